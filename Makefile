@@ -1,0 +1,107 @@
+# Phlox: the only build file. `make` builds the library, the simulated backend, and the Python module where Python is found.
+# O=dir builds elsewhere; SAN=address|undefined|thread builds with a sanitizer (into O=build-SAN by default).
+SAN      ?=
+O        ?= $(if $(SAN),build-$(SAN),build)
+CC       ?= gcc
+PYTHON   ?= python3
+PREFIX   ?= /usr/local
+VERSION  := 0.1.0
+
+WARN     := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wundef -Wvla -Wno-unused-parameter
+OPT      ?= -O2 -g
+SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer $(if $(filter undefined,$(SAN)),-fno-sanitize-recover=all))
+CFLAGS   += -std=c11 -D_GNU_SOURCE $(OPT) $(WARN) -Werror -fPIC -fvisibility=hidden -pthread $(SANFLAGS)
+CPPFLAGS += -Iinclude -Isrc -Ibackends -I$(O)/gen
+LDFLAGS  += -pthread $(SANFLAGS)
+# Kernels: errno and traps of math functions are not looked at; NaN and infinity are.
+KFLAGS   := -O3 -fno-math-errno -fno-trapping-math
+V3FLAGS  := -march=x86-64-v3
+
+OPS      := $(wildcard ops/*.op)
+GEN      := $(O)/gen/stamp
+CORE     := $(wildcard src/*/*.c)
+GENSRC   := $(addprefix $(O)/gen/,ops_table.c ops_api.c backward.c)
+CPU      := $(wildcard backends/cpu/*.c)
+SIM      := $(wildcard backends/sim/*.c)
+EXT      := $(wildcard python/ext/*.c)
+COREOBJ  := $(CORE:%.c=$(O)/%.o) $(GENSRC:%.c=%.o)
+VARIANTS := $(if $(SAN),base,base v3)
+CPUOBJ   := $(VARIANTS:%=$(O)/cpu_%.o)
+ARCHIVES := -l:libcjson.a
+
+all: $(O)/libphlox.so $(O)/libphlox_sim.so python
+
+# ---- the generator and what it writes
+$(O)/opgen: $(wildcard tools/opgen*.c tools/opgen*.h)
+	@mkdir -p $(O)
+	$(CC) -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -o $@ $(filter %.c,$^)
+$(GEN): $(O)/opgen $(OPS)
+	@mkdir -p $(O)/gen/phlox
+	$(O)/opgen $(O)/gen $(OPS)
+	@touch $@
+$(GENSRC) $(O)/gen/kernels_cpu.c: $(GEN) ;
+
+# ---- the library
+$(O)/%.o: %.c $(GEN)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+$(O)/gen/%.o: $(O)/gen/%.c
+	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+# The CPU kernels are compiled once for any x86-64 and once for AVX2; all their names but the table's are made local.
+define variant
+$(O)/$(1)/%.o: backends/cpu/%.c $(GEN)
+	@mkdir -p $$(@D)
+	$$(CC) $$(CPPFLAGS) $$(CFLAGS) $$(KFLAGS) $(2) -DPX_CPU_TABLE=px__cpu_table_$(1) -MMD -MP -c -o $$@ $$<
+$(O)/$(1)/kernels_cpu.o: $(O)/gen/kernels_cpu.c
+	@mkdir -p $$(@D)
+	$$(CC) $$(CPPFLAGS) $$(CFLAGS) $$(KFLAGS) $(2) -DPX_CPU_TABLE=px__cpu_table_$(1) -MMD -MP -c -o $$@ $$<
+$(O)/cpu_$(1).o: $(CPU:backends/cpu/%.c=$(O)/$(1)/%.o) $(O)/$(1)/kernels_cpu.o
+	$$(CC) -r -nostdlib -o $$@ $$^
+	objcopy --keep-global-symbol=px__cpu_table_$(1) $$@
+endef
+$(eval $(call variant,base,))
+$(eval $(call variant,v3,$(V3FLAGS)))
+
+$(O)/libphlox.so: $(COREOBJ) $(CPUOBJ)
+	$(CC) -shared -Wl,-soname,libphlox.so.0 -Wl,--no-undefined $(LDFLAGS) -o $@ $^ $(ARCHIVES) -lm -ldl
+	@ln -sf libphlox.so $(O)/libphlox.so.0
+$(O)/libphlox_sim.so: $(SIM:%.c=$(O)/%.o)
+	$(CC) -shared $(LDFLAGS) -o $@ $^
+
+# ---- Python
+PYINC := $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_paths()["include"])' 2>/dev/null)
+PYHAS := $(wildcard $(PYINC)/Python.h)
+python: $(if $(PYHAS),$(O)/python)
+$(O)/ext/%.o: python/ext/%.c $(GEN)
+	@mkdir -p $(@D)
+	$(CC) -Iinclude -Ipython/ext -I$(O)/gen -I$(PYINC) $(CFLAGS) -Wno-cast-function-type -MMD -MP -c -o $@ $<
+$(O)/_C.so: $(EXT:python/ext/%.c=$(O)/ext/%.o) $(O)/libphlox.so
+	$(CC) -shared $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(O) -lphlox -Wl,-rpath,'$$ORIGIN'
+# The module finds its libraries beside itself: in the tree that is python/phlox.
+$(O)/python: $(O)/_C.so $(O)/libphlox.so $(O)/libphlox_sim.so
+	cp $(O)/_C.so $(O)/libphlox_sim.so python/phlox/
+	cp $(O)/libphlox.so python/phlox/libphlox.so.0
+	cp $(O)/gen/_ops.pyi python/phlox/ 2>/dev/null || true
+	@touch $@
+
+# ---- tests: every tests/{unit,cts,ops,fault,race}/*.c is a program
+TESTS    := $(wildcard tests/unit/*.c tests/cts/*.c tests/ops/*.c tests/fault/*.c tests/race/*.c)
+TESTBIN  := $(TESTS:tests/%.c=$(O)/tests/%)
+# Unit tests may look inside the library: they link its objects. The others see the public headers alone.
+$(O)/tests/unit/%: tests/unit/%.c tests/test.h $(COREOBJ) $(CPUOBJ)
+	@mkdir -p $(@D)
+	$(CC) $(CPPFLAGS) $(CFLAGS) -Itests -o $@ $< $(COREOBJ) $(CPUOBJ) $(LDFLAGS) $(ARCHIVES) -lm -ldl -rdynamic
+$(O)/tests/%: tests/%.c tests/test.h $(O)/libphlox.so
+	@mkdir -p $(@D)
+	$(CC) -Iinclude -I$(O)/gen -Itests $(CFLAGS) -o $@ $< -L$(O) -lphlox $(LDFLAGS) -lm -Wl,-rpath,'$$ORIGIN/../..'
+tests: all $(TESTBIN)
+test: tests
+	script/test --built
+
+clean:
+	rm -rf build build-* python/phlox/*.so python/phlox/*.so.0
+show: $(O)/opgen
+	@$(O)/opgen --show $(OP) $(OPS)
+
+.PHONY: all python tests test clean show
+-include $(shell find $(O) -name '*.d' 2>/dev/null)

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a backend is: a table of functions for one device type, handed over by one exported
+// function.
+//
+// A backend has mechanism only: raw memory, raw streams, raw events, kernels by name. Policy
+// (caching, ordering, races, fault injection, naming of errors) is in the core, above this table. A
+// backend includes this header and nothing else of Phlox, and reaches the core through the table
+// that it is given. Both tables are versioned and grow at the tail only.
+#pragma once
+#include "phlox/device.h"
+#include "phlox/dtype.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PX_BACKEND_ABI 1
+#define PX_MAX_DIMS 16      // dimensions of a tensor
+#define PX_MAX_OPERANDS 12  // tensors of one launch
+
+typedef struct px_tensor px_tensor;
+typedef struct px_generator px_generator;
+
+// ---- arguments
+// -------------------------------------------------------------------------------------------------------------
+
+// One argument of an op, tagged. Lists are borrowed: `n` elements at `ints` or `tensors`.
+typedef enum px_arg_kind {
+  PX_ARG_NONE,  // an optional argument that was not given
+  PX_ARG_TENSOR,
+  PX_ARG_TENSORS,
+  PX_ARG_SCALAR,  // `category` is px_scalar.kind
+  PX_ARG_INT,
+  PX_ARG_FLOAT,
+  PX_ARG_BOOL,
+  PX_ARG_INTS,
+  PX_ARG_DTYPE,
+  PX_ARG_DEVICE,
+  PX_ARG_TEXT,
+  PX_ARG_GENERATOR
+} px_arg_kind;
+typedef struct px_value {
+  uint8_t kind;   // px_arg_kind
+  char category;  // of a scalar: 'b' 'i' 'f'
+  int32_t n;      // of a list
+  union {
+    px_tensor *tensor;
+    px_tensor *const *tensors;
+    const int64_t *ints;
+    int64_t i;  // int, bool, scalar 'b' and 'i', dtype
+    double f;   // float, scalar 'f'
+    px_device device;
+    const char *text;
+    px_generator *generator;
+  } v;
+} px_value;
+static inline px_value PX_NONE(void) { return (px_value){0}; }
+static inline px_value PX_T(const px_tensor *t) {
+  return (px_value){.kind = t ? PX_ARG_TENSOR : PX_ARG_NONE, .v = {.tensor = (px_tensor *)t}};
+}
+static inline px_value PX_TS(px_tensor *const *ts, int64_t n) {
+  return (px_value){.kind = PX_ARG_TENSORS, .n = (int32_t)n, .v = {.tensors = ts}};
+}
+static inline px_value PX_I(int64_t i) { return (px_value){.kind = PX_ARG_INT, .v = {.i = i}}; }
+static inline px_value PX_F(double f) { return (px_value){.kind = PX_ARG_FLOAT, .v = {.f = f}}; }
+static inline px_value PX_B(bool b) { return (px_value){.kind = PX_ARG_BOOL, .v = {.i = b}}; }
+static inline px_value PX_IS(const int64_t *is, int64_t n) {
+  return (px_value){.kind = PX_ARG_INTS, .n = (int32_t)n, .v = {.ints = is}};
+}
+static inline px_value PX_DT(px_dtype d) {
+  return (px_value){.kind = d == PX_DTYPE_NONE ? PX_ARG_NONE : PX_ARG_DTYPE, .v = {.i = d}};
+}
+static inline px_value PX_DV(px_device d) {
+  return (px_value){.kind = d.type < 0 ? PX_ARG_NONE : PX_ARG_DEVICE, .v = {.device = d}};
+}
+static inline px_value PX_TX(const char *s) {
+  return (px_value){.kind = s ? PX_ARG_TEXT : PX_ARG_NONE, .v = {.text = s}};
+}
+static inline px_value PX_G(px_generator *g) {
+  return (px_value){.kind = g ? PX_ARG_GENERATOR : PX_ARG_NONE, .v = {.generator = g}};
+}
+static inline px_value PX_S(px_scalar s) {
+  px_value r = {.kind = s.kind ? PX_ARG_SCALAR : PX_ARG_NONE, .category = s.kind};
+  if (s.kind == 'f')
+    r.v.f = s.v.f;
+  else
+    r.v.i = s.kind == 'b' ? s.v.b : s.v.i;
+  return r;
+}
+// Reads a number argument of any kind (scalar, int, float, bool).
+static inline double px_value_float(px_value a) {
+  return a.kind == PX_ARG_FLOAT || (a.kind == PX_ARG_SCALAR && a.category == 'f') ? a.v.f
+                                                                                  : (double)a.v.i;
+}
+static inline int64_t px_value_int(px_value a) {
+  return a.kind == PX_ARG_FLOAT || (a.kind == PX_ARG_SCALAR && a.category == 'f') ? (int64_t)a.v.f
+                                                                                  : a.v.i;
+}
+static inline px_scalar px_value_scalar(px_value a) {
+  if (a.kind == PX_ARG_SCALAR)
+    return a.category == 'f'   ? px_float(a.v.f)
+           : a.category == 'b' ? px_bool(a.v.i != 0)
+                               : px_int(a.v.i);
+  return a.kind == PX_ARG_FLOAT  ? px_float(a.v.f)
+         : a.kind == PX_ARG_BOOL ? px_bool(a.v.i != 0)
+         : a.kind == PX_ARG_INT  ? px_int(a.v.i)
+                                 : (px_scalar){0};
+}
+
+// ---- launches
+// --------------------------------------------------------------------------------------------------------------
+
+// One tensor of a launch. `data` is the first element, an address of the device; strides are in
+// elements. An absent optional tensor has dtype PX_DTYPE_NONE. An immediate operand is a number
+// that came from the host: every stride is 0 and its element is in `value`; host backends find
+// `data` pointing at it, others pass it by value.
+typedef struct px_operand {
+  void *data;
+  const int64_t *sizes, *strides;
+  int32_t ndim;
+  int32_t dtype;
+  bool immediate;
+  uint8_t value[8];
+} px_operand;
+
+// What a kernel found wrong: code, text with the operands a, b, c, and the status. Texts are
+// PyTorch's of the CPU.
+#define PX_FAULT_MAP(XX)                                                                 \
+  XX(INDEX, INDEX, "index %lld is out of bounds for dimension %lld with size %lld")      \
+  XX(TARGET, INDEX, "Target %lld is out of bounds.")                                     \
+  XX(RANGE, INDEX, "index out of range in self: index %lld, size %lld")                  \
+  XX(ZERO_DIVISION, RUNTIME, "ZeroDivisionError")                                        \
+  XX(PROBABILITY, RUNTIME, "Expected p_in >= 0 && p_in <= 1 to be true, but got false.") \
+  XX(NOMEM, NOMEM, "a kernel could not get %lld bytes of scratch memory")
+typedef enum px_fault_code {
+  PX_FAULT_NONE,
+#define XX(name, status, text) PX_FAULT_##name,
+  PX_FAULT_MAP(XX)
+#undef XX
+} px_fault_code;
+// A device's mapped error slot. The first kernel to fail claims it: it sets `launch` from 0 to its
+// launch id.
+typedef struct px_fault_slot {
+  uint64_t launch;  // atomic
+  int64_t code, a, b, c;
+} px_fault_slot;
+
+// One launch. Operands are the op's results, then its tensor arguments in the order of the schema;
+// params are all arguments in the order of the schema, with PX_ARG_TENSOR(S) left as a tag only.
+// Everything pointed to lives as long as the launch runs (the core's `pack` makes a copy that can
+// be queued).
+typedef struct px_launch {
+  const char *op;
+  px_status (*kernel)(const struct px_launch *launch);
+  int32_t operand_count, param_count;
+  px_operand *operands;
+  const px_value *params;
+  int32_t compute;  // pointwise and reduce: the dtype to compute in; else PX_DTYPE_NONE
+  int32_t device;   // index
+  uint64_t id;      // never 0
+  px_fault_slot *fault;
+  // Random kernels: on devices a Philox key and offset; on the CPU the mt19937 state (NULL means:
+  // use Philox).
+  uint64_t seed, offset;
+  void *mt19937;
+  void *stream;  // the backend's stream
+} px_launch;
+typedef px_status (*px_kernel)(const px_launch *launch);
+typedef struct px_kernel_row {
+  const char *name;
+  px_kernel run;
+} px_kernel_row;
+
+// For kernels on the host: reports a fault; the kernel then returns PX_OK and leaves the element
+// alone.
+static inline void px_kernel_fault(const px_launch *l, px_fault_code code, int64_t a, int64_t b,
+                                   int64_t c) {
+  uint64_t free_slot = 0;
+  if (!l->fault || !__atomic_compare_exchange_n(&l->fault->launch, &free_slot, l->id, false,
+                                                __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+    return;
+  l->fault->a = a, l->fault->b = b, l->fault->c = c;
+  __atomic_store_n(&l->fault->code, (int64_t)code, __ATOMIC_RELEASE);
+}
+
+// ---- the two tables
+// --------------------------------------------------------------------------------------------------------
+
+// What the core gives to a backend.
+typedef struct px_core {
+  uint32_t size, abi;
+  px_status (*error)(px_status code, int detail, const char *file, int line, const char *function,
+                     const char *format, ...);
+  const char *(*env)(const char *name);  // NULL if unset
+  // Copies a launch and all that it points to into `room`; returns the bytes needed. Copies nothing
+  // if `capacity` is less.
+  size_t (*pack)(const px_launch *launch, void *room, size_t capacity);
+  const px_kernel_row *host_kernels;  // the reference kernels: plain C, run by a backend whose
+                                      // memory the host can reach
+  int host_kernel_count;
+  // Device scratch memory for the duration of the work queued on the launch's stream; NULL if there
+  // is none.
+  void *(*scratch)(const px_launch *launch, size_t bytes);
+} px_core;
+
+typedef enum px_copy_kind {
+  PX_COPY_HOST_TO_DEVICE,
+  PX_COPY_DEVICE_TO_HOST,
+  PX_COPY_DEVICE_TO_DEVICE,
+  PX_COPY_PEER
+} px_copy_kind;
+typedef struct px_copy {
+  px_copy_kind kind;
+  void *to;
+  const void *from;
+  int to_device, from_device;  // indices; -1 for host memory
+  size_t bytes;
+  bool pinned;  // the host side is page-locked
+} px_copy;
+
+// What a backend gives to the core. `device` is an index; streams and events are the backend's own
+// handles. NULL streams do not occur: the core makes the default stream of each device with
+// `stream_new`.
+typedef struct px_backend {
+  uint32_t size, abi;
+  const char *name;  // "sim"
+  px_device_type
+      type;  // several backends may serve one type; the first whose probe finds devices does
+  // Counts devices without creating a context; 0 where none, never fails.
+  int (*probe)(void);
+  px_status (*open)(
+      int device);  // creates the context; called once a device, before anything below
+  px_status (*properties)(int device, px_device_properties *out);
+  px_status (*memory_info)(int device, size_t *free, size_t *total);
+  px_status (*synchronize)(int device);
+  px_fault_slot *(*fault_slot)(int device);
+  // Raw memory. `alloc` gives PX_OUT_OF_MEMORY with *out NULL when there is none left; `release`
+  // waits for work that uses it.
+  px_status (*alloc)(int device, size_t bytes, void **out);
+  void (*release)(int device, void *memory);
+  px_status (*host_alloc)(size_t bytes, void **out);  // page-locked
+  void (*host_release)(void *memory);
+  bool (*can_access_peer)(int from, int to);
+  px_status (*enable_peer)(int from, int to);
+  // Streams. Work of one stream runs in order; streams are unordered. copy and fill are issued, not
+  // awaited, except that a copy with unpinned host memory obeys C6. wait makes later work of
+  // `stream` wait for the event's latest record.
+  px_status (*stream_new)(int device, int priority, void **out);
+  void (*stream_release)(int device, void *stream);
+  void (*priority_range)(int *least, int *greatest);
+  px_status (*stream_query)(void *stream, bool *out);
+  px_status (*stream_synchronize)(void *stream);
+  px_status (*stream_wait)(void *stream, void *event);
+  px_status (*copy)(void *stream, const px_copy *copy);
+  px_status (*fill)(void *stream, void *memory, int value, size_t bytes);
+  px_status (*host_call)(void *stream, void (*fn)(void *), void *argument);
+  // Events: the latest record counts. elapsed is in milliseconds.
+  px_status (*event_new)(int device, unsigned flags, void **out);
+  void (*event_release)(int device, void *event);
+  px_status (*event_record)(void *event, void *stream);
+  px_status (*event_query)(void *event, bool *out);
+  px_status (*event_synchronize)(void *event);
+  px_status (*event_elapsed)(void *start, void *end, float *out);
+  // Kernels. find gives NULL for a name that the backend does not have. launch issues l->kernel on
+  // the stream.
+  px_kernel (*find)(const char *name);
+  px_status (*launch)(void *stream, const px_launch *launch);
+  // Translates a device address for a read or write by the host, for tests; NULL where impossible.
+  void *(*peek)(int device, void *memory);
+  /* entries above: ABI 1 */
+} px_backend;
+
+// The one symbol of a backend's shared object. Returns NULL if `core` is of another ABI.
+typedef const px_backend *(*px_backend_entry_fn)(const px_core *core);
+#define PX_BACKEND_ENTRY "px_backend_entry"
+
+#ifdef __cplusplus
+}
+#endif

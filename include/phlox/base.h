@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// Errors, objects and warnings: what every other header stands on.
+//
+// Errors. A fallible function returns px_status, PX_OK being 0, and gives results through its first
+// parameters. On failure the details are in a record of the calling thread (px_error_last): one
+// message, formatted where the error arose, and the places it passed on its way up. Setting an
+// error allocates nothing.
+//
+// Objects. Tensors, streams, modules... are opaque and counted atomically. What comes through
+// `out`, and from every `_new` or
+// `_clone`, is a new reference that the caller releases; accessors and arguments are borrowed; a
+// function that consumes an argument says `_take`. px_release(NULL) does nothing.
+#pragma once
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PX_API __attribute__((visibility("default")))
+// PX_CALL declares a public function that can fail: `PX_CALL px_tensor_view(...)`.
+#define PX_CALL PX_API __attribute__((warn_unused_result)) px_status
+#define PX_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+
+// Status codes: name, what it means, the Python exception that it becomes.
+#define PX_STATUS_MAP(XX)                                       \
+  XX(OK, "no error", "")                                        \
+  XX(RUNTIME, "invalid operation", "RuntimeError")              \
+  XX(VALUE, "invalid value", "ValueError")                      \
+  XX(TYPE, "invalid type", "TypeError")                         \
+  XX(INDEX, "index out of range", "IndexError")                 \
+  XX(KEY, "no such key", "KeyError")                            \
+  XX(ATTRIBUTE, "no such attribute", "AttributeError")          \
+  XX(ASSERTION, "assertion failed", "AssertionError")           \
+  XX(OVERFLOW, "arithmetic overflow", "OverflowError")          \
+  XX(ZERO_DIVISION, "division by zero", "ZeroDivisionError")    \
+  XX(UNIMPLEMENTED, "not implemented", "NotImplementedError")   \
+  XX(NOMEM, "out of host memory", "MemoryError")                \
+  XX(OUT_OF_MEMORY, "out of device memory", "OutOfMemoryError") \
+  XX(ACCELERATOR, "device error", "AcceleratorError")           \
+  XX(IO, "input/output error", "OSError")                       \
+  XX(NOT_FOUND, "no such file", "FileNotFoundError")            \
+  XX(STOP, "end of iteration", "StopIteration")                 \
+  XX(FOREIGN, "error of the embedding language", "")            \
+  XX(BUG, "internal error; please report it", "SystemError")
+typedef enum px_status {
+#define XX(name, text, exception) PX_##name,
+  PX_STATUS_MAP(XX)
+#undef XX
+      PX_STATUS_COUNT
+} px_status;
+
+#define PX_ERROR_MESSAGE 4096
+#define PX_ERROR_FRAMES 16
+// The record of one error. Plain data: it may be copied and handed to another thread
+// (px_error_take, px_error_give).
+typedef struct px_error {
+  px_status code;
+  int detail;  // the driver's code for PX_ACCELERATOR, errno for PX_IO, otherwise 0
+  int frame_count;
+  struct {
+    const char *file;
+    int line;
+    const char *function;
+  } frames[PX_ERROR_FRAMES];
+  void *foreign;  // PX_FOREIGN: the other language's exception, owned by the record
+  void (*foreign_release)(void *object);  // lets go of `foreign`
+  char message[PX_ERROR_MESSAGE];
+} px_error;
+
+// Returns the code's name ("VALUE"), its meaning, or its Python exception; static strings.
+PX_API const char *px_status_name(px_status code);
+PX_API const char *px_status_text(px_status code);
+PX_API const char *px_status_exception(px_status code);
+// Returns the calling thread's record; valid until the thread's next failing call. Never NULL; code
+// PX_OK when clear.
+PX_API const px_error *px_error_last(void);
+// Clears the calling thread's record.
+PX_API void px_error_clear(void);
+// Moves the record out (the thread's becomes clear), or back in, perhaps on another thread. `give`
+// returns the code.
+PX_API void px_error_take(px_error *out);
+PX_API px_status px_error_give(const px_error *error);
+// Records an error and returns `code`. Use PX_FAIL. `detail` as in px_error.
+PX_API px_status px_error_set(px_status code, int detail, const char *file, int line,
+                              const char *function, const char *format, ...) PX_PRINTF(6, 7);
+// Records the exception `object` of another language; `release` lets go of it. Returns PX_FOREIGN.
+PX_API px_status px_error_set_foreign(void *object, void (*release)(void *), const char *message);
+// Adds a place to the trace; returns `code`. Use PX_TRY.
+PX_API px_status px_error_pass(px_status code, const char *file, int line, const char *function);
+// Appends text to the current message. Use PX_NOTE.
+PX_API void px_error_note(const char *format, ...) PX_PRINTF(1, 2);
+
+// PX_TRY(call): returns the call's status to the caller if it failed. PX_FAIL(code, "text", ...):
+// fails. PX_CHECK(condition, code, "text", ...): fails unless the condition holds.
+#define PX_TRY(call)                                                      \
+  do {                                                                    \
+    px_status px_try_status_ = (call);                                    \
+    if (__builtin_expect(px_try_status_ != PX_OK, 0))                     \
+      return px_error_pass(px_try_status_, __FILE__, __LINE__, __func__); \
+  } while (0)
+#define PX_FAIL(code, ...) return px_error_set((code), 0, __FILE__, __LINE__, __func__, __VA_ARGS__)
+#define PX_CHECK(condition, code, ...)                                   \
+  do {                                                                   \
+    if (__builtin_expect(!(condition), 0)) PX_FAIL((code), __VA_ARGS__); \
+  } while (0)
+#define PX_NOTE(...) px_error_note(__VA_ARGS__)
+
+// Warnings go to the process's sink; without one they are dropped (the library never prints).
+#define PX_WARNING_MAP(XX) \
+  XX(USER, "UserWarning") XX(FUTURE, "FutureWarning") XX(DEPRECATION, "DeprecationWarning")
+typedef enum px_warning {
+#define XX(name, category) PX_WARN_##name,
+  PX_WARNING_MAP(XX)
+#undef XX
+} px_warning;
+// A sink may turn the warning into an error: it then sets the record and returns its code.
+typedef px_status (*px_warning_sink)(px_warning category, const char *text);
+PX_API void px_warning_set_sink(px_warning_sink sink);
+PX_CALL px_warn(px_warning category, const char *format, ...) PX_PRINTF(2, 3);
+
+// The head of every counted object, at offset 0.
+typedef struct px_class {
+  const char *name;             // "tensor"
+  void (*destroy)(void *self);  // called once, when the last reference is released
+} px_class;
+typedef struct px_object {
+  int32_t refs;  // atomic
+  const px_class *cls;
+} px_object;
+// Adds a reference to any Phlox object; returns it. NULL-safe.
+PX_API void *px_retain(const void *object);
+// Gives a reference back. NULL-safe.
+PX_API void px_release(void *object);
+// Returns the number of references, for tests and diagnostics.
+PX_API int32_t px_refs(const void *object);
+// For PX_SCOPED: releases *(void **)place.
+PX_API void px_release_at(void *place);
+// Takes the reference out of a scoped variable, which becomes NULL.
+PX_API void *px_move_at(void *place);
+// `PX_SCOPED(px_tensor) t = NULL;` releases t at the end of the scope; `PX_MOVE(t)` hands it on
+// instead.
+#define PX_SCOPED(type) __attribute__((cleanup(px_release_at))) type *
+#define PX_MOVE(variable) ((__typeof__(variable))px_move_at(&(variable)))
+
+// The library's version, "major.minor.patch".
+PX_API const char *px_version(void);
+// Live objects in the process, of class `name` or of all classes (NULL). Counted always; a leak
+// check compares two calls.
+PX_API int64_t px_live_objects(const char *name);
+
+// One environment variable of Phlox: the table is src/base/env.def.
+typedef struct px_env_row {
+  const char *name, *type, *fallback, *doc;
+} px_env_row;
+// Returns the i-th row, or NULL past the end.
+PX_API const px_env_row *px_env_at(int i);
+
+// Fault points. px_fault_arm makes the nth call (from 1) of the named point fail, once or from then
+// on; nth 0 disarms. Points: "alloc" "device.alloc" "host.alloc" "launch" "copy" "stream" "event"
+// "file" "thread" "collective".
+PX_CALL px_fault_arm(const char *point, int64_t nth, bool from_then_on);
+// Returns how often the point was passed since it was last armed.
+PX_API int64_t px_fault_seen(const char *point);
+PX_API void px_fault_disarm_all(void);
+
+#ifdef __cplusplus
+}
+#endif

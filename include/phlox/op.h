@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ops as data: every op is a constant descriptor, and one function calls any of them.
+//
+// The named functions (px_add, px_softmax, ...; phlox/ops.h) are generated from the same tables
+// (ops/*.op) and do no more than fill an array of px_value and call px_op_call.
+#pragma once
+#include "phlox/tensor.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct px_param {
+  const char *name;
+  uint8_t kind;   // px_arg_kind
+  bool optional;  // may be PX_ARG_NONE
+  bool keyword_only;
+  bool has_default;
+  px_value fallback;          // the default
+  const char *fallback_text;  // as in the schema
+} px_param;
+
+typedef enum px_op_kind {
+  PX_OP_POINTWISE,
+  PX_OP_REDUCE,
+  PX_OP_VIEW,
+  PX_OP_KERNEL,
+  PX_OP_FUNCTION,
+  PX_OP_COMPOSITE
+} px_op_kind;
+enum {
+  PX_OP_IS_METHOD = 1,      // Tensor.name(...)
+  PX_OP_IS_FUNCTION = 2,    // phlox.name(...)
+  PX_OP_HAS_INPLACE = 4,    // name_(...)
+  PX_OP_HAS_OUT = 8,        // name(..., out=)
+  PX_OP_RETURNS_LIST = 16,  // the result is a px_list
+  PX_OP_IS_FACTORY = 32,    // makes tensors from no tensor: dtype and device arguments
+  PX_OP_IS_NN = 64,         // phlox.nn.functional.name(...)
+  PX_OP_RANDOM = 128,
+  PX_OP_ONLY_INPLACE =
+      256,            // exists as name_ only (normal_, scatter_...): px_name_ is the C function
+  PX_OP_HIDDEN = 512  // not in Python's namespaces: backward kernels and the like
+};
+typedef struct px_op {
+  const char *name, *schema, *doc;
+  const char *grad_name;            // "AddBackward0"
+  const char *const *result_names;  // result_count names ("values", "indices") or NULL
+  const px_param *params;
+  int16_t id;
+  uint8_t kind, param_count, result_count;
+  uint16_t flags;
+  uint32_t grad_mask;         // parameters (bit i) that have a gradient formula
+  uint32_t save_mask;         // parameters whose tensors the formulas mention
+  uint32_t shape_mask;        // parameters of which the formulas need only sizes and dtype
+  uint32_t save_result_mask;  // results that the formulas mention
+  const void *impl;           // the library's own: src/ops/op_impl.h
+} px_op;
+
+PX_API int px_op_count(void);
+PX_API const px_op *px_op_at(int id);
+PX_API const px_op *px_op_find(
+    const char *name);  // NULL if there is none; without the trailing _ of in-place forms
+
+typedef enum px_call_mode { PX_CALL_NEW, PX_CALL_INPLACE, PX_CALL_OUT } px_call_mode;
+// Calls an op. `args` are param_count values, PX_ARG_NONE standing for the default; a number may
+// stand for a tensor. NEW: results[0..result_count) receive new references (or results[0] a px_list
+// *). INPLACE: self is the first argument, and results[0] receives a new reference to it. OUT:
+// results[0] holds a borrowed tensor on entry, which is resized if it is empty or of another size,
+// and a new reference to it on return. Errors are PyTorch's in class and text; nothing is changed
+// on failure.
+PX_CALL px_op_call(const px_op *op, px_call_mode mode, const px_value *args, void **results);
+
+// Text of a signature "add(Tensor self, ...)" is op->schema; of a call with arguments
+// "add(f32[2,3]@cuda:0, ...)" this one, written to `text`, returned.
+PX_API const char *px_op_describe(const px_op *op, const px_value *args, char *text, size_t room);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Phlox: tensors, devices, streams, autograd, modules, data parallelism. Include this one.
+#pragma once
+#include "phlox/autograd.h"
+#include "phlox/base.h"
+#include "phlox/data.h"
+#include "phlox/device.h"
+#include "phlox/dlpack.h"
+#include "phlox/dtype.h"
+#include "phlox/event.h"
+#include "phlox/io.h"
+#include "phlox/memory.h"
+#include "phlox/nn.h"
+#include "phlox/op.h"
+#include "phlox/ops.h"
+#include "phlox/optim.h"
+#include "phlox/parallel.h"
+#include "phlox/random.h"
+#include "phlox/stream.h"
+#include "phlox/tensor.h"

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random numbers: PyTorch's streams. mt19937 on the CPU; Philox4x32-10 on devices, addressed by
+// (seed, offset).
+#pragma once
+#include "phlox/tensor.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// A generator for a device ("cuda" without an index serves the current one). Seeded with
+// 67280421310721.
+PX_CALL px_generator_new(px_generator **out, px_device device);
+// The default generator of the CPU or of a device; borrowed.
+PX_CALL px_generator_default(px_generator **out, px_device device);
+PX_API px_device px_generator_device(const px_generator *generator);
+PX_API void px_generator_seed(px_generator *generator, uint64_t seed);
+PX_API uint64_t px_generator_initial_seed(const px_generator *generator);
+// The state as PyTorch stores it: 5056 bytes (CPU) or 16 (devices: seed, offset).
+PX_API size_t px_generator_state_size(const px_generator *generator);
+PX_API void px_generator_get_state(px_generator *generator, void *state);
+// PX_RUNTIME "RNG state is wrong size" or an invalid state.
+PX_CALL px_generator_set_state(px_generator *generator, const void *state, size_t bytes);
+// 64 random bits for the host's own use (seeds); from the CPU stream: random() & (2^63-1) of torch
+// is px_generator_next >> 1.
+PX_API uint64_t px_generator_next(px_generator *generator);
+// Seeds the default generators of the CPU and of all devices, existing and future.
+PX_API void px_manual_seed(uint64_t seed);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The base layer, for the library's own files: memory, objects, environment, fault points, atomics.
+#pragma once
+#include "phlox/base.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PX_LIKELY(x) __builtin_expect(!!(x), 1)
+#define PX_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define PX_COUNT_OF(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+// Host memory. px__alloc is the library's only malloc: it passes the fault point "alloc". Memory is
+// zeroed. px__free takes NULL.
+__attribute__((warn_unused_result)) px_status px__alloc(void **out, size_t bytes);
+__attribute__((warn_unused_result)) px_status px__realloc(
+    void **place, size_t bytes);  // new bytes are not zeroed; on failure *place is unchanged
+__attribute__((warn_unused_result)) px_status px__strdup(char **out, const char *text);
+void px__free(void *memory);
+// PX_NEW(&object): allocates and zeroes one object of the pointed-to type.
+#define PX_NEW(place) px__alloc((void **)(place), sizeof **(place))
+// Products and sums of sizes; true on overflow.
+static inline bool px__mul_size(int64_t a, int64_t b, int64_t *out) {
+  return __builtin_mul_overflow(a, b, out);
+}
+static inline bool px__add_size(int64_t a, int64_t b, int64_t *out) {
+  return __builtin_add_overflow(a, b, out);
+}
+
+// Starts the count of a new object at 1. px__object_end is called by destroy functions before the
+// memory goes.
+void px__object_init(void *object, const px_class *cls);
+void px__object_end(void *object);
+
+// Environment variables of src/base/env.def: text (NULL if unset), number, truth ("1" "true" "yes"
+// "on"). Read at each call: programs set them after start. Keep the result where the call is hot.
+const char *px__env(const char *name);
+int64_t px__env_int(const char *name, int64_t fallback);
+bool px__env_flag(const char *name);
+
+// Fault points: PX_FAULT_POINT(name) is true when this passage must fail. One predicted branch
+// while nothing is armed.
+#define PX_FAULT_POINTS(XX)                                                          \
+  XX(ALLOC, "alloc")                                                                 \
+  XX(DEVICE_ALLOC, "device.alloc") XX(HOST_ALLOC, "host.alloc") XX(LAUNCH, "launch") \
+      XX(COPY, "copy") XX(STREAM, "stream") XX(EVENT, "event") XX(FILE, "file")      \
+          XX(THREAD, "thread") XX(COLLECTIVE, "collective")
+typedef enum px__fault_point {
+#define XX(name, text) PX__FAULT_##name,
+  PX_FAULT_POINTS(XX)
+#undef XX
+      PX__FAULT_COUNT
+} px__fault_point;
+extern int px__fault_armed;  // atomic: number of armed points
+bool px__fault_hit(px__fault_point point);
+static inline bool px__fault(px__fault_point point) {
+  return PX_UNLIKELY(__atomic_load_n(&px__fault_armed, __ATOMIC_RELAXED) != 0) &&
+         px__fault_hit(point);
+}
+
+// Starts a joinable thread (fault point "thread").
+__attribute__((warn_unused_result)) px_status px__thread_start(pthread_t *out, void *(*run)(void *),
+                                                               void *argument);
+
+// A growing text for messages and printing; never fails to accept (on no memory it stays as it was
+// and `failed` is set).
+typedef struct px__text {
+  char *at;
+  size_t length, room;
+  bool failed;
+} px__text;
+void px__text_add(px__text *text, const char *format, ...) PX_PRINTF(2, 3);
+// Writes "[2, 3]" to `room`; returns it.
+const char *px__sizes_text(char *text, size_t room, int n, const int64_t *sizes);

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Fault points: making the n-th allocation, launch, copy... fail, for tests. Always compiled.
+#include "base/base_impl.h"
+
+int px__fault_armed;
+
+static const char *const names[] = {
+#define XX(name, text) text,
+    PX_FAULT_POINTS(XX)
+#undef XX
+};
+// Each field is atomic: points are passed by many threads.
+static struct {
+  int64_t nth;  // 0 disarmed
+  int64_t seen;
+  bool onward;
+} points[PX__FAULT_COUNT];
+
+static int point_of(const char *name) {
+  for (int i = 0; i < PX__FAULT_COUNT; i++)
+    if (!strcmp(names[i], name)) return i;
+  return -1;
+}
+
+bool px__fault_hit(px__fault_point point) {
+  int64_t nth = __atomic_load_n(&points[point].nth, __ATOMIC_RELAXED);
+  if (!nth) return false;
+  int64_t seen = __atomic_add_fetch(&points[point].seen, 1, __ATOMIC_RELAXED);
+  return seen == nth || (points[point].onward && seen > nth);
+}
+
+static void arm(int i, int64_t nth, bool onward) {
+  int before = __atomic_load_n(&points[i].nth, __ATOMIC_RELAXED) != 0;
+  __atomic_store_n(&points[i].seen, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&points[i].onward, onward, __ATOMIC_RELAXED);
+  __atomic_store_n(&points[i].nth, nth, __ATOMIC_RELAXED);
+  __atomic_add_fetch(&px__fault_armed, (nth != 0) - before, __ATOMIC_RELAXED);
+}
+
+px_status px_fault_arm(const char *point, int64_t nth, bool from_then_on) {
+  int i = point_of(point);
+  PX_CHECK(i >= 0, PX_KEY, "there is no fault point '%s'", point);
+  PX_CHECK(nth >= 0, PX_VALUE, "a fault's number counts from 1, but got %lld", (long long)nth);
+  arm(i, nth, from_then_on);
+  return PX_OK;
+}
+
+int64_t px_fault_seen(const char *point) {
+  int i = point_of(point);
+  return i < 0 ? 0 : __atomic_load_n(&points[i].seen, __ATOMIC_RELAXED);
+}
+
+void px_fault_disarm_all(void) {
+  for (int i = 0; i < PX__FAULT_COUNT; i++) arm(i, 0, false);
+}

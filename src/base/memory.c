@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host memory of the library, threads, texts.
+#include "base/base_impl.h"
+
+#include <stdio.h>
+
+px_status px__alloc(void **out, size_t bytes) {
+  *out = px__fault(PX__FAULT_ALLOC) ? NULL : calloc(1, bytes ? bytes : 1);
+  PX_CHECK(*out, PX_NOMEM, "out of memory: could not allocate %zu bytes on the host", bytes);
+  return PX_OK;
+}
+
+px_status px__realloc(void **place, size_t bytes) {
+  void *moved = px__fault(PX__FAULT_ALLOC) ? NULL : realloc(*place, bytes ? bytes : 1);
+  PX_CHECK(moved, PX_NOMEM, "out of memory: could not allocate %zu bytes on the host", bytes);
+  *place = moved;
+  return PX_OK;
+}
+
+px_status px__strdup(char **out, const char *text) {
+  size_t bytes = strlen(text) + 1;
+  PX_TRY(px__alloc((void **)out, bytes));
+  memcpy(*out, text, bytes);
+  return PX_OK;
+}
+
+void px__free(void *memory) { free(memory); }
+
+px_status px__thread_start(pthread_t *out, void *(*run)(void *), void *argument) {
+  int code = px__fault(PX__FAULT_THREAD) ? 11 : pthread_create(out, NULL, run, argument);
+  PX_CHECK(code == 0, PX_RUNTIME, "could not start a thread: %s", strerror(code));
+  return PX_OK;
+}
+
+static bool text_room(px__text *text, size_t more) {
+  size_t room = text->room ? text->room : 256;
+  while (room < text->length + more + 1) room *= 2;
+  if (room == text->room) return true;
+  if (px__realloc((void **)&text->at, room) != PX_OK) return text->failed = true, false;
+  text->room = room;
+  return true;
+}
+
+void px__text_add(px__text *text, const char *format, ...) {
+  va_list arguments, again;
+  va_start(arguments, format);
+  va_copy(again, arguments);
+  int length = vsnprintf(NULL, 0, format, arguments);
+  if (length >= 0 && text_room(text, (size_t)length)) {
+    vsnprintf(text->at + text->length, (size_t)length + 1, format, again);
+    text->length += (size_t)length;
+  }
+  va_end(again);
+  va_end(arguments);
+}
+
+const char *px__sizes_text(char *text, size_t room, int n, const int64_t *sizes) {
+  size_t used = (size_t)snprintf(text, room, "[");
+  for (int i = 0; i < n && used < room; i++)
+    used +=
+        (size_t)snprintf(text + used, room - used, "%s%lld", i ? ", " : "", (long long)sizes[i]);
+  if (used < room) snprintf(text + used, room - used, "]");
+  return text;
+}
+
+const char *px_version(void) { return "0.1.0"; }

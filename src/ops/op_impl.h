@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ops layer: a call in progress, and what the generated descriptors refer to.
+#pragma once
+#include "phlox/op.h"
+#include "tensor/tensor_impl.h"
+
+enum { PX__MAX_PARAMS = 16, PX__MAX_RESULTS = 4 };
+
+// How the compute dtype and the result dtype of a pointwise or reduce op follow from the inputs.
+typedef enum px__promotion {
+  PX__PROMOTE,          // result and compute: promotion of the tensor inputs
+  PX__PROMOTE_FLOAT,    // ... and integers become the default float type
+  PX__PROMOTE_COMPARE,  // compute: promotion; result: bool
+  PX__PROMOTE_FIRST,    // as the first tensor
+  PX__PROMOTE_SUM       // reduce: integers and bool become int64
+} px__promotion;
+
+// A call in progress. The driver fills the upper part; `run` of the op makes results with
+// px__call_result.
+typedef struct px_call {
+  const px_op *op;
+  px_call_mode mode;
+  px_value args[PX__MAX_PARAMS];  // defaults filled in
+  px_device device;               // agreed on by the tensor arguments, or asked for by a factory
+  px_dtype compute, dtype;        // pointwise and reduce
+  px_tensor *results[PX__MAX_RESULTS];  // owned
+  px_list *list;                        // of ops that return a list; owned
+  // Random kernels: set `uses_random`, and `counter` = how far the Philox offset moves
+  // (px__philox_steps).
+  bool uses_random;
+  px_generator *generator;
+  uint64_t counter;
+  bool skip_launch;  // the run function did all there is to do (an empty result)
+} px_call;
+
+// What a descriptor's `impl` points to.
+typedef struct px__op_impl {
+  // kernel: checks arguments and makes the results; the driver then launches `kernel` with operands
+  // (results, tensor arguments). view, function: makes the results; recording of inner calls is off
+  // and the driver records the op itself. composite: makes the results by calling other ops, which
+  // record themselves. pointwise, reduce: NULL.
+  px_status (*run)(px_call *call);
+  const char *kernel;  // "softmax"
+  uint16_t dtypes;     // bit i: px_dtype i is supported (of `compute` or of the first tensor)
+  uint8_t promotion;   // px__promotion
+  bool mutates;        // kernel writes into a result that starts as a copy of the first argument
+                       // (scatter, index_add)
+} px__op_impl;
+static inline const px__op_impl *px__impl(const px_op *op) { return (const px__op_impl *)op->impl; }
+
+// Makes result i with the geometry given (row-major), or checks and resizes the tensor given by
+// out=; in-place calls get self, and PX_RUNTIME if the geometry differs. Idempotent.
+px_status px__call_result(px_call *call, int i, int ndim, const int64_t *sizes, px_dtype dtype)
+    __attribute__((warn_unused_result));
+// Checks that all tensor arguments are on one device, with PyTorch's text for wrapped ops: "... but
+// got mat2 is on cuda:1, different from other tensors on cuda:0 (when checking argument in method
+// wrapper_CUDA_mm)". Pointwise ops have their own rule.
+px_status px__call_same_device(px_call *call) __attribute__((warn_unused_result));
+static inline px_tensor *px__arg_tensor(const px_call *call, int i) {
+  return call->args[i].kind == PX_ARG_TENSOR ? call->args[i].v.tensor : NULL;
+}
+
+// Launches kernel `name` directly (inside run functions of kind function): results first, then
+// inputs (NULL: absent).
+px_status px__run_kernel(const char *name, px_device device, int result_count,
+                         px_tensor *const *results, int input_count, px_tensor *const *inputs,
+                         const px_value *params, int param_count)
+    __attribute__((warn_unused_result));
+// Philox: how far the offset of a generator moves for n elements on a device, PyTorch's rule
+// (section 15).
+uint64_t px__philox_steps(px_device device, int64_t n, int values_per_draw);
+
+// Hooks of the autograd layer, set once.
+typedef struct px__op_hooks {
+  bool (*recording)(void);   // grad mode of this thread, and not inside a function op
+  void (*suspend)(bool on);  // nests
+  // Before an in-place or out= call changes self: leaf, view and inference checks. Called when
+  // recording or self is an inference tensor.
+  px_status (*before_inplace)(const px_op *op, px_tensor *self, const px_value *args);
+  // After a call: makes the node if any differentiable input needs grad. results: op->result_count
+  // tensors, or the list's items.
+  px_status (*record)(const px_op *op, px_call_mode mode, const px_value *args, int result_count,
+                      px_tensor *const *results);
+} px__op_hooks;
+extern const px__op_hooks *px__hooks;  // NULL until autograd registers
+
+// Generated (build/gen/ops_table.c).
+extern const px_op px__op_table[];
+extern const int px__op_table_count;

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tensor layer, for the layers above it.
+#pragma once
+#include "device/device_impl.h"
+#include "phlox/random.h"
+#include "phlox/tensor.h"
+
+struct px_storage {
+  px_object head;
+  px_block *block;
+  uint64_t version;  // of all tensors over it, but for aliases
+};
+
+// What autograd hangs on a tensor. The tensor layer only releases it.
+typedef struct px_autograd_slot {
+  px_object head;
+} px_autograd_slot;
+
+enum {
+  PX_TENSOR_WRAPPED = 1,  // a number
+  PX_TENSOR_PARAMETER = 2,
+  PX_TENSOR_ALIASED = 4,     // has a version of its own (.data)
+  PX_TENSOR_NEEDS_GRAD = 8,  // requires_grad: a leaf so marked, or with a history
+  PX_TENSOR_INFERENCE = 16,
+  PX_TENSOR_VIEW = 32  // `base` is what it is a view of
+};
+struct px_tensor {
+  px_object head;
+  px_storage *storage;
+  int64_t offset;  // elements
+  int64_t numel;
+  uint64_t own_version;  // if aliased
+  px_tensor *base;       // of a differentiable view: the tensor at the root, owned
+  px_autograd_slot *autograd;
+  void *user;
+  int8_t ndim;
+  int8_t dtype;
+  uint16_t flags;
+  bool contiguous;  // row-major without gaps
+  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
+};
+
+static inline px_device px__tensor_device(const px_tensor *t) { return t->storage->block->device; }
+static inline bool px__needs_grad(const px_tensor *t) {
+  return (t->flags & PX_TENSOR_NEEDS_GRAD) != 0;
+}
+static inline size_t px__item(const px_tensor *t) { return px_dtype_size((px_dtype)t->dtype); }
+static inline void *px__tensor_at(const px_tensor *t) {
+  return t->storage->block->data ? (char *)t->storage->block->data + (size_t)t->offset * px__item(t)
+                                 : NULL;
+}
+
+// A new tensor over `storage` (retained) with the geometry given, unchecked; strides NULL:
+// row-major.
+px_status px__tensor_new(px_tensor **out, px_storage *storage, px_dtype dtype, int ndim,
+                         const int64_t *sizes, const int64_t *strides, int64_t offset)
+    __attribute__((warn_unused_result));
+// A view of self with another geometry, unchecked. `base` is set when grad mode is on
+// (px__track_views), so that in-place writes reach the history.
+px_status px__tensor_view(px_tensor **out, const px_tensor *self, int ndim, const int64_t *sizes,
+                          const int64_t *strides, int64_t offset)
+    __attribute__((warn_unused_result));
+px_status px__storage_new(px_storage **out, size_t bytes, px_device device)
+    __attribute__((warn_unused_result));
+px_status px__storage_from_block(px_storage **out, px_block *block_take)
+    __attribute__((warn_unused_result));
+// Bytes that the geometry needs from the storage's start; PX_RUNTIME on overflow ("Storage size
+// calculation overflowed with sizes=[...]").
+px_status px__extent_bytes(size_t *out, int ndim, const int64_t *sizes, const int64_t *strides,
+                           int64_t offset, px_dtype dtype) __attribute__((warn_unused_result));
+// Recomputes numel and contiguous after sizes or strides changed.
+void px__tensor_settle(px_tensor *t);
+void px__row_major(int ndim, const int64_t *sizes, int64_t *strides);
+// Shapes. broadcast: into out_sizes (ndim in *out_ndim); PyTorch's text on mismatch.
+px_status px__broadcast(int *out_ndim, int64_t *out_sizes, int a_ndim, const int64_t *a, int b_ndim,
+                        const int64_t *b) __attribute__((warn_unused_result));
+// Wraps a dimension; PX_INDEX "Dimension out of range (expected to be in range of [-1, 0], but got
+// 4)".
+px_status px__wrap_dim(int *out, int64_t dim, int ndim) __attribute__((warn_unused_result));
+// Strides of a view of self with other sizes (one size may be -1 on entry and is filled in);
+// *possible false if a copy is due.
+px_status px__view_strides(bool *possible, const px_tensor *self, int ndim, int64_t *sizes,
+                           int64_t *strides) __attribute__((warn_unused_result));
+
+// Element-wise copy with conversion between tensors of equal shape on one device (kernel "copy"),
+// and between devices. Sizes are broadcast from `from`. Bumps no version, records nothing.
+px_status px__tensor_copy(px_tensor *to, const px_tensor *from, bool non_blocking)
+    __attribute__((warn_unused_result));
+// A row-major tensor with self's contents (self itself, retained, if it is row-major).
+px_status px__tensor_contiguous(px_tensor **out, const px_tensor *self)
+    __attribute__((warn_unused_result));
+// Describes a tensor to a kernel, and the bytes that it touches.
+void px__operand_of(px_operand *operand, const px_tensor *t);
+px_access px__access_of(const px_tensor *t, bool write);
+
+// What the layer above says of a tensor when it is printed: writes ", requires_grad=True" or ",
+// grad_fn=<Name>"... or "".
+extern void (*px__print_suffix)(const px_tensor *t, char *text, size_t room);
+// Whether views remember what they are views of; set by autograd (grad mode of the thread). NULL:
+// always.
+extern bool (*px__track_views)(void);
+
+// Random kernels: reserves what a launch needs from the generator (NULL: the device's default) for
+// `counter` Philox steps per thread or, on the CPU, hands over the mt19937 state.
+px_status px__generator_use(px_launch *launch, px_generator *generator, px_device device,
+                            uint64_t counter_offset) __attribute__((warn_unused_result));
