@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modules: named parameters, buffers and child modules, and a forward function.
+//
+// A module is of a kind: a constant table row with the names of its arguments (its constructor, its
+// attributes and its printed form all follow from them), how it is initialised and its forward
+// function. A subclass in another language is one more kind. A parameter is a leaf tensor with
+// px_tensor_is_parameter. Modules are used by one thread at a time.
+#pragma once
+#include "phlox/autograd.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct px_module px_module;
+
+// An ordered map of names to tensors (a state_dict). Setting an existing name replaces its tensor.
+typedef struct px_dict px_dict;
+PX_CALL px_dict_new(px_dict **out);
+PX_CALL px_dict_set(px_dict *dict, const char *name, px_tensor *value);
+PX_API px_tensor *px_dict_get(const px_dict *dict, const char *name);  // borrowed, NULL if absent
+PX_API int64_t px_dict_size(const px_dict *dict);
+PX_API const char *px_dict_name(const px_dict *dict, int64_t i);
+PX_API px_tensor *px_dict_value(const px_dict *dict, int64_t i);
+
+// What a kind of module is.
+typedef struct px_module_kind {
+  const char *name;        // "Linear"
+  const px_param *params;  // constructor arguments, which become the attributes
+  int param_count;
+  // Makes parameters and buffers from the attributes; NULL if there are none.
+  px_status (*init)(px_module *self);
+  // One result for `count` inputs (px_module_input_count of them are due). NULL: not callable.
+  px_status (*forward)(px_tensor **out, px_module *self, px_tensor *const *inputs, int count);
+  // The text between the parentheses: a template in which {name} stands for an attribute, or a
+  // function; NULL: none.
+  const char *repr;
+  void (*repr_fn)(const px_module *self, char *text, size_t room);
+  int input_count;
+  // For kinds of another language.
+  void (*release)(void *context);
+} px_module_kind;
+
+// The kinds of the library, in the order of their names; NULL past the end. And one by name.
+PX_API const px_module_kind *px_module_kind_at(int i);
+PX_API const px_module_kind *px_module_kind_find(const char *name);
+
+// Makes a module: `args` are kind->param_count values, PX_ARG_NONE for defaults. `context` is the
+// kind's own.
+PX_CALL px_module_new(px_module **out, const px_module_kind *kind, const px_value *args,
+                      void *context);
+PX_API const px_module_kind *px_module_kind_of(const px_module *self);
+PX_API void *px_module_context(const px_module *self);
+PX_API void *px_module_user(const px_module *self);  // the embedding language's object, borrowed
+PX_API void px_module_set_user(px_module *self, void *user);
+
+// The usual ones. Device PX_DEVICE_NONE and dtype PX_DTYPE_NONE mean the defaults. Numbers are
+// drawn as PyTorch draws them.
+PX_CALL px_linear(px_module **out, int64_t in_features, int64_t out_features, bool bias);
+PX_CALL px_conv2d_module(px_module **out, int64_t in_channels, int64_t out_channels,
+                         int64_t kernel_size, int64_t stride, int64_t padding);
+PX_CALL px_relu_module(px_module **out);
+PX_CALL px_max_pool2d_module(px_module **out, int64_t kernel_size);
+PX_CALL px_flatten_module(px_module **out);
+PX_CALL px_dropout_module(px_module **out, double p);
+// A Sequential of `count` modules (retained), named 0, 1, ...
+PX_CALL px_sequential(px_module **out, px_module *const *children, int count);
+
+// ---- contents
+// --------------------------------------------------------------------------------------------------------------
+
+// Sets an attribute (a number, a list of at most 4 integers, a text), or reads one: kind
+// PX_ARG_NONE if it has none.
+PX_CALL px_module_set_attribute(px_module *self, const char *name, px_value value);
+PX_API px_value px_module_attribute(const px_module *self, const char *name);
+// Registers or replaces an entry. A NULL parameter or buffer keeps its name's place. PX_KEY
+// "attribute 'weight' already exists".
+PX_CALL px_module_register_parameter(px_module *self, const char *name, px_tensor *parameter);
+PX_CALL px_module_register_buffer(px_module *self, const char *name, px_tensor *buffer,
+                                  bool persistent);
+PX_CALL px_module_register_module(px_module *self, const char *name, px_module *child);
+// Removes the entry of that name, of any sort; PX_ATTRIBUTE if there is none.
+PX_CALL px_module_remove(px_module *self, const char *name);
+
+typedef enum px_entry_sort {
+  PX_ENTRY_PARAMETER = 1,
+  PX_ENTRY_BUFFER = 2,
+  PX_ENTRY_MODULE = 4
+} px_entry_sort;
+typedef struct px_module_entry {
+  const char *name;  // borrowed
+  px_entry_sort sort;
+  bool persistent;    // of buffers
+  px_tensor *tensor;  // borrowed; may be NULL
+  px_module *module;  // borrowed; may be NULL
+} px_module_entry;
+// The module's own entries of the given sorts, in order of registration: the i-th, or false. Or by
+// name.
+PX_API bool px_module_entry_at(const px_module *self, int sorts, int i, px_module_entry *out);
+PX_API bool px_module_entry_find(const px_module *self, const char *name, px_module_entry *out);
+// Visits the entries of self and, if asked, of its children in depth-first order; a shared tensor
+// or module once, unless `duplicates`. `name` is the full dotted name, valid during the call.
+// PX_ENTRY_MODULE visits self first, with `prefix`.
+typedef px_status (*px_module_visit)(const char *name, const px_module_entry *entry,
+                                     px_module *owner, void *context);
+PX_CALL px_module_each(px_module *self, int sorts, const char *prefix, bool recurse,
+                       bool duplicates, px_module_visit visit, void *context);
+// All parameters, of self and its children, each once. px_list_get gives them.
+PX_CALL px_module_parameters(px_list **out, px_module *self);
+
+// ---- use
+// -------------------------------------------------------------------------------------------------------------------
+
+// Calls forward, with the forward hooks around it.
+PX_CALL px_module_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count);
+// ... of one input.
+PX_CALL px_module_call(px_tensor **out, px_module *self, px_tensor *input);
+// Hooks before (may replace the input: *replacement, a new reference) and after forward (may
+// replace the result).
+typedef px_status (*px_module_hook)(px_tensor **replacement, px_module *self, px_tensor *tensor,
+                                    void *context);
+PX_CALL px_module_add_hook(int64_t *id, px_module *self, bool before, px_module_hook hook,
+                           void *context);
+PX_API void px_module_remove_hook(px_module *self, int64_t id);
+PX_API bool px_module_training(const px_module *self);
+PX_API void px_module_train(px_module *self, bool training);         // self and all below
+PX_API void px_module_set_training(px_module *self, bool training);  // self alone
+PX_CALL px_module_requires_grad(px_module *self, bool requires_grad);
+PX_CALL px_module_zero_grad(px_module *self);
+// Moves parameters, buffers and gradients in place; the tensors stay the same objects. A dtype must
+// be a floating one and leaves integer buffers alone. PX_DTYPE_NONE and PX_DEVICE_NONE leave as is.
+PX_CALL px_module_to(px_module *self, px_dtype dtype, px_device device, bool non_blocking);
+// Names and detached tensors of parameters and persistent buffers.
+PX_CALL px_module_state_dict(px_dict **out, px_module *self, const char *prefix);
+// Copies values in by name. strict: PX_RUNTIME with PyTorch's text, listing all that is missing,
+// unexpected or of another size; nothing is changed then.
+PX_CALL px_module_load_state_dict(px_module *self, px_dict *state, bool strict);
+// A copy of the structure with every parameter and buffer replaced by `replace(tensor)` (new
+// references); entries that are not replaced (*out NULL) are shared. Kinds of another language
+// cannot be copied this way (PX_TYPE).
+typedef px_status (*px_module_replace)(px_tensor **out, px_tensor *tensor, px_entry_sort sort,
+                                       void *context);
+PX_CALL px_module_copy(px_module **out, px_module *self, px_module_replace replace, void *context);
+// PyTorch's printed form; the caller frees *out with px_free. The part between the parentheses
+// alone: extra_repr.
+PX_CALL px_module_text(char **out, px_module *self);
+PX_API void px_module_extra_repr(const px_module *self, char *text, size_t room);
+
+// ---- initialisation (torch.nn.init), in place, without recording
+// ----------------------------------------------------------------
+
+PX_CALL px_init_fans(int64_t *fan_in, int64_t *fan_out, const px_tensor *weight);
+// The recommended gain: "linear" "conv2d" "sigmoid" "tanh" "relu" "leaky_relu" "selu". PX_VALUE
+// otherwise.
+PX_CALL px_init_gain(double *out, const char *nonlinearity, double parameter);
+PX_CALL px_init_uniform(px_tensor *weight, double from, double to, px_generator *generator);
+PX_CALL px_init_normal(px_tensor *weight, double mean, double std, px_generator *generator);
+PX_CALL px_init_constant(px_tensor *weight, double value);
+// He et al. 2015; Glorot and Bengio 2010. `fan_out` takes the fan of the outputs instead of the
+// inputs.
+PX_CALL px_init_kaiming_uniform(px_tensor *weight, double a, bool fan_out, const char *nonlinearity,
+                                px_generator *generator);
+PX_CALL px_init_kaiming_normal(px_tensor *weight, double a, bool fan_out, const char *nonlinearity,
+                               px_generator *generator);
+PX_CALL px_init_xavier_uniform(px_tensor *weight, double gain, px_generator *generator);
+PX_CALL px_init_xavier_normal(px_tensor *weight, double gain, px_generator *generator);
+
+#ifdef __cplusplus
+}
+#endif

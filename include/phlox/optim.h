@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Optimisers and learning-rate schedules.
+//
+// An optimiser holds groups of parameters; each group has the options of its kind (lr, momentum,
+// ...), read at every step.
+#pragma once
+#include "phlox/nn.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct px_optimizer px_optimizer;
+typedef struct px_scheduler px_scheduler;
+
+typedef struct px_option {
+  const char *name;  // "lr"
+  double fallback;   // NAN: must be given
+  char type;         // 'f' number, 'b' truth, 'p' a pair: this and the next row ("betas")
+} px_option;
+typedef struct px_optimizer_kind px_optimizer_kind;
+// The kinds of the library ("SGD", "Adam", "AdamW"); NULL past the end, or if there is none of that
+// name.
+PX_API const px_optimizer_kind *px_optimizer_kind_at(int i);
+PX_API const px_optimizer_kind *px_optimizer_kind_find(const char *name);
+PX_API const char *px_optimizer_kind_name(const px_optimizer_kind *kind);
+PX_API const px_option *px_optimizer_kind_options(const px_optimizer_kind *kind, int *count);
+// The names of a parameter's state ("momentum_buffer"; "exp_avg", "exp_avg_sq", "max_exp_avg_sq");
+// NULL past the end.
+PX_API const char *px_optimizer_kind_state(const px_optimizer_kind *kind, int i);
+
+// Makes an optimiser without groups. `name` is the kind's.
+PX_CALL px_optimizer_new(px_optimizer **out, const char *name);
+// Adds a group. PX_VALUE "optimizer got an empty parameter list", "can't optimize a non-leaf
+// Tensor", or for a parameter that is in another group. Options start at their defaults.
+PX_CALL px_optimizer_add(px_optimizer *self, px_tensor *const *parameters, int64_t count);
+PX_API const px_optimizer_kind *px_optimizer_kind_of(const px_optimizer *self);
+PX_API int px_optimizer_groups(const px_optimizer *self);
+PX_API int64_t px_optimizer_group_size(const px_optimizer *self, int group);
+PX_API px_tensor *px_optimizer_parameter(const px_optimizer *self, int group, int64_t i);
+// Options by name. PX_VALUE with PyTorch's text ("Invalid learning rate: -1.0"), PX_KEY if there is
+// none. group -1: all groups.
+PX_CALL px_optimizer_set(px_optimizer *self, int group, const char *option, double value);
+PX_CALL px_optimizer_get(double *out, const px_optimizer *self, int group, const char *option);
+// One step: parameters without a gradient are left alone.
+PX_CALL px_optimizer_step(px_optimizer *self);
+// Clears gradients: to none, or to zeros.
+PX_CALL px_optimizer_zero_grad(px_optimizer *self, bool set_to_none);
+// A parameter's state: the tensor of that name (borrowed, NULL if there is none yet), and how many
+// steps it has made.
+PX_API px_tensor *px_optimizer_state(const px_optimizer *self, int group, int64_t i,
+                                     const char *name);
+PX_CALL px_optimizer_set_state(px_optimizer *self, int group, int64_t i, const char *name,
+                               px_tensor *value);
+PX_API int64_t px_optimizer_steps(const px_optimizer *self, int group, int64_t i);
+PX_CALL px_optimizer_set_steps(px_optimizer *self, int group, int64_t i, int64_t steps);
+
+// Multiplies lr by gamma every step_size steps; anneals it to eta_min along a cosine over t_max
+// steps.
+PX_CALL px_scheduler_step_lr(px_scheduler **out, px_optimizer *optimizer, int64_t step_size,
+                             double gamma);
+PX_CALL px_scheduler_cosine(px_scheduler **out, px_optimizer *optimizer, int64_t t_max,
+                            double eta_min);
+PX_CALL px_scheduler_step(px_scheduler *self);
+PX_API double px_scheduler_last_lr(const px_scheduler *self, int group);
+PX_API int64_t px_scheduler_epoch(const px_scheduler *self);
+// For restoring: epoch and base lr of a group.
+PX_API void px_scheduler_restore(px_scheduler *self, int64_t epoch);
+PX_API double px_scheduler_base_lr(const px_scheduler *self, int group);
+
+// Scales all gradients so that their common norm is at most max_norm; *total (new reference, may be
+// NULL) is the norm before, a 0-dim tensor on the first gradient's device. norm_type may be
+// INFINITY.
+PX_CALL px_clip_grad_norm(px_tensor **total, px_tensor *const *parameters, int64_t count,
+                          double max_norm, double norm_type);
+
+#ifdef __cplusplus
+}
+#endif
