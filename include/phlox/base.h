@@ -146,6 +146,16 @@ PX_API void *px_move_at(void *place);
 #define PX_SCOPED(type) __attribute__((cleanup(px_release_at))) type *
 #define PX_MOVE(variable) ((__typeof__(variable))px_move_at(&(variable)))
 
+// For layers and programs that make counted objects of their own. px_alloc gives zeroed memory and passes the fault point
+// "alloc"; px_free (phlox/tensor.h) returns it. px_object_init starts the count at 1; destroy functions call px_object_end
+// before the memory goes.
+PX_CALL px_alloc(void **out, size_t bytes);
+PX_CALL px_realloc(void **place, size_t bytes);
+PX_API void px_object_init(void *object, const px_class *cls);
+PX_API void px_object_end(void *object);
+// Starts a joinable thread (a pthread_t at `thread`); passes the fault point "thread".
+PX_CALL px_thread_start(void *thread, void *(*run)(void *argument), void *argument);
+
 // The library's version, "major.minor.patch".
 PX_API const char *px_version(void);
 // Live objects in the process, of class `name` or of all classes (NULL). Counted always; a leak

@@ -34,6 +34,9 @@ void px__object_end(void *object) {
   __atomic_sub_fetch(live_of(((px_object *)object)->cls), 1, __ATOMIC_RELAXED);
 }
 
+void px_object_init(void *object, const px_class *cls) { px__object_init(object, cls); }
+void px_object_end(void *object) { px__object_end(object); }
+
 void *px_retain(const void *object) {
   px_object *head = (px_object *)object;
   if (head) __atomic_add_fetch(&head->refs, 1, __ATOMIC_RELAXED);
