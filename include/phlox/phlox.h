@@ -8,6 +8,7 @@
 #include "phlox/dlpack.h"
 #include "phlox/dtype.h"
 #include "phlox/event.h"
+#include "phlox/extend.h"
 #include "phlox/io.h"
 #include "phlox/memory.h"
 #include "phlox/nn.h"

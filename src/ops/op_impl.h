@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ops layer: a call in progress, and what the generated descriptors refer to.
 #pragma once
+#include "phlox/extend.h"
 #include "phlox/op.h"
 #include "tensor/tensor_impl.h"
 
@@ -70,19 +71,9 @@ px_status px__run_kernel(const char *name, px_device device, int result_count,
 // (section 15).
 uint64_t px__philox_steps(px_device device, int64_t n, int values_per_draw);
 
-// Hooks of the autograd layer, set once.
-typedef struct px__op_hooks {
-  bool (*recording)(void);   // grad mode of this thread, and not inside a function op
-  void (*suspend)(bool on);  // nests
-  // Before an in-place or out= call changes self: leaf, view and inference checks. Called when
-  // recording or self is an inference tensor.
-  px_status (*before_inplace)(const px_op *op, px_tensor *self, const px_value *args);
-  // After a call: makes the node if any differentiable input needs grad. results: op->result_count
-  // tensors, or the list's items.
-  px_status (*record)(const px_op *op, px_call_mode mode, const px_value *args, int result_count,
-                      px_tensor *const *results);
-} px__op_hooks;
-extern const px__op_hooks *px__hooks;  // NULL until autograd registers
+// The hooks of the layer above (phlox/extend.h), NULL until it registers. `suspend` is called
+// around run functions of view and function ops.
+extern const px_op_hooks *px__hooks;
 
 // Generated (build/gen/ops_table.c).
 extern const px_op px__op_table[];

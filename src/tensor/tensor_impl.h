@@ -22,14 +22,16 @@ enum {
   PX_TENSOR_ALIASED = 4,     // has a version of its own (.data)
   PX_TENSOR_NEEDS_GRAD = 8,  // requires_grad: a leaf so marked, or with a history
   PX_TENSOR_INFERENCE = 16,
-  PX_TENSOR_VIEW = 32  // `base` is what it is a view of
+  PX_TENSOR_VIEW = 32,         // `base` is what it is a view of
+  PX_TENSOR_UNRECORDED = 64,   // a view made while grad mode was off
+  PX_TENSOR_MULTI_VIEW = 128,  // a view made by an op that gives several
 };
 struct px_tensor {
   px_object head;
   px_storage *storage;
   int64_t offset;  // elements
   int64_t numel;
-  uint64_t own_version;  // if aliased
+  uint64_t own_version;  // if aliased; of a view: the storage's version when it was made
   px_tensor *base;       // of a differentiable view: the tensor at the root, owned
   px_autograd_slot *autograd;
   void *user;
@@ -50,13 +52,21 @@ static inline void *px__tensor_at(const px_tensor *t) {
                                  : NULL;
 }
 
-// A new tensor over `storage` (retained) with the geometry given, unchecked; strides NULL:
+// A new tensor over `storage` (retained) with the geometry given, unchecked, and the flags
+// px__thread_marks.fresh; strides NULL:
 // row-major.
 px_status px__tensor_new(px_tensor **out, px_storage *storage, px_dtype dtype, int ndim,
                          const int64_t *sizes, const int64_t *strides, int64_t offset)
     __attribute__((warn_unused_result));
-// A view of self with another geometry, unchecked. `base` is set when grad mode is on
-// (px__track_views), so that in-place writes reach the history.
+// The flags that the calling thread's new tensors and new views get (phlox/extend.h).
+typedef struct px__marks {
+  uint16_t fresh, view;
+} px__marks;
+extern _Thread_local px__marks px__thread_marks;  // src/tensor/extend.c
+// A view of self with another geometry, unchecked. Its flags are px__thread_marks.view and self's
+// PX_TENSOR_INFERENCE; with PX_TENSOR_VIEW among them it keeps `base` (self's, if self is a view)
+// and notes the storage's version in own_version, so that in-place writes reach the history. The
+// results of px_tensor_detach and px_tensor_alias are no such views.
 px_status px__tensor_view(px_tensor **out, const px_tensor *self, int ndim, const int64_t *sizes,
                           const int64_t *strides, int64_t offset)
     __attribute__((warn_unused_result));
@@ -95,10 +105,8 @@ px_access px__access_of(const px_tensor *t, bool write);
 
 // What the layer above says of a tensor when it is printed: writes ", requires_grad=True" or ",
 // grad_fn=<Name>"... or "".
+// Defined in print.c, set by px_op_set_hooks; NULL means "".
 extern void (*px__print_suffix)(const px_tensor *t, char *text, size_t room);
-// Whether views remember what they are views of; set by autograd (grad mode of the thread). NULL:
-// always.
-extern bool (*px__track_views)(void);
 
 // Random kernels: reserves what a launch needs from the generator (NULL: the device's default) for
 // `counter` Philox steps per thread or, on the CPU, hands over the mt19937 state.

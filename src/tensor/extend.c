@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// phlox/extend.h's access to tensors, memory and objects, for the layers above that see public
+// headers only. The marks there are this layer's flags under their public names.
+#include "phlox/extend.h"
+
+#include "tensor/tensor_impl.h"
+
+_Static_assert((int)PX_MARK_WRAPPED == PX_TENSOR_WRAPPED &&
+                   (int)PX_MARK_ALIASED == PX_TENSOR_ALIASED,
+               "marks are flags");
+_Static_assert((int)PX_MARK_PARAMETER == PX_TENSOR_PARAMETER &&
+                   (int)PX_MARK_NEEDS_GRAD == PX_TENSOR_NEEDS_GRAD,
+               "marks are flags");
+_Static_assert((int)PX_MARK_INFERENCE == PX_TENSOR_INFERENCE && (int)PX_MARK_VIEW == PX_TENSOR_VIEW,
+               "marks are flags");
+_Static_assert((int)PX_MARK_UNRECORDED == PX_TENSOR_UNRECORDED &&
+                   (int)PX_MARK_MULTI_VIEW == PX_TENSOR_MULTI_VIEW,
+               "marks are flags");
+
+_Thread_local px__marks px__thread_marks = {0, PX_TENSOR_VIEW};
+
+px_status px_alloc(void **out, size_t bytes) { return px__alloc(out, bytes); }
+void px_object_init(void *object, const px_class *cls) { px__object_init(object, cls); }
+void px_object_end(void *object) { px__object_end(object); }
+px_status px_thread_start(pthread_t *out, void *(*run)(void *), void *argument) {
+  return px__thread_start(out, run, argument);
+}
+
+unsigned px_tensor_marks(const px_tensor *self) { return self->flags; }
+
+void px_tensor_mark(px_tensor *self, unsigned marks, bool on) {
+  self->flags = (uint16_t)(on ? self->flags | marks : self->flags & ~marks);
+}
+
+void px_tensor_set_new_marks(unsigned fresh, unsigned view) {
+  px__thread_marks = (px__marks){(uint16_t)fresh, (uint16_t)view};
+}
+
+void *px_tensor_slot(const px_tensor *self) { return self->autograd; }
+
+void px_tensor_set_slot_take(px_tensor *self, void *slot) {
+  px_autograd_slot *before = self->autograd;
+  self->autograd = slot;
+  px_release(before);
+}
+
+uint64_t px_tensor_view_version(const px_tensor *self) { return self->own_version; }
+void px_tensor_set_view_version(px_tensor *self, uint64_t version) { self->own_version = version; }
