@@ -9,6 +9,7 @@ struct px_storage {
   px_object head;
   px_block *block;
   uint64_t version;  // of all tensors over it, but for aliases
+  bool fixed;        // somebody else's memory: cannot grow
 };
 
 // What autograd hangs on a tensor. The tensor layer only releases it.
@@ -46,7 +47,8 @@ static inline px_device px__tensor_device(const px_tensor *t) { return t->storag
 static inline bool px__needs_grad(const px_tensor *t) {
   return (t->flags & PX_TENSOR_NEEDS_GRAD) != 0;
 }
-static inline size_t px__item(const px_tensor *t) { return px_dtype_size((px_dtype)t->dtype); }
+extern const uint8_t px__dtype_bytes[PX_DTYPE_COUNT];
+static inline size_t px__item(const px_tensor *t) { return px__dtype_bytes[t->dtype]; }
 static inline void *px__tensor_at(const px_tensor *t) {
   return t->storage->block->data ? (char *)t->storage->block->data + (size_t)t->offset * px__item(t)
                                  : NULL;
@@ -72,7 +74,18 @@ px_status px__tensor_view(px_tensor **out, const px_tensor *self, int ndim, cons
     __attribute__((warn_unused_result));
 px_status px__storage_new(px_storage **out, size_t bytes, px_device device)
     __attribute__((warn_unused_result));
+// Takes the block, also on failure.
 px_status px__storage_from_block(px_storage **out, px_block *block_take)
+    __attribute__((warn_unused_result));
+// Over memory that `release(context)` lets go of with the last tensor; not called on failure.
+px_status px__storage_wrap(px_storage **out, void *data, size_t bytes, px_device device,
+                           void (*release)(void *), void *context)
+    __attribute__((warn_unused_result));
+// Makes it at least `bytes` long, keeping the contents. PX_RUNTIME for somebody else's memory.
+px_status px__storage_grow(px_storage *storage, size_t bytes) __attribute__((warn_unused_result));
+// PX_RUNTIME for a negative size or too many dimensions; for sizes that overflow, row-major.
+px_status px__check_sizes(int ndim, const int64_t *sizes) __attribute__((warn_unused_result));
+px_status px__row_major_bytes(size_t *out, int ndim, const int64_t *sizes, px_dtype dtype)
     __attribute__((warn_unused_result));
 // Bytes that the geometry needs from the storage's start; PX_RUNTIME on overflow ("Storage size
 // calculation overflowed with sizes=[...]").

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies between tensors, and from tensors to the host.
+//
+// On one device a copy is bytes where both sides are row-major and of one dtype, and the kernel
+// "copy" otherwise, which converts and broadcasts. Between devices only bytes travel: the source's
+// device converts and packs before, the target's device unpacks after.
+#include "tensor/tensor_impl.h"
+
+void px__operand_of(px_operand *operand, const px_tensor *t) {
+  operand->data = px__tensor_at(t);
+  operand->sizes = t->sizes;
+  operand->strides = t->strides;
+  operand->ndim = t->ndim;
+  operand->dtype = t->dtype;
+  operand->immediate = false;
+}
+
+px_access px__access_of(const px_tensor *t, bool write) {
+  size_t item = px__item(t), begin = (size_t)t->offset * item;
+  px_access access = {t->storage->block, begin, begin, write};
+  if (t->numel == 0) return access;
+  int64_t last = 0;
+  if (t->contiguous)
+    last = t->numel - 1;
+  else
+    for (int d = 0; d < t->ndim; d++) last += (t->sizes[d] - 1) * t->strides[d];
+  access.end = begin + (size_t)(last + 1) * item;
+  return access;
+}
+
+// Strides of `from` when read with the sizes of `to`.
+static px_status spread_strides(int64_t *strides, const px_tensor *to, const px_tensor *from) {
+  int64_t sizes[PX_MAX_DIMS];
+  int ndim, lead = to->ndim - from->ndim;
+  PX_TRY(px__broadcast(&ndim, sizes, to->ndim, to->sizes, from->ndim, from->sizes));
+  bool fits = ndim == to->ndim && !memcmp(sizes, to->sizes, sizeof *sizes * (size_t)ndim);
+  char a[256], b[256];
+  PX_CHECK(fits, PX_RUNTIME, "output with shape %s doesn't match the broadcast shape %s",
+           px__sizes_text(a, sizeof a, to->ndim, to->sizes),
+           px__sizes_text(b, sizeof b, ndim, sizes));
+  for (int d = 0; d < ndim; d++)
+    strides[d] = d < lead || from->sizes[d - lead] == 1 ? 0 : from->strides[d - lead];
+  return PX_OK;
+}
+
+static px_status check_target(const px_tensor *to) {
+  for (int d = 0; d < to->ndim; d++)
+    PX_CHECK(to->strides[d] != 0 || to->sizes[d] <= 1, PX_RUNTIME,
+             "unsupported operation: more than one element of the written-to tensor refers to a "
+             "single memory location. Please clone() the tensor before performing the operation.");
+  return PX_OK;
+}
+
+static px_status run_copy_kernel(const px_tensor *to, const px_tensor *from,
+                                 const int64_t *strides) {
+  static px_kernel kernels[PX_DEVICE_TYPES];  // atomic
+  px_device device = px__tensor_device(to);
+  px_kernel kernel = __atomic_load_n(&kernels[device.type], __ATOMIC_RELAXED);
+  if (!kernel) {
+    kernel = px__kernel_find((px_device_type)device.type, "copy");
+    PX_CHECK(kernel, PX_UNIMPLEMENTED, "copy is not implemented for device type '%s'",
+             px_device_type_name(device.type));
+    __atomic_store_n(&kernels[device.type], kernel, __ATOMIC_RELAXED);
+  }
+  px_operand operands[2] = {0};
+  px__operand_of(&operands[0], to);
+  px__operand_of(&operands[1], from);
+  operands[1].sizes = to->sizes, operands[1].strides = strides, operands[1].ndim = to->ndim;
+  px_access accesses[2] = {px__access_of(to, true), px__access_of(from, false)};
+  px_launch launch = {.op = "copy_",
+                      .kernel = kernel,
+                      .operand_count = 2,
+                      .operands = operands,
+                      .compute = PX_DTYPE_NONE};
+  PX_TRY(px__launch(device, &launch, accesses, 2));
+  return PX_OK;
+}
+
+static px_status copy_bytes(px_tensor *to, const px_tensor *from, bool non_blocking) {
+  size_t item = px__item(to);
+  PX_TRY(px__copy_blocks(to->storage->block, (size_t)to->offset * item, from->storage->block,
+                         (size_t)from->offset * item, (size_t)to->numel * item, non_blocking));
+  return PX_OK;
+}
+
+static bool same_shape(const px_tensor *a, const px_tensor *b) {
+  return a->ndim == b->ndim && !memcmp(a->sizes, b->sizes, sizeof *a->sizes * (size_t)a->ndim);
+}
+
+static bool is_plain(const px_tensor *to, const px_tensor *from) {
+  return to->dtype == from->dtype && to->contiguous && from->contiguous && same_shape(to, from);
+}
+
+static bool overlap(const px_tensor *a, const px_tensor *b) {
+  if (a->storage->block != b->storage->block) return false;
+  px_access x = px__access_of(a, true), y = px__access_of(b, false);
+  return x.begin < y.end && y.begin < x.end;
+}
+
+static bool same_elements(const px_tensor *a, const px_tensor *b) {
+  return a->offset == b->offset && a->dtype == b->dtype && same_shape(a, b) &&
+         !memcmp(a->strides, b->strides, sizeof *a->strides * (size_t)a->ndim);
+}
+
+// A new row-major tensor on self's device with self's elements as `dtype`.
+static px_status packed(px_tensor **out, const px_tensor *self, px_dtype dtype) {
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(px_tensor_empty(&made, self->ndim, self->sizes, dtype, px__tensor_device(self)));
+  if (is_plain(made, self))
+    PX_TRY(copy_bytes(made, self, true));
+  else if (self->numel)
+    PX_TRY(run_copy_kernel(made, self, self->strides));
+  *out = PX_MOVE(made);
+  return PX_OK;
+}
+
+static px_status copy_here(px_tensor *to, const px_tensor *from) {
+  int64_t strides[PX_MAX_DIMS];
+  PX_TRY(spread_strides(strides, to, from));
+  if (to->numel == 0) return PX_OK;
+  PX_TRY(check_target(to));
+  PX_SCOPED(px_tensor) apart = NULL;
+  if (PX_UNLIKELY(overlap(to, from))) {
+    if (same_elements(to, from)) return PX_OK;
+    PX_TRY(packed(&apart, from, (px_dtype)from->dtype));
+    from = apart;
+    PX_TRY(spread_strides(strides, to, from));
+  }
+  if (is_plain(to, from))
+    PX_TRY(copy_bytes(to, from, true));
+  else
+    PX_TRY(run_copy_kernel(to, from, strides));
+  return PX_OK;
+}
+
+static px_status copy_across(px_tensor *to, const px_tensor *from, bool non_blocking) {
+  int64_t strides[PX_MAX_DIMS];
+  PX_SCOPED(px_tensor) ready = NULL;
+  PX_SCOPED(px_tensor) landed = NULL;
+  PX_TRY(spread_strides(strides, to, from));
+  if (to->numel == 0) return PX_OK;
+  PX_TRY(check_target(to));
+  if (!from->contiguous || from->dtype != to->dtype) {
+    PX_TRY(packed(&ready, from, (px_dtype)to->dtype));
+    from = ready;
+  }
+  if (is_plain(to, from)) {
+    PX_TRY(copy_bytes(to, from, non_blocking));
+    return PX_OK;
+  }
+  PX_TRY(px_tensor_empty(&landed, from->ndim, from->sizes, (px_dtype)to->dtype,
+                         px__tensor_device(to)));
+  PX_TRY(copy_bytes(landed, from, non_blocking));
+  PX_TRY(copy_here(to, landed));
+  return PX_OK;
+}
+
+px_status px__tensor_copy(px_tensor *to, const px_tensor *from, bool non_blocking) {
+  if (px_device_equal(px__tensor_device(to), px__tensor_device(from)))
+    PX_TRY(copy_here(to, from));
+  else
+    PX_TRY(copy_across(to, from, non_blocking));
+  return PX_OK;
+}
+
+px_status px__tensor_contiguous(px_tensor **out, const px_tensor *self) {
+  *out = NULL;
+  if (self->contiguous)
+    *out = px_retain(self);
+  else
+    PX_TRY(packed(out, self, (px_dtype)self->dtype));
+  return PX_OK;
+}
+
+// Copies a row-major tensor's bytes to the host, wherever they are.
+static px_status read_bytes(const px_tensor *self, void *to, size_t bytes) {
+  px_block *from = self->storage->block, *host = NULL;
+  if (from->device.type == PX_CPU) {
+    PX_TRY(px__block_wait(from));
+    memcpy(to, px__tensor_at(self), bytes);
+    return PX_OK;
+  }
+  PX_TRY(px__block_wrap(&host, to, bytes, px_cpu(), NULL, NULL));
+  px_status status =
+      px__copy_blocks(host, 0, from, (size_t)self->offset * px__item(self), bytes, false);
+  px__block_free(host);
+  return status == PX_OK ? PX_OK : px_error_pass(status, __FILE__, __LINE__, __func__);
+}
+
+px_status px_tensor_read(const px_tensor *self, void *to, size_t bytes) {
+  size_t wanted = (size_t)self->numel * px__item(self);
+  PX_CHECK(bytes == wanted, PX_VALUE, "the tensor has %zu bytes, but room for %zu was given",
+           wanted, bytes);
+  if (bytes == 0) return PX_OK;
+  PX_SCOPED(px_tensor) row = NULL;
+  PX_TRY(px__tensor_contiguous(&row, self));
+  PX_TRY(read_bytes(row, to, bytes));
+  return PX_OK;
+}
+
+px_status px_tensor_item(px_scalar *out, const px_tensor *self) {
+  PX_CHECK(self->numel == 1, PX_RUNTIME,
+           "a Tensor with %lld elements cannot be converted to Scalar", (long long)self->numel);
+  const px_block *block = self->storage->block;
+  if (PX_LIKELY(block->device.type == PX_CPU && block->data &&
+                !__atomic_load_n(&block->pending, __ATOMIC_ACQUIRE))) {
+    *out = px_scalar_load((px_dtype)self->dtype, px__tensor_at(self));
+    return PX_OK;
+  }
+  uint64_t element = 0;
+  PX_CHECK(block->data, PX_RUNTIME, "the tensor has no memory to read");
+  PX_TRY(read_bytes(self, &element, px__item(self)));
+  *out = px_scalar_load((px_dtype)self->dtype, &element);
+  return PX_OK;
+}
+
+px_status px_tensor_from_data(px_tensor **out, const void *data, int ndim, const int64_t *sizes,
+                              px_dtype dtype, px_device device) {
+  PX_SCOPED(px_tensor) made = NULL;
+  *out = NULL;
+  PX_TRY(px_tensor_empty(&made, ndim, sizes, dtype, device));
+  size_t bytes = (size_t)made->numel * px__item(made);
+  if (bytes && px__tensor_device(made).type == PX_CPU) {
+    memcpy(px__tensor_at(made), data, bytes);
+  } else if (bytes) {
+    // The caller's memory is only read, and pageable: it has been left when the copy returns.
+    px_block *host = NULL;
+    PX_TRY(px__block_wrap(&host, (void *)data, bytes, px_cpu(), NULL, NULL));
+    px_status status = px__copy_blocks(made->storage->block, 0, host, 0, bytes, false);
+    px__block_free(host);
+    PX_TRY(status);
+  }
+  *out = PX_MOVE(made);
+  return PX_OK;
+}

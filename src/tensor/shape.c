@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arithmetic on sizes and strides: extents, broadcasting, dimensions, views. Nothing here knows of
+// memory; every product is checked, because sizes come from outside.
+#include "tensor/tensor_impl.h"
+
+enum { SIZES_TEXT = 512 };
+
+void px__row_major(int ndim, const int64_t *sizes, int64_t *strides) {
+  int64_t stride = 1;
+  for (int d = ndim - 1; d >= 0; d--) {
+    strides[d] = stride;
+    stride *= sizes[d] > 1 ? sizes[d] : 1;
+  }
+}
+
+void px__tensor_settle(px_tensor *t) {
+  int64_t numel = 1;
+  bool contiguous = true;
+  for (int d = t->ndim - 1; d >= 0; d--) {
+    contiguous &= t->sizes[d] == 1 || t->strides[d] == numel;
+    numel = (int64_t)((uint64_t)numel * (uint64_t)t->sizes[d]);
+  }
+  t->numel = numel;
+  t->contiguous = contiguous || numel == 0;
+}
+
+px_status px__check_sizes(int ndim, const int64_t *sizes) {
+  char text[SIZES_TEXT];
+  PX_CHECK(ndim >= 0 && ndim <= PX_MAX_DIMS, PX_RUNTIME,
+           "tensors have at most %d dimensions, but got %d", PX_MAX_DIMS, ndim);
+  for (int d = 0; d < ndim; d++)
+    PX_CHECK(sizes[d] >= 0, PX_RUNTIME, "Trying to create tensor with negative dimension %lld: %s",
+             (long long)sizes[d], px__sizes_text(text, sizeof text, ndim, sizes));
+  return PX_OK;
+}
+
+// The row-major strides are computed beside: a size of 0 hides an overflow in numel, not in them.
+px_status px__row_major_bytes(size_t *out, int ndim, const int64_t *sizes, px_dtype dtype) {
+  int64_t numel = 1, stride = 1, bytes = 0;
+  bool over = false;
+  for (int d = ndim - 1; d >= 0; d--) {
+    over |= px__mul_size(numel, sizes[d], &numel);
+    if (d > 0) over |= px__mul_size(stride, sizes[d] > 1 ? sizes[d] : 1, &stride);
+  }
+  over |= px__mul_size(numel, (int64_t)px_dtype_size(dtype), &bytes);
+  char text[SIZES_TEXT];
+  PX_CHECK(!over, PX_RUNTIME, "Storage size calculation overflowed with sizes=%s",
+           px__sizes_text(text, sizeof text, ndim, sizes));
+  *out = (size_t)bytes;
+  return PX_OK;
+}
+
+px_status px__extent_bytes(size_t *out, int ndim, const int64_t *sizes, const int64_t *strides,
+                           int64_t offset, px_dtype dtype) {
+  int64_t last = offset, step, numel = 1, bytes = 0;
+  bool empty = false, over = offset < 0;
+  for (int d = 0; d < ndim; d++) empty |= sizes[d] == 0;
+  for (int d = 0; d < ndim && !empty; d++) {
+    over |= sizes[d] < 0 || strides[d] < 0 || px__mul_size(sizes[d] - 1, strides[d], &step) ||
+            px__add_size(last, step, &last) || px__mul_size(numel, sizes[d], &numel);
+  }
+  if (!empty)
+    over |=
+        px__add_size(last, 1, &last) || px__mul_size(last, (int64_t)px_dtype_size(dtype), &bytes);
+  if (over) {
+    char a[SIZES_TEXT], b[SIZES_TEXT];
+    PX_FAIL(PX_RUNTIME, "Storage size calculation overflowed with sizes=%s and strides=%s",
+            px__sizes_text(a, sizeof a, ndim, sizes), px__sizes_text(b, sizeof b, ndim, strides));
+  }
+  *out = (size_t)bytes;
+  return PX_OK;
+}
+
+px_status px__broadcast(int *out_ndim, int64_t *out_sizes, int a_ndim, const int64_t *a, int b_ndim,
+                        const int64_t *b) {
+  int ndim = a_ndim > b_ndim ? a_ndim : b_ndim;
+  for (int d = ndim - 1; d >= 0; d--) {
+    int ad = d - (ndim - a_ndim), bd = d - (ndim - b_ndim);
+    int64_t x = ad >= 0 ? a[ad] : 1, y = bd >= 0 ? b[bd] : 1;
+    PX_CHECK(x == y || x == 1 || y == 1, PX_RUNTIME,
+             "The size of tensor a (%lld) must match the size of tensor b (%lld) at non-singleton "
+             "dimension %d",
+             (long long)x, (long long)y, d);
+    out_sizes[d] = x == 1 ? y : x;
+  }
+  *out_ndim = ndim;
+  return PX_OK;
+}
+
+// A 0-dim tensor takes -1 and 0, as if it had one dimension.
+px_status px__wrap_dim(int *out, int64_t dim, int ndim) {
+  int64_t range = ndim > 0 ? ndim : 1;
+  PX_CHECK(dim >= -range && dim < range, PX_INDEX,
+           "Dimension out of range (expected to be in range of [%lld, %lld], but got %lld)",
+           (long long)-range, (long long)range - 1, (long long)dim);
+  *out = (int)(dim < 0 ? dim + range : dim);
+  return PX_OK;
+}
+
+// Fills in the one size that is -1; the rest must make numel.
+static px_status infer_size(int64_t numel, int ndim, int64_t *sizes) {
+  char text[SIZES_TEXT];
+  int64_t known = 1;
+  int open = -1;
+  bool over = false;
+  for (int d = 0; d < ndim; d++) {
+    if (sizes[d] == -1) {
+      PX_CHECK(open < 0, PX_RUNTIME, "only one dimension can be inferred");
+      open = d;
+      continue;
+    }
+    PX_CHECK(sizes[d] >= 0, PX_RUNTIME, "invalid shape dimension %lld", (long long)sizes[d]);
+    over |= px__mul_size(known, sizes[d], &known);
+  }
+  bool fits = !over && (open < 0 ? known == numel : known == 0 ? numel == 0 : numel % known == 0);
+  PX_CHECK(fits, PX_RUNTIME, "shape '%s' is invalid for input of size %lld",
+           px__sizes_text(text, sizeof text, ndim, sizes), (long long)numel);
+  if (open < 0) return PX_OK;
+  PX_CHECK(known != 0, PX_RUNTIME,
+           "cannot reshape tensor of 0 elements into shape %s because the unspecified dimension "
+           "size -1 can be any value and is ambiguous",
+           px__sizes_text(text, sizeof text, ndim, sizes));
+  sizes[open] = numel / known;
+  return PX_OK;
+}
+
+// Walks both shapes from the last dimension. A run of old dimensions that are adjacent in memory
+// may be cut anew in any way; the new sizes must cover each run exactly.
+static bool cut_runs(const px_tensor *t, int ndim, const int64_t *sizes, int64_t *strides) {
+  int at = ndim - 1;
+  int64_t base = t->ndim ? t->strides[t->ndim - 1] : 1, run = 1, covered = 1;
+  for (int d = t->ndim - 1; d >= 0; d--) {
+    run *= t->sizes[d];
+    bool joined = d > 0 && (t->sizes[d - 1] == 1 || t->strides[d - 1] == run * base);
+    if (joined) continue;
+    for (; at >= 0 && (covered < run || sizes[at] == 1); at--) {
+      strides[at] = covered * base;
+      covered *= sizes[at];
+    }
+    if (covered != run) return false;
+    if (d > 0) base = t->strides[d - 1], run = covered = 1;
+  }
+  return at < 0;
+}
+
+static bool same_sizes(const px_tensor *t, int ndim, const int64_t *sizes) {
+  return t->ndim == ndim && !memcmp(t->sizes, sizes, sizeof *sizes * (size_t)ndim);
+}
+
+px_status px__view_strides(bool *possible, const px_tensor *self, int ndim, int64_t *sizes,
+                           int64_t *strides) {
+  PX_CHECK(ndim >= 0 && ndim <= PX_MAX_DIMS, PX_RUNTIME,
+           "tensors have at most %d dimensions, but got %d", PX_MAX_DIMS, ndim);
+  PX_TRY(infer_size(self->numel, ndim, sizes));
+  *possible = true;
+  if (same_sizes(self, ndim, sizes))
+    memcpy(strides, self->strides, sizeof *strides * (size_t)ndim);
+  else if (self->numel == 0 || self->contiguous || self->ndim == 0)
+    px__row_major(ndim, sizes, strides);
+  else
+    *possible = cut_runs(self, ndim, sizes, strides);
+  return PX_OK;
+}

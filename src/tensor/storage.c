@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Storages: a block of memory with the version that all tensors over it share.
+#include "tensor/pool.h"
+#include "tensor/tensor_impl.h"
+
+static void storage_destroy(void *self) {
+  px_storage *storage = self;
+  if (storage->block) px__block_free(storage->block);
+  px__object_end(storage);
+  px__pool_give(PX__POOL_STORAGE, storage);
+}
+static const px_class storage_class = {"storage", storage_destroy};
+
+static px_status storage_make(px_storage **out) {
+  *out = px__pool_take(PX__POOL_STORAGE);
+  if (PX_UNLIKELY(!*out)) PX_TRY(PX_NEW(out));
+  px__object_init(*out, &storage_class);
+  (*out)->block = NULL;
+  (*out)->version = 0;
+  (*out)->fixed = false;
+  return PX_OK;
+}
+
+px_status px__storage_from_block(px_storage **out, px_block *block) {
+  px_status status = storage_make(out);
+  if (status != PX_OK) {
+    px__block_free(block);
+    return px_error_pass(status, __FILE__, __LINE__, __func__);
+  }
+  (*out)->block = block;
+  return PX_OK;
+}
+
+px_status px__storage_wrap(px_storage **out, void *data, size_t bytes, px_device device,
+                           void (*release)(void *), void *context) {
+  PX_SCOPED(px_storage) made = NULL;
+  *out = NULL;
+  PX_TRY(storage_make(&made));
+  PX_TRY(px__block_wrap(&made->block, data, bytes, device, release, context));
+  made->fixed = true;
+  *out = PX_MOVE(made);
+  return PX_OK;
+}
+
+px_status px__storage_new(px_storage **out, size_t bytes, px_device device) {
+  px_block *block = NULL;
+  *out = NULL;
+  PX_TRY(px__block_new(&block, bytes, device));
+  PX_TRY(px__storage_from_block(out, block));
+  return PX_OK;
+}
+
+// All tensors over the storage see the new memory, as they share one resize in PyTorch.
+px_status px__storage_grow(px_storage *storage, size_t bytes) {
+  px_block *old = storage->block, *grown = NULL;
+  if (bytes <= old->bytes) return PX_OK;
+  PX_CHECK(!storage->fixed, PX_RUNTIME, "Trying to resize storage that is not resizable");
+  if (old->pinned)
+    PX_TRY(px__block_new_pinned(&grown, bytes));
+  else
+    PX_TRY(px__block_new(&grown, bytes, old->device));
+  px_status status = old->bytes ? px__copy_blocks(grown, 0, old, 0, old->bytes, false) : PX_OK;
+  if (status != PX_OK) {
+    px__block_free(grown);
+    return px_error_pass(status, __FILE__, __LINE__, __func__);
+  }
+  storage->block = grown;
+  px__block_free(old);
+  return PX_OK;
+}
+
+size_t px_storage_bytes(const px_storage *storage) { return storage->block->bytes; }
+px_device px_storage_device(const px_storage *storage) { return storage->block->device; }
+bool px_storage_is_pinned(const px_storage *storage) { return storage->block->pinned; }
+
+void *px_storage_data(const px_storage *storage) {
+  px__block_hand_out(storage->block);
+  return storage->block->data;
+}
+
+px_status px_storage_pin(px_storage **out, px_storage *storage) {
+  *out = NULL;
+  px_block *from = storage->block, *pinned = NULL;
+  PX_CHECK(from->device.type == PX_CPU, PX_TYPE,
+           "cannot pin 'torch.cuda.UntypedStorage' only CPU memory can be pinned");
+  if (from->pinned) {
+    *out = px_retain(storage);
+    return PX_OK;
+  }
+  PX_TRY(px__block_new_pinned(&pinned, from->bytes));
+  PX_SCOPED(px_storage) made = NULL;
+  PX_TRY(px__storage_from_block(&made, pinned));
+  if (from->bytes) PX_TRY(px__copy_blocks(pinned, 0, from, 0, from->bytes, false));
+  *out = PX_MOVE(made);
+  return PX_OK;
+}

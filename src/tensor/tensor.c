@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors: making them, and what they answer about themselves.
+//
+// A tensor is geometry over a storage. Only the first ndim sizes and strides are ever written or
+// read: making one is on the path of every op.
+#include "tensor/pool.h"
+#include "tensor/tensor_impl.h"
+
+#include <stdio.h>
+
+bool (*px__track_views)(void);
+
+static void tensor_destroy(void *self) {
+  px_tensor *t = self;
+  px_release(t->storage);
+  if (t->base) px_release(t->base);
+  if (t->autograd) px_release(t->autograd);
+  px__object_end(t);
+  px__pool_give(PX__POOL_TENSOR, t);
+}
+static const px_class tensor_class = {"tensor", tensor_destroy};
+
+// Everything but the geometry. Takes the storage, also on failure.
+static px_status tensor_make(px_tensor **out, px_storage *storage_take, px_dtype dtype) {
+  px_tensor *t = px__pool_take(PX__POOL_TENSOR);
+  if (PX_UNLIKELY(!t)) {
+    px_status status = PX_NEW(&t);
+    if (status != PX_OK) {
+      px_release(storage_take);
+      *out = NULL;
+      return px_error_pass(status, __FILE__, __LINE__, __func__);
+    }
+  }
+  px__object_init(t, &tensor_class);
+  t->storage = storage_take;
+  t->offset = 0;
+  t->own_version = 0;
+  t->base = NULL;
+  t->autograd = NULL;
+  t->user = NULL;
+  t->dtype = (int8_t)dtype;
+  t->flags = 0;
+  *out = t;
+  return PX_OK;
+}
+
+static void set_row_major(px_tensor *t, int ndim, const int64_t *sizes) {
+  int64_t stride = 1, numel = 1;
+  for (int d = ndim - 1; d >= 0; d--) {
+    t->sizes[d] = sizes[d];
+    t->strides[d] = stride;
+    stride *= sizes[d] > 1 ? sizes[d] : 1;
+    numel *= sizes[d];
+  }
+  t->ndim = (int8_t)ndim;
+  t->numel = numel;
+  t->contiguous = true;
+}
+
+static void set_geometry(px_tensor *t, int ndim, const int64_t *sizes, const int64_t *strides,
+                         int64_t offset) {
+  t->offset = offset;
+  if (!strides) {
+    set_row_major(t, ndim, sizes);
+    return;
+  }
+  for (int d = 0; d < ndim; d++) t->sizes[d] = sizes[d], t->strides[d] = strides[d];
+  t->ndim = (int8_t)ndim;
+  px__tensor_settle(t);
+}
+
+px_status px__tensor_new(px_tensor **out, px_storage *storage, px_dtype dtype, int ndim,
+                         const int64_t *sizes, const int64_t *strides, int64_t offset) {
+  PX_TRY(tensor_make(out, px_retain(storage), dtype));
+  set_geometry(*out, ndim, sizes, strides, offset);
+  return PX_OK;
+}
+
+// A view remembers the tensor at the root, so that a write through it reaches the root's history;
+// a view of an alias has the alias's version.
+px_status px__tensor_view(px_tensor **out, const px_tensor *self, int ndim, const int64_t *sizes,
+                          const int64_t *strides, int64_t offset) {
+  PX_TRY(tensor_make(out, px_retain(self->storage), (px_dtype)self->dtype));
+  set_geometry(*out, ndim, sizes, strides, offset);
+  (*out)->flags = self->flags & PX_TENSOR_INFERENCE;
+  if (!px__track_views || px__track_views()) {
+    (*out)->base = px_retain(self->base ? self->base : self);
+    (*out)->flags |= PX_TENSOR_VIEW;
+  } else if (self->flags & PX_TENSOR_ALIASED) {
+    (*out)->flags |= PX_TENSOR_ALIASED;
+    (*out)->own_version = self->own_version;
+  }
+  return PX_OK;
+}
+
+// Fills in what a factory was not given.
+static px_status settle_options(px_dtype *dtype, px_device *device) {
+  if (*dtype == PX_DTYPE_NONE) *dtype = px_dtype_default();
+  if (device->type < 0) *device = px_device_default();
+  if (device->type == PX_CPU)
+    device->index = -1;
+  else
+    PX_TRY(px_device_resolve(device, *device));
+  return PX_OK;
+}
+
+static px_status over_storage(px_tensor **out, px_storage *storage_take, int ndim,
+                              const int64_t *sizes, const int64_t *strides, px_dtype dtype) {
+  PX_TRY(tensor_make(out, storage_take, dtype));
+  set_geometry(*out, ndim, sizes, strides, 0);
+  return PX_OK;
+}
+
+px_status px_tensor_empty(px_tensor **out, int ndim, const int64_t *sizes, px_dtype dtype,
+                          px_device device) {
+  size_t bytes;
+  px_storage *storage;
+  *out = NULL;
+  PX_TRY(settle_options(&dtype, &device));
+  PX_TRY(px__check_sizes(ndim, sizes));
+  PX_TRY(px__row_major_bytes(&bytes, ndim, sizes, dtype));
+  PX_TRY(px__storage_new(&storage, bytes, device));
+  PX_TRY(over_storage(out, storage, ndim, sizes, NULL, dtype));
+  return PX_OK;
+}
+
+px_status px_tensor_empty_strided(px_tensor **out, int ndim, const int64_t *sizes,
+                                  const int64_t *strides, px_dtype dtype, px_device device) {
+  size_t bytes;
+  px_storage *storage;
+  *out = NULL;
+  PX_TRY(settle_options(&dtype, &device));
+  PX_TRY(px__check_sizes(ndim, sizes));
+  PX_TRY(px__extent_bytes(&bytes, ndim, sizes, strides, 0, dtype));
+  PX_TRY(px__storage_new(&storage, bytes, device));
+  PX_TRY(over_storage(out, storage, ndim, sizes, strides, dtype));
+  return PX_OK;
+}
+
+px_status px_tensor_empty_pinned(px_tensor **out, int ndim, const int64_t *sizes, px_dtype dtype) {
+  size_t bytes;
+  px_block *block;
+  px_storage *storage;
+  *out = NULL;
+  if (dtype == PX_DTYPE_NONE) dtype = px_dtype_default();
+  PX_TRY(px__check_sizes(ndim, sizes));
+  PX_TRY(px__row_major_bytes(&bytes, ndim, sizes, dtype));
+  PX_TRY(px__block_new_pinned(&block, bytes));
+  PX_TRY(px__storage_from_block(&storage, block));
+  PX_TRY(over_storage(out, storage, ndim, sizes, NULL, dtype));
+  return PX_OK;
+}
+
+px_status px_tensor_wrap(px_tensor **out, void *data, size_t bytes, int ndim, const int64_t *sizes,
+                         const int64_t *strides, px_dtype dtype, px_device device,
+                         void (*release)(void *context), void *context) {
+  size_t needed;
+  *out = NULL;
+  PX_TRY(settle_options(&dtype, &device));
+  PX_TRY(px__check_sizes(ndim, sizes));
+  if (strides)
+    PX_TRY(px__extent_bytes(&needed, ndim, sizes, strides, 0, dtype));
+  else
+    PX_TRY(px__row_major_bytes(&needed, ndim, sizes, dtype));
+  PX_CHECK(needed <= bytes, PX_RUNTIME,
+           "a tensor of %zu bytes does not fit the memory of %zu bytes that it is made over",
+           needed, bytes);
+  // The tensor comes first and the wrapping last, so that a failure never calls `release`.
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(tensor_make(&made, NULL, dtype));
+  PX_TRY(px__storage_wrap(&made->storage, data, bytes, device, release, context));
+  set_geometry(made, ndim, sizes, strides, 0);
+  *out = PX_MOVE(made);
+  return PX_OK;
+}
+
+px_status px_tensor_from_scalar(px_tensor **out, px_scalar value) {
+  static const px_dtype dtypes[] = {['b'] = PX_BOOL, ['i'] = PX_INT64, ['f'] = PX_FLOAT64};
+  *out = NULL;
+  PX_CHECK(value.kind == 'b' || value.kind == 'i' || value.kind == 'f', PX_TYPE,
+           "a tensor needs a number, but none was given");
+  px_dtype dtype = dtypes[(unsigned char)value.kind];
+  PX_TRY(px_tensor_empty(out, 0, NULL, dtype, px_cpu()));
+  px_scalar_store(value, dtype, px__tensor_at(*out));
+  (*out)->flags |= PX_TENSOR_WRAPPED;
+  return PX_OK;
+}
+
+int px_tensor_ndim(const px_tensor *self) { return self->ndim; }
+const int64_t *px_tensor_sizes(const px_tensor *self) { return self->sizes; }
+const int64_t *px_tensor_strides(const px_tensor *self) { return self->strides; }
+int64_t px_tensor_numel(const px_tensor *self) { return self->numel; }
+px_dtype px_tensor_dtype(const px_tensor *self) { return (px_dtype)self->dtype; }
+px_device px_tensor_device(const px_tensor *self) { return px__tensor_device(self); }
+int64_t px_tensor_offset(const px_tensor *self) { return self->offset; }
+px_storage *px_tensor_storage(const px_tensor *self) { return self->storage; }
+bool px_tensor_is_contiguous(const px_tensor *self) { return self->contiguous; }
+bool px_tensor_is_cuda(const px_tensor *self) { return px__tensor_device(self).type == PX_CUDA; }
+bool px_tensor_is_wrapped(const px_tensor *self) { return (self->flags & PX_TENSOR_WRAPPED) != 0; }
+px_tensor *px_tensor_base(const px_tensor *self) { return self->base; }
+void *px_tensor_user(const px_tensor *self) { return self->user; }
+void px_tensor_set_user(px_tensor *self, void *user) { self->user = user; }
+
+int64_t px_tensor_size(const px_tensor *self, int dim) {
+  if (dim < 0) dim += self->ndim;
+  return dim >= 0 && dim < self->ndim ? self->sizes[dim] : 0;
+}
+
+// Pinned memory of no bytes does not exist.
+bool px_tensor_is_pinned(const px_tensor *self) {
+  return self->storage->block->pinned && self->storage->block->bytes != 0;
+}
+
+bool px_tensor_is_parameter(const px_tensor *self) {
+  return (self->flags & PX_TENSOR_PARAMETER) != 0;
+}
+void px_tensor_set_parameter(px_tensor *self, bool parameter) {
+  self->flags =
+      (uint16_t)((self->flags & ~PX_TENSOR_PARAMETER) | (parameter ? PX_TENSOR_PARAMETER : 0));
+}
+
+// The counter of a tensor: its own if it is an alias or a view of one, else the storage's.
+static uint64_t *version_of(const px_tensor *t) {
+  if (t->flags & PX_TENSOR_ALIASED) return &((px_tensor *)t)->own_version;
+  if (t->base && t->base->flags & PX_TENSOR_ALIASED) return &t->base->own_version;
+  return &t->storage->version;
+}
+
+uint64_t px_tensor_version(const px_tensor *self) {
+  return __atomic_load_n(version_of(self), __ATOMIC_RELAXED);
+}
+
+// Not an atomic sum: of two writes at once, which is a race of the caller's, one may go uncounted.
+void px_tensor_bump_version(px_tensor *self) {
+  uint64_t *version = version_of(self);
+  __atomic_store_n(version, __atomic_load_n(version, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
+}
+
+void *px_tensor_data(const px_tensor *self) {
+  px__block_hand_out(self->storage->block);
+  return self->numel ? px__tensor_at(self) : NULL;
+}
+
+px_status px_tensor_host_data(void **out, const px_tensor *self) {
+  *out = NULL;
+  if (px__tensor_device(self).type != PX_CPU) return PX_OK;
+  PX_TRY(px__block_wait(self->storage->block));
+  *out = px__tensor_at(self);
+  return PX_OK;
+}
+
+const char *px_tensor_type_name(const px_tensor *self, char text[48]) {
+  snprintf(text, 48, "torch.%s%sTensor", px_tensor_is_cuda(self) ? "cuda." : "",
+           px_dtype_class((px_dtype)self->dtype));
+  return text;
+}
+
+px_status px_tensor_record_stream(px_tensor *self, px_stream *stream) {
+  PX_CHECK(
+      px_tensor_is_cuda(self), PX_UNIMPLEMENTED,
+      "record_stream: only tensors of an accelerator have streams, but this one is on the CPU");
+  PX_TRY(px__block_record_stream(self->storage->block, stream));
+  return PX_OK;
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors over the memory of others: as_strided with its bounds, detach, aliases; and changing a
+// tensor's geometry or storage in place.
+#include "tensor/tensor_impl.h"
+
+enum { SIZES_TEXT = 512 };
+
+static px_status check_bounds(const px_tensor *self, int ndim, const int64_t *sizes,
+                              const int64_t *strides, int64_t offset) {
+  char a[SIZES_TEXT], b[SIZES_TEXT];
+  size_t needed, held = self->storage->block->bytes;
+  PX_TRY(px__extent_bytes(&needed, ndim, sizes, strides, offset, (px_dtype)self->dtype));
+  PX_CHECK(needed <= held, PX_RUNTIME,
+           "setStorage: sizes %s, strides %s, storage offset %lld, and itemsize %zu requiring a "
+           "storage size of %zu are out of bounds for storage of size %zu",
+           px__sizes_text(a, sizeof a, ndim, sizes), px__sizes_text(b, sizeof b, ndim, strides),
+           (long long)offset, px__item(self), needed, held);
+  return PX_OK;
+}
+
+px_status px_tensor_as_strided(px_tensor **out, const px_tensor *self, int ndim,
+                               const int64_t *sizes, const int64_t *strides, int64_t offset) {
+  char text[SIZES_TEXT];
+  *out = NULL;
+  PX_TRY(px__check_sizes(ndim, sizes));
+  for (int d = 0; d < ndim; d++)
+    PX_CHECK(strides[d] >= 0, PX_RUNTIME,
+             "as_strided: Negative strides are not supported at the moment, got strides: %s",
+             px__sizes_text(text, sizeof text, ndim, strides));
+  PX_CHECK(offset >= 0, PX_RUNTIME, "Tensor: invalid storage offset %lld", (long long)offset);
+  PX_TRY(check_bounds(self, ndim, sizes, strides, offset));
+  PX_TRY(px__tensor_view(out, self, ndim, sizes, strides, offset));
+  return PX_OK;
+}
+
+static px_status same_memory(px_tensor **out, const px_tensor *self) {
+  PX_TRY(px__tensor_new(out, self->storage, (px_dtype)self->dtype, self->ndim, self->sizes,
+                        self->strides, self->offset));
+  (*out)->flags = self->flags & PX_TENSOR_INFERENCE;
+  return PX_OK;
+}
+
+px_status px_tensor_detach(px_tensor **out, const px_tensor *self) {
+  *out = NULL;
+  PX_TRY(same_memory(out, self));
+  if (self->flags & PX_TENSOR_ALIASED) {
+    (*out)->flags |= PX_TENSOR_ALIASED;
+    (*out)->own_version = self->own_version;
+  }
+  return PX_OK;
+}
+
+px_status px_tensor_alias(px_tensor **out, const px_tensor *self) {
+  *out = NULL;
+  PX_TRY(same_memory(out, self));
+  (*out)->flags |= PX_TENSOR_ALIASED;
+  return PX_OK;
+}
+
+px_status px_tensor_outline(px_tensor **out, const px_tensor *self) {
+  *out = NULL;
+  PX_SCOPED(px_storage) none = NULL;
+  PX_TRY(px__storage_new(&none, 0, px__tensor_device(self)));
+  PX_TRY(px__tensor_new(out, none, (px_dtype)self->dtype, self->ndim, self->sizes, NULL, 0));
+  return PX_OK;
+}
+
+static void take_geometry(px_tensor *self, const px_tensor *value) {
+  self->offset = value->offset;
+  self->ndim = value->ndim;
+  self->dtype = value->dtype;
+  for (int d = 0; d < value->ndim; d++) {
+    self->sizes[d] = value->sizes[d];
+    self->strides[d] = value->strides[d];
+  }
+  self->numel = value->numel;
+  self->contiguous = value->contiguous;
+}
+
+// The version that self had goes on counting for self alone: saved tensors compare with it.
+px_status px_tensor_set_data(px_tensor *self, const px_tensor *value) {
+  if (self == value) return PX_OK;
+  self->own_version = px_tensor_version(self);
+  self->flags |= PX_TENSOR_ALIASED;
+  px_storage *old = self->storage;
+  self->storage = px_retain(value->storage);
+  take_geometry(self, value);
+  px_release(old);
+  return PX_OK;
+}
+
+px_status px_tensor_resize(px_tensor *self, int ndim, const int64_t *sizes) {
+  size_t bytes;
+  int64_t strides[PX_MAX_DIMS];
+  PX_TRY(px__check_sizes(ndim, sizes));
+  if (self->ndim == ndim && !memcmp(self->sizes, sizes, sizeof *sizes * (size_t)ndim)) return PX_OK;
+  PX_TRY(px__row_major_bytes(&bytes, ndim, sizes, (px_dtype)self->dtype));
+  px__row_major(ndim, sizes, strides);
+  PX_TRY(px__extent_bytes(&bytes, ndim, sizes, strides, self->offset, (px_dtype)self->dtype));
+  PX_TRY(px__storage_grow(self->storage, bytes));
+  for (int d = 0; d < ndim; d++) self->sizes[d] = sizes[d], self->strides[d] = strides[d];
+  self->ndim = (int8_t)ndim;
+  px__tensor_settle(self);
+  return PX_OK;
+}
