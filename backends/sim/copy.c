@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies and fills of the simulated devices.
+//
+// Rule C6: of pageable host memory little is copied away at the call and what is more is waited
+// for, as drivers do; into pageable memory the call waits; page-locked memory is left to the
+// stream. Bytes that are not live memory of the device named are an error of the call. A peer copy
+// needs no peer access: without it, it goes through the host and takes longer.
+#include "sim/sim.h"
+
+#include <string.h>
+
+enum { STAGED = 64 << 10 };  // bytes that are copied away rather than waited for
+
+// Virtual nanoseconds per KiB, by copy kind; of a peer copy through the host; of a fill.
+static const int64_t kind_cost[] = {20, 20, 1, 5};
+enum { COPY_COST = 1500, DETOUR_COST = 40, FILL_COST = 1 };
+
+static bool reaches(int from, const void *at, size_t bytes) {
+  intptr_t delta;
+  px__sim_lock();
+  bool good =
+      px__sim_owner((uintptr_t)at) >= 0 && px__sim_reach(from, (uintptr_t)at, bytes, &delta);
+  px__sim_unlock();
+  return good;
+}
+
+static px_status check_side(int device, const void *at, size_t bytes) {
+  if (reaches(device, at, bytes)) return PX_OK;
+  PX__SIM_FAIL(PX_VALUE, PX__SIM_INVALID,
+               "CUDA error: invalid argument\n%zu bytes at %p are not memory that device %d may "
+               "address",
+               bytes, at, device);
+}
+
+static px_status check_copy(const px__sim_stream *s, const px_copy *c) {
+  bool within = c->kind == PX_COPY_DEVICE_TO_DEVICE;
+  if (c->kind != PX_COPY_HOST_TO_DEVICE)
+    PX__SIM_TRY(check_side(within ? s->device : c->from_device, c->from, c->bytes));
+  if (c->kind != PX_COPY_DEVICE_TO_HOST)
+    PX__SIM_TRY(check_side(within ? s->device : c->to_device, c->to, c->bytes));
+  return PX_OK;
+}
+
+static int64_t copy_cost(const px_copy *c) {
+  int64_t rate = kind_cost[c->kind];
+  if (c->kind == PX_COPY_PEER && !(px__sim.device[c->from_device].peers >> c->to_device & 1))
+    rate = DETOUR_COST;
+  return COPY_COST + (int64_t)(c->bytes >> 10) * rate;
+}
+
+px_status px__sim_copy(void *stream, const px_copy *copy) {
+  px__sim_stream *s = stream;
+  PX__SIM_TRY(px__sim_check(s->device));
+  if (!copy->bytes) return PX_OK;
+  PX__SIM_TRY(check_copy(s, copy));
+  bool to_host = copy->kind == PX_COPY_DEVICE_TO_HOST;
+  bool pageable = !copy->pinned && (to_host || copy->kind == PX_COPY_HOST_TO_DEVICE);
+  bool staged = pageable && !to_host && copy->bytes <= STAGED;
+  px__sim_task *task = px__sim_task_new(PX__SIM_TASK_COPY, staged ? copy->bytes : 0);
+  if (task) {
+    task->to = copy->to, task->from = copy->from, task->bytes = copy->bytes;
+    task->cost = copy_cost(copy);
+  }
+  if (task && staged) task->from = memcpy(task->room, copy->from, copy->bytes);
+  uint64_t ticket;
+  PX__SIM_TRY(px__sim_issue(s, task, &ticket));
+  if (!pageable || staged) return PX_OK;
+  px__sim_waiter waiter = {.stream = s, .device = -1, .ticket = ticket};
+  px__sim_lock();
+  px__sim_await(&waiter);
+  px__sim_unlock();
+  return px__sim_check(s->device);
+}
+
+// Where the host finds what an address of a task means. The ranges were checked at the call, and
+// memory is not released while a task uses it.
+static char *translate(const char *at) {
+  px__sim_lock();
+  int owner = px__sim_owner((uintptr_t)at);
+  intptr_t delta = owner < 0 ? 0 : px__sim.device[owner].delta;
+  px__sim_unlock();
+  return (char *)((uintptr_t)at + (uintptr_t)delta);
+}
+
+// A broken device does no work.
+static bool works(const px__sim_stream *stream) {
+  px__sim_lock();
+  bool good = !px__sim.device[stream->device].broken;
+  px__sim_unlock();
+  return good;
+}
+
+void px__sim_run_copy(px__sim_stream *stream, px__sim_task *task) {
+  if (works(stream)) memmove(translate(task->to), translate(task->from), task->bytes);
+}
+
+px_status px__sim_fill(void *stream, void *memory, int value, size_t bytes) {
+  px__sim_stream *s = stream;
+  PX__SIM_TRY(px__sim_check(s->device));
+  if (!bytes) return PX_OK;
+  PX__SIM_TRY(check_side(s->device, memory, bytes));
+  px__sim_task *task = px__sim_task_new(PX__SIM_TASK_FILL, 0);
+  if (task) {
+    task->to = memory, task->value = value, task->bytes = bytes;
+    task->cost = COPY_COST + (int64_t)(bytes >> 10) * FILL_COST;
+  }
+  return px__sim_issue(s, task, NULL);
+}
+
+void px__sim_run_fill(px__sim_stream *stream, px__sim_task *task) {
+  if (works(stream)) memset(translate(task->to), task->value, task->bytes);
+}

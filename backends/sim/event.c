@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Events of the simulated devices.
+//
+// Each record makes a mark of its own. A wait takes the mark that is the latest when it is issued
+// (rule C1); query, synchronize and elapsed look at the latest (C3). So a record never disturbs who
+// waits for the one before, and releasing an event leaves its marks to the tasks that hold them
+// (C8).
+#include "sim/sim.h"
+
+#include <stdlib.h>
+
+static px__sim_mark *mark_new(int refs) {
+  px__sim_mark *mark = calloc(1, sizeof *mark);
+  if (!mark) return NULL;
+  mark->refs = refs;
+  px__sim_condition(&mark->reached);
+  return mark;
+}
+
+void px__sim_mark_release(px__sim_mark *mark) {
+  if (!mark || --mark->refs) return;
+  pthread_cond_destroy(&mark->reached);
+  free(mark);
+}
+
+px_status px__sim_event_new(int device, unsigned flags, void **out) {
+  *out = NULL;
+  PX__SIM_TRY(px__sim_check(device));
+  px__sim_event *event = calloc(1, sizeof *event);
+  if (!event) PX__SIM_FAIL(PX_NOMEM, 0, "no host memory for a simulated event");
+  event->device = device, event->flags = flags;
+  *out = event;
+  return PX_OK;
+}
+
+void px__sim_event_release(int device, void *event) {
+  px__sim_event *e = event;
+  if (!e) return;
+  px__sim_lock();
+  px__sim_mark_release(e->mark);
+  px__sim_unlock();
+  free(e);
+}
+
+px_status px__sim_event_record(void *event, void *stream) {
+  px__sim_event *e = event;
+  px__sim_stream *s = stream;
+  PX__SIM_TRY(px__sim_check(s->device));
+  if (e->device != s->device)
+    PX__SIM_FAIL(PX_ACCELERATOR, PX__SIM_HANDLE, "CUDA error: %s",
+                 px__sim_code_text(PX__SIM_HANDLE));
+  px__sim_task *task = px__sim_task_new(PX__SIM_TASK_RECORD, 0);
+  px__sim_mark *mark = task ? mark_new(2) : NULL;
+  if (!mark) {
+    free(task);
+    PX__SIM_FAIL(PX_NOMEM, 0, "no host memory for a record of an event");
+  }
+  task->mark = mark;
+  // A record that cannot be issued leaves the event as it was: the event's reference is given back.
+  px_status status = px__sim_issue(s, task, NULL);
+  px__sim_lock();
+  px__sim_mark_release(status ? mark : e->mark);
+  if (!status) e->mark = mark;
+  px__sim_unlock();
+  return status;
+}
+
+px_status px__sim_stream_wait(void *stream, void *event) {
+  px__sim_event *e = event;
+  px__sim_stream *s = stream;
+  PX__SIM_TRY(px__sim_check(s->device));
+  px__sim_lock();
+  px__sim_mark *mark = e->mark;
+  if (mark) mark->refs++;
+  px__sim_unlock();
+  if (!mark) return PX_OK;  // C2
+  px__sim_task *task = px__sim_task_new(PX__SIM_TASK_WAIT, 0);
+  if (task) return task->mark = mark, px__sim_issue(s, task, NULL);
+  px__sim_lock();
+  px__sim_mark_release(mark);
+  px__sim_unlock();
+  return px__sim_issue(s, NULL, NULL);  // says that there is no memory
+}
+
+px_status px__sim_event_query(void *event, bool *out) {
+  px__sim_event *e = event;
+  PX__SIM_TRY(px__sim_check(e->device));
+  px__sim_lock();
+  if (e->mark && !e->mark->done) px__sim_schedule_step();
+  *out = !e->mark || e->mark->done;
+  px__sim_unlock();
+  return PX_OK;
+}
+
+px_status px__sim_event_synchronize(void *event) {
+  px__sim_event *e = event;
+  px__sim_lock();
+  px__sim_mark *mark = e->mark;
+  if (mark) {
+    mark->refs++;
+    px__sim_waiter waiter = {.mark = mark, .device = -1};
+    px__sim_await(&waiter);
+    px__sim_mark_release(mark);
+  }
+  px__sim_unlock();
+  return px__sim_check(e->device);
+}
+
+px_status px__sim_event_elapsed(void *start, void *end, float *out) {
+  px__sim_event *a = start, *b = end;
+  px__sim_lock();
+  bool timed = (a->flags & b->flags & PX__SIM_TIMING) && a->mark && b->mark;
+  bool done = timed && a->mark->done && b->mark->done;
+  *out = done ? (float)((double)(b->mark->time - a->mark->time) / 1e6) : 0;
+  px__sim_unlock();
+  int code = !timed ? PX__SIM_HANDLE : PX__SIM_NOT_READY;
+  if (!done)
+    PX__SIM_FAIL(px__sim_code_status(code), code, "CUDA error: %s", px__sim_code_text(code));
+  return PX_OK;
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels of the simulated devices: the host's reference kernels, run when the stream gets there.
+//
+// Each operand must lie in live memory that the device may address: its own, a peer's after
+// enable_peer, or page-locked. Otherwise the kernel does not run and the device is broken from then
+// on, as a real one is after an illegal access.
+#include "sim/sim.h"
+
+#include <string.h>
+
+enum { LAUNCH_COST = 3000 };  // virtual nanoseconds; and one more per KiB of operands
+
+px_kernel px__sim_find(const char *name) {
+  const px_core *core = px__sim.core;
+  for (int i = 0; i < core->host_kernel_count; i++)
+    if (!strcmp(core->host_kernels[i].name, name)) return core->host_kernels[i].run;
+  return NULL;
+}
+
+static size_t element_size(int dtype) {
+  static const unsigned char sizes[PX_DTYPE_COUNT] = {
+#define XX(name, ctype, bytes, category, cls, text) bytes,
+      PX_DTYPE_MAP(XX)
+#undef XX
+  };
+  return dtype >= 0 && dtype < PX_DTYPE_COUNT ? sizes[dtype] : 0;
+}
+
+// The bytes that an operand's elements span; false if it has none, or is not in memory.
+static bool extent(const px_operand *o, uintptr_t *low, size_t *bytes) {
+  size_t element = element_size(o->dtype);
+  int64_t first = 0, last = 0;
+  if (o->immediate || !element) return false;
+  for (int i = 0; i < o->ndim; i++) {
+    if (o->sizes[i] <= 0) return false;
+    int64_t reach = (o->sizes[i] - 1) * o->strides[i];
+    first += reach < 0 ? reach : 0;
+    last += reach > 0 ? reach : 0;
+  }
+  *low = (uintptr_t)o->data + (uintptr_t)(first * (int64_t)element);
+  *bytes = (size_t)(last - first + 1) * element;
+  return true;
+}
+
+bool px__sim_launch_touches(const px_launch *launch, uintptr_t low, uintptr_t high) {
+  uintptr_t at;
+  size_t bytes;
+  for (int i = 0; i < launch->operand_count; i++)
+    if (extent(&launch->operands[i], &at, &bytes) && at < high && at + bytes > low) return true;
+  return false;
+}
+
+static int64_t launch_cost(const px_launch *launch) {
+  int64_t cost = LAUNCH_COST;
+  uintptr_t at;
+  size_t bytes;
+  for (int i = 0; i < launch->operand_count; i++)
+    if (extent(&launch->operands[i], &at, &bytes)) cost += (int64_t)(bytes >> 10);
+  return cost;
+}
+
+px_status px__sim_launch(void *stream, const px_launch *launch) {
+  px__sim_stream *s = stream;
+  PX__SIM_TRY(px__sim_check(s->device));
+  size_t room = px__sim.core->pack(launch, NULL, 0);
+  px__sim_task *task = px__sim_task_new(PX__SIM_TASK_LAUNCH, room);
+  if (task) {
+    px__sim.core->pack(launch, task->room, room);
+    task->launch = (px_launch *)task->room;
+    task->launch->mt19937 = NULL;
+    task->launch->stream = s;
+    task->cost = launch_cost(launch);
+  }
+  return px__sim_issue(s, task, NULL);
+}
+
+static const char *whereabouts(int device, uintptr_t at) {
+  int owner = px__sim_owner(at);
+  if (owner < 0) return "pageable host memory";
+  if (owner == device) return "not in one live allocation";
+  return px__sim.device[device].enabled >> owner & 1
+             ? "not in one live allocation of its peer"
+             : "memory of a device that it has no access to";
+}
+
+// Finds where the host sees each operand. False, with the device broken, if one is out of reach.
+static bool locate(px__sim_stream *s, const px_launch *l, intptr_t *deltas) {
+  bool good = true;
+  px__sim_lock();
+  for (int i = 0; good && i < l->operand_count; i++) {
+    uintptr_t at;
+    size_t bytes;
+    deltas[i] = 0;
+    if (!extent(&l->operands[i], &at, &bytes)) continue;
+    good = px__sim_reach(s->device, at, bytes, &deltas[i]);
+    if (!good)
+      px__sim_break(
+          s->device, PX__SIM_ILLEGAL, "%s on device %d: operand %d, %zu bytes at %p, is %s",
+          l->op ? l->op : "a kernel", s->device, i, bytes, (void *)at, whereabouts(s->device, at));
+  }
+  bool broken = px__sim.device[s->device].broken != 0;
+  px__sim_unlock();
+  return good && !broken;
+}
+
+// While a launch runs, others look at its operands (release asks which tasks touch what): the
+// kernel gets operands of its own.
+void px__sim_run_launch(px__sim_stream *stream, px__sim_task *task) {
+  px_launch launch = *task->launch;
+  intptr_t deltas[PX_MAX_OPERANDS];
+  px_operand operands[PX_MAX_OPERANDS];
+  if (launch.operand_count > PX_MAX_OPERANDS || !locate(stream, &launch, deltas)) return;
+  for (int i = 0; i < launch.operand_count; i++) {
+    operands[i] = launch.operands[i];
+    if (operands[i].immediate)
+      operands[i].data = operands[i].value;
+    else if (operands[i].data)
+      operands[i].data = (void *)((uintptr_t)operands[i].data + (uintptr_t)deltas[i]);
+  }
+  launch.operands = operands;
+  px_status status = launch.kernel(&launch);
+  if (!status) return;
+  if (status == PX_NOMEM && launch.fault) {
+    px_kernel_fault(&launch, PX_FAULT_NOMEM, 0, 0, 0);
+    return;
+  }
+  px__sim_lock();
+  px__sim_break(stream->device, PX__SIM_LAUNCH, "%s on device %d failed with status %d",
+                launch.op ? launch.op : "?", stream->device, (int)status);
+  px__sim_unlock();
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of the simulated devices: address ranges, raw allocations, page-locked host memory.
+//
+// A device has twice as many addresses as memory, so that raw allocation fails when the memory is
+// used up and not before. Addresses are taken first fit between the live allocations. Released
+// memory goes back to the system (or is filled with the poison, which costs memory: it is for
+// tests).
+#include "sim/sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { GRAIN = 512, PAGE = 4096 };
+
+// ---- sorted ranges
+
+// The first row that ends after `at`.
+static int range_after(const px__sim_ranges *ranges, uintptr_t at) {
+  int low = 0, high = ranges->count;
+  while (low < high) {
+    int middle = (low + high) / 2;
+    const px__sim_range *row = &ranges->rows[middle];
+    if (row->at + row->bytes <= at)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+static bool range_holds(const px__sim_ranges *ranges, uintptr_t at, size_t bytes) {
+  int i = range_after(ranges, at);
+  const px__sim_range *row = &ranges->rows[i];
+  return i < ranges->count && row->at <= at && bytes <= row->at + row->bytes - at;
+}
+
+static bool range_insert(px__sim_ranges *ranges, int i, uintptr_t at, size_t bytes) {
+  if (ranges->count == ranges->room) {
+    int room = ranges->room ? 2 * ranges->room : 16;
+    px__sim_range *rows = realloc(ranges->rows, (size_t)room * sizeof *rows);
+    if (!rows) return false;
+    ranges->rows = rows, ranges->room = room;
+  }
+  memmove(ranges->rows + i + 1, ranges->rows + i,
+          (size_t)(ranges->count - i) * sizeof *ranges->rows);
+  ranges->rows[i] = (px__sim_range){at, bytes};
+  ranges->count++;
+  return true;
+}
+
+// Takes out the range that starts at `at`; returns its bytes, 0 if there is none.
+static size_t range_remove(px__sim_ranges *ranges, uintptr_t at) {
+  int i = range_after(ranges, at);
+  if (i == ranges->count || ranges->rows[i].at != at) return 0;
+  size_t bytes = ranges->rows[i].bytes;
+  ranges->count--;
+  memmove(ranges->rows + i, ranges->rows + i + 1,
+          (size_t)(ranges->count - i) * sizeof *ranges->rows);
+  if (ranges->count == 0) {
+    free(ranges->rows);
+    *ranges = (px__sim_ranges){0};
+  }
+  return bytes;
+}
+
+// ---- addresses
+
+px_status px__sim_map(int device) {
+  px__sim_device *d = &px__sim.device[device];
+  size_t span = 2 * px__sim.memory;
+  int file = memfd_create("phlox-sim", MFD_CLOEXEC);
+  void *user = MAP_FAILED, *work = MAP_FAILED;
+  if (file >= 0 && !ftruncate(file, (off_t)span)) {
+    user = mmap(NULL, span, PROT_NONE, MAP_SHARED | MAP_NORESERVE, file, 0);
+    work = mmap(NULL, span, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
+  }
+  if (file >= 0) close(file);
+  if (user == MAP_FAILED || work == MAP_FAILED) {
+    if (user != MAP_FAILED) munmap(user, span);
+    if (work != MAP_FAILED) munmap(work, span);
+    PX__SIM_FAIL(PX_NOMEM, 0, "cannot map %zu bytes of addresses for simulated device %d", span,
+                 device);
+  }
+  px__sim_lock();
+  d->base = (uintptr_t)user;
+  d->delta = (intptr_t)((uintptr_t)work - (uintptr_t)user);
+  d->span = span;
+  d->open = true;
+  px__sim_unlock();
+  return PX_OK;
+}
+
+int px__sim_owner(uintptr_t at) {
+  for (int i = 0; i < px__sim.devices; i++)
+    if (px__sim.device[i].open && at - px__sim.device[i].base < px__sim.device[i].span) return i;
+  return -1;
+}
+
+bool px__sim_reach(int from, uintptr_t at, size_t bytes, intptr_t *delta) {
+  int owner = px__sim_owner(at);
+  *delta = owner < 0 ? 0 : px__sim.device[owner].delta;
+  if (owner < 0) return range_holds(&px__sim.pinned, at, bytes);
+  bool allowed = from < 0 || from == owner || (px__sim.device[from].enabled >> owner & 1);
+  return allowed && range_holds(&px__sim.device[owner].live, at, bytes);
+}
+
+void *px__sim_peek(int device, void *memory) {
+  px__sim_lock();
+  px__sim_device *d = &px__sim.device[device];
+  bool mine = d->open && (uintptr_t)memory - d->base < d->span;
+  void *found = mine ? (char *)memory + d->delta : NULL;
+  px__sim_unlock();
+  return found;
+}
+
+// ---- device memory
+
+// Fills with a pattern that no program means: by seed NaN, a huge number, or a plain wrong one.
+static void poison(const px__sim_device *d, uintptr_t at, size_t bytes) {
+  static const unsigned char patterns[] = {0xff, 0x7f, 0xcb, 0xa5};
+  memset((void *)(at + (uintptr_t)d->delta), patterns[px__sim.seed % sizeof patterns], bytes);
+}
+
+// Gives the whole pages back to the system; they read as zero when they are used again.
+static void punch(const px__sim_device *d, uintptr_t at, size_t bytes) {
+  uintptr_t first = (at + PAGE - 1) & ~(uintptr_t)(PAGE - 1);
+  uintptr_t last = (at + bytes) & ~(uintptr_t)(PAGE - 1);
+  if (first < last) madvise((void *)(first + (uintptr_t)d->delta), last - first, MADV_REMOVE);
+}
+
+// First fit: finds the row before which `bytes` are free, and where. Large blocks start on a page.
+static int find_gap(const px__sim_device *d, size_t bytes, uintptr_t *at) {
+  uintptr_t mask = bytes >= PAGE ? PAGE - 1 : GRAIN - 1;
+  uintptr_t free_from = d->base;
+  for (int i = 0;; i++) {
+    uintptr_t end = i < d->live.count ? d->live.rows[i].at : d->base + d->span;
+    *at = (free_from + mask) & ~mask;
+    if (*at <= end && end - *at >= bytes) return i;
+    if (i == d->live.count) return -1;
+    free_from = d->live.rows[i].at + d->live.rows[i].bytes;
+  }
+}
+
+px_status px__sim_alloc(int device, size_t bytes, void **out) {
+  *out = NULL;
+  PX__SIM_TRY(px__sim_check(device));
+  px__sim_device *d = &px__sim.device[device];
+  size_t rounded = bytes > d->span ? bytes : (bytes + GRAIN - 1) & ~(size_t)(GRAIN - 1);
+  if (!rounded) rounded = GRAIN;
+  uintptr_t at = 0;
+  px__sim_lock();
+  bool fits = rounded <= px__sim.memory - d->used;
+  int row = fits ? find_gap(d, rounded, &at) : -1;
+  bool listed = row >= 0 && range_insert(&d->live, row, at, rounded);
+  if (listed) d->used += rounded;
+  px__sim_unlock();
+  if (row < 0)
+    PX__SIM_FAIL(PX_OUT_OF_MEMORY, 2, "CUDA error: out of memory (%zu bytes on device %d)", bytes,
+                 device);
+  if (!listed) PX__SIM_FAIL(PX_NOMEM, 0, "no host memory to list an allocation");
+  if (px__sim.poison) poison(d, at, rounded);
+  *out = (void *)at;
+  return PX_OK;
+}
+
+void px__sim_release(int device, void *memory) {
+  if (!memory) return;
+  px__sim_device *d = &px__sim.device[device];
+  uintptr_t at = (uintptr_t)memory;
+  px__sim_lock();
+  int i = range_after(&d->live, at);
+  size_t bytes = i < d->live.count && d->live.rows[i].at == at ? d->live.rows[i].bytes : 0;
+  px__sim_waiter waiter = {.device = device, .low = at, .high = at + bytes};
+  if (bytes) px__sim_await(&waiter);
+  // The pages go while the lock is held: nobody may be given the range before.
+  bytes = range_remove(&d->live, at);
+  d->used -= bytes;
+  if (px__sim.poison)
+    poison(d, at, bytes);
+  else
+    punch(d, at, bytes);
+  px__sim_unlock();
+}
+
+px_status px__sim_memory_info(int device, size_t *free_bytes, size_t *total) {
+  PX__SIM_TRY(px__sim_check(device));
+  px__sim_lock();
+  *total = px__sim.memory;
+  *free_bytes = px__sim.memory - px__sim.device[device].used;
+  px__sim_unlock();
+  return PX_OK;
+}
+
+// ---- page-locked host memory: plain pages, and a list that kernels are checked against
+
+px_status px__sim_host_alloc(size_t bytes, void **out) {
+  size_t rounded = (bytes + PAGE - 1) & ~(size_t)(PAGE - 1);
+  if (!rounded) rounded = PAGE;
+  *out = rounded >= bytes ? aligned_alloc(PAGE, rounded) : NULL;
+  if (!*out) PX__SIM_FAIL(PX_NOMEM, 0, "cannot allocate %zu bytes of page-locked memory", bytes);
+  px__sim_lock();
+  uintptr_t at = (uintptr_t)*out;
+  bool listed = range_insert(&px__sim.pinned, range_after(&px__sim.pinned, at), at, rounded);
+  px__sim_unlock();
+  if (listed) return PX_OK;
+  free(*out);
+  *out = NULL;
+  PX__SIM_FAIL(PX_NOMEM, 0, "no host memory to list an allocation");
+}
+
+void px__sim_host_release(void *memory) {
+  if (!memory) return;
+  uintptr_t at = (uintptr_t)memory;
+  px__sim_lock();
+  int i = range_after(&px__sim.pinned, at);
+  size_t bytes = i < px__sim.pinned.count ? px__sim.pinned.rows[i].bytes : 0;
+  px__sim_waiter waiter = {.device = -1, .low = at, .high = at + bytes};
+  px__sim_await(&waiter);
+  bytes = range_remove(&px__sim.pinned, at);
+  px__sim_unlock();
+  if (bytes) free(memory);
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mode `schedule` of the simulated devices: one thread runs the tasks of all streams, one at a
+// time, in an order that the seed decides, and time is what the cost model says.
+//
+// The worker runs only what a host thread waits for or polls for, so that with one host thread a
+// seed gives the same order at every run. Two exceptions keep programs going that would wait for
+// ever: when the host has issued nothing and waited for nothing for PATIENCE, tasks run all the
+// same; and a host function that is not done after GRACE is left to its own thread while other
+// streams go on. One stream may be starved: its tasks run only when nothing else can.
+#include "sim/sim.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+#define PATIENCE 50000000ll  // nanoseconds of real time
+#define GRACE 20000000ll
+enum { ISSUE_COST = 2000, CALL_COST = 5000 };  // virtual nanoseconds
+
+static struct {
+  bool running;
+  pthread_cond_t work, stepped;
+  int steps;          // asked for by host threads that poll
+  int64_t host;       // the host's virtual clock
+  int64_t last_word;  // real time of the last issue
+  uint64_t random;
+} worker;
+
+static struct timespec timespec_of(int64_t time) {
+  return (struct timespec){time / 1000000000, time % 1000000000};
+}
+
+static bool ready(const px__sim_stream *s) {
+  const px__sim_task *t = s->head;
+  return t && !t->away && (t->kind != PX__SIM_TASK_WAIT || t->mark->done);
+}
+
+static int count_ready(bool with_starved) {
+  int count = 0;
+  for (const px__sim_stream *s = px__sim.streams; s; s = s->next)
+    count += ready(s) && (with_starved || s->number != px__sim.starve);
+  return count;
+}
+
+// The list's order is that of creation, so that the choice depends on the seed alone.
+static px__sim_stream *choose(void) {
+  bool with_starved = count_ready(false) == 0;
+  int count = count_ready(with_starved);
+  if (!count) return NULL;
+  int left = (int)(px__sim_random(&worker.random) % (uint64_t)count);
+  for (px__sim_stream *s = px__sim.streams; s; s = s->next)
+    if (ready(s) && (with_starved || s->number != px__sim.starve) && left-- == 0) return s;
+  return NULL;
+}
+
+static bool may_run(void) {
+  return px__sim.waiters || worker.steps || px__sim_clock() >= worker.last_word + PATIENCE;
+}
+
+// Takes the head off; a released stream goes with its last task.
+static void finish(px__sim_stream *s) {
+  px__sim_finish(s);
+  if (s->orphan && !s->head) px__sim_stream_free(s);
+}
+
+// A host function on a thread of its own; the worker waits for it for a while.
+static void *away_main(void *argument) {
+  px__sim_stream *s = argument;
+  px__sim_lock();
+  px__sim_task *task = s->head;
+  px__sim_unlock();
+  task->call(task->argument);
+  px__sim_lock();
+  finish(s);
+  pthread_cond_broadcast(&worker.work);
+  px__sim_unlock();
+  return NULL;
+}
+
+static bool still_away(uint64_t ticket) {
+  for (const px__sim_stream *s = px__sim.streams; s; s = s->next)
+    if (s->head && s->head->ticket == ticket) return true;
+  return false;
+}
+
+static void run_call(px__sim_stream *s) {
+  px__sim_task *task = s->head;
+  uint64_t ticket = task->ticket;
+  pthread_t thread;
+  task->away = true;
+  if (!px__sim_thread(&thread, away_main, s)) {
+    px__sim_unlock();
+    task->call(task->argument);
+    px__sim_lock();
+    finish(s);
+    return;
+  }
+  pthread_detach(thread);
+  struct timespec until = timespec_of(px__sim_clock() + GRACE);
+  while (still_away(ticket))
+    if (pthread_cond_timedwait(&worker.work, &px__sim.lock, &until)) break;
+}
+
+static void run(px__sim_stream *s) {
+  px__sim_task *task = s->head;
+  if (s->now < task->issued) s->now = task->issued;
+  s->now += task->cost;
+  if (task->kind == PX__SIM_TASK_CALL) {
+    s->now += CALL_COST;
+    run_call(s);
+    return;
+  }
+  if (task->kind == PX__SIM_TASK_WAIT && s->now < task->mark->time) s->now = task->mark->time;
+  px__sim_unlock();
+  if (task->kind == PX__SIM_TASK_LAUNCH) px__sim_run_launch(s, task);
+  if (task->kind == PX__SIM_TASK_COPY) px__sim_run_copy(s, task);
+  if (task->kind == PX__SIM_TASK_FILL) px__sim_run_fill(s, task);
+  px__sim_lock();
+  finish(s);
+}
+
+static void end_steps(int left) {
+  worker.steps = left;
+  if (!left) pthread_cond_broadcast(&worker.stepped);
+}
+
+static void *worker_main(void *unused) {
+  px__sim_lock();
+  for (;;) {
+    if (!count_ready(true)) {
+      if (worker.steps) end_steps(0);
+      pthread_cond_wait(&worker.work, &px__sim.lock);
+    } else if (!may_run()) {
+      struct timespec until = timespec_of(worker.last_word + PATIENCE);
+      pthread_cond_timedwait(&worker.work, &px__sim.lock, &until);
+    } else {
+      run(choose());
+      if (worker.steps) end_steps(worker.steps - 1);
+    }
+  }
+  return unused;
+}
+
+// ---- for the streams
+
+bool px__sim_schedule_start(void) {
+  if (worker.running) return true;
+  px__sim_condition(&worker.work);
+  px__sim_condition(&worker.stepped);
+  worker.random = px__sim.seed;
+  pthread_t thread;
+  worker.running = px__sim_thread(&thread, worker_main, NULL);
+  if (worker.running) pthread_detach(thread);
+  return worker.running;
+}
+
+void px__sim_schedule_wake(void) {
+  if (worker.running) pthread_cond_broadcast(&worker.work);
+}
+
+void px__sim_schedule_step(void) {
+  if (!worker.running) return;
+  worker.steps++;
+  pthread_cond_broadcast(&worker.work);
+  while (worker.steps) pthread_cond_wait(&worker.stepped, &px__sim.lock);
+}
+
+int64_t px__sim_schedule_issue(void) {
+  if (!px__sim.schedule) return 0;
+  worker.last_word = px__sim_clock();
+  return worker.host += ISSUE_COST;
+}
+
+void px__sim_schedule_meet(int64_t time) {
+  if (worker.host < time) worker.host = time;
+}

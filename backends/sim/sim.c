@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// The simulated accelerators: the entry, the environment, devices and their peers.
+//
+// The environment is read when the first device is opened (the number of devices: at each probe
+// until then). What is wrong in it is said by open, since probe never fails.
+#include "sim/sim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+px__sim_state px__sim = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static const struct {
+  int code;
+  px_status status;
+  const char *text;
+} codes[] = {
+#define XX(name, number, status, text) {number, PX_##status, text},
+    PX__SIM_CODES(XX)
+#undef XX
+};
+
+px_status px__sim_code_status(int code) {
+  for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+    if (codes[i].code == code) return codes[i].status;
+  return PX_BUG;
+}
+
+const char *px__sim_code_text(int code) {
+  for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+    if (codes[i].code == code) return codes[i].text;
+  return "unknown error";
+}
+
+// The first error of a device stays, and all that is asked of the device later fails with it.
+void px__sim_break(int device, int code, const char *format, ...) {
+  px__sim_device *d = &px__sim.device[device];
+  if (d->broken) return;
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(d->reason, sizeof d->reason, format, arguments);
+  va_end(arguments);
+  d->broken = code;
+}
+
+px_status px__sim_check(int device) {
+  px__sim_lock();
+  int code = px__sim.device[device].broken;
+  px__sim_unlock();
+  // `reason` is written once, before `broken`, under the lock.
+  if (code)
+    PX__SIM_FAIL(px__sim_code_status(code), code, "CUDA error: %s\n%s", px__sim_code_text(code),
+                 px__sim.device[device].reason);
+  return PX_OK;
+}
+
+// ---- the environment
+
+static int64_t number(const char *name, int64_t least, int64_t greatest, int64_t fallback) {
+  const char *text = px__sim.core->env(name);
+  if (!text || !*text) return fallback;
+  char *end;
+  long long value = strtoll(text, &end, 10);
+  if (!*end && value >= least && value <= greatest) return value;
+  snprintf(px__sim.complaint, sizeof px__sim.complaint,
+           "%s must be a number from %lld to %lld, but is '%.40s'", name, (long long)least,
+           (long long)greatest, text);
+  return fallback;
+}
+
+static bool flag(const char *name) {
+  const char *text = px__sim.core->env(name);
+  static const char *const yes[] = {"1", "true", "yes", "on"};
+  for (int i = 0; text && i < 4; i++)
+    if (!strcmp(text, yes[i])) return true;
+  return false;
+}
+
+static size_t size(const char *name, size_t fallback) {
+  const char *text = px__sim.core->env(name);
+  if (!text || !*text) return fallback;
+  char *end;
+  unsigned long long value = strtoull(text, &end, 10);
+  const char *suffixes = "KkMmGg", *found = *end ? strchr(suffixes, *end) : NULL;
+  int shift = found ? 10 * (1 + (int)(found - suffixes) / 2) : 0;
+  bool good = end != text && value && (found ? !end[1] : !*end) && value <= (1ull << 40 >> shift);
+  if (good) return (size_t)(value << shift);
+  snprintf(px__sim.complaint, sizeof px__sim.complaint,
+           "%s must be a size such as 512M or 4G, but is '%.40s'", name, text);
+  return fallback;
+}
+
+// One item of PHLOX_SIM_PEERS, "0-1" for both ways or "0>1" for one; returns what follows it.
+static const char *peer_item(const char *text) {
+  char *end;
+  long a = strtol(text, &end, 10);
+  char sign = *end;
+  if (end == text || (sign != '-' && sign != '>')) return NULL;
+  text = end + 1;
+  long b = strtol(text, &end, 10);
+  bool good = end != text && (!*end || *end == ',') && a >= 0 && b >= 0 && a != b &&
+              a < PX__SIM_DEVICES && b < PX__SIM_DEVICES;
+  if (!good) return NULL;
+  px__sim.device[a].peers |= 1ull << b;
+  if (sign == '-') px__sim.device[b].peers |= 1ull << a;
+  return *end ? end + 1 : end;
+}
+
+static void peers(void) {
+  const char *text = px__sim.core->env("PHLOX_SIM_PEERS"), *at = text;
+  if (!text || !*text || !strcmp(text, "all")) {
+    for (int i = 0; i < PX__SIM_DEVICES; i++) px__sim.device[i].peers = ~(1ull << i);
+    return;
+  }
+  if (!strcmp(text, "none")) return;
+  while (at && *at) at = peer_item(at);
+  if (!at)
+    snprintf(px__sim.complaint, sizeof px__sim.complaint,
+             "PHLOX_SIM_PEERS must be all, none, or pairs such as 0-1,2-3 or 0>1, but is '%.40s'",
+             text);
+}
+
+static void mode(void) {
+  const char *text = px__sim.core->env("PHLOX_SIM_MODE");
+  px__sim.schedule = text && !strcmp(text, "schedule");
+  if (text && *text && !px__sim.schedule && strcmp(text, "threads"))
+    snprintf(px__sim.complaint, sizeof px__sim.complaint,
+             "PHLOX_SIM_MODE must be threads or schedule, but is '%.40s'", text);
+}
+
+static void configure(void) {
+  if (px__sim.configured) return;
+  px__sim.configured = true;
+  px__sim.devices = (int)number("PHLOX_SIM_DEVICES", 0, PX__SIM_DEVICES, 0);
+  px__sim.memory = size("PHLOX_SIM_MEMORY", (size_t)4 << 30) & ~(size_t)4095;
+  px__sim.delay = (int)number("PHLOX_SIM_DELAY", 0, 10000000, 0);
+  px__sim.seed = (uint64_t)number("PHLOX_SIM_SEED", 0, INT64_MAX, 0);
+  px__sim.starve = (int)number("PHLOX_SIM_STARVE", -1, INT32_MAX, -1);
+  px__sim.poison = flag("PHLOX_SIM_POISON");
+  mode();
+  peers();
+}
+
+// ---- devices
+
+static int probe(void) {
+  px__sim_lock();
+  int count = px__sim.configured ? px__sim.devices
+                                 : (int)number("PHLOX_SIM_DEVICES", 0, PX__SIM_DEVICES, 0);
+  px__sim_unlock();
+  return count;
+}
+
+static px_status open_device(int device) {
+  px__sim_lock();
+  configure();
+  bool inside = device >= 0 && device < px__sim.devices;
+  bool open = inside && px__sim.device[device].open;
+  px__sim_unlock();
+  if (px__sim.complaint[0]) PX__SIM_FAIL(PX_VALUE, 0, "%s", px__sim.complaint);
+  if (!inside)
+    PX__SIM_FAIL(PX_ACCELERATOR, PX__SIM_ORDINAL, "CUDA error: %s",
+                 px__sim_code_text(PX__SIM_ORDINAL));
+  return open ? PX_OK : px__sim_map(device);
+}
+
+static px_status properties(int device, px_device_properties *out) {
+  px__sim_lock();
+  configure();
+  px__sim_unlock();
+  *out = (px_device_properties){.name = "Phlox simulated device",
+                                .major = 9,
+                                .total_memory = px__sim.memory,
+                                .multi_processor_count = 132,
+                                .max_threads_per_multi_processor = 2048,
+                                .l2_cache_size = (size_t)60 << 20,
+                                .uuid = "phlox sim dev ",
+                                .pci_bus_id = device + 1,
+                                .simulated = true};
+  out->uuid[15] = (unsigned char)device;
+  return PX_OK;
+}
+
+static px_fault_slot *fault_slot(int device) { return &px__sim.device[device].slot; }
+
+static bool can_access_peer(int from, int to) {
+  px__sim_lock();
+  configure();
+  bool inside = from >= 0 && to >= 0 && from < px__sim.devices && to < px__sim.devices;
+  bool can = inside && from != to && (px__sim.device[from].peers >> to & 1);
+  px__sim_unlock();
+  return can;
+}
+
+static px_status enable_peer(int from, int to) {
+  if (!can_access_peer(from, to))
+    PX__SIM_FAIL(PX_ACCELERATOR, PX__SIM_PEER, "CUDA error: %s", px__sim_code_text(PX__SIM_PEER));
+  px__sim_lock();
+  px__sim.device[from].enabled |= 1ull << to;
+  px__sim_unlock();
+  return PX_OK;
+}
+
+static const px_backend table = {
+    .size = sizeof(px_backend),
+    .abi = PX_BACKEND_ABI,
+    .name = "sim",
+    .type = PX_CUDA,
+    .probe = probe,
+    .open = open_device,
+    .properties = properties,
+    .memory_info = px__sim_memory_info,
+    .synchronize = px__sim_synchronize,
+    .fault_slot = fault_slot,
+    .alloc = px__sim_alloc,
+    .release = px__sim_release,
+    .host_alloc = px__sim_host_alloc,
+    .host_release = px__sim_host_release,
+    .can_access_peer = can_access_peer,
+    .enable_peer = enable_peer,
+    .stream_new = px__sim_stream_new,
+    .stream_release = px__sim_stream_release,
+    .priority_range = px__sim_priority_range,
+    .stream_query = px__sim_stream_query,
+    .stream_synchronize = px__sim_stream_synchronize,
+    .stream_wait = px__sim_stream_wait,
+    .copy = px__sim_copy,
+    .fill = px__sim_fill,
+    .host_call = px__sim_host_call,
+    .event_new = px__sim_event_new,
+    .event_release = px__sim_event_release,
+    .event_record = px__sim_event_record,
+    .event_query = px__sim_event_query,
+    .event_synchronize = px__sim_event_synchronize,
+    .event_elapsed = px__sim_event_elapsed,
+    .find = px__sim_find,
+    .launch = px__sim_launch,
+    .peek = px__sim_peek,
+};
+
+PX_API const px_backend *px_backend_entry(const px_core *core);
+const px_backend *px_backend_entry(const px_core *core) {
+  if (core->abi != PX_BACKEND_ABI || core->size < sizeof *core) return NULL;
+  px__sim.core = core;
+  return &table;
+}

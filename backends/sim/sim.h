@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// The simulated accelerators: what the files of this backend share.
+//
+// One lock, px__sim.lock, guards everything here; it is never held while a kernel, a copy or a host
+// function runs. A task stays at the head of its stream until it is done, so that "has work"
+// means "has a head". Every task has a ticket from one counter: what was issued before some moment
+// is what has a ticket up to the counter's value then, on every stream alike.
+//
+// Device memory is one memory file per device, mapped twice: at the address that users hold nothing
+// can be read or written, and `delta` bytes further the kernels work. A host dereference of a
+// device address therefore faults instead of working by luck.
+#pragma once
+#include "phlox/backend.h"
+
+#include <pthread.h>
+
+#define PX__SIM_DEVICES 64
+// Flag of event_new: the event keeps the time (backend.h has the bit).
+#define PX__SIM_TIMING 1u
+
+// Codes of the driver that the simulated devices give as an error's detail, with the driver's
+// texts.
+#define PX__SIM_CODES(XX)                                                        \
+  XX(INVALID, 1, VALUE, "invalid argument")                                      \
+  XX(ORDINAL, 101, ACCELERATOR, "invalid device ordinal")                        \
+  XX(PEER, 217, ACCELERATOR, "peer access is not supported between two devices") \
+  XX(HANDLE, 400, ACCELERATOR, "invalid resource handle")                        \
+  XX(NOT_READY, 600, ACCELERATOR, "device not ready")                            \
+  XX(ILLEGAL, 700, ACCELERATOR, "an illegal memory access was encountered")      \
+  XX(LAUNCH, 719, ACCELERATOR, "unspecified launch failure")
+enum {
+#define XX(name, number, status, text) PX__SIM_##name = number,
+  PX__SIM_CODES(XX)
+#undef XX
+};
+
+// Fails with a status, the driver's code (0: none) and a text.
+#define PX__SIM_FAIL(status, code, ...) \
+  return px__sim.core->error((status), (code), __FILE__, __LINE__, __func__, __VA_ARGS__)
+#define PX__SIM_TRY(call)                 \
+  do {                                    \
+    px_status status_ = (call);           \
+    if (status_ != PX_OK) return status_; \
+  } while (0)
+
+// Ranges of addresses in ascending order, none overlapping.
+typedef struct px__sim_range {
+  uintptr_t at;
+  size_t bytes;
+} px__sim_range;
+typedef struct px__sim_ranges {
+  px__sim_range *rows;
+  int count, room;
+} px__sim_ranges;
+
+typedef struct px__sim_device {
+  bool open;
+  uintptr_t base;           // first user address; `span` bytes of addresses
+  size_t span, used;        // used: bytes of live allocations, at most px__sim.memory
+  intptr_t delta;           // from a user address to the kernels' one
+  px__sim_ranges live;      // allocations
+  uint64_t peers, enabled;  // bit d: memory of device d can be / is made accessible from here
+  int broken;               // the driver's code of a sticky error, or 0
+  char reason[256];         // and what happened
+  px_fault_slot slot;
+} px__sim_device;
+
+// One record of an event. Kept by the event while it is the latest, and by the tasks that record it
+// or wait for it.
+typedef struct px__sim_mark {
+  int refs;
+  bool done;
+  int64_t time;            // nanoseconds, once done
+  pthread_cond_t reached;  // streams' threads wait here
+} px__sim_mark;
+typedef struct px__sim_event {
+  int device;
+  unsigned flags;
+  px__sim_mark *mark;  // the latest record, or NULL
+} px__sim_event;
+
+typedef enum px__sim_kind {
+  PX__SIM_TASK_LAUNCH,
+  PX__SIM_TASK_COPY,
+  PX__SIM_TASK_FILL,
+  PX__SIM_TASK_CALL,
+  PX__SIM_TASK_RECORD,
+  PX__SIM_TASK_WAIT
+} px__sim_kind;
+typedef struct px__sim_task {
+  struct px__sim_task *next;
+  px__sim_kind kind;
+  bool away;  // schedule mode: a host function that runs on a thread of its own
+  uint64_t ticket;
+  int64_t issued, cost;  // schedule mode: the host's clock at issue; nanoseconds that it takes
+  px__sim_mark *mark;    // record, wait
+  void (*call)(void *);  // host function
+  void *argument;
+  char *to;  // copy, fill: user addresses of the devices, or host memory
+  const char *from;
+  size_t bytes;
+  int value;
+  px_launch *launch;  // in `room`
+  _Alignas(16) unsigned char room[];
+} px__sim_task;
+
+typedef struct px__sim_stream {
+  struct px__sim_stream *next;
+  int device, priority, number;   // number: how many streams the process made before
+  bool started, closing, orphan;  // orphan: released with work pending, frees itself
+  pthread_t thread;
+  pthread_cond_t work;
+  px__sim_task *head, *tail;
+  uint64_t random;
+  int64_t now;  // schedule mode: virtual time
+} px__sim_stream;
+
+// What a host thread waits for: a mark, or that no task up to `ticket` is left which the filters
+// choose: those of a stream, of a device, or those that touch bytes [low, high).
+typedef struct px__sim_waiter {
+  struct px__sim_waiter *next;
+  const px__sim_mark *mark;
+  const px__sim_stream *stream;
+  int device;  // -1: none
+  uintptr_t low, high;
+  uint64_t ticket;
+  bool satisfied;
+  pthread_cond_t wake;
+} px__sim_waiter;
+
+typedef struct px__sim_state {
+  const px_core *core;
+  pthread_mutex_t lock;
+  // From the environment, read when the first device is opened.
+  bool configured, schedule, poison;
+  int devices, delay, starve;
+  uint64_t seed;
+  size_t memory;
+  char complaint[160];  // what is wrong with the environment, or ""
+  px__sim_device device[PX__SIM_DEVICES];
+  px__sim_ranges pinned;
+  px__sim_stream *streams;
+  px__sim_waiter *waiters;
+  uint64_t ticket;
+  int streams_made;
+} px__sim_state;
+extern px__sim_state px__sim;
+
+static inline void px__sim_lock(void) { pthread_mutex_lock(&px__sim.lock); }
+static inline void px__sim_unlock(void) { pthread_mutex_unlock(&px__sim.lock); }
+static inline uint64_t px__sim_random(uint64_t *state) {
+  uint64_t z = (*state += 0x9e3779b97f4a7c15u);
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+// sim.c. The status and text of a driver's code; the sticky error of a device (lock held or not:
+// `check` takes the lock).
+px_status px__sim_code_status(int code);
+const char *px__sim_code_text(int code);
+px_status px__sim_check(int device);
+void px__sim_break(int device, int code, const char *format, ...) PX_PRINTF(3, 4);  // lock held
+
+// memory.c. `map` makes a device's address ranges. `reach` tells whether bytes are live memory that
+// `from` may address (from -1: any device's) or pinned memory, and gives the distance to where the
+// host finds them; lock held. `owner` gives the device that an address belongs to, or -1.
+px_status px__sim_map(int device);
+bool px__sim_reach(int from, uintptr_t at, size_t bytes, intptr_t *delta);
+int px__sim_owner(uintptr_t at);
+px_status px__sim_alloc(int device, size_t bytes, void **out);
+void px__sim_release(int device, void *memory);
+px_status px__sim_host_alloc(size_t bytes, void **out);
+void px__sim_host_release(void *memory);
+px_status px__sim_memory_info(int device, size_t *free, size_t *total);
+void *px__sim_peek(int device, void *memory);
+
+// stream.c. `task_new` gives a zeroed task with `extra` bytes of room. `issue` appends it to the
+// stream (and frees it if that fails); *ticket may be NULL. `await` blocks the calling host thread;
+// lock held. `finish` takes the head off and tells who waits; lock held.
+px__sim_task *px__sim_task_new(px__sim_kind kind, size_t extra);
+px_status px__sim_issue(px__sim_stream *stream, px__sim_task *task, uint64_t *ticket);
+void px__sim_await(px__sim_waiter *waiter);
+bool px__sim_satisfied(const px__sim_waiter *waiter);
+void px__sim_finish(px__sim_stream *stream);
+void px__sim_stream_free(px__sim_stream *stream);
+void px__sim_condition(pthread_cond_t *condition);  // one of the monotonic clock
+bool px__sim_thread(pthread_t *out, void *(*run)(void *), void *argument);
+int64_t px__sim_clock(void);
+px_status px__sim_synchronize(int device);
+px_status px__sim_stream_new(int device, int priority, void **out);
+void px__sim_stream_release(int device, void *stream);
+void px__sim_priority_range(int *least, int *greatest);
+px_status px__sim_stream_query(void *stream, bool *out);
+px_status px__sim_stream_synchronize(void *stream);
+px_status px__sim_host_call(void *stream, void (*fn)(void *), void *argument);
+
+// schedule.c: the other mode. `wake` after anything that may let the worker go on; `step` lets it
+// run one task for a host thread that polls; `start` makes the worker. Lock held.
+bool px__sim_schedule_start(void);
+void px__sim_schedule_wake(void);
+void px__sim_schedule_step(void);
+int64_t px__sim_schedule_issue(void);      // the host's virtual clock at an issue
+void px__sim_schedule_meet(int64_t time);  // the host has waited until then
+
+// event.c
+void px__sim_mark_release(px__sim_mark *mark);  // lock held
+px_status px__sim_event_new(int device, unsigned flags, void **out);
+void px__sim_event_release(int device, void *event);
+px_status px__sim_event_record(void *event, void *stream);
+px_status px__sim_event_query(void *event, bool *out);
+px_status px__sim_event_synchronize(void *event);
+px_status px__sim_event_elapsed(void *start, void *end, float *out);
+px_status px__sim_stream_wait(void *stream, void *event);
+
+// copy.c, launch.c: issue, and run when the stream gets there (lock not held).
+px_status px__sim_copy(void *stream, const px_copy *copy);
+px_status px__sim_fill(void *stream, void *memory, int value, size_t bytes);
+void px__sim_run_copy(px__sim_stream *stream, px__sim_task *task);
+void px__sim_run_fill(px__sim_stream *stream, px__sim_task *task);
+px_status px__sim_launch(void *stream, const px_launch *launch);
+void px__sim_run_launch(px__sim_stream *stream, px__sim_task *task);
+bool px__sim_launch_touches(const px_launch *launch, uintptr_t low, uintptr_t high);
+px_kernel px__sim_find(const char *name);

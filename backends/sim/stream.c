@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams of the simulated devices: queues of tasks, and in mode `threads` the thread of each.
+//
+// A thread starts with the first task of its stream and ends when the stream is released: at once
+// if it is idle, else when its last task is done (rule C8: the release does not wait). Threads
+// of streams that are never released are blocked on their condition when the process exits, or are
+// in the middle of a task; nothing that they use is taken away at exit.
+#include "sim/sim.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+int64_t px__sim_clock(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000000000ll + now.tv_nsec;
+}
+
+void px__sim_condition(pthread_cond_t *condition) {
+  pthread_condattr_t attributes;
+  pthread_condattr_init(&attributes);
+  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  pthread_cond_init(condition, &attributes);
+  pthread_condattr_destroy(&attributes);
+}
+
+// Starts a thread that takes no signals but those that it causes itself: the others are the
+// program's.
+bool px__sim_thread(pthread_t *out, void *(*run)(void *), void *argument) {
+  sigset_t all, before;
+  sigfillset(&all);
+  static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
+  for (size_t i = 0; i < sizeof own / sizeof *own; i++) sigdelset(&all, own[i]);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int failed = pthread_create(out, NULL, run, argument);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return !failed;
+}
+
+// ---- waiting
+
+static bool task_touches(const px__sim_task *task, uintptr_t low, uintptr_t high) {
+  uintptr_t to = (uintptr_t)task->to, from = (uintptr_t)task->from;
+  if (task->kind == PX__SIM_TASK_LAUNCH) return px__sim_launch_touches(task->launch, low, high);
+  return (task->to && to < high && to + task->bytes > low) ||
+         (task->from && from < high && from + task->bytes > low);
+}
+
+// Whether the stream still has a task that the waiter waits for.
+static bool stream_holds(const px__sim_stream *s, const px__sim_waiter *w) {
+  if (!s->head || s->head->ticket > w->ticket) return false;
+  if (s == w->stream || s->device == w->device) return true;
+  for (const px__sim_task *t = s->head; t && t->ticket <= w->ticket; t = t->next)
+    if (w->high > w->low && task_touches(t, w->low, w->high)) return true;
+  return false;
+}
+
+bool px__sim_satisfied(const px__sim_waiter *waiter) {
+  if (waiter->mark) return waiter->mark->done;
+  for (const px__sim_stream *s = px__sim.streams; s; s = s->next)
+    if (stream_holds(s, waiter)) return false;
+  return true;
+}
+
+static int64_t met_at(const px__sim_waiter *waiter) {
+  if (waiter->mark) return waiter->mark->time;
+  int64_t latest = 0;
+  for (const px__sim_stream *s = px__sim.streams; s; s = s->next)
+    if ((s == waiter->stream || s->device == waiter->device) && s->now > latest) latest = s->now;
+  return latest;
+}
+
+// The thread that finishes a task decides who may go on, so that a host thread wakes exactly once,
+// and in mode `schedule` nothing more runs than what was waited for.
+void px__sim_await(px__sim_waiter *waiter) {
+  if (!waiter->ticket) waiter->ticket = px__sim.ticket;
+  waiter->satisfied = px__sim_satisfied(waiter);
+  if (!waiter->satisfied) {
+    px__sim_condition(&waiter->wake);
+    waiter->next = px__sim.waiters;
+    px__sim.waiters = waiter;
+    px__sim_schedule_wake();
+    while (!waiter->satisfied) pthread_cond_wait(&waiter->wake, &px__sim.lock);
+    pthread_cond_destroy(&waiter->wake);
+  }
+  px__sim_schedule_meet(met_at(waiter));
+}
+
+static void tell_waiters(void) {
+  for (px__sim_waiter **at = &px__sim.waiters; *at;) {
+    px__sim_waiter *waiter = *at;
+    if (!px__sim_satisfied(waiter)) {
+      at = &waiter->next;
+      continue;
+    }
+    *at = waiter->next;
+    waiter->satisfied = true;
+    pthread_cond_signal(&waiter->wake);
+  }
+}
+
+// ---- tasks
+
+px__sim_task *px__sim_task_new(px__sim_kind kind, size_t extra) {
+  size_t bytes = (sizeof(px__sim_task) + extra + 15) & ~(size_t)15;
+  px__sim_task *task = bytes > extra ? aligned_alloc(16, bytes) : NULL;
+  if (!task) return NULL;
+  memset(task, 0, sizeof *task);
+  task->kind = kind;
+  return task;
+}
+
+static void task_free(px__sim_task *task) {
+  px__sim_mark_release(task->mark);
+  free(task);
+}
+
+void px__sim_finish(px__sim_stream *stream) {
+  px__sim_task *task = stream->head;
+  stream->head = task->next;
+  if (!stream->head) stream->tail = NULL;
+  if (task->kind == PX__SIM_TASK_RECORD) {
+    task->mark->time = px__sim.schedule ? stream->now : px__sim_clock();
+    task->mark->done = true;
+    pthread_cond_broadcast(&task->mark->reached);
+  }
+  tell_waiters();
+  task_free(task);
+}
+
+static void *stream_main(void *argument);
+
+px_status px__sim_issue(px__sim_stream *stream, px__sim_task *task, uint64_t *ticket) {
+  if (!task) PX__SIM_FAIL(PX_NOMEM, 0, "no host memory for a task of a simulated stream");
+  px__sim_lock();
+  if (!stream->started)
+    stream->started = px__sim.schedule ? px__sim_schedule_start()
+                                       : px__sim_thread(&stream->thread, stream_main, stream);
+  if (!stream->started) {
+    task_free(task);
+    px__sim_unlock();
+    PX__SIM_FAIL(PX_NOMEM, 0, "cannot start the thread of a simulated stream");
+  }
+  task->ticket = ++px__sim.ticket;
+  if (ticket) *ticket = task->ticket;
+  task->issued = px__sim_schedule_issue();
+  task->next = NULL;
+  if (stream->tail)
+    stream->tail->next = task;
+  else
+    stream->head = task;
+  stream->tail = task;
+  if (px__sim.schedule)
+    px__sim_schedule_wake();
+  else
+    pthread_cond_signal(&stream->work);
+  px__sim_unlock();
+  return PX_OK;
+}
+
+// ---- the thread of a stream
+
+static void delay(px__sim_stream *s) {
+  if (!px__sim.delay) return;
+  uint64_t us = px__sim_random(&s->random) % ((uint64_t)px__sim.delay + 1);
+  struct timespec time = {(time_t)(us / 1000000), (long)(us % 1000000 * 1000)};
+  if (us) nanosleep(&time, NULL);
+}
+
+static void run_head(px__sim_stream *s) {
+  px__sim_task *task = s->head;
+  px__sim_unlock();
+  delay(s);
+  if (task->kind == PX__SIM_TASK_LAUNCH) px__sim_run_launch(s, task);
+  if (task->kind == PX__SIM_TASK_COPY) px__sim_run_copy(s, task);
+  if (task->kind == PX__SIM_TASK_FILL) px__sim_run_fill(s, task);
+  if (task->kind == PX__SIM_TASK_CALL) task->call(task->argument);
+  px__sim_lock();
+  if (task->kind == PX__SIM_TASK_WAIT)
+    while (!task->mark->done) pthread_cond_wait(&task->mark->reached, &px__sim.lock);
+  px__sim_finish(s);
+}
+
+static void *stream_main(void *argument) {
+  px__sim_stream *s = argument;
+  px__sim_lock();
+  for (;;) {
+    while (!s->head && !s->closing) pthread_cond_wait(&s->work, &px__sim.lock);
+    if (!s->head) break;
+    run_head(s);
+  }
+  if (s->orphan) px__sim_stream_free(s);
+  px__sim_unlock();
+  return NULL;
+}
+
+// ---- the table's functions
+
+px_status px__sim_stream_new(int device, int priority, void **out) {
+  *out = NULL;
+  PX__SIM_TRY(px__sim_check(device));
+  px__sim_stream *s = calloc(1, sizeof *s);
+  if (!s) PX__SIM_FAIL(PX_NOMEM, 0, "no host memory for a simulated stream");
+  px__sim_condition(&s->work);
+  s->device = device, s->priority = priority;
+  px__sim_lock();
+  s->number = px__sim.streams_made++;
+  s->random = px__sim.seed * 1000003u + (uint64_t)s->number;
+  s->next = px__sim.streams;
+  px__sim.streams = s;
+  px__sim_unlock();
+  *out = s;
+  return PX_OK;
+}
+
+// Takes the stream off the list and frees it; it has no tasks any more. Lock held.
+void px__sim_stream_free(px__sim_stream *stream) {
+  px__sim_stream **at = &px__sim.streams;
+  while (*at != stream) at = &(*at)->next;
+  *at = stream->next;
+  pthread_cond_destroy(&stream->work);
+  free(stream);
+}
+
+void px__sim_stream_release(int device, void *stream) {
+  px__sim_stream *s = stream;
+  if (!s) return;
+  px__sim_lock();
+  s->closing = true;
+  s->orphan = s->head != NULL;
+  bool pending = s->orphan, threaded = s->started && !px__sim.schedule;
+  if (threaded && pending) pthread_detach(s->thread);
+  pthread_cond_signal(&s->work);
+  if (!threaded && !pending) px__sim_stream_free(s);
+  px__sim_unlock();
+  if (!threaded || pending) return;
+  pthread_join(s->thread, NULL);
+  px__sim_lock();
+  px__sim_stream_free(s);
+  px__sim_unlock();
+}
+
+void px__sim_priority_range(int *least, int *greatest) { *least = 0, *greatest = -3; }
+
+px_status px__sim_stream_query(void *stream, bool *out) {
+  px__sim_stream *s = stream;
+  PX__SIM_TRY(px__sim_check(s->device));
+  px__sim_lock();
+  if (s->head) px__sim_schedule_step();
+  *out = !s->head;
+  px__sim_unlock();
+  return PX_OK;
+}
+
+px_status px__sim_stream_synchronize(void *stream) {
+  px__sim_stream *s = stream;
+  px__sim_waiter waiter = {.stream = s, .device = -1};
+  px__sim_lock();
+  px__sim_await(&waiter);
+  px__sim_unlock();
+  return px__sim_check(s->device);
+}
+
+px_status px__sim_synchronize(int device) {
+  px__sim_waiter waiter = {.device = device};
+  px__sim_lock();
+  px__sim_await(&waiter);
+  px__sim_unlock();
+  return px__sim_check(device);
+}
+
+px_status px__sim_host_call(void *stream, void (*fn)(void *), void *argument) {
+  px__sim_stream *s = stream;
+  PX__SIM_TRY(px__sim_check(s->device));
+  px__sim_task *task = px__sim_task_new(PX__SIM_TASK_CALL, 0);
+  if (task) task->call = fn, task->argument = argument;
+  return px__sim_issue(s, task, NULL);
+}
