@@ -1,26 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// For layers that extend the op path (autograd is one): what hangs on a tensor, what happens around
-// a call, and the library's own memory and objects. Programs that only use tensors do not need it.
+// For layers that extend the op path (autograd is one): what hangs on a tensor, and what happens
+// around a call. Programs that only use tensors do not need it.
 //
 // The lower layers own the places that are named here and know nothing of who fills them.
 #pragma once
 #include "phlox/op.h"
-
-#include <pthread.h>
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-// Zeroed host memory, given back with px_free; it passes the fault point "alloc".
-PX_CALL px_alloc(void **out, size_t bytes);
-// PX_MAKE(&object): allocates and zeroes one object of the pointed-to type.
-#define PX_MAKE(place) px_alloc((void **)(place), sizeof **(place))
-// Starts the count of a new object at 1; px_object_end is called by destroy functions before the
-// memory goes.
-PX_API void px_object_init(void *object, const px_class *cls);
-PX_API void px_object_end(void *object);
-// Starts a joinable thread (fault point "thread").
-PX_CALL px_thread_start(pthread_t *out, void *(*run)(void *argument), void *argument);
 
 // ---- what hangs on a tensor
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// phlox/extend.h's access to tensors, memory and objects, for the layers above that see public
+// phlox/extend.h's access to tensors, for the layers above that see public
 // headers only. The marks there are this layer's flags under their public names.
 #include "phlox/extend.h"
 
@@ -18,13 +18,6 @@ _Static_assert((int)PX_MARK_UNRECORDED == PX_TENSOR_UNRECORDED &&
                "marks are flags");
 
 _Thread_local px__marks px__thread_marks = {0, PX_TENSOR_VIEW};
-
-px_status px_alloc(void **out, size_t bytes) { return px__alloc(out, bytes); }
-void px_object_init(void *object, const px_class *cls) { px__object_init(object, cls); }
-void px_object_end(void *object) { px__object_end(object); }
-px_status px_thread_start(pthread_t *out, void *(*run)(void *), void *argument) {
-  return px__thread_start(out, run, argument);
-}
 
 unsigned px_tensor_marks(const px_tensor *self) { return self->flags; }
 
