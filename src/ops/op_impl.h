@@ -31,7 +31,9 @@ typedef struct px_call {
   bool uses_random;
   px_generator *generator;
   uint64_t counter;
-  bool skip_launch;  // the run function did all there is to do (an empty result)
+  bool skip_launch;                   // the run function did all there is to do (an empty result)
+  px_tensor *given[PX__MAX_RESULTS];  // out= tensors, or self of an in-place call; borrowed
+  px_tensor *original;  // self as it was before an in-place call, if autograd wants it; owned
 } px_call;
 
 // What a descriptor's `impl` points to.
@@ -46,6 +48,8 @@ typedef struct px__op_impl {
   uint8_t promotion;   // px__promotion
   bool mutates;        // kernel writes into a result that starts as a copy of the first argument
                        // (scatter, index_add)
+  uint32_t masks;      // pointwise: parameters that select (where's condition), not promoted
+  int8_t result_dtypes[PX__MAX_RESULTS];  // pointwise and reduce: PX_DTYPE_NONE follows promotion
 } px__op_impl;
 static inline const px__op_impl *px__impl(const px_op *op) { return (const px__op_impl *)op->impl; }
 

@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one way that every op is called.
+//
+// Arguments are filled in and checked, the kind's own function makes and computes the results, the
+// call is recorded for differentiation, and only then do results reach the caller. Whatever fails
+// on the way leaves the caller's tensors as they were.
+#include "ops/call_impl.h"
+
+// ---- arguments
+
+static const char *const kind_names[] = {[PX_ARG_NONE] = "NoneType",
+                                         [PX_ARG_TENSOR] = "Tensor",
+                                         [PX_ARG_TENSORS] = "list of Tensors",
+                                         [PX_ARG_SCALAR] = "Number",
+                                         [PX_ARG_INT] = "int",
+                                         [PX_ARG_FLOAT] = "float",
+                                         [PX_ARG_BOOL] = "bool",
+                                         [PX_ARG_INTS] = "tuple of ints",
+                                         [PX_ARG_DTYPE] = "torch.dtype",
+                                         [PX_ARG_DEVICE] = "torch.device",
+                                         [PX_ARG_TEXT] = "str",
+                                         [PX_ARG_GENERATOR] = "torch.Generator"};
+
+static px_status wrong_kind(const px_op *op, int i, px_value a) {
+  const char *given = a.kind == PX_ARG_SCALAR ? (a.category == 'f'   ? "float"
+                                                 : a.category == 'b' ? "bool"
+                                                                     : "int")
+                                              : kind_names[a.kind];
+  PX_FAIL(PX_TYPE, "%s(): argument '%s' (position %d) must be %s, not %s", op->name,
+          i == 0 && !strcmp(op->params[i].name, "self") ? "input" : op->params[i].name, i + 1,
+          kind_names[op->params[i].kind], given);
+}
+
+// Accepts what stands for another kind: numbers for each other where nothing is lost, a lone int
+// for a list, an empty list of one kind for another.
+static px_status adapt(px_call *call, int i, const px_value *given) {
+  const px_op *op = call->op;
+  px_value a = *given, *to = &call->args[i];
+  bool whole = a.kind == PX_ARG_INT || a.kind == PX_ARG_BOOL ||
+               (a.kind == PX_ARG_SCALAR && a.category != 'f');
+  switch (op->params[i].kind) {
+    case PX_ARG_TENSOR:
+    case PX_ARG_SCALAR:
+      if (!px__is_number(a)) break;
+      *to = PX_S(px_value_scalar(a));
+      return PX_OK;
+    case PX_ARG_FLOAT:
+      if (!px__is_number(a)) break;
+      *to = PX_F(px_value_float(a));
+      return PX_OK;
+    case PX_ARG_INT:
+    case PX_ARG_BOOL:
+      if (!whole) break;
+      *to = op->params[i].kind == PX_ARG_INT ? PX_I(a.v.i) : PX_B(a.v.i != 0);
+      return PX_OK;
+    case PX_ARG_INTS:
+      if (a.kind == PX_ARG_TENSORS && a.n == 0) {
+        *to = PX_IS(NULL, 0);
+        return PX_OK;
+      }
+      if (!whole) break;
+      *to = PX_IS(&given->v.i, 1);
+      return PX_OK;
+    case PX_ARG_TENSORS:
+      if (a.kind != PX_ARG_INTS || a.n) break;
+      *to = PX_TS(NULL, 0);
+      return PX_OK;
+    default:
+      break;
+  }
+  return wrong_kind(op, i, a);
+}
+
+static px_status fill(px_call *call, const px_value *args) {
+  const px_op *op = call->op;
+  for (int i = 0; i < op->param_count; i++) {
+    const px_param *p = &op->params[i];
+    if (PX_LIKELY(args[i].kind == p->kind)) {
+      call->args[i] = args[i];
+      continue;
+    }
+    if (args[i].kind != PX_ARG_NONE) {
+      PX_TRY(adapt(call, i, &args[i]));
+      continue;
+    }
+    PX_CHECK(p->has_default || p->optional, PX_TYPE,
+             "%s() missing 1 required positional arguments: \"%s\"", op->name,
+             i == 0 && !strcmp(p->name, "self") ? "input" : p->name);
+    call->args[i] = p->has_default ? p->fallback : PX_NONE();
+  }
+  return PX_OK;
+}
+
+// ---- recording
+
+static bool list_needs_grad(px_value a) {
+  for (int k = 0; k < a.n; k++)
+    if (a.v.tensors[k] && px__needs_grad(a.v.tensors[k])) return true;
+  return false;
+}
+
+static bool needs_record(const px_call *call) {
+  bool needs = false;
+  for (int i = 0; i < call->op->param_count && !needs; i++) {
+    const px_value *a = &call->args[i];
+    if (a->kind == PX_ARG_TENSOR)
+      needs = px__needs_grad(a->v.tensor);
+    else if (a->kind == PX_ARG_TENSORS)
+      needs = list_needs_grad(*a);
+  }
+  return needs && px__hooks && px__hooks->recording();
+}
+
+static px_status record(const px_call *call) {
+  if (call->list)
+    return px__hooks->record(call->op, call->mode, call->args, (int)px_list_size(call->list),
+                             px_list_items(call->list), call->original);
+  return px__hooks->record(call->op, call->mode, call->args, call->op->result_count, call->results,
+                           call->original);
+}
+
+// Before a call that writes tensors of the caller.
+static px_status before_write(px_call *call, void **results) {
+  const px_op *op = call->op;
+  if (call->mode == PX_CALL_INPLACE) {
+    PX_CHECK(px__arg_tensor(call, 0), PX_TYPE, "%s_(): argument 'self' must be Tensor", op->name);
+    call->given[0] = px__arg_tensor(call, 0);
+  } else {
+    for (int i = 0; i < op->result_count; i++) call->given[i] = results[i];
+  }
+  px_tensor *self = call->given[0];
+  if (!self || !px__hooks) return PX_OK;
+  bool on = px__hooks->recording();
+  if (call->mode == PX_CALL_OUT) {
+    bool needs = needs_record(call);
+    for (int i = 0; i < op->result_count; i++) needs |= on && px__needs_grad(call->given[i]);
+    PX_CHECK(!needs, PX_RUNTIME,
+             "%s(): functions with out=... arguments don't support automatic differentiation, but "
+             "one of the arguments requires grad.",
+             op->name);
+  }
+  if (on || (self->flags & PX_TENSOR_INFERENCE))
+    PX_TRY(px__hooks->before_inplace(op, call->mode, self, call->args, &call->original));
+  return PX_OK;
+}
+
+// ---- kinds
+
+// Numbers in the place of tensors become 0-dim tensors, for the ops that are not element-wise.
+typedef struct numbers {
+  px_tensor *made[PX__MAX_PARAMS];
+  int n;
+} numbers;
+
+static px_status wrap_numbers(px_call *call, numbers *w) {
+  w->n = 0;
+  for (int i = 0; i < call->op->param_count; i++) {
+    if (call->op->params[i].kind != PX_ARG_TENSOR || !px__is_number(call->args[i])) continue;
+    PX_TRY(px_tensor_from_scalar(&w->made[w->n], px_value_scalar(call->args[i])));
+    call->args[i] = PX_T(w->made[w->n++]);
+  }
+  return PX_OK;
+}
+
+static const px_tensor *first_tensor(const px_call *call) {
+  for (int i = 0; i < call->op->param_count; i++) {
+    px_value a = call->args[i];
+    if (a.kind == PX_ARG_TENSOR && !(a.v.tensor->flags & PX_TENSOR_WRAPPED)) return a.v.tensor;
+    if (a.kind == PX_ARG_TENSORS && a.n && a.v.tensors[0]) return a.v.tensors[0];
+  }
+  return NULL;
+}
+
+static px_status call_kernel(px_call *call) {
+  const px_tensor *first = first_tensor(call);
+  PX_TRY(px__impl(call->op)->run(call));
+  if (call->skip_launch) return PX_OK;
+  PX_TRY(px__call_same_device(call));
+  if (first) PX_TRY(px__check_dtype(call->op, (px_dtype)first->dtype, call->device));
+  if (px__impl(call->op)->mutates && call->mode != PX_CALL_INPLACE)
+    PX_TRY(px__tensor_copy(call->results[0], px__arg_tensor(call, 0), false));
+  return px__launch_call(call);
+}
+
+static px_status call_function(px_call *call) {
+  if (!px__hooks) return px__impl(call->op)->run(call);
+  px__hooks->suspend(true);
+  px_status status = px__impl(call->op)->run(call);
+  px__hooks->suspend(false);
+  return status;
+}
+
+static px_status call_other(px_call *call) {
+  const px_tensor *first = first_tensor(call);
+  PX_CHECK(px__impl(call->op)->run, PX_UNIMPLEMENTED, "%s is not implemented", call->op->name);
+  call->device = first ? px__tensor_device(first) : px_cpu();
+  switch (call->op->kind) {
+    case PX_OP_KERNEL:
+      return call_kernel(call);
+    case PX_OP_COMPOSITE:
+      return px__impl(call->op)->run(call);
+    default:
+      return call_function(call);
+  }
+}
+
+// ---- the call
+
+static px_status finish(px_call *call) {
+  if (call->mode != PX_CALL_NEW && call->op->kind != PX_OP_COMPOSITE) {
+    PX_TRY(px__call_deliver(call));
+    for (int i = 0; i < call->op->result_count; i++)
+      if (call->given[i] && call->results[i] == call->given[i])
+        px_tensor_bump_version(call->results[i]);
+  } else if (call->mode == PX_CALL_OUT) {
+    PX_TRY(px__call_deliver(call));
+  }
+  if (call->op->kind != PX_OP_COMPOSITE && needs_record(call)) PX_TRY(record(call));
+  return PX_OK;
+}
+
+static void drop(px_call *call) {
+  for (int i = 0; i < PX__MAX_RESULTS; i++) px_release(call->results[i]);
+  px_release(call->list);
+}
+
+static px_status call_unusual(px_call *call) {
+  numbers w;
+  px_status status = wrap_numbers(call, &w);
+  if (status == PX_OK) status = call_other(call);
+  if (status == PX_OK) status = finish(call);
+  for (int i = 0; i < w.n; i++) px_release(w.made[i]);
+  return status;
+}
+
+static px_status run_call(px_call *call) {
+  if (call->op->kind == PX_OP_POINTWISE)
+    PX_TRY(px__call_pointwise(call));
+  else if (call->op->kind == PX_OP_REDUCE)
+    PX_TRY(px__call_reduce(call));
+  else
+    return call_unusual(call);
+  return finish(call);
+}
+
+px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
+  px_call call;  // args stay as they are beyond param_count: a call is hot, and this is large
+  call.op = op, call.mode = mode, call.list = NULL, call.generator = NULL;
+  call.counter = 0, call.uses_random = call.skip_launch = false;
+  call.original = NULL;
+  for (int i = 0; i < PX__MAX_RESULTS; i++) call.results[i] = call.given[i] = NULL;
+  PX_TRY(fill(&call, args));
+  if (PX_UNLIKELY(mode != PX_CALL_NEW)) PX_TRY(before_write(&call, results));
+  px_status status = run_call(&call);
+  if (PX_UNLIKELY(call.original != NULL)) px_release(call.original);
+  if (PX_UNLIKELY(status != PX_OK)) {
+    drop(&call);
+    return px_error_pass(status, __FILE__, __LINE__, op->name);
+  }
+  if (op->flags & PX_OP_RETURNS_LIST)
+    results[0] = call.list;
+  else
+    for (int i = 0; i < op->result_count; i++) results[i] = call.results[i];
+  return PX_OK;
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The driver's own files to each other: the steps of a call.
+//
+// A call is filled in (call.c), agrees on a device (devices.c) and a dtype (promote.c), gets its
+// results (results.c), is launched (launch.c) and recorded (call.c). Steps before the launch change
+// no tensor that the caller can see.
+#pragma once
+#include "ops/op_impl.h"
+
+// The kinds.
+px_status px__call_pointwise(px_call *call) __attribute__((warn_unused_result));
+px_status px__call_reduce(px_call *call) __attribute__((warn_unused_result));
+
+// Launching.
+px_status px__launch_call(px_call *call) __attribute__((warn_unused_result));
+px_kernel px__op_kernel(const px_op *op, px_device_type type);
+px_status px__no_kernel(const px_op *op, px_dtype dtype, px_device_type type)
+    __attribute__((warn_unused_result));
+
+// The dtypes of a pointwise call: promotion of its tensor arguments and numbers, PyTorch's rule.
+px_status px__call_promote(px_call *call) __attribute__((warn_unused_result));
+px_status px__check_dtype(const px_op *op, px_dtype dtype, px_device device)
+    __attribute__((warn_unused_result));
+px_status px__check_cast(px_dtype from, px_dtype to) __attribute__((warn_unused_result));
+
+// The dtype of result i where promotion gives `promoted`.
+static inline px_dtype px__result_dtype(const px_op *op, int i, px_dtype promoted) {
+  px_dtype fixed = (px_dtype)px__impl(op)->result_dtypes[i];
+  return fixed != PX_DTYPE_NONE                           ? fixed
+         : px__impl(op)->promotion == PX__PROMOTE_COMPARE ? PX_BOOL
+                                                          : promoted;
+}
+
+// The device of a pointwise call (PyTorch's rule of element-wise ops).
+px_status px__call_agree(px_call *call) __attribute__((warn_unused_result));
+
+// Whether an argument in a Tensor's place is a number.
+static inline bool px__is_number(px_value a) {
+  return a.kind == PX_ARG_SCALAR || a.kind == PX_ARG_FLOAT || a.kind == PX_ARG_INT ||
+         a.kind == PX_ARG_BOOL;
+}
+// Writes a number as an immediate operand of `ndim` dimensions.
+void px__immediate(px_operand *operand, px_scalar value, px_dtype dtype, int ndim,
+                   const int64_t *sizes);
+extern const int64_t px__zero_strides[PX_MAX_DIMS];
+
+// PX_RUNTIME if elements of a tensor about to be written share memory with each other.
+px_status px__check_self_overlap(const px_tensor *t) __attribute__((warn_unused_result));
+// PX_RUNTIME if `in` and `out` overlap in part.
+px_status px__check_overlap(const px_tensor *out, const px_tensor *in)
+    __attribute__((warn_unused_result));
+// Resizes an out= tensor, with PyTorch's warning if it had elements.
+px_status px__resize_output(px_tensor *out, int ndim, const int64_t *sizes)
+    __attribute__((warn_unused_result));
+// After the launch: moves results into the out= tensors that were not written directly.
+px_status px__call_deliver(px_call *call) __attribute__((warn_unused_result));

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Looking at ops: the table, by id and by name, and a call as text.
+#include "ops/op_impl.h"
+
+#include <stdio.h>
+
+const px_op_hooks *px__hooks;
+
+void px_op_set_hooks(const px_op_hooks *hooks) {
+  px__hooks = hooks;
+  px__print_suffix = hooks ? hooks->print_suffix : NULL;
+}
+
+int px_op_count(void) { return px__op_table_count; }
+
+const px_op *px_op_at(int id) {
+  return id >= 0 && id < px__op_table_count ? &px__op_table[id] : NULL;
+}
+
+// An open-addressed table of ids by name, built at the first lookup; 0 is free, id + 1 otherwise.
+enum { SLOTS = 4096 };
+static int16_t slots[SLOTS];
+static pthread_once_t built = PTHREAD_ONCE_INIT;
+
+static uint32_t hash(const char *name) {
+  uint32_t h = 2166136261u;
+  for (; *name; name++) h = (h ^ (unsigned char)*name) * 16777619u;
+  return h;
+}
+
+static void build(void) {
+  for (int i = 0; i < px__op_table_count && i < SLOTS / 2; i++) {
+    uint32_t at = hash(px__op_table[i].name) % SLOTS;
+    while (slots[at]) at = (at + 1) % SLOTS;
+    slots[at] = (int16_t)(i + 1);
+  }
+}
+
+const px_op *px_op_find(const char *name) {
+  pthread_once(&built, build);
+  for (uint32_t at = hash(name) % SLOTS; slots[at]; at = (at + 1) % SLOTS)
+    if (!strcmp(px__op_table[slots[at] - 1].name, name)) return &px__op_table[slots[at] - 1];
+  return NULL;
+}
+
+typedef struct line {
+  char *at;
+  size_t room, length;
+} line;
+static void add(line *l, const char *format, ...) PX_PRINTF(2, 3);
+static void add(line *l, const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  size_t left = l->length < l->room ? l->room - l->length : 0;
+  int n = vsnprintf(left ? l->at + l->length : NULL, left, format, list);
+  va_end(list);
+  if (n > 0) l->length += (size_t)n;
+}
+
+static void add_tensor(line *l, const px_tensor *t) {
+  static const char *const names[] = {"bool", "u8",  "i8",   "i16", "i32",
+                                      "i64",  "f16", "bf16", "f32", "f64"};
+  char device[PX_DEVICE_TEXT];
+  if (!t) {
+    add(l, "None");
+    return;
+  }
+  add(l, "%s[", names[t->dtype]);
+  for (int i = 0; i < t->ndim; i++) add(l, "%s%lld", i ? "," : "", (long long)t->sizes[i]);
+  add(l, "]@%s", px_device_format(px__tensor_device(t), device));
+}
+
+static void add_list(line *l, px_value a) {
+  add(l, "[");
+  for (int i = 0; i < a.n; i++) {
+    if (i) add(l, ", ");
+    if (a.kind == PX_ARG_TENSORS)
+      add_tensor(l, a.v.tensors[i]);
+    else
+      add(l, "%lld", (long long)a.v.ints[i]);
+  }
+  add(l, "]");
+}
+
+static void add_value(line *l, px_value a) {
+  char device[PX_DEVICE_TEXT];
+  bool is_float = a.kind == PX_ARG_FLOAT || (a.kind == PX_ARG_SCALAR && a.category == 'f');
+  bool is_bool = a.kind == PX_ARG_BOOL || (a.kind == PX_ARG_SCALAR && a.category == 'b');
+  if (a.kind == PX_ARG_TENSOR)
+    add_tensor(l, a.v.tensor);
+  else if (a.kind == PX_ARG_TENSORS || a.kind == PX_ARG_INTS)
+    add_list(l, a);
+  else if (is_float)
+    add(l, "%g", a.v.f);
+  else if (is_bool)
+    add(l, a.v.i ? "True" : "False");
+  else if (a.kind == PX_ARG_SCALAR || a.kind == PX_ARG_INT)
+    add(l, "%lld", (long long)a.v.i);
+  else if (a.kind == PX_ARG_DTYPE)
+    add(l, "%s", px_dtype_name((px_dtype)a.v.i));
+  else if (a.kind == PX_ARG_DEVICE)
+    add(l, "%s", px_device_format(a.v.device, device));
+  else if (a.kind == PX_ARG_TEXT)
+    add(l, "'%s'", a.v.text);
+  else
+    add(l, a.kind == PX_ARG_GENERATOR ? "generator" : "None");
+}
+
+const char *px_op_describe(const px_op *op, const px_value *args, char *text, size_t room) {
+  line l = {text, room, 0};
+  if (room) text[0] = 0;
+  add(&l, "%s(", op->name);
+  bool first = true;
+  for (int i = 0; i < op->param_count; i++) {
+    if (args[i].kind == PX_ARG_NONE) continue;
+    if (!first) add(&l, ", ");
+    if (op->params[i].keyword_only) add(&l, "%s=", op->params[i].name);
+    add_value(&l, args[i]);
+    first = false;
+  }
+  add(&l, ")");
+  return text;
+}

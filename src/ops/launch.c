@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a call to a launch: kernels by op and device type, operands, accesses.
+#include "ops/call_impl.h"
+
+enum { CACHED = 2048 };
+static px_kernel cache[PX_DEVICE_TYPES][CACHED];  // by op id; atomic, NULL until found
+const int64_t px__zero_strides[PX_MAX_DIMS];
+
+px_kernel px__op_kernel(const px_op *op, px_device_type type) {
+  bool cached = op->id >= 0 && op->id < CACHED;
+  px_kernel k = cached ? __atomic_load_n(&cache[type][op->id], __ATOMIC_RELAXED) : NULL;
+  if (PX_LIKELY(k != NULL)) return k;
+  const char *name = px__impl(op)->kernel;
+  k = px__kernel_find(type, name ? name : op->name);
+  if (k && cached) __atomic_store_n(&cache[type][op->id], k, __ATOMIC_RELAXED);
+  return k;
+}
+
+px_status px__no_kernel(const px_op *op, px_dtype dtype, px_device_type type) {
+  PX_FAIL(PX_UNIMPLEMENTED, "%s has no kernel for device type %s%s%s", op->name,
+          px_device_type_name((int)type), dtype == PX_DTYPE_NONE ? "" : " (dtype ",
+          dtype == PX_DTYPE_NONE ? "" : px_dtype_name(dtype));
+}
+
+void px__immediate(px_operand *operand, px_scalar value, px_dtype dtype, int ndim,
+                   const int64_t *sizes) {
+  operand->data = operand->value;
+  operand->sizes = sizes;
+  operand->strides = px__zero_strides;
+  operand->ndim = ndim;
+  operand->dtype = dtype;
+  operand->immediate = true;
+  px_scalar_store(value, dtype, operand->value);
+}
+
+// An operand of a kernel that is not element-wise. A number, or a 0-dim CPU tensor where the launch
+// is on a device, goes by value.
+static px_status operand_for(px_operand *operand, px_access *accesses, int *access_count,
+                             const px_tensor *t, px_device device, bool write) {
+  if (!t) {
+    *operand = (px_operand){.dtype = PX_DTYPE_NONE};
+    return PX_OK;
+  }
+  if (device.type != PX_CPU && px__tensor_device(t).type == PX_CPU && t->ndim == 0 && !write) {
+    px_scalar value;
+    PX_TRY(px_tensor_item(&value, t));
+    px__immediate(operand, value, (px_dtype)t->dtype, 0, t->sizes);
+    return PX_OK;
+  }
+  px__operand_of(operand, t);
+  if (t->numel) accesses[(*access_count)++] = px__access_of(t, write);
+  return PX_OK;
+}
+
+static px_status launch_list(px_launch *l, px_device device, int result_count,
+                             px_tensor *const *results, int input_count, px_tensor *const *inputs) {
+  px_operand operands[PX_MAX_OPERANDS];
+  px_access accesses[PX_MAX_OPERANDS];
+  int n = 0, uses = 0;
+  PX_CHECK(result_count + input_count <= PX_MAX_OPERANDS, PX_BUG, "%s has too many operands",
+           l->op);
+  for (int i = 0; i < result_count; i++, n++)
+    PX_TRY(operand_for(&operands[n], accesses, &uses, results[i], device, true));
+  for (int i = 0; i < input_count; i++, n++)
+    PX_TRY(operand_for(&operands[n], accesses, &uses, inputs[i], device, false));
+  l->operands = operands;
+  l->operand_count = n;
+  return px__launch(device, l, accesses, uses);
+}
+
+px_status px__run_kernel(const char *name, px_device device, int result_count,
+                         px_tensor *const *results, int input_count, px_tensor *const *inputs,
+                         const px_value *params, int param_count) {
+  px_launch l = {.op = name,
+                 .params = params,
+                 .param_count = param_count,
+                 .compute = PX_DTYPE_NONE,
+                 .kernel = px__kernel_find((px_device_type)device.type, name)};
+  PX_CHECK(l.kernel, PX_UNIMPLEMENTED, "%s has no kernel for device type %s (dtype %s)", name,
+           px_device_type_name(device.type),
+           result_count && results[0] ? px_dtype_name((px_dtype)results[0]->dtype) : "none");
+  return launch_list(&l, device, result_count, results, input_count, inputs);
+}
+
+px_status px__launch_call(px_call *call) {
+  const px_op *op = call->op;
+  px_tensor *inputs[PX_MAX_OPERANDS];
+  int n = 0;
+  for (int i = 0; i < op->param_count; i++) {
+    px_value a = call->args[i];
+    int items = a.kind == PX_ARG_TENSORS ? a.n : 0;
+    bool single = op->params[i].kind == PX_ARG_TENSOR;
+    PX_CHECK(n + items + single <= PX_MAX_OPERANDS, PX_BUG, "%s has too many operands", op->name);
+    if (single) inputs[n++] = a.kind == PX_ARG_TENSOR ? a.v.tensor : NULL;
+    for (int k = 0; k < items; k++) inputs[n++] = a.v.tensors[k];
+  }
+  px_launch l = {.op = op->name,
+                 .params = call->args,
+                 .param_count = op->param_count,
+                 .compute = PX_DTYPE_NONE,
+                 .kernel = px__op_kernel(op, (px_device_type)call->device.type)};
+  if (!l.kernel)
+    return px__no_kernel(op, call->results[0] ? (px_dtype)call->results[0]->dtype : PX_DTYPE_NONE,
+                         (px_device_type)call->device.type);
+  if (call->uses_random)
+    PX_TRY(px__generator_use(&l, call->generator, call->device, call->counter));
+  return launch_list(&l, call->device, op->result_count, call->results, n, inputs);
+}
+
+uint64_t px__philox_steps(px_device device, int64_t n, int values_per_draw) {
+  px_device_properties p;
+  if (device.type == PX_CPU || n <= 0) return 0;
+  if (px_device_get_properties(&p, device.index) != PX_OK) {
+    px_error_clear();
+    return 0;
+  }
+  uint64_t count = (uint64_t)n, wanted = (count + 255) / 256;
+  uint64_t most =
+      (uint64_t)p.multi_processor_count * (uint64_t)(p.max_threads_per_multi_processor / 256);
+  uint64_t grid = wanted < most ? wanted : most;
+  return ((count - 1) / (256 * grid * (uint64_t)values_per_draw) + 1) * 4;
+}

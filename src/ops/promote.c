@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which dtype a pointwise op computes in and gives: PyTorch's promotion.
+//
+// Tensors with dimensions count more than 0-dim tensors, and these more than numbers, within a
+// category (bool, integer, float); a higher category always wins.
+#include "ops/call_impl.h"
+
+typedef struct ranks {
+  px_dtype dimensioned, zero_dim, number;
+} ranks;
+
+static px_dtype join(px_dtype a, px_dtype b) {
+  if (a == PX_DTYPE_NONE || a == b) return b;
+  return b == PX_DTYPE_NONE ? a : px_dtype_promote(a, b);
+}
+
+static px_dtype combine(px_dtype higher, px_dtype lower) {
+  if (higher == PX_DTYPE_NONE) return lower;
+  if (px_dtype_is_float(higher)) return higher;
+  if (higher == PX_BOOL || (lower != PX_DTYPE_NONE && px_dtype_is_float(lower)))
+    return join(higher, lower);
+  return higher;
+}
+
+static void rank_tensor(ranks *r, const px_tensor *t) {
+  px_dtype d = (px_dtype)t->dtype;
+  if (t->flags & PX_TENSOR_WRAPPED)
+    r->number = join(r->number, px_dtype_is_float(d) ? px_dtype_default() : d);
+  else if (t->ndim > 0)
+    r->dimensioned = join(r->dimensioned, d);
+  else
+    r->zero_dim = join(r->zero_dim, d);
+}
+
+static void rank_arguments(ranks *r, const px_call *call) {
+  for (int i = 0; i < call->op->param_count; i++) {
+    const px_param *p = &call->op->params[i];
+    px_value a = call->args[i];
+    if (px__impl(call->op)->masks >> i & 1) continue;
+    if (a.kind == PX_ARG_TENSOR)
+      rank_tensor(r, a.v.tensor);
+    else if (px__is_number(a) &&
+             (p->kind == PX_ARG_TENSOR || (p->kind == PX_ARG_SCALAR && p->optional)))
+      r->number = join(r->number, px_scalar_dtype(px_value_scalar(a)));
+  }
+}
+
+static px_dtype first_dtype(const px_call *call) {
+  for (int i = 0; i < call->op->param_count; i++)
+    if (call->args[i].kind == PX_ARG_TENSOR && !(px__impl(call->op)->masks >> i & 1))
+      return (px_dtype)call->args[i].v.tensor->dtype;
+  return px_dtype_default();
+}
+
+static px_dtype promoted(const px_call *call) {
+  ranks r = {PX_DTYPE_NONE, PX_DTYPE_NONE, PX_DTYPE_NONE};
+  rank_arguments(&r, call);
+  px_dtype d = combine(r.dimensioned, combine(r.zero_dim, r.number));
+  return d == PX_DTYPE_NONE ? px_dtype_default() : d;
+}
+
+px_status px__call_promote(px_call *call) {
+  px__promotion rule = (px__promotion)px__impl(call->op)->promotion;
+  px_dtype d = rule == PX__PROMOTE_FIRST ? first_dtype(call) : promoted(call);
+  if (rule == PX__PROMOTE_FLOAT && !px_dtype_is_float(d)) d = px_dtype_default();
+  if (rule == PX__PROMOTE_SUM && !px_dtype_is_float(d)) d = PX_INT64;
+  call->compute = d;
+  call->dtype = px__result_dtype(call->op, 0, d);
+  // A float alpha would be cut to an integer silently.
+  for (int i = 0; i < call->op->param_count; i++) {
+    const px_param *p = &call->op->params[i];
+    if (p->kind != PX_ARG_SCALAR || p->optional || strcmp(p->name, "alpha")) continue;
+    PX_CHECK(px_dtype_is_float(d) || call->args[i].category != 'f', PX_RUNTIME,
+             "For integral input tensors, argument alpha must not be a floating point number.");
+  }
+  return px__check_dtype(call->op, d, call->device);
+}
+
+// Ops whose refusal has a text of its own.
+static const struct {
+  const char *op;
+  bool only_bool;
+  px_status code;
+  const char *text;
+} refusals[] = {
+    {"sub", true, PX_UNIMPLEMENTED,
+     "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or "
+     "`logical_xor()` operator instead."},
+    {"neg", true, PX_UNIMPLEMENTED,
+     "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a "
+     "mask, use the `~` or `logical_not()` operator instead."},
+};
+
+px_status px__check_dtype(const px_op *op, px_dtype dtype, px_device device) {
+  uint16_t dtypes = px__impl(op)->dtypes;
+  if (PX_LIKELY(!dtypes || dtypes >> dtype & 1)) return PX_OK;
+  for (int i = 0; i < PX_COUNT_OF(refusals); i++)
+    if (!strcmp(op->name, refusals[i].op) && (dtype == PX_BOOL || !refusals[i].only_bool))
+      PX_FAIL(refusals[i].code, "%s", refusals[i].text);
+  PX_CHECK(strcmp(op->name, "mean"), PX_RUNTIME,
+           "mean(): could not infer output dtype. Input dtype must be either a floating point or "
+           "complex dtype. Got: %s",
+           px_dtype_class(dtype));
+  PX_FAIL(PX_UNIMPLEMENTED, "\"%s_%s\" not implemented for '%s'", op->name,
+          px_device_type_name(device.type), px_dtype_class(dtype));
+}
+
+px_status px__check_cast(px_dtype from, px_dtype to) {
+  PX_CHECK(px_dtype_can_cast(from, to), PX_RUNTIME,
+           "result type %s can't be cast to the desired output type %s", px_dtype_class(from),
+           px_dtype_class(to));
+  return PX_OK;
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reductions: which dimensions go, what is left, and the view of the result that kernels write.
+//
+// A kernel gets the result with the input's number of dimensions: size 1 and stride 0 where a
+// dimension is reduced. An empty input gives the fold's identity, if there is one.
+#include "ops/call_impl.h"
+
+typedef struct shape {
+  uint32_t reduced;  // bit d
+  bool keep, all;
+  int ndim;
+  int64_t sizes[PX_MAX_DIMS];
+} shape;
+
+static px_value argument(const px_call *call, const char *name) {
+  for (int i = 1; i < call->op->param_count; i++)
+    if (!strcmp(call->op->params[i].name, name)) return call->args[i];
+  return PX_NONE();
+}
+
+static px_status choose_dims(const px_call *call, const px_tensor *self, shape *s) {
+  px_value dim = argument(call, "dim");
+  int64_t one = dim.v.i;
+  const int64_t *dims = dim.kind == PX_ARG_INTS ? dim.v.ints : &one;
+  int n = dim.kind == PX_ARG_INTS ? dim.n : dim.kind == PX_ARG_NONE ? 0 : 1;
+  s->keep = argument(call, "keepdim").v.i != 0;
+  s->all = n == 0;
+  s->reduced = s->all ? (1u << self->ndim) - 1 : 0;
+  for (int i = 0; i < n; i++) {
+    int d;
+    PX_TRY(px__wrap_dim(&d, dims[i], self->ndim));
+    if (self->ndim == 0) continue;
+    PX_CHECK(!(s->reduced >> d & 1), PX_RUNTIME,
+             "dim %d appears multiple times in the list of dims", d);
+    s->reduced |= 1u << d;
+  }
+  return PX_OK;
+}
+
+// Folds without an identity.
+static const char *const needy[] = {"max",    "min",     "amax",   "amin",      "argmax",
+                                    "argmin", "aminmax", "median", "nanmedian", "mode"};
+
+static px_status check_empty(const px_call *call, const px_tensor *self, const shape *s) {
+  bool needs = false;
+  for (int i = 0; i < PX_COUNT_OF(needy); i++) needs |= !strcmp(call->op->name, needy[i]);
+  if (!needs || self->numel) return PX_OK;
+  PX_CHECK(!s->all, PX_RUNTIME,
+           "%s(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
+           "reduction dim with the 'dim' argument.",
+           call->op->name);
+  for (int d = 0; d < self->ndim; d++)
+    PX_CHECK(!(s->reduced >> d & 1) || self->sizes[d], PX_INDEX,
+             "%s(): Expected reduction dim %d to have non-zero size.", call->op->name, d);
+  return PX_OK;
+}
+
+static void result_shape(const px_tensor *self, shape *s) {
+  s->ndim = 0;
+  for (int d = 0; d < self->ndim; d++) {
+    bool gone = s->reduced >> d & 1;
+    if (!gone || s->keep) s->sizes[s->ndim++] = gone ? 1 : self->sizes[d];
+  }
+}
+
+static px_status choose_dtypes(px_call *call, const px_tensor *self) {
+  px_value asked = argument(call, "dtype");
+  px_dtype d = (px_dtype)self->dtype;
+  px__promotion rule = (px__promotion)px__impl(call->op)->promotion;
+  if (asked.kind == PX_ARG_DTYPE)
+    d = (px_dtype)asked.v.i;
+  else if (rule == PX__PROMOTE_SUM && !px_dtype_is_float(d))
+    d = PX_INT64;
+  else if (rule == PX__PROMOTE_FLOAT && !px_dtype_is_float(d))
+    d = px_dtype_default();
+  call->compute = d;
+  call->dtype = d;
+  return px__check_dtype(call->op, d, call->device);
+}
+
+static px_status make_results(px_call *call, const shape *s) {
+  for (int i = 0; i < call->op->result_count; i++)
+    PX_TRY(px__call_result(call, i, s->ndim, s->sizes, px__result_dtype(call->op, i, call->dtype)));
+  return PX_OK;
+}
+
+typedef struct folded {
+  int64_t sizes[PX_MAX_DIMS], strides[PX__MAX_RESULTS][PX_MAX_DIMS];
+} folded;
+
+static void result_operand(px_operand *o, folded *f, int i, const px_tensor *r, const shape *s,
+                           const px_tensor *self) {
+  int at = 0;
+  for (int d = 0; d < self->ndim; d++) {
+    bool gone = s->reduced >> d & 1;
+    f->sizes[d] = gone ? 1 : self->sizes[d];
+    f->strides[i][d] = gone || r->sizes[at] == 1 ? 0 : r->strides[at];
+    at += !gone || s->keep;
+  }
+  *o = (px_operand){.data = px__tensor_at(r),
+                    .sizes = f->sizes,
+                    .strides = f->strides[i],
+                    .ndim = self->ndim,
+                    .dtype = r->dtype};
+}
+
+static px_status launch_fold(px_call *call, const px_tensor *self, const shape *s) {
+  px_operand operands[PX__MAX_RESULTS + 1];
+  px_access accesses[PX__MAX_RESULTS + 1];
+  folded f;
+  int n = call->op->result_count, uses = n;
+  for (int i = 0; i < n; i++) {
+    result_operand(&operands[i], &f, i, call->results[i], s, self);
+    accesses[i] = px__access_of(call->results[i], true);
+  }
+  px__operand_of(&operands[n], self);
+  if (self->numel) accesses[uses++] = px__access_of(self, false);
+  px_launch l = {.op = call->op->name,
+                 .kernel = px__op_kernel(call->op, (px_device_type)call->device.type),
+                 .operand_count = n + 1,
+                 .param_count = call->op->param_count,
+                 .operands = operands,
+                 .params = call->args,
+                 .compute = call->compute};
+  if (!l.kernel) return px__no_kernel(call->op, call->compute, (px_device_type)call->device.type);
+  return px__launch(call->device, &l, accesses, uses);
+}
+
+px_status px__call_reduce(px_call *call) {
+  const px_tensor *self = px__arg_tensor(call, 0);
+  PX_CHECK(self, PX_TYPE, "%s(): argument 'input' (position 1) must be Tensor", call->op->name);
+  shape s;
+  call->device = px__tensor_device(self);
+  PX_TRY(choose_dims(call, self, &s));
+  PX_TRY(choose_dtypes(call, self));
+  PX_TRY(check_empty(call, self, &s));
+  result_shape(self, &s);
+  PX_TRY(make_results(call, &s));
+  return call->results[0]->numel ? launch_fold(call, self, &s) : PX_OK;
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tensors that a call writes: fresh ones, self of an in-place call, or those given by out=.
+//
+// A kernel writes an out= tensor directly if that has the right form and shares no memory with an
+// argument; otherwise it writes a fresh one that is copied over once all has gone well.
+#include "ops/call_impl.h"
+
+px_status px__check_self_overlap(const px_tensor *t) {
+  if (PX_LIKELY(t->contiguous) || t->numel <= 1) return PX_OK;
+  for (int d = 0; d < t->ndim; d++)
+    PX_CHECK(t->strides[d] != 0 || t->sizes[d] <= 1, PX_RUNTIME,
+             "unsupported operation: more than one element of the written-to tensor refers to a "
+             "single memory location. Please clone() the tensor before performing the operation.");
+  return PX_OK;
+}
+
+// Whether t's elements fill their range of memory without gaps.
+static bool is_dense(const px_tensor *t) {
+  int64_t last = 0;
+  for (int d = 0; d < t->ndim; d++) {
+    if (t->strides[d] < 0) return false;
+    last += (t->sizes[d] - 1) * t->strides[d];
+  }
+  return t->numel == 0 || last + 1 == t->numel;
+}
+
+static bool same_geometry(const px_tensor *a, const px_tensor *b) {
+  if (a->offset != b->offset || a->ndim != b->ndim || a->dtype != b->dtype) return false;
+  for (int d = 0; d < a->ndim; d++)
+    if (a->sizes[d] != b->sizes[d] || (a->strides[d] != b->strides[d] && a->sizes[d] > 1))
+      return false;
+  return true;
+}
+
+px_status px__check_overlap(const px_tensor *out, const px_tensor *in) {
+  if (out == in || out->storage != in->storage || !out->numel || !in->numel) return PX_OK;
+  if (same_geometry(out, in)) return PX_OK;
+  if (!is_dense(out) || !is_dense(in)) return PX_OK;
+  size_t a = (size_t)out->offset * px__item(out), b = (size_t)in->offset * px__item(in);
+  bool apart =
+      a + (size_t)out->numel * px__item(out) <= b || b + (size_t)in->numel * px__item(in) <= a;
+  PX_CHECK(apart, PX_RUNTIME,
+           "unsupported operation: some elements of the input tensor and the written-to tensor "
+           "refer to a single memory location. Please clone() the tensor before performing the "
+           "operation.");
+  return PX_OK;
+}
+
+static bool has_sizes(const px_tensor *t, int ndim, const int64_t *sizes) {
+  return t->ndim == ndim && !memcmp(t->sizes, sizes, (size_t)ndim * sizeof *sizes);
+}
+
+px_status px__resize_output(px_tensor *out, int ndim, const int64_t *sizes) {
+  if (has_sizes(out, ndim, sizes)) return PX_OK;
+  char have[256], want[256];
+  if (out->numel)
+    PX_TRY(px_warn(
+        PX_WARN_USER,
+        "An output with one or more elements was resized since it had shape %s, which does not "
+        "match the required output shape %s. This behavior is deprecated, and in a future PyTorch "
+        "release outputs will not be resized unless they have zero elements. You can explicitly "
+        "reuse an out tensor t by resizing it, inplace, to zero elements with t.resize_(0).",
+        px__sizes_text(have, sizeof have, out->ndim, out->sizes),
+        px__sizes_text(want, sizeof want, ndim, sizes)));
+  return px_tensor_resize(out, ndim, sizes);
+}
+
+static bool shares_storage(const px_call *call, const px_tensor *out) {
+  for (int i = 0; i < call->op->param_count; i++) {
+    px_value a = call->args[i];
+    if (a.kind == PX_ARG_TENSOR && a.v.tensor->storage == out->storage) return true;
+    for (int k = 0; a.kind == PX_ARG_TENSORS && k < a.n; k++)
+      if (a.v.tensors[k] && a.v.tensors[k]->storage == out->storage) return true;
+  }
+  return false;
+}
+
+static px_status inplace_result(px_call *call, int i, int ndim, const int64_t *sizes,
+                                px_dtype dtype) {
+  px_tensor *self = call->given[i];
+  char have[256], want[256];
+  PX_CHECK(has_sizes(self, ndim, sizes), PX_RUNTIME,
+           "output with shape %s doesn't match the broadcast shape %s",
+           px__sizes_text(have, sizeof have, self->ndim, self->sizes),
+           px__sizes_text(want, sizeof want, ndim, sizes));
+  PX_TRY(px__check_cast(dtype, (px_dtype)self->dtype));
+  PX_TRY(px__check_self_overlap(self));
+  call->results[i] = px_retain(self);
+  return PX_OK;
+}
+
+px_status px__call_result(px_call *call, int i, int ndim, const int64_t *sizes, px_dtype dtype) {
+  if (call->results[i]) return PX_OK;
+  px_tensor *given = call->given[i];
+  if (given && call->mode == PX_CALL_INPLACE) return inplace_result(call, i, ndim, sizes, dtype);
+  if (given) {
+    PX_TRY(px__check_cast(dtype, (px_dtype)given->dtype));
+    PX_TRY(px__check_self_overlap(given));
+    if (given->contiguous && given->dtype == dtype && has_sizes(given, ndim, sizes) &&
+        px_device_equal(px__tensor_device(given), call->device) && !shares_storage(call, given)) {
+      call->results[i] = px_retain(given);
+      return PX_OK;
+    }
+  }
+  return px_tensor_empty(&call->results[i], ndim, sizes, dtype, call->device);
+}
+
+px_status px__call_deliver(px_call *call) {
+  for (int i = 0; i < call->op->result_count && call->mode == PX_CALL_OUT; i++) {
+    px_tensor *given = call->given[i], *made = call->results[i];
+    if (!given || !made || given == made) continue;
+    PX_TRY(px__check_cast((px_dtype)made->dtype, (px_dtype)given->dtype));
+    PX_TRY(px__resize_output(given, made->ndim, made->sizes));
+    PX_TRY(px__tensor_copy(given, made, false));
+    px_release(made);
+    call->results[i] = px_retain(given);
+  }
+  return PX_OK;
+}
