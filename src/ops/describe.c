@@ -4,13 +4,6 @@
 
 #include <stdio.h>
 
-const px_op_hooks *px__hooks;
-
-void px_op_set_hooks(const px_op_hooks *hooks) {
-  px__hooks = hooks;
-  px__print_suffix = hooks ? hooks->print_suffix : NULL;
-}
-
 int px_op_count(void) { return px__op_table_count; }
 
 const px_op *px_op_at(int id) {
