@@ -8,7 +8,6 @@
 
 #include <stdio.h>
 
-bool (*px__track_views)(void);
 
 static void tensor_destroy(void *self) {
   px_tensor *t = self;
@@ -39,7 +38,7 @@ static px_status tensor_make(px_tensor **out, px_storage *storage_take, px_dtype
   t->autograd = NULL;
   t->user = NULL;
   t->dtype = (int8_t)dtype;
-  t->flags = 0;
+  t->flags = px__thread_marks.fresh;
   *out = t;
   return PX_OK;
 }
@@ -82,10 +81,10 @@ px_status px__tensor_view(px_tensor **out, const px_tensor *self, int ndim, cons
                           const int64_t *strides, int64_t offset) {
   PX_TRY(tensor_make(out, px_retain(self->storage), (px_dtype)self->dtype));
   set_geometry(*out, ndim, sizes, strides, offset);
-  (*out)->flags = self->flags & PX_TENSOR_INFERENCE;
-  if (!px__track_views || px__track_views()) {
+  (*out)->flags = (uint16_t)(px__thread_marks.view | (self->flags & PX_TENSOR_INFERENCE));
+  if (px__thread_marks.view & PX_TENSOR_VIEW) {
     (*out)->base = px_retain(self->base ? self->base : self);
-    (*out)->flags |= PX_TENSOR_VIEW;
+    (*out)->own_version = px_tensor_version(*out);
   } else if (self->flags & PX_TENSOR_ALIASED) {
     (*out)->flags |= PX_TENSOR_ALIASED;
     (*out)->own_version = self->own_version;
