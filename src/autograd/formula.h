@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What compiled formulas stand on: calls of ops by id, and arithmetic of numbers in px_values.
+//
+// It uses public headers only, so that the bodies of composite ops (build/gen/ops_table.c) may use
+// it as well as the backward functions.
+#pragma once
+#include "phlox/op.h"
+
+// Calls an op of one result, or of several of which only the first is wanted.
+__attribute__((warn_unused_result, unused)) static px_status px__f_call(px_tensor **out, int id,
+                                                                        const px_value *args) {
+  void *results[4] = {NULL};
+  PX_TRY(px_op_call(px_op_at(id), PX_CALL_NEW, args, results));
+  *out = (px_tensor *)results[0];
+  for (int i = 1; i < 4; i++) px_release(results[i]);
+  return PX_OK;
+}
+
+static inline bool px__f_is_number(px_value v) {
+  return v.kind == PX_ARG_SCALAR || v.kind == PX_ARG_INT || v.kind == PX_ARG_FLOAT ||
+         v.kind == PX_ARG_BOOL;
+}
+// A number as the parameter wants it; anything else (none, a tensor) stays.
+static inline px_value px__f_scalar(px_value v) {
+  return px__f_is_number(v) ? PX_S(px_value_scalar(v)) : v;
+}
+static inline px_value px__f_int(px_value v) {
+  return px__f_is_number(v) ? PX_I(px_value_int(v)) : v;
+}
+static inline px_value px__f_float(px_value v) {
+  return px__f_is_number(v) ? PX_F(px_value_float(v)) : v;
+}
+static inline px_value px__f_bool(px_value v) {
+  return px__f_is_number(v) ? PX_B(px_value_float(v) != 0) : v;
+}
+static inline double px__f_apply(char op, double a, double b) {
+  return op == '+' ? a + b : op == '-' ? a - b : op == '*' ? a * b : a / b;
+}
+// Python's arithmetic: whole numbers stay whole but for `/`.
+static inline px_value px__f_arith(char op, px_value a, px_value b) {
+  px_scalar x = px_value_scalar(a), y = px_value_scalar(b);
+  if (x.kind == 'f' || y.kind == 'f' || op == '/')
+    return PX_S(px_float(px__f_apply(op, px_scalar_float(x), px_scalar_float(y))));
+  int64_t i = px_scalar_int(x), j = px_scalar_int(y);
+  return PX_S(px_int(op == '+' ? i + j : op == '-' ? i - j : i * j));
+}
+
+// tensor * number, by the op `mul`.
+__attribute__((warn_unused_result, unused)) static px_status px__f_scale(px_tensor **out, int mul,
+                                                                         px_value t,
+                                                                         px_value number) {
+  const px_value args[2] = {t, px__f_scalar(number)};
+  if (px_value_float(number) != 1 || t.kind != PX_ARG_TENSOR) return px__f_call(out, mul, args);
+  *out = (px_tensor *)px_retain(t.v.tensor);
+  return PX_OK;
+}
+
+// Of a tensor argument that was a number: no dimensions.
+static inline px_value px__f_sizes(px_value v) {
+  return v.kind == PX_ARG_TENSOR ? PX_IS(px_tensor_sizes(v.v.tensor), px_tensor_ndim(v.v.tensor))
+                                 : PX_IS(NULL, 0);
+}
+static inline px_value px__f_numel(px_value v) {
+  return PX_I(v.kind == PX_ARG_TENSOR ? px_tensor_numel(v.v.tensor) : 1);
+}
+static inline px_value px__f_ndim(px_value v) {
+  return PX_I(v.kind == PX_ARG_TENSOR ? px_tensor_ndim(v.v.tensor) : 0);
+}
+static inline px_value px__f_dtype(px_value v) {
+  return v.kind == PX_ARG_TENSOR ? PX_DT(px_tensor_dtype(v.v.tensor)) : PX_NONE();
+}

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// The generator's picture of ops/*.op, shared by its files.
+//
+// A run is: read all entries (opgen_parse.c), sort them by name, analyse the gradient formulas
+// (opgen_formula.c), write the outputs (the other files). The first mistake in a table ends the run
+// with `file:line: what is wrong`. Memory is never given back: the process is short.
+#pragma once
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OG_MAX_PARAMS = 16, OG_MAX_RESULTS = 4, OG_MAX_SAMPLES = 24, OG_MAX_OPS = 2048 };
+
+typedef struct og_place {
+  const char *file;
+  int line;
+} og_place;
+
+typedef enum og_type {
+  OG_TENSOR,
+  OG_TENSORS,
+  OG_SCALAR,
+  OG_INT,
+  OG_FLOAT,
+  OG_BOOL,
+  OG_INTS,
+  OG_DTYPE,
+  OG_DEVICE,
+  OG_TEXT,
+  OG_GENERATOR,
+  OG_TYPE_COUNT
+} og_type;
+// What the outputs say of each type.
+typedef struct og_type_row {
+  const char *schema;   // "Tensor"
+  const char *kind;     // "PX_ARG_TENSOR"
+  const char *c;        // "const px_tensor *"
+  const char *c_maybe;  // of the optional form
+  const char *make;     // the macro that makes a px_value
+  const char *python;   // in the stubs
+} og_type_row;
+extern const og_type_row og_types[OG_TYPE_COUNT];
+
+typedef struct og_param {
+  const char *name;
+  og_type type;
+  bool optional, keyword;
+  const char *fallback;  // text of the default, or NULL
+} og_param;
+
+// A node of a formula.
+typedef enum og_node_kind {
+  OG_NAME,
+  OG_NUMBER,
+  OG_STRING,
+  OG_CONSTANT,  // True False None
+  OG_LIST,
+  OG_BINARY,
+  OG_NEGATE,
+  OG_CALL,    // of an op
+  OG_HELPER,  // @fn(...)
+  OG_SHAPE    // sizes numel dtype ndim
+} og_node_kind;
+typedef struct og_node {
+  og_node_kind kind;
+  const char *text;  // name, literal, operator
+  og_place place;
+  int count;
+  struct og_node *items[OG_MAX_PARAMS];
+  const char *keys[OG_MAX_PARAMS];  // keyword of an argument, or NULL
+} og_node;
+
+typedef struct og_field {
+  const char *text;  // NULL: not given
+  og_place place;
+} og_field;
+typedef struct og_op {
+  const char *name, *schema;
+  og_place place;
+  og_param params[OG_MAX_PARAMS];
+  int param_count;
+  const char *result_names[OG_MAX_RESULTS];  // NULL for a lone unnamed result
+  int result_count;
+  bool result_list;
+  const char *kind;
+  unsigned words;  // bit i: og_words[i]
+  og_field expr, fold, dtypes, run, kernel, body, gradname, pyname, note, doc, masks, saves, domain,
+      kind_field, results;
+  og_field samples[OG_MAX_SAMPLES];
+  int sample_count;
+  og_field grads[OG_MAX_PARAMS];  // the formula of parameter i
+  og_field grad_all;              // `grad * = FN`
+  og_node *grad_nodes[OG_MAX_PARAMS], *body_node;
+  unsigned grad_mask, save_mask, shape_mask, save_result_mask, mask_params;
+  int id;
+} og_op;
+
+// The whole of the tables.
+typedef struct og_tables {
+  og_op *ops[OG_MAX_OPS];
+  int count;
+  const char *extras[OG_MAX_OPS];  // `kernel NAME` lines
+  int extra_count;
+  const char *helpers[OG_MAX_OPS];  // functions named by @
+  int helper_count;
+} og_tables;
+extern og_tables og;
+
+// Words after the kind.
+#define OG_WORDS(XX)                                                                             \
+  XX(promote)                                                                                    \
+  XX(float) XX(compare) XX(first) XX(sum) XX(inplace) XX(out) XX(nomethod) XX(nofunction) XX(nn) \
+      XX(hidden) XX(factory) XX(random) XX(onlyinplace) XX(mutates) XX(boolresult) XX(longresult)
+typedef enum og_word {
+#define XX(w) OG_W_##w,
+  OG_WORDS(XX)
+#undef XX
+      OG_WORD_COUNT
+} og_word;
+static inline bool og_has(const og_op *op, og_word w) { return (op->words >> w & 1u) != 0; }
+static inline bool og_is(const og_op *op, const char *kind) { return !strcmp(op->kind, kind); }
+
+// ---- opgen.c
+_Noreturn void og_die(og_place at, const char *format, ...) __attribute__((format(printf, 2, 3)));
+char *og_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+char *og_copy(const char *from, size_t length);
+const og_op *og_find(const char *name);
+int og_param_find(const og_op *op, const char *name);  // -1: none
+int og_result_find(const og_op *op, const char *name);
+bool og_is_tensor(const og_param *p);    // Tensor or Tensor?
+const char *og_quote(const char *text);  // as a C string literal
+
+// ---- opgen_parse.c: reads one file, or dies
+void og_read(const char *path);
+// The defaults as C: an initialiser of a px_value; a list needs `static` elements, named by the op.
+const char *og_fallback(const og_op *op, const og_param *p);
+
+// ---- opgen_formula.c
+og_node *og_formula(const char *text, og_place at);
+void og_analyse(og_op *op);
+
+// ---- the outputs: each writes what belongs to one op, or to all
+void og_write_prototypes(FILE *to, const og_op *op);
+void og_write_api(FILE *to, const og_op *op);
+void og_write_params(FILE *to, const og_op *op);
+void og_write_descriptor(FILE *to, const og_op *op);
+void og_write_impl(FILE *to, const og_op *op);
+void og_write_body(FILE *to, const og_op *op);
+void og_write_backward(FILE *to, const og_op *op);
+void og_write_kernel(FILE *to, const og_op *op);
+void og_write_stub(FILE *to, const og_op *op);
+void og_write_page(FILE *to, const og_op *op);
+void og_write_samples(FILE *to, const og_op *op);
+bool og_has_backward(const og_op *op);
+bool og_has_kernel(const og_op *op);          // generated
+const char *og_hand_kernel(const og_op *op);  // the name of the hand-written one, or NULL
+bool og_has_new(const og_op *op);             // px_NAME exists with a new result
+bool og_has_inplace(const og_op *op);

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes the CPU kernels of pointwise ops and folds: an expression becomes one row function per
+// element type, its calls the functions of backends/cpu/math.h for that type (`exp(x)` is
+// `k_exp_f32(x)`), its numbers numbers of that type.
+#include "opgen.h"
+
+#include <ctype.h>
+
+typedef struct stamp {
+  const char *suffix, *c, *dtype;
+  unsigned sets;  // bit: member of set
+} stamp;
+enum { ALL = 1, NUMERIC = 2, FLOAT = 4, INTEGRAL = 8, INTEGER = 16 };
+static const stamp stamps[] = {
+    {"bool", "bool", "PX_BOOL", ALL | INTEGRAL},
+    {"u8", "uint8_t", "PX_UINT8", ALL | NUMERIC | INTEGRAL | INTEGER},
+    {"i8", "int8_t", "PX_INT8", ALL | NUMERIC | INTEGRAL | INTEGER},
+    {"i16", "int16_t", "PX_INT16", ALL | NUMERIC | INTEGRAL | INTEGER},
+    {"i32", "int32_t", "PX_INT32", ALL | NUMERIC | INTEGRAL | INTEGER},
+    {"i64", "int64_t", "PX_INT64", ALL | NUMERIC | INTEGRAL | INTEGER},
+    {"f32", "float", "PX_FLOAT32", ALL | NUMERIC | FLOAT},
+    {"f64", "double", "PX_FLOAT64", ALL | NUMERIC | FLOAT},
+};
+enum { STAMPS = sizeof stamps / sizeof *stamps, I64 = 5, F32 = 6, F64 = 7 };
+
+// The kernel math library as the tables may name it. `launch`: the function reports faults, and
+// takes the launch first.
+typedef struct math_row {
+  const char *name;
+  int count;
+  bool launch;
+} math_row;
+static const math_row math_rows[] = {
+    {"exp", 1, 0},       {"exp2", 1, 0},   {"expm1", 1, 0},    {"log", 1, 0},
+    {"log2", 1, 0},      {"log10", 1, 0},  {"log1p", 1, 0},    {"sqrt", 1, 0},
+    {"rsqrt", 1, 0},     {"sin", 1, 0},    {"cos", 1, 0},      {"tan", 1, 0},
+    {"asin", 1, 0},      {"acos", 1, 0},   {"atan", 1, 0},     {"sinh", 1, 0},
+    {"cosh", 1, 0},      {"tanh", 1, 0},   {"asinh", 1, 0},    {"acosh", 1, 0},
+    {"atanh", 1, 0},     {"erf", 1, 0},    {"erfc", 1, 0},     {"sigmoid", 1, 0},
+    {"floor", 1, 0},     {"ceil", 1, 0},   {"round", 1, 0},    {"trunc", 1, 0},
+    {"abs", 1, 0},       {"sign", 1, 0},   {"isnan", 1, 0},    {"isinf", 1, 0},
+    {"isfinite", 1, 0},  {"bitnot", 1, 0}, {"max", 2, 0},      {"min", 2, 0},
+    {"pow", 2, 0},       {"atan2", 2, 0},  {"floordiv", 2, 1}, {"truncdiv", 2, 1},
+    {"remainder", 2, 1}, {"fmod", 2, 1},   {"select", 3, 0},
+};
+static const math_row *math_find(const char *name) {
+  for (size_t i = 0; i < sizeof math_rows / sizeof *math_rows; i++)
+    if (!strcmp(math_rows[i].name, name)) return &math_rows[i];
+  return NULL;
+}
+
+// An expression being rewritten for one type.
+typedef struct rewriter {
+  const og_op *op;
+  og_place at;
+  const char *suffix, *c;
+  const char *const *names;  // other names that may occur, NULL at the end
+  const char *out;
+  unsigned used;      // parameters mentioned
+  bool extremes;      // `highest` or `lowest` occurred
+  const char *texts;  // declarations of is_NAME_text
+} rewriter;
+
+static void emit(rewriter *w, const char *text) { w->out = og_format("%s%s", w->out, text); }
+
+static int count_arguments(const char *at) {
+  int depth = 0, commas = 0;
+  for (; *at; at++) {
+    if (*at == '(') depth++;
+    if (*at == ')' && --depth == 0) return commas + 1;
+    if (*at == ',' && depth == 1) commas++;
+  }
+  return -1;
+}
+
+// is(NAME, 'text') and has(NAME): answered before the loop.
+static const char *rewrite_test(rewriter *w, const char *word, const char *at) {
+  char name[64], text[64] = "";
+  bool is = !strcmp(word, "is");
+  int n = 0;
+  if (is ? sscanf(at, "(%63[a-z0-9_], '%63[^']')%n", name, text, &n) != 2 || !n
+         : sscanf(at, "(%63[a-z0-9_])%n", name, &n) != 1 || !n)
+    og_die(w->at, "expected %s in expr of %s", is ? "is(NAME, 'text')" : "has(NAME)", w->op->name);
+  int i = og_param_find(w->op, name);
+  if (i < 0) og_die(w->at, "unknown name '%s' in expr of %s", name, w->op->name);
+  if (is) {
+    emit(w, og_format("is_%s_%s", name, text));
+    w->texts = og_format("%s  const bool is_%s_%s = px__cpu_is(&l->params[%d], \"%s\");\n",
+                         w->texts, name, text, i, text);
+  } else {
+    emit(w, og_format("has_%s", name));
+    w->used |= 1u << i;
+  }
+  return at + n;
+}
+
+static const char *rewrite_word(rewriter *w, const char *at) {
+  const char *end = at;
+  while (isalnum((unsigned char)*end) || *end == '_') end++;
+  char *word = og_copy(at, (size_t)(end - at));
+  if (*end == '(' && (!strcmp(word, "is") || !strcmp(word, "has")))
+    return rewrite_test(w, word, end);
+  if (*end == '(') {
+    const math_row *f = math_find(word);
+    if (!f) og_die(w->at, "unknown function '%s' in expr of %s", word, w->op->name);
+    int count = count_arguments(end);
+    if (count != f->count)
+      og_die(w->at, "%s wants %d arguments, not %d, in expr of %s", word, f->count, count,
+             w->op->name);
+    emit(w, og_format("k_%s_%s(%s", word, w->suffix, f->launch ? "l, " : ""));
+    return end + 1;
+  }
+  int i = w->names ? -1 : og_param_find(w->op, word);
+  bool extreme = !strcmp(word, "highest") || !strcmp(word, "lowest");
+  bool known = i >= 0 || extreme;
+  for (const char *const *name = w->names; name && *name; name++) known |= !strcmp(*name, word);
+  if (i < 0 && (!strcmp(word, "inf") || !strcmp(word, "nan") || !strcmp(word, "greatest") ||
+                !strcmp(word, "least"))) {
+    emit(w, og_format("K_%s_%s", word, w->suffix));
+    return end;
+  }
+  if (w->names && i < 0) i = og_param_find(w->op, word), known |= i >= 0;
+  if (!known) og_die(w->at, "unknown name '%s' in expr of %s", word, w->op->name);
+  if (i >= 0) w->used |= 1u << i;
+  w->extremes |= extreme;
+  emit(w, word);
+  return end;
+}
+
+static const char *rewrite(rewriter *w, const char *text) {
+  w->out = "", w->texts = "";
+  for (const char *at = text; *at;) {
+    if (isalpha((unsigned char)*at) || *at == '_') {
+      at = rewrite_word(w, at);
+    } else if (isdigit((unsigned char)*at) || (*at == '.' && isdigit((unsigned char)at[1]))) {
+      char *end;
+      strtod(at, &end);
+      emit(w, og_format("(%s)%s", w->c, og_copy(at, (size_t)(end - at))));
+      at = end;
+    } else {
+      emit(w, og_copy(at++, 1));
+    }
+  }
+  return w->out;
+}
+
+// ---- pointwise
+
+static bool in_set(const og_op *op, const stamp *s) {
+  const char *set = op->dtypes.text ? op->dtypes.text : "all";
+  unsigned bit = !strcmp(set, "all")        ? ALL
+                 : !strcmp(set, "numeric")  ? NUMERIC
+                 : !strcmp(set, "float")    ? FLOAT
+                 : !strcmp(set, "integral") ? INTEGRAL
+                                            : INTEGER;
+  if (og_has(op, OG_W_float) && !(s->sets & FLOAT)) return false;
+  return (s->sets & bit) != 0;
+}
+
+static bool gives_bool(const og_op *op) {
+  return og_has(op, OG_W_compare) || og_has(op, OG_W_boolresult);
+}
+
+// The declarations of number parameters, and of what is present.
+static void write_locals(FILE *to, const og_op *op, const stamp *s, const rewriter *w) {
+  int tensor = op->result_count;
+  for (int i = 0; i < op->param_count; i++) {
+    const og_param *p = &op->params[i];
+    bool used = w->used >> i & 1u;
+    if (p->type == OG_TENSOR) {
+      if (used && p->optional) fprintf(to, "  PX__CPU_MAYBE(%s, %s, %d)\n", s->c, p->name, tensor);
+      tensor++;
+    } else if (used) {
+      fprintf(to, "  const %s %s = k_number_%s(&l->params[%d]);\n", s->c, p->name, s->suffix, i);
+      if (p->optional)
+        fprintf(to, "  const bool has_%s = l->params[%d].kind != PX_ARG_NONE;\n  (void)has_%s;\n",
+                p->name, i, p->name);
+    }
+  }
+  if (w->extremes)
+    fprintf(to,
+            "  const %s highest = k_highest_%s(l), lowest = k_lowest_%s(l);\n  (void)highest, "
+            "(void)lowest;\n",
+            s->c, s->suffix, s->suffix);
+  fputs(w->texts, to);
+}
+
+static void write_row(FILE *to, const og_op *op, const stamp *s) {
+  rewriter w = {.op = op, .at = op->expr.place, .suffix = s->suffix, .c = s->c};
+  const char *expr = rewrite(&w, op->expr.text), *inputs = "";
+  int tensor = op->result_count, count = 0;
+  for (int i = 0; i < op->param_count; i++) {
+    if (op->params[i].type != OG_TENSOR) continue;
+    if (w.used >> i & 1u) {
+      const char *c = op->mask_params >> i & 1u ? "bool" : s->c;
+      inputs = og_format("%s%s, %s, %d, ", inputs, c, op->params[i].name, tensor);
+      count++;
+    }
+    tensor++;
+  }
+  fprintf(
+      to,
+      "static void row_%s_%s(char *const *p, const int64_t *s, int64_t n, const px_launch *l) {\n",
+      op->name, s->suffix);
+  write_locals(to, op, s, &w);
+  fprintf(to, "  PX__CPU_ROW%d(%s, %s(%s))\n}\n", count, gives_bool(op) ? "bool" : s->c, inputs,
+          expr);
+}
+
+bool og_has_kernel(const og_op *op) {
+  return (og_is(op, "pointwise") && op->expr.text) ||
+         (og_is(op, "reduce") && op->fold.text && !op->kernel.text);
+}
+
+const char *og_hand_kernel(const og_op *op) {
+  if (op->kernel.text) return op->kernel.text;
+  if (og_has_kernel(op)) return NULL;
+  return og_is(op, "kernel") || og_is(op, "reduce") ? op->name : NULL;
+}
+
+static void write_pointwise(FILE *to, const og_op *op) {
+  unsigned masks = gives_bool(op) ? 1 : 0;
+  int tensor = op->result_count;
+  for (int i = 0; i < op->param_count; i++)
+    if (op->params[i].type == OG_TENSOR) masks |= (op->mask_params >> i & 1u) << tensor++;
+  fprintf(to, "// %s: %s\n", op->name, op->expr.text);
+  for (int i = 0; i < STAMPS; i++)
+    if (in_set(op, &stamps[i])) write_row(to, op, &stamps[i]);
+  fprintf(to,
+          "static px_status kernel_%s(const px_launch *l) {\n"
+          "  static const px__cpu_pointwise op = {.operands = %d, .bools = 0x%x, .rows = {\n",
+          op->name, tensor, masks);
+  for (int i = 0; i < STAMPS; i++)
+    if (in_set(op, &stamps[i]))
+      fprintf(to, "      [%s] = row_%s_%s,\n", stamps[i].dtype, op->name, stamps[i].suffix);
+  fprintf(to, "  }};\n  return px__cpu_pointwise_run(l, &op);\n}\n\n");
+}
+
+// ---- folds
+
+typedef struct fold_text {
+  const char *identity, *map, *combine, *finish;
+} fold_text;
+
+static fold_text parse_fold(const og_op *op) {
+  fold_text f = {NULL, "b", NULL, "a"};
+  struct {
+    const char *name;
+    const char **place;
+  } parts[] = {{"identity ", &f.identity},
+               {"map ", &f.map},
+               {"combine ", &f.combine},
+               {"finish ", &f.finish}};
+  char *copy = strdup(op->fold.text);
+  for (char *part = strtok(copy, ";"); part; part = strtok(NULL, ";")) {
+    while (*part == ' ') part++;
+    bool found = false;
+    for (int i = 0; i < 4; i++) {
+      size_t n = strlen(parts[i].name);
+      if (!strncmp(part, parts[i].name, n)) *parts[i].place = part + n, found = true;
+    }
+    if (!found) og_die(op->fold.place, "unknown part '%s' in fold of %s", part, op->name);
+  }
+  if (!f.identity || !f.combine)
+    og_die(op->fold.place, "fold of %s wants `identity` and `combine`", op->name);
+  return f;
+}
+
+static void write_fold_part(FILE *to, const og_op *op, const stamp *name, const stamp *s,
+                            const char *part, const char *params, const char *text) {
+  static const char *const names[] = {"a", "b", "n", NULL};
+  rewriter w = {.op = op, .at = op->fold.place, .suffix = s->suffix, .c = s->c, .names = names};
+  const char *expr = rewrite(&w, text);
+  fprintf(to, "static inline %s %s_%s_%s(%s) {\n", s->c, part, op->name, name->suffix, params);
+  if (!strcmp(part, "finish")) {
+    fprintf(to, "  (void)n, (void)l;\n");
+    write_locals(to, op, s, &w);
+  }
+  fprintf(to, "  return (%s)(%s);\n}\n", s->c, expr);
+}
+
+// Elements of type s, added up in s, and those sums in `wide`.
+static void write_fold_stamp(FILE *to, const og_op *op, const stamp *s, const stamp *wide,
+                             const fold_text *f) {
+  write_fold_part(to, op, s, wide, "identity", "void", f->identity);
+  write_fold_part(to, op, s, s, "map", og_format("%s b", s->c), f->map);
+  write_fold_part(to, op, s, s, "combine", og_format("%s a, %s b", s->c, s->c), f->combine);
+  write_fold_part(to, op, s, wide, "merge", og_format("%s a, %s b", wide->c, wide->c), f->combine);
+  write_fold_part(to, op, s, wide, "finish",
+                  og_format("%s a, int64_t n, const px_launch *l", wide->c), f->finish);
+  fprintf(to, "PX__CPU_FOLD(%s, %s, %s, %s)\n", op->name, s->suffix, s->c, wide->c);
+}
+
+static void write_fold(FILE *to, const og_op *op) {
+  fold_text f = parse_fold(op);
+  const char *set = op->dtypes.text ? op->dtypes.text : "all";
+  bool ints = strcmp(set, "float") != 0, floats = strncmp(set, "integ", 5) != 0;
+  fprintf(to, "// %s: %s\n", op->name, op->fold.text);
+  if (ints) write_fold_stamp(to, op, &stamps[I64], &stamps[I64], &f);
+  if (floats) write_fold_stamp(to, op, &stamps[F32], &stamps[F64], &f);
+  if (floats) write_fold_stamp(to, op, &stamps[F64], &stamps[F64], &f);
+  fprintf(to,
+          "static px_status kernel_%s(const px_launch *l) {\n  static const px__cpu_fold *const "
+          "folds[] = {%s%s, %s%s, %s%s};\n",
+          op->name, ints ? "&fold_" : "NULL", ints ? og_format("%s_i64", op->name) : "",
+          floats ? "&fold_" : "NULL", floats ? og_format("%s_f32", op->name) : "",
+          floats ? "&fold_" : "NULL", floats ? og_format("%s_f64", op->name) : "");
+  fprintf(to, "  return px__cpu_fold_run(l, folds);\n}\n\n");
+}
+
+void og_write_kernel(FILE *to, const og_op *op) {
+  if (!og_has_kernel(op)) return;
+  if (og_is(op, "pointwise"))
+    write_pointwise(to, op);
+  else
+    write_fold(to, op);
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes the descriptors (ops_table.c): parameters with their defaults, the library's own part,
+// and the row of px__op_table.
+#include "opgen.h"
+
+#include <ctype.h>
+
+static const char *list_fallback(const og_op *op, const og_param *p) {
+  const char *t = p->fallback;
+  if (*t != '[') t = og_format("[%s]", t);
+  int count = 0;
+  for (const char *at = t + 1; *at && *at != ']'; at++)
+    if (isdigit((unsigned char)*at) && !isdigit((unsigned char)at[-1])) count++;
+  if (count == 0) return "{.kind = PX_ARG_INTS}";
+  return og_format("{.kind = PX_ARG_INTS, .n = %d, .v = {.ints = ints_%s_%s}}", count, op->name,
+                   p->name);
+}
+
+static const char *number_fallback(const og_op *op, const og_param *p) {
+  const char *t = p->fallback, *kind = og_types[p->type].kind;
+  if (!strcmp(t, "True") || !strcmp(t, "False"))
+    return og_format("{.kind = %s, .category = 'b', .v = {.i = %d}}", kind, *t == 'T');
+  char *end;
+  strtod(t, &end);
+  if (*end) og_die(op->place, "bad default '%s' of %s in op %s", t, p->name, op->name);
+  bool real = p->type == OG_FLOAT || (p->type == OG_SCALAR && strpbrk(t, ".eEni"));
+  if (!strcmp(t, "inf")) t = "__builtin_inf()";
+  return og_format("{.kind = %s, .category = '%c', .v = {.%c = %s}}", kind, real ? 'f' : 'i',
+                   real ? 'f' : 'i', t);
+}
+
+const char *og_fallback(const og_op *op, const og_param *p) {
+  if (!p->fallback || !strcmp(p->fallback, "None")) return "{0}";
+  switch (p->type) {
+    case OG_INTS:
+      return list_fallback(op, p);
+    case OG_TEXT: {
+      char *text = og_copy(p->fallback + 1, strlen(p->fallback) > 1 ? strlen(p->fallback) - 2 : 0);
+      return og_format("{.kind = PX_ARG_TEXT, .v = {.text = %s}}", og_quote(text));
+    }
+    case OG_DTYPE: {
+      char *upper = strdup(p->fallback);
+      for (char *at = upper; *at; at++) *at = (char)toupper((unsigned char)*at);
+      return og_format("{.kind = PX_ARG_DTYPE, .v = {.i = PX_%s}}", upper);
+    }
+    case OG_SCALAR:
+    case OG_INT:
+    case OG_FLOAT:
+    case OG_BOOL:
+      return number_fallback(op, p);
+    default:
+      og_die(op->place, "bad default '%s' of %s in op %s", p->fallback, p->name, op->name);
+  }
+}
+
+void og_write_params(FILE *to, const og_op *op) {
+  for (int i = 0; i < op->param_count; i++) {
+    const og_param *p = &op->params[i];
+    if (p->type == OG_INTS && p->fallback && strstr(og_fallback(op, p), ".ints")) {
+      const char *t = *p->fallback == '[' ? p->fallback + 1 : p->fallback;
+      fprintf(to, "static const int64_t ints_%s_%s[] = {%.*s};\n", op->name, p->name,
+              (int)strcspn(t, "]"), t);
+    }
+  }
+  if (op->param_count == 0) return;
+  fprintf(to, "static const px_param params_%s[] = {\n", op->name);
+  for (int i = 0; i < op->param_count; i++) {
+    const og_param *p = &op->params[i];
+    fprintf(to, "    {.name = \"%s\", .kind = %s, .optional = %d, .keyword_only = %d", p->name,
+            og_types[p->type].kind, p->optional, p->keyword);
+    if (p->fallback)
+      fprintf(to, ", .has_default = true, .fallback = %s, .fallback_text = %s", og_fallback(op, p),
+              og_quote(p->fallback));
+    fprintf(to, "},\n");
+  }
+  fprintf(to, "};\n");
+}
+
+static unsigned dtype_mask(const og_op *op) {
+  static const struct {
+    const char *name;
+    unsigned mask;
+  } sets[] = {
+      {"all", 0x3ff}, {"numeric", 0x3fe}, {"float", 0x3c0}, {"integral", 0x3f}, {"integer", 0x3e}};
+  const char *name = op->dtypes.text ? op->dtypes.text : "all";
+  for (int i = 0; i < 5; i++)
+    if (!strcmp(name, sets[i].name)) return sets[i].mask;
+  og_die(op->dtypes.place, "unknown dtypes '%s' of %s", name, op->name);
+}
+
+static const char *promotion_of(const og_op *op) {
+  if (og_has(op, OG_W_float)) return "PX__PROMOTE_FLOAT";
+  if (og_has(op, OG_W_compare)) return "PX__PROMOTE_COMPARE";
+  if (og_has(op, OG_W_first)) return "PX__PROMOTE_FIRST";
+  return og_has(op, OG_W_sum) ? "PX__PROMOTE_SUM" : "PX__PROMOTE";
+}
+
+static const char *result_dtype(const og_op *op, int r) {
+  const char *name = op->result_names[r];
+  if (name && !strcmp(name, "indices")) return "PX_INT64";
+  if (og_has(op, OG_W_boolresult) || og_has(op, OG_W_compare)) return "PX_BOOL";
+  return og_has(op, OG_W_longresult) ? "PX_INT64" : "PX_DTYPE_NONE";
+}
+
+void og_write_impl(FILE *to, const og_op *op) {
+  const char *run = op->body_node  ? og_format("body_%s", op->name)
+                    : op->run.text ? op->run.text
+                                   : "NULL";
+  const char *kernel = og_has_kernel(op) ? op->name : og_hand_kernel(op);
+  fprintf(to, "static const px__op_impl impl_%s = {.run = %s, .kernel = %s%s%s, .dtypes = 0x%x, ",
+          op->name, run, kernel ? "\"" : "", kernel ? kernel : "NULL", kernel ? "\"" : "",
+          dtype_mask(op));
+  fprintf(to, ".promotion = %s, .mutates = %d, .masks = 0x%x, .result_dtypes = {", promotion_of(op),
+          og_has(op, OG_W_mutates), op->mask_params);
+  for (int r = 0; r < OG_MAX_RESULTS; r++)
+    fprintf(to, "%s%s", r ? ", " : "",
+            r < op->result_count ? result_dtype(op, r) : "PX_DTYPE_NONE");
+  fprintf(to, "}};\n");
+  if (op->result_count == 1 && !op->result_names[0]) return;
+  fprintf(to, "static const char *const results_%s[] = {", op->name);
+  for (int r = 0; r < op->result_count; r++)
+    fprintf(to, "%s\"%s\"", r ? ", " : "", op->result_names[r]);
+  fprintf(to, "};\n");
+}
+
+static const char *grad_name(const og_op *op) {
+  if (op->gradname.text) return op->gradname.text;
+  char *name = malloc(strlen(op->name) + 16), *to = name;
+  bool up = true;
+  for (const char *at = op->name; *at; at++) {
+    if (*at == '_') {
+      up = true;
+      continue;
+    }
+    *to++ = up ? (char)toupper((unsigned char)*at) : *at;
+    up = false;
+  }
+  strcpy(to, "Backward0");
+  return name;
+}
+
+static void write_flags(FILE *to, const og_op *op) {
+  bool only = og_has(op, OG_W_onlyinplace), hidden = og_has(op, OG_W_hidden),
+       nn = og_has(op, OG_W_nn);
+  bool method =
+      op->param_count && !strcmp(op->params[0].name, "self") && op->params[0].type == OG_TENSOR;
+  fprintf(to, "0");
+  if (method && !hidden && !nn && !og_has(op, OG_W_nomethod)) fprintf(to, " | PX_OP_IS_METHOD");
+  if (!hidden && !only && !nn && !og_has(op, OG_W_nofunction)) fprintf(to, " | PX_OP_IS_FUNCTION");
+  if (og_has_inplace(op)) fprintf(to, " | PX_OP_HAS_INPLACE");
+  if (og_has(op, OG_W_out)) fprintf(to, " | PX_OP_HAS_OUT");
+  if (op->result_list) fprintf(to, " | PX_OP_RETURNS_LIST");
+  if (og_has(op, OG_W_factory)) fprintf(to, " | PX_OP_IS_FACTORY");
+  if (nn) fprintf(to, " | PX_OP_IS_NN");
+  if (og_has(op, OG_W_random)) fprintf(to, " | PX_OP_RANDOM");
+  if (only) fprintf(to, " | PX_OP_ONLY_INPLACE");
+  if (hidden) fprintf(to, " | PX_OP_HIDDEN");
+}
+
+static const char *upper_kind(const og_op *op) {
+  char *upper = strdup(op->kind);
+  for (char *at = upper; *at; at++) *at = (char)toupper((unsigned char)*at);
+  return upper;
+}
+
+void og_write_descriptor(FILE *to, const og_op *op) {
+  bool named = op->result_count > 1 || op->result_names[0];
+  fprintf(to, "    [PX__OP_%s] = {.name = \"%s\",\n        .schema = %s,\n        .doc = %s,\n",
+          op->name, op->name, og_quote(op->schema), og_quote(op->doc.text));
+  fprintf(to, "        .grad_name = \"%s\", .result_names = %s%s, .params = %s%s,\n", grad_name(op),
+          named ? "results_" : "NULL", named ? op->name : "", op->param_count ? "params_" : "NULL",
+          op->param_count ? op->name : "");
+  fprintf(to, "        .id = PX__OP_%s, .kind = PX_OP_%s, .param_count = %d, .result_count = %d,\n",
+          op->name, upper_kind(op), op->param_count, op->result_count);
+  fprintf(to, "        .flags = ");
+  write_flags(to, op);
+  fprintf(to,
+          ",\n        .grad_mask = 0x%x, .save_mask = 0x%x, .shape_mask = 0x%x, .save_result_mask "
+          "= 0x%x,\n",
+          op->grad_mask, op->save_mask, op->shape_mask, op->save_result_mask);
+  fprintf(to, "        .impl = &impl_%s, .python_name = \"%s\"},\n", op->name,
+          op->pyname.text ? op->pyname.text : op->name);
+}
