@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Events: a mark in a stream with the stream's vector clock. The backend's event is made at the
+// first record, which also binds the event to a device.
+#include "device/state.h"
+
+struct px_event {
+  px_object head;
+  pthread_mutex_t lock;  // owns all below
+  unsigned flags;
+  px__device *owner;  // NULL before the first record
+  void *native;
+  px_stream *stream;  // of the latest record
+  uint64_t seq;
+  px__clock clock;
+};
+
+static void event_destroy(void *self) {
+  px_event *event = self;
+  if (event->native && px__device_alive())
+    px__rt.backend->event_release(event->owner->physical, event->native);
+  px__free(event->clock.at);
+  pthread_mutex_destroy(&event->lock);
+  px__object_end(event);
+  px__free(event);
+}
+static const px_class event_class = {"event", event_destroy};
+
+px_status px_event_new(px_event **out, unsigned flags) {
+  px_event *event;
+  PX_CHECK(!px__fault(PX__FAULT_EVENT), PX_ACCELERATOR, "an event could not be made (injected)");
+  PX_TRY(PX_NEW(&event));
+  pthread_mutex_init(&event->lock, NULL);
+  event->flags = flags;
+  px__object_init(event, &event_class);
+  *out = event;
+  return PX_OK;
+}
+
+static px_status bind(px_event *event, px__device *d) {
+  PX_CHECK(!event->owner || event->owner == d, PX_RUNTIME,
+           "Event device %d does not match recording stream's device %d.", event->owner->index,
+           d->index);
+  if (event->native) return PX_OK;
+  PX_TRY(px__rt.backend->event_new(d->physical, event->flags, &event->native));
+  event->owner = d;
+  return PX_OK;
+}
+
+// Event's lock held.
+static px_status record(px_event *event, px_stream *stream) {
+  PX_TRY(bind(event, stream->owner));
+  px__device_lock(stream->owner);
+  px_status status = px__clock_copy(&event->clock, &stream->clock);
+  if (status == PX_OK) status = px__rt.backend->event_record(event->native, stream->native);
+  if (status == PX_OK) event->stream = stream, event->seq = stream->issued;
+  px__device_unlock(stream->owner);
+  return status;
+}
+
+px_status px_event_record(px_event *event, px_stream *stream) {
+  PX_CHECK(stream->owner, PX_VALUE, "Expected a cuda device, but got: cpu");
+  if (px__rt.forked) return px__error_cuda(3);
+  PX_CHECK(!px__fault(PX__FAULT_EVENT), PX_ACCELERATOR,
+           "an event could not be recorded (injected)");
+  pthread_mutex_lock(&event->lock);
+  px_status status = record(event, stream);
+  pthread_mutex_unlock(&event->lock);
+  return status;
+}
+
+px_status px_stream_wait_event(px_stream *stream, px_event *event) {
+  if (!stream->owner) return px_event_synchronize(event);
+  if (px__rt.forked) return px__error_cuda(3);
+  pthread_mutex_lock(&event->lock);
+  px_status status = PX_OK;
+  if (!event->stream)
+    status = px__races() ? px__race_nothing(stream) : PX_OK;
+  else if (event->stream != stream)
+    status = px__stream_wait_mark(stream, event->native, event->stream, event->seq, &event->clock);
+  pthread_mutex_unlock(&event->lock);
+  return status;
+}
+
+px_status px_event_query(bool *out, px_event *event) {
+  *out = true;
+  if (px__rt.forked) return px__error_cuda(3);
+  pthread_mutex_lock(&event->lock);
+  px_status status = event->stream ? px__rt.backend->event_query(event->native, out) : PX_OK;
+  if (status == PX_OK && *out && event->stream)
+    px__stream_synced(event->stream, event->seq, &event->clock);
+  pthread_mutex_unlock(&event->lock);
+  return status;
+}
+
+// What the latest record says, for a wait without the lock.
+typedef struct snapshot {
+  px_stream *stream;
+  void *native;
+  uint64_t seq;
+  px__clock clock;
+} snapshot;
+
+static px_status look(snapshot *s, px_event *event) {
+  *s = (snapshot){0};
+  pthread_mutex_lock(&event->lock);
+  s->stream = event->stream, s->native = event->native, s->seq = event->seq;
+  px_status status = px__clock_copy(&s->clock, &event->clock);
+  pthread_mutex_unlock(&event->lock);
+  return status;
+}
+
+px_status px_event_synchronize(px_event *event) {
+  snapshot s;
+  if (px__rt.forked) return px__error_cuda(3);
+  PX_TRY(look(&s, event));
+  px_status status = s.stream ? px__rt.backend->event_synchronize(s.native) : PX_OK;
+  if (status == PX_OK && s.stream) px__stream_synced(s.stream, s.seq, &s.clock);
+  px__free(s.clock.at);
+  PX_TRY(status);
+  return s.stream ? px__fault_raise(s.stream->owner) : PX_OK;
+}
+
+px_status px_event_elapsed(float *milliseconds, px_event *start, px_event *end) {
+  PX_CHECK(start->flags & end->flags & PX_EVENT_TIMING, PX_VALUE,
+           "Both events must be created with argument 'enable_timing=True'.");
+  PX_CHECK(px_event_recorded(start) && px_event_recorded(end), PX_VALUE,
+           "Both events must be recorded before calculating elapsed time.");
+  bool started, ended;
+  PX_TRY(px_event_query(&started, start));
+  PX_TRY(px_event_query(&ended, end));
+  PX_CHECK(started && ended, PX_RUNTIME,
+           "Both events must be completed before calculating elapsed time.");
+  return px__rt.backend->event_elapsed(start->native, end->native, milliseconds);
+}
+
+px_device px_event_device(const px_event *event) {
+  return event->owner ? px_cuda(event->owner->index) : PX_DEVICE_NONE;
+}
+bool px_event_recorded(const px_event *event) { return event->stream != NULL; }
+void *px_event_native(const px_event *event) { return event->native; }

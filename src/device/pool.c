@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+// Segments of device memory and the chunks that they are cut into: PyTorch's sizes and rules.
+//
+// A chunk belongs to a stream, on which it may be used again at once. Free chunks are in their
+// stream's tree (by size, then address) and say after which work of the stream all their uses are;
+// another stream may take one when that work is done or ordered before it. All under the device's
+// lock.
+#include "device/state.h"
+
+enum {
+  GRAIN = 512,               // sizes are multiples
+  SMALL = 1 << 20,           // requests up to this come from the small pool
+  SMALL_SEGMENT = 2 << 20,   //
+  LARGE_SEGMENT = 20 << 20,  // of requests below LARGE
+  LARGE = 10 << 20,          // from here a segment of its own, rounded
+  SEGMENT_GRAIN = 2 << 20,   //
+  GREATEST_LEFT = 1 << 20,   // a large chunk is split only if more than this is left
+  FOREIGN_TRIES = 16,        // chunks of another stream that are looked at
+};
+
+size_t px__pool_round(size_t bytes) {
+  return bytes < GRAIN ? GRAIN : (bytes + GRAIN - 1) & ~(size_t)(GRAIN - 1);
+}
+
+size_t px__pool_segment_size(size_t size) {
+  if (size <= SMALL) return SMALL_SEGMENT;
+  if (size < LARGE) return LARGE_SEGMENT;
+  return (size + SEGMENT_GRAIN - 1) & ~(size_t)(SEGMENT_GRAIN - 1);
+}
+
+static px__chunk *chunk_of(px__node *node) {
+  return node ? (px__chunk *)((char *)node - offsetof(px__chunk, node)) : NULL;
+}
+static px__node **tree_of(px__chunk *chunk) { return &chunk->stream->free[chunk->segment->small]; }
+static bool is_part(const px__chunk *chunk) { return chunk->prev || chunk->next; }
+
+static px_status chunk_new(px__chunk **out, px__device *d) {
+  px__chunk *chunk = d->cache.spare;
+  if (chunk) {
+    d->cache.spare = chunk->queue;
+    *chunk = (px__chunk){0};
+    return *out = chunk, PX_OK;
+  }
+  return PX_NEW(out);
+}
+
+static void chunk_drop(px__device *d, px__chunk *chunk) {
+  chunk->queue = d->cache.spare;
+  d->cache.spare = chunk;
+}
+
+// ---- finding
+static px__chunk *find_own(px_stream *stream, bool small, size_t size) {
+  return chunk_of(px__tree_least(stream->free[small], size));
+}
+
+static px__chunk *find_of(px_stream *owner, px_stream *stream, bool small, size_t size) {
+  px__node *node = px__tree_least(owner->free[small], size);
+  for (int i = 0; node && i < FOREIGN_TRIES; i++) {
+    if (px__ordered(owner, chunk_of(node)->ready, stream)) return chunk_of(node);
+    node = px__tree_after(owner->free[small], node);
+  }
+  return NULL;
+}
+
+// The best fit among the other streams' chunks that may be used on this one.
+static px__chunk *find_foreign(px__device *d, px_stream *stream, bool small, size_t size) {
+  px__chunk *best = NULL;
+  for (int i = 0; i < d->stream_count; i++) {
+    px_stream *owner = d->streams[i];
+    if (owner == stream || !owner->free[small]) continue;
+    px__stream_poll(owner);
+    px__chunk *chunk = find_of(owner, stream, small, size);
+    if (chunk && (!best || chunk->node.size < best->node.size)) best = chunk;
+  }
+  return best;
+}
+
+static void move_to(px__chunk *chunk, px_stream *stream) {
+  if (chunk->stream == stream) return;
+  chunk->stream = stream;
+  chunk->ready = stream->issued;
+}
+
+px__chunk *px__pool_find(px__device *d, px_stream *stream, size_t size) {
+  bool small = size <= SMALL;
+  px__chunk *chunk = find_own(stream, small, size);
+  if (!chunk) chunk = find_foreign(d, stream, small, size);
+  if (!chunk) return NULL;
+  px__tree_remove(tree_of(chunk), &chunk->node);
+  chunk->state = PX__TAKEN;
+  move_to(chunk, stream);
+  return chunk;
+}
+
+// ---- taking
+static bool should_split(const px__chunk *chunk, size_t size) {
+  size_t left = chunk->node.size - size;
+  return chunk->segment->small ? left >= GRAIN : left > GREATEST_LEFT;
+}
+
+// Cuts off what lies above `size`; on no memory for its record the chunk stays whole.
+static px__chunk *split(px__device *d, px__chunk *chunk, size_t size) {
+  px__chunk *rest;
+  if (chunk_new(&rest, d) != PX_OK) return px_error_clear(), NULL;
+  rest->segment = chunk->segment;
+  rest->stream = chunk->stream;
+  rest->ready = chunk->ready;
+  rest->node.address = chunk->node.address + size;
+  rest->node.size = chunk->node.size - size;
+  chunk->node.size = size;
+  rest->prev = chunk, rest->next = chunk->next;
+  if (chunk->next) chunk->next->prev = rest;
+  chunk->next = rest;
+  rest->state = PX__FREE;
+  px__tree_insert(tree_of(rest), &rest->node);
+  return rest;
+}
+
+static void count_take(px__stats *stats, const px__chunk *chunk, bool small, int sign) {
+  int64_t size = (int64_t)chunk->node.size * sign;
+  px__stat_pooled(stats->allocation, small, sign);
+  px__stat_pooled(stats->allocated_bytes, small, size);
+  px__stat_pooled(stats->requested_bytes, small, (int64_t)chunk->block.pub.bytes * sign);
+}
+
+static void count_active(px__stats *stats, const px__chunk *chunk, bool small, int sign) {
+  px__stat_pooled(stats->active, small, sign);
+  px__stat_pooled(stats->active_bytes, small, (int64_t)chunk->node.size * sign);
+}
+
+static void count_parts(px__stats *stats, bool small, int64_t chunks, int64_t bytes) {
+  if (chunks) px__stat_pooled(stats->inactive_split, small, chunks);
+  if (bytes) px__stat_pooled(stats->inactive_split_bytes, small, bytes);
+}
+
+px_block *px__pool_take(px__device *d, px__chunk *chunk, size_t size, size_t bytes) {
+  px__stats *stats = &d->cache.stats;
+  bool small = chunk->segment->small, was_part = is_part(chunk);
+  px__chunk *rest = should_split(chunk, size) ? split(d, chunk, size) : NULL;
+  if (rest && was_part)
+    count_parts(stats, small, 0, -(int64_t)chunk->node.size);
+  else if (rest)
+    count_parts(stats, small, 1, (int64_t)rest->node.size);
+  else if (was_part)
+    count_parts(stats, small, -1, -(int64_t)chunk->node.size);
+  chunk->block = (px__block){
+      .pub = {.data = (void *)chunk->node.address, .bytes = bytes, .device = px_cuda(d->index)},
+      .kind = PX__CACHED};
+  count_take(stats, chunk, small, 1);
+  count_active(stats, chunk, small, 1);
+  return &chunk->block.pub;
+}
+
+// ---- giving
+static bool can_absorb(const px__chunk *chunk, const px__chunk *beside) {
+  return beside && beside->state == PX__FREE &&
+         px__ordered(beside->stream, beside->ready, chunk->stream);
+}
+
+// Makes `beside` part of `chunk`.
+static void absorb(px__device *d, px__chunk *chunk, px__chunk *beside) {
+  px__tree_remove(tree_of(beside), &beside->node);
+  count_parts(&d->cache.stats, chunk->segment->small, -1, -(int64_t)beside->node.size);
+  if (beside == chunk->prev) {
+    chunk->node.address = beside->node.address;
+    chunk->prev = beside->prev;
+    if (chunk->prev) chunk->prev->next = chunk;
+  } else {
+    chunk->next = beside->next;
+    if (chunk->next) chunk->next->prev = chunk;
+  }
+  chunk->node.size += beside->node.size;
+  if (chunk->segment->first == beside) chunk->segment->first = chunk;
+  chunk_drop(d, beside);
+}
+
+static void make_free(px__device *d, px__chunk *chunk) {
+  count_active(&d->cache.stats, chunk, chunk->segment->small, -1);
+  px__block_drop_uses(&chunk->block);
+  chunk->ready = chunk->stream->issued;
+  if (can_absorb(chunk, chunk->prev)) absorb(d, chunk, chunk->prev);
+  if (can_absorb(chunk, chunk->next)) absorb(d, chunk, chunk->next);
+  if (is_part(chunk))
+    count_parts(&d->cache.stats, chunk->segment->small, 1, (int64_t)chunk->node.size);
+  chunk->state = PX__FREE;
+  px__tree_insert(tree_of(chunk), &chunk->node);
+}
+
+void px__pool_give(px__device *d, px__chunk *chunk) {
+  count_take(&d->cache.stats, chunk, chunk->segment->small, -1);
+  if (px__block_settled(&chunk->block, chunk->stream)) {
+    make_free(d, chunk);
+    return;
+  }
+  chunk->state = PX__PENDING;
+  chunk->queue = d->cache.pending;
+  d->cache.pending = chunk;
+}
+
+void px__pool_sweep(px__device *d) {
+  for (int i = 0; i < d->stream_count; i++) px__stream_poll(d->streams[i]);
+  for (px__chunk **place = &d->cache.pending; *place;) {
+    px__chunk *chunk = *place;
+    if (!px__block_settled(&chunk->block, chunk->stream)) {
+      place = &chunk->queue;
+      continue;
+    }
+    *place = chunk->queue;
+    make_free(d, chunk);
+  }
+}
+
+// ---- segments
+static px_status raw_alloc(px__device *d, size_t size, void **out) {
+  px__cache *cache = &d->cache;
+  *out = NULL;
+  bool refused =
+      px__fault(PX__FAULT_DEVICE_ALLOC) ||
+      (cache->limit && (size_t)cache->stats.reserved_bytes[0].current + size > cache->limit);
+  PX_CHECK(!refused, PX_OUT_OF_MEMORY, "the device has no %zu bytes left", size);
+  return px__rt.backend->alloc(d->physical, size, out);
+}
+
+px_status px__pool_grow(px__chunk **out, px__device *d, px_stream *stream, size_t size) {
+  px__segment *segment;
+  px__chunk *chunk;
+  PX_TRY(chunk_new(&chunk, d));
+  px_status status = PX_NEW(&segment);
+  void *data = NULL;
+  if (status == PX_OK) status = raw_alloc(d, px__pool_segment_size(size), &data);
+  if (status != PX_OK) {
+    if (segment) px__free(segment);
+    chunk_drop(d, chunk);
+    return status;
+  }
+  *segment = (px__segment){.next = d->cache.segments,
+                           .first = chunk,
+                           .data = data,
+                           .size = px__pool_segment_size(size),
+                           .small = size <= SMALL};
+  if (segment->next) segment->next->prev = segment;
+  d->cache.segments = segment;
+  chunk->segment = segment;
+  chunk->stream = stream;
+  chunk->node.address = (uintptr_t)data, chunk->node.size = segment->size;
+  px__stat_pooled(d->cache.stats.segment, segment->small, 1);
+  px__stat_pooled(d->cache.stats.reserved_bytes, segment->small, (int64_t)segment->size);
+  d->cache.stats.num_device_alloc++;
+  *out = chunk;
+  return PX_OK;
+}
+
+static void segment_release(px__device *d, px__segment *segment) {
+  px__cache *cache = &d->cache;
+  for (px__chunk *chunk = segment->first, *next; chunk; chunk = next) {
+    next = chunk->next;
+    px__tree_remove(tree_of(chunk), &chunk->node);
+    if (is_part(chunk)) count_parts(&cache->stats, segment->small, -1, -(int64_t)chunk->node.size);
+    chunk_drop(d, chunk);
+  }
+  *(segment->prev ? &segment->prev->next : &cache->segments) = segment->next;
+  if (segment->next) segment->next->prev = segment->prev;
+  px__rt.backend->release(d->physical, segment->data);
+  px__stat_pooled(cache->stats.segment, segment->small, -1);
+  px__stat_pooled(cache->stats.reserved_bytes, segment->small, -(int64_t)segment->size);
+  cache->stats.num_device_free++;
+  px__free(segment);
+}
+
+// Gives back the segments of which every chunk is free, whatever streams these belong to: a raw
+// free waits for the work that uses it.
+void px__pool_release(px__device *d) {
+  d->cache.stats.num_sync_all_streams++;
+  for (px__segment *segment = d->cache.segments, *next; segment; segment = next) {
+    next = segment->next;
+    bool unused = true;
+    for (px__chunk *chunk = segment->first; chunk; chunk = chunk->next)
+      unused &= chunk->state == PX__FREE;
+    if (unused) segment_release(d, segment);
+  }
+}

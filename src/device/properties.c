@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// What devices are and what they can reach.
+#include "device/state.h"
+
+static bool is_device(int index) { return index >= 0 && index < px__rt.count; }
+
+px_status px_device_get_properties(px_device_properties *out, int index) {
+  px__device *d;
+  PX_TRY(px_device_init());
+  PX_CHECK(is_device(index), PX_ASSERTION, "Invalid device id");
+  PX_TRY(px__device_get(&d, index));
+  *out = d->properties;
+  return PX_OK;
+}
+
+px_status px_device_memory(size_t *free, size_t *total, int index) {
+  px__device *d;
+  PX_TRY(px_device_init());
+  PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
+  return px__rt.backend->memory_info(d->physical, free, total);
+}
+
+static px_status pair(px__device **a, px__device **b, int from, int to) {
+  PX_TRY(px_device_init());
+  PX_CHECK(is_device(from), PX_ASSERTION, "Invalid device id");
+  PX_CHECK(is_device(to), PX_ASSERTION, "Invalid peer device id");
+  PX_TRY(px__device_get(a, from));
+  return px__device_get(b, to);
+}
+
+px_status px_device_can_access_peer(bool *out, int from, int to) {
+  px__device *a, *b;
+  PX_TRY(pair(&a, &b, from, to));
+  *out = a != b && px__rt.backend->can_access_peer(a->physical, b->physical);
+  return PX_OK;
+}
+
+px_status px_device_enable_peer(int from, int to) {
+  px__device *a, *b;
+  PX_TRY(pair(&a, &b, from, to));
+  PX_CHECK(a != b && px__rt.backend->can_access_peer(a->physical, b->physical), PX_RUNTIME,
+           "peer access from cuda:%d to cuda:%d is not possible", from, to);
+  px__device_lock(a);
+  px_status status =
+      a->peer_open[to] ? PX_OK : px__rt.backend->enable_peer(a->physical, b->physical);
+  if (status == PX_OK) {
+    __atomic_store_n(&a->peer_open[to], true, __ATOMIC_RELEASE);
+    __atomic_store_n(&a->peer_asked[to], true, __ATOMIC_RELEASE);
+  }
+  px__device_unlock(a);
+  return status;
+}
+
+bool px_device_peer_enabled(int from, int to) {
+  if (!px__device_alive() || !is_device(from) || !is_device(to)) return false;
+  return __atomic_load_n(&px__rt.devices[from]->peer_asked[to], __ATOMIC_ACQUIRE);
+}

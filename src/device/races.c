@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// The race checker: every declared access of a launch or copy is compared with the recent accesses
+// of the same block.
+//
+// Two accesses race if their bytes overlap, one writes, and neither the streams' clocks nor a wait
+// of the host order them. That follows from what was issued, not from timing: a race is found even
+// where it did no harm. Reports and shadows are guarded by `lock`, the innermost but for spin
+// words.
+#include "device/state.h"
+
+#include <stdio.h>
+
+enum { SHADOWS = 48, REPORTS = 1024 };
+struct px__shadow {  // one access
+  px__shadow *next;
+  size_t begin, end;
+  px_stream *stream;
+  uint64_t seq;
+  const char *op;
+  px__site site;
+  bool write;
+};
+
+int px__race_on = -1;
+static bool raises = true;  // atomic
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static char *reports[REPORTS];
+static int64_t report_count;  // also those beyond REPORTS
+
+void px_race_enable(int level, bool raise) {
+  __atomic_store_n(&raises, raise, __ATOMIC_RELAXED);
+  __atomic_store_n(&px__race_on, level > 0, __ATOMIC_RELAXED);
+}
+
+bool px__race_start(void) {
+  int unset = -1, on = px__env_flag("PHLOX_SANITIZE");
+  __atomic_compare_exchange_n(&px__race_on, &unset, on, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  return __atomic_load_n(&px__race_on, __ATOMIC_RELAXED) > 0;
+}
+
+int px_race_level(void) { return px__races(); }
+
+int64_t px_race_count(void) {
+  pthread_mutex_lock(&lock);
+  int64_t count = report_count;
+  pthread_mutex_unlock(&lock);
+  return count;
+}
+
+const char *px_race_report(int64_t i) {
+  pthread_mutex_lock(&lock);
+  const char *text = i >= 0 && i < report_count && i < REPORTS ? reports[i] : NULL;
+  pthread_mutex_unlock(&lock);
+  return text;
+}
+
+void px_race_clear(void) {
+  pthread_mutex_lock(&lock);
+  for (int i = 0; i < REPORTS; i++) {
+    px__free(reports[i]);
+    reports[i] = NULL;
+  }
+  report_count = 0;
+  pthread_mutex_unlock(&lock);
+}
+
+// Keeps the report (on no memory, only its number) and raises it if that was asked for.
+static px_status keep(const px__text *text) {
+  const char *at = text->at ? text->at : "a race was found, but there is no memory to describe it";
+  px_status status = PX_OK;
+  if (__atomic_load_n(&raises, __ATOMIC_RELAXED))
+    status = px_error_set(PX_RUNTIME, 0, __FILE__, __LINE__, __func__, "%s", at);
+  pthread_mutex_lock(&lock);
+  if (report_count < REPORTS) reports[report_count] = text->at ? strdup(text->at) : NULL;
+  report_count++;
+  pthread_mutex_unlock(&lock);
+  px__free(text->at);
+  return status;
+}
+
+static void add_site(px__text *text, px__site site) {
+  if (site.file) px__text_add(text, " at %s:%d", site.file, site.line);
+}
+
+// ---- accesses of streams
+static bool comes_before(const px_stream *stream, uint64_t seq, const px_stream *after) {
+  return stream == after || px__synced(stream) >= seq ||
+         px__clock_at(&after->clock, stream->index) >= seq;
+}
+
+static px_status report(const px__shadow *earlier, const px__work *work, const px_access *access) {
+  char first[64], second[64], device[PX_DEVICE_TEXT];
+  px__text text = {0};
+  px__stream_text(earlier->stream, first);
+  px__stream_text(work->stream, second);
+  px__text_add(&text, "Phlox found a race on %zu bytes of %s at %p, bytes [%zu, %zu).\n",
+               access->block->bytes, px_device_format(access->block->device, device),
+               access->block->data, access->begin, access->end);
+  px__text_add(&text, "  %s %s it on %s (operation %llu)", work->op,
+               access->write ? "writes" : "reads", second, (unsigned long long)work->seq);
+  add_site(&text, work->site);
+  px__text_add(&text, "\n  %s %s bytes [%zu, %zu) of it on %s (operation %llu)", earlier->op,
+               earlier->write ? "wrote" : "read", earlier->begin, earlier->end, first,
+               (unsigned long long)earlier->seq);
+  add_site(&text, earlier->site);
+  px__text_add(&text,
+               "\nNothing orders the two. What is missing: %s must wait for %s after the latter's "
+               "operation %llu (wait_stream, or an event recorded there and waited for here), or "
+               "the host must synchronize in between.",
+               second, first, (unsigned long long)earlier->seq);
+  return keep(&text);
+}
+
+static bool conflicts(const px__shadow *s, const px_access *a, const px_stream *stream) {
+  return (s->write || a->write) && s->begin < a->end && a->begin < s->end &&
+         !comes_before(s->stream, s->seq, stream);
+}
+
+// What the new access makes superfluous: it comes before it, lies within it, and whoever conflicts
+// with it conflicts with the new one too.
+static bool covered(const px__shadow *s, const px_access *a, const px_stream *stream) {
+  return a->begin <= s->begin && s->end <= a->end && (a->write || !s->write) &&
+         comes_before(s->stream, s->seq, stream);
+}
+
+// Lock held. Takes out a shadow to write over: the first that is covered, or the oldest of too
+// many.
+static px__shadow *reuse(px__block *block, const px_access *access, const px_stream *stream) {
+  px__shadow **place = &block->shadow, **last = NULL;
+  int count = 0;
+  for (; *place; place = &(*place)->next, count++) {
+    last = place;
+    if (covered(*place, access, stream)) break;
+  }
+  if (!*place) place = count >= SHADOWS ? last : NULL;
+  if (!place) return NULL;
+  px__shadow *found = *place;
+  *place = found->next;
+  return found;
+}
+
+static void remember(px__block *block, const px__work *work, const px_access *access) {
+  px__shadow *shadow = reuse(block, access, work->stream);
+  if (!shadow && !(shadow = malloc(sizeof *shadow))) return;  // no fault point: a debugging aid
+  *shadow = (px__shadow){.next = block->shadow,
+                         .begin = access->begin,
+                         .end = access->end,
+                         .stream = work->stream,
+                         .seq = work->seq,
+                         .op = work->op,
+                         .site = work->site,
+                         .write = access->write};
+  block->shadow = shadow;
+}
+
+px_status px__race_access(const px__work *work, const px_access *access) {
+  px__block *block = px__block_of(access->block);
+  px__shadow found = {0};
+  pthread_mutex_lock(&lock);
+  for (px__shadow *s = block->shadow; s && !found.stream; s = s->next)
+    if (conflicts(s, access, work->stream)) found = *s;
+  remember(block, work, access);
+  pthread_mutex_unlock(&lock);
+  return found.stream ? report(&found, work, access) : PX_OK;
+}
+
+void px__race_forget(px__block *block) {
+  pthread_mutex_lock(&lock);
+  while (block->shadow) {
+    px__shadow *shadow = block->shadow;
+    block->shadow = shadow->next;
+    free(shadow);
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+// ---- the host's side
+px_status px__race_host(px__block *block, const px__use *use, bool write) {
+  char stream[64];
+  px__record record;
+  px__text text = {0};
+  px__stream_text(use->stream, stream);
+  px__text_add(&text,
+               "Phlox found a race on %zu bytes of page-locked memory at %p.\n  The host %s it",
+               block->pub.bytes, block->pub.data, write ? "writes" : "reads");
+  add_site(&text, px__site_now());
+  px__text_add(&text, "\n  a copy that may not be done %s it on %s (operation %llu)",
+               use->write ? "writes" : "reads", stream, (unsigned long long)use->seq);
+  if (px__record_find(&record, use->stream->owner, use->id)) add_site(&text, record.site);
+  px__text_add(&text,
+               "\nNothing orders the two. What is missing: synchronize %s, or an event recorded "
+               "after the copy, before the host touches the memory.",
+               stream);
+  return keep(&text);
+}
+
+px_status px__race_nothing(px_stream *stream) {
+  char name[64];
+  px__text text = {0};
+  px__text_add(&text,
+               "Phlox found a wait on nothing: %s waits for an event that was never recorded",
+               px__stream_text(stream, name));
+  add_site(&text, px__site_now());
+  px__text_add(&text, "\nThe wait has no effect. Record the event before the wait.");
+  return keep(&text);
+}

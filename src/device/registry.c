@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which backend serves type cuda, and bringing it and its devices up.
+//
+// Until initialisation every question looks at the environment anew; initialisation happens at most
+// once, fixes the answer, and opens each device at its first use. A forked child of an initialised
+// process gets PyTorch's text for every further call.
+#include "device/state.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+
+enum { BACKENDS = 8 };
+px__runtime px__rt;
+
+// All below: guarded by `lock`.
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+  char name[32];
+  const px_backend *table;  // NULL: looked for and not found
+} loaded[BACKENDS];
+static int loaded_count;
+static px_core core;
+
+static void after_fork(void) {
+  pthread_mutex_init(&lock, NULL);
+  if (__atomic_load_n(&px__rt.ready, __ATOMIC_ACQUIRE)) px__rt.forked = true;
+}
+
+static void prepare_core(void) {
+  if (core.size) return;
+  core = (px_core){.size = sizeof core,
+                   .abi = PX_BACKEND_ABI,
+                   .error = px_error_set,
+                   .env = px__env,
+                   .pack = px__launch_pack,
+                   .scratch = px__launch_scratch};
+  core.host_kernels = px__host_kernels(&core.host_kernel_count);
+}
+
+static void *open_in(const char *folder, size_t length, const char *name) {
+  char path[4096];
+  int needed = snprintf(path, sizeof path, "%.*s/libphlox_%s.so", (int)length, folder, name);
+  return needed > 0 && needed < (int)sizeof path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+}
+
+// In PHLOX_BACKEND_PATH, then beside this library, then where the system looks.
+static void *open_backend(const char *name) {
+  const char *folder = px__env("PHLOX_BACKEND_PATH");
+  void *handle = folder && *folder ? open_in(folder, strlen(folder), name) : NULL;
+  Dl_info self;
+  if (!handle && dladdr((void *)&px__rt, &self) && self.dli_fname) {
+    const char *slash = strrchr(self.dli_fname, '/');
+    handle = slash ? open_in(self.dli_fname, (size_t)(slash - self.dli_fname), name)
+                   : open_in(".", 1, name);
+  }
+  if (handle) return handle;
+  char file[64];
+  snprintf(file, sizeof file, "libphlox_%s.so", name);
+  return dlopen(file, RTLD_NOW | RTLD_LOCAL);
+}
+
+static const px_backend *load(const char *name) {
+  for (int i = 0; i < loaded_count; i++)
+    if (!strcmp(loaded[i].name, name)) return loaded[i].table;
+  if (loaded_count == BACKENDS) return NULL;
+  void *handle = open_backend(name);
+  px_backend_entry_fn entry = NULL;
+  if (handle) *(void **)&entry = dlsym(handle, PX_BACKEND_ENTRY);
+  prepare_core();
+  const px_backend *table = entry ? entry(&core) : NULL;
+  if (table && (table->abi != PX_BACKEND_ABI || table->type != PX_CUDA)) table = NULL;
+  snprintf(loaded[loaded_count].name, sizeof loaded[0].name, "%s", name);
+  loaded[loaded_count++].table = table;
+  return table;
+}
+
+// The CUDA driver reads CUDA_VISIBLE_DEVICES itself; for others the core does. -1: named twice.
+static int count_visible(const px_backend *backend, int present, int physical[PX__DEVICES]) {
+  bool by_driver = !strcmp(backend->name, "cuda");
+  return px__visible(by_driver ? NULL : px__env("CUDA_VISIBLE_DEVICES"), present, backend,
+                     physical);
+}
+
+// The first backend with a device, and its visible devices; NULL where there is none.
+static const px_backend *choose(int *count, int physical[PX__DEVICES]) {
+  const char *list = px__env("PHLOX_BACKENDS");
+  if (!list || !*list) list = "cuda,sim";
+  *count = 0;
+  while (*list) {
+    char name[32];
+    size_t length = strcspn(list, ",");
+    snprintf(name, sizeof name, "%.*s", (int)length, list);
+    list += length + (list[length] == ',');
+    const px_backend *backend = *name ? load(name) : NULL;
+    int present = backend ? backend->probe() : 0;
+    if (present <= 0) continue;
+    *count = count_visible(backend, present, physical);
+    return backend;
+  }
+  return NULL;
+}
+
+int px_device_count(px_device_type type) {
+  if (type != PX_CUDA) return type == PX_CPU;
+  if (__atomic_load_n(&px__rt.ready, __ATOMIC_ACQUIRE)) return px__rt.count;
+  int count, physical[PX__DEVICES];
+  pthread_mutex_lock(&lock);
+  choose(&count, physical);
+  pthread_mutex_unlock(&lock);
+  return count < 0 ? 0 : count;
+}
+
+bool px_device_initialized(void) { return px__device_alive(); }
+
+const char *px_device_backend(void) {
+  if (__atomic_load_n(&px__rt.ready, __ATOMIC_ACQUIRE)) return px__rt.backend->name;
+  int count, physical[PX__DEVICES];
+  pthread_mutex_lock(&lock);
+  const px_backend *backend = choose(&count, physical);
+  pthread_mutex_unlock(&lock);
+  return backend && count > 0 ? backend->name : "";
+}
+
+static px_status make_devices(int count, const int physical[PX__DEVICES]) {
+  pthread_mutexattr_t recursive;
+  pthread_mutexattr_init(&recursive);
+  pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+  px_status status = PX_OK;
+  for (int i = 0; i < count && status == PX_OK; i++) {
+    if (!px__rt.devices[i]) status = PX_NEW(&px__rt.devices[i]);
+    if (status != PX_OK) break;
+    pthread_mutex_init(&px__rt.devices[i]->lock, &recursive);
+    px__rt.devices[i]->index = i;
+    px__rt.devices[i]->physical = physical[i];
+  }
+  pthread_mutexattr_destroy(&recursive);
+  return status;
+}
+
+static px_status start(void) {
+  int count, physical[PX__DEVICES];
+  const px_backend *backend = choose(&count, physical);
+  PX_CHECK(count >= 0, PX_RUNTIME,
+           "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before "
+           "calling NumCudaDevices() that might have already set an error? Error 101: invalid "
+           "device ordinal");
+  PX_CHECK(backend && count > 0, PX_RUNTIME, "No CUDA GPUs are available");
+  PX_TRY(make_devices(count, physical));
+  px__rt.backend = backend;
+  px__rt.count = count;
+  px__rt.blocking = px__env_flag("CUDA_LAUNCH_BLOCKING");
+  px__rt.uncached = px__env_flag("PYTORCH_NO_CUDA_MEMORY_CACHING");
+  backend->priority_range(&px__rt.least, &px__rt.greatest);
+  static bool watching;
+  if (!watching) watching = pthread_atfork(NULL, NULL, after_fork) == 0;
+  __atomic_store_n(&px__rt.ready, true, __ATOMIC_RELEASE);
+  return PX_OK;
+}
+
+px_status px_device_init(void) {
+  PX_CHECK(!px__rt.forked, PX_RUNTIME,
+           "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you "
+           "must use the 'spawn' start method");
+  if (__atomic_load_n(&px__rt.ready, __ATOMIC_ACQUIRE)) return PX_OK;
+  pthread_mutex_lock(&lock);
+  px_status status = px__rt.ready ? PX_OK : start();
+  pthread_mutex_unlock(&lock);
+  return status;
+}
+
+static const struct {
+  int code;
+  const char *text;
+} cuda_errors[] = {
+    {3,
+     "initialization error\nSearch for `cudaErrorInitializationError' in "
+     "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more "
+     "information."},
+    {101, "invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?"},
+};
+
+px_status px__error_cuda(int code) {
+  const char *text = "unknown error";
+  for (int i = 0; i < PX_COUNT_OF(cuda_errors); i++)
+    if (cuda_errors[i].code == code) text = cuda_errors[i].text;
+  const char *late = px__rt.blocking
+                         ? ""
+                         : "CUDA kernel errors might be asynchronously reported at some "
+                           "other API call, so the stacktrace below might be "
+                           "incorrect.\nFor debugging consider passing "
+                           "CUDA_LAUNCH_BLOCKING=1\n";
+  return px_error_set(PX_ACCELERATOR, code, __FILE__, __LINE__, __func__,
+                      "CUDA error: %s\n%sCompile with `TORCH_USE_CUDA_DSA` to enable device-side "
+                      "assertions.\n",
+                      text, late);
+}
+
+static px_status open_device(px__device *d) {
+  const px_backend *backend = px__rt.backend;
+  PX_TRY(backend->open(d->physical));
+  PX_TRY(backend->properties(d->physical, &d->properties));
+  d->slot = backend->fault_slot(d->physical);
+  if (!d->ring) PX_TRY(px__alloc((void **)&d->ring, PX__RING * sizeof *d->ring));
+  PX_TRY(px__stream_create(&d->streams[0], d, 0, 0));
+  __atomic_store_n(&d->stream_count, 1, __ATOMIC_RELEASE);
+  __atomic_store_n(&d->open, true, __ATOMIC_RELEASE);
+  return PX_OK;
+}
+
+px_status px__device_open(px__device **out, int index) {
+  PX_TRY(px_device_init());
+  if (index < 0 || index >= px__rt.count) return px__error_cuda(101);
+  px__device *d = px__rt.devices[index];
+  pthread_mutex_lock(&lock);
+  px_status status = d->open ? PX_OK : open_device(d);
+  pthread_mutex_unlock(&lock);
+  *out = d;
+  return status;
+}

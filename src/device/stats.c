@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// The allocators' statistics by PyTorch's keys, all of them from one table.
+#include "device/state.h"
+
+#include <stdio.h>
+
+typedef struct row {
+  const char *name;
+  size_t offset;
+  char kind;  // p pooled, s single, n number
+} row;
+static const row rows[] = {
+#define POOLED(name) {#name, offsetof(px__stats, name), 'p'},
+#define SINGLE(name) {#name, offsetof(px__stats, name), 's'},
+#define NUMBER(name) {#name, offsetof(px__stats, name), 'n'},
+    PX__STAT_MAP(POOLED, SINGLE, NUMBER)
+#undef POOLED
+#undef SINGLE
+#undef NUMBER
+};
+static const char *const pools[] = {"all", "large_pool", "small_pool"};
+static const struct {
+  const char *name;
+  size_t offset;
+} parts[] = {{"allocated", offsetof(px__stat, allocated)},
+             {"current", offsetof(px__stat, current)},
+             {"freed", offsetof(px__stat, freed)},
+             {"peak", offsetof(px__stat, peak)}};
+
+typedef void (*visitor)(const px_memory_stat *stat, void *context);
+
+static void visit_stat(const char *prefix, const px__stat *stat, visitor each, void *context) {
+  px_memory_stat out;
+  for (int i = 0; i < PX_COUNT_OF(parts); i++) {
+    snprintf(out.key, sizeof out.key, "%s.%s", prefix, parts[i].name);
+    memcpy(&out.value, (const char *)stat + parts[i].offset, sizeof out.value);
+    each(&out, context);
+  }
+}
+
+static void visit_row(const row *r, const void *at, visitor each, void *context) {
+  char prefix[48];
+  px_memory_stat out;
+  if (r->kind == 'n') {
+    snprintf(out.key, sizeof out.key, "%s", r->name);
+    memcpy(&out.value, at, sizeof out.value);
+    each(&out, context);
+    return;
+  }
+  for (int pool = 0; pool < (r->kind == 'p' ? 3 : 1); pool++) {
+    snprintf(prefix, sizeof prefix, r->kind == 'p' ? "%s.%s" : "%s", r->name, pools[pool]);
+    visit_stat(prefix, (const px__stat *)at + pool, each, context);
+  }
+}
+
+static px_status device_of(px__device **out, int device) {
+  *out = NULL;
+  if (!px__device_alive()) return PX_OK;
+  if (device < 0) device = px_device_peek();
+  PX_CHECK(device < px__rt.count, PX_RUNTIME, "Invalid device argument %d: did you call init?",
+           device);
+  *out = px__rt.devices[device];
+  return PX_OK;
+}
+
+// A consistent copy; zeros before initialisation.
+static px_status snapshot(px__stats *out, bool *any, int device) {
+  px__device *d;
+  *out = (px__stats){0};
+  PX_TRY(device_of(&d, device));
+  *any = d != NULL;
+  if (!d) return PX_OK;
+  px__device_lock(d);
+  *out = d->cache.stats;
+  px__device_unlock(d);
+  out->max_split_size = -1;  // unlimited
+  return PX_OK;
+}
+
+px_status px_memory_stats(int device, visitor each, void *context) {
+  px__stats stats;
+  bool any;
+  PX_TRY(snapshot(&stats, &any, device));
+  for (int i = 0; any && i < PX_COUNT_OF(rows); i++)
+    visit_row(&rows[i], (const char *)&stats + rows[i].offset, each, context);
+  return PX_OK;
+}
+
+typedef struct search {
+  const char *key;
+  int64_t value;
+  bool found;
+} search;
+
+static void look(const px_memory_stat *stat, void *context) {
+  search *s = context;
+  if (strcmp(stat->key, s->key)) return;
+  s->found = true;
+  s->value = stat->value;
+}
+
+px_status px_memory_stat_get(int64_t *out, int device, const char *key) {
+  px__stats stats;
+  bool any;
+  search s = {.key = key};
+  PX_TRY(snapshot(&stats, &any, device));
+  for (int i = 0; i < PX_COUNT_OF(rows); i++)
+    visit_row(&rows[i], (const char *)&stats + rows[i].offset, look, &s);
+  PX_CHECK(s.found, PX_KEY, "%s", key);
+  *out = any ? s.value : 0;
+  return PX_OK;
+}
+
+static px__stats current_stats(int device) {
+  px__stats stats;
+  bool any;
+  if (snapshot(&stats, &any, device) != PX_OK) px_error_clear();
+  return stats;
+}
+
+int64_t px_memory_allocated(int device) { return current_stats(device).allocated_bytes[0].current; }
+int64_t px_memory_allocated_peak(int device) {
+  return current_stats(device).allocated_bytes[0].peak;
+}
+int64_t px_memory_reserved(int device) { return current_stats(device).reserved_bytes[0].current; }
+int64_t px_memory_reserved_peak(int device) { return current_stats(device).reserved_bytes[0].peak; }
+
+static void reset_peak(px__stat *stat) { stat->peak = stat->current; }
+static void reset_accumulated(px__stat *stat) { stat->allocated = stat->freed = 0; }
+
+static px_status reset(int device, void (*one)(px__stat *), bool numbers) {
+  px__device *d;
+  PX_TRY(device_of(&d, device));
+  if (!d) return PX_OK;
+  px__device_lock(d);
+  for (int i = 0; i < PX_COUNT_OF(rows); i++) {
+    void *at = (char *)&d->cache.stats + rows[i].offset;
+    if (rows[i].kind == 'n' && numbers) memset(at, 0, sizeof(int64_t));
+    int count = rows[i].kind == 'p' ? 3 : rows[i].kind == 's' ? 1 : 0;
+    for (int pool = 0; pool < count; pool++) one((px__stat *)at + pool);
+  }
+  px__device_unlock(d);
+  return PX_OK;
+}
+
+px_status px_memory_reset_peak(int device) { return reset(device, reset_peak, false); }
+px_status px_memory_reset_accumulated(int device) { return reset(device, reset_accumulated, true); }

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams: a pool of 32 for each priority and device, made when first asked for and handed out in
+// turn, as in PyTorch; they live as long as the process.
+#include "device/state.h"
+
+#include <stdio.h>
+
+px_stream *px__streams[PX__STREAM_LIMIT];
+static int stream_count;     // atomic; slots of px__streams in use
+static int64_t next_id = 1;  // atomic
+
+static void never(void *self) {}
+static const px_class stream_class = {"stream", never};
+px_stream px__cpu_stream = {.head = {1, &stream_class}, .device = {PX_CPU, -1}, .index = -1};
+
+px_status px__stream_create(px_stream **out, px__device *d, int priority, int64_t id) {
+  px_stream *stream;
+  PX_TRY(PX_NEW(&stream));
+  *stream = (px_stream){.head = {1, &stream_class},
+                        .device = px_cuda(d->index),
+                        .priority = priority,
+                        .id = id,
+                        .owner = d};
+  px_status status = px__rt.backend->stream_new(d->physical, priority, &stream->native);
+  if (status != PX_OK) {
+    px__free(stream);
+    return px_error_pass(status, __FILE__, __LINE__, __func__);
+  }
+  stream->index = __atomic_fetch_add(&stream_count, 1, __ATOMIC_RELAXED);
+  __atomic_store_n(&px__streams[stream->index], stream, __ATOMIC_RELEASE);
+  *out = stream;
+  return PX_OK;
+}
+
+// Lock held.
+static px_status from_pool(px_stream **out, px__device *d, int priority) {
+  int level = px__rt.least - priority;
+  if (level >= PX__PRIORITIES) level = PX__PRIORITIES - 1;
+  px_stream **place = &d->pool[level][d->next[level] % PX__STREAM_POOL];
+  if (!*place) {
+    int64_t id = __atomic_fetch_add(&next_id, 1, __ATOMIC_RELAXED);
+    PX_TRY(px__stream_create(place, d, priority, id));
+    d->streams[d->stream_count] = *place;
+    __atomic_store_n(&d->stream_count, d->stream_count + 1, __ATOMIC_RELEASE);
+  }
+  d->next[level]++;
+  *out = px_retain(*place);
+  return PX_OK;
+}
+
+px_status px_stream_new(px_stream **out, px_device device, int priority) {
+  *out = NULL;
+  if (device.type == PX_CPU) return *out = px_retain(&px__cpu_stream), PX_OK;
+  px__device *d;
+  PX_TRY(px_device_resolve(&device, device));
+  PX_TRY(px__device_get(&d, device.index));
+  PX_CHECK(!px__fault(PX__FAULT_STREAM), PX_ACCELERATOR, "a stream could not be made (injected)");
+  if (priority > px__rt.least) priority = px__rt.least;
+  if (priority < px__rt.greatest) priority = px__rt.greatest;
+  px__device_lock(d);
+  px_status status = from_pool(out, d, priority);
+  px__device_unlock(d);
+  return status;
+}
+
+px_status px_stream_default(px_stream **out, px_device device) {
+  if (device.type == PX_CPU) return *out = &px__cpu_stream, PX_OK;
+  px__device *d;
+  PX_TRY(px_device_resolve(&device, device));
+  PX_TRY(px__device_get(&d, device.index));
+  *out = d->streams[0];
+  return PX_OK;
+}
+
+px_device px_stream_device(const px_stream *stream) { return stream->device; }
+int px_stream_priority(const px_stream *stream) { return stream->priority; }
+int64_t px_stream_id(const px_stream *stream) { return stream->id; }
+void *px_stream_native(const px_stream *stream) { return stream->native; }
+
+const char *px__stream_text(const px_stream *stream, char text[64]) {
+  if (stream->id == 0)
+    snprintf(text, 64, "the default stream of cuda:%d", stream->device.index);
+  else
+    snprintf(text, 64, "stream %lld of cuda:%d", (long long)stream->id, stream->device.index);
+  return text;
+}
+
+static px_status check_alive(void) { return px__rt.forked ? px__error_cuda(3) : PX_OK; }
+
+px_status px_stream_query(bool *out, px_stream *stream) {
+  *out = true;
+  if (!stream->owner) return PX_OK;
+  PX_TRY(check_alive());
+  px__device_lock(stream->owner);
+  uint64_t seq = stream->issued;
+  px_status status = px__rt.backend->stream_query(stream->native, out);
+  if (status == PX_OK && *out) px__stream_synced(stream, seq, &stream->clock);
+  px__device_unlock(stream->owner);
+  return status;
+}
+
+px_status px_stream_synchronize(px_stream *stream) {
+  if (!stream->owner) return PX_OK;
+  PX_TRY(check_alive());
+  PX_TRY(px__stream_wait_all(stream));
+  return px__fault_raise(stream->owner);
+}
+
+px_status px_stream_wait_stream(px_stream *stream, px_stream *other) {
+  if (!stream->owner || !other->owner || stream == other) return PX_OK;
+  PX_TRY(check_alive());
+  return px__stream_order(stream, other);
+}
+
+px_status px_stream_host_call(px_stream *stream, void (*fn)(void *argument), void *argument) {
+  if (!stream->owner) {
+    fn(argument);
+    return PX_OK;
+  }
+  PX_TRY(check_alive());
+  px__work work;
+  PX_TRY(px__work_begin(&work, stream, "host_call", NULL, 0));
+  px_status status = px__rt.backend->host_call(stream->native, fn, argument);
+  px__work_end(&work, false);
+  return status;
+}
+
+px_status px_device_synchronize(int index) {
+  px__device *d;
+  PX_TRY(px_device_init());
+  PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
+  uint64_t seqs[PX__DEVICE_STREAMS];
+  int count = __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE);
+  for (int i = 0; i < count; i++) seqs[i] = px__issued(d->streams[i]);
+  PX_TRY(px__rt.backend->synchronize(d->physical));
+  px__device_lock(d);
+  for (int i = 0; i < count; i++) {
+    px__stream_synced(d->streams[i], seqs[i], NULL);
+    px__stream_poll(d->streams[i]);
+  }
+  px__device_unlock(d);
+  return px__fault_raise(d);
+}

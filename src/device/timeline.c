@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// Timelines and vector clocks of streams, and the one place where work is issued.
+//
+// Work of a stream is numbered from 1. `completed` follows the device by marks: backend events that
+// are recorded where somebody will ask. `synced` is what the host has waited for: it orders host
+// work, and does not depend on chance as `completed` does.
+#include "device/state.h"
+
+px_status px__clock_room(px__clock *clock, int count) {
+  if (count <= clock->count) return PX_OK;
+  int room = (count + 15) & ~15;
+  PX_TRY(px__realloc((void **)&clock->at, (size_t)room * sizeof *clock->at));
+  memset(clock->at + clock->count, 0, (size_t)(room - clock->count) * sizeof *clock->at);
+  clock->count = room;
+  return PX_OK;
+}
+
+void px__clock_join(px__clock *into, const px__clock *from) {
+  for (int i = 0; i < from->count; i++)
+    if (from->at[i] > into->at[i]) into->at[i] = from->at[i];
+}
+
+px_status px__clock_copy(px__clock *to, const px__clock *from) {
+  PX_TRY(px__clock_room(to, from->count));
+  if (to->count) memset(to->at, 0, (size_t)to->count * sizeof *to->at);
+  px__clock_join(to, from);
+  return PX_OK;
+}
+
+static void raise_to(uint64_t *place, uint64_t seq) {
+  uint64_t seen = __atomic_load_n(place, __ATOMIC_RELAXED);
+  while (seen < seq &&
+         !__atomic_compare_exchange_n(place, &seen, seq, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+    ;
+}
+
+void px__stream_synced(px_stream *s, uint64_t seq, const px__clock *clock) {
+  raise_to(&s->completed, seq);
+  raise_to(&s->synced, seq);
+  for (int i = 0; clock && i < clock->count; i++) {
+    px_stream *other = clock->at[i] ? px__streams[i] : NULL;
+    if (!other) continue;
+    raise_to(&other->completed, clock->at[i]);
+    raise_to(&other->synced, clock->at[i]);
+  }
+}
+
+// ---- marks
+static void mark_unuse(px__device *d, px__mark *mark) {
+  if (mark->users || !mark->detached) return;
+  mark->next = d->marks;
+  d->marks = mark;
+}
+
+static px_status mark_new(px__mark **out, px__device *d) {
+  px__mark *mark = d->marks;
+  if (mark) {
+    d->marks = mark->next;
+    return *out = mark, PX_OK;
+  }
+  PX_TRY(PX_NEW(&mark));
+  px_status status = px__rt.backend->event_new(d->physical, 0, &mark->event);
+  if (status != PX_OK) return px__free(mark), status;
+  mark->detached = true;
+  *out = mark;
+  return PX_OK;
+}
+
+px_status px__stream_mark(px_stream *s) {
+  if ((s->last && s->last->seq == s->issued) || px__completed(s) >= s->issued) return PX_OK;
+  px__mark *mark = NULL;
+  PX_TRY(mark_new(&mark, s->owner));
+  px_status status = px__rt.backend->event_record(mark->event, s->native);
+  if (status != PX_OK) return mark_unuse(s->owner, mark), status;
+  mark->next = NULL, mark->seq = s->issued, mark->detached = false;
+  *(s->last ? &s->last->next : &s->first) = mark;
+  s->last = mark;
+  return PX_OK;
+}
+
+void px__stream_poll(px_stream *s) {
+  while (s->first) {
+    px__mark *mark = s->first;
+    bool done = px__completed(s) >= mark->seq;
+    if (!done && (px__rt.backend->event_query(mark->event, &done) != PX_OK || !done)) return;
+    raise_to(&s->completed, mark->seq);
+    s->first = mark->next;
+    if (!s->first) s->last = NULL;
+    mark->detached = true;
+    mark_unuse(s->owner, mark);
+  }
+}
+
+// Lock held: the first mark at or after `seq`, with a user more.
+static px_status mark_at(px__mark **out, px_stream *s, uint64_t seq) {
+  px__mark *mark = s->first;
+  while (mark && mark->seq < seq) mark = mark->next;
+  if (!mark) {
+    PX_TRY(px__stream_mark(s));
+    mark = s->last;
+  }
+  if (mark) mark->users++;
+  *out = mark;
+  return PX_OK;
+}
+
+static void mark_release(px_stream *s, px__mark *mark) {
+  mark->users--;
+  mark_unuse(s->owner, mark);
+}
+
+// ---- waits
+px_status px__stream_reach(px_stream *s, uint64_t seq) {
+  if (px__synced(s) >= seq) return PX_OK;
+  px__mark *mark = NULL;
+  px__device_lock(s->owner);
+  px_status status = px__completed(s) >= seq ? PX_OK : mark_at(&mark, s, seq);
+  px__device_unlock(s->owner);
+  if (status == PX_OK && mark) status = px__rt.backend->event_synchronize(mark->event);
+  px__device_lock(s->owner);
+  if (status == PX_OK) px__stream_synced(s, mark ? mark->seq : seq, NULL);
+  if (mark) mark_release(s, mark);
+  px__stream_poll(s);
+  px__device_unlock(s->owner);
+  return status;
+}
+
+px_status px__stream_wait_all(px_stream *s) {
+  px__clock clock = {0};
+  px__device_lock(s->owner);
+  uint64_t seq = s->issued;
+  px_status status = px__clock_copy(&clock, &s->clock);
+  px__device_unlock(s->owner);
+  if (status == PX_OK) status = px__rt.backend->stream_synchronize(s->native);
+  if (status == PX_OK) {
+    px__device_lock(s->owner);
+    px__stream_synced(s, seq, &clock);
+    px__stream_poll(s);
+    px__device_unlock(s->owner);
+  }
+  px__free(clock.at);
+  return status;
+}
+
+// Lock held: later work of `after` waits for an event that marks work `seq` of `before` (NULL: that
+// is done already, and only the clock has to know).
+static px_status wait_for(px_stream *after, void *event, px_stream *before, uint64_t seq,
+                          const px__clock *clock) {
+  int count = before->index + 1 > clock->count ? before->index + 1 : clock->count;
+  PX_TRY(px__clock_room(&after->clock, count));
+  if (event) PX_TRY(px__rt.backend->stream_wait(after->native, event));
+  px__clock_join(&after->clock, clock);
+  if (after->clock.at[before->index] < seq) after->clock.at[before->index] = seq;
+  __atomic_store_n(&after->issued, after->issued + 1, __ATOMIC_RELEASE);
+  return PX_OK;
+}
+
+px_status px__stream_wait_mark(px_stream *after, void *event, px_stream *before, uint64_t seq,
+                               const px__clock *clock) {
+  px__device_lock(after->owner);
+  px_status status = wait_for(after, event, before, seq, clock);
+  px__device_unlock(after->owner);
+  return status;
+}
+
+px_status px__stream_order(px_stream *after, px_stream *before) {
+  if (after == before) return PX_OK;
+  px__mark *mark = NULL;
+  px__clock clock = {0};
+  px__device_lock(before->owner);
+  uint64_t seq = before->issued;
+  px_status status = px__clock_copy(&clock, &before->clock);
+  if (status == PX_OK && px__completed(before) < seq) status = mark_at(&mark, before, seq);
+  px__device_unlock(before->owner);
+  if (status == PX_OK)
+    status = px__stream_wait_mark(after, mark ? mark->event : NULL, before, seq, &clock);
+  if (mark) {
+    px__device_lock(before->owner);
+    mark_release(before, mark);
+    px__device_unlock(before->owner);
+  }
+  px__free(clock.at);
+  return status;
+}
+
+// ---- work
+static px_status declare(px__work *work, const px_access *accesses, int count) {
+  bool races = px__races();
+  for (int i = 0; i < count; i++) {
+    if (!accesses[i].block || !accesses[i].block->data) continue;
+    if (races) PX_TRY(px__race_access(work, &accesses[i]));
+    PX_TRY(px__block_use(px__block_of(accesses[i].block), work, accesses[i].write));
+  }
+  return PX_OK;
+}
+
+px_status px__work_begin(px__work *work, px_stream *stream, const char *op,
+                         const px_access *accesses, int count) {
+  px__device *d = stream->owner;
+  *work = (px__work){.op = op, .stream = stream, .site = px__site_now()};
+  px__device_lock(d);
+  work->seq = stream->issued + 1;
+  work->id = ++d->launches;
+  px_status status = declare(work, accesses, count);
+  if (status != PX_OK) {
+    px__device_unlock(d);
+    return px_error_pass(status, __FILE__, __LINE__, __func__);
+  }
+  __atomic_store_n(&stream->issued, work->seq, __ATOMIC_RELEASE);
+  d->ring[work->id % PX__RING] = (px__record){work->id, work->seq, op, work->site, stream};
+  return PX_OK;
+}
+
+void px__work_end(px__work *work, bool mark) {
+  // A missing mark costs precision, not correctness: whoever waits makes one.
+  if (mark && px__stream_mark(work->stream) != PX_OK) px_error_clear();
+  px__device_unlock(work->stream->owner);
+}
+
+bool px__record_find(px__record *out, px__device *d, uint64_t id) {
+  px__device_lock(d);
+  *out = d->ring[id % PX__RING];
+  px__device_unlock(d);
+  return out->id == id;
+}
