@@ -7,8 +7,6 @@
 #include "phlox/backend.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
-#include <time.h>
 
 enum { TIMING = 1 };  // flag of event_new
 static const px_backend *b;
@@ -201,6 +199,7 @@ PX_TEST(c1_a_wait_means_the_latest_record_at_its_time) {
   OK(b->host_call(late, gate_run, &second));
   OK(b->event_record(e, late));
   OK(b->host_call(s2, set_flag, &ran));
+  give_time();
   CHECK(!get_flag(&ran));
   gate_open(&first);
   OK(b->stream_synchronize(s2));  // does not wait for the second record
@@ -348,13 +347,6 @@ PX_TEST(copies_and_fills_carry_bytes_between_devices) {
 
 // ---- lifetimes
 
-static void *open_later(void *g) {
-  struct timespec time = {0, 5000000};
-  nanosleep(&time, NULL);
-  gate_open(g);
-  return NULL;
-}
-
 PX_TEST(c7_release_waits_for_the_work_that_uses_the_memory) {
   begin("1");
   void *s = stream(0), *m = memory(0, 4096);
@@ -362,15 +354,15 @@ PX_TEST(c7_release_waits_for_the_work_that_uses_the_memory) {
   gate g;
   gate_init(&g);
   int done = 0;
-  pthread_t opener;
+  later opener;
   OK(b->fill(s, m, 1, 4096));
   OK(b->host_call(s, gate_run, &g));
   OK(to_host(s, result, m, 4096, true));
   OK(b->host_call(s, set_flag, &done));
-  pthread_create(&opener, NULL, open_later, &g);
+  later_start(&opener, &g);
   b->release(0, m);
+  CHECK(later_end(&opener));
   CHECK_EQ(result[0], 0x01010101);
-  pthread_join(opener, NULL);
   OK(b->synchronize(0));
 }
 
@@ -380,13 +372,13 @@ PX_TEST(c7_release_of_pinned_memory_waits_too) {
   int32_t *source = pinned(4096), result[4];
   gate g;
   gate_init(&g);
-  pthread_t opener;
+  later opener;
   source[3] = 77;
   OK(b->host_call(s, gate_run, &g));
   OK(to_device(s, m, source, 4096, true));
-  pthread_create(&opener, NULL, open_later, &g);
+  later_start(&opener, &g);
   drop(source);
-  pthread_join(opener, NULL);
+  CHECK(later_end(&opener));
   OK(to_host(s, result, m, sizeof result, false));
   CHECK_EQ(result[3], 77);
 }
@@ -419,6 +411,7 @@ PX_TEST(c8_a_released_event_still_holds_who_waits_for_it) {
   OK(b->stream_wait(s2, e));
   OK(b->host_call(s2, set_flag, &after));
   drop(e);
+  give_time();
   CHECK(!get_flag(&after));
   gate_open(&g);
   OK(b->stream_synchronize(s2));

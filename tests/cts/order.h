@@ -13,7 +13,9 @@ int px_test_main(int argc, char **argv);
 #include "test.h"
 #undef main
 
+#include <pthread.h>
 #include <semaphore.h>
+#include <time.h>
 
 // ---- gates
 
@@ -31,6 +33,35 @@ static void gate_run(void *g) {
 static void gate_open(gate *g) { sem_post(&g->opened); }
 static void gate_started(gate *g) {
   while (sem_wait(&g->started)) continue;
+}
+// Gives work that ought to be held the time to run if it is not. Only a wrong implementation can
+// see how long this takes.
+static void give_time(void) {
+  struct timespec time = {0, 3000000};
+  nanosleep(&time, NULL);
+}
+// Opens a gate from another thread, a little later.
+typedef struct later {
+  gate *gate;
+  int opened;
+  pthread_t thread;
+} later;
+static void *later_main(void *argument) {
+  later *l = argument;
+  give_time();
+  __atomic_store_n(&l->opened, 1, __ATOMIC_SEQ_CST);
+  gate_open(l->gate);
+  return NULL;
+}
+static void later_start(later *l, gate *g) {
+  *l = (later){.gate = g};
+  CHECK_EQ(pthread_create(&l->thread, NULL, later_main, l), 0);
+}
+// Joins the thread; returns whether the gate had been opened by then.
+static bool later_end(later *l) {
+  int opened = __atomic_load_n(&l->opened, __ATOMIC_SEQ_CST);
+  pthread_join(l->thread, NULL);
+  return opened;
 }
 // A host function that sets an int (atomically).
 static void set_flag(void *flag) { __atomic_store_n((int *)flag, 1, __ATOMIC_SEQ_CST); }
