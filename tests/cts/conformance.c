@@ -1,0 +1,628 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conformance of whatever serves device type `cuda`, through the public C API: rules C1 to C12.
+//
+// The same program runs on simulated devices and on GPUs. A gate holds a stream while a test looks
+// at the others. Drivers may run all host functions on one thread, so while a gate is closed no
+// test waits for another host function: what must go on meanwhile is device work. Where nothing
+// asks for devices, two simulated ones are. `--seeds N` runs the random programs N times.
+#include "order.h"
+#include "phlox/event.h"
+#include "phlox/memory.h"
+#include "phlox/op.h"
+
+// ---- the table: id, name, what is tested
+
+#define RULES(XX)                                                                              \
+  XX(C1, wait_ignores_later_record, "a wait does not wait for a record made after it")         \
+  XX(C1, wait_keeps_its_record, "a wait still waits for its record when another is made")      \
+  XX(C1, record_again_by_the_waiter, "the stream that waits may itself record the event anew") \
+  XX(C2, wait_for_nothing, "a wait for an event without a record does nothing")                \
+  XX(C2, wait_for_nothing_is_reported, "the race checker reports it")                          \
+  XX(C3, latest_record_pending, "query and synchronize mean the latest record: pending")       \
+  XX(C3, latest_record_done, "query and synchronize mean the latest record: done")             \
+  XX(C4, busy_while_running, "a stream is busy while its last task runs")                      \
+  XX(C5, default_does_not_hold_others, "work on the default stream does not hold a stream")    \
+  XX(C5, others_do_not_hold_default, "work on a stream does not hold the default stream")      \
+  XX(C6, pageable_upload, "a pageable source may be overwritten after the call")               \
+  XX(C6, pageable_download, "a pageable destination is complete after the call")               \
+  XX(C6, pinned_upload, "a pinned source is read when the stream gets there")                  \
+  XX(C6, pinned_download, "a pinned destination is written when the stream gets there")        \
+  XX(C7, empty_cache_waits, "memory in use outlives its last reference and the cache")         \
+  XX(C7, reuse_waits, "memory in use is not handed to another stream")                         \
+  XX(C8, stream_dropped, "a stream without references still does its work")                    \
+  XX(C8, event_dropped, "an event without references still holds who waits for it")            \
+  XX(C9, bad_device_once, "a bad device index is an error once")                               \
+  XX(C9, kernel_fault_once, "a kernel's bad index is raised at the next wait, once")           \
+  XX(C10, elapsed_texts, "elapsed wants two completed timing events")                          \
+  XX(C10, elapsed_is_positive, "elapsed is the time between two records")                      \
+  XX(C11, peers_are_ordered_pairs, "peer access belongs to an ordered pair")                   \
+  XX(C12, forked_child_is_told, "a forked child cannot use the device, and is told so")        \
+  XX(ORDER, pipeline, "a pipeline of three streams by events alone carries its data")
+
+// What is not tested where, and why.
+static const struct {
+  const char *backend, *test, *reason;
+} exclusions[] = {
+    {"", "", "no backend is excluded from anything yet"},
+};
+
+// ---- helpers
+
+static void begin(void) {
+  setenv("PHLOX_SIM_DEVICES", "2", 0);
+  if (px_device_count(PX_CUDA) == 0) SKIP("no device of type cuda");
+  OK(px_device_init());
+}
+static void check_excluded(const char *test) {
+  for (size_t i = 0; i < sizeof exclusions / sizeof *exclusions; i++)
+    if (!strcmp(exclusions[i].test, test) && !strcmp(exclusions[i].backend, px_device_backend()))
+      SKIP(exclusions[i].reason);
+}
+
+// What a test makes is let go of when its process ends well.
+enum { OWNED = 256 };
+static void *owned[OWNED];
+static int owned_count;
+static void *own(void *object) {
+  CHECK(owned_count < OWNED);
+  return owned[owned_count++] = object;
+}
+static void drop(void *object) {
+  for (int i = 0; i < owned_count; i++)
+    if (owned[i] == object) owned[i] = NULL;
+  px_release(object);
+}
+static void drop_all(void) {
+  for (int i = 0; i < owned_count; i++) px_release(owned[i]);
+}
+
+static px_stream *stream(int device) {
+  px_stream *s;
+  OK(px_stream_new(&s, px_cuda(device), 0));
+  return own(s);
+}
+static px_event *event(void) {
+  px_event *e;
+  OK(px_event_new(&e, PX_EVENT_TIMING));
+  return own(e);
+}
+static void on(px_stream *s) { OK(px_stream_set_current(s)); }
+static bool done(px_stream *s) {
+  bool out;
+  OK(px_stream_query(&out, s));
+  return out;
+}
+static bool reached(px_event *e) {
+  bool out;
+  OK(px_event_query(&out, e));
+  return out;
+}
+
+enum { N = 256 };
+static px_tensor *device_tensor(int device, int64_t n) {
+  px_tensor *t;
+  OK(px_tensor_empty(&t, 1, &n, PX_INT32, px_cuda(device)));
+  return own(t);
+}
+static px_tensor *pinned_tensor(int64_t n) {
+  px_tensor *t;
+  OK(px_tensor_empty_pinned(&t, 1, &n, PX_INT32));
+  memset(px_tensor_data(t), 0, (size_t)n * 4);
+  return own(t);
+}
+static void inplace(const char *name, px_value *args) {
+  const px_op *op = px_op_find(name);
+  CHECK(op);
+  void *result = NULL;
+  OK(px_op_call(op, PX_CALL_INPLACE, args, &result));
+  px_release(result);
+}
+// Issues t = value, and to = from, on the current stream.
+static void fill(px_tensor *t, int value) {
+  px_value args[PX_MAX_OPERANDS] = {PX_T(t), PX_S(px_int(value))};
+  inplace("fill", args);
+}
+static void copy(px_tensor *to, px_tensor *from, bool non_blocking) {
+  px_value args[PX_MAX_OPERANDS] = {PX_T(to), PX_T(from), PX_B(non_blocking)};
+  inplace("copy", args);
+}
+static void add(px_tensor *t, int number) {
+  px_value args[PX_MAX_OPERANDS] = {PX_T(t), PX_S(px_int(number))};
+  inplace("add", args);
+}
+static int first_of(px_tensor *t) {
+  px_scalar value;
+  int64_t n = px_tensor_size(t, 0);
+  int32_t *all = malloc((size_t)n * 4);
+  OK(px_tensor_read(t, all, (size_t)n * 4));
+  for (int64_t i = 1; i < n; i++) CHECK_EQ(all[i], all[0]);
+  value = px_int(all[0]);
+  free(all);
+  return (int)px_scalar_int(value);
+}
+static void close_gate(px_stream *s, gate *g) {
+  gate_init(g);
+  OK(px_stream_host_call(s, gate_run, g));
+}
+// Runs a task of every kind once, so that a first use does not wait behind a gate.
+static void warm_up(px_stream *s) {
+  on(s);
+  px_tensor *t = device_tensor(0, N);
+  fill(t, 1);
+  OK(px_stream_synchronize(s));
+}
+
+#define RULE(id, name) static void id##_##name(void)
+#define XX(id, name, text) RULE(id, name);
+RULES(XX)
+#undef XX
+static const struct {
+  const char *id, *name, *text;
+  void (*run)(void);
+} rules[] = {
+#define XX(id, name, text) {#id, #id "_" #name, text, id##_##name},
+    RULES(XX)
+#undef XX
+};
+static void run_rule(const char *name) {
+  begin();
+  check_excluded(name);
+  atexit(drop_all);
+  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+    if (!strcmp(rules[i].name, name)) rules[i].run();
+}
+#define XX(id, name, text) \
+  PX_TEST(id##_##name) { run_rule(#id "_" #name); }
+RULES(XX)
+#undef XX
+
+// ---- events
+
+RULE(C1, wait_ignores_later_record) {
+  px_stream *s1 = stream(0), *s2 = stream(0), *late = stream(0);
+  px_event *e = event();
+  warm_up(s2);
+  gate g;
+  OK(px_event_record(e, s1));
+  OK(px_stream_wait_event(s2, e));
+  close_gate(late, &g);
+  OK(px_event_record(e, late));
+  on(s2);
+  fill(device_tensor(0, N), 1);
+  OK(px_stream_synchronize(s2));
+  CHECK(!reached(e));
+  gate_open(&g);
+  OK(px_event_synchronize(e));
+}
+
+RULE(C1, wait_keeps_its_record) {
+  px_stream *s1 = stream(0), *s2 = stream(0), *idle = stream(0);
+  px_event *e = event(), *after = event();
+  gate g;
+  close_gate(s1, &g);
+  OK(px_event_record(e, s1));
+  OK(px_stream_wait_event(s2, e));
+  OK(px_event_record(e, idle));
+  OK(px_event_synchronize(e));
+  OK(px_event_record(after, s2));
+  give_time();
+  CHECK(!reached(after));
+  gate_open(&g);
+  OK(px_event_synchronize(after));
+  CHECK(done(s1));
+}
+
+RULE(C1, record_again_by_the_waiter) {
+  px_stream *s1 = stream(0), *s2 = stream(0);
+  px_event *e = event();
+  gate g;
+  close_gate(s1, &g);
+  OK(px_event_record(e, s1));
+  OK(px_stream_wait_event(s2, e));
+  OK(px_event_record(e, s2));
+  CHECK(!reached(e));
+  gate_open(&g);
+  OK(px_event_synchronize(e));
+  CHECK(reached(e) && done(s1));
+}
+
+RULE(C2, wait_for_nothing) {
+  px_stream *s = stream(0);
+  px_event *e = event();
+  int ran = 0;
+  CHECK(!px_event_recorded(e) && reached(e));
+  OK(px_event_synchronize(e));
+  OK(px_stream_wait_event(s, e));
+  OK(px_stream_host_call(s, set_flag, &ran));
+  OK(px_stream_synchronize(s));
+  CHECK(get_flag(&ran));
+}
+
+RULE(C2, wait_for_nothing_is_reported) {
+  px_stream *s = stream(0);
+  px_event *e = event();
+  px_race_enable(1, false);
+  px_race_clear();
+  OK(px_stream_wait_event(s, e));
+  CHECK_EQ(px_race_count(), 1);
+  OK(px_event_record(e, s));
+  OK(px_stream_wait_event(s, e));
+  CHECK_EQ(px_race_count(), 1);
+}
+
+RULE(C3, latest_record_pending) {
+  px_stream *idle = stream(0), *busy = stream(0);
+  px_event *e = event();
+  gate g;
+  OK(px_event_record(e, idle));
+  OK(px_event_synchronize(e));
+  CHECK(reached(e));
+  close_gate(busy, &g);
+  OK(px_event_record(e, busy));
+  CHECK(!reached(e));
+  gate_open(&g);
+  OK(px_event_synchronize(e));
+  CHECK(done(busy));
+}
+
+RULE(C3, latest_record_done) {
+  px_stream *idle = stream(0), *busy = stream(0);
+  px_event *e = event();
+  gate g;
+  close_gate(busy, &g);
+  OK(px_event_record(e, busy));
+  OK(px_event_record(e, idle));
+  OK(px_event_synchronize(e));
+  CHECK(reached(e) && !done(busy));
+  gate_open(&g);
+  OK(px_stream_synchronize(busy));
+}
+
+// ---- streams
+
+RULE(C4, busy_while_running) {
+  px_stream *s = stream(0);
+  gate g;
+  CHECK(done(s));
+  close_gate(s, &g);
+  gate_started(&g);
+  CHECK(!done(s));
+  gate_open(&g);
+  OK(px_stream_synchronize(s));
+  CHECK(done(s));
+}
+
+// Work on one stream is complete while the other is held.
+static void check_not_held(px_stream *held, px_stream *other) {
+  warm_up(other);
+  gate g;
+  close_gate(held, &g);
+  on(other);
+  px_tensor *t = device_tensor(0, N);
+  fill(t, 3);
+  OK(px_stream_synchronize(other));
+  CHECK_EQ(first_of(t), 3);
+  CHECK(!done(held));
+  gate_open(&g);
+  OK(px_device_synchronize(0));
+}
+RULE(C5, default_does_not_hold_others) {
+  px_stream *first;
+  OK(px_stream_default(&first, px_cuda(0)));
+  check_not_held(first, stream(0));
+}
+RULE(C5, others_do_not_hold_default) {
+  px_stream *first;
+  OK(px_stream_default(&first, px_cuda(0)));
+  check_not_held(stream(0), first);
+}
+
+// ---- copies
+
+RULE(C6, pageable_upload) {
+  px_stream *s = stream(0);
+  warm_up(s);
+  px_tensor *t = device_tensor(0, N), *source;
+  int64_t n = N;
+  OK(px_tensor_empty(&source, 1, &n, PX_INT32, px_cpu()));
+  own(source);
+  fill(source, 5);
+  gate g;
+  later opener;
+  close_gate(s, &g);
+  later_start(&opener, &g);
+  copy(t, source, true);
+  memset(px_tensor_data(source), 0, N * 4);
+  later_end(&opener);
+  CHECK_EQ(first_of(t), 5);
+}
+
+RULE(C6, pageable_download) {
+  px_stream *s = stream(0);
+  on(s);
+  px_tensor *t = device_tensor(0, N), *to;
+  int64_t n = N;
+  OK(px_tensor_empty(&to, 1, &n, PX_INT32, px_cpu()));
+  own(to);
+  fill(to, 0);
+  const int32_t *seen = px_tensor_data(to);
+  gate g;
+  later opener;
+  fill(t, 6);
+  close_gate(s, &g);
+  later_start(&opener, &g);
+  copy(to, t, true);
+  CHECK_EQ(seen[0], 6);
+  CHECK_EQ(seen[N - 1], 6);
+  CHECK(later_end(&opener));
+}
+
+RULE(C6, pinned_upload) {
+  px_stream *s = stream(0);
+  warm_up(s);
+  px_tensor *t = device_tensor(0, N), *source = pinned_tensor(N);
+  int32_t *elements = px_tensor_data(source);
+  gate g;
+  close_gate(s, &g);
+  copy(t, source, true);
+  for (int i = 0; i < N; i++) elements[i] = 9;  // the copy has not looked yet
+  gate_open(&g);
+  OK(px_stream_synchronize(s));
+  CHECK_EQ(first_of(t), 9);
+}
+
+RULE(C6, pinned_download) {
+  px_stream *s = stream(0);
+  warm_up(s);
+  px_tensor *t = device_tensor(0, N), *to = pinned_tensor(N);
+  volatile int32_t *elements = px_tensor_data(to);
+  fill(t, 8);
+  OK(px_stream_synchronize(s));
+  gate g;
+  close_gate(s, &g);
+  copy(to, t, true);
+  give_time();
+  CHECK_EQ(elements[0], 0);
+  gate_open(&g);
+  OK(px_stream_synchronize(s));
+  CHECK_EQ(elements[N - 1], 8);
+}
+
+// ---- lifetimes
+
+RULE(C7, empty_cache_waits) {
+  px_stream *s = stream(0);
+  warm_up(s);
+  px_tensor *t = device_tensor(0, 1 << 22), *to = pinned_tensor(1 << 22);
+  const int32_t *elements = px_tensor_data(to);
+  gate g;
+  later opener;
+  fill(t, 4);
+  close_gate(s, &g);
+  copy(to, t, true);
+  drop(t);
+  later_start(&opener, &g);
+  OK(px_memory_empty_cache());
+  later_end(&opener);
+  OK(px_stream_synchronize(s));
+  CHECK(elements[0] == 4 && elements[(1 << 22) - 1] == 4);
+}
+
+RULE(C7, reuse_waits) {
+  px_stream *s = stream(0), *other = stream(0);
+  warm_up(other);
+  warm_up(s);
+  px_tensor *t = device_tensor(0, N), *to = pinned_tensor(N);
+  gate g;
+  later opener;
+  fill(t, 4);
+  close_gate(s, &g);
+  copy(to, t, true);
+  drop(t);
+  on(other);
+  later_start(&opener, &g);
+  for (int i = 0; i < 20; i++) fill(device_tensor(0, N), 66);
+  later_end(&opener);
+  OK(px_device_synchronize(0));
+  CHECK_EQ(((int32_t *)px_tensor_data(to))[0], 4);
+}
+
+RULE(C8, stream_dropped) {
+  px_stream *s = stream(0);
+  gate g;
+  int ran = 0;
+  close_gate(s, &g);
+  OK(px_stream_host_call(s, set_flag, &ran));
+  drop(s);
+  CHECK(!get_flag(&ran));
+  gate_open(&g);
+  OK(px_device_synchronize(0));
+  CHECK(get_flag(&ran));
+}
+
+RULE(C8, event_dropped) {
+  px_stream *s1 = stream(0), *s2 = stream(0);
+  px_event *e = event(), *after = event();
+  gate g;
+  close_gate(s1, &g);
+  OK(px_event_record(e, s1));
+  OK(px_stream_wait_event(s2, e));
+  OK(px_event_record(after, s2));
+  drop(e);
+  give_time();
+  CHECK(!reached(after));
+  gate_open(&g);
+  OK(px_event_synchronize(after));
+  CHECK(done(s1));
+}
+
+// ---- errors
+
+RULE(C9, bad_device_once) {
+  int current;
+  FAILS(px_device_set(77), PX_ACCELERATOR, "invalid device ordinal");
+  OK(px_device_current(&current));
+  CHECK_EQ(current, 0);
+  px_stream *s;
+  FAILS(px_stream_new(&s, px_cuda(77), 0), PX_ACCELERATOR, "invalid device ordinal");
+  OK(px_device_synchronize(0));
+}
+
+RULE(C9, kernel_fault_once) {
+  on(stream(0));
+  px_tensor *t = device_tensor(0, N), *index;
+  int64_t one = 1;
+  OK(px_tensor_from_data(&index, &(int64_t){N + 5}, 1, &one, PX_INT64, px_cuda(0)));
+  own(index);
+  fill(t, 1);
+  const px_op *op = px_op_find("index_select");
+  CHECK(op);
+  px_value args[] = {PX_T(t), PX_I(0), PX_T(index)};
+  void *result = NULL;
+  OK(px_op_call(op, PX_CALL_NEW, args, &result));
+  own(result);
+  FAILS(px_device_synchronize(0), PX_INDEX, "out of");
+  OK(px_device_synchronize(0));
+  CHECK_EQ(first_of(t), 1);
+}
+
+RULE(C10, elapsed_texts) {
+  px_stream *s = stream(0);
+  px_event *start = event(), *end = event(), *untimed;
+  OK(px_event_new(&untimed, 0));
+  own(untimed);
+  gate g;
+  float ms;
+  FAILS(px_event_elapsed(&ms, start, end), PX_VALUE, "must be recorded before");
+  FAILS(px_event_elapsed(&ms, start, untimed), PX_VALUE, "enable_timing=True");
+  OK(px_event_record(start, s));
+  close_gate(s, &g);
+  OK(px_event_record(end, s));
+  FAILS(px_event_elapsed(&ms, start, end), PX_RUNTIME, "must be completed before");
+  gate_open(&g);
+  OK(px_event_synchronize(end));
+  OK(px_event_elapsed(&ms, start, end));
+}
+
+RULE(C10, elapsed_is_positive) {
+  px_stream *s = stream(0);
+  px_event *start = event(), *end = event();
+  float there, back;
+  on(s);
+  OK(px_event_record(start, s));
+  for (int i = 0; i < 10; i++) fill(device_tensor(0, 1 << 16), i);
+  OK(px_event_record(end, s));
+  OK(px_event_synchronize(end));
+  OK(px_event_elapsed(&there, start, end));
+  OK(px_event_elapsed(&back, end, start));
+  CHECK(there > 0 && there < 60000);
+  CHECK_NEAR(back, -there, 1e-3);
+}
+
+RULE(C11, peers_are_ordered_pairs) {
+  bool can, back;
+  OK(px_device_can_access_peer(&can, 0, 0));
+  CHECK(!can);
+  FAILS(px_device_can_access_peer(&can, 0, 99), PX_ASSERTION, "");
+  if (px_device_count(PX_CUDA) < 2) SKIP("one device");
+  OK(px_device_can_access_peer(&can, 0, 1));
+  OK(px_device_can_access_peer(&back, 1, 0));
+  if (!can) FAILS(px_device_enable_peer(0, 1), PX_RUNTIME, "");
+  if (!can) return;
+  OK(px_device_enable_peer(0, 1));
+  OK(px_device_enable_peer(0, 1));
+  CHECK(px_device_peer_enabled(0, 1) && !px_device_peer_enabled(1, 0));
+}
+
+// ---- fork
+
+static int child_result(px_stream *s, px_tensor *t) {
+  int64_t n = N;
+  int32_t host[N];
+  px_tensor *fresh;
+  if (px_device_init() != PX_RUNTIME) return 1;
+  if (!strstr(px_error_last()->message, "Cannot re-initialize CUDA in forked subprocess")) return 2;
+  if (px_tensor_empty(&fresh, 1, &n, PX_INT32, px_cuda(0)) == PX_OK) return 3;
+  if (px_stream_synchronize(s) == PX_OK) return 4;
+  if (px_tensor_read(t, host, sizeof host) == PX_OK) return 5;
+  return px_tensor_empty(&fresh, 1, &n, PX_INT32, px_cpu()) == PX_OK ? 0 : 6;
+}
+
+RULE(C12, forked_child_is_told) {
+  px_stream *s = stream(0);
+  on(s);
+  px_tensor *t = device_tensor(0, N);
+  fill(t, 2);
+  OK(px_stream_synchronize(s));
+  pid_t child = fork();
+  if (child == 0) _exit(child_result(s, t));
+  int status = 0;
+  waitpid(child, &status, 0);
+  CHECK(WIFEXITED(status));
+  CHECK_EQ(WEXITSTATUS(status), 0);
+  CHECK_EQ(first_of(t), 2);  // and the parent goes on
+}
+
+// ---- orders
+
+static int devices;
+static px_stream *order_stream[ORDER_STREAMS];
+static px_event *order_event[ORDER_EVENTS];
+static int on_device(int i) { return i % devices; }
+static void order_issue(int s, void (*fn)(void *), void *argument) {
+  OK(px_stream_host_call(order_stream[s], fn, argument));
+}
+static void order_mark(int e, int s) { OK(px_event_record(order_event[e], order_stream[s])); }
+static void order_hold(int s, int e) { OK(px_stream_wait_event(order_stream[s], order_event[e])); }
+static void order_sync(int s) { OK(px_stream_synchronize(order_stream[s])); }
+static void order_sync_event(int e) { OK(px_event_synchronize(order_event[e])); }
+static bool order_query(int e) { return reached(order_event[e]); }
+static const order_system system_of_phlox = {order_issue,      order_mark,  order_hold, order_sync,
+                                             order_sync_event, order_query, on_device,  on_device};
+static order_run ran;
+
+static void order_test(uint64_t seed) {
+  begin();
+  atexit(drop_all);
+  devices = px_device_count(PX_CUDA) > 1 ? 2 : 1;
+  for (int i = 0; i < ORDER_STREAMS; i++) order_stream[i] = stream(on_device(i));
+  for (int i = 0; i < ORDER_EVENTS; i++) order_event[i] = event();
+  for (uint64_t i = 0; i < 4; i++) order_program(&ran, &system_of_phlox, 4 * seed + i);
+}
+
+// What records and waits order runs in order; each seed in a process that has used no device.
+PX_TEST(ORDER_random_programs) { CHECK_EQ(over_seeds(50, order_test), 0); }
+
+// Upload, work and download on three streams over three buffers, ordered by events alone.
+RULE(ORDER, pipeline) {
+  enum { TURNS = 30, RING = 3 };
+  px_stream *up = stream(0), *work = stream(0), *down = stream(0);
+  px_tensor *buffer[RING], *source[TURNS], *result[TURNS];
+  px_event *full[RING], *ready[RING], *again[RING];
+  for (int i = 0; i < RING; i++) {
+    buffer[i] = device_tensor(0, N);
+    full[i] = event(), ready[i] = event(), again[i] = event();
+  }
+  for (int t = 0; t < TURNS; t++) {
+    source[t] = pinned_tensor(N), result[t] = pinned_tensor(N);
+    for (int k = 0; k < N; k++) ((int32_t *)px_tensor_data(source[t]))[k] = t;
+  }
+  OK(px_device_synchronize(0));
+  for (int t = 0; t < TURNS; t++) {
+    int i = t % RING;
+    OK(px_stream_wait_event(up, again[i]));
+    on(up), copy(buffer[i], source[t], true);
+    OK(px_event_record(full[i], up));
+    OK(px_stream_wait_event(work, full[i]));
+    on(work), add(buffer[i], 100);
+    OK(px_event_record(ready[i], work));
+    OK(px_stream_wait_event(down, ready[i]));
+    on(down), copy(result[t], buffer[i], true);
+    OK(px_event_record(again[i], down));
+  }
+  OK(px_stream_synchronize(down));
+  for (int t = 0; t < TURNS; t++)
+    for (int k = 0; k < N; k++) CHECK_EQ(((int32_t *)px_tensor_data(result[t]))[k], t + 100);
+}
+
+int main(int argc, char **argv) { return seeds_main(argc, argv, order_test); }
