@@ -6,7 +6,7 @@
 // page-locked pieces.
 #include "device/state.h"
 
-enum { PIECE = 32 << 20 };
+enum { PIECE = 32 << 20, STAGED = 64 << 10 };  // bytes; drivers copy away what is smaller
 
 typedef struct transfer {
   px_block *to, *from;
@@ -58,16 +58,16 @@ static px_status copy_across(const transfer *t, bool non_blocking) {
   PX_TRY(px__device_get(&d, device->device.index));
   px_stream *stream = px__stream_now(d);
   bool queued = non_blocking && host->pinned;
-  // A pageable copy down blocks in the backend: it is better waited for without the lock.
-  if (!up && !host->pinned) PX_TRY(px__stream_wait_all(stream));
+  // A pageable copy may block in the backend: what it waits for is better waited for without the
+  // lock.
+  if (!host->pinned && (!up || t->bytes > STAGED)) PX_TRY(px__stream_wait_all(stream));
   // An earlier copy of the same stream is in order with this one; those of other streams are not.
   if (!queued && __atomic_load_n(&host->pending, __ATOMIC_ACQUIRE))
     PX_TRY(px__block_host_access(host, !up));
   PX_TRY(
       issue(stream, up ? PX_COPY_HOST_TO_DEVICE : PX_COPY_DEVICE_TO_HOST, t, host->pinned, queued));
-  if (queued || (up && non_blocking && !px__rt.blocking))
-    return px__rt.blocking ? px_stream_synchronize(stream) : PX_OK;
-  return px_stream_synchronize(stream);
+  bool returns = (queued || (up && non_blocking)) && !px__rt.blocking;
+  return returns ? PX_OK : px_stream_synchronize(stream);
 }
 
 static px_status copy_within(const transfer *t) {

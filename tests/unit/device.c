@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// Devices: names, visibility, initialisation, fork, what is current, streams, host memory.
+#include "device_test.h"
+
+static void parses(const char *text, const char *as) {
+  px_device device;
+  char out[PX_DEVICE_TEXT];
+  OK(px_device_parse(&device, text));
+  CHECK_TEXT(px_device_format(device, out), as);
+}
+
+PX_TEST(names_are_parsed) {
+  parses("cpu", "cpu");
+  parses("cuda", "cuda");
+  parses("cuda:0", "cuda:0");
+  parses("cuda:12", "cuda:12");
+  parses("cuda: 0", "cuda:0");
+  parses("cuda:1 ", "cuda:1");
+  parses("cpu:0", "cpu:0");
+}
+
+PX_TEST(malformed_names_are_refused) {
+  static const char *const bad[] = {"cuda:01", "cuda:-1", "cuda:", "cuda:1:1",
+                                    "cuda :1", "cuda:1x", ":0",    "cuda: "};
+  px_device device;
+  char text[64];
+  for (int i = 0; i < PX_COUNT_OF(bad); i++) {
+    snprintf(text, sizeof text, "Invalid device string: '%s'", bad[i]);
+    FAILS(px_device_parse(&device, bad[i]), PX_RUNTIME, text);
+  }
+  FAILS(px_device_parse(&device, ""), PX_RUNTIME, "Device string must not be empty");
+}
+
+PX_TEST(unknown_types_are_refused_with_the_list) {
+  px_device device;
+  FAILS(px_device_parse(&device, "gpu"), PX_RUNTIME,
+        "Expected one of cpu, cuda, ipu, xpu, mkldnn, opengl, opencl, ideep, hip, ve, fpga, maia, "
+        "xla, lazy, vulkan, mps, meta, hpu, mtia, privateuseone device type at start of device "
+        "string: gpu");
+  FAILS(px_device_parse(&device, "CUDA"), PX_RUNTIME, "at start of device string: CUDA");
+  FAILS(px_device_parse(&device, "mps"), PX_UNIMPLEMENTED, "'mps'");
+}
+
+PX_TEST(an_index_that_does_not_fit_is_refused) {
+  px_device device;
+  FAILS(px_device_parse(&device, "cuda:300"), PX_RUNTIME, "between 0 and 127");
+  FAILS(px_device_parse(&device, "cuda:4294967296"), PX_RUNTIME, "between 0 and 127");
+}
+
+static int count_with(const char *visible) {
+  setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+  return px_device_count(PX_CUDA);
+}
+
+PX_TEST(visible_devices_follow_the_drivers_rules) {
+  simulate(4);
+  CHECK_EQ(px_device_count(PX_CUDA), 4);
+  CHECK_EQ(count_with("0,2,3"), 3);
+  CHECK_EQ(count_with(""), 0);
+  CHECK_EQ(count_with("-1"), 0);
+  CHECK_EQ(count_with("5"), 0);
+  CHECK_EQ(count_with("0,5,1"), 1);
+  CHECK_EQ(count_with("1,-1,0"), 1);
+  CHECK_EQ(count_with("1gpu,0x"), 2);
+  CHECK_EQ(count_with(" 1 "), 1);
+  CHECK_EQ(count_with(",1"), 0);
+  CHECK_EQ(count_with("0,0"), 0);
+  CHECK_EQ(count_with("GPU-nothing"), 0);
+  CHECK(!px_device_initialized());
+}
+
+PX_TEST(a_device_named_twice_fails_the_initialisation) {
+  simulate(4);
+  setenv("CUDA_VISIBLE_DEVICES", "0,0", 1);
+  FAILS(px_device_init(), PX_RUNTIME, "Error 101: invalid device ordinal");
+}
+
+PX_TEST(visible_devices_are_renumbered) {
+  simulate(4);
+  setenv("CUDA_VISIBLE_DEVICES", "3,1", 1);
+  px_device_properties properties;
+  OK(px_device_get_properties(&properties, 0));
+  CHECK_EQ(properties.pci_bus_id, 4);
+  FAILS(px_device_get_properties(&properties, 2), PX_ASSERTION, "Invalid device id");
+}
+
+PX_TEST(the_environment_counts_until_initialisation) {
+  simulate(2);
+  OK(px_device_init());
+  CHECK(px_device_initialized());
+  CHECK_TEXT(px_device_backend(), "sim");
+  setenv("CUDA_VISIBLE_DEVICES", "0", 1);
+  CHECK_EQ(px_device_count(PX_CUDA), 2);
+}
+
+PX_TEST(without_devices_initialisation_says_so) {
+  simulate(1);
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);
+  int index;
+  px_block *block;
+  FAILS(px_device_current(&index), PX_RUNTIME, "No CUDA GPUs are available");
+  FAILS(px__block_new(&block, 8, px_cuda(0)), PX_RUNTIME, "No CUDA GPUs are available");
+  FAILS(px__block_new_pinned(&block, 8), PX_RUNTIME,
+        "pin_memory=True requires a CUDA or other accelerator backend");
+  CHECK_TEXT(px_device_backend(), "");
+}
+
+// Runs `body` in a forked child; its CHECKs fail the test.
+static void in_child(void (*body)(void)) {
+  int status;
+  pid_t child = fork();
+  if (!child) {
+    body();
+    _exit(0);
+  }
+  CHECK_EQ(waitpid(child, &status, 0), child);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static px_block *parents_block;
+static void use_in_child(void) {
+  int index;
+  px_block *block;
+  FAILS(px_device_current(&index), PX_RUNTIME,
+        "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you "
+        "must use the 'spawn' start method");
+  FAILS(px__block_new(&block, 8, px_cuda(0)), PX_RUNTIME, "Cannot re-initialize CUDA");
+  FAILS(fill(parents_block, 1, 0), PX_ACCELERATOR, "CUDA error: initialization error");
+  CHECK(!px_device_initialized());
+  px__block_free(parents_block);
+  px__block_free(block_on(px_cpu(), 64));
+}
+
+PX_TEST(a_forked_child_is_told_so) {
+  simulate(1);
+  parents_block = block_on(px_cuda(0), 4096);
+  in_child(use_in_child);
+  OK(fill(parents_block, 7, 0));
+  CHECK_EQ(first_of(parents_block), 7);
+}
+
+static void start_in_child(void) { OK(px_device_init()); }
+
+PX_TEST(a_child_of_an_uninitialised_process_may_start) {
+  simulate(1);
+  CHECK_EQ(px_device_count(PX_CUDA), 1);
+  in_child(start_in_child);
+}
+
+static void *current_of_thread(void *argument) {
+  OK(px_device_current(argument));
+  return NULL;
+}
+
+PX_TEST(the_current_device_is_the_threads) {
+  simulate(3);
+  int index = -1;
+  pthread_t thread;
+  OK(px_device_set(2));
+  OK(px_device_set(-1));
+  OK(px_device_current(&index));
+  CHECK_EQ(index, 2);
+  OK(px__thread_start(&thread, current_of_thread, &index));
+  pthread_join(thread, NULL);
+  CHECK_EQ(index, 0);
+}
+
+PX_TEST(a_bad_device_leaves_the_current_one) {
+  simulate(2);
+  OK(px_device_set(1));
+  FAILS(px_device_set(5), PX_ACCELERATOR,
+        "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough "
+        "GPUs?\nCUDA kernel errors might be asynchronously reported at some other API call");
+  CHECK_EQ(px_device_peek(), 1);
+  px_device device;
+  if (px_device_resolve(&device, px_cuda(9)) != PX_OK) CHECK_EQ(px_error_last()->detail, 101);
+  OK(px_device_resolve(&device, px_cuda(-1)));
+  CHECK_EQ(device.index, 1);
+}
+
+PX_TEST(streams_come_from_a_pool_of_32) {
+  simulate(2);
+  px_stream *streams[33];
+  for (int i = 0; i < 33; i++) streams[i] = new_stream(1);
+  CHECK(streams[32] == streams[0]);
+  for (int i = 1; i < 32; i++) CHECK(px_stream_id(streams[i]) != px_stream_id(streams[i - 1]));
+  CHECK_EQ(px_stream_id(default_stream(1)), 0);
+  CHECK(default_stream(1) != default_stream(0));
+  for (int i = 0; i < 33; i++) px_release(streams[i]);
+}
+
+PX_TEST(priorities_clamp) {
+  simulate(1);
+  px_stream *urgent, *idle;
+  OK(px_stream_new(&urgent, px_cuda(0), -100));
+  OK(px_stream_new(&idle, px_cuda(0), 100));
+  CHECK_EQ(px_stream_priority(urgent), px__rt.greatest);
+  CHECK_EQ(px_stream_priority(idle), px__rt.least);
+  CHECK(urgent != idle);
+  px_release(urgent);
+  px_release(idle);
+}
+
+PX_TEST(the_current_stream_is_the_devices_and_threads) {
+  simulate(2);
+  px_stream *stream = new_stream(1), *now;
+  OK(px_stream_set_current(stream));
+  OK(px_stream_set_current(NULL));
+  OK(px_stream_current(&now, px_cuda(1)));
+  CHECK(now == stream);
+  CHECK_EQ(px_device_peek(), 0);
+  OK(px_stream_current(&now, px_cuda(0)));
+  CHECK(now == default_stream(0));
+  px_release(stream);
+}
+
+PX_TEST(a_stream_is_busy_while_its_work_runs) {
+  simulate(1);
+  bool idle;
+  px_block *block = block_on(px_cuda(0), 64);
+  OK(fill(block, 3, 60));
+  OK(px_stream_query(&idle, default_stream(0)));
+  CHECK(!idle);
+  OK(px_stream_synchronize(default_stream(0)));
+  OK(px_stream_query(&idle, default_stream(0)));
+  CHECK(idle);
+  px__block_free(block);
+}
+
+PX_TEST(peers_are_ordered_pairs) {
+  simulate(2);
+  bool can;
+  OK(px_device_can_access_peer(&can, 0, 1));
+  CHECK(can);
+  OK(px_device_can_access_peer(&can, 0, 0));
+  CHECK(!can);
+  FAILS(px_device_can_access_peer(&can, 5, 0), PX_ASSERTION, "Invalid device id");
+  FAILS(px_device_can_access_peer(&can, 0, 5), PX_ASSERTION, "Invalid peer device id");
+  OK(px_device_enable_peer(0, 1));
+  OK(px_device_enable_peer(0, 1));
+  CHECK(px_device_peer_enabled(0, 1) && !px_device_peer_enabled(1, 0));
+  CHECK(!px__device_reaches(px_cuda(0), px_cuda(1)));
+  OK(px_device_enable_peer(1, 0));
+  CHECK(px__device_reaches(px_cuda(0), px_cuda(1)));
+}
+
+PX_TEST(host_blocks_are_aligned_and_reused) {
+  for (size_t bytes = 1; bytes < 3 << 20; bytes = bytes * 5 / 3 + 1) {
+    px_block *block = block_on(px_cpu(), bytes);
+    CHECK_EQ((uintptr_t)block->data % 64, 0);
+    CHECK_EQ(block->bytes, bytes);
+    memset(block->data, 1, bytes);
+    px__block_free(block);
+  }
+  px_block *empty = block_on(px_cpu(), 0);
+  CHECK(empty->data == NULL);
+  px__block_free(empty);
+}
+
+PX_TEST(too_large_a_host_block_is_an_error) {
+  px_block *block;
+  FAILS(px__block_new(&block, SIZE_MAX, px_cpu()), PX_NOMEM, "can't allocate memory");
+  OK(px_fault_arm("alloc", 1, false));
+  FAILS(px__block_new(&block, 16, px_cpu()), PX_NOMEM, "you tried to allocate 16 bytes");
+}
+
+static px_status count_release(int *count) { return ++*count, PX_OK; }
+static void released(void *context) { OK(count_release(context)); }
+
+PX_TEST(wrapped_memory_is_given_back_once) {
+  int count = 0;
+  char memory[16];
+  px_block *block;
+  OK(px__block_wrap(&block, memory, sizeof memory, px_cpu(), released, &count));
+  CHECK(block->data == memory && block->foreign);
+  px__block_free(block);
+  CHECK_EQ(count, 1);
+}

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+// The allocators: PyTorch's sizes and numbers, reuse between streams, out of memory, page-locked
+// memory.
+#include "device_test.h"
+
+static void costs(size_t bytes, int64_t allocated, int64_t reserved) {
+  OK(px_memory_empty_cache());
+  CHECK_EQ(px_memory_reserved(0), 0);
+  px_block *block = block_on(px_cuda(0), bytes);
+  CHECK_EQ(px_memory_allocated(0), allocated);
+  CHECK_EQ(px_memory_reserved(0), reserved);
+  CHECK_EQ((uintptr_t)block->data % 512, 0);
+  px__block_free(block);
+  CHECK_EQ(px_memory_allocated(0), 0);
+}
+
+PX_TEST(sizes_are_pytorchs) {
+  simulate(1);
+  costs(0, 0, 0);
+  costs(1, 512, 2097152);
+  costs(513, 1024, 2097152);
+  costs(1048576, 1048576, 2097152);
+  costs(1048577, 1049088, 20971520);
+  costs(5242880, 5242880, 20971520);
+  costs(10485759, 10485760, 10485760);
+  costs(10485761, 10486272, 12582912);
+  costs(20971520, 20971520, 20971520);
+  costs(22020101, 23068672, 23068672);
+  costs(104857600, 104857600, 104857600);
+}
+
+PX_TEST(requested_bytes_are_what_was_asked_for) {
+  simulate(1);
+  px_block *block = block_on(px_cuda(0), 22020101);
+  CHECK_EQ(stat_of("requested_bytes.all.current"), 22020101);
+  CHECK_EQ(stat_of("allocated_bytes.large_pool.current"), 23068672);
+  CHECK_EQ(stat_of("allocated_bytes.small_pool.current"), 0);
+  px__block_free(block);
+  CHECK_EQ(stat_of("requested_bytes.all.freed"), 22020101);
+}
+
+PX_TEST(freed_memory_serves_the_next_request) {
+  simulate(1);
+  px_block *block = block_on(px_cuda(0), 4096);
+  void *at = block->data;
+  px__block_free(block);
+  block = block_on(px_cuda(0), 4000);
+  CHECK(block->data == at);
+  px__block_free(block);
+  CHECK_EQ(stat_of("num_device_alloc"), 1);
+}
+
+PX_TEST(the_best_fit_is_taken) {
+  simulate(1);
+  px_block *a = block_on(px_cuda(0), 8192), *wall = block_on(px_cuda(0), 512);
+  px_block *b = block_on(px_cuda(0), 2048), *end = block_on(px_cuda(0), 512);
+  void *at = b->data;
+  px__block_free(a);
+  px__block_free(b);
+  px_block *c = block_on(px_cuda(0), 1536);
+  CHECK(c->data == at);
+  px__block_free(c), px__block_free(wall), px__block_free(end);
+}
+
+PX_TEST(neighbours_merge_and_parts_are_counted) {
+  simulate(1);
+  px_block *a = block_on(px_cuda(0), 512), *b = block_on(px_cuda(0), 512);
+  CHECK_EQ(stat_of("inactive_split.all.current"), 1);
+  CHECK_EQ(stat_of("inactive_split_bytes.all.current"), 2097152 - 1024);
+  px__block_free(a);
+  CHECK_EQ(stat_of("inactive_split.all.current"), 2);
+  px__block_free(b);
+  CHECK_EQ(stat_of("inactive_split.all.current"), 0);
+  CHECK_EQ(stat_of("inactive_split_bytes.all.current"), 0);
+  CHECK_EQ(stat_of("active.all.current"), 0);
+  OK(px_memory_empty_cache());
+  CHECK_EQ(px_memory_reserved(0), 0);
+  CHECK_EQ(stat_of("num_device_free"), 1);
+}
+
+static char last_key[64];
+static int key_count;
+static void in_order(const px_memory_stat *stat, void *context) {
+  CHECK(strcmp(last_key, stat->key) < 0);
+  strcpy(last_key, stat->key);
+  key_count++;
+}
+
+PX_TEST(statistics_have_pytorchs_keys) {
+  simulate(1);
+  OK(px_memory_stats(0, in_order, NULL));
+  CHECK_EQ(key_count, 0);
+  CHECK_EQ(px_memory_allocated(0), 0);
+  OK(px_memory_empty_cache());
+  OK(px_device_init());
+  OK(px_memory_stats(0, in_order, NULL));
+  CHECK_EQ(key_count, 9 * 3 * 4 + 2 * 4 + 6);
+  int64_t value;
+  FAILS(px_memory_stat_get(&value, 0, "no.such.key"), PX_KEY, "no.such.key");
+  FAILS(px_memory_stat_get(&value, 7, "num_ooms"), PX_RUNTIME, "Invalid device argument 7");
+}
+
+PX_TEST(peaks_and_sums_can_be_reset) {
+  simulate(1);
+  px__block_free(block_on(px_cuda(0), 1000));
+  CHECK_EQ(px_memory_allocated_peak(0), 1024);
+  OK(px_memory_reset_peak(0));
+  CHECK_EQ(px_memory_allocated_peak(0), 0);
+  CHECK_EQ(px_memory_reserved_peak(0), 2097152);
+  CHECK_EQ(stat_of("allocation.all.allocated"), 1);
+  OK(px_memory_reset_accumulated(0));
+  CHECK_EQ(stat_of("allocation.all.allocated"), 0);
+}
+
+PX_TEST(out_of_memory_says_what_there_is) {
+  setenv("PHLOX_SIM_MEMORY", "64M", 1);
+  simulate(1);
+  px_block *held = block_on(px_cuda(0), 1000), *block = NULL;
+  FAILS(px__block_new(&block, 100 << 20, px_cuda(0)), PX_OUT_OF_MEMORY,
+        "CUDA out of memory. Tried to allocate 100.00 MiB. GPU 0 has a total capacity of 64.00 MiB "
+        "of which 62.00 MiB is free. Including non-PyTorch memory, this process has 2.00 MiB "
+        "memory in use. Of the allocated memory 1024 bytes is allocated by PyTorch, and 2.00 MiB "
+        "is reserved by PyTorch but unallocated. If reserved but unallocated memory is large try "
+        "setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See "
+        "documentation for Memory Management  (https://docs.pytorch.org/docs/stable/notes/"
+        "cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)");
+  CHECK_EQ(stat_of("num_ooms"), 1);
+  CHECK_EQ(stat_of("num_alloc_retries"), 1);
+  px__block_free(held);
+}
+
+PX_TEST(unused_segments_are_given_back_before_giving_up) {
+  setenv("PHLOX_SIM_MEMORY", "64M", 1);
+  simulate(1);
+  px__block_free(block_on(px_cuda(0), 40 << 20));
+  px__block_free(block_on(px_cuda(0), 60 << 20));
+  CHECK_EQ(stat_of("num_ooms"), 0);
+  CHECK_EQ(px_memory_reserved(0), 60 << 20);
+}
+
+static px_block *hostage;
+static void let_go(void) {
+  px__block_free(hostage);
+  hostage = NULL;
+}
+
+PX_TEST(layers_above_are_asked_before_giving_up) {
+  setenv("PHLOX_SIM_MEMORY", "64M", 1);
+  simulate(1);
+  hostage = block_on(px_cuda(0), 40 << 20);
+  px__reclaim_add(let_go);
+  px__block_free(block_on(px_cuda(0), 60 << 20));
+  CHECK(!hostage);
+}
+
+PX_TEST(pending_frees_are_waited_for_and_searched_again) {
+  setenv("PHLOX_SIM_MEMORY", "64M", 1);
+  simulate(1);
+  px_stream *side = new_stream(0);
+  px_block *block = block_on(px_cuda(0), 60 << 20);
+  OK(px_stream_set_current(side));
+  OK(start("hold", fill_kernel, block, true, 1, 50));
+  OK(px_stream_set_current(default_stream(0)));
+  px__block_free(block);
+  CHECK_EQ(stat_of("active.all.current"), 1);
+  px__block_free(block_on(px_cuda(0), 60 << 20));
+  CHECK_EQ(stat_of("num_device_alloc"), 1);
+  px_release(side);
+}
+
+PX_TEST(a_fraction_limits_what_is_taken) {
+  setenv("PHLOX_SIM_MEMORY", "64M", 1);
+  simulate(1);
+  px_block *block;
+  FAILS(px_memory_set_fraction(1.5, 0), PX_VALUE,
+        "Invalid fraction value: 1.5. Allowed range: 0~1");
+  OK(px_memory_set_fraction(0.5, 0));
+  FAILS(px__block_new(&block, 40 << 20, px_cuda(0)), PX_OUT_OF_MEMORY, "32.00 MiB allowed; Of");
+  OK(px_memory_set_fraction(1, 0));
+  px__block_free(block_on(px_cuda(0), 40 << 20));
+}
+
+PX_TEST(a_refused_allocation_is_tried_again) {
+  simulate(1);
+  px__block_free(block_on(px_cuda(0), 512));
+  OK(px_fault_arm("device.alloc", 1, false));
+  px__block_free(block_on(px_cuda(0), 30 << 20));
+  CHECK_EQ(stat_of("num_alloc_retries"), 1);
+  OK(px_memory_empty_cache());
+  OK(px_fault_arm("device.alloc", 1, true));
+  px_block *block;
+  FAILS(px__block_new(&block, 512, px_cuda(0)), PX_OUT_OF_MEMORY, "CUDA out of memory");
+}
+
+PX_TEST(without_the_cache_the_counters_stay_at_zero) {
+  setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1", 1);
+  simulate(1);
+  px_block *block = block_on(px_cuda(0), 4096);
+  OK(fill(block, 9, 10));
+  CHECK_EQ(first_of(block), 9);
+  CHECK_EQ(px_memory_allocated(0), 0);
+  px__block_free(block);
+}
+
+// ---- tickets
+// A block that a side stream is still using is freed; where does the next request get its memory?
+static void *after_busy_free(px_stream *side, px_block *block) {
+  OK(px_stream_set_current(side));
+  OK(fill(block, 1, 80));
+  OK(px_stream_set_current(default_stream(0)));
+  px__block_free(block);
+  block = block_on(px_cuda(0), 30 << 20);
+  void *at = block->data;
+  px__block_free(block);
+  return at;
+}
+
+PX_TEST(memory_that_another_stream_uses_is_not_reused) {
+  simulate(1);
+  px_stream *side = new_stream(0);
+  px_block *block = block_on(px_cuda(0), 30 << 20);
+  void *at = block->data;
+  CHECK(after_busy_free(side, block) != at);
+  OK(px_device_synchronize(0));
+  px_block *a = block_on(px_cuda(0), 30 << 20), *b = block_on(px_cuda(0), 30 << 20);
+  CHECK(a->data == at || b->data == at);
+  px__block_free(a), px__block_free(b);
+  px_release(side);
+}
+
+PX_TEST(memory_is_reused_when_the_use_is_ordered_before) {
+  simulate(1);
+  px_stream *side = new_stream(0);
+  px_block *block = block_on(px_cuda(0), 30 << 20);
+  void *at = block->data;
+  OK(px_stream_set_current(side));
+  OK(fill(block, 1, 80));
+  OK(px_stream_set_current(default_stream(0)));
+  OK(px_stream_wait_stream(default_stream(0), side));
+  px__block_free(block);
+  block = block_on(px_cuda(0), 30 << 20);
+  CHECK(block->data == at);
+  px__block_free(block);
+  px_release(side);
+}
+
+PX_TEST(record_stream_is_one_more_use) {
+  simulate(1);
+  px_stream *side = new_stream(0);
+  px_block *busy = block_on(px_cuda(0), 512), *block = block_on(px_cuda(0), 30 << 20);
+  void *at = block->data;
+  OK(px_stream_set_current(side));
+  OK(fill(busy, 1, 80));
+  OK(px_stream_set_current(default_stream(0)));
+  OK(px__block_record_stream(block, side));
+  px__block_free(block);
+  block = block_on(px_cuda(0), 30 << 20);
+  CHECK(block->data != at);
+  px__block_free(block), px__block_free(busy);
+  px_release(side);
+}
+
+PX_TEST(memory_that_was_handed_out_waits_for_every_stream) {
+  simulate(1);
+  px_stream *side = new_stream(0);
+  px_block *busy = block_on(px_cuda(0), 512), *block = block_on(px_cuda(0), 30 << 20);
+  void *at = block->data;
+  OK(px_stream_set_current(side));
+  OK(fill(busy, 1, 80));
+  OK(px_stream_set_current(default_stream(0)));
+  px__block_hand_out(block);
+  px__block_free(block);
+  block = block_on(px_cuda(0), 30 << 20);
+  CHECK(block->data != at);
+  px__block_free(block), px__block_free(busy);
+  px_release(side);
+}
+
+PX_TEST(idle_memory_of_one_stream_serves_another_when_that_is_safe) {
+  simulate(1);
+  px_stream *side = new_stream(0);
+  px_block *block = block_on(px_cuda(0), 30 << 20);
+  void *at = block->data;
+  OK(fill(block, 1, 80));
+  px__block_free(block);
+  OK(px_stream_set_current(side));
+  block = block_on(px_cuda(0), 30 << 20);
+  CHECK(block->data != at);  // the default stream is still at it
+  OK(px_stream_wait_stream(side, default_stream(0)));
+  px_block *other = block_on(px_cuda(0), 30 << 20);
+  CHECK(other->data == at);
+  px__block_free(block), px__block_free(other);
+  px_release(side);
+}
+
+// Random requests on three streams; a block's contents must be its own while it lives.
+PX_TEST(no_two_live_blocks_share_memory) {
+  setenv("PHLOX_SIM_DELAY", "200", 1);
+  simulate(1);
+  px_stream *streams[3] = {default_stream(0), new_stream(0), new_stream(0)};
+  px_block *live[24] = {0};
+  unsigned seed = 1;
+  for (int step = 0; step < 1500; step++) {
+    int i = rand_r(&seed) % 24, s = rand_r(&seed) % 3;
+    if (live[i]) {
+      OK(px_stream_set_current(streams[live[i]->bytes / 8 % 3]));
+      CHECK_EQ(first_of(live[i]), i);
+      px__block_free(live[i]);
+      live[i] = NULL;
+      continue;
+    }
+    OK(px_stream_set_current(streams[s]));
+    live[i] = block_on(px_cuda(0), (size_t)(3 * (1 + rand_r(&seed) % 200) + s) * 8);
+    OK(fill(live[i], i, 0));
+    if (step % 3 == 0) {  // a reader on another stream, properly ordered
+      px_stream *reader = streams[(s + 1) % 3];
+      OK(px_stream_wait_stream(reader, streams[s]));
+      OK(px_stream_set_current(reader));
+      OK(look(live[i]));
+    }
+  }
+  for (int i = 0; i < 24; i++) px__block_free(live[i]);
+  OK(px_memory_empty_cache());
+  CHECK_EQ(px_memory_reserved(0), 0);
+}
+
+static int64_t segment_bytes, block_count;
+static void add_block(const px_memory_block *block, void *context) {
+  segment_bytes += block->size;
+  block_count++;
+  CHECK(block->address >= block->segment_address);
+}
+
+PX_TEST(the_snapshot_lists_every_block) {
+  simulate(1);
+  px_block *a = block_on(px_cuda(0), 512), *b = block_on(px_cuda(0), 3 << 20);
+  OK(px_memory_snapshot(0, add_block, NULL));
+  CHECK_EQ(block_count, 4);
+  CHECK_EQ(segment_bytes, px_memory_reserved(0));
+  px__block_free(a), px__block_free(b);
+}
+
+// ---- page-locked memory
+PX_TEST(pinned_memory_is_exact_and_reused) {
+  simulate(1);
+  px_block *block = pinned_block(5 << 20);
+  void *at = block->data;
+  CHECK(block->pinned && block->device.type == PX_CPU);
+  px__block_free(block);
+  block = pinned_block(5 << 20);
+  CHECK(block->data == at);
+  px__block_free(block);
+  CHECK(!pinned_block(0)->pinned);
+}
+
+PX_TEST(pinned_memory_is_reused_only_after_its_copies) {
+  simulate(1);
+  px_block *device = block_on(px_cuda(0), 1 << 20), *block = pinned_block(1 << 20);
+  void *at = block->data;
+  OK(fill(device, 4, 80));
+  OK(px__copy_blocks(block, 0, device, 0, 1 << 20, true));
+  px__block_free(block);
+  px_block *other = pinned_block(1 << 20);
+  CHECK(other->data != at);
+  OK(px_device_synchronize(0));
+  block = pinned_block(1 << 20);
+  CHECK(block->data == at);
+  px__block_free(block), px__block_free(other), px__block_free(device);
+}
+
+static int64_t host_allocs;
+static void find_allocs(const px_memory_stat *stat, void *context) {
+  if (!strcmp(stat->key, "num_host_alloc")) host_allocs = stat->value;
+}
+
+PX_TEST(pinned_memory_survives_a_refusal) {
+  simulate(1);
+  px__block_free(pinned_block(4096));
+  OK(px_fault_arm("host.alloc", 1, false));
+  px__block_free(pinned_block(1 << 20));
+  OK(px_fault_arm("host.alloc", 1, true));
+  px_block *block;
+  CHECK(px__block_new_pinned(&block, 1 << 22) != PX_OK);
+  OK(px_memory_host_stats(find_allocs, NULL));
+  CHECK_EQ(host_allocs, 2);
+  OK(px_memory_empty_host_cache());
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the device layer's tests share: simulated devices, and small kernels to launch on them.
+#pragma once
+#include "device/state.h"
+#include "test.h"
+
+// Each test is a process of its own: the environment is set before the first device call.
+static inline void simulate(int devices) {
+  char number[16], path[4096];
+  ssize_t length = readlink("/proc/self/exe", path, sizeof path - 16);
+  CHECK(length > 0);
+  path[length] = 0;
+  strcpy(strrchr(path, '/'), "/../..");
+  setenv("PHLOX_BACKEND_PATH", path, 0);
+  snprintf(number, sizeof number, "%d", devices);
+  setenv("PHLOX_SIM_DEVICES", number, 1);
+  setenv("PHLOX_BACKENDS", "sim", 1);
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  px_race_enable(0, false);
+  if (px_device_count(PX_CUDA) == 0) SKIP("no simulated backend");
+}
+
+static inline void pause_ms(long ms) { usleep((useconds_t)ms * 1000); }
+
+// Kernels over one operand of int64. params: value, milliseconds.
+static inline px_status fill_kernel(const px_launch *l) {
+  if (l->params[1].v.i) pause_ms((long)l->params[1].v.i);
+  int64_t *to = l->operands[0].data;
+  for (int64_t i = 0; i < l->operands[0].sizes[0]; i++) to[i] = l->params[0].v.i;
+  return PX_OK;
+}
+static inline px_status index_kernel(const px_launch *l) {
+  px_kernel_fault(l, PX_FAULT_INDEX, 5, 0, 2);
+  return PX_OK;
+}
+static inline px_status nothing_kernel(const px_launch *l) { return PX_OK; }
+
+// Launches a kernel over a whole block on the device's current stream.
+static inline px_status start(const char *op, px_kernel kernel, px_block *block, bool write,
+                              int64_t value, int64_t ms) {
+  int64_t size = (int64_t)block->bytes / 8, stride = 1;
+  px_operand operand = {
+      .data = block->data, .sizes = &size, .strides = &stride, .ndim = 1, .dtype = PX_INT64};
+  px_value params[] = {PX_I(value), PX_I(ms)};
+  px_launch launch = {.op = op,
+                      .kernel = kernel,
+                      .operand_count = 1,
+                      .param_count = 2,
+                      .operands = &operand,
+                      .params = params,
+                      .compute = PX_DTYPE_NONE};
+  px_access access = {.block = block, .end = block->bytes, .write = write};
+  return px__launch(block->device, &launch, &access, 1);
+}
+static inline px_status fill(px_block *block, int64_t value, int64_t ms) {
+  return start("fill", fill_kernel, block, true, value, ms);
+}
+static inline px_status look(px_block *block) {
+  return start("look", nothing_kernel, block, false, 0, 0);
+}
+static inline px_block *block_on(px_device device, size_t bytes) {
+  px_block *block;
+  OK(px__block_new(&block, bytes, device));
+  return block;
+}
+static inline px_block *pinned_block(size_t bytes) {
+  px_block *block;
+  OK(px__block_new_pinned(&block, bytes));
+  return block;
+}
+// The first number of a block, fetched by a copy that waits.
+static inline int64_t first_of(px_block *block) {
+  px_block *host = block_on(px_cpu(), 8);
+  OK(px__copy_blocks(host, 0, block, 0, 8, false));
+  int64_t value = *(int64_t *)host->data;
+  px__block_free(host);
+  return value;
+}
+static inline px_stream *new_stream(int device) {
+  px_stream *stream;
+  OK(px_stream_new(&stream, px_cuda(device), 0));
+  return stream;
+}
+static inline px_stream *default_stream(int device) {
+  px_stream *stream;
+  OK(px_stream_default(&stream, px_cuda(device)));
+  return stream;
+}
+static inline int64_t stat_of(const char *key) {
+  int64_t value;
+  OK(px_memory_stat_get(&value, 0, key));
+  return value;
+}

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+// Work on devices: launches and their errors, copies, events, races.
+#include "device_test.h"
+
+PX_TEST(a_kernel_error_on_the_cpu_rises_at_the_call) {
+  px_block *block = block_on(px_cpu(), 64);
+  FAILS(start("index", index_kernel, block, true, 0, 0), PX_INDEX,
+        "index 5 is out of bounds for dimension 0 with size 2");
+  OK(fill(block, 2, 0));
+  CHECK_EQ(((int64_t *)block->data)[7], 2);
+  px__block_free(block);
+}
+
+PX_TEST(a_kernel_error_on_a_device_names_op_and_line) {
+  simulate(1);
+  px_block *block = block_on(px_cuda(0), 64);
+  px_site_set("train.py", 12);
+  OK(start("index", index_kernel, block, true, 0, 0));
+  px_site_set("train.py", 13);
+  OK(fill(block, 2, 0));
+  FAILS(px_device_synchronize(0), PX_INDEX,
+        "index 5 is out of bounds for dimension 0 with size 2\nIt was reported by index on the "
+        "default stream of cuda:0, launched at train.py:12");
+  OK(px_device_synchronize(0));
+  CHECK_EQ(first_of(block), 2);  // the context lives
+  px__block_free(block);
+}
+
+PX_TEST(blocking_launches_fail_at_the_call) {
+  setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
+  simulate(1);
+  px_block *block = block_on(px_cuda(0), 64);
+  FAILS(start("index", index_kernel, block, true, 0, 0), PX_INDEX, "index 5 is out of bounds");
+  px__block_free(block);
+}
+
+PX_TEST(launches_and_copies_are_fault_points) {
+  simulate(1);
+  px_block *block = block_on(px_cuda(0), 64), *host = block_on(px_cpu(), 64);
+  OK(px_fault_arm("launch", 1, false));
+  FAILS(fill(block, 1, 0), PX_ACCELERATOR, "injected");
+  OK(fill(block, 1, 0));
+  OK(px_fault_arm("copy", 1, false));
+  FAILS(px__copy_blocks(host, 0, block, 0, 64, false), PX_ACCELERATOR, "injected");
+  OK(px__copy_blocks(host, 0, block, 0, 64, false));
+  px__block_free(block), px__block_free(host);
+}
+
+// ---- copies
+PX_TEST(a_copy_from_pageable_memory_has_left_it) {
+  simulate(1);
+  px_block *host = block_on(px_cpu(), 1 << 20), *device = block_on(px_cuda(0), 1 << 20);
+  OK(fill(host, 5, 0));
+  OK(px__copy_blocks(device, 0, host, 0, 1 << 20, true));
+  OK(fill(host, 6, 0));
+  CHECK_EQ(first_of(device), 5);
+  px__block_free(host), px__block_free(device);
+}
+
+PX_TEST(a_pinned_copy_is_asynchronous_and_reading_it_waits) {
+  simulate(1);
+  px_block *device = block_on(px_cuda(0), 4096), *host = pinned_block(4096);
+  bool idle;
+  OK(fill(device, 8, 60));
+  OK(px__copy_blocks(host, 0, device, 0, 4096, true));
+  OK(px_stream_query(&idle, default_stream(0)));
+  CHECK(!idle && host->pending);
+  OK(px__block_wait(host));
+  CHECK_EQ(*(int64_t *)host->data, 8);
+  CHECK(!host->pending);
+  px__block_free(host), px__block_free(device);
+}
+
+PX_TEST(a_pinned_source_is_not_overwritten_too_early) {
+  simulate(1);
+  px_block *busy = block_on(px_cuda(0), 64), *device = block_on(px_cuda(0), 4096);
+  px_block *host = pinned_block(4096);
+  OK(fill(host, 1, 0));
+  OK(fill(busy, 0, 60));
+  OK(px__copy_blocks(device, 0, host, 0, 4096, true));
+  OK(look(host));  // reading it needs no wait
+  CHECK(host->pending);
+  OK(fill(host, 7, 0));
+  CHECK_EQ(first_of(device), 1);
+  px__block_free(host), px__block_free(device), px__block_free(busy);
+}
+
+static void check_between_devices(void) {
+  size_t bytes = 40 << 20;
+  px_block *a = block_on(px_cuda(0), bytes), *b = block_on(px_cuda(1), bytes);
+  OK(fill(b, 1, 0));
+  OK(fill(a, 2, 40));
+  OK(px__copy_blocks(b, 0, a, 0, bytes, false));
+  OK(fill(a, 3, 0));  // after the copy, on its stream
+  px_block *last = block_on(px_cpu(), 8);
+  OK(px__copy_blocks(last, 0, b, bytes - 8, 8, false));
+  CHECK_EQ(*(int64_t *)last->data, 2);
+  CHECK_EQ(first_of(a), 3);
+  px__block_free(a), px__block_free(b), px__block_free(last);
+}
+
+PX_TEST(copies_between_peers_are_ordered_with_both_streams) {
+  simulate(2);
+  px_race_enable(1, true);
+  check_between_devices();
+  CHECK(!px_device_peer_enabled(0, 1));
+}
+
+PX_TEST(without_peer_access_copies_go_through_the_host) {
+  setenv("PHLOX_SIM_PEERS", "none", 1);
+  simulate(2);
+  px_race_enable(1, true);
+  check_between_devices();
+  FAILS(px_device_enable_peer(0, 1), PX_RUNTIME, "is not possible");
+}
+
+// ---- events
+PX_TEST(an_event_means_its_latest_record) {
+  simulate(1);
+  px_block *block = block_on(px_cuda(0), 64);
+  PX_SCOPED(px_event) event = NULL;
+  bool done;
+  OK(px_event_new(&event, 0));
+  OK(px_event_query(&done, event));
+  CHECK(done && !px_event_recorded(event) && px_event_device(event).type < 0);
+  OK(px_event_record(event, default_stream(0)));
+  OK(px_event_synchronize(event));
+  OK(fill(block, 1, 60));
+  OK(px_event_record(event, default_stream(0)));
+  OK(px_event_query(&done, event));
+  CHECK(!done);
+  OK(px_event_synchronize(event));
+  OK(px_event_query(&done, event));
+  CHECK(done && px_event_device(event).index == 0);
+  px__block_free(block);
+}
+
+PX_TEST(elapsed_time_has_conditions) {
+  simulate(1);
+  float ms;
+  PX_SCOPED(px_event) plain = NULL;
+  PX_SCOPED(px_event) start_event = NULL;
+  PX_SCOPED(px_event) end = NULL;
+  OK(px_event_new(&plain, 0));
+  OK(px_event_new(&start_event, PX_EVENT_TIMING));
+  OK(px_event_new(&end, PX_EVENT_TIMING));
+  FAILS(px_event_elapsed(&ms, plain, end), PX_VALUE,
+        "Both events must be created with argument 'enable_timing=True'.");
+  FAILS(px_event_elapsed(&ms, start_event, end), PX_VALUE,
+        "Both events must be recorded before calculating elapsed time.");
+  px_block *block = block_on(px_cuda(0), 64);
+  OK(px_event_record(start_event, default_stream(0)));
+  OK(fill(block, 1, 30));
+  OK(px_event_record(end, default_stream(0)));
+  FAILS(px_event_elapsed(&ms, start_event, end), PX_RUNTIME,
+        "Both events must be completed before calculating elapsed time.");
+  OK(px_event_synchronize(end));
+  OK(px_event_elapsed(&ms, start_event, end));
+  CHECK(ms >= 25 && ms < 5000);
+  px__block_free(block);
+}
+
+PX_TEST(an_event_stays_on_its_device) {
+  simulate(2);
+  PX_SCOPED(px_event) event = NULL;
+  OK(px_event_new(&event, 0));
+  OK(px_event_record(event, default_stream(0)));
+  FAILS(px_event_record(event, default_stream(1)), PX_RUNTIME,
+        "Event device 0 does not match recording stream's device 1.");
+  OK(px_stream_wait_event(default_stream(1), event));
+}
+
+static int calls;
+static void count_call(void *argument) { __atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED); }
+
+PX_TEST(host_calls_run_in_the_streams_order) {
+  simulate(1);
+  px_block *block = block_on(px_cuda(0), 64);
+  OK(fill(block, 1, 40));
+  OK(px_stream_host_call(default_stream(0), count_call, NULL));
+  CHECK_EQ(__atomic_load_n(&calls, __ATOMIC_RELAXED), 0);
+  OK(px_stream_synchronize(default_stream(0)));
+  CHECK_EQ(calls, 1);
+  px__block_free(block);
+}
+
+// ---- races: the document's example, a filled tensor read on a side stream
+static px_status race_example(px_block *block, bool wait) {
+  px_stream *side = new_stream(0);
+  px_site_set("example.py", 3);
+  px_status status = fill(block, 1, 20);
+  if (wait && status == PX_OK) status = px_stream_wait_stream(side, default_stream(0));
+  OK(px_stream_set_current(side));
+  px_site_set("example.py", 5);
+  if (status == PX_OK) status = look(block);
+  OK(px_stream_set_current(default_stream(0)));
+  px_release(side);
+  return status;
+}
+
+PX_TEST(a_missing_wait_is_a_race) {
+  simulate(1);
+  px_race_enable(1, true);
+  px_block *block = block_on(px_cuda(0), 4096);
+  FAILS(race_example(block, false), PX_RUNTIME, "look reads it on stream 1 of cuda:0");
+  const char *text = px_race_report(0);
+  CHECK(px_race_count() == 1 && text);
+  CHECK(strstr(text, "at example.py:5\n  fill wrote bytes [0, 4096)"));
+  CHECK(strstr(text, "on the default stream of cuda:0 (operation 1) at example.py:3"));
+  CHECK(strstr(text, "stream 1 of cuda:0 must wait for the default stream of cuda:0"));
+  px_race_clear();
+  CHECK(px_race_count() == 0 && !px_race_report(0));
+  px__block_free(block);
+}
+
+PX_TEST(a_wait_or_a_synchronisation_is_none) {
+  simulate(1);
+  px_race_enable(1, true);
+  px_block *block = block_on(px_cuda(0), 4096);
+  OK(race_example(block, true));
+  OK(px_device_synchronize(0));
+  OK(fill(block, 1, 10));
+  OK(px_stream_synchronize(default_stream(0)));
+  px_stream *side = new_stream(0);
+  OK(px_stream_set_current(side));
+  OK(fill(block, 2, 10));
+  CHECK_EQ(px_race_count(), 0);
+  px__block_free(block);
+  px_release(side);
+}
+
+PX_TEST(an_event_orders_and_waits_carry_over) {
+  simulate(1);
+  px_race_enable(1, true);
+  PX_SCOPED(px_event) event = NULL;
+  px_stream *a = new_stream(0), *b = new_stream(0);
+  px_block *block = block_on(px_cuda(0), 4096);
+  OK(px_event_new(&event, 0));
+  OK(fill(block, 1, 5));
+  OK(px_event_record(event, default_stream(0)));
+  OK(px_stream_wait_event(a, event));
+  OK(px_stream_wait_stream(b, a));  // and so for the fill
+  OK(px_stream_set_current(b));
+  OK(fill(block, 2, 0));
+  OK(px_stream_set_current(a));
+  FAILS(look(block), PX_RUNTIME, "Phlox found a race");
+  px__block_free(block);
+  px_release(a), px_release(b);
+}
+
+static px_status touch(px_block *block, size_t begin, size_t end, bool write) {
+  int64_t size = 0, stride = 1;
+  px_operand operand = {.sizes = &size, .strides = &stride, .ndim = 1, .dtype = PX_INT64};
+  px_value params[2] = {PX_I(0), PX_I(0)};
+  px_launch launch = {.op = "touch",
+                      .kernel = nothing_kernel,
+                      .operands = &operand,
+                      .operand_count = 1,
+                      .params = params,
+                      .param_count = 2};
+  px_access access = {block, begin, end, write};
+  return px__launch(block->device, &launch, &access, 1);
+}
+
+PX_TEST(only_overlapping_bytes_race_and_only_if_one_writes) {
+  simulate(1);
+  px_race_enable(1, true);
+  px_stream *side = new_stream(0);
+  px_block *block = block_on(px_cuda(0), 4096);
+  OK(touch(block, 0, 1024, true));
+  OK(touch(block, 1024, 2048, false));
+  OK(px_stream_set_current(side));
+  OK(touch(block, 2048, 4096, true));
+  OK(touch(block, 1024, 2048, false));
+  CHECK_EQ(px_race_count(), 0);
+  FAILS(touch(block, 1000, 1025, false), PX_RUNTIME, "touch wrote bytes [0, 1024)");
+  FAILS(touch(block, 2047, 2050, true), PX_RUNTIME, "touch read bytes [1024, 2048)");
+  px__block_free(block);
+  px_release(side);
+}
+
+PX_TEST(reports_need_not_raise) {
+  simulate(1);
+  px_race_enable(1, false);
+  px_block *block = block_on(px_cuda(0), 4096);
+  OK(race_example(block, false));
+  CHECK_EQ(px_race_count(), 1);
+  px__block_free(block);
+}
+
+PX_TEST(reading_a_copy_under_way_is_a_race) {
+  simulate(1);
+  px_race_enable(1, true);
+  px_block *device = block_on(px_cuda(0), 4096), *host = pinned_block(4096);
+  OK(fill(device, 8, 40));
+  px_site_set("copy.py", 9);
+  OK(px__copy_blocks(host, 0, device, 0, 4096, true));
+  FAILS(px__block_wait(host), PX_RUNTIME, "writes it on the default stream of cuda:0");
+  CHECK(strstr(px_race_report(0), "at copy.py:9"));
+  OK(px_stream_synchronize(default_stream(0)));
+  OK(px__block_wait(host));
+  CHECK_EQ(*(int64_t *)host->data, 8);
+  px__block_free(device), px__block_free(host);
+}
+
+PX_TEST(waiting_for_nothing_is_reported) {
+  simulate(1);
+  PX_SCOPED(px_event) event = NULL;
+  OK(px_event_new(&event, 0));
+  OK(px_stream_wait_event(default_stream(0), event));
+  px_race_enable(1, false);
+  OK(px_stream_wait_event(default_stream(0), event));
+  CHECK(strstr(px_race_report(0), "Phlox found a wait on nothing"));
+}
+
+PX_TEST(the_environment_turns_the_checker_on) {
+  setenv("PHLOX_SANITIZE", "1", 1);
+  px__race_on = -1;
+  CHECK_EQ(px_race_level(), 1);
+}
+
+// ---- packed launches
+PX_TEST(a_packed_launch_stands_alone) {
+  int64_t sizes[2] = {3, 4}, strides[2] = {4, 1}, dims[3] = {7, 8, 9};
+  char name[] = "mean";
+  px_operand operands[2] = {{.sizes = sizes, .strides = strides, .ndim = 2, .dtype = PX_INT64},
+                            {.sizes = sizes, .strides = strides, .immediate = true}};
+  px_value params[3] = {PX_IS(dims, 3), PX_TX(name), PX_F(1.5)};
+  px_launch launch = {
+      .op = "test", .operands = operands, .operand_count = 2, .params = params, .param_count = 3};
+  _Alignas(16) char room[2048];
+  size_t needed = px__launch_pack(&launch, NULL, 0);
+  CHECK(needed <= sizeof room);
+  CHECK_EQ(px__launch_pack(&launch, room, sizeof room), needed);
+  memset(sizes, 0, sizeof sizes), memset(dims, 0, sizeof dims), memset(name, 'x', 4);
+  const px_launch *copy = (px_launch *)room;
+  CHECK(copy->operands[0].sizes[1] == 4 && copy->operands[1].data == copy->operands[1].value);
+  CHECK(copy->params[0].v.ints[2] == 9 && !strcmp(copy->params[1].v.text, "mean"));
+  CHECK(copy->params[2].v.f == 1.5);
+}
