@@ -111,6 +111,7 @@ px_status px__block_record_stream(px_block *block, px_stream *stream) {
 
 bool px__block_settled(px__block *b, px_stream *stream) {
   bool settled = true;
+  if (!b->use_count) return true;
   px__spin_lock(&b->spin);
   for (int i = 0; i < b->use_count && settled; i++)
     settled = stream ? px__ordered(b->uses[i].stream, b->uses[i].seq, stream)
@@ -120,6 +121,7 @@ bool px__block_settled(px__block *b, px_stream *stream) {
 }
 
 void px__block_drop_uses(px__block *b) {
+  if (!b->uses) return;
   bool chunk = b->kind == PX__CACHED || b->kind == PX__RAW;
   if (b->uses && !(chunk && b->uses == ((px__chunk *)b)->few)) px__free(b->uses);
   b->uses = NULL;

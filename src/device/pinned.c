@@ -204,7 +204,7 @@ static void tell(visitor each, void *context, const char *name, const char *part
 static void tell_stat(visitor each, void *context, const char *name, const px__stat *stat) {
   tell(each, context, name, "allocated", stat->allocated);
   tell(each, context, name, "current", stat->current);
-  tell(each, context, name, "freed", stat->freed);
+  tell(each, context, name, "freed", px__stat_freed(stat));
   tell(each, context, name, "peak", stat->peak);
 }
 

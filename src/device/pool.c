@@ -38,7 +38,8 @@ static px_status chunk_new(px__chunk **out, px__device *d) {
   px__chunk *chunk = d->cache.spare;
   if (chunk) {
     d->cache.spare = chunk->queue;
-    *chunk = (px__chunk){0};
+    memset(&chunk->block, 0, sizeof chunk->block);
+    chunk->prev = chunk->next = NULL;
     return *out = chunk, PX_OK;
   }
   return PX_NEW(out);

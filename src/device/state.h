@@ -69,17 +69,19 @@ typedef struct px__record {
 } px__record;
 
 // ---- statistics (stats.c)
+// What was freed is not counted but follows: allocated - current + base.
 typedef struct px__stat {
-  int64_t current, peak, allocated, freed;
+  int64_t current, peak, allocated, base;
 } px__stat;
 // In the order in which PyTorch lists them: by name. name, counted in pools, or a plain number.
-#define PX__STAT_MAP(POOLED, SINGLE, NUMBER)                                                      \
-  POOLED(active)                                                                                  \
-  POOLED(active_bytes) POOLED(allocated_bytes) POOLED(allocation) POOLED(inactive_split)          \
-      POOLED(inactive_split_bytes) NUMBER(max_split_size) NUMBER(num_alloc_retries)               \
-          NUMBER(num_device_alloc) NUMBER(num_device_free) NUMBER(num_ooms)                       \
-              NUMBER(num_sync_all_streams) SINGLE(oversize_allocations) SINGLE(oversize_segments) \
-                  POOLED(requested_bytes) POOLED(reserved_bytes) POOLED(segment)
+#define PX__STAT_MAP(POOLED, SINGLE, NUMBER)                                                     \
+  POOLED(active)                                                                                 \
+  POOLED(active_bytes)                                                                           \
+  POOLED(allocated_bytes) POOLED(allocation) POOLED(inactive_split) POOLED(inactive_split_bytes) \
+      NUMBER(max_split_size) NUMBER(num_alloc_retries) NUMBER(num_device_alloc)                  \
+          NUMBER(num_device_free) NUMBER(num_ooms) NUMBER(num_sync_all_streams)                  \
+              SINGLE(oversize_allocations) SINGLE(oversize_segments) POOLED(requested_bytes)     \
+                  POOLED(reserved_bytes) POOLED(segment)
 typedef struct px__stats {
 #define POOLED(name) px__stat name[3];  // all, large_pool, small_pool
 #define SINGLE(name) px__stat name[1];
@@ -91,11 +93,12 @@ typedef struct px__stats {
 } px__stats;
 static inline void px__stat_move(px__stat *stat, int64_t by) {
   stat->current += by;
+  if (by <= 0) return;
+  stat->allocated += by;
   if (stat->current > stat->peak) stat->peak = stat->current;
-  if (by > 0)
-    stat->allocated += by;
-  else
-    stat->freed -= by;
+}
+static inline int64_t px__stat_freed(const px__stat *stat) {
+  return stat->allocated - stat->current + stat->base;
 }
 static inline void px__stat_pooled(px__stat stat[3], bool small, int64_t by) {
   px__stat_move(&stat[0], by);

@@ -19,21 +19,20 @@ static const row rows[] = {
 #undef NUMBER
 };
 static const char *const pools[] = {"all", "large_pool", "small_pool"};
-static const struct {
-  const char *name;
-  size_t offset;
-} parts[] = {{"allocated", offsetof(px__stat, allocated)},
-             {"current", offsetof(px__stat, current)},
-             {"freed", offsetof(px__stat, freed)},
-             {"peak", offsetof(px__stat, peak)}};
-
 typedef void (*visitor)(const px_memory_stat *stat, void *context);
 
 static void visit_stat(const char *prefix, const px__stat *stat, visitor each, void *context) {
+  const struct {
+    const char *name;
+    int64_t value;
+  } parts[] = {{"allocated", stat->allocated},
+               {"current", stat->current},
+               {"freed", px__stat_freed(stat)},
+               {"peak", stat->peak}};
   px_memory_stat out;
   for (int i = 0; i < PX_COUNT_OF(parts); i++) {
     snprintf(out.key, sizeof out.key, "%s.%s", prefix, parts[i].name);
-    memcpy(&out.value, (const char *)stat + parts[i].offset, sizeof out.value);
+    out.value = parts[i].value;
     each(&out, context);
   }
 }
@@ -126,7 +125,7 @@ int64_t px_memory_reserved(int device) { return current_stats(device).reserved_b
 int64_t px_memory_reserved_peak(int device) { return current_stats(device).reserved_bytes[0].peak; }
 
 static void reset_peak(px__stat *stat) { stat->peak = stat->current; }
-static void reset_accumulated(px__stat *stat) { stat->allocated = stat->freed = 0; }
+static void reset_accumulated(px__stat *stat) { stat->allocated = 0, stat->base = stat->current; }
 
 static px_status reset(int device, void (*one)(px__stat *), bool numbers) {
   px__device *d;
