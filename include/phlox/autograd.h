@@ -76,18 +76,22 @@ typedef struct px_function {
   px_status (*backward)(px_tensor **grad_inputs, int input_count, px_tensor *const *grad_outputs,
                         int output_count, void *context);
   void (*release)(void *context);
+  // Lets go of what was saved, after a backward call that does not retain the graph: a second one
+  // then fails. NULL where nothing was saved.
+  void (*drop)(void *context);
 } px_function;
 // Makes `outputs` results of one node whose edges go to `inputs` (NULL or not requiring grad: no
 // edge). An output that is also an input is taken as modified in place. Does nothing (and releases
-// context) where grad mode is off or no input requires grad.
+// context) where grad mode is off or no input requires grad. The context is consumed, on failure
+// too.
 PX_CALL px_function_record(const px_function *function, void *context, int input_count,
                            px_tensor *const *inputs, int output_count, px_tensor *const *outputs);
 // A tensor saved for a user's function: checks the version on unpacking, and drops its own history
 // if it is an output.
 typedef struct px_saved px_saved;
 PX_CALL px_saved_new(px_saved **out, px_tensor *tensor, bool is_output);
-// PX_RUNTIME if it was modified in place since, or freed. `node` is the node that unpacks (may be
-// NULL). New reference.
+// PX_RUNTIME if it was modified in place since. `node_name` is the function that unpacks (may be
+// NULL). While the function's backward runs under create_graph, an output has its history again.
 PX_CALL px_saved_unpack(px_tensor **out, px_saved *saved, const char *node_name);
 
 // Compares analytic gradients with central differences in float64, of fn(inputs) -> one tensor.

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// AccumulateGrad: the end of every path, which adds a gradient to .grad of a leaf.
+//
+// A leaf has one such node at a time, which lives while some graph refers to it; the leaf's slot
+// knows it through a weak pointer. Several backward calls may reach a leaf at once (DataParallel):
+// a lock of the leaf guards its gradient.
+#include "graph.h"
+
+typedef struct px__accumulate {
+  px_node node;
+  px_tensor *leaf;  // owned
+} px__accumulate;
+
+enum { LOCKS = 64 };
+static pthread_mutex_t locks[LOCKS];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static void make_locks(void) {
+  for (int i = 0; i < LOCKS; i++) pthread_mutex_init(&locks[i], NULL);
+}
+static pthread_mutex_t *lock_of(const px_tensor *leaf) {
+  pthread_once(&once, make_locks);
+  return &locks[(uintptr_t)leaf / 64 % LOCKS];
+}
+
+px_tensor *px__accumulator_leaf(const px_node *node) { return ((px__accumulate *)node)->leaf; }
+
+static void end(px_node *node) {
+  px__accumulate *self = (px__accumulate *)node;
+  px_tensor *leaf = self->leaf;
+  self->leaf = NULL;
+  px_release(leaf);
+}
+
+// A thread may take the node from the slot just when its last owner lets go: the taker, under the
+// lock, counts itself in, and the last owner then finds a count above its own.
+static px_node *take(px__slot *slot) {
+  px_node *node = slot->accumulator;
+  if (!node) return NULL;
+  int32_t refs = __atomic_load_n(&node->head.refs, __ATOMIC_RELAXED);
+  while (refs > 0 && !__atomic_compare_exchange_n(&node->head.refs, &refs, refs + 1, true,
+                                                  __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+  }
+  return refs > 0 ? node : NULL;
+}
+
+bool px__accumulator_dies(px_node *node) {
+  px_tensor *leaf = ((px__accumulate *)node)->leaf;
+  px__slot *slot = leaf ? px__slot_of(leaf) : NULL;
+  if (!slot) return true;
+  px__spin_lock(&slot->lock);
+  bool dies = __atomic_load_n(&node->head.refs, __ATOMIC_ACQUIRE) <= 1;
+  if (!dies) dies = __atomic_sub_fetch(&node->head.refs, 1, __ATOMIC_ACQ_REL) == 0;
+  if (dies && slot->accumulator == node) slot->accumulator = NULL;
+  px__spin_unlock(&slot->lock);
+  return dies;
+}
+
+px_status px__accumulator(px_node **out, px_tensor *leaf) {
+  px__slot *slot;
+  PX_TRY(px__slot_make(&slot, leaf));
+  px__spin_lock(&slot->lock);
+  *out = take(slot);
+  px__spin_unlock(&slot->lock);
+  if (*out) return PX_OK;
+  px_node *node;
+  PX_TRY(px__node_new(&node, &px__accumulate_kind, "AccumulateGrad", sizeof(px__accumulate), 0, 1,
+                      &leaf));
+  node->sequence = UINT64_MAX;  // runs as soon as it can
+  ((px__accumulate *)node)->leaf = px_retain(leaf);
+  px__spin_lock(&slot->lock);
+  px_node *other = take(slot);  // another thread was faster
+  if (!other) slot->accumulator = node;
+  px__spin_unlock(&slot->lock);
+  if (other) px_release(node);
+  *out = other ? other : node;
+  return PX_OK;
+}
+
+// ---- accumulating
+
+static bool same_layout(const px_tensor *grad, const px_tensor *leaf) {
+  if (px_tensor_is_contiguous(leaf)) return px_tensor_is_contiguous(grad);
+  for (int d = 0; d < px_tensor_ndim(leaf); d++)
+    if (px_tensor_sizes(leaf)[d] != 1 && px_tensor_strides(leaf)[d] != px_tensor_strides(grad)[d])
+      return false;
+  return true;
+}
+
+// Whether nobody else sees the gradient or its memory: then it may become .grad as it is.
+static bool ours_alone(const px_tensor *grad) {
+  return px_refs(grad) == 1 && px_refs(px_tensor_storage(grad)) == 1;
+}
+
+static px_status first(px_tensor **place, px_tensor *leaf, px_tensor *grad) {
+  if (!px_grad_enabled() && ours_alone(grad) && same_layout(grad, leaf))
+    return px_tensor_detach(place, grad);
+  return px__call(place, PX__CLONE, 1, (px_value[]){PX_T(grad)});
+}
+
+static px_status accumulate(px_tensor *leaf, px_tensor *grad) {
+  px__slot *slot = px__slot_of(leaf);
+  if (!slot->grad) return first(&slot->grad, leaf, grad);
+  px_value args[] = {PX_T(slot->grad), PX_T(grad)};
+  if (!px_grad_enabled()) return px__call_inplace(PX__ADD, 2, args);
+  px_tensor *sum = NULL;
+  PX_TRY(px__call(&sum, PX__ADD, 2, args));
+  px_release(slot->grad);
+  slot->grad = sum;
+  return PX_OK;
+}
+
+static px_status apply(px_node *node, const px__run *run) {
+  px_tensor *leaf = px__accumulator_leaf(node);
+  if (!run->grads[0] || !(px_tensor_marks(leaf) & PX_MARK_NEEDS_GRAD)) return PX_OK;
+  pthread_mutex_t *lock = lock_of(leaf);
+  pthread_mutex_lock(lock);
+  px_status status = accumulate(leaf, run->grads[0]);
+  pthread_mutex_unlock(lock);
+  PX_TRY(status);
+  return px__hooks_run_accumulated(leaf);
+}
+
+const px__kind px__accumulate_kind = {apply, NULL, end};

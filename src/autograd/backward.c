@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two calls that start the engine: px_backward and px_grad.
+#include "engine.h"
+
+#include <stdio.h>
+
+// ---- the gradients to begin with
+
+static px_status implicit_one(px_tensor **out, const px_tensor *t) {
+  PX_CHECK(px_tensor_numel(t) == 1, PX_RUNTIME,
+           "grad can be implicitly created only for scalar outputs");
+  PX_SCOPED(px_tensor) one = NULL;
+  PX_TRY(px_tensor_empty(&one, px_tensor_ndim(t), px_tensor_sizes(t), px_tensor_dtype(t),
+                         px_tensor_device(t)));
+  PX_TRY(px__call_inplace(PX__FILL, 2, (px_value[]){PX_T(one), PX_S(px_float(1))}));
+  *out = PX_MOVE(one);
+  return PX_OK;
+}
+
+static void size_text(const px_tensor *t, char *text, size_t room) {
+  size_t used = (size_t)snprintf(text, room, "torch.Size([");
+  for (int d = 0; d < px_tensor_ndim(t) && used < room; d++)
+    used += (size_t)snprintf(text + used, room - used, "%s%lld", d ? ", " : "",
+                             (long long)px_tensor_sizes(t)[d]);
+  if (used < room) snprintf(text + used, room - used, "])");
+}
+
+static px_status check_shape(const px_tensor *t, const px_tensor *grad, int64_t i) {
+  int ndim = px_tensor_ndim(t);
+  if (ndim == px_tensor_ndim(grad) &&
+      !memcmp(px_tensor_sizes(t), px_tensor_sizes(grad), (size_t)ndim * sizeof(int64_t)))
+    return PX_OK;
+  char have[300], want[300];
+  size_text(grad, have, sizeof have);
+  size_text(t, want, sizeof want);
+  PX_FAIL(PX_RUNTIME,
+          "Mismatch in shape: grad_output[%lld] has a shape of %s and output[%lld] has a shape of "
+          "%s.",
+          (long long)i, have, (long long)i, want);
+}
+
+static px_status first_grad(px_tensor **out, px_tensor *t, px_tensor *given, int64_t i) {
+  if (!px_tensor_requires_grad(t))
+    PX_FAIL(PX_RUNTIME, "element %lld of tensors does not require grad and does not have a grad_fn",
+            (long long)i);
+  if (!given) return implicit_one(out, t);
+  PX_TRY(check_shape(t, given, i));
+  *out = px_retain(given);
+  return PX_OK;
+}
+
+// ---- a task: roots, inputs, run
+
+typedef struct px__roots {
+  int64_t count;
+  px__edge *edges;    // owned nodes
+  px_tensor **grads;  // owned
+} px__roots;
+
+static void roots_end(px__roots *roots) {
+  for (int64_t i = 0; i < roots->count; i++) {
+    if (roots->edges) px_release(roots->edges[i].node);
+    if (roots->grads) px_release(roots->grads[i]);
+  }
+  px_free(roots->edges);
+  px_free(roots->grads);
+}
+
+static px_status roots_fill(px__roots *roots, int64_t count, px_tensor *const *outputs,
+                            px_tensor *const *gradients) {
+  PX_TRY(px_alloc((void **)&roots->edges, (size_t)count * sizeof *roots->edges));
+  PX_TRY(px_alloc((void **)&roots->grads, (size_t)count * sizeof *roots->grads));
+  roots->count = count;
+  for (int64_t i = 0; i < count; i++) {
+    PX_TRY(first_grad(&roots->grads[i], outputs[i], gradients ? gradients[i] : NULL, i));
+    PX_TRY(px__edge_of(&roots->edges[i], outputs[i]));
+    const px__meta *meta = &roots->edges[i].node->results[roots->edges[i].nr];
+    PX_TRY(px__fit_grad(&roots->grads[i], meta, NULL, (int)i));
+  }
+  return PX_OK;
+}
+
+// The inputs' entries exist before the graph is reached, so that what leads to them is known.
+static px_status add_captures(px__task *task, int64_t count, px_tensor *const *inputs,
+                              px__edge *edges) {
+  PX_TRY(px_alloc((void **)&task->captures, (size_t)count * sizeof *task->captures));
+  for (int64_t i = 0; i < count; i++) {
+    PX_CHECK(px_tensor_requires_grad(inputs[i]), PX_RUNTIME,
+             "One of the differentiated Tensors does not require grad");
+    PX_TRY(px__edge_of(&edges[i], inputs[i]));
+    px__capture *capture = &task->captures[i];
+    PX_TRY(px__task_add(task, edges[i].node, &capture->entry));
+    px__entry *entry = &task->entries[capture->entry];
+    capture->nr = edges[i].nr;
+    capture->next = entry->capture;
+    entry->capture = (int32_t)i;
+    entry->needed = true;
+    task->capture_count++;
+  }
+  return PX_OK;
+}
+
+static px_status prepare(px__task *task, px__roots *roots) {
+  for (int64_t i = 0; i < roots->count; i++) PX_TRY(px__task_reach(task, roots->edges[i].node));
+  for (int64_t i = 0; i < roots->count; i++) {
+    int64_t entry = px__task_find(task, roots->edges[i].node);
+    px_tensor *grad = roots->grads[i];
+    roots->grads[i] = NULL;
+    PX_TRY(px__buffer_add(&task->entries[entry], roots->edges[i].nr, grad));
+  }
+  return PX_OK;
+}
+
+// A root that another root leads to is pushed when its last gradient has come; the first of
+// several equal roots is pushed alone.
+static px_status push_roots(px__task *task, const px__roots *roots) {
+  for (int64_t i = 0; i < roots->count; i++) {
+    bool seen = false;
+    for (int64_t k = 0; k < i && !seen; k++) seen = roots->edges[k].node == roots->edges[i].node;
+    if (seen) continue;
+    uint32_t entry = (uint32_t)px__task_find(task, roots->edges[i].node);
+    if (task->entries[entry].dependencies == 0) PX_TRY(px__task_push(task, entry));
+  }
+  return PX_OK;
+}
+
+// What the task wrote on other streams is ready for what the caller issues from now on.
+static px_status join_streams(const px__task *task) {
+  for (int i = 0; i < task->end_count; i++) {
+    px_stream *current;
+    PX_TRY(px_stream_current(&current, px_stream_device(task->ends[i])));
+    if (current != task->ends[i]) PX_TRY(px_stream_wait_stream(current, task->ends[i]));
+  }
+  return PX_OK;
+}
+
+static px_status outcome(px__task *task) {
+  if (!task->failed) return join_streams(task);
+  PX_CHECK(task->error, PX_NOMEM, "out of memory in backward");
+  return px_error_give(task->error);
+}
+
+static px_status work(px__task *task, px__roots *roots) {
+  px__task_lock(task);
+  px_status status = push_roots(task, roots);
+  px__task_unlock(task);
+  if (status != PX_OK) px__task_fail(task);
+  px__item item;
+  while (px__queue_pop(task->home, task, &item)) px__run_item(item);
+  return outcome(task);
+}
+
+// A worker that calls backward goes on afterwards where it was.
+static px_status work_on_worker(px__task *task, px__roots *roots) {
+  int device = px__worker_device();
+  if (device < 0) return work(task, roots);
+  px_stream *stream;
+  PX_TRY(px_stream_current(&stream, px_cuda(device)));
+  px_retain(stream);
+  px_status status = work(task, roots);
+  px_status back = px_device_set(device);
+  if (back == PX_OK) back = px_stream_set_current(stream);
+  px_release(stream);
+  return status != PX_OK ? status : back;
+}
+
+static px_status run_task(px__task *task, px__roots *roots) {
+  bool before = px__grad_swap(task->create);
+  px_status status = prepare(task, roots);
+  px__grad_swap(before);
+  PX_TRY(status);
+  px__queue own;
+  task->home = px__worker_queue();
+  if (task->home) return work_on_worker(task, roots);
+  px__queue_init(&own);
+  task->home = &own;
+  status = work(task, roots);
+  px__queue_end(&own);
+  return status;
+}
+
+static px_status run_all(px__task *task, px__roots *roots, int64_t count, px_tensor *const *outputs,
+                         px_tensor *const *gradients) {
+  bool before = px__grad_swap(task->create);
+  px_status status = roots_fill(roots, count, outputs, gradients);
+  px__grad_swap(before);
+  PX_TRY(status);
+  return run_task(task, roots);
+}
+
+px_status px_backward(int64_t count, px_tensor *const *outputs, px_tensor *const *gradients,
+                      bool retain_graph, bool create_graph) {
+  px__task task;
+  px__roots roots = {0};
+  PX_TRY(px__task_init(&task));
+  task.keep = retain_graph;
+  task.create = create_graph;
+  task.depth = px__run_depth();
+  px_status status = run_all(&task, &roots, count, outputs, gradients);
+  px__task_end(&task);
+  roots_end(&roots);
+  return status;
+}
+
+// ---- px_grad
+
+static px_status hand_out(px__task *task, px_tensor **results, bool allow_unused) {
+  for (int i = 0; i < task->capture_count; i++)
+    PX_CHECK(
+        allow_unused || task->captures[i].grad, PX_RUNTIME,
+        "The differentiated Tensor at index %d appears to not have been used in the graph. Set "
+        "allow_unused=True if this is the desired behavior.",
+        i);
+  for (int i = 0; i < task->capture_count; i++) {
+    results[i] = task->captures[i].grad;
+    task->captures[i].grad = NULL;
+  }
+  return PX_OK;
+}
+
+px_status px_grad(px_tensor **results, int64_t count, px_tensor *const *outputs,
+                  px_tensor *const *gradients, int64_t input_count, px_tensor *const *inputs,
+                  bool retain_graph, bool create_graph, bool allow_unused) {
+  px__task task;
+  px__roots roots = {0};
+  px__edge *edges = NULL;
+  PX_TRY(px_alloc((void **)&edges, (size_t)input_count * sizeof *edges));
+  PX_TRY(px__task_init(&task));
+  task.keep = retain_graph;
+  task.create = create_graph;
+  task.limited = true;
+  task.depth = px__run_depth();
+  px_status status = add_captures(&task, input_count, inputs, edges);
+  if (status == PX_OK) status = run_all(&task, &roots, count, outputs, gradients);
+  if (status == PX_OK) status = hand_out(&task, results, allow_unused);
+  px__task_end(&task);
+  roots_end(&roots);
+  for (int64_t i = 0; i < input_count; i++) px_release(edges[i].node);
+  px_free(edges);
+  return status;
+}

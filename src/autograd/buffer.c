@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients on their way: several that go to the same result of a node are summed as they arrive.
+// The sum is made on the stream of the receiving node, after a wait for the stream that the new
+// gradient was made on.
+#include "engine.h"
+
+// Makes the node's stream current on the gradient's device, if that is its device, after ordering
+// it behind what this thread's current stream has been given so far. *before: what to go back to.
+static px_status enter_stream(px_node *node, const px_tensor *grad, px_stream **before) {
+  *before = NULL;
+  px_device device = px_tensor_device(grad);
+  if (device.type != PX_CUDA || !node->stream || !px_device_equal(device, node->device))
+    return PX_OK;
+  px_stream *current;
+  PX_TRY(px_stream_current(&current, device));
+  if (current == node->stream) return PX_OK;
+  PX_TRY(px_stream_wait_stream(node->stream, current));
+  PX_TRY(px_stream_set_current(node->stream));
+  *before = px_retain(current);
+  return PX_OK;
+}
+
+static px_status leave_stream(px_stream *before) {
+  if (!before) return PX_OK;
+  px_status status = px_stream_set_current(before);
+  px_release(before);
+  return status;
+}
+
+static bool ours_alone(const px_tensor *t) {
+  return px_refs(t) == 1 && px_refs(px_tensor_storage(t)) == 1 && px_tensor_is_contiguous(t);
+}
+
+static px_status add(px_tensor **place, px_tensor *grad) {
+  px_value args[] = {PX_T(*place), PX_T(grad)};
+  if (!px_grad_enabled() && ours_alone(*place)) return px__call_inplace(PX__ADD, 2, args);
+  px_tensor *sum = NULL;
+  PX_TRY(px__call(&sum, PX__ADD, 2, args));
+  px_release(*place);
+  *place = sum;
+  return PX_OK;
+}
+
+px_status px__buffer_add(px__entry *entry, int nr, px_tensor *grad_take) {
+  PX_SCOPED(px_tensor) grad = grad_take;
+  px_tensor **place = px__entry_grads(entry) + nr;
+  px_stream *before;
+  PX_TRY(enter_stream(entry->node, grad, &before));
+  px_status status = PX_OK;
+  if (*place)
+    status = add(place, grad);
+  else
+    *place = PX_MOVE(grad);
+  px_status left = leave_stream(before);
+  return status != PX_OK ? status : left;
+}

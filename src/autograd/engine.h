@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine: one backward call is a task, a list of entries, one for each node that it can reach.
+//
+// An entry whose gradients have all arrived is an item in a queue. Items of CPU nodes go to the
+// task's home queue, which the calling thread works off; items of a device go to that device's
+// worker. Only the home of a call that was made on a worker is that worker's queue: so a worker
+// that waits for an inner task goes on with everything that is meant for it.
+// Locks: a task's lock guards entries, counters and the error once workers take part; a queue's
+// lock its heap. A task's lock may be held when a queue's is taken, never the reverse.
+#pragma once
+#include "graph.h"
+
+typedef struct px__task px__task;
+typedef struct px__item {
+  px__task *task;
+  uint32_t entry;
+  int depth;          // of nested backward calls: inner ones first
+  uint64_t sequence;  // later nodes first
+} px__item;
+
+typedef struct px__queue {
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  px__item *heap;
+  int count, room;
+} px__queue;
+
+typedef struct px__entry {
+  px_node *node;     // borrowed: the roots hold the graph
+  px_tensor *one;    // the gradient, if the node has one result
+  px_tensor **many;  // else an array of them, or NULL
+  int32_t dependencies;
+  int32_t next_edge;  // of the traversal
+  int32_t capture;    // first of this entry's captures, or -1
+  bool needed;        // some input that the caller asks for is behind it
+} px__entry;
+
+typedef struct px__capture {
+  uint32_t entry;
+  int32_t nr, next;
+  px_tensor *grad;    // owned
+  px_stream *stream;  // where it is ready; owned
+} px__capture;
+
+struct px__task {
+  pthread_mutex_t lock;
+  px__queue *home;
+  px__entry *entries;
+  uint32_t count, room;
+  uint32_t *table;  // hash of nodes: index + 1, 0 empty
+  uint32_t table_room;
+  uint32_t number;
+  bool keep, create, limited;
+  bool shared;  // some node runs on a worker
+  bool failed;  // set under lock, read atomically
+  int depth;
+  int64_t outstanding;  // items queued or running; atomic
+  px_error *error;
+  px__capture *captures;
+  int capture_count;
+  px_stream **ends;  // streams on which leaves were written; owned references
+  int end_count, end_room;
+};
+
+// ---- queue.c
+void px__queue_init(px__queue *queue);
+void px__queue_end(px__queue *queue);
+__attribute__((warn_unused_result)) px_status px__queue_push(px__queue *queue, px__item item);
+// Waits for an item; false once `done` (may be NULL: never), checked under the queue's lock, is
+// set.
+bool px__queue_pop(px__queue *queue, const px__task *until, px__item *out);
+void px__queue_wake(px__queue *queue);
+
+// ---- task.c
+__attribute__((warn_unused_result)) px_status px__task_init(px__task *task);
+void px__task_end(px__task *task);
+// The entry of a node, made if it is new; -1 there if it is not known to `find`.
+__attribute__((warn_unused_result)) px_status px__task_add(px__task *task, px_node *node,
+                                                           uint32_t *entry);
+int64_t px__task_find(const px__task *task, const px_node *node);
+// Reaches all nodes from `root`, counting dependencies and marking what is needed.
+__attribute__((warn_unused_result)) px_status px__task_reach(px__task *task, px_node *root);
+static inline void px__task_lock(px__task *task) {
+  if (task->shared) pthread_mutex_lock(&task->lock);
+}
+static inline void px__task_unlock(px__task *task) {
+  if (task->shared) pthread_mutex_unlock(&task->lock);
+}
+static inline px_tensor **px__entry_grads(px__entry *entry) {
+  return entry->node->result_count == 1 ? &entry->one : entry->many;
+}
+
+// ---- worker.c
+// The queue of the thread if it is a worker, else NULL; the queue of a device, its worker started.
+px__queue *px__worker_queue(void);
+int px__worker_device(void);
+__attribute__((warn_unused_result)) px_status px__worker_of(px__queue **out, int device);
+
+// ---- buffer.c
+// Adds a gradient (consumed) that is ready on this thread's current stream to an input of an entry,
+// on the stream of its node.
+__attribute__((warn_unused_result)) px_status px__buffer_add(px__entry *entry, int nr,
+                                                             px_tensor *grad_take);
+
+// ---- run.c
+// Runs one item on this thread: the node, and what follows from it. Errors go to the task.
+void px__run_item(px__item item);
+int px__run_depth(void);  // how many backward calls this thread is inside of
+__attribute__((warn_unused_result)) px_status px__task_push(px__task *task, uint32_t entry);
+void px__task_fail(px__task *task);

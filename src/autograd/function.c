@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions of users: a node whose backward is the user's, and tensors that it saves.
+#include <stdio.h>
+
+#include "graph.h"
+
+_Thread_local px_node *px__running;
+
+typedef struct px__custom {
+  px_node node;
+  px_function function;
+  void *context;
+  const void **outputs;  // addresses, to know a saved output again; never looked into
+  char name[];
+} px__custom;
+
+static px_status apply(px_node *node, const px__run *run) {
+  px__custom *self = (px__custom *)node;
+  px_node *before = px__running;
+  px__running = node;
+  px_status status = self->function.backward(run->out, node->edge_count, run->grads,
+                                             node->result_count, self->context);
+  px__running = before;
+  if (status != PX_OK) return px_error_pass(status, __FILE__, __LINE__, self->name);
+  return PX_OK;
+}
+
+static void drop(px_node *node) {
+  px__custom *self = (px__custom *)node;
+  if (self->function.drop) self->function.drop(self->context);
+}
+
+static void end(px_node *node) {
+  px__custom *self = (px__custom *)node;
+  if (self->function.release) self->function.release(self->context);
+  px_free(self->outputs);
+}
+
+static const px__kind plain_kind = {apply, NULL, end}, saving_kind = {apply, drop, end};
+
+static bool is_custom(const px_node *node) {
+  return node && (node->kind == &plain_kind || node->kind == &saving_kind);
+}
+
+static bool is_input(const px_tensor *t, int count, px_tensor *const *inputs) {
+  for (int i = 0; i < count; i++)
+    if (inputs[i] == t) return true;
+  return false;
+}
+
+static px_status custom_new(px_node **out, const px_function *function, void *context,
+                            int input_count, int output_count, px_tensor *const *outputs) {
+  size_t name = strlen(function->name) + 1;
+  const void **seen = NULL;
+  PX_TRY(px_alloc((void **)&seen, (size_t)output_count * sizeof *seen));
+  for (int i = 0; i < output_count; i++) seen[i] = outputs[i];
+  px_status status = px__node_new(out, function->drop ? &saving_kind : &plain_kind, NULL,
+                                  sizeof(px__custom) + name, input_count, output_count, outputs);
+  px__custom *self = (px__custom *)*out;
+  if (status != PX_OK) {
+    px_free(seen);
+    return status;
+  }
+  memcpy(self->name, function->name, name);
+  self->node.name = self->name;
+  self->function = *function;
+  self->context = context;
+  self->outputs = seen;
+  return PX_OK;
+}
+
+static px_status connect(px_node *node, int input_count, px_tensor *const *inputs, int output_count,
+                         px_tensor *const *outputs) {
+  for (int i = 0; i < input_count; i++)
+    if (inputs[i]) PX_TRY(px__edge_of(&node->edges[i], inputs[i]));
+  for (int i = 0; i < output_count; i++) {
+    if (!outputs[i] || !px_dtype_is_float(px_tensor_dtype(outputs[i]))) continue;
+    if (is_input(outputs[i], input_count, inputs) && i == 0)
+      PX_TRY(px__rebase(outputs[i], node));
+    else
+      PX_TRY(px__set_history(outputs[i], node, i));
+  }
+  return PX_OK;
+}
+
+static px_status check_changed(int input_count, px_tensor *const *inputs, int output_count,
+                               px_tensor *const *outputs) {
+  for (int i = 0; i < output_count; i++)
+    if (outputs[i] && is_input(outputs[i], input_count, inputs))
+      PX_TRY(px__check_inplace(outputs[i]));
+  return PX_OK;
+}
+
+px_status px_function_record(const px_function *function, void *context, int input_count,
+                             px_tensor *const *inputs, int output_count,
+                             px_tensor *const *outputs) {
+  bool wanted = false;
+  for (int i = 0; i < input_count; i++) wanted |= inputs[i] && px_tensor_requires_grad(inputs[i]);
+  PX_SCOPED(px_node) node = NULL;
+  px_status status = PX_OK;
+  bool record = wanted && px__recording();
+  if (record) status = check_changed(input_count, inputs, output_count, outputs);
+  if (record && status == PX_OK)
+    status = custom_new(&node, function, context, input_count, output_count, outputs);
+  if (!node && function->release) function->release(context);
+  PX_TRY(status);
+  return node ? connect(node, input_count, inputs, output_count, outputs) : PX_OK;
+}
+
+// ---- saved tensors
+
+struct px_saved {
+  px_object head;
+  px_tensor *tensor;   // owned
+  const void *origin;  // of an output: its address
+  px__edge history;    // of an input that is saved as an alias
+  uint64_t version;
+  bool alias;
+};
+
+static void saved_destroy(void *self) {
+  px_saved *saved = self;
+  px_release(saved->tensor);
+  px_release(saved->history.node);
+  px_object_end(saved);
+  px_free(saved);
+}
+static const px_class saved_class = {"saved tensor", saved_destroy};
+
+static px_status keep(px_saved *saved, px_tensor *t, bool is_output) {
+  unsigned marks = px_tensor_marks(t);
+  PX_CHECK(!(marks & PX_MARK_INFERENCE) || px_inference_enabled(), PX_RUNTIME,
+           "Inference tensors cannot be saved for backward. To work around you can make a clone "
+           "to get a normal tensor and use it in autograd.");
+  saved->version = px_tensor_version(t);
+  saved->alias = is_output || !(px_tensor_is_leaf(t) && (marks & PX_MARK_NEEDS_GRAD));
+  if (is_output) saved->origin = t;
+  if (!saved->alias || (marks & (PX_MARK_ALIASED | PX_MARK_WRAPPED))) {
+    saved->tensor = px_retain(t);
+    return PX_OK;
+  }
+  if (!is_output) PX_TRY(px__edge_of(&saved->history, t));
+  return px_tensor_detach(&saved->tensor, t);
+}
+
+px_status px_saved_new(px_saved **out, px_tensor *tensor, bool is_output) {
+  PX_SCOPED(px_saved) saved = NULL;
+  PX_TRY(px_alloc((void **)&saved, sizeof *saved));
+  px_object_init(saved, &saved_class);
+  PX_TRY(keep(saved, tensor, is_output));
+  *out = PX_MOVE(saved);
+  return PX_OK;
+}
+
+static px__edge history_of(const px_saved *saved) {
+  if (!saved->origin) return saved->history;
+  if (!is_custom(px__running)) return (px__edge){NULL, 0};
+  const px__custom *self = (px__custom *)px__running;
+  for (int i = 0; i < px__running->result_count; i++)
+    if (self->outputs[i] == saved->origin) return (px__edge){px__running, i};
+  return (px__edge){NULL, 0};
+}
+
+px_status px_saved_unpack(px_tensor **out, px_saved *saved, const char *node_name) {
+  px__edge history = history_of(saved);
+  const char *maker = saved->origin ? node_name : history.node ? history.node->name : NULL;
+  PX_TRY(px__check_version(saved->tensor, saved->version, maker, history.nr));
+  bool leaf = history.node && history.node->kind == &px__accumulate_kind;
+  if (saved->alias && history.node && !leaf && px_grad_enabled())
+    return px__with_history(out, saved->tensor, history);
+  *out = px_retain(saved->tensor);
+  return PX_OK;
+}
+
+// E-AG-1.
+px_status px__check_version(const px_tensor *t, uint64_t version, const char *node_name, int nr) {
+  uint64_t now = px_tensor_version(t);
+  if (now == version) return PX_OK;
+  char type[48], sizes[400], maker[200] = "";
+  size_t used = (size_t)snprintf(sizes, sizeof sizes, "[");
+  for (int d = 0; d < px_tensor_ndim(t) && used < sizeof sizes; d++)
+    used += (size_t)snprintf(sizes + used, sizeof sizes - used, "%s%lld", d ? ", " : "",
+                             (long long)px_tensor_sizes(t)[d]);
+  if (node_name) (void)snprintf(maker, sizeof maker, ", which is output %d of %s,", nr, node_name);
+  PX_FAIL(PX_RUNTIME,
+          "one of the variables needed for gradient computation has been modified by an inplace "
+          "operation: [%s %s]]%s is at version %llu; expected version %llu instead. Hint: %s",
+          px_tensor_type_name(t, type), sizes, maker, (unsigned long long)now,
+          (unsigned long long)version,
+          px_anomaly_enabled()
+              ? "the backtrace further above shows the operation that failed to compute its "
+                "gradient. The variable in question was changed in there or anywhere later. Good "
+                "luck!"
+              : "enable anomaly detection to find the operation that failed to compute its "
+                "gradient, with torch.autograd.set_detect_anomaly(True, check_nan=False).");
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// The graph: nodes, their edges, what hangs on a tensor. For the files of this folder.
+//
+// Ownership: a tensor owns its slot, a slot owns the node that made the tensor, a node owns the
+// nodes of its inputs and what it saved. Nothing points the other way, so that no cycle arises: a
+// saved result, and a saved input that could later be changed in place, are aliases without history
+// (what history they had is in the edges). The one weak pointer is slot -> AccumulateGrad.
+#pragma once
+#include "phlox/autograd.h"
+#include "phlox/extend.h"
+
+#include <pthread.h>
+
+#include <string.h>
+
+enum { PX__MAX_PARAMS_OF_OP = 16 };
+
+typedef struct px__edge {
+  px_node *node;  // owned; NULL: no gradient wanted
+  int32_t nr;     // which of its results
+} px__edge;
+// What a result of a node looked like: gradients are brought to this form.
+typedef struct px__meta {
+  const int64_t *sizes;
+  px_device device;
+  int8_t ndim, dtype;
+} px__meta;
+
+// One run of a node's backward.
+typedef struct px__run {
+  px_tensor *const *grads;  // one a result, NULL where none arrived
+  px_tensor **out;          // one an edge, NULL on entry: new references, NULL means zero
+  bool *wanted;             // one an edge; a node may write here
+} px__run;
+typedef struct px__kind {
+  px_status (*apply)(px_node *node, const px__run *run);
+  void (*drop)(px_node *node);  // lets go of what was saved; may be called again. Or NULL
+  void (*end)(px_node *node);   // lets go of the rest when the node ends. Or NULL
+} px__kind;
+
+typedef struct px__hook {
+  px_object head;
+  int64_t id;
+  int32_t nr;  // which result of the node
+  bool removed;
+  px_grad_hook on_grad;  // one of these
+  px_status (*on_accumulated)(px_tensor *self, void *context);
+  struct px__box *box;  // retain_grad: where the gradient goes
+  void *context;
+  void (*release)(void *context);
+} px__hook;
+typedef struct px__hooks {
+  int count, room;
+  px__hook **items;  // owned
+} px__hooks;
+// The kept gradient of a non-leaf; shared by its slot and the node's hook.
+typedef struct px__box {
+  px_object head;
+  px_tensor *grad;
+} px__box;
+
+struct px_node {
+  px_object head;
+  const px__kind *kind;
+  const char *name;
+  px__edge *edges;
+  px__meta *results;
+  px_stream *stream;  // of the forward op; NULL on the CPU
+  px_node *next;      // in the queue of nodes to destroy
+  px__hooks *hooks;
+  uint64_t sequence;
+  uint64_t claim;  // atomic hint of the engine: task number, index of the entry
+  px_device device;
+  int32_t edge_count, result_count;
+  uint32_t bytes;
+  int32_t users;  // runs in progress; guarded by lock, as `freed`
+  uint8_t lock;
+  bool freed;
+};
+
+typedef struct px__slot {
+  px_object head;
+  px_node *fn;  // owned; NULL: a leaf
+  int32_t nr;
+  uint8_t lock;          // guards `accumulator`
+  px_node *accumulator;  // weak
+  px_tensor *grad;       // owned; of a leaf
+  px__box *box;          // owned; of a non-leaf that retains its gradient
+  px__hooks hooks;       // all that were registered through this tensor
+  px__hooks accumulated;
+} px__slot;
+
+// ---- pool.c: zeroed memory of nodes and slots, from a list of the thread
+__attribute__((warn_unused_result)) px_status px__pool_get(void **out, size_t bytes);
+void px__pool_put(void *memory, size_t bytes);
+
+// ---- node.c
+static inline void px__spin_lock(uint8_t *lock) {
+  while (__atomic_exchange_n(lock, 1, __ATOMIC_ACQUIRE)) {
+  }
+}
+static inline void px__spin_unlock(uint8_t *lock) { __atomic_store_n(lock, 0, __ATOMIC_RELEASE); }
+// A node whose own struct, beginning with px_node, and trailing arrays have `body` bytes.
+// `results` give the metadata; the device is that of the first one on an accelerator.
+__attribute__((warn_unused_result)) px_status px__node_new(px_node **out, const px__kind *kind,
+                                                           const char *name, size_t body,
+                                                           int edge_count, int result_count,
+                                                           px_tensor *const *results);
+// Around a run: enter fails if the saved values are gone (E-AG-2); leave drops them if `release`.
+__attribute__((warn_unused_result)) px_status px__node_enter(px_node *node);
+void px__node_leave(px_node *node, bool release);
+
+// ---- tensor.c
+static inline px__slot *px__slot_of(const px_tensor *t) { return px_tensor_slot(t); }
+__attribute__((warn_unused_result)) px_status px__slot_make(px__slot **out, px_tensor *t);
+// Makes t the nr-th result of node (retained).
+__attribute__((warn_unused_result)) px_status px__set_history(px_tensor *t, px_node *node, int nr);
+// Where t's gradient goes: its node, or the accumulator of a leaf; node NULL if none is wanted.
+__attribute__((warn_unused_result)) px_status px__edge_of(px__edge *out, px_tensor *t);
+// A new tensor over t's memory whose history is the edge.
+__attribute__((warn_unused_result)) px_status px__with_history(px_tensor **out, const px_tensor *t,
+                                                               px__edge edge);
+
+// ---- hooks.c
+void px__hooks_clear(px__hooks *hooks);
+// Runs node's hooks over the gradients of its results, replacing them.
+__attribute__((warn_unused_result)) px_status px__hooks_run(px_node *node, px_tensor **grads);
+__attribute__((warn_unused_result)) px_status px__hooks_run_accumulated(px_tensor *leaf);
+// Moves t's retain_grad to the node that now made it.
+__attribute__((warn_unused_result)) px_status px__hooks_move_retained(px_tensor *t, px_node *from);
+
+// ---- save.c: the nodes of ops
+// The node of a call whose parameters in `needs` want gradients. `original`: see px_op_hooks.
+__attribute__((warn_unused_result)) px_status px__op_node_new(
+    px_node **out, const px_op *op, px_call_mode mode, const px_value *args, uint32_t needs,
+    int result_count, px_tensor *const *results, px_tensor *original);
+// What is saved for the gradients of `needs`: parameters in the low, results in the high 16 bits.
+uint32_t px__saves_for(const px_op *op, uint32_t needs);
+// E-AG-1, if t is not at `version`.
+__attribute__((warn_unused_result)) px_status px__check_version(const px_tensor *t,
+                                                                uint64_t version,
+                                                                const char *node_name, int nr);
+
+// ---- record.c
+// Makes t, changed in place by node, its result; reaches the base if t is a view.
+__attribute__((warn_unused_result)) px_status px__rebase(px_tensor *t, px_node *node);
+// E-AG-3, E-AG-8: whether t may be changed in place while that is recorded.
+__attribute__((warn_unused_result)) px_status px__check_inplace(px_tensor *t);
+extern const px__kind px__zero_kind;  // its first input's gradient is zero, in place
+
+// ---- view.c
+__attribute__((warn_unused_result)) px_status px__copy_slices_new(px_node **out, px_tensor *base,
+                                                                  px_tensor *view, px_node *inner);
+// Whether t is a view whose base changed since t's history was made; brings it up to date.
+bool px__view_stale(const px_tensor *t);
+__attribute__((warn_unused_result)) px_status px__view_refresh(px_tensor *t);
+
+// ---- accumulate.c
+extern const px__kind px__accumulate_kind;
+__attribute__((warn_unused_result)) px_status px__accumulator(px_node **out, px_tensor *leaf);
+// Called when the count of an accumulator reached its end; false if it found a new owner.
+bool px__accumulator_dies(px_node *node);
+px_tensor *px__accumulator_leaf(const px_node *node);
+
+// ---- modes.c
+bool px__recording(void);
+bool px__check_nan(void);
+// Sets the grad mode; returns the one before.
+bool px__grad_swap(bool enabled);
+
+// ---- calls.c: the few ops that this layer itself needs, by name
+typedef enum px__known {
+  PX__ADD,
+  PX__AS_STRIDED_OF,  // with the base's geometry
+  PX__AS_STRIDED,
+  PX__ANY,
+  PX__CLONE,
+  PX__COPY,
+  PX__FILL,
+  PX__ISNAN,
+  PX__MUL,
+  PX__RESHAPE,
+  PX__SUM,
+  PX__TO_COPY,
+  PX__ZERO,
+  PX__KNOWN_COUNT
+} px__known;
+// Arguments that are not given have their defaults.
+__attribute__((warn_unused_result)) px_status px__call(px_tensor **out, px__known known, int count,
+                                                       const px_value *args);
+__attribute__((warn_unused_result)) px_status px__call_inplace(px__known known, int count,
+                                                               const px_value *args);
+__attribute__((warn_unused_result)) px_status px__op_known(const px_op **out, px__known known);
+// A copy of t with another dtype, on another device.
+__attribute__((warn_unused_result)) px_status px__call_to(px_tensor **out, px_tensor *t,
+                                                          px_dtype dtype, px_device device);
+
+// ---- function.c
+// The node whose backward runs on this thread.
+extern _Thread_local px_node *px__running;
+
+// ---- validate.c
+// Brings *grad to the form of `meta`: summed to its shape, of its dtype. `function` made it, or
+// NULL for the user; `index` is for the message (E-AG-6).
+__attribute__((warn_unused_result)) px_status px__fit_grad(px_tensor **grad, const px__meta *meta,
+                                                           const char *function, int index);
+// Fails with 'Function 'X' returned nan values in its 0th output.'
+__attribute__((warn_unused_result)) px_status px__find_nan(const char *name, int count,
+                                                           px_tensor *const *grads);

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// Hooks on gradients of tensors, and retain_grad.
+//
+// A hook is an object that the tensor's slot and the node that made the tensor share: the node runs
+// it, the tensor removes it. So hooks outlive the tensor, as the graph does, and stay with the node
+// that they were registered at when the tensor is changed in place; only retain_grad moves.
+#include "graph.h"
+
+static int64_t last_id;  // atomic
+
+static void hook_destroy(void *self) {
+  px__hook *hook = self;
+  if (hook->release && !hook->removed) hook->release(hook->context);
+  px_release(hook->box);
+  px_object_end(hook);
+  px_free(hook);
+}
+static void box_destroy(void *self) {
+  px__box *box = self;
+  px_release(box->grad);
+  px_object_end(box);
+  px_free(box);
+}
+static const px_class hook_class = {"hook", hook_destroy};
+static const px_class box_class = {"retained gradient", box_destroy};
+
+void px__hooks_clear(px__hooks *hooks) {
+  int count = hooks->count;
+  hooks->count = 0;
+  for (int i = 0; i < count; i++) px_release(hooks->items[i]);
+  px_free(hooks->items);
+  *hooks = (px__hooks){0};
+}
+
+static px_status append(px__hooks *hooks, px__hook *hook) {
+  if (hooks->count == hooks->room) {
+    int room = hooks->room ? hooks->room * 2 : 4;
+    PX_TRY(px_realloc((void **)&hooks->items, (size_t)room * sizeof *hooks->items));
+    hooks->room = room;
+  }
+  hooks->items[hooks->count++] = px_retain(hook);
+  return PX_OK;
+}
+
+static void take_out(px__hooks *hooks, const px__hook *hook) {
+  if (!hooks) return;
+  for (int i = 0; i < hooks->count; i++) {
+    if (hooks->items[i] != hook) continue;
+    px__hook *found = hooks->items[i];
+    memmove(hooks->items + i, hooks->items + i + 1,
+            (size_t)(--hooks->count - i) * sizeof *hooks->items);
+    px_release(found);
+    return;
+  }
+}
+
+static px_status append_to_node(px_node *node, px__hook *hook) {
+  if (!node->hooks) PX_TRY(px_alloc((void **)&node->hooks, sizeof *node->hooks));
+  return append(node->hooks, hook);
+}
+
+static px_status hook_new(px__hook **out) {
+  PX_TRY(px_alloc((void **)out, sizeof **out));
+  px_object_init(*out, &hook_class);
+  (*out)->id = __atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED);
+  return PX_OK;
+}
+
+px_status px_tensor_add_hook(int64_t *id, px_tensor *self, px_grad_hook on_grad, void *context,
+                             void (*release)(void *context)) {
+  PX_CHECK(px_tensor_requires_grad(self), PX_RUNTIME,
+           "cannot register a hook on a tensor that doesn't require gradient");
+  px_node *fn;
+  PX_TRY(px_tensor_grad_fn(&fn, self));
+  px__slot *slot;
+  PX_TRY(px__slot_make(&slot, self));
+  PX_SCOPED(px__hook) hook = NULL;
+  PX_TRY(hook_new(&hook));
+  hook->on_grad = on_grad;
+  hook->nr = slot->nr;
+  if (fn) PX_TRY(append_to_node(fn, hook));
+  px_status status = append(&slot->hooks, hook);
+  if (status != PX_OK) {
+    take_out(fn ? fn->hooks : NULL, hook);
+    return status;
+  }
+  hook->context = context;
+  hook->release = release;
+  *id = hook->id;
+  return PX_OK;
+}
+
+px_status px_tensor_add_accumulated_hook(int64_t *id, px_tensor *self,
+                                         px_status (*on_accumulated)(px_tensor *self,
+                                                                     void *context),
+                                         void *context, void (*release)(void *context)) {
+  PX_CHECK(px_tensor_requires_grad(self), PX_RUNTIME,
+           "cannot register a hook on a tensor that doesn't require gradient");
+  PX_CHECK(px_tensor_is_leaf(self), PX_RUNTIME,
+           "post accumulate grad hooks cannot be registered on non-leaf tensors");
+  px__slot *slot;
+  PX_TRY(px__slot_make(&slot, self));
+  PX_SCOPED(px__hook) hook = NULL;
+  PX_TRY(hook_new(&hook));
+  hook->on_accumulated = on_accumulated;
+  PX_TRY(append(&slot->accumulated, hook));
+  hook->context = context;
+  hook->release = release;
+  *id = hook->id;
+  return PX_OK;
+}
+
+static bool remove_from(px__hooks *hooks, int64_t id) {
+  for (int i = 0; i < hooks->count; i++) {
+    px__hook *hook = hooks->items[i];
+    if (hook->id != id) continue;
+    px_retain(hook);
+    take_out(hooks, hook);
+    // The node may still hold it: it does nothing from now on.
+    if (!hook->removed && hook->release) hook->release(hook->context);
+    hook->removed = true;
+    px_release(hook);
+    return true;
+  }
+  return false;
+}
+
+void px_tensor_remove_hook(px_tensor *self, int64_t id) {
+  px__slot *slot = px__slot_of(self);
+  if (slot && !remove_from(&slot->hooks, id)) remove_from(&slot->accumulated, id);
+}
+
+// ---- retain_grad
+
+px_status px_tensor_retain_grad(px_tensor *self) {
+  PX_CHECK(px_tensor_requires_grad(self), PX_RUNTIME,
+           "can't retain_grad on Tensor that has requires_grad=False");
+  px_node *fn;
+  PX_TRY(px_tensor_grad_fn(&fn, self));
+  px__slot *slot = px__slot_of(self);
+  if (!fn || slot->box) return PX_OK;
+  PX_SCOPED(px__box) box = NULL;
+  PX_TRY(px_alloc((void **)&box, sizeof *box));
+  px_object_init(box, &box_class);
+  PX_SCOPED(px__hook) hook = NULL;
+  PX_TRY(hook_new(&hook));
+  hook->box = px_retain(box);
+  hook->nr = slot->nr;
+  PX_TRY(append_to_node(fn, hook));
+  slot->box = PX_MOVE(box);
+  return PX_OK;
+}
+
+bool px_tensor_retains_grad(const px_tensor *self) {
+  const px__slot *slot = px__slot_of(self);
+  return slot && slot->box;
+}
+
+px_status px__hooks_move_retained(px_tensor *t, px_node *from) {
+  px__slot *slot = px__slot_of(t);
+  if (!from || !from->hooks || from == slot->fn) return PX_OK;
+  for (int i = 0; i < from->hooks->count; i++) {
+    PX_SCOPED(px__hook) hook = px_retain(from->hooks->items[i]);
+    if (hook->box != slot->box) continue;
+    take_out(from->hooks, hook);
+    hook->nr = slot->nr;
+    return append_to_node(slot->fn, hook);
+  }
+  return PX_OK;
+}
+
+// ---- running
+
+static px_status run_one(px__hook *hook, px_tensor **grad) {
+  if (hook->removed || !hook->on_grad) return PX_OK;
+  PX_SCOPED(px_tensor) other = NULL;
+  PX_TRY(hook->on_grad(&other, *grad, hook->context));
+  if (!other) return PX_OK;
+  PX_SCOPED(px_tensor) before = *grad;
+  *grad = PX_MOVE(other);
+  return PX_OK;
+}
+
+static void keep(px__hook *hook, px_tensor *grad) {
+  px_tensor *before = hook->box->grad;
+  hook->box->grad = px_retain(grad);
+  px_release(before);
+}
+
+// A hook may add or remove hooks: the index is checked against the count at each step.
+static px_status run_list(px__hooks *hooks, bool leaf, px_tensor **grads) {
+  for (int i = 0; i < hooks->count; i++) {
+    PX_SCOPED(px__hook) hook = px_retain(hooks->items[i]);
+    px_tensor **grad = &grads[leaf ? 0 : hook->nr];
+    if (*grad && !hook->box) PX_TRY(run_one(hook, grad));
+  }
+  for (int i = 0; i < hooks->count; i++) {  // what is retained is what the hooks made of it
+    px__hook *hook = hooks->items[i];
+    if (hook->box && grads[hook->nr]) keep(hook, grads[hook->nr]);
+  }
+  return PX_OK;
+}
+
+px_status px__hooks_run(px_node *node, px_tensor **grads) {
+  px_tensor *leaf = px_node_variable(node);
+  px__slot *slot = leaf ? px__slot_of(leaf) : NULL;
+  if (slot) return slot->hooks.count ? run_list(&slot->hooks, true, grads) : PX_OK;
+  return node->hooks ? run_list(node->hooks, false, grads) : PX_OK;
+}
+
+px_status px__hooks_run_accumulated(px_tensor *leaf) {
+  px__slot *slot = px__slot_of(leaf);
+  for (int i = 0; i < slot->accumulated.count; i++) {
+    PX_SCOPED(px__hook) hook = px_retain(slot->accumulated.items[i]);
+    if (!hook->removed) PX_TRY(hook->on_accumulated(leaf, hook->context));
+  }
+  return PX_OK;
+}

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modes: grad mode and inference mode of the calling thread, anomaly mode of the process (the
+// engine's threads must see it); and the registration of this layer's hooks.
+#include "modes.h"
+
+typedef struct px__modes {
+  bool no_grad, inference;
+  int suspended;  // inside the run of a view or function op
+} px__modes;
+static _Thread_local px__modes modes;
+static bool anomaly, check_nan;  // atomic
+
+// Views that are made while nothing is recorded remember that (E-AG-8).
+static void mark(void) {
+  bool off = modes.no_grad || modes.inference;
+  px_tensor_set_new_marks(modes.inference ? PX_MARK_INFERENCE : 0,
+                          PX_MARK_VIEW | (off ? PX_MARK_UNRECORDED : 0));
+}
+
+bool px_grad_enabled(void) { return !modes.no_grad && !modes.inference; }
+
+void px_grad_set_enabled(bool enabled) {
+  if (modes.no_grad == !enabled) return;
+  modes.no_grad = !enabled;
+  mark();
+}
+
+bool px__grad_swap(bool enabled) {
+  bool before = !modes.no_grad;
+  px_grad_set_enabled(enabled);
+  return before;
+}
+
+bool px_inference_enabled(void) { return modes.inference; }
+
+void px_inference_set_enabled(bool enabled) {
+  modes.inference = enabled;
+  mark();
+}
+
+bool px_anomaly_enabled(void) { return __atomic_load_n(&anomaly, __ATOMIC_RELAXED); }
+
+bool px__check_nan(void) {
+  return px_anomaly_enabled() && __atomic_load_n(&check_nan, __ATOMIC_RELAXED);
+}
+
+void px_anomaly_set(bool enabled, bool check) {
+  __atomic_store_n(&check_nan, check, __ATOMIC_RELAXED);
+  __atomic_store_n(&anomaly, enabled, __ATOMIC_RELAXED);
+}
+
+bool px__recording(void) { return px_grad_enabled() && modes.suspended == 0; }
+
+void px__suspend(bool on) { modes.suspended += on ? 1 : -1; }
+
+static const px_op_hooks hooks = {px__recording, px__suspend, px__before_inplace, px__record,
+                                  px__print_history};
+
+__attribute__((constructor)) static void register_hooks(void) { px_op_set_hooks(&hooks); }

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions that this layer registers as hooks of the op path (see px_op_hooks).
+#pragma once
+#include "graph.h"
+
+void px__suspend(bool on);
+px_status px__before_inplace(const px_op *op, px_call_mode mode, px_tensor *self,
+                             const px_value *args, px_tensor **original)
+    __attribute__((warn_unused_result));
+px_status px__record(const px_op *op, px_call_mode mode, const px_value *args, int result_count,
+                     px_tensor *const *results, px_tensor *original)
+    __attribute__((warn_unused_result));
+void px__print_history(const px_tensor *self, char *text, size_t room);

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ready nodes, in a max-heap: inner backward calls first, then by sequence, so that the node that
+// was recorded last runs first.
+#include "engine.h"
+
+void px__queue_init(px__queue *queue) {
+  pthread_mutex_init(&queue->lock, NULL);
+  pthread_cond_init(&queue->changed, NULL);
+  queue->heap = NULL;
+  queue->count = queue->room = 0;
+}
+
+void px__queue_end(px__queue *queue) {
+  pthread_mutex_destroy(&queue->lock);
+  pthread_cond_destroy(&queue->changed);
+  px_free(queue->heap);
+}
+
+static bool before(const px__item *a, const px__item *b) {
+  return a->depth != b->depth ? a->depth > b->depth : a->sequence > b->sequence;
+}
+
+static void sift_up(px__queue *queue, int i) {
+  px__item item = queue->heap[i];
+  for (; i > 0 && before(&item, &queue->heap[(i - 1) / 2]); i = (i - 1) / 2)
+    queue->heap[i] = queue->heap[(i - 1) / 2];
+  queue->heap[i] = item;
+}
+
+static void sift_down(px__queue *queue, int i) {
+  px__item item = queue->heap[i];
+  for (int child = 2 * i + 1; child < queue->count; child = 2 * i + 1) {
+    if (child + 1 < queue->count && before(&queue->heap[child + 1], &queue->heap[child])) child++;
+    if (!before(&queue->heap[child], &item)) break;
+    queue->heap[i] = queue->heap[child];
+    i = child;
+  }
+  queue->heap[i] = item;
+}
+
+static px_status push(px__queue *queue, px__item item) {
+  if (queue->count == queue->room) {
+    int room = queue->room ? queue->room * 2 : 16;
+    PX_TRY(px_realloc((void **)&queue->heap, (size_t)room * sizeof *queue->heap));
+    queue->room = room;
+  }
+  queue->heap[queue->count++] = item;
+  sift_up(queue, queue->count - 1);
+  return PX_OK;
+}
+
+px_status px__queue_push(px__queue *queue, px__item item) {
+  pthread_mutex_lock(&queue->lock);
+  px_status status = push(queue, item);
+  pthread_cond_broadcast(&queue->changed);
+  pthread_mutex_unlock(&queue->lock);
+  return status;
+}
+
+bool px__queue_pop(px__queue *queue, const px__task *until, px__item *out) {
+  pthread_mutex_lock(&queue->lock);
+  const int64_t *left = until ? &until->outstanding : NULL;
+  while (queue->count == 0 && !(left && __atomic_load_n(left, __ATOMIC_ACQUIRE) == 0))
+    pthread_cond_wait(&queue->changed, &queue->lock);
+  bool found = queue->count > 0 && !(left && __atomic_load_n(left, __ATOMIC_ACQUIRE) == 0);
+  if (found) {
+    *out = queue->heap[0];
+    queue->heap[0] = queue->heap[--queue->count];
+    if (queue->count) sift_down(queue, 0);
+  }
+  pthread_mutex_unlock(&queue->lock);
+  return found;
+}
+
+void px__queue_wake(px__queue *queue) {
+  pthread_mutex_lock(&queue->lock);
+  pthread_cond_broadcast(&queue->changed);
+  pthread_mutex_unlock(&queue->lock);
+}

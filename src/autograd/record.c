@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recording: what happens around a call that autograd follows. Before an in-place call, whether it
+// is allowed (E-AG-3, E-AG-8, E-AG-9); after any call, the node.
+#include <stdio.h>
+
+#include "modes.h"
+
+// ---- which parameters want a gradient
+
+static bool any_requires(px_tensor *const *list, int count) {
+  for (int i = 0; i < count; i++)
+    if (list[i] && px_tensor_requires_grad(list[i])) return true;
+  return false;
+}
+
+static uint32_t wanting(const px_op *op, const px_value *args) {
+  uint32_t needs = 0;
+  for (uint32_t left = op->grad_mask; left; left &= left - 1) {
+    int i = __builtin_ctz(left);
+    bool wants = args[i].kind == PX_ARG_TENSOR
+                     ? px_tensor_requires_grad(args[i].v.tensor)
+                     : args[i].kind == PX_ARG_TENSORS && any_requires(args[i].v.tensors, args[i].n);
+    if (wants) needs |= 1u << i;
+  }
+  return needs;
+}
+
+// ---- before an in-place or out= call
+
+static px_status check_view(px_tensor *t, unsigned marks) {
+  if (marks & PX_MARK_MULTI_VIEW) {
+    px_node *fn = NULL;
+    PX_TRY(px_tensor_grad_fn(&fn, t));
+    char who[128] = "This view";
+    if (fn) {
+      const char *format = "Output %d of %s is a view and is being modified inplace. This view";
+      (void)snprintf(who, sizeof who, format, px_tensor_output_nr(t), px_node_name(fn));
+    }
+    PX_FAIL(PX_RUNTIME,
+            "%s is the output of a function that returns multiple views. Such functions do not "
+            "allow the output views to be modified inplace. You should replace the inplace "
+            "operation by an out-of-place one.",
+            who);
+  }
+  PX_CHECK(!(marks & PX_MARK_UNRECORDED), PX_RUNTIME,
+           "A view was created in no_grad mode and is being modified inplace with grad mode "
+           "enabled. Given that this use case is ambiguous and error-prone, it is forbidden. You "
+           "can clarify your code by moving both the view and the inplace either both inside the "
+           "no_grad block (if you don't want the inplace to be tracked) or both outside (if you "
+           "want the inplace to be tracked).");
+  return PX_OK;
+}
+
+px_status px__check_inplace(px_tensor *t) {
+  unsigned marks = px_tensor_marks(t);
+  px_tensor *base = marks & PX_MARK_VIEW ? px_tensor_base(t) : NULL;
+  if (base) PX_TRY(check_view(t, marks));
+  if (!px_tensor_requires_grad(t)) return PX_OK;
+  PX_CHECK(!base || !px_tensor_is_leaf(base), PX_RUNTIME,
+           "a view of a leaf Variable that requires grad is being used in an in-place operation.");
+  PX_CHECK(!px_tensor_is_leaf(t), PX_RUNTIME,
+           "a leaf Variable that requires grad is being used in an in-place operation.");
+  return PX_OK;
+}
+
+static px_status copy_of(px_tensor **out, px_tensor *t) {
+  bool before = px__grad_swap(false);
+  px_status status = px__call(out, PX__CLONE, 1, (px_value[]){PX_T(t)});
+  px__grad_swap(before);
+  return status;
+}
+
+// The formulas may want what self was.
+static px_status keep_original(const px_op *op, px_tensor *self, const px_value *args,
+                               uint32_t needs, px_tensor **original) {
+  uint32_t saved = px__saves_for(op, needs) & 0xFFFFu;
+  for (int i = 0; i < op->param_count; i++)
+    if ((saved >> i & 1) && args[i].kind == PX_ARG_TENSOR && args[i].v.tensor == self)
+      return copy_of(original, self);
+  return PX_OK;
+}
+
+px_status px__before_inplace(const px_op *op, px_call_mode mode, px_tensor *self,
+                             const px_value *args, px_tensor **original) {
+  PX_CHECK(!px_tensor_is_inference(self) || px_inference_enabled(), PX_RUNTIME,
+           "Inplace update to inference tensor outside InferenceMode is not allowed.You can make a "
+           "clone to get a normal tensor before doing inplace update.See "
+           "https://github.com/pytorch/rfcs/pull/17 for more details.");
+  if (!px__recording()) return PX_OK;
+  uint32_t needs = wanting(op, args);
+  if (!needs && !px_tensor_requires_grad(self)) return PX_OK;
+  PX_CHECK(mode != PX_CALL_OUT, PX_RUNTIME,
+           "%s(): functions with out=... arguments don't support automatic differentiation, but "
+           "one of the arguments requires grad.",
+           op->name);
+  PX_TRY(px__check_inplace(self));
+  return needs ? keep_original(op, self, args, needs, original) : PX_OK;
+}
+
+// ---- after a call
+
+// An in-place op without a formula for self (fill_, normal_): what self was has no influence any
+// more. The node has self's edge, and gives it no gradient.
+static px_status zero_apply(px_node *node, const px__run *run) { return PX_OK; }
+const px__kind px__zero_kind = {zero_apply, NULL, NULL};
+
+static px_status cut(const px_op *op, px_tensor *self) {
+  PX_SCOPED(px_node) node = NULL;
+  PX_TRY(px__node_new(&node, &px__zero_kind, op->grad_name, sizeof(px_node), 1, 1, &self));
+  PX_TRY(px__edge_of(&node->edges[0], self));
+  return px__rebase(self, node);
+}
+
+px_status px__rebase(px_tensor *t, px_node *node) {
+  px_tensor *base = px_tensor_marks(t) & PX_MARK_VIEW ? px_tensor_base(t) : NULL;
+  if (!base) return px__set_history(t, node, 0);
+  PX_SCOPED(px_node) slices = NULL;
+  PX_TRY(px__copy_slices_new(&slices, base, t, node));
+  PX_TRY(px__set_history(base, slices, 0));
+  return px__view_refresh(t);
+}
+
+// A function may give an argument back as it is (contiguous, to): that is no op.
+static bool gives_argument(const px_op *op, const px_value *args, int count,
+                           px_tensor *const *results) {
+  for (int i = 0; i < op->param_count; i++)
+    for (int k = 0; args[i].kind == PX_ARG_TENSOR && k < count; k++)
+      if (results[k] == args[i].v.tensor) return true;
+  return false;
+}
+
+static bool any_float(int count, px_tensor *const *results) {
+  for (int k = 0; k < count; k++)
+    if (results[k] && px_dtype_is_float(px_tensor_dtype(results[k]))) return true;
+  return false;
+}
+
+static void mark_views(const px_op *op, int count, px_tensor *const *results) {
+  if (op->kind != PX_OP_VIEW || !(op->flags & PX_OP_RETURNS_LIST)) return;
+  for (int k = 0; k < count; k++) px_tensor_mark(results[k], PX_MARK_MULTI_VIEW, true);
+}
+
+static px_status attach(px_node *node, int count, px_tensor *const *results) {
+  for (int k = 0; k < count; k++)
+    if (results[k] && px_dtype_is_float(px_tensor_dtype(results[k])))
+      PX_TRY(px__set_history(results[k], node, k));
+  return PX_OK;
+}
+
+px_status px__record(const px_op *op, px_call_mode mode, const px_value *args, int result_count,
+                     px_tensor *const *results, px_tensor *original) {
+  if (mode == PX_CALL_NEW) mark_views(op, result_count, results);
+  uint32_t needs = wanting(op, args);
+  bool inplace = mode == PX_CALL_INPLACE;
+  if (!needs) {
+    bool had_history = inplace && !(op->grad_mask & 1) && px_tensor_requires_grad(results[0]);
+    return had_history ? cut(op, results[0]) : PX_OK;
+  }
+  if (!any_float(result_count, results)) return PX_OK;
+  if (!inplace && gives_argument(op, args, result_count, results)) return PX_OK;
+  PX_SCOPED(px_node) node = NULL;
+  PX_TRY(px__op_node_new(&node, op, mode, args, needs, result_count, results, original));
+  if (inplace) return px__rebase(results[0], node);
+  return attach(node, result_count, results);
+}

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// Running one node: hooks, captures, the node's own backward, the checks of what it gave, and
+// handing that on to the nodes of its inputs.
+#include "engine.h"
+
+// ---- where an item goes, how a task ends
+
+px_status px__task_push(px__task *task, uint32_t entry) {
+  px_node *node = task->entries[entry].node;
+  px__queue *queue = task->home;
+  bool elsewhere = node->device.type == PX_CUDA;
+  if (elsewhere) PX_TRY(px__worker_of(&queue, node->device.index));
+  px__item item = {task, entry, task->depth, node->sequence};
+  __atomic_add_fetch(&task->outstanding, 1, __ATOMIC_RELAXED);
+  px_status status = px__queue_push(queue, item);
+  if (status != PX_OK) __atomic_sub_fetch(&task->outstanding, 1, __ATOMIC_RELAXED);
+  return status;
+}
+
+void px__task_fail(px__task *task) {
+  px__task_lock(task);
+  bool first = !task->failed;
+  __atomic_store_n(&task->failed, true, __ATOMIC_RELAXED);
+  if (first && px_alloc((void **)&task->error, sizeof *task->error) == PX_OK)
+    px_error_take(task->error);
+  else if (!first)
+    px_error_clear();
+  px__task_unlock(task);
+}
+
+static void finish(px__task *task) {
+  // The caller may let go of the task as soon as it sees zero.
+  px__queue *home = task->home;
+  bool shared = task->shared;
+  if (!shared) {
+    __atomic_sub_fetch(&task->outstanding, 1, __ATOMIC_RELEASE);
+    return;
+  }
+  pthread_mutex_lock(&home->lock);
+  if (__atomic_sub_fetch(&task->outstanding, 1, __ATOMIC_ACQ_REL) == 0)
+    pthread_cond_broadcast(&home->changed);
+  pthread_mutex_unlock(&home->lock);
+}
+
+// ---- captures, and the streams on which results end up
+
+static px_status note_end(px__task *task, px_stream *stream) {
+  for (int i = 0; i < task->end_count; i++)
+    if (task->ends[i] == stream) return PX_OK;
+  if (task->end_count == task->end_room) {
+    int room = task->end_room ? task->end_room * 2 : 8;
+    PX_TRY(px_realloc((void **)&task->ends, (size_t)room * sizeof *task->ends));
+    task->end_room = room;
+  }
+  task->ends[task->end_count++] = px_retain(stream);
+  return PX_OK;
+}
+
+static px_status note_ends(px__task *task, px_device device) {
+  if (device.type != PX_CUDA) return PX_OK;
+  px_stream *stream;
+  PX_TRY(px_stream_current(&stream, device));
+  px__task_lock(task);
+  px_status status = note_end(task, stream);
+  px__task_unlock(task);
+  return status;
+}
+
+static px_status capture(px__task *task, px__entry *entry, px_tensor *const *grads) {
+  for (int i = entry->capture; i >= 0; i = task->captures[i].next) {
+    px_tensor *grad = grads[task->captures[i].nr];
+    if (!grad) continue;
+    task->captures[i].grad = px_retain(grad);
+    PX_TRY(note_ends(task, px_tensor_device(grad)));
+  }
+  return PX_OK;
+}
+
+// ---- a node
+
+typedef struct px__frame {
+  px_node *node;
+  px_tensor **grads;  // taken from the entry
+  px__run run;
+  void *room;  // of run's arrays, if they are large
+} px__frame;
+
+static bool all_missing(const px__frame *f) {
+  for (int i = 0; i < f->node->result_count; i++)
+    if (f->grads[i]) return false;
+  return true;
+}
+
+// Which edges are wanted; whether the node is to run at all. A captured leaf does not accumulate.
+static bool want(px__task *task, px__frame *f) {
+  bool any = !task->limited && f->node->edge_count == 0;
+  for (int i = 0; i < f->node->edge_count; i++) {
+    px_node *next = f->node->edges[i].node;
+    f->run.wanted[i] = next && (!task->limited || task->entries[px__task_find(task, next)].needed);
+    any |= f->run.wanted[i];
+  }
+  return any;
+}
+
+static px_status fit(px__frame *f) {
+  for (int i = 0; i < f->node->edge_count; i++) {
+    const px__edge *edge = &f->node->edges[i];
+    px_tensor **grad = &f->run.out[i];
+    if (!*grad) continue;
+    if (f->run.wanted[i]) {
+      PX_TRY(px__fit_grad(grad, &edge->node->results[edge->nr], f->node->name, i));
+      continue;
+    }
+    px_release(*grad);
+    *grad = NULL;
+  }
+  return px__check_nan() ? px__find_nan(f->node->name, f->node->edge_count, f->run.out) : PX_OK;
+}
+
+static px_status apply(px__task *task, px__frame *f) {
+  px_node *node = f->node;
+  PX_TRY(px__node_enter(node));
+  px_status status = node->kind->apply(node, &f->run);
+  px__node_leave(node, !task->keep && status == PX_OK);
+  PX_TRY(status);
+  if (node->edge_count == 0) return note_ends(task, node->device);
+  return fit(f);
+}
+
+static px_status hand_on_one(px__task *task, px__frame *f, int i) {
+  const px__edge *edge = &f->node->edges[i];
+  uint32_t index = (uint32_t)px__task_find(task, edge->node);
+  px__entry *next = &task->entries[index];
+  px_tensor *grad = f->run.out[i];
+  f->run.out[i] = NULL;
+  if (grad) PX_TRY(px__buffer_add(next, edge->nr, grad));
+  return --next->dependencies == 0 ? px__task_push(task, index) : PX_OK;
+}
+
+static px_status hand_on(px__task *task, px__frame *f) {
+  px_status status = PX_OK;
+  px__task_lock(task);
+  for (int i = 0; i < f->node->edge_count && status == PX_OK; i++)
+    if (f->run.wanted[i]) status = hand_on_one(task, f, i);
+  px__task_unlock(task);
+  return status;
+}
+
+static void warn_of(const px_node *node) {
+  px_error error;
+  px_error_take(&error);
+  if (px_warn(PX_WARN_USER,
+              "Error detected in %s. No forward pass information available. Enable detect anomaly "
+              "during forward pass for more information.",
+              node->name) != PX_OK)
+    px_error_clear();
+  (void)px_error_give(&error);
+}
+
+static px_status run_frame(px__task *task, px__entry *entry, px__frame *f) {
+  PX_TRY(px__hooks_run(f->node, f->grads));
+  if (entry->capture >= 0) PX_TRY(capture(task, entry, f->grads));
+  if (task->limited && !entry->needed) return PX_OK;
+  if (!want(task, f)) return PX_OK;
+  px_status status = all_missing(f) ? PX_OK : apply(task, f);
+  if (status != PX_OK && px_anomaly_enabled()) warn_of(f->node);
+  PX_TRY(status);
+  return hand_on(task, f);
+}
+
+enum { SMALL = 16 };
+
+static px_status frame_room(px__frame *f, px_tensor **small, bool *wanted) {
+  size_t edges = (size_t)f->node->edge_count;
+  if (edges <= SMALL) {
+    f->run.out = small;
+    f->run.wanted = wanted;
+    return PX_OK;
+  }
+  PX_TRY(px_alloc(&f->room, edges * (sizeof(px_tensor *) + sizeof(bool))));
+  f->run.out = f->room;
+  f->run.wanted = (bool *)(f->run.out + edges);
+  return PX_OK;
+}
+
+static void frame_end(px__frame *f) {
+  for (int i = 0; f->run.out && i < f->node->edge_count; i++) px_release(f->run.out[i]);
+  for (int i = 0; i < f->node->result_count; i++) px_release(f->grads[i]);
+  px_free(f->room);
+}
+
+static px_status run_entry(px__task *task, px__entry *entry) {
+  px_tensor *one = NULL, *small[SMALL] = {0};
+  bool wanted[SMALL];
+  px_node *node = entry->node;
+  px__frame f = {.node = node, .grads = node->result_count == 1 ? &one : entry->many};
+  one = entry->one;
+  entry->one = NULL;
+  entry->many = NULL;
+  f.run.grads = f.grads;
+  px_status status = frame_room(&f, small, wanted);
+  if (status == PX_OK) status = run_frame(task, entry, &f);
+  frame_end(&f);
+  if (node->result_count != 1) px_free(f.grads);
+  return status;
+}
+
+static px_status enter_device(const px_node *node) {
+  if (node->device.type != PX_CUDA) return PX_OK;
+  PX_TRY(px_device_set(node->device.index));
+  return px_stream_set_current(node->stream);
+}
+
+static px_status run(px__item item) {
+  px__entry *entry = &item.task->entries[item.entry];
+  PX_TRY(enter_device(entry->node));
+  return run_entry(item.task, entry);
+}
+
+static _Thread_local int depth;
+int px__run_depth(void) { return depth; }
+
+void px__run_item(px__item item) {
+  int depth_before = depth;
+  depth = item.depth + 1;
+  bool grad = px__grad_swap(item.task->create);
+  bool failed = __atomic_load_n(&item.task->failed, __ATOMIC_RELAXED);
+  if (!failed && run(item) != PX_OK) px__task_fail(item.task);
+  px__grad_swap(grad);
+  depth = depth_before;
+  finish(item.task);
+}

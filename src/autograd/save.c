@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0
+// The nodes of ops: what a call leaves for its backward formulas.
+//
+// A node keeps a copy of the arguments. Of their tensors it keeps those that the wanted formulas
+// mention, with their versions; of those whose shape alone is asked for, an outline. A leaf that
+// requires grad cannot change in place under recording and is kept itself; anything else is kept as
+// an alias without history, because a later in-place op on it would make its history, and with it
+// the tensor, hold this node.
+#include "backward.h"
+#include "graph.h"
+
+typedef struct px__save {
+  px_tensor *tensor;  // owned
+  uint64_t version;
+  bool outline;  // never checked
+  bool alias;    // without its history: edge, or, of a result, this node
+  int16_t param;
+  int16_t result;  // or -1
+  int32_t item;    // of a list, or -1
+  int32_t edge;    // or -1
+} px__save;
+
+typedef struct px__op_node {
+  px_node node;
+  const px_op *op;
+  px_value *args;
+  px_tensor **results;  // borrowed from the saves, NULL where not saved
+  px__save *saves;
+  int32_t save_count;
+} px__op_node;
+
+static void drop(px_node *node) {
+  px__op_node *self = (px__op_node *)node;
+  int count = self->save_count;
+  self->save_count = 0;
+  for (int i = 0; i < count; i++) px_release(self->saves[i].tensor);
+}
+
+uint32_t px__saves_for(const px_op *op, uint32_t needs) {
+  if (!op->save_for) return (op->save_mask & 0xFFFFu) | op->save_result_mask << 16;
+  uint32_t mask = 0;
+  for (int i = 0; i < op->param_count; i++)
+    if (needs >> i & 1) mask |= op->save_for[i];
+  return mask;
+}
+
+// ---- layout
+
+static int edges_of(const px_op *op, const px_value *args, int i) {
+  if (!(op->grad_mask >> i & 1)) return 0;
+  return args[i].kind == PX_ARG_TENSORS ? args[i].n : 1;
+}
+
+static int tensors_of(px_value arg) {
+  return arg.kind == PX_ARG_TENSOR ? 1 : arg.kind == PX_ARG_TENSORS ? arg.n : 0;
+}
+
+static size_t list_bytes(px_value arg) {
+  switch (arg.kind) {
+    case PX_ARG_INTS:
+      return (size_t)arg.n * sizeof(int64_t);
+    case PX_ARG_TENSORS:
+      return (size_t)arg.n * sizeof(px_tensor *);
+    case PX_ARG_TEXT:
+      return (strlen(arg.v.text) + 8) / 8 * 8;
+    default:
+      return 0;
+  }
+}
+
+typedef struct px__layout {
+  int edges, saves;
+  size_t lists;
+} px__layout;
+
+static px__layout lay_out(const px_op *op, const px_value *args, uint32_t saved, uint32_t kept,
+                          int result_count) {
+  px__layout l = {0};
+  for (int i = 0; i < op->param_count; i++) {
+    l.edges += edges_of(op, args, i);
+    if (kept >> i & 1) l.saves += tensors_of(args[i]);
+    l.lists += list_bytes(args[i]);
+  }
+  for (int k = 0; k < result_count; k++) l.saves += k < 16 && (saved >> (16 + k) & 1);
+  return l;
+}
+
+// ---- filling
+
+typedef struct px__filling {
+  px__op_node *self;
+  px_call_mode mode;
+  px_tensor *changed, *original;  // in place: self, and a copy from before
+  uint32_t saved;                 // tensors; the others of `kept` as outlines
+  uint32_t kept;
+  char *room;  // for lists
+} px__filling;
+
+static bool keeps_itself(const px_tensor *t) {
+  unsigned marks = px_tensor_marks(t);
+  return (marks & (PX_MARK_WRAPPED | PX_MARK_ALIASED)) ||
+         ((marks & PX_MARK_NEEDS_GRAD) && px_tensor_is_leaf(t));
+}
+
+static px_status save_tensor(px__filling *f, px_tensor **place, px_tensor *t, px__save save) {
+  if (save.outline) {
+    PX_TRY(px_tensor_outline(&save.tensor, t));
+  } else {
+    PX_CHECK(!px_tensor_is_inference(t), PX_RUNTIME,
+             "Inference tensors cannot be saved for backward. To work around you can make a clone "
+             "to get a normal tensor and use it in autograd.");
+    bool was_changed = f->mode == PX_CALL_INPLACE && save.result < 0 &&
+                       px_tensor_storage(t) == px_tensor_storage(f->changed);
+    if (was_changed && t == f->changed && f->original) {
+      t = f->original;
+      was_changed = false;
+    }
+    save.version = px_tensor_version(t) - (was_changed ? 1 : 0);
+    save.alias = save.result >= 0 || !keeps_itself(t);
+    if (save.alias)
+      PX_TRY(px_tensor_detach(&save.tensor, t));
+    else
+      save.tensor = px_retain(t);
+  }
+  *place = save.tensor;
+  f->self->saves[f->self->save_count++] = save;
+  return PX_OK;
+}
+
+static px_status fill_list(px__filling *f, int i, px_value *arg, int edge) {
+  px_tensor **items = (px_tensor **)f->room;
+  f->room += list_bytes(*arg);
+  px_tensor *const *from = arg->v.tensors;
+  arg->v.tensors = items;
+  if (!(f->kept >> i & 1)) return PX_OK;
+  for (int k = 0; k < arg->n; k++) {
+    px__save save = {.outline = !(f->saved >> i & 1),
+                     .param = (int16_t)i,
+                     .result = -1,
+                     .item = k,
+                     .edge = edge < 0 ? -1 : edge + k};
+    PX_TRY(save_tensor(f, &items[k], from[k], save));
+  }
+  return PX_OK;
+}
+
+static void copy_list(px__filling *f, px_value *arg) {
+  const void *from = arg->kind == PX_ARG_TEXT ? (const void *)arg->v.text : arg->v.ints;
+  size_t bytes = list_bytes(*arg);
+  size_t used = arg->kind == PX_ARG_TEXT ? strlen(arg->v.text) + 1 : bytes;
+  if (used) memcpy(f->room, from, used);
+  if (arg->kind == PX_ARG_TEXT)
+    arg->v.text = f->room;
+  else
+    arg->v.ints = (const int64_t *)f->room;
+  f->room += bytes;
+}
+
+static px_status fill_arg(px__filling *f, int i, int edge) {
+  px_value *arg = &f->self->args[i];
+  switch (arg->kind) {
+    case PX_ARG_TENSORS:
+      return fill_list(f, i, arg, edge);
+    case PX_ARG_INTS:
+    case PX_ARG_TEXT:
+      copy_list(f, arg);
+      return PX_OK;
+    case PX_ARG_GENERATOR:
+      arg->v.generator = NULL;
+      return PX_OK;
+    case PX_ARG_TENSOR:
+      break;
+    default:
+      return PX_OK;
+  }
+  px_tensor *t = arg->v.tensor;
+  arg->v.tensor = NULL;
+  if (!(f->kept >> i & 1)) return PX_OK;
+  px__save save = {
+      .outline = !(f->saved >> i & 1), .param = (int16_t)i, .result = -1, .item = -1, .edge = edge};
+  return save_tensor(f, &arg->v.tensor, t, save);
+}
+
+static px_status fill_edges(px__filling *f, int i, const px_value *arg, int edge, bool wanted) {
+  px__edge *edges = f->self->node.edges + edge;
+  if (!wanted) return PX_OK;
+  if (arg->kind == PX_ARG_TENSOR) return px__edge_of(edges, arg->v.tensor);
+  for (int k = 0; arg->kind == PX_ARG_TENSORS && k < arg->n; k++)
+    PX_TRY(px__edge_of(&edges[k], arg->v.tensors[k]));
+  return PX_OK;
+}
+
+static px_status fill(px__filling *f, const px_value *args, uint32_t needs, int result_count,
+                      px_tensor *const *results) {
+  const px_op *op = f->self->op;
+  int edge = 0;
+  for (int i = 0; i < op->param_count; i++) {
+    int count = edges_of(op, args, i);
+    if (count) PX_TRY(fill_edges(f, i, &args[i], edge, needs >> i & 1));
+    PX_TRY(fill_arg(f, i, count ? edge : -1));
+    edge += count;
+  }
+  for (int k = 0; k < result_count && k < 16; k++) {
+    if (!(f->saved >> (16 + k) & 1)) continue;
+    px__save save = {.param = -1, .result = (int16_t)k, .item = -1, .edge = -1};
+    PX_TRY(save_tensor(f, &f->self->results[k], results[k], save));
+  }
+  return PX_OK;
+}
+
+static const px__kind op_kind;
+
+px_status px__op_node_new(px_node **out, const px_op *op, px_call_mode mode, const px_value *args,
+                          uint32_t needs, int result_count, px_tensor *const *results,
+                          px_tensor *original) {
+  uint32_t saved = px__saves_for(op, needs);
+  uint32_t kept = (saved | op->save_mask | op->shape_mask) & 0xFFFFu;
+  px__layout l = lay_out(op, args, saved, kept, result_count);
+  size_t args_at = sizeof(px__op_node), results_at = args_at + op->param_count * sizeof(px_value);
+  size_t saves_at = results_at + (saved >> 16 ? (size_t)result_count * sizeof(px_tensor *) : 0);
+  size_t lists_at = saves_at + (size_t)l.saves * sizeof(px__save);
+  PX_SCOPED(px_node) node = NULL;
+  PX_TRY(px__node_new(&node, &op_kind, op->grad_name, lists_at + l.lists, l.edges, result_count,
+                      results));
+  px__op_node *self = (px__op_node *)node;
+  char *base = (char *)node;
+  self->op = op;
+  self->args = (px_value *)(base + args_at);
+  self->results = (px_tensor **)(base + results_at);
+  self->saves = (px__save *)(base + saves_at);
+  memcpy(self->args, args, op->param_count * sizeof(px_value));
+  px_tensor *changed = mode == PX_CALL_INPLACE ? results[0] : NULL;
+  px__filling f = {self, mode, changed, original, saved, kept, base + lists_at};
+  PX_TRY(fill(&f, args, needs, result_count, results));
+  *out = PX_MOVE(node);
+  return PX_OK;
+}
+
+// ---- running
+
+static px_status check_versions(px__op_node *self) {
+  for (int i = 0; i < self->save_count; i++) {
+    const px__save *save = &self->saves[i];
+    if (save->outline || px_tensor_version(save->tensor) == save->version) continue;
+    px_node *maker = NULL;
+    int nr = 0;
+    if (save->result >= 0)
+      maker = &self->node, nr = save->result;
+    else if (save->edge >= 0)
+      maker = self->node.edges[save->edge].node, nr = self->node.edges[save->edge].nr;
+    bool leaf = maker && maker->kind == &px__accumulate_kind;
+    PX_TRY(px__check_version(save->tensor, save->version, maker && !leaf ? maker->name : NULL, nr));
+  }
+  return PX_OK;
+}
+
+// Which parameters' gradients are wanted, and where the edges of each begin.
+static uint32_t wanted_params(px__op_node *self, const px__run *run, int *first) {
+  uint32_t needs = 0;
+  int edge = 0;
+  for (int i = 0; i < self->op->param_count; i++) {
+    first[i] = edge;
+    int count = edges_of(self->op, self->args, i);
+    for (int k = 0; k < count; k++)
+      if (run->wanted[edge + k]) needs |= 1u << i;
+    edge += count;
+  }
+  return needs;
+}
+
+static px_status call(px__op_node *self, const px__run *run, const px_value *args,
+                      px_tensor *const *results) {
+  px_tensor *out[PX__MAX_PARAMS_OF_OP] = {0};
+  px_tensor **lists[PX__MAX_PARAMS_OF_OP] = {0};
+  int first[PX__MAX_PARAMS_OF_OP];
+  const px_op *op = self->op;
+  uint32_t needs = wanted_params(self, run, first);
+  for (int i = 0; i < op->param_count; i++)
+    if (args[i].kind == PX_ARG_TENSORS && (op->grad_mask >> i & 1)) lists[i] = run->out + first[i];
+  px__backward b = {op, args, results, run->grads, self->node.result_count, needs, out, lists};
+  px__backward_fn fn = px__backward_table[op->id];
+  PX_CHECK(fn, PX_UNIMPLEMENTED, "the derivative for '%s' is not implemented.", op->name);
+  px_status status = fn(&b);
+  for (int i = 0; i < op->param_count; i++) {
+    bool lands = out[i] && (op->grad_mask >> i & 1) && !lists[i];
+    if (lands)
+      run->out[first[i]] = out[i];
+    else
+      px_release(out[i]);
+  }
+  return status;
+}
+
+// With create_graph the formulas must see the histories: they get tensors over the same memory that
+// have them.
+typedef struct px__opened {
+  px_value args[PX__MAX_PARAMS_OF_OP];
+  px_tensor **room;  // made: owned ones; then copies of the lists
+  int made;
+} px__opened;
+
+static px_tensor **place_of(px__opened *opened, px_tensor **results, const px__save *save) {
+  if (save->result >= 0) return &results[save->result];
+  px_value *arg = &opened->args[save->param];
+  return save->item < 0 ? &arg->v.tensor : &((px_tensor **)arg->v.tensors)[save->item];
+}
+
+static px_status open_saved(px__op_node *self, px__opened *opened, px_tensor **results) {
+  for (int i = 0; i < self->save_count; i++) {
+    const px__save *save = &self->saves[i];
+    if (!save->alias) continue;
+    px__edge edge = {&self->node, save->result};
+    if (save->result < 0) edge = save->edge < 0 ? (px__edge){0} : self->node.edges[save->edge];
+    if (!edge.node || edge.node->kind == &px__accumulate_kind) continue;
+    px_tensor *t;
+    PX_TRY(px__with_history(&t, save->tensor, edge));
+    opened->room[opened->made++] = t;
+    *place_of(opened, results, save) = t;
+  }
+  return PX_OK;
+}
+
+static px_status open_and_call(px__op_node *self, const px__run *run) {
+  size_t count = (size_t)self->save_count + (size_t)self->node.result_count;
+  const px_op *op = self->op;
+  px__opened opened = {.made = 0};
+  for (int i = 0; i < op->param_count; i++) {
+    opened.args[i] = self->args[i];
+    if (self->args[i].kind == PX_ARG_TENSORS) count += (size_t)self->args[i].n;
+  }
+  PX_TRY(px_alloc((void **)&opened.room, count * sizeof(px_tensor *)));
+  px_tensor **results = opened.room + self->save_count, **next = results + self->node.result_count;
+  for (int i = 0; i < op->param_count; i++) {
+    if (self->args[i].kind != PX_ARG_TENSORS) continue;
+    size_t n = (size_t)self->args[i].n;
+    if (n) memcpy(next, self->args[i].v.tensors, n * sizeof *next);
+    opened.args[i].v.tensors = next;
+    next += n;
+  }
+  px_status status = open_saved(self, &opened, results);
+  if (status == PX_OK) status = call(self, run, opened.args, results);
+  for (int i = 0; i < opened.made; i++) px_release(opened.room[i]);
+  px_free(opened.room);
+  return status;
+}
+
+static px_status apply(px_node *node, const px__run *run) {
+  px__op_node *self = (px__op_node *)node;
+  PX_TRY(check_versions(self));
+  if (px_grad_enabled()) return open_and_call(self, run);
+  return call(self, run, self->args, self->results);
+}
+
+static const px__kind op_kind = {apply, drop, NULL};

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one backward call can reach: its entries, found by node. A node remembers the number of the
+// last task that reached it and its entry there, a hint that saves most lookups; where another task
+// took the hint the table answers.
+#include "engine.h"
+
+static uint32_t last_number;  // atomic
+
+px_status px__task_init(px__task *task) {
+  memset(task, 0, sizeof *task);
+  pthread_mutex_init(&task->lock, NULL);
+  task->number = __atomic_add_fetch(&last_number, 1, __ATOMIC_RELAXED);
+  return PX_OK;
+}
+
+static void entry_end(px__entry *entry) {
+  px_release(entry->one);
+  for (int i = 0; entry->many && i < entry->node->result_count; i++) px_release(entry->many[i]);
+  px_free(entry->many);
+}
+
+void px__task_end(px__task *task) {
+  for (uint32_t i = 0; i < task->count; i++) entry_end(&task->entries[i]);
+  for (int i = 0; i < task->capture_count; i++) {
+    px_release(task->captures[i].grad);
+    px_release(task->captures[i].stream);
+  }
+  for (int i = 0; i < task->end_count; i++) px_release(task->ends[i]);
+  px_free(task->captures);
+  px_free(task->ends);
+  px_free(task->entries);
+  px_free(task->table);
+  px_free(task->error);
+  pthread_mutex_destroy(&task->lock);
+}
+
+static uint32_t hash_of(const px_node *node) {
+  uint64_t bits = (uint64_t)(uintptr_t)node >> 6;
+  return (uint32_t)((bits * 0x9E3779B97F4A7C15u) >> 32);
+}
+
+static uint32_t *place_of(const px__task *task, const px_node *node) {
+  uint32_t mask = task->table_room - 1;
+  for (uint32_t at = hash_of(node) & mask;; at = (at + 1) & mask) {
+    uint32_t index = task->table[at];
+    if (index == 0 || task->entries[index - 1].node == node) return &task->table[at];
+  }
+}
+
+static px_status grow(px__task *task) {
+  uint32_t room = task->room ? task->room * 2 : 64;
+  PX_CHECK(room < UINT32_MAX / 4, PX_RUNTIME, "the graph has too many nodes");
+  uint32_t *table = NULL;
+  PX_TRY(px_realloc((void **)&task->entries, (size_t)room * sizeof *task->entries));
+  PX_TRY(px_alloc((void **)&table, (size_t)room * 2 * sizeof *table));
+  px_free(task->table);
+  task->table = table;
+  task->room = room;
+  task->table_room = room * 2;
+  for (uint32_t i = 0; i < task->count; i++) *place_of(task, task->entries[i].node) = i + 1;
+  return PX_OK;
+}
+
+int64_t px__task_find(const px__task *task, const px_node *node) {
+  uint64_t hint = __atomic_load_n(&node->claim, __ATOMIC_RELAXED);
+  uint32_t index = (uint32_t)hint;
+  if (hint >> 32 == task->number && index < task->count && task->entries[index].node == node)
+    return index;
+  return task->count ? (int64_t)*place_of(task, node) - 1 : -1;
+}
+
+px_status px__task_add(px__task *task, px_node *node, uint32_t *entry) {
+  int64_t found = px__task_find(task, node);
+  if (found >= 0) {
+    *entry = (uint32_t)found;
+    return PX_OK;
+  }
+  if (task->count == task->room) PX_TRY(grow(task));
+  *entry = task->count++;
+  task->entries[*entry] = (px__entry){.node = node, .capture = -1};
+  *place_of(task, node) = *entry + 1;
+  __atomic_store_n(&node->claim, (uint64_t)task->number << 32 | *entry, __ATOMIC_RELAXED);
+  if (node->device.type == PX_CUDA) task->shared = true;
+  if (node->result_count == 1) return PX_OK;
+  return px_alloc((void **)&task->entries[*entry].many,
+                  (size_t)node->result_count * sizeof(px_tensor *));
+}
+
+// ---- reaching: depth first, with a stack of its own
+
+typedef struct px__trail {
+  uint32_t *at;
+  size_t count, room;
+} px__trail;
+
+static px_status go(px__trail *trail, uint32_t entry) {
+  if (trail->count == trail->room) {
+    size_t room = trail->room ? trail->room * 2 : 64;
+    PX_TRY(px_realloc((void **)&trail->at, room * sizeof *trail->at));
+    trail->room = room;
+  }
+  trail->at[trail->count++] = entry;
+  return PX_OK;
+}
+
+// Goes one edge further from the entry on top, or back.
+static px_status step(px__task *task, px__trail *trail) {
+  uint32_t top = trail->at[trail->count - 1];
+  px_node *node = task->entries[top].node;
+  int32_t i = task->entries[top].next_edge++;
+  if (i >= node->edge_count) {
+    trail->count--;
+    if (trail->count && task->entries[top].needed)
+      task->entries[trail->at[trail->count - 1]].needed = true;
+    return PX_OK;
+  }
+  px_node *next = node->edges[i].node;
+  if (!next) return PX_OK;
+  uint32_t before = task->count, entry;
+  PX_TRY(px__task_add(task, next, &entry));
+  task->entries[entry].dependencies++;
+  bool fresh = entry >= before || task->entries[entry].next_edge == 0;
+  if (fresh) return go(trail, entry);
+  if (task->entries[entry].needed) task->entries[top].needed = true;
+  return PX_OK;
+}
+
+px_status px__task_reach(px__task *task, px_node *root) {
+  uint32_t entry;
+  PX_TRY(px__task_add(task, root, &entry));
+  if (task->entries[entry].next_edge) return PX_OK;
+  px__trail trail = {0};
+  px_status status = go(&trail, entry);
+  while (status == PX_OK && trail.count) status = step(task, &trail);
+  px_free(trail.at);
+  return status;
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// What autograd hangs on a tensor: its slot, and the public functions that look at it.
+//
+// A tensor without a slot is a leaf with no gradient. PX_MARK_NEEDS_GRAD is set on leaves that
+// require grad and on every tensor with a history.
+#include <stdio.h>
+
+#include "modes.h"
+
+static void slot_destroy(void *self) {
+  px__slot *slot = self;
+  px_release(slot->fn);
+  px_release(slot->grad);
+  px_release(slot->box);
+  px__hooks_clear(&slot->hooks);
+  px__hooks_clear(&slot->accumulated);
+  px_object_end(slot);
+  px__pool_put(slot, sizeof *slot);
+}
+
+static const px_class slot_class = {"autograd slot", slot_destroy};
+
+px_status px__slot_make(px__slot **out, px_tensor *t) {
+  *out = px__slot_of(t);
+  if (*out) return PX_OK;
+  PX_TRY(px__pool_get((void **)out, sizeof **out));
+  px_object_init(*out, &slot_class);
+  px_tensor_set_slot_take(t, *out);
+  return PX_OK;
+}
+
+px_status px__set_history(px_tensor *t, px_node *node, int nr) {
+  px__slot *slot;
+  PX_TRY(px__slot_make(&slot, t));
+  px_node *before = slot->fn;
+  slot->fn = px_retain(node);
+  slot->nr = nr;
+  px_tensor_mark(t, PX_MARK_NEEDS_GRAD, true);
+  px_status status = slot->box ? px__hooks_move_retained(t, before) : PX_OK;
+  px_release(before);
+  return status;
+}
+
+px_status px__edge_of(px__edge *out, px_tensor *t) {
+  *out = (px__edge){NULL, 0};
+  if (px__view_stale(t)) PX_TRY(px__view_refresh(t));
+  if (!(px_tensor_marks(t) & PX_MARK_NEEDS_GRAD)) return PX_OK;
+  px__slot *slot = px__slot_of(t);
+  if (!slot || !slot->fn) return px__accumulator(&out->node, t);
+  *out = (px__edge){px_retain(slot->fn), slot->nr};
+  return PX_OK;
+}
+
+px_status px__with_history(px_tensor **out, const px_tensor *t, px__edge edge) {
+  PX_SCOPED(px_tensor) alias = NULL;
+  PX_TRY(px_tensor_detach(&alias, t));
+  if (edge.node) PX_TRY(px__set_history(alias, edge.node, edge.nr));
+  *out = PX_MOVE(alias);
+  return PX_OK;
+}
+
+// ---- requires_grad
+
+bool px_tensor_requires_grad(const px_tensor *self) {
+  return (px_tensor_marks(self) & PX_MARK_NEEDS_GRAD) || px__view_stale(self);
+}
+
+bool px_tensor_is_leaf(const px_tensor *self) {
+  const px__slot *slot = px__slot_of(self);
+  return !(slot && slot->fn) && !px__view_stale(self);
+}
+
+bool px_tensor_is_inference(const px_tensor *self) {
+  return (px_tensor_marks(self) & PX_MARK_INFERENCE) != 0;
+}
+
+px_status px_tensor_set_requires_grad(px_tensor *self, bool requires_grad) {
+  PX_CHECK(!requires_grad || px_dtype_is_float(px_tensor_dtype(self)), PX_RUNTIME,
+           "only Tensors of floating point dtype can require gradients");
+  bool leaf = px_tensor_is_leaf(self);
+  PX_CHECK(leaf || requires_grad, PX_RUNTIME,
+           "you can only change requires_grad flags of leaf variables. If you want to use a "
+           "computed variable in a subgraph that doesn't require differentiation use var_no_grad = "
+           "var.detach().");
+  PX_CHECK(!requires_grad || !px_tensor_is_inference(self) || px_inference_enabled(), PX_RUNTIME,
+           "Setting requires_grad=True on inference tensor outside InferenceMode is not allowed.");
+  if (leaf) px_tensor_mark(self, PX_MARK_NEEDS_GRAD, requires_grad);
+  return PX_OK;
+}
+
+px_status px_tensor_detach_inplace(px_tensor *self) {
+  PX_CHECK(!(px_tensor_marks(self) & PX_MARK_VIEW), PX_RUNTIME,
+           "Can't detach views in-place. Use detach() instead.");
+  px__slot *slot = px__slot_of(self);
+  px_tensor_mark(self, PX_MARK_NEEDS_GRAD, false);
+  if (!slot) return PX_OK;
+  px_node *before = slot->fn;
+  slot->fn = NULL;
+  slot->nr = 0;
+  px_release(before);
+  return PX_OK;
+}
+
+px_status px_tensor_grad_fn(px_node **out, px_tensor *self) {
+  *out = NULL;
+  if (px__view_stale(self)) PX_TRY(px__view_refresh(self));
+  const px__slot *slot = px__slot_of(self);
+  *out = slot ? slot->fn : NULL;
+  return PX_OK;
+}
+
+int px_tensor_output_nr(const px_tensor *self) {
+  const px__slot *slot = px__slot_of(self);
+  return slot ? slot->nr : 0;
+}
+
+void px__print_history(const px_tensor *self, char *text, size_t room) {
+  text[0] = 0;
+  if (!px_tensor_requires_grad(self)) return;
+  px_node *fn = NULL;
+  if (px_tensor_grad_fn(&fn, (px_tensor *)self) != PX_OK) {
+    px_error_clear();
+    snprintf(text, room, ", grad_fn=<Invalid>");
+  } else if (fn) {
+    snprintf(text, room, ", grad_fn=<%s>", px_node_name(fn));
+  } else {
+    snprintf(text, room, ", requires_grad=True");
+  }
+}
+
+// ---- grad
+
+px_tensor *px_tensor_grad(const px_tensor *self) {
+  const px__slot *slot = px__slot_of(self);
+  return !slot ? NULL : slot->box ? slot->box->grad : slot->grad;
+}
+
+static const char *c_name(px_dtype dtype) {
+  static const char *const names[PX_DTYPE_COUNT] = {
+      "bool",     "unsigned char", "signed char",   "short int", "int",
+      "long int", "c10::Half",     "c10::BFloat16", "float",     "double"};
+  return names[dtype];
+}
+
+static void sizes_text(const px_tensor *t, char *text, size_t room) {
+  size_t used = (size_t)snprintf(text, room, "[");
+  for (int d = 0; d < px_tensor_ndim(t) && used < room; d++)
+    used += (size_t)snprintf(text + used, room - used, "%s%lld", d ? ", " : "",
+                             (long long)px_tensor_sizes(t)[d]);
+  if (used < room) snprintf(text + used, room - used, "]");
+}
+
+static bool same_sizes(const px_tensor *a, const px_tensor *b) {
+  int ndim = px_tensor_ndim(a);
+  return ndim == px_tensor_ndim(b) &&
+         memcmp(px_tensor_sizes(a), px_tensor_sizes(b), (size_t)ndim * sizeof(int64_t)) == 0;
+}
+
+static px_status check_grad_device(px_device have, px_device want) {
+  PX_CHECK(have.type == want.type, PX_RUNTIME,
+           "attempting to assign a gradient with device type '%s' to a tensor with device type "
+           "'%s'. Please ensure that the gradient and the tensor are on the same device",
+           px_device_type_name(have.type), px_device_type_name(want.type));
+  PX_CHECK(px_device_equal(have, want), PX_RUNTIME,
+           "attempting to assign a gradient located on device with index '%d' to a tensor located "
+           "on device with index '%d'. Please ensure that the gradient and the tensor are on the "
+           "same device",
+           have.index, want.index);
+  return PX_OK;
+}
+
+// E-GRAD-1.
+static px_status check_grad(const px_tensor *self, const px_tensor *grad) {
+  PX_CHECK(self != grad, PX_RUNTIME, "can't assign Variable as its own grad");
+  px_dtype have = px_tensor_dtype(grad), want = px_tensor_dtype(self);
+  PX_CHECK(have == want, PX_RUNTIME,
+           "attempting to assign a gradient with dtype '%s' to a tensor with dtype '%s'. Please "
+           "ensure that the gradient and the tensor have the same dtype",
+           c_name(have), c_name(want));
+  PX_TRY(check_grad_device(px_tensor_device(grad), px_tensor_device(self)));
+  char of_grad[512], of_self[512];
+  if (same_sizes(self, grad)) return PX_OK;
+  sizes_text(grad, of_grad, sizeof of_grad);
+  sizes_text(self, of_self, sizeof of_self);
+  PX_FAIL(PX_RUNTIME,
+          "attempting to assign a gradient of size '%s' to a tensor of size '%s'. Please ensure "
+          "that the gradient and the tensor are the same size",
+          of_grad, of_self);
+}
+
+px_status px_tensor_set_grad(px_tensor *self, px_tensor *grad) {
+  px__slot *slot = px__slot_of(self);
+  if (!grad && !slot) return PX_OK;
+  if (grad) PX_TRY(check_grad(self, grad));
+  PX_TRY(px__slot_make(&slot, self));
+  px_tensor **place = slot->box ? &slot->box->grad : &slot->grad;
+  px_tensor *before = *place;
+  *place = px_retain(grad);
+  px_release(before);
+  return PX_OK;
+}

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the engine does with every gradient between two nodes: brings it to the form of the tensor
+// that it belongs to (a formula need not undo broadcasting and promotion), and refuses what does
+// not belong there.
+#include <stdio.h>
+
+#include "graph.h"
+
+static bool same_sizes(const px_tensor *grad, const px__meta *meta) {
+  if (px_tensor_ndim(grad) != meta->ndim) return false;
+  const int64_t *sizes = px_tensor_sizes(grad);
+  for (int d = 0; d < meta->ndim; d++)
+    if (sizes[d] != meta->sizes[d]) return false;
+  return true;
+}
+
+static bool sums_to(const px_tensor *grad, const px__meta *meta) {
+  int lead = px_tensor_ndim(grad) - meta->ndim;
+  if (lead < 0) return false;
+  const int64_t *sizes = px_tensor_sizes(grad);
+  for (int d = 0; d < meta->ndim; d++)
+    if (sizes[lead + d] != meta->sizes[d] && meta->sizes[d] != 1) return false;
+  return true;
+}
+
+static px_status replace(px_tensor **place, px_tensor *value_take) {
+  px_release(*place);
+  *place = value_take;
+  return PX_OK;
+}
+
+static px_status sum_to(px_tensor **grad, const px__meta *meta) {
+  int lead = px_tensor_ndim(*grad) - meta->ndim, count = 0;
+  int64_t dims[PX_MAX_DIMS];
+  for (int d = 0; d < px_tensor_ndim(*grad); d++)
+    if (d < lead || px_tensor_sizes(*grad)[d] != meta->sizes[d - lead]) dims[count++] = d;
+  px_tensor *made = NULL;
+  if (count) {
+    px_value args[] = {PX_T(*grad), PX_IS(dims, count), PX_B(true)};
+    PX_TRY(px__call(&made, PX__SUM, 3, args));
+    (void)replace(grad, made);
+  }
+  if (!lead) return PX_OK;
+  px_value args[] = {PX_T(*grad), PX_IS(meta->sizes, meta->ndim)};
+  PX_TRY(px__call(&made, PX__RESHAPE, 2, args));
+  return replace(grad, made);
+}
+
+static void text_of(char *text, size_t room, int ndim, const int64_t *sizes) {
+  size_t used = (size_t)snprintf(text, room, "[");
+  for (int d = 0; d < ndim && used < room; d++)
+    used +=
+        (size_t)snprintf(text + used, room - used, "%s%lld", d ? ", " : "", (long long)sizes[d]);
+  if (used < room) snprintf(text + used, room - used, "]");
+}
+
+static void who_text(char *text, size_t room, const char *function, int index) {
+  snprintf(text, room, "%s%s%sinvalid gradient at index %d", function ? "Function " : "",
+           function ? function : "", function ? " returned an " : "", index);
+}
+
+static px_status refuse_shape(const px_tensor *grad, const px__meta *meta, const char *function,
+                              int index) {
+  char who[256], have[300], want[300];
+  who_text(who, sizeof who, function, index);
+  text_of(have, sizeof have, px_tensor_ndim(grad), px_tensor_sizes(grad));
+  text_of(want, sizeof want, meta->ndim, meta->sizes);
+  PX_FAIL(PX_RUNTIME, "%s - got %s but expected shape compatible with %s", who, have, want);
+}
+
+static px_status convert(px_tensor **grad, px_dtype dtype, px_device device) {
+  px_tensor *made = NULL;
+  PX_TRY(px__call_to(&made, *grad, dtype, device));
+  return replace(grad, made);
+}
+
+px_status px__fit_grad(px_tensor **grad, const px__meta *meta, const char *function, int index) {
+  if (meta->dtype == PX_DTYPE_NONE) return PX_OK;
+  if (!same_sizes(*grad, meta)) {
+    if (!sums_to(*grad, meta)) return refuse_shape(*grad, meta, function, index);
+    PX_TRY(sum_to(grad, meta));
+  }
+  if (px_tensor_dtype(*grad) != meta->dtype)
+    PX_TRY(convert(grad, (px_dtype)meta->dtype, px_tensor_device(*grad)));
+  px_device have = px_tensor_device(*grad);
+  if (px_device_equal(have, meta->device)) return PX_OK;
+  if (px_tensor_ndim(*grad) == 0) return convert(grad, (px_dtype)meta->dtype, meta->device);
+  char who[256], have_text[PX_DEVICE_TEXT], want_text[PX_DEVICE_TEXT];
+  who_text(who, sizeof who, function, index);
+  PX_FAIL(PX_RUNTIME, "%s - expected device %s but got %s", who,
+          px_device_format(meta->device, want_text), px_device_format(have, have_text));
+}
+
+static px_status has_nan(bool *out, px_tensor *t) {
+  PX_SCOPED(px_tensor) each = NULL;
+  PX_SCOPED(px_tensor) any = NULL;
+  PX_TRY(px__call(&each, PX__ISNAN, 1, (px_value[]){PX_T(t)}));
+  PX_TRY(px__call(&any, PX__ANY, 1, (px_value[]){PX_T(each)}));
+  px_scalar found;
+  PX_TRY(px_tensor_item(&found, any));
+  *out = px_scalar_int(found) != 0;
+  return PX_OK;
+}
+
+px_status px__find_nan(const char *name, int count, px_tensor *const *grads) {
+  bool before = px__grad_swap(false), nan = false;
+  px_status status = PX_OK;
+  int i = 0;
+  for (; i < count && status == PX_OK && !nan; i++)
+    if (grads[i]) status = has_nan(&nan, grads[i]);
+  px__grad_swap(before);
+  PX_TRY(status);
+  PX_CHECK(!nan, PX_RUNTIME, "Function '%s' returned nan values in its %dth output.", name, i - 1);
+  return PX_OK;
+}

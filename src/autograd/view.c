@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// In-place changes and views. A change through a view is a change of the base: the base's new node
+// is CopySlices, which lets the gradient of the changed part go through the op's own node. All
+// other views of that base are then out of date; the history of each is made anew, as a strided
+// view of the base as it now is, when somebody asks for it.
+#include "graph.h"
+
+bool px__view_stale(const px_tensor *t) {
+  if (!(px_tensor_marks(t) & PX_MARK_VIEW)) return false;
+  const px_tensor *base = px_tensor_base(t);
+  return base && (px_tensor_marks(base) & PX_MARK_NEEDS_GRAD) &&
+         px_tensor_view_version(t) != px_tensor_version(t);
+}
+
+px_status px__view_refresh(px_tensor *t) {
+  px_tensor *base = px_tensor_base(t);
+  const px_op *op;
+  PX_TRY(px__op_known(&op, PX__AS_STRIDED_OF));
+  int ndim = px_tensor_ndim(t);
+  px_value args[PX__MAX_PARAMS_OF_OP] = {PX_T(base),
+                                         PX_IS(px_tensor_sizes(t), ndim),
+                                         PX_IS(px_tensor_strides(t), ndim),
+                                         PX_I(px_tensor_offset(t)),
+                                         PX_IS(px_tensor_strides(base), px_tensor_ndim(base)),
+                                         PX_I(px_tensor_offset(base))};
+  PX_SCOPED(px_node) node = NULL;
+  PX_TRY(px__op_node_new(&node, op, PX_CALL_NEW, args, 1, 1, &t, NULL));
+  PX_TRY(px__set_history(t, node, 0));
+  px_tensor_set_view_version(t, px_tensor_version(t));
+  return PX_OK;
+}
+
+// ---- CopySlices: edge 0 is the base before; the others are the inner node's, which made the view
+
+typedef struct px__geometry {
+  int ndim;
+  int64_t offset;
+  const int64_t *sizes, *strides;
+} px__geometry;
+typedef struct px__copy_slices {
+  px_node node;
+  px_node *inner;  // owned
+  px__geometry base, view;
+  int64_t room[];  // sizes and strides
+} px__copy_slices;
+
+static void drop(px_node *node) {
+  px__copy_slices *self = (px__copy_slices *)node;
+  px_node *inner = self->inner;
+  self->inner = NULL;
+  px_release(inner);
+}
+
+static px__geometry geometry_of(const px_tensor *t, int64_t **room) {
+  int ndim = px_tensor_ndim(t);
+  px__geometry g = {ndim, px_tensor_offset(t), *room, *room + ndim};
+  for (int d = 0; d < ndim; d++) {
+    (*room)[d] = px_tensor_sizes(t)[d];
+    (*room)[ndim + d] = px_tensor_strides(t)[d];
+  }
+  *room += 2 * ndim;
+  return g;
+}
+
+static const px__kind copy_slices_kind;
+
+px_status px__copy_slices_new(px_node **out, px_tensor *base, px_tensor *view, px_node *inner) {
+  size_t dims = 2 * (size_t)(px_tensor_ndim(base) + px_tensor_ndim(view));
+  PX_SCOPED(px_node) node = NULL;
+  PX_TRY(px__node_new(&node, &copy_slices_kind, "CopySlices",
+                      sizeof(px__copy_slices) + dims * sizeof(int64_t), inner->edge_count, 1,
+                      &base));
+  px__copy_slices *self = (px__copy_slices *)node;
+  int64_t *room = self->room;
+  self->base = geometry_of(base, &room);
+  self->view = geometry_of(view, &room);
+  self->inner = px_retain(inner);
+  PX_TRY(px__edge_of(&node->edges[0], base));
+  for (int i = 1; i < inner->edge_count; i++) {
+    node->edges[i] = inner->edges[i];
+    px_retain(node->edges[i].node);
+  }
+  *out = PX_MOVE(node);
+  return PX_OK;
+}
+
+// A gradient of the base's size with the base's strides: the view's geometry fits into it.
+static px_status spread(px_tensor **out, const px__copy_slices *self, px_tensor *grad) {
+  const px__meta *meta = &self->node.results[0];
+  PX_SCOPED(px_tensor) whole = NULL;
+  PX_TRY(px_tensor_empty_strided(&whole, self->base.ndim, self->base.sizes, self->base.strides,
+                                 px_tensor_dtype(grad), meta->device));
+  PX_TRY(px__call_inplace(PX__COPY, 2, (px_value[]){PX_T(whole), PX_T(grad)}));
+  *out = PX_MOVE(whole);
+  return PX_OK;
+}
+
+static px_status slice(px_tensor **out, const px__copy_slices *self, px_tensor *whole) {
+  const px__geometry *v = &self->view;
+  px_value args[] = {PX_T(whole), PX_IS(v->sizes, v->ndim), PX_IS(v->strides, v->ndim),
+                     PX_I(v->offset - self->base.offset + px_tensor_offset(whole))};
+  return px__call(out, PX__AS_STRIDED, 4, args);
+}
+
+static px_status run_inner(px__copy_slices *self, px_tensor *part, const px__run *run) {
+  PX_SCOPED(px_tensor) copy = NULL;
+  PX_TRY(px__call(&copy, PX__CLONE, 1, (px_value[]){PX_T(part)}));
+  px_tensor *grads[1] = {copy};
+  px__run inner = {grads, run->out, run->wanted};
+  px_node *node = self->inner;
+  PX_TRY(px__node_enter(node));
+  bool wanted = run->wanted[0];
+  run->wanted[0] = wanted && node->edges[0].node;
+  px_status status = node->kind->apply(node, &inner);
+  run->wanted[0] = wanted;
+  px__node_leave(node, false);
+  return status;
+}
+
+static px_status apply(px_node *node, const px__run *run) {
+  px__copy_slices *self = (px__copy_slices *)node;
+  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_SCOPED(px_tensor) inner_grad = NULL;
+  PX_TRY(spread(&whole, self, run->grads[0]));
+  PX_TRY(slice(&part, self, whole));
+  PX_TRY(run_inner(self, part, run));
+  inner_grad = run->out[0];
+  run->out[0] = NULL;
+  if (!run->wanted[0]) return PX_OK;
+  if (inner_grad)
+    PX_TRY(px__call_inplace(PX__COPY, 2, (px_value[]){PX_T(part), PX_T(inner_grad)}));
+  else
+    PX_TRY(px__call_inplace(PX__ZERO, 1, (px_value[]){PX_T(part)}));
+  run->out[0] = PX_MOVE(whole);
+  return PX_OK;
+}
+
+static const px__kind copy_slices_kind = {apply, drop, NULL};

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// One thread for each device that ever has a node to run; it lives as long as the process. A forked
+// child has no workers, and no device that it may use either.
+#include <stdatomic.h>
+
+#include "engine.h"
+
+enum { DEVICES = 64 };
+
+typedef struct px__worker {
+  px__queue queue;
+  pthread_t thread;
+  int device;
+  _Atomic bool started;
+} px__worker;
+
+static px__worker workers[DEVICES];
+static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
+static _Thread_local px__worker *here;
+
+px__queue *px__worker_queue(void) { return here ? &here->queue : NULL; }
+int px__worker_device(void) { return here ? here->device : -1; }
+
+static void *work(void *argument) {
+  here = argument;
+  // An error shows again when a node makes its device current.
+  if (px_device_set(here->device) != PX_OK) px_error_clear();
+  px__item item;
+  while (px__queue_pop(&here->queue, NULL, &item)) px__run_item(item);
+  return NULL;
+}
+
+static px_status start(px__worker *worker, int device) {
+  if (worker->started) return PX_OK;
+  worker->device = device;
+  px__queue_init(&worker->queue);
+  PX_TRY(px_thread_start(&worker->thread, work, worker));
+  (void)pthread_detach(worker->thread);
+  worker->started = true;
+  return PX_OK;
+}
+
+px_status px__worker_of(px__queue **out, int device) {
+  PX_CHECK(device >= 0 && device < DEVICES, PX_BUG, "no worker for device %d", device);
+  px__worker *worker = &workers[device];
+  *out = &worker->queue;
+  if (worker->started) return PX_OK;
+  pthread_mutex_lock(&starting);
+  px_status status = start(worker, device);
+  pthread_mutex_unlock(&starting);
+  return status;
+}
