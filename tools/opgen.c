@@ -191,11 +191,11 @@ static void write_kernels(const char *folder) {
   int count = 0;
   FILE *to = create(folder, "cpu_kernels.h");
   fprintf(to, "%s#pragma once\n#include \"phlox/backend.h\"\n", license);
-  for (int i = 0; i < og.count; i++) {
-    const og_op *op = og.ops[i];
-    if (og_has_kernel(op))
-      count = add_kernel(names, count, op->name, og_format("kernel_%s", op->name));
-    const char *hand = og_hand_kernel(op);
+  for (int i = 0; i < og.count; i++)
+    if (og_has_kernel(og.ops[i]))
+      count = add_kernel(names, count, og.ops[i]->name, og_format("kernel_%s", og.ops[i]->name));
+  for (int i = 0; i < og.count; i++) {  // `kernel sum` may be another op's generated one
+    const char *hand = og_hand_kernel(og.ops[i]);
     if (hand) count = add_kernel(names, count, hand, og_format("px__cpu_%s", hand));
   }
   for (int i = 0; i < og.extra_count; i++)

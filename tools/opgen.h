@@ -95,6 +95,7 @@ typedef struct og_op {
   og_field grad_all;              // `grad * = FN`
   og_node *grad_nodes[OG_MAX_PARAMS], *body_node;
   unsigned grad_mask, save_mask, shape_mask, save_result_mask, mask_params;
+  unsigned save_for[OG_MAX_PARAMS];
   int id;
 } og_op;
 

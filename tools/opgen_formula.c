@@ -207,6 +207,20 @@ static void analyse_whole(og_op *op) {
   }
 }
 
+// What one formula reads of the call: parameters in the low 16 bits, results in the high ones.
+static unsigned reads(const og_op *op, const og_node *n) {
+  unsigned mask = 0;
+  if (n->kind == OG_SHAPE) return 0;
+  if (n->kind == OG_NAME) {
+    int i = og_param_find(op, n->text), r = i < 0 ? og_result_find(op, n->text) : -1;
+    if (i >= 0 && (op->params[i].type == OG_TENSOR || op->params[i].type == OG_TENSORS))
+      mask = 1u << i;
+    if (r >= 0) mask = 1u << (16 + r);
+  }
+  for (int i = 0; i < n->count; i++) mask |= reads(op, n->items[i]);
+  return mask;
+}
+
 void og_analyse(og_op *op) {
   analyse_names(op, &op->masks, false);
   if (op->body.text)
@@ -221,6 +235,7 @@ void og_analyse(og_op *op) {
     op->grad_nodes[i] = og_formula(op->grads[i].text, op->grads[i].place);
     walk(op, op->grad_nodes[i], false, false);
     op->grad_mask |= 1u << i;
+    op->save_for[i] = reads(op, op->grad_nodes[i]);
   }
   op->shape_mask &= ~op->save_mask;
 }

@@ -198,10 +198,10 @@ static void write_row(FILE *to, const og_op *op, const stamp *s) {
     }
     tensor++;
   }
-  fprintf(
-      to,
-      "static void row_%s_%s(char *const *p, const int64_t *s, int64_t n, const px_launch *l) {\n",
-      op->name, s->suffix);
+  fprintf(to,
+          "static void row_%s_%s(char *const *p_, const int64_t *s_, int64_t n_, const px_launch "
+          "*l) {\n",
+          op->name, s->suffix);
   write_locals(to, op, s, &w);
   fprintf(to, "  PX__CPU_ROW%d(%s, %s(%s))\n}\n", count, gives_bool(op) ? "bool" : s->c, inputs,
           expr);

@@ -116,6 +116,11 @@ void og_write_impl(FILE *to, const og_op *op) {
     fprintf(to, "%s%s", r ? ", " : "",
             r < op->result_count ? result_dtype(op, r) : "PX_DTYPE_NONE");
   fprintf(to, "}};\n");
+  if (og_has_backward(op)) {
+    fprintf(to, "static const uint32_t save_for_%s[] = {", op->name);
+    for (int i = 0; i < op->param_count; i++) fprintf(to, "%s0x%x", i ? ", " : "", op->save_for[i]);
+    fprintf(to, "};\n");
+  }
   if (op->result_count == 1 && !op->result_names[0]) return;
   fprintf(to, "static const char *const results_%s[] = {", op->name);
   for (int r = 0; r < op->result_count; r++)
@@ -178,6 +183,7 @@ void og_write_descriptor(FILE *to, const og_op *op) {
           ",\n        .grad_mask = 0x%x, .save_mask = 0x%x, .shape_mask = 0x%x, .save_result_mask "
           "= 0x%x,\n",
           op->grad_mask, op->save_mask, op->shape_mask, op->save_result_mask);
-  fprintf(to, "        .impl = &impl_%s, .python_name = \"%s\"},\n", op->name,
+  fprintf(to, "        .impl = &impl_%s, .save_for = %s%s, .python_name = \"%s\"},\n", op->name,
+          og_has_backward(op) ? "save_for_" : "NULL", og_has_backward(op) ? op->name : "",
           op->pyname.text ? op->pyname.text : op->name);
 }

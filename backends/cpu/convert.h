@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conversion of elements between any two dtypes; strides are in bytes.
+#pragma once
+#include "phlox/backend.h"
+
+void px__cpu_convert(void *to, int64_t to_stride, int to_dtype, const void *from,
+                     int64_t from_stride, int from_dtype, int64_t n);
+// Bytes of an element: without a call, for what is hot.
+extern const uint8_t px__cpu_item[PX_DTYPE_COUNT];

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The half formats, bit by bit: rounding is to nearest even, NaN stays NaN, and nothing branches,
+// so that loops are vectorised where the processor has no instruction for it.
+#pragma once
+#include <stdint.h>
+#include <string.h>
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
+static inline float px__bits_float(uint32_t u) {
+  float x;
+  memcpy(&x, &u, sizeof x);
+  return x;
+}
+static inline uint32_t px__float_bits(float x) {
+  uint32_t u;
+  memcpy(&u, &x, sizeof u);
+  return u;
+}
+
+static inline float px__bfloat_load(uint16_t h) { return px__bits_float((uint32_t)h << 16); }
+static inline uint16_t px__bfloat_store(float x) {
+  uint32_t u = px__float_bits(x), rounded = (u + 0x7fffu + (u >> 16 & 1u)) >> 16;
+  return (uint16_t)(x != x ? 0x7fc0u : rounded);
+}
+
+// A half is a float with another bias: a product with 2^112 mends it, subnormals included.
+static inline float px__half_load(uint16_t h) {
+  uint32_t sign = (uint32_t)(h & 0x8000u) << 16, rest = (uint32_t)(h & 0x7fffu) << 13;
+  float value = px__bits_float(rest) * 5.192296858534828e33f;
+  uint32_t special = rest | 0x7f800000u;
+  uint32_t u = rest >= 0x0f800000u ? special : px__float_bits(value);
+  return px__bits_float(sign | u);
+}
+static inline uint16_t px__half_store(float x) {
+  uint32_t u = px__float_bits(x), sign = u >> 16 & 0x8000u;
+  u &= 0x7fffffffu;
+  uint32_t normal = (u - 0x38000000u + 0xfffu + (u >> 13 & 1u)) >> 13;
+  // Adding one half aligns the last bit of a subnormal result with the last of the sum.
+  uint32_t small = px__float_bits(px__bits_float(u) + 0.5f) - 0x3f000000u;
+  uint32_t h = u < 0x38800000u ? small : normal;
+  h = u >= 0x477ff000u ? 0x7c00u : h;
+  h = u > 0x7f800000u ? 0x7e00u : h;
+  return (uint16_t)(sign | h);
+}
+
+static inline void px__half_load_many(float *to, const uint16_t *from, int64_t n) {
+  int64_t i = 0;
+#ifdef __F16C__
+  for (; i + 8 <= n; i += 8)
+    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(from + i))));
+#endif
+  for (; i < n; i++) to[i] = px__half_load(from[i]);
+}
+static inline void px__half_store_many(uint16_t *to, const float *from, int64_t n) {
+  int64_t i = 0;
+#ifdef __F16C__
+  for (; i + 8 <= n; i += 8)
+    _mm_storeu_si128((__m128i *)(to + i),
+                     _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+#endif
+  for (; i < n; i++) to[i] = px__half_store(from[i]);
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Element-wise loops: what the generated row functions are made of, and what runs them.
+//
+// A row function computes n elements along one dimension: `p_` has the operands' addresses (results
+// first), `s_` their strides in bytes. All operands have the types that the row was written for;
+// px__cpu_pointwise_run sees to that, element blocks of other dtypes being converted on the way.
+// Operands may be the same memory (in-place), never partly overlapping.
+#pragma once
+#include "cpu/math.h"
+
+typedef void (*px__cpu_row)(char *const *p_, const int64_t *s_, int64_t n_, const px_launch *l);
+typedef struct px__cpu_pointwise {
+  int operands;
+  uint32_t bools;                    // bit i: operand i is bool, whatever the compute dtype is
+  px__cpu_row rows[PX_DTYPE_COUNT];  // half types have none: they go through float
+} px__cpu_pointwise;
+px_status px__cpu_pointwise_run(const px_launch *l, const px__cpu_pointwise *op);
+
+// `is(x, 'text')` of the tables.
+static inline bool px__cpu_is(const px_value *v, const char *text) {
+  return v->kind == PX_ARG_TEXT && !strcmp(v->v.text, text);
+}
+
+#ifdef __clang__
+#define PX__CPU_LOOP \
+  _Pragma("clang loop vectorize(assume_safety)") for (int64_t k_ = 0; k_ < n_; k_++)
+#else
+#define PX__CPU_LOOP _Pragma("GCC ivdep") for (int64_t k_ = 0; k_ < n_; k_++)
+#endif
+
+// The operand of an optional tensor; absent ones read as zero.
+#define PX__CPU_MAYBE(T, a, i)                                \
+  const bool has_##a = l->operands[i].dtype != PX_DTYPE_NONE; \
+  (void)has_##a;
+
+#define PX__CPU_STEP(T, i) (s_[i] == (int64_t)sizeof(T))
+#define PX__CPU_AT(T, a, i) const T a = *(const T *)(const void *)(p_[i] + k_ * s_[i]);
+#define PX__CPU_NEXT(T, a, i) const T a = ((const T *)(const void *)p_[i])[k_];
+#define PX__CPU_ONE(T, a, i) const T a = *(const T *)(const void *)p_[i];
+#define PX__CPU_PUT(O, expr) ((O *)(void *)p_[0])[k_] = (O)(expr);
+#define PX__CPU_PUT_AT(O, expr) *(O *)(void *)(p_[0] + k_ * s_[0]) = (O)(expr);
+
+#define PX__CPU_ROW0(O, expr)            \
+  if (PX__CPU_STEP(O, 0)) PX__CPU_LOOP { \
+      PX__CPU_PUT(O, expr)               \
+    }                                    \
+  else                                   \
+    PX__CPU_LOOP { PX__CPU_PUT_AT(O, expr) }
+
+#define PX__CPU_ROW1(O, A, a, i, expr)                         \
+  if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i)) PX__CPU_LOOP { \
+      PX__CPU_NEXT(A, a, i) PX__CPU_PUT(O, expr)               \
+    }                                                          \
+  else                                                         \
+    for (int64_t k_ = 0; k_ < n_; k_++) {                      \
+      PX__CPU_AT(A, a, i) PX__CPU_PUT_AT(O, expr)              \
+    }
+
+#define PX__CPU_ROW2(O, A, a, i, B, b, j, expr)                                      \
+  if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && PX__CPU_STEP(B, j)) PX__CPU_LOOP { \
+      PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_PUT(O, expr)               \
+    }                                                                                \
+  else if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && s_[j] == 0) {                 \
+    PX__CPU_ONE(B, b, j)                                                             \
+    PX__CPU_LOOP { PX__CPU_NEXT(A, a, i) PX__CPU_PUT(O, expr) }                      \
+  } else if (PX__CPU_STEP(O, 0) && s_[i] == 0 && PX__CPU_STEP(B, j)) {               \
+    PX__CPU_ONE(A, a, i)                                                             \
+    PX__CPU_LOOP { PX__CPU_NEXT(B, b, j) PX__CPU_PUT(O, expr) }                      \
+  } else                                                                             \
+    for (int64_t k_ = 0; k_ < n_; k_++) {                                            \
+      PX__CPU_AT(A, a, i) PX__CPU_AT(B, b, j) PX__CPU_PUT_AT(O, expr)                \
+    }
+
+#define PX__CPU_ROW3(O, A, a, i, B, b, j, C, c, m, expr)                                     \
+  if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && PX__CPU_STEP(B, j) && PX__CPU_STEP(C, m))  \
+    PX__CPU_LOOP {                                                                           \
+      PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_NEXT(C, c, m) PX__CPU_PUT(O, expr) \
+    }                                                                                        \
+  else if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && PX__CPU_STEP(B, j) && s_[m] == 0) {   \
+    PX__CPU_ONE(C, c, m)                                                                     \
+    PX__CPU_LOOP { PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_PUT(O, expr) }        \
+  } else if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && s_[j] == 0 && s_[m] == 0) {         \
+    PX__CPU_ONE(B, b, j) PX__CPU_ONE(C, c, m) PX__CPU_LOOP {                                 \
+      PX__CPU_NEXT(A, a, i) PX__CPU_PUT(O, expr)                                             \
+    }                                                                                        \
+  } else                                                                                     \
+    for (int64_t k_ = 0; k_ < n_; k_++) {                                                    \
+      PX__CPU_AT(A, a, i) PX__CPU_AT(B, b, j) PX__CPU_AT(C, c, m) PX__CPU_PUT_AT(O, expr)    \
+    }
+
+#define PX__CPU_ROW4(O, A, a, i, B, b, j, C, c, m, D, d, q, expr)                             \
+  if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && PX__CPU_STEP(B, j) && PX__CPU_STEP(C, m) && \
+      PX__CPU_STEP(D, q))                                                                     \
+    PX__CPU_LOOP {                                                                            \
+      PX__CPU_NEXT(A, a, i)                                                                   \
+      PX__CPU_NEXT(B, b, j) PX__CPU_NEXT(C, c, m) PX__CPU_NEXT(D, d, q) PX__CPU_PUT(O, expr)  \
+    }                                                                                         \
+  else                                                                                        \
+    for (int64_t k_ = 0; k_ < n_; k_++) {                                                     \
+      PX__CPU_AT(A, a, i)                                                                     \
+      PX__CPU_AT(B, b, j) PX__CPU_AT(C, c, m) PX__CPU_AT(D, d, q) PX__CPU_PUT_AT(O, expr)     \
+    }
+
+// Comparisons of unsigned numbers with zero, arithmetic of bool: right in every stamp, if needless
+// in some.
+#pragma GCC diagnostic ignored "-Wtype-limits"
+#pragma GCC diagnostic ignored "-Wbool-operation"
+#pragma GCC diagnostic ignored "-Wint-in-bool-context"
+#pragma GCC diagnostic ignored "-Wbool-compare"
+#ifdef __clang__
+#pragma GCC diagnostic ignored "-Wpass-failed"
+#pragma GCC diagnostic ignored "-Wtautological-compare"
+#endif

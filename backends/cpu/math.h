@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel math library: what the expressions of ops/*.op may call, `exp(x)` in a table being
+// k_exp_f32 or k_exp_f64 here.
+//
+// exp, log, tanh, sigmoid and erf of float have no branches and no calls, so that the loops around
+// them are vectorised; they are within 2 units in the last place. The rest is libm. Integers divide
+// as PyTorch's do; a division by zero is reported to the launch, and gives 0.
+#pragma once
+#include "phlox/backend.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#define K_inf_f32 INFINITY
+#define K_inf_f64 ((double)INFINITY)
+#define K_nan_f32 NAN
+#define K_nan_f64 ((double)NAN)
+#define K_greatest_f32 INFINITY
+#define K_greatest_f64 ((double)INFINITY)
+#define K_least_f32 (-INFINITY)
+#define K_least_f64 (-(double)INFINITY)
+#define K_greatest_i64 INT64_MAX
+#define K_least_i64 INT64_MIN
+
+static inline uint32_t k_bits(float x) {
+  uint32_t u;
+  memcpy(&u, &x, sizeof u);
+  return u;
+}
+static inline float k_float(uint32_t u) {
+  float x;
+  memcpy(&x, &u, sizeof x);
+  return x;
+}
+#ifdef __FMA__
+#define K_FMA(a, b, c) __builtin_fmaf(a, b, c)
+#else
+#define K_FMA(a, b, c) ((a) * (b) + (c))
+#endif
+
+// 2^n times the series of e^r, where x = n ln 2 + r; the power is applied in halves, so that
+// subnormal results are right.
+static inline float k_exp_f32(float x) {
+  const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
+  float y = x < -104.0f ? -104.0f : x;
+  y = y > 89.0f ? 89.0f : y;
+  float shifted = K_FMA(y, 1.44269504f, magic), n = shifted - magic;
+  float r = K_FMA(n, -0.693145752f, y);
+  r = K_FMA(n, -1.42860677e-6f, r);
+  float p = K_FMA(r, 1.0f / 5040, 1.0f / 720);
+  p = K_FMA(p, r, 1.0f / 120);
+  p = K_FMA(p, r, 1.0f / 24);
+  p = K_FMA(p, r, 1.0f / 6);
+  p = K_FMA(p, r, 0.5f);
+  p = K_FMA(p, r * r, r) + 1.0f;
+  int32_t i = (int32_t)(k_bits(shifted) - k_bits(magic)), half = i >> 1;
+  return p * k_float((uint32_t)(half + 127) << 23) * k_float((uint32_t)(i - half + 127) << 23);
+}
+
+// x = 2^e m with m near 1; log m from the series of the inverse hyperbolic tangent.
+static inline float k_log_f32(float x) {
+  bool tiny = x < FLT_MIN;
+  uint32_t u = k_bits(tiny ? x * 8388608.0f : x);
+  uint32_t v = u - 0x3f3504f3u;  // of the square root of one half
+  float e = (float)((int32_t)v >> 23) - (tiny ? 23.0f : 0.0f);
+  float f = k_float((v & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
+  float s = f / (2.0f + f), z = s * s, h = 0.5f * f * f;
+  float r = K_FMA(z, 2.0f / 11, 2.0f / 9);
+  r = K_FMA(r, z, 2.0f / 7);
+  r = K_FMA(r, z, 2.0f / 5);
+  r = K_FMA(r, z, 2.0f / 3) * z;
+  float y = e * 0.693145752f - ((h - (s * (h + r) + e * 1.42860677e-6f)) - f);
+  y = x == INFINITY ? INFINITY : y;
+  y = x == 0 ? -INFINITY : y;
+  return x >= 0 ? y : NAN;
+}
+
+static inline float k_tanh_f32(float x) {
+  float a = fabsf(x), z = x * x, t = k_exp_f32(-2.0f * a);
+  float p = K_FMA(z, -1382.0f / 155925, 62.0f / 2835);
+  p = K_FMA(p, z, -17.0f / 315);
+  p = K_FMA(p, z, 2.0f / 15);
+  p = K_FMA(p, z, -1.0f / 3);
+  float small = K_FMA(x * z, p, x), large = copysignf((1.0f - t) / (1.0f + t), x);
+  return a < 0.3f ? small : large;
+}
+
+static inline float k_sigmoid_f32(float x) {
+  float t = k_exp_f32(-fabsf(x)), d = 1.0f + t;
+  return (x < 0 ? t : 1.0f) / d;
+}
+
+// The series up to 1; beyond, 1 - exp(-x^2) q(1 / (1 + x/2)) with q fitted to [0.9, 4.2].
+static inline float k_erf_f32(float x) {
+  float a = fabsf(x), z = x * x;
+  a = a > 4.2f ? 4.2f : a;
+  float p = 1.0f / 25 / 479001600;
+  p = K_FMA(p, z, -1.0f / 23 / 39916800);
+  p = K_FMA(p, z, 1.0f / 21 / 3628800);
+  p = K_FMA(p, z, -1.0f / 19 / 362880);
+  p = K_FMA(p, z, 1.0f / 17 / 40320);
+  p = K_FMA(p, z, -1.0f / 15 / 5040);
+  p = K_FMA(p, z, 1.0f / 13 / 720);
+  p = K_FMA(p, z, -1.0f / 11 / 120);
+  p = K_FMA(p, z, 1.0f / 9 / 24);
+  p = K_FMA(p, z, -1.0f / 7 / 6);
+  p = K_FMA(p, z, 1.0f / 5 / 2);
+  p = K_FMA(p, z, -1.0f / 3);
+  p = K_FMA(p, z, 1.0f) * 1.12837917f;
+  float t = 1.0f / (1.0f + 0.5f * a), q = K_FMA(t, -0.228998443f, 0.631448533f);
+  q = K_FMA(q, t, -0.0584117611f);
+  q = K_FMA(q, t, 0.393318312f);
+  q = K_FMA(q, t, 0.2606999f);
+  q = K_FMA(q, t, 0.0017082918f);
+  float far = 1.0f - k_exp_f32(-a * a) * q;
+  return a < 1.0f ? x * p : (x != x ? x : copysignf(far, x));
+}
+
+// ---- libm
+
+#define K_LIBM(name, ffn, dfn)                                   \
+  static inline float k_##name##_f32(float x) { return ffn(x); } \
+  static inline double k_##name##_f64(double x) { return dfn(x); }
+#define K_LIBM_F64(name) \
+  static inline double k_##name##_f64(double x) { return name(x); }
+K_LIBM_F64(exp)
+K_LIBM_F64(log)
+K_LIBM_F64(tanh)
+K_LIBM_F64(erf)
+K_LIBM(exp2, exp2f, exp2)
+K_LIBM(expm1, expm1f, expm1)
+K_LIBM(log2, log2f, log2)
+K_LIBM(log10, log10f, log10)
+K_LIBM(log1p, log1pf, log1p)
+K_LIBM(sqrt, sqrtf, sqrt)
+K_LIBM(sin, sinf, sin)
+K_LIBM(cos, cosf, cos)
+K_LIBM(tan, tanf, tan)
+K_LIBM(asin, asinf, asin)
+K_LIBM(acos, acosf, acos)
+K_LIBM(atan, atanf, atan)
+K_LIBM(sinh, sinhf, sinh)
+K_LIBM(cosh, coshf, cosh)
+K_LIBM(asinh, asinhf, asinh)
+K_LIBM(acosh, acoshf, acosh)
+K_LIBM(atanh, atanhf, atanh)
+K_LIBM(erfc, erfcf, erfc)
+K_LIBM(trunc, truncf, trunc)
+K_LIBM(floor, floorf, floor)
+K_LIBM(ceil, ceilf, ceil)
+K_LIBM(round, rintf, rint)
+K_LIBM(abs, fabsf, fabs)
+
+static inline double k_sigmoid_f64(double x) {
+  double t = exp(-fabs(x));
+  return (x < 0 ? t : 1.0) / (1.0 + t);
+}
+
+// The highest finite number of the compute type, which may be a half type.
+static inline float k_highest_f32(const px_launch *l) {
+  return l->compute == PX_FLOAT16 ? 65504.0f : l->compute == PX_BFLOAT16 ? 3.38953139e38f : FLT_MAX;
+}
+static inline float k_lowest_f32(const px_launch *l) { return -k_highest_f32(l); }
+static inline double k_highest_f64(const px_launch *l) { return DBL_MAX; }
+static inline double k_lowest_f64(const px_launch *l) { return -DBL_MAX; }
+
+#define K_FLOAT(S, T, M)                                                                   \
+  static inline T k_number_##S(const px_value *v) { return (T)px_value_float(*v); }        \
+  static inline T k_select_##S(bool c, T a, T b) { return c ? a : b; }                     \
+  static inline T k_max_##S(T a, T b) { return a > b || a != a ? a : b; }                  \
+  static inline T k_min_##S(T a, T b) { return a < b || a != a ? a : b; }                  \
+  static inline T k_sign_##S(T x) { return x > 0 ? 1 : x < 0 ? -1 : x == 0 ? 0 : x; }      \
+  static inline T k_rsqrt_##S(T x) { return 1 / sqrt##M(x); }                              \
+  static inline bool k_isnan_##S(T x) { return x != x; }                                   \
+  static inline bool k_isinf_##S(T x) { return fabs##M(x) == K_inf_##S; }                  \
+  static inline bool k_isfinite_##S(T x) { return fabs##M(x) < K_inf_##S; }                \
+  static inline T k_atan2_##S(T y, T x) { return atan2##M(y, x); }                         \
+  static inline T k_fmod_##S(const px_launch *l, T a, T b) { return fmod##M(a, b); }       \
+  static inline T k_truncdiv_##S(const px_launch *l, T a, T b) { return trunc##M(a / b); } \
+  static inline T k_remainder_##S(const px_launch *l, T a, T b) {                          \
+    T r = fmod##M(a, b);                                                                   \
+    return r != 0 && (b < 0) != (r < 0) ? r + b : r;                                       \
+  }                                                                                        \
+  static inline T k_floordiv_##S(const px_launch *l, T a, T b) {                           \
+    if (b == 0) return a / b;                                                              \
+    T r = fmod##M(a, b), q = (a - r) / b;                                                  \
+    if (r != 0 && (b < 0) != (r < 0)) q -= 1;                                              \
+    if (q == 0) return copysign##M((T)0, a / b);                                           \
+    T f = floor##M(q);                                                                     \
+    return q - f > (T)0.5 ? f + 1 : f;                                                     \
+  }                                                                                        \
+  static inline T k_pow_##S(T a, T b) {                                                    \
+    return b == 2        ? a * a                                                           \
+           : b == 1      ? a                                                               \
+           : b == 3      ? a * a * a                                                       \
+           : b == (T)0.5 ? sqrt##M(a)                                                      \
+                         : pow##M(a, b);                                                   \
+  }
+K_FLOAT(f32, float, f)
+K_FLOAT(f64, double, )
+
+// ---- integers
+
+// By squaring; a negative power is 0 but for the bases 1 and -1.
+static inline int64_t k_pow_int(int64_t a, int64_t b) {
+  if (b < 0) return a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0;
+  uint64_t r = 1, x = (uint64_t)a;
+  for (; b; b >>= 1, x *= x)
+    if (b & 1) r *= x;
+  return (int64_t)r;
+}
+
+#define K_WHOLE(S, T)                                                                      \
+  static inline T k_select_##S(bool c, T a, T b) { return c ? a : b; }                     \
+  static inline T k_max_##S(T a, T b) { return a > b ? a : b; }                            \
+  static inline T k_min_##S(T a, T b) { return a < b ? a : b; }                            \
+  static inline T k_floor_##S(T x) { return x; }                                           \
+  static inline T k_ceil_##S(T x) { return x; }                                            \
+  static inline T k_round_##S(T x) { return x; }                                           \
+  static inline T k_trunc_##S(T x) { return x; }                                           \
+  static inline bool k_isnan_##S(T x) { return false; }                                    \
+  static inline bool k_isinf_##S(T x) { return false; }                                    \
+  static inline bool k_isfinite_##S(T x) { return true; }                                  \
+  static inline T k_abs_##S(T x) { return x < (T)1 && x != 0 ? (T)(0 - (uint64_t)x) : x; } \
+  static inline T k_sign_##S(T x) { return (T)((x > 0) - (x < (T)1 && x != 0)); }
+
+#define K_INTEGER(S, T, LOW, HIGH)                                                     \
+  enum { k_signed_##S = (T)-1 < 1 };                                                   \
+  static const T K_inf_##S = HIGH;                                                     \
+  static inline T k_number_##S(const px_value *v) { return (T)px_value_int(*v); }      \
+  static inline T k_highest_##S(const px_launch *l) { return HIGH; }                   \
+  static inline T k_lowest_##S(const px_launch *l) { return LOW; }                     \
+  static inline T k_bitnot_##S(T x) { return (T)~x; }                                  \
+  static inline T k_pow_##S(T a, T b) { return (T)k_pow_int((int64_t)a, (int64_t)b); } \
+  static inline bool k_bad_divisor_##S(const px_launch *l, T b) {                      \
+    if (b == 0) px_kernel_fault(l, PX_FAULT_ZERO_DIVISION, 0, 0, 0);                   \
+    return b == 0;                                                                     \
+  }                                                                                    \
+  static inline T k_truncdiv_##S(const px_launch *l, T a, T b) {                       \
+    if (k_bad_divisor_##S(l, b)) return 0;                                             \
+    return k_signed_##S && b == (T)-1 ? (T)(0 - (uint64_t)a) : (T)(a / b);             \
+  }                                                                                    \
+  static inline T k_fmod_##S(const px_launch *l, T a, T b) {                           \
+    if (k_bad_divisor_##S(l, b)) return 0;                                             \
+    return k_signed_##S && b == (T)-1 ? (T)0 : (T)(a % b);                             \
+  }                                                                                    \
+  static inline T k_remainder_##S(const px_launch *l, T a, T b) {                      \
+    T r = k_fmod_##S(l, a, b);                                                         \
+    return k_signed_##S && r != 0 && (r ^ b) >> (8 * sizeof(T) - 1) ? (T)(r + b) : r;  \
+  }                                                                                    \
+  static inline T k_floordiv_##S(const px_launch *l, T a, T b) {                       \
+    if (k_bad_divisor_##S(l, b)) return 0;                                             \
+    T q = k_truncdiv_##S(l, a, b), r = k_fmod_##S(l, a, b);                            \
+    return k_signed_##S && r != 0 && (r ^ b) >> (8 * sizeof(T) - 1) ? (T)(q - 1) : q;  \
+  }
+K_WHOLE(bool, bool)
+K_WHOLE(u8, uint8_t)
+K_WHOLE(i8, int8_t)
+K_WHOLE(i16, int16_t)
+K_WHOLE(i32, int32_t)
+K_WHOLE(i64, int64_t)
+K_INTEGER(u8, uint8_t, 0, UINT8_MAX)
+K_INTEGER(i8, int8_t, INT8_MIN, INT8_MAX)
+K_INTEGER(i16, int16_t, INT16_MIN, INT16_MAX)
+K_INTEGER(i32, int32_t, INT32_MIN, INT32_MAX)
+K_INTEGER(i64, int64_t, INT64_MIN, INT64_MAX)
+
+static inline bool k_number_bool(const px_value *v) { return px_value_float(*v) != 0; }
+static inline bool k_bitnot_bool(bool x) { return !x; }
+static const bool K_inf_bool = true;
+static inline bool k_highest_bool(const px_launch *l) { return true; }
+static inline bool k_lowest_bool(const px_launch *l) { return false; }
