@@ -191,8 +191,8 @@ typedef struct px_core {
   px_status (*error)(px_status code, int detail, const char *file, int line, const char *function,
                      const char *format, ...);
   const char *(*env)(const char *name);  // NULL if unset
-  // Copies a launch and all that it points to into `room`; returns the bytes needed. Copies nothing
-  // if `capacity` is less.
+  // Copies a launch and all that it points to into `room`, which then begins with the px_launch;
+  // returns the bytes needed. Copies nothing if `capacity` is less.
   size_t (*pack)(const px_launch *launch, void *room, size_t capacity);
   const px_kernel_row *host_kernels;  // the reference kernels: plain C, run by a backend whose
                                       // memory the host can reach
@@ -205,8 +205,8 @@ typedef struct px_core {
 typedef enum px_copy_kind {
   PX_COPY_HOST_TO_DEVICE,
   PX_COPY_DEVICE_TO_HOST,
-  PX_COPY_DEVICE_TO_DEVICE,
-  PX_COPY_PEER
+  PX_COPY_DEVICE_TO_DEVICE,  // within what the stream's device may address
+  PX_COPY_PEER               // between any two devices, with or without peer access
 } px_copy_kind;
 typedef struct px_copy {
   px_copy_kind kind;
@@ -253,7 +253,8 @@ typedef struct px_backend {
   px_status (*copy)(void *stream, const px_copy *copy);
   px_status (*fill)(void *stream, void *memory, int value, size_t bytes);
   px_status (*host_call)(void *stream, void (*fn)(void *), void *argument);
-  // Events: the latest record counts. elapsed is in milliseconds.
+  // Events: the latest record counts. flags: bit 0, the event keeps the time (PX_EVENT_TIMING...).
+  // elapsed is in milliseconds. A released event or stream lives on for work that was issued.
   px_status (*event_new)(int device, unsigned flags, void **out);
   void (*event_release)(int device, void *event);
   px_status (*event_record)(void *event, void *stream);

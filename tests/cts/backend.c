@@ -692,6 +692,41 @@ static void pipeline_test(uint64_t seed) {
 
 PX_TEST(pipelines_by_events_alone_hold_for_any_seed) { CHECK_EQ(over_seeds(30, pipeline_test), 0); }
 
+// Host threads that share a device and an event, each with streams and memory of its own.
+static void *shared_event;
+static void *host_thread(void *argument) {
+  int number = (int)(intptr_t)argument;
+  int32_t result[64];
+  void *s;
+  OK(b->stream_new(number % 2, 0, &s));
+  for (int turn = 0; turn < 40; turn++) {
+    void *m = memory(number % 2, 4096), *e;
+    OK(b->event_new(number % 2, 0, &e));
+    OK(b->fill(s, m, 0, 4096));
+    for (int i = 0; i < 5; i++) OK(add(number % 2, s, m, m, number, 64));
+    OK(b->stream_wait(s, shared_event));
+    if (number % 2 == 0) OK(b->event_record(shared_event, s));
+    OK(b->event_record(e, s));
+    if (turn % 2) OK(b->event_synchronize(e));
+    px_copy c = {PX_COPY_DEVICE_TO_HOST, result, m, -1, number % 2, sizeof result, false};
+    OK(b->copy(s, &c));
+    b->event_release(number % 2, e);
+    b->release(number % 2, m);
+    for (int i = 0; i < 64; i++) CHECK_EQ(result[i], 5 * number);
+  }
+  b->stream_release(number % 2, s);
+  return NULL;
+}
+
+PX_TEST(host_threads_may_share_devices_and_events) {
+  begin("2");
+  pthread_t threads[6];
+  shared_event = event(0);
+  for (int i = 0; i < 6; i++)
+    CHECK(!pthread_create(&threads[i], NULL, host_thread, (void *)(intptr_t)i));
+  for (int i = 0; i < 6; i++) pthread_join(threads[i], NULL);
+}
+
 // ---- mode schedule
 
 // A digest of the order in which a program's work ran.
