@@ -95,9 +95,14 @@ PX_CALL px_saved_new(px_saved **out, px_tensor *tensor, bool is_output);
 PX_CALL px_saved_unpack(px_tensor **out, px_saved *saved, const char *node_name);
 
 // Compares analytic gradients with central differences in float64, of fn(inputs) -> one tensor.
+// PX_RUNTIME "Jacobian mismatch ..." where they differ.
 PX_CALL px_gradcheck(px_status (*fn)(px_tensor **out, px_tensor *const *inputs, void *context),
                      void *context, int input_count, px_tensor *const *inputs, double eps,
                      double atol, double rtol);
+// The same of the gradients of fn: compares second derivatives.
+PX_CALL px_gradgradcheck(px_status (*fn)(px_tensor **out, px_tensor *const *inputs, void *context),
+                         void *context, int input_count, px_tensor *const *inputs, double eps,
+                         double atol, double rtol);
 
 #ifdef __cplusplus
 }

@@ -176,7 +176,7 @@ static px_status run_one(px__hook *hook, px_tensor **grad) {
   PX_SCOPED(px_tensor) other = NULL;
   PX_TRY(hook->on_grad(&other, *grad, hook->context));
   if (!other) return PX_OK;
-  PX_SCOPED(px_tensor) before = *grad;
+  px_release(*grad);
   *grad = PX_MOVE(other);
   return PX_OK;
 }
