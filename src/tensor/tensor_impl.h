@@ -44,8 +44,9 @@ struct px_tensor {
 };
 
 static inline px_device px__tensor_device(const px_tensor *t) { return t->storage->block->device; }
+// Whether autograd must look at t: it requires grad, or is a view of what by now may.
 static inline bool px__needs_grad(const px_tensor *t) {
-  return (t->flags & PX_TENSOR_NEEDS_GRAD) != 0;
+  return (t->flags & PX_TENSOR_NEEDS_GRAD) || (t->base && (t->base->flags & PX_TENSOR_NEEDS_GRAD));
 }
 extern const uint8_t px__dtype_bytes[PX_DTYPE_COUNT];
 static inline size_t px__item(const px_tensor *t) { return px__dtype_bytes[t->dtype]; }
