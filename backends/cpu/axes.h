@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The dimensions of a reduction: those that are kept and those that are reduced, for folds and for
+// the hand-written reductions.
+#pragma once
+#include "cpu/convert.h"
+
+typedef struct px__axis {
+  int64_t size, in, out, out2;  // strides in bytes; out2 of a second result
+} px__axis;
+typedef struct px__axes {
+  px__axis kept[PX_MAX_DIMS], gone[PX_MAX_DIMS];  // [0] is the innermost; never empty
+  int kept_count, gone_count;
+  int64_t results, length;  // elements of a result, and elements that each is made of
+} px__axes;
+
+static inline int64_t px__magnitude(int64_t x) { return x < 0 ? -x : x; }
+
+// Puts an axis where its stride belongs, or outermost.
+static inline void px__axes_add(px__axis *list, int *count, px__axis a, bool sorted) {
+  int at = (*count)++;
+  for (; sorted && at > 0 && px__magnitude(list[at - 1].in) > px__magnitude(a.in); at--)
+    list[at] = list[at - 1];
+  list[at] = a;
+}
+// Joins neighbours that are walked in step, and makes the list hold at least one.
+static inline void px__axes_join(px__axis *list, int *count) {
+  int n = 0;
+  for (int i = 0; i < *count; i++) {
+    px__axis *last = n ? &list[n - 1] : NULL, a = list[i];
+    if (last && a.in == last->in * last->size && a.out == last->out * last->size &&
+        a.out2 == last->out2 * last->size)
+      last->size *= a.size;
+    else
+      list[n++] = a;
+  }
+  if (n == 0) list[n++] = (px__axis){1, 0, 0, 0};
+  *count = n;
+}
+
+// The input is the last operand. Unless sorted, the order of elements is the input's row-major one.
+static inline void px__axes_load(px__axes *x, const px_launch *l, bool sorted) {
+  const px_operand *out = &l->operands[0], *in = &l->operands[l->operand_count - 1];
+  const px_operand *second = l->operand_count > 2 ? &l->operands[1] : NULL;
+  x->kept_count = x->gone_count = 0;
+  x->results = x->length = 1;
+  for (int d = in->ndim - 1; d >= 0; d--) {
+    px__axis a = {in->sizes[d], in->strides[d] * px__cpu_item[in->dtype],
+                  out->strides[d] * px__cpu_item[out->dtype],
+                  second ? second->strides[d] * px__cpu_item[second->dtype] : 0};
+    bool reduced = out->sizes[d] == 1 && in->sizes[d] != 1;
+    *(reduced ? &x->length : &x->results) *= a.size;
+    if (a.size == 1) continue;
+    if (reduced) a.out = a.out2 = 0;
+    px__axes_add(reduced ? x->gone : x->kept, reduced ? &x->gone_count : &x->kept_count, a, sorted);
+  }
+  px__axes_join(x->kept, &x->kept_count);
+  px__axes_join(x->gone, &x->gone_count);
+}
+
+typedef struct px__place {
+  int64_t in, out, out2;
+} px__place;
+// Where element i of the axes [first, count) lies, as byte offsets.
+static inline px__place px__axes_place(const px__axis *list, int first, int count, int64_t i) {
+  px__place at = {0, 0, 0};
+  for (int d = first; d < count; d++) {
+    int64_t k = i;
+    if (d + 1 < count) k = i % list[d].size, i /= list[d].size;
+    at.in += k * list[d].in;
+    at.out += k * list[d].out;
+    at.out2 += k * list[d].out2;
+  }
+  return at;
+}

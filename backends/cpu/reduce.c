@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reductions that are no folds: extremes with their places, variance, norms, logsumexp.
+//
+// Each result is computed from its elements in the input's order, in blocks converted to double, or
+// int64 for the extremes of integers. Results are independent of each other, and are shared out to
+// the pool.
+#include "cpu/axes.h"
+#include "cpu/math.h"
+#include "cpu/threads.h"
+#include "cpu_kernels.h"
+
+enum { BLOCK = 1024, PARALLEL = 16384 };
+
+typedef struct walk walk;
+struct walk {
+  const px_launch *l;
+  px__axes x;
+  const char *in;
+  char *out, *out2;
+  int in_dtype, out_dtype;
+  int dtype;                                                   // of the blocks
+  void (*one)(const walk *w, const char *base, px__place at);  // computes a result
+  bool least, root;                                            // argmin, min_dim; std
+};
+
+typedef void (*block_fn)(void *state, const void *block, int64_t first, int64_t n);
+static void each_block(const walk *w, const char *base, block_fn fn, void *state) {
+  int64_t room[BLOCK], inner = w->x.gone[0].size, stride = w->x.gone[0].in;
+  for (int64_t i = 0; i < w->x.length; i += inner) {
+    const char *at = base + px__axes_place(w->x.gone, 1, w->x.gone_count, i / inner).in;
+    for (int64_t k = 0; k < inner; k += BLOCK) {
+      int64_t n = inner - k < BLOCK ? inner - k : BLOCK;
+      px__cpu_convert(room, 8, w->dtype, at + k * stride, stride, w->in_dtype, n);
+      fn(state, room, i + k, n);
+    }
+  }
+}
+
+static void each_result(void *context, int64_t begin, int64_t end) {
+  const walk *w = context;
+  for (int64_t i = begin; i < end; i++) {
+    px__place at = px__axes_place(w->x.kept, 0, w->x.kept_count, i);
+    w->one(w, w->in + at.in, at);
+  }
+}
+
+static px_status run(const px_launch *l, walk *w) {
+  const px_operand *out = &l->operands[0], *in = &l->operands[l->operand_count - 1];
+  w->l = l, w->in = in->data, w->out = out->data, w->out2 = l->operands[1].data;
+  w->in_dtype = in->dtype, w->out_dtype = out->dtype;
+  px__axes_load(&w->x, l, false);
+  int64_t work = w->x.length > 0 ? w->x.length : 1;
+  px__cpu_parallel(w->x.results, PARALLEL / work + 1, each_result, w);
+  return PX_OK;
+}
+
+static void store(const walk *w, px__place at, double value) {
+  px__cpu_convert(w->out + at.out, 8, w->out_dtype, &value, 8, PX_FLOAT64, 1);
+}
+
+// ---- extremes: the first of equals; NaN is beyond all numbers
+
+typedef struct best {
+  bool least, some;
+  int64_t index, i;
+  double f;
+} best;
+static void best_float(void *state, const void *block, int64_t first, int64_t n) {
+  best *b = state;
+  const double *e = block;
+  for (int64_t k = 0; k < n; k++) {
+    if (b->some && b->f != b->f) return;
+    if (b->some && !(b->least ? e[k] < b->f : e[k] > b->f) && e[k] == e[k]) continue;
+    b->some = true, b->f = e[k], b->index = first + k;
+  }
+}
+static void best_whole(void *state, const void *block, int64_t first, int64_t n) {
+  best *b = state;
+  const int64_t *e = block;
+  for (int64_t k = 0; k < n; k++) {
+    if (b->some && !(b->least ? e[k] < b->i : e[k] > b->i)) continue;
+    b->some = true, b->i = e[k], b->index = first + k;
+  }
+}
+static best find_best(const walk *w, const char *base) {
+  best b = {.least = w->least};
+  each_block(w, base, w->dtype == PX_INT64 ? best_whole : best_float, &b);
+  return b;
+}
+static void one_index(const walk *w, const char *base, px__place at) {
+  best b = find_best(w, base);
+  memcpy(w->out + at.out, &b.index, sizeof b.index);
+}
+static void one_pair(const walk *w, const char *base, px__place at) {
+  best b = find_best(w, base);
+  const void *value = w->dtype == PX_INT64 ? (const void *)&b.i : &b.f;
+  px__cpu_convert(w->out + at.out, 8, w->out_dtype, value, 8, w->dtype, 1);
+  memcpy(w->out2 + at.out2, &b.index, sizeof b.index);
+}
+static px_status extreme(const px_launch *l, bool least, bool pair) {
+  int in = l->operands[l->operand_count - 1].dtype;
+  walk w = {.least = least, .one = pair ? one_pair : one_index};
+  w.dtype = px_dtype_is_float((px_dtype)in) ? PX_FLOAT64 : PX_INT64;
+  return run(l, &w);
+}
+px_status px__cpu_argmax(const px_launch *l) { return extreme(l, false, false); }
+px_status px__cpu_argmin(const px_launch *l) { return extreme(l, true, false); }
+px_status px__cpu_max_dim(const px_launch *l) { return extreme(l, false, true); }
+px_status px__cpu_min_dim(const px_launch *l) { return extreme(l, true, true); }
+
+// ---- variance: the mean first, then the squares about it
+
+typedef struct sums {
+  double mean, sum;
+  double lane[8];
+} sums;
+static void add_plain(void *state, const void *block, int64_t first, int64_t n) {
+  sums *s = state;
+  const double *e = block;
+  double lane[8] = {0};
+  int64_t k = 0;
+  for (; k + 8 <= n; k += 8)
+    for (int j = 0; j < 8; j++) lane[j] += e[k + j];
+  for (; k < n; k++) lane[k & 7] += e[k];
+  for (int j = 0; j < 8; j++) s->sum += lane[j];
+}
+static void add_squares(void *state, const void *block, int64_t first, int64_t n) {
+  sums *s = state;
+  const double *e = block;
+  double lane[8] = {0}, mean = s->mean;
+  int64_t k = 0;
+  for (; k + 8 <= n; k += 8)
+    for (int j = 0; j < 8; j++) lane[j] += (e[k + j] - mean) * (e[k + j] - mean);
+  for (; k < n; k++) lane[k & 7] += (e[k] - mean) * (e[k] - mean);
+  for (int j = 0; j < 8; j++) s->sum += lane[j];
+}
+static void one_variance(const walk *w, const char *base, px__place at) {
+  sums s = {0};
+  double n = (double)w->x.length, correction = 1;
+  if (w->l->params[2].kind != PX_ARG_NONE) correction = px_value_float(w->l->params[2]);
+  each_block(w, base, add_plain, &s);
+  s.mean = s.sum / n, s.sum = 0;
+  each_block(w, base, add_squares, &s);
+  double degrees = n - correction, var = s.sum / (degrees > 0 ? degrees : 0);
+  store(w, at, w->root ? sqrt(var) : var);
+}
+static px_status variance(const px_launch *l, bool root) {
+  walk w = {.dtype = PX_FLOAT64, .one = one_variance, .root = root};
+  return run(l, &w);
+}
+px_status px__cpu_var(const px_launch *l) { return variance(l, false); }
+px_status px__cpu_std(const px_launch *l) { return variance(l, true); }
+
+// ---- norms
+
+typedef struct norm {
+  double p, sum;
+} norm;
+static double norm_join(double sum, double x, double p) {
+  double a = fabs(x);
+  if (p == 0) return sum + (x != 0);
+  if (p == (double)INFINITY) return a > sum || a != a ? a : sum;
+  if (p == -(double)INFINITY) return a < sum || a != a ? a : sum;
+  return sum + (p == 1 ? a : pow(a, p));
+}
+static void add_norm(void *state, const void *block, int64_t first, int64_t n) {
+  norm *s = state;
+  const double *e = block;
+  if (s->p == 2) {
+    sums squares = {0};
+    add_squares(&squares, block, first, n);
+    s->sum += squares.sum;
+    return;
+  }
+  for (int64_t k = 0; k < n; k++) s->sum = norm_join(s->sum, e[k], s->p);
+}
+static void one_norm(const walk *w, const char *base, px__place at) {
+  norm s = {.p = w->l->params[1].kind == PX_ARG_NONE ? 2 : px_value_float(w->l->params[1])};
+  bool least = s.p == -(double)INFINITY;
+  s.sum = least ? (double)INFINITY : 0;
+  each_block(w, base, add_norm, &s);
+  bool power = s.p != 0 && s.p != 1 && fabs(s.p) != (double)INFINITY;
+  store(w, at, !power ? s.sum : s.p == 2 ? sqrt(s.sum) : pow(s.sum, 1 / s.p));
+}
+px_status px__cpu_norm(const px_launch *l) {
+  walk w = {.dtype = PX_FLOAT64, .one = one_norm};
+  return run(l, &w);
+}
+
+// ---- logsumexp
+
+static void add_exp(void *state, const void *block, int64_t first, int64_t n) {
+  sums *s = state;
+  const double *e = block;
+  for (int64_t k = 0; k < n; k++) s->sum += exp(e[k] - s->mean);
+}
+static void one_logsumexp(const walk *w, const char *base, px__place at) {
+  best top = {0};
+  each_block(w, base, best_float, &top);
+  double shift = top.some && fabs(top.f) != (double)INFINITY ? top.f : 0;
+  sums s = {.mean = shift};
+  each_block(w, base, add_exp, &s);
+  store(w, at, log(s.sum) + shift);
+}
+px_status px__cpu_logsumexp(const px_launch *l) {
+  walk w = {.dtype = PX_FLOAT64, .one = one_logsumexp};
+  return run(l, &w);
+}
