@@ -20,8 +20,7 @@ PX_API size_t px_generator_state_size(const px_generator *generator);
 PX_API void px_generator_get_state(px_generator *generator, void *state);
 // PX_RUNTIME "RNG state is wrong size" or an invalid state.
 PX_CALL px_generator_set_state(px_generator *generator, const void *state, size_t bytes);
-// 64 random bits for the host's own use (seeds); from the CPU stream: random() & (2^63-1) of torch
-// is px_generator_next >> 1.
+// 64 random bits for the host's own use (seeds). PyTorch's int64 random_() is the lower 63 of them.
 PX_API uint64_t px_generator_next(px_generator *generator);
 // Seeds the default generators of the CPU and of all devices, existing and future.
 PX_API void px_manual_seed(uint64_t seed);

@@ -8,7 +8,6 @@
 
 #include <stdio.h>
 
-
 static void tensor_destroy(void *self) {
   px_tensor *t = self;
   px_release(t->storage);

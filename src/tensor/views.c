@@ -36,7 +36,7 @@ px_status px_tensor_as_strided(px_tensor **out, const px_tensor *self, int ndim,
 static px_status same_memory(px_tensor **out, const px_tensor *self) {
   PX_TRY(px__tensor_new(out, self->storage, (px_dtype)self->dtype, self->ndim, self->sizes,
                         self->strides, self->offset));
-  (*out)->flags = self->flags & PX_TENSOR_INFERENCE;
+  (*out)->flags |= self->flags & PX_TENSOR_INFERENCE;
   return PX_OK;
 }
 

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The saved state of the CPU engine: the layout that PyTorch's files have, a C structure of old
+// with words of 64 bits. Only one of its three normals is in use.
+#include "cpu/mt19937.h"
+#include "tensor/random_impl.h"
+
+typedef struct saved_state {
+  uint64_t seed;
+  int32_t left, seeded;
+  uint64_t next;
+  uint64_t words[PX_MT19937_WORDS];
+  double normal_x, normal_y, normal_rho;
+} saved_state;
+// After it: a flag and a pair of float and flag, each padded to 8 bytes.
+enum { AT_DOUBLE_FLAG = 5040, AT_FLOAT = 5048, AT_FLOAT_FLAG = 5052 };
+_Static_assert(sizeof(saved_state) == AT_DOUBLE_FLAG, "PyTorch's layout");
+
+void px__mt19937_save(const px_mt19937 *engine, void *state) {
+  saved_state saved = {.seed = engine->seed,
+                       .left = engine->left,
+                       .seeded = 1,
+                       .next = engine->next,
+                       .normal_y = engine->has_normal_double ? engine->normal_double : 0};
+  float single = engine->has_normal_float ? engine->normal_float : 0;
+  int32_t has_double = engine->has_normal_double;
+  for (int i = 0; i < PX_MT19937_WORDS; i++) saved.words[i] = engine->state[i];
+  memset(state, 0, PX__MT19937_STATE);
+  memcpy(state, &saved, AT_DOUBLE_FLAG);
+  memcpy((char *)state + AT_DOUBLE_FLAG, &has_double, sizeof has_double);
+  memcpy((char *)state + AT_FLOAT, &single, sizeof single);
+  memcpy((char *)state + AT_FLOAT_FLAG, &engine->has_normal_float, 1);
+}
+
+px_status px__mt19937_load(px_mt19937 *engine, const void *state) {
+  saved_state saved = {0};
+  int32_t has_double;
+  uint8_t has_float;
+  memcpy(&saved, state, AT_DOUBLE_FLAG);
+  memcpy(&has_double, (const char *)state + AT_DOUBLE_FLAG, sizeof has_double);
+  memcpy(&has_float, (const char *)state + AT_FLOAT_FLAG, 1);
+  PX_CHECK(saved.seeded && saved.left > 0 && saved.left <= PX_MT19937_WORDS &&
+               saved.next <= PX_MT19937_WORDS,
+           PX_RUNTIME, "Invalid mt19937 state");
+  engine->seed = saved.seed;
+  engine->left = saved.left;
+  engine->next = (uint32_t)saved.next;
+  for (int i = 0; i < PX_MT19937_WORDS; i++) engine->state[i] = (uint32_t)saved.words[i];
+  engine->has_normal_double = has_double != 0;
+  engine->normal_double = saved.normal_y;
+  engine->has_normal_float = has_float != 0;
+  memcpy(&engine->normal_float, (const char *)state + AT_FLOAT, sizeof(float));
+  return PX_OK;
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// PyTorch's choice of a number format. Only finite values other than zero decide; zeros, infinities
+// and NaN take the width that comes out.
+#include "tensor/print_impl.h"
+
+#include <math.h>
+#include <stdio.h>
+
+static bool decides(double value) { return value != 0 && isfinite(value); }
+
+static int real_length(const px__format *f, double value) {
+  if (f->sci) return snprintf(NULL, 0, "%.*e", f->precision, value);
+  if (f->integral) return snprintf(NULL, 0, "%.0f", value) + 1;
+  return snprintf(NULL, 0, "%.*f", f->precision, value);
+}
+
+static int plain_length(px_scalar value) {
+  if (value.kind == 'b') return value.v.b ? 4 : 5;
+  return snprintf(NULL, 0, "%lld", (long long)value.v.i);
+}
+
+static px_scalar value_at(px_dtype dtype, const void *values, int64_t i) {
+  return px_scalar_load(dtype, (const char *)values + (size_t)i * px_dtype_size(dtype));
+}
+
+// The range and wholeness of the values that decide; false if there are none.
+static bool survey(px__format *f, double *least, double *most, px_dtype dtype, const void *values,
+                   int64_t count) {
+  bool any = false;
+  for (int64_t i = 0; i < count; i++) {
+    double value = value_at(dtype, values, i).v.f;
+    if (!decides(value)) continue;
+    double size = fabs(value);
+    *least = any && *least < size ? *least : size;
+    *most = any && *most > size ? *most : size;
+    f->integral &= value == ceil(value);
+    any = true;
+  }
+  return any;
+}
+
+// A forced mode changes the form but not the width that was found, as in PyTorch.
+static void choose_real(px__format *f, int forced, px_dtype dtype, const void *values,
+                        int64_t count) {
+  double least = 0, most = 0;
+  f->integral = true;
+  if (!survey(f, &least, &most, dtype, values, count)) return;
+  f->sci = most / least > 1000.0 || most > 1.0e8 || (!f->integral && least < 1.0e-4);
+  for (int64_t i = 0; i < count; i++) {
+    double value = value_at(dtype, values, i).v.f;
+    int length = decides(value) ? real_length(f, value) : 0;
+    if (length > f->width) f->width = length;
+  }
+  if (forced >= 0) f->sci = forced != 0;
+}
+
+px__format px__format_choose(const px_print_options *options, px_dtype dtype, const void *values,
+                             int64_t count) {
+  px__format f = {.real = px_dtype_is_float(dtype), .precision = options->precision, .width = 1};
+  if (f.real) {
+    choose_real(&f, options->sci_mode, dtype, values, count);
+    return f;
+  }
+  for (int64_t i = 0; i < count; i++) {
+    int length = plain_length(value_at(dtype, values, i));
+    if (length > f.width) f.width = length;
+  }
+  return f;
+}
+
+static void add_padding(px__text *text, int count) {
+  if (count > 0) px__text_add(text, "%*s", count, "");
+}
+
+static void add_real(px__text *text, const px__format *f, double value) {
+  if (!isfinite(value)) {
+    const char *name = isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
+    add_padding(text, f->width - (int)strlen(name));
+    px__text_add(text, "%s", name);
+    return;
+  }
+  add_padding(text, f->width - real_length(f, value));
+  if (f->sci)
+    px__text_add(text, "%.*e", f->precision, value);
+  else if (f->integral)
+    px__text_add(text, "%.0f.", value);
+  else
+    px__text_add(text, "%.*f", f->precision, value);
+}
+
+void px__format_add(px__text *text, const px__format *format, px_scalar value) {
+  if (format->real) {
+    add_real(text, format, value.v.f);
+    return;
+  }
+  add_padding(text, format->width - plain_length(value));
+  if (value.kind == 'b')
+    px__text_add(text, "%s", value.v.b ? "True" : "False");
+  else
+    px__text_add(text, "%lld", (long long)value.v.i);
+}

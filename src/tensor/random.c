@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generators: one default for the CPU and one for each device, and those that programs make.
+//
+// A CPU generator is an mt19937 engine with its own lock, which kernels take while they draw. A
+// device's generator is a Philox key and an offset; a launch reserves its draws by moving the
+// offset, so launches never share numbers. The default generators are static and never end.
+#include "cpu/mt19937.h"
+#include "cpu/philox.h"
+#include "tensor/random_impl.h"
+
+enum { DEFAULT_LIMIT = 64 };
+static const uint64_t first_seed = 67280421310721u;
+
+struct px_generator {
+  px_object head;
+  px_device device;
+  uint64_t seed, offset;  // of a device; guarded by generators_lock
+  px_mt19937 *engine;     // of the CPU, else NULL
+};
+
+static pthread_mutex_t generators_lock = PTHREAD_MUTEX_INITIALIZER;
+static px_generator cpu_default, device_defaults[DEFAULT_LIMIT];
+static px_mt19937 cpu_engine;
+static uint64_t default_seed = 67280421310721u;  // of devices that have no generator yet
+
+static void generator_destroy(void *self) {
+  px__object_end(self);
+  px__free(self);
+}
+static const px_class generator_class = {"generator", generator_destroy};
+static void keep(void *self) { (void)self; }
+static const px_class default_class = {"generator", keep};
+
+// Called with the lock held.
+static px_generator *default_of(px_device device) {
+  bool host = device.type == PX_CPU;
+  px_generator *g = host ? &cpu_default : &device_defaults[device.index];
+  if (g->head.cls) return g;
+  g->head.cls = &default_class;
+  g->head.refs = 1;
+  g->device = device;
+  g->seed = default_seed;
+  if (host) {
+    g->engine = &cpu_engine;
+    px_mt19937_seed(g->engine, default_seed);
+  }
+  return g;
+}
+
+px_status px_generator_new(px_generator **out, px_device device) {
+  px_device resolved;
+  *out = NULL;
+  PX_TRY(px_device_resolve(&resolved, device));
+  bool host = resolved.type == PX_CPU;
+  size_t head = (sizeof **out + 15) / 16 * 16;
+  PX_TRY(px__alloc((void **)out, head + (host ? sizeof(px_mt19937) : 0)));
+  px__object_init(*out, &generator_class);
+  (*out)->device = host ? resolved : device;
+  if (host) (*out)->engine = (px_mt19937 *)((char *)*out + head);
+  px_generator_seed(*out, first_seed);
+  return PX_OK;
+}
+
+px_status px_generator_default(px_generator **out, px_device device) {
+  *out = NULL;
+  PX_TRY(px_device_resolve(&device, device));
+  PX_CHECK(device.type == PX_CPU || device.index < DEFAULT_LIMIT, PX_RUNTIME,
+           "device index %d has no default generator", device.index);
+  pthread_mutex_lock(&generators_lock);
+  *out = default_of(device);
+  pthread_mutex_unlock(&generators_lock);
+  return PX_OK;
+}
+
+px_device px_generator_device(const px_generator *generator) { return generator->device; }
+
+void px_generator_seed(px_generator *generator, uint64_t seed) {
+  if (generator->engine) {
+    px_mt19937_lock(generator->engine);
+    px_mt19937_seed(generator->engine, seed);
+    px_mt19937_unlock(generator->engine);
+    return;
+  }
+  pthread_mutex_lock(&generators_lock);
+  generator->seed = seed;
+  generator->offset = 0;
+  pthread_mutex_unlock(&generators_lock);
+}
+
+uint64_t px_generator_initial_seed(const px_generator *generator) {
+  return generator->engine ? generator->engine->seed : generator->seed;
+}
+
+size_t px_generator_state_size(const px_generator *generator) {
+  return generator->engine ? PX__MT19937_STATE : PX__PHILOX_STATE;
+}
+
+void px_generator_get_state(px_generator *generator, void *state) {
+  if (generator->engine) {
+    px_mt19937_lock(generator->engine);
+    px__mt19937_save(generator->engine, state);
+    px_mt19937_unlock(generator->engine);
+    return;
+  }
+  pthread_mutex_lock(&generators_lock);
+  px__philox_save(generator->seed, generator->offset, state);
+  pthread_mutex_unlock(&generators_lock);
+}
+
+px_status px_generator_set_state(px_generator *generator, const void *state, size_t bytes) {
+  PX_CHECK(bytes == px_generator_state_size(generator), PX_RUNTIME, "RNG state is wrong size");
+  if (generator->engine) {
+    px_mt19937_lock(generator->engine);
+    px_status status = px__mt19937_load(generator->engine, state);
+    px_mt19937_unlock(generator->engine);
+    PX_TRY(status);
+    return PX_OK;
+  }
+  uint64_t seed, offset;
+  PX_TRY(px__philox_load(&seed, &offset, state));
+  pthread_mutex_lock(&generators_lock);
+  generator->seed = seed;
+  generator->offset = offset;
+  pthread_mutex_unlock(&generators_lock);
+  return PX_OK;
+}
+
+// Offsets move in whole blocks of four words.
+static void reserve(px_generator *generator, uint64_t words, uint64_t *seed, uint64_t *offset) {
+  pthread_mutex_lock(&generators_lock);
+  *seed = generator->seed;
+  *offset = generator->offset;
+  generator->offset += (words + 3) / 4 * 4;
+  pthread_mutex_unlock(&generators_lock);
+}
+
+uint64_t px_generator_next(px_generator *generator) {
+  if (generator->engine) {
+    px_mt19937_lock(generator->engine);
+    uint64_t bits = px_mt19937_random64(generator->engine);
+    px_mt19937_unlock(generator->engine);
+    return bits;
+  }
+  uint64_t seed, offset;
+  reserve(generator, 4, &seed, &offset);
+  px_philox4 block = px_philox(seed, 0, offset);
+  return (uint64_t)block.v[0] << 32 | block.v[1];
+}
+
+void px_manual_seed(uint64_t seed) {
+  pthread_mutex_lock(&generators_lock);
+  px_generator *host = default_of(px_cpu());
+  default_seed = seed;
+  for (int i = 0; i < DEFAULT_LIMIT; i++)
+    device_defaults[i].seed = seed, device_defaults[i].offset = 0;
+  pthread_mutex_unlock(&generators_lock);
+  px_generator_seed(host, seed);
+}
+
+px_status px__generator_use(px_launch *launch, px_generator *generator, px_device device,
+                            uint64_t counter_offset) {
+  if (!generator) PX_TRY(px_generator_default(&generator, device));
+  PX_CHECK(generator->device.type == device.type, PX_RUNTIME,
+           "Expected a '%s' device type for generator but found '%s'",
+           px_device_type_name(device.type), px_device_type_name(generator->device.type));
+  launch->mt19937 = generator->engine;
+  if (!generator->engine) reserve(generator, counter_offset, &launch->seed, &launch->offset);
+  return PX_OK;
+}
