@@ -62,6 +62,9 @@ static int64_t launch_cost(const px_launch *launch) {
 px_status px__sim_launch(void *stream, const px_launch *launch) {
   px__sim_stream *s = stream;
   PX__SIM_TRY(px__sim_check(s->device));
+  if (launch->operand_count > PX_MAX_OPERANDS)
+    PX__SIM_FAIL(PX_BUG, 0, "a launch of %d operands; %d are possible", launch->operand_count,
+                 PX_MAX_OPERANDS);
   size_t room = px__sim.core->pack(launch, NULL, 0);
   px__sim_task *task = px__sim_task_new(PX__SIM_TASK_LAUNCH, room);
   if (task) {
@@ -90,7 +93,6 @@ static bool locate(px__sim_stream *s, const px_launch *l, intptr_t *deltas) {
   for (int i = 0; good && i < l->operand_count; i++) {
     uintptr_t at;
     size_t bytes;
-    deltas[i] = 0;
     if (!extent(&l->operands[i], &at, &bytes)) continue;
     good = px__sim_reach(s->device, at, bytes, &deltas[i]);
     if (!good)
@@ -107,9 +109,9 @@ static bool locate(px__sim_stream *s, const px_launch *l, intptr_t *deltas) {
 // kernel gets operands of its own.
 void px__sim_run_launch(px__sim_stream *stream, px__sim_task *task) {
   px_launch launch = *task->launch;
-  intptr_t deltas[PX_MAX_OPERANDS];
+  intptr_t deltas[PX_MAX_OPERANDS] = {0};
   px_operand operands[PX_MAX_OPERANDS];
-  if (launch.operand_count > PX_MAX_OPERANDS || !locate(stream, &launch, deltas)) return;
+  if (!locate(stream, &launch, deltas)) return;
   for (int i = 0; i < launch.operand_count; i++) {
     operands[i] = launch.operands[i];
     if (operands[i].immediate)

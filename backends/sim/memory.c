@@ -87,7 +87,8 @@ px_status px__sim_map(int device) {
   d->base = (uintptr_t)user;
   d->delta = (intptr_t)((uintptr_t)work - (uintptr_t)user);
   d->span = span;
-  d->open = true;
+  __atomic_store_n(&d->open, true, __ATOMIC_RELEASE);
+  px__sim_explain();
   px__sim_unlock();
   return PX_OK;
 }

@@ -213,6 +213,9 @@ px_status px__sim_event_synchronize(void *event);
 px_status px__sim_event_elapsed(void *start, void *end, float *out);
 px_status px__sim_stream_wait(void *stream, void *event);
 
+// explain.c: from now on a host access to device memory is explained before it kills. Lock held.
+void px__sim_explain(void);
+
 // copy.c, launch.c: issue, and run when the stream gets there (lock not held).
 px_status px__sim_copy(void *stream, const px_copy *copy);
 px_status px__sim_fill(void *stream, void *memory, int value, size_t bytes);

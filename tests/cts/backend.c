@@ -540,18 +540,34 @@ PX_TEST(memory_blocks_never_overlap) {
   }
 }
 
-PX_TEST(memory_of_a_device_faults_on_the_host) {
-  only_sim();
-  begin("1");
-  volatile int32_t *m = memory(0, 4096);
+// Touches `at` in a child; *text is what it said. Returns whether the child died.
+static bool dies_of(volatile int32_t *at, char *text, size_t room) {
+  int ends[2], status = 0;
+  CHECK_EQ(pipe(ends), 0);
   pid_t child = fork();
   if (child == 0) {
-    signal(SIGSEGV, SIG_DFL);
-    _exit(m[0] == 12345 ? 0 : 0);
+    dup2(ends[1], STDERR_FILENO);
+    _exit(at[0] == 12345 ? 0 : 0);
   }
-  int status = 0;
+  close(ends[1]);
+  size_t length = 0;
+  for (ssize_t n; (n = read(ends[0], text + length, room - 1 - length)) > 0;) length += (size_t)n;
+  text[length] = 0;
+  close(ends[0]);
   waitpid(child, &status, 0);
-  CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+  return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+}
+
+PX_TEST(memory_of_a_device_faults_on_the_host_and_is_named) {
+  only_sim();
+  signal(SIGSEGV, SIG_DFL);
+  begin("2");
+  char text[4096];
+  CHECK(dies_of(memory(1, 4096), text, sizeof text));
+  CHECK(strstr(text, "phlox: the host read or wrote 0x"));
+  CHECK(strstr(text, "which is memory of cuda:1 (simulated)"));
+  CHECK(dies_of(NULL, text, sizeof text));
+  CHECK(!strstr(text, "phlox: the host"));
 }
 
 PX_TEST(memory_is_poisoned_on_request) {

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a host access to device memory is: said in one line on standard error before the process
+// dies of it.
+//
+// The handler of SIGSEGV is set when the first device is opened. After its line it puts back the
+// handler that was there, which then sees the same access fault again; other faults it hands on
+// without a word. It uses nothing but write and sigaction.
+#include "sim/sim.h"
+
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct sigaction before;
+
+static char *put_text(char *to, const char *text) {
+  while (*text) *to++ = *text++;
+  return to;
+}
+
+static char *put_hex(char *to, uintptr_t value) {
+  for (int shift = 60; shift >= 0; shift -= 4)
+    if (value >> shift || !shift) *to++ = "0123456789abcdef"[value >> shift & 15];
+  return to;
+}
+
+static void say(int device, uintptr_t at) {
+  char line[200], *end = put_text(line, "phlox: the host read or wrote 0x");
+  end = put_text(put_hex(end, at), ", which is memory of cuda:");
+  if (device >= 10) *end++ = (char)('0' + device / 10);
+  *end++ = (char)('0' + device % 10);
+  end = put_text(end, " (simulated); only kernels and copies can reach it\n");
+  ssize_t written = write(STDERR_FILENO, line, (size_t)(end - line));
+  (void)written;
+}
+
+// The lock is not taken: a device's addresses never change once it is open.
+static void on_fault(int number, siginfo_t *info, void *context) {
+  int device = info->si_code > 0 ? px__sim_owner((uintptr_t)info->si_addr) : -1;
+  if (device >= 0) say(device, (uintptr_t)info->si_addr);
+  sigaction(SIGSEGV, &before, NULL);
+  // A fault happens again on return; a signal that somebody sent does not.
+  if (info->si_code <= 0) raise(number);
+}
+
+void px__sim_explain(void) {
+  static bool set;
+  if (set) return;
+  set = true;
+  struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGSEGV, &action, &before);
+}
