@@ -237,27 +237,36 @@ static void write_texts(const char *folder) {
   finish(to);
 }
 
+static const struct {
+  const char *title;
+  writer write;
+} parts[] = {{"phlox/ops.h", og_write_prototypes},
+             {"ops_api.c", og_write_api},
+             {"ops_table.c", og_write_body},
+             {"", og_write_params},
+             {"", og_write_impl},
+             {"", og_write_descriptor},
+             {"backward.c", og_write_backward},
+             {"kernels_cpu.c", og_write_kernel},
+             {"_ops.pyi", og_write_stub},
+             {"ops.md", og_write_page},
+             {"samples.inc", og_write_samples}};
+enum { PARTS = sizeof parts / sizeof *parts };
+
+// Writes everything to nowhere: mistakes come out before any output is begun.
+static void rehearse(void) {
+  FILE *nowhere = create("/dev", "null");
+  for (int i = 0; i < PARTS; i++) each(nowhere, parts[i].write);
+  fclose(nowhere);
+}
+
 static void show(const char *name) {
-  static const struct {
-    const char *title;
-    writer write;
-  } parts[] = {{"phlox/ops.h", og_write_prototypes},
-               {"ops_api.c", og_write_api},
-               {"ops_table.c", og_write_body},
-               {"", og_write_params},
-               {"", og_write_impl},
-               {"", og_write_descriptor},
-               {"backward.c", og_write_backward},
-               {"kernels_cpu.c", og_write_kernel},
-               {"_ops.pyi", og_write_stub},
-               {"ops.md", og_write_page},
-               {"samples.inc", og_write_samples}};
   const og_op *op = og_find(name);
   if (!op) {
     fprintf(stderr, "opgen: no op '%s'\n", name);
     exit(1);
   }
-  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+  for (int i = 0; i < PARTS; i++) {
     if (*parts[i].title) printf("---- %s\n", parts[i].title);
     parts[i].write(stdout, op);
   }
@@ -282,6 +291,7 @@ int main(int argc, char **argv) {
              og.ops[i - 1]->place.file, og.ops[i - 1]->place.line);
   }
   for (int i = 0; i < og.count; i++) og_analyse(og.ops[i]);
+  rehearse();
   if (showing) {
     show(argv[2]);
     return 0;

@@ -56,9 +56,10 @@ typedef struct rewriter {
   const char *suffix, *c;
   const char *const *names;  // other names that may occur, NULL at the end
   const char *out;
-  unsigned used;      // parameters mentioned
-  bool extremes;      // `highest` or `lowest` occurred
-  const char *texts;  // declarations of is_NAME_text
+  unsigned used;     // parameters mentioned
+  bool extremes;     // `highest` or `lowest` occurred
+  const char *test;  // the question of is(), for which there is a loop for each answer
+  bool truth;        // the answer
 } rewriter;
 
 static void emit(rewriter *w, const char *text) { w->out = og_format("%s%s", w->out, text); }
@@ -84,9 +85,10 @@ static const char *rewrite_test(rewriter *w, const char *word, const char *at) {
   int i = og_param_find(w->op, name);
   if (i < 0) og_die(w->at, "unknown name '%s' in expr of %s", name, w->op->name);
   if (is) {
-    emit(w, og_format("is_%s_%s", name, text));
-    w->texts = og_format("%s  const bool is_%s_%s = px__cpu_is(&l->params[%d], \"%s\");\n",
-                         w->texts, name, text, i, text);
+    const char *test = og_format("px__cpu_is(&l->params[%d], \"%s\")", i, text);
+    if (w->test && strcmp(w->test, test)) og_die(w->at, "expr of %s has two is()", w->op->name);
+    w->test = test;
+    emit(w, w->truth ? "true" : "false");
   } else {
     emit(w, og_format("has_%s", name));
     w->used |= 1u << i;
@@ -128,7 +130,7 @@ static const char *rewrite_word(rewriter *w, const char *at) {
 }
 
 static const char *rewrite(rewriter *w, const char *text) {
-  w->out = "", w->texts = "";
+  w->out = "";
   for (const char *at = text; *at;) {
     if (isalpha((unsigned char)*at) || *at == '_') {
       at = rewrite_word(w, at);
@@ -182,29 +184,43 @@ static void write_locals(FILE *to, const og_op *op, const stamp *s, const rewrit
             "  const %s highest = k_highest_%s(l), lowest = k_lowest_%s(l);\n  (void)highest, "
             "(void)lowest;\n",
             s->c, s->suffix, s->suffix);
-  fputs(w->texts, to);
 }
 
-static void write_row(FILE *to, const og_op *op, const stamp *s) {
-  rewriter w = {.op = op, .at = op->expr.place, .suffix = s->suffix, .c = s->c};
-  const char *expr = rewrite(&w, op->expr.text), *inputs = "";
+// The loop over an expression, its inputs being those that it mentions.
+static void write_loop(FILE *to, const og_op *op, const stamp *s, const rewriter *w) {
+  const char *inputs = "";
   int tensor = op->result_count, count = 0;
   for (int i = 0; i < op->param_count; i++) {
     if (op->params[i].type != OG_TENSOR) continue;
-    if (w.used >> i & 1u) {
+    if (w->used >> i & 1u) {
       const char *c = op->mask_params >> i & 1u ? "bool" : s->c;
       inputs = og_format("%s%s, %s, %d, ", inputs, c, op->params[i].name, tensor);
       count++;
     }
     tensor++;
   }
+  fprintf(to, "  PX__CPU_ROW%d(%s, %s(%s))\n", count, gives_bool(op) ? "bool" : s->c, inputs,
+          w->out);
+}
+
+static void write_row(FILE *to, const og_op *op, const stamp *s) {
+  rewriter w = {.op = op, .at = op->expr.place, .suffix = s->suffix, .c = s->c};
+  rewrite(&w, op->expr.text);
   fprintf(to,
           "static void row_%s_%s(char *const *p_, const int64_t *s_, int64_t n_, const px_launch "
           "*l) {\n",
           op->name, s->suffix);
   write_locals(to, op, s, &w);
-  fprintf(to, "  PX__CPU_ROW%d(%s, %s(%s))\n}\n", count, gives_bool(op) ? "bool" : s->c, inputs,
-          expr);
+  if (w.test) {
+    rewriter yes = w;
+    yes.truth = true;
+    rewrite(&yes, op->expr.text);
+    fprintf(to, "  if (%s) {\n", w.test);
+    write_loop(to, op, s, &yes);
+    fprintf(to, "  return;\n  }\n");
+  }
+  write_loop(to, op, s, &w);
+  fprintf(to, "}\n");
 }
 
 bool og_has_kernel(const og_op *op) {

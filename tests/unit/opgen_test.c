@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the generator says of mistakes in tables: file, line and cause; and what it makes of a good
+// one. Runs the generator that the build made (OPGEN, or build/opgen).
+#include "test.h"
+
+static char text[65536];
+static int status;
+
+// Runs opgen --show NAME on a table of the lines given; its whole output is in `text`.
+static const char *show(const char *name, const char *table) {
+  char path[] = "/tmp/opgen_test_XXXXXX", command[256];
+  int fd = mkstemp(path);
+  CHECK(fd >= 0 && write(fd, table, strlen(table)) == (ssize_t)strlen(table));
+  close(fd);
+  const char *opgen = getenv("OPGEN");
+  snprintf(command, sizeof command, "%s --show %s %s 2>&1", opgen ? opgen : "build/opgen", name,
+           path);
+  if (access(opgen ? opgen : "build/opgen", X_OK)) SKIP("no generator at build/opgen");
+  FILE *pipe = popen(command, "r");
+  CHECK(pipe != NULL);
+  text[fread(text, 1, sizeof text - 1, pipe)] = 0;
+  status = pclose(pipe);
+  unlink(path);
+  return text;
+}
+// The table is refused, with this message after the file's name.
+#define REFUSED(table, message)                                           \
+  do {                                                                    \
+    show("x", table);                                                     \
+    CHECK(WEXITSTATUS(status) == 1);                                      \
+    const char *said_ = strchr(text, ':') ? strchr(text, ':') + 1 : text; \
+    CHECK_TEXT(said_, message "\n");                                      \
+  } while (0)
+#define OP "op x(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor\n"
+#define GOOD OP "  kind pointwise promote\n  expr self + other * alpha\n  doc Adds.\n"
+
+PX_TEST(unknown_names_in_formulas) {
+  REFUSED(GOOD "  grad self = grad * othr\n", "5: unknown name 'othr' in formula of x");
+  REFUSED(GOOD "  grad self = nosuch(grad)\n", "5: unknown op 'nosuch' in formula of x");
+  REFUSED(GOOD "  grad slf = grad\n", "5: grad of 'slf', which is no parameter of x");
+  REFUSED(GOOD "  grad self = x(grad)\n", "5: x wants 'other' in formula of x");
+  REFUSED(GOOD "  grad self = x(grad, other, beta=2)\n",
+          "5: x has no parameter 'beta' in formula of x");
+  REFUSED(GOOD "  grad self = x(grad, other, alpha=self)\n",
+          "5: 'alpha' wants no tensor in formula of x");
+}
+PX_TEST(broken_formulas) {
+  REFUSED(GOOD "  grad self = (grad\n", "5: expected ')' before '' in formula `(grad`");
+  REFUSED(GOOD "  grad self = grad grad\n", "5: unexpected 'grad' in formula `grad grad`");
+  REFUSED(GOOD "  grad self = sizes(grad * 2)\n",
+          "5: sizes() wants one name in formula `sizes(grad * 2)`");
+  REFUSED(GOOD "  grad self = 3\n", "5: the gradient of x is no tensor: `3`");
+  REFUSED(GOOD "  grad self = grad\n  grad * = f\n", "5: op x has both `grad *` and `grad self`");
+}
+PX_TEST(bad_expressions) {
+  REFUSED(OP "  kind pointwise\n  doc D.\n  expr self + beta\n",
+          "4: unknown name 'beta' in expr of x");
+  REFUSED(OP "  kind pointwise\n  doc D.\n  expr erfx(self)\n",
+          "4: unknown function 'erfx' in expr of x");
+  REFUSED(OP "  kind pointwise\n  doc D.\n  expr exp(self, other)\n",
+          "4: exp wants 1 arguments, not 2, in expr of x");
+}
+PX_TEST(bad_entries) {
+  REFUSED("op x(Tensr self) -> Tensor\n  kind view\n", "1: unknown type 'Tensr'");
+  REFUSED("op x(Tensor self -> Tensor\n", "1: the schema has no closing parenthesis");
+  REFUSED("op x(Tensor self) -> Tensr\n  kind view\n", "1: unknown result 'Tensr'");
+  REFUSED("op x(Tensor self, int self) -> Tensor\n", "1: parameter 'self' is given twice");
+  REFUSED("# a comment\n\nop x(Tensor self) -> Tensor\n  kind viw\n", "4: unknown kind 'viw' of x");
+  REFUSED(OP "  kind pointwise quickly\n", "2: unknown word 'quickly' after the kind of x");
+  REFUSED(OP "  knd pointwise\n", "2: unknown field 'knd' of x");
+  REFUSED(OP "  kind pointwise\n  kind view\n", "3: kind of x is already given at line 2");
+  REFUSED(OP "  doc D.\n", "1: op x has no kind");
+  REFUSED(OP "  kind pointwise\n  doc D.\n", "1: pointwise op x has no expr");
+  REFUSED(OP "  kind view\n  doc D.\n", "1: op x has no run");
+  REFUSED("  kind view\n", "1: a field outside of an entry");
+  REFUSED(GOOD "  dtypes floating\n", "5: unknown dtypes 'floating' of x");
+  REFUSED("op x(Tensor self, int n=abc) -> Tensor\n  kind view\n  run f\n  doc D.\n",
+          "1: bad default 'abc' of n in op x");
+}
+
+PX_TEST(numbers_fold_and_tensors_call_ops) {
+  show("x", GOOD "  grad self = x(grad, other, alpha=2 * alpha)\n");
+  CHECK_EQ(status, 0);
+  CHECK(strstr(text, "px__f_arith('*', PX_S(px_int(2)), b->args[2])"));
+  CHECK(strstr(text, "PX_TRY(px__f_call(&t1, PX__OP_x, a1));"));
+}
+PX_TEST(masks_say_what_is_saved) {
+  show("x",
+       GOOD "  grad self = x(grad, other)\n  grad other = @spread(grad, sizes(self), result)\n");
+  CHECK(strstr(text,
+               ".grad_mask = 0x3, .save_mask = 0x2, .shape_mask = 0x1, .save_result_mask = 0x1"));
+  CHECK(strstr(text, "save_for_x[] = {0x2, 0x10000, 0x0}"));
+}
+PX_TEST(forms_follow_the_flags) {
+  show("x", OP "  kind pointwise promote inplace out\n  expr self\n  doc D.\n");
+  CHECK(strstr(
+      text,
+      "px_x(px_tensor **out, const px_tensor *self, const px_tensor *other, px_scalar alpha);"));
+  CHECK(strstr(text, "px_x_(px_tensor *self, const px_tensor *other, px_scalar alpha);"));
+  CHECK(strstr(
+      text,
+      "px_x_out(px_tensor *out, const px_tensor *self, const px_tensor *other, px_scalar alpha);"));
+  CHECK(strstr(
+      text,
+      "px_x_scalar(px_tensor **out, const px_tensor *self, px_scalar other, px_scalar alpha);"));
+}
+PX_TEST(long_fields_go_on) {
+  show("x", OP "  kind pointwise\n  expr self +\n      other\n  doc Adds\n      much.\n");
+  CHECK_EQ(status, 0);
+  CHECK(strstr(text, "// Adds much."));
+}
