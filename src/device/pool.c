@@ -40,6 +40,8 @@ static px_status chunk_new(px__chunk **out, px__device *d) {
     d->cache.spare = chunk->queue;
     memset(&chunk->block, 0, sizeof chunk->block);
     chunk->prev = chunk->next = NULL;
+    chunk->ready = 0;
+    chunk->state = PX__TAKEN;
     return *out = chunk, PX_OK;
   }
   return PX_NEW(out);
@@ -70,7 +72,7 @@ static px__chunk *find_foreign(px__device *d, px_stream *stream, bool small, siz
   for (int i = 0; i < d->stream_count; i++) {
     px_stream *owner = d->streams[i];
     if (owner == stream || !owner->free[small]) continue;
-    px__stream_poll(owner);
+    px__stream_ask(owner);
     px__chunk *chunk = find_of(owner, stream, small, size);
     if (chunk && (!best || chunk->node.size < best->node.size)) best = chunk;
   }
@@ -150,6 +152,7 @@ px_block *px__pool_take(px__device *d, px__chunk *chunk, size_t size, size_t byt
       .kind = PX__CACHED};
   count_take(stats, chunk, small, 1);
   count_active(stats, chunk, small, 1);
+  if (px__races() && chunk->ready) px__race_inherit(&chunk->block, chunk->stream, chunk->ready);
   return &chunk->block.pub;
 }
 

@@ -174,6 +174,14 @@ void px__race_forget(px__block *block) {
   pthread_mutex_unlock(&lock);
 }
 
+void px__race_inherit(px__block *block, px_stream *stream, uint64_t seq) {
+  px__work work = {.op = "the memory's earlier owner", .stream = stream, .seq = seq};
+  px_access all = {.block = &block->pub, .end = block->pub.bytes, .write = true};
+  pthread_mutex_lock(&lock);
+  remember(block, &work, &all);
+  pthread_mutex_unlock(&lock);
+}
+
 // ---- the host's side
 px_status px__race_host(px__block *block, const px__use *use, bool write) {
   char stream[64];
@@ -182,7 +190,7 @@ px_status px__race_host(px__block *block, const px__use *use, bool write) {
   px__stream_text(use->stream, stream);
   px__text_add(&text,
                "Phlox found a race on %zu bytes of page-locked memory at %p.\n  The host %s it",
-               block->pub.bytes, block->pub.data, write ? "writes" : "reads");
+               block->pub.bytes, block->pub.data, write ? "touches" : "reads");
   add_site(&text, px__site_now());
   px__text_add(&text, "\n  a copy that may not be done %s it on %s (operation %llu)",
                use->write ? "writes" : "reads", stream, (unsigned long long)use->seq);

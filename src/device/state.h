@@ -74,14 +74,14 @@ typedef struct px__stat {
   int64_t current, peak, allocated, base;
 } px__stat;
 // In the order in which PyTorch lists them: by name. name, counted in pools, or a plain number.
-#define PX__STAT_MAP(POOLED, SINGLE, NUMBER)                                                     \
-  POOLED(active)                                                                                 \
-  POOLED(active_bytes)                                                                           \
-  POOLED(allocated_bytes) POOLED(allocation) POOLED(inactive_split) POOLED(inactive_split_bytes) \
-      NUMBER(max_split_size) NUMBER(num_alloc_retries) NUMBER(num_device_alloc)                  \
-          NUMBER(num_device_free) NUMBER(num_ooms) NUMBER(num_sync_all_streams)                  \
-              SINGLE(oversize_allocations) SINGLE(oversize_segments) POOLED(requested_bytes)     \
-                  POOLED(reserved_bytes) POOLED(segment)
+#define PX__STAT_MAP(POOLED, SINGLE, NUMBER)                                                      \
+  POOLED(active)                                                                                  \
+  POOLED(active_bytes)                                                                            \
+  POOLED(allocated_bytes)                                                                         \
+  POOLED(allocation) POOLED(inactive_split) POOLED(inactive_split_bytes) NUMBER(max_split_size)   \
+      NUMBER(num_alloc_retries) NUMBER(num_device_alloc) NUMBER(num_device_free) NUMBER(num_ooms) \
+          NUMBER(num_sync_all_streams) SINGLE(oversize_allocations) SINGLE(oversize_segments)     \
+              POOLED(requested_bytes) POOLED(reserved_bytes) POOLED(segment)
 typedef struct px__stats {
 #define POOLED(name) px__stat name[3];  // all, large_pool, small_pool
 #define SINGLE(name) px__stat name[1];
@@ -257,6 +257,7 @@ static inline bool px__ordered(const px_stream *before, uint64_t seq, const px_s
 // Lock held: makes all work issued so far observable; asks what is done.
 px_status px__stream_mark(px_stream *s) __attribute__((warn_unused_result));
 void px__stream_poll(px_stream *s);
+void px__stream_ask(px_stream *s);  // also without marks, if the stream is idle
 // No lock held: the host waits until work `seq` is done.
 px_status px__stream_reach(px_stream *s, uint64_t seq) __attribute__((warn_unused_result));
 // No lock held: later work of `after` waits for all issued to `before`.
@@ -343,5 +344,7 @@ px_status px__race_host(px__block *block, const px__use *use, bool write)
     __attribute__((warn_unused_result));
 px_status px__race_nothing(px_stream *stream) __attribute__((warn_unused_result));
 void px__race_forget(px__block *block);
+// The block's memory was used before, by work up to `seq` of the stream.
+void px__race_inherit(px__block *block, px_stream *stream, uint64_t seq);
 bool px__record_find(px__record *out, px__device *d, uint64_t id);
 const char *px__stream_text(const px_stream *stream, char text[64]);

@@ -125,19 +125,36 @@ px_status px_stream_host_call(px_stream *stream, void (*fn)(void *argument), voi
   return status;
 }
 
-px_status px_device_synchronize(int index) {
-  px__device *d;
-  PX_TRY(px_device_init());
-  PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
-  uint64_t seqs[PX__DEVICE_STREAMS];
-  int count = __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE);
-  for (int i = 0; i < count; i++) seqs[i] = px__issued(d->streams[i]);
-  PX_TRY(px__rt.backend->synchronize(d->physical));
+// All that the device's streams have waited for; on no memory less of it.
+static void join_clocks(px__device *d, int count, px__clock *clock) {
   px__device_lock(d);
   for (int i = 0; i < count; i++) {
-    px__stream_synced(d->streams[i], seqs[i], NULL);
+    px__clock *one = &d->streams[i]->clock;
+    if (px__clock_room(clock, one->count) == PX_OK)
+      px__clock_join(clock, one);
+    else
+      px_error_clear();
+  }
+  px__device_unlock(d);
+}
+
+px_status px_device_synchronize(int index) {
+  px__device *d;
+  px__clock clock = {0};
+  uint64_t seqs[PX__DEVICE_STREAMS];
+  PX_TRY(px_device_init());
+  PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
+  int count = __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE);
+  for (int i = 0; i < count; i++) seqs[i] = px__issued(d->streams[i]);
+  join_clocks(d, count, &clock);
+  px_status status = px__rt.backend->synchronize(d->physical);
+  px__device_lock(d);
+  for (int i = 0; i < count && status == PX_OK; i++) {
+    px__stream_synced(d->streams[i], seqs[i], &clock);
     px__stream_poll(d->streams[i]);
   }
   px__device_unlock(d);
+  px__free(clock.at);
+  PX_TRY(status);
   return px__fault_raise(d);
 }

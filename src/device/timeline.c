@@ -91,6 +91,17 @@ void px__stream_poll(px_stream *s) {
   }
 }
 
+void px__stream_ask(px_stream *s) {
+  px__stream_poll(s);
+  bool idle = true;
+  uint64_t seq = s->issued;
+  if (px__completed(s) >= seq) return;
+  if (px__rt.backend->stream_query(s->native, &idle) != PX_OK)
+    px_error_clear();
+  else if (idle)
+    raise_to(&s->completed, seq);
+}
+
 // Lock held: the first mark at or after `seq`, with a user more.
 static px_status mark_at(px__mark **out, px_stream *s, uint64_t seq) {
   px__mark *mark = s->first;

@@ -324,6 +324,16 @@ PX_TEST(no_two_live_blocks_share_memory) {
   CHECK_EQ(px_memory_reserved(0), 0);
 }
 
+PX_TEST(a_grown_segment_may_use_a_recycled_record) {
+  simulate(1);
+  px__block_free(block_on(px_cuda(0), 512));  // the record of its rest is now spare
+  px_block *a = block_on(px_cuda(0), 3 << 20), *b = block_on(px_cuda(0), 3 << 20);
+  px__block_free(b);
+  CHECK_EQ(stat_of("active.all.current"), 1);
+  px__block_free(a);
+  CHECK_EQ(stat_of("inactive_split.all.current"), 0);
+}
+
 static int64_t segment_bytes, block_count;
 static void add_block(const px_memory_block *block, void *context) {
   segment_bytes += block->size;
@@ -350,7 +360,9 @@ PX_TEST(pinned_memory_is_exact_and_reused) {
   block = pinned_block(5 << 20);
   CHECK(block->data == at);
   px__block_free(block);
-  CHECK(!pinned_block(0)->pinned);
+  block = pinned_block(0);
+  CHECK(!block->pinned && !block->data);
+  px__block_free(block);
 }
 
 PX_TEST(pinned_memory_is_reused_only_after_its_copies) {

@@ -279,6 +279,24 @@ PX_TEST(only_overlapping_bytes_race_and_only_if_one_writes) {
   px_release(side);
 }
 
+PX_TEST(recycled_memory_races_with_its_earlier_owner) {
+  simulate(1);
+  px_race_enable(1, true);
+  px_stream *side = new_stream(0);
+  px_block *block = block_on(px_cuda(0), 4096);
+  OK(fill(block, 1, 20));
+  px__block_free(block);
+  block = block_on(px_cuda(0), 4096);
+  OK(px_stream_set_current(side));
+  FAILS(fill(block, 2, 0), PX_RUNTIME, "the memory's earlier owner wrote");
+  px__block_free(block);
+  OK(px_stream_wait_stream(side, default_stream(0)));
+  block = block_on(px_cuda(0), 4096);
+  OK(fill(block, 2, 0));
+  px__block_free(block);
+  px_release(side);
+}
+
 PX_TEST(reports_need_not_raise) {
   simulate(1);
   px_race_enable(1, false);
@@ -317,6 +335,91 @@ PX_TEST(the_environment_turns_the_checker_on) {
   setenv("PHLOX_SANITIZE", "1", 1);
   px__race_on = -1;
   CHECK_EQ(px_race_level(), 1);
+}
+
+// ---- threads and faults
+static void *hammer(void *argument) {
+  int device = (int)(intptr_t)argument % 2, other = 1 - device;
+  px_stream *stream = new_stream(device);
+  OK(px_device_set(device));
+  OK(px_stream_set_current(stream));
+  for (int i = 1; i <= 60; i++) {
+    px_block *a = block_on(px_cuda(device), (size_t)(1 + i % 7) * 4096);
+    px_block *b = block_on(px_cuda(other), a->bytes), *host = pinned_block(a->bytes);
+    OK(fill(a, i, 0));
+    OK(px__copy_blocks(b, 0, a, 0, a->bytes, true));
+    OK(px__copy_blocks(host, 0, b, 0, a->bytes, true));
+    px__block_free(a), px__block_free(b);
+    OK(px_stream_synchronize(default_stream(other)));
+    OK(px__block_wait(host));
+    CHECK_EQ(((int64_t *)host->data)[host->bytes / 8 - 1], i);
+    px__block_free(host);
+  }
+  px_release(stream);
+  return NULL;
+}
+
+PX_TEST(threads_share_devices) {
+  simulate(2);
+  pthread_t threads[4];
+  px_race_enable(1, true);
+  for (intptr_t i = 0; i < 4; i++) OK(px__thread_start(&threads[i], hammer, (void *)i));
+  for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+  CHECK_EQ(px_memory_allocated(0) + px_memory_allocated(1), 0);
+}
+
+// A little of everything; gives up at the first failure and releases what it has.
+static px_status workload(void) {
+  px_block *a = NULL, *b = NULL, *host = NULL;
+  PX_SCOPED(px_stream) side = NULL;
+  PX_SCOPED(px_event) event = NULL;
+  px_status status = px_stream_new(&side, px_cuda(0), 0);
+  if (!status) status = px__block_new(&a, 30 << 20, px_cuda(0));
+  if (!status) status = px__block_new(&b, 4096, px_cuda(1));
+  if (!status) status = px__block_new_pinned(&host, 2 << 20);
+  if (!status) status = fill(a, 1, 0);
+  if (!status) status = px_event_new(&event, 0);
+  if (!status) status = px_event_record(event, default_stream(0));
+  if (!status) status = px_stream_wait_event(side, event);
+  if (!status) status = px_stream_set_current(side);
+  if (!status) status = fill(a, 2, 0);
+  if (!status) status = px__copy_blocks(b, 0, a, 0, 4096, true);
+  if (!status) status = px__copy_blocks(host, 0, b, 0, 4096, true);
+  if (!status) status = px__block_wait(host);
+  if (!status) CHECK_EQ(*(int64_t *)host->data, 2);
+  CHECK_EQ(px_stream_set_current(default_stream(0)), PX_OK);
+  px__block_free(a), px__block_free(b), px__block_free(host);
+  return status;
+}
+
+static void survive(const char *point) {
+  int64_t objects = px_live_objects(NULL);
+  for (int n = 1;; n++) {
+    CHECK(n < 500);
+    OK(px_fault_arm(point, n, false));
+    px_status status = workload();
+    bool reached = px_fault_seen(point) >= n;
+    px_fault_disarm_all();
+    px_error_clear();
+    OK(px_device_synchronize(0));
+    CHECK_EQ(px_memory_allocated(0) + px_memory_allocated(1), 0);
+    CHECK_EQ(px_live_objects(NULL), objects);
+    OK(px_memory_empty_cache());
+    OK(px_memory_empty_host_cache());
+    CHECK_EQ(px_memory_reserved(0), 0);
+    if (!reached) {
+      OK(status);
+      return;
+    }
+  }
+}
+
+PX_TEST(every_single_fault_is_survived) {
+  simulate(2);
+  static const char *const points[] = {"alloc", "device.alloc", "host.alloc", "launch",
+                                       "copy",  "stream",       "event"};
+  OK(px_device_synchronize(0));
+  for (int i = 0; i < PX_COUNT_OF(points); i++) survive(points[i]);
 }
 
 // ---- packed launches
