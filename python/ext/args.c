@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arguments of hand-written functions: binding by position and name, and conversions of values.
+#include "ext.h"
+
+#include <string.h>
+
+// Reads "a b|c$d" into names; names are interned, so that keywords compare by address.
+static int prepare(ext_spec *spec) {
+  int count = 0, required = -1, positional = -1;
+  for (const char *at = spec->params; *at;) {
+    size_t length = strcspn(at, " |$");
+    if (length) {
+      PyObject *name = PyUnicode_FromStringAndSize(at, (Py_ssize_t)length);
+      if (!name) return -1;
+      PyUnicode_InternInPlace(&name);
+      spec->names[count++] = name;
+    }
+    at += length;
+    if (*at == '|') required = count;
+    if (*at == '$') positional = count;
+    if (*at) at++;
+  }
+  spec->positional = positional < 0 ? count : positional;
+  spec->required = required < 0 ? spec->positional : required;
+  spec->count = count;
+  return 0;
+}
+
+static int name_index(const ext_spec *spec, PyObject *name) {
+  for (int i = 0; i < spec->count; i++)
+    if (spec->names[i] == name) return i;
+  for (int i = 0; i < spec->count; i++)
+    if (PyUnicode_Compare(spec->names[i], name) == 0) return i;
+  return -1;
+}
+
+static int bind_name(ext_spec *spec, PyObject *name, PyObject *value, PyObject **out) {
+  int i = name_index(spec, name);
+  if (i < 0)
+    EXT_FAIL_INT(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", spec->name, name);
+  if (out[i])
+    EXT_FAIL_INT(PyExc_TypeError, "%s() got multiple values for argument '%U'", spec->name, name);
+  out[i] = value;
+  return 0;
+}
+
+static int bind_positional(ext_spec *spec, PyObject *const *args, Py_ssize_t nargs,
+                           PyObject **out) {
+  if (!spec->count && *spec->params && prepare(spec) < 0) return -1;
+  if (nargs > spec->positional)
+    EXT_FAIL_INT(PyExc_TypeError, "%s() takes %d positional argument%s but %zd were given",
+                 spec->name, spec->positional, spec->positional == 1 ? "" : "s", nargs);
+  for (Py_ssize_t i = 0; i < nargs; i++) out[i] = args[i];
+  return 0;
+}
+
+static int check_required(const ext_spec *spec, PyObject **out) {
+  for (int i = 0; i < spec->required; i++)
+    if (!out[i])
+      EXT_FAIL_INT(PyExc_TypeError, "%s() missing 1 required positional argument: '%U'", spec->name,
+                   spec->names[i]);
+  return 0;
+}
+
+int ext_args(ext_spec *spec, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+             PyObject **out) {
+  if (bind_positional(spec, args, nargs, out) < 0) return -1;
+  Py_ssize_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  for (Py_ssize_t i = 0; i < keywords; i++)
+    if (bind_name(spec, PyTuple_GET_ITEM(kwnames, i), args[nargs + i], out) < 0) return -1;
+  return check_required(spec, out);
+}
+
+int ext_args_tuple(ext_spec *spec, PyObject *args, PyObject *kwargs, PyObject **out) {
+  Py_ssize_t nargs = PyTuple_GET_SIZE(args), at = 0;
+  if (bind_positional(spec, &PyTuple_GET_ITEM(args, 0), nargs, out) < 0) return -1;
+  PyObject *name, *value;
+  while (kwargs && PyDict_Next(kwargs, &at, &name, &value))
+    if (bind_name(spec, name, value, out) < 0) return -1;
+  return check_required(spec, out);
+}
+
+bool ext_is_none(PyObject *object) { return !object || object == Py_None; }
+
+const char *ext_type_name(PyObject *object) {
+  const char *name = Py_TYPE(object)->tp_name, *dot = strrchr(name, '.');
+  return dot ? dot + 1 : name;
+}
+
+int ext_to_bool(PyObject *object, bool fallback) {
+  if (!object || object == Py_None) return fallback;
+  if (object == Py_True) return 1;
+  if (object == Py_False) return 0;
+  return PyObject_IsTrue(object);
+}
+
+static bool is_numpy_scalar(PyObject *object) {
+  const char *name = Py_TYPE(object)->tp_name;
+  return !strncmp(name, "numpy.", 6) && strcmp(name + 6, "ndarray") &&
+         PyObject_HasAttrString(object, "item");
+}
+
+bool ext_is_number(PyObject *object) {
+  return PyFloat_Check(object) || PyLong_Check(object) || is_numpy_scalar(object);
+}
+
+int ext_to_int(PyObject *object, int64_t *out) {
+  PyObject *index = PyLong_CheckExact(object) ? Py_NewRef(object) : PyNumber_Index(object);
+  if (!index) return -1;
+  int overflow;
+  *out = PyLong_AsLongLongAndOverflow(index, &overflow);
+  Py_DECREF(index);
+  if (overflow) EXT_FAIL_INT(PyExc_ValueError, "Overflow when unpacking long long");
+  return *out == -1 && PyErr_Occurred() ? -1 : 0;
+}
+
+int ext_to_double(PyObject *object, double *out) {
+  *out = PyFloat_AsDouble(object);
+  return *out == -1.0 && PyErr_Occurred() ? -1 : 0;
+}
+
+static int scalar_of_item(PyObject *object, px_scalar *out) {
+  PyObject *item = PyObject_CallMethod(object, "item", NULL);
+  if (!item) return -1;
+  int status = ext_to_scalar(item, out);
+  Py_DECREF(item);
+  return status;
+}
+
+int ext_to_scalar(PyObject *object, px_scalar *out) {
+  if (PyFloat_Check(object)) {
+    *out = px_float(PyFloat_AS_DOUBLE(object));
+    return 0;
+  }
+  if (PyBool_Check(object)) {
+    *out = px_bool(object == Py_True);
+    return 0;
+  }
+  if (PyLong_Check(object)) {
+    int64_t value = 0;
+    if (ext_to_int(object, &value) < 0) return -1;
+    *out = px_int(value);
+    return 0;
+  }
+  if (ext_is_tensor(object)) {
+    EXT_TRY_INT(EXT_NOGIL(px_tensor_item(out, ext_tensor(object))));
+    return 0;
+  }
+  if (is_numpy_scalar(object)) return scalar_of_item(object, out);
+  EXT_FAIL_INT(PyExc_TypeError, "must be Number, not %s", ext_type_name(object));
+}
+
+int ext_to_ints(PyObject *object, ext_ints *out) {
+  out->count = 0;
+  if (PyLong_Check(object) || (!PySequence_Check(object) && PyIndex_Check(object)) ||
+      (ext_is_tensor(object) && px_tensor_ndim(ext_tensor(object)) == 0)) {
+    out->count = 1;
+    return ext_to_int(object, out->items);
+  }
+  EXT_OWNED *sequence = PySequence_Fast(object, "must be tuple of ints");
+  if (!sequence) return -1;
+  Py_ssize_t count = PySequence_Fast_GET_SIZE(sequence);
+  if (count > EXT_LENGTH(out->items))
+    EXT_FAIL_INT(PyExc_RuntimeError, "a tensor may have at most %d dimensions, got %zd",
+                 PX_MAX_DIMS, count);
+  for (Py_ssize_t i = 0; i < count; i++)
+    if (ext_to_int(PySequence_Fast_GET_ITEM(sequence, i), &out->items[i]) < 0) return -1;
+  out->count = (int)count;
+  return 0;
+}
+
+px_tensor *ext_need_tensor(PyObject *object, const char *function, const char *argument) {
+  if (object && ext_is_tensor(object)) return ext_tensor(object);
+  PyErr_Format(PyExc_TypeError, "%s(): argument '%s' must be Tensor, not %s", function, argument,
+               object ? ext_type_name(object) : "None");
+  return NULL;
+}
+
+int ext_to_tensors(PyObject *object, px_tensor **items, int room, const char *function,
+                   PyObject **keep) {
+  *keep = ext_is_tensor(object) ? PyTuple_Pack(1, object)
+                                : PySequence_Fast(object, "expected a sequence of Tensors");
+  if (!*keep) return -1;
+  Py_ssize_t count = PySequence_Fast_GET_SIZE(*keep);
+  if (count > room) {
+    PyErr_Format(PyExc_ValueError, "%s(): too many tensors: %zd", function, count);
+    return -1;
+  }
+  for (Py_ssize_t i = 0; i < count; i++) {
+    PyObject *item = PySequence_Fast_GET_ITEM(*keep, i);
+    items[i] = item == Py_None ? NULL : ext_need_tensor(item, function, "tensors");
+    if (!items[i] && item != Py_None) return -1;
+  }
+  return (int)count;
+}

@@ -1,0 +1,421 @@
+// SPDX-License-Identifier: Apache-2.0
+// Binding of Python arguments to an op's parameters. A value that does not fit is not an error yet:
+// other overloads are tried first, so nothing is formatted here until all have failed.
+#include "ops.h"
+
+#include <string.h>
+
+static int misfit(ext_frame *frame, ext_misfit why, int index, int position, PyObject *object) {
+  frame->misfit = why;
+  frame->index = index;
+  frame->position = position;
+  frame->object = object;
+  return 0;
+}
+
+static void *frame_memory(ext_frame *frame, size_t bytes) {
+  void *memory = frame->memory_count < EXT_LENGTH(frame->memory) ? PyMem_Malloc(bytes) : NULL;
+  if (memory)
+    frame->memory[frame->memory_count++] = memory;
+  else
+    PyErr_NoMemory();
+  return memory;
+}
+
+void ext_frame_done(ext_frame *frame) {
+  for (int i = 0; i < frame->owned_count; i++) Py_DECREF(frame->owned[i]);
+  for (int i = 0; i < frame->memory_count; i++) PyMem_Free(frame->memory[i]);
+  frame->owned_count = frame->memory_count = 0;
+}
+
+// ---- one value. Each gives 1, 0 (another type) or -1.
+static bool is_integer(PyObject *object) {
+  if (PyLong_Check(object)) return true;
+  if (ext_is_tensor(object))
+    return px_tensor_numel(ext_tensor(object)) == 1 && px_tensor_ndim(ext_tensor(object)) == 0 &&
+           !px_dtype_is_float(px_tensor_dtype(ext_tensor(object)));
+  return !PyFloat_Check(object) && PyIndex_Check(object);
+}
+
+static int to_tensor(const ext_signature *s, int i, PyObject *object, px_value *out) {
+  if (ext_is_tensor(object)) {
+    *out = PX_T(ext_tensor(object));
+    return 1;
+  }
+  bool number_allowed = (s->op->kind == PX_OP_POINTWISE && i > 0) ||
+                        !strcmp(s->op->params[i].name, "value") ||
+                        !strcmp(s->op->params[i].name, "other");
+  px_scalar scalar;
+  if (!number_allowed || !ext_is_number(object)) return 0;
+  if (ext_to_scalar(object, &scalar) < 0) return -1;
+  *out = PX_S(scalar);
+  return 1;
+}
+
+static int to_scalar(PyObject *object, px_value *out) {
+  px_scalar scalar;
+  if (!ext_is_number(object) && !(ext_is_tensor(object) && px_tensor_ndim(ext_tensor(object)) == 0))
+    return 0;
+  if (ext_to_scalar(object, &scalar) < 0) return -1;
+  *out = PX_S(scalar);
+  return 1;
+}
+
+static int to_int(PyObject *object, px_value *out) {
+  int64_t value;
+  if (!is_integer(object)) return 0;
+  if (ext_to_int(object, &value) < 0) return -1;
+  *out = PX_I(value);
+  return 1;
+}
+
+static int to_float(PyObject *object, px_value *out) {
+  double value;
+  if (!ext_is_number(object) && !(ext_is_tensor(object) && !px_tensor_ndim(ext_tensor(object))))
+    return 0;
+  if (ext_to_double(object, &value) < 0) return -1;
+  *out = PX_F(value);
+  return 1;
+}
+
+static int to_bool(PyObject *object, px_value *out) {
+  if (!PyBool_Check(object) && strcmp(Py_TYPE(object)->tp_name, "numpy.bool_")) return 0;
+  *out = PX_B(PyObject_IsTrue(object));
+  return 1;
+}
+
+// Ints of items[0..count), into the frame.
+static int ints_of(ext_frame *frame, PyObject *const *items, Py_ssize_t count, px_value *out) {
+  int64_t *room = frame->ints + frame->ints_used;
+  for (Py_ssize_t i = 0; i < count; i++)
+    if (!is_integer(items[i])) return 0;
+  if (frame->ints_used + count > EXT_LENGTH(frame->ints)) {
+    room = frame_memory(frame, (size_t)count * sizeof *room);
+    if (!room) return -1;
+  } else {
+    frame->ints_used += (int)count;
+  }
+  for (Py_ssize_t i = 0; i < count; i++)
+    if (ext_to_int(items[i], &room[i]) < 0) return -1;
+  *out = PX_IS(room, count);
+  return 1;
+}
+
+static int own(ext_frame *frame, PyObject *object) {
+  if (frame->owned_count == EXT_LENGTH(frame->owned)) {
+    Py_DECREF(object);
+    EXT_FAIL_INT(PyExc_RuntimeError, "too many sequences in one call");
+  }
+  frame->owned[frame->owned_count++] = object;
+  return 0;
+}
+
+// Gives the sequence as a list or tuple that the frame owns; NULL without an exception if it is
+// none.
+static PyObject *sequence_of(ext_frame *frame, PyObject *object) {
+  if (PyList_Check(object) || PyTuple_Check(object)) return object;
+  if (PyUnicode_Check(object) || !PySequence_Check(object)) return NULL;
+  PyObject *sequence = PySequence_Fast(object, "");
+  if (!sequence) {
+    PyErr_Clear();
+    return NULL;
+  }
+  return own(frame, sequence) < 0 ? NULL : sequence;
+}
+
+static int to_ints(ext_frame *frame, PyObject *object, px_value *out) {
+  if (is_integer(object)) return ints_of(frame, &object, 1, out);
+  if (ext_is_tensor(object)) return 0;
+  PyObject *sequence = sequence_of(frame, object);
+  if (!sequence) return PyErr_Occurred() ? -1 : 0;
+  return ints_of(frame, PySequence_Fast_ITEMS(sequence), PySequence_Fast_GET_SIZE(sequence), out);
+}
+
+static int to_tensors(ext_frame *frame, PyObject *object, px_value *out) {
+  PyObject *sequence = ext_is_tensor(object) ? NULL : sequence_of(frame, object);
+  if (!sequence) return PyErr_Occurred() ? -1 : 0;
+  Py_ssize_t count = PySequence_Fast_GET_SIZE(sequence);
+  px_tensor **room = frame->tensors + frame->tensors_used;
+  if (frame->tensors_used + count > EXT_LENGTH(frame->tensors)) {
+    room = frame_memory(frame, (size_t)count * sizeof *room);
+    if (!room) return -1;
+  } else {
+    frame->tensors_used += (int)count;
+  }
+  for (Py_ssize_t i = 0; i < count; i++) {
+    PyObject *item = PySequence_Fast_GET_ITEM(sequence, i);
+    if (!ext_is_tensor(item)) return 0;
+    room[i] = ext_tensor(item);
+  }
+  *out = PX_TS(room, count);
+  return 1;
+}
+
+static int to_device(PyObject *object, px_value *out) {
+  px_device device;
+  if (!ext_is_device(object) && !PyUnicode_Check(object) && !PyLong_CheckExact(object)) return 0;
+  if (ext_to_device(object, &device) < 0) return -1;
+  *out = PX_DV(device);
+  return 1;
+}
+
+static int to_dtype(PyObject *object, px_value *out) {
+  px_dtype dtype;
+  if (!ext_is_dtype(object) && !PyType_Check(object)) return 0;
+  if (ext_to_dtype(object, &dtype) < 0) return -1;
+  *out = PX_DT(dtype);
+  return 1;
+}
+
+static int to_text(PyObject *object, px_value *out) {
+  if (!PyUnicode_Check(object)) return 0;
+  const char *text = PyUnicode_AsUTF8(object);
+  *out = PX_TX(text);
+  return text ? 1 : -1;
+}
+
+static int to_generator(PyObject *object, px_value *out) {
+  px_generator *generator;
+  if (!Py_IS_TYPE(object, &ext_GeneratorType)) return 0;
+  if (ext_to_generator(object, &generator) < 0) return -1;
+  *out = PX_G(generator);
+  return 1;
+}
+
+static int to_value(const ext_signature *s, int i, ext_frame *frame, PyObject *object) {
+  const px_param *param = &s->op->params[i];
+  px_value *out = &frame->args[i];
+  if (object == Py_None) {
+    *out = PX_NONE();
+    return param->optional || param->kind == PX_ARG_DTYPE || param->kind == PX_ARG_DEVICE ||
+           param->kind == PX_ARG_GENERATOR;
+  }
+  switch (param->kind) {
+    case PX_ARG_TENSOR:
+      return to_tensor(s, i, object, out);
+    case PX_ARG_TENSORS:
+      return to_tensors(frame, object, out);
+    case PX_ARG_SCALAR:
+      return to_scalar(object, out);
+    case PX_ARG_INT:
+      return to_int(object, out);
+    case PX_ARG_FLOAT:
+      return to_float(object, out);
+    case PX_ARG_BOOL:
+      return to_bool(object, out);
+    case PX_ARG_INTS:
+      return to_ints(frame, object, out);
+    case PX_ARG_DTYPE:
+      return to_dtype(object, out);
+    case PX_ARG_DEVICE:
+      return to_device(object, out);
+    case PX_ARG_TEXT:
+      return to_text(object, out);
+    default:
+      return to_generator(object, out);
+  }
+}
+
+// ---- keywords
+static const struct {
+  const char *given, *meant;
+} other_names[] = {{"input", "self"},
+                   {"axis", "dim"},
+                   {"keepdims", "keepdim"},
+                   {"axis", "dims"},
+                   {"x", "self"},
+                   {"dim", "dims"},
+                   {"size", "sizes"},
+                   {"shape", "size"},
+                   {"axis0", "dim0"},
+                   {"axis1", "dim1"},
+                   {"split_size_or_sections", "split_size"},
+                   {"p", "ord"},
+                   {"exponent", "other"},
+                   {"weights", "weight"}};
+
+static bool is_text(PyObject *name, const char *text) {
+  return PyUnicode_CompareWithASCIIString(name, text) == 0;
+}
+
+static int find_param(const ext_signature *s, PyObject *name) {
+  for (int i = 0; i < s->op->param_count; i++)
+    if (s->names[i] == name) return i;
+  for (int i = 0; i < s->op->param_count; i++)
+    if (PyUnicode_Compare(s->names[i], name) == 0) return i;
+  for (int k = 0; k < EXT_LENGTH(other_names); k++) {
+    if (!is_text(name, other_names[k].given)) continue;
+    for (int i = 0; i < s->op->param_count; i++)
+      if (!strcmp(s->op->params[i].name, other_names[k].meant)) return i;
+  }
+  return -1;
+}
+
+// Keywords that are no parameters of the op: 1 taken, 0 unknown, -1.
+static int extra_keyword(const ext_signature *s, ext_frame *frame, PyObject *name,
+                         PyObject *value) {
+  const char *text = PyUnicode_AsUTF8(name);
+  if (!text) return -1;
+  if (!strcmp(text, "out") && (s->op->flags & PX_OP_HAS_OUT || value == Py_None)) {
+    frame->out = value == Py_None ? NULL : value;
+    return 1;
+  }
+  bool makes = (s->op->flags & PX_OP_IS_FACTORY) || strstr(s->op->name, "_like") ||
+               !strncmp(s->op->name, "new_", 4);
+  if (!strcmp(text, "memory_format") || !strcmp(text, "layout") || !strcmp(text, "names")) return 1;
+  if (makes && !strcmp(text, "requires_grad")) {
+    int wanted = ext_to_bool(value, false);
+    frame->requires_grad = wanted > 0;
+    return wanted < 0 ? -1 : 1;
+  }
+  if (makes && !strcmp(text, "pin_memory")) {
+    int wanted = ext_to_bool(value, false);
+    frame->pin_memory = wanted > 0;
+    return wanted < 0 ? -1 : 1;
+  }
+  return value == Py_None &&
+         (!strcmp(text, "dtype") || !strcmp(text, "device") || !strcmp(text, "generator"));
+}
+
+static int bind_keywords(const ext_signature *s, ext_frame *frame, PyObject *const *values,
+                         PyObject *kwnames, uint32_t *given) {
+  for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(kwnames); k++) {
+    PyObject *name = PyTuple_GET_ITEM(kwnames, k);
+    int i = find_param(s, name);
+    if (i < 0) {
+      int taken = extra_keyword(s, frame, name, values[k]);
+      if (taken < 0) return -1;
+      if (!taken) return misfit(frame, UNEXPECTED, -1, -1, name);
+      continue;
+    }
+    if (*given & (1u << i)) return misfit(frame, TWICE, i, -1, name);
+    int fits = to_value(s, i, frame, values[k]);
+    if (fits < 0) return -1;
+    if (!fits) return misfit(frame, WRONG_TYPE, i, -1, values[k]);
+    *given |= 1u << i;
+  }
+  return 1;
+}
+
+static int bind_positions(const ext_signature *s, ext_frame *frame, PyObject *const *args,
+                          Py_ssize_t nargs, uint32_t *given) {
+  for (int i = 0; i < nargs; i++) {
+    if (i == s->varargs && (nargs - i > 1 || is_integer(args[i]))) {
+      int fits = ints_of(frame, args + i, nargs - i, &frame->args[i]);
+      *given |= 1u << i;
+      return fits == 0 ? misfit(frame, WRONG_TYPE, i, i, args[i]) : fits;
+    }
+    if (i >= s->positional) return misfit(frame, TOO_MANY, i, (int)nargs, NULL);
+    int fits = to_value(s, i, frame, args[i]);
+    if (fits < 0) return -1;
+    if (!fits) return misfit(frame, WRONG_TYPE, i, i, args[i]);
+    *given |= 1u << i;
+  }
+  return 1;
+}
+
+int ext_bind(const ext_signature *s, ext_frame *frame, PyObject *const *args, Py_ssize_t nargs,
+             PyObject *kwnames) {
+  uint32_t given = 0;
+  frame->ints_used = frame->owned_count = frame->memory_count = frame->tensors_used = 0;
+  frame->out = NULL;
+  frame->requires_grad = frame->pin_memory = false;
+  int fits = bind_positions(s, frame, args, nargs, &given);
+  if (fits > 0 && kwnames) fits = bind_keywords(s, frame, args + nargs, kwnames, &given);
+  if (fits <= 0) return fits;
+  for (int i = 0; i < s->op->param_count; i++) {
+    if (given & (1u << i)) continue;
+    const px_param *param = &s->op->params[i];
+    if (i == s->varargs && !param->has_default && !param->optional && nargs == s->method &&
+        !kwnames) {
+      frame->args[i] = PX_IS(frame->ints, 0);  // torch.ones() with no sizes: 0-dim
+      continue;
+    }
+    if (!param->has_default && !param->optional && param->kind != PX_ARG_DTYPE &&
+        param->kind != PX_ARG_DEVICE && param->kind != PX_ARG_GENERATOR)
+      return misfit(frame, MISSING, i, -1, NULL);
+    frame->args[i] = PX_NONE();
+  }
+  return 1;
+}
+
+// ---- texts
+static const char *kind_name(const px_param *param) {
+  static const char *const names[] = {[PX_ARG_TENSOR] = "Tensor",
+                                      [PX_ARG_TENSORS] = "tuple of Tensors",
+                                      [PX_ARG_SCALAR] = "Number",
+                                      [PX_ARG_INT] = "int",
+                                      [PX_ARG_FLOAT] = "float",
+                                      [PX_ARG_BOOL] = "bool",
+                                      [PX_ARG_INTS] = "tuple of ints",
+                                      [PX_ARG_DTYPE] = "torch.dtype",
+                                      [PX_ARG_DEVICE] = "torch.device",
+                                      [PX_ARG_TEXT] = "str",
+                                      [PX_ARG_GENERATOR] = "torch.Generator"};
+  const char *name = param->kind < EXT_LENGTH(names) ? names[param->kind] : NULL;
+  return name ? name : "object";
+}
+
+static const char *param_name(const ext_signature *s, int i) {
+  const char *name = s->op->params[i].name;
+  return !s->method && !strcmp(name, "self") ? "input" : name;
+}
+
+static PyObject *fail_one(const ext_callable *self, const ext_frame *frame) {
+  const ext_signature *s = &self->signatures[0];
+  const char *name = PyUnicode_AsUTF8(self->name);
+  int bound = s->method ? 1 : 0, most = s->positional - bound;
+  switch (frame->misfit) {
+    case TOO_MANY:
+      EXT_FAIL(PyExc_TypeError, "%s() takes %d positional argument%s but %d were given", name, most,
+               most == 1 ? "" : "s", frame->position - bound);
+    case MISSING:
+      EXT_FAIL(PyExc_TypeError, "%s() missing 1 required positional arguments: \"%s\"", name,
+               param_name(s, frame->index));
+    case UNEXPECTED:
+      EXT_FAIL(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", name,
+               frame->object);
+    case TWICE:
+      EXT_FAIL(PyExc_TypeError, "%s() got multiple values for argument '%U'", name, frame->object);
+    default:
+      break;
+  }
+  const char *wanted = kind_name(&s->op->params[frame->index]);
+  const char *got = ext_type_name(frame->object);
+  if (frame->position < 0)
+    EXT_FAIL(PyExc_TypeError, "%s(): argument '%s' must be %s, not %s", name,
+             param_name(s, frame->index), wanted, got);
+  EXT_FAIL(PyExc_TypeError, "%s(): argument '%s' (position %d) must be %s, not %s", name,
+           param_name(s, frame->index), frame->position + 1 - bound, wanted, got);
+}
+
+static PyObject *types_given(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+                             Py_ssize_t first) {
+  PyObject *text = PyUnicode_FromString("");
+  Py_ssize_t all = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+  for (Py_ssize_t i = first; text && i < all; i++) {
+    const char *comma = i > first ? ", " : "";
+    PyObject *next = i < nargs ? PyUnicode_FromFormat("%U%s%s", text, comma, ext_type_name(args[i]))
+                               : PyUnicode_FromFormat("%U%s%U=%s", text, comma,
+                                                      PyTuple_GET_ITEM(kwnames, i - nargs),
+                                                      ext_type_name(args[i]));
+    Py_SETREF(text, next);
+  }
+  return text;
+}
+
+PyObject *ext_no_fit(const ext_callable *self, const ext_frame *frame, PyObject *const *args,
+                     Py_ssize_t nargs, PyObject *kwnames) {
+  if (self->count == 1) return fail_one(self, frame);
+  EXT_OWNED *given = types_given(args, nargs, kwnames, self->method ? 1 : 0);
+  EXT_OWNED *list = PyUnicode_FromString("");
+  for (int i = 0; list && i < self->count; i++) {
+    const char *schema = strchr(self->signatures[i].op->schema, '(');
+    PyObject *next = PyUnicode_FromFormat("%U * %s\n", list, schema ? schema : "()");
+    Py_SETREF(list, next);
+  }
+  if (!given || !list) return NULL;
+  EXT_FAIL(PyExc_TypeError,
+           "%U() received an invalid combination of arguments - got (%U), but expected one of:\n%U",
+           self->name, given, list);
+}

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+// torch.tensor and as_tensor: tensors from nested sequences, numbers, arrays and tensors.
+#include "ext.h"
+
+#include <string.h>
+
+// ---- nested sequences
+static bool is_sequence(PyObject *object) {
+  if (PyList_Check(object) || PyTuple_Check(object)) return true;
+  if (ext_is_tensor(object)) return px_tensor_ndim(ext_tensor(object)) > 0;
+  return !PyUnicode_Check(object) && !PyBytes_Check(object) && PySequence_Check(object) &&
+         !ext_is_number(object) && PySequence_Size(object) >= 0;
+}
+
+// Sizes by the first element of each level.
+static int shape_of(PyObject *data, ext_ints *sizes) {
+  EXT_OWNED *at = Py_NewRef(data);
+  sizes->count = 0;
+  while (is_sequence(at)) {
+    Py_ssize_t length = PySequence_Size(at);
+    if (length < 0) return -1;
+    if (sizes->count == PX_MAX_DIMS)
+      EXT_FAIL_INT(PyExc_ValueError, "too many dimensions '%s'", ext_type_name(at));
+    sizes->items[sizes->count++] = length;
+    if (length == 0) break;
+    PyObject *first = PySequence_GetItem(at, 0);
+    if (!first) return -1;
+    Py_SETREF(at, first);
+  }
+  PyErr_Clear();
+  if (PyUnicode_Check(at) || PyBytes_Check(at)) {
+    if (sizes->count) EXT_FAIL_INT(PyExc_ValueError, "too many dimensions '%s'", ext_type_name(at));
+    EXT_FAIL_INT(PyExc_TypeError, "new(): invalid data type '%s'", ext_type_name(at));
+  }
+  return 0;
+}
+
+static int leaf_dtype(PyObject *leaf, px_dtype *out) {
+  if (PyFloat_CheckExact(leaf))
+    *out = px_dtype_default();
+  else if (PyBool_Check(leaf))
+    *out = PX_BOOL;
+  else if (PyLong_Check(leaf))
+    *out = PX_INT64;
+  else if (ext_is_tensor(leaf))
+    *out = px_tensor_dtype(ext_tensor(leaf));
+  else if (ext_is_array(leaf)) {
+    ext_array array;
+    if (ext_array_read(leaf, &array) < 0) return -1;
+    *out = array.dtype;
+  } else if (PyFloat_Check(leaf))
+    *out = px_dtype_default();
+  else
+    EXT_FAIL_INT(PyExc_RuntimeError, "Could not infer dtype of %s", ext_type_name(leaf));
+  return 0;
+}
+
+static int infer_dtype(PyObject *data, int depth, px_dtype *dtype) {
+  if (depth == 0) {
+    px_dtype leaf;
+    if (leaf_dtype(data, &leaf) < 0) return -1;
+    *dtype = *dtype == PX_DTYPE_NONE ? leaf : px_dtype_promote(*dtype, leaf);
+    return 0;
+  }
+  if (ext_is_tensor(data) || ext_is_array(data)) return infer_dtype(data, 0, dtype);
+  EXT_OWNED *items = PySequence_Fast(data, "");
+  if (!items) return PyErr_Clear(), 0;  // reported when the values are stored
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items); i++)
+    if (infer_dtype(PySequence_Fast_GET_ITEM(items, i), depth - 1, dtype) < 0) return -1;
+  return 0;
+}
+
+typedef struct filling {
+  char *at;
+  px_dtype dtype;
+  const ext_ints *sizes;
+} filling;
+
+static int store_leaf(filling *f, PyObject *leaf) {
+  px_scalar scalar;
+  if (PyFloat_CheckExact(leaf)) {
+    scalar = px_float(PyFloat_AS_DOUBLE(leaf));
+  } else if (ext_is_tensor(leaf)) {
+    if (px_tensor_numel(ext_tensor(leaf)) != 1)
+      EXT_FAIL_INT(PyExc_ValueError, "only one element tensors can be converted to Python scalars");
+    EXT_TRY_INT(EXT_NOGIL(px_tensor_item(&scalar, ext_tensor(leaf))));
+  } else if (ext_to_scalar(leaf, &scalar) < 0) {
+    if (!PyErr_ExceptionMatches(PyExc_TypeError)) return -1;
+    EXT_FAIL_INT(PyExc_TypeError, "must be real number, not %s", ext_type_name(leaf));
+  }
+  px_scalar_store(scalar, f->dtype, f->at);
+  f->at += px_dtype_size(f->dtype);
+  return 0;
+}
+
+static int store(filling *f, PyObject *data, int dim) {
+  if (dim == f->sizes->count) return store_leaf(f, data);
+  if (!PySequence_Check(data) || PyUnicode_Check(data))
+    EXT_FAIL_INT(PyExc_TypeError, "'%s' object is not a sequence", ext_type_name(data));
+  EXT_OWNED *items = PySequence_Fast(data, "not a sequence");
+  if (!items) return -1;
+  Py_ssize_t length = PySequence_Fast_GET_SIZE(items);
+  if (length != f->sizes->items[dim])
+    EXT_FAIL_INT(PyExc_ValueError, "expected sequence of length %lld at dim %d (got %zd)",
+                 (long long)f->sizes->items[dim], dim, length);
+  for (Py_ssize_t i = 0; i < length; i++)
+    if (store(f, PySequence_Fast_GET_ITEM(items, i), dim + 1) < 0) return -1;
+  return 0;
+}
+
+static px_tensor *tensor_from_sequence(PyObject *data, px_dtype dtype, px_device device) {
+  ext_ints sizes;
+  if (shape_of(data, &sizes) < 0) return NULL;
+  if (dtype == PX_DTYPE_NONE && infer_dtype(data, sizes.count, &dtype) < 0) return NULL;
+  if (dtype == PX_DTYPE_NONE) dtype = px_dtype_default();
+  size_t bytes = px_dtype_size(dtype);
+  for (int i = 0; i < sizes.count; i++) bytes *= (size_t)sizes.items[i];
+  char small[256], *memory = bytes <= sizeof small ? small : PyMem_Malloc(bytes);
+  if (!memory) return PyErr_NoMemory(), NULL;
+  filling f = {memory, dtype, &sizes};
+  px_tensor *made = NULL;
+  int failed = store(&f, data, 0);
+  px_status status = PX_OK;
+  if (!failed)
+    status = EXT_NOGIL(px_tensor_from_data(&made, memory, sizes.count, sizes.items, dtype, device));
+  if (memory != small) PyMem_Free(memory);
+  if (failed) return NULL;
+  return status == PX_OK ? made : ext_raise();
+}
+
+// ---- other sources
+static px_tensor *copy_of(px_tensor *source, px_dtype dtype, px_device device) {
+  PX_SCOPED(px_tensor) plain = NULL;
+  if (px_tensor_detach(&plain, source) != PX_OK) return ext_raise();
+  if (device.type < 0) device = px_tensor_device(source);
+  if (dtype == PX_DTYPE_NONE) dtype = px_tensor_dtype(source);
+  return ext_op_tensor(
+      EXT_OP("to_copy"), PX_CALL_NEW, 3,
+      (ext_named[]){{"self", PX_T(plain)}, {"dtype", PX_DT(dtype)}, {"device", PX_DV(device)}});
+}
+
+px_tensor *ext_tensor_from(PyObject *data, px_dtype dtype, px_device device) {
+  if (ext_is_tensor(data)) return copy_of(ext_tensor(data), dtype, device);
+  if (device.type < 0) device = px_device_default();
+  if (ext_is_array(data)) {
+    PX_SCOPED(px_tensor) shared = ext_tensor_from_array(data);
+    return shared ? copy_of(shared, dtype, device) : NULL;
+  }
+  return tensor_from_sequence(data, dtype, device);
+}
+
+static PyObject *finish(px_tensor *made_take, int requires_grad, int pin) {
+  PX_SCOPED(px_tensor) made = made_take;
+  if (!made) return NULL;
+  if (pin) {
+    px_tensor *pinned = ext_pin(made);
+    if (!pinned) return NULL;
+    px_release(made);
+    made = pinned;
+  }
+  if (requires_grad && !px_dtype_is_float(px_tensor_dtype(made)))
+    EXT_FAIL(PyExc_RuntimeError,
+             "Only Tensors of floating point and complex dtype can require gradients");
+  if (requires_grad) EXT_TRY(px_tensor_set_requires_grad(made, true));
+  return ext_wrap(PX_MOVE(made));
+}
+
+EXT_FAST(make_tensor) {
+  EXT_ARGS("tensor", "data|$dtype device requires_grad pin_memory names layout", out);
+  px_dtype dtype;
+  px_device device;
+  if (ext_to_dtype(out[1], &dtype) < 0 || ext_to_device(out[2], &device) < 0) return NULL;
+  int requires_grad = ext_to_bool(out[3], false), pin = ext_to_bool(out[4], false);
+  if (requires_grad < 0 || pin < 0) return NULL;
+  if (ext_is_tensor(out[0]) &&
+      PyErr_WarnEx(PyExc_UserWarning,
+                   "To copy construct from a tensor, it is recommended to use "
+                   "sourceTensor.detach().clone() or sourceTensor.detach().clone()."
+                   "requires_grad_(True), rather than torch.tensor(sourceTensor).",
+                   1) < 0)
+    return NULL;
+  return finish(ext_tensor_from(out[0], dtype, device), requires_grad, pin);
+}
+
+static PyObject *as_tensor_of(PyObject *data, px_dtype dtype, px_device device) {
+  if (ext_is_tensor(data)) return ext_convert(data, device, dtype, false, false);
+  if (!ext_is_array(data)) return ext_wrap(ext_tensor_from(data, dtype, device));
+  px_tensor *shared = ext_tensor_from_array(data);
+  EXT_OWNED *object = shared ? ext_wrap(shared) : NULL;
+  return object ? ext_convert(object, device.type < 0 ? px_device_default() : device, dtype, false,
+                              false)
+                : NULL;
+}
+
+EXT_FAST(as_tensor) {
+  EXT_ARGS("as_tensor", "data|dtype device", out);
+  px_dtype dtype;
+  px_device device;
+  if (ext_to_dtype(out[1], &dtype) < 0 || ext_to_device(out[2], &device) < 0) return NULL;
+  return as_tensor_of(out[0], dtype, device);
+}
+
+EXT_FAST(asarray) {
+  EXT_ARGS("asarray", "obj|$dtype device copy requires_grad", out);
+  px_dtype dtype;
+  px_device device;
+  if (ext_to_dtype(out[1], &dtype) < 0 || ext_to_device(out[2], &device) < 0) return NULL;
+  int copy = ext_to_bool(out[3], false), requires_grad = ext_to_bool(out[4], false);
+  if (copy < 0 || requires_grad < 0) return NULL;
+  if (copy) return finish(ext_tensor_from(out[0], dtype, device), requires_grad, false);
+  EXT_OWNED *object = as_tensor_of(out[0], dtype, device);
+  if (!object) return NULL;
+  if (requires_grad) EXT_TRY(px_tensor_set_requires_grad(ext_tensor(object), true));
+  return ext_moved(&object);
+}
+
+EXT_FAST(scalar_tensor) {
+  EXT_ARGS("scalar_tensor", "s|$dtype device requires_grad pin_memory layout", out);
+  px_dtype dtype;
+  px_device device;
+  if (ext_to_dtype(out[1], &dtype) < 0 || ext_to_device(out[2], &device) < 0) return NULL;
+  int requires_grad = ext_to_bool(out[3], false), pin = ext_to_bool(out[4], false);
+  if (requires_grad < 0 || pin < 0) return NULL;
+  if (dtype == PX_DTYPE_NONE) dtype = px_dtype_default();
+  return finish(ext_tensor_from(out[0], dtype, device), requires_grad, pin);
+}
+
+static PyMethodDef functions[] = {EXT_DEF("tensor", make_tensor),
+                                  EXT_DEF("as_tensor", as_tensor),
+                                  EXT_DEF("asarray", asarray),
+                                  EXT_DEF("scalar_tensor", scalar_tensor),
+                                  {NULL, NULL, 0, NULL}};
+
+int ext_init_construct(PyObject *m) { return PyModule_AddFunctions(m, functions); }

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// Errors and warnings across the border: the core's record becomes a Python exception, a Python
+// exception in a callback becomes the core's record and is restored as the same object later.
+#include "ext.h"
+
+PyObject *ext_AcceleratorError, *ext_OutOfMemoryError;
+
+#if PY_VERSION_HEX >= 0x030C0000
+PyObject *ext_exception_take(void) { return PyErr_GetRaisedException(); }
+void ext_exception_give(PyObject *exception) { PyErr_SetRaisedException(exception); }
+#else
+PyObject *ext_exception_take(void) {
+  PyObject *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
+  if (!type) return NULL;
+  PyErr_NormalizeException(&type, &value, &trace);
+  if (trace) PyException_SetTraceback(value, trace);
+  Py_XDECREF(trace);
+  Py_DECREF(type);
+  return value;
+}
+void ext_exception_give(PyObject *exception) {
+  PyErr_Restore(Py_NewRef((PyObject *)Py_TYPE(exception)), exception,
+                PyException_GetTraceback(exception));
+}
+#endif
+
+// The Python class of a status: a builtin by name, or one of ours.
+static PyObject *exception_class(px_status code) {
+  const char *name = px_status_exception(code);
+  if (code == PX_OUT_OF_MEMORY) return ext_OutOfMemoryError;
+  if (code == PX_ACCELERATOR) return ext_AcceleratorError;
+  PyObject *found = name && *name ? PyDict_GetItemString(PyEval_GetBuiltins(), name) : NULL;
+  return found ? found : PyExc_RuntimeError;
+}
+
+static PyObject *raise_accelerator(const px_error *error) {
+  PyObject *exception = PyObject_CallFunction(ext_AcceleratorError, "s", error->message);
+  if (!exception) return NULL;
+  PyObject *code = PyLong_FromLong(error->detail);
+  if (code) PyObject_SetAttrString(exception, "error_code", code);
+  Py_XDECREF(code);
+  ext_exception_give(exception);
+  return NULL;
+}
+
+void *ext_raise(void) {
+  px_error error;
+  px_error_take(&error);
+  if (error.code == PX_FOREIGN && error.foreign) {
+    ext_exception_give((PyObject *)error.foreign);
+    return NULL;
+  }
+  if (PyErr_Occurred()) return NULL;
+  if (error.code == PX_ACCELERATOR) return raise_accelerator(&error);
+  PyErr_SetString(exception_class(error.code), error.message);
+  return NULL;
+}
+
+static void release_exception(void *object) {
+  if (!Py_IsInitialized()) return;
+  PyGILState_STATE state = PyGILState_Ensure();
+  Py_DECREF((PyObject *)object);
+  PyGILState_Release(state);
+}
+
+px_status ext_foreign(void) {
+  PyObject *exception = ext_exception_take();
+  if (!exception)
+    return px_error_set(PX_BUG, 0, __FILE__, __LINE__, __func__, "no exception is set");
+  PyObject *text = PyObject_Str(exception);
+  const char *message = text ? PyUnicode_AsUTF8(text) : NULL;
+  PyErr_Clear();
+  px_status status = px_error_set_foreign(exception, release_exception, message ? message : "");
+  Py_XDECREF(text);
+  return status;
+}
+
+static px_status warn(px_warning category, const char *text) {
+  PyObject *const classes[] = {PyExc_UserWarning, PyExc_FutureWarning, PyExc_DeprecationWarning};
+  PyGILState_STATE state = PyGILState_Ensure();
+  px_status status = PX_OK;
+  if (PyErr_WarnEx(classes[category], text, 1) < 0) status = ext_foreign();
+  PyGILState_Release(state);
+  return status;
+}
+
+// Names of source files that were handed to the core: they live as long as the process.
+static PyObject *site_names;
+
+// The Python line that runs now. Without the GIL there is none to be had cheaply.
+static void site(const char **file, int *line) {
+  *file = NULL;
+  *line = 0;
+  if (!PyGILState_Check()) return;
+  PyFrameObject *frame = PyEval_GetFrame();
+  if (!frame) return;
+  PyCodeObject *code = PyFrame_GetCode(frame);
+  *line = PyFrame_GetLineNumber(frame);
+  static PyObject *last;  // borrowed from site_names
+  if (code->co_filename != last && PySet_Add(site_names, code->co_filename) == 0)
+    last = code->co_filename;
+  *file = PyUnicode_AsUTF8(code->co_filename);
+  Py_DECREF(code);
+  PyErr_Clear();
+}
+
+int ext_init_errors(PyObject *m) {
+  ext_AcceleratorError = PyErr_NewExceptionWithDoc(
+      "torch.AcceleratorError", "Raised while executing on a device.", PyExc_RuntimeError, NULL);
+  ext_OutOfMemoryError = PyErr_NewExceptionWithDoc(
+      "torch.OutOfMemoryError", "Raised when a device is out of memory.", PyExc_RuntimeError, NULL);
+  site_names = PySet_New(NULL);
+  if (!ext_AcceleratorError || !ext_OutOfMemoryError || !site_names) return -1;
+  PyObject_SetAttrString(ext_AcceleratorError, "error_code", Py_None);
+  px_warning_set_sink(warn);
+  px_site_set_source(site);
+  if (ext_add(m, "AcceleratorError", Py_NewRef(ext_AcceleratorError)) < 0) return -1;
+  return ext_add(m, "OutOfMemoryError", Py_NewRef(ext_OutOfMemoryError));
+}

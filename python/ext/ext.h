@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Python extension's own header: what its files share, and what bindings of further layers
+// (nn, optim, data, parallel) build on.
+//
+// Conventions. Functions that give a PyObject * give a new reference, or NULL with an exception
+// set. `int` results are 0, or -1 with an exception set. ext_wrap takes the tensor's reference. The
+// GIL is held everywhere but inside EXT_NOGIL(...), and callbacks from the core take it with
+// EXT_GIL_ENSURE.
+#pragma once
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+#include "phlox/autograd.h"
+#include "phlox/event.h"
+#include "phlox/memory.h"
+#include "phlox/op.h"
+#include "phlox/random.h"
+
+// ---- errors
+// Raises what the calling thread's px_error record holds; always NULL (of any pointer type).
+void *ext_raise(void);
+// Turns the pending Python exception into the core's record (in callbacks from the core).
+px_status ext_foreign(void);
+// Takes the pending exception as one normalized object, or sets one (both versions of CPython).
+PyObject *ext_exception_take(void);
+void ext_exception_give(PyObject *exception_take);
+extern PyObject *ext_AcceleratorError, *ext_OutOfMemoryError;
+
+#define EXT_TRY(call)                        \
+  do {                                       \
+    if ((call) != PX_OK) return ext_raise(); \
+  } while (0)
+#define EXT_TRY_INT(call)                        \
+  do {                                           \
+    if ((call) != PX_OK) return ext_raise(), -1; \
+  } while (0)
+// Runs an expression of type px_status without the GIL: whatever can block.
+#define EXT_NOGIL(call)                              \
+  __extension__({                                    \
+    PyThreadState *ext_state_ = PyEval_SaveThread(); \
+    px_status ext_status_ = (call);                  \
+    PyEval_RestoreThread(ext_state_);                \
+    ext_status_;                                     \
+  })
+// Checks a px_status expression that can block.
+#define EXT_WAIT(call) EXT_TRY(EXT_NOGIL(call))
+#define EXT_FAIL(exception, ...) return PyErr_Format(exception, __VA_ARGS__)
+#define EXT_FAIL_INT(exception, ...) return PyErr_Format(exception, __VA_ARGS__), -1
+#define EXT_LENGTH(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+// An owned Python reference that is dropped at the end of the scope.
+static inline void ext_drop_at(PyObject **place) { Py_XDECREF(*place); }
+#define EXT_OWNED __attribute__((cleanup(ext_drop_at))) PyObject
+static inline PyObject *ext_moved(PyObject **place) {
+  PyObject *object = *place;
+  *place = NULL;
+  return object;
+}
+
+// ---- arguments of hand-written functions (METH_FASTCALL | METH_KEYWORDS)
+// A signature: "a b|c d$e f" has a, b required, c, d optional, e, f by keyword only (and optional).
+// `out` receives borrowed references, NULL where not given.
+enum { EXT_MAX_ARGS = 20 };
+typedef struct ext_spec {
+  const char *name, *params;
+  int count, required, positional;  // count 0: not prepared yet
+  PyObject *names[EXT_MAX_ARGS];
+} ext_spec;
+int ext_args(ext_spec *spec, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+             PyObject **out);
+// The same from a tuple and a dict (tp_new, tp_call).
+int ext_args_tuple(ext_spec *spec, PyObject *args, PyObject *kwargs, PyObject **out);
+#define EXT_ARGS(name, params, out)                            \
+  static ext_spec ext_spec_ = {name, params, 0, 0, 0, {NULL}}; \
+  PyObject *out[EXT_MAX_ARGS] = {NULL};                        \
+  if (ext_args(&ext_spec_, args, nargs, kwnames, out) < 0) return NULL
+#define EXT_FAST(name) \
+  static PyObject *name(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+#define EXT_DEF(name, function) \
+  { name, (PyCFunction)(void (*)(void))(function), METH_FASTCALL | METH_KEYWORDS, NULL }
+
+// ---- conversions from Python. The _given forms: None and NULL mean "not given".
+typedef struct ext_ints {
+  int64_t items[PX_MAX_DIMS * 2];
+  int count;
+} ext_ints;
+int ext_to_bool(PyObject *object, bool fallback);  // 0, 1, or -1
+int ext_to_int(PyObject *object, int64_t *out);    // an int, or what has __index__
+int ext_to_double(PyObject *object, double *out);
+int ext_to_scalar(PyObject *object, px_scalar *out);
+int ext_to_ints(PyObject *object, ext_ints *out);  // an int or a sequence of them
+int ext_to_dtype(PyObject *object, px_dtype *out);
+int ext_to_device(PyObject *object, px_device *out);
+// What torch.cuda functions take: None (the current device), int, str, device; gives the index.
+int ext_to_cuda_index(PyObject *object, int *out);
+bool ext_is_number(PyObject *object);  // bool, int, float or a NumPy scalar
+bool ext_is_none(PyObject *object);    // NULL or None
+// The name of an object's type for messages.
+const char *ext_type_name(PyObject *object);
+
+// ---- tensors
+typedef struct ext_tensor_object {
+  PyObject_HEAD px_tensor *tensor;
+  PyObject *dict, *weak, *hooks;
+} ext_tensor_object;
+extern PyTypeObject ext_TensorType, ext_ParameterType;
+static inline bool ext_is_tensor(PyObject *object) {
+  return Py_IS_TYPE(object, &ext_TensorType) || PyObject_TypeCheck(object, &ext_TensorType);
+}
+static inline px_tensor *ext_tensor(PyObject *object) {
+  return ((ext_tensor_object *)object)->tensor;
+}
+// The Python object of a tensor: the one it has, or a new one. NULL gives None.
+PyObject *ext_wrap(px_tensor *tensor_take);
+PyObject *ext_wrap_as(PyTypeObject *type, px_tensor *tensor_take);
+PyObject *ext_wrap_borrowed(const px_tensor *tensor);
+PyObject *ext_wrap_list(px_list *list_take);  // a tuple
+// A borrowed tensor out of an argument; TypeError "NAME(): argument 'arg' must be Tensor, not str".
+px_tensor *ext_need_tensor(PyObject *object, const char *function, const char *argument);
+// A tensor from anything that torch.tensor takes. New reference.
+px_tensor *ext_tensor_from(PyObject *data, px_dtype dtype, px_device device);
+// The tensors of a sequence (or of one tensor): `keep` owns the sequence; at most `room` of them.
+int ext_to_tensors(PyObject *object, px_tensor **items, int room, const char *function,
+                   PyObject **keep);
+
+// ---- other values
+PyObject *ext_device(px_device device);
+PyObject *ext_dtype(px_dtype dtype);  // PX_DTYPE_NONE gives None
+PyObject *ext_size(int ndim, const int64_t *sizes);
+PyObject *ext_scalar(px_scalar scalar);
+bool ext_is_device(PyObject *object);
+bool ext_is_dtype(PyObject *object);
+PyObject *ext_generator(px_generator *generator_take);
+// NULL and None give *out = NULL (borrowed otherwise).
+int ext_to_generator(PyObject *object, px_generator **out);
+PyObject *ext_stream(px_stream *stream_take);
+int ext_to_stream(PyObject *object, px_stream **out);  // borrowed
+extern PyTypeObject ext_DeviceType, ext_DtypeType, ext_SizeType, ext_LayoutType,
+    ext_MemoryFormatType, ext_GeneratorType, ext_StreamType, ext_EventType;
+
+PyObject *ext_node(px_node *node);  // borrowed node; None for NULL
+// self moved and converted, or self itself where nothing changes (and no copy was asked for).
+PyObject *ext_convert(PyObject *self, px_device device, px_dtype dtype, bool non_blocking,
+                      bool copy);
+// A hook of Python's on a tensor: a context and its functions; ext_hook_release frees it.
+PyObject *ext_tensor_register_hook(PyObject *self, PyObject *hook, bool accumulated);
+// torch.autograd.backward for tensors already in arrays.
+PyObject *ext_backward(int count, px_tensor *const *outputs, px_tensor *const *gradients,
+                       PyObject *retain_graph, PyObject *create_graph, PyObject *inputs);
+int ext_dtype_of_type_name(const char *text, px_dtype *dtype, px_device *device);  // 1 if it is one
+bool ext_is_type_object(PyObject *object);  // torch.FloatTensor and the like
+void ext_type_object(PyObject *object, px_dtype *dtype, px_device *device);
+
+// ---- calling ops by name
+// EXT_OP("add"): the descriptor, looked up once. NULL (with NotImplementedError) if there is none.
+const px_op *ext_op_need(const char *name);
+#define EXT_OP(op_name)                           \
+  __extension__({                                 \
+    static const px_op *ext_op_;                  \
+    if (!ext_op_) ext_op_ = ext_op_need(op_name); \
+    ext_op_;                                      \
+  })
+// One argument by name. Calls set what is not named to its default.
+typedef struct ext_named {
+  const char *name;
+  px_value value;
+} ext_named;
+PyObject *ext_op_named(const px_op *op, px_call_mode mode, int count, const ext_named *named);
+// The first result of op as a tensor: new reference, NULL with an exception.
+px_tensor *ext_op_tensor(const px_op *op, px_call_mode mode, int count, const ext_named *named);
+// Calls a Python-level op (with its overloads) of a namespace by name: 'm' method, 'f' function,
+// 'n' nn.functional. Borrowed; NULL without an exception if there is none.
+PyObject *ext_op_object(char space, const char *name);
+
+// ---- parts of the module
+// Adds functions, or an object (stolen), to a module; makes "phlox.cuda" from `name` "cuda".
+PyObject *ext_submodule(PyObject *parent, const char *name, PyMethodDef *methods);
+int ext_add(PyObject *module, const char *name, PyObject *object_take);
+int ext_add_type(PyObject *module, const char *name, PyTypeObject *type);
+int ext_add_methods(PyTypeObject *type, PyMethodDef *methods);  // after PyType_Ready
+// Puts the accumulated `pin` of a CPU tensor; new reference.
+px_tensor *ext_pin(px_tensor *tensor);
+// Initialisers, one a file; the table is in module.c.
+int ext_init_errors(PyObject *m);
+int ext_init_device(PyObject *m);
+int ext_init_dtype(PyObject *m);
+int ext_init_size(PyObject *m);
+int ext_init_tensor(PyObject *m);
+int ext_init_tensor_methods(PyObject *m);
+int ext_init_tensor_convert(PyObject *m);
+int ext_init_number(PyObject *m);
+int ext_init_ops(PyObject *m);
+int ext_init_construct(PyObject *m);
+int ext_init_legacy(PyObject *m);
+int ext_init_numpy(PyObject *m);
+int ext_init_storage(PyObject *m);
+int ext_init_random(PyObject *m);
+int ext_init_modes(PyObject *m);
+int ext_init_function(PyObject *m);
+int ext_init_cuda(PyObject *m);
+int ext_init_cuda_memory(PyObject *m);
+int ext_init_stream(PyObject *m);
+int ext_init_functional(PyObject *m);
+int ext_init_missing(PyObject *m);
+
+// Indexing (index.c); the slots of Tensor.
+PyObject *ext_getitem(PyObject *self, PyObject *index);
+int ext_setitem(PyObject *self, PyObject *index, PyObject *value);
+// Number slots (number.c).
+extern PyNumberMethods ext_number_methods;
+PyObject *ext_richcompare(PyObject *self, PyObject *other, int op);
+// tp_new of Tensor: the legacy constructor (legacy.c).
+PyObject *ext_tensor_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
+extern PyGetSetDef ext_tensor_getset[];
+
+// ---- arrays of NumPy and the like, by __array_interface__ (numpy.c)
+typedef struct ext_array {
+  void *data;
+  px_dtype dtype;
+  int ndim;
+  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];  // in elements
+  size_t bytes;                                      // extent from data
+  bool readonly;
+} ext_array;
+bool ext_is_array(PyObject *object);
+int ext_array_read(PyObject *object, ext_array *out);
+px_tensor *ext_tensor_from_array(PyObject *object);  // shares the memory
+int ext_init_graph(PyObject *m);

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+// x[index] and x[index] = value. Integers, slices, None, Ellipsis are views, applied one after
+// another; what remains (tensors, lists, masks) goes to the index ops in one piece.
+#include "ext.h"
+
+// An index that was read: the view so far, the dimension that comes next, and the index tensors by
+// dimension of the view (NULL: all of the dimension).
+typedef struct reading {
+  px_tensor *view;  // owned; starts as the tensor itself
+  int dim, ellipsis_dims;
+  px_tensor *indices[PX_MAX_DIMS];  // owned
+  int index_count;                  // up to the last one given
+} reading;
+
+static void reading_done(reading *r) {
+  px_release(r->view);
+  for (int i = 0; i < r->index_count; i++) px_release(r->indices[i]);
+}
+
+static int take_view(reading *r, px_tensor *view_take) {
+  if (!view_take) return -1;
+  px_release(r->view);
+  r->view = view_take;
+  return 0;
+}
+
+static px_tensor *select_view(const px_tensor *t, int dim, int64_t index) {
+  const px_op *op = EXT_OP("select");
+  void *result[4] = {NULL};
+  px_value args[] = {PX_T(t), PX_I(dim), PX_I(index)};
+  if (!op) return NULL;
+  if (px_tensor_ndim(t) == 0) {
+    PyErr_SetString(PyExc_IndexError,
+                    "invalid index of a 0-dim tensor. Use `tensor.item()` in Python or "
+                    "`tensor.item<T>()` in C++ to convert a 0-dim tensor to a number");
+    return NULL;
+  }
+  if (__builtin_expect(px_op_call(op, PX_CALL_NEW, args, result) != PX_OK, 0)) return ext_raise();
+  return result[0];
+}
+
+static px_tensor *slice_view(const px_tensor *t, int dim, PyObject *slice) {
+  Py_ssize_t start, stop, step;
+  const px_op *op = EXT_OP("slice");
+  if (!op || PySlice_Unpack(slice, &start, &stop, &step) < 0) return NULL;
+  if (step <= 0) {
+    PyErr_SetString(PyExc_ValueError, "step must be greater than zero");
+    return NULL;
+  }
+  int64_t size = px_tensor_size(t, dim);
+  PySlice_AdjustIndices((Py_ssize_t)size, &start, &stop, step);
+  if (stop < start) stop = start;
+  void *result[4] = {NULL};
+  px_value args[] = {PX_T(t), PX_I(dim), PX_I(start), PX_I(stop), PX_I(step)};
+  if (px_op_call(op, PX_CALL_NEW, args, result) != PX_OK) return ext_raise();
+  return result[0];
+}
+
+static px_tensor *unsqueezed(const px_tensor *t, int dim) {
+  return ext_op_tensor(EXT_OP("unsqueeze"), PX_CALL_NEW, 2,
+                       (ext_named[]){{"self", PX_T(t)}, {"dim", PX_I(dim)}});
+}
+
+// ---- what an index is made of
+static bool is_mask(const px_tensor *t) {
+  return px_tensor_dtype(t) == PX_BOOL || px_tensor_dtype(t) == PX_UINT8;
+}
+static bool is_basic(PyObject *item) {
+  return PyLong_CheckExact(item) || PySlice_Check(item) || item == Py_None || item == Py_Ellipsis;
+}
+static bool is_array(PyObject *item) {
+  return PyObject_HasAttrString(item, "__array_interface__") && !PyIndex_Check(item);
+}
+
+// How many dimensions of the tensor an item takes.
+static int dims_of(PyObject *item) {
+  if (item == Py_None || item == Py_Ellipsis || PyBool_Check(item)) return 0;
+  if (ext_is_tensor(item) && is_mask(ext_tensor(item))) return px_tensor_ndim(ext_tensor(item));
+  return 1;
+}
+
+static int bad_index(PyObject *item) {
+  EXT_FAIL_INT(PyExc_IndexError,
+               "only integers, slices (`:`), ellipsis (`...`), None and long or byte Variables are "
+               "valid indices (got %s)",
+               ext_type_name(item));
+}
+
+static int put_index(reading *r, px_tensor *index_take, int dims) {
+  if (!index_take) return -1;
+  if (r->dim >= PX_MAX_DIMS) {
+    px_release(index_take);
+    EXT_FAIL_INT(PyExc_IndexError, "too many indices");
+  }
+  r->indices[r->dim] = index_take;
+  r->index_count = r->dim + 1;
+  r->dim += dims;
+  return 0;
+}
+
+// True and False add a dimension of 1 or 0.
+static int apply_bool(reading *r, bool value) {
+  if (take_view(r, unsqueezed(r->view, r->dim)) < 0) return -1;
+  px_tensor *index = NULL;
+  int64_t one = value, zero = 0;
+  EXT_TRY_INT(px_tensor_from_data(&index, &zero, 1, &one, PX_INT64, px_tensor_device(r->view)));
+  return put_index(r, index, 1);
+}
+
+static int apply_tensor(reading *r, px_tensor *index) {
+  if (px_tensor_ndim(index) > 0) {
+    int dims = is_mask(index) ? px_tensor_ndim(index) : 1;
+    return put_index(r, px_retain(index), dims);
+  }
+  px_scalar scalar;
+  if (px_dtype_is_float(px_tensor_dtype(index)))
+    EXT_FAIL_INT(PyExc_IndexError,
+                 "tensors used as indices must be long, int, byte or bool tensors");
+  EXT_TRY_INT(EXT_NOGIL(px_tensor_item(&scalar, index)));
+  if (is_mask(index)) return apply_bool(r, px_scalar_int(scalar) != 0);
+  return take_view(r, select_view(r->view, r->dim, px_scalar_int(scalar)));
+}
+
+static int apply_data(reading *r, PyObject *item) {
+  PX_SCOPED(px_tensor) index = ext_tensor_from(item, PX_DTYPE_NONE, px_cpu());
+  if (!index) return -1;
+  if (px_tensor_numel(index) == 0 && px_dtype_is_float(px_tensor_dtype(index))) {
+    px_release(index);
+    index = ext_tensor_from(item, PX_INT64, px_cpu());
+    if (!index) return -1;
+  }
+  return apply_tensor(r, index);
+}
+
+static int apply_item(reading *r, PyObject *item) {
+  if (item == Py_Ellipsis) {
+    r->dim += r->ellipsis_dims;
+    return 0;
+  }
+  if (item == Py_None) {
+    if (take_view(r, unsqueezed(r->view, r->dim)) < 0) return -1;
+    r->dim++;
+    return 0;
+  }
+  if (PySlice_Check(item)) {
+    if (take_view(r, slice_view(r->view, r->dim, item)) < 0) return -1;
+    r->dim++;
+    return 0;
+  }
+  if (PyBool_Check(item)) return apply_bool(r, item == Py_True);
+  if (ext_is_tensor(item)) return apply_tensor(r, ext_tensor(item));
+  if (PyList_Check(item) || PyTuple_Check(item) || is_array(item)) return apply_data(r, item);
+  if (PyFloat_Check(item) || !PyIndex_Check(item)) return bad_index(item);
+  int64_t index;
+  if (ext_to_int(item, &index) < 0) return -1;
+  return take_view(r, select_view(r->view, r->dim, index));
+}
+
+// Reads the whole index of self.
+static int read_index(reading *r, PyObject *self, PyObject *index) {
+  *r = (reading){.view = px_retain(ext_tensor(self))};
+  EXT_OWNED *items = PyTuple_Check(index) ? Py_NewRef(index) : PyTuple_Pack(1, index);
+  if (!items) return -1;
+  int ndim = px_tensor_ndim(r->view), dims = 0, ellipses = 0;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); i++) {
+    PyObject *item = PyTuple_GET_ITEM(items, i);
+    if (!is_basic(item) && !ext_is_tensor(item) && !PyList_Check(item) && !PyTuple_Check(item) &&
+        !PyBool_Check(item) && (PyFloat_Check(item) || !PyIndex_Check(item)) && !is_array(item))
+      return bad_index(item);
+    dims += dims_of(item);
+    ellipses += item == Py_Ellipsis;
+  }
+  if (dims > ndim && ndim == 0 && PyTuple_GET_SIZE(items) == 1 &&
+      PyLong_CheckExact(PyTuple_GET_ITEM(items, 0)))
+    return select_view(r->view, 0, 0) ? 0 : -1;
+  if (dims > ndim)
+    EXT_FAIL_INT(PyExc_IndexError, "too many indices for tensor of dimension %d", ndim);
+  r->ellipsis_dims = ellipses ? ndim - dims : 0;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); i++)
+    if (apply_item(r, PyTuple_GET_ITEM(items, i)) < 0) return -1;
+  return 0;
+}
+
+// ---- reading
+static PyObject *full_view(PyObject *self) {
+  px_tensor *t = ext_tensor(self);
+  return ext_op_named(
+      EXT_OP("view"), PX_CALL_NEW, 2,
+      (ext_named[]){{"self", PX_T(t)}, {"size", PX_IS(px_tensor_sizes(t), px_tensor_ndim(t))}});
+}
+
+PyObject *ext_getitem(PyObject *self, PyObject *index) {
+  if (PyLong_CheckExact(index)) {
+    int64_t i;
+    px_tensor *view = ext_to_int(index, &i) < 0 ? NULL : select_view(ext_tensor(self), 0, i);
+    return view ? ext_wrap(view) : NULL;
+  }
+  reading r;
+  PyObject *result = NULL;
+  if (read_index(&r, self, index) < 0) {
+    result = NULL;
+  } else if (r.index_count) {
+    result = ext_op_named(
+        EXT_OP("index"), PX_CALL_NEW, 2,
+        (ext_named[]){{"self", PX_T(r.view)}, {"indices", PX_TS(r.indices, r.index_count)}});
+  } else if (r.view == ext_tensor(self)) {
+    result = full_view(self);
+  } else {
+    result = ext_wrap(r.view);
+    r.view = NULL;
+  }
+  reading_done(&r);
+  return result;
+}
+
+// ---- writing
+// The value as a tensor; numbers become 0-dim ones of self's dtype. New reference.
+static px_tensor *value_tensor(const px_tensor *self, PyObject *value) {
+  if (ext_is_tensor(value)) return px_retain(ext_tensor(value));
+  char text[48];
+  if (!ext_is_number(value)) {
+    PyErr_Format(PyExc_TypeError, "can't assign a %s to a %s", ext_type_name(value),
+                 px_tensor_type_name(self, text));
+    return NULL;
+  }
+  return ext_tensor_from(value, px_tensor_dtype(self), px_tensor_device(self));
+}
+
+// Drops leading dimensions of 1 that the destination has not.
+static px_tensor *without_leading_ones(px_tensor *value, int ndim) {
+  int skip = 0, have = px_tensor_ndim(value);
+  while (have - skip > ndim && px_tensor_sizes(value)[skip] == 1) skip++;
+  if (!skip) return px_retain(value);
+  return ext_op_tensor(EXT_OP("reshape"), PX_CALL_NEW, 2,
+                       (ext_named[]){{"self", PX_T(value)},
+                                     {"shape", PX_IS(px_tensor_sizes(value) + skip, have - skip)}});
+}
+
+static int write_view(px_tensor *view, PyObject *value) {
+  px_scalar scalar;
+  if (!ext_is_tensor(value) && ext_is_number(value)) {
+    if (ext_to_scalar(value, &scalar) < 0) return -1;
+    PX_SCOPED(px_tensor)
+    done = ext_op_tensor(EXT_OP("fill"), PX_CALL_INPLACE, 2,
+                         (ext_named[]){{"self", PX_T(view)}, {"value", PX_S(scalar)}});
+    return done ? 0 : -1;
+  }
+  PX_SCOPED(px_tensor) given = value_tensor(view, value);
+  PX_SCOPED(px_tensor) source = given ? without_leading_ones(given, px_tensor_ndim(view)) : NULL;
+  if (!source) return -1;
+  PX_SCOPED(px_tensor)
+  done = ext_op_tensor(EXT_OP("copy"), PX_CALL_INPLACE, 2,
+                       (ext_named[]){{"self", PX_T(view)}, {"src", PX_T(source)}});
+  return done ? 0 : -1;
+}
+
+static int write_index(reading *r, PyObject *value) {
+  PX_SCOPED(px_tensor) source = value_tensor(r->view, value);
+  if (!source) return -1;
+  PX_SCOPED(px_tensor)
+  done = ext_op_tensor(EXT_OP("index_put"), PX_CALL_INPLACE, 3,
+                       (ext_named[]){{"self", PX_T(r->view)},
+                                     {"indices", PX_TS(r->indices, r->index_count)},
+                                     {"values", PX_T(source)}});
+  return done ? 0 : -1;
+}
+
+int ext_setitem(PyObject *self, PyObject *index, PyObject *value) {
+  if (!value) EXT_FAIL_INT(PyExc_TypeError, "Tensor does not support deleting items");
+  reading r;
+  int status = read_index(&r, self, index);
+  if (status == 0) status = r.index_count ? write_index(&r, value) : write_view(r.view, value);
+  reading_done(&r);
+  return status;
+}

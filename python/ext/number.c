@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arithmetic of Tensor: the number slots and comparisons. An operand that is neither a tensor nor a
+// number gives NotImplemented, so that Python asks the other side.
+#include "ext.h"
+
+// What the slots call; looked up once at start. `alpha` ops take three arguments, the rest two.
+typedef enum slot_op {
+  ADD,
+  SUB,
+  MUL,
+  DIV,
+  FLOORDIV,
+  REM,
+  POW,
+  RSUB,
+  AND,
+  OR,
+  XOR,
+  LSHIFT,
+  RSHIFT,
+  MATMUL,
+  EQ,
+  NE,
+  LT,
+  LE,
+  GT,
+  GE,
+  NEG,
+  ABS,
+  NOT,
+  RECIPROCAL,
+  SLOT_OPS
+} slot_op;
+static const char *const slot_names[SLOT_OPS] = {"add",
+                                                 "sub",
+                                                 "mul",
+                                                 "div",
+                                                 "floor_divide",
+                                                 "remainder",
+                                                 "pow",
+                                                 "rsub",
+                                                 "bitwise_and",
+                                                 "bitwise_or",
+                                                 "bitwise_xor",
+                                                 "bitwise_left_shift",
+                                                 "bitwise_right_shift",
+                                                 "matmul",
+                                                 "eq",
+                                                 "ne",
+                                                 "lt",
+                                                 "le",
+                                                 "gt",
+                                                 "ge",
+                                                 "neg",
+                                                 "abs",
+                                                 "bitwise_not",
+                                                 "reciprocal"};
+static const px_op *slot_ops[SLOT_OPS];
+
+static const px_op *op_of(slot_op slot) {
+  if (!slot_ops[slot]) slot_ops[slot] = ext_op_need(slot_names[slot]);
+  return slot_ops[slot];
+}
+
+// 1 if the object is an operand, 0 if not, -1 on errors.
+static inline int operand(PyObject *object, px_value *out) {
+  if (ext_is_tensor(object)) {
+    *out = PX_T(ext_tensor(object));
+    return 1;
+  }
+  if (PyFloat_CheckExact(object)) {
+    *out = PX_S(px_float(PyFloat_AS_DOUBLE(object)));
+    return 1;
+  }
+  px_scalar scalar;
+  if (!ext_is_number(object)) return 0;
+  if (ext_to_scalar(object, &scalar) < 0) return -1;
+  *out = PX_S(scalar);
+  return 1;
+}
+
+enum { LARGE = 1 << 15 };
+static bool is_large(const px_value *args, int count) {
+  for (int i = 0; i < count; i++)
+    if (args[i].kind == PX_ARG_TENSOR && px_tensor_numel(args[i].v.tensor) > LARGE &&
+        !px_tensor_is_cuda(args[i].v.tensor))
+      return true;
+  return false;
+}
+
+static PyObject *call_values(slot_op slot, px_call_mode mode, px_value *args, int count) {
+  const px_op *op = op_of(slot);
+  if (!op) return NULL;
+  void *results[4] = {NULL};
+  px_status status = is_large(args, count) ? EXT_NOGIL(px_op_call(op, mode, args, results))
+                                           : px_op_call(op, mode, args, results);
+  if (__builtin_expect(status != PX_OK, 0)) return ext_raise();
+  return ext_wrap(results[0]);
+}
+
+static PyObject *binary(slot_op slot, PyObject *a, PyObject *b) {
+  px_value args[PX_MAX_OPERANDS];
+  int left = operand(a, &args[0]);
+  int right = left > 0 ? operand(b, &args[1]) : 0;
+  if (left < 0 || right < 0) return NULL;
+  if (!left || !right) Py_RETURN_NOTIMPLEMENTED;
+  args[2] = args[3] = PX_NONE();
+  return call_values(slot, PX_CALL_NEW, args, 2);
+}
+
+static PyObject *inplace(slot_op slot, PyObject *a, PyObject *b) {
+  px_value args[PX_MAX_OPERANDS] = {PX_T(ext_tensor(a))};
+  int right = operand(b, &args[1]);
+  if (right < 0) return NULL;
+  if (!right) Py_RETURN_NOTIMPLEMENTED;
+  args[2] = args[3] = PX_NONE();
+  return call_values(slot, PX_CALL_INPLACE, args, 2);
+}
+
+static PyObject *unary(slot_op slot, PyObject *a) {
+  px_value args[PX_MAX_OPERANDS] = {PX_T(ext_tensor(a)), PX_NONE(), PX_NONE()};
+  return call_values(slot, PX_CALL_NEW, args, 1);
+}
+
+#define BINARY(name, slot) \
+  static PyObject *name(PyObject *a, PyObject *b) { return binary(slot, a, b); }
+#define INPLACE(name, slot) \
+  static PyObject *name(PyObject *a, PyObject *b) { return inplace(slot, a, b); }
+BINARY(add, ADD)
+BINARY(mul, MUL)
+BINARY(floor_divide, FLOORDIV)
+BINARY(bit_and, AND)
+BINARY(bit_or, OR)
+BINARY(bit_xor, XOR)
+BINARY(shift_left, LSHIFT)
+BINARY(shift_right, RSHIFT)
+INPLACE(iadd, ADD)
+INPLACE(isub, SUB)
+INPLACE(imul, MUL)
+INPLACE(idiv, DIV)
+INPLACE(ifloor_divide, FLOORDIV)
+INPLACE(iremainder, REM)
+INPLACE(iand, AND)
+INPLACE(ior, OR)
+INPLACE(ixor, XOR)
+INPLACE(ishift_left, LSHIFT)
+INPLACE(ishift_right, RSHIFT)
+
+static PyObject *remainder_of(PyObject *a, PyObject *b) { return binary(REM, a, b); }
+
+// number - tensor is rsub(tensor, number), as in PyTorch (RsubBackward).
+static PyObject *sub(PyObject *a, PyObject *b) {
+  return ext_is_tensor(a) ? binary(SUB, a, b) : binary(RSUB, b, a);
+}
+
+// number / tensor is reciprocal(tensor) * number (MulBackward0).
+static PyObject *divide(PyObject *a, PyObject *b) {
+  if (ext_is_tensor(a)) return binary(DIV, a, b);
+  if (!ext_is_number(a)) Py_RETURN_NOTIMPLEMENTED;
+  EXT_OWNED *inverse = unary(RECIPROCAL, b);
+  return inverse ? binary(MUL, inverse, a) : NULL;
+}
+
+static PyObject *power(PyObject *a, PyObject *b, PyObject *modulus) { return binary(POW, a, b); }
+static PyObject *ipower(PyObject *a, PyObject *b, PyObject *modulus) { return inplace(POW, a, b); }
+
+static PyObject *matmul(PyObject *a, PyObject *b) {
+  if (!ext_is_tensor(a) || !ext_is_tensor(b)) Py_RETURN_NOTIMPLEMENTED;
+  return binary(MATMUL, a, b);
+}
+
+static PyObject *negative(PyObject *a) { return unary(NEG, a); }
+static PyObject *positive(PyObject *a) { return Py_NewRef(a); }
+static PyObject *absolute(PyObject *a) { return unary(ABS, a); }
+static PyObject *invert(PyObject *a) { return unary(NOT, a); }
+
+PyObject *ext_richcompare(PyObject *a, PyObject *b, int op) {
+  static const slot_op slots[] = {
+      [Py_LT] = LT, [Py_LE] = LE, [Py_EQ] = EQ, [Py_NE] = NE, [Py_GT] = GT, [Py_GE] = GE};
+  return binary(slots[op], a, b);
+}
+
+// ---- as Python numbers
+static int item_of(PyObject *self, px_scalar *out) {
+  if (px_tensor_numel(ext_tensor(self)) != 1)
+    EXT_FAIL_INT(PyExc_ValueError, "only one element tensors can be converted to Python scalars");
+  EXT_TRY_INT(EXT_NOGIL(px_tensor_item(out, ext_tensor(self))));
+  return 0;
+}
+
+static int truth(PyObject *self) {
+  int64_t n = px_tensor_numel(ext_tensor(self));
+  if (n > 1)
+    EXT_FAIL_INT(PyExc_RuntimeError,
+                 "Boolean value of Tensor with more than one value is ambiguous");
+  if (n == 0)
+    EXT_FAIL_INT(PyExc_RuntimeError, "Boolean value of Tensor with no values is ambiguous");
+  px_scalar scalar;
+  if (item_of(self, &scalar) < 0) return -1;
+  return scalar.kind == 'f' ? scalar.v.f != 0 : px_scalar_int(scalar) != 0;
+}
+
+static PyObject *as_int(PyObject *self) {
+  px_scalar scalar;
+  if (item_of(self, &scalar) < 0) return NULL;
+  return scalar.kind == 'f' ? PyLong_FromDouble(scalar.v.f)
+                            : PyLong_FromLongLong(px_scalar_int(scalar));
+}
+static PyObject *as_float(PyObject *self) {
+  px_scalar scalar;
+  return item_of(self, &scalar) < 0 ? NULL : PyFloat_FromDouble(px_scalar_float(scalar));
+}
+static PyObject *as_index(PyObject *self) {
+  if (px_dtype_is_float(px_tensor_dtype(ext_tensor(self))) ||
+      px_tensor_numel(ext_tensor(self)) != 1)
+    EXT_FAIL(PyExc_TypeError,
+             "only integer tensors of a single element can be converted to an index");
+  return as_int(self);
+}
+
+PyNumberMethods ext_number_methods = {
+    .nb_add = add,
+    .nb_subtract = sub,
+    .nb_multiply = mul,
+    .nb_true_divide = divide,
+    .nb_floor_divide = floor_divide,
+    .nb_remainder = remainder_of,
+    .nb_power = power,
+    .nb_matrix_multiply = matmul,
+    .nb_and = bit_and,
+    .nb_or = bit_or,
+    .nb_xor = bit_xor,
+    .nb_lshift = shift_left,
+    .nb_rshift = shift_right,
+    .nb_negative = negative,
+    .nb_positive = positive,
+    .nb_absolute = absolute,
+    .nb_invert = invert,
+    .nb_bool = truth,
+    .nb_int = as_int,
+    .nb_float = as_float,
+    .nb_index = as_index,
+    .nb_inplace_add = iadd,
+    .nb_inplace_subtract = isub,
+    .nb_inplace_multiply = imul,
+    .nb_inplace_true_divide = idiv,
+    .nb_inplace_floor_divide = ifloor_divide,
+    .nb_inplace_remainder = iremainder,
+    .nb_inplace_power = ipower,
+    .nb_inplace_and = iand,
+    .nb_inplace_or = ior,
+    .nb_inplace_xor = ixor,
+    .nb_inplace_lshift = ishift_left,
+    .nb_inplace_rshift = ishift_right,
+};
+
+int ext_init_number(PyObject *m) { return 0; }

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+// NumPy without NumPy's headers: arrays come and go by __array_interface__, sharing their memory.
+// NumPy itself is imported by the first call that must make an array.
+#include "ext.h"
+
+#include <string.h>
+
+static const struct {
+  char text[4];
+  px_dtype dtype;
+} codes[] = {{"b1", PX_BOOL},    {"u1", PX_UINT8},   {"i1", PX_INT8},
+             {"i2", PX_INT16},   {"i4", PX_INT32},   {"i8", PX_INT64},
+             {"f2", PX_FLOAT16}, {"f4", PX_FLOAT32}, {"f8", PX_FLOAT64}};
+
+// Lists, numbers and tensors are never looked up for the attribute: they are the common case.
+bool ext_is_array(PyObject *object) {
+  PyTypeObject *type = Py_TYPE(object);
+  if (type == &PyList_Type || type == &PyTuple_Type || type == &PyFloat_Type ||
+      type == &PyLong_Type || type == &PyBool_Type || type == &PyUnicode_Type ||
+      ext_is_tensor(object))
+    return false;
+  return PyObject_HasAttrString(object, "__array_interface__");
+}
+
+static int unsupported(PyObject *object) {
+  EXT_OWNED *dtype = PyObject_GetAttrString(object, "dtype");
+  EXT_OWNED *type = dtype ? PyObject_GetAttrString(dtype, "type") : NULL;
+  const char *name = type && PyType_Check(type) ? ((PyTypeObject *)type)->tp_name : "unknown";
+  PyErr_Clear();
+  EXT_FAIL_INT(PyExc_TypeError,
+               "can't convert np.ndarray of type %s. The only supported types are: float64, "
+               "float32, float16, complex64, complex128, int64, int32, int16, int8, uint64, "
+               "uint32, uint16, uint8, and bool.",
+               name);
+}
+
+static int read_typestr(PyObject *object, PyObject *interface, px_dtype *out) {
+  PyObject *text = PyDict_GetItemString(interface, "typestr");
+  const char *code = text ? PyUnicode_AsUTF8(text) : NULL;
+  if (!code) return unsupported(object);
+  for (int i = 0; i < EXT_LENGTH(codes); i++) {
+    if (strcmp(code + 1, codes[i].text)) continue;
+    if (*code == '>' && px_dtype_size(codes[i].dtype) > 1)
+      EXT_FAIL_INT(PyExc_ValueError,
+                   "given numpy array has byte order different from the native byte order. "
+                   "Conversion between byte orders is currently not supported.");
+    *out = codes[i].dtype;
+    return 0;
+  }
+  return unsupported(object);
+}
+
+static int read_strides(PyObject *interface, ext_array *out) {
+  PyObject *strides = PyDict_GetItemString(interface, "strides");
+  int64_t size = (int64_t)px_dtype_size(out->dtype), step = 1;
+  ext_ints bytes;
+  bool given = strides && strides != Py_None;
+  if (given && ext_to_ints(strides, &bytes) < 0) return -1;
+  out->bytes = (size_t)size;
+  bool empty = false;
+  for (int i = out->ndim - 1; i >= 0; i--) {
+    int64_t stride = given ? bytes.items[i] : step * size;
+    if (stride < 0)
+      EXT_FAIL_INT(PyExc_ValueError,
+                   "At least one stride in the given numpy array is negative, and tensors with "
+                   "negative strides are not currently supported. (You can probably work around "
+                   "this by making a copy of your array  with array.copy().) ");
+    if (stride % size)
+      EXT_FAIL_INT(PyExc_ValueError,
+                   "given numpy array strides not a multiple of the element byte size. Copy the "
+                   "numpy array to reallocate the memory.");
+    out->strides[i] = stride / size;
+    step *= out->sizes[i];
+    empty |= out->sizes[i] == 0;
+    if (out->sizes[i] > 1) out->bytes += (size_t)((out->sizes[i] - 1) * stride);
+  }
+  if (empty) out->bytes = 0;
+  return 0;
+}
+
+int ext_array_read(PyObject *object, ext_array *out) {
+  EXT_OWNED *interface = PyObject_GetAttrString(object, "__array_interface__");
+  if (!interface) return -1;
+  if (!PyDict_Check(interface)) EXT_FAIL_INT(PyExc_TypeError, "__array_interface__ is no dict");
+  PyObject *shape = PyDict_GetItemString(interface, "shape");
+  PyObject *data = PyDict_GetItemString(interface, "data");
+  ext_ints sizes;
+  if (read_typestr(object, interface, &out->dtype) < 0) return -1;
+  if (!shape || !data || !PyTuple_Check(data) || PyTuple_GET_SIZE(data) != 2)
+    EXT_FAIL_INT(PyExc_TypeError, "__array_interface__ lacks shape or data");
+  if (ext_to_ints(shape, &sizes) < 0) return -1;
+  if (sizes.count > PX_MAX_DIMS)
+    EXT_FAIL_INT(PyExc_ValueError, "the array has more than %d dimensions", PX_MAX_DIMS);
+  out->ndim = sizes.count;
+  memcpy(out->sizes, sizes.items, (size_t)sizes.count * sizeof *sizes.items);
+  out->data = PyLong_AsVoidPtr(PyTuple_GET_ITEM(data, 0));
+  out->readonly = PyObject_IsTrue(PyTuple_GET_ITEM(data, 1)) == 1;
+  if (PyErr_Occurred()) return -1;
+  return read_strides(interface, out);
+}
+
+static void release_object(void *object) {
+  if (!Py_IsInitialized()) return;
+  PyGILState_STATE state = PyGILState_Ensure();
+  Py_DECREF((PyObject *)object);
+  PyGILState_Release(state);
+}
+
+px_tensor *ext_tensor_from_array(PyObject *object) {
+  ext_array array;
+  px_tensor *made = NULL;
+  if (ext_array_read(object, &array) < 0) return NULL;
+  Py_INCREF(object);
+  if (px_tensor_wrap(&made, array.data, array.bytes, array.ndim, array.sizes, array.strides,
+                     array.dtype, px_cpu(), release_object, object) == PX_OK)
+    return made;
+  Py_DECREF(object);
+  return ext_raise();
+}
+
+static PyObject *from_numpy(PyObject *module, PyObject *array) {
+  if (!ext_is_array(array))
+    EXT_FAIL(PyExc_TypeError, "expected np.ndarray (got %s)", ext_type_name(array));
+  ext_array read;
+  static bool warned;
+  if (ext_array_read(array, &read) < 0) return NULL;
+  if (read.readonly && !warned) {
+    warned = true;
+    if (PyErr_WarnEx(PyExc_UserWarning,
+                     "The given NumPy array is not writable, and PyTorch does not support "
+                     "non-writable tensors. This means writing to this tensor will result in "
+                     "undefined behavior. You may want to copy the array to protect its data or "
+                     "make it writable before converting it to a tensor. This type of warning will "
+                     "be suppressed for the rest of this program.",
+                     1) < 0)
+      return NULL;
+  }
+  px_tensor *made = ext_tensor_from_array(array);
+  return made ? ext_wrap(made) : NULL;
+}
+
+// ---- to NumPy: an object that NumPy asks for its __array_interface__, and keeps
+typedef struct holder_object {
+  PyObject_HEAD px_tensor *tensor;
+  void *data;
+} holder_object;
+static PyTypeObject holder_type;
+static double no_data[2];
+
+static PyObject *holder_interface(PyObject *object, void *unused) {
+  holder_object *self = (holder_object *)object;
+  const px_tensor *t = self->tensor;
+  char typestr[8] = "";
+  int64_t size = (int64_t)px_dtype_size(px_tensor_dtype(t));
+  for (int i = 0; i < EXT_LENGTH(codes); i++)
+    if (codes[i].dtype == px_tensor_dtype(t))
+      snprintf(typestr, sizeof typestr, "%c%s", size == 1 ? '|' : '<', codes[i].text);
+  int ndim = px_tensor_ndim(t);
+  EXT_OWNED *shape = PyTuple_New(ndim), *strides = PyTuple_New(ndim);
+  for (int i = 0; shape && strides && i < ndim; i++) {
+    PyTuple_SET_ITEM(shape, i, PyLong_FromLongLong(px_tensor_sizes(t)[i]));
+    PyTuple_SET_ITEM(strides, i, PyLong_FromLongLong(px_tensor_strides(t)[i] * size));
+  }
+  if (!shape || !strides) return NULL;
+  return Py_BuildValue("{s:s,s:O,s:O,s:(NO),s:i}", "typestr", typestr, "shape", shape, "strides",
+                       strides, "data", PyLong_FromVoidPtr(self->data), Py_False, "version", 3);
+}
+static void holder_dealloc(PyObject *self) {
+  px_release(((holder_object *)self)->tensor);
+  PyObject_Free(self);
+}
+static PyGetSetDef holder_getset[] = {{"__array_interface__", holder_interface, NULL, NULL, NULL},
+                                      {NULL, NULL, NULL, NULL, NULL}};
+static PyTypeObject holder_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.array",
+    .tp_basicsize = sizeof(holder_object),
+    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_dealloc = holder_dealloc,
+    .tp_getset = holder_getset,
+};
+
+static PyObject *to_numpy(px_tensor *t) {
+  px_device device = px_tensor_device(t);
+  char text[PX_DEVICE_TEXT];
+  if (device.type != PX_CPU)
+    EXT_FAIL(PyExc_TypeError,
+             "can't convert %s device type tensor to numpy. Use Tensor.cpu() to copy the tensor to "
+             "host memory first.",
+             px_device_format(device, text));
+  if (px_tensor_requires_grad(t))
+    EXT_FAIL(PyExc_RuntimeError,
+             "Can't call numpy() on Tensor that requires grad. Use "
+             "tensor.detach().numpy() instead.");
+  if (px_tensor_dtype(t) == PX_BFLOAT16)
+    EXT_FAIL(PyExc_TypeError, "Got unsupported ScalarType BFloat16");
+  void *data = no_data;
+  if (px_tensor_numel(t)) EXT_WAIT(px_tensor_host_data(&data, t));
+  holder_object *holder = PyObject_New(holder_object, &holder_type);
+  if (!holder) return NULL;
+  holder->tensor = px_retain(t);
+  holder->data = data;
+  px_tensor_data(t);  // the address has left the library
+  EXT_OWNED *owner = (PyObject *)holder;
+  EXT_OWNED *numpy = PyImport_ImportModule("numpy");
+  return numpy ? PyObject_CallMethod(numpy, "asarray", "O", owner) : NULL;
+}
+
+EXT_FAST(tensor_numpy) {
+  EXT_ARGS("numpy", "|$force", out);
+  int force = ext_to_bool(out[0], false);
+  if (force < 0) return NULL;
+  if (!force) return to_numpy(ext_tensor(self));
+  px_tensor *detached = NULL;
+  EXT_TRY(px_tensor_detach(&detached, ext_tensor(self)));
+  EXT_OWNED *object = ext_wrap_as(&ext_TensorType, detached);
+  EXT_OWNED *host = object ? ext_convert(object, px_cpu(), PX_DTYPE_NONE, false, false) : NULL;
+  return host ? to_numpy(ext_tensor(host)) : NULL;
+}
+
+EXT_FAST(tensor_array) {
+  EXT_ARGS("__array__", "|dtype copy", out);
+  EXT_OWNED *array = to_numpy(ext_tensor(self));
+  if (!array) return NULL;
+  int copy = ext_to_bool(out[1], false);
+  if (copy < 0) return NULL;
+  if (!ext_is_none(out[0])) return PyObject_CallMethod(array, "astype", "O", out[0]);
+  return copy ? PyObject_CallMethod(array, "copy", NULL) : ext_moved(&array);
+}
+
+static PyObject *tensor_array_wrap(PyObject *self, PyObject *args) {
+  PyObject *array = PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : NULL;
+  if (!array) EXT_FAIL(PyExc_TypeError, "__array_wrap__() takes an array");
+  if (!ext_is_array(array)) return Py_NewRef(array);
+  px_tensor *made = ext_tensor_from_array(array);
+  return made ? ext_wrap(made) : NULL;
+}
+
+// ---- buffers
+typedef struct buffer_context {
+  Py_buffer view;
+} buffer_context;
+static void release_buffer(void *context) {
+  if (!Py_IsInitialized()) return;
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyBuffer_Release(&((buffer_context *)context)->view);
+  PyMem_Free(context);
+  PyGILState_Release(state);
+}
+
+static px_tensor *over_buffer(buffer_context *context, px_dtype dtype, int64_t count,
+                              int64_t offset) {
+  int64_t size = (int64_t)px_dtype_size(dtype), length = context->view.len;
+  if (length <= 0 || offset < 0 || offset >= length) {
+    PyErr_Format(PyExc_ValueError,
+                 "offset must be non-negative and no greater than buffer length (%lld) , but got "
+                 "%lld",
+                 (long long)(length - 1), (long long)offset);
+    return NULL;
+  }
+  if (count < 0) {
+    if ((length - offset) % size) {
+      PyErr_Format(PyExc_ValueError,
+                   "buffer length (%lld bytes) after offset (%lld bytes) must be a multiple of "
+                   "element size (%lld)",
+                   (long long)length, (long long)offset, (long long)size);
+      return NULL;
+    }
+    count = (length - offset) / size;
+  }
+  if (offset + count * size > length) {
+    PyErr_Format(PyExc_ValueError,
+                 "requested buffer length (%lld * %lld bytes) after offset (%lld bytes) must not "
+                 "be greater than actual buffer length (%lld bytes)",
+                 (long long)count, (long long)size, (long long)offset, (long long)length);
+    return NULL;
+  }
+  px_tensor *made = NULL;
+  px_status status =
+      px_tensor_wrap(&made, (char *)context->view.buf + offset, (size_t)(count * size), 1, &count,
+                     NULL, dtype, px_cpu(), release_buffer, context);
+  return status == PX_OK ? made : ext_raise();
+}
+
+EXT_FAST(frombuffer) {
+  EXT_ARGS("frombuffer", "buffer$dtype count offset requires_grad", out);
+  px_dtype dtype;
+  int64_t count = -1, offset = 0;
+  if (ext_is_none(out[1]))
+    EXT_FAIL(PyExc_TypeError, "frombuffer() missing 1 required keyword-only argument: 'dtype'");
+  if (ext_to_dtype(out[1], &dtype) < 0 || (out[2] && ext_to_int(out[2], &count) < 0) ||
+      (out[3] && ext_to_int(out[3], &offset) < 0))
+    return NULL;
+  buffer_context *context = PyMem_Calloc(1, sizeof *context);
+  if (!context) return PyErr_NoMemory();
+  if (PyObject_GetBuffer(out[0], &context->view, PyBUF_WRITABLE) < 0) {
+    PyErr_Clear();
+    if (PyObject_GetBuffer(out[0], &context->view, PyBUF_SIMPLE) < 0) {
+      PyMem_Free(context);
+      return NULL;
+    }
+  }
+  px_tensor *made = over_buffer(context, dtype, count, offset);
+  if (!made) {
+    PyBuffer_Release(&context->view);
+    PyMem_Free(context);
+    return NULL;
+  }
+  PX_SCOPED(px_tensor) owned = made;
+  if (ext_to_bool(out[4], false) > 0) EXT_TRY(px_tensor_set_requires_grad(owned, true));
+  return ext_wrap(PX_MOVE(owned));
+}
+
+static PyMethodDef methods[] = {EXT_DEF("numpy", tensor_numpy),
+                                EXT_DEF("__array__", tensor_array),
+                                {"__array_wrap__", tensor_array_wrap, METH_VARARGS, NULL},
+                                {NULL, NULL, 0, NULL}};
+static PyMethodDef functions[] = {{"from_numpy", from_numpy, METH_O, NULL},
+                                  EXT_DEF("frombuffer", frombuffer),
+                                  {NULL, NULL, 0, NULL}};
+
+int ext_init_numpy(PyObject *m) {
+  if (PyType_Ready(&holder_type) < 0 || ext_add_methods(&ext_TensorType, methods) < 0) return -1;
+  return PyModule_AddFunctions(m, functions);
+}

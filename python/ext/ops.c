@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every op as a Python function and method. One vectorcall serves all: it binds the arguments to
+// the first signature that fits, calls the op, and wraps the results. The callables are made at
+// start from the core's descriptors; only names that Python spells differently are listed, in
+// overloads.h.
+#include "ops.h"
+#include "overloads.h"
+
+#include <string.h>
+
+static PyTypeObject function_type, method_type;
+static PyObject *spaces[3];  // dicts of name -> callable: methods, functions, nn.functional
+static PyObject *return_types;
+
+static PyObject *space_of(char space) { return spaces[space == 'm' ? 0 : space == 'f' ? 1 : 2]; }
+PyObject *ext_op_object(char space, const char *name) {
+  return PyDict_GetItemString(space_of(space), name);
+}
+
+// ---- calling
+enum { LARGE = 1 << 15 };
+static bool large(const px_tensor *t) {
+  return px_tensor_numel(t) > LARGE && !px_tensor_is_cuda(t);
+}
+// Whether a call is worth letting other threads run meanwhile.
+static bool is_long(const px_op *op, const px_value *args) {
+  for (int i = 0; i < op->param_count; i++) {
+    if (args[i].kind == PX_ARG_TENSOR && large(args[i].v.tensor)) return true;
+    for (int k = 0; args[i].kind == PX_ARG_TENSORS && k < args[i].n; k++)
+      if (large(args[i].v.tensors[k])) return true;
+  }
+  return false;
+}
+
+static px_status call_op(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
+  if (is_long(op, args)) return EXT_NOGIL(px_op_call(op, mode, args, results));
+  return px_op_call(op, mode, args, results);
+}
+
+static PyObject *wrap_results(const ext_signature *s, void **results) {
+  const px_op *op = s->op;
+  if (op->flags & PX_OP_RETURNS_LIST) return ext_wrap_list(results[0]);
+  if (op->result_count == 0) Py_RETURN_NONE;
+  if (op->result_count == 1) return ext_wrap(results[0]);
+  PyObject *tuple = s->result ? PyStructSequence_New(s->result) : PyTuple_New(op->result_count);
+  for (int i = 0; i < op->result_count; i++) {
+    PyObject *item = tuple ? ext_wrap(results[i]) : NULL;
+    if (!item) Py_CLEAR(tuple);
+    if (tuple && s->result)
+      PyStructSequence_SetItem(tuple, i, item);
+    else if (tuple)
+      PyTuple_SET_ITEM(tuple, i, item);
+  }
+  return tuple;
+}
+
+// Puts the tensors of out= into results.
+static int take_out(const px_op *op, PyObject *out, void **results) {
+  if (op->result_count == 1 || ext_is_tensor(out)) {
+    results[0] = ext_need_tensor(out, op->name, "out");
+    return results[0] ? 0 : -1;
+  }
+  if (!PyTuple_Check(out) || PyTuple_GET_SIZE(out) != op->result_count)
+    EXT_FAIL_INT(PyExc_TypeError, "%s(): argument 'out' must be tuple of Tensors, not %s", op->name,
+                 ext_type_name(out));
+  for (int i = 0; i < op->result_count; i++) {
+    results[i] = ext_need_tensor(PyTuple_GET_ITEM(out, i), op->name, "out");
+    if (!results[i]) return -1;
+  }
+  return 0;
+}
+
+px_tensor *ext_pin(px_tensor *tensor) {
+  if (px_device_count(PX_CUDA) == 0) {
+    PyErr_SetString(PyExc_RuntimeError,
+                    "pin_memory=True requires a CUDA or other accelerator backend; no pinned "
+                    "memory allocator is available on this system.");
+    return NULL;
+  }
+  if (px_tensor_is_cuda(tensor)) {
+    PyErr_SetString(PyExc_RuntimeError, "Only dense CPU tensors can be pinned");
+    return NULL;
+  }
+  const px_op *op = EXT_OP("pin_memory");
+  return op ? ext_op_tensor(op, PX_CALL_NEW, 1, (ext_named[]){{"self", PX_T(tensor)}}) : NULL;
+}
+
+static PyObject *finish_factory(const ext_frame *frame, px_tensor *made_take) {
+  PX_SCOPED(px_tensor) made = made_take;
+  if (frame->pin_memory) {
+    px_tensor *pinned = ext_pin(made);
+    if (!pinned) return NULL;
+    px_release(made);
+    made = pinned;
+  }
+  if (frame->requires_grad) {
+    if (!px_dtype_is_float(px_tensor_dtype(made)))
+      EXT_FAIL(PyExc_RuntimeError,
+               "Only Tensors of floating point and complex dtype can require gradients");
+    EXT_TRY(px_tensor_set_requires_grad(made, true));
+  }
+  return ext_wrap(PX_MOVE(made));
+}
+
+static PyObject *run(const ext_signature *s, ext_frame *frame) {
+  void *results[4] = {NULL};
+  px_call_mode mode = s->mode;
+  if (frame->out) {
+    mode = PX_CALL_OUT;
+    if (take_out(s->op, frame->out, results) < 0) return NULL;
+  }
+  if (__builtin_expect(call_op(s->op, mode, frame->args, results) != PX_OK, 0)) return ext_raise();
+  if (frame->requires_grad || frame->pin_memory) return finish_factory(frame, results[0]);
+  return wrap_results(s, results);
+}
+
+static PyObject *callable_call(PyObject *object, PyObject *const *args, size_t nargsf,
+                               PyObject *kwnames) {
+  ext_callable *self = (ext_callable *)object;
+  Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
+  ext_frame frame;
+  if (self->method && (nargs < 1 || !ext_is_tensor(args[0])))
+    EXT_FAIL(PyExc_TypeError,
+             "descriptor '%U' for 'torch._C.TensorBase' objects doesn't apply to "
+             "a '%s' object",
+             self->name, nargs ? Py_TYPE(args[0])->tp_name : "NoneType");
+  for (int i = 0; i < self->count; i++) {
+    int fits = ext_bind(&self->signatures[i], &frame, args, nargs, kwnames);
+    PyObject *result = fits > 0 ? run(&self->signatures[i], &frame) : NULL;
+    ext_frame_done(&frame);
+    if (fits) return result;
+  }
+  return ext_no_fit(self, &frame, args, nargs, kwnames);
+}
+
+// ---- calls from C by names of arguments
+const px_op *ext_op_need(const char *name) {
+  const px_op *op = px_op_find(name);
+  if (!op) PyErr_Format(PyExc_NotImplementedError, "%s is not implemented", name);
+  return op;
+}
+
+static int call_named(const px_op *op, px_call_mode mode, int count, const ext_named *named,
+                      void **results) {
+  px_value args[EXT_OP_PARAMS] = {{0}};
+  for (int k = 0; k < count; k++) {
+    int i = 0;
+    while (i < op->param_count && strcmp(op->params[i].name, named[k].name)) i++;
+    if (i < op->param_count)
+      args[i] = named[k].value;
+    else if (named[k].value.kind != PX_ARG_NONE)
+      EXT_FAIL_INT(PyExc_NotImplementedError, "%s: there is no argument %s", op->name,
+                   named[k].name);
+  }
+  EXT_TRY_INT(call_op(op, mode, args, results));
+  return 0;
+}
+
+PyObject *ext_op_named(const px_op *op, px_call_mode mode, int count, const ext_named *named) {
+  void *results[4] = {NULL};
+  const ext_signature s = {.op = op};
+  if (!op || call_named(op, mode, count, named, results) < 0) return NULL;
+  return wrap_results(&s, results);
+}
+
+px_tensor *ext_op_tensor(const px_op *op, px_call_mode mode, int count, const ext_named *named) {
+  void *results[4] = {NULL};
+  if (!op || call_named(op, mode, count, named, results) < 0) return NULL;
+  return results[0];
+}
+
+// ---- the callables as objects
+static PyObject *callable_repr(PyObject *object) {
+  ext_callable *self = (ext_callable *)object;
+  if (self->method)
+    return PyUnicode_FromFormat("<method '%U' of 'torch._C.TensorBase' objects>", self->name);
+  return PyUnicode_FromFormat("<built-in method %U of type object>", self->name);
+}
+static PyObject *get_name(PyObject *self, void *unused) {
+  return Py_NewRef(((ext_callable *)self)->name);
+}
+static PyObject *get_module(PyObject *self, void *unused) {
+  return PyUnicode_InternFromString("torch");
+}
+static PyObject *get_doc(PyObject *self, void *unused) {
+  const px_op *op = ((ext_callable *)self)->signatures[0].op;
+  return PyUnicode_FromFormat("%s\n\n%s", op->schema, op->doc ? op->doc : "");
+}
+static PyObject *callable_reduce(PyObject *self, PyObject *unused) {
+  return Py_NewRef(((ext_callable *)self)->name);
+}
+static PyObject *method_get(PyObject *self, PyObject *instance, PyObject *owner) {
+  return !instance || instance == Py_None ? Py_NewRef(self) : PyMethod_New(self, instance);
+}
+static PyGetSetDef getset[] = {{"__name__", get_name, NULL, NULL, NULL},
+                               {"__qualname__", get_name, NULL, NULL, NULL},
+                               {"__module__", get_module, NULL, NULL, NULL},
+                               {"__doc__", get_doc, NULL, NULL, NULL},
+                               {NULL, NULL, NULL, NULL, NULL}};
+static PyMethodDef methods[] = {{"__reduce__", callable_reduce, METH_NOARGS, NULL},
+                                {NULL, NULL, 0, NULL}};
+static PyTypeObject function_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.op",
+    .tp_basicsize = sizeof(ext_callable),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_vectorcall_offset = offsetof(ext_callable, call),
+    .tp_call = PyVectorcall_Call,
+    .tp_repr = callable_repr,
+    .tp_getset = getset,
+    .tp_methods = methods,
+};
+static PyTypeObject method_type = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.method",
+    .tp_basicsize = sizeof(ext_callable),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
+    .tp_vectorcall_offset = offsetof(ext_callable, call),
+    .tp_call = PyVectorcall_Call,
+    .tp_descr_get = method_get,
+    .tp_repr = callable_repr,
+    .tp_getset = getset,
+    .tp_methods = methods,
+};
+
+// ---- named tuples of several results
+static PyObject *struct_repr(PyObject *self) {
+  EXT_OWNED *text = PyUnicode_FromFormat("%s(\n", Py_TYPE(self)->tp_name);
+  EXT_OWNED *names = PyObject_GetAttrString((PyObject *)Py_TYPE(self), "__match_args__");
+  Py_ssize_t count = PyTuple_GET_SIZE(self);
+  for (Py_ssize_t i = 0; text && names && i < count; i++) {
+    PyObject *next = PyUnicode_FromFormat("%U%U=%R%s", text, PyTuple_GET_ITEM(names, i),
+                                          PyTuple_GET_ITEM(self, i), i + 1 < count ? ",\n" : ")");
+    Py_SETREF(text, next);
+  }
+  return ext_moved(&text);
+}
+
+static PyTypeObject *make_result_type(const px_op *op, const char *name) {
+  PyObject *known = PyDict_GetItemString(PyModule_GetDict(return_types), name);
+  if (known) return (PyTypeObject *)Py_NewRef(known);
+  PyStructSequence_Field fields[5] = {{NULL, NULL}};
+  for (int i = 0; i < op->result_count; i++) fields[i].name = op->result_names[i];
+  char full[80];
+  snprintf(full, sizeof full, "torch.return_types.%s", name);
+  PyStructSequence_Desc desc = {full, NULL, fields, op->result_count};
+  PyTypeObject *type = PyStructSequence_NewType(&desc);
+  if (!type) return NULL;
+  type->tp_repr = type->tp_str = struct_repr;
+  if (ext_add(return_types, name, Py_NewRef((PyObject *)type)) < 0) return NULL;
+  return type;
+}
+
+// ---- making them
+static ext_callable *callable_of(char space, const char *name) {
+  PyObject *dict = space_of(space), *known = PyDict_GetItemString(dict, name);
+  if (known) return (ext_callable *)known;
+  ext_callable *self = PyObject_New(ext_callable, space == 'm' ? &method_type : &function_type);
+  if (!self) return NULL;
+  self->call = callable_call;
+  self->name = PyUnicode_InternFromString(name);
+  self->count = 0;
+  self->method = space == 'm';
+  int failed = PyDict_SetItemString(dict, name, (PyObject *)self);
+  Py_DECREF(self);
+  return failed ? NULL : self;
+}
+
+static int8_t varargs_of(const px_op *op, bool method) {
+  int first = op->param_count && !strcmp(op->params[0].name, "self") ? 1 : 0, positional = 0;
+  for (int i = first; i < op->param_count; i++) positional += !op->params[i].keyword_only;
+  bool alone = positional == 1 && first < op->param_count && op->params[first].kind == PX_ARG_INTS;
+  if (!alone || (first && !method)) return -1;
+  return (int8_t)first;
+}
+
+static int add_signature(char space, const char *name, int rank, const px_op *op,
+                         px_call_mode mode) {
+  ext_callable *self = callable_of(space, name);
+  if (!self) return -1;
+  if (self->count == EXT_OP_OVERLOADS || op->param_count > EXT_OP_PARAMS)
+    EXT_FAIL_INT(PyExc_SystemError, "%s: too many overloads or parameters", name);
+  int at = self->count++;
+  for (; at > 0 && self->signatures[at - 1].rank > rank; at--)
+    self->signatures[at] = self->signatures[at - 1];
+  ext_signature *s = &self->signatures[at];
+  *s = (ext_signature){.op = op, .mode = mode, .rank = (int8_t)rank, .method = space == 'm'};
+  s->varargs = varargs_of(op, s->method);
+  for (int i = 0; i < op->param_count; i++) {
+    s->positional = (uint8_t)(s->positional + !op->params[i].keyword_only);
+    s->names[i] = PyUnicode_InternFromString(op->params[i].name);
+    if (!s->names[i]) return -1;
+  }
+  if (op->result_count > 1 && op->result_names && !(op->flags & PX_OP_RETURNS_LIST)) {
+    s->result = make_result_type(op, name);
+    if (!s->result) return -1;
+  }
+  return 0;
+}
+
+static int add_modes(char space, const px_op *op, const char *name, int rank) {
+  bool only = op->flags & PX_OP_ONLY_INPLACE;
+  if (!only && add_signature(space, name, rank, op, PX_CALL_NEW) < 0) return -1;
+  if (!only && !(op->flags & PX_OP_HAS_INPLACE)) return 0;
+  char inplace[64];
+  size_t length = strlen(name);
+  bool marked = length && name[length - 1] == '_';
+  snprintf(inplace, sizeof inplace, "%s%s", name, marked ? "" : "_");
+  return add_signature(space, inplace, rank, op, PX_CALL_INPLACE);
+}
+
+static int add_op(const px_op *op) {
+  const char *name = op->name;
+  int rank = 0;
+  if (op->flags & PX_OP_HIDDEN) return 0;
+  for (int i = 0; i < EXT_LENGTH(overloads); i++) {
+    if (strcmp(overloads[i].op, op->name)) continue;
+    name = overloads[i].name;
+    rank = overloads[i].rank;
+  }
+  if (op->flags & PX_OP_IS_METHOD && add_modes('m', op, name, rank) < 0) return -1;
+  if (op->flags & PX_OP_IS_FUNCTION && add_modes('f', op, name, rank) < 0) return -1;
+  if (op->flags & PX_OP_IS_NN && add_modes('n', op, name, rank) < 0) return -1;
+  return 0;
+}
+
+static int add_aliases(void) {
+  for (int i = 0; i < EXT_LENGTH(op_aliases); i++) {
+    PyObject *space = space_of(op_aliases[i].space);
+    PyObject *known = PyDict_GetItemString(space_of(op_aliases[i].from), op_aliases[i].name);
+    if (known && !PyDict_GetItemString(space, op_aliases[i].alias) &&
+        PyDict_SetItemString(space, op_aliases[i].alias, known) < 0)
+      return -1;
+  }
+  return 0;
+}
+
+static int fill(PyObject *target_dict, PyObject *space) {
+  return PyDict_Merge(target_dict, space, 0);
+}
+
+int ext_init_ops(PyObject *m) {
+  if (PyType_Ready(&function_type) < 0 || PyType_Ready(&method_type) < 0) return -1;
+  for (int i = 0; i < 3; i++) {
+    spaces[i] = PyDict_New();
+    if (!spaces[i]) return -1;
+  }
+  return_types = ext_submodule(m, "return_types", NULL);
+  if (!return_types) return -1;
+  for (int i = 0; i < px_op_count(); i++)
+    if (add_op(px_op_at(i)) < 0) return -1;
+  if (add_aliases() < 0) return -1;
+  PyObject *nn = ext_submodule(m, "nn", NULL);
+  PyObject *functional = nn ? ext_submodule(nn, "functional", NULL) : NULL;
+  if (!functional || fill(PyModule_GetDict(functional), spaces[2]) < 0) return -1;
+  if (fill(PyModule_GetDict(m), spaces[1]) < 0) return -1;
+  if (fill(ext_TensorType.tp_dict, spaces[0]) < 0) return -1;
+  PyType_Modified(&ext_TensorType);
+  return 0;
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ops as Python callables, shared by ops.c (objects) and bind.c (arguments).
+#pragma once
+#include "ext.h"
+
+enum { EXT_OP_PARAMS = 16, EXT_OP_OVERLOADS = 6 };
+
+// One signature of a callable: an op in one mode.
+typedef struct ext_signature {
+  const px_op *op;
+  px_call_mode mode;
+  uint8_t positional;  // parameters that may be given by position, self included
+  int8_t varargs;      // index of the int[] parameter that takes the rest, or -1
+  int8_t rank;         // order of trial among overloads
+  bool method;
+  PyObject *names[EXT_OP_PARAMS];
+  PyTypeObject *result;  // a named tuple, or NULL
+} ext_signature;
+
+typedef struct ext_callable {
+  PyObject_HEAD vectorcallfunc call;
+  PyObject *name;
+  int count;
+  bool method;
+  ext_signature signatures[EXT_OP_OVERLOADS];
+} ext_callable;
+
+typedef enum ext_misfit { FITS, TOO_MANY, MISSING, WRONG_TYPE, UNEXPECTED, TWICE } ext_misfit;
+
+// A call being bound: values, and what keeps them alive.
+typedef struct ext_frame {
+  px_value args[EXT_OP_PARAMS];
+  int ints_used, owned_count;
+  PyObject *owned[EXT_OP_PARAMS];  // sequences whose items are borrowed
+  void *memory[4];                 // long lists
+  int memory_count;
+  PyObject *out;
+  bool requires_grad, pin_memory;
+  // Why it does not fit.
+  ext_misfit misfit;
+  int index, position;
+  PyObject *object;  // borrowed
+  int64_t ints[3 * PX_MAX_DIMS];
+  px_tensor *tensors[48];
+  int tensors_used;
+} ext_frame;
+
+// 1 bound, 0 does not fit (frame->misfit), -1 exception.
+int ext_bind(const ext_signature *signature, ext_frame *frame, PyObject *const *args,
+             Py_ssize_t nargs, PyObject *kwnames);
+void ext_frame_done(ext_frame *frame);
+// TypeError for a call that fits no signature; NULL.
+PyObject *ext_no_fit(const ext_callable *self, const ext_frame *frame, PyObject *const *args,
+                     Py_ssize_t nargs, PyObject *kwnames);

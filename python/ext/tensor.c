@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Tensor type: one Python object per px_tensor. The object owns a reference to the tensor; the
+// tensor knows its object (px_tensor_user, borrowed), so that a tensor that comes back from the
+// core is the same Python object as long as that lives. Plain objects are recycled through a free
+// list.
+#include "ext.h"
+
+enum { FREE_MAX = 128 };
+static ext_tensor_object *free_list[FREE_MAX];
+static int free_count;
+
+static ext_tensor_object *tensor_alloc(PyTypeObject *type) {
+  if (type != &ext_TensorType || !free_count) return (ext_tensor_object *)type->tp_alloc(type, 0);
+  ext_tensor_object *self = free_list[--free_count];
+  PyObject_Init((PyObject *)self, type);
+  PyObject_GC_Track(self);
+  return self;
+}
+
+PyObject *ext_wrap_as(PyTypeObject *type, px_tensor *tensor) {
+  if (!tensor) Py_RETURN_NONE;
+  ext_tensor_object *self = tensor_alloc(type);
+  if (!self) {
+    px_release(tensor);
+    return NULL;
+  }
+  self->tensor = tensor;
+  px_tensor_set_user(tensor, self);
+  return (PyObject *)self;
+}
+
+PyObject *ext_wrap(px_tensor *tensor) {
+  if (!tensor) Py_RETURN_NONE;
+  PyObject *known = px_tensor_user(tensor);
+  if (known) {
+    Py_INCREF(known);
+    px_release(tensor);
+    return known;
+  }
+  return ext_wrap_as(px_tensor_is_parameter(tensor) ? &ext_ParameterType : &ext_TensorType, tensor);
+}
+
+PyObject *ext_wrap_borrowed(const px_tensor *tensor) {
+  return ext_wrap((px_tensor *)px_retain(tensor));
+}
+
+PyObject *ext_wrap_list(px_list *list) {
+  int64_t count = px_list_size(list);
+  PyObject *tuple = PyTuple_New((Py_ssize_t)count);
+  for (int64_t i = 0; tuple && i < count; i++) {
+    PyObject *item = ext_wrap_borrowed(px_list_get(list, i));
+    if (!item) Py_CLEAR(tuple);
+    if (tuple) PyTuple_SET_ITEM(tuple, i, item);
+  }
+  px_release(list);
+  return tuple;
+}
+
+static int tensor_traverse(PyObject *object, visitproc visit, void *arg) {
+  ext_tensor_object *self = (ext_tensor_object *)object;
+  Py_VISIT(self->dict);
+  Py_VISIT(self->hooks);
+  return 0;
+}
+static int tensor_clear(PyObject *object) {
+  ext_tensor_object *self = (ext_tensor_object *)object;
+  Py_CLEAR(self->dict);
+  Py_CLEAR(self->hooks);
+  return 0;
+}
+
+static void tensor_dealloc(PyObject *object) {
+  ext_tensor_object *self = (ext_tensor_object *)object;
+  PyObject_GC_UnTrack(self);
+  if (self->weak) PyObject_ClearWeakRefs(object);
+  px_tensor *tensor = self->tensor;
+  if (self->dict || self->hooks) tensor_clear(object);
+  self->tensor = NULL;
+  if (tensor) {
+    px_tensor_set_user(tensor, NULL);
+    px_release(tensor);
+  }
+  if (Py_IS_TYPE(object, &ext_TensorType) && free_count < FREE_MAX)
+    free_list[free_count++] = self;
+  else
+    Py_TYPE(object)->tp_free(object);
+}
+
+static PyObject *tensor_text(PyObject *self, const char *prefix) {
+  char *text = NULL;
+  EXT_WAIT(px_tensor_text(&text, ext_tensor(self), prefix));
+  PyObject *result = PyUnicode_FromString(text);
+  px_free(text);
+  return result;
+}
+
+static PyObject *tensor_repr(PyObject *self) {
+  if (!ext_tensor(self)) return PyUnicode_FromString("tensor(<unset>)");
+  if (Py_IS_TYPE(self, &ext_TensorType)) return tensor_text(self, "tensor(");
+  char prefix[96];
+  snprintf(prefix, sizeof prefix, "%s(", ext_type_name(self));
+  return tensor_text(self, prefix);
+}
+
+static PyObject *parameter_repr(PyObject *self) {
+  EXT_OWNED *text = tensor_text(self, "tensor(");
+  return text ? PyUnicode_FromFormat("Parameter containing:\n%U", text) : NULL;
+}
+
+static Py_hash_t tensor_hash(PyObject *self) { return _Py_HashPointer(self); }
+
+static Py_ssize_t tensor_length(PyObject *self) {
+  const px_tensor *tensor = ext_tensor(self);
+  if (px_tensor_ndim(tensor) == 0) EXT_FAIL_INT(PyExc_TypeError, "len() of a 0-d tensor");
+  return (Py_ssize_t)px_tensor_size(tensor, 0);
+}
+
+static PyObject *tensor_item_at(PyObject *self, Py_ssize_t i) {
+  EXT_OWNED *index = PyLong_FromSsize_t(i);
+  return index ? ext_getitem(self, index) : NULL;
+}
+
+static PyObject *tensor_iter(PyObject *self) {
+  if (px_tensor_ndim(ext_tensor(self)) == 0)
+    EXT_FAIL(PyExc_TypeError, "iteration over a 0-d tensor");
+  PyObject *unbind = ext_op_object('f', "unbind");
+  if (!unbind) EXT_FAIL(PyExc_NotImplementedError, "unbind");
+  EXT_OWNED *items = PyObject_CallOneArg(unbind, self);
+  return items ? PyObject_GetIter(items) : NULL;
+}
+
+static int tensor_contains(PyObject *self, PyObject *element) {
+  if (!ext_is_tensor(element) && !ext_is_number(element))
+    EXT_FAIL_INT(PyExc_RuntimeError,
+                 "Tensor.__contains__ only supports Tensor or scalar, but you passed in a %R.",
+                 (PyObject *)Py_TYPE(element));
+  EXT_OWNED *equal = ext_richcompare(self, element, Py_EQ);
+  EXT_OWNED *any = equal ? PyObject_CallMethod(equal, "any", NULL) : NULL;
+  return any ? PyObject_IsTrue(any) : -1;
+}
+
+static PySequenceMethods sequence = {
+    .sq_length = tensor_length, .sq_item = tensor_item_at, .sq_contains = tensor_contains};
+static PyMappingMethods mapping = {
+    .mp_length = tensor_length, .mp_subscript = ext_getitem, .mp_ass_subscript = ext_setitem};
+
+PyTypeObject ext_TensorType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.Tensor",
+    .tp_basicsize = sizeof(ext_tensor_object),
+    .tp_doc = "A multi-dimensional array of one dtype on one device.",
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .tp_dealloc = tensor_dealloc,
+    .tp_traverse = tensor_traverse,
+    .tp_clear = tensor_clear,
+    .tp_new = ext_tensor_new,
+    .tp_repr = tensor_repr,
+    .tp_str = tensor_repr,
+    .tp_hash = tensor_hash,
+    .tp_richcompare = ext_richcompare,
+    .tp_iter = tensor_iter,
+    .tp_as_number = &ext_number_methods,
+    .tp_as_sequence = &sequence,
+    .tp_as_mapping = &mapping,
+    .tp_getset = ext_tensor_getset,
+    .tp_dictoffset = offsetof(ext_tensor_object, dict),
+    .tp_weaklistoffset = offsetof(ext_tensor_object, weak),
+};
+
+// ---- Parameter: a leaf tensor that a module registers
+static PyObject *parameter_of(PyTypeObject *type, px_tensor *data, int requires_grad) {
+  PX_SCOPED(px_tensor) leaf = NULL;
+  EXT_TRY(px_tensor_detach(&leaf, data));
+  EXT_TRY(px_tensor_set_requires_grad(leaf, requires_grad != 0));
+  px_tensor_set_parameter(leaf, true);
+  return ext_wrap_as(type, PX_MOVE(leaf));
+}
+
+static PyObject *parameter_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+  static ext_spec spec = {"__new__", "|data requires_grad", 0, 0, 0, {NULL}};
+  PyObject *out[EXT_MAX_ARGS] = {NULL};
+  if (ext_args_tuple(&spec, args, kwargs, out) < 0) return NULL;
+  int requires_grad = ext_to_bool(out[1], true);
+  if (requires_grad < 0) return NULL;
+  PX_SCOPED(px_tensor) data = NULL;
+  if (ext_is_none(out[0])) {
+    int64_t zero = 0;
+    EXT_TRY(px_tensor_empty(&data, 1, &zero, PX_DTYPE_NONE, PX_DEVICE_NONE));
+  } else {
+    px_tensor *given = ext_need_tensor(out[0], "Parameter", "data");
+    if (!given) return NULL;
+    data = px_retain(given);
+  }
+  return parameter_of(type, data, requires_grad);
+}
+
+static int parameter_init(PyObject *self, PyObject *args, PyObject *kwargs) { return 0; }
+
+PyTypeObject ext_ParameterType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.nn.Parameter",
+    .tp_basicsize = sizeof(ext_tensor_object),
+    .tp_doc = "A tensor that a module registers as its parameter when it is assigned to it.",
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+    .tp_base = &ext_TensorType,
+    .tp_dealloc = tensor_dealloc,
+    .tp_traverse = tensor_traverse,
+    .tp_clear = tensor_clear,
+    .tp_new = parameter_new,
+    .tp_init = parameter_init,
+    .tp_repr = parameter_repr,
+    .tp_str = parameter_repr,
+};
+
+int ext_init_tensor(PyObject *m) {
+  if (ext_add_type(m, "Tensor", &ext_TensorType) < 0) return -1;
+  if (ext_add_type(m, "_TensorBase", &ext_TensorType) < 0) return -1;
+  return ext_add_type(m, "_Parameter", &ext_ParameterType);
+}

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""python3 -m phlox FILE | -c CODE | -m MODULE [ARGUMENT...]: runs a program with `torch` and its
+submodules bound to Phlox. Processes that multiprocessing starts run the same way."""
+import sys
+import types
+
+import phlox
+
+
+def bind():
+    """Makes `import torch` and `import torch.x` give Phlox."""
+    for name, module in list(sys.modules.items()):
+        if name == "phlox" or name.startswith("phlox."):
+            sys.modules["torch" + name[5:]] = module
+
+
+class ChildrenToo:
+    """An import hook: once multiprocessing.util is loaded, commands for children get `-m phlox`."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name != "multiprocessing.util":
+            return None
+        sys.meta_path.remove(ChildrenToo)
+        from multiprocessing import util
+        flags = util._args_from_interpreter_flags
+        util._args_from_interpreter_flags = lambda: flags() + ["-m", "phlox"]
+        return util.__spec__
+
+
+def fresh_main(file=None):
+    """A new, empty __main__."""
+    module = types.ModuleType("__main__")
+    module.__builtins__ = __builtins__
+    if file:
+        module.__file__ = file
+    sys.modules["__main__"] = module
+    return module.__dict__
+
+
+def main(args):
+    bind()
+    sys.meta_path.insert(0, ChildrenToo)
+    if not args:
+        sys.argv = [""]
+        import code
+        code.interact(banner="", local=fresh_main())
+    elif args[0] == "-c" and len(args) > 1:
+        sys.argv, sys.path[0] = ["-c"] + args[2:], ""
+        exec(compile(args[1], "<string>", "exec"), fresh_main())
+    elif args[0] == "-m" and len(args) > 1:
+        import runpy
+        sys.argv, sys.path[0] = args[1:], ""
+        runpy.run_module(args[1], run_name="__main__", alter_sys=True)
+    elif args[0].startswith("-"):
+        sys.exit(f"phlox: unknown option {args[0]}\n" + __doc__)
+    else:
+        import os
+        sys.argv, sys.path[0] = args, os.path.dirname(os.path.abspath(args[0]))
+        with open(args[0], "rb") as file:
+            source = file.read()
+        exec(compile(source, args[0], "exec"), fresh_main(args[0]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
