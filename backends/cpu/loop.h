@@ -106,8 +106,9 @@ static inline bool px__cpu_is(const px_value *v, const char *text) {
 #pragma GCC diagnostic ignored "-Wtype-limits"
 #pragma GCC diagnostic ignored "-Wbool-operation"
 #pragma GCC diagnostic ignored "-Wint-in-bool-context"
-#pragma GCC diagnostic ignored "-Wbool-compare"
 #ifdef __clang__
 #pragma GCC diagnostic ignored "-Wpass-failed"
 #pragma GCC diagnostic ignored "-Wtautological-compare"
+#else
+#pragma GCC diagnostic ignored "-Wbool-compare"
 #endif
