@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine: depth, order, hooks, functions of users, nested and concurrent calls.
+#include <pthread.h>
+#include <time.h>
+
+#include "autograd_helpers.h"
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+// ---- functions of users
+
+typedef struct twice {
+  int calls, released, dropped;
+} twice;
+
+static px_status double_it(px_tensor **in, int in_count, px_tensor *const *out, int out_count,
+                           void *context) {
+  ((twice *)context)->calls++;
+  return in_count && out[0] ? px_mul_scalar(&in[0], out[0], px_float(2)) : PX_OK;
+}
+static void count_release(void *context) { ((twice *)context)->released++; }
+static void count_drop(void *context) { ((twice *)context)->dropped++; }
+static const px_function doubling = {"TwiceBackward", double_it, count_release, NULL};
+
+// A tensor with x's value whose gradient for x is doubled.
+static px_tensor *apply_twice(const px_function *function, twice *context, px_tensor *x) {
+  px_tensor *y = NULL;
+  OK(px_tensor_detach(&y, x));
+  OK(px_function_record(function, context, 1, &x, 1, &y));
+  return y;
+}
+
+PX_TEST(a_function_of_the_user) {
+  twice t = {0};
+  px_tensor *x = LEAF(3), *y = apply_twice(&doubling, &t, x);
+  CHECK_TEXT(maker(y), "TwiceBackward");
+  back(y);
+  CHECK_NEAR(at(px_tensor_grad(x), 0), 2, 0);
+  CHECK_EQ(t.calls, 1);
+  CHECK_EQ(t.released, 0);
+  px_release(y);
+  CHECK_EQ(t.released, 1);
+}
+
+PX_TEST(a_function_that_is_not_recorded_is_released) {
+  twice t = {0};
+  px_tensor *x = VECTOR(3), *y = apply_twice(&doubling, &t, x);
+  CHECK_EQ(t.released, 1);
+  CHECK(!px_tensor_requires_grad(y));
+}
+
+PX_TEST(a_function_drops_what_it_saved) {
+  const px_function saving = {"SavingBackward", double_it, count_release, count_drop};
+  twice t = {0};
+  px_tensor *x = LEAF(3), *y = apply_twice(&saving, &t, x);
+  OK(px_backward(1, &y, NULL, true, false));
+  CHECK_EQ(t.dropped, 0);
+  OK(px_backward(1, &y, NULL, false, false));
+  CHECK_EQ(t.dropped, 1);
+  FAILS(px_backward(1, &y, NULL, false, false), PX_RUNTIME, "a second time");
+}
+
+static px_status wrong_shape(px_tensor **in, int in_count, px_tensor *const *out, int out_count,
+                             void *context) {
+  in[0] = VECTOR(1, 2, 3);
+  return PX_OK;
+}
+
+PX_TEST(a_gradient_of_a_wrong_shape_is_refused) {
+  const px_function wrong = {"WrongBackward", wrong_shape, NULL, NULL};
+  px_tensor *x = LEAF(1, 2), *y = apply_twice(&wrong, NULL, x), *g = VECTOR(1, 1);
+  FAILS(px_backward(1, &y, &g, false, false), PX_RUNTIME,
+        "Function WrongBackward returned an invalid gradient at index 0 - got [3] but expected "
+        "shape compatible with [2]");
+}
+
+static px_status failing(px_tensor **in, int in_count, px_tensor *const *out, int out_count,
+                         void *context) {
+  PX_FAIL(PX_VALUE, "no gradient today");
+}
+
+PX_TEST(an_error_in_backward_is_the_callers) {
+  const px_function bad = {"BadBackward", failing, NULL, NULL};
+  px_tensor *x = LEAF(1), *y = apply_twice(&bad, NULL, x);
+  FAILS(px_backward(1, &y, NULL, false, false), PX_VALUE, "no gradient today");
+  CHECK(!px_tensor_grad(x));
+}
+
+PX_TEST(saved_tensors_of_functions_are_checked) {
+  px_tensor *x = LEAF(1, 2), *y = NULL, *again = NULL;
+  OK(px_exp(&y, x));
+  px_saved *saved = NULL;
+  OK(px_saved_new(&saved, y, false));
+  OK(px_saved_unpack(&again, saved, NULL));
+  CHECK_NEAR(at(again, 0), exp(1), 1e-6);
+  OK(px_zero_(y));
+  px_release(again);
+  FAILS(px_saved_unpack(&again, saved, NULL), PX_RUNTIME,
+        "[torch.FloatTensor [2]], which is output 0 of ExpBackward0, is at version 1; expected "
+        "version 0 instead.");
+}
+
+// ---- depth and width
+
+enum { DEEP = 1000000 };
+
+PX_TEST(a_million_nodes_deep) {
+  px_tensor *x = LEAF(1), *y = px_retain(x), *next = NULL;
+  double start = now();
+  for (int i = 0; i < DEEP; i++) {
+    OK(px_add_scalar(&next, y, px_float(1), px_int(1)));
+    px_release(y);
+    y = next;
+  }
+  double built = now();
+  OK(px_backward(1, &y, NULL, false, false));
+  double walked = now();
+  px_release(y);
+  double ended = now();
+  CHECK_NEAR(at(px_tensor_grad(x), 0), 1, 0);
+  printf("build %.2f s, backward %.2f s, free %.2f s\n", built - start, walked - built,
+         ended - walked);
+  CHECK(walked - built < 3 && ended - walked < 3);
+}
+
+PX_TEST(every_path_is_summed_once) {
+  px_tensor *x = LEAF(1), *y = px_retain(x), *next = NULL;
+  for (int i = 0; i < 20; i++) {  // 2^20 paths, 20 nodes
+    OK(px_add(&next, y, y, px_int(1)));
+    px_release(y);
+    y = next;
+  }
+  OK(px_backward(1, &y, NULL, false, false));
+  CHECK_NEAR(at(px_tensor_grad(x), 0), 1 << 20, 0);
+}
+
+PX_TEST(several_roots_one_of_them_inside) {
+  px_tensor *x = LEAF(2), *y = NULL, *z = NULL;
+  OK(px_mul(&y, x, x));
+  OK(px_mul(&z, y, y));
+  OK(px_backward(2, (px_tensor *[]){y, z}, NULL, false, false));
+  CHECK_NEAR(at(px_tensor_grad(x), 0), 4 + 32, 0);
+}
+
+// ---- hooks
+
+static px_status triple(px_tensor **out, px_tensor *grad, void *context) {
+  ++*(int *)context;
+  return px_mul_scalar(out, grad, px_float(3));
+}
+
+PX_TEST(hooks_change_gradients_until_removed) {
+  int calls = 0;
+  int64_t on_leaf, on_middle;
+  px_tensor *x = LEAF(1), *y = NULL;
+  OK(px_mul_scalar(&y, x, px_float(1)));
+  OK(px_tensor_add_hook(&on_leaf, x, triple, &calls, NULL));
+  OK(px_tensor_add_hook(&on_middle, y, triple, &calls, NULL));
+  OK(px_backward(1, &y, NULL, true, false));
+  CHECK_NEAR(at(px_tensor_grad(x), 0), 9, 0);
+  px_tensor_remove_hook(y, on_middle);
+  px_tensor_remove_hook(x, on_leaf);
+  OK(px_backward(1, &y, NULL, true, false));
+  CHECK_NEAR(at(px_tensor_grad(x), 0), 10, 0);
+  CHECK_EQ(calls, 2);
+}
+
+PX_TEST(a_hook_needs_a_gradient) {
+  int64_t id;
+  px_tensor *x = VECTOR(1);
+  FAILS(px_tensor_add_hook(&id, x, triple, NULL, NULL), PX_RUNTIME,
+        "cannot register a hook on a tensor that doesn't require gradient");
+}
+
+PX_TEST(retained_gradients_are_those_after_the_hooks) {
+  int calls = 0;
+  int64_t id;
+  px_tensor *x = LEAF(1), *y = NULL, *z = NULL;
+  OK(px_mul_scalar(&y, x, px_float(2)));
+  OK(px_tensor_retain_grad(y));
+  OK(px_tensor_add_hook(&id, y, triple, &calls, NULL));
+  OK(px_mul_scalar(&z, y, px_float(5)));
+  back(z);
+  CHECK(px_tensor_retains_grad(y));
+  CHECK_NEAR(at(px_tensor_grad(y), 0), 15, 0);
+  CHECK_NEAR(at(px_tensor_grad(x), 0), 30, 0);
+}
+
+PX_TEST(retained_gradients_follow_in_place_changes) {
+  px_tensor *x = LEAF(1), *y = NULL;
+  OK(px_mul_scalar(&y, x, px_float(2)));
+  OK(px_tensor_retain_grad(y));
+  OK(px_mul_scalar_(y, px_float(5)));
+  back(y);
+  CHECK_NEAR(at(px_tensor_grad(y), 0), 1, 0);
+  CHECK_NEAR(at(px_tensor_grad(x), 0), 10, 0);
+}
+
+static px_status note_grad(px_tensor *self, void *context) {
+  *(double *)context = at(px_tensor_grad(self), 0);
+  return PX_OK;
+}
+
+PX_TEST(a_hook_after_accumulation) {
+  double seen = 0;
+  int64_t id;
+  px_tensor *x = LEAF(1), *y = NULL;
+  OK(px_tensor_add_accumulated_hook(&id, x, note_grad, &seen, NULL));
+  OK(px_mul_scalar(&y, x, px_float(4)));
+  back(y);
+  CHECK_NEAR(seen, 4, 0);
+}
+
+// ---- calls inside calls, calls side by side
+
+static px_status inner_backward(px_tensor **out, px_tensor *grad, void *context) {
+  px_tensor *x = context, *y = NULL;
+  bool before = px_grad_enabled();
+  px_grad_set_enabled(true);
+  OK(px_mul(&y, x, x));
+  px_grad_set_enabled(before);
+  back(y);
+  px_release(y);
+  return PX_OK;
+}
+
+PX_TEST(backward_inside_backward) {
+  int64_t id;
+  px_tensor *x = LEAF(3), *inner = LEAF(4), *y = NULL;
+  OK(px_mul(&y, x, x));
+  OK(px_tensor_add_hook(&id, y, inner_backward, inner, NULL));
+  back(y);
+  CHECK_NEAR(at(px_tensor_grad(x), 0), 6, 0);
+  CHECK_NEAR(at(px_tensor_grad(inner), 0), 8, 0);
+}
+
+static void *many_backwards(void *leaf) {
+  for (int i = 0; i < 200; i++) {
+    px_tensor *y = NULL;
+    OK(px_mul_scalar(&y, leaf, px_float(1)));
+    back(y);
+    px_release(y);
+  }
+  return NULL;
+}
+
+PX_TEST(threads_share_a_leaf) {
+  px_tensor *x = LEAF(1);
+  pthread_t threads[4];
+  for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, many_backwards, x);
+  for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+  CHECK_NEAR(at(px_tensor_grad(x), 0), 800, 0);
+}
+
+PX_TEST(threads_share_a_graph) {
+  px_tensor *x = LEAF(2), *y = NULL;
+  OK(px_mul(&y, x, x));
+  pthread_t threads[4];
+  for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, many_backwards, y);
+  for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+  CHECK(px_tensor_grad(x) != NULL);
+}
+
+// ---- checks by differences
+
+static px_status cube(px_tensor **out, px_tensor *const *in, void *context) {
+  PX_SCOPED(px_tensor) square = NULL;
+  PX_TRY(px_mul(&square, in[0], in[0]));
+  return px_mul(out, square, in[0]);
+}
+static px_status wrong_cube(px_tensor **out, px_tensor *const *in, void *context) {
+  twice *t = context;
+  PX_TRY(px_tensor_detach(out, in[0]));
+  return px_function_record(&doubling, t, 1, in, 1, out);
+}
+
+PX_TEST(gradcheck_tells_right_from_wrong) {
+  double values[] = {0.3, -1.2, 2};
+  px_tensor *x = NULL;
+  twice t = {0};
+  OK(px_tensor_from_data(&x, values, 1, (int64_t[]){3}, PX_FLOAT64, px_cpu()));
+  OK(px_tensor_set_requires_grad(x, true));
+  OK(px_gradcheck(cube, NULL, 1, &x, 1e-6, 1e-5, 1e-3));
+  OK(px_gradgradcheck(cube, NULL, 1, &x, 1e-6, 1e-5, 1e-3));
+  FAILS(px_gradcheck(wrong_cube, &t, 1, &x, 1e-6, 1e-5, 1e-3), PX_RUNTIME,
+        "Jacobian mismatch for output 0 with respect to input 0");
+}
