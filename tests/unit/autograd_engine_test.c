@@ -222,8 +222,8 @@ static px_status inner_backward(px_tensor **out, px_tensor *grad, void *context)
   bool before = px_grad_enabled();
   px_grad_set_enabled(true);
   OK(px_mul(&y, x, x));
-  px_grad_set_enabled(before);
   back(y);
+  px_grad_set_enabled(before);
   px_release(y);
   return PX_OK;
 }

@@ -147,7 +147,7 @@ PX_TEST(second_derivatives_through_copy_slices) {
   px_tensor *v = item_of(y, 0);
   OK(px_mul_(v, v));  // y = [x0^4, x1^2]
   OK(px_sum(&total, y, NULL, 0, false, PX_DTYPE_NONE));
-  OK(px_grad(&g, 1, &total, NULL, 1, &x, false, true, false));
+  OK(px_grad(&g, 1, &total, NULL, 1, &x, true, true, false));
   CHECK_NEAR(at(g, 0), 32, 1e-4);
   CHECK_NEAR(at(g, 1), 6, 1e-4);
   back(g);

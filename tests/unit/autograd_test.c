@@ -133,7 +133,7 @@ PX_TEST(create_graph_gives_second_derivatives) {
   px_tensor *x = LEAF(2), *y = NULL, *z = NULL, *g = NULL, *gg = NULL;
   OK(px_mul(&y, x, x));
   OK(px_mul(&z, y, x));
-  OK(px_grad(&g, 1, &z, NULL, 1, &x, false, true, false));
+  OK(px_grad(&g, 1, &z, NULL, 1, &x, true, true, false));
   CHECK(px_tensor_requires_grad(g));
   CHECK_NEAR(at(g, 0), 12, 1e-5);
   OK(px_grad(&gg, 1, &g, NULL, 1, &x, false, false, false));
@@ -143,7 +143,7 @@ PX_TEST(create_graph_gives_second_derivatives) {
 PX_TEST(a_saved_result_has_its_history_under_create_graph) {
   px_tensor *x = LEAF(0.5f), *y = NULL, *g = NULL, *gg = NULL;
   OK(px_exp(&y, x));
-  OK(px_grad(&g, 1, &y, NULL, 1, &x, false, true, false));
+  OK(px_grad(&g, 1, &y, NULL, 1, &x, true, true, false));
   OK(px_grad(&gg, 1, &g, NULL, 1, &x, false, false, false));
   CHECK_NEAR(at(gg, 0), exp(0.5), 1e-6);
 }
