@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// Factories: dtype, device, page-locked memory and requires_grad of new tensors, and their values.
+//
+// The four options come last in every factory's schema: dtype, device, pin_memory, requires_grad.
+#include "ops/run_impl.h"
+
+#include <math.h>
+
+typedef struct options {
+  px_dtype dtype;  // PX_DTYPE_NONE: not given
+  px_device device;
+  bool pin, requires_grad;
+} options;
+
+static options read_options(const px_call *c) {
+  const px_value *a = &c->args[c->op->param_count - 4];
+  return (options){a[0].kind == PX_ARG_NONE ? PX_DTYPE_NONE : (px_dtype)a[0].v.i,
+                   a[1].kind == PX_ARG_NONE ? PX_DEVICE_NONE : a[1].v.device, a[2].v.i != 0,
+                   a[3].v.i != 0};
+}
+
+static px_status check_options(const options *o, px_dtype dtype) {
+  PX_CHECK(!o->requires_grad || px_dtype_is_float(dtype), PX_RUNTIME,
+           "Only Tensors of floating point and complex dtype can require gradients");
+  if (!o->pin) return PX_OK;
+  px_device d = o->device.type < 0 ? px_device_default() : o->device;
+  PX_CHECK(d.type == PX_CPU, PX_RUNTIME, "Only dense CPU tensors can be pinned");
+  PX_CHECK(px_device_count(PX_CUDA) > 0, PX_RUNTIME,
+           "pin_memory=True requires a CUDA or other accelerator backend; no pinned memory "
+           "allocator is available on this system.");
+  return PX_OK;
+}
+
+static px_status make(px_call *c, const options *o, int64_t ndim, const int64_t *sizes) {
+  px_dtype dtype = o->dtype == PX_DTYPE_NONE ? px_dtype_default() : o->dtype;
+  PX_TRY(check_options(o, dtype));
+  if (o->pin)
+    PX_TRY(px_tensor_empty_pinned(&c->results[0], (int)ndim, sizes, dtype));
+  else
+    PX_TRY(px_tensor_empty(&c->results[0], (int)ndim, sizes, dtype, o->device));
+  if (o->requires_grad) c->results[0]->flags |= PX_TENSOR_NEEDS_GRAD;
+  c->device = px__tensor_device(c->results[0]);
+  return PX_OK;
+}
+
+// Writes a value into a tensor that nobody else has seen.
+static px_status fill(px_tensor *t, px_scalar value) {
+  bool zero = value.kind == 'f' ? value.v.f == 0 && !signbit(value.v.f) : px_scalar_int(value) == 0;
+  uint16_t needs = t->flags & PX_TENSOR_NEEDS_GRAD;
+  if (t->numel == 0) return PX_OK;
+  if (zero && t->contiguous && px__tensor_device(t).type == PX_CPU) {
+    memset(px__tensor_at(t), 0, (size_t)t->numel * px__item(t));
+    return PX_OK;
+  }
+  t->flags &= (uint16_t)~PX_TENSOR_NEEDS_GRAD;  // it is no in-place change of a leaf
+  uint64_t version = t->storage->version;
+  px_status status = zero ? px_zero_(t) : px_fill_(t, value);
+  t->storage->version = version;
+  t->flags |= needs;
+  return status;
+}
+
+// ---- of nothing
+
+static px_status sized(px_call *c) {
+  options o = read_options(c);
+  return make(c, &o, c->args[0].n, c->args[0].v.ints);
+}
+
+px_status px__make_empty(px_call *c) { return sized(c); }
+
+px_status px__make_zeros(px_call *c) {
+  PX_TRY(sized(c));
+  return fill(c->results[0], px_int(0));
+}
+
+px_status px__make_ones(px_call *c) {
+  PX_TRY(sized(c));
+  return fill(c->results[0], px_int(1));
+}
+
+px_status px__make_full(px_call *c) {
+  options o = read_options(c);
+  px_scalar value = px_value_scalar(c->args[1]);
+  if (o.dtype == PX_DTYPE_NONE) o.dtype = px_scalar_dtype(value);
+  PX_TRY(make(c, &o, c->args[0].n, c->args[0].v.ints));
+  return fill(c->results[0], value);
+}
+
+px_status px__make_scalar(px_call *c) {
+  options o = read_options(c);
+  PX_TRY(make(c, &o, 0, NULL));
+  return fill(c->results[0], px_value_scalar(c->args[0]));
+}
+
+static px_status run_filler(px_call *c, const char *kernel, const px_value *params, int count) {
+  if (!c->results[0]->numel) return PX_OK;
+  return px__run_kernel(kernel, c->device, 1, c->results, 0, NULL, params, count);
+}
+
+static px_status arange_length(int64_t *out, px_scalar start, px_scalar end, px_scalar step) {
+  double from = px_scalar_float(start), to = px_scalar_float(end), by = px_scalar_float(step);
+  PX_CHECK(by != 0, PX_RUNTIME, "step must be nonzero");
+  PX_CHECK(isfinite(from) && isfinite(to), PX_RUNTIME, "unsupported range: %g -> %g", from, to);
+  PX_CHECK((by > 0 && to >= from) || (by < 0 && to <= from), PX_RUNTIME,
+           "upper bound and lower bound inconsistent with step sign");
+  if (start.kind != 'f' && end.kind != 'f' && step.kind != 'f') {
+    int64_t s = px_scalar_int(step), span = px_scalar_int(end) - px_scalar_int(start);
+    *out = span / s + (span % s != 0);
+    return PX_OK;
+  }
+  double n = ceil((to - from) / by);
+  PX_CHECK(n >= 0 && n < 9.2e18, PX_RUNTIME, "invalid size, possible overflow?");
+  *out = (int64_t)n;
+  return PX_OK;
+}
+
+px_status px__make_arange(px_call *c) {
+  options o = read_options(c);
+  px_scalar start = px_value_scalar(c->args[0]), end = px_value_scalar(c->args[1]);
+  px_scalar step = px_value_scalar(c->args[2]);
+  int64_t n;
+  if (!end.kind) end = start, start = px_int(0);
+  if (o.dtype == PX_DTYPE_NONE)
+    o.dtype =
+        start.kind == 'f' || end.kind == 'f' || step.kind == 'f' ? px_dtype_default() : PX_INT64;
+  PX_TRY(arange_length(&n, start, end, step));
+  PX_TRY(make(c, &o, 1, &n));
+  px_value params[2] = {PX_S(start), PX_S(step)};
+  return run_filler(c, "arange", params, 2);
+}
+
+px_status px__make_linspace(px_call *c) {
+  options o = read_options(c);
+  int64_t n = px__int_arg(c, 2);
+  PX_CHECK(n >= 0, PX_RUNTIME, "number of steps must be non-negative");
+  PX_TRY(make(c, &o, 1, &n));
+  return run_filler(c, "linspace", c->args, 2);
+}
+
+px_status px__make_eye(px_call *c) {
+  options o = read_options(c);
+  int64_t sizes[2] = {px__int_arg(c, 0), px__has_arg(c, 1) ? px__int_arg(c, 1) : px__int_arg(c, 0)};
+  PX_CHECK(sizes[0] >= 0, PX_RUNTIME, "n must be greater or equal to 0, got %lld",
+           (long long)sizes[0]);
+  PX_CHECK(sizes[1] >= 0, PX_RUNTIME, "m must be greater or equal to 0, got %lld",
+           (long long)sizes[1]);
+  PX_TRY(make(c, &o, 2, sizes));
+  return run_filler(c, "eye", NULL, 0);
+}
+
+// ---- like another tensor
+
+static options options_of(const px_call *c) {
+  const px_tensor *self = px__tensor_arg(c, 0);
+  options o = read_options(c);
+  if (o.dtype == PX_DTYPE_NONE) o.dtype = (px_dtype)self->dtype;
+  if (o.device.type < 0) o.device = px__tensor_device(self);
+  return o;
+}
+
+static px_status same_looks(px_call *c) {
+  const px_tensor *self = px__tensor_arg(c, 0);
+  options o = options_of(c);
+  if (o.pin) return make(c, &o, self->ndim, self->sizes);
+  PX_TRY(check_options(&o, o.dtype));
+  PX_TRY(px__empty_as(&c->results[0], self, o.dtype, o.device));
+  if (o.requires_grad) c->results[0]->flags |= PX_TENSOR_NEEDS_GRAD;
+  return PX_OK;
+}
+
+px_status px__make_empty_like(px_call *c) { return same_looks(c); }
+
+px_status px__make_zeros_like(px_call *c) {
+  PX_TRY(same_looks(c));
+  return fill(c->results[0], px_int(0));
+}
+
+px_status px__make_ones_like(px_call *c) {
+  PX_TRY(same_looks(c));
+  return fill(c->results[0], px_int(1));
+}
+
+px_status px__make_full_like(px_call *c) {
+  PX_TRY(same_looks(c));
+  return fill(c->results[0], px_value_scalar(c->args[1]));
+}
+
+static px_status new_sized(px_call *c) {
+  options o = options_of(c);
+  return make(c, &o, c->args[1].n, c->args[1].v.ints);
+}
+
+px_status px__make_new_empty(px_call *c) { return new_sized(c); }
+
+px_status px__make_new_zeros(px_call *c) {
+  PX_TRY(new_sized(c));
+  return fill(c->results[0], px_int(0));
+}
+
+px_status px__make_new_ones(px_call *c) {
+  PX_TRY(new_sized(c));
+  return fill(c->results[0], px_int(1));
+}
+
+px_status px__make_new_full(px_call *c) {
+  PX_TRY(new_sized(c));
+  return fill(c->results[0], px_value_scalar(c->args[2]));
+}

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+// View ops: sizes and strides over the same memory. Shapes and the order of dimensions; parts and
+// lists of parts are in view_part.c, what gradients need in view_backward.c.
+#include "ops/run_impl.h"
+
+px_status px__give_view(px_call *c, int ndim, const int64_t *sizes, const int64_t *strides,
+                        int64_t offset) {
+  return px__tensor_view(&c->results[0], px__tensor_arg(c, 0), ndim, sizes, strides, offset);
+}
+
+// ---- sizes
+
+static px_status wanted_sizes(px_value size, int64_t *sizes) {
+  PX_CHECK(size.n <= PX_MAX_DIMS, PX_RUNTIME, "tensors have at most %d dimensions, but got %d",
+           PX_MAX_DIMS, size.n);
+  for (int i = 0; i < size.n; i++) sizes[i] = size.v.ints[i];
+  return PX_OK;
+}
+
+px_status px__view_view(px_call *c) {
+  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
+  bool possible;
+  const px_tensor *self = px__tensor_arg(c, 0);
+  PX_TRY(wanted_sizes(c->args[1], sizes));
+  PX_TRY(px__view_strides(&possible, self, c->args[1].n, sizes, strides));
+  PX_CHECK(
+      possible, PX_RUNTIME,
+      "view size is not compatible with input tensor's size and stride (at least one dimension "
+      "spans across two contiguous subspaces). Use .reshape(...) instead.");
+  return px__give_view(c, c->args[1].n, sizes, strides, self->offset);
+}
+
+px_status px__view_unsafe(px_call *c) {
+  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
+  bool possible;
+  const px_tensor *self = px__tensor_arg(c, 0);
+  PX_TRY(wanted_sizes(c->args[1], sizes));
+  PX_TRY(px__view_strides(&possible, self, c->args[1].n, sizes, strides));
+  PX_CHECK(possible, PX_BUG, "_unsafe_view of a tensor that has to be copied");
+  return px__tensor_new(&c->results[0], self->storage, (px_dtype)self->dtype, c->args[1].n, sizes,
+                        strides, self->offset);
+}
+
+static px_status reshape_to(px_tensor **out, px_tensor *self, const int64_t *shape, int64_t n) {
+  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
+  bool possible;
+  PX_TRY(wanted_sizes(PX_IS(shape, n), sizes));
+  PX_TRY(px__view_strides(&possible, self, (int)n, sizes, strides));
+  if (possible) return px_view(out, self, sizes, n);
+  PX_SCOPED(px_tensor) packed = NULL;
+  PX_TRY(px_clone(&packed, self, "contiguous_format"));
+  return px__unsafe_view(out, packed, sizes, n);
+}
+
+px_status px__view_reshape(px_call *c) {
+  return reshape_to(&c->results[0], px__tensor_arg(c, 0), c->args[1].v.ints, c->args[1].n);
+}
+
+px_status px__view_reshape_as(px_call *c) {
+  const px_tensor *other = px__tensor_arg(c, 1);
+  return reshape_to(&c->results[0], px__tensor_arg(c, 0), other->sizes, other->ndim);
+}
+
+px_status px__view_view_as(px_call *c) {
+  const px_tensor *other = px__tensor_arg(c, 1);
+  return px_view(&c->results[0], px__tensor_arg(c, 0), other->sizes, other->ndim);
+}
+
+px_status px__view_flatten(px_call *c) {
+  px_tensor *self = px__tensor_arg(c, 0);
+  int first, last, n = 0;
+  int64_t sizes[PX_MAX_DIMS], one = 1;
+  PX_TRY(px__wrap_dim(&first, px__int_arg(c, 1), self->ndim));
+  PX_TRY(px__wrap_dim(&last, px__int_arg(c, 2), self->ndim));
+  PX_CHECK(first <= last, PX_RUNTIME,
+           "flatten() has invalid args: start_dim cannot come after end_dim");
+  if (self->ndim == 0) return reshape_to(&c->results[0], self, &one, 1);
+  if (first == last) {
+    c->results[0] = px_retain(self);
+    return PX_OK;
+  }
+  for (int d = 0; d < first; d++) sizes[n++] = self->sizes[d];
+  sizes[n] = 1;
+  for (int d = first; d <= last; d++) sizes[n] *= self->sizes[d];
+  n++;
+  for (int d = last + 1; d < self->ndim; d++) sizes[n++] = self->sizes[d];
+  return reshape_to(&c->results[0], self, sizes, n);
+}
+
+px_status px__view_unflatten(px_call *c) {
+  px_tensor *self = px__tensor_arg(c, 0);
+  int dim, n = 0;
+  int64_t sizes[PX_MAX_DIMS];
+  px_value parts = c->args[2];
+  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 1), self->ndim));
+  PX_CHECK(parts.n > 0, PX_RUNTIME, "unflatten: sizes must be non-empty");
+  PX_CHECK(self->ndim - 1 + parts.n <= PX_MAX_DIMS, PX_RUNTIME, "unflatten: too many dimensions");
+  int64_t known = 1, open = -1;
+  for (int i = 0; i < parts.n; i++) {
+    if (parts.v.ints[i] == -1)
+      open = i;
+    else
+      known *= parts.v.ints[i];
+  }
+  char text[256];
+  bool fits = open >= 0 ? known > 0 && self->sizes[dim] % known == 0 : known == self->sizes[dim];
+  PX_CHECK(fits, PX_RUNTIME,
+           "unflatten: Provided sizes %s don't multiply up to the size of dim %d (%lld) in the "
+           "input tensor",
+           px__sizes_text(text, sizeof text, parts.n, parts.v.ints), dim,
+           (long long)self->sizes[dim]);
+  for (int d = 0; d < dim; d++) sizes[n++] = self->sizes[d];
+  for (int i = 0; i < parts.n; i++)
+    sizes[n++] = i == open ? self->sizes[dim] / known : parts.v.ints[i];
+  for (int d = dim + 1; d < self->ndim; d++) sizes[n++] = self->sizes[d];
+  return px_view(&c->results[0], self, sizes, n);
+}
+
+static px_status squeeze_dims(px_call *c, uint32_t dims) {
+  const px_tensor *self = px__tensor_arg(c, 0);
+  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
+  int n = 0;
+  for (int d = 0; d < self->ndim; d++) {
+    if ((dims >> d & 1) && self->sizes[d] == 1) continue;
+    sizes[n] = self->sizes[d], strides[n++] = self->strides[d];
+  }
+  return px__give_view(c, n, sizes, strides, self->offset);
+}
+
+px_status px__view_squeeze(px_call *c) { return squeeze_dims(c, ~0u); }
+
+px_status px__view_squeeze_dim(px_call *c) {
+  const px_tensor *self = px__tensor_arg(c, 0);
+  uint32_t dims = 0;
+  for (int i = 0; i < c->args[1].n; i++) {
+    int d;
+    PX_TRY(px__wrap_dim(&d, c->args[1].v.ints[i], self->ndim));
+    PX_CHECK(!(dims >> d & 1), PX_RUNTIME, "dim %d appears multiple times in the list of dims", d);
+    dims |= 1u << d;
+  }
+  return squeeze_dims(c, dims);
+}
+
+px_status px__view_unsqueeze(px_call *c) {
+  const px_tensor *self = px__tensor_arg(c, 0);
+  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
+  int dim;
+  PX_CHECK(self->ndim < PX_MAX_DIMS, PX_RUNTIME, "tensors have at most %d dimensions", PX_MAX_DIMS);
+  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 1), self->ndim + 1));
+  for (int d = 0, from = 0; d <= self->ndim; d++) {
+    if (d == dim) continue;
+    sizes[d] = self->sizes[from], strides[d] = self->strides[from++];
+  }
+  sizes[dim] = 1;
+  strides[dim] = dim < self->ndim ? self->sizes[dim] * self->strides[dim] : 1;
+  return px__give_view(c, self->ndim + 1, sizes, strides, self->offset);
+}
+
+static px_status expand_size(const px_tensor *self, px_value size, int d, int64_t *out,
+                             int64_t *stride) {
+  int from = d - (size.n - self->ndim);
+  int64_t want = size.v.ints[d];
+  char target[256], have[256];
+  if (from < 0) {
+    PX_CHECK(want >= 0, PX_RUNTIME,
+             "The expanded size of the tensor (%lld) isn't allowed in a leading, non-existing "
+             "dimension %d",
+             (long long)want, d);
+    *out = want, *stride = 0;
+    return PX_OK;
+  }
+  int64_t has = self->sizes[from];
+  if (want == -1) want = has;
+  PX_CHECK(want == has || (has == 1 && want >= 0), PX_RUNTIME,
+           "The expanded size of the tensor (%lld) must match the existing size (%lld) at "
+           "non-singleton dimension %d.  Target sizes: %s.  Tensor sizes: %s",
+           (long long)want, (long long)has, d,
+           px__sizes_text(target, sizeof target, size.n, size.v.ints),
+           px__sizes_text(have, sizeof have, self->ndim, self->sizes));
+  *out = want, *stride = want == has ? self->strides[from] : 0;
+  return PX_OK;
+}
+
+px_status px__view_expand(px_call *c) {
+  const px_tensor *self = px__tensor_arg(c, 0);
+  px_value size = c->args[1];
+  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
+  char text[256];
+  PX_CHECK(size.n >= self->ndim && size.n <= PX_MAX_DIMS, PX_RUNTIME,
+           "expand(%s, size=%d): the number of sizes provided (%d) must be greater or equal to the "
+           "number of dimensions in the tensor (%d)",
+           px__sizes_text(text, sizeof text, self->ndim, self->sizes), size.n, size.n, self->ndim);
+  for (int d = 0; d < size.n; d++) PX_TRY(expand_size(self, size, d, &sizes[d], &strides[d]));
+  return px__give_view(c, size.n, sizes, strides, self->offset);
+}
+
+px_status px__view_expand_as(px_call *c) {
+  const px_tensor *other = px__tensor_arg(c, 1);
+  return px_expand(&c->results[0], px__tensor_arg(c, 0), other->sizes, other->ndim);
+}
+
+// ---- the order of dimensions
+
+static px_status exchange(px_call *c, int a, int b) {
+  const px_tensor *self = px__tensor_arg(c, 0);
+  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
+  for (int d = 0; d < self->ndim; d++) {
+    int from = d == a ? b : d == b ? a : d;
+    sizes[d] = self->sizes[from], strides[d] = self->strides[from];
+  }
+  return px__give_view(c, self->ndim, sizes, strides, self->offset);
+}
+
+px_status px__view_transpose(px_call *c) {
+  int a, b, ndim = px__tensor_arg(c, 0)->ndim;
+  PX_TRY(px__wrap_dim(&a, px__int_arg(c, 1), ndim));
+  PX_TRY(px__wrap_dim(&b, px__int_arg(c, 2), ndim));
+  return exchange(c, a, b);
+}
+
+px_status px__view_t(px_call *c) {
+  int ndim = px__tensor_arg(c, 0)->ndim;
+  PX_CHECK(ndim <= 2, PX_RUNTIME, "t() expects a tensor with <= 2 dimensions, but self is %dD",
+           ndim);
+  return exchange(c, 0, ndim == 2);
+}
+
+px_status px__view_permute(px_call *c) {
+  const px_tensor *self = px__tensor_arg(c, 0);
+  px_value dims = c->args[1];
+  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
+  uint32_t seen = 0;
+  PX_CHECK(
+      dims.n == self->ndim, PX_RUNTIME,
+      "permute(sparse_coo): number of dimensions in the tensor input does not match the length "
+      "of the desired ordering of dimensions i.e. input.dim() = %d is not equal to len(dims) = "
+      "%d",
+      self->ndim, dims.n);
+  for (int d = 0; d < dims.n; d++) {
+    int from;
+    PX_TRY(px__wrap_dim(&from, dims.v.ints[d], self->ndim));
+    PX_CHECK(!(seen >> from & 1), PX_RUNTIME, "permute(): duplicate dims are not allowed.");
+    seen |= 1u << from;
+    sizes[d] = self->sizes[from], strides[d] = self->strides[from];
+  }
+  return px__give_view(c, self->ndim, sizes, strides, self->offset);
+}
+
+px_status px__view_reverse(px_call *c) {
+  px_tensor *self = px__tensor_arg(c, 0);
+  int64_t dims[PX_MAX_DIMS];
+  for (int d = 0; d < self->ndim; d++) dims[d] = self->ndim - 1 - d;
+  return px_permute(&c->results[0], self, dims, self->ndim);
+}
+
+px_status px__view_matrix_t(px_call *c) {
+  px_tensor *self = px__tensor_arg(c, 0);
+  PX_CHECK(self->ndim >= 2, PX_RUNTIME,
+           "tensor.mT is only supported on matrices or batches of matrices. Got %d-D tensor.",
+           self->ndim);
+  return px_transpose(&c->results[0], self, -2, -1);
+}
+
+px_status px__view_movedim(px_call *c) {
+  px_tensor *self = px__tensor_arg(c, 0);
+  px_value from = c->args[1], to = c->args[2];
+  int64_t dims[PX_MAX_DIMS];
+  uint32_t taken = 0, placed = 0;
+  PX_CHECK(from.n == to.n, PX_RUNTIME,
+           "movedim: Invalid source or destination dims: source (%d dims) should contain the same "
+           "number of dims as destination (%d dims)",
+           from.n, to.n);
+  for (int i = 0; i < from.n; i++) {
+    int a, b;
+    PX_TRY(px__wrap_dim(&a, from.v.ints[i], self->ndim));
+    PX_TRY(px__wrap_dim(&b, to.v.ints[i], self->ndim));
+    PX_CHECK(!(taken >> a & 1) && !(placed >> b & 1), PX_RUNTIME, "movedim: repeated dim in `%s`",
+             taken >> a & 1 ? "source" : "destination");
+    taken |= 1u << a, placed |= 1u << b;
+    dims[b] = a;
+  }
+  for (int d = 0, next = 0; d < self->ndim; d++) {
+    if (placed >> d & 1) continue;
+    while (taken >> next & 1) next++;
+    dims[d] = next++;
+  }
+  return px_permute(&c->results[0], self, dims, self->ndim);
+}
+
+// ---- any geometry
+
+px_status px__view_as_strided(px_call *c) {
+  px_tensor *self = px__tensor_arg(c, 0);
+  int64_t offset = px__has_arg(c, 3) ? px__int_arg(c, 3) : self->offset;
+  PX_CHECK(c->args[1].n == c->args[2].n, PX_RUNTIME, "mismatch in length of strides and shape");
+  return px__as_strided(&c->results[0], self, c->args[1].v.ints, c->args[1].n, c->args[2].v.ints,
+                        c->args[2].n, offset, self->strides, self->ndim, self->offset);
+}
+
+px_status px__view_as_strided_view(px_call *c) {
+  return px_tensor_as_strided(&c->results[0], px__tensor_arg(c, 0), c->args[1].n, c->args[1].v.ints,
+                              c->args[2].v.ints, px__int_arg(c, 3));
+}
+
+px_status px__view_detach(px_call *c) {
+  return px_tensor_detach(&c->results[0], px__tensor_arg(c, 0));
+}
+
+px_status px__view_alias(px_call *c) {
+  const px_tensor *self = px__tensor_arg(c, 0);
+  return px__give_view(c, self->ndim, self->sizes, self->strides, self->offset);
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// Gradients of views: the part's gradient among zeros. Parts that overlap (windows, strided views)
+// add up.
+#include "ops/run_impl.h"
+
+px_status px__zeros_like_sized(px_tensor **out, const px_tensor *t, int ndim,
+                               const int64_t *sizes) {
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(px_tensor_empty(&made, ndim, sizes, (px_dtype)t->dtype, px__tensor_device(t)));
+  PX_TRY(px_zero_(made));
+  *out = PX_MOVE(made);
+  return PX_OK;
+}
+
+static px_status zeros_for(px_call *c) {
+  return px__zeros_like_sized(&c->results[0], px__tensor_arg(c, 0), c->args[1].n,
+                              c->args[1].v.ints);
+}
+
+px_status px__view_select_backward(px_call *c) {
+  PX_SCOPED(px_tensor) part = NULL;
+  int dim;
+  PX_TRY(zeros_for(c));
+  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 2), c->args[1].n));
+  PX_TRY(px__part_select(&part, c->results[0], dim, px__int_arg(c, 3)));
+  return px__tensor_copy(part, px__tensor_arg(c, 0), false);
+}
+
+px_status px__view_slice_backward(px_call *c) {
+  PX_SCOPED(px_tensor) part = NULL;
+  int dim;
+  int64_t first, count, step = px__int_arg(c, 5);
+  PX_TRY(zeros_for(c));
+  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 2), c->args[1].n));
+  PX_TRY(px__slice_range(c->results[0], c->args[3], c->args[4], step, dim, &first, &count));
+  PX_TRY(px__part_slice(&part, c->results[0], dim, first, count, step));
+  return px__tensor_copy(part, px__tensor_arg(c, 0), false);
+}
+
+px_status px__view_diagonal_backward(px_call *c) {
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_TRY(zeros_for(c));
+  PX_TRY(
+      px_diagonal(&part, c->results[0], px__int_arg(c, 2), px__int_arg(c, 3), px__int_arg(c, 4)));
+  return px__tensor_copy(part, px__tensor_arg(c, 0), false);
+}
+
+// Place k of every window is a slice of the input.
+px_status px__view_unfold_backward(px_call *c) {
+  px_tensor *grad = px__tensor_arg(c, 0);
+  int64_t size = px__int_arg(c, 3), step = px__int_arg(c, 4);
+  int dim;
+  PX_TRY(zeros_for(c));
+  px_tensor *sum = c->results[0];
+  if (sum->ndim == 0) return size ? px__tensor_copy(sum, grad, false) : PX_OK;
+  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 2), sum->ndim));
+  int64_t windows = grad->sizes[dim];
+  for (int64_t k = 0; k < size; k++) {
+    PX_SCOPED(px_tensor) part = NULL;
+    PX_SCOPED(px_tensor) place = NULL;
+    PX_TRY(px__part_slice(&part, sum, dim, k, windows, step));
+    PX_TRY(px__part_select(&place, grad, grad->ndim - 1, k));
+    PX_TRY(px_add_(part, place, px_int(1)));
+  }
+  return PX_OK;
+}
+
+// Whether two places of the geometry may be one element of memory.
+static bool may_overlap(int ndim, const int64_t *sizes, const int64_t *strides) {
+  bool used[PX_MAX_DIMS] = {false};
+  int64_t reach = 0;
+  for (int n = 0; n < ndim; n++) {
+    int least = -1;
+    for (int d = 0; d < ndim; d++)
+      if (!used[d] && (least < 0 || strides[d] < strides[least])) least = d;
+    used[least] = true;
+    if (sizes[least] <= 1) continue;
+    if (strides[least] <= reach) return true;
+    reach += (sizes[least] - 1) * strides[least];
+  }
+  return false;
+}
+
+static px_status flat_index(px_tensor **out, const px_tensor *memory, int ndim,
+                            const int64_t *sizes, const int64_t *strides, int64_t offset) {
+  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) view = NULL;
+  PX_TRY(px_arange(&places, px_int(0), px_int(memory->numel), px_int(1), PX_INT64,
+                   px__tensor_device(memory), false, false));
+  PX_TRY(px_tensor_as_strided(&view, places, ndim, sizes, strides, offset));
+  return px_reshape(out, view, (const int64_t[]){-1}, 1);
+}
+
+// Adds grad up in `memory` at the places of a view that overlaps itself.
+static px_status add_strided(px_tensor *memory, px_tensor *grad, const int64_t *strides,
+                             int64_t offset) {
+  PX_SCOPED(px_tensor) index = NULL;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_TRY(flat_index(&index, memory, grad->ndim, grad->sizes, strides, offset));
+  PX_TRY(px_reshape(&flat, grad, (const int64_t[]){-1}, 1));
+  return px_index_add_(memory, 0, index, flat, px_int(1));
+}
+
+static int64_t extent(int ndim, const int64_t *sizes, const int64_t *strides, int64_t offset) {
+  int64_t last = offset;
+  for (int d = 0; d < ndim; d++) {
+    if (sizes[d] == 0) return 0;
+    last += (sizes[d] - 1) * strides[d];
+  }
+  return last + 1;
+}
+
+px_status px__view_as_strided_backward(px_call *c) {
+  px_tensor *grad = px__tensor_arg(c, 0);
+  px_value base = c->args[1], base_stride = c->args[2], stride = c->args[5];
+  int64_t base_offset = px__int_arg(c, 3), offset = px__int_arg(c, 6);
+  int64_t need = extent(base.n, base.v.ints, base_stride.v.ints, base_offset);
+  int64_t view = extent(grad->ndim, grad->sizes, stride.v.ints, offset);
+  int64_t length = need > view ? need : view;
+  PX_SCOPED(px_tensor) memory = NULL;
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_TRY(px__zeros_like_sized(&memory, grad, 1, &length));
+  if (may_overlap(grad->ndim, grad->sizes, stride.v.ints)) {
+    PX_TRY(add_strided(memory, grad, stride.v.ints, offset));
+  } else {
+    PX_TRY(px_tensor_as_strided(&part, memory, grad->ndim, grad->sizes, stride.v.ints, offset));
+    PX_TRY(px__tensor_copy(part, grad, false));
+  }
+  PX_SCOPED(px_tensor) whole = NULL;
+  PX_TRY(
+      px_tensor_as_strided(&whole, memory, base.n, base.v.ints, base_stride.v.ints, base_offset));
+  return px_clone(&c->results[0], whole, "contiguous_format");
+}

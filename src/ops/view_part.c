@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// View ops that take parts of a tensor: one place or a slice of a dimension, diagonals, windows,
+// and lists of parts.
+#include "ops/run_impl.h"
+
+// ---- one part
+
+static px_status dim_of_nonscalar(int *dim, const px_tensor *self, int64_t given,
+                                  const char *what) {
+  PX_CHECK(self->ndim > 0, PX_INDEX, "%s() cannot be applied to a 0-dim tensor.", what);
+  return px__wrap_dim(dim, given, self->ndim);
+}
+
+px_status px__part_select(px_tensor **out, const px_tensor *self, int dim, int64_t index) {
+  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS], n = self->sizes[dim];
+  PX_CHECK(index >= -n && index < n, PX_INDEX,
+           "index %lld is out of bounds for dimension %d with size %lld", (long long)index, dim,
+           (long long)n);
+  if (index < 0) index += n;
+  for (int d = 0, to = 0; d < self->ndim; d++) {
+    if (d == dim) continue;
+    sizes[to] = self->sizes[d], strides[to++] = self->strides[d];
+  }
+  return px__tensor_view(out, self, self->ndim - 1, sizes, strides,
+                         self->offset + index * self->strides[dim]);
+}
+
+px_status px__view_select(px_call *c) {
+  const px_tensor *self = px__tensor_arg(c, 0);
+  int dim;
+  PX_TRY(dim_of_nonscalar(&dim, self, px__int_arg(c, 1), "select"));
+  return px__part_select(&c->results[0], self, dim, px__int_arg(c, 2));
+}
+
+static int64_t clamp_place(int64_t place, int64_t n) {
+  if (place < 0) place += n;
+  return place < 0 ? 0 : place > n ? n : place;
+}
+
+px_status px__slice_range(const px_tensor *self, px_value start, px_value end, int64_t step,
+                          int dim, int64_t *first, int64_t *count) {
+  int64_t n = self->sizes[dim];
+  PX_CHECK(step > 0, PX_VALUE, "step must be greater than zero");
+  int64_t from = start.kind == PX_ARG_NONE ? 0 : clamp_place(start.v.i, n);
+  int64_t to = end.kind == PX_ARG_NONE ? n : clamp_place(end.v.i, n);
+  *first = from;
+  *count = to > from ? (to - from - 1) / step + 1 : 0;
+  return PX_OK;
+}
+
+px_status px__part_slice(px_tensor **out, const px_tensor *self, int dim, int64_t first,
+                         int64_t count, int64_t step) {
+  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
+  memcpy(sizes, self->sizes, sizeof sizes);
+  memcpy(strides, self->strides, sizeof strides);
+  sizes[dim] = count;
+  // One place or none has any stride; a step beyond the memory must not overflow.
+  strides[dim] = count > 1 ? strides[dim] * step : strides[dim];
+  return px__tensor_view(out, self, self->ndim, sizes, strides,
+                         self->offset + first * self->strides[dim]);
+}
+
+px_status px__view_slice(px_call *c) {
+  const px_tensor *self = px__tensor_arg(c, 0);
+  int dim;
+  int64_t first, count, step = px__int_arg(c, 4);
+  PX_TRY(dim_of_nonscalar(&dim, self, px__int_arg(c, 1), "slice"));
+  PX_TRY(px__slice_range(self, c->args[2], c->args[3], step, dim, &first, &count));
+  return px__part_slice(&c->results[0], self, dim, first, count, step);
+}
+
+px_status px__view_narrow(px_call *c) {
+  px_tensor *self = px__tensor_arg(c, 0);
+  int dim;
+  int64_t start = px__int_arg(c, 2), length = px__int_arg(c, 3);
+  PX_CHECK(self->ndim > 0, PX_RUNTIME, "narrow() cannot be applied to a 0-dim tensor.");
+  PX_CHECK(length >= 0, PX_RUNTIME, "narrow(): length must be non-negative.");
+  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 1), self->ndim));
+  int64_t n = self->sizes[dim];
+  PX_CHECK(start >= -n && start <= n, PX_INDEX,
+           "start out of range (expected to be in range of [%lld, %lld], but got %lld)",
+           (long long)-n, (long long)n, (long long)start);
+  if (start < 0) start += n;
+  PX_CHECK(start <= n - length, PX_RUNTIME,
+           "start (%lld) + length (%lld) exceeds dimension size (%lld).", (long long)start,
+           (long long)length, (long long)n);
+  int64_t end = start + length;
+  return px_slice(&c->results[0], self, dim, &start, &end, 1);
+}
+
+px_status px__view_diagonal(px_call *c) {
+  const px_tensor *self = px__tensor_arg(c, 0);
+  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS], shift = px__int_arg(c, 1);
+  int a, b, n = 0;
+  PX_TRY(px__wrap_dim(&a, px__int_arg(c, 2), self->ndim));
+  PX_TRY(px__wrap_dim(&b, px__int_arg(c, 3), self->ndim));
+  PX_CHECK(a != b && self->ndim >= 2, PX_RUNTIME,
+           "diagonal dimensions cannot be identical %lld, %lld", (long long)px__int_arg(c, 2),
+           (long long)px__int_arg(c, 3));
+  int64_t rows = self->sizes[a] - (shift < 0 ? -shift : 0);
+  int64_t columns = self->sizes[b] - (shift > 0 ? shift : 0);
+  int64_t length = rows < columns ? rows : columns, offset = self->offset;
+  if (length < 0) length = 0;
+  if (length > 0) offset += shift > 0 ? shift * self->strides[b] : -shift * self->strides[a];
+  for (int d = 0; d < self->ndim; d++) {
+    if (d == a || d == b) continue;
+    sizes[n] = self->sizes[d], strides[n++] = self->strides[d];
+  }
+  sizes[n] = length, strides[n++] = self->strides[a] + self->strides[b];
+  return px__give_view(c, n, sizes, strides, offset);
+}
+
+px_status px__view_unfold(px_call *c) {
+  const px_tensor *self = px__tensor_arg(c, 0);
+  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
+  int64_t size = px__int_arg(c, 2), step = px__int_arg(c, 3);
+  int dim, n = self->ndim;
+  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 1), n));
+  int64_t length = n ? self->sizes[dim] : 1;
+  PX_CHECK(n < PX_MAX_DIMS, PX_RUNTIME, "tensors have at most %d dimensions", PX_MAX_DIMS);
+  PX_CHECK(size >= 0, PX_RUNTIME, "size is %lld but must be >= 0", (long long)size);
+  PX_CHECK(size <= length, PX_RUNTIME,
+           "maximum size for tensor at dimension %d is %lld but size is %lld", dim,
+           (long long)length, (long long)size);
+  PX_CHECK(step > 0, PX_RUNTIME, "step is %lld but must be > 0", (long long)step);
+  memcpy(sizes, self->sizes, sizeof sizes);
+  memcpy(strides, self->strides, sizeof strides);
+  sizes[n] = size;
+  strides[n] = n ? self->strides[dim] : 1;
+  if (n) {
+    sizes[dim] = (length - size) / step + 1;
+    strides[dim] = sizes[dim] > 1 ? strides[dim] * step : strides[dim];
+  }
+  return px__give_view(c, n + 1, sizes, strides, self->offset);
+}
+
+// ---- lists of parts
+
+typedef struct parts {
+  px_tensor **items;
+  int64_t count, room;
+} parts;
+
+static void parts_drop(parts *p) {
+  for (int64_t i = 0; i < p->count; i++) px_release(p->items[i]);
+  px__free(p->items);
+}
+
+static px_status parts_room(parts *p, int64_t room) {
+  p->count = 0, p->room = room, p->items = NULL;
+  PX_CHECK(room < INT64_MAX / (int64_t)sizeof *p->items, PX_NOMEM, "too many parts");
+  return room ? px__alloc((void **)&p->items, (size_t)room * sizeof *p->items) : PX_OK;
+}
+
+static px_status parts_give(px_call *c, parts *p, px_status status) {
+  if (status == PX_OK) status = px_list_new(&c->list, p->items, p->count);
+  parts_drop(p);
+  return status;
+}
+
+static px_status unbind_into(parts *p, const px_tensor *self, int dim) {
+  for (; p->count < p->room; p->count++)
+    PX_TRY(px__part_select(&p->items[p->count], self, dim, p->count));
+  return PX_OK;
+}
+
+px_status px__view_unbind(px_call *c) {
+  const px_tensor *self = px__tensor_arg(c, 0);
+  int dim;
+  parts p;
+  PX_CHECK(self->ndim > 0, PX_RUNTIME, "Dimension specified as 0 but tensor has no dimensions");
+  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 1), self->ndim));
+  PX_TRY(parts_room(&p, self->sizes[dim]));
+  return parts_give(c, &p, unbind_into(&p, self, dim));
+}
+
+// Pieces of `each` places; `sizes`, if given, says otherwise.
+static px_status split_into(parts *p, const px_tensor *self, int dim, int64_t each,
+                            const int64_t *sizes) {
+  int64_t at = 0, n = self->sizes[dim];
+  for (; p->count < p->room; p->count++) {
+    int64_t size = sizes ? sizes[p->count] : n - at < each ? n - at : each;
+    PX_TRY(px__part_slice(&p->items[p->count], self, dim, at, size, 1));
+    at += size;
+  }
+  return PX_OK;
+}
+
+px_status px__view_split(px_call *c) {
+  const px_tensor *self = px__tensor_arg(c, 0);
+  int64_t each = px__int_arg(c, 1);
+  int dim;
+  parts p;
+  PX_CHECK(self->ndim > 0, PX_RUNTIME, "split expects at least a 1-dimensional tensor");
+  PX_CHECK(each >= 0, PX_RUNTIME,
+           "split expects split_size be non-negative, but got split_size=%lld", (long long)each);
+  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 2), self->ndim));
+  int64_t n = self->sizes[dim];
+  PX_CHECK(each > 0 || n == 0, PX_RUNTIME,
+           "split_size can only be 0 if dimension size is 0, but got dimension size of %lld",
+           (long long)n);
+  PX_TRY(parts_room(&p, n == 0 ? 1 : (n - 1) / each + 1));
+  return parts_give(c, &p, split_into(&p, self, dim, each, NULL));
+}
+
+px_status px__view_split_with_sizes(px_call *c) {
+  const px_tensor *self = px__tensor_arg(c, 0);
+  px_value sizes = c->args[1];
+  int dim;
+  parts p;
+  char text[256];
+  PX_CHECK(self->ndim > 0, PX_RUNTIME, "split expects at least a 1-dimensional tensor");
+  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 2), self->ndim));
+  int64_t sum = 0;
+  px__sizes_text(text, sizeof text, sizes.n, sizes.v.ints);
+  for (int i = 0; i < sizes.n; i++) {
+    PX_CHECK(sizes.v.ints[i] >= 0, PX_RUNTIME,
+             "split_with_sizes expects split_sizes have only non-negative entries, but got "
+             "split_sizes=%s",
+             text);
+    sum += sizes.v.ints[i];
+  }
+  PX_CHECK(sum == self->sizes[dim], PX_RUNTIME,
+           "split_with_sizes expects split_sizes to sum exactly to %lld (input tensor's size at "
+           "dimension %d), but got split_sizes=%s",
+           (long long)self->sizes[dim], dim, text);
+  PX_TRY(parts_room(&p, sizes.n));
+  return parts_give(c, &p, split_into(&p, self, dim, 0, sizes.v.ints));
+}
+
+px_status px__view_split_sizes(px_call *c) {
+  return px_split_with_sizes(&c->list, px__tensor_arg(c, 0), c->args[1].v.ints, c->args[1].n,
+                             px__int_arg(c, 2));
+}
+
+px_status px__view_chunk(px_call *c) {
+  px_tensor *self = px__tensor_arg(c, 0);
+  int64_t chunks = px__int_arg(c, 1);
+  int dim;
+  PX_CHECK(self->ndim > 0, PX_RUNTIME, "chunk expects at least a 1-dimensional tensor");
+  PX_CHECK(chunks > 0, PX_RUNTIME, "chunk expects `chunks` to be greater than 0, got: %lld",
+           (long long)chunks);
+  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 2), self->ndim));
+  int64_t n = self->sizes[dim], each = n / chunks + (n % chunks != 0);
+  if (each > 0) return px_split(&c->list, self, each, dim);
+  // An empty dimension gives as many empty pieces as were asked for.
+  int64_t *sizes = NULL;
+  PX_CHECK(chunks < 1 << 20, PX_RUNTIME, "too many chunks");
+  PX_TRY(px__alloc((void **)&sizes, (size_t)chunks * sizeof *sizes));
+  px_status status = px_split_with_sizes(&c->list, self, sizes, chunks, dim);
+  px__free(sizes);
+  return status;
+}
+
+px_status px__view_tensor_split(px_call *c) {
+  px_tensor *self = px__tensor_arg(c, 0);
+  int64_t n, sections = px__int_arg(c, 1), *sizes = NULL;
+  int dim;
+  PX_CHECK(self->ndim > 0, PX_RUNTIME,
+           "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims");
+  PX_CHECK(sections > 0 && sections < 1 << 20, PX_RUNTIME,
+           "number of sections must be larger than 0, got %lld", (long long)sections);
+  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 2), self->ndim));
+  n = self->sizes[dim];
+  PX_TRY(px__alloc((void **)&sizes, (size_t)sections * sizeof *sizes));
+  for (int64_t i = 0; i < sections; i++) sizes[i] = n / sections + (i < n % sections);
+  px_status status = px_split_with_sizes(&c->list, self, sizes, sections, dim);
+  px__free(sizes);
+  return status;
+}
