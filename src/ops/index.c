@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// Picking by index: from tensors and dims to the one form of index_impl.h, and its launches.
+#include "ops/index_impl.h"
+
+void px__picking_drop(px__picking *p) {
+  for (int i = 0; i < p->count; i++) px_release(p->index[i]);
+  p->count = 0;
+}
+
+px_status px__start_from_self(px_call *c) {
+  px_tensor *self = px__tensor_arg(c, 0);
+  if (c->mode != PX_CALL_INPLACE) return px_clone(&c->results[0], self, NULL);
+  PX_TRY(px__check_self_overlap(self));
+  c->results[0] = px_retain(self);
+  return PX_OK;
+}
+
+// ---- launches
+
+static px_access whole_of(const px_tensor *t, bool write) { return px__access_of(t, write); }
+
+static px_status spread(int64_t *strides, const px__picking *p, const px_tensor *t) {
+  int64_t sizes[PX_MAX_DIMS];
+  int ndim, lead = p->ndim - t->ndim;
+  char a[256], b[256];
+  PX_TRY(px__broadcast(&ndim, sizes, p->ndim, p->sizes, t->ndim, t->sizes));
+  PX_CHECK(ndim == p->ndim && !memcmp(sizes, p->sizes, sizeof *sizes * (size_t)ndim), PX_RUNTIME,
+           "shape mismatch: value tensor of shape %s cannot be broadcast to indexing result of "
+           "shape %s",
+           px__sizes_text(a, sizeof a, t->ndim, t->sizes),
+           px__sizes_text(b, sizeof b, p->ndim, p->sizes));
+  for (int d = 0; d < p->ndim; d++)
+    strides[d] = d < lead || t->sizes[d - lead] == 1 ? 0 : t->strides[d - lead];
+  return PX_OK;
+}
+
+static bool is_empty(const px__picking *p) {
+  for (int d = 0; d < p->ndim; d++)
+    if (p->sizes[d] == 0) return true;
+  return false;
+}
+
+static px_status launch(const px__picking *p, const char *name, const px_tensor *self,
+                        const px_tensor *other, const int64_t *other_strides, bool put, bool add) {
+  px_device device = px__tensor_device(self);
+  px_operand o[PX_MAX_OPERANDS] = {0};
+  px_access uses[PX_MAX_OPERANDS];
+  px_operand *of_self = &o[put ? 0 : 1], *of_other = &o[put ? 1 : 0];
+  px__operand_of(of_self, self);
+  of_self->strides = p->strides;
+  px__operand_of(of_other, other);
+  of_other->strides = other_strides;
+  uses[put ? 0 : 1] = whole_of(self, put);
+  uses[put ? 1 : 0] = whole_of(other, !put);
+  for (int i = 0; i < p->count; i++) {
+    px__operand_of(&o[2 + i], p->index[i]);
+    o[2 + i].strides = p->index_strides[i];
+    uses[2 + i] = whole_of(p->index[i], false);
+  }
+  for (int i = 0; i < 2 + p->count; i++) o[i].sizes = p->sizes, o[i].ndim = p->ndim;
+  px_value params[6] = {PX_IS(p->dim_sizes, p->count),
+                        PX_IS(p->dim_strides, p->count),
+                        PX_IS(p->dims, p->count),
+                        PX_B(p->wraps),
+                        PX_I(p->fault),
+                        PX_B(add)};
+  px_launch l = {.op = put ? "index_put_" : "index",
+                 .kernel = px__kernel_find((px_device_type)device.type, name),
+                 .operand_count = 2 + p->count,
+                 .operands = o,
+                 .params = params,
+                 .param_count = 6,
+                 .compute = PX_DTYPE_NONE};
+  PX_CHECK(l.kernel, PX_UNIMPLEMENTED, "%s has no kernel for device type %s (dtype %s)", name,
+           px_device_type_name(device.type), px_dtype_name((px_dtype)self->dtype));
+  return px__launch(device, &l, uses, 2 + p->count);
+}
+
+px_status px__picking_get(const px__picking *p, px_tensor *out, const px_tensor *self) {
+  int64_t strides[PX_MAX_DIMS];
+  PX_TRY(spread(strides, p, out));
+  return is_empty(p) ? PX_OK : launch(p, "index_get", self, out, strides, false, false);
+}
+
+px_status px__picking_put(const px__picking *p, px_tensor *self, const px_tensor *values,
+                          bool add) {
+  int64_t strides[PX_MAX_DIMS];
+  PX_SCOPED(px_tensor) apart = NULL;
+  if (values->storage == self->storage) {
+    PX_TRY(px_clone(&apart, values, NULL));
+    values = apart;
+  }
+  PX_TRY(spread(strides, p, values));
+  return is_empty(p) ? PX_OK : launch(p, "index_put", self, values, strides, true, add);
+}
+
+// ---- index tensors
+
+static px_status own_index(px__picking *p, const px_tensor *index, const px_tensor *self) {
+  PX_CHECK(p->count < PX__MAX_INDICES, PX_UNIMPLEMENTED, "indexing with more than %d tensors",
+           PX__MAX_INDICES);
+  PX_TRY(px_to(&p->index[p->count], index, PX_INT64, px__tensor_device(self), false, false));
+  p->count++;
+  return PX_OK;
+}
+
+// Strides of index tensor i when its dimensions start at `first` of the loop and end before `end`.
+static void place_index(px__picking *p, int i, int end) {
+  const px_tensor *t = p->index[i];
+  for (int d = 0; d < p->ndim; d++) {
+    int own = d - (end - t->ndim);
+    bool has = own >= 0 && own < t->ndim && t->sizes[own] != 1;
+    p->index_strides[i][d] = has ? t->strides[own] : 0;
+  }
+}
+
+static void note_dim(px__picking *p, int i, const px_tensor *self, int dim) {
+  p->dims[i] = dim;
+  p->dim_sizes[i] = self->ndim ? self->sizes[dim] : 1;
+  p->dim_strides[i] = self->ndim ? self->strides[dim] : 1;
+}
+
+static px_status check_index(const px_tensor *index, const px_tensor *self) {
+  px_device d = px__tensor_device(index), own = px__tensor_device(self);
+  char text[PX_DEVICE_TEXT];
+  PX_CHECK(index->dtype == PX_INT64 || index->dtype == PX_INT32 || index->dtype == PX_UINT8 ||
+               index->dtype == PX_BOOL,
+           PX_INDEX, "tensors used as indices must be long, int, byte or bool tensors");
+  PX_CHECK(d.type == PX_CPU || px_device_equal(d, own) || index->ndim == 0, PX_RUNTIME,
+           "indices should be either on cpu or on the same device as the indexed tensor (%s)",
+           px_device_format(own, text));
+  return PX_OK;
+}
+
+static px_status add_mask(px__picking *p, const px_tensor *self, int dim, const px_tensor *mask,
+                          int at) {
+  char a[256], b[256];
+  PX_SCOPED(px_tensor) here = NULL;
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_CHECK(mask->ndim > 0, PX_UNIMPLEMENTED, "indexing with a 0-dim mask");
+  PX_CHECK(dim + mask->ndim <= self->ndim, PX_INDEX, "too many indices for tensor of dimension %d",
+           self->ndim);
+  for (int d = 0; d < mask->ndim; d++)
+    PX_CHECK(mask->sizes[d] == self->sizes[dim + d], PX_INDEX,
+             "The shape of the mask %s at index %d does not match the shape of the indexed tensor "
+             "%s at index %d",
+             px__sizes_text(a, sizeof a, mask->ndim, mask->sizes), at + d,
+             px__sizes_text(b, sizeof b, self->ndim, self->sizes), dim + d);
+  PX_TRY(px_to(&here, mask, PX_DTYPE_NONE, px__tensor_device(self), false, false));
+  PX_TRY(px__nonzero(&rows, here));
+  for (int d = 0; d < mask->ndim; d++) {
+    PX_SCOPED(px_tensor) column = NULL;
+    PX_TRY(px__part_select(&column, rows, 1, d));
+    PX_TRY(own_index(p, column, self));
+    note_dim(p, p->count - 1, self, dim + d);
+  }
+  return PX_OK;
+}
+
+static px_status add_indices(px__picking *p, const px_tensor *self, px_value indices,
+                             px_value dims) {
+  PX_CHECK(indices.n == dims.n, PX_VALUE, "index() wants a dimension for each index tensor");
+  for (int i = 0; i < indices.n; i++) {
+    const px_tensor *t = indices.v.tensors[i];
+    int dim;
+    PX_CHECK(dims.v.ints[i] < self->ndim, PX_INDEX, "too many indices for tensor of dimension %d",
+             self->ndim);
+    PX_TRY(px__wrap_dim(&dim, dims.v.ints[i], self->ndim));
+    PX_TRY(check_index(t, self));
+    if (t->dtype == PX_BOOL || t->dtype == PX_UINT8) {
+      PX_TRY(add_mask(p, self, dim, t, dim));
+      continue;
+    }
+    PX_TRY(own_index(p, t, self));
+    note_dim(p, p->count - 1, self, dim);
+  }
+  return PX_OK;
+}
+
+static px_status shape_mismatch(const px__picking *p) {
+  char all[1024] = "";
+  size_t used = 0;
+  for (int i = 0; i < p->count; i++) {
+    char one[256];
+    px__sizes_text(one, sizeof one, p->index[i]->ndim, p->index[i]->sizes);
+    size_t n = strlen(one), gap = i ? 2 : 0;
+    if (used + n + gap >= sizeof all) break;
+    memcpy(all + used, ", ", gap);
+    memcpy(all + used + gap, one, n + 1);
+    used += n + gap;
+  }
+  PX_FAIL(PX_INDEX,
+          "shape mismatch: indexing tensors could not be broadcast together with shapes %s", all);
+}
+
+// Puts the broadcast index dimensions where the indexed ones were if those are neighbours, else
+// first; the other dimensions of self keep their order.
+static px_status lay_out(px__picking *p, const px_tensor *self, int b_ndim, const int64_t *b) {
+  bool indexed[PX_MAX_DIMS] = {false}, adjacent = true;
+  for (int i = 0; i < p->count; i++) {
+    adjacent &= i == 0 || p->dims[i] == p->dims[i - 1] + 1;
+    indexed[p->dims[i]] = true;
+  }
+  int first = adjacent ? (int)p->dims[0] : 0, n = 0;
+  PX_CHECK(self->ndim - p->count + b_ndim <= PX_MAX_DIMS, PX_RUNTIME,
+           "tensors have at most %d dimensions", PX_MAX_DIMS);
+  for (int d = 0; d <= self->ndim; d++) {
+    if (d == first)
+      for (int k = 0; k < b_ndim; k++) p->sizes[n] = b[k], p->strides[n++] = 0;
+    if (d == self->ndim || indexed[d]) continue;
+    p->sizes[n] = self->sizes[d], p->strides[n++] = self->strides[d];
+  }
+  p->ndim = n;
+  for (int i = 0; i < p->count; i++) place_index(p, i, first + b_ndim);
+  return PX_OK;
+}
+
+px_status px__pick_advanced(px__picking *p, const px_tensor *self, px_value indices,
+                            px_value dims) {
+  int64_t b[PX_MAX_DIMS];
+  int b_ndim = 0;
+  p->count = 0, p->wraps = true, p->fault = PX_FAULT_INDEX;
+  PX_TRY(add_indices(p, self, indices, dims));
+  PX_CHECK(p->count > 0, PX_INDEX, "index() wants at least one index tensor");
+  for (int i = 0; i < p->count; i++)
+    if (px__broadcast(&b_ndim, b, b_ndim, b, p->index[i]->ndim, p->index[i]->sizes) != PX_OK) {
+      px_error_clear();
+      return shape_mismatch(p);
+    }
+  return lay_out(p, self, b_ndim, b);
+}
+
+px_status px__pick_dim(px__picking *p, const px_tensor *self, int dim, const px_tensor *index) {
+  p->count = 0, p->wraps = false, p->fault = PX_FAULT_RANGE;
+  PX_CHECK(index->dtype == PX_INT64 || index->dtype == PX_INT32, PX_RUNTIME,
+           "index_select(): Expected dtype int32 or int64 for index");
+  PX_CHECK(index->ndim <= 1, PX_INDEX, "index_select(): Index is supposed to be a vector");
+  PX_TRY(own_index(p, index, self));
+  note_dim(p, 0, self, dim);
+  p->ndim = self->ndim;
+  for (int d = 0; d < p->ndim; d++) {
+    p->sizes[d] = d == dim ? index->numel : self->sizes[d];
+    p->strides[d] = d == dim ? 0 : self->strides[d];
+    p->index_strides[0][d] = d == dim && index->ndim ? p->index[0]->strides[0] : 0;
+  }
+  return PX_OK;
+}
+
+px_status px__pick_along(px__picking *p, const px_tensor *self, int dim, const px_tensor *index) {
+  p->count = 0, p->wraps = false, p->fault = PX_FAULT_INDEX;
+  PX_TRY(own_index(p, index, self));
+  note_dim(p, 0, self, dim);
+  p->ndim = index->ndim;
+  for (int d = 0; d < p->ndim; d++) {
+    p->sizes[d] = index->sizes[d];
+    p->strides[d] = d == dim || d >= self->ndim ? 0 : self->strides[d];
+    p->index_strides[0][d] = p->index[0]->strides[d];
+  }
+  return PX_OK;
+}
+
+px_status px__pick_flat(px__picking *p, const px_tensor *self, const px_tensor *index) {
+  p->count = 0, p->wraps = true, p->fault = PX_FAULT_RANGE;
+  PX_TRY(own_index(p, index, self));
+  p->dims[0] = 0, p->dim_sizes[0] = self->numel, p->dim_strides[0] = 1;
+  p->ndim = index->ndim;
+  for (int d = 0; d < p->ndim; d++) {
+    p->sizes[d] = index->sizes[d];
+    p->strides[d] = 0;
+    p->index_strides[0][d] = p->index[0]->strides[d];
+  }
+  return PX_OK;
+}

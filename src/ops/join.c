@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ops that join tensors, repeat them, and move their elements around: copies into views.
+#include "ops/run_impl.h"
+
+// ---- cat and stack
+
+// A 1-D tensor without elements is joined with anything: an old habit of programs.
+static bool is_nothing(const px_tensor *t) { return t->ndim == 1 && t->numel == 0; }
+
+static px_dtype joint_dtype(px_value list) {
+  px_dtype d = (px_dtype)list.v.tensors[0]->dtype;
+  for (int i = 1; i < list.n; i++) d = px_dtype_promote(d, (px_dtype)list.v.tensors[i]->dtype);
+  return d;
+}
+
+static px_status cat_shape(px_value list, int64_t given, int *out_dim, int *out_ndim,
+                           int64_t *sizes) {
+  const px_tensor *first = NULL;
+  int dim = 0;
+  for (int i = 0; i < list.n; i++) {
+    const px_tensor *t = list.v.tensors[i];
+    PX_CHECK(t->ndim > 0, PX_RUNTIME,
+             "zero-dimensional tensor (at position %d) cannot be concatenated", i);
+    if (is_nothing(t) && (first || list.n > 1)) continue;
+    if (!first) {
+      first = t;
+      PX_TRY(px__wrap_dim(&dim, given, t->ndim));
+      memcpy(sizes, t->sizes, sizeof *sizes * (size_t)t->ndim);
+      continue;
+    }
+    PX_CHECK(t->ndim == first->ndim, PX_RUNTIME,
+             "Tensors must have same number of dimensions: got %d and %d", first->ndim, t->ndim);
+    for (int d = 0; d < t->ndim; d++)
+      PX_CHECK(d == dim || t->sizes[d] == sizes[d], PX_RUNTIME,
+               "Sizes of tensors must match except in dimension %d. Expected size %lld but got size "
+               "%lld for tensor number %d in the list.",
+               dim, (long long)sizes[d], (long long)t->sizes[d], i);
+    sizes[dim] += t->sizes[dim];
+  }
+  if (!first) sizes[0] = 0;
+  *out_dim = dim, *out_ndim = first ? first->ndim : 1;
+  return PX_OK;
+}
+
+px_status px__join_cat(px_call *c) {
+  px_value list = c->args[0];
+  int64_t sizes[PX_MAX_DIMS], at = 0;
+  int dim, ndim;
+  PX_CHECK(list.n > 0, PX_VALUE, "torch.cat(): expected a non-empty list of Tensors");
+  PX_TRY(px__call_same_device(c));
+  PX_TRY(cat_shape(list, px__int_arg(c, 1), &dim, &ndim, sizes));
+  PX_TRY(px__call_result(c, 0, ndim, sizes, joint_dtype(list)));
+  for (int i = 0; i < list.n; i++) {
+    const px_tensor *t = list.v.tensors[i];
+    if (t->numel) {
+      PX_SCOPED(px_tensor) part = NULL;
+      PX_TRY(px__part_slice(&part, c->results[0], dim, at, t->sizes[dim], 1));
+      PX_TRY(px__tensor_copy(part, t, false));
+    }
+    at += is_nothing(t) ? 0 : t->sizes[dim];
+  }
+  return PX_OK;
+}
+
+static px_status check_equal_sizes(px_value list) {
+  const px_tensor *first = list.v.tensors[0];
+  char a[256], b[256];
+  for (int i = 1; i < list.n; i++) {
+    const px_tensor *t = list.v.tensors[i];
+    bool same = t->ndim == first->ndim &&
+                !memcmp(t->sizes, first->sizes, sizeof *t->sizes * (size_t)t->ndim);
+    PX_CHECK(same, PX_RUNTIME,
+             "stack expects each tensor to be equal size, but got %s at entry 0 and %s at entry %d",
+             px__sizes_text(a, sizeof a, first->ndim, first->sizes),
+             px__sizes_text(b, sizeof b, t->ndim, t->sizes), i);
+  }
+  return PX_OK;
+}
+
+px_status px__join_stack(px_call *c) {
+  px_value list = c->args[0];
+  int64_t sizes[PX_MAX_DIMS];
+  int dim;
+  PX_CHECK(list.n > 0, PX_RUNTIME, "stack expects a non-empty TensorList");
+  const px_tensor *first = list.v.tensors[0];
+  PX_CHECK(first->ndim < PX_MAX_DIMS, PX_RUNTIME, "too many dimensions");
+  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 1), first->ndim + 1));
+  PX_TRY(check_equal_sizes(list));
+  PX_TRY(px__call_same_device(c));
+  for (int d = 0, from = 0; d <= first->ndim; d++) sizes[d] = d == dim ? list.n : first->sizes[from++];
+  PX_TRY(px__call_result(c, 0, first->ndim + 1, sizes, joint_dtype(list)));
+  for (int i = 0; i < list.n && first->numel; i++) {
+    PX_SCOPED(px_tensor) part = NULL;
+    PX_TRY(px__part_select(&part, c->results[0], dim, i));
+    PX_TRY(px__tensor_copy(part, list.v.tensors[i], false));
+  }
+  return PX_OK;
+}
+
+// Joins tensors that have been given at least `least` dimensions, new ones first.
+static px_status cat_at_least(px_call *c, int least, int dim) {
+  px_value list = c->args[0];
+  px_tensor **items = NULL;
+  px_status status = PX_OK;
+  int made = 0;
+  PX_CHECK(list.n > 0, PX_RUNTIME, "%s expects a non-empty TensorList", c->op->name);
+  PX_TRY(px__alloc((void **)&items, (size_t)list.n * sizeof *items));
+  for (; made < list.n && status == PX_OK; made++) {
+    px_tensor *t = list.v.tensors[made];
+    int64_t sizes[2] = {1, t->ndim ? t->sizes[0] : 1};
+    if (t->ndim >= least)
+      items[made] = px_retain(t);
+    else
+      status = px_reshape(&items[made], t, least == 2 ? sizes : sizes + 1, least);
+  }
+  if (status == PX_OK) status = px_cat(&c->results[0], items, list.n, dim);
+  for (int i = 0; i < made; i++) px_release(items[i]);
+  px__free(items);
+  return status;
+}
+
+px_status px__join_hstack(px_call *c) {
+  bool flat = c->args[0].n > 0 && c->args[0].v.tensors[0]->ndim <= 1;
+  return cat_at_least(c, 1, flat ? 0 : 1);
+}
+
+px_status px__join_vstack(px_call *c) { return cat_at_least(c, 2, 0); }
+
+// ---- repeating
+
+// The result seen with two dimensions for each one: the repeats, then self's.
+static px_status repeat_into(px_tensor *to, const px_tensor *self, const int64_t *repeats) {
+  int64_t sizes[2 * PX_MAX_DIMS], strides[2 * PX_MAX_DIMS], own[2 * PX_MAX_DIMS];
+  int n = 0, lead = to->ndim - self->ndim;
+  for (int d = 0; d < to->ndim; d++) {
+    int64_t size = d < lead ? 1 : self->sizes[d - lead];
+    if (repeats[d] != 1) {
+      sizes[n] = repeats[d], strides[n] = to->strides[d] * size, own[n++] = 0;
+    }
+    if (size == 1) continue;
+    sizes[n] = size, strides[n] = to->strides[d], own[n++] = self->strides[d - lead];
+  }
+  PX_CHECK(n <= PX_MAX_DIMS, PX_UNIMPLEMENTED, "repeat of so many dimensions");
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) from = NULL;
+  PX_TRY(px__tensor_view(&wide, to, n, sizes, strides, to->offset));
+  PX_TRY(px__tensor_view(&from, self, n, sizes, own, self->offset));
+  return px__tensor_copy(wide, from, false);
+}
+
+px_status px__join_repeat(px_call *c) {
+  const px_tensor *self = px__tensor_arg(c, 0);
+  px_value repeats = c->args[1];
+  int64_t sizes[PX_MAX_DIMS];
+  char text[256];
+  PX_CHECK(repeats.n >= self->ndim && repeats.n <= PX_MAX_DIMS, PX_RUNTIME,
+           "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
+           "tensor");
+  for (int d = 0; d < repeats.n; d++) {
+    int from = d - (repeats.n - self->ndim);
+    PX_CHECK(repeats.v.ints[d] >= 0, PX_RUNTIME,
+             "Trying to create tensor with negative dimension %lld: %s",
+             (long long)repeats.v.ints[d],
+             px__sizes_text(text, sizeof text, repeats.n, repeats.v.ints));
+    sizes[d] = repeats.v.ints[d] * (from < 0 ? 1 : self->sizes[from]);
+  }
+  PX_TRY(px__call_result(c, 0, repeats.n, sizes, (px_dtype)self->dtype));
+  return c->results[0]->numel ? repeat_into(c->results[0], self, repeats.v.ints) : PX_OK;
+}
+
+px_status px__join_tile(px_call *c) {
+  px_tensor *self = px__tensor_arg(c, 0);
+  int64_t repeats[PX_MAX_DIMS];
+  int n = c->args[1].n, lead = self->ndim - n;
+  PX_CHECK(n <= PX_MAX_DIMS, PX_RUNTIME, "too many dimensions");
+  if (lead < 0) lead = 0;
+  for (int d = 0; d < lead; d++) repeats[d] = 1;
+  for (int d = 0; d < n; d++) repeats[lead + d] = c->args[1].v.ints[d];
+  return px_repeat(&c->results[0], self, repeats, lead + n);
+}
+
+px_status px__join_repeat_interleave(px_call *c) {
+  px_tensor *self = px__tensor_arg(c, 0);
+  int64_t repeats = px__int_arg(c, 1), sizes[PX_MAX_DIMS];
+  int dim = 0;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) column = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_CHECK(repeats >= 0, PX_RUNTIME, "Repeats must be non-negative");
+  if (px__has_arg(c, 2)) {
+    PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 2), self->ndim));
+    flat = px_retain(self);
+  } else {
+    PX_TRY(px_reshape(&flat, self, (const int64_t[]){-1}, 1));
+  }
+  PX_CHECK(flat->ndim > 0 && flat->ndim < PX_MAX_DIMS, PX_RUNTIME,
+           "repeat_interleave of a tensor with %d dimensions", flat->ndim);
+  PX_TRY(px_unsqueeze(&column, flat, dim + 1));
+  memcpy(sizes, column->sizes, sizeof sizes);
+  sizes[dim + 1] = repeats;
+  PX_TRY(px_expand(&wide, column, sizes, column->ndim));
+  memcpy(sizes, flat->sizes, sizeof sizes);
+  sizes[dim] *= repeats;
+  return px_reshape(&c->results[0], wide, sizes, flat->ndim);
+}
+
+// How often each place occurs is read on the host: the result's size depends on it.
+static px_status spread_places(px_tensor **out, const px_tensor *repeats, int64_t n) {
+  PX_SCOPED(px_tensor) wide = NULL;
+  int64_t *times = NULL, *places = NULL, total = 0;
+  PX_TRY(px_to(&wide, repeats, PX_INT64, PX_DEVICE_NONE, false, false));
+  PX_TRY(px__alloc((void **)&times, (size_t)(n ? n : 1) * sizeof *times));
+  px_status status = px_tensor_read(wide, times, (size_t)repeats->numel * sizeof *times);
+  for (int64_t i = 0; i < n && status == PX_OK; i++) {
+    if (repeats->numel == 1) times[i] = times[0];
+    if (times[i] < 0)
+      status = px_error_set(PX_RUNTIME, 0, __FILE__, __LINE__, __func__,
+                            "repeats can not be negative");
+    total += times[i];
+  }
+  if (status == PX_OK)
+    status = px__alloc((void **)&places, (size_t)(total ? total : 1) * sizeof *places);
+  for (int64_t i = 0, at = 0; i < n && status == PX_OK; i++)
+    for (int64_t k = 0; k < times[i]; k++) places[at++] = i;
+  if (status == PX_OK)
+    status = px_tensor_from_data(out, places, 1, &total, PX_INT64, px__tensor_device(repeats));
+  px__free(times);
+  px__free(places);
+  return status;
+}
+
+px_status px__join_repeat_interleave_tensor(px_call *c) {
+  px_tensor *self = px__tensor_arg(c, 0);
+  const px_tensor *repeats = px__tensor_arg(c, 1);
+  int dim = 0;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) places = NULL;
+  if (px__has_arg(c, 2)) {
+    PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 2), self->ndim));
+    flat = px_retain(self);
+  } else {
+    PX_TRY(px_reshape(&flat, self, (const int64_t[]){-1}, 1));
+  }
+  int64_t n = flat->ndim ? flat->sizes[dim] : 1;
+  PX_CHECK(repeats->ndim <= 1 && (repeats->numel == n || repeats->numel == 1), PX_RUNTIME,
+           "repeats must have the same size as input along dim, but got repeats.size(0) = %lld and "
+           "input.size(%d) = %lld",
+           (long long)repeats->numel, dim, (long long)n);
+  PX_TRY(spread_places(&places, repeats, n));
+  return px_index_select(&c->results[0], flat, dim, places);
+}
+
+// ---- moving elements
+
+// The kernel "copy" with a source that runs backwards.
+static px_status copy_flipped(px_tensor *to, const px_tensor *self, uint32_t dims) {
+  static const char *const name = "copy";
+  px_device device = px__tensor_device(self);
+  px_operand o[2] = {0};
+  px_access uses[2] = {px__access_of(to, true), px__access_of(self, false)};
+  int64_t strides[PX_MAX_DIMS], first = 0;
+  for (int d = 0; d < self->ndim; d++) {
+    bool back = dims >> d & 1;
+    strides[d] = back ? -self->strides[d] : self->strides[d];
+    if (back) first += (self->sizes[d] - 1) * self->strides[d];
+  }
+  px__operand_of(&o[0], to);
+  px__operand_of(&o[1], self);
+  o[1].strides = strides;
+  o[1].data = (char *)o[1].data + first * (int64_t)px__item(self);
+  px_launch l = {.op = "flip",
+                 .kernel = px__kernel_find((px_device_type)device.type, name),
+                 .operand_count = 2,
+                 .operands = o,
+                 .compute = PX_DTYPE_NONE};
+  PX_CHECK(l.kernel, PX_UNIMPLEMENTED, "flip has no kernel for device type %s",
+           px_device_type_name(device.type));
+  return px__launch(device, &l, uses, 2);
+}
+
+px_status px__join_flip(px_call *c) {
+  const px_tensor *self = px__tensor_arg(c, 0);
+  uint32_t dims = 0;
+  for (int i = 0; i < c->args[1].n; i++) {
+    int d;
+    PX_TRY(px__wrap_dim(&d, c->args[1].v.ints[i], self->ndim));
+    PX_CHECK(!(dims >> d & 1), PX_RUNTIME, "dim %d appears multiple times in the list of dims", d);
+    dims |= 1u << d;
+  }
+  PX_TRY(px__call_result(c, 0, self->ndim, self->sizes, (px_dtype)self->dtype));
+  return self->numel ? copy_flipped(c->results[0], self, dims) : PX_OK;
+}
+
+static px_status roll_once(px_tensor **out, const px_tensor *self, int64_t shift, int dim) {
+  int64_t n = self->sizes[dim];
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(px_tensor_empty(&made, self->ndim, self->sizes, (px_dtype)self->dtype,
+                         px__tensor_device(self)));
+  shift = n ? (shift % n + n) % n : 0;
+  const int64_t cuts[2][3] = {{0, shift, n - shift}, {n - shift, 0, shift}};  // from, to, count
+  for (int i = 0; i < 2 && self->numel; i++) {
+    PX_SCOPED(px_tensor) from = NULL;
+    PX_SCOPED(px_tensor) to = NULL;
+    if (cuts[i][2] == 0) continue;
+    PX_TRY(px__part_slice(&from, self, dim, cuts[i][0], cuts[i][2], 1));
+    PX_TRY(px__part_slice(&to, made, dim, cuts[i][1], cuts[i][2], 1));
+    PX_TRY(px__tensor_copy(to, from, false));
+  }
+  *out = PX_MOVE(made);
+  return PX_OK;
+}
+
+px_status px__join_roll(px_call *c) {
+  px_tensor *self = px__tensor_arg(c, 0);
+  px_value shifts = c->args[1], dims = c->args[2];
+  PX_SCOPED(px_tensor) at = NULL;
+  PX_CHECK(shifts.n > 0, PX_RUNTIME, "`shifts` required");
+  if (dims.n == 0 && shifts.n == 1) {
+    PX_SCOPED(px_tensor) flat = NULL;
+    PX_TRY(px_reshape(&flat, self, (const int64_t[]){-1}, 1));
+    PX_TRY(roll_once(&at, flat, shifts.v.ints[0], 0));
+    return px__unsafe_view(&c->results[0], at, self->sizes, self->ndim);
+  }
+  PX_CHECK(shifts.n == dims.n, PX_RUNTIME,
+           "shifts and dimensions must align. shifts: %d, dims:%d", shifts.n, dims.n);
+  at = px_retain(self);
+  for (int i = 0; i < dims.n; i++) {
+    px_tensor *next = NULL;
+    int d;
+    PX_TRY(px__wrap_dim(&d, dims.v.ints[i], self->ndim));
+    PX_TRY(roll_once(&next, at, shifts.v.ints[i], d));
+    px_release(at);
+    at = next;
+  }
+  c->results[0] = PX_MOVE(at);
+  return PX_OK;
+}

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ops over masks, triangles and diagonals. How many elements a mask selects is known to the device
+// alone: these ops wait for it.
+#include "ops/index_impl.h"
+
+px_status px__index_max(px_tensor **out, const px_tensor *self) {
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) most = NULL;
+  px_device device = px__tensor_device(self);
+  PX_TRY(px_to(&wide, self, PX_INT64, PX_DEVICE_NONE, false, false));
+  PX_TRY(px_tensor_empty(&most, 0, NULL, PX_INT64, device));
+  PX_TRY(px__run_kernel("index_max", device, 1, &most, 1, &wide, NULL, 0));
+  *out = PX_MOVE(most);
+  return PX_OK;
+}
+
+px_status px__nonzero(px_tensor **out, const px_tensor *self) {
+  px_device device = px__tensor_device(self);
+  PX_SCOPED(px_tensor) count = NULL;
+  PX_SCOPED(px_tensor) rows = NULL;
+  px_tensor *input = (px_tensor *)self;
+  px_scalar n = px_int(0);
+  if (self->numel) {
+    PX_TRY(px_tensor_empty(&count, 0, NULL, PX_INT64, device));
+    PX_TRY(px__run_kernel("count_nonzero", device, 1, &count, 1, &input, NULL, 0));
+    PX_TRY(px_tensor_item(&n, count));
+  }
+  int64_t sizes[2] = {px_scalar_int(n), self->ndim};
+  PX_TRY(px_tensor_empty(&rows, 2, sizes, PX_INT64, device));
+  if (rows->numel) PX_TRY(px__run_kernel("nonzero", device, 1, &rows, 1, &input, NULL, 0));
+  *out = PX_MOVE(rows);
+  return PX_OK;
+}
+
+px_status px__index_nonzero(px_call *c) { return px__nonzero(&c->results[0], px__tensor_arg(c, 0)); }
+
+// The places in row-major order, of the shape that a and mask broadcast to, where mask is true.
+static px_status flat_places(px_tensor **out, const px_tensor *mask, int ndim,
+                             const int64_t *sizes) {
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_TRY(px_expand(&wide, mask, sizes, ndim));
+  PX_TRY(px_reshape(&flat, wide, (const int64_t[]){-1}, 1));
+  PX_TRY(px__nonzero(&rows, flat));
+  return px_reshape(out, rows, (const int64_t[]){-1}, 1);
+}
+
+static px_status check_mask(const px_call *c, const px_tensor *mask) {
+  PX_CHECK(mask->dtype == PX_BOOL, PX_RUNTIME, "%s: expected BoolTensor for mask", c->op->name);
+  return PX_OK;
+}
+
+px_status px__index_masked_select(px_call *c) {
+  px_tensor *self = px__tensor_arg(c, 0), *mask = px__tensor_arg(c, 1);
+  int ndim;
+  int64_t sizes[PX_MAX_DIMS];
+  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_TRY(px__call_same_device(c));
+  PX_TRY(check_mask(c, mask));
+  PX_TRY(px__broadcast(&ndim, sizes, self->ndim, self->sizes, mask->ndim, mask->sizes));
+  PX_TRY(flat_places(&places, mask, ndim, sizes));
+  PX_TRY(px_expand(&wide, self, sizes, ndim));
+  return px_take(&c->results[0], wide, places);
+}
+
+px_status px__index_masked_select_backward(px_call *c) {
+  px_tensor *grad = px__tensor_arg(c, 0), *mask = px__tensor_arg(c, 2);
+  int ndim;
+  int64_t sizes[PX_MAX_DIMS];
+  PX_SCOPED(px_tensor) places = NULL;
+  PX_TRY(px__broadcast(&ndim, sizes, c->args[1].n, c->args[1].v.ints, mask->ndim, mask->sizes));
+  PX_TRY(flat_places(&places, mask, ndim, sizes));
+  return px_take_backward(&c->results[0], grad, sizes, ndim, places);
+}
+
+px_status px__index_masked_scatter(px_call *c) {
+  px_tensor *self = px__tensor_arg(c, 0), *mask = px__tensor_arg(c, 1), *source = px__tensor_arg(c, 2);
+  px__picking p;
+  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(px__call_same_device(c));
+  PX_TRY(check_mask(c, mask));
+  PX_CHECK(self->dtype == source->dtype, PX_RUNTIME,
+           "masked_scatter: expected self and source to have same dtypes but got %s and %s",
+           px_dtype_class((px_dtype)self->dtype), px_dtype_class((px_dtype)source->dtype));
+  PX_TRY(flat_places(&places, mask, self->ndim, self->sizes));
+  PX_CHECK(places->numel <= source->numel, PX_RUNTIME,
+           "masked_scatter: Number of elements of source < number of ones in mask");
+  PX_TRY(px_reshape(&flat, source, (const int64_t[]){-1}, 1));
+  PX_TRY(px__part_slice(&part, flat, 0, 0, places->numel, 1));
+  PX_TRY(px_clone(&made, self, "contiguous_format"));
+  px_status status = px__pick_flat(&p, made, places);
+  if (status == PX_OK) status = px__picking_put(&p, made, part, false);
+  px__picking_drop(&p);
+  PX_TRY(status);
+  if (c->mode != PX_CALL_INPLACE) {
+    c->results[0] = PX_MOVE(made);
+    return PX_OK;
+  }
+  PX_TRY(px__tensor_copy(self, made, false));
+  c->results[0] = px_retain(self);
+  return PX_OK;
+}
+
+px_status px__index_masked_fill(px_call *c) {
+  px_tensor *self = px__tensor_arg(c, 0), *mask = px__tensor_arg(c, 1);
+  const px_tensor *value = px__tensor_arg(c, 2);
+  PX_SCOPED(px_tensor) here = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_CHECK(value->ndim == 0, PX_RUNTIME,
+           "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with %d "
+           "dimension(s).",
+           value->ndim);
+  PX_TRY(px_to(&here, value, (px_dtype)self->dtype, px__tensor_device(self), false, false));
+  PX_TRY(px_where(&made, mask, here, self));
+  if (c->mode != PX_CALL_INPLACE) {
+    c->results[0] = PX_MOVE(made);
+    return PX_OK;
+  }
+  PX_TRY(px_copy_(self, made, false));
+  c->results[0] = px_retain(self);
+  return PX_OK;
+}
+
+// ---- triangles and diagonals
+
+px_status px__index_triangle(px_call *c) {
+  const px_tensor *self = px__tensor_arg(c, 0);
+  PX_CHECK(self->ndim >= 2, PX_RUNTIME, "%s: input tensor must have at least 2 dimensions",
+           c->op->name);
+  PX_TRY(px__call_result(c, 0, self->ndim, self->sizes, (px_dtype)self->dtype));
+  c->skip_launch = self->numel == 0;
+  return PX_OK;
+}
+
+px_status px__index_diag_embed(px_call *c) {
+  px_tensor *self = px__tensor_arg(c, 0);
+  int64_t offset = px__int_arg(c, 1), sizes[PX_MAX_DIMS];
+  int a, b, n = self->ndim + 1;
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_CHECK(self->ndim > 0 && n <= PX_MAX_DIMS, PX_RUNTIME,
+           "diag_embed wants a tensor with 1 to %d dimensions", PX_MAX_DIMS - 1);
+  PX_TRY(px__wrap_dim(&a, px__int_arg(c, 2), n));
+  PX_TRY(px__wrap_dim(&b, px__int_arg(c, 3), n));
+  PX_CHECK(a != b, PX_RUNTIME, "diagonal dimensions cannot be identical %lld, %lld",
+           (long long)px__int_arg(c, 2), (long long)px__int_arg(c, 3));
+  int64_t length = self->sizes[self->ndim - 1] + (offset < 0 ? -offset : offset);
+  for (int d = 0, from = 0; d < n; d++) sizes[d] = d == a || d == b ? length : self->sizes[from++];
+  PX_TRY(px__zeros_like_sized(&made, self, n, sizes));
+  PX_TRY(px_diagonal(&part, made, offset, a, b));
+  PX_TRY(px__tensor_copy(part, self, false));
+  c->results[0] = PX_MOVE(made);
+  return PX_OK;
+}
+
+px_status px__index_diag(px_call *c) {
+  px_tensor *self = px__tensor_arg(c, 0);
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_CHECK(self->ndim == 1 || self->ndim == 2, PX_RUNTIME,
+           "diag(): Supports 1D or 2D tensors. Got %dD", self->ndim);
+  if (self->ndim == 1) return px_diag_embed(&c->results[0], self, px__int_arg(c, 1), 0, 1);
+  PX_TRY(px_diagonal(&part, self, px__int_arg(c, 1), 0, 1));
+  return px_clone(&c->results[0], part, NULL);
+}
