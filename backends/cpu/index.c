@@ -10,8 +10,8 @@
 #include <string.h>
 
 typedef struct pick {
-  int ndim, count;   // dimensions of the loop without the block; index tensors
-  int64_t block;     // elements that lie together on both sides
+  int ndim, count;                      // dimensions of the loop without the block; index tensors
+  int64_t block;                        // elements that lie together on both sides
   const int64_t *sizes, *mine, *other;  // strides of the indexed tensor, and of the other
   const int64_t *index_strides[PX_MAX_OPERANDS], *index[PX_MAX_OPERANDS];
   const int64_t *dim_sizes, *dim_strides;
@@ -76,17 +76,19 @@ static bool check(const pick *p, const px_launch *l) {
 // ---- one block
 
 typedef void (*block_fn)(void *to, const void *from, int64_t n);
-#define PUT_BLOCK(name, type) \
-  static void name(void *to, const void *from, int64_t n) { memcpy(to, from, (size_t)n * sizeof(type)); }
+#define PUT_BLOCK(name, type)                               \
+  static void name(void *to, const void *from, int64_t n) { \
+    memcpy(to, from, (size_t)n * sizeof(type));             \
+  }
 PUT_BLOCK(put1, uint8_t)
 PUT_BLOCK(put2, uint16_t)
 PUT_BLOCK(put4, uint32_t)
 PUT_BLOCK(put8, uint64_t)
-#define ADD_BLOCK(name, type)                                                    \
-  static void name(void *to, const void *from, int64_t n) {                      \
-    type *t = to;                                                                \
-    const type *f = from;                                                        \
-    for (int64_t i = 0; i < n; i++) t[i] = (type)(t[i] + f[i]);                  \
+#define ADD_BLOCK(name, type)                                   \
+  static void name(void *to, const void *from, int64_t n) {     \
+    type *t = to;                                               \
+    const type *f = from;                                       \
+    for (int64_t i = 0; i < n; i++) t[i] = (type)(t[i] + f[i]); \
   }
 ADD_BLOCK(add_u8, uint8_t)
 ADD_BLOCK(add_u16, uint16_t)
@@ -116,9 +118,7 @@ static void add_narrow(void *to, const void *from, int64_t n, int dtype) {
     convert((uint16_t *)to + i, dtype, &a, PX_FLOAT32);
   }
 }
-static void add_half(void *to, const void *from, int64_t n) {
-  add_narrow(to, from, n, PX_FLOAT16);
-}
+static void add_half(void *to, const void *from, int64_t n) { add_narrow(to, from, n, PX_FLOAT16); }
 static void add_bfloat(void *to, const void *from, int64_t n) {
   add_narrow(to, from, n, PX_BFLOAT16);
 }
@@ -127,8 +127,8 @@ static block_fn put_block(size_t item) {
   return item == 1 ? put1 : item == 2 ? put2 : item == 4 ? put4 : put8;
 }
 static const block_fn add_blocks[PX_DTYPE_COUNT] = {
-    [PX_BOOL] = add_bool,   [PX_UINT8] = add_u8,      [PX_INT8] = add_u8,
-    [PX_INT16] = add_u16,   [PX_INT32] = add_u32,     [PX_INT64] = add_u64,
+    [PX_BOOL] = add_bool,    [PX_UINT8] = add_u8,        [PX_INT8] = add_u8,
+    [PX_INT16] = add_u16,    [PX_INT32] = add_u32,       [PX_INT64] = add_u64,
     [PX_FLOAT16] = add_half, [PX_BFLOAT16] = add_bfloat, [PX_FLOAT32] = add_f32,
     [PX_FLOAT64] = add_f64};
 

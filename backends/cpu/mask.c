@@ -49,7 +49,7 @@ static bool next(cursor *c) {
   return false;
 }
 
-px_status px__cpu_count_nonzero(const px_launch *l) {
+px_status px__cpu_nonzero_count(const px_launch *l) {
   cursor c = {.o = &l->operands[1], .at = l->operands[1].data};
   int64_t n = 0;
   do n += is_set(c.at, c.o->dtype);

@@ -5,8 +5,7 @@
 // ---- getting and putting with a picking that is dropped whatever happens
 
 static px_status get(px_call *c, px__picking *p, px_status made, const px_tensor *self) {
-  if (made == PX_OK)
-    made = px__call_result(c, 0, p->ndim, p->sizes, (px_dtype)self->dtype);
+  if (made == PX_OK) made = px__call_result(c, 0, p->ndim, p->sizes, (px_dtype)self->dtype);
   if (made == PX_OK) made = px__picking_get(p, c->results[0], self);
   px__picking_drop(p);
   return made;
@@ -185,7 +184,8 @@ static px_status check_along(const px_call *c, const px_tensor *self, int dim,
   PX_TRY(long_index(c, index));
   int n = self->ndim ? self->ndim : 1, have = index->ndim ? index->ndim : 1;
   if (index->numel == 0) return PX_OK;
-  PX_CHECK(n == have, PX_RUNTIME, "Index tensor must have the same number of dimensions as %s tensor",
+  PX_CHECK(n == have, PX_RUNTIME,
+           "Index tensor must have the same number of dimensions as %s tensor",
            strcmp(c->op->name, "gather") ? "self" : "input");
   for (int d = 0; d < index->ndim; d++) {
     int64_t most = self->ndim ? self->sizes[d] : 1;

@@ -31,10 +31,11 @@ static px_status cat_shape(px_value list, int64_t given, int *out_dim, int *out_
     PX_CHECK(t->ndim == first->ndim, PX_RUNTIME,
              "Tensors must have same number of dimensions: got %d and %d", first->ndim, t->ndim);
     for (int d = 0; d < t->ndim; d++)
-      PX_CHECK(d == dim || t->sizes[d] == sizes[d], PX_RUNTIME,
-               "Sizes of tensors must match except in dimension %d. Expected size %lld but got size "
-               "%lld for tensor number %d in the list.",
-               dim, (long long)sizes[d], (long long)t->sizes[d], i);
+      PX_CHECK(
+          d == dim || t->sizes[d] == sizes[d], PX_RUNTIME,
+          "Sizes of tensors must match except in dimension %d. Expected size %lld but got size "
+          "%lld for tensor number %d in the list.",
+          dim, (long long)sizes[d], (long long)t->sizes[d], i);
     sizes[dim] += t->sizes[dim];
   }
   if (!first) sizes[0] = 0;
@@ -87,7 +88,8 @@ px_status px__join_stack(px_call *c) {
   PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 1), first->ndim + 1));
   PX_TRY(check_equal_sizes(list));
   PX_TRY(px__call_same_device(c));
-  for (int d = 0, from = 0; d <= first->ndim; d++) sizes[d] = d == dim ? list.n : first->sizes[from++];
+  for (int d = 0, from = 0; d <= first->ndim; d++)
+    sizes[d] = d == dim ? list.n : first->sizes[from++];
   PX_TRY(px__call_result(c, 0, first->ndim + 1, sizes, joint_dtype(list)));
   for (int i = 0; i < list.n && first->numel; i++) {
     PX_SCOPED(px_tensor) part = NULL;
@@ -214,8 +216,8 @@ static px_status spread_places(px_tensor **out, const px_tensor *repeats, int64_
   for (int64_t i = 0; i < n && status == PX_OK; i++) {
     if (repeats->numel == 1) times[i] = times[0];
     if (times[i] < 0)
-      status = px_error_set(PX_RUNTIME, 0, __FILE__, __LINE__, __func__,
-                            "repeats can not be negative");
+      status =
+          px_error_set(PX_RUNTIME, 0, __FILE__, __LINE__, __func__, "repeats can not be negative");
     total += times[i];
   }
   if (status == PX_OK)
@@ -321,8 +323,8 @@ px_status px__join_roll(px_call *c) {
     PX_TRY(roll_once(&at, flat, shifts.v.ints[0], 0));
     return px__unsafe_view(&c->results[0], at, self->sizes, self->ndim);
   }
-  PX_CHECK(shifts.n == dims.n, PX_RUNTIME,
-           "shifts and dimensions must align. shifts: %d, dims:%d", shifts.n, dims.n);
+  PX_CHECK(shifts.n == dims.n, PX_RUNTIME, "shifts and dimensions must align. shifts: %d, dims:%d",
+           shifts.n, dims.n);
   at = px_retain(self);
   for (int i = 0; i < dims.n; i++) {
     px_tensor *next = NULL;

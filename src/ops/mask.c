@@ -22,7 +22,7 @@ px_status px__nonzero(px_tensor **out, const px_tensor *self) {
   px_scalar n = px_int(0);
   if (self->numel) {
     PX_TRY(px_tensor_empty(&count, 0, NULL, PX_INT64, device));
-    PX_TRY(px__run_kernel("count_nonzero", device, 1, &count, 1, &input, NULL, 0));
+    PX_TRY(px__run_kernel("nonzero_count", device, 1, &count, 1, &input, NULL, 0));
     PX_TRY(px_tensor_item(&n, count));
   }
   int64_t sizes[2] = {px_scalar_int(n), self->ndim};
@@ -32,7 +32,9 @@ px_status px__nonzero(px_tensor **out, const px_tensor *self) {
   return PX_OK;
 }
 
-px_status px__index_nonzero(px_call *c) { return px__nonzero(&c->results[0], px__tensor_arg(c, 0)); }
+px_status px__index_nonzero(px_call *c) {
+  return px__nonzero(&c->results[0], px__tensor_arg(c, 0));
+}
 
 // The places in row-major order, of the shape that a and mask broadcast to, where mask is true.
 static px_status flat_places(px_tensor **out, const px_tensor *mask, int ndim,
@@ -76,7 +78,8 @@ px_status px__index_masked_select_backward(px_call *c) {
 }
 
 px_status px__index_masked_scatter(px_call *c) {
-  px_tensor *self = px__tensor_arg(c, 0), *mask = px__tensor_arg(c, 1), *source = px__tensor_arg(c, 2);
+  px_tensor *self = px__tensor_arg(c, 0), *mask = px__tensor_arg(c, 1),
+            *source = px__tensor_arg(c, 2);
   px__picking p;
   PX_SCOPED(px_tensor) places = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
