@@ -31,8 +31,30 @@ size_t px__pool_segment_size(size_t size) {
 static px__chunk *chunk_of(px__node *node) {
   return node ? (px__chunk *)((char *)node - offsetof(px__chunk, node)) : NULL;
 }
-static px__node **tree_of(px__chunk *chunk) { return &chunk->stream->free[chunk->segment->small]; }
 static bool is_part(const px__chunk *chunk) { return chunk->prev || chunk->next; }
+
+// ---- free chunks of a stream: all but the latest in its tree
+static void cool(px_stream *stream, bool small) {
+  px__chunk *hot = stream->hot[small];
+  stream->hot[small] = NULL;
+  if (hot) px__tree_insert(&stream->free[small], &hot->node);
+}
+
+static void put_free(px__chunk *chunk) {
+  bool small = chunk->segment->small;
+  if (PX_UNLIKELY(chunk->stream->hot[small] != NULL)) cool(chunk->stream, small);
+  chunk->stream->hot[small] = chunk;
+  chunk->state = PX__FREE;
+}
+
+static void pull_free(px__chunk *chunk) {
+  bool small = chunk->segment->small;
+  if (chunk->stream->hot[small] == chunk)
+    chunk->stream->hot[small] = NULL;
+  else
+    px__tree_remove(&chunk->stream->free[small], &chunk->node);
+  chunk->state = PX__TAKEN;
+}
 
 static px_status chunk_new(px__chunk **out, px__device *d) {
   px__chunk *chunk = d->cache.spare;
@@ -54,7 +76,12 @@ static void chunk_drop(px__device *d, px__chunk *chunk) {
 
 // ---- finding
 static px__chunk *find_own(px_stream *stream, bool small, size_t size) {
-  return chunk_of(px__tree_least(stream->free[small], size));
+  px__chunk *hot = stream->hot[small], *best = chunk_of(px__tree_least(stream->free[small], size));
+  bool fits = hot && hot->node.size >= size;
+  bool better =
+      fits && (!best || hot->node.size < best->node.size ||
+               (hot->node.size == best->node.size && hot->node.address < best->node.address));
+  return better ? hot : best;
 }
 
 static px__chunk *find_of(px_stream *owner, px_stream *stream, bool small, size_t size) {
@@ -71,7 +98,9 @@ static px__chunk *find_foreign(px__device *d, px_stream *stream, bool small, siz
   px__chunk *best = NULL;
   for (int i = 0; i < d->stream_count; i++) {
     px_stream *owner = d->streams[i];
-    if (owner == stream || !owner->free[small]) continue;
+    if (owner == stream) continue;
+    cool(owner, small);
+    if (!owner->free[small]) continue;
     px__stream_ask(owner);
     px__chunk *chunk = find_of(owner, stream, small, size);
     if (chunk && (!best || chunk->node.size < best->node.size)) best = chunk;
@@ -90,8 +119,7 @@ px__chunk *px__pool_find(px__device *d, px_stream *stream, size_t size) {
   px__chunk *chunk = find_own(stream, small, size);
   if (!chunk) chunk = find_foreign(d, stream, small, size);
   if (!chunk) return NULL;
-  px__tree_remove(tree_of(chunk), &chunk->node);
-  chunk->state = PX__TAKEN;
+  pull_free(chunk);
   move_to(chunk, stream);
   return chunk;
 }
@@ -115,8 +143,7 @@ static px__chunk *split(px__device *d, px__chunk *chunk, size_t size) {
   rest->prev = chunk, rest->next = chunk->next;
   if (chunk->next) chunk->next->prev = rest;
   chunk->next = rest;
-  rest->state = PX__FREE;
-  px__tree_insert(tree_of(rest), &rest->node);
+  put_free(rest);
   return rest;
 }
 
@@ -164,7 +191,7 @@ static bool can_absorb(const px__chunk *chunk, const px__chunk *beside) {
 
 // Makes `beside` part of `chunk`.
 static void absorb(px__device *d, px__chunk *chunk, px__chunk *beside) {
-  px__tree_remove(tree_of(beside), &beside->node);
+  pull_free(beside);
   count_parts(&d->cache.stats, chunk->segment->small, -1, -(int64_t)beside->node.size);
   if (beside == chunk->prev) {
     chunk->node.address = beside->node.address;
@@ -187,8 +214,7 @@ static void make_free(px__device *d, px__chunk *chunk) {
   if (can_absorb(chunk, chunk->next)) absorb(d, chunk, chunk->next);
   if (is_part(chunk))
     count_parts(&d->cache.stats, chunk->segment->small, 1, (int64_t)chunk->node.size);
-  chunk->state = PX__FREE;
-  px__tree_insert(tree_of(chunk), &chunk->node);
+  put_free(chunk);
 }
 
 void px__pool_give(px__device *d, px__chunk *chunk) {
@@ -259,7 +285,7 @@ static void segment_release(px__device *d, px__segment *segment) {
   px__cache *cache = &d->cache;
   for (px__chunk *chunk = segment->first, *next; chunk; chunk = next) {
     next = chunk->next;
-    px__tree_remove(tree_of(chunk), &chunk->node);
+    pull_free(chunk);
     if (is_part(chunk)) count_parts(&cache->stats, segment->small, -1, -(int64_t)chunk->node.size);
     chunk_drop(d, chunk);
   }

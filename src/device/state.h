@@ -53,7 +53,8 @@ struct px_stream {
   uint64_t synced;     // the host has waited for it (atomic)
   px__clock clock;
   px__mark *first, *last;
-  px__node *free[2];  // cached memory of this stream: large, small
+  px__node *free[2];         // cached memory of this stream: large, small
+  struct px__chunk *hot[2];  // ... the latest, which is not in the tree
 };
 
 typedef struct px__site {
@@ -78,7 +79,8 @@ typedef struct px__stat {
   POOLED(active)                                                                                  \
   POOLED(active_bytes)                                                                            \
   POOLED(allocated_bytes)                                                                         \
-  POOLED(allocation) POOLED(inactive_split) POOLED(inactive_split_bytes) NUMBER(max_split_size)   \
+  POOLED(allocation)                                                                              \
+  POOLED(inactive_split) POOLED(inactive_split_bytes) NUMBER(max_split_size)                      \
       NUMBER(num_alloc_retries) NUMBER(num_device_alloc) NUMBER(num_device_free) NUMBER(num_ooms) \
           NUMBER(num_sync_all_streams) SINGLE(oversize_allocations) SINGLE(oversize_segments)     \
               POOLED(requested_bytes) POOLED(reserved_bytes) POOLED(segment)
