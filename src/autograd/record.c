@@ -147,11 +147,20 @@ static px_status attach(px_node *node, int count, px_tensor *const *results) {
   return PX_OK;
 }
 
+// The call has moved self's version on, and self, if it is a view, with it: its history is not out
+// of date by that.
+static void catch_up(px_tensor *self) {
+  if (!(px_tensor_marks(self) & PX_MARK_VIEW)) return;
+  uint64_t now = px_tensor_version(self);
+  if (px_tensor_view_version(self) + 1 == now) px_tensor_set_view_version(self, now);
+}
+
 px_status px__record(const px_op *op, px_call_mode mode, const px_value *args, int result_count,
                      px_tensor *const *results, px_tensor *original) {
   if (mode == PX_CALL_NEW) mark_views(op, result_count, results);
-  uint32_t needs = wanting(op, args);
   bool inplace = mode == PX_CALL_INPLACE;
+  if (inplace) catch_up(results[0]);
+  uint32_t needs = wanting(op, args);
   if (!needs) {
     bool had_history = inplace && !(op->grad_mask & 1) && px_tensor_requires_grad(results[0]);
     return had_history ? cut(op, results[0]) : PX_OK;
