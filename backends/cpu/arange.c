@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels that fill a row-major tensor by a rule of the place: arange, linspace, eye.
+#include "cpu/convert.h"
+#include "cpu/half.h"
 #include "cpu_kernels.h"
 
 #include <string.h>
@@ -30,20 +32,11 @@ static void store(const px_operand *o, int64_t i, double real, int64_t whole) {
     case PX_FLOAT64:
       ((double *)o->data)[i] = real;
       break;
-    default: {
-      // The half formats, through the kernel that converts rows.
-      static const int64_t one = 1;
-      float value = (float)real;
-      px_operand pair[2] = {
-          {.data = (uint16_t *)o->data + i,
-           .sizes = &one,
-           .strides = &one,
-           .ndim = 1,
-           .dtype = o->dtype},
-          {.data = &value, .sizes = &one, .strides = &one, .ndim = 1, .dtype = PX_FLOAT32}};
-      px_launch l = {.operands = pair, .operand_count = 2};
-      (void)(px__cpu_copy(&l) == PX_OK);
-    }
+    case PX_FLOAT16:
+      ((uint16_t *)o->data)[i] = px__half_store((float)real);
+      break;
+    default:
+      ((uint16_t *)o->data)[i] = px__bfloat_store((float)real);
   }
 }
 
@@ -91,10 +84,9 @@ px_status px__cpu_linspace(const px_launch *l) {
 }
 
 px_status px__cpu_eye(const px_launch *l) {
-  static const size_t items[] = {1, 1, 1, 2, 4, 8, 2, 2, 4, 8};
   const px_operand *o = &l->operands[0];
   int64_t rows = o->sizes[0], columns = o->sizes[1];
-  memset(o->data, 0, (size_t)(rows * columns) * items[o->dtype]);
+  memset(o->data, 0, (size_t)(rows * columns) * px__cpu_item[o->dtype]);
   for (int64_t i = 0; i < rows && i < columns; i++) store(o, i * columns + i, 1, 1);
   return PX_OK;
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernel "copy": element-wise, between any two dtypes and any strides, negative ones included.
 //
-// Dimensions are put in the order of the target's memory and merged where both sides allow it. What
-// is left are rows: bytes where both are dense, tiles where the source runs across, and otherwise
-// one element after another.
+// Dimensions are put in the order of the target's memory and merged where both sides allow it.
+// Where the source then runs across the target's rows, tiles keep both in the cache; all else is
+// done by the loops of the element-wise kernels.
+#include "cpu/convert.h"
+#include "cpu/loop.h"
+#include "cpu/threads.h"
 #include "cpu_kernels.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 typedef struct plan {
   int ndim;
@@ -49,139 +49,6 @@ static void make_plan(plan *p, const px_launch *l) {
   p->ndim = p->ndim ? n + 1 : 1;
 }
 
-// ---- rows of one dtype
-
-typedef void (*row_fn)(char *to, int64_t to_stride, const char *from, int64_t from_stride,
-                       int64_t n);
-
-#define SAME_ROW(name, type)                                                        \
-  static void name(char *to, int64_t ts, const char *from, int64_t fs, int64_t n) { \
-    type *t = (type *)(void *)to;                                                   \
-    const type *f = (const type *)(const void *)from;                               \
-    if (ts == 1 && fs == 1)                                                         \
-      memcpy(t, f, (size_t)n * sizeof *t);                                          \
-    else if (ts == 1 && fs == 0)                                                    \
-      for (int64_t i = 0; i < n; i++) t[i] = *f;                                    \
-    else                                                                            \
-      for (int64_t i = 0; i < n; i++) t[i * ts] = f[i * fs];                        \
-  }
-SAME_ROW(same1, uint8_t)
-SAME_ROW(same2, uint16_t)
-SAME_ROW(same4, uint32_t)
-SAME_ROW(same8, uint64_t)
-
-static row_fn same_row(size_t item) {
-  return item == 1 ? same1 : item == 2 ? same2 : item == 4 ? same4 : same8;
-}
-
-// ---- rows that convert
-
-static inline float half_value(uint16_t bits) {
-  uint32_t sign = (uint32_t)(bits & 0x8000) << 16, rest = bits & 0x7fff, out;
-  if (rest >= 0x7c00)
-    out = sign | 0x7f800000 | (rest & 0x3ff) << 13;
-  else if (rest >= 0x400)
-    out = sign | ((rest << 13) + 0x38000000);
-  else {
-    float f = (float)rest * 0x1p-24f;
-    memcpy(&out, &f, 4);
-    out |= sign;
-  }
-  float f;
-  memcpy(&f, &out, 4);
-  return f;
-}
-static inline uint16_t half_bits(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, 4);
-  uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
-  bits &= 0x7fffffff;
-  if (bits >= 0x7f800000) return (uint16_t)(sign | 0x7c00 | (bits > 0x7f800000 ? 0x200 : 0));
-  if (bits >= 0x477ff000) return sign | 0x7c00;
-  if (bits < 0x38800000) {  // subnormal: the addition rounds to nearest even
-    float f;
-    memcpy(&f, &bits, 4);
-    f += 0.5f;
-    memcpy(&bits, &f, 4);
-    return (uint16_t)(sign | (bits - 0x3f000000));
-  }
-  bits += 0xfff + (bits >> 13 & 1);
-  return (uint16_t)(sign | (bits - 0x38000000) >> 13);
-}
-static inline float bfloat_value(uint16_t bits) {
-  uint32_t wide = (uint32_t)bits << 16;
-  float f;
-  memcpy(&f, &wide, 4);
-  return f;
-}
-static inline uint16_t bfloat_bits(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, 4);
-  if ((bits & 0x7fffffff) > 0x7f800000) return 0x7fc0;
-  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-// How an element of each dtype is read as a C number, and how a C number becomes one.
-#define READ_BOOL(x) ((x) != 0)
-#define READ_UINT8(x) (x)
-#define READ_INT8(x) (x)
-#define READ_INT16(x) (x)
-#define READ_INT32(x) (x)
-#define READ_INT64(x) (x)
-#define READ_FLOAT16(x) half_value(x)
-#define READ_BFLOAT16(x) bfloat_value(x)
-#define READ_FLOAT32(x) (x)
-#define READ_FLOAT64(x) (x)
-#define MAKE_BOOL(x) ((x) != 0)
-// A float outside of the narrow type goes through int64, so that it wraps the same way everywhere.
-#define MAKE_UINT8(x) ((uint8_t)(int64_t)(x))
-#define MAKE_INT8(x) ((int8_t)(int64_t)(x))
-#define MAKE_INT16(x) ((int16_t)(int64_t)(x))
-#define MAKE_INT32(x) ((int32_t)(int64_t)(x))
-#define MAKE_INT64(x) ((int64_t)(x))
-#define MAKE_FLOAT16(x) half_bits((float)(x))
-#define MAKE_BFLOAT16(x) bfloat_bits((float)(x))
-#define MAKE_FLOAT32(x) ((float)(x))
-#define MAKE_FLOAT64(x) ((double)(x))
-
-#define ROW(F, ftype, T, ttype)                                                              \
-  static void row_##F##_##T(char *to, int64_t ts, const char *from, int64_t fs, int64_t n) { \
-    ttype *restrict t = (ttype *)(void *)to;                                                 \
-    const ftype *restrict f = (const ftype *)(const void *)from;                             \
-    if (ts == 1 && fs == 1)                                                                  \
-      for (int64_t i = 0; i < n; i++) t[i] = MAKE_##T(READ_##F(f[i]));                       \
-    else                                                                                     \
-      for (int64_t i = 0; i < n; i++) t[i * ts] = MAKE_##T(READ_##F(f[i * fs]));             \
-  }
-#define TYPES(XX, F, ftype)        \
-  XX(F, ftype, BOOL, uint8_t)      \
-  XX(F, ftype, UINT8, uint8_t)     \
-  XX(F, ftype, INT8, int8_t)       \
-  XX(F, ftype, INT16, int16_t)     \
-  XX(F, ftype, INT32, int32_t)     \
-  XX(F, ftype, INT64, int64_t)     \
-  XX(F, ftype, FLOAT16, uint16_t)  \
-  XX(F, ftype, BFLOAT16, uint16_t) \
-  XX(F, ftype, FLOAT32, float)     \
-  XX(F, ftype, FLOAT64, double)
-#define ROWS(XX)                \
-  TYPES(XX, BOOL, uint8_t)      \
-  TYPES(XX, UINT8, uint8_t)     \
-  TYPES(XX, INT8, int8_t)       \
-  TYPES(XX, INT16, int16_t)     \
-  TYPES(XX, INT32, int32_t)     \
-  TYPES(XX, INT64, int64_t)     \
-  TYPES(XX, FLOAT16, uint16_t)  \
-  TYPES(XX, BFLOAT16, uint16_t) \
-  TYPES(XX, FLOAT32, float)     \
-  TYPES(XX, FLOAT64, double)
-ROWS(ROW)
-#define ENTRY(F, ftype, T, ttype) [PX_##F][PX_##T] = row_##F##_##T,
-static const row_fn convert_rows[PX_DTYPE_COUNT][PX_DTYPE_COUNT] = {ROWS(ENTRY)};
-
-#define ITEM(name, ctype, bytes, category, cls, text) bytes,
-static const size_t items[] = {PX_DTYPE_MAP(ITEM)};
-
 // ---- tiles: the source is dense along rows of the target that lie apart
 
 enum { TILE = 32 };
@@ -214,41 +81,40 @@ static bool runs_across(const plan *p) {
   return n >= 2 && p->to[n - 1] == 1 && p->from[n - 2] == 1 && p->from[n - 1] != 1;
 }
 
-// ---- all rows
+// ---- the planes of a copy
 
-typedef struct odometer {
-  int64_t at[PX_MAX_DIMS];
-} odometer;
-// Moves both pointers to the next row of the outer `n` dimensions; false at the end.
-static bool step(odometer *o, const plan *p, int n, char **to, size_t to_item, const char **from,
-                 size_t from_item) {
-  for (int d = n - 1; d >= 0; d--) {
-    *to += p->to[d] * (int64_t)to_item;
-    *from += p->from[d] * (int64_t)from_item;
-    if (++o->at[d] < p->sizes[d]) return true;
-    *to -= p->to[d] * (int64_t)to_item * p->sizes[d];
-    *from -= p->from[d] * (int64_t)from_item * p->sizes[d];
-    o->at[d] = 0;
+typedef struct planes {
+  plan p;
+  size_t item;
+  char *to;
+  const char *from;
+} planes;
+
+// Plane i of the outer dimensions.
+static void run_planes(void *context, int64_t begin, int64_t end) {
+  const planes *x = context;
+  const plan *p = &x->p;
+  int last = p->ndim - 1;
+  for (int64_t i = begin; i < end; i++) {
+    int64_t rest = i, to = 0, from = 0;
+    for (int d = last - 2; d >= 0; d--) {
+      int64_t at = rest % p->sizes[d];
+      rest /= p->sizes[d];
+      to += at * p->to[d], from += at * p->from[d];
+    }
+    transpose(x->item, x->to + to * (int64_t)x->item, p->to[last - 1],
+              x->from + from * (int64_t)x->item, p->from[last], p->sizes[last - 1], p->sizes[last]);
   }
-  return false;
 }
 
 px_status px__cpu_copy(const px_launch *l) {
-  plan p;
-  make_plan(&p, l);
-  int td = l->operands[0].dtype, fd = l->operands[1].dtype, last = p.ndim - 1;
-  char *to = l->operands[0].data;
-  const char *from = l->operands[1].data;
-  odometer o = {{0}};
-  if (td == fd && runs_across(&p)) {
-    do
-      transpose(items[td], to, p.to[last - 1], from, p.from[last], p.sizes[last - 1],
-                p.sizes[last]);
-    while (step(&o, &p, last - 1, &to, items[td], &from, items[fd]));
-    return PX_OK;
-  }
-  row_fn row = td == fd ? same_row(items[td]) : convert_rows[fd][td];
-  do row(to, p.to[last], from, p.from[last], p.sizes[last]);
-  while (step(&o, &p, last, &to, items[td], &from, items[fd]));
+  planes x = {.to = l->operands[0].data, .from = l->operands[1].data};
+  if (l->operands[0].dtype != l->operands[1].dtype) return px__cpu_copy_elements(l);
+  make_plan(&x.p, l);
+  if (!runs_across(&x.p)) return px__cpu_copy_elements(l);
+  x.item = px__cpu_item[l->operands[0].dtype];
+  int64_t count = 1;
+  for (int d = 0; d < x.p.ndim - 2; d++) count *= x.p.sizes[d];
+  px__cpu_parallel(count, 1, run_planes, &x);
   return PX_OK;
 }

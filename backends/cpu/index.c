@@ -5,6 +5,8 @@
 // Parameters: sizes and strides of the indexed dimensions, their numbers, whether negative indices
 // count from the end, the fault to report, whether to add. Indices are checked before anything is
 // written, so that a bad one changes nothing.
+#include "cpu/convert.h"
+#include "cpu/half.h"
 #include "cpu_kernels.h"
 
 #include <string.h>
@@ -26,12 +28,11 @@ static bool is_block_dim(const pick *p, int d) {
 }
 
 static void setup(pick *p, const px_launch *l, bool put) {
-  static const size_t items[] = {1, 1, 1, 2, 4, 8, 2, 2, 4, 8};
   const px_operand *self = &l->operands[put ? 0 : 1], *other = &l->operands[put ? 1 : 0];
   p->self = self->data, p->values = other->data;
   p->mine = self->strides, p->other = other->strides;
   p->sizes = self->sizes, p->ndim = self->ndim;
-  p->item = items[self->dtype];
+  p->item = px__cpu_item[self->dtype];
   p->count = l->operand_count - 2;
   p->dim_sizes = l->params[0].v.ints, p->dim_strides = l->params[1].v.ints;
   for (int i = 0; i < p->count; i++) {
@@ -100,27 +101,17 @@ static void add_bool(void *to, const void *from, int64_t n) {
   for (int64_t i = 0; i < n; i++) ((uint8_t *)to)[i] |= ((const uint8_t *)from)[i];
 }
 
-// The half formats go through float, an element at a time, by the kernel that converts.
-static void convert(void *to, int to_dtype, const void *from, int from_dtype) {
-  static const int64_t one = 1;
-  px_operand pair[2] = {
-      {.data = to, .sizes = &one, .strides = &one, .ndim = 1, .dtype = to_dtype},
-      {.data = (void *)from, .sizes = &one, .strides = &one, .ndim = 1, .dtype = from_dtype}};
-  px_launch l = {.operands = pair, .operand_count = 2};
-  (void)(px__cpu_copy(&l) == PX_OK);
+// The half formats add in float.
+static void add_half(void *to, const void *from, int64_t n) {
+  uint16_t *t = to;
+  const uint16_t *f = from;
+  for (int64_t i = 0; i < n; i++) t[i] = px__half_store(px__half_load(t[i]) + px__half_load(f[i]));
 }
-static void add_narrow(void *to, const void *from, int64_t n, int dtype) {
-  for (int64_t i = 0; i < n; i++) {
-    float a, b;
-    convert(&a, PX_FLOAT32, (uint16_t *)to + i, dtype);
-    convert(&b, PX_FLOAT32, (const uint16_t *)from + i, dtype);
-    a += b;
-    convert((uint16_t *)to + i, dtype, &a, PX_FLOAT32);
-  }
-}
-static void add_half(void *to, const void *from, int64_t n) { add_narrow(to, from, n, PX_FLOAT16); }
 static void add_bfloat(void *to, const void *from, int64_t n) {
-  add_narrow(to, from, n, PX_BFLOAT16);
+  uint16_t *t = to;
+  const uint16_t *f = from;
+  for (int64_t i = 0; i < n; i++)
+    t[i] = px__bfloat_store(px__bfloat_load(t[i]) + px__bfloat_load(f[i]));
 }
 
 static block_fn put_block(size_t item) {

@@ -225,7 +225,7 @@ static int64_t count_elements(const px_operand *o) {
 }
 
 // Copies an operand to another of the same shape, of any dtype.
-px_status px__cpu_copy(const px_launch *l) {
+px_status px__cpu_copy_elements(const px_launch *l) {
   static const px__cpu_pointwise two = {.operands = 2};
   int64_t n = count_elements(&l->operands[0]);
   if (n == 0) return PX_OK;

@@ -14,6 +14,8 @@ typedef struct px__cpu_pointwise {
   uint32_t bools;                    // bit i: operand i is bool, whatever the compute dtype is
   px__cpu_row rows[PX_DTYPE_COUNT];  // half types have none: they go through float
 } px__cpu_pointwise;
+// Copies an operand to another of the same shape, of any dtype and strides.
+px_status px__cpu_copy_elements(const px_launch *l);
 px_status px__cpu_pointwise_run(const px_launch *l, const px__cpu_pointwise *op);
 
 // `is(x, 'text')` of the tables.

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels over masks: how many elements are not zero, where they are; the largest of integers; and
 // the triangles of matrices.
+#include "cpu/convert.h"
 #include "cpu_kernels.h"
 
 #include <string.h>
-
-static const size_t items[] = {1, 1, 1, 2, 4, 8, 2, 2, 4, 8};
 
 static bool is_set(const char *at, int dtype) {
   switch (dtype) {
@@ -27,7 +26,7 @@ static bool is_set(const char *at, int dtype) {
     }
     default: {
       static const char zeros[8];
-      return memcmp(at, zeros, items[dtype]) != 0;
+      return memcmp(at, zeros, px__cpu_item[dtype]) != 0;
     }
   }
 }
@@ -39,7 +38,7 @@ typedef struct cursor {
   int64_t place[PX_MAX_DIMS];
 } cursor;
 static bool next(cursor *c) {
-  int64_t item = (int64_t)items[c->o->dtype];
+  int64_t item = (int64_t)px__cpu_item[c->o->dtype];
   for (int d = c->o->ndim - 1; d >= 0; d--) {
     c->at += c->o->strides[d] * item;
     if (++c->place[d] < c->o->sizes[d]) return true;
@@ -83,7 +82,7 @@ px_status px__cpu_index_max(const px_launch *l) {
 
 static px_status triangle(const px_launch *l, bool lower) {
   const px_operand *to = &l->operands[0], *from = &l->operands[1];
-  int64_t diagonal = px_value_int(l->params[1]), item = (int64_t)items[to->dtype];
+  int64_t diagonal = px_value_int(l->params[1]), item = (int64_t)px__cpu_item[to->dtype];
   cursor c = {.o = from, .at = from->data};
   int rows = from->ndim - 2, columns = from->ndim - 1;
   do {

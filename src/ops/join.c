@@ -46,7 +46,7 @@ static px_status cat_shape(px_value list, int64_t given, int *out_dim, int *out_
 px_status px__join_cat(px_call *c) {
   px_value list = c->args[0];
   int64_t sizes[PX_MAX_DIMS], at = 0;
-  int dim, ndim;
+  int dim = 0, ndim = 0;
   PX_CHECK(list.n > 0, PX_VALUE, "torch.cat(): expected a non-empty list of Tensors");
   PX_TRY(px__call_same_device(c));
   PX_TRY(cat_shape(list, px__int_arg(c, 1), &dim, &ndim, sizes));
