@@ -10,7 +10,7 @@ typedef struct ctx_object {
   PyObject_HEAD PyObject *dict, *cls, *to_save, *dirty, *constant, *needs;
   px_saved **saved;
   int saved_count, input_count, output_count;
-  bool materialize;
+  bool materialize, dropped;
   px_tensor *outlines[MAX_VALUES];  // shapes of the recorded outputs, for zeros
   int8_t position[MAX_VALUES];      // of a recorded output among all outputs
   int all_outputs;
@@ -69,6 +69,13 @@ static PyObject *ctx_set_materialize(PyObject *self, PyObject *value) {
 static PyObject *ctx_saved_tensors(PyObject *object, void *unused) {
   ctx_object *self = (ctx_object *)object;
   if (!self->saved) return self->to_save ? Py_NewRef(self->to_save) : PyTuple_New(0);
+  if (self->dropped)
+    EXT_FAIL(PyExc_RuntimeError,
+             "Trying to backward through the graph a second time (or directly access saved tensors "
+             "after they have already been freed). Saved intermediate values of the graph are "
+             "freed when you call .backward() or autograd.grad(). Specify retain_graph=True if you "
+             "need to backward through the graph a second time or if you need to access saved "
+             "tensors after calling backward.");
   PyObject *tuple = PyTuple_New(self->saved_count);
   for (int i = 0; tuple && i < self->saved_count; i++) {
     px_tensor *tensor = NULL;
@@ -180,6 +187,17 @@ static px_status run_backward(px_tensor **grad_inputs, int input_count,
   return status;
 }
 
+// After a backward that does not retain the graph. px_release needs no GIL.
+static void drop_saved(void *context) {
+  ctx_object *self = context;
+  for (int i = 0; i < self->saved_count; i++) {
+    px_saved *saved = self->saved[i];
+    self->saved[i] = NULL;
+    self->dropped |= saved != NULL;
+    px_release(saved);
+  }
+}
+
 static void release_ctx(void *context) {
   if (!Py_IsInitialized()) return;
   PyGILState_STATE state = PyGILState_Ensure();
@@ -242,7 +260,7 @@ static int record(ctx_object *self, PyObject *inputs, PyObject *outputs) {
     self->position[at] = (int8_t)i;
     EXT_TRY_INT(px_tensor_outline(&self->outlines[at], outs[at]));
   }
-  px_function function = {self->name, run_backward, release_ctx};
+  px_function function = {self->name, run_backward, release_ctx, drop_saved};
   Py_INCREF(self);
   EXT_TRY_INT(px_function_record(&function, self, (int)n, ins, self->output_count, outs));
   return 0;

@@ -6,7 +6,7 @@
 #include <string.h>
 
 static const struct {
-  char text[4];
+  const char *text;
   px_dtype dtype;
 } codes[] = {{"b1", PX_BOOL},    {"u1", PX_UINT8},   {"i1", PX_INT8},
              {"i2", PX_INT16},   {"i4", PX_INT32},   {"i8", PX_INT64},
@@ -150,11 +150,11 @@ static double no_data[2];
 static PyObject *holder_interface(PyObject *object, void *unused) {
   holder_object *self = (holder_object *)object;
   const px_tensor *t = self->tensor;
-  char typestr[8] = "";
+  char typestr[16] = "";
   int64_t size = (int64_t)px_dtype_size(px_tensor_dtype(t));
   for (int i = 0; i < EXT_LENGTH(codes); i++)
     if (codes[i].dtype == px_tensor_dtype(t))
-      snprintf(typestr, sizeof typestr, "%c%s", size == 1 ? '|' : '<', codes[i].text);
+      snprintf(typestr, sizeof typestr, "%c%.4s", size == 1 ? '|' : '<', codes[i].text);
   int ndim = px_tensor_ndim(t);
   EXT_OWNED *shape = PyTuple_New(ndim), *strides = PyTuple_New(ndim);
   for (int i = 0; shape && strides && i < ndim; i++) {

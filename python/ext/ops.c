@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every op as a Python function and method. One vectorcall serves all: it binds the arguments to
 // the first signature that fits, calls the op, and wraps the results. The callables are made at
-// start from the core's descriptors; only names that Python spells differently are listed, in
-// overloads.h.
+// start from the core's descriptors; only second names are listed, in
+// aliases.h.
 #include "ops.h"
-#include "overloads.h"
+#include "aliases.h"
 
 #include <string.h>
 
@@ -272,17 +272,13 @@ static int8_t varargs_of(const px_op *op, bool method) {
   return (int8_t)first;
 }
 
-static int add_signature(char space, const char *name, int rank, const px_op *op,
-                         px_call_mode mode) {
+static int add_signature(char space, const char *name, const px_op *op, px_call_mode mode) {
   ext_callable *self = callable_of(space, name);
   if (!self) return -1;
   if (self->count == EXT_OP_OVERLOADS || op->param_count > EXT_OP_PARAMS)
     EXT_FAIL_INT(PyExc_SystemError, "%s: too many overloads or parameters", name);
-  int at = self->count++;
-  for (; at > 0 && self->signatures[at - 1].rank > rank; at--)
-    self->signatures[at] = self->signatures[at - 1];
-  ext_signature *s = &self->signatures[at];
-  *s = (ext_signature){.op = op, .mode = mode, .rank = (int8_t)rank, .method = space == 'm'};
+  ext_signature *s = &self->signatures[self->count++];
+  *s = (ext_signature){.op = op, .mode = mode, .method = space == 'm'};
   s->varargs = varargs_of(op, s->method);
   for (int i = 0; i < op->param_count; i++) {
     s->positional = (uint8_t)(s->positional + !op->params[i].keyword_only);
@@ -296,29 +292,23 @@ static int add_signature(char space, const char *name, int rank, const px_op *op
   return 0;
 }
 
-static int add_modes(char space, const px_op *op, const char *name, int rank) {
+static int add_modes(char space, const px_op *op, const char *name) {
   bool only = op->flags & PX_OP_ONLY_INPLACE;
-  if (!only && add_signature(space, name, rank, op, PX_CALL_NEW) < 0) return -1;
+  if (!only && add_signature(space, name, op, PX_CALL_NEW) < 0) return -1;
   if (!only && !(op->flags & PX_OP_HAS_INPLACE)) return 0;
   char inplace[64];
   size_t length = strlen(name);
   bool marked = length && name[length - 1] == '_';
   snprintf(inplace, sizeof inplace, "%s%s", name, marked ? "" : "_");
-  return add_signature(space, inplace, rank, op, PX_CALL_INPLACE);
+  return add_signature(space, inplace, op, PX_CALL_INPLACE);
 }
 
 static int add_op(const px_op *op) {
-  const char *name = op->name;
-  int rank = 0;
+  const char *name = op->python_name ? op->python_name : op->name;
   if (op->flags & PX_OP_HIDDEN) return 0;
-  for (int i = 0; i < EXT_LENGTH(overloads); i++) {
-    if (strcmp(overloads[i].op, op->name)) continue;
-    name = overloads[i].name;
-    rank = overloads[i].rank;
-  }
-  if (op->flags & PX_OP_IS_METHOD && add_modes('m', op, name, rank) < 0) return -1;
-  if (op->flags & PX_OP_IS_FUNCTION && add_modes('f', op, name, rank) < 0) return -1;
-  if (op->flags & PX_OP_IS_NN && add_modes('n', op, name, rank) < 0) return -1;
+  if (op->flags & PX_OP_IS_METHOD && add_modes('m', op, name) < 0) return -1;
+  if (op->flags & PX_OP_IS_FUNCTION && add_modes('f', op, name) < 0) return -1;
+  if (op->flags & PX_OP_IS_NN && add_modes('n', op, name) < 0) return -1;
   return 0;
 }
 

@@ -11,7 +11,6 @@ typedef struct ext_signature {
   px_call_mode mode;
   uint8_t positional;  // parameters that may be given by position, self included
   int8_t varargs;      // index of the int[] parameter that takes the rest, or -1
-  int8_t rank;         // order of trial among overloads
   bool method;
   PyObject *names[EXT_OP_PARAMS];
   PyTypeObject *result;  // a named tuple, or NULL
