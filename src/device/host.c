@@ -17,7 +17,7 @@ typedef struct keep {
   px__block *bins[BINS];  // linked by pub.data
   size_t bytes;
 } keep;
-static _Thread_local keep *kept __attribute__((tls_model("initial-exec")));
+static _Thread_local keep *kept;
 static pthread_key_t kept_key;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static bool key_made;

@@ -45,7 +45,7 @@ px_status px__fault_raise(px__device *d) {
 }
 
 // ---- the CPU
-static _Thread_local px_fault_slot own_slot __attribute__((tls_model("initial-exec")));
+static _Thread_local px_fault_slot own_slot;
 
 static px_status host_accesses(const px_access *accesses, int count) {
   for (int i = 0; i < count; i++)

@@ -15,8 +15,8 @@ typedef struct px__pools {
   int16_t count[PX__POOL_KINDS];
   int8_t state;  // 0 before first use, 1 open, 2 closed: the thread is ending
 } px__pools;
-// Small and reached on every op, so it takes the fast form of thread-local storage.
-extern _Thread_local px__pools px__pool_here __attribute__((tls_model("initial-exec")));
+// Small and reached on every op.
+extern _Thread_local px__pools px__pool_here;
 
 // Registers the thread's lists for emptying at its end; false if that is not possible.
 bool px__pool_open(void);
