@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operands as plain arrays: the copies in and out. Copies go line by line over the last dimension.
+#include "cpu/dense.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int64_t px__operand_numel(const px_operand *o) {
+  int64_t n = 1;
+  for (int i = 0; i < o->ndim; i++) n *= o->sizes[i];
+  return n;
+}
+bool px__operand_row_major(const px_operand *o) {
+  int64_t step = 1;
+  for (int i = o->ndim - 1; i >= 0; i--) {
+    if (o->sizes[i] == 0) return true;
+    if (o->sizes[i] != 1 && o->strides[i] != step) return false;
+    step *= o->sizes[i];
+  }
+  return true;
+}
+void *px__scratch_new(const px_launch *l, size_t bytes) {
+  void *room = malloc(bytes ? bytes : 1);
+  if (!room) px_kernel_fault(l, PX_FAULT_NOMEM, (int64_t)bytes, 0, 0);
+  return room;
+}
+
+static double load(int dtype, const char *p) {
+  switch (dtype) {
+    case PX_FLOAT32: return *(const float *)p;
+    case PX_FLOAT64: return *(const double *)p;
+    case PX_FLOAT16: return px_half_to_float(*(const uint16_t *)p);
+    case PX_BFLOAT16: return px_bfloat_to_float(*(const uint16_t *)p);
+    default: return px_scalar_float(px_scalar_load((px_dtype)dtype, p));
+  }
+}
+static void store(int dtype, char *p, double x) {
+  switch (dtype) {
+    case PX_FLOAT32: *(float *)p = (float)x; break;
+    case PX_FLOAT64: *(double *)p = x; break;
+    case PX_FLOAT16: *(uint16_t *)p = px_float_to_half((float)x); break;
+    case PX_BFLOAT16: *(uint16_t *)p = px_float_to_bfloat((float)x); break;
+    default: px_scalar_store(px_float(x), (px_dtype)dtype, p);
+  }
+}
+
+// One line of n elements, with steps in elements.
+static void copy_line(int64_t n, int to_dtype, char *to, int64_t to_step, int from_dtype,
+                      const char *from, int64_t from_step) {
+  size_t t = px_dtype_size((px_dtype)to_dtype), f = px_dtype_size((px_dtype)from_dtype);
+  if (to_dtype != from_dtype) {
+    for (int64_t i = 0; i < n; i++)
+      store(to_dtype, to + (size_t)(i * to_step) * t,
+            load(from_dtype, from + i * from_step * (int64_t)f));
+  } else if (to_step == 1 && from_step == 1) {
+    memcpy(to, from, (size_t)n * t);
+  } else if (t == 4) {
+    for (int64_t i = 0; i < n; i++)
+      ((uint32_t *)to)[i * to_step] = ((const uint32_t *)from)[i * from_step];
+  } else {
+    for (int64_t i = 0; i < n; i++)
+      memcpy(to + i * to_step * (int64_t)t, from + i * from_step * (int64_t)t, t);
+  }
+}
+
+// Copies between the operand and its row-major scratch.
+static void transfer(const px__dense *d, bool out) {
+  const px_operand *o = d->operand;
+  if (d->n == 0) return;
+  int last = o->ndim - 1;
+  int64_t line = o->ndim ? o->sizes[last] : 1, step = o->ndim ? o->strides[last] : 1;
+  int64_t index[PX_MAX_DIMS] = {0};
+  size_t item = px_dtype_size((px_dtype)o->dtype), width = px_dtype_size((px_dtype)d->dtype);
+  for (int64_t done = 0; done < d->n; done += line) {
+    int64_t offset = 0;
+    for (int i = 0; i < last; i++) offset += index[i] * o->strides[i];
+    char *there = (char *)o->data + offset * (int64_t)item;
+    char *here = (char *)d->at + (size_t)done * width;
+    if (out)
+      copy_line(line, o->dtype, there, step, d->dtype, here, 1);
+    else
+      copy_line(line, d->dtype, here, 1, o->dtype, there, step);
+    for (int i = last - 1; i >= 0 && ++index[i] == o->sizes[i]; i--) index[i] = 0;
+  }
+}
+
+bool px__dense_open(px__dense *d, const px_launch *l, const char *spec, int compute) {
+  memset(d, 0, strlen(spec) * sizeof *d);
+  for (int i = 0; spec[i]; i++) {
+    const px_operand *o = &l->operands[i];
+    if (spec[i] == '-' || !px__operand_given(o)) continue;
+    bool own = spec[i] < 'a';
+    char how = (char)(own ? spec[i] + ('a' - 'A') : spec[i]);
+    d[i] = (px__dense){.operand = o, .n = px__operand_numel(o), .dtype = own ? o->dtype : compute,
+                       .write = how != 'r'};
+    if (o->dtype == d[i].dtype && px__operand_row_major(o)) {
+      d[i].at = o->data;
+      continue;
+    }
+    d[i].at = px__scratch_new(l, (size_t)d[i].n * px_dtype_size((px_dtype)d[i].dtype));
+    d[i].owned = d[i].at != NULL;
+    if (!d[i].at) {
+      for (int k = 0; k < i; k++) d[k].write = false;
+      return px__dense_close(d, spec), false;
+    }
+    if (how != 'w') transfer(&d[i], false);
+  }
+  return true;
+}
+void px__dense_close(px__dense *d, const char *spec) {
+  for (int i = 0; spec[i]; i++) {
+    if (d[i].owned && d[i].write) transfer(&d[i], true);
+    if (d[i].owned) free(d[i].at);
+    d[i].at = NULL;
+  }
+}

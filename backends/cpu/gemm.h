@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products of any strides: C = alpha * A B + beta * S.
+//
+// A is m x k, B is k x n, C and S are m x n; each has a row and a column stride in elements, so that
+// transposed and broadcast operands need no copy (a bias is an S with row stride 0). S may be C
+// itself, or NULL; with beta 0 it is not read.
+#pragma once
+#include "phlox/backend.h"
+
+typedef struct px__gemm {
+  int64_t m, n, k;
+  const void *a;
+  int64_t ar, ac;
+  const void *b;
+  int64_t br, bc;
+  void *c;
+  int64_t cr, cc;
+  const void *s;
+  int64_t sr, sc;
+  double alpha, beta;
+} px__gemm;
+
+// False if there was no memory for scratch. `parallel` lets the product use the kernel threads; a
+// caller that is itself parallel passes false.
+bool px__gemm_f32(const px__gemm *g, bool parallel);
+bool px__gemm_f64(const px__gemm *g, bool parallel);
+// The same for operands of any dtype (half formats through float; integers in their own
+// arithmetic).
+bool px__gemm_any(const px__gemm *g, int dtype, bool parallel);
+// The product by the system's BLAS; false if there is none or the strides are not a BLAS's.
+bool px__blas_f32(const px__gemm *g);
+bool px__blas_f64(const px__gemm *g);

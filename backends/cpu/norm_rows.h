@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layer and batch normalisation for one element type (T, NAME as in vec_impl.h); norm.c includes it
+// twice.
+
+// ---- layers: rows of n, normalised each by itself
+static void NAME(layer)(const layer_task *t, int64_t begin, int64_t end) {
+  int64_t n = t->n;
+  const T *w = t->weight, *b = t->bias;
+  for (int64_t i = begin; i < end; i++) {
+    const T *x = (const T *)t->x + i * n;
+    T *y = (T *)t->y + i * n;
+    T mean = (T)(NAME(vec_sum)(x, n) / (double)n);
+    T rstd = (T)(1 / sqrt(NAME(vec_sum_square)(x, mean, n) / (double)n + t->eps));
+    ((T *)t->mean)[i] = mean, ((T *)t->rstd)[i] = rstd;
+    if (w && b)
+      for (int64_t j = 0; j < n; j++) y[j] = (x[j] - mean) * rstd * w[j] + b[j];
+    else
+      for (int64_t j = 0; j < n; j++)
+        y[j] = (x[j] - mean) * rstd * (w ? w[j] : 1) + (b ? b[j] : 0);
+  }
+}
+// A chunk of rows: their gradients, and the chunk's sums for weight and bias.
+static void NAME(layer_backward)(const layer_task *t, int64_t chunk) {
+  int64_t n = t->n, first = t->rows * chunk / t->chunks, last = t->rows * (chunk + 1) / t->chunks;
+  const T *w = t->weight;
+  T *dw = (T *)t->partial + chunk * 2 * n, *db = dw + n;
+  for (int64_t i = first; i < last; i++) {
+    const T *x = (const T *)t->x + i * n, *g = (const T *)t->grad + i * n;
+    T *to = (T *)t->y + i * n, mean = ((T *)t->mean)[i], rstd = ((T *)t->rstd)[i];
+    double s1 = 0, s2 = 0;
+    T a1[LANES] = {0}, a2[LANES] = {0};
+    int64_t j = 0;
+    for (; j + LANES <= n; j += LANES)
+      for (int k = 0; k < LANES; k++) {
+        T h = (x[j + k] - mean) * rstd, gw = g[j + k] * (w ? w[j + k] : 1);
+        a1[k] += gw, a2[k] += gw * h;
+        dw[j + k] += g[j + k] * h, db[j + k] += g[j + k];
+      }
+    for (; j < n; j++) {
+      T h = (x[j] - mean) * rstd, gw = g[j] * (w ? w[j] : 1);
+      s1 += gw, s2 += gw * h;
+      dw[j] += g[j] * h, db[j] += g[j];
+    }
+    for (int k = 0; k < LANES; k++) s1 += a1[k], s2 += a2[k];
+    T m1 = (T)(s1 / (double)n), m2 = (T)(s2 / (double)n);
+    for (j = 0; j < n; j++) {
+      T h = (x[j] - mean) * rstd;
+      to[j] = rstd * (g[j] * (w ? w[j] : 1) - m1 - h * m2);
+    }
+  }
+}
+static void NAME(layer_sums)(const layer_task *t, void *weight, void *bias) {
+  const T *p = t->partial;
+  for (int64_t j = 0; j < t->n; j++) {
+    T dw = 0, db = 0;
+    for (int64_t c = 0; c < t->chunks; c++) dw += p[c * 2 * t->n + j], db += p[(c * 2 + 1) * t->n + j];
+    if (weight) ((T *)weight)[j] = dw;
+    if (bias) ((T *)bias)[j] = db;
+  }
+}
+
+// ---- batches: one mean per channel c of [outer, channels, inner]
+// Sums over one channel of x (y NULL) or of x and of x * (y - mean), exact to double.
+static double NAME(channel_sum)(const batch_task *t, const T *x, int64_t c) {
+  double s = 0;
+  if (t->inner > 1) {
+    for (int64_t o = 0; o < t->outer; o++)
+      s += NAME(vec_sum)(x + (o * t->channels + c) * t->inner, t->inner);
+    return s;
+  }
+  for (int64_t o = 0; o < t->outer; o++) s += x[o * t->channels + c];
+  return s;
+}
+static double NAME(channel_square)(const batch_task *t, const T *x, T mean, int64_t c) {
+  double s = 0;
+  if (t->inner > 1) {
+    for (int64_t o = 0; o < t->outer; o++)
+      s += NAME(vec_sum_square)(x + (o * t->channels + c) * t->inner, mean, t->inner);
+    return s;
+  }
+  for (int64_t o = 0; o < t->outer; o++) {
+    double d = (double)x[o * t->channels + c] - mean;
+    s += d * d;
+  }
+  return s;
+}
+static void NAME(batch)(const batch_task *t, int64_t begin, int64_t end) {
+  const T *x = t->x, *w = t->weight, *b = t->bias;
+  double n = (double)(t->outer * t->inner);
+  for (int64_t c = begin; c < end; c++) {
+    T mean, invstd;
+    if (t->training) {
+      mean = (T)(NAME(channel_sum)(t, x, c) / n);
+      double variance = NAME(channel_square)(t, x, mean, c) / n;
+      invstd = (T)(1 / sqrt(variance + t->eps));
+      ((T *)t->mean)[c] = mean, ((T *)t->invstd)[c] = invstd;
+      ((T *)t->variance)[c] = (T)(variance * n / (n - 1));
+    } else {
+      mean = ((const T *)t->running_mean)[c];
+      invstd = (T)(1 / sqrt((double)((const T *)t->running_var)[c] + t->eps));
+    }
+    T scale = invstd * (w ? w[c] : 1), shift = (b ? b[c] : 0) - mean * scale;
+    for (int64_t o = 0; o < t->outer; o++) {
+      int64_t at = (o * t->channels + c) * t->inner;
+      T *y = (T *)t->y + at;
+      for (int64_t i = 0; i < t->inner; i++) y[i] = x[at + i] * scale + shift;
+    }
+  }
+}
+static void NAME(batch_backward)(const batch_task *t, int64_t begin, int64_t end) {
+  const T *x = t->x, *g = t->grad, *w = t->weight;
+  double n = (double)(t->outer * t->inner);
+  for (int64_t c = begin; c < end; c++) {
+    T mean = ((const T *)(t->training ? t->mean : t->running_mean))[c];
+    T invstd = t->training ? ((const T *)t->invstd)[c]
+                           : (T)(1 / sqrt((double)((const T *)t->running_var)[c] + t->eps));
+    double s = 0, sx = 0;
+    for (int64_t o = 0; o < t->outer; o++) {
+      int64_t at = (o * t->channels + c) * t->inner;
+      if (t->inner > 1) {
+        double part = NAME(vec_sum)(g + at, t->inner);
+        s += part, sx += NAME(vec_dot)(g + at, x + at, t->inner) - part * mean;
+      } else {
+        s += g[at], sx += (double)g[at] * (x[at] - mean);
+      }
+    }
+    if (t->grad_weight) ((T *)t->grad_weight)[c] = (T)(sx * invstd);
+    if (t->grad_bias) ((T *)t->grad_bias)[c] = (T)s;
+    T scale = invstd * (w ? w[c] : 1), m = (T)(s / n), k = (T)(sx * invstd * invstd / n);
+    for (int64_t o = 0; o < t->outer; o++) {
+      int64_t at = (o * t->channels + c) * t->inner;
+      T *to = (T *)t->y + at;
+      for (int64_t i = 0; i < t->inner; i++)
+        to[i] = t->training ? (g[at + i] - m - (x[at + i] - mean) * k) * scale : g[at + i] * scale;
+    }
+  }
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pooling of planes for one element type (T, NAME as in vec_impl.h); pool.c includes it twice.
+
+static void NAME(max_plane)(const pool *t, int64_t plane) {
+  const T *in = (const T *)t->in + plane * t->h * t->w;
+  T *out = (T *)t->out + plane * t->oh * t->ow;
+  int64_t *where = t->indices + plane * t->oh * t->ow;
+  for (int64_t oy = 0; oy < t->oh; oy++) {
+    int64_t y0 = oy * t->sh - t->ph, y1 = y0 + (t->kh - 1) * t->dh + 1;
+    if (y1 > t->h) y1 = t->h;
+    while (y0 < 0) y0 += t->dh;
+    for (int64_t ox = 0; ox < t->ow; ox++) {
+      int64_t x0 = ox * t->sw - t->pw, x1 = x0 + (t->kw - 1) * t->dw + 1;
+      if (x1 > t->w) x1 = t->w;
+      while (x0 < 0) x0 += t->dw;
+      int64_t best = y0 * t->w + x0;
+      T top = -INFINITY;
+      for (int64_t y = y0; y < y1; y += t->dh)
+        for (int64_t x = x0; x < x1; x += t->dw) {
+          T v = in[y * t->w + x];
+          bool better = v > top || v != v;
+          best = better ? y * t->w + x : best;
+          top = better ? v : top;
+        }
+      *out++ = top, *where++ = best;
+    }
+  }
+}
+static void NAME(max_plane_backward)(const pool *t, int64_t plane) {
+  T *to = (T *)t->out + plane * t->h * t->w;
+  const T *g = (const T *)t->in + plane * t->oh * t->ow;
+  const int64_t *where = t->indices + plane * t->oh * t->ow;
+  memset(to, 0, (size_t)(t->h * t->w) * sizeof(T));
+  for (int64_t i = 0; i < t->oh * t->ow; i++) to[where[i]] += g[i];
+}
+// Means over windows; backward spreads the gradient over the window.
+static void NAME(mean_plane)(const pool *t, int64_t plane) {
+  const T *in = (const T *)t->in + plane * (t->backward ? t->oh * t->ow : t->h * t->w);
+  T *out = (T *)t->out + plane * (t->backward ? t->h * t->w : t->oh * t->ow);
+  if (t->backward) memset(out, 0, (size_t)(t->h * t->w) * sizeof(T));
+  for (int64_t oy = 0; oy < t->oh; oy++)
+    for (int64_t ox = 0; ox < t->ow; ox++) {
+      window v = window_of(t, oy, ox);
+      T share = t->backward ? in[oy * t->ow + ox] / (T)v.divisor : 0, sum = 0;
+      for (int64_t y = v.y0; y < v.y1; y++)
+        for (int64_t x = v.x0; x < v.x1; x++) {
+          if (t->backward)
+            out[y * t->w + x] += share;
+          else
+            sum += in[y * t->w + x];
+        }
+      if (!t->backward) out[oy * t->ow + ox] = sum / (T)v.divisor;
+    }
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Short vectors for the hand-written CPU kernels: as wide as the variant that is being compiled has
+// registers for (the files of this folder are compiled for plain x86-64 and for AVX2).
+//
+// Vectors are the compilers' own (vector_size); loads and stores need no alignment. `fma` is one
+// rounding where the machine has it and two where it has not: kernels that must agree to the bit
+// with a formula do not use it.
+#pragma once
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#if defined(__FMA__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX2__)
+#define PX_SIMD_BYTES 32
+#else
+#define PX_SIMD_BYTES 16
+#endif
+typedef float vf __attribute__((vector_size(PX_SIMD_BYTES)));
+typedef int32_t vfi __attribute__((vector_size(PX_SIMD_BYTES)));
+typedef double vd __attribute__((vector_size(PX_SIMD_BYTES)));
+// All lanes equal: a broadcast, where 0 + x would be an addition and lose the sign of zero.
+#if PX_SIMD_BYTES == 32
+static inline vf vf_set(float x) { return (vf){x, x, x, x, x, x, x, x}; }
+static inline vd vd_set(double x) { return (vd){x, x, x, x}; }
+#else
+static inline vf vf_set(float x) { return (vf){x, x, x, x}; }
+static inline vd vd_set(double x) { return (vd){x, x}; }
+#endif
+enum { VF = PX_SIMD_BYTES / 4, VD = PX_SIMD_BYTES / 8 };
+
+static inline vf vf_load(const float *p) {
+  vf v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+static inline void vf_store(float *p, vf v) { memcpy(p, &v, sizeof v); }
+static inline vd vd_load(const double *p) {
+  vd v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+static inline void vd_store(double *p, vd v) { memcpy(p, &v, sizeof v); }
+
+#if defined(__FMA__) && defined(__AVX2__)
+static inline vf vf_fma(vf a, vf b, vf c) { return (vf)_mm256_fmadd_ps(a, b, c); }
+static inline vd vd_fma(vd a, vd b, vd c) { return (vd)_mm256_fmadd_pd(a, b, c); }
+#else
+static inline vf vf_fma(vf a, vf b, vf c) { return a * b + c; }
+static inline vd vd_fma(vd a, vd b, vd c) { return a * b + c; }
+#endif
+
+// Lane by lane: a where the mask's lane is all ones, else b.
+static inline vf vf_pick(vfi mask, vf a, vf b) { return (vf)((mask & (vfi)a) | (~mask & (vfi)b)); }
+// The greater of two lanes; NaN in `a` or `b` stays.
+static inline vf vf_max(vf a, vf b) { return vf_pick((a > b) | (a != a), a, b); }
+static inline float vf_sum(vf v) {
+  float s = 0;
+  for (int i = 0; i < VF; i++) s += v[i];
+  return s;
+}
+static inline float vf_top(vf v) {
+  float m = v[0];
+  for (int i = 1; i < VF; i++) m = v[i] > m || v[i] != v[i] ? v[i] : m;
+  return m;
+}
+
+// exp to about one unit in the last place over the whole range, infinities and NaN included: 2^n by
+// the exponent bits in two halves (so that denormal results come out), times a polynomial in the
+// remainder.
+static inline vf vf_exp(vf x) {
+  vf low = vf_set(-104.0f), high = vf_set(89.0f);
+  x = vf_pick(x < low, low, x);
+  x = vf_pick(x > high, high, x);
+  vf shift = vf_set(12582912.0f), k = vf_fma(x, vf_set(1.44269504088896341f), shift);
+  vfi n = (vfi)k - (vfi)shift;
+  k -= shift;
+  vf r = vf_fma(k, vf_set(-0.693359375f), x);
+  r = vf_fma(k, vf_set(2.12194440e-4f), r);
+  vf p = vf_set(1.9875691500e-4f);
+  p = vf_fma(p, r, vf_set(1.3981999507e-3f));
+  p = vf_fma(p, r, vf_set(8.3334519073e-3f));
+  p = vf_fma(p, r, vf_set(4.1665795894e-2f));
+  p = vf_fma(p, r, vf_set(1.6666665459e-1f));
+  p = vf_fma(p, r, vf_set(5.0000001201e-1f));
+  p = vf_fma(p, r * r, r) + 1.0f;
+  vfi half = n >> 1;
+  return p * (vf)((half + 127) << 23) * (vf)((n - half + 127) << 23);
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// Softmax over one row and over a block of interleaved rows, for one element type (T, NAME as in
+// vec_impl.h); softmax.c includes it twice.
+
+static void NAME(row)(bool logs, T *y, const T *x, int64_t n) {
+  T top = NAME(vec_max)(x, n);
+  if (!logs) {
+    T scale = (T)(1 / NAME(vec_exp_sum)(y, x, top, n));
+    for (int64_t i = 0; i < n; i++) y[i] *= scale;
+    return;
+  }
+  T shift = (T)LOG(NAME(vec_exp_sum)(NULL, x, top, n));
+  for (int64_t i = 0; i < n; i++) y[i] = x[i] - top - shift;
+}
+
+// `lanes` rows at once whose elements are `step` apart: the dimension is not the last one.
+static void NAME(lanes)(bool logs, T *y, const T *x, int64_t n, int64_t step, int lanes) {
+  T top[LANES], sum[LANES], line[LANES];
+  for (int j = 0; j < lanes; j++) top[j] = x[j], sum[j] = 0;
+  for (int64_t i = 1; i < n; i++)
+    for (int j = 0; j < lanes; j++) {
+      T v = x[i * step + j];
+      top[j] = v > top[j] || v != v ? v : top[j];
+    }
+  for (int64_t i = 0; i < n; i++) {
+    for (int j = 0; j < lanes; j++) line[j] = x[i * step + j] - top[j];
+    NAME(vec_exp)(line, line, lanes);
+    for (int j = 0; j < lanes; j++) sum[j] += line[j];
+    if (!logs) memcpy(y + i * step, line, (size_t)lanes * sizeof(T));
+  }
+  for (int j = 0; j < lanes; j++) sum[j] = logs ? (T)LOG(sum[j]) : 1 / sum[j];
+  for (int64_t i = 0; i < n; i++)
+    for (int j = 0; j < lanes; j++) {
+      int64_t at = i * step + j;
+      y[at] = logs ? x[at] - top[j] - sum[j] : y[at] * sum[j];
+    }
+}
+
+static void NAME(row_backward)(bool logs, T *to, const T *g, const T *y, int64_t n) {
+  if (!logs) {
+    T s = (T)NAME(vec_dot)(g, y, n);
+    for (int64_t i = 0; i < n; i++) to[i] = (g[i] - s) * y[i];
+    return;
+  }
+  T s = (T)NAME(vec_sum)(g, n);
+  NAME(vec_exp)(to, y, n);
+  for (int64_t i = 0; i < n; i++) to[i] = g[i] - to[i] * s;
+}
+static void NAME(lanes_backward)(bool logs, T *to, const T *g, const T *y, int64_t n, int64_t step,
+                                 int lanes) {
+  T sum[LANES] = {0}, line[LANES];
+  for (int64_t i = 0; i < n; i++)
+    for (int j = 0; j < lanes; j++) {
+      int64_t at = i * step + j;
+      sum[j] += logs ? g[at] : g[at] * y[at];
+    }
+  for (int64_t i = 0; i < n; i++) {
+    if (logs) NAME(vec_exp)(line, y + i * step, lanes);
+    for (int j = 0; j < lanes; j++) {
+      int64_t at = i * step + j;
+      to[at] = logs ? g[at] - line[j] * sum[j] : (g[at] - sum[j]) * y[at];
+    }
+  }
+}
+
+// Rows [begin, end) of outer x inner; in blocks of LANES where inner > 1.
+static void NAME(range)(const task *t, int64_t begin, int64_t end) {
+  T *to = t->to;
+  const T *a = t->a, *b = t->b;
+  if (t->inner == 1) {
+    for (int64_t i = begin; i < end; i++) {
+      int64_t at = i * t->size;
+      if (t->backward)
+        NAME(row_backward)(t->logs, to + at, a + at, b + at, t->size);
+      else
+        NAME(row)(t->logs, to + at, a + at, t->size);
+    }
+    return;
+  }
+  int64_t blocks = (t->inner + LANES - 1) / LANES;
+  for (int64_t i = begin; i < end; i++) {
+    int64_t j = i % blocks * LANES, at = i / blocks * t->size * t->inner + j;
+    int lanes = t->inner - j < LANES ? (int)(t->inner - j) : LANES;
+    if (t->backward)
+      NAME(lanes_backward)(t->logs, to + at, a + at, b + at, t->size, t->inner, lanes);
+    else
+      NAME(lanes)(t->logs, to + at, a + at, t->size, t->inner, lanes);
+  }
+}
