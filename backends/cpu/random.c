@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels of the random ops. Each has two sources: the CPU's Mersenne twister, drawn element by
+// element in PyTorch's order, and (where the launch brings none) Philox in the layout of PyTorch's
+// device kernels: a thread is a subsequence, and gives a block of values `blocks * 256` elements
+// apart at each step.
+#include "cpu/dense.h"
+#include "cpu/mt19937.h"
+#include "cpu/philox.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK = 256 };
+static const double two_pi = 6.283185307179586476925286766559;
+
+// Where the numbers go: elements of a dtype.
+static void put(const px__dense *d, int64_t i, double x) {
+  switch (d->dtype) {
+    case PX_FLOAT32: ((float *)d->at)[i] = (float)x; break;
+    case PX_FLOAT64: ((double *)d->at)[i] = x; break;
+    case PX_FLOAT16: ((uint16_t *)d->at)[i] = px_float_to_half((float)x); break;
+    case PX_BFLOAT16: ((uint16_t *)d->at)[i] = px_float_to_bfloat((float)x); break;
+    default:
+      px_scalar_store(px_int((int64_t)x), (px_dtype)d->dtype,
+                      (char *)d->at + (size_t)i * px_dtype_size((px_dtype)d->dtype));
+  }
+}
+static void put_whole(const px__dense *d, int64_t i, int64_t x) {
+  if (d->dtype == PX_INT64)
+    ((int64_t *)d->at)[i] = x;
+  else if (d->dtype == PX_BOOL)
+    ((bool *)d->at)[i] = x != 0;
+  else if (d->dtype >= PX_FLOAT16)
+    put(d, i, (double)x);
+  else
+    px_scalar_store(px_int(x), (px_dtype)d->dtype,
+                    (char *)d->at + (size_t)i * px_dtype_size((px_dtype)d->dtype));
+}
+
+// ---- Philox: a step of one thread gives four words; `emit` writes what they become
+
+typedef struct philox_job {
+  const px_launch *l;
+  const px__dense *d;
+  double a, b;
+  int64_t from;
+  uint64_t range;
+} philox_job;
+typedef void (*emit_fn)(const philox_job *job, const uint32_t *words, int lane, int64_t i);
+
+static void philox_each(const philox_job *job, int generator, int unroll, emit_fn emit) {
+  const px_launch *l = job->l;
+  int64_t n = job->d->n, stride = px_value_int(l->params[generator]) * BLOCK;
+  for (int64_t step = 0; step * stride * unroll < n; step++)
+    for (int64_t t = 0; t < stride; t++) {
+      int64_t first = step * stride * unroll + t;
+      if (first >= n) break;
+      px_philox4 words = px_philox(l->seed, (uint64_t)t, l->offset + 4 * (uint64_t)step);
+      for (int lane = 0; lane < unroll && first + lane * stride < n; lane++)
+        emit(job, words.v, lane, first + lane * stride);
+    }
+}
+static double philox_uniform(const philox_job *job, const uint32_t *words, int lane) {
+  return job->d->dtype == PX_FLOAT64
+             ? px_philox_uniform_double(words[2 * lane], words[2 * lane + 1])
+             : (double)px_philox_uniform_float(words[lane]);
+}
+static int unroll_of(const px__dense *d) { return d->dtype == PX_FLOAT64 ? 2 : 4; }
+
+static bool open_self(px__dense *d, const px_launch *l) {
+  return px__dense_open(d, l, "W", PX_FLOAT32);
+}
+
+// ---- uniform
+
+static void emit_uniform(const philox_job *job, const uint32_t *words, int lane, int64_t i) {
+  double u = philox_uniform(job, words, lane), x;
+  if (job->d->dtype == PX_FLOAT64)
+    x = u * (job->b - job->a) + job->a;
+  else
+    x = (float)u * ((float)job->b - (float)job->a) + (float)job->a;
+  // Device draws are in (0, 1]: the upper bound becomes the lower one.
+  put(job->d, i, x == job->b ? job->a : x);
+}
+// One word a number: as many bits of it as the format has.
+static void uniform_mt(const px__dense *d, px_mt19937 *mt, double from, double to) {
+  if (d->dtype == PX_FLOAT64) {
+    for (int64_t i = 0; i < d->n; i++)
+      ((double *)d->at)[i] = px_mt19937_uniform_double(mt) * (to - from) + from;
+    return;
+  }
+  int bits = d->dtype == PX_FLOAT16 ? 11 : d->dtype == PX_BFLOAT16 ? 8 : 24;
+  uint32_t mask = (UINT32_C(1) << bits) - 1;
+  float unit = ldexpf(1, -bits), low = (float)from, width = (float)to - (float)from;
+  for (int64_t i = 0; i < d->n; i++) {
+    float x = (float)(px_mt19937_random32(mt) & mask) * unit * width + low;
+    if (d->dtype == PX_FLOAT32)
+      ((float *)d->at)[i] = x;
+    else
+      put(d, i, x);
+  }
+}
+// uniform_(self, from, to, generator)
+PX_KERNEL(uniform) {
+  px__dense d[1];
+  if (!open_self(d, l)) return PX_OK;
+  px_mt19937 *mt = l->mt19937;
+  philox_job job = {.l = l, .d = d, .a = px__param_float(l, 1), .b = px__param_float(l, 2)};
+  if (mt) {
+    px_mt19937_lock(mt);
+    uniform_mt(d, mt, job.a, job.b);
+    px_mt19937_unlock(mt);
+  } else {
+    philox_each(&job, 3, unroll_of(d), emit_uniform);
+  }
+  px__dense_close(d, "W");
+  return PX_OK;
+}
+
+// ---- normal
+
+// Polar pairs of two words (float) or of four (double): the sine first, as cuRAND does.
+static void emit_normal(const philox_job *job, const uint32_t *words, int lane, int64_t i) {
+  double x;
+  if (job->d->dtype == PX_FLOAT64) {
+    double u = px_philox_uniform_double(words[0], words[1]);
+    double v = px_philox_uniform_double(words[2], words[3]);
+    double r = sqrt(-2 * log(u));
+    x = r * (lane == 0 ? sin(two_pi * v) : cos(two_pi * v));
+    put(job->d, i, x * job->b + job->a);
+    return;
+  }
+  const uint32_t *pair = words + (lane & 2);
+  float u = px_philox_uniform_float(pair[0]);
+  float v = (float)pair[1] * (0x1p-32f * (float)two_pi) + 0x1p-33f * (float)two_pi;
+  float r = sqrtf(-2 * logf(u));
+  x = r * (lane & 1 ? cosf(v) : sinf(v));
+  put(job->d, i, (float)x * (float)job->b + (float)job->a);
+}
+// Fewer than 16: one after the other, in double, the second of a pair kept for the next draw.
+static double normal_one(px_mt19937 *mt) {
+  if (mt->has_normal_double) {
+    mt->has_normal_double = false;
+    return mt->normal_double;
+  }
+  double u1 = px_mt19937_uniform_double(mt), u2 = px_mt19937_uniform_double(mt);
+  double r = sqrt(-2 * log1p(-u2)), theta = two_pi * u1;
+  mt->normal_double = r * sin(theta);
+  mt->has_normal_double = true;
+  return r * cos(theta);
+}
+static void pairs_f32(float *x, float mean, float std) {
+  for (int j = 0; j < 8; j++) {
+    float u1 = 1 - x[j], theta = (float)two_pi * x[j + 8];
+    float r = sqrtf(-2 * logf(u1));
+    x[j] = r * cosf(theta) * std + mean;
+    x[j + 8] = r * sinf(theta) * std + mean;
+  }
+}
+static void pairs_f64(double *x, double mean, double std) {
+  for (int j = 0; j < 8; j++) {
+    double u1 = 1 - x[j], theta = two_pi * x[j + 8];
+    double r = sqrt(-2 * log(u1));
+    x[j] = r * cos(theta) * std + mean;
+    x[j + 8] = r * sin(theta) * std + mean;
+  }
+}
+// Sixteen and more: uniforms first, then pairs eight apart; the last sixteen are drawn again where
+// the length is no multiple.
+static void normal_f32(float *x, int64_t n, px_mt19937 *mt, float mean, float std) {
+  for (int64_t i = 0; i < n; i++) x[i] = px_mt19937_uniform_float(mt);
+  for (int64_t i = 0; i + 16 <= n; i += 16) pairs_f32(x + i, mean, std);
+  if (n % 16 == 0) return;
+  for (int64_t i = n - 16; i < n; i++) x[i] = px_mt19937_uniform_float(mt);
+  pairs_f32(x + n - 16, mean, std);
+}
+static void normal_f64(double *x, int64_t n, px_mt19937 *mt, double mean, double std) {
+  for (int64_t i = 0; i < n; i++) x[i] = px_mt19937_uniform_double(mt);
+  for (int64_t i = 0; i + 16 <= n; i += 16) pairs_f64(x + i, mean, std);
+  if (n % 16 == 0) return;
+  for (int64_t i = n - 16; i < n; i++) x[i] = px_mt19937_uniform_double(mt);
+  pairs_f64(x + n - 16, mean, std);
+}
+static void normal_mt(const px__dense *d, px_mt19937 *mt, double mean, double std) {
+  if (d->n < 16 || !px__operand_row_major(d->operand)) {
+    for (int64_t i = 0; i < d->n; i++) {
+      double x = normal_one(mt) * std + mean;
+      if (d->dtype == PX_FLOAT64)
+        ((double *)d->at)[i] = x;
+      else
+        ((float *)d->at)[i] = (float)x;
+    }
+  } else if (d->dtype == PX_FLOAT64) {
+    normal_f64(d->at, d->n, mt, mean, std);
+  } else {
+    normal_f32(d->at, d->n, mt, (float)mean, (float)std);
+  }
+}
+// normal_(self, mean, std, generator)
+PX_KERNEL(normal) {
+  px__dense d[1];
+  px_mt19937 *mt = l->mt19937;
+  int dtype = l->operands[0].dtype;
+  const char *spec = mt ? "w" : "W";
+  if (!px__dense_open(d, l, spec, px__compute_of(dtype))) return PX_OK;
+  philox_job job = {.l = l, .d = d, .a = px__param_float(l, 1), .b = px__param_float(l, 2)};
+  if (mt) {
+    px_mt19937_lock(mt);
+    normal_mt(d, mt, job.a, job.b);
+    px_mt19937_unlock(mt);
+  } else {
+    philox_each(&job, 3, unroll_of(d), emit_normal);
+  }
+  px__dense_close(d, spec);
+  return PX_OK;
+}
+
+// ---- whole numbers
+
+// The number of values that a dtype can draw without bounds.
+static uint64_t full_range(int dtype) {
+  switch (dtype) {
+    case PX_BOOL: return 2;
+    case PX_UINT8: return 256;
+    case PX_INT8: return 128;
+    case PX_INT16: return 32768;
+    case PX_INT32: return UINT64_C(1) << 31;
+    case PX_FLOAT16: return (1 << 11) + 1;
+    case PX_BFLOAT16: return (1 << 8) + 1;
+    case PX_FLOAT32: return (1 << 24) + 1;
+    case PX_FLOAT64: return (UINT64_C(1) << 53) + 1;
+    default: return UINT64_C(1) << 63;
+  }
+}
+static void emit_random(const philox_job *job, const uint32_t *words, int lane, int64_t i) {
+  put_whole(job->d, i, (int64_t)(words[lane] % job->range + (uint64_t)job->from));
+}
+static void emit_random_wide(const philox_job *job, const uint32_t *words, int lane, int64_t i) {
+  uint64_t x = (uint64_t)words[2 * lane] << 32 | words[2 * lane + 1];
+  put_whole(job->d, i, (int64_t)(x % job->range + (uint64_t)job->from));
+}
+// random_(self, from, to, generator)
+PX_KERNEL(random) {
+  px__dense d[1];
+  if (!open_self(d, l)) return PX_OK;
+  px_mt19937 *mt = l->mt19937;
+  bool ranged = l->params[2].kind != PX_ARG_NONE;
+  philox_job job = {.l = l, .d = d, .from = ranged ? px__param_int(l, 1) : 0};
+  job.range = ranged ? (uint64_t)px__param_int(l, 2) - (uint64_t)job.from : full_range(d->dtype);
+  bool wide = ranged ? job.range >= UINT64_C(1) << 32
+                     : d->dtype == PX_INT64 || d->dtype == PX_FLOAT64;
+  if (mt) {
+    px_mt19937_lock(mt);
+    for (int64_t i = 0; i < d->n; i++) {
+      uint64_t x = wide ? px_mt19937_random64(mt) : px_mt19937_random32(mt);
+      put_whole(d, i, (int64_t)(x % job.range + (uint64_t)job.from));
+    }
+    px_mt19937_unlock(mt);
+  } else {
+    philox_each(&job, 3, wide ? 2 : 4, wide ? emit_random_wide : emit_random);
+  }
+  px__dense_close(d, "W");
+  return PX_OK;
+}
+
+// ---- bernoulli, exponential
+
+static void emit_bernoulli(const philox_job *job, const uint32_t *words, int lane, int64_t i) {
+  put(job->d, i, philox_uniform(job, words, lane) < job->a ? job->b : 0);
+}
+static px_status bernoulli_number(const px_launch *l, double one) {
+  px__dense d[1];
+  if (!open_self(d, l)) return PX_OK;
+  px_mt19937 *mt = l->mt19937;
+  philox_job job = {.l = l, .d = d, .a = px__param_float(l, 1), .b = one};
+  if (mt) {
+    px_mt19937_lock(mt);
+    for (int64_t i = 0; i < d->n; i++) put(d, i, px_mt19937_uniform_double(mt) < job.a ? one : 0);
+    px_mt19937_unlock(mt);
+  } else {
+    philox_each(&job, 2, unroll_of(d), emit_bernoulli);
+  }
+  px__dense_close(d, "W");
+  return PX_OK;
+}
+PX_KERNEL(bernoulli_scalar) { return bernoulli_number(l, 1); }
+PX_KERNEL(dropout_mask) { return bernoulli_number(l, 1 / px__param_float(l, 1)); }
+// bernoulli(self, generator): the probabilities are a tensor
+PX_KERNEL(bernoulli) {
+  static const char spec[] = "Wr";
+  px__dense d[2];
+  bool wide = l->operands[1].dtype == PX_FLOAT64;
+  if (!px__dense_open(d, l, spec, wide ? PX_FLOAT64 : PX_FLOAT32)) return PX_OK;
+  px_mt19937 *mt = l->mt19937;
+  if (mt) px_mt19937_lock(mt);
+  for (int64_t i = 0; i < d->n; i++) {
+    double p = wide ? ((double *)d[1].at)[i] : (double)((float *)d[1].at)[i], u;
+    if (!(p >= 0 && p <= 1)) {
+      px_kernel_fault(l, PX_FAULT_PROBABILITY, 0, 0, 0);
+      continue;
+    }
+    if (mt)
+      u = wide ? px_mt19937_uniform_double(mt) : (double)px_mt19937_uniform_float(mt);
+    else
+      u = px_philox_uniform_float(px_philox(l->seed, (uint64_t)i / 4, l->offset).v[i % 4]);
+    put(d, i, u < p ? 1 : 0);
+  }
+  if (mt) px_mt19937_unlock(mt);
+  px__dense_close(d, spec);
+  return PX_OK;
+}
+static void emit_exponential(const philox_job *job, const uint32_t *words, int lane, int64_t i) {
+  bool wide = job->d->dtype == PX_FLOAT64;
+  double u = philox_uniform(job, words, lane), half = wide ? 0x1p-53 : 0x1p-24;
+  put(job->d, i, (u >= 1 - half ? half : wide ? -log(u) : (double)-logf((float)u)) / job->a);
+}
+PX_KERNEL(exponential) {
+  px__dense d[1];
+  if (!open_self(d, l)) return PX_OK;
+  px_mt19937 *mt = l->mt19937;
+  philox_job job = {.l = l, .d = d, .a = px__param_float(l, 1)};
+  if (mt) {
+    px_mt19937_lock(mt);
+    for (int64_t i = 0; i < d->n; i++) put(d, i, -1 / job.a * log1p(-px_mt19937_uniform_double(mt)));
+    px_mt19937_unlock(mt);
+  } else {
+    philox_each(&job, 2, unroll_of(d), emit_exponential);
+  }
+  px__dense_close(d, "W");
+  return PX_OK;
+}

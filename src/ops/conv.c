@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// Run functions of convolution and pooling: sizes of results, and PyTorch's texts for what does not
+// fit.
+#include "ops/run.h"
+
+#define LL(x) ((long long)(x))
+
+// What a window does along dimension k (0 rows, 1 columns): padding before and behind.
+static int64_t pad_before(px_value p, int k) { return px__int_at(p, k); }
+static int64_t pad_behind(px_value p, int k) { return p.n == 4 ? p.v.ints[2 + k] : px__int_at(p, k); }
+
+static px_status check_list(px_value v, const char *name, int64_t least, bool four) {
+  PX_CHECK(v.n == 1 || v.n == 2 || (four && v.n == 4), PX_RUNTIME,
+           "expected %s to be a single integer value or a list of 2 values to match the "
+           "convolution dimensions, but got %d values", name, v.n);
+  for (int i = 0; i < v.n; i++)
+    PX_CHECK(v.v.ints[i] >= least, PX_RUNTIME, "%s %s is not supported",
+             least ? "non-positive" : "negative", name);
+  return PX_OK;
+}
+
+static px_status check_conv(const px_call *call, const px_tensor *x, const px_tensor *w,
+                            const px_tensor *b) {
+  int64_t groups = call->args[6].v.i;
+  char ws[128], xs[128], name_x[48], name_w[48];
+  px__size_text(ws, sizeof ws, w);
+  px__size_text(xs, sizeof xs, x);
+  PX_TRY(check_list(call->args[3], "stride", 1, false));
+  PX_TRY(check_list(call->args[4], "padding", 0, true));
+  PX_TRY(check_list(call->args[5], "dilation", 1, false));
+  PX_CHECK(groups > 0, PX_RUNTIME, "non-positive groups is not supported");
+  PX_CHECK(w->ndim == 4 && x->ndim == 4, PX_RUNTIME,
+           "Expected 3D (unbatched) or 4D (batched) input to conv2d, but got input of size: %s", xs);
+  PX_CHECK(x->dtype == w->dtype && px__tensor_device(x).type == px__tensor_device(w).type,
+           PX_RUNTIME, "Input type (%s) and weight type (%s) should be the same",
+           px_tensor_type_name(x, name_x), px_tensor_type_name(w, name_w));
+  PX_CHECK(!b || b->dtype == x->dtype, PX_RUNTIME,
+           "Input type (%s) and bias type (%s) should be the same", px_tensor_type_name(x, name_x),
+           px_tensor_type_name(b ? b : x, name_w));
+  PX_CHECK(w->sizes[0] >= groups && w->sizes[0] % groups == 0, PX_RUNTIME,
+           "Given groups=%lld, expected weight to be at least %lld at dimension 0 and divisible by "
+           "groups, but got weight of size %s instead", LL(groups), LL(groups), ws);
+  PX_CHECK(x->sizes[1] == w->sizes[1] * groups, PX_RUNTIME,
+           "Given groups=%lld, weight of size %s, expected input%s to have %lld channels, but got "
+           "%lld channels instead", LL(groups), ws, xs, LL(w->sizes[1] * groups), LL(x->sizes[1]));
+  PX_CHECK(!b || (b->ndim == 1 && b->numel == w->sizes[0]), PX_RUNTIME,
+           "Given weight of size %s, expected bias to be 1-dimensional with %lld elements, but got "
+           "bias of size %s instead", ws, LL(w->sizes[0]),
+           px__size_text(xs, sizeof xs, b ? b : w));
+  return PX_OK;
+}
+static px_status conv_sizes(const px_call *call, const px_tensor *x, const px_tensor *w,
+                            int64_t *sizes) {
+  px_value stride = call->args[3], padding = call->args[4], dilation = call->args[5];
+  sizes[0] = x->sizes[0], sizes[1] = w->sizes[0];
+  int64_t padded[2], kernel[2];
+  for (int k = 0; k < 2; k++) {
+    padded[k] = x->sizes[2 + k] + pad_before(padding, k) + pad_behind(padding, k);
+    kernel[k] = px__int_at(dilation, k) * (w->sizes[2 + k] - 1) + 1;
+    sizes[2 + k] = (padded[k] - kernel[k]) / px__int_at(stride, k) + 1;
+  }
+  PX_CHECK(padded[0] >= kernel[0] && padded[1] >= kernel[1], PX_RUNTIME,
+           "Calculated padded input size per channel: (%lld x %lld). Kernel size: (%lld x %lld). "
+           "Kernel size can't be greater than actual input size", LL(padded[0]), LL(padded[1]),
+           LL(kernel[0]), LL(kernel[1]));
+  return PX_OK;
+}
+// An image without a batch becomes a batch of one for the call.
+PX_RUN(conv2d) {
+  const px_tensor *x = px__arg_tensor(call, 0), *w = px__arg_tensor(call, 1);
+  PX_TRY(check_conv(call, x, w, px__arg_tensor(call, 2)));
+  PX_TRY(px__call_same_device(call));
+  int64_t sizes[4];
+  PX_TRY(conv_sizes(call, x, w, sizes));
+  return px__call_result(call, 0, 4, sizes, (px_dtype)x->dtype);
+}
+// A result of the sizes that the third argument gives: gradients.
+PX_RUN(backward_to_size) {
+  px_value size = call->args[call->args[1].kind == PX_ARG_INTS ? 1 : 2];
+  return px__call_result(call, 0, size.n, size.v.ints,
+                         (px_dtype)px__arg_tensor(call, 0)->dtype);
+}
+PX_RUN(conv2d_mode) {
+  const px_tensor *x = px__arg_tensor(call, 0), *w = px__arg_tensor(call, 1);
+  px_value stride = call->args[3], dilation = call->args[5];
+  const char *mode = call->args[4].v.text;
+  bool same = !strcmp(mode, "same");
+  int64_t padding[4] = {0};
+  PX_CHECK(same || !strcmp(mode, "valid"), PX_RUNTIME,
+           "Invalid padding string: '%s'", mode);
+  PX_CHECK(w->ndim == 4, PX_RUNTIME, "conv2d: expected weight to be 4-dimensional");
+  for (int k = 0; same && k < 2; k++) {
+    PX_CHECK(px__int_at(stride, k) == 1, PX_RUNTIME,
+             "padding='same' is not supported for strided convolutions");
+    int64_t total = px__int_at(dilation, k) * (w->sizes[2 + k] - 1);
+    padding[k] = total / 2, padding[2 + k] = total - total / 2;
+  }
+  return px_conv2d(&call->results[0], x, w, px__arg_tensor(call, 2), stride.v.ints, stride.n,
+                   padding, 4, dilation.v.ints, dilation.n, call->args[6].v.i);
+}
+// A signal is an image of one row.
+PX_RUN(conv1d) {
+  const px_tensor *x = px__arg_tensor(call, 0), *w = px__arg_tensor(call, 1);
+  char text[128];
+  PX_CHECK((x->ndim == 3 || x->ndim == 2) && w->ndim == 3, PX_RUNTIME,
+           "Expected 2D (unbatched) or 3D (batched) input to conv1d, but got input of size: %s",
+           px__size_text(text, sizeof text, x));
+  PX_SCOPED(px_tensor) image = NULL;
+  PX_SCOPED(px_tensor) kernel = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  bool batch = x->ndim == 3;
+  int64_t xs[4] = {batch ? x->sizes[0] : 1, x->sizes[x->ndim - 2], 1, x->sizes[x->ndim - 1]};
+  int64_t ws[4] = {w->sizes[0], w->sizes[1], 1, w->sizes[2]};
+  int64_t lists[3][2] = {{1, call->args[3].v.ints[0]}, {0, call->args[4].v.ints[0]},
+                         {1, call->args[5].v.ints[0]}};
+  PX_TRY(px_reshape(&image, x, xs, 4));
+  PX_TRY(px_reshape(&kernel, w, ws, 4));
+  PX_TRY(px_conv2d(&wide, image, kernel, px__arg_tensor(call, 2), lists[0], 2, lists[1], 2,
+                   lists[2], 2, call->args[6].v.i));
+  int64_t back[3] = {wide->sizes[0], wide->sizes[1], wide->sizes[3]};
+  return px_reshape(&call->results[0], wide, batch ? back : back + 1, batch ? 3 : 2);
+}
+
+// ---- pooling
+
+static int64_t pooled(int64_t size, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation,
+                      bool ceiling) {
+  int64_t room = size + 2 * pad - dilation * (kernel - 1) - 1 + (ceiling ? stride - 1 : 0);
+  int64_t n = (room < 0 ? (room - stride + 1) / stride : room / stride) + 1;
+  // The last window starts inside the image or its padding before it.
+  return ceiling && (n - 1) * stride >= size + pad ? n - 1 : n;
+}
+static px_status pool_sizes(const px_call *call, px_value dilation, bool ceiling, int64_t *sizes) {
+  const px_tensor *x = px__arg_tensor(call, 0);
+  px_value kernel = call->args[1], stride = call->args[2].n ? call->args[2] : kernel;
+  px_value padding = call->args[3];
+  const char *name = call->op->name;
+  char text[128];
+  PX_CHECK(kernel.n == 1 || kernel.n == 2, PX_RUNTIME,
+           "%s: kernel_size must either be a single int, or a tuple of two ints", name);
+  PX_CHECK(x->ndim == 3 || x->ndim == 4, PX_RUNTIME,
+           "non-empty 3D or 4D (batch mode) tensor expected for input, but got ndim: %d", x->ndim);
+  for (int i = 0; i < x->ndim; i++) sizes[i] = x->sizes[i];
+  for (int k = 0; k < 2; k++) {
+    int64_t size = px__int_at(kernel, k), pad = px__int_at(padding, k);
+    int64_t step = px__int_at(stride, k), *out = &sizes[x->ndim - 2 + k];
+    PX_CHECK(size > 0, PX_RUNTIME, "kernel size should be greater than zero, but got kH: %lld",
+             LL(size));
+    PX_CHECK(step > 0, PX_RUNTIME, "stride should not be zero");
+    PX_CHECK(pad >= 0 && pad <= size / 2, PX_RUNTIME,
+             "pad should be at most half of effective kernel size, but got pad=%lld, "
+             "kernel_size=%lld and dilation=%lld", LL(pad), LL(size),
+             dilation.n ? LL(px__int_at(dilation, k)) : 1LL);
+    *out = pooled(*out, size, step, pad, dilation.n ? px__int_at(dilation, k) : 1, ceiling);
+    PX_CHECK(*out >= 1, PX_RUNTIME,
+             "Given input size: %s. Calculated output size is too small",
+             px__size_text(text, sizeof text, x));
+  }
+  return PX_OK;
+}
+PX_RUN(max_pool2d) {
+  const px_tensor *x = px__arg_tensor(call, 0);
+  int64_t sizes[PX_MAX_DIMS];
+  PX_TRY(pool_sizes(call, call->args[4], px__arg_bool(call, 5), sizes));
+  PX_TRY(px__call_result(call, 0, x->ndim, sizes, (px_dtype)x->dtype));
+  return px__call_result(call, 1, x->ndim, sizes, PX_INT64);
+}
+PX_RUN(max_pool2d_only) {
+  PX_SCOPED(px_tensor) indices = NULL;
+  const px_value *a = call->args;
+  return px_max_pool2d_with_indices(&call->results[0], &indices, px__arg_tensor(call, 0),
+                                    a[1].v.ints, a[1].n, a[2].v.ints, a[2].n, a[3].v.ints, a[3].n,
+                                    a[4].v.ints, a[4].n, px__arg_bool(call, 5));
+}
+PX_RUN(avg_pool2d) {
+  const px_tensor *x = px__arg_tensor(call, 0);
+  int64_t sizes[PX_MAX_DIMS];
+  px_value by = call->args[6];
+  PX_CHECK(by.kind == PX_ARG_NONE || px_value_int(by) != 0, PX_RUNTIME, "divisor must be not zero");
+  PX_TRY(pool_sizes(call, PX_IS(NULL, 0), px__arg_bool(call, 4), sizes));
+  return px__call_result(call, 0, x->ndim, sizes, (px_dtype)x->dtype);
+}
+PX_RUN(adaptive_avg_pool2d) {
+  const px_tensor *x = px__arg_tensor(call, 0);
+  px_value size = call->args[1];
+  int64_t sizes[PX_MAX_DIMS];
+  char text[128];
+  PX_CHECK(x->ndim == 3 || x->ndim == 4, PX_RUNTIME,
+           "adaptive_avg_pool2d(): Expected 3D or 4D tensor, but got %s",
+           px__size_text(text, sizeof text, x));
+  PX_CHECK(size.n == 1 || size.n == 2, PX_RUNTIME,
+           "adaptive_avg_pool2d: output_size must be 2");
+  for (int i = 0; i < x->ndim; i++) sizes[i] = x->sizes[i];
+  for (int k = 0; k < 2; k++) sizes[x->ndim - 2 + k] = px__int_at(size, k);
+  return px__call_result(call, 0, x->ndim, sizes, (px_dtype)x->dtype);
+}

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// Run functions of the matrix ops: shapes, dtypes, and PyTorch's texts for what does not fit. The
+// composites (matmul, linear) choose between the kernels as PyTorch does, because the names of the
+// recorded nodes show it.
+#include "ops/run.h"
+
+#define LL(x) ((long long)(x))
+
+static px_status same_dtype(const px_tensor *a, const px_tensor *b, const char *names) {
+  PX_CHECK(a->dtype == b->dtype, PX_RUNTIME, "%s must have the same dtype, but got %s and %s",
+           names, px_dtype_class((px_dtype)a->dtype), px_dtype_class((px_dtype)b->dtype));
+  return PX_OK;
+}
+static px_status check_product(const px_tensor *a, const px_tensor *b) {
+  PX_CHECK(a->sizes[1] == b->sizes[0], PX_RUNTIME,
+           "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld)", LL(a->sizes[0]),
+           LL(a->sizes[1]), LL(b->sizes[0]), LL(b->sizes[1]));
+  return same_dtype(a, b, "mat1 and mat2");
+}
+// Whether self can be added to a result of the sizes given.
+static px_status check_expands(const px_tensor *self, int ndim, const int64_t *sizes) {
+  char want[128], have[128];
+  for (int i = 0; i < self->ndim; i++) {
+    int at = ndim - self->ndim + i;
+    if (at >= 0 && (self->sizes[i] == 1 || self->sizes[i] == sizes[at])) continue;
+    px__sizes_text(want, sizeof want, ndim, sizes);
+    px__size_text(have, sizeof have, self);
+    PX_CHECK(at >= 0, PX_RUNTIME,
+             "The number of sizes provided (%d) must be greater or equal to the number of "
+             "dimensions in the tensor (%d)",
+             ndim, self->ndim);
+    PX_FAIL(PX_RUNTIME,
+            "The expanded size of the tensor (%lld) must match the existing size (%lld) at "
+            "non-singleton dimension %d.  Target sizes: %s.  Tensor sizes: %s",
+            LL(sizes[at]), LL(self->sizes[i]), at, want, have);
+  }
+  return PX_OK;
+}
+
+PX_RUN(mm) {
+  const px_tensor *a = px__arg_tensor(call, 0), *b = px__arg_tensor(call, 1);
+  PX_CHECK(a->ndim == 2, PX_RUNTIME, "self must be a matrix");
+  PX_CHECK(b->ndim == 2, PX_RUNTIME, "mat2 must be a matrix");
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(check_product(a, b));
+  int64_t sizes[2] = {a->sizes[0], b->sizes[1]};
+  return px__call_result(call, 0, 2, sizes, (px_dtype)a->dtype);
+}
+
+PX_RUN(addmm) {
+  const px_tensor *self = px__arg_tensor(call, 0), *a = px__arg_tensor(call, 1);
+  const px_tensor *b = px__arg_tensor(call, 2);
+  PX_CHECK(a->ndim == 2, PX_RUNTIME, "mat1 must be a matrix, got %d-D tensor", a->ndim);
+  PX_CHECK(b->ndim == 2, PX_RUNTIME, "mat2 must be a matrix, got %d-D tensor", b->ndim);
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(check_product(a, b));
+  PX_TRY(same_dtype(self, b, "self and mat2"));
+  int64_t sizes[2] = {a->sizes[0], b->sizes[1]};
+  PX_TRY(check_expands(self, 2, sizes));
+  return px__call_result(call, 0, 2, sizes, (px_dtype)a->dtype);
+}
+
+static px_status check_batches(const px_tensor *a, const px_tensor *b) {
+  PX_CHECK(a->ndim == 3, PX_RUNTIME, "batch1 must be a 3D tensor");
+  PX_CHECK(b->ndim == 3, PX_RUNTIME, "batch2 must be a 3D tensor");
+  PX_CHECK(b->sizes[0] == a->sizes[0] && b->sizes[1] == a->sizes[2], PX_RUNTIME,
+           "Expected size for first two dimensions of batch2 tensor to be: [%lld, %lld] but got: "
+           "[%lld, %lld].",
+           LL(a->sizes[0]), LL(a->sizes[2]), LL(b->sizes[0]), LL(b->sizes[1]));
+  PX_CHECK(a->dtype == b->dtype, PX_RUNTIME, "expected scalar type %s but found %s",
+           px_dtype_class((px_dtype)a->dtype), px_dtype_class((px_dtype)b->dtype));
+  return PX_OK;
+}
+PX_RUN(bmm) {
+  const px_tensor *a = px__arg_tensor(call, 0), *b = px__arg_tensor(call, 1);
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(check_batches(a, b));
+  int64_t sizes[3] = {a->sizes[0], a->sizes[1], b->sizes[2]};
+  return px__call_result(call, 0, 3, sizes, (px_dtype)a->dtype);
+}
+PX_RUN(baddbmm) {
+  const px_tensor *self = px__arg_tensor(call, 0), *a = px__arg_tensor(call, 1);
+  const px_tensor *b = px__arg_tensor(call, 2);
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(check_batches(a, b));
+  int64_t sizes[3] = {a->sizes[0], a->sizes[1], b->sizes[2]};
+  PX_CHECK(self->dtype == a->dtype, PX_RUNTIME, "Input dtypes must be the same, got: input %s, "
+           "batch1: %s, batch2: %s", px_dtype_class((px_dtype)self->dtype),
+           px_dtype_class((px_dtype)a->dtype), px_dtype_class((px_dtype)b->dtype));
+  PX_TRY(check_expands(self, 3, sizes));
+  return px__call_result(call, 0, 3, sizes, (px_dtype)a->dtype);
+}
+
+PX_RUN(mv) {
+  const px_tensor *a = px__arg_tensor(call, 0), *x = px__arg_tensor(call, 1);
+  PX_CHECK(a->ndim == 2 && x->ndim == 1, PX_RUNTIME,
+           "vector + matrix @ vector expected, got 1, %d, %d", a->ndim, x->ndim);
+  PX_TRY(px__call_same_device(call));
+  PX_CHECK(a->sizes[1] == x->sizes[0], PX_RUNTIME,
+           "size mismatch, got input (%lld), mat (%lldx%lld), vec (%lld)", LL(a->sizes[0]),
+           LL(a->sizes[0]), LL(a->sizes[1]), LL(x->sizes[0]));
+  PX_CHECK(a->dtype == x->dtype, PX_RUNTIME, "expected scalar type %s but found %s",
+           px_dtype_class((px_dtype)a->dtype), px_dtype_class((px_dtype)x->dtype));
+  return px__call_result(call, 0, 1, a->sizes, (px_dtype)a->dtype);
+}
+
+PX_RUN(dot) {
+  const px_tensor *a = px__arg_tensor(call, 0), *b = px__arg_tensor(call, 1);
+  PX_CHECK(a->ndim == 1 && b->ndim == 1, PX_RUNTIME,
+           "1D tensors expected, but got %dD and %dD tensors", a->ndim, b->ndim);
+  PX_TRY(px__call_same_device(call));
+  PX_CHECK(a->dtype == b->dtype, PX_RUNTIME,
+           "dot : expected both vectors to have same dtype, but found %s and %s",
+           px_dtype_class((px_dtype)a->dtype), px_dtype_class((px_dtype)b->dtype));
+  PX_CHECK(a->numel == b->numel, PX_RUNTIME,
+           "inconsistent tensor size, expected tensor [%lld] and src [%lld] to have the same "
+           "number of elements, but got %lld and %lld elements respectively",
+           LL(a->numel), LL(b->numel), LL(a->numel), LL(b->numel));
+  return px__call_result(call, 0, 0, NULL, (px_dtype)a->dtype);
+}
+
+PX_RUN(outer) {
+  const px_tensor *a = px__arg_tensor(call, 0), *b = px__arg_tensor(call, 1);
+  PX_CHECK(a->ndim == 1, PX_RUNTIME, "outer: Expected 1-D argument self, but got %d-D", a->ndim);
+  PX_CHECK(b->ndim == 1, PX_RUNTIME, "outer: Expected 1-D argument vec2, but got %d-D", b->ndim);
+  PX_SCOPED(px_tensor) column = NULL;
+  int64_t sizes[2] = {a->numel, 1};
+  PX_TRY(px_reshape(&column, a, sizes, 2));
+  return px_mul(&call->results[0], column, b);
+}
+
+// ---- matmul
+
+// a of three or more dimensions times a vector or matrix: one product of all its rows.
+static px_status fold_left(px_tensor **out, const px_tensor *a, const px_tensor *b) {
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) product = NULL;
+  int64_t sizes[PX_MAX_DIMS], k = a->sizes[a->ndim - 1], rows = 1;
+  for (int i = 0; i < a->ndim - 1; i++) rows *= sizes[i] = a->sizes[i];
+  int64_t flat_sizes[2] = {rows, k};
+  PX_TRY(px_reshape(&flat, a, flat_sizes, 2));
+  PX_TRY(b->ndim == 1 ? px_mv(&product, flat, b) : px_mm(&product, flat, b));
+  int ndim = a->ndim - 1;
+  if (b->ndim == 2) sizes[ndim++] = b->sizes[1];
+  return px__unsafe_view(out, product, sizes, ndim);
+}
+
+// t as a batch of matrices: expanded to `ndim` batch sizes, flattened to three dimensions.
+static px_status to_batch(px_tensor **out, const px_tensor *t, int ndim, const int64_t *batch,
+                          int64_t rows, int64_t cols) {
+  int64_t sizes[PX_MAX_DIMS], count = 1;
+  PX_SCOPED(px_tensor) wide = NULL;
+  for (int i = 0; i < ndim; i++) count *= sizes[i] = batch[i];
+  sizes[ndim] = rows, sizes[ndim + 1] = cols;
+  PX_TRY(px_expand(&wide, t, sizes, ndim + 2));
+  int64_t flat[3] = {count, rows, cols};
+  return px_reshape(out, wide, flat, 3);
+}
+
+// Both have at least one dimension and one has three: a batch of products. A vector stands for a
+// row (left) or a column (right).
+static px_status batched(px_tensor **out, const px_tensor *a, const px_tensor *b) {
+  PX_SCOPED(px_tensor) column = NULL;
+  PX_SCOPED(px_tensor) left = NULL;
+  PX_SCOPED(px_tensor) right = NULL;
+  PX_SCOPED(px_tensor) product = NULL;
+  bool row = a->ndim == 1, vector = b->ndim == 1;
+  int64_t n = row ? 1 : a->sizes[a->ndim - 2], ka = a->sizes[a->ndim - 1];
+  int64_t kb = b->sizes[vector ? 0 : b->ndim - 2], m = vector ? 1 : b->sizes[b->ndim - 1];
+  int64_t sizes[PX_MAX_DIMS];
+  int ndim = 0, da = row ? 0 : a->ndim - 2, db = vector ? 0 : b->ndim - 2;
+  PX_TRY(px__broadcast(&ndim, sizes, da, a->sizes, db, b->sizes));
+  PX_CHECK(ndim + 2 <= PX_MAX_DIMS, PX_RUNTIME, "matmul: too many dimensions");
+  if (vector) {
+    int64_t two[2] = {kb, 1};
+    PX_TRY(px_reshape(&column, b, two, 2));
+  }
+  PX_TRY(to_batch(&left, a, ndim, sizes, n, ka));
+  PX_TRY(to_batch(&right, vector ? column : b, ndim, sizes, kb, m));
+  PX_TRY(px_bmm(&product, left, right));
+  if (!row) sizes[ndim++] = n;
+  if (!vector) sizes[ndim++] = m;
+  return px__unsafe_view(out, product, sizes, ndim);
+}
+
+static px_status matmul(px_tensor **out, const px_tensor *a, const px_tensor *b) {
+  PX_CHECK(a->ndim && b->ndim, PX_RUNTIME,
+           "both arguments to matmul need to be at least 1D, but they are %dD and %dD", a->ndim,
+           b->ndim);
+  if (a->ndim == 2 && b->ndim == 2) return px_mm(out, a, b);
+  if (a->ndim == 1 && b->ndim == 1) return px_dot(out, a, b);
+  if (a->ndim == 2 && b->ndim == 1) return px_mv(out, a, b);
+  if (a->ndim >= 3 && b->ndim <= 2) return fold_left(out, a, b);
+  if (a->ndim == 1 && b->ndim == 2) {
+    PX_SCOPED(px_tensor) row = NULL;
+    PX_SCOPED(px_tensor) product = NULL;
+    int64_t sizes[2] = {1, a->sizes[0]};
+    PX_TRY(px_reshape(&row, a, sizes, 2));
+    PX_TRY(px_mm(&product, row, b));
+    return px_reshape(out, product, &b->sizes[1], 1);
+  }
+  return batched(out, a, b);
+}
+PX_RUN(matmul) {
+  return matmul(&call->results[0], px__arg_tensor(call, 0), px__arg_tensor(call, 1));
+}
+
+// A tensor with the elements of self in another shape, which is no view of it: the result of a
+// composite is a tensor of its own.
+PX_RUN(unsafe_view) {
+  const px_tensor *t = px__arg_tensor(call, 0);
+  px_value size = call->args[1];
+  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
+  bool possible = false;
+  for (int i = 0; i < size.n; i++) sizes[i] = size.v.ints[i];
+  PX_TRY(px__view_strides(&possible, t, size.n, sizes, strides));
+  PX_CHECK(possible, PX_BUG, "unsafe_view of a tensor with gaps");
+  return px__tensor_new(&call->results[0], t->storage, (px_dtype)t->dtype, size.n, sizes, strides,
+                        t->offset);
+}
+
+// ---- linear
+
+static px_status linear_2d(px_tensor **out, const px_tensor *x, const px_tensor *weight,
+                           const px_tensor *bias) {
+  PX_SCOPED(px_tensor) turned = NULL;
+  PX_TRY(px_t(&turned, weight));
+  if (!bias) return px_mm(out, x, turned);
+  return px_addmm(out, bias, x, turned, px_int(1), px_int(1));
+}
+PX_RUN(linear) {
+  const px_tensor *x = px__arg_tensor(call, 0), *weight = px__arg_tensor(call, 1);
+  const px_tensor *bias = px__arg_tensor(call, 2);
+  if (x->ndim == 2 && weight->ndim == 2) return linear_2d(&call->results[0], x, weight, bias);
+  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) product = NULL;
+  if (x->ndim < 2 || weight->ndim != 2 || !bias) {
+    PX_TRY(px_t(&turned, weight));
+    PX_TRY(matmul(bias ? &product : &call->results[0], x, turned));
+    return bias ? px_add(&call->results[0], product, bias, px_int(1)) : PX_OK;
+  }
+  int64_t sizes[PX_MAX_DIMS], rows = 1;
+  for (int i = 0; i < x->ndim - 1; i++) rows *= sizes[i] = x->sizes[i];
+  sizes[x->ndim - 1] = weight->sizes[0];
+  int64_t two[2] = {rows, x->sizes[x->ndim - 1]};
+  PX_TRY(px_reshape(&flat, x, two, 2));
+  PX_TRY(linear_2d(&product, flat, weight, bias));
+  return px_view(&call->results[0], product, sizes, x->ndim);
+}

@@ -1,0 +1,349 @@
+// SPDX-License-Identifier: Apache-2.0
+// Run functions of the losses: checks with PyTorch's texts, and the composites in PyTorch's steps.
+#include "ops/run.h"
+
+#define LL(x) ((long long)(x))
+
+typedef enum reduction { NONE, MEAN, SUM } reduction;
+static px_status reduction_of(reduction *out, px_value text) {
+  const char *s = text.v.text;
+  *out = !strcmp(s, "none") ? NONE : !strcmp(s, "sum") ? SUM : MEAN;
+  PX_CHECK(*out != MEAN || !strcmp(s, "mean"), PX_VALUE, "%s is not a valid value for reduction",
+           s);
+  return PX_OK;
+}
+static px_status reduce(px_tensor **out, const px_tensor *t, reduction how) {
+  if (how == MEAN) return px_mean(out, t, NULL, 0, false, PX_DTYPE_NONE);
+  if (how == SUM) return px_sum(out, t, NULL, 0, false, PX_DTYPE_NONE);
+  *out = px_retain(t);
+  return PX_OK;
+}
+
+// ---- nll
+
+static px_status check_target(const px_tensor *x, const px_tensor *target,
+                              const px_tensor *weight) {
+  char a[128], b[128];
+  px__size_text(a, sizeof a, x);
+  px__size_text(b, sizeof b, target);
+  PX_CHECK(x->ndim >= 1, PX_RUNTIME, "input tensor should be 1D or 2D");
+  PX_CHECK(x->ndim != 1 && x->ndim != 2 ? true : target->ndim <= 1, PX_RUNTIME,
+           "0D or 1D target tensor expected, multi-target not supported");
+  bool same = x->ndim == 1 ? target->numel == 1 : target->ndim == x->ndim - 1;
+  for (int i = 0; same && x->ndim > 1 && i < target->ndim; i++)
+    same = target->sizes[i] == x->sizes[i ? i + 1 : 0];
+  PX_CHECK(same, PX_RUNTIME, "size mismatch (got input: %s, target: %s)", a, b);
+  PX_CHECK(target->dtype == PX_INT64 || target->dtype == PX_UINT8, PX_RUNTIME,
+           "expected target dtype to be Long or Byte, but got %s",
+           px_dtype_class((px_dtype)target->dtype));
+  int64_t classes = x->sizes[x->ndim == 1 ? 0 : 1];
+  if (!weight) return PX_OK;
+  PX_CHECK(weight->ndim == 1 && weight->numel == classes, PX_RUNTIME,
+           "weight tensor should be defined either for all %lld classes or no classes but got "
+           "weight tensor of shape: %s",
+           LL(classes), px__size_text(b, sizeof b, weight));
+  PX_CHECK(weight->dtype == x->dtype, PX_RUNTIME, "expected scalar type %s but found %s",
+           px_dtype_class((px_dtype)x->dtype), px_dtype_class((px_dtype)weight->dtype));
+  return PX_OK;
+}
+PX_RUN(nll_loss_forward) {
+  const px_tensor *x = px__arg_tensor(call, 0), *target = px__arg_tensor(call, 1);
+  reduction how;
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(reduction_of(&how, call->args[3]));
+  PX_TRY(check_target(x, target, px__arg_tensor(call, 2)));
+  bool each = how == NONE && x->ndim > 1;
+  PX_TRY(px__call_result(call, 0, each ? target->ndim : 0, target->sizes, (px_dtype)x->dtype));
+  return px__call_result(call, 1, 0, NULL, (px_dtype)x->dtype);
+}
+PX_RUN(nll_loss_backward) {
+  px_value size = call->args[4];
+  return px__call_result(call, 0, size.n, size.v.ints,
+                         (px_dtype)px__arg_tensor(call, 0)->dtype);
+}
+
+typedef struct nll {
+  const px_tensor *target, *weight;
+  const char *how;
+  int64_t ignore;
+} nll;
+static px_status nll_of(px_tensor **out, px_tensor **total, const px_tensor *x, const nll *n) {
+  PX_CHECK(x->ndim < 2 || n->target->ndim < 1 || x->sizes[0] == n->target->sizes[0], PX_VALUE,
+           "Expected input batch_size (%lld) to match target batch_size (%lld).",
+           LL(x->sizes[0]), LL(n->target->sizes[0]));
+  return x->ndim > 2 ? px_nll_loss2d_forward(out, total, x, n->target, n->weight, n->how, n->ignore)
+                     : px_nll_loss_forward(out, total, x, n->target, n->weight, n->how, n->ignore);
+}
+PX_RUN(nll_loss) {
+  PX_SCOPED(px_tensor) total = NULL;
+  nll n = {px__arg_tensor(call, 1), px__arg_tensor(call, 2), call->args[4].v.text,
+           call->args[3].v.i};
+  return nll_of(&call->results[0], &total, px__arg_tensor(call, 0), &n);
+}
+
+// ---- cross_entropy
+
+// The weights of classes as [1, C, 1...].
+static px_status along_classes(px_tensor **out, const px_tensor *weight, int ndim, int dim) {
+  int64_t sizes[PX_MAX_DIMS];
+  for (int i = 0; i < ndim; i++) sizes[i] = i == dim ? weight->numel : 1;
+  return px_reshape(out, weight, sizes, ndim);
+}
+static px_status times_weight(px_tensor **out, const px_tensor *t, const px_tensor *weight,
+                              int dim) {
+  if (!weight) {
+    *out = px_retain(t);
+    return PX_OK;
+  }
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_TRY(along_classes(&wide, weight, t->ndim, dim));
+  return px_mul(out, t, wide);
+}
+
+// Targets that are probabilities.
+static px_status soft_targets(px_tensor **out, const px_tensor *log_p, const px_tensor *target,
+                              const px_tensor *weight, reduction how, double smoothing) {
+  int64_t dim = log_p->ndim > 1 ? 1 : 0, classes = log_p->sizes[dim];
+  PX_SCOPED(px_tensor) mixed = NULL;
+  PX_SCOPED(px_tensor) smooth = NULL;
+  PX_SCOPED(px_tensor) product = NULL;
+  PX_SCOPED(px_tensor) weighted = NULL;
+  PX_SCOPED(px_tensor) total = NULL;
+  PX_SCOPED(px_tensor) scaled = NULL;
+  PX_CHECK(px_dtype_is_float((px_dtype)target->dtype), PX_RUNTIME,
+           "Expected floating point type for target with class probabilities, got %s",
+           px_dtype_class((px_dtype)target->dtype));
+  if (smoothing > 0) {
+    PX_TRY(px_mul_scalar(&mixed, target, px_float(1 - smoothing)));
+    PX_TRY(px_add_scalar(&smooth, mixed, px_float(smoothing / (double)classes), px_int(1)));
+  } else {
+    smooth = px_retain(target);
+  }
+  PX_TRY(px_mul(&product, log_p, smooth));
+  PX_TRY(times_weight(&weighted, product, weight, (int)dim));
+  PX_TRY(how == NONE ? px_sum(&total, weighted, &dim, 1, false, PX_DTYPE_NONE)
+                     : px_sum(&total, weighted, NULL, 0, false, PX_DTYPE_NONE));
+  if (how != MEAN) return px_neg(out, total);
+  PX_TRY(px_neg(&scaled, total));
+  double count = classes ? (double)(log_p->numel / classes) : 0;
+  return px_div_scalar(out, scaled, px_float(count));
+}
+
+// Adds to the loss of the classes the loss against all classes alike.
+static px_status smoothed(px_tensor **out, const px_tensor *log_p, const nll *n, reduction how,
+                          double smoothing) {
+  int64_t dim = log_p->ndim > 1 ? 1 : 0, classes = log_p->sizes[dim];
+  PX_SCOPED(px_tensor) hard = NULL;
+  PX_SCOPED(px_tensor) weights = NULL;
+  PX_SCOPED(px_tensor) weighted = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_SCOPED(px_tensor) ignored = NULL;
+  PX_SCOPED(px_tensor) kept = NULL;
+  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) even = NULL;
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_TRY(nll_of(&hard, &weights, log_p, n));
+  PX_TRY(times_weight(&weighted, log_p, n->weight, (int)dim));
+  PX_TRY(px_sum(&sum, weighted, &dim, 1, false, PX_DTYPE_NONE));
+  PX_TRY(px_eq_scalar(&ignored, n->target, px_int(n->ignore)));
+  PX_TRY(px_masked_fill(&kept, sum, ignored, px_float(0)));
+  if (how == NONE)
+    even = px_retain(kept);
+  else
+    PX_TRY(px_sum(&whole, kept, NULL, 0, false, PX_DTYPE_NONE));
+  if (how == SUM) even = px_retain(whole);
+  if (how == MEAN) {
+    PX_SCOPED(px_tensor) plain = NULL;  // a number, not part of the graph
+    PX_TRY(px_tensor_detach(&plain, weights));
+    PX_TRY(px_div(&even, whole, plain));
+  }
+  PX_TRY(px_mul_scalar(&part, hard, px_float(1 - smoothing)));
+  return px_sub(out, part, even, px_float(smoothing / (double)classes));
+}
+
+PX_RUN(cross_entropy) {
+  const px_tensor *x = px__arg_tensor(call, 0);
+  nll n = {px__arg_tensor(call, 1), px__arg_tensor(call, 2), call->args[4].v.text,
+           call->args[3].v.i};
+  double smoothing = call->args[5].v.f;
+  reduction how;
+  PX_TRY(reduction_of(&how, call->args[4]));
+  PX_CHECK(smoothing >= 0 && smoothing <= 1, PX_RUNTIME,
+           "label_smoothing must be between 0.0 and 1.0. Got: %g", smoothing);
+  PX_SCOPED(px_tensor) log_p = NULL;
+  bool soft = x->ndim == n.target->ndim;
+  for (int i = 0; soft && i < x->ndim; i++) soft = x->sizes[i] == n.target->sizes[i];
+  soft = soft && px_dtype_is_float((px_dtype)n.target->dtype);
+  PX_TRY(px_log_softmax(&log_p, x, x->ndim > 1 ? 1 : 0, PX_DTYPE_NONE));
+  if (soft) return soft_targets(&call->results[0], log_p, n.target, n.weight, how, smoothing);
+  if (smoothing > 0) return smoothed(&call->results[0], log_p, &n, how, smoothing);
+  PX_SCOPED(px_tensor) total = NULL;
+  return nll_of(&call->results[0], &total, log_p, &n);
+}
+
+// ---- element-wise losses
+
+// Input and target in one shape: PyTorch broadcasts, and warns.
+typedef struct pair {
+  px_tensor *a, *b;  // owned
+} pair;
+static void pair_end(pair *p) {
+  px_release(p->a);
+  px_release(p->b);
+}
+#define PAIR __attribute__((cleanup(pair_end))) pair
+static bool same_sizes(const px_tensor *a, const px_tensor *b) {
+  return a->ndim == b->ndim && !memcmp(a->sizes, b->sizes, (size_t)a->ndim * sizeof *a->sizes);
+}
+static px_status pair_of(pair *out, const px_call *call) {
+  const px_tensor *a = px__arg_tensor(call, 0), *b = px__arg_tensor(call, 1);
+  if (same_sizes(a, b)) {
+    out->a = px_retain(a), out->b = px_retain(b);
+    return PX_OK;
+  }
+  char have[128], want[128];
+  PX_TRY(px_warn(PX_WARN_USER,
+                 "Using a target size (torch.Size(%s)) that is different to the input size "
+                 "(torch.Size(%s)). This will likely lead to incorrect results due to "
+                 "broadcasting. Please ensure they have the same size.",
+                 px__size_text(have, sizeof have, b), px__size_text(want, sizeof want, a)));
+  int64_t sizes[PX_MAX_DIMS];
+  int ndim;
+  PX_TRY(px__broadcast(&ndim, sizes, a->ndim, a->sizes, b->ndim, b->sizes));
+  PX_TRY(px_expand(&out->a, a, sizes, ndim));
+  return px_expand(&out->b, b, sizes, ndim);
+}
+PX_RUN(element_loss) {
+  const px_tensor *a = px__arg_tensor(call, 0), *b = px__arg_tensor(call, 1);
+  reduction how;
+  PX_TRY(reduction_of(&how, call->args[2]));
+  px_dtype dtype = px_dtype_promote((px_dtype)a->dtype, (px_dtype)b->dtype);
+  PX_CHECK(px_dtype_is_float(dtype), PX_RUNTIME, "\"%s\" not implemented for '%s'", call->op->name,
+           px_dtype_class(dtype));
+  return px__call_result(call, 0, how == NONE ? a->ndim : 0, a->sizes, dtype);
+}
+PX_RUN(element_loss_backward) {
+  const px_tensor *a = px__arg_tensor(call, 1);
+  return px__call_result(call, 0, a->ndim, a->sizes, (px_dtype)a->dtype);
+}
+PX_RUN(mse_loss) {
+  PAIR p = {NULL, NULL};
+  PX_TRY(pair_of(&p, call));
+  return px_mse_loss_forward(&call->results[0], p.a, p.b, call->args[2].v.text);
+}
+PX_RUN(l1_loss) {
+  PAIR p = {NULL, NULL};
+  PX_SCOPED(px_tensor) difference = NULL;
+  PX_SCOPED(px_tensor) distance = NULL;
+  reduction how;
+  PX_TRY(reduction_of(&how, call->args[2]));
+  PX_TRY(pair_of(&p, call));
+  PX_TRY(px_sub(&difference, p.a, p.b, px_int(1)));
+  PX_TRY(px_abs(&distance, difference));
+  return reduce(&call->results[0], distance, how);
+}
+PX_RUN(smooth_l1_loss) {
+  PAIR p = {NULL, NULL};
+  double beta = call->args[3].v.f;
+  PX_CHECK(beta >= 0, PX_RUNTIME, "smooth_l1_loss does not support negative values for beta.");
+  PX_TRY(pair_of(&p, call));
+  return px_smooth_l1_loss_forward(&call->results[0], p.a, p.b, call->args[2].v.text, beta);
+}
+PX_RUN(huber_loss) {
+  PAIR p = {NULL, NULL};
+  double delta = call->args[3].v.f;
+  PX_CHECK(delta > 0, PX_RUNTIME, "huber_loss does not support non-positive values for delta.");
+  PX_TRY(pair_of(&p, call));
+  return px_huber_loss_forward(&call->results[0], p.a, p.b, call->args[2].v.text, delta);
+}
+
+// ---- binary cross entropy
+
+// Weighs the losses of the elements, then reduces them.
+static px_status weigh(px_tensor **out, const px_tensor *each, const px_tensor *weight,
+                       reduction how) {
+  PX_SCOPED(px_tensor) weighted = NULL;
+  PX_TRY(px_mul(&weighted, each, weight));
+  return reduce(out, weighted, how);
+}
+PX_RUN(binary_cross_entropy) {
+  const px_tensor *x = px__arg_tensor(call, 0), *target = px__arg_tensor(call, 1);
+  const px_tensor *weight = px__arg_tensor(call, 2);
+  char have[128], want[128];
+  reduction how;
+  PX_TRY(reduction_of(&how, call->args[3]));
+  PX_CHECK(same_sizes(x, target), PX_VALUE,
+           "Using a target size (torch.Size(%s)) that is different to the input size "
+           "(torch.Size(%s)) is deprecated. Please ensure they have the same size.",
+           px__size_text(have, sizeof have, target), px__size_text(want, sizeof want, x));
+  PX_CHECK(!px__needs_grad(target), PX_UNIMPLEMENTED,
+           "the derivative of binary_cross_entropy for 'target' is not implemented");
+  if (!weight)
+    return px_binary_cross_entropy_forward(&call->results[0], x, target, call->args[3].v.text);
+  PX_SCOPED(px_tensor) each = NULL;
+  PX_TRY(px_binary_cross_entropy_forward(&each, x, target, "none"));
+  return weigh(&call->results[0], each, weight, how);
+}
+
+// With weights of the positive answers: (1 - t) x + (1 + (w - 1) t) (log(1 + exp(-|x|)) + max(-x, 0)).
+static px_status positive_logits(px_tensor **out, const px_tensor *x, const px_tensor *target,
+                                 const px_tensor *pos_weight) {
+  PX_SCOPED(px_tensor) no = NULL;
+  PX_SCOPED(px_tensor) linear = NULL;
+  PX_SCOPED(px_tensor) excess = NULL;
+  PX_SCOPED(px_tensor) share = NULL;
+  PX_SCOPED(px_tensor) factor = NULL;
+  PX_SCOPED(px_tensor) minus = NULL;
+  PX_SCOPED(px_tensor) soft = NULL;
+  PX_SCOPED(px_tensor) product = NULL;
+  PX_TRY(px_rsub_scalar(&no, target, px_int(1), px_int(1)));
+  PX_TRY(px_mul(&linear, no, x));
+  PX_TRY(px_add_scalar(&excess, pos_weight, px_int(-1), px_int(1)));
+  PX_TRY(px_mul(&share, excess, target));
+  PX_TRY(px_add_scalar(&factor, share, px_int(1), px_int(1)));
+  PX_TRY(px_neg(&minus, x));
+  PX_TRY(px_softplus(&soft, minus, px_float(1), px_float(1e30)));
+  PX_TRY(px_mul(&product, factor, soft));
+  return px_add(out, linear, product, px_int(1));
+}
+PX_RUN(bce_with_logits) {
+  const px_tensor *x = px__arg_tensor(call, 0), *target = px__arg_tensor(call, 1);
+  const px_tensor *weight = px__arg_tensor(call, 2), *pos_weight = px__arg_tensor(call, 4);
+  char have[128], want[128];
+  reduction how;
+  PX_TRY(reduction_of(&how, call->args[3]));
+  PX_CHECK(same_sizes(x, target), PX_VALUE,
+           "Target size (torch.Size(%s)) must be the same as input size (torch.Size(%s))",
+           px__size_text(have, sizeof have, target), px__size_text(want, sizeof want, x));
+  if (!weight && !pos_weight)
+    return px_bce_with_logits_forward(&call->results[0], x, target, call->args[3].v.text);
+  PX_SCOPED(px_tensor) each = NULL;
+  PX_TRY(pos_weight ? positive_logits(&each, x, target, pos_weight)
+                    : px_bce_with_logits_forward(&each, x, target, "none"));
+  return weight ? weigh(&call->results[0], each, weight, how)
+                : reduce(&call->results[0], each, how);
+}
+
+PX_RUN(kl_div) {
+  const px_tensor *x = px__arg_tensor(call, 0), *target = px__arg_tensor(call, 1);
+  bool logs = px__arg_bool(call, 3), batch = !strcmp(call->args[2].v.text, "batchmean");
+  PX_SCOPED(px_tensor) p = NULL;
+  PX_SCOPED(px_tensor) own = NULL;
+  PX_SCOPED(px_tensor) cross = NULL;
+  PX_SCOPED(px_tensor) each = NULL;
+  reduction how = SUM;
+  if (!batch) PX_TRY(reduction_of(&how, call->args[2]));
+  if (logs) {
+    PX_TRY(px_exp(&p, target));
+    PX_TRY(px_mul(&own, p, target));
+  } else {
+    p = px_retain(target);
+    PX_TRY(px_xlogy(&own, target, target));
+  }
+  PX_TRY(px_mul(&cross, p, x));
+  PX_TRY(px_sub(&each, own, cross, px_int(1)));
+  if (!batch) return reduce(&call->results[0], each, how);
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_TRY(reduce(&sum, each, SUM));
+  return px_div_scalar(&call->results[0], sum, px_float(x->ndim ? (double)x->sizes[0] : 1));
+}

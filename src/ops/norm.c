@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// Run functions of softmax, the normalisations, and dropout.
+#include "ops/run.h"
+
+#include <stdio.h>
+
+#define LL(x) ((long long)(x))
+
+// ---- softmax
+PX_RUN(softmax) {
+  const px_tensor *t = px__arg_tensor(call, 0);
+  int dim;
+  PX_TRY(px__wrap_dim(&dim, call->args[1].v.i, t->ndim));
+  px_dtype dtype = call->args[2].kind == PX_ARG_DTYPE ? (px_dtype)call->args[2].v.i
+                                                      : (px_dtype)t->dtype;
+  PX_CHECK(px_dtype_is_float(dtype), PX_RUNTIME, "\"%s_lastdim_kernel_impl\" not implemented for '%s'",
+           call->op->name, px_dtype_class(dtype));
+  return px__call_result(call, 0, t->ndim, t->sizes, dtype);
+}
+// The result is as the first argument.
+PX_RUN(like_first) {
+  const px_tensor *t = px__arg_tensor(call, 0);
+  return px__call_result(call, 0, t->ndim, t->sizes, (px_dtype)t->dtype);
+}
+
+// ---- layer_norm
+
+static px_status check_layer(const px_tensor *x, px_value shape, const px_tensor *weight,
+                             const px_tensor *bias) {
+  char want[128], have[128];
+  px__sizes_text(want, sizeof want, shape.n, shape.v.ints);
+  PX_CHECK(shape.n >= 1, PX_RUNTIME,
+           "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
+           "element, but got normalized_shape = []");
+  const px_tensor *both[2] = {weight, bias};
+  for (int k = 0; k < 2; k++) {
+    bool same = !both[k] || both[k]->ndim == shape.n;
+    for (int i = 0; both[k] && same && i < shape.n; i++)
+      same = both[k]->sizes[i] == shape.v.ints[i];
+    PX_CHECK(same, PX_RUNTIME,
+             "Expected %s to be of same shape as normalized_shape, but got %s of shape %s and "
+             "normalized_shape = %s",
+             k ? "bias" : "weight", k ? "bias" : "weight",
+             px__size_text(have, sizeof have, both[k]), want);
+  }
+  bool fits = x->ndim >= shape.n;
+  for (int i = 0; fits && i < shape.n; i++)
+    fits = x->sizes[x->ndim - shape.n + i] == shape.v.ints[i];
+  char stars[128] = "";
+  for (int i = 0; !fits && i < shape.n && strlen(stars) < 100; i++)
+    snprintf(stars + strlen(stars), sizeof stars - strlen(stars), ", %lld", LL(shape.v.ints[i]));
+  PX_CHECK(fits, PX_RUNTIME,
+           "Given normalized_shape=%s, expected input with shape [*%s], but got input of size%s",
+           want, stars, px__size_text(have, sizeof have, x));
+  return PX_OK;
+}
+PX_RUN(native_layer_norm) {
+  const px_tensor *x = px__arg_tensor(call, 0), *w = px__arg_tensor(call, 2);
+  px_value shape = call->args[1];
+  PX_TRY(check_layer(x, shape, w, px__arg_tensor(call, 3)));
+  PX_CHECK(!w || w->dtype == x->dtype || w->dtype == PX_FLOAT32, PX_RUNTIME,
+           "expected scalar type %s but found %s", px_dtype_class((px_dtype)x->dtype),
+           px_dtype_class((px_dtype)w->dtype));
+  int64_t sizes[PX_MAX_DIMS];
+  for (int i = 0; i < x->ndim; i++) sizes[i] = i < x->ndim - shape.n ? x->sizes[i] : 1;
+  px_dtype dtype = (px_dtype)x->dtype, compute = dtype == PX_FLOAT64 ? PX_FLOAT64 : PX_FLOAT32;
+  PX_TRY(px__call_result(call, 0, x->ndim, x->sizes, dtype));
+  PX_TRY(px__call_result(call, 1, x->ndim, sizes, compute));
+  return px__call_result(call, 2, x->ndim, sizes, compute);
+}
+PX_RUN(layer_norm) {
+  PX_SCOPED(px_tensor) mean = NULL;
+  PX_SCOPED(px_tensor) rstd = NULL;
+  px_value shape = call->args[1];
+  return px_native_layer_norm(&call->results[0], &mean, &rstd, px__arg_tensor(call, 0),
+                              shape.v.ints, shape.n, px__arg_tensor(call, 2),
+                              px__arg_tensor(call, 3), call->args[4].v.f);
+}
+PX_RUN(layer_norm_backward) {
+  const px_tensor *x = px__arg_tensor(call, 1), *w = px__arg_tensor(call, 5);
+  px_value shape = call->args[2];
+  px_dtype dtype = w ? (px_dtype)w->dtype : (px_dtype)x->dtype;
+  PX_TRY(px__call_result(call, 0, x->ndim, x->sizes, (px_dtype)x->dtype));
+  PX_TRY(px__call_result(call, 1, shape.n, shape.v.ints, dtype));
+  return px__call_result(call, 2, shape.n, shape.v.ints, dtype);
+}
+
+// ---- batch_norm
+
+static px_status check_channels(const px_tensor *t, const char *name, int64_t channels) {
+  PX_CHECK(!t || t->numel == channels, PX_RUNTIME,
+           "%s should contain %lld elements not %lld", name, LL(channels), t ? LL(t->numel) : 0);
+  return PX_OK;
+}
+PX_RUN(native_batch_norm) {
+  const px_tensor *x = px__arg_tensor(call, 0);
+  bool training = px__arg_bool(call, 5);
+  PX_CHECK(x->ndim >= 2, PX_RUNTIME, "batch_norm: expected an input of at least 2 dimensions");
+  int64_t channels = x->sizes[1];
+  static const char *const names[] = {"", "weight", "bias", "running_mean", "running_var"};
+  for (int i = 1; i <= 4; i++) PX_TRY(check_channels(px__arg_tensor(call, i), names[i], channels));
+  for (int i = 3; i <= 4; i++)
+    PX_CHECK(training || px__arg_tensor(call, i), PX_RUNTIME,
+             "%s must be defined in evaluation mode", names[i]);
+  px_dtype dtype = (px_dtype)x->dtype, compute = dtype == PX_FLOAT64 ? PX_FLOAT64 : PX_FLOAT32;
+  int64_t kept = training ? channels : 0;
+  PX_TRY(px__call_result(call, 0, x->ndim, x->sizes, dtype));
+  for (int i = 1; i <= 3; i++) PX_TRY(px__call_result(call, i, 1, &kept, compute));
+  return PX_OK;
+}
+PX_RUN(batch_norm_backward) {
+  const px_tensor *x = px__arg_tensor(call, 1), *w = px__arg_tensor(call, 2);
+  px_dtype dtype = w ? (px_dtype)w->dtype : (px_dtype)x->dtype;
+  PX_TRY(px__call_result(call, 0, x->ndim, x->sizes, (px_dtype)x->dtype));
+  PX_TRY(px__call_result(call, 1, 1, &x->sizes[1], dtype));
+  return px__call_result(call, 2, 1, &x->sizes[1], dtype);
+}
+
+// Moves the running statistics: the variance that is kept is the unbiased one.
+// They are no part of the graph.
+static px_status update_running(px_tensor *running, const px_tensor *now, double momentum) {
+  if (!running) return PX_OK;
+  if (px__hooks) px__hooks->suspend(true);
+  px_status status = px_running_average_(running, now, momentum);
+  if (px__hooks) px__hooks->suspend(false);
+  return status;
+}
+PX_RUN(batch_norm) {
+  const px_tensor *x = px__arg_tensor(call, 0);
+  px_tensor *mean = px__arg_tensor(call, 1), *var = px__arg_tensor(call, 2);
+  bool training = px__arg_bool(call, 5);
+  double momentum = call->args[6].v.f;
+  if (training && x->ndim >= 2 && x->sizes[1] && x->numel == x->sizes[1]) {
+    char text[128];
+    PX_FAIL(PX_VALUE,
+            "Expected more than 1 value per channel when training, got input size torch.Size(%s)",
+            px__size_text(text, sizeof text, x));
+  }
+  PX_SCOPED(px_tensor) save_mean = NULL;
+  PX_SCOPED(px_tensor) invstd = NULL;
+  PX_SCOPED(px_tensor) variance = NULL;
+  PX_TRY(px_native_batch_norm(&call->results[0], &save_mean, &invstd, &variance, x,
+                              px__arg_tensor(call, 3), px__arg_tensor(call, 4), mean, var,
+                              training, call->args[7].v.f));
+  if (!training || !save_mean->numel) return PX_OK;
+  PX_TRY(update_running(mean, save_mean, momentum));
+  return update_running(var, variance, momentum);
+}
+
+// ---- group_norm: layers of the channels of a group, then one scale and shift a channel
+
+static px_status per_channel(px_tensor **out, const px_tensor *t, int ndim) {
+  int64_t sizes[PX_MAX_DIMS];
+  for (int i = 0; i < ndim; i++) sizes[i] = i == 1 ? t->numel : 1;
+  return px_reshape(out, t, sizes, ndim);
+}
+PX_RUN(group_norm) {
+  const px_tensor *x = px__arg_tensor(call, 0), *w = px__arg_tensor(call, 2);
+  const px_tensor *b = px__arg_tensor(call, 3);
+  int64_t groups = call->args[1].v.i;
+  PX_CHECK(x->ndim >= 2, PX_RUNTIME, "Expected at least 2 dimensions for input tensor but received %d",
+           x->ndim);
+  int64_t channels = x->sizes[1];
+  PX_CHECK(groups > 0 && channels % groups == 0, PX_RUNTIME,
+           "Expected number of channels in input to be divisible by num_groups, but got input of "
+           "shape %s and num_groups=%lld",
+           px__size_text((char[128]){0}, 128, x), LL(groups));
+  PX_TRY(check_channels(w, "weight", channels));
+  PX_TRY(check_channels(b, "bias", channels));
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) normal = NULL;
+  PX_SCOPED(px_tensor) back = NULL;
+  PX_SCOPED(px_tensor) scale = NULL;
+  PX_SCOPED(px_tensor) shift = NULL;
+  PX_SCOPED(px_tensor) scaled = NULL;
+  int64_t each = x->sizes[0] ? x->numel / (x->sizes[0] * groups) : 0;
+  int64_t sizes[3] = {x->sizes[0], groups, each};
+  PX_TRY(px_reshape(&flat, x, sizes, 3));
+  PX_TRY(px_layer_norm(&normal, flat, &each, 1, NULL, NULL, call->args[4].v.f));
+  PX_TRY(px_reshape(&back, normal, x->sizes, x->ndim));
+  if (w) PX_TRY(per_channel(&scale, w, x->ndim));
+  if (b) PX_TRY(per_channel(&shift, b, x->ndim));
+  if (w)
+    PX_TRY(px_mul(&scaled, back, scale));
+  else
+    scaled = px_retain(back);
+  if (b) return px_add(&call->results[0], scaled, shift, px_int(1));
+  call->results[0] = px_retain(scaled);
+  return PX_OK;
+}
+
+// ---- dropout
+PX_RUN(dropout) {
+  px_tensor *x = px__arg_tensor(call, 0);
+  double p = call->args[1].v.f;
+  PX_CHECK(p >= 0 && p <= 1, PX_VALUE,
+           "dropout probability has to be between 0 and 1, but got %.17g", p);
+  if (!px__arg_bool(call, 2) || p == 0 || x->numel == 0) {
+    call->results[0] = px_retain(x);
+    return PX_OK;
+  }
+  if (p == 1) return px_mul_scalar(&call->results[0], x, px_float(0));
+  PX_SCOPED(px_tensor) mask = NULL;
+  PX_TRY(px_tensor_empty(&mask, x->ndim, x->sizes, (px_dtype)x->dtype, px__tensor_device(x)));
+  PX_TRY(px_dropout_mask_(mask, 1 - p, NULL));
+  return px_mul(&call->results[0], x, mask);
+}

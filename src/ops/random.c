@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Run functions of the random ops: what a kernel draws from, how far the generator moves, and
+// PyTorch's texts.
+//
+// On devices the numbers depend on the number of blocks that PyTorch would launch; the argument
+// `generator`, which a kernel has no use for, carries it there.
+#include "ops/run.h"
+
+#define LL(x) ((long long)(x))
+enum { BLOCK = 256 };
+
+static px_status blocks_of(int64_t *out, px_device device, int64_t n) {
+  *out = 1;
+  if (device.type == PX_CPU || n <= 0) return PX_OK;
+  px_device_properties p;
+  PX_TRY(px_device_get_properties(&p, device.index));
+  int64_t most = (int64_t)p.multi_processor_count * (p.max_threads_per_multi_processor / BLOCK);
+  int64_t wanted = (n + BLOCK - 1) / BLOCK;
+  *out = wanted < most ? wanted : most;
+  return PX_OK;
+}
+// Says that the call's kernel draws n values, `unroll` at a time, with the generator at argument i.
+static px_status draws(px_call *call, int i, int64_t n, int unroll) {
+  px_value *g = &call->args[i];
+  if (g->kind == PX_ARG_GENERATOR) {
+    call->generator = g->v.generator;
+    px_device have = px_generator_device(call->generator);
+    PX_CHECK(have.type == call->device.type, PX_RUNTIME,
+             "Expected a '%s' device type for generator but found '%s'",
+             px_device_type_name(call->device.type), px_device_type_name(have.type));
+  }
+  int64_t blocks;
+  PX_TRY(blocks_of(&blocks, call->device, n));
+  *g = PX_I(blocks);
+  call->uses_random = true;
+  call->counter = px__philox_steps(call->device, n, unroll);
+  return PX_OK;
+}
+static int unroll_of(px_dtype dtype) { return dtype == PX_FLOAT64 ? 2 : 4; }
+static px_status fill_self(px_call *call, int generator, int unroll) {
+  const px_tensor *t = px__arg_tensor(call, 0);
+  PX_TRY(px__call_result(call, 0, t->ndim, t->sizes, (px_dtype)t->dtype));
+  return draws(call, generator, t->numel, unroll);
+}
+
+PX_RUN(uniform) {
+  double from = call->args[1].v.f, to = call->args[2].v.f;
+  PX_CHECK(from <= to, PX_RUNTIME,
+           "uniform_ expects to return a [from, to) range, but found from=%g > to=%g", from, to);
+  return fill_self(call, 3, unroll_of((px_dtype)px__arg_tensor(call, 0)->dtype));
+}
+PX_RUN(normal) {
+  double std = call->args[2].v.f;
+  PX_CHECK(std >= 0, PX_RUNTIME, "normal expects std >= 0.0, but found std %g", std);
+  return fill_self(call, 3, unroll_of((px_dtype)px__arg_tensor(call, 0)->dtype));
+}
+PX_RUN(exponential) {
+  double rate = call->args[1].v.f;
+  PX_CHECK(rate > 0, PX_RUNTIME,
+           "exponential_ expects lambda > 0.0, but found lambda=%g", rate);
+  return fill_self(call, 2, unroll_of((px_dtype)px__arg_tensor(call, 0)->dtype));
+}
+PX_RUN(random) {
+  px_value *from = &call->args[1], *to = &call->args[2];
+  px_dtype dtype = (px_dtype)px__arg_tensor(call, 0)->dtype;
+  if (from->kind != PX_ARG_NONE && to->kind == PX_ARG_NONE) {
+    *to = *from;
+    *from = PX_I(0);
+  }
+  bool ranged = to->kind != PX_ARG_NONE;
+  PX_CHECK(!ranged || from->v.i < to->v.i, PX_RUNTIME,
+           "random_ expects 'from' to be less than 'to', but got from=%lld >= to=%lld",
+           LL(from->v.i), LL(to->v.i));
+  uint64_t range = ranged ? (uint64_t)to->v.i - (uint64_t)from->v.i : 0;
+  bool wide = ranged ? range >= UINT64_C(1) << 32 : dtype == PX_INT64 || dtype == PX_FLOAT64;
+  return fill_self(call, 3, wide ? 2 : 4);
+}
+PX_RUN(bernoulli_scalar) {
+  double p = call->args[1].v.f;
+  PX_CHECK(p >= 0 && p <= 1, PX_RUNTIME, "bernoulli_ expects p to be in [0, 1], but got p=%g", p);
+  return fill_self(call, 2, unroll_of((px_dtype)px__arg_tensor(call, 0)->dtype));
+}
+PX_RUN(bernoulli) { return fill_self(call, 1, 4); }
+PX_RUN(randperm_fill) {
+  PX_TRY(fill_self(call, 1, 4));
+  // Each thread may draw as many numbers again as there are elements, to order equal keys.
+  if (call->device.type != PX_CPU)
+    call->counter += (uint64_t)(px__arg_tensor(call, 0)->numel + 3) / 4 * 4;
+  return PX_OK;
+}
+
+PX_RUN(multinomial) {
+  const px_tensor *p = px__arg_tensor(call, 0);
+  int64_t samples = call->args[1].v.i;
+  PX_CHECK(p->ndim == 1 || p->ndim == 2, PX_RUNTIME, "prob_dist must be 1 or 2 dim");
+  PX_CHECK(samples > 0, PX_RUNTIME, "cannot sample n_sample <= 0 samples");
+  PX_CHECK(px__arg_bool(call, 2) || samples <= p->sizes[p->ndim - 1], PX_RUNTIME,
+           "cannot sample n_sample > prob_dist.size(-1) samples without replacement");
+  int64_t sizes[2] = {p->sizes[0], samples};
+  if (p->ndim == 1) sizes[0] = samples;
+  PX_TRY(px__call_result(call, 0, p->ndim, sizes, PX_INT64));
+  return draws(call, 3, px__arg_bool(call, 2) ? call->results[0]->numel : p->numel, 4);
+}
+
+// ---- makers: an empty tensor, filled
+
+static px_status made(px_tensor **out, px_call *call, int size, int dtype, px_dtype otherwise) {
+  px_value *a = call->args;
+  px_dtype kind = a[dtype].kind == PX_ARG_DTYPE ? (px_dtype)a[dtype].v.i : otherwise;
+  px_device device = a[dtype + 1].kind == PX_ARG_DEVICE ? a[dtype + 1].v.device : PX_DEVICE_NONE;
+  return px_tensor_empty(out, a[size].n, a[size].v.ints, kind, device);
+}
+static px_generator *generator_at(const px_call *call, int i) {
+  return call->args[i].kind == PX_ARG_GENERATOR ? call->args[i].v.generator : NULL;
+}
+PX_RUN(rand) {
+  PX_TRY(made(&call->results[0], call, 0, 2, PX_DTYPE_NONE));
+  return px_uniform_(call->results[0], 0, 1, generator_at(call, 1));
+}
+PX_RUN(randn) {
+  PX_TRY(made(&call->results[0], call, 0, 2, PX_DTYPE_NONE));
+  return px_normal_(call->results[0], 0, 1, generator_at(call, 1));
+}
+PX_RUN(randint) {
+  int64_t low = call->args[0].v.i, high = call->args[1].v.i;
+  PX_TRY(made(&call->results[0], call, 2, 4, PX_INT64));
+  return px_random_(call->results[0], &low, &high, generator_at(call, 3));
+}
+PX_RUN(randint_below) {
+  int64_t low = 0, high = call->args[0].v.i;
+  PX_TRY(made(&call->results[0], call, 1, 3, PX_INT64));
+  return px_random_(call->results[0], &low, &high, generator_at(call, 2));
+}
+PX_RUN(randperm) {
+  int64_t n = call->args[0].v.i;
+  PX_CHECK(n >= 0, PX_RUNTIME, "n must be non-negative, got%lld", LL(n));
+  call->args[0] = PX_IS(&n, 1);
+  PX_TRY(made(&call->results[0], call, 0, 2, PX_INT64));
+  return px_randperm_fill_(call->results[0], generator_at(call, 1));
+}
+static px_status like(px_tensor **out, px_call *call) {
+  const px_tensor *t = px__arg_tensor(call, 0);
+  px_value *a = call->args;
+  px_dtype dtype = a[1].kind == PX_ARG_DTYPE ? (px_dtype)a[1].v.i : (px_dtype)t->dtype;
+  px_device device = a[2].kind == PX_ARG_DEVICE ? a[2].v.device : px__tensor_device(t);
+  return px_tensor_empty(out, t->ndim, t->sizes, dtype, device);
+}
+PX_RUN(rand_like) {
+  PX_TRY(like(&call->results[0], call));
+  return px_uniform_(call->results[0], 0, 1, NULL);
+}
+PX_RUN(randn_like) {
+  PX_TRY(like(&call->results[0], call));
+  return px_normal_(call->results[0], 0, 1, NULL);
+}
+PX_RUN(normal_of) {
+  const px_tensor *mean = px__arg_tensor(call, 0), *std = px__arg_tensor(call, 1);
+  int64_t sizes[PX_MAX_DIMS];
+  int ndim;
+  PX_TRY(px__broadcast(&ndim, sizes, mean->ndim, mean->sizes, std->ndim, std->sizes));
+  px_device device = px__tensor_device(mean->flags & PX_TENSOR_WRAPPED ? std : mean);
+  px_dtype dtype = px_dtype_promote((px_dtype)mean->dtype, (px_dtype)std->dtype);
+  PX_SCOPED(px_tensor) noise = NULL;
+  PX_SCOPED(px_tensor) scaled = NULL;
+  PX_TRY(px_tensor_empty(&noise, ndim, sizes, px_dtype_is_float(dtype) ? dtype : PX_DTYPE_NONE,
+                         device));
+  PX_TRY(px_normal_(noise, 0, 1, generator_at(call, 2)));
+  PX_TRY(px_mul(&scaled, noise, std));
+  return px_add(&call->results[0], scaled, mean, px_int(1));
+}
