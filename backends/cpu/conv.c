@@ -84,7 +84,7 @@ static void *room_new(const conv *t) {
   return malloc((size_t)((t->k + t->og) * ld) * (t->wide ? sizeof(double) : sizeof(float)));
 }
 
-static void forward_run(int64_t begin, int64_t end, void *ctx) {
+static void forward_run(void *ctx, int64_t begin, int64_t end) {
   conv *t = ctx;
   void *room = room_new(t);
   bool done = room != NULL;
@@ -97,7 +97,7 @@ static void forward_run(int64_t begin, int64_t end, void *ctx) {
   if (!done) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
   free(room);
 }
-static void input_run(int64_t begin, int64_t end, void *ctx) {
+static void input_run(void *ctx, int64_t begin, int64_t end) {
   conv *t = ctx;
   void *room = room_new(t);
   bool done = room != NULL;
@@ -106,7 +106,7 @@ static void input_run(int64_t begin, int64_t end, void *ctx) {
   if (!done) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
   free(room);
 }
-static void weight_run(int64_t begin, int64_t end, void *ctx) {
+static void weight_run(void *ctx, int64_t begin, int64_t end) {
   conv *t = ctx;
   void *room = room_new(t);
   bool done = room != NULL;
@@ -119,7 +119,7 @@ static void weight_run(int64_t begin, int64_t end, void *ctx) {
   free(room);
 }
 static void share(conv *t, const px_launch *l, int64_t units,
-                  void (*run)(int64_t, int64_t, void *)) {
+                  void (*run)(void *, int64_t, int64_t)) {
   double work = (double)t->n * (double)t->p * (double)t->k * (double)t->oc;
   t->inner = units == 1;
   int64_t grain = work < 1e5 ? units : 1;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operands as plain arrays: the copies in and out. Copies go line by line over the last dimension.
 #include "cpu/dense.h"
+#include "cpu/half.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,8 +30,8 @@ static double load(int dtype, const char *p) {
   switch (dtype) {
     case PX_FLOAT32: return *(const float *)p;
     case PX_FLOAT64: return *(const double *)p;
-    case PX_FLOAT16: return px_half_to_float(*(const uint16_t *)p);
-    case PX_BFLOAT16: return px_bfloat_to_float(*(const uint16_t *)p);
+    case PX_FLOAT16: return px__half_load(*(const uint16_t *)p);
+    case PX_BFLOAT16: return px__bfloat_load(*(const uint16_t *)p);
     default: return px_scalar_float(px_scalar_load((px_dtype)dtype, p));
   }
 }
@@ -38,17 +39,22 @@ static void store(int dtype, char *p, double x) {
   switch (dtype) {
     case PX_FLOAT32: *(float *)p = (float)x; break;
     case PX_FLOAT64: *(double *)p = x; break;
-    case PX_FLOAT16: *(uint16_t *)p = px_float_to_half((float)x); break;
-    case PX_BFLOAT16: *(uint16_t *)p = px_float_to_bfloat((float)x); break;
+    case PX_FLOAT16: *(uint16_t *)p = px__half_store((float)x); break;
+    case PX_BFLOAT16: *(uint16_t *)p = px__bfloat_store((float)x); break;
     default: px_scalar_store(px_float(x), (px_dtype)dtype, p);
   }
 }
 
-// One line of n elements, with steps in elements.
+// One line of n elements, with steps in elements. Integers go by way of a number that holds them
+// all.
 static void copy_line(int64_t n, int to_dtype, char *to, int64_t to_step, int from_dtype,
                       const char *from, int64_t from_step) {
   size_t t = px_dtype_size((px_dtype)to_dtype), f = px_dtype_size((px_dtype)from_dtype);
-  if (to_dtype != from_dtype) {
+  if (to_dtype != from_dtype && (to_dtype == PX_INT64 || from_dtype == PX_INT64)) {
+    for (int64_t i = 0; i < n; i++)
+      px_scalar_store(px_scalar_load((px_dtype)from_dtype, from + i * from_step * (int64_t)f),
+                      (px_dtype)to_dtype, to + i * to_step * (int64_t)t);
+  } else if (to_dtype != from_dtype) {
     for (int64_t i = 0; i < n; i++)
       store(to_dtype, to + (size_t)(i * to_step) * t,
             load(from_dtype, from + i * from_step * (int64_t)f));

@@ -5,6 +5,7 @@
 // The result does not depend on the number of threads: a split cuts rows or columns of C, never the
 // sums.
 #include "cpu/gemm.h"
+#include "cpu/half.h"
 #include "cpu/simd.h"
 #include "cpu/threads.h"
 
@@ -88,7 +89,7 @@ typedef struct split {
   bool wide, rows, failed;
 } split;
 enum { SPLIT_UNIT = 48 };  // a multiple of the tile's rows and columns
-static void split_run(int64_t begin, int64_t end, void *ctx) {
+static void split_run(void *ctx, int64_t begin, int64_t end) {
   split *s = ctx;
   px__gemm g = *s->g;
   int64_t item = s->wide ? sizeof(double) : sizeof(float);
@@ -149,7 +150,7 @@ INTEGER_PRODUCT(product_i64, int64_t, uint64_t)
 
 // ---- half formats: operands widened into scratch
 static float widen(int dtype, uint16_t bits) {
-  return dtype == PX_FLOAT16 ? px_half_to_float(bits) : px_bfloat_to_float(bits);
+  return dtype == PX_FLOAT16 ? px__half_load(bits) : px__bfloat_load(bits);
 }
 static void widen_matrix(int dtype, float *to, const uint16_t *from, int64_t m, int64_t n,
                          int64_t r, int64_t c) {
@@ -171,8 +172,8 @@ static bool product_half(const px__gemm *g, int dtype, bool parallel) {
   uint16_t *to = g->c;
   for (int64_t i = 0; done && i < g->m; i++)
     for (int64_t j = 0; j < g->n; j++)
-      to[i * g->cr + j * g->cc] = dtype == PX_FLOAT16 ? px_float_to_half(c[i * g->n + j])
-                                                      : px_float_to_bfloat(c[i * g->n + j]);
+      to[i * g->cr + j * g->cc] = dtype == PX_FLOAT16 ? px__half_store(c[i * g->n + j])
+                                                      : px__bfloat_store(c[i * g->n + j]);
   free(a);
   return done;
 }

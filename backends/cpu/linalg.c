@@ -63,7 +63,7 @@ typedef struct batch {
   int64_t as, bs, cs, ss;  // strides of the batch, in bytes
   bool inner, failed;      // inner: the threads work inside each product
 } batch;
-static void batch_run(int64_t begin, int64_t end, void *ctx) {
+static void batch_run(void *ctx, int64_t begin, int64_t end) {
   batch *t = ctx;
   for (int64_t i = begin; i < end; i++) {
     px__gemm g = t->g;
@@ -89,7 +89,7 @@ static px_status batch_multiply(const px_launch *l, const px_operand *s, const p
   int64_t work = t.g.m * t.g.n * t.g.k + 1, small = (int64_t)1 << 16;
   t.inner = count == 1 || (count < 4 && work > 64 * small);
   if (t.inner)
-    batch_run(0, count, &t);
+    batch_run(&t, 0, count);
   else
     px__cpu_parallel(count, work > small ? 1 : small / work, batch_run, &t);
   if (t.failed) px_kernel_fault(l, PX_FAULT_NOMEM, (int64_t)1 << 20, 0, 0);

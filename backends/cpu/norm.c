@@ -34,7 +34,7 @@ typedef struct batch_task {
 #define NAME(x) x##_f64
 #include "cpu/norm_rows.h"
 
-static void layer_run(int64_t begin, int64_t end, void *ctx) {
+static void layer_run(void *ctx, int64_t begin, int64_t end) {
   const layer_task *t = ctx;
   if (t->wide)
     layer_f64(t, begin, end);
@@ -60,7 +60,7 @@ PX_KERNEL(native_layer_norm) {
   return PX_OK;
 }
 
-static void layer_backward_run(int64_t begin, int64_t end, void *ctx) {
+static void layer_backward_run(void *ctx, int64_t begin, int64_t end) {
   const layer_task *t = ctx;
   for (int64_t c = begin; c < end; c++) {
     if (t->wide)
@@ -93,7 +93,7 @@ PX_KERNEL(layer_norm_backward) {
   return PX_OK;
 }
 
-static void batch_run(int64_t begin, int64_t end, void *ctx) {
+static void batch_run(void *ctx, int64_t begin, int64_t end) {
   const batch_task *t = ctx;
   if (t->grad)
     (t->wide ? batch_backward_f64 : batch_backward_f32)(t, begin, end);

@@ -52,7 +52,7 @@ static window window_of(const pool *t, int64_t oy, int64_t ox) {
 #define NAME(x) x##_f64
 #include "cpu/pool_rows.h"
 
-static void run(int64_t begin, int64_t end, void *ctx) {
+static void run(void *ctx, int64_t begin, int64_t end) {
   const pool *t = ctx;
   void (*plane)(const pool *, int64_t) =
       !t->max       ? (t->wide ? mean_plane_f64 : mean_plane_f32)

@@ -4,6 +4,7 @@
 // device kernels: a thread is a subsequence, and gives a block of values `blocks * 256` elements
 // apart at each step.
 #include "cpu/dense.h"
+#include "cpu/half.h"
 #include "cpu/mt19937.h"
 #include "cpu/philox.h"
 
@@ -19,8 +20,8 @@ static void put(const px__dense *d, int64_t i, double x) {
   switch (d->dtype) {
     case PX_FLOAT32: ((float *)d->at)[i] = (float)x; break;
     case PX_FLOAT64: ((double *)d->at)[i] = x; break;
-    case PX_FLOAT16: ((uint16_t *)d->at)[i] = px_float_to_half((float)x); break;
-    case PX_BFLOAT16: ((uint16_t *)d->at)[i] = px_float_to_bfloat((float)x); break;
+    case PX_FLOAT16: ((uint16_t *)d->at)[i] = px__half_store((float)x); break;
+    case PX_BFLOAT16: ((uint16_t *)d->at)[i] = px__bfloat_store((float)x); break;
     default:
       px_scalar_store(px_int((int64_t)x), (px_dtype)d->dtype,
                       (char *)d->at + (size_t)i * px_dtype_size((px_dtype)d->dtype));

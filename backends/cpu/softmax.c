@@ -28,7 +28,7 @@ typedef struct task {
 #define NAME(x) x##_f64
 #include "cpu/softmax_rows.h"
 
-static void run(int64_t begin, int64_t end, void *ctx) {
+static void run(void *ctx, int64_t begin, int64_t end) {
   const task *t = ctx;
   if (t->wide)
     range_f64(t, begin, end);

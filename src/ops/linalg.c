@@ -205,20 +205,6 @@ PX_RUN(matmul) {
   return matmul(&call->results[0], px__arg_tensor(call, 0), px__arg_tensor(call, 1));
 }
 
-// A tensor with the elements of self in another shape, which is no view of it: the result of a
-// composite is a tensor of its own.
-PX_RUN(unsafe_view) {
-  const px_tensor *t = px__arg_tensor(call, 0);
-  px_value size = call->args[1];
-  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
-  bool possible = false;
-  for (int i = 0; i < size.n; i++) sizes[i] = size.v.ints[i];
-  PX_TRY(px__view_strides(&possible, t, size.n, sizes, strides));
-  PX_CHECK(possible, PX_BUG, "unsafe_view of a tensor with gaps");
-  return px__tensor_new(&call->results[0], t->storage, (px_dtype)t->dtype, size.n, sizes, strides,
-                        t->offset);
-}
-
 // ---- linear
 
 static px_status linear_2d(px_tensor **out, const px_tensor *x, const px_tensor *weight,
