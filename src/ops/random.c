@@ -102,56 +102,74 @@ PX_RUN(multinomial) {
   return draws(call, 3, px__arg_bool(call, 2) ? call->results[0]->numel : p->numel, 4);
 }
 
-// ---- makers: an empty tensor, filled
+// ---- makers: an empty tensor, filled. The last four arguments are those of all factories.
 
-static px_status made(px_tensor **out, px_call *call, int size, int dtype, px_dtype otherwise) {
-  px_value *a = call->args;
-  px_dtype kind = a[dtype].kind == PX_ARG_DTYPE ? (px_dtype)a[dtype].v.i : otherwise;
-  px_device device = a[dtype + 1].kind == PX_ARG_DEVICE ? a[dtype + 1].v.device : PX_DEVICE_NONE;
-  return px_tensor_empty(out, a[size].n, a[size].v.ints, kind, device);
+static px_dtype dtype_of(const px_call *call, px_dtype otherwise) {
+  const px_value *a = &call->args[call->op->param_count - 4];
+  return a->kind == PX_ARG_DTYPE ? (px_dtype)a->v.i : otherwise;
+}
+static px_device device_of(const px_call *call, px_device otherwise) {
+  const px_value *a = &call->args[call->op->param_count - 3];
+  return a->kind == PX_ARG_DEVICE ? a->v.device : otherwise;
+}
+static bool option(const px_call *call, int from_end) {
+  return call->args[call->op->param_count - from_end].v.i != 0;
+}
+static px_status made(px_call *call, int64_t n, const int64_t *sizes, px_dtype dtype,
+                      px_device device) {
+  return px_empty(&call->results[0], sizes, n, dtype, device, option(call, 2), false);
+}
+// Marks the result as a leaf that needs a gradient, after it was filled.
+static px_status marked(px_call *call, px_status status) {
+  px_tensor *t = call->results[0];
+  PX_TRY(status);
+  if (!option(call, 1)) return PX_OK;
+  PX_CHECK(px_dtype_is_float((px_dtype)t->dtype), PX_RUNTIME,
+           "Only Tensors of floating point and complex dtype can require gradients");
+  t->flags |= PX_TENSOR_NEEDS_GRAD;
+  return PX_OK;
 }
 static px_generator *generator_at(const px_call *call, int i) {
   return call->args[i].kind == PX_ARG_GENERATOR ? call->args[i].v.generator : NULL;
 }
 PX_RUN(rand) {
-  PX_TRY(made(&call->results[0], call, 0, 2, PX_DTYPE_NONE));
-  return px_uniform_(call->results[0], 0, 1, generator_at(call, 1));
+  px_value size = call->args[0];
+  PX_TRY(made(call, size.n, size.v.ints, dtype_of(call, PX_DTYPE_NONE),
+              device_of(call, PX_DEVICE_NONE)));
+  return marked(call, px_uniform_(call->results[0], 0, 1, generator_at(call, 1)));
 }
 PX_RUN(randn) {
-  PX_TRY(made(&call->results[0], call, 0, 2, PX_DTYPE_NONE));
-  return px_normal_(call->results[0], 0, 1, generator_at(call, 1));
+  px_value size = call->args[0];
+  PX_TRY(made(call, size.n, size.v.ints, dtype_of(call, PX_DTYPE_NONE),
+              device_of(call, PX_DEVICE_NONE)));
+  return marked(call, px_normal_(call->results[0], 0, 1, generator_at(call, 1)));
 }
-PX_RUN(randint) {
-  int64_t low = call->args[0].v.i, high = call->args[1].v.i;
-  PX_TRY(made(&call->results[0], call, 2, 4, PX_INT64));
-  return px_random_(call->results[0], &low, &high, generator_at(call, 3));
+static px_status whole(px_call *call, int64_t low, int64_t high, int size_at) {
+  px_value size = call->args[size_at];
+  PX_TRY(made(call, size.n, size.v.ints, dtype_of(call, PX_INT64),
+              device_of(call, PX_DEVICE_NONE)));
+  return marked(call, px_random_(call->results[0], &low, &high, generator_at(call, size_at + 1)));
 }
-PX_RUN(randint_below) {
-  int64_t low = 0, high = call->args[0].v.i;
-  PX_TRY(made(&call->results[0], call, 1, 3, PX_INT64));
-  return px_random_(call->results[0], &low, &high, generator_at(call, 2));
-}
+PX_RUN(randint) { return whole(call, call->args[0].v.i, call->args[1].v.i, 2); }
+PX_RUN(randint_below) { return whole(call, 0, call->args[0].v.i, 1); }
 PX_RUN(randperm) {
   int64_t n = call->args[0].v.i;
   PX_CHECK(n >= 0, PX_RUNTIME, "n must be non-negative, got%lld", LL(n));
-  call->args[0] = PX_IS(&n, 1);
-  PX_TRY(made(&call->results[0], call, 0, 2, PX_INT64));
-  return px_randperm_fill_(call->results[0], generator_at(call, 1));
+  PX_TRY(made(call, 1, &n, dtype_of(call, PX_INT64), device_of(call, PX_DEVICE_NONE)));
+  return marked(call, px_randperm_fill_(call->results[0], generator_at(call, 1)));
 }
-static px_status like(px_tensor **out, px_call *call) {
+static px_status like(px_call *call) {
   const px_tensor *t = px__arg_tensor(call, 0);
-  px_value *a = call->args;
-  px_dtype dtype = a[1].kind == PX_ARG_DTYPE ? (px_dtype)a[1].v.i : (px_dtype)t->dtype;
-  px_device device = a[2].kind == PX_ARG_DEVICE ? a[2].v.device : px__tensor_device(t);
-  return px_tensor_empty(out, t->ndim, t->sizes, dtype, device);
+  return made(call, t->ndim, t->sizes, dtype_of(call, (px_dtype)t->dtype),
+              device_of(call, px__tensor_device(t)));
 }
 PX_RUN(rand_like) {
-  PX_TRY(like(&call->results[0], call));
-  return px_uniform_(call->results[0], 0, 1, NULL);
+  PX_TRY(like(call));
+  return marked(call, px_uniform_(call->results[0], 0, 1, NULL));
 }
 PX_RUN(randn_like) {
-  PX_TRY(like(&call->results[0], call));
-  return px_normal_(call->results[0], 0, 1, NULL);
+  PX_TRY(like(call));
+  return marked(call, px_normal_(call->results[0], 0, 1, NULL));
 }
 PX_RUN(normal_of) {
   const px_tensor *mean = px__arg_tensor(call, 0), *std = px__arg_tensor(call, 1);
