@@ -12,7 +12,7 @@ typedef struct pool {
   const void *in;
   int64_t *indices;
   int64_t h, w, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw, divisor;
-  bool wide, backward, max, adaptive, count_pad;
+  bool wide, backward, max, pick, adaptive, count_pad;
 } pool;
 typedef struct window {
   int64_t y0, y1, x0, x1, divisor;
@@ -55,7 +55,8 @@ static window window_of(const pool *t, int64_t oy, int64_t ox) {
 static void run(void *ctx, int64_t begin, int64_t end) {
   const pool *t = ctx;
   void (*plane)(const pool *, int64_t) =
-      !t->max       ? (t->wide ? mean_plane_f64 : mean_plane_f32)
+      t->pick       ? (t->wide ? pick_plane_f64 : pick_plane_f32)
+      : !t->max     ? (t->wide ? mean_plane_f64 : mean_plane_f32)
       : t->backward ? (t->wide ? max_plane_backward_f64 : max_plane_backward_f32)
                     : (t->wide ? max_plane_f64 : max_plane_f32);
   for (int64_t i = begin; i < end; i++) plane(t, i);
@@ -104,6 +105,19 @@ PX_KERNEL(max_pool2d_backward) {
   pool t = {.max = true, .backward = true, .wide = compute == PX_FLOAT64, .out = d[0].at,
             .in = d[1].at, .indices = d[2].at};
   planes(&t, &l->operands[0], &l->operands[1]);
+  px__dense_close(d, spec);
+  return PX_OK;
+}
+
+// max_pool2d_pick(self, indices)
+PX_KERNEL(max_pool2d_pick) {
+  static const char spec[] = "wrR";
+  int compute = px__compute_of(l->operands[0].dtype);
+  px__dense d[3];
+  if (!px__dense_open(d, l, spec, compute)) return PX_OK;
+  pool t = {.pick = true, .wide = compute == PX_FLOAT64, .out = d[0].at, .in = d[1].at,
+            .indices = d[2].at};
+  planes(&t, &l->operands[1], &l->operands[0]);
   px__dense_close(d, spec);
   return PX_OK;
 }

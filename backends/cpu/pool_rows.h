@@ -33,6 +33,12 @@ static void NAME(max_plane_backward)(const pool *t, int64_t plane) {
   memset(to, 0, (size_t)(t->h * t->w) * sizeof(T));
   for (int64_t i = 0; i < t->oh * t->ow; i++) to[where[i]] += g[i];
 }
+static void NAME(pick_plane)(const pool *t, int64_t plane) {
+  const T *in = (const T *)t->in + plane * t->h * t->w;
+  T *to = (T *)t->out + plane * t->oh * t->ow;
+  const int64_t *where = t->indices + plane * t->oh * t->ow;
+  for (int64_t i = 0; i < t->oh * t->ow; i++) to[i] = in[where[i]];
+}
 // Means over windows; backward spreads the gradient over the window.
 static void NAME(mean_plane)(const pool *t, int64_t plane) {
   const T *in = (const T *)t->in + plane * (t->backward ? t->oh * t->ow : t->h * t->w);

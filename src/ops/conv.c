@@ -165,6 +165,10 @@ PX_RUN(max_pool2d) {
   PX_TRY(px__call_result(call, 0, x->ndim, sizes, (px_dtype)x->dtype));
   return px__call_result(call, 1, x->ndim, sizes, PX_INT64);
 }
+PX_RUN(max_pool2d_pick) {
+  const px_tensor *t = px__arg_tensor(call, 0), *indices = px__arg_tensor(call, 1);
+  return px__call_result(call, 0, indices->ndim, indices->sizes, (px_dtype)t->dtype);
+}
 PX_RUN(max_pool2d_only) {
   PX_SCOPED(px_tensor) indices = NULL;
   const px_value *a = call->args;
