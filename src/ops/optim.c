@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// Run functions of the optimizer steps: the results are the tensors given, which the kernel changes.
+#include "ops/run.h"
+
+static px_status same(const px_tensor *t, const px_tensor *param, const char *name) {
+  bool equal = t->ndim == param->ndim &&
+               !memcmp(t->sizes, param->sizes, (size_t)t->ndim * sizeof *t->sizes);
+  PX_CHECK(equal, PX_RUNTIME, "an optimizer's %s must have the parameter's size", name);
+  return PX_OK;
+}
+// Result i is argument `from`, changed in place.
+static px_status change(px_call *call, int i, int from, const char *name) {
+  px_tensor *t = px__arg_tensor(call, from);
+  if (!t) return PX_OK;
+  PX_TRY(same(t, px__arg_tensor(call, 0), name));
+  PX_CHECK(call->mode == PX_CALL_NEW, PX_RUNTIME, "%s has no out=", call->op->name);
+  call->results[i] = px_retain(t);
+  px_tensor_bump_version(t);
+  return PX_OK;
+}
+PX_RUN(sgd_step) {
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(same(px__arg_tensor(call, 1), px__arg_tensor(call, 0), "gradient"));
+  PX_TRY(change(call, 1, 2, "momentum buffer"));
+  return change(call, 0, 0, "parameter");
+}
+PX_RUN(adam_step) {
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(same(px__arg_tensor(call, 1), px__arg_tensor(call, 0), "gradient"));
+  PX_TRY(change(call, 1, 2, "average"));
+  PX_TRY(change(call, 2, 3, "average of squares"));
+  PX_TRY(change(call, 3, 4, "greatest average of squares"));
+  return change(call, 0, 0, "parameter");
+}

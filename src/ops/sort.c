@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Run functions of sorting and choosing.
+#include "ops/run.h"
+
+#define LL(x) ((long long)(x))
+
+static int64_t length_of(const px_tensor *t, int dim) { return t->ndim ? t->sizes[dim] : 1; }
+static px_status values_and_indices(px_call *call, int ndim, const int64_t *sizes) {
+  const px_tensor *t = px__arg_tensor(call, 0);
+  PX_TRY(px__call_result(call, 0, ndim, sizes, (px_dtype)t->dtype));
+  return px__call_result(call, 1, ndim, sizes, PX_INT64);
+}
+PX_RUN(sort) {
+  const px_tensor *t = px__arg_tensor(call, 0);
+  int dim;
+  PX_TRY(px__wrap_dim(&dim, call->args[1].v.i, t->ndim));
+  return values_and_indices(call, t->ndim, t->sizes);
+}
+PX_RUN(argsort) {
+  PX_SCOPED(px_tensor) values = NULL;
+  return px_sort(&values, &call->results[0], px__arg_tensor(call, 0), call->args[1].v.i,
+                 px__arg_bool(call, 2), px__arg_bool(call, 3));
+}
+PX_RUN(topk) {
+  const px_tensor *t = px__arg_tensor(call, 0);
+  int64_t k = call->args[1].v.i, sizes[PX_MAX_DIMS];
+  int dim;
+  PX_TRY(px__wrap_dim(&dim, call->args[2].v.i, t->ndim));
+  PX_CHECK(k >= 0 && k <= length_of(t, dim), PX_RUNTIME, "selected index k out of range");
+  for (int i = 0; i < t->ndim; i++) sizes[i] = i == dim ? k : t->sizes[i];
+  return values_and_indices(call, t->ndim, sizes);
+}
+PX_RUN(kthvalue) {
+  const px_tensor *t = px__arg_tensor(call, 0);
+  int64_t k = call->args[1].v.i, sizes[PX_MAX_DIMS];
+  int dim, n = 0;
+  PX_TRY(px__wrap_dim(&dim, call->args[2].v.i, t->ndim));
+  PX_CHECK(k >= 1 && k <= length_of(t, dim), PX_RUNTIME,
+           "kthvalue(): selected number k out of range for dimension %d", dim);
+  for (int i = 0; i < t->ndim; i++) {
+    if (i != dim)
+      sizes[n++] = t->sizes[i];
+    else if (px__arg_bool(call, 3))
+      sizes[n++] = 1;
+  }
+  return values_and_indices(call, n, sizes);
+}
+PX_RUN(median) {
+  const px_tensor *t = px__arg_tensor(call, 0);
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) where = NULL;
+  int64_t n = t->numel;
+  PX_CHECK(n > 0, PX_RUNTIME, "median() of an empty tensor");
+  PX_TRY(px_reshape(&flat, t, &n, 1));
+  return px_kthvalue(&call->results[0], &where, flat, (n + 1) / 2, 0, false);
+}
+PX_RUN(median_dim) {
+  const px_tensor *t = px__arg_tensor(call, 0);
+  int dim;
+  PX_TRY(px__wrap_dim(&dim, call->args[1].v.i, t->ndim));
+  return px_kthvalue(&call->results[0], &call->results[1], t, (length_of(t, dim) + 1) / 2, dim,
+                     px__arg_bool(call, 2));
+}
+PX_RUN(place_along) {
+  px_value size = call->args[3];
+  return px__call_result(call, 0, size.n, size.v.ints,
+                         (px_dtype)px__arg_tensor(call, 0)->dtype);
+}
+PX_RUN(pick_along) {
+  const px_tensor *t = px__arg_tensor(call, 0), *indices = px__arg_tensor(call, 1);
+  return px__call_result(call, 0, indices->ndim, indices->sizes, (px_dtype)t->dtype);
+}
