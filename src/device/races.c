@@ -159,7 +159,8 @@ px_status px__race_access(const px__work *work, const px_access *access) {
   pthread_mutex_lock(&lock);
   for (px__shadow *s = block->shadow; s && !found.stream; s = s->next)
     if (conflicts(s, access, work->stream)) found = *s;
-  remember(block, work, access);
+  bool refused = found.stream && __atomic_load_n(&raises, __ATOMIC_RELAXED);
+  if (!refused) remember(block, work, access);
   pthread_mutex_unlock(&lock);
   return found.stream ? report(&found, work, access) : PX_OK;
 }

@@ -213,11 +213,12 @@ px_status px__work_begin(px__work *work, px_stream *stream, const char *op,
   work->seq = stream->issued + 1;
   work->id = ++d->launches;
   px_status status = declare(work, accesses, count);
+  // The number is spent even if nothing is issued: uses may bear it already.
+  __atomic_store_n(&stream->issued, work->seq, __ATOMIC_RELEASE);
   if (status != PX_OK) {
     px__device_unlock(d);
     return px_error_pass(status, __FILE__, __LINE__, __func__);
   }
-  __atomic_store_n(&stream->issued, work->seq, __ATOMIC_RELEASE);
   d->ring[work->id % PX__RING] = (px__record){work->id, work->seq, op, work->site, stream};
   return PX_OK;
 }

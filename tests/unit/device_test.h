@@ -15,6 +15,7 @@ static inline void simulate(int devices) {
   snprintf(number, sizeof number, "%d", devices);
   setenv("PHLOX_SIM_DEVICES", number, 1);
   setenv("PHLOX_BACKENDS", "sim", 1);
+  setenv("PHLOX_SIM_MODE", "threads", 1);  // the tests' pauses are real time
   unsetenv("CUDA_VISIBLE_DEVICES");
   px_race_enable(0, false);
   if (px_device_count(PX_CUDA) == 0) SKIP("no simulated backend");

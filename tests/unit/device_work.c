@@ -262,6 +262,25 @@ static px_status touch(px_block *block, size_t begin, size_t end, bool write) {
   return px__launch(block->device, &launch, &access, 1);
 }
 
+// A refused launch has marked its first block already; that must hold nothing up.
+PX_TEST(a_refused_launch_leaves_its_blocks_usable) {
+  simulate(1);
+  px_race_enable(1, true);
+  px_stream *side = new_stream(0);
+  px_block *good = block_on(px_cuda(0), 4096), *bad = block_on(px_cuda(0), 4096);
+  px_access both[] = {{good, 0, 8, true}, {bad, 0, 8, true}};
+  px_launch launch = {.op = "both", .kernel = nothing_kernel};
+  OK(fill(bad, 1, 20));
+  OK(px_stream_set_current(side));
+  FAILS(px__launch(px_cuda(0), &launch, both, 2), PX_RUNTIME, "Phlox found a race");
+  OK(px_stream_wait_stream(side, default_stream(0)));
+  OK(px__launch(px_cuda(0), &launch, both, 2));
+  px__block_free(good), px__block_free(bad);
+  OK(px_memory_empty_cache());
+  CHECK_EQ(px_memory_reserved(0), 0);
+  px_release(side);
+}
+
 PX_TEST(only_overlapping_bytes_race_and_only_if_one_writes) {
   simulate(1);
   px_race_enable(1, true);
