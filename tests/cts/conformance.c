@@ -401,8 +401,8 @@ RULE(C7, empty_cache_waits) {
   fill(t, 4);
   close_gate(s, &g);
   copy(to, t, true);
-  drop(t);
   later_start(&opener, &g);
+  drop(t);  // may wait, where nothing is cached
   OK(px_memory_empty_cache());
   later_end(&opener);
   OK(px_stream_synchronize(s));
@@ -419,9 +419,9 @@ RULE(C7, reuse_waits) {
   fill(t, 4);
   close_gate(s, &g);
   copy(to, t, true);
+  later_start(&opener, &g);
   drop(t);
   on(other);
-  later_start(&opener, &g);
   for (int i = 0; i < 20; i++) fill(device_tensor(0, N), 66);
   later_end(&opener);
   OK(px_device_synchronize(0));
