@@ -273,8 +273,6 @@ PX_TEST(a_refused_launch_leaves_its_blocks_usable) {
   OK(fill(bad, 1, 20));
   OK(px_stream_set_current(side));
   FAILS(px__launch(px_cuda(0), &launch, both, 2), PX_RUNTIME, "Phlox found a race");
-  OK(px_stream_wait_stream(side, default_stream(0)));
-  OK(px__launch(px_cuda(0), &launch, both, 2));
   px__block_free(good), px__block_free(bad);
   OK(px_memory_empty_cache());
   CHECK_EQ(px_memory_reserved(0), 0);
