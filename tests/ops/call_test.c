@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// The call path: promotion, broadcasting, in place, out=, and what it says when it refuses.
+#include "test.h"
+
+#include "ops_help.h"
+
+PX_TEST(adds_two_tensors) {
+  PX_SCOPED(px_tensor) a = floats(4, 1., 2., 3., 4.);
+  PX_SCOPED(px_tensor) b = floats(4, 10., 20., 30., 40.);
+  PX_SCOPED(px_tensor) c = NULL;
+  OK(px_add(&c, a, b, px_float(1)));
+  IS(c, 4, 11., 22., 33., 44.);
+  px_release(c);
+  OK(px_add(&c, a, b, px_float(2)));
+  IS(c, 4, 21., 42., 63., 84.);
+}
+
+PX_TEST(broadcasts) {
+  PX_SCOPED(px_tensor) a = floats(2, 1., 2.);
+  PX_SCOPED(px_tensor) column = NULL;
+  PX_SCOPED(px_tensor) c = NULL;
+  OK(px_unsqueeze(&column, a, 1));
+  OK(px_add(&c, column, a, px_int(1)));
+  SHAPE(c, 2, 2, 2);
+  IS(c, 4, 2., 3., 3., 4.);
+}
+
+PX_TEST(promotes_as_pytorch_does) {
+  PX_SCOPED(px_tensor) i = longs(2, 1, 2);
+  PX_SCOPED(px_tensor) f = NULL;
+  PX_SCOPED(px_tensor) half = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) c = NULL;
+  OK(px_add_scalar(&f, i, px_float(1.5), px_int(1)));
+  CHECK_EQ(px_tensor_dtype(f), PX_FLOAT32);
+  IS(f, 2, 2.5, 3.5);
+  OK(px_to(&half, i, PX_FLOAT16, PX_DEVICE_NONE, false, false));
+  OK(px_scalar_tensor(&wide, px_float(2), PX_FLOAT64, PX_DEVICE_NONE, false, false));
+  OK(px_mul(&c, half, wide));
+  CHECK_EQ(px_tensor_dtype(c), PX_FLOAT16);
+  px_release(c);
+  OK(px_div_scalar(&c, i, px_int(2)));
+  CHECK_EQ(px_tensor_dtype(c), PX_FLOAT32);
+  px_release(c);
+  OK(px_lt_scalar(&c, i, px_float(1.5)));
+  CHECK_EQ(px_tensor_dtype(c), PX_BOOL);
+  IS(c, 2, 1., 0.);
+}
+
+PX_TEST(refuses_a_cast_down_in_place) {
+  PX_SCOPED(px_tensor) i = NULL;
+  const int64_t size = 2;
+  PX_SCOPED(px_tensor) f = floats(2, 1.5, 1.5);
+  OK(px_full(&i, &size, 1, px_int(1), PX_INT32, PX_DEVICE_NONE, false, false));
+  FAILS(px_add_(i, f, px_int(1)), PX_RUNTIME,
+        "result type Float can't be cast to the desired output type Int");
+  IS(i, 2, 1., 1.);
+}
+
+PX_TEST(names_the_sizes_that_do_not_fit) {
+  PX_SCOPED(px_tensor) a = floats(2, 1., 2.);
+  PX_SCOPED(px_tensor) b = floats(3, 1., 2., 3.);
+  px_tensor *c = NULL;
+  FAILS(px_add(&c, a, b, px_int(1)), PX_RUNTIME,
+        "The size of tensor a (2) must match the size of tensor b (3) at non-singleton dimension 0");
+  CHECK(c == NULL);
+}
+
+PX_TEST(writes_in_place_and_moves_the_version) {
+  PX_SCOPED(px_tensor) a = floats(2, 1., 2.);
+  PX_SCOPED(px_tensor) b = floats(2, 3., 4.);
+  uint64_t version = px_tensor_version(a);
+  OK(px_add_(a, b, px_int(1)));
+  IS(a, 2, 4., 6.);
+  CHECK_EQ(px_tensor_version(a), version + 1);
+}
+
+PX_TEST(refuses_to_write_an_expanded_tensor) {
+  PX_SCOPED(px_tensor) a = floats(1, 1.);
+  PX_SCOPED(px_tensor) wide = NULL;
+  const int64_t three = 3;
+  OK(px_expand(&wide, a, &three, 1));
+  FAILS(px_add_(wide, a, px_int(1)), PX_RUNTIME,
+        "more than one element of the written-to tensor refers to a single memory location");
+}
+
+PX_TEST(resizes_an_output) {
+  PX_SCOPED(px_tensor) a = floats(3, 1., 2., 3.);
+  PX_SCOPED(px_tensor) out = NULL;
+  const int64_t none = 0;
+  OK(px_empty(&out, &none, 1, PX_FLOAT32, PX_DEVICE_NONE, false, false));
+  OK(px_mul_out(out, a, a));
+  IS(out, 3, 1., 4., 9.);
+}
+
+PX_TEST(reduces_dimensions) {
+  PX_SCOPED(px_tensor) m = matrix();
+  PX_SCOPED(px_tensor) s = NULL;
+  const int64_t first = 0;
+  OK(px_sum(&s, m, &first, 1, false, PX_DTYPE_NONE));
+  SHAPE(s, 1, 3);
+  IS(s, 3, 3., 5., 7.);
+  px_release(s);
+  OK(px_sum(&s, m, &first, 1, true, PX_DTYPE_NONE));
+  SHAPE(s, 2, 1, 3);
+  px_release(s);
+  OK(px_sum(&s, m, NULL, 0, false, PX_DTYPE_NONE));
+  IS(s, 1, 15.);
+}
+
+PX_TEST(sums_nothing_to_zero) {
+  PX_SCOPED(px_tensor) empty = NULL;
+  PX_SCOPED(px_tensor) s = NULL;
+  const int64_t none = 0;
+  OK(px_empty(&empty, &none, 1, PX_FLOAT32, PX_DEVICE_NONE, false, false));
+  OK(px_sum(&s, empty, NULL, 0, false, PX_DTYPE_NONE));
+  IS(s, 1, 0.);
+}
+
+PX_TEST(finds_and_describes_ops) {
+  const px_op *op = px_op_find("add");
+  char text[128];
+  CHECK(op && px_op_at(op->id) == op && px_op_find("no such op") == NULL);
+  PX_SCOPED(px_tensor) m = matrix();
+  px_value args[16] = {PX_T(m), PX_S(px_float(1.5))};
+  CHECK_TEXT(px_op_describe(op, args, text, sizeof text), "add(f32[2,3]@cpu, 1.5)");
+}
+
+PX_TEST(refuses_arguments_of_the_wrong_kind) {
+  px_value args[16] = {PX_TX("a"), PX_S(px_int(1))};
+  void *out[4] = {NULL};
+  FAILS(px_op_call(px_op_find("add"), PX_CALL_NEW, args, out), PX_TYPE, "must be Tensor, not str");
+  px_value fewer[16] = {PX_NONE()};
+  FAILS(px_op_call(px_op_find("add"), PX_CALL_NEW, fewer, out), PX_TYPE, "missing");
+}
+
+PX_TEST(leaves_nothing_behind_when_memory_fails) {
+  PX_SCOPED(px_tensor) m = matrix();
+  PX_SCOPED(px_tensor) t = NULL;
+  OK(px_t(&t, m));
+  for (int n = 1; n < 50; n++) {
+    px_tensor *out = NULL;
+    int64_t live = px_live_objects(NULL);
+    OK(px_fault_arm("alloc", n, false));
+    px_status status = px_reshape(&out, t, (const int64_t[]){6}, 1);
+    px_fault_disarm_all();
+    px_release(out);
+    CHECK_EQ(px_live_objects(NULL), live);
+    if (status == PX_OK) break;
+    px_error_clear();
+  }
+}
