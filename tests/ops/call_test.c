@@ -61,8 +61,9 @@ PX_TEST(names_the_sizes_that_do_not_fit) {
   PX_SCOPED(px_tensor) a = floats(2, 1., 2.);
   PX_SCOPED(px_tensor) b = floats(3, 1., 2., 3.);
   px_tensor *c = NULL;
-  FAILS(px_add(&c, a, b, px_int(1)), PX_RUNTIME,
-        "The size of tensor a (2) must match the size of tensor b (3) at non-singleton dimension 0");
+  FAILS(
+      px_add(&c, a, b, px_int(1)), PX_RUNTIME,
+      "The size of tensor a (2) must match the size of tensor b (3) at non-singleton dimension 0");
   CHECK(c == NULL);
 }
 

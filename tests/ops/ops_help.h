@@ -40,8 +40,8 @@ __attribute__((unused)) static void is_at(const char *file, int line, const px_t
   double data[64];
   OK(px_to(&wide, t, PX_FLOAT64, px_cpu(), false, false));
   if (px_tensor_numel(t) != n) {
-    fprintf(stderr, "%s:%d: %lld elements, wanted %d\n", file, line,
-            (long long)px_tensor_numel(t), n);
+    fprintf(stderr, "%s:%d: %lld elements, wanted %d\n", file, line, (long long)px_tensor_numel(t),
+            n);
     exit(1);
   }
   OK(px_tensor_read(wide, data, (size_t)n * sizeof *data));

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Factories: values, dtypes that follow from them, and texts of what they refuse.
+#include "test.h"
+
+#include "ops_help.h"
+
+#define PLAIN PX_DTYPE_NONE, PX_DEVICE_NONE, false, false
+
+PX_TEST(full_takes_the_dtype_of_its_value) {
+  PX_SCOPED(px_tensor) i = NULL;
+  PX_SCOPED(px_tensor) f = NULL;
+  PX_SCOPED(px_tensor) b = NULL;
+  const int64_t two = 2;
+  OK(px_full(&i, &two, 1, px_int(7), PLAIN));
+  OK(px_full(&f, &two, 1, px_float(7), PLAIN));
+  OK(px_full(&b, &two, 1, px_bool(true), PLAIN));
+  CHECK_EQ(px_tensor_dtype(i), PX_INT64);
+  CHECK_EQ(px_tensor_dtype(f), PX_FLOAT32);
+  CHECK_EQ(px_tensor_dtype(b), PX_BOOL);
+  IS(i, 2, 7., 7.);
+}
+
+PX_TEST(arange_counts) {
+  PX_SCOPED(px_tensor) a = NULL;
+  PX_SCOPED(px_tensor) b = NULL;
+  PX_SCOPED(px_tensor) c = NULL;
+  OK(px_arange(&a, px_int(3), (px_scalar){0}, px_int(1), PLAIN));
+  CHECK_EQ(px_tensor_dtype(a), PX_INT64);
+  IS(a, 3, 0., 1., 2.);
+  OK(px_arange(&b, px_int(5), px_int(0), px_int(-2), PLAIN));
+  IS(b, 3, 5., 3., 1.);
+  OK(px_arange(&c, px_float(0), px_float(1), px_float(0.3), PLAIN));
+  CHECK_EQ(px_tensor_dtype(c), PX_FLOAT32);
+  IS(c, 4, 0., 0.3, 0.6, 0.9);
+}
+
+PX_TEST(linspace_and_eye) {
+  PX_SCOPED(px_tensor) a = NULL;
+  PX_SCOPED(px_tensor) e = NULL;
+  const int64_t three = 3;
+  OK(px_linspace(&a, px_int(0), px_int(1), 5, PLAIN));
+  IS(a, 5, 0., 0.25, 0.5, 0.75, 1.);
+  OK(px_eye(&e, 2, &three, PLAIN));
+  IS(e, 6, 1., 0., 0., 0., 1., 0.);
+}
+
+PX_TEST(likes_follow_their_model) {
+  PX_SCOPED(px_tensor) i = longs(3, 1, 2, 3);
+  PX_SCOPED(px_tensor) o = NULL;
+  PX_SCOPED(px_tensor) n = NULL;
+  const int64_t two = 2;
+  OK(px_ones_like(&o, i, PLAIN));
+  CHECK_EQ(px_tensor_dtype(o), PX_INT64);
+  IS(o, 3, 1., 1., 1.);
+  OK(px_new_full(&n, i, &two, 1, px_float(0.3), PLAIN));
+  IS(n, 2, 0., 0.);
+}
+
+PX_TEST(bad_sizes_are_named) {
+  px_tensor *t = NULL;
+  const int64_t negative = -1, huge = (int64_t)1 << 62;
+  FAILS(px_empty(&t, &negative, 1, PLAIN), PX_RUNTIME,
+        "Trying to create tensor with negative dimension -1: [-1]");
+  FAILS(px_empty(&t, &huge, 1, PLAIN), PX_RUNTIME,
+        "Storage size calculation overflowed with sizes=[4611686018427387904]");
+  FAILS(px_arange(&t, px_int(0), px_int(1), px_int(0), PLAIN), PX_RUNTIME, "step must be nonzero");
+}
+
+PX_TEST(only_floats_can_require_gradients) {
+  PX_SCOPED(px_tensor) x = NULL;
+  px_tensor *t = NULL;
+  const int64_t two = 2;
+  OK(px_zeros(&x, &two, 1, PX_DTYPE_NONE, PX_DEVICE_NONE, false, true));
+  CHECK(px_tensor_requires_grad(x) && px_tensor_is_leaf(x) && px_tensor_version(x) == 0);
+  FAILS(px_zeros(&t, &two, 1, PX_INT64, PX_DEVICE_NONE, false, true), PX_RUNTIME,
+        "Only Tensors of floating point and complex dtype can require gradients");
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// Picking by index and mask, joining and rearranging: elements, gradients, texts.
+#include "test.h"
+
+#include "ops_help.h"
+
+static px_tensor *leaf(void) {
+  px_tensor *m = matrix();
+  OK(px_tensor_set_requires_grad(m, true));
+  return m;
+}
+static void backward_of_sum(px_tensor *y) {
+  PX_SCOPED(px_tensor) sum = NULL;
+  OK(px_sum(&sum, y, NULL, 0, false, PX_DTYPE_NONE));
+  OK(px_backward(1, &sum, NULL, false, false));
+}
+
+PX_TEST(rows_are_picked_and_get_their_gradients) {
+  PX_SCOPED(px_tensor) m = leaf();
+  PX_SCOPED(px_tensor) i = longs(3, 1, 1, -2);
+  PX_SCOPED(px_tensor) y = NULL;
+  const int64_t dim = 0;
+  OK(px_index(&y, m, &i, 1, &dim, 1));
+  SHAPE(y, 2, 3, 3);
+  IS(y, 9, 3., 4., 5., 3., 4., 5., 0., 1., 2.);
+  px_node *node = NULL;
+  OK(px_tensor_grad_fn(&node, y));
+  CHECK_TEXT(px_node_name(node), "IndexBackward0");
+  backward_of_sum(y);
+  IS(px_tensor_grad(m), 6, 1., 1., 1., 2., 2., 2.);
+}
+
+PX_TEST(index_tensors_broadcast) {
+  PX_SCOPED(px_tensor) m = matrix();
+  PX_SCOPED(px_tensor) i = longs(2, 0, 1);
+  PX_SCOPED(px_tensor) j = longs(2, 2, 0);
+  PX_SCOPED(px_tensor) y = NULL;
+  px_tensor *both[2] = {i, j};
+  const int64_t dims[2] = {0, 1};
+  OK(px_index(&y, m, both, 2, dims, 2));
+  IS(y, 2, 2., 3.);
+}
+
+PX_TEST(index_tensors_apart_come_first) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) i = longs(5, 0, 1, 0, 1, 0);
+  const int64_t sizes[3] = {2, 3, 4}, dims[2] = {0, 2};
+  OK(px_zeros(&x, sizes, 3, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+  px_tensor *both[2] = {i, i};
+  OK(px_index(&y, x, both, 2, dims, 2));
+  SHAPE(y, 2, 5, 3);
+}
+
+PX_TEST(a_mask_is_an_index) {
+  PX_SCOPED(px_tensor) m = leaf();
+  PX_SCOPED(px_tensor) mask = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  const int64_t dim = 0;
+  OK(px_gt_scalar(&mask, m, px_float(2.5)));
+  OK(px_index(&y, m, &mask, 1, &dim, 1));
+  IS(y, 3, 3., 4., 5.);
+  backward_of_sum(y);
+  IS(px_tensor_grad(m), 6, 0., 0., 0., 1., 1., 1.);
+}
+
+PX_TEST(bad_indices_are_named_and_change_nothing) {
+  PX_SCOPED(px_tensor) m = matrix();
+  PX_SCOPED(px_tensor) i = longs(2, 0, 5);
+  PX_SCOPED(px_tensor) nine = floats(1, 9.);
+  px_tensor *y = NULL;
+  const int64_t dim = 0;
+  FAILS(px_index(&y, m, &i, 1, &dim, 1), PX_INDEX,
+        "index 5 is out of bounds for dimension 0 with size 2");
+  FAILS(px_index_put_(m, &i, 1, &dim, 1, nine, false), PX_INDEX, "index 5 is out of bounds");
+  IS(m, 6, 0., 1., 2., 3., 4., 5.);
+  PX_SCOPED(px_tensor) f = floats(1, 0.);
+  FAILS(px_index(&y, m, &f, 1, &dim, 1), PX_INDEX,
+        "tensors used as indices must be long, int, byte or bool tensors");
+}
+
+PX_TEST(shapes_of_indices_that_do_not_fit_are_named) {
+  PX_SCOPED(px_tensor) m = matrix();
+  PX_SCOPED(px_tensor) i = longs(2, 0, 1);
+  PX_SCOPED(px_tensor) j = longs(3, 0, 1, 2);
+  px_tensor *both[2] = {i, j}, *y = NULL;
+  const int64_t dims[2] = {0, 1};
+  FAILS(px_index(&y, m, both, 2, dims, 2), PX_INDEX,
+        "shape mismatch: indexing tensors could not be broadcast together with shapes [2], [3]");
+}
+
+PX_TEST(puts_add_or_replace) {
+  PX_SCOPED(px_tensor) x = floats(3, 0., 0., 0.);
+  PX_SCOPED(px_tensor) i = longs(3, 0, 2, 2);
+  PX_SCOPED(px_tensor) v = floats(3, 1., 2., 3.);
+  const int64_t dim = 0;
+  OK(px_index_put_(x, &i, 1, &dim, 1, v, true));
+  IS(x, 3, 1., 0., 5.);
+  OK(px_index_put_(x, &i, 1, &dim, 1, v, false));
+  IS(x, 3, 1., 0., 3.);
+}
+
+PX_TEST(gather_and_scatter_are_opposites) {
+  PX_SCOPED(px_tensor) m = leaf();
+  PX_SCOPED(px_tensor) flat = longs(4, 2, 0, 1, 1);
+  PX_SCOPED(px_tensor) i = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  const int64_t sizes[2] = {2, 2};
+  OK(px_view(&i, flat, sizes, 2));
+  OK(px_gather(&y, m, 1, i, false));
+  IS(y, 4, 2., 0., 4., 4.);
+  backward_of_sum(y);
+  IS(px_tensor_grad(m), 6, 1., 0., 1., 0., 2., 0.);
+}
+
+PX_TEST(index_add_scales) {
+  PX_SCOPED(px_tensor) x = floats(3, 1., 1., 1.);
+  PX_SCOPED(px_tensor) i = longs(2, 2, 2);
+  PX_SCOPED(px_tensor) v = floats(2, 1., 2.);
+  OK(px_index_add_(x, 0, i, v, px_float(2)));
+  IS(x, 3, 1., 1., 7.);
+}
+
+PX_TEST(nonzero_gives_a_row_each) {
+  PX_SCOPED(px_tensor) m = matrix();
+  PX_SCOPED(px_tensor) n = NULL;
+  OK(px_nonzero(&n, m));
+  SHAPE(n, 2, 5, 2);
+  IS(n, 10, 0., 1., 0., 2., 1., 0., 1., 1., 1., 2.);
+}
+
+PX_TEST(masked_select_has_a_gradient) {
+  PX_SCOPED(px_tensor) m = leaf();
+  PX_SCOPED(px_tensor) mask = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  OK(px_lt_scalar(&mask, m, px_float(2)));
+  OK(px_masked_select(&y, m, mask));
+  IS(y, 2, 0., 1.);
+  backward_of_sum(y);
+  IS(px_tensor_grad(m), 6, 1., 1., 0., 0., 0., 0.);
+}
+
+PX_TEST(cat_joins_and_parts_its_gradient) {
+  PX_SCOPED(px_tensor) a = leaf();
+  PX_SCOPED(px_tensor) b = leaf();
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) z = NULL;
+  px_tensor *both[2] = {a, b};
+  OK(px_cat(&y, both, 2, 1));
+  SHAPE(y, 2, 2, 6);
+  OK(px_mul(&z, y, y));
+  backward_of_sum(z);
+  IS(px_tensor_grad(b), 6, 0., 2., 4., 6., 8., 10.);
+}
+
+PX_TEST(cat_and_stack_say_what_does_not_fit) {
+  PX_SCOPED(px_tensor) a = matrix();
+  PX_SCOPED(px_tensor) b = floats(2, 1., 2.);
+  PX_SCOPED(px_tensor) c = floats(3, 1., 2., 3.);
+  px_tensor *y = NULL, *ab[2] = {b, a}, *bc[2] = {b, c};
+  FAILS(px_cat(&y, ab, 2, 0), PX_RUNTIME,
+        "Tensors must have same number of dimensions: got 1 and 2");
+  FAILS(px_stack(&y, bc, 2, 0), PX_RUNTIME,
+        "stack expects each tensor to be equal size, but got [2] at entry 0 and [3] at entry 1");
+}
+
+PX_TEST(repeat_flip_and_roll) {
+  PX_SCOPED(px_tensor) x = floats(3, 1., 2., 3.);
+  PX_SCOPED(px_tensor) y = NULL;
+  const int64_t repeats[2] = {2, 2}, dim = 0, shift = 1;
+  OK(px_repeat(&y, x, repeats, 2));
+  SHAPE(y, 2, 2, 6);
+  IS(y, 12, 1., 2., 3., 1., 2., 3., 1., 2., 3., 1., 2., 3.);
+  px_release(y);
+  OK(px_flip(&y, x, &dim, 1));
+  IS(y, 3, 3., 2., 1.);
+  px_release(y);
+  OK(px_roll(&y, x, &shift, 1, &dim, 1));
+  IS(y, 3, 3., 1., 2.);
+}
+
+PX_TEST(repeat_has_a_gradient) {
+  PX_SCOPED(px_tensor) m = leaf();
+  PX_SCOPED(px_tensor) y = NULL;
+  const int64_t repeats[3] = {2, 1, 3};
+  OK(px_repeat(&y, m, repeats, 3));
+  backward_of_sum(y);
+  IS(px_tensor_grad(m), 6, 6., 6., 6., 6., 6., 6.);
+}
+
+PX_TEST(triangles) {
+  PX_SCOPED(px_tensor) m = matrix();
+  PX_SCOPED(px_tensor) y = NULL;
+  OK(px_tril(&y, m, 0));
+  IS(y, 6, 0., 0., 0., 3., 4., 0.);
+  px_release(y);
+  OK(px_triu(&y, m, 1));
+  IS(y, 6, 0., 1., 2., 0., 0., 5.);
+  OK(px_tril_(m, -1));
+  IS(m, 6, 0., 0., 0., 3., 0., 0.);
+}
+
+PX_TEST(embedding_looks_up_and_adds_up) {
+  PX_SCOPED(px_tensor) w = leaf();
+  PX_SCOPED(px_tensor) i = longs(3, 1, 0, 1);
+  PX_SCOPED(px_tensor) y = NULL;
+  OK(px_embedding(&y, i, w, NULL));
+  IS(y, 9, 3., 4., 5., 0., 1., 2., 3., 4., 5.);
+  backward_of_sum(y);
+  IS(px_tensor_grad(w), 6, 1., 1., 1., 2., 2., 2.);
+  PX_SCOPED(px_tensor) bad = longs(1, 7);
+  px_tensor *none = NULL;
+  FAILS(px_embedding(&none, bad, w, NULL), PX_INDEX, "index out of range in self");
+}
+
+PX_TEST(counting) {
+  PX_SCOPED(px_tensor) x = longs(4, 1, 3, 1, 0);
+  PX_SCOPED(px_tensor) y = NULL;
+  OK(px_bincount(&y, x, NULL, 0));
+  IS(y, 4, 1., 2., 0., 1.);
+  px_release(y);
+  OK(px_one_hot(&y, x, -1));
+  SHAPE(y, 2, 4, 4);
+}
