@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every sample of every op table: it runs, its gradients and their gradients are what differences
+// say, its in-place and out= forms and strided inputs give the same numbers.
+#include "sample.h"
+
+static int failures;
+static void complain(const sample *s, const char *what) {
+  fprintf(stderr, "%s %s: %s: %s\n", s->op, s->text, what, px_error_last()->message);
+  px_error_clear();
+  failures++;
+}
+static bool is_random(const arguments *a) {
+  return (a->op->flags & (PX_OP_RANDOM | PX_OP_IS_FACTORY)) != 0;
+}
+static bool only_inplace(const arguments *a) { return (a->op->flags & PX_OP_ONLY_INPLACE) != 0; }
+static void release_all(px_tensor **results, int count) {
+  for (int i = 0; i < count; i++) px_release(results[i]);
+}
+static px_call_mode mode_of(const arguments *a) {
+  return only_inplace(a) ? PX_CALL_INPLACE : PX_CALL_NEW;
+}
+
+PX_TEST(every_sample_runs) {
+  for (const sample *s = samples; s->op; s++) {
+    arguments a;
+    px_tensor *results[8] = {NULL};
+    int count = 0;
+    read_sample(&a, s, false);
+    if (call_sample(&a, mode_of(&a), results, &count)) complain(s, "fails");
+    release_all(results, count);
+    end_sample(&a);
+  }
+  CHECK_EQ(failures, 0);
+}
+
+PX_TEST(every_op_has_a_sample_or_is_composite) {
+  for (int i = 0; i < px_op_count(); i++) {
+    const px_op *op = px_op_at(i);
+    bool found = op->kind == PX_OP_COMPOSITE;
+    for (const sample *s = samples; s->op; s++) found |= !strcmp(s->op, op->name);
+    if (!found) fprintf(stderr, "%s has no sample\n", op->name), failures++;
+  }
+  CHECK_EQ(failures, 0);
+}
+
+// ---- gradients
+
+typedef struct checked {
+  const arguments *a;
+  px_value values[MAX_ARGS];
+  int params[MAX_TENSORS], items[MAX_TENSORS], count;  // item -1: the parameter itself
+  px_tensor *lists[MAX_ARGS][8];
+} checked;
+
+static px_status evaluate(px_tensor **out, px_tensor *const *inputs, void *context) {
+  checked *c = context;
+  for (int i = 0; i < c->count; i++) {
+    if (c->items[i] < 0)
+      c->values[c->params[i]] = PX_T(inputs[i]);
+    else
+      c->lists[c->params[i]][c->items[i]] = inputs[i];
+  }
+  arguments call = *c->a;
+  px_tensor *results[8] = {NULL};
+  int count = 0;
+  memcpy(call.values, c->values, sizeof call.values);
+  PX_TRY(call_sample(&call, PX_CALL_NEW, results, &count));
+  *out = px_retain(results[0]);
+  release_all(results, count);
+  return PX_OK;
+}
+
+static bool is_float(const px_tensor *t) { return px_dtype_is_float(px_tensor_dtype(t)); }
+static void add_input(checked *c, px_tensor **inputs, px_tensor *t, int param, int item) {
+  if (!is_float(t)) return;
+  OK(px_tensor_set_requires_grad(t, true));
+  c->params[c->count] = param, c->items[c->count] = item;
+  inputs[c->count++] = t;
+}
+static void choose_inputs(checked *c, px_tensor **inputs) {
+  const arguments *a = c->a;
+  memcpy(c->values, a->values, sizeof c->values);
+  for (int i = 0; i < a->op->param_count; i++) {
+    px_value v = a->values[i];
+    if (a->op->kind != PX_OP_COMPOSITE && !(a->op->grad_mask >> i & 1u)) continue;
+    if (v.kind == PX_ARG_TENSOR) add_input(c, inputs, v.v.tensor, i, -1);
+    for (int k = 0; v.kind == PX_ARG_TENSORS && k < v.n; k++) {
+      c->lists[i][k] = v.v.tensors[k];
+      add_input(c, inputs, v.v.tensors[k], i, k);
+    }
+    if (v.kind == PX_ARG_TENSORS) c->values[i] = PX_TS(c->lists[i], v.n);
+  }
+}
+// Whether the op has a differentiable first result of this sample.
+static bool differentiable(const arguments *a) {
+  px_tensor *results[8] = {NULL};
+  int count = 0;
+  if (is_random(a) || only_inplace(a)) return false;
+  if (a->op->kind != PX_OP_COMPOSITE && !a->op->grad_mask) return false;
+  if (call_sample(a, PX_CALL_NEW, results, &count)) return false;
+  bool real = count > 0 && is_float(results[0]) && px_tensor_requires_grad(results[0]);
+  release_all(results, count);
+  return real;
+}
+
+static void check_gradients(const sample *s, bool second) {
+  arguments a;
+  checked c = {.a = &a};
+  px_tensor *inputs[MAX_TENSORS];
+  read_sample(&a, s, false);
+  choose_inputs(&c, inputs);
+  if (c.count && differentiable(&a)) {
+    px_status status = second ? px_gradgradcheck(evaluate, &c, c.count, inputs, 1e-6, 1e-4, 1e-3)
+                              : px_gradcheck(evaluate, &c, c.count, inputs, 1e-6, 1e-5, 1e-4);
+    bool unwritten = second && status == PX_UNIMPLEMENTED &&
+                     strstr(px_error_last()->message, "derivative for aten::");
+    if (status && !unwritten) complain(s, second ? "second derivative" : "gradient");
+  }
+  px_error_clear();
+  end_sample(&a);
+}
+PX_TEST(gradients_are_differences) {
+  for (const sample *s = samples; s->op; s++) check_gradients(s, false);
+  CHECK_EQ(failures, 0);
+}
+PX_TEST(second_derivatives_are_differences) {
+  for (const sample *s = samples; s->op; s++) check_gradients(s, true);
+  CHECK_EQ(failures, 0);
+}
+
+// ---- forms
+
+static void check_form(const sample *s, px_call_mode mode, bool strided) {
+  arguments a, b;
+  px_tensor *wanted[8] = {NULL}, *got[8] = {NULL};
+  int count = 0, got_count = 0;
+  read_sample(&a, s, false);
+  read_sample(&b, s, strided);
+  unsigned flag = mode == PX_CALL_INPLACE ? PX_OP_HAS_INPLACE
+                  : mode == PX_CALL_OUT   ? PX_OP_HAS_OUT
+                                          : ~0u;
+  bool applies = !is_random(&a) && !only_inplace(&a) && (a.op->flags & flag || flag == ~0u);
+  if (!applies || call_sample(&a, PX_CALL_NEW, wanted, &count) || count == 0) goto done;
+  if (mode == PX_CALL_INPLACE &&  // self takes the result only if shape and dtype are its own
+      (px_tensor_numel(wanted[0]) != px_tensor_numel(a.tensors[0]) ||
+       px_tensor_dtype(wanted[0]) != px_tensor_dtype(a.tensors[0])))
+    goto done;
+  int64_t none = 0;
+  if (mode == PX_CALL_OUT && count == 1)
+    OK(px_tensor_empty(&got[0], 1, &none, px_tensor_dtype(wanted[0]), (px_device){PX_CPU, -1}));
+  px_tensor *given = got[0];
+  if (count == 1 || mode == PX_CALL_NEW) {
+    if (call_sample(&b, mode, got, &got_count))
+      complain(s, "fails in another form");
+    else if (got_count != count || !same(wanted[0], got[0]))
+      complain(s, "gives other numbers in another form");
+  }
+  px_release(given);
+  release_all(got, got_count);
+done:
+  px_error_clear();
+  release_all(wanted, count);
+  end_sample(&a);
+  end_sample(&b);
+}
+PX_TEST(in_place_gives_the_same) {
+  for (const sample *s = samples; s->op; s++) check_form(s, PX_CALL_INPLACE, false);
+  CHECK_EQ(failures, 0);
+}
+PX_TEST(out_gives_the_same) {
+  for (const sample *s = samples; s->op; s++) check_form(s, PX_CALL_OUT, false);
+  CHECK_EQ(failures, 0);
+}
+PX_TEST(strided_inputs_give_the_same) {
+  for (const sample *s = samples; s->op; s++) check_form(s, PX_CALL_NEW, true);
+  CHECK_EQ(failures, 0);
+}
