@@ -55,15 +55,15 @@ PX_API void px_module_set_user(px_module *self, void *user);
 
 // The usual ones. Device PX_DEVICE_NONE and dtype PX_DTYPE_NONE mean the defaults. Numbers are
 // drawn as PyTorch draws them.
-PX_CALL px_linear(px_module **out, int64_t in_features, int64_t out_features, bool bias);
-PX_CALL px_conv2d_module(px_module **out, int64_t in_channels, int64_t out_channels,
-                         int64_t kernel_size, int64_t stride, int64_t padding);
-PX_CALL px_relu_module(px_module **out);
-PX_CALL px_max_pool2d_module(px_module **out, int64_t kernel_size);
-PX_CALL px_flatten_module(px_module **out);
-PX_CALL px_dropout_module(px_module **out, double p);
+PX_CALL px_linear_new(px_module **out, int64_t in_features, int64_t out_features, bool bias);
+PX_CALL px_conv2d_new(px_module **out, int64_t in_channels, int64_t out_channels,
+                      int64_t kernel_size, int64_t stride, int64_t padding);
+PX_CALL px_relu_new(px_module **out);
+PX_CALL px_max_pool2d_new(px_module **out, int64_t kernel_size);
+PX_CALL px_flatten_new(px_module **out);
+PX_CALL px_dropout_new(px_module **out, double p);
 // A Sequential of `count` modules (retained), named 0, 1, ...
-PX_CALL px_sequential(px_module **out, px_module *const *children, int count);
+PX_CALL px_sequential_new(px_module **out, px_module *const *children, int count);
 
 // ---- contents
 // --------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The inside of a module, for the files of this folder.
+#pragma once
+#include "phlox/nn.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct px__entry {
+  char *name;
+  px_entry_sort sort;
+  bool persistent;
+  px_tensor *tensor;
+  px_module *module;
+} px__entry;
+
+typedef struct px__attribute {
+  char *name;
+  px_value value;  // lists and texts point into the fields below
+  int64_t ints[4];
+  char *text;
+} px__attribute;
+
+typedef struct px__hook {
+  int64_t id;
+  bool before;
+  px_module_hook run;
+  void *context;
+} px__hook;
+
+struct px_module {
+  px_object head;
+  const px_module_kind *kind;
+  void *context;
+  void *user;
+  bool training;
+  px__entry *entries;
+  int entry_count, entry_room;
+  px__attribute *attributes;
+  int attribute_count, attribute_room;
+  px__hook *hooks;
+  int hook_count, hook_room;
+};
+
+// Makes room for one more item of `size` bytes in a growing array.
+px_status px__nn_grow(void **items, int *room, int count, size_t size)
+    __attribute__((warn_unused_result));
+px_status px__nn_strdup(char **out, const char *text) __attribute__((warn_unused_result));
+
+// Shorthands for forward functions: an attribute as a number, a truth, or the entry's tensor (NULL if none).
+int64_t px__int_of(const px_module *self, const char *name);
+double px__float_of(const px_module *self, const char *name);
+bool px__bool_of(const px_module *self, const char *name);
+px_tensor *px__tensor_of(const px_module *self, const char *name);
+
+// Writes a value as Python prints it: 3, 1e-05, True, (3, 3), None.
+void px__value_text(px_value value, char *text, size_t room);

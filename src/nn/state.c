@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// state_dict and load_state_dict.
+#include "nn/nn_impl.h"
+#include "phlox/ops.h"
+
+#include <stdio.h>
+
+enum { STATE = PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER };
+
+static px_status add_state(const char *name, const px_module_entry *entry, px_module *owner,
+                           void *context) {
+  if (!entry->persistent) return PX_OK;
+  PX_SCOPED(px_tensor) value = NULL;
+  PX_TRY(px_tensor_detach(&value, entry->tensor));
+  return px_dict_set(context, name, value);
+}
+
+px_status px_module_state_dict(px_dict **out, px_module *self, const char *prefix) {
+  *out = NULL;
+  PX_SCOPED(px_dict) state = NULL;
+  PX_TRY(px_dict_new(&state));
+  PX_TRY(px_module_each(self, STATE, prefix, true, true, add_state, state));
+  *out = PX_MOVE(state);
+  return PX_OK;
+}
+
+// What is wrong with a state, as text for the error.
+typedef struct load {
+  px_dict *state, *names;
+  char missing[1024], unexpected[1024], sizes[1536];
+} load;
+
+static void add_name(char *text, size_t room, const char *name) {
+  size_t used = strlen(text);
+  snprintf(text + used, room - used, "%s\"%s\"", used ? ", " : "", name);
+}
+
+static void size_text(char *text, size_t room, const px_tensor *t) {
+  size_t used = (size_t)snprintf(text, room, "torch.Size([");
+  for (int i = 0; i < px_tensor_ndim(t) && used < room; i++)
+    used += (size_t)snprintf(text + used, room - used, "%s%lld", i ? ", " : "",
+                             (long long)px_tensor_sizes(t)[i]);
+  if (used < room) snprintf(text + used, room - used, "])");
+}
+
+static bool same_sizes(const px_tensor *a, const px_tensor *b) {
+  size_t bytes = (size_t)px_tensor_ndim(a) * sizeof(int64_t);
+  return px_tensor_ndim(a) == px_tensor_ndim(b) &&
+         !memcmp(px_tensor_sizes(a), px_tensor_sizes(b), bytes);
+}
+
+static px_status compare(const char *name, const px_module_entry *entry, px_module *owner,
+                         void *context) {
+  load *l = context;
+  if (!entry->persistent) return PX_OK;
+  px_tensor *value = px_dict_get(l->state, name);
+  PX_TRY(px_dict_set(l->names, name, entry->tensor));
+  if (!value) return add_name(l->missing, sizeof l->missing, name), PX_OK;
+  if (same_sizes(value, entry->tensor)) return PX_OK;
+  char theirs[128], ours[128];
+  size_text(theirs, sizeof theirs, value);
+  size_text(ours, sizeof ours, entry->tensor);
+  size_t used = strlen(l->sizes);
+  snprintf(l->sizes + used, sizeof l->sizes - used,
+           "\n\tsize mismatch for %s: copying a param with shape %s from checkpoint, the shape in "
+           "current model is %s.",
+           name, theirs, ours);
+  return PX_OK;
+}
+
+static px_status complain(const px_module *self, const load *l, bool strict) {
+  char missing[1100] = "", unexpected[1100] = "";
+  if (strict && *l->missing)
+    snprintf(missing, sizeof missing, "\n\tMissing key(s) in state_dict: %s. ", l->missing);
+  if (strict && *l->unexpected)
+    snprintf(unexpected, sizeof unexpected, "\n\tUnexpected key(s) in state_dict: %s. ",
+             l->unexpected);
+  PX_CHECK(!*missing && !*unexpected && !*l->sizes, PX_RUNTIME,
+           "Error(s) in loading state_dict for %s:%s%s%s", self->kind->name, unexpected, missing,
+           l->sizes);
+  return PX_OK;
+}
+
+static px_status copy_in(const char *name, const px_module_entry *entry, px_module *owner,
+                         void *context) {
+  px_tensor *value = px_dict_get(context, name);
+  return value && entry->persistent ? px_copy_(entry->tensor, value, false) : PX_OK;
+}
+
+static px_status load_checked(px_module *self, load *l, bool strict) {
+  PX_TRY(px_module_each(self, STATE, "", true, true, compare, l));
+  for (int64_t i = 0; i < px_dict_size(l->state); i++)
+    if (!px_dict_get(l->names, px_dict_name(l->state, i)))
+      add_name(l->unexpected, sizeof l->unexpected, px_dict_name(l->state, i));
+  PX_TRY(complain(self, l, strict));
+  bool recording = px_grad_enabled();
+  px_grad_set_enabled(false);
+  px_status status = px_module_each(self, STATE, "", true, true, copy_in, l->state);
+  px_grad_set_enabled(recording);
+  return status;
+}
+
+px_status px_module_load_state_dict(px_module *self, px_dict *state, bool strict) {
+  load l = {.state = state};
+  PX_SCOPED(px_dict) names = NULL;
+  PX_TRY(px_dict_new(&names));
+  l.names = names;
+  return load_checked(self, &l, strict);
+}

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Walking a module and its children: parameters, buffers, modes, moves.
+#include "nn/nn_impl.h"
+#include "phlox/ops.h"
+
+#include <stdio.h>
+
+enum { NAME_ROOM = 512 };
+
+typedef struct walk {
+  int sorts;
+  bool recurse, duplicates;
+  px_module_visit visit;
+  void *context;
+  const void **seen;  // what was visited already, by address; grows
+  int seen_count, seen_room;
+} walk;
+
+// Whether `item` is new; it is then remembered.
+static px_status seen_add(walk *w, const void *item, bool *fresh) {
+  *fresh = true;
+  if (w->duplicates) return PX_OK;
+  for (int i = 0; i < w->seen_count && *fresh; i++) *fresh = w->seen[i] != item;
+  if (!*fresh) return PX_OK;
+  PX_TRY(px__nn_grow((void **)&w->seen, &w->seen_room, w->seen_count, sizeof(void *)));
+  w->seen[w->seen_count++] = item;
+  return PX_OK;
+}
+
+static void join(char *out, const char *prefix, const char *name) {
+  snprintf(out, NAME_ROOM, "%s%s%s", prefix, *prefix && *name ? "." : "", name);
+}
+
+static px_status visit_entries(walk *w, px_module *self, const char *prefix, px_entry_sort sort) {
+  for (int i = 0; i < self->entry_count; i++) {
+    px__entry *entry = &self->entries[i];
+    bool fresh;
+    if (entry->sort != sort || !entry->tensor) continue;
+    PX_TRY(seen_add(w, entry->tensor, &fresh));
+    if (!fresh) continue;
+    char name[NAME_ROOM];
+    join(name, prefix, entry->name);
+    px_module_entry shown = {name, sort, entry->persistent, entry->tensor, NULL};
+    PX_TRY(w->visit(name, &shown, self, w->context));
+  }
+  return PX_OK;
+}
+
+static px_status walk_module(walk *w, px_module *self, const char *prefix) {
+  bool fresh;
+  PX_TRY(seen_add(w, self, &fresh));
+  if (!fresh) return PX_OK;
+  px_module_entry own = {prefix, PX_ENTRY_MODULE, true, NULL, self};
+  if (w->sorts & PX_ENTRY_MODULE) PX_TRY(w->visit(prefix, &own, self, w->context));
+  if (w->sorts & PX_ENTRY_PARAMETER) PX_TRY(visit_entries(w, self, prefix, PX_ENTRY_PARAMETER));
+  if (w->sorts & PX_ENTRY_BUFFER) PX_TRY(visit_entries(w, self, prefix, PX_ENTRY_BUFFER));
+  for (int i = 0; w->recurse && i < self->entry_count; i++) {
+    if (!self->entries[i].module) continue;
+    char name[NAME_ROOM];
+    join(name, prefix, self->entries[i].name);
+    PX_TRY(walk_module(w, self->entries[i].module, name));
+  }
+  return PX_OK;
+}
+
+px_status px_module_each(px_module *self, int sorts, const char *prefix, bool recurse,
+                         bool duplicates, px_module_visit visit, void *context) {
+  walk w = {sorts, recurse, duplicates, visit, context, NULL, 0, 0};
+  px_status status = walk_module(&w, self, prefix ? prefix : "");
+  px_free(w.seen);
+  return status;
+}
+
+// ---- lists of parameters
+
+typedef struct tensor_array {
+  px_tensor **items;
+  int count, room;
+} tensor_array;
+
+static px_status collect(const char *name, const px_module_entry *entry, px_module *owner,
+                         void *context) {
+  tensor_array *all = context;
+  PX_TRY(px__nn_grow((void **)&all->items, &all->room, all->count, sizeof(px_tensor *)));
+  all->items[all->count++] = entry->tensor;
+  return PX_OK;
+}
+
+px_status px_module_parameters(px_list **out, px_module *self) {
+  tensor_array all = {0};
+  px_status status = px_module_each(self, PX_ENTRY_PARAMETER, "", true, false, collect, &all);
+  if (status == PX_OK) status = px_list_new(out, all.items, all.count);
+  px_free(all.items);
+  return status;
+}
+
+// ---- modes
+
+void px_module_train(px_module *self, bool training) {
+  self->training = training;
+  for (int i = 0; i < self->entry_count; i++)
+    if (self->entries[i].module) px_module_train(self->entries[i].module, training);
+}
+
+static px_status set_requires(const char *name, const px_module_entry *entry, px_module *owner,
+                              void *context) {
+  return px_tensor_set_requires_grad(entry->tensor, *(bool *)context);
+}
+
+px_status px_module_requires_grad(px_module *self, bool requires_grad) {
+  return px_module_each(self, PX_ENTRY_PARAMETER, "", true, false, set_requires, &requires_grad);
+}
+
+static px_status clear_grad(const char *name, const px_module_entry *entry, px_module *owner,
+                            void *context) {
+  return px_tensor_set_grad(entry->tensor, NULL);
+}
+
+px_status px_module_zero_grad(px_module *self) {
+  return px_module_each(self, PX_ENTRY_PARAMETER, "", true, false, clear_grad, NULL);
+}
+
+// ---- moving
+
+typedef struct destination {
+  px_dtype dtype;
+  px_device device;
+  bool non_blocking;
+} destination;
+
+static px_status moved(px_tensor **out, px_tensor *tensor, const destination *to) {
+  px_dtype dtype = px_dtype_is_float(px_tensor_dtype(tensor)) ? to->dtype : PX_DTYPE_NONE;
+  return px_to(out, tensor, dtype, to->device, to->non_blocking, false);
+}
+
+// Moves one tensor in place, with its gradient. The gradient is let go of first: it must fit the tensor at every moment.
+static px_status move_entry(const char *name, const px_module_entry *entry, px_module *owner,
+                            void *context) {
+  PX_SCOPED(px_tensor) value = NULL;
+  PX_SCOPED(px_tensor) grad = NULL;
+  PX_TRY(moved(&value, entry->tensor, context));
+  if (value == entry->tensor) return PX_OK;
+  px_tensor *old = px_tensor_grad(entry->tensor);
+  if (old) PX_TRY(moved(&grad, old, context));
+  PX_TRY(px_tensor_set_grad(entry->tensor, NULL));
+  PX_TRY(px_tensor_set_data(entry->tensor, value));
+  return grad ? px_tensor_set_grad(entry->tensor, grad) : PX_OK;
+}
+
+px_status px_module_to(px_module *self, px_dtype dtype, px_device device, bool non_blocking) {
+  PX_CHECK(dtype == PX_DTYPE_NONE || px_dtype_is_float(dtype), PX_TYPE,
+           "nn.Module.to only accepts floating point or complex dtypes, but got desired "
+           "dtype=torch.%s",
+           px_dtype_name(dtype));
+  destination to = {dtype, device, non_blocking};
+  bool recording = px_grad_enabled();
+  px_grad_set_enabled(false);
+  px_status status = px_module_each(self, PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, "", true, false,
+                                    move_entry, &to);
+  px_grad_set_enabled(recording);
+  return status;
+}
