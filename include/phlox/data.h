@@ -18,6 +18,8 @@ typedef struct px_dataset_kind {
   const char *name;
   int64_t (*length)(void *context);
   px_status (*get)(px_list **out, int64_t index, void *context);
+  // A whole batch at once, collated; NULL: items are got one by one and stacked.
+  px_status (*batch)(px_list **out, const int64_t *indices, int64_t count, void *context);
   void (*release)(void *context);
 } px_dataset_kind;
 PX_CALL px_dataset_new(px_dataset **out, const px_dataset_kind *kind, void *context);
@@ -42,6 +44,10 @@ PX_API int64_t px_sampler_length(const px_sampler *sampler);
 // Writes the next pass's indices, px_sampler_length of them.
 PX_CALL px_sampler_draw(px_sampler *sampler, int64_t *indices);
 
+// A seed from 0 to 2^63-1, as torch.empty((), dtype=torch.int64).random_() draws it (NULL: the
+// default generator).
+PX_CALL px_seed_draw(int64_t *out, px_generator *generator);
+
 typedef struct px_loader_options {
   int64_t batch_size;  // 0 means 1
   bool shuffle, drop_last, pin_memory;
@@ -58,6 +64,9 @@ PX_API int64_t px_loader_length(const px_loader *loader);  // batches a pass
 // DataLoader worker thread 0." before it where a worker met it.
 PX_CALL px_loader_start(px_loader_iter **out, px_loader *loader);
 PX_CALL px_loader_next(px_list **batch, px_loader_iter *iter);
+
+// The items at `indices`, collated.
+PX_CALL px_dataset_batch(px_list **out, px_dataset *dataset, const int64_t *indices, int64_t count);
 
 // Stacks the k-th tensors of all items, for each k: the default collation. PX_RUNTIME "stack
 // expects each tensor to be equal size, ...".

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// Datasets: tensors by rows, subsets, random splits, and collation.
+#include "phlox/data.h"
+#include "phlox/ops.h"
+
+#include <string.h>
+
+struct px_dataset {
+  px_object head;
+  const px_dataset_kind *kind;
+  void *context;
+};
+
+static void dataset_destroy(void *object) {
+  px_dataset *self = object;
+  if (self->kind->release) self->kind->release(self->context);
+  px_object_end(self);
+  px_free(self);
+}
+
+static const px_class dataset_class = {"dataset", dataset_destroy};
+
+px_status px_dataset_new(px_dataset **out, const px_dataset_kind *kind, void *context) {
+  PX_TRY(px_alloc((void **)out, sizeof **out));
+  px_object_init(*out, &dataset_class);
+  (*out)->kind = kind;
+  (*out)->context = context;
+  return PX_OK;
+}
+
+int64_t px_dataset_length(const px_dataset *self) { return self->kind->length(self->context); }
+
+px_status px_dataset_get(px_list **out, px_dataset *self, int64_t index) {
+  int64_t length = px_dataset_length(self);
+  int64_t at = index < 0 ? index + length : index;
+  PX_CHECK(at >= 0 && at < length, PX_INDEX,
+           "index %lld is out of bounds for dimension 0 with size %lld", (long long)index,
+           (long long)length);
+  return self->kind->get(out, at, self->context);
+}
+
+static px_status collate_items(px_list **out, px_dataset *self, const int64_t *indices,
+                               int64_t count, px_list **items) {
+  for (int64_t i = 0; i < count; i++) PX_TRY(px_dataset_get(&items[i], self, indices[i]));
+  return px_collate(out, items, count);
+}
+
+px_status px_dataset_batch(px_list **out, px_dataset *self, const int64_t *indices, int64_t count) {
+  if (self->kind->batch) return self->kind->batch(out, indices, count, self->context);
+  px_list **items;
+  PX_TRY(px_alloc((void **)&items, (size_t)count * sizeof *items));
+  px_status status = collate_items(out, self, indices, count, items);
+  for (int64_t i = 0; i < count; i++) px_release(items[i]);
+  px_free(items);
+  return status;
+}
+
+// ---- rows of tensors: the context is a list
+
+static int64_t rows_length(void *context) { return px_tensor_size(px_list_get(context, 0), 0); }
+
+// Makes a list of the results of `each` on every tensor of the list.
+static px_status rows_map(px_list **out, px_list *from, const int64_t *indices, int64_t count,
+                          px_status (*each)(px_tensor **, px_tensor *, const int64_t *, int64_t)) {
+  int64_t n = px_list_size(from);
+  px_tensor **made;
+  PX_TRY(px_alloc((void **)&made, (size_t)n * sizeof *made));
+  px_status status = PX_OK;
+  for (int64_t i = 0; i < n && status == PX_OK; i++)
+    status = each(&made[i], px_list_get(from, i), indices, count);
+  if (status == PX_OK) status = px_list_new(out, made, n);
+  for (int64_t i = 0; i < n; i++) px_release(made[i]);
+  px_free(made);
+  return status;
+}
+
+static px_status row_of(px_tensor **out, px_tensor *t, const int64_t *indices, int64_t count) {
+  return px_select(out, t, 0, indices[0]);
+}
+
+static px_status rows_of(px_tensor **out, px_tensor *t, const int64_t *indices, int64_t count) {
+  PX_SCOPED(px_tensor) index = NULL;
+  PX_TRY(px_tensor_from_data(&index, indices, 1, &count, PX_INT64, px_tensor_device(t)));
+  return px_index_select(out, t, 0, index);
+}
+
+static px_status rows_get(px_list **out, int64_t index, void *context) {
+  return rows_map(out, context, &index, 1, row_of);
+}
+
+static px_status rows_batch(px_list **out, const int64_t *indices, int64_t count, void *context) {
+  return rows_map(out, context, indices, count, rows_of);
+}
+
+static const px_dataset_kind rows_kind = {"TensorDataset", rows_length, rows_get, rows_batch,
+                                          px_release};
+
+px_status px_dataset_tensors(px_dataset **out, px_tensor *const *tensors, int count) {
+  *out = NULL;
+  for (int i = 0; i < count; i++)
+    PX_CHECK(px_tensor_ndim(tensors[i]) > 0 &&
+                 px_tensor_size(tensors[i], 0) == px_tensor_size(tensors[0], 0),
+             PX_ASSERTION, "Size mismatch between tensors");
+  PX_CHECK(count > 0, PX_VALUE, "a dataset needs at least one tensor");
+  PX_SCOPED(px_list) rows = NULL;
+  PX_TRY(px_list_new(&rows, tensors, count));
+  PX_TRY(px_dataset_new(out, &rows_kind, rows));
+  rows = NULL;
+  return PX_OK;
+}
+
+// ---- subsets
+
+typedef struct subset {
+  px_dataset *whole;
+  int64_t count;
+  int64_t indices[];
+} subset;
+
+static int64_t subset_length(void *context) { return ((subset *)context)->count; }
+
+static px_status subset_get(px_list **out, int64_t index, void *context) {
+  subset *self = context;
+  return px_dataset_get(out, self->whole, self->indices[index]);
+}
+
+static px_status subset_batch(px_list **out, const int64_t *indices, int64_t count, void *context) {
+  subset *self = context;
+  int64_t *mapped;
+  PX_TRY(px_alloc((void **)&mapped, (size_t)count * sizeof *mapped));
+  for (int64_t i = 0; i < count; i++) mapped[i] = self->indices[indices[i]];
+  px_status status = px_dataset_batch(out, self->whole, mapped, count);
+  px_free(mapped);
+  return status;
+}
+
+static void subset_release(void *context) {
+  px_release(((subset *)context)->whole);
+  px_free(context);
+}
+
+static const px_dataset_kind subset_kind = {"Subset", subset_length, subset_get, subset_batch,
+                                            subset_release};
+
+px_status px_dataset_subset(px_dataset **out, px_dataset *dataset, const int64_t *indices,
+                            int64_t count) {
+  *out = NULL;
+  subset *context;
+  PX_TRY(px_alloc((void **)&context, sizeof *context + (size_t)count * sizeof *indices));
+  context->whole = px_retain(dataset);
+  context->count = count;
+  memcpy(context->indices, indices, (size_t)count * sizeof *indices);
+  px_status status = px_dataset_new(out, &subset_kind, context);
+  if (status != PX_OK) subset_release(context);
+  return status;
+}
+
+px_status px_random_permutation(int64_t *out, int64_t length, px_generator *generator) {
+  PX_SCOPED(px_tensor) order = NULL;
+  PX_TRY(px_randperm(&order, length, generator, PX_INT64, px_cpu()));
+  return px_tensor_read(order, out, (size_t)length * sizeof *out);
+}
+
+static px_status split_at(px_dataset **parts, px_dataset *dataset, const int64_t *lengths,
+                          int count, const int64_t *order) {
+  for (int i = 0; i < count; i++) {
+    PX_TRY(px_dataset_subset(&parts[i], dataset, order, lengths[i]));
+    order += lengths[i];
+  }
+  return PX_OK;
+}
+
+px_status px_dataset_random_split(px_dataset **parts, px_dataset *dataset, const int64_t *lengths,
+                                  int count, px_generator *generator) {
+  int64_t sum = 0, *order;
+  for (int i = 0; i < count; i++) sum += lengths[i], parts[i] = NULL;
+  PX_CHECK(sum == px_dataset_length(dataset), PX_VALUE,
+           "Sum of input lengths does not equal the length of the input dataset!");
+  PX_TRY(px_alloc((void **)&order, (size_t)sum * sizeof *order));
+  px_status status = px_random_permutation(order, sum, generator);
+  if (status == PX_OK) status = split_at(parts, dataset, lengths, count, order);
+  px_free(order);
+  for (int i = 0; i < count && status != PX_OK; i++) px_release(parts[i]), parts[i] = NULL;
+  return status;
+}
+
+// ---- collation
+
+static px_status stack_column(px_tensor **out, px_list *const *items, int64_t count, int64_t k,
+                              px_tensor **column) {
+  for (int64_t i = 0; i < count; i++) column[i] = px_list_get(items[i], k);
+  return px_stack(out, column, count, 0);
+}
+
+px_status px_collate(px_list **out, px_list *const *items, int64_t count) {
+  *out = NULL;
+  PX_CHECK(count > 0, PX_VALUE, "a batch needs at least one item");
+  int64_t width = px_list_size(items[0]);
+  for (int64_t i = 1; i < count; i++)
+    PX_CHECK(px_list_size(items[i]) == width, PX_RUNTIME,
+             "each element in list of batch should be of equal size");
+  px_tensor **room;  // the results, then one column of items
+  PX_TRY(px_alloc((void **)&room, (size_t)(width + count) * sizeof *room));
+  px_status status = PX_OK;
+  for (int64_t k = 0; k < width && status == PX_OK; k++)
+    status = stack_column(&room[k], items, count, k, room + width);
+  if (status == PX_OK) status = px_list_new(out, room, width);
+  for (int64_t k = 0; k < width; k++) px_release(room[k]);
+  px_free(room);
+  return status;
+}
