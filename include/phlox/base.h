@@ -176,6 +176,8 @@ PX_CALL px_fault_arm(const char *point, int64_t nth, bool from_then_on);
 // Returns how often the point was passed since it was last armed.
 PX_API int64_t px_fault_seen(const char *point);
 PX_API void px_fault_disarm_all(void);
+// Passes a point: whether this passage must fail. For code that has a failure to simulate.
+PX_API bool px_fault_pass(const char *point);
 
 #ifdef __cplusplus
 }

@@ -50,6 +50,12 @@ int64_t px_fault_seen(const char *point) {
   return i < 0 ? 0 : __atomic_load_n(&points[i].seen, __ATOMIC_RELAXED);
 }
 
+bool px_fault_pass(const char *point) {
+  if (PX_LIKELY(__atomic_load_n(&px__fault_armed, __ATOMIC_RELAXED) == 0)) return false;
+  int i = point_of(point);
+  return i >= 0 && px__fault_hit((px__fault_point)i);
+}
+
 void px_fault_disarm_all(void) {
   for (int i = 0; i < PX__FAULT_COUNT; i++) arm(i, 0, false);
 }
