@@ -164,6 +164,7 @@ static px_status header_open(header *h, const char *path) {
 }
 
 typedef struct entry {
+  const char *name;
   px_dtype dtype;
   int ndim;
   int64_t sizes[PX_MAX_DIMS];
@@ -198,6 +199,7 @@ static px_status entry_parse(entry *out, const header *h, const cJSON *item) {
   const char *path = h->file.path;
   int64_t bytes;
   memset(out, 0, sizeof *out);
+  out->name = item->string;
   PX_CHECK(cJSON_IsObject(item), PX_RUNTIME, "'%s': the entry '%.200s' is not an object", path,
            item->string);
   PX_TRY(entry_dtype(out, path, item));
@@ -239,20 +241,21 @@ static px_status layout_check(const header *h, entry *entries, int count) {
 
 static bool is_metadata(const cJSON *item) { return !strcmp(item->string, "__metadata__"); }
 
-static px_status names_check(const header *h) {
-  const cJSON *item, *other;
-  cJSON_ArrayForEach(item, h->root) {
-    for (other = item->next; other; other = other->next)
-      PX_CHECK(strcmp(item->string, other->string), PX_RUNTIME,
-               "'%s': the name '%.200s' stands twice", h->file.path, item->string);
-  }
+static int by_name(const void *a, const void *b) {
+  return strcmp(((const entry *)a)->name, ((const entry *)b)->name);
+}
+
+static px_status names_check(const header *h, entry *entries, int count) {
+  qsort(entries, (size_t)count, sizeof *entries, by_name);
+  for (int i = 1; i < count; i++)
+    PX_CHECK(strcmp(entries[i - 1].name, entries[i].name), PX_RUNTIME,
+             "'%s': the name '%.200s' stands twice", h->file.path, entries[i].name);
   return PX_OK;
 }
 
 static px_status entries_check(const header *h) {
   entry *entries;
   int count = 0;
-  PX_TRY(names_check(h));
   PX_TRY(px_alloc((void **)&entries, (size_t)cJSON_GetArraySize(h->root) * sizeof *entries));
   px_status status = PX_OK;
   const cJSON *item;
@@ -260,6 +263,7 @@ static px_status entries_check(const header *h) {
     if (!is_metadata(item)) status = entry_parse(&entries[count++], h, item);
     if (status != PX_OK) break;
   }
+  if (status == PX_OK) status = names_check(h, entries, count);
   if (status == PX_OK) status = layout_check(h, entries, count);
   px_free(entries);
   return status;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ordered maps of names to tensors. Found by a walk: they hold tens of entries, and are not on a hot path.
+// Ordered maps of names to tensors. Found by a walk: they hold tens of entries, and are not on a
+// hot path.
 #include "nn/nn_impl.h"
 
 typedef struct row {

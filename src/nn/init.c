@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Initialisation of weights, as torch.nn.init draws them. It is not recorded.
 //
-// Kaiming: He et al. 2015, "Delving deep into rectifiers". Xavier: Glorot and Bengio 2010, "Understanding the difficulty of
-// training deep feedforward neural networks".
+// Kaiming: He et al. 2015, "Delving deep into rectifiers". Xavier: Glorot and Bengio 2010,
+// "Understanding the difficulty of training deep feedforward neural networks".
 #include "nn/nn_impl.h"
 #include "phlox/ops.h"
 
@@ -23,8 +23,14 @@ px_status px_init_gain(double *out, const char *nonlinearity, double parameter) 
   static const struct {
     const char *name;
     double gain;
-  } gains[] = {{"linear", 1},  {"conv1d", 1},     {"conv2d", 1},                {"conv3d", 1},
-               {"sigmoid", 1}, {"tanh", 5.0 / 3}, {"relu", 1.4142135623730951}, {"selu", 0.75}};
+  } gains[] = {{"linear", 1},
+               {"conv1d", 1},
+               {"conv2d", 1},
+               {"conv3d", 1},
+               {"sigmoid", 1},
+               {"tanh", 5.0 / 3},
+               {"relu", 1.4142135623730951},
+               {"selu", 0.75}};
   *out = sqrt(2 / (1 + parameter * parameter));
   if (!strcmp(nonlinearity, "leaky_relu")) return PX_OK;
   for (size_t i = 0; i < sizeof gains / sizeof *gains; i++)

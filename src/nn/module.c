@@ -117,8 +117,10 @@ px_status px_module_set_attribute(px_module *self, const char *name, px_value va
   at = &self->attributes[self->attribute_count];
   *at = fresh;
   px_status status = attribute_store(at, value);
-  if (status != PX_OK) px_free(fresh.name);
-  else self->attribute_count++;
+  if (status != PX_OK)
+    px_free(fresh.name);
+  else
+    self->attribute_count++;
   return status;
 }
 

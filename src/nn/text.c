@@ -25,12 +25,18 @@ static void ints_text(px_value value, char *text, size_t room) {
 void px__value_text(px_value value, char *text, size_t room) {
   bool truth = value.kind == PX_ARG_BOOL || (value.kind == PX_ARG_SCALAR && value.category == 'b');
   bool real = value.kind == PX_ARG_FLOAT || (value.kind == PX_ARG_SCALAR && value.category == 'f');
-  if (value.kind == PX_ARG_NONE) snprintf(text, room, "None");
-  else if (truth) snprintf(text, room, value.v.i ? "True" : "False");
-  else if (real) float_text(value.v.f, text, room);
-  else if (value.kind == PX_ARG_INTS) ints_text(value, text, room);
-  else if (value.kind == PX_ARG_TEXT) snprintf(text, room, "%s", value.v.text);
-  else snprintf(text, room, "%lld", (long long)value.v.i);
+  if (value.kind == PX_ARG_NONE)
+    snprintf(text, room, "None");
+  else if (truth)
+    snprintf(text, room, value.v.i ? "True" : "False");
+  else if (real)
+    float_text(value.v.f, text, room);
+  else if (value.kind == PX_ARG_INTS)
+    ints_text(value, text, room);
+  else if (value.kind == PX_ARG_TEXT)
+    snprintf(text, room, "%s", value.v.text);
+  else
+    snprintf(text, room, "%lld", (long long)value.v.i);
 }
 
 // Fills a template: {name} becomes the attribute's text.
@@ -53,8 +59,10 @@ static void fill(const px_module *self, const char *format, char *text, size_t r
 
 void px_module_extra_repr(const px_module *self, char *text, size_t room) {
   *text = 0;
-  if (self->kind->repr_fn) self->kind->repr_fn(self, text, room);
-  else if (self->kind->repr) fill(self, self->kind->repr, text, room);
+  if (self->kind->repr_fn)
+    self->kind->repr_fn(self, text, room);
+  else if (self->kind->repr)
+    fill(self, self->kind->repr, text, room);
 }
 
 // A text that grows; `failed` once memory was short.
@@ -117,8 +125,10 @@ static px_status list_lines(growing *g, px_module *self) {
   for (int i = 0, last; px_module_entry_at(self, PX_ENTRY_MODULE, i, &entry); i = last + 1) {
     char key[64];
     PX_TRY(run_length(self, i, entry.module, &last));
-    if (last == i) snprintf(key, sizeof key, "(%d): ", i);
-    else snprintf(key, sizeof key, "(%d-%d): %d x ", i, last, last - i + 1);
+    if (last == i)
+      snprintf(key, sizeof key, "(%d): ", i);
+    else
+      snprintf(key, sizeof key, "(%d-%d): %d x ", i, last, last - i + 1);
     PX_TRY(child_line(g, key, entry.module));
   }
   return PX_OK;
@@ -149,7 +159,9 @@ px_status px_module_text(char **out, px_module *self) {
   append(&g, children ? "\n)" : ")", children ? 2 : 1);
   if (status == PX_OK && g.failed)
     status = px_error_set(PX_NOMEM, 0, __FILE__, __LINE__, __func__, "out of memory");
-  if (status == PX_OK) *out = g.at;
-  else px_free(g.at);
+  if (status == PX_OK)
+    *out = g.at;
+  else
+    px_free(g.at);
   return status;
 }

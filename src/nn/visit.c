@@ -133,7 +133,8 @@ static px_status moved(px_tensor **out, px_tensor *tensor, const destination *to
   return px_to(out, tensor, dtype, to->device, to->non_blocking, false);
 }
 
-// Moves one tensor in place, with its gradient. The gradient is let go of first: it must fit the tensor at every moment.
+// Moves one tensor in place, with its gradient. The gradient is let go of first: it must fit the
+// tensor at every moment.
 static px_status move_entry(const char *name, const px_module_entry *entry, px_module *owner,
                             void *context) {
   PX_SCOPED(px_tensor) value = NULL;
@@ -155,8 +156,8 @@ px_status px_module_to(px_module *self, px_dtype dtype, px_device device, bool n
   destination to = {dtype, device, non_blocking};
   bool recording = px_grad_enabled();
   px_grad_set_enabled(false);
-  px_status status = px_module_each(self, PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, "", true, false,
-                                    move_entry, &to);
+  px_status status =
+      px_module_each(self, PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, "", true, false, move_entry, &to);
   px_grad_set_enabled(recording);
   return status;
 }

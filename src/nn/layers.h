@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions that the rows of layers.c name: initialisation in layer_init.c, forward in
+// layer_forward.c.
+#pragma once
+#include "nn/nn_impl.h"
+
+px_status px__linear_init(px_module *self);
+px_status px__conv_init(px_module *self);
+px_status px__batch_norm_init(px_module *self);
+px_status px__layer_norm_init(px_module *self);
+px_status px__embedding_init(px_module *self);
+px_status px__dropout_init(px_module *self);
+px_status px__pool_init(px_module *self);
+px_status px__weight_init(px_module *self);
+
+px_status px__linear_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count);
+px_status px__conv_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count);
+px_status px__max_pool_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                               int count);
+px_status px__avg_pool_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                               int count);
+px_status px__batch_norm_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                                 int count);
+px_status px__layer_norm_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                                 int count);
+px_status px__embedding_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                                int count);
+px_status px__dropout_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                              int count);
+px_status px__relu_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count);
+px_status px__leaky_relu_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                                 int count);
+px_status px__gelu_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count);
+px_status px__silu_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count);
+px_status px__tanh_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count);
+px_status px__sigmoid_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                              int count);
+px_status px__softmax_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                              int count);
+px_status px__log_softmax_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                                  int count);
+px_status px__flatten_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                              int count);
+px_status px__identity_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                               int count);
+px_status px__sequential_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                                 int count);
+px_status px__mse_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count);
+px_status px__l1_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count);
+px_status px__cross_entropy_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                                    int count);
+px_status px__nll_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count);
+
+void px__conv_repr(const px_module *self, char *text, size_t room);
+void px__embedding_repr(const px_module *self, char *text, size_t room);
+void px__gelu_repr(const px_module *self, char *text, size_t room);
+void px__inplace_repr(const px_module *self, char *text, size_t room);
+void px__slope_repr(const px_module *self, char *text, size_t room);
+void px__max_pool_repr(const px_module *self, char *text, size_t room);
+void px__avg_pool_repr(const px_module *self, char *text, size_t room);
