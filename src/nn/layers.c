@@ -7,46 +7,46 @@
 
 // ---- parameters of constructors
 
-#define REQUIRED(n, k) \
-  { .name = (n), .kind = (k) }
-#define OPTIONAL(n, k) \
-  { .name = (n), .kind = (k), .optional = true }
-#define TRUTH(n, value)                                                  \
-  {                                                                      \
-    .name = (n), .kind = PX_ARG_BOOL, .has_default = true, .fallback = { \
-      .kind = PX_ARG_BOOL,                                               \
-      .v = {.i = (value)}                                                \
-    }                                                                    \
+#define REQUIRED(called, k) \
+  { .name = (called), .kind = (k) }
+#define OPTIONAL(called, k) \
+  { .name = (called), .kind = (k), .optional = true }
+#define TRUTH(called, value)                                                  \
+  {                                                                           \
+    .name = (called), .kind = PX_ARG_BOOL, .has_default = true, .fallback = { \
+      .kind = PX_ARG_BOOL,                                                    \
+      .v = {.i = (value)}                                                     \
+    }                                                                         \
   }
-#define WHOLE(n, value)                                                 \
-  {                                                                     \
-    .name = (n), .kind = PX_ARG_INT, .has_default = true, .fallback = { \
-      .kind = PX_ARG_INT,                                               \
-      .v = {.i = (value)}                                               \
-    }                                                                   \
+#define WHOLE(called, value)                                                 \
+  {                                                                          \
+    .name = (called), .kind = PX_ARG_INT, .has_default = true, .fallback = { \
+      .kind = PX_ARG_INT,                                                    \
+      .v = {.i = (value)}                                                    \
+    }                                                                        \
   }
-#define REAL(n, value)                                                    \
-  {                                                                       \
-    .name = (n), .kind = PX_ARG_FLOAT, .has_default = true, .fallback = { \
-      .kind = PX_ARG_FLOAT,                                               \
-      .v = {.f = (value)}                                                 \
-    }                                                                     \
+#define REAL(called, value)                                                    \
+  {                                                                            \
+    .name = (called), .kind = PX_ARG_FLOAT, .has_default = true, .fallback = { \
+      .kind = PX_ARG_FLOAT,                                                    \
+      .v = {.f = (value)}                                                      \
+    }                                                                          \
   }
-#define WORD(n, value)                                                   \
-  {                                                                      \
-    .name = (n), .kind = PX_ARG_TEXT, .has_default = true, .fallback = { \
-      .kind = PX_ARG_TEXT,                                               \
-      .v = {.text = (value)}                                             \
-    }                                                                    \
+#define WORD(called, value)                                                   \
+  {                                                                           \
+    .name = (called), .kind = PX_ARG_TEXT, .has_default = true, .fallback = { \
+      .kind = PX_ARG_TEXT,                                                    \
+      .v = {.text = (value)}                                                  \
+    }                                                                         \
   }
 // A size or a pair of sizes; made a pair by the kind's init.
-#define PAIR(n, value)                                                   \
-  {                                                                      \
-    .name = (n), .kind = PX_ARG_INTS, .has_default = true, .fallback = { \
-      .kind = PX_ARG_INTS,                                               \
-      .n = 1,                                                            \
-      .v = {.ints = (value)}                                             \
-    }                                                                    \
+#define PAIR(called, value)                                                   \
+  {                                                                           \
+    .name = (called), .kind = PX_ARG_INTS, .has_default = true, .fallback = { \
+      .kind = PX_ARG_INTS,                                                    \
+      .n = 1,                                                                 \
+      .v = {.ints = (value)}                                                  \
+    }                                                                         \
   }
 #define PLACE OPTIONAL("device", PX_ARG_DEVICE), OPTIONAL("dtype", PX_ARG_DTYPE)
 
@@ -113,11 +113,11 @@ static const px_module_kind kinds[] = {
     {"AvgPool2d", PARAMS(avg_pool_params), px__pool_init, px__avg_pool_forward, NULL,
      px__avg_pool_repr, 1, NULL},
     {"BatchNorm1d", PARAMS(batch_norm_params), px__batch_norm_init, px__batch_norm_forward,
-     "{num_features}, eps={eps}, momentum={momentum}, affine={affine}, "
+     "{num_features}, eps={eps}, momentum={momentum}, affine={affine}, bias={affine}, "
      "track_running_stats={track_running_stats}",
      NULL, 1, NULL},
     {"BatchNorm2d", PARAMS(batch_norm_params), px__batch_norm_init, px__batch_norm_forward,
-     "{num_features}, eps={eps}, momentum={momentum}, affine={affine}, "
+     "{num_features}, eps={eps}, momentum={momentum}, affine={affine}, bias={affine}, "
      "track_running_stats={track_running_stats}",
      NULL, 1, NULL},
     {"Conv2d", PARAMS(conv_params), px__conv_init, px__conv_forward, NULL, px__conv_repr, 1, NULL},

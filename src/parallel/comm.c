@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// Broadcast, scatter, gather and their gradients. The forward parts run unrecorded, and the whole
+// is recorded as one node.
+#include <string.h>
+
+#include "parallel/parallel_impl.h"
+
+// What a backward needs to remember: where the parts were, and how they were cut.
+typedef struct plan {
+  int dim;
+  px_device home;  // of the whole
+  int64_t count;
+  struct {
+    px_device device;
+    int64_t size;
+  } parts[];
+} plan;
+
+static px_status plan_new(plan **out, px_tensor *const *parts, int count, px_device home, int dim) {
+  PX_TRY(px_alloc((void **)out, sizeof **out + (size_t)count * sizeof((*out)->parts[0])));
+  (*out)->dim = dim;
+  (*out)->home = home;
+  (*out)->count = count;
+  for (int i = 0; i < count; i++) {
+    (*out)->parts[i].device = px_tensor_device(parts[i]);
+    (*out)->parts[i].size = px_tensor_ndim(parts[i]) ? px_tensor_size(parts[i], dim) : 1;
+  }
+  return PX_OK;
+}
+
+static px_status moved(px_tensor **out, px_tensor *tensor, px_device device) {
+  return px_to(out, tensor, PX_DTYPE_NONE, device, true, false);
+}
+
+void px__drop_all(px_tensor **tensors, int count) {
+  for (int i = 0; i < count; i++) px_release(tensors[i]), tensors[i] = NULL;
+}
+
+// Runs forward unrecorded, then records its results; on failure none are left.
+static px_status recorded(px_tensor **results, int count, px_tensor *const *inputs, int input_count,
+                          px_device home, int dim, const px_function *function, px_status status) {
+  plan *remembered = NULL;
+  bool first = function->name[0] == 'G';  // gather remembers its inputs, the others their results
+  if (status == PX_OK)
+    status =
+        plan_new(&remembered, first ? inputs : results, first ? input_count : count, home, dim);
+  if (status == PX_OK)
+    status = px_function_record(function, remembered, input_count, inputs, count, results);
+  if (status != PX_OK) px__drop_all(results, count);
+  return status;
+}
+
+// ---- sums across devices
+
+static px_status add_parts(px_tensor **out, px_tensor *const *tensors, int count,
+                           px_device destination) {
+  PX_SCOPED(px_tensor) sum = NULL;
+  for (int i = 0; i < count; i++) {
+    PX_SCOPED(px_tensor) here = NULL;
+    PX_SCOPED(px_tensor) next = NULL;
+    if (!tensors[i]) continue;
+    PX_TRY(moved(&here, tensors[i], destination));
+    if (sum)
+      PX_TRY(px_add(&next, sum, here, px_int(1)));
+    else
+      next = PX_MOVE(here);
+    px_release(sum);
+    sum = PX_MOVE(next);
+  }
+  *out = PX_MOVE(sum);
+  return PX_OK;
+}
+
+px_status px_reduce_add(px_tensor **out, px_tensor *const *tensors, int count,
+                        px_device destination) {
+  *out = NULL;
+  PX_CHECK(count > 0, PX_RUNTIME, "reduce_add expects at least one tensor");
+  for (int i = 0; i < count; i++) {
+    PX_CHECK(px_tensor_is_cuda(tensors[i]), PX_ASSERTION,
+             "reduce_add expects all inputs to be on GPUs, but input %d is on CPU", i);
+    PX_CHECK(px_tensor_numel(tensors[i]) == px_tensor_numel(tensors[0]), PX_VALUE,
+             "input %d has invalid size: got %lld, but expected %lld", i,
+             (long long)px_tensor_numel(tensors[i]), (long long)px_tensor_numel(tensors[0]));
+  }
+  if (destination.type < 0) destination = px_tensor_device(tensors[0]);
+  return add_parts(out, tensors, count, destination);
+}
+
+// ---- broadcast
+
+static px_status broadcast_backward(px_tensor **grad_inputs, int input_count,
+                                    px_tensor *const *grad_outputs, int output_count,
+                                    void *context) {
+  return add_parts(&grad_inputs[0], grad_outputs, output_count, ((plan *)context)->home);
+}
+
+static px_status copies(px_tensor **results, px_tensor *tensor, const px_device *devices, int n) {
+  for (int i = 0; i < n; i++) {
+    PX_SCOPED(px_tensor) here = NULL;
+    PX_TRY(moved(&here, tensor, devices[i]));
+    // A copy that stays at home is the tensor itself: it needs a tensor of its own to carry
+    // history.
+    if (here == tensor)
+      PX_TRY(px_tensor_alias(&results[i], tensor));
+    else
+      results[i] = PX_MOVE(here);
+  }
+  return PX_OK;
+}
+
+px_status px_broadcast(px_tensor **results, px_tensor *tensor, const px_device *devices,
+                       int device_count) {
+  static const px_function function = {"BroadcastBackward", broadcast_backward, px_free};
+  memset(results, 0, (size_t)device_count * sizeof *results);
+  bool was = px_grad_enabled();
+  px_grad_set_enabled(false);
+  px_status status = copies(results, tensor, devices, device_count);
+  px_grad_set_enabled(was);
+  return recorded(results, device_count, &tensor, 1, px_tensor_device(tensor), 0, &function,
+                  status);
+}
+
+// ---- gather
+
+static px_status join(px_tensor **out, px_tensor *const *tensors, int count, px_device destination,
+                      int dim, px_tensor **here) {
+  for (int i = 0; i < count; i++) {
+    PX_SCOPED(px_tensor) part = NULL;
+    PX_TRY(moved(&part, tensors[i], destination));
+    if (px_tensor_ndim(part))
+      here[i] = PX_MOVE(part);
+    else
+      PX_TRY(px_unsqueeze(&here[i], part, 0));
+  }
+  return px_cat(out, here, count, dim);
+}
+
+static px_status cut(px_tensor **results, px_tensor *tensor, int dim, const px_device *devices,
+                     const int64_t *sizes, int count) {
+  int64_t at = 0;
+  for (int i = 0; i < count; at += sizes[i++]) {
+    PX_SCOPED(px_tensor) part = NULL;
+    PX_TRY(px_narrow(&part, tensor, dim, at, sizes[i]));
+    PX_TRY(moved(&results[i], part, devices[i]));
+  }
+  return PX_OK;
+}
+
+static px_status gather_backward(px_tensor **grad_inputs, int input_count,
+                                 px_tensor *const *grad_outputs, int output_count, void *context) {
+  const plan *p = context;
+  int64_t at = 0;
+  for (int i = 0; i < input_count; at += p->parts[i++].size) {
+    PX_SCOPED(px_tensor) part = NULL;
+    PX_TRY(px_narrow(&part, grad_outputs[0], p->dim, at, p->parts[i].size));
+    PX_TRY(moved(&grad_inputs[i], part, p->parts[i].device));
+  }
+  return PX_OK;
+}
+
+static px_status warn_scalars(void) {
+  return px_warn(PX_WARN_USER,
+                 "Was asked to gather along dimension 0, but all input tensors were scalars; will "
+                 "instead unsqueeze and return a vector.");
+}
+
+px_status px_gather_parts(px_tensor **out, px_tensor *const *tensors, int count,
+                          px_device destination, int dim) {
+  static const px_function function = {"GatherBackward", gather_backward, px_free};
+  *out = NULL;
+  PX_CHECK(count > 0, PX_RUNTIME, "gather expects at least one tensor");
+  if (!px_tensor_ndim(tensors[0]) && dim == 0) PX_TRY(warn_scalars());
+  px_tensor **here;
+  PX_TRY(px_alloc((void **)&here, (size_t)count * sizeof *here));
+  bool was = px_grad_enabled();
+  px_grad_set_enabled(false);
+  px_status status = join(out, tensors, count, destination, dim, here);
+  px_grad_set_enabled(was);
+  px__drop_all(here, count);
+  px_free(here);
+  return recorded(out, 1, tensors, count, destination, dim, &function, status);
+}
+
+// ---- scatter
+
+static px_status scatter_backward(px_tensor **grad_inputs, int input_count,
+                                  px_tensor *const *grad_outputs, int output_count, void *context) {
+  const plan *p = context;
+  return px_gather_parts(&grad_inputs[0], grad_outputs, output_count, p->home, p->dim);
+}
+
+px_status px_scatter_sizes(px_tensor **results, px_tensor *tensor, const px_device *devices,
+                           const int64_t *sizes, int device_count, int dim) {
+  static const px_function function = {"ScatterBackward", scatter_backward, px_free};
+  memset(results, 0, (size_t)device_count * sizeof *results);
+  bool was = px_grad_enabled();
+  px_grad_set_enabled(false);
+  px_status status = cut(results, tensor, dim, devices, sizes, device_count);
+  px_grad_set_enabled(was);
+  return recorded(results, device_count, &tensor, 1, px_tensor_device(tensor), dim, &function,
+                  status);
+}
+
+px_status px_scatter_parts(px_tensor **results, int *count, px_tensor *tensor,
+                           const px_device *devices, int device_count, int dim) {
+  PX_CHECK(px_tensor_ndim(tensor) > 0, PX_RUNTIME, "chunk expects at least a 1-dimensional tensor");
+  int64_t whole = px_tensor_size(tensor, dim), sizes[64];
+  PX_CHECK(device_count > 0 && device_count <= 64, PX_VALUE,
+           "scatter takes 1 to 64 devices, but got %d", device_count);
+  int64_t each = (whole + device_count - 1) / device_count;
+  *count = 0;
+  // As chunk cuts: parts of equal size, the last one smaller, and perhaps fewer than there are
+  // devices.
+  for (int64_t left = whole; *count == 0 || left > 0; left -= each)
+    sizes[(*count)++] = left < each ? left : each;
+  return px_scatter_sizes(results, tensor, devices, sizes, *count, dim);
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// Replicas of a module, a thread for each, and the pass that joins them.
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "parallel/parallel_impl.h"
+
+enum { DEVICE_LIMIT = 64 };
+
+// ---- threads
+
+typedef struct replica_thread {
+  int number;
+  px_device device;
+  px_stream *stream;  // the caller's current one on the device, borrowed
+  bool grad;
+  px_parallel_work work;
+  void *context;
+  px_status status;
+  px_error *error;
+  pthread_t thread;
+} replica_thread;
+
+static px_status enter(const replica_thread *self) {
+  px_grad_set_enabled(self->grad);
+  if (self->device.type == PX_CUDA) PX_TRY(px_device_set(self->device.index));
+  if (self->stream) PX_TRY(px_stream_set_current(self->stream));
+  return self->work(self->number, self->context);
+}
+
+static void *run_replica(void *argument) {
+  replica_thread *self = argument;
+  self->status = enter(self);
+  if (self->status != PX_OK) px_error_take(self->error);
+  return NULL;
+}
+
+// Puts "Caught X in replica i on device d." before the error's own text. Another language's
+// exception names itself.
+static px_status give(const replica_thread *failed) {
+  px_error *error = failed->error;
+  if (error->code == PX_FOREIGN) return px_error_give(error);
+  char text[PX_ERROR_MESSAGE];
+  snprintf(text, sizeof text, "%s", error->message);
+  int used = snprintf(error->message, sizeof error->message,
+                      "Caught %s in replica %d on device %d.\nOriginal error: ",
+                      px_status_exception(error->code), failed->number, failed->device.index);
+  snprintf(error->message + used, sizeof error->message - (size_t)used, "%.*s",
+           PX_ERROR_MESSAGE - used - 1, text);
+  return px_error_give(error);
+}
+
+static px_status prepare(replica_thread *threads, int count, const px_device *devices,
+                         px_parallel_work work, void *context) {
+  for (int i = 0; i < count; i++) {
+    threads[i] = (replica_thread){.number = i,
+                                  .device = devices[i],
+                                  .grad = px_grad_enabled(),
+                                  .work = work,
+                                  .context = context};
+    PX_TRY(px_alloc((void **)&threads[i].error, sizeof(px_error)));
+    if (devices[i].type == PX_CUDA) PX_TRY(px_stream_current(&threads[i].stream, devices[i]));
+  }
+  return PX_OK;
+}
+
+// Starts all, joins those that started, and returns the first error.
+static px_status run_all(replica_thread *threads, int count) {
+  px_status status = PX_OK;
+  int started = 0;
+  while (started < count && status == PX_OK) {
+    status = px_thread_start(&threads[started].thread, run_replica, &threads[started]);
+    started += status == PX_OK;
+  }
+  for (int i = 0; i < started; i++) pthread_join(threads[i].thread, NULL);
+  for (int i = 0; i < started && status == PX_OK; i++)
+    if (threads[i].status != PX_OK) return give(&threads[i]);
+  return status;
+}
+
+px_status px_parallel_apply(int count, const px_device *devices, px_parallel_work work,
+                            void *context) {
+  if (count == 1) return work(0, context);
+  replica_thread *threads;
+  PX_TRY(px_alloc((void **)&threads, (size_t)count * sizeof *threads));
+  px_status status = prepare(threads, count, devices, work, context);
+  if (status == PX_OK) status = run_all(threads, count);
+  for (int i = 0; i < count; i++) px_free(threads[i].error);
+  px_free(threads);
+  return status;
+}
+
+// ---- replicas
+
+// Every tensor of a module, and its copies: copies[i * device_count + d] is tensors[i] on device d.
+typedef struct copy_all {
+  const px_device *devices;
+  int device_count, count, room;
+  px_tensor **tensors, **copies;
+} copy_all;
+
+static px_status grow(copy_all *all) {
+  if (all->count < all->room) return PX_OK;
+  int room = all->room ? all->room * 2 : 16;
+  size_t bytes = (size_t)room * sizeof(px_tensor *);
+  PX_TRY(px_realloc((void **)&all->tensors, bytes));
+  PX_TRY(px_realloc((void **)&all->copies, bytes * (size_t)all->device_count));
+  all->room = room;
+  return PX_OK;
+}
+
+static px_status copy_entry(const char *name, const px_module_entry *entry, px_module *owner,
+                            void *context) {
+  copy_all *all = context;
+  PX_TRY(grow(all));
+  PX_TRY(px_broadcast(all->copies + all->count * all->device_count, entry->tensor, all->devices,
+                      all->device_count));
+  all->tensors[all->count++] = entry->tensor;
+  return PX_OK;
+}
+
+typedef struct replica {
+  const copy_all *all;
+  int number;
+} replica;
+
+static px_status replica_tensor(px_tensor **out, px_tensor *tensor, px_entry_sort sort,
+                                void *context) {
+  const replica *self = context;
+  // Replica 0 shares the buffers, so that what it writes there stays.
+  if (sort == PX_ENTRY_BUFFER && self->number == 0) return PX_OK;
+  for (int i = 0; i < self->all->count; i++) {
+    if (self->all->tensors[i] != tensor) continue;
+    *out = px_retain(self->all->copies[i * self->all->device_count + self->number]);
+    return PX_OK;
+  }
+  PX_FAIL(PX_BUG, "a module's tensor was not broadcast");
+}
+
+static px_status replicate_all(px_module **replicas, px_module *module, copy_all *all) {
+  PX_TRY(px_module_each(module, PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, "", true, false, copy_entry,
+                        all));
+  for (int i = 0; i < all->device_count; i++) {
+    replica self = {all, i};
+    PX_TRY(px_module_copy(&replicas[i], module, replica_tensor, &self));
+  }
+  return PX_OK;
+}
+
+px_status px_replicate(px_module **replicas, px_module *module, const px_device *devices,
+                       int device_count) {
+  memset(replicas, 0, (size_t)device_count * sizeof *replicas);
+  copy_all all = {.devices = devices, .device_count = device_count};
+  px_status status = replicate_all(replicas, module, &all);
+  px__drop_all(all.copies, all.count * device_count);
+  px_free(all.copies);
+  px_free(all.tensors);
+  for (int i = 0; i < device_count && status != PX_OK; i++) {
+    px_release(replicas[i]);
+    replicas[i] = NULL;
+  }
+  return status;
+}
+
+// ---- the pass
+
+static px_status on_device(const char *name, const px_module_entry *entry, px_module *owner,
+                           void *context) {
+  px_device *first = context;
+  if (px_device_equal(px_tensor_device(entry->tensor), *first)) return PX_OK;
+  char wanted[PX_DEVICE_TEXT], found[PX_DEVICE_TEXT];
+  PX_FAIL(PX_RUNTIME,
+          "module must have its parameters and buffers on device %s (device_ids[0]) but found one "
+          "of them on device: %s",
+          px_device_format(*first, wanted),
+          px_device_format(px_tensor_device(entry->tensor), found));
+}
+
+px_status px_data_parallel_check(px_module *module, px_device first) {
+  return px_module_each(module, PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, "", true, false, on_device,
+                        &first);
+}
+
+typedef struct pass {
+  px_module *replicas[DEVICE_LIMIT];
+  px_tensor *inputs[DEVICE_LIMIT], *outputs[DEVICE_LIMIT];
+} pass;
+
+static px_status forward_one(int i, void *context) {
+  pass *p = context;
+  return px_module_call(&p->outputs[i], p->replicas[i], p->inputs[i]);
+}
+
+static px_status run_pass(px_tensor **out, pass *p, px_module *module, px_tensor *input,
+                          const px_device *devices, int device_count, px_device output, int dim) {
+  int count;
+  PX_TRY(px_scatter_parts(p->inputs, &count, input, devices, device_count, dim));
+  if (count == 1) return px_module_call(out, module, p->inputs[0]);
+  PX_TRY(px_replicate(p->replicas, module, devices, count));
+  PX_TRY(px_parallel_apply(count, devices, forward_one, p));
+  return px_gather_parts(out, p->outputs, count, output, dim);
+}
+
+px_status px_data_parallel(px_tensor **out, px_module *module, px_tensor *input,
+                           const px_device *devices, int device_count, px_device output_device,
+                           int dim) {
+  *out = NULL;
+  if (device_count == 0) return px_module_call(out, module, input);
+  PX_CHECK(device_count <= DEVICE_LIMIT, PX_VALUE,
+           "data_parallel takes at most %d devices, but got %d", DEVICE_LIMIT, device_count);
+  PX_TRY(px_data_parallel_check(module, devices[0]));
+  pass p = {0};
+  px_device output = output_device.type < 0 ? devices[0] : output_device;
+  px_status status = run_pass(out, &p, module, input, devices, device_count, output, dim);
+  px__drop_all(p.inputs, device_count);
+  px__drop_all(p.outputs, device_count);
+  for (int i = 0; i < device_count; i++) px_release(p.replicas[i]);
+  return status;
+}
