@@ -1,0 +1,38 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Layers only include downward. One rule a folder: the includes that its files may have, beside the public headers and their own.
+set -u
+status=0
+
+# allow FOLDER PATTERN: every quoted include of the folder's files must match the pattern.
+allow() {
+  for file in $(find "$1" -name '*.[ch]' 2>/dev/null); do
+    bad=$(sed -n 's/^ *#include "\([^"]*\)".*/\1/p' "$file" | grep -Ev "^($2)") || continue
+    for include in $bad; do
+      echo "$file: includes \"$include\", which its layer may not see"
+      status=1
+    done
+  done
+}
+
+allow src/base     'phlox/base.h|base/'
+allow src/device   'phlox/(base|device|stream|event|memory|dtype|backend|extend).h|base/|device/|cpu/'
+allow src/tensor   'phlox/(base|device|stream|event|memory|dtype|backend|tensor|random|dlpack|extend).h|base/|device/device_impl.h|tensor/|cpu/(mt19937|philox).h'
+allow src/ops      'phlox/|base/|device/device_impl.h|tensor/|ops/|run_functions.h'
+allow src/autograd 'phlox/|autograd/|grad_functions.h'
+allow src/nn       'phlox/|nn/'
+allow src/optim    'phlox/|optim/'
+allow src/data     'phlox/|data/'
+allow src/parallel 'phlox/|parallel/'
+allow src/io       'phlox/|io/'
+allow python/ext   'phlox/|[a-z_0-9]+.h$'
+allow backends/sim 'phlox/backend.h|sim|[a-z_]+.h$'
+allow backends/cpu 'phlox/backend.h|cpu/|[a-z_0-9]+.(h|inc)$'
+allow examples     'phlox/phlox.h'
+for file in backends/*/*.[ch]; do
+  if grep -E '^ *#include "phlox/' "$file" | grep -v '"phlox/backend.h"'; then
+    echo "$file: a backend includes phlox/backend.h and nothing else of Phlox"
+    status=1
+  fi
+done
+exit $status
