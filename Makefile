@@ -73,7 +73,7 @@ $(O)/libphlox_sim.so: $(SIM:%.c=$(O)/%.o)
 # ---- Python
 PYINC := $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_paths()["include"])' 2>/dev/null)
 PYHAS := $(wildcard $(PYINC)/Python.h)
-python: $(if $(PYHAS),$(O)/python)
+python: $(if $(PYHAS),$(if $(SAN),$(O)/_C.so,$(O)/python))
 $(O)/ext/%.o: python/ext/%.c $(GEN)
 	@mkdir -p $(@D)
 	$(CC) -Iinclude -Ipython/ext -I$(O)/gen -I$(PYINC) $(CFLAGS) -Wno-cast-function-type -MMD -MP -c -o $@ $<
@@ -100,10 +100,52 @@ tests: all $(TESTBIN)
 test: tests
 	script/test --built
 
+# Programs that live beside the library.
+$(O)/examples/%: examples/%.c $(O)/libphlox.so
+	@mkdir -p $(@D)
+	$(CC) -Iinclude -I$(O)/gen $(CFLAGS) -o $@ $< -L$(O) -lphlox $(LDFLAGS) -lm -lz -Wl,-rpath,'$$ORIGIN/..'
+$(O)/bench/%: bench/%.c $(O)/libphlox.so
+	@mkdir -p $(@D)
+	$(CC) -Iinclude -I$(O)/gen -Ibench $(CFLAGS) -o $@ $< -L$(O) -lphlox $(LDFLAGS) -lm -Wl,-rpath,'$$ORIGIN/..'
+examples: $(patsubst examples/%.c,$(O)/examples/%,$(wildcard examples/*.c))
+bench: all $(patsubst bench/%.c,$(O)/bench/%,$(wildcard bench/*.c))
+	$(PYTHON) bench/run.py $(O)/bench.json
+demo:
+	script/demo
+
+# ---- checks: of the sources, and of what was built
+check: $(O)/libphlox.so $(O)/libphlox_sim.so
+	tools/layers.sh
+	tools/budget.sh
+	tools/abi.sh
+	tools/binary.sh $(O)/libphlox.so
+	@if command -v clang-format >/dev/null; then clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h'); else echo 'clang-format is not here: format not checked'; fi
+lint:
+	clang-tidy --quiet $(CORE) -- $(CPPFLAGS) -std=c11 -D_GNU_SOURCE
+	cppcheck --quiet --error-exitcode=1 --enable=warning,portability --inline-suppr -Iinclude -Isrc src backends/sim
+asan ubsan tsan:
+	$(MAKE) SAN=$(patsubst asan,address,$(patsubst ubsan,undefined,$(patsubst tsan,thread,$@))) all tests
+
+# The Python module of a sanitizer build, run by a Python that has the sanitizer's runtime loaded first.
+SANLIB = $(shell $(CC) -print-file-name=lib$(if $(filter address,$(SAN)),asan,ubsan).so)
+sanitized-acceptance: all
+	tools/sanitized.sh $(O) $(SANLIB) $(PYTHON)
+
+# ---- installing
+install: $(O)/libphlox.so $(O)/libphlox_sim.so
+	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/lib/cmake/phlox $(DESTDIR)$(PREFIX)/include/phlox
+	install -m 755 $(O)/libphlox.so $(DESTDIR)$(PREFIX)/lib/libphlox.so.$(VERSION)
+	ln -sf libphlox.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libphlox.so.0
+	ln -sf libphlox.so.0 $(DESTDIR)$(PREFIX)/lib/libphlox.so
+	install -m 755 $(O)/libphlox_sim.so $(DESTDIR)$(PREFIX)/lib/
+	install -m 644 include/phlox/*.h $(O)/gen/phlox/ops.h $(DESTDIR)$(PREFIX)/include/phlox/
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' phlox.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/phlox.pc
+	sed 's|@VERSION@|$(VERSION)|' phlox-config.cmake.in >$(DESTDIR)$(PREFIX)/lib/cmake/phlox/phlox-config.cmake
+
 clean:
 	rm -rf build build-* python/phlox/*.so python/phlox/*.so.0
 show: $(O)/opgen
 	@$(O)/opgen --show $(OP) $(OPS)
 
-.PHONY: all python tests test clean show
+.PHONY: all python tests test clean show check lint bench demo examples install asan ubsan tsan sanitized-acceptance
 -include $(shell find $(O) -name '*.d' 2>/dev/null)

@@ -1,0 +1,29 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Runs the acceptance programs against a sanitizer's build of the library and the module: tools/sanitized.sh BUILD RUNTIME PYTHON.
+# The module is put together in a folder of its own, so that the tree keeps the plain one.
+set -eu
+build=$1 runtime=$2 python=$3
+if [ ! -d ../shared/acceptance ]; then
+  echo "the acceptance programs are not beside this checkout: skipped"
+  exit 0
+fi
+place="$build/module"
+rm -rf "$place"
+mkdir -p "$place/phlox"
+cp python/phlox/*.py "$place/phlox/"
+cp "$build/_C.so" "$build/libphlox_sim.so" "$place/phlox/"
+cp "$build/libphlox.so" "$place/phlox/libphlox.so.0"
+passed=0 failed=0
+for name in semantics acceleration use_gpu data_parallel; do
+  # Python itself keeps memory to the end of the process: leaks are looked for by the C tests.
+  if PYTHONPATH="$place" PHLOX_SIM_DEVICES=4 LD_PRELOAD="$runtime" ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
+    "$python" -m phlox "../shared/acceptance/$name.py" >"$build/$name.log" 2>&1; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    tail -40 "$build/$name.log"
+  fi
+done
+echo "$passed passed, $failed failed"
+[ "$failed" = 0 ]
