@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trains a small convolutional network on handwritten digits with data parallelism over two
+// devices, real or simulated; reports the held-out accuracy, saves a checkpoint and checks it.
+// examples/digits.py is the same program against the Python module, and prints the same losses.
+// Usage: digits [DATA.csv.gz] [FOLDER for results]
+#include <phlox/phlox.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <zlib.h>
+
+enum {
+  IMAGES = 1797,
+  PIXELS = 64,
+  TRAIN = 1438,
+  HELD_OUT = 359,
+  BATCH = 64,
+  EPOCHS = 15,
+  DEVICE_LIMIT = 2
+};
+
+typedef struct job {
+  const char *data, *folder;
+  px_device devices[DEVICE_LIMIT];
+  int device_count;
+  px_dataset *train, *held_out;
+  px_module *net;
+  px_optimizer *optimizer;
+  double losses[EPOCHS * (TRAIN / BATCH + 1)];
+  int steps;
+} job;
+
+// ---- data
+
+static px_status read_csv(const char *path, float *images, int64_t *labels) {
+  gzFile file = gzopen(path, "rb");
+  PX_CHECK(file, PX_NOT_FOUND, "cannot open '%s'", path);
+  char line[1024];
+  int count = 0;
+  for (; count < IMAGES && gzgets(file, line, sizeof line); count++) {
+    char *at = line;
+    for (int i = 0; i < PIXELS; i++, at += *at == ',')
+      images[count * PIXELS + i] = strtof(at, &at) / 16;
+    labels[count] = (int64_t)strtod(at, NULL);
+  }
+  gzclose(file);
+  PX_CHECK(count == IMAGES, PX_RUNTIME, "'%s' has %d images, not %d", path, count, IMAGES);
+  return PX_OK;
+}
+
+static px_status load_data(job *j) {
+  static float images[IMAGES * PIXELS];
+  static int64_t labels[IMAGES];
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_dataset) all = NULL;
+  px_dataset *parts[2];
+  PX_TRY(read_csv(j->data, images, labels));
+  PX_TRY(px_tensor_from_data(&x, images, 4, (int64_t[]){IMAGES, 1, 8, 8}, PX_FLOAT32, px_cpu()));
+  PX_TRY(px_tensor_from_data(&y, labels, 1, (int64_t[]){IMAGES}, PX_INT64, px_cpu()));
+  PX_TRY(px_dataset_tensors(&all, (px_tensor *[]){x, y}, 2));
+  PX_TRY(px_dataset_random_split(parts, all, (int64_t[]){TRAIN, HELD_OUT}, 2, NULL));
+  j->train = parts[0];
+  j->held_out = parts[1];
+  return PX_OK;
+}
+
+// ---- the network
+
+static px_status make_net(px_module **out) {
+  px_module *layers[8] = {0};
+  px_status status = px_conv2d_new(&layers[0], 1, 16, 3, 1, 1);
+  if (status == PX_OK) status = px_relu_new(&layers[1]);
+  if (status == PX_OK) status = px_max_pool2d_new(&layers[2], 2);
+  if (status == PX_OK) status = px_conv2d_new(&layers[3], 16, 32, 3, 1, 1);
+  if (status == PX_OK) status = px_relu_new(&layers[4]);
+  if (status == PX_OK) status = px_max_pool2d_new(&layers[5], 2);
+  if (status == PX_OK) status = px_flatten_new(&layers[6]);
+  if (status == PX_OK) status = px_linear_new(&layers[7], 128, 10, true);
+  if (status == PX_OK) status = px_sequential_new(out, layers, 8);
+  for (int i = 0; i < 8; i++) px_release(layers[i]);
+  return status;
+}
+
+static px_status make_model(job *j) {
+  PX_SCOPED(px_list) parameters = NULL;
+  PX_TRY(make_net(&j->net));
+  PX_TRY(px_module_to(j->net, PX_DTYPE_NONE, j->devices[0], false));
+  PX_TRY(px_module_parameters(&parameters, j->net));
+  PX_TRY(px_optimizer_new(&j->optimizer, "Adam"));
+  PX_TRY(px_optimizer_add(j->optimizer, px_list_items(parameters), px_list_size(parameters)));
+  return px_optimizer_set(j->optimizer, -1, "lr", 0.003);
+}
+
+// The network's answers to a batch, cut over the devices.
+static px_status forward(px_tensor **out, job *j, px_tensor *images) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_TRY(px_to(&x, images, PX_DTYPE_NONE, j->devices[0], true, false));
+  return px_data_parallel(out, j->net, x, j->devices, j->device_count, j->devices[0], 0);
+}
+
+// ---- training
+
+static void progress(const job *j, int epoch, double loss, bool last) {
+  if (!isatty(STDOUT_FILENO)) {
+    if (last) printf("epoch %2d  loss %.9g\n", epoch + 1, loss);
+    return;
+  }
+  int total = EPOCHS * ((TRAIN + BATCH - 1) / BATCH), filled = 30 * j->steps / total;
+  printf("\r[%.*s%*s] epoch %d/%d  loss %.4f ", filled, "##############################",
+         30 - filled, "", epoch + 1, EPOCHS, loss);
+  if (j->steps == total) putchar('\n');
+  fflush(stdout);
+}
+
+static px_status train_step(double *loss_out, job *j, px_list *batch) {
+  PX_SCOPED(px_tensor) target = NULL;
+  PX_SCOPED(px_tensor) scores = NULL;
+  PX_SCOPED(px_tensor) loss = NULL;
+  px_scalar value;
+  PX_TRY(px_to(&target, px_list_get(batch, 1), PX_DTYPE_NONE, j->devices[0], true, false));
+  PX_TRY(px_optimizer_zero_grad(j->optimizer, true));
+  PX_TRY(forward(&scores, j, px_list_get(batch, 0)));
+  PX_TRY(px_cross_entropy(&loss, scores, target, NULL, -100, "mean", 0));
+  PX_TRY(px_backward(1, &loss, NULL, false, false));
+  PX_TRY(px_optimizer_step(j->optimizer));
+  PX_TRY(px_tensor_item(&value, loss));
+  *loss_out = px_scalar_float(value);
+  return PX_OK;
+}
+
+static px_status train_epoch(job *j, px_loader *loader, int epoch) {
+  PX_SCOPED(px_loader_iter) pass = NULL;
+  PX_TRY(px_loader_start(&pass, loader));
+  for (int64_t i = 0, n = px_loader_length(loader); i < n; i++) {
+    PX_SCOPED(px_list) batch = NULL;
+    double loss;
+    PX_TRY(px_loader_next(&batch, pass));
+    PX_TRY(train_step(&loss, j, batch));
+    j->losses[j->steps++] = loss;
+    progress(j, epoch, loss, i == n - 1);
+  }
+  return PX_OK;
+}
+
+static px_status train(job *j) {
+  PX_SCOPED(px_loader) loader = NULL;
+  px_loader_options options = {
+      .batch_size = BATCH, .shuffle = true, .pin_memory = true, .workers = 1};
+  struct timespec from, to;
+  PX_TRY(px_loader_new(&loader, j->train, &options));
+  clock_gettime(CLOCK_MONOTONIC, &from);
+  for (int epoch = 0; epoch < EPOCHS; epoch++) PX_TRY(train_epoch(j, loader, epoch));
+  clock_gettime(CLOCK_MONOTONIC, &to);
+  double seconds = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
+  fprintf(stderr, "%d steps in %.2f s: %.0f images/s\n", j->steps, seconds,
+          TRAIN * EPOCHS / seconds);
+  return PX_OK;
+}
+
+// ---- results
+
+// The predicted labels of the held-out images.
+static px_status predict(job *j, px_tensor *images, int64_t *labels) {
+  PX_SCOPED(px_tensor) scores = NULL;
+  PX_SCOPED(px_tensor) best = NULL;
+  px_module_train(j->net, false);
+  px_grad_set_enabled(false);
+  px_status status = forward(&scores, j, images);
+  px_grad_set_enabled(true);
+  PX_TRY(status);
+  PX_TRY(px_argmax(&best, scores, &(int64_t){1}, false));
+  return px_tensor_read(best, labels, HELD_OUT * sizeof *labels);
+}
+
+static px_status checkpoint(job *j) {
+  char path[4096];
+  snprintf(path, sizeof path, "%s/digits.safetensors", j->folder);
+  PX_SCOPED(px_dict) state = NULL;
+  PX_SCOPED(px_dict) loaded = NULL;
+  PX_TRY(px_module_state_dict(&state, j->net, ""));
+  PX_TRY(px_save(path, state, (const char *const[]){"network", "digits", NULL}));
+  PX_TRY(px_load(&loaded, path, j->devices[0]));
+  for (int64_t i = 0; i < px_dict_size(state); i++) {
+    bool same;
+    px_tensor *value = px_dict_get(loaded, px_dict_name(state, i));
+    PX_CHECK(value, PX_RUNTIME, "the checkpoint lost '%s'", px_dict_name(state, i));
+    PX_TRY(px_equal(&same, px_dict_value(state, i), value));
+    PX_CHECK(same, PX_RUNTIME, "the checkpoint changed '%s'", px_dict_name(state, i));
+  }
+  PX_TRY(px_module_load_state_dict(j->net, loaded, true));
+  printf("checkpoint %s: loaded and equal\n", path);
+  return PX_OK;
+}
+
+static void draw_digit(FILE *svg, const float *image, int x, int y, int64_t guess, int64_t truth) {
+  for (int i = 0; i < PIXELS; i++)
+    fprintf(svg, "<rect x='%d' y='%d' width='6' height='6' fill='rgb(%d,%d,%d)'/>\n", x + i % 8 * 6,
+            y + i / 8 * 6, (int)(255 - 255 * image[i]), (int)(255 - 255 * image[i]),
+            (int)(255 - 255 * image[i]));
+  fprintf(svg, "<text x='%d' y='%d' font-size='11'>%d, is %d</text>\n", x, y + 62, (int)guess,
+          (int)truth);
+}
+
+static void draw_curve(FILE *svg, const job *j) {
+  fprintf(svg, "<polyline fill='none' stroke='#b03a2e' points='");
+  for (int i = 0; i < j->steps; i++)
+    fprintf(svg, "%.1f,%.1f ", 40 + 540.0 * i / j->steps,
+            200 - 70 * (j->losses[i] > 2.5 ? 2.5 : j->losses[i]));
+  fprintf(
+      svg,
+      "'/>\n<path d='M40 20V200H590' fill='none' stroke='#333'/><text x='44' y='30'>loss</text>\n");
+}
+
+static px_status picture(const job *j, const float *images, const int64_t *guesses,
+                         const int64_t *labels) {
+  char path[4096];
+  snprintf(path, sizeof path, "%s/digits.svg", j->folder);
+  FILE *svg = fopen(path, "w");
+  PX_CHECK(svg, PX_IO, "cannot write '%s'", path);
+  fprintf(
+      svg,
+      "<svg xmlns='http://www.w3.org/2000/svg' width='620' height='300' font-family='sans-serif'>\n"
+      "<rect width='620' height='300' fill='white'/>\n");
+  draw_curve(svg, j);
+  for (int i = 0, drawn = 0; i < HELD_OUT && drawn < 9; i++)
+    if (guesses[i] != labels[i])
+      draw_digit(svg, images + i * PIXELS, 20 + 65 * drawn++, 220, guesses[i], labels[i]);
+  fprintf(svg, "</svg>\n");
+  PX_CHECK(fclose(svg) == 0, PX_IO, "cannot write '%s'", path);
+  printf("picture %s\n", path);
+  return PX_OK;
+}
+
+static px_status evaluate(job *j) {
+  static float images[HELD_OUT * PIXELS];
+  static int64_t labels[HELD_OUT], guesses[HELD_OUT], order[HELD_OUT];
+  PX_SCOPED(px_list) all = NULL;
+  int right = 0;
+  for (int i = 0; i < HELD_OUT; i++) order[i] = i;
+  PX_TRY(px_dataset_batch(&all, j->held_out, order, HELD_OUT));
+  PX_TRY(px_tensor_read(px_list_get(all, 0), images, sizeof images));
+  PX_TRY(px_tensor_read(px_list_get(all, 1), labels, sizeof labels));
+  PX_TRY(predict(j, px_list_get(all, 0), guesses));
+  for (int i = 0; i < HELD_OUT; i++) right += guesses[i] == labels[i];
+  printf("held-out accuracy %.2f %% (%d of %d)\n", 100.0 * right / HELD_OUT, right, HELD_OUT);
+  PX_CHECK(right >= 0.97 * HELD_OUT, PX_RUNTIME, "the accuracy is below 97 %%");
+  return picture(j, images, guesses, labels);
+}
+
+static px_status find_devices(job *j) {
+  int count = px_device_count(PX_CUDA);
+  j->device_count = count < DEVICE_LIMIT ? count : DEVICE_LIMIT;
+  j->devices[0] = px_cpu();
+  for (int i = 0; i < j->device_count; i++) {
+    px_device_properties facts;
+    PX_TRY(px_device_get_properties(&facts, i));
+    j->devices[i] = px_cuda(i);
+    printf("cuda:%d is %s\n", i, facts.simulated ? "simulated" : facts.name);
+  }
+  if (!count) printf("no devices: training on the CPU\n");
+  return PX_OK;
+}
+
+static px_status run(job *j) {
+  PX_TRY(find_devices(j));
+  px_manual_seed(0);
+  PX_TRY(load_data(j));
+  PX_TRY(make_model(j));
+  PX_TRY(train(j));
+  PX_TRY(evaluate(j));
+  PX_TRY(checkpoint(j));
+  for (int i = 0; i < j->device_count; i++)
+    printf("peak memory of cuda:%d: %.2f MiB\n", i,
+           (double)px_memory_allocated_peak(i) / (1 << 20));
+  return PX_OK;
+}
+
+int main(int argc, char **argv) {
+  static job j;
+  j.data = argc > 1 ? argv[1] : "data/digits.csv.gz";
+  j.folder = argc > 2 ? argv[2] : ".";
+  px_status status = run(&j);
+  if (status != PX_OK) {
+    const px_error *error = px_error_last();
+    fprintf(stderr, "%s: %s\n", px_status_exception(status), error->message);
+    for (int i = 0; i < error->frame_count; i++)
+      fprintf(stderr, "  at %s:%d in %s\n", error->frames[i].file, error->frames[i].line,
+              error->frames[i].function);
+  }
+  px_release(j.optimizer);
+  px_release(j.net);
+  px_release(j.train);
+  px_release(j.held_out);
+  return status != PX_OK;
+}
