@@ -49,6 +49,9 @@ PX_API const px_module_kind *px_module_kind_find(const char *name);
 PX_CALL px_module_new(px_module **out, const px_module_kind *kind, const px_value *args,
                       void *context);
 PX_API const px_module_kind *px_module_kind_of(const px_module *self);
+// Makes an empty module of no kind one of `kind`: for bindings that restore a module from its
+// parts.
+PX_CALL px_module_adopt_kind(px_module *self, const px_module_kind *kind);
 PX_API void *px_module_context(const px_module *self);
 PX_API void *px_module_user(const px_module *self);  // the embedding language's object, borrowed
 PX_API void px_module_set_user(px_module *self, void *user);

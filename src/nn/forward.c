@@ -77,20 +77,17 @@ static px_status copy_entry(px_module *made, const px__entry *entry, px_module_r
   }
   PX_SCOPED(px_tensor) tensor = NULL;
   if (entry->tensor) PX_TRY(replace(&tensor, entry->tensor, entry->sort, context));
+  px_tensor *kept = tensor ? tensor : entry->tensor;
   // A replica's parameters are results, not leaves: they are kept as buffers are.
-  if (entry->sort == PX_ENTRY_PARAMETER && !tensor)
-    return px_module_register_parameter(made, entry->name, entry->tensor);
-  return px_module_register_buffer(made, entry->name, tensor ? tensor : entry->tensor,
-                                   entry->persistent);
+  if (entry->sort == PX_ENTRY_PARAMETER && (!kept || px_tensor_is_parameter(kept)))
+    return px_module_register_parameter(made, entry->name, kept);
+  return px_module_register_buffer(made, entry->name, kept, entry->persistent);
 }
 
 px_status px_module_copy(px_module **out, px_module *self, px_module_replace replace,
                          void *context) {
   static const px_module_kind bare = {.name = "copy"};  // entries come from self, not from init
   *out = NULL;
-  PX_CHECK(!self->kind->release, PX_TYPE,
-           "a module of type %s cannot be copied here: it belongs to another language",
-           self->kind->name);
   PX_SCOPED(px_module) made = NULL;
   PX_TRY(px_module_new(&made, &bare, NULL, NULL));
   made->kind = self->kind;

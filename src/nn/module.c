@@ -68,6 +68,13 @@ px_status px_module_new(px_module **out, const px_module_kind *kind, const px_va
   return PX_OK;
 }
 
+px_status px_module_adopt_kind(px_module *self, const px_module_kind *kind) {
+  PX_CHECK(!self->entry_count && !self->attribute_count, PX_VALUE,
+           "only an empty module takes another kind");
+  self->kind = kind;
+  return PX_OK;
+}
+
 const px_module_kind *px_module_kind_of(const px_module *self) { return self->kind; }
 void *px_module_context(const px_module *self) { return self->context; }
 void *px_module_user(const px_module *self) { return self->user; }

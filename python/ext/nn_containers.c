@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sequential, ModuleList and ModuleDict as Python sequences and mappings of their children.
+#include "nn.h"
+
+#include <string.h>
+
+static PyObject *children_of(PyObject *self) { return ((ext_module_object *)self)->children; }
+
+static Py_ssize_t length(PyObject *self) { return PyDict_GET_SIZE(children_of(self)); }
+
+static bool is_dict(PyObject *self) {
+  return PyObject_TypeCheck(self, ext_module_type("ModuleDict"));
+}
+
+static int contains(PyObject *self, PyObject *item) {
+  if (is_dict(self)) return PyDict_Contains(children_of(self), item);
+  EXT_OWNED *values = PyDict_Values(children_of(self));
+  return values ? PySequence_Contains(values, item) : -1;
+}
+
+// The name of the child at an integer index, as a new reference.
+static PyObject *name_at(PyObject *self, PyObject *index) {
+  int64_t i, n = length(self);
+  if (ext_to_int(index, &i) < 0) return NULL;
+  if (i < -n || i >= n) EXT_FAIL(PyExc_IndexError, "index %lld is out of range", (long long)i);
+  EXT_OWNED *names = PyDict_Keys(children_of(self));
+  return names ? Py_NewRef(PyList_GET_ITEM(names, i < 0 ? i + n : i)) : NULL;
+}
+
+static PyObject *slice_of(PyObject *self, PyObject *slice) {
+  EXT_OWNED *values = PyDict_Values(children_of(self));
+  EXT_OWNED *part = values ? PyObject_GetItem(values, slice) : NULL;
+  if (!part) return NULL;
+  if (!PyObject_TypeCheck(self, ext_module_type("Sequential")))
+    return PyObject_CallOneArg((PyObject *)Py_TYPE(self), part);
+  EXT_OWNED *args = PyList_AsTuple(part);
+  return args ? PyObject_Call((PyObject *)Py_TYPE(self), args, NULL) : NULL;
+}
+
+static PyObject *subscript(PyObject *self, PyObject *index) {
+  if (is_dict(self)) {
+    PyObject *child = PyDict_GetItemWithError(children_of(self), index);
+    if (!child && !PyErr_Occurred()) PyErr_SetObject(PyExc_KeyError, index);
+    return Py_XNewRef(child);
+  }
+  if (PySlice_Check(index)) return slice_of(self, index);
+  EXT_OWNED *name = name_at(self, index);
+  return name ? Py_XNewRef(PyDict_GetItem(children_of(self), name)) : NULL;
+}
+
+static int assign(PyObject *self, PyObject *index, PyObject *value) {
+  EXT_OWNED *name = is_dict(self) ? Py_NewRef(index) : name_at(self, index);
+  const char *text = name ? PyUnicode_AsUTF8(name) : NULL;
+  if (!text) return -1;
+  if (value) return ext_module_put_child(self, text, value);
+  EXT_TRY_INT(px_module_remove(ext_module(self), text));
+  return PyDict_DelItem(children_of(self), name);
+}
+
+PySequenceMethods ext_container_sequence = {.sq_length = length, .sq_contains = contains};
+PyMappingMethods ext_container_mapping = {
+    .mp_length = length, .mp_subscript = subscript, .mp_ass_subscript = assign};
+
+static PyObject *iterate(PyObject *self, PyObject *unused) {
+  EXT_OWNED *items =
+      is_dict(self) ? PyDict_Keys(children_of(self)) : PyDict_Values(children_of(self));
+  return items ? PyObject_GetIter(items) : NULL;
+}
+
+static PyObject *append(PyObject *self, PyObject *child) {
+  char name[24];
+  snprintf(name, sizeof name, "%zd", length(self));
+  return ext_module_put_child(self, name, child) < 0 ? NULL : Py_NewRef(self);
+}
+
+static PyObject *extend(PyObject *self, PyObject *items) {
+  EXT_OWNED *iterator = PyObject_GetIter(items);
+  PyObject *item;
+  while (iterator && (item = PyIter_Next(iterator))) {
+    EXT_OWNED *same = append(self, item);
+    Py_DECREF(item);
+    if (!same) return NULL;
+  }
+  return PyErr_Occurred() ? NULL : Py_NewRef(self);
+}
+
+static PyObject *insert(PyObject *self, PyObject *args) {
+  Py_ssize_t at;
+  PyObject *child;
+  if (!PyArg_ParseTuple(args, "nO", &at, &child)) return NULL;
+  EXT_OWNED *values = PyDict_Values(children_of(self));
+  if (!values || PyList_Insert(values, at, child) < 0) return NULL;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(values); i++) {
+    char name[24];
+    snprintf(name, sizeof name, "%zd", i);
+    if (ext_module_put_child(self, name, PyList_GET_ITEM(values, i)) < 0) return NULL;
+  }
+  Py_RETURN_NONE;
+}
+
+static PyObject *keys(PyObject *self, PyObject *unused) { return PyDict_Keys(children_of(self)); }
+static PyObject *values(PyObject *self, PyObject *unused) {
+  return PyDict_Values(children_of(self));
+}
+static PyObject *items(PyObject *self, PyObject *unused) { return PyDict_Items(children_of(self)); }
+
+static PyObject *update(PyObject *self, PyObject *mapping) {
+  EXT_OWNED *pairs = PyMapping_Items(mapping);
+  for (Py_ssize_t i = 0; pairs && i < PyList_GET_SIZE(pairs); i++) {
+    PyObject *pair = PyList_GET_ITEM(pairs, i);
+    if (assign(self, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1)) < 0) return NULL;
+  }
+  if (!pairs) return NULL;
+  Py_RETURN_NONE;
+}
+
+static PyObject *pop(PyObject *self, PyObject *key) {
+  PyObject *child = subscript(self, key);
+  if (child && assign(self, key, NULL) < 0) Py_CLEAR(child);
+  return child;
+}
+
+PyMethodDef ext_sequential_methods[] = {{"__iter__", iterate, METH_NOARGS, NULL},
+                                        {"append", append, METH_O, NULL},
+                                        {"extend", extend, METH_O, NULL},
+                                        {"insert", insert, METH_VARARGS, NULL},
+                                        {NULL, NULL, 0, NULL}};
+PyMethodDef ext_module_list_methods[] = {
+    {"__iter__", iterate, METH_NOARGS, NULL}, {"append", append, METH_O, NULL},
+    {"extend", extend, METH_O, NULL},         {"__iadd__", extend, METH_O, NULL},
+    {"insert", insert, METH_VARARGS, NULL},   {NULL, NULL, 0, NULL}};
+PyMethodDef ext_module_dict_methods[] = {{"__iter__", iterate, METH_NOARGS, NULL},
+                                         {"keys", keys, METH_NOARGS, NULL},
+                                         {"values", values, METH_NOARGS, NULL},
+                                         {"items", items, METH_NOARGS, NULL},
+                                         {"update", update, METH_O, NULL},
+                                         {"pop", pop, METH_O, NULL},
+                                         {NULL, NULL, 0, NULL}};

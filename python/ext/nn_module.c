@@ -1,0 +1,622 @@
+// SPDX-License-Identifier: Apache-2.0
+// torch.nn.Module: the type, its attributes, and the layers' types, which are made from the table
+// of kinds.
+#include "nn.h"
+
+#include <string.h>
+
+// ---- values of attributes
+
+PyObject *ext_from_value(px_value value) {
+  switch (value.kind) {
+    case PX_ARG_BOOL:
+      return PyBool_FromLong((long)value.v.i);
+    case PX_ARG_INT:
+      return PyLong_FromLongLong(value.v.i);
+    case PX_ARG_FLOAT:
+      return PyFloat_FromDouble(value.v.f);
+    case PX_ARG_SCALAR:
+      return ext_scalar(px_value_scalar(value));
+    case PX_ARG_TEXT:
+      return PyUnicode_FromString(value.v.text);
+    case PX_ARG_INTS:
+      break;
+    default:
+      Py_RETURN_NONE;
+  }
+  PyObject *tuple = PyTuple_New(value.n);
+  for (int i = 0; tuple && i < value.n; i++)
+    PyTuple_SET_ITEM(tuple, i, PyLong_FromLongLong(value.v.ints[i]));
+  return tuple;
+}
+
+static int value_of_number(PyObject *object, uint8_t kind, px_value *out) {
+  double real;
+  int64_t whole;
+  if (kind == PX_ARG_FLOAT) {
+    if (ext_to_double(object, &real) < 0) return -1;
+    *out = PX_F(real);
+    return 1;
+  }
+  if (ext_to_int(object, &whole) < 0) return -1;
+  *out = kind == PX_ARG_BOOL ? PX_B(whole != 0) : PX_I(whole);
+  return 1;
+}
+
+int ext_to_value(PyObject *object, uint8_t kind, px_value *out, ext_ints *room) {
+  px_dtype dtype;
+  px_device device;
+  *out = PX_NONE();
+  if (ext_is_none(object)) return 1;
+  switch (kind) {
+    case PX_ARG_BOOL:
+      *out = PX_B(PyObject_IsTrue(object) == 1);
+      return 1;
+    case PX_ARG_INT:
+    case PX_ARG_FLOAT:
+      return value_of_number(object, kind, out);
+    case PX_ARG_INTS:
+      if (ext_to_ints(object, room) < 0) return -1;
+      *out = PX_IS(room->items, room->count);
+      return 1;
+    case PX_ARG_TEXT:
+      if (!PyUnicode_Check(object)) return 0;
+      *out = PX_TX(PyUnicode_AsUTF8(object));
+      return 1;
+    case PX_ARG_TENSOR:
+      if (!ext_is_tensor(object)) return 0;
+      *out = PX_T(ext_tensor(object));
+      return 1;
+    case PX_ARG_DTYPE:
+      if (ext_to_dtype(object, &dtype) < 0) return -1;
+      *out = PX_DT(dtype);
+      return 1;
+    case PX_ARG_DEVICE:
+      if (ext_to_device(object, &device) < 0) return -1;
+      *out = PX_DV(device);
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+// ---- kinds of Python types
+
+static PyObject *kinds;  // type -> address of its px_module_kind; kinds live as long as the process
+
+static px_status python_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                                int count) {
+  PyGILState_STATE gil = PyGILState_Ensure();
+  px_status status = PX_OK;
+  PyObject *object = px_module_user(self), *args[4], *result = NULL;
+  int made = 0;
+  if (!object) PyErr_SetString(PyExc_RuntimeError, "this module has lost its Python object");
+  for (; object && made < count; made++) args[made] = ext_wrap_borrowed(inputs[made]);
+  if (object) result = PyObject_Vectorcall(object, args, (size_t)made, NULL);
+  if (result && !ext_is_tensor(result))
+    PyErr_Format(PyExc_TypeError, "forward must give a Tensor here, not %s", ext_type_name(result));
+  if (PyErr_Occurred())
+    status = ext_foreign();
+  else
+    *out = px_retain(ext_tensor(result));
+  for (int i = 0; i < made; i++) Py_XDECREF(args[i]);
+  Py_XDECREF(result);
+  PyGILState_Release(gil);
+  return status;
+}
+
+// What a subclass's extra_repr says.
+static void python_repr(const px_module *self, char *text, size_t room) {
+  PyGILState_STATE gil = PyGILState_Ensure();
+  PyObject *object = px_module_user(self);
+  EXT_OWNED *said = object ? PyObject_CallMethod(object, "extra_repr", NULL) : NULL;
+  const char *utf8 = said && PyUnicode_Check(said) ? PyUnicode_AsUTF8(said) : NULL;
+  snprintf(text, room, "%s", utf8 ? utf8 : "");
+  PyErr_Clear();
+  Py_CLEAR(said);
+  PyGILState_Release(gil);
+}
+
+// The library kind that a type descends from, or NULL.
+static const px_module_kind *kind_above(PyTypeObject *type) {
+  for (PyTypeObject *at = type; at; at = at->tp_base) {
+    PyObject *known = PyDict_GetItem(kinds, (PyObject *)at);
+    if (known) return PyLong_AsVoidPtr(known);
+  }
+  return NULL;
+}
+
+static bool overrides(PyTypeObject *type, const char *name) {
+  EXT_OWNED *mine = PyObject_GetAttrString((PyObject *)type, name);
+  for (PyTypeObject *at = type; at; at = at->tp_base) {
+    if (at->tp_flags & Py_TPFLAGS_HEAPTYPE && !PyDict_GetItem(kinds, (PyObject *)at)) continue;
+    EXT_OWNED *theirs = PyObject_GetAttrString((PyObject *)at, name);
+    return mine && theirs && mine != theirs;
+  }
+  return false;
+}
+
+static int keep_kind(PyTypeObject *type, const px_module_kind *kind) {
+  EXT_OWNED *address = PyLong_FromVoidPtr((void *)kind);
+  return address ? PyDict_SetItem(kinds, (PyObject *)type, address) : -1;
+}
+
+const px_module_kind *ext_module_kind(PyTypeObject *type) {
+  PyObject *known = PyDict_GetItem(kinds, (PyObject *)type);
+  if (known) return PyLong_AsVoidPtr(known);
+  px_module_kind *made = PyMem_Calloc(1, sizeof *made);
+  char *name = made ? PyMem_Malloc(strlen(type->tp_name) + 1) : NULL;
+  if (!name) return PyErr_NoMemory(), PyMem_Free(made), NULL;
+  const px_module_kind *above = kind_above(type);
+  if (above) *made = *above;
+  const char *dot = strrchr(type->tp_name, '.');
+  made->name = strcpy(name, dot ? dot + 1 : type->tp_name);
+  if (overrides(type, "forward")) made->forward = python_forward, made->input_count = 1;
+  if (overrides(type, "extra_repr")) made->repr_fn = python_repr;
+  bool own_init = overrides(type, "__init__");
+  if (own_init && !above) made->init = NULL;
+  return keep_kind(type, made) < 0 ? NULL : made;
+}
+
+// ---- making and ending
+
+static PyObject *module_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+  ext_module_object *self = (ext_module_object *)type->tp_alloc(type, 0);
+  if (!self) return NULL;
+  const px_module_kind *kind = ext_module_kind(type);
+  self->call = ext_module_call;
+  self->children = kind ? PyDict_New() : NULL;
+  self->python_forward = kind && kind->forward == python_forward;
+  if (!self->children) Py_CLEAR(self);
+  return (PyObject *)self;
+}
+
+static int adopt(PyObject *object, px_module *module) {
+  ext_module_object *self = (ext_module_object *)object;
+  px_module *old = self->module;
+  self->module = module;
+  px_module_set_user(module, self);
+  if (old) px_module_set_user(old, NULL), px_release(old);
+  return 0;
+}
+
+// Arguments by the kind's table: positional in order, or by name.
+static int bind(const px_module_kind *kind, PyObject *args, PyObject *kwargs, PyObject **out) {
+  Py_ssize_t given = PyTuple_GET_SIZE(args), at = 0;
+  if (given > kind->param_count)
+    EXT_FAIL_INT(PyExc_TypeError, "%s.__init__() takes %d positional arguments but %zd were given",
+                 kind->name, kind->param_count + 1, given + 1);
+  for (Py_ssize_t i = 0; i < given; i++) out[i] = PyTuple_GET_ITEM(args, i);
+  PyObject *name, *value;
+  while (kwargs && PyDict_Next(kwargs, &at, &name, &value)) {
+    int k = 0;
+    while (k < kind->param_count && PyUnicode_CompareWithASCIIString(name, kind->params[k].name))
+      k++;
+    if (k == kind->param_count)
+      EXT_FAIL_INT(PyExc_TypeError, "%s.__init__() got an unexpected keyword argument '%U'",
+                   kind->name, name);
+    if (out[k])
+      EXT_FAIL_INT(PyExc_TypeError, "%s.__init__() got multiple values for argument '%U'",
+                   kind->name, name);
+    out[k] = value;
+  }
+  return 0;
+}
+
+static int init_layer(PyObject *self, const px_module_kind *kind, PyObject *args,
+                      PyObject *kwargs) {
+  enum { LIMIT = 12 };
+  PyObject *given[LIMIT] = {NULL};
+  px_value values[LIMIT];
+  ext_ints rooms[LIMIT];
+  if (bind(kind, args, kwargs, given) < 0) return -1;
+  for (int i = 0; i < kind->param_count; i++) {
+    int fits = ext_to_value(given[i], kind->params[i].kind, &values[i], &rooms[i]);
+    if (fits < 0) return -1;
+    if (!fits)
+      EXT_FAIL_INT(PyExc_TypeError, "%s.__init__(): argument '%s' cannot be %s", kind->name,
+                   kind->params[i].name, ext_type_name(given[i]));
+  }
+  px_module *module;
+  EXT_TRY_INT(px_module_new(&module, kind, values, NULL));
+  adopt(self, module);
+  // An optional number that was given as None stays none, although the table has a default for it.
+  for (int i = 0; i < kind->param_count; i++)
+    if (given[i] == Py_None && kind->params[i].has_default)
+      EXT_TRY_INT(px_module_set_attribute(module, kind->params[i].name, PX_NONE()));
+  return 0;
+}
+
+static int init_children(PyObject *self, PyObject *args);
+
+static int module_init(PyObject *self, PyObject *args, PyObject *kwargs) {
+  const px_module_kind *kind = ext_module_kind(Py_TYPE(self));
+  if (!kind) return -1;
+  if (kind->param_count) return init_layer(self, kind, args, kwargs);
+  px_module *module;
+  EXT_TRY_INT(px_module_new(&module, kind, NULL, NULL));
+  adopt(self, module);
+  return PyTuple_GET_SIZE(args) ? init_children(self, args) : 0;
+}
+
+static int module_traverse(PyObject *object, visitproc visit, void *arg) {
+  ext_module_object *self = (ext_module_object *)object;
+  Py_VISIT(self->dict);
+  Py_VISIT(self->children);
+  Py_VISIT(self->hooks);
+  Py_VISIT(self->pre_hooks);
+  if (Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE) Py_VISIT(Py_TYPE(object));
+  return 0;
+}
+
+static int module_clear(PyObject *object) {
+  ext_module_object *self = (ext_module_object *)object;
+  Py_CLEAR(self->dict);
+  Py_CLEAR(self->children);
+  Py_CLEAR(self->hooks);
+  Py_CLEAR(self->pre_hooks);
+  return 0;
+}
+
+static void module_dealloc(PyObject *object) {
+  ext_module_object *self = (ext_module_object *)object;
+  PyTypeObject *type = Py_TYPE(object);
+  PyObject_GC_UnTrack(self);
+  if (self->weak) PyObject_ClearWeakRefs(object);
+  module_clear(object);
+  if (self->module) {
+    px_module_set_user(self->module, NULL);
+    px_release(self->module);
+  }
+  type->tp_free(object);
+  if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) Py_DECREF(type);
+}
+
+int ext_module_ready(PyObject *self, const char *what) {
+  if (ext_module(self)) return 0;
+  EXT_FAIL_INT(PyExc_AttributeError, "cannot assign %s before Module.__init__() call", what);
+}
+
+int ext_module_put_child(PyObject *self, const char *name, PyObject *child) {
+  if (ext_module_ready(self, "module") < 0) return -1;
+  bool none = ext_is_none(child);
+  if (!none && !ext_is_module(child))
+    EXT_FAIL_INT(PyExc_TypeError, "%s is not a Module subclass", ext_type_name(child));
+  if (!none && !ext_module(child))
+    EXT_FAIL_INT(PyExc_AttributeError, "cannot assign a module whose __init__() has not run");
+  EXT_TRY_INT(px_module_register_module(ext_module(self), name, none ? NULL : ext_module(child)));
+  return PyDict_SetItemString(((ext_module_object *)self)->children, name, none ? Py_None : child);
+}
+
+// Sequential(a, b), Sequential(OrderedDict), ModuleList([a, b]), ModuleDict({...}).
+static int put_items(PyObject *self, PyObject *items) {
+  EXT_OWNED *iterator = PyObject_GetIter(items);
+  PyObject *item;
+  Py_ssize_t number = 0;
+  while (iterator && (item = PyIter_Next(iterator))) {
+    char name[24];
+    snprintf(name, sizeof name, "%zd", number++);
+    PyObject *value = PyDict_Check(items) ? PyDict_GetItem(items, item) : item;
+    const char *key = PyDict_Check(items) ? PyUnicode_AsUTF8(item) : name;
+    int status = key ? ext_module_put_child(self, key, value) : -1;
+    Py_DECREF(item);
+    if (status < 0) return -1;
+  }
+  return PyErr_Occurred() ? -1 : 0;
+}
+
+static int init_children(PyObject *self, PyObject *args) {
+  const px_module_kind *above = kind_above(Py_TYPE(self));
+  bool sequential =
+      above && above->forward && !strcmp(px_module_kind_find("Sequential")->name, above->name);
+  PyObject *first = PyTuple_GET_ITEM(args, 0);
+  if (PyTuple_GET_SIZE(args) == 1 && (!sequential || PyDict_Check(first))) {
+    if (!above)
+      EXT_FAIL_INT(PyExc_TypeError, "%s.__init__() takes 1 positional argument but 2 were given",
+                   ext_type_name(self));
+    return first == Py_None ? 0 : put_items(self, first);
+  }
+  return put_items(self, args);
+}
+
+PyObject *ext_module_over(PyTypeObject *type, px_module *module) {
+  PyObject *self = module_new(type, NULL, NULL);
+  if (self)
+    adopt(self, module);
+  else
+    px_release(module);
+  return self;
+}
+
+PyObject *ext_module_wrap(px_module *module) {
+  if (!module) Py_RETURN_NONE;
+  PyObject *known = px_module_user(module);
+  if (known) return Py_NewRef(known);
+  PyObject *self =
+      ext_module_over(ext_module_type(px_module_kind_of(module)->name), px_retain(module));
+  px_module_entry entry;
+  for (int i = 0; self && px_module_entry_at(module, PX_ENTRY_MODULE, i, &entry); i++) {
+    EXT_OWNED *child = ext_module_wrap(entry.module);
+    if (!child ||
+        PyDict_SetItemString(((ext_module_object *)self)->children, entry.name, child) < 0)
+      Py_CLEAR(self);
+  }
+  return self;
+}
+
+// ---- attributes
+
+// An entry or attribute of the px_module; NULL without an exception if there is none.
+static PyObject *own_attribute(PyObject *self, const char *name) {
+  px_module *module = ext_module(self);
+  px_module_entry entry;
+  if (!module) return NULL;
+  if (px_module_entry_find(module, name, &entry)) {
+    if (entry.sort != PX_ENTRY_MODULE) return ext_wrap_borrowed(entry.tensor);
+    return Py_XNewRef(PyDict_GetItemString(((ext_module_object *)self)->children, name));
+  }
+  const px_module_kind *kind = px_module_kind_of(module);
+  for (int i = 0; i < kind->param_count; i++)
+    if (!strcmp(kind->params[i].name, name))
+      return ext_from_value(px_module_attribute(module, name));
+  return NULL;
+}
+
+static PyObject *module_getattro(PyObject *self, PyObject *name) {
+  PyObject *found = _PyObject_GenericGetAttrWithDict(self, name, NULL, 1);
+  if (found || PyErr_Occurred()) return found;
+  const char *text = PyUnicode_AsUTF8(name);
+  found = text ? own_attribute(self, text) : NULL;
+  if (found || PyErr_Occurred()) return found;
+  EXT_FAIL(PyExc_AttributeError, "'%s' object has no attribute '%U'", ext_type_name(self), name);
+}
+
+static void type_text(PyObject *value, char *text, size_t room) {
+  char name[48];
+  snprintf(
+      text, room, "%s",
+      ext_is_tensor(value) ? px_tensor_type_name(ext_tensor(value), name) : ext_type_name(value));
+}
+
+// Forgets what else went by the name, so that the new sort of thing can have it.
+static int forget(PyObject *self, const char *name) {
+  ext_module_object *object = (ext_module_object *)self;
+  px_module_entry entry;
+  if (object->dict && PyDict_GetItemString(object->dict, name))
+    PyDict_DelItemString(object->dict, name);
+  if (PyDict_GetItemString(object->children, name)) PyDict_DelItemString(object->children, name);
+  if (px_module_entry_find(object->module, name, &entry))
+    EXT_TRY_INT(px_module_remove(object->module, name));
+  return 0;
+}
+
+// In place where the name is already of this sort, so that the order of entries stays.
+static int assign_parameter(PyObject *self, const char *name, PyObject *value) {
+  px_module_entry entry;
+  if (ext_module_ready(self, "parameters") < 0) return -1;
+  bool known =
+      px_module_entry_find(ext_module(self), name, &entry) && entry.sort == PX_ENTRY_PARAMETER;
+  if (!known && forget(self, name) < 0) return -1;
+  EXT_TRY_INT(px_module_register_parameter(ext_module(self), name,
+                                           value == Py_None ? NULL : ext_tensor(value)));
+  return 0;
+}
+
+static int assign_child(PyObject *self, const char *name, PyObject *value) {
+  px_module_entry entry;
+  if (ext_module_ready(self, "module") < 0) return -1;
+  bool known =
+      px_module_entry_find(ext_module(self), name, &entry) && entry.sort == PX_ENTRY_MODULE;
+  if (!known && forget(self, name) < 0) return -1;
+  return ext_module_put_child(self, name, value);
+}
+
+// Assigns to a name that the module has already; 0 where it has none, 1 done, -1 exception.
+static int assign_known(PyObject *self, const char *name, PyObject *value) {
+  px_module_entry entry;
+  char given[64];
+  if (!ext_module(self) || !px_module_entry_find(ext_module(self), name, &entry)) return 0;
+  type_text(value, given, sizeof given);
+  if (entry.sort == PX_ENTRY_PARAMETER) {
+    if (value != Py_None)
+      EXT_FAIL_INT(PyExc_TypeError,
+                   "cannot assign '%s' as parameter '%s' (torch.nn.Parameter or None expected)",
+                   given, name);
+    return assign_parameter(self, name, value) < 0 ? -1 : 1;
+  }
+  if (entry.sort == PX_ENTRY_MODULE) {
+    if (value != Py_None)
+      EXT_FAIL_INT(PyExc_TypeError,
+                   "cannot assign '%s' as child module '%s' (torch.nn.Module or None expected)",
+                   given, name);
+    return assign_child(self, name, value) < 0 ? -1 : 1;
+  }
+  if (value != Py_None && !ext_is_tensor(value))
+    EXT_FAIL_INT(PyExc_TypeError,
+                 "cannot assign '%s' object to buffer '%s' (torch Tensor or None required)", given,
+                 name);
+  EXT_TRY_INT(px_module_register_buffer(
+      ext_module(self), name, value == Py_None ? NULL : ext_tensor(value), entry.persistent));
+  return 1;
+}
+
+// Assigns to an attribute of the layer, such as p of Dropout; 0 where it has none of that name.
+static int assign_attribute(PyObject *self, const char *name, PyObject *value) {
+  px_module *module = ext_module(self);
+  const px_module_kind *kind = module ? px_module_kind_of(module) : NULL;
+  for (int i = 0; kind && i < kind->param_count; i++) {
+    px_value converted;
+    ext_ints room;
+    if (strcmp(kind->params[i].name, name)) continue;
+    int fits = ext_to_value(value, kind->params[i].kind, &converted, &room);
+    if (fits <= 0) return fits;
+    EXT_TRY_INT(px_module_set_attribute(module, name, converted));
+    return 1;
+  }
+  return 0;
+}
+
+// A document of old assigns nn.Parameter(t).cuda(0), which is no parameter: say so, once a class.
+static int warn_moved_parameter(PyObject *self, const char *name, PyObject *value) {
+  px_node *node = NULL;
+  if (!ext_is_tensor(value) || px_tensor_is_leaf(ext_tensor(value))) return 0;
+  EXT_TRY_INT(px_tensor_grad_fn(&node, ext_tensor(value)));
+  int nr;
+  px_node *leaf = node && px_node_edge_count(node) == 1 ? px_node_edge(node, 0, &nr) : NULL;
+  px_tensor *variable = leaf ? px_node_variable(leaf) : NULL;
+  if (!variable || !px_tensor_is_parameter(variable) ||
+      strcmp(px_node_name(node), "ToCopyBackward0"))
+    return 0;
+  static PyObject *warned;
+  if (!warned && !(warned = PySet_New(NULL))) return -1;
+  int seen = PySet_Contains(warned, (PyObject *)Py_TYPE(self));
+  if (seen || PySet_Add(warned, (PyObject *)Py_TYPE(self)) < 0) return seen < 0 ? -1 : 0;
+  return PyErr_WarnFormat(
+      PyExc_UserWarning, 2,
+      "'%s.%s' is assigned a moved copy of a Parameter, which is not registered as a parameter: "
+      "write nn.Parameter(t.cuda(0)) instead of nn.Parameter(t).cuda(0)",
+      ext_type_name(self), name);
+}
+
+static int module_delattr(PyObject *self, PyObject *name, const char *text) {
+  px_module_entry entry;
+  if (ext_module(self) && px_module_entry_find(ext_module(self), text, &entry))
+    return forget(self, text);
+  return PyObject_GenericSetAttr(self, name, NULL);
+}
+
+static int module_setattro(PyObject *self, PyObject *name, PyObject *value) {
+  const char *text = PyUnicode_AsUTF8(name);
+  if (!text) return -1;
+  if (!value) return module_delattr(self, name, text);
+  if (PyObject_TypeCheck(value, &ext_ParameterType)) return assign_parameter(self, text, value);
+  if (ext_is_module(value)) return assign_child(self, text, value);
+  int done = assign_known(self, text, value);
+  if (!done) done = assign_attribute(self, text, value);
+  if (done) return done < 0 ? -1 : 0;
+  if (warn_moved_parameter(self, text, value) < 0) return -1;
+  return PyObject_GenericSetAttr(self, name, value);
+}
+
+static PyObject *get_training(PyObject *self, void *closure) {
+  return PyBool_FromLong(!ext_module(self) || px_module_training(ext_module(self)));
+}
+static int set_training(PyObject *self, PyObject *value, void *closure) {
+  int on = value ? PyObject_IsTrue(value) : -1;
+  if (on < 0 || ext_module_ready(self, "training") < 0) return -1;
+  px_module_set_training(ext_module(self), on);
+  return 0;
+}
+
+// _parameters, _buffers, _modules: the entries of one sort as a dict.
+static PyObject *get_entries(PyObject *self, void *closure) {
+  int sort = (int)(intptr_t)closure;
+  PyObject *dict = PyDict_New();
+  px_module_entry entry;
+  for (int i = 0; dict && ext_module(self) && px_module_entry_at(ext_module(self), sort, i, &entry);
+       i++) {
+    EXT_OWNED *value = own_attribute(self, entry.name);
+    if (!value || PyDict_SetItemString(dict, entry.name, value) < 0) Py_CLEAR(dict);
+  }
+  return dict;
+}
+
+static PyGetSetDef getset[] = {
+    {"training", get_training, set_training, NULL, NULL},
+    {"_parameters", get_entries, NULL, NULL, (void *)PX_ENTRY_PARAMETER},
+    {"_buffers", get_entries, NULL, NULL, (void *)PX_ENTRY_BUFFER},
+    {"_modules", get_entries, NULL, NULL, (void *)PX_ENTRY_MODULE},
+    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
+static PyObject *module_repr(PyObject *self) {
+  char *text;
+  if (!ext_module(self)) return PyUnicode_FromFormat("%s(<not initialised>)", ext_type_name(self));
+  EXT_TRY(px_module_text(&text, ext_module(self)));
+  PyObject *said = PyUnicode_FromString(text);
+  px_free(text);
+  return said;
+}
+
+PyTypeObject ext_ModuleType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.nn.Module",
+    .tp_basicsize = sizeof(ext_module_object),
+    .tp_doc =
+        "The base of all modules: named parameters, buffers and children, and a forward function.",
+    .tp_flags =
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_vectorcall_offset = offsetof(ext_module_object, call),
+    .tp_call = PyVectorcall_Call,
+    .tp_dealloc = module_dealloc,
+    .tp_traverse = module_traverse,
+    .tp_clear = module_clear,
+    .tp_new = module_new,
+    .tp_init = module_init,
+    .tp_repr = module_repr,
+    .tp_str = module_repr,
+    .tp_getattro = module_getattro,
+    .tp_setattro = module_setattro,
+    .tp_methods = ext_module_methods,
+    .tp_getset = getset,
+    .tp_dictoffset = offsetof(ext_module_object, dict),
+    .tp_weaklistoffset = offsetof(ext_module_object, weak),
+};
+
+// ---- the layers' types
+
+static PyObject *types;  // dict of kind name to type
+
+PyTypeObject *ext_module_type(const char *kind) {
+  PyObject *type = PyDict_GetItemString(types, kind);
+  return type ? (PyTypeObject *)type : &ext_ModuleType;
+}
+
+static PyType_Slot *slots_of(const px_module_kind *kind, PyType_Slot *slots) {
+  static const struct {
+    const char *name;
+    PyMethodDef *methods;
+  } containers[] = {{"Sequential", ext_sequential_methods},
+                    {"ModuleList", ext_module_list_methods},
+                    {"ModuleDict", ext_module_dict_methods}};
+  int n = 0;
+  for (int i = 0; i < EXT_LENGTH(containers); i++) {
+    if (strcmp(containers[i].name, kind->name)) continue;
+    slots[n++] = (PyType_Slot){Py_tp_methods, containers[i].methods};
+    slots[n++] = (PyType_Slot){Py_sq_length, (void *)ext_container_sequence.sq_length};
+    slots[n++] = (PyType_Slot){Py_sq_contains, (void *)ext_container_sequence.sq_contains};
+    slots[n++] = (PyType_Slot){Py_mp_length, (void *)ext_container_mapping.mp_length};
+    slots[n++] = (PyType_Slot){Py_mp_subscript, (void *)ext_container_mapping.mp_subscript};
+    slots[n++] = (PyType_Slot){Py_mp_ass_subscript, (void *)ext_container_mapping.mp_ass_subscript};
+  }
+  slots[n] = (PyType_Slot){0, NULL};
+  return slots;
+}
+
+static int add_layer(PyObject *nn, const px_module_kind *kind) {
+  PyType_Slot slots[8];
+  char *name = PyMem_Malloc(strlen(kind->name) + 16);  // kept: a heap type of 3.11 points to it
+  if (!name) return PyErr_NoMemory(), -1;
+  sprintf(name, "torch.nn.%s", kind->name);
+  PyType_Spec spec = {
+      name, sizeof(ext_module_object), 0,
+      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+      slots_of(kind, slots)};
+  EXT_OWNED *bases = PyTuple_Pack(1, (PyObject *)&ext_ModuleType);
+  EXT_OWNED *type = bases ? PyType_FromSpecWithBases(&spec, bases) : NULL;
+  if (!type || keep_kind((PyTypeObject *)type, kind) < 0) return -1;
+  if (PyDict_SetItemString(types, kind->name, type) < 0) return -1;
+  return PyObject_SetAttrString(nn, kind->name, type);
+}
+
+int ext_init_nn(PyObject *m) {
+  kinds = PyDict_New();
+  types = PyDict_New();
+  PyObject *nn = ext_submodule(m, "nn", NULL);
+  if (!kinds || !types || !nn || ext_add_type(nn, "Module", &ext_ModuleType) < 0) return -1;
+  if (ext_add_methods(&ext_ModuleType, ext_module_state_methods) < 0) return -1;
+  if (PyObject_SetAttrString(nn, "Parameter", (PyObject *)&ext_ParameterType) < 0) return -1;
+  const px_module_kind *kind;
+  for (int i = 0; (kind = px_module_kind_at(i)); i++)
+    if (add_layer(nn, kind) < 0) return -1;
+  return ext_init_nn_init(nn);
+}

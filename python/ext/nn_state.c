@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+// state_dict, load_state_dict, copying and pickling of modules.
+#include "nn.h"
+
+#include <string.h>
+
+static PyObject *dict_of(const px_dict *state) {
+  PyObject *dict = PyDict_New();
+  for (int64_t i = 0; dict && i < px_dict_size(state); i++) {
+    EXT_OWNED *value = ext_wrap_borrowed(px_dict_value(state, i));
+    if (!value || PyDict_SetItemString(dict, px_dict_name(state, i), value) < 0) Py_CLEAR(dict);
+  }
+  return dict;
+}
+
+EXT_FAST(state_dict) {
+  EXT_ARGS("state_dict", "|destination prefix keep_vars", out);
+  const char *prefix = ext_is_none(out[1]) ? "" : PyUnicode_AsUTF8(out[1]);
+  if (!prefix) return NULL;
+  char bare[256];  // PyTorch's prefix ends in a dot, the core's does not
+  size_t length = strlen(prefix);
+  snprintf(bare, sizeof bare, "%.*s",
+           (int)(length && prefix[length - 1] == '.' ? length - 1 : length), prefix);
+  PX_SCOPED(px_dict) state = NULL;
+  EXT_TRY(px_module_state_dict(&state, ext_module(self), bare));
+  EXT_OWNED *dict = dict_of(state);
+  if (!dict || ext_is_none(out[0])) return ext_moved(&dict);
+  if (PyObject_CallMethod(out[0], "update", "O", dict) == NULL) return NULL;
+  return Py_NewRef(out[0]);
+}
+
+static int dict_from(px_dict *state, PyObject *mapping) {
+  EXT_OWNED *items = PyMapping_Items(mapping);
+  for (Py_ssize_t i = 0; items && i < PyList_GET_SIZE(items); i++) {
+    PyObject *pair = PyList_GET_ITEM(items, i);
+    const char *name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(pair, 0));
+    px_tensor *value =
+        name ? ext_need_tensor(PyTuple_GET_ITEM(pair, 1), "load_state_dict", name) : NULL;
+    if (!value) return -1;
+    EXT_TRY_INT(px_dict_set(state, name, value));
+  }
+  return items ? 0 : -1;
+}
+
+// Names that are in `a` and not in `b`.
+static PyObject *names_beyond(const px_dict *a, const px_dict *b) {
+  PyObject *list = PyList_New(0);
+  for (int64_t i = 0; list && i < px_dict_size(a); i++) {
+    if (px_dict_get(b, px_dict_name(a, i))) continue;
+    EXT_OWNED *name = PyUnicode_FromString(px_dict_name(a, i));
+    if (!name || PyList_Append(list, name) < 0) Py_CLEAR(list);
+  }
+  return list;
+}
+
+static PyTypeObject keys_type;
+static int keys_ready(void) {
+  static PyStructSequence_Field fields[] = {
+      {"missing_keys", NULL}, {"unexpected_keys", NULL}, {NULL, NULL}};
+  static PyStructSequence_Desc desc = {"torch.nn.modules.module._IncompatibleKeys", NULL, fields,
+                                       2};
+  return keys_type.tp_name ? 0 : PyStructSequence_InitType2(&keys_type, &desc);
+}
+
+EXT_FAST(load_state_dict) {
+  EXT_ARGS("load_state_dict", "state_dict|strict assign", out);
+  PX_SCOPED(px_dict) state = NULL;
+  PX_SCOPED(px_dict) own = NULL;
+  if (!PyMapping_Check(out[0]))
+    EXT_FAIL(PyExc_TypeError, "Expected state_dict to be dict-like, got %R.",
+             (PyObject *)Py_TYPE(out[0]));
+  EXT_TRY(px_dict_new(&state));
+  if (dict_from(state, out[0]) < 0 || keys_ready() < 0) return NULL;
+  EXT_WAIT(px_module_load_state_dict(ext_module(self), state, ext_to_bool(out[1], true)));
+  EXT_TRY(px_module_state_dict(&own, ext_module(self), ""));
+  PyObject *keys = PyStructSequence_New(&keys_type);
+  if (!keys) return NULL;
+  PyStructSequence_SET_ITEM(keys, 0, names_beyond(own, state));
+  PyStructSequence_SET_ITEM(keys, 1, names_beyond(state, own));
+  return keys;
+}
+
+// ---- copies
+
+// Objects for a px_module that was copied from `model`'s: same types, attributes copied by
+// `copy_dict`.
+PyObject *ext_module_mirror(PyObject *model, px_module *copied,
+                            PyObject *(*copy_dict)(PyObject *dict, PyObject *memo),
+                            PyObject *memo) {
+  PyObject *self = ext_module_over(Py_TYPE(model), px_retain(copied));
+  ext_module_object *from = (ext_module_object *)model, *to = (ext_module_object *)self;
+  if (!self) return NULL;
+  if (from->dict && !(to->dict = copy_dict(from->dict, memo))) return Py_DECREF(self), NULL;
+  to->hooks = Py_XNewRef(from->hooks);
+  to->pre_hooks = Py_XNewRef(from->pre_hooks);
+  PyObject *name, *child;
+  Py_ssize_t at = 0;
+  while (PyDict_Next(from->children, &at, &name, &child)) {
+    px_module_entry entry;
+    bool found = px_module_entry_find(copied, PyUnicode_AsUTF8(name), &entry) && entry.module;
+    EXT_OWNED *made =
+        found ? ext_module_mirror(child, entry.module, copy_dict, memo) : Py_NewRef(Py_None);
+    if (!made || PyDict_SetItem(to->children, name, made) < 0) return Py_DECREF(self), NULL;
+  }
+  return self;
+}
+
+static px_status clone_tensor(px_tensor **out, px_tensor *tensor, px_entry_sort sort,
+                              void *context) {
+  PX_SCOPED(px_tensor) plain = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(px_tensor_detach(&plain, tensor));
+  void *result = NULL;
+  px_value args[16] = {PX_T(plain)};
+  PX_TRY(px_op_call(px_op_find("clone"), PX_CALL_NEW, args, &result));
+  made = result;
+  if (px_dtype_is_float(px_tensor_dtype(made)))
+    PX_TRY(px_tensor_set_requires_grad(made, px_tensor_requires_grad(tensor)));
+  px_tensor_set_parameter(made, px_tensor_is_parameter(tensor));
+  *out = PX_MOVE(made);
+  return PX_OK;
+}
+
+static PyObject *deep_dict(PyObject *dict, PyObject *memo) {
+  EXT_OWNED *copy = PyImport_ImportModule("copy");
+  return copy ? PyObject_CallMethod(copy, "deepcopy", "OO", dict, memo) : NULL;
+}
+
+static PyObject *deepcopy(PyObject *self, PyObject *memo) {
+  PX_SCOPED(px_module) copied = NULL;
+  EXT_TRY(px_module_copy(&copied, ext_module(self), clone_tensor, NULL));
+  return ext_module_mirror(self, copied, deep_dict, memo);
+}
+
+// Pickled as the type, the attributes, and the entries; children are pickled by themselves.
+static PyObject *reduce(PyObject *self, PyObject *unused) {
+  static const char *const sorts[] = {"_parameters", "_buffers", "_modules", "training"};
+  EXT_OWNED *state = PyDict_New();
+  EXT_OWNED *attributes = PyDict_New();
+  if (!state || !attributes) return NULL;
+  for (int i = 0; i < EXT_LENGTH(sorts); i++) {
+    EXT_OWNED *value = PyObject_GetAttrString(self, sorts[i]);
+    if (!value || PyDict_SetItemString(state, sorts[i], value) < 0) return NULL;
+  }
+  const px_module_kind *kind = px_module_kind_of(ext_module(self));
+  for (int i = 0; i < kind->param_count; i++) {
+    EXT_OWNED *value = ext_from_value(px_module_attribute(ext_module(self), kind->params[i].name));
+    if (!value || PyDict_SetItemString(attributes, kind->params[i].name, value) < 0) return NULL;
+  }
+  if (PyDict_SetItemString(state, "attributes", attributes) < 0) return NULL;
+  PyObject *dict = ((ext_module_object *)self)->dict;
+  if (PyDict_SetItemString(state, "dict", dict ? dict : Py_None) < 0) return NULL;
+  EXT_OWNED *copyreg = PyImport_ImportModule("copyreg");
+  EXT_OWNED *maker = copyreg ? PyObject_GetAttrString(copyreg, "__newobj__") : NULL;
+  return maker ? Py_BuildValue("O(O)O", maker, (PyObject *)Py_TYPE(self), state) : NULL;
+}
+
+static int set_each(PyObject *state, const char *part, PyObject *self,
+                    int (*put)(PyObject *self, PyObject *name, PyObject *value)) {
+  PyObject *dict = PyDict_GetItemString(state, part), *name, *value;
+  Py_ssize_t at = 0;
+  while (dict && dict != Py_None && PyDict_Next(dict, &at, &name, &value))
+    if (put(self, name, value) < 0) return -1;
+  return 0;
+}
+
+static int put_parameter(PyObject *self, PyObject *name, PyObject *value) {
+  EXT_TRY_INT(px_module_register_parameter(ext_module(self), PyUnicode_AsUTF8(name),
+                                           value == Py_None ? NULL : ext_tensor(value)));
+  return 0;
+}
+static int put_buffer(PyObject *self, PyObject *name, PyObject *value) {
+  EXT_TRY_INT(px_module_register_buffer(ext_module(self), PyUnicode_AsUTF8(name),
+                                        value == Py_None ? NULL : ext_tensor(value), true));
+  return 0;
+}
+static int put_child(PyObject *self, PyObject *name, PyObject *value) {
+  return ext_module_put_child(self, PyUnicode_AsUTF8(name), value);
+}
+static int put_attribute(PyObject *self, PyObject *name, PyObject *value) {
+  px_value converted;
+  ext_ints room;
+  const px_module_kind *kind = px_module_kind_of(ext_module(self));
+  for (int i = 0; i < kind->param_count; i++) {
+    if (PyUnicode_CompareWithASCIIString(name, kind->params[i].name)) continue;
+    if (ext_to_value(value, kind->params[i].kind, &converted, &room) < 0) return -1;
+    EXT_TRY_INT(px_module_set_attribute(ext_module(self), kind->params[i].name, converted));
+  }
+  return 0;
+}
+
+static PyObject *set_state(PyObject *self, PyObject *state) {
+  static const px_module_kind bare = {.name = "copy"};
+  ext_module_object *object = (ext_module_object *)self;
+  const px_module_kind *kind = ext_module_kind(Py_TYPE(self));
+  if (!PyDict_Check(state) || !kind) EXT_FAIL(PyExc_TypeError, "a module's state is a dict");
+  if (!object->module) {
+    PX_SCOPED(px_module) empty = NULL;
+    EXT_TRY(px_module_new(&empty, &bare, NULL, NULL));
+    EXT_TRY(px_module_adopt_kind(empty, kind));
+    object->module = PX_MOVE(empty);
+    px_module_set_user(object->module, self);
+  }
+  if (set_each(state, "attributes", self, put_attribute) < 0 ||
+      set_each(state, "_parameters", self, put_parameter) < 0 ||
+      set_each(state, "_buffers", self, put_buffer) < 0 ||
+      set_each(state, "_modules", self, put_child) < 0)
+    return NULL;
+  PyObject *dict = PyDict_GetItemString(state, "dict"),
+           *training = PyDict_GetItemString(state, "training");
+  if (!ext_is_none(dict)) Py_XSETREF(object->dict, PyDict_Copy(dict));
+  px_module_set_training(object->module, training != Py_False);
+  Py_RETURN_NONE;
+}
+
+PyMethodDef ext_module_state_methods[] = {
+    EXT_DEF("state_dict", state_dict),         EXT_DEF("load_state_dict", load_state_dict),
+    {"__deepcopy__", deepcopy, METH_O, NULL},  {"__reduce__", reduce, METH_NOARGS, NULL},
+    {"__setstate__", set_state, METH_O, NULL}, {NULL, NULL, 0, NULL}};
