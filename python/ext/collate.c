@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// default_collate, and pinning of batches: both follow the structure of what they are given.
+#include <string.h>
+
+#include "data.h"
+
+static bool is_named_tuple(PyObject *object) {
+  return PyTuple_Check(object) && !PyTuple_CheckExact(object) &&
+         PyObject_HasAttrString(object, "_fields");
+}
+
+static PyObject *stack(PyObject *items) {
+  PyObject *function = ext_op_object('f', "stack");
+  return function ? PyObject_CallFunction(function, "Oi", items, 0) : NULL;
+}
+
+static bool is_array(PyObject *object) {
+  return !strcmp(Py_TYPE(object)->tp_name, "numpy.ndarray");
+}
+
+// Tensors of the items' arrays, stacked.
+static PyObject *stack_arrays(PyObject *items) {
+  EXT_OWNED *tensors = PyList_New(0);
+  for (Py_ssize_t i = 0; tensors && i < PyList_GET_SIZE(items); i++) {
+    EXT_OWNED *tensor =
+        ext_wrap(ext_tensor_from(PyList_GET_ITEM(items, i), PX_DTYPE_NONE, px_cpu()));
+    if (!tensor || PyErr_Occurred() || PyList_Append(tensors, tensor) < 0) return NULL;
+  }
+  return tensors ? stack(tensors) : NULL;
+}
+
+static PyObject *numbers(PyObject *items, px_dtype dtype) {
+  px_tensor *made = ext_tensor_from(items, dtype, px_cpu());
+  return made ? ext_wrap(made) : NULL;
+}
+
+// The items' values at one key or place, collated.
+static PyObject *column(PyObject *items, PyObject *key) {
+  EXT_OWNED *values = PyList_New(0);
+  for (Py_ssize_t i = 0; values && i < PyList_GET_SIZE(items); i++) {
+    EXT_OWNED *value = PyObject_GetItem(PyList_GET_ITEM(items, i), key);
+    if (!value || PyList_Append(values, value) < 0) return NULL;
+  }
+  return values ? ext_collate(values) : NULL;
+}
+
+static PyObject *collate_dict(PyObject *items) {
+  EXT_OWNED *keys = PyMapping_Keys(PyList_GET_ITEM(items, 0));
+  EXT_OWNED *dict = PyDict_New();
+  for (Py_ssize_t i = 0; keys && dict && i < PyList_GET_SIZE(keys); i++) {
+    EXT_OWNED *value = column(items, PyList_GET_ITEM(keys, i));
+    if (!value || PyDict_SetItem(dict, PyList_GET_ITEM(keys, i), value) < 0) return NULL;
+  }
+  if (!keys || !dict) return NULL;
+  PyObject *type = (PyObject *)Py_TYPE(PyList_GET_ITEM(items, 0));
+  return type == (PyObject *)&PyDict_Type ? ext_moved(&dict) : PyObject_CallOneArg(type, dict);
+}
+
+static PyObject *collate_sequence(PyObject *items) {
+  PyObject *first = PyList_GET_ITEM(items, 0);
+  Py_ssize_t width = PySequence_Size(first);
+  for (Py_ssize_t i = 1; i < PyList_GET_SIZE(items); i++)
+    if (PySequence_Size(PyList_GET_ITEM(items, i)) != width)
+      EXT_FAIL(PyExc_RuntimeError, "each element in list of batch should be of equal size");
+  EXT_OWNED *list = PyList_New(0);
+  for (Py_ssize_t k = 0; list && k < width; k++) {
+    EXT_OWNED *key = PyLong_FromSsize_t(k);
+    EXT_OWNED *value = key ? column(items, key) : NULL;
+    if (!value || PyList_Append(list, value) < 0) return NULL;
+  }
+  if (!list || !is_named_tuple(first)) return ext_moved(&list);
+  EXT_OWNED *tuple = PyList_AsTuple(list);
+  return tuple ? PyObject_Call((PyObject *)Py_TYPE(first), tuple, NULL) : NULL;
+}
+
+PyObject *ext_collate(PyObject *items) {
+  if (!PyList_GET_SIZE(items)) EXT_FAIL(PyExc_IndexError, "list index out of range");
+  PyObject *first = PyList_GET_ITEM(items, 0);
+  if (ext_is_tensor(first)) return stack(items);
+  if (is_array(first)) return stack_arrays(items);
+  if (PyFloat_CheckExact(first)) return numbers(items, PX_FLOAT64);
+  if (PyLong_Check(first)) return numbers(items, PX_DTYPE_NONE);
+  if (ext_is_number(first)) return stack_arrays(items);
+  if (PyUnicode_Check(first) || PyBytes_Check(first)) return Py_NewRef(items);
+  if (PyDict_Check(first)) return collate_dict(items);
+  if (PyTuple_Check(first) || PyList_Check(first)) return collate_sequence(items);
+  EXT_FAIL(PyExc_TypeError,
+           "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
+           "found %R",
+           (PyObject *)Py_TYPE(first));
+}
+
+// ---- pinning
+
+static PyObject *pin_items(PyObject *batch) {
+  EXT_OWNED *list = PySequence_List(batch);
+  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list); i++) {
+    PyObject *pinned = ext_pin_batch(PyList_GET_ITEM(list, i));
+    if (!pinned || PyList_SetItem(list, i, pinned) < 0) return NULL;
+  }
+  if (!list || PyList_CheckExact(batch)) return ext_moved(&list);
+  EXT_OWNED *tuple = PyList_AsTuple(list);
+  if (!tuple || PyTuple_CheckExact(batch)) return ext_moved(&tuple);
+  return is_named_tuple(batch) ? PyObject_Call((PyObject *)Py_TYPE(batch), tuple, NULL)
+                               : PyObject_CallOneArg((PyObject *)Py_TYPE(batch), list);
+}
+
+static PyObject *pin_dict(PyObject *batch) {
+  PyObject *name, *value;
+  Py_ssize_t at = 0;
+  EXT_OWNED *dict = PyDict_New();
+  while (dict && PyDict_Next(batch, &at, &name, &value)) {
+    EXT_OWNED *pinned = ext_pin_batch(value);
+    if (!pinned || PyDict_SetItem(dict, name, pinned) < 0) return NULL;
+  }
+  return ext_moved(&dict);
+}
+
+PyObject *ext_pin_batch(PyObject *batch) {
+  if (ext_is_tensor(batch)) {
+    px_tensor *pinned = ext_pin(ext_tensor(batch));
+    return pinned ? ext_wrap(pinned) : NULL;
+  }
+  if (PyUnicode_Check(batch) || PyBytes_Check(batch)) return Py_NewRef(batch);
+  if (PyDict_Check(batch)) return pin_dict(batch);
+  if (PyTuple_Check(batch) || PyList_Check(batch)) return pin_items(batch);
+  if (PyObject_HasAttrString(batch, "pin_memory"))
+    return PyObject_CallMethod(batch, "pin_memory", NULL);
+  return Py_NewRef(batch);
+}
+
+static PyObject *default_collate(PyObject *self, PyObject *batch) {
+  EXT_OWNED *items = PySequence_List(batch);
+  return items ? ext_collate(items) : NULL;
+}
+static PyObject *default_convert(PyObject *self, PyObject *item) {
+  if (is_array(item)) return numbers(item, PX_DTYPE_NONE);
+  return Py_NewRef(item);
+}
+static PyObject *pin(PyObject *self, PyObject *batch) { return ext_pin_batch(batch); }
+static PyMethodDef functions[] = {{"default_collate", default_collate, METH_O, NULL},
+                                  {"default_convert", default_convert, METH_O, NULL},
+                                  {"_pin_memory", pin, METH_O, NULL},
+                                  {NULL, NULL, 0, NULL}};
+
+int ext_init_collate(PyObject *data) { return PyModule_AddFunctions(data, functions); }
