@@ -157,7 +157,7 @@ px_status px_dataset_subset(px_dataset **out, px_dataset *dataset, const int64_t
 
 px_status px_random_permutation(int64_t *out, int64_t length, px_generator *generator) {
   PX_SCOPED(px_tensor) order = NULL;
-  PX_TRY(px_randperm(&order, length, generator, PX_INT64, px_cpu()));
+  PX_TRY(px_randperm(&order, length, generator, PX_INT64, px_cpu(), false, false));
   return px_tensor_read(order, out, (size_t)length * sizeof *out);
 }
 

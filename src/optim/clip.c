@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clipping gradients by their common norm.
+#include <math.h>
+
+#include "phlox/ops.h"
+#include "phlox/optim.h"
+
+// The norm of one gradient, as a 0-dim tensor on `device`.
+static px_status norm_on(px_tensor **out, const px_tensor *grad, double type, px_device device) {
+  PX_SCOPED(px_tensor) here = NULL;
+  PX_TRY(px_norm(&here, grad, px_float(type), NULL, 0, false, PX_DTYPE_NONE));
+  return px_to(out, here, PX_DTYPE_NONE, device, false, false);
+}
+
+static px_status join(px_tensor **total, px_tensor *const *grads, int64_t count, double type,
+                      px_tensor **norms) {
+  PX_SCOPED(px_tensor) all = NULL;
+  for (int64_t i = 0; i < count; i++)
+    PX_TRY(norm_on(&norms[i], grads[i], type, px_tensor_device(grads[0])));
+  PX_TRY(px_stack(&all, norms, count, 0));
+  return px_norm(total, all, px_float(type), NULL, 0, false, PX_DTYPE_NONE);
+}
+
+// Multiplies every gradient by min(1, max_norm / (total + 1e-6)), without waiting for the number.
+static px_status scale(px_tensor *const *grads, int64_t count, const px_tensor *total,
+                       double max_norm) {
+  PX_SCOPED(px_tensor) shifted = NULL;
+  PX_SCOPED(px_tensor) ratio = NULL;
+  PX_SCOPED(px_tensor) factor = NULL;
+  PX_TRY(px_add_scalar(&shifted, total, px_float(1e-6), px_int(1)));
+  PX_TRY(px_reciprocal(&ratio, shifted));
+  PX_TRY(px_mul_scalar(&factor, ratio, px_float(max_norm)));
+  PX_SCOPED(px_tensor) one = NULL;
+  PX_TRY(px_tensor_from_scalar(&one, px_float(1)));
+  PX_TRY(px_clamp_max_(factor, one));
+  for (int64_t i = 0; i < count; i++) {
+    PX_SCOPED(px_tensor) here = NULL;
+    PX_TRY(px_to(&here, factor, PX_DTYPE_NONE, px_tensor_device(grads[i]), false, false));
+    PX_TRY(px_mul_(grads[i], here));
+  }
+  return PX_OK;
+}
+
+static px_status clip(px_tensor **total, px_tensor *const *grads, int64_t count, double max_norm,
+                      double type, px_tensor **norms) {
+  PX_TRY(join(total, grads, count, type, norms));
+  return scale(grads, count, *total, max_norm);
+}
+
+static px_status clip_grads(px_tensor **total, px_tensor *const *grads, int64_t count,
+                            double max_norm, double type) {
+  px_tensor **norms;
+  int64_t none = 0;
+  if (count == 0) return px_tensor_from_data(total, &(float){0}, 0, &none, PX_FLOAT32, px_cpu());
+  PX_TRY(px_alloc((void **)&norms, (size_t)count * sizeof *norms));
+  bool was = px_grad_enabled();
+  px_grad_set_enabled(false);
+  px_status status = clip(total, grads, count, max_norm, type, norms);
+  px_grad_set_enabled(was);
+  for (int64_t i = 0; i < count; i++) px_release(norms[i]);
+  px_free(norms);
+  return status;
+}
+
+px_status px_clip_grad_norm(px_tensor **total, px_tensor *const *parameters, int64_t count,
+                            double max_norm, double norm_type) {
+  px_tensor **grads;
+  int64_t n = 0;
+  PX_SCOPED(px_tensor) norm = NULL;
+  PX_TRY(px_alloc((void **)&grads, (size_t)count * sizeof *grads));
+  for (int64_t i = 0; i < count; i++)
+    if (px_tensor_grad(parameters[i])) grads[n++] = px_tensor_grad(parameters[i]);
+  px_status status = clip_grads(&norm, grads, n, max_norm, norm_type);
+  px_free(grads);
+  if (status == PX_OK && total) *total = PX_MOVE(norm);
+  return status;
+}
