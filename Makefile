@@ -29,7 +29,7 @@ EXT      := $(wildcard python/ext/*.c)
 COREOBJ  := $(CORE:%.c=$(O)/%.o) $(GENSRC:%.c=%.o)
 VARIANTS := $(if $(SAN),base,base v3)
 CPUOBJ   := $(VARIANTS:%=$(O)/cpu_%.o)
-ARCHIVES := -l:libcjson.a
+ARCHIVES := -l:libyajl_s.a
 
 all: $(O)/libphlox.so $(O)/libphlox_sim.so python
 

@@ -4,11 +4,11 @@
 //
 // A file is not trusted: lengths, counts, types and offsets are checked before anything is
 // allocated for them, and what is allocated is at most the file's size.
-#include <cjson/cJSON.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <yajl/yajl_gen.h>
+#include <yajl/yajl_tree.h>
 
 #include "io/io_impl.h"
 #include "phlox/ops.h"
@@ -28,52 +28,47 @@ static const char *type_name(px_dtype dtype) {
   return "?";
 }
 
-// cJSON takes a malloc that may fail: the library's, so that the fault tests reach it.
-static void *json_alloc(size_t bytes) {
-  void *memory = NULL;
-  return px_alloc(&memory, bytes) == PX_OK ? memory : NULL;
-}
-
-static void json_setup(void) { cJSON_InitHooks(&(cJSON_Hooks){json_alloc, px_free}); }
-
 // ---- writing
-
-static cJSON *entry_json(px_tensor *t, int64_t begin, int64_t end) {
-  cJSON *entry = cJSON_CreateObject();
-  cJSON *shape = cJSON_AddArrayToObject(entry, "shape");
-  cJSON *offsets = cJSON_AddArrayToObject(entry, "data_offsets");
-  bool good = cJSON_AddStringToObject(entry, "dtype", type_name(px_tensor_dtype(t))) != NULL;
-  for (int i = 0; i < px_tensor_ndim(t); i++)
-    good &= cJSON_AddItemToArray(shape, cJSON_CreateNumber((double)px_tensor_sizes(t)[i])) != 0;
-  good &= cJSON_AddItemToArray(offsets, cJSON_CreateNumber((double)begin)) != 0;
-  good &= cJSON_AddItemToArray(offsets, cJSON_CreateNumber((double)end)) != 0;
-  if (good) return entry;
-  cJSON_Delete(entry);
-  return NULL;
-}
 
 static int64_t bytes_of(const px_tensor *t) {
   return px_tensor_numel(t) * (int64_t)px_dtype_size(px_tensor_dtype(t));
 }
 
-// The header as text, or NULL where memory is short.
-static char *header_text(const px_dict *tensors, const char *const *metadata) {
-  cJSON *root = cJSON_CreateObject();
-  bool good = root != NULL;
-  cJSON *notes = good && metadata ? cJSON_AddObjectToObject(root, "__metadata__") : NULL;
-  good &= !metadata || notes != NULL;
-  for (; good && metadata && *metadata; metadata += 2)
-    good &= cJSON_AddStringToObject(notes, metadata[0], metadata[1]) != NULL;
+static void put_text(yajl_gen json, const char *text) {
+  yajl_gen_string(json, (const unsigned char *)text, strlen(text));
+}
+
+static void put_integers(yajl_gen json, const char *name, int count, const int64_t *values) {
+  put_text(json, name);
+  yajl_gen_array_open(json);
+  for (int i = 0; i < count; i++) yajl_gen_integer(json, values[i]);
+  yajl_gen_array_close(json);
+}
+
+static void put_tensor(yajl_gen json, const px_tensor *t, int64_t begin) {
+  yajl_gen_map_open(json);
+  put_text(json, "dtype");
+  put_text(json, type_name(px_tensor_dtype(t)));
+  put_integers(json, "shape", px_tensor_ndim(t), px_tensor_sizes(t));
+  put_integers(json, "data_offsets", 2, (int64_t[]){begin, begin + bytes_of(t)});
+  yajl_gen_map_close(json);
+}
+
+static void put_header(yajl_gen json, const px_dict *tensors, const char *const *metadata) {
   int64_t offset = 0;
-  for (int64_t i = 0; good && i < px_dict_size(tensors); i++) {
-    px_tensor *t = px_dict_value(tensors, i);
-    cJSON *entry = entry_json(t, offset, offset + bytes_of(t));
-    good &= entry && cJSON_AddItemToObject(root, px_dict_name(tensors, i), entry);
-    offset += bytes_of(t);
+  yajl_gen_map_open(json);
+  if (metadata) {
+    put_text(json, "__metadata__");
+    yajl_gen_map_open(json);
+    for (; *metadata; metadata++) put_text(json, *metadata);
+    yajl_gen_map_close(json);
   }
-  char *text = good ? cJSON_PrintUnformatted(root) : NULL;
-  cJSON_Delete(root);
-  return text;
+  for (int64_t i = 0; i < px_dict_size(tensors); i++) {
+    put_text(json, px_dict_name(tensors, i));
+    put_tensor(json, px_dict_value(tensors, i), offset);
+    offset += bytes_of(px_dict_value(tensors, i));
+  }
+  yajl_gen_map_close(json);
 }
 
 static px_status write_tensor(px__writer *writer, const px_tensor *t) {
@@ -86,30 +81,34 @@ static px_status write_tensor(px__writer *writer, const px_tensor *t) {
   return status;
 }
 
-static px_status write_header(px__writer *writer, const char *text) {
+static px_status write_header(px__writer *writer, const char *text, size_t length) {
   static const char blanks[8] = "        ";
-  uint64_t length = strlen(text), padded = (length + 7) / 8 * 8;
+  uint64_t padded = (length + 7) / 8 * 8;
   PX_TRY(px__writer_write(writer, &padded, sizeof padded));  // little-endian, as the machine
   PX_TRY(px__writer_write(writer, text, length));
   return px__writer_write(writer, blanks, padded - length);
 }
 
-static px_status write_all(px__writer *writer, const px_dict *tensors, const char *text) {
-  PX_TRY(write_header(writer, text));
+static px_status write_all(px__writer *writer, const px_dict *tensors, const char *text,
+                           size_t length) {
+  PX_TRY(write_header(writer, text, length));
   for (int64_t i = 0; i < px_dict_size(tensors); i++)
     PX_TRY(write_tensor(writer, px_dict_value(tensors, i)));
   return px__writer_commit(writer);
 }
 
 px_status px_save(const char *path, const px_dict *tensors, const char *const *metadata) {
-  json_setup();
-  char *text = header_text(tensors, metadata);
-  PX_CHECK(text, PX_NOMEM, "out of memory while writing '%s'", path);
+  const unsigned char *text = NULL;
+  size_t length = 0;
+  yajl_gen json = yajl_gen_alloc(NULL);
+  PX_CHECK(json, PX_NOMEM, "out of memory while writing '%s'", path);
+  put_header(json, tensors, metadata);
+  yajl_gen_get_buf(json, &text, &length);
   px__writer writer;
   px_status status = px__writer_open(&writer, path);
-  if (status == PX_OK) status = write_all(&writer, tensors, text);
+  if (status == PX_OK) status = write_all(&writer, tensors, (const char *)text, length);
   px__writer_abandon(&writer);
-  px_free(text);
+  yajl_gen_free(json);
   return status;
 }
 
@@ -117,39 +116,52 @@ px_status px_save(const char *path, const px_dict *tensors, const char *const *m
 
 typedef struct header {
   px__reader file;
-  cJSON *root;
+  yajl_val root;
   int64_t data;  // offset of the tensors' bytes in the file
 } header;
 
-// A JSON number as a size: an integer from 0 to 2^53, beyond which doubles skip integers.
-static bool size_of(const cJSON *number, int64_t *out) {
-  if (!cJSON_IsNumber(number)) return false;
-  double value = number->valuedouble;
-  if (!(value >= 0 && value <= 9007199254740992.0) || value != floor(value)) return false;
-  *out = (int64_t)value;
-  return true;
+enum { DEPTH_LIMIT = 8 };
+
+// Whether brackets nest no deeper than the format needs: the parser's tree is freed by recursion.
+static bool shallow(const char *text) {
+  int depth = 0;
+  bool quoted = false;
+  for (; *text && depth <= DEPTH_LIMIT; text++) {
+    if (*text == '"')
+      quoted = !quoted;
+    else if (quoted)
+      text += *text == '\\' && text[1];
+    else
+      depth += (*text == '{' || *text == '[') - (*text == '}' || *text == ']');
+  }
+  return depth <= DEPTH_LIMIT;
+}
+
+static bool size_of(yajl_val number, int64_t *out) {
+  if (!YAJL_IS_INTEGER(number)) return false;
+  *out = YAJL_GET_INTEGER(number);
+  return *out >= 0;
 }
 
 static px_status header_parse(header *h, int64_t length) {
-  char *text;
+  char *text, wrong[256] = "it is nested too deeply";
   PX_TRY(px_alloc((void **)&text, (size_t)length + 1));
   px_status status = px__reader_read(&h->file, text, 8, length);
-  if (status == PX_OK) h->root = cJSON_ParseWithLength(text, (size_t)length);
+  if (status == PX_OK && shallow(text)) h->root = yajl_tree_parse(text, wrong, sizeof wrong);
   px_free(text);
   PX_TRY(status);
-  PX_CHECK(cJSON_IsObject(h->root), PX_RUNTIME, "'%s': the header is not a JSON object",
-           h->file.path);
+  PX_CHECK(YAJL_IS_OBJECT(h->root), PX_RUNTIME, "'%s': the header is not a JSON object: %s",
+           h->file.path, wrong);
   h->data = 8 + length;
   return PX_OK;
 }
 
 static void header_close(header *h) {
-  cJSON_Delete(h->root);
+  yajl_tree_free(h->root);
   px__reader_close(&h->file);
 }
 
 static px_status header_open(header *h, const char *path) {
-  json_setup();
   *h = (header){.file = {.descriptor = -1}};
   PX_TRY(px__reader_open(&h->file, path));
   uint64_t length;
@@ -171,49 +183,52 @@ typedef struct entry {
   int64_t begin, end;
 } entry;
 
-static px_status entry_dtype(entry *out, const char *path, const cJSON *item) {
-  const cJSON *dtype = cJSON_GetObjectItemCaseSensitive(item, "dtype");
-  for (size_t i = 0; cJSON_IsString(dtype) && i < sizeof types / sizeof *types; i++)
-    if (!strcmp(types[i].name, dtype->valuestring)) return out->dtype = types[i].dtype, PX_OK;
-  PX_FAIL(PX_RUNTIME, "'%s': tensor '%.200s' has an unknown dtype", path, item->string);
+// The value of a key of an object; NULL if it has none.
+static yajl_val member(yajl_val object, const char *key) {
+  return yajl_tree_get(object, (const char *[]){key, NULL}, yajl_t_any);
+}
+
+static px_status entry_dtype(entry *out, const char *path, yajl_val item) {
+  const char *dtype = YAJL_GET_STRING(member(item, "dtype"));
+  for (size_t i = 0; dtype && i < sizeof types / sizeof *types; i++)
+    if (!strcmp(types[i].name, dtype)) return out->dtype = types[i].dtype, PX_OK;
+  PX_FAIL(PX_RUNTIME, "'%s': tensor '%.200s' has an unknown dtype", path, out->name);
 }
 
 // Sizes, and the bytes that they come to.
-static px_status entry_sizes(entry *out, const char *path, const cJSON *item, int64_t *bytes) {
-  const cJSON *shape = cJSON_GetObjectItemCaseSensitive(item, "shape");
-  PX_CHECK(cJSON_IsArray(shape) && cJSON_GetArraySize(shape) <= PX_MAX_DIMS, PX_RUNTIME,
-           "'%s': tensor '%.200s' has no shape of at most %d sizes", path, item->string,
-           PX_MAX_DIMS);
+static px_status entry_sizes(entry *out, const char *path, yajl_val item, int64_t *bytes) {
+  yajl_val shape = member(item, "shape");
+  PX_CHECK(YAJL_IS_ARRAY(shape) && shape->u.array.len <= PX_MAX_DIMS, PX_RUNTIME,
+           "'%s': tensor '%.200s' has no shape of at most %d sizes", path, out->name, PX_MAX_DIMS);
   *bytes = (int64_t)px_dtype_size(out->dtype);
-  const cJSON *size;
-  cJSON_ArrayForEach(size, shape) {
+  for (size_t i = 0; i < shape->u.array.len; i++) {
     int64_t n;
-    PX_CHECK(size_of(size, &n) && !__builtin_mul_overflow(*bytes, n, bytes), PX_RUNTIME,
-             "'%s': tensor '%.200s' has an invalid size", path, item->string);
+    PX_CHECK(size_of(shape->u.array.values[i], &n) && !__builtin_mul_overflow(*bytes, n, bytes),
+             PX_RUNTIME, "'%s': tensor '%.200s' has an invalid size", path, out->name);
     out->sizes[out->ndim++] = n;
   }
   return PX_OK;
 }
 
-static px_status entry_parse(entry *out, const header *h, const cJSON *item) {
+static px_status entry_parse(entry *out, const header *h, const char *name, yajl_val item) {
   const char *path = h->file.path;
-  int64_t bytes;
+  int64_t bytes = 0;
   memset(out, 0, sizeof *out);
-  out->name = item->string;
-  PX_CHECK(cJSON_IsObject(item), PX_RUNTIME, "'%s': the entry '%.200s' is not an object", path,
-           item->string);
+  out->name = name;
+  PX_CHECK(YAJL_IS_OBJECT(item), PX_RUNTIME, "'%s': the entry '%.200s' is not an object", path,
+           name);
   PX_TRY(entry_dtype(out, path, item));
   PX_TRY(entry_sizes(out, path, item, &bytes));
-  const cJSON *offsets = cJSON_GetObjectItemCaseSensitive(item, "data_offsets");
-  PX_CHECK(cJSON_IsArray(offsets) && cJSON_GetArraySize(offsets) == 2 &&
-               size_of(cJSON_GetArrayItem(offsets, 0), &out->begin) &&
-               size_of(cJSON_GetArrayItem(offsets, 1), &out->end),
-           PX_RUNTIME, "'%s': tensor '%.200s' has invalid data_offsets", path, item->string);
+  yajl_val offsets = member(item, "data_offsets");
+  PX_CHECK(YAJL_IS_ARRAY(offsets) && offsets->u.array.len == 2 &&
+               size_of(offsets->u.array.values[0], &out->begin) &&
+               size_of(offsets->u.array.values[1], &out->end),
+           PX_RUNTIME, "'%s': tensor '%.200s' has invalid data_offsets", path, name);
   PX_CHECK(out->begin <= out->end && out->end - out->begin == bytes, PX_RUNTIME,
            "'%s': tensor '%.200s' takes %lld bytes, but its data_offsets are %lld to %lld", path,
-           item->string, (long long)bytes, (long long)out->begin, (long long)out->end);
+           name, (long long)bytes, (long long)out->begin, (long long)out->end);
   PX_CHECK(out->end <= h->file.size - h->data, PX_RUNTIME,
-           "'%s' is truncated: tensor '%.200s' ends at byte %lld of %lld", path, item->string,
+           "'%s' is truncated: tensor '%.200s' ends at byte %lld of %lld", path, name,
            (long long)out->end, (long long)(h->file.size - h->data));
   return PX_OK;
 }
@@ -239,8 +254,6 @@ static px_status layout_check(const header *h, entry *entries, int count) {
   return PX_OK;
 }
 
-static bool is_metadata(const cJSON *item) { return !strcmp(item->string, "__metadata__"); }
-
 static int by_name(const void *a, const void *b) {
   return strcmp(((const entry *)a)->name, ((const entry *)b)->name);
 }
@@ -253,15 +266,17 @@ static px_status names_check(const header *h, entry *entries, int count) {
   return PX_OK;
 }
 
+static bool is_metadata(const char *name) { return !strcmp(name, "__metadata__"); }
+
 static px_status entries_check(const header *h) {
   entry *entries;
-  int count = 0;
-  PX_TRY(px_alloc((void **)&entries, (size_t)cJSON_GetArraySize(h->root) * sizeof *entries));
+  int count = 0, length = (int)h->root->u.object.len;
+  PX_TRY(px_alloc((void **)&entries, (size_t)length * sizeof *entries));
   px_status status = PX_OK;
-  const cJSON *item;
-  cJSON_ArrayForEach(item, h->root) {
-    if (!is_metadata(item)) status = entry_parse(&entries[count++], h, item);
-    if (status != PX_OK) break;
+  for (int i = 0; i < length && status == PX_OK; i++) {
+    const char *name = h->root->u.object.keys[i];
+    if (is_metadata(name)) continue;
+    status = entry_parse(&entries[count++], h, name, h->root->u.object.values[i]);
   }
   if (status == PX_OK) status = names_check(h, entries, count);
   if (status == PX_OK) status = layout_check(h, entries, count);
@@ -269,12 +284,12 @@ static px_status entries_check(const header *h) {
   return status;
 }
 
-static px_status read_tensor(px_tensor **out, const header *h, const cJSON *item,
+static px_status read_tensor(px_tensor **out, const header *h, const char *name, yajl_val item,
                              px_device device) {
   entry e;
   void *room;
   PX_SCOPED(px_tensor) host = NULL;
-  PX_TRY(entry_parse(&e, h, item));
+  PX_TRY(entry_parse(&e, h, name, item));
   PX_TRY(px_tensor_empty(&host, e.ndim, e.sizes, e.dtype, px_cpu()));
   PX_TRY(px_tensor_host_data(&room, host));
   PX_TRY(px__reader_read(&h->file, room, h->data + e.begin, e.end - e.begin));
@@ -285,13 +300,13 @@ static px_status read_tensor(px_tensor **out, const header *h, const cJSON *item
 }
 
 static px_status read_all(px_dict *tensors, const header *h, px_device device) {
-  const cJSON *item;
   PX_TRY(entries_check(h));
-  cJSON_ArrayForEach(item, h->root) {
+  for (size_t i = 0; i < h->root->u.object.len; i++) {
     PX_SCOPED(px_tensor) t = NULL;
-    if (is_metadata(item)) continue;
-    PX_TRY(read_tensor(&t, h, item, device));
-    PX_TRY(px_dict_set(tensors, item->string, t));
+    const char *name = h->root->u.object.keys[i];
+    if (is_metadata(name)) continue;
+    PX_TRY(read_tensor(&t, h, name, h->root->u.object.values[i], device));
+    PX_TRY(px_dict_set(tensors, name, t));
   }
   return PX_OK;
 }
@@ -312,13 +327,12 @@ px_status px_load_metadata(char **out, const char *path, const char *key) {
   *out = NULL;
   header h;
   PX_TRY(header_open(&h, path));
-  const cJSON *notes = cJSON_GetObjectItemCaseSensitive(h.root, "__metadata__");
-  const cJSON *value = cJSON_IsObject(notes) ? cJSON_GetObjectItemCaseSensitive(notes, key) : NULL;
+  const char *value = YAJL_GET_STRING(member(member(h.root, "__metadata__"), key));
   px_status status = PX_OK;
-  if (cJSON_IsString(value)) {
-    size_t bytes = strlen(value->valuestring) + 1;
+  if (value) {
+    size_t bytes = strlen(value) + 1;
     status = px_alloc((void **)out, bytes);
-    if (status == PX_OK) memcpy(*out, value->valuestring, bytes);
+    if (status == PX_OK) memcpy(*out, value, bytes);
   }
   header_close(&h);
   return status;

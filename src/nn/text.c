@@ -122,7 +122,7 @@ static px_status run_length(const px_module *self, int from, px_module *child, i
 // Equal neighbours of a ModuleList are printed as one line, "(0-2): 3 x Linear(...)".
 static px_status list_lines(growing *g, px_module *self) {
   px_module_entry entry;
-  for (int i = 0, last; px_module_entry_at(self, PX_ENTRY_MODULE, i, &entry); i = last + 1) {
+  for (int i = 0, last = 0; px_module_entry_at(self, PX_ENTRY_MODULE, i, &entry); i = last + 1) {
     char key[64];
     PX_TRY(run_length(self, i, entry.module, &last));
     if (last == i)

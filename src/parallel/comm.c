@@ -110,7 +110,7 @@ static px_status copies(px_tensor **results, px_tensor *tensor, const px_device 
 
 px_status px_broadcast(px_tensor **results, px_tensor *tensor, const px_device *devices,
                        int device_count) {
-  static const px_function function = {"BroadcastBackward", broadcast_backward, px_free};
+  static const px_function function = {"BroadcastBackward", broadcast_backward, px_free, NULL};
   memset(results, 0, (size_t)device_count * sizeof *results);
   bool was = px_grad_enabled();
   px_grad_set_enabled(false);
@@ -166,7 +166,7 @@ static px_status warn_scalars(void) {
 
 px_status px_gather_parts(px_tensor **out, px_tensor *const *tensors, int count,
                           px_device destination, int dim) {
-  static const px_function function = {"GatherBackward", gather_backward, px_free};
+  static const px_function function = {"GatherBackward", gather_backward, px_free, NULL};
   *out = NULL;
   PX_CHECK(count > 0, PX_RUNTIME, "gather expects at least one tensor");
   if (!px_tensor_ndim(tensors[0]) && dim == 0) PX_TRY(warn_scalars());
@@ -191,7 +191,7 @@ static px_status scatter_backward(px_tensor **grad_inputs, int input_count,
 
 px_status px_scatter_sizes(px_tensor **results, px_tensor *tensor, const px_device *devices,
                            const int64_t *sizes, int device_count, int dim) {
-  static const px_function function = {"ScatterBackward", scatter_backward, px_free};
+  static const px_function function = {"ScatterBackward", scatter_backward, px_free, NULL};
   memset(results, 0, (size_t)device_count * sizeof *results);
   bool was = px_grad_enabled();
   px_grad_set_enabled(false);
