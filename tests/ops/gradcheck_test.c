@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every op of the tables on its samples: gradients against differences in float64, second
+// derivatives likewise, and results in lower precision against float64. On the CPU, and on the
+// first device where there is one. `-DONE=name` as GRADCHECK_OP=name in the environment: one op.
+#include "samples.h"
+
+static bool chosen(int row) {
+  const char *only = getenv("GRADCHECK_OP");
+  return !only || !strcmp(only, sample_rows[row].op_name);
+}
+
+static int each_device(px_device *devices) {
+  devices[0] = px_cpu();
+  devices[1] = px_cuda(0);
+  return px_device_count(PX_CUDA) > 0 ? 2 : 1;
+}
+
+typedef struct which {
+  const sample *s;
+  int result;
+} which;
+
+static px_status one_result(px_tensor **out, px_tensor *const *inputs, void *context) {
+  const which *w = context;
+  px_tensor *results[SAMPLE_RESULTS] = {0};
+  int count = 0;
+  PX_TRY(sample_call(w->s, inputs, results, &count));
+  for (int k = 0; k < count; k++)
+    if (k == w->result)
+      *out = results[k];
+    else
+      px_release(results[k]);
+  return PX_OK;
+}
+
+static bool report(const sample *s, const char *what, int result) {
+  char device[PX_DEVICE_TEXT];
+  fprintf(stderr, "%s(%s) on %s, %s, result %d: %s\n", s->op_name, s->text,
+          px_device_format(s->device, device), what, result, px_error_last()->message);
+  const px_error *e = px_error_last();
+  for (int i = 0; i < e->frame_count && getenv("GRADCHECK_OP"); i++)
+    fprintf(stderr, "  at %s:%d %s\n", e->frames[i].file, e->frames[i].line, e->frames[i].function);
+  px_error_clear();
+  return false;
+}
+
+static int ask_for_gradients(sample *s) {
+  int count = 0;
+  for (int k = 0; k < s->tensor_count; k++) {
+    if (!s->smooth[k]) continue;
+    OK(px_tensor_set_requires_grad(s->tensors[k], true));
+    count++;
+  }
+  return count;
+}
+
+typedef px_status (*checker)(px_status (*fn)(px_tensor **, px_tensor *const *, void *), void *, int,
+                             px_tensor *const *, double, double, double);
+
+// Checks each result that has a gradient; counts those.
+static bool check_sample(sample *s, checker check, const char *what, int *checked) {
+  px_tensor *results[SAMPLE_RESULTS] = {0};
+  int count = 0;
+  bool fine = true, differentiable[SAMPLE_RESULTS];
+  if (sample_call(s, s->tensors, results, &count) != PX_OK) return report(s, "the call", 0);
+  for (int k = 0; k < count; k++) {
+    differentiable[k] = results[k] && px_tensor_requires_grad(results[k]);
+    px_release(results[k]);
+  }
+  for (int k = 0; k < count && fine; k++) {
+    which w = {s, k};
+    if (!differentiable[k]) continue;
+    ++*checked;
+    if (check(one_result, &w, s->tensor_count, s->tensors, 1e-6, 2e-5, 1e-3) != PX_OK)
+      fine = report(s, what, k);
+  }
+  return fine;
+}
+
+static int check_all(checker check, const char *what) {
+  px_device devices[2];
+  int failed = 0, checked = 0;
+  for (int d = 0; d < each_device(devices); d++)
+    for (int i = 0; i < SAMPLE_ROWS; i++) {
+      sample s;
+      if (!chosen(i)) continue;
+      sample_open(&s, i, PX_FLOAT64, devices[d]);
+      if (s.op->grad_mask && ask_for_gradients(&s))
+        failed += !check_sample(&s, check, what, &checked);
+      sample_close(&s);
+    }
+  fprintf(stderr, "%s: %d results checked, %d samples failed\n", what, checked, failed);
+  return failed;
+}
+
+PX_TEST(gradients_of_all_ops) { CHECK_EQ(check_all(px_gradcheck, "gradient"), 0); }
+
+PX_TEST(second_derivatives_of_all_ops) {
+  CHECK_EQ(check_all(px_gradgradcheck, "second derivative"), 0);
+}
+
+// ---- precision
+
+static double *doubles_of(const px_tensor *t) {
+  int64_t n = px_tensor_numel(t);
+  size_t item = px_dtype_size(px_tensor_dtype(t));
+  char *raw = malloc((size_t)n * item + 1);
+  double *values = malloc(((size_t)n + 1) * sizeof *values);
+  OK(px_tensor_read(t, raw, (size_t)n * item));
+  for (int64_t i = 0; i < n; i++)
+    values[i] = px_scalar_float(px_scalar_load(px_tensor_dtype(t), raw + (size_t)i * item));
+  free(raw);
+  return values;
+}
+
+static bool near(double a, double b, double tolerance) {
+  return a == b || (isnan(a) && isnan(b)) || fabs(a - b) <= tolerance * (1 + fabs(b));
+}
+
+static bool same_result(const sample *s, const px_tensor *low, const px_tensor *high,
+                        double tolerance) {
+  if (px_tensor_numel(low) != px_tensor_numel(high)) return false;
+  double *a = doubles_of(low), *b = doubles_of(high);
+  bool same = true;
+  for (int64_t i = 0; i < px_tensor_numel(low) && same; i++) {
+    same = near(a[i], b[i], tolerance);
+    if (!same)
+      fprintf(stderr, "%s(%s) in %s: element %lld is %.9g, in float64 %.9g\n", s->op_name, s->text,
+              px_dtype_name(s->dtype), (long long)i, a[i], b[i]);
+  }
+  free(a);
+  free(b);
+  return same;
+}
+
+// Ops that PyTorch lacks in a type too say so; that is no failure.
+static bool compare_precision(sample *low, sample *high, double tolerance) {
+  px_tensor *a[SAMPLE_RESULTS] = {0}, *b[SAMPLE_RESULTS] = {0};
+  int n = 0, m = 0;
+  if (sample_call(high, high->tensors, b, &m) != PX_OK) return report(high, "the call", 0);
+  if (sample_call(low, low->tensors, a, &n) != PX_OK) {
+    bool lacks = strstr(px_error_last()->message, "not implemented for") != NULL;
+    if (!lacks) report(low, "the call", 0);
+    px_error_clear();
+    return lacks;
+  }
+  bool fine = n == m;
+  for (int k = 0; k < n && fine; k++)
+    if (a[k] && px_dtype_is_float(px_tensor_dtype(a[k])))
+      fine = same_result(low, a[k], b[k], tolerance);
+  for (int k = 0; k < n; k++) px_release(a[k]), px_release(b[k]);
+  return fine;
+}
+
+static int compare_all(px_dtype dtype, double tolerance) {
+  px_device devices[2];
+  int failed = 0;
+  for (int d = 0; d < each_device(devices); d++)
+    for (int i = 0; i < SAMPLE_ROWS; i++) {
+      sample low, high;
+      if (!chosen(i)) continue;
+      sample_open(&low, i, dtype, devices[d]);
+      sample_open(&high, i, PX_FLOAT64, px_cpu());
+      // Random numbers and uninitialised memory need not agree.
+      bool random = (low.op->flags & PX_OP_RANDOM) || !strncmp(low.op_name, "empty", 5) ||
+                    !strcmp(low.op_name, "new_empty");
+      if (!random) failed += !compare_precision(&low, &high, tolerance);
+      sample_close(&low);
+      sample_close(&high);
+    }
+  return failed;
+}
+
+PX_TEST(float32_agrees_with_float64) { CHECK_EQ(compare_all(PX_FLOAT32, 1e-4), 0); }
+PX_TEST(float16_agrees_with_float64) { CHECK_EQ(compare_all(PX_FLOAT16, 3e-2), 0); }
