@@ -93,8 +93,12 @@ static px_status composed(px__backward *b, const moments *m, const parts *p, boo
 static px_status layer_again(px__backward *b) {
   const px_tensor *x = tensor_at(b, 0);
   int64_t over[PX_MAX_DIMS], rest[PX_MAX_DIMS];
-  parts p = {.over = over, .rest = rest, .over_count = b->args[1].n, .wide = tensor_at(b, 2),
-             .weight = 2, .bias = 3};
+  parts p = {.over = over,
+             .rest = rest,
+             .over_count = b->args[1].n,
+             .wide = tensor_at(b, 2),
+             .weight = 2,
+             .bias = 3};
   p.rest_count = px_tensor_ndim(x) - p.over_count;
   for (int64_t i = 0; i < p.rest_count; i++) rest[i] = i;
   for (int64_t i = 0; i < p.over_count; i++) over[i] = p.rest_count + i;
@@ -146,11 +150,16 @@ static px_status batch_again(px__backward *b) {
   PX_SCOPED(px_tensor) wide = NULL;
   if (tensor_at(b, 1)) PX_TRY(wide_channels(&wide, tensor_at(b, 1), ndim));
   for (int i = 0; i < ndim - 1; i++) over[i] = i ? i + 1 : 0;
-  parts p = {.over = over, .rest = over, .over_count = ndim - 1, .rest_count = ndim - 1,
-             .wide = wide, .weight = 1, .bias = 2};
+  parts p = {.over = over,
+             .rest = over,
+             .over_count = ndim - 1,
+             .rest_count = ndim - 1,
+             .wide = wide,
+             .weight = 1,
+             .bias = 2};
   moments m = {NULL, NULL};
-  px_status status = training ? moments_of(&m, x, over, ndim - 1, b->args[6].v.f)
-                              : running_moments(&m, b, ndim);
+  px_status status =
+      training ? moments_of(&m, x, over, ndim - 1, b->args[6].v.f) : running_moments(&m, b, ndim);
   if (status == PX_OK) status = composed(b, &m, &p, !training);
   moments_end(&m);
   return status;

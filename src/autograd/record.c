@@ -13,9 +13,16 @@ static bool any_requires(px_tensor *const *list, int count) {
   return false;
 }
 
+// A gradient of a gradient that has no formula must not pass for zero: the ops that formulas call
+// have edges for all their tensors, and those without a formula fail when they are asked.
+static uint32_t differentiable(const px_op *op) {
+  bool formula_op = (op->flags & PX_OP_HIDDEN) && strstr(op->name, "_backward");
+  return formula_op ? (1u << op->param_count) - 1 : op->grad_mask;
+}
+
 static uint32_t wanting(const px_op *op, const px_value *args) {
   uint32_t needs = 0;
-  for (uint32_t left = op->grad_mask; left; left &= left - 1) {
+  for (uint32_t left = differentiable(op); left; left &= left - 1) {
     int i = __builtin_ctz(left);
     bool wants = args[i].kind == PX_ARG_TENSOR
                      ? px_tensor_requires_grad(args[i].v.tensor)

@@ -27,6 +27,7 @@ typedef struct px__op_node {
   px_tensor **results;  // borrowed from the saves, NULL where not saved
   px__save *saves;
   int32_t save_count;
+  uint32_t mask;  // parameters that have edges: those with a formula, and those that should have
 } px__op_node;
 
 static void drop(px_node *node) {
@@ -46,8 +47,8 @@ uint32_t px__saves_for(const px_op *op, uint32_t needs) {
 
 // ---- layout
 
-static int edges_of(const px_op *op, const px_value *args, int i) {
-  if (!(op->grad_mask >> i & 1)) return 0;
+static int edges_of(uint32_t mask, const px_value *args, int i) {
+  if (!(mask >> i & 1)) return 0;
   return args[i].kind == PX_ARG_TENSORS ? args[i].n : 1;
 }
 
@@ -73,11 +74,11 @@ typedef struct px__layout {
   size_t lists;
 } px__layout;
 
-static px__layout lay_out(const px_op *op, const px_value *args, uint32_t saved, uint32_t kept,
-                          int result_count) {
+static px__layout lay_out(const px_op *op, const px_value *args, uint32_t mask, uint32_t saved,
+                          uint32_t kept, int result_count) {
   px__layout l = {0};
   for (int i = 0; i < op->param_count; i++) {
-    l.edges += edges_of(op, args, i);
+    l.edges += edges_of(mask, args, i);
     if (kept >> i & 1) l.saves += tensors_of(args[i]);
     l.lists += list_bytes(args[i]);
   }
@@ -195,7 +196,7 @@ static px_status fill(px__filling *f, const px_value *args, uint32_t needs, int 
   const px_op *op = f->self->op;
   int edge = 0;
   for (int i = 0; i < op->param_count; i++) {
-    int count = edges_of(op, args, i);
+    int count = edges_of(f->self->mask, args, i);
     if (count) PX_TRY(fill_edges(f, i, &args[i], edge, needs >> i & 1));
     PX_TRY(fill_arg(f, i, count ? edge : -1));
     edge += count;
@@ -215,7 +216,8 @@ px_status px__op_node_new(px_node **out, const px_op *op, px_call_mode mode, con
                           px_tensor *original) {
   uint32_t saved = px__saves_for(op, needs);
   uint32_t kept = (saved | op->save_mask | op->shape_mask) & 0xFFFFu;
-  px__layout l = lay_out(op, args, saved, kept, result_count);
+  uint32_t mask = op->grad_mask | needs;
+  px__layout l = lay_out(op, args, mask, saved, kept, result_count);
   size_t args_at = sizeof(px__op_node), results_at = args_at + op->param_count * sizeof(px_value);
   size_t saves_at = results_at + (saved >> 16 ? (size_t)result_count * sizeof(px_tensor *) : 0);
   size_t lists_at = saves_at + (size_t)l.saves * sizeof(px__save);
@@ -225,6 +227,7 @@ px_status px__op_node_new(px_node **out, const px_op *op, px_call_mode mode, con
   px__op_node *self = (px__op_node *)node;
   char *base = (char *)node;
   self->op = op;
+  self->mask = mask;
   self->args = (px_value *)(base + args_at);
   self->results = (px_tensor **)(base + results_at);
   self->saves = (px__save *)(base + saves_at);
@@ -260,7 +263,7 @@ static uint32_t wanted_params(px__op_node *self, const px__run *run, int *first)
   int edge = 0;
   for (int i = 0; i < self->op->param_count; i++) {
     first[i] = edge;
-    int count = edges_of(self->op, self->args, i);
+    int count = edges_of(self->mask, self->args, i);
     for (int k = 0; k < count; k++)
       if (run->wanted[edge + k]) needs |= 1u << i;
     edge += count;
@@ -279,7 +282,8 @@ static px_status call(px__op_node *self, const px__run *run, const px_value *arg
     if (args[i].kind == PX_ARG_TENSORS && (op->grad_mask >> i & 1)) lists[i] = run->out + first[i];
   px__backward b = {op, args, results, run->grads, self->node.result_count, needs, out, lists};
   px__backward_fn fn = px__backward_table[op->id];
-  PX_CHECK(fn, PX_UNIMPLEMENTED, "the derivative for '%s' is not implemented.", op->name);
+  PX_CHECK(fn && !(needs & ~op->grad_mask), PX_UNIMPLEMENTED,
+           "derivative for aten::%s is not implemented", op->name);
   px_status status = fn(&b);
   for (int i = 0; i < op->param_count; i++) {
     bool lands = out[i] && (op->grad_mask >> i & 1) && !lists[i];

@@ -198,7 +198,9 @@ static inline bool is_tensor_text(const char *at) {
 
 static inline px_value read_value(sample *s, const char **text, int param) {
   const char *at = *text;
-  bool smooth = s->op->grad_mask >> param & 1;
+  // Running statistics are buffers: normalisations have no gradient for them.
+  bool smooth =
+      (s->op->grad_mask >> param & 1) && strncmp(s->op->params[param].name, "running_", 8);
   if (is_tensor_text(at)) return read_tensor(s, text, smooth);
   if (*at == '{') return read_tensors(s, text, smooth);
   if (*at == '[') return read_list(s, text);
@@ -242,7 +244,7 @@ static inline px_status sample_call(const sample *s, px_tensor *const *tensors, 
                                     int *count) {
   px_value args[SAMPLE_PARAMS];
   px_tensor *lists[SAMPLE_TENSORS];
-  int next = 0, listed = 0;
+  int listed = 0;
   for (int i = 0; i < s->op->param_count; i++) args[i] = s->args[i];
   // Tensors appear in the order of the text; parameters by name may come in another one.
   for (int i = 0; i < s->op->param_count; i++) {
@@ -256,7 +258,6 @@ static inline px_status sample_call(const sample *s, px_tensor *const *tensors, 
       listed += args[i].n;
     }
   }
-  (void)next;
   void *out[SAMPLE_RESULTS] = {0};
   bool inplace = s->op->flags & PX_OP_ONLY_INPLACE;
   PX_SCOPED(px_tensor) copy = NULL;
