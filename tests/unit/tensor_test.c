@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors: sizes from outside, geometry, views and their bounds, copies, versions, lost memory.
+#include "device_test.h"
+#include "tensor/tensor_impl.h"
+
+#define SIZES(...) \
+  (int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), (int64_t[]) { __VA_ARGS__ }
+
+static px_tensor *ramp(px_device device, int ndim, const int64_t *sizes) {
+  int64_t data[256];
+  for (int i = 0; i < 256; i++) data[i] = i;
+  px_tensor *t;
+  OK(px_tensor_from_data(&t, data, ndim, sizes, PX_INT64, device));
+  return t;
+}
+
+PX_TEST(hostile_sizes_are_refused) {
+  px_tensor *t;
+  FAILS(px_tensor_empty(&t, SIZES(-1), PX_FLOAT32, px_cpu()), PX_RUNTIME,
+        "Trying to create tensor with negative dimension -1: [-1]");
+  FAILS(px_tensor_empty(&t, SIZES(4611686018427387904), PX_FLOAT32, px_cpu()), PX_RUNTIME,
+        "Storage size calculation overflowed with sizes=[4611686018427387904]");
+  FAILS(px_tensor_empty_strided(&t, 1, (int64_t[]){3}, (int64_t[]){INT64_MAX}, PX_INT8, px_cpu()),
+        PX_RUNTIME, "Storage size calculation overflowed with sizes=[3] and strides=[");
+  int64_t many[17] = {0};
+  FAILS(px_tensor_empty(&t, 17, many, PX_FLOAT32, px_cpu()), PX_RUNTIME, "at most 16 dimensions");
+  CHECK(!t);
+  OK(px_tensor_empty(&t, SIZES(4611686018427387904, 0), PX_FLOAT32, px_cpu()));
+  CHECK_EQ(px_tensor_numel(t), 0);
+  px_release(t);
+}
+
+PX_TEST(broadcasting_and_dimensions_have_pytorchs_texts) {
+  int ndim, dim;
+  int64_t sizes[PX_MAX_DIMS];
+  OK(px__broadcast(&ndim, sizes, SIZES(2, 1, 3), SIZES(4, 1)));
+  CHECK(ndim == 3 && sizes[0] == 2 && sizes[1] == 4 && sizes[2] == 3);
+  FAILS(px__broadcast(&ndim, sizes, SIZES(2, 3), SIZES(2, 5)), PX_RUNTIME,
+        "The size of tensor a (3) must match the size of tensor b (5) at non-singleton dimension "
+        "1");
+  OK(px__wrap_dim(&dim, -1, 3));
+  CHECK_EQ(dim, 2);
+  FAILS(px__wrap_dim(&dim, 4, 0), PX_INDEX,
+        "Dimension out of range (expected to be in range of [-1, 0], but got 4)");
+}
+
+static bool view(const px_tensor *t, int ndim, const int64_t *wanted, int64_t *strides) {
+  bool possible;
+  int64_t sizes[PX_MAX_DIMS];
+  memcpy(sizes, wanted, sizeof *sizes * (size_t)ndim);
+  OK(px__view_strides(&possible, t, ndim, sizes, strides));
+  return possible;
+}
+
+PX_TEST(a_view_is_possible_where_memory_allows) {
+  PX_SCOPED(px_tensor) t = ramp(px_cpu(), SIZES(4, 6));
+  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) part = NULL;
+  int64_t strides[PX_MAX_DIMS];
+  OK(px_tensor_as_strided(&turned, t, 2, (int64_t[]){6, 4}, (int64_t[]){1, 6}, 0));
+  OK(px_tensor_as_strided(&part, t, 2, (int64_t[]){4, 3}, (int64_t[]){6, 1}, 3));
+  CHECK(view(t, SIZES(2, -1), strides) && strides[0] == 12 && strides[1] == 1);
+  CHECK(view(turned, SIZES(2, 3, 1, 4), strides) && strides[0] == 3 && strides[3] == 6);
+  CHECK(!view(turned, SIZES(24), strides) && !view(part, SIZES(12), strides));
+  CHECK(view(part, SIZES(2, 2, 3), strides) && strides[0] == 12 && strides[1] == 6);
+  bool possible;
+  FAILS(px__view_strides(&possible, t, SIZES(5), strides), PX_RUNTIME,
+        "shape '[5]' is invalid for input of size 24");
+  FAILS(px__view_strides(&possible, t, SIZES(-1, -1), strides), PX_RUNTIME,
+        "only one dimension can be inferred");
+}
+
+PX_TEST(as_strided_stays_within_the_storage) {
+  PX_SCOPED(px_tensor) t = NULL;
+  px_tensor *v;
+  OK(px_tensor_empty(&t, SIZES(3), PX_FLOAT32, px_cpu()));
+  FAILS(px_tensor_as_strided(&v, t, 1, (int64_t[]){2}, (int64_t[]){3}, 1), PX_RUNTIME,
+        "setStorage: sizes [2], strides [3], storage offset 1, and itemsize 4 requiring a storage "
+        "size of 20 are out of bounds for storage of size 12");
+  FAILS(px_tensor_as_strided(&v, t, 1, (int64_t[]){2}, (int64_t[]){-1}, 2), PX_RUNTIME,
+        "Negative strides are not supported at the moment, got strides: [-1]");
+  FAILS(px_tensor_as_strided(&v, t, 1, (int64_t[]){2}, (int64_t[]){1}, -1), PX_RUNTIME,
+        "Tensor: invalid storage offset -1");
+  FAILS(px_tensor_as_strided(&v, t, 1, (int64_t[]){2}, (int64_t[]){INT64_MAX}, 1), PX_RUNTIME,
+        "overflowed");
+  CHECK(!v);
+}
+
+PX_TEST(versions_are_shared_but_for_aliases) {
+  PX_SCOPED(px_tensor) t = ramp(px_cpu(), SIZES(4));
+  PX_SCOPED(px_tensor) detached = NULL;
+  PX_SCOPED(px_tensor) alias = NULL;
+  OK(px_tensor_detach(&detached, t));
+  OK(px_tensor_alias(&alias, t));
+  px_tensor_bump_version(detached);
+  CHECK(px_tensor_version(t) == 1 && px_tensor_version(alias) == 0);
+  px_tensor_bump_version(alias);
+  CHECK(px_tensor_version(t) == 1 && px_tensor_version(alias) == 1);
+}
+
+PX_TEST(set_data_and_resize_change_a_tensor_in_place) {
+  PX_SCOPED(px_tensor) t = ramp(px_cpu(), SIZES(4));
+  PX_SCOPED(px_tensor) other = ramp(px_cpu(), SIZES(2, 3));
+  px_tensor_bump_version(t);
+  OK(px_tensor_set_data(t, other));
+  CHECK(t->storage == other->storage && px_tensor_ndim(t) == 2 && px_tensor_version(t) == 1);
+  OK(px_tensor_resize(t, SIZES(3, 4)));
+  px_scalar last;
+  PX_SCOPED(px_tensor) sixth = NULL;
+  OK(px_tensor_as_strided(&sixth, t, 0, NULL, NULL, 5));
+  OK(px_tensor_item(&last, sixth));
+  CHECK(last.v.i == 5 && px_tensor_numel(t) == 12);
+  int64_t memory[2] = {0};
+  PX_SCOPED(px_tensor) theirs = NULL;
+  OK(px_tensor_wrap(&theirs, memory, sizeof memory, SIZES(2), NULL, PX_INT64, px_cpu(), NULL,
+                    NULL));
+  FAILS(px_tensor_resize(theirs, SIZES(9)), PX_RUNTIME, "storage that is not resizable");
+}
+
+PX_TEST(copies_convert_broadcast_and_survive_overlap) {
+  PX_SCOPED(px_tensor) t = ramp(px_cpu(), SIZES(8));
+  PX_SCOPED(px_tensor) head = NULL;
+  PX_SCOPED(px_tensor) tail = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  OK(px_tensor_as_strided(&head, t, 1, (int64_t[]){7}, (int64_t[]){1}, 0));
+  OK(px_tensor_as_strided(&tail, t, 1, (int64_t[]){7}, (int64_t[]){1}, 1));
+  OK(px__tensor_copy(tail, head, false));
+  int64_t got[8];
+  OK(px_tensor_read(t, got, sizeof got));
+  for (int i = 0; i < 8; i++) CHECK_EQ(got[i], i ? i - 1 : 0);
+  OK(px_tensor_empty(&wide, SIZES(2, 8), PX_FLOAT32, px_cpu()));
+  OK(px__tensor_copy(wide, t, false));
+  float floats[16];
+  OK(px_tensor_read(wide, floats, sizeof floats));
+  CHECK(floats[7] == 6 && floats[15] == 6);
+  FAILS(px__tensor_copy(t, wide, false), PX_RUNTIME,
+        "output with shape [8] doesn't match the broadcast shape [2, 8]");
+}
+
+PX_TEST(copies_between_devices_take_any_geometry) {
+  simulate(2);
+  PX_SCOPED(px_tensor) from = ramp(px_cuda(0), SIZES(3, 4));
+  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) to = NULL;
+  OK(px_tensor_as_strided(&turned, from, 2, (int64_t[]){4, 3}, (int64_t[]){1, 4}, 0));
+  OK(px_tensor_empty_strided(&to, 2, (int64_t[]){4, 3}, (int64_t[]){6, 2}, PX_FLOAT64, px_cuda(1)));
+  OK(px__tensor_copy(to, turned, false));
+  double got[12];
+  OK(px_tensor_read(to, got, sizeof got));
+  for (int i = 0; i < 12; i++) CHECK_EQ(got[i], i % 3 * 4 + i / 3);
+}
+
+PX_TEST(item_reads_one_element) {
+  PX_SCOPED(px_tensor) six = ramp(px_cpu(), SIZES(6));
+  PX_SCOPED(px_tensor) number = NULL;
+  px_scalar s;
+  FAILS(px_tensor_item(&s, six), PX_RUNTIME,
+        "a Tensor with 6 elements cannot be converted to Scalar");
+  OK(px_tensor_from_scalar(&number, px_float(0.1)));
+  OK(px_tensor_item(&s, number));
+  CHECK(s.kind == 'f' && s.v.f == 0.1 && px_tensor_is_wrapped(number));
+}
+
+static void count_release(void *context) { ++*(int *)context; }
+
+PX_TEST(wrapped_memory_is_released_once_and_never_on_failure) {
+  int64_t memory[4] = {0}, live = px_live_objects(NULL), failures = 0;
+  int released = 0;
+  px_tensor *t = NULL;
+  FAILS(px_tensor_wrap(&t, memory, sizeof memory, SIZES(5), NULL, PX_INT64, px_cpu(), count_release,
+                       &released),
+        PX_RUNTIME, "does not fit the memory");
+  for (int64_t nth = 1; !t; nth++) {
+    OK(px_fault_arm("alloc", nth, false));
+    failures += px_tensor_wrap(&t, memory, sizeof memory, SIZES(4), NULL, PX_INT64, px_cpu(),
+                               count_release, &released) != PX_OK;
+    px_fault_disarm_all();
+    if (!t) CHECK_EQ(px_live_objects(NULL), live);
+    CHECK_EQ(released, 0);
+  }
+  CHECK(failures >= 2);
+  px_release(t);
+  CHECK(released == 1 && px_live_objects(NULL) == live);
+}
+
+PX_TEST(empty_fails_cleanly_at_every_allocation) {
+  int64_t live = px_live_objects(NULL), failures = 0;
+  px_tensor *t = NULL;
+  for (int64_t nth = 1; !t; nth++) {
+    OK(px_fault_arm("alloc", nth, false));
+    failures += px_tensor_empty(&t, SIZES(2, 3), PX_FLOAT32, px_cpu()) != PX_OK;
+    px_fault_disarm_all();
+    if (!t) CHECK_EQ(px_live_objects(NULL), live);
+  }
+  CHECK(failures >= 2);
+  px_release(t);
+  CHECK_EQ(px_live_objects(NULL), live);
+}
