@@ -168,6 +168,10 @@ static int to_dtype(PyObject *object, px_value *out) {
 }
 
 static int to_text(PyObject *object, px_value *out) {
+  if (Py_IS_TYPE(object, &ext_MemoryFormatType)) {  // every tensor is strided: nothing to choose
+    *out = PX_NONE();
+    return 1;
+  }
   if (!PyUnicode_Check(object)) return 0;
   const char *text = PyUnicode_AsUTF8(object);
   *out = PX_TX(text);

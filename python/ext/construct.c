@@ -135,7 +135,7 @@ static px_tensor *copy_of(px_tensor *source, px_dtype dtype, px_device device) {
   if (device.type < 0) device = px_tensor_device(source);
   if (dtype == PX_DTYPE_NONE) dtype = px_tensor_dtype(source);
   return ext_op_tensor(
-      EXT_OP("to_copy"), PX_CALL_NEW, 3,
+      EXT_OP("_to_copy"), PX_CALL_NEW, 3,
       (ext_named[]){{"self", PX_T(plain)}, {"dtype", PX_DT(dtype)}, {"device", PX_DV(device)}});
 }
 

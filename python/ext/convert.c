@@ -22,7 +22,7 @@ PyObject *ext_convert(PyObject *self, px_device device, px_dtype dtype, bool non
   bool same;
   if (target(self, &device, &dtype, &same) < 0) return NULL;
   if (same && !copy) return Py_NewRef(self);
-  const px_op *op = EXT_OP("to_copy");
+  const px_op *op = EXT_OP("_to_copy");
   if (!op) return NULL;
   ext_named named[] = {{"self", PX_T(ext_tensor(self))},
                        {"dtype", PX_DT(dtype)},

@@ -148,11 +148,16 @@ static void device_dealloc(PyObject *self) {
   PyObject_Free(self);
 }
 
+// Pickles go through functions of phlox._C, so that they load whether or not `torch` is bound.
 static PyObject *device_reduce(PyObject *self, PyObject *unused) {
-  px_device d = device_of(self);
-  const char *type = px_device_type_name(d.type);
-  return d.index < 0 ? Py_BuildValue("O(s)", &ext_DeviceType, type)
-                     : Py_BuildValue("O(si)", &ext_DeviceType, type, d.index);
+  char text[PX_DEVICE_TEXT];
+  EXT_OWNED *module = PyImport_ImportModule("phlox._C");
+  PyObject *maker = module ? PyObject_GetAttrString(module, "_device_of") : NULL;
+  return maker ? Py_BuildValue("N(s)", maker, px_device_format(device_of(self), text)) : NULL;
+}
+static PyObject *device_of_text(PyObject *module, PyObject *text) {
+  px_device device;
+  return ext_to_device(text, &device) < 0 ? NULL : ext_device(device);
 }
 
 static PyObject *device_enter(PyObject *self, PyObject *unused) {
@@ -225,7 +230,7 @@ static PyObject *get_default_device(PyObject *self, PyObject *unused) {
   return ext_device(device);
 }
 
-static PyMethodDef functions[] = {EXT_DEF("set_default_device", set_default_device),
+static PyMethodDef functions[] = {{"_device_of", device_of_text, METH_O, NULL}, EXT_DEF("set_default_device", set_default_device),
                                   {"get_default_device", get_default_device, METH_NOARGS, NULL},
                                   {NULL, NULL, 0, NULL}};
 

@@ -206,6 +206,7 @@ int ext_init_missing(PyObject *m);
 // Indexing (index.c); the slots of Tensor.
 PyObject *ext_getitem(PyObject *self, PyObject *index);
 int ext_setitem(PyObject *self, PyObject *index, PyObject *value);
+PyObject *ext_index_put(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 // Number slots (number.c).
 extern PyNumberMethods ext_number_methods;
 PyObject *ext_richcompare(PyObject *self, PyObject *other, int op);

@@ -181,6 +181,42 @@ static int read_index(reading *r, PyObject *self, PyObject *index) {
   return 0;
 }
 
+// The index tensors that were given, and their dimensions.
+typedef struct picking {
+  px_tensor *indices[PX_MAX_DIMS];
+  int64_t dims[PX_MAX_DIMS];
+  int count;
+} picking;
+
+static picking picking_of(const reading *r) {
+  picking p = {.count = 0};
+  for (int i = 0; i < r->index_count; i++) {
+    if (!r->indices[i]) continue;
+    p.indices[p.count] = r->indices[i];
+    p.dims[p.count++] = i;
+  }
+  return p;
+}
+
+static PyObject *read_picked(const reading *r) {
+  picking p = picking_of(r);
+  return ext_op_named(EXT_OP("index"), PX_CALL_NEW, 3,
+                      (ext_named[]){{"self", PX_T(r->view)},
+                                    {"indices", PX_TS(p.indices, p.count)},
+                                    {"dims", PX_IS(p.dims, p.count)}});
+}
+
+static int write_picked(const reading *r, px_tensor *values, bool accumulate) {
+  picking p = picking_of(r);
+  ext_named named[] = {{"self", PX_T(r->view)},
+                       {"indices", PX_TS(p.indices, p.count)},
+                       {"dims", PX_IS(p.dims, p.count)},
+                       {"values", PX_T(values)},
+                       {"accumulate", PX_B(accumulate)}};
+  PX_SCOPED(px_tensor) done = ext_op_tensor(EXT_OP("index_put"), PX_CALL_INPLACE, 5, named);
+  return done ? 0 : -1;
+}
+
 // ---- reading
 static PyObject *full_view(PyObject *self) {
   px_tensor *t = ext_tensor(self);
@@ -200,9 +236,7 @@ PyObject *ext_getitem(PyObject *self, PyObject *index) {
   if (read_index(&r, self, index) < 0) {
     result = NULL;
   } else if (r.index_count) {
-    result = ext_op_named(
-        EXT_OP("index"), PX_CALL_NEW, 2,
-        (ext_named[]){{"self", PX_T(r.view)}, {"indices", PX_TS(r.indices, r.index_count)}});
+    result = read_picked(&r);
   } else if (r.view == ext_tensor(self)) {
     result = full_view(self);
   } else {
@@ -256,13 +290,22 @@ static int write_view(px_tensor *view, PyObject *value) {
 
 static int write_index(reading *r, PyObject *value) {
   PX_SCOPED(px_tensor) source = value_tensor(r->view, value);
-  if (!source) return -1;
-  PX_SCOPED(px_tensor)
-  done = ext_op_tensor(EXT_OP("index_put"), PX_CALL_INPLACE, 3,
-                       (ext_named[]){{"self", PX_T(r->view)},
-                                     {"indices", PX_TS(r->indices, r->index_count)},
-                                     {"values", PX_T(source)}});
-  return done ? 0 : -1;
+  return source ? write_picked(r, source, false) : -1;
+}
+
+// index_put_(indices, values, accumulate): the method.
+PyObject *ext_index_put(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                        PyObject *kwnames) {
+  EXT_ARGS("index_put_", "indices values|accumulate", out);
+  px_tensor *values = ext_need_tensor(out[1], "index_put_", "values");
+  int accumulate = ext_to_bool(out[2], false);
+  EXT_OWNED *index = PySequence_Tuple(out[0]);
+  if (!values || !index || accumulate < 0) return NULL;
+  reading r;
+  int status = read_index(&r, self, index);
+  if (status == 0) status = write_picked(&r, values, accumulate);
+  reading_done(&r);
+  return status < 0 ? NULL : Py_NewRef(self);
 }
 
 int ext_setitem(PyObject *self, PyObject *index, PyObject *value) {

@@ -282,7 +282,7 @@ EXT_FAST(tensor_backward) {
   return ext_backward(1, &output, &gradient, out[1], out[2], out[3]);
 }
 
-// ---- copies and pickles
+// ---- copies and pickles. A pickle names its type as None (Tensor), True (Parameter), or by class.
 static PyObject *tensor_deepcopy(PyObject *self, PyObject *memo) {
   px_tensor *t = T(self);
   if (!px_tensor_is_leaf(t))
@@ -341,7 +341,10 @@ static PyObject *tensor_reduce_ex(PyObject *self, PyObject *protocol) {
   PyMem_Free(memory);
   if (!data) return NULL;
   PyObject *dict = ((ext_tensor_object *)self)->dict;
-  return Py_BuildValue("O(OOOssO)O", maker, (PyObject *)Py_TYPE(self), data, plain,
+  PyObject *type = Py_IS_TYPE(self, &ext_TensorType)      ? Py_None
+                   : Py_IS_TYPE(self, &ext_ParameterType) ? Py_True
+                                                          : (PyObject *)Py_TYPE(self);
+  return Py_BuildValue("O(OOOssO)O", maker, type, data, plain,
                        px_dtype_name(px_tensor_dtype(t)),
                        px_device_format(px_tensor_device(t), device),
                        px_tensor_requires_grad(t) ? Py_True : Py_False, dict ? dict : Py_None);
@@ -355,16 +358,18 @@ static PyObject *rebuild_tensor(PyObject *module, PyObject *args) {
   px_dtype dtype;
   px_device device;
   ext_ints sizes;
-  if (!PyArg_ParseTuple(args, "O!y#Ossp", &PyType_Type, &type, &data, &bytes, &shape, &dtype_name,
-                        &device_name, &requires_grad) ||
+  if (!PyArg_ParseTuple(args, "Oy#Ossp", &type, &data, &bytes, &shape, &dtype_name, &device_name,
+                        &requires_grad) ||
       ext_to_ints(shape, &sizes) < 0)
     return NULL;
+  if (type == Py_None) type = (PyObject *)&ext_TensorType;
+  if (type == Py_True) type = (PyObject *)&ext_ParameterType;
   EXT_TRY(px_dtype_parse(&dtype, dtype_name));
   EXT_TRY(px_device_parse(&device, device_name));
   int64_t n = 1;
   for (int i = 0; i < sizes.count; i++) n *= sizes.items[i];
   if (n * (int64_t)px_dtype_size(dtype) != bytes ||
-      !PyType_IsSubtype((PyTypeObject *)type, &ext_TensorType))
+      !PyType_Check(type) || !PyType_IsSubtype((PyTypeObject *)type, &ext_TensorType))
     EXT_FAIL(PyExc_ValueError, "a pickled tensor is damaged");
   PX_SCOPED(px_tensor) made = NULL;
   EXT_WAIT(px_tensor_from_data(&made, data, sizes.count, sizes.items, dtype, device));
@@ -419,6 +424,7 @@ static PyMethodDef methods[] = {
     PLAIN("is_same_size", tensor_is_same_size, METH_O),
     PLAIN("is_set_to", tensor_is_set_to, METH_O),
     EXT_DEF("resize_", tensor_resize),
+    EXT_DEF("index_put_", ext_index_put),
     PLAIN("view_as", tensor_view_as, METH_O),
     PLAIN("reshape_as", tensor_reshape_as, METH_O),
     PLAIN("expand_as", tensor_expand_as, METH_O),

@@ -60,10 +60,13 @@ static PyObject *size_numel(PyObject *self, PyObject *unused) {
 }
 
 static PyObject *size_reduce(PyObject *self, PyObject *unused) {
-  EXT_OWNED *list = PySequence_List(self);
-  return list ? Py_BuildValue("O(N)", (PyObject *)Py_TYPE(self),
-                              Py_BuildValue("(N)", PyList_AsTuple(list)))
-              : NULL;
+  EXT_OWNED *module = PyImport_ImportModule("phlox._C");
+  EXT_OWNED *list = module ? PySequence_List(self) : NULL;
+  PyObject *maker = list ? PyObject_GetAttrString(module, "_size_of") : NULL;
+  return maker ? Py_BuildValue("N(O)", maker, list) : NULL;
+}
+static PyObject *size_of(PyObject *module, PyObject *items) {
+  return PyObject_CallOneArg((PyObject *)&ext_SizeType, items);
 }
 
 static PyObject *size_concat(PyObject *a, PyObject *b) {
@@ -96,4 +99,8 @@ PyTypeObject ext_SizeType = {
     .tp_as_mapping = &mapping,
 };
 
-int ext_init_size(PyObject *m) { return ext_add_type(m, "Size", &ext_SizeType); }
+static PyMethodDef functions[] = {{"_size_of", size_of, METH_O, NULL}, {NULL, NULL, 0, NULL}};
+
+int ext_init_size(PyObject *m) {
+  return ext_add_type(m, "Size", &ext_SizeType) < 0 ? -1 : PyModule_AddFunctions(m, functions);
+}
