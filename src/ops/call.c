@@ -71,11 +71,18 @@ static px_status adapt(px_call *call, int i, const px_value *given) {
   return wrong_kind(op, i, a);
 }
 
+// Whether the caller's arguments are all given and of the schema's kinds.
+static inline bool is_exact(const px_op *op, const px_value *args) {
+  for (int i = 0; i < op->param_count; i++)
+    if (args[i].kind != op->params[i].kind) return false;
+  return true;
+}
+
 static px_status fill(px_call *call, const px_value *args) {
   const px_op *op = call->op;
   for (int i = 0; i < op->param_count; i++) {
     const px_param *p = &op->params[i];
-    if (PX_LIKELY(args[i].kind == p->kind)) {
+    if (args[i].kind == p->kind) {
       call->args[i] = args[i];
       continue;
     }
@@ -234,22 +241,36 @@ static px_status call_unusual(px_call *call) {
 }
 
 static px_status run_call(px_call *call) {
-  if (call->op->kind == PX_OP_POINTWISE)
-    PX_TRY(px__call_pointwise(call));
-  else if (call->op->kind == PX_OP_REDUCE)
+  if (call->op->kind == PX_OP_POINTWISE) {
+    bool simple = false;
+    PX_TRY(px__call_pointwise(call, &simple));
+    // A simple call has nothing to deliver, and knows whether there is anything to record.
+    if (PX_LIKELY(simple && call->mode == PX_CALL_NEW && !call->needs_grad)) return PX_OK;
+  } else if (call->op->kind == PX_OP_REDUCE) {
     PX_TRY(px__call_reduce(call));
-  else
+  } else {
     return call_unusual(call);
+  }
   return finish(call);
 }
 
+static void start(px_call *call, const px_op *op, px_call_mode mode) {
+  call->op = op, call->mode = mode, call->list = NULL, call->generator = NULL;
+  call->counter = 0, call->uses_random = call->skip_launch = false;
+  call->original = NULL;
+  for (int i = 0; i < PX__MAX_RESULTS; i++) call->results[i] = call->given[i] = NULL;
+}
+
 px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
-  px_call call;  // args stay as they are beyond param_count: a call is hot, and this is large
-  call.op = op, call.mode = mode, call.list = NULL, call.generator = NULL;
-  call.counter = 0, call.uses_random = call.skip_launch = false;
-  call.original = NULL;
-  for (int i = 0; i < PX__MAX_RESULTS; i++) call.results[i] = call.given[i] = NULL;
-  PX_TRY(fill(&call, args));
+  px_call call;
+  px_value room[PX__MAX_PARAMS];
+  start(&call, op, mode);
+  if (PX_LIKELY(op->kind <= PX_OP_REDUCE && is_exact(op, args))) {
+    call.args = (px_value *)args;  // only the other kinds write them
+  } else {
+    call.args = room;
+    PX_TRY(fill(&call, args));
+  }
   if (PX_UNLIKELY(mode != PX_CALL_NEW)) PX_TRY(before_write(&call, results));
   px_status status = run_call(&call);
   if (PX_UNLIKELY(call.original != NULL)) px_release(call.original);
@@ -257,7 +278,7 @@ px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, v
     drop(&call);
     return px_error_pass(status, __FILE__, __LINE__, op->name);
   }
-  if (op->flags & PX_OP_RETURNS_LIST)
+  if (PX_UNLIKELY(op->flags & PX_OP_RETURNS_LIST))
     results[0] = call.list;
   else
     for (int i = 0; i < op->result_count; i++) results[i] = call.results[i];

@@ -8,12 +8,20 @@
 #include "ops/op_impl.h"
 
 // The kinds.
-px_status px__call_pointwise(px_call *call) __attribute__((warn_unused_result));
+// *simple: it went the short way, and call->needs_grad says whether an argument does.
+px_status px__call_pointwise(px_call *call, bool *simple) __attribute__((warn_unused_result));
 px_status px__call_reduce(px_call *call) __attribute__((warn_unused_result));
 
 // Launching.
 px_status px__launch_call(px_call *call) __attribute__((warn_unused_result));
-px_kernel px__op_kernel(const px_op *op, px_device_type type);
+enum { PX__KERNEL_CACHE = 2048 };
+extern px_kernel px__kernel_cache[PX_DEVICE_TYPES][PX__KERNEL_CACHE];  // by op id; atomic
+px_kernel px__op_kernel_find(const px_op *op, px_device_type type);
+static inline px_kernel px__op_kernel(const px_op *op, px_device_type type) {
+  bool cached = op->id >= 0 && op->id < PX__KERNEL_CACHE;
+  px_kernel k = cached ? __atomic_load_n(&px__kernel_cache[type][op->id], __ATOMIC_RELAXED) : NULL;
+  return PX_LIKELY(k != NULL) ? k : px__op_kernel_find(op, type);
+}
 px_status px__no_kernel(const px_op *op, px_dtype dtype, px_device_type type)
     __attribute__((warn_unused_result));
 

@@ -7,12 +7,15 @@
 
 // What a window does along dimension k (0 rows, 1 columns): padding before and behind.
 static int64_t pad_before(px_value p, int k) { return px__int_at(p, k); }
-static int64_t pad_behind(px_value p, int k) { return p.n == 4 ? p.v.ints[2 + k] : px__int_at(p, k); }
+static int64_t pad_behind(px_value p, int k) {
+  return p.n == 4 ? p.v.ints[2 + k] : px__int_at(p, k);
+}
 
 static px_status check_list(px_value v, const char *name, int64_t least, bool four) {
   PX_CHECK(v.n == 1 || v.n == 2 || (four && v.n == 4), PX_RUNTIME,
            "expected %s to be a single integer value or a list of 2 values to match the "
-           "convolution dimensions, but got %d values", name, v.n);
+           "convolution dimensions, but got %d values",
+           name, v.n);
   for (int i = 0; i < v.n; i++)
     PX_CHECK(v.v.ints[i] >= least, PX_RUNTIME, "%s %s is not supported",
              least ? "non-positive" : "negative", name);
@@ -30,7 +33,8 @@ static px_status check_conv(const px_call *call, const px_tensor *x, const px_te
   PX_TRY(check_list(call->args[5], "dilation", 1, false));
   PX_CHECK(groups > 0, PX_RUNTIME, "non-positive groups is not supported");
   PX_CHECK(w->ndim == 4 && x->ndim == 4, PX_RUNTIME,
-           "Expected 3D (unbatched) or 4D (batched) input to conv2d, but got input of size: %s", xs);
+           "Expected 3D (unbatched) or 4D (batched) input to conv2d, but got input of size: %s",
+           xs);
   PX_CHECK(x->dtype == w->dtype && px__tensor_device(x).type == px__tensor_device(w).type,
            PX_RUNTIME, "Input type (%s) and weight type (%s) should be the same",
            px_tensor_type_name(x, name_x), px_tensor_type_name(w, name_w));
@@ -39,14 +43,16 @@ static px_status check_conv(const px_call *call, const px_tensor *x, const px_te
            px_tensor_type_name(b ? b : x, name_w));
   PX_CHECK(w->sizes[0] >= groups && w->sizes[0] % groups == 0, PX_RUNTIME,
            "Given groups=%lld, expected weight to be at least %lld at dimension 0 and divisible by "
-           "groups, but got weight of size %s instead", LL(groups), LL(groups), ws);
+           "groups, but got weight of size %s instead",
+           LL(groups), LL(groups), ws);
   PX_CHECK(x->sizes[1] == w->sizes[1] * groups, PX_RUNTIME,
            "Given groups=%lld, weight of size %s, expected input%s to have %lld channels, but got "
-           "%lld channels instead", LL(groups), ws, xs, LL(w->sizes[1] * groups), LL(x->sizes[1]));
+           "%lld channels instead",
+           LL(groups), ws, xs, LL(w->sizes[1] * groups), LL(x->sizes[1]));
   PX_CHECK(!b || (b->ndim == 1 && b->numel == w->sizes[0]), PX_RUNTIME,
            "Given weight of size %s, expected bias to be 1-dimensional with %lld elements, but got "
-           "bias of size %s instead", ws, LL(w->sizes[0]),
-           px__size_text(xs, sizeof xs, b ? b : w));
+           "bias of size %s instead",
+           ws, LL(w->sizes[0]), px__size_text(xs, sizeof xs, b ? b : w));
   return PX_OK;
 }
 static px_status conv_sizes(const px_call *call, const px_tensor *x, const px_tensor *w,
@@ -61,8 +67,8 @@ static px_status conv_sizes(const px_call *call, const px_tensor *x, const px_te
   }
   PX_CHECK(padded[0] >= kernel[0] && padded[1] >= kernel[1], PX_RUNTIME,
            "Calculated padded input size per channel: (%lld x %lld). Kernel size: (%lld x %lld). "
-           "Kernel size can't be greater than actual input size", LL(padded[0]), LL(padded[1]),
-           LL(kernel[0]), LL(kernel[1]));
+           "Kernel size can't be greater than actual input size",
+           LL(padded[0]), LL(padded[1]), LL(kernel[0]), LL(kernel[1]));
   return PX_OK;
 }
 // An image without a batch becomes a batch of one for the call.
@@ -77,8 +83,7 @@ PX_RUN(conv2d) {
 // A result of the sizes that the third argument gives: gradients.
 PX_RUN(backward_to_size) {
   px_value size = call->args[call->args[1].kind == PX_ARG_INTS ? 1 : 2];
-  return px__call_result(call, 0, size.n, size.v.ints,
-                         (px_dtype)px__arg_tensor(call, 0)->dtype);
+  return px__call_result(call, 0, size.n, size.v.ints, (px_dtype)px__arg_tensor(call, 0)->dtype);
 }
 PX_RUN(conv2d_mode) {
   const px_tensor *x = px__arg_tensor(call, 0), *w = px__arg_tensor(call, 1);
@@ -86,8 +91,7 @@ PX_RUN(conv2d_mode) {
   const char *mode = call->args[4].v.text;
   bool same = !strcmp(mode, "same");
   int64_t padding[4] = {0};
-  PX_CHECK(same || !strcmp(mode, "valid"), PX_RUNTIME,
-           "Invalid padding string: '%s'", mode);
+  PX_CHECK(same || !strcmp(mode, "valid"), PX_RUNTIME, "Invalid padding string: '%s'", mode);
   PX_CHECK(w->ndim == 4, PX_RUNTIME, "conv2d: expected weight to be 4-dimensional");
   for (int k = 0; same && k < 2; k++) {
     PX_CHECK(px__int_at(stride, k) == 1, PX_RUNTIME,
@@ -111,8 +115,8 @@ PX_RUN(conv1d) {
   bool batch = x->ndim == 3;
   int64_t xs[4] = {batch ? x->sizes[0] : 1, x->sizes[x->ndim - 2], 1, x->sizes[x->ndim - 1]};
   int64_t ws[4] = {w->sizes[0], w->sizes[1], 1, w->sizes[2]};
-  int64_t lists[3][2] = {{1, call->args[3].v.ints[0]}, {0, call->args[4].v.ints[0]},
-                         {1, call->args[5].v.ints[0]}};
+  int64_t lists[3][2] = {
+      {1, call->args[3].v.ints[0]}, {0, call->args[4].v.ints[0]}, {1, call->args[5].v.ints[0]}};
   PX_TRY(px_reshape(&image, x, xs, 4));
   PX_TRY(px_reshape(&kernel, w, ws, 4));
   PX_TRY(px_conv2d(&wide, image, kernel, px__arg_tensor(call, 2), lists[0], 2, lists[1], 2,
@@ -149,11 +153,10 @@ static px_status pool_sizes(const px_call *call, px_value dilation, bool ceiling
     PX_CHECK(step > 0, PX_RUNTIME, "stride should not be zero");
     PX_CHECK(pad >= 0 && pad <= size / 2, PX_RUNTIME,
              "pad should be at most half of effective kernel size, but got pad=%lld, "
-             "kernel_size=%lld and dilation=%lld", LL(pad), LL(size),
-             dilation.n ? LL(px__int_at(dilation, k)) : 1LL);
+             "kernel_size=%lld and dilation=%lld",
+             LL(pad), LL(size), dilation.n ? LL(px__int_at(dilation, k)) : 1LL);
     *out = pooled(*out, size, step, pad, dilation.n ? px__int_at(dilation, k) : 1, ceiling);
-    PX_CHECK(*out >= 1, PX_RUNTIME,
-             "Given input size: %s. Calculated output size is too small",
+    PX_CHECK(*out >= 1, PX_RUNTIME, "Given input size: %s. Calculated output size is too small",
              px__size_text(text, sizeof text, x));
   }
   return PX_OK;
@@ -192,8 +195,7 @@ PX_RUN(adaptive_avg_pool2d) {
   PX_CHECK(x->ndim == 3 || x->ndim == 4, PX_RUNTIME,
            "adaptive_avg_pool2d(): Expected 3D or 4D tensor, but got %s",
            px__size_text(text, sizeof text, x));
-  PX_CHECK(size.n == 1 || size.n == 2, PX_RUNTIME,
-           "adaptive_avg_pool2d: output_size must be 2");
+  PX_CHECK(size.n == 1 || size.n == 2, PX_RUNTIME, "adaptive_avg_pool2d: output_size must be 2");
   for (int i = 0; i < x->ndim; i++) sizes[i] = x->sizes[i];
   for (int k = 0; k < 2; k++) sizes[x->ndim - 2 + k] = px__int_at(size, k);
   return px__call_result(call, 0, x->ndim, sizes, (px_dtype)x->dtype);

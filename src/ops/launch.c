@@ -2,17 +2,14 @@
 // From a call to a launch: kernels by op and device type, operands, accesses.
 #include "ops/call_impl.h"
 
-enum { CACHED = 2048 };
-static px_kernel cache[PX_DEVICE_TYPES][CACHED];  // by op id; atomic, NULL until found
+px_kernel px__kernel_cache[PX_DEVICE_TYPES][PX__KERNEL_CACHE];
 const int64_t px__zero_strides[PX_MAX_DIMS];
 
-px_kernel px__op_kernel(const px_op *op, px_device_type type) {
-  bool cached = op->id >= 0 && op->id < CACHED;
-  px_kernel k = cached ? __atomic_load_n(&cache[type][op->id], __ATOMIC_RELAXED) : NULL;
-  if (PX_LIKELY(k != NULL)) return k;
+px_kernel px__op_kernel_find(const px_op *op, px_device_type type) {
   const char *name = px__impl(op)->kernel;
-  k = px__kernel_find(type, name ? name : op->name);
-  if (k && cached) __atomic_store_n(&cache[type][op->id], k, __ATOMIC_RELAXED);
+  px_kernel k = px__kernel_find(type, name ? name : op->name);
+  if (k && op->id >= 0 && op->id < PX__KERNEL_CACHE)
+    __atomic_store_n(&px__kernel_cache[type][op->id], k, __ATOMIC_RELAXED);
   return k;
 }
 

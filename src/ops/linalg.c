@@ -84,9 +84,11 @@ PX_RUN(baddbmm) {
   PX_TRY(px__call_same_device(call));
   PX_TRY(check_batches(a, b));
   int64_t sizes[3] = {a->sizes[0], a->sizes[1], b->sizes[2]};
-  PX_CHECK(self->dtype == a->dtype, PX_RUNTIME, "Input dtypes must be the same, got: input %s, "
-           "batch1: %s, batch2: %s", px_dtype_class((px_dtype)self->dtype),
-           px_dtype_class((px_dtype)a->dtype), px_dtype_class((px_dtype)b->dtype));
+  PX_CHECK(self->dtype == a->dtype, PX_RUNTIME,
+           "Input dtypes must be the same, got: input %s, "
+           "batch1: %s, batch2: %s",
+           px_dtype_class((px_dtype)self->dtype), px_dtype_class((px_dtype)a->dtype),
+           px_dtype_class((px_dtype)b->dtype));
   PX_TRY(check_expands(self, 3, sizes));
   return px__call_result(call, 0, 3, sizes, (px_dtype)a->dtype);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// einsum: operands are multiplied from left to right, each pair as one batch of matrix products over
-// the labels that nobody needs any more. A label is a letter (0 to 51) or a dimension that an
+// einsum: operands are multiplied from left to right, each pair as one batch of matrix products
+// over the labels that nobody needs any more. A label is a letter (0 to 51) or a dimension that an
 // ellipsis stands for (52 and on, counted from the last).
 #include "ops/run.h"
 
@@ -15,8 +15,8 @@ typedef struct factor {
 typedef struct plan {
   const char *equation;
   factor *factors;
-  int64_t sizes[LABELS];   // -1: not seen
-  int remaining[LABELS];   // how many operands still have it; the result counts as one
+  int64_t sizes[LABELS];  // -1: not seen
+  int remaining[LABELS];  // how many operands still have it; the result counts as one
   int8_t output[LABELS];
   int count, output_count, ellipsis;  // ellipsis: the most dimensions that one stands for
 } plan;
@@ -55,14 +55,17 @@ static px_status read_labels(plan *p, int i, const char *at, const char *end) {
         f->labels[n++] = (int8_t)(LETTERS + k);
       continue;
     }
-    PX_CHECK(letter(*at) >= 0, PX_RUNTIME,
-             "einsum(): invalid subscript given at index %d in the equation string, subscripts must "
-             "be in [a-zA-Z]", (int)(at - p->equation));
+    PX_CHECK(
+        letter(*at) >= 0, PX_RUNTIME,
+        "einsum(): invalid subscript given at index %d in the equation string, subscripts must "
+        "be in [a-zA-Z]",
+        (int)(at - p->equation));
     if (n < PX_MAX_DIMS) f->labels[n++] = (int8_t)letter(*at);
   }
   PX_CHECK(dots ? named <= f->t->ndim : named == f->t->ndim, PX_RUNTIME,
            "einsum(): the number of subscripts in the equation (%d) %s the number of dimensions "
-           "(%d) for operand %d%s", named, dots ? "is more than" : "does not match", f->t->ndim, i,
+           "(%d) for operand %d%s",
+           named, dots ? "is more than" : "does not match", f->t->ndim, i,
            dots ? "" : " and no ellipsis was given");
   return PX_OK;
 }
@@ -75,7 +78,8 @@ static px_status take_diagonals(factor *f, int operand) {
       int8_t label = f->labels[i];
       PX_CHECK(f->t->sizes[i] == f->t->sizes[j], PX_RUNTIME,
                "einsum(): subscript %c is repeated for operand %d but the sizes don't match, %lld "
-               "!= %lld", letter_text(label), operand, LL(f->t->sizes[j]), LL(f->t->sizes[i]));
+               "!= %lld",
+               letter_text(label), operand, LL(f->t->sizes[j]), LL(f->t->sizes[i]));
       px_tensor *diagonal = NULL;
       PX_TRY(px_diagonal(&diagonal, f->t, 0, i, j));
       put(f, diagonal);
@@ -94,8 +98,8 @@ static px_status note_sizes(plan *p, int operand) {
     int64_t *size = &p->sizes[f->labels[i]];
     PX_CHECK(*size < 0 || *size == 1 || f->t->sizes[i] == 1 || *size == f->t->sizes[i], PX_RUNTIME,
              "einsum(): subscript %c has size %lld for operand %d which does not broadcast with "
-             "previously seen size %lld", letter_text(f->labels[i]), LL(f->t->sizes[i]), operand,
-             LL(*size));
+             "previously seen size %lld",
+             letter_text(f->labels[i]), LL(f->t->sizes[i]), operand, LL(*size));
     if (*size < 0 || *size == 1) *size = f->t->sizes[i];
     p->remaining[f->labels[i]]++;
   }
@@ -119,9 +123,11 @@ static px_status read_output(plan *p, const char *at, const int *times) {
       continue;
     }
     int label = letter(*at);
-    PX_CHECK(label >= 0, PX_RUNTIME,
-             "einsum(): invalid subscript given at index %d in the equation string, subscripts must "
-             "be in [a-zA-Z]", (int)(at - p->equation));
+    PX_CHECK(
+        label >= 0, PX_RUNTIME,
+        "einsum(): invalid subscript given at index %d in the equation string, subscripts must "
+        "be in [a-zA-Z]",
+        (int)(at - p->equation));
     PX_CHECK(p->sizes[label] >= 0, PX_RUNTIME,
              "einsum(): output subscript %c does not appear in the equation for any input operand",
              *at);

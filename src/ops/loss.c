@@ -58,8 +58,7 @@ PX_RUN(nll_loss_forward) {
 }
 PX_RUN(nll_loss_backward) {
   px_value size = call->args[4];
-  return px__call_result(call, 0, size.n, size.v.ints,
-                         (px_dtype)px__arg_tensor(call, 0)->dtype);
+  return px__call_result(call, 0, size.n, size.v.ints, (px_dtype)px__arg_tensor(call, 0)->dtype);
 }
 
 typedef struct nll {
@@ -69,8 +68,8 @@ typedef struct nll {
 } nll;
 static px_status nll_of(px_tensor **out, px_tensor **total, const px_tensor *x, const nll *n) {
   PX_CHECK(x->ndim < 2 || n->target->ndim < 1 || x->sizes[0] == n->target->sizes[0], PX_VALUE,
-           "Expected input batch_size (%lld) to match target batch_size (%lld).",
-           LL(x->sizes[0]), LL(n->target->sizes[0]));
+           "Expected input batch_size (%lld) to match target batch_size (%lld).", LL(x->sizes[0]),
+           LL(n->target->sizes[0]));
   return x->ndim > 2 ? px_nll_loss2d_forward(out, total, x, n->target, n->weight, n->how, n->ignore)
                      : px_nll_loss_forward(out, total, x, n->target, n->weight, n->how, n->ignore);
 }
@@ -285,7 +284,8 @@ PX_RUN(binary_cross_entropy) {
   return weigh(&call->results[0], each, weight, how);
 }
 
-// With weights of the positive answers: (1 - t) x + (1 + (w - 1) t) (log(1 + exp(-|x|)) + max(-x, 0)).
+// With weights of the positive answers: (1 - t) x + (1 + (w - 1) t) (log(1 + exp(-|x|)) + max(-x,
+// 0)).
 static px_status positive_logits(px_tensor **out, const px_tensor *x, const px_tensor *target,
                                  const px_tensor *pos_weight) {
   PX_SCOPED(px_tensor) no = NULL;

@@ -11,10 +11,11 @@ PX_RUN(softmax) {
   const px_tensor *t = px__arg_tensor(call, 0);
   int dim;
   PX_TRY(px__wrap_dim(&dim, call->args[1].v.i, t->ndim));
-  px_dtype dtype = call->args[2].kind == PX_ARG_DTYPE ? (px_dtype)call->args[2].v.i
-                                                      : (px_dtype)t->dtype;
-  PX_CHECK(px_dtype_is_float(dtype), PX_RUNTIME, "\"%s_lastdim_kernel_impl\" not implemented for '%s'",
-           call->op->name, px_dtype_class(dtype));
+  px_dtype dtype =
+      call->args[2].kind == PX_ARG_DTYPE ? (px_dtype)call->args[2].v.i : (px_dtype)t->dtype;
+  PX_CHECK(px_dtype_is_float(dtype), PX_RUNTIME,
+           "\"%s_lastdim_kernel_impl\" not implemented for '%s'", call->op->name,
+           px_dtype_class(dtype));
   return px__call_result(call, 0, t->ndim, t->sizes, dtype);
 }
 // The result is as the first argument.
@@ -88,8 +89,8 @@ PX_RUN(layer_norm_backward) {
 // ---- batch_norm
 
 static px_status check_channels(const px_tensor *t, const char *name, int64_t channels) {
-  PX_CHECK(!t || t->numel == channels, PX_RUNTIME,
-           "%s should contain %lld elements not %lld", name, LL(channels), t ? LL(t->numel) : 0);
+  PX_CHECK(!t || t->numel == channels, PX_RUNTIME, "%s should contain %lld elements not %lld", name,
+           LL(channels), t ? LL(t->numel) : 0);
   return PX_OK;
 }
 PX_RUN(native_batch_norm) {
@@ -140,8 +141,8 @@ PX_RUN(batch_norm) {
   PX_SCOPED(px_tensor) invstd = NULL;
   PX_SCOPED(px_tensor) variance = NULL;
   PX_TRY(px_native_batch_norm(&call->results[0], &save_mean, &invstd, &variance, x,
-                              px__arg_tensor(call, 3), px__arg_tensor(call, 4), mean, var,
-                              training, call->args[7].v.f));
+                              px__arg_tensor(call, 3), px__arg_tensor(call, 4), mean, var, training,
+                              call->args[7].v.f));
   if (!training || !save_mean->numel) return PX_OK;
   PX_TRY(update_running(mean, save_mean, momentum));
   return update_running(var, variance, momentum);
@@ -158,8 +159,8 @@ PX_RUN(group_norm) {
   const px_tensor *x = px__arg_tensor(call, 0), *w = px__arg_tensor(call, 2);
   const px_tensor *b = px__arg_tensor(call, 3);
   int64_t groups = call->args[1].v.i;
-  PX_CHECK(x->ndim >= 2, PX_RUNTIME, "Expected at least 2 dimensions for input tensor but received %d",
-           x->ndim);
+  PX_CHECK(x->ndim >= 2, PX_RUNTIME,
+           "Expected at least 2 dimensions for input tensor but received %d", x->ndim);
   int64_t channels = x->sizes[1];
   PX_CHECK(groups > 0 && channels % groups == 0, PX_RUNTIME,
            "Expected number of channels in input to be divisible by num_groups, but got input of "

@@ -21,9 +21,9 @@ typedef enum px__promotion {
 typedef struct px_call {
   const px_op *op;
   px_call_mode mode;
-  px_value args[PX__MAX_PARAMS];  // defaults filled in
-  px_device device;               // agreed on by the tensor arguments, or asked for by a factory
-  px_dtype compute, dtype;        // pointwise and reduce
+  px_value *args;    // defaults filled in; the caller's own where nothing was to be filled in
+  px_device device;  // agreed on by the tensor arguments, or asked for by a factory
+  px_dtype compute, dtype;              // pointwise and reduce
   px_tensor *results[PX__MAX_RESULTS];  // owned
   px_list *list;                        // of ops that return a list; owned
   // Random kernels: set `uses_random`, and `counter` = how far the Philox offset moves
@@ -31,7 +31,8 @@ typedef struct px_call {
   bool uses_random;
   px_generator *generator;
   uint64_t counter;
-  bool skip_launch;                   // the run function did all there is to do (an empty result)
+  bool skip_launch;  // the run function did all there is to do (an empty result)
+  bool needs_grad;   // the short way of pointwise ops has looked: whether an argument does
   px_tensor *given[PX__MAX_RESULTS];  // out= tensors, or self of an in-place call; borrowed
   px_tensor *original;  // self as it was before an in-place call, if autograd wants it; owned
 } px_call;

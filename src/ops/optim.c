@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of the optimizer steps: the results are the tensors given, which the kernel changes.
+// Run functions of the optimizer steps: the results are the tensors given, which the kernel
+// changes.
 #include "ops/run.h"
 
 static px_status same(const px_tensor *t, const px_tensor *param, const char *name) {
-  bool equal = t->ndim == param->ndim &&
-               !memcmp(t->sizes, param->sizes, (size_t)t->ndim * sizeof *t->sizes);
+  bool equal =
+      t->ndim == param->ndim && !memcmp(t->sizes, param->sizes, (size_t)t->ndim * sizeof *t->sizes);
   PX_CHECK(equal, PX_RUNTIME, "an optimizer's %s must have the parameter's size", name);
   return PX_OK;
 }

@@ -15,15 +15,17 @@ static inline px_dtype number_dtype(px_dtype compute) {
   return compute == PX_FLOAT16 || compute == PX_BFLOAT16 ? PX_FLOAT32 : compute;
 }
 
+// All of the launch is written field by field: clearing it as a whole costs more than the rest.
 static px_status issue(px_call *call, px_operand *operands, int n, const px_access *accesses,
                        int uses) {
-  px_launch l = {.op = call->op->name,
-                 .kernel = px__op_kernel(call->op, (px_device_type)call->device.type),
-                 .operand_count = n,
-                 .param_count = call->op->param_count,
-                 .operands = operands,
-                 .params = call->args,
-                 .compute = call->compute};
+  px_launch l;
+  l.op = call->op->name;
+  l.kernel = px__op_kernel(call->op, (px_device_type)call->device.type);
+  l.operand_count = n, l.param_count = call->op->param_count;
+  l.operands = operands, l.params = call->args;
+  l.compute = call->compute, l.device = call->device.index;
+  l.id = l.seed = l.offset = 0;
+  l.fault = NULL, l.mt19937 = NULL, l.stream = NULL;
   if (PX_UNLIKELY(!l.kernel))
     return px__no_kernel(call->op, call->compute, (px_device_type)call->device.type);
   return px__launch(call->device, &l, accesses, uses);
@@ -47,23 +49,29 @@ static inline bool alike(const px_tensor *a, const px_tensor *b) {
   return px_device_equal(px__tensor_device(a), px__tensor_device(b));
 }
 
-// Finds the tensor that all others are like; NULL if the call is not that simple.
-static const px_tensor *pattern(const px_call *call) {
+// Finds the tensor that all others are like, and gathers their flags; NULL if the call is not that
+// simple.
+static inline const px_tensor *pattern(px_call *call) {
+  const px_op *op = call->op;
   const px_tensor *first = NULL;
-  for (int i = 0; i < call->op->param_count; i++) {
+  unsigned flags = 0;
+  bool numbers = false;
+  for (int i = 0; i < op->param_count; i++) {
     const px_value *a = &call->args[i];
-    if (a->kind != PX_ARG_TENSOR) continue;
+    if (a->kind != PX_ARG_TENSOR) {
+      numbers |= op->params[i].kind == PX_ARG_TENSOR || op->params[i].kind == PX_ARG_SCALAR;
+      continue;
+    }
     const px_tensor *t = a->v.tensor;
-    if (!t->contiguous || (t->flags & PX_TENSOR_WRAPPED) || t->numel == 0) return NULL;
-    if (!first)
-      first = t;
-    else if (!alike(first, t))
-      return NULL;
+    flags |= t->flags;
+    if (!first) first = t;
+    if (!t->contiguous || t->numel == 0 || !alike(first, t)) return NULL;
   }
-  if (!first) return NULL;
-  for (int i = 0; i < call->op->param_count; i++) {
-    const px_param *p = &call->op->params[i];
-    bool counts = p->kind == PX_ARG_TENSOR || p->kind == PX_ARG_SCALAR;
+  if (!first || (flags & PX_TENSOR_WRAPPED)) return NULL;
+  call->needs_grad = (flags & PX_TENSOR_NEEDS_GRAD) != 0;
+  if (!numbers || px_dtype_is_float((px_dtype)first->dtype)) return first;
+  for (int i = 0; i < op->param_count; i++) {
+    bool counts = op->params[i].kind == PX_ARG_TENSOR || op->params[i].kind == PX_ARG_SCALAR;
     if (counts && px__is_number(call->args[i]) && !number_fits(call->args[i], first->dtype))
       return NULL;
   }
@@ -92,8 +100,14 @@ static px_status short_result(px_call *call, const px_tensor *like) {
   PX_TRY(px__storage_new(&storage, bytes, call->device));
   px_status status =
       px__tensor_new(&call->results[0], storage, call->dtype, like->ndim, like->sizes, NULL, 0);
-  px_release(storage);
-  return status;
+  if (PX_UNLIKELY(status != PX_OK)) {
+    px_release(storage);
+    return status;
+  }
+  // Both references are this call's, and nobody else knows the storage: giving ours to the tensor
+  // needs no atomic subtraction.
+  __atomic_store_n(&storage->head.refs, 1, __ATOMIC_RELAXED);
+  return PX_OK;
 }
 
 static inline void plain_operand(px_operand *o, const px_tensor *t) {
@@ -233,10 +247,11 @@ static px_status general_way(px_call *call) {
   return issue(call, s.operands, s.n, s.accesses, s.uses);
 }
 
-px_status px__call_pointwise(px_call *call) {
+px_status px__call_pointwise(px_call *call, bool *simple) {
   if (call->mode != PX_CALL_OUT) {
     const px_tensor *like = pattern(call);
     if (like && simple_dtypes(call, like)) {
+      *simple = true;
       call->device = px__tensor_device(like);
       return short_way(call, like);
     }

@@ -56,8 +56,7 @@ PX_RUN(normal) {
 }
 PX_RUN(exponential) {
   double rate = call->args[1].v.f;
-  PX_CHECK(rate > 0, PX_RUNTIME,
-           "exponential_ expects lambda > 0.0, but found lambda=%g", rate);
+  PX_CHECK(rate > 0, PX_RUNTIME, "exponential_ expects lambda > 0.0, but found lambda=%g", rate);
   return fill_self(call, 2, unroll_of((px_dtype)px__arg_tensor(call, 0)->dtype));
 }
 PX_RUN(random) {
@@ -146,8 +145,8 @@ PX_RUN(randn) {
 }
 static px_status whole(px_call *call, int64_t low, int64_t high, int size_at) {
   px_value size = call->args[size_at];
-  PX_TRY(made(call, size.n, size.v.ints, dtype_of(call, PX_INT64),
-              device_of(call, PX_DEVICE_NONE)));
+  PX_TRY(
+      made(call, size.n, size.v.ints, dtype_of(call, PX_INT64), device_of(call, PX_DEVICE_NONE)));
   return marked(call, px_random_(call->results[0], &low, &high, generator_at(call, size_at + 1)));
 }
 PX_RUN(randint) { return whole(call, call->args[0].v.i, call->args[1].v.i, 2); }

@@ -5,14 +5,12 @@
 #include "ops/op_impl.h"
 #include "phlox/ops.h"
 
-#define PX_RUN(name)                         \
-  px_status px__run_##name(px_call *call);   \
+#define PX_RUN(name)                       \
+  px_status px__run_##name(px_call *call); \
   px_status px__run_##name(px_call *call)
 
 // The k-th number of a list argument, where a list of one stands for any length.
-static inline int64_t px__int_at(px_value list, int k) {
-  return list.v.ints[list.n == 1 ? 0 : k];
-}
+static inline int64_t px__int_at(px_value list, int k) { return list.v.ints[list.n == 1 ? 0 : k]; }
 static inline bool px__arg_bool(const px_call *call, int i) { return call->args[i].v.i != 0; }
 static inline const char *px__size_text(char *room, size_t bytes, const px_tensor *t) {
   return px__sizes_text(room, bytes, t->ndim, t->sizes);

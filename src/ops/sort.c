@@ -63,8 +63,7 @@ PX_RUN(median_dim) {
 }
 PX_RUN(place_along) {
   px_value size = call->args[3];
-  return px__call_result(call, 0, size.n, size.v.ints,
-                         (px_dtype)px__arg_tensor(call, 0)->dtype);
+  return px__call_result(call, 0, size.n, size.v.ints, (px_dtype)px__arg_tensor(call, 0)->dtype);
 }
 PX_RUN(pick_along) {
   const px_tensor *t = px__arg_tensor(call, 0), *indices = px__arg_tensor(call, 1);
