@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Graphs over several devices and streams: nodes run on their device's worker, on the stream of the
+// forward op, and the caller's current stream is ordered behind what backward wrote. The race
+// checker is on: an edge that the engine forgets is an error here. Simulated devices.
+#include <pthread.h>
+
+#include "autograd_helpers.h"
+#include "phlox/memory.h"
+
+// The simulated backend lies two folders above this program.
+static void find_backend(void) {
+  char path[4096];
+  ssize_t n = readlink("/proc/self/exe", path, sizeof path - 16);
+  CHECK(n > 0);
+  path[n] = 0;
+  *strrchr(path, '/') = 0;
+  strcat(path, "/../..");
+  setenv("PHLOX_BACKEND_PATH", path, 0);
+}
+
+static void open_devices(void) {
+  find_backend();
+  setenv("PHLOX_SIM_DEVICES", "2", 1);
+  setenv("PHLOX_SIM_DELAY", "200", 1);
+  setenv("PHLOX_BACKENDS", "sim", 1);
+  if (px_device_count(PX_CUDA) < 2) SKIP("the simulated backend is not there");
+  px_race_enable(1, true);
+}
+
+static px_tensor *on(int device, px_tensor *t) {
+  px_tensor *moved = NULL;
+  OK(px_to(&moved, t, PX_DTYPE_NONE, px_cuda(device), false, false));
+  return moved;
+}
+
+static px_stream *current(int device) {
+  px_stream *stream = NULL;
+  OK(px_stream_current(&stream, px_cuda(device)));
+  return stream;
+}
+
+PX_TEST(a_leaf_on_a_device) {
+  open_devices();
+  px_tensor *x = needing_grad(on(0, VECTOR(2, 3))), *y = NULL;
+  OK(px_mul(&y, x, x));
+  back(y);
+  CHECK(px_device_equal(px_tensor_device(px_tensor_grad(x)), px_cuda(0)));
+  CHECK_NEAR(at(px_tensor_grad(x), 1), 6, 0);
+}
+
+PX_TEST(a_graph_over_three_devices) {
+  open_devices();
+  px_tensor *x = LEAF(2, 3), *y = NULL, *z = NULL;
+  px_tensor *first = on(0, x);
+  CHECK_TEXT(maker(first), "ToCopyBackward0");
+  OK(px_mul(&y, first, first));
+  px_tensor *second = on(1, y);
+  OK(px_mul(&z, second, second));
+  back(z);
+  CHECK(px_tensor_device(px_tensor_grad(x)).type == PX_CPU);
+  CHECK_NEAR(at(px_tensor_grad(x), 0), 32, 0);
+  CHECK_NEAR(at(px_tensor_grad(x), 1), 108, 0);
+}
+
+PX_TEST(two_devices_meet_in_a_leaf) {
+  open_devices();
+  px_tensor *x = LEAF(1, 2), *a = NULL, *b = NULL, *sum = NULL;
+  OK(px_mul_scalar(&a, on(0, x), px_float(3)));
+  OK(px_mul_scalar(&b, on(1, x), px_float(4)));
+  OK(px_add(&sum, a, on(0, b), px_int(1)));
+  back(sum);
+  CHECK_NEAR(at(px_tensor_grad(x), 0), 7, 0);
+}
+
+PX_TEST(backward_of_a_side_stream_is_ordered) {
+  open_devices();
+  px_tensor *x = needing_grad(on(0, VECTOR(2, 3))), *y = NULL, *z = NULL, *plus = NULL;
+  px_stream *side = NULL, *ambient = current(0);
+  OK(px_stream_new(&side, px_cuda(0), 0));
+  OK(px_stream_wait_stream(side, ambient));
+  OK(px_stream_set_current(side));
+  OK(px_mul(&y, x, x));
+  OK(px_stream_set_current(ambient));
+  OK(px_stream_wait_stream(ambient, side));
+  OK(px_mul(&z, y, x));
+  back(z);
+  OK(px_add(&plus, px_tensor_grad(x), x, px_int(1)));  // on the ambient stream
+  CHECK_NEAR(at(plus, 0), 14, 0);
+  CHECK_EQ(px_race_count(), 0);
+}
+
+static px_status note_stream(px_tensor **out, px_tensor *grad, void *context) {
+  *(px_stream **)context = current(0);
+  return PX_OK;
+}
+
+PX_TEST(a_hook_sees_the_stream_of_the_forward_op) {
+  open_devices();
+  px_tensor *x = needing_grad(on(0, VECTOR(2))), *y = NULL;
+  px_stream *side = NULL, *ambient = current(0), *seen = NULL;
+  int64_t id;
+  OK(px_stream_new(&side, px_cuda(0), 0));
+  OK(px_stream_wait_stream(side, ambient));
+  OK(px_stream_set_current(side));
+  OK(px_mul(&y, x, x));
+  OK(px_tensor_add_hook(&id, y, note_stream, &seen, NULL));
+  OK(px_stream_set_current(ambient));
+  OK(px_stream_wait_stream(ambient, side));
+  back(y);
+  CHECK(seen == side);
+  CHECK(current(0) == ambient);
+}
+
+static px_status failing(px_tensor **in, int in_count, px_tensor *const *out, int out_count,
+                         void *context) {
+  PX_FAIL(PX_VALUE, "not on this device");
+}
+
+PX_TEST(an_error_on_a_worker_is_the_callers) {
+  open_devices();
+  const px_function bad = {"BadBackward", failing, NULL, NULL};
+  px_tensor *x = needing_grad(on(1, VECTOR(1))), *y = NULL;
+  OK(px_tensor_detach(&y, x));
+  OK(px_function_record(&bad, NULL, 1, &x, 1, &y));
+  FAILS(px_backward(1, &y, NULL, false, false), PX_VALUE, "not on this device");
+  OK(px_mul(&y, x, x));
+  back(y);  // the worker lives
+  CHECK_NEAR(at(px_tensor_grad(x), 0), 2, 0);
+}
+
+static px_status on_the_cpu(px_tensor **in, int in_count, px_tensor *const *out, int out_count,
+                            void *context) {
+  in[0] = VECTOR(1, 1);
+  return PX_OK;
+}
+
+PX_TEST(a_gradient_on_a_wrong_device_is_refused) {
+  open_devices();
+  const px_function wrong = {"FnBackward", on_the_cpu, NULL, NULL};
+  px_tensor *x = needing_grad(on(0, VECTOR(1, 2))), *y = NULL, *g = VECTOR(1, 1);
+  OK(px_tensor_detach(&y, x));
+  OK(px_function_record(&wrong, NULL, 1, &x, 1, &y));
+  FAILS(px_backward(1, &y, &g, false, false), PX_RUNTIME,
+        "invalid gradient at index 0 - expected device cuda:0 but got cpu");
+  px_tensor *moved = on(0, g);
+  FAILS(px_backward(1, &y, &moved, false, false), PX_RUNTIME,
+        "Function FnBackward returned an invalid gradient at index 0 - expected device cuda:0 but "
+        "got cpu");
+}
+
+static px_status inner_backward(px_tensor **out, px_tensor *grad, void *context) {
+  px_tensor *x = context, *y = NULL, *other = NULL;
+  bool before = px_grad_enabled();
+  px_grad_set_enabled(true);
+  OK(px_mul(&y, x, x));
+  other = on(1, y);
+  back(other);
+  px_grad_set_enabled(before);
+  return PX_OK;
+}
+
+PX_TEST(backward_inside_a_workers_backward) {
+  open_devices();
+  int64_t id;
+  px_tensor *x = needing_grad(on(0, VECTOR(3))), *inner = needing_grad(on(0, VECTOR(4)));
+  px_tensor *y = NULL;
+  OK(px_mul(&y, x, x));
+  OK(px_tensor_add_hook(&id, y, inner_backward, inner, NULL));
+  back(y);
+  CHECK_NEAR(at(px_tensor_grad(x), 0), 6, 0);
+  CHECK_NEAR(at(px_tensor_grad(inner), 0), 8, 0);
+}
+
+static void *replica(void *leaf) {
+  static int next;
+  int device = __atomic_fetch_add(&next, 1, __ATOMIC_RELAXED) % 2;
+  for (int i = 0; i < 20; i++) {
+    px_tensor *moved = on(device, leaf), *y = NULL;
+    OK(px_mul_scalar(&y, moved, px_float(1)));
+    back(y);
+    px_release(moved);
+    px_release(y);
+  }
+  return NULL;
+}
+
+PX_TEST(replicas_in_threads_share_a_leaf) {
+  open_devices();
+  px_race_enable(0, false);  // the threads do not order themselves
+  px_tensor *x = LEAF(1);
+  pthread_t threads[4];
+  for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, replica, x);
+  for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+  CHECK_NEAR(at(px_tensor_grad(x), 0), 80, 0);
+}
+
+PX_TEST(a_grad_of_another_device_may_not_be_assigned) {
+  open_devices();
+  px_tensor *x = needing_grad(on(0, VECTOR(1, 2))), *g = VECTOR(1, 2);
+  FAILS(px_tensor_set_grad(x, g), PX_RUNTIME,
+        "attempting to assign a gradient with device type 'cpu' to a tensor with device type "
+        "'cuda'. Please ensure that the gradient and the tensor are on the same device");
+}
