@@ -112,9 +112,6 @@ px_status px__copy_to_cuda(px_call *c) {
 
 px_status px__copy_pin(px_call *c) {
   px_tensor *self = px__tensor_arg(c, 0);
-  char text[48];
-  PX_CHECK(px__tensor_device(self).type == PX_CPU, PX_RUNTIME,
-           "cannot pin '%s' only dense CPU tensors can be pinned", px_tensor_type_name(self, text));
   if (!px_tensor_is_pinned(self)) return px__pin_memory(&c->results[0], self);
   c->results[0] = px_retain(self);
   return PX_OK;
@@ -122,6 +119,9 @@ px_status px__copy_pin(px_call *c) {
 
 px_status px__copy_pin_copy(px_call *c) {
   const px_tensor *self = px__tensor_arg(c, 0);
+  char text[48];
+  PX_CHECK(px__tensor_device(self).type == PX_CPU, PX_RUNTIME,
+           "cannot pin '%s' only dense CPU tensors can be pinned", px_tensor_type_name(self, text));
   px_tensor *made = NULL;
   PX_TRY(px_tensor_empty_pinned(&made, self->ndim, self->sizes, (px_dtype)self->dtype));
   return copy_to_new(c, made, false);

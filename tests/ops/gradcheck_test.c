@@ -38,6 +38,7 @@ static bool lacking(void) {
   const px_error *e = px_error_last();
   bool lacks = e->code == PX_UNIMPLEMENTED || strstr(e->message, "not implemented for") ||
                strstr(e->message, "no pinned memory allocator") ||
+               strstr(e->message, "only dense CPU tensors can be pinned") ||
                strstr(e->message, "No CUDA GPUs are available");
   if (lacks) px_error_clear();
   return lacks;
