@@ -13,8 +13,8 @@ static px_status reduction_of(reduction *out, px_value text) {
   return PX_OK;
 }
 static px_status reduce(px_tensor **out, const px_tensor *t, reduction how) {
-  if (how == MEAN) return px_mean(out, t, NULL, 0, false, PX_DTYPE_NONE);
-  if (how == SUM) return px_sum(out, t, NULL, 0, false, PX_DTYPE_NONE);
+  if (how == MEAN) return px_mean_all(out, t, PX_DTYPE_NONE);
+  if (how == SUM) return px_sum_all(out, t, PX_DTYPE_NONE);
   *out = px_retain(t);
   return PX_OK;
 }
@@ -121,7 +121,7 @@ static px_status soft_targets(px_tensor **out, const px_tensor *log_p, const px_
   PX_TRY(px_mul(&product, log_p, smooth));
   PX_TRY(times_weight(&weighted, product, weight, (int)dim));
   PX_TRY(how == NONE ? px_sum(&total, weighted, &dim, 1, false, PX_DTYPE_NONE)
-                     : px_sum(&total, weighted, NULL, 0, false, PX_DTYPE_NONE));
+                     : px_sum_all(&total, weighted, PX_DTYPE_NONE));
   if (how != MEAN) return px_neg(out, total);
   PX_TRY(px_neg(&scaled, total));
   double count = classes ? (double)(log_p->numel / classes) : 0;
@@ -149,7 +149,7 @@ static px_status smoothed(px_tensor **out, const px_tensor *log_p, const nll *n,
   if (how == NONE)
     even = px_retain(kept);
   else
-    PX_TRY(px_sum(&whole, kept, NULL, 0, false, PX_DTYPE_NONE));
+    PX_TRY(px_sum_all(&whole, kept, PX_DTYPE_NONE));
   if (how == SUM) even = px_retain(whole);
   if (how == MEAN) {
     PX_SCOPED(px_tensor) plain = NULL;  // a number, not part of the graph
