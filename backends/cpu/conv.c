@@ -3,8 +3,8 @@
 // cache.
 //
 // Small images are taken several at a time, so that the product has enough columns; large ones in
-// bands of rows. Threads share the pieces; the weight's gradient is summed per part of the batch and
-// the parts in order, so that the numbers do not depend on the number of threads.
+// bands of rows. Threads share the pieces; the weight's gradient is summed per part of the batch
+// and the parts in order, so that the numbers do not depend on the number of threads.
 #include "cpu/dense.h"
 #include "cpu/gemm.h"
 #include "cpu/threads.h"
@@ -18,10 +18,10 @@ typedef struct conv {
   void *out, *sums;
   const void *in, *weight, *bias, *grad;
   int64_t n, c, h, w, oc, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw, groups;
-  int64_t cg, og, k, p;          // channels of a group, in and out; column length; positions
-  int64_t images, rows, parts;   // of a piece
+  int64_t cg, og, k, p;         // channels of a group, in and out; column length; positions
+  int64_t images, rows, parts;  // of a piece
   bool wide, inner, failed;
-  char what;                     // 'f' forward, 'i' gradient of input, 'w' of weight
+  char what;  // 'f' forward, 'i' gradient of input, 'w' of weight
 } conv;
 typedef struct unit {
   int64_t first, images, group, y0, y1, ld, part;
@@ -113,8 +113,7 @@ static void weight_run(void *ctx, int64_t begin, int64_t end) {
   int64_t blocks = blocks_of(t);
   for (int64_t part = begin; part < end; part++)
     for (int64_t b = blocks * part / t->parts; done && b < blocks * (part + 1) / t->parts; b++)
-      for (int64_t g = 0; done && g < t->groups; g++)
-        done = piece(t, b, g, part, 0, t->oh, room);
+      for (int64_t g = 0; done && g < t->groups; g++) done = piece(t, b, g, part, 0, t->oh, room);
   if (!done) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
   free(room);
 }
@@ -135,8 +134,12 @@ PX_KERNEL(conv2d) {
   px__dense d[4];
   if (!px__dense_open(d, l, spec, compute)) return PX_OK;
   if (d[0].n) {
-    conv t = {.what = 'f', .wide = compute == PX_FLOAT64, .out = d[0].at, .in = d[1].at,
-              .weight = d[2].at, .bias = d[3].at};
+    conv t = {.what = 'f',
+              .wide = compute == PX_FLOAT64,
+              .out = d[0].at,
+              .in = d[1].at,
+              .weight = d[2].at,
+              .bias = d[3].at};
     conv_start(&t, l, &o[1], &o[2], &o[0], 3);
     int64_t bands = (t.oh + t.rows - 1) / t.rows;
     share(&t, l, blocks_of(&t) * t.groups * bands, forward_run);
@@ -153,7 +156,10 @@ PX_KERNEL(conv2d_backward_input) {
   if (!px__dense_open(d, l, spec, compute)) return PX_OK;
   memset(d[0].at, 0, (size_t)d[0].n * px_dtype_size((px_dtype)compute));
   if (d[0].n && d[1].n) {
-    conv t = {.what = 'i', .wide = compute == PX_FLOAT64, .out = d[0].at, .grad = d[1].at,
+    conv t = {.what = 'i',
+              .wide = compute == PX_FLOAT64,
+              .out = d[0].at,
+              .grad = d[1].at,
               .weight = d[2].at};
     conv_start(&t, l, &o[0], &o[2], &o[1], 3);
     share(&t, l, blocks_of(&t) * t.groups, input_run);
@@ -171,8 +177,8 @@ PX_KERNEL(conv2d_backward_weight) {
   size_t item = px_dtype_size((px_dtype)compute);
   memset(d[0].at, 0, (size_t)d[0].n * item);
   if (d[0].n && d[1].n) {
-    conv t = {.what = 'w', .wide = compute == PX_FLOAT64, .out = d[0].at, .grad = d[1].at,
-              .in = d[2].at};
+    conv t = {
+        .what = 'w', .wide = compute == PX_FLOAT64, .out = d[0].at, .grad = d[1].at, .in = d[2].at};
     conv_start(&t, l, &o[2], &o[0], &o[1], 3);
     int64_t blocks = blocks_of(&t);
     t.parts = blocks < MAX_PARTS ? blocks : MAX_PARTS;

@@ -65,32 +65,43 @@ static bool NAME(forward)(const conv *t, const unit *u, T *columns) {
   T *out = t->out, *result = columns + t->k * u->ld;
   int64_t part = (u->y1 - u->y0) * t->ow, wide = u->images > 1;
   for (int64_t i = 0; i < u->images; i++)
-    NAME(columns)(t, in + ((u->first + i) * t->c + u->group * t->cg) * t->h * t->w, u->y0, u->y1,
-                  columns + i * part, u->ld);
+    NAME(columns)
+    (t, in + ((u->first + i) * t->c + u->group * t->cg) * t->h * t->w, u->y0, u->y1,
+     columns + i * part, u->ld);
   T *to = out + (u->first * t->oc + u->group * t->og) * t->p + u->y0 * t->ow;
-  px__gemm g = {.m = t->og, .n = u->images * part, .k = t->k, .a = weight, .ar = t->k, .ac = 1,
-                .b = columns, .br = u->ld, .bc = 1, .c = wide ? result : to,
-                .cr = wide ? u->ld : t->p, .cc = 1, .alpha = 1, .beta = 1, .sr = 1, .sc = 0};
+  px__gemm g = {.m = t->og,
+                .n = u->images * part,
+                .k = t->k,
+                .a = weight,
+                .ar = t->k,
+                .ac = 1,
+                .b = columns,
+                .br = u->ld,
+                .bc = 1,
+                .c = wide ? result : to,
+                .cr = wide ? u->ld : t->p,
+                .cc = 1,
+                .alpha = 1,
+                .beta = 1,
+                .sr = 1,
+                .sc = 0};
   if (t->bias) g.s = (const T *)t->bias + u->group * t->og;
   if (!GEMM(&g, t->inner)) return false;
   for (int64_t i = 0; wide && i < u->images; i++)
     for (int64_t o = 0; o < t->og; o++)
-      memcpy(to + (i * t->oc + o) * t->p, result + o * u->ld + i * part,
-             (size_t)part * sizeof(T));
+      memcpy(to + (i * t->oc + o) * t->p, result + o * u->ld + i * part, (size_t)part * sizeof(T));
   return true;
 }
 
 // The output's gradient of a unit as og x columns: where it lies, or gathered into `room`.
 static const T *NAME(gather)(const conv *t, const unit *u, T *room, int64_t *ld) {
   int64_t part = (u->y1 - u->y0) * t->ow;
-  const T *from = (const T *)t->grad + (u->first * t->oc + u->group * t->og) * t->p +
-                  u->y0 * t->ow;
+  const T *from = (const T *)t->grad + (u->first * t->oc + u->group * t->og) * t->p + u->y0 * t->ow;
   *ld = u->images > 1 ? u->ld : t->p;
   if (u->images == 1) return from;
   for (int64_t i = 0; i < u->images; i++)
     for (int64_t o = 0; o < t->og; o++)
-      memcpy(room + o * u->ld + i * part, from + (i * t->oc + o) * t->p,
-             (size_t)part * sizeof(T));
+      memcpy(room + o * u->ld + i * part, from + (i * t->oc + o) * t->p, (size_t)part * sizeof(T));
   return room;
 }
 
@@ -98,8 +109,19 @@ static bool NAME(to_input)(const conv *t, const unit *u, T *columns) {
   int64_t part = (u->y1 - u->y0) * t->ow, ld;
   const T *grad = NAME(gather)(t, u, columns + t->k * u->ld, &ld);
   const T *weight = (const T *)t->weight + u->group * t->og * t->k;
-  px__gemm g = {.m = t->k, .n = u->images * part, .k = t->og, .a = weight, .ar = 1, .ac = t->k,
-                .b = grad, .br = ld, .bc = 1, .c = columns, .cr = u->ld, .cc = 1, .alpha = 1};
+  px__gemm g = {.m = t->k,
+                .n = u->images * part,
+                .k = t->og,
+                .a = weight,
+                .ar = 1,
+                .ac = t->k,
+                .b = grad,
+                .br = ld,
+                .bc = 1,
+                .c = columns,
+                .cr = u->ld,
+                .cc = 1,
+                .alpha = 1};
   if (!GEMM(&g, t->inner)) return false;
   for (int64_t i = 0; i < u->images; i++) {
     T *image = (T *)t->out + ((u->first + i) * t->c + u->group * t->cg) * t->h * t->w;
@@ -113,12 +135,27 @@ static bool NAME(to_weight)(const conv *t, const unit *u, T *columns) {
   int64_t part = (u->y1 - u->y0) * t->ow, ld;
   const T *in = t->in, *grad = NAME(gather)(t, u, columns + t->k * u->ld, &ld);
   for (int64_t i = 0; i < u->images; i++)
-    NAME(columns)(t, in + ((u->first + i) * t->c + u->group * t->cg) * t->h * t->w, u->y0, u->y1,
-                  columns + i * part, u->ld);
+    NAME(columns)
+    (t, in + ((u->first + i) * t->c + u->group * t->cg) * t->h * t->w, u->y0, u->y1,
+     columns + i * part, u->ld);
   T *sum = (T *)t->sums + (u->part * t->groups + u->group) * t->k * t->og;
-  px__gemm g = {.m = t->k, .n = t->og, .k = u->images * part, .a = columns, .ar = u->ld, .ac = 1,
-                .b = grad, .br = 1, .bc = ld, .c = sum, .cr = t->og, .cc = 1, .s = sum,
-                .sr = t->og, .sc = 1, .alpha = 1, .beta = 1};
+  px__gemm g = {.m = t->k,
+                .n = t->og,
+                .k = u->images * part,
+                .a = columns,
+                .ar = u->ld,
+                .ac = 1,
+                .b = grad,
+                .br = 1,
+                .bc = ld,
+                .c = sum,
+                .cr = t->og,
+                .cc = 1,
+                .s = sum,
+                .sr = t->og,
+                .sc = 1,
+                .alpha = 1,
+                .beta = 1};
   return GEMM(&g, t->inner);
 }
 static void NAME(add_parts)(const conv *t) {

@@ -28,20 +28,34 @@ void *px__scratch_new(const px_launch *l, size_t bytes) {
 
 static double load(int dtype, const char *p) {
   switch (dtype) {
-    case PX_FLOAT32: return *(const float *)p;
-    case PX_FLOAT64: return *(const double *)p;
-    case PX_FLOAT16: return px__half_load(*(const uint16_t *)p);
-    case PX_BFLOAT16: return px__bfloat_load(*(const uint16_t *)p);
-    default: return px_scalar_float(px_scalar_load((px_dtype)dtype, p));
+    case PX_FLOAT32:
+      return *(const float *)p;
+    case PX_FLOAT64:
+      return *(const double *)p;
+    case PX_FLOAT16:
+      return px__half_load(*(const uint16_t *)p);
+    case PX_BFLOAT16:
+      return px__bfloat_load(*(const uint16_t *)p);
+    default:
+      return px_scalar_float(px_scalar_load((px_dtype)dtype, p));
   }
 }
 static void store(int dtype, char *p, double x) {
   switch (dtype) {
-    case PX_FLOAT32: *(float *)p = (float)x; break;
-    case PX_FLOAT64: *(double *)p = x; break;
-    case PX_FLOAT16: *(uint16_t *)p = px__half_store((float)x); break;
-    case PX_BFLOAT16: *(uint16_t *)p = px__bfloat_store((float)x); break;
-    default: px_scalar_store(px_float(x), (px_dtype)dtype, p);
+    case PX_FLOAT32:
+      *(float *)p = (float)x;
+      break;
+    case PX_FLOAT64:
+      *(double *)p = x;
+      break;
+    case PX_FLOAT16:
+      *(uint16_t *)p = px__half_store((float)x);
+      break;
+    case PX_BFLOAT16:
+      *(uint16_t *)p = px__bfloat_store((float)x);
+      break;
+    default:
+      px_scalar_store(px_float(x), (px_dtype)dtype, p);
   }
 }
 
@@ -97,7 +111,9 @@ bool px__dense_open(px__dense *d, const px_launch *l, const char *spec, int comp
     if (spec[i] == '-' || !px__operand_given(o)) continue;
     bool own = spec[i] < 'a';
     char how = (char)(own ? spec[i] + ('a' - 'A') : spec[i]);
-    d[i] = (px__dense){.operand = o, .n = px__operand_numel(o), .dtype = own ? o->dtype : compute,
+    d[i] = (px__dense){.operand = o,
+                       .n = px__operand_numel(o),
+                       .dtype = own ? o->dtype : compute,
                        .write = how != 'r'};
     if (o->dtype == d[i].dtype && px__operand_row_major(o)) {
       d[i].at = o->data;

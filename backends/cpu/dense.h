@@ -9,8 +9,8 @@
 #include "phlox/backend.h"
 
 // Defines a kernel of the table: `PX_KERNEL(softmax) { ... l->operands ... }`.
-#define PX_KERNEL(name)                              \
-  px_status px__cpu_##name(const px_launch *l);      \
+#define PX_KERNEL(name)                         \
+  px_status px__cpu_##name(const px_launch *l); \
   px_status px__cpu_##name(const px_launch *l)
 
 typedef struct px__dense {

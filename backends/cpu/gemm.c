@@ -53,16 +53,29 @@ static void scale_only(const px__gemm *g, bool wide) {
       if (wide)
         ((double *)g->c)[c] = g->s && g->beta != 0 ? ((const double *)g->s)[s] * g->beta : 0;
       else
-        ((float *)g->c)[c] =
-            g->s && g->beta != 0 ? ((const float *)g->s)[s] * (float)g->beta : 0;
+        ((float *)g->c)[c] = g->s && g->beta != 0 ? ((const float *)g->s)[s] * (float)g->beta : 0;
     }
 }
 
 // The transposed problem, for a C whose columns are contiguous.
 static px__gemm flipped(const px__gemm *g) {
-  return (px__gemm){.m = g->n, .n = g->m, .k = g->k, .a = g->b, .ar = g->bc, .ac = g->br,
-                    .b = g->a, .br = g->ac, .bc = g->ar, .c = g->c, .cr = g->cc, .cc = g->cr,
-                    .s = g->s, .sr = g->sc, .sc = g->sr, .alpha = g->alpha, .beta = g->beta};
+  return (px__gemm){.m = g->n,
+                    .n = g->m,
+                    .k = g->k,
+                    .a = g->b,
+                    .ar = g->bc,
+                    .ac = g->br,
+                    .b = g->a,
+                    .br = g->ac,
+                    .bc = g->ar,
+                    .c = g->c,
+                    .cr = g->cc,
+                    .cc = g->cr,
+                    .s = g->s,
+                    .sr = g->sc,
+                    .sc = g->sr,
+                    .alpha = g->alpha,
+                    .beta = g->beta};
 }
 
 static bool serial(const px__gemm *g, bool wide) {
@@ -127,20 +140,20 @@ bool px__gemm_f32(const px__gemm *g, bool parallel) { return product(g, false, p
 bool px__gemm_f64(const px__gemm *g, bool parallel) { return product(g, true, parallel); }
 
 // ---- integers: rows of C as sums of rows of B
-#define INTEGER_PRODUCT(name, type, sum)                                                \
-  static void name(const px__gemm *g) {                                                 \
-    const type *a = g->a, *b = g->b, *s = g->s;                                         \
-    type *c = g->c;                                                                     \
-    sum alpha = (sum)(int64_t)g->alpha, beta = (sum)(int64_t)g->beta;                   \
-    for (int64_t i = 0; i < g->m; i++)                                                  \
-      for (int64_t j = 0; j < g->n; j++) {                                              \
-        sum t = 0;                                                                      \
-        for (int64_t p = 0; p < g->k; p++)                                              \
-          t += (sum)a[i * g->ar + p * g->ac] * (sum)b[p * g->br + j * g->bc];           \
-        t *= alpha;                                                                     \
-        if (s && beta) t += beta * (sum)s[i * g->sr + j * g->sc];                       \
-        c[i * g->cr + j * g->cc] = (type)t;                                             \
-      }                                                                                 \
+#define INTEGER_PRODUCT(name, type, sum)                                      \
+  static void name(const px__gemm *g) {                                       \
+    const type *a = g->a, *b = g->b, *s = g->s;                               \
+    type *c = g->c;                                                           \
+    sum alpha = (sum)(int64_t)g->alpha, beta = (sum)(int64_t)g->beta;         \
+    for (int64_t i = 0; i < g->m; i++)                                        \
+      for (int64_t j = 0; j < g->n; j++) {                                    \
+        sum t = 0;                                                            \
+        for (int64_t p = 0; p < g->k; p++)                                    \
+          t += (sum)a[i * g->ar + p * g->ac] * (sum)b[p * g->br + j * g->bc]; \
+        t *= alpha;                                                           \
+        if (s && beta) t += beta * (sum)s[i * g->sr + j * g->sc];             \
+        c[i * g->cr + j * g->cc] = (type)t;                                   \
+      }                                                                       \
   }
 INTEGER_PRODUCT(product_u8, uint8_t, uint64_t)
 INTEGER_PRODUCT(product_i8, int8_t, uint64_t)
@@ -165,30 +178,52 @@ static bool product_half(const px__gemm *g, int dtype, bool parallel) {
   widen_matrix(dtype, a, g->a, g->m, g->k, g->ar, g->ac);
   widen_matrix(dtype, b, g->b, g->k, g->n, g->br, g->bc);
   if (add) widen_matrix(dtype, c, g->s, g->m, g->n, g->sr, g->sc);
-  px__gemm f = {.m = g->m, .n = g->n, .k = g->k, .a = a, .ar = g->k, .ac = 1, .b = b, .br = g->n,
-                .bc = 1, .c = c, .cr = g->n, .cc = 1, .s = add ? c : NULL, .sr = g->n, .sc = 1,
-                .alpha = g->alpha, .beta = add ? g->beta : 0};
+  px__gemm f = {.m = g->m,
+                .n = g->n,
+                .k = g->k,
+                .a = a,
+                .ar = g->k,
+                .ac = 1,
+                .b = b,
+                .br = g->n,
+                .bc = 1,
+                .c = c,
+                .cr = g->n,
+                .cc = 1,
+                .s = add ? c : NULL,
+                .sr = g->n,
+                .sc = 1,
+                .alpha = g->alpha,
+                .beta = add ? g->beta : 0};
   bool done = px__gemm_f32(&f, parallel);
   uint16_t *to = g->c;
   for (int64_t i = 0; done && i < g->m; i++)
     for (int64_t j = 0; j < g->n; j++)
-      to[i * g->cr + j * g->cc] = dtype == PX_FLOAT16 ? px__half_store(c[i * g->n + j])
-                                                      : px__bfloat_store(c[i * g->n + j]);
+      to[i * g->cr + j * g->cc] =
+          dtype == PX_FLOAT16 ? px__half_store(c[i * g->n + j]) : px__bfloat_store(c[i * g->n + j]);
   free(a);
   return done;
 }
 
 bool px__gemm_any(const px__gemm *g, int dtype, bool parallel) {
   switch (dtype) {
-    case PX_FLOAT32: return px__gemm_f32(g, parallel);
-    case PX_FLOAT64: return px__gemm_f64(g, parallel);
+    case PX_FLOAT32:
+      return px__gemm_f32(g, parallel);
+    case PX_FLOAT64:
+      return px__gemm_f64(g, parallel);
     case PX_FLOAT16:
-    case PX_BFLOAT16: return product_half(g, dtype, parallel);
+    case PX_BFLOAT16:
+      return product_half(g, dtype, parallel);
     case PX_UINT8:
-    case PX_BOOL: return product_u8(g), true;
-    case PX_INT8: return product_i8(g), true;
-    case PX_INT16: return product_i16(g), true;
-    case PX_INT32: return product_i32(g), true;
-    default: return product_i64(g), true;
+    case PX_BOOL:
+      return product_u8(g), true;
+    case PX_INT8:
+      return product_i8(g), true;
+    case PX_INT16:
+      return product_i16(g), true;
+    case PX_INT32:
+      return product_i32(g), true;
+    default:
+      return product_i64(g), true;
   }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products of any strides: C = alpha * A B + beta * S.
 //
-// A is m x k, B is k x n, C and S are m x n; each has a row and a column stride in elements, so that
-// transposed and broadcast operands need no copy (a bias is an S with row stride 0). S may be C
-// itself, or NULL; with beta 0 it is not read.
+// A is m x k, B is k x n, C and S are m x n; each has a row and a column stride in elements, so
+// that transposed and broadcast operands need no copy (a bias is an S with row stride 0). S may be
+// C itself, or NULL; with beta 0 it is not read.
 #pragma once
 #include "phlox/backend.h"
 

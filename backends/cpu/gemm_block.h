@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The blocked product for one element type; gemm.c includes it once for float and once for double.
 //
-// T is the element, V its vector, L the lanes of V, NAME(x) the name of x for this type. A tile of C
-// is TILE_M rows by two vectors, held in registers. Small products read A and B where they lie
+// T is the element, V its vector, L the lanes of V, NAME(x) the name of x for this type. A tile of
+// C is TILE_M rows by two vectors, held in registers. Small products read A and B where they lie
 // (`direct`); large ones pack panels of B (KC x NC) and of A (MC x KC) so that a tile reads memory
 // in order.
 
-// acc = A(rows x k) * B(k x 2L); `rows` is a constant at each call. Rows of A are `ar` apart and its
-// columns `ac`; rows of B are `br` apart and contiguous.
+// acc = A(rows x k) * B(k x 2L); `rows` is a constant at each call. Rows of A are `ar` apart and
+// its columns `ac`; rows of B are `br` apart and contiguous.
 static inline __attribute__((always_inline)) void NAME(tile)(const int rows, int64_t k, const T *a,
                                                              int64_t ar, int64_t ac, const T *b,
                                                              int64_t br, V acc[TILE_M][2]) {
@@ -87,16 +87,27 @@ static void NAME(pack_a)(const T *a, int64_t ar, int64_t ac, int64_t k, int rows
 }
 
 // A tile of a direct product, with fewer rows at the lower edge.
-static __attribute__((noinline)) void NAME(tile_direct)(int rows, int64_t k, const T *a,
-                                                        int64_t ar, int64_t ac, const T *b,
-                                                        int64_t br, V acc[TILE_M][2]) {
+static __attribute__((noinline)) void NAME(tile_direct)(int rows, int64_t k, const T *a, int64_t ar,
+                                                        int64_t ac, const T *b, int64_t br,
+                                                        V acc[TILE_M][2]) {
   switch (rows) {
-    case 1: NAME(tile)(1, k, a, ar, ac, b, br, acc); break;
-    case 2: NAME(tile)(2, k, a, ar, ac, b, br, acc); break;
-    case 3: NAME(tile)(3, k, a, ar, ac, b, br, acc); break;
-    case 4: NAME(tile)(4, k, a, ar, ac, b, br, acc); break;
-    case 5: NAME(tile)(5, k, a, ar, ac, b, br, acc); break;
-    default: NAME(tile)(TILE_M, k, a, ar, ac, b, br, acc);
+    case 1:
+      NAME(tile)(1, k, a, ar, ac, b, br, acc);
+      break;
+    case 2:
+      NAME(tile)(2, k, a, ar, ac, b, br, acc);
+      break;
+    case 3:
+      NAME(tile)(3, k, a, ar, ac, b, br, acc);
+      break;
+    case 4:
+      NAME(tile)(4, k, a, ar, ac, b, br, acc);
+      break;
+    case 5:
+      NAME(tile)(5, k, a, ar, ac, b, br, acc);
+      break;
+    default:
+      NAME(tile)(TILE_M, k, a, ar, ac, b, br, acc);
   }
 }
 
@@ -168,13 +179,15 @@ static bool NAME(blocked)(const px__gemm *g) {
       int64_t nc = g->n - j < NAME(NC) ? g->n - j : NAME(NC);
       int64_t kc = g->k - p < NAME(KC) ? g->k - p : NAME(KC);
       for (int64_t q = 0; q < nc; q += 2 * L)
-        NAME(pack_b)(b + p * g->br + (j + q) * g->bc, g->br, g->bc, kc,
-                     nc - q < 2 * L ? (int)(nc - q) : 2 * L, pb + q * kc);
+        NAME(pack_b)
+        (b + p * g->br + (j + q) * g->bc, g->br, g->bc, kc, nc - q < 2 * L ? (int)(nc - q) : 2 * L,
+         pb + q * kc);
       for (int64_t i = 0; i < g->m; i += NAME(MC)) {
         int64_t mc = g->m - i < NAME(MC) ? g->m - i : NAME(MC);
         for (int64_t q = 0; q < mc; q += TILE_M)
-          NAME(pack_a)(a + (i + q) * g->ar + p * g->ac, g->ar, g->ac, kc,
-                       mc - q < TILE_M ? (int)(mc - q) : TILE_M, pa + q * kc);
+          NAME(pack_a)
+          (a + (i + q) * g->ar + p * g->ac, g->ar, g->ac, kc,
+           mc - q < TILE_M ? (int)(mc - q) : TILE_M, pa + q * kc);
         NAME(block)(g, i, mc, j, nc, kc, p == 0, pa, pb);
       }
     }

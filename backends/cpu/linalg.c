@@ -16,10 +16,18 @@ static int64_t batch_stride(const px_operand *o) {
 
 static px__gemm product_of(const px_operand *c, const px_operand *a, const px_operand *b) {
   int cd = c->ndim, ad = a->ndim, bd = b->ndim;
-  return (px__gemm){.m = c->sizes[cd - 2], .n = c->sizes[cd - 1], .k = a->sizes[ad - 1],
-                    .a = a->data, .ar = a->strides[ad - 2], .ac = a->strides[ad - 1],
-                    .b = b->data, .br = b->strides[bd - 2], .bc = b->strides[bd - 1],
-                    .c = c->data, .cr = c->strides[cd - 2], .cc = c->strides[cd - 1],
+  return (px__gemm){.m = c->sizes[cd - 2],
+                    .n = c->sizes[cd - 1],
+                    .k = a->sizes[ad - 1],
+                    .a = a->data,
+                    .ar = a->strides[ad - 2],
+                    .ac = a->strides[ad - 1],
+                    .b = b->data,
+                    .br = b->strides[bd - 2],
+                    .bc = b->strides[bd - 1],
+                    .c = c->data,
+                    .cr = c->strides[cd - 2],
+                    .cc = c->strides[cd - 1],
                     .alpha = 1};
 }
 static px_status multiply(const px_launch *l, const px__gemm *g) {
@@ -43,15 +51,35 @@ PX_KERNEL(addmm) {
 }
 PX_KERNEL(mv) {
   const px_operand *c = &l->operands[0], *a = &l->operands[1], *x = &l->operands[2];
-  px__gemm g = {.m = a->sizes[0], .n = 1, .k = a->sizes[1], .a = a->data, .ar = a->strides[0],
-                .ac = a->strides[1], .b = x->data, .br = x->strides[0], .bc = 1, .c = c->data,
-                .cr = c->strides[0], .cc = 1, .alpha = 1};
+  px__gemm g = {.m = a->sizes[0],
+                .n = 1,
+                .k = a->sizes[1],
+                .a = a->data,
+                .ar = a->strides[0],
+                .ac = a->strides[1],
+                .b = x->data,
+                .br = x->strides[0],
+                .bc = 1,
+                .c = c->data,
+                .cr = c->strides[0],
+                .cc = 1,
+                .alpha = 1};
   return multiply(l, &g);
 }
 PX_KERNEL(dot) {
   const px_operand *c = &l->operands[0], *a = &l->operands[1], *b = &l->operands[2];
-  px__gemm g = {.m = 1, .n = 1, .k = a->sizes[0], .a = a->data, .ar = 0, .ac = a->strides[0],
-                .b = b->data, .br = b->strides[0], .bc = 1, .c = c->data, .cr = 1, .cc = 1,
+  px__gemm g = {.m = 1,
+                .n = 1,
+                .k = a->sizes[0],
+                .a = a->data,
+                .ar = 0,
+                .ac = a->strides[0],
+                .b = b->data,
+                .br = b->strides[0],
+                .bc = 1,
+                .c = c->data,
+                .cr = 1,
+                .cc = 1,
                 .alpha = 1};
   return multiply(l, &g);
 }
@@ -79,8 +107,11 @@ static px_status batch_multiply(const px_launch *l, const px_operand *s, const p
                                 const px_operand *b, double beta, double alpha) {
   const px_operand *c = &l->operands[0];
   int64_t item = (int64_t)px_dtype_size((px_dtype)c->dtype), count = c->sizes[0];
-  batch t = {.l = l, .g = product_of(c, a, b), .as = a->strides[0] * item,
-             .bs = b->strides[0] * item, .cs = c->strides[0] * item};
+  batch t = {.l = l,
+             .g = product_of(c, a, b),
+             .as = a->strides[0] * item,
+             .bs = b->strides[0] * item,
+             .cs = c->strides[0] * item};
   t.g.alpha = alpha;
   if (s) {
     t.g.s = s->data, t.g.beta = beta, t.ss = batch_stride(s) * item;
@@ -97,6 +128,6 @@ static px_status batch_multiply(const px_launch *l, const px_operand *s, const p
 }
 PX_KERNEL(bmm) { return batch_multiply(l, NULL, &l->operands[1], &l->operands[2], 0, 1); }
 PX_KERNEL(baddbmm) {
-  return batch_multiply(l, &l->operands[1], &l->operands[2], &l->operands[3],
-                        px__param_float(l, 3), px__param_float(l, 4));
+  return batch_multiply(l, &l->operands[1], &l->operands[2], &l->operands[3], px__param_float(l, 3),
+                        px__param_float(l, 4));
 }

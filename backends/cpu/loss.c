@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of the losses: picking by class (nll), and sums over element-wise losses. Sums are double.
+// Kernels of the losses: picking by class (nll), and sums over element-wise losses. Sums are
+// double.
 #include "cpu/dense.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layer and batch normalisation, forward and backward. Layers: threads share the rows, and the sums
-// over rows are kept per chunk of rows, so that they do not depend on the number of threads. Batches:
-// threads share the channels.
+// over rows are kept per chunk of rows, so that they do not depend on the number of threads.
+// Batches: threads share the channels.
 #include "cpu/dense.h"
 #include "cpu/threads.h"
 #include "cpu/vec.h"
@@ -52,8 +52,15 @@ PX_KERNEL(native_layer_norm) {
   int compute = px__compute_of(l->operands[3].dtype);
   if (!px__dense_open(d, l, "wwwrrr", compute)) return PX_OK;
   int64_t n = row_length(l, 1), rows = n ? d[3].n / n : 0;
-  layer_task t = {.y = d[0].at, .mean = d[1].at, .rstd = d[2].at, .x = d[3].at, .weight = d[4].at,
-                  .bias = d[5].at, .n = n, .rows = rows, .eps = px__param_float(l, 4),
+  layer_task t = {.y = d[0].at,
+                  .mean = d[1].at,
+                  .rstd = d[2].at,
+                  .x = d[3].at,
+                  .weight = d[4].at,
+                  .bias = d[5].at,
+                  .n = n,
+                  .rows = rows,
+                  .eps = px__param_float(l, 4),
                   .wide = compute == PX_FLOAT64};
   if (rows) px__cpu_parallel(rows, n > GRAIN ? 1 : GRAIN / n, layer_run, &t);
   px__dense_close(d, "wwwrrr");
@@ -82,8 +89,16 @@ PX_KERNEL(layer_norm_backward) {
   void *partial = px__scratch_new(l, bytes);
   if (partial) {
     memset(partial, 0, bytes);
-    layer_task t = {.y = d[0].at, .grad = d[3].at, .x = d[4].at, .mean = d[5].at, .rstd = d[6].at,
-                    .weight = d[7].at, .partial = partial, .n = n, .rows = rows, .chunks = chunks,
+    layer_task t = {.y = d[0].at,
+                    .grad = d[3].at,
+                    .x = d[4].at,
+                    .mean = d[5].at,
+                    .rstd = d[6].at,
+                    .weight = d[7].at,
+                    .partial = partial,
+                    .n = n,
+                    .rows = rows,
+                    .chunks = chunks,
                     .wide = compute == PX_FLOAT64};
     px__cpu_parallel(chunks, 1, layer_backward_run, &t);
     (t.wide ? layer_sums_f64 : layer_sums_f32)(&t, d[1].at, d[2].at);
@@ -115,10 +130,18 @@ PX_KERNEL(native_batch_norm) {
   px__dense d[9];
   int compute = px__compute_of(l->operands[4].dtype);
   if (!px__dense_open(d, l, spec, compute)) return PX_OK;
-  batch_task t = {.y = d[0].at, .mean = d[1].at, .invstd = d[2].at, .variance = d[3].at,
-                  .x = d[4].at, .weight = d[5].at, .bias = d[6].at, .running_mean = d[7].at,
-                  .running_var = d[8].at, .training = px__param_int(l, 5) != 0,
-                  .eps = px__param_float(l, 6), .wide = compute == PX_FLOAT64};
+  batch_task t = {.y = d[0].at,
+                  .mean = d[1].at,
+                  .invstd = d[2].at,
+                  .variance = d[3].at,
+                  .x = d[4].at,
+                  .weight = d[5].at,
+                  .bias = d[6].at,
+                  .running_mean = d[7].at,
+                  .running_var = d[8].at,
+                  .training = px__param_int(l, 5) != 0,
+                  .eps = px__param_float(l, 6),
+                  .wide = compute == PX_FLOAT64};
   batch_start(&t, &l->operands[4]);
   px__dense_close(d, spec);
   return PX_OK;
@@ -130,10 +153,18 @@ PX_KERNEL(batch_norm_backward) {
   px__dense d[10];
   int compute = px__compute_of(l->operands[4].dtype);
   if (!px__dense_open(d, l, spec, compute)) return PX_OK;
-  batch_task t = {.y = d[0].at, .grad_weight = d[1].at, .grad_bias = d[2].at, .grad = d[3].at,
-                  .x = d[4].at, .weight = d[5].at, .running_mean = d[6].at,
-                  .running_var = d[7].at, .mean = d[8].at, .invstd = d[9].at,
-                  .training = px__param_int(l, 7) != 0, .eps = px__param_float(l, 8),
+  batch_task t = {.y = d[0].at,
+                  .grad_weight = d[1].at,
+                  .grad_bias = d[2].at,
+                  .grad = d[3].at,
+                  .x = d[4].at,
+                  .weight = d[5].at,
+                  .running_mean = d[6].at,
+                  .running_var = d[7].at,
+                  .mean = d[8].at,
+                  .invstd = d[9].at,
+                  .training = px__param_int(l, 7) != 0,
+                  .eps = px__param_float(l, 8),
                   .wide = compute == PX_FLOAT64};
   if (t.grad) batch_start(&t, &l->operands[4]);
   px__dense_close(d, spec);

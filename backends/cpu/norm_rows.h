@@ -15,8 +15,7 @@ static void NAME(layer)(const layer_task *t, int64_t begin, int64_t end) {
     if (w && b)
       for (int64_t j = 0; j < n; j++) y[j] = (x[j] - mean) * rstd * w[j] + b[j];
     else
-      for (int64_t j = 0; j < n; j++)
-        y[j] = (x[j] - mean) * rstd * (w ? w[j] : 1) + (b ? b[j] : 0);
+      for (int64_t j = 0; j < n; j++) y[j] = (x[j] - mean) * rstd * (w ? w[j] : 1) + (b ? b[j] : 0);
   }
 }
 // A chunk of rows: their gradients, and the chunk's sums for weight and bias.
@@ -53,7 +52,8 @@ static void NAME(layer_sums)(const layer_task *t, void *weight, void *bias) {
   const T *p = t->partial;
   for (int64_t j = 0; j < t->n; j++) {
     T dw = 0, db = 0;
-    for (int64_t c = 0; c < t->chunks; c++) dw += p[c * 2 * t->n + j], db += p[(c * 2 + 1) * t->n + j];
+    for (int64_t c = 0; c < t->chunks; c++)
+      dw += p[c * 2 * t->n + j], db += p[(c * 2 + 1) * t->n + j];
     if (weight) ((T *)weight)[j] = dw;
     if (bias) ((T *)bias)[j] = db;
   }

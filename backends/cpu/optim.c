@@ -44,10 +44,16 @@ PX_KERNEL(sgd_step) {
   int compute = px__compute_of(l->operands[0].dtype);
   px__dense d[5];
   if (!px__dense_open(d, l, spec, compute)) return PX_OK;
-  sgd_task t = {.param = d[0].at, .buffer = d[1].at, .grad = d[3].at, .lr = px__param_float(l, 3),
-                .momentum = px__param_float(l, 4), .dampening = px__param_float(l, 5),
-                .decay = px__param_float(l, 6), .nesterov = px__param_int(l, 7) != 0,
-                .maximize = px__param_int(l, 8) != 0, .first = px__param_int(l, 9) != 0,
+  sgd_task t = {.param = d[0].at,
+                .buffer = d[1].at,
+                .grad = d[3].at,
+                .lr = px__param_float(l, 3),
+                .momentum = px__param_float(l, 4),
+                .dampening = px__param_float(l, 5),
+                .decay = px__param_float(l, 6),
+                .nesterov = px__param_int(l, 7) != 0,
+                .maximize = px__param_int(l, 8) != 0,
+                .first = px__param_int(l, 9) != 0,
                 .wide = compute == PX_FLOAT64};
   px__cpu_parallel(d[0].n, GRAIN, sgd_run, &t);
   px__dense_close(d, spec);
@@ -64,11 +70,19 @@ PX_KERNEL(adam_step) {
   int compute = px__compute_of(l->operands[0].dtype);
   px__dense d[9];
   if (!px__dense_open(d, l, spec, compute)) return PX_OK;
-  adam_task t = {.param = d[0].at, .avg = d[1].at, .avg_sq = d[2].at, .top = d[3].at,
-                 .grad = d[5].at, .lr = px__param_float(l, 5), .beta1 = px__param_float(l, 6),
-                 .beta2 = px__param_float(l, 7), .eps = px__param_float(l, 8),
-                 .decay = px__param_float(l, 9), .step = px__param_int(l, 10),
-                 .decoupled = px__param_int(l, 11) != 0, .maximize = px__param_int(l, 12) != 0,
+  adam_task t = {.param = d[0].at,
+                 .avg = d[1].at,
+                 .avg_sq = d[2].at,
+                 .top = d[3].at,
+                 .grad = d[5].at,
+                 .lr = px__param_float(l, 5),
+                 .beta1 = px__param_float(l, 6),
+                 .beta2 = px__param_float(l, 7),
+                 .eps = px__param_float(l, 8),
+                 .decay = px__param_float(l, 9),
+                 .step = px__param_int(l, 10),
+                 .decoupled = px__param_int(l, 11) != 0,
+                 .maximize = px__param_int(l, 12) != 0,
                  .wide = compute == PX_FLOAT64};
   px__cpu_parallel(d[0].n, GRAIN, adam_run, &t);
   px__dense_close(d, spec);

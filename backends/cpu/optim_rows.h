@@ -20,7 +20,8 @@ static void NAME(sgd)(const sgd_task *t, int64_t begin, int64_t end) {
 static void NAME(adam)(const adam_task *t, int64_t begin, int64_t end) {
   T *p = t->param, *avg = t->avg, *sq = t->avg_sq, *top = t->top;
   const T *grad = t->grad;
-  T beta1 = (T)t->beta1, beta2 = (T)t->beta2, fresh1 = (T)(1 - t->beta1), fresh2 = (T)(1 - t->beta2);
+  T beta1 = (T)t->beta1, beta2 = (T)t->beta2, fresh1 = (T)(1 - t->beta1),
+    fresh2 = (T)(1 - t->beta2);
   T size = (T)(t->lr / (1 - pow(t->beta1, (double)t->step))), eps = (T)t->eps;
   T root = (T)sqrt(1 - pow(t->beta2, (double)t->step)), decay = (T)t->decay;
   T keep = t->decoupled ? (T)(1 - t->lr * t->decay) : 1, add = t->decoupled ? 0 : decay;

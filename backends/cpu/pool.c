@@ -37,9 +37,7 @@ static window window_of(const pool *t, int64_t oy, int64_t ox) {
   }
   int64_t tall = extent(oy, t->sh, t->ph, t->kh, t->h, &v.y0, &v.y1);
   int64_t wide = extent(ox, t->sw, t->pw, t->kw, t->w, &v.x0, &v.x1);
-  v.divisor = t->divisor     ? t->divisor
-              : t->count_pad ? tall * wide
-                             : (v.y1 - v.y0) * (v.x1 - v.x0);
+  v.divisor = t->divisor ? t->divisor : t->count_pad ? tall * wide : (v.y1 - v.y0) * (v.x1 - v.x0);
   return v;
 }
 
@@ -65,7 +63,7 @@ static void run(void *ctx, int64_t begin, int64_t end) {
 static int64_t number(const px_launch *l, int i, int k, int64_t otherwise) {
   const px_value *v = &l->params[i];
   return v->kind == PX_ARG_NONE || (v->kind == PX_ARG_INTS && v->n == 0) ? otherwise
-                                                                          : px__param_at(l, i, k);
+                                                                         : px__param_at(l, i, k);
 }
 static void windows(pool *t, const px_launch *l, int kernel, bool dilated) {
   t->kh = px__param_at(l, kernel, 0), t->kw = px__param_at(l, kernel, 1);
@@ -89,7 +87,10 @@ PX_KERNEL(max_pool2d_with_indices) {
   int compute = px__compute_of(l->operands[0].dtype);
   px__dense d[3];
   if (!px__dense_open(d, l, spec, compute)) return PX_OK;
-  pool t = {.max = true, .wide = compute == PX_FLOAT64, .out = d[0].at, .indices = d[1].at,
+  pool t = {.max = true,
+            .wide = compute == PX_FLOAT64,
+            .out = d[0].at,
+            .indices = d[1].at,
             .in = d[2].at};
   windows(&t, l, 1, true);
   planes(&t, &l->operands[2], &l->operands[0]);
@@ -102,8 +103,12 @@ PX_KERNEL(max_pool2d_backward) {
   int compute = px__compute_of(l->operands[0].dtype);
   px__dense d[3];
   if (!px__dense_open(d, l, spec, compute)) return PX_OK;
-  pool t = {.max = true, .backward = true, .wide = compute == PX_FLOAT64, .out = d[0].at,
-            .in = d[1].at, .indices = d[2].at};
+  pool t = {.max = true,
+            .backward = true,
+            .wide = compute == PX_FLOAT64,
+            .out = d[0].at,
+            .in = d[1].at,
+            .indices = d[2].at};
   planes(&t, &l->operands[0], &l->operands[1]);
   px__dense_close(d, spec);
   return PX_OK;
@@ -115,7 +120,10 @@ PX_KERNEL(max_pool2d_pick) {
   int compute = px__compute_of(l->operands[0].dtype);
   px__dense d[3];
   if (!px__dense_open(d, l, spec, compute)) return PX_OK;
-  pool t = {.pick = true, .wide = compute == PX_FLOAT64, .out = d[0].at, .in = d[1].at,
+  pool t = {.pick = true,
+            .wide = compute == PX_FLOAT64,
+            .out = d[0].at,
+            .in = d[1].at,
             .indices = d[2].at};
   planes(&t, &l->operands[1], &l->operands[0]);
   px__dense_close(d, spec);
@@ -127,8 +135,11 @@ static px_status mean(const px_launch *l, bool adaptive, bool backward) {
   int compute = px__compute_of(l->operands[0].dtype), first = backward ? 2 : 1;
   px__dense d[2];
   if (!px__dense_open(d, l, spec, compute)) return PX_OK;
-  pool t = {.adaptive = adaptive, .backward = backward, .wide = compute == PX_FLOAT64,
-            .out = d[0].at, .in = d[1].at};
+  pool t = {.adaptive = adaptive,
+            .backward = backward,
+            .wide = compute == PX_FLOAT64,
+            .out = d[0].at,
+            .in = d[1].at};
   if (!adaptive) {
     windows(&t, l, first, false);
     t.count_pad = px__param_int(l, first + 4) != 0;

@@ -18,10 +18,18 @@ static const double two_pi = 6.283185307179586476925286766559;
 // Where the numbers go: elements of a dtype.
 static void put(const px__dense *d, int64_t i, double x) {
   switch (d->dtype) {
-    case PX_FLOAT32: ((float *)d->at)[i] = (float)x; break;
-    case PX_FLOAT64: ((double *)d->at)[i] = x; break;
-    case PX_FLOAT16: ((uint16_t *)d->at)[i] = px__half_store((float)x); break;
-    case PX_BFLOAT16: ((uint16_t *)d->at)[i] = px__bfloat_store((float)x); break;
+    case PX_FLOAT32:
+      ((float *)d->at)[i] = (float)x;
+      break;
+    case PX_FLOAT64:
+      ((double *)d->at)[i] = x;
+      break;
+    case PX_FLOAT16:
+      ((uint16_t *)d->at)[i] = px__half_store((float)x);
+      break;
+    case PX_BFLOAT16:
+      ((uint16_t *)d->at)[i] = px__bfloat_store((float)x);
+      break;
     default:
       px_scalar_store(px_int((int64_t)x), (px_dtype)d->dtype,
                       (char *)d->at + (size_t)i * px_dtype_size((px_dtype)d->dtype));
@@ -223,16 +231,26 @@ PX_KERNEL(normal) {
 // The number of values that a dtype can draw without bounds.
 static uint64_t full_range(int dtype) {
   switch (dtype) {
-    case PX_BOOL: return 2;
-    case PX_UINT8: return 256;
-    case PX_INT8: return 128;
-    case PX_INT16: return 32768;
-    case PX_INT32: return UINT64_C(1) << 31;
-    case PX_FLOAT16: return (1 << 11) + 1;
-    case PX_BFLOAT16: return (1 << 8) + 1;
-    case PX_FLOAT32: return (1 << 24) + 1;
-    case PX_FLOAT64: return (UINT64_C(1) << 53) + 1;
-    default: return UINT64_C(1) << 63;
+    case PX_BOOL:
+      return 2;
+    case PX_UINT8:
+      return 256;
+    case PX_INT8:
+      return 128;
+    case PX_INT16:
+      return 32768;
+    case PX_INT32:
+      return UINT64_C(1) << 31;
+    case PX_FLOAT16:
+      return (1 << 11) + 1;
+    case PX_BFLOAT16:
+      return (1 << 8) + 1;
+    case PX_FLOAT32:
+      return (1 << 24) + 1;
+    case PX_FLOAT64:
+      return (UINT64_C(1) << 53) + 1;
+    default:
+      return UINT64_C(1) << 63;
   }
 }
 static void emit_random(const philox_job *job, const uint32_t *words, int lane, int64_t i) {
@@ -250,7 +268,7 @@ PX_KERNEL(random) {
   bool ranged = l->params[2].kind != PX_ARG_NONE;
   philox_job job = {.l = l, .d = d, .from = ranged ? px__param_int(l, 1) : 0};
   job.range = ranged ? (uint64_t)px__param_int(l, 2) - (uint64_t)job.from : full_range(d->dtype);
-  bool wide = ranged ? job.range >= UINT64_C(1) << 32
+  bool wide = ranged ? job.range >= UINT64_C(1) << (mt ? 32 : 28)
                      : d->dtype == PX_INT64 || d->dtype == PX_FLOAT64;
   if (mt) {
     px_mt19937_lock(mt);
@@ -324,7 +342,8 @@ PX_KERNEL(exponential) {
   philox_job job = {.l = l, .d = d, .a = px__param_float(l, 1)};
   if (mt) {
     px_mt19937_lock(mt);
-    for (int64_t i = 0; i < d->n; i++) put(d, i, -1 / job.a * log1p(-px_mt19937_uniform_double(mt)));
+    for (int64_t i = 0; i < d->n; i++)
+      put(d, i, -1 / job.a * log1p(-px_mt19937_uniform_double(mt)));
     px_mt19937_unlock(mt);
   } else {
     philox_each(&job, 2, unroll_of(d), emit_exponential);

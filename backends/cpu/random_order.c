@@ -18,21 +18,21 @@ typedef struct keyed {
 } keyed;
 static int by_key(const void *a, const void *b) {
   const keyed *x = a, *y = b;
-  return x->key != y->key ? (x->key < y->key ? -1 : 1) : (x->value > y->value) - (x->value < y->value);
+  return x->key != y->key ? (x->key < y->key ? -1 : 1)
+                          : (x->value > y->value) - (x->value < y->value);
 }
 static int key_bits(int64_t n) {
   double x = (double)n, bits = ceil(log2(x - (6 * x * x + 1) / (log(0.9) * 12)));
   return bits < 64 ? (int)bits : 64;
 }
-// The key of element i: what random_() over the whole range of an int32 or int64 draws.
+// The key of element i: what random_() over the whole range of an int32 or int64 draws, two words a
+// number.
 static uint64_t key_of(const px_launch *l, int64_t stride, int64_t i, bool wide) {
-  int unroll = wide ? 2 : 4;
-  int64_t chunk = i / stride, thread = i % stride;
-  px_philox4 w = px_philox(l->seed, (uint64_t)thread, l->offset + 4 * (uint64_t)(chunk / unroll));
-  int64_t lane = chunk % unroll;
-  if (!wide) return (uint32_t)(w.v[lane] % UINT32_MAX + UINT32_C(0x80000000));
+  int64_t chunk = i / stride, thread = i % stride, lane = chunk % 2;
+  px_philox4 w = px_philox(l->seed, (uint64_t)thread, l->offset + 4 * (uint64_t)(chunk / 2));
   uint64_t x = (uint64_t)w.v[2 * lane] << 32 | w.v[2 * lane + 1];
-  return x % UINT64_MAX + (UINT64_C(1) << 63);
+  return wide ? x % UINT64_MAX + (UINT64_C(1) << 63)
+              : (uint32_t)(x % UINT32_MAX + UINT32_C(0x80000000));
 }
 // Shuffles the elements of one run of equal keys, with the random numbers of its first thread.
 static void shuffle_run(const px_launch *l, keyed *run, int64_t first, int64_t count,
@@ -54,7 +54,7 @@ static void permute_philox(const px_launch *l, keyed *order, int64_t n) {
     order[i].value = i;
   }
   qsort(order, (size_t)n, sizeof *order, by_key);
-  uint64_t moved = l->offset + (uint64_t)((n - 1) / (stride * 4) + 1) * 4;
+  uint64_t moved = l->offset + (uint64_t)((n - 1) / (stride * 2) + 1) * 4;
   for (int64_t i = 0, end; i < n; i = end) {
     for (end = i + 1; end < n && order[end].key == order[i].key;) end++;
     if (end - i > 1) shuffle_run(l, order + i, i, end - i, moved);

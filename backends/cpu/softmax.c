@@ -43,8 +43,14 @@ static px_status softmax(const px_launch *l, bool logs, bool backward, int64_t d
   px__around(&l->operands[0], dim, &outer, &size, &inner);
   int compute = px__compute_of(l->operands[0].dtype);
   if (outer * size * inner == 0 || !px__dense_open(d, l, spec, compute)) return PX_OK;
-  task t = {.to = d[0].at, .a = d[1].at, .b = backward ? d[2].at : NULL, .size = size,
-            .inner = inner, .logs = logs, .backward = backward, .wide = compute == PX_FLOAT64};
+  task t = {.to = d[0].at,
+            .a = d[1].at,
+            .b = backward ? d[2].at : NULL,
+            .size = size,
+            .inner = inner,
+            .logs = logs,
+            .backward = backward,
+            .wide = compute == PX_FLOAT64};
   int64_t units = inner == 1 ? outer : outer * ((inner + LANES - 1) / LANES);
   int64_t cost = size * (inner == 1 ? 1 : LANES);
   px__cpu_parallel(units, cost > GRAIN ? 1 : GRAIN / cost, run, &t);

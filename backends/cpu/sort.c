@@ -54,12 +54,15 @@ static px_status choose(const px_launch *l, int64_t dim, bool down, int64_t take
   px__dense d[3];
   int64_t outer;
   if (!px__dense_open(d, l, spec, dtype)) return PX_OK;
-  job t = {.in = d[2].at, .values = d[0].at, .indices = d[1].at, .dtype = dtype, .down = down,
+  job t = {.in = d[2].at,
+           .values = d[0].at,
+           .indices = d[1].at,
+           .dtype = dtype,
+           .down = down,
            .skip = skip};
   px__around(&l->operands[2], dim, &outer, &t.size, &t.inner);
   t.take = take < 0 ? t.size : take;
-  if (d[2].n && d[0].n)
-    px__cpu_parallel(outer * t.inner, 4096 / (t.size + 1) + 1, run, &t);
+  if (d[2].n && d[0].n) px__cpu_parallel(outer * t.inner, 4096 / (t.size + 1) + 1, run, &t);
   if (t.failed) px_kernel_fault(l, PX_FAULT_NOMEM, t.size * 32, 0, 0);
   px__dense_close(d, spec);
   return PX_OK;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sorting of lines for one element type: T the element, LESS(a, b) its order (NaN last), NAME(x) the
-// names; sort.c includes it for each type.
+// Sorting of lines for one element type: T the element, LESS(a, b) its order (NaN last), NAME(x)
+// the names; sort.c includes it for each type.
 typedef struct NAME(item) {
   T value;
   int64_t index;
 } NAME(item);
 
 // A stable merge sort from runs of a few, sorted by insertion. The result is in `a`.
-static void NAME(merge_sort)(NAME(item) *a, NAME(item) *room, int64_t n, bool down) {
+static void NAME(merge_sort)(NAME(item) * a, NAME(item) * room, int64_t n, bool down) {
   enum { RUN = 12 };
   for (int64_t s = 0; s < n; s += RUN)
     for (int64_t i = s + 1; i < s + RUN && i < n; i++) {
@@ -23,7 +23,8 @@ static void NAME(merge_sort)(NAME(item) *a, NAME(item) *room, int64_t n, bool do
       int64_t middle = s + width < n ? s + width : n, end = s + 2 * width < n ? s + 2 * width : n;
       int64_t i = s, j = middle, k = s;
       while (i < middle && j < end) {
-        bool second = down ? LESS(from[i].value, from[j].value) : LESS(from[j].value, from[i].value);
+        bool second =
+            down ? LESS(from[i].value, from[j].value) : LESS(from[j].value, from[i].value);
         to[k++] = second ? from[j++] : from[i++];
       }
       while (i < middle) to[k++] = from[i++];

@@ -71,7 +71,8 @@ PX_RUN(random) {
            "random_ expects 'from' to be less than 'to', but got from=%lld >= to=%lld",
            LL(from->v.i), LL(to->v.i));
   uint64_t range = ranged ? (uint64_t)to->v.i - (uint64_t)from->v.i : 0;
-  bool wide = ranged ? range >= UINT64_C(1) << 32 : dtype == PX_INT64 || dtype == PX_FLOAT64;
+  int narrow = call->device.type == PX_CPU ? 32 : 28;  // bits that one word serves, as in PyTorch
+  bool wide = ranged ? range >= UINT64_C(1) << narrow : dtype == PX_INT64 || dtype == PX_FLOAT64;
   return fill_self(call, 3, wide ? 2 : 4);
 }
 PX_RUN(bernoulli_scalar) {
@@ -81,7 +82,7 @@ PX_RUN(bernoulli_scalar) {
 }
 PX_RUN(bernoulli) { return fill_self(call, 1, 4); }
 PX_RUN(randperm_fill) {
-  PX_TRY(fill_self(call, 1, 4));
+  PX_TRY(fill_self(call, 1, 2));
   // Each thread may draw as many numbers again as there are elements, to order equal keys.
   if (call->device.type != PX_CPU)
     call->counter += (uint64_t)(px__arg_tensor(call, 0)->numel + 3) / 4 * 4;

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Matrix products: against sums written out, for every size class and layout; texts; names.
+#include "kernels_help.h"
+
+// The product as a sum in double, element by element.
+static void check_product(const px_tensor *c, const px_tensor *a, const px_tensor *b) {
+  int64_t m = px_tensor_size(a, 0), k = px_tensor_size(a, 1), n = px_tensor_size(b, 1);
+  px_tensor *ad = NULL, *bd = NULL, *cd = NULL;
+  OK(px_contiguous(&ad, a));
+  OK(px_contiguous(&bd, b));
+  OK(px_contiguous(&cd, c));
+  const float *x = px_tensor_data(ad), *y = px_tensor_data(bd), *z = px_tensor_data(cd);
+  for (int64_t i = 0; i < m; i++)
+    for (int64_t j = 0; j < n; j++) {
+      double sum = 0;
+      for (int64_t p = 0; p < k; p++) sum += (double)x[i * k + p] * y[p * n + j];
+      CHECK_NEAR(z[i * n + j], sum, 1e-3);
+    }
+  px_release(ad);
+  px_release(bd);
+  px_release(cd);
+}
+static void product_of(int64_t m, int64_t k, int64_t n, bool turn_a, bool turn_b) {
+  PX_SCOPED(px_tensor) a = pattern(PX_FLOAT32, S(turn_a ? k : m, turn_a ? m : k));
+  PX_SCOPED(px_tensor) b = pattern(PX_FLOAT32, S(turn_b ? n : k, turn_b ? k : n));
+  PX_SCOPED(px_tensor) c = NULL;
+  px_tensor *at = NULL, *bt = NULL;
+  OK(turn_a ? px_t(&at, a) : px_alias(&at, a));
+  OK(turn_b ? px_t(&bt, b) : px_alias(&bt, b));
+  OK(px_mm(&c, at, bt));
+  check_product(c, at, bt);
+  px_release(at);
+  px_release(bt);
+}
+static void product_in_all_layouts(int64_t m, int64_t k, int64_t n) {
+  for (int layout = 0; layout < 4; layout++) product_of(m, k, n, layout & 1, layout & 2);
+}
+
+PX_TEST(small_products_are_sums_of_products) { product_in_all_layouts(3, 4, 5); }
+PX_TEST(edges_of_tiles_are_right) { product_in_all_layouts(13, 17, 19); }
+PX_TEST(blocked_products_are_right) { product_in_all_layouts(130, 300, 70); }
+PX_TEST(large_products_are_right) { product_in_all_layouts(261, 259, 257); }
+PX_TEST(rows_and_columns_are_right) {
+  product_in_all_layouts(1, 33, 20);
+  product_in_all_layouts(20, 33, 1);
+  product_in_all_layouts(1, 100, 1);
+}
+PX_TEST(a_product_over_nothing_is_zero) {
+  PX_SCOPED(px_tensor) a = NULL;
+  PX_SCOPED(px_tensor) b = NULL;
+  PX_SCOPED(px_tensor) c = NULL;
+  OK(px_tensor_empty(&a, S(2, 0), PX_FLOAT32, px_cpu()));
+  OK(px_tensor_empty(&b, S(0, 2), PX_FLOAT32, px_cpu()));
+  OK(px_mm(&c, a, b));
+  ELEMENTS(c, 0, 0, 0, 0, 0);
+}
+PX_TEST(integers_and_halves_multiply) {
+  static const px_dtype dtypes[] = {PX_INT64, PX_INT32, PX_FLOAT16, PX_BFLOAT16, PX_FLOAT64};
+  for (int i = 0; i < 5; i++) {
+    PX_SCOPED(px_tensor) a = made(dtypes[i], S(2, 2), VALUES(1, 2, 3, 4));
+    PX_SCOPED(px_tensor) c = NULL;
+    OK(px_mm(&c, a, a));
+    CHECK_EQ(px_tensor_dtype(c), dtypes[i]);
+    ELEMENTS(c, 0, 7, 10, 15, 22);
+  }
+}
+PX_TEST(addmm_scales_and_broadcasts) {
+  PX_SCOPED(px_tensor) bias = made(PX_FLOAT32, S(2), VALUES(10, 20));
+  PX_SCOPED(px_tensor) a = made(PX_FLOAT32, S(2, 2), VALUES(1, 2, 3, 4));
+  PX_SCOPED(px_tensor) c = NULL;
+  OK(px_addmm(&c, bias, a, a, px_float(0.5), px_int(2)));
+  ELEMENTS(c, 0, 19, 30, 35, 54);
+}
+PX_TEST(beta_zero_does_not_read_self) {
+  PX_SCOPED(px_tensor) self = made(PX_FLOAT32, S(1), VALUES(NAN));
+  PX_SCOPED(px_tensor) a = made(PX_FLOAT32, S(1, 1), VALUES(3));
+  PX_SCOPED(px_tensor) c = NULL;
+  OK(px_addmm(&c, self, a, a, px_int(0), px_int(1)));
+  ELEMENTS(c, 0, 9);
+}
+PX_TEST(nan_and_infinity_go_through) {
+  PX_SCOPED(px_tensor) a = made(PX_FLOAT32, S(1, 2), VALUES(INFINITY, 1));
+  PX_SCOPED(px_tensor) b = made(PX_FLOAT32, S(2, 1), VALUES(0, 1));
+  PX_SCOPED(px_tensor) c = NULL;
+  OK(px_mm(&c, a, b));
+  CHECK(isnan(element(c, 0)));
+}
+PX_TEST(bmm_multiplies_each) {
+  PX_SCOPED(px_tensor) a = made(PX_FLOAT32, S(2, 1, 2), VALUES(1, 2, 3, 4));
+  PX_SCOPED(px_tensor) b = made(PX_FLOAT32, S(2, 2, 1), VALUES(5, 6, 7, 8));
+  PX_SCOPED(px_tensor) c = NULL;
+  OK(px_bmm(&c, a, b));
+  ELEMENTS(c, 0, 17, 53);
+}
+PX_TEST(matmul_broadcasts_batches) {
+  PX_SCOPED(px_tensor) a = pattern(PX_FLOAT32, S(2, 1, 3, 4));
+  PX_SCOPED(px_tensor) b = pattern(PX_FLOAT32, S(5, 4, 2));
+  PX_SCOPED(px_tensor) c = NULL;
+  OK(px_matmul(&c, a, b));
+  CHECK_EQ(px_tensor_ndim(c), 4);
+  CHECK_EQ(px_tensor_size(c, 1), 5);
+}
+PX_TEST(linear_is_recorded_as_addmm) {
+  PX_SCOPED(px_tensor) x = pattern(PX_FLOAT32, S(2, 3));
+  PX_SCOPED(px_tensor) w = pattern(PX_FLOAT32, S(4, 3));
+  PX_SCOPED(px_tensor) b = pattern(PX_FLOAT32, S(4));
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) plain = NULL;
+  OK(px_tensor_set_requires_grad(w, true));
+  OK(px_linear(&y, x, w, b));
+  CHECK_TEXT(node_name(y), "AddmmBackward0");
+  OK(px_linear(&plain, x, w, NULL));
+  CHECK_TEXT(node_name(plain), "MmBackward0");
+}
+PX_TEST(einsum_sums_what_the_result_lacks) {
+  PX_SCOPED(px_tensor) a = made(PX_FLOAT32, S(2, 2), VALUES(1, 2, 3, 4));
+  px_tensor *both[2] = {a, a};
+  PX_SCOPED(px_tensor) c = NULL;
+  PX_SCOPED(px_tensor) trace = NULL;
+  OK(px_einsum(&c, "ij,kj->ik", both, 2));
+  ELEMENTS(c, 0, 5, 11, 11, 25);
+  OK(px_einsum(&trace, "ii", both, 1));
+  ELEMENTS(trace, 0, 5);
+  px_tensor *none = NULL;
+  FAILS(px_einsum(&none, "ij,jk->il", both, 2), PX_RUNTIME,
+        "einsum(): output subscript l does not appear in the equation for any input operand");
+  FAILS(px_einsum(&none, "ijk", both, 1), PX_RUNTIME,
+        "einsum(): the number of subscripts in the equation (3) does not match the number of "
+        "dimensions (2) for operand 0 and no ellipsis was given");
+}
+PX_TEST(what_does_not_fit_is_refused) {
+  PX_SCOPED(px_tensor) a = pattern(PX_FLOAT32, S(2, 3));
+  PX_SCOPED(px_tensor) d = pattern(PX_FLOAT64, S(3, 2));
+  PX_SCOPED(px_tensor) v = pattern(PX_FLOAT32, S(3));
+  PX_SCOPED(px_tensor) u = pattern(PX_FLOAT32, S(2));
+  PX_SCOPED(px_tensor) batch = pattern(PX_FLOAT32, S(2, 2, 3));
+  PX_SCOPED(px_tensor) other = pattern(PX_FLOAT32, S(3, 3, 1));
+  px_tensor *c = NULL;
+  FAILS(px_mm(&c, a, a), PX_RUNTIME, "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)");
+  FAILS(px_mm(&c, d, a), PX_RUNTIME,
+        "mat1 and mat2 must have the same dtype, but got Double and Float");
+  FAILS(px_mm(&c, a, v), PX_RUNTIME, "mat2 must be a matrix");
+  FAILS(px_dot(&c, v, u), PX_RUNTIME,
+        "inconsistent tensor size, expected tensor [3] and src [2] to have the same number of "
+        "elements, but got 3 and 2 elements respectively");
+  FAILS(px_bmm(&c, batch, other), PX_RUNTIME,
+        "Expected size for first two dimensions of batch2 tensor to be: [2, 3] but got: [3, 3].");
+  CHECK(c == NULL);
+}

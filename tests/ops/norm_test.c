@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Softmax and normalisation: known numbers, extremes, and what training keeps.
+#include "kernels_help.h"
+
+PX_TEST(softmax_of_two) {
+  PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(2, 2), VALUES(0, 0, 0, 1));
+  PX_SCOPED(px_tensor) y = NULL;
+  OK(px_softmax(&y, x, 1, PX_DTYPE_NONE));
+  ELEMENTS(y, 1e-7, 0.5, 0.5, 0.2689414214, 0.7310585786);
+}
+PX_TEST(softmax_survives_large_numbers) {
+  PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(3), VALUES(1000, 1000, -INFINITY));
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) logs = NULL;
+  OK(px_softmax(&y, x, 0, PX_DTYPE_NONE));
+  ELEMENTS(y, 0, 0.5, 0.5, 0);
+  OK(px_log_softmax(&logs, x, 0, PX_DTYPE_NONE));
+  CHECK_NEAR(element(logs, 0), -0.6931471806, 1e-6);
+  CHECK(element(logs, 2) == -INFINITY);
+}
+PX_TEST(softmax_passes_nan_on) {
+  PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(3), VALUES(1, NAN, 2));
+  PX_SCOPED(px_tensor) y = NULL;
+  OK(px_softmax(&y, x, 0, PX_DTYPE_NONE));
+  for (int i = 0; i < 3; i++) CHECK(isnan(element(y, i)));
+}
+PX_TEST(softmax_over_any_dimension_sums_to_one) {
+  PX_SCOPED(px_tensor) x = pattern(PX_FLOAT32, S(3, 37, 5));
+  for (int dim = 0; dim < 3; dim++) {
+    PX_SCOPED(px_tensor) y = NULL;
+    PX_SCOPED(px_tensor) sum = NULL;
+    int64_t over = dim;
+    OK(px_softmax(&y, x, dim, PX_DTYPE_NONE));
+    OK(px_sum(&sum, y, &over, 1, false, PX_DTYPE_NONE));
+    for (int64_t i = 0; i < px_tensor_numel(sum); i++) CHECK_NEAR(element(sum, i), 1, 1e-5);
+  }
+}
+PX_TEST(softmax_wants_floats) {
+  PX_SCOPED(px_tensor) x = made(PX_INT64, S(2), VALUES(1, 2));
+  PX_SCOPED(px_tensor) y = NULL;
+  px_tensor *none = NULL;
+  FAILS(px_softmax(&none, x, 0, PX_DTYPE_NONE), PX_RUNTIME, "not implemented for 'Long'");
+  OK(px_softmax(&y, x, 0, PX_FLOAT32));
+  ELEMENTS(y, 1e-7, 0.2689414214, 0.7310585786);
+}
+PX_TEST(layer_norm_has_mean_0_and_deviation_1) {
+  PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(1, 4), VALUES(1, 2, 3, 4));
+  PX_SCOPED(px_tensor) w = made(PX_FLOAT32, S(4), VALUES(1, 1, 1, 2));
+  PX_SCOPED(px_tensor) y = NULL;
+  int64_t shape = 4;
+  OK(px_layer_norm(&y, x, &shape, 1, w, NULL, 1e-5));
+  ELEMENTS(y, 1e-5, -1.3416355, -0.4472118, 0.4472118, 2.683271);
+  px_tensor *none = NULL;
+  shape = 3;
+  FAILS(
+      px_layer_norm(&none, x, &shape, 1, NULL, NULL, 1e-5), PX_RUNTIME,
+      "Given normalized_shape=[3], expected input with shape [*, 3], but got input of size[1, 4]");
+}
+PX_TEST(batch_norm_keeps_running_statistics) {
+  PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(2, 2), VALUES(1, 10, 3, 20));
+  PX_SCOPED(px_tensor) mean = made(PX_FLOAT32, S(2), VALUES(0, 0));
+  PX_SCOPED(px_tensor) var = made(PX_FLOAT32, S(2), VALUES(1, 1));
+  PX_SCOPED(px_tensor) w = made(PX_FLOAT32, S(2), VALUES(1, 1));
+  PX_SCOPED(px_tensor) y = NULL;
+  OK(px_tensor_set_requires_grad(w, true));
+  OK(px_batch_norm(&y, x, mean, var, w, NULL, true, 0.1, 1e-5));
+  ELEMENTS(y, 1e-4, -1, -1, 1, 1);
+  ELEMENTS(mean, 1e-6, 0.2, 1.5);
+  ELEMENTS(var, 1e-6, 1.1, 5.9);
+  CHECK_TEXT(node_name(y), "NativeBatchNormBackward0");
+  CHECK(!px_tensor_requires_grad(mean));
+}
+PX_TEST(batch_norm_evaluates_by_running_statistics) {
+  PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(1, 2), VALUES(3, 10));
+  PX_SCOPED(px_tensor) mean = made(PX_FLOAT32, S(2), VALUES(1, 10));
+  PX_SCOPED(px_tensor) var = made(PX_FLOAT32, S(2), VALUES(4, 1));
+  PX_SCOPED(px_tensor) y = NULL;
+  OK(px_batch_norm(&y, x, mean, var, NULL, NULL, false, 0.1, 0));
+  ELEMENTS(y, 1e-6, 1, 0);
+  px_tensor *none = NULL;
+  FAILS(px_batch_norm(&none, x, mean, var, NULL, NULL, true, 0.1, 1e-5), PX_VALUE,
+        "Expected more than 1 value per channel when training, got input size torch.Size([1, 2])");
+}
+PX_TEST(dropout_keeps_the_mean) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) mean = NULL;
+  OK(px_ones(&x, SIZES(10000), 1, PX_DTYPE_NONE, PX_DEVICE_NONE, false, true));
+  px_manual_seed(0);
+  OK(px_dropout(&y, x, 0.25, true));
+  CHECK_TEXT(node_name(y), "MulBackward0");
+  OK(px_mean_all(&mean, y, PX_DTYPE_NONE));
+  CHECK_NEAR(element(mean, 0), 1, 0.03);
+  px_tensor *none = NULL;
+  FAILS(px_dropout(&none, x, 1.5, true), PX_VALUE,
+        "dropout probability has to be between 0 and 1, but got 1.5");
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random numbers are PyTorch's: the CPU's stream by golden numbers, the devices' on the simulated
+// backend.
+#include "kernels_help.h"
+#include "phlox/device.h"
+
+static void devices(void) { setenv("PHLOX_SIM_DEVICES", "1", 1); }
+static px_device gpu(void) { return (px_device){PX_CUDA, 0}; }
+
+PX_TEST(rand_then_randn_on_the_cpu) {
+  PX_SCOPED(px_tensor) u = NULL;
+  PX_SCOPED(px_tensor) n = NULL;
+  px_manual_seed(0);
+  OK(px_rand(&u, SIZES(5), 1, NULL, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+  ELEMENTS(u, 5e-5, .4963, .7682, .0885, .1320, .3074);
+  OK(px_randn(&n, SIZES(5), 1, NULL, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+  ELEMENTS(n, 5e-5, .5507, .2704, .6472, .2490, -.3354);
+}
+PX_TEST(sixteen_and_more_normals_go_in_blocks) {
+  PX_SCOPED(px_tensor) n = NULL;
+  px_manual_seed(0);
+  OK(px_randn(&n, SIZES(20), 1, NULL, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+  CHECK_NEAR(element(n, 0), -1.1258, 5e-5);
+  CHECK_NEAR(element(n, 1), -1.1524, 5e-5);
+}
+PX_TEST(linear_weights_of_seed_0) {
+  PX_SCOPED(px_tensor) w = NULL;
+  px_manual_seed(0);
+  OK(px_tensor_empty(&w, S(2, 3), PX_FLOAT32, px_cpu()));
+  double bound = 1 / sqrt(3);
+  OK(px_uniform_(w, -bound, bound, NULL));
+  ELEMENTS(w, 5e-5, -0.0043, 0.3097, -0.4752, -0.4249, -0.2224, 0.1548);
+}
+PX_TEST(the_stream_of_a_seed_repeats) {
+  PX_SCOPED(px_tensor) a = NULL;
+  PX_SCOPED(px_tensor) b = NULL;
+  PX_SCOPED(px_generator) g = NULL;
+  OK(px_generator_new(&g, px_cpu()));
+  px_generator_seed(g, 42);
+  OK(px_randperm(&a, 10, g, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+  px_manual_seed(42);
+  OK(px_randperm(&b, 10, NULL, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+  for (int i = 0; i < 10; i++) CHECK_EQ(element(a, i), element(b, i));
+}
+PX_TEST(device_streams_are_philox) {
+  devices();
+  PX_SCOPED(px_tensor) u = NULL;
+  PX_SCOPED(px_tensor) n = NULL;
+  px_manual_seed(0);
+  OK(px_rand(&u, SIZES(5), 1, NULL, PX_DTYPE_NONE, gpu(), false, false));
+  ELEMENTS(u, 6e-10, 0.399046481, 0.516679168, 0.024930386, 0.940079391, 0.945854127);
+  px_manual_seed(0);
+  OK(px_randn(&n, SIZES(3), 1, NULL, PX_DTYPE_NONE, gpu(), false, false));
+  ELEMENTS(n, 1e-6, -0.924662411, -0.425344229, -2.643845797);
+}
+PX_TEST(device_integers_and_permutations) {
+  devices();
+  PX_SCOPED(px_tensor) i = NULL;
+  PX_SCOPED(px_tensor) p = NULL;
+  px_manual_seed(0);
+  OK(px_randint(&i, 0, 100, SIZES(5), 1, NULL, PX_DTYPE_NONE, gpu(), false, false));
+  ELEMENTS(i, 0, 41, 97, 91, 72, 53);
+  px_manual_seed(0);
+  OK(px_randperm(&p, 5, NULL, PX_DTYPE_NONE, gpu(), false, false));
+  ELEMENTS(p, 0, 1, 4, 2, 0, 3);
+}
+PX_TEST(a_generator_of_another_device_is_refused) {
+  devices();
+  PX_SCOPED(px_generator) g = NULL;
+  px_tensor *none = NULL;
+  OK(px_generator_new(&g, px_cpu()));
+  FAILS(px_rand(&none, SIZES(2), 1, g, PX_DTYPE_NONE, gpu(), false, false), PX_RUNTIME,
+        "Expected a 'cuda' device type for generator but found 'cpu'");
+}
+PX_TEST(bounds_are_checked) {
+  px_tensor *none = NULL;
+  PX_SCOPED(px_tensor) t = made(PX_FLOAT32, S(1), VALUES(2));
+  FAILS(px_randint(&none, 5, 5, SIZES(1), 1, NULL, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false),
+        PX_RUNTIME, "random_ expects 'from' to be less than 'to', but got from=5 >= to=5");
+  FAILS(px_bernoulli_scalar_(t, 2, NULL), PX_RUNTIME,
+        "bernoulli_ expects p to be in [0, 1], but got p=2");
+  FAILS(px_bernoulli(&none, t, NULL), PX_RUNTIME,
+        "Expected p_in >= 0 && p_in <= 1 to be true, but got false.");
+}
