@@ -18,4 +18,3 @@ int ext_init_dataset(PyObject *data);
 int ext_init_sampler(PyObject *data);
 int ext_init_collate(PyObject *data);
 int ext_init_loader(PyObject *data);
-int ext_init_data(PyObject *m);

@@ -201,6 +201,11 @@ int ext_init_cuda(PyObject *m);
 int ext_init_cuda_memory(PyObject *m);
 int ext_init_stream(PyObject *m);
 int ext_init_functional(PyObject *m);
+int ext_init_nn(PyObject *m);
+int ext_init_parallel(PyObject *m);
+int ext_init_optim(PyObject *m);
+int ext_init_data(PyObject *m);
+int ext_init_io(PyObject *m);
 int ext_init_missing(PyObject *m);
 
 // Indexing (index.c); the slots of Tensor.

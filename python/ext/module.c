@@ -73,6 +73,11 @@ static const struct {
              {"storage", ext_init_storage},
              {"ops", ext_init_ops},
              {"functional", ext_init_functional},
+             {"nn", ext_init_nn},
+             {"parallel", ext_init_parallel},
+             {"optim", ext_init_optim},
+             {"data", ext_init_data},
+             {"io", ext_init_io},
              {"missing", ext_init_missing}};
 
 static int add_constants(PyObject *m) {

@@ -599,7 +599,7 @@ static int add_layer(PyObject *nn, const px_module_kind *kind) {
   sprintf(name, "torch.nn.%s", kind->name);
   PyType_Spec spec = {
       name, sizeof(ext_module_object), 0,
-      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_VECTORCALL,
       slots_of(kind, slots)};
   EXT_OWNED *bases = PyTuple_Pack(1, (PyObject *)&ext_ModuleType);
   EXT_OWNED *type = bases ? PyType_FromSpecWithBases(&spec, bases) : NULL;

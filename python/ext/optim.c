@@ -443,7 +443,7 @@ static int add_kind(PyObject *optim, const px_optimizer_kind *kind) {
   snprintf(name, strlen(px_optimizer_kind_name(kind)) + 16, "torch.optim.%s",
            px_optimizer_kind_name(kind));
   PyType_Spec spec = {name, sizeof(ext_optimizer_object), 0,
-                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};
+                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
   EXT_OWNED *bases = PyTuple_Pack(1, (PyObject *)&ext_OptimizerType);
   EXT_OWNED *type = bases ? PyType_FromSpecWithBases(&spec, bases) : NULL;
   return type ? PyObject_SetAttrString(optim, px_optimizer_kind_name(kind), type) : -1;

@@ -15,5 +15,4 @@ extern PyTypeObject ext_OptimizerType;
 // Hands the options of all groups to the core; takes the learning rates back from it.
 int ext_optimizer_push(PyObject *optimizer);
 int ext_optimizer_pull_lr(PyObject *optimizer);
-int ext_init_optim(PyObject *m);
 int ext_init_schedules(PyObject *m, PyObject *optim);

@@ -430,7 +430,7 @@ static PyType_Slot parallel_slots[] = {
     {Py_tp_init, parallel_init}, {Py_tp_methods, parallel_methods}, {0, NULL}};
 static PyType_Spec parallel_spec = {
     "torch.nn.DataParallel", sizeof(ext_module_object), 0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_VECTORCALL,
     parallel_slots};
 
 EXT_FAST(data_parallel) {

@@ -9,4 +9,3 @@
 void ext_rewrap(const char *where);
 // The same for an exception that came as its class and its formatted traceback.
 void ext_raise_caught(PyObject *cls, PyObject *traceback, const char *where);
-int ext_init_parallel(PyObject *m);
