@@ -245,7 +245,6 @@ static int module_traverse(PyObject *object, visitproc visit, void *arg) {
   Py_VISIT(self->children);
   Py_VISIT(self->hooks);
   Py_VISIT(self->pre_hooks);
-  if (Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE) Py_VISIT(Py_TYPE(object));
   return 0;
 }
 
@@ -260,7 +259,6 @@ static int module_clear(PyObject *object) {
 
 static void module_dealloc(PyObject *object) {
   ext_module_object *self = (ext_module_object *)object;
-  PyTypeObject *type = Py_TYPE(object);
   PyObject_GC_UnTrack(self);
   if (self->weak) PyObject_ClearWeakRefs(object);
   module_clear(object);
@@ -268,8 +266,7 @@ static void module_dealloc(PyObject *object) {
     px_module_set_user(self->module, NULL);
     px_release(self->module);
   }
-  type->tp_free(object);
-  if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) Py_DECREF(type);
+  Py_TYPE(object)->tp_free(object);  // a heap type's own dealloc lets go of the type
 }
 
 int ext_module_ready(PyObject *self, const char *what) {

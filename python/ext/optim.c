@@ -10,14 +10,12 @@
 
 static void optimizer_dealloc(PyObject *object) {
   ext_optimizer_object *self = (ext_optimizer_object *)object;
-  PyTypeObject *type = Py_TYPE(object);
   PyObject_GC_UnTrack(self);
   Py_CLEAR(self->groups);
   Py_CLEAR(self->defaults);
   Py_CLEAR(self->dict);
   px_release(self->optimizer);
-  type->tp_free(object);
-  if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) Py_DECREF(type);
+  Py_TYPE(object)->tp_free(object);  // a heap type's own dealloc lets go of the type
 }
 
 static int optimizer_traverse(PyObject *object, visitproc visit, void *arg) {
@@ -25,7 +23,6 @@ static int optimizer_traverse(PyObject *object, visitproc visit, void *arg) {
   Py_VISIT(self->groups);
   Py_VISIT(self->defaults);
   Py_VISIT(self->dict);
-  if (Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE) Py_VISIT(Py_TYPE(object));
   return 0;
 }
 
