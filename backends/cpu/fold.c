@@ -155,12 +155,9 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
     return px_error_set(PX_UNIMPLEMENTED, 0, __FILE__, __LINE__, __func__,
                         "\"%s\" not implemented for '%s'", l->op, px_dtype_class((px_dtype)c));
   const px_operand *out = &l->operands[0], *in = &l->operands[l->operand_count - 1];
-  plan p = {.l = l,
-            .f = f,
-            .in = in->data,
-            .out = out->data,
-            .in_dtype = in->dtype,
-            .out_dtype = out->dtype};
+  plan p;  // its axes are not cleared: small folds are frequent
+  p.l = l, p.f = f, p.in = in->data, p.out = out->data;
+  p.in_dtype = in->dtype, p.out_dtype = out->dtype;
   px__axes_load(&p.x, l, true);
   if (p.x.results > 0) run(&p);
   return PX_OK;

@@ -50,6 +50,10 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
     T lane[PX__CPU_LANES];                                                                         \
     D sum = identity_##NAME##_##S();                                                               \
     int64_t i = 0;                                                                                 \
+    if (n < PX__CPU_LANES) {                                                                       \
+      for (; i < n; i++) sum = merge_##NAME##_##S(sum, (D)map_##NAME##_##S(e[i]));                 \
+      return sum;                                                                                  \
+    }                                                                                              \
     for (int k = 0; k < PX__CPU_LANES; k++) lane[k] = (T)sum;                                      \
     for (; i + PX__CPU_LANES <= n; i += PX__CPU_LANES)                                             \
       for (int k = 0; k < PX__CPU_LANES; k++)                                                      \

@@ -95,9 +95,9 @@ px_status px__check_dtype(const px_op *op, px_dtype dtype, px_device device) {
   uint16_t dtypes = px__impl(op)->dtypes;
   if (PX_LIKELY(!dtypes || dtypes >> dtype & 1)) return PX_OK;
   for (int i = 0; i < PX_COUNT_OF(refusals); i++)
-    if (!strcmp(op->name, refusals[i].op) && (dtype == PX_BOOL || !refusals[i].only_bool))
+    if (!strcmp(op->python_name, refusals[i].op) && (dtype == PX_BOOL || !refusals[i].only_bool))
       PX_FAIL(refusals[i].code, "%s", refusals[i].text);
-  PX_CHECK(strcmp(op->name, "mean"), PX_RUNTIME,
+  PX_CHECK(strcmp(op->python_name, "mean"), PX_RUNTIME,
            "mean(): could not infer output dtype. Input dtype must be either a floating point or "
            "complex dtype. Got: %s",
            px_dtype_class(dtype));

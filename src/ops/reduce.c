@@ -43,15 +43,15 @@ static const char *const needy[] = {"max",    "min",     "amax",   "amin",      
 
 static px_status check_empty(const px_call *call, const px_tensor *self, const shape *s) {
   bool needs = false;
-  for (int i = 0; i < PX_COUNT_OF(needy); i++) needs |= !strcmp(call->op->name, needy[i]);
+  for (int i = 0; i < PX_COUNT_OF(needy); i++) needs |= !strcmp(call->op->python_name, needy[i]);
   if (!needs || self->numel) return PX_OK;
   PX_CHECK(!s->all, PX_RUNTIME,
            "%s(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
            "reduction dim with the 'dim' argument.",
-           call->op->name);
+           call->op->python_name);
   for (int d = 0; d < self->ndim; d++)
     PX_CHECK(!(s->reduced >> d & 1) || self->sizes[d], PX_INDEX,
-             "%s(): Expected reduction dim %d to have non-zero size.", call->op->name, d);
+             "%s(): Expected reduction dim %d to have non-zero size.", call->op->python_name, d);
   return PX_OK;
 }
 
