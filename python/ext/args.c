@@ -84,7 +84,7 @@ bool ext_is_none(PyObject *object) { return !object || object == Py_None; }
 
 const char *ext_type_name(PyObject *object) {
   const char *name = Py_TYPE(object)->tp_name, *dot = strrchr(name, '.');
-  return dot ? dot + 1 : name;
+  return !strncmp(name, "torch.", 6) && dot ? dot + 1 : name;
 }
 
 int ext_to_bool(PyObject *object, bool fallback) {
