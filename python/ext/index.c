@@ -133,6 +133,11 @@ static int apply_data(reading *r, PyObject *item) {
 }
 
 static int apply_item(reading *r, PyObject *item) {
+  int64_t index;
+  if (PyLong_CheckExact(item)) {
+    if (ext_to_int(item, &index) < 0) return -1;
+    return take_view(r, select_view(r->view, r->dim, index));
+  }
   if (item == Py_Ellipsis) {
     r->dim += r->ellipsis_dims;
     return 0;
@@ -151,7 +156,6 @@ static int apply_item(reading *r, PyObject *item) {
   if (ext_is_tensor(item)) return apply_tensor(r, ext_tensor(item));
   if (PyList_Check(item) || PyTuple_Check(item) || is_array(item)) return apply_data(r, item);
   if (PyFloat_Check(item) || !PyIndex_Check(item)) return bad_index(item);
-  int64_t index;
   if (ext_to_int(item, &index) < 0) return -1;
   return take_view(r, select_view(r->view, r->dim, index));
 }
