@@ -65,7 +65,7 @@ $(eval $(call variant,base,))
 $(eval $(call variant,v3,$(V3FLAGS)))
 
 $(O)/libphlox.so: $(COREOBJ) $(CPUOBJ)
-	$(CC) -shared -Wl,-soname,libphlox.so.0 -Wl,--no-undefined -Wl,--exclude-libs,ALL $(LDFLAGS) -o $@ $^ $(ARCHIVES) -lm -ldl
+	$(CC) -shared -Wl,-soname,libphlox.so.0 -Wl,--no-undefined -Wl,--exclude-libs,ALL -Wl,-Bsymbolic-functions $(LDFLAGS) -o $@ $^ $(ARCHIVES) -lm -ldl
 	@ln -sf libphlox.so $(O)/libphlox.so.0
 $(O)/libphlox_sim.so: $(SIM:%.c=$(O)/%.o)
 	$(CC) -shared $(LDFLAGS) -o $@ $^

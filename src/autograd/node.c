@@ -7,14 +7,14 @@
 #include "graph.h"
 
 static uint64_t sequence;  // atomic
-static _Thread_local px_node *dying;
-static _Thread_local bool draining;
+static _Thread_local px_node *dying __attribute__((tls_model("initial-exec")));
+static _Thread_local bool draining __attribute__((tls_model("initial-exec")));
 
 static void node_end(px_node *node) {
   if (node->kind->drop) node->kind->drop(node);
   if (node->kind->end) node->kind->end(node);
   for (int i = 0; i < node->edge_count; i++) px_release(node->edges[i].node);
-  px_release(node->stream);
+  if (node->stream) px_release(node->stream);
   if (node->hooks) {
     px__hooks_clear(node->hooks);
     px_free(node->hooks);

@@ -130,15 +130,18 @@ px_status px__rebase(px_tensor *t, px_node *node) {
 // A function may give an argument back as it is (contiguous, to): that is no op.
 static bool gives_argument(const px_op *op, const px_value *args, int count,
                            px_tensor *const *results) {
+  if (op->kind == PX_OP_POINTWISE || op->kind == PX_OP_REDUCE) return false;
   for (int i = 0; i < op->param_count; i++)
     for (int k = 0; args[i].kind == PX_ARG_TENSOR && k < count; k++)
       if (results[k] == args[i].v.tensor) return true;
   return false;
 }
 
+static bool is_float(const px_tensor *t) { return t && px_dtype_is_float(px_tensor_dtype(t)); }
+
 static bool any_float(int count, px_tensor *const *results) {
   for (int k = 0; k < count; k++)
-    if (results[k] && px_dtype_is_float(px_tensor_dtype(results[k]))) return true;
+    if (is_float(results[k])) return true;
   return false;
 }
 
@@ -149,8 +152,7 @@ static void mark_views(const px_op *op, int count, px_tensor *const *results) {
 
 static px_status attach(px_node *node, int count, px_tensor *const *results) {
   for (int k = 0; k < count; k++)
-    if (results[k] && px_dtype_is_float(px_tensor_dtype(results[k])))
-      PX_TRY(px__set_history(results[k], node, k));
+    if (count == 1 || is_float(results[k])) PX_TRY(px__set_history(results[k], node, k));
   return PX_OK;
 }
 

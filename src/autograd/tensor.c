@@ -12,9 +12,8 @@ static void slot_destroy(void *self) {
   px_release(slot->fn);
   px_release(slot->grad);
   px_release(slot->box);
-  px__hooks_clear(&slot->hooks);
-  px__hooks_clear(&slot->accumulated);
-  px_object_end(slot);
+  if (slot->hooks.items) px__hooks_clear(&slot->hooks);
+  if (slot->accumulated.items) px__hooks_clear(&slot->accumulated);
   px__pool_put(slot, sizeof *slot);
 }
 
@@ -24,7 +23,7 @@ px_status px__slot_make(px__slot **out, px_tensor *t) {
   *out = px__slot_of(t);
   if (*out) return PX_OK;
   PX_TRY(px__pool_get((void **)out, sizeof **out));
-  px_object_init(*out, &slot_class);
+  (*out)->head = (px_object){1, &slot_class};  // uncounted: as many as tensors have one
   px_tensor_set_slot_take(t, *out);
   return PX_OK;
 }

@@ -68,7 +68,8 @@ static inline const px_tensor *pattern(px_call *call) {
     if (!t->contiguous || t->numel == 0 || !alike(first, t)) return NULL;
   }
   if (!first || (flags & PX_TENSOR_WRAPPED)) return NULL;
-  call->needs_grad = (flags & PX_TENSOR_NEEDS_GRAD) != 0;
+  // A view may have to be recorded for its base's sake: needs_record looks closer.
+  call->needs_grad = (flags & (PX_TENSOR_NEEDS_GRAD | PX_TENSOR_VIEW)) != 0;
   if (!numbers || px_dtype_is_float((px_dtype)first->dtype)) return first;
   for (int i = 0; i < op->param_count; i++) {
     bool counts = op->params[i].kind == PX_ARG_TENSOR || op->params[i].kind == PX_ARG_SCALAR;

@@ -295,3 +295,35 @@ PX_TEST(gradcheck_tells_right_from_wrong) {
   FAILS(px_gradcheck(wrong_cube, &t, 1, &x, 1e-6, 1e-5, 1e-3), PX_RUNTIME,
         "Jacobian mismatch for output 0 with respect to input 0");
 }
+
+// ---- failures
+
+static px_status forward_and_back(px_tensor *x, px_tensor *w) {
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_SCOPED(px_tensor) total = NULL;
+  PX_TRY(px_mul(&y, x, w));
+  PX_TRY(px_select(&part, y, 0, 0));
+  PX_TRY(px_exp_(part));
+  PX_TRY(px_tensor_retain_grad(y));
+  PX_TRY(px_sum(&total, y, NULL, 0, false, PX_DTYPE_NONE));
+  return px_backward(1, &total, NULL, false, true);
+}
+
+PX_TEST(every_allocation_may_fail) {
+  int64_t nodes = px_live_objects("node");
+  int64_t n = 1;
+  for (bool failed = true; failed; n++) {
+    px_tensor *x = LEAF(1, 2), *w = LEAF(3, 4);
+    OK(px_fault_arm("alloc", n, false));
+    failed = forward_and_back(x, w) != PX_OK;
+    px_fault_disarm_all();
+    if (failed) CHECK_EQ(px_error_last()->code, PX_NOMEM);
+    px_error_clear();
+    OK(px_tensor_set_grad(x, NULL));  // with create_graph the gradients hold the graph
+    OK(px_tensor_set_grad(w, NULL));
+    px_release(x), px_release(w);
+    CHECK_EQ(px_live_objects("node"), nodes);
+  }
+  CHECK(n > 10);
+}
