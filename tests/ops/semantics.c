@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// What element-wise ops and reductions give: PyTorch's numbers, dtypes, errors and gradient names.
+#include "phlox/autograd.h"
+#include "phlox/ops.h"
+#include "test.h"
+
+static px_tensor *make(const double *values, int64_t n, px_dtype dtype) {
+  px_tensor *t = NULL;
+  char room[1024];
+  CHECK(n * 8 <= (int64_t)sizeof room);
+  for (int64_t i = 0; i < n; i++)
+    px_scalar_store(px_float(values[i]), dtype, room + (size_t)i * px_dtype_size(dtype));
+  OK(px_tensor_from_data(&t, room, 1, &n, dtype, (px_device){PX_CPU, -1}));
+  return t;
+}
+#define TENSOR(name, dtype, ...)                \
+  const double name##_values[] = {__VA_ARGS__}; \
+  PX_SCOPED(px_tensor)                          \
+  name = make(name##_values, (int64_t)(sizeof name##_values / sizeof(double)), dtype)
+static double at(const px_tensor *t, int64_t i) {
+  char room[1024];
+  OK(px_tensor_read(t, room, (size_t)px_tensor_numel(t) * px_dtype_size(px_tensor_dtype(t))));
+  return px_scalar_float(
+      px_scalar_load(px_tensor_dtype(t), room + (size_t)i * px_dtype_size(px_tensor_dtype(t))));
+}
+#define IS(t, i, wanted) CHECK_NEAR(at(t, i), wanted, 1e-6)
+
+PX_TEST(division_is_true_floored_or_truncated) {
+  TENSOR(a, PX_INT64, 7, -7);
+  TENSOR(b, PX_INT64, 2, 2);
+  PX_SCOPED(px_tensor) real = NULL;
+  PX_SCOPED(px_tensor) down = NULL;
+  PX_SCOPED(px_tensor) zero = NULL;
+  OK(px_div(&real, a, b));
+  CHECK_EQ(px_tensor_dtype(real), PX_FLOAT32);
+  IS(real, 1, -3.5);
+  OK(px_div_mode(&down, a, b, "floor"));
+  OK(px_div_mode(&zero, a, b, "trunc"));
+  CHECK_EQ(px_tensor_dtype(down), PX_INT64);
+  IS(down, 1, -4);
+  IS(zero, 1, -3);
+}
+PX_TEST(remainders_have_the_sign_of_the_divisor_and_fmod_of_the_dividend) {
+  TENSOR(a, PX_FLOAT32, 7, -7, 7, -7);
+  TENSOR(b, PX_FLOAT32, 3, 3, -3, -3);
+  PX_SCOPED(px_tensor) r = NULL;
+  PX_SCOPED(px_tensor) f = NULL;
+  OK(px_remainder(&r, a, b));
+  OK(px_fmod(&f, a, b));
+  IS(r, 0, 1);
+  IS(r, 1, 2);
+  IS(r, 2, -2);
+  IS(r, 3, -1);
+  IS(f, 0, 1);
+  IS(f, 1, -1);
+  IS(f, 2, 1);
+  IS(f, 3, -1);
+}
+PX_TEST(a_number_keeps_the_dtype_of_its_category) {
+  TENSOR(half, PX_FLOAT16, 1, 2);
+  TENSOR(whole, PX_INT32, 1, 2);
+  PX_SCOPED(px_tensor) a = NULL;
+  PX_SCOPED(px_tensor) b = NULL;
+  PX_SCOPED(px_tensor) c = NULL;
+  OK(px_add_scalar(&a, half, px_float(0.5), px_int(1)));
+  OK(px_add_scalar(&b, whole, px_int(3), px_int(1)));
+  OK(px_add_scalar(&c, whole, px_float(0.5), px_int(1)));
+  CHECK_EQ(px_tensor_dtype(a), PX_FLOAT16);
+  CHECK_EQ(px_tensor_dtype(b), PX_INT32);
+  CHECK_EQ(px_tensor_dtype(c), PX_FLOAT32);
+  IS(a, 1, 2.5);
+  IS(b, 1, 5);
+  IS(c, 1, 2.5);
+}
+PX_TEST(bools_are_not_subtracted) {
+  TENSOR(a, PX_BOOL, 0, 1);
+  PX_SCOPED(px_tensor) r = NULL;
+  FAILS(px_sub(&r, a, a, px_int(1)), PX_UNIMPLEMENTED, "with two bool tensors is not supported");
+  FAILS(px_neg(&r, a), PX_UNIMPLEMENTED, "on a bool tensor is not supported");
+}
+PX_TEST(nan_spreads_through_extremes) {
+  TENSOR(a, PX_FLOAT32, 1, NAN, 3);
+  TENSOR(b, PX_FLOAT32, 2, 2, 2);
+  PX_SCOPED(px_tensor) m = NULL;
+  PX_SCOPED(px_tensor) top = NULL;
+  PX_SCOPED(px_tensor) c = NULL;
+  OK(px_maximum(&m, a, b));
+  IS(m, 0, 2);
+  IS(m, 2, 3);
+  CHECK(isnan(at(m, 1)));
+  OK(px_max(&top, a));
+  CHECK(isnan(at(top, 0)));
+  OK(px_relu(&c, a));
+  CHECK(isnan(at(c, 1)));
+}
+PX_TEST(rounding_is_to_even) {
+  TENSOR(a, PX_FLOAT32, 0.5, 1.5, 2.5, -0.5);
+  PX_SCOPED(px_tensor) r = NULL;
+  OK(px_round(&r, a));
+  IS(r, 0, 0);
+  IS(r, 1, 2);
+  IS(r, 2, 2);
+  IS(r, 3, 0);
+}
+PX_TEST(activations_give_the_known_numbers) {
+  TENSOR(x, PX_FLOAT32, -1, 0.5);
+  PX_SCOPED(px_tensor) g = NULL;
+  PX_SCOPED(px_tensor) t = NULL;
+  PX_SCOPED(px_tensor) s = NULL;
+  OK(px_gelu(&g, x, "none"));
+  OK(px_gelu(&t, x, "tanh"));
+  OK(px_silu(&s, x));
+  IS(g, 0, -0.158655254);
+  IS(g, 1, 0.345731230);
+  IS(t, 0, -0.158808019);
+  IS(t, 1, 0.345714003);
+  IS(s, 0, -0.268941421);
+  IS(s, 1, 0.311229665);
+}
+
+PX_TEST(sums_of_small_integers_are_int64_and_means_are_refused) {
+  TENSOR(a, PX_UINT8, 200, 100);
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_SCOPED(px_tensor) mean = NULL;
+  OK(px_sum_all(&sum, a, PX_DTYPE_NONE));
+  CHECK_EQ(px_tensor_dtype(sum), PX_INT64);
+  IS(sum, 0, 300);
+  FAILS(px_mean_all(&mean, a, PX_DTYPE_NONE), PX_RUNTIME,
+        "mean(): could not infer output dtype. Input dtype must be either a floating point or "
+        "complex dtype. Got: Byte");
+}
+PX_TEST(half_sums_are_made_in_float) {
+  double ones[100];
+  for (int i = 0; i < 100; i++) ones[i] = 40;
+  PX_SCOPED(px_tensor) a = make(ones, 100, PX_FLOAT16);
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_SCOPED(px_tensor) inf = NULL;
+  OK(px_sum_all(&sum, a, PX_DTYPE_NONE));
+  CHECK_EQ(px_tensor_dtype(sum), PX_FLOAT16);
+  IS(sum, 0, 4000);
+  OK(px_mul_scalar(&inf, a, px_int(10000)));
+  CHECK(isinf(at(inf, 0)));
+}
+PX_TEST(extremes_of_nothing_are_refused) {
+  int64_t sizes[2] = {0, 3};
+  PX_SCOPED(px_tensor) a = NULL;
+  PX_SCOPED(px_tensor) v = NULL;
+  PX_SCOPED(px_tensor) i = NULL;
+  OK(px_tensor_empty(&a, 2, sizes, PX_FLOAT32, (px_device){PX_CPU, -1}));
+  FAILS(px_max(&v, a), PX_RUNTIME,
+        "max(): Expected reduction dim to be specified for input.numel() == 0.");
+  FAILS(px_max_dim(&v, &i, a, 0, false), PX_INDEX,
+        "max(): Expected reduction dim 0 to have non-zero size.");
+}
+PX_TEST(a_division_by_zero_of_integers_is_an_error) {
+  TENSOR(a, PX_INT64, 1, 2);
+  TENSOR(b, PX_INT64, 1, 0);
+  PX_SCOPED(px_tensor) r = NULL;
+  px_status status = px_floor_divide(&r, a, b);
+  CHECK(status == PX_RUNTIME && strstr(px_error_last()->message, "ZeroDivisionError"));
+}
+
+// ---- gradients have PyTorch's names
+
+static void check_name(px_tensor *result, const char *wanted) {
+  px_node *node = NULL;
+  OK(px_tensor_grad_fn(&node, result));
+  CHECK(node != NULL);
+  CHECK_TEXT(px_node_name(node), wanted);
+  px_release(result);
+}
+PX_TEST(gradients_are_named) {
+  TENSOR(a, PX_FLOAT32, 1, 2);
+  px_tensor *r = NULL, *i = NULL;
+  int64_t dim = 0;
+  OK(px_tensor_set_requires_grad(a, true));
+  OK(px_add_scalar(&r, a, px_int(1), px_int(1)));
+  check_name(r, "AddBackward0");
+  OK(px_rsub_scalar(&r, a, px_int(1), px_int(1)));
+  check_name(r, "RsubBackward1");
+  OK(px_sum_all(&r, a, PX_DTYPE_NONE));
+  check_name(r, "SumBackward0");
+  OK(px_sum(&r, a, &dim, 1, false, PX_DTYPE_NONE));
+  check_name(r, "SumBackward1");
+  OK(px_max(&r, a));
+  check_name(r, "MaxBackward1");
+  OK(px_max_dim(&r, &i, a, 0, false));
+  px_release(i);
+  check_name(r, "MaxBackward0");
+  OK(px_clip(&r, a, a, NULL));
+  check_name(r, "ClampBackward0");
+}
