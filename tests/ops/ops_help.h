@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Small tensors for the tests of ops, and their expected elements.
 #pragma once
-#include "phlox/phlox.h"
+#include "phlox/autograd.h"
+#include "phlox/ops.h"
 
 #include <stdarg.h>
 
