@@ -136,7 +136,7 @@ static px_status train_epoch(job *j, px_loader *loader, int epoch) {
   PX_TRY(px_loader_start(&pass, loader));
   for (int64_t i = 0, n = px_loader_length(loader); i < n; i++) {
     PX_SCOPED(px_list) batch = NULL;
-    double loss;
+    double loss = 0;
     PX_TRY(px_loader_next(&batch, pass));
     PX_TRY(train_step(&loss, j, batch));
     j->losses[j->steps++] = loss;
@@ -195,7 +195,7 @@ static px_status checkpoint(job *j) {
   PX_TRY(px_save(path, state, (const char *const[]){"network", "digits", NULL}));
   PX_TRY(px_load(&loaded, path, j->devices[0]));
   for (int64_t i = 0; i < px_dict_size(state); i++) {
-    bool same;
+    bool same = false;
     px_tensor *value = px_dict_get(loaded, px_dict_name(state, i));
     PX_CHECK(value, PX_RUNTIME, "the checkpoint lost '%s'", px_dict_name(state, i));
     PX_TRY(equal(&same, px_dict_value(state, i), value));
@@ -275,12 +275,24 @@ static px_status find_devices(job *j) {
   return PX_OK;
 }
 
+// Every loss, so that two programs can be compared.
+static px_status write_losses(const job *j) {
+  char path[4096];
+  snprintf(path, sizeof path, "%s/losses.txt", j->folder);
+  FILE *file = fopen(path, "w");
+  PX_CHECK(file, PX_IO, "cannot write '%s'", path);
+  for (int i = 0; i < j->steps; i++) fprintf(file, "%.9g\n", j->losses[i]);
+  PX_CHECK(fclose(file) == 0, PX_IO, "cannot write '%s'", path);
+  return PX_OK;
+}
+
 static px_status run(job *j) {
   PX_TRY(find_devices(j));
   px_manual_seed(0);
   PX_TRY(load_data(j));
   PX_TRY(make_model(j));
   PX_TRY(train(j));
+  PX_TRY(write_losses(j));
   PX_TRY(evaluate(j));
   PX_TRY(checkpoint(j));
   for (int i = 0; i < j->device_count; i++)

@@ -43,6 +43,8 @@ for epoch in range(EPOCHS):
 seconds = time.perf_counter() - start
 print(f"{len(losses)} steps in {seconds:.2f} s: {len(train) * EPOCHS / seconds:.0f} images/s", file=sys.stderr)
 
+with open(os.path.join(folder, "losses.txt"), "w") as file: file.writelines(f"{loss:.9g}\n" for loss in losses)
+
 net.eval()
 with torch.no_grad():
     x = torch.stack([held_out[i][0] for i in range(len(held_out))])
