@@ -87,7 +87,7 @@ typedef struct og_op {
   bool result_list;
   const char *kind;
   unsigned words;  // bit i: og_words[i]
-  og_field expr, fold, dtypes, run, kernel, body, gradname, pyname, note, doc, masks, saves, domain,
+  og_field expr, fold, dtypes, run, kernel, body, gradname, pyname, note, doc, masks, saves, nograd, domain,
       kind_field, results;
   og_field samples[OG_MAX_SAMPLES];
   int sample_count;

@@ -192,17 +192,26 @@ static void analyse_names(og_op *op, const og_field *field, bool saves) {
   }
 }
 
+// Whether a list field has a name.
+static bool named(const og_field *field, const char *name) {
+  bool found = false;
+  char *names = strdup(field->text ? field->text : "");
+  for (char *at = strtok(names, ", "); at; at = strtok(NULL, ", ")) found |= !strcmp(at, name);
+  free(names);
+  return found;
+}
+
 // `grad * = FN`: every tensor may get a gradient; what FN reads is in `saves`, else it is all.
 static void analyse_whole(og_op *op) {
   for (int i = 0; i < op->param_count; i++)
     if (op->params[i].type == OG_TENSOR || op->params[i].type == OG_TENSORS) {
-      op->grad_mask |= 1u << i;
+      if (!named(&op->nograd, op->params[i].name)) op->grad_mask |= 1u << i;
       op->shape_mask |= 1u << i;
     }
   if (op->saves.text) {
     analyse_names(op, &op->saves, true);
   } else {
-    op->save_mask = op->grad_mask;
+    op->save_mask = op->shape_mask;
     op->save_result_mask = op->result_list ? 0 : (1u << op->result_count) - 1;
   }
 }

@@ -202,7 +202,7 @@ static void parse_field(og_op *op, char *line, og_place at) {
                 {"dtypes", &op->dtypes},   {"run", &op->run},           {"kernel", &op->kernel},
                 {"body", &op->body},       {"gradname", &op->gradname}, {"pyname", &op->pyname},
                 {"note", &op->note},       {"doc", &op->doc},           {"masks", &op->masks},
-                {"saves", &op->saves},     {"domain", &op->domain}};
+                {"saves", &op->saves},     {"domain", &op->domain},     {"nograd", &op->nograd}};
   if (!strcmp(name, "grad")) {
     parse_grad(op, text, at);
     return;
