@@ -13,6 +13,19 @@ static px_status disagree(px_device common, px_device other) {
           px_device_format(common, a), px_device_format(other, b));
 }
 
+// masked_fill has a text of its own.
+static px_status mask_elsewhere(const px_call *call) {
+  const px_tensor *self = px__arg_tensor(call, 0), *mask = px__arg_tensor(call, 1);
+  char a[PX_DEVICE_TEXT], b[PX_DEVICE_TEXT];
+  if (strcmp(call->op->name, "masked_fill") || !self || !mask) return PX_OK;
+  PX_CHECK(px__device_reaches(px__tensor_device(self), px__tensor_device(mask)) || mask->ndim == 0,
+           PX_RUNTIME,
+           "expected self and mask to be on the same device, but got mask on %s and self on %s",
+           px_device_format(px__tensor_device(mask), a),
+           px_device_format(px__tensor_device(self), b));
+  return PX_OK;
+}
+
 static px_device common_device(const px_call *call) {
   for (int i = 0; i < call->op->result_count; i++)
     if (call->given[i] && px__tensor_device(call->given[i]).type != PX_CPU)
@@ -28,6 +41,7 @@ px_status px__call_agree(px_call *call) {
   px_device common = common_device(call);
   call->device = common;
   if (common.type == PX_CPU) return PX_OK;
+  if (px__impl(call->op)->masks) PX_TRY(mask_elsewhere(call));
   for (int i = 0; i < call->op->result_count; i++)
     if (call->given[i] && !px__device_reaches(common, px__tensor_device(call->given[i])))
       return disagree(common, px__tensor_device(call->given[i]));

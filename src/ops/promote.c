@@ -59,7 +59,22 @@ static px_dtype promoted(const px_call *call) {
   return d == PX_DTYPE_NONE ? px_dtype_default() : d;
 }
 
+// Masks select and are not computed with: another dtype than bool is a mistake.
+static px_status check_masks(const px_call *call) {
+  for (int i = 0; i < call->op->param_count; i++) {
+    const px_tensor *t = px__arg_tensor(call, i);
+    if (!(px__impl(call->op)->masks >> i & 1) || !t || t->dtype == PX_BOOL) continue;
+    PX_CHECK(strcmp(call->op->name, "where"), PX_RUNTIME,
+             "where expected condition to be a boolean tensor, but got a tensor with dtype %s",
+             px_dtype_class((px_dtype)t->dtype));
+    PX_FAIL(PX_RUNTIME, "%s only supports boolean masks, but got mask with dtype %s",
+            call->op->name, px_dtype_name((px_dtype)t->dtype));
+  }
+  return PX_OK;
+}
+
 px_status px__call_promote(px_call *call) {
+  if (px__impl(call->op)->masks) PX_TRY(check_masks(call));
   px__promotion rule = (px__promotion)px__impl(call->op)->promotion;
   px_dtype d = rule == PX__PROMOTE_FIRST ? first_dtype(call) : promoted(call);
   if (rule == PX__PROMOTE_FLOAT && !px_dtype_is_float(d)) d = px_dtype_default();

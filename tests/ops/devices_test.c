@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operands on several devices: what goes, and the exact words where it does not. On simulated ones.
+#include "test.h"
+
+#include "ops_help.h"
+
+static px_tensor *on(int device, px_tensor *take) {
+  px_tensor *moved = NULL;
+  setenv("PHLOX_SIM_DEVICES", "2", 1);
+  OK(px_to_cuda(&moved, take, px_cuda(device), false));
+  px_release(take);
+  return moved;
+}
+
+PX_TEST(results_are_where_the_operands_are) {
+  PX_SCOPED(px_tensor) a = on(1, matrix());
+  PX_SCOPED(px_tensor) b = NULL;
+  OK(px_mul_scalar(&b, a, px_float(2)));
+  CHECK(px_device_equal(px_tensor_device(b), px_cuda(1)));
+  IS(b, 6, 0., 2., 4., 6., 8., 10.);
+}
+
+PX_TEST(element_wise_ops_name_the_first_two_devices) {
+  PX_SCOPED(px_tensor) a = on(0, matrix());
+  PX_SCOPED(px_tensor) b = on(1, matrix());
+  PX_SCOPED(px_tensor) c = matrix();
+  px_tensor *out = NULL;
+  FAILS(px_add(&out, a, b, px_int(1)), PX_RUNTIME,
+        "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and "
+        "cuda:1!");
+  FAILS(px_add(&out, c, a, px_int(1)), PX_RUNTIME, "cuda:0 and cpu!");
+  PX_SCOPED(px_tensor) mask = NULL;
+  OK(px_gt_scalar(&mask, c, px_int(0)));
+  FAILS(px_masked_fill(&out, a, mask, px_int(0)), PX_RUNTIME,
+        "expected self and mask to be on the same device, but got mask on cpu and self on cuda:0");
+  FAILS(px_add_out(b, a, a, px_int(1)), PX_RUNTIME, "cuda:1 and cuda:0!");
+}
+
+PX_TEST(cpu_numbers_go_anywhere_but_only_one) {
+  PX_SCOPED(px_tensor) a = on(0, matrix());
+  PX_SCOPED(px_tensor) s = NULL;
+  PX_SCOPED(px_tensor) b = NULL;
+  OK(px_scalar_tensor(&s, px_float(3), PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+  OK(px_add(&b, s, a, px_int(1)));
+  IS(b, 6, 3., 4., 5., 6., 7., 8.);
+  px_tensor *out = NULL;
+  FAILS(px_addcmul(&out, a, s, s, px_int(1)), PX_RUNTIME,
+        "Trying to pass too many CPU scalars to non-CPU kernel!");
+}
+
+PX_TEST(other_ops_name_the_argument) {
+  PX_SCOPED(px_tensor) a = on(0, matrix());
+  PX_SCOPED(px_tensor) b = on(1, matrix());
+  PX_SCOPED(px_tensor) t = NULL;
+  px_tensor *both[2] = {a, b}, *out = NULL;
+  OK(px_t(&t, b));
+  FAILS(px_mm(&out, a, t), PX_RUNTIME,
+        "Expected all tensors to be on the same device, but got mat2 is on cuda:1, different from "
+        "other tensors on cuda:0 (when checking argument in method wrapper_CUDA_mm)");
+  FAILS(px_cat(&out, both, 2, 0), PX_RUNTIME,
+        "but got tensors is on cuda:1, different from other tensors on cuda:0 (when checking "
+        "argument in method wrapper_CUDA_cat)");
+}
+
+PX_TEST(an_index_comes_along_from_the_cpu) {
+  PX_SCOPED(px_tensor) a = on(0, matrix());
+  PX_SCOPED(px_tensor) i = longs(1, 1);
+  PX_SCOPED(px_tensor) y = NULL;
+  const int64_t dim = 0;
+  OK(px_index(&y, a, &i, 1, &dim, 1));
+  IS(y, 3, 3., 4., 5.);
+  PX_SCOPED(px_tensor) there = on(0, longs(1, 1));
+  PX_SCOPED(px_tensor) c = matrix();
+  px_tensor *out = NULL;
+  FAILS(px_index(&out, c, &there, 1, &dim, 1), PX_RUNTIME,
+        "indices should be either on cpu or on the same device as the indexed tensor (cpu)");
+}
+
+PX_TEST(a_copy_back_that_does_not_block_can_be_read_at_once) {
+  PX_SCOPED(px_tensor) a = on(0, matrix());
+  PX_SCOPED(px_tensor) b = NULL;
+  OK(px_to(&b, a, PX_DTYPE_NONE, px_cpu(), true, false));
+  CHECK(px_tensor_is_pinned(b));
+  IS(b, 6, 0., 1., 2., 3., 4., 5.);
+}
+
+PX_TEST(only_cpu_tensors_are_pinned) {
+  PX_SCOPED(px_tensor) a = on(0, matrix());
+  px_tensor *out = NULL;
+  FAILS(px_pin_memory(&out, a), PX_RUNTIME,
+        "cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned");
+  FAILS(px_to_cuda(&out, a, px_cpu(), false), PX_RUNTIME, "Invalid device, must be cuda device");
+}
+
+PX_TEST(gradients_travel_back_to_the_leaf) {
+  setenv("PHLOX_SIM_DEVICES", "2", 1);
+  PX_SCOPED(px_tensor) leaf = matrix();
+  PX_SCOPED(px_tensor) there = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  OK(px_tensor_set_requires_grad(leaf, true));
+  OK(px_to_cuda(&there, leaf, px_cuda(1), false));
+  OK(px_sum(&sum, there, NULL, 0, false, PX_DTYPE_NONE));
+  OK(px_backward(1, &sum, NULL, false, false));
+  CHECK(px_tensor_device(px_tensor_grad(leaf)).type == PX_CPU);
+  IS(px_tensor_grad(leaf), 6, 1., 1., 1., 1., 1., 1.);
+}
+
+PX_TEST(masks_must_be_bool) {
+  PX_SCOPED(px_tensor) m = matrix();
+  px_tensor *out = NULL;
+  FAILS(px_where(&out, m, m, m), PX_RUNTIME,
+        "where expected condition to be a boolean tensor, but got a tensor with dtype Float");
+  FAILS(px_masked_fill(&out, m, m, px_int(0)), PX_RUNTIME,
+        "masked_fill only supports boolean masks, but got mask with dtype float");
+}
