@@ -95,7 +95,9 @@ px_status px__before_inplace(const px_op *op, px_call_mode mode, px_tensor *self
            "https://github.com/pytorch/rfcs/pull/17 for more details.");
   if (!px__recording()) return PX_OK;
   uint32_t needs = wanting(op, args);
-  if (!needs && !px_tensor_requires_grad(self)) return PX_OK;
+  const px_tensor *base = px_tensor_base(self);
+  bool reaches = base && (px_tensor_marks(base) & PX_MARK_NEEDS_GRAD);
+  if (!needs && !reaches && !px_tensor_requires_grad(self)) return PX_OK;
   PX_CHECK(mode != PX_CALL_OUT, PX_RUNTIME,
            "%s(): functions with out=... arguments don't support automatic differentiation, but "
            "one of the arguments requires grad.",

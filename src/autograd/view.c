@@ -6,7 +6,8 @@
 #include "graph.h"
 
 bool px__view_stale(const px_tensor *t) {
-  if (!(px_tensor_marks(t) & PX_MARK_VIEW)) return false;
+  // A view that was made while nothing was recorded stays without a history.
+  if ((px_tensor_marks(t) & (PX_MARK_VIEW | PX_MARK_UNRECORDED)) != PX_MARK_VIEW) return false;
   const px_tensor *base = px_tensor_base(t);
   return base && (px_tensor_marks(base) & PX_MARK_NEEDS_GRAD) &&
          px_tensor_view_version(t) != px_tensor_version(t);

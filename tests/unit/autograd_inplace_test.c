@@ -124,11 +124,23 @@ PX_TEST(a_view_from_no_grad_mode_may_not_change_outside) {
   px_grad_set_enabled(false);
   v = item_of(y, 0);
   px_grad_set_enabled(true);
+  FAILS(px_zero_(v), PX_RUNTIME, "A view was created in no_grad mode");
   FAILS(px_mul_(v, item_of(w, 0)), PX_RUNTIME,
         "A view was created in no_grad mode and is being modified inplace with grad mode enabled.");
   px_grad_set_enabled(false);
   OK(px_zero_(v));
   px_grad_set_enabled(true);
+}
+
+PX_TEST(a_view_from_no_grad_mode_has_no_history) {
+  px_tensor *x = LEAF(1, 2), *y = NULL, *one = VECTOR(1, 1);
+  px_grad_set_enabled(false);
+  px_tensor *v = item_of(x, 0);
+  OK(px_add_(x, one, px_int(1)));  // an optimizer's step
+  px_grad_set_enabled(true);
+  OK(px_mul_scalar(&y, v, px_float(2)));
+  CHECK(!px_tensor_requires_grad(v) && !px_tensor_requires_grad(y));
+  CHECK_NEAR(at(y, 0), 4, 0);
 }
 
 PX_TEST(a_detached_tensor_shares_memory_and_version_only) {
