@@ -87,8 +87,8 @@ typedef struct og_op {
   bool result_list;
   const char *kind;
   unsigned words;  // bit i: og_words[i]
-  og_field expr, fold, dtypes, run, kernel, body, gradname, pyname, note, doc, masks, saves, nograd, domain,
-      kind_field, results;
+  og_field expr, fold, dtypes, run, kernel, body, gradname, pyname, note, doc, masks, saves, nograd,
+      domain, kind_field, results;
   og_field samples[OG_MAX_SAMPLES];
   int sample_count;
   og_field grads[OG_MAX_PARAMS];  // the formula of parameter i
@@ -111,10 +111,11 @@ typedef struct og_tables {
 extern og_tables og;
 
 // Words after the kind.
-#define OG_WORDS(XX)                                                                             \
-  XX(promote)                                                                                    \
-  XX(float) XX(compare) XX(first) XX(sum) XX(inplace) XX(out) XX(nomethod) XX(nofunction) XX(nn) \
-      XX(hidden) XX(factory) XX(random) XX(onlyinplace) XX(mutates) XX(boolresult) XX(longresult)
+#define OG_WORDS(XX)                                                                              \
+  XX(promote)                                                                                     \
+  XX(float)                                                                                       \
+  XX(compare) XX(first) XX(sum) XX(inplace) XX(out) XX(nomethod) XX(nofunction) XX(nn) XX(hidden) \
+      XX(factory) XX(random) XX(onlyinplace) XX(mutates) XX(boolresult) XX(longresult)
 typedef enum og_word {
 #define XX(w) OG_W_##w,
   OG_WORDS(XX)
