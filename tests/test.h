@@ -17,75 +17,75 @@ typedef struct px_test {
   const char *name;
   void (*run)(void);
 } px_test;
-#define PX_TEST(name)                                                                     \
-  static void test_##name(void);                                                          \
-  static const px_test entry_##name = {#name, test_##name};                               \
+#define PX_TEST(name) \
+  static void test_##name(void); \
+  static const px_test entry_##name = {#name, test_##name}; \
   static const px_test *const pointer_##name __attribute__((section("px_tests"), used)) = \
-      &entry_##name;                                                                      \
+      &entry_##name; \
   static void test_##name(void)
 
 // CHECK(condition): fails the test. OK(call): the call must succeed. FAILS(call, code, text): must
 // fail with code, message holding text.
-#define CHECK(condition)                                                            \
-  do {                                                                              \
-    if (!(condition)) {                                                             \
+#define CHECK(condition) \
+  do { \
+    if (!(condition)) { \
       fprintf(stderr, "%s:%d: CHECK(%s) failed\n", __FILE__, __LINE__, #condition); \
-      exit(1);                                                                      \
-    }                                                                               \
+      exit(1); \
+    } \
   } while (0)
-#define CHECK_EQ(a, b)                                                                          \
-  do {                                                                                          \
-    long long left_ = (long long)(a), right_ = (long long)(b);                                  \
-    if (left_ != right_) {                                                                      \
+#define CHECK_EQ(a, b) \
+  do { \
+    long long left_ = (long long)(a), right_ = (long long)(b); \
+    if (left_ != right_) { \
       fprintf(stderr, "%s:%d: %s is %lld, but %s is %lld\n", __FILE__, __LINE__, #a, left_, #b, \
-              right_);                                                                          \
-      exit(1);                                                                                  \
-    }                                                                                           \
+              right_); \
+      exit(1); \
+    } \
   } while (0)
-#define CHECK_NEAR(a, b, tolerance)                                                             \
-  do {                                                                                          \
-    double left_ = (a), right_ = (b);                                                           \
-    if (!(fabs(left_ - right_) <= (tolerance))) {                                               \
+#define CHECK_NEAR(a, b, tolerance) \
+  do { \
+    double left_ = (a), right_ = (b); \
+    if (!(fabs(left_ - right_) <= (tolerance))) { \
       fprintf(stderr, "%s:%d: %s is %.9g, but %s is %.9g\n", __FILE__, __LINE__, #a, left_, #b, \
-              right_);                                                                          \
-      exit(1);                                                                                  \
-    }                                                                                           \
+              right_); \
+      exit(1); \
+    } \
   } while (0)
-#define CHECK_TEXT(a, b)                                                                      \
-  do {                                                                                        \
-    const char *left_ = (a), *right_ = (b);                                                   \
-    if (strcmp(left_, right_)) {                                                              \
+#define CHECK_TEXT(a, b) \
+  do { \
+    const char *left_ = (a), *right_ = (b); \
+    if (strcmp(left_, right_)) { \
       fprintf(stderr, "%s:%d: got\n  %s\nwanted\n  %s\n", __FILE__, __LINE__, left_, right_); \
-      exit(1);                                                                                \
-    }                                                                                         \
+      exit(1); \
+    } \
   } while (0)
-#define OK(call)                                                                                 \
-  do {                                                                                           \
-    px_status status_ = (call);                                                                  \
-    if (status_ != PX_OK) {                                                                      \
-      const px_error *error_ = px_error_last();                                                  \
+#define OK(call) \
+  do { \
+    px_status status_ = (call); \
+    if (status_ != PX_OK) { \
+      const px_error *error_ = px_error_last(); \
       fprintf(stderr, "%s:%d: %s: %s: %s\n", __FILE__, __LINE__, #call, px_status_name(status_), \
-              error_->message);                                                                  \
-      for (int i_ = 0; i_ < error_->frame_count; i_++)                                           \
-        fprintf(stderr, "  at %s:%d %s\n", error_->frames[i_].file, error_->frames[i_].line,     \
-                error_->frames[i_].function);                                                    \
-      exit(1);                                                                                   \
-    }                                                                                            \
+              error_->message); \
+      for (int i_ = 0; i_ < error_->frame_count; i_++) \
+        fprintf(stderr, "  at %s:%d %s\n", error_->frames[i_].file, error_->frames[i_].line, \
+                error_->frames[i_].function); \
+      exit(1); \
+    } \
   } while (0)
-#define FAILS(call, wanted, text)                                                               \
-  do {                                                                                          \
-    px_status status_ = (call);                                                                 \
-    if (status_ != (wanted) || !strstr(px_error_last()->message, text)) {                       \
-      fprintf(stderr, "%s:%d: %s gave %s: %s\nwanted %s: %s\n", __FILE__, __LINE__, #call,      \
+#define FAILS(call, wanted, text) \
+  do { \
+    px_status status_ = (call); \
+    if (status_ != (wanted) || !strstr(px_error_last()->message, text)) { \
+      fprintf(stderr, "%s:%d: %s gave %s: %s\nwanted %s: %s\n", __FILE__, __LINE__, #call, \
               px_status_name(status_), px_error_last()->message, px_status_name(wanted), text); \
-      exit(1);                                                                                  \
-    }                                                                                           \
-    px_error_clear();                                                                           \
+      exit(1); \
+    } \
+    px_error_clear(); \
   } while (0)
-#define SKIP(reason)                          \
-  do {                                        \
+#define SKIP(reason) \
+  do { \
     fprintf(stderr, "skipped: %s\n", reason); \
-    exit(77);                                 \
+    exit(77); \
   } while (0)
 
 extern const px_test *const __start_px_tests[];

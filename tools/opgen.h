@@ -111,11 +111,14 @@ typedef struct og_tables {
 extern og_tables og;
 
 // Words after the kind.
-#define OG_WORDS(XX)                                                                              \
-  XX(promote)                                                                                     \
-  XX(float)                                                                                       \
-  XX(compare) XX(first) XX(sum) XX(inplace) XX(out) XX(nomethod) XX(nofunction) XX(nn) XX(hidden) \
-      XX(factory) XX(random) XX(onlyinplace) XX(mutates) XX(boolresult) XX(longresult)
+#define OG_WORDS(XX) \
+  XX(promote) \
+  XX(float) \
+  XX(compare) \
+  XX(first) \
+  XX(sum) \
+  XX(inplace) XX(out) XX(nomethod) XX(nofunction) XX(nn) XX(hidden) XX(factory) XX(random) \
+      XX(onlyinplace) XX(mutates) XX(boolresult) XX(longresult)
 typedef enum og_word {
 #define XX(w) OG_W_##w,
   OG_WORDS(XX)

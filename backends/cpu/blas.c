@@ -54,12 +54,12 @@ static bool plan_of(const px__gemm *g, plan *p) {
          layout(g->k, g->n, g->br, g->bc, &p->tb, &p->lb);
 }
 
-#define PREFILL(type)                                                                       \
-  if (g->s && g->beta != 0 && (g->s != g->c || g->sr != g->cr || g->sc != g->cc)) {         \
-    for (int64_t i = 0; i < g->m; i++)                                                      \
-      for (int64_t j = 0; j < g->n; j++)                                                    \
+#define PREFILL(type) \
+  if (g->s && g->beta != 0 && (g->s != g->c || g->sr != g->cr || g->sc != g->cc)) { \
+    for (int64_t i = 0; i < g->m; i++) \
+      for (int64_t j = 0; j < g->n; j++) \
         ((type *)g->c)[i * g->cr + j] = ((const type *)g->s)[i * g->sr + j * g->sc] * beta; \
-    beta = 1;                                                                               \
+    beta = 1; \
   }
 bool px__blas_f32(const px__gemm *g) {
   plan p;

@@ -64,10 +64,9 @@ static bool NAME(forward)(const conv *t, const unit *u, T *columns) {
   const T *in = t->in, *weight = (const T *)t->weight + u->group * t->og * t->k;
   T *out = t->out, *result = columns + t->k * u->ld;
   int64_t part = (u->y1 - u->y0) * t->ow, wide = u->images > 1;
-  for (int64_t i = 0; i < u->images; i++)
-    NAME(columns)
-    (t, in + ((u->first + i) * t->c + u->group * t->cg) * t->h * t->w, u->y0, u->y1,
-     columns + i * part, u->ld);
+  for (int64_t i = 0; i < u->images; i++) NAME(columns)
+  (t, in + ((u->first + i) * t->c + u->group * t->cg) * t->h * t->w, u->y0, u->y1,
+   columns + i * part, u->ld);
   T *to = out + (u->first * t->oc + u->group * t->og) * t->p + u->y0 * t->ow;
   px__gemm g = {.m = t->og,
                 .n = u->images * part,
@@ -134,10 +133,9 @@ static bool NAME(to_input)(const conv *t, const unit *u, T *columns) {
 static bool NAME(to_weight)(const conv *t, const unit *u, T *columns) {
   int64_t part = (u->y1 - u->y0) * t->ow, ld;
   const T *in = t->in, *grad = NAME(gather)(t, u, columns + t->k * u->ld, &ld);
-  for (int64_t i = 0; i < u->images; i++)
-    NAME(columns)
-    (t, in + ((u->first + i) * t->c + u->group * t->cg) * t->h * t->w, u->y0, u->y1,
-     columns + i * part, u->ld);
+  for (int64_t i = 0; i < u->images; i++) NAME(columns)
+  (t, in + ((u->first + i) * t->c + u->group * t->cg) * t->h * t->w, u->y0, u->y1,
+   columns + i * part, u->ld);
   T *sum = (T *)t->sums + (u->part * t->groups + u->group) * t->k * t->og;
   px__gemm g = {.m = t->k,
                 .n = t->og,

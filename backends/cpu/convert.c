@@ -57,32 +57,34 @@ const uint8_t px__cpu_item[PX_DTYPE_COUNT] = {
 #define CELL_FLOAT32 float
 #define CELL_FLOAT64 double
 
-#define PAIR(A, B)                                                                          \
+#define PAIR(A, B) \
   static void A##_from_##B(char *to, int64_t ts, const char *from, int64_t fs, int64_t n) { \
-    if (ts == sizeof(CELL_##A) && fs == sizeof(CELL_##B)) {                                 \
-      CELL_##A *restrict t = (CELL_##A *)(void *)to;                                        \
-      const CELL_##B *restrict f = (const CELL_##B *)(const void *)from;                    \
-      for (int64_t i = 0; i < n; i++) {                                                     \
-        VALUE_##B x = LOAD_##B(f[i]);                                                       \
-        t[i] = STORE_##A(x);                                                                \
-      }                                                                                     \
-      return;                                                                               \
-    }                                                                                       \
-    for (int64_t i = 0; i < n; i++) {                                                       \
-      VALUE_##B x = LOAD_##B(*(const CELL_##B *)(const void *)(from + i * fs));             \
-      *(CELL_##A *)(void *)(to + i * ts) = STORE_##A(x);                                    \
-    }                                                                                       \
+    if (ts == sizeof(CELL_##A) && fs == sizeof(CELL_##B)) { \
+      CELL_##A *restrict t = (CELL_##A *)(void *)to; \
+      const CELL_##B *restrict f = (const CELL_##B *)(const void *)from; \
+      for (int64_t i = 0; i < n; i++) { \
+        VALUE_##B x = LOAD_##B(f[i]); \
+        t[i] = STORE_##A(x); \
+      } \
+      return; \
+    } \
+    for (int64_t i = 0; i < n; i++) { \
+      VALUE_##B x = LOAD_##B(*(const CELL_##B *)(const void *)(from + i * fs)); \
+      *(CELL_##A *)(void *)(to + i * ts) = STORE_##A(x); \
+    } \
   }
-#define COLUMN(A)                                                                            \
-  PAIR(A, BOOL)                                                                              \
-  PAIR(A, UINT8) PAIR(A, INT8) PAIR(A, INT16) PAIR(A, INT32) PAIR(A, INT64) PAIR(A, FLOAT16) \
-      PAIR(A, BFLOAT16) PAIR(A, FLOAT32) PAIR(A, FLOAT64)
+#define COLUMN(A) \
+  PAIR(A, BOOL) \
+  PAIR(A, UINT8) \
+  PAIR(A, INT8) \
+  PAIR(A, INT16) \
+  PAIR(A, INT32) PAIR(A, INT64) PAIR(A, FLOAT16) PAIR(A, BFLOAT16) PAIR(A, FLOAT32) PAIR(A, FLOAT64)
 #define XX(name, ctype, bytes, category, cls, text) COLUMN(name)
 PX_DTYPE_MAP(XX)
 #undef XX
 
 typedef void (*pair)(char *to, int64_t ts, const char *from, int64_t fs, int64_t n);
-#define ROW(A)                                                                            \
+#define ROW(A) \
   {A##_from_BOOL,  A##_from_UINT8,   A##_from_INT8,     A##_from_INT16,   A##_from_INT32, \
    A##_from_INT64, A##_from_FLOAT16, A##_from_BFLOAT16, A##_from_FLOAT32, A##_from_FLOAT64},
 static const pair pairs[PX_DTYPE_COUNT][PX_DTYPE_COUNT] = {

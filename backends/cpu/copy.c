@@ -52,16 +52,16 @@ static void make_plan(plan *p, const px_launch *l) {
 // ---- tiles: the source is dense along rows of the target that lie apart
 
 enum { TILE = 32 };
-#define TRANSPOSE(name, type)                                                                  \
+#define TRANSPOSE(name, type) \
   static void name(char *to, int64_t ts, const char *from, int64_t fs, int64_t m, int64_t n) { \
-    type *t = (type *)(void *)to;                                                              \
-    const type *f = (const type *)(const void *)from;                                          \
-    for (int64_t i0 = 0; i0 < m; i0 += TILE)                                                   \
-      for (int64_t k0 = 0; k0 < n; k0 += TILE) {                                               \
-        int64_t i1 = i0 + TILE < m ? i0 + TILE : m, k1 = k0 + TILE < n ? k0 + TILE : n;        \
-        for (int64_t i = i0; i < i1; i++)                                                      \
-          for (int64_t k = k0; k < k1; k++) t[i * ts + k] = f[k * fs + i];                     \
-      }                                                                                        \
+    type *t = (type *)(void *)to; \
+    const type *f = (const type *)(const void *)from; \
+    for (int64_t i0 = 0; i0 < m; i0 += TILE) \
+      for (int64_t k0 = 0; k0 < n; k0 += TILE) { \
+        int64_t i1 = i0 + TILE < m ? i0 + TILE : m, k1 = k0 + TILE < n ? k0 + TILE : n; \
+        for (int64_t i = i0; i < i1; i++) \
+          for (int64_t k = k0; k < k1; k++) t[i * ts + k] = f[k * fs + i]; \
+      } \
   }
 TRANSPOSE(transpose1, uint8_t)
 TRANSPOSE(transpose2, uint16_t)

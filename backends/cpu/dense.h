@@ -9,7 +9,7 @@
 #include "phlox/backend.h"
 
 // Defines a kernel of the table: `PX_KERNEL(softmax) { ... l->operands ... }`.
-#define PX_KERNEL(name)                         \
+#define PX_KERNEL(name) \
   px_status px__cpu_##name(const px_launch *l); \
   px_status px__cpu_##name(const px_launch *l)
 

@@ -39,62 +39,62 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
 #define PX__NARROW_f64 PX_FLOAT64
 
 // From the functions identity_, map_, combine_ (of T) and merge_, finish_ (of D).
-#define PX__CPU_FOLD(NAME, S, T, D)                                                                \
-  static void fold_identity_##NAME##_##S(void *wide, int64_t n) {                                  \
-    for (int64_t i = 0; i < n; i++) ((D *)wide)[i] = identity_##NAME##_##S();                      \
-  }                                                                                                \
-  static void fold_clear_##NAME##_##S(void *narrow, int64_t n) {                                   \
-    for (int64_t i = 0; i < n; i++) ((T *)narrow)[i] = (T)identity_##NAME##_##S();                 \
-  }                                                                                                \
-  static D fold_block_##NAME##_##S(const T *e, int64_t n) {                                        \
-    T lane[PX__CPU_LANES];                                                                         \
-    D sum = identity_##NAME##_##S();                                                               \
-    int64_t i = 0;                                                                                 \
-    if (n < PX__CPU_LANES) {                                                                       \
-      for (; i < n; i++) sum = merge_##NAME##_##S(sum, (D)map_##NAME##_##S(e[i]));                 \
-      return sum;                                                                                  \
-    }                                                                                              \
-    for (int k = 0; k < PX__CPU_LANES; k++) lane[k] = (T)sum;                                      \
-    for (; i + PX__CPU_LANES <= n; i += PX__CPU_LANES)                                             \
-      for (int k = 0; k < PX__CPU_LANES; k++)                                                      \
-        lane[k] = combine_##NAME##_##S(lane[k], map_##NAME##_##S(e[i + k]));                       \
-    for (int k = 0; i < n; i++, k++)                                                               \
-      lane[k] = combine_##NAME##_##S(lane[k], map_##NAME##_##S(e[i]));                             \
-    for (int k = 0; k < PX__CPU_LANES; k++) sum = merge_##NAME##_##S(sum, (D)lane[k]);             \
-    return sum;                                                                                    \
-  }                                                                                                \
-  static void fold_row_##NAME##_##S(void *wide, const void *elements, int64_t n) {                 \
-    D sum = *(D *)wide;                                                                            \
-    for (int64_t i = 0; i < n; i += PX__CPU_BLOCK) {                                               \
-      int64_t count = n - i < PX__CPU_BLOCK ? n - i : PX__CPU_BLOCK;                               \
-      sum = merge_##NAME##_##S(sum, fold_block_##NAME##_##S((const T *)elements + i, count));      \
-    }                                                                                              \
-    *(D *)wide = sum;                                                                              \
-  }                                                                                                \
-  static void fold_column_##NAME##_##S(void *narrow, const void *elements, int64_t n) {            \
-    T *a = narrow;                                                                                 \
-    const T *e = elements;                                                                         \
-    PX__FOLD_LOOP for (int64_t i = 0; i < n; i++) a[i] =                                           \
-        combine_##NAME##_##S(a[i], map_##NAME##_##S(e[i]));                                        \
-  }                                                                                                \
-  static void fold_widen_##NAME##_##S(void *wide, void *narrow, int64_t n) {                       \
-    for (int64_t i = 0; i < n; i++)                                                                \
-      ((D *)wide)[i] = merge_##NAME##_##S(((D *)wide)[i], (D)((T *)narrow)[i]);                    \
-    fold_clear_##NAME##_##S(narrow, n);                                                            \
-  }                                                                                                \
-  static void fold_merge_##NAME##_##S(void *wide, const void *other) {                             \
-    *(D *)wide = merge_##NAME##_##S(*(D *)wide, *(const D *)other);                                \
-  }                                                                                                \
+#define PX__CPU_FOLD(NAME, S, T, D) \
+  static void fold_identity_##NAME##_##S(void *wide, int64_t n) { \
+    for (int64_t i = 0; i < n; i++) ((D *)wide)[i] = identity_##NAME##_##S(); \
+  } \
+  static void fold_clear_##NAME##_##S(void *narrow, int64_t n) { \
+    for (int64_t i = 0; i < n; i++) ((T *)narrow)[i] = (T)identity_##NAME##_##S(); \
+  } \
+  static D fold_block_##NAME##_##S(const T *e, int64_t n) { \
+    T lane[PX__CPU_LANES]; \
+    D sum = identity_##NAME##_##S(); \
+    int64_t i = 0; \
+    if (n < PX__CPU_LANES) { \
+      for (; i < n; i++) sum = merge_##NAME##_##S(sum, (D)map_##NAME##_##S(e[i])); \
+      return sum; \
+    } \
+    for (int k = 0; k < PX__CPU_LANES; k++) lane[k] = (T)sum; \
+    for (; i + PX__CPU_LANES <= n; i += PX__CPU_LANES) \
+      for (int k = 0; k < PX__CPU_LANES; k++) \
+        lane[k] = combine_##NAME##_##S(lane[k], map_##NAME##_##S(e[i + k])); \
+    for (int k = 0; i < n; i++, k++) \
+      lane[k] = combine_##NAME##_##S(lane[k], map_##NAME##_##S(e[i])); \
+    for (int k = 0; k < PX__CPU_LANES; k++) sum = merge_##NAME##_##S(sum, (D)lane[k]); \
+    return sum; \
+  } \
+  static void fold_row_##NAME##_##S(void *wide, const void *elements, int64_t n) { \
+    D sum = *(D *)wide; \
+    for (int64_t i = 0; i < n; i += PX__CPU_BLOCK) { \
+      int64_t count = n - i < PX__CPU_BLOCK ? n - i : PX__CPU_BLOCK; \
+      sum = merge_##NAME##_##S(sum, fold_block_##NAME##_##S((const T *)elements + i, count)); \
+    } \
+    *(D *)wide = sum; \
+  } \
+  static void fold_column_##NAME##_##S(void *narrow, const void *elements, int64_t n) { \
+    T *a = narrow; \
+    const T *e = elements; \
+    PX__FOLD_LOOP for (int64_t i = 0; i < n; i++) a[i] = \
+        combine_##NAME##_##S(a[i], map_##NAME##_##S(e[i])); \
+  } \
+  static void fold_widen_##NAME##_##S(void *wide, void *narrow, int64_t n) { \
+    for (int64_t i = 0; i < n; i++) \
+      ((D *)wide)[i] = merge_##NAME##_##S(((D *)wide)[i], (D)((T *)narrow)[i]); \
+    fold_clear_##NAME##_##S(narrow, n); \
+  } \
+  static void fold_merge_##NAME##_##S(void *wide, const void *other) { \
+    *(D *)wide = merge_##NAME##_##S(*(D *)wide, *(const D *)other); \
+  } \
   static void fold_finish_##NAME##_##S(void *wide, int64_t n, int64_t count, const px_launch *l) { \
-    for (int64_t i = 0; i < n; i++)                                                                \
-      ((D *)wide)[i] = finish_##NAME##_##S(((D *)wide)[i], count, l);                              \
-  }                                                                                                \
-  static const px__cpu_fold fold_##NAME##_##S = {PX__NARROW_##S,                                   \
-                                                 PX__WIDE_##S,                                     \
-                                                 fold_identity_##NAME##_##S,                       \
-                                                 fold_row_##NAME##_##S,                            \
-                                                 fold_column_##NAME##_##S,                         \
-                                                 fold_widen_##NAME##_##S,                          \
-                                                 fold_clear_##NAME##_##S,                          \
-                                                 fold_merge_##NAME##_##S,                          \
+    for (int64_t i = 0; i < n; i++) \
+      ((D *)wide)[i] = finish_##NAME##_##S(((D *)wide)[i], count, l); \
+  } \
+  static const px__cpu_fold fold_##NAME##_##S = {PX__NARROW_##S, \
+                                                 PX__WIDE_##S, \
+                                                 fold_identity_##NAME##_##S, \
+                                                 fold_row_##NAME##_##S, \
+                                                 fold_column_##NAME##_##S, \
+                                                 fold_widen_##NAME##_##S, \
+                                                 fold_clear_##NAME##_##S, \
+                                                 fold_merge_##NAME##_##S, \
                                                  fold_finish_##NAME##_##S};

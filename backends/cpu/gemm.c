@@ -140,20 +140,20 @@ bool px__gemm_f32(const px__gemm *g, bool parallel) { return product(g, false, p
 bool px__gemm_f64(const px__gemm *g, bool parallel) { return product(g, true, parallel); }
 
 // ---- integers: rows of C as sums of rows of B
-#define INTEGER_PRODUCT(name, type, sum)                                      \
-  static void name(const px__gemm *g) {                                       \
-    const type *a = g->a, *b = g->b, *s = g->s;                               \
-    type *c = g->c;                                                           \
-    sum alpha = (sum)(int64_t)g->alpha, beta = (sum)(int64_t)g->beta;         \
-    for (int64_t i = 0; i < g->m; i++)                                        \
-      for (int64_t j = 0; j < g->n; j++) {                                    \
-        sum t = 0;                                                            \
-        for (int64_t p = 0; p < g->k; p++)                                    \
+#define INTEGER_PRODUCT(name, type, sum) \
+  static void name(const px__gemm *g) { \
+    const type *a = g->a, *b = g->b, *s = g->s; \
+    type *c = g->c; \
+    sum alpha = (sum)(int64_t)g->alpha, beta = (sum)(int64_t)g->beta; \
+    for (int64_t i = 0; i < g->m; i++) \
+      for (int64_t j = 0; j < g->n; j++) { \
+        sum t = 0; \
+        for (int64_t p = 0; p < g->k; p++) \
           t += (sum)a[i * g->ar + p * g->ac] * (sum)b[p * g->br + j * g->bc]; \
-        t *= alpha;                                                           \
-        if (s && beta) t += beta * (sum)s[i * g->sr + j * g->sc];             \
-        c[i * g->cr + j * g->cc] = (type)t;                                   \
-      }                                                                       \
+        t *= alpha; \
+        if (s && beta) t += beta * (sum)s[i * g->sr + j * g->sc]; \
+        c[i * g->cr + j * g->cc] = (type)t; \
+      } \
   }
 INTEGER_PRODUCT(product_u8, uint8_t, uint64_t)
 INTEGER_PRODUCT(product_i8, int8_t, uint64_t)

@@ -178,16 +178,14 @@ static bool NAME(blocked)(const px__gemm *g) {
     for (int64_t p = 0; p < g->k; p += NAME(KC)) {
       int64_t nc = g->n - j < NAME(NC) ? g->n - j : NAME(NC);
       int64_t kc = g->k - p < NAME(KC) ? g->k - p : NAME(KC);
-      for (int64_t q = 0; q < nc; q += 2 * L)
-        NAME(pack_b)
-        (b + p * g->br + (j + q) * g->bc, g->br, g->bc, kc, nc - q < 2 * L ? (int)(nc - q) : 2 * L,
-         pb + q * kc);
+      for (int64_t q = 0; q < nc; q += 2 * L) NAME(pack_b)
+      (b + p * g->br + (j + q) * g->bc, g->br, g->bc, kc, nc - q < 2 * L ? (int)(nc - q) : 2 * L,
+       pb + q * kc);
       for (int64_t i = 0; i < g->m; i += NAME(MC)) {
         int64_t mc = g->m - i < NAME(MC) ? g->m - i : NAME(MC);
-        for (int64_t q = 0; q < mc; q += TILE_M)
-          NAME(pack_a)
-          (a + (i + q) * g->ar + p * g->ac, g->ar, g->ac, kc,
-           mc - q < TILE_M ? (int)(mc - q) : TILE_M, pa + q * kc);
+        for (int64_t q = 0; q < mc; q += TILE_M) NAME(pack_a)
+        (a + (i + q) * g->ar + p * g->ac, g->ar, g->ac, kc,
+         mc - q < TILE_M ? (int)(mc - q) : TILE_M, pa + q * kc);
         NAME(block)(g, i, mc, j, nc, kc, p == 0, pa, pb);
       }
     }

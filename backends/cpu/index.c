@@ -77,18 +77,18 @@ static bool check(const pick *p, const px_launch *l) {
 // ---- one block
 
 typedef void (*block_fn)(void *to, const void *from, int64_t n);
-#define PUT_BLOCK(name, type)                               \
+#define PUT_BLOCK(name, type) \
   static void name(void *to, const void *from, int64_t n) { \
-    memcpy(to, from, (size_t)n * sizeof(type));             \
+    memcpy(to, from, (size_t)n * sizeof(type)); \
   }
 PUT_BLOCK(put1, uint8_t)
 PUT_BLOCK(put2, uint16_t)
 PUT_BLOCK(put4, uint32_t)
 PUT_BLOCK(put8, uint64_t)
-#define ADD_BLOCK(name, type)                                   \
-  static void name(void *to, const void *from, int64_t n) {     \
-    type *t = to;                                               \
-    const type *f = from;                                       \
+#define ADD_BLOCK(name, type) \
+  static void name(void *to, const void *from, int64_t n) { \
+    type *t = to; \
+    const type *f = from; \
     for (int64_t i = 0; i < n; i++) t[i] = (type)(t[i] + f[i]); \
   }
 ADD_BLOCK(add_u8, uint8_t)

@@ -31,7 +31,7 @@ static inline bool px__cpu_is(const px_value *v, const char *text) {
 #endif
 
 // The operand of an optional tensor; absent ones read as zero.
-#define PX__CPU_MAYBE(T, a, i)                                \
+#define PX__CPU_MAYBE(T, a, i) \
   const bool has_##a = l->operands[i].dtype != PX_DTYPE_NONE; \
   (void)has_##a;
 
@@ -42,65 +42,65 @@ static inline bool px__cpu_is(const px_value *v, const char *text) {
 #define PX__CPU_PUT(O, expr) ((O *)(void *)p_[0])[k_] = (O)(expr);
 #define PX__CPU_PUT_AT(O, expr) *(O *)(void *)(p_[0] + k_ * s_[0]) = (O)(expr);
 
-#define PX__CPU_ROW0(O, expr)            \
+#define PX__CPU_ROW0(O, expr) \
   if (PX__CPU_STEP(O, 0)) PX__CPU_LOOP { \
-      PX__CPU_PUT(O, expr)               \
-    }                                    \
-  else                                   \
+      PX__CPU_PUT(O, expr) \
+    } \
+  else \
     PX__CPU_LOOP { PX__CPU_PUT_AT(O, expr) }
 
-#define PX__CPU_ROW1(O, A, a, i, expr)                         \
+#define PX__CPU_ROW1(O, A, a, i, expr) \
   if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i)) PX__CPU_LOOP { \
-      PX__CPU_NEXT(A, a, i) PX__CPU_PUT(O, expr)               \
-    }                                                          \
-  else                                                         \
-    for (int64_t k_ = 0; k_ < n_; k_++) {                      \
-      PX__CPU_AT(A, a, i) PX__CPU_PUT_AT(O, expr)              \
+      PX__CPU_NEXT(A, a, i) PX__CPU_PUT(O, expr) \
+    } \
+  else \
+    for (int64_t k_ = 0; k_ < n_; k_++) { \
+      PX__CPU_AT(A, a, i) PX__CPU_PUT_AT(O, expr) \
     }
 
-#define PX__CPU_ROW2(O, A, a, i, B, b, j, expr)                                      \
+#define PX__CPU_ROW2(O, A, a, i, B, b, j, expr) \
   if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && PX__CPU_STEP(B, j)) PX__CPU_LOOP { \
-      PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_PUT(O, expr)               \
-    }                                                                                \
-  else if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && s_[j] == 0) {                 \
-    PX__CPU_ONE(B, b, j)                                                             \
-    PX__CPU_LOOP { PX__CPU_NEXT(A, a, i) PX__CPU_PUT(O, expr) }                      \
-  } else if (PX__CPU_STEP(O, 0) && s_[i] == 0 && PX__CPU_STEP(B, j)) {               \
-    PX__CPU_ONE(A, a, i)                                                             \
-    PX__CPU_LOOP { PX__CPU_NEXT(B, b, j) PX__CPU_PUT(O, expr) }                      \
-  } else                                                                             \
-    for (int64_t k_ = 0; k_ < n_; k_++) {                                            \
-      PX__CPU_AT(A, a, i) PX__CPU_AT(B, b, j) PX__CPU_PUT_AT(O, expr)                \
+      PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_PUT(O, expr) \
+    } \
+  else if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && s_[j] == 0) { \
+    PX__CPU_ONE(B, b, j) \
+    PX__CPU_LOOP { PX__CPU_NEXT(A, a, i) PX__CPU_PUT(O, expr) } \
+  } else if (PX__CPU_STEP(O, 0) && s_[i] == 0 && PX__CPU_STEP(B, j)) { \
+    PX__CPU_ONE(A, a, i) \
+    PX__CPU_LOOP { PX__CPU_NEXT(B, b, j) PX__CPU_PUT(O, expr) } \
+  } else \
+    for (int64_t k_ = 0; k_ < n_; k_++) { \
+      PX__CPU_AT(A, a, i) PX__CPU_AT(B, b, j) PX__CPU_PUT_AT(O, expr) \
     }
 
-#define PX__CPU_ROW3(O, A, a, i, B, b, j, C, c, m, expr)                                     \
-  if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && PX__CPU_STEP(B, j) && PX__CPU_STEP(C, m))  \
-    PX__CPU_LOOP {                                                                           \
+#define PX__CPU_ROW3(O, A, a, i, B, b, j, C, c, m, expr) \
+  if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && PX__CPU_STEP(B, j) && PX__CPU_STEP(C, m)) \
+    PX__CPU_LOOP { \
       PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_NEXT(C, c, m) PX__CPU_PUT(O, expr) \
-    }                                                                                        \
-  else if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && PX__CPU_STEP(B, j) && s_[m] == 0) {   \
-    PX__CPU_ONE(C, c, m)                                                                     \
-    PX__CPU_LOOP { PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_PUT(O, expr) }        \
-  } else if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && s_[j] == 0 && s_[m] == 0) {         \
-    PX__CPU_ONE(B, b, j) PX__CPU_ONE(C, c, m) PX__CPU_LOOP {                                 \
-      PX__CPU_NEXT(A, a, i) PX__CPU_PUT(O, expr)                                             \
-    }                                                                                        \
-  } else                                                                                     \
-    for (int64_t k_ = 0; k_ < n_; k_++) {                                                    \
-      PX__CPU_AT(A, a, i) PX__CPU_AT(B, b, j) PX__CPU_AT(C, c, m) PX__CPU_PUT_AT(O, expr)    \
+    } \
+  else if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && PX__CPU_STEP(B, j) && s_[m] == 0) { \
+    PX__CPU_ONE(C, c, m) \
+    PX__CPU_LOOP { PX__CPU_NEXT(A, a, i) PX__CPU_NEXT(B, b, j) PX__CPU_PUT(O, expr) } \
+  } else if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && s_[j] == 0 && s_[m] == 0) { \
+    PX__CPU_ONE(B, b, j) PX__CPU_ONE(C, c, m) PX__CPU_LOOP { \
+      PX__CPU_NEXT(A, a, i) PX__CPU_PUT(O, expr) \
+    } \
+  } else \
+    for (int64_t k_ = 0; k_ < n_; k_++) { \
+      PX__CPU_AT(A, a, i) PX__CPU_AT(B, b, j) PX__CPU_AT(C, c, m) PX__CPU_PUT_AT(O, expr) \
     }
 
-#define PX__CPU_ROW4(O, A, a, i, B, b, j, C, c, m, D, d, q, expr)                             \
+#define PX__CPU_ROW4(O, A, a, i, B, b, j, C, c, m, D, d, q, expr) \
   if (PX__CPU_STEP(O, 0) && PX__CPU_STEP(A, i) && PX__CPU_STEP(B, j) && PX__CPU_STEP(C, m) && \
-      PX__CPU_STEP(D, q))                                                                     \
-    PX__CPU_LOOP {                                                                            \
-      PX__CPU_NEXT(A, a, i)                                                                   \
-      PX__CPU_NEXT(B, b, j) PX__CPU_NEXT(C, c, m) PX__CPU_NEXT(D, d, q) PX__CPU_PUT(O, expr)  \
-    }                                                                                         \
-  else                                                                                        \
-    for (int64_t k_ = 0; k_ < n_; k_++) {                                                     \
-      PX__CPU_AT(A, a, i)                                                                     \
-      PX__CPU_AT(B, b, j) PX__CPU_AT(C, c, m) PX__CPU_AT(D, d, q) PX__CPU_PUT_AT(O, expr)     \
+      PX__CPU_STEP(D, q)) \
+    PX__CPU_LOOP { \
+      PX__CPU_NEXT(A, a, i) \
+      PX__CPU_NEXT(B, b, j) PX__CPU_NEXT(C, c, m) PX__CPU_NEXT(D, d, q) PX__CPU_PUT(O, expr) \
+    } \
+  else \
+    for (int64_t k_ = 0; k_ < n_; k_++) { \
+      PX__CPU_AT(A, a, i) \
+      PX__CPU_AT(B, b, j) PX__CPU_AT(C, c, m) PX__CPU_AT(D, d, q) PX__CPU_PUT_AT(O, expr) \
     }
 
 // Comparisons of unsigned numbers with zero, arithmetic of bool: right in every stamp, if needless

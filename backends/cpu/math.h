@@ -119,7 +119,7 @@ static inline float k_erf_f32(float x) {
 
 // ---- libm
 
-#define K_LIBM(name, ffn, dfn)                                   \
+#define K_LIBM(name, ffn, dfn) \
   static inline float k_##name##_f32(float x) { return ffn(x); } \
   static inline double k_##name##_f64(double x) { return dfn(x); }
 #define K_LIBM_F64(name) \
@@ -165,37 +165,37 @@ static inline float k_lowest_f32(const px_launch *l) { return -k_highest_f32(l);
 static inline double k_highest_f64(const px_launch *l) { return DBL_MAX; }
 static inline double k_lowest_f64(const px_launch *l) { return -DBL_MAX; }
 
-#define K_FLOAT(S, T, M)                                                                   \
-  static inline T k_number_##S(const px_value *v) { return (T)px_value_float(*v); }        \
-  static inline T k_select_##S(bool c, T a, T b) { return c ? a : b; }                     \
-  static inline T k_max_##S(T a, T b) { return a > b || a != a ? a : b; }                  \
-  static inline T k_min_##S(T a, T b) { return a < b || a != a ? a : b; }                  \
-  static inline T k_sign_##S(T x) { return x > 0 ? 1 : x < 0 ? -1 : x == 0 ? 0 : x; }      \
-  static inline T k_rsqrt_##S(T x) { return 1 / sqrt##M(x); }                              \
-  static inline bool k_isnan_##S(T x) { return x != x; }                                   \
-  static inline bool k_isinf_##S(T x) { return fabs##M(x) == K_inf_##S; }                  \
-  static inline bool k_isfinite_##S(T x) { return fabs##M(x) < K_inf_##S; }                \
-  static inline T k_atan2_##S(T y, T x) { return atan2##M(y, x); }                         \
-  static inline T k_fmod_##S(const px_launch *l, T a, T b) { return fmod##M(a, b); }       \
+#define K_FLOAT(S, T, M) \
+  static inline T k_number_##S(const px_value *v) { return (T)px_value_float(*v); } \
+  static inline T k_select_##S(bool c, T a, T b) { return c ? a : b; } \
+  static inline T k_max_##S(T a, T b) { return a > b || a != a ? a : b; } \
+  static inline T k_min_##S(T a, T b) { return a < b || a != a ? a : b; } \
+  static inline T k_sign_##S(T x) { return x > 0 ? 1 : x < 0 ? -1 : x == 0 ? 0 : x; } \
+  static inline T k_rsqrt_##S(T x) { return 1 / sqrt##M(x); } \
+  static inline bool k_isnan_##S(T x) { return x != x; } \
+  static inline bool k_isinf_##S(T x) { return fabs##M(x) == K_inf_##S; } \
+  static inline bool k_isfinite_##S(T x) { return fabs##M(x) < K_inf_##S; } \
+  static inline T k_atan2_##S(T y, T x) { return atan2##M(y, x); } \
+  static inline T k_fmod_##S(const px_launch *l, T a, T b) { return fmod##M(a, b); } \
   static inline T k_truncdiv_##S(const px_launch *l, T a, T b) { return trunc##M(a / b); } \
-  static inline T k_remainder_##S(const px_launch *l, T a, T b) {                          \
-    T r = fmod##M(a, b);                                                                   \
-    return r != 0 && (b < 0) != (r < 0) ? r + b : r;                                       \
-  }                                                                                        \
-  static inline T k_floordiv_##S(const px_launch *l, T a, T b) {                           \
-    if (b == 0) return a / b;                                                              \
-    T r = fmod##M(a, b), q = (a - r) / b;                                                  \
-    if (r != 0 && (b < 0) != (r < 0)) q -= 1;                                              \
-    if (q == 0) return copysign##M((T)0, a / b);                                           \
-    T f = floor##M(q);                                                                     \
-    return q - f > (T)0.5 ? f + 1 : f;                                                     \
-  }                                                                                        \
-  static inline T k_pow_##S(T a, T b) {                                                    \
-    return b == 2        ? a * a                                                           \
-           : b == 1      ? a                                                               \
-           : b == 3      ? a * a * a                                                       \
-           : b == (T)0.5 ? sqrt##M(a)                                                      \
-                         : pow##M(a, b);                                                   \
+  static inline T k_remainder_##S(const px_launch *l, T a, T b) { \
+    T r = fmod##M(a, b); \
+    return r != 0 && (b < 0) != (r < 0) ? r + b : r; \
+  } \
+  static inline T k_floordiv_##S(const px_launch *l, T a, T b) { \
+    if (b == 0) return a / b; \
+    T r = fmod##M(a, b), q = (a - r) / b; \
+    if (r != 0 && (b < 0) != (r < 0)) q -= 1; \
+    if (q == 0) return copysign##M((T)0, a / b); \
+    T f = floor##M(q); \
+    return q - f > (T)0.5 ? f + 1 : f; \
+  } \
+  static inline T k_pow_##S(T a, T b) { \
+    return b == 2        ? a * a \
+           : b == 1      ? a \
+           : b == 3      ? a * a * a \
+           : b == (T)0.5 ? sqrt##M(a) \
+                         : pow##M(a, b); \
   }
 K_FLOAT(f32, float, f)
 K_FLOAT(f64, double, )
@@ -211,48 +211,48 @@ static inline int64_t k_pow_int(int64_t a, int64_t b) {
   return (int64_t)r;
 }
 
-#define K_WHOLE(S, T)                                                                      \
-  static inline T k_select_##S(bool c, T a, T b) { return c ? a : b; }                     \
-  static inline T k_max_##S(T a, T b) { return a > b ? a : b; }                            \
-  static inline T k_min_##S(T a, T b) { return a < b ? a : b; }                            \
-  static inline T k_floor_##S(T x) { return x; }                                           \
-  static inline T k_ceil_##S(T x) { return x; }                                            \
-  static inline T k_round_##S(T x) { return x; }                                           \
-  static inline T k_trunc_##S(T x) { return x; }                                           \
-  static inline bool k_isnan_##S(T x) { return false; }                                    \
-  static inline bool k_isinf_##S(T x) { return false; }                                    \
-  static inline bool k_isfinite_##S(T x) { return true; }                                  \
+#define K_WHOLE(S, T) \
+  static inline T k_select_##S(bool c, T a, T b) { return c ? a : b; } \
+  static inline T k_max_##S(T a, T b) { return a > b ? a : b; } \
+  static inline T k_min_##S(T a, T b) { return a < b ? a : b; } \
+  static inline T k_floor_##S(T x) { return x; } \
+  static inline T k_ceil_##S(T x) { return x; } \
+  static inline T k_round_##S(T x) { return x; } \
+  static inline T k_trunc_##S(T x) { return x; } \
+  static inline bool k_isnan_##S(T x) { return false; } \
+  static inline bool k_isinf_##S(T x) { return false; } \
+  static inline bool k_isfinite_##S(T x) { return true; } \
   static inline T k_abs_##S(T x) { return x < (T)1 && x != 0 ? (T)(0 - (uint64_t)x) : x; } \
   static inline T k_sign_##S(T x) { return (T)((x > 0) - (x < (T)1 && x != 0)); }
 
-#define K_INTEGER(S, T, LOW, HIGH)                                                     \
-  enum { k_signed_##S = (T)-1 < 1 };                                                   \
-  static const T K_inf_##S = HIGH;                                                     \
-  static inline T k_number_##S(const px_value *v) { return (T)px_value_int(*v); }      \
-  static inline T k_highest_##S(const px_launch *l) { return HIGH; }                   \
-  static inline T k_lowest_##S(const px_launch *l) { return LOW; }                     \
-  static inline T k_bitnot_##S(T x) { return (T)~x; }                                  \
+#define K_INTEGER(S, T, LOW, HIGH) \
+  enum { k_signed_##S = (T)-1 < 1 }; \
+  static const T K_inf_##S = HIGH; \
+  static inline T k_number_##S(const px_value *v) { return (T)px_value_int(*v); } \
+  static inline T k_highest_##S(const px_launch *l) { return HIGH; } \
+  static inline T k_lowest_##S(const px_launch *l) { return LOW; } \
+  static inline T k_bitnot_##S(T x) { return (T)~x; } \
   static inline T k_pow_##S(T a, T b) { return (T)k_pow_int((int64_t)a, (int64_t)b); } \
-  static inline bool k_bad_divisor_##S(const px_launch *l, T b) {                      \
-    if (b == 0) px_kernel_fault(l, PX_FAULT_ZERO_DIVISION, 0, 0, 0);                   \
-    return b == 0;                                                                     \
-  }                                                                                    \
-  static inline T k_truncdiv_##S(const px_launch *l, T a, T b) {                       \
-    if (k_bad_divisor_##S(l, b)) return 0;                                             \
-    return k_signed_##S && b == (T)-1 ? (T)(0 - (uint64_t)a) : (T)(a / b);             \
-  }                                                                                    \
-  static inline T k_fmod_##S(const px_launch *l, T a, T b) {                           \
-    if (k_bad_divisor_##S(l, b)) return 0;                                             \
-    return k_signed_##S && b == (T)-1 ? (T)0 : (T)(a % b);                             \
-  }                                                                                    \
-  static inline T k_remainder_##S(const px_launch *l, T a, T b) {                      \
-    T r = k_fmod_##S(l, a, b);                                                         \
-    return k_signed_##S && r != 0 && (r ^ b) >> (8 * sizeof(T) - 1) ? (T)(r + b) : r;  \
-  }                                                                                    \
-  static inline T k_floordiv_##S(const px_launch *l, T a, T b) {                       \
-    if (k_bad_divisor_##S(l, b)) return 0;                                             \
-    T q = k_truncdiv_##S(l, a, b), r = k_fmod_##S(l, a, b);                            \
-    return k_signed_##S && r != 0 && (r ^ b) >> (8 * sizeof(T) - 1) ? (T)(q - 1) : q;  \
+  static inline bool k_bad_divisor_##S(const px_launch *l, T b) { \
+    if (b == 0) px_kernel_fault(l, PX_FAULT_ZERO_DIVISION, 0, 0, 0); \
+    return b == 0; \
+  } \
+  static inline T k_truncdiv_##S(const px_launch *l, T a, T b) { \
+    if (k_bad_divisor_##S(l, b)) return 0; \
+    return k_signed_##S && b == (T)-1 ? (T)(0 - (uint64_t)a) : (T)(a / b); \
+  } \
+  static inline T k_fmod_##S(const px_launch *l, T a, T b) { \
+    if (k_bad_divisor_##S(l, b)) return 0; \
+    return k_signed_##S && b == (T)-1 ? (T)0 : (T)(a % b); \
+  } \
+  static inline T k_remainder_##S(const px_launch *l, T a, T b) { \
+    T r = k_fmod_##S(l, a, b); \
+    return k_signed_##S && r != 0 && (r ^ b) >> (8 * sizeof(T) - 1) ? (T)(r + b) : r; \
+  } \
+  static inline T k_floordiv_##S(const px_launch *l, T a, T b) { \
+    if (k_bad_divisor_##S(l, b)) return 0; \
+    T q = k_truncdiv_##S(l, a, b), r = k_fmod_##S(l, a, b); \
+    return k_signed_##S && r != 0 && (r ^ b) >> (8 * sizeof(T) - 1) ? (T)(q - 1) : q; \
   }
 K_WHOLE(bool, bool)
 K_WHOLE(u8, uint8_t)

@@ -20,13 +20,13 @@
 
 // Codes of the driver that the simulated devices give as an error's detail, with the driver's
 // texts.
-#define PX__SIM_CODES(XX)                                                        \
-  XX(INVALID, 1, VALUE, "invalid argument")                                      \
-  XX(ORDINAL, 101, ACCELERATOR, "invalid device ordinal")                        \
+#define PX__SIM_CODES(XX) \
+  XX(INVALID, 1, VALUE, "invalid argument") \
+  XX(ORDINAL, 101, ACCELERATOR, "invalid device ordinal") \
   XX(PEER, 217, ACCELERATOR, "peer access is not supported between two devices") \
-  XX(HANDLE, 400, ACCELERATOR, "invalid resource handle")                        \
-  XX(NOT_READY, 600, ACCELERATOR, "device not ready")                            \
-  XX(ILLEGAL, 700, ACCELERATOR, "an illegal memory access was encountered")      \
+  XX(HANDLE, 400, ACCELERATOR, "invalid resource handle") \
+  XX(NOT_READY, 600, ACCELERATOR, "device not ready") \
+  XX(ILLEGAL, 700, ACCELERATOR, "an illegal memory access was encountered") \
   XX(LAUNCH, 719, ACCELERATOR, "unspecified launch failure")
 enum {
 #define XX(name, number, status, text) PX__SIM_##name = number,
@@ -37,9 +37,9 @@ enum {
 // Fails with a status, the driver's code (0: none) and a text.
 #define PX__SIM_FAIL(status, code, ...) \
   return px__sim.core->error((status), (code), __FILE__, __LINE__, __func__, __VA_ARGS__)
-#define PX__SIM_TRY(call)                 \
-  do {                                    \
-    px_status status_ = (call);           \
+#define PX__SIM_TRY(call) \
+  do { \
+    px_status status_ = (call); \
     if (status_ != PX_OK) return status_; \
   } while (0)
 

@@ -21,7 +21,6 @@ typedef struct px_tensor px_tensor;
 typedef struct px_generator px_generator;
 
 // ---- arguments
-// -------------------------------------------------------------------------------------------------------------
 
 // One argument of an op, tagged. Lists are borrowed: `n` elements at `ints` or `tensors`.
 typedef enum px_arg_kind {
@@ -107,7 +106,6 @@ static inline px_scalar px_value_scalar(px_value a) {
 }
 
 // ---- launches
-// --------------------------------------------------------------------------------------------------------------
 
 // One tensor of a launch. `data` is the first element, an address of the device; strides are in
 // elements. An absent optional tensor has dtype PX_DTYPE_NONE. An immediate operand is a number
@@ -124,11 +122,11 @@ typedef struct px_operand {
 
 // What a kernel found wrong: code, text with the operands a, b, c, and the status. Texts are
 // PyTorch's of the CPU.
-#define PX_FAULT_MAP(XX)                                                                 \
-  XX(INDEX, INDEX, "index %lld is out of bounds for dimension %lld with size %lld")      \
-  XX(TARGET, INDEX, "Target %lld is out of bounds.")                                     \
-  XX(RANGE, INDEX, "index out of range in self: index %lld, size %lld")                  \
-  XX(ZERO_DIVISION, RUNTIME, "ZeroDivisionError")                                        \
+#define PX_FAULT_MAP(XX) \
+  XX(INDEX, INDEX, "index %lld is out of bounds for dimension %lld with size %lld") \
+  XX(TARGET, INDEX, "Target %lld is out of bounds.") \
+  XX(RANGE, INDEX, "index out of range in self: index %lld, size %lld") \
+  XX(ZERO_DIVISION, RUNTIME, "ZeroDivisionError") \
   XX(PROBABILITY, RUNTIME, "Expected p_in >= 0 && p_in <= 1 to be true, but got false.") \
   XX(NOMEM, NOMEM, "a kernel could not get %lld bytes of scratch memory")
 typedef enum px_fault_code {
@@ -183,7 +181,6 @@ static inline void px_kernel_fault(const px_launch *l, px_fault_code code, int64
 }
 
 // ---- the two tables
-// --------------------------------------------------------------------------------------------------------
 
 // What the core gives to a backend.
 typedef struct px_core {

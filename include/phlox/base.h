@@ -26,25 +26,25 @@ extern "C" {
 #define PX_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 
 // Status codes: name, what it means, the Python exception that it becomes.
-#define PX_STATUS_MAP(XX)                                       \
-  XX(OK, "no error", "")                                        \
-  XX(RUNTIME, "invalid operation", "RuntimeError")              \
-  XX(VALUE, "invalid value", "ValueError")                      \
-  XX(TYPE, "invalid type", "TypeError")                         \
-  XX(INDEX, "index out of range", "IndexError")                 \
-  XX(KEY, "no such key", "KeyError")                            \
-  XX(ATTRIBUTE, "no such attribute", "AttributeError")          \
-  XX(ASSERTION, "assertion failed", "AssertionError")           \
-  XX(OVERFLOW, "arithmetic overflow", "OverflowError")          \
-  XX(ZERO_DIVISION, "division by zero", "ZeroDivisionError")    \
-  XX(UNIMPLEMENTED, "not implemented", "NotImplementedError")   \
-  XX(NOMEM, "out of host memory", "MemoryError")                \
+#define PX_STATUS_MAP(XX) \
+  XX(OK, "no error", "") \
+  XX(RUNTIME, "invalid operation", "RuntimeError") \
+  XX(VALUE, "invalid value", "ValueError") \
+  XX(TYPE, "invalid type", "TypeError") \
+  XX(INDEX, "index out of range", "IndexError") \
+  XX(KEY, "no such key", "KeyError") \
+  XX(ATTRIBUTE, "no such attribute", "AttributeError") \
+  XX(ASSERTION, "assertion failed", "AssertionError") \
+  XX(OVERFLOW, "arithmetic overflow", "OverflowError") \
+  XX(ZERO_DIVISION, "division by zero", "ZeroDivisionError") \
+  XX(UNIMPLEMENTED, "not implemented", "NotImplementedError") \
+  XX(NOMEM, "out of host memory", "MemoryError") \
   XX(OUT_OF_MEMORY, "out of device memory", "OutOfMemoryError") \
-  XX(ACCELERATOR, "device error", "AcceleratorError")           \
-  XX(IO, "input/output error", "OSError")                       \
-  XX(NOT_FOUND, "no such file", "FileNotFoundError")            \
-  XX(STOP, "end of iteration", "StopIteration")                 \
-  XX(FOREIGN, "error of the embedding language", "")            \
+  XX(ACCELERATOR, "device error", "AcceleratorError") \
+  XX(IO, "input/output error", "OSError") \
+  XX(NOT_FOUND, "no such file", "FileNotFoundError") \
+  XX(STOP, "end of iteration", "StopIteration") \
+  XX(FOREIGN, "error of the embedding language", "") \
   XX(BUG, "internal error; please report it", "SystemError")
 typedef enum px_status {
 #define XX(name, text, exception) PX_##name,
@@ -96,15 +96,15 @@ PX_API void px_error_note(const char *format, ...) PX_PRINTF(1, 2);
 
 // PX_TRY(call): returns the call's status to the caller if it failed. PX_FAIL(code, "text", ...):
 // fails. PX_CHECK(condition, code, "text", ...): fails unless the condition holds.
-#define PX_TRY(call)                                                      \
-  do {                                                                    \
-    px_status px_try_status_ = (call);                                    \
-    if (__builtin_expect(px_try_status_ != PX_OK, 0))                     \
+#define PX_TRY(call) \
+  do { \
+    px_status px_try_status_ = (call); \
+    if (__builtin_expect(px_try_status_ != PX_OK, 0)) \
       return px_error_pass(px_try_status_, __FILE__, __LINE__, __func__); \
   } while (0)
 #define PX_FAIL(code, ...) return px_error_set((code), 0, __FILE__, __LINE__, __func__, __VA_ARGS__)
-#define PX_CHECK(condition, code, ...)                                   \
-  do {                                                                   \
+#define PX_CHECK(condition, code, ...) \
+  do { \
     if (__builtin_expect(!(condition), 0)) PX_FAIL((code), __VA_ARGS__); \
   } while (0)
 #define PX_NOTE(...) px_error_note(__VA_ARGS__)
@@ -146,9 +146,9 @@ PX_API void *px_move_at(void *place);
 #define PX_SCOPED(type) __attribute__((cleanup(px_release_at))) type *
 #define PX_MOVE(variable) ((__typeof__(variable))px_move_at(&(variable)))
 
-// For layers and programs that make counted objects of their own. px_alloc gives zeroed memory and passes the fault point
-// "alloc"; px_free (phlox/tensor.h) returns it. px_object_init starts the count at 1; destroy functions call px_object_end
-// before the memory goes.
+// For layers and programs that make counted objects of their own. px_alloc gives zeroed memory and
+// passes the fault point "alloc"; px_free (phlox/tensor.h) returns it. px_object_init starts the
+// count at 1; destroy functions call px_object_end before the memory goes.
 PX_CALL px_alloc(void **out, size_t bytes);
 PX_CALL px_realloc(void **place, size_t bytes);
 PX_API void px_object_init(void *object, const px_class *cls);

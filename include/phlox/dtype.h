@@ -8,16 +8,16 @@ extern "C" {
 
 // name, C type of one element as stored, bytes, category (b bool, i integer, f float), PyTorch's
 // class name.
-#define PX_DTYPE_MAP(XX)                                 \
-  XX(BOOL, bool, 1, 'b', "Bool", "bool")                 \
-  XX(UINT8, uint8_t, 1, 'i', "Byte", "uint8")            \
-  XX(INT8, int8_t, 1, 'i', "Char", "int8")               \
-  XX(INT16, int16_t, 2, 'i', "Short", "int16")           \
-  XX(INT32, int32_t, 4, 'i', "Int", "int32")             \
-  XX(INT64, int64_t, 8, 'i', "Long", "int64")            \
-  XX(FLOAT16, uint16_t, 2, 'f', "Half", "float16")       \
+#define PX_DTYPE_MAP(XX) \
+  XX(BOOL, bool, 1, 'b', "Bool", "bool") \
+  XX(UINT8, uint8_t, 1, 'i', "Byte", "uint8") \
+  XX(INT8, int8_t, 1, 'i', "Char", "int8") \
+  XX(INT16, int16_t, 2, 'i', "Short", "int16") \
+  XX(INT32, int32_t, 4, 'i', "Int", "int32") \
+  XX(INT64, int64_t, 8, 'i', "Long", "int64") \
+  XX(FLOAT16, uint16_t, 2, 'f', "Half", "float16") \
   XX(BFLOAT16, uint16_t, 2, 'f', "BFloat16", "bfloat16") \
-  XX(FLOAT32, float, 4, 'f', "Float", "float32")         \
+  XX(FLOAT32, float, 4, 'f', "Float", "float32") \
   XX(FLOAT64, double, 8, 'f', "Double", "float64")
 typedef enum px_dtype {
 #define XX(name, ctype, bytes, category, cls, text) PX_##name,

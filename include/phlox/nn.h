@@ -69,7 +69,6 @@ PX_CALL px_dropout_new(px_module **out, double p);
 PX_CALL px_sequential_new(px_module **out, px_module *const *children, int count);
 
 // ---- contents
-// --------------------------------------------------------------------------------------------------------------
 
 // Sets an attribute (a number, a list of at most 4 integers, a text), or reads one: kind
 // PX_ARG_NONE if it has none.
@@ -111,7 +110,6 @@ PX_CALL px_module_each(px_module *self, int sorts, const char *prefix, bool recu
 PX_CALL px_module_parameters(px_list **out, px_module *self);
 
 // ---- use
-// -------------------------------------------------------------------------------------------------------------------
 
 // Calls forward, with the forward hooks around it.
 PX_CALL px_module_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count);
@@ -149,7 +147,6 @@ PX_CALL px_module_text(char **out, px_module *self);
 PX_API void px_module_extra_repr(const px_module *self, char *text, size_t room);
 
 // ---- initialisation (torch.nn.init), in place, without recording
-// ----------------------------------------------------------------
 
 PX_CALL px_init_fans(int64_t *fan_in, int64_t *fan_out, const px_tensor *weight);
 // The recommended gain: "linear" "conv2d" "sigmoid" "tanh" "relu" "leaky_relu" "selu". PX_VALUE

@@ -57,8 +57,8 @@ typedef struct px_op {
   // parameters in the low 16 bits, results in the high ones. Only what the wanted gradients need is
   // saved.
   const uint32_t *save_for;
-  // The name in Python. Several ops may share one (max, max_dim): a call means the first by id whose
-  // parameters take its arguments.
+  // The name in Python. Several ops may share one (max, max_dim): a call means the first by id
+  // whose parameters take its arguments.
   const char *python_name;
 } px_op;
 

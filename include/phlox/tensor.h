@@ -22,7 +22,6 @@ PX_API px_tensor *px_list_get(const px_list *list, int64_t i);
 PX_API px_tensor *const *px_list_items(const px_list *list);
 
 // ---- making
-// ----------------------------------------------------------------------------------------------------------------
 // dtype PX_DTYPE_NONE means the default float type; device PX_DEVICE_NONE the default device.
 
 // Uninitialised. PX_RUNTIME for negative or overflowing sizes; PX_OUT_OF_MEMORY, PX_NOMEM.
@@ -62,7 +61,6 @@ PX_CALL px_tensor_set_data(px_tensor *self, const px_tensor *value);
 PX_CALL px_tensor_resize(px_tensor *self, int ndim, const int64_t *sizes);
 
 // ---- looking
-// ---------------------------------------------------------------------------------------------------------------
 
 PX_API int px_tensor_ndim(const px_tensor *self);
 PX_API const int64_t *px_tensor_sizes(const px_tensor *self);    // ndim of them, borrowed
@@ -108,7 +106,6 @@ PX_API bool px_tensor_is_parameter(const px_tensor *self);
 PX_API void px_tensor_set_parameter(px_tensor *self, bool parameter);
 
 // ---- storage
-// ---------------------------------------------------------------------------------------------------------------
 
 PX_API size_t px_storage_bytes(const px_storage *storage);
 PX_API px_device px_storage_device(const px_storage *storage);
@@ -118,7 +115,6 @@ PX_API void *px_storage_data(const px_storage *storage);
 PX_CALL px_storage_pin(px_storage **out, px_storage *storage);
 
 // ---- printing
-// --------------------------------------------------------------------------------------------------------------
 
 typedef struct px_print_options {
   int precision, threshold, edgeitems, linewidth;

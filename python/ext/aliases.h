@@ -6,7 +6,8 @@ static const struct {
   char space, from;
   const char *alias, *name;
 } op_aliases[] = {
-#define BOTH(alias, name) {'f', 'f', alias, name}, {'m', 'm', alias, name}
+#define BOTH(alias, name) \
+  {'f', 'f', alias, name}, { 'm', 'm', alias, name }
     BOTH("absolute", "abs"),
     BOTH("absolute_", "abs_"),
     BOTH("negative", "neg"),

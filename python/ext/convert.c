@@ -111,11 +111,11 @@ EXT_FAST(tensor_cpu) {
   return ext_convert(self, px_cpu(), PX_DTYPE_NONE, false, false);
 }
 
-#define DTYPE_METHOD(name, dtype)                                                         \
+#define DTYPE_METHOD(name, dtype) \
   static PyObject *tensor_##name(PyObject *self, PyObject *const *args, Py_ssize_t nargs, \
-                                 PyObject *kwnames) {                                     \
-    EXT_ARGS(#name, "|memory_format", out);                                               \
-    return ext_convert(self, PX_DEVICE_NONE, dtype, false, false);                        \
+                                 PyObject *kwnames) { \
+    EXT_ARGS(#name, "|memory_format", out); \
+    return ext_convert(self, PX_DEVICE_NONE, dtype, false, false); \
   }
 DTYPE_METHOD(float, PX_FLOAT32)
 DTYPE_METHOD(double, PX_FLOAT64)

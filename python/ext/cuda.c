@@ -124,14 +124,14 @@ static PyMethodDef scope_methods[] = {{"__enter__", scope_enter, METH_NOARGS, NU
                                       {NULL, NULL, 0, NULL}};
 static PyGetSetDef scope_getset[] = {{"idx", scope_idx, NULL, NULL, NULL},
                                      {NULL, NULL, NULL, NULL, NULL}};
-#define SCOPE_TYPE(variable, name, make)                    \
-  static PyTypeObject variable = {                          \
-      PyVarObject_HEAD_INIT(NULL, 0).tp_name = name,        \
-      .tp_basicsize = sizeof(scope_object),                 \
+#define SCOPE_TYPE(variable, name, make) \
+  static PyTypeObject variable = { \
+      PyVarObject_HEAD_INIT(NULL, 0).tp_name = name, \
+      .tp_basicsize = sizeof(scope_object), \
       .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, \
-      .tp_new = make,                                       \
-      .tp_methods = scope_methods,                          \
-      .tp_getset = scope_getset,                            \
+      .tp_new = make, \
+      .tp_methods = scope_methods, \
+      .tp_getset = scope_getset, \
   }
 SCOPE_TYPE(scope_type, "torch.cuda.device", scope_new);
 SCOPE_TYPE(scope_of_type, "torch.cuda.device_of", scope_of_new);

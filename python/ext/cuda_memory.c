@@ -10,11 +10,11 @@ static int index_of(PyObject *device, int *out) {
   return ext_is_none(device) ? 0 : ext_to_cuda_index(device, out);
 }
 
-#define FIGURE(name, function)                                                         \
-  static PyObject *name(PyObject *self, PyObject *const *args, Py_ssize_t nargs,       \
-                        PyObject *kwnames) {                                           \
-    EXT_ARGS(#name, "|device", out);                                                   \
-    int index;                                                                         \
+#define FIGURE(name, function) \
+  static PyObject *name(PyObject *self, PyObject *const *args, Py_ssize_t nargs, \
+                        PyObject *kwnames) { \
+    EXT_ARGS(#name, "|device", out); \
+    int index; \
     return index_of(out[0], &index) < 0 ? NULL : PyLong_FromLongLong(function(index)); \
   }
 FIGURE(memory_allocated, px_memory_allocated)

@@ -30,13 +30,13 @@ static PyMethodDef generic_methods[] = {{"__class_getitem__", generic, METH_O | 
                                         {NULL, NULL, 0, NULL}};
 static PyMappingMethods no_mapping = {.mp_subscript = no_item};
 
-#define PLAIN_TYPE(text, documentation)                                                          \
-  PyVarObject_HEAD_INIT(NULL, 0).tp_name = text, .tp_basicsize = sizeof(plain_object),           \
-                              .tp_doc = documentation,                                           \
-                              .tp_flags =                                                        \
+#define PLAIN_TYPE(text, documentation) \
+  PyVarObject_HEAD_INIT(NULL, 0).tp_name = text, .tp_basicsize = sizeof(plain_object), \
+                              .tp_doc = documentation, \
+                              .tp_flags = \
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, \
-                              .tp_dealloc = plain_dealloc, .tp_traverse = plain_traverse,        \
-                              .tp_clear = plain_clear, .tp_new = PyType_GenericNew,              \
+                              .tp_dealloc = plain_dealloc, .tp_traverse = plain_traverse, \
+                              .tp_clear = plain_clear, .tp_new = PyType_GenericNew, \
                               .tp_dictoffset = offsetof(plain_object, dict)
 
 PyTypeObject ext_DatasetType = {PLAIN_TYPE("torch.utils.data.Dataset", "Items by index."),

@@ -230,7 +230,8 @@ static PyObject *get_default_device(PyObject *self, PyObject *unused) {
   return ext_device(device);
 }
 
-static PyMethodDef functions[] = {{"_device_of", device_of_text, METH_O, NULL}, EXT_DEF("set_default_device", set_default_device),
+static PyMethodDef functions[] = {{"_device_of", device_of_text, METH_O, NULL},
+                                  EXT_DEF("set_default_device", set_default_device),
                                   {"get_default_device", get_default_device, METH_NOARGS, NULL},
                                   {NULL, NULL, 0, NULL}};
 

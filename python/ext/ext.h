@@ -26,21 +26,21 @@ PyObject *ext_exception_take(void);
 void ext_exception_give(PyObject *exception_take);
 extern PyObject *ext_AcceleratorError, *ext_OutOfMemoryError;
 
-#define EXT_TRY(call)                        \
-  do {                                       \
+#define EXT_TRY(call) \
+  do { \
     if ((call) != PX_OK) return ext_raise(); \
   } while (0)
-#define EXT_TRY_INT(call)                        \
-  do {                                           \
+#define EXT_TRY_INT(call) \
+  do { \
     if ((call) != PX_OK) return ext_raise(), -1; \
   } while (0)
 // Runs an expression of type px_status without the GIL: whatever can block.
-#define EXT_NOGIL(call)                              \
-  __extension__({                                    \
+#define EXT_NOGIL(call) \
+  __extension__({ \
     PyThreadState *ext_state_ = PyEval_SaveThread(); \
-    px_status ext_status_ = (call);                  \
-    PyEval_RestoreThread(ext_state_);                \
-    ext_status_;                                     \
+    px_status ext_status_ = (call); \
+    PyEval_RestoreThread(ext_state_); \
+    ext_status_; \
   })
 // Checks a px_status expression that can block.
 #define EXT_WAIT(call) EXT_TRY(EXT_NOGIL(call))
@@ -70,9 +70,9 @@ int ext_args(ext_spec *spec, PyObject *const *args, Py_ssize_t nargs, PyObject *
              PyObject **out);
 // The same from a tuple and a dict (tp_new, tp_call).
 int ext_args_tuple(ext_spec *spec, PyObject *args, PyObject *kwargs, PyObject **out);
-#define EXT_ARGS(name, params, out)                            \
+#define EXT_ARGS(name, params, out) \
   static ext_spec ext_spec_ = {name, params, 0, 0, 0, {NULL}}; \
-  PyObject *out[EXT_MAX_ARGS] = {NULL};                        \
+  PyObject *out[EXT_MAX_ARGS] = {NULL}; \
   if (ext_args(&ext_spec_, args, nargs, kwnames, out) < 0) return NULL
 #define EXT_FAST(name) \
   static PyObject *name(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
@@ -154,11 +154,11 @@ void ext_type_object(PyObject *object, px_dtype *dtype, px_device *device);
 // ---- calling ops by name
 // EXT_OP("add"): the descriptor, looked up once. NULL (with NotImplementedError) if there is none.
 const px_op *ext_op_need(const char *name);
-#define EXT_OP(op_name)                           \
-  __extension__({                                 \
-    static const px_op *ext_op_;                  \
+#define EXT_OP(op_name) \
+  __extension__({ \
+    static const px_op *ext_op_; \
     if (!ext_op_) ext_op_ = ext_op_need(op_name); \
-    ext_op_;                                      \
+    ext_op_; \
   })
 // One argument by name. Calls set what is not named to its default.
 typedef struct ext_named {

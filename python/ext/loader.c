@@ -14,10 +14,13 @@ typedef struct loader_object {
   PyObject *dict;
 } loader_object;
 
-#define EACH_FIELD(XX)                                                                         \
-  XX(dataset)                                                                                  \
-  XX(sampler) XX(batch_sampler) XX(collate) XX(generator) XX(worker_init) XX(context) XX(pool) \
-      XX(batch_size) XX(prefetch) XX(timeout) XX(dict)
+#define EACH_FIELD(XX) \
+  XX(dataset) \
+  XX(sampler) \
+  XX(batch_sampler) \
+  XX(collate) \
+  XX(generator) \
+  XX(worker_init) XX(context) XX(pool) XX(batch_size) XX(prefetch) XX(timeout) XX(dict)
 
 static int loader_traverse(PyObject *object, visitproc visit, void *arg) {
   loader_object *self = (loader_object *)object;
@@ -344,10 +347,10 @@ static PyObject *loader_iter(PyObject *object) {
 
 // ---- attributes
 
-#define GETTER(name, expression)                                 \
+#define GETTER(name, expression) \
   static PyObject *get_##name(PyObject *object, void *closure) { \
-    loader_object *self = (loader_object *)object;               \
-    return expression;                                           \
+    loader_object *self = (loader_object *)object; \
+    return expression; \
   }
 static PyObject *or_none(PyObject *object) { return Py_NewRef(object ? object : Py_None); }
 GETTER(dataset, or_none(self->dataset))

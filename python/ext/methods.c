@@ -344,8 +344,7 @@ static PyObject *tensor_reduce_ex(PyObject *self, PyObject *protocol) {
   PyObject *type = Py_IS_TYPE(self, &ext_TensorType)      ? Py_None
                    : Py_IS_TYPE(self, &ext_ParameterType) ? Py_True
                                                           : (PyObject *)Py_TYPE(self);
-  return Py_BuildValue("O(OOOssO)O", maker, type, data, plain,
-                       px_dtype_name(px_tensor_dtype(t)),
+  return Py_BuildValue("O(OOOssO)O", maker, type, data, plain, px_dtype_name(px_tensor_dtype(t)),
                        px_device_format(px_tensor_device(t), device),
                        px_tensor_requires_grad(t) ? Py_True : Py_False, dict ? dict : Py_None);
 }
@@ -368,8 +367,8 @@ static PyObject *rebuild_tensor(PyObject *module, PyObject *args) {
   EXT_TRY(px_device_parse(&device, device_name));
   int64_t n = 1;
   for (int i = 0; i < sizes.count; i++) n *= sizes.items[i];
-  if (n * (int64_t)px_dtype_size(dtype) != bytes ||
-      !PyType_Check(type) || !PyType_IsSubtype((PyTypeObject *)type, &ext_TensorType))
+  if (n * (int64_t)px_dtype_size(dtype) != bytes || !PyType_Check(type) ||
+      !PyType_IsSubtype((PyTypeObject *)type, &ext_TensorType))
     EXT_FAIL(PyExc_ValueError, "a pickled tensor is damaged");
   PX_SCOPED(px_tensor) made = NULL;
   EXT_WAIT(px_tensor_from_data(&made, data, sizes.count, sizes.items, dtype, device));

@@ -139,14 +139,14 @@ static PyMethodDef mode_methods[] = {{"__enter__", mode_enter, METH_NOARGS, NULL
                                      {"__exit__", mode_exit, METH_VARARGS, NULL},
                                      {NULL, NULL, 0, NULL}};
 static PyObject *mode_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
-#define MODE_TYPE(variable, name)                             \
-  static PyTypeObject variable = {                            \
+#define MODE_TYPE(variable, name) \
+  static PyTypeObject variable = { \
       PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch." name, \
-      .tp_basicsize = sizeof(mode_object),                    \
-      .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,   \
-      .tp_new = mode_new,                                     \
-      .tp_call = mode_call,                                   \
-      .tp_methods = mode_methods,                             \
+      .tp_basicsize = sizeof(mode_object), \
+      .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, \
+      .tp_new = mode_new, \
+      .tp_call = mode_call, \
+      .tp_methods = mode_methods, \
   }
 MODE_TYPE(no_grad_type, "no_grad");
 MODE_TYPE(enable_grad_type, "enable_grad");

@@ -238,9 +238,9 @@ static PyObject *cuda(PyObject *self, PyObject *const *args, Py_ssize_t nargs, P
 static PyObject *cpu(PyObject *self, PyObject *unused) {
   return move(self, PX_DTYPE_NONE, px_cpu(), false);
 }
-#define CONVERSION(name, type)                              \
+#define CONVERSION(name, type) \
   static PyObject *name(PyObject *self, PyObject *unused) { \
-    return move(self, type, PX_DEVICE_NONE, false);         \
+    return move(self, type, PX_DEVICE_NONE, false); \
   }
 CONVERSION(to_float, PX_FLOAT32)
 CONVERSION(to_double, PX_FLOAT64)

@@ -594,10 +594,9 @@ static int add_layer(PyObject *nn, const px_module_kind *kind) {
   char *name = PyMem_Malloc(strlen(kind->name) + 16);  // kept: a heap type of 3.11 points to it
   if (!name) return PyErr_NoMemory(), -1;
   sprintf(name, "torch.nn.%s", kind->name);
-  PyType_Spec spec = {
-      name, sizeof(ext_module_object), 0,
-      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_VECTORCALL,
-      slots_of(kind, slots)};
+  PyType_Spec spec = {name, sizeof(ext_module_object), 0,
+                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_VECTORCALL,
+                      slots_of(kind, slots)};
   EXT_OWNED *bases = PyTuple_Pack(1, (PyObject *)&ext_ModuleType);
   EXT_OWNED *type = bases ? PyType_FromSpecWithBases(&spec, bases) : NULL;
   if (!type || keep_kind((PyTypeObject *)type, kind) < 0) return -1;

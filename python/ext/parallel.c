@@ -430,8 +430,7 @@ static PyType_Slot parallel_slots[] = {
     {Py_tp_init, parallel_init}, {Py_tp_methods, parallel_methods}, {0, NULL}};
 static PyType_Spec parallel_spec = {
     "torch.nn.DataParallel", sizeof(ext_module_object), 0,
-    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_VECTORCALL,
-    parallel_slots};
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_VECTORCALL, parallel_slots};
 
 EXT_FAST(data_parallel) {
   EXT_ARGS("data_parallel", "module inputs|device_ids output_device dim module_kwargs", out);

@@ -33,13 +33,13 @@ static PyObject *generic(PyObject *cls, PyObject *item) { return Py_NewRef(cls);
 static PyMethodDef generic_methods[] = {{"__class_getitem__", generic, METH_O | METH_CLASS, NULL},
                                         {NULL, NULL, 0, NULL}};
 
-#define SAMPLER_TYPE(text, documentation)                                                        \
-  PyVarObject_HEAD_INIT(NULL, 0).tp_name = text, .tp_basicsize = sizeof(sampler_object),         \
-                              .tp_doc = documentation,                                           \
-                              .tp_flags =                                                        \
+#define SAMPLER_TYPE(text, documentation) \
+  PyVarObject_HEAD_INIT(NULL, 0).tp_name = text, .tp_basicsize = sizeof(sampler_object), \
+                              .tp_doc = documentation, \
+                              .tp_flags = \
                                   Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, \
-                              .tp_dealloc = sampler_dealloc, .tp_traverse = sampler_traverse,    \
-                              .tp_clear = sampler_clear, .tp_new = PyType_GenericNew,            \
+                              .tp_dealloc = sampler_dealloc, .tp_traverse = sampler_traverse, \
+                              .tp_clear = sampler_clear, .tp_new = PyType_GenericNew, \
                               .tp_dictoffset = offsetof(sampler_object, dict)
 
 PyTypeObject ext_SamplerType = {SAMPLER_TYPE("torch.utils.data.Sampler", "An order of indices."),

@@ -139,18 +139,18 @@ static PyGetSetDef storage_getset[] = {{"device", storage_device, NULL, NULL, NU
 static PyMappingMethods storage_mapping = {.mp_length = storage_length,
                                            .mp_subscript = storage_item,
                                            .mp_ass_subscript = storage_set_item};
-#define STORAGE_TYPE(variable, name)                 \
-  static PyTypeObject variable = {                   \
+#define STORAGE_TYPE(variable, name) \
+  static PyTypeObject variable = { \
       PyVarObject_HEAD_INIT(NULL, 0).tp_name = name, \
-      .tp_basicsize = sizeof(storage_object),        \
-      .tp_flags = Py_TPFLAGS_DEFAULT,                \
-      .tp_dealloc = storage_dealloc,                 \
-      .tp_repr = storage_repr,                       \
-      .tp_hash = storage_hash,                       \
-      .tp_richcompare = storage_compare,             \
-      .tp_as_mapping = &storage_mapping,             \
-      .tp_methods = storage_methods,                 \
-      .tp_getset = storage_getset,                   \
+      .tp_basicsize = sizeof(storage_object), \
+      .tp_flags = Py_TPFLAGS_DEFAULT, \
+      .tp_dealloc = storage_dealloc, \
+      .tp_repr = storage_repr, \
+      .tp_hash = storage_hash, \
+      .tp_richcompare = storage_compare, \
+      .tp_as_mapping = &storage_mapping, \
+      .tp_methods = storage_methods, \
+      .tp_getset = storage_getset, \
   }
 STORAGE_TYPE(storage_type, "torch.storage.UntypedStorage");
 STORAGE_TYPE(typed_type, "torch.storage.TypedStorage");

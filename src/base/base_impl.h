@@ -41,11 +41,14 @@ bool px__env_flag(const char *name);
 
 // Fault points: PX_FAULT_POINT(name) is true when this passage must fail. One predicted branch
 // while nothing is armed.
-#define PX_FAULT_POINTS(XX)                                                          \
-  XX(ALLOC, "alloc")                                                                 \
-  XX(DEVICE_ALLOC, "device.alloc") XX(HOST_ALLOC, "host.alloc") XX(LAUNCH, "launch") \
-      XX(COPY, "copy") XX(STREAM, "stream") XX(EVENT, "event") XX(FILE, "file")      \
-          XX(THREAD, "thread") XX(COLLECTIVE, "collective")
+#define PX_FAULT_POINTS(XX) \
+  XX(ALLOC, "alloc") \
+  XX(DEVICE_ALLOC, "device.alloc") \
+  XX(HOST_ALLOC, "host.alloc") \
+  XX(LAUNCH, "launch") \
+  XX(COPY, "copy") \
+  XX(STREAM, "stream") \
+  XX(EVENT, "event") XX(FILE, "file") XX(THREAD, "thread") XX(COLLECTIVE, "collective")
 typedef enum px__fault_point {
 #define XX(name, text) PX__FAULT_##name,
   PX_FAULT_POINTS(XX)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loader: batches of a dataset, in order, fetched ahead by worker threads if asked.
 //
-// Batch number b goes through slot b mod slot_count. Workers take the next number while its slot is free; the consumer takes
-// batches in order. All fields of a pass below `lock` are owned by it.
+// Batch number b goes through slot b mod slot_count. Workers take the next number while its slot is
+// free; the consumer takes batches in order. All fields of a pass below `lock` are owned by it.
 #include "phlox/data.h"
 #include "phlox/ops.h"
 
@@ -66,8 +66,7 @@ px_status px_loader_new(px_loader **out, px_dataset *dataset, const px_loader_op
   PX_TRY(options_check(options));
   PX_SCOPED(px_sampler) sampler = px_retain(options->sampler);
   int64_t length = px_dataset_length(dataset);
-  if (!sampler && options->shuffle)
-    PX_TRY(px_sampler_random(&sampler, length, options->generator));
+  if (!sampler && options->shuffle) PX_TRY(px_sampler_random(&sampler, length, options->generator));
   if (!sampler) PX_TRY(px_sampler_sequential(&sampler, length));
   PX_TRY(px_alloc((void **)out, sizeof **out));
   px_object_init(*out, &loader_class);
@@ -168,8 +167,10 @@ static px_status start_worker(px_loader_iter *self, int number) {
   PX_TRY(px_alloc((void **)&argument, sizeof *argument));
   *argument = (worker){self, number};
   px_status status = px_thread_start(&self->workers[number], work, argument);
-  if (status != PX_OK) px_free(argument);
-  else self->worker_count++;
+  if (status != PX_OK)
+    px_free(argument);
+  else
+    self->worker_count++;
   return status;
 }
 

@@ -47,7 +47,8 @@ px_status px_seed_draw(int64_t *out, px_generator *generator) {
   return PX_OK;
 }
 
-// PyTorch's RandomSampler draws a seed from the default generator, and the order from a generator of that seed.
+// PyTorch's RandomSampler draws a seed from the default generator, and the order from a generator
+// of that seed.
 static px_status draw_random(px_sampler *self, int64_t *indices) {
   if (self->generator) return px_random_permutation(indices, self->length, self->generator);
   PX_SCOPED(px_generator) fresh = NULL;

@@ -11,7 +11,7 @@
 enum { GREATEST_INDEX = 127 };
 static const char *const type_names[] = {"cpu", "cuda"};
 // Types that PyTorch knows and Phlox does not serve.
-#define OTHER_TYPES                                                                              \
+#define OTHER_TYPES \
   "ipu, xpu, mkldnn, opengl, opencl, ideep, hip, ve, fpga, maia, xla, lazy, vulkan, mps, meta, " \
   "hpu, mtia, privateuseone"
 

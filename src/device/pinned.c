@@ -208,14 +208,14 @@ static void tell_stat(visitor each, void *context, const char *name, const px__s
   tell(each, context, name, "peak", stat->peak);
 }
 
-#define TELL_TIME(which)                                                           \
-  do {                                                                             \
-    int64_t count = s.which.count;                                                 \
+#define TELL_TIME(which) \
+  do { \
+    int64_t count = s.which.count; \
     tell(each, context, "host_" #which, "avg", count ? s.which.total / count : 0); \
-    tell(each, context, "host_" #which, "count", count);                           \
-    tell(each, context, "host_" #which, "max", s.which.max);                       \
-    tell(each, context, "host_" #which, "min", s.which.min);                       \
-    tell(each, context, "host_" #which, "total", s.which.total);                   \
+    tell(each, context, "host_" #which, "count", count); \
+    tell(each, context, "host_" #which, "max", s.which.max); \
+    tell(each, context, "host_" #which, "min", s.which.min); \
+    tell(each, context, "host_" #which, "total", s.which.total); \
   } while (0)
 
 px_status px_memory_host_stats(visitor each, void *context) {

@@ -75,15 +75,21 @@ typedef struct px__stat {
   int64_t current, peak, allocated, base;
 } px__stat;
 // In the order in which PyTorch lists them: by name. name, counted in pools, or a plain number.
-#define PX__STAT_MAP(POOLED, SINGLE, NUMBER)                                                      \
-  POOLED(active)                                                                                  \
-  POOLED(active_bytes)                                                                            \
-  POOLED(allocated_bytes)                                                                         \
-  POOLED(allocation)                                                                              \
-  POOLED(inactive_split) POOLED(inactive_split_bytes) NUMBER(max_split_size)                      \
-      NUMBER(num_alloc_retries) NUMBER(num_device_alloc) NUMBER(num_device_free) NUMBER(num_ooms) \
-          NUMBER(num_sync_all_streams) SINGLE(oversize_allocations) SINGLE(oversize_segments)     \
-              POOLED(requested_bytes) POOLED(reserved_bytes) POOLED(segment)
+#define PX__STAT_MAP(POOLED, SINGLE, NUMBER) \
+  POOLED(active) \
+  POOLED(active_bytes) \
+  POOLED(allocated_bytes) \
+  POOLED(allocation) \
+  POOLED(inactive_split) \
+  POOLED(inactive_split_bytes) \
+  NUMBER(max_split_size) \
+  NUMBER(num_alloc_retries) \
+  NUMBER(num_device_alloc) \
+  NUMBER(num_device_free) \
+  NUMBER(num_ooms) \
+  NUMBER(num_sync_all_streams) \
+  SINGLE(oversize_allocations) \
+  SINGLE(oversize_segments) POOLED(requested_bytes) POOLED(reserved_bytes) POOLED(segment)
 typedef struct px__stats {
 #define POOLED(name) px__stat name[3];  // all, large_pool, small_pool
 #define SINGLE(name) px__stat name[1];

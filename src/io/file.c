@@ -9,7 +9,7 @@
 
 #include "io/io_impl.h"
 
-#define PX_FAIL_ERRNO(code, what, path)                                                            \
+#define PX_FAIL_ERRNO(code, what, path) \
   return px_error_set((code), errno, __FILE__, __LINE__, __func__, "%s: '%s': %s", (what), (path), \
                       strerror(errno))
 

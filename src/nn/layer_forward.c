@@ -3,7 +3,7 @@
 #include "nn/layers.h"
 #include "phlox/ops.h"
 
-#define FORWARD(name)                                                                        \
+#define FORWARD(name) \
   px_status px__##name##_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, \
                                  int count)
 

@@ -11,42 +11,42 @@
   { .name = (called), .kind = (k) }
 #define OPTIONAL(called, k) \
   { .name = (called), .kind = (k), .optional = true }
-#define TRUTH(called, value)                                                  \
-  {                                                                           \
+#define TRUTH(called, value) \
+  { \
     .name = (called), .kind = PX_ARG_BOOL, .has_default = true, .fallback = { \
-      .kind = PX_ARG_BOOL,                                                    \
-      .v = {.i = (value)}                                                     \
-    }                                                                         \
+      .kind = PX_ARG_BOOL, \
+      .v = {.i = (value)} \
+    } \
   }
-#define WHOLE(called, value)                                                 \
-  {                                                                          \
+#define WHOLE(called, value) \
+  { \
     .name = (called), .kind = PX_ARG_INT, .has_default = true, .fallback = { \
-      .kind = PX_ARG_INT,                                                    \
-      .v = {.i = (value)}                                                    \
-    }                                                                        \
+      .kind = PX_ARG_INT, \
+      .v = {.i = (value)} \
+    } \
   }
-#define REAL(called, value)                                                    \
-  {                                                                            \
+#define REAL(called, value) \
+  { \
     .name = (called), .kind = PX_ARG_FLOAT, .has_default = true, .fallback = { \
-      .kind = PX_ARG_FLOAT,                                                    \
-      .v = {.f = (value)}                                                      \
-    }                                                                          \
+      .kind = PX_ARG_FLOAT, \
+      .v = {.f = (value)} \
+    } \
   }
-#define WORD(called, value)                                                   \
-  {                                                                           \
+#define WORD(called, value) \
+  { \
     .name = (called), .kind = PX_ARG_TEXT, .has_default = true, .fallback = { \
-      .kind = PX_ARG_TEXT,                                                    \
-      .v = {.text = (value)}                                                  \
-    }                                                                         \
+      .kind = PX_ARG_TEXT, \
+      .v = {.text = (value)} \
+    } \
   }
 // A size or a pair of sizes; made a pair by the kind's init.
-#define PAIR(called, value)                                                   \
-  {                                                                           \
+#define PAIR(called, value) \
+  { \
     .name = (called), .kind = PX_ARG_INTS, .has_default = true, .fallback = { \
-      .kind = PX_ARG_INTS,                                                    \
-      .n = 1,                                                                 \
-      .v = {.ints = (value)}                                                  \
-    }                                                                         \
+      .kind = PX_ARG_INTS, \
+      .n = 1, \
+      .v = {.ints = (value)} \
+    } \
   }
 #define PLACE OPTIONAL("device", PX_ARG_DEVICE), OPTIONAL("dtype", PX_ARG_DTYPE)
 

@@ -5,7 +5,7 @@
 #include "ops/op_impl.h"
 #include "phlox/ops.h"
 
-#define PX_RUN(name)                       \
+#define PX_RUN(name) \
   px_status px__run_##name(px_call *call); \
   px_status px__run_##name(px_call *call)
 

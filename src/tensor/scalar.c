@@ -22,7 +22,7 @@ static bool truth_of(px_scalar s) {
 }
 
 // One function a dtype: how a number becomes an element, and an element a number.
-#define INTEGER(name, type)                                                              \
+#define INTEGER(name, type) \
   static void store_##name(px_scalar s, void *to) { *(type *)to = (type)integer_of(s); } \
   static px_scalar load_##name(const void *from) { return px_int(*(const type *)from); }
 INTEGER(UINT8, uint8_t)
@@ -30,10 +30,10 @@ INTEGER(INT8, int8_t)
 INTEGER(INT16, int16_t)
 INTEGER(INT32, int32_t)
 INTEGER(INT64, int64_t)
-#define REAL(name, type, encode, decode)                                                        \
+#define REAL(name, type, encode, decode) \
   static void store_##name(px_scalar s, void *to) { *(type *)to = encode(px_scalar_float(s)); } \
-  static px_scalar load_##name(const void *from) {                                              \
-    return px_float((double)decode(*(const type *)from));                                       \
+  static px_scalar load_##name(const void *from) { \
+    return px_float((double)decode(*(const type *)from)); \
   }
 #define TO_HALF(x) px_float_to_half((float)(x))
 #define TO_BFLOAT(x) px_float_to_bfloat((float)(x))

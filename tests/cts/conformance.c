@@ -12,31 +12,31 @@
 
 // ---- the table: id, name, what is tested
 
-#define RULES(XX)                                                                              \
-  XX(C1, wait_ignores_later_record, "a wait does not wait for a record made after it")         \
-  XX(C1, wait_keeps_its_record, "a wait still waits for its record when another is made")      \
+#define RULES(XX) \
+  XX(C1, wait_ignores_later_record, "a wait does not wait for a record made after it") \
+  XX(C1, wait_keeps_its_record, "a wait still waits for its record when another is made") \
   XX(C1, record_again_by_the_waiter, "the stream that waits may itself record the event anew") \
-  XX(C2, wait_for_nothing, "a wait for an event without a record does nothing")                \
-  XX(C2, wait_for_nothing_is_reported, "the race checker reports it")                          \
-  XX(C3, latest_record_pending, "query and synchronize mean the latest record: pending")       \
-  XX(C3, latest_record_done, "query and synchronize mean the latest record: done")             \
-  XX(C4, busy_while_running, "a stream is busy while its last task runs")                      \
-  XX(C5, default_does_not_hold_others, "work on the default stream does not hold a stream")    \
-  XX(C5, others_do_not_hold_default, "work on a stream does not hold the default stream")      \
-  XX(C6, pageable_upload, "a pageable source may be overwritten after the call")               \
-  XX(C6, pageable_download, "a pageable destination is complete after the call")               \
-  XX(C6, pinned_upload, "a pinned source is read when the stream gets there")                  \
-  XX(C6, pinned_download, "a pinned destination is written when the stream gets there")        \
-  XX(C7, empty_cache_waits, "memory in use outlives its last reference and the cache")         \
-  XX(C7, reuse_waits, "memory in use is not handed to another stream")                         \
-  XX(C8, stream_dropped, "a stream without references still does its work")                    \
-  XX(C8, event_dropped, "an event without references still holds who waits for it")            \
-  XX(C9, bad_device_once, "a bad device index is an error once")                               \
-  XX(C9, kernel_fault_once, "a kernel's bad index is raised at the next wait, once")           \
-  XX(C10, elapsed_texts, "elapsed wants two completed timing events")                          \
-  XX(C10, elapsed_is_positive, "elapsed is the time between two records")                      \
-  XX(C11, peers_are_ordered_pairs, "peer access belongs to an ordered pair")                   \
-  XX(C12, forked_child_is_told, "a forked child cannot use the device, and is told so")        \
+  XX(C2, wait_for_nothing, "a wait for an event without a record does nothing") \
+  XX(C2, wait_for_nothing_is_reported, "the race checker reports it") \
+  XX(C3, latest_record_pending, "query and synchronize mean the latest record: pending") \
+  XX(C3, latest_record_done, "query and synchronize mean the latest record: done") \
+  XX(C4, busy_while_running, "a stream is busy while its last task runs") \
+  XX(C5, default_does_not_hold_others, "work on the default stream does not hold a stream") \
+  XX(C5, others_do_not_hold_default, "work on a stream does not hold the default stream") \
+  XX(C6, pageable_upload, "a pageable source may be overwritten after the call") \
+  XX(C6, pageable_download, "a pageable destination is complete after the call") \
+  XX(C6, pinned_upload, "a pinned source is read when the stream gets there") \
+  XX(C6, pinned_download, "a pinned destination is written when the stream gets there") \
+  XX(C7, empty_cache_waits, "memory in use outlives its last reference and the cache") \
+  XX(C7, reuse_waits, "memory in use is not handed to another stream") \
+  XX(C8, stream_dropped, "a stream without references still does its work") \
+  XX(C8, event_dropped, "an event without references still holds who waits for it") \
+  XX(C9, bad_device_once, "a bad device index is an error once") \
+  XX(C9, kernel_fault_once, "a kernel's bad index is raised at the next wait, once") \
+  XX(C10, elapsed_texts, "elapsed wants two completed timing events") \
+  XX(C10, elapsed_is_positive, "elapsed is the time between two records") \
+  XX(C11, peers_are_ordered_pairs, "peer access belongs to an ordered pair") \
+  XX(C12, forked_child_is_told, "a forked child cannot use the device, and is told so") \
   XX(ORDER, pipeline, "a pipeline of three streams by events alone carries its data")
 
 // What is not tested where, and why.

@@ -54,7 +54,7 @@ static inline void check_elements(const px_tensor *t, int count, const double *w
       exit(1);
     }
 }
-#define ELEMENTS(t, tolerance, ...)                                                           \
+#define ELEMENTS(t, tolerance, ...) \
   check_elements(t, (int)(sizeof(VALUES(__VA_ARGS__)) / sizeof(double)), VALUES(__VA_ARGS__), \
                  tolerance, __LINE__)
 static inline const char *node_name(px_tensor *t) {

@@ -13,9 +13,9 @@ static px_tensor *make(const double *values, int64_t n, px_dtype dtype) {
   OK(px_tensor_from_data(&t, room, 1, &n, dtype, (px_device){PX_CPU, -1}));
   return t;
 }
-#define TENSOR(name, dtype, ...)                \
+#define TENSOR(name, dtype, ...) \
   const double name##_values[] = {__VA_ARGS__}; \
-  PX_SCOPED(px_tensor)                          \
+  PX_SCOPED(px_tensor) \
   name = make(name##_values, (int64_t)(sizeof name##_values / sizeof(double)), dtype)
 static double at(const px_tensor *t, int64_t i) {
   char room[1024];

@@ -5,7 +5,7 @@
 #include "phlox/ops.h"
 #include "test.h"
 
-#define VECTOR(...)                    \
+#define VECTOR(...) \
   vector((const float[]){__VA_ARGS__}, \
          (int64_t)(sizeof((const float[]){__VA_ARGS__}) / sizeof(float)))
 

@@ -24,12 +24,12 @@ static const char *show(const char *name, const char *table) {
   return text;
 }
 // The table is refused, with this message after the file's name.
-#define REFUSED(table, message)                                           \
-  do {                                                                    \
-    show("x", table);                                                     \
-    CHECK(WEXITSTATUS(status) == 1);                                      \
+#define REFUSED(table, message) \
+  do { \
+    show("x", table); \
+    CHECK(WEXITSTATUS(status) == 1); \
     const char *said_ = strchr(text, ':') ? strchr(text, ':') + 1 : text; \
-    CHECK_TEXT(said_, message "\n");                                      \
+    CHECK_TEXT(said_, message "\n"); \
   } while (0)
 #define OP "op x(Tensor self, Tensor other, *, Scalar alpha=1) -> Tensor\n"
 #define GOOD OP "  kind pointwise promote\n  expr self + other * alpha\n  doc Adds.\n"
