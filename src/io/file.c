@@ -21,7 +21,8 @@ static bool fault(void) {
 
 px_status px__reader_open(px__reader *reader, const char *path) {
   *reader = (px__reader){.descriptor = -1, .path = path};
-  int descriptor = fault() ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+  // Without waiting: a pipe that nobody writes to would hold the reader for ever.
+  int descriptor = fault() ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0 && errno == ENOENT)
     return px_error_set(PX_NOT_FOUND, ENOENT, __FILE__, __LINE__, __func__,
                         "[Errno 2] No such file or directory: '%s'", path);
@@ -57,11 +58,14 @@ void px__reader_close(px__reader *reader) {
 }
 
 px_status px__writer_open(px__writer *writer, const char *path) {
+  static unsigned writers;  // atomic: threads that write to one path do not meet in one file
   *writer = (px__writer){.descriptor = -1, .path = path};
-  size_t room = strlen(path) + 32;
+  size_t room = strlen(path) + 48;
   PX_TRY(px_alloc((void **)&writer->temporary, room));
-  snprintf(writer->temporary, room, "%s.%ld.tmp", path, (long)getpid());
-  int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
+  snprintf(writer->temporary, room, "%s.%ld.%u.tmp", path, (long)getpid(),
+           __atomic_fetch_add(&writers, 1, __ATOMIC_RELAXED));
+  unlink(writer->temporary);  // of a process of this number that died
+  int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
   writer->descriptor = fault() ? -1 : open(writer->temporary, flags, 0666);
   if (writer->descriptor < 0 && errno == ENOENT)
     return px_error_set(PX_NOT_FOUND, ENOENT, __FILE__, __LINE__, __func__,

@@ -14,6 +14,7 @@
 #include "phlox/ops.h"
 
 enum { HEADER_LIMIT = 100 << 20 };
+#define METADATA "__metadata__"
 
 static const struct {
   const char *name;
@@ -58,7 +59,7 @@ static void put_header(yajl_gen json, const px_dict *tensors, const char *const 
   int64_t offset = 0;
   yajl_gen_map_open(json);
   if (metadata) {
-    put_text(json, "__metadata__");
+    put_text(json, METADATA);
     yajl_gen_map_open(json);
     for (; *metadata; metadata++) put_text(json, *metadata);
     yajl_gen_map_close(json);
@@ -100,6 +101,8 @@ static px_status write_all(px__writer *writer, const px_dict *tensors, const cha
 px_status px_save(const char *path, const px_dict *tensors, const char *const *metadata) {
   const unsigned char *text = NULL;
   size_t length = 0;
+  PX_CHECK(!px_dict_get(tensors, METADATA), PX_VALUE, "'%s' cannot be a tensor's name in a file",
+           METADATA);
   yajl_gen json = yajl_gen_alloc(NULL);
   PX_CHECK(json, PX_NOMEM, "out of memory while writing '%s'", path);
   put_header(json, tensors, metadata);
@@ -147,7 +150,9 @@ static px_status header_parse(header *h, int64_t length) {
   char *text, wrong[256] = "it is nested too deeply";
   PX_TRY(px_alloc((void **)&text, (size_t)length + 1));
   px_status status = px__reader_read(&h->file, text, 8, length);
-  if (status == PX_OK && shallow(text)) h->root = yajl_tree_parse(text, wrong, sizeof wrong);
+  bool whole = status == PX_OK && strlen(text) == (size_t)length;
+  if (!whole) snprintf(wrong, sizeof wrong, "it holds a zero byte");
+  if (whole && shallow(text)) h->root = yajl_tree_parse(text, wrong, sizeof wrong);
   px_free(text);
   PX_TRY(status);
   PX_CHECK(YAJL_IS_OBJECT(h->root), PX_RUNTIME, "'%s': the header is not a JSON object: %s",
@@ -266,7 +271,7 @@ static px_status names_check(const header *h, entry *entries, int count) {
   return PX_OK;
 }
 
-static bool is_metadata(const char *name) { return !strcmp(name, "__metadata__"); }
+static bool is_metadata(const char *name) { return !strcmp(name, METADATA); }
 
 static px_status entries_check(const header *h) {
   entry *entries;
@@ -327,7 +332,7 @@ px_status px_load_metadata(char **out, const char *path, const char *key) {
   *out = NULL;
   header h;
   PX_TRY(header_open(&h, path));
-  const char *value = YAJL_GET_STRING(member(member(h.root, "__metadata__"), key));
+  const char *value = YAJL_GET_STRING(member(member(h.root, METADATA), key));
   px_status status = PX_OK;
   if (value) {
     size_t bytes = strlen(value) + 1;

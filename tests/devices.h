@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// For test programs that want simulated devices. Each test is a process of its own: the environment
+// is set before the first call that needs a device.
+#pragma once
+#include "phlox/phlox.h"
+#include "test.h"
+
+// Serves type `cuda` by `count` simulated devices; skips the test where the backend is missing. The
+// backend lies beside the library, or, for programs that hold the library's objects, two folders up.
+static inline void simulate(int count) {
+  char number[16], path[4096];
+  ssize_t length = readlink("/proc/self/exe", path, sizeof path - 16);
+  CHECK(length > 0);
+  path[length] = 0;
+  strcpy(strrchr(path, '/'), "/../..");
+  setenv("PHLOX_BACKEND_PATH", path, 0);
+  snprintf(number, sizeof number, "%d", count);
+  setenv("PHLOX_SIM_DEVICES", number, 1);
+  setenv("PHLOX_BACKENDS", "sim", 1);
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  if (px_device_count(PX_CUDA) == 0) SKIP("no simulated backend");
+}

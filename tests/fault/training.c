@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training when things fail: each fault point fails at its n-th passage, for n = 1, 2, ... until the
+// work passes without meeting the fault. Every failure has a message, leaves no object behind, and
+// does not change what a later run computes.
+#include "devices.h"
+
+// ---- what is run: two steps of training from a fixed seed
+
+typedef struct job {
+  px_device device;
+  const char *optimizer;
+  int replicas;  // 0: the module itself
+  float loss;
+} job;
+
+static px_status net_new(px_module **out) {
+  PX_SCOPED(px_module) conv = NULL;
+  PX_SCOPED(px_module) relu = NULL;
+  PX_SCOPED(px_module) pool = NULL;
+  PX_SCOPED(px_module) flat = NULL;
+  PX_SCOPED(px_module) linear = NULL;
+  PX_TRY(px_conv2d_new(&conv, 1, 2, 3, 1, 1));
+  PX_TRY(px_relu_new(&relu));
+  PX_TRY(px_max_pool2d_new(&pool, 2));
+  PX_TRY(px_flatten_new(&flat));
+  PX_TRY(px_linear_new(&linear, 18, 4, true));
+  return px_sequential_new(out, (px_module *[]){conv, relu, pool, flat, linear}, 5);
+}
+
+static px_status optimizer_new(px_optimizer **out, const char *name, px_module *net) {
+  PX_SCOPED(px_list) parameters = NULL;
+  PX_SCOPED(px_optimizer) made = NULL;
+  PX_TRY(px_module_parameters(&parameters, net));
+  PX_TRY(px_optimizer_new(&made, name));
+  PX_TRY(px_optimizer_add(made, px_list_items(parameters), px_list_size(parameters)));
+  PX_TRY(px_optimizer_set(made, -1, "lr", 0.125));
+  if (!strcmp(name, "SGD")) PX_TRY(px_optimizer_set(made, -1, "momentum", 0.5));
+  *out = PX_MOVE(made);
+  return PX_OK;
+}
+
+static px_status forward(px_tensor **out, const job *j, px_module *net, px_tensor *x) {
+  px_device devices[8];
+  if (!j->replicas) return px_module_call(out, net, x);
+  for (int i = 0; i < j->replicas; i++) devices[i] = px_cuda(i);
+  return px_data_parallel(out, net, x, devices, j->replicas, PX_DEVICE_NONE, 0);
+}
+
+static px_status step(job *j, px_module *net, px_optimizer *optimizer, px_tensor *x,
+                      px_tensor *target) {
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) loss = NULL;
+  px_scalar number;
+  PX_TRY(px_optimizer_zero_grad(optimizer, true));
+  PX_TRY(forward(&y, j, net, x));
+  PX_TRY(px_cross_entropy(&loss, y, target, NULL, -100, "mean", 0));
+  PX_TRY(px_backward(1, &loss, NULL, false, false));
+  PX_TRY(px_optimizer_step(optimizer));
+  PX_TRY(px_tensor_item(&number, loss));
+  j->loss = (float)px_scalar_float(number);
+  return PX_OK;
+}
+
+static px_status train(void *context) {
+  job *j = context;
+  PX_SCOPED(px_module) net = NULL;
+  PX_SCOPED(px_optimizer) optimizer = NULL;
+  PX_SCOPED(px_tensor) drawn = NULL;
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) target = NULL;
+  px_manual_seed(0);
+  PX_TRY(net_new(&net));
+  PX_TRY(px_module_to(net, PX_DTYPE_NONE, j->device, false));
+  PX_TRY(optimizer_new(&optimizer, j->optimizer, net));
+  PX_TRY(px_randn(&drawn, (int64_t[]){4, 1, 6, 6}, 4, NULL, PX_DTYPE_NONE, px_cpu(), false, false));
+  PX_TRY(px_to(&x, drawn, PX_DTYPE_NONE, j->device, false, false));
+  PX_TRY(px_tensor_from_data(&target, (int64_t[]){0, 1, 2, 3}, 1, (int64_t[]){4}, PX_INT64,
+                             j->device));
+  for (int i = 0; i < 2; i++) PX_TRY(step(j, net, optimizer, x, target));
+  return PX_OK;
+}
+
+// ---- failing at each passage
+
+static void settle(void) {
+  if (!px_device_initialized()) return;
+  for (int i = 0; i < px_device_count(PX_CUDA); i++) OK(px_device_synchronize(i));
+}
+
+static int64_t held(void) {
+  int64_t sum = 0, bytes;
+  for (int i = 0; px_device_initialized() && i < px_device_count(PX_CUDA); i++) {
+    OK(px_memory_stat_get(&bytes, i, "allocated_bytes.all.current"));
+    sum += bytes;
+  }
+  return sum;
+}
+
+typedef px_status (*work)(void *context);
+
+// One run with the fault armed; whether it was met. `wanted` is the loss of a clean run.
+static bool attempt(const char *point, int64_t n, bool onward, work run, job *j, float wanted) {
+  int64_t objects = px_live_objects(NULL), bytes = held();
+  // The allocator would serve the run from its cache, and the point would not be passed.
+  if (!strcmp(point, "device.alloc")) OK(px_memory_empty_cache());
+  OK(px_fault_arm(point, n, onward));
+  px_status status = run(j);
+  bool met = px_fault_seen(point) >= n;
+  px_fault_disarm_all();
+  if (status == PX_OK) {
+    CHECK(!memcmp(&j->loss, &wanted, sizeof wanted));  // what was survived changed nothing
+  } else {
+    CHECK(met);
+    CHECK_EQ(px_error_last()->code, status);
+    CHECK(px_error_last()->message[0]);
+  }
+  px_error_clear();
+  settle();
+  if (px_live_objects(NULL) != objects || held() != bytes)
+    fprintf(stderr, "%s %lld%s: status %d\n", point, (long long)n, onward ? "+" : "", status);
+  CHECK_EQ(px_live_objects(NULL), objects);
+  CHECK_EQ(held(), bytes);
+  return met;
+}
+
+// Fails every passage of a point, once and from then on; returns how many there were.
+static int64_t fail_each(const char *point, work run, job *j) {
+  OK(run(j));
+  settle();
+  float wanted = j->loss;
+  int64_t n = 1, passages = 0;
+  for (int onward = 0; onward < 2; onward++) {
+    for (n = 1; attempt(point, n, onward, run, j, wanted); n++) CHECK(n < 20000);
+    passages += n - 1;
+  }
+  OK(run(j));
+  CHECK(!memcmp(&j->loss, &wanted, sizeof wanted));
+  return passages;
+}
+
+PX_TEST(sgd_on_the_cpu_survives_failing_allocations) {
+  CHECK(fail_each("alloc", train, &(job){px_cpu(), "SGD", 0, 0}) > 50);
+}
+
+PX_TEST(adam_on_the_cpu_survives_failing_allocations) {
+  CHECK(fail_each("alloc", train, &(job){px_cpu(), "Adam", 0, 0}) > 50);
+}
+
+PX_TEST(threads_may_fail_on_the_cpu) { fail_each("thread", train, &(job){px_cpu(), "SGD", 0, 0}); }
+
+PX_TEST(sgd_on_a_device_survives_failing_allocations) {
+  simulate(1);
+  CHECK(fail_each("alloc", train, &(job){px_cuda(0), "SGD", 0, 0}) > 50);
+}
+
+PX_TEST(adam_on_a_device_survives_failing_allocations) {
+  simulate(1);
+  CHECK(fail_each("alloc", train, &(job){px_cuda(0), "Adam", 0, 0}) > 50);
+}
+
+PX_TEST(device_memory_may_fail) {
+  simulate(1);
+  CHECK(fail_each("device.alloc", train, &(job){px_cuda(0), "SGD", 0, 0}) > 0);
+  CHECK(fail_each("device.alloc", train, &(job){px_cuda(0), "Adam", 0, 0}) > 0);
+}
+
+PX_TEST(launches_may_fail) {
+  simulate(1);
+  CHECK(fail_each("launch", train, &(job){px_cuda(0), "SGD", 0, 0}) > 10);
+  CHECK(fail_each("launch", train, &(job){px_cuda(0), "Adam", 0, 0}) > 10);
+}
+
+PX_TEST(copies_may_fail) {
+  simulate(1);
+  CHECK(fail_each("copy", train, &(job){px_cuda(0), "SGD", 0, 0}) > 4);
+}
+
+PX_TEST(streams_events_and_threads_may_fail_on_a_device) {
+  simulate(1);
+  fail_each("stream", train, &(job){px_cuda(0), "SGD", 0, 0});
+  fail_each("event", train, &(job){px_cuda(0), "SGD", 0, 0});
+  fail_each("thread", train, &(job){px_cuda(0), "SGD", 0, 0});
+}
+
+PX_TEST(data_parallel_survives_failing_allocations) {
+  simulate(2);
+  CHECK(fail_each("alloc", train, &(job){px_cuda(0), "SGD", 2, 0}) > 50);
+}
+
+PX_TEST(data_parallel_survives_failing_launches_and_copies) {
+  simulate(2);
+  CHECK(fail_each("launch", train, &(job){px_cuda(0), "SGD", 2, 0}) > 10);
+  CHECK(fail_each("copy", train, &(job){px_cuda(0), "SGD", 2, 0}) > 10);
+}
+
+PX_TEST(data_parallel_survives_failing_threads_events_and_memory) {
+  simulate(2);
+  job j = {px_cuda(0), "SGD", 2, 0};
+  CHECK(fail_each("thread", train, &j) > 0);
+  fail_each("stream", train, &j);
+  fail_each("event", train, &j);
+  CHECK(fail_each("device.alloc", train, &j) > 0);
+}
+
+// ---- the first run of a process, in which everything is made: a process for each passage
+
+static bool cold(const char *point, int64_t n, job *j) {
+  pid_t child = fork();
+  if (child == 0) {
+    OK(px_fault_arm(point, n, false));
+    px_status status = train(j);
+    bool met = px_fault_seen(point) >= n;
+    px_fault_disarm_all();
+    if (status != PX_OK) CHECK(px_error_last()->message[0]);
+    px_error_clear();
+    OK(train(j));  // the process is not spoilt
+    settle();
+    exit(met ? 0 : 3);
+  }
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child);
+  if (!WIFEXITED(status) || (WEXITSTATUS(status) != 0 && WEXITSTATUS(status) != 3)) {
+    fprintf(stderr, "%s %lld: %d\n", point, (long long)n, status);
+    exit(1);
+  }
+  return WEXITSTATUS(status) == 0;
+}
+
+PX_TEST(initialisation_may_fail_at_any_passage) {
+  simulate(2);
+  static const char *const points[] = {"stream", "event", "thread", "device.alloc", "copy"};
+  job j = {px_cuda(0), "SGD", 2, 0};
+  for (int p = 0; p < 5; p++)
+    for (int64_t n = 1; cold(points[p], n, &j); n += 1 + n / 8) CHECK(n < 2000);
+}
+
+PX_TEST(initialisation_survives_failing_allocations) {
+  simulate(1);
+  job j = {px_cuda(0), "SGD", 0, 0};
+  for (int64_t n = 1; cold("alloc", n, &j); n += 1 + n / 16) CHECK(n < 20000);
+}
+
+// ---- files
+
+static char folder[64];
+
+static const char *file_path(void) {
+  static char path[128];
+  if (!folder[0]) {
+    strcpy(folder, "/tmp/phlox-fault-XXXXXX");
+    CHECK(mkdtemp(folder));
+  }
+  snprintf(path, sizeof path, "%s/state", folder);
+  return path;
+}
+
+static px_status dict_of(px_dict **out, float value) {
+  PX_SCOPED(px_dict) made = NULL;
+  PX_SCOPED(px_tensor) t = NULL;
+  PX_TRY(px_dict_new(&made));
+  PX_TRY(px_full(&t, (int64_t[]){3}, 1, px_float(value), PX_FLOAT32, px_cpu(), false, false));
+  PX_TRY(px_dict_set(made, "w", t));
+  PX_TRY(px_dict_set(made, "v", t));
+  *out = PX_MOVE(made);
+  return PX_OK;
+}
+
+static px_status save(float value) {
+  PX_SCOPED(px_dict) state = NULL;
+  PX_TRY(dict_of(&state, value));
+  return px_save(file_path(), state, (const char *const[]){"key", "value", NULL});
+}
+
+static px_status load(void *context) {
+  job *j = context;
+  px_scalar number;
+  PX_SCOPED(px_dict) state = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_TRY(px_load(&state, file_path(), PX_DEVICE_NONE));
+  PX_CHECK(px_dict_get(state, "w") && px_dict_get(state, "v"), PX_BUG, "a name is lost");
+  PX_TRY(px_sum(&sum, px_dict_get(state, "w"), NULL, 0, false, PX_DTYPE_NONE));
+  PX_TRY(px_tensor_item(&number, sum));
+  j->loss = (float)px_scalar_float(number);
+  return PX_OK;
+}
+
+// One save over a file of 1s with the fault armed; whether it was met.
+static bool save_attempt(const char *point, int64_t n, bool onward) {
+  job j = {0};
+  OK(save(1));
+  int64_t objects = px_live_objects(NULL);
+  OK(px_fault_arm(point, n, onward));
+  px_status status = save(2);
+  bool met = px_fault_seen(point) >= n;
+  px_fault_disarm_all();
+  if (status != PX_OK) CHECK(met && px_error_last()->message[0]);
+  px_error_clear();
+  CHECK_EQ(px_live_objects(NULL), objects);
+  OK(load(&j));
+  CHECK_EQ(j.loss, status == PX_OK ? 6 : 3);  // the new file or the old one, whole
+  CHECK(unlink(file_path()) == 0);
+  CHECK(rmdir(folder) == 0);  // and nothing beside it
+  folder[0] = 0;
+  return met;
+}
+
+static void fail_saves(const char *point) {
+  for (int onward = 0; onward < 2; onward++) {
+    int64_t n = 1;
+    while (save_attempt(point, n, onward)) n++;
+    CHECK(n > 3);
+  }
+}
+
+PX_TEST(a_failing_save_leaves_the_old_file_whole) { fail_saves("file"); }
+
+PX_TEST(a_save_without_memory_leaves_the_old_file_whole) { fail_saves("alloc"); }
+
+PX_TEST(loads_may_fail) {
+  job j = {0};
+  OK(save(1));
+  CHECK(fail_each("file", load, &j) > 3);
+  CHECK(fail_each("alloc", load, &j) > 3);
+  CHECK_EQ(j.loss, 3);
+}

@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensors in files: what is written is read back; a file that lies is refused with its reason, and
+// never crashes the reader; a save that dies leaves the old file.
+#include "devices.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+// ---- files of a test
+
+static char folder[64];
+
+static void folder_remove(void) {
+  char command[96];
+  snprintf(command, sizeof command, "rm -rf '%s'", folder);
+  if (system(command) != 0) fprintf(stderr, "could not remove %s\n", folder);
+}
+
+static const char *path_of(const char *name) {
+  static char path[128];
+  if (!folder[0]) {
+    strcpy(folder, "/tmp/phlox-io-XXXXXX");
+    CHECK(mkdtemp(folder));
+    atexit(folder_remove);
+  }
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  return path;
+}
+
+static const char *put(const void *bytes, size_t count) {
+  const char *path = path_of("file");
+  FILE *file = fopen(path, "wb");
+  CHECK(file && fwrite(bytes, 1, count, file) == count && fclose(file) == 0);
+  return path;
+}
+
+static size_t get(const char *path, char *bytes, size_t room) {
+  FILE *file = fopen(path, "rb");
+  CHECK(file);
+  size_t count = fread(bytes, 1, room, file);
+  CHECK(count < room && fclose(file) == 0);
+  return count;
+}
+
+// Writes a file of this header, and `data` bytes of zeros after it.
+static const char *forge(const char *header, size_t data) {
+  uint64_t length = strlen(header);
+  char *bytes = calloc(1, 8 + length + data);
+  memcpy(bytes, &length, 8);
+  memcpy(bytes + 8, header, length);
+  const char *path = put(bytes, 8 + length + data);
+  free(bytes);
+  return path;
+}
+
+static void refuses(const char *header, size_t data, const char *text) {
+  px_dict *state = NULL;
+  int64_t objects = px_live_objects(NULL);
+  FAILS(px_load(&state, forge(header, data), PX_DEVICE_NONE), PX_RUNTIME, text);
+  CHECK(!state);
+  CHECK_EQ(px_live_objects(NULL), objects);
+}
+
+static void accepts(const char *header, size_t data, int64_t count) {
+  PX_SCOPED(px_dict) state = NULL;
+  OK(px_load(&state, forge(header, data), PX_DEVICE_NONE));
+  CHECK_EQ(px_dict_size(state), count);
+}
+
+static void keep(px_dict *state, const char *name, const void *data, int ndim, const int64_t *sizes,
+                 px_dtype dtype) {
+  PX_SCOPED(px_tensor) t = NULL;
+  OK(px_tensor_from_data(&t, data, ndim, sizes, dtype, px_cpu()));
+  OK(px_dict_set(state, name, t));
+}
+
+static px_dict *dict(void) {
+  px_dict *state = NULL;
+  OK(px_dict_new(&state));
+  return state;
+}
+
+// ---- round trips
+
+PX_TEST(every_dtype_comes_back_bit_by_bit) {
+  PX_SCOPED(px_dict) state = dict();
+  PX_SCOPED(px_dict) back = NULL;
+  unsigned char bytes[48], read[48];
+  for (int i = 0; i < 48; i++) bytes[i] = (unsigned char)(i * 37 + 1);
+  for (int d = 0; d < PX_DTYPE_COUNT; d++) {
+    unsigned char truth[6] = {0, 1, 1, 0, 1, 0};
+    keep(state, px_dtype_name(d), d == PX_BOOL ? truth : bytes, 2, (int64_t[]){2, 3}, d);
+  }
+  OK(px_save(path_of("all"), state, NULL));
+  OK(px_load(&back, path_of("all"), PX_DEVICE_NONE));
+  CHECK_EQ(px_dict_size(back), PX_DTYPE_COUNT);
+  for (int d = 1; d < PX_DTYPE_COUNT; d++) {
+    px_tensor *t = px_dict_get(back, px_dtype_name(d));
+    CHECK(t && px_tensor_dtype(t) == (px_dtype)d);
+    OK(px_tensor_read(t, read, 6 * px_dtype_size(d)));
+    CHECK(!memcmp(read, bytes, 6 * px_dtype_size(d)));
+  }
+}
+
+PX_TEST(scalars_and_empty_tensors_come_back) {
+  PX_SCOPED(px_dict) state = dict();
+  PX_SCOPED(px_dict) back = NULL;
+  px_scalar number;
+  keep(state, "scalar", &(double){2.5}, 0, NULL, PX_FLOAT64);
+  keep(state, "empty", NULL, 3, (int64_t[]){2, 0, 5}, PX_FLOAT32);
+  keep(state, "after", &(int16_t){-7}, 1, (int64_t[]){1}, PX_INT16);
+  OK(px_save(path_of("edges"), state, NULL));
+  OK(px_load(&back, path_of("edges"), PX_DEVICE_NONE));
+  CHECK_EQ(px_tensor_ndim(px_dict_get(back, "scalar")), 0);
+  OK(px_tensor_item(&number, px_dict_get(back, "scalar")));
+  CHECK_NEAR(px_scalar_float(number), 2.5, 0);
+  CHECK_EQ(px_tensor_ndim(px_dict_get(back, "empty")), 3);
+  CHECK_EQ(px_tensor_size(px_dict_get(back, "empty"), 2), 5);
+  OK(px_tensor_item(&number, px_dict_get(back, "after")));
+  CHECK_EQ(px_scalar_int(number), -7);
+}
+
+PX_TEST(no_tensors_are_a_file_too) {
+  PX_SCOPED(px_dict) state = dict();
+  PX_SCOPED(px_dict) back = NULL;
+  OK(px_save(path_of("none"), state, NULL));
+  OK(px_load(&back, path_of("none"), PX_DEVICE_NONE));
+  CHECK_EQ(px_dict_size(back), 0);
+}
+
+PX_TEST(views_are_written_by_their_elements) {
+  PX_SCOPED(px_tensor) t = NULL;
+  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_dict) state = dict();
+  PX_SCOPED(px_dict) back = NULL;
+  int64_t numbers[6];
+  OK(px_arange(&t, px_int(0), px_int(6), px_int(1), PX_INT64, px_cpu(), false, false));
+  OK(px_as_strided(&turned, t, (int64_t[]){3, 2}, 2, (int64_t[]){1, 3}, 2, NULL));
+  OK(px_dict_set(state, "t", turned));
+  OK(px_save(path_of("turned"), state, NULL));
+  OK(px_load(&back, path_of("turned"), PX_DEVICE_NONE));
+  OK(px_tensor_read(px_dict_get(back, "t"), numbers, sizeof numbers));
+  CHECK(!memcmp(numbers, (int64_t[]){0, 3, 1, 4, 2, 5}, sizeof numbers));
+}
+
+PX_TEST(names_may_hold_anything) {
+  static const char *const names[] = {"a.b.c", "\"quoted\"", "back\\slash", "{[", "\n", "φλόξ", ""};
+  PX_SCOPED(px_dict) state = dict();
+  PX_SCOPED(px_dict) back = NULL;
+  for (int i = 0; i < 7; i++) keep(state, names[i], &(int32_t){i}, 0, NULL, PX_INT32);
+  OK(px_save(path_of("names"), state, NULL));
+  OK(px_load(&back, path_of("names"), PX_DEVICE_NONE));
+  for (int i = 0; i < 7; i++) {
+    px_scalar number;
+    CHECK(px_dict_get(back, names[i]));
+    OK(px_tensor_item(&number, px_dict_get(back, names[i])));
+    CHECK_EQ(px_scalar_int(number), i);
+  }
+}
+
+PX_TEST(metadata_is_found_by_key) {
+  PX_SCOPED(px_dict) state = dict();
+  char *value = NULL;
+  keep(state, "w", &(float){1}, 0, NULL, PX_FLOAT32);
+  const char *const metadata[] = {"format", "pt", "epoch", "12", NULL};
+  OK(px_save(path_of("meta"), state, metadata));
+  OK(px_load_metadata(&value, path_of("meta"), "epoch"));
+  CHECK_TEXT(value, "12");
+  px_free(value);
+  OK(px_load_metadata(&value, path_of("meta"), "absent"));
+  CHECK(!value);
+}
+
+PX_TEST(tensors_go_between_files_and_devices) {
+  simulate(2);
+  PX_SCOPED(px_dict) state = dict();
+  PX_SCOPED(px_dict) back = NULL;
+  PX_SCOPED(px_tensor) t = NULL;
+  float numbers[3];
+  OK(px_full(&t, (int64_t[]){3}, 1, px_float(1.5), PX_FLOAT32, px_cuda(1), false, false));
+  OK(px_dict_set(state, "t", t));
+  OK(px_save(path_of("device"), state, NULL));
+  OK(px_load(&back, path_of("device"), px_cuda(0)));
+  CHECK(px_device_equal(px_tensor_device(px_dict_get(back, "t")), px_cuda(0)));
+  OK(px_tensor_read(px_dict_get(back, "t"), numbers, sizeof numbers));
+  CHECK_NEAR(numbers[2], 1.5, 0);
+}
+
+PX_TEST(the_form_is_that_of_safetensors) {
+  PX_SCOPED(px_dict) state = dict();
+  char bytes[256];
+  uint64_t length;
+  keep(state, "w", (float[]){1, 2}, 1, (int64_t[]){2}, PX_FLOAT32);
+  OK(px_save(path_of("form"), state, NULL));
+  size_t count = get(path_of("form"), bytes, sizeof bytes);
+  memcpy(&length, bytes, 8);
+  CHECK_EQ(length % 8, 0);  // the data are aligned
+  CHECK_EQ(count, 8 + length + 8);
+  const char *json = "{\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}";
+  CHECK(!strncmp(bytes + 8, json, strlen(json)));
+  CHECK(!memcmp(bytes + 8 + length, (float[]){1, 2}, 8));
+}
+
+// ---- files that lie
+
+PX_TEST(a_file_cut_at_any_byte_is_refused) {
+  PX_SCOPED(px_dict) state = dict();
+  char bytes[512];
+  keep(state, "w", (float[]){1, 2}, 1, (int64_t[]){2}, PX_FLOAT32);
+  keep(state, "b", (int64_t[]){3}, 1, (int64_t[]){1}, PX_INT64);
+  OK(px_save(path_of("whole"), state, NULL));
+  size_t count = get(path_of("whole"), bytes, sizeof bytes);
+  for (size_t cut = 0; cut < count; cut++) {
+    px_dict *back = NULL;
+    char *exact = malloc(cut + 1);
+    memcpy(exact, bytes, cut);
+    FAILS(px_load(&back, put(exact, cut), PX_DEVICE_NONE), PX_RUNTIME, "'");
+    CHECK(!back);
+    free(exact);
+  }
+}
+
+PX_TEST(any_byte_may_be_wrong_without_harm) {
+  PX_SCOPED(px_dict) state = dict();
+  char bytes[512];
+  keep(state, "w", (float[]){1, 2}, 1, (int64_t[]){2}, PX_FLOAT32);
+  OK(px_save(path_of("whole"), state, NULL));
+  size_t count = get(path_of("whole"), bytes, sizeof bytes);
+  static const unsigned char wrongs[] = {0, '"', '{', '[', '9', '-', 0xff, '\\'};
+  int64_t objects = px_live_objects(NULL);
+  for (size_t at = 0; at < count; at++)
+    for (size_t w = 0; w < sizeof wrongs; w++) {
+      char was = bytes[at];
+      PX_SCOPED(px_dict) back = NULL;
+      bytes[at] = (char)wrongs[w];
+      px_status status = px_load(&back, put(bytes, count), PX_DEVICE_NONE);
+      CHECK(status == PX_OK || (status == PX_RUNTIME && px_error_last()->message[0]));
+      bytes[at] = was;
+    }
+  CHECK_EQ(px_live_objects(NULL), objects);
+}
+
+PX_TEST(a_header_length_that_lies_is_refused) {
+  static const uint64_t lengths[] = {1,         7,          1000,       UINT32_MAX,
+                                     INT64_MAX, UINT64_MAX, 1ull << 63, UINT64_MAX - 7};
+  for (int i = 0; i < 8; i++) {
+    char bytes[32] = {0};
+    px_dict *back = NULL;
+    memcpy(bytes, &lengths[i], 8);
+    memcpy(bytes + 8, "{}      ", 8);
+    FAILS(px_load(&back, put(bytes, 16), PX_DEVICE_NONE), PX_RUNTIME, "'");
+  }
+}
+
+PX_TEST(headers_that_are_no_objects_are_refused) {
+  static const char *const headers[] = {"", "[]", "1", "null", "\"text\"", "{", "{}}", "{\"a\":}",
+                                        "{} {}"};
+  for (int i = 0; i < 9; i++) refuses(headers[i], 0, "the header is not a JSON object");
+  accepts("{}", 0, 0);
+  accepts("{}      ", 0, 0);
+}
+
+PX_TEST(a_header_ends_where_its_length_says) {
+  char bytes[24] = {8};
+  px_dict *back = NULL;
+  memcpy(bytes + 8, "{}\0{[\"\1x", 8);
+  FAILS(px_load(&back, put(bytes, 16), PX_DEVICE_NONE), PX_RUNTIME, "'");
+}
+
+PX_TEST(nested_brackets_do_not_exhaust_the_stack) {
+  enum { DEPTH = 1 << 20 };
+  char *text = malloc(DEPTH + 16);
+  static const char *const openings[] = {"[", "{\"a\":"};
+  for (int kind = 0; kind < 2; kind++) {
+    size_t used = (size_t)sprintf(text, "{\"x\":");
+    for (size_t n = strlen(openings[kind]); used + n < DEPTH; used += n)
+      memcpy(text + used, openings[kind], n + 1);
+    refuses(text, 0, "nested too deeply");
+  }
+  free(text);
+}
+
+PX_TEST(entries_must_have_their_parts) {
+  refuses("{\"w\":1}", 0, "the entry 'w' is not an object");
+  refuses("{\"w\":{}}", 0, "unknown dtype");
+  refuses("{\"w\":{\"dtype\":\"F33\",\"shape\":[],\"data_offsets\":[0,4]}}", 4, "unknown dtype");
+  refuses("{\"w\":{\"dtype\":32,\"shape\":[],\"data_offsets\":[0,4]}}", 4, "unknown dtype");
+  refuses("{\"w\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "no shape");
+  refuses("{\"w\":{\"dtype\":\"F32\",\"shape\":2,\"data_offsets\":[0,4]}}", 4, "no shape");
+  refuses("{\"w\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "invalid data_offsets");
+  refuses("{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4]}}", 4,
+          "invalid data_offsets");
+  refuses("{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4,8]}}", 4,
+          "invalid data_offsets");
+}
+
+PX_TEST(sizes_must_be_whole_numbers_that_fit) {
+#define SHAPE(text) "{\"w\":{\"dtype\":\"F32\",\"shape\":[" text "],\"data_offsets\":[0,4]}}"
+  refuses(SHAPE("-1"), 4, "invalid size");
+  refuses(SHAPE("1.0"), 4, "invalid size");
+  refuses(SHAPE("1.5"), 4, "invalid size");
+  refuses(SHAPE("\"1\""), 4, "invalid size");
+  refuses(SHAPE("null"), 4, "invalid size");
+  refuses(SHAPE("9223372036854775807"), 4, "invalid size");
+  refuses(SHAPE("9223372036854775808"), 4, "'");
+  refuses(SHAPE("4294967296,4294967296"), 4, "invalid size");
+  refuses(SHAPE("4611686018427387904,4,1"), 4, "invalid size");
+  refuses(SHAPE("1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,"
+                "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1"),
+          4, "no shape of at most");
+  accepts(SHAPE("1,1,1"), 4, 1);
+}
+
+PX_TEST(an_empty_tensor_cannot_hide_a_size_that_overflows) {
+#define EMPTY(text) "{\"w\":{\"dtype\":\"F32\",\"shape\":[" text "],\"data_offsets\":[0,0]}}"
+  accepts(EMPTY("0,3"), 0, 1);
+  refuses(EMPTY("4611686018427387904,4611686018427387904,0"), 0, "invalid size");
+  PX_SCOPED(px_dict) back = NULL;  // the strides would not fit, or it is a tensor of no elements
+  px_status status =
+      px_load(&back, forge(EMPTY("0,4611686018427387904,4611686018427387904"), 0), PX_DEVICE_NONE);
+  CHECK(status == PX_RUNTIME || px_tensor_numel(px_dict_get(back, "w")) == 0);
+}
+
+PX_TEST(offsets_must_be_those_of_the_sizes) {
+#define OFFSETS(text) "{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[" text "]}}"
+  refuses(OFFSETS("0,8"), 8, "takes 4 bytes, but its data_offsets are 0 to 8");
+  refuses(OFFSETS("4,0"), 4, "takes 4 bytes");
+  refuses(OFFSETS("-4,0"), 4, "invalid data_offsets");
+  refuses(OFFSETS("0.0,4.0"), 4, "invalid data_offsets");
+  refuses(OFFSETS("9223372036854775804,9223372036854775807"), 4, "takes 4 bytes");
+  refuses(OFFSETS("9223372036854775803,9223372036854775807"), 4, "is truncated");
+  refuses(OFFSETS("0,4"), 3, "is truncated");
+  refuses(OFFSETS("4,8"), 4, "is truncated");
+  accepts(OFFSETS("0,4"), 4, 1);
+}
+
+PX_TEST(the_bytes_are_covered_once) {
+#define PAIR(a, b)                                                       \
+  "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[" a         \
+  "]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[" b "]}}"
+  accepts(PAIR("0,4", "4,8"), 8, 2);
+  accepts(PAIR("4,8", "0,4"), 8, 2);
+  refuses(PAIR("0,4", "0,4"), 4, "overlap or leave a hole");
+  refuses(PAIR("0,4", "2,6"), 6, "overlap or leave a hole");
+  refuses(PAIR("0,4", "8,12"), 12, "overlap or leave a hole");
+  refuses(PAIR("4,8", "8,12"), 12, "overlap or leave a hole");
+  refuses(PAIR("0,4", "4,8"), 12, "4 bytes that no tensor owns");
+  refuses("{}", 5, "5 bytes that no tensor owns");
+}
+
+PX_TEST(a_name_stands_once) {
+  refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+          "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
+          8, "'a' stands twice");
+}
+
+PX_TEST(metadata_of_another_kind_is_no_harm) {
+  char *value = NULL;
+  accepts("{\"__metadata__\":{\"a\":\"b\"}}", 0, 0);
+  OK(px_load_metadata(&value, forge("{\"__metadata__\":[1]}", 0), "a"));
+  CHECK(!value);
+  OK(px_load_metadata(&value, forge("{\"__metadata__\":{\"a\":1}}", 0), "a"));
+  CHECK(!value);
+}
+
+// ---- files that are none
+
+PX_TEST(an_absent_file_is_not_found) {
+  px_dict *state = NULL;
+  char *value = NULL;
+  FAILS(px_load(&state, path_of("absent"), PX_DEVICE_NONE), PX_NOT_FOUND,
+        "[Errno 2] No such file or directory: '");
+  FAILS(px_load_metadata(&value, path_of("absent"), "k"), PX_NOT_FOUND, "absent");
+}
+
+PX_TEST(what_is_no_regular_file_is_refused) {
+  px_dict *state = NULL;
+  path_of("");
+  FAILS(px_load(&state, folder, PX_DEVICE_NONE), PX_IO, "not a regular file");
+  FAILS(px_load(&state, "/dev/null", PX_DEVICE_NONE), PX_IO, "not a regular file");
+}
+
+PX_TEST(an_empty_file_is_refused) {
+  px_dict *state = NULL;
+  FAILS(px_load(&state, put("", 0), PX_DEVICE_NONE), PX_RUNTIME, "is truncated");
+}
+
+PX_TEST(a_pipe_does_not_hang_the_reader) {
+  px_dict *state = NULL;
+  const char *path = path_of("pipe");
+  CHECK(mkfifo(path, 0600) == 0);
+  FAILS(px_load(&state, path, PX_DEVICE_NONE), PX_IO, "not a regular file");
+}
+
+// ---- writing
+
+PX_TEST(a_folder_that_is_not_there_is_not_found) {
+  PX_SCOPED(px_dict) state = dict();
+  FAILS(px_save(path_of("no/such"), state, NULL), PX_NOT_FOUND, "No such file or directory");
+}
+
+PX_TEST(a_tensor_is_not_named_as_the_metadata) {
+  PX_SCOPED(px_dict) state = dict();
+  keep(state, "__metadata__", &(float){1}, 0, NULL, PX_FLOAT32);
+  FAILS(px_save(path_of("file"), state, NULL), PX_VALUE, "cannot be a tensor's name");
+}
+
+PX_TEST(a_folder_is_not_overwritten) {
+  PX_SCOPED(px_dict) state = dict();
+  char path[128];
+  snprintf(path, sizeof path, "%s", path_of("taken"));
+  CHECK(mkdir(path, 0700) == 0);
+  FAILS(px_save(path, state, NULL), PX_IO, "taken");
+  CHECK(rmdir(path) == 0);
+  CHECK(rmdir(folder) == 0);  // nothing was left beside it
+}
+
+PX_TEST(a_writer_that_dies_leaves_the_old_file) {
+  const char *path = path_of("state");
+  PX_SCOPED(px_dict) old = dict();
+  PX_SCOPED(px_dict) back = NULL;
+  keep(old, "w", &(float){1}, 0, NULL, PX_FLOAT32);
+  OK(px_save(path, old, NULL));
+  fflush(NULL);
+  pid_t child = fork();
+  if (child == 0) {
+    PX_SCOPED(px_dict) fresh = dict();
+    px_tensor *large = NULL;
+    OK(px_zeros(&large, (int64_t[]){64 << 20}, 1, PX_FLOAT32, px_cpu(), false, false));
+    OK(px_dict_set(fresh, "w", large));
+    alarm(0);
+    OK(px_fault_arm("file", 4, true));  // what a full disk does to it, and then it is killed
+    (void)!px_save(path, fresh, NULL);
+    _exit(0);
+  }
+  usleep(20000);
+  kill(child, SIGKILL);
+  CHECK(waitpid(child, NULL, 0) == child);
+  OK(px_load(&back, path, PX_DEVICE_NONE));
+  CHECK_EQ(px_tensor_ndim(px_dict_get(back, "w")), 0);
+}
+
+PX_TEST(a_save_replaces_a_file_in_one_step) {
+  const char *path = path_of("state");
+  PX_SCOPED(px_dict) state = dict();
+  PX_SCOPED(px_dict) back = NULL;
+  struct stat before, after;
+  keep(state, "w", &(float){1}, 0, NULL, PX_FLOAT32);
+  OK(px_save(path, state, NULL));
+  int open_file = open(path, O_RDONLY);  // a reader that has the old file keeps it
+  CHECK(open_file >= 0 && fstat(open_file, &before) == 0);
+  keep(state, "v", &(float){2}, 0, NULL, PX_FLOAT32);
+  OK(px_save(path, state, NULL));
+  CHECK(stat(path, &after) == 0 && after.st_ino != before.st_ino);
+  CHECK(fstat(open_file, &before) == 0 && before.st_size < after.st_size);
+  close(open_file);
+  OK(px_load(&back, path, PX_DEVICE_NONE));
+  CHECK_EQ(px_dict_size(back), 2);
+}
