@@ -34,6 +34,7 @@ static inline int row_dtype(int compute) {
 
 // The stride of an operand along all elements: 0 or the item's size; -1 if there is no such.
 static inline int64_t flat_stride(const px_operand *o, int64_t item) {
+  if (o->ndim == 1 && o->strides[0] == 1) return item;  // most operands are vectors
   int64_t dense = 1;
   bool contiguous = true, still = true;
   for (int d = o->ndim - 1; d >= 0; d--) {
