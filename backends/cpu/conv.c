@@ -5,6 +5,7 @@
 // Small images are taken several at a time, so that the product has enough columns; large ones in
 // bands of rows. Threads share the pieces; the weight's gradient is summed per part of the batch
 // and the parts in order, so that the numbers do not depend on the number of threads.
+#include "cpu/conv.h"
 #include "cpu/dense.h"
 #include "cpu/gemm.h"
 #include "cpu/threads.h"
@@ -14,15 +15,6 @@
 
 enum { COLUMNS = 128, PIECE_ELEMENTS = 64 * 1024, MAX_PARTS = 8 };
 
-typedef struct conv {
-  void *out, *sums;
-  const void *in, *weight, *bias, *grad;
-  int64_t n, c, h, w, oc, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw, groups;
-  int64_t cg, og, k, p;         // channels of a group, in and out; column length; positions
-  int64_t images, rows, parts;  // of a piece
-  bool wide, inner, failed;
-  char what;  // 'f' forward, 'i' gradient of input, 'w' of weight
-} conv;
 typedef struct unit {
   int64_t first, images, group, y0, y1, ld, part;
 } unit;
@@ -142,7 +134,11 @@ PX_KERNEL(conv2d) {
               .bias = d[3].at};
     conv_start(&t, l, &o[1], &o[2], &o[0], 3);
     int64_t bands = (t.oh + t.rows - 1) / t.rows;
-    share(&t, l, blocks_of(&t) * t.groups * bands, forward_run);
+    if (px__conv_small(&t))
+      share(&t, l, px__conv_small_units(&t), px__conv_small_forward);
+    else
+      share(&t, l, blocks_of(&t) * t.groups * bands, forward_run);
+    px__conv_small_end(&t);
   }
   px__dense_close(d, spec);
   return PX_OK;
@@ -162,7 +158,11 @@ PX_KERNEL(conv2d_backward_input) {
               .grad = d[1].at,
               .weight = d[2].at};
     conv_start(&t, l, &o[0], &o[2], &o[1], 3);
-    share(&t, l, blocks_of(&t) * t.groups, input_run);
+    if (px__conv_small(&t))
+      share(&t, l, px__conv_small_units(&t), px__conv_small_forward);
+    else
+      share(&t, l, blocks_of(&t) * t.groups, input_run);
+    px__conv_small_end(&t);
   }
   px__dense_close(d, spec);
   return PX_OK;
@@ -181,14 +181,17 @@ PX_KERNEL(conv2d_backward_weight) {
         .what = 'w', .wide = compute == PX_FLOAT64, .out = d[0].at, .grad = d[1].at, .in = d[2].at};
     conv_start(&t, l, &o[2], &o[0], &o[1], 3);
     int64_t blocks = blocks_of(&t);
+    bool small = px__conv_small(&t);
+    if (small) blocks = t.n;
     t.parts = blocks < MAX_PARTS ? blocks : MAX_PARTS;
     t.sums = px__scratch_new(l, (size_t)(t.parts * d[0].n) * item);
     if (t.sums) {
       memset(t.sums, 0, (size_t)(t.parts * d[0].n) * item);
-      share(&t, l, t.parts, weight_run);
+      share(&t, l, t.parts, small ? px__conv_small_weight : weight_run);
       (t.wide ? add_parts_f64 : add_parts_f32)(&t);
       free(t.sums);
     }
+    px__conv_small_end(&t);
   }
   px__dense_close(d, spec);
   return PX_OK;
