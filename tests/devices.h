@@ -6,7 +6,8 @@
 #include "test.h"
 
 // Serves type `cuda` by `count` simulated devices; skips the test where the backend is missing. The
-// backend lies beside the library, or, for programs that hold the library's objects, two folders up.
+// backend lies beside the library, or, for programs that hold the library's objects, two folders
+// up.
 static inline void simulate(int count) {
   char number[16], path[4096];
   ssize_t length = readlink("/proc/self/exe", path, sizeof path - 16);

@@ -24,4 +24,9 @@ $name
     px__* | [!p]* | p[!x]*) echo "$library exports $name"; status=1 ;;
   esac
 done
+# Thread-local memory of the static kind would keep Python from loading the library.
+if readelf -d "$library" | grep -q STATIC_TLS; then
+  echo "$library has static thread-local memory: a variable with tls_model(\"initial-exec\")?"
+  status=1
+fi
 exit $status

@@ -111,6 +111,7 @@ typedef struct og_tables {
 extern og_tables og;
 
 // Words after the kind.
+// clang-format off
 #define OG_WORDS(XX) \
   XX(promote) \
   XX(float) \
@@ -119,6 +120,7 @@ extern og_tables og;
   XX(sum) \
   XX(inplace) XX(out) XX(nomethod) XX(nofunction) XX(nn) XX(hidden) XX(factory) XX(random) \
       XX(onlyinplace) XX(mutates) XX(boolresult) XX(longresult)
+// clang-format on
 typedef enum og_word {
 #define XX(w) OG_W_##w,
   OG_WORDS(XX)

@@ -7,7 +7,7 @@ typedef struct px__modes {
   bool no_grad, inference;
   int suspended;  // inside the run of a view or function op
 } px__modes;
-static _Thread_local px__modes modes __attribute__((tls_model("initial-exec")));
+static _Thread_local px__modes modes;
 static bool anomaly, check_nan;  // atomic
 
 // Views that are made while nothing is recorded remember that (E-AG-8).

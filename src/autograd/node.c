@@ -7,8 +7,8 @@
 #include "graph.h"
 
 static uint64_t sequence;  // atomic
-static _Thread_local px_node *dying __attribute__((tls_model("initial-exec")));
-static _Thread_local bool draining __attribute__((tls_model("initial-exec")));
+static _Thread_local px_node *dying;
+static _Thread_local bool draining;
 
 static void node_end(px_node *node) {
   if (node->kind->drop) node->kind->drop(node);

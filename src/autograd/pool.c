@@ -21,7 +21,7 @@ typedef struct px__shelf {
 } px__shelf;
 
 // Reached twice for every recorded op, so it takes the fast form of thread-local storage.
-static _Thread_local px__shelf shelf __attribute__((tls_model("initial-exec")));
+static _Thread_local px__shelf shelf;
 static pthread_key_t at_exit;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training when things fail: each fault point fails at its n-th passage, for n = 1, 2, ... until the
-// work passes without meeting the fault. Every failure has a message, leaves no object behind, and
-// does not change what a later run computes.
+// Training when things fail: each fault point fails at its n-th passage, for n = 1, 2, ... until
+// the work passes without meeting the fault. Every failure has a message, leaves no object behind,
+// and does not change what a later run computes.
 #include "devices.h"
 
 // ---- what is run: two steps of training from a fixed seed

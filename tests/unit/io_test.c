@@ -253,8 +253,8 @@ PX_TEST(a_header_length_that_lies_is_refused) {
 }
 
 PX_TEST(headers_that_are_no_objects_are_refused) {
-  static const char *const headers[] = {"", "[]", "1", "null", "\"text\"", "{", "{}}", "{\"a\":}",
-                                        "{} {}"};
+  static const char *const headers[] = {"",  "[]",  "1",        "null", "\"text\"",
+                                        "{", "{}}", "{\"a\":}", "{} {}"};
   for (int i = 0; i < 9; i++) refuses(headers[i], 0, "the header is not a JSON object");
   accepts("{}", 0, 0);
   accepts("{}      ", 0, 0);
@@ -335,8 +335,8 @@ PX_TEST(offsets_must_be_those_of_the_sizes) {
 }
 
 PX_TEST(the_bytes_are_covered_once) {
-#define PAIR(a, b)                                                       \
-  "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[" a         \
+#define PAIR(a, b) \
+  "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[" a \
   "]},\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[" b "]}}"
   accepts(PAIR("0,4", "4,8"), 8, 2);
   accepts(PAIR("4,8", "0,4"), 8, 2);
@@ -349,9 +349,10 @@ PX_TEST(the_bytes_are_covered_once) {
 }
 
 PX_TEST(a_name_stands_once) {
-  refuses("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
-          "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
-          8, "'a' stands twice");
+  refuses(
+      "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+      "\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
+      8, "'a' stands twice");
 }
 
 PX_TEST(metadata_of_another_kind_is_no_harm) {
