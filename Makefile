@@ -112,12 +112,18 @@ bench: all $(patsubst bench/%.c,$(O)/bench/%,$(wildcard bench/*.c))
 	$(PYTHON) bench/run.py $(O)/bench.json
 demo:
 	script/demo
+# The pages that follow from the sources: docs/ops.md from the op tables, HACKING's table of environment variables.
+docs: $(GEN)
+	@mkdir -p docs
+	cp $(O)/gen/ops.md docs/ops.md
+	tools/docs.sh
 
 # ---- checks: of the sources, and of what was built
 check: $(O)/libphlox.so $(O)/libphlox_sim.so
 	tools/layers.sh
 	tools/budget.sh
 	tools/abi.sh
+	tools/docs.sh --check
 	tools/binary.sh $(O)/libphlox.so
 	@if command -v clang-format >/dev/null; then clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h'); else echo 'clang-format is not here: format not checked'; fi
 lint:
@@ -147,5 +153,5 @@ clean:
 show: $(O)/opgen
 	@$(O)/opgen --show $(OP) $(OPS)
 
-.PHONY: all python tests test clean show check lint bench demo examples install asan ubsan tsan sanitized-acceptance
+.PHONY: all python tests test clean show check lint bench demo docs examples install asan ubsan tsan sanitized-acceptance
 -include $(shell find $(O) -name '*.d' 2>/dev/null)

@@ -1,0 +1,37 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Writes the parts of the documentation that follow from the sources: HACKING's table of environment variables (src/base/env.def), between
+# its marker comments. With --check nothing is written, and a table that is out of date is an error.
+set -eu
+cd "$(dirname "$0")/.."
+page=HACKING.md
+made=$(mktemp)
+trap 'rm -f "$made"' EXIT
+
+awk '
+  function row(line,  part, n) {
+    sub(/^PX_ENV\("/, "", line)
+    sub(/"\)$/, "", line)
+    n = split(line, part, /", "/)
+    if (n != 4) { print "src/base/env.def: cannot read: " line >"/dev/stderr"; exit 1 }
+    print "| `" part[1] "` | " part[2] " | " (part[3] == "" ? "" : "`" part[3] "`") " | " part[4] " |"
+  }
+  FILENAME ~ /env.def$/ { if (/^PX_ENV/) rows[++count] = $0; next }
+  /^<!-- env: begin/ {
+    print
+    print "| variable | type | default | what it does |"
+    print "|---|---|---|---|"
+    for (i = 1; i <= count; i++) row(rows[i])
+    inside = found = 1
+  }
+  /^<!-- env: end/ { inside = 0 }
+  !inside { print }
+  END { if (!found) { print "HACKING.md has no marker <!-- env: begin -->" >"/dev/stderr"; exit 1 } }
+' src/base/env.def "$page" >"$made"
+
+cmp -s "$made" "$page" && exit 0
+if [ "${1:-}" = --check ]; then
+  echo "$page: the table of environment variables is out of date: run make docs"
+  exit 1
+fi
+cat "$made" >"$page"
