@@ -8,15 +8,15 @@ PREFIX   ?= /usr/local
 VERSION  := 0.1.0
 
 WARN     := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wundef -Wvla -Wno-unused-parameter
-OPT      ?= -O2 -g
-SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer $(if $(filter undefined,$(SAN)),-fno-sanitize-recover=all))
+OPT      ?= $(if $(SAN),-O1,-O2) -g
+SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -Wno-maybe-uninitialized $(if $(filter undefined,$(SAN)),-fno-sanitize-recover=all))
 # A library that Python loads has no room in the static block of thread-local storage; descriptors are fast without it.
 TLSFLAG  := $(shell $(CC) -mtls-dialect=gnu2 -E -x c /dev/null >/dev/null 2>&1 && echo -mtls-dialect=gnu2)
 CFLAGS   += $(TLSFLAG) -std=c11 -D_GNU_SOURCE $(OPT) $(WARN) -Werror -fPIC -fvisibility=hidden -pthread $(SANFLAGS)
 CPPFLAGS += -Iinclude -Isrc -Ibackends -I$(O)/gen
 LDFLAGS  += -pthread $(SANFLAGS)
 # Kernels: errno and traps of math functions are not looked at; NaN and infinity are.
-KFLAGS   := -O3 -fno-math-errno -fno-trapping-math
+KFLAGS   := $(if $(SAN),,-O3) -fno-math-errno -fno-trapping-math
 V3FLAGS  := -march=x86-64-v3
 
 OPS      := $(wildcard ops/*.op)
