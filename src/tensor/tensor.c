@@ -12,6 +12,7 @@ static void tensor_destroy(void *self) {
   px_tensor *t = self;
   px_release(t->storage);
   if (t->base) px_release(t->base);
+  if (t->version) px_release(t->version);
   if (t->autograd) px_release(t->autograd);
   px__object_end(t);
   px__pool_give(PX__POOL_TENSOR, t);
@@ -32,6 +33,7 @@ static px_status tensor_make(px_tensor **out, px_storage *storage_take, px_dtype
   px__object_init(t, &tensor_class);
   t->storage = storage_take;
   t->offset = 0;
+  t->version = NULL;
   t->own_version = 0;
   t->base = NULL;
   t->autograd = NULL;
@@ -81,12 +83,12 @@ px_status px__tensor_view(px_tensor **out, const px_tensor *self, int ndim, cons
   PX_TRY(tensor_make(out, px_retain(self->storage), (px_dtype)self->dtype));
   set_geometry(*out, ndim, sizes, strides, offset);
   (*out)->flags = (uint16_t)(px__thread_marks.view | (self->flags & PX_TENSOR_INFERENCE));
+  (*out)->version = self->version ? px_retain(self->version) : NULL;
   if (px__thread_marks.view & PX_TENSOR_VIEW) {
     (*out)->base = px_retain(self->base ? self->base : self);
     (*out)->own_version = px_tensor_version(*out);
   } else if (self->flags & PX_TENSOR_ALIASED) {
     (*out)->flags |= PX_TENSOR_ALIASED;
-    (*out)->own_version = self->own_version;
   }
   return PX_OK;
 }
@@ -217,11 +219,9 @@ void px_tensor_set_parameter(px_tensor *self, bool parameter) {
       (uint16_t)((self->flags & ~PX_TENSOR_PARAMETER) | (parameter ? PX_TENSOR_PARAMETER : 0));
 }
 
-// The counter of a tensor: its own if it is an alias or a view of one, else the storage's.
+// The counter of a tensor: its own if it is an alias, or comes of one, else the storage's.
 static uint64_t *version_of(const px_tensor *t) {
-  if (t->flags & PX_TENSOR_ALIASED) return &((px_tensor *)t)->own_version;
-  if (t->base && t->base->flags & PX_TENSOR_ALIASED) return &t->base->own_version;
-  return &t->storage->version;
+  return t->version ? &t->version->count : &t->storage->version;
 }
 
 uint64_t px_tensor_version(const px_tensor *self) {

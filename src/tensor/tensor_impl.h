@@ -12,6 +12,11 @@ struct px_storage {
   bool fixed;        // somebody else's memory: cannot grow
 };
 
+// The version of a tensor that has one of its own, shared with its views and detached forms.
+typedef struct px_counter {
+  px_object head;
+  uint64_t count;  // atomic
+} px_counter;
 // What autograd hangs on a tensor. The tensor layer only releases it.
 typedef struct px_autograd_slot {
   px_object head;
@@ -32,7 +37,8 @@ struct px_tensor {
   px_storage *storage;
   int64_t offset;  // elements
   int64_t numel;
-  uint64_t own_version;  // if aliased; of a view: the storage's version when it was made
+  px_counter *version;   // instead of the storage's: of aliases, their views and detached forms
+  uint64_t own_version;  // of a view: the version when it was made
   px_tensor *base;       // of a differentiable view: the tensor at the root, owned
   px_autograd_slot *autograd;
   void *user;
@@ -68,7 +74,7 @@ typedef struct px__marks {
 extern _Thread_local px__marks px__thread_marks;  // src/tensor/extend.c
 // A view of self with another geometry, unchecked. Its flags are px__thread_marks.view and self's
 // PX_TENSOR_INFERENCE; with PX_TENSOR_VIEW among them it keeps `base` (self's, if self is a view)
-// and notes the storage's version in own_version, so that in-place writes reach the history. The
+// and notes the version in own_version, so that in-place writes reach the history. The
 // results of px_tensor_detach and px_tensor_alias are no such views.
 px_status px__tensor_view(px_tensor **out, const px_tensor *self, int ndim, const int64_t *sizes,
                           const int64_t *strides, int64_t offset)

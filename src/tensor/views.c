@@ -43,17 +43,34 @@ static px_status same_memory(px_tensor **out, const px_tensor *self) {
 px_status px_tensor_detach(px_tensor **out, const px_tensor *self) {
   *out = NULL;
   PX_TRY(same_memory(out, self));
-  if (self->flags & PX_TENSOR_ALIASED) {
-    (*out)->flags |= PX_TENSOR_ALIASED;
-    (*out)->own_version = self->own_version;
-  }
+  (*out)->version = px_retain(self->version);
+  (*out)->flags |= self->flags & PX_TENSOR_ALIASED;
+  return PX_OK;
+}
+
+static void version_destroy(void *self) {
+  px__object_end(self);
+  px__free(self);
+}
+
+// Gives self a version of its own, which begins at `count`.
+static px_status count_alone(px_tensor *self, uint64_t count) {
+  static const px_class version_class = {"version", version_destroy};
+  px_counter *version;
+  PX_TRY(PX_NEW(&version));
+  px__object_init(version, &version_class);
+  version->count = count;
+  self->version = version;
+  self->flags |= PX_TENSOR_ALIASED;
   return PX_OK;
 }
 
 px_status px_tensor_alias(px_tensor **out, const px_tensor *self) {
   *out = NULL;
-  PX_TRY(same_memory(out, self));
-  (*out)->flags |= PX_TENSOR_ALIASED;
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(same_memory(&made, self));
+  PX_TRY(count_alone(made, 0));
+  *out = PX_MOVE(made);
   return PX_OK;
 }
 
@@ -77,11 +94,11 @@ static void take_geometry(px_tensor *self, const px_tensor *value) {
   self->contiguous = value->contiguous;
 }
 
-// The version that self had goes on counting for self alone: saved tensors compare with it.
+// The version that self had goes on counting for self, apart from the storage's: saved tensors
+// compare with it.
 px_status px_tensor_set_data(px_tensor *self, const px_tensor *value) {
   if (self == value) return PX_OK;
-  self->own_version = px_tensor_version(self);
-  self->flags |= PX_TENSOR_ALIASED;
+  if (!self->version) PX_TRY(count_alone(self, px_tensor_version(self)));
   px_storage *old = self->storage;
   self->storage = px_retain(value->storage);
   take_geometry(self, value);

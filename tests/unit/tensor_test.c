@@ -196,3 +196,17 @@ PX_TEST(empty_fails_cleanly_at_every_allocation) {
   px_release(t);
   CHECK_EQ(px_live_objects(NULL), live);
 }
+
+PX_TEST(what_comes_of_a_tensor_with_other_data_shares_its_version) {
+  PX_SCOPED(px_tensor) t = ramp(px_cpu(), 2, (int64_t[]){2, 3});
+  PX_SCOPED(px_tensor) other = ramp(px_cpu(), 2, (int64_t[]){2, 3});
+  PX_SCOPED(px_tensor) view = NULL;
+  PX_SCOPED(px_tensor) plain = NULL;
+  OK(px_tensor_set_data(t, other));
+  OK(px_tensor_as_strided(&view, t, 1, (int64_t[]){6}, (int64_t[]){1}, 0));
+  OK(px_tensor_detach(&plain, view));
+  px_tensor_bump_version(t);
+  CHECK_EQ(px_tensor_version(plain), px_tensor_version(t));
+  CHECK_EQ(px_tensor_version(view), px_tensor_version(t));
+  CHECK_EQ(px_tensor_version(other), 0);
+}
