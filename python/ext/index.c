@@ -68,9 +68,7 @@ static bool is_mask(const px_tensor *t) {
 static bool is_basic(PyObject *item) {
   return PyLong_CheckExact(item) || PySlice_Check(item) || item == Py_None || item == Py_Ellipsis;
 }
-static bool is_array(PyObject *item) {
-  return PyObject_HasAttrString(item, "__array_interface__") && !PyIndex_Check(item);
-}
+static bool is_array(PyObject *item) { return !PyLong_Check(item) && ext_is_array(item); }
 
 // How many dimensions of the tensor an item takes.
 static int dims_of(PyObject *item) {

@@ -144,11 +144,12 @@ EXT_FAST(stream_record_event) {
 }
 
 static PyObject *stream_repr(PyObject *self) {
-  char text[PX_DEVICE_TEXT];
-  return PyUnicode_FromFormat(
-      "<torch.cuda.Stream device=%s cuda_stream=0x%zx>",
-      px_device_format(px_stream_device(stream_of(self)), text),
-      (size_t)px_stream_native(stream_of(self)) * (px_stream_id(stream_of(self)) != 0));
+  char device[PX_DEVICE_TEXT], text[96];
+  px_stream *stream = stream_of(self);
+  size_t handle = px_stream_id(stream) ? (size_t)px_stream_native(stream) : 0;
+  snprintf(text, sizeof text, "<torch.cuda.Stream device=%s cuda_stream=0x%zx>",
+           px_device_format(px_stream_device(stream), device), handle);
+  return PyUnicode_FromString(text);
 }
 static Py_hash_t stream_hash(PyObject *self) { return _Py_HashPointer(stream_of(self)); }
 static PyObject *stream_compare(PyObject *a, PyObject *b, int op) {

@@ -21,11 +21,18 @@ class ChildrenToo:
     def find_spec(name, path=None, target=None):
         if name != "multiprocessing.util":
             return None
+        from importlib.machinery import PathFinder
         sys.meta_path.remove(ChildrenToo)
-        from multiprocessing import util
-        flags = util._args_from_interpreter_flags
-        util._args_from_interpreter_flags = lambda: flags() + ["-m", "phlox"]
-        return util.__spec__
+        spec = PathFinder.find_spec(name, path)
+        load = spec.loader.exec_module
+
+        def load_and_change(util):
+            load(util)
+            flags = util._args_from_interpreter_flags
+            util._args_from_interpreter_flags = lambda: flags() + ["-m", "phlox"]
+
+        spec.loader.exec_module = load_and_change
+        return spec
 
 
 def fresh_main(file=None):

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Autograd in Python: modes, hooks, Function, errors that cross the engine."""
+import threading
+import unittest
+import warnings
+
+import phlox as torch
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, times):
+        ctx.save_for_backward(x)
+        ctx.times = times
+        return x * x * times
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, = ctx.saved_tensors
+        return 2 * x * grad * ctx.times, None
+
+
+class Functions(unittest.TestCase):
+    def test_own_function(self):
+        x = torch.tensor([1., 2.], requires_grad=True)
+        y = Square.apply(x, 3)
+        self.assertIn("grad_fn=<SquareBackward", repr(y))
+        y.sum().backward()
+        self.assertEqual(x.grad.tolist(), [6., 12.])
+        self.assertTrue(torch.autograd.gradcheck(
+            lambda a: Square.apply(a, 2).sum(), (torch.tensor([1., 2.], dtype=torch.float64,
+                                                              requires_grad=True),)))
+
+    def test_second_backward_is_refused(self):
+        y = Square.apply(torch.ones(2, requires_grad=True), 1).sum()
+        y.backward()
+        with self.assertRaisesRegex(RuntimeError, "backward through the graph a second time"):
+            y.backward()
+
+    def test_wrong_number_of_gradients(self):
+        class Bad(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * 1
+
+            @staticmethod
+            def backward(ctx, grad):
+                return grad, grad
+        with self.assertRaisesRegex(RuntimeError, r"incorrect number of gradients \(expected 1, got 2\)"):
+            Bad.apply(torch.ones(1, requires_grad=True)).backward()
+
+    def test_exceptions_keep_their_class(self):
+        class Custom(Exception):
+            pass
+
+        class Bad(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * 1
+
+            @staticmethod
+            def backward(ctx, grad):
+                raise Custom("mine")
+        with self.assertRaises(Custom):
+            Bad.apply(torch.ones(1, requires_grad=True)).backward()
+
+    def test_once_differentiable_and_setup_context(self):
+        class New(torch.autograd.Function):
+            @staticmethod
+            def forward(x):
+                return x * 2
+
+            @staticmethod
+            def setup_context(ctx, inputs, output):
+                ctx.save_for_backward(*inputs)
+
+            @staticmethod
+            @torch.autograd.function.once_differentiable
+            def backward(ctx, grad):
+                assert not torch.is_grad_enabled()
+                return grad * 2
+        x = torch.ones(1, requires_grad=True)
+        New.apply(x).backward()
+        self.assertEqual(x.grad.item(), 2)
+
+
+class Hooks(unittest.TestCase):
+    def test_hook_replaces_and_is_removed(self):
+        x = torch.ones(2, requires_grad=True)
+        seen = []
+        handle = x.register_hook(lambda g: seen.append(g) or g * 10)
+        (x * 2).sum().backward()
+        self.assertEqual(x.grad.tolist(), [20., 20.])
+        handle.remove()
+        x.grad = None
+        (x * 2).sum().backward()
+        self.assertEqual((x.grad.tolist(), len(seen)), ([2., 2.], 1))
+
+    def test_error_in_a_hook(self):
+        x = torch.ones(2, requires_grad=True)
+        y = x * 2
+
+        def bad(grad):
+            raise ValueError("boom")
+        y.register_hook(bad)
+        with self.assertRaisesRegex(ValueError, "boom"):
+            y.sum().backward()
+        with self.assertRaisesRegex(RuntimeError, "doesn't require gradient"):
+            torch.ones(1).register_hook(bad)
+
+
+class Modes(unittest.TestCase):
+    def test_context_managers_and_decorators(self):
+        x = torch.ones(1, requires_grad=True)
+        with torch.no_grad():
+            self.assertFalse((x * 2).requires_grad)
+            with torch.enable_grad():
+                self.assertTrue((x * 2).requires_grad)
+
+        class Model:
+            @torch.no_grad()
+            def run(self, a):
+                "what it does"
+                return a * 2
+        self.assertFalse(Model().run(x).requires_grad)
+        self.assertEqual((Model.run.__name__, Model.run.__doc__), ("run", "what it does"))
+        self.assertTrue(torch.is_grad_enabled())
+
+    def test_set_grad_enabled_acts_at_once(self):
+        torch.set_grad_enabled(False)
+        self.assertFalse(torch.is_grad_enabled())
+        torch.set_grad_enabled(True)
+        with torch.set_grad_enabled(False):
+            self.assertFalse(torch.is_grad_enabled())
+        self.assertTrue(torch.is_grad_enabled())
+
+    def test_modes_belong_to_threads(self):
+        seen = []
+        with torch.no_grad():
+            thread = threading.Thread(target=lambda: seen.append(torch.is_grad_enabled()))
+            thread.start()
+            thread.join()
+        self.assertEqual(seen, [True])
+
+    def test_inference_mode(self):
+        with torch.inference_mode():
+            x = torch.ones(1)
+            self.assertTrue(x.is_inference() and torch.is_inference_mode_enabled())
+        self.assertFalse(torch.is_inference_mode_enabled())
+
+
+class Gradients(unittest.TestCase):
+    def test_grad_of_a_non_leaf_warns(self):
+        y = torch.ones(1, requires_grad=True) * 2
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            self.assertIsNone(y.grad)
+        self.assertIn("not a leaf Tensor is being accessed", str(caught[0].message))
+
+    def test_grad_and_allow_unused(self):
+        x, z = torch.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
+        self.assertEqual(torch.autograd.grad((x * 3).sum(), x)[0].item(), 3)
+        with self.assertRaisesRegex(RuntimeError, "appears to not have been used in the graph"):
+            torch.autograd.grad((x * 3).sum(), z)
+        self.assertEqual(torch.autograd.grad((x * 3).sum(), [x, z], allow_unused=True)[1], None)
+
+    def test_backward_into_some_inputs(self):
+        x, z = torch.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
+        (x * z * 2).sum().backward(inputs=[x])
+        self.assertEqual((x.grad.item(), z.grad), (2, None))
+
+    def test_graph(self):
+        x = torch.ones(1, requires_grad=True)
+        node = (x * 2).grad_fn
+        self.assertEqual(node.name(), "MulBackward0")
+        self.assertEqual(node.next_functions[0][0].name(), "AccumulateGrad")
+        self.assertIs(node.next_functions[0][0].variable, x)
+
+    def test_assigning_grad_is_checked(self):
+        x = torch.ones(2, requires_grad=True)
+        with self.assertRaisesRegex(RuntimeError, r"gradient of size '\[3\]' to a tensor of size '\[2\]'"):
+            x.grad = torch.ones(3)
+        with self.assertRaises(TypeError):
+            x.grad = 1
+
+
+if __name__ == "__main__":
+    unittest.main()

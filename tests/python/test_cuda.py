@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.cuda over simulated devices: selection, streams, events, memory, random numbers, errors."""
+import os
+os.environ.setdefault("PHLOX_SIM_DEVICES", "3")
+
+import subprocess
+import sys
+import threading
+import unittest
+import warnings
+
+import phlox as torch
+
+cuda = torch.cuda
+
+
+@unittest.skipIf(cuda.device_count() < 2, "two devices are wanted")
+class Cuda(unittest.TestCase):
+    def tearDown(self):
+        cuda.set_device(0)
+
+    def test_scopes(self):
+        scope = cuda.device(1)
+        for _ in range(2):
+            with scope, scope:
+                self.assertEqual(cuda.current_device(), 1)
+            self.assertEqual(cuda.current_device(), 0)
+        with cuda.device(None), cuda.device(-1):
+            self.assertEqual(cuda.current_device(), 0)
+        with self.assertRaises(torch.AcceleratorError) as caught:
+            cuda.device(99).__enter__()
+        self.assertEqual(caught.exception.error_code, 101)
+        self.assertIsInstance(caught.exception, RuntimeError)
+
+    def test_set_device(self):
+        for device, text in (("cuda", "specified index or an integer, but got:cuda"),
+                             ("cpu", "Expected a cuda device, but got: cpu")):
+            with self.assertRaisesRegex(ValueError, text):
+                cuda.set_device(device)
+        with self.assertRaises(RuntimeError):
+            cuda.set_device(99)
+        self.assertEqual(cuda.current_device(), 0)
+        cuda.set_device(torch.device("cuda:1"))
+        seen = []
+        thread = threading.Thread(target=lambda: seen.append(cuda.current_device()))
+        thread.start()
+        thread.join()
+        self.assertEqual((cuda.current_device(), seen), (1, [0]))
+
+    def test_moving(self):
+        x = torch.ones(2)
+        y = x.cuda(1)
+        self.assertEqual((y.get_device(), x.get_device(), y.device), (1, -1, torch.device("cuda:1")))
+        self.assertIs(y.cuda(1), y)
+        with cuda.device(0):
+            self.assertIsNot(y.cuda(), y)
+        with self.assertRaisesRegex(RuntimeError, "Invalid device, must be cuda device"):
+            x.cuda("cpu")
+        with self.assertRaisesRegex(TypeError, r"cuda\(\) got an unexpected keyword argument 'device_id'"):
+            x.cuda(device_id=1)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            x.cuda(0, **{"async": True})
+        self.assertIn("This overload of cuda is deprecated", str(caught[0].message))
+
+    def test_default_device(self):
+        with torch.device("cuda:1"):
+            self.assertEqual(torch.ones(1).get_device(), 1)
+            self.assertEqual(torch.Tensor(1).get_device(), -1)
+        self.assertEqual(torch.ones(1).get_device(), -1)
+
+    def test_streams(self):
+        s = cuda.Stream(1)
+        with cuda.stream(s):
+            self.assertEqual((cuda.current_stream(), cuda.current_device()), (s, 1))
+            with s:
+                pass
+        self.assertEqual((cuda.current_stream(), cuda.current_device()), (cuda.default_stream(), 0))
+        self.assertEqual(repr(cuda.default_stream()),
+                         "<torch.cuda.Stream device=cuda:0 cuda_stream=0x0>")
+        self.assertNotEqual(cuda.default_stream(0), cuda.default_stream(1))
+        with self.assertRaisesRegex(AttributeError, "'NoneType' object has no attribute 'record_event'"):
+            s.wait_stream(None)
+        with self.assertRaisesRegex(TypeError, r"torch.cuda.Stream\(\)"):
+            cuda.stream()
+
+    def test_subclass_of_stream(self):
+        class Mine(cuda.Stream):
+            pass
+        self.assertIsInstance(Mine(), cuda.Stream)
+
+    def test_events(self):
+        start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+        self.assertEqual(repr(start), "<torch.cuda.Event uninitialized>")
+        self.assertTrue(start.query())
+        with self.assertRaisesRegex(ValueError, "Both events must be recorded"):
+            start.elapsed_time(end)
+        start.record()
+        torch.ones(64, device="cuda") * 2
+        end.record()
+        end.synchronize()
+        self.assertGreaterEqual(start.elapsed_time(end), 0)
+        with self.assertRaisesRegex(ValueError, "enable_timing=True"):
+            event = cuda.Event()
+            event.record()
+            start.elapsed_time(event)
+
+    def test_memory(self):
+        before = cuda.memory_allocated()
+        x = torch.empty(1000, device="cuda")
+        self.assertEqual(cuda.memory_allocated() - before, 4096)
+        stats = cuda.memory_stats()
+        self.assertEqual(stats["allocated_bytes.all.current"], cuda.memory_allocated())
+        lines = cuda.memory_summary().rstrip("\n").split("\n")
+        self.assertEqual({len(line) for line in lines}, {77})
+        self.assertIn("device ID 0", lines[1])
+        segments = [s for s in cuda.memory_snapshot() if s["device"] == 0]
+        self.assertTrue(any(b["address"] == x.data_ptr() for s in segments for b in s["blocks"]))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            self.assertEqual(cuda.memory_cached(), cuda.memory_reserved())
+        self.assertTrue(issubclass(caught[0].category, FutureWarning))
+
+    def test_out_of_memory(self):
+        with self.assertRaisesRegex(cuda.OutOfMemoryError, "CUDA out of memory. Tried to allocate"):
+            torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
+        self.assertIs(cuda.OutOfMemoryError, torch.OutOfMemoryError)
+        with self.assertRaisesRegex(TypeError, "must be `float`"):
+            cuda.set_per_process_memory_fraction(1)
+
+    def test_random_state(self):
+        cuda.manual_seed(7)
+        state = cuda.get_rng_state()
+        a = torch.rand(3, device="cuda")
+        cuda.set_rng_state(state)
+        self.assertEqual(torch.rand(3, device="cuda").tolist(), a.tolist())
+        self.assertEqual((state.numel(), cuda.initial_seed()), (16, 7))
+        with self.assertRaisesRegex(TypeError, "RNG state must be a torch.ByteTensor"):
+            cuda.set_rng_state(torch.ones(16))
+        with self.assertRaisesRegex(RuntimeError, "Expected a 'cuda' device type for generator"):
+            torch.rand(2, device="cuda", generator=torch.Generator())
+
+    def test_pinned(self):
+        x = torch.ones(3, pin_memory=True)
+        self.assertTrue(x.is_pinned() and x.pin_memory() is x and x[1:].is_pinned())
+        self.assertFalse(x.clone().is_pinned())
+        self.assertTrue(torch.ones(2).untyped_storage().pin_memory().is_pinned())
+        with self.assertRaisesRegex(RuntimeError, "cannot pin 'torch.cuda.FloatTensor' only dense CPU"):
+            torch.ones(1, device="cuda").pin_memory()
+
+    def test_record_stream(self):
+        with self.assertRaises(NotImplementedError):
+            torch.ones(1).record_stream(cuda.current_stream())
+        with self.assertRaisesRegex(RuntimeError, "unknown parameter type"):
+            torch.ones(1, device="cuda").record_stream(1)
+
+    def test_hooks_run_with_python_from_engine_threads(self):
+        x = torch.ones(3, device="cuda:1", requires_grad=True)
+        y = x * 2
+        threads = []
+        y.register_hook(lambda g: threads.append(threading.get_ident()))
+        y.sum().backward()
+        self.assertEqual((x.grad.tolist(), len(threads)), ([2.] * 3, 1))
+
+
+class NoDevices(unittest.TestCase):
+    def test_texts(self):
+        code = """
+import phlox as torch
+assert not torch.cuda.is_available() and torch.cuda.memory_allocated() == 0
+for call in (lambda: torch.ones(1, device="cuda"), lambda: torch.ones(1).cuda(),
+             torch.cuda.current_device, torch.cuda.synchronize):
+    try: call()
+    except RuntimeError as e: assert str(e) == "No CUDA GPUs are available", e
+    else: raise SystemExit("nothing was raised")
+torch.cuda.manual_seed_all(1)
+torch.cuda.empty_cache()
+assert "|" in torch.cuda.memory_summary()
+"""
+        env = {**os.environ, "PHLOX_SIM_DEVICES": "0", "CUDA_VISIBLE_DEVICES": ""}
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+
+if __name__ == "__main__":
+    unittest.main()

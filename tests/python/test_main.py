@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""python3 -m phlox: a program's `torch` is Phlox, in the program and in its processes."""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import phlox
+
+
+def run(*args, **env):
+    path = os.path.dirname(os.path.dirname(phlox.__file__))
+    env = {**os.environ, "PYTHONPATH": path, **env}
+    done = subprocess.run([sys.executable, "-m", "phlox", *args], env=env, capture_output=True, text=True, timeout=60)
+    return done.returncode, done.stdout.strip(), done.stderr
+
+
+class Main(unittest.TestCase):
+    def test_code(self):
+        code = ("import sys, torch, torch.nn.functional as F; from torch import nn; "
+                "print(torch.ones(2).sum().item(), F is nn.functional, sys.argv)")
+        self.assertEqual(run("-c", code, "a", "b")[:2], (0, "2.0 True ['-c', 'a', 'b']"))
+        self.assertIn("phlox", run("-c", "import torch; print(torch.__file__)")[1])
+
+    def test_file_with_spawned_processes(self):
+        program = """
+import multiprocessing, sys, torch
+def work(x): return (x * 2).tolist() + ["phlox" in torch.__file__]
+if __name__ == "__main__":
+    print(sys.argv[1:], __file__.endswith("program.py"))
+    for method in ("fork", "spawn", "forkserver"):
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            print(pool.apply(work, (torch.ones(2),)))
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, "program.py")
+            with open(file, "w") as f:
+                f.write(program)
+            code, out, errors = run(file, "--flag")
+        self.assertEqual((code, out), (0, "['--flag'] True\n[2.0, 2.0, True]" + "\n[2.0, 2.0, True]" * 2), errors)
+
+    def test_module_and_exit_status(self):
+        self.assertEqual(run("-m", "platform")[0], 0)
+        self.assertEqual(run("-c", "raise SystemExit(3)")[0], 3)
+        self.assertIn("unknown option", run("--no-such")[2])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NumPy: memory is shared both ways, numbers and dtypes pass over, what cannot is refused."""
+import unittest
+import warnings
+
+import phlox as torch
+
+try:
+    import numpy as np
+except ImportError:
+    np = None
+
+
+@unittest.skipIf(np is None, "NumPy is not installed")
+class Arrays(unittest.TestCase):
+    def test_memory_is_shared(self):
+        a = np.zeros(3)
+        t = torch.from_numpy(a)
+        a[0], t[1] = 5, 7
+        self.assertEqual((t.tolist(), a.tolist()), ([5, 7, 0], [5, 7, 0]))
+        b = t.numpy()
+        b[2] = 9
+        self.assertEqual(a.tolist(), [5, 7, 9])
+        del a, t
+        self.assertEqual(b.tolist(), [5, 7, 9])
+
+    def test_strides_and_dtypes(self):
+        for dtype in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"):
+            a = np.arange(6).reshape(2, 3).astype(dtype).T
+            t = torch.from_numpy(a)
+            self.assertEqual((t.tolist(), str(t.dtype)), (a.tolist(), "torch." + dtype))
+            self.assertEqual(t.numpy().strides, a.strides)
+        self.assertEqual(torch.ones(0, 2).numpy().shape, (0, 2))
+        self.assertEqual(torch.tensor(2).numpy().shape, ())
+
+    def test_refused(self):
+        with self.assertRaisesRegex(TypeError, r"can't convert np.ndarray of type numpy.str_"):
+            torch.from_numpy(np.array(["a"]))
+        with self.assertRaisesRegex(TypeError, r"expected np.ndarray \(got list\)"):
+            torch.from_numpy([1])
+        with self.assertRaisesRegex(ValueError, "strides in the given numpy array is negative|negative"):
+            torch.from_numpy(np.arange(3)[::-1])
+        with self.assertRaisesRegex(RuntimeError, "Can't call numpy"):
+            torch.ones(1, requires_grad=True).numpy()
+
+    def test_numbers_and_mixed_arithmetic(self):
+        self.assertEqual(torch.tensor(np.float32(2)).dtype, torch.float32)
+        self.assertEqual(torch.tensor([np.int64(1), 2]).tolist(), [1, 2])
+        self.assertEqual((torch.ones(2) * np.float64(2)).dtype, torch.float32)
+        self.assertEqual((torch.ones(2) * np.ones(2)).dtype, torch.float64)
+        self.assertIsInstance(np.sin(torch.ones(2)), torch.Tensor)
+        self.assertEqual(torch.ones(3)[np.int64(1)].item(), 1)
+        self.assertEqual(torch.arange(4)[np.array([0, 3])].tolist(), [0, 3])
+
+    def test_read_only_arrays_warn(self):
+        a = np.ones(2)
+        a.setflags(write=False)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.from_numpy(a)
+        self.assertIn("not writable", str(caught[0].message))
+
+
+class Buffers(unittest.TestCase):
+    def test_frombuffer(self):
+        b = bytearray(8)
+        t = torch.frombuffer(b, dtype=torch.int16, offset=2, count=2)
+        t[0] = 258
+        self.assertEqual(bytes(b), b"\0\0\2\1\0\0\0\0")
+        with self.assertRaisesRegex(ValueError, "must be a multiple of element size"):
+            torch.frombuffer(b, dtype=torch.int16, offset=1)
+
+
+if __name__ == "__main__":
+    unittest.main()

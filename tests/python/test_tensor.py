@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors in Python: identity, attributes, arithmetic, indexing, construction, conversion, pickles."""
+import copy
+import gc
+import pickle
+import unittest
+import warnings
+import weakref
+
+import phlox as torch
+
+
+class Identity(unittest.TestCase):
+    def test_a_tensor_that_comes_back_is_the_same_object(self):
+        x = torch.ones(2)
+        self.assertIs(x.add_(1), x)
+        self.assertIs(x.contiguous(), x)
+        self.assertIs(x.to("cpu"), x)
+        self.assertIs(x.float(), x)
+        self.assertIsNot(x.to(torch.float32, copy=True), x)
+
+    def test_attributes_of_ones_own(self):
+        x = torch.ones(2)
+        x.note = "mine"
+        self.assertEqual(x.note, "mine")
+        self.assertIsNone(getattr(torch.ones(2), "note", None))
+
+    def test_weak_references_and_cycles(self):
+        x = torch.ones(2)
+        x.me = x
+        ref = weakref.ref(x)
+        del x
+        gc.collect()
+        self.assertIsNone(ref())
+
+    def test_subclasses(self):
+        class Sub(torch.Tensor):
+            pass
+        s = torch.ones(2).as_subclass(Sub)
+        self.assertIsInstance(s, Sub)
+        self.assertEqual(repr(s), "Sub([1., 1.])")
+        p = torch.nn.Parameter(torch.ones(2))
+        self.assertTrue(p.requires_grad and p.is_leaf)
+        self.assertEqual(repr(p), "Parameter containing:\ntensor([1., 1.], requires_grad=True)")
+
+
+class Arithmetic(unittest.TestCase):
+    def test_operands_of_other_types_are_refused_by_python(self):
+        with self.assertRaisesRegex(TypeError, "unsupported operand"):
+            torch.ones(2) + "a"
+        self.assertFalse(torch.ones(1) == "a")
+        self.assertTrue(torch.ones(1) != None)  # noqa: E711
+
+    def test_in_place_operators_keep_the_object(self):
+        x = y = torch.ones(2)
+        x += 1
+        x *= 3
+        x -= 1
+        x /= 5
+        self.assertIs(x, y)
+        self.assertEqual(x.tolist(), [1., 1.])
+
+    def test_numbers(self):
+        x = torch.tensor(3)
+        self.assertEqual([10, 20, 30, 40][x], 40)
+        self.assertEqual((int(x), float(x), bool(x), f"{x}"), (3, 3.0, True, "3"))
+        with self.assertRaisesRegex(TypeError, "only integer tensors of a single element"):
+            [1, 2][torch.tensor(1.)]
+
+    def test_membership_length_iteration(self):
+        x = torch.arange(6).view(3, 2)
+        self.assertTrue(5 in x and 6 not in x)
+        self.assertEqual(len(x), 3)
+        self.assertEqual([r.tolist() for r in x], [[0, 1], [2, 3], [4, 5]])
+        self.assertEqual([r.tolist() for r in reversed(x)], [[4, 5], [2, 3], [0, 1]])
+        with self.assertRaisesRegex(TypeError, "iteration over a 0-d tensor"):
+            iter(torch.tensor(1))
+
+
+class Calls(unittest.TestCase):
+    def test_names_of_arguments(self):
+        x = torch.ones(2, 3)
+        self.assertEqual(torch.sum(input=x, axis=1, keepdims=True).shape, (2, 1))
+        self.assertEqual(torch.add(x, other=x, alpha=2).tolist(), [[3.] * 3] * 2)
+        out = torch.empty(0)
+        self.assertIs(torch.add(x, 1, out=out), out)
+        self.assertEqual(out.shape, (2, 3))
+
+    def test_wrong_calls(self):
+        x = torch.ones(2, 3)
+        for call, text in (
+                (lambda: torch.mm(x), 'mm() missing 1 required positional arguments: "mat2"'),
+                (lambda: torch.mm(x, 3), "mm(): argument 'mat2' (position 2) must be Tensor, not int"),
+                (lambda: torch.relu(x, foo=1), "relu() got an unexpected keyword argument 'foo'"),
+                (lambda: torch.relu(x, x), "relu() takes 1 positional argument but 2 were given")):
+            with self.assertRaises(TypeError) as caught:
+                call()
+            self.assertEqual(str(caught.exception), text)
+
+    def test_several_results_have_names(self):
+        r = torch.tensor([[1., 3.], [4., 2.]]).max(1)
+        self.assertEqual((r.values.tolist(), r.indices.tolist()), ([3., 4.], [1, 0]))
+        values, indices = r
+        self.assertTrue(repr(r).startswith("torch.return_types.max(\nvalues="))
+
+    def test_what_is_missing_says_so_when_called(self):
+        with self.assertRaisesRegex(NotImplementedError, "torch.stft is not implemented in Phlox"):
+            torch.stft(torch.ones(8), 4)
+        with self.assertRaises(AttributeError):
+            torch.no_such_name
+
+
+class Indexing(unittest.TestCase):
+    def setUp(self):
+        self.x = torch.arange(12.).view(3, 4)
+
+    def test_views_share_memory(self):
+        self.x[1][2] = 100
+        self.x[0, ::2] = torch.tensor([7., 8.])
+        self.assertEqual(self.x.tolist(), [[7, 1, 8, 3], [4, 5, 100, 7], [8, 9, 10, 11]])
+
+    def test_assignment(self):
+        x = self.x
+        x[x > 8] = 0
+        x[[0, 1], [0, 1]] = -1
+        x[2] = torch.ones(1, 1, 4)
+        self.assertEqual(x.tolist(), [[-1, 1, 2, 3], [4, -1, 6, 7], [1, 1, 1, 1]])
+        with self.assertRaisesRegex(TypeError, "can't assign a str to a torch.FloatTensor"):
+            x[0] = "a"
+
+    def test_mixed(self):
+        x = self.x
+        self.assertEqual(x[None, :, [0, 2], None].shape, (1, 3, 2, 1))
+        self.assertEqual(x[..., torch.tensor(1)].tolist(), [1, 5, 9])
+        self.assertEqual(x[True].shape, (1, 3, 4))
+        self.assertEqual(x[()].shape, (3, 4))
+
+    def test_index_put(self):
+        x = torch.zeros(3)
+        x.index_put_((torch.tensor([0, 0, 2]),), torch.ones(3), accumulate=True)
+        self.assertEqual(x.tolist(), [2, 0, 1])
+
+
+class Construction(unittest.TestCase):
+    def test_copy_construction_warns(self):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            torch.tensor(torch.ones(2))
+        self.assertIn("To copy construct from a tensor", str(caught[0].message))
+
+    def test_as_tensor_shares(self):
+        x = torch.ones(2)
+        self.assertIs(torch.as_tensor(x), x)
+        self.assertEqual(torch.as_tensor([1, 2], dtype=torch.float64).dtype, torch.float64)
+
+    def test_overflow_and_raggedness(self):
+        with self.assertRaisesRegex(ValueError, "Overflow when unpacking long long"):
+            torch.tensor(2 ** 63)
+        with self.assertRaisesRegex(ValueError, r"expected sequence of length 2 at dim 1 \(got 1\)"):
+            torch.tensor([[1, 2], [3]])
+
+    def test_legacy_types(self):
+        self.assertEqual(torch.LongTensor([1.5]).tolist(), [1])
+        self.assertIsInstance(torch.ones(1), torch.FloatTensor)
+        self.assertNotIsInstance(torch.ones(1).long(), torch.FloatTensor)
+        self.assertEqual(repr(torch.cuda.FloatTensor), "<class 'torch.cuda.FloatTensor'>")
+        with self.assertRaisesRegex(RuntimeError, "legacy constructor expects device type: cpu"):
+            torch.FloatTensor(2, device="cuda")
+
+    def test_new(self):
+        x = torch.ones(2, dtype=torch.float64)
+        self.assertEqual(x.new(2, 3).dtype, torch.float64)
+        self.assertEqual(x.new([1, 2.]).tolist(), [1, 2])
+        self.assertEqual(x.new_zeros(2, 3, dtype=torch.int32).dtype, torch.int32)
+        self.assertEqual(torch.ones(1).long().new_full((2,), 0.3).tolist(), [0, 0])
+
+    def test_default_dtype(self):
+        torch.set_default_dtype(torch.float64)
+        try:
+            self.assertEqual(torch.tensor([1.]).dtype, torch.float64)
+        finally:
+            torch.set_default_dtype(torch.float32)
+        with self.assertRaisesRegex(TypeError, "only floating-point types"):
+            torch.set_default_dtype(torch.int64)
+
+
+class Copies(unittest.TestCase):
+    def test_pickles(self):
+        for x in (torch.arange(6).view(2, 3), torch.ones(2, 3).t(), torch.zeros(0, 3),
+                  torch.tensor([True]), torch.ones(2, requires_grad=True)):
+            y = pickle.loads(pickle.dumps(x))
+            self.assertEqual((y.tolist(), y.dtype, y.shape, y.requires_grad),
+                             (x.tolist(), x.dtype, x.shape, x.requires_grad))
+        for value in (torch.float32, torch.device("cuda:1"), torch.Size([1, 2])):
+            self.assertEqual(pickle.loads(pickle.dumps(value)), value)
+        p = pickle.loads(pickle.dumps(torch.nn.Parameter(torch.ones(1))))
+        self.assertIsInstance(p, torch.nn.Parameter)
+
+    def test_deepcopy(self):
+        x = torch.ones(2, requires_grad=True)
+        both = copy.deepcopy([x, x])
+        self.assertIs(both[0], both[1])
+        self.assertTrue(both[0].requires_grad)
+        with self.assertRaisesRegex(RuntimeError, "graph leaves"):
+            copy.deepcopy(x * 2)
+
+
+class Values(unittest.TestCase):
+    def test_size(self):
+        s = torch.Size([2, 3])
+        self.assertEqual(repr(s), "torch.Size([2, 3])")
+        self.assertEqual(repr(s[1:]), "torch.Size([3])")
+        self.assertEqual((s.numel(), s + (1,), s == (2, 3)), (6, (2, 3, 1), True))
+
+    def test_device(self):
+        d = torch.device("cuda", 1)
+        self.assertEqual((repr(d), str(d), d.type, d.index),
+                         ("device(type='cuda', index=1)", "cuda:1", "cuda", 1))
+        self.assertEqual(len({d, torch.device("cuda:1")}), 1)
+        with self.assertRaisesRegex(AttributeError, "'index' of 'torch.device' objects is not writable"):
+            d.index = 2
+        for text, message in (("", "Device string must not be empty"),
+                              ("cuda:-1", "Invalid device string: 'cuda:-1'"),
+                              ("gpu", "Expected one of cpu, cuda")):
+            with self.assertRaisesRegex(RuntimeError, message):
+                torch.device(text)
+        with self.assertRaises(RuntimeError):
+            torch.device("cuda:300000")
+
+    def test_storage(self):
+        x = torch.arange(4.)
+        s = x.storage()
+        self.assertEqual((len(s), s[1], s.tolist()), (4, 1.0, [0, 1, 2, 3]))
+        self.assertEqual(x[1:].untyped_storage().data_ptr(), x.untyped_storage().data_ptr())
+
+    def test_print_options(self):
+        torch.set_printoptions(precision=2)
+        try:
+            self.assertEqual(repr(torch.tensor([0.5])), "tensor([0.50])")
+        finally:
+            torch.set_printoptions(profile="default")
+
+
+if __name__ == "__main__":
+    unittest.main()
