@@ -36,7 +36,7 @@ static int device_from_index(int64_t index, px_device *out) {
   if (index < 0) EXT_FAIL_INT(PyExc_RuntimeError, "Device index must not be negative");
   if (px_device_count(PX_CUDA) == 0)
     EXT_FAIL_INT(PyExc_RuntimeError, "Cannot access accelerator device when none is available.");
-  if (index > INT16_MAX)
+  if (index > 127)
     EXT_FAIL_INT(PyExc_RuntimeError, "Device index is too large: %lld", (long long)index);
   *out = px_cuda((int)index);
   return 0;
@@ -104,7 +104,7 @@ static PyObject *device_with_index(PyObject *type, PyObject *index) {
              "type (string) must not include an index because index was passed explicitly: %U",
              type);
   if (number < 0) EXT_FAIL(PyExc_RuntimeError, "Device index must not be negative");
-  if (number > INT16_MAX)
+  if (number > 127)
     EXT_FAIL(PyExc_RuntimeError, "Device index is too large: %lld", (long long)number);
   device.index = (int16_t)number;
   return ext_device(device);

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// DLPack: a tensor's memory lent to another library, or another's taken over. The shape and strides
+// of an export stand behind its struct, so that one allocation carries all.
+#include "phlox/dlpack.h"
+
+#include "tensor/tensor_impl.h"
+
+enum { DL_CPU = 1, DL_CUDA = 2, DL_PINNED = 3 };
+
+// Codes of DLPack by dtype.
+static const struct {
+  px_dtype dtype = PX_FLOAT32;
+  uint8_t code, bits;
+} types[] = {{PX_BOOL, 6, 8},     {PX_UINT8, 1, 8},   {PX_INT8, 0, 8},     {PX_INT16, 0, 16},
+             {PX_INT32, 0, 32},   {PX_INT64, 0, 64},  {PX_FLOAT16, 2, 16}, {PX_BFLOAT16, 4, 16},
+             {PX_FLOAT32, 2, 32}, {PX_FLOAT64, 2, 64}};
+
+px_dl_device px_dlpack_device(const px_tensor *tensor) {
+  px_device device = px__tensor_device(tensor);
+  if (device.type == PX_CUDA) return (px_dl_device){DL_CUDA, device.index};
+  return (px_dl_device){px_tensor_is_pinned(tensor) ? DL_PINNED : DL_CPU, 0};
+}
+
+static px_dl_dtype type_of(px_dtype dtype) {
+  for (int i = 0; i < PX_COUNT_OF(types); i++)
+    if (types[i].dtype == dtype) return (px_dl_dtype){types[i].code, types[i].bits, 1};
+  return (px_dl_dtype){0};
+}
+
+typedef struct export {
+  px_dl_managed managed;
+  int64_t sizes[];  // then the strides
+}
+export;
+
+static void export_delete(px_dl_managed *self) {
+  px_release(self->manager_ctx);
+  px__free(self);
+}
+
+// The other library may use the memory on any stream and for any time: it is handed out. Work so
+// far is made visible to `stream`.
+static px_status hand_over(px_tensor *tensor, px_stream *stream) {
+  px_stream *current;
+  px__block_hand_out(tensor->storage->block);
+  if (!px_tensor_is_cuda(tensor)) return px__block_wait(tensor->storage->block);
+  PX_TRY(px_stream_current(&current, px__tensor_device(tensor)));
+  return stream && stream != current ? px_stream_wait_stream(stream, current) : PX_OK;
+}
+
+px_status px_dlpack_export(px_dl_managed **out, px_tensor *tensor, px_stream *stream) {
+  *out = NULL;
+  export *made;
+  size_t dims = (size_t)tensor->ndim;
+  PX_TRY(hand_over(tensor, stream));
+  PX_TRY(px__alloc((void **)&made, sizeof *made + 2 * dims * sizeof(int64_t)));
+  memcpy(made->sizes, tensor->sizes, dims * sizeof(int64_t));
+  memcpy(made->sizes + dims, tensor->strides, dims * sizeof(int64_t));
+  made->managed.dl_tensor = (px_dl_tensor){.data = px__tensor_at(tensor),
+                                           .device = px_dlpack_device(tensor),
+                                           .ndim = tensor->ndim,
+                                           .dtype = type_of((px_dtype)tensor->dtype),
+                                           .shape = made->sizes,
+                                           .strides = made->sizes + dims};
+  made->managed.manager_ctx = px_retain(tensor);
+  made->managed.deleter = export_delete;
+  *out = &made->managed;
+  return PX_OK;
+}
+
+// ---- taking over
+
+static px_status dtype_of(px_dtype *out, px_dl_dtype type) {
+  for (int i = 0; i < PX_COUNT_OF(types) && type.lanes == 1; i++)
+    if (types[i].code == type.code && types[i].bits == type.bits)
+      return *out = types[i].dtype, PX_OK;
+  PX_FAIL(PX_RUNTIME, "Unsupported DLPack dtype: code %d, %d bits, %d lanes", type.code, type.bits,
+          type.lanes);
+}
+
+static px_status device_of(px_device *out, px_dl_device device) {
+  bool known = device.device_type == DL_CPU || device.device_type == DL_PINNED ||
+               device.device_type == DL_CUDA;
+  PX_CHECK(known, PX_RUNTIME, "Unsupported device_type: %d", device.device_type);
+  *out = device.device_type == DL_CUDA ? px_cuda(device.device_id) : px_cpu();
+  return px_device_resolve(out, *out);
+}
+
+static void managed_release(void *context) {
+  px_dl_managed *managed = context;
+  if (managed->deleter) managed->deleter(managed);
+}
+
+px_status px_dlpack_import_take(px_tensor **out, px_dl_managed *managed) {
+  *out = NULL;
+  const px_dl_tensor *t = &managed->dl_tensor;
+  px_dtype dtype = PX_FLOAT32;
+  px_device device;
+  size_t bytes;
+  PX_CHECK(t->ndim >= 0 && t->ndim <= PX_MAX_DIMS, PX_RUNTIME,
+           "a tensor may have at most %d dimensions, got %d", PX_MAX_DIMS, t->ndim);
+  PX_TRY(dtype_of(&dtype, t->dtype));
+  PX_TRY(device_of(&device, t->device));
+  int64_t strides[PX_MAX_DIMS];
+  px__row_major(t->ndim, t->shape, strides);
+  if (t->strides) memcpy(strides, t->strides, (size_t)t->ndim * sizeof *strides);
+  PX_TRY(px__extent_bytes(&bytes, t->ndim, t->shape, strides, 0, dtype));
+  return px_tensor_wrap(out, (char *)t->data + t->byte_offset, bytes, t->ndim, t->shape, strides,
+                        dtype, device, managed_release, managed);
+}
