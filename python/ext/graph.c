@@ -12,25 +12,38 @@ typedef struct node_object {
 static PyTypeObject node_type;
 static px_node *node_of(PyObject *self) { return ((node_object *)self)->node; }
 
+// type(y.grad_fn).__name__ is what scripts print: each name has a type of its own, made when it is
+// first seen.
+static PyTypeObject *type_of(const char *name) {
+  static PyObject *types;
+  if (!types && !(types = PyDict_New())) return NULL;
+  PyObject *known = PyDict_GetItemString(types, name);
+  if (known) return (PyTypeObject *)known;
+  EXT_OWNED *type = PyObject_CallFunction((PyObject *)&PyType_Type, "s(O){s:()}", name,
+                                          (PyObject *)&node_type, "__slots__");
+  if (!type || PyDict_SetItemString(types, name, type) < 0) return NULL;
+  return (PyTypeObject *)type;
+}
+
 PyObject *ext_node(px_node *node) {
   if (!node) Py_RETURN_NONE;
-  node_object *self = PyObject_New(node_object, &node_type);
+  PyTypeObject *type = type_of(px_node_name(node));
+  node_object *self = type ? (node_object *)type->tp_alloc(type, 0) : NULL;
   if (!self) return NULL;
   self->node = px_retain(node);
-  self->metadata = NULL;
   return (PyObject *)self;
 }
 static void node_dealloc(PyObject *self) {
   px_release(node_of(self));
-  Py_XDECREF(((node_object *)self)->metadata);
-  PyObject_Free(self);
+  Py_CLEAR(((node_object *)self)->metadata);
+  Py_TYPE(self)->tp_free(self);
 }
 static PyObject *node_repr(PyObject *self) {
   return PyUnicode_FromFormat("<%s object at %p>", px_node_name(node_of(self)), node_of(self));
 }
 static Py_hash_t node_hash(PyObject *self) { return _Py_HashPointer(node_of(self)); }
 static PyObject *node_compare(PyObject *a, PyObject *b, int op) {
-  if (!Py_IS_TYPE(b, &node_type) || (op != Py_EQ && op != Py_NE)) Py_RETURN_NOTIMPLEMENTED;
+  if (!PyObject_TypeCheck(b, &node_type) || (op != Py_EQ && op != Py_NE)) Py_RETURN_NOTIMPLEMENTED;
   return PyBool_FromLong((node_of(a) == node_of(b)) == (op == Py_EQ));
 }
 static PyObject *node_name(PyObject *self, PyObject *unused) {
@@ -63,7 +76,6 @@ static PyObject *node_metadata(PyObject *self, void *unused) {
 static PyObject *node_sequence(PyObject *self, PyObject *unused) {
   return PyLong_FromUnsignedLongLong(px_node_sequence(node_of(self)));
 }
-// type(grad_fn).__name__ is what scripts print; an object has one type here, so name() serves.
 static PyGetSetDef node_getset[] = {{"next_functions", node_next, NULL, NULL, NULL},
                                     {"variable", node_variable, NULL, NULL, NULL},
                                     {"metadata", node_metadata, NULL, NULL, NULL},
@@ -74,7 +86,7 @@ static PyMethodDef node_methods[] = {{"name", node_name, METH_NOARGS, NULL},
 static PyTypeObject node_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.autograd.graph.Node",
     .tp_basicsize = sizeof(node_object),
-    .tp_flags = Py_TPFLAGS_DEFAULT,
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
     .tp_dealloc = node_dealloc,
     .tp_repr = node_repr,
     .tp_hash = node_hash,

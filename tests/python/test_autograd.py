@@ -172,7 +172,8 @@ class Gradients(unittest.TestCase):
     def test_graph(self):
         x = torch.ones(1, requires_grad=True)
         node = (x * 2).grad_fn
-        self.assertEqual(node.name(), "MulBackward0")
+        self.assertEqual((node.name(), type(node).__name__), ("MulBackward0", "MulBackward0"))
+        self.assertEqual(type((x * 3).grad_fn), type(node))
         self.assertEqual(node.next_functions[0][0].name(), "AccumulateGrad")
         self.assertIs(node.next_functions[0][0].variable, x)
 
