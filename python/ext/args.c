@@ -105,7 +105,13 @@ bool ext_is_number(PyObject *object) {
 }
 
 int ext_to_int(PyObject *object, int64_t *out) {
-  PyObject *index = PyLong_CheckExact(object) ? Py_NewRef(object) : PyNumber_Index(object);
+  if (PyLong_CheckExact(object)) {
+    int over;
+    *out = PyLong_AsLongLongAndOverflow(object, &over);
+    if (over) EXT_FAIL_INT(PyExc_ValueError, "Overflow when unpacking long long");
+    return 0;
+  }
+  PyObject *index = PyNumber_Index(object);
   if (!index) return -1;
   int overflow;
   *out = PyLong_AsLongLongAndOverflow(index, &overflow);

@@ -72,6 +72,12 @@ static inline int operand(PyObject *object, px_value *out) {
     *out = PX_S(px_float(PyFloat_AS_DOUBLE(object)));
     return 1;
   }
+  if (PyLong_CheckExact(object)) {
+    int64_t value;
+    if (ext_to_int(object, &value) < 0) return -1;
+    *out = PX_S(px_int(value));
+    return 1;
+  }
   px_scalar scalar;
   if (!ext_is_number(object)) return 0;
   if (ext_to_scalar(object, &scalar) < 0) return -1;
