@@ -9,7 +9,7 @@ enum { DL_CPU = 1, DL_CUDA = 2, DL_PINNED = 3 };
 
 // Codes of DLPack by dtype.
 static const struct {
-  px_dtype dtype = PX_FLOAT32;
+  px_dtype dtype;
   uint8_t code, bits;
 } types[] = {{PX_BOOL, 6, 8},     {PX_UINT8, 1, 8},   {PX_INT8, 0, 8},     {PX_INT16, 0, 16},
              {PX_INT32, 0, 32},   {PX_INT64, 0, 64},  {PX_FLOAT16, 2, 16}, {PX_BFLOAT16, 4, 16},
