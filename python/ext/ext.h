@@ -206,6 +206,7 @@ int ext_init_parallel(PyObject *m);
 int ext_init_optim(PyObject *m);
 int ext_init_data(PyObject *m);
 int ext_init_io(PyObject *m);
+int ext_init_dlpack(PyObject *m);
 int ext_init_missing(PyObject *m);
 
 // Indexing (index.c); the slots of Tensor.

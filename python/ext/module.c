@@ -78,6 +78,7 @@ static const struct {
              {"optim", ext_init_optim},
              {"data", ext_init_data},
              {"io", ext_init_io},
+             {"dlpack", ext_init_dlpack},
              {"missing", ext_init_missing}};
 
 static int add_constants(PyObject *m) {

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DLPack from Python: memory is shared with NumPy and, where it is installed, PyTorch."""
+import unittest
+
+import phlox as torch
+
+
+class Dlpack(unittest.TestCase):
+    def test_there_and_back(self):
+        a = torch.arange(6.0).view(2, 3)
+        b = torch.from_dlpack(a)
+        b[1, 1] = -1
+        self.assertEqual(a[1, 1].item(), -1)
+        self.assertEqual(a.__dlpack_device__(), (1, 0))
+
+    def test_capsule_is_taken_once(self):
+        capsule = torch.ones(2).__dlpack__()
+        torch.from_dlpack(capsule)
+        self.assertRaises(ValueError, torch.from_dlpack, capsule)
+
+    def test_requires_grad_is_refused(self):
+        self.assertRaisesRegex(BufferError, "require gradient", torch.ones(1, requires_grad=True).__dlpack__)
+
+    def test_numpy(self):
+        try: import numpy
+        except ImportError: self.skipTest("NumPy is not here")
+        a = torch.arange(4)
+        view = numpy.from_dlpack(a)
+        a[0] = 9
+        self.assertEqual(view[0], 9)
+
+    def test_pytorch(self):
+        try: import torch as pytorch
+        except ImportError: self.skipTest("PyTorch is not here")
+        if "phlox" in pytorch.__file__: self.skipTest("PyTorch is not here")
+        a = torch.ones(2, 2)
+        pytorch.utils.dlpack.from_dlpack(a.__dlpack__())[0, 0] = 5
+        self.assertEqual(a.sum().item(), 8)
+        self.assertEqual(torch.from_dlpack(pytorch.full((3,), 2.0)).tolist(), [2, 2, 2])
+
+
+if __name__ == "__main__":
+    unittest.main()
