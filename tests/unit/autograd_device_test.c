@@ -33,6 +33,14 @@ static px_tensor *on(int device, px_tensor *t) {
   return moved;
 }
 
+// A leaf that was made on the device.
+#define LEAF_ON(device, ...) needing_grad(moved_to(device, VECTOR(__VA_ARGS__)))
+static px_tensor *moved_to(int device, px_tensor *taken) {
+  px_tensor *moved = on(device, taken);
+  px_release(taken);
+  return moved;
+}
+
 static px_stream *current(int device) {
   px_stream *stream = NULL;
   OK(px_stream_current(&stream, px_cuda(device)));
@@ -41,7 +49,7 @@ static px_stream *current(int device) {
 
 PX_TEST(a_leaf_on_a_device) {
   open_devices();
-  px_tensor *x = needing_grad(on(0, VECTOR(2, 3))), *y = NULL;
+  PX_SCOPED(px_tensor) x = LEAF_ON(0, 2, 3), *y = NULL;
   OK(px_mul(&y, x, x));
   back(y);
   CHECK(px_device_equal(px_tensor_device(px_tensor_grad(x)), px_cuda(0)));
@@ -50,11 +58,11 @@ PX_TEST(a_leaf_on_a_device) {
 
 PX_TEST(a_graph_over_three_devices) {
   open_devices();
-  px_tensor *x = LEAF(2, 3), *y = NULL, *z = NULL;
-  px_tensor *first = on(0, x);
+  PX_SCOPED(px_tensor) x = LEAF(2, 3), *y = NULL, *z = NULL;
+  PX_SCOPED(px_tensor) first = on(0, x);
   CHECK_TEXT(maker(first), "ToCopyBackward0");
   OK(px_mul(&y, first, first));
-  px_tensor *second = on(1, y);
+  PX_SCOPED(px_tensor) second = on(1, y);
   OK(px_mul(&z, second, second));
   back(z);
   CHECK(px_tensor_device(px_tensor_grad(x)).type == PX_CPU);
@@ -64,18 +72,21 @@ PX_TEST(a_graph_over_three_devices) {
 
 PX_TEST(two_devices_meet_in_a_leaf) {
   open_devices();
-  px_tensor *x = LEAF(1, 2), *a = NULL, *b = NULL, *sum = NULL;
-  OK(px_mul_scalar(&a, on(0, x), px_float(3)));
-  OK(px_mul_scalar(&b, on(1, x), px_float(4)));
-  OK(px_add(&sum, a, on(0, b), px_int(1)));
+  PX_SCOPED(px_tensor) x = LEAF(1, 2), *a = NULL, *b = NULL, *sum = NULL;
+  PX_SCOPED(px_tensor) first = on(0, x), *second = on(1, x);
+  OK(px_mul_scalar(&a, first, px_float(3)));
+  OK(px_mul_scalar(&b, second, px_float(4)));
+  PX_SCOPED(px_tensor) moved = on(0, b);
+  OK(px_add(&sum, a, moved, px_int(1)));
   back(sum);
   CHECK_NEAR(at(px_tensor_grad(x), 0), 7, 0);
 }
 
 PX_TEST(backward_of_a_side_stream_is_ordered) {
   open_devices();
-  px_tensor *x = needing_grad(on(0, VECTOR(2, 3))), *y = NULL, *z = NULL, *plus = NULL;
-  px_stream *side = NULL, *ambient = current(0);
+  PX_SCOPED(px_tensor) x = LEAF_ON(0, 2, 3), *y = NULL, *z = NULL, *plus = NULL;
+  PX_SCOPED(px_stream) side = NULL;
+  px_stream *ambient = current(0);
   OK(px_stream_new(&side, px_cuda(0), 0));
   OK(px_stream_wait_stream(side, ambient));
   OK(px_stream_set_current(side));
@@ -96,8 +107,9 @@ static px_status note_stream(px_tensor **out, px_tensor *grad, void *context) {
 
 PX_TEST(a_hook_sees_the_stream_of_the_forward_op) {
   open_devices();
-  px_tensor *x = needing_grad(on(0, VECTOR(2))), *y = NULL;
-  px_stream *side = NULL, *ambient = current(0), *seen = NULL;
+  PX_SCOPED(px_tensor) x = LEAF_ON(0, 2), *y = NULL;
+  PX_SCOPED(px_stream) side = NULL;
+  px_stream *ambient = current(0), *seen = NULL;
   int64_t id;
   OK(px_stream_new(&side, px_cuda(0), 0));
   OK(px_stream_wait_stream(side, ambient));
@@ -119,10 +131,11 @@ static px_status failing(px_tensor **in, int in_count, px_tensor *const *out, in
 PX_TEST(an_error_on_a_worker_is_the_callers) {
   open_devices();
   const px_function bad = {"BadBackward", failing, NULL, NULL};
-  px_tensor *x = needing_grad(on(1, VECTOR(1))), *y = NULL;
+  PX_SCOPED(px_tensor) x = LEAF_ON(1, 1), *y = NULL;
   OK(px_tensor_detach(&y, x));
   OK(px_function_record(&bad, NULL, 1, &x, 1, &y));
   FAILS(px_backward(1, &y, NULL, false, false), PX_VALUE, "not on this device");
+  px_release(PX_MOVE(y));
   OK(px_mul(&y, x, x));
   back(y);  // the worker lives
   CHECK_NEAR(at(px_tensor_grad(x), 0), 2, 0);
@@ -137,23 +150,24 @@ static px_status on_the_cpu(px_tensor **in, int in_count, px_tensor *const *out,
 PX_TEST(a_gradient_on_a_wrong_device_is_refused) {
   open_devices();
   const px_function wrong = {"FnBackward", on_the_cpu, NULL, NULL};
-  px_tensor *x = needing_grad(on(0, VECTOR(1, 2))), *y = NULL, *g = VECTOR(1, 1);
+  PX_SCOPED(px_tensor) x = LEAF_ON(0, 1, 2), *y = NULL, *g = VECTOR(1, 1);
   OK(px_tensor_detach(&y, x));
   OK(px_function_record(&wrong, NULL, 1, &x, 1, &y));
   FAILS(px_backward(1, &y, &g, false, false), PX_RUNTIME,
         "invalid gradient at index 0 - expected device cuda:0 but got cpu");
-  px_tensor *moved = on(0, g);
+  PX_SCOPED(px_tensor) moved = on(0, g);
   FAILS(px_backward(1, &y, &moved, false, false), PX_RUNTIME,
         "Function FnBackward returned an invalid gradient at index 0 - expected device cuda:0 but "
         "got cpu");
 }
 
 static px_status inner_backward(px_tensor **out, px_tensor *grad, void *context) {
-  px_tensor *x = context, *y = NULL, *other = NULL;
+  px_tensor *x = context;
+  PX_SCOPED(px_tensor) y = NULL;
   bool before = px_grad_enabled();
   px_grad_set_enabled(true);
   OK(px_mul(&y, x, x));
-  other = on(1, y);
+  PX_SCOPED(px_tensor) other = on(1, y);
   back(other);
   px_grad_set_enabled(before);
   return PX_OK;
@@ -162,8 +176,8 @@ static px_status inner_backward(px_tensor **out, px_tensor *grad, void *context)
 PX_TEST(backward_inside_a_workers_backward) {
   open_devices();
   int64_t id;
-  px_tensor *x = needing_grad(on(0, VECTOR(3))), *inner = needing_grad(on(0, VECTOR(4)));
-  px_tensor *y = NULL;
+  PX_SCOPED(px_tensor) x = LEAF_ON(0, 3), *inner = LEAF_ON(0, 4);
+  PX_SCOPED(px_tensor) y = NULL;
   OK(px_mul(&y, x, x));
   OK(px_tensor_add_hook(&id, y, inner_backward, inner, NULL));
   back(y);
@@ -187,7 +201,7 @@ static void *replica(void *leaf) {
 PX_TEST(replicas_in_threads_share_a_leaf) {
   open_devices();
   px_race_enable(0, false);  // the threads do not order themselves
-  px_tensor *x = LEAF(1);
+  PX_SCOPED(px_tensor) x = LEAF(1);
   pthread_t threads[4];
   for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, replica, x);
   for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
@@ -196,7 +210,7 @@ PX_TEST(replicas_in_threads_share_a_leaf) {
 
 PX_TEST(a_grad_of_another_device_may_not_be_assigned) {
   open_devices();
-  px_tensor *x = needing_grad(on(0, VECTOR(1, 2))), *g = VECTOR(1, 2);
+  PX_SCOPED(px_tensor) x = LEAF_ON(0, 1, 2), *g = VECTOR(1, 2);
   FAILS(px_tensor_set_grad(x, g), PX_RUNTIME,
         "attempting to assign a gradient with device type 'cpu' to a tensor with device type "
         "'cuda'. Please ensure that the gradient and the tensor are on the same device");

@@ -9,7 +9,7 @@ static px_tensor *item_of(px_tensor *t, int64_t i) {
 }
 
 PX_TEST(a_leaf_may_not_change) {
-  px_tensor *x = LEAF(1, 2), *one = VECTOR(1), *v = item_of(x, 0);
+  PX_SCOPED(px_tensor) x = LEAF(1, 2), *one = VECTOR(1), *v = item_of(x, 0);
   FAILS(px_add_(x, one, px_int(1)), PX_RUNTIME,
         "a leaf Variable that requires grad is being used in an in-place operation.");
   FAILS(px_zero_(v), PX_RUNTIME,
@@ -19,7 +19,7 @@ PX_TEST(a_leaf_may_not_change) {
 }
 
 PX_TEST(in_place_moves_the_history_on) {
-  px_tensor *x = LEAF(2, 3), *y = NULL;
+  PX_SCOPED(px_tensor) x = LEAF(2, 3), *y = NULL;
   OK(px_mul_scalar(&y, x, px_float(3)));
   OK(px_exp_(y));
   CHECK_TEXT(maker(y), "ExpBackward0");
@@ -28,7 +28,7 @@ PX_TEST(in_place_moves_the_history_on) {
 }
 
 PX_TEST(in_place_keeps_what_self_was) {
-  px_tensor *x = LEAF(2), *w = LEAF(5), *y = NULL;
+  PX_SCOPED(px_tensor) x = LEAF(2), *w = LEAF(5), *y = NULL;
   OK(px_mul_scalar(&y, x, px_float(3)));
   OK(px_mul_(y, w));
   back(y);
@@ -37,7 +37,7 @@ PX_TEST(in_place_keeps_what_self_was) {
 }
 
 PX_TEST(a_product_with_itself_in_place) {
-  px_tensor *x = LEAF(3), *y = NULL;
+  PX_SCOPED(px_tensor) x = LEAF(3), *y = NULL;
   OK(px_mul_scalar(&y, x, px_float(1)));
   OK(px_mul_(y, y));
   back(y);
@@ -45,7 +45,7 @@ PX_TEST(a_product_with_itself_in_place) {
 }
 
 PX_TEST(a_plain_tensor_takes_a_history) {
-  px_tensor *w = LEAF(5, 7), *y = VECTOR(1, 2);
+  PX_SCOPED(px_tensor) w = LEAF(5, 7), *y = VECTOR(1, 2);
   OK(px_mul_(y, w));
   CHECK_TEXT(maker(y), "MulBackward0");
   back(y);
@@ -53,9 +53,9 @@ PX_TEST(a_plain_tensor_takes_a_history) {
 }
 
 PX_TEST(a_change_through_a_view_reaches_the_base) {
-  px_tensor *x = LEAF(1, 2), *w = LEAF(10), *y = NULL;
+  PX_SCOPED(px_tensor) x = LEAF(1, 2), *w = LEAF(10), *y = NULL;
   OK(px_mul_scalar(&y, x, px_float(3)));
-  px_tensor *v = item_of(y, 0), *scalar = item_of(w, 0);
+  PX_SCOPED(px_tensor) v = item_of(y, 0), *scalar = item_of(w, 0);
   OK(px_mul_(v, scalar));
   CHECK_TEXT(maker(y), "CopySlices");
   CHECK_TEXT(maker(v), "AsStridedBackward0");
@@ -66,9 +66,9 @@ PX_TEST(a_change_through_a_view_reaches_the_base) {
 }
 
 PX_TEST(a_change_of_the_base_reaches_its_views) {
-  px_tensor *x = LEAF(1, 2), *y = NULL;
+  PX_SCOPED(px_tensor) x = LEAF(1, 2), *y = NULL;
   OK(px_mul_scalar(&y, x, px_float(3)));
-  px_tensor *v = item_of(y, 1);
+  PX_SCOPED(px_tensor) v = item_of(y, 1);
   OK(px_mul_(y, y));
   CHECK_TEXT(maker(v), "AsStridedBackward0");
   OK(px_backward(1, &v, NULL, false, false));
@@ -77,7 +77,7 @@ PX_TEST(a_change_of_the_base_reaches_its_views) {
 }
 
 PX_TEST(a_view_of_a_plain_base_that_gets_a_history) {
-  px_tensor *base = VECTOR(1, 2), *w = LEAF(5, 7), *v = item_of(base, 1), *y = NULL;
+  PX_SCOPED(px_tensor) base = VECTOR(1, 2), *w = LEAF(5, 7), *v = item_of(base, 1), *y = NULL;
   OK(px_mul_(base, w));
   OK(px_mul_scalar(&y, v, px_float(2)));
   OK(px_backward(1, &y, NULL, false, false));
@@ -86,20 +86,20 @@ PX_TEST(a_view_of_a_plain_base_that_gets_a_history) {
 }
 
 PX_TEST(writing_into_a_part_of_a_plain_tensor) {
-  px_tensor *base = VECTOR(0, 0, 0), *x = LEAF(4), *part = item_of(base, 1);
-  px_tensor *value = item_of(x, 0);
+  PX_SCOPED(px_tensor) base = VECTOR(0, 0, 0), *x = LEAF(4), *part = item_of(base, 1);
+  PX_SCOPED(px_tensor) value = item_of(x, 0);
   OK(px_copy_(part, value, false));
   CHECK_TEXT(maker(base), "CopySlices");
-  px_tensor *y = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
   OK(px_mul(&y, base, base));
   back(y);
   CHECK_NEAR(at(px_tensor_grad(x), 0), 8, 0);
 }
 
 PX_TEST(filling_cuts_the_history) {
-  px_tensor *x = LEAF(1, 2), *y = NULL;
+  PX_SCOPED(px_tensor) x = LEAF(1, 2), *y = NULL;
   OK(px_mul_scalar(&y, x, px_float(3)));
-  px_tensor *v = item_of(y, 0);
+  PX_SCOPED(px_tensor) v = item_of(y, 0);
   OK(px_zero_(v));
   back(y);
   CHECK_NEAR(at(px_tensor_grad(x), 0), 0, 0);
@@ -107,11 +107,12 @@ PX_TEST(filling_cuts_the_history) {
 }
 
 PX_TEST(one_of_several_views_may_not_change) {
-  px_tensor *x = LEAF(1, 2), *y = NULL, *one = item_of(VECTOR(1), 0);
+  PX_SCOPED(px_tensor) x = LEAF(1, 2), *y = NULL, *one = VECTOR(1);
+  PX_SCOPED(px_tensor) scalar = item_of(one, 0);
   OK(px_mul_scalar(&y, x, px_float(3)));
-  px_list *parts = NULL;
+  PX_SCOPED(px_list) parts = NULL;
   OK(px_unbind(&parts, y, 0));
-  FAILS(px_add_(px_list_get(parts, 0), one, px_int(1)), PX_RUNTIME,
+  FAILS(px_add_(px_list_get(parts, 0), scalar, px_int(1)), PX_RUNTIME,
         "Output 0 of UnbindBackward0 is a view and is being modified inplace. This view is the "
         "output of a function that returns multiple views. Such functions do not allow the output "
         "views to be modified inplace. You should replace the inplace operation by an out-of-place "
@@ -119,13 +120,14 @@ PX_TEST(one_of_several_views_may_not_change) {
 }
 
 PX_TEST(a_view_from_no_grad_mode_may_not_change_outside) {
-  px_tensor *x = LEAF(1, 2), *y = NULL, *v = NULL, *w = LEAF(1);
+  PX_SCOPED(px_tensor) x = LEAF(1, 2), *y = NULL, *v = NULL, *w = LEAF(1);
   OK(px_mul_scalar(&y, x, px_float(3)));
   px_grad_set_enabled(false);
   v = item_of(y, 0);
   px_grad_set_enabled(true);
+  PX_SCOPED(px_tensor) scalar = item_of(w, 0);
   FAILS(px_zero_(v), PX_RUNTIME, "A view was created in no_grad mode");
-  FAILS(px_mul_(v, item_of(w, 0)), PX_RUNTIME,
+  FAILS(px_mul_(v, scalar), PX_RUNTIME,
         "A view was created in no_grad mode and is being modified inplace with grad mode enabled.");
   px_grad_set_enabled(false);
   OK(px_zero_(v));
@@ -133,9 +135,9 @@ PX_TEST(a_view_from_no_grad_mode_may_not_change_outside) {
 }
 
 PX_TEST(a_view_from_no_grad_mode_has_no_history) {
-  px_tensor *x = LEAF(1, 2), *y = NULL, *one = VECTOR(1, 1);
+  PX_SCOPED(px_tensor) x = LEAF(1, 2), *y = NULL, *one = VECTOR(1, 1);
   px_grad_set_enabled(false);
-  px_tensor *v = item_of(x, 0);
+  PX_SCOPED(px_tensor) v = item_of(x, 0);
   OK(px_add_(x, one, px_int(1)));  // an optimizer's step
   px_grad_set_enabled(true);
   OK(px_mul_scalar(&y, v, px_float(2)));
@@ -144,7 +146,7 @@ PX_TEST(a_view_from_no_grad_mode_has_no_history) {
 }
 
 PX_TEST(a_detached_tensor_shares_memory_and_version_only) {
-  px_tensor *x = LEAF(1, 2), *y = NULL, *d = NULL;
+  PX_SCOPED(px_tensor) x = LEAF(1, 2), *y = NULL, *d = NULL;
   OK(px_mul_scalar(&y, x, px_float(3)));
   OK(px_tensor_detach(&d, y));
   OK(px_zero_(d));
@@ -154,9 +156,9 @@ PX_TEST(a_detached_tensor_shares_memory_and_version_only) {
 }
 
 PX_TEST(second_derivatives_through_copy_slices) {
-  px_tensor *x = LEAF(2, 3), *y = NULL, *g = NULL, *total = NULL;
+  PX_SCOPED(px_tensor) x = LEAF(2, 3), *y = NULL, *g = NULL, *total = NULL;
   OK(px_mul(&y, x, x));
-  px_tensor *v = item_of(y, 0);
+  PX_SCOPED(px_tensor) v = item_of(y, 0);
   OK(px_mul_(v, v));  // y = [x0^4, x1^2]
   OK(px_sum(&total, y, NULL, 0, false, PX_DTYPE_NONE));
   OK(px_grad(&g, 1, &total, NULL, 1, &x, true, true, false));

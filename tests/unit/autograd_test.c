@@ -3,7 +3,7 @@
 #include "autograd_helpers.h"
 
 PX_TEST(gradient_reaches_the_leaves) {
-  px_tensor *x = LEAF(2, 3), *w = LEAF(5, 7), *y = NULL;
+  PX_SCOPED(px_tensor) x = LEAF(2, 3), *w = LEAF(5, 7), *y = NULL;
   OK(px_mul(&y, x, w));
   CHECK(px_tensor_requires_grad(y) && !px_tensor_is_leaf(y));
   CHECK_TEXT(maker(y), "MulBackward0");
@@ -13,11 +13,11 @@ PX_TEST(gradient_reaches_the_leaves) {
 }
 
 PX_TEST(gradients_accumulate_and_none_is_shared) {
-  px_tensor *a = LEAF(1, 1), *b = LEAF(1, 1), *y = NULL;
+  PX_SCOPED(px_tensor) a = LEAF(1, 1), *b = LEAF(1, 1), *y = NULL;
   for (int i = 0; i < 2; i++) {
     OK(px_add(&y, a, b, px_int(1)));
     back(y);
-    px_release(y);
+    px_release(PX_MOVE(y));
   }
   CHECK_NEAR(at(px_tensor_grad(a), 0), 2, 0);
   CHECK_NEAR(at(px_tensor_grad(b), 0), 2, 0);
@@ -25,7 +25,7 @@ PX_TEST(gradients_accumulate_and_none_is_shared) {
 }
 
 PX_TEST(a_tensor_used_twice_gets_the_sum) {
-  px_tensor *x = LEAF(3), *y = NULL, *z = NULL;
+  PX_SCOPED(px_tensor) x = LEAF(3), *y = NULL, *z = NULL;
   OK(px_mul(&y, x, x));
   OK(px_add(&z, y, x, px_int(4)));
   back(z);
@@ -33,7 +33,7 @@ PX_TEST(a_tensor_used_twice_gets_the_sum) {
 }
 
 PX_TEST(broadcasting_is_undone) {
-  px_tensor *x = LEAF(1, 2, 3), *s = needing_grad(VECTOR(2)), *y = NULL;
+  PX_SCOPED(px_tensor) x = LEAF(1, 2, 3), *s = needing_grad(VECTOR(2)), *y = NULL;
   OK(px_mul(&y, x, s));
   back(y);
   CHECK_EQ(px_tensor_numel(px_tensor_grad(s)), 1);
@@ -41,7 +41,7 @@ PX_TEST(broadcasting_is_undone) {
 }
 
 PX_TEST(promotion_is_undone) {
-  px_tensor *x = LEAF(1, 2), *d = NULL, *y = NULL;
+  PX_SCOPED(px_tensor) x = LEAF(1, 2), *d = NULL, *y = NULL;
   double values[] = {0.5, 0.25};
   OK(px_tensor_from_data(&d, values, 1, (int64_t[]){2}, PX_FLOAT64, px_cpu()));
   OK(px_mul(&y, x, d));
@@ -52,7 +52,7 @@ PX_TEST(promotion_is_undone) {
 }
 
 PX_TEST(nothing_is_recorded_without_grad_mode) {
-  px_tensor *x = LEAF(1), *y = NULL;
+  PX_SCOPED(px_tensor) x = LEAF(1), *y = NULL;
   px_grad_set_enabled(false);
   OK(px_exp(&y, x));
   px_grad_set_enabled(true);
@@ -60,7 +60,7 @@ PX_TEST(nothing_is_recorded_without_grad_mode) {
 }
 
 PX_TEST(edges_name_the_inputs) {
-  px_tensor *x = LEAF(1), *y = NULL;
+  PX_SCOPED(px_tensor) x = LEAF(1), *y = NULL;
   OK(px_add_scalar(&y, x, px_float(1), px_int(1)));
   px_node *fn;
   OK(px_tensor_grad_fn(&fn, y));
@@ -72,7 +72,7 @@ PX_TEST(edges_name_the_inputs) {
 }
 
 PX_TEST(a_second_backward_needs_the_graph) {
-  px_tensor *x = LEAF(2), *y = NULL;
+  PX_SCOPED(px_tensor) x = LEAF(2), *y = NULL;
   OK(px_mul(&y, x, x));
   OK(px_backward(1, &y, NULL, true, false));
   OK(px_backward(1, &y, NULL, false, false));
@@ -83,7 +83,7 @@ PX_TEST(a_second_backward_needs_the_graph) {
 }
 
 PX_TEST(roots_are_checked) {
-  px_tensor *x = LEAF(1, 2), *plain = VECTOR(1), *y = NULL, *g = VECTOR(1, 2, 3);
+  PX_SCOPED(px_tensor) x = LEAF(1, 2), *plain = VECTOR(1), *y = NULL, *g = VECTOR(1, 2, 3);
   OK(px_exp(&y, x));
   FAILS(px_backward(1, &y, NULL, false, false), PX_RUNTIME,
         "grad can be implicitly created only for scalar outputs");
@@ -95,7 +95,7 @@ PX_TEST(roots_are_checked) {
 }
 
 PX_TEST(requires_grad_is_for_floating_leaves) {
-  px_tensor *x = LEAF(1), *y = NULL, *i = NULL;
+  PX_SCOPED(px_tensor) x = LEAF(1), *y = NULL, *i = NULL;
   int64_t one = 1;
   OK(px_tensor_from_data(&i, &one, 1, &one, PX_INT64, px_cpu()));
   FAILS(px_tensor_set_requires_grad(i, true), PX_RUNTIME,
@@ -108,17 +108,20 @@ PX_TEST(requires_grad_is_for_floating_leaves) {
 }
 
 PX_TEST(grad_of_chosen_inputs_leaves_the_leaves_alone) {
-  px_tensor *x = LEAF(2), *w = LEAF(3), *y = NULL, *z = NULL, *g[2] = {0};
+  PX_SCOPED(px_tensor) x = LEAF(2), *w = LEAF(3), *y = NULL, *z = NULL;
+  px_tensor *g[2] = {0};
   OK(px_mul(&y, x, w));
   OK(px_mul(&z, y, y));
   OK(px_grad(g, 1, &z, NULL, 2, (px_tensor *[]){y, x}, false, false, false));
   CHECK_NEAR(at(g[0], 0), 12, 0);
   CHECK_NEAR(at(g[1], 0), 36, 0);
+  px_release(g[0]), px_release(g[1]);
   CHECK(!px_tensor_grad(x) && !px_tensor_grad(w));
 }
 
 PX_TEST(an_unused_input_is_an_error_unless_allowed) {
-  px_tensor *x = LEAF(2), *w = LEAF(3), *y = NULL, *g[2] = {0};
+  PX_SCOPED(px_tensor) x = LEAF(2), *w = LEAF(3), *y = NULL;
+  px_tensor *g[2] = {0};
   OK(px_mul(&y, x, x));
   px_tensor *inputs[] = {x, w};
   FAILS(px_grad(g, 1, &y, NULL, 2, inputs, true, false, false), PX_RUNTIME,
@@ -127,10 +130,11 @@ PX_TEST(an_unused_input_is_an_error_unless_allowed) {
   OK(px_grad(g, 1, &y, NULL, 2, inputs, false, false, true));
   CHECK(g[1] == NULL);
   CHECK_NEAR(at(g[0], 0), 4, 0);
+  px_release(g[0]);
 }
 
 PX_TEST(create_graph_gives_second_derivatives) {
-  px_tensor *x = LEAF(2), *y = NULL, *z = NULL, *g = NULL, *gg = NULL;
+  PX_SCOPED(px_tensor) x = LEAF(2), *y = NULL, *z = NULL, *g = NULL, *gg = NULL;
   OK(px_mul(&y, x, x));
   OK(px_mul(&z, y, x));
   OK(px_grad(&g, 1, &z, NULL, 1, &x, true, true, false));
@@ -141,7 +145,7 @@ PX_TEST(create_graph_gives_second_derivatives) {
 }
 
 PX_TEST(a_saved_result_has_its_history_under_create_graph) {
-  px_tensor *x = LEAF(0.5f), *y = NULL, *g = NULL, *gg = NULL;
+  PX_SCOPED(px_tensor) x = LEAF(0.5f), *y = NULL, *g = NULL, *gg = NULL;
   OK(px_exp(&y, x));
   OK(px_grad(&g, 1, &y, NULL, 1, &x, true, true, false));
   OK(px_grad(&gg, 1, &g, NULL, 1, &x, false, false, false));
@@ -149,12 +153,12 @@ PX_TEST(a_saved_result_has_its_history_under_create_graph) {
 }
 
 PX_TEST(a_changed_saved_tensor_is_found) {
-  px_tensor *x = LEAF(1, 2), *y = NULL;
+  PX_SCOPED(px_tensor) x = LEAF(1, 2), *y = NULL;
   OK(px_exp(&y, x));
   px_grad_set_enabled(false);
   OK(px_add_(y, y, px_int(1)));
   px_grad_set_enabled(true);
-  px_tensor *g = VECTOR(1, 1);
+  PX_SCOPED(px_tensor) g = VECTOR(1, 1);
   FAILS(px_backward(1, &y, &g, false, false), PX_RUNTIME,
         "one of the variables needed for gradient computation has been modified by an inplace "
         "operation: [torch.FloatTensor [2]], which is output 0 of ExpBackward0, is at version 1; "
@@ -164,7 +168,7 @@ PX_TEST(a_changed_saved_tensor_is_found) {
 }
 
 PX_TEST(only_what_the_wanted_gradients_need_is_saved) {
-  px_tensor *x = VECTOR(1, 2), *w = LEAF(3, 4), *y = NULL;
+  PX_SCOPED(px_tensor) x = VECTOR(1, 2), *w = LEAF(3, 4), *y = NULL;
   OK(px_mul(&y, x, w));
   px_grad_set_enabled(false);
   OK(px_add_(w, x, px_int(1)));  // an optimizer's step before backward
@@ -174,7 +178,7 @@ PX_TEST(only_what_the_wanted_gradients_need_is_saved) {
 }
 
 PX_TEST(assigned_gradients_must_fit) {
-  px_tensor *x = LEAF(1, 2), *three = VECTOR(1, 2, 3), *fits = VECTOR(5, 6);
+  PX_SCOPED(px_tensor) x = LEAF(1, 2), *three = VECTOR(1, 2, 3), *fits = VECTOR(5, 6);
   FAILS(px_tensor_set_grad(x, three), PX_RUNTIME,
         "attempting to assign a gradient of size '[3]' to a tensor of size '[2]'. Please ensure "
         "that the gradient and the tensor are the same size");
@@ -185,14 +189,14 @@ PX_TEST(assigned_gradients_must_fit) {
 }
 
 PX_TEST(detach_in_place_makes_a_leaf) {
-  px_tensor *x = LEAF(1), *y = NULL;
+  PX_SCOPED(px_tensor) x = LEAF(1), *y = NULL;
   OK(px_exp(&y, x));
   OK(px_tensor_detach_inplace(y));
   CHECK(px_tensor_is_leaf(y) && !px_tensor_requires_grad(y));
 }
 
 PX_TEST(inference_tensors_stay_outside) {
-  px_tensor *x = LEAF(2), *i = NULL, *y = NULL;
+  PX_SCOPED(px_tensor) x = LEAF(2), *i = NULL, *y = NULL;
   px_inference_set_enabled(true);
   OK(px_exp(&i, x));
   px_inference_set_enabled(false);
@@ -204,18 +208,18 @@ PX_TEST(inference_tensors_stay_outside) {
 }
 
 PX_TEST(anomaly_mode_finds_nan) {
-  px_tensor *x = LEAF(0), *y = NULL, *z = NULL;
+  PX_SCOPED(px_tensor) x = LEAF(0), *y = NULL, *z = NULL;
   OK(px_mul_scalar(&y, x, px_float(0)));
   OK(px_sqrt(&z, y));
   px_anomaly_set(true, true);
-  px_tensor *g = VECTOR(0);
+  PX_SCOPED(px_tensor) g = VECTOR(0);
   FAILS(px_backward(1, &z, &g, false, false), PX_RUNTIME,
         "Function 'SqrtBackward0' returned nan values in its 0th output.");
   px_anomaly_set(false, false);
 }
 
 PX_TEST(out_takes_no_part) {
-  px_tensor *x = LEAF(1), *to = VECTOR(0);
+  PX_SCOPED(px_tensor) x = LEAF(1), *to = VECTOR(0);
   FAILS(px_exp_out(to, x), PX_RUNTIME,
         "exp(): functions with out=... arguments don't support automatic differentiation, but one "
         "of the arguments requires grad.");
@@ -223,17 +227,17 @@ PX_TEST(out_takes_no_part) {
 
 PX_TEST(graphs_leave_nothing_behind) {
   int64_t tensors = px_live_objects("tensor"), nodes = px_live_objects("node");
-  px_tensor *x = LEAF(1, 2), *y = NULL, *z = NULL;
+  PX_SCOPED(px_tensor) x = LEAF(1, 2), *y = NULL, *z = NULL;
   OK(px_mul(&y, x, x));
   OK(px_exp(&z, y));
   OK(px_add_(y, z, px_int(1)));  // y's history now holds z, and z's that of the old y
-  px_release(x), px_release(y), px_release(z);
+  px_release(PX_MOVE(x)), px_release(PX_MOVE(y)), px_release(PX_MOVE(z));
   CHECK_EQ(px_live_objects("tensor"), tensors);
   CHECK_EQ(px_live_objects("node"), nodes);
 }
 
 PX_TEST(printed_history) {
-  px_tensor *x = LEAF(1), *y = NULL;
+  PX_SCOPED(px_tensor) x = LEAF(1), *y = NULL;
   char *text = NULL;
   OK(px_mul(&y, x, x));
   OK(px_tensor_text(&text, y, "tensor("));
