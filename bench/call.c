@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one call costs from C: a small op, a view, a tensor, a layer, a layer with its gradient.
+// Prints lines "name value unit". A row of `rows` is all that a new figure needs.
+#include <phlox/phlox.h>
+
+#include "bench.h"
+
+typedef struct scene {
+  px_tensor *a, *b, *matrix, *input;
+  px_module *linear;
+} scene;
+
+static void must(px_status status) {
+  if (status == PX_OK) return;
+  fprintf(stderr, "%s\n", px_error_last()->message);
+  exit(1);
+}
+
+static void add(void *context) {
+  scene *s = context;
+  px_tensor *out;
+  must(px_add(&out, s->a, s->b, px_int(1)));
+  px_release(out);
+}
+
+static void select_row(void *context) {
+  px_tensor *out;
+  must(px_select(&out, ((scene *)context)->matrix, 0, 0));
+  px_release(out);
+}
+
+static void narrow(void *context) {
+  px_tensor *out;
+  must(px_narrow(&out, ((scene *)context)->matrix, 0, 1, 2));
+  px_release(out);
+}
+
+static void empty(void *context) {
+  px_tensor *out;
+  must(px_tensor_empty(&out, 1, (int64_t[]){4}, PX_FLOAT32, px_cpu()));
+  px_release(out);
+}
+
+static void forward(void *context) {
+  scene *s = context;
+  px_tensor *out;
+  must(px_module_call(&out, s->linear, s->input));
+  px_release(out);
+}
+
+static void forward_unrecorded(void *context) {
+  px_grad_set_enabled(false);
+  forward(context);
+  px_grad_set_enabled(true);
+}
+
+static void backward(void *context) {
+  scene *s = context;
+  px_tensor *out, *sum;
+  must(px_module_call(&out, s->linear, s->input));
+  must(px_sum(&sum, out, NULL, 0, false, PX_DTYPE_NONE));
+  must(px_backward(1, &sum, NULL, false, false));
+  px_release(sum);
+  px_release(out);
+}
+
+static const struct {
+  const char *name;
+  void (*fn)(void *context);
+} rows[] = {{"add of 4 floats", add},
+            {"view: select", select_row},
+            {"view: narrow", narrow},
+            {"tensor: empty and release", empty},
+            {"Linear 16x16 forward", forward},
+            {"Linear 16x16 forward, no grad", forward_unrecorded},
+            {"Linear 16x16 forward+backward", backward}};
+
+static void set_scene(scene *s) {
+  must(px_ones(&s->a, (int64_t[]){4}, 1, PX_FLOAT32, px_cpu(), false, false));
+  must(px_ones(&s->b, (int64_t[]){4}, 1, PX_FLOAT32, px_cpu(), false, false));
+  must(px_ones(&s->matrix, (int64_t[]){4, 4}, 2, PX_FLOAT32, px_cpu(), false, false));
+  must(px_ones(&s->input, (int64_t[]){16, 16}, 2, PX_FLOAT32, px_cpu(), false, false));
+  must(px_linear_new(&s->linear, 16, 16, true));
+}
+
+int main(void) {
+  scene s;
+  set_scene(&s);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    printf("%s %.1f ns\n", rows[i].name, 1e9 * bench_least(rows[i].fn, &s, 2000, 100));
+  px_release(s.a), px_release(s.b), px_release(s.matrix), px_release(s.input);
+  px_release(s.linear);
+  return 0;
+}

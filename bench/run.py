@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmarks: `make bench`, or `python3 bench/run.py build/bench.json`.
+
+Prints, and writes as JSON, what Phlox costs from C and from Python beside PyTorch on the CPU in the same run (where a Python
+that has both is found), the goal of each row, and the floor where memory bandwidth is one. A row is one entry of a table.
+Every figure is the least of many repeats, and the two take turns, so that other work on the machine weighs on both.
+"""
+import json, os, subprocess, sys, time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+THREADS = min(2, len(os.sched_getaffinity(0)))
+ROUNDS = 3
+
+# From C (bench/call.c): name -> goal in ns.
+C_GOALS = {"add of 4 floats": 100, "view: select": 60, "view: narrow": 60}
+
+NET = """
+def train(net, optimizer, x, y):
+    optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(net(x), y)
+    loss.backward()
+    optimizer.step()
+"""
+DIGITS = NET + """
+from torch import nn
+net = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(),
+                    nn.MaxPool2d(2), nn.Flatten(), nn.Linear(128, 10))
+optimizer = torch.optim.Adam(net.parameters(), lr=0.003)
+x, y = torch.rand(1438, 1, 8, 8), torch.randint(0, 10, (1438,))
+"""
+LINEAR = "net = torch.nn.Linear(16, 16); x = torch.ones(16, 16)"
+BIG = "x = torch.rand(16 * 2**20)"
+MB16 = 64 * 2**20 / 1e9  # GB of 16 M floats
+# From Python: name, statement, setup, then any of: goal in seconds, times (goal as a multiple of torch's speed),
+# moved (GB that it must move at least: the floor).
+ROWS = [
+    ("add of 4 floats", "a + b", "a, b = torch.ones(4), torch.ones(4)", {"goal": 200e-9}),
+    ("view x[0]", "x[0]", "x = torch.ones(4, 4)", {"goal": 120e-9}),
+    ("Linear 16x16 forward", "net(x)", LINEAR, {"goal": 900e-9}),
+    ("Linear 16x16 forward+backward", "net(x).sum().backward()", LINEAR, {"goal": 7e-6}),
+    ("MLP 784-1024-1024-10 step, batch 128", "train(net, optimizer, x, y)", NET + """
+from torch import nn
+net = nn.Sequential(nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+x, y = torch.rand(128, 784), torch.randint(0, 10, (128,))
+""", {"times": 1.5}),
+    ("digits network step, batch 64", "train(net, optimizer, x, y)", DIGITS + "x, y = x[:64], y[:64]", {"times": 1.5}),
+    ("digits network epoch, with its DataLoader", "for a, b in loader: train(net, optimizer, a, b)", DIGITS + """
+from torch.utils.data import DataLoader, TensorDataset
+loader = DataLoader(TensorDataset(x, y), batch_size=64, shuffle=True)
+""", {"times": 1.5}),
+    ("matmul 1024", "a @ b", "a, b = torch.rand(1024, 1024), torch.rand(1024, 1024)", {"times": 1}),
+    ("softmax, 16 M floats", "torch.softmax(x, 1)", BIG + ".view(16384, 1024)", {"moved": 2 * MB16}),
+    ("layer_norm, 16 M floats", "torch.nn.functional.layer_norm(x, (1024,))", BIG + ".view(16384, 1024)", {"moved": 2 * MB16}),
+    ("sum, 16 M floats", "x.sum()", BIG, {"moved": MB16}),
+    ("x * 2 + 1, in place, 16 M floats", "x.mul_(0.5).add_(0.5)", BIG, {"moved": 4 * MB16}),
+    ("relu(x) * 2 + 1, 16 M floats", "torch.relu(x) * 2 + 1", BIG, {"moved": 6 * MB16}),
+]
+
+
+def least(statement, setup, seconds):
+    """Seconds of one run: the least over repeats of at least a millisecond, for so many seconds in all."""
+    import timeit
+    timer = timeit.Timer(statement, setup, globals={"torch": sys.modules["torch"]})
+    calls = max(1, int(1e-3 / max(timer.timeit(1), timer.timeit(1), 1e-9)))
+    end, best = time.perf_counter() + seconds, 1e9
+    while time.perf_counter() < end:
+        best = min(best, timer.timeit(calls) / calls)
+        calls = max(1, min(calls, int(2e-3 / best)))
+    return best
+
+
+def worker(library, names):
+    """Runs the rows with one library and prints {name: seconds}."""
+    if library == "phlox":
+        import phlox as torch
+        for name in [n for n in sys.modules if n.split(".")[0] == "phlox"]:
+            sys.modules["torch" + name[5:]] = sys.modules[name]
+    else:
+        import torch
+    torch.set_num_threads(THREADS)
+    result = {}
+    for name, statement, setup, _ in ROWS:
+        if any(n in name for n in names):
+            try:
+                result[name] = least(statement, setup, 0.7)
+            except Exception as error:
+                print(f"{library}: {name}: {type(error).__name__}: {error}", file=sys.stderr)
+    print(json.dumps(result))
+
+
+def environment():
+    path = os.pathsep.join(filter(None, [os.path.join(ROOT, "python"), os.environ.get("PYTHONPATH")]))
+    threads = {k: str(THREADS) for k in ("PHLOX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    return dict(os.environ, PYTHONPATH=path, **threads)
+
+
+def output(*command):
+    return subprocess.run(command, env=environment(), check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout
+
+
+def can_import(python, *modules):
+    code = "import " + ", ".join(modules)
+    return subprocess.run([python, "-c", code], env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+
+
+def choose():
+    """A Python that has PyTorch too, if there is one; and the libraries it has."""
+    for python in (sys.executable, "/usr/bin/python3"):
+        if os.path.exists(python) and can_import(python, "phlox", "torch"):
+            return python, ["phlox", "torch"]
+    return sys.executable, ["phlox"]
+
+
+def start_seconds(python, library):
+    command, best = [python, "-c", f"import {library} as torch; print(torch.ones(2) + 1)"], 1e9
+    for _ in range(20 if library == "phlox" else 3):
+        begin = time.perf_counter()
+        subprocess.run(command, env=environment(), check=True, stdout=subprocess.DEVNULL)
+        best = min(best, time.perf_counter() - begin)
+    return best
+
+
+def resident(python, library):
+    code = "print([l.split()[1] for l in open('/proc/self/status') if l.startswith('VmRSS')][0])"
+    return int(output(python, "-c", f"import {library} as torch\n{code}")) * 1024
+
+
+def installed(python, library):
+    """Bytes of the package and its libraries as installed: without symbols, without what running it has left behind."""
+    folder = os.path.dirname(output(python, "-c", f"import {library}; print({library}.__file__)").strip())
+    stripped, total = os.path.join(ROOT, "build", "stripped.so"), 0
+    for path in (os.path.join(at, f) for at, _, files in os.walk(folder) for f in files if not f.endswith(".pyc")):
+        if library == "phlox" and ".so" in path:
+            output("strip", "--strip-unneeded", "-o", stripped, path)
+            path = stripped
+        total += os.path.getsize(path)
+    return total + (libraries(python) if library == "torch" else 0)
+
+
+def libraries(python):
+    """Bytes of PyTorch's own libraries where a distribution puts them outside the package."""
+    code = "import torch; print(*{l.split()[-1] for l in open('/proc/self/maps') if '/libtorch' in l or '/libc10' in l})"
+    paths = output(python, "-c", code).split()
+    return sum(os.path.getsize(p) for p in paths if "/torch/" not in p)
+
+
+def text(value, unit):
+    if value is None: return "-"
+    if unit == "MB": return f"{value / 1e6:.1f} MB"
+    for scale, name in ((1e-9, "ns"), (1e-6, "us"), (1e-3, "ms")):
+        if value < 1000 * scale: return f"{value / scale:.3g} {name}"
+    return f"{value:.3g} s"
+
+
+def show(rows):
+    print(f"{'':44}{'Phlox':>10}{'torch':>10}{'ratio':>8}{'goal':>13}{'floor':>13}")
+    for r in rows:
+        ratio = f"{r['torch'] / r['phlox']:.2f}" if r.get("torch") and r.get("phlox") else ""
+        floor = f"{100 * r['floor'] / r['phlox']:.0f} % of it" if r.get("floor") and r.get("phlox") else ""
+        goal = f"{r['times']}x torch" if "times" in r else text(r["goal"], r["unit"]) if "goal" in r else ""
+        if goal: goal += " met" if r["met"] else " NOT" if r["met"] is not None else " ?"
+        print(f"{r['name']:44}{text(r.get('phlox'), r['unit']):>10}{text(r.get('torch'), r['unit']):>10}{ratio:>8}{goal:>15}{floor:>13}")
+
+
+def judge(row):
+    """Whether the goal is met; None where it cannot be said."""
+    mine, other = row.get("phlox"), row.get("torch")
+    if "times" in row: row["met"] = mine * row["times"] <= other if mine and other else None
+    elif "goal" in row: row["met"] = mine <= row["goal"] if mine else False
+    return row
+
+
+def c_rows():
+    lines = [l.rsplit(" ", 2) for l in output(os.path.join(ROOT, "build", "bench", "call")).splitlines()]
+    for name, value, _ in lines:
+        yield {"name": f"C: {name}", "unit": "s", "phlox": float(value) * 1e-9, **({"goal": C_GOALS[name] * 1e-9} if name in C_GOALS else {})}
+
+
+def python_rows(python, have, names, bandwidth):
+    found = {library: {} for library in have}
+    for _ in range(ROUNDS):
+        for library in have:
+            for name, seconds in json.loads(output(python, os.path.abspath(__file__), "--worker", library, *names)).items():
+                found[library][name] = min(seconds, found[library].get(name, 1e9))
+    for name, _, _, more in ROWS:
+        if not any(name in found[library] for library in have): continue
+        row = {"name": name, "unit": "s", **more, **{library: found[library].get(name) for library in have}}
+        if "moved" in more: row["floor"] = more["moved"] / bandwidth["read" if name.startswith("sum") else "copy"]
+        yield row
+
+
+def process_rows(python, have):
+    for name, unit, goal, measure in (("start to first result", "s", 0.04, start_seconds), ("resident after import", "MB", 25e6, resident),
+                                      ("installed size", "MB", 8e6, installed)):
+        yield {"name": name, "unit": unit, "goal": goal, **{library: measure(python, library) for library in have}}
+
+
+def main(path, *names):
+    python, have = choose()
+    floors = [l.split() for l in output(os.path.join(ROOT, "build", "bench", "bandwidth"), str(THREADS)).splitlines()]
+    bandwidth = {name: float(value) for name, value, _ in floors}
+    print(f"{THREADS} threads; memory: copy {bandwidth['copy']:.1f} GB/s, read {bandwidth['read']:.1f} GB/s; load {os.getloadavg()[0]:.1f}")
+    if "torch" not in have: print("PyTorch is not importable here: its column is empty")
+    rows = list(c_rows()) + list(python_rows(python, have, names or [""], bandwidth))
+    if not names: rows += process_rows(python, have)
+    show([judge(r) for r in rows])
+    with open(path, "w") as file:
+        json.dump({"threads": THREADS, "bandwidth": bandwidth, "load": os.getloadavg()[0], "rows": rows}, file, indent=1)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--worker": worker(sys.argv[2], sys.argv[3:])
+    else: main(*sys.argv[1:])
