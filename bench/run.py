@@ -131,6 +131,7 @@ def installed(python, library):
     folder = os.path.dirname(output(python, "-c", f"import {library}; print({library}.__file__)").strip())
     stripped, total = os.path.join(ROOT, "build", "stripped.so"), 0
     for path in (os.path.join(at, f) for at, _, files in os.walk(folder) for f in files if not f.endswith(".pyc")):
+        if os.path.islink(path): continue
         if library == "phlox" and ".so" in path:
             output("strip", "--strip-unneeded", "-o", stripped, path)
             path = stripped
