@@ -169,7 +169,10 @@ static PyObject *get_array_interface(PyObject *self, void *unused) {
            : dtype == PX_UINT8        ? 'u'
                                       : 'i',
            size);
-  EXT_OWNED *shape = get_shape(self, NULL);
+  EXT_OWNED *size = get_shape(self, NULL);
+  EXT_OWNED *list = size ? PySequence_List(size) : NULL;
+  EXT_OWNED *shape = list ? PyList_AsTuple(list) : NULL;
+  if (!shape) return NULL;
   EXT_OWNED *strides = Py_NewRef(Py_None);
   if (!px_tensor_is_contiguous(t)) {
     Py_SETREF(strides, PyTuple_New(px_tensor_ndim(t)));
