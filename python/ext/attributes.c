@@ -169,8 +169,8 @@ static PyObject *get_array_interface(PyObject *self, void *unused) {
            : dtype == PX_UINT8        ? 'u'
                                       : 'i',
            size);
-  EXT_OWNED *size = get_shape(self, NULL);
-  EXT_OWNED *list = size ? PySequence_List(size) : NULL;
+  EXT_OWNED *sizes = get_shape(self, NULL);
+  EXT_OWNED *list = sizes ? PySequence_List(sizes) : NULL;
   EXT_OWNED *shape = list ? PyList_AsTuple(list) : NULL;
   if (!shape) return NULL;
   EXT_OWNED *strides = Py_NewRef(Py_None);

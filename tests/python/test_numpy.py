@@ -61,6 +61,27 @@ class Arrays(unittest.TestCase):
         self.assertIn("not writable", str(caught[0].message))
 
 
+class DLPack(unittest.TestCase):
+    def test_round_trip_shares_memory(self):
+        x = torch.arange(6.).view(2, 3).t()
+        y = torch.from_dlpack(x)
+        y[0, 0] = 9
+        self.assertEqual((x[0, 0].item(), y.shape, y.stride()), (9, (3, 2), (1, 3)))
+        self.assertEqual(x.__dlpack_device__(), (1, 0))
+        capsule = x.__dlpack__()
+        torch.from_dlpack(capsule)
+        with self.assertRaises(ValueError):
+            torch.from_dlpack(capsule)
+        with self.assertRaises(BufferError):
+            torch.ones(1, requires_grad=True).__dlpack__()
+
+    @unittest.skipIf(np is None, "NumPy is not installed")
+    def test_with_numpy(self):
+        x = torch.arange(3.)
+        self.assertEqual(np.from_dlpack(x).tolist(), [0, 1, 2])
+        self.assertEqual(torch.from_dlpack(np.arange(3)).tolist(), [0, 1, 2])
+
+
 class Buffers(unittest.TestCase):
     def test_frombuffer(self):
         b = bytearray(8)
