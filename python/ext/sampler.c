@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Samplers: orders of indices, and their grouping into batches.
 #include "data.h"
+#include "phlox/ops.h"
 
 typedef struct sampler_object {
   PyObject_HEAD PyObject *source,
@@ -104,6 +105,32 @@ static int random_init(PyObject *object, PyObject *args, PyObject *kwargs) {
   return 0;
 }
 
+// Whole orders one after another, the last one cut short (perhaps to nothing: it is drawn all the
+// same), as PyTorch draws them.
+static px_status draw_orders(int64_t *out, int64_t length, int64_t count, px_generator *generator) {
+  int64_t *order;
+  PX_TRY(px_alloc((void **)&order, (size_t)length * sizeof *order));
+  px_status status = PX_OK;
+  for (int64_t done = 0; done <= count && status == PX_OK; done += length) {
+    int64_t take = count - done < length ? count - done : length;
+    status = px_random_permutation(order, length, generator);
+    if (status == PX_OK) memcpy(out + done, order, (size_t)take * sizeof *order);
+  }
+  px_free(order);
+  return status;
+}
+
+// With replacement: 32 at a time.
+static px_status draw_freely(int64_t *out, int64_t length, int64_t count, px_generator *generator) {
+  for (int64_t done = 0; done < count; done += 32) {
+    PX_SCOPED(px_tensor) some = NULL;
+    int64_t take = count - done < 32 ? count - done : 32;
+    PX_TRY(px_randint_below(&some, length, &take, 1, generator, PX_INT64, px_cpu(), false, false));
+    PX_TRY(px_tensor_read(some, out + done, (size_t)take * sizeof *out));
+  }
+  return PX_OK;
+}
+
 // A seed from the default generator and an order from a generator of that seed, unless one was
 // given: PyTorch's draws.
 static px_status draw(int64_t *out, int64_t length, int64_t count, bool replacement,
@@ -116,12 +143,8 @@ static px_status draw(int64_t *out, int64_t length, int64_t count, bool replacem
     px_generator_seed(fresh, (uint64_t)seed);
     generator = fresh;
   }
-  if (!replacement && count == length) return px_random_permutation(out, length, generator);
-  PX_CHECK(replacement, PX_UNIMPLEMENTED,
-           "RandomSampler with num_samples and without replacement is not implemented");
-  for (int64_t i = 0; i < count; i++)
-    out[i] = (int64_t)(px_generator_next(generator) % (uint64_t)length);
-  return PX_OK;
+  return replacement ? draw_freely(out, length, count, generator)
+                     : draw_orders(out, length, count, generator);
 }
 
 static PyObject *random_iter(PyObject *object) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Orders of indices.
 #include "phlox/data.h"
+#include "phlox/ops.h"
 
 struct px_sampler {
   px_object head;
@@ -49,8 +50,13 @@ px_status px_seed_draw(int64_t *out, px_generator *generator) {
 
 // PyTorch's RandomSampler draws a seed from the default generator, and the order from a generator
 // of that seed.
+// From a generator that it was given it draws the order, and behind it one more that nobody sees.
 static px_status draw_random(px_sampler *self, int64_t *indices) {
-  if (self->generator) return px_random_permutation(indices, self->length, self->generator);
+  if (self->generator) {
+    PX_SCOPED(px_tensor) unseen = NULL;
+    PX_TRY(px_random_permutation(indices, self->length, self->generator));
+    return px_randperm(&unseen, self->length, self->generator, PX_INT64, px_cpu(), false, false);
+  }
   PX_SCOPED(px_generator) fresh = NULL;
   int64_t seed;
   PX_TRY(px_seed_draw(&seed, NULL));

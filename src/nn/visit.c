@@ -133,19 +133,22 @@ static px_status moved(px_tensor **out, px_tensor *tensor, const destination *to
   return px_to(out, tensor, dtype, to->device, to->non_blocking, false);
 }
 
-// Moves one tensor in place, with its gradient. The gradient is let go of first: it must fit the
-// tensor at every moment.
+// Moves one tensor in place, with its gradient; both stay the same objects. The gradient is let go
+// of meanwhile: it must fit the tensor at every moment.
 static px_status move_entry(const char *name, const px_module_entry *entry, px_module *owner,
                             void *context) {
   PX_SCOPED(px_tensor) value = NULL;
-  PX_SCOPED(px_tensor) grad = NULL;
+  PX_SCOPED(px_tensor) slope = NULL;
+  PX_SCOPED(px_tensor) grad = px_retain(px_tensor_grad(entry->tensor));
   PX_TRY(moved(&value, entry->tensor, context));
   if (value == entry->tensor) return PX_OK;
-  px_tensor *old = px_tensor_grad(entry->tensor);
-  if (old) PX_TRY(moved(&grad, old, context));
+  if (grad) PX_TRY(moved(&slope, grad, context));
   PX_TRY(px_tensor_set_grad(entry->tensor, NULL));
-  PX_TRY(px_tensor_set_data(entry->tensor, value));
-  return grad ? px_tensor_set_grad(entry->tensor, grad) : PX_OK;
+  px_status status = px_tensor_set_data(entry->tensor, value);
+  if (!grad) return status;
+  if (status == PX_OK) PX_TRY(px_tensor_set_data(grad, slope));
+  PX_TRY(px_tensor_set_grad(entry->tensor, grad));
+  return status;
 }
 
 px_status px_module_to(px_module *self, px_dtype dtype, px_device device, bool non_blocking) {

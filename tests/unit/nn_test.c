@@ -1,0 +1,464 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modules: what they hold, how they start (PyTorch's numbers for its seeds, 1.13.1), how they are
+// moved, saved, copied and printed.
+#include "devices.h"
+
+static px_module *linear(int64_t in, int64_t out) {
+  px_module *made = NULL;
+  OK(px_linear_new(&made, in, out, true));
+  return made;
+}
+
+static px_module *of_kind(const char *kind, px_value first) {
+  px_module *made = NULL;
+  OK(px_module_new(&made, px_module_kind_find(kind), (px_value[16]){first}, NULL));
+  return made;
+}
+
+static px_tensor *entry(px_module *m, const char *name) {
+  px_module_entry found;
+  CHECK(px_module_entry_find(m, name, &found));
+  return found.tensor;
+}
+
+static void holds(const px_tensor *t, const double *wanted, double tolerance) {
+  float values[64];
+  CHECK(t && px_tensor_numel(t) <= 64);
+  OK(px_tensor_read(t, values, (size_t)px_tensor_numel(t) * sizeof *values));
+  for (int64_t i = 0; i < px_tensor_numel(t); i++) CHECK_NEAR(values[i], wanted[i], tolerance);
+}
+#define HOLDS(t, ...) holds(t, (const double[]){__VA_ARGS__}, 2e-7)
+
+static px_tensor *floats(int ndim, const int64_t *sizes, const float *values) {
+  px_tensor *t = NULL;
+  OK(px_tensor_from_data(&t, values, ndim, sizes, PX_FLOAT32, px_cpu()));
+  return t;
+}
+#define ROW(...) \
+  floats(2, (int64_t[]){1, (int64_t)(sizeof((float[]){__VA_ARGS__}) / sizeof(float))}, \
+         (float[]){__VA_ARGS__})
+
+static px_module *small_net(void) {
+  PX_SCOPED(px_module) conv = NULL;
+  PX_SCOPED(px_module) relu = NULL;
+  PX_SCOPED(px_module) pool = NULL;
+  PX_SCOPED(px_module) flat = NULL;
+  PX_SCOPED(px_module) last = linear(3, 2);
+  PX_SCOPED(px_module) drop = NULL;
+  PX_SCOPED(px_module) inner = NULL;
+  px_module *net = NULL;
+  OK(px_conv2d_new(&conv, 1, 2, 3, 1, 1));
+  OK(px_relu_new(&relu));
+  OK(px_max_pool2d_new(&pool, 2));
+  OK(px_flatten_new(&flat));
+  OK(px_dropout_new(&drop, 0.5));
+  OK(px_sequential_new(&inner, (px_module *[]){last, drop}, 2));
+  OK(px_sequential_new(&net, (px_module *[]){conv, relu, pool, flat, inner}, 5));
+  return net;
+}
+
+// ---- numbers
+
+PX_TEST(linear_starts_as_pytorchs) {
+  px_manual_seed(0);
+  PX_SCOPED(px_module) m = linear(3, 2);
+  PX_SCOPED(px_tensor) x = ROW(1, 2, 3);
+  PX_SCOPED(px_tensor) y = NULL;
+  HOLDS(entry(m, "weight"), -0.00432251766, 0.309715837, -0.475185335, -0.424894601, -0.222368971,
+        0.154820725);
+  HOLDS(entry(m, "bias"), -0.0114391446, 0.457774937);
+  OK(px_module_call(&y, m, x));
+  HOLDS(y, -0.821886003, 0.0526045561);
+}
+
+PX_TEST(conv2d_starts_as_pytorchs) {
+  px_module *made = NULL;
+  px_manual_seed(0);
+  OK(px_conv2d_new(&made, 1, 2, 2, 1, 0));
+  PX_SCOPED(px_module) m = made;
+  HOLDS(entry(m, "weight"), -0.00374341011, 0.268221796, -0.411522567, -0.367969513, -0.192577183,
+        0.134078681, -0.00990658998, 0.396444738);
+  HOLDS(entry(m, "bias"), -0.0443720222, 0.132306278);
+}
+
+PX_TEST(embedding_starts_as_pytorchs) {
+  px_module *made = NULL;
+  px_manual_seed(0);
+  OK(px_module_new(&made, px_module_kind_find("Embedding"), (px_value[16]){PX_I(2), PX_I(3)},
+                   NULL));
+  PX_SCOPED(px_module) m = made;
+  holds(entry(m, "weight"),
+        (double[]){1.54099607, -0.293428898, -2.17878938, 0.568431258, -1.08452237, -1.39859545},
+        1e-6);
+}
+
+PX_TEST(initialisations_draw_as_pytorchs) {
+  static const double wanted[4][6] = {
+      {-0.00820140075, 0.587644517, -0.901600778, -0.806180835, -0.421915472, 0.293751687},
+      {0.974611521, -0.18558073, -1.37798738, 0.359507501, -0.685912132, -0.884549379},
+      {-0.0105879623, 0.758645773, -1.16396153, -1.04077494, -0.54469049, 0.379231781},
+      {1.25821805, -0.239583701, -1.77897406, 0.464122206, -0.885508776, -1.14194834}};
+  PX_SCOPED(px_tensor) w = NULL;
+  OK(px_tensor_empty(&w, 2, (int64_t[]){2, 3}, PX_FLOAT32, px_cpu()));
+  for (int i = 0; i < 4; i++) {
+    px_manual_seed(0);
+    if (i == 0) OK(px_init_xavier_uniform(w, 1, NULL));
+    if (i == 1) OK(px_init_xavier_normal(w, 1, NULL));
+    if (i == 2) OK(px_init_kaiming_uniform(w, 0, false, "leaky_relu", NULL));
+    if (i == 3) OK(px_init_kaiming_normal(w, 0, false, "leaky_relu", NULL));
+    holds(w, wanted[i], 1e-6);
+  }
+}
+
+PX_TEST(gains_are_the_recommended_ones) {
+  static const struct {
+    const char *name;
+    double parameter, gain;
+  } rows[] = {{"linear", 0, 1},
+              {"conv2d", 0, 1},
+              {"sigmoid", 0, 1},
+              {"tanh", 0, 5.0 / 3},
+              {"relu", 0, 1.4142135623730951},
+              {"leaky_relu", 0.2, 1.3867504905630728},
+              {"selu", 0, 0.75}};
+  double gain;
+  for (int i = 0; i < 7; i++) {
+    OK(px_init_gain(&gain, rows[i].name, rows[i].parameter));
+    CHECK_NEAR(gain, rows[i].gain, 1e-15);
+  }
+  FAILS(px_init_gain(&gain, "swish", 0), PX_VALUE, "swish");
+}
+
+PX_TEST(batch_norm_keeps_running_statistics) {
+  PX_SCOPED(px_module) m = of_kind("BatchNorm1d", PX_I(2));
+  PX_SCOPED(px_tensor) x = floats(2, (int64_t[]){3, 2}, (float[]){1, 2, 3, 6, 5, 4});
+  PX_SCOPED(px_tensor) trained = NULL;
+  PX_SCOPED(px_tensor) tested = NULL;
+  OK(px_module_call(&trained, m, x));
+  holds(trained, (double[]){-1.22474265, -1.22474253, 0, 1.22474253, 1.22474241, 0}, 1e-6);
+  HOLDS(entry(m, "running_mean"), 0.300000012, 0.400000006);
+  HOLDS(entry(m, "running_var"), 1.29999995, 1.29999995);
+  px_module_train(m, false);
+  OK(px_module_call(&tested, m, x));
+  holds(tested, (double[]){0.613938272, 1.40328753, 2.36804771, 4.91150618, 4.12215710, 3.15739679},
+        2e-6);
+}
+
+PX_TEST(dropout_is_for_training_alone) {
+  PX_SCOPED(px_module) m = of_kind("Dropout", PX_F(1));
+  PX_SCOPED(px_tensor) x = ROW(1, 2);
+  PX_SCOPED(px_tensor) trained = NULL;
+  PX_SCOPED(px_tensor) tested = NULL;
+  OK(px_module_call(&trained, m, x));
+  HOLDS(trained, 0, 0);
+  px_module_train(m, false);
+  OK(px_module_call(&tested, m, x));
+  HOLDS(tested, 1, 2);
+}
+
+// ---- texts
+
+PX_TEST(a_module_is_printed_as_pytorchs) {
+  PX_SCOPED(px_module) net = small_net();
+  char *text = NULL;
+  OK(px_module_text(&text, net));
+  CHECK_TEXT(text,
+             "Sequential(\n"
+             "  (0): Conv2d(1, 2, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1))\n"
+             "  (1): ReLU()\n"
+             "  (2): MaxPool2d(kernel_size=2, stride=2, padding=0, dilation=1, ceil_mode=False)\n"
+             "  (3): Flatten(start_dim=1, end_dim=-1)\n"
+             "  (4): Sequential(\n"
+             "    (0): Linear(in_features=3, out_features=2, bias=True)\n"
+             "    (1): Dropout(p=0.5, inplace=False)\n"
+             "  )\n"
+             ")");
+  px_free(text);
+}
+
+PX_TEST(every_kind_can_be_found_and_printed) {
+  for (int i = 0; px_module_kind_at(i); i++) {
+    const px_module_kind *kind = px_module_kind_at(i);
+    CHECK(px_module_kind_find(kind->name) == kind);
+    CHECK(!i || strcmp(px_module_kind_at(i - 1)->name, kind->name) < 0);
+    CHECK_EQ(kind->params != NULL, kind->param_count > 0);
+  }
+  CHECK(!px_module_kind_find("Perceptron"));
+}
+
+PX_TEST(a_missing_argument_is_named) {
+  px_module *none = NULL;
+  int64_t objects = px_live_objects(NULL);
+  FAILS(px_module_new(&none, px_module_kind_find("Linear"), (px_value[8]){PX_I(2)}, NULL), PX_TYPE,
+        "missing 1 required positional argument: 'out_features'");
+  CHECK(!none);
+  CHECK_EQ(px_live_objects(NULL), objects);
+}
+
+// ---- entries
+
+typedef struct names {
+  char text[512];
+} names;
+
+static px_status add_name(const char *name, const px_module_entry *found, px_module *owner,
+                          void *context) {
+  names *all = context;
+  size_t used = strlen(all->text);
+  snprintf(all->text + used, sizeof all->text - used, "%s ", name);
+  return PX_OK;
+}
+
+PX_TEST(entries_are_visited_in_depth) {
+  PX_SCOPED(px_module) net = small_net();
+  names all = {""};
+  OK(px_module_each(net, PX_ENTRY_PARAMETER, "", true, false, add_name, &all));
+  CHECK_TEXT(all.text, "0.weight 0.bias 4.0.weight 4.0.bias ");
+  all.text[0] = 0;
+  OK(px_module_each(net, PX_ENTRY_MODULE, "net", true, false, add_name, &all));
+  CHECK_TEXT(all.text, "net net.0 net.1 net.2 net.3 net.4 net.4.0 net.4.1 ");
+}
+
+PX_TEST(what_is_shared_is_visited_once) {
+  PX_SCOPED(px_module) m = linear(2, 2);
+  PX_SCOPED(px_module) twice = NULL;
+  PX_SCOPED(px_list) parameters = NULL;
+  names all = {""};
+  OK(px_sequential_new(&twice, (px_module *[]){m, m}, 2));
+  OK(px_module_each(twice, PX_ENTRY_PARAMETER, "", true, false, add_name, &all));
+  CHECK_TEXT(all.text, "0.weight 0.bias ");
+  all.text[0] = 0;
+  OK(px_module_each(twice, PX_ENTRY_PARAMETER, "", true, true, add_name, &all));
+  CHECK_TEXT(all.text, "0.weight 0.bias 1.weight 1.bias ");
+  OK(px_module_parameters(&parameters, twice));
+  CHECK_EQ(px_list_size(parameters), 2);
+}
+
+PX_TEST(entries_are_registered_and_removed) {
+  PX_SCOPED(px_module) m = linear(2, 2);
+  PX_SCOPED(px_tensor) t = ROW(1);
+  px_module_entry found;
+  OK(px_module_register_buffer(m, "mean", t, true));
+  CHECK(px_module_entry_find(m, "mean", &found) && found.sort == PX_ENTRY_BUFFER);
+  FAILS(px_module_register_module(m, "mean", m), PX_KEY, "attribute 'mean' already exists");
+  OK(px_module_remove(m, "mean"));
+  CHECK(!px_module_entry_find(m, "mean", &found));
+  FAILS(px_module_remove(m, "mean"), PX_ATTRIBUTE, "mean");
+  OK(px_module_register_parameter(m, "bias", NULL));  // the name keeps its place
+  CHECK(px_module_entry_find(m, "bias", &found) && !found.tensor);
+}
+
+PX_TEST(parameters_are_leaves_that_want_gradients) {
+  PX_SCOPED(px_module) m = linear(2, 2);
+  px_tensor *w = entry(m, "weight");
+  CHECK(px_tensor_is_parameter(w) && px_tensor_is_leaf(w) && px_tensor_requires_grad(w));
+  OK(px_module_requires_grad(m, false));
+  CHECK(!px_tensor_requires_grad(w));
+}
+
+// ---- state
+
+PX_TEST(a_state_is_put_into_another_module) {
+  PX_SCOPED(px_module) from = small_net();
+  PX_SCOPED(px_module) to = small_net();
+  PX_SCOPED(px_dict) state = NULL;
+  PX_SCOPED(px_tensor) same = NULL;
+  px_scalar truth;
+  OK(px_module_state_dict(&state, from, ""));
+  CHECK_EQ(px_dict_size(state), 4);
+  CHECK_TEXT(px_dict_name(state, 2), "4.0.weight");
+  CHECK(!px_tensor_requires_grad(px_dict_value(state, 2)));
+  OK(px_module_load_state_dict(to, state, true));
+  PX_SCOPED(px_dict) loaded = NULL;
+  OK(px_module_state_dict(&loaded, to, ""));
+  OK(px_eq(&same, px_dict_get(state, "0.weight"), px_dict_get(loaded, "0.weight")));
+  PX_SCOPED(px_tensor) all = NULL;
+  OK(px_all(&all, same, NULL, 0, false));
+  OK(px_tensor_item(&truth, all));
+  CHECK(truth.v.b);
+}
+
+PX_TEST(a_state_that_does_not_fit_changes_nothing) {
+  PX_SCOPED(px_module) m = linear(2, 2);
+  PX_SCOPED(px_dict) state = NULL;
+  PX_SCOPED(px_tensor) wide = floats(2, (int64_t[]){3, 2}, (float[6]){9, 9, 9, 9, 9, 9});
+  PX_SCOPED(px_tensor) bias = floats(1, (int64_t[]){2}, (float[]){7, 7});
+  double before[2];
+  float values[2];
+  OK(px_tensor_read(entry(m, "bias"), values, sizeof values));
+  before[0] = values[0], before[1] = values[1];
+  OK(px_dict_new(&state));
+  OK(px_dict_set(state, "weight", wide));
+  FAILS(px_module_load_state_dict(m, state, true), PX_RUNTIME,
+        "Error(s) in loading state_dict for Linear:\n\tMissing key(s) in state_dict: \"bias\". "
+        "\n\tsize mismatch for weight: copying a param with shape torch.Size([3, 2]) from "
+        "checkpoint, the shape in current model is torch.Size([2, 2]).");
+  OK(px_dict_set(state, "bias", bias));
+  OK(px_dict_set(state, "extra", bias));
+  FAILS(px_module_load_state_dict(m, state, true), PX_RUNTIME,
+        "\n\tUnexpected key(s) in state_dict: \"extra\". \n\tsize mismatch for weight");
+  FAILS(px_module_load_state_dict(m, state, false), PX_RUNTIME, "size mismatch for weight");
+  holds(entry(m, "bias"), before, 0);
+}
+
+PX_TEST(names_may_be_wrong_where_it_is_not_strict) {
+  PX_SCOPED(px_module) m = linear(2, 2);
+  PX_SCOPED(px_dict) state = NULL;
+  PX_SCOPED(px_tensor) bias = floats(1, (int64_t[]){2}, (float[]){7, 8});
+  OK(px_dict_new(&state));
+  OK(px_dict_set(state, "bias", bias));
+  OK(px_dict_set(state, "extra", bias));
+  OK(px_module_load_state_dict(m, state, false));
+  HOLDS(entry(m, "bias"), 7, 8);
+}
+
+PX_TEST(buffers_that_do_not_persist_are_no_state) {
+  PX_SCOPED(px_module) m = linear(2, 2);
+  PX_SCOPED(px_tensor) t = ROW(1);
+  PX_SCOPED(px_dict) state = NULL;
+  OK(px_module_register_buffer(m, "kept", t, true));
+  OK(px_module_register_buffer(m, "scratch", t, false));
+  OK(px_module_state_dict(&state, m, "m"));
+  CHECK_EQ(px_dict_size(state), 3);
+  CHECK(px_dict_get(state, "m.kept") && !px_dict_get(state, "m.scratch"));
+}
+
+// ---- moving
+
+PX_TEST(moving_keeps_the_parameters_themselves) {
+  simulate(2);
+  PX_SCOPED(px_module) m = linear(2, 2);
+  PX_SCOPED(px_tensor) x = ROW(1, 2);
+  PX_SCOPED(px_tensor) y = NULL;
+  px_tensor *w = entry(m, "weight");
+  OK(px_module_call(&y, m, x));
+  OK(px_backward(1, &y, (px_tensor *[]){x}, false, false));
+  px_tensor *grad = px_tensor_grad(w);
+  OK(px_module_to(m, PX_DTYPE_NONE, px_cuda(1), false));
+  CHECK(entry(m, "weight") == w && px_tensor_grad(w) == grad);
+  CHECK(px_device_equal(px_tensor_device(w), px_cuda(1)));
+  CHECK(px_device_equal(px_tensor_device(grad), px_cuda(1)));
+  CHECK(px_tensor_is_leaf(w) && px_tensor_requires_grad(w));
+}
+
+PX_TEST(a_dtype_leaves_integers_alone) {
+  PX_SCOPED(px_module) m = of_kind("BatchNorm1d", PX_I(2));
+  OK(px_module_to(m, PX_FLOAT64, PX_DEVICE_NONE, false));
+  CHECK_EQ(px_tensor_dtype(entry(m, "running_mean")), PX_FLOAT64);
+  CHECK_EQ(px_tensor_dtype(entry(m, "num_batches_tracked")), PX_INT64);
+  FAILS(px_module_to(m, PX_INT32, PX_DEVICE_NONE, false), PX_TYPE,
+        "nn.Module.to only accepts floating point or complex dtypes, but got desired "
+        "dtype=torch.int32");
+}
+
+PX_TEST(a_module_that_was_moved_can_be_trained_on) {
+  simulate(1);
+  for (int step = 0; step < 2; step++) {
+    static px_module *m;
+    if (!m) {
+      m = linear(2, 2);
+      OK(px_module_to(m, PX_DTYPE_NONE, px_cuda(0), false));
+    }
+    PX_SCOPED(px_tensor) host = ROW(1, 2);
+    PX_SCOPED(px_tensor) x = NULL;
+    PX_SCOPED(px_tensor) y = NULL;
+    OK(px_to(&x, host, PX_DTYPE_NONE, px_cuda(0), false, false));
+    OK(px_tensor_set_requires_grad(x, true));
+    OK(px_module_call(&y, m, x));
+    OK(px_backward(1, &y, (px_tensor *[]){x}, false, false));
+    px_grad_set_enabled(false);
+    OK(px_add_(entry(m, "weight"), px_tensor_grad(entry(m, "weight")), px_float(-0.5)));
+    px_grad_set_enabled(true);
+    if (step == 1) px_release(m);
+  }
+}
+
+// ---- hooks, copies
+
+static px_status twice(px_tensor **replacement, px_module *self, px_tensor *tensor, void *context) {
+  ++*(int *)context;
+  return px_mul_scalar(replacement, tensor, px_int(2));
+}
+
+PX_TEST(hooks_stand_around_forward) {
+  PX_SCOPED(px_module) m = of_kind("Identity", (px_value){0});
+  PX_SCOPED(px_tensor) x = ROW(1, 2);
+  PX_SCOPED(px_tensor) hooked = NULL;
+  PX_SCOPED(px_tensor) plain = NULL;
+  int64_t before, after;
+  int calls = 0;
+  OK(px_module_add_hook(&before, m, true, twice, &calls));
+  OK(px_module_add_hook(&after, m, false, twice, &calls));
+  OK(px_module_call(&hooked, m, x));
+  HOLDS(hooked, 4, 8);
+  CHECK_EQ(calls, 2);
+  px_module_remove_hook(m, before);
+  px_module_remove_hook(m, after);
+  OK(px_module_call(&plain, m, x));
+  HOLDS(plain, 1, 2);
+}
+
+static px_status doubled(px_tensor **out, px_tensor *tensor, px_entry_sort sort, void *context) {
+  return px_mul_scalar(out, tensor, px_int(2));
+}
+
+PX_TEST(a_copy_has_tensors_of_its_own) {
+  PX_SCOPED(px_module) net = small_net();
+  PX_SCOPED(px_module) copy = NULL;
+  char *ours = NULL, *theirs = NULL;
+  OK(px_module_copy(&copy, net, doubled, NULL));
+  OK(px_module_text(&ours, net));
+  OK(px_module_text(&theirs, copy));
+  CHECK_TEXT(theirs, ours);
+  px_module_entry a, b;
+  CHECK(px_module_entry_find(net, "0", &a) && px_module_entry_find(copy, "0", &b));
+  CHECK(a.module != b.module && entry(a.module, "weight") != entry(b.module, "weight"));
+  px_free(ours), px_free(theirs);
+}
+
+PX_TEST(training_is_for_all_below) {
+  PX_SCOPED(px_module) net = small_net();
+  px_module_entry inner, drop;
+  CHECK(px_module_training(net));
+  px_module_train(net, false);
+  CHECK(px_module_entry_find(net, "4", &inner) && px_module_entry_find(inner.module, "1", &drop));
+  CHECK(!px_module_training(net) && !px_module_training(drop.module));
+  px_module_set_training(net, true);
+  CHECK(px_module_training(net) && !px_module_training(drop.module));
+}
+
+PX_TEST(a_module_without_forward_says_so) {
+  PX_SCOPED(px_module) list = of_kind("ModuleList", (px_value){0});
+  PX_SCOPED(px_tensor) x = ROW(1);
+  px_tensor *y = NULL;
+  FAILS(px_module_call(&y, list, x), PX_UNIMPLEMENTED,
+        "Module [ModuleList] is missing the required \"forward\" function");
+}
+
+PX_TEST(gradients_of_a_module_are_cleared) {
+  PX_SCOPED(px_module) m = linear(2, 1);
+  PX_SCOPED(px_tensor) x = ROW(1, 2);
+  PX_SCOPED(px_tensor) y = NULL;
+  OK(px_module_call(&y, m, x));
+  OK(px_backward(1, &y, NULL, false, false));
+  HOLDS(px_tensor_grad(entry(m, "weight")), 1, 2);
+  OK(px_module_zero_grad(m));
+  CHECK(!px_tensor_grad(entry(m, "weight")));
+}
+
+PX_TEST(a_loss_takes_two_inputs) {
+  PX_SCOPED(px_module) loss = NULL;
+  PX_SCOPED(px_tensor) weight = floats(1, (int64_t[]){2}, (float[]){1, 3});
+  PX_SCOPED(px_tensor) input = floats(2, (int64_t[]){4, 2}, (float[]){1, 2, 0, 1, 2, 0, 1, 1});
+  PX_SCOPED(px_tensor) target = NULL;
+  PX_SCOPED(px_tensor) result = NULL;
+  px_scalar number;
+  int64_t classes[] = {1, 0, 0, 1};
+  OK(px_tensor_from_data(&target, classes, 1, (int64_t[]){4}, PX_INT64, px_cpu()));
+  px_value arg = {.kind = PX_ARG_TENSOR, .v = {.tensor = weight}};
+  OK(px_module_new(&loss, px_module_kind_find("CrossEntropyLoss"), (px_value[8]){arg}, NULL));
+  CHECK(entry(loss, "weight") == weight);  // a buffer
+  OK(px_module_forward(&result, loss, (px_tensor *[]){input, target}, 2));
+  OK(px_tensor_item(&number, result));
+  CHECK_NEAR(px_scalar_float(number), 0.5574, 5e-5);
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+// Optimisers and schedules against PyTorch's numbers (1.13.1), their options and their state.
+#include "phlox/phlox.h"
+#include "test.h"
+
+static px_tensor *leaf(const float *values, int64_t n) {
+  px_tensor *t = NULL;
+  OK(px_tensor_from_data(&t, values, 1, &n, PX_FLOAT32, px_cpu()));
+  OK(px_tensor_set_requires_grad(t, true));
+  return t;
+}
+
+static void give_grad(px_tensor *t, const float *values) {
+  PX_SCOPED(px_tensor) grad = NULL;
+  OK(px_tensor_from_data(&grad, values, 1, px_tensor_sizes(t), PX_FLOAT32, px_cpu()));
+  OK(px_tensor_set_grad(t, grad));
+}
+
+static void fetch(const px_tensor *t, float *values) {
+  CHECK(t);
+  OK(px_tensor_read(t, values, (size_t)px_tensor_numel(t) * sizeof *values));
+}
+
+static px_optimizer *optimizer(const char *kind, px_tensor *parameter) {
+  px_optimizer *made = NULL;
+  OK(px_optimizer_new(&made, kind));
+  OK(px_optimizer_add(made, &parameter, 1));
+  return made;
+}
+
+typedef struct option {
+  const char *name;
+  double value;
+} option;
+
+static void set_all(px_optimizer *o, const option *options) {
+  for (; options->name; options++) OK(px_optimizer_set(o, -1, options->name, options->value));
+}
+
+// The k-th gradient: half the parameter, and (0.1, -0.2, 0.3) k.
+static void slope(px_tensor *p, int k) {
+  static const float ramp[] = {0.1f, -0.2f, 0.3f};
+  float at[3], grad[3];
+  fetch(p, at);
+  for (int i = 0; i < 3; i++) grad[i] = at[i] * 0.5f + ramp[i] * (float)k;
+  give_grad(p, grad);
+}
+
+// Four steps from (1, -2, 3).
+static void comes_to(const char *kind, const option *options, const float *wanted) {
+  PX_SCOPED(px_tensor) p = leaf((float[]){1, -2, 3}, 3);
+  PX_SCOPED(px_optimizer) o = optimizer(kind, p);
+  float values[3];
+  set_all(o, options);
+  for (int k = 1; k <= 4; k++) {
+    slope(p, k);
+    OK(px_optimizer_step(o));
+  }
+  fetch(p, values);
+  for (int i = 0; i < 3; i++) CHECK_NEAR(values[i], wanted[i], 2e-6);
+}
+#define OPTIONS(...) ((const option[]){__VA_ARGS__, {NULL, 0}})
+#define VALUES(...) ((const float[]){__VA_ARGS__})
+
+PX_TEST(sgd_goes_down_the_slope) {
+  comes_to("SGD", OPTIONS({"lr", 0.1}), VALUES(0.719382465f, -1.43876493f, 2.15814734f));
+}
+
+PX_TEST(sgd_with_momentum) {
+  comes_to("SGD", OPTIONS({"lr", 0.1}, {"momentum", 0.9}),
+           VALUES(0.405327529f, -0.810655057f, 1.21598268f));
+}
+
+PX_TEST(sgd_with_dampening) {
+  comes_to("SGD", OPTIONS({"lr", 0.1}, {"momentum", 0.9}, {"dampening", 0.5}),
+           VALUES(0.595445335f, -1.19089067f, 1.78633595f));
+}
+
+PX_TEST(sgd_with_weight_decay) {
+  comes_to("SGD", OPTIONS({"lr", 0.1}, {"momentum", 0.9}, {"weight_decay", 0.01}),
+           VALUES(0.397813201f, -0.795626402f, 1.19343948f));
+}
+
+PX_TEST(sgd_after_nesterov) {
+  comes_to("SGD", OPTIONS({"lr", 0.1}, {"momentum", 0.9}, {"nesterov", 1}),
+           VALUES(0.231978923f, -0.463957846f, 0.695936859f));
+}
+
+PX_TEST(sgd_goes_up_to_maximise) {
+  comes_to("SGD", OPTIONS({"lr", 0.1}, {"maximize", 1}),
+           VALUES(1.32063258f, -2.64126515f, 3.96189761f));
+}
+
+PX_TEST(adam_takes_steps_of_its_rate) {
+  comes_to("Adam", OPTIONS({"lr", 0.1}), VALUES(0.598916888f, -1.59883296f, 2.59885478f));
+}
+
+PX_TEST(adam_with_all_its_options) {
+  comes_to(
+      "Adam",
+      OPTIONS({"lr", 0.05}, {"beta1", 0.8}, {"beta2", 0.9}, {"eps", 1e-3}, {"weight_decay", 0.1}),
+      VALUES(0.799580574f, -1.79941189f, 2.7993629f));
+}
+
+PX_TEST(adam_goes_up_to_maximise) {
+  comes_to("Adam", OPTIONS({"lr", 0.1}, {"maximize", 1}),
+           VALUES(1.40034091f, -2.40075064f, 3.40086198f));
+}
+
+PX_TEST(adamw_decays_apart_from_the_gradient) {
+  comes_to("AdamW", OPTIONS({"lr", 0.1}), VALUES(0.595526934f, -1.59144485f, 2.58747101f));
+  comes_to(
+      "AdamW",
+      OPTIONS({"lr", 0.05}, {"beta1", 0.8}, {"beta2", 0.9}, {"weight_decay", 0.1}, {"amsgrad", 1}),
+      VALUES(0.780928135f, -1.76107121f, 2.74122405f));
+}
+
+PX_TEST(amsgrad_remembers_the_greatest_second_moment) {
+  PX_SCOPED(px_tensor) p = leaf((float[]){1, -2, 3}, 3);
+  PX_SCOPED(px_optimizer) o = optimizer("Adam", p);
+  float values[3];
+  set_all(o, OPTIONS({"lr", 0.1}, {"amsgrad", 1}));
+  for (float part = 1; part > 0.01f; part /= 4) {
+    give_grad(p, (float[]){part, -2 * part, 3 * part});
+    OK(px_optimizer_step(o));
+  }
+  fetch(p, values);  // without amsgrad: 0.69244206
+  CHECK_NEAR(values[0], 0.692463815, 1e-6);
+  CHECK(px_optimizer_state(o, 0, 0, "max_exp_avg_sq"));
+}
+
+PX_TEST(a_parameter_without_a_gradient_stays) {
+  PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
+  PX_SCOPED(px_optimizer) o = optimizer("Adam", p);
+  float value;
+  OK(px_optimizer_step(o));
+  fetch(p, &value);
+  CHECK_NEAR(value, 1, 0);
+  CHECK_EQ(px_optimizer_steps(o, 0, 0), 0);
+  CHECK(!px_optimizer_state(o, 0, 0, "exp_avg"));
+}
+
+PX_TEST(gradients_are_cleared_to_none_or_to_zeros) {
+  PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
+  PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
+  float value;
+  give_grad(p, (float[]){5});
+  OK(px_optimizer_zero_grad(o, false));
+  fetch(px_tensor_grad(p), &value);
+  CHECK_NEAR(value, 0, 0);
+  OK(px_optimizer_zero_grad(o, true));
+  CHECK(!px_tensor_grad(p));
+}
+
+PX_TEST(groups_have_options_of_their_own) {
+  PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
+  PX_SCOPED(px_tensor) q = leaf((float[]){1}, 1);
+  PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
+  double lr;
+  float value;
+  OK(px_optimizer_add(o, &q, 1));
+  OK(px_optimizer_set(o, 0, "lr", 0.5));
+  OK(px_optimizer_set(o, 1, "lr", 0.25));
+  OK(px_optimizer_get(&lr, o, 1, "lr"));
+  CHECK_NEAR(lr, 0.25, 0);
+  give_grad(p, (float[]){1}), give_grad(q, (float[]){1});
+  OK(px_optimizer_step(o));
+  fetch(p, &value);
+  CHECK_NEAR(value, 0.5, 0);
+  fetch(q, &value);
+  CHECK_NEAR(value, 0.75, 0);
+}
+
+// Two steps at once, or one, a new optimiser with the state of the first, and another: the same.
+static void resumes(const char *kind, const option *options) {
+  PX_SCOPED(px_tensor) p = leaf((float[]){1, -2, 3}, 3);
+  PX_SCOPED(px_tensor) q = leaf((float[]){1, -2, 3}, 3);
+  PX_SCOPED(px_optimizer) through = optimizer(kind, p);
+  PX_SCOPED(px_optimizer) before = optimizer(kind, q);
+  PX_SCOPED(px_optimizer) after = optimizer(kind, q);
+  float wanted[3], values[3];
+  set_all(through, options), set_all(before, options), set_all(after, options);
+  for (int k = 1; k <= 2; k++) {
+    slope(p, k), slope(q, k);
+    OK(px_optimizer_step(through));
+    OK(px_optimizer_step(k == 1 ? before : after));
+    for (int s = 0; k == 1 && px_optimizer_kind_state(px_optimizer_kind_of(before), s); s++) {
+      const char *name = px_optimizer_kind_state(px_optimizer_kind_of(before), s);
+      px_tensor *state = px_optimizer_state(before, 0, 0, name);
+      if (state) OK(px_optimizer_set_state(after, 0, 0, name, state));
+    }
+    if (k == 1) OK(px_optimizer_set_steps(after, 0, 0, px_optimizer_steps(before, 0, 0)));
+  }
+  fetch(p, wanted), fetch(q, values);
+  CHECK(!memcmp(wanted, values, sizeof values));
+}
+
+PX_TEST(state_can_be_taken_out_and_put_in) {
+  resumes("SGD", OPTIONS({"lr", 0.1}, {"momentum", 0.9}));
+  resumes("Adam", OPTIONS({"lr", 0.1}, {"amsgrad", 1}));
+  resumes("AdamW", OPTIONS({"lr", 0.1}));
+}
+
+PX_TEST(what_cannot_be_optimised_is_refused) {
+  PX_SCOPED(px_optimizer) o = NULL;
+  PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
+  PX_SCOPED(px_tensor) made = NULL;
+  px_optimizer *none = NULL;
+  OK(px_optimizer_new(&o, "SGD"));
+  OK(px_mul_scalar(&made, p, px_int(2)));
+  FAILS(px_optimizer_add(o, NULL, 0), PX_VALUE, "optimizer got an empty parameter list");
+  FAILS(px_optimizer_add(o, &made, 1), PX_VALUE, "can't optimize a non-leaf Tensor");
+  OK(px_optimizer_add(o, &p, 1));
+  FAILS(px_optimizer_add(o, &p, 1), PX_VALUE,
+        "some parameters appear in more than one parameter group");
+  FAILS(px_optimizer_new(&none, "LBFGS"), PX_UNIMPLEMENTED, "LBFGS");
+  CHECK_EQ(px_optimizer_groups(o), 1);
+}
+
+PX_TEST(options_out_of_range_are_refused) {
+  PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
+  PX_SCOPED(px_optimizer) sgd = optimizer("SGD", p);
+  PX_SCOPED(px_optimizer) adam = optimizer("Adam", p);
+  double value;
+  FAILS(px_optimizer_set(sgd, 0, "lr", -1), PX_VALUE, "Invalid learning rate: -1.0");
+  FAILS(px_optimizer_set(sgd, 0, "momentum", -0.5), PX_VALUE, "Invalid momentum value: -0.5");
+  FAILS(px_optimizer_set(sgd, 0, "weight_decay", -1), PX_VALUE, "Invalid weight_decay value: -1.0");
+  FAILS(px_optimizer_set(adam, 0, "beta1", 1), PX_VALUE, "Invalid beta parameter at index 0: 1.0");
+  FAILS(px_optimizer_set(adam, 0, "beta2", -1), PX_VALUE,
+        "Invalid beta parameter at index 1: -1.0");
+  FAILS(px_optimizer_set(adam, 0, "eps", -1), PX_VALUE, "Invalid epsilon value: -1.0");
+  FAILS(px_optimizer_set(sgd, 0, "beta1", 0), PX_KEY, "beta1");
+  FAILS(px_optimizer_get(&value, sgd, 1, "lr"), PX_INDEX, "parameter group 1");
+}
+
+PX_TEST(nesterov_needs_momentum) {
+  PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
+  PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
+  float value;
+  OK(px_optimizer_set(o, 0, "nesterov", 1));
+  give_grad(p, (float[]){1});
+  FAILS(px_optimizer_step(o), PX_VALUE, "Nesterov momentum requires a momentum and zero dampening");
+  fetch(p, &value);
+  CHECK_NEAR(value, 1, 0);
+}
+
+// ---- schedules
+
+static void follows(px_scheduler *s, px_optimizer *o, const double *rates) {
+  for (int i = 0; i < 9; i++) {
+    double lr;
+    OK(px_optimizer_get(&lr, o, 0, "lr"));
+    CHECK_NEAR(lr, rates[i], 1e-16);
+    CHECK_NEAR(px_scheduler_last_lr(s, 0), lr, 0);
+    CHECK_EQ(px_scheduler_epoch(s), i);
+    OK(px_optimizer_step(o));
+    OK(px_scheduler_step(s));
+  }
+}
+
+PX_TEST(a_rate_falls_in_steps) {
+  PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
+  PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
+  PX_SCOPED(px_scheduler) s = NULL;
+  OK(px_optimizer_set(o, 0, "lr", 0.1));
+  OK(px_scheduler_step_lr(&s, o, 2, 0.5));
+  follows(s, o,
+          (double[]){0.1, 0.1, 0.05, 0.05, 0.025, 0.025, 0.0125, 0.0125, 0.0062500000000000003});
+}
+
+PX_TEST(a_rate_follows_a_cosine) {
+  PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
+  PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
+  PX_SCOPED(px_scheduler) s = NULL;
+  OK(px_optimizer_set(o, 0, "lr", 0.1));
+  OK(px_scheduler_cosine(&s, o, 4, 0.01));
+  follows(s, o,
+          (double[]){0.10000000000000001, 0.086819805153394644, 0.055000000000000007,
+                     0.023180194846605363, 0.01, 0.023180194846605363, 0.055000000000000021,
+                     0.086819805153394686, 0.10000000000000006});
+}
+
+PX_TEST(a_schedule_needs_a_period) {
+  PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
+  PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
+  px_scheduler *s = NULL;
+  FAILS(px_scheduler_step_lr(&s, o, 0, 0.5), PX_VALUE, "period");
+  CHECK(!s);
+}
+
+// ---- clipping
+
+static void clips(double type, double norm, const double *wanted) {
+  PX_SCOPED(px_tensor) a = leaf((float[]){0, 0}, 2);
+  PX_SCOPED(px_tensor) b = leaf((float[]){0}, 1);
+  PX_SCOPED(px_tensor) total = NULL;
+  px_scalar number;
+  float values[3];
+  give_grad(a, (float[]){3, 4}), give_grad(b, (float[]){12});
+  OK(px_clip_grad_norm(&total, (px_tensor *[]){a, b}, 2, 1, type));
+  OK(px_tensor_item(&number, total));
+  CHECK_NEAR(px_scalar_float(number), norm, 1e-6);
+  fetch(px_tensor_grad(a), values), fetch(px_tensor_grad(b), values + 2);
+  for (int i = 0; i < 3; i++) CHECK_NEAR(values[i], wanted[i], 1e-7);
+}
+
+PX_TEST(gradients_are_scaled_by_their_common_norm) {
+  clips(2, 13, (double[]){0.230769217, 0.307692289, 0.923076868});
+  clips(INFINITY, 12, (double[]){0.249999985, 0.333333313, 0.99999994});
+  clips(1, 19, (double[]){0.157894716, 0.210526288, 0.631578863});
+}
+
+PX_TEST(small_gradients_are_not_scaled) {
+  PX_SCOPED(px_tensor) p = leaf((float[]){0}, 1);
+  float value;
+  OK(px_clip_grad_norm(NULL, &p, 1, 1, 2));  // without a gradient there is nothing to do
+  give_grad(p, (float[]){0.5f});
+  OK(px_clip_grad_norm(NULL, &p, 1, 1, 2));
+  fetch(px_tensor_grad(p), &value);
+  CHECK_NEAR(value, 0.5, 0);
+}
