@@ -31,7 +31,12 @@ VARIANTS := $(if $(SAN),base,base v3)
 CPUOBJ   := $(VARIANTS:%=$(O)/cpu_%.o)
 ARCHIVES := -l:libyajl_s.a
 
-all: $(O)/libphlox.so $(O)/libphlox_sim.so python
+# The cuda backend is built where nvcc is found; CUDA=0 leaves it out, and so do sanitizer builds.
+CUDA     ?= 1
+NVCC     := $(if $(SAN),,$(if $(filter 0,$(CUDA)),,$(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))))
+CUDALIB  := $(if $(NVCC),$(O)/libphlox_cuda.so)
+
+all: $(O)/libphlox.so $(O)/libphlox_sim.so cuda python
 
 # ---- the generator and what it writes
 $(O)/opgen: $(wildcard tools/opgen*.c tools/opgen*.h)
@@ -70,6 +75,35 @@ $(O)/libphlox.so: $(COREOBJ) $(CPUOBJ)
 $(O)/libphlox_sim.so: $(SIM:%.c=$(O)/%.o)
 	$(CC) -shared $(LDFLAGS) -o $@ $^
 
+# ---- the cuda backend: host code, and one fatbin for each .cu file, which the library holds
+NVFLAGS  ?= -O3
+CUDAARCH ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90
+# The opgen of this tree may not write them.
+CUDAGEN  := $(if $(wildcard tools/opgen_cuda.c),kernels_cuda_0 kernels_cuda_1 kernels_cuda_2 kernels_cuda_3 kernels_cuda_fold)
+CUDAROWS := $(if $(CUDAGEN),$(O)/gen/kernels_cuda_rows.o)
+CUDAHOST := $(patsubst %.c,$(O)/%.o,$(wildcard backends/cuda/host/*.c)) $(CUDAROWS)
+FATBINS  := $(patsubst backends/cuda/kernels/%.cu,$(O)/cuda/%.fatbin,$(wildcard backends/cuda/kernels/*.cu)) $(CUDAGEN:%=$(O)/cuda/%.fatbin)
+CUDAINC   = -isystem $(dir $(NVCC))../include
+$(CUDAGEN:%=$(O)/gen/%.cu) $(CUDAROWS:.o=.c): $(GEN) ;
+$(O)/backends/cuda/%.o $(CUDAROWS) $(O)/cuda/modules.o: CPPFLAGS += $(CUDAINC)
+$(O)/cuda/%.fatbin: backends/cuda/kernels/%.cu
+	@mkdir -p $(@D)
+	$(NVCC) -std=c++17 $(NVFLAGS) $(CUDAARCH) -Ibackends -I$(O)/gen -MMD -MP -MF $@.d --fatbin -o $@ $<
+$(O)/cuda/%.fatbin: $(O)/gen/%.cu
+	@mkdir -p $(@D)
+	$(NVCC) -std=c++17 $(NVFLAGS) $(CUDAARCH) -Ibackends -I$(O)/gen -MMD -MP -MF $@.d --fatbin -o $@ $<
+$(O)/bin2c: tools/bin2c.c
+	@mkdir -p $(@D)
+	$(CC) -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -o $@ $<
+$(O)/cuda/modules.c: $(O)/bin2c $(FATBINS)
+	$(O)/bin2c $@ $(FATBINS)
+$(O)/cuda/modules.o: $(O)/cuda/modules.c
+	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+$(O)/libphlox_cuda.so: $(CUDAHOST) $(O)/cuda/modules.o
+	$(CC) -shared -Wl,--no-undefined $(LDFLAGS) -o $@ $^ -ldl
+cuda: $(CUDALIB)
+	$(if $(CUDALIB)$(SAN),,@echo 'nvcc is not here (or CUDA=0): the cuda backend is not built')
+
 # ---- Python
 PYINC := $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_paths()["include"])' 2>/dev/null)
 PYHAS := $(wildcard $(PYINC)/Python.h)
@@ -80,8 +114,8 @@ $(O)/ext/%.o: python/ext/%.c $(GEN)
 $(O)/_C.so: $(EXT:python/ext/%.c=$(O)/ext/%.o) $(O)/libphlox.so
 	$(CC) -shared $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(O) -lphlox -Wl,-rpath,'$$ORIGIN'
 # The module finds its libraries beside itself: in the tree that is python/phlox.
-$(O)/python: $(O)/_C.so $(O)/libphlox.so $(O)/libphlox_sim.so
-	cp $(O)/_C.so $(O)/libphlox_sim.so python/phlox/
+$(O)/python: $(O)/_C.so $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB)
+	cp $(O)/_C.so $(O)/libphlox_sim.so $(CUDALIB) python/phlox/
 	cp $(O)/libphlox.so python/phlox/libphlox.so.0
 	cp $(O)/gen/_ops.pyi python/phlox/ 2>/dev/null || true
 	@touch $@
@@ -138,12 +172,12 @@ sanitized-acceptance: all
 	tools/sanitized.sh $(O) $(SANLIB) $(PYTHON)
 
 # ---- installing
-install: $(O)/libphlox.so $(O)/libphlox_sim.so
+install: $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB)
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/lib/cmake/phlox $(DESTDIR)$(PREFIX)/include/phlox
 	install -m 755 $(O)/libphlox.so $(DESTDIR)$(PREFIX)/lib/libphlox.so.$(VERSION)
 	ln -sf libphlox.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libphlox.so.0
 	ln -sf libphlox.so.0 $(DESTDIR)$(PREFIX)/lib/libphlox.so
-	install -m 755 $(O)/libphlox_sim.so $(DESTDIR)$(PREFIX)/lib/
+	install -m 755 $(O)/libphlox_sim.so $(CUDALIB) $(DESTDIR)$(PREFIX)/lib/
 	install -m 644 include/phlox/*.h $(O)/gen/phlox/ops.h $(DESTDIR)$(PREFIX)/include/phlox/
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' phlox.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/phlox.pc
 	sed 's|@VERSION@|$(VERSION)|' phlox-config.cmake.in >$(DESTDIR)$(PREFIX)/lib/cmake/phlox/phlox-config.cmake
@@ -153,5 +187,5 @@ clean:
 show: $(O)/opgen
 	@$(O)/opgen --show $(OP) $(OPS)
 
-.PHONY: all python tests test clean show check lint bench demo docs examples install asan ubsan tsan sanitized-acceptance
+.PHONY: all cuda python tests test clean show check lint bench demo docs examples install asan ubsan tsan sanitized-acceptance
 -include $(shell find $(O) -name '*.d' 2>/dev/null)

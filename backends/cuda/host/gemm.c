@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of batches of matrices: from strides to cuBLAS's column-major matrices.
+//
+// cuBLAS has one handle a device, used under its lock. float32 is computed in float32 unless
+// TORCH_ALLOW_TF32_CUBLAS_OVERRIDE asks for TF32; the half types accumulate in float32.
+#include "cuda/host/gemm.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+
+// ---- the library
+
+typedef struct blas_api {
+#define XX(name, parameters) int(*name) parameters;
+#include "cuda/cublas.sym"
+#undef XX
+} blas_api;
+static blas_api blas;
+static const struct {
+  const char *name;
+  size_t at;
+} symbols[] = {
+#define XX(name, parameters) {#name, offsetof(blas_api, name)},
+#include "cuda/cublas.sym"
+#undef XX
+};
+// Of cuBLAS's headers.
+enum { NO_TRANSPOSE = 0, TRANSPOSE = 1, ALGORITHM = -1, SUCCESS = 0 };
+enum { COMPUTE_32F = 68, COMPUTE_64F = 70, COMPUTE_TF32 = 77 };
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static bool loaded, tf32;
+static struct {
+  pthread_mutex_t lock;
+  void *handle;
+} devices[PX__CUDA_DEVICES];
+
+static void load(void) {
+  static const char *const names[] = {"libcublas.so.13", "libcublas.so.12"};
+  const char *wants = px__cuda_core->env("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE");
+  tf32 = wants && !strcmp(wants, "1");
+  for (int i = 0; i < PX__CUDA_DEVICES; i++) pthread_mutex_init(&devices[i].lock, NULL);
+  void *library = px__cuda_library(names, 2);
+  if (!library) return;
+  for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
+    void *found = dlsym(library, symbols[i].name);
+    if (!found) return;
+    memcpy((char *)&blas + symbols[i].at, &found, sizeof found);
+  }
+  loaded = true;
+}
+
+static px_status failed(int status, const char *call) {
+  static const char *const names[] = {
+      [1] = "NOT_INITIALIZED", [3] = "ALLOC_FAILED",   [7] = "INVALID_VALUE",
+      [8] = "ARCH_MISMATCH",   [11] = "MAPPING_ERROR", [13] = "EXECUTION_FAILED",
+      [14] = "INTERNAL_ERROR", [15] = "NOT_SUPPORTED"};
+  const char *name = status > 0 && status < 16 && names[status] ? names[status] : "UNKNOWN";
+  return px__cuda_core->error(PX_RUNTIME, status, __FILE__, __LINE__, __func__,
+                              "CUDA error: CUBLAS_STATUS_%s when calling `%s`", name, call);
+}
+
+// The handle of the device; lock held.
+static px_status handle_of(void **out, int device) {
+  int status = devices[device].handle ? SUCCESS : blas.cublasCreate_v2(&devices[device].handle);
+  *out = devices[device].handle;
+  return status == SUCCESS ? PX_OK : failed(status, "cublasCreate(handle)");
+}
+
+// ---- layouts
+
+// A matrix as cuBLAS takes it. `rows`: the rows are what lies together, so that to cuBLAS it is the
+// transposed matrix.
+typedef struct layout {
+  void *at;
+  bool rows;
+  int64_t ld, batch;
+} layout;
+
+static int64_t at_least_one(int64_t n) { return n > 1 ? n : 1; }
+
+static bool lay_out(layout *out, const px__cuda_matrices *x) {
+  int64_t rows = x->sizes[1], cols = x->sizes[2], r = x->strides[1], c = x->strides[2];
+  *out = (layout){.at = x->at, .batch = x->sizes[0] > 1 ? x->strides[0] : 0};
+  if ((c == 1 || cols <= 1) && (rows <= 1 || r >= at_least_one(cols))) {
+    out->rows = true;
+    out->ld = rows <= 1 ? at_least_one(cols) : r;
+    return true;
+  }
+  out->ld = cols <= 1 ? at_least_one(rows) : c;
+  return (r == 1 || rows <= 1) && (cols <= 1 || c >= at_least_one(rows));
+}
+
+static int64_t count_of(const px__cuda_matrices *x) {
+  return x->sizes[0] * x->sizes[1] * x->sizes[2];
+}
+
+static px_status copy_matrices(const px_launch *l, const px__cuda_matrices *to,
+                               const px__cuda_matrices *from, int dtype) {
+  px__cuda_strided copy = {.to = to->at, .from = from->at};
+  memcpy(copy.sizes, to->sizes, sizeof copy.sizes);
+  memcpy(copy.to_strides, to->strides, sizeof copy.to_strides);
+  memcpy(copy.from_strides, from->strides, sizeof copy.from_strides);
+  return px__cuda_strided_copy(l, &copy, dtype);
+}
+
+// Room for the same matrices, row-major, in scratch memory.
+static px_status make_room(const px_launch *l, px__cuda_matrices *out, const px__cuda_matrices *x,
+                           int dtype) {
+  *out = *x;
+  out->strides[0] = x->sizes[1] * x->sizes[2];
+  out->strides[1] = x->sizes[2];
+  out->strides[2] = 1;
+  return px__cuda_scratch(l, (size_t)count_of(x) * px__cuda_dtype_size(dtype), &out->at);
+}
+
+static px_status lay_out_input(const px_launch *l, layout *out, const px__cuda_matrices *x,
+                               int dtype) {
+  px__cuda_matrices dense;
+  if (lay_out(out, x) || !count_of(x)) return PX_OK;
+  PX_CUDA_PASS(make_room(l, &dense, x, dtype));
+  PX_CUDA_PASS(copy_matrices(l, &dense, x, dtype));
+  lay_out(out, &dense);
+  return PX_OK;
+}
+
+// ---- the product
+
+static const struct {
+  bool has;
+  int type, compute;
+} kinds[PX_DTYPE_COUNT] = {[PX_FLOAT32] = {true, 0, COMPUTE_32F},
+                           [PX_FLOAT64] = {true, 1, COMPUTE_64F},
+                           [PX_FLOAT16] = {true, 2, COMPUTE_32F},
+                           [PX_BFLOAT16] = {true, 14, COMPUTE_32F}};
+
+// Memory for cuBLAS to work in, as much as its manual advises. Less speed without it, no error.
+static void *workspace(const px_launch *l, const px__cuda_product *p, size_t *bytes) {
+  bool small = p->c.sizes[1] * p->c.sizes[2] * p->a.sizes[2] <= 1 << 12;
+  *bytes = (size_t)(px__cuda_devices[l->device].major >= 9 ? 32 : 4) << 20;
+  void *room = small ? NULL : px__cuda_core->scratch(l, *bytes);
+  if (!room) *bytes = 0;
+  return room;
+}
+
+// Of a row-major c, cuBLAS computes the transposed one: the product of both, transposed, in the
+// other order.
+static int call(void *handle, const px__cuda_product *p, const layout *c, const layout *a,
+                const layout *b) {
+  const layout *first = c->rows ? b : a, *second = c->rows ? a : b;
+  int64_t m = p->c.sizes[c->rows ? 2 : 1], n = p->c.sizes[c->rows ? 1 : 2], k = p->a.sizes[2];
+  int type = kinds[p->dtype].type, compute = kinds[p->dtype].compute;
+  float factors[2] = {(float)p->alpha, (float)p->beta};
+  double wide[2] = {p->alpha, p->beta};
+  bool is_wide = p->dtype == PX_FLOAT64;
+  if (p->dtype == PX_FLOAT32 && tf32) compute = COMPUTE_TF32;
+  return blas.cublasGemmStridedBatchedEx_64(
+      handle, first->rows == c->rows ? NO_TRANSPOSE : TRANSPOSE,
+      second->rows == c->rows ? NO_TRANSPOSE : TRANSPOSE, m, n, k,
+      is_wide ? (void *)&wide[0] : (void *)&factors[0], first->at, type, first->ld, first->batch,
+      second->at, type, second->ld, second->batch, is_wide ? (void *)&wide[1] : (void *)&factors[1],
+      c->at, type, c->ld, c->batch, p->c.sizes[0], compute, ALGORITHM);
+}
+
+static px_status run(const px_launch *l, const px__cuda_product *p, const layout *c,
+                     const layout *a, const layout *b) {
+  void *handle, *room;
+  size_t bytes;
+  room = workspace(l, p, &bytes);
+  pthread_mutex_lock(&devices[l->device].lock);
+  px_status result = handle_of(&handle, l->device);
+  if (result == PX_OK) {
+    int status = blas.cublasSetStream_v2(handle, l->stream);
+    if (status == SUCCESS && room) status = blas.cublasSetWorkspace_v2(handle, room, bytes);
+    if (status == SUCCESS) status = call(handle, p, c, a, b);
+    if (status != SUCCESS) result = failed(status, "cublasGemmStridedBatchedEx");
+  }
+  pthread_mutex_unlock(&devices[l->device].lock);
+  return result;
+}
+
+static bool same_place(const px__cuda_matrices *a, const px__cuda_matrices *b) {
+  if (a->at != b->at) return false;
+  for (int i = 0; i < 3; i++)
+    if (a->sizes[i] > 1 && a->strides[i] != b->strides[i]) return false;
+  return true;
+}
+
+px_status px__cuda_multiply(const px_launch *l, px__cuda_product p) {
+  layout a, b, c;
+  if (!kinds[p.dtype].has) return px__cuda_missing(l, p.dtype);
+  pthread_once(&once, load);
+  if (!loaded)
+    PX_CUDA_FAIL(PX_RUNTIME,
+                 "%s on cuda:%d needs cuBLAS (libcublas.so.13), which was not found; "
+                 "PHLOX_CUDA_PATH may name its folder",
+                 l->op, l->device);
+  if (!count_of(&p.c)) return PX_OK;
+  px__cuda_matrices result = p.c;
+  bool fits = lay_out(&c, &result);
+  if (!fits) {
+    PX_CUDA_PASS(make_room(l, &p.c, &result, p.dtype));
+    lay_out(&c, &p.c);
+  }
+  if (!p.s.at) p.beta = 0;
+  if (p.beta != 0 && !same_place(&p.s, &p.c)) PX_CUDA_PASS(copy_matrices(l, &p.c, &p.s, p.dtype));
+  PX_CUDA_PASS(lay_out_input(l, &a, &p.a, p.dtype));
+  PX_CUDA_PASS(lay_out_input(l, &b, &p.b, p.dtype));
+  PX_CUDA_PASS(run(l, &p, &c, &a, &b));
+  return fits ? PX_OK : copy_matrices(l, &result, &p.c, p.dtype);
+}

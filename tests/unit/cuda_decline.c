@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cuda backend where there is no driver: it loads, finds no device, and says so politely.
+//
+// The library is looked for beside the tests' folder; where it was not built, or where a driver is,
+// the tests are skipped.
+#include "phlox/backend.h"
+#include "test.h"
+
+#include <dlfcn.h>
+
+static const char *core_env(const char *name) { return getenv(name); }
+static size_t core_pack(const px_launch *launch, void *room, size_t capacity) { return 0; }
+static void *core_scratch(const px_launch *launch, size_t bytes) { return NULL; }
+static px_core core = {.size = sizeof core,
+                       .abi = PX_BACKEND_ABI,
+                       .error = px_error_set,
+                       .env = core_env,
+                       .pack = core_pack,
+                       .scratch = core_scratch};
+
+// Where the library is built, or is not.
+static void folder_of(char *path, size_t room) {
+  ssize_t length = readlink("/proc/self/exe", path, room - 1);
+  CHECK(length > 0);
+  path[length] = 0;
+  for (int i = 0; i < 3; i++) *strrchr(path, '/') = 0;  // build/tests/unit/PROGRAM
+}
+static px_backend_entry_fn entry_of(void) {
+  char path[4096];
+  folder_of(path, sizeof path - 32);
+  strcat(path, "/libphlox_cuda.so");
+  if (access(path, R_OK)) SKIP("libphlox_cuda.so was not built");
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!library) fprintf(stderr, "%s\n", dlerror());
+  CHECK(library);
+  px_backend_entry_fn entry = NULL;
+  *(void **)&entry = dlsym(library, PX_BACKEND_ENTRY);
+  CHECK(entry);
+  return entry;
+}
+static const px_backend *backend(void) {
+  const px_backend *b = entry_of()(&core);
+  CHECK(b);
+  return b;
+}
+static const px_backend *without_driver(void) {
+  const px_backend *b = backend();
+  if (b->probe() > 0) SKIP("there is a driver, and a device");
+  return b;
+}
+
+PX_TEST(it_loads_and_names_itself) {
+  const px_backend *b = backend();
+  CHECK_EQ(b->abi, PX_BACKEND_ABI);
+  CHECK_EQ(b->type, PX_CUDA);
+  CHECK_TEXT(b->name, "cuda");
+}
+
+PX_TEST(no_entry_of_the_table_is_missing) {
+  const px_backend *b = backend();
+  CHECK_EQ(b->size, sizeof *b);
+  void *const *entries = (void *const *)&b->probe, *const *end = (void *const *)(b + 1);
+  for (; entries < end; entries++) CHECK(*entries);
+}
+
+PX_TEST(a_core_of_another_abi_is_refused) {
+  px_core other = core;
+  other.abi = PX_BACKEND_ABI + 1;
+  CHECK(!entry_of()(&other));
+  other = core;
+  other.size = sizeof other - 1;
+  CHECK(!entry_of()(&other));
+}
+
+PX_TEST(it_counts_no_device_however_often_it_is_asked) {
+  const px_backend *b = without_driver();
+  for (int i = 0; i < 3; i++) CHECK_EQ(b->probe(), 0);
+}
+
+PX_TEST(opening_says_that_there_is_none) {
+  const px_backend *b = without_driver();
+  px_status status = b->open(0);
+  CHECK(status == PX_RUNTIME || status == PX_ACCELERATOR);
+  CHECK(*px_error_last()->message);
+}
+
+PX_TEST(peers_and_kernels_may_be_asked_about) {
+  const px_backend *b = without_driver();
+  CHECK(!b->can_access_peer(0, 1));
+  CHECK(b->find("mm") && !b->find("nonesuch"));
+}
+
+// The core then goes on to the next backend.
+PX_TEST(the_core_sees_no_cuda_device) {
+  char folder[4096];
+  without_driver();
+  folder_of(folder, sizeof folder);
+  setenv("PHLOX_BACKEND_PATH", folder, 1);
+  unsetenv("PHLOX_SIM_DEVICES");
+  CHECK_EQ(px_device_count(PX_CUDA), 0);
+  FAILS(px_device_init(), PX_RUNTIME, "No CUDA GPUs are available");
+}
