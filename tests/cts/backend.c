@@ -3,6 +3,8 @@
 // the simulated devices promise beyond a real one. Nothing of the core above errors takes part.
 //
 // PHLOX_CTS_BACKEND names the backend's library; without it, libphlox_sim.so beside libphlox.so.
+// Drivers may run all host functions on one thread, so while a gate is closed no test waits for
+// another host function, unless it is of the simulated devices only.
 #include "order.h"
 #include "phlox/backend.h"
 
@@ -115,16 +117,21 @@ static void load(void) {
   b = entry(&core);
   CHECK(b && b->abi == PX_BACKEND_ABI);
 }
+static bool is_sim(void) {
+  const char *name = getenv("PHLOX_CTS_BACKEND");
+  return !name || strstr(name, "_sim");
+}
 static void begin(const char *devices) {
   setenv("PHLOX_SIM_DEVICES", devices, 1);
   load();
-  CHECK_EQ(b->probe(), atoi(devices));
-  for (int i = 0; i < b->probe(); i++) OK(b->open(i));
+  int wanted = atoi(devices), present = b->probe();
+  if (is_sim()) CHECK_EQ(present, wanted);
+  if (present < wanted) SKIP("too few devices");
+  for (int i = 0; i < wanted; i++) OK(b->open(i));
   atexit(drop_all);
 }
 static void only_sim(void) {
-  if (getenv("PHLOX_CTS_BACKEND") && !strstr(getenv("PHLOX_CTS_BACKEND"), "sim"))
-    SKIP("of the simulated devices only");
+  if (!is_sim()) SKIP("of the simulated devices only");
 }
 
 static void *stream(int device) {
@@ -175,13 +182,18 @@ static px_status add(int device, void *s, void *to, void *from, int32_t number, 
       {.dtype = PX_INT32, .immediate = true}};
   memcpy(operands[2].value, &number, sizeof number);
   operands[2].data = operands[2].value;
+  px_value params[3] = {{.kind = PX_ARG_TENSOR}, {.kind = PX_ARG_TENSOR}, PX_S(px_int(1))};
   px_launch l = {.op = "add",
                  .kernel = b->find("add"),
                  .operand_count = 3,
                  .operands = operands,
+                 .param_count = 3,
+                 .params = params,
+                 .compute = PX_INT32,
                  .device = device,
                  .id = 1,
                  .fault = b->fault_slot(device)};
+  CHECK(l.kernel);
   return b->launch(s, &l);
 }
 
@@ -192,18 +204,20 @@ PX_TEST(c1_a_wait_means_the_latest_record_at_its_time) {
   void *s1 = stream(0), *s2 = stream(0), *late = stream(0), *e = event(0);
   gate first, second;
   gate_init(&first), gate_init(&second);
-  int ran = 0;
+  int32_t *m = memory(0, 4096), *result = pinned(4096);
+  OK(b->fill(s2, m, 1, 4096));
+  OK(b->synchronize(0));
   OK(b->host_call(s1, gate_run, &first));
   OK(b->event_record(e, s1));
   OK(b->stream_wait(s2, e));
   OK(b->host_call(late, gate_run, &second));
   OK(b->event_record(e, late));
-  OK(b->host_call(s2, set_flag, &ran));
+  OK(to_host(s2, result, m, 4096, true));
   give_time();
-  CHECK(!get_flag(&ran));
+  CHECK_EQ(result[0], 0);
   gate_open(&first);
   OK(b->stream_synchronize(s2));  // does not wait for the second record
-  CHECK(get_flag(&ran) && !event_done(e));
+  CHECK(result[0] == 0x01010101 && !event_done(e));
   gate_open(&second);
   OK(b->synchronize(0));
 }
@@ -267,15 +281,17 @@ PX_TEST(c4_a_stream_is_busy_while_its_last_task_runs) {
 
 PX_TEST(c5_streams_do_not_wait_for_each_other) {
   begin("1");
-  void *first = stream(0), *second = stream(0);
+  void *first = stream(0), *second = stream(0), *m = memory(0, 4096);
+  int32_t *result = pinned(4096);
   for (int turn = 0; turn < 2; turn++) {
     gate g;
     gate_init(&g);
+    OK(b->fill(first, m, turn + 1, 4096));
+    OK(b->synchronize(0));
     OK(b->host_call(turn ? first : second, gate_run, &g));
-    int ran = 0;
-    OK(b->host_call(turn ? second : first, set_flag, &ran));
+    OK(to_host(turn ? second : first, result, m, 4096, true));
     OK(b->stream_synchronize(turn ? second : first));
-    CHECK(get_flag(&ran));
+    CHECK_EQ(result[0], (turn + 1) * 0x01010101);
     gate_open(&g);
     OK(b->synchronize(0));
   }
@@ -606,6 +622,7 @@ PX_TEST(kernels_run_in_order_with_their_own_arguments) {
 }
 
 PX_TEST(kernels_report_faults_to_the_slot_and_the_device_lives) {
+  only_sim();  // its kernel is this program's; real ones are seen by the conformance of the core
   begin("1");
   void *s = stream(0);
   px_fault_slot *slot = b->fault_slot(0);

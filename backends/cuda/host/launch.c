@@ -19,8 +19,8 @@ static uint32_t hash_of(const char *text, uint32_t hash) {
 
 // ---- kernels of ops
 
-extern const px_kernel_row *const __start_px_cuda_rows[];
-extern const px_kernel_row *const __stop_px_cuda_rows[];
+extern const px_kernel_row *const __start_px_cuda_rows[] __attribute__((visibility("hidden")));
+extern const px_kernel_row *const __stop_px_cuda_rows[] __attribute__((visibility("hidden")));
 static const px_kernel_row *rows[ROWS];
 static pthread_once_t rows_once = PTHREAD_ONCE_INIT;
 
