@@ -67,8 +67,11 @@ static PyObject *defaults_of(const px_optimizer_kind *kind) {
       status = put(dict, options[i].name, default_of(&options[i]));
     if (status < 0) Py_CLEAR(dict);
   }
-  for (int i = 0; dict && i < EXT_LENGTH(manners); i++)
+  for (int i = 0; dict && i < EXT_LENGTH(manners); i++) {
+    // PyTorch's SGD has no capturable.
+    if (!strcmp(manners[i], "capturable") && !PyDict_GetItemString(dict, "betas")) continue;
     if (put(dict, manners[i], i < 2 ? Py_NewRef(Py_None) : Py_NewRef(Py_False)) < 0) Py_CLEAR(dict);
+  }
   return dict;
 }
 
