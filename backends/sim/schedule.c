@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define PATIENCE 50000000ll  // nanoseconds of real time
-#define GRACE 20000000ll
+#define PATIENCE 200000000ll  // nanoseconds of real time
+#define GRACE 100000000ll
 enum { ISSUE_COST = 2000, CALL_COST = 5000 };  // virtual nanoseconds
 
 static struct {
