@@ -174,10 +174,10 @@ sanitized-acceptance: all
 # ---- installing
 install: $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB)
 	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/lib/cmake/phlox $(DESTDIR)$(PREFIX)/include/phlox
-	install -m 755 $(O)/libphlox.so $(DESTDIR)$(PREFIX)/lib/libphlox.so.$(VERSION)
+	install -s -m 755 $(O)/libphlox.so $(DESTDIR)$(PREFIX)/lib/libphlox.so.$(VERSION)
 	ln -sf libphlox.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libphlox.so.0
 	ln -sf libphlox.so.0 $(DESTDIR)$(PREFIX)/lib/libphlox.so
-	install -m 755 $(O)/libphlox_sim.so $(CUDALIB) $(DESTDIR)$(PREFIX)/lib/
+	install -s -m 755 $(O)/libphlox_sim.so $(CUDALIB) $(DESTDIR)$(PREFIX)/lib/
 	install -m 644 include/phlox/*.h $(O)/gen/phlox/ops.h $(DESTDIR)$(PREFIX)/include/phlox/
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' phlox.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/phlox.pc
 	sed 's|@VERSION@|$(VERSION)|' phlox-config.cmake.in >$(DESTDIR)$(PREFIX)/lib/cmake/phlox/phlox-config.cmake
