@@ -99,8 +99,8 @@ $(O)/cuda/modules.c: $(O)/bin2c $(FATBINS)
 	$(O)/bin2c $@ $(FATBINS)
 $(O)/cuda/modules.o: $(O)/cuda/modules.c
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
-$(O)/libphlox_cuda.so: $(CUDAHOST) $(O)/cuda/modules.o
-	$(CC) -shared -Wl,--no-undefined $(LDFLAGS) -o $@ $^ -ldl
+$(O)/libphlox_cuda.so: $(CUDAHOST) $(O)/cuda/modules.o backends/cuda/exports.map
+	$(CC) -shared -Wl,--no-undefined -Wl,--version-script=backends/cuda/exports.map $(LDFLAGS) -o $@ $(filter %.o,$^) -ldl
 cuda: $(CUDALIB)
 	$(if $(CUDALIB)$(SAN),,@echo 'nvcc is not here (or CUDA=0): the cuda backend is not built')
 
@@ -153,12 +153,13 @@ docs: $(GEN)
 	tools/docs.sh
 
 # ---- checks: of the sources, and of what was built
-check: $(O)/libphlox.so $(O)/libphlox_sim.so
+check: $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB)
 	tools/layers.sh
 	tools/budget.sh
 	tools/abi.sh
 	tools/docs.sh --check
 	tools/binary.sh $(O)/libphlox.so
+	$(if $(CUDALIB),tools/binary.sh $(CUDALIB))
 	@if command -v clang-format >/dev/null; then clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h'); else echo 'clang-format is not here: format not checked'; fi
 lint:
 	clang-tidy --quiet $(CORE) -- $(CPPFLAGS) -std=c11 -D_GNU_SOURCE

@@ -27,6 +27,7 @@ allow src/parallel 'phlox/|parallel/'
 allow src/io       'phlox/|io/'
 allow python/ext   'phlox/|[a-z_0-9]+.h$'
 allow backends/sim 'phlox/backend.h|sim|[a-z_]+.h$'
+allow backends/cuda 'phlox/backend.h|cuda/|[a-z_0-9]+.(h|cuh)$'
 allow backends/cpu 'phlox/backend.h|cpu/|[a-z_0-9]+.(h|inc)$'
 allow examples     'phlox/phlox.h'
 for file in backends/*/*.[ch]; do

@@ -14,9 +14,10 @@ px_kernel px__op_kernel_find(const px_op *op, px_device_type type) {
 }
 
 px_status px__no_kernel(const px_op *op, px_dtype dtype, px_device_type type) {
-  PX_FAIL(PX_UNIMPLEMENTED, "%s has no kernel for device type %s%s%s", op->name,
-          px_device_type_name((int)type), dtype == PX_DTYPE_NONE ? "" : " (dtype ",
-          dtype == PX_DTYPE_NONE ? "" : px_dtype_name(dtype));
+  bool known = dtype != PX_DTYPE_NONE;
+  PX_FAIL(PX_UNIMPLEMENTED, "%s has no kernel for device type %s%s%s%s", op->name,
+          px_device_type_name((int)type), known ? " (dtype " : "",
+          known ? px_dtype_name(dtype) : "", known ? ")" : "");
 }
 
 void px__immediate(px_operand *operand, px_scalar value, px_dtype dtype, int ndim,
