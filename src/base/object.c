@@ -3,15 +3,16 @@
 #include "base/base_impl.h"
 
 enum { CLASS_LIMIT = 64 };
-// One row a class, found by its name's address; rows are only added. Guarded by row_lock on adding.
+// One row a class, found by its address; rows are only added. Guarded by row_lock on adding.
 static struct {
   const px_class *cls;
   int64_t live;  // atomic
 } rows[CLASS_LIMIT];
 static pthread_mutex_t row_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static int64_t *live_of(const px_class *cls) {
-  for (int i = 0; i < CLASS_LIMIT; i++) {
+static __attribute__((noinline)) int64_t *find_live(const px_class *cls, unsigned start) {
+  for (unsigned k = 0; k < CLASS_LIMIT; k++) {
+    unsigned i = (start + k) % CLASS_LIMIT;
     const px_class *seen = __atomic_load_n(&rows[i].cls, __ATOMIC_ACQUIRE);
     if (seen == cls) return &rows[i].live;
     if (seen) continue;
@@ -21,6 +22,12 @@ static int64_t *live_of(const px_class *cls) {
     if (rows[i].cls == cls) return &rows[i].live;
   }
   return &rows[CLASS_LIMIT - 1].live;  // more classes than rows: the last row is shared
+}
+
+static inline int64_t *live_of(const px_class *cls) {
+  unsigned start = (unsigned)((uintptr_t)cls / sizeof *cls) % CLASS_LIMIT;
+  bool there = __atomic_load_n(&rows[start].cls, __ATOMIC_RELAXED) == cls;
+  return PX_LIKELY(there) ? &rows[start].live : find_live(cls, start);
 }
 
 void px__object_init(void *object, const px_class *cls) {

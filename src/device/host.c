@@ -2,9 +2,13 @@
 // Memory of the CPU: head and data in one allocation, the data on a cache line of its own.
 //
 // Blocks up to a mebibyte are kept for reuse in lists of the thread that frees them, four sizes a
-// doubling; a thread keeps at most KEPT_BYTES and gives all back at its end. Under AddressSanitizer
-// nothing is kept, so that use after free is seen.
+// doubling; a thread keeps at most KEPT_BYTES and gives all back at its end. Larger ones are kept
+// in one list, with huge pages, and given to the kernel to take when it needs them: fresh pages
+// cost more than what most ops do with them. Under AddressSanitizer nothing is kept, so that use
+// after free is seen.
 #include "device/state.h"
+
+#include <sys/mman.h>
 
 enum {
   LINE = 64,
@@ -12,6 +16,9 @@ enum {
   GREATEST_KEPT = 1 << 20,
   KEPT_BYTES = 16 << 20,
   NO_BIN = 255,
+  LARGE = 64,  // so many large blocks
+  LARGE_BYTES = 512 << 20,
+  HUGE_PAGE = 2 << 20,
 };
 typedef struct keep {
   px__block *bins[BINS];  // linked by pub.data
@@ -70,11 +77,76 @@ static size_t bin_bytes(unsigned bin) {
   return (((size_t)4 + bin % 4 + 1) << (top - 2)) * LINE;
 }
 
-static px_status take_fresh(px__block **out, size_t bytes, unsigned bin) {
-  size_t room = bin == NO_BIN ? bytes : bin_bytes(bin);
+// ---- large blocks
+static pthread_mutex_t large_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+  void *memory[LARGE];
+  size_t room[LARGE], bytes;
+  int count;
+} large;  // guarded by large_lock, which nobody waits for
+
+// The room of a large block, its head included: eight sizes a doubling.
+static size_t large_room(size_t bytes) {
+  size_t all = bytes + LINE;
+  size_t step = (size_t)1 << (60 - __builtin_clzll(all));
+  return (all + step - 1) / step * step;
+}
+
+static void *large_take(size_t room) {
   void *memory = NULL;
-  bool fits = bytes < (size_t)PTRDIFF_MAX - 2 * LINE;
-  if (!fits || posix_memalign(&memory, LINE, LINE + room)) memory = NULL;
+  if (pthread_mutex_trylock(&large_lock)) return NULL;
+  for (int i = large.count - 1; i >= 0 && !memory; i--) {
+    if (large.room[i] != room) continue;
+    memory = large.memory[i];
+    large.bytes -= room;
+    large.count--;
+    large.memory[i] = large.memory[large.count], large.room[i] = large.room[large.count];
+  }
+  pthread_mutex_unlock(&large_lock);
+  return memory;
+}
+
+// The kernel may take the pages; those that it has not taken cost nothing to use again.
+static bool large_keep(void *memory, size_t room) {
+  if (!KEEPS || room > LARGE_BYTES) return false;
+  if (room >= 2 * HUGE_PAGE) (void)madvise(memory, room / HUGE_PAGE * HUGE_PAGE, MADV_FREE);
+  if (pthread_mutex_trylock(&large_lock)) return false;
+  bool fits = large.count < LARGE && large.bytes + room <= LARGE_BYTES;
+  if (fits) {
+    large.memory[large.count] = memory, large.room[large.count++] = room;
+    large.bytes += room;
+  }
+  pthread_mutex_unlock(&large_lock);
+  return fits;
+}
+
+static void large_drop(void) {
+  if (pthread_mutex_trylock(&large_lock)) return;
+  while (large.count) free(large.memory[--large.count]);
+  large.bytes = 0;
+  pthread_mutex_unlock(&large_lock);
+}
+
+static void *large_new(size_t room) {
+  void *memory = large_take(room);
+  bool huge = room >= 2 * HUGE_PAGE;
+  size_t line = huge ? HUGE_PAGE : LINE;
+  if (memory) return memory;
+  if (posix_memalign(&memory, line, room)) {
+    large_drop();
+    if (posix_memalign(&memory, line, room)) return NULL;
+  }
+  if (huge) (void)madvise(memory, room / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+  return memory;
+}
+
+static px_status take_fresh(px__block **out, size_t bytes, unsigned bin) {
+  void *memory = NULL;
+  bool fits = bytes < (size_t)PTRDIFF_MAX / 2;
+  if (fits && bin == NO_BIN)
+    memory = large_new(large_room(bytes));
+  else if (!fits || posix_memalign(&memory, LINE, LINE + bin_bytes(bin)))
+    memory = NULL;
   PX_CHECK(memory, PX_NOMEM,
            "DefaultCPUAllocator: can't allocate memory: you tried to allocate %zu bytes. Error "
            "code 12 (Cannot allocate memory)",
@@ -108,8 +180,11 @@ px_status px__host_new(px_block **out, size_t bytes) {
 void px__host_free(px_block *pub) {
   px__block *block = px__block_of(pub);
   unsigned bin = block->bin;
-  if (!KEEPS || bin == NO_BIN || (!kept && !keep_start()) ||
-      kept->bytes + bin_bytes(bin) > KEPT_BYTES) {
+  if (bin == NO_BIN) {
+    if (!large_keep(block, large_room(pub->bytes))) free(block);
+    return;
+  }
+  if (!KEEPS || (!kept && !keep_start()) || kept->bytes + bin_bytes(bin) > KEPT_BYTES) {
     free(block);
     return;
   }

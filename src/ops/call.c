@@ -265,7 +265,8 @@ px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, v
   px_call call;
   px_value room[PX__MAX_PARAMS];
   start(&call, op, mode);
-  if (PX_LIKELY(op->kind <= PX_OP_REDUCE && is_exact(op, args))) {
+  bool reads = op->kind <= PX_OP_REDUCE || op->kind == PX_OP_VIEW;
+  if (PX_LIKELY(reads && is_exact(op, args))) {
     call.args = (px_value *)args;  // only the other kinds write them
   } else {
     call.args = room;
