@@ -117,7 +117,7 @@ typedef struct px_operand {
   int32_t ndim;
   int32_t dtype;
   bool immediate;
-  uint8_t value[8];
+  uint8_t value[8] __attribute__((aligned(8)));
 } px_operand;
 
 // What a kernel found wrong: code, text with the operands a, b, c, and the status. Texts are

@@ -27,10 +27,11 @@ PX_API void px_tensor_mark(px_tensor *self, unsigned marks, bool on);
 // The marks that the calling thread's new tensors and new views get. At start 0 and PX_MARK_VIEW;
 // without PX_MARK_VIEW views do not remember their base. A view of an inference tensor is one too.
 PX_API void px_tensor_set_new_marks(unsigned fresh, unsigned view);
-// One object of the extending layer, released with the tensor; borrowed, or NULL. Setting releases
-// the one before.
+// One object of the extending layer, released with the tensor; borrowed, or NULL. It is set once:
+// of several threads that set it one wins, and the others' objects are released. Returns the one
+// that the tensor has now, borrowed.
 PX_API void *px_tensor_slot(const px_tensor *self);
-PX_API void px_tensor_set_slot_take(px_tensor *self, void *slot);
+PX_API void *px_tensor_set_slot_take(px_tensor *self, void *slot);
 // Of a view: the version of the storage when the view was made, or when its history was last
 // brought up to date.
 PX_API uint64_t px_tensor_view_version(const px_tensor *self);

@@ -5,7 +5,7 @@
 
 enum { STEP = 128, CLASSES = 8, KEEP = 2048 };  // blocks of 128, 256 ... 1024 bytes
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { POOLED = 0 };  // so that uses after release are seen
 #else
 enum { POOLED = 1 };

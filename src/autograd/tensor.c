@@ -22,9 +22,10 @@ static const px_class slot_class = {"autograd slot", slot_destroy};
 px_status px__slot_make(px__slot **out, px_tensor *t) {
   *out = px__slot_of(t);
   if (*out) return PX_OK;
-  PX_TRY(px__pool_get((void **)out, sizeof **out));
-  (*out)->head = (px_object){1, &slot_class};  // uncounted: as many as tensors have one
-  px_tensor_set_slot_take(t, *out);
+  px__slot *slot;
+  PX_TRY(px__pool_get((void **)&slot, sizeof *slot));
+  slot->head = (px_object){1, &slot_class};  // uncounted: as many as tensors have one
+  *out = px_tensor_set_slot_take(t, slot);
   return PX_OK;
 }
 

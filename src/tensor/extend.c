@@ -29,12 +29,17 @@ void px_tensor_set_new_marks(unsigned fresh, unsigned view) {
   px__thread_marks = (px__marks){(uint16_t)fresh, (uint16_t)view};
 }
 
-void *px_tensor_slot(const px_tensor *self) { return self->autograd; }
+void *px_tensor_slot(const px_tensor *self) {
+  return __atomic_load_n(&self->autograd, __ATOMIC_ACQUIRE);
+}
 
-void px_tensor_set_slot_take(px_tensor *self, void *slot) {
-  px_autograd_slot *before = self->autograd;
-  self->autograd = slot;
-  px_release(before);
+void *px_tensor_set_slot_take(px_tensor *self, void *slot) {
+  px_autograd_slot *there = NULL;
+  if (__atomic_compare_exchange_n(&self->autograd, &there, slot, false, __ATOMIC_ACQ_REL,
+                                  __ATOMIC_ACQUIRE))
+    return slot;
+  px_release(slot);
+  return there;
 }
 
 uint64_t px_tensor_view_version(const px_tensor *self) { return self->own_version; }

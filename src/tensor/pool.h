@@ -21,10 +21,10 @@ extern _Thread_local px__pools px__pool_here;
 // Registers the thread's lists for emptying at its end; false if that is not possible.
 bool px__pool_open(void);
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define PX__POOL_ON 0
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define PX__POOL_ON 0
 #endif
 #endif

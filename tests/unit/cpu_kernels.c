@@ -254,6 +254,9 @@ PX_TEST(long_sums_do_not_depend_on_threads) {
 }
 
 PX_TEST(a_forked_child_has_a_pool_of_its_own) {
+#ifdef __SANITIZE_THREAD__
+  SKIP("the thread sanitizer does not follow threads of a forked child");
+#endif
   setenv("PHLOX_THREADS", "3", 1);
   float *e = calloc(MANY, sizeof *e);
   void *before = sum_many(e);
