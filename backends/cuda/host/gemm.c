@@ -70,19 +70,11 @@ static px_status handle_of(void **out, int device) {
 
 // ---- layouts
 
-// A matrix as cuBLAS takes it. `rows`: the rows are what lies together, so that to cuBLAS it is the
-// transposed matrix.
-typedef struct layout {
-  void *at;
-  bool rows;
-  int64_t ld, batch;
-} layout;
-
 static int64_t at_least_one(int64_t n) { return n > 1 ? n : 1; }
 
-static bool lay_out(layout *out, const px__cuda_matrices *x) {
+static bool lay_out(px__cuda_layout *out, const px__cuda_matrices *x) {
   int64_t rows = x->sizes[1], cols = x->sizes[2], r = x->strides[1], c = x->strides[2];
-  *out = (layout){.at = x->at, .batch = x->sizes[0] > 1 ? x->strides[0] : 0};
+  *out = (px__cuda_layout){.at = x->at, .batch = x->sizes[0] > 1 ? x->strides[0] : 0};
   if ((c == 1 || cols <= 1) && (rows <= 1 || r >= at_least_one(cols))) {
     out->rows = true;
     out->ld = rows <= 1 ? at_least_one(cols) : r;
@@ -115,7 +107,7 @@ static px_status make_room(const px_launch *l, px__cuda_matrices *out, const px_
   return px__cuda_scratch(l, (size_t)count_of(x) * px__cuda_dtype_size(dtype), &out->at);
 }
 
-static px_status lay_out_input(const px_launch *l, layout *out, const px__cuda_matrices *x,
+static px_status lay_out_input(const px_launch *l, px__cuda_layout *out, const px__cuda_matrices *x,
                                int dtype) {
   px__cuda_matrices dense;
   if (lay_out(out, x) || !count_of(x)) return PX_OK;
@@ -127,16 +119,22 @@ static px_status lay_out_input(const px_launch *l, layout *out, const px__cuda_m
 
 // ---- the product
 
-static const struct {
-  bool has;
-  int type, compute;
-} kinds[PX_DTYPE_COUNT] = {[PX_FLOAT32] = {true, 0, COMPUTE_32F},
-                           [PX_FLOAT64] = {true, 1, COMPUTE_64F},
-                           [PX_FLOAT16] = {true, 2, COMPUTE_32F},
-                           [PX_BFLOAT16] = {true, 14, COMPUTE_32F}};
+px__cuda_arithmetic px__cuda_arithmetic_of(int dtype) {
+  switch (dtype) {
+    case PX_FLOAT32:
+      return (px__cuda_arithmetic){0, tf32 ? COMPUTE_TF32 : COMPUTE_32F};
+    case PX_FLOAT64:
+      return (px__cuda_arithmetic){1, COMPUTE_64F};
+    case PX_FLOAT16:
+      return (px__cuda_arithmetic){2, COMPUTE_32F};
+    case PX_BFLOAT16:
+      return (px__cuda_arithmetic){14, COMPUTE_32F};
+    default:
+      return (px__cuda_arithmetic){-1, 0};
+  }
+}
 
-// Memory for cuBLAS to work in, as much as its manual advises. Less speed without it, no error.
-static void *workspace(const px_launch *l, const px__cuda_product *p, size_t *bytes) {
+void *px__cuda_workspace(const px_launch *l, const px__cuda_product *p, size_t *bytes) {
   bool small = p->c.sizes[1] * p->c.sizes[2] * p->a.sizes[2] <= 1 << 12;
   *bytes = (size_t)(px__cuda_devices[l->device].major >= 9 ? 32 : 4) << 20;
   void *room = small ? NULL : px__cuda_core->scratch(l, *bytes);
@@ -146,28 +144,28 @@ static void *workspace(const px_launch *l, const px__cuda_product *p, size_t *by
 
 // Of a row-major c, cuBLAS computes the transposed one: the product of both, transposed, in the
 // other order.
-static int call(void *handle, const px__cuda_product *p, const layout *c, const layout *a,
-                const layout *b) {
-  const layout *first = c->rows ? b : a, *second = c->rows ? a : b;
+static int call(void *handle, const px__cuda_product *p, const px__cuda_layout *c,
+                const px__cuda_layout *a, const px__cuda_layout *b) {
+  const px__cuda_layout *first = c->rows ? b : a, *second = c->rows ? a : b;
   int64_t m = p->c.sizes[c->rows ? 2 : 1], n = p->c.sizes[c->rows ? 1 : 2], k = p->a.sizes[2];
-  int type = kinds[p->dtype].type, compute = kinds[p->dtype].compute;
+  px__cuda_arithmetic kind = px__cuda_arithmetic_of(p->dtype);
   float factors[2] = {(float)p->alpha, (float)p->beta};
   double wide[2] = {p->alpha, p->beta};
   bool is_wide = p->dtype == PX_FLOAT64;
-  if (p->dtype == PX_FLOAT32 && tf32) compute = COMPUTE_TF32;
   return blas.cublasGemmStridedBatchedEx_64(
       handle, first->rows == c->rows ? NO_TRANSPOSE : TRANSPOSE,
       second->rows == c->rows ? NO_TRANSPOSE : TRANSPOSE, m, n, k,
-      is_wide ? (void *)&wide[0] : (void *)&factors[0], first->at, type, first->ld, first->batch,
-      second->at, type, second->ld, second->batch, is_wide ? (void *)&wide[1] : (void *)&factors[1],
-      c->at, type, c->ld, c->batch, p->c.sizes[0], compute, ALGORITHM);
+      is_wide ? (void *)&wide[0] : (void *)&factors[0], first->at, kind.type, first->ld,
+      first->batch, second->at, kind.type, second->ld, second->batch,
+      is_wide ? (void *)&wide[1] : (void *)&factors[1], c->at, kind.type, c->ld, c->batch,
+      p->c.sizes[0], kind.compute, ALGORITHM);
 }
 
-static px_status run(const px_launch *l, const px__cuda_product *p, const layout *c,
-                     const layout *a, const layout *b) {
+static px_status run(const px_launch *l, const px__cuda_product *p, const px__cuda_layout *c,
+                     const px__cuda_layout *a, const px__cuda_layout *b) {
   void *handle, *room;
   size_t bytes;
-  room = workspace(l, p, &bytes);
+  room = px__cuda_workspace(l, p, &bytes);
   pthread_mutex_lock(&devices[l->device].lock);
   px_status result = handle_of(&handle, l->device);
   if (result == PX_OK) {
@@ -187,10 +185,16 @@ static bool same_place(const px__cuda_matrices *a, const px__cuda_matrices *b) {
   return true;
 }
 
+// What is added is one dense row for all rows: a layer's bias.
+static bool is_row(const px__cuda_product *p) {
+  return p->beta == 1 && p->c.sizes[0] == 1 && p->s.strides[1] == 0 && p->s.strides[2] == 1 &&
+         p->c.sizes[1] > 1 && p->c.sizes[2] > 1 && p->a.sizes[2] > 0;
+}
+
 px_status px__cuda_multiply(const px_launch *l, px__cuda_product p) {
-  layout a, b, c;
-  if (!kinds[p.dtype].has) return px__cuda_missing(l, p.dtype);
+  px__cuda_layout a, b, c;
   pthread_once(&once, load);
+  if (px__cuda_arithmetic_of(p.dtype).type < 0) return px__cuda_missing(l, p.dtype);
   if (!loaded)
     PX_CUDA_FAIL(PX_RUNTIME,
                  "%s on cuda:%d needs cuBLAS (libcublas.so.13), which was not found; "
@@ -204,9 +208,12 @@ px_status px__cuda_multiply(const px_launch *l, px__cuda_product p) {
     lay_out(&c, &p.c);
   }
   if (!p.s.at) p.beta = 0;
-  if (p.beta != 0 && !same_place(&p.s, &p.c)) PX_CUDA_PASS(copy_matrices(l, &p.c, &p.s, p.dtype));
   PX_CUDA_PASS(lay_out_input(l, &a, &p.a, p.dtype));
   PX_CUDA_PASS(lay_out_input(l, &b, &p.b, p.dtype));
-  PX_CUDA_PASS(run(l, &p, &c, &a, &b));
+  bool done = false;
+  if (is_row(&p) && c.rows) PX_CUDA_PASS(px__cuda_linear(l, &p, &c, &a, &b, &done));
+  if (!done && p.beta != 0 && !same_place(&p.s, &p.c))
+    PX_CUDA_PASS(copy_matrices(l, &p.c, &p.s, p.dtype));
+  if (!done) PX_CUDA_PASS(run(l, &p, &c, &a, &b));
   return fits ? PX_OK : copy_matrices(l, &result, &p.c, p.dtype);
 }

@@ -18,3 +18,27 @@ typedef struct px__cuda_product {
   double alpha, beta;
 } px__cuda_product;
 px_status px__cuda_multiply(const px_launch *l, px__cuda_product product);
+
+// ---- shared by gemm.c and linear.c
+
+// A matrix as cuBLAS takes it. `rows`: the rows are what lies together, so that to cuBLAS it is the
+// transposed matrix.
+typedef struct px__cuda_layout {
+  void *at;
+  bool rows;
+  int64_t ld, batch;
+} px__cuda_layout;
+
+// How cuBLAS computes a dtype: its number of the type, and of the arithmetic; type -1: not at all.
+typedef struct px__cuda_arithmetic {
+  int type, compute;
+} px__cuda_arithmetic;
+px__cuda_arithmetic px__cuda_arithmetic_of(int dtype);
+// Memory for cuBLAS to work in, as much as its manual advises; NULL and 0 bytes where there is
+// none, or the product is too small for it to matter.
+void *px__cuda_workspace(const px_launch *l, const px__cuda_product *p, size_t *bytes);
+
+// linear.c: c = alpha * a b + s in one pass, where s is one dense row for all rows of one
+// row-major c. *done is false where cuBLASLt cannot, or is not there.
+px_status px__cuda_linear(const px_launch *l, const px__cuda_product *p, const px__cuda_layout *c,
+                          const px__cuda_layout *a, const px__cuda_layout *b, bool *done);
