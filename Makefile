@@ -100,7 +100,7 @@ $(O)/cuda/modules.c: $(O)/bin2c $(FATBINS)
 $(O)/cuda/modules.o: $(O)/cuda/modules.c
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(O)/libphlox_cuda.so: $(CUDAHOST) $(O)/cuda/modules.o backends/cuda/exports.map
-	$(CC) -shared -Wl,--no-undefined -Wl,--version-script=backends/cuda/exports.map $(LDFLAGS) -o $@ $(filter %.o,$^) -ldl
+	$(CC) -shared -Wl,--no-undefined -Wl,--version-script=backends/cuda/exports.map $(LDFLAGS) -o $@ $(filter %.o,$^) -lm -ldl
 cuda: $(CUDALIB)
 	$(if $(CUDALIB)$(SAN),,@echo 'nvcc is not here (or CUDA=0): the cuda backend is not built')
 
