@@ -301,6 +301,7 @@ int main(int argc, char **argv) {
   write_table(argv[1]);
   write_backward(argv[1]);
   write_kernels(argv[1]);
+  og_write_cuda(argv[1]);
   write_texts(argv[1]);
   return 0;
 }

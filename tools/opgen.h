@@ -149,6 +149,26 @@ const char *og_fallback(const og_op *op, const og_param *p);
 og_node *og_formula(const char *text, og_place at);
 void og_analyse(og_op *op);
 
+// ---- opgen_kernels.c: expressions for one type of number
+typedef struct og_expr {
+  const char *text;
+  unsigned used;  // parameters mentioned
+  bool extremes;  // `highest` or `lowest` occurred
+  bool asks;      // is(PARAM, 'text') occurred, and was answered with `truth`
+  int test_param;
+  const char *test_text;
+} og_expr;
+// `names`: what may occur beside functions and numbers, NULL at the end; NULL means parameters.
+og_expr og_rewrite(const og_op *op, const char *text, og_place at, const char *suffix,
+                   const char *c, const char *const *names, bool truth);
+typedef struct og_fold {
+  const char *identity, *map, *combine, *finish;
+} og_fold;
+og_fold og_fold_parse(const og_op *op);
+
+// ---- opgen_cuda.c
+void og_write_cuda(const char *folder);
+
 // ---- the outputs: each writes what belongs to one op, or to all
 void og_write_prototypes(FILE *to, const og_op *op);
 void og_write_api(FILE *to, const og_op *op);

@@ -60,6 +60,8 @@ typedef struct rewriter {
   bool extremes;     // `highest` or `lowest` occurred
   const char *test;  // the question of is(), for which there is a loop for each answer
   bool truth;        // the answer
+  int test_param;    // the parameter that is asked about, and the text
+  const char *test_text;
 } rewriter;
 
 static void emit(rewriter *w, const char *text) { w->out = og_format("%s%s", w->out, text); }
@@ -87,7 +89,7 @@ static const char *rewrite_test(rewriter *w, const char *word, const char *at) {
   if (is) {
     const char *test = og_format("px__cpu_is(&l->params[%d], \"%s\")", i, text);
     if (w->test && strcmp(w->test, test)) og_die(w->at, "expr of %s has two is()", w->op->name);
-    w->test = test;
+    w->test = test, w->test_param = i, w->test_text = og_copy(text, strlen(text));
     emit(w, w->truth ? "true" : "false");
   } else {
     emit(w, og_format("has_%s", name));
@@ -144,6 +146,13 @@ static const char *rewrite(rewriter *w, const char *text) {
     }
   }
   return w->out;
+}
+
+og_expr og_rewrite(const og_op *op, const char *text, og_place at, const char *suffix,
+                   const char *c, const char *const *names, bool truth) {
+  rewriter w = {.op = op, .at = at, .suffix = suffix, .c = c, .names = names, .truth = truth};
+  const char *out = rewrite(&w, text);
+  return (og_expr){out, w.used, w.extremes, w.test != NULL, w.test_param, w.test_text};
 }
 
 // ---- pointwise
@@ -254,12 +263,8 @@ static void write_pointwise(FILE *to, const og_op *op) {
 
 // ---- folds
 
-typedef struct fold_text {
-  const char *identity, *map, *combine, *finish;
-} fold_text;
-
-static fold_text parse_fold(const og_op *op) {
-  fold_text f = {NULL, "b", NULL, "a"};
+og_fold og_fold_parse(const og_op *op) {
+  og_fold f = {NULL, "b", NULL, "a"};
   struct {
     const char *name;
     const char **place;
@@ -297,7 +302,7 @@ static void write_fold_part(FILE *to, const og_op *op, const stamp *name, const 
 
 // Elements of type s, added up in s, and those sums in `wide`.
 static void write_fold_stamp(FILE *to, const og_op *op, const stamp *s, const stamp *wide,
-                             const fold_text *f) {
+                             const og_fold *f) {
   write_fold_part(to, op, s, wide, "identity", "void", f->identity);
   write_fold_part(to, op, s, s, "map", og_format("%s b", s->c), f->map);
   write_fold_part(to, op, s, s, "combine", og_format("%s a, %s b", s->c, s->c), f->combine);
@@ -308,7 +313,7 @@ static void write_fold_stamp(FILE *to, const og_op *op, const stamp *s, const st
 }
 
 static void write_fold(FILE *to, const og_op *op) {
-  fold_text f = parse_fold(op);
+  og_fold f = og_fold_parse(op);
   const char *set = op->dtypes.text ? op->dtypes.text : "all";
   bool ints = strcmp(set, "float") != 0, floats = strncmp(set, "integ", 5) != 0;
   fprintf(to, "// %s: %s\n", op->name, op->fold.text);

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel "copy": element-wise, between any two dtypes and any strides, negative ones included.
+// Where the source runs across the rows of the target, tiles are transposed in shared memory.
+#include "cuda/host/kernel.h"
+
+static const char *by_item(const char *const *names, size_t item) {
+  return names[item == 1 ? 0 : item == 2 ? 1 : item == 4 ? 2 : 3];
+}
+
+// Whether two dimensions of the loop are a plane to transpose: the innermost of the target, and
+// another along which the source is dense.
+static int plane_of(const k_loop *p) {
+  if (p->ndim < 2 || p->strides[0][0] != 1 || p->strides[0][1] == 1 || p->strides[0][1] == 0)
+    return -1;
+  for (int d = 1; d < p->ndim; d++)
+    if (p->strides[d][1] == 1 && p->sizes[d] >= 8 && p->sizes[0] >= 8) return d;
+  return -1;
+}
+static px_status transpose(const px_launch *l, const k_loop *p, int down, size_t item) {
+  static const char *const names[] = {"tiles_1", "tiles_2", "tiles_4", "tiles_8"};
+  k_tiles t = {.rows = p->sizes[down],
+               .columns = p->sizes[0],
+               .to_step = p->strides[down][0],
+               .from_step = p->strides[0][1],
+               .batch = 1,
+               .to = p->data[0],
+               .from = p->data[1]};
+  t.tiles_down = (t.rows + 31) / 32, t.tiles_across = (t.columns + 31) / 32;
+  for (int d = 1; d < p->ndim; d++) {
+    if (d == down) continue;
+    t.sizes[t.ndim] = p->sizes[d];
+    t.to_strides[t.ndim] = p->strides[d][0], t.from_strides[t.ndim++] = p->strides[d][1];
+    t.batch *= p->sizes[d];
+  }
+  int64_t grid = t.batch * t.tiles_down * t.tiles_across;
+  void *params[] = {&t};
+  return px__cuda_launch(l, "copy", by_item(names, item),
+                         grid > INT32_MAX ? (unsigned)INT32_MAX : (unsigned)grid, K_BLOCK, 0,
+                         params);
+}
+
+static px_status raw(const px_launch *l, k_loop *p, size_t item) {
+  static const char *const names[] = {"raw_1", "raw_2", "raw_4", "raw_8"};
+  int down = p->mode == K_FLAT ? -1 : plane_of(p);
+  if (down > 0) return transpose(l, p, down, item);
+  int64_t each = p->mode == K_FLAT ? 16 / (int64_t)item : 1;
+  return px__cuda_over(l, "copy", by_item(names, item), (p->n + each - 1) / each, p);
+}
+
+px_status px__cuda_copy_operand(const px_launch *l, const px_operand *to, const px_operand *from) {
+  static const char *const names[] = {
+      [PX_BOOL] = "convert_bool",   [PX_UINT8] = "convert_u8",      [PX_INT8] = "convert_i8",
+      [PX_INT16] = "convert_i16",   [PX_INT32] = "convert_i32",     [PX_INT64] = "convert_i64",
+      [PX_FLOAT16] = "convert_f16", [PX_BFLOAT16] = "convert_bf16", [PX_FLOAT32] = "convert_f32",
+      [PX_FLOAT64] = "convert_f64"};
+  px_operand both[2] = {*to, *from};
+  k_loop p;
+  if (px__cuda_numel(to) == 0) return PX_OK;
+  bool same = to->dtype == from->dtype && !from->immediate && to->dtype != PX_BOOL;
+  size_t item = px__cuda_dtype_size(to->dtype);
+  px__cuda_loop(&p, both, 2, same ? (int)item : 8);
+  p.where = px__cuda_where(l);
+  p.has = p.truth = 0;
+  if (same) return raw(l, &p, item);
+  if (from->immediate) px__cuda_read(&p.value[1], from, px__cuda_is_float(from->dtype));
+  // Two elements a thread: the vectors of the loop are 16 / 8 long.
+  int64_t each = p.mode == K_FLAT ? 2 : 1;
+  return px__cuda_over(l, "copy", names[to->dtype], (p.n + each - 1) / each, &p);
+}
+
+static px_status copy(const px_launch *l) {
+  return px__cuda_copy_operand(l, &l->operands[0], &l->operands[1]);
+}
+PX_CUDA_ROW(k_copy, "copy", copy);

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches of reductions: which dimensions are kept and which are reduced, whether by rows or by
+// columns, and in how many parts. All of it follows from shapes and strides, so that a result is
+// the same every time.
+#include "cuda/host/kernel.h"
+
+enum { LEAST_PART = 4096, BLOCKS = 1024 };
+
+static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
+
+// Puts an axis where its stride belongs, or outermost.
+static void add_axis(k_axis *list, int32_t *count, k_axis a, bool sorted) {
+  int at = (*count)++;
+  for (; sorted && at > 0 && magnitude(list[at - 1].in) > magnitude(a.in); at--)
+    list[at] = list[at - 1];
+  list[at] = a;
+}
+// Joins neighbours that are walked in step, and makes the list hold at least one.
+static void join_axes(k_axis *list, int32_t *count) {
+  int n = 0;
+  for (int i = 0; i < *count; i++) {
+    k_axis *last = n ? &list[n - 1] : NULL, a = list[i];
+    if (last && a.in == last->in * last->size && a.out == last->out * last->size &&
+        a.out2 == last->out2 * last->size)
+      last->size *= a.size;
+    else
+      list[n++] = a;
+  }
+  if (n == 0) list[n++] = (k_axis){1, 0, 0, 0};
+  *count = n;
+}
+
+void px__cuda_axes(k_fold *p, const px_launch *l, bool sorted) {
+  const px_operand *out = &l->operands[0], *in = &l->operands[l->operand_count - 1];
+  const px_operand *second = l->operand_count > 2 ? &l->operands[1] : NULL;
+  p->in = in->data, p->out = out->data, p->out2 = second ? second->data : NULL;
+  p->in_dtype = in->dtype, p->out_dtype = out->dtype;
+  p->kept_count = p->gone_count = 0, p->results = p->length = p->parts = 1;
+  int64_t item = (int64_t)px__cuda_dtype_size(in->dtype);
+  int64_t out_item = (int64_t)px__cuda_dtype_size(out->dtype);
+  int64_t item2 = second ? (int64_t)px__cuda_dtype_size(second->dtype) : 0;
+  for (int d = in->ndim - 1; d >= 0; d--) {
+    k_axis a = {in->sizes[d], in->strides[d] * item, out->strides[d] * out_item,
+                second ? second->strides[d] * item2 : 0};
+    bool reduced = out->sizes[d] == 1 && in->sizes[d] != 1;
+    *(reduced ? &p->length : &p->results) *= a.size;
+    if (a.size == 1) continue;
+    if (reduced) a.out = a.out2 = 0;
+    add_axis(reduced ? p->gone : p->kept, reduced ? &p->gone_count : &p->kept_count, a, sorted);
+  }
+  join_axes(p->kept, &p->kept_count);
+  join_axes(p->gone, &p->gone_count);
+  p->part = p->length;
+}
+
+// Rows that can be read 16 bytes at a time.
+static bool is_dense(const k_fold *p) {
+  int64_t item = (int64_t)px__cuda_dtype_size(p->in_dtype);
+  if (p->gone_count != 1 || (p->gone[0].in != item && p->length > 1)) return false;
+  for (int i = 0; i < p->kept_count; i++)
+    if (p->kept[i].in % 16) return false;
+  return (uintptr_t)p->in % 16 == 0;
+}
+
+// Cuts the length so that there are blocks enough.
+static px_status cut(const px_launch *l, k_fold *p, int64_t blocks) {
+  int64_t most = p->length / LEAST_PART, parts = blocks < BLOCKS ? BLOCKS / (blocks + 1) : 1;
+  if (parts > most) parts = most;
+  if (parts < 2) return PX_OK;
+  p->part = ((p->length + parts - 1) / parts + 1023) / 1024 * 1024;
+  p->parts = (p->length + p->part - 1) / p->part;
+  return px__cuda_scratch(l, (size_t)(p->results * p->parts) * 8, &p->partial);
+}
+
+static unsigned grid_of(int64_t blocks) {
+  return blocks > INT32_MAX ? (unsigned)INT32_MAX : (unsigned)blocks;
+}
+
+static px_status by_rows(const px_launch *l, k_fold *p, const char *function) {
+  void *params[] = {p};
+  p->lanes = K_BLOCK;
+  if (p->length <= 2048)
+    for (p->lanes = 32; p->lanes > 1 && p->length < 2 * p->lanes;) p->lanes /= 2;
+  p->vector = is_dense(p);
+  if (p->lanes == K_BLOCK) PX_CUDA_PASS(cut(l, p, p->results));
+  int64_t groups = K_BLOCK / p->lanes, total = p->results * p->parts;
+  return px__cuda_launch(l, "kernels_cuda_fold", function, grid_of((total + groups - 1) / groups),
+                         K_BLOCK, 0, params);
+}
+static px_status by_columns(const px_launch *l, k_fold *p, const char *function) {
+  void *params[] = {p};
+  int64_t width = p->kept[0].size, pieces = p->results / width * ((width + 31) / 32);
+  PX_CUDA_PASS(cut(l, p, pieces));
+  return px__cuda_launch(l, "kernels_cuda_fold", function, grid_of(pieces * p->parts), K_BLOCK, 0,
+                         params);
+}
+
+px_status px__cuda_fold_run(const px_launch *l, const char *const (*functions)[3]) {
+  int c = l->compute;
+  const char *const *ways = functions[c == PX_FLOAT64 ? 2 : c >= PX_FLOAT16 ? 1 : 0];
+  if (!ways[0]) return px__cuda_missing(l, c);
+  k_fold p;
+  px__cuda_axes(&p, l, true);
+  if (p.results == 0) return PX_OK;
+  bool columns =
+      p.kept[0].size >= 8 && p.length > 1 && magnitude(p.kept[0].in) < magnitude(p.gone[0].in);
+  PX_CUDA_PASS(columns ? by_columns(l, &p, ways[1]) : by_rows(l, &p, ways[0]));
+  if (p.parts == 1) return PX_OK;
+  void *params[] = {&p};
+  return px__cuda_launch(l, "kernels_cuda_fold", ways[2], grid_of((p.results + 7) / 8), K_BLOCK, 0,
+                         params);
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Host functions of optim.cu.
+#include "cuda/host/kernel.h"
+
+#include <math.h>
+
+static int64_t blocks_of(int64_t n) { return (n + K_BLOCK - 1) / K_BLOCK; }
+
+// sgd_step(param, grad, momentum_buffer, lr, momentum, dampening, weight_decay, nesterov, maximize,
+//   first) -> param, buffer
+PX_CUDA_KERNEL(sgd_step) {
+  static const char spec[] = "bb-r-";
+  int dtype = l->operands[0].dtype;
+  px__cuda_dense d[5];
+  PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
+  k_step t = {.param = d[0].at,
+              .a = d[1].at,
+              .grad = d[3].at,
+              .n = d[0].n,
+              .lr = px__cuda_float(l, 3),
+              .momentum = px__cuda_float(l, 4),
+              .fresh = 1 - px__cuda_float(l, 5),
+              .decay = px__cuda_float(l, 6),
+              .nesterov = px__cuda_int(l, 7) != 0,
+              .maximize = px__cuda_int(l, 8) != 0,
+              .first = px__cuda_int(l, 9) != 0};
+  PX_CUDA_PASS(px__cuda_by_dtype(l, "optim", "sgd", dtype, blocks_of(t.n), K_BLOCK, &t));
+  return px__cuda_close(d, l, spec);
+}
+// adam_step(param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq, lr, beta1, beta2, eps, weight_decay,
+//   step, decoupled, maximize) -> param, exp_avg, exp_avg_sq, max_exp_avg_sq
+PX_CUDA_KERNEL(adam_step) {
+  static const char spec[] = "bbbb-r---";
+  int dtype = l->operands[0].dtype;
+  px__cuda_dense d[9];
+  PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
+  k_step t = {.param = d[0].at,
+              .a = d[1].at,
+              .b = d[2].at,
+              .top = d[3].at,
+              .grad = d[5].at,
+              .n = d[0].n,
+              .lr = px__cuda_float(l, 5),
+              .beta1 = px__cuda_float(l, 6),
+              .beta2 = px__cuda_float(l, 7),
+              .eps = px__cuda_float(l, 8),
+              .decay = px__cuda_float(l, 9),
+              .decoupled = px__cuda_int(l, 11) != 0,
+              .maximize = px__cuda_int(l, 12) != 0};
+  double step = (double)px__cuda_int(l, 10);
+  t.size = t.lr / (1 - pow(t.beta1, step));
+  t.root = sqrt(1 - pow(t.beta2, step));
+  t.keep = t.decoupled ? 1 - t.lr * t.decay : 1;
+  PX_CUDA_PASS(px__cuda_by_dtype(l, "optim", "adam", dtype, blocks_of(t.n), K_BLOCK, &t));
+  return px__cuda_close(d, l, spec);
+}

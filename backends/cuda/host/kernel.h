@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the host functions of the device kernels share: element-wise loops and folds from the op
+// tables, and operands as dense arrays.
+//
+// Device kernels that are written by hand work on row-major operands of one type. px__cuda_open
+// sees to that: an operand that is not so is copied, and converted, into scratch memory, and
+// px__cuda_close copies it back. All of it is queued on the launch's stream; nothing waits.
+#pragma once
+#include "cuda/host/cuda.h"
+#include "cuda/params.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define PX_CUDA_SUFFIXES \
+  { \
+    [PX_BOOL] = "bool", [PX_UINT8] = "u8", [PX_INT8] = "i8", [PX_INT16] = "i16", \
+    [PX_INT32] = "i32", [PX_INT64] = "i64", [PX_FLOAT16] = "f16", [PX_BFLOAT16] = "bf16", \
+    [PX_FLOAT32] = "f32", [PX_FLOAT64] = "f64" \
+  }
+
+typedef struct px__cuda_pointwise {
+  const char *module, *functions[PX_DTYPE_COUNT];
+  int operands;
+  uint32_t bools;                        // bit i: operand i is bool, whatever the compute dtype is
+  int number_count, numbers[K_NUMBERS];  // the parameters that are numbers; -1: a text
+  int test_param;
+  const char *test_text;  // of is(), or NULL
+} px__cuda_pointwise;
+px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *op);
+// functions[i][k]: of int64, float32 and float64 elements; by rows, by columns, joining.
+px_status px__cuda_fold_run(const px_launch *l, const char *const (*functions)[3]);
+// Fills in the axes of a reduction; the input is the last operand. Sorted: any order of elements.
+void px__cuda_axes(k_fold *p, const px_launch *l, bool sorted);
+
+// ---- loops: operands that are walked together
+
+void px__cuda_divisor(k_divisor *out, int64_t by);
+// Dimensions of `n` operands (the first says the sizes), joined where they can be. `item` bytes of
+// vectors for K_FLAT, 0 for never.
+void px__cuda_loop(k_loop *p, const px_operand *operands, int n, int vector_item);
+// The value of an immediate operand, as a real number or a whole one.
+void px__cuda_read(k_number *out, const px_operand *o, bool real);
+// Launches a function over n elements, one a thread, as many as the device holds at a time.
+px_status px__cuda_over(const px_launch *l, const char *module, const char *function, int64_t n,
+                        void *params);
+px_status px__cuda_copy_operand(const px_launch *l, const px_operand *to, const px_operand *from);
+static inline k_where px__cuda_where(const px_launch *l) { return (k_where){l->fault, l->id}; }
+
+// ---- dense operands
+
+typedef struct px__cuda_dense {
+  void *at;   // NULL if the operand is absent
+  int64_t n;  // elements
+  px_operand self, plain;
+  bool owned, write;
+} px__cuda_dense;
+// One letter an operand: 'r' read, 'w' written, 'b' both, as elements of `dtype`; 'x' 'y' 'z' the
+// same as elements of its compute type (float for the halves); 'R' 'W' 'B' in the operand's own;
+// '-' not opened.
+px_status px__cuda_open(px__cuda_dense *d, const px_launch *l, const char *spec, int dtype);
+px_status px__cuda_close(px__cuda_dense *d, const px_launch *l, const char *spec);
+
+int64_t px__cuda_numel(const px_operand *o);
+bool px__cuda_row_major(const px_operand *o);
+static inline int px__cuda_compute(int dtype) {
+  return dtype == PX_FLOAT64 ? PX_FLOAT64 : PX_FLOAT32;
+}
+static inline bool px__cuda_is_float(int dtype) { return dtype >= PX_FLOAT16; }
+// Splits the sizes around a dimension (negative counts from the end).
+void px__cuda_around(const px_operand *o, int64_t dim, int64_t *outer, int64_t *size,
+                     int64_t *inner);
+static inline double px__cuda_float(const px_launch *l, int i) {
+  return px_value_float(l->params[i]);
+}
+static inline int64_t px__cuda_int(const px_launch *l, int i) { return px_value_int(l->params[i]); }
+// The k-th number of a list; a list of one stands for any length.
+static inline int64_t px__cuda_at(const px_launch *l, int i, int k) {
+  const px_value *v = &l->params[i];
+  if (v->kind != PX_ARG_INTS) return px_value_int(*v);
+  return v->v.ints[v->n == 1 ? 0 : k];
+}
+// Launches NAME_f16, NAME_bf16, NAME_f32 or NAME_f64; an error where the dtype is none of these.
+px_status px__cuda_by_dtype(const px_launch *l, const char *module, const char *name, int dtype,
+                            int64_t grid, unsigned block, void *params);

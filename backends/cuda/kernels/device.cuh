@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all device kernels share: elements of every dtype, faults, sums over groups of threads.
+//
+// k_get makes of a stored element the number to compute with (float for the half formats, bool for
+// any byte that is not zero); k_put stores it. Kernels never trap: what is wrong goes to the mapped
+// slot of the device, the first to come having it, and the element is left alone.
+#pragma once
+#include "cuda/params.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+struct k_bool {
+  uint8_t byte;
+};
+
+static __device__ __forceinline__ bool k_get(k_bool x) { return x.byte != 0; }
+static __device__ __forceinline__ uint8_t k_get(uint8_t x) { return x; }
+static __device__ __forceinline__ int8_t k_get(int8_t x) { return x; }
+static __device__ __forceinline__ int16_t k_get(int16_t x) { return x; }
+static __device__ __forceinline__ int32_t k_get(int32_t x) { return x; }
+static __device__ __forceinline__ int64_t k_get(int64_t x) { return x; }
+static __device__ __forceinline__ float k_get(__half x) { return __half2float(x); }
+static __device__ __forceinline__ float k_get(__nv_bfloat16 x) { return __bfloat162float(x); }
+static __device__ __forceinline__ float k_get(float x) { return x; }
+static __device__ __forceinline__ double k_get(double x) { return x; }
+
+// Floats become integers by way of int64, as on the host.
+template <typename C>
+struct k_is_real {
+  static const bool value = false;
+};
+template <>
+struct k_is_real<float> {
+  static const bool value = true;
+};
+template <>
+struct k_is_real<double> {
+  static const bool value = true;
+};
+template <typename I, typename C>
+static __device__ __forceinline__ I k_whole(C x) {
+  return k_is_real<C>::value ? (I)(int64_t)x : (I)x;
+}
+template <typename C>
+static __device__ __forceinline__ void k_put(k_bool *to, C x) {
+  to->byte = x != (C)0;
+}
+template <typename C>
+static __device__ __forceinline__ void k_put(uint8_t *to, C x) {
+  *to = k_whole<uint8_t>(x);
+}
+template <typename C>
+static __device__ __forceinline__ void k_put(int8_t *to, C x) {
+  *to = k_whole<int8_t>(x);
+}
+template <typename C>
+static __device__ __forceinline__ void k_put(int16_t *to, C x) {
+  *to = k_whole<int16_t>(x);
+}
+template <typename C>
+static __device__ __forceinline__ void k_put(int32_t *to, C x) {
+  *to = k_whole<int32_t>(x);
+}
+template <typename C>
+static __device__ __forceinline__ void k_put(int64_t *to, C x) {
+  *to = (int64_t)x;
+}
+template <typename C>
+static __device__ __forceinline__ void k_put(__half *to, C x) {
+  *to = __float2half_rn((float)x);
+}
+template <typename C>
+static __device__ __forceinline__ void k_put(__nv_bfloat16 *to, C x) {
+  *to = __float2bfloat16_rn((float)x);
+}
+template <typename C>
+static __device__ __forceinline__ void k_put(float *to, C x) {
+  *to = (float)x;
+}
+template <typename C>
+static __device__ __forceinline__ void k_put(double *to, C x) {
+  *to = (double)x;
+}
+
+// The types of computation: of storage S, and of sums over many.
+template <typename S>
+struct k_type {
+  typedef S number;
+};
+template <>
+struct k_type<k_bool> {
+  typedef bool number;
+};
+template <>
+struct k_type<__half> {
+  typedef float number;
+};
+template <>
+struct k_type<__nv_bfloat16> {
+  typedef float number;
+};
+
+// An element of a dtype that is known when the kernel runs; every thread takes the same way.
+#define K_EACH_DTYPE(XX) \
+  XX(K_BOOL, k_bool) \
+  XX(K_UINT8, uint8_t) \
+  XX(K_INT8, int8_t) \
+  XX(K_INT16, int16_t) \
+  XX(K_INT32, int32_t) \
+  XX(K_INT64, int64_t) \
+  XX(K_FLOAT16, __half) \
+  XX(K_BFLOAT16, __nv_bfloat16) \
+  XX(K_FLOAT32, float) \
+  XX(K_FLOAT64, double)
+template <typename C>
+static __device__ __forceinline__ C k_load(const void *from, int dtype) {
+  switch (dtype) {
+#define XX(name, type) \
+  case name: \
+    return (C)k_get(*(const type *)from);
+    K_EACH_DTYPE(XX)
+#undef XX
+  }
+  return C();
+}
+template <typename C>
+static __device__ __forceinline__ void k_store(void *to, int dtype, C x) {
+  switch (dtype) {
+#define XX(name, type) \
+  case name: \
+    k_put((type *)to, x); \
+    break;
+    K_EACH_DTYPE(XX)
+#undef XX
+  }
+}
+static __device__ __forceinline__ int k_item(int dtype) {
+  return dtype <= K_INT8                                                 ? 1
+         : dtype == K_INT16 || dtype == K_FLOAT16 || dtype == K_BFLOAT16 ? 2
+         : dtype == K_INT32 || dtype == K_FLOAT32                        ? 4
+                                                                         : 8;
+}
+
+template <typename S, int N>
+struct alignas(sizeof(S) * N) k_vector {
+  S v[N];
+};
+
+// Defines the kernel NAME_f16 and so on from the function NAME_body<S>(const P &p).
+#define K_KERNEL(name, suffix, S, P) \
+  extern "C" __global__ void __launch_bounds__(1024) \
+      name##_##suffix(const __grid_constant__ P p) { \
+    name##_body<S>(p); \
+  }
+#define K_FLOATS(name, P) \
+  K_KERNEL(name, f16, __half, P) \
+  K_KERNEL(name, bf16, __nv_bfloat16, P) \
+  K_KERNEL(name, f32, float, P) K_KERNEL(name, f64, double, P)
+
+static __device__ __forceinline__ int64_t k_thread() {
+  return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+static __device__ __forceinline__ int64_t k_threads() { return (int64_t)gridDim.x * blockDim.x; }
+
+// ---- faults
+
+struct k_slot {  // px_fault_slot
+  unsigned long long launch;
+  int64_t code, a, b, c;
+};
+enum {
+  K_FAULT_INDEX = 1,
+  K_FAULT_TARGET,
+  K_FAULT_RANGE,
+  K_FAULT_ZERO_DIVISION,
+  K_FAULT_PROBABILITY
+};
+static __device__ __noinline__ void k_fault(const k_where *at, int code, int64_t a, int64_t b,
+                                            int64_t c) {
+  k_slot *slot = (k_slot *)at->slot;
+  if (!slot || atomicCAS_system(&slot->launch, 0ull, (unsigned long long)at->id) != 0) return;
+  *(volatile int64_t *)&slot->a = a;
+  *(volatile int64_t *)&slot->b = b;
+  *(volatile int64_t *)&slot->c = c;
+  __threadfence_system();
+  *(volatile int64_t *)&slot->code = code;
+  __threadfence_system();
+}
+
+// ---- places
+
+static __device__ __forceinline__ uint32_t k_divide(uint32_t n, const k_divisor &by) {
+  return (__umulhi(n, by.magic) + n) >> by.shift;
+}
+// Where element i of the axes lies, as byte offsets.
+static __device__ __forceinline__ void k_place(const k_axis *list, int count, int64_t i,
+                                               int64_t *in, int64_t *out, int64_t *out2) {
+  *in = *out = *out2 = 0;
+  for (int d = 0; d < count; d++) {
+    int64_t k = i;
+    if (d + 1 < count) {
+      int64_t q = (uint64_t)(i | list[d].size) >> 32 ? i / list[d].size
+                                                     : (uint32_t)i / (uint32_t)list[d].size;
+      k = i - q * list[d].size;
+      i = q;
+    }
+    *in += k * list[d].in;
+    *out += k * list[d].out;
+    *out2 += k * list[d].out2;
+  }
+}
+static __device__ __forceinline__ int64_t k_place_in(const k_axis *list, int count, int64_t i) {
+  int64_t in, out, out2;
+  if (count == 1) return i * list[0].in;
+  k_place(list, count, i, &in, &out, &out2);
+  return in;
+}
+
+// ---- groups of threads: `lanes` is a power of two, up to 32 within a warp or the whole block
+
+struct k_add {
+  template <typename T>
+  __device__ __forceinline__ T operator()(T a, T b) const {
+    return a + b;
+  }
+};
+struct k_greater {
+  template <typename T>
+  __device__ __forceinline__ T operator()(T a, T b) const {
+    return a > b || a != a ? a : b;
+  }
+};
+// Joins the values of a group; every thread of the group gets the result. All threads of the block
+// must come here.
+template <typename T, typename F>
+static __device__ T k_join(T x, int lanes, F f) {
+  __shared__ T room[32];
+  int width = lanes < 32 ? lanes : 32;
+  for (int step = width / 2; step > 0; step /= 2)
+    x = f(x, __shfl_xor_sync(0xffffffffu, x, step, width));
+  if (lanes <= 32) return x;
+  int warps = blockDim.x / 32;
+  __syncthreads();
+  if ((threadIdx.x & 31) == 0) room[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = room[0];
+  for (int i = 1; i < warps; i++) x = f(x, room[i]);
+  return x;
+}

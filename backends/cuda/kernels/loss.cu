@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// Losses: picking by class (nll), and element-wise losses with their sums. Sums are double, made in
+// an order that depends on the sizes alone.
+#include "math.cuh"
+
+// ---- nll. Classes are the middle of outer x size x inner; targets int64 or uint8 (`dtype`).
+
+// The class of position i, or -1 if it does not count; a class that is none is reported.
+static __device__ __forceinline__ int64_t class_at(const k_rows &p, const void *target, int64_t i) {
+  int64_t t = p.dtype == K_INT64 ? ((const int64_t *)target)[i] : ((const uint8_t *)target)[i];
+  if (t == p.ignore) return -1;
+  if (t >= 0 && t < p.size) return t;
+  k_fault(&p.where, K_FAULT_TARGET, t, 0, 0);
+  return -1;
+}
+// Out: the loss, the total weight; in: x, target, weight. With a sum, one block.
+template <typename S>
+static __device__ __forceinline__ void nll_body(const k_rows &p) {
+  typedef typename k_type<S>::number C;
+  const S *x = (const S *)p.in[0], *weight = (const S *)p.in[2];
+  int64_t n = p.outer * p.inner;
+  double sum = 0, total = 0;
+  for (int64_t i = k_thread(); i < n; i += k_threads()) {
+    int64_t c = class_at(p, p.in[1], i);
+    C w = c < 0 ? (C)0 : weight ? k_get(weight[c]) : (C)1;
+    C v = c < 0 ? (C)0 : -w * k_get(x[(i / p.inner * p.size + c) * p.inner + i % p.inner]);
+    if (p.how == K_EACH) k_put((S *)p.out[0] + i, v);
+    sum += v, total += w;
+  }
+  if (p.how == K_EACH) {
+    if (k_thread() == 0) k_put((S *)p.out[1], 0.0);
+    return;
+  }
+  sum = k_join(sum, blockDim.x, k_add()), total = k_join(total, blockDim.x, k_add());
+  if (threadIdx.x) return;
+  k_put((S *)p.out[0], p.how == K_SUM ? sum : sum / total);
+  k_put((S *)p.out[1], total);
+}
+K_FLOATS(nll, k_rows)
+
+// Out: gradient of x, cleared before; in: gradient, target, weight, total weight.
+template <typename S>
+static __device__ __forceinline__ void nll_backward_body(const k_rows &p) {
+  typedef typename k_type<S>::number C;
+  const S *g = (const S *)p.in[0], *weight = (const S *)p.in[2];
+  C scale = p.how == K_MEAN ? 1 / (C)k_get(*(const S *)p.in[3]) : (C)1;
+  for (int64_t i = k_thread(); i < p.outer * p.inner; i += k_threads()) {
+    int64_t c = class_at(p, p.in[1], i);
+    if (c < 0) continue;
+    C w = weight ? k_get(weight[c]) : (C)1;
+    k_put((S *)p.out[0] + (i / p.inner * p.size + c) * p.inner + i % p.inner,
+          -w * scale * k_get(g[p.how == K_EACH ? i : 0]));
+  }
+}
+K_FLOATS(nll_backward, k_rows)
+
+// ---- element-wise losses f(a, b) with a number p, and their derivatives by a
+
+enum { MSE, SMOOTH, HUBER, BCE, LOGITS };  // k_rows.logs; as in k_loss.c
+template <typename C>
+static __device__ __forceinline__ C most(C a, C b) {
+  return a > b ? a : b;
+}
+template <typename C>
+static __device__ __forceinline__ C loss_of(int what, C a, C b, C p) {
+  C d = fabs(a - b);
+  switch (what) {
+    case MSE:
+      return d * d;
+    case SMOOTH:
+      return d < p ? (C)0.5 * d * d / p : d - (C)0.5 * p;
+    case HUBER:
+      return d <= p ? (C)0.5 * d * d : p * (d - (C)0.5 * p);
+    case BCE:  // logarithms are cut off, so that a probability of 0 gives a number
+      return (b - 1) * most((C)log1p(-a), (C)-100) - b * most((C)log(a), (C)-100);
+    default:
+      return (a > 0 ? a : (C)0) - a * b + (C)log1p(exp(-fabs(a)));
+  }
+}
+template <typename C>
+static __device__ __forceinline__ C slope_of(int what, C a, C b, C p) {
+  C d = a - b;
+  switch (what) {
+    case MSE:
+      return 2 * d;
+    case SMOOTH:
+      return fabs(d) < p ? d / p : (C)((d > 0) - (d < 0));
+    case HUBER:
+      return d < -p ? -p : d > p ? p : d;
+    case BCE:
+      return d / most(a * (1 - a), (C)1e-12);
+    default:
+      return 1 / (1 + (C)exp(-a)) - b;
+  }
+}
+// Out: the losses, or (1) a sum for each block; in: a, b; size elements.
+template <typename S>
+static __device__ __forceinline__ void element_body(const k_rows &p) {
+  typedef typename k_type<S>::number C;
+  double sum = 0;
+  for (int64_t i = k_thread(); i < p.size; i += k_threads()) {
+    C v = loss_of(p.logs, (C)k_get(((const S *)p.in[0])[i]), (C)k_get(((const S *)p.in[1])[i]),
+                  (C)p.number);
+    if (p.how == K_EACH)
+      k_put((S *)p.out[0] + i, v);
+    else
+      sum += v;
+  }
+  if (p.how == K_EACH) return;
+  sum = k_join(sum, blockDim.x, k_add());
+  if (threadIdx.x == 0) ((double *)p.out[1])[blockIdx.x] = sum;
+}
+K_FLOATS(element, k_rows)
+
+// One block: joins the sums of `chunks` blocks.
+template <typename S>
+static __device__ __forceinline__ void element_join_body(const k_rows &p) {
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < p.chunks; i += blockDim.x) sum += ((double *)p.out[1])[i];
+  sum = k_join(sum, blockDim.x, k_add());
+  if (threadIdx.x == 0) k_put((S *)p.out[0], p.how == K_MEAN ? sum / (double)p.size : sum);
+}
+K_FLOATS(element_join, k_rows)
+
+// Out: gradient of a; in: gradient (one, or each), a, b.
+template <typename S>
+static __device__ __forceinline__ void element_backward_body(const k_rows &p) {
+  typedef typename k_type<S>::number C;
+  C scale = p.how == K_MEAN ? (C)(1 / (double)p.size) : (C)1;
+  for (int64_t i = k_thread(); i < p.size; i += k_threads()) {
+    C v = slope_of(p.logs, (C)k_get(((const S *)p.in[1])[i]), (C)k_get(((const S *)p.in[2])[i]),
+                   (C)p.number);
+    k_put((S *)p.out[0] + i, v * scale * k_get(((const S *)p.in[0])[p.outer == 1 ? 0 : i]));
+  }
+}
+K_FLOATS(element_backward, k_rows)

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random numbers in the layout of PyTorch's device kernels: a thread is a subsequence of Philox, a
+// step of it gives four words, and those make values one grid of threads apart. The grid is the
+// generator's, so that the numbers are PyTorch's.
+#include "device.cuh"
+
+struct words {
+  uint32_t v[4];
+};
+// The block of four words that draw number `offset / 4` of a subsequence gives.
+static __device__ __forceinline__ words philox(uint64_t seed, uint64_t subsequence,
+                                               uint64_t offset) {
+  uint64_t block = offset / 4;
+  uint32_t c0 = (uint32_t)block, c1 = (uint32_t)(block >> 32);
+  uint32_t c2 = (uint32_t)subsequence, c3 = (uint32_t)(subsequence >> 32);
+  uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+#pragma unroll
+  for (int round = 0; round < 10; round++) {
+    uint32_t ah = __umulhi(0xd2511f53u, c0), al = 0xd2511f53u * c0;
+    uint32_t bh = __umulhi(0xcd9e8d57u, c2), bl = 0xcd9e8d57u * c2;
+    c0 = bh ^ c1 ^ k0, c1 = bl;
+    c2 = ah ^ c3 ^ k1, c3 = al;
+    k0 += 0x9e3779b9u, k1 += 0xbb67ae85u;
+  }
+  return {{c0, c1, c2, c3}};
+}
+// In (0, 1]: one word for a float, two for a double.
+static __device__ __forceinline__ float uniform_float(uint32_t x) {
+  return __fmaf_rn((float)x, 2.3283064365386963e-10f, 1.1641532182693481e-10f);
+}
+static __device__ __forceinline__ double uniform_double(uint32_t x, uint32_t y) {
+  uint64_t z = (uint64_t)x ^ ((uint64_t)y << 21);
+  return fma((double)z, 1.1102230246251565e-16, 5.5511151231257827e-17);
+}
+
+template <typename S>
+struct draw {  // of a lane of the words, as the compute type
+  static const int lanes = 4;
+  static __device__ __forceinline__ float uniform(const words &w, int lane) {
+    return uniform_float(w.v[lane]);
+  }
+  // Polar pairs: the sine first.
+  static __device__ __forceinline__ float normal(const words &w, int lane) {
+    const float turn = 6.2831855f;
+    float u = uniform_float(w.v[lane & 2]);
+    float v = (float)w.v[(lane & 2) + 1] * (2.3283064365386963e-10f * turn) +
+              1.1641532182693481e-10f * turn;
+    float r = sqrtf(-2.0f * logf(u)), s, c;
+    sincosf(v, &s, &c);
+    return r * (lane & 1 ? c : s);
+  }
+  static __device__ __forceinline__ float exponential(float u) {
+    return u >= 1.0f - 5.9604644775390625e-08f ? 5.9604644775390625e-08f : -logf(u);
+  }
+};
+template <>
+struct draw<double> {
+  static const int lanes = 2;
+  static __device__ __forceinline__ double uniform(const words &w, int lane) {
+    return uniform_double(w.v[2 * lane], w.v[2 * lane + 1]);
+  }
+  static __device__ __forceinline__ double normal(const words &w, int lane) {
+    double u = uniform_double(w.v[0], w.v[1]), v = uniform_double(w.v[2], w.v[3]), s, c;
+    double r = sqrt(-2.0 * log(u));
+    sincospi(2.0 * v, &s, &c);
+    return r * (lane == 0 ? s : c);
+  }
+  static __device__ __forceinline__ double exponential(double u) {
+    return u >= 1.0 - 1.1102230246251565e-16 ? 1.1102230246251565e-16 : -log(u);
+  }
+};
+
+// emit(words, lane, i) for each of the n elements.
+template <int LANES, typename E>
+static __device__ __forceinline__ void each(const k_random &p, E emit) {
+  int64_t thread = k_thread(), stride = k_threads(), step = 0;
+  for (int64_t first = thread; first < p.n; first += stride * LANES, step++) {
+    words w = philox(p.seed, (uint64_t)thread, p.offset + 4 * (uint64_t)step);
+#pragma unroll
+    for (int lane = 0; lane < LANES; lane++)
+      if (first + lane * stride < p.n) emit(w, lane, first + lane * stride);
+  }
+}
+
+static __device__ __forceinline__ float scaled(float u, float low, float high) {
+  return __fmaf_rn(u, high - low, low);
+}
+static __device__ __forceinline__ double scaled(double u, double low, double high) {
+  return fma(u, high - low, low);
+}
+template <typename S>
+static __device__ __forceinline__ void uniform_body(const k_random &p) {
+  typedef typename k_type<S>::number C;
+  each<draw<S>::lanes>(p, [&](const words &w, int lane, int64_t i) {
+    C x = scaled(draw<S>::uniform(w, lane), (C)p.a, (C)p.b);
+    // Draws are in (0, 1]: the upper bound becomes the lower one, also where rounding gives it.
+    S kept, high;
+    k_put(&kept, x), k_put(&high, (C)p.b);
+    k_put((S *)p.out + i, k_get(kept) == k_get(high) ? (C)p.a : x);
+  });
+}
+K_FLOATS(uniform, k_random)
+
+template <typename S>
+static __device__ __forceinline__ void normal_body(const k_random &p) {
+  typedef typename k_type<S>::number C;
+  each<draw<S>::lanes>(p, [&](const words &w, int lane, int64_t i) {
+    k_put((S *)p.out + i, draw<S>::normal(w, lane) * (C)p.b + (C)p.a);
+  });
+}
+K_FLOATS(normal, k_random)
+
+template <typename S>
+static __device__ __forceinline__ void exponential_body(const k_random &p) {
+  typedef typename k_type<S>::number C;
+  each<draw<S>::lanes>(p, [&](const words &w, int lane, int64_t i) {
+    k_put((S *)p.out + i, draw<S>::exponential(draw<S>::uniform(w, lane)) / (C)p.a);
+  });
+}
+K_FLOATS(exponential, k_random)
+
+// `b` where a draw is below `a`, else 0; float64 draws doubles, all others floats.
+extern "C" __global__ void __launch_bounds__(K_BLOCK) chance(const __grid_constant__ k_random p) {
+  int item = k_item(p.dtype);
+  if (p.dtype == K_FLOAT64)
+    each<2>(p, [&](const words &w, int lane, int64_t i) {
+      ((double *)p.out)[i] = draw<double>::uniform(w, lane) < p.a ? p.b : 0;
+    });
+  else
+    each<4>(p, [&](const words &w, int lane, int64_t i) {
+      k_store((char *)p.out + i * item, p.dtype,
+              (double)draw<float>::uniform(w, lane) < p.a ? p.b : 0.0);
+    });
+}
+
+// Whole numbers below `range`, from `from` on.
+extern "C" __global__ void __launch_bounds__(K_BLOCK) whole(const __grid_constant__ k_random p) {
+  int item = k_item(p.dtype);
+  if (p.wide)
+    each<2>(p, [&](const words &w, int lane, int64_t i) {
+      uint64_t x = (uint64_t)w.v[2 * lane] << 32 | w.v[2 * lane + 1];
+      k_store((char *)p.out + i * item, p.dtype, (int64_t)(x % p.range + (uint64_t)p.from));
+    });
+  else
+    each<4>(p, [&](const words &w, int lane, int64_t i) {
+      uint64_t x = p.range >> 32 ? w.v[lane] : w.v[lane] % (uint32_t)p.range;
+      k_store((char *)p.out + i * item, p.dtype, (int64_t)(x + (uint64_t)p.from));
+    });
+}
+
+// Each element its own probability: element i has word i % 4 of subsequence i / 4.
+template <typename S>
+static __device__ __forceinline__ void bernoulli_body(const k_random &p) {
+  int item = k_item(p.dtype);
+  for (int64_t i = k_thread(); i < p.n; i += k_threads()) {
+    double chance = k_get(((const S *)p.in)[i]);
+    if (!(chance >= 0 && chance <= 1)) {
+      k_fault(&p.where, K_FAULT_PROBABILITY, 0, 0, 0);
+      continue;
+    }
+    words w = philox(p.seed, (uint64_t)i / 4, p.offset);
+    uint32_t x = (i & 2) ? (i & 1 ? w.v[3] : w.v[2]) : (i & 1 ? w.v[1] : w.v[0]);
+    k_store((char *)p.out + i * item, p.dtype, (double)uniform_float(x) < chance ? 1.0 : 0.0);
+  }
+}
+K_FLOATS(bernoulli, k_random)
+
+// ---- orders: random keys, of as many bits as keep collisions rare; equal ones are shuffled
+
+extern "C" __global__ void __launch_bounds__(K_BLOCK)
+    order_keys(const __grid_constant__ k_random p) {
+  uint64_t mask = p.bits >= 64 ? ~0ull : (1ull << p.bits) - 1;
+  each<2>(p, [&](const words &w, int lane, int64_t i) {
+    uint64_t x = (uint64_t)w.v[2 * lane] << 32 | w.v[2 * lane + 1];
+    uint64_t key = p.bits > 32 ? x % ~0ull + (1ull << 63)
+                               : (uint64_t)(uint32_t)(x % 0xffffffffull + 0x80000000ull);
+    ((uint64_t *)p.keys)[i] = key & mask;
+    ((int64_t *)p.scratch)[i] = i;
+  });
+}
+// The first thread of a run of equal keys shuffles it with the numbers of its own subsequence; then
+// the places are stored.
+extern "C" __global__ void __launch_bounds__(K_BLOCK)
+    order_runs(const __grid_constant__ k_random p) {
+  const uint64_t *key = (const uint64_t *)p.keys;
+  int64_t *place = (int64_t *)p.scratch;
+  for (int64_t i = k_thread(); i < p.n; i += k_threads()) {
+    if (i > 0 && key[i] == key[i - 1]) continue;
+    int64_t count = 1, item = k_item(p.dtype);
+    while (i + count < p.n && key[i + count] == key[i]) count++;
+    uint64_t drawn = 0;
+    for (int64_t k = count - 1; k > 0; k--, drawn++) {
+      words w = philox(p.seed, (uint64_t)i, p.offset + drawn / 4 * 4);
+      int64_t r = w.v[drawn % 4] % (uint32_t)(k + 1), kept = place[i + k];
+      place[i + k] = place[i + r];
+      place[i + r] = kept;
+    }
+    for (int64_t k = i; k < i + count; k++) k_store((char *)p.out + k * item, p.dtype, place[k]);
+  }
+}
+
+// ---- multinomial: a thread a row of `range` probabilities (double); `from` choices of each row.
+// Draw number d is that of subsequence d. With replacement the running sums are searched, without
+// it the largest of p / (an exponential number) win.
+
+static __device__ __forceinline__ double number(const k_random &p, int64_t i) {
+  words w = philox(p.seed, (uint64_t)i, p.offset);
+  return uniform_double(w.v[0], w.v[1]) * (1 - 1.1102230246251565e-16);
+}
+extern "C" __global__ void __launch_bounds__(K_BLOCK)
+    multinomial(const __grid_constant__ k_random p) {
+  int64_t n = (int64_t)p.range;
+  for (int64_t row = k_thread(); row < p.rows; row += k_threads()) {
+    const double *chance = (const double *)p.in + row * n;
+    double *room = (double *)p.scratch + row * n, total = 0;
+    int64_t *to = (int64_t *)p.out + row * p.from;
+    bool good = true;
+    for (int64_t i = 0; i < n; i++) {
+      good &= chance[i] >= 0 && chance[i] < __longlong_as_double(0x7ff0000000000000ll);
+      room[i] = total += chance[i];
+    }
+    if (!good || !(total > 0)) {
+      k_fault(&p.where, K_FAULT_PROBABILITY, 0, 0, 0);
+      continue;
+    }
+    for (int64_t i = 0; !p.again && i < n; i++)
+      room[i] = chance[i] / -log1p(-number(p, row * n + i));
+    for (int64_t k = 0; k < p.from; k++) {
+      int64_t low = 0, high = n - 1;
+      if (!p.again) {
+        for (int64_t i = 1; i < n; i++)
+          if (room[i] > room[low]) low = i;
+        room[low] = -1;
+      }
+      double u = p.again ? number(p, row * p.from + k) * total : 0;
+      while (p.again && low < high) {
+        int64_t middle = (low + high) / 2;
+        if (room[middle] <= u)
+          low = middle + 1;
+        else
+          high = middle;
+      }
+      to[k] = low;
+    }
+  }
+}

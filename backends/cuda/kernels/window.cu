@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pooling, and convolution without a library: a thread an element of the result. Planes are
+// row-major.
+#include "math.cuh"
+
+static __device__ __forceinline__ float least(float) { return K_least_f32; }
+static __device__ __forceinline__ double least(double) { return K_least_f64; }
+
+// Out: maxima and their places in the plane.
+template <typename S>
+static __device__ __forceinline__ void max_pool_body(const k_window &t) {
+  typedef typename k_type<S>::number C;
+  for (int64_t i = k_thread(); i < t.planes * t.oh * t.ow; i += k_threads()) {
+    int64_t ox = i % t.ow, oy = i / t.ow % t.oh, plane = i / (t.ow * t.oh);
+    const S *in = (const S *)t.in + plane * t.h * t.w;
+    int64_t y0 = oy * t.sh - t.ph, y1 = y0 + (t.kh - 1) * t.dh + 1;
+    int64_t x0 = ox * t.sw - t.pw, x1 = x0 + (t.kw - 1) * t.dw + 1;
+    if (y1 > t.h) y1 = t.h;
+    if (x1 > t.w) x1 = t.w;
+    while (y0 < 0) y0 += t.dh;
+    while (x0 < 0) x0 += t.dw;
+    int64_t best = y0 * t.w + x0;
+    C top = least(C());
+    for (int64_t y = y0; y < y1; y += t.dh)
+      for (int64_t x = x0; x < x1; x += t.dw) {
+        C v = k_get(in[y * t.w + x]);
+        if (v > top || v != v) top = v, best = y * t.w + x;
+      }
+    k_put((S *)t.out + i, top);
+    t.indices[i] = best;
+  }
+}
+K_FLOATS(max_pool, k_window)
+
+// Of float or double: adds the gradients to their places; the result was cleared before.
+template <typename S>
+static __device__ __forceinline__ void max_pool_backward_body(const k_window &t) {
+  for (int64_t i = k_thread(); i < t.planes * t.oh * t.ow; i += k_threads())
+    atomicAdd((S *)t.out + i / (t.oh * t.ow) * t.h * t.w + t.indices[i], ((const S *)t.in)[i]);
+}
+K_KERNEL(max_pool_backward, f32, float, k_window)
+K_KERNEL(max_pool_backward, f64, double, k_window)
+
+template <typename S>
+static __device__ __forceinline__ void max_pool_pick_body(const k_window &t) {
+  for (int64_t i = k_thread(); i < t.planes * t.oh * t.ow; i += k_threads())
+    ((S *)t.out)[i] = ((const S *)t.in)[i / (t.oh * t.ow) * t.h * t.w + t.indices[i]];
+}
+K_FLOATS(max_pool_pick, k_window)
+
+// ---- means
+
+struct span {
+  int64_t from, to, padded;
+};
+// One output position's window along one dimension.
+static __device__ __forceinline__ span span_of(const k_window &t, int64_t at, bool down) {
+  int64_t size = down ? t.h : t.w, out = down ? t.oh : t.ow;
+  span s;
+  if (t.adaptive) {
+    s.from = at * size / out, s.to = ((at + 1) * size + out - 1) / out;
+    s.padded = s.to - s.from;
+    return s;
+  }
+  int64_t pad = down ? t.ph : t.pw, first = at * (down ? t.sh : t.sw) - pad;
+  int64_t last = first + (down ? t.kh : t.kw);
+  s.padded = (last < size + pad ? last : size + pad) - first;
+  s.from = first > 0 ? first : 0;
+  s.to = last < size ? last : size;
+  return s;
+}
+static __device__ __forceinline__ int64_t divisor_of(const k_window &t, span y, span x) {
+  if (t.adaptive) return (y.to - y.from) * (x.to - x.from);
+  return t.divisor     ? t.divisor
+         : t.count_pad ? y.padded * x.padded
+                       : (y.to - y.from) * (x.to - x.from);
+}
+template <typename S>
+static __device__ __forceinline__ void mean_pool_body(const k_window &t) {
+  typedef typename k_type<S>::number C;
+  for (int64_t i = k_thread(); i < t.planes * t.oh * t.ow; i += k_threads()) {
+    span y = span_of(t, i / t.ow % t.oh, true), x = span_of(t, i % t.ow, false);
+    const S *in = (const S *)t.in + i / (t.ow * t.oh) * t.h * t.w;
+    C sum = 0;
+    for (int64_t a = y.from; a < y.to; a++)
+      for (int64_t b = x.from; b < x.to; b++) sum += k_get(in[a * t.w + b]);
+    k_put((S *)t.out + i, sum / (C)divisor_of(t, y, x));
+  }
+}
+K_FLOATS(mean_pool, k_window)
+
+// The output positions whose windows may hold input position `at`: [from, to).
+static __device__ __forceinline__ span reach_of(const k_window &t, int64_t at, bool down) {
+  int64_t size = down ? t.h : t.w, out = down ? t.oh : t.ow;
+  span s = {0, 0, 0};
+  if (t.adaptive) {
+    s.from = at * out / size, s.to = ((at + 1) * out + size - 1) / size;
+  } else {
+    int64_t step = down ? t.sh : t.sw, q = at + (down ? t.ph : t.pw), k = down ? t.kh : t.kw;
+    s.from = q < k ? 0 : (q - k) / step + 1, s.to = q / step + 1;
+  }
+  if (s.to > out) s.to = out;
+  return s;
+}
+// Out: gradient of the input; in: gradient of the means.
+template <typename S>
+static __device__ __forceinline__ void mean_pool_backward_body(const k_window &t) {
+  typedef typename k_type<S>::number C;
+  for (int64_t i = k_thread(); i < t.planes * t.h * t.w; i += k_threads()) {
+    int64_t x = i % t.w, y = i / t.w % t.h;
+    span ys = reach_of(t, y, true), xs = reach_of(t, x, false);
+    const S *g = (const S *)t.in + i / (t.w * t.h) * t.oh * t.ow;
+    C sum = 0;
+    for (int64_t oy = ys.from; oy < ys.to; oy++)
+      for (int64_t ox = xs.from; ox < xs.to; ox++) {
+        span a = span_of(t, oy, true), b = span_of(t, ox, false);
+        if (y < a.from || y >= a.to || x < b.from || x >= b.to) continue;
+        sum += k_get(g[oy * t.ow + ox]) / (C)divisor_of(t, a, b);
+      }
+    k_put((S *)t.out + i, sum);
+  }
+}
+K_FLOATS(mean_pool_backward, k_window)
+
+// ---- convolution: n images of c channels and oc channels of the result, in groups
+
+template <typename S>
+static __device__ __forceinline__ void conv_body(const k_window &t) {
+  typedef typename k_type<S>::number C;
+  int64_t cg = t.c / t.groups, og = t.oc / t.groups;
+  for (int64_t i = k_thread(); i < t.n * t.oc * t.oh * t.ow; i += k_threads()) {
+    int64_t ox = i % t.ow, oy = i / t.ow % t.oh, o = i / (t.ow * t.oh) % t.oc;
+    int64_t image = i / (t.ow * t.oh * t.oc), c0 = o / og * cg;
+    C sum = t.bias ? k_get(((const S *)t.bias)[o]) : (C)0;
+    for (int64_t c = 0; c < cg; c++) {
+      const S *in = (const S *)t.in + (image * t.c + c0 + c) * t.h * t.w;
+      const S *w = (const S *)t.weight + (o * cg + c) * t.kh * t.kw;
+      for (int64_t ky = 0; ky < t.kh; ky++) {
+        int64_t y = oy * t.sh - t.ph + ky * t.dh;
+        if (y < 0 || y >= t.h) continue;
+        for (int64_t kx = 0; kx < t.kw; kx++) {
+          int64_t x = ox * t.sw - t.pw + kx * t.dw;
+          if (x >= 0 && x < t.w) sum += k_get(in[y * t.w + x]) * k_get(w[ky * t.kw + kx]);
+        }
+      }
+    }
+    k_put((S *)t.out + i, sum);
+  }
+}
+K_FLOATS(conv, k_window)
+
+// Out: gradient of the images; in: gradient of the result; weight.
+template <typename S>
+static __device__ __forceinline__ void conv_input_body(const k_window &t) {
+  typedef typename k_type<S>::number C;
+  int64_t cg = t.c / t.groups, og = t.oc / t.groups;
+  for (int64_t i = k_thread(); i < t.n * t.c * t.h * t.w; i += k_threads()) {
+    int64_t x = i % t.w, y = i / t.w % t.h, c = i / (t.w * t.h) % t.c,
+            image = i / (t.w * t.h * t.c);
+    C sum = 0;
+    for (int64_t o = c / cg * og; o < (c / cg + 1) * og; o++) {
+      const S *g = (const S *)t.in + (image * t.oc + o) * t.oh * t.ow;
+      const S *w = (const S *)t.weight + (o * cg + c % cg) * t.kh * t.kw;
+      for (int64_t ky = 0; ky < t.kh; ky++) {
+        int64_t oy = y + t.ph - ky * t.dh;
+        if (oy < 0 || oy % t.sh || oy / t.sh >= t.oh) continue;
+        for (int64_t kx = 0; kx < t.kw; kx++) {
+          int64_t ox = x + t.pw - kx * t.dw;
+          if (ox < 0 || ox % t.sw || ox / t.sw >= t.ow) continue;
+          sum += k_get(g[oy / t.sh * t.ow + ox / t.sw]) * k_get(w[ky * t.kw + kx]);
+        }
+      }
+    }
+    k_put((S *)t.out + i, sum);
+  }
+}
+K_FLOATS(conv_input, k_window)
+
+// A block an element of the weight's gradient. In: gradient of the result; bias: the images.
+template <typename S>
+static __device__ __forceinline__ void conv_weight_body(const k_window &t) {
+  typedef typename k_type<S>::number C;
+  int64_t cg = t.c / t.groups, og = t.oc / t.groups, each = t.oh * t.ow;
+  for (int64_t i = blockIdx.x; i < t.oc * cg * t.kh * t.kw; i += gridDim.x) {
+    int64_t kx = i % t.kw, ky = i / t.kw % t.kh, c = i / (t.kw * t.kh) % cg;
+    int64_t o = i / (t.kw * t.kh * cg), channel = o / og * cg + c;
+    C sum = 0;
+    for (int64_t e = threadIdx.x; e < t.n * each; e += blockDim.x) {
+      int64_t image = e / each, at = e % each;
+      int64_t y = at / t.ow * t.sh - t.ph + ky * t.dh, x = at % t.ow * t.sw - t.pw + kx * t.dw;
+      if (y < 0 || y >= t.h || x < 0 || x >= t.w) continue;
+      sum += k_get(((const S *)t.in)[(image * t.oc + o) * each + at]) *
+             k_get(((const S *)t.bias)[((image * t.c + channel) * t.h + y) * t.w + x]);
+    }
+    sum = k_join(sum, blockDim.x, k_add());
+    if (threadIdx.x == 0) k_put((S *)t.out + i, sum);
+  }
+}
+K_FLOATS(conv_weight, k_window)

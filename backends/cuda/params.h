@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the host hands to the device kernels: plain structs, passed by value, for C and for CUDA
+// C++.
+//
+// Dtypes have the numbers of px_dtype. Strides are in elements unless a comment says bytes.
+// Dimensions are innermost first.
+#pragma once
+#include <stdint.h>
+
+enum {
+  K_BOOL,
+  K_UINT8,
+  K_INT8,
+  K_INT16,
+  K_INT32,
+  K_INT64,
+  K_FLOAT16,
+  K_BFLOAT16,
+  K_FLOAT32,
+  K_FLOAT64
+};
+enum { K_DIMS = 16, K_OPERANDS = 6, K_INDICES = 10, K_NUMBERS = 8, K_BLOCK = 256 };
+
+typedef union k_number {
+  double f;
+  int64_t i;
+} k_number;
+
+// Where a fault is reported: the mapped slot (NULL: nowhere), and the launch's id.
+typedef struct k_where {
+  void *slot;
+  uint64_t id;
+} k_where;
+
+// A division by a number known on the host: of n below 2^31, (umulhi(n, magic) + n) >> shift.
+typedef struct k_divisor {
+  uint32_t size, magic, shift;
+} k_divisor;
+
+// A loop over elements. An operand has many elements, one for all, or is a number.
+enum { K_MANY, K_ONE, K_VALUE };
+enum { K_FLAT, K_NARROW, K_WIDE };  // all row-major and aligned; below 2^31 elements; any
+typedef struct k_loop {
+  int64_t n;
+  k_where where;
+  int32_t mode, ndim;
+  uint32_t has, truth;  // bit i: the i-th optional argument is given; the answer of is()
+  uint8_t kind[K_OPERANDS];
+  uint8_t dtype[K_OPERANDS];
+  void *data[K_OPERANDS];
+  k_number value[K_OPERANDS], numbers[K_NUMBERS];
+  k_divisor by[K_DIMS];
+  int64_t sizes[K_DIMS], strides[K_DIMS][K_OPERANDS];
+} k_loop;
+
+// A transposing copy: planes of rows x columns, dense along columns in the target and along rows in
+// the source; `batch` planes with the loop's dimensions.
+typedef struct k_tiles {
+  int64_t rows, columns, to_step, from_step, batch;
+  int64_t tiles_down, tiles_across;
+  void *to;
+  const void *from;
+  int32_t ndim;
+  int64_t sizes[K_DIMS], to_strides[K_DIMS], from_strides[K_DIMS];
+} k_tiles;
+
+// A reduction. Strides are in bytes. `lanes` threads make a result; or, by columns, 32 neighbouring
+// results are made by 8 threads each. With several parts each makes an accumulator in `partial`.
+typedef struct k_axis {
+  int64_t size, in, out, out2;
+} k_axis;
+typedef struct k_fold {
+  const void *in;
+  void *out, *out2, *partial;
+  int64_t results, length, parts, part;
+  int32_t in_dtype, out_dtype, kept_count, gone_count, lanes, vector;
+  k_number a, b;
+  k_axis kept[K_DIMS], gone[K_DIMS];
+} k_fold;
+
+// Elements picked by index tensors (the kernels index_get and index_put).
+typedef struct k_pick {
+  int64_t n;
+  k_where where;
+  int32_t ndim, count, wraps, fault, dtype, wide;
+  k_divisor by[K_DIMS];
+  int64_t sizes[K_DIMS], self_strides[K_DIMS], other_strides[K_DIMS];
+  int64_t index_strides[K_INDICES][K_DIMS];
+  const int64_t *index[K_INDICES];
+  int64_t dim_sizes[K_INDICES], dim_strides[K_INDICES], dims[K_INDICES];
+  void *self, *other;
+} k_pick;
+
+// Rows: softmax, layer and batch normalisation, losses. What a field means is said at the kernel.
+typedef struct k_rows {
+  k_where where;
+  void *out[4];
+  const void *in[8];
+  int64_t outer, size, inner, chunks;
+  double eps;
+  int32_t logs, lanes, training, how, dtype;
+  int64_t ignore;
+  double number;
+} k_rows;
+enum { K_EACH, K_MEAN, K_SUM };
+
+// Optimizer steps.
+typedef struct k_step {
+  void *param, *a, *b, *top;
+  const void *grad;
+  int64_t n;
+  double lr, momentum, fresh, decay, beta1, beta2, eps, size, root, keep;
+  int32_t nesterov, maximize, first, decoupled;
+} k_step;
+
+// Random numbers in the layout of PyTorch's device kernels.
+typedef struct k_random {
+  k_where where;
+  void *out;
+  const void *in;
+  int64_t n, from, rows;
+  uint64_t seed, offset, range;
+  double a, b;
+  int32_t dtype, wide, bits, again;
+  void *scratch, *keys;
+} k_random;
+
+// Pooling and convolution of planes.
+typedef struct k_window {
+  void *out;
+  const void *in, *weight, *bias;
+  int64_t *indices;
+  int64_t planes, h, w, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw, divisor;
+  int64_t n, c, oc, groups;
+  int32_t adaptive, count_pad;
+} k_window;
+
+// Lines along a dimension: scans and sorts. A line has `size` elements `inner` apart.
+typedef struct k_lines {
+  k_where where;
+  void *out;
+  const void *in, *other;
+  int64_t *indices;
+  int64_t outer, size, inner, take, skip, width, dim;
+  void *keys, *keys_to;
+  int64_t *places, *places_to;
+  int32_t product, backwards, down, place;
+  int32_t dtype;
+} k_lines;
