@@ -39,7 +39,7 @@ PX_CUDA_KERNEL(std) { return variance(l, true); }
 PX_CUDA_KERNEL(norm) {
   k_fold p = {.a = {.f = 2}};
   if (l->params[1].kind != PX_ARG_NONE) p.a.f = px_value_float(l->params[1]);
-  return reduce(l, &p, "norm");
+  return reduce(l, &p, "vector_norm");
 }
 PX_CUDA_KERNEL(logsumexp) {
   k_fold p = {.results = 0};

@@ -103,7 +103,7 @@ struct k_less {
     return a < b || a != a ? a : b;
   }
 };
-extern "C" __global__ void __launch_bounds__(1024) norm(const __grid_constant__ k_fold p) {
+extern "C" __global__ void __launch_bounds__(1024) vector_norm(const __grid_constant__ k_fold p) {
   int lane = threadIdx.x % p.lanes;
   double order = p.a.f;
   bool most = order == K_inf_f64, least = order == -K_inf_f64;

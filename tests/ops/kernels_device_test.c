@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of a device against those of the CPU: every sample of the op tables in every floating
+// dtype, and shapes that are larger than a block, strided, or not aligned. On a real device where
+// there is one, else on a simulated one.
+#include "kernels_help.h"
+#include "phlox/memory.h"
+#include "samples.h"
+
+static void need_device(void) {
+  if (px_device_count(PX_CUDA) == 0) SKIP("no device of type cuda");
+}
+static void arrange(void) {
+  if (!getenv("PHLOX_TEST_DEVICE")) setenv("PHLOX_SIM_DEVICES", "1", 0);
+  need_device();
+}
+
+static double tolerance_of(px_dtype dtype) {
+  return dtype == PX_FLOAT64    ? 1e-10
+         : dtype == PX_FLOAT32  ? 2e-5
+         : dtype == PX_FLOAT16  ? 8e-3
+         : dtype == PX_BFLOAT16 ? 6e-2
+                                : 0;
+}
+// Whether two tensors have the same shape, dtype and, nearly, numbers; says where not.
+static bool agrees(const char *what, const px_tensor *want, const px_tensor *got,
+                   double tolerance) {
+  px_dtype dtype = px_tensor_dtype(want);
+  int64_t n = px_tensor_numel(want);
+  if (px_tensor_dtype(got) != dtype || px_tensor_numel(got) != n ||
+      px_tensor_ndim(got) != px_tensor_ndim(want)) {
+    fprintf(stderr, "%s: another dtype or shape\n", what);
+    return false;
+  }
+  size_t item = px_dtype_size(dtype), bytes = item * (size_t)n;
+  char *a = malloc(bytes + 1), *b = malloc(bytes + 1);
+  bool good = true;
+  OK(px_tensor_read(want, a, bytes));
+  if (px_tensor_read(got, b, bytes)) {
+    fprintf(stderr, "%s: %s\n", what, px_error_last()->message);
+    px_error_clear();
+    good = false;
+  }
+  for (int64_t i = 0; good && i < n; i++) {
+    double x = px_scalar_float(px_scalar_load(dtype, a + (size_t)i * item));
+    double y = px_scalar_float(px_scalar_load(dtype, b + (size_t)i * item));
+    good =
+        x == y || (isnan(x) && isnan(y)) || fabs(x - y) <= tolerance * (fabs(x) > 1 ? fabs(x) : 1);
+    if (!good)
+      fprintf(stderr, "%s (%s): element %lld is %.9g, not %.9g\n", what, px_dtype_name(dtype),
+              (long long)i, y, x);
+  }
+  free(a);
+  free(b);
+  return good;
+}
+
+// ---- samples
+
+static bool sample_agrees(int row, px_dtype dtype) {
+  sample cpu, device;
+  px_tensor *want[SAMPLE_RESULTS] = {0}, *got[SAMPLE_RESULTS] = {0};
+  int count = 0, other = 0;
+  bool good = true;
+  sample_open(&cpu, row, dtype, px_cpu());
+  if (cpu.op->flags & (PX_OP_RANDOM | PX_OP_IS_FACTORY) || strstr(cpu.op_name, "pin") ||
+      sample_call(&cpu, cpu.tensors, want, &count)) {
+    px_error_clear();
+    sample_close(&cpu);
+    return true;  // what the CPU refuses says nothing of the device
+  }
+  sample_open(&device, row, dtype, px_cuda(0));
+  if (sample_call(&device, device.tensors, got, &other)) {
+    fprintf(stderr, "%s(%s) of %s: %s\n", cpu.op_name, cpu.text, px_dtype_name(dtype),
+            px_error_last()->message);
+    px_error_clear();
+    good = false;
+  }
+  for (int i = 0; good && i < count; i++)
+    if (want[i] && !strstr(cpu.op_name, "empty"))
+      good = agrees(cpu.op_name, want[i], got[i], tolerance_of(dtype));
+  for (int i = 0; i < SAMPLE_RESULTS; i++) px_release(want[i]), px_release(got[i]);
+  sample_close(&cpu);
+  sample_close(&device);
+  return good;
+}
+static void check_samples(px_dtype dtype) {
+  int failures = 0;
+  arrange();
+  for (int i = 0; i < SAMPLE_ROWS; i++) failures += !sample_agrees(i, dtype);
+  CHECK_EQ(failures, 0);
+}
+PX_TEST(samples_in_float32) { check_samples(PX_FLOAT32); }
+PX_TEST(samples_in_float64) { check_samples(PX_FLOAT64); }
+PX_TEST(samples_in_float16) { check_samples(PX_FLOAT16); }
+PX_TEST(samples_in_bfloat16) { check_samples(PX_BFLOAT16); }
+
+// ---- larger shapes
+
+static px_tensor *there(const px_tensor *t) {
+  px_tensor *out = NULL;
+  OK(px_to_cuda(&out, t, px_cuda(0), false));
+  return out;
+}
+static void compare(const char *what, px_tensor *want, px_tensor *got, double tolerance) {
+  bool good = agrees(what, want, got, tolerance);
+  px_release(want), px_release(got);
+  CHECK(good);
+}
+// Applies `expression` of x to a pattern here and there; y is the result.
+#define BOTH(dtype, shape, tolerance, expression) \
+  do { \
+    px_tensor *here_ = pattern(dtype, shape), *there_ = there(here_), *x = here_, *y = NULL; \
+    OK(expression); \
+    px_tensor *want_ = y; \
+    x = there_, y = NULL; \
+    OK(expression); \
+    compare(#expression, want_, y, tolerance); \
+    px_release(here_), px_release(there_); \
+  } while (0)
+#define SHAPE_OF(...) S(__VA_ARGS__)
+
+PX_TEST(folds_by_rows_columns_and_parts) {
+  static const int64_t first = 0, last = 1, ends[] = {0, 2};
+  static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16,
+                                    PX_INT64,   PX_INT32,   PX_UINT8,   PX_BOOL};
+  arrange();
+  for (int i = 0; i < 8; i++) {
+    double tolerance = tolerance_of(dtypes[i]);
+    px_dtype none = PX_DTYPE_NONE;
+    BOTH(dtypes[i], SHAPE_OF(3001, 70), tolerance, px_sum(&y, x, &first, 1, false, none));
+    BOTH(dtypes[i], SHAPE_OF(3001, 70), tolerance, px_sum(&y, x, &last, 1, true, none));
+    BOTH(dtypes[i], SHAPE_OF(3, 5000), tolerance, px_sum(&y, x, &last, 1, false, none));
+    BOTH(dtypes[i], SHAPE_OF(300007), tolerance, px_sum_all(&y, x, none));
+    BOTH(dtypes[i], SHAPE_OF(40, 50, 60), tolerance, px_sum(&y, x, ends, 2, false, none));
+    BOTH(dtypes[i], SHAPE_OF(40, 50, 60), tolerance, px_amax(&y, x, &last, 1, false));
+    BOTH(dtypes[i], SHAPE_OF(100, 3), tolerance, px_amin(&y, x, &last, 1, false));
+  }
+}
+
+PX_TEST(copies_of_every_layout) {
+  static const int64_t axes[] = {2, 0, 1}, dims[] = {0, 1};
+  arrange();
+  for (px_dtype d = PX_BOOL; d < PX_DTYPE_COUNT; d++) {
+    px_tensor *view = NULL;
+    BOTH(
+        d, SHAPE_OF(100, 333), 0,
+        (px_release(view), view = NULL, px_transpose(&view, x, 0, 1) || px_clone(&y, view, NULL)) ||
+            px_contiguous(&y, view));
+    px_release(view), view = NULL;
+    BOTH(d, SHAPE_OF(9, 40, 35), 0,
+         (px_release(view), view = NULL, px_permute(&view, x, axes, 3)) || px_contiguous(&y, view));
+    px_release(view), view = NULL;
+    BOTH(d, SHAPE_OF(1003), 0,
+         (px_release(view), view = NULL, px_narrow(&view, x, 0, 1, 1001)) ||
+             px_clone(&y, view, NULL));
+    px_release(view), view = NULL;
+    BOTH(d, SHAPE_OF(33, 65), 0, px_flip(&y, x, dims, 2));
+    for (px_dtype to = PX_BOOL; to < PX_DTYPE_COUNT; to++)
+      if (to != PX_UINT8)
+        BOTH(d, SHAPE_OF(1003), 0, px_to(&y, x, to, PX_DEVICE_NONE, false, false));
+  }
+}
+
+PX_TEST(loops_that_are_strided_mixed_or_not_aligned) {
+  arrange();
+  px_scalar one = px_float(1.5), two = px_int(2);
+  px_tensor *t = NULL, *u = NULL;
+  BOTH(PX_FLOAT32, SHAPE_OF(64, 64), 1e-6,
+       (px_release(t), t = NULL, px_transpose(&t, x, 0, 1)) || px_add(&y, x, t, two));
+  px_release(t), t = NULL;
+  BOTH(PX_FLOAT16, SHAPE_OF(1001), 1e-3,
+       (px_release(t), px_release(u), t = u = NULL, px_narrow(&t, x, 0, 1, 999)) ||
+           px_to(&u, t, PX_FLOAT32, PX_DEVICE_NONE, false, false) || px_mul(&y, t, u));
+  px_release(t), px_release(u);
+  BOTH(PX_INT32, SHAPE_OF(1001), 0, px_add_scalar(&y, x, two, two));
+  BOTH(PX_BFLOAT16, SHAPE_OF(4099), 2e-2, px_add_scalar(&y, x, one, two));
+  BOTH(PX_FLOAT32, SHAPE_OF(4099), 0, px_lt_scalar(&y, x, one));
+  BOTH(PX_FLOAT32, SHAPE_OF(4099), 1e-5, px_gelu(&y, x, "tanh"));
+}
+
+PX_TEST(rows_longer_than_a_block) {
+  static const int64_t wide = 1500, narrow = 7;
+  arrange();
+  px_dtype none = PX_DTYPE_NONE;
+  BOTH(PX_FLOAT32, SHAPE_OF(5, 3000), 1e-5, px_softmax(&y, x, 1, none));
+  BOTH(PX_FLOAT32, SHAPE_OF(5, 3000), 1e-5, px_log_softmax(&y, x, 0, none));
+  BOTH(PX_FLOAT16, SHAPE_OF(2000, 7), 1e-3, px_softmax(&y, x, 1, none));
+  BOTH(PX_FLOAT32, SHAPE_OF(30, 1500), 1e-4, px_layer_norm(&y, x, &wide, 1, NULL, NULL, 1e-5));
+  BOTH(PX_FLOAT32, SHAPE_OF(300, 7), 1e-4, px_layer_norm(&y, x, &narrow, 1, NULL, NULL, 1e-5));
+  BOTH(PX_FLOAT32, SHAPE_OF(4, 3001), 1e-5, px_cumsum(&y, x, 1, none));
+  BOTH(PX_INT64, SHAPE_OF(301, 40), 0, px_cumsum(&y, x, 0, none));
+  static const int64_t one = 1;
+  BOTH(PX_FLOAT32, SHAPE_OF(3, 70001), 0, px_argmax(&y, x, &one, false));
+  BOTH(PX_FLOAT32, SHAPE_OF(70, 5001), 1e-5, px_var(&y, x, &one, 1, px_int(1), false));
+}
+
+PX_TEST(sorts_are_stable_and_take_lines_of_any_length) {
+  static const int64_t shapes[][2] = {{3, 5001}, {700, 5}, {1, 1}, {2, 1024}};
+  arrange();
+  for (int i = 0; i < 4; i++)
+    for (int down = 0; down < 2; down++) {
+      px_tensor *a = pattern(PX_FLOAT32, 2, shapes[i]), *b = there(a);
+      px_tensor *v = NULL, *w = NULL, *vi = NULL, *wi = NULL;
+      OK(px_sort(&v, &vi, a, 1, down, true));
+      OK(px_sort(&w, &wi, b, 1, down, true));
+      compare("values", v, w, 0);
+      compare("indices", vi, wi, 0);
+      px_release(a), px_release(b);
+    }
+}
+
+// ---- faults
+
+PX_TEST(a_bad_index_leaves_the_device_usable) {
+  arrange();
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) bad = NULL;
+  PX_SCOPED(px_tensor) good = NULL;
+  px_tensor *here = pattern(PX_FLOAT32, S(5, 3)), *y = NULL, *z = NULL;
+  x = there(here);
+  px_tensor *index = made(PX_INT64, S(2), VALUES(1, 9));
+  bad = there(index);
+  px_status status = px_index_select(&y, x, 0, bad);
+  if (!status) status = px_device_synchronize(0);
+  CHECK_EQ(status, PX_INDEX);
+  CHECK(strstr(px_error_last()->message, "index 9") ||
+        strstr(px_error_last()->message, "index out"));
+  px_error_clear();
+  OK(px_add_scalar(&z, x, px_float(1), px_int(1)));
+  OK(px_device_synchronize(0));
+  px_release(here), px_release(index), px_release(y), px_release(z);
+}
