@@ -41,6 +41,8 @@ PX_API px_tensor *px_optimizer_parameter(const px_optimizer *self, int group, in
 // none. group -1: all groups.
 PX_CALL px_optimizer_set(px_optimizer *self, int group, const char *option, double value);
 PX_CALL px_optimizer_get(double *out, const px_optimizer *self, int group, const char *option);
+// What a step would refuse: PX_VALUE for options that are missing or do not go together.
+PX_CALL px_optimizer_check(const px_optimizer *self);
 // One step: parameters without a gradient are left alone.
 PX_CALL px_optimizer_step(px_optimizer *self);
 // Clears gradients: to none, or to zeros.

@@ -44,6 +44,15 @@ static PyObject *raise_accelerator(const px_error *error) {
   return NULL;
 }
 
+// Errors of files carry errno, as Python's own do.
+static void *raise_os(const px_error *error) {
+  EXT_OWNED *exception = PyObject_CallFunction(exception_class(error->code), "s", error->message);
+  EXT_OWNED *code = exception ? PyLong_FromLong(error->detail) : NULL;
+  if (!code || PyObject_SetAttrString(exception, "errno", code) < 0) return NULL;
+  PyErr_SetObject((PyObject *)Py_TYPE(exception), exception);
+  return NULL;
+}
+
 void *ext_raise(void) {
   px_error error;
   px_error_take(&error);
@@ -53,6 +62,7 @@ void *ext_raise(void) {
   }
   if (PyErr_Occurred()) return NULL;
   if (error.code == PX_ACCELERATOR) return raise_accelerator(&error);
+  if ((error.code == PX_IO || error.code == PX_NOT_FOUND) && error.detail) return raise_os(&error);
   PyErr_SetString(exception_class(error.code), error.message);
   return NULL;
 }

@@ -421,7 +421,15 @@ static PyTypeObject loader_type = {
     .tp_dictoffset = offsetof(loader_object, dict),
 };
 
-static PyMethodDef functions[] = {{"_fetch", fetch, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL}};
+// get_worker_info(): what a worker process knows of itself, None in the main one.
+static PyObject *worker_info(PyObject *module, PyObject *unused) {
+  EXT_OWNED *workers = PyImport_ImportModule("phlox._workers");
+  return workers ? PyObject_GetAttrString(workers, "_info") : NULL;
+}
+
+static PyMethodDef functions[] = {{"_fetch", fetch, METH_VARARGS, NULL},
+                                  {"get_worker_info", worker_info, METH_NOARGS, NULL},
+                                  {NULL, NULL, 0, NULL}};
 
 int ext_init_loader(PyObject *data) {
   if (PyType_Ready(&pass_type) < 0 || PyModule_AddFunctions(data, functions) < 0) return -1;

@@ -51,6 +51,10 @@ PyObject *ext_module_add_hook(PyObject **dict, PyObject *hook);
 PyObject *ext_module_mirror(PyObject *model, px_module *copied,
                             PyObject *(*copy_dict)(PyObject *dict, PyObject *memo), PyObject *memo);
 PyObject *ext_module_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
+// _rebuild_module(name), for pickles: an empty module of the library's type of that name.
+PyObject *ext_module_rebuild(PyObject *module, PyObject *name);
+// tp_iter of the containers.
+PyObject *ext_container_iterate(PyObject *self);
 extern PyMethodDef ext_module_methods[], ext_module_state_methods[];
 extern PyMethodDef ext_sequential_methods[], ext_module_list_methods[], ext_module_dict_methods[];
 extern PySequenceMethods ext_container_sequence;

@@ -61,7 +61,7 @@ PySequenceMethods ext_container_sequence = {.sq_length = length, .sq_contains = 
 PyMappingMethods ext_container_mapping = {
     .mp_length = length, .mp_subscript = subscript, .mp_ass_subscript = assign};
 
-static PyObject *iterate(PyObject *self, PyObject *unused) {
+PyObject *ext_container_iterate(PyObject *self) {
   EXT_OWNED *items =
       is_dict(self) ? PyDict_Keys(children_of(self)) : PyDict_Values(children_of(self));
   return items ? PyObject_GetIter(items) : NULL;
@@ -120,19 +120,16 @@ static PyObject *pop(PyObject *self, PyObject *key) {
   return child;
 }
 
-PyMethodDef ext_sequential_methods[] = {{"__iter__", iterate, METH_NOARGS, NULL},
-                                        {"append", append, METH_O, NULL},
+PyMethodDef ext_sequential_methods[] = {{"append", append, METH_O, NULL},
                                         {"extend", extend, METH_O, NULL},
                                         {"insert", insert, METH_VARARGS, NULL},
                                         {NULL, NULL, 0, NULL}};
-PyMethodDef ext_module_list_methods[] = {
-    {"__iter__", iterate, METH_NOARGS, NULL}, {"append", append, METH_O, NULL},
-    {"extend", extend, METH_O, NULL},         {"__iadd__", extend, METH_O, NULL},
-    {"insert", insert, METH_VARARGS, NULL},   {NULL, NULL, 0, NULL}};
-PyMethodDef ext_module_dict_methods[] = {{"__iter__", iterate, METH_NOARGS, NULL},
-                                         {"keys", keys, METH_NOARGS, NULL},
-                                         {"values", values, METH_NOARGS, NULL},
-                                         {"items", items, METH_NOARGS, NULL},
-                                         {"update", update, METH_O, NULL},
-                                         {"pop", pop, METH_O, NULL},
+PyMethodDef ext_module_list_methods[] = {{"append", append, METH_O, NULL},
+                                         {"extend", extend, METH_O, NULL},
+                                         {"__iadd__", extend, METH_O, NULL},
+                                         {"insert", insert, METH_VARARGS, NULL},
                                          {NULL, NULL, 0, NULL}};
+PyMethodDef ext_module_dict_methods[] = {
+    {"keys", keys, METH_NOARGS, NULL},   {"values", values, METH_NOARGS, NULL},
+    {"items", items, METH_NOARGS, NULL}, {"update", update, METH_O, NULL},
+    {"pop", pop, METH_O, NULL},          {NULL, NULL, 0, NULL}};

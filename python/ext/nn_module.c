@@ -579,6 +579,7 @@ static PyType_Slot *slots_of(const px_module_kind *kind, PyType_Slot *slots) {
   for (int i = 0; i < EXT_LENGTH(containers); i++) {
     if (strcmp(containers[i].name, kind->name)) continue;
     slots[n++] = (PyType_Slot){Py_tp_methods, containers[i].methods};
+    slots[n++] = (PyType_Slot){Py_tp_iter, (void *)ext_container_iterate};
     slots[n++] = (PyType_Slot){Py_sq_length, (void *)ext_container_sequence.sq_length};
     slots[n++] = (PyType_Slot){Py_sq_contains, (void *)ext_container_sequence.sq_contains};
     slots[n++] = (PyType_Slot){Py_mp_length, (void *)ext_container_mapping.mp_length};
@@ -600,11 +601,15 @@ static int add_layer(PyObject *nn, const px_module_kind *kind) {
   EXT_OWNED *bases = PyTuple_Pack(1, (PyObject *)&ext_ModuleType);
   EXT_OWNED *type = bases ? PyType_FromSpecWithBases(&spec, bases) : NULL;
   if (!type || keep_kind((PyTypeObject *)type, kind) < 0) return -1;
+  ((PyTypeObject *)type)->tp_name = strrchr(name, '.') + 1;  // as a class of Python's has it
   if (PyDict_SetItemString(types, kind->name, type) < 0) return -1;
   return PyObject_SetAttrString(nn, kind->name, type);
 }
 
 int ext_init_nn(PyObject *m) {
+  static PyMethodDef functions[] = {{"_rebuild_module", ext_module_rebuild, METH_O, NULL},
+                                    {NULL, NULL, 0, NULL}};
+  if (PyModule_AddFunctions(m, functions) < 0) return -1;
   kinds = PyDict_New();
   types = PyDict_New();
   PyObject *nn = ext_submodule(m, "nn", NULL);

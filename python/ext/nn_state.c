@@ -5,10 +5,12 @@
 #include <string.h>
 
 static PyObject *dict_of(const px_dict *state) {
-  PyObject *dict = PyDict_New();
+  EXT_OWNED *collections = PyImport_ImportModule("collections");
+  PyObject *dict = collections ? PyObject_CallMethod(collections, "OrderedDict", NULL) : NULL;
   for (int64_t i = 0; dict && i < px_dict_size(state); i++) {
+    EXT_OWNED *name = PyUnicode_FromString(px_dict_name(state, i));
     EXT_OWNED *value = ext_wrap_borrowed(px_dict_value(state, i));
-    if (!value || PyDict_SetItemString(dict, px_dict_name(state, i), value) < 0) Py_CLEAR(dict);
+    if (!name || !value || PyObject_SetItem(dict, name, value) < 0) Py_CLEAR(dict);
   }
   return dict;
 }
@@ -25,8 +27,8 @@ EXT_FAST(state_dict) {
   EXT_TRY(px_module_state_dict(&state, ext_module(self), bare));
   EXT_OWNED *dict = dict_of(state);
   if (!dict || ext_is_none(out[0])) return ext_moved(&dict);
-  if (PyObject_CallMethod(out[0], "update", "O", dict) == NULL) return NULL;
-  return Py_NewRef(out[0]);
+  EXT_OWNED *none = PyObject_CallMethod(out[0], "update", "O", dict);
+  return none ? Py_NewRef(out[0]) : NULL;
 }
 
 static int dict_from(px_dict *state, PyObject *mapping) {
@@ -53,13 +55,25 @@ static PyObject *names_beyond(const px_dict *a, const px_dict *b) {
   return list;
 }
 
+static PyObject *keys_repr(PyObject *self) {
+  PyObject *missing = PyStructSequence_GET_ITEM(self, 0),
+           *unexpected = PyStructSequence_GET_ITEM(self, 1);
+  if (!PyList_GET_SIZE(missing) && !PyList_GET_SIZE(unexpected))
+    return PyUnicode_FromString("<All keys matched successfully>");
+  return PyUnicode_FromFormat("_IncompatibleKeys(missing_keys=%R, unexpected_keys=%R)", missing,
+                              unexpected);
+}
+
 static PyTypeObject keys_type;
 static int keys_ready(void) {
   static PyStructSequence_Field fields[] = {
       {"missing_keys", NULL}, {"unexpected_keys", NULL}, {NULL, NULL}};
   static PyStructSequence_Desc desc = {"torch.nn.modules.module._IncompatibleKeys", NULL, fields,
                                        2};
-  return keys_type.tp_name ? 0 : PyStructSequence_InitType2(&keys_type, &desc);
+  if (keys_type.tp_name) return 0;
+  if (PyStructSequence_InitType2(&keys_type, &desc) < 0) return -1;
+  keys_type.tp_repr = keys_type.tp_str = keys_repr;
+  return 0;
 }
 
 EXT_FAST(load_state_dict) {
@@ -75,8 +89,10 @@ EXT_FAST(load_state_dict) {
   EXT_TRY(px_module_state_dict(&own, ext_module(self), ""));
   PyObject *keys = PyStructSequence_New(&keys_type);
   if (!keys) return NULL;
-  PyStructSequence_SET_ITEM(keys, 0, names_beyond(own, state));
-  PyStructSequence_SET_ITEM(keys, 1, names_beyond(state, own));
+  PyObject *missing = names_beyond(own, state), *unexpected = names_beyond(state, own);
+  PyStructSequence_SET_ITEM(keys, 0, missing);
+  PyStructSequence_SET_ITEM(keys, 1, unexpected);
+  if (!missing || !unexpected) Py_CLEAR(keys);
   return keys;
 }
 
@@ -105,54 +121,71 @@ PyObject *ext_module_mirror(PyObject *model, px_module *copied,
   return self;
 }
 
-static px_status clone_tensor(px_tensor **out, px_tensor *tensor, px_entry_sort sort,
-                              void *context) {
-  PX_SCOPED(px_tensor) plain = NULL;
-  PX_SCOPED(px_tensor) made = NULL;
-  PX_TRY(px_tensor_detach(&plain, tensor));
-  void *result = NULL;
-  px_value args[16] = {PX_T(plain)};
-  PX_TRY(px_op_call(px_op_find("clone"), PX_CALL_NEW, args, &result));
-  made = result;
-  if (px_dtype_is_float(px_tensor_dtype(made)))
-    PX_TRY(px_tensor_set_requires_grad(made, px_tensor_requires_grad(tensor)));
-  px_tensor_set_parameter(made, px_tensor_is_parameter(tensor));
-  *out = PX_MOVE(made);
-  return PX_OK;
+// A new object of the library's type of that name, which __setstate__ fills.
+PyObject *ext_module_rebuild(PyObject *module, PyObject *name) {
+  const char *text = PyUnicode_AsUTF8(name);
+  EXT_OWNED *none = text ? PyTuple_New(0) : NULL;
+  PyTypeObject *type = none ? ext_module_type(text) : NULL;
+  return type ? type->tp_new(type, none, NULL) : NULL;
 }
 
-static PyObject *deep_dict(PyObject *dict, PyObject *memo) {
-  EXT_OWNED *copy = PyImport_ImportModule("copy");
-  return copy ? PyObject_CallMethod(copy, "deepcopy", "OO", dict, memo) : NULL;
+// What makes an object of self's type, and its argument: types of the library go by name, for
+// "torch.nn" may be no module that can be imported.
+static PyObject *maker_of(PyObject *self, PyObject **argument) {
+  const char *name = Py_TYPE(self)->tp_name, *dot = strrchr(name, '.');
+  if (dot) name = dot + 1;
+  bool ours = Py_TYPE(self) == ext_module_type(name);
+  *argument = ours ? PyUnicode_FromString(name) : Py_NewRef(Py_TYPE(self));
+  EXT_OWNED *module = PyImport_ImportModule(ours ? "phlox._C" : "copyreg");
+  return module ? PyObject_GetAttrString(module, ours ? "_rebuild_module" : "__newobj__") : NULL;
 }
 
-static PyObject *deepcopy(PyObject *self, PyObject *memo) {
-  PX_SCOPED(px_module) copied = NULL;
-  EXT_TRY(px_module_copy(&copied, ext_module(self), clone_tensor, NULL));
-  return ext_module_mirror(self, copied, deep_dict, memo);
+// Names of the buffers that do not persist.
+static PyObject *passing_buffers(PyObject *self) {
+  PyObject *names = PyList_New(0);
+  px_module_entry entry;
+  for (int i = 0; names && px_module_entry_at(ext_module(self), PX_ENTRY_BUFFER, i, &entry); i++) {
+    if (entry.persistent) continue;
+    EXT_OWNED *name = PyUnicode_FromString(entry.name);
+    if (!name || PyList_Append(names, name) < 0) Py_CLEAR(names);
+  }
+  return names;
 }
 
-// Pickled as the type, the attributes, and the entries; children are pickled by themselves.
+static PyObject *attributes_of(PyObject *self) {
+  PyObject *attributes = PyDict_New();
+  const px_module_kind *kind = px_module_kind_of(ext_module(self));
+  for (int i = 0; attributes && i < kind->param_count; i++) {
+    const char *name = kind->params[i].name;
+    EXT_OWNED *value = ext_from_value(px_module_attribute(ext_module(self), name));
+    if (!value || PyDict_SetItemString(attributes, name, value) < 0) Py_CLEAR(attributes);
+  }
+  return attributes;
+}
+
+// Pickled, and copied, as the type, the attributes, and the entries; children are pickled by
+// themselves.
 static PyObject *reduce(PyObject *self, PyObject *unused) {
   static const char *const sorts[] = {"_parameters", "_buffers", "_modules", "training"};
+  ext_module_object *object = (ext_module_object *)self;
   EXT_OWNED *state = PyDict_New();
-  EXT_OWNED *attributes = PyDict_New();
-  if (!state || !attributes) return NULL;
-  for (int i = 0; i < EXT_LENGTH(sorts); i++) {
+  for (int i = 0; state && i < EXT_LENGTH(sorts); i++) {
     EXT_OWNED *value = PyObject_GetAttrString(self, sorts[i]);
     if (!value || PyDict_SetItemString(state, sorts[i], value) < 0) return NULL;
   }
-  const px_module_kind *kind = px_module_kind_of(ext_module(self));
-  for (int i = 0; i < kind->param_count; i++) {
-    EXT_OWNED *value = ext_from_value(px_module_attribute(ext_module(self), kind->params[i].name));
-    if (!value || PyDict_SetItemString(attributes, kind->params[i].name, value) < 0) return NULL;
-  }
-  if (PyDict_SetItemString(state, "attributes", attributes) < 0) return NULL;
-  PyObject *dict = ((ext_module_object *)self)->dict;
-  if (PyDict_SetItemString(state, "dict", dict ? dict : Py_None) < 0) return NULL;
-  EXT_OWNED *copyreg = PyImport_ImportModule("copyreg");
-  EXT_OWNED *maker = copyreg ? PyObject_GetAttrString(copyreg, "__newobj__") : NULL;
-  return maker ? Py_BuildValue("O(O)O", maker, (PyObject *)Py_TYPE(self), state) : NULL;
+  EXT_OWNED *attributes = state ? attributes_of(self) : NULL;
+  EXT_OWNED *passing = attributes ? passing_buffers(self) : NULL;
+  if (!passing || PyDict_SetItemString(state, "attributes", attributes) < 0 ||
+      PyDict_SetItemString(state, "passing", passing) < 0 ||
+      PyDict_SetItemString(state, "dict", object->dict ? object->dict : Py_None) < 0)
+    return NULL;
+  if (object->hooks && PyDict_SetItemString(state, "hooks", object->hooks) < 0) return NULL;
+  if (object->pre_hooks && PyDict_SetItemString(state, "pre_hooks", object->pre_hooks) < 0)
+    return NULL;
+  PyObject *argument;
+  EXT_OWNED *maker = maker_of(self, &argument);
+  EXT_OWNED *owned = argument;
+  return maker ? Py_BuildValue("O(O)O", maker, owned, state) : NULL;
 }
 
 static int set_each(PyObject *state, const char *part, PyObject *self,
@@ -172,6 +205,16 @@ static int put_parameter(PyObject *self, PyObject *name, PyObject *value) {
 static int put_buffer(PyObject *self, PyObject *name, PyObject *value) {
   EXT_TRY_INT(px_module_register_buffer(ext_module(self), PyUnicode_AsUTF8(name),
                                         value == Py_None ? NULL : ext_tensor(value), true));
+  return 0;
+}
+// Makes a buffer one that does not persist.
+static int make_passing(PyObject *self, PyObject *name) {
+  const char *text = PyUnicode_AsUTF8(name);
+  px_module_entry entry;
+  if (!text || !px_module_entry_find(ext_module(self), text, &entry)) return -1;
+  PX_SCOPED(px_tensor) tensor = px_retain(entry.tensor);
+  EXT_TRY_INT(px_module_remove(ext_module(self), text));
+  EXT_TRY_INT(px_module_register_buffer(ext_module(self), text, tensor, false));
   return 0;
 }
 static int put_child(PyObject *self, PyObject *name, PyObject *value) {
@@ -210,10 +253,18 @@ static PyObject *set_state(PyObject *self, PyObject *state) {
            *training = PyDict_GetItemString(state, "training");
   if (!ext_is_none(dict)) Py_XSETREF(object->dict, PyDict_Copy(dict));
   px_module_set_training(object->module, training != Py_False);
+  PyObject *hooks = PyDict_GetItemString(state, "hooks"),
+           *pre_hooks = PyDict_GetItemString(state, "pre_hooks"),
+           *passing = PyDict_GetItemString(state, "passing");
+  if (hooks) Py_XSETREF(object->hooks, PyDict_Copy(hooks));
+  if (pre_hooks) Py_XSETREF(object->pre_hooks, PyDict_Copy(pre_hooks));
+  for (Py_ssize_t i = 0; passing && PyList_Check(passing) && i < PyList_GET_SIZE(passing); i++)
+    if (make_passing(self, PyList_GET_ITEM(passing, i)) < 0) return NULL;
   Py_RETURN_NONE;
 }
 
-PyMethodDef ext_module_state_methods[] = {
-    EXT_DEF("state_dict", state_dict),         EXT_DEF("load_state_dict", load_state_dict),
-    {"__deepcopy__", deepcopy, METH_O, NULL},  {"__reduce__", reduce, METH_NOARGS, NULL},
-    {"__setstate__", set_state, METH_O, NULL}, {NULL, NULL, 0, NULL}};
+PyMethodDef ext_module_state_methods[] = {EXT_DEF("state_dict", state_dict),
+                                          EXT_DEF("load_state_dict", load_state_dict),
+                                          {"__reduce__", reduce, METH_NOARGS, NULL},
+                                          {"__setstate__", set_state, METH_O, NULL},
+                                          {NULL, NULL, 0, NULL}};

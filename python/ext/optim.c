@@ -161,7 +161,9 @@ static int add_group(ext_optimizer_object *self, PyObject *group) {
   if (PyDict_Update(full, self->defaults) < 0 || PyDict_Update(full, group) < 0) return -1;
   if (PyDict_SetItemString(full, "params", list) < 0 || core_group(self, list) < 0) return -1;
   if (PyList_Append(self->groups, full) < 0) return -1;
-  return push_group(self, (int)PyList_GET_SIZE(self->groups) - 1);
+  if (push_group(self, (int)PyList_GET_SIZE(self->groups) - 1) < 0) return -1;
+  EXT_TRY_INT(px_optimizer_check(self->optimizer));
+  return 0;
 }
 
 static int add_all(ext_optimizer_object *self, PyObject *params) {

@@ -2,20 +2,15 @@
 """Worker processes of DataLoader: a worker's main, and the pass that hands out indices and puts batches back in order.
 
 Processes and their queues are Python's own, and a worker runs the user's Python: this is why it is not in C."""
-import multiprocessing, queue, random, sys, traceback
+import multiprocessing, os, queue, random, sys, traceback
 import phlox as torch
 from phlox.utils import data as _data
 
-_info = None
+_info = None  # in a worker: what torch.utils.data.get_worker_info() gives
 
 
 class WorkerInfo:
     def __init__(self, **fields): self.__dict__.update(fields)
-
-
-def get_worker_info():
-    """What a worker process knows of itself; None in the main process."""
-    return _info
 
 
 def _seed(seed, number):
@@ -37,7 +32,9 @@ def _main(dataset, collate, batched, iterable, batch_size, drop_last, tasks, res
         failed = _caught()
     while True:
         task = tasks.get()
-        if task is None: break
+        if task is None:
+            results.cancel_join_thread()  # what was not taken yet is wanted by nobody
+            break
         position, index = task
         if failed: results.put((position, number, "error", failed)); continue
         try:
@@ -70,7 +67,7 @@ class Pass:
     """One pass over a loader with workers (several, one after another, if they persist)."""
 
     def __init__(self, loader, seed):
-        self.loader, count = loader, loader.num_workers
+        self.loader, count, self.owner = loader, loader.num_workers, os.getpid()
         context = loader.multiprocessing_context
         context = multiprocessing.get_context(context) if context is None or isinstance(context, str) else context
         self.results = context.Queue()
@@ -154,4 +151,5 @@ class Pass:
         self.workers, self.tasks = [], []
 
     def __del__(self):
-        if getattr(self, "workers", None): self.close()
+        # A worker of a later pass inherits this object: the workers are not its children.
+        if getattr(self, "workers", None) and self.owner == os.getpid(): self.close()

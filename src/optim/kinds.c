@@ -12,11 +12,15 @@ static const px_option sgd_options[] = {{"lr", 1e-3, 'f'},     {"momentum", 0, '
                                         {"dampening", 0, 'f'}, {"weight_decay", 0, 'f'},
                                         {"nesterov", 0, 'b'},  {"maximize", 0, 'b'}};
 
+static px_status sgd_check(const double *o) {
+  PX_CHECK(o[SGD_NESTEROV] == 0 || (o[SGD_MOMENTUM] > 0 && o[SGD_DAMPENING] == 0), PX_VALUE,
+           "Nesterov momentum requires a momentum and zero dampening");
+  return PX_OK;
+}
+
 static px_status sgd_update(px__slot *slot, const double *o) {
   PX_SCOPED(px_tensor) same = NULL;
   PX_SCOPED(px_tensor) buffer = NULL;
-  PX_CHECK(o[SGD_NESTEROV] == 0 || (o[SGD_MOMENTUM] > 0 && o[SGD_DAMPENING] == 0), PX_VALUE,
-           "Nesterov momentum requires a momentum and zero dampening");
   px_tensor *grad = px_tensor_grad(slot->parameter);
   bool first = o[SGD_MOMENTUM] != 0 && !slot->state[0];
   if (first)
@@ -60,8 +64,12 @@ static px_status adamw_update(px__slot *slot, const double *o) { return adam(slo
 
 #define OPTIONS(array) (array), (int)(sizeof(array) / sizeof *(array))
 const px_optimizer_kind px__optimizer_kinds[] = {
-    {"SGD", OPTIONS(sgd_options), {"momentum_buffer"}, sgd_update},
-    {"Adam", OPTIONS(adam_options), {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}, adam_update},
-    {"AdamW", OPTIONS(adamw_options), {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}, adamw_update},
+    {"SGD", OPTIONS(sgd_options), {"momentum_buffer"}, sgd_update, sgd_check},
+    {"Adam", OPTIONS(adam_options), {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}, adam_update, NULL},
+    {"AdamW",
+     OPTIONS(adamw_options),
+     {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
+     adamw_update,
+     NULL},
 };
 const int px__optimizer_kind_count = sizeof px__optimizer_kinds / sizeof *px__optimizer_kinds;

@@ -25,6 +25,7 @@ struct px_optimizer_kind {
   const char *state[PX__STATE_LIMIT + 1];
   // Updates one parameter from its gradient, which it has; slot->steps counts this step already.
   px_status (*update)(px__slot *slot, const double *options);
+  px_status (*check)(const double *options);  // whether they go together; NULL: always
 };
 
 extern const px_optimizer_kind px__optimizer_kinds[];

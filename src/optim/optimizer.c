@@ -155,12 +155,16 @@ px_status px_optimizer_get(double *out, const px_optimizer *self, int group, con
 
 // ---- steps
 
-static px_status options_check(const px_optimizer *self) {
-  for (int g = 0; g < self->count; g++)
-    for (int k = 0; k < self->kind->option_count; k++)
-      PX_CHECK(!isnan(self->groups[g].options[k]), PX_VALUE,
-               "parameter group didn't specify a value of required optimization parameter %s",
-               self->kind->options[k].name);
+static px_status group_check(const px_optimizer_kind *kind, const double *options) {
+  for (int k = 0; k < kind->option_count; k++)
+    PX_CHECK(!isnan(options[k]), PX_VALUE,
+             "parameter group didn't specify a value of required optimization parameter %s",
+             kind->options[k].name);
+  return kind->check ? kind->check(options) : PX_OK;
+}
+
+px_status px_optimizer_check(const px_optimizer *self) {
+  for (int g = 0; g < self->count; g++) PX_TRY(group_check(self->kind, self->groups[g].options));
   return PX_OK;
 }
 
@@ -178,7 +182,7 @@ static px_status step_group(const px_optimizer *self, px__group *group) {
 }
 
 px_status px_optimizer_step(px_optimizer *self) {
-  PX_TRY(options_check(self));
+  PX_TRY(px_optimizer_check(self));
   bool was = px_grad_enabled();
   px_grad_set_enabled(false);
   px_status status = PX_OK;

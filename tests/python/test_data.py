@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.utils.data: orders (PyTorch's, 1.13.1), collation, worker processes and their failures."""
+import os
+os.environ.setdefault("PHLOX_SIM_DEVICES", "1")
+
+import random
+import time
+import unittest
+import warnings
+from collections import namedtuple
+
+import phlox as torch
+from phlox.utils.data import (DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler, Subset,
+                              SubsetRandomSampler, TensorDataset, random_split)
+
+Pair = namedtuple("Pair", "x y")
+
+
+class Squares(Dataset):
+    def __init__(self, n):
+        self.n = n
+
+    def __len__(self):
+        return self.n
+
+    def __getitem__(self, i):
+        return torch.tensor(i * i), i
+
+
+class Broken(Squares):
+    def __getitem__(self, i):
+        if i == 3:
+            raise KeyError("three")
+        return i
+
+
+class Dying(Squares):
+    def __getitem__(self, i):
+        if i == 2:
+            os._exit(3)
+        return i
+
+
+class Slow(Squares):
+    def __getitem__(self, i):
+        time.sleep(30)
+
+
+class Draws(Squares):
+    def __getitem__(self, i):
+        info = torch.utils.data.get_worker_info()
+        return torch.initial_seed() - info.seed, info.id, random.random()
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        info = torch.utils.data.get_worker_info()
+        return iter(range(0 if info is None else info.id, 6, 1 if info is None else info.num_workers))
+
+
+class Keeps:
+    """Is no type that can be collated."""
+
+
+def numbers(n=10):
+    return TensorDataset(torch.arange(n))
+
+
+def order(loader):
+    return [batch[0].tolist() for batch in loader]
+
+
+def first(dataset):
+    torch.manual_seed(0)
+    return next(iter(DataLoader(dataset, batch_size=len(dataset))))
+
+
+class Orders(unittest.TestCase):
+    def test_shuffle(self):
+        for workers in (0, 2):
+            torch.manual_seed(0)
+            self.assertEqual(order(DataLoader(numbers(), 4, shuffle=True, num_workers=workers)),
+                             [[6, 7, 1, 4], [2, 0, 9, 8], [3, 5]])
+
+    def test_generator(self):
+        g = torch.Generator()
+        g.manual_seed(5)
+        loader = DataLoader(numbers(), 4, shuffle=True, generator=g)
+        self.assertEqual(order(loader), [[7, 4, 8, 1], [2, 3, 6, 5], [9, 0]])
+        self.assertEqual(order(loader), [[2, 1, 6, 3], [5, 9, 4, 7], [8, 0]])
+
+    def test_samplers(self):
+        ten = list(range(10))
+        torch.manual_seed(0)
+        self.assertEqual(list(RandomSampler(ten)), [6, 9, 0, 7, 3, 5, 4, 2, 1, 8])
+        torch.manual_seed(0)
+        self.assertEqual(list(RandomSampler(ten, replacement=True)), [6, 0, 4, 3, 9, 5, 7, 8, 9, 1])
+        torch.manual_seed(0)
+        self.assertEqual(list(RandomSampler(ten, num_samples=25))[-5:], [0, 7, 9, 3, 8])
+        g = torch.Generator()
+        g.manual_seed(3)
+        self.assertEqual([list(SubsetRandomSampler([5, 6, 7], generator=g)) for _ in range(2)], [[6, 5, 7], [6, 7, 5]])
+        self.assertEqual(list(SequentialSampler(ten)), ten)
+
+    def test_random_split(self):
+        torch.manual_seed(0)
+        a, b = random_split(numbers(), [7, 3])
+        self.assertEqual((list(a.indices), list(b.indices)), ([4, 1, 7, 5, 3, 9, 0], [8, 6, 2]))
+        self.assertEqual((len(a), b[0][0].item()), (7, 8))
+        with self.assertRaisesRegex(ValueError, "Sum of input lengths does not equal the length of the input dataset!"):
+            random_split(numbers(), [7, 4])
+
+    def test_lengths(self):
+        self.assertEqual(len(DataLoader(numbers(), 4)), 3)
+        self.assertEqual(len(DataLoader(numbers(), 4, drop_last=True)), 2)
+        self.assertEqual(order(DataLoader(numbers(), 4, drop_last=True)), [[0, 1, 2, 3], [4, 5, 6, 7]])
+        self.assertEqual(order(DataLoader(Subset(numbers(), [9, 2]))), [[9], [2]])
+
+    def test_own_samplers(self):
+        self.assertEqual(order(DataLoader(numbers(), 2, sampler=[3, 1, 2])), [[3, 1], [2]])
+        self.assertEqual(order(DataLoader(numbers(), batch_sampler=[[5], [1, 0]])), [[5], [1, 0]])
+        self.assertEqual([x.item() for x, in DataLoader(numbers(3), batch_size=None)], [0, 1, 2])
+
+
+class Collation(unittest.TestCase):
+    def test_kinds(self):
+        tensors, numbers_ = first(Squares(3))
+        self.assertEqual((tensors.tolist(), numbers_.tolist(), numbers_.dtype), ([0, 1, 4], [0, 1, 2], torch.int64))
+        floats = first([0.5, 1.5])
+        self.assertEqual((floats.dtype, floats.tolist()), (torch.float64, [0.5, 1.5]))
+        self.assertEqual(first(["a", "b"]), ["a", "b"])
+        pair = first([Pair(1, "a"), Pair(2, "b")])
+        self.assertIsInstance(pair, Pair)
+        self.assertEqual((pair.x.tolist(), pair.y), ([1, 2], ["a", "b"]))
+        named = first([{"k": (1, torch.ones(2))}, {"k": (2, torch.zeros(2))}])
+        self.assertEqual((named["k"][0].tolist(), named["k"][1].shape), ([1, 2], (2, 2)))
+        self.assertIsInstance(named["k"], list)
+
+    def test_numpy(self):
+        try:
+            import numpy
+        except ImportError:
+            self.skipTest("NumPy")
+        batch = first([numpy.ones(2, dtype="float32"), numpy.zeros(2, dtype="float32")])
+        self.assertEqual((batch.dtype, batch.tolist()), (torch.float32, [[1, 1], [0, 0]]))
+
+    def test_errors(self):
+        with self.assertRaises(TypeError) as caught:
+            first([Keeps()])
+        self.assertIn("default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; found <class",
+                      str(caught.exception))
+        with self.assertRaisesRegex(RuntimeError, "each element in list of batch should be of equal size"):
+            first([[1, 2], [1]])
+        with self.assertRaisesRegex(RuntimeError, r"stack expects each tensor to be equal size, but got \[1\] at entry 0 and "
+                                                  r"\[2\] at entry 1"):
+            first([torch.ones(1), torch.ones(2)])
+
+    def test_own_function(self):
+        loader = DataLoader(list(range(4)), 2, collate_fn=sum)
+        self.assertEqual(list(loader), [1, 5])
+
+    def test_pinned(self):
+        if not torch.cuda.is_available():
+            self.skipTest("a device is wanted")
+        for workers in (0, 1):
+            tensors, plain = next(iter(DataLoader(Squares(2), 2, pin_memory=True, num_workers=workers)))
+            self.assertTrue(tensors.is_pinned() and plain.is_pinned())
+
+
+class Options(unittest.TestCase):
+    def test_contradictions(self):
+        for options, text in (
+            (dict(num_workers=-1), "num_workers option should be non-negative; use num_workers=0 to disable "
+                                   "multiprocessing."),
+            (dict(timeout=-1), "timeout option should be non-negative"),
+            (dict(prefetch_factor=2), "prefetch_factor option could only be specified in multiprocessing.let num_workers > 0 "
+                                      "to enable multiprocessing, otherwise set prefetch_factor to None."),
+            (dict(persistent_workers=True), "persistent_workers option needs num_workers > 0"),
+            (dict(sampler=[0], shuffle=True), "sampler option is mutually exclusive with shuffle"),
+            (dict(batch_sampler=[[0]], batch_size=2), "batch_sampler option is mutually exclusive with batch_size, shuffle, "
+                                                      "sampler, and drop_last"),
+            (dict(batch_size=None, drop_last=True), "batch_size=None option disables auto-batching and is mutually exclusive "
+                                                    "with drop_last"),
+            (dict(batch_size=0), "batch_size should be a positive integer value, but got batch_size=0"),
+        ):
+            with self.subTest(**options):
+                with self.assertRaises(ValueError) as caught:
+                    DataLoader(numbers(), **options)
+                self.assertEqual(str(caught.exception), text)
+        with self.assertRaises(ValueError) as caught:
+            DataLoader(numbers(0), shuffle=True)
+        self.assertEqual(str(caught.exception), "num_samples should be a positive integer value, but got num_samples=0")
+
+    def test_frozen(self):
+        loader = DataLoader(numbers())
+        with self.assertRaises(ValueError) as caught:
+            loader.batch_size = 3
+        self.assertEqual(str(caught.exception),
+                         "batch_size attribute should not be set after DataLoader is initialized")
+
+    def test_tensors_of_one_length(self):
+        with self.assertRaisesRegex(AssertionError, "Size mismatch between tensors"):
+            TensorDataset(torch.ones(2), torch.ones(3))
+
+
+class Workers(unittest.TestCase):
+    def test_order_and_values(self):
+        for workers in (1, 3):
+            loader = DataLoader(Squares(10), 3, num_workers=workers)
+            for _ in range(2):
+                self.assertEqual(order(loader), [[0, 1, 4], [9, 16, 25], [36, 49, 64], [81]])
+
+    def test_seeds(self):
+        torch.manual_seed(0)
+        batches = list(DataLoader(Draws(4), 1, num_workers=2))
+        self.assertEqual([b[0].item() for b in batches], [0] * 4)
+        self.assertEqual([b[1].item() for b in batches], [0, 1, 0, 1])
+        torch.manual_seed(0)
+        again = list(DataLoader(Draws(4), 1, num_workers=2))
+        self.assertEqual([b[2].item() for b in batches], [b[2].item() for b in again])
+        self.assertIsNone(torch.utils.data.get_worker_info())
+
+    def test_iterable(self):
+        self.assertEqual([b.tolist() for b in DataLoader(Stream(), 4)], [[0, 1, 2, 3], [4, 5]])
+        self.assertEqual(sorted(i for b in DataLoader(Stream(), 2, num_workers=2) for i in b.tolist()), list(range(6)))
+
+    def test_error(self):
+        with self.assertRaises(KeyError) as caught:
+            list(DataLoader(Broken(5), 1, num_workers=1))
+        text = str(caught.exception.args[0])
+        self.assertTrue(text.startswith("Caught KeyError in DataLoader worker process 0.\nOriginal Traceback (most recent "
+                                        "call last):"), text)
+        with self.assertRaisesRegex(KeyError, "^'three'$"):
+            list(DataLoader(Broken(5), 1))
+
+    def test_a_worker_that_dies(self):
+        with self.assertRaisesRegex(RuntimeError, r"DataLoader worker \(pid\(s\) \d+\) exited unexpectedly"):
+            list(DataLoader(Dying(5), 1, num_workers=1))
+
+    def test_timeout(self):
+        with self.assertRaisesRegex(RuntimeError, "DataLoader timed out after 1 seconds"):
+            list(DataLoader(Slow(2), 1, num_workers=1, timeout=1))
+
+    def test_leaving_early(self):
+        iterator = iter(DataLoader(Squares(100), 1, num_workers=2))
+        next(iterator)
+        del iterator
+
+    def test_persistent(self):
+        loader = DataLoader(Squares(4), 2, num_workers=1, persistent_workers=True)
+        self.assertEqual([order(loader) for _ in range(2)], [[[0, 1], [4, 9]]] * 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

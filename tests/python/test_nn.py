@@ -1,0 +1,409 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.nn: modules and containers, what they hold, their texts, hooks, copies, pickles, losses."""
+import os
+os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
+
+import copy
+import io
+import pickle
+import unittest
+import warnings
+from collections import OrderedDict
+
+import phlox as torch
+from phlox import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(3, 4)
+        self.act = nn.ReLU()
+        self.second = nn.Linear(4, 2)
+        self.register_buffer("scale", torch.tensor(2.0))
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.second(self.act(self.first(x))) * self.scale
+
+
+class Numbers(unittest.TestCase):
+    def near(self, tensor, values, places=6):
+        for a, b in zip(tensor.detach().flatten().tolist(), values, strict=True):
+            self.assertAlmostEqual(a, b, places)
+
+    def test_linear_starts_as_pytorchs(self):
+        torch.manual_seed(0)
+        layer = nn.Linear(3, 2)
+        self.near(layer.weight, [-0.00432251766, 0.309715837, -0.475185335, -0.424894601, -0.222368971, 0.154820725])
+        self.near(layer.bias, [-0.0114391446, 0.457774937])
+        self.near(layer(torch.tensor([[1.0, 2.0, 3.0]])), [-0.821886003, 0.0526045561])
+
+    def test_conv_starts_as_pytorchs(self):
+        torch.manual_seed(0)
+        layer = nn.Conv2d(1, 2, 2)
+        self.near(layer.weight, [-0.00374341011, 0.268221796, -0.411522567, -0.367969513, -0.192577183, 0.134078681,
+                                 -0.00990658998, 0.396444738])
+        self.near(layer.bias, [-0.0443720222, 0.132306278])
+
+    def test_initialisations(self):
+        for name, wanted in (
+            ("xavier_uniform_", [-0.00820140075, 0.587644517, -0.901600778, -0.806180835, -0.421915472, 0.293751687]),
+            ("xavier_normal_", [0.974611521, -0.18558073, -1.37798738, 0.359507501, -0.685912132, -0.884549379]),
+            ("kaiming_uniform_", [-0.0105879623, 0.758645773, -1.16396153, -1.04077494, -0.54469049, 0.379231781]),
+            ("kaiming_normal_", [1.25821805, -0.239583701, -1.77897406, 0.464122206, -0.885508776, -1.14194834]),
+        ):
+            torch.manual_seed(0)
+            w = torch.empty(2, 3)
+            self.assertIs(getattr(nn.init, name)(w), w)
+            self.near(w, wanted, 5)
+
+    def test_weighted_cross_entropy(self):
+        x, y = torch.tensor([[1.0, 2.0], [0.0, 1.0], [2.0, 0.0], [1.0, 1.0]]), torch.tensor([1, 0, 0, 1])
+        self.assertAlmostEqual(nn.CrossEntropyLoss(weight=torch.Tensor([1, 3]))(x, y).item(), 0.5574, 4)
+        self.assertAlmostEqual(nn.CrossEntropyLoss()(x, y).item(), 0.6116, 4)
+
+    def test_batch_norm(self):
+        norm = nn.BatchNorm1d(2)
+        x = torch.tensor([[1.0, 2.0], [3.0, 6.0], [5.0, 4.0]])
+        self.near(norm(x), [-1.22474265, -1.22474253, 0, 1.22474253, 1.22474241, 0], 5)
+        self.near(norm.running_mean, [0.3, 0.4])
+        self.near(norm.running_var, [1.3, 1.3])
+        self.assertEqual(norm.num_batches_tracked.item(), 1)
+        self.near(norm.eval()(x), [0.613938272, 1.40328753, 2.36804771, 4.91150618, 4.12215710, 3.15739679], 5)
+
+
+class Holding(unittest.TestCase):
+    def test_names(self):
+        model = Model()
+        self.assertEqual([n for n, _ in model.named_parameters()],
+                         ["first.weight", "first.bias", "second.weight", "second.bias"])
+        self.assertEqual([n for n, _ in model.named_buffers()], ["scale"])
+        self.assertEqual([n for n, _ in model.named_children()], ["first", "act", "second"])
+        self.assertEqual([n for n, _ in model.named_modules()], ["", "first", "act", "second"])
+        self.assertEqual(len(list(model.parameters())), 4)
+        self.assertEqual([n for n, _ in model.named_parameters(prefix="m", recurse=True)][0], "m.first.weight")
+        self.assertEqual(list(model.parameters(recurse=False)), [])
+
+    def test_shared_ones_come_once(self):
+        layer = nn.Linear(2, 2)
+        net = nn.Sequential(layer, layer)
+        self.assertEqual([n for n, _ in net.named_parameters()], ["0.weight", "0.bias"])
+        self.assertEqual(list(net.state_dict()), ["0.weight", "0.bias", "1.weight", "1.bias"])
+
+    def test_assignment(self):
+        layer = nn.Linear(2, 2)
+        with self.assertRaises(TypeError) as caught:
+            layer.weight = torch.zeros(2, 2)
+        self.assertEqual(str(caught.exception), "cannot assign 'torch.FloatTensor' as parameter 'weight' "
+                                                "(torch.nn.Parameter or None expected)")
+        fresh = nn.Parameter(torch.ones(2, 2))
+        layer.weight = fresh
+        self.assertIs(layer.weight, fresh)
+        layer.bias = None
+        self.assertIsNone(layer.bias)
+        self.assertEqual(list(layer.state_dict()), ["weight"])
+
+    def test_assignment_before_init(self):
+        class Early(nn.Module):
+            def __init__(self):
+                self.layer = nn.Linear(1, 1)
+        with self.assertRaises(AttributeError) as caught:
+            Early()
+        self.assertEqual(str(caught.exception), "cannot assign module before Module.__init__() call")
+
+    def test_attributes_that_are_not_there(self):
+        with self.assertRaises(AttributeError) as caught:
+            nn.Linear(2, 2).foo
+        self.assertEqual(str(caught.exception), "'Linear' object has no attribute 'foo'")
+        with self.assertRaises(KeyError) as caught:
+            nn.Linear(2, 2).register_module("weight", nn.ReLU())
+        self.assertEqual(str(caught.exception), '"attribute \'weight\' already exists"')
+
+    def test_entries_can_be_deleted(self):
+        model = Model()
+        del model.act
+        self.assertFalse(hasattr(model, "act"))
+        self.assertEqual([n for n, _ in model.named_children()], ["first", "second"])
+
+    def test_no_forward(self):
+        with self.assertRaises(NotImplementedError) as caught:
+            nn.Module()(1)
+        self.assertEqual(str(caught.exception), 'Module [Module] is missing the required "forward" function')
+
+    def test_a_parameter_moved_in_the_constructor_is_not_registered(self):
+        class Big(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.w = nn.Parameter(torch.ones(2)).cuda(0)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            self.assertEqual(list(Big().named_parameters()), [])
+        self.assertEqual([w.category for w in caught], [UserWarning])
+
+    def test_weight_of_a_loss_is_a_buffer(self):
+        loss = nn.CrossEntropyLoss(weight=torch.Tensor([1, 3]))
+        self.assertEqual(list(loss.state_dict()), ["weight"])
+        self.assertEqual(loss.cuda(0)._buffers["weight"].device, torch.device("cuda:0"))
+        self.assertEqual(list(nn.CrossEntropyLoss()._buffers), ["weight"])
+        self.assertEqual(list(nn.CrossEntropyLoss().state_dict()), [])
+
+
+class Texts(unittest.TestCase):
+    def test_repr(self):
+        self.assertEqual(repr(nn.Linear(2, 3, bias=False)), "Linear(in_features=2, out_features=3, bias=False)")
+        self.assertEqual(repr(nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.MaxPool2d(2))),
+                         "Sequential(\n"
+                         "  (0): Conv2d(1, 2, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1))\n"
+                         "  (1): MaxPool2d(kernel_size=2, stride=2, padding=0, dilation=1, ceil_mode=False)\n)")
+        self.assertEqual(repr(Model()),
+                         "Model(\n  (first): Linear(in_features=3, out_features=4, bias=True)\n  (act): ReLU()\n"
+                         "  (second): Linear(in_features=4, out_features=2, bias=True)\n)")
+        self.assertEqual(repr(nn.ReLU(inplace=True)), "ReLU(inplace=True)")
+        self.assertEqual(repr(nn.Dropout(0.25)), "Dropout(p=0.25, inplace=False)")
+        self.assertEqual(repr(nn.ModuleList([nn.ReLU()])), "ModuleList(\n  (0): ReLU()\n)")
+
+    def test_extra_repr_of_a_subclass(self):
+        class Scaled(nn.Module):
+            def extra_repr(self):
+                return "factor=3"
+        self.assertEqual(repr(Scaled()), "Scaled(factor=3)")
+
+    def test_parameter(self):
+        self.assertEqual(repr(nn.Parameter(torch.ones(2))), "Parameter containing:\ntensor([1., 1.], requires_grad=True)")
+
+
+class State(unittest.TestCase):
+    def test_round_trip(self):
+        a, b, x = Model(), Model(), torch.randn(2, 3)
+        result = b.load_state_dict(a.state_dict())
+        self.assertEqual(str(result), "<All keys matched successfully>")
+        self.assertTrue(torch.equal(a(x), b(x)))
+        self.assertIsInstance(a.state_dict(), OrderedDict)
+
+    def test_errors(self):
+        layer = nn.Linear(2, 2)
+        before = layer.bias.tolist()
+        with self.assertRaises(RuntimeError) as caught:
+            layer.load_state_dict({"weight": torch.zeros(2, 2)})
+        self.assertEqual(str(caught.exception),
+                         'Error(s) in loading state_dict for Linear:\n\tMissing key(s) in state_dict: "bias". ')
+        with self.assertRaises(RuntimeError) as caught:
+            layer.load_state_dict({"weight": torch.zeros(3, 2), "bias": torch.zeros(2)})
+        self.assertEqual(str(caught.exception),
+                         "Error(s) in loading state_dict for Linear:\n\tsize mismatch for weight: copying a param with "
+                         "shape torch.Size([3, 2]) from checkpoint, the shape in current model is torch.Size([2, 2]).")
+        with self.assertRaises(RuntimeError) as caught:
+            layer.load_state_dict({"weight": torch.zeros(2, 2), "bias": torch.zeros(2), "more": torch.zeros(1)})
+        self.assertIn('Unexpected key(s) in state_dict: "more". ', str(caught.exception))
+        result = layer.load_state_dict({"weight": torch.zeros(2, 2), "more": torch.zeros(1)}, strict=False)
+        self.assertEqual((result.missing_keys, result.unexpected_keys), (["bias"], ["more"]))
+        self.assertEqual(layer.bias.tolist(), before)
+
+    def test_state_is_live(self):
+        layer = nn.Linear(1, 1)
+        state = layer.state_dict()
+        with torch.no_grad():
+            layer.weight.fill_(7)
+        self.assertEqual(state["weight"].item(), 7)
+        self.assertFalse(state["weight"].requires_grad)
+
+    def test_buffers_that_do_not_persist(self):
+        layer = nn.Linear(1, 1)
+        layer.register_buffer("scratch", torch.ones(1), persistent=False)
+        self.assertEqual(list(layer.state_dict()), ["weight", "bias"])
+        self.assertEqual(len(list(layer.buffers())), 1)
+
+
+class Moving(unittest.TestCase):
+    def test_parameters_stay_the_same_objects(self):
+        model = Model()
+        model(torch.ones(1, 3)).sum().backward()
+        w, grad = model.first.weight, model.first.weight.grad
+        self.assertIs(model.to("cuda:1"), model)
+        self.assertIs(model.first.weight, w)
+        self.assertIs(w.grad, grad)
+        self.assertEqual((w.device, grad.device, model.scale.device), (torch.device("cuda:1"),) * 3)
+        self.assertEqual(model.cpu().first.weight.device, torch.device("cpu"))
+
+    def test_training_goes_on_after_a_move(self):
+        model = Model().cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        losses = []
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = model(torch.ones(2, 3, device="cuda")).pow(2).sum()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        self.assertLess(losses[2], losses[0])
+
+    def test_dtypes(self):
+        norm = nn.BatchNorm1d(2).double()
+        self.assertEqual((norm.weight.dtype, norm.num_batches_tracked.dtype), (torch.float64, torch.int64))
+        self.assertEqual(norm.half().weight.dtype, torch.float16)
+        with self.assertRaises(TypeError) as caught:
+            norm.to(torch.int32)
+        self.assertEqual(str(caught.exception), "nn.Module.to only accepts floating point or complex dtypes, but got "
+                                                "desired dtype=torch.int32")
+
+    def test_apply_and_modes(self):
+        model, seen = Model(), []
+        model.apply(lambda m: seen.append(type(m).__name__))
+        self.assertEqual(seen, ["Linear", "ReLU", "Linear", "Model"])
+        self.assertFalse(model.eval().first.training)
+        self.assertTrue(model.train().first.training)
+        self.assertFalse(any(p.requires_grad for p in model.requires_grad_(False).parameters()))
+
+
+class Hooks(unittest.TestCase):
+    def test_forward_hooks(self):
+        layer, seen = nn.Linear(2, 2), []
+        before = layer.register_forward_pre_hook(lambda m, args: seen.append("pre"))
+        after = layer.register_forward_hook(lambda m, args, out: out * 0)
+        self.assertEqual(layer(torch.ones(1, 2)).tolist(), [[0, 0]])
+        self.assertEqual(seen, ["pre"])
+        before.remove()
+        after.remove()
+        self.assertNotEqual(layer(torch.ones(1, 2)).tolist(), [[0, 0]])
+        self.assertEqual(seen, ["pre"])
+
+    def test_a_hook_may_change_the_input(self):
+        layer = nn.Identity()
+        layer.register_forward_pre_hook(lambda m, args: (args[0] + 1,))
+        self.assertEqual(layer(torch.zeros(1)).item(), 1)
+
+    def test_an_error_in_a_hook_is_the_callers(self):
+        layer = nn.Identity()
+
+        def fail(module, args, out):
+            raise ValueError("boom")
+        layer.register_forward_hook(fail)
+        with self.assertRaisesRegex(ValueError, "boom"):
+            layer(torch.zeros(1))
+
+
+class Copies(unittest.TestCase):
+    def same(self, a, b):
+        x = torch.randn(2, 3)
+        self.assertTrue(torch.equal(a(x), b(x)))
+        with torch.no_grad():
+            b.first.weight.add_(1)
+        self.assertFalse(torch.equal(a(x), b(x)))
+        self.assertEqual(repr(a), repr(b))
+        self.assertIsInstance(b.first.weight, nn.Parameter)
+        self.assertEqual([n for n, _ in a.named_parameters()], [n for n, _ in b.named_parameters()])
+
+    def test_deepcopy(self):
+        model = Model()
+        model.calls = 5
+        other = copy.deepcopy(model)
+        self.assertEqual(other.calls, 5)
+        self.same(model, other)
+
+    def test_deepcopy_keeps_what_is_shared(self):
+        layer = nn.Linear(2, 2)
+        net = copy.deepcopy(nn.Sequential(layer, layer))
+        self.assertIs(net[0], net[1])
+
+    def test_deepcopy_keeps_hooks_and_what_does_not_persist(self):
+        layer = nn.Identity()
+        layer.register_buffer("scratch", torch.ones(1), persistent=False)
+        layer.register_forward_hook(lambda m, args, out: out + 1)
+        other = copy.deepcopy(layer)
+        self.assertEqual(other(torch.zeros(1)).item(), 1)
+        self.assertEqual((list(other.state_dict()), other.scratch.item()), ([], 1))
+        self.assertIsNot(other.scratch, layer.scratch)
+
+    def test_deepcopy_of_attributes_that_lead_back(self):
+        model = Model()
+        model.same = [model, model.first]
+        other = copy.deepcopy(model)
+        self.assertIs(other.same[0], other)
+        self.assertIs(other.same[1], other.first)
+
+    def test_pickle(self):
+        model = Model()
+        self.same(model, pickle.loads(pickle.dumps(model)))
+
+    def test_pickle_of_a_container(self):
+        net = pickle.loads(pickle.dumps(nn.Sequential(OrderedDict(a=nn.Linear(1, 2), b=nn.Dropout(0.25)))))
+        self.assertEqual(repr(net), "Sequential(\n  (a): Linear(in_features=1, out_features=2, bias=True)\n"
+                                    "  (b): Dropout(p=0.25, inplace=False)\n)")
+
+
+class Containers(unittest.TestCase):
+    def test_sequential(self):
+        net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+        self.assertEqual(len(net), 3)
+        self.assertIsInstance(net[1], nn.ReLU)
+        self.assertIs(net[-1], net[2])
+        self.assertEqual(len(net[:2]), 2)
+        self.assertEqual([type(m).__name__ for m in net], ["Linear", "ReLU", "Linear"])
+        net.append(nn.Tanh())
+        self.assertEqual(net(torch.ones(4, 2)).shape, (4, 1))
+        named = nn.Sequential(OrderedDict(a=nn.ReLU(), b=nn.Tanh()))
+        self.assertIsInstance(named.b, nn.Tanh)
+        with self.assertRaises(IndexError):
+            net[9]
+
+    def test_module_list(self):
+        layers = nn.ModuleList([nn.Linear(1, 1) for _ in range(2)])
+        layers.append(nn.ReLU())
+        layers.extend([nn.Tanh()])
+        self.assertEqual(len(layers), 4)
+        self.assertEqual(len(list(layers.parameters())), 4)
+        layers[2] = nn.Sigmoid()
+        self.assertEqual([n for n, _ in layers.named_children()], ["0", "1", "2", "3"])
+        self.assertIsInstance(layers[2], nn.Sigmoid)
+
+    def test_module_dict(self):
+        layers = nn.ModuleDict({"a": nn.Linear(1, 1), "b": nn.ReLU()})
+        self.assertEqual(list(layers), ["a", "b"])
+        self.assertIn("a", layers)
+        layers["c"] = nn.Tanh()
+        del layers["b"]
+        self.assertEqual(list(layers.keys()), ["a", "c"])
+        self.assertEqual([n for n, _ in layers.named_parameters()], ["a.weight", "a.bias"])
+
+    def test_parameter_list(self):
+        class Held(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.all = nn.ParameterList([nn.Parameter(torch.ones(1)) for _ in range(3)])
+        if not hasattr(nn, "ParameterList"):
+            self.skipTest("nn.ParameterList")
+        self.assertEqual([n for n, _ in Held().named_parameters()], ["all.0", "all.1", "all.2"])
+
+
+class Errors(unittest.TestCase):
+    def test_targets(self):
+        loss = nn.CrossEntropyLoss()
+        with self.assertRaisesRegex(IndexError, r"^Target 5 is out of bounds\.$"):
+            loss(torch.zeros(1, 3), torch.tensor([5]))
+        with self.assertRaisesRegex(ValueError, r"Expected input batch_size \(2\) to match target batch_size \(1\)\."):
+            loss(torch.zeros(2, 3), torch.tensor([0]))
+        with self.assertRaisesRegex(RuntimeError, "weight tensor should be defined either for all 3 classes or no "
+                                                  r"classes but got weight tensor of shape: \[2\]"):
+            nn.CrossEntropyLoss(weight=torch.ones(2))(torch.zeros(1, 3), torch.tensor([0]))
+
+    def test_shapes(self):
+        with self.assertRaisesRegex(RuntimeError, r"mat1 and mat2 shapes cannot be multiplied \(2x4 and 3x2\)"):
+            nn.Linear(3, 2)(torch.ones(2, 4))
+
+    def test_devices(self):
+        with self.assertRaisesRegex(RuntimeError, "Expected all tensors to be on the same device"):
+            nn.Linear(3, 2)(torch.ones(2, 3, device="cuda:0"))
+
+    def test_arguments(self):
+        with self.assertRaises(TypeError):
+            nn.Linear(3)
+        with self.assertRaises(TypeError):
+            nn.Linear(3, 2, nonsense=1)
+        with self.assertRaisesRegex(ValueError, "dropout probability has to be between 0 and 1, but got 2"):
+            nn.Dropout(2)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.optim: steps against PyTorch's numbers (1.13.1), groups, states, schedules."""
+import copy
+import math
+import pickle
+import unittest
+
+import phlox as torch
+from phlox import nn
+
+optim = torch.optim
+ADAM, ADAMW, SGD = optim.Adam, optim.AdamW, optim.SGD
+
+
+def descend(kind, steps=4, **options):
+    """Four steps from (1, -2, 3); the k-th gradient is half the parameter, and (0.1, -0.2, 0.3) k."""
+    p = nn.Parameter(torch.tensor([1.0, -2.0, 3.0]))
+    optimizer = kind([p], **options)
+    for k in range(steps):
+        p.grad = p.detach() * 0.5 + torch.tensor([0.1, -0.2, 0.3]) * (k + 1)
+        optimizer.step()
+    return p.tolist()
+
+
+class Steps(unittest.TestCase):
+    def test_golden(self):
+        for kind, options, wanted in (
+            (SGD, dict(lr=0.1), (0.719382465, -1.43876493, 2.15814734)),
+            (SGD, dict(lr=0.1, momentum=0.9), (0.405327529, -0.810655057, 1.21598268)),
+            (SGD, dict(lr=0.1, momentum=0.9, dampening=0.5), (0.595445335, -1.19089067, 1.78633595)),
+            (SGD, dict(lr=0.1, momentum=0.9, weight_decay=0.01), (0.397813201, -0.795626402, 1.19343948)),
+            (SGD, dict(lr=0.1, momentum=0.9, nesterov=True), (0.231978923, -0.463957846, 0.695936859)),
+            (SGD, dict(lr=0.1, maximize=True), (1.32063258, -2.64126515, 3.96189761)),
+            (ADAM, dict(lr=0.1), (0.598916888, -1.59883296, 2.59885478)),
+            (ADAM, dict(lr=0.05, betas=(0.8, 0.9), eps=1e-3, weight_decay=0.1), (0.799580574, -1.79941189, 2.7993629)),
+            (ADAM, dict(lr=0.1, maximize=True), (1.40034091, -2.40075064, 3.40086198)),
+            (ADAMW, dict(lr=0.1), (0.595526934, -1.59144485, 2.58747101)),
+            (ADAMW, dict(lr=0.05, betas=(0.8, 0.9), weight_decay=0.1, amsgrad=True),
+             (0.780928135, -1.76107121, 2.74122405)),
+        ):
+            with self.subTest(kind=kind.__name__, **options):
+                for a, b in zip(descend(kind, **options), wanted):
+                    self.assertAlmostEqual(a, b, 5)
+
+    def test_closure(self):
+        p = nn.Parameter(torch.ones(1))
+        optimizer = SGD([p], lr=0.5)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = (p * 2).sum()
+            loss.backward()
+            return loss
+        self.assertEqual(optimizer.step(closure).item(), 2)
+        self.assertEqual(p.item(), 0)
+
+    def test_zero_grad(self):
+        p = nn.Parameter(torch.ones(1))
+        optimizer = SGD([p], lr=0.5)
+        p.grad = torch.ones(1)
+        optimizer.zero_grad(set_to_none=False)
+        self.assertEqual(p.grad.item(), 0)
+        optimizer.zero_grad()
+        self.assertIsNone(p.grad)
+
+    def test_what_has_no_gradient_stays(self):
+        p = nn.Parameter(torch.ones(1))
+        ADAM([p]).step()
+        self.assertEqual(p.item(), 1)
+
+
+class Groups(unittest.TestCase):
+    def test_options_of_groups(self):
+        p, q = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
+        optimizer = SGD([{"params": [p]}, {"params": q, "lr": 0.25}], lr=0.5, momentum=0.9)
+        self.assertEqual([g["lr"] for g in optimizer.param_groups], [0.5, 0.25])
+        self.assertEqual(optimizer.param_groups[1]["momentum"], 0.9)
+        self.assertIs(optimizer.param_groups[0]["params"][0], p)
+        p.grad, q.grad = torch.ones(1), torch.ones(1)
+        optimizer.step()
+        self.assertEqual((p.item(), q.item()), (0.5, 0.75))
+        optimizer.param_groups[0]["lr"] = 0.125
+        p.grad, q.grad = torch.ones(1), None
+        optimizer.param_groups[0]["momentum"] = 0
+        optimizer.step()
+        self.assertEqual(p.item(), 0.375)
+
+    def test_add_param_group(self):
+        p, q = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
+        optimizer = SGD([p], lr=0.5)
+        optimizer.add_param_group({"params": [q]})
+        self.assertEqual(len(optimizer.param_groups), 2)
+        with self.assertRaisesRegex(ValueError, "some parameters appear in more than one parameter group"):
+            optimizer.add_param_group({"params": [p]})
+
+    def test_what_is_refused(self):
+        p = nn.Parameter(torch.ones(1))
+        for make, text in (
+            (lambda: SGD([], lr=0.1), "optimizer got an empty parameter list"),
+            (lambda: SGD([p * 2], lr=0.1), "can't optimize a non-leaf Tensor"),
+            (lambda: SGD([p], lr=-1.0), r"Invalid learning rate: -1\.0"),
+            (lambda: SGD([p], lr=0.1, momentum=-1.0), r"Invalid momentum value: -1\.0"),
+            (lambda: SGD([p], lr=0.1, nesterov=True), "Nesterov momentum requires a momentum and zero dampening"),
+            (lambda: ADAM([p], betas=(1.0, 0.9)), r"Invalid beta parameter at index 0: 1\.0"),
+            (lambda: ADAM([p], eps=-1.0), r"Invalid epsilon value: -1\.0"),
+        ):
+            with self.assertRaisesRegex(ValueError, text):
+                make()
+        with self.assertRaisesRegex(TypeError, "'Linear' object is not iterable"):
+            SGD(nn.Linear(1, 1), lr=0.1)
+
+    def test_parameters_of_several_devices(self):
+        p = nn.Parameter(torch.ones(1))
+        optimizer = ADAM([p], lr=0.5)
+        self.assertIn("lr: 0.5", repr(optimizer))
+        self.assertTrue(repr(optimizer).startswith("Adam (\nParameter Group 0\n"))
+
+
+class States(unittest.TestCase):
+    def resumes(self, kind, carry, **options):
+        """Two steps, or one step, a carried state, another step: the same."""
+        wanted = descend(kind, 2, **options)
+        p = nn.Parameter(torch.tensor([1.0, -2.0, 3.0]))
+        optimizer = kind([p], **options)
+        for k in range(2):
+            p.grad = p.detach() * 0.5 + torch.tensor([0.1, -0.2, 0.3]) * (k + 1)
+            optimizer.step()
+            if k == 0:
+                state = carry(optimizer.state_dict())
+                optimizer = kind([p], lr=9.0)
+                optimizer.load_state_dict(state)
+        self.assertEqual(p.tolist(), wanted)
+
+    def test_round_trips(self):
+        carries = (lambda s: s, copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s)))
+        for carry in carries:
+            self.resumes(SGD, carry, lr=0.1, momentum=0.9)
+            self.resumes(ADAM, carry, lr=0.1, amsgrad=True)
+            self.resumes(ADAMW, carry, lr=0.1)
+
+    def test_form(self):
+        p = nn.Parameter(torch.ones(2))
+        optimizer = ADAM([p])
+        p.grad = torch.ones(2)
+        optimizer.step()
+        state = optimizer.state_dict()
+        self.assertEqual(list(state), ["state", "param_groups"])
+        self.assertEqual(state["param_groups"][0]["params"], [0])
+        self.assertEqual(state["param_groups"][0]["betas"], (0.9, 0.999))
+        self.assertLessEqual({"step", "exp_avg", "exp_avg_sq"}, set(state["state"][0]))
+        self.assertEqual(float(state["state"][0]["step"]), 1)
+        self.assertEqual(state["state"][0]["exp_avg"].shape, (2,))
+
+    def test_a_state_of_other_groups_is_refused(self):
+        p, q = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
+        with self.assertRaisesRegex(ValueError, "loaded state dict"):
+            SGD([p, q], lr=0.1).load_state_dict(SGD([p], lr=0.1).state_dict())
+
+
+class Schedules(unittest.TestCase):
+    def rates(self, make):
+        optimizer = SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+        schedule, rates = make(optimizer), []
+        for _ in range(9):
+            self.assertEqual(schedule.get_last_lr(), [optimizer.param_groups[0]["lr"]])
+            rates += schedule.get_last_lr()
+            optimizer.step()
+            schedule.step()
+        return rates
+
+    def near(self, rates, wanted):
+        for a, b in zip(rates, wanted, strict=True):
+            self.assertTrue(math.isclose(a, b, rel_tol=1e-14), (a, b))
+
+    def test_step(self):
+        self.near(self.rates(lambda o: optim.lr_scheduler.StepLR(o, 2, gamma=0.5)),
+                  [0.1, 0.1, 0.05, 0.05, 0.025, 0.025, 0.0125, 0.0125, 0.00625])
+
+    def test_cosine(self):
+        self.near(self.rates(lambda o: optim.lr_scheduler.CosineAnnealingLR(o, 4, eta_min=0.01)),
+                  [0.1, 0.086819805153394644, 0.055, 0.023180194846605363, 0.01, 0.023180194846605363,
+                   0.055000000000000021, 0.086819805153394686, 0.10000000000000006])
+
+    def test_state(self):
+        optimizer = SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+        schedule = optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
+        for _ in range(3):
+            optimizer.step()
+            schedule.step()
+        other = optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
+        other.load_state_dict(schedule.state_dict())
+        self.assertEqual(other.last_epoch, 3)
+
+
+class Clipping(unittest.TestCase):
+    def test_norms(self):
+        for kind, norm, wanted in ((2, 13, 3 / 13), (math.inf, 12, 3 / 12), (1, 19, 3 / 19)):
+            a, b = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1))
+            a.grad, b.grad = torch.tensor([3.0, 4.0]), torch.tensor([12.0])
+            self.assertAlmostEqual(nn.utils.clip_grad_norm_([a, b], 1.0, norm_type=kind).item(), norm, 5)
+            self.assertAlmostEqual(a.grad[0].item(), wanted, 6)
+
+
+if __name__ == "__main__":
+    unittest.main()
