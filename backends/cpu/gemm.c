@@ -133,7 +133,9 @@ static bool product(const px__gemm *given, bool wide, bool parallel) {
   if (!parallel || work < thread_work) return serial(g, wide);
   split s = {.g = g, .wide = wide, .rows = g->m > g->n};
   int64_t units = ((s.rows ? g->m : g->n) + SPLIT_UNIT - 1) / SPLIT_UNIT;
-  px__cpu_parallel(units, 1, split_run, &s);
+  // BLAS packs what a piece shares with the others anew, so its pieces are few.
+  int64_t pieces = work >= blas_work ? 2 * (int64_t)px__cpu_thread_count() : units;
+  px__cpu_parallel(units, (units + pieces - 1) / pieces, split_run, &s);
   return !s.failed;
 }
 bool px__gemm_f32(const px__gemm *g, bool parallel) { return product(g, false, parallel); }

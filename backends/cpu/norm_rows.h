@@ -3,6 +3,18 @@
 // twice.
 
 // ---- layers: rows of n, normalised each by itself
+// One loop for each case: the compiler makes vectors of no loop that chooses inside.
+static void NAME(layer_row)(T *restrict y, const T *restrict x, T mean, T rstd, const T *restrict w,
+                            const T *restrict b, int64_t n) {
+  if (w && b)
+    for (int64_t j = 0; j < n; j++) y[j] = (x[j] - mean) * rstd * w[j] + b[j];
+  else if (w)
+    for (int64_t j = 0; j < n; j++) y[j] = (x[j] - mean) * rstd * w[j] + 0;
+  else if (b)
+    for (int64_t j = 0; j < n; j++) y[j] = (x[j] - mean) * rstd + b[j];
+  else
+    for (int64_t j = 0; j < n; j++) y[j] = (x[j] - mean) * rstd + 0;
+}
 static void NAME(layer)(const layer_task *t, int64_t begin, int64_t end) {
   int64_t n = t->n;
   const T *w = t->weight, *b = t->bias;
@@ -12,10 +24,7 @@ static void NAME(layer)(const layer_task *t, int64_t begin, int64_t end) {
     T mean = (T)(NAME(vec_sum)(x, n) / (double)n);
     T rstd = (T)(1 / sqrt(NAME(vec_sum_square)(x, mean, n) / (double)n + t->eps));
     ((T *)t->mean)[i] = mean, ((T *)t->rstd)[i] = rstd;
-    if (w && b)
-      for (int64_t j = 0; j < n; j++) y[j] = (x[j] - mean) * rstd * w[j] + b[j];
-    else
-      for (int64_t j = 0; j < n; j++) y[j] = (x[j] - mean) * rstd * (w ? w[j] : 1) + (b ? b[j] : 0);
+    NAME(layer_row)(y, x, mean, rstd, w, b, n);
   }
 }
 // A chunk of rows: their gradients, and the chunk's sums for weight and bias.

@@ -231,7 +231,7 @@ px_status px__op_node_new(px_node **out, const px_op *op, px_call_mode mode, con
   self->args = (px_value *)(base + args_at);
   self->results = (px_tensor **)(base + results_at);
   self->saves = (px__save *)(base + saves_at);
-  memcpy(self->args, args, op->param_count * sizeof(px_value));
+  for (int i = 0; i < op->param_count; i++) self->args[i] = args[i];
   px_tensor *changed = mode == PX_CALL_INPLACE ? results[0] : NULL;
   px__filling f = {self, mode, changed, original, saved, kept, base + lists_at};
   PX_TRY(fill(&f, args, needs, result_count, results));

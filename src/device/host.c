@@ -2,13 +2,14 @@
 // Memory of the CPU: head and data in one allocation, the data on a cache line of its own.
 //
 // Blocks up to a mebibyte are kept for reuse in lists of the thread that frees them, four sizes a
-// doubling; a thread keeps at most KEPT_BYTES and gives all back at its end. Larger ones are kept
-// in one list, with huge pages, and given to the kernel to take when it needs them: fresh pages
-// cost more than what most ops do with them. Under AddressSanitizer nothing is kept, so that use
-// after free is seen.
+// doubling; a thread keeps at most KEPT_BYTES and gives all back at its end. Larger ones have huge
+// pages and are kept in one list, up to LARGE_BYTES or a sixteenth of the machine's memory: fresh
+// pages cost more than what most ops do with them. Under AddressSanitizer nothing is kept, so that
+// use after free is seen.
 #include "device/state.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum {
   LINE = 64,
@@ -17,7 +18,7 @@ enum {
   KEPT_BYTES = 16 << 20,
   NO_BIN = 255,
   LARGE = 64,  // so many large blocks
-  LARGE_BYTES = 512 << 20,
+  LARGE_BYTES = 256 << 20,
   HUGE_PAGE = 2 << 20,
 };
 typedef struct keep {
@@ -106,12 +107,20 @@ static void *large_take(size_t room) {
   return memory;
 }
 
-// The kernel may take the pages; those that it has not taken cost nothing to use again.
+static size_t large_limit(void) {
+  static size_t limit;  // atomic; 0 until asked
+  size_t known = __atomic_load_n(&limit, __ATOMIC_RELAXED);
+  if (known) return known;
+  long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  known = pages > 0 && page > 0 ? (size_t)pages / 16 * (size_t)page : 0;
+  known = known < LARGE_BYTES ? known + 1 : LARGE_BYTES;
+  __atomic_store_n(&limit, known, __ATOMIC_RELAXED);
+  return known;
+}
+
 static bool large_keep(void *memory, size_t room) {
-  if (!KEEPS || room > LARGE_BYTES) return false;
-  if (room >= 2 * HUGE_PAGE) (void)madvise(memory, room / HUGE_PAGE * HUGE_PAGE, MADV_FREE);
-  if (pthread_mutex_trylock(&large_lock)) return false;
-  bool fits = large.count < LARGE && large.bytes + room <= LARGE_BYTES;
+  if (!KEEPS || pthread_mutex_trylock(&large_lock)) return false;
+  bool fits = large.count < LARGE && large.bytes + room <= large_limit();
   if (fits) {
     large.memory[large.count] = memory, large.room[large.count++] = room;
     large.bytes += room;

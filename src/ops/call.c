@@ -240,7 +240,18 @@ static px_status call_unusual(px_call *call) {
   return status;
 }
 
-static px_status run_call(px_call *call) {
+// A view with nothing to record: there is nothing to wrap, to suspend or to deliver either.
+static inline bool is_plain_view(const px_call *call, const px_value *given) {
+  return call->op->kind == PX_OP_VIEW && call->args == given && call->mode == PX_CALL_NEW &&
+         !needs_record(call);
+}
+
+static px_status run_call(px_call *call, const px_value *given) {
+  if (is_plain_view(call, given)) {
+    const px_tensor *first = first_tensor(call);
+    call->device = first ? px__tensor_device(first) : px_cpu();
+    return px__impl(call->op)->run(call);
+  }
   if (call->op->kind == PX_OP_POINTWISE) {
     bool simple = false;
     PX_TRY(px__call_pointwise(call, &simple));
@@ -273,7 +284,7 @@ px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, v
     PX_TRY(fill(&call, args));
   }
   if (PX_UNLIKELY(mode != PX_CALL_NEW)) PX_TRY(before_write(&call, results));
-  px_status status = run_call(&call);
+  px_status status = run_call(&call, args);
   if (PX_UNLIKELY(call.original != NULL)) px_release(call.original);
   if (PX_UNLIKELY(status != PX_OK)) {
     drop(&call);

@@ -85,6 +85,7 @@ px_status px__view_narrow(px_call *c) {
            "start (%lld) + length (%lld) exceeds dimension size (%lld).", (long long)start,
            (long long)length, (long long)n);
   int64_t end = start + length;
+  if (!px__needs_grad(self)) return px__part_slice(&c->results[0], self, dim, start, length, 1);
   return px_slice(&c->results[0], self, dim, &start, &end, 1);
 }
 
