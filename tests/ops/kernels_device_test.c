@@ -56,6 +56,8 @@ static bool agrees(const char *what, const px_tensor *want, const px_tensor *got
 
 // ---- samples
 
+static int compared;  // samples that ran on both
+
 static bool sample_agrees(int row, px_dtype dtype) {
   sample cpu, device;
   px_tensor *want[SAMPLE_RESULTS] = {0}, *got[SAMPLE_RESULTS] = {0};
@@ -75,6 +77,7 @@ static bool sample_agrees(int row, px_dtype dtype) {
     px_error_clear();
     good = false;
   }
+  compared += good;
   for (int i = 0; good && i < count; i++)
     if (want[i] && !strstr(cpu.op_name, "empty"))
       good = agrees(cpu.op_name, want[i], got[i], tolerance_of(dtype));
@@ -88,6 +91,7 @@ static void check_samples(px_dtype dtype) {
   arrange();
   for (int i = 0; i < SAMPLE_ROWS; i++) failures += !sample_agrees(i, dtype);
   CHECK_EQ(failures, 0);
+  CHECK(compared > SAMPLE_ROWS / 2);
 }
 PX_TEST(samples_in_float32) { check_samples(PX_FLOAT32); }
 PX_TEST(samples_in_float64) { check_samples(PX_FLOAT64); }
@@ -229,4 +233,57 @@ PX_TEST(a_bad_index_leaves_the_device_usable) {
   OK(px_add_scalar(&z, x, px_float(1), px_int(1)));
   OK(px_device_synchronize(0));
   px_release(here), px_release(index), px_release(y), px_release(z);
+}
+
+PX_TEST(integers_divided_by_zero_are_reported) {
+  arrange();
+  px_tensor *here = made(PX_INT64, S(3), VALUES(4, 5, 6)),
+            *none = made(PX_INT64, S(3), VALUES(2, 0, 3));
+  px_tensor *a = there(here), *b = there(none), *y = NULL;
+  px_status status = px_floor_divide(&y, a, b);
+  if (!status) status = px_device_synchronize(0);
+  CHECK_EQ(status, PX_RUNTIME);
+  CHECK(strstr(px_error_last()->message, "ZeroDivisionError"));
+  px_error_clear();
+  OK(px_device_synchronize(0));
+  px_release(here), px_release(none), px_release(a), px_release(b), px_release(y);
+}
+
+// ---- random numbers: PyTorch's on its devices, from seed 0
+
+static px_tensor *empty(px_dtype dtype, int64_t n) {
+  px_tensor *t = NULL;
+  OK(px_tensor_empty(&t, 1, &n, dtype, px_cuda(0)));
+  px_manual_seed(0);
+  return t;
+}
+PX_TEST(draws_the_numbers_of_pytorch) {
+  static const int64_t low = 0, high = 100;
+  arrange();
+  px_tensor *u = empty(PX_FLOAT32, 5);
+  OK(px_uniform_(u, 0, 1, NULL));
+  ELEMENTS(u, 1e-9, 0.399046481, 0.516679168, 0.024930386, 0.940079391, 0.945854127);
+  px_tensor *g = empty(PX_FLOAT32, 3);
+  OK(px_normal_(g, 0, 1, NULL));
+  ELEMENTS(g, 1e-6, -0.924662411, -0.425344229, -2.643845797);
+  px_tensor *i = empty(PX_INT64, 5);
+  OK(px_random_(i, &low, &high, NULL));
+  ELEMENTS(i, 0, 41, 97, 91, 72, 53);
+  px_tensor *p = empty(PX_INT64, 5);
+  OK(px_randperm_fill_(p, NULL));
+  ELEMENTS(p, 0, 1, 4, 2, 0, 3);
+  px_release(u), px_release(g), px_release(i), px_release(p);
+}
+PX_TEST(permutations_hold_every_number_once) {
+  enum { N = 5000 };
+  arrange();
+  PX_SCOPED(px_tensor) p = empty(PX_INT64, N);
+  int64_t values[N];
+  bool seen[N] = {false};
+  OK(px_randperm_fill_(p, NULL));
+  OK(px_tensor_read(p, values, sizeof values));
+  for (int i = 0; i < N; i++) {
+    CHECK(values[i] >= 0 && values[i] < N && !seen[values[i]]);
+    seen[values[i]] = true;
+  }
 }
