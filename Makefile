@@ -168,7 +168,7 @@ asan ubsan tsan:
 	$(MAKE) SAN=$(patsubst asan,address,$(patsubst ubsan,undefined,$(patsubst tsan,thread,$@))) all tests
 
 # The Python module of a sanitizer build, run by a Python that has the sanitizer's runtime loaded first.
-SANLIB = $(shell $(CC) -print-file-name=lib$(if $(filter address,$(SAN)),asan,ubsan).so)
+SANLIB = $(shell $(CC) -print-file-name=lib$(patsubst address,a,$(patsubst undefined,ub,$(patsubst thread,t,$(SAN))))san.so)
 sanitized-acceptance: all
 	tools/sanitized.sh $(O) $(SANLIB) $(PYTHON)
 

@@ -14,6 +14,8 @@ mkdir -p "$place/phlox"
 cp python/phlox/*.py "$place/phlox/"
 cp "$build/_C.so" "$build/libphlox_sim.so" "$place/phlox/"
 cp "$build/libphlox.so" "$place/phlox/libphlox.so.0"
+# The thread sanitizer gives up by default when the child of a program with threads starts threads, which workers of data loaders do.
+export TSAN_OPTIONS="die_after_fork=0 ${TSAN_OPTIONS:-}"
 passed=0 failed=0
 for name in semantics acceleration use_gpu data_parallel; do
   # Python itself keeps memory to the end of the process: leaks are looked for by the C tests.
