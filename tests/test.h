@@ -13,6 +13,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#ifdef __SANITIZE_THREAD__
+// Its runtime waits a second at the end of a process for races of threads that still run. Tests are
+// processes, and some start a hundred.
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+const char *__tsan_default_options(void) { return "atexit_sleep_ms=20"; }
+#endif
+
 typedef struct px_test {
   const char *name;
   void (*run)(void);
