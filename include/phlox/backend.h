@@ -222,7 +222,8 @@ typedef struct px_backend {
   const char *name;  // "sim"
   px_device_type
       type;  // several backends may serve one type; the first whose probe finds devices does
-  // Counts devices without creating a context; 0 where none, never fails.
+  // Counts devices without creating a context; 0 where none, negative where CUDA_VISIBLE_DEVICES
+  // names one twice; never fails.
   int (*probe)(void);
   px_status (*open)(
       int device);  // creates the context; called once a device, before anything below

@@ -77,6 +77,7 @@ static const px_backend *load(const char *name) {
 // The CUDA driver reads CUDA_VISIBLE_DEVICES itself; for others the core does. -1: named twice.
 static int count_visible(const px_backend *backend, int present, int physical[PX__DEVICES]) {
   bool by_driver = !strcmp(backend->name, "cuda");
+  if (present < 0) return -1;
   return px__visible(by_driver ? NULL : px__env("CUDA_VISIBLE_DEVICES"), present, backend,
                      physical);
 }
@@ -93,7 +94,7 @@ static const px_backend *choose(int *count, int physical[PX__DEVICES]) {
     list += length + (list[length] == ',');
     const px_backend *backend = *name ? load(name) : NULL;
     int present = backend ? backend->probe() : 0;
-    if (present <= 0) continue;
+    if (present == 0) continue;
     *count = count_visible(backend, present, physical);
     return backend;
   }

@@ -14,9 +14,11 @@ static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
 static int probe(void) {
   int count = 0;
-  bool there = px__cuda_load() && px__cu.cuInit(0) == CUDA_SUCCESS &&
-               px__cu.cuDeviceGetCount(&count) == CUDA_SUCCESS;
-  return !there ? 0 : count > PX__CUDA_DEVICES ? PX__CUDA_DEVICES : count;
+  CUresult result = px__cuda_load() ? px__cu.cuInit(0) : CUDA_ERROR_NO_DEVICE;
+  if (result == CUDA_SUCCESS) result = px__cu.cuDeviceGetCount(&count);
+  if (result == CUDA_ERROR_INVALID_DEVICE) return -1;  // CUDA_VISIBLE_DEVICES names one twice
+  if (result != CUDA_SUCCESS) return 0;
+  return count > PX__CUDA_DEVICES ? PX__CUDA_DEVICES : count;
 }
 
 static px_status attribute(int *out, CUdevice_attribute which, CUdevice device) {

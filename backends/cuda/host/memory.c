@@ -9,6 +9,11 @@
 // Above this no device has memory, and the driver's arithmetic might not hold.
 #define GREATEST ((size_t)1 << 48)
 
+static bool is_open(int device) {
+  return device >= 0 && device < PX__CUDA_DEVICES &&
+         __atomic_load_n(&px__cuda_devices[device].open, __ATOMIC_ACQUIRE);
+}
+
 px_status px__cuda_alloc(int device, size_t bytes, void **out) {
   CUdeviceptr memory = 0;
   *out = NULL;
@@ -41,16 +46,15 @@ px_status px__cuda_host_alloc(size_t bytes, void **out) {
 void px__cuda_host_release(void *memory) {
   if (!memory) return;
   for (int i = 0; i < PX__CUDA_DEVICES; i++)
-    if (__atomic_load_n(&px__cuda_devices[i].open, __ATOMIC_ACQUIRE) && px__cuda_use(i) == PX_OK)
-      px__cu.cuCtxSynchronize();
+    if (is_open(i) && px__cuda_use(i) == PX_OK) px__cu.cuCtxSynchronize();
   px__cu.cuMemFreeHost(memory);
 }
 
 static CUdeviceptr address(const void *at) { return (CUdeviceptr)(uintptr_t)at; }
 
 static px_status copy_peer(CUstream stream, const px_copy *c) {
-  PX_CUDA_PASS(px__cuda_use(c->to_device));  // both must have been opened
-  PX_CUDA_PASS(px__cuda_use(c->from_device));
+  if (!is_open(c->to_device) || !is_open(c->from_device))
+    return px__cuda_error(CUDA_ERROR_INVALID_DEVICE, __FILE__, __LINE__, __func__);
   PX_CUDA_TRY(cuMemcpyPeerAsync(address(c->to), px__cuda_devices[c->to_device].context,
                                 address(c->from), px__cuda_devices[c->from_device].context,
                                 c->bytes, stream));
@@ -60,8 +64,8 @@ static px_status copy_peer(CUstream stream, const px_copy *c) {
 px_status px__cuda_copy(void *stream, const px_copy *c) {
   CUstream s = stream;
   if (!c->bytes) return PX_OK;
-  if (c->kind == PX_COPY_PEER) return copy_peer(s, c);
   PX_CUDA_PASS(px__cuda_use_stream(s));
+  if (c->kind == PX_COPY_PEER) return copy_peer(s, c);
   switch (c->kind) {
     case PX_COPY_HOST_TO_DEVICE:
       PX_CUDA_TRY(cuMemcpyHtoDAsync(address(c->to), c->from, c->bytes, s));
