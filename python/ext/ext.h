@@ -203,6 +203,7 @@ int ext_init_stream(PyObject *m);
 int ext_init_functional(PyObject *m);
 int ext_init_nn(PyObject *m);
 int ext_init_parallel(PyObject *m);
+int ext_init_comm(PyObject *m);
 int ext_init_optim(PyObject *m);
 int ext_init_data(PyObject *m);
 int ext_init_io(PyObject *m);

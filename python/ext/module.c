@@ -75,6 +75,7 @@ static const struct {
              {"functional", ext_init_functional},
              {"nn", ext_init_nn},
              {"parallel", ext_init_parallel},
+             {"comm", ext_init_comm},
              {"optim", ext_init_optim},
              {"data", ext_init_data},
              {"io", ext_init_io},

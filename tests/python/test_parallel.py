@@ -176,6 +176,46 @@ class Pieces(unittest.TestCase):
         out = nn.parallel.data_parallel(layer, x, [0, 1])
         self.assertTrue(torch.allclose(out, layer(x.cuda())))
 
+    def test_comm(self):
+        comm = torch.cuda.comm
+        self.assertEqual([t.device for t in comm.broadcast(torch.ones(2), [0, 1])], [cuda0, cuda1])
+        self.assertEqual(comm.reduce_add([torch.ones(2, device=d) for d in (cuda0, cuda1)]).tolist(), [2, 2])
+        with self.assertRaisesRegex(AssertionError, "reduce_add expects all inputs to be on GPUs, but input 0 is on CPU"):
+            comm.reduce_add([torch.ones(1)])
+        with self.assertRaisesRegex(ValueError, "input 1 has invalid size: got 2, but expected 1"):
+            comm.reduce_add([torch.ones(1, device=cuda0), torch.ones(2, device=cuda1)])
+        self.assertEqual([p.tolist() for p in comm.scatter(torch.arange(5), [0, 1], [1, 4])], [[0], [1, 2, 3, 4]])
+        self.assertEqual(comm.gather([torch.ones(1, device=d) for d in (cuda0, cuda1)], destination=1).device, cuda1)
+        self.assertEqual(comm.broadcast(torch.ones(1), []), [])
+        out = [torch.zeros(2, device=d) for d in (cuda0, cuda1)]
+        comm.broadcast(torch.ones(2), out=out)
+        self.assertEqual(out[1].tolist(), [1, 1])
+
+    def test_comm_errors(self):
+        comm, x = torch.cuda.comm, torch.arange(5)
+        a, b = torch.ones(1, 2, device=cuda0), torch.ones(1, 3, device=cuda1)
+        for call, text in (
+            (lambda: comm.broadcast(x), "Exactly one of 'devices' and 'out' must be specified, but got devices=None and "
+                                        "out=None"),
+            (lambda: comm.broadcast(x, out=[torch.ones(5)]), "Expected all output tensors to be CUDA tensors, but output "
+                                                             "tensor at index 0 has device 'cpu'"),
+            (lambda: comm.scatter(x, [0, 1], [1, 3]), "split_with_sizes expects split_sizes to sum exactly to 5 (input "
+                                                      "tensor's size at dimension 0), but got split_sizes=[1, 3]"),
+            (lambda: comm.scatter(x, [0, 1], [1, 2, 2]), "Expected devices and chunk_sizes to be of same length, but got "
+                                                         "len(devices) = 2 and len(chunk_sizes) = 3"),
+            (lambda: comm.gather([x]), "Expected all input tensors to be CUDA tensors, but tensor at index 0 has device cpu"),
+            (lambda: comm.gather([a, b]), "Input tensor at index 1 has invalid shape [1, 3], but expected [1, 2]"),
+            (lambda: comm.reduce_add([a, a], destination=1), "reduce_add expects destination to be on the same GPU with one "
+                                                             "of the tensors"),
+        ):
+            with self.assertRaises(RuntimeError) as caught:
+                call()
+            self.assertEqual(str(caught.exception), text)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            self.assertEqual(comm.gather([a], destination=-1).device, torch.device("cpu"))
+        self.assertEqual([w.category for w in caught], [FutureWarning])
+
     def test_model_parallel(self):
         first, second = nn.Linear(3, 4).to(cuda0), nn.Linear(4, 2).to(cuda1)
         optimizer = torch.optim.SGD([*first.parameters(), *second.parameters()], lr=0.1)
