@@ -76,7 +76,7 @@ $(O)/libphlox_sim.so: $(SIM:%.c=$(O)/%.o)
 	$(CC) -shared $(LDFLAGS) -o $@ $^
 
 # ---- the cuda backend: host code, and one fatbin for each .cu file, which the library holds
-NVFLAGS  ?= -O3
+NVFLAGS  ?= --compress-mode=size -O3
 CUDAARCH ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90
 # The opgen of this tree may not write them.
 CUDAGEN  := $(if $(wildcard tools/opgen_cuda.c),kernels_cuda_0 kernels_cuda_1 kernels_cuda_2 kernels_cuda_3 kernels_cuda_fold)
