@@ -80,6 +80,20 @@ int ext_args_tuple(ext_spec *spec, PyObject *args, PyObject *kwargs, PyObject **
   return check_required(spec, out);
 }
 
+bool ext_is_named_tuple(PyObject *object) {
+  return PyTuple_Check(object) && !PyTuple_CheckExact(object) &&
+         PyObject_HasAttrString(object, "_fields");
+}
+
+PyObject *ext_rebuild(PyObject *model, PyObject *items) {
+  if (PyList_CheckExact(model)) return Py_NewRef(items);
+  EXT_OWNED *tuple = PyList_AsTuple(items);
+  if (PyTuple_CheckExact(model) || !tuple) return ext_moved(&tuple);
+  PyObject *type = (PyObject *)Py_TYPE(model);
+  return ext_is_named_tuple(model) ? PyObject_Call(type, tuple, NULL)
+                                   : PyObject_CallOneArg(type, items);
+}
+
 bool ext_is_none(PyObject *object) { return !object || object == Py_None; }
 
 const char *ext_type_name(PyObject *object) {

@@ -4,11 +4,6 @@
 
 #include "data.h"
 
-static bool is_named_tuple(PyObject *object) {
-  return PyTuple_Check(object) && !PyTuple_CheckExact(object) &&
-         PyObject_HasAttrString(object, "_fields");
-}
-
 static PyObject *stack(PyObject *items) {
   PyObject *function = ext_op_object('f', "stack");
   return function ? PyObject_CallFunction(function, "Oi", items, 0) : NULL;
@@ -68,9 +63,8 @@ static PyObject *collate_sequence(PyObject *items) {
     EXT_OWNED *value = key ? column(items, key) : NULL;
     if (!value || PyList_Append(list, value) < 0) return NULL;
   }
-  if (!list || !is_named_tuple(first)) return ext_moved(&list);
-  EXT_OWNED *tuple = PyList_AsTuple(list);
-  return tuple ? PyObject_Call((PyObject *)Py_TYPE(first), tuple, NULL) : NULL;
+  // Tuples become lists; named ones keep their type.
+  return list && ext_is_named_tuple(first) ? ext_rebuild(first, list) : ext_moved(&list);
 }
 
 PyObject *ext_collate(PyObject *items) {
@@ -98,11 +92,7 @@ static PyObject *pin_items(PyObject *batch) {
     PyObject *pinned = ext_pin_batch(PyList_GET_ITEM(list, i));
     if (!pinned || PyList_SetItem(list, i, pinned) < 0) return NULL;
   }
-  if (!list || PyList_CheckExact(batch)) return ext_moved(&list);
-  EXT_OWNED *tuple = PyList_AsTuple(list);
-  if (!tuple || PyTuple_CheckExact(batch)) return ext_moved(&tuple);
-  return is_named_tuple(batch) ? PyObject_Call((PyObject *)Py_TYPE(batch), tuple, NULL)
-                               : PyObject_CallOneArg((PyObject *)Py_TYPE(batch), list);
+  return list ? ext_rebuild(batch, list) : NULL;
 }
 
 static PyObject *pin_dict(PyObject *batch) {

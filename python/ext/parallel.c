@@ -26,21 +26,6 @@ static int to_devices(PyObject *object, devices *out) {
   return 0;
 }
 
-static bool is_named_tuple(PyObject *object) {
-  return PyTuple_Check(object) && !PyTuple_CheckExact(object) &&
-         PyObject_HasAttrString(object, "_fields");
-}
-
-// A container of the same type as `model` from a list of its items.
-static PyObject *rebuild(PyObject *model, PyObject *items) {
-  if (PyList_CheckExact(model)) return Py_NewRef(items);
-  EXT_OWNED *tuple = PyList_AsTuple(items);
-  if (PyTuple_CheckExact(model) || !tuple) return ext_moved(&tuple);
-  PyObject *type = (PyObject *)Py_TYPE(model);
-  return is_named_tuple(model) ? PyObject_Call(type, tuple, NULL)
-                               : PyObject_CallOneArg(type, items);
-}
-
 // ---- scatter
 
 static PyObject *scatter_any(PyObject *object, const devices *to, int dim);
@@ -65,7 +50,7 @@ static PyObject *part_of(PyObject *model, PyObject *scattered, Py_ssize_t k) {
   EXT_OWNED *items = PyList_New(0);
   for (Py_ssize_t i = 0; items && i < PyList_GET_SIZE(scattered); i++)
     if (PyList_Append(items, PyList_GET_ITEM(PyList_GET_ITEM(scattered, i), k)) < 0) return NULL;
-  return items ? rebuild(model, items) : NULL;
+  return items ? ext_rebuild(model, items) : NULL;
 }
 
 static PyObject *scatter_sequence(PyObject *object, const devices *to, int dim) {
@@ -189,7 +174,7 @@ static PyObject *gather_sequence(PyObject *outputs, px_device to, int dim) {
     EXT_OWNED *value = key ? gather_at(outputs, key, to, dim) : NULL;
     if (!value || PyList_Append(items, value) < 0) return NULL;
   }
-  return items ? rebuild(first, items) : NULL;
+  return items ? ext_rebuild(first, items) : NULL;
 }
 
 static PyObject *gather_any(PyObject *outputs, px_device to, int dim) {
