@@ -50,8 +50,8 @@ PX_CALL px_tensor_as_strided(px_tensor **out, const px_tensor *self, int ndim, c
 // share the version either.
 PX_CALL px_tensor_detach(px_tensor **out, const px_tensor *self);
 PX_CALL px_tensor_alias(px_tensor **out, const px_tensor *self);
-// A tensor with self's sizes, dtype and device and no memory: for those who need to remember only
-// the shape.
+// A tensor with self's sizes, strides, dtype and device and no memory: for those who need to
+// remember only the shape.
 PX_CALL px_tensor_outline(px_tensor **out, const px_tensor *self);
 // Makes self an alias of `value` (x.data = value): storage, dtype, sizes, device. History and
 // identity of self stay.

@@ -94,7 +94,8 @@ static bool ours_alone(const px_tensor *grad) {
 static px_status first(px_tensor **place, px_tensor *leaf, px_tensor *grad) {
   if (!px_grad_enabled() && ours_alone(grad) && same_layout(grad, leaf))
     return px_tensor_detach(place, grad);
-  return px__call(place, PX__CLONE, 1, (px_value[]){PX_T(grad)});
+  const char *format = px_tensor_is_contiguous(leaf) ? "contiguous_format" : "preserve_format";
+  return px__call(place, PX__CLONE, 2, (px_value[]){PX_T(grad), PX_TX(format)});
 }
 
 static px_status accumulate(px_tensor *leaf, px_tensor *grad) {

@@ -69,3 +69,8 @@ static inline px_value px__f_ndim(px_value v) {
 static inline px_value px__f_dtype(px_value v) {
   return v.kind == PX_ARG_TENSOR ? PX_DT(px_tensor_dtype(v.v.tensor)) : PX_NONE();
 }
+// Whether a matrix is the transpose of a row-major one, so that its gradient had better be.
+static inline px_value px__f_turned(px_value v) {
+  const int64_t *sizes = px_tensor_sizes(v.v.tensor), *strides = px_tensor_strides(v.v.tensor);
+  return PX_I(strides[0] == 1 && sizes[1] > 1 && strides[1] == sizes[0]);
+}

@@ -177,6 +177,27 @@ class Gradients(unittest.TestCase):
         self.assertEqual(node.next_functions[0][0].name(), "AccumulateGrad")
         self.assertIs(node.next_functions[0][0].variable, x)
 
+    def test_a_gradient_is_laid_out_as_its_leaf(self):
+        weight, x = torch.rand(3, 4).requires_grad_(), torch.rand(2, 4)
+        (x @ weight.t()).sum().backward()
+        self.assertEqual(weight.grad.stride(), weight.stride())
+        turned = torch.rand(4, 3).t().requires_grad_()
+        (x @ turned.t()).sum().backward()
+        self.assertEqual(turned.grad.stride(), (1, 3))
+        row, = torch.autograd.grad((x @ weight.t()).sum(), weight)
+        self.assertTrue(row.is_contiguous())
+        weight.grad = None
+        (weight.t() * torch.rand(4, 3)).sum().backward()
+        self.assertTrue(weight.grad.is_contiguous())
+
+    def test_the_layout_of_a_gradient_reads_no_contents(self):
+        weight, x = torch.rand(3, 4).requires_grad_(), torch.rand(2, 4)
+        y = x @ weight.t()
+        with torch.no_grad():
+            weight.add_(1)
+        y.sum().backward()
+        self.assertEqual(weight.grad[0].tolist(), x.sum(0).tolist())
+
     def test_assigning_grad_is_checked(self):
         x = torch.ones(2, requires_grad=True)
         with self.assertRaisesRegex(RuntimeError, r"gradient of size '\[3\]' to a tensor of size '\[2\]'"):
