@@ -46,17 +46,19 @@ $(GEN): $(O)/opgen $(OPS)
 	@mkdir -p $(O)/gen/phlox
 	$(O)/opgen $(O)/gen $(OPS)
 	@touch $@
-$(GENSRC) $(O)/gen/kernels_cpu.c: $(GEN) ;
+# What opgen writes changes only where its text does: a new op rebuilds what it touches.
+GENHEAD  := $(addprefix $(O)/gen/,phlox/ops.h op_ids.h grad_functions.h run_functions.h cpu_kernels.h samples.inc)
+$(GENSRC) $(GENHEAD) $(O)/gen/kernels_cpu.c: $(GEN) ;
 
 # ---- the library
-$(O)/%.o: %.c $(GEN)
+$(O)/%.o: %.c | $(GENHEAD)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 $(O)/gen/%.o: $(O)/gen/%.c
 	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 # The CPU kernels are compiled once for any x86-64 and once for AVX2; all their names but the table's are made local.
 define variant
-$(O)/$(1)/%.o: backends/cpu/%.c $(GEN)
+$(O)/$(1)/%.o: backends/cpu/%.c | $$(GENHEAD)
 	@mkdir -p $$(@D)
 	$$(CC) $$(CPPFLAGS) $$(CFLAGS) $$(KFLAGS) $(2) -DPX_CPU_TABLE=px__cpu_table_$(1) -MMD -MP -c -o $$@ $$<
 $(O)/$(1)/kernels_cpu.o: $(O)/gen/kernels_cpu.c
@@ -108,7 +110,7 @@ cuda: $(CUDALIB)
 PYINC := $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_paths()["include"])' 2>/dev/null)
 PYHAS := $(wildcard $(PYINC)/Python.h)
 python: $(if $(PYHAS),$(if $(SAN),$(O)/_C.so,$(O)/python))
-$(O)/ext/%.o: python/ext/%.c $(GEN)
+$(O)/ext/%.o: python/ext/%.c | $(GENHEAD)
 	@mkdir -p $(@D)
 	$(CC) -Iinclude -Ipython/ext -I$(O)/gen -I$(PYINC) $(CFLAGS) -Wno-cast-function-type -MMD -MP -c -o $@ $<
 $(O)/_C.so: $(EXT:python/ext/%.c=$(O)/ext/%.o) $(O)/libphlox.so
@@ -124,10 +126,10 @@ $(O)/python: $(O)/_C.so $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB)
 TESTS    := $(wildcard tests/unit/*.c tests/cts/*.c tests/ops/*.c tests/fault/*.c tests/race/*.c)
 TESTBIN  := $(TESTS:tests/%.c=$(O)/tests/%)
 # Unit tests may look inside the library: they link its objects. The others see the public headers alone.
-$(O)/tests/unit/%: tests/unit/%.c tests/test.h $(COREOBJ) $(CPUOBJ)
+$(O)/tests/unit/%: tests/unit/%.c tests/test.h $(GENHEAD) $(COREOBJ) $(CPUOBJ)
 	@mkdir -p $(@D)
 	$(CC) $(CPPFLAGS) $(CFLAGS) -Itests -o $@ $< $(COREOBJ) $(CPUOBJ) $(LDFLAGS) $(ARCHIVES) -lm -ldl -rdynamic
-$(O)/tests/%: tests/%.c tests/test.h $(O)/libphlox.so
+$(O)/tests/%: tests/%.c tests/test.h $(GENHEAD) $(O)/libphlox.so
 	@mkdir -p $(@D)
 	$(CC) -Iinclude -I$(O)/gen -Itests $(CFLAGS) -o $@ $< -L$(O) -lphlox $(LDFLAGS) -lm -Wl,-rpath,'$$ORIGIN/../..'
 tests: all $(TESTBIN)

@@ -139,6 +139,9 @@ int og_param_find(const og_op *op, const char *name);  // -1: none
 int og_result_find(const og_op *op, const char *name);
 bool og_is_tensor(const og_param *p);    // Tensor or Tensor?
 const char *og_quote(const char *text);  // as a C string literal
+// An output, and its end; several may be open.
+FILE *og_create(const char *folder, const char *name);
+void og_finish(FILE *file);
 
 // ---- opgen_parse.c: reads one file, or dies
 void og_read(const char *path);
