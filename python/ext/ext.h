@@ -44,7 +44,7 @@ extern PyObject *ext_AcceleratorError, *ext_OutOfMemoryError;
   })
 // Checks a px_status expression that can block.
 #define EXT_WAIT(call) EXT_TRY(EXT_NOGIL(call))
-#define EXT_FAIL(exception, ...) return PyErr_Format(exception, __VA_ARGS__)
+#define EXT_FAIL(exception, ...) return (void *)PyErr_Format(exception, __VA_ARGS__)
 #define EXT_FAIL_INT(exception, ...) return PyErr_Format(exception, __VA_ARGS__), -1
 #define EXT_LENGTH(array) ((int)(sizeof(array) / sizeof((array)[0])))
 

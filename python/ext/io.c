@@ -1,40 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.save and torch.load, through safetensors: a dict of tensors, or a tensor. Nothing in a file
-// is ever executed.
-#include "ext.h"
-#include "phlox/io.h"
+// torch.save and torch.load: trees of values in safetensors files, or in file-like objects. Nothing
+// in a file is ever executed.
 #include "phlox/ops.h"
-
-static const char alone[] = "tensor";  // the name of a tensor that was saved by itself
-
-static int add_item(px_dict *dict, PyObject *key, PyObject *value) {
-  const char *name = PyUnicode_Check(key) ? PyUnicode_AsUTF8(key) : NULL;
-  if (!name || !ext_is_tensor(value)) {
-    if (!PyErr_Occurred())
-      PyErr_Format(PyExc_NotImplementedError,
-                   "torch.save writes safetensors: a tensor or a dict of names and tensors, not %s",
-                   ext_type_name(name ? value : key));
-    return -1;
-  }
-  EXT_TRY_INT(px_dict_set(dict, name, ext_tensor(value)));
-  return 0;
-}
-
-static int to_dict(PyObject *object, px_dict *dict) {
-  if (ext_is_tensor(object)) {
-    EXT_TRY_INT(px_dict_set(dict, alone, ext_tensor(object)));
-    return 0;
-  }
-  if (!PyDict_Check(object))
-    EXT_FAIL_INT(PyExc_NotImplementedError,
-                 "torch.save writes safetensors: a tensor or a dict of names and tensors, not %s",
-                 ext_type_name(object));
-  PyObject *key, *value;
-  Py_ssize_t at = 0;
-  while (PyDict_Next(object, &at, &key, &value))
-    if (add_item(dict, key, value) < 0) return -1;
-  return 0;
-}
+#include "tree.h"
 
 // The file's name as UTF-8 in *keep's bytes.
 static const char *path_of(PyObject *object, PyObject **keep) {
@@ -44,45 +12,50 @@ static const char *path_of(PyObject *object, PyObject **keep) {
   return PyBytes_AS_STRING(bytes);
 }
 
-// Tensors remember where they were: the device of each is written as metadata of its name.
-static const char **metadata_of(const px_dict *dict, char (*texts)[PX_DEVICE_TEXT]) {
-  int64_t count = px_dict_size(dict);
-  const char **rows = PyMem_Calloc((size_t)(2 * count + 3), sizeof *rows);
-  if (!rows) return NULL;
-  rows[0] = "phlox";
-  rows[1] = px_version();
-  for (int64_t i = 0; i < count; i++) {
-    rows[2 * i + 2] = px_dict_name(dict, i);
-    rows[2 * i + 3] = px_device_format(px_tensor_device(px_dict_value(dict, i)), texts[i]);
-  }
-  return rows;
+static bool is_path(PyObject *object) {
+  return PyUnicode_Check(object) || PyBytes_Check(object) ||
+         PyObject_HasAttrString(object, "__fspath__");
 }
 
-EXT_FAST(save) {
-  EXT_ARGS("save", "obj f", out);
-  PX_SCOPED(px_dict) dict = NULL;
-  EXT_OWNED *keep = NULL;
-  EXT_TRY(px_dict_new(&dict));
-  const char *path = path_of(out[1], &keep);
-  if (!path || to_dict(out[0], dict) < 0) return NULL;
-  char(*texts)[PX_DEVICE_TEXT] = PyMem_Malloc((size_t)(px_dict_size(dict) + 1) * sizeof *texts);
-  const char **metadata = texts ? metadata_of(dict, texts) : NULL;
-  px_status status = metadata ? EXT_NOGIL(px_save(path, dict, metadata)) : PX_OK;
-  bool failed = !metadata;
-  PyMem_Free(metadata);
-  PyMem_Free(texts);
-  if (failed) return PyErr_NoMemory();
-  EXT_TRY(status);
+// ---- writing
+
+static PyObject *save_to_object(PyObject *file, const px_tree *tree) {
+  void *bytes;
+  size_t length;
+  if (!PyObject_HasAttrString(file, "write"))
+    EXT_FAIL(PyExc_AttributeError,
+             "expected 'f' to be string, path, or a file-like object with a 'write' attribute");
+  EXT_WAIT(px_tree_encode(&bytes, &length, tree));
+  EXT_OWNED *data = PyBytes_FromStringAndSize(bytes, (Py_ssize_t)length);
+  px_free(bytes);
+  EXT_OWNED *done = data ? PyObject_CallMethod(file, "write", "O", data) : NULL;
+  if (!done) return NULL;
   Py_RETURN_NONE;
 }
 
-// Where a tensor that was on `saved` goes: map_location is NULL, a device, or a dict of device
-// names.
-static int location_of(PyObject *map, const char *saved, px_device *out) {
-  if (!ext_is_none(map) && !PyDict_Check(map)) return ext_to_device(map, out);
-  PyObject *mapped = !ext_is_none(map) ? PyDict_GetItemString(map, saved) : NULL;
-  if (mapped) return ext_to_device(mapped, out);
-  EXT_TRY_INT(px_device_parse(out, saved));
+EXT_FAST(save) {
+  EXT_ARGS("save", "obj f|pickle_module pickle_protocol _use_new_zipfile_serialization", out);
+  EXT_OWNED *keep = NULL;
+  PX_SCOPED(px_tree) tree = ext_tree_from(out[0]);
+  if (!tree) return NULL;
+  if (!is_path(out[1])) return save_to_object(out[1], tree);
+  const char *path = path_of(out[1], &keep);
+  if (!path) return NULL;
+  EXT_WAIT(px_save_tree(path, tree));
+  Py_RETURN_NONE;
+}
+
+// ---- where tensors go
+
+// The device of a location as files have it, "cuda:1": it must be there.
+static int device_of_location(const char *location, px_device *out) {
+  if (px_device_parse(out, location) != PX_OK) {
+    px_error_clear();
+    EXT_FAIL_INT(PyExc_RuntimeError,
+                 "don't know how to restore data location of torch.storage.UntypedStorage (tagged "
+                 "with %s)",
+                 location);
+  }
   if (out->type != PX_CUDA) return 0;
   int count = px_device_count(PX_CUDA);
   if (count == 0)
@@ -100,33 +73,79 @@ static int location_of(PyObject *map, const char *saved, px_device *out) {
   return 0;
 }
 
-static PyObject *placed(px_tensor *tensor, const char *path, const char *name, PyObject *map) {
-  char *saved = NULL;
+static int device_of_object(PyObject *object, px_device *out) {
+  EXT_OWNED *text = PyObject_Str(object);
+  const char *location = text ? PyUnicode_AsUTF8(text) : NULL;
+  return location ? device_of_location(location, out) : -1;
+}
+
+// What a function of map_location makes of a tensor's storage; None: where it was.
+static int device_of_call(PyObject *map, px_tensor *tensor, const char *saved, px_device *out) {
+  EXT_OWNED *object = ext_wrap_borrowed(tensor);
+  EXT_OWNED *storage = object ? PyObject_CallMethod(object, "untyped_storage", NULL) : NULL;
+  EXT_OWNED *result = storage ? PyObject_CallFunction(map, "Os", storage, saved) : NULL;
+  if (!result) return -1;
+  if (result == Py_None) return device_of_location(saved, out);
+  EXT_OWNED *device = PyObject_GetAttrString(result, "device");
+  return device ? device_of_object(device, out) : -1;
+}
+
+static int location_of(PyObject *map, px_tensor *tensor, px_device home, px_device *out) {
+  char saved[PX_DEVICE_TEXT];
+  px_device_format(home, saved);
+  if (ext_is_none(map)) return device_of_location(saved, out);
+  if (PyUnicode_Check(map) || ext_is_device(map)) return device_of_object(map, out);
+  if (!PyDict_Check(map)) return device_of_call(map, tensor, saved, out);
+  PyObject *mapped = PyDict_GetItemString(map, saved);
+  return mapped ? device_of_object(mapped, out) : device_of_location(saved, out);
+}
+
+static PyObject *placed(px_tensor *tensor, px_device home, void *map) {
   px_device device = px_cpu();
-  px_tensor *moved;
-  EXT_TRY(px_load_metadata(&saved, path, name));
-  int status = location_of(map, saved ? saved : "cpu", &device);
-  px_free(saved);
-  if (status < 0) return NULL;
-  EXT_WAIT(px_to(&moved, tensor, PX_DTYPE_NONE, device, false, false));
-  return ext_wrap(moved);
+  PX_SCOPED(px_tensor) data = NULL;
+  PX_SCOPED(px_tensor) moved = NULL;
+  if (location_of(map, tensor, home, &device) < 0) return NULL;
+  if (device.type == PX_CPU) return ext_wrap_borrowed(tensor);
+  EXT_TRY(px_tensor_detach(&data, tensor));
+  EXT_WAIT(px_to(&moved, data, PX_DTYPE_NONE, device, false, false));
+  px_tensor_set_parameter(moved, px_tensor_is_parameter(tensor));
+  EXT_TRY(px_tensor_set_requires_grad(moved, px_tensor_requires_grad(tensor)));
+  return ext_wrap(PX_MOVE(moved));
+}
+
+// ---- reading
+
+static px_tree *load_from_object(PyObject *file) {
+  px_tree *tree = NULL;
+  if (!PyObject_HasAttrString(file, "read"))
+    EXT_FAIL(PyExc_AttributeError,
+             "'%s' object has no attribute 'read'. You can only torch.load from a file that is "
+             "seekable. Please pre-load the data into a buffer like io.BytesIO and try to load "
+             "from it instead.",
+             Py_TYPE(file)->tp_name);
+  EXT_OWNED *data = PyObject_CallMethod(file, "read", NULL);
+  Py_buffer bytes;
+  if (!data || PyObject_GetBuffer(data, &bytes, PyBUF_SIMPLE) < 0) return NULL;
+  px_status status =
+      EXT_NOGIL(px_tree_decode(&tree, bytes.buf, (size_t)bytes.len, px_cpu(), "the file"));
+  PyBuffer_Release(&bytes);
+  EXT_TRY(status);
+  return tree;
+}
+
+static px_tree *load_from_path(PyObject *file) {
+  px_tree *tree = NULL;
+  EXT_OWNED *keep = NULL;
+  const char *path = path_of(file, &keep);
+  if (!path) return NULL;
+  EXT_WAIT(px_load_tree(&tree, path, px_cpu()));
+  return tree;
 }
 
 EXT_FAST(load) {
   EXT_ARGS("load", "f|map_location pickle_module$weights_only mmap", out);
-  PX_SCOPED(px_dict) dict = NULL;
-  EXT_OWNED *keep = NULL;
-  const char *path = path_of(out[0], &keep);
-  if (!path) return NULL;
-  EXT_WAIT(px_load(&dict, path, px_cpu()));
-  if (px_dict_size(dict) == 1 && px_dict_get(dict, alone))
-    return placed(px_dict_get(dict, alone), path, alone, out[1]);
-  PyObject *result = PyDict_New();
-  for (int64_t i = 0; result && i < px_dict_size(dict); i++) {
-    EXT_OWNED *value = placed(px_dict_value(dict, i), path, px_dict_name(dict, i), out[1]);
-    if (!value || PyDict_SetItemString(result, px_dict_name(dict, i), value) < 0) Py_CLEAR(result);
-  }
-  return result;
+  PX_SCOPED(px_tree) tree = is_path(out[0]) ? load_from_path(out[0]) : load_from_object(out[0]);
+  return tree ? ext_tree_object(tree, placed, out[1]) : NULL;
 }
 
 static PyMethodDef functions[] = {

@@ -121,6 +121,24 @@ static int storage_set_item(PyObject *self, PyObject *index, PyObject *value) {
   return object ? ext_setitem(object, index, value) : -1;
 }
 
+// The storage itself where it is there already, else a copy on the device.
+static PyObject *storage_on(PyObject *self, px_device device) {
+  if (px_device_equal(px_storage_device(storage_of(self)), device)) return Py_NewRef(self);
+  px_tensor *flat = as_tensor(self);
+  EXT_OWNED *object = flat ? ext_wrap(flat) : NULL;
+  EXT_OWNED *moved = object ? ext_convert(object, device, PX_DTYPE_NONE, false, false) : NULL;
+  if (!moved) return NULL;
+  return storage_wrap(px_retain(px_tensor_storage(ext_tensor(moved))),
+                      ((storage_object *)self)->dtype);
+}
+EXT_FAST(storage_cuda) {
+  EXT_ARGS("cuda", "|device non_blocking", out);
+  int index;
+  if (ext_to_cuda_index(out[0], &index) < 0) return NULL;
+  return storage_on(self, px_cuda(index));
+}
+static PyObject *storage_cpu(PyObject *self, PyObject *u) { return storage_on(self, px_cpu()); }
+
 static PyMethodDef storage_methods[] = {{"size", storage_size, METH_NOARGS, NULL},
                                         {"nbytes", storage_nbytes, METH_NOARGS, NULL},
                                         {"data_ptr", storage_data_ptr, METH_NOARGS, NULL},
@@ -129,6 +147,8 @@ static PyMethodDef storage_methods[] = {{"size", storage_size, METH_NOARGS, NULL
                                         {"untyped", storage_untyped, METH_NOARGS, NULL},
                                         {"_untyped", storage_untyped, METH_NOARGS, NULL},
                                         {"tolist", storage_tolist, METH_NOARGS, NULL},
+                                        {"cpu", storage_cpu, METH_NOARGS, NULL},
+                                        EXT_DEF("cuda", storage_cuda),
                                         EXT_DEF("is_pinned", storage_is_pinned),
                                         EXT_DEF("pin_memory", storage_pin_memory),
                                         {NULL, NULL, 0, NULL}};

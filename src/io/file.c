@@ -19,6 +19,10 @@ static bool fault(void) {
   return true;
 }
 
+px__reader px__reader_memory(const void *bytes, size_t size, const char *name) {
+  return (px__reader){.descriptor = -1, .memory = bytes, .size = (int64_t)size, .path = name};
+}
+
 px_status px__reader_open(px__reader *reader, const char *path) {
   *reader = (px__reader){.descriptor = -1, .path = path};
   // Without waiting: a pipe that nobody writes to would hold the reader for ever.
@@ -40,6 +44,10 @@ px_status px__reader_read(const px__reader *reader, void *to, int64_t offset, in
   PX_CHECK(offset >= 0 && bytes >= 0 && bytes <= reader->size && offset <= reader->size - bytes,
            PX_RUNTIME, "'%s' is truncated: %lld bytes are due at offset %lld, but it has %lld",
            reader->path, (long long)bytes, (long long)offset, (long long)reader->size);
+  if (reader->memory) {
+    if (bytes) memcpy(to, reader->memory + offset, (size_t)bytes);
+    return PX_OK;
+  }
   for (int64_t done = 0; done < bytes;) {
     ssize_t got = fault() ? -1
                           : pread(reader->descriptor, (char *)to + done, (size_t)(bytes - done),
@@ -55,6 +63,10 @@ px_status px__reader_read(const px__reader *reader, void *to, int64_t offset, in
 void px__reader_close(px__reader *reader) {
   if (reader->descriptor >= 0) close(reader->descriptor);
   reader->descriptor = -1;
+}
+
+px__writer px__writer_memory(void) {
+  return (px__writer){.descriptor = -1, .in_memory = true, .path = "memory"};
 }
 
 px_status px__writer_open(px__writer *writer, const char *path) {
@@ -74,7 +86,19 @@ px_status px__writer_open(px__writer *writer, const char *path) {
   return PX_OK;
 }
 
+static px_status gather(px__writer *writer, const void *from, size_t bytes) {
+  if (bytes > writer->room - writer->length) {
+    size_t room = 2 * writer->room + bytes;
+    PX_TRY(px_realloc((void **)&writer->memory, room));
+    writer->room = room;
+  }
+  if (bytes) memcpy(writer->memory + writer->length, from, bytes);
+  writer->length += bytes;
+  return PX_OK;
+}
+
 px_status px__writer_write(px__writer *writer, const void *from, size_t bytes) {
+  if (writer->in_memory) return gather(writer, from, bytes);
   for (size_t done = 0; done < bytes;) {
     ssize_t put = fault() ? -1 : write(writer->descriptor, (const char *)from + done, bytes - done);
     if (put < 0 && errno == EINTR) continue;
@@ -97,6 +121,7 @@ static void sync_folder(const char *path) {
 }
 
 px_status px__writer_commit(px__writer *writer) {
+  if (writer->in_memory) return PX_OK;
   if (fault() || fdatasync(writer->descriptor) != 0)
     PX_FAIL_ERRNO(PX_IO, "cannot flush", writer->temporary);
   int descriptor = writer->descriptor;
@@ -114,5 +139,6 @@ void px__writer_abandon(px__writer *writer) {
   if (writer->descriptor >= 0) close(writer->descriptor);
   if (writer->temporary) unlink(writer->temporary);
   px_free(writer->temporary);
+  px_free(writer->memory);
   *writer = (px__writer){.descriptor = -1};
 }

@@ -14,7 +14,7 @@
 #include "phlox/ops.h"
 
 enum { HEADER_LIMIT = 100 << 20 };
-#define METADATA "__metadata__"
+#define STRUCTURE "phlox.structure"  // the metadata that holds a tree's structure
 
 static const struct {
   const char *name;
@@ -59,7 +59,7 @@ static void put_header(yajl_gen json, const px_dict *tensors, const char *const 
   int64_t offset = 0;
   yajl_gen_map_open(json);
   if (metadata) {
-    put_text(json, METADATA);
+    put_text(json, PX__METADATA);
     yajl_gen_map_open(json);
     for (; *metadata; metadata++) put_text(json, *metadata);
     yajl_gen_map_close(json);
@@ -98,20 +98,57 @@ static px_status write_all(px__writer *writer, const px_dict *tensors, const cha
   return px__writer_commit(writer);
 }
 
-px_status px_save(const char *path, const px_dict *tensors, const char *const *metadata) {
+static px_status save(px__writer *writer, const px_dict *tensors, const char *const *metadata) {
   const unsigned char *text = NULL;
   size_t length = 0;
-  PX_CHECK(!px_dict_get(tensors, METADATA), PX_VALUE, "'%s' cannot be a tensor's name in a file",
-           METADATA);
+  PX_CHECK(!px_dict_get(tensors, PX__METADATA), PX_VALUE,
+           "'%s' cannot be a tensor's name in a file", PX__METADATA);
   yajl_gen json = yajl_gen_alloc(NULL);
-  PX_CHECK(json, PX_NOMEM, "out of memory while writing '%s'", path);
+  PX_CHECK(json, PX_NOMEM, "out of memory while writing '%s'", writer->path);
   put_header(json, tensors, metadata);
   yajl_gen_get_buf(json, &text, &length);
+  px_status status = write_all(writer, tensors, (const char *)text, length);
+  yajl_gen_free(json);
+  return status;
+}
+
+px_status px_save(const char *path, const px_dict *tensors, const char *const *metadata) {
   px__writer writer;
   px_status status = px__writer_open(&writer, path);
-  if (status == PX_OK) status = write_all(&writer, tensors, (const char *)text, length);
+  if (status == PX_OK) status = save(&writer, tensors, metadata);
   px__writer_abandon(&writer);
-  yajl_gen_free(json);
+  return status;
+}
+
+static px_status save_tree(px__writer *writer, const px_tree *tree) {
+  PX_SCOPED(px_dict) tensors = NULL;
+  char *structure = NULL;
+  PX_TRY(px_dict_new(&tensors));
+  PX_TRY(px__structure_write(&structure, tensors, tree));
+  const char *metadata[] = {"phlox", px_version(), STRUCTURE, structure, NULL};
+  px_status status = save(writer, tensors, metadata);
+  px_free(structure);
+  return status;
+}
+
+px_status px_save_tree(const char *path, const px_tree *tree) {
+  px__writer writer;
+  px_status status = px__writer_open(&writer, path);
+  if (status == PX_OK) status = save_tree(&writer, tree);
+  px__writer_abandon(&writer);
+  return status;
+}
+
+px_status px_tree_encode(void **bytes, size_t *length, const px_tree *tree) {
+  px__writer writer = px__writer_memory();
+  *bytes = NULL;
+  px_status status = save_tree(&writer, tree);
+  if (status == PX_OK) {
+    *bytes = writer.memory;
+    *length = writer.length;
+    writer.memory = NULL;
+  }
+  px__writer_abandon(&writer);
   return status;
 }
 
@@ -125,11 +162,10 @@ typedef struct header {
 
 enum { DEPTH_LIMIT = 8 };
 
-// Whether brackets nest no deeper than the format needs: the parser's tree is freed by recursion.
-static bool shallow(const char *text) {
+bool px__json_depth(const char *text, int limit) {
   int depth = 0;
   bool quoted = false;
-  for (; *text && depth <= DEPTH_LIMIT; text++) {
+  for (; *text && depth <= limit; text++) {
     if (*text == '"')
       quoted = !quoted;
     else if (quoted)
@@ -137,7 +173,7 @@ static bool shallow(const char *text) {
     else
       depth += (*text == '{' || *text == '[') - (*text == '}' || *text == ']');
   }
-  return depth <= DEPTH_LIMIT;
+  return depth <= limit;
 }
 
 static bool size_of(yajl_val number, int64_t *out) {
@@ -152,7 +188,8 @@ static px_status header_parse(header *h, int64_t length) {
   px_status status = px__reader_read(&h->file, text, 8, length);
   bool whole = status == PX_OK && strlen(text) == (size_t)length;
   if (!whole) snprintf(wrong, sizeof wrong, "it holds a zero byte");
-  if (whole && shallow(text)) h->root = yajl_tree_parse(text, wrong, sizeof wrong);
+  if (whole && px__json_depth(text, DEPTH_LIMIT))
+    h->root = yajl_tree_parse(text, wrong, sizeof wrong);
   px_free(text);
   PX_TRY(status);
   PX_CHECK(YAJL_IS_OBJECT(h->root), PX_RUNTIME, "'%s': the header is not a JSON object: %s",
@@ -166,18 +203,35 @@ static void header_close(header *h) {
   px__reader_close(&h->file);
 }
 
+// A zip of pickles, which PyTorch writes, is worth a word of its own.
+static px_status header_length(int64_t *out, const header *h) {
+  unsigned char first[8] = {0};
+  uint64_t length = 0;
+  PX_TRY(px__reader_read(&h->file, first, 0, sizeof first));
+  PX_CHECK(memcmp(first, "PK\3\4", 4), PX_RUNTIME,
+           "'%s' is a zip file, as PyTorch writes it: only safetensors files are read",
+           h->file.path);
+  memcpy(&length, first, sizeof length);
+  PX_CHECK(length <= HEADER_LIMIT && (int64_t)length <= h->file.size - 8, PX_RUNTIME,
+           "'%s' is not a safetensors file: its header claims %llu bytes", h->file.path,
+           (unsigned long long)length);
+  *out = (int64_t)length;
+  return PX_OK;
+}
+
+// Reads the header of h->file, which is open; and closes it after a failure.
+static px_status header_read(header *h) {
+  int64_t length = 0;
+  px_status status = header_length(&length, h);
+  if (status == PX_OK) status = header_parse(h, length);
+  if (status != PX_OK) header_close(h);
+  return status;
+}
+
 static px_status header_open(header *h, const char *path) {
   *h = (header){.file = {.descriptor = -1}};
   PX_TRY(px__reader_open(&h->file, path));
-  uint64_t length;
-  px_status status = px__reader_read(&h->file, &length, 0, sizeof length);
-  if (status == PX_OK && (length > HEADER_LIMIT || (int64_t)length > h->file.size - 8))
-    status = px_error_set(PX_RUNTIME, 0, __FILE__, __LINE__, __func__,
-                          "'%s' is not a safetensors file: its header claims %llu bytes", path,
-                          (unsigned long long)length);
-  if (status == PX_OK) status = header_parse(h, (int64_t)length);
-  if (status != PX_OK) header_close(h);
-  return status;
+  return header_read(h);
 }
 
 typedef struct entry {
@@ -271,7 +325,7 @@ static px_status names_check(const header *h, entry *entries, int count) {
   return PX_OK;
 }
 
-static bool is_metadata(const char *name) { return !strcmp(name, METADATA); }
+static bool is_metadata(const char *name) { return !strcmp(name, PX__METADATA); }
 
 static px_status entries_check(const header *h) {
   entry *entries;
@@ -328,11 +382,43 @@ px_status px_load(px_dict **out, const char *path, px_device device) {
   return status;
 }
 
+static const char *metadata_of(const header *h, const char *key) {
+  return YAJL_GET_STRING(member(member(h->root, PX__METADATA), key));
+}
+
+static px_status read_tree(px_tree **out, const header *h, px_device device) {
+  PX_SCOPED(px_dict) tensors = NULL;
+  const char *structure = metadata_of(h, STRUCTURE);
+  PX_TRY(px_dict_new(&tensors));
+  PX_TRY(read_all(tensors, h, device));
+  if (!structure) return px_tree_from_dict(out, tensors);
+  return px__structure_read(out, structure, tensors, h->file.path);
+}
+
+px_status px_load_tree(px_tree **out, const char *path, px_device device) {
+  *out = NULL;
+  header h;
+  PX_TRY(header_open(&h, path));
+  px_status status = read_tree(out, &h, device);
+  header_close(&h);
+  return status;
+}
+
+px_status px_tree_decode(px_tree **out, const void *bytes, size_t length, px_device device,
+                         const char *name) {
+  *out = NULL;
+  header h = {.file = px__reader_memory(bytes, length, name)};
+  PX_TRY(header_read(&h));
+  px_status status = read_tree(out, &h, device);
+  header_close(&h);
+  return status;
+}
+
 px_status px_load_metadata(char **out, const char *path, const char *key) {
   *out = NULL;
   header h;
   PX_TRY(header_open(&h, path));
-  const char *value = YAJL_GET_STRING(member(member(h.root, METADATA), key));
+  const char *value = metadata_of(&h, key);
   px_status status = PX_OK;
   if (value) {
     size_t bytes = strlen(value) + 1;

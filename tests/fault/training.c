@@ -323,3 +323,28 @@ PX_TEST(loads_may_fail) {
   CHECK(fail_each("alloc", load, &j) > 3);
   CHECK_EQ(j.loss, 3);
 }
+
+static px_status tree_through_memory(void *context) {
+  job *j = context;
+  PX_SCOPED(px_dict) state = NULL;
+  PX_SCOPED(px_dict) back = NULL;
+  PX_SCOPED(px_tree) tree = NULL;
+  PX_SCOPED(px_tree) read = NULL;
+  void *bytes = NULL;
+  size_t length;
+  PX_TRY(dict_of(&state, 5));
+  PX_TRY(px_tree_from_dict(&tree, state));
+  PX_TRY(px_tree_encode(&bytes, &length, tree));
+  px_status status = px_tree_decode(&read, bytes, length, PX_DEVICE_NONE, "bytes");
+  px_free(bytes);
+  PX_TRY(status);
+  PX_TRY(px_tree_to_dict(&back, read));
+  j->loss = (float)px_dict_size(back);
+  return PX_OK;
+}
+
+PX_TEST(trees_may_fail) {
+  job j = {0};
+  CHECK(fail_each("alloc", tree_through_memory, &j) > 10);
+  CHECK_EQ(j.loss, 2);
+}

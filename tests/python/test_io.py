@@ -3,6 +3,7 @@
 import os
 os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
 
+import io
 import tempfile
 import unittest
 from collections import OrderedDict
@@ -27,11 +28,73 @@ class Files(unittest.TestCase):
         for a, b in zip(net.state_dict().values(), other.state_dict().values()):
             self.assertTrue(torch.equal(a, b))
 
-    def test_what_is_no_state_is_refused(self):
-        for thing in ({"epoch": 3}, [torch.ones(1)], nn.Linear(1, 1), 5):
-            with self.assertRaisesRegex(NotImplementedError, "torch.save writes safetensors"):
+    def test_a_checkpoint_goes_through_a_file(self):
+        net = nn.Linear(2, 3)
+        optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
+        net(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        torch.save({"model": net.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}, self.path)
+        back = torch.load(self.path)
+        self.assertEqual((list(back), back["epoch"]), (["model", "optimizer", "epoch"], 3))
+        other = nn.Linear(2, 3)
+        again = torch.optim.Adam(other.parameters(), lr=0.5)
+        other.load_state_dict(back["model"])
+        again.load_state_dict(back["optimizer"])
+        for module, by in ((net, optimizer), (other, again)):
+            by.zero_grad()
+            module(torch.ones(1, 2)).sum().backward()
+            by.step()
+        self.assertTrue(torch.equal(net.weight, other.weight))
+
+    def through(self, thing):
+        torch.save(thing, self.path)
+        return torch.load(self.path)
+
+    def test_values_come_back_as_they_were(self):
+        for thing in (None, True, 3, -2**63, 0.1, 1e300, -0.0, float("inf"), "", "a\"\\\u00e9", [], (), {}, [1, (2.0, None)],
+                      {"a": {"b": [1]}}, {3: "x", (1, 2): [True]}, OrderedDict([("b", 1), ("a", 2)]), torch.float16,
+                      torch.device("cuda:1"), torch.Size([2, 3]), [[[[]]]]):
+            back = self.through(thing)
+            self.assertEqual((type(back), repr(back)), (type(thing), repr(thing)))
+        self.assertNotEqual(*[self.through(float("nan"))] * 2)
+
+    def test_tensors_of_a_structure_keep_what_they_are(self):
+        weight = nn.Parameter(torch.ones(2))
+        frozen = nn.Parameter(torch.ones(1), requires_grad=False)
+        leaf = torch.ones(3, requires_grad=True)
+        back = self.through([weight, {"again": weight}, frozen, leaf, leaf * 2, {"a.b": leaf, "a": {"b": weight * 3}}])
+        self.assertIs(back[0], back[1]["again"])
+        self.assertEqual([type(t).__name__ for t in back[2:5]], ["Parameter", "Tensor", "Tensor"])
+        self.assertEqual([t.requires_grad for t in (back[0], back[2], back[3], back[4])], [True, False, True, False])
+        self.assertEqual((back[5]["a.b"].tolist(), back[5]["a"]["b"].tolist()), ([1, 1, 1], [3, 3]))
+        self.assertEqual(self.through({"__metadata__": leaf})["__metadata__"].tolist(), [1, 1, 1])
+
+    def test_what_has_no_form_is_refused(self):
+        for thing, text in (({1, 2}, "of type 'set'"), ([nn.Linear(1, 1)], r"'Linear' cannot be saved; its state_dict\(\) can be"),
+                            ({"a": 1 + 2j}, "of type 'complex'"), (object(), "of type 'object'")):
+            with self.assertRaisesRegex(NotImplementedError, "torch.save writes safetensors.*" + text):
                 torch.save(thing, self.path)
-            self.assertFalse(os.path.exists(self.path))
+        loop = []
+        loop.append(loop)
+        for thing in (loop, "a\0b", 2**63):
+            with self.assertRaises(ValueError):
+                torch.save(thing, self.path)
+        self.assertFalse(os.path.exists(self.path))
+
+    def test_file_like_objects(self):
+        buffer = io.BytesIO()
+        torch.save({"t": torch.arange(3), "n": 5}, buffer)
+        buffer.seek(0)
+        back = torch.load(buffer)
+        self.assertEqual((back["t"].tolist(), back["n"]), ([0, 1, 2], 5))
+        with self.assertRaisesRegex(AttributeError, "expected 'f' to be string, path, or a file-like object with a 'write' attribute"):
+            torch.save(1, 5)
+        with self.assertRaisesRegex(AttributeError, "'int' object has no attribute 'read'. You can only torch.load from a file"):
+            torch.load(5)
+
+    def test_a_pytorch_file_is_named(self):
+        with self.assertRaisesRegex(RuntimeError, "'the file' is a zip file, as PyTorch writes it"):
+            torch.load(io.BytesIO(b"PK\3\4" + bytes(100)))
 
     def test_names(self):
         torch.save(OrderedDict((("b", torch.arange(3)), ("a.c", torch.tensor(1.5)))), self.path)
@@ -62,6 +125,29 @@ class Files(unittest.TestCase):
         self.assertEqual(torch.load(self.path, map_location="cpu")["t"].device, torch.device("cpu"))
         self.assertEqual(torch.load(self.path, map_location=torch.device("cuda:0"))["t"].device, torch.device("cuda:0"))
         self.assertEqual(torch.load(self.path, map_location={"cuda:1": "cuda:0"})["t"].device, torch.device("cuda:0"))
+        self.assertEqual(torch.load(self.path, map_location={"cuda:0": "cpu"})["t"].device, torch.device("cuda:1"))
+
+    @unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
+    def test_a_function_tells_the_device(self):
+        seen = []
+
+        def map_location(storage, location):
+            seen.append((type(storage).__name__, str(storage.device), location))
+            return storage if location == "cpu" else None
+        torch.save([torch.ones(2, device="cuda:1"), torch.zeros(1)], self.path)
+        back = torch.load(self.path, map_location=map_location)
+        self.assertEqual([str(t.device) for t in back], ["cuda:1", "cpu"])
+        self.assertEqual(seen, [("UntypedStorage", "cpu", "cuda:1"), ("UntypedStorage", "cpu", "cpu")])
+        self.assertEqual(str(torch.load(self.path, map_location=lambda storage, _: storage.cuda(0))[1].device), "cuda:0")
+
+    def test_bad_locations(self):
+        torch.save(torch.ones(1), self.path)
+        with self.assertRaisesRegex(RuntimeError, r"don't know how to restore data location of torch.storage.UntypedStorage \(tagged with cud\)"):
+            torch.load(self.path, map_location="cud")
+        with self.assertRaisesRegex(RuntimeError, "Attempting to deserialize object on (CUDA device 63|a CUDA device)"):
+            torch.load(self.path, map_location="cuda:63")
+        with self.assertRaisesRegex(TypeError, "'int' object is not callable"):
+            torch.load(self.path, map_location=3)
 
     def test_what_is_no_file(self):
         with self.assertRaises(FileNotFoundError) as caught:

@@ -458,3 +458,134 @@ PX_TEST(a_save_replaces_a_file_in_one_step) {
   OK(px_load(&back, path, PX_DEVICE_NONE));
   CHECK_EQ(px_dict_size(back), 2);
 }
+
+// ---- trees
+
+static void add_number(px_tree *to, const char *key, px_scalar number) {
+  PX_SCOPED(px_tree) part = NULL;
+  OK(px_tree_number(&part, number));
+  OK(px_tree_set(to, key, part));
+}
+
+static px_tree *checkpoint(void) {
+  PX_SCOPED(px_dict) state = dict();
+  PX_SCOPED(px_tree) model = NULL;
+  px_tree *made = NULL;
+  keep(state, "w", &(float){1.5}, 0, NULL, PX_FLOAT32);
+  OK(px_tree_new(&made, PX_TREE_DICT));
+  OK(px_tree_from_dict(&model, state));
+  OK(px_tree_set(made, "model", model));
+  OK(px_tree_set(made, "again", model));
+  add_number(made, "epoch", px_int(3));
+  add_number(made, "lr", px_float(0.1));
+  return made;
+}
+
+PX_TEST(a_tree_comes_back) {
+  PX_SCOPED(px_tree) tree = checkpoint();
+  PX_SCOPED(px_tree) back = NULL;
+  PX_SCOPED(px_dict) state = NULL;
+  px_scalar number;
+  OK(px_save_tree(path_of("tree"), tree));
+  OK(px_load_tree(&back, path_of("tree"), PX_DEVICE_NONE));
+  CHECK_EQ(px_tree_size(back), 4);
+  CHECK_EQ(px_tree_get_number(px_tree_get(back, "epoch")).v.i, 3);
+  CHECK(px_tree_get_number(px_tree_get(back, "lr")).v.f == 0.1);
+  OK(px_tree_to_dict(&state, px_tree_get(back, "model")));
+  OK(px_tensor_item(&number, px_dict_get(state, "w")));
+  CHECK_NEAR(px_scalar_float(number), 1.5, 0);
+  CHECK(px_tree_get_tensor(px_tree_get(px_tree_get(back, "again"), "w")) ==
+        px_dict_get(state, "w"));
+}
+
+PX_TEST(a_tree_in_memory_has_the_bytes_of_the_file) {
+  PX_SCOPED(px_tree) tree = checkpoint();
+  PX_SCOPED(px_tree) back = NULL;
+  static char file[4096];
+  void *bytes = NULL;
+  size_t length = 0;
+  OK(px_save_tree(path_of("tree"), tree));
+  OK(px_tree_encode(&bytes, &length, tree));
+  CHECK_EQ(get(path_of("tree"), file, sizeof file), length);
+  CHECK(!memcmp(file, bytes, length));
+  OK(px_tree_decode(&back, bytes, length, PX_DEVICE_NONE, "bytes"));
+  px_free(bytes);
+  CHECK_EQ(px_tree_size(back), 4);
+}
+
+PX_TEST(a_file_of_tensors_is_a_dict) {
+  PX_SCOPED(px_dict) state = dict();
+  PX_SCOPED(px_tree) back = NULL;
+  keep(state, "w", &(float){1}, 0, NULL, PX_FLOAT32);
+  OK(px_save(path_of("plain"), state, NULL));
+  OK(px_load_tree(&back, path_of("plain"), PX_DEVICE_NONE));
+  CHECK_EQ(px_tree_kind_of(back), PX_TREE_DICT);
+  CHECK(px_tree_get_tensor(px_tree_get(back, "w")));
+}
+
+// A file with one tensor "w" and this structure, which stands in the header as a JSON text.
+static const char *with_structure(const char *structure) {
+  static char header[4096];
+  int n = snprintf(header, sizeof header, "{\"__metadata__\":{\"phlox.structure\":\"");
+  for (; *structure; structure++)
+    n += snprintf(header + n, sizeof header - (size_t)n, *structure == '"' ? "\\%c" : "%c",
+                  *structure);
+  snprintf(header + n, sizeof header - (size_t)n,
+           "\"},\"w\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[0,8]}}");
+  return forge(header, 8);
+}
+
+static void refuses_structure(const char *structure, const char *text) {
+  px_tree *back = NULL;
+  int64_t objects = px_live_objects(NULL);
+  FAILS(px_load_tree(&back, with_structure(structure), PX_DEVICE_NONE), PX_RUNTIME, text);
+  CHECK(!back);
+  CHECK_EQ(px_live_objects(NULL), objects);
+}
+
+PX_TEST(a_structure_that_lies_is_refused) {
+  PX_SCOPED(px_tree) back = NULL;
+  OK(px_load_tree(&back, with_structure("[\"tensor\",\"w\",\"cuda:7\"]"), PX_DEVICE_NONE));
+  CHECK_EQ(px_tree_get_device(back).index, 7);
+  CHECK(px_device_equal(px_tensor_device(px_tree_get_tensor(back)), px_cpu()));
+  refuses_structure("", "not JSON");
+  refuses_structure("[1", "not JSON");
+  refuses_structure("[]", "unknown tag ''");
+  refuses_structure("[\"eval\",\"x\"]", "unknown tag 'eval'");
+  refuses_structure("[1,2]", "unknown tag");
+  refuses_structure("[\"tensor\"]", "names a tensor ''");
+  refuses_structure("[\"tensor\",\"v\",\"cpu\"]", "names a tensor 'v' that it does not have");
+  refuses_structure("[\"tensor\",\"w\"]", "a tensor without a device");
+  refuses_structure("[\"tensor\",\"w\",\"gpu\"]", "a tensor without a device");
+  refuses_structure("[\"tensor\",\"w\",\"cpu\",\"grad\"]", "an integer that requires grad");
+  refuses_structure("[\"dict\",1]", "a dict of something but pairs");
+  refuses_structure("[\"dict\",[1,2,3]]", "a dict of something but pairs");
+  refuses_structure("[\"float\",\"big\"]", "a float of an unknown form");
+  refuses_structure("[\"float\"]", "a tag without its text");
+  refuses_structure("[\"dtype\",\"float7\"]", "an unknown dtype");
+  refuses_structure("[\"device\",\"\"]", "an unknown device");
+  refuses_structure("9223372036854775808", "a number out of range");
+  char deep[400] = {0};
+  memset(deep, '[', 300);
+  refuses_structure(deep, "nested too deeply");
+}
+
+PX_TEST(a_tree_that_is_too_deep_is_not_written) {
+  px_tree *tree = NULL;
+  OK(px_tree_new(&tree, PX_TREE_LIST));
+  for (int i = 0; i < PX_TREE_DEPTH + 1; i++) {
+    px_tree *outer = NULL;
+    OK(px_tree_new(&outer, PX_TREE_LIST));
+    OK(px_tree_append(outer, tree));
+    px_release(tree);
+    tree = outer;
+  }
+  FAILS(px_save_tree(path_of("deep"), tree), PX_VALUE, "up to a depth of 60");
+  px_release(tree);
+  CHECK(access(path_of("deep"), F_OK) != 0);
+  PX_SCOPED(px_tree) text = NULL;
+  OK(px_tree_text(&text, "\xff"));
+  FAILS(px_save_tree(path_of("bytes"), text), PX_VALUE, "not UTF-8");
+  FAILS(px_tree_append(text, text), PX_TYPE, "only lists and tuples");
+  FAILS(px_tree_set(text, "k", text), PX_TYPE, "only dicts");
+}

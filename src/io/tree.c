@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// Trees of values, the form in which checkpoints are written and read. A tree holds references to
+// its parts; a part may stand in several trees. Nothing here knows of files.
+#include <string.h>
+
+#include "io/io_impl.h"
+
+struct px_tree {
+  px_object head;
+  px_tree_kind kind;
+  px_scalar number;
+  px_dtype dtype;
+  px_device device;
+  char *text;
+  px_tensor *tensor;
+  px_tree **parts, **keys;  // keys: of dicts alone
+  int64_t count, room;
+};
+
+static void tree_destroy(void *object) {
+  px_tree *self = object;
+  for (int64_t i = 0; i < self->count; i++) {
+    px_release(self->parts[i]);
+    if (self->keys) px_release(self->keys[i]);
+  }
+  px_free(self->parts);
+  px_free(self->keys);
+  px_free(self->text);
+  px_release(self->tensor);
+  px_object_end(self);
+  px_free(self);
+}
+static const px_class tree_class = {"tree", tree_destroy};
+
+static px_status make(px_tree **out, px_tree_kind kind) {
+  PX_TRY(px_alloc((void **)out, sizeof **out));
+  px_object_init(*out, &tree_class);
+  (*out)->kind = kind;
+  (*out)->dtype = PX_DTYPE_NONE;
+  (*out)->device = PX_DEVICE_NONE;
+  return PX_OK;
+}
+
+px_status px_tree_none(px_tree **out) { return make(out, PX_TREE_NONE); }
+
+px_status px_tree_number(px_tree **out, px_scalar number) {
+  PX_TRY(make(out, PX_TREE_NUMBER));
+  (*out)->number = number;
+  return PX_OK;
+}
+
+px_status px_tree_text(px_tree **out, const char *utf8) {
+  PX_SCOPED(px_tree) self = NULL;
+  size_t bytes = strlen(utf8) + 1;
+  *out = NULL;
+  PX_TRY(make(&self, PX_TREE_TEXT));
+  PX_TRY(px_alloc((void **)&self->text, bytes));
+  memcpy(self->text, utf8, bytes);
+  *out = PX_MOVE(self);
+  return PX_OK;
+}
+
+px_status px_tree_dtype(px_tree **out, px_dtype dtype) {
+  PX_TRY(make(out, PX_TREE_DTYPE));
+  (*out)->dtype = dtype;
+  return PX_OK;
+}
+
+px_status px_tree_device(px_tree **out, px_device device) {
+  PX_TRY(make(out, PX_TREE_DEVICE));
+  (*out)->device = device;
+  return PX_OK;
+}
+
+px_status px_tree_tensor(px_tree **out, px_tensor *tensor) {
+  PX_TRY(make(out, PX_TREE_TENSOR));
+  (*out)->tensor = px_retain(tensor);
+  (*out)->device = px_tensor_device(tensor);
+  return PX_OK;
+}
+
+px_status px__tree_tensor_of(px_tree **out, px_tensor *tensor, px_device home) {
+  PX_TRY(px_tree_tensor(out, tensor));
+  (*out)->device = home;
+  return PX_OK;
+}
+
+px_status px_tree_new(px_tree **out, px_tree_kind kind) {
+  *out = NULL;
+  PX_CHECK(kind >= PX_TREE_LIST && kind <= PX_TREE_ORDERED, PX_VALUE,
+           "a tree of kind %d has no parts", (int)kind);
+  return make(out, kind);
+}
+
+// ---- parts
+
+static bool has_keys(const px_tree *self) { return self->kind >= PX_TREE_DICT; }
+static bool has_parts(const px_tree *self) { return self->kind >= PX_TREE_LIST; }
+
+static px_status more_room(px_tree *self) {
+  if (self->count < self->room) return PX_OK;
+  int64_t room = self->room ? 2 * self->room : 4;
+  PX_TRY(px_realloc((void **)&self->parts, (size_t)room * sizeof *self->parts));
+  if (has_keys(self)) PX_TRY(px_realloc((void **)&self->keys, (size_t)room * sizeof *self->keys));
+  self->room = room;
+  return PX_OK;
+}
+
+px_status px_tree_append(px_tree *self, px_tree *value) {
+  PX_CHECK(has_parts(self) && !has_keys(self), PX_TYPE, "only lists and tuples can be added to");
+  PX_TRY(more_room(self));
+  self->parts[self->count++] = px_retain(value);
+  return PX_OK;
+}
+
+px_status px_tree_add(px_tree *self, px_tree *key, px_tree *value) {
+  PX_CHECK(has_keys(self), PX_TYPE, "only dicts have keys");
+  PX_TRY(more_room(self));
+  self->keys[self->count] = px_retain(key);
+  self->parts[self->count++] = px_retain(value);
+  return PX_OK;
+}
+
+px_status px_tree_set(px_tree *self, const char *key, px_tree *value) {
+  PX_SCOPED(px_tree) text = NULL;
+  PX_TRY(px_tree_text(&text, key));
+  return px_tree_add(self, text, value);
+}
+
+px_status px_tree_from_dict(px_tree **out, const px_dict *tensors) {
+  PX_SCOPED(px_tree) made = NULL;
+  *out = NULL;
+  PX_TRY(px_tree_new(&made, PX_TREE_DICT));
+  for (int64_t i = 0; i < px_dict_size(tensors); i++) {
+    PX_SCOPED(px_tree) part = NULL;
+    PX_TRY(px_tree_tensor(&part, px_dict_value(tensors, i)));
+    PX_TRY(px_tree_set(made, px_dict_name(tensors, i), part));
+  }
+  *out = PX_MOVE(made);
+  return PX_OK;
+}
+
+px_status px_tree_to_dict(px_dict **out, const px_tree *self) {
+  PX_SCOPED(px_dict) made = NULL;
+  *out = NULL;
+  PX_CHECK(has_keys(self), PX_TYPE, "the tree is no dict of tensors");
+  PX_TRY(px_dict_new(&made));
+  for (int64_t i = 0; i < self->count; i++) {
+    const char *name = self->keys[i]->text;
+    PX_CHECK(name && self->parts[i]->tensor, PX_TYPE,
+             "the tree is no dict of tensors: its part %lld is none", (long long)i);
+    PX_TRY(px_dict_set(made, name, self->parts[i]->tensor));
+  }
+  *out = PX_MOVE(made);
+  return PX_OK;
+}
+
+// ---- what a tree is
+
+px_tree_kind px_tree_kind_of(const px_tree *self) { return self->kind; }
+px_scalar px_tree_get_number(const px_tree *self) { return self->number; }
+const char *px_tree_get_text(const px_tree *self) { return self->text; }
+px_dtype px_tree_get_dtype(const px_tree *self) { return self->dtype; }
+px_tensor *px_tree_get_tensor(const px_tree *self) { return self->tensor; }
+px_device px_tree_get_device(const px_tree *self) { return self->device; }
+int64_t px_tree_size(const px_tree *self) { return self->count; }
+
+px_tree *px_tree_at(const px_tree *self, int64_t i) {
+  return i >= 0 && i < self->count ? self->parts[i] : NULL;
+}
+px_tree *px_tree_key(const px_tree *self, int64_t i) {
+  return has_keys(self) && i >= 0 && i < self->count ? self->keys[i] : NULL;
+}
+px_tree *px_tree_get(const px_tree *self, const char *key) {
+  for (int64_t i = 0; has_keys(self) && i < self->count; i++)
+    if (self->keys[i]->text && !strcmp(self->keys[i]->text, key)) return self->parts[i];
+  return NULL;
+}
