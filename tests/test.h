@@ -16,8 +16,11 @@
 #ifdef __SANITIZE_THREAD__
 // Its runtime waits a second at the end of a process for races of threads that still run. Tests are
 // processes, and some start a hundred.
+#ifndef TSAN_DEFAULTS
+#define TSAN_DEFAULTS "atexit_sleep_ms=20"
+#endif
 __attribute__((visibility("default"))) const char *__tsan_default_options(void);
-const char *__tsan_default_options(void) { return "atexit_sleep_ms=20"; }
+const char *__tsan_default_options(void) { return TSAN_DEFAULTS; }
 #endif
 
 typedef struct px_test {
