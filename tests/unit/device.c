@@ -53,7 +53,7 @@ static int count_with(const char *visible) {
 }
 
 PX_TEST(visible_devices_follow_the_drivers_rules) {
-  simulate(4);
+  simulate_plainly(4);
   CHECK_EQ(px_device_count(PX_CUDA), 4);
   CHECK_EQ(count_with("0,2,3"), 3);
   CHECK_EQ(count_with(""), 0);
@@ -70,13 +70,13 @@ PX_TEST(visible_devices_follow_the_drivers_rules) {
 }
 
 PX_TEST(a_device_named_twice_fails_the_initialisation) {
-  simulate(4);
+  simulate_plainly(4);
   setenv("CUDA_VISIBLE_DEVICES", "0,0", 1);
   FAILS(px_device_init(), PX_RUNTIME, "Error 101: invalid device ordinal");
 }
 
 PX_TEST(visible_devices_are_renumbered) {
-  simulate(4);
+  simulate_plainly(4);
   setenv("CUDA_VISIBLE_DEVICES", "3,1", 1);
   px_device_properties properties;
   OK(px_device_get_properties(&properties, 0));
@@ -85,7 +85,7 @@ PX_TEST(visible_devices_are_renumbered) {
 }
 
 PX_TEST(the_environment_counts_until_initialisation) {
-  simulate(2);
+  simulate_plainly(2);
   OK(px_device_init());
   CHECK(px_device_initialized());
   CHECK_TEXT(px_device_backend(), "sim");
@@ -94,7 +94,7 @@ PX_TEST(the_environment_counts_until_initialisation) {
 }
 
 PX_TEST(without_devices_initialisation_says_so) {
-  simulate(1);
+  simulate_plainly(1);
   setenv("CUDA_VISIBLE_DEVICES", "", 1);
   int index;
   px_block *block;
@@ -132,7 +132,7 @@ static void use_in_child(void) {
 }
 
 PX_TEST(a_forked_child_is_told_so) {
-  simulate(1);
+  simulate_plainly(1);
   parents_block = block_on(px_cuda(0), 4096);
   in_child(use_in_child);
   OK(fill(parents_block, 7, 0));
@@ -142,7 +142,7 @@ PX_TEST(a_forked_child_is_told_so) {
 static void start_in_child(void) { OK(px_device_init()); }
 
 PX_TEST(a_child_of_an_uninitialised_process_may_start) {
-  simulate(1);
+  simulate_plainly(1);
   CHECK_EQ(px_device_count(PX_CUDA), 1);
   in_child(start_in_child);
 }
@@ -153,7 +153,7 @@ static void *current_of_thread(void *argument) {
 }
 
 PX_TEST(the_current_device_is_the_threads) {
-  simulate(3);
+  simulate_plainly(3);
   int index = -1;
   pthread_t thread;
   OK(px_device_set(2));
@@ -166,7 +166,7 @@ PX_TEST(the_current_device_is_the_threads) {
 }
 
 PX_TEST(a_bad_device_leaves_the_current_one) {
-  simulate(2);
+  simulate_plainly(2);
   OK(px_device_set(1));
   FAILS(px_device_set(5), PX_ACCELERATOR,
         "CUDA error: invalid device ordinal\nGPU device may be out of range, do you have enough "
@@ -179,7 +179,7 @@ PX_TEST(a_bad_device_leaves_the_current_one) {
 }
 
 PX_TEST(streams_come_from_a_pool_of_32) {
-  simulate(2);
+  simulate_plainly(2);
   px_stream *streams[33];
   for (int i = 0; i < 33; i++) streams[i] = new_stream(1);
   CHECK(streams[32] == streams[0]);
@@ -190,7 +190,7 @@ PX_TEST(streams_come_from_a_pool_of_32) {
 }
 
 PX_TEST(priorities_clamp) {
-  simulate(1);
+  simulate_plainly(1);
   px_stream *urgent, *idle;
   OK(px_stream_new(&urgent, px_cuda(0), -100));
   OK(px_stream_new(&idle, px_cuda(0), 100));
@@ -202,7 +202,7 @@ PX_TEST(priorities_clamp) {
 }
 
 PX_TEST(the_current_stream_is_the_devices_and_threads) {
-  simulate(2);
+  simulate_plainly(2);
   px_stream *stream = new_stream(1), *now;
   OK(px_stream_set_current(stream));
   OK(px_stream_set_current(NULL));
@@ -215,7 +215,7 @@ PX_TEST(the_current_stream_is_the_devices_and_threads) {
 }
 
 PX_TEST(a_stream_is_busy_while_its_work_runs) {
-  simulate(1);
+  simulate_plainly(1);
   bool idle;
   px_block *block = block_on(px_cuda(0), 64);
   OK(fill(block, 3, 60));
@@ -228,7 +228,7 @@ PX_TEST(a_stream_is_busy_while_its_work_runs) {
 }
 
 PX_TEST(peers_are_ordered_pairs) {
-  simulate(2);
+  simulate_plainly(2);
   bool can;
   OK(px_device_can_access_peer(&can, 0, 1));
   CHECK(can);

@@ -15,7 +15,7 @@ static void costs(size_t bytes, int64_t allocated, int64_t reserved) {
 }
 
 PX_TEST(sizes_are_pytorchs) {
-  simulate(1);
+  simulate_plainly(1);
   costs(0, 0, 0);
   costs(1, 512, 2097152);
   costs(513, 1024, 2097152);
@@ -30,7 +30,7 @@ PX_TEST(sizes_are_pytorchs) {
 }
 
 PX_TEST(requested_bytes_are_what_was_asked_for) {
-  simulate(1);
+  simulate_plainly(1);
   px_block *block = block_on(px_cuda(0), 22020101);
   CHECK_EQ(stat_of("requested_bytes.all.current"), 22020101);
   CHECK_EQ(stat_of("allocated_bytes.large_pool.current"), 23068672);
@@ -40,7 +40,7 @@ PX_TEST(requested_bytes_are_what_was_asked_for) {
 }
 
 PX_TEST(freed_memory_serves_the_next_request) {
-  simulate(1);
+  simulate_plainly(1);
   px_block *block = block_on(px_cuda(0), 4096);
   void *at = block->data;
   px__block_free(block);
@@ -51,7 +51,7 @@ PX_TEST(freed_memory_serves_the_next_request) {
 }
 
 PX_TEST(the_best_fit_is_taken) {
-  simulate(1);
+  simulate_plainly(1);
   px_block *a = block_on(px_cuda(0), 8192), *wall = block_on(px_cuda(0), 512);
   px_block *b = block_on(px_cuda(0), 2048), *end = block_on(px_cuda(0), 512);
   void *at = b->data;
@@ -63,7 +63,7 @@ PX_TEST(the_best_fit_is_taken) {
 }
 
 PX_TEST(neighbours_merge_and_parts_are_counted) {
-  simulate(1);
+  simulate_plainly(1);
   px_block *a = block_on(px_cuda(0), 512), *b = block_on(px_cuda(0), 512);
   CHECK_EQ(stat_of("inactive_split.all.current"), 1);
   CHECK_EQ(stat_of("inactive_split_bytes.all.current"), 2097152 - 1024);
@@ -87,7 +87,7 @@ static void in_order(const px_memory_stat *stat, void *context) {
 }
 
 PX_TEST(statistics_have_pytorchs_keys) {
-  simulate(1);
+  simulate_plainly(1);
   OK(px_memory_stats(0, in_order, NULL));
   CHECK_EQ(key_count, 0);
   CHECK_EQ(px_memory_allocated(0), 0);
@@ -101,7 +101,7 @@ PX_TEST(statistics_have_pytorchs_keys) {
 }
 
 PX_TEST(peaks_and_sums_can_be_reset) {
-  simulate(1);
+  simulate_plainly(1);
   px__block_free(block_on(px_cuda(0), 1000));
   CHECK_EQ(px_memory_allocated_peak(0), 1024);
   OK(px_memory_reset_peak(0));
@@ -114,7 +114,7 @@ PX_TEST(peaks_and_sums_can_be_reset) {
 
 PX_TEST(out_of_memory_says_what_there_is) {
   setenv("PHLOX_SIM_MEMORY", "64M", 1);
-  simulate(1);
+  simulate_plainly(1);
   px_block *held = block_on(px_cuda(0), 1000), *block = NULL;
   FAILS(px__block_new(&block, 100 << 20, px_cuda(0)), PX_OUT_OF_MEMORY,
         "CUDA out of memory. Tried to allocate 100.00 MiB. GPU 0 has a total capacity of 64.00 MiB "
@@ -131,7 +131,7 @@ PX_TEST(out_of_memory_says_what_there_is) {
 
 PX_TEST(unused_segments_are_given_back_before_giving_up) {
   setenv("PHLOX_SIM_MEMORY", "64M", 1);
-  simulate(1);
+  simulate_plainly(1);
   px__block_free(block_on(px_cuda(0), 40 << 20));
   px__block_free(block_on(px_cuda(0), 60 << 20));
   CHECK_EQ(stat_of("num_ooms"), 0);
@@ -146,7 +146,7 @@ static void let_go(void) {
 
 PX_TEST(layers_above_are_asked_before_giving_up) {
   setenv("PHLOX_SIM_MEMORY", "64M", 1);
-  simulate(1);
+  simulate_plainly(1);
   hostage = block_on(px_cuda(0), 40 << 20);
   px__reclaim_add(let_go);
   px__block_free(block_on(px_cuda(0), 60 << 20));
@@ -155,7 +155,7 @@ PX_TEST(layers_above_are_asked_before_giving_up) {
 
 PX_TEST(pending_frees_are_waited_for_and_searched_again) {
   setenv("PHLOX_SIM_MEMORY", "64M", 1);
-  simulate(1);
+  simulate_plainly(1);
   px_stream *side = new_stream(0);
   px_block *block = block_on(px_cuda(0), 60 << 20);
   OK(px_stream_set_current(side));
@@ -170,7 +170,7 @@ PX_TEST(pending_frees_are_waited_for_and_searched_again) {
 
 PX_TEST(a_fraction_limits_what_is_taken) {
   setenv("PHLOX_SIM_MEMORY", "64M", 1);
-  simulate(1);
+  simulate_plainly(1);
   px_block *block;
   FAILS(px_memory_set_fraction(1.5, 0), PX_VALUE,
         "Invalid fraction value: 1.5. Allowed range: 0~1");
@@ -181,7 +181,7 @@ PX_TEST(a_fraction_limits_what_is_taken) {
 }
 
 PX_TEST(a_refused_allocation_is_tried_again) {
-  simulate(1);
+  simulate_plainly(1);
   px__block_free(block_on(px_cuda(0), 512));
   OK(px_fault_arm("device.alloc", 1, false));
   px__block_free(block_on(px_cuda(0), 30 << 20));
@@ -194,7 +194,7 @@ PX_TEST(a_refused_allocation_is_tried_again) {
 
 PX_TEST(without_the_cache_the_counters_stay_at_zero) {
   setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1", 1);
-  simulate(1);
+  simulate_plainly(1);
   px_block *block = block_on(px_cuda(0), 4096);
   OK(fill(block, 9, 10));
   CHECK_EQ(first_of(block), 9);
@@ -216,7 +216,7 @@ static void *after_busy_free(px_stream *side, px_block *block) {
 }
 
 PX_TEST(memory_that_another_stream_uses_is_not_reused) {
-  simulate(1);
+  simulate_plainly(1);
   px_stream *side = new_stream(0);
   px_block *block = block_on(px_cuda(0), 30 << 20);
   void *at = block->data;
@@ -229,7 +229,7 @@ PX_TEST(memory_that_another_stream_uses_is_not_reused) {
 }
 
 PX_TEST(memory_is_reused_when_the_use_is_ordered_before) {
-  simulate(1);
+  simulate_plainly(1);
   px_stream *side = new_stream(0);
   px_block *block = block_on(px_cuda(0), 30 << 20);
   void *at = block->data;
@@ -245,7 +245,7 @@ PX_TEST(memory_is_reused_when_the_use_is_ordered_before) {
 }
 
 PX_TEST(record_stream_is_one_more_use) {
-  simulate(1);
+  simulate_plainly(1);
   px_stream *side = new_stream(0);
   px_block *busy = block_on(px_cuda(0), 512), *block = block_on(px_cuda(0), 30 << 20);
   void *at = block->data;
@@ -261,7 +261,7 @@ PX_TEST(record_stream_is_one_more_use) {
 }
 
 PX_TEST(memory_that_was_handed_out_waits_for_every_stream) {
-  simulate(1);
+  simulate_plainly(1);
   px_stream *side = new_stream(0);
   px_block *busy = block_on(px_cuda(0), 512), *block = block_on(px_cuda(0), 30 << 20);
   void *at = block->data;
@@ -277,7 +277,7 @@ PX_TEST(memory_that_was_handed_out_waits_for_every_stream) {
 }
 
 PX_TEST(idle_memory_of_one_stream_serves_another_when_that_is_safe) {
-  simulate(1);
+  simulate_plainly(1);
   px_stream *side = new_stream(0);
   px_block *block = block_on(px_cuda(0), 30 << 20);
   void *at = block->data;
@@ -296,7 +296,7 @@ PX_TEST(idle_memory_of_one_stream_serves_another_when_that_is_safe) {
 // Random requests on three streams; a block's contents must be its own while it lives.
 PX_TEST(no_two_live_blocks_share_memory) {
   setenv("PHLOX_SIM_DELAY", "200", 1);
-  simulate(1);
+  simulate_plainly(1);
   px_stream *streams[3] = {default_stream(0), new_stream(0), new_stream(0)};
   px_block *live[24] = {0};
   unsigned seed = 1;
@@ -325,7 +325,7 @@ PX_TEST(no_two_live_blocks_share_memory) {
 }
 
 PX_TEST(a_grown_segment_may_use_a_recycled_record) {
-  simulate(1);
+  simulate_plainly(1);
   px__block_free(block_on(px_cuda(0), 512));  // the record of its rest is now spare
   px_block *a = block_on(px_cuda(0), 3 << 20), *b = block_on(px_cuda(0), 3 << 20);
   px__block_free(b);
@@ -342,7 +342,7 @@ static void add_block(const px_memory_block *block, void *context) {
 }
 
 PX_TEST(the_snapshot_lists_every_block) {
-  simulate(1);
+  simulate_plainly(1);
   px_block *a = block_on(px_cuda(0), 512), *b = block_on(px_cuda(0), 3 << 20);
   OK(px_memory_snapshot(0, add_block, NULL));
   CHECK_EQ(block_count, 4);
@@ -352,7 +352,7 @@ PX_TEST(the_snapshot_lists_every_block) {
 
 // ---- page-locked memory
 PX_TEST(pinned_memory_is_exact_and_reused) {
-  simulate(1);
+  simulate_plainly(1);
   px_block *block = pinned_block(5 << 20);
   void *at = block->data;
   CHECK(block->pinned && block->device.type == PX_CPU);
@@ -366,7 +366,7 @@ PX_TEST(pinned_memory_is_exact_and_reused) {
 }
 
 PX_TEST(pinned_memory_is_reused_only_after_its_copies) {
-  simulate(1);
+  simulate_plainly(1);
   px_block *device = block_on(px_cuda(0), 1 << 20), *block = pinned_block(1 << 20);
   void *at = block->data;
   OK(fill(device, 4, 80));
@@ -386,7 +386,7 @@ static void find_allocs(const px_memory_stat *stat, void *context) {
 }
 
 PX_TEST(pinned_memory_survives_a_refusal) {
-  simulate(1);
+  simulate_plainly(1);
   px__block_free(pinned_block(4096));
   OK(px_fault_arm("host.alloc", 1, false));
   px__block_free(pinned_block(1 << 20));

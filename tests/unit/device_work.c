@@ -12,7 +12,7 @@ PX_TEST(a_kernel_error_on_the_cpu_rises_at_the_call) {
 }
 
 PX_TEST(a_kernel_error_on_a_device_names_op_and_line) {
-  simulate(1);
+  simulate_plainly(1);
   px_block *block = block_on(px_cuda(0), 64);
   px_site_set("train.py", 12);
   OK(start("index", index_kernel, block, true, 0, 0));
@@ -28,14 +28,14 @@ PX_TEST(a_kernel_error_on_a_device_names_op_and_line) {
 
 PX_TEST(blocking_launches_fail_at_the_call) {
   setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
-  simulate(1);
+  simulate_plainly(1);
   px_block *block = block_on(px_cuda(0), 64);
   FAILS(start("index", index_kernel, block, true, 0, 0), PX_INDEX, "index 5 is out of bounds");
   px__block_free(block);
 }
 
 PX_TEST(launches_and_copies_are_fault_points) {
-  simulate(1);
+  simulate_plainly(1);
   px_block *block = block_on(px_cuda(0), 64), *host = block_on(px_cpu(), 64);
   OK(px_fault_arm("launch", 1, false));
   FAILS(fill(block, 1, 0), PX_ACCELERATOR, "injected");
@@ -48,7 +48,7 @@ PX_TEST(launches_and_copies_are_fault_points) {
 
 // ---- copies
 PX_TEST(a_copy_from_pageable_memory_has_left_it) {
-  simulate(1);
+  simulate_plainly(1);
   px_block *host = block_on(px_cpu(), 1 << 20), *device = block_on(px_cuda(0), 1 << 20);
   OK(fill(host, 5, 0));
   OK(px__copy_blocks(device, 0, host, 0, 1 << 20, true));
@@ -58,7 +58,7 @@ PX_TEST(a_copy_from_pageable_memory_has_left_it) {
 }
 
 PX_TEST(a_pinned_copy_is_asynchronous_and_reading_it_waits) {
-  simulate(1);
+  simulate_plainly(1);
   px_block *device = block_on(px_cuda(0), 4096), *host = pinned_block(4096);
   bool idle;
   OK(fill(device, 8, 60));
@@ -72,7 +72,7 @@ PX_TEST(a_pinned_copy_is_asynchronous_and_reading_it_waits) {
 }
 
 PX_TEST(a_pinned_source_is_not_overwritten_too_early) {
-  simulate(1);
+  simulate_plainly(1);
   px_block *busy = block_on(px_cuda(0), 64), *device = block_on(px_cuda(0), 4096);
   px_block *host = pinned_block(4096);
   OK(fill(host, 1, 0));
@@ -100,7 +100,7 @@ static void check_between_devices(void) {
 }
 
 PX_TEST(copies_between_peers_are_ordered_with_both_streams) {
-  simulate(2);
+  simulate_plainly(2);
   px_race_enable(1, true);
   check_between_devices();
   CHECK(!px_device_peer_enabled(0, 1));
@@ -108,7 +108,7 @@ PX_TEST(copies_between_peers_are_ordered_with_both_streams) {
 
 PX_TEST(without_peer_access_copies_go_through_the_host) {
   setenv("PHLOX_SIM_PEERS", "none", 1);
-  simulate(2);
+  simulate_plainly(2);
   px_race_enable(1, true);
   check_between_devices();
   FAILS(px_device_enable_peer(0, 1), PX_RUNTIME, "is not possible");
@@ -116,7 +116,7 @@ PX_TEST(without_peer_access_copies_go_through_the_host) {
 
 // ---- events
 PX_TEST(an_event_means_its_latest_record) {
-  simulate(1);
+  simulate_plainly(1);
   px_block *block = block_on(px_cuda(0), 64);
   PX_SCOPED(px_event) event = NULL;
   bool done;
@@ -136,7 +136,7 @@ PX_TEST(an_event_means_its_latest_record) {
 }
 
 PX_TEST(elapsed_time_has_conditions) {
-  simulate(1);
+  simulate_plainly(1);
   float ms;
   PX_SCOPED(px_event) plain = NULL;
   PX_SCOPED(px_event) start_event = NULL;
@@ -161,7 +161,7 @@ PX_TEST(elapsed_time_has_conditions) {
 }
 
 PX_TEST(an_event_stays_on_its_device) {
-  simulate(2);
+  simulate_plainly(2);
   PX_SCOPED(px_event) event = NULL;
   OK(px_event_new(&event, 0));
   OK(px_event_record(event, default_stream(0)));
@@ -174,7 +174,7 @@ static int calls;
 static void count_call(void *argument) { __atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED); }
 
 PX_TEST(host_calls_run_in_the_streams_order) {
-  simulate(1);
+  simulate_plainly(1);
   px_block *block = block_on(px_cuda(0), 64);
   OK(fill(block, 1, 40));
   OK(px_stream_host_call(default_stream(0), count_call, NULL));
@@ -199,7 +199,7 @@ static px_status race_example(px_block *block, bool wait) {
 }
 
 PX_TEST(a_missing_wait_is_a_race) {
-  simulate(1);
+  simulate_plainly(1);
   px_race_enable(1, true);
   px_block *block = block_on(px_cuda(0), 4096);
   FAILS(race_example(block, false), PX_RUNTIME, "look reads it on stream 1 of cuda:0");
@@ -214,7 +214,7 @@ PX_TEST(a_missing_wait_is_a_race) {
 }
 
 PX_TEST(a_wait_or_a_synchronisation_is_none) {
-  simulate(1);
+  simulate_plainly(1);
   px_race_enable(1, true);
   px_block *block = block_on(px_cuda(0), 4096);
   OK(race_example(block, true));
@@ -230,7 +230,7 @@ PX_TEST(a_wait_or_a_synchronisation_is_none) {
 }
 
 PX_TEST(an_event_orders_and_waits_carry_over) {
-  simulate(1);
+  simulate_plainly(1);
   px_race_enable(1, true);
   PX_SCOPED(px_event) event = NULL;
   px_stream *a = new_stream(0), *b = new_stream(0);
@@ -265,7 +265,7 @@ static px_status touch(px_block *block, size_t begin, size_t end, bool write) {
 // A refused launch has marked its first block already; that must neither hold up
 // nor run ahead.
 PX_TEST(a_refused_launch_leaves_its_blocks_usable) {
-  simulate(1);
+  simulate_plainly(1);
   px_race_enable(1, true);
   px_stream *side = new_stream(0);
   px_block *good = block_on(px_cuda(0), 4096), *bad = block_on(px_cuda(0), 4096);
@@ -282,7 +282,7 @@ PX_TEST(a_refused_launch_leaves_its_blocks_usable) {
 }
 
 PX_TEST(only_overlapping_bytes_race_and_only_if_one_writes) {
-  simulate(1);
+  simulate_plainly(1);
   px_race_enable(1, true);
   px_stream *side = new_stream(0);
   px_block *block = block_on(px_cuda(0), 4096);
@@ -299,7 +299,7 @@ PX_TEST(only_overlapping_bytes_race_and_only_if_one_writes) {
 }
 
 PX_TEST(recycled_memory_races_with_its_earlier_owner) {
-  simulate(1);
+  simulate_plainly(1);
   px_race_enable(1, true);
   px_stream *side = new_stream(0);
   px_block *block = block_on(px_cuda(0), 4096);
@@ -317,7 +317,7 @@ PX_TEST(recycled_memory_races_with_its_earlier_owner) {
 }
 
 PX_TEST(reports_need_not_raise) {
-  simulate(1);
+  simulate_plainly(1);
   px_race_enable(1, false);
   px_block *block = block_on(px_cuda(0), 4096);
   OK(race_example(block, false));
@@ -326,7 +326,7 @@ PX_TEST(reports_need_not_raise) {
 }
 
 PX_TEST(reading_a_copy_under_way_is_a_race) {
-  simulate(1);
+  simulate_plainly(1);
   px_race_enable(1, true);
   px_block *device = block_on(px_cuda(0), 4096), *host = pinned_block(4096);
   OK(fill(device, 8, 40));
@@ -341,7 +341,7 @@ PX_TEST(reading_a_copy_under_way_is_a_race) {
 }
 
 PX_TEST(waiting_for_nothing_is_reported) {
-  simulate(1);
+  simulate_plainly(1);
   PX_SCOPED(px_event) event = NULL;
   OK(px_event_new(&event, 0));
   OK(px_stream_wait_event(default_stream(0), event));
@@ -379,7 +379,7 @@ static void *hammer(void *argument) {
 }
 
 PX_TEST(threads_share_devices) {
-  simulate(2);
+  simulate_plainly(2);
   pthread_t threads[4];
   px_race_enable(1, true);
   for (intptr_t i = 0; i < 4; i++) OK(px__thread_start(&threads[i], hammer, (void *)i));
@@ -434,7 +434,7 @@ static void survive(const char *point) {
 }
 
 PX_TEST(every_single_fault_is_survived) {
-  simulate(2);
+  simulate_plainly(2);
   static const char *const points[] = {"alloc", "device.alloc", "host.alloc", "launch",
                                        "copy",  "stream",       "event"};
   OK(px_device_synchronize(0));

@@ -47,7 +47,7 @@ PX_TEST(numbers_look_as_in_pytorch) {
 }
 
 PX_TEST(a_device_is_named_unless_it_is_the_default_types) {
-  simulate(2);
+  simulate_plainly(2);
   const float two[] = {1, 1};
   PX_SCOPED(px_tensor) host = NULL;
   PX_SCOPED(px_tensor) there = NULL;
@@ -65,7 +65,7 @@ PX_TEST(a_device_is_named_unless_it_is_the_default_types) {
 }
 
 PX_TEST(a_large_tensor_of_a_device_is_summarised_there) {
-  simulate(1);
+  simulate_plainly(1);
   golden g = {PX_INT16, 2, {40, 40}, {4, 1000, 3, 80, -1}, 1, {0}, NULL};
   PX_SCOPED(px_tensor) t = build(&g, px_cuda(0));
   expect(t,

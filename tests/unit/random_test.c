@@ -85,7 +85,7 @@ PX_TEST(the_cached_normal_travels_with_the_state) {
 }
 
 PX_TEST(a_launch_on_a_device_moves_the_offset) {
-  simulate(2);
+  simulate_plainly(2);
   px_manual_seed(3);
   px_launch launch = {0};
   OK(px__generator_use(&launch, NULL, px_cuda(1), 4));
@@ -102,7 +102,7 @@ PX_TEST(a_launch_on_a_device_moves_the_offset) {
 }
 
 PX_TEST(a_generator_serves_its_device_type) {
-  simulate(1);
+  simulate_plainly(1);
   px_launch launch = {0};
   PX_SCOPED(px_generator) host = NULL;
   PX_SCOPED(px_generator) any = NULL;

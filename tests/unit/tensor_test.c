@@ -138,7 +138,7 @@ PX_TEST(copies_convert_broadcast_and_survive_overlap) {
 }
 
 PX_TEST(copies_between_devices_take_any_geometry) {
-  simulate(2);
+  simulate_plainly(2);
   PX_SCOPED(px_tensor) from = ramp(px_cuda(0), SIZES(3, 4));
   PX_SCOPED(px_tensor) turned = NULL;
   PX_SCOPED(px_tensor) to = NULL;
