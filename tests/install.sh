@@ -1,8 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A program outside the tree, built with pkg-config against an installed Phlox, runs; and CMake finds the package.
+# A program outside the tree, built with pkg-config against an installed Phlox, runs; CMake finds the package; the wheel holds all that
+# `import phlox` needs.
 set -eu
 cd "$(dirname "$0")/.."
+tree=$PWD
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 make -s install PREFIX="$place/usr" >/dev/null
@@ -18,4 +20,15 @@ if command -v cmake >/dev/null; then
   cmake --build build >/dev/null
   PHLOX_SIM_DEVICES=1 build/hello >/dev/null
 fi
+# What pip would install, unpacked by hand: a venv need not be there.
+"${PYTHON:-python3}" - "$tree" "$place" <<'END'
+import glob, os, sys, zipfile
+tree, place = sys.argv[1:]
+os.chdir(tree)
+sys.path.insert(0, "tools")
+import wheel
+zipfile.ZipFile(os.path.join(place, wheel.build_wheel(place))).extractall(place + "/site")
+END
+said=$(cd "$place" && PYTHONPATH=site PHLOX_SIM_DEVICES=1 "${PYTHON:-python3}" -m phlox -c "import torch; print(torch.__file__, torch.ones(2, device='cuda').sum())")
+echo "$said" | grep -q "site/phlox/.* tensor(2., device='cuda:0')" || { echo "the wheel said: $said"; exit 1; }
 echo "1 passed, 0 failed"
