@@ -6,6 +6,7 @@
 #include "autograd/formula.h"
 
 #include "grad_functions.h"
+#include "phlox/autograd.h"
 #include "phlox/ops.h"
 
 // Calls an op by name with `count` first arguments.
@@ -205,6 +206,46 @@ px_status px__grad_logsumexp(px_tensor **out, const px_value *args, int count) {
   PX_TRY(px_sub(&offset, args[1].v.tensor, wide, px_int(1)));
   PX_TRY(px_exp(&weight, offset));
   return px_mul(out, grad, weight);
+}
+
+// The derivative of cumprod as ops, for when it is to be differentiated itself: [.., j, i] is the
+// product up to i of all but the j-th, so zeros among the elements do no harm.
+static px_status cumprod_composed(px_tensor **out, const px_tensor *grad, const px_tensor *self,
+                                  int64_t dim) {
+  int64_t n = px_tensor_size(self, (int)(dim < 0 ? dim + px_tensor_ndim(self) : dim));
+  int64_t sizes[PX_MAX_DIMS + 1], last = -1;
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) row = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) own = NULL;
+  PX_SCOPED(px_tensor) others = NULL;
+  PX_SCOPED(px_tensor) products = NULL;
+  PX_TRY(px_transpose(&x, self, dim, -1));
+  PX_TRY(px_unsqueeze(&row, x, -2));
+  int ndim = px_tensor_ndim(row);
+  for (int d = 0; d < ndim; d++) sizes[d] = d == ndim - 2 ? n : px_tensor_size(row, d);
+  PX_TRY(px_expand(&wide, row, sizes, ndim));
+  PX_TRY(px_eye(&own, n, NULL, PX_BOOL, px_tensor_device(self), false, false));
+  PX_TRY(px_masked_fill(&others, wide, own, px_int(1)));
+  PX_TRY(px_cumprod(&products, others, -1, PX_DTYPE_NONE));
+  PX_SCOPED(px_tensor) g = NULL;
+  PX_SCOPED(px_tensor) g_row = NULL;
+  PX_SCOPED(px_tensor) terms = NULL;
+  PX_SCOPED(px_tensor) later = NULL;
+  PX_SCOPED(px_tensor) sums = NULL;
+  PX_TRY(px_transpose(&g, grad, dim, -1));
+  PX_TRY(px_unsqueeze(&g_row, g, -2));
+  PX_TRY(px_mul(&terms, products, g_row));
+  PX_TRY(px_triu(&later, terms, 0));
+  PX_TRY(px_sum(&sums, later, &last, 1, false, PX_DTYPE_NONE));
+  return px_transpose(out, sums, dim, -1);
+}
+// (grad, self, dim)
+px_status px__grad_cumprod(px_tensor **out, const px_value *args, int count) {
+  const px_tensor *grad = args[0].v.tensor, *self = args[1].v.tensor;
+  if (px_grad_enabled() && px_tensor_ndim(self))
+    return cumprod_composed(out, grad, self, args[2].v.i);
+  return px_cumprod_backward(out, grad, self, args[2].v.i);
 }
 
 // A second derivative that nobody has written: an error rather than a zero.

@@ -115,3 +115,19 @@ px_status px__grad_roll(px_tensor **out, const px_value *args, int count) {
   for (int i = 0; i < n; i++) back[i] = -args[1].v.ints[i];
   return px_roll(out, args[0].v.tensor, back, n, args[2].v.ints, args[2].n);
 }
+
+// ---- embedding
+
+// (grad, input, padding_idx): looks the gradient's gradient up; the padding's rows got nothing.
+px_status px__grad_embedding_again(px_tensor **out, const px_value *args, int count) {
+  const px_tensor *grad = args[0].v.tensor, *input = args[1].v.tensor;
+  if (args[2].kind == PX_ARG_NONE) return px_embedding(out, input, grad, NULL);
+  int64_t padding = args[2].v.i < 0 ? args[2].v.i + px_tensor_size(grad, 0) : args[2].v.i;
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_SCOPED(px_tensor) pads = NULL;
+  PX_SCOPED(px_tensor) mask = NULL;
+  PX_TRY(px_embedding(&rows, input, grad, NULL));
+  PX_TRY(px_eq_scalar(&pads, input, px_int(padding)));
+  PX_TRY(px_unsqueeze(&mask, pads, -1));
+  return px_masked_fill(out, rows, mask, px_int(0));
+}

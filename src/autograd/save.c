@@ -316,6 +316,10 @@ static px_status open_saved(px__op_node *self, px__opened *opened, px_tensor **r
     px__edge edge = {&self->node, save->result};
     if (save->result < 0) edge = save->edge < 0 ? (px__edge){0} : self->node.edges[save->edge];
     if (!edge.node || edge.node->kind == &px__accumulate_kind) continue;
+    if (!px_dtype_is_float(px_tensor_dtype(save->tensor))) {  // indices: they have no gradient
+      *place_of(opened, results, save) = save->tensor;
+      continue;
+    }
     px_tensor *t;
     PX_TRY(px__with_history(&t, save->tensor, edge));
     opened->room[opened->made++] = t;
