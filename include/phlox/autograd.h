@@ -2,9 +2,10 @@
 // Reverse-mode differentiation: the graph that ops record, and the engine that walks it.
 //
 // A node is one op's backward: it holds what the formulas need and the edges to the nodes of its
-// inputs. Nodes are immutable once recorded. The engine runs CPU nodes on the calling thread and
-// each device's nodes on a worker thread of that device, on the stream of the forward op; a
-// backward call is ordered on the ambient streams as if it were one op.
+// inputs. Nodes are immutable once recorded. The engine runs a graph of one device on the calling
+// thread; in a graph of several, each device's nodes run on a worker thread of that device. A node
+// runs with the stream of the forward op current; a backward call is ordered on the ambient streams
+// as if it were one op.
 #pragma once
 #include "phlox/op.h"
 #ifdef __cplusplus

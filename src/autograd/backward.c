@@ -140,28 +140,39 @@ static px_status outcome(px__task *task) {
   return px_error_give(task->error);
 }
 
+// What is current on a thread, to go back to: running a node makes its device and stream current.
+typedef struct px__place {
+  int device;
+  px_stream *streams[2];  // of the task's device; of the worker's, where nodes of other tasks run
+} px__place;
+
+static px_status place_save(px__place *place, const px__task *task) {
+  int devices[2] = {task->shared ? -1 : task->device, px__worker_device()};
+  *place = (px__place){.device = px_device_peek()};
+  for (int i = 0; i < 2; i++)
+    if (devices[i] >= 0) PX_TRY(px_stream_current(&place->streams[i], px_cuda(devices[i])));
+  return PX_OK;
+}
+
+static px_status place_restore(const px__place *place) {
+  if (!place->streams[0] && !place->streams[1]) return PX_OK;
+  for (int i = 0; i < 2; i++)
+    if (place->streams[i]) PX_TRY(px_stream_set_current(place->streams[i]));
+  return px_device_set(place->device);
+}
+
 static px_status work(px__task *task, px__roots *roots) {
+  px__place place;
+  PX_TRY(place_save(&place, task));
   px__task_lock(task);
   px_status status = push_roots(task, roots);
   px__task_unlock(task);
   if (status != PX_OK) px__task_fail(task);
   px__item item;
   while (px__queue_pop(task->home, task, &item)) px__run_item(item);
+  status = place_restore(&place);
+  if (status != PX_OK) px__task_fail(task);
   return outcome(task);
-}
-
-// A worker that calls backward goes on afterwards where it was.
-static px_status work_on_worker(px__task *task, px__roots *roots) {
-  int device = px__worker_device();
-  if (device < 0) return work(task, roots);
-  px_stream *stream;
-  PX_TRY(px_stream_current(&stream, px_cuda(device)));
-  px_retain(stream);
-  px_status status = work(task, roots);
-  px_status back = px_device_set(device);
-  if (back == PX_OK) back = px_stream_set_current(stream);
-  px_release(stream);
-  return status != PX_OK ? status : back;
 }
 
 static px_status run_task(px__task *task, px__roots *roots) {
@@ -171,7 +182,7 @@ static px_status run_task(px__task *task, px__roots *roots) {
   PX_TRY(status);
   px__queue own;
   task->home = px__worker_queue();
-  if (task->home) return work_on_worker(task, roots);
+  if (task->home) return work(task, roots);
   px__queue_init(&own);
   task->home = &own;
   status = work(task, roots);

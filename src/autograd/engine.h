@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine: one backward call is a task, a list of entries, one for each node that it can reach.
 //
-// An entry whose gradients have all arrived is an item in a queue. Items of CPU nodes go to the
-// task's home queue, which the calling thread works off; items of a device go to that device's
-// worker. Only the home of a call that was made on a worker is that worker's queue: so a worker
-// that waits for an inner task goes on with everything that is meant for it.
+// An entry whose gradients have all arrived is an item in a queue. The calling thread works off the
+// task's home queue. Where the graph has nodes of one device at most, all items go there: a kernel
+// is queued in less time than a thread is woken. Where it has nodes of several devices, the task is
+// shared: the items of a device go to that device's worker, and the home queue gets those of the
+// CPU. The home of a call that was made on a worker is that worker's queue: so a worker that waits
+// for an inner task goes on with everything that is meant for it.
 // Locks: a task's lock guards entries, counters and the error once workers take part; a queue's
 // lock its heap. A task's lock may be held when a queue's is taken, never the reverse.
 #pragma once
@@ -51,7 +53,8 @@ struct px__task {
   uint32_t table_room;
   uint32_t number;
   bool keep, create, limited;
-  bool shared;  // some node runs on a worker
+  int device;   // of the nodes that were reached, the first that is not the CPU; -1: none
+  bool shared;  // another device was reached too: nodes run on workers
   bool failed;  // set under lock, read atomically
   int depth;
   int64_t outstanding;  // items queued or running; atomic

@@ -8,7 +8,7 @@
 px_status px__task_push(px__task *task, uint32_t entry) {
   px_node *node = task->entries[entry].node;
   px__queue *queue = task->home;
-  bool elsewhere = node->device.type == PX_CUDA;
+  bool elsewhere = task->shared && node->device.type == PX_CUDA;
   if (elsewhere) PX_TRY(px__worker_of(&queue, node->device.index));
   px__item item = {task, entry, task->depth, node->sequence};
   __atomic_add_fetch(&task->outstanding, 1, __ATOMIC_RELAXED);

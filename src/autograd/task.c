@@ -9,6 +9,7 @@ static uint32_t last_number;  // atomic
 px_status px__task_init(px__task *task) {
   memset(task, 0, sizeof *task);
   pthread_mutex_init(&task->lock, NULL);
+  task->device = -1;
   task->number = __atomic_add_fetch(&last_number, 1, __ATOMIC_RELAXED);
   return PX_OK;
 }
@@ -80,7 +81,8 @@ px_status px__task_add(px__task *task, px_node *node, uint32_t *entry) {
   task->entries[*entry] = (px__entry){.node = node, .capture = -1};
   *place_of(task, node) = *entry + 1;
   __atomic_store_n(&node->claim, (uint64_t)task->number << 32 | *entry, __ATOMIC_RELAXED);
-  if (node->device.type == PX_CUDA) task->shared = true;
+  if (node->device.type == PX_CUDA && task->device < 0) task->device = node->device.index;
+  if (node->device.type == PX_CUDA && node->device.index != task->device) task->shared = true;
   if (node->result_count == 1) return PX_OK;
   return px_alloc((void **)&task->entries[*entry].many,
                   (size_t)node->result_count * sizeof(px_tensor *));

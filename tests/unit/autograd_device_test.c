@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Graphs over several devices and streams: nodes run on their device's worker, on the stream of the
-// forward op, and the caller's current stream is ordered behind what backward wrote. The race
-// checker is on: an edge that the engine forgets is an error here. Simulated devices.
+// Graphs over several devices and streams: nodes run on the calling thread, or on their device's
+// worker where the graph has several devices, on the stream of the forward op, and the caller's
+// current stream is ordered behind what backward wrote. The race checker is on: an edge that the
+// engine forgets is an error here. Simulated devices.
 #include <pthread.h>
 
 #include "autograd_helpers.h"
@@ -123,22 +124,70 @@ PX_TEST(a_hook_sees_the_stream_of_the_forward_op) {
   CHECK(current(0) == ambient);
 }
 
+static px_status note_thread(px_tensor **out, px_tensor *grad, void *context) {
+  *(pthread_t *)context = pthread_self();
+  return PX_OK;
+}
+
+// The thread that runs the node which made `t`, in a backward call of `root`.
+static pthread_t thread_of(px_tensor *t, px_tensor *root) {
+  pthread_t seen = 0;
+  int64_t id;
+  OK(px_tensor_add_hook(&id, t, note_thread, &seen, NULL));
+  back(root);
+  return seen;
+}
+
+PX_TEST(a_graph_of_one_device_runs_on_the_calling_thread) {
+  open_devices();
+  PX_SCOPED(px_tensor) x = LEAF(2), *there = on(1, x), *y = NULL;
+  OK(px_mul(&y, there, there));
+  CHECK(pthread_equal(thread_of(y, y), pthread_self()));
+}
+
+PX_TEST(a_graph_of_two_devices_runs_on_their_workers) {
+  open_devices();
+  PX_SCOPED(px_tensor) x = LEAF_ON(0, 2), *there = on(1, x), *y = NULL;
+  OK(px_mul(&y, there, there));
+  CHECK(!pthread_equal(thread_of(y, y), pthread_self()));
+}
+
 static px_status failing(px_tensor **in, int in_count, px_tensor *const *out, int out_count,
                          void *context) {
   PX_FAIL(PX_VALUE, "not on this device");
 }
 
+PX_TEST(backward_leaves_the_callers_device_and_stream) {
+  open_devices();
+  PX_SCOPED(px_tensor) x = LEAF_ON(1, 2), *y = NULL, *bad = NULL;
+  PX_SCOPED(px_stream) side = NULL, *mine = NULL;
+  const px_function failure = {"BadBackward", failing, NULL, NULL};
+  OK(px_stream_new(&side, px_cuda(1), 0));
+  OK(px_stream_new(&mine, px_cuda(1), 0));
+  OK(px_stream_set_current(side));
+  OK(px_stream_wait_stream(side, mine));
+  OK(px_mul(&y, x, x));
+  OK(px_tensor_detach(&bad, x));
+  OK(px_function_record(&failure, NULL, 1, &x, 1, &bad));
+  OK(px_stream_set_current(mine));
+  OK(px_stream_wait_stream(mine, side));
+  back(y);
+  FAILS(px_backward(1, &bad, NULL, false, false), PX_VALUE, "not on this device");
+  CHECK(current(1) == mine);
+  CHECK_EQ(px_device_peek(), 0);
+}
+
 PX_TEST(an_error_on_a_worker_is_the_callers) {
   open_devices();
   const px_function bad = {"BadBackward", failing, NULL, NULL};
-  PX_SCOPED(px_tensor) x = LEAF_ON(1, 1), *y = NULL;
+  PX_SCOPED(px_tensor) leaf = LEAF_ON(0, 1), *x = on(1, leaf), *y = NULL;
   OK(px_tensor_detach(&y, x));
   OK(px_function_record(&bad, NULL, 1, &x, 1, &y));
   FAILS(px_backward(1, &y, NULL, false, false), PX_VALUE, "not on this device");
   px_release(PX_MOVE(y));
   OK(px_mul(&y, x, x));
   back(y);  // the worker lives
-  CHECK_NEAR(at(px_tensor_grad(x), 0), 2, 0);
+  CHECK_NEAR(at(px_tensor_grad(leaf), 0), 2, 0);
 }
 
 static px_status on_the_cpu(px_tensor **in, int in_count, px_tensor *const *out, int out_count,
@@ -176,12 +225,12 @@ static px_status inner_backward(px_tensor **out, px_tensor *grad, void *context)
 PX_TEST(backward_inside_a_workers_backward) {
   open_devices();
   int64_t id;
-  PX_SCOPED(px_tensor) x = LEAF_ON(0, 3), *inner = LEAF_ON(0, 4);
+  PX_SCOPED(px_tensor) leaf = LEAF_ON(1, 3), *x = on(0, leaf), *inner = LEAF_ON(0, 4);
   PX_SCOPED(px_tensor) y = NULL;
   OK(px_mul(&y, x, x));
   OK(px_tensor_add_hook(&id, y, inner_backward, inner, NULL));
   back(y);
-  CHECK_NEAR(at(px_tensor_grad(x), 0), 6, 0);
+  CHECK_NEAR(at(px_tensor_grad(leaf), 0), 6, 0);
   CHECK_NEAR(at(px_tensor_grad(inner), 0), 8, 0);
 }
 
