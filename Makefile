@@ -146,6 +146,8 @@ $(O)/bench/%: bench/%.c $(O)/libphlox.so
 examples: $(patsubst examples/%.c,$(O)/examples/%,$(wildcard examples/*.c))
 bench: all $(patsubst bench/%.c,$(O)/bench/%,$(wildcard bench/*.c))
 	$(PYTHON) bench/run.py $(O)/bench.json
+bench-cuda: all $(patsubst bench/%.c,$(O)/bench/%,$(wildcard bench/*.c))
+	$(PYTHON) bench/vs_torch.py --out $(O)/vs_torch.json
 demo:
 	script/demo
 # The pages that follow from the sources: docs/ops.md from the op tables, HACKING's table of environment variables.
@@ -190,5 +192,5 @@ clean:
 show: $(O)/opgen
 	@$(O)/opgen --show $(OP) $(OPS)
 
-.PHONY: all cuda python tests test clean show check lint bench demo docs examples install asan ubsan tsan sanitized-acceptance
+.PHONY: all cuda python tests test clean show check lint bench bench-cuda demo docs examples install asan ubsan tsan sanitized-acceptance
 -include $(shell find $(O) -name '*.d' 2>/dev/null)

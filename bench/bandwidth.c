@@ -69,7 +69,7 @@ int main(int argc, char **argv) {
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     j.fn = rows[i].fn;
     double moved = 1e-9 * bytes * rows[i].ways;
-    printf("%s %.2f GB/s\n", rows[i].name, moved / bench_least(together, &j, 1, 20));
+    printf("%s %.2f GB/s\n", rows[i].name, moved / bench_least(together, NULL, &j, 1, 20));
   }
   free(from), free(to);
   return 0;

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one call costs from C: a small op, a view, a tensor, a layer, a layer with its gradient.
-// Prints lines "name value unit". A row of `rows` is all that a new figure needs.
+// What one call costs from C: a small op, a view, a tensor, a layer, a layer with its gradient; on
+// the CPU, or on the first device of type cuda: `call cuda`. On a device the time is that of many
+// calls and the wait for the last of them. Prints lines "name value unit". A row of `rows` is all
+// that a new figure needs.
 #include <phlox/phlox.h>
+
+#include <string.h>
 
 #include "bench.h"
 
 typedef struct scene {
+  px_device device;
   px_tensor *a, *b, *matrix, *input;
   px_module *linear;
 } scene;
@@ -37,7 +42,7 @@ static void narrow(void *context) {
 
 static void empty(void *context) {
   px_tensor *out;
-  must(px_tensor_empty(&out, 1, (int64_t[]){4}, PX_FLOAT32, px_cpu()));
+  must(px_tensor_empty(&out, 1, (int64_t[]){4}, PX_FLOAT32, ((scene *)context)->device));
   px_release(out);
 }
 
@@ -75,19 +80,24 @@ static const struct {
             {"Linear 16x16 forward, no grad", forward_unrecorded},
             {"Linear 16x16 forward+backward", backward}};
 
-static void set_scene(scene *s) {
-  must(px_ones(&s->a, (int64_t[]){4}, 1, PX_FLOAT32, px_cpu(), false, false));
-  must(px_ones(&s->b, (int64_t[]){4}, 1, PX_FLOAT32, px_cpu(), false, false));
-  must(px_ones(&s->matrix, (int64_t[]){4, 4}, 2, PX_FLOAT32, px_cpu(), false, false));
-  must(px_ones(&s->input, (int64_t[]){16, 16}, 2, PX_FLOAT32, px_cpu(), false, false));
-  must(px_linear_new(&s->linear, 16, 16, true));
+static void finish(void *context) {
+  if (((scene *)context)->device.type == PX_CUDA) must(px_device_synchronize(0));
 }
 
-int main(void) {
-  scene s;
+static void set_scene(scene *s) {
+  must(px_ones(&s->a, (int64_t[]){4}, 1, PX_FLOAT32, s->device, false, false));
+  must(px_ones(&s->b, (int64_t[]){4}, 1, PX_FLOAT32, s->device, false, false));
+  must(px_ones(&s->matrix, (int64_t[]){4, 4}, 2, PX_FLOAT32, s->device, false, false));
+  must(px_ones(&s->input, (int64_t[]){16, 16}, 2, PX_FLOAT32, s->device, false, false));
+  must(px_linear_new(&s->linear, 16, 16, true));
+  must(px_module_to(s->linear, PX_DTYPE_NONE, s->device, false));
+}
+
+int main(int argc, char **argv) {
+  scene s = {.device = argc > 1 && !strcmp(argv[1], "cuda") ? px_cuda(0) : px_cpu()};
   set_scene(&s);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-    printf("%s %.1f ns\n", rows[i].name, 1e9 * bench_least(rows[i].fn, &s, 2000, 100));
+    printf("%s %.1f ns\n", rows[i].name, 1e9 * bench_least(rows[i].fn, finish, &s, 2000, 100));
   px_release(s.a), px_release(s.b), px_release(s.matrix), px_release(s.input);
   px_release(s.linear);
   return 0;

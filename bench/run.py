@@ -5,11 +5,12 @@ Prints, and writes as JSON, what Phlox costs from C and from Python beside PyTor
 that has both is found), the goal of each row, and the floor where memory bandwidth is one. A row is one entry of a table.
 Every figure is the least of many repeats, and the two take turns, so that other work on the machine weighs on both.
 """
-import json, os, subprocess, sys, time
+import gc, json, os, subprocess, sys, textwrap, time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 THREADS = min(2, len(os.sched_getaffinity(0)))
 ROUNDS = 3
+LIBRARIES = ("phlox", "torch")
 
 # From C (bench/call.c): name -> goal in ns.
 C_GOALS = {"add of 4 floats": 100, "view: select": 60, "view: narrow": 60}
@@ -20,6 +21,7 @@ def train(net, optimizer, x, y):
     loss = torch.nn.functional.cross_entropy(net(x), y)
     loss.backward()
     optimizer.step()
+    return loss
 """
 DIGITS = NET + """
 from torch import nn
@@ -58,20 +60,37 @@ loader = DataLoader(TensorDataset(x, y), batch_size=64, shuffle=True)
 ]
 
 
-def least(statement, setup, seconds):
+def prepare(statement, setup, scope, check="None"):
+    """Runs the setup once; gives repeat(n), the seconds of n runs and the wait for the last, and a function for `check`."""
+    code = f"""
+def start():
+{textwrap.indent(setup, " ")}
+ def repeat(n):
+  begin = clock()
+  for _ in range(n):
+   {statement}
+  wait()
+  return clock() - begin
+ return repeat, lambda: {check}
+"""
+    space = {"clock": time.perf_counter, "wait": lambda: None, **scope}
+    exec(code, space)
+    return space["start"]()
+
+
+def least(repeat, seconds):
     """Seconds of one run: the least over repeats of at least a millisecond, for so many seconds in all."""
-    import timeit
-    timer = timeit.Timer(statement, setup, globals={"torch": sys.modules["torch"]})
-    calls = max(1, int(1e-3 / max(timer.timeit(1), timer.timeit(1), 1e-9)))
+    repeat(1)
+    calls = max(1, int(1e-3 / max(repeat(1), 1e-9)))
     end, best = time.perf_counter() + seconds, 1e9
-    while time.perf_counter() < end:
-        best = min(best, timer.timeit(calls) / calls)
+    while best == 1e9 or time.perf_counter() < end:
+        best = min(best, repeat(calls) / calls)
         calls = max(1, min(calls, int(2e-3 / best)))
     return best
 
 
-def worker(library, names):
-    """Runs the rows with one library and prints {name: seconds}."""
+def bind(library):
+    """The library as torch, whichever it is."""
     if library == "phlox":
         import phlox as torch
         for name in [n for n in sys.modules if n.split(".")[0] == "phlox"]:
@@ -79,14 +98,30 @@ def worker(library, names):
     else:
         import torch
     torch.set_num_threads(THREADS)
+    gc.disable()
+    return torch
+
+
+def chosen(rows, names):
+    return [row for row in rows if any(name in row[0] for name in names)]
+
+
+def measured(library, rows, measure):
+    """{name: measure(row)} of the rows; one that fails is told on stderr and left out."""
     result = {}
-    for name, statement, setup, _ in ROWS:
-        if any(n in name for n in names):
-            try:
-                result[name] = least(statement, setup, 0.7)
-            except Exception as error:
-                print(f"{library}: {name}: {type(error).__name__}: {error}", file=sys.stderr)
-    print(json.dumps(result))
+    for row in rows:
+        try:
+            result[row[0]] = measure(*row)
+        except Exception as error:
+            print(f"{library}: {row[0]}: {type(error).__name__}: {error}".splitlines()[0], file=sys.stderr)
+        gc.collect()
+    return result
+
+
+def worker(library, names):
+    """Runs the rows with one library and prints {name: seconds}."""
+    torch = bind(library)
+    print(json.dumps(measured(library, chosen(ROWS, names), lambda name, statement, setup, more: least(*prepare(statement, setup, {"torch": torch})[:1], 0.7))))
 
 
 def environment():
@@ -95,8 +130,8 @@ def environment():
     return dict(os.environ, PYTHONPATH=path, **threads)
 
 
-def output(*command):
-    return subprocess.run(command, env=environment(), check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout
+def output(*command, **more):
+    return subprocess.run(command, env=dict(environment(), **more), check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout
 
 
 def can_import(python, *modules):
@@ -108,13 +143,13 @@ def choose():
     """A Python that has PyTorch too, if there is one; and the libraries it has."""
     for python in (sys.executable, "/usr/bin/python3"):
         if os.path.exists(python) and can_import(python, "phlox", "torch"):
-            return python, ["phlox", "torch"]
+            return python, list(LIBRARIES)
     return sys.executable, ["phlox"]
 
 
-def start_seconds(python, library):
-    command, best = [python, "-c", f"import {library} as torch; print(torch.ones(2) + 1)"], 1e9
-    for _ in range(20 if library == "phlox" else 3):
+def start_seconds(python, library, code="print(torch.ones(2) + 1)", times=20):
+    command, best = [python, "-c", f"import {library} as torch; {code}"], 1e9
+    for _ in range(times if library == "phlox" else 3):
         begin = time.perf_counter()
         subprocess.run(command, env=environment(), check=True, stdout=subprocess.DEVNULL)
         best = min(best, time.perf_counter() - begin)
@@ -155,13 +190,15 @@ def text(value, unit):
 
 
 def show(rows):
-    print(f"{'':44}{'Phlox':>10}{'torch':>10}{'ratio':>8}{'goal':>13}{'floor':>13}")
+    errors = any("errors" in r for r in rows)
+    print(f"{'':44}{'Phlox':>10}{'torch':>10}{'ratio':>8}{'goal':>15}{'floor':>13}" + (f"{'error':>10}{'torch':>10}" if errors else ""))
     for r in rows:
         ratio = f"{r['torch'] / r['phlox']:.2f}" if r.get("torch") and r.get("phlox") else ""
         floor = f"{100 * r['floor'] / r['phlox']:.0f} % of it" if r.get("floor") and r.get("phlox") else ""
         goal = f"{r['times']}x torch" if "times" in r else text(r["goal"], r["unit"]) if "goal" in r else ""
         if goal: goal += " met" if r["met"] else " NOT" if r["met"] is not None else " ?"
-        print(f"{r['name']:44}{text(r.get('phlox'), r['unit']):>10}{text(r.get('torch'), r['unit']):>10}{ratio:>8}{goal:>15}{floor:>13}")
+        wrong = [f"{e:.1e}" if e is not None else "-" for e in map(r.get("errors", {}).get, LIBRARIES)] if errors else []
+        print(f"{r['name']:44}{text(r.get('phlox'), r['unit']):>10}{text(r.get('torch'), r['unit']):>10}{ratio:>8}{goal:>15}{floor:>13}" + "".join(f"{w:>10}" for w in wrong))
 
 
 def judge(row):
@@ -172,10 +209,15 @@ def judge(row):
     return row
 
 
+def c_lines(*arguments):
+    for line in output(os.path.join(ROOT, "build", "bench", "call"), *arguments).splitlines():
+        name, value, _ = line.rsplit(" ", 2)
+        yield name, float(value) * 1e-9
+
+
 def c_rows():
-    lines = [l.rsplit(" ", 2) for l in output(os.path.join(ROOT, "build", "bench", "call")).splitlines()]
-    for name, value, _ in lines:
-        yield {"name": f"C: {name}", "unit": "s", "phlox": float(value) * 1e-9, **({"goal": C_GOALS[name] * 1e-9} if name in C_GOALS else {})}
+    for name, seconds in c_lines():
+        yield {"name": f"C: {name}", "unit": "s", "phlox": seconds, **({"goal": C_GOALS[name] * 1e-9} if name in C_GOALS else {})}
 
 
 def measure_bandwidth(best):

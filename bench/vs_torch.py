@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Phlox and PyTorch on the same GPU in the same run: `make bench-cuda`, or `python3 bench/vs_torch.py` after it.
+
+Prints each row with both figures, their ratio, the goal, how near the floor it is (what the driver itself takes for a launch, a
+copy or a context, measured here), and each library's error against float64; writes them as JSON. Names of rows, or parts of
+them, choose some. A row is one entry of ROWS: name, statement, setup, and any of
+
+    goal      seconds
+    moved     bytes that device memory must move at least; the floor is a copy of as many
+    like      the floor it is held against, if that is not "copy": "launch", "to_device", "to_host"
+    check     an expression for the result; "" is the statement's own
+    gpu       whether the row is for devices alone
+    more      environment of the process that runs it
+
+A setup sees `device`, `N` (elements of a gigabyte of float32), `some(*sizes, dtype)` for numbers that are the same in both
+libraries, `kind`, float32 or, for the reference, float64, and `exact(x)`, which brings a tensor to float64 there.
+"""
+import argparse, json, os, sys
+
+import run
+
+BUILD = os.path.join(run.ROOT, "build")
+GOALS = {"add of 4 floats": 2.95e-6, "tensor: empty and release": 60e-9}  # of bench/call.c
+
+HEAD = """
+torch.manual_seed(1)
+F = torch.nn.functional
+kind = torch.float64 if reference else torch.float32
+exact = (lambda x: x.to(torch.float64)) if reference else (lambda x: x)
+def some(*sizes, dtype=torch.float32):
+    return exact((torch.rand(*sizes, device=device) - 0.5).to(dtype))
+"""
+STEPS = run.NET + """
+def after(steps):
+    net.eval()
+    for _ in range(steps): loss = train(net, optimizer, x, y)
+    return loss.detach()
+"""
+MLP = STEPS + """
+from torch import nn
+net = nn.Sequential(nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10)).to(device=device, dtype=kind)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+x, y = some(128, 784), torch.randint(0, 10, (128,), device=device)
+"""
+CNN = STEPS + """
+from torch import nn
+net = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25), nn.Flatten(),
+                    nn.Linear(9216, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, 10)).to(device=device, dtype=kind)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+x, y = some(64, 1, 28, 28), torch.randint(0, 10, (64,), device=device)
+"""
+BIG, ROWS_OF = "x = some(N)", "x = some(N // 1024, 1024)"
+GB = 2**30  # bytes of N floats
+COPIES = "a = torch.rand(N // 4){}; b = torch.empty(N // 4, device=device)"
+
+
+def product(name, dtype, **more):
+    setup = f"n = 8192 if N > 2**20 else 64; a, b = some(n, n, dtype=torch.{dtype}), some(n, n, dtype=torch.{dtype})"
+    return (f"matmul 8192, {name}", "a @ b", setup, {"check": "", **more})
+
+
+ROWS = [
+    ("add of 4 floats", "a + b", "a, b = some(4), some(4)", {"goal": 3.3e-6, "like": "launch", "check": ""}),
+    ("Linear 16x16 forward+sum+backward", "net(x).sum().backward()",
+     "net = torch.nn.Linear(16, 16).to(device=device, dtype=kind); x = some(16, 16)",
+     {"goal": 30e-6, "check": "[net.zero_grad(), net(x).sum().backward(), net.weight.grad][2]"}),
+    ("empty of 4 floats, and its release", "torch.empty(4, device=device)", "", {}),
+    ("copy", "b.copy_(a)", "a = some(N); b = torch.empty_like(a)", {"moved": 2 * GB, "check": ""}),
+    ("add", "a + b", "a, b = some(N), some(N)", {"moved": 3 * GB, "check": ""}),
+    ("gelu", "F.gelu(x)", BIG, {"moved": 2 * GB, "check": ""}),
+    ("exp", "torch.exp(x)", BIG, {"moved": 2 * GB, "check": ""}),
+    ("sum", "x.sum()", "x = some(N) + 0.5", {"moved": GB, "check": ""}),
+    ("softmax of rows of 1024", "torch.softmax(x, 1)", ROWS_OF, {"moved": 2 * GB, "check": ""}),
+    ("layer_norm of rows of 1024", "F.layer_norm(x, (1024,))", ROWS_OF, {"moved": 2 * GB, "check": ""}),
+    ("transposing copy", "x.t().contiguous()", "x = some(int(N**0.5), int(N**0.5))", {"moved": 2 * GB, "check": ""}),
+    ("randn", "torch.randn(N, device=device)", "", {"moved": GB}),
+    ("embedding, rows of 1024", "F.embedding(i, x)", ROWS_OF + "; i = torch.randint(0, N // 1024, (N // 1024,), device=device)",
+     {"moved": 2 * GB, "check": ""}),
+    ("cross-entropy of 32768 classes", "F.cross_entropy(x, y)",
+     "c = min(32768, N // 4); x = some(N // c, c); y = torch.randint(0, c, (N // c,), device=device)", {"moved": GB, "check": ""}),
+    ("AdamW step", "optimizer.step()",
+     "w = some(N).requires_grad_(); w.grad = some(N); optimizer = torch.optim.AdamW([w], lr=0.01)",
+     {"moved": 7 * GB, "check": "[optimizer.step(), w.detach()][1]"}),
+    product("bfloat16", "bfloat16"), product("float16", "float16"), product("float32", "float32"),
+    product("tf32", "float32", more={"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"}),
+    ("256 MB to the device, pinned", "b.copy_(a, non_blocking=True)", COPIES.format(".pin_memory()"), {"moved": GB // 4, "like": "to_device", "gpu": True}),
+    ("256 MB to the device, pageable", "b.copy_(a)", COPIES.format(""), {"moved": GB // 4, "like": "to_device", "gpu": True}),
+    ("256 MB to the host, pinned", "a.copy_(b, non_blocking=True)", COPIES.format(".pin_memory()"), {"moved": GB // 4, "like": "to_host", "gpu": True}),
+    ("256 MB to the host, pageable", "a.copy_(b)", COPIES.format(""), {"moved": GB // 4, "like": "to_host", "gpu": True}),
+    ("MLP 784-1024-1024-10 step, batch 128", "train(net, optimizer, x, y)", MLP, {"goal": 250e-6, "check": "after(5)"}),
+    ("MNIST CNN step, batch 64", "train(net, optimizer, x, y)", CNN, {"goal": 600e-6, "check": "after(5)"}),
+]
+
+
+def scope(torch, options, reference):
+    wait = torch.cuda.synchronize if options.device == "cuda" else lambda: None
+    return {"torch": torch, "device": options.device, "N": 2**12 if options.tiny else 2**28, "reference": reference, "wait": wait}
+
+
+def error(torch, options, statement, setup, check):
+    """The distance from float64's result over that one's norm, and the norm, by which the libraries' references are compared."""
+    got, exact = (run.prepare(statement, HEAD + setup, scope(torch, options, reference), check or statement)[1]().to(torch.float64)
+                  for reference in (False, True))
+    norm = exact.norm().item()
+    return (got - exact).norm().item() / max(norm, 1e-300), norm
+
+
+def measure(torch, options, statement, setup, more):
+    seconds = run.least(run.prepare(statement, HEAD + setup, scope(torch, options, False))[0], 0 if options.tiny else 0.4)
+    if "check" not in more: return [seconds, None, None]
+    return [seconds, *error(torch, options, statement, setup, more["check"])]
+
+
+def wanted(options):
+    return [row for row in run.chosen(ROWS, options.names) if options.device == "cuda" or not row[3].get("gpu")]
+
+
+def worker(library, options):
+    """Runs the rows whose environment this is and prints {name: [seconds, error, norm]}."""
+    torch = run.bind(library)
+    rows = [row for row in wanted(options) if row[3].get("more", {}).items() <= os.environ.items() and bool(row[3].get("more")) == options.more]
+    print(json.dumps(run.measured(library, rows, lambda name, *row: measure(torch, options, *row))))
+
+
+def ask(python, library, options, more):
+    flags = ["--worker", library, "--device", options.device] + ["--tiny"] * options.tiny + ["--more"] * bool(more)
+    return json.loads(run.output(python, os.path.abspath(__file__), *flags, *options.names, **more))
+
+
+def rounds(python, have, options):
+    """{library: {name: [seconds, error, norm]}}, the least of the rounds."""
+    found = {library: {} for library in have}
+    environments = [dict(e) for e in dict.fromkeys(tuple(row[3].get("more", {}).items()) for row in wanted(options))]
+    for _ in range(1 if options.tiny else options.rounds):
+        for library in have:
+            for more in environments:
+                for name, figures in ask(python, library, options, more).items():
+                    found[library][name] = min(figures, found[library].get(name, figures), key=lambda f: f[0])
+    return found
+
+
+def floor_of(more, floors):
+    like = more.get("like", "copy")
+    if like not in floors or ("moved" not in more and "like" not in more): return None
+    return more["moved"] / floors[like] if "moved" in more else floors[like]
+
+
+def python_rows(python, have, options, floors):
+    found = rounds(python, have, options)
+    for name, _, _, more in ROWS:
+        figures = {library: found[library][name] for library in have if name in found[library]}
+        if not figures: continue
+        row = {"name": name, "unit": "s", **{library: f[0] for library, f in figures.items()}}
+        if "goal" in more and options.device == "cuda": row["goal"] = more["goal"]
+        if "check" in more: row["errors"] = {library: f[1] for library, f in figures.items()}
+        norms = [f[2] for f in figures.values() if f[2] is not None]
+        if norms and max(norms) - min(norms) > 1e-5 * max(norms): print(f"{name}: the references differ: {norms}")
+        if not options.tiny: row["floor"] = floor_of(more, floors)
+        yield row
+
+
+def process_row(python, have, options, floors):
+    code = f"print((torch.ones(2, device='{options.device}') + 1).tolist())"
+    return {"name": "start to first result of a process", "unit": "s", "floor": floors.get("context"), **({"goal": 0.8} if options.device == "cuda" else {}),
+            **{library: run.start_seconds(python, library, code, 1 if options.tiny else 5) for library in have}}
+
+
+def c_rows(options, floors):
+    for name, seconds in run.c_lines(options.device):
+        goal = {"goal": GOALS[name]} if name in GOALS and options.device == "cuda" else {}
+        yield {"name": f"C: {name}", "unit": "s", "phlox": seconds, **goal, **({"floor": floors.get("launch")} if name.startswith("add") else {})}
+
+
+def driver_floors():
+    """What the driver itself takes; nothing where there is none."""
+    try:
+        return {name: float(value) for name, value in (line.split() for line in run.output(os.path.join(BUILD, "bench", "driver")).splitlines())}
+    except Exception:
+        return {}
+
+
+def has_device(python, library, options):
+    code = f"import {library} as torch; print(torch.cuda.is_available() and torch.cuda.get_device_name(0) or '')"
+    return options.device == "cpu" or run.output(python, "-c", code).strip()
+
+
+def main(options):
+    python, have = run.choose()
+    name = has_device(python, "phlox", options)
+    if not name: return print("There is no GPU here: nothing to compare. --device cpu runs the rows on the CPU.")
+    if "torch" not in have or not has_device(python, "torch", options):
+        print("PyTorch is not here, or has no such device: its column is empty")
+        have = ["phlox"]
+    floors = driver_floors() if options.device == "cuda" else {}
+    rows = list(c_rows(options, floors)) if options.names == [""] else []
+    rows += python_rows(python, have, options, floors)
+    if options.names == [""]: rows.append(process_row(python, have, options, floors))
+    print(f"{name}; the driver alone: " + ", ".join(f"{k} {v / 1e9:.1f} GB/s" if v > 1e6 else f"{k} {run.text(v, 's')}" for k, v in floors.items()))
+    run.show([run.judge(row) for row in rows])
+    with open(options.out, "w") as file:
+        json.dump({"device": name, "floors": floors, "rows": rows}, file, indent=1)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="parts of names of rows")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--tiny", action="store_true", help="small inputs, once: to see that all rows run")
+    parser.add_argument("--rounds", type=int, default=2, help="times that the two libraries take turns")
+    parser.add_argument("--out", default=os.path.join(BUILD, "vs_torch.json"))
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--more", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    options.names = options.names or [""]
+    worker(options.worker, options) if options.worker else main(options)
