@@ -35,6 +35,10 @@ typedef struct px_dl_managed {
 // Exports a tensor: the caller, or whoever it is handed to, calls (*out)->deleter. Work on the
 // tensor's current stream is made visible to `stream` (NULL: none asked).
 PX_CALL px_dlpack_export(px_dl_managed **out, px_tensor *tensor, px_stream *stream);
+// The same for a stream of another library by its handle, as DLPack's protocol passes it. Work that
+// the library has queued on CUDA's default streams (1 and 2) when it calls the deleter may still
+// use the memory; of its other streams it has to wait for the work first, since they may be gone.
+PX_CALL px_dlpack_export_native(px_dl_managed **out, px_tensor *tensor, void *native);
 // Takes over a managed tensor; its deleter runs when the last view is gone. PX_RUNTIME for types or
 // devices Phlox has not.
 PX_CALL px_dlpack_import_take(px_tensor **out, px_dl_managed *managed);

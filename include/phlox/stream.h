@@ -36,6 +36,11 @@ PX_CALL px_stream_synchronize(px_stream *stream);
 PX_CALL px_stream_wait_event(px_stream *stream, px_event *event);
 // ... for all work issued so far to `other`.
 PX_CALL px_stream_wait_stream(px_stream *stream, px_stream *other);
+// The same towards a stream of another library on the stream's device, by its handle (a
+// cudaStream_t; 1 is CUDA's default stream, 2 that of the thread). hand_over: its later work waits
+// for all issued so far to `stream`; take_over: later work of `stream` waits for it.
+PX_CALL px_stream_hand_over(px_stream *stream, void *native);
+PX_CALL px_stream_take_over(px_stream *stream, void *native);
 // Runs fn(argument) on a host thread when the stream gets there. fn must not call Phlox.
 PX_CALL px_stream_host_call(px_stream *stream, void (*fn)(void *argument), void *argument);
 

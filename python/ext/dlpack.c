@@ -4,6 +4,9 @@
 #include "phlox/dlpack.h"
 
 #include "ext.h"
+#include "phlox/ops.h"
+
+enum { DL_CUDA = 2 };
 
 static void capsule_end(PyObject *capsule) {
   px_dl_managed *managed =
@@ -11,25 +14,53 @@ static void capsule_end(PyObject *capsule) {
   if (managed) managed->deleter(managed);
 }
 
-// The consumer's stream is awaited by the host: its handle is not one of ours. -1 asks for no
-// order.
-static int wait_for(px_tensor *tensor, PyObject *stream) {
-  bool none = stream && PyLong_Check(stream) && PyLong_AsLong(stream) == -1;
-  if (none || !px_tensor_is_cuda(tensor)) return 0;
-  px_stream *current;
-  EXT_TRY_INT(px_stream_current(&current, px_tensor_device(tensor)));
-  EXT_TRY_INT(EXT_NOGIL(px_stream_synchronize(current)));
+// The consumer's stream as a handle. None is CUDA's default stream, 0 would be ambiguous; -1 asks
+// for no order, and gives NULL.
+static int to_native(PyObject *stream, void **out) {
+  long long handle = 1;
+  if (!ext_is_none(stream) && !PyLong_Check(stream))
+    EXT_FAIL_INT(PyExc_TypeError, "stream must be an int or None, not %s", ext_type_name(stream));
+  if (!ext_is_none(stream)) handle = PyLong_AsLongLong(stream);
+  if (handle == -1 && PyErr_Occurred()) return -1;
+  if (handle == 0 || handle < -1)
+    EXT_FAIL_INT(PyExc_BufferError, "unsupported stream on CUDA: %lld.", handle);
+  *out = handle == -1 ? NULL : (void *)(intptr_t)handle;
   return 0;
+}
+
+static px_status export_to(px_dl_managed **out, px_tensor *tensor, void *native) {
+  return native ? px_dlpack_export_native(out, tensor, native)
+                : px_dlpack_export(out, tensor, NULL);
+}
+
+// The protocol's dl_device asks for a copy on another device, which is refused.
+static int check_device(px_tensor *tensor, PyObject *wanted) {
+  px_dl_device device = px_dlpack_device(tensor);
+  int type, index;
+  if (ext_is_none(wanted)) return 0;
+  if (!PyTuple_Check(wanted))
+    EXT_FAIL_INT(PyExc_TypeError, "dl_device must be a tuple, not %s", ext_type_name(wanted));
+  if (!PyArg_ParseTuple(wanted, "ii", &type, &index)) return -1;
+  if (type == device.device_type && index == device.device_id) return 0;
+  EXT_FAIL_INT(PyExc_BufferError, "the tensor is on DLPack device (%d, %d), not on (%d, %d)",
+               device.device_type, device.device_id, type, index);
 }
 
 EXT_FAST(tensor_dlpack) {
   EXT_ARGS("__dlpack__", "|stream$max_version dl_device copy", out);
+  PX_SCOPED(px_tensor) copy = NULL;
   px_tensor *tensor = ext_tensor(self);
   px_dl_managed *managed;
+  void *native = NULL;
   if (px_tensor_requires_grad(tensor))
     EXT_FAIL(PyExc_BufferError, "Can't export tensors that require gradient, use tensor.detach()");
-  if (wait_for(tensor, out[0]) < 0) return NULL;
-  EXT_TRY(px_dlpack_export(&managed, tensor, NULL));
+  if (check_device(tensor, out[2]) < 0) return NULL;
+  if (px_tensor_is_cuda(tensor) && to_native(out[0], &native) < 0) return NULL;
+  if (out[3] == Py_True) {
+    EXT_TRY(px_clone(&copy, tensor, NULL));
+    tensor = copy;
+  }
+  EXT_WAIT(export_to(&managed, tensor, native));
   PyObject *capsule = PyCapsule_New(managed, "dltensor", capsule_end);
   if (!capsule) managed->deleter(managed);
   return capsule;
@@ -49,9 +80,29 @@ static PyObject *take(PyObject *capsule) {
   return ext_wrap(tensor);
 }
 
+// What a producer has to make visible its work to: our current stream where it is on a device, as
+// the keyword argument `stream`; nothing on the CPU.
+static int our_stream(PyObject **out, PyObject *producer) {
+  int type, index;
+  px_stream *stream;
+  *out = NULL;
+  if (!PyObject_HasAttrString(producer, "__dlpack_device__")) return 0;
+  EXT_OWNED *device = PyObject_CallMethod(producer, "__dlpack_device__", NULL);
+  EXT_OWNED *pair = device ? PySequence_Tuple(device) : NULL;
+  if (!pair || !PyArg_ParseTuple(pair, "ii", &type, &index)) return -1;
+  if (type != DL_CUDA) return 0;
+  EXT_TRY_INT(px_stream_current(&stream, px_cuda(index)));
+  *out = Py_BuildValue("{s:N}", "stream", PyLong_FromVoidPtr(px_stream_native(stream)));
+  return *out ? 0 : -1;
+}
+
 static PyObject *from_dlpack(PyObject *self, PyObject *object) {
   if (PyCapsule_CheckExact(object)) return take(object);
-  EXT_OWNED *capsule = PyObject_CallMethod(object, "__dlpack__", NULL);
+  EXT_OWNED *keywords = NULL;
+  EXT_OWNED *method = PyObject_GetAttrString(object, "__dlpack__");
+  EXT_OWNED *none = PyTuple_New(0);
+  if (!method || !none || our_stream(&keywords, object) < 0) return NULL;
+  EXT_OWNED *capsule = PyObject_Call(method, none, keywords);
   return capsule ? take(capsule) : NULL;
 }
 

@@ -6,6 +6,9 @@
 #include "tensor/tensor_impl.h"
 
 enum { DL_CPU = 1, DL_CUDA = 2, DL_PINNED = 3 };
+// Handles that always name a stream: CUDA's default stream, and that of the thread.
+#define DEFAULT_STREAM ((void *)1)
+#define THREAD_STREAM ((void *)2)
 
 // Codes of DLPack by dtype.
 static const struct {
@@ -29,30 +32,31 @@ static px_dl_dtype type_of(px_dtype dtype) {
 
 typedef struct export {
   px_dl_managed managed;
+  void *native;     // the other library's stream, if that is one of CUDA's default streams
   int64_t sizes[];  // then the strides
 }
 export;
 
+// The other library's work on its default stream may still use the memory: it counts as work of the
+// current stream, which waits for it.
+static px_status outlast(px_tensor *tensor, void *native) {
+  px_stream *current;
+  PX_TRY(px_stream_current(&current, px__tensor_device(tensor)));
+  PX_TRY(px_stream_take_over(current, native));
+  return px__block_record_stream(tensor->storage->block, current);
+}
+
 static void export_delete(px_dl_managed *self) {
-  px_release(self->manager_ctx);
+  const export *e = (const export *)self;
+  px_tensor *tensor = self->manager_ctx;
+  if (e->native && outlast(tensor, e->native) != PX_OK) px_error_clear();
+  px_release(tensor);
   px__free(self);
 }
 
-// The other library may use the memory on any stream and for any time: it is handed out. Work so
-// far is made visible to `stream`.
-static px_status hand_over(px_tensor *tensor, px_stream *stream) {
-  px_stream *current;
-  px__block_hand_out(tensor->storage->block);
-  if (!px_tensor_is_cuda(tensor)) return px__block_wait(tensor->storage->block);
-  PX_TRY(px_stream_current(&current, px__tensor_device(tensor)));
-  return stream && stream != current ? px_stream_wait_stream(stream, current) : PX_OK;
-}
-
-px_status px_dlpack_export(px_dl_managed **out, px_tensor *tensor, px_stream *stream) {
-  *out = NULL;
+static px_status export_new(px_dl_managed **out, px_tensor *tensor) {
   export *made;
   size_t dims = (size_t)tensor->ndim;
-  PX_TRY(hand_over(tensor, stream));
   PX_TRY(px__alloc((void **)&made, sizeof *made + 2 * dims * sizeof(int64_t)));
   memcpy(made->sizes, tensor->sizes, dims * sizeof(int64_t));
   memcpy(made->sizes + dims, tensor->strides, dims * sizeof(int64_t));
@@ -65,6 +69,34 @@ px_status px_dlpack_export(px_dl_managed **out, px_tensor *tensor, px_stream *st
   made->managed.manager_ctx = px_retain(tensor);
   made->managed.deleter = export_delete;
   *out = &made->managed;
+  return PX_OK;
+}
+
+// The other library may use the memory on any stream and for any time: it is handed out. Gives the
+// stream whose work so far has to be made visible; NULL for the CPU.
+static px_status hand_out(px_stream **current, px_tensor *tensor) {
+  *current = NULL;
+  px__block_hand_out(tensor->storage->block);
+  if (!px_tensor_is_cuda(tensor)) return px__block_wait(tensor->storage->block);
+  return px_stream_current(current, px__tensor_device(tensor));
+}
+
+px_status px_dlpack_export(px_dl_managed **out, px_tensor *tensor, px_stream *stream) {
+  px_stream *current;
+  *out = NULL;
+  PX_TRY(hand_out(&current, tensor));
+  if (current && stream) PX_TRY(px_stream_wait_stream(stream, current));
+  return export_new(out, tensor);
+}
+
+px_status px_dlpack_export_native(px_dl_managed **out, px_tensor *tensor, void *native) {
+  px_stream *current;
+  *out = NULL;
+  PX_TRY(hand_out(&current, tensor));
+  if (current) PX_TRY(px_stream_hand_over(current, native));
+  PX_TRY(export_new(out, tensor));
+  bool lasts = native == DEFAULT_STREAM || native == THREAD_STREAM;
+  if (current && lasts) ((export *)*out)->native = native;
   return PX_OK;
 }
 

@@ -21,6 +21,26 @@ class Dlpack(unittest.TestCase):
     def test_requires_grad_is_refused(self):
         self.assertRaisesRegex(BufferError, "require gradient", torch.ones(1, requires_grad=True).__dlpack__)
 
+    def test_arguments(self):
+        a = torch.ones(2)
+        self.assertRaisesRegex(BufferError, r"not on \(2, 0\)", a.__dlpack__, dl_device=(2, 0))
+        self.assertRaises(TypeError, a.__dlpack__, dl_device=1)
+        a.__dlpack__(stream=None, max_version=(1, 0), dl_device=(1, 0), copy=False)
+        copy = torch.from_dlpack(a.__dlpack__(copy=True))
+        copy[0] = 5
+        self.assertEqual(a.tolist(), [1, 1])
+
+    @unittest.skipIf(torch.cuda.device_count() < 1, "a device is wanted")
+    def test_streams(self):
+        a = torch.ones(2, device="cuda")
+        with torch.cuda.stream(torch.cuda.Stream()):
+            b = torch.from_dlpack(a)  # asks for the order towards this stream
+            self.assertEqual((b.data_ptr(), b.tolist(), b.__dlpack_device__()), (a.data_ptr(), [1, 1], (2, 0)))
+        for stream in (None, -1, 1, 2, torch.cuda.Stream().cuda_stream):
+            a.__dlpack__(stream=stream)
+        self.assertRaisesRegex(BufferError, "unsupported stream on CUDA: 0", a.__dlpack__, stream=0)
+        self.assertRaisesRegex(TypeError, "stream must be an int", a.__dlpack__, stream="1")
+
     def test_numpy(self):
         try: import numpy
         except ImportError: self.skipTest("NumPy is not here")

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // DLPack: memory is lent and taken over without a copy, and given back once.
-#include "test.h"
-
+#include "devices.h"
 #include "phlox/dlpack.h"
 
 static px_tensor *made(px_dtype dtype) {
@@ -51,4 +50,56 @@ PX_TEST(what_phlox_has_not_is_refused_and_stays_the_givers) {
   FAILS(px_dlpack_import_take(&back, managed), PX_RUNTIME, "Unsupported device_type: 7");
   managed->deleter(managed);
   px_release(t);
+}
+
+// ---- devices: the race checker says what is ordered
+
+static px_tensor *filled(void) {
+  px_tensor *t;
+  simulate(1);
+  px_race_enable(1, false);
+  OK(px_ones(&t, (int64_t[]){4}, 1, PX_FLOAT32, px_cuda(0), false, false));
+  return t;
+}
+// Reads the tensor on a stream; the number of races so far.
+static int64_t races_of_a_read(px_tensor *t, px_stream *stream) {
+  PX_SCOPED(px_tensor) sum = NULL;
+  OK(px_stream_set_current(stream));
+  OK(px_sum_all(&sum, t, PX_DTYPE_NONE));
+  OK(px_device_synchronize(0));
+  return px_race_count();
+}
+
+PX_TEST(an_export_orders_work_before_the_stream_that_takes_it) {
+  PX_SCOPED(px_tensor) t = filled();
+  PX_SCOPED(px_stream) s = NULL;
+  px_dl_managed *managed;
+  OK(px_stream_new(&s, px_cuda(0), 0));
+  OK(px_dlpack_export_native(&managed, t, px_stream_native(s)));
+  CHECK_EQ(races_of_a_read(t, s), 0);
+  managed->deleter(managed);
+}
+
+PX_TEST(an_export_without_a_stream_orders_nothing) {
+  PX_SCOPED(px_tensor) t = filled();
+  PX_SCOPED(px_stream) s = NULL;
+  px_dl_managed *managed;
+  OK(px_stream_new(&s, px_cuda(0), 0));
+  OK(px_dlpack_export(&managed, t, NULL));
+  CHECK_EQ(races_of_a_read(t, s), 1);
+  managed->deleter(managed);
+}
+
+PX_TEST(simulated_work_is_awaited_for_the_streams_of_others) {
+  setenv("PHLOX_SIM_DELAY", "2000", 1);
+  PX_SCOPED(px_tensor) t = filled();
+  px_stream *s;
+  px_dl_managed *managed;
+  bool done = false;
+  for (int i = 0; i < 10; i++) OK(px_mul_(t, t));
+  OK(px_dlpack_export_native(&managed, t, (void *)1));
+  OK(px_stream_default(&s, px_cuda(0)));
+  OK(px_stream_query(&done, s));
+  CHECK(done);
+  managed->deleter(managed);
 }
