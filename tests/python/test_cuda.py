@@ -14,76 +14,8 @@ import phlox as torch
 cuda = torch.cuda
 
 
-@unittest.skipIf(cuda.device_count() < 2, "two devices are wanted")
+@unittest.skipIf(cuda.device_count() < 1, "a device is wanted")
 class Cuda(unittest.TestCase):
-    def tearDown(self):
-        cuda.set_device(0)
-
-    def test_scopes(self):
-        scope = cuda.device(1)
-        for _ in range(2):
-            with scope, scope:
-                self.assertEqual(cuda.current_device(), 1)
-            self.assertEqual(cuda.current_device(), 0)
-        with cuda.device(None), cuda.device(-1):
-            self.assertEqual(cuda.current_device(), 0)
-        with self.assertRaises(torch.AcceleratorError) as caught:
-            cuda.device(99).__enter__()
-        self.assertEqual(caught.exception.error_code, 101)
-        self.assertIsInstance(caught.exception, RuntimeError)
-
-    def test_set_device(self):
-        for device, text in (("cuda", "specified index or an integer, but got:cuda"),
-                             ("cpu", "Expected a cuda device, but got: cpu")):
-            with self.assertRaisesRegex(ValueError, text):
-                cuda.set_device(device)
-        with self.assertRaises(RuntimeError):
-            cuda.set_device(99)
-        self.assertEqual(cuda.current_device(), 0)
-        cuda.set_device(torch.device("cuda:1"))
-        seen = []
-        thread = threading.Thread(target=lambda: seen.append(cuda.current_device()))
-        thread.start()
-        thread.join()
-        self.assertEqual((cuda.current_device(), seen), (1, [0]))
-
-    def test_moving(self):
-        x = torch.ones(2)
-        y = x.cuda(1)
-        self.assertEqual((y.get_device(), x.get_device(), y.device), (1, -1, torch.device("cuda:1")))
-        self.assertIs(y.cuda(1), y)
-        with cuda.device(0):
-            self.assertIsNot(y.cuda(), y)
-        with self.assertRaisesRegex(RuntimeError, "Invalid device, must be cuda device"):
-            x.cuda("cpu")
-        with self.assertRaisesRegex(TypeError, r"cuda\(\) got an unexpected keyword argument 'device_id'"):
-            x.cuda(device_id=1)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            x.cuda(0, **{"async": True})
-        self.assertIn("This overload of cuda is deprecated", str(caught[0].message))
-
-    def test_default_device(self):
-        with torch.device("cuda:1"):
-            self.assertEqual(torch.ones(1).get_device(), 1)
-            self.assertEqual(torch.Tensor(1).get_device(), -1)
-        self.assertEqual(torch.ones(1).get_device(), -1)
-
-    def test_streams(self):
-        s = cuda.Stream(1)
-        with cuda.stream(s):
-            self.assertEqual((cuda.current_stream(), cuda.current_device()), (s, 1))
-            with s:
-                pass
-        self.assertEqual((cuda.current_stream(), cuda.current_device()), (cuda.default_stream(), 0))
-        self.assertEqual(repr(cuda.default_stream()),
-                         "<torch.cuda.Stream device=cuda:0 cuda_stream=0x0>")
-        self.assertNotEqual(cuda.default_stream(0), cuda.default_stream(1))
-        with self.assertRaisesRegex(AttributeError, "'NoneType' object has no attribute 'record_event'"):
-            s.wait_stream(None)
-        with self.assertRaisesRegex(TypeError, r"torch.cuda.Stream\(\)"):
-            cuda.stream()
-
     def test_subclass_of_stream(self):
         class Mine(cuda.Stream):
             pass
@@ -153,6 +85,77 @@ class Cuda(unittest.TestCase):
             torch.ones(1).record_stream(cuda.current_stream())
         with self.assertRaisesRegex(RuntimeError, "unknown parameter type"):
             torch.ones(1, device="cuda").record_stream(1)
+
+
+@unittest.skipIf(cuda.device_count() < 2, "two devices are wanted")
+class Several(unittest.TestCase):
+    def tearDown(self):
+        cuda.set_device(0)
+
+    def test_scopes(self):
+        scope = cuda.device(1)
+        for _ in range(2):
+            with scope, scope:
+                self.assertEqual(cuda.current_device(), 1)
+            self.assertEqual(cuda.current_device(), 0)
+        with cuda.device(None), cuda.device(-1):
+            self.assertEqual(cuda.current_device(), 0)
+        with self.assertRaises(torch.AcceleratorError) as caught:
+            cuda.device(99).__enter__()
+        self.assertEqual(caught.exception.error_code, 101)
+        self.assertIsInstance(caught.exception, RuntimeError)
+
+    def test_set_device(self):
+        for device, text in (("cuda", "specified index or an integer, but got:cuda"),
+                             ("cpu", "Expected a cuda device, but got: cpu")):
+            with self.assertRaisesRegex(ValueError, text):
+                cuda.set_device(device)
+        with self.assertRaises(RuntimeError):
+            cuda.set_device(99)
+        self.assertEqual(cuda.current_device(), 0)
+        cuda.set_device(torch.device("cuda:1"))
+        seen = []
+        thread = threading.Thread(target=lambda: seen.append(cuda.current_device()))
+        thread.start()
+        thread.join()
+        self.assertEqual((cuda.current_device(), seen), (1, [0]))
+
+    def test_moving(self):
+        x = torch.ones(2)
+        y = x.cuda(1)
+        self.assertEqual((y.get_device(), x.get_device(), y.device), (1, -1, torch.device("cuda:1")))
+        self.assertIs(y.cuda(1), y)
+        with cuda.device(0):
+            self.assertIsNot(y.cuda(), y)
+        with self.assertRaisesRegex(RuntimeError, "Invalid device, must be cuda device"):
+            x.cuda("cpu")
+        with self.assertRaisesRegex(TypeError, r"cuda\(\) got an unexpected keyword argument 'device_id'"):
+            x.cuda(device_id=1)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            x.cuda(0, **{"async": True})
+        self.assertIn("This overload of cuda is deprecated", str(caught[0].message))
+
+    def test_default_device(self):
+        with torch.device("cuda:1"):
+            self.assertEqual(torch.ones(1).get_device(), 1)
+            self.assertEqual(torch.Tensor(1).get_device(), -1)
+        self.assertEqual(torch.ones(1).get_device(), -1)
+
+    def test_streams(self):
+        s = cuda.Stream(1)
+        with cuda.stream(s):
+            self.assertEqual((cuda.current_stream(), cuda.current_device()), (s, 1))
+            with s:
+                pass
+        self.assertEqual((cuda.current_stream(), cuda.current_device()), (cuda.default_stream(), 0))
+        self.assertEqual(repr(cuda.default_stream()),
+                         "<torch.cuda.Stream device=cuda:0 cuda_stream=0x0>")
+        self.assertNotEqual(cuda.default_stream(0), cuda.default_stream(1))
+        with self.assertRaisesRegex(AttributeError, "'NoneType' object has no attribute 'record_event'"):
+            s.wait_stream(None)
+        with self.assertRaisesRegex(TypeError, r"torch.cuda.Stream\(\)"):
+            cuda.stream()
 
     def test_hooks_run_with_python_from_engine_threads(self):
         x = torch.ones(3, device="cuda:1", requires_grad=True)
