@@ -13,8 +13,9 @@ extern "C" {
 typedef struct px_stream px_stream;
 typedef struct px_event px_event;
 
-// Makes a stream on `device` (index -1: the current one). Lower numbers are more urgent; priorities
-// clamp to the device's range.
+// Makes a stream on `device` (index -1: the current one): one that the program does not hold yet.
+// Streams that it gave back are used again. Lower numbers are more urgent; priorities clamp to the
+// device's range.
 PX_CALL px_stream_new(px_stream **out, px_device device, int priority);
 // The device's default stream, and the calling thread's current one; borrowed.
 PX_CALL px_stream_default(px_stream **out, px_device device);

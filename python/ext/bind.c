@@ -52,11 +52,16 @@ static int to_tensor(const ext_signature *s, int i, PyObject *object, px_value *
   return 1;
 }
 
-static int to_scalar(PyObject *object, px_value *out) {
+static int to_scalar(const px_param *param, ext_frame *frame, PyObject *object, px_value *out) {
   px_scalar scalar;
   if (!ext_is_number(object) && !(ext_is_tensor(object) && px_tensor_ndim(ext_tensor(object)) == 0))
     return 0;
   if (ext_to_scalar(object, &scalar) < 0) return -1;
+  if (ext_is_tensor(object) &&
+      (!strcmp(param->name, "value") || !strcmp(param->name, "fill_value"))) {
+    frame->read_at = px_tensor_device(ext_tensor(object));
+    frame->reads = frame->read_at.type == PX_CUDA;
+  }
   *out = PX_S(scalar);
   return 1;
 }
@@ -200,7 +205,7 @@ static int to_value(const ext_signature *s, int i, ext_frame *frame, PyObject *o
     case PX_ARG_TENSORS:
       return to_tensors(frame, object, out);
     case PX_ARG_SCALAR:
-      return to_scalar(object, out);
+      return to_scalar(param, frame, object, out);
     case PX_ARG_INT:
       return to_int(object, out);
     case PX_ARG_FLOAT:
@@ -323,7 +328,7 @@ int ext_bind(const ext_signature *s, ext_frame *frame, PyObject *const *args, Py
   uint32_t given = 0;
   frame->ints_used = frame->owned_count = frame->memory_count = frame->tensors_used = 0;
   frame->out = NULL;
-  frame->requires_grad = frame->pin_memory = false;
+  frame->requires_grad = frame->pin_memory = frame->reads = false;
   int fits = bind_positions(s, frame, args, nargs, &given);
   if (fits > 0 && kwnames) fits = bind_keywords(s, frame, args + nargs, kwnames, &given);
   if (fits <= 0) return fits;

@@ -74,7 +74,22 @@ typedef struct filling {
   char *at;
   px_dtype dtype;
   const ext_ints *sizes;
+  px_device device;  // where the result goes
+  bool given;        // and nothing moves it: else it goes where the device's scalars are
 } filling;
+
+// Scalars of a device take the result there, as in any op; those of two devices do not mix.
+static int meet(filling *f, px_device device) {
+  char here[PX_DEVICE_TEXT], there[PX_DEVICE_TEXT];
+  if (f->given || device.type != PX_CUDA || px_device_equal(f->device, device)) return 0;
+  if (f->device.type == PX_CUDA)
+    EXT_FAIL_INT(PyExc_RuntimeError,
+                 "Expected all tensors to be on the same device, but found at least two devices, "
+                 "%s and %s!",
+                 px_device_format(f->device, here), px_device_format(device, there));
+  f->device = device;
+  return 0;
+}
 
 static int store_leaf(filling *f, PyObject *leaf) {
   px_scalar scalar;
@@ -83,6 +98,7 @@ static int store_leaf(filling *f, PyObject *leaf) {
   } else if (ext_is_tensor(leaf)) {
     if (px_tensor_numel(ext_tensor(leaf)) != 1)
       EXT_FAIL_INT(PyExc_ValueError, "only one element tensors can be converted to Python scalars");
+    if (meet(f, px_tensor_device(ext_tensor(leaf))) < 0) return -1;
     EXT_TRY_INT(EXT_NOGIL(px_tensor_item(&scalar, ext_tensor(leaf))));
   } else if (ext_to_scalar(leaf, &scalar) < 0) {
     if (!PyErr_ExceptionMatches(PyExc_TypeError)) return -1;
@@ -117,12 +133,14 @@ static px_tensor *tensor_from_sequence(PyObject *data, px_dtype dtype, px_device
   for (int i = 0; i < sizes.count; i++) bytes *= (size_t)sizes.items[i];
   char small[256], *memory = bytes <= sizeof small ? small : PyMem_Malloc(bytes);
   if (!memory) return PyErr_NoMemory(), NULL;
-  filling f = {memory, dtype, &sizes};
+  filling f = {memory, dtype, &sizes, device, device.type >= 0};
+  if (!f.given) f.device = px_device_default();
   px_tensor *made = NULL;
   int failed = store(&f, data, 0);
   px_status status = PX_OK;
   if (!failed)
-    status = EXT_NOGIL(px_tensor_from_data(&made, memory, sizes.count, sizes.items, dtype, device));
+    status =
+        EXT_NOGIL(px_tensor_from_data(&made, memory, sizes.count, sizes.items, dtype, f.device));
   if (memory != small) PyMem_Free(memory);
   if (failed) return NULL;
   return status == PX_OK ? made : ext_raise();
@@ -141,9 +159,9 @@ static px_tensor *copy_of(px_tensor *source, px_dtype dtype, px_device device) {
 
 px_tensor *ext_tensor_from(PyObject *data, px_dtype dtype, px_device device) {
   if (ext_is_tensor(data)) return copy_of(ext_tensor(data), dtype, device);
-  if (device.type < 0) device = px_device_default();
   if (ext_is_array(data)) {
     PX_SCOPED(px_tensor) shared = ext_tensor_from_array(data);
+    if (device.type < 0) device = px_device_default();
     return shared ? copy_of(shared, dtype, device) : NULL;
   }
   return tensor_from_sequence(data, dtype, device);
@@ -184,7 +202,7 @@ EXT_FAST(make_tensor) {
 
 static PyObject *as_tensor_of(PyObject *data, px_dtype dtype, px_device device) {
   if (ext_is_tensor(data)) return ext_convert(data, device, dtype, false, false);
-  if (!ext_is_array(data)) return ext_wrap(ext_tensor_from(data, dtype, device));
+  if (!ext_is_array(data)) return finish(ext_tensor_from(data, dtype, device), false, false);
   px_tensor *shared = ext_tensor_from_array(data);
   EXT_OWNED *object = shared ? ext_wrap(shared) : NULL;
   return object ? ext_convert(object, device.type < 0 ? px_device_default() : device, dtype, false,

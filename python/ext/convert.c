@@ -213,8 +213,10 @@ EXT_FAST(new_tensor) {
 EXT_FAST(tensor_new_legacy) {
   const px_tensor *t = ext_tensor(self);
   if (nargs == 1 && !ext_is_tensor(args[0]) && (PyList_Check(args[0]) || PyTuple_Check(args[0])) &&
-      !Py_IS_TYPE(args[0], &ext_SizeType))
-    return ext_wrap(ext_tensor_from(args[0], px_tensor_dtype(t), px_tensor_device(t)));
+      !Py_IS_TYPE(args[0], &ext_SizeType)) {
+    px_tensor *made = ext_tensor_from(args[0], px_tensor_dtype(t), px_tensor_device(t));
+    return made ? ext_wrap(made) : NULL;
+  }
   int64_t zero = 0;
   if (nargs) return call_like(self, "empty", args, nargs, kwnames);
   px_tensor *made = NULL;

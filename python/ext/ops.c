@@ -102,8 +102,26 @@ static PyObject *finish_factory(const ext_frame *frame, px_tensor *made_take) {
   return ext_wrap(PX_MOVE(made));
 }
 
+// A value to fill with that is a tensor of one GPU does not fill on another.
+static int check_value(const px_op *op, const ext_frame *frame) {
+  px_device device = px_device_default();
+  char here[PX_DEVICE_TEXT], there[PX_DEVICE_TEXT];
+  for (int i = op->param_count; i-- > 0;) {
+    if (frame->args[i].kind == PX_ARG_TENSOR) device = px_tensor_device(frame->args[i].v.tensor);
+    if (frame->args[i].kind == PX_ARG_DEVICE) device = frame->args[i].v.device;
+  }
+  if (device.type != PX_CUDA) return 0;
+  EXT_TRY_INT(px_device_resolve(&device, device));
+  if (px_device_equal(device, frame->read_at)) return 0;
+  EXT_FAIL_INT(PyExc_RuntimeError,
+               "Expected all tensors to be on the same device, but found at least two devices, %s "
+               "and %s!",
+               px_device_format(device, here), px_device_format(frame->read_at, there));
+}
+
 static PyObject *run(const ext_signature *s, ext_frame *frame) {
   void *results[4] = {NULL};
+  if (__builtin_expect(frame->reads, 0) && check_value(s->op, frame) < 0) return NULL;
   px_call_mode mode = s->mode;
   if (frame->out) {
     mode = PX_CALL_OUT;

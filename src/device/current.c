@@ -3,7 +3,7 @@
 #include "device/state.h"
 
 static _Thread_local int current_device;
-static _Thread_local px_stream *current_streams[PX__DEVICES];  // NULL: the default stream
+static _Thread_local px_stream *current_streams[PX__DEVICES];  // held; NULL: the default stream
 static _Thread_local px_device default_device = {PX_CPU, -1};
 
 px_status px_device_current(int *index) {
@@ -56,9 +56,24 @@ px_status px_stream_current(px_stream **out, px_device device) {
   return PX_OK;
 }
 
+// A thread that ends gives its current streams back.
+static pthread_key_t thread_end;
+static pthread_once_t thread_end_once = PTHREAD_ONCE_INIT;
+static bool thread_end_made;
+static void streams_give_back(void *streams) {
+  for (int i = 0; i < PX__DEVICES; i++) px_release(((px_stream **)streams)[i]);
+}
+static void thread_end_make(void) {
+  thread_end_made = pthread_key_create(&thread_end, streams_give_back) == 0;
+}
+
 px_status px_stream_set_current(px_stream *stream) {
   if (!stream || !stream->owner) return PX_OK;
   PX_TRY(px_device_init());
-  current_streams[stream->owner->index] = stream;
+  pthread_once(&thread_end_once, thread_end_make);
+  if (thread_end_made) pthread_setspecific(thread_end, current_streams);
+  px_stream **place = &current_streams[stream->owner->index], *before = *place;
+  *place = px_retain(stream);
+  px_release(before);
   return PX_OK;
 }

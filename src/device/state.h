@@ -10,9 +10,9 @@
 
 enum {
   PX__DEVICES = 64,
-  PX__STREAM_POOL = 32,  // streams per priority and device, as in PyTorch
+  PX__STREAM_POOL = 32,  // streams that a priority of a device makes before it takes one again
   PX__PRIORITIES = 8,
-  PX__DEVICE_STREAMS = 1 + PX__PRIORITIES * PX__STREAM_POOL,
+  PX__DEVICE_STREAMS = 1024,
   PX__STREAM_LIMIT = PX__DEVICES * PX__DEVICE_STREAMS,
   PX__RING = 8192,  // launch records kept a device
   PX__INLINE_USES = 4
@@ -42,7 +42,7 @@ typedef struct px__node {
 
 typedef struct px__device px__device;
 struct px_stream {
-  px_object head;  // pool streams live as long as the process
+  px_object head;  // one reference is the device's, for as long as the process lives
   px_device device;
   int priority, index;  // index: in vector clocks, unique in the process
   int64_t id;
@@ -173,8 +173,7 @@ struct px__device {
   px_fault_slot *slot;
   px_stream *streams[PX__DEVICE_STREAMS];  // [0]: the default stream
   int stream_count;                        // atomic
-  px_stream *pool[PX__PRIORITIES][PX__STREAM_POOL];
-  uint32_t next[PX__PRIORITIES];
+  int last[PX__PRIORITIES];                // the latest that was handed out
   px__record *ring;
   uint64_t launches;
   px__mark *marks;  // unused ones

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams: a pool of 32 for each priority and device, made when first asked for and handed out in
-// turn, as in PyTorch; they live as long as the process.
+// Streams: made when asked for, up to 32 for each priority and device; then those that nobody holds
+// any more are handed out in turn, and more are made if all are held. So no two that a program
+// holds are one, and a program that makes them by the thousand has 32. They live as long as the
+// process.
 #include "device/state.h"
 
 #include <stdio.h>
@@ -32,19 +34,37 @@ px_status px__stream_create(px_stream **out, px__device *d, int priority, int64_
   return PX_OK;
 }
 
+// The first stream of the priority, after the latest that was handed out, which nobody holds; NULL
+// while there are fewer than 32. Lock held.
+static px_stream *unheld(px__device *d, int priority, int *last) {
+  int count = 0, found = 0;
+  for (int i = 1; i < d->stream_count; i++) {
+    const px_stream *s = d->streams[(*last + i - 1) % (d->stream_count - 1) + 1];
+    if (s->priority != priority) continue;
+    count++;
+    if (!found && px_refs(s) == 1) found = (*last + i - 1) % (d->stream_count - 1) + 1;
+  }
+  if (count < PX__STREAM_POOL || !found) return NULL;
+  *last = found;
+  return d->streams[found];
+}
+
 // Lock held.
 static px_status from_pool(px_stream **out, px__device *d, int priority) {
   int level = px__rt.least - priority;
-  if (level >= PX__PRIORITIES) level = PX__PRIORITIES - 1;
-  px_stream **place = &d->pool[level][d->next[level] % PX__STREAM_POOL];
-  if (!*place) {
+  int *last = &d->last[level < PX__PRIORITIES ? level : PX__PRIORITIES - 1];
+  px_stream *stream = unheld(d, priority, last);
+  if (!stream) {
+    PX_CHECK(d->stream_count < PX__DEVICE_STREAMS, PX_RUNTIME,
+             "the program holds %d streams of cuda:%d, as many as there may be", d->stream_count,
+             d->index);
     int64_t id = __atomic_fetch_add(&next_id, 1, __ATOMIC_RELAXED);
-    PX_TRY(px__stream_create(place, d, priority, id));
-    d->streams[d->stream_count] = *place;
+    PX_TRY(px__stream_create(&stream, d, priority, id));
+    *last = d->stream_count;
+    d->streams[d->stream_count] = stream;
     __atomic_store_n(&d->stream_count, d->stream_count + 1, __ATOMIC_RELEASE);
   }
-  d->next[level]++;
-  *out = px_retain(*place);
+  *out = px_retain(stream);
   return PX_OK;
 }
 

@@ -24,10 +24,7 @@ static px_status draws(px_call *call, int i, int64_t n, int unroll) {
   px_value *g = &call->args[i];
   if (g->kind == PX_ARG_GENERATOR) {
     call->generator = g->v.generator;
-    px_device have = px_generator_device(call->generator);
-    PX_CHECK(have.type == call->device.type, PX_RUNTIME,
-             "Expected a '%s' device type for generator but found '%s'",
-             px_device_type_name(call->device.type), px_device_type_name(have.type));
+    PX_TRY(px__generator_fits(call->generator, call->device));
   }
   int64_t blocks;
   PX_TRY(blocks_of(&blocks, call->device, n));

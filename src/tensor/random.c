@@ -157,12 +157,23 @@ void px_manual_seed(uint64_t seed) {
   px_generator_seed(host, seed);
 }
 
+// A generator of "cuda" without an index serves any device.
+px_status px__generator_fits(const px_generator *generator, px_device device) {
+  px_device have = generator->device;
+  char wanted[PX_DEVICE_TEXT], found[PX_DEVICE_TEXT];
+  PX_CHECK(have.type == device.type, PX_RUNTIME,
+           "Expected a '%s' device type for generator but found '%s'",
+           px_device_type_name(device.type), px_device_type_name(have.type));
+  PX_CHECK(have.index < 0 || device.index < 0 || have.index == device.index, PX_RUNTIME,
+           "Expected a '%s' device type for generator but found '%s'",
+           px_device_format(device, wanted), px_device_format(have, found));
+  return PX_OK;
+}
+
 px_status px__generator_use(px_launch *launch, px_generator *generator, px_device device,
                             uint64_t counter_offset) {
   if (!generator) PX_TRY(px_generator_default(&generator, device));
-  PX_CHECK(generator->device.type == device.type, PX_RUNTIME,
-           "Expected a '%s' device type for generator but found '%s'",
-           px_device_type_name(device.type), px_device_type_name(generator->device.type));
+  PX_TRY(px__generator_fits(generator, device));
   launch->mt19937 = generator->engine;
   if (!generator->engine) reserve(generator, counter_offset, &launch->seed, &launch->offset);
   return PX_OK;

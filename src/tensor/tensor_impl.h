@@ -132,3 +132,6 @@ extern void (*px__print_suffix)(const px_tensor *t, char *text, size_t room);
 // `counter` Philox steps per thread or, on the CPU, hands over the mt19937 state.
 px_status px__generator_use(px_launch *launch, px_generator *generator, px_device device,
                             uint64_t counter_offset) __attribute__((warn_unused_result));
+// Whether a generator may serve a device: one of another type, or of another index, may not.
+px_status px__generator_fits(const px_generator *generator, px_device device)
+    __attribute__((warn_unused_result));

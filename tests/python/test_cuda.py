@@ -185,5 +185,49 @@ assert "|" in torch.cuda.memory_summary()
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
 
+@unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
+class TwoDevicesDoNotMix(unittest.TestCase):
+    both = "found at least two devices, cuda:0 and cuda:1!"
+
+    def setUp(self):
+        self.x = torch.ones(3, device="cuda:0")
+        self.mask = torch.ones(3, dtype=torch.bool, device="cuda:0")
+        self.near, self.far = (torch.tensor(2.0, device=f"cuda:{i}") for i in range(2))
+
+    def test_a_value_to_fill_with_is_of_the_device(self):
+        x, mask, at = self.x, self.mask, torch.zeros(1, dtype=torch.int64, device="cuda:0")
+        for fill in (lambda v: torch.full((3,), v, device="cuda:0"), lambda v: torch.full_like(x, v), lambda v: x.new_full((3,), v),
+                     lambda v: x.masked_fill(mask, v), lambda v: x.clone().masked_fill_(mask, v), lambda v: x.clone().fill_(v),
+                     lambda v: x.index_fill(0, at, v)):
+            with self.assertRaisesRegex(RuntimeError, self.both):
+                fill(self.far)
+            for value in (self.near, self.near.cpu(), 2.0):
+                self.assertEqual(fill(value)[0].item(), 2)
+        self.assertEqual(torch.full((2,), self.far).tolist(), [2, 2])
+
+    def test_scalars_of_a_device_make_a_tensor_there(self):
+        near, far = self.near, self.far
+        for data in ([near, near], [[near], [1.5]], [near.cpu(), near], (1, far)):
+            device = far.device if far is data[-1] else near.device
+            self.assertEqual((torch.tensor(data).device, torch.as_tensor(data).device), (device, device))
+            self.assertEqual(torch.tensor(data, device="cpu").device.type, "cpu")
+        for make in (torch.tensor, torch.as_tensor):
+            with self.assertRaisesRegex(RuntimeError, self.both):
+                make([near, far])
+        self.assertEqual(str(torch.tensor([near, far], device="cuda:1")), "tensor([2., 2.], device='cuda:1')")
+
+    def test_a_generator_serves_its_device(self):
+        with self.assertRaisesRegex(RuntimeError, "Expected a 'cuda:1' device type for generator but found 'cuda:0'"):
+            torch.rand(2, device="cuda:1", generator=torch.Generator("cuda:0"))
+        for name in ("cuda", "cuda:1"):
+            torch.rand(2, device="cuda:1", generator=torch.Generator(name))
+
+    def test_streams_that_are_held_differ(self):
+        streams = [torch.cuda.Stream() for _ in range(40)]
+        self.assertEqual(len({s.cuda_stream for s in streams}), 40)
+        del streams
+        self.assertLess(len({torch.cuda.Stream().cuda_stream for _ in range(200)}), 100)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -178,15 +178,61 @@ PX_TEST(a_bad_device_leaves_the_current_one) {
   CHECK_EQ(device.index, 1);
 }
 
-PX_TEST(streams_come_from_a_pool_of_32) {
+PX_TEST(no_two_streams_that_are_held_are_one) {
   simulate_plainly(2);
-  px_stream *streams[33];
-  for (int i = 0; i < 33; i++) streams[i] = new_stream(1);
-  CHECK(streams[32] == streams[0]);
-  for (int i = 1; i < 32; i++) CHECK(px_stream_id(streams[i]) != px_stream_id(streams[i - 1]));
+  px_stream *streams[80];
+  for (int i = 0; i < 80; i++) {
+    streams[i] = new_stream(1);
+    for (int k = 0; k < i; k++) CHECK(streams[i] != streams[k]);
+  }
   CHECK_EQ(px_stream_id(default_stream(1)), 0);
   CHECK(default_stream(1) != default_stream(0));
-  for (int i = 0; i < 33; i++) px_release(streams[i]);
+  for (int i = 0; i < 80; i++) px_release(streams[i]);
+}
+
+PX_TEST(streams_that_nobody_holds_are_used_in_turn) {
+  simulate_plainly(1);
+  px_stream *kept = new_stream(0), *first[32];
+  for (int i = 1; i < 32; i++) {
+    first[i] = new_stream(0);
+    px_release(first[i]);
+    CHECK(first[i] != first[i - 1] || i == 1);
+  }
+  OK(px_stream_set_current(first[7]));  // the thread holds it
+  for (int i = 1; i < 32; i++) {
+    if (i == 7) continue;
+    px_stream *again = new_stream(0);
+    CHECK(again == first[i]);
+    px_release(again);
+  }
+  px_release(kept);
+}
+
+static void *set_and_end(void *stream) {
+  OK(px_stream_set_current(stream));
+  return NULL;
+}
+
+PX_TEST(a_thread_that_ends_gives_its_stream_back) {
+  simulate_plainly(1);
+  px_stream *stream = new_stream(0);
+  pthread_t thread;
+  CHECK_EQ(px_refs(stream), 2);
+  OK(px_thread_start(&thread, set_and_end, stream));
+  pthread_join(thread, NULL);
+  CHECK_EQ(px_refs(stream), 2);
+  px_release(stream);
+}
+
+PX_TEST(streams_have_a_limit) {
+  simulate_plainly(1);
+  static px_stream *streams[1024];
+  int count = 0;
+  while (px_stream_new(&streams[count], px_cuda(0), 0) == PX_OK) CHECK(++count < 1024);
+  CHECK(strstr(px_error_last()->message, "the program holds 1024 streams of cuda:0"));
+  for (int i = 0; i < count; i++) px_release(streams[i]);
+  OK(px_stream_new(&streams[0], px_cuda(0), 0));
+  px_release(streams[0]);
 }
 
 PX_TEST(priorities_clamp) {
