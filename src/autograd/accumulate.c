@@ -86,13 +86,9 @@ static bool same_layout(const px_tensor *grad, const px_tensor *leaf) {
   return true;
 }
 
-// Whether nobody else sees the gradient or its memory: then it may become .grad as it is.
-static bool ours_alone(const px_tensor *grad) {
-  return px_refs(grad) == 1 && px_refs(px_tensor_storage(grad)) == 1;
-}
-
 static px_status first(px_tensor **place, px_tensor *leaf, px_tensor *grad) {
-  if (!px_grad_enabled() && ours_alone(grad) && same_layout(grad, leaf))
+  // A gradient that nobody else sees becomes .grad as it is.
+  if (!px_grad_enabled() && px__unseen(grad) && same_layout(grad, leaf))
     return px_tensor_detach(place, grad);
   const char *format = px_tensor_is_contiguous(leaf) ? "contiguous_format" : "preserve_format";
   return px__call(place, PX__CLONE, 2, (px_value[]){PX_T(grad), PX_TX(format)});

@@ -27,13 +27,10 @@ static px_status leave_stream(px_stream *before) {
   return status;
 }
 
-static bool ours_alone(const px_tensor *t) {
-  return px_refs(t) == 1 && px_refs(px_tensor_storage(t)) == 1 && px_tensor_is_contiguous(t);
-}
-
 static px_status add(px_tensor **place, px_tensor *grad) {
   px_value args[] = {PX_T(*place), PX_T(grad)};
-  if (!px_grad_enabled() && ours_alone(*place)) return px__call_inplace(PX__ADD, 2, args);
+  if (!px_grad_enabled() && px__unseen(*place) && px_tensor_is_contiguous(*place))
+    return px__call_inplace(PX__ADD, 2, args);
   px_tensor *sum = NULL;
   PX_TRY(px__call(&sum, PX__ADD, 2, args));
   px_release(*place);

@@ -113,6 +113,13 @@ void px__node_leave(px_node *node, bool release);
 // ---- tensor.c
 static inline px__slot *px__slot_of(const px_tensor *t) { return px_tensor_slot(t); }
 __attribute__((warn_unused_result)) px_status px__slot_make(px__slot **out, px_tensor *t);
+// Whether only the owner of one reference to t can see it or its memory. A view keeps what it is a
+// view of, which may have no other owner.
+static inline bool px__unseen(const px_tensor *t) {
+  const px_tensor *base = px_tensor_base(t);
+  int owners = base && px_refs(base) == 1 ? 2 : 1;
+  return px_refs(t) == 1 && px_refs(px_tensor_storage(t)) == owners;
+}
 // Makes t the nr-th result of node (retained).
 __attribute__((warn_unused_result)) px_status px__set_history(px_tensor *t, px_node *node, int nr);
 // Where t's gradient goes: its node, or the accumulator of a leaf; node NULL if none is wanted.

@@ -57,6 +57,22 @@ PX_TEST(a_leaf_on_a_device) {
   CHECK_NEAR(at(px_tensor_grad(x), 1), 6, 0);
 }
 
+PX_TEST(the_gradients_of_a_layer_are_not_copied) {
+  open_devices();
+  PX_SCOPED(px_tensor) input = VECTOR(1, 2, 3), *x = NULL, *y = NULL;
+  PX_SCOPED(px_tensor)
+  moved = on(0, input), *weights = moved_to(0, VECTOR(1, 2, 3, 4, 5, 6)), *w = NULL;
+  OK(px_reshape(&x, moved, (int64_t[]){1, 3}, 2));
+  OK(px_reshape(&w, weights, (int64_t[]){2, 3}, 2));
+  PX_SCOPED(px_tensor) weight = needing_grad(PX_MOVE(w)), *bias = LEAF_ON(0, 1, 2);
+  OK(px_linear(&y, x, weight, bias));
+  OK(px_fault_arm("copy", 1, true));  // any copy fails
+  back(y);
+  px_fault_disarm_all();
+  CHECK_NEAR(at(px_tensor_grad(bias), 1), 1, 0);
+  CHECK(px_tensor_is_contiguous(px_tensor_grad(weight)));
+}
+
 PX_TEST(a_graph_over_three_devices) {
   open_devices();
   PX_SCOPED(px_tensor) x = LEAF(2, 3), *y = NULL, *z = NULL;
