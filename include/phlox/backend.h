@@ -197,6 +197,7 @@ typedef struct px_core {
   // Device scratch memory for the duration of the work queued on the launch's stream; NULL if there
   // is none.
   void *(*scratch)(const px_launch *launch, size_t bytes);
+  int (*setting)(px_setting setting);
 } px_core;
 
 typedef enum px_copy_kind {

@@ -75,6 +75,28 @@ PX_CALL px_device_can_access_peer(bool *out, int from, int to);
 PX_CALL px_device_enable_peer(int from, int to);
 PX_API bool px_device_peer_enabled(int from, int to);
 
+// How the libraries of a backend may compute: XX(name, module, attribute, default), torch.backends'
+// names. MATMUL_TF32 is 0 "highest", 1 "high", 2 "medium", the precisions of products of float32;
+// the others are 0 or 1.
+#define PX_SETTING_MAP(XX) \
+  XX(MATMUL_TF32, "cuda.matmul", "allow_tf32", 0) \
+  XX(MATMUL_FP16_REDUCTION, "cuda.matmul", "allow_fp16_reduced_precision_reduction", 1) \
+  XX(MATMUL_BF16_REDUCTION, "cuda.matmul", "allow_bf16_reduced_precision_reduction", 1) \
+  XX(CUDNN_ENABLED, "cudnn", "enabled", 1) \
+  XX(CUDNN_BENCHMARK, "cudnn", "benchmark", 0) \
+  XX(CUDNN_DETERMINISTIC, "cudnn", "deterministic", 0) \
+  XX(CUDNN_TF32, "cudnn", "allow_tf32", 1) \
+  XX(MKLDNN_ENABLED, "mkldnn", "enabled", 1)
+typedef enum px_setting {
+#define XX(name, module, attribute, value) PX_SETTING_##name,
+  PX_SETTING_MAP(XX)
+#undef XX
+      PX_SETTING_COUNT
+} px_setting;
+// Settings are of the process, and hold for what is called from then on.
+PX_API int px_setting_get(px_setting setting);
+PX_API void px_setting_set(px_setting setting, int value);
+
 #ifdef __cplusplus
 }
 #endif

@@ -298,40 +298,6 @@ static PyMethodDef accelerator_functions[] = {
     EXT_DEF("synchronize", synchronize),
     {NULL, NULL, 0, NULL}};
 
-// ---- settings that programs write to; a value here changes nothing but is kept
-static const struct {
-  const char *module, *name;
-  int value;
-} settings[] = {{"cudnn", "enabled", 1},       {"cudnn", "benchmark", 0},
-                {"cudnn", "deterministic", 0}, {"cudnn", "allow_tf32", 1},
-                {"matmul", "allow_tf32", 0},   {"mkldnn", "enabled", 0}};
-
-static PyObject *always_false(PyObject *m, PyObject *u) { Py_RETURN_FALSE; }
-static PyMethodDef not_built[] = {{"is_available", always_false, METH_NOARGS, NULL},
-                                  {"is_built", always_false, METH_NOARGS, NULL},
-                                  {NULL, NULL, 0, NULL}};
-static PyMethodDef built[] = {{"is_built", is_available, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL}};
-
-static int add_backends(PyObject *m) {
-  PyObject *backends = ext_submodule(m, "backends", NULL);
-  PyObject *cudnn = backends ? ext_submodule(backends, "cudnn", not_built) : NULL;
-  PyObject *mkldnn = backends ? ext_submodule(backends, "mkldnn", not_built) : NULL;
-  PyObject *mps = backends ? ext_submodule(backends, "mps", not_built) : NULL;
-  PyObject *cuda = backends ? ext_submodule(backends, "cuda", built) : NULL;
-  PyObject *matmul = cuda ? ext_submodule(cuda, "matmul", NULL) : NULL;
-  PyObject *version = ext_submodule(m, "version", NULL);
-  if (!cudnn || !mkldnn || !mps || !matmul || !version) return -1;
-  for (int i = 0; i < EXT_LENGTH(settings); i++) {
-    PyObject *module = settings[i].module[0] == 'c'   ? cudnn
-                       : settings[i].module[1] == 'a' ? matmul
-                                                      : mkldnn;
-    if (ext_add(module, settings[i].name, PyBool_FromLong(settings[i].value)) < 0) return -1;
-  }
-  if (ext_add(version, "cuda", Py_NewRef(Py_None)) < 0) return -1;
-  if (ext_add(version, "hip", Py_NewRef(Py_None)) < 0) return -1;
-  return ext_add(version, "__version__", PyUnicode_FromString("2.14.1+phlox"));
-}
-
 int ext_init_cuda(PyObject *m) {
   static PyStructSequence_Desc desc = {"torch.cuda._CudaDeviceProperties", NULL, properties_fields,
                                        12};
@@ -343,5 +309,5 @@ int ext_init_cuda(PyObject *m) {
       ext_add_type(cuda, "device_of", &scope_of_type) < 0 ||
       ext_add(cuda, "OutOfMemoryError", Py_NewRef(ext_OutOfMemoryError)) < 0)
     return -1;
-  return add_backends(m);
+  return 0;
 }

@@ -201,6 +201,7 @@ int ext_init_random(PyObject *m);
 int ext_init_modes(PyObject *m);
 int ext_init_function(PyObject *m);
 int ext_init_cuda(PyObject *m);
+int ext_init_backends(PyObject *m);
 int ext_init_cuda_memory(PyObject *m);
 int ext_init_stream(PyObject *m);
 int ext_init_functional(PyObject *m);

@@ -62,6 +62,7 @@ static const struct {
              {"convert", ext_init_tensor_convert},
              {"numpy", ext_init_numpy},
              {"cuda", ext_init_cuda},
+             {"backends", ext_init_backends},
              {"stream", ext_init_stream},
              {"memory", ext_init_cuda_memory},
              {"random", ext_init_random},

@@ -33,7 +33,8 @@ static void prepare_core(void) {
                    .error = px_error_set,
                    .env = px__env,
                    .pack = px__launch_pack,
-                   .scratch = px__launch_scratch};
+                   .scratch = px__launch_scratch,
+                   .setting = px_setting_get};
   core.host_kernels = px__host_kernels(&core.host_kernel_count);
 }
 

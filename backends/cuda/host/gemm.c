@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of batches of matrices: from strides to cuBLAS's column-major matrices.
 //
-// cuBLAS has one handle a device, used under its lock. float32 is computed in float32 unless
-// TORCH_ALLOW_TF32_CUBLAS_OVERRIDE asks for TF32; the half types accumulate in float32.
+// cuBLAS has one handle a device, used under its lock. float32 is computed in float32 unless a
+// setting asks for TF32. The half types accumulate in float32, but parts of a sum may be joined in
+// their own precision where the settings allow that.
 #include "cuda/host/gemm.h"
 
 #include <dlfcn.h>
@@ -28,9 +29,10 @@ static const struct {
 // Of cuBLAS's headers.
 enum { NO_TRANSPOSE = 0, TRANSPOSE = 1, ALGORITHM = -1, SUCCESS = 0 };
 enum { COMPUTE_32F = 68, COMPUTE_64F = 70, COMPUTE_TF32 = 77 };
+enum { DEFAULT_MATH = 0, WIDE_REDUCTIONS = 16 };
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static bool loaded, tf32;
+static bool loaded;
 static struct {
   pthread_mutex_t lock;
   void *handle;
@@ -38,8 +40,6 @@ static struct {
 
 static void load(void) {
   static const char *const names[] = {"libcublas.so.13", "libcublas.so.12"};
-  const char *wants = px__cuda_core->env("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE");
-  tf32 = wants && !strcmp(wants, "1");
   for (int i = 0; i < PX__CUDA_DEVICES; i++) pthread_mutex_init(&devices[i].lock, NULL);
   void *library = px__cuda_library(names, 2);
   if (!library) return;
@@ -122,7 +122,8 @@ static px_status lay_out_input(const px_launch *l, px__cuda_layout *out, const p
 px__cuda_arithmetic px__cuda_arithmetic_of(int dtype) {
   switch (dtype) {
     case PX_FLOAT32:
-      return (px__cuda_arithmetic){0, tf32 ? COMPUTE_TF32 : COMPUTE_32F};
+      return (px__cuda_arithmetic){
+          0, px__cuda_core->setting(PX_SETTING_MATMUL_TF32) ? COMPUTE_TF32 : COMPUTE_32F};
     case PX_FLOAT64:
       return (px__cuda_arithmetic){1, COMPUTE_64F};
     case PX_FLOAT16:
@@ -132,6 +133,11 @@ px__cuda_arithmetic px__cuda_arithmetic_of(int dtype) {
     default:
       return (px__cuda_arithmetic){-1, 0};
   }
+}
+
+bool px__cuda_narrow_sums(int dtype) {
+  if (dtype == PX_FLOAT16) return px__cuda_core->setting(PX_SETTING_MATMUL_FP16_REDUCTION);
+  return dtype != PX_BFLOAT16 || px__cuda_core->setting(PX_SETTING_MATMUL_BF16_REDUCTION);
 }
 
 void *px__cuda_workspace(const px_launch *l, const px__cuda_product *p, size_t *bytes) {
@@ -171,6 +177,8 @@ static px_status run(const px_launch *l, const px__cuda_product *p, const px__cu
   if (result == PX_OK) {
     int status = blas.cublasSetStream_v2(handle, l->stream);
     if (status == SUCCESS && room) status = blas.cublasSetWorkspace_v2(handle, room, bytes);
+    int mode = px__cuda_narrow_sums(p->dtype) ? DEFAULT_MATH : WIDE_REDUCTIONS;
+    if (status == SUCCESS) status = blas.cublasSetMathMode(handle, mode);
     if (status == SUCCESS) status = call(handle, p, c, a, b);
     if (status != SUCCESS) result = failed(status, "cublasGemmStridedBatchedEx");
   }

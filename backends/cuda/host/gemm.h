@@ -34,6 +34,8 @@ typedef struct px__cuda_arithmetic {
   int type, compute;
 } px__cuda_arithmetic;
 px__cuda_arithmetic px__cuda_arithmetic_of(int dtype);
+// Whether parts of a sum may be joined in the dtype's own precision.
+bool px__cuda_narrow_sums(int dtype);
 // Memory for cuBLAS to work in, as much as its manual advises; NULL and 0 bytes where there is
 // none, or the product is too small for it to matter.
 void *px__cuda_workspace(const px_launch *l, const px__cuda_product *p, size_t *bytes);

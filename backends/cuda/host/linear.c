@@ -29,7 +29,9 @@ static const struct {
 };
 // Of cuBLASLt's header.
 enum { TRANSPOSE_A = 3, TRANSPOSE_B = 4, EPILOGUE = 7, BIAS_AT = 8, WITH_BIAS = 4 };
-enum { GREATEST_WORKSPACE = 1, ALIGNMENT_A = 5, ALIGNMENTS = 4 };
+enum { GREATEST_WORKSPACE = 1, REDUCTIONS = 3, ALIGNMENT_A = 5, ALIGNMENTS = 4 };
+// Masks of REDUCTIONS: any, or sums in the precision of the arithmetic alone.
+enum { ANY_REDUCTION = 7, WIDE_REDUCTION = 2 };
 typedef struct choice {
   uint64_t algorithm[8];
   size_t workspace;
@@ -58,7 +60,8 @@ static void load(void) {
 // The matrices as cuBLASLt sees them: d (m by n) is first (m by k) times second (k by n).
 typedef struct key {
   int64_t m, n, k, first_ld, second_ld, d_ld;
-  int32_t first_turned, second_turned, dtype;
+  int32_t first_turned, second_turned, dtype, compute;
+  uint32_t reductions;
   uint32_t alignments[ALIGNMENTS];  // of first, second, d, d, in bytes
   uint64_t workspace;
 } key;
@@ -90,7 +93,7 @@ static void forget(entry *e) {
 
 static bool describe(entry *e) {
   const key *k = &e->key;
-  px__cuda_arithmetic kind = px__cuda_arithmetic_of(k->dtype);
+  px__cuda_arithmetic kind = {.type = px__cuda_arithmetic_of(k->dtype).type, .compute = k->compute};
   int epilogue = WITH_BIAS,
       scale = k->dtype == PX_FLOAT64;  // the types' numbers: 0 float, 1 double
   bool a = k->first_turned, b = k->second_turned;
@@ -115,6 +118,8 @@ static bool choose(entry *e, void *handle) {
   if (lt.cublasLtMatmulPreferenceCreate(&preference)) return false;
   bool good = !lt.cublasLtMatmulPreferenceSetAttribute(preference, GREATEST_WORKSPACE,
                                                        &e->key.workspace, 8);
+  good = good &&
+         !lt.cublasLtMatmulPreferenceSetAttribute(preference, REDUCTIONS, &e->key.reductions, 4);
   for (int i = 0; i < ALIGNMENTS; i++)
     good = good && !lt.cublasLtMatmulPreferenceSetAttribute(preference, ALIGNMENT_A + i,
                                                             &e->key.alignments[i], 4);
@@ -156,7 +161,8 @@ static key key_of(const px__cuda_product *p, const px__cuda_layout *c, const px_
   k.m = p->c.sizes[2], k.n = p->c.sizes[1], k.k = p->a.sizes[2];
   k.first_ld = b->ld, k.second_ld = a->ld, k.d_ld = c->ld;
   k.first_turned = !b->rows, k.second_turned = !a->rows;
-  k.dtype = p->dtype;
+  k.dtype = p->dtype, k.compute = px__cuda_arithmetic_of(p->dtype).compute;
+  k.reductions = px__cuda_narrow_sums(p->dtype) ? ANY_REDUCTION : WIDE_REDUCTION;
   k.alignments[0] = alignment_of(b->at);
   k.alignments[1] = alignment_of(a->at);
   k.alignments[2] = k.alignments[3] = alignment_of(c->at);
