@@ -3,6 +3,8 @@
 // exception in a callback becomes the core's record and is restored as the same object later.
 #include "ext.h"
 
+#include <frameobject.h>
+
 PyObject *ext_AcceleratorError, *ext_OutOfMemoryError;
 
 #if PY_VERSION_HEX >= 0x030C0000
@@ -95,8 +97,37 @@ static px_status warn(px_warning category, const char *text) {
   return status;
 }
 
+// ---- the Python line that launches
+
 // Names of source files that were handed to the core: they live as long as the process.
 static PyObject *site_names;
+
+// A line is found by a walk over its function's table, which takes longer than a small launch: what
+// was found is kept, by instruction.
+typedef struct known_site {
+  PyCodeObject *code;  // owned
+  int instruction, line;
+  const char *file;
+} known_site;
+enum { KNOWN_SITES = 512 };
+static known_site known_sites[KNOWN_SITES];
+
+static int instruction_of(PyFrameObject *frame) {
+#if PY_VERSION_HEX >= 0x030B0000
+  return PyFrame_GetLasti(frame);
+#else
+  return frame->f_lasti;
+#endif
+}
+
+static void learn_site(known_site *site, PyFrameObject *frame, PyCodeObject *code, int at) {
+  PyCodeObject *old = site->code;
+  if (PySet_Add(site_names, code->co_filename) < 0) PyErr_Clear();
+  *site = (known_site){(PyCodeObject *)Py_NewRef(code), at, PyFrame_GetLineNumber(frame),
+                       PyUnicode_AsUTF8(code->co_filename)};
+  PyErr_Clear();
+  Py_XDECREF(old);
+}
 
 // The Python line that runs now. Without the GIL there is none to be had cheaply.
 static void site(const char **file, int *line) {
@@ -106,13 +137,12 @@ static void site(const char **file, int *line) {
   PyFrameObject *frame = PyEval_GetFrame();
   if (!frame) return;
   PyCodeObject *code = PyFrame_GetCode(frame);
-  *line = PyFrame_GetLineNumber(frame);
-  static PyObject *last;  // borrowed from site_names
-  if (code->co_filename != last && PySet_Add(site_names, code->co_filename) == 0)
-    last = code->co_filename;
-  *file = PyUnicode_AsUTF8(code->co_filename);
+  int at = instruction_of(frame);
+  known_site *known = &known_sites[((uintptr_t)code / 64 + (unsigned)at / 2) % KNOWN_SITES];
+  if (known->code != code || known->instruction != at) learn_site(known, frame, code, at);
+  *file = known->file;
+  *line = known->line;
   Py_DECREF(code);
-  PyErr_Clear();
 }
 
 int ext_init_errors(PyObject *m) {
