@@ -1,32 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pool: threads that sleep on a condition, one job at a time, pieces taken from a counter.
+// The pool: threads that wait for one job at a time, pieces taken from a counter.
 //
 // Who wants the pool takes `busy`; who does not get it works alone. A worker joins a job under the
 // lock and leaves it under the lock, so the owner knows when nobody looks at its job any more. The
 // pool is made at the first large job; a forked child starts without one. Workers never end.
+//
+// Waking a sleeping thread takes longer than most jobs. So a worker looks out for the next job for
+// a moment before it sleeps, if the last two came that close upon each other and every thread can
+// have a core: a training step keeps its workers awake, a lone job does not.
 #include "cpu/threads.h"
 
 #include <pthread.h>
 #include <sched.h>
-#include <stdlib.h>
+#include <time.h>
 
-enum { MOST_THREADS = 64 };
+enum { MOST_THREADS = 64, LOOK_OUT_NS = 100 * 1000, LOOKS_A_YIELD = 64 };
 
 typedef struct job {
   void (*fn)(void *context, int64_t begin, int64_t end);
   void *context;
   int64_t n, chunk;
   int64_t next;  // atomic
+  int helpers;   // workers that may join
 } job;
 
 static pthread_mutex_t busy = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wake = PTHREAD_COND_INITIALIZER, left = PTHREAD_COND_INITIALIZER;
-static job *current;   // under lock
-static int inside;     // workers in `current`; under lock
-static int started;    // under busy
-static int threads;    // atomic; 0 until asked
-static uint64_t turn;  // under lock: counts jobs
+static job *current;        // under lock
+static int inside, asleep;  // workers in `current`, and waiting for `wake`; written under lock
+static int started, cores;  // under busy
+static uint64_t turn;       // counts jobs; written under lock
+static int64_t last_end;    // under lock: when the last job ended
+static bool close_upon;     // under lock: the current job came soon after the one before
+
+static int64_t now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
 
 static void work(job *j) {
   for (;;) {
@@ -37,19 +49,48 @@ static void work(job *j) {
   }
 }
 
+// ---- looking out
+
+static bool new_turn(uint64_t seen) { return __atomic_load_n(&turn, __ATOMIC_ACQUIRE) != seen; }
+static bool all_left(uint64_t unused) { return __atomic_load_n(&inside, __ATOMIC_ACQUIRE) == 0; }
+
+// Looks for a moment whether it has come, and lets others have the core meanwhile.
+static void look_out(bool (*come)(uint64_t), uint64_t argument) {
+  int64_t until = now() + LOOK_OUT_NS;
+  do {
+    for (int i = 0; i < LOOKS_A_YIELD; i++) {
+      if (come(argument)) return;
+      __builtin_ia32_pause();
+    }
+    sched_yield();
+  } while (now() < until);
+}
+
 static void *worker(void *unused) {
   (void)unused;
   uint64_t seen = 0;
+  bool lively = false;
   pthread_mutex_lock(&lock);
   for (;;) {
-    while (!current || turn == seen) pthread_cond_wait(&wake, &lock);
-    job *j = current;
+    if (lively && turn == seen) {
+      pthread_mutex_unlock(&lock);
+      look_out(new_turn, seen);
+      pthread_mutex_lock(&lock);
+    }
+    for (; turn == seen; asleep--) {
+      asleep++;
+      pthread_cond_wait(&wake, &lock);
+    }
     seen = turn;
-    inside++;
+    lively = close_upon;
+    job *j = current;
+    if (!j || inside >= j->helpers) continue;
+    __atomic_store_n(&inside, inside + 1, __ATOMIC_RELAXED);
     pthread_mutex_unlock(&lock);
     work(j);
     pthread_mutex_lock(&lock);
-    if (--inside == 0) pthread_cond_signal(&left);
+    __atomic_store_n(&inside, inside - 1, __ATOMIC_RELEASE);
+    if (inside == 0) pthread_cond_signal(&left);
   }
   return NULL;
 }
@@ -60,32 +101,23 @@ static void start_afresh(void) {
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
   wake = left = (pthread_cond_t)PTHREAD_COND_INITIALIZER;
   current = NULL;
-  inside = started = 0;
-}
-
-static int count_cores(void) {
-  cpu_set_t set;
-  int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  const char *wanted = getenv("PHLOX_THREADS");
-  int asked = wanted ? atoi(wanted) : 0;
-  if (asked > 0) n = asked;
-  return n > MOST_THREADS ? MOST_THREADS : n;
+  inside = asleep = started = 0;
 }
 
 int px__cpu_thread_count(void) {
-  int n = __atomic_load_n(&threads, __ATOMIC_RELAXED);
-  if (n) return n;
-  n = count_cores();
-  int none = 0;
-  if (__atomic_compare_exchange_n(&threads, &none, n, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
-    pthread_atfork(NULL, NULL, start_afresh);
-  return none ? none : n;
+  int n = px_num_threads();
+  return n > MOST_THREADS ? MOST_THREADS : n;
 }
 
 // Holding `busy`. Threads that cannot be started are done without.
 static void start_workers(int wanted) {
   pthread_attr_t attributes;
   if (started >= wanted || pthread_attr_init(&attributes)) return;
+  if (!cores) {
+    cpu_set_t set;
+    pthread_atfork(NULL, NULL, start_afresh);
+    cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  }
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   while (started < wanted) {
     pthread_t thread;
@@ -95,16 +127,27 @@ static void start_workers(int wanted) {
   pthread_attr_destroy(&attributes);
 }
 
-static void run_together(job *j) {
+static void post(job *j) {
   pthread_mutex_lock(&lock);
   current = j;
-  turn++;
-  pthread_cond_broadcast(&wake);
+  close_upon = started < cores && now() - last_end < LOOK_OUT_NS;
+  __atomic_store_n(&turn, turn + 1, __ATOMIC_RELEASE);
+  if (asleep) pthread_cond_broadcast(&wake);
   pthread_mutex_unlock(&lock);
+}
+
+static void run_together(job *j) {
+  post(j);
   work(j);
   pthread_mutex_lock(&lock);
   current = NULL;
+  if (inside > 0 && started < cores) {
+    pthread_mutex_unlock(&lock);
+    look_out(all_left, 0);
+    pthread_mutex_lock(&lock);
+  }
   while (inside > 0) pthread_cond_wait(&left, &lock);
+  last_end = now();
   pthread_mutex_unlock(&lock);
 }
 
@@ -119,7 +162,8 @@ void px__cpu_parallel(int64_t n, int64_t grain,
   // Four pieces a thread, so that a late one costs little.
   int64_t pieces = 4 * (int64_t)count, chunk = (n + pieces - 1) / pieces;
   chunk = (chunk + grain - 1) / grain * grain;
-  job j = {fn, context, n, chunk, 0};
+  pieces = (n + chunk - 1) / chunk;
+  job j = {fn, context, n, chunk, 0, pieces < count ? (int)pieces - 1 : count - 1};
   start_workers(count - 1);
   run_together(&j);
   pthread_mutex_unlock(&busy);

@@ -9,5 +9,5 @@
 // is not worth more, where the pool is at work for another thread, and inside of fn.
 void px__cpu_parallel(int64_t n, int64_t grain,
                       void (*fn)(void *context, int64_t begin, int64_t end), void *context);
-// The number of threads, this one included: PHLOX_THREADS, or one a core.
+// The number of threads, this one included: px_num_threads, as far as the pool goes.
 int px__cpu_thread_count(void);

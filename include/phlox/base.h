@@ -162,6 +162,12 @@ PX_API const char *px_version(void);
 // check compares two calls.
 PX_API int64_t px_live_objects(const char *name);
 
+// How many threads the CPU kernels use, the calling one included: what was set, else PHLOX_THREADS,
+// else one a core. Results do not depend on it. Setting fails with PX_RUNTIME if count is not
+// positive.
+PX_API int px_num_threads(void);
+PX_CALL px_set_num_threads(int64_t count);
+
 // One environment variable of Phlox: the table is src/base/env.def.
 typedef struct px_env_row {
   const char *name, *type, *fallback, *doc;

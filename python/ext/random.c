@@ -3,8 +3,6 @@
 // thread counts live here too: they are settings of the process.
 #include "ext.h"
 
-#include <unistd.h>
-
 typedef struct generator_object {
   PyObject_HEAD px_generator *generator;
 } generator_object;
@@ -264,16 +262,13 @@ EXT_FAST(set_printoptions) {
   Py_RETURN_NONE;
 }
 
-static int threads;
 static PyObject *get_num_threads(PyObject *m, PyObject *u) {
-  long cpus = sysconf(_SC_NPROCESSORS_ONLN);
-  return PyLong_FromLong(threads ? threads : cpus > 0 ? cpus : 1);
+  return PyLong_FromLong(px_num_threads());
 }
 static PyObject *set_num_threads(PyObject *m, PyObject *count) {
   int64_t value;
   if (ext_to_int(count, &value) < 0) return NULL;
-  if (value <= 0) EXT_FAIL(PyExc_RuntimeError, "set_num_threads expects a positive integer");
-  threads = (int)value;
+  EXT_TRY(px_set_num_threads(value));
   Py_RETURN_NONE;
 }
 

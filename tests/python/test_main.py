@@ -23,6 +23,24 @@ class Main(unittest.TestCase):
         self.assertEqual(run("-c", code, "a", "b")[:2], (0, "2.0 True ['-c', 'a', 'b']"))
         self.assertIn("phlox", run("-c", "import torch; print(torch.__file__)")[1])
 
+    def test_number_of_threads(self):
+        count = "import os; print(len(os.listdir('/proc/self/task')))"
+        program = f"""
+import torch
+x = torch.rand(1 << 20)
+before, _ = torch.get_num_threads(), x.exp()
+{count}
+torch.set_num_threads(4)
+y = x.exp()
+{count}
+torch.set_num_threads(1)
+print(before, torch.get_num_threads(), torch.equal(x.exp(), y))
+try: torch.set_num_threads(0)
+except RuntimeError as error: print(error)
+"""
+        out = run("-c", program, PHLOX_THREADS="2")[1]
+        self.assertEqual(out.split("\n"), ["2", "4", "2 1 True", "set_num_threads expects a positive integer"])
+
     def test_file_with_spawned_processes(self):
         program = """
 import multiprocessing, sys, torch
