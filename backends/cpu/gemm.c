@@ -1,49 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products: picks the way for each size (direct, blocked, the system's BLAS), splits large
-// ones over the kernel threads, and converts what is neither float nor double.
+// Matrix products: picks the way for each size (direct or blocked), splits large ones over the
+// kernel threads, and converts what is neither float nor double.
 //
-// The result does not depend on the number of threads: a split cuts rows or columns of C, never the
-// sums.
-#include "cpu/gemm.h"
+// The result does not depend on the number of threads: a split cuts rows and columns of C, never
+// the sums, and the way is chosen before the split.
+#include "cpu/gemm_tiles.h"
 #include "cpu/half.h"
-#include "cpu/simd.h"
 #include "cpu/threads.h"
 
 #include <stdlib.h>
 
-enum { TILE_M = 6 };
-
-#define T float
-#define V vf
-#define L VF
-#define LOAD vf_load
-#define STORE vf_store
-#define SET vf_set
-#define FMA vf_fma
-#define NAME(x) x##_f32
-#include "cpu/gemm_block.h"
-#undef T
-#undef V
-#undef L
-#undef LOAD
-#undef STORE
-#undef SET
-#undef FMA
-#undef NAME
-#define T double
-#define V vd
-#define L VD
-#define LOAD vd_load
-#define STORE vd_store
-#define SET vd_set
-#define FMA vd_fma
-#define NAME(x) x##_f64
-#include "cpu/gemm_block.h"
-
 // Elements of A and B up to which a product is direct, and of a panel of B on the stack.
 enum { DIRECT_ELEMENTS = 48 * 1024, PANEL_BYTES = 32 * 1024 };
-// Multiplications from which BLAS, and from which threads, are worth their start.
-static const double blas_work = 256.0 * 256 * 256, thread_work = 64.0 * 64 * 64;
+// Multiplications from which threads are worth their start.
+static const double thread_work = 64.0 * 64 * 64;
+
+static double work_of(const px__gemm *g) { return (double)g->m * (double)g->n * (double)g->k; }
 
 // k = 0: C = beta * S.
 static void scale_only(const px__gemm *g, bool wide) {
@@ -78,68 +50,120 @@ static px__gemm flipped(const px__gemm *g) {
                     .beta = g->beta};
 }
 
-static bool serial(const px__gemm *g, bool wide) {
-  size_t item = wide ? sizeof(double) : sizeof(float);
-  int lanes = wide ? VD : VF;
-  double work = (double)g->m * (double)g->n * (double)g->k;
-  if (g->k == 0) return scale_only(g, wide), true;
-  if (g->n == 1 && g->ac == 1 && g->br == 1)
-    return wide ? rows_times_vector_f64(g) : rows_times_vector_f32(g), true;
-  if (work >= blas_work && (wide ? px__blas_f64(g) : px__blas_f32(g))) return true;
-  if (g->m * g->k + g->k * g->n > DIRECT_ELEMENTS ||
-      (size_t)g->k * 2 * (size_t)lanes * item > PANEL_BYTES)
-    return wide ? blocked_f64(g) : blocked_f32(g);
+// How a product is done. It is chosen once for the whole, so that its pieces all add up alike.
+typedef enum way { SCALE, VECTOR, BLOCKED, DIRECT } way;
+
+static way choose(const px__gemm *g, const px__tiles *tiles) {
+  if (g->k == 0) return SCALE;
+  if (g->n == 1 && g->ac == 1 && g->br == 1) return VECTOR;
+  bool small = g->m * g->k + g->k * g->n <= DIRECT_ELEMENTS &&
+               (size_t)(g->k * tiles->columns) * tiles->item <= PANEL_BYTES;
+  return small ? DIRECT : BLOCKED;
+}
+
+static void direct(const px__gemm *g, const px__tiles *tiles) {
   char room[PANEL_BYTES] __attribute__((aligned(64)));
-  if (wide)
-    direct_f64(g, (double *)room);
-  else
-    direct_f32(g, (float *)room);
-  return true;
+  tiles->direct(g, room);
 }
 
-typedef struct split {
-  const px__gemm *g;
-  bool wide, rows, failed;
-} split;
-enum { SPLIT_UNIT = 48 };  // a multiple of the tile's rows and columns
-static void split_run(void *ctx, int64_t begin, int64_t end) {
-  split *s = ctx;
-  px__gemm g = *s->g;
-  int64_t item = s->wide ? sizeof(double) : sizeof(float);
-  int64_t from = begin * SPLIT_UNIT, whole = s->rows ? g.m : g.n;
-  int64_t count = (end * SPLIT_UNIT < whole ? end * SPLIT_UNIT : whole) - from;
-  if (s->rows) {
-    g.m = count;
-    g.a = (const char *)g.a + from * g.ar * item;
-  } else {
-    g.n = count;
-    g.b = (const char *)g.b + from * g.bc * item;
+// False if there was no memory.
+static bool serial(const px__gemm *g, const px__tiles *tiles, way how) {
+  switch (how) {
+    case SCALE:
+      return scale_only(g, tiles->item == sizeof(double)), true;
+    case VECTOR:
+      return tiles->vector(g), true;
+    case BLOCKED:
+      return tiles->blocked(g);
+    default:
+      return direct(g, tiles), true;
   }
-  g.c = (char *)g.c + from * (s->rows ? g.cr : g.cc) * item;
-  if (g.s) g.s = (const char *)g.s + from * (s->rows ? g.sr : g.sc) * item;
-  if (!serial(&g, s->wide)) __atomic_store_n(&s->failed, true, __ATOMIC_RELAXED);
 }
 
-static bool product(const px__gemm *given, bool wide, bool parallel) {
+// ---- pieces: C as a grid of rectangles
+
+typedef struct grid {
+  const px__gemm *g;
+  const px__tiles *tiles;
+  way how;
+  bool failed;
+  int64_t down, across;  // pieces
+} grid;
+
+static int64_t whole_units(int64_t size, int64_t unit) { return (size + unit - 1) / unit; }
+
+// Where the i-th of so many parts of a side begins: between tiles.
+static int64_t cut(int64_t size, int64_t unit, int64_t parts, int64_t i) {
+  int64_t at = whole_units(size, unit) * i / parts * unit;
+  return at < size ? at : size;
+}
+
+static void run_piece(grid *s, int64_t i, int64_t j) {
+  px__gemm g = *s->g;
+  int64_t item = (int64_t)s->tiles->item, width = s->tiles->columns;
+  int64_t row = cut(g.m, TILE_M, s->down, i), col = cut(g.n, width, s->across, j);
+  g.m = cut(g.m, TILE_M, s->down, i + 1) - row;
+  g.n = cut(g.n, width, s->across, j + 1) - col;
+  g.a = (const char *)g.a + row * g.ar * item;
+  g.b = (const char *)g.b + col * g.bc * item;
+  g.c = (char *)g.c + (row * g.cr + col * g.cc) * item;
+  if (g.s) g.s = (const char *)g.s + (row * g.sr + col * g.sc) * item;
+  if (!serial(&g, s->tiles, s->how)) __atomic_store_n(&s->failed, true, __ATOMIC_RELAXED);
+}
+
+static void run_pieces(void *ctx, int64_t begin, int64_t end) {
+  grid *s = ctx;
+  for (int64_t i = begin; i < end; i++) run_piece(s, i / s->across, i % s->across);
+}
+
+// A piece packs its rows of A and its columns of B anew: of the grids whose greatest piece is
+// smallest, that with the shortest sides is taken.
+static void lay_grid(grid *s, int64_t pieces) {
+  int64_t width = s->tiles->columns, best = INT64_MAX, border = 0;
+  int64_t m = whole_units(s->g->m, TILE_M), n = whole_units(s->g->n, width);
+  for (int64_t down = 1; down <= pieces && down <= m; down++) {
+    int64_t across = pieces / down < n ? pieces / down : n;
+    int64_t rows = whole_units(m, down) * TILE_M, columns = whole_units(n, across) * width;
+    int64_t size = rows * columns;
+    if (size > best || (size == best && rows + columns >= border)) continue;
+    best = size, border = rows + columns;
+    s->down = down, s->across = across;
+  }
+}
+
+// Whether the transposed problem is the better one: a C whose columns are contiguous, a vector from
+// the left, and a C so narrow that much of a tile's width would be empty.
+static bool should_flip(const px__gemm *g, const px__tiles *tiles) {
+  if (g->cc != 1 && g->cr == 1) return true;
+  if (g->m == 1) return g->br == 1 && g->ac == 1;
+  if (g->n == 1) return g->ac != 1;
+  int64_t width = tiles->columns;
+  int64_t here = g->m * whole_units(g->n, width), there = g->n * whole_units(g->m, width);
+  return g->n < width && 4 * there < 3 * here;
+}
+
+static bool product(const px__gemm *given, const px__tiles *tiles, bool parallel) {
   px__gemm turned;
   const px__gemm *g = given;
   if (g->m == 0 || g->n == 0) return true;
-  if ((g->cc != 1 && g->cr == 1) || (g->m == 1 && g->br == 1 && g->ac == 1) ||
-      (g->n == 1 && g->m > 1 && g->ac != 1)) {
+  if (should_flip(g, tiles)) {
     turned = flipped(g);
     g = &turned;
   }
-  double work = (double)g->m * (double)g->n * (double)g->k;
-  if (!parallel || work < thread_work) return serial(g, wide);
-  split s = {.g = g, .wide = wide, .rows = g->m > g->n};
-  int64_t units = ((s.rows ? g->m : g->n) + SPLIT_UNIT - 1) / SPLIT_UNIT;
-  // BLAS packs what a piece shares with the others anew, so its pieces are few.
-  int64_t pieces = work >= blas_work ? 2 * (int64_t)px__cpu_thread_count() : units;
-  px__cpu_parallel(units, (units + pieces - 1) / pieces, split_run, &s);
+  way how = choose(g, tiles);
+  if (!parallel || work_of(g) < thread_work) return serial(g, tiles, how);
+  grid s = {.g = g, .tiles = tiles, .how = how};
+  // A direct product packs little: with more pieces a late thread costs less.
+  lay_grid(&s, px__cpu_thread_count() * (how == DIRECT ? 4 : 1));
+  px__cpu_parallel(s.down * s.across, 1, run_pieces, &s);
   return !s.failed;
 }
-bool px__gemm_f32(const px__gemm *g, bool parallel) { return product(g, false, parallel); }
-bool px__gemm_f64(const px__gemm *g, bool parallel) { return product(g, true, parallel); }
+bool px__gemm_f32(const px__gemm *g, bool parallel) {
+  return product(g, px__tiles_f32(), parallel);
+}
+bool px__gemm_f64(const px__gemm *g, bool parallel) {
+  return product(g, px__tiles_f64(), parallel);
+}
 
 // ---- integers: rows of C as sums of rows of B
 #define INTEGER_PRODUCT(name, type, sum) \

@@ -27,6 +27,3 @@ bool px__gemm_f64(const px__gemm *g, bool parallel);
 // The same for operands of any dtype (half formats through float; integers in their own
 // arithmetic).
 bool px__gemm_any(const px__gemm *g, int dtype, bool parallel);
-// The product by the system's BLAS; false if there is none or the strides are not a BLAS's.
-bool px__blas_f32(const px__gemm *g);
-bool px__blas_f64(const px__gemm *g);

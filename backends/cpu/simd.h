@@ -52,6 +52,29 @@ static inline vf vf_fma(vf a, vf b, vf c) { return a * b + c; }
 static inline vd vd_fma(vd a, vd b, vd c) { return a * b + c; }
 #endif
 
+// The lanes of two vectors, numbered through, in another order.
+#if defined(__clang__) || __GNUC__ >= 12
+#define PX_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define PX_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (__typeof__((a) < (b))){__VA_ARGS__})
+#endif
+// The lanes of the lower halves of two vectors in turn, and of the upper ones.
+#if PX_SIMD_BYTES == 32
+static inline vf vf_interleave_low(vf a, vf b) {
+  return PX_SHUFFLE(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+}
+static inline vf vf_interleave_high(vf a, vf b) {
+  return PX_SHUFFLE(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+}
+static inline vd vd_interleave_low(vd a, vd b) { return PX_SHUFFLE(a, b, 0, 4, 1, 5); }
+static inline vd vd_interleave_high(vd a, vd b) { return PX_SHUFFLE(a, b, 2, 6, 3, 7); }
+#else
+static inline vf vf_interleave_low(vf a, vf b) { return PX_SHUFFLE(a, b, 0, 4, 1, 5); }
+static inline vf vf_interleave_high(vf a, vf b) { return PX_SHUFFLE(a, b, 2, 6, 3, 7); }
+static inline vd vd_interleave_low(vd a, vd b) { return PX_SHUFFLE(a, b, 0, 2); }
+static inline vd vd_interleave_high(vd a, vd b) { return PX_SHUFFLE(a, b, 1, 3); }
+#endif
+
 // Lane by lane: a where the mask's lane is all ones, else b.
 static inline vf vf_pick(vfi mask, vf a, vf b) { return (vf)((mask & (vfi)a) | (~mask & (vfi)b)); }
 // The greater of two lanes; NaN in `a` or `b` stays.

@@ -147,3 +147,51 @@ PX_TEST(what_does_not_fit_is_refused) {
         "Expected size for first two dimensions of batch2 tensor to be: [2, 3] but got: [3, 3].");
   CHECK(c == NULL);
 }
+
+// ---- threads
+
+static void product_with(px_tensor **out, int64_t threads, const px_tensor *a, const px_tensor *b,
+                         const px_tensor *bias) {
+  OK(px_set_num_threads(threads));
+  CHECK_EQ(px_num_threads(), threads);
+  OK(px_addmm(out, bias, a, b, px_int(1), px_int(1)));
+}
+static void same_with_any_threads(px_dtype dtype, int64_t m, int64_t n, int64_t k, bool turned) {
+  PX_SCOPED(px_tensor) a = NULL;
+  PX_SCOPED(px_tensor) b0 = NULL;
+  PX_SCOPED(px_tensor) bias = NULL;
+  PX_SCOPED(px_tensor) b = NULL;
+  PX_SCOPED(px_tensor) alone = NULL;
+  OK(px_randn(&a, SIZES(m, k), 2, NULL, dtype, px_cpu(), false, false));
+  OK(px_randn(&b0, SIZES(turned ? n : k, turned ? k : n), 2, NULL, dtype, px_cpu(), false, false));
+  OK(px_randn(&bias, SIZES(n), 1, NULL, dtype, px_cpu(), false, false));
+  OK(turned ? px_t(&b, b0) : px_alias(&b, b0));
+  product_with(&alone, 1, a, b, bias);
+  for (int64_t threads = 2; threads < 6; threads++) {
+    PX_SCOPED(px_tensor) together = NULL;
+    product_with(&together, threads, a, b, bias);
+    size_t bytes = (size_t)(m * n) * px_dtype_size(dtype);
+    bool same = !memcmp(px_tensor_data(alone), px_tensor_data(together), bytes);
+    if (!same)
+      fprintf(stderr, "%lld x %lld x %lld differs with %lld threads\n", (long long)m, (long long)n,
+              (long long)k, (long long)threads);
+    CHECK(same);
+  }
+}
+
+PX_TEST(products_do_not_depend_on_the_number_of_threads) {
+  static const int64_t sizes[][3] = {
+      {128, 100, 784}, {256, 256, 256}, {300, 260, 270}, {90, 70, 600},  {1000, 10, 128},
+      {10, 1000, 64},  {257, 255, 300}, {64, 64, 64},    {1, 2000, 500}, {2000, 1, 500}};
+  for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    for (int turned = 0; turned < 2; turned++) {
+      same_with_any_threads(PX_FLOAT32, sizes[i][0], sizes[i][1], sizes[i][2], turned);
+      same_with_any_threads(PX_FLOAT64, sizes[i][0], sizes[i][1], sizes[i][2], turned);
+    }
+}
+PX_TEST(the_number_of_threads_is_positive) {
+  FAILS(px_set_num_threads(0), PX_RUNTIME, "set_num_threads expects a positive integer");
+  FAILS(px_set_num_threads(-2), PX_RUNTIME, "positive");
+  OK(px_set_num_threads(3));
+  CHECK_EQ(px_num_threads(), 3);
+}

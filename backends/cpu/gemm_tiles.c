@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The stamps of gemm_block.h: float and double, in the vectors of the variant that is being
+// compiled, and in those of AVX-512, which are chosen at run time.
+#include "cpu/gemm_tiles.h"
+#include "cpu/simd.h"
+
+#include <stdlib.h>
+
+#define TARGET
+#define T float
+#define V vf
+#define L VF
+#define LOAD vf_load
+#define STORE vf_store
+#define SET vf_set
+#define FMA vf_fma
+#define INTERLEAVE_LOW vf_interleave_low
+#define INTERLEAVE_HIGH vf_interleave_high
+#define NAME(x) x##_f32
+#include "cpu/gemm_block.h"
+#define T double
+#define V vd
+#define L VD
+#define LOAD vd_load
+#define STORE vd_store
+#define SET vd_set
+#define FMA vd_fma
+#define INTERLEAVE_LOW vd_interleave_low
+#define INTERLEAVE_HIGH vd_interleave_high
+#define NAME(x) x##_f64
+#include "cpu/gemm_block.h"
+#undef TARGET
+
+#if defined(__AVX2__)
+// ---- AVX-512
+#define TARGET __attribute__((target("avx512f")))
+#define INLINE static inline __attribute__((always_inline)) TARGET
+typedef float wf __attribute__((vector_size(64)));
+typedef double wd __attribute__((vector_size(64)));
+enum { WF = 16, WD = 8 };
+INLINE wf wf_load(const float *p) { return (wf)_mm512_loadu_ps(p); }
+INLINE wd wd_load(const double *p) { return (wd)_mm512_loadu_pd(p); }
+INLINE void wf_store(float *p, wf v) { _mm512_storeu_ps(p, (__m512)v); }
+INLINE void wd_store(double *p, wd v) { _mm512_storeu_pd(p, (__m512d)v); }
+INLINE wf wf_set(float x) { return (wf)_mm512_set1_ps(x); }
+INLINE wd wd_set(double x) { return (wd)_mm512_set1_pd(x); }
+INLINE wf wf_fma(wf a, wf b, wf c) { return (wf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+INLINE wd wd_fma(wd a, wd b, wd c) {
+  return (wd)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
+}
+INLINE wf wf_interleave_low(wf a, wf b) {
+  return PX_SHUFFLE(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+INLINE wf wf_interleave_high(wf a, wf b) {
+  return PX_SHUFFLE(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+INLINE wd wd_interleave_low(wd a, wd b) { return PX_SHUFFLE(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
+INLINE wd wd_interleave_high(wd a, wd b) { return PX_SHUFFLE(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
+#define T float
+#define V wf
+#define L WF
+#define LOAD wf_load
+#define STORE wf_store
+#define SET wf_set
+#define FMA wf_fma
+#define INTERLEAVE_LOW wf_interleave_low
+#define INTERLEAVE_HIGH wf_interleave_high
+#define NAME(x) x##_f32_512
+#include "cpu/gemm_block.h"
+#define T double
+#define V wd
+#define L WD
+#define LOAD wd_load
+#define STORE wd_store
+#define SET wd_set
+#define FMA wd_fma
+#define INTERLEAVE_LOW wd_interleave_low
+#define INTERLEAVE_HIGH wd_interleave_high
+#define NAME(x) x##_f64_512
+#include "cpu/gemm_block.h"
+#endif
+
+#define TILES(name, type, lanes) \
+  static void direct_in_##name(const px__gemm *g, void *room) { direct_##name(g, (type *)room); } \
+  static const px__tiles with_##name = {2 * lanes, sizeof(type), rows_times_vector_##name, \
+                                        direct_in_##name, blocked_##name};
+TILES(f32, float, VF)
+TILES(f64, double, VD)
+#if defined(__AVX2__)
+TILES(f32_512, float, WF)
+TILES(f64_512, double, WD)
+const px__tiles *px__tiles_f32(void) {
+  return __builtin_cpu_supports("avx512f") ? &with_f32_512 : &with_f32;
+}
+const px__tiles *px__tiles_f64(void) {
+  return __builtin_cpu_supports("avx512f") ? &with_f64_512 : &with_f64;
+}
+#else
+const px__tiles *px__tiles_f32(void) { return &with_f32; }
+const px__tiles *px__tiles_f64(void) { return &with_f64; }
+#endif

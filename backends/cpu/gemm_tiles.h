@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The products of one thread, for one element type, with the widest vectors that the machine has.
+#pragma once
+#include "cpu/gemm.h"
+
+enum { TILE_M = 6 };  // rows of a tile
+
+typedef struct px__tiles {
+  int64_t columns;  // of a tile
+  size_t item;      // bytes of an element
+  void (*vector)(const px__gemm *g);
+  void (*direct)(const px__gemm *g, void *room);  // room: k * columns elements
+  bool (*blocked)(const px__gemm *g);             // false: no memory
+} px__tiles;
+const px__tiles *px__tiles_f32(void);
+const px__tiles *px__tiles_f64(void);
