@@ -35,6 +35,10 @@ PX_CALL px_memory_empty_cache(void);
 PX_CALL px_memory_empty_host_cache(void);
 // Limits what Phlox takes of a device to `fraction` (0 to 1) of its memory. PX_VALUE out of range.
 PX_CALL px_memory_set_fraction(double fraction, int device);
+// Sets the allocator up from a text in the form of PYTORCH_CUDA_ALLOC_CONF; what it does not name
+// goes back to its default. Warns of keys that have no effect. PX_VALUE with PyTorch's texts;
+// nothing is changed then.
+PX_CALL px_memory_configure(const char *text);
 // Every segment and block of a device, for memory_snapshot().
 typedef struct px_memory_block {
   int64_t segment_address, segment_size, address, size, requested;

@@ -32,6 +32,11 @@ PX_API void *px_stream_native(const px_stream *stream);
 PX_CALL px_stream_query(bool *out, px_stream *stream);
 // Waits for it; raises what its kernels reported.
 PX_CALL px_stream_synchronize(px_stream *stream);
+// Whether calls that wait for a device (blocking copies, px_tensor_item, px_stream_synchronize)
+// warn, or fail with PX_RUNTIME "called a synchronizing CUDA operation". Of the process.
+typedef enum px_sync_debug { PX_SYNC_SILENT, PX_SYNC_WARN, PX_SYNC_ERROR } px_sync_debug;
+PX_CALL px_sync_debug_set(px_sync_debug mode);
+PX_API px_sync_debug px_sync_debug_get(void);
 // Work issued to `stream` from now on waits for the event's latest record (none: nothing happens;
 // the race checker says so).
 PX_CALL px_stream_wait_event(px_stream *stream, px_event *event);

@@ -238,19 +238,27 @@ EXT_FAST(is_bf16_supported) {
   EXT_ARGS("is_bf16_supported", "|including_emulation", out);
   return PyBool_FromLong(px_device_count(PX_CUDA) > 0);
 }
+// By number or by name.
+static int sync_mode_of(PyObject *object, int64_t *out) {
+  static const char *const names[] = {"default", "warn", "error"};
+  if (!PyUnicode_Check(object)) return ext_to_int(object, out);
+  for (*out = 0; *out < EXT_LENGTH(names); ++*out)
+    if (!PyUnicode_CompareWithASCIIString(object, names[*out])) return 0;
+  EXT_FAIL_INT(PyExc_RuntimeError,
+               "invalid value of debug_mode, expected one of `default`, `warn`, `error`");
+}
 EXT_FAST(set_sync_debug_mode) {
   EXT_ARGS("set_sync_debug_mode", "debug_mode", out);
-  bool zero = PyLong_Check(out[0]) && PyLong_AsLong(out[0]) == 0;
-  if (zero || (PyUnicode_Check(out[0]) && !PyUnicode_CompareWithASCIIString(out[0], "default")))
-    Py_RETURN_NONE;
-  bool known = PyLong_Check(out[0]) || !PyUnicode_CompareWithASCIIString(out[0], "warn") ||
-               !PyUnicode_CompareWithASCIIString(out[0], "error");
-  if (!known)
-    EXT_FAIL(PyExc_RuntimeError,
-             "invalid value of debug_mode, expected one of `default`, `warn`, `error`");
-  EXT_FAIL(PyExc_NotImplementedError, "torch.cuda.set_sync_debug_mode");
+  int64_t mode;
+  EXT_TRY(px_device_init());
+  if (sync_mode_of(out[0], &mode) < 0) return NULL;
+  EXT_TRY(px_sync_debug_set(mode < 0 || mode > 2 ? (px_sync_debug)3 : (px_sync_debug)mode));
+  Py_RETURN_NONE;
 }
-static PyObject *get_sync_debug_mode(PyObject *m, PyObject *u) { return PyLong_FromLong(0); }
+static PyObject *get_sync_debug_mode(PyObject *m, PyObject *u) {
+  EXT_TRY(px_device_init());
+  return PyLong_FromLong(px_sync_debug_get());
+}
 static PyObject *ipc_collect(PyObject *m, PyObject *u) {
   EXT_FAIL(PyExc_NotImplementedError, "torch.cuda.ipc_collect");
 }

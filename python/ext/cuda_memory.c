@@ -80,6 +80,17 @@ EXT_FAST(set_fraction) {
   Py_RETURN_NONE;
 }
 
+EXT_FAST(set_allocator_settings) {
+  EXT_ARGS("_set_allocator_settings", "env", out);
+  if (!PyUnicode_Check(out[0]))
+    EXT_FAIL(PyExc_TypeError, "_set_allocator_settings(): argument 'env' must be str, not %s",
+             ext_type_name(out[0]));
+  const char *text = PyUnicode_AsUTF8(out[0]);
+  if (!text) return NULL;
+  EXT_TRY(px_memory_configure(text));
+  Py_RETURN_NONE;
+}
+
 // ---- statistics
 static void add_stat(const px_memory_stat *stat, void *context) {
   PyObject *value = PyLong_FromLongLong(stat->value);
@@ -289,6 +300,7 @@ static PyMethodDef functions[] = {
     EXT_DEF("reset_max_memory_cached", reset_max_cached),
     {"empty_cache", empty_cache, METH_NOARGS, NULL},
     EXT_DEF("set_per_process_memory_fraction", set_fraction),
+    EXT_DEF("_set_allocator_settings", set_allocator_settings),
     EXT_DEF("memory_stats", memory_stats),
     {"host_memory_stats", host_memory_stats, METH_NOARGS, NULL},
     EXT_DEF("memory_summary", memory_summary),

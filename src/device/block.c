@@ -157,6 +157,7 @@ px_status px__block_host_access(px_block *block, bool write) {
   px__use use;
   while (next_conflict(b, write, &use)) {
     if (px__races() && px__synced(use.stream) < use.seq) PX_TRY(px__race_host(b, &use, write));
+    if (px__completed(use.stream) < use.seq) PX_TRY(px__sync_point());
     PX_TRY(px__stream_reach(use.stream, use.seq));
     forget_use(b, &use);
   }

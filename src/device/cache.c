@@ -53,7 +53,7 @@ static px_status out_of_memory(px__device *d, size_t size) {
           "documentation for Memory Management  "
           "(https://docs.pytorch.org/docs/stable/notes/"
           "cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)",
-          size_text(wanted, px__pool_segment_size(size)), d->index, size_text(has, total),
+          size_text(wanted, px__pool_segment_size(d, size)), d->index, size_text(has, total),
           size_text(unused, free_bytes), process, limit, size_text(live, allocated),
           size_text(idle, reserved - allocated));
 }
@@ -108,16 +108,16 @@ static px_status under_pressure(px_block **out, px__device *d, px_stream *stream
 }
 
 // PYTORCH_NO_CUDA_MEMORY_CACHING: no cache, no counters.
-static px_status new_raw(px_block **out, px__device *d, size_t bytes) {
+static px_status new_raw(px_block **out, px__device *d, size_t bytes, size_t size) {
   px__chunk *chunk;
   PX_TRY(PX_NEW(&chunk));
   void *data = NULL;
   px_status status = px__fault(PX__FAULT_DEVICE_ALLOC)
                          ? PX_OUT_OF_MEMORY
-                         : px__rt.backend->alloc(d->physical, px__pool_round(bytes), &data);
+                         : px__rt.backend->alloc(d->physical, size, &data);
   if (status != PX_OK) {
     px__free(chunk);
-    return status == PX_OUT_OF_MEMORY ? out_of_memory(d, px__pool_round(bytes)) : status;
+    return status == PX_OUT_OF_MEMORY ? out_of_memory(d, size) : status;
   }
   chunk->stream = px__stream_now(d);
   chunk->block = (px__block){.pub = {.data = data, .bytes = bytes, .device = px_cuda(d->index)},
@@ -139,14 +139,20 @@ px_status px__cache_new(px_block **out, size_t bytes, px__device *d) {
     return PX_OK;
   }
   if (bytes > (size_t)PTRDIFF_MAX / 2) return out_of_memory(d, (size_t)PTRDIFF_MAX / 2);
-  if (px__rt.uncached) return new_raw(out, d, bytes);
   px_stream *stream = px__stream_now(d);
-  size_t size = px__pool_round(bytes);
   px__device_lock(d);
+  size_t size = px__pool_round(d, bytes);
+  if (px__rt.uncached) {
+    px__device_unlock(d);
+    return new_raw(out, d, bytes, size);
+  }
   if (d->cache.pending) px__pool_sweep(d);
   px_status status = PX_OK;
   *out = search(d, stream, size, bytes);
-  if (!*out) status = grow(out, d, stream, size, bytes);
+  if (!*out) {
+    if (d->cache.settings.threshold > 0) px__pool_collect(d);
+    status = grow(out, d, stream, size, bytes);
+  }
   px__device_unlock(d);
   if (PX_LIKELY(status == PX_OK)) return PX_OK;
   if (status != PX_OUT_OF_MEMORY) return px_error_pass(status, __FILE__, __LINE__, __func__);
@@ -206,15 +212,19 @@ px_status px_memory_empty_cache(void) {
   return PX_OK;
 }
 
+void px__cache_limit(px__device *d, double fraction) {
+  size_t limit = (size_t)(fraction * (double)d->properties.total_memory);
+  d->cache.limit = fraction < 1 ? (limit ? limit : 1) : 0;
+}
+
 px_status px_memory_set_fraction(double fraction, int device) {
   PX_CHECK(fraction >= 0 && fraction <= 1, PX_VALUE,
            "Invalid fraction value: %g. Allowed range: 0~1", fraction);
   px__device *d;
   PX_TRY(px_device_init());
   PX_TRY(px__device_get(&d, device < 0 ? px_device_peek() : device));
-  size_t limit = (size_t)(fraction * (double)d->properties.total_memory);
   px__device_lock(d);
-  d->cache.limit = fraction < 1 ? (limit ? limit : 1) : 0;
+  px__cache_limit(d, fraction);
   px__device_unlock(d);
   return PX_OK;
 }

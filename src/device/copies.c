@@ -58,6 +58,8 @@ static px_status copy_across(const transfer *t, bool non_blocking) {
   PX_TRY(px__device_get(&d, device->device.index));
   px_stream *stream = px__stream_now(d);
   bool queued = non_blocking && host->pinned;
+  bool returns = queued || (up && non_blocking);
+  if (!returns) PX_TRY(px__sync_point());
   // A pageable copy may block in the backend: what it waits for is better waited for without the
   // lock.
   if (!host->pinned && (!up || t->bytes > STAGED)) PX_TRY(px__stream_wait_all(stream));
@@ -66,8 +68,7 @@ static px_status copy_across(const transfer *t, bool non_blocking) {
     PX_TRY(px__block_host_access(host, !up));
   PX_TRY(
       issue(stream, up ? PX_COPY_HOST_TO_DEVICE : PX_COPY_DEVICE_TO_HOST, t, host->pinned, queued));
-  bool returns = (queued || (up && non_blocking)) && !px__rt.blocking;
-  return returns ? PX_OK : px_stream_synchronize(stream);
+  return returns && !px__rt.blocking ? PX_OK : px__stream_finish(stream);
 }
 
 static px_status copy_within(const transfer *t) {
@@ -75,7 +76,7 @@ static px_status copy_within(const transfer *t) {
   PX_TRY(px__device_get(&d, t->to->device.index));
   px_stream *stream = px__stream_now(d);
   PX_TRY(issue(stream, PX_COPY_DEVICE_TO_DEVICE, t, false, false));
-  return px__rt.blocking ? px_stream_synchronize(stream) : PX_OK;
+  return px__rt.blocking ? px__stream_finish(stream) : PX_OK;
 }
 
 // ---- between devices
@@ -133,7 +134,7 @@ static px_status copy_peer(const transfer *t) {
   } else {
     PX_TRY(copy_staged(t, source, target));
   }
-  return px__rt.blocking ? px_stream_synchronize(target) : PX_OK;
+  return px__rt.blocking ? px__stream_finish(target) : PX_OK;
 }
 
 px_status px__copy_blocks(px_block *to, size_t to_offset, px_block *from, size_t from_offset,

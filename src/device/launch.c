@@ -120,5 +120,5 @@ px_status px__launch(px_device device, px_launch *launch, const px_access *acces
            launch->op);
   px_stream *stream = px__stream_now(d);
   PX_TRY(issue(d, stream, launch, accesses, access_count));
-  return PX_UNLIKELY(px__rt.blocking) ? px_stream_synchronize(stream) : PX_OK;
+  return PX_UNLIKELY(px__rt.blocking) ? px__stream_finish(stream) : PX_OK;
 }

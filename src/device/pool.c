@@ -8,23 +8,35 @@
 #include "device/state.h"
 
 enum {
-  GRAIN = 512,               // sizes are multiples
-  SMALL = 1 << 20,           // requests up to this come from the small pool
-  SMALL_SEGMENT = 2 << 20,   //
-  LARGE_SEGMENT = 20 << 20,  // of requests below LARGE
-  LARGE = 10 << 20,          // from here a segment of its own, rounded
-  SEGMENT_GRAIN = 2 << 20,   //
-  GREATEST_LEFT = 1 << 20,   // a large chunk is split only if more than this is left
-  FOREIGN_TRIES = 16,        // chunks of another stream that are looked at
+  GRAIN = 512,              // sizes are multiples
+  SMALL = 1 << 20,          // requests up to this come from the small pool
+  SMALL_SEGMENT = 2 << 20,  //
+  LARGE = 10 << 20,         // from here a segment of its own, rounded; below, one that settings say
+  STEPS_FROM = 20,          // settings' divisions begin at this power of two
+  SEGMENT_GRAIN = 2 << 20,  //
+  GREATEST_LEFT = 1 << 20,  // a large chunk is split only if more than this is left
+  FOREIGN_TRIES = 16,       // chunks of another stream that are looked at
 };
 
-size_t px__pool_round(size_t bytes) {
-  return bytes < GRAIN ? GRAIN : (bytes + GRAIN - 1) & ~(size_t)(GRAIN - 1);
+// Up to the next of the parts into which settings divide the power of two.
+static size_t round_parts(size_t bytes, size_t parts) {
+  int power = 63 - __builtin_clzll(bytes);
+  size_t part = ((size_t)1 << power) / parts;
+  return (bytes + part - 1) / part * part;
 }
 
-size_t px__pool_segment_size(size_t size) {
+size_t px__pool_round(const px__device *d, size_t bytes) {
+  if (bytes < GRAIN) return GRAIN;
+  int step = 63 - __builtin_clzll(bytes) - STEPS_FROM;
+  step = step < 0 ? 0 : step < PX__ROUND_STEPS ? step : PX__ROUND_STEPS - 1;
+  size_t parts = d->cache.settings.divisions[step];
+  if (PX_UNLIKELY(parts > 1 && bytes > GRAIN * parts)) return round_parts(bytes, parts);
+  return (bytes + GRAIN - 1) & ~(size_t)(GRAIN - 1);
+}
+
+size_t px__pool_segment_size(const px__device *d, size_t size) {
   if (size <= SMALL) return SMALL_SEGMENT;
-  if (size < LARGE) return LARGE_SEGMENT;
+  if (size < LARGE) return d->cache.settings.large_segment;
   return (size + SEGMENT_GRAIN - 1) & ~(size_t)(SEGMENT_GRAIN - 1);
 }
 
@@ -75,9 +87,17 @@ static void chunk_drop(px__device *d, px__chunk *chunk) {
 }
 
 // ---- finding
+// A chunk that is not split must be of about the size of the request; and it is kept for those.
+static bool may_serve(const px__chunk *chunk, size_t size) {
+  const px__settings *s = &chunk->stream->owner->cache.settings;
+  if (size < s->max_split) return chunk->node.size < s->max_split;
+  return chunk->node.size < size + s->non_split_rounding;
+}
+
 static px__chunk *find_own(px_stream *stream, bool small, size_t size) {
   px__chunk *hot = stream->hot[small], *best = chunk_of(px__tree_least(stream->free[small], size));
-  bool fits = hot && hot->node.size >= size;
+  bool fits = hot && hot->node.size >= size && may_serve(hot, size);
+  if (best && !may_serve(best, size)) best = NULL;  // larger ones may not, either
   bool better =
       fits && (!best || hot->node.size < best->node.size ||
                (hot->node.size == best->node.size && hot->node.address < best->node.address));
@@ -87,6 +107,7 @@ static px__chunk *find_own(px_stream *stream, bool small, size_t size) {
 static px__chunk *find_of(px_stream *owner, px_stream *stream, bool small, size_t size) {
   px__node *node = px__tree_least(owner->free[small], size);
   for (int i = 0; node && i < FOREIGN_TRIES; i++) {
+    if (!may_serve(chunk_of(node), size)) return NULL;
     if (px__ordered(owner, chunk_of(node)->ready, stream)) return chunk_of(node);
     node = px__tree_after(owner->free[small], node);
   }
@@ -127,7 +148,8 @@ px__chunk *px__pool_find(px__device *d, px_stream *stream, size_t size) {
 // ---- taking
 static bool should_split(const px__chunk *chunk, size_t size) {
   size_t left = chunk->node.size - size;
-  return chunk->segment->small ? left >= GRAIN : left > GREATEST_LEFT;
+  if (chunk->segment->small) return left >= GRAIN;
+  return left > GREATEST_LEFT && size < chunk->stream->owner->cache.settings.max_split;
 }
 
 // Cuts off what lies above `size`; on no memory for its record the chunk stays whole.
@@ -149,6 +171,8 @@ static px__chunk *split(px__device *d, px__chunk *chunk, size_t size) {
 
 static void count_take(px__stats *stats, const px__chunk *chunk, bool small, int sign) {
   int64_t size = (int64_t)chunk->node.size * sign;
+  if (chunk->node.size >= chunk->stream->owner->cache.settings.max_split)
+    px__stat_move(stats->oversize_allocations, sign);
   px__stat_pooled(stats->allocation, small, sign);
   px__stat_pooled(stats->allocated_bytes, small, size);
   px__stat_pooled(stats->requested_bytes, small, (int64_t)chunk->block.pub.bytes * sign);
@@ -258,7 +282,7 @@ px_status px__pool_grow(px__chunk **out, px__device *d, px_stream *stream, size_
   PX_TRY(chunk_new(&chunk, d));
   px_status status = PX_NEW(&segment);
   void *data = NULL;
-  if (status == PX_OK) status = raw_alloc(d, px__pool_segment_size(size), &data);
+  if (status == PX_OK) status = raw_alloc(d, px__pool_segment_size(d, size), &data);
   if (status != PX_OK) {
     if (segment) px__free(segment);
     chunk_drop(d, chunk);
@@ -267,7 +291,7 @@ px_status px__pool_grow(px__chunk **out, px__device *d, px_stream *stream, size_
   *segment = (px__segment){.next = d->cache.segments,
                            .first = chunk,
                            .data = data,
-                           .size = px__pool_segment_size(size),
+                           .size = px__pool_segment_size(d, size),
                            .small = size <= SMALL};
   if (segment->next) segment->next->prev = segment;
   d->cache.segments = segment;
@@ -277,6 +301,8 @@ px_status px__pool_grow(px__chunk **out, px__device *d, px_stream *stream, size_
   px__stat_pooled(d->cache.stats.segment, segment->small, 1);
   px__stat_pooled(d->cache.stats.reserved_bytes, segment->small, (int64_t)segment->size);
   d->cache.stats.num_device_alloc++;
+  if (segment->size >= d->cache.settings.max_split)
+    px__stat_move(d->cache.stats.oversize_segments, 1);
   *out = chunk;
   return PX_OK;
 }
@@ -295,7 +321,27 @@ static void segment_release(px__device *d, px__segment *segment) {
   px__stat_pooled(cache->stats.segment, segment->small, -1);
   px__stat_pooled(cache->stats.reserved_bytes, segment->small, -(int64_t)segment->size);
   cache->stats.num_device_free++;
+  if (segment->size >= cache->settings.max_split) px__stat_move(cache->stats.oversize_segments, -1);
   px__free(segment);
+}
+
+static bool is_idle(const px__segment *segment) {
+  for (px__chunk *chunk = segment->first; chunk; chunk = chunk->next)
+    if (chunk->state != PX__FREE) return false;
+  return true;
+}
+
+void px__pool_collect(px__device *d) {
+  px__cache *cache = &d->cache;
+  size_t most = cache->limit ? cache->limit : d->properties.total_memory;
+  int64_t allowed = (int64_t)(cache->settings.threshold * (double)most);
+  px__segment *oldest = cache->segments;
+  while (oldest && oldest->next) oldest = oldest->next;
+  for (px__segment *segment = oldest, *before; segment; segment = before) {
+    before = segment->prev;
+    if (cache->stats.reserved_bytes[0].current <= allowed) return;
+    if (is_idle(segment)) segment_release(d, segment);
+  }
 }
 
 // Gives back the segments of which every chunk is free, whatever streams these belong to: a raw
@@ -304,9 +350,6 @@ void px__pool_release(px__device *d) {
   d->cache.stats.num_sync_all_streams++;
   for (px__segment *segment = d->cache.segments, *next; segment; segment = next) {
     next = segment->next;
-    bool unused = true;
-    for (px__chunk *chunk = segment->first; chunk; chunk = chunk->next)
-      unused &= chunk->state == PX__FREE;
-    if (unused) segment_release(d, segment);
+    if (is_idle(segment)) segment_release(d, segment);
   }
 }

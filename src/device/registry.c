@@ -147,6 +147,7 @@ static px_status start(void) {
            "calling NumCudaDevices() that might have already set an error? Error 101: invalid "
            "device ordinal");
   PX_CHECK(backend && count > 0, PX_RUNTIME, "No CUDA GPUs are available");
+  PX_TRY(px__settings_start());
   PX_TRY(make_devices(count, physical));
   px__rt.backend = backend;
   px__rt.count = count;
@@ -167,7 +168,7 @@ px_status px_device_init(void) {
   pthread_mutex_lock(&lock);
   px_status status = px__rt.ready ? PX_OK : start();
   pthread_mutex_unlock(&lock);
-  return status;
+  return status == PX_OK ? px__settings_warn() : status;
 }
 
 static const struct {
@@ -205,6 +206,7 @@ static px_status open_device(px__device *d) {
   if (!d->ring) PX_TRY(px__alloc((void **)&d->ring, PX__RING * sizeof *d->ring));
   PX_TRY(px__stream_create(&d->streams[0], d, 0, 0));
   __atomic_store_n(&d->stream_count, 1, __ATOMIC_RELEASE);
+  px__settings_apply(d);
   __atomic_store_n(&d->open, true, __ATOMIC_RELEASE);
   return PX_OK;
 }

@@ -157,11 +157,22 @@ struct px__segment {
   size_t size;
   bool small;
 };
+// configure.c
+enum { PX__ROUND_STEPS = 16 };  // powers of two from 1 MiB on
+typedef struct px__settings {
+  size_t max_split;           // larger chunks are not split; SIZE_MAX: all are
+  size_t non_split_rounding;  // how much larger such a chunk may be than the request
+  size_t large_segment;       // of requests that get none of their own
+  double threshold;           // share of the memory from which idle segments go back; 0: none
+  double fraction;            // of the device that may be reserved; negative: not said
+  size_t divisions[PX__ROUND_STEPS];  // of the powers of two, to which sizes round; 0: none
+} px__settings;
 typedef struct px__cache {
   px__segment *segments;
   px__chunk *pending;  // freed, but used by other streams
   px__chunk *spare;
   size_t limit;  // 0: none; bytes that may be reserved
+  px__settings settings;
   px__stats stats;
 } px__cache;
 
@@ -215,6 +226,9 @@ int px__visible(const char *text, int present, const px_backend *backend,
 const px_kernel_row *px__host_kernels(int *count);
 // pack.c
 size_t px__launch_pack(const px_launch *launch, void *room, size_t capacity);
+
+// ---- sync.c: called without a lock before the host waits for a device on a program's behalf
+px_status px__sync_point(void) __attribute__((warn_unused_result));
 
 // ---- current.c
 px_stream *px__stream_now(px__device *d);  // the calling thread's current stream
@@ -277,6 +291,8 @@ px_status px__stream_wait_mark(px_stream *after, void *event, px_stream *before,
 void px__stream_synced(px_stream *s, uint64_t seq, const px__clock *clock);
 // Waits for all issued so far; px__fault_raise turns what a kernel reported into an error.
 px_status px__stream_wait_all(px_stream *s) __attribute__((warn_unused_result));
+// ... and raises what kernels reported.
+px_status px__stream_finish(px_stream *s) __attribute__((warn_unused_result));
 px_status px__fault_raise(px__device *d) __attribute__((warn_unused_result));
 // The error of a fault slot, which is cleared: code's text and status.
 px_status px__fault_error(px_fault_slot *slot) __attribute__((warn_unused_result));
@@ -325,12 +341,20 @@ px_block *px__pool_take(px__device *d, px__chunk *chunk, size_t size, size_t byt
 void px__pool_give(px__device *d, px__chunk *chunk);
 void px__pool_sweep(px__device *d);  // frees whose other uses are settled become available
 void px__pool_release(px__device *d);
-size_t px__pool_round(size_t bytes);
-size_t px__pool_segment_size(size_t size);
+// Gives the oldest idle segments back while more is reserved than the settings' threshold allows.
+void px__pool_collect(px__device *d);
+size_t px__pool_round(const px__device *d, size_t bytes);
+size_t px__pool_segment_size(const px__device *d, size_t size);
+// ---- configure.c
+// Reads the environment, unless the program has chosen. PX_VALUE with PyTorch's texts.
+px_status px__settings_start(void) __attribute__((warn_unused_result));
+px_status px__settings_warn(void) __attribute__((warn_unused_result));  // no lock held
+void px__settings_apply(px__device *d);                                 // no lock held
 // ---- cache.c
 px_status px__cache_new(px_block **out, size_t bytes, px__device *d)
     __attribute__((warn_unused_result));
 void px__cache_free(px_block *block);
+void px__cache_limit(px__device *d, double fraction);  // lock held
 px_status px__cache_drain(px__device *d) __attribute__((warn_unused_result));
 // ---- launch.c: whether this thread is inside a launch, with its device's lock held
 bool px__launch_inside(void);

@@ -71,8 +71,9 @@ static px_status snapshot(px__stats *out, bool *any, int device) {
   if (!d) return PX_OK;
   px__device_lock(d);
   *out = d->cache.stats;
+  size_t split = d->cache.settings.max_split;
   px__device_unlock(d);
-  out->max_split_size = -1;  // unlimited
+  out->max_split_size = split == SIZE_MAX ? -1 : (int64_t)split;
   return PX_OK;
 }
 

@@ -122,6 +122,11 @@ px_status px_stream_query(bool *out, px_stream *stream) {
 px_status px_stream_synchronize(px_stream *stream) {
   if (!stream->owner) return PX_OK;
   PX_TRY(check_alive());
+  PX_TRY(px__sync_point());
+  return px__stream_finish(stream);
+}
+
+px_status px__stream_finish(px_stream *stream) {
   PX_TRY(px__stream_wait_all(stream));
   return px__fault_raise(stream->owner);
 }

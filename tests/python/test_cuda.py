@@ -185,6 +185,63 @@ assert "|" in torch.cuda.memory_summary()
         self.assertEqual((done.returncode, done.stderr), (0, ""))
 
 
+@unittest.skipIf(torch.cuda.device_count() < 1, "a device is wanted")
+class Waits(unittest.TestCase):
+    text = "called a synchronizing CUDA operation"
+
+    def tearDown(self):
+        cuda.set_sync_debug_mode("default")
+
+    def calls(self):
+        x = torch.arange(4.0, device="cuda")
+        return x, (lambda: x.sum().item(), x.cpu, x.nonzero, lambda: repr(x), lambda: x[x > 1], lambda: bool(x[0] > 1),
+                   lambda: torch.ones(2).cuda(), lambda: torch.tensor([1], device="cuda"), cuda.Stream().synchronize)
+
+    def test_warn(self):
+        x, calls = self.calls()
+        for mode in (1, "warn"):
+            cuda.set_sync_debug_mode(mode)
+            self.assertEqual(cuda.get_sync_debug_mode(), 1)
+            for call in calls:
+                with self.assertWarnsRegex(UserWarning, self.text):
+                    call()
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                x + 1, x.clone(), x.sum(), cuda.synchronize(), torch.ones(2, pin_memory=True).to("cuda", non_blocking=True)
+
+    def test_error(self):
+        _, calls = self.calls()
+        for mode in (2, "error"):
+            cuda.set_sync_debug_mode(mode)
+            for call in calls:
+                with self.assertRaisesRegex(RuntimeError, self.text):
+                    call()
+        cuda.set_sync_debug_mode(0)
+        for call in calls:
+            call()
+
+    def test_modes(self):
+        for mode in ("loud", "Warn"):
+            with self.assertRaisesRegex(RuntimeError, "invalid value of debug_mode, expected one of `default`, `warn`, `error`"):
+                cuda.set_sync_debug_mode(mode)
+        for mode in (3, -1):
+            with self.assertRaisesRegex(RuntimeError, "invalid value of debug_mode, expected one of 0,1,2"):
+                cuda.set_sync_debug_mode(mode)
+
+    def test_allocator_settings(self):
+        settings = cuda.memory._set_allocator_settings
+        try:
+            settings("max_split_size_mb:64")
+            torch.ones(1, device="cuda")
+            self.assertEqual(cuda.memory_stats()["max_split_size"], 64 << 20)
+            with self.assertRaisesRegex(ValueError, "Unrecognized key 'foo' in CUDA allocator config."):
+                settings("foo:1")
+            with self.assertWarnsRegex(UserWarning, "expandable_segments not supported on this platform"):
+                settings("expandable_segments:True")
+        finally:
+            settings("")
+
+
 @unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
 class TwoDevicesDoNotMix(unittest.TestCase):
     both = "found at least two devices, cuda:0 and cuda:1!"

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+// The allocator's settings: PYTORCH_CUDA_ALLOC_CONF and what programs set later. The text is
+// "key:value,key:value"; a value may be a list, "[256:1,512:2,>:4]".
+//
+// Settings change as a whole: what a text does not name goes back to its default, and a text that
+// is wrong changes nothing. Every device keeps a copy under its lock; the latest is guarded by
+// `lock`, which is taken before any device's.
+#include "device/state.h"
+
+#include <ctype.h>
+#include <math.h>
+
+enum { TOKENS = 256, TOKEN = 40, LEAST_MB = 20, REGISTER_THREADS = 128 };
+
+static const px__settings defaults = {.max_split = SIZE_MAX,
+                                      .non_split_rounding = (size_t)LEAST_MB << 20,
+                                      .large_segment = (size_t)LEAST_MB << 20,
+                                      .fraction = -1};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static px__settings latest;
+static bool chosen;        // by the program or by the environment
+static unsigned unheeded;  // keys of the latest text that have no effect, to be warned of
+
+typedef struct parsing {
+  char tokens[TOKENS][TOKEN];
+  int count, at;
+  px__settings s;
+  unsigned unheeded;
+} parsing;
+
+// ---- tokens
+static bool is_mark(char c) { return c == ',' || c == ':' || c == '[' || c == ']'; }
+
+static px_status split(parsing *p, const char *text) {
+  size_t length = 0;
+  for (bool open = false; *text; text++) {
+    if (isspace((unsigned char)*text)) continue;
+    bool mark = is_mark(*text);
+    if (mark || !open) p->count++, length = 0;
+    PX_CHECK(p->count <= TOKENS && length < TOKEN - 1, PX_VALUE,
+             "the CUDA allocator config is too long: at most %d words of %d letters", TOKENS,
+             TOKEN - 1);
+    p->tokens[p->count - 1][length++] = *text;
+    open = !mark;
+  }
+  return PX_OK;
+}
+
+static const char *token(const parsing *p) { return p->at < p->count ? p->tokens[p->at] : ""; }
+
+static px_status expect(parsing *p, const char *wanted) {
+  PX_CHECK(!strcmp(token(p), wanted), PX_VALUE,
+           "Expected '%s' at index %d in ConfigTokenizer but got '%s'", wanted, p->at, token(p));
+  p->at++;
+  return PX_OK;
+}
+
+static px_status read_number(parsing *p, double *out) {
+  char *end;
+  const char *text = token(p);
+  *out = strtod(text, &end);
+  PX_CHECK(*text && !*end && *out >= 0 && isfinite(*out), PX_VALUE,
+           "Expected a number at index %d in ConfigTokenizer but got '%s'", p->at, text);
+  p->at++;
+  return PX_OK;
+}
+
+static px_status read_whole(parsing *p, size_t *out) {
+  double number;
+  int at = p->at;
+  PX_TRY(read_number(p, &number));
+  PX_CHECK(number == floor(number) && number < 1e15, PX_VALUE,
+           "Expected an integer at index %d in ConfigTokenizer but got '%s'", at, p->tokens[at]);
+  *out = (size_t)number;
+  return PX_OK;
+}
+
+static px_status read_truth(parsing *p, bool *out) {
+  const char *text = token(p);
+  *out = !strcmp(text, "True");
+  PX_CHECK(*out || !strcmp(text, "False"), PX_VALUE,
+           "Expected 'True' or 'False' at index %d in ConfigTokenizer but got '%s'", p->at, text);
+  p->at++;
+  return PX_OK;
+}
+
+// ---- values
+static px_status read_megabytes(parsing *p, const char *key, size_t *out) {
+  size_t number;
+  PX_TRY(read_whole(p, &number));
+  PX_CHECK(number >= LEAST_MB, PX_VALUE, "CachingAllocator option %s too small, must be >= %d", key,
+           LEAST_MB);
+  *out = number < SIZE_MAX >> 20 ? number << 20 : SIZE_MAX;
+  return PX_OK;
+}
+
+#define MEGABYTES(name, field) \
+  static px_status name(parsing *p) { return read_megabytes(p, #name, &p->s.field); }
+MEGABYTES(max_split_size_mb, max_split)
+MEGABYTES(max_non_split_rounding_mb, non_split_rounding)
+MEGABYTES(large_segment_size_mb, large_segment)
+
+static px_status garbage_collection_threshold(parsing *p) {
+  PX_TRY(read_number(p, &p->s.threshold));
+  PX_CHECK(p->s.threshold > 0 && p->s.threshold < 1, PX_VALUE,
+           "garbage_collect_threshold is invalid, set it in (0.0, 1.0)");
+  return PX_OK;
+}
+
+static px_status per_process_memory_fraction(parsing *p) {
+  PX_TRY(read_number(p, &p->s.fraction));
+  PX_CHECK(p->s.fraction <= 1, PX_VALUE,
+           "per_process_memory_fraction is invalid, set it in [0.0, 1.0]");
+  return PX_OK;
+}
+
+static bool is_power(size_t n) { return n && !(n & (n - 1)); }
+
+// "[256:1,512:2,>:4]": 1 up to 256 MiB, 2 up to 512, 4 above.
+static px_status read_steps(parsing *p) {
+  size_t limit, parts = 0;
+  int step = 0;
+  do {
+    bool rest = !strcmp(token(p), ">");
+    if (rest)
+      p->at++;
+    else
+      PX_TRY(read_whole(p, &limit));
+    PX_CHECK(rest || is_power(limit), PX_VALUE,
+             "For roundups, the intervals have to be power of 2");
+    PX_TRY(expect(p, ":"));
+    PX_TRY(read_whole(p, &parts));
+    PX_CHECK(!parts || is_power(parts), PX_VALUE,
+             "For roundups, the divisions has to be power of 2 or 0 to disable roundup");
+    int end = rest ? PX__ROUND_STEPS : __builtin_ctzll(limit);
+    for (; step < end && step < PX__ROUND_STEPS; step++) p->s.divisions[step] = parts;
+  } while (!strcmp(token(p), ",") && ++p->at);
+  for (; step < PX__ROUND_STEPS; step++) p->s.divisions[step] = parts;
+  return expect(p, "]");
+}
+
+static px_status roundup_power2_divisions(parsing *p) {
+  size_t parts;
+  if (!strcmp(token(p), "[")) return p->at++, read_steps(p);
+  PX_TRY(read_whole(p, &parts));
+  PX_CHECK(is_power(parts), PX_VALUE, "For roundups, the divisions has to be power of 2");
+  for (int i = 0; i < PX__ROUND_STEPS; i++) p->s.divisions[i] = parts;
+  return PX_OK;
+}
+
+// ---- keys that are read, checked and have no effect
+#define TRUTH(name, bit) \
+  static px_status name(parsing *p) { \
+    bool wanted; \
+    PX_TRY(read_truth(p, &wanted)); \
+    if (wanted) p->unheeded |= 1u << (bit); \
+    return PX_OK; \
+  }
+#define WHOLE(name, bit) \
+  static px_status name(parsing *p) { \
+    size_t number; \
+    PX_TRY(read_whole(p, &number)); \
+    p->unheeded |= 1u << (bit); \
+    return PX_OK; \
+  }
+enum {
+  BACKEND,
+  EXPANDABLE,
+  LOCK,
+  REGISTER,
+  THREADS,
+  BACKGROUND,
+  RESERVE,
+  ROUND,
+  CACHED,
+  CAPTURE,
+  THROW
+};
+TRUTH(expandable_segments, EXPANDABLE)
+TRUTH(release_lock_on_cudamalloc, LOCK)
+TRUTH(pinned_use_cuda_host_register, REGISTER)
+TRUTH(pinned_use_background_threads, BACKGROUND)
+WHOLE(pinned_reserve_segment_size_mb, RESERVE)
+WHOLE(pinned_max_round_threshold_mb, ROUND)
+WHOLE(pinned_max_cached_size_mb, CACHED)
+TRUTH(graph_capture_record_stream_reuse, CAPTURE)
+TRUTH(throw_on_cudamalloc_oom, THROW)
+
+static px_status backend(parsing *p) {
+  bool async = !strcmp(token(p), "cudaMallocAsync");
+  PX_CHECK(async || !strcmp(token(p), "native"), PX_VALUE,
+           "Unknown allocator backend, options are native and cudaMallocAsync");
+  if (async) p->unheeded |= 1u << BACKEND;
+  p->at++;
+  return PX_OK;
+}
+
+static px_status pinned_num_register_threads(parsing *p) {
+  size_t number;
+  PX_TRY(read_whole(p, &number));
+  PX_CHECK(is_power(number), PX_VALUE, "Number of register threads has to be power of 2");
+  PX_CHECK(number <= REGISTER_THREADS, PX_VALUE,
+           "Number of register threads should be less than or equal to %d", REGISTER_THREADS);
+  p->unheeded |= 1u << THREADS;
+  return PX_OK;
+}
+
+// What is said of an unheeded bit, in the order of the bits.
+#define IDLE(name) name " has no effect"
+static const char *const unheeded_texts[] = {
+    "backend:cudaMallocAsync is not supported: the native allocator serves",
+    "expandable_segments not supported on this platform",
+    IDLE("release_lock_on_cudamalloc"),
+    IDLE("pinned_use_cuda_host_register"),
+    IDLE("pinned_num_register_threads"),
+    IDLE("pinned_use_background_threads"),
+    IDLE("pinned_reserve_segment_size_mb"),
+    IDLE("pinned_max_round_threshold_mb"),
+    IDLE("pinned_max_cached_size_mb"),
+    IDLE("graph_capture_record_stream_reuse"),
+    IDLE("throw_on_cudamalloc_oom")};
+
+#define KEY(name) \
+  { #name, name }
+static const struct {
+  const char *name;
+  px_status (*read)(parsing *p);
+} keys[] = {KEY(backend),
+            KEY(max_split_size_mb),
+            KEY(max_non_split_rounding_mb),
+            KEY(large_segment_size_mb),
+            KEY(garbage_collection_threshold),
+            KEY(per_process_memory_fraction),
+            KEY(roundup_power2_divisions),
+            KEY(expandable_segments),
+            KEY(release_lock_on_cudamalloc),
+            KEY(pinned_use_cuda_host_register),
+            KEY(pinned_num_register_threads),
+            KEY(pinned_use_background_threads),
+            KEY(pinned_reserve_segment_size_mb),
+            KEY(pinned_max_round_threshold_mb),
+            KEY(pinned_max_cached_size_mb),
+            KEY(graph_capture_record_stream_reuse),
+            KEY(throw_on_cudamalloc_oom)};
+
+static px_status read_key(parsing *p) {
+  for (int i = 0; i < PX_COUNT_OF(keys); i++) {
+    if (strcmp(keys[i].name, token(p))) continue;
+    p->at++;
+    PX_TRY(expect(p, ":"));
+    return keys[i].read(p);
+  }
+  PX_FAIL(PX_VALUE, "Unrecognized key '%s' in CUDA allocator config.", token(p));
+}
+
+static px_status parse(parsing *p, const char *text) {
+  memset(p, 0, sizeof *p);
+  p->s = defaults;
+  PX_TRY(split(p, text));
+  while (p->at < p->count) {
+    PX_TRY(read_key(p));
+    if (p->at < p->count) PX_TRY(expect(p, ","));
+  }
+  return PX_OK;
+}
+
+// ---- in force
+void px__settings_apply(px__device *d) {
+  pthread_mutex_lock(&lock);
+  px__settings s = latest;
+  pthread_mutex_unlock(&lock);
+  px__device_lock(d);
+  d->cache.settings = s;
+  if (s.fraction >= 0) px__cache_limit(d, s.fraction);
+  px__device_unlock(d);
+}
+
+static px_status take(const char *text) {
+  parsing *p;
+  PX_TRY(PX_NEW(&p));
+  px_status status = parse(p, text);
+  if (status == PX_OK) {
+    pthread_mutex_lock(&lock);
+    latest = p->s;
+    unheeded = p->unheeded;
+    chosen = true;
+    pthread_mutex_unlock(&lock);
+  }
+  px__free(p);
+  return status;
+}
+
+px_status px__settings_start(void) {
+  if (chosen) return PX_OK;
+  const char *text = px__env("PYTORCH_ALLOC_CONF");
+  if (!text) text = px__env("PYTORCH_CUDA_ALLOC_CONF");
+  return take(text ? text : "");
+}
+
+px_status px__settings_warn(void) {
+  pthread_mutex_lock(&lock);
+  unsigned bits = unheeded;
+  unheeded = 0;
+  pthread_mutex_unlock(&lock);
+  for (int i = 0; i < PX_COUNT_OF(unheeded_texts); i++)
+    if (bits >> i & 1)
+      PX_TRY(px_warn(PX_WARN_USER, "CUDA allocator config: %s", unheeded_texts[i]));
+  return PX_OK;
+}
+
+px_status px_memory_configure(const char *text) {
+  PX_TRY(take(text));
+  for (int i = 0; px__device_alive() && i < px__rt.count; i++)
+    if (__atomic_load_n(&px__rt.devices[i]->open, __ATOMIC_ACQUIRE))
+      px__settings_apply(px__rt.devices[i]);
+  return px__settings_warn();
+}
