@@ -140,12 +140,9 @@ bool px__cuda_narrow_sums(int dtype) {
   return dtype != PX_BFLOAT16 || px__cuda_core->setting(PX_SETTING_MATMUL_BF16_REDUCTION);
 }
 
-void *px__cuda_workspace(const px_launch *l, const px__cuda_product *p, size_t *bytes) {
-  bool small = p->c.sizes[1] * p->c.sizes[2] * p->a.sizes[2] <= 1 << 12;
-  *bytes = (size_t)(px__cuda_devices[l->device].major >= 9 ? 32 : 4) << 20;
-  void *room = small ? NULL : px__cuda_core->scratch(l, *bytes);
-  if (!room) *bytes = 0;
-  return room;
+size_t px__cuda_workspace_size(const px_launch *l, const px__cuda_product *p) {
+  if (p->c.sizes[1] * p->c.sizes[2] * p->a.sizes[2] <= 1 << 12) return 0;
+  return (size_t)(px__cuda_devices[l->device].major >= 9 ? 32 : 4) << 20;
 }
 
 // Of a row-major c, cuBLAS computes the transposed one: the product of both, transposed, in the
@@ -169,9 +166,9 @@ static int call(void *handle, const px__cuda_product *p, const px__cuda_layout *
 
 static px_status run(const px_launch *l, const px__cuda_product *p, const px__cuda_layout *c,
                      const px__cuda_layout *a, const px__cuda_layout *b) {
-  void *handle, *room;
-  size_t bytes;
-  room = px__cuda_workspace(l, p, &bytes);
+  void *handle;
+  size_t bytes = px__cuda_workspace_size(l, p);
+  void *room = bytes ? px__cuda_core->scratch(l, bytes) : NULL;
   pthread_mutex_lock(&devices[l->device].lock);
   px_status result = handle_of(&handle, l->device);
   if (result == PX_OK) {
@@ -218,10 +215,9 @@ px_status px__cuda_multiply(const px_launch *l, px__cuda_product p) {
   if (!p.s.at) p.beta = 0;
   PX_CUDA_PASS(lay_out_input(l, &a, &p.a, p.dtype));
   PX_CUDA_PASS(lay_out_input(l, &b, &p.b, p.dtype));
-  bool done = false;
-  if (is_row(&p) && c.rows) PX_CUDA_PASS(px__cuda_linear(l, &p, &c, &a, &b, &done));
-  if (!done && p.beta != 0 && !same_place(&p.s, &p.c))
-    PX_CUDA_PASS(copy_matrices(l, &p.c, &p.s, p.dtype));
-  if (!done) PX_CUDA_PASS(run(l, &p, &c, &a, &b));
+  if (!(is_row(&p) && c.rows && px__cuda_multiply_lt(l, &p, &c, &a, &b, true))) {
+    if (p.beta != 0 && !same_place(&p.s, &p.c)) PX_CUDA_PASS(copy_matrices(l, &p.c, &p.s, p.dtype));
+    if (!px__cuda_multiply_lt(l, &p, &c, &a, &b, false)) PX_CUDA_PASS(run(l, &p, &c, &a, &b));
+  }
   return fits ? PX_OK : copy_matrices(l, &result, &p.c, p.dtype);
 }

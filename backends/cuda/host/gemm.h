@@ -19,7 +19,7 @@ typedef struct px__cuda_product {
 } px__cuda_product;
 px_status px__cuda_multiply(const px_launch *l, px__cuda_product product);
 
-// ---- shared by gemm.c and linear.c
+// ---- shared by gemm.c and gemm_lt.c
 
 // A matrix as cuBLAS takes it. `rows`: the rows are what lies together, so that to cuBLAS it is the
 // transposed matrix.
@@ -36,11 +36,12 @@ typedef struct px__cuda_arithmetic {
 px__cuda_arithmetic px__cuda_arithmetic_of(int dtype);
 // Whether parts of a sum may be joined in the dtype's own precision.
 bool px__cuda_narrow_sums(int dtype);
-// Memory for cuBLAS to work in, as much as its manual advises; NULL and 0 bytes where there is
-// none, or the product is too small for it to matter.
-void *px__cuda_workspace(const px_launch *l, const px__cuda_product *p, size_t *bytes);
+// Bytes that cuBLAS may take to work in, as many as its manual advises; 0 where the product is too
+// small for it to matter.
+size_t px__cuda_workspace_size(const px_launch *l, const px__cuda_product *p);
 
-// linear.c: c = alpha * a b + s in one pass, where s is one dense row for all rows of one
-// row-major c. *done is false where cuBLASLt cannot, or is not there.
-px_status px__cuda_linear(const px_launch *l, const px__cuda_product *p, const px__cuda_layout *c,
-                          const px__cuda_layout *a, const px__cuda_layout *b, bool *done);
+// gemm_lt.c: the same product of matrices as cuBLAS takes them, with c as it is where beta is not
+// 0; or `with_bias` c = alpha * a b + s in one pass, where s is one dense row for all rows of a
+// row-major c. False, and nothing done, where cuBLASLt cannot, or is not there.
+bool px__cuda_multiply_lt(const px_launch *l, const px__cuda_product *p, const px__cuda_layout *c,
+                          const px__cuda_layout *a, const px__cuda_layout *b, bool with_bias);
