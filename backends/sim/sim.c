@@ -202,6 +202,8 @@ static px_status enable_peer(int from, int to) {
   return PX_OK;
 }
 
+static int64_t library(const char *name) { return 0; }
+
 static const px_backend table = {
     .size = sizeof(px_backend),
     .abi = PX_BACKEND_ABI,
@@ -237,6 +239,7 @@ static const px_backend table = {
     .find = px__sim_find,
     .launch = px__sim_launch,
     .peek = px__sim_peek,
+    .library = library,
 };
 
 PX_API const px_backend *px_backend_entry(const px_core *core);

@@ -266,6 +266,8 @@ typedef struct px_backend {
   px_status (*launch)(void *stream, const px_launch *launch);
   // Translates a device address for a read or write by the host, for tests; NULL where impossible.
   void *(*peek)(int device, void *memory);
+  // The version of a library that the backend uses, loaded if need be; 0 where there is none.
+  int64_t (*library)(const char *name);
   /* entries above: ABI 1 */
 } px_backend;
 

@@ -97,6 +97,10 @@ typedef enum px_setting {
 PX_API int px_setting_get(px_setting setting);
 PX_API void px_setting_set(px_setting setting, int value);
 
+// The version of a library that the backend of type `cuda` found ("cudnn": 91900 is 9.19.0); 0
+// where there is none, or the backend does not know it. Loads the library, creates no context.
+PX_API int64_t px_device_library(const char *name);
+
 #ifdef __cplusplus
 }
 #endif

@@ -95,6 +95,18 @@ static PyMethodDef not_built[] = {{"is_available", never, METH_NOARGS, NULL},
                                   {NULL, NULL, 0, NULL}};
 static PyMethodDef built[] = {{"is_built", on_device, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL}};
 
+static PyObject *has_cudnn(PyObject *m, PyObject *u) {
+  return PyBool_FromLong(px_device_library("cudnn") > 0);
+}
+static PyObject *cudnn_version(PyObject *m, PyObject *u) {
+  int64_t version = px_device_library("cudnn");
+  if (version == 0) Py_RETURN_NONE;
+  return PyLong_FromLongLong(version);
+}
+static PyMethodDef cudnn_functions[] = {{"is_available", has_cudnn, METH_NOARGS, NULL},
+                                        {"version", cudnn_version, METH_NOARGS, NULL},
+                                        {NULL, NULL, 0, NULL}};
+
 static PyObject *settings_module(PyObject *parent, const char *name, PyMethodDef *methods) {
   PyObject *module = parent ? ext_submodule(parent, name, methods) : NULL;
   if (module) Py_SET_TYPE(module, &module_type);
@@ -113,7 +125,8 @@ int ext_init_backends(PyObject *m) {
   module_type.tp_base = &PyModule_Type;
   if (!backends || PyType_Ready(&module_type) < 0) return -1;
   PyObject *cuda = ext_submodule(backends, "cuda", built);
-  if (!settings_module(cuda, "matmul", NULL) || !settings_module(backends, "cudnn", not_built) ||
+  if (!settings_module(cuda, "matmul", NULL) ||
+      !settings_module(backends, "cudnn", cudnn_functions) ||
       !settings_module(backends, "mkldnn", not_built) || !ext_submodule(backends, "mps", not_built))
     return -1;
   return PyModule_AddFunctions(m, functions) < 0 ? -1 : add_version(m);

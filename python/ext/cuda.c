@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.cuda: devices. Selection, properties, synchronisation; torch.accelerator; the settings
-// modules torch.backends and torch.version.
+// torch.cuda: devices. Selection, properties, synchronisation; torch.accelerator.
 #include "ext.h"
 
 static PyObject *is_available(PyObject *m, PyObject *u) {

@@ -123,6 +123,14 @@ const char *px_device_backend(void) {
   return backend && count > 0 ? backend->name : "";
 }
 
+int64_t px_device_library(const char *name) {
+  int count, physical[PX__DEVICES];
+  pthread_mutex_lock(&lock);
+  const px_backend *backend = px__rt.backend ? px__rt.backend : choose(&count, physical);
+  pthread_mutex_unlock(&lock);
+  return backend ? backend->library(name) : 0;
+}
+
 static px_status make_devices(int count, const int physical[PX__DEVICES]) {
   pthread_mutexattr_t recursive;
   pthread_mutexattr_init(&recursive);

@@ -139,6 +139,8 @@ static px_status launch(void *stream, const px_launch *l) {
   return l->kernel(&own);
 }
 
+static int64_t library(const char *name) { return 0; }
+
 static const px_backend table = {
     .size = sizeof(px_backend),
     .abi = PX_BACKEND_ABI,
@@ -174,6 +176,7 @@ static const px_backend table = {
     .find = px__cuda_find,
     .launch = launch,
     .peek = peek,
+    .library = library,
 };
 
 PX_API const px_backend *px_backend_entry(const px_core *core);
