@@ -97,7 +97,7 @@ PX_KERNEL(max_pool2d_with_indices) {
   px__dense_close(d, spec);
   return PX_OK;
 }
-// max_pool2d_backward(grad_output, indices, input_size)
+// max_pool2d_backward(grad_output, indices, input_size, kernel_size, stride, padding, dilation)
 PX_KERNEL(max_pool2d_backward) {
   static const char spec[] = "wrR";
   int compute = px__compute_of(l->operands[0].dtype);

@@ -12,6 +12,7 @@ static void need_device(void) {
 static void arrange(void) {
   if (!getenv("PHLOX_TEST_DEVICE")) setenv("PHLOX_SIM_DEVICES", "1", 0);
   need_device();
+  px_setting_set(PX_SETTING_CUDNN_TF32, false);
 }
 
 static double tolerance_of(px_dtype dtype) {
@@ -197,6 +198,33 @@ PX_TEST(rows_longer_than_a_block) {
   static const int64_t one = 1;
   BOTH(PX_FLOAT32, SHAPE_OF(3, 70001), 0, px_argmax(&y, x, &one, false));
   BOTH(PX_FLOAT32, SHAPE_OF(70, 5001), 1e-5, px_var(&y, x, &one, 1, px_int(1), false));
+}
+
+PX_TEST(pools_of_every_reach) {
+  static const struct {
+    int64_t kernel[2], stride[2], padding[2], dilation[2];
+  } windows[] = {{{2, 2}, {2, 2}, {0, 0}, {1, 1}},
+                 {{3, 2}, {1, 2}, {1, 1}, {1, 1}},
+                 {{3, 3}, {2, 3}, {1, 0}, {2, 1}},
+                 {{2, 3}, {3, 4}, {0, 1}, {1, 3}}};
+  arrange();
+  for (int i = 0; i < 4; i++)
+    for (px_dtype d = PX_FLOAT16; d <= PX_FLOAT64; d++) {
+      px_tensor *here = pattern(d, S(3, 5, 17, 19)), *sides[2] = {here, there(here)};
+      px_tensor *out[2] = {0}, *at[2] = {0}, *back[2] = {0};
+      for (int k = 0; k < 2; k++) {
+        OK(px_max_pool2d_with_indices(&out[k], &at[k], sides[k], windows[i].kernel, 2,
+                                      windows[i].stride, 2, windows[i].padding, 2,
+                                      windows[i].dilation, 2, false));
+        OK(px_max_pool2d_backward(&back[k], out[k], at[k], px_tensor_sizes(here), 4,
+                                  windows[i].kernel, 2, windows[i].stride, 2, windows[i].padding, 2,
+                                  windows[i].dilation, 2));
+      }
+      px_release(sides[0]), px_release(sides[1]);
+      compare("maxima", out[0], out[1], 0);
+      compare("places", at[0], at[1], 0);
+      compare("gradients", back[0], back[1], tolerance_of(d));
+    }
 }
 
 PX_TEST(sorts_are_stable_and_take_lines_of_any_length) {

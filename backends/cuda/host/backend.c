@@ -3,7 +3,7 @@
 //
 // A device's context is the primary one, kept until the process ends: other libraries of the
 // process share it, and so do the addresses. CUDA_VISIBLE_DEVICES is the driver's own business.
-#include "cuda/host/cuda.h"
+#include "cuda/host/cudnn.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -139,7 +139,9 @@ static px_status launch(void *stream, const px_launch *l) {
   return l->kernel(&own);
 }
 
-static int64_t library(const char *name) { return 0; }
+static int64_t library(const char *name) {
+  return strcmp(name, "cudnn") == 0 ? px__cudnn_version() : 0;
+}
 
 static const px_backend table = {
     .size = sizeof(px_backend),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Host functions of window.cu: pooling, and convolution where no library does it.
+#include "cuda/host/cudnn.h"
 #include "cuda/host/kernel.h"
 
 static int64_t blocks_of(int64_t n) { return (n + K_BLOCK - 1) / K_BLOCK; }
@@ -37,8 +38,8 @@ PX_CUDA_KERNEL(max_pool2d_with_indices) {
   PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "max_pool", dtype, blocks_of(d[0].n), K_BLOCK, &t));
   return px__cuda_close(d, l, spec);
 }
-// max_pool2d_backward(grad_output, indices, input_size)
-PX_CUDA_KERNEL(max_pool2d_backward) {
+// Gradients to places that may be any.
+static px_status scatter(const px_launch *l) {
   static const char spec[] = "yxR";
   int dtype = px__cuda_compute(l->operands[0].dtype);
   px__cuda_dense d[3];
@@ -48,7 +49,21 @@ PX_CUDA_KERNEL(max_pool2d_backward) {
   if (d[0].n == 0) return PX_OK;
   PX_CUDA_PASS(px__cuda_fill(l->stream, t.out, 0, (size_t)d[0].n * px__cuda_dtype_size(dtype)));
   PX_CUDA_PASS(
-      px__cuda_by_dtype(l, "window", "max_pool_backward", dtype, blocks_of(d[1].n), K_BLOCK, &t));
+      px__cuda_by_dtype(l, "window", "max_pool_scatter", dtype, blocks_of(d[1].n), K_BLOCK, &t));
+  return px__cuda_close(d, l, spec);
+}
+// max_pool2d_backward(grad_output, indices, input_size, kernel_size, stride, padding, dilation)
+PX_CUDA_KERNEL(max_pool2d_backward) {
+  static const char spec[] = "wrR";
+  int dtype = l->operands[0].dtype;
+  px__cuda_dense d[3];
+  if (l->params[3].n == 0) return scatter(l);
+  PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
+  k_window t = {.out = d[0].at, .in = d[1].at, .indices = d[2].at};
+  windows(&t, l, 3, true);
+  planes(&t, &l->operands[0], &l->operands[1]);
+  PX_CUDA_PASS(
+      px__cuda_by_dtype(l, "window", "max_pool_gather", dtype, blocks_of(d[0].n), K_BLOCK, &t));
   return px__cuda_close(d, l, spec);
 }
 // max_pool2d_pick(self, indices)
@@ -88,49 +103,102 @@ PX_CUDA_KERNEL(adaptive_avg_pool2d_backward) { return mean(l, true, true); }
 
 // ---- convolution
 
-// Geometry from the operands of the image, the weight and the output, and the parameters from
-// `stride` on.
-static void geometry(k_window *t, const px_launch *l, const px_operand *in,
-                     const px_operand *weight, const px_operand *out, int stride) {
-  t->n = in->sizes[0], t->c = in->sizes[1], t->h = in->sizes[2], t->w = in->sizes[3];
-  t->oc = out->sizes[1], t->oh = out->sizes[2], t->ow = out->sizes[3];
-  t->kh = weight->sizes[2], t->kw = weight->sizes[3];
-  t->sh = px__cuda_at(l, stride, 0), t->sw = px__cuda_at(l, stride, 1);
-  t->ph = px__cuda_at(l, stride + 1, 0), t->pw = px__cuda_at(l, stride + 1, 1);
-  t->dh = px__cuda_at(l, stride + 2, 0), t->dw = px__cuda_at(l, stride + 2, 1);
-  t->groups = px__cuda_int(l, stride + 3);
+// The three tensors of a convolution: operands by their places in the launch.
+typedef struct conv {
+  px__cudnn_problem problem;
+  k_window direct;  // the same for the kernels of window.cu
+  void *data[3];    // image, weight, result
+} conv;
+
+static void describe(conv *c, const px_launch *l, px__cudnn_kind kind, const px__cuda_dense *d,
+                     const int places[3]) {
+  px__cudnn_problem *p = &c->problem;
+  memset(p, 0, sizeof *p);
+  p->kind = kind, p->dtype = l->operands[0].dtype;
+  for (int i = 0; i < 3; i++) {
+    memcpy(p->sizes[i], l->operands[places[i]].sizes, sizeof p->sizes[i]);
+    c->data[i] = d[places[i]].at;
+  }
+  const px_value *padding = &l->params[4];
+  for (int k = 0; k < 2; k++) {
+    p->stride[k] = px__cuda_at(l, 3, k), p->dilation[k] = px__cuda_at(l, 5, k);
+    p->before[k] = px__cuda_at(l, 4, k);
+    p->behind[k] = padding->n == 4 ? padding->v.ints[2 + k] : p->before[k];
+  }
+  const int64_t *x = p->sizes[0], *w = p->sizes[1], *y = p->sizes[2];
+  c->direct = (k_window){.n = x[0],
+                         .c = x[1],
+                         .h = x[2],
+                         .w = x[3],
+                         .kh = w[2],
+                         .kw = w[3],
+                         .oc = y[1],
+                         .oh = y[2],
+                         .ow = y[3],
+                         .groups = px__cuda_int(l, 6)};
+  k_window *t = &c->direct;
+  t->sh = p->stride[0], t->sw = p->stride[1], t->ph = p->before[0], t->pw = p->before[1];
+  t->dh = p->dilation[0], t->dw = p->dilation[1];
 }
+
+// A bias is added to what cuDNN made in a pass of its own.
+static px_status add_bias(const px_launch *l, const conv *c, void *bias) {
+  k_window t = c->direct;
+  t.out = c->data[2], t.bias = bias;
+  t.planes = t.n * t.oc;
+  int64_t n = t.planes * t.oh * t.ow;
+  return px__cuda_by_dtype(l, "window", "bias", l->operands[0].dtype, blocks_of((n + 3) / 4),
+                           K_BLOCK, &t);
+}
+
 // conv2d(input, weight, bias, stride, padding, dilation, groups)
 PX_CUDA_KERNEL(conv2d) {
   static const char spec[] = "wrrr";
-  const px_operand *o = l->operands;
+  static const int places[] = {1, 2, 0};
   px__cuda_dense d[4];
-  PX_CUDA_PASS(px__cuda_open(d, l, spec, o[0].dtype));
-  k_window t = {.out = d[0].at, .in = d[1].at, .weight = d[2].at, .bias = d[3].at};
-  geometry(&t, l, &o[1], &o[2], &o[0], 3);
-  PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "conv", o[0].dtype, blocks_of(d[0].n), K_BLOCK, &t));
+  conv c;
+  bool done;
+  PX_CUDA_PASS(px__cuda_open(d, l, spec, l->operands[0].dtype));
+  describe(&c, l, PX_CUDNN_FORWARD, d, places);
+  PX_CUDA_PASS(px__cudnn_convolve(l, &c.problem, c.data, &done));
+  c.direct.out = d[0].at, c.direct.in = d[1].at, c.direct.weight = d[2].at;
+  c.direct.bias = d[3].at;
+  if (!done)
+    PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "conv", l->operands[0].dtype, blocks_of(d[0].n),
+                                   K_BLOCK, &c.direct));
+  else if (d[3].at)
+    PX_CUDA_PASS(add_bias(l, &c, d[3].at));
   return px__cuda_close(d, l, spec);
 }
 // conv2d_backward_input(grad_output, weight, input_size, stride, padding, dilation, groups)
 PX_CUDA_KERNEL(conv2d_backward_input) {
   static const char spec[] = "wrr";
-  const px_operand *o = l->operands;
+  static const int places[] = {0, 2, 1};
   px__cuda_dense d[3];
-  PX_CUDA_PASS(px__cuda_open(d, l, spec, o[0].dtype));
-  k_window t = {.out = d[0].at, .in = d[1].at, .weight = d[2].at};
-  geometry(&t, l, &o[0], &o[2], &o[1], 3);
-  PX_CUDA_PASS(
-      px__cuda_by_dtype(l, "window", "conv_input", o[0].dtype, blocks_of(d[0].n), K_BLOCK, &t));
+  conv c;
+  bool done;
+  PX_CUDA_PASS(px__cuda_open(d, l, spec, l->operands[0].dtype));
+  describe(&c, l, PX_CUDNN_IMAGE, d, places);
+  PX_CUDA_PASS(px__cudnn_convolve(l, &c.problem, c.data, &done));
+  c.direct.out = d[0].at, c.direct.in = d[1].at, c.direct.weight = d[2].at;
+  if (!done)
+    PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "conv_input", l->operands[0].dtype,
+                                   blocks_of(d[0].n), K_BLOCK, &c.direct));
   return px__cuda_close(d, l, spec);
 }
 // conv2d_backward_weight(grad_output, input, weight_size, stride, padding, dilation, groups)
 PX_CUDA_KERNEL(conv2d_backward_weight) {
   static const char spec[] = "wrr";
-  const px_operand *o = l->operands;
+  static const int places[] = {2, 0, 1};
   px__cuda_dense d[3];
-  PX_CUDA_PASS(px__cuda_open(d, l, spec, o[0].dtype));
-  k_window t = {.out = d[0].at, .in = d[1].at, .bias = d[2].at};
-  geometry(&t, l, &o[2], &o[0], &o[1], 3);
-  PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "conv_weight", o[0].dtype, d[0].n, K_BLOCK, &t));
+  conv c;
+  bool done;
+  PX_CUDA_PASS(px__cuda_open(d, l, spec, l->operands[0].dtype));
+  describe(&c, l, PX_CUDNN_WEIGHT, d, places);
+  PX_CUDA_PASS(px__cudnn_convolve(l, &c.problem, c.data, &done));
+  c.direct.out = d[0].at, c.direct.in = d[1].at, c.direct.bias = d[2].at;
+  if (!done)
+    PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "conv_weight", l->operands[0].dtype, d[0].n,
+                                   K_BLOCK, &c.direct));
   return px__cuda_close(d, l, spec);
 }

@@ -6,25 +6,43 @@
 static __device__ __forceinline__ float least(float) { return K_least_f32; }
 static __device__ __forceinline__ double least(double) { return K_least_f64; }
 
+// A position in a plane, found from its number. Numbers of 32 bits are divided much faster.
+struct spot {
+  int64_t plane;
+  int y, x;
+};
+static __device__ __forceinline__ spot spot_of(int64_t i, int64_t h, int64_t w) {
+  spot s;
+  if (i <= INT32_MAX) {
+    uint32_t line = (uint32_t)i / (uint32_t)w, plane = line / (uint32_t)h;
+    s.x = (int)((uint32_t)i - line * (uint32_t)w), s.y = (int)(line - plane * (uint32_t)h);
+    s.plane = plane;
+    return s;
+  }
+  s.x = (int)(i % w), s.y = (int)(i / w % h), s.plane = i / (w * h);
+  return s;
+}
+
 // Out: maxima and their places in the plane.
 template <typename S>
 static __device__ __forceinline__ void max_pool_body(const k_window &t) {
   typedef typename k_type<S>::number C;
+  int h = (int)t.h, w = (int)t.w, dh = (int)t.dh, dw = (int)t.dw;
   for (int64_t i = k_thread(); i < t.planes * t.oh * t.ow; i += k_threads()) {
-    int64_t ox = i % t.ow, oy = i / t.ow % t.oh, plane = i / (t.ow * t.oh);
-    const S *in = (const S *)t.in + plane * t.h * t.w;
-    int64_t y0 = oy * t.sh - t.ph, y1 = y0 + (t.kh - 1) * t.dh + 1;
-    int64_t x0 = ox * t.sw - t.pw, x1 = x0 + (t.kw - 1) * t.dw + 1;
-    if (y1 > t.h) y1 = t.h;
-    if (x1 > t.w) x1 = t.w;
-    while (y0 < 0) y0 += t.dh;
-    while (x0 < 0) x0 += t.dw;
-    int64_t best = y0 * t.w + x0;
+    spot at = spot_of(i, t.oh, t.ow);
+    const S *in = (const S *)t.in + at.plane * t.h * t.w;
+    int y0 = at.y * (int)t.sh - (int)t.ph, y1 = y0 + ((int)t.kh - 1) * dh + 1;
+    int x0 = at.x * (int)t.sw - (int)t.pw, x1 = x0 + ((int)t.kw - 1) * dw + 1;
+    if (y1 > h) y1 = h;
+    if (x1 > w) x1 = w;
+    while (y0 < 0) y0 += dh;
+    while (x0 < 0) x0 += dw;
+    int64_t best = (int64_t)y0 * w + x0;
     C top = least(C());
-    for (int64_t y = y0; y < y1; y += t.dh)
-      for (int64_t x = x0; x < x1; x += t.dw) {
-        C v = k_get(in[y * t.w + x]);
-        if (v > top || v != v) top = v, best = y * t.w + x;
+    for (int y = y0; y < y1; y += dh)
+      for (int x = x0; x < x1; x += dw) {
+        C v = k_get(in[(int64_t)y * w + x]);
+        if (v > top || v != v) top = v, best = (int64_t)y * w + x;
       }
     k_put((S *)t.out + i, top);
     t.indices[i] = best;
@@ -32,14 +50,40 @@ static __device__ __forceinline__ void max_pool_body(const k_window &t) {
 }
 K_FLOATS(max_pool, k_window)
 
-// Of float or double: adds the gradients to their places; the result was cleared before.
+// Out: gradient of the input. An element adds up the gradients of those windows around it whose
+// maximum it was; so each is written once, and always in the same order.
 template <typename S>
-static __device__ __forceinline__ void max_pool_backward_body(const k_window &t) {
+static __device__ __forceinline__ void max_pool_gather_body(const k_window &t) {
+  typedef typename k_type<S>::number C;
+  int reach_y = ((int)t.kh - 1) * (int)t.dh, reach_x = ((int)t.kw - 1) * (int)t.dw;
+  for (int64_t i = k_thread(); i < t.planes * t.h * t.w; i += k_threads()) {
+    spot at = spot_of(i, t.h, t.w);
+    int64_t self = (int64_t)at.y * t.w + at.x, first = at.plane * t.oh * t.ow;
+    int y = at.y + (int)t.ph, x = at.x + (int)t.pw;
+    int y0 = y <= reach_y ? 0 : (y - reach_y - 1) / (int)t.sh + 1, y1 = y / (int)t.sh;
+    int x0 = x <= reach_x ? 0 : (x - reach_x - 1) / (int)t.sw + 1, x1 = x / (int)t.sw;
+    if (y1 >= t.oh) y1 = (int)t.oh - 1;
+    if (x1 >= t.ow) x1 = (int)t.ow - 1;
+    C sum = 0;
+    for (int oy = y0; oy <= y1; oy++)
+      for (int ox = x0; ox <= x1; ox++) {
+        int64_t from = first + oy * t.ow + ox;
+        if (t.indices[from] == self) sum += k_get(((const S *)t.in)[from]);
+      }
+    k_put((S *)t.out + i, sum);
+  }
+}
+K_FLOATS(max_pool_gather, k_window)
+
+// Of float or double: adds the gradients to their places, whatever these are; the result was
+// cleared before.
+template <typename S>
+static __device__ __forceinline__ void max_pool_scatter_body(const k_window &t) {
   for (int64_t i = k_thread(); i < t.planes * t.oh * t.ow; i += k_threads())
     atomicAdd((S *)t.out + i / (t.oh * t.ow) * t.h * t.w + t.indices[i], ((const S *)t.in)[i]);
 }
-K_KERNEL(max_pool_backward, f32, float, k_window)
-K_KERNEL(max_pool_backward, f64, double, k_window)
+K_KERNEL(max_pool_scatter, f32, float, k_window)
+K_KERNEL(max_pool_scatter, f64, double, k_window)
 
 template <typename S>
 static __device__ __forceinline__ void max_pool_pick_body(const k_window &t) {
@@ -197,3 +241,27 @@ static __device__ __forceinline__ void conv_weight_body(const k_window &t) {
   }
 }
 K_FLOATS(conv_weight, k_window)
+
+// Adds its channel's bias to each element; four elements a thread.
+template <typename S>
+static __device__ __forceinline__ void bias_body(const k_window &t) {
+  struct alignas(4 * sizeof(S)) four {
+    S at[4];
+  };
+  int64_t plane = t.oh * t.ow, n = t.planes * plane;
+  bool even = plane % 4 == 0 && (uintptr_t)t.out % sizeof(four) == 0;
+  for (int64_t i = k_thread() * 4; i < n; i += k_threads() * 4) {
+    int64_t o = n < INT32_MAX ? (uint32_t)i / (uint32_t)plane % (uint32_t)t.oc : i / plane % t.oc;
+    if (even) {
+      four *at = (four *)((S *)t.out + i), v = *at;
+      for (int k = 0; k < 4; k++) k_put(&v.at[k], k_get(v.at[k]) + k_get(((const S *)t.bias)[o]));
+      *at = v;
+      continue;
+    }
+    for (int64_t k = i; k < i + 4 && k < n; k++) {
+      S *at = (S *)t.out + k;
+      k_put(at, k_get(*at) + k_get(((const S *)t.bias)[k / plane % t.oc]));
+    }
+  }
+}
+K_FLOATS(bias, k_window)

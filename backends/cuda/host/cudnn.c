@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuDNN as a library: found when it is first needed, one handle a device, used under its lock.
+#include "cuda/host/cudnn.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+
+px__cudnn_api px__cudnn;
+
+static const struct {
+  const char *name;
+  size_t at;
+} symbols[] = {
+#define XX(result, name, parameters) {#name, offsetof(px__cudnn_api, name)},
+#include "cuda/cudnn.sym"
+#undef XX
+};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static bool loaded;
+static struct {
+  pthread_mutex_t lock;
+  void *handle;
+  CUstream stream;  // that the handle works on
+} devices[PX__CUDA_DEVICES];
+
+static void load(void) {
+  static const char *const names[] = {"libcudnn.so.9"};
+  const char *wanted = px__cuda_core->env("PHLOX_CUDNN");
+  for (int i = 0; i < PX__CUDA_DEVICES; i++) pthread_mutex_init(&devices[i].lock, NULL);
+  if (wanted && !strcmp(wanted, "0")) return;
+  void *library = px__cuda_library(names, 1);
+  if (!library) return;
+  for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
+    void *found = dlsym(library, symbols[i].name);
+    if (!found) return;
+    memcpy((char *)&px__cudnn + symbols[i].at, &found, sizeof found);
+  }
+  loaded = true;
+}
+
+static bool there(void) {
+  pthread_once(&once, load);
+  return loaded;
+}
+
+bool px__cudnn_ready(void) { return px__cuda_core->setting(PX_SETTING_CUDNN_ENABLED) && there(); }
+
+int64_t px__cudnn_version(void) { return there() ? (int64_t)px__cudnn.cudnnGetVersion() : 0; }
+
+px_status px__cudnn_error(int status, const char *call) {
+  char more[512] = "";
+  px__cudnn.cudnnGetLastErrorString(more, sizeof more);
+  return px__cuda_core->error(PX_ACCELERATOR, status, __FILE__, __LINE__, __func__,
+                              "cuDNN error: %s when calling `%s`%s%s",
+                              px__cudnn.cudnnGetErrorString(status), call, *more ? ": " : "", more);
+}
+
+void px__cudnn_lock(int device) { pthread_mutex_lock(&devices[device].lock); }
+void px__cudnn_unlock(int device) { pthread_mutex_unlock(&devices[device].lock); }
+
+px_status px__cudnn_handle(void **out, const px_launch *l) {
+  void **handle = &devices[l->device].handle;
+  *out = NULL;
+  if (!*handle) {
+    int status = px__cudnn.cudnnCreate(handle);
+    if (status) return *handle = NULL, px__cudnn_error(status, "cudnnCreate");
+    devices[l->device].stream = NULL;
+  }
+  if (devices[l->device].stream != l->stream) {
+    int status = px__cudnn.cudnnSetStream(*handle, l->stream);
+    if (status) return px__cudnn_error(status, "cudnnSetStream");
+    devices[l->device].stream = l->stream;
+  }
+  *out = *handle;
+  return PX_OK;
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the cuda backend uses cuDNN, with a cuDNN of the test's own: which engine is taken, when
+// plans are made anew, what failures become. No driver is needed.
+//
+// The backend loads its libraries by name; this program's dlopen comes before the system's, and
+// answers for libcudnn.so.9 with the program itself.
+#include "device/state.h"
+#include "test.h"
+
+#include <dlfcn.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+// ---- the library: as much of it as the backend calls
+
+enum { ENGINE = 2, CONFIGURATION = 3, PLAN = 5, PACK = 16 };
+enum { RESULTS = 202, CONFIGURATION_ENGINE = 300, PLAN_CONFIGURATION = 401, WORKSPACE = 402 };
+enum { NOTES = 1303, POINTERS = 1001, ENGINES = 3 };
+enum { TENSOR_CORE, ROUNDS_INPUTS, SHORT_SUMS, REPEATS_NOT = 4, NOTHING = -1 };
+static struct {
+  int notes[ENGINES];  // one of each engine
+  int64_t workspaces[ENGINES];
+  int live, plans, runs, ran;  // descriptors; plans made; runs, and the engine of the last
+  int create_fails, run_fails, finish_fails_for_engine;
+  void *pointers[3];
+} library = {.notes = {NOTHING, NOTHING, NOTHING}, .finish_fails_for_engine = -1};
+
+typedef struct descriptor {
+  int type, engine;
+} descriptor;
+
+EXPORT size_t cudnnGetVersion(void);
+EXPORT const char *cudnnGetErrorString(int status);
+EXPORT void cudnnGetLastErrorString(char *text, size_t room);
+EXPORT int cudnnCreate(void **handle);
+EXPORT int cudnnSetStream(void *handle, void *stream);
+EXPORT int cudnnBackendCreateDescriptor(int type, void **out);
+EXPORT int cudnnBackendDestroyDescriptor(void *d);
+EXPORT int cudnnBackendFinalize(void *d);
+EXPORT int cudnnBackendSetAttribute(void *d, int name, int type, int64_t count, const void *from);
+EXPORT int cudnnBackendGetAttribute(void *d, int name, int type, int64_t room, int64_t *count,
+                                    void *to);
+EXPORT int cudnnBackendExecute(void *handle, void *plan, void *pack);
+
+size_t cudnnGetVersion(void) { return 91234; }
+const char *cudnnGetErrorString(int status) {
+  return status == 5000 ? "CUDNN_STATUS_EXECUTION_FAILED" : "CUDNN_STATUS_NOT_INITIALIZED";
+}
+void cudnnGetLastErrorString(char *text, size_t room) { snprintf(text, room, "more of it"); }
+int cudnnCreate(void **handle) {
+  static int it;
+  return *handle = &it, library.create_fails;
+}
+int cudnnSetStream(void *handle, void *stream) { return 0; }
+int cudnnBackendCreateDescriptor(int type, void **out) {
+  descriptor *d = calloc(1, sizeof *d);
+  d->type = type;
+  library.live++;
+  return *out = d, 0;
+}
+int cudnnBackendDestroyDescriptor(void *d) {
+  library.live--;
+  free(d);
+  return 0;
+}
+int cudnnBackendFinalize(void *at) {
+  const descriptor *d = at;
+  if (d->type != PLAN) return 0;
+  library.plans++;
+  return d->engine == library.finish_fails_for_engine ? 3000 : 0;
+}
+int cudnnBackendSetAttribute(void *at, int name, int type, int64_t count, const void *from) {
+  descriptor *d = at;
+  if (name == PLAN_CONFIGURATION) d->engine = (*(descriptor *const *)from)->engine;
+  if (name == POINTERS) memcpy(library.pointers, from, sizeof library.pointers);
+  return 0;
+}
+int cudnnBackendGetAttribute(void *at, int name, int type, int64_t room, int64_t *count, void *to) {
+  const descriptor *d = at;
+  descriptor **list = to;
+  *count = 1;
+  if (name == RESULTS)
+    for (*count = 0; *count < ENGINES && *count < room; ++*count)
+      list[*count]->engine = (int)*count;
+  if (name == CONFIGURATION_ENGINE) (*list)->engine = d->engine;
+  if (name == NOTES) *(int32_t *)to = library.notes[d->engine];
+  if (name == NOTES) *count = library.notes[d->engine] != NOTHING;
+  if (name == WORKSPACE) *(int64_t *)to = library.workspaces[d->engine];
+  return 0;
+}
+int cudnnBackendExecute(void *handle, void *plan, void *pack) {
+  library.runs++;
+  library.ran = ((const descriptor *)plan)->engine;
+  return library.run_fails;
+}
+
+EXPORT void *dlopen(const char *name, int flags);
+void *dlopen(const char *name, int flags) {
+  void *(*real)(const char *, int);
+  *(void **)&real = dlsym(RTLD_NEXT, "dlopen");
+  return real(name && strstr(name, "libcudnn.so") ? NULL : name, flags);
+}
+
+// ---- a convolution
+
+static size_t memory = SIZE_MAX;  // that the device has to work in
+static const char *core_env(const char *name) { return getenv(name); }
+static void *core_scratch(const px_launch *launch, size_t bytes) {
+  static char somewhere;
+  return bytes <= memory ? &somewhere : NULL;
+}
+static px_core core = {.size = sizeof core,
+                       .abi = PX_BACKEND_ABI,
+                       .error = px_error_set,
+                       .env = core_env,
+                       .scratch = core_scratch,
+                       .setting = px_setting_get};
+
+static const px_backend *backend(void) {
+  char path[4096];
+  ssize_t length = readlink("/proc/self/exe", path, sizeof path - 32);
+  CHECK(length > 0);
+  path[length] = 0;
+  for (int i = 0; i < 3; i++) *strrchr(path, '/') = 0;  // build/tests/unit/PROGRAM
+  strcat(path, "/libphlox_cuda.so");
+  if (access(path, R_OK)) SKIP("libphlox_cuda.so was not built");
+  void *opened = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  px_backend_entry_fn entry = NULL;
+  if (opened) *(void **)&entry = dlsym(opened, PX_BACKEND_ENTRY);
+  CHECK(entry);
+  return entry(&core);
+}
+
+static char image[64], weight[64], result[64];
+
+// One image of `channels` by 5 by 5 and a kernel of 3 by 3; the addresses are never read.
+static px_status convolve(px_dtype dtype, int64_t channels) {
+  const int64_t sizes[3][4] = {{1, 1, 3, 3}, {1, channels, 5, 5}, {1, channels, 3, 3}};
+  const int64_t strides[3][4] = {{9, 9, 3, 1}, {25 * channels, 25, 5, 1}, {9 * channels, 9, 3, 1}};
+  void *const data[3] = {result, image, weight};
+  px_operand operands[4] = {{.dtype = PX_DTYPE_NONE}, {0}, {0}, {.dtype = PX_DTYPE_NONE}};
+  for (int i = 0; i < 3; i++)
+    operands[i] = (px_operand){
+        .data = data[i], .sizes = sizes[i], .strides = strides[i], .ndim = 4, .dtype = dtype};
+  const int64_t one = 1, none = 0;
+  const px_value params[7] = {PX_T(NULL),      PX_T(NULL),     PX_T(NULL), PX_IS(&one, 1),
+                              PX_IS(&none, 1), PX_IS(&one, 1), PX_I(1)};
+  px_launch l = {.op = "conv2d",
+                 .operands = operands,
+                 .operand_count = 4,
+                 .params = params,
+                 .param_count = 7,
+                 .stream = image};
+  px_kernel kernel = backend()->find("conv2d");
+  CHECK(kernel);
+  return kernel(&l);
+}
+
+PX_TEST(the_version_is_the_library_s) {
+  CHECK_EQ(backend()->library("cudnn"), 91234);
+  CHECK_EQ(backend()->library("nonesuch"), 0);
+}
+
+PX_TEST(a_plan_is_made_once_for_a_problem) {
+  for (int i = 0; i < 3; i++) OK(convolve(PX_FLOAT32, 2));
+  CHECK_EQ(library.plans, 1);
+  CHECK_EQ(library.runs, 3);
+  CHECK(library.pointers[0] == image && library.pointers[1] == weight &&
+        library.pointers[2] == result);
+  OK(convolve(PX_FLOAT16, 2));
+  OK(convolve(PX_FLOAT32, 3));
+  px_setting_set(PX_SETTING_CUDNN_TF32, false);
+  OK(convolve(PX_FLOAT32, 2));
+  CHECK_EQ(library.plans, 4);
+}
+
+PX_TEST(descriptors_are_kept_for_few_problems_only) {
+  enum { KEPT = 1024 };
+  for (int i = 1; i <= 4 * KEPT; i++) OK(convolve(PX_FLOAT32, i));
+  CHECK(library.live <= 2 * KEPT);  // a plan and its configuration
+}
+
+PX_TEST(engines_that_round_more_than_is_allowed_are_passed_over) {
+  library.notes[0] = TENSOR_CORE;
+  OK(convolve(PX_FLOAT32, 2));
+  CHECK_EQ(library.ran, 0);
+  px_setting_set(PX_SETTING_CUDNN_TF32, false);
+  OK(convolve(PX_FLOAT32, 2));
+  CHECK_EQ(library.ran, 1);
+  library.notes[0] = ROUNDS_INPUTS, library.notes[1] = SHORT_SUMS;
+  OK(convolve(PX_FLOAT64, 2));
+  CHECK_EQ(library.ran, 2);
+  OK(convolve(PX_FLOAT16, 2));
+  CHECK_EQ(library.ran, 0);
+}
+
+PX_TEST(engines_that_do_not_repeat_are_passed_over_where_that_is_asked) {
+  library.notes[0] = REPEATS_NOT;
+  px_setting_set(PX_SETTING_CUDNN_DETERMINISTIC, true);
+  OK(convolve(PX_FLOAT32, 2));
+  CHECK_EQ(library.ran, 1);
+}
+
+PX_TEST(an_engine_that_gives_no_plan_is_passed_over) {
+  library.finish_fails_for_engine = 0;
+  OK(convolve(PX_FLOAT32, 2));
+  CHECK_EQ(library.ran, 1);
+}
+
+PX_TEST(memory_that_is_not_there_makes_room_for_a_plan_that_needs_less) {
+  library.workspaces[0] = 1000, library.workspaces[1] = 2000, library.workspaces[2] = 10;
+  memory = 100;
+  OK(convolve(PX_FLOAT32, 2));
+  CHECK_EQ(library.ran, 2);
+}
+
+PX_TEST(a_failure_of_a_run_is_an_error_of_the_accelerator) {
+  library.run_fails = 5000;
+  FAILS(
+      convolve(PX_FLOAT32, 2), PX_ACCELERATOR,
+      "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED when calling `cudnnBackendExecute`: more of it");
+  library.run_fails = 0;
+  OK(convolve(PX_FLOAT32, 2));
+}
+
+PX_TEST(a_library_that_does_not_begin_is_an_error_each_time) {
+  library.create_fails = 1001;
+  for (int i = 0; i < 2; i++)
+    FAILS(convolve(PX_FLOAT32, 2), PX_ACCELERATOR,
+          "CUDNN_STATUS_NOT_INITIALIZED when calling `cudnnCreate`");
+  library.create_fails = 0;
+  OK(convolve(PX_FLOAT32, 2));
+}
