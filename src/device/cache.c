@@ -10,6 +10,8 @@
 #include <stdio.h>
 
 static px_block *search(px__device *d, px_stream *stream, size_t size, size_t bytes) {
+  px_block *again = px__pool_again(d, stream, size, bytes);
+  if (PX_LIKELY(again != NULL)) return again;
   px__chunk *chunk = px__pool_find(d, stream, size);
   return chunk ? px__pool_take(d, chunk, size, bytes) : NULL;
 }
@@ -84,6 +86,7 @@ px_status px__cache_drain(px__device *d) {
 // Lock held; nothing fitted and the device refused.
 static px_status release_and_grow(px_block **out, px__device *d, px_stream *stream, size_t size,
                                   size_t bytes) {
+  px__pool_wake(d);
   px__pool_sweep(d);
   if ((*out = search(d, stream, size, bytes))) return PX_OK;
   d->cache.stats.num_alloc_retries++;
@@ -250,6 +253,7 @@ px_status px_memory_snapshot(int device, void (*each)(const px_memory_block *blo
   if (!px__device_alive() || device < 0 || device >= px__rt.count) return PX_OK;
   px__device *d = px__rt.devices[device];
   px__device_lock(d);
+  px__pool_wake(d);
   px__segment *last = d->cache.segments;
   while (last && last->next) last = last->next;
   for (px__segment *segment = last; segment; segment = segment->prev)

@@ -86,6 +86,89 @@ static void chunk_drop(px__device *d, px__chunk *chunk) {
   d->cache.spare = chunk;
 }
 
+// ---- counting
+static void count_take(px__stats *stats, const px__chunk *chunk, bool small, int sign) {
+  int64_t size = (int64_t)chunk->node.size * sign;
+  if (chunk->node.size >= chunk->stream->owner->cache.settings.max_split)
+    px__stat_move(stats->oversize_allocations, sign);
+  px__stat_pooled(stats->allocation, small, sign);
+  px__stat_pooled(stats->allocated_bytes, small, size);
+  px__stat_pooled(stats->requested_bytes, small, (int64_t)chunk->block.pub.bytes * sign);
+}
+
+static void count_active(px__stats *stats, const px__chunk *chunk, bool small, int sign) {
+  px__stat_pooled(stats->active, small, sign);
+  px__stat_pooled(stats->active_bytes, small, (int64_t)chunk->node.size * sign);
+}
+
+static void count_parts(px__stats *stats, bool small, int64_t chunks, int64_t bytes) {
+  if (chunks) px__stat_pooled(stats->inactive_split, small, chunks);
+  if (bytes) px__stat_pooled(stats->inactive_split_bytes, small, bytes);
+}
+
+// ---- joining
+static bool can_absorb(const px__chunk *chunk, const px__chunk *beside) {
+  return beside && beside->state == PX__FREE &&
+         px__ordered(beside->stream, beside->ready, chunk->stream);
+}
+
+// Makes `beside` part of `chunk`.
+static void absorb(px__device *d, px__chunk *chunk, px__chunk *beside) {
+  pull_free(beside);
+  count_parts(&d->cache.stats, chunk->segment->small, -1, -(int64_t)beside->node.size);
+  if (beside == chunk->prev) {
+    chunk->node.address = beside->node.address;
+    chunk->prev = beside->prev;
+    if (chunk->prev) chunk->prev->next = chunk;
+  } else {
+    chunk->next = beside->next;
+    if (chunk->next) chunk->next->prev = chunk;
+  }
+  chunk->node.size += beside->node.size;
+  if (chunk->segment->first == beside) chunk->segment->first = chunk;
+  chunk_drop(d, beside);
+}
+
+// All uses of the chunk come before work `ready` of its stream.
+static void make_free(px__device *d, px__chunk *chunk) {
+  count_active(&d->cache.stats, chunk, chunk->segment->small, -1);
+  px__block_drop_uses(&chunk->block);
+  if (can_absorb(chunk, chunk->prev)) absorb(d, chunk, chunk->prev);
+  if (can_absorb(chunk, chunk->next)) absorb(d, chunk, chunk->next);
+  if (is_part(chunk))
+    count_parts(&d->cache.stats, chunk->segment->small, 1, (int64_t)chunk->node.size);
+  put_free(chunk);
+}
+
+// ---- rest
+// What a stream was given back last rests until something else is asked of its pool. A request of
+// the same size takes it as it is: so a loop of small ops neither cuts nor joins. It counts as
+// taken until then.
+static void wake(px__device *d, px_stream *stream, bool small) {
+  px__chunk *chunk = stream->rest[small];
+  if (!chunk) return;
+  stream->rest[small] = NULL;
+  count_take(&d->cache.stats, chunk, small, -1);
+  make_free(d, chunk);
+}
+
+void px__pool_wake(px__device *d) {
+  for (int i = 0; i < d->stream_count; i++)
+    for (int small = 0; small < 2; small++) wake(d, d->streams[i], small);
+}
+
+static void count_again(px__stats *stats, const px__chunk *chunk, bool small, size_t bytes) {
+  px__stat *const once[] = {stats->allocation, stats->active};
+  px__stat *const sized[] = {stats->allocated_bytes, stats->active_bytes};
+  for (int i = 0; i < 2; i++) {
+    once[i][0].allocated++, once[i][1 + small].allocated++;
+    sized[i][0].allocated += (int64_t)chunk->node.size;
+    sized[i][1 + small].allocated += (int64_t)chunk->node.size;
+  }
+  px__stat_pooled(stats->requested_bytes, small, -(int64_t)chunk->block.pub.bytes);
+  px__stat_pooled(stats->requested_bytes, small, (int64_t)bytes);
+}
+
 // ---- finding
 // A chunk that is not split must be of about the size of the request; and it is kept for those.
 static bool may_serve(const px__chunk *chunk, size_t size) {
@@ -117,6 +200,7 @@ static px__chunk *find_of(px_stream *owner, px_stream *stream, bool small, size_
 // The best fit among the other streams' chunks that may be used on this one.
 static px__chunk *find_foreign(px__device *d, px_stream *stream, bool small, size_t size) {
   px__chunk *best = NULL;
+  px__pool_wake(d);  // first: it joins chunks
   for (int i = 0; i < d->stream_count; i++) {
     px_stream *owner = d->streams[i];
     if (owner == stream) continue;
@@ -137,6 +221,7 @@ static void move_to(px__chunk *chunk, px_stream *stream) {
 
 px__chunk *px__pool_find(px__device *d, px_stream *stream, size_t size) {
   bool small = size <= SMALL;
+  wake(d, stream, small);
   px__chunk *chunk = find_own(stream, small, size);
   if (!chunk) chunk = find_foreign(d, stream, small, size);
   if (!chunk) return NULL;
@@ -169,23 +254,12 @@ static px__chunk *split(px__device *d, px__chunk *chunk, size_t size) {
   return rest;
 }
 
-static void count_take(px__stats *stats, const px__chunk *chunk, bool small, int sign) {
-  int64_t size = (int64_t)chunk->node.size * sign;
-  if (chunk->node.size >= chunk->stream->owner->cache.settings.max_split)
-    px__stat_move(stats->oversize_allocations, sign);
-  px__stat_pooled(stats->allocation, small, sign);
-  px__stat_pooled(stats->allocated_bytes, small, size);
-  px__stat_pooled(stats->requested_bytes, small, (int64_t)chunk->block.pub.bytes * sign);
-}
-
-static void count_active(px__stats *stats, const px__chunk *chunk, bool small, int sign) {
-  px__stat_pooled(stats->active, small, sign);
-  px__stat_pooled(stats->active_bytes, small, (int64_t)chunk->node.size * sign);
-}
-
-static void count_parts(px__stats *stats, bool small, int64_t chunks, int64_t bytes) {
-  if (chunks) px__stat_pooled(stats->inactive_split, small, chunks);
-  if (bytes) px__stat_pooled(stats->inactive_split_bytes, small, bytes);
+static px_block *hand_out(px__device *d, px__chunk *chunk, size_t bytes) {
+  chunk->block = (px__block){
+      .pub = {.data = (void *)chunk->node.address, .bytes = bytes, .device = px_cuda(d->index)},
+      .kind = PX__CACHED};
+  if (px__races() && chunk->ready) px__race_inherit(&chunk->block, chunk->stream, chunk->ready);
+  return &chunk->block.pub;
 }
 
 px_block *px__pool_take(px__device *d, px__chunk *chunk, size_t size, size_t bytes) {
@@ -198,55 +272,33 @@ px_block *px__pool_take(px__device *d, px__chunk *chunk, size_t size, size_t byt
     count_parts(stats, small, 1, (int64_t)rest->node.size);
   else if (was_part)
     count_parts(stats, small, -1, -(int64_t)chunk->node.size);
-  chunk->block = (px__block){
-      .pub = {.data = (void *)chunk->node.address, .bytes = bytes, .device = px_cuda(d->index)},
-      .kind = PX__CACHED};
+  px_block *block = hand_out(d, chunk, bytes);
   count_take(stats, chunk, small, 1);
   count_active(stats, chunk, small, 1);
-  if (px__races() && chunk->ready) px__race_inherit(&chunk->block, chunk->stream, chunk->ready);
-  return &chunk->block.pub;
+  return block;
+}
+
+px_block *px__pool_again(px__device *d, px_stream *stream, size_t size, size_t bytes) {
+  bool small = size <= SMALL;
+  px__chunk *chunk = stream->rest[small];
+  if (!chunk || chunk->node.size != size) return NULL;
+  stream->rest[small] = NULL;
+  count_again(&d->cache.stats, chunk, small, bytes);
+  return hand_out(d, chunk, bytes);
 }
 
 // ---- giving
-static bool can_absorb(const px__chunk *chunk, const px__chunk *beside) {
-  return beside && beside->state == PX__FREE &&
-         px__ordered(beside->stream, beside->ready, chunk->stream);
-}
-
-// Makes `beside` part of `chunk`.
-static void absorb(px__device *d, px__chunk *chunk, px__chunk *beside) {
-  pull_free(beside);
-  count_parts(&d->cache.stats, chunk->segment->small, -1, -(int64_t)beside->node.size);
-  if (beside == chunk->prev) {
-    chunk->node.address = beside->node.address;
-    chunk->prev = beside->prev;
-    if (chunk->prev) chunk->prev->next = chunk;
-  } else {
-    chunk->next = beside->next;
-    if (chunk->next) chunk->next->prev = chunk;
-  }
-  chunk->node.size += beside->node.size;
-  if (chunk->segment->first == beside) chunk->segment->first = chunk;
-  chunk_drop(d, beside);
-}
-
-static void make_free(px__device *d, px__chunk *chunk) {
-  count_active(&d->cache.stats, chunk, chunk->segment->small, -1);
-  px__block_drop_uses(&chunk->block);
-  chunk->ready = chunk->stream->issued;
-  if (can_absorb(chunk, chunk->prev)) absorb(d, chunk, chunk->prev);
-  if (can_absorb(chunk, chunk->next)) absorb(d, chunk, chunk->next);
-  if (is_part(chunk))
-    count_parts(&d->cache.stats, chunk->segment->small, 1, (int64_t)chunk->node.size);
-  put_free(chunk);
-}
-
 void px__pool_give(px__device *d, px__chunk *chunk) {
-  count_take(&d->cache.stats, chunk, chunk->segment->small, -1);
-  if (px__block_settled(&chunk->block, chunk->stream)) {
-    make_free(d, chunk);
+  px_stream *stream = chunk->stream;
+  bool small = chunk->segment->small;
+  if (px__block_settled(&chunk->block, stream)) {
+    wake(d, stream, small);
+    px__block_drop_uses(&chunk->block);
+    chunk->ready = stream->issued;
+    stream->rest[small] = chunk;
     return;
   }
+  count_take(&d->cache.stats, chunk, small, -1);
   chunk->state = PX__PENDING;
   chunk->queue = d->cache.pending;
   d->cache.pending = chunk;
@@ -261,6 +313,7 @@ void px__pool_sweep(px__device *d) {
       continue;
     }
     *place = chunk->queue;
+    chunk->ready = chunk->stream->issued;
     make_free(d, chunk);
   }
 }
@@ -332,6 +385,7 @@ static bool is_idle(const px__segment *segment) {
 }
 
 void px__pool_collect(px__device *d) {
+  px__pool_wake(d);
   px__cache *cache = &d->cache;
   size_t most = cache->limit ? cache->limit : d->properties.total_memory;
   int64_t allowed = (int64_t)(cache->settings.threshold * (double)most);
@@ -347,6 +401,7 @@ void px__pool_collect(px__device *d) {
 // Gives back the segments of which every chunk is free, whatever streams these belong to: a raw
 // free waits for the work that uses it.
 void px__pool_release(px__device *d) {
+  px__pool_wake(d);
   d->cache.stats.num_sync_all_streams++;
   for (px__segment *segment = d->cache.segments, *next; segment; segment = next) {
     next = segment->next;

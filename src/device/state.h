@@ -53,8 +53,9 @@ struct px_stream {
   uint64_t synced;     // the host has waited for it (atomic)
   px__clock clock;
   px__mark *first, *last;
-  px__node *free[2];         // cached memory of this stream: large, small
-  struct px__chunk *hot[2];  // ... the latest, which is not in the tree
+  px__node *free[2];          // cached memory of this stream: large, small
+  struct px__chunk *hot[2];   // ... the latest, which is not in the tree
+  struct px__chunk *rest[2];  // given back last, and still counted as taken
 };
 
 typedef struct px__site {
@@ -339,6 +340,10 @@ px_status px__pool_grow(px__chunk **out, px__device *d, px_stream *stream, size_
 // Cuts a chunk that was found to size and hands it out.
 px_block *px__pool_take(px__device *d, px__chunk *chunk, size_t size, size_t bytes);
 void px__pool_give(px__device *d, px__chunk *chunk);
+// The memory that the stream gave back last, if it has this size; it needs no cutting.
+px_block *px__pool_again(px__device *d, px_stream *stream, size_t size, size_t bytes);
+// What the streams gave back last becomes free: before statistics are read.
+void px__pool_wake(px__device *d);
 void px__pool_sweep(px__device *d);  // frees whose other uses are settled become available
 void px__pool_release(px__device *d);
 // Gives the oldest idle segments back while more is reserved than the settings' threshold allows.

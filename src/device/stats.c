@@ -70,6 +70,7 @@ static px_status snapshot(px__stats *out, bool *any, int device) {
   *any = d != NULL;
   if (!d) return PX_OK;
   px__device_lock(d);
+  px__pool_wake(d);
   *out = d->cache.stats;
   size_t split = d->cache.settings.max_split;
   px__device_unlock(d);
@@ -133,6 +134,7 @@ static px_status reset(int device, void (*one)(px__stat *), bool numbers) {
   PX_TRY(device_of(&d, device));
   if (!d) return PX_OK;
   px__device_lock(d);
+  px__pool_wake(d);
   for (int i = 0; i < PX_COUNT_OF(rows); i++) {
     void *at = (char *)&d->cache.stats + rows[i].offset;
     if (rows[i].kind == 'n' && numbers) memset(at, 0, sizeof(int64_t));

@@ -50,6 +50,22 @@ PX_TEST(freed_memory_serves_the_next_request) {
   CHECK_EQ(stat_of("num_device_alloc"), 1);
 }
 
+PX_TEST(memory_taken_again_at_once_counts_as_any_other) {
+  simulate_plainly(1);
+  px__block_free(block_on(px_cuda(0), 4096));
+  px_block *block = block_on(px_cuda(0), 4000);
+  CHECK_EQ(stat_of("allocation.all.allocated"), 2);
+  CHECK_EQ(stat_of("active_bytes.small_pool.allocated"), 8192);
+  CHECK_EQ(stat_of("allocated_bytes.all.peak"), 4096);
+  CHECK_EQ(stat_of("requested_bytes.all.current"), 4000);
+  CHECK_EQ(stat_of("requested_bytes.all.allocated"), 8096);
+  px__block_free(block);
+  px_block *whole = block_on(px_cuda(0), 1048576);  // what was freed is joined with its neighbour
+  CHECK_EQ(stat_of("inactive_split_bytes.all.current"), 1048576);
+  CHECK_EQ(stat_of("num_device_alloc"), 1);
+  px__block_free(whole);
+}
+
 PX_TEST(the_best_fit_is_taken) {
   simulate_plainly(1);
   px_block *a = block_on(px_cuda(0), 8192), *wall = block_on(px_cuda(0), 512);
