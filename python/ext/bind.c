@@ -30,7 +30,7 @@ void ext_frame_done(ext_frame *frame) {
 
 // ---- one value. Each gives 1, 0 (another type) or -1.
 static bool is_integer(PyObject *object) {
-  if (PyLong_Check(object)) return true;
+  if (PyLong_Check(object)) return !PyBool_Check(object);
   if (ext_is_tensor(object))
     return px_tensor_numel(ext_tensor(object)) == 1 && px_tensor_ndim(ext_tensor(object)) == 0 &&
            !px_dtype_is_float(px_tensor_dtype(ext_tensor(object)));
