@@ -31,8 +31,7 @@ static uint64_t key_of(const px_launch *l, int64_t stride, int64_t i, bool wide)
   int64_t chunk = i / stride, thread = i % stride, lane = chunk % 2;
   px_philox4 w = px_philox(l->seed, (uint64_t)thread, l->offset + 4 * (uint64_t)(chunk / 2));
   uint64_t x = (uint64_t)w.v[2 * lane] << 32 | w.v[2 * lane + 1];
-  return wide ? x % UINT64_MAX + (UINT64_C(1) << 63)
-              : (uint32_t)(x % UINT32_MAX + UINT32_C(0x80000000));
+  return x % (wide ? UINT64_MAX : (uint64_t)UINT32_MAX);
 }
 // Shuffles the elements of one run of equal keys, with the random numbers of its first thread.
 static void shuffle_run(const px_launch *l, keyed *run, int64_t first, int64_t count,

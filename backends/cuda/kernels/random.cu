@@ -172,9 +172,8 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK)
   uint64_t mask = p.bits >= 64 ? ~0ull : (1ull << p.bits) - 1;
   each<2>(p, [&](const words &w, int lane, int64_t i) {
     uint64_t x = (uint64_t)w.v[2 * lane] << 32 | w.v[2 * lane + 1];
-    uint64_t key = p.bits > 32 ? x % ~0ull + (1ull << 63)
-                               : (uint64_t)(uint32_t)(x % 0xffffffffull + 0x80000000ull);
-    ((uint64_t *)p.keys)[i] = key & mask;
+    // PyTorch sorts signed numbers from the least one on, which is the order of these.
+    ((uint64_t *)p.keys)[i] = x % (p.bits > 32 ? ~0ull : 0xffffffffull) & mask;
     ((int64_t *)p.scratch)[i] = i;
   });
 }
