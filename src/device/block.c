@@ -13,37 +13,11 @@ px_status px__block_new(px_block **out, size_t bytes, px_device device) {
   return px__cache_new(out, bytes, d);
 }
 
-typedef struct wrapped {
-  px__block block;  // first
-  void (*release)(void *);
-  void *context;
-} wrapped;
-
-px_status px__block_wrap(px_block **out, void *data, size_t bytes, px_device device,
-                         void (*release)(void *), void *context) {
-  wrapped *w;
-  PX_TRY(PX_NEW(&w));
-  w->block.pub =
-      (px_block){.data = bytes ? data : NULL, .bytes = bytes, .device = device, .foreign = true};
-  w->block.kind = PX__WRAPPED;
-  w->release = release, w->context = context;
-  *out = &w->block.pub;
-  return PX_OK;
-}
-
-static void wrapped_free(px_block *block) {
-  wrapped *w = (wrapped *)block;
-  px__block_wait_uses(&w->block);
-  px__block_drop_uses(&w->block);
-  if (w->release) w->release(w->context);
-  px__free(w);
-}
-
 static void (*const frees[])(px_block *) = {[PX__HOST] = px__host_free,
                                             [PX__PINNED] = px__pinned_free,
                                             [PX__CACHED] = px__cache_free,
                                             [PX__RAW] = px__cache_free,
-                                            [PX__WRAPPED] = wrapped_free};
+                                            [PX__WRAPPED] = px__wrapped_free};
 
 void px__block_free(px_block *block) {
   if (!block) return;
@@ -217,6 +191,7 @@ void px__reclaim_add(void (*reclaim)(void)) {
 }
 
 void px__reclaim(void) {
+  px__wrapped_sweep();
   for (int i = 0; i < RECLAIMS; i++) {
     void (*reclaim)(void) = __atomic_load_n(&reclaims[i], __ATOMIC_ACQUIRE);
     if (reclaim) reclaim();

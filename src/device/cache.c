@@ -204,6 +204,7 @@ void px__cache_free(px_block *block) {
 // ---- the public side
 px_status px_memory_empty_cache(void) {
   if (!px__device_alive()) return PX_OK;
+  px__wrapped_sweep();
   for (int i = 0; i < px__rt.count; i++) {
     px__device *d = px__rt.devices[i];
     if (!__atomic_load_n(&d->open, __ATOMIC_ACQUIRE)) continue;

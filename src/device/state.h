@@ -323,6 +323,9 @@ void px__error_save(px__error_guard *guard);
 void px__error_restore(px__error_guard *guard);
 void px__reclaim(void);
 
+// ---- wrapped.c
+void px__wrapped_free(px_block *block);
+void px__wrapped_sweep(void);  // no lock held: gives back what nobody uses any more
 // ---- host.c
 px_status px__host_new(px_block **out, size_t bytes) __attribute__((warn_unused_result));
 void px__host_free(px_block *block);

@@ -128,6 +128,7 @@ px_status px_stream_synchronize(px_stream *stream) {
 
 px_status px__stream_finish(px_stream *stream) {
   PX_TRY(px__stream_wait_all(stream));
+  px__wrapped_sweep();
   return px__fault_raise(stream->owner);
 }
 
@@ -181,5 +182,6 @@ px_status px_device_synchronize(int index) {
   px__device_unlock(d);
   px__free(clock.at);
   PX_TRY(status);
+  px__wrapped_sweep();
   return px__fault_raise(d);
 }

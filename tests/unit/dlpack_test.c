@@ -3,6 +3,8 @@
 #include "devices.h"
 #include "phlox/dlpack.h"
 
+#include <semaphore.h>
+
 static px_tensor *made(px_dtype dtype) {
   px_tensor *t;
   OK(px_tensor_empty(&t, 2, (int64_t[]){2, 3}, dtype, px_cpu()));
@@ -102,4 +104,48 @@ PX_TEST(simulated_work_is_awaited_for_the_streams_of_others) {
   OK(px_stream_query(&done, s));
   CHECK(done);
   managed->deleter(managed);
+}
+
+// ---- memory that was taken over
+
+static int given_back;
+static void count_back(px_dl_managed *self) { given_back++; }
+static void wait_for_post(void *gate) {
+  while (sem_wait(gate)) continue;
+}
+PX_TEST(memory_in_use_goes_back_when_the_work_on_it_is_done_and_nobody_waits) {
+  PX_SCOPED(px_tensor) t = filled();
+  px_tensor *taken;
+  px_stream *s;
+  sem_t gate;
+  int64_t size = 4;
+  px_dl_managed managed = {.dl_tensor = {.data = px_tensor_data(t),
+                                         .device = {2, 0},
+                                         .ndim = 1,
+                                         .dtype = {2, 32, 1},
+                                         .shape = &size},
+                           .deleter = count_back};
+  OK(px_dlpack_import_take(&taken, &managed));
+  sem_init(&gate, 0, 0);
+  OK(px_device_synchronize(0));
+  OK(px_stream_current(&s, px_cuda(0)));
+  OK(px_stream_host_call(s, wait_for_post, &gate));
+  OK(px_mul_(taken, taken));
+  px_release(taken);
+  CHECK_EQ(given_back, 0);
+  sem_post(&gate);
+  OK(px_device_synchronize(0));
+  CHECK_EQ(given_back, 1);
+}
+PX_TEST(memory_that_nobody_uses_goes_back_at_once) {
+  PX_SCOPED(px_tensor) t = filled();
+  px_tensor *taken;
+  px_dl_managed *managed;
+  OK(px_dlpack_export(&managed, t, NULL));
+  OK(px_dlpack_import_take(&taken, managed));
+  OK(px_mul_(taken, taken));
+  OK(px_device_synchronize(0));
+  int64_t before = px_live_objects("tensor");
+  px_release(taken);
+  CHECK_EQ(px_live_objects("tensor"), before - 1);
 }
