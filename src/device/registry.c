@@ -20,10 +20,15 @@ static struct {
 } loaded[BACKENDS];
 static int loaded_count;
 static px_core core;
+static bool by_driver;  // a driver has counted devices, which a forked child cannot do again
 
 static void after_fork(void) {
   pthread_mutex_init(&lock, NULL);
-  if (__atomic_load_n(&px__rt.ready, __ATOMIC_ACQUIRE)) px__rt.forked = true;
+  if (by_driver || __atomic_load_n(&px__rt.ready, __ATOMIC_ACQUIRE)) px__rt.forked = true;
+}
+static void watch_forks(void) {
+  static bool watching;
+  if (!watching) watching = pthread_atfork(NULL, NULL, after_fork) == 0;
 }
 
 static void prepare_core(void) {
@@ -77,9 +82,10 @@ static const px_backend *load(const char *name) {
 
 // The CUDA driver reads CUDA_VISIBLE_DEVICES itself; for others the core does. -1: named twice.
 static int count_visible(const px_backend *backend, int present, int physical[PX__DEVICES]) {
-  bool by_driver = !strcmp(backend->name, "cuda");
+  bool is_driver = !strcmp(backend->name, "cuda");
+  if (is_driver && !px__rt.forked) by_driver = true, watch_forks();
   if (present < 0) return -1;
-  return px__visible(by_driver ? NULL : px__env("CUDA_VISIBLE_DEVICES"), present, backend,
+  return px__visible(is_driver ? NULL : px__env("CUDA_VISIBLE_DEVICES"), present, backend,
                      physical);
 }
 
@@ -162,8 +168,7 @@ static px_status start(void) {
   px__rt.blocking = px__env_flag("CUDA_LAUNCH_BLOCKING");
   px__rt.uncached = px__env_flag("PYTORCH_NO_CUDA_MEMORY_CACHING");
   backend->priority_range(&px__rt.least, &px__rt.greatest);
-  static bool watching;
-  if (!watching) watching = pthread_atfork(NULL, NULL, after_fork) == 0;
+  watch_forks();
   __atomic_store_n(&px__rt.ready, true, __ATOMIC_RELEASE);
   return PX_OK;
 }
