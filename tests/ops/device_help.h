@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests of a device against the CPU: on a real device where PHLOX_TEST_DEVICE is set, else on a
+// simulated one.
+#pragma once
+#include "kernels_help.h"
+#include "phlox/memory.h"
+
+static inline void arrange(void) {
+  if (!getenv("PHLOX_TEST_DEVICE")) setenv("PHLOX_SIM_DEVICES", "1", 0);
+  if (px_device_count(PX_CUDA) == 0) SKIP("no device of type cuda");
+  px_setting_set(PX_SETTING_CUDNN_TF32, false);
+}
+
+// A copy on the device.
+static inline px_tensor *there(const px_tensor *t) {
+  px_tensor *out = NULL;
+  OK(px_to_cuda(&out, t, px_cuda(0), false));
+  return out;
+}
+static inline px_tensor *there_take(px_tensor *take) {
+  px_tensor *out = there(take);
+  px_release(take);
+  return out;
+}
+
+// What one rounding or two in another order may do to a result. 0 for integers.
+static inline double tolerance_of(px_dtype dtype) {
+  return dtype == PX_FLOAT64    ? 1e-10
+         : dtype == PX_FLOAT32  ? 2e-5
+         : dtype == PX_FLOAT16  ? 8e-3
+         : dtype == PX_BFLOAT16 ? 6e-2
+                                : 0;
+}
+
+static inline double number_at(const char *raw, px_dtype dtype, int64_t i) {
+  return px_scalar_float(px_scalar_load(dtype, raw + (size_t)i * px_dtype_size(dtype)));
+}
+// Whether two tensors have the same shape, dtype and, nearly, numbers; says where not.
+static inline bool agrees(const char *what, const px_tensor *want, const px_tensor *got,
+                          double tolerance) {
+  px_dtype dtype = px_tensor_dtype(want);
+  int64_t n = px_tensor_numel(want);
+  if (px_tensor_dtype(got) != dtype || px_tensor_numel(got) != n ||
+      px_tensor_ndim(got) != px_tensor_ndim(want)) {
+    fprintf(stderr, "%s: another dtype or shape\n", what);
+    return false;
+  }
+  size_t bytes = px_dtype_size(dtype) * (size_t)n;
+  char *a = malloc(bytes + 1), *b = malloc(bytes + 1);
+  bool good = true;
+  OK(px_tensor_read(want, a, bytes));
+  if (px_tensor_read(got, b, bytes)) {
+    fprintf(stderr, "%s: %s\n", what, px_error_last()->message);
+    px_error_clear();
+    good = false;
+  }
+  for (int64_t i = 0; good && i < n; i++) {
+    double x = number_at(a, dtype, i), y = number_at(b, dtype, i),
+           scale = fabs(x) > 1 ? fabs(x) : 1;
+    good = x == y || (isnan(x) && isnan(y)) || fabs(x - y) <= tolerance * scale;
+    if (!good)
+      fprintf(stderr, "%s (%s): element %lld is %.9g, not %.9g\n", what, px_dtype_name(dtype),
+              (long long)i, y, x);
+  }
+  free(a);
+  free(b);
+  return good;
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every sample of the op tables on a device against the CPU: results in every dtype, and gradients
+// in every floating dtype, by one backward pass from the same gradient. DEVICE_OP=name in the
+// environment: that op alone.
+#include "device_help.h"
+#include "samples.h"
+
+// Tensors of one sample that are compared, in the same order on both devices; NULL for none.
+typedef struct outcome {
+  px_tensor *tensors[SAMPLE_RESULTS];
+  int count;
+} outcome;
+static void let_go(outcome *o) {
+  for (int k = 0; k < o->count; k++) px_release(o->tensors[k]);
+}
+typedef px_status (*runner)(sample *s, outcome *out);
+
+static int compared;
+static bool chosen(const sample *s) {
+  const char *only = getenv("DEVICE_OP");
+  if (only && strcmp(only, s->op_name)) return false;
+  // Memory as it was, and random numbers (which have tests of their own), do not agree; pinned
+  // memory is the CPU's.
+  return !(s->op->flags & (PX_OP_RANDOM | PX_OP_IS_FACTORY)) && !strstr(s->op_name, "empty") &&
+         !strstr(s->op_name, "pin");
+}
+
+static bool same(const sample *s, const outcome *want, const outcome *got, double looser) {
+  char what[512];
+  bool good = want->count == got->count;
+  snprintf(what, sizeof what, "%s(%s) of %s", s->op_name, s->text, px_dtype_name(s->dtype));
+  if (!good) fprintf(stderr, "%s: %d tensors, not %d\n", what, got->count, want->count);
+  for (int k = 0; good && k < want->count; k++) {
+    if (!want->tensors[k] || !got->tensors[k]) {
+      good = want->tensors[k] == got->tensors[k];
+      if (!good) fprintf(stderr, "%s: tensor %d is on one device only\n", what, k);
+      continue;
+    }
+    // Of integers come numbers in float32.
+    double tolerance = tolerance_of(px_tensor_dtype(want->tensors[k]));
+    good = agrees(what, want->tensors[k], got->tensors[k], looser * tolerance);
+  }
+  return good;
+}
+
+// PyTorch has no products of integer matrices on CUDA either. Such a kernel names itself, the dtype
+// and the device.
+static bool lacks_as_pytorch_does(const sample *s) {
+  static const char *const products[] = {"mm", "addmm", "bmm", "baddbmm", "mv", "dot"};
+  const char *text = px_error_last()->message;
+  char wanted[128];
+  for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
+    snprintf(wanted, sizeof wanted, "\"%s\" not implemented for '%s' on cuda:0", products[i],
+             px_dtype_class(s->dtype));
+    if (!px_dtype_is_float(s->dtype) && !strcmp(text, wanted)) return true;
+  }
+  return false;
+}
+
+static bool sample_agrees(int row, px_dtype dtype, runner run, double looser) {
+  sample cpu, device;
+  outcome want = {.count = 0}, got = {.count = 0};
+  bool good = true;
+  sample_open(&cpu, row, dtype, px_cpu());
+  // What the CPU refuses says nothing of the device.
+  if (!chosen(&cpu) || run(&cpu, &want) != PX_OK || !want.count) {
+    px_error_clear();
+    sample_close(&cpu);
+    return true;
+  }
+  sample_open(&device, row, dtype, px_cuda(0));
+  bool lacks = false;
+  if (run(&device, &got) != PX_OK) {
+    lacks = lacks_as_pytorch_does(&device);
+    if (!lacks)
+      fprintf(stderr, "%s(%s) of %s: %s\n", cpu.op_name, cpu.text, px_dtype_name(dtype),
+              px_error_last()->message);
+    px_error_clear();
+    good = lacks;
+  }
+  good = good && (lacks || same(&cpu, &want, &got, looser));
+  compared += good && !lacks;
+  let_go(&want), let_go(&got);
+  sample_close(&cpu);
+  sample_close(&device);
+  return good;
+}
+static void check_all(px_dtype dtype, runner run, double looser) {
+  int failed = 0;
+  arrange();
+  for (int i = 0; i < SAMPLE_ROWS; i++) failed += !sample_agrees(i, dtype, run, looser);
+  fprintf(stderr, "%d samples compared, %d differ\n", compared, failed);
+  CHECK_EQ(failed, 0);
+  CHECK(compared > SAMPLE_ROWS / 3 || getenv("DEVICE_OP"));
+}
+
+// ---- results
+
+static px_status results(sample *s, outcome *out) {
+  return sample_call(s, s->tensors, out->tensors, &out->count);
+}
+#define RESULTS(dtype) \
+  PX_TEST(results_in_##dtype) { check_all(PX_##dtype, results, 1); }
+RESULTS(FLOAT64)
+RESULTS(FLOAT32)
+RESULTS(FLOAT16)
+RESULTS(BFLOAT16)
+RESULTS(INT64)
+RESULTS(INT32)
+RESULTS(INT16)
+RESULTS(INT8)
+RESULTS(UINT8)
+RESULTS(BOOL)
+
+// ---- gradients
+
+// A gradient for a result: 1, 1/2, -1/2, -1 in turns, exact in every dtype.
+static px_tensor *seed_like(const px_tensor *t) {
+  static const double turns[] = {1, 0.5, -0.5, -1};
+  px_tensor *seed = NULL;
+  int64_t n = px_tensor_numel(t);
+  size_t item = px_dtype_size(px_tensor_dtype(t));
+  char *raw = calloc((size_t)n + 1, item);
+  for (int64_t i = 0; i < n; i++)
+    px_scalar_store(px_float(turns[i % 4]), px_tensor_dtype(t), raw + (size_t)i * item);
+  OK(px_tensor_from_data(&seed, raw, px_tensor_ndim(t), px_tensor_sizes(t), px_tensor_dtype(t),
+                         px_tensor_device(t)));
+  free(raw);
+  return seed;
+}
+
+// Goes back from all results that have a gradient; *roots is how many do.
+static px_status go_back(outcome *from, int *roots) {
+  px_tensor *used[SAMPLE_RESULTS], *seeds[SAMPLE_RESULTS];
+  *roots = 0;
+  for (int k = 0; k < from->count; k++) {
+    if (!from->tensors[k] || !px_tensor_requires_grad(from->tensors[k])) continue;
+    used[*roots] = from->tensors[k];
+    seeds[(*roots)++] = seed_like(from->tensors[k]);
+  }
+  px_status status = *roots ? px_backward(*roots, used, seeds, false, false) : PX_OK;
+  for (int k = 0; k < *roots; k++) px_release(seeds[k]);
+  return status;
+}
+static px_status gradients(sample *s, outcome *out) {
+  outcome forward = {.count = 0};
+  int roots = 0;
+  if (!s->op->grad_mask) return PX_OK;
+  for (int k = 0; k < s->tensor_count; k++)
+    if (s->smooth[k]) OK(px_tensor_set_requires_grad(s->tensors[k], true));
+  px_status status = results(s, &forward);
+  if (!status) status = go_back(&forward, &roots);
+  let_go(&forward);
+  for (int k = 0; !status && roots && k < s->tensor_count; k++)
+    out->tensors[out->count++] = s->smooth[k] && px_tensor_grad(s->tensors[k])
+                                     ? px_retain(px_tensor_grad(s->tensors[k]))
+                                     : NULL;
+  return status;
+}
+#define GRADIENTS(dtype) \
+  PX_TEST(gradients_in_##dtype) { check_all(PX_##dtype, gradients, 3); }
+GRADIENTS(FLOAT64)
+GRADIENTS(FLOAT32)
+GRADIENTS(FLOAT16)
+GRADIENTS(BFLOAT16)

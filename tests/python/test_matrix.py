@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every sample of the op tables in every dtype, in PyTorch and in Phlox on the same GPU: what PyTorch has, Phlox has,
+and the numbers are the same. Names of ops that PyTorch has not (inner ones) are passed over."""
+import math
+import os
+import re
+import unittest
+import warnings
+
+import phlox
+
+try:
+    import torch
+    torch = None if "phlox" in (torch.__file__ or "") else torch
+except ImportError:
+    torch = None
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+SAMPLES = os.environ.get("PHLOX_SAMPLES", os.path.join(ROOT, "build", "gen", "samples.inc"))
+# PHLOX_MATRIX_DEVICE=cpu compares on the CPU, where there is no GPU.
+DEVICE = os.environ.get("PHLOX_MATRIX_DEVICE", "cuda")
+DTYPES = {"float64": 1e-9, "float32": 2e-5, "float16": 1e-2, "bfloat16": 6e-2, "int64": 0, "int32": 0, "int16": 0,
+          "int8": 0, "uint8": 0, "bool": 0}
+# What is not compared by its numbers: memory as it was, and draws (they have tests of their own).
+OPEN = re.compile(r"^(empty|new_empty|rand|normal|bernoulli|dropout|uniform|random|exponential|multinomial)")
+# Of equal values either index will do: results after the first are not compared.
+TIES = {"topk", "kthvalue", "median", "sort", "argsort", "argmax", "argmin", "max", "min", "mode"}
+# Positional arguments that mean something else in PyTorch's functions of these names.
+OTHERS = {"kl_div"}
+
+
+def missing():
+    if torch is None: return "PyTorch is not installed for this Python"
+    if not os.path.exists(SAMPLES): return "the samples of the op tables were not generated"
+    if DEVICE == "cpu": return None
+    if not torch.cuda.is_available(): return "this PyTorch has no CUDA device"
+    if phlox.cuda._backend_name() != "cuda": return "Phlox has no NVIDIA GPU"
+    return None
+
+
+REASON = missing()
+
+
+def python_names():
+    """The name in Python of ops whose entry gives another one."""
+    names, folder = {}, os.path.join(ROOT, "ops")
+    for file in os.listdir(folder):
+        op = None
+        with open(os.path.join(folder, file)) as lines:
+            for line in lines if file.endswith(".op") else ():
+                op = re.match(r"op (\w+)", line) or op
+                name = re.match(r"  pyname (\w+)", line)
+                if name: names[op.group(1)] = name.group(1)
+    return names
+
+
+class Numbers:
+    """Values for the tensors of one sample: the same for each library."""
+    def __init__(self, low, high):
+        self.low, self.high, self.drawn = low, high, 0
+
+    def of(self, kind, n, limit):
+        self.drawn += 1
+        low, high = (max(self.low, 0.3), max(self.high, 1.9)) if kind == "p" else (self.low, self.high)
+        if kind in "fp":
+            first, last = math.ceil(low * 128) | 1, math.floor(high * 128)
+            steps = (last - first) // 2 + 1
+            return [(first + 2 * ((self.drawn * 13 + i * 37) % steps)) / 128 for i in range(n)]
+        if kind == "i": return [(i * 7 + 3 + self.drawn) % limit for i in range(n)]
+        if kind == "b": return [(i * 5 + self.drawn) % 3 != 0 for i in range(n)]
+        return list(range(n))[::-1]
+
+
+TOKEN = re.compile(r"(?P<name>\w+=)?(?:(?P<kind>f|p|i|b|perm)\((?P<sizes>[^)]*)\)|(?P<list>\[[^\]]*\])|(?P<open>\{)|"
+                   r"(?P<close>\})|(?P<text>'[^']*')|(?P<word>[^\s{}]+))")
+
+
+def tensor(library, numbers, match, dtype):
+    sizes, _, limit = match["sizes"].partition(";")
+    sizes = [int(x) for x in sizes.split(",") if x.strip()]
+    values = numbers.of(match["kind"][0] if match["kind"] != "perm" else "q", math.prod(sizes), int(limit or 1))
+    kind = {"f": dtype, "p": dtype, "b": "bool"}.get(match["kind"], "int64")
+    t = library.tensor(values, dtype=library.float64 if kind == dtype else getattr(library, kind))
+    return t.to(getattr(library, kind)).reshape(sizes).to(DEVICE)
+
+
+def word(library, text):
+    if text in ("True", "False", "None"): return {"True": True, "False": False, "None": None}[text]
+    if re.fullmatch(r"-?\d+", text): return int(text)
+    try: return float(text)
+    except ValueError: return getattr(library, text) if text in DTYPES else text
+
+
+def arguments(library, text, low, high, dtype):
+    """The arguments of a sample: positional ones and those by name."""
+    numbers, args, keywords, inside = Numbers(low, high), [], {}, None
+    for match in TOKEN.finditer(text):
+        if match["close"]:
+            args.append(inside)
+            inside = None
+            continue
+        if match["open"]:
+            inside = []
+            continue
+        if match["kind"]: value = tensor(library, numbers, match, dtype)
+        elif match["list"]: value = [int(x) for x in match["list"][1:-1].split(",") if x.strip()]
+        elif match["text"]: value = match["text"][1:-1]
+        else: value = word(library, match["word"])
+        if inside is not None: inside.append(value)
+        elif match["name"]: keywords[match["name"][:-1]] = value
+        else: args.append(value)
+    return args, keywords
+
+
+def outcome(library, name, sample, dtype):
+    """The results as a list of tensors; or the exception, or None where the library has no such name."""
+    text, low, high = sample
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        args, keywords = arguments(library, text, low, high, dtype)
+        first = args[0] if args else None
+        places = [library.nn.functional, library] + ([first] if isinstance(first, library.Tensor) else [])
+        found = [getattr(place, name) for place in places if hasattr(place, name)]
+        error = None
+        for function in found:
+            method = first is not None and getattr(function, "__self__", None) is first
+            try:
+                result = function(*args[method:], **keywords)
+                if DEVICE == "cuda": library.cuda.synchronize()  # what a kernel reports belongs to this op
+            except Exception as e: error = error or e
+            else: return flat(library, result)
+        return error
+
+
+def flat(library, result):
+    if isinstance(result, library.Tensor): return [result]
+    if isinstance(result, (list, tuple)): return [r for r in result if isinstance(r, library.Tensor)]
+    return [library.tensor(result)] if isinstance(result, (bool, int, float)) else []
+
+
+def as_doubles(t):
+    return t.double().cpu().flatten().tolist()
+
+
+def differ(a, b):
+    tolerance = DTYPES.get(str(b.dtype).partition(".")[2], 0)
+    if tuple(a.shape) != tuple(b.shape): return f"shape {tuple(a.shape)}, not {tuple(b.shape)}"
+    if str(a.dtype) != str(b.dtype): return f"dtype {a.dtype}, not {b.dtype}"
+    for i, (x, y) in enumerate(zip(as_doubles(a), as_doubles(b))):
+        if x != y and not (math.isnan(x) and math.isnan(y)) and not abs(x - y) <= tolerance * max(1, abs(y)):
+            return f"element {i} is {x}, not {y}"
+    return None
+
+
+@unittest.skipIf(REASON, REASON)
+class Matrix(unittest.TestCase):
+    def samples(self):
+        names = python_names()
+        with open(SAMPLES) as file:
+            for op, text, low, high in re.findall(r'PX_SAMPLE\("(\w+)", "([^"]*)", (\S+), (\S+)\)', file.read()):
+                if op not in OTHERS: yield op, names.get(op, op), (text, float(low), float(high))
+
+    def test_every_dtype(self):
+        lacking, wrong, compared = [], [], 0
+        for op, name, sample in self.samples():
+            for dtype in DTYPES:
+                wanted = outcome(torch, name, sample, dtype)
+                if not isinstance(wanted, list): continue
+                what = f"{name}({sample[0]}) of {dtype}"
+                got = outcome(phlox, name, sample, dtype)
+                if "ZeroDivisionError" in str(got): continue  # PyTorch says so on the CPU alone
+                if not isinstance(got, list):
+                    lacking.append(f"{what}: {type(got).__name__}: {str(got).splitlines()[0] if got else 'no such name'}")
+                    continue
+                compared += 1
+                pairs = [] if OPEN.match(name) else list(zip(got, wanted))
+                said = [differ(a, b) for a, b in (pairs[:1] if name in TIES else pairs)]
+                wrong += [f"{what}: {text}" for text in said if text]
+        print(f"{compared} compared")
+        self.assertEqual((lacking, wrong), ([], []), "\n".join([""] + lacking + ["---- other numbers:"] + wrong))
+        self.assertGreater(compared, 1000)
+
+
+if __name__ == "__main__":
+    unittest.main()
