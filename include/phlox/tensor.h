@@ -102,6 +102,12 @@ PX_CALL px_tensor_record_stream(px_tensor *self, px_stream *stream);
 // detach's caller.
 PX_API void *px_tensor_user(const px_tensor *self);
 PX_API void px_tensor_set_user(px_tensor *self, void *user);
+// What the language keeps of an object that ended before the tensor did (its attributes), until it
+// takes it back by setting a user, or NULL: when the tensor ends, on any thread, it is given to the
+// function of px_tensor_set_kept_release.
+PX_API void *px_tensor_kept(const px_tensor *self);
+PX_API void px_tensor_set_kept(px_tensor *self, void *kept);
+PX_API void px_tensor_set_kept_release(void (*release)(void *kept));
 PX_API bool px_tensor_is_parameter(const px_tensor *self);
 PX_API void px_tensor_set_parameter(px_tensor *self, bool parameter);
 

@@ -205,6 +205,7 @@ int ext_init_backends(PyObject *m);
 int ext_init_cuda_memory(PyObject *m);
 int ext_init_stream(PyObject *m);
 int ext_init_functional(PyObject *m);
+int ext_init_unique(PyObject *m);
 int ext_init_nn(PyObject *m);
 int ext_init_parallel(PyObject *m);
 int ext_init_comm(PyObject *m);

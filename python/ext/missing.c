@@ -4,6 +4,9 @@
 #include "ext.h"
 #include "missing.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 typedef struct missing_object {
   PyObject_HEAD const char *space, *name;
 } missing_object;
@@ -45,6 +48,47 @@ static int fill(PyObject *dict, const char *space, const char *const *names, int
   return 0;
 }
 
+// ---- modules' __getattr__
+static int by_name(const void *key, const void *row) {
+  return strcmp(key, *(const char *const *)row);
+}
+
+// "phlox.nn" as "torch.nn"; the root is "phlox._C".
+static PyObject *torch_name(PyObject *module) {
+  const char *name = PyModule_GetName(module);
+  if (!name) return NULL;
+  return PyUnicode_FromFormat("torch%s", strcmp(name, "phlox._C") ? name + sizeof "phlox" - 1 : "");
+}
+
+static PyObject *absent(PyObject *module, PyObject *name) {
+  EXT_OWNED *space = torch_name(module);
+  EXT_OWNED *full = space ? PyUnicode_FromFormat("%U.%U", space, name) : NULL;
+  const char *text = full ? PyUnicode_AsUTF8(full) : NULL;
+  if (!text) return NULL;
+  bool known =
+      bsearch(text, absent_names, EXT_LENGTH(absent_names), sizeof *absent_names, by_name) != NULL;
+  EXT_FAIL(PyExc_AttributeError, "module '%U' has no attribute '%U'%s%s%s", space, name,
+           known ? ": " : "", known ? text : "", known ? " is not implemented in Phlox" : "");
+}
+static PyMethodDef absent_def = {"__getattr__", absent, METH_O, NULL};
+
+static int give_getattr(PyObject *module) {
+  EXT_OWNED *function = PyCFunction_New(&absent_def, module);
+  return function ? PyDict_SetItemString(PyModule_GetDict(module), "__getattr__", function) : -1;
+}
+
+static int give_all_getattr(PyObject *root) {
+  EXT_OWNED *names = PyDict_Keys(PyImport_GetModuleDict());
+  if (!names || give_getattr(root) < 0) return -1;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(names); i++) {
+    const char *name = PyUnicode_AsUTF8(PyList_GET_ITEM(names, i));
+    if (!name || strncmp(name, "phlox.", 6)) continue;
+    PyObject *module = PyDict_GetItem(PyImport_GetModuleDict(), PyList_GET_ITEM(names, i));
+    if (PyModule_CheckExact(module) && give_getattr(module) < 0) return -1;
+  }
+  return 0;
+}
+
 // The last part to be initialised: it fills what the others left.
 int ext_init_missing(PyObject *m) {
   EXT_OWNED *nn = PyObject_GetAttrString(m, "nn");
@@ -56,5 +100,5 @@ int ext_init_missing(PyObject *m) {
            EXT_LENGTH(functional_names)) < 0)
     return -1;
   PyType_Modified(&ext_TensorType);
-  return 0;
+  return give_all_getattr(m);
 }

@@ -74,6 +74,8 @@ static const struct {
              {"storage", ext_init_storage},
              {"ops", ext_init_ops},
              {"functional", ext_init_functional},
+             {"unique", ext_init_unique},
+             {"unique", ext_init_unique},
              {"nn", ext_init_nn},
              {"parallel", ext_init_parallel},
              {"comm", ext_init_comm},

@@ -27,6 +27,8 @@ static inline px_module *ext_module(PyObject *object) {
 const px_module_kind *ext_module_kind(PyTypeObject *type);
 // The Python type of a library kind ("Linear").
 PyTypeObject *ext_module_type(const char *kind);
+// Makes a type of the extension one that ext_module_type finds: pickles go by it.
+int ext_module_keep_type(const char *name, PyTypeObject *type);
 // The object of a px_module: the one it has, or a new one of its kind's type.
 PyObject *ext_module_wrap(px_module *module);
 // A new object of the type over an existing px_module (reference taken); children are wrapped by
@@ -60,3 +62,4 @@ extern PyMethodDef ext_sequential_methods[], ext_module_list_methods[], ext_modu
 extern PySequenceMethods ext_container_sequence;
 extern PyMappingMethods ext_container_mapping;
 int ext_init_nn_init(PyObject *nn);
+int ext_init_nn_parameters(PyObject *nn);

@@ -57,7 +57,6 @@ static int assign(PyObject *self, PyObject *index, PyObject *value) {
   return PyDict_DelItem(children_of(self), name);
 }
 
-PySequenceMethods ext_container_sequence = {.sq_length = length, .sq_contains = contains};
 PyMappingMethods ext_container_mapping = {
     .mp_length = length, .mp_subscript = subscript, .mp_ass_subscript = assign};
 
@@ -120,13 +119,15 @@ static PyObject *pop(PyObject *self, PyObject *key) {
   return child;
 }
 
+PySequenceMethods ext_container_sequence = {
+    .sq_length = length, .sq_contains = contains, .sq_inplace_concat = extend};
+
 PyMethodDef ext_sequential_methods[] = {{"append", append, METH_O, NULL},
                                         {"extend", extend, METH_O, NULL},
                                         {"insert", insert, METH_VARARGS, NULL},
                                         {NULL, NULL, 0, NULL}};
 PyMethodDef ext_module_list_methods[] = {{"append", append, METH_O, NULL},
                                          {"extend", extend, METH_O, NULL},
-                                         {"__iadd__", extend, METH_O, NULL},
                                          {"insert", insert, METH_VARARGS, NULL},
                                          {NULL, NULL, 0, NULL}};
 PyMethodDef ext_module_dict_methods[] = {

@@ -568,13 +568,18 @@ PyTypeObject *ext_module_type(const char *kind) {
   return type ? (PyTypeObject *)type : &ext_ModuleType;
 }
 
+int ext_module_keep_type(const char *name, PyTypeObject *type) {
+  return PyDict_SetItemString(types, name, (PyObject *)type);
+}
+
 static PyType_Slot *slots_of(const px_module_kind *kind, PyType_Slot *slots) {
   static const struct {
     const char *name;
     PyMethodDef *methods;
-  } containers[] = {{"Sequential", ext_sequential_methods},
-                    {"ModuleList", ext_module_list_methods},
-                    {"ModuleDict", ext_module_dict_methods}};
+    bool grows;  // by +=
+  } containers[] = {{"Sequential", ext_sequential_methods, true},
+                    {"ModuleList", ext_module_list_methods, true},
+                    {"ModuleDict", ext_module_dict_methods, false}};
   int n = 0;
   for (int i = 0; i < EXT_LENGTH(containers); i++) {
     if (strcmp(containers[i].name, kind->name)) continue;
@@ -582,6 +587,9 @@ static PyType_Slot *slots_of(const px_module_kind *kind, PyType_Slot *slots) {
     slots[n++] = (PyType_Slot){Py_tp_iter, (void *)ext_container_iterate};
     slots[n++] = (PyType_Slot){Py_sq_length, (void *)ext_container_sequence.sq_length};
     slots[n++] = (PyType_Slot){Py_sq_contains, (void *)ext_container_sequence.sq_contains};
+    if (containers[i].grows)
+      slots[n++] =
+          (PyType_Slot){Py_sq_inplace_concat, (void *)ext_container_sequence.sq_inplace_concat};
     slots[n++] = (PyType_Slot){Py_mp_length, (void *)ext_container_mapping.mp_length};
     slots[n++] = (PyType_Slot){Py_mp_subscript, (void *)ext_container_mapping.mp_subscript};
     slots[n++] = (PyType_Slot){Py_mp_ass_subscript, (void *)ext_container_mapping.mp_ass_subscript};
@@ -591,7 +599,7 @@ static PyType_Slot *slots_of(const px_module_kind *kind, PyType_Slot *slots) {
 }
 
 static int add_layer(PyObject *nn, const px_module_kind *kind) {
-  PyType_Slot slots[8];
+  PyType_Slot slots[9];
   char *name = PyMem_Malloc(strlen(kind->name) + 16);  // kept: a heap type of 3.11 points to it
   if (!name) return PyErr_NoMemory(), -1;
   sprintf(name, "torch.nn.%s", kind->name);
@@ -619,5 +627,5 @@ int ext_init_nn(PyObject *m) {
   const px_module_kind *kind;
   for (int i = 0; (kind = px_module_kind_at(i)); i++)
     if (add_layer(nn, kind) < 0) return -1;
-  return ext_init_nn_init(nn);
+  return ext_init_nn_parameters(nn) < 0 ? -1 : ext_init_nn_init(nn);
 }

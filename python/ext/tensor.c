@@ -1,13 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Tensor type: one Python object per px_tensor. The object owns a reference to the tensor; the
 // tensor knows its object (px_tensor_user, borrowed), so that a tensor that comes back from the
-// core is the same Python object as long as that lives. Plain objects are recycled through a free
-// list.
+// core is the same Python object as long as that lives. An object that has attributes, hooks or a
+// class of its own and ends before its tensor leaves them with the tensor (px_tensor_set_kept): the
+// next object takes them. Plain objects are recycled through a free list.
 #include "ext.h"
 
 enum { FREE_MAX = 128 };
 static ext_tensor_object *free_list[FREE_MAX];
 static int free_count;
+
+// ---- what a tensor keeps of an object that ended
+typedef struct kept_object {
+  struct kept_object *next;  // in `dropped`
+  PyObject *type, *dict, *hooks;
+} kept_object;
+
+// Of tensors that ended: perhaps on a thread without the GIL, or under a lock of the library's, so
+// their objects wait here until an object of a tensor begins or ends.
+static kept_object *dropped;  // atomic
+
+static void kept_end(kept_object *kept) {
+  Py_XDECREF(kept->dict);
+  Py_XDECREF(kept->hooks);
+  Py_XDECREF(kept->type);
+  PyMem_RawFree(kept);
+}
+
+static void kept_drop(void *object) {
+  kept_object *kept = object;
+  kept->next = __atomic_load_n(&dropped, __ATOMIC_RELAXED);
+  while (!__atomic_compare_exchange_n(&dropped, &kept->next, kept, true, __ATOMIC_RELEASE,
+                                      __ATOMIC_RELAXED))
+    ;
+}
+
+static void drain_dropped(void) {
+  if (__builtin_expect(!__atomic_load_n(&dropped, __ATOMIC_RELAXED), 1)) return;
+  kept_object *kept = __atomic_exchange_n(&dropped, NULL, __ATOMIC_ACQUIRE);
+  for (kept_object *next; kept; kept = next) {
+    next = kept->next;
+    kept_end(kept);
+  }
+}
+
+// Leaves with the tensor what the object has beside it; without memory it is lost.
+static void keep(ext_tensor_object *self) {
+  PyTypeObject *type = Py_TYPE(self);
+  bool plain = type == &ext_TensorType || type == &ext_ParameterType;
+  bool empty = (!self->dict || !PyDict_GET_SIZE(self->dict)) && !self->hooks;
+  if ((plain && empty) || px_refs(self->tensor) < 2) return;
+  kept_object *kept = PyMem_RawMalloc(sizeof *kept);
+  if (!kept) return;
+  *kept = (kept_object){NULL, Py_NewRef(type), self->dict, self->hooks};
+  self->dict = self->hooks = NULL;
+  px_tensor_set_kept(self->tensor, kept);
+}
 
 static ext_tensor_object *tensor_alloc(PyTypeObject *type) {
   if (type != &ext_TensorType || !free_count) return (ext_tensor_object *)type->tp_alloc(type, 0);
@@ -29,6 +77,17 @@ PyObject *ext_wrap_as(PyTypeObject *type, px_tensor *tensor) {
   return (PyObject *)self;
 }
 
+// The object of a tensor that keeps what an earlier one had.
+static PyObject *wrap_again(kept_object *kept, px_tensor *tensor) {
+  ext_tensor_object *self = (ext_tensor_object *)ext_wrap_as((PyTypeObject *)kept->type, tensor);
+  if (!self) return NULL;
+  self->dict = kept->dict;
+  self->hooks = kept->hooks;
+  kept->dict = kept->hooks = NULL;
+  kept_end(kept);
+  return (PyObject *)self;
+}
+
 PyObject *ext_wrap(px_tensor *tensor) {
   if (!tensor) Py_RETURN_NONE;
   PyObject *known = px_tensor_user(tensor);
@@ -37,6 +96,8 @@ PyObject *ext_wrap(px_tensor *tensor) {
     px_release(tensor);
     return known;
   }
+  kept_object *kept = px_tensor_kept(tensor);
+  if (__builtin_expect(kept != NULL, 0)) return wrap_again(kept, tensor);
   return ext_wrap_as(px_tensor_is_parameter(tensor) ? &ext_ParameterType : &ext_TensorType, tensor);
 }
 
@@ -74,12 +135,13 @@ static void tensor_dealloc(PyObject *object) {
   PyObject_GC_UnTrack(self);
   if (self->weak) PyObject_ClearWeakRefs(object);
   px_tensor *tensor = self->tensor;
+  if (tensor) px_tensor_set_user(tensor, NULL);
+  bool plain = Py_IS_TYPE(object, &ext_TensorType) && !self->dict && !self->hooks;
+  if (!plain && tensor) keep(self);
   if (self->dict || self->hooks) tensor_clear(object);
   self->tensor = NULL;
-  if (tensor) {
-    px_tensor_set_user(tensor, NULL);
-    px_release(tensor);
-  }
+  if (tensor) px_release(tensor);
+  drain_dropped();
   if (Py_IS_TYPE(object, &ext_TensorType) && free_count < FREE_MAX)
     free_list[free_count++] = self;
   else
@@ -211,6 +273,7 @@ PyTypeObject ext_ParameterType = {
 };
 
 int ext_init_tensor(PyObject *m) {
+  px_tensor_set_kept_release(kept_drop);
   if (ext_add_type(m, "Tensor", &ext_TensorType) < 0) return -1;
   if (ext_add_type(m, "_TensorBase", &ext_TensorType) < 0) return -1;
   return ext_add_type(m, "_Parameter", &ext_ParameterType);

@@ -6,4 +6,4 @@ Everything is in the C extension; this file only puts its names here."""
 from . import _C
 
 globals().update({name: value for name, value in vars(_C).items()
-                  if not name.startswith("__") or name == "__version__"})
+                  if not name.startswith("__") or name in ("__version__", "__getattr__")})

@@ -145,18 +145,32 @@ static px_status child_lines(growing *g, px_module *self) {
   return PX_OK;
 }
 
+// What stands before the children: in the same line if it is one and there are none.
+static void extra_lines(growing *g, const char *extra, bool inline_) {
+  if (inline_) {
+    append(g, extra, strlen(extra));
+  } else if (*extra) {
+    append(g, "\n  ", 3);
+    append_indented(g, extra);
+  }
+}
+
 px_status px_module_text(char **out, px_module *self) {
-  *out = NULL;
+  enum { EXTRA = 16384 };
+  char *extra;
   growing g = {0};
-  char extra[512];
-  px_module_extra_repr(self, extra, sizeof extra);
+  px_module_entry entry;
+  *out = NULL;
+  PX_TRY(px_alloc((void **)&extra, EXTRA));
+  px_module_extra_repr(self, extra, EXTRA);
   append(&g, self->kind->name, strlen(self->kind->name));
   append(&g, "(", 1);
-  append(&g, extra, strlen(extra));
-  px_module_entry entry;
   bool children = px_module_entry_at(self, PX_ENTRY_MODULE, 0, &entry);
+  bool one_line = !children && !strchr(extra, '\n');
+  extra_lines(&g, extra, one_line);
+  px_free(extra);
   px_status status = children ? child_lines(&g, self) : PX_OK;
-  append(&g, children ? "\n)" : ")", children ? 2 : 1);
+  append(&g, one_line ? ")" : "\n)", one_line ? 1 : 2);
   if (status == PX_OK && g.failed)
     status = px_error_set(PX_NOMEM, 0, __FILE__, __LINE__, __func__, "out of memory");
   if (status == PX_OK)

@@ -181,7 +181,7 @@ static const px_tensor *first_tensor(const px_call *call) {
 static px_status call_kernel(px_call *call) {
   const px_tensor *first = first_tensor(call);
   PX_TRY(px__impl(call->op)->run(call));
-  if (call->skip_launch) return PX_OK;
+  if (call->skip_launch || call->composed) return PX_OK;
   PX_TRY(px__call_same_device(call));
   if (first) PX_TRY(px__check_dtype(call->op, (px_dtype)first->dtype, call->device));
   if (px__impl(call->op)->mutates && call->mode != PX_CALL_INPLACE)
@@ -222,7 +222,8 @@ static px_status finish(px_call *call) {
   } else if (call->mode == PX_CALL_OUT) {
     PX_TRY(px__call_deliver(call));
   }
-  if (call->op->kind != PX_OP_COMPOSITE && needs_record(call)) PX_TRY(record(call));
+  bool composed = call->op->kind == PX_OP_COMPOSITE || call->composed;
+  if (!composed && needs_record(call)) PX_TRY(record(call));
   return PX_OK;
 }
 
@@ -267,7 +268,7 @@ static px_status run_call(px_call *call, const px_value *given) {
 
 static void start(px_call *call, const px_op *op, px_call_mode mode) {
   call->op = op, call->mode = mode, call->list = NULL, call->generator = NULL;
-  call->counter = 0, call->uses_random = call->skip_launch = false;
+  call->counter = 0, call->uses_random = call->skip_launch = call->composed = false;
   call->original = NULL;
   for (int i = 0; i < PX__MAX_RESULTS; i++) call->results[i] = call->given[i] = NULL;
 }

@@ -72,8 +72,20 @@ static px_status conv_sizes(const px_call *call, const px_tensor *x, const px_te
   return PX_OK;
 }
 // An image without a batch becomes a batch of one for the call.
+static px_status unbatched(px_call *call) {
+  px_value stride = call->args[3], padding = call->args[4], dilation = call->args[5];
+  PX_SCOPED(px_tensor) batch = NULL;
+  PX_SCOPED(px_tensor) result = NULL;
+  call->composed = true;
+  PX_TRY(px_unsqueeze(&batch, px__arg_tensor(call, 0), 0));
+  PX_TRY(px_conv2d(&result, batch, px__arg_tensor(call, 1), px__arg_tensor(call, 2), stride.v.ints,
+                   stride.n, padding.v.ints, padding.n, dilation.v.ints, dilation.n,
+                   call->args[6].v.i));
+  return px_squeeze_dim(&call->results[0], result, (int64_t[]){0}, 1);
+}
 PX_RUN(conv2d) {
   const px_tensor *x = px__arg_tensor(call, 0), *w = px__arg_tensor(call, 1);
+  if (x->ndim == 3 && w->ndim == 4) return unbatched(call);
   PX_TRY(check_conv(call, x, w, px__arg_tensor(call, 2)));
   PX_TRY(px__call_same_device(call));
   int64_t sizes[4];

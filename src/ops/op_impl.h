@@ -32,6 +32,7 @@ typedef struct px_call {
   px_generator *generator;
   uint64_t counter;
   bool skip_launch;  // the run function did all there is to do (an empty result)
+  bool composed;     // ... by calling other ops, which recorded themselves
   bool needs_grad;   // the short way of pointwise ops has looked: whether an argument does
   px_tensor *given[PX__MAX_RESULTS];  // out= tensors, or self of an in-place call; borrowed
   px_tensor *original;  // self as it was before an in-place call, if autograd wants it; owned

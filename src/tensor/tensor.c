@@ -8,8 +8,11 @@
 
 #include <stdio.h>
 
+static void (*kept_release)(void *kept);  // set once
+
 static void tensor_destroy(void *self) {
   px_tensor *t = self;
+  if (PX_UNLIKELY(px_tensor_kept(t) != NULL)) kept_release(px_tensor_kept(t));
   px_release(t->storage);
   if (t->base) px_release(t->base);
   if (t->version) px_release(t->version);
@@ -198,8 +201,17 @@ bool px_tensor_is_contiguous(const px_tensor *self) { return self->contiguous; }
 bool px_tensor_is_cuda(const px_tensor *self) { return px__tensor_device(self).type == PX_CUDA; }
 bool px_tensor_is_wrapped(const px_tensor *self) { return (self->flags & PX_TENSOR_WRAPPED) != 0; }
 px_tensor *px_tensor_base(const px_tensor *self) { return self->base; }
-void *px_tensor_user(const px_tensor *self) { return self->user; }
+// `user` is the language's object, or what it keeps, with the lowest bit set.
+static bool is_kept(const px_tensor *self) { return (uintptr_t)self->user & 1; }
+void *px_tensor_user(const px_tensor *self) { return is_kept(self) ? NULL : self->user; }
 void px_tensor_set_user(px_tensor *self, void *user) { self->user = user; }
+void *px_tensor_kept(const px_tensor *self) {
+  return is_kept(self) ? (char *)self->user - 1 : NULL;
+}
+void px_tensor_set_kept(px_tensor *self, void *kept) {
+  self->user = kept ? (char *)kept + 1 : NULL;
+}
+void px_tensor_set_kept_release(void (*release)(void *kept)) { kept_release = release; }
 
 int64_t px_tensor_size(const px_tensor *self, int dim) {
   if (dim < 0) dim += self->ndim;

@@ -6,6 +6,8 @@ os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
 import copy
 import io
 import pickle
+import gc
+import weakref
 import unittest
 import warnings
 from collections import OrderedDict
@@ -404,6 +406,169 @@ class Errors(unittest.TestCase):
             nn.Linear(3, 2, nonsense=1)
         with self.assertRaisesRegex(ValueError, "dropout probability has to be between 0 and 1, but got 2"):
             nn.Dropout(2)
+
+
+class ParameterContainers(unittest.TestCase):
+    def test_a_list(self):
+        values = nn.ParameterList([nn.Parameter(torch.ones(2)), torch.zeros(1)])
+        values.append(nn.Parameter(torch.ones(3)))
+        values += [torch.ones(1)]
+        values.extend(iter([torch.ones(4)]))
+        values[0] = torch.zeros(7)
+        self.assertEqual([tuple(v.shape) for v in values], [(7,), (1,), (3,), (1,), (4,)])
+        self.assertTrue(all(isinstance(v, nn.Parameter) for v in values))
+        self.assertEqual((len(values), list(values.state_dict()), values[-1].shape[0]), (5, list("01234"), 4))
+        self.assertEqual([n for n, _ in values.named_parameters()], list("01234"))
+        self.assertEqual([v.shape[0] for v in values[1:4:2]], [1, 1])
+        self.assertIsInstance(values[1:], nn.ParameterList)
+        self.assertIs(values[0], next(iter(values)))
+
+    def test_lists_errors(self):
+        values = nn.ParameterList([torch.ones(1)])
+        for index in (1, -2):
+            with self.assertRaisesRegex(IndexError, f"index {index} is out of range"):
+                values[index]
+        for call in (lambda: values.extend(3), lambda: nn.ParameterList(3)):
+            with self.assertRaisesRegex(TypeError, "ParameterList.extend should be called with an iterable, but got int"):
+                call()
+        with self.assertRaisesRegex(RuntimeError, "ParameterList should not be called."):
+            values(1)
+
+    def test_a_dict(self):
+        values = nn.ParameterDict({"b": nn.Parameter(torch.ones(2)), "a": torch.zeros(1)})
+        values["c"] = torch.ones(3)
+        values.update([("d", torch.ones(4))])
+        values |= {"e": torch.ones(5)}
+        self.assertEqual(list(values), list("abcde"))
+        self.assertEqual([(k, v.shape[0]) for k, v in values.items()], [("a", 1), ("b", 2), ("c", 3), ("d", 4), ("e", 5)])
+        self.assertEqual((len(values), "b" in values, "z" in values, list(reversed(values))), (5, True, False, list("edcba")))
+        self.assertEqual((values.pop("a").shape[0], values.popitem()[0], list(values.state_dict())), (1, "e", list("bcd")))
+        self.assertEqual((values.get("z"), values.get("z", 7), values.setdefault("y", torch.ones(6)).shape[0]), (None, 7, 6))
+        other = values.copy()
+        del other["b"]
+        self.assertEqual((list(other), "b" in values, list(nn.ParameterDict({"q": torch.ones(1)}) | other)), (list("cdy"), True, list("qcdy")))
+        other.clear()
+        self.assertEqual((len(other), list(other.fromkeys(["x", "y"], torch.ones(1)))), (0, ["x", "y"]))
+
+    def test_dicts_errors(self):
+        values = nn.ParameterDict()
+        for call, kind, text in (
+                (lambda: values["q"], AttributeError, "'ParameterDict' object has no attribute 'q'"),
+                (lambda: values.__delitem__("q"), KeyError, "q"),
+                (lambda: values.update(3), TypeError, "ParametersDict.update should be called with an iterable of key/value pairs, but got int"),
+                (lambda: values.update([(1,)]), ValueError, "ParameterDict update sequence element #0 has length 1; 2 is required"),
+                (lambda: values.__setitem__(3, torch.ones(1)), TypeError, "cannot be used as a key as it is not a string"),
+                (lambda: values(1), RuntimeError, "ParameterDict should not be called.")):
+            with self.assertRaisesRegex(kind, text):
+                call()
+
+    def test_printed_forms(self):
+        class Both(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.one = nn.ParameterList([torch.ones(1)])
+                self.two = nn.ParameterList([torch.ones(2, 3), "text", 3])
+                self.named = nn.ParameterDict({"w": torch.ones(2), "v": torch.ones(1, dtype=torch.float16)})
+
+            def extra_repr(self):
+                return "a\nb"
+        self.assertEqual(repr(Both()), """Both(
+  a
+  b
+  (one): ParameterList(  (0): Parameter containing: [torch.float32 of size 1])
+  (two): ParameterList(
+      (0): Parameter containing: [torch.float32 of size 2x3]
+      (1): Object of type: str
+      (2): Object of type: int
+  )
+  (named): ParameterDict(
+      (v): Parameter containing: [torch.HalfTensor of size 1]
+      (w): Parameter containing: [torch.FloatTensor of size 2]
+  )
+)""")
+
+    def test_they_are_copied_and_pickled(self):
+        net = nn.Module()
+        net.values = nn.ParameterList([torch.ones(2)])
+        net.named = nn.ParameterDict({"w": torch.ones(3)})
+        for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+            self.assertEqual((len(other.values), list(other.named), list(other.state_dict())), (1, ["w"], ["values.0", "named.w"]))
+
+    def test_module_lists_grow(self):
+        layers = nn.ModuleList([nn.ReLU()])
+        same = layers
+        layers += [nn.Identity()]
+        self.assertIs(same, layers)
+        self.assertEqual(len(layers), 2)
+
+
+class Attributes(unittest.TestCase):
+    def test_attributes_live_as_long_as_the_tensor(self):
+        net = nn.Linear(2, 2)
+        net.weight.tag = ["x"]
+        gc.collect()
+        self.assertEqual((net.weight.tag, next(net.parameters()).tag), (["x"], ["x"]))
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        optimizer.param_groups[0]["params"][1].tag = "y"
+        self.assertEqual(net.bias.tag, "y")
+        net.half()
+        self.assertEqual(net.weight.tag, ["x"])
+        del net.weight.tag
+        self.assertFalse(hasattr(net.weight, "tag"))
+
+    def test_the_class_of_a_parameter_stays(self):
+        class Special(nn.Parameter):
+            pass
+        net = nn.Linear(2, 2)
+        net.weight = Special(torch.ones(2, 2))
+        gc.collect()
+        self.assertIs(type(net.weight), Special)
+        self.assertEqual([type(p) for p in net.parameters()], [Special, nn.Parameter])
+
+    def test_they_end_with_the_tensor(self):
+        class Noted:
+            pass
+        noted = Noted()
+        end = weakref.ref(noted)
+        net = nn.Linear(1, 1)
+        net.weight.noted = noted
+        del noted
+        self.assertIsNotNone(end())
+        del net
+        torch.ones(1)
+        self.assertIsNone(end())
+
+
+class Images(unittest.TestCase):
+    def test_one_image_is_a_batch_of_one(self):
+        torch.manual_seed(0)
+        conv = nn.Conv2d(2, 3, 3, padding=1, stride=2)
+        x = torch.randn(2, 6, 5, requires_grad=True)
+        one, many = conv(x), conv(x.unsqueeze(0))
+        self.assertEqual(one.shape, (3, 3, 3))
+        self.assertTrue(torch.equal(one, many[0]))
+        single = torch.autograd.grad(one.pow(2).sum(), (x, conv.weight, conv.bias))
+        batch = torch.autograd.grad(many.pow(2).sum(), (x, conv.weight, conv.bias))
+        for a, b in zip(single, batch):
+            self.assertTrue(torch.allclose(a, b))
+        with self.assertRaisesRegex(RuntimeError, r"expected input\[1, 3, 5, 5\] to have 2 channels, but got 3 channels instead"):
+            conv(torch.ones(3, 5, 5))
+        with self.assertRaisesRegex(RuntimeError, r"Expected 3D \(unbatched\) or 4D \(batched\) input to conv2d, but got input of size: \[5, 5\]"):
+            conv(torch.ones(5, 5))
+
+
+class Missing(unittest.TestCase):
+    def test_what_is_missing_is_named(self):
+        for module, space, name in ((torch, "torch", "fft"), (nn, "torch.nn", "LSTM"), (torch.optim, "torch.optim", "RMSprop"),
+                                    (torch.utils, "torch.utils", "checkpoint"), (torch.cuda, "torch.cuda", "CUDAGraph")):
+            with self.assertRaisesRegex(AttributeError, f"^module '{space}' has no attribute '{name}': {space}.{name} is not implemented in Phlox$"):
+                getattr(module, name)
+            self.assertFalse(hasattr(module, name))
+
+    def test_what_nobody_has_is_missing_plainly(self):
+        for module, space in ((torch, "torch"), (nn, "torch.nn"), (nn.functional, "torch.nn.functional")):
+            with self.assertRaisesRegex(AttributeError, f"^module '{space}' has no attribute 'frobnicate'$"):
+                module.frobnicate
 
 
 if __name__ == "__main__":

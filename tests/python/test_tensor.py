@@ -241,5 +241,57 @@ class Values(unittest.TestCase):
             torch.set_printoptions(profile="default")
 
 
+class Unique(unittest.TestCase):
+    def check(self, x):
+        y = x.flatten()
+        values, inverse, counts = torch.unique(x, return_inverse=True, return_counts=True)
+        self.assertEqual(values.tolist(), sorted(set(y.tolist())))
+        self.assertTrue(torch.equal(values[inverse], x))
+        self.assertEqual(counts.tolist(), [y.tolist().count(v) for v in values.tolist()])
+
+    def test_elements(self):
+        devices = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+        torch.manual_seed(0)
+        for device in devices:
+            for dtype in (torch.int64, torch.float32, torch.bool, torch.uint8, torch.bfloat16):
+                self.check(torch.randint(0, 5, (4, 6)).to(device=device, dtype=dtype))
+            self.check(torch.tensor(3, device=device))
+            self.check(torch.zeros(0, 3, device=device))
+
+    def test_results_are_those_asked_for(self):
+        x = torch.tensor([3, 1, 3])
+        self.assertIsInstance(torch.unique(x), torch.Tensor)
+        self.assertEqual([t.tolist() for t in torch.unique(x, return_inverse=True)], [[1, 3], [1, 0, 1]])
+        self.assertEqual([t.tolist() for t in x.unique(return_counts=True)], [[1, 3], [1, 2]])
+        self.assertEqual(len(x.unique(True, True, True)), 3)
+        nan = float("nan")
+        self.assertEqual(str(torch.unique(torch.tensor([nan, 1.0, nan]))), "tensor([1., nan, nan])")
+        self.assertEqual(torch.unique(torch.ones(2, requires_grad=True)).grad_fn.name(), "Unique2Backward0")
+
+    def test_along_a_dimension(self):
+        x = torch.tensor([[2, 1], [1, 2], [2, 1]])
+        self.assertEqual([t.tolist() for t in torch.unique(x, dim=0, return_inverse=True, return_counts=True)],
+                         [[[1, 2], [2, 1]], [1, 0, 1], [1, 2]])
+        self.assertEqual(torch.unique(x, dim=-1).tolist(), [[1, 2], [2, 1], [1, 2]])
+        torch.manual_seed(1)
+        y = torch.randint(0, 2, (3, 40, 2))
+        values, inverse = torch.unique(y, dim=1, return_inverse=True)
+        self.assertTrue(torch.equal(values[:, inverse], y))
+        rows = values.transpose(0, 1).flatten(1).tolist()
+        self.assertEqual(rows, sorted(rows))
+        self.assertEqual(torch.unique(torch.zeros(0, 2), dim=0).shape, (0, 2))
+        with self.assertRaisesRegex(RuntimeError, "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied"):
+            torch.unique(torch.zeros(2, 0), dim=0)
+        with self.assertRaisesRegex(IndexError, r"Dimension out of range \(expected to be in range of \[-2, 1\], but got 5\)"):
+            torch.unique(x, dim=5)
+
+    def test_runs(self):
+        x = torch.tensor([1, 1, 2, 2, 3, 1, 1, 2])
+        self.assertEqual([t.tolist() for t in torch.unique_consecutive(x, return_inverse=True, return_counts=True)],
+                         [[1, 2, 3, 1, 2], [0, 0, 1, 1, 2, 3, 3, 4], [2, 2, 1, 2, 1]])
+        self.assertEqual(x.reshape(4, 2).unique_consecutive(dim=0).tolist(), [[1, 1], [2, 2], [3, 1], [1, 2]])
+        self.assertEqual(torch.unique_consecutive(torch.zeros(0)).shape, (0,))
+
+
 if __name__ == "__main__":
     unittest.main()

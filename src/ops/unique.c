@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// Run functions of unique: made of other ops, so they run where those do. Equal rows are brought
+// together by sorting (but for unique_consecutive); a row that differs from the one before begins a
+// group. A NaN is equal to nothing, as in PyTorch.
+#include "ops/run.h"
+
+// Rows, sizes[0] of them: elements of a flat tensor, or rows of a matrix. `order`: where each was
+// before they were sorted; NULL if they were not.
+typedef struct groups {
+  px_tensor *rows, *order;  // owned
+  int inverse_ndim;
+  const int64_t *inverse_sizes;
+  bool inverse, counts;  // wanted
+} groups;
+static void groups_end(groups *g) {
+  px_release(g->rows);
+  px_release(g->order);
+}
+#define GROUPS __attribute__((cleanup(groups_end))) groups
+
+static px_status filled(px_tensor **out, const px_tensor *like, int64_t n, px_scalar value,
+                        px_dtype dtype) {
+  return px_full(out, &n, 1, value, dtype, px__tensor_device(like), false, false);
+}
+
+// Whether each row begins a group.
+static px_status beginnings(px_tensor **out, const px_tensor *rows) {
+  int64_t n = rows->sizes[0], columns = 1;
+  PX_SCOPED(px_tensor) one = NULL;
+  PX_SCOPED(px_tensor) later = NULL;
+  PX_SCOPED(px_tensor) earlier = NULL;
+  PX_SCOPED(px_tensor) differ = NULL;
+  PX_SCOPED(px_tensor) rest = NULL;
+  PX_TRY(filled(&one, rows, n < 1 ? n : 1, px_bool(true), PX_BOOL));
+  if (n < 2) return *out = PX_MOVE(one), PX_OK;
+  PX_TRY(px_narrow(&later, rows, 0, 1, n - 1));
+  PX_TRY(px_narrow(&earlier, rows, 0, 0, n - 1));
+  PX_TRY(px_ne(&differ, later, earlier));
+  if (rows->ndim > 1)
+    PX_TRY(px_any(&rest, differ, &columns, 1, false));
+  else
+    rest = px_retain(differ);
+  return px_cat(out, (px_tensor *[]){one, rest}, 2, 0);
+}
+
+static px_status inverse_of(px_tensor **out, const groups *g, const px_tensor *begins) {
+  PX_SCOPED(px_tensor) numbers = NULL;
+  PX_SCOPED(px_tensor) from_zero = NULL;
+  PX_SCOPED(px_tensor) placed = NULL;
+  PX_TRY(px_cumsum(&numbers, begins, 0, PX_INT64));
+  PX_TRY(px_sub_scalar(&from_zero, numbers, px_int(1), px_int(1)));
+  if (g->order)
+    PX_TRY(px_scatter(&placed, from_zero, 0, g->order, from_zero));
+  else
+    placed = px_retain(from_zero);
+  return px_reshape(out, placed, g->inverse_sizes, g->inverse_ndim);
+}
+
+static px_status counts_of(px_tensor **out, const groups *g, const px_tensor *places) {
+  int64_t n = places->sizes[0];
+  PX_SCOPED(px_tensor) next = NULL;
+  PX_SCOPED(px_tensor) end = NULL;
+  PX_SCOPED(px_tensor) ends = NULL;
+  if (n == 0) return px_clone(out, places, NULL);
+  PX_TRY(px_narrow(&next, places, 0, 1, n - 1));
+  PX_TRY(filled(&end, places, 1, px_int(g->rows->sizes[0]), PX_INT64));
+  PX_TRY(px_cat(&ends, (px_tensor *[]){next, end}, 2, 0));
+  return px_sub(out, ends, places, px_int(1));
+}
+
+// The first row of each group, the group of each row, the rows of each group; empty ones in the
+// place of those that are not wanted.
+static px_status give(px_call *call, const groups *g) {
+  PX_SCOPED(px_tensor) begins = NULL;
+  PX_SCOPED(px_tensor) found = NULL;
+  PX_SCOPED(px_tensor) places = NULL;
+  int64_t all = -1;
+  PX_TRY(beginnings(&begins, g->rows));
+  PX_TRY(px_nonzero(&found, begins));
+  PX_TRY(px_reshape(&places, found, &all, 1));
+  PX_TRY(px_index_select(&call->results[0], g->rows, 0, places));
+  PX_TRY(g->inverse ? inverse_of(&call->results[1], g, begins)
+                    : filled(&call->results[1], g->rows, 0, px_int(0), PX_INT64));
+  return g->counts ? counts_of(&call->results[2], g, places)
+                   : filled(&call->results[2], g->rows, 0, px_int(0), PX_INT64);
+}
+
+static px_status flat(px_tensor **out, const px_tensor *t) {
+  return px_reshape(out, t, &t->numel, 1);
+}
+
+PX_RUN(unique) {
+  const px_tensor *t = px__arg_tensor(call, 0);
+  PX_SCOPED(px_tensor) elements = NULL;
+  GROUPS g = {.inverse_ndim = t->ndim,
+              .inverse_sizes = t->sizes,
+              .inverse = px__arg_bool(call, 2),
+              .counts = px__arg_bool(call, 3)};
+  PX_TRY(flat(&elements, t));
+  PX_TRY(px_sort(&g.rows, &g.order, elements, 0, false, true));
+  return give(call, &g);
+}
+
+// ---- along a dimension
+
+// The tensor as a matrix, a row for each place along dim; *rest: the sizes of a row's slice.
+static px_status as_rows(px_tensor **out, px_tensor **turned, const px_tensor *t, int dim) {
+  int64_t zero = 0, from = dim, empties = 0;
+  for (int d = 0; d < t->ndim; d++) empties += t->sizes[d] == 0;
+  PX_CHECK(empties == 0 || (empties == 1 && t->sizes[dim] == 0), PX_RUNTIME,
+           "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied");
+  PX_TRY(px_movedim(turned, t, &from, 1, &zero, 1));
+  int64_t n = (*turned)->sizes[0], columns = 1;
+  for (int d = 1; d < (*turned)->ndim; d++) columns *= (*turned)->sizes[d];
+  return px_reshape(out, *turned, (int64_t[]){n, columns}, 2);
+}
+
+// The order of rows by their elements: stable sorts from the last column to the first.
+static px_status order_of(px_tensor **out, const px_tensor *rows) {
+  for (int64_t c = rows->sizes[1]; c-- > 0;) {
+    PX_SCOPED(px_tensor) column = NULL;
+    PX_SCOPED(px_tensor) now = NULL;
+    PX_SCOPED(px_tensor) sorted = NULL;
+    PX_SCOPED(px_tensor) step = NULL;
+    PX_SCOPED(px_tensor) before = *out;
+    *out = NULL;
+    PX_TRY(px_select(&column, rows, 1, c));
+    if (!before) {
+      PX_TRY(px_sort(&sorted, out, column, 0, false, true));
+      continue;
+    }
+    PX_TRY(px_index_select(&now, column, 0, before));
+    PX_TRY(px_sort(&sorted, &step, now, 0, false, true));
+    PX_TRY(px_index_select(out, before, 0, step));
+  }
+  return PX_OK;
+}
+
+// What give made of rows, in the tensor's own dimensions.
+static px_status turn_back(px_call *call, const px_tensor *turned, int dim) {
+  int64_t sizes[PX_MAX_DIMS], zero = 0, to = dim;
+  PX_SCOPED(px_tensor) slices = NULL;
+  for (int d = 0; d < turned->ndim; d++) sizes[d] = turned->sizes[d];
+  sizes[0] = call->results[0]->sizes[0];
+  PX_TRY(px_reshape(&slices, call->results[0], sizes, turned->ndim));
+  px_release(call->results[0]);
+  call->results[0] = NULL;
+  PX_SCOPED(px_tensor) back = NULL;
+  PX_TRY(px_movedim(&back, slices, &zero, 1, &to, 1));
+  return px_clone(&call->results[0], back, NULL);
+}
+
+static px_status along(px_call *call, int64_t wanted, bool sorts, bool inverse, bool counts) {
+  const px_tensor *t = px__arg_tensor(call, 0);
+  int dim;
+  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_TRY(px__wrap_dim(&dim, wanted, t->ndim));
+  PX_CHECK(t->ndim > 0, PX_RUNTIME, "unique: a 0-dim tensor has no dimensions");
+  PX_TRY(as_rows(&rows, &turned, t, dim));
+  GROUPS g = {
+      .inverse_ndim = 1, .inverse_sizes = rows->sizes, .inverse = inverse, .counts = counts};
+  if (sorts && rows->sizes[0]) {
+    PX_TRY(order_of(&g.order, rows));
+    PX_TRY(px_index_select(&g.rows, rows, 0, g.order));
+  } else {
+    g.rows = px_retain(rows);
+  }
+  PX_TRY(give(call, &g));
+  return turn_back(call, turned, dim);
+}
+
+PX_RUN(unique_dim) {
+  return along(call, call->args[1].v.i, true, px__arg_bool(call, 3), px__arg_bool(call, 4));
+}
+
+PX_RUN(unique_consecutive) {
+  const px_tensor *t = px__arg_tensor(call, 0);
+  bool inverse = px__arg_bool(call, 1), counts = px__arg_bool(call, 2);
+  if (call->args[3].kind != PX_ARG_NONE)
+    return along(call, call->args[3].v.i, false, inverse, counts);
+  GROUPS g = {
+      .inverse_ndim = t->ndim, .inverse_sizes = t->sizes, .inverse = inverse, .counts = counts};
+  PX_TRY(flat(&g.rows, t));
+  return give(call, &g);
+}
