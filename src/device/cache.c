@@ -10,8 +10,6 @@
 #include <stdio.h>
 
 static px_block *search(px__device *d, px_stream *stream, size_t size, size_t bytes) {
-  px_block *again = px__pool_again(d, stream, size, bytes);
-  if (PX_LIKELY(again != NULL)) return again;
   px__chunk *chunk = px__pool_find(d, stream, size);
   return chunk ? px__pool_take(d, chunk, size, bytes) : NULL;
 }
@@ -143,6 +141,7 @@ px_status px__cache_new(px_block **out, size_t bytes, px__device *d) {
   }
   if (bytes > (size_t)PTRDIFF_MAX / 2) return out_of_memory(d, (size_t)PTRDIFF_MAX / 2);
   px_stream *stream = px__stream_now(d);
+  if ((*out = px__pool_again(d, stream, bytes))) return PX_OK;
   px__device_lock(d);
   size_t size = px__pool_round(d, bytes);
   if (px__rt.uncached) {
@@ -196,6 +195,7 @@ void px__cache_free(px_block *block) {
     free_raw(d, chunk);
     return;
   }
+  if (PX_LIKELY(px__pool_rest(chunk))) return;
   px__device_lock(d);
   px__pool_give(d, chunk);
   px__device_unlock(d);

@@ -142,12 +142,35 @@ static void make_free(px__device *d, px__chunk *chunk) {
 
 // ---- rest
 // What a stream was given back last rests until something else is asked of its pool. A request of
-// the same size takes it as it is: so a loop of small ops neither cuts nor joins. It counts as
-// taken until then.
+// the same size takes it as it is, without the device's lock: so a loop of small ops neither cuts
+// nor joins. It counts as taken until then.
+static void count_tally(px__stats *stats, const px__tally *tally, bool small) {
+  px__stat *const once[] = {stats->allocation, stats->active};
+  px__stat *const sized[] = {stats->allocated_bytes, stats->active_bytes};
+  for (int pool = 0; pool <= 1 + small; pool += 1 + small) {
+    px__stat *requested = &stats->requested_bytes[pool];
+    for (int i = 0; i < 2; i++) {
+      once[i][pool].allocated += tally->count;
+      sized[i][pool].allocated += tally->bytes;
+    }
+    requested->allocated += tally->wanted;
+    int64_t highest = requested->current + tally->highest;
+    if (highest > requested->peak) requested->peak = highest;
+    requested->current += tally->change;
+  }
+}
+
+// Device's lock held.
 static void wake(px__device *d, px_stream *stream, bool small) {
-  px__chunk *chunk = stream->rest[small];
+  px__rest *rest = &stream->rest[small];
+  px__spin_lock(&rest->spin);
+  px__chunk *chunk = rest->chunk;
+  px__tally tally = rest->tally;
+  __atomic_store_n(&rest->chunk, NULL, __ATOMIC_RELAXED);
+  rest->tally = (px__tally){0};
+  px__spin_unlock(&rest->spin);
+  if (tally.count) count_tally(&d->cache.stats, &tally, small);
   if (!chunk) return;
-  stream->rest[small] = NULL;
   count_take(&d->cache.stats, chunk, small, -1);
   make_free(d, chunk);
 }
@@ -155,18 +178,6 @@ static void wake(px__device *d, px_stream *stream, bool small) {
 void px__pool_wake(px__device *d) {
   for (int i = 0; i < d->stream_count; i++)
     for (int small = 0; small < 2; small++) wake(d, d->streams[i], small);
-}
-
-static void count_again(px__stats *stats, const px__chunk *chunk, bool small, size_t bytes) {
-  px__stat *const once[] = {stats->allocation, stats->active};
-  px__stat *const sized[] = {stats->allocated_bytes, stats->active_bytes};
-  for (int i = 0; i < 2; i++) {
-    once[i][0].allocated++, once[i][1 + small].allocated++;
-    sized[i][0].allocated += (int64_t)chunk->node.size;
-    sized[i][1 + small].allocated += (int64_t)chunk->node.size;
-  }
-  px__stat_pooled(stats->requested_bytes, small, -(int64_t)chunk->block.pub.bytes);
-  px__stat_pooled(stats->requested_bytes, small, (int64_t)bytes);
 }
 
 // ---- finding
@@ -278,24 +289,52 @@ px_block *px__pool_take(px__device *d, px__chunk *chunk, size_t size, size_t byt
   return block;
 }
 
-px_block *px__pool_again(px__device *d, px_stream *stream, size_t size, size_t bytes) {
-  bool small = size <= SMALL;
-  px__chunk *chunk = stream->rest[small];
-  if (!chunk || chunk->node.size != size) return NULL;
-  stream->rest[small] = NULL;
-  count_again(&d->cache.stats, chunk, small, bytes);
-  return hand_out(d, chunk, bytes);
+static void note_again(px__tally *tally, const px__chunk *chunk, size_t bytes) {
+  tally->count++;
+  tally->bytes += (int64_t)chunk->node.size;
+  tally->wanted += (int64_t)bytes;
+  tally->change += (int64_t)bytes - (int64_t)chunk->block.pub.bytes;
+  if (tally->change > tally->highest) tally->highest = tally->change;
+}
+
+px_block *px__pool_again(px__device *d, px_stream *stream, size_t bytes) {
+  px__rest *rest = &stream->rest[bytes <= SMALL];
+  if (!__atomic_load_n(&rest->chunk, __ATOMIC_RELAXED) || px__races()) return NULL;
+  px__spin_lock(&rest->spin);
+  px__chunk *chunk = rest->chunk;
+  bool fits = chunk && bytes <= chunk->node.size && chunk->node.size - bytes < GRAIN;
+  if (fits) {
+    __atomic_store_n(&rest->chunk, NULL, __ATOMIC_RELAXED);
+    note_again(&rest->tally, chunk, bytes);
+  }
+  px__spin_unlock(&rest->spin);
+  return fits ? hand_out(d, chunk, bytes) : NULL;
 }
 
 // ---- giving
+bool px__pool_rest(px__chunk *chunk) {
+  px__rest *rest = &chunk->stream->rest[chunk->segment->small];
+  if (chunk->block.use_count) return false;
+  px__block_drop_uses(&chunk->block);
+  px__spin_lock(&rest->spin);
+  bool rests = !rest->chunk;
+  if (rests) {
+    chunk->ready = px__issued(chunk->stream);
+    __atomic_store_n(&rest->chunk, chunk, __ATOMIC_RELAXED);
+  }
+  px__spin_unlock(&rest->spin);
+  return rests;
+}
+
 void px__pool_give(px__device *d, px__chunk *chunk) {
   px_stream *stream = chunk->stream;
   bool small = chunk->segment->small;
+  wake(d, stream, small);
+  if (px__pool_rest(chunk)) return;
   if (px__block_settled(&chunk->block, stream)) {
-    wake(d, stream, small);
-    px__block_drop_uses(&chunk->block);
+    count_take(&d->cache.stats, chunk, small, -1);
     chunk->ready = stream->issued;
-    stream->rest[small] = chunk;
+    make_free(d, chunk);
     return;
   }
   count_take(&d->cache.stats, chunk, small, -1);

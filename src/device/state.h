@@ -40,6 +40,19 @@ typedef struct px__node {
   uintptr_t address;
 } px__node;
 
+// What a stream was given back last (pool.c), and what has been asked for since the statistics were
+// told. `spin` guards it: it is taken with the device's lock held or without.
+typedef struct px__tally {
+  int64_t count, bytes;     // requests, and the sum of their sizes in the pool
+  int64_t wanted;           // ... and as they were asked for
+  int64_t change, highest;  // of the requested bytes in use
+} px__tally;
+typedef struct px__rest {
+  uint8_t spin;
+  struct px__chunk *chunk;  // atomic: also read without
+  px__tally tally;
+} px__rest;
+
 typedef struct px__device px__device;
 struct px_stream {
   px_object head;  // one reference is the device's, for as long as the process lives
@@ -53,9 +66,9 @@ struct px_stream {
   uint64_t synced;     // the host has waited for it (atomic)
   px__clock clock;
   px__mark *first, *last;
-  px__node *free[2];          // cached memory of this stream: large, small
-  struct px__chunk *hot[2];   // ... the latest, which is not in the tree
-  struct px__chunk *rest[2];  // given back last, and still counted as taken
+  px__node *free[2];         // cached memory of this stream: large, small
+  struct px__chunk *hot[2];  // ... the latest, which is not in the tree
+  px__rest rest[2];
 };
 
 typedef struct px__site {
@@ -343,8 +356,10 @@ px_status px__pool_grow(px__chunk **out, px__device *d, px_stream *stream, size_
 // Cuts a chunk that was found to size and hands it out.
 px_block *px__pool_take(px__device *d, px__chunk *chunk, size_t size, size_t bytes);
 void px__pool_give(px__device *d, px__chunk *chunk);
-// The memory that the stream gave back last, if it has this size; it needs no cutting.
-px_block *px__pool_again(px__device *d, px_stream *stream, size_t size, size_t bytes);
+// Without the lock: what the stream was given back last, if it has the size; and giving a chunk
+// back to be that. Either may decline.
+px_block *px__pool_again(px__device *d, px_stream *stream, size_t bytes);
+bool px__pool_rest(px__chunk *chunk);
 // What the streams gave back last becomes free: before statistics are read.
 void px__pool_wake(px__device *d);
 void px__pool_sweep(px__device *d);  // frees whose other uses are settled become available
