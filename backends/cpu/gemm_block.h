@@ -66,30 +66,65 @@ static inline TARGET bool NAME(plain)(const NAME(target) * t) {
   return t->cc == 1 && (!t->s || t->sc == 1 || t->sc == 0);
 }
 
-// One whole tile of packed panels, with rows of C and S that are contiguous.
-static __attribute__((noinline)) TARGET void NAME(tile_packed)(int64_t k, const T *a, const T *b,
-                                                               const NAME(target) * t) {
-  V acc[TILE_M][2];
-#pragma GCC unroll 8
-  for (int i = 0; i < TILE_M; i++) __builtin_prefetch(t->c + i * t->cr, 1);
-  NAME(tile)(TILE_M, k, a, 1, TILE_M, b, 2 * L, acc);
-#pragma GCC unroll 8
-  for (int i = 0; i < TILE_M; i++) NAME(put_row)(t, i, acc[i][0], acc[i][1]);
-}
-
 // Writes the rows x cols corner of a tile.
 static TARGET void NAME(put)(const NAME(target) * t, int rows, int cols, V acc[TILE_M][2]) {
-  bool whole = cols == 2 * L && NAME(plain)(t);
   for (int i = 0; i < rows; i++) {
-    if (whole) {
-      NAME(put_row)(t, i, acc[i][0], acc[i][1]);
-      continue;
-    }
     T line[2 * L], *c = t->c + i * t->cr;
     const T *s = t->s ? t->s + i * t->sr : NULL;
     STORE(line, acc[i][0] * t->alpha);
     STORE(line + L, acc[i][1] * t->alpha);
     for (int j = 0; j < cols; j++) c[j * t->cc] = s ? line[j] + s[j * t->sc] * t->beta : line[j];
+  }
+}
+
+// One tile: `rows` is a constant at each call.
+static inline __attribute__((always_inline)) TARGET void NAME(tile_rows)(const int rows, int cols,
+                                                                         int64_t k, const T *a,
+                                                                         int64_t ar, int64_t ac,
+                                                                         const T *b, int64_t br,
+                                                                         const NAME(target) * t) {
+  V acc[TILE_M][2];
+  bool whole = cols == 2 * L && NAME(plain)(t);
+#pragma GCC unroll 8
+  for (int i = 0; whole && i < rows; i++) __builtin_prefetch(t->c + i * t->cr, 1);
+  NAME(tile)(rows, k, a, ar, ac, b, br, acc);
+  if (!whole) {
+    NAME(put)(t, rows, cols, acc);
+    return;
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < rows; i++) NAME(put_row)(t, i, acc[i][0], acc[i][1]);
+}
+
+// A tile of packed panels, but for the lower edge.
+static __attribute__((noinline)) TARGET void NAME(tile_packed)(int cols, int64_t k, const T *a,
+                                                               const T *b, const NAME(target) * t) {
+  NAME(tile_rows)(TILE_M, cols, k, a, 1, TILE_M, b, 2 * L, t);
+}
+
+// A tile of any strides, with fewer rows at the lower edge.
+static __attribute__((noinline)) TARGET void NAME(tile_direct)(int rows, int cols, int64_t k,
+                                                               const T *a, int64_t ar, int64_t ac,
+                                                               const T *b, int64_t br,
+                                                               const NAME(target) * t) {
+  switch (rows) {
+    case 1:
+      NAME(tile_rows)(1, cols, k, a, ar, ac, b, br, t);
+      break;
+    case 2:
+      NAME(tile_rows)(2, cols, k, a, ar, ac, b, br, t);
+      break;
+    case 3:
+      NAME(tile_rows)(3, cols, k, a, ar, ac, b, br, t);
+      break;
+    case 4:
+      NAME(tile_rows)(4, cols, k, a, ar, ac, b, br, t);
+      break;
+    case 5:
+      NAME(tile_rows)(5, cols, k, a, ar, ac, b, br, t);
+      break;
+    default:
+      NAME(tile_rows)(TILE_M, cols, k, a, ar, ac, b, br, t);
   }
 }
 
@@ -174,31 +209,6 @@ static TARGET void NAME(pack_a)(const T *a, int64_t ar, int64_t ac, int64_t k, i
     for (int i = 0; i < rows; i++) to[i] = a[i * ar + p * ac];
 }
 
-// A tile of a direct product, with fewer rows at the lower edge.
-static __attribute__((noinline)) TARGET void NAME(tile_direct)(int rows, int64_t k, const T *a,
-                                                               int64_t ar, int64_t ac, const T *b,
-                                                               int64_t br, V acc[TILE_M][2]) {
-  switch (rows) {
-    case 1:
-      NAME(tile)(1, k, a, ar, ac, b, br, acc);
-      break;
-    case 2:
-      NAME(tile)(2, k, a, ar, ac, b, br, acc);
-      break;
-    case 3:
-      NAME(tile)(3, k, a, ar, ac, b, br, acc);
-      break;
-    case 4:
-      NAME(tile)(4, k, a, ar, ac, b, br, acc);
-      break;
-    case 5:
-      NAME(tile)(5, k, a, ar, ac, b, br, acc);
-      break;
-    default:
-      NAME(tile)(TILE_M, k, a, ar, ac, b, br, acc);
-  }
-}
-
 // A product small enough for the nearest caches: one panel of B after the other, packed (into
 // `room`, k * 2L elements) only if its columns are not contiguous.
 static TARGET void NAME(direct)(const px__gemm *g, T *room) {
@@ -212,11 +222,9 @@ static TARGET void NAME(direct)(const px__gemm *g, T *room) {
       panel = room, br = 2 * L;
     }
     for (int64_t i = 0; i < g->m; i += TILE_M) {
-      V acc[TILE_M][2];
       int rows = g->m - i < TILE_M ? (int)(g->m - i) : TILE_M;
-      NAME(tile_direct)(rows, g->k, a + i * g->ar, g->ar, g->ac, panel, br, acc);
       NAME(target) t = NAME(target_of)(g, i, j, true);
-      NAME(put)(&t, rows, cols, acc);
+      NAME(tile_direct)(rows, cols, g->k, a + i * g->ar, g->ar, g->ac, panel, br, &t);
     }
   }
 }
@@ -259,13 +267,11 @@ static TARGET void NAME(tiles)(const NAME(cell) * x, int64_t col, const T *panel
   for (int64_t row = 0; row < x->mc; row += TILE_M) {
     int rows = x->mc - row < TILE_M ? (int)(x->mc - row) : TILE_M;
     NAME(target) t = NAME(target_of)(x->g, x->i + row, x->j + col, x->p == 0);
-    if (rows == TILE_M && cols == 2 * L && NAME(plain)(&t)) {
-      NAME(tile_packed)(x->kc, x->pa + row * x->kc, panel, &t);
-      continue;
-    }
-    V acc[TILE_M][2];
-    NAME(tile_direct)(rows, x->kc, x->pa + row * x->kc, 1, TILE_M, panel, 2 * L, acc);
-    NAME(put)(&t, rows, cols, acc);
+    const T *a = x->pa + row * x->kc;
+    if (rows == TILE_M)
+      NAME(tile_packed)(cols, x->kc, a, panel, &t);
+    else
+      NAME(tile_direct)(rows, cols, x->kc, a, 1, TILE_M, panel, 2 * L, &t);
   }
 }
 
