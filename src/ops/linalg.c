@@ -209,12 +209,30 @@ PX_RUN(matmul) {
 
 // ---- linear
 
+// bias + x weight.T, with nothing of it recorded on its own.
+static px_status linear_rows(px_tensor **out, const px_tensor *x, const px_tensor *weight,
+                             const px_tensor *bias) {
+  PX_SCOPED(px_tensor) turned = NULL;
+  int64_t sizes[2] = {weight->sizes[1], weight->sizes[0]};
+  int64_t strides[2] = {weight->strides[1], weight->strides[0]};
+  PX_TRY(px__tensor_view(&turned, weight, 2, sizes, strides, weight->offset));
+  return px_addmm(out, bias, x, turned, px_int(1), px_int(1));
+}
+PX_RUN(linear_rows) {
+  return linear_rows(&call->results[0], px__arg_tensor(call, 1), px__arg_tensor(call, 2),
+                     px__arg_tensor(call, 0));
+}
+
 static px_status linear_2d(px_tensor **out, const px_tensor *x, const px_tensor *weight,
                            const px_tensor *bias) {
-  PX_SCOPED(px_tensor) turned = NULL;
-  PX_TRY(px_t(&turned, weight));
-  if (!bias) return px_mm(out, x, turned);
-  return px_addmm(out, bias, x, turned, px_int(1), px_int(1));
+  if (!bias) {
+    PX_SCOPED(px_tensor) turned = NULL;
+    PX_TRY(px_t(&turned, weight));
+    return px_mm(out, x, turned);
+  }
+  bool needs = px__needs_grad(x) || px__needs_grad(weight) || px__needs_grad(bias);
+  if (needs && px__hooks && px__hooks->recording()) return px__linear(out, bias, x, weight);
+  return linear_rows(out, x, weight, bias);
 }
 PX_RUN(linear) {
   const px_tensor *x = px__arg_tensor(call, 0), *weight = px__arg_tensor(call, 1);
