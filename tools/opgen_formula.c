@@ -246,5 +246,4 @@ void og_analyse(og_op *op) {
     op->grad_mask |= 1u << i;
     op->save_for[i] = reads(op, op->grad_nodes[i]);
   }
-  op->shape_mask &= ~op->save_mask;
 }

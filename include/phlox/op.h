@@ -50,7 +50,7 @@ typedef struct px_op {
   uint16_t flags;
   uint32_t grad_mask;         // parameters (bit i) that have a gradient formula
   uint32_t save_mask;         // parameters whose tensors the formulas mention
-  uint32_t shape_mask;        // parameters of which the formulas need only sizes and dtype
+  uint32_t shape_mask;        // parameters of which the formulas read sizes or dtype
   uint32_t save_result_mask;  // results that the formulas mention
   const void *impl;           // the library's own: src/ops/op_impl.h
   // param_count masks, or NULL for "all of the above": what the formula of parameter i mentions,

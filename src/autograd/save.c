@@ -215,7 +215,7 @@ px_status px__op_node_new(px_node **out, const px_op *op, px_call_mode mode, con
                           uint32_t needs, int result_count, px_tensor *const *results,
                           px_tensor *original) {
   uint32_t saved = px__saves_for(op, needs);
-  uint32_t kept = (saved | op->save_mask | op->shape_mask) & 0xFFFFu;
+  uint32_t kept = (saved | op->shape_mask) & 0xFFFFu;
   uint32_t mask = op->grad_mask | needs;
   px__layout l = lay_out(op, args, mask, saved, kept, result_count);
   size_t args_at = sizeof(px__op_node), results_at = args_at + op->param_count * sizeof(px_value);

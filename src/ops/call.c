@@ -71,10 +71,14 @@ static px_status adapt(px_call *call, int i, const px_value *given) {
   return wrong_kind(op, i, a);
 }
 
-// Whether the caller's arguments are all given and of the schema's kinds.
+// Whether the caller's arguments are of the schema's kinds, or absent where nothing stands for
+// them: then there is nothing to fill in.
 static inline bool is_exact(const px_op *op, const px_value *args) {
-  for (int i = 0; i < op->param_count; i++)
-    if (args[i].kind != op->params[i].kind) return false;
+  for (int i = 0; i < op->param_count; i++) {
+    const px_param *p = &op->params[i];
+    bool absent = args[i].kind == PX_ARG_NONE && p->optional && !p->has_default;
+    if (args[i].kind != p->kind && !absent) return false;
+  }
   return true;
 }
 
@@ -277,9 +281,8 @@ px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, v
   px_call call;
   px_value room[PX__MAX_PARAMS];
   start(&call, op, mode);
-  bool reads = op->kind <= PX_OP_REDUCE || op->kind == PX_OP_VIEW;
-  if (PX_LIKELY(reads && is_exact(op, args))) {
-    call.args = (px_value *)args;  // only the other kinds write them
+  if (PX_LIKELY(is_exact(op, args))) {
+    call.args = (px_value *)args;  // only wrap_numbers writes them, and here it finds nothing to do
   } else {
     call.args = room;
     PX_TRY(fill(&call, args));

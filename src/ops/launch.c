@@ -31,39 +31,41 @@ void px__immediate(px_operand *operand, px_scalar value, px_dtype dtype, int ndi
   px_scalar_store(value, dtype, operand->value);
 }
 
-// An operand of a kernel that is not element-wise. A number, or a 0-dim CPU tensor where the launch
-// is on a device, goes by value.
-static px_status operand_for(px_operand *operand, px_access *accesses, int *access_count,
-                             const px_tensor *t, px_device device, bool write) {
-  if (!t) {
-    *operand = (px_operand){.dtype = PX_DTYPE_NONE};
-    return PX_OK;
-  }
-  if (device.type != PX_CPU && px__tensor_device(t).type == PX_CPU && t->ndim == 0 && !write) {
-    px_scalar value;
-    PX_TRY(px_tensor_item(&value, t));
-    px__immediate(operand, value, (px_dtype)t->dtype, 0, t->sizes);
-    return PX_OK;
-  }
-  px__operand_of(operand, t);
-  if (t->numel) accesses[(*access_count)++] = px__access_of(t, write);
+// What a launch is put together from.
+typedef struct listing {
+  px_device device;
+  int n, uses;
+  px_operand operands[PX_MAX_OPERANDS];
+  px_access accesses[PX_MAX_OPERANDS];
+} listing;
+
+// A 0-dim CPU tensor where the launch is on a device goes by value.
+static px_status list_value(listing *x, const px_tensor *t) {
+  px_scalar value;
+  PX_TRY(px_tensor_item(&value, t));
+  px__immediate(&x->operands[x->n++], value, (px_dtype)t->dtype, 0, t->sizes);
   return PX_OK;
 }
 
-static px_status launch_list(px_launch *l, px_device device, int result_count,
-                             px_tensor *const *results, int input_count, px_tensor *const *inputs) {
-  px_operand operands[PX_MAX_OPERANDS];
-  px_access accesses[PX_MAX_OPERANDS];
-  int n = 0, uses = 0;
-  PX_CHECK(result_count + input_count <= PX_MAX_OPERANDS, PX_BUG, "%s has too many operands",
-           l->op);
-  for (int i = 0; i < result_count; i++, n++)
-    PX_TRY(operand_for(&operands[n], accesses, &uses, results[i], device, true));
-  for (int i = 0; i < input_count; i++, n++)
-    PX_TRY(operand_for(&operands[n], accesses, &uses, inputs[i], device, false));
-  l->operands = operands;
-  l->operand_count = n;
-  return px__launch(device, l, accesses, uses);
+// An operand of a kernel that is not element-wise.
+static inline px_status list(listing *x, const char *op, const px_tensor *t, bool write) {
+  PX_CHECK(x->n < PX_MAX_OPERANDS, PX_BUG, "%s has too many operands", op);
+  if (!t) {
+    x->operands[x->n++] = (px_operand){.dtype = PX_DTYPE_NONE};
+    return PX_OK;
+  }
+  if (PX_UNLIKELY(x->device.type != PX_CPU) && px__tensor_device(t).type == PX_CPU &&
+      t->ndim == 0 && !write)
+    return list_value(x, t);
+  px__operand_of(&x->operands[x->n++], t);
+  if (t->numel) x->accesses[x->uses++] = px__access_of(t, write);
+  return PX_OK;
+}
+
+static px_status launch_list(px_launch *l, listing *x) {
+  l->operands = x->operands;
+  l->operand_count = x->n;
+  return px__launch(x->device, l, x->accesses, x->uses);
 }
 
 px_status px__run_kernel(const char *name, px_device device, int result_count,
@@ -77,32 +79,42 @@ px_status px__run_kernel(const char *name, px_device device, int result_count,
   PX_CHECK(l.kernel, PX_UNIMPLEMENTED, "%s has no kernel for device type %s (dtype %s)", name,
            px_device_type_name(device.type),
            result_count && results[0] ? px_dtype_name((px_dtype)results[0]->dtype) : "none");
-  return launch_list(&l, device, result_count, results, input_count, inputs);
+  listing x;
+  x.device = device, x.n = x.uses = 0;
+  for (int i = 0; i < result_count; i++) PX_TRY(list(&x, name, results[i], true));
+  for (int i = 0; i < input_count; i++) PX_TRY(list(&x, name, inputs[i], false));
+  return launch_list(&l, &x);
+}
+
+static px_status list_call(listing *x, const px_call *call) {
+  const px_op *op = call->op;
+  x->device = call->device, x->n = x->uses = 0;
+  for (int i = 0; i < op->result_count; i++) PX_TRY(list(x, op->name, call->results[i], true));
+  for (int i = 0; i < op->param_count; i++) {
+    const px_value *a = &call->args[i];
+    if (op->params[i].kind == PX_ARG_TENSOR)
+      PX_TRY(list(x, op->name, a->kind == PX_ARG_TENSOR ? a->v.tensor : NULL, false));
+    for (int k = 0; a->kind == PX_ARG_TENSORS && k < a->n; k++)
+      PX_TRY(list(x, op->name, a->v.tensors[k], false));
+  }
+  return PX_OK;
 }
 
 px_status px__launch_call(px_call *call) {
   const px_op *op = call->op;
-  px_tensor *inputs[PX_MAX_OPERANDS];
-  int n = 0;
-  for (int i = 0; i < op->param_count; i++) {
-    px_value a = call->args[i];
-    int items = a.kind == PX_ARG_TENSORS ? a.n : 0;
-    bool single = op->params[i].kind == PX_ARG_TENSOR;
-    PX_CHECK(n + items + single <= PX_MAX_OPERANDS, PX_BUG, "%s has too many operands", op->name);
-    if (single) inputs[n++] = a.kind == PX_ARG_TENSOR ? a.v.tensor : NULL;
-    for (int k = 0; k < items; k++) inputs[n++] = a.v.tensors[k];
-  }
   px_launch l = {.op = op->name,
                  .params = call->args,
                  .param_count = op->param_count,
                  .compute = PX_DTYPE_NONE,
                  .kernel = px__op_kernel(op, (px_device_type)call->device.type)};
-  if (!l.kernel)
+  if (PX_UNLIKELY(!l.kernel))
     return px__no_kernel(op, call->results[0] ? (px_dtype)call->results[0]->dtype : PX_DTYPE_NONE,
                          (px_device_type)call->device.type);
+  listing x;
+  PX_TRY(list_call(&x, call));
   if (call->uses_random)
     PX_TRY(px__generator_use(&l, call->generator, call->device, call->counter));
-  return launch_list(&l, call->device, op->result_count, call->results, n, inputs);
+  return launch_list(&l, &x);
 }
 
 uint64_t px__philox_steps(px_device device, int64_t n, int values_per_draw) {

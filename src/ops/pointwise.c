@@ -5,11 +5,6 @@
 // that does nothing but allocate and launch. Kernels convert elements on load and on store.
 #include "ops/call_impl.h"
 
-static inline px_access whole(const px_tensor *t, bool write) {
-  size_t item = px__item(t), begin = (size_t)t->offset * item;
-  return (px_access){t->storage->block, begin, begin + (size_t)t->numel * item, write};
-}
-
 // The dtype in which a number is handed to a kernel: wide enough not to round it twice.
 static inline px_dtype number_dtype(px_dtype compute) {
   return compute == PX_FLOAT16 || compute == PX_BFLOAT16 ? PX_FLOAT32 : compute;
@@ -99,40 +94,22 @@ static px_status short_result(px_call *call, const px_tensor *like) {
   px_storage *storage = NULL;
   size_t bytes = (size_t)like->numel * px_dtype_size(call->dtype);
   PX_TRY(px__storage_new(&storage, bytes, call->device));
-  px_status status =
-      px__tensor_new(&call->results[0], storage, call->dtype, like->ndim, like->sizes, NULL, 0);
-  if (PX_UNLIKELY(status != PX_OK)) {
-    px_release(storage);
-    return status;
-  }
-  // Both references are this call's, and nobody else knows the storage: giving ours to the tensor
-  // needs no atomic subtraction.
-  __atomic_store_n(&storage->head.refs, 1, __ATOMIC_RELAXED);
-  return PX_OK;
-}
-
-static inline void plain_operand(px_operand *o, const px_tensor *t) {
-  o->data = px__tensor_at(t);
-  o->sizes = t->sizes;
-  o->strides = t->strides;
-  o->ndim = t->ndim;
-  o->dtype = t->dtype;
-  o->immediate = false;
+  return px__tensor_over(&call->results[0], storage, like->ndim, like->sizes, NULL, call->dtype);
 }
 
 static px_status short_way(px_call *call, const px_tensor *like) {
   px_operand operands[PX_MAX_OPERANDS];
   px_access accesses[PX_MAX_OPERANDS];
   PX_TRY(short_result(call, like));
-  plain_operand(&operands[0], call->results[0]);
-  accesses[0] = whole(call->results[0], true);
+  px__operand_of(&operands[0], call->results[0]);
+  accesses[0] = px__access_of(call->results[0], true);
   int n = 1, uses = 1;
   for (int i = 0; i < call->op->param_count; i++) {
     if (call->op->params[i].kind != PX_ARG_TENSOR) continue;
     px_value *a = &call->args[i];
     if (a->kind == PX_ARG_TENSOR) {
-      plain_operand(&operands[n], a->v.tensor);
-      accesses[uses++] = whole(a->v.tensor, false);
+      px__operand_of(&operands[n], a->v.tensor);
+      accesses[uses++] = px__access_of(a->v.tensor, false);
     } else if (a->kind == PX_ARG_NONE) {
       operands[n] = (px_operand){.dtype = PX_DTYPE_NONE};
     } else {

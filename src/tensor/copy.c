@@ -6,26 +6,11 @@
 // device converts and packs before, the target's device unpacks after.
 #include "tensor/tensor_impl.h"
 
-void px__operand_of(px_operand *operand, const px_tensor *t) {
-  operand->data = px__tensor_at(t);
-  operand->sizes = t->sizes;
-  operand->strides = t->strides;
-  operand->ndim = t->ndim;
-  operand->dtype = t->dtype;
-  operand->immediate = false;
-}
-
-px_access px__access_of(const px_tensor *t, bool write) {
-  size_t item = px__item(t), begin = (size_t)t->offset * item;
-  px_access access = {t->storage->block, begin, begin, write};
-  if (t->numel == 0) return access;
+int64_t px__tensor_reach(const px_tensor *t) {
   int64_t last = 0;
-  if (t->contiguous)
-    last = t->numel - 1;
-  else
-    for (int d = 0; d < t->ndim; d++) last += (t->sizes[d] - 1) * t->strides[d];
-  access.end = begin + (size_t)(last + 1) * item;
-  return access;
+  if (t->numel == 0) return 0;
+  for (int d = 0; d < t->ndim; d++) last += (t->sizes[d] - 1) * t->strides[d];
+  return last + 1;
 }
 
 // Strides of `from` when read with the sizes of `to`.

@@ -79,6 +79,13 @@ px_status px__tensor_new(px_tensor **out, px_storage *storage, px_dtype dtype, i
   return PX_OK;
 }
 
+px_status px__tensor_over(px_tensor **out, px_storage *storage_take, int ndim, const int64_t *sizes,
+                          const int64_t *strides, px_dtype dtype) {
+  PX_TRY(tensor_make(out, storage_take, dtype));
+  set_geometry(*out, ndim, sizes, strides, 0);
+  return PX_OK;
+}
+
 // A view remembers the tensor at the root, so that a write through it reaches the root's history;
 // a view of an alias has the alias's version.
 px_status px__tensor_view(px_tensor **out, const px_tensor *self, int ndim, const int64_t *sizes,
@@ -107,13 +114,6 @@ static px_status settle_options(px_dtype *dtype, px_device *device) {
   return PX_OK;
 }
 
-static px_status over_storage(px_tensor **out, px_storage *storage_take, int ndim,
-                              const int64_t *sizes, const int64_t *strides, px_dtype dtype) {
-  PX_TRY(tensor_make(out, storage_take, dtype));
-  set_geometry(*out, ndim, sizes, strides, 0);
-  return PX_OK;
-}
-
 px_status px_tensor_empty(px_tensor **out, int ndim, const int64_t *sizes, px_dtype dtype,
                           px_device device) {
   size_t bytes;
@@ -123,7 +123,7 @@ px_status px_tensor_empty(px_tensor **out, int ndim, const int64_t *sizes, px_dt
   PX_TRY(px__check_sizes(ndim, sizes));
   PX_TRY(px__row_major_bytes(&bytes, ndim, sizes, dtype));
   PX_TRY(px__storage_new(&storage, bytes, device));
-  PX_TRY(over_storage(out, storage, ndim, sizes, NULL, dtype));
+  PX_TRY(px__tensor_over(out, storage, ndim, sizes, NULL, dtype));
   return PX_OK;
 }
 
@@ -136,7 +136,7 @@ px_status px_tensor_empty_strided(px_tensor **out, int ndim, const int64_t *size
   PX_TRY(px__check_sizes(ndim, sizes));
   PX_TRY(px__extent_bytes(&bytes, ndim, sizes, strides, 0, dtype));
   PX_TRY(px__storage_new(&storage, bytes, device));
-  PX_TRY(over_storage(out, storage, ndim, sizes, strides, dtype));
+  PX_TRY(px__tensor_over(out, storage, ndim, sizes, strides, dtype));
   return PX_OK;
 }
 
@@ -150,7 +150,7 @@ px_status px_tensor_empty_pinned(px_tensor **out, int ndim, const int64_t *sizes
   PX_TRY(px__row_major_bytes(&bytes, ndim, sizes, dtype));
   PX_TRY(px__block_new_pinned(&block, bytes));
   PX_TRY(px__storage_from_block(&storage, block));
-  PX_TRY(over_storage(out, storage, ndim, sizes, NULL, dtype));
+  PX_TRY(px__tensor_over(out, storage, ndim, sizes, NULL, dtype));
   return PX_OK;
 }
 

@@ -62,8 +62,11 @@ static inline void *px__tensor_at(const px_tensor *t) {
 }
 
 // A new tensor over `storage` (retained) with the geometry given, unchecked, and the flags
-// px__thread_marks.fresh; strides NULL:
-// row-major.
+// px__thread_marks.fresh; strides NULL: row-major. px__tensor_over takes the storage, also on
+// failure.
+px_status px__tensor_over(px_tensor **out, px_storage *storage_take, int ndim, const int64_t *sizes,
+                          const int64_t *strides, px_dtype dtype)
+    __attribute__((warn_unused_result));
 px_status px__tensor_new(px_tensor **out, px_storage *storage, px_dtype dtype, int ndim,
                          const int64_t *sizes, const int64_t *strides, int64_t offset)
     __attribute__((warn_unused_result));
@@ -120,8 +123,20 @@ px_status px__tensor_copy(px_tensor *to, const px_tensor *from, bool non_blockin
 px_status px__tensor_contiguous(px_tensor **out, const px_tensor *self)
     __attribute__((warn_unused_result));
 // Describes a tensor to a kernel, and the bytes that it touches.
-void px__operand_of(px_operand *operand, const px_tensor *t);
-px_access px__access_of(const px_tensor *t, bool write);
+static inline void px__operand_of(px_operand *operand, const px_tensor *t) {
+  operand->data = px__tensor_at(t);
+  operand->sizes = t->sizes;
+  operand->strides = t->strides;
+  operand->ndim = t->ndim;
+  operand->dtype = t->dtype;
+  operand->immediate = false;
+}
+int64_t px__tensor_reach(const px_tensor *t);  // elements from the first to the last one
+static inline px_access px__access_of(const px_tensor *t, bool write) {
+  size_t item = px__item(t), begin = (size_t)t->offset * item;
+  int64_t reach = PX_LIKELY(t->contiguous) ? t->numel : px__tensor_reach(t);
+  return (px_access){t->storage->block, begin, begin + (size_t)reach * item, write};
+}
 
 // What the layer above says of a tensor when it is printed: writes ", requires_grad=True" or ",
 // grad_fn=<Name>"... or "".
