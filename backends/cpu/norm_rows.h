@@ -22,7 +22,7 @@ static void NAME(layer)(const layer_task *t, int64_t begin, int64_t end) {
     const T *x = (const T *)t->x + i * n;
     T *y = (T *)t->y + i * n;
     T mean = (T)(NAME(vec_sum)(x, n) / (double)n);
-    T rstd = (T)(1 / sqrt(NAME(vec_sum_square)(x, mean, n) / (double)n + t->eps));
+    T rstd = (T)(1 / sqrt(NAME(vec_sum_square)(x, mean, n, n) / (double)n + t->eps));
     ((T *)t->mean)[i] = mean, ((T *)t->rstd)[i] = rstd;
     NAME(layer_row)(y, x, mean, rstd, w, b, n);
   }
@@ -84,7 +84,7 @@ static double NAME(channel_square)(const batch_task *t, const T *x, T mean, int6
   double s = 0;
   if (t->inner > 1) {
     for (int64_t o = 0; o < t->outer; o++)
-      s += NAME(vec_sum_square)(x + (o * t->channels + c) * t->inner, mean, t->inner);
+      s += NAME(vec_sum_square)(x + (o * t->channels + c) * t->inner, mean, t->inner, 0);
     return s;
   }
   for (int64_t o = 0; o < t->outer; o++) {

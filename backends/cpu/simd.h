@@ -77,28 +77,26 @@ static inline vd vd_interleave_high(vd a, vd b) { return PX_SHUFFLE(a, b, 1, 3);
 
 // Lane by lane: a where the mask's lane is all ones, else b.
 static inline vf vf_pick(vfi mask, vf a, vf b) { return (vf)((mask & (vfi)a) | (~mask & (vfi)b)); }
-// The greater of two lanes; NaN in `a` or `b` stays.
-static inline vf vf_max(vf a, vf b) { return vf_pick((a > b) | (a != a), a, b); }
+// The greater of two lanes; the second one if one of them is NaN.
+#if PX_SIMD_BYTES == 32
+static inline vf vf_max(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
+#else
+static inline vf vf_max(vf a, vf b) { return vf_pick(a > b, a, b); }
+#endif
 static inline float vf_sum(vf v) {
   float s = 0;
   for (int i = 0; i < VF; i++) s += v[i];
   return s;
 }
-static inline float vf_top(vf v) {
-  float m = v[0];
-  for (int i = 1; i < VF; i++) m = v[i] > m || v[i] != v[i] ? v[i] : m;
-  return m;
-}
 
-// exp to about one unit in the last place over the whole range, infinities and NaN included: 2^n by
-// the exponent bits in two halves (so that denormal results come out), times a polynomial in the
-// remainder.
-static inline vf vf_exp(vf x) {
-  vf low = vf_set(-104.0f), high = vf_set(89.0f);
-  x = vf_pick(x < low, low, x);
-  x = vf_pick(x > high, high, x);
-  vf shift = vf_set(12582912.0f), k = vf_fma(x, vf_set(1.44269504088896341f), shift);
-  vfi n = (vfi)k - (vfi)shift;
+// exp of what is not above 0, to about one unit in the last place: 2^n by the exponent bits, times
+// a polynomial in the remainder. What would be smaller than the smallest normal number is 0; NaN
+// stays.
+static inline vf vf_exp_below(vf x) {
+  vfi gone = x < -87.33654f;
+  // Added to k, it leaves k + 127 in the lowest bits.
+  vf shift = vf_set(12582912.0f + 127), k = vf_fma(x, vf_set(1.44269504088896341f), shift);
+  vf power = (vf)((vfi)k << 23);
   k -= shift;
   vf r = vf_fma(k, vf_set(-0.693359375f), x);
   r = vf_fma(k, vf_set(2.12194440e-4f), r);
@@ -109,6 +107,5 @@ static inline vf vf_exp(vf x) {
   p = vf_fma(p, r, vf_set(1.6666665459e-1f));
   p = vf_fma(p, r, vf_set(5.0000001201e-1f));
   p = vf_fma(p, r * r, r) + 1.0f;
-  vfi half = n >> 1;
-  return p * (vf)((half + 127) << 23) * (vf)((n - half + 127) << 23);
+  return (vf)((vfi)(p * power) & ~gone);
 }

@@ -2,14 +2,16 @@
 // Softmax over one row and over a block of interleaved rows, for one element type (T, NAME as in
 // vec_impl.h); softmax.c includes it twice.
 
+// The row that follows is fetched while this one waits for its exponentials. A NaN that `top`
+// passes over is found again by the sum.
 static void NAME(row)(bool logs, T *y, const T *x, int64_t n) {
   T top = NAME(vec_max)(x, n);
   if (!logs) {
-    T scale = (T)(1 / NAME(vec_exp_sum)(y, x, top, n));
+    T scale = (T)(1 / NAME(vec_exp_sum)(y, x, top, n, n));
     for (int64_t i = 0; i < n; i++) y[i] *= scale;
     return;
   }
-  T shift = (T)LOG(NAME(vec_exp_sum)(NULL, x, top, n));
+  T shift = (T)LOG(NAME(vec_exp_sum)(NULL, x, top, n, n));
   for (int64_t i = 0; i < n; i++) y[i] = x[i] - top - shift;
 }
 
@@ -36,6 +38,7 @@ static void NAME(lanes)(bool logs, T *y, const T *x, int64_t n, int64_t step, in
     }
 }
 
+// y of log_softmax is not above 0, which the exponentials ask for.
 static void NAME(row_backward)(bool logs, T *to, const T *g, const T *y, int64_t n) {
   if (!logs) {
     T s = (T)NAME(vec_dot)(g, y, n);

@@ -9,10 +9,10 @@
 
 static inline vd vd_max(vd a, vd b) {
   vd r;
-  for (int i = 0; i < VD; i++) r[i] = a[i] > b[i] || a[i] != a[i] ? a[i] : b[i];
+  for (int i = 0; i < VD; i++) r[i] = a[i] > b[i] ? a[i] : b[i];
   return r;
 }
-static inline vd vd_exp(vd x) {
+static inline vd vd_exp_below(vd x) {
   for (int i = 0; i < VD; i++) x[i] = exp(x[i]);
   return x;
 }

@@ -15,13 +15,14 @@ static inline double NAME(vec_sum)(const T *x, int64_t n) {
   }
   return total;
 }
-// Sum of (x - mean)^2.
-static inline double NAME(vec_sum_square)(const T *x, T mean, int64_t n) {
+// Sum of (x - mean)^2. What lies `ahead` of x is fetched meanwhile.
+static inline double NAME(vec_sum_square)(const T *x, T mean, int64_t n, int64_t ahead) {
   double total = 0;
   while (n > 0) {
     int64_t m = n < NAME(SUM_BLOCK) ? n : NAME(SUM_BLOCK), i = 0;
     V a = OP(set)(0), b = a, centre = OP(set)(mean);
     for (; i + 2 * L <= m; i += 2 * L) {
+      __builtin_prefetch(x + i + ahead);
       V p = OP(load)(x + i) - centre, q = OP(load)(x + i + L) - centre;
       a = OP(fma)(p, p, a), b = OP(fma)(q, q, b);
     }
@@ -46,6 +47,7 @@ static inline double NAME(vec_dot)(const T *x, const T *y, int64_t n) {
   }
   return total;
 }
+// The greatest, where there is no NaN.
 static inline T NAME(vec_max)(const T *x, int64_t n) {
   T top = x[0];
   int64_t i = 0;
@@ -54,30 +56,33 @@ static inline T NAME(vec_max)(const T *x, int64_t n) {
     for (i = L; i + 2 * L <= n; i += 2 * L)
       a = OP(max)(OP(load)(x + i), a), b = OP(max)(OP(load)(x + i + L), b);
     a = OP(max)(a, b);
-    for (int k = 0; k < L; k++) top = a[k] > top || a[k] != a[k] ? a[k] : top;
+    for (int k = 0; k < L; k++) top = a[k] > top ? a[k] : top;
   }
-  for (; i < n; i++) top = x[i] > top || x[i] != x[i] ? x[i] : top;
+  for (; i < n; i++) top = x[i] > top ? x[i] : top;
   return top;
 }
-// y = exp(x - shift); returns the sum of y. `y` may be NULL: only the sum is wanted.
-static inline double NAME(vec_exp_sum)(T *y, const T *x, T shift, int64_t n) {
+// y = exp(x - shift), where no x is above shift; returns the sum of y. `y` may be NULL: only the
+// sum is wanted. What lies `ahead` of x is fetched meanwhile.
+static inline double NAME(vec_exp_sum)(T *y, const T *x, T shift, int64_t n, int64_t ahead) {
   V sum = OP(set)(0), s = OP(set)(shift);
   int64_t i = 0;
   for (; i + L <= n; i += L) {
-    V e = OP(exp)(OP(load)(x + i) - s);
+    __builtin_prefetch(x + i + ahead);
+    V e = OP(exp_below)(OP(load)(x + i) - s);
     if (y) OP(store)(y + i, e);
     sum += e;
   }
   double total = OP(sum)(sum);
   if (i == n) return total;
   T line[L] = {0};
-  memcpy(line, x + i, (size_t)(n - i) * sizeof(T));
-  V e = OP(exp)(OP(load)(line) - s);
+  for (int k = 0; k < L; k++) line[k] = k < n - i ? x[i + k] : shift;
+  V e = OP(exp_below)(OP(load)(line) - s);
   OP(store)(line, e);
   for (int k = 0; k < n - i; k++) total += line[k];
   if (y) memcpy(y + i, line, (size_t)(n - i) * sizeof(T));
   return total;
 }
+// y = exp(x), where no x is above 0.
 static inline void NAME(vec_exp)(T *y, const T *x, int64_t n) {
-  (void)NAME(vec_exp_sum)(y, x, 0, n);
+  (void)NAME(vec_exp_sum)(y, x, 0, n, 0);
 }
