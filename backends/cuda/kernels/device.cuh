@@ -179,7 +179,7 @@ enum {
 static __device__ __noinline__ void k_fault(const k_where *at, int code, int64_t a, int64_t b,
                                             int64_t c) {
   k_slot *slot = (k_slot *)at->slot;
-  if (!slot || atomicCAS_system(&slot->launch, 0ull, (unsigned long long)at->id) != 0) return;
+  if (!slot || atomicCAS(&slot->launch, 0ull, (unsigned long long)at->id) != 0) return;
   *(volatile int64_t *)&slot->a = a;
   *(volatile int64_t *)&slot->b = b;
   *(volatile int64_t *)&slot->c = c;
