@@ -305,7 +305,38 @@ static px_status bernoulli_number(const px_launch *l, double one) {
   return PX_OK;
 }
 PX_KERNEL(bernoulli_scalar) { return bernoulli_number(l, 1); }
-PX_KERNEL(dropout_mask) { return bernoulli_number(l, 1 / px__param_float(l, 1)); }
+
+// Each thread of the grid draws `lanes` neighbours, four to a block of words.
+static void keep_neighbours(const philox_job *job, int64_t lanes) {
+  int64_t threads = px_value_int(job->l->params[3]) * BLOCK, blocks = lanes > 4 ? lanes / 4 : 1;
+  for (int64_t i = 0; i < job->d->n; i++) {
+    int64_t piece = i / lanes, lane = i % lanes;
+    uint64_t block = (uint64_t)(piece / threads * blocks + lane / 4);
+    px_philox4 words =
+        px_philox(job->l->seed, (uint64_t)(piece % threads), job->l->offset + 4 * block);
+    put(job->d, i, px_philox_uniform_float(words.v[lane % 4]) < job->a ? job->b : 0);
+  }
+}
+static void emit_kept(const philox_job *job, const uint32_t *words, int lane, int64_t i) {
+  put(job->d, i, px_philox_uniform_float(words[lane]) < job->a ? job->b : 0);
+}
+// dropout_mask_(self, keep, lanes, generator): draws are floats, compared as such with numbers of
+// all dtypes but float64.
+PX_KERNEL(dropout_mask) {
+  px__dense d[1];
+  double keep = px__param_float(l, 1);
+  int64_t lanes = px__param_int(l, 2);
+  if (l->mt19937) return bernoulli_number(l, 1 / keep);
+  if (!open_self(d, l)) return PX_OK;
+  philox_job job = {.l = l, .d = d, .a = keep, .b = 1 / keep};
+  if (l->operands[0].dtype != PX_FLOAT64) job.a = (float)keep;
+  if (lanes > 1)
+    keep_neighbours(&job, lanes);
+  else
+    philox_each(&job, 3, 4, emit_kept);
+  px__dense_close(d, "W");
+  return PX_OK;
+}
 // bernoulli(self, generator): the probabilities are a tensor
 PX_KERNEL(bernoulli) {
   static const char spec[] = "Wr";
@@ -324,7 +355,7 @@ PX_KERNEL(bernoulli) {
       u = wide ? px_mt19937_uniform_double(mt) : (double)px_mt19937_uniform_float(mt);
     else
       u = px_philox_uniform_float(px_philox(l->seed, (uint64_t)i / 4, l->offset).v[i % 4]);
-    put(d, i, u < p ? 1 : 0);
+    put(d, i, mt ? u < p : u <= p);  // draws of devices are in (0, 1]
   }
   if (mt) px_mt19937_unlock(mt);
   px__dense_close(d, spec);

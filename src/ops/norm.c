@@ -191,6 +191,28 @@ PX_RUN(group_norm) {
 }
 
 // ---- dropout
+
+// How many neighbours a thread of PyTorch's kernel takes: 16 bytes, or less where that leaves a
+// remainder; 1 where the memory of x has gaps, so that the mask lies otherwise.
+static int64_t lanes_of(const px_tensor *x, const px_tensor *mask) {
+  int64_t lanes = 16 / (int64_t)px_dtype_size((px_dtype)x->dtype);
+  for (int d = 0; d < x->ndim; d++)
+    if (x->sizes[d] > 1 && x->strides[d] != mask->strides[d]) return 1;
+  while (x->numel % lanes) lanes /= 2;
+  return lanes;
+}
+// Neighbours are neighbours in memory: with several lanes the mask is drawn as one row.
+static px_status draw_mask(px_tensor **out, const px_tensor *x, double keep) {
+  PX_SCOPED(px_tensor) mask = NULL;
+  PX_SCOPED(px_tensor) row = NULL;
+  int64_t one = 1;
+  PX_TRY(px_empty_like(&mask, x, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+  int64_t lanes = !px_tensor_is_cuda(x) ? 1 : lanes_of(x, mask);
+  if (lanes > 1) PX_TRY(px_as_strided(&row, mask, &x->numel, 1, &one, 1, NULL));
+  PX_TRY(px_dropout_mask_(row ? row : mask, keep, lanes, NULL));
+  *out = PX_MOVE(mask);
+  return PX_OK;
+}
 PX_RUN(dropout) {
   px_tensor *x = px__arg_tensor(call, 0);
   double p = call->args[1].v.f;
@@ -202,7 +224,6 @@ PX_RUN(dropout) {
   }
   if (p == 1) return px_mul_scalar(&call->results[0], x, px_float(0));
   PX_SCOPED(px_tensor) mask = NULL;
-  PX_TRY(px_tensor_empty(&mask, x->ndim, x->sizes, (px_dtype)x->dtype, px__tensor_device(x)));
-  PX_TRY(px_dropout_mask_(mask, 1 - p, NULL));
+  PX_TRY(draw_mask(&mask, x, 1 - p));
   return px_mul(&call->results[0], x, mask);
 }

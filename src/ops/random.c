@@ -77,7 +77,12 @@ PX_RUN(bernoulli_scalar) {
   PX_CHECK(p >= 0 && p <= 1, PX_RUNTIME, "bernoulli_ expects p to be in [0, 1], but got p=%g", p);
   return fill_self(call, 2, unroll_of((px_dtype)px__arg_tensor(call, 0)->dtype));
 }
-PX_RUN(bernoulli) { return fill_self(call, 1, 4); }
+PX_RUN(dropout_mask) { return fill_self(call, 3, 4); }
+PX_RUN(bernoulli) {
+  PX_TRY(fill_self(call, 1, 4));
+  if (call->device.type != PX_CPU) call->counter = 12;  // a thread draws once; PyTorch reserves ten
+  return PX_OK;
+}
 PX_RUN(randperm_fill) {
   PX_TRY(fill_self(call, 1, 2));
   // Each thread may draw as many numbers again as there are elements, to order equal keys.

@@ -96,3 +96,39 @@ PX_TEST(permutations_with_keys_of_32_bits) {
     for (int k = 0; k < 4; k++) CHECK_NEAR(element(p, k), first[k], 0);
   }
 }
+// What dropout with p = 1/2 leaves of ones, as 0 and 1.
+static px_tensor *dropped(px_dtype dtype, int64_t n) {
+  px_tensor *ones = NULL, *out = NULL, *kept = NULL;
+  devices();
+  px_manual_seed(3);
+  OK(px_ones(&ones, &n, 1, dtype, gpu(), false, false));
+  OK(px_dropout(&out, ones, 0.5, true));
+  OK(px_gt_scalar(&kept, out, px_float(0)));
+  px_release(ones), px_release(out);
+  return kept;
+}
+// PyTorch's kernel takes 16 bytes a thread where that leaves no remainder, and draws floats.
+PX_TEST(dropout_draws_neighbours_together) {
+  PX_SCOPED(px_tensor) half = dropped(PX_FLOAT16, 16);
+  PX_SCOPED(px_tensor) single = dropped(PX_FLOAT32, 16);
+  PX_SCOPED(px_tensor) wide = dropped(PX_FLOAT64, 16);
+  PX_SCOPED(px_tensor) odd = dropped(PX_FLOAT64, 15);
+  ELEMENTS(half, 0, 0, 1, 0, 0, 1, 0, 1, 0, 1, 0, 0, 1, 0, 0, 1, 1);
+  ELEMENTS(single, 0, 0, 1, 0, 0, 1, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0, 0);
+  ELEMENTS(wide, 0, 0, 1, 1, 0, 1, 0, 1, 1, 1, 0, 1, 1, 0, 0, 1, 0);
+  ELEMENTS(odd, 0, 0, 1, 1, 1, 1, 1, 0, 1, 0, 1, 1, 0, 1, 1, 1);
+}
+PX_TEST(a_tensor_of_probabilities_takes_twelve_numbers_of_a_thread) {
+  unsigned char state[16];
+  devices();
+  PX_SCOPED(px_tensor) p = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  px_generator *g = NULL;
+  OK(px_full(&p, SIZES(5), 1, px_float(1), PX_FLOAT32, gpu(), false, false));
+  px_manual_seed(3);
+  OK(px_bernoulli(&y, p, NULL));
+  ELEMENTS(y, 0, 1, 1, 1, 1, 1);
+  OK(px_generator_default(&g, gpu()));
+  px_generator_get_state(g, state);
+  CHECK_EQ(state[8], 12);
+}

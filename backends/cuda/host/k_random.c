@@ -55,7 +55,15 @@ static px_status chance(const px_launch *l, double one) {
   return px__cuda_close(d, l, "W");
 }
 PX_CUDA_KERNEL(bernoulli_scalar) { return chance(l, 1); }
-PX_CUDA_KERNEL(dropout_mask) { return chance(l, 1 / px__cuda_float(l, 1)); }
+// dropout_mask(self, keep, lanes, generator)
+PX_CUDA_KERNEL(dropout_mask) {
+  px__cuda_dense d[1];
+  k_random p;
+  PX_CUDA_PASS(start(&p, d, l, "W", PX_FLOAT32));
+  p.a = px__cuda_float(l, 1), p.b = 1 / p.a, p.from = px__cuda_int(l, 2);
+  PX_CUDA_PASS(draw_floats(l, "dropout", &p, 3));
+  return px__cuda_close(d, l, "W");
+}
 // bernoulli(self, generator): the probabilities are a tensor
 PX_CUDA_KERNEL(bernoulli) {
   static const char spec[] = "WR";

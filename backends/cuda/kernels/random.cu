@@ -46,7 +46,7 @@ struct draw {  // of a lane of the words, as the compute type
     float v = (float)w.v[(lane & 2) + 1] * (2.3283064365386963e-10f * turn) +
               1.1641532182693481e-10f * turn;
     float r = sqrtf(-2.0f * logf(u)), s, c;
-    sincosf(v, &s, &c);
+    __sincosf(v, &s, &c);  // as in cuRAND
     return r * (lane & 1 ? c : s);
   }
   static __device__ __forceinline__ float exponential(float u) {
@@ -133,6 +133,33 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK) chance(const __grid_consta
     });
 }
 
+// 1 / keep where a draw is below keep (`a`), else 0. A thread takes `from` neighbours at a time,
+// four to a block of words; with 1, four elements a grid apart.
+template <typename S>
+static __device__ __forceinline__ void dropout_body(const k_random &p) {
+  typedef typename k_type<S>::number C;
+  C keep = (C)p.a;
+  S kept, none;
+  k_put(&kept, (C)p.b), k_put(&none, (C)0);
+  int lanes = (int)p.from;
+  if (lanes == 1) {
+    each<4>(p, [&](const words &w, int lane, int64_t i) {
+      ((S *)p.out)[i] = (C)uniform_float(w.v[lane]) < keep ? kept : none;
+    });
+    return;
+  }
+  uint64_t offset = p.offset;
+  for (int64_t first = k_thread() * lanes; first < p.n; first += k_threads() * lanes)
+    for (int done = 0; done < lanes; done += 4, offset += 4) {
+      words w = philox(p.seed, (uint64_t)k_thread(), offset);
+#pragma unroll
+      for (int lane = 0; lane < 4; lane++)
+        if (done + lane < lanes)
+          ((S *)p.out)[first + done + lane] = (C)uniform_float(w.v[lane]) < keep ? kept : none;
+    }
+}
+K_FLOATS(dropout, k_random)
+
 // Whole numbers below `range`, from `from` on.
 extern "C" __global__ void __launch_bounds__(K_BLOCK) whole(const __grid_constant__ k_random p) {
   int item = k_item(p.dtype);
@@ -160,7 +187,7 @@ static __device__ __forceinline__ void bernoulli_body(const k_random &p) {
     }
     words w = philox(p.seed, (uint64_t)i / 4, p.offset);
     uint32_t x = (i & 2) ? (i & 1 ? w.v[3] : w.v[2]) : (i & 1 ? w.v[1] : w.v[0]);
-    k_store((char *)p.out + i * item, p.dtype, (double)uniform_float(x) < chance ? 1.0 : 0.0);
+    k_store((char *)p.out + i * item, p.dtype, (double)uniform_float(x) <= chance ? 1.0 : 0.0);
   }
 }
 K_FLOATS(bernoulli, k_random)
