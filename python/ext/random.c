@@ -162,9 +162,8 @@ static PyObject *set_rng_state(PyObject *m, PyObject *state) {
 
 // ---- the same for torch.cuda
 static int cuda_generator(PyObject *device, px_generator **out) {
-  int index;
-  if (ext_to_cuda_index(device, &index) < 0) return -1;
-  if (ext_is_none(device)) EXT_TRY_INT(px_device_current(&index));
+  int index = px_device_peek();
+  if (!ext_is_none(device) && ext_to_cuda_index(device, &index) < 0) return -1;
   EXT_TRY_INT(px_generator_default(out, px_cuda(index)));
   return 0;
 }

@@ -61,9 +61,17 @@ px_status px_generator_new(px_generator **out, px_device device) {
   return PX_OK;
 }
 
+// Seeding initialises nothing: until something else has, any visible device will do.
+static px_status resolve(px_device *device) {
+  if (device->type == PX_CUDA && !px_device_initialized()) {
+    int index = device->index < 0 ? px_device_peek() : device->index;
+    if (index < px_device_count(PX_CUDA)) return *device = px_cuda(index), PX_OK;
+  }
+  return px_device_resolve(device, *device);
+}
 px_status px_generator_default(px_generator **out, px_device device) {
   *out = NULL;
-  PX_TRY(px_device_resolve(&device, device));
+  PX_TRY(resolve(&device));
   PX_CHECK(device.type == PX_CPU || device.index < DEFAULT_LIMIT, PX_RUNTIME,
            "device index %d has no default generator", device.index);
   pthread_mutex_lock(&generators_lock);

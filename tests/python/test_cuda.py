@@ -167,6 +167,15 @@ class Several(unittest.TestCase):
 
 
 class NoDevices(unittest.TestCase):
+    def test_seeding_initialises_nothing(self):
+        code = """
+import phlox as torch
+torch.cuda.manual_seed(1), torch.cuda.manual_seed_all(1), torch.manual_seed(1)
+assert torch.cuda.get_rng_state().tolist()[0] == 1 and not torch.cuda.is_initialized()
+"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+
     def test_texts(self):
         code = """
 import phlox as torch
