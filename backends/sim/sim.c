@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 px__sim_state px__sim = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -204,6 +205,14 @@ static px_status enable_peer(int from, int to) {
 
 static int64_t library(const char *name) { return 0; }
 
+// A simulated device is this process's alone.
+static int processes(int device, px_process *out, int room) {
+  size_t unused, total;
+  if (room < 1 || px__sim_memory_info(device, &unused, &total) != PX_OK) return 0;
+  *out = (px_process){getpid(), total - unused};
+  return 1;
+}
+
 static const px_backend table = {
     .size = sizeof(px_backend),
     .abi = PX_BACKEND_ABI,
@@ -213,6 +222,7 @@ static const px_backend table = {
     .open = open_device,
     .properties = properties,
     .memory_info = px__sim_memory_info,
+    .processes = processes,
     .synchronize = px__sim_synchronize,
     .fault_slot = fault_slot,
     .alloc = px__sim_alloc,

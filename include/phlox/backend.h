@@ -215,6 +215,11 @@ typedef struct px_copy {
   bool pinned;  // the host side is page-locked
 } px_copy;
 
+typedef struct px_process {
+  int64_t id;
+  size_t bytes;
+} px_process;
+
 // What a backend gives to the core. `device` is an index; streams and events are the backend's own
 // handles. NULL streams do not occur: the core makes the default stream of each device with
 // `stream_new`.
@@ -268,6 +273,9 @@ typedef struct px_backend {
   void *(*peek)(int device, void *memory);
   // The version of a library that the backend uses, loaded if need be; 0 where there is none.
   int64_t (*library)(const char *name);
+  // Lists processes that hold memory of the device, at most `room`; returns how many, 0 where that
+  // is not known.
+  int (*processes)(int device, px_process *out, int room);
   /* entries above: ABI 1 */
 } px_backend;
 

@@ -8,6 +8,7 @@
 #include "device/state.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 static px_block *search(px__device *d, px_stream *stream, size_t size, size_t bytes) {
   px__chunk *chunk = px__pool_find(d, stream, size);
@@ -32,17 +33,33 @@ static const char *size_text(char text[32], uint64_t bytes) {
   return text;
 }
 
+// Who holds memory of the device, in PyTorch's words.
+static void list_processes(px__device *d, char *text, size_t room) {
+  px_process rows[4];
+  char held[32];
+  size_t used = 0;
+  int count = px__rt.backend->processes(d->physical, rows, PX_COUNT_OF(rows));
+  *text = 0;
+  for (int i = 0; i < count && used < room; i++) {
+    size_text(held, rows[i].bytes);
+    bool own = rows[i].id == (int64_t)getpid();
+    int more =
+        own ? snprintf(text + used, room - used,
+                       "Including non-PyTorch memory, this process has %s memory in use. ", held)
+            : snprintf(text + used, room - used, "Process %lld has %s memory in use. ",
+                       (long long)rows[i].id, held);
+    used += (size_t)more;
+  }
+}
+
 static px_status out_of_memory(px__device *d, size_t size) {
   size_t free_bytes = 0, total = d->properties.total_memory;
-  char wanted[32], has[32], unused[32], used[32], allowed[32], live[32], idle[32];
-  char process[96] = "", limit[64] = "";
+  char wanted[32], has[32], unused[32], allowed[32], live[32], idle[32];
+  char processes[320], limit[64] = "";
   if (px__rt.backend->memory_info(d->physical, &free_bytes, &total) != PX_OK) px_error_clear();
   uint64_t allocated = (uint64_t)d->cache.stats.allocated_bytes[0].current;
   uint64_t reserved = (uint64_t)d->cache.stats.reserved_bytes[0].current;
-  if (d->properties.simulated)  // elsewhere other processes may share the device
-    snprintf(process, sizeof process,
-             "Including non-PyTorch memory, this process has %s memory in use. ",
-             size_text(used, total - free_bytes));
+  list_processes(d, processes, sizeof processes);
   if (d->cache.limit)
     snprintf(limit, sizeof limit, "%s allowed; ", size_text(allowed, d->cache.limit));
   PX_FAIL(PX_OUT_OF_MEMORY,
@@ -54,7 +71,7 @@ static px_status out_of_memory(px__device *d, size_t size) {
           "(https://docs.pytorch.org/docs/stable/notes/"
           "cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)",
           size_text(wanted, px__pool_segment_size(d, size)), d->index, size_text(has, total),
-          size_text(unused, free_bytes), process, limit, size_text(live, allocated),
+          size_text(unused, free_bytes), processes, limit, size_text(live, allocated),
           size_text(idle, reserved - allocated));
 }
 

@@ -64,7 +64,7 @@ static px_status open_device(int device) {
   return status;
 }
 
-static px_status properties(int device, px_device_properties *out) {
+px_status px__cuda_properties(int device, px_device_properties *out) {
   CUdevice handle;
   CUuuid uuid;
   int cache = 0;
@@ -150,7 +150,8 @@ static const px_backend table = {
     .type = PX_CUDA,
     .probe = probe,
     .open = open_device,
-    .properties = properties,
+    .properties = px__cuda_properties,
+    .processes = px__cuda_processes,
     .memory_info = memory_info,
     .synchronize = synchronize,
     .fault_slot = fault_slot,

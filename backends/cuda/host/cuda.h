@@ -106,7 +106,10 @@ extern const int px__cuda_module_count;
 
 px_kernel px__cuda_find(const char *name);
 
-// ---- memory.c, stream.c: parts of the table
+// ---- memory.c, stream.c, nvml.c: parts of the table
+
+px_status px__cuda_properties(int device, px_device_properties *out);
+int px__cuda_processes(int device, px_process *out, int room);
 
 px_status px__cuda_alloc(int device, size_t bytes, void **out);
 void px__cuda_release(int device, void *memory);
