@@ -33,8 +33,7 @@ static inline int row_dtype(int compute) {
 // ---- the short way
 
 // The stride of an operand along all elements: 0 or the item's size; -1 if there is no such.
-static inline int64_t flat_stride(const px_operand *o, int64_t item) {
-  if (o->ndim == 1 && o->strides[0] == 1) return item;  // most operands are vectors
+static int64_t flat_stride(const px_operand *o, int64_t item) {
   int64_t dense = 1;
   bool contiguous = true, still = true;
   for (int d = o->ndim - 1; d >= 0; d--) {
@@ -60,19 +59,27 @@ static void run_flat(void *context, int64_t begin, int64_t end) {
   j->row(at, j->strides, end - begin, j->l);
 }
 
+// The stride of any operand, absent and immediate ones included; -1 if there is none.
+static __attribute__((noinline)) int64_t any_stride(const px_operand *o, int want) {
+  if (o->dtype == PX_DTYPE_NONE) return 0;
+  if (o->dtype != want) return -1;
+  return o->immediate ? 0 : flat_stride(o, px__cpu_item[want]);
+}
+
 static bool try_flat(const px_launch *l, const px__cpu_pointwise *op, px__cpu_row row, int64_t n) {
   char *data[PX_MAX_OPERANDS];
   int64_t strides[PX_MAX_OPERANDS];
   int compute = row_dtype(l->compute);
-  for (int i = 0; i < op->operands; i++) {
+  int64_t item = px__cpu_item[compute];
+  uint32_t bools = op->bools;
+  for (int i = 0; i < op->operands; i++, bools >>= 1) {
     const px_operand *o = &l->operands[i];
-    int want = op->bools >> i & 1u ? PX_BOOL : compute;
-    data[i] = o->dtype == PX_DTYPE_NONE ? (char *)(uintptr_t)nothing : o->data;
-    strides[i] = 0;
-    if (o->dtype == PX_DTYPE_NONE) continue;
-    if (o->dtype != want) return false;
-    if (o->immediate) continue;
-    strides[i] = flat_stride(o, px__cpu_item[want]);
+    data[i] = o->data, strides[i] = item;
+    // Most operands are vectors.
+    if (o->dtype == compute && o->ndim == 1 && !o->immediate && !(bools & 1) && o->strides[0] == 1)
+      continue;
+    strides[i] = any_stride(o, bools & 1 ? PX_BOOL : compute);
+    if (o->dtype == PX_DTYPE_NONE) data[i] = (char *)(uintptr_t)nothing;
     if (strides[i] < 0 || (i == 0 && strides[i] == 0 && n > 1)) return false;
   }
   if (n <= PARALLEL) {

@@ -97,19 +97,25 @@ static px_status short_result(px_call *call, const px_tensor *like) {
   return px__tensor_over(&call->results[0], storage, like->ndim, like->sizes, NULL, call->dtype);
 }
 
+// On the CPU an access matters only while a copy into the block is running.
+static inline bool is_quiet(const px_call *call, const px_tensor *t) {
+  return call->device.type == PX_CPU &&
+         !__atomic_load_n(&t->storage->block->pending, __ATOMIC_ACQUIRE);
+}
+
 static px_status short_way(px_call *call, const px_tensor *like) {
   px_operand operands[PX_MAX_OPERANDS];
   px_access accesses[PX_MAX_OPERANDS];
   PX_TRY(short_result(call, like));
   px__operand_of(&operands[0], call->results[0]);
-  accesses[0] = px__access_of(call->results[0], true);
-  int n = 1, uses = 1;
+  int n = 1, uses = 0;
+  if (!is_quiet(call, call->results[0])) accesses[uses++] = px__access_of(call->results[0], true);
   for (int i = 0; i < call->op->param_count; i++) {
     if (call->op->params[i].kind != PX_ARG_TENSOR) continue;
     px_value *a = &call->args[i];
     if (a->kind == PX_ARG_TENSOR) {
       px__operand_of(&operands[n], a->v.tensor);
-      accesses[uses++] = px__access_of(a->v.tensor, false);
+      if (!is_quiet(call, a->v.tensor)) accesses[uses++] = px__access_of(a->v.tensor, false);
     } else if (a->kind == PX_ARG_NONE) {
       operands[n] = (px_operand){.dtype = PX_DTYPE_NONE};
     } else {
