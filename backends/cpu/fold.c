@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a fold over the operands of a launch.
 //
-// Where the elements of one result lie side by side, rows are folded one after the other; where
-// those of neighbouring results do, columns are folded together. A long fold into few results is
-// cut into at most 256 parts, by its length alone, that the pool works on and that are joined in
-// order.
+// Where the elements of one result lie side by side, rows are folded one after
+// the other; where those of neighbouring results do, columns are folded
+// together. A long fold into few results is cut into at most 256 parts, by its
+// length alone, that the pool works on and that are joined in order.
 #include "cpu/fold.h"
 
 #include "cpu/axes.h"
@@ -73,6 +73,24 @@ static void rows(void *context, int64_t begin, int64_t end) {
   }
 }
 
+// Whether all results are made of the same elements (the gradient of a sum is
+// one number, seen as many).
+static bool are_alike(const plan *p) {
+  for (int d = 0; d < p->x.kept_count; d++)
+    if (p->x.kept[d].in != 0) return false;
+  return p->x.results > 1;
+}
+
+static void fold_once(const plan *p) {
+  wide sum;
+  p->f->identity(&sum, 1);
+  fold_span(p, &sum, p->in, 0, p->x.length);
+  for (int64_t r = 0; r < p->x.results; r++) {
+    wide again = sum;  // to finish is to change it
+    store(p, px__axes_place(p->x.kept, 0, p->x.kept_count, r).out, WIDE, &again, 1);
+  }
+}
+
 // ---- one long fold
 
 static void parts(void *context, int64_t begin, int64_t end) {
@@ -137,7 +155,9 @@ static void run(plan *p) {
   int64_t work = p->x.results * p->x.length, width = p->x.kept[0].size;
   bool by_column = width >= 8 && p->x.length > 1 &&
                    px__magnitude(p->x.kept[0].in) < px__magnitude(p->x.gone[0].in);
-  if (by_column) {
+  if (p->x.length < 2 * LEAST_PART && are_alike(p)) {
+    fold_once(p);
+  } else if (by_column) {
     int64_t items = p->x.results / width * ((width + CHUNK - 1) / CHUNK);
     px__cpu_parallel(items, work > PARALLEL ? 1 : items, columns, p);
   } else if (p->x.length >= 2 * LEAST_PART && p->x.results < 16) {

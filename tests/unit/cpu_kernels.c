@@ -171,6 +171,17 @@ PX_TEST(sums_over_rows_columns_and_all) {
   CHECK(out[0] == 1 + 4 + 7 + 10 && out[2] == 3 + 6 + 9 + 12);
 }
 
+PX_TEST(results_of_the_same_elements_are_alike) {
+  static const int64_t still[2] = {0, 0}, down[2] = {4, 0};
+  px_operand in = operand(grid + 2, PX_FLOAT32, 2, grid_sizes, still);
+  float out[4] = {0};
+  fold("sum", PX_FLOAT32, 1, in, out, PX_FLOAT32, NULL);
+  for (int i = 0; i < 4; i++) CHECK_NEAR(out[i], 9, 0);
+  in.strides = down;
+  fold("mean", PX_FLOAT32, 1, in, out, PX_FLOAT32, NULL);
+  for (int i = 0; i < 4; i++) CHECK_NEAR(out[i], (3 + 7 + 11) / 3.0, 0);
+}
+
 PX_TEST(extremes_and_their_places) {
   float e[12] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8}, values[4];
   int64_t at[4];
