@@ -37,9 +37,15 @@ typedef struct k_divisor {
   uint32_t size, magic, shift;
 } k_divisor;
 
+// Threads of a block of a loop, and vectors of n elements that a thread has in flight.
+enum { K_LOOP = 128 };
+#define K_FLIGHT(n) ((n) > 8 ? 1 : 2)
+
 // A loop over elements. An operand has many elements, one for all, or is a number.
 enum { K_MANY, K_ONE, K_VALUE };
-enum { K_FLAT, K_NARROW, K_WIDE };  // all row-major and aligned; below 2^31 elements; any
+// All row-major and aligned; aligned rows, of vectors (sizes[0] counts them); below 2^31 elements;
+// any.
+enum { K_FLAT, K_ROWS, K_NARROW, K_WIDE };
 typedef struct k_loop {
   int64_t n;
   k_where where;
@@ -53,8 +59,10 @@ typedef struct k_loop {
   int64_t sizes[K_DIMS], strides[K_DIMS][K_OPERANDS];
 } k_loop;
 
-// A transposing copy: planes of rows x columns, dense along columns in the target and along rows in
-// the source; `batch` planes with the loop's dimensions.
+// A transposing copy, by tiles of 32 or K_WIDE_TILE(item size) elements each way: planes of rows x
+// columns, dense along columns in the target and along rows in the source; `batch` planes with the
+// loop's dimensions.
+#define K_WIDE_TILE(item) ((item) < 4 ? 128 : 64)
 typedef struct k_tiles {
   int64_t rows, columns, to_step, from_step, batch;
   int64_t tiles_down, tiles_across;
@@ -78,7 +86,9 @@ typedef struct k_fold {
   k_axis kept[K_DIMS], gone[K_DIMS];
 } k_fold;
 
-// Elements picked by index tensors (the kernels index_get and index_put).
+// Elements picked by index tensors (the kernels index_get and index_put). A thread has K_RUNS where
+// it takes runs.
+enum { K_RUNS = 4 };
 typedef struct k_pick {
   int64_t n;
   k_where where;
@@ -96,9 +106,10 @@ typedef struct k_rows {
   k_where where;
   void *out[4];
   const void *in[8];
+  void *partial;
   int64_t outer, size, inner, chunks;
   double eps;
-  int32_t logs, lanes, training, how, dtype;
+  int32_t logs, lanes, vector, training, how, dtype;
   int64_t ignore;
   double number;
 } k_rows;
@@ -110,7 +121,7 @@ typedef struct k_step {
   const void *grad;
   int64_t n;
   double lr, momentum, fresh, decay, beta1, beta2, eps, size, root, keep;
-  int32_t nesterov, maximize, first, decoupled;
+  int32_t nesterov, maximize, first, decoupled, vector;
 } k_step;
 
 // Random numbers in the layout of PyTorch's device kernels.
@@ -135,13 +146,15 @@ typedef struct k_window {
   int32_t adaptive, count_pad;
 } k_window;
 
-// Lines along a dimension: scans and sorts. A line has `size` elements `inner` apart.
+// Lines along a dimension: scans and sorts. A block sorts a tile at a time. A line has `size`
+// elements `inner` apart.
+enum { K_SORT_TILE = 1024 };
 typedef struct k_lines {
   k_where where;
   void *out;
   const void *in, *other;
   int64_t *indices;
-  int64_t outer, size, inner, take, skip, width, dim;
+  int64_t outer, size, inner, chunks, take, skip, width, dim;
   void *keys, *keys_to;
   int64_t *places, *places_to;
   int32_t product, backwards, down, place;

@@ -4,33 +4,52 @@
 
 enum { CHUNK_ROWS = 64, MOST_CHUNKS = 256 };
 
-// Threads of a row of n elements that lie in one piece: a warp, or the block.
-static int lanes_of(int64_t n) {
-  int lanes = 32;
-  if (n > 1024) return K_BLOCK;
-  while (lanes > 1 && n < lanes) lanes /= 2;
-  return lanes;
-}
-static int64_t blocks_of(int64_t rows, int lanes) {
-  int64_t each = K_BLOCK / lanes;
-  return (rows + each - 1) / each;
+// ---- rows that lie in one piece
+
+// How `outer` rows of `size` elements are shared among threads: the kernel NAME_short holds 32
+// bytes of numbers a thread, NAME_long `bytes` if rows are aligned, and NAME_lines takes the
+// others. `all`: every tensor of elements that the kernel walks.
+static px_status by_rows(const px_launch *l, k_rows *p, const char *module, const char *name,
+                         int dtype, int64_t bytes, const void *const *all, int count) {
+  char function[48];
+  size_t item = px__cuda_dtype_size(dtype), number = px__cuda_dtype_size(px__cuda_compute(dtype));
+  bool is_short = p->size * (int64_t)number <= 32 * 32;
+  int64_t each = (is_short ? 32 : bytes) / (int64_t)number;
+  bool dense = p->size * (int64_t)item % 16 == 0;
+  p->vector = true;
+  for (int i = 0; i < count; i++) p->vector &= (uintptr_t)all[i] % 16 == 0;
+  bool fits = is_short || (p->vector && dense && p->size <= 1024 * each);
+  if (fits) p->vector &= dense;
+  p->lanes = fits ? 1 : 1024;
+  while (fits && p->lanes * each < p->size) p->lanes *= 2;
+  snprintf(function, sizeof function, "%s_%s", name, !fits ? "rows" : is_short ? "short" : "long");
+  // Blocks that are small are in many stages at a time: some load while others store.
+  int64_t block = p->lanes > 64 ? p->lanes : is_short ? K_BLOCK : 64, rows = block / p->lanes;
+  return px__cuda_by_dtype(l, module, function, dtype, (p->outer + rows - 1) / rows,
+                           (unsigned)block, p);
 }
 
 // ---- softmax
 
 static px_status softmax(const px_launch *l, bool logs, bool backward, int64_t dim) {
   const char *spec = backward ? "wrr" : "wr";
+  const char *name = backward ? "softmax_backward" : "softmax";
   int dtype = l->operands[0].dtype;
   px__cuda_dense d[3];
   k_rows p = {.logs = logs};
   px__cuda_around(&l->operands[0], dim, &p.outer, &p.size, &p.inner);
   if (p.outer * p.size * p.inner == 0) return PX_OK;
   PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
-  p.out[0] = d[0].at, p.in[0] = d[1].at, p.in[1] = backward ? d[2].at : NULL;
-  p.lanes = lanes_of(p.size);
-  int64_t grid = blocks_of(p.outer * p.inner, p.inner == 1 ? p.lanes : 1);
-  PX_CUDA_PASS(px__cuda_by_dtype(l, "softmax", backward ? "softmax_backward" : "softmax", dtype,
-                                 grid, K_BLOCK, &p));
+  const void *all[] = {d[0].at, d[1].at, backward ? d[2].at : NULL};
+  p.out[0] = d[0].at, p.in[0] = d[1].at, p.in[1] = all[2];
+  if (p.inner == 1) {
+    PX_CUDA_PASS(by_rows(l, &p, "softmax", name, dtype, backward ? 64 : 128, all, 3));
+  } else {
+    char function[48];
+    snprintf(function, sizeof function, "%s_lines", name);
+    int64_t blocks = (p.outer * p.inner + K_BLOCK - 1) / K_BLOCK;
+    PX_CUDA_PASS(px__cuda_by_dtype(l, "softmax", function, dtype, blocks, K_BLOCK, &p));
+  }
   return px__cuda_close(d, l, spec);
 }
 PX_CUDA_KERNEL(softmax) { return softmax(l, false, false, px__cuda_int(l, 1)); }
@@ -55,9 +74,9 @@ PX_CUDA_KERNEL(native_layer_norm) {
               .in = {d[3].at, d[4].at, d[5].at},
               .size = row_length(l, 1),
               .eps = px__cuda_float(l, 4)};
-  p.outer = p.size ? d[3].n / p.size : 0, p.lanes = lanes_of(p.size);
-  PX_CUDA_PASS(
-      px__cuda_by_dtype(l, "norm", "layer", dtype, blocks_of(p.outer, p.lanes), K_BLOCK, &p));
+  const void *all[] = {d[0].at, d[3].at, d[4].at, d[5].at};
+  p.outer = p.size ? d[3].n / p.size : 0;
+  if (p.outer) PX_CUDA_PASS(by_rows(l, &p, "norm", "layer", dtype, 128, all, 4));
   return px__cuda_close(d, l, spec);
 }
 
@@ -81,16 +100,34 @@ PX_CUDA_KERNEL(layer_norm_backward) {
   k_rows p = {.out = {d[0].at, d[1].at, d[2].at},
               .in = {d[3].at, d[4].at, d[7].at, d[5].at, d[6].at},
               .size = row_length(l, 2)};
-  p.outer = p.size ? d[4].n / p.size : 0, p.lanes = lanes_of(p.size);
-  if (p.out[0])
-    PX_CUDA_PASS(px__cuda_by_dtype(l, "norm", "layer_backward", dtype, blocks_of(p.outer, p.lanes),
-                                   K_BLOCK, &p));
+  const void *all[] = {d[0].at, d[3].at, d[4].at, d[7].at};
+  p.outer = p.size ? d[4].n / p.size : 0;
+  if (p.out[0] && p.outer)
+    PX_CUDA_PASS(by_rows(l, &p, "norm", "layer_backward", dtype, 64, all, 4));
   if (p.size) PX_CUDA_PASS(layer_sums(l, &p, dtype));
   return px__cuda_close(d, l, spec);
 }
 
 // ---- batches
 
+// Two sums over each channel, in parts, and what follows from them, a thread a channel.
+static px_status batch_sums(const px_launch *l, k_rows *p, const char *sums, const char *join,
+                            int dtype) {
+  int64_t pieces = p->inner == 1 ? (p->size + 31) / 32 : p->size;
+  int64_t most = p->outer * p->inner / 2048, chunks = 1056 / (pieces ? pieces : 1);
+  if (chunks > most) chunks = most;
+  if (chunks > p->outer) chunks = p->outer;
+  p->chunks = chunks < 1 ? 1 : chunks;
+  PX_CUDA_PASS(
+      px__cuda_scratch(l, (size_t)(p->size * p->chunks + 1) * 2 * sizeof(double), &p->partial));
+  PX_CUDA_PASS(px__cuda_by_dtype(l, "norm", sums, dtype, pieces * p->chunks, K_BLOCK, p));
+  return px__cuda_by_dtype(l, "norm", join, dtype, (p->size + K_BLOCK - 1) / K_BLOCK, K_BLOCK, p);
+}
+// A thread an element, or a warp a row of them.
+static px_status batch_each(const px_launch *l, k_rows *p, const char *name, int dtype) {
+  int64_t threads = p->outer * p->size * (p->inner == 1 ? 1 : 32);
+  return px__cuda_by_dtype(l, "norm", name, dtype, px__cuda_grid(l, threads, K_BLOCK), K_BLOCK, p);
+}
 // _batch_norm(input, weight, bias, running_mean, running_var, training, eps)
 //   -> output, save_mean, save_invstd, variance (unbiased)
 PX_CUDA_KERNEL(native_batch_norm) {
@@ -103,8 +140,10 @@ PX_CUDA_KERNEL(native_batch_norm) {
               .training = px__cuda_int(l, 5) != 0,
               .eps = px__cuda_float(l, 6)};
   px__cuda_around(&l->operands[4], 1, &p.outer, &p.size, &p.inner);
-  if (p.outer > 0 && p.inner > 0)
-    PX_CUDA_PASS(px__cuda_by_dtype(l, "norm", "batch", dtype, p.size, 512, &p));
+  if (p.outer * p.size * p.inner > 0) {
+    if (p.training) PX_CUDA_PASS(batch_sums(l, &p, "batch_sums", "batch_join", dtype));
+    PX_CUDA_PASS(batch_each(l, &p, "batch", dtype));
+  }
   return px__cuda_close(d, l, spec);
 }
 // _batch_norm_backward(grad, input, weight, running_mean, running_var, save_mean, save_invstd,
@@ -119,8 +158,10 @@ PX_CUDA_KERNEL(batch_norm_backward) {
               .training = px__cuda_int(l, 7) != 0,
               .eps = px__cuda_float(l, 8)};
   px__cuda_around(&l->operands[4], 1, &p.outer, &p.size, &p.inner);
-  if (p.outer > 0 && p.inner > 0 && d[3].at)
-    PX_CUDA_PASS(px__cuda_by_dtype(l, "norm", "batch_backward", dtype, p.size, 512, &p));
+  if (p.outer * p.size * p.inner > 0 && d[3].at) {
+    PX_CUDA_PASS(batch_sums(l, &p, "batch_backward_sums", "batch_backward_join", dtype));
+    PX_CUDA_PASS(batch_each(l, &p, "batch_backward", dtype));
+  }
   return px__cuda_close(d, l, spec);
 }
 // running_average_(self, value, weight): self = (1 - weight) * self + weight * value

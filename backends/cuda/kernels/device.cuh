@@ -193,15 +193,18 @@ static __device__ __noinline__ void k_fault(const k_where *at, int code, int64_t
 static __device__ __forceinline__ uint32_t k_divide(uint32_t n, const k_divisor &by) {
   return (__umulhi(n, by.magic) + n) >> by.shift;
 }
+static __device__ __forceinline__ int64_t k_quotient(int64_t n, int64_t by) {
+  return (uint64_t)(n | by) >> 32 ? n / by : (uint32_t)n / (uint32_t)by;
+}
 // Where element i of the axes lies, as byte offsets.
 static __device__ __forceinline__ void k_place(const k_axis *list, int count, int64_t i,
                                                int64_t *in, int64_t *out, int64_t *out2) {
   *in = *out = *out2 = 0;
+#pragma unroll 1
   for (int d = 0; d < count; d++) {
     int64_t k = i;
     if (d + 1 < count) {
-      int64_t q = (uint64_t)(i | list[d].size) >> 32 ? i / list[d].size
-                                                     : (uint32_t)i / (uint32_t)list[d].size;
+      int64_t q = k_quotient(i, list[d].size);
       k = i - q * list[d].size;
       i = q;
     }
@@ -230,9 +233,14 @@ struct k_greater {
   __device__ __forceinline__ T operator()(T a, T b) const {
     return a > b || a != a ? a : b;
   }
+  __device__ __forceinline__ float operator()(float a, float b) const {
+    float x;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
+    return x;
+  }
 };
 // Joins the values of a group; every thread of the group gets the result. All threads of the block
-// must come here.
+// must come here, and the block is a power of two.
 template <typename T, typename F>
 static __device__ T k_join(T x, int lanes, F f) {
   __shared__ T room[32];
@@ -244,7 +252,7 @@ static __device__ T k_join(T x, int lanes, F f) {
   __syncthreads();
   if ((threadIdx.x & 31) == 0) room[threadIdx.x / 32] = x;
   __syncthreads();
-  x = room[0];
-  for (int i = 1; i < warps; i++) x = f(x, room[i]);
+  x = room[threadIdx.x & (warps - 1)];
+  for (int step = warps / 2; step > 0; step /= 2) x = f(x, __shfl_xor_sync(0xffffffffu, x, step));
   return x;
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // softmax and log_softmax with their backward kernels, over the middle of outer x size x inner.
 //
-// Rows that lie in one piece (inner = 1) have `lanes` threads each; else a thread has a line, and
-// its neighbours the lines beside it. Out: 0; in: x, or the gradient and the result.
-#include "math.cuh"
+// Rows that lie in one piece (inner = 1) stay in registers if they are aligned and not too long,
+// and memory is read once. Others are read twice: rows by a block, lines by a thread each, whose
+// neighbours have the lines beside it. Out: 0; in: x, or the gradient and the result.
+#include "rows.cuh"
 
 template <typename C>
 struct least_of;
@@ -15,69 +16,191 @@ template <>
 struct least_of<double> {
   static __device__ double get() { return K_least_f64; }
 };
-static __device__ __forceinline__ float exp_of(float x) { return expf(x); }
-static __device__ __forceinline__ double exp_of(double x) { return exp(x); }
+// e to the x, for results that are stored as S: to 2^-21 where they are halves.
+template <typename S>
+static __device__ __forceinline__ float exp_for(float x) {
+  return sizeof(S) == 2 ? __expf(x) : expf(x);
+}
+template <typename S>
+static __device__ __forceinline__ double exp_for(double x) {
+  return exp(x);
+}
 static __device__ __forceinline__ float log_of(float x) { return logf(x); }
 static __device__ __forceinline__ double log_of(double x) { return log(x); }
 
-// A line: where it starts, the step between its elements, and its share of threads.
-struct line {
-  int64_t at, step, rows, row;
-  int lane, lanes;
-};
-static __device__ __forceinline__ line line_of(const k_rows &p, int64_t base) {
-  line l;
-  l.lanes = p.inner == 1 ? p.lanes : 1;
-  l.lane = threadIdx.x % l.lanes;
-  l.rows = p.outer * p.inner;
-  l.row = base + threadIdx.x / l.lanes;
-  l.step = p.inner;
-  l.at = l.row / p.inner * p.size * p.inner + l.row % p.inner;
-  return l;
-}
+// ---- rows in registers
 
-template <typename S>
+template <typename S, int BYTES>
 static __device__ __forceinline__ void softmax_body(const k_rows &p) {
-  typedef typename k_type<S>::number C;
-  int64_t each = blockDim.x / (p.inner == 1 ? p.lanes : 1);
-  for (int64_t b = blockIdx.x * each; b < p.outer * p.inner; b += gridDim.x * each) {
-    line l = line_of(p, b);
-    bool mine = l.row < l.rows;
-    const S *x = (const S *)p.in[0] + (mine ? l.at : 0);
-    S *y = (S *)p.out[0] + (mine ? l.at : 0);
-    int64_t n = mine ? p.size : 0;
-    C top = least_of<C>::get(), sum = 0;
-    for (int64_t i = l.lane; i < n; i += l.lanes) top = k_greater()(top, k_get(x[i * l.step]));
-    top = k_join(top, l.lanes, k_greater());
-    for (int64_t i = l.lane; i < n; i += l.lanes) sum += exp_of(k_get(x[i * l.step]) - top);
-    sum = k_join(sum, l.lanes, k_add());
-    C scale = 1 / sum, shift = log_of(sum);
-    for (int64_t i = l.lane; i < n; i += l.lanes) {
-      C v = k_get(x[i * l.step]) - top;
-      k_put(&y[i * l.step], p.logs ? v - shift : exp_of(v) * scale);
-    }
+  typedef k_row<S, BYTES> R;
+  typedef typename R::C C;
+  R r(p);
+  C x[R::E], top = least_of<C>::get(), sum = 0;
+  r.load(x, (const S *)p.in[0] + r.begin(p), top);
+#pragma unroll
+  for (int k = 0; k < R::E; k++) top = k_greater()(x[k], top);
+  top = k_join(top, p.lanes, k_greater());
+#pragma unroll
+  for (int k = 0; k < R::E; k++) {
+    C v = x[k] - top, e = exp_for<S>(v);
+    sum += e;
+    x[k] = p.logs ? v : e;
   }
+  sum = k_join(sum, p.lanes, k_add());
+  C scale = p.logs ? (C)1 : 1 / sum, shift = p.logs ? -log_of(sum) : (C)0;
+#pragma unroll
+  for (int k = 0; k < R::E; k++) x[k] = x[k] * scale + shift;
+  r.store((S *)p.out[0] + r.begin(p), x);
 }
-K_FLOATS(softmax, k_rows)
+K_ROW_FLOATS(softmax, K_LONG, 1024)
+
+template <typename S, int BYTES>
+static __device__ __forceinline__ void softmax_backward_body(const k_rows &p) {
+  typedef k_row<S, BYTES> R;
+  typedef typename R::C C;
+  R r(p);
+  C g[R::E], y[R::E], sum = 0;
+  r.load(g, (const S *)p.in[0] + r.begin(p), 0);
+  r.load(y, (const S *)p.in[1] + r.begin(p), 0);
+#pragma unroll
+  for (int k = 0; k < R::E; k++) sum += p.logs ? g[k] : g[k] * y[k];
+  sum = k_join(sum, p.lanes, k_add());
+#pragma unroll
+  for (int k = 0; k < R::E; k++)
+    g[k] = p.logs ? g[k] - exp_for<S>(y[k]) * sum : (g[k] - sum) * y[k];
+  r.store((S *)p.out[0] + r.begin(p), g);
+}
+K_ROW_FLOATS(softmax_backward, K_MIDDLE, 1024)
+
+// ---- rows and lines of any length
+
+// The greatest so far, and the sum of what is raised to e, less that.
+template <typename S>
+struct heap {
+  typedef typename k_type<S>::number C;
+  C top, sum;
+  template <int COUNT>
+  __device__ __forceinline__ void add(const C *x) {
+    C most = top;
+#pragma unroll
+    for (int k = 0; k < COUNT; k++) most = k_greater()(x[k], most);
+    if (!(most == top)) sum *= exp_for<S>(top - most), top = most;
+    C shift = most == least_of<C>::get() ? (C)0 : most;
+#pragma unroll
+    for (int k = 0; k < COUNT; k++) sum += exp_for<S>(x[k] - shift);
+  }
+  __device__ __forceinline__ void join(int lanes) {
+    C most = k_join(top, lanes, k_greater());
+    sum = k_join(top == most ? sum : sum * exp_for<S>(top - most), lanes, k_add());
+    top = most;
+  }
+};
+
+// A block a row.
+template <typename S>
+static __device__ __forceinline__ void softmax_rows_body(const k_rows &p) {
+  typedef typename k_type<S>::number C;
+  const S *__restrict__ x = (const S *)p.in[0] + blockIdx.x * p.size;
+  S *__restrict__ y = (S *)p.out[0] + blockIdx.x * p.size;
+  k_strip<S> strip(x, p.size, p.vector);
+  heap<S> h = {least_of<C>::get(), 0};
+  strip.each([&](auto count, int64_t i) {
+    auto v = k_several<count.value>(x, i);
+    C c[count.value];
+#pragma unroll
+    for (int k = 0; k < count.value; k++) c[k] = k_get(v.v[k]);
+    h.template add<count.value>(c);
+  });
+  h.join(blockDim.x);
+  C scale = 1 / h.sum, shift = log_of(h.sum);
+  strip.each([&](auto count, int64_t i) {
+    auto v = k_several<count.value>(x, i);
+#pragma unroll
+    for (int k = 0; k < count.value; k++) {
+      C d = k_get(v.v[k]) - h.top;
+      k_put(&v.v[k], p.logs ? d - shift : exp_for<S>(d) * scale);
+    }
+    *(decltype(v) *)(y + i) = v;
+  });
+}
+K_FLOATS(softmax_rows, k_rows)
 
 template <typename S>
-static __device__ __forceinline__ void softmax_backward_body(const k_rows &p) {
+static __device__ __forceinline__ void softmax_backward_rows_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
-  int64_t each = blockDim.x / (p.inner == 1 ? p.lanes : 1);
-  for (int64_t b = blockIdx.x * each; b < p.outer * p.inner; b += gridDim.x * each) {
-    line l = line_of(p, b);
-    bool mine = l.row < l.rows;
-    int64_t at = mine ? l.at : 0, n = mine ? p.size : 0;
-    const S *g = (const S *)p.in[0] + at, *y = (const S *)p.in[1] + at;
-    S *to = (S *)p.out[0] + at;
-    C sum = 0;
-    for (int64_t i = l.lane; i < n; i += l.lanes)
-      sum += p.logs ? k_get(g[i * l.step]) : k_get(g[i * l.step]) * k_get(y[i * l.step]);
-    sum = k_join(sum, l.lanes, k_add());
-    for (int64_t i = l.lane; i < n; i += l.lanes) {
-      C gi = k_get(g[i * l.step]), yi = k_get(y[i * l.step]);
-      k_put(&to[i * l.step], p.logs ? gi - exp_of(yi) * sum : (gi - sum) * yi);
+  const S *__restrict__ g = (const S *)p.in[0] + blockIdx.x * p.size;
+  const S *__restrict__ y = (const S *)p.in[1] + blockIdx.x * p.size;
+  S *__restrict__ to = (S *)p.out[0] + blockIdx.x * p.size;
+  k_strip<S> strip(g, p.size, p.vector);
+  C sum = 0;
+  strip.each([&](auto count, int64_t i) {
+    auto a = k_several<count.value>(g, i), b = k_several<count.value>(y, i);
+#pragma unroll
+    for (int k = 0; k < count.value; k++)
+      sum += p.logs ? k_get(a.v[k]) : k_get(a.v[k]) * k_get(b.v[k]);
+  });
+  sum = k_join(sum, blockDim.x, k_add());
+  strip.each([&](auto count, int64_t i) {
+    auto a = k_several<count.value>(g, i), b = k_several<count.value>(y, i);
+#pragma unroll
+    for (int k = 0; k < count.value; k++) {
+      C gk = k_get(a.v[k]), yk = k_get(b.v[k]);
+      k_put(&a.v[k], p.logs ? gk - exp_for<S>(yk) * sum : (gk - sum) * yk);
+    }
+    *(decltype(a) *)(to + i) = a;
+  });
+}
+K_FLOATS(softmax_backward_rows, k_rows)
+
+// A thread a line: where it starts, and how many elements it has, p.inner apart.
+struct line {
+  int64_t at, n;
+  __device__ __forceinline__ line(const k_rows &p, int64_t row)
+      : at(row / p.inner * p.size * p.inner + row % p.inner), n(p.size) {}
+};
+enum { AHEAD = 8 };  // elements that a thread has in flight
+
+template <typename S>
+static __device__ __forceinline__ void softmax_lines_body(const k_rows &p) {
+  typedef typename k_type<S>::number C;
+  for (int64_t row = k_thread(); row < p.outer * p.inner; row += k_threads()) {
+    line l(p, row);
+    const S *x = (const S *)p.in[0] + l.at;
+    S *y = (S *)p.out[0] + l.at;
+    heap<S> h = {least_of<C>::get(), 0};
+    for (int64_t i = 0; i < l.n; i += AHEAD) {
+      C v[AHEAD];
+#pragma unroll
+      for (int k = 0; k < AHEAD; k++)
+        v[k] = i + k < l.n ? k_get(x[(i + k) * p.inner]) : least_of<C>::get();
+      h.template add<AHEAD>(v);
+    }
+    C scale = 1 / h.sum, shift = log_of(h.sum);
+#pragma unroll AHEAD
+    for (int64_t i = 0; i < l.n; i++) {
+      C v = k_get(x[i * p.inner]) - h.top;
+      k_put(&y[i * p.inner], p.logs ? v - shift : exp_for<S>(v) * scale);
     }
   }
 }
-K_FLOATS(softmax_backward, k_rows)
+K_FLOATS(softmax_lines, k_rows)
+
+template <typename S>
+static __device__ __forceinline__ void softmax_backward_lines_body(const k_rows &p) {
+  typedef typename k_type<S>::number C;
+  for (int64_t row = k_thread(); row < p.outer * p.inner; row += k_threads()) {
+    line l(p, row);
+    const S *g = (const S *)p.in[0] + l.at, *y = (const S *)p.in[1] + l.at;
+    S *to = (S *)p.out[0] + l.at;
+    C sum = 0;
+#pragma unroll 4
+    for (int64_t i = 0; i < l.n; i++)
+      sum += p.logs ? k_get(g[i * p.inner]) : k_get(g[i * p.inner]) * k_get(y[i * p.inner]);
+#pragma unroll 4
+    for (int64_t i = 0; i < l.n; i++) {
+      C gi = k_get(g[i * p.inner]), yi = k_get(y[i * p.inner]);
+      k_put(&to[i * p.inner], p.logs ? gi - exp_for<S>(yi) * sum : (gi - sum) * yi);
+    }
+  }
+}
+K_FLOATS(softmax_backward_lines, k_rows)

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows that lie in one piece. Most stay in registers, so that memory is read once:
+//
+// `lanes` threads (a power of two) share a row of n elements, E each: up to a warp of them, several
+// rows to a block; or the block. A thread has vectors of 16 bytes, `lanes` apart; or, of short rows
+// that are not aligned, single elements.
+#pragma once
+#include "math.cuh"
+
+enum { K_SHORT = 32, K_MIDDLE = 64, K_LONG = 128 };  // bytes of numbers in a thread
+
+// `BYTES` of registers for the elements of a thread, as numbers of the compute type.
+template <typename S, int BYTES>
+struct k_row {
+  typedef typename k_type<S>::number C;
+  enum { N = 16 / sizeof(S), E = BYTES / sizeof(C), G = E / N };
+  int64_t row;
+  int n, lane, lanes;
+  bool vector;
+
+  // The row of this thread; n is 0 beyond the last.
+  __device__ __forceinline__ k_row(const k_rows &p)
+      : row((int64_t)blockIdx.x * (blockDim.x / p.lanes) + threadIdx.x / p.lanes),
+        n(row < p.outer ? (int)p.size : 0),
+        lane(threadIdx.x % p.lanes),
+        lanes(p.lanes),
+        vector(BYTES > K_SHORT || p.vector) {}
+  // Where the row begins; the first one's beginning where there is no row.
+  __device__ __forceinline__ int64_t begin(const k_rows &p) const { return n ? row * p.size : 0; }
+
+  // f(k, i) for each element k of the thread that is element i of the row.
+  template <typename F>
+  __device__ __forceinline__ void each(F f) const {
+#pragma unroll
+    for (int k = 0; k < E; k++) {
+      int i = vector ? (k / N * lanes + lane) * N + k % N : k * lanes + lane;
+      if (i < n) f(k, i);
+    }
+  }
+  __device__ __forceinline__ void load(C *x, const S *from, C fill) const {
+    if (vector) {
+      k_vector<S, N> v[G];
+#pragma unroll
+      for (int g = 0; g < G; g++) {
+        int i = g * lanes + lane;
+        if (i * N < n) v[g] = ((const k_vector<S, N> *)from)[i];
+      }
+#pragma unroll
+      for (int k = 0; k < E; k++)
+        x[k] = (k / N * lanes + lane) * N < n ? k_get(v[k / N].v[k % N]) : fill;
+    } else {
+#pragma unroll
+      for (int k = 0; k < E; k++)
+        x[k] = k * lanes + lane < n ? k_get(from[k * lanes + lane]) : fill;
+    }
+  }
+  // x = f(x, y) for each element, y of another row.
+  template <typename F>
+  __device__ __forceinline__ void combine(C *x, const S *from, F f) const {
+#pragma unroll
+    for (int g = 0; g < G; g++) {
+      int i = g * lanes + lane;
+      k_vector<S, N> v;
+      if (vector && i * N < n) v = ((const k_vector<S, N> *)from)[i];
+#pragma unroll
+      for (int k = 0; k < N; k++) {
+        int j = (g * N + k) * lanes + lane;
+        if (!vector && j < n) v.v[k] = from[j];
+        x[g * N + k] = f(x[g * N + k], k_get(v.v[k]));
+      }
+    }
+  }
+  __device__ __forceinline__ void store(S *to, const C *x) const {
+    if (vector) {
+#pragma unroll
+      for (int g = 0; g < G; g++) {
+        int i = g * lanes + lane;
+        k_vector<S, N> v;
+#pragma unroll
+        for (int k = 0; k < N; k++) k_put(&v.v[k], x[g * N + k]);
+        if (i * N < n) ((k_vector<S, N> *)to)[i] = v;
+      }
+    } else {
+#pragma unroll
+      for (int k = 0; k < E; k++)
+        if (k * lanes + lane < n) k_put(&to[k * lanes + lane], x[k]);
+    }
+  }
+};
+
+// A row of any length and alignment that a block walks: single elements up to the first whole 16
+// bytes, and after the last.
+template <int COUNT>
+struct k_count {
+  enum { value = COUNT };
+};
+template <typename S>
+struct k_strip {
+  enum { N = 16 / sizeof(S) };
+  int64_t head, vectors, n;
+  __device__ __forceinline__ k_strip(const S *row, int64_t n, bool vector) : n(n) {
+    head = vector ? (16 - (uintptr_t)row % 16) % 16 / sizeof(S) : n;
+    if (head > n) head = n;
+    vectors = (n - head) / N;
+  }
+  // f(k_count<C>(), i) for the C elements from i on.
+  template <typename F>
+  __device__ __forceinline__ void each(F f) const {
+    for (int64_t i = threadIdx.x; i < head; i += blockDim.x) f(k_count<1>(), i);
+#pragma unroll 4
+    for (int64_t i = threadIdx.x; i < vectors; i += blockDim.x) f(k_count<N>(), head + i * N);
+    for (int64_t i = head + vectors * N + threadIdx.x; i < n; i += blockDim.x) f(k_count<1>(), i);
+  }
+};
+template <int COUNT, typename S>
+static __device__ __forceinline__ k_vector<S, COUNT> k_several(const S *row, int64_t i) {
+  return *(const k_vector<S, COUNT> *)(row + i);
+}
+
+// Defines NAME_short_f16 and so on and NAME_long_f16, of `bytes` and up to `threads`, from
+// NAME_body<S, BYTES>(const k_rows &p).
+#define K_ROW_KERNEL(name, suffix, S, bytes, threads) \
+  extern "C" __global__ void __launch_bounds__(K_BLOCK) \
+      name##_short_##suffix(const __grid_constant__ k_rows p) { \
+    name##_body<S, K_SHORT>(p); \
+  } \
+  extern "C" __global__ void __launch_bounds__(threads) \
+      name##_long_##suffix(const __grid_constant__ k_rows p) { \
+    name##_body<S, bytes>(p); \
+  }
+#define K_ROW_FLOATS(name, bytes, threads) \
+  K_ROW_KERNEL(name, f16, __half, bytes, threads) \
+  K_ROW_KERNEL(name, bf16, __nv_bfloat16, bytes, threads) \
+  K_ROW_KERNEL(name, f32, float, bytes, threads) K_ROW_KERNEL(name, f64, double, bytes, threads)
