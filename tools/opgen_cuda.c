@@ -91,7 +91,7 @@ static void write_each(FILE *to, const og_op *op, const stamp *s, const og_expr 
 static void write_function(FILE *to, const og_op *op, const stamp *s) {
   og_expr e = og_rewrite(op, op->expr.text, op->expr.place, s->math, s->c, NULL, false);
   fprintf(to,
-          "extern \"C\" __global__ void __launch_bounds__(K_BLOCK)\n    %s_%s(const "
+          "extern \"C\" __global__ void __launch_bounds__(K_LOOP)\n    %s_%s(const "
           "__grid_constant__ k_loop p) {\n",
           op->name, s->suffix);
   if (strstr(e.text, "(l, ")) fprintf(to, "  const k_where *l = &p.where;\n");

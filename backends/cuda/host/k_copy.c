@@ -16,8 +16,20 @@ static int plane_of(const k_loop *p) {
     if (p->strides[d][1] == 1 && p->sizes[d] >= 8 && p->sizes[0] >= 8) return d;
   return -1;
 }
+// Whether both sides can be walked 16 bytes at a time.
+static bool is_wide(const k_tiles *t, size_t item) {
+  int64_t each = 16 / (int64_t)item;
+  bool wide = t->rows % each == 0 && t->columns % each == 0 && t->to_step % each == 0 &&
+              t->from_step % each == 0 && (uintptr_t)t->to % 16 == 0 &&
+              (uintptr_t)t->from % 16 == 0;
+  for (int d = 0; d < t->ndim; d++)
+    wide &= t->to_strides[d] % each == 0 && t->from_strides[d] % each == 0;
+  return wide;
+}
 static px_status transpose(const px_launch *l, const k_loop *p, int down, size_t item) {
   static const char *const names[] = {"tiles_1", "tiles_2", "tiles_4", "tiles_8"};
+  static const char *const wide_names[] = {"wide_tiles_1", "wide_tiles_2", "wide_tiles_4",
+                                           "wide_tiles_8"};
   k_tiles t = {.rows = p->sizes[down],
                .columns = p->sizes[0],
                .to_step = p->strides[down][0],
@@ -25,26 +37,27 @@ static px_status transpose(const px_launch *l, const k_loop *p, int down, size_t
                .batch = 1,
                .to = p->data[0],
                .from = p->data[1]};
-  t.tiles_down = (t.rows + 31) / 32, t.tiles_across = (t.columns + 31) / 32;
   for (int d = 1; d < p->ndim; d++) {
     if (d == down) continue;
     t.sizes[t.ndim] = p->sizes[d];
     t.to_strides[t.ndim] = p->strides[d][0], t.from_strides[t.ndim++] = p->strides[d][1];
     t.batch *= p->sizes[d];
   }
+  bool wide = is_wide(&t, item);
+  int64_t tile = wide ? K_WIDE_TILE(item) : 32;
+  t.tiles_down = (t.rows + tile - 1) / tile, t.tiles_across = (t.columns + tile - 1) / tile;
   int64_t grid = t.batch * t.tiles_down * t.tiles_across;
   void *params[] = {&t};
-  return px__cuda_launch(l, "copy", by_item(names, item),
+  return px__cuda_launch(l, "copy", by_item(wide ? wide_names : names, item),
                          grid > INT32_MAX ? (unsigned)INT32_MAX : (unsigned)grid, K_BLOCK, 0,
                          params);
 }
 
 static px_status raw(const px_launch *l, k_loop *p, size_t item) {
   static const char *const names[] = {"raw_1", "raw_2", "raw_4", "raw_8"};
-  int down = p->mode == K_FLAT ? -1 : plane_of(p);
+  int down = p->mode <= K_ROWS ? -1 : plane_of(p);
   if (down > 0) return transpose(l, p, down, item);
-  int64_t each = p->mode == K_FLAT ? 16 / (int64_t)item : 1;
-  return px__cuda_over(l, "copy", by_item(names, item), (p->n + each - 1) / each, p);
+  return px__cuda_each(l, "copy", by_item(names, item), 16 / (int)item, p);
 }
 
 px_status px__cuda_copy_operand(const px_launch *l, const px_operand *to, const px_operand *from) {
@@ -58,14 +71,16 @@ px_status px__cuda_copy_operand(const px_launch *l, const px_operand *to, const 
   if (px__cuda_numel(to) == 0) return PX_OK;
   bool same = to->dtype == from->dtype && !from->immediate && to->dtype != PX_BOOL;
   size_t item = px__cuda_dtype_size(to->dtype);
-  px__cuda_loop(&p, both, 2, same ? (int)item : 8);
+  // Vectors of conversions have four elements, or two where an element has 8 bytes.
+  size_t other = px__cuda_dtype_size(from->dtype), most = item > other ? item : other;
+  int each = same ? 16 / (int)item : most == 8 ? 2 : 4;
+  px__cuda_loop(&p, both, 2, 16 / each);
   p.where = px__cuda_where(l);
   p.has = p.truth = 0;
   if (same) return raw(l, &p, item);
   if (from->immediate) px__cuda_read(&p.value[1], from, px__cuda_is_float(from->dtype));
-  // Two elements a thread: the vectors of the loop are 16 / 8 long.
-  int64_t each = p.mode == K_FLAT ? 2 : 1;
-  return px__cuda_over(l, "copy", names[to->dtype], (p.n + each - 1) / each, &p);
+  px__cuda_tile(&p, 2);
+  return px__cuda_each(l, "copy", names[to->dtype], each, &p);
 }
 
 static px_status copy(const px_launch *l) {

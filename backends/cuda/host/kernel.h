@@ -32,18 +32,27 @@ px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *o
 px_status px__cuda_fold_run(const px_launch *l, const char *const (*functions)[3]);
 // Fills in the axes of a reduction; the input is the last operand. Sorted: any order of elements.
 void px__cuda_axes(k_fold *p, const px_launch *l, bool sorted);
+// Launches ways[0] by rows or ways[1] by columns, and ways[2] where there are parts to join, whose
+// accumulators have so many bytes. p->vector says whether columns may be read in vectors.
+px_status px__cuda_reduce(const px_launch *l, k_fold *p, const char *module,
+                          const char *const ways[3], size_t accumulator);
 
 // ---- loops: operands that are walked together
 
 void px__cuda_divisor(k_divisor *out, int64_t by);
 // Dimensions of `n` operands (the first says the sizes), joined where they can be. `item` bytes of
-// vectors for K_FLAT, 0 for never.
+// vectors for K_FLAT and K_ROWS, 0 for never.
 void px__cuda_loop(k_loop *p, const px_operand *operands, int n, int vector_item);
+// Where an operand runs across the rows of the result, makes of each block of threads a tile.
+void px__cuda_tile(k_loop *p, int n);
 // The value of an immediate operand, as a real number or a whole one.
 void px__cuda_read(k_number *out, const px_operand *o, bool real);
 // Launches a function over n elements, one a thread, as many as the device holds at a time.
 px_status px__cuda_over(const px_launch *l, const char *module, const char *function, int64_t n,
                         void *params);
+// The same for a loop of vectors of `each` elements.
+px_status px__cuda_each(const px_launch *l, const char *module, const char *function, int each,
+                        k_loop *p);
 px_status px__cuda_copy_operand(const px_launch *l, const px_operand *to, const px_operand *from);
 static inline k_where px__cuda_where(const px_launch *l) { return (k_where){l->fault, l->id}; }
 

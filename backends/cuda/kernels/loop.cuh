@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loop of the element-wise kernels: an expression over inputs, for each element of the result.
 //
-// Where everything is row-major and aligned, a thread takes 16 bytes of each operand at a time;
-// else elements are placed by their index. The result may be the memory of an input with the same
-// strides: a thread reads all that it needs before it writes.
+// Where everything is row-major and aligned, or all rows are, a thread takes 16 bytes of each
+// operand at a time, two of them at once where they are not many elements; else elements are placed
+// by their index. Blocks have K_LOOP threads. The result may be the memory of an input with the
+// same strides: a thread reads all that it needs before it writes.
 #pragma once
 #include "math.cuh"
 
@@ -16,74 +17,85 @@ static __device__ __forceinline__ C k_number_as(k_number x) {
 template <typename S, int I, int N>
 struct k_in {
   typedef typename k_type<S>::number C;
-  static const int operand = I;
-  C x[N], one;
+  k_vector<S, N> v[K_FLIGHT(N)];
+  C one;
+  bool many, repeated;  // elements; in a row, one
   int64_t at;
   __device__ __forceinline__ k_in(const k_loop &p) {
-    if (p.kind[I] == K_ONE)
-      one = k_get(*(const S *)p.data[I]);
-    else
-      one = k_number_as<C>(p.value[I]);
+    many = p.kind[I] == K_MANY;
+    repeated = !many || (p.mode == K_ROWS && p.strides[0][I] == 0);
+    one = p.kind[I] == K_ONE ? (C)k_get(*(const S *)p.data[I]) : k_number_as<C>(p.value[I]);
   }
-  __device__ __forceinline__ void load(const k_loop &p, int64_t i) {
-    if (p.kind[I] == K_MANY) {
-      k_vector<S, N> v = ((const k_vector<S, N> *)p.data[I])[i];
-#pragma unroll
-      for (int k = 0; k < N; k++) x[k] = k_get(v.v[k]);
-    } else {
-#pragma unroll
-      for (int k = 0; k < N; k++) x[k] = one;
-    }
+  // The vector from element `at` on; one element for all of it where a row repeats it.
+  __device__ __forceinline__ void fetch(const k_loop &p, int u) {
+    if (!repeated)
+      v[u] = *(const k_vector<S, N> *)((const S *)p.data[I] + at);
+    else if (many)
+      one = k_get(((const S *)p.data[I])[at]);
   }
-  __device__ __forceinline__ void load_one(const k_loop &p) {
-    x[0] = p.kind[I] == K_MANY ? k_get(((const S *)p.data[I])[at]) : one;
+  __device__ __forceinline__ C get(int u, int k) const { return repeated ? one : k_get(v[u].v[k]); }
+  __device__ __forceinline__ C get_at(const k_loop &p) const {
+    return many ? k_get(((const S *)p.data[I])[at]) : one;
   }
   __device__ __forceinline__ void step(const k_loop &p, int d, int64_t k) {
     at += k * p.strides[d][I];
   }
 };
 
-// Element i, wherever it lies.
-template <typename O, typename E, typename... In>
-static __device__ __forceinline__ void k_element(const k_loop &p, int64_t i, E e, In &...in) {
+// Finds place i of the loop in all operands; returns that of the result.
+template <bool NARROW, typename... In>
+static __device__ __forceinline__ int64_t k_find(const k_loop &p, int64_t i, In &...in) {
   int64_t to = 0;
   ((in.at = 0), ...);
 #pragma unroll 1
   for (int d = 0; d < p.ndim; d++) {
     int64_t k;
-    if (p.mode == K_WIDE) {
-      k = i % p.sizes[d];
-      i /= p.sizes[d];
-    } else {
+    if (NARROW || p.mode == K_NARROW) {
       uint32_t q = k_divide((uint32_t)i, p.by[d]);
       k = (uint32_t)i - q * p.by[d].size;
       i = q;
+    } else {
+      k = i % p.sizes[d];
+      i /= p.sizes[d];
     }
     to += k * p.strides[d][0];
     (in.step(p, d, k), ...);
   }
-  (in.load_one(p), ...);
-  k_put((O *)p.data[0] + to, e(in.x[0]...));
+  return to;
 }
 
+// Vectors first, and then single elements: all of them, or the few that make no vector.
 template <typename O, int N, typename E, typename... In>
 static __device__ __forceinline__ void k_each(const k_loop &p, E e, In... in) {
-  int64_t first = k_thread(), threads = k_threads();
-  if (p.mode != K_FLAT) {
-    for (int64_t i = first; i < p.n; i += threads) k_element<O>(p, i, e, in...);
-    return;
-  }
-  int64_t blocks = p.n / N;
-  for (int64_t i = first; i < blocks; i += threads) {
-    (in.load(p, i), ...);
-    k_vector<O, N> to;
+  bool rows = p.mode == K_ROWS;
+  int flight = rows ? 1 : K_FLIGHT(N);
+  int64_t vectors = p.mode <= K_ROWS ? p.n / N : 0;
+  for (int64_t i = (int64_t)blockIdx.x * K_LOOP * flight + threadIdx.x; i < vectors;
+       i += (int64_t)gridDim.x * K_LOOP * flight) {
+    int64_t to = i * N;
+    if (rows) {
+      to = k_find<true>(p, i, in...);
+      (in.fetch(p, 0), ...);
+    } else {
 #pragma unroll
-    for (int k = 0; k < N; k++) k_put(&to.v[k], e(in.x[k]...));
-    ((k_vector<O, N> *)p.data[0])[i] = to;
+      for (int u = 0; u < K_FLIGHT(N); u++) {
+        if (i + u * K_LOOP >= vectors) break;
+        ((in.at = to + u * K_LOOP * N), ...);
+        (in.fetch(p, u), ...);
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < K_FLIGHT(N); u++) {
+      if (u >= flight || i + u * K_LOOP >= vectors) break;
+      k_vector<O, N> x;
+#pragma unroll
+      for (int k = 0; k < N; k++) k_put(&x.v[k], e(in.get(u, k)...));
+      *(k_vector<O, N> *)((O *)p.data[0] + to + u * K_LOOP * N) = x;
+    }
   }
-  int64_t rest = blocks * N + first;
-  if (rest >= p.n) return;
-  ((in.at = p.kind[In::operand] == K_MANY ? rest : 0), ...);
-  (in.load_one(p), ...);
-  k_put((O *)p.data[0] + rest, e(in.x[0]...));
+#pragma unroll 1
+  for (int64_t i = vectors * N + k_thread(); i < p.n; i += k_threads()) {
+    int64_t to = k_find<false>(p, i, in...);
+    k_put((O *)p.data[0] + to, e(in.get_at(p)...));
+  }
 }
