@@ -4,7 +4,8 @@
 // the same every time.
 #include "cuda/host/kernel.h"
 
-enum { LEAST_PART = 4096, BLOCKS = 1024 };
+// Parts, and the blocks that make a device busy; the same for all devices, so that a result is.
+enum { LEAST_PART = 4096, BLOCKS = 2112 };
 
 static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
 
@@ -63,36 +64,63 @@ static bool is_dense(const k_fold *p) {
 }
 
 // Cuts the length so that there are blocks enough.
-static px_status cut(const px_launch *l, k_fold *p, int64_t blocks) {
-  int64_t most = p->length / LEAST_PART, parts = blocks < BLOCKS ? BLOCKS / (blocks + 1) : 1;
+static px_status cut(const px_launch *l, k_fold *p, int64_t blocks, size_t accumulator) {
+  int64_t most = p->length / LEAST_PART, parts = blocks < BLOCKS ? BLOCKS / blocks : 1;
   if (parts > most) parts = most;
   if (parts < 2) return PX_OK;
   p->part = ((p->length + parts - 1) / parts + 1023) / 1024 * 1024;
   p->parts = (p->length + p->part - 1) / p->part;
-  return px__cuda_scratch(l, (size_t)(p->results * p->parts) * 8, &p->partial);
+  return px__cuda_scratch(l, (size_t)(p->results * p->parts) * accumulator, &p->partial);
 }
 
 static unsigned grid_of(int64_t blocks) {
   return blocks > INT32_MAX ? (unsigned)INT32_MAX : (unsigned)blocks;
 }
 
-static px_status by_rows(const px_launch *l, k_fold *p, const char *function) {
+static px_status by_rows(const px_launch *l, k_fold *p, const char *module, const char *function,
+                         size_t accumulator) {
   void *params[] = {p};
   p->lanes = K_BLOCK;
   if (p->length <= 2048)
     for (p->lanes = 32; p->lanes > 1 && p->length < 2 * p->lanes;) p->lanes /= 2;
   p->vector = is_dense(p);
-  if (p->lanes == K_BLOCK) PX_CUDA_PASS(cut(l, p, p->results));
+  if (p->lanes == K_BLOCK) PX_CUDA_PASS(cut(l, p, p->results, accumulator));
   int64_t groups = K_BLOCK / p->lanes, total = p->results * p->parts;
-  return px__cuda_launch(l, "kernels_cuda_fold", function, grid_of((total + groups - 1) / groups),
-                         K_BLOCK, 0, params);
-}
-static px_status by_columns(const px_launch *l, k_fold *p, const char *function) {
-  void *params[] = {p};
-  int64_t width = p->kept[0].size, pieces = p->results / width * ((width + 31) / 32);
-  PX_CUDA_PASS(cut(l, p, pieces));
-  return px__cuda_launch(l, "kernels_cuda_fold", function, grid_of(pieces * p->parts), K_BLOCK, 0,
+  return px__cuda_launch(l, module, function, grid_of((total + groups - 1) / groups), K_BLOCK, 0,
                          params);
+}
+// Columns that can be read 16 bytes at a time.
+static bool in_vectors(const k_fold *p) {
+  int64_t item = (int64_t)px__cuda_dtype_size(p->in_dtype);
+  bool good =
+      p->kept[0].in == item && p->kept[0].size * item % 16 == 0 && (uintptr_t)p->in % 16 == 0;
+  for (int i = 1; i < p->kept_count; i++) good &= p->kept[i].in % 16 == 0;
+  for (int i = 0; i < p->gone_count; i++) good &= p->gone[i].in % 16 == 0;
+  return good;
+}
+static px_status by_columns(const px_launch *l, k_fold *p, const char *module, const char *function,
+                            size_t accumulator) {
+  void *params[] = {p};
+  int64_t wide = p->vector && in_vectors(p) ? 16 / (int64_t)px__cuda_dtype_size(p->in_dtype) : 1;
+  int64_t width = p->kept[0].size, pieces = p->results / width * ((width / wide + 31) / 32);
+  p->vector = wide > 1;
+  PX_CUDA_PASS(cut(l, p, pieces, accumulator));
+  return px__cuda_launch(l, module, function, grid_of(pieces * p->parts), K_BLOCK, 0, params);
+}
+
+px_status px__cuda_reduce(const px_launch *l, k_fold *p, const char *module,
+                          const char *const ways[3], size_t accumulator) {
+  if (p->results == 0) return PX_OK;
+  bool columns =
+      p->kept[0].size >= 8 && p->length > 1 && magnitude(p->kept[0].in) < magnitude(p->gone[0].in);
+  PX_CUDA_PASS(columns ? by_columns(l, p, module, ways[1], accumulator)
+                       : by_rows(l, p, module, ways[0], accumulator));
+  if (p->parts == 1) return PX_OK;
+  void *params[] = {p};
+  p->lanes = p->parts > 64 ? K_BLOCK : 32;
+  int64_t groups = K_BLOCK / p->lanes;
+  return px__cuda_launch(l, module, ways[2], grid_of((p->results + groups - 1) / groups), K_BLOCK,
+                         0, params);
 }
 
 px_status px__cuda_fold_run(const px_launch *l, const char *const (*functions)[3]) {
@@ -101,12 +129,6 @@ px_status px__cuda_fold_run(const px_launch *l, const char *const (*functions)[3
   if (!ways[0]) return px__cuda_missing(l, c);
   k_fold p;
   px__cuda_axes(&p, l, true);
-  if (p.results == 0) return PX_OK;
-  bool columns =
-      p.kept[0].size >= 8 && p.length > 1 && magnitude(p.kept[0].in) < magnitude(p.gone[0].in);
-  PX_CUDA_PASS(columns ? by_columns(l, &p, ways[1]) : by_rows(l, &p, ways[0]));
-  if (p.parts == 1) return PX_OK;
-  void *params[] = {&p};
-  return px__cuda_launch(l, "kernels_cuda_fold", ways[2], grid_of((p.results + 7) / 8), K_BLOCK, 0,
-                         params);
+  p.vector = p.in_dtype == (c == PX_FLOAT64 ? PX_FLOAT64 : c >= PX_FLOAT16 ? PX_FLOAT32 : PX_INT64);
+  return px__cuda_reduce(l, &p, "kernels_cuda_fold", ways, 8);
 }

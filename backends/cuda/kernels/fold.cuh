@@ -9,7 +9,8 @@
 #pragma once
 #include "math.cuh"
 
-enum { K_FLUSH = 16 };  // elements of a thread that are added up in T
+// Elements of a thread that are added up in T, and vectors that it has in flight.
+enum { K_FLUSH = 16, K_AHEAD = 4 };
 
 template <typename F>
 struct k_merge {
@@ -24,22 +25,31 @@ static __device__ __forceinline__ typename F::D k_fold_dense(const char *row, in
                                                              int64_t end, int lane, int lanes) {
   typedef typename F::T T;
   enum { N = 16 / sizeof(S) };
+  enum { AHEAD = N > 8 ? 2 : K_AHEAD };
   typename F::D sum = F::identity();
   int64_t first = begin / N, last = end / N;
   for (int64_t i = first + lane; i < last;) {
     T part[N];
 #pragma unroll
     for (int k = 0; k < N; k++) part[k] = (T)F::identity();
-#pragma unroll 4
-    for (int turn = 0; turn < K_FLUSH && i < last; turn++, i += lanes) {
-      k_vector<S, N> v = ((const k_vector<S, N> *)row)[i];
+#pragma unroll 1
+    for (int turn = 0; turn < K_FLUSH && i < last; turn += AHEAD, i += AHEAD * lanes) {
+      k_vector<S, N> v[AHEAD];
 #pragma unroll
-      for (int k = 0; k < N; k++) part[k] = F::combine(part[k], F::map((T)k_get(v.v[k])));
+      for (int u = 0; u < AHEAD; u++)
+        if (i + u * lanes < last) v[u] = ((const k_vector<S, N> *)row)[i + u * lanes];
+#pragma unroll
+      for (int u = 0; u < AHEAD; u++) {
+        if (i + u * lanes >= last) break;
+#pragma unroll
+        for (int k = 0; k < N; k++) part[k] = F::combine(part[k], F::map((T)k_get(v[u].v[k])));
+      }
     }
 #pragma unroll
     for (int k = 0; k < N; k++) sum = F::merge(sum, (typename F::D)part[k]);
   }
   int64_t rest = last * N + lane;
+#pragma unroll 1
   for (; rest < end; rest += lanes)
     sum = F::merge(sum, (typename F::D)F::map((T)k_get(((const S *)row)[rest])));
   return sum;
@@ -53,6 +63,7 @@ static __device__ __forceinline__ typename F::D k_fold_any(const k_fold &p, cons
   typename F::D sum = F::identity();
   for (int64_t i = begin + lane; i < end;) {
     T part = (T)F::identity();
+#pragma unroll 1
     for (int turn = 0; turn < K_FLUSH && i < end; turn++, i += lanes)
       part = F::combine(part,
                         F::map(k_load<T>(row + k_place_in(p.gone, p.gone_count, i), p.in_dtype)));
@@ -91,9 +102,9 @@ static __device__ __forceinline__ typename F::D k_fold_row(const k_fold &p, cons
   typedef k_native<typename F::T> native;
   if (p.vector && p.in_dtype == native::a)
     return k_fold_dense<F, typename native::A>(row, begin, end, lane, lanes);
-  if (p.vector && p.in_dtype == native::b)
+  if (native::b >= 0 && p.vector && p.in_dtype == native::b)
     return k_fold_dense<F, typename native::B>(row, begin, end, lane, lanes);
-  if (p.vector && p.in_dtype == native::c)
+  if (native::c >= 0 && p.vector && p.in_dtype == native::c)
     return k_fold_dense<F, typename native::C>(row, begin, end, lane, lanes);
   return k_fold_any<F>(p, row, begin, end, lane, lanes);
 }
@@ -126,66 +137,96 @@ static __device__ void k_fold_rows(const k_fold &p) {
   }
 }
 
-// Elements begin + y, begin + y + 8 and so on of one column, stored as S.
-template <typename F, typename S>
-static __device__ __forceinline__ typename F::D k_fold_column(const k_fold &p, const char *from,
-                                                              int64_t begin, int64_t end) {
+// Elements begin, begin + 8 and so on of N neighbouring columns, stored as S.
+template <typename F, typename S, int N>
+static __device__ __forceinline__ void k_fold_column(const k_fold &p, const char *from,
+                                                     int64_t begin, int64_t end,
+                                                     typename F::D *sums) {
   typedef typename F::T T;
-  typename F::D sum = F::identity();
   for (int64_t i = begin; i < end;) {
-    T narrow = (T)F::identity();
-#pragma unroll 4
-    for (int turn = 0; turn < K_FLUSH && i < end; turn++, i += 8) {
-      const S *at = (const S *)(from + k_place_in(p.gone, p.gone_count, i));
-      narrow = F::combine(narrow, F::map((T)k_get(*at)));
+    T part[N];
+#pragma unroll
+    for (int k = 0; k < N; k++) part[k] = (T)F::identity();
+#pragma unroll 1
+    for (int turn = 0; turn < K_FLUSH && i < end; turn += K_AHEAD, i += K_AHEAD * 8) {
+      k_vector<S, N> v[K_AHEAD];
+#pragma unroll
+      for (int u = 0; u < K_AHEAD; u++)
+        if (i + u * 8 < end)
+          v[u] = *(const k_vector<S, N> *)(from + k_place_in(p.gone, p.gone_count, i + u * 8));
+#pragma unroll
+      for (int u = 0; u < K_AHEAD; u++) {
+        if (i + u * 8 >= end) break;
+#pragma unroll
+        for (int k = 0; k < N; k++) part[k] = F::combine(part[k], F::map((T)k_get(v[u].v[k])));
+      }
     }
-    sum = F::merge(sum, (typename F::D)narrow);
+#pragma unroll
+    for (int k = 0; k < N; k++) sums[k] = F::merge(sums[k], (typename F::D)part[k]);
   }
-  return sum;
+}
+template <typename F>
+static __device__ __forceinline__ void k_fold_column_any(const k_fold &p, const char *from,
+                                                         int64_t begin, int64_t end,
+                                                         typename F::D *sums) {
+  typedef k_native<typename F::T> native;
+  typedef typename native::A A;
+  enum { N = 16 / sizeof(A) };
+  if (p.vector)
+    k_fold_column<F, A, N>(p, from, begin, end, sums);
+  else if (p.in_dtype == native::a)
+    k_fold_column<F, A, 1>(p, from, begin, end, sums);
+  else if (native::b >= 0 && p.in_dtype == native::b)
+    k_fold_column<F, typename native::B, 1>(p, from, begin, end, sums);
+  else if (native::c >= 0 && p.in_dtype == native::c)
+    k_fold_column<F, typename native::C, 1>(p, from, begin, end, sums);
+  else
+    sums[0] = k_fold_any<F>(p, from, begin, end, 0, 8);
 }
 
-// A block has 32 columns, neighbours along kept[0], and 8 threads for each.
+// A block has 32 columns, neighbours along kept[0], or 32 vectors of them, and 8 threads for each.
 template <typename F>
 static __device__ void k_fold_columns(const k_fold &p) {
-  typedef k_native<typename F::T> native;
-  __shared__ typename F::D room[8][33];
-  int x = threadIdx.x & 31, y = threadIdx.x >> 5;
-  int64_t width = p.kept[0].size, pieces = (width + 31) / 32, total = p.results / width * pieces;
+  enum { N = 16 / sizeof(typename k_native<typename F::T>::A) };
+  __shared__ typename F::D room[N][8][33];
+  int x = threadIdx.x & 31, y = threadIdx.x >> 5, wide = p.vector ? N : 1;
+  int64_t width = p.kept[0].size, pieces = (width + 32 * wide - 1) / (32 * wide);
+  int64_t total = p.results / width * pieces;
   for (int64_t b = blockIdx.x; b < total * p.parts; b += gridDim.x) {
-    int64_t part = b % p.parts, piece = b / p.parts, column = piece % pieces * 32 + x;
+    int64_t part = b % p.parts, piece = b / p.parts, column = (piece % pieces * 32 + x) * wide;
     int64_t result = piece / pieces * width + column, in = 0, out = 0, out2 = 0;
     int64_t begin = part * p.part + y, end = part * p.part + p.part;
-    typename F::D sum = F::identity();
+    typename F::D sums[N];
+#pragma unroll
+    for (int k = 0; k < N; k++) sums[k] = F::identity();
     if (end > p.length) end = p.length;
     if (column < width) {
       k_place(p.kept, p.kept_count, result, &in, &out, &out2);
-      const char *from = (const char *)p.in + in;
-      sum = p.in_dtype == native::a   ? k_fold_column<F, typename native::A>(p, from, begin, end)
-            : p.in_dtype == native::b ? k_fold_column<F, typename native::B>(p, from, begin, end)
-            : p.in_dtype == native::c ? k_fold_column<F, typename native::C>(p, from, begin, end)
-                                      : k_fold_any<F>(p, from, begin, end, 0, 8);
+      k_fold_column_any<F>(p, (const char *)p.in + in, begin, end, sums);
     }
     __syncthreads();
-    room[y][x] = sum;
+#pragma unroll
+    for (int k = 0; k < N; k++) room[k][y][x] = sums[k];
     __syncthreads();
-    if (y == 0 && column < width) {
-      for (int k = 1; k < 8; k++) sum = F::merge(sum, room[k][x]);
-      k_fold_give<F>(p, result, part, out, sum);
-    }
+    // Thread y of a column's 8 joins what the 8 have of neighbour y.
+    if (y >= wide || column >= width) continue;
+    typename F::D sum = room[y][0][x];
+    for (int k = 1; k < 8; k++) sum = F::merge(sum, room[y][k][x]);
+    k_fold_give<F>(p, result + y, part, out + y * p.kept[0].out, sum);
   }
 }
 
-// A warp joins the parts of a result.
+// A warp or a block joins the parts of a result.
 template <typename F>
 static __device__ void k_fold_join(const k_fold &p) {
-  int lane = threadIdx.x & 31;
-  int64_t warps = k_threads() / 32, first = k_thread() / 32;
-  for (int64_t r0 = 0; r0 < p.results; r0 += warps) {
-    int64_t result = r0 + first, in, out, out2;
+  int groups = blockDim.x / p.lanes, lane = threadIdx.x % p.lanes;
+  for (int64_t r0 = (int64_t)blockIdx.x * groups; r0 < p.results;
+       r0 += (int64_t)gridDim.x * groups) {
+    int64_t result = r0 + threadIdx.x / p.lanes, in, out, out2;
     typename F::D sum = F::identity();
-    for (int64_t i = lane; result < p.results && i < p.parts; i += 32)
+    for (int64_t i = lane; result < p.results && i < p.parts; i += p.lanes)
       sum = F::merge(sum, ((const typename F::D *)p.partial)[result * p.parts + i]);
-    sum = k_join(sum, 32, k_merge<F>());
+    sum = k_join(sum, p.lanes, k_merge<F>());
     if (lane != 0 || result >= p.results) continue;
     k_place(p.kept, p.kept_count, result, &in, &out, &out2);
     k_store((char *)p.out + out, p.out_dtype, F::finish(sum, p.length));

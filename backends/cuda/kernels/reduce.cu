@@ -1,141 +1,321 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions that are no folds: extremes with their places, variance, norms, logsumexp. `lanes`
-// threads make a result, in double, or in int64 for the extremes of integers.
-#include "math.cuh"
+// Reductions that are no folds: extremes with their places, variance, norms, logsumexp.
+//
+// An accumulator A takes `count` elements of type T from place i on (`take`), and what other
+// accumulators have (`merge`); between threads its bytes are moved. Rows of its Source and what is
+// narrower are read in vectors. By rows, `lanes` threads make a result; by
+// columns, 32 neighbouring results are made by 8 threads each. A part is a piece of a long
+// reduction; its accumulator goes to `partial`, and a warp joins those of a result. The order of
+// joining follows from the shapes alone.
+#include "fold.cuh"
 
-// The rows of a block, one after the other: body(input, results, length); a row
-// beyond the last has no result and no length.
-template <typename B>
-static __device__ __forceinline__ void each_row(const k_fold &p, B body) {
-  int64_t each = blockDim.x / p.lanes;
-  for (int64_t b = blockIdx.x * each; b < p.results; b += gridDim.x * each) {
-    int64_t row = b + threadIdx.x / p.lanes, in = 0, out = 0, out2 = 0;
-    bool alive = row < p.results;
-    if (alive) k_place(p.kept, p.kept_count, row, &in, &out, &out2);
-    body((const char *)p.in + in, alive ? (char *)p.out + out : nullptr, (char *)p.out2 + out2,
-         alive ? p.length : 0);
-  }
-}
-template <typename T>
-static __device__ __forceinline__ T element(const k_fold &p, const char *row, int64_t i) {
-  return k_load<T>(row + k_place_in(p.gone, p.gone_count, i), p.in_dtype);
-}
+// ---- accumulators
 
-// ---- extremes: the first of equals; NaN is beyond all numbers. a.i: the least; b.i: with values
-
-template <typename T>
-struct best {
+// The first of equals; NaN is beyond all numbers. The least is the greatest of the flipped.
+// a.i: the least; b.i: with values
+static __device__ __forceinline__ float flipped(float x) { return -x; }
+static __device__ __forceinline__ double flipped(double x) { return -x; }
+static __device__ __forceinline__ int64_t flipped(int64_t x) { return ~x; }
+template <typename Number>
+struct extreme {
+  typedef Number T, Source;
   T value;
   int64_t index;  // -1: none yet
-};
-template <typename T>
-static __device__ __forceinline__ bool beats(const best<T> &a, const best<T> &b, bool least) {
-  if (a.index < 0 || b.index < 0) return b.index < 0;
-  bool an = a.value != a.value, bn = b.value != b.value;
-  if (an || bn) return an && (!bn || a.index < b.index);
-  if (a.value == b.value) return a.index < b.index;
-  return least ? a.value < b.value : a.value > b.value;
-}
-template <typename T>
-static __device__ best<T> join_best(best<T> x, int lanes, bool least) {
-  __shared__ best<T> room[32];
-  for (int step = (lanes < 32 ? lanes : 32) / 2; step > 0; step /= 2) {
-    best<T> y;
-    y.value = __shfl_xor_sync(0xffffffffu, x.value, step);
-    y.index = __shfl_xor_sync(0xffffffffu, x.index, step);
-    if (beats(y, x, least)) x = y;
-  }
-  if (lanes <= 32) return x;
-  __syncthreads();
-  if ((threadIdx.x & 31) == 0) room[threadIdx.x / 32] = x;
-  __syncthreads();
-  x = room[0];
-  for (int i = 1; i < blockDim.x / 32; i++)
-    if (beats(room[i], x, least)) x = room[i];
-  return x;
-}
-template <typename T>
-static __device__ __forceinline__ void extreme_body(const k_fold &p) {
-  int lane = threadIdx.x % p.lanes;
-  bool least = p.a.i != 0;
-  each_row(p, [&](const char *row, char *out, char *out2, int64_t n) {
-    best<T> b = {T(), -1};
-    for (int64_t i = lane; i < n; i += p.lanes) {
-      best<T> e = {element<T>(p, row, i), i};
-      if (beats(e, b, least)) b = e;
+  __device__ __forceinline__ void start(const k_fold &p) { value = T(), index = -1; }
+  __device__ __forceinline__ void take(const k_fold &p, const T *x, int count, int64_t i) {
+    for (int k = 0; k < count; k++) {
+      T v = p.a.i ? flipped(x[k]) : x[k];
+      if (index < 0 || (!(v <= value) && value == value)) value = v, index = i + k;
     }
-    b = join_best(b, p.lanes, least);
-    if (lane || !n || !out) return;
+  }
+  __device__ __forceinline__ void merge(const k_fold &p, const extreme &o) {
+    bool nan = value != value, other = o.value != o.value;
+    bool equal = value == o.value || (nan && other);
+    bool beaten = equal ? o.index < index : other || (!nan && o.value > value);
+    if (o.index >= 0 && (index < 0 || beaten)) *this = o;
+  }
+  __device__ __forceinline__ void give(const k_fold &p, char *out, char *out2) const {
+    if (index < 0) return;
     if (!p.b.i) {
-      *(int64_t *)out = b.index;
+      *(int64_t *)out = index;
       return;
     }
-    k_store(out, p.out_dtype, b.value);
-    *(int64_t *)out2 = b.index;
-  });
-}
-K_KERNEL(extreme, i64, int64_t, k_fold)
-K_KERNEL(extreme, f64, double, k_fold)
-
-// ---- variance: the mean first, then the squares about it. a.f: the correction; b.i: the root
-
-extern "C" __global__ void __launch_bounds__(1024) variance(const __grid_constant__ k_fold p) {
-  int lane = threadIdx.x % p.lanes;
-  each_row(p, [&](const char *row, char *out, char *, int64_t n) {
-    double sum = 0, squares = 0, count = (double)p.length;
-    for (int64_t i = lane; i < n; i += p.lanes) sum += element<double>(p, row, i);
-    double mean = k_join(sum, p.lanes, k_add()) / count;
-    for (int64_t i = lane; i < n; i += p.lanes) {
-      double d = element<double>(p, row, i) - mean;
-      squares += d * d;
-    }
-    squares = k_join(squares, p.lanes, k_add());
-    double degrees = count - p.a.f, var = squares / (degrees > 0 ? degrees : 0);
-    if (lane == 0 && out) k_store(out, p.out_dtype, p.b.i ? sqrt(var) : var);
-  });
-}
-
-// ---- norms of order a.f
-
-struct k_less {
-  template <typename T>
-  __device__ __forceinline__ T operator()(T a, T b) const {
-    return a < b || a != a ? a : b;
+    k_store(out, p.out_dtype, p.a.i ? flipped(value) : value);
+    *(int64_t *)out2 = index;
   }
 };
-extern "C" __global__ void __launch_bounds__(1024) vector_norm(const __grid_constant__ k_fold p) {
-  int lane = threadIdx.x % p.lanes;
-  double order = p.a.f;
-  bool most = order == K_inf_f64, least = order == -K_inf_f64;
-  each_row(p, [&](const char *row, char *out, char *, int64_t n) {
-    double sum = least ? K_inf_f64 : 0;
-    for (int64_t i = lane; i < n; i += p.lanes) {
-      double a = fabs(element<double>(p, row, i));
-      sum = most         ? k_greater()(a, sum)
-            : least      ? k_less()(a, sum)
-            : order == 2 ? sum + a * a
-            : order == 1 ? sum + a
-            : order == 0 ? sum + (a != 0)
-                         : sum + pow(a, order);
+typedef extreme<int64_t> extreme_i64;
+typedef extreme<float> extreme_f32;
+typedef extreme<double> extreme_f64;
+
+// The sums of elements less the first of them, and of the squares of that; a finished one has the
+// mean, and the squares about it. a.f: the correction; b.i: the root
+struct variance_f64 {
+  typedef double T;
+  typedef float Source;
+  double pivot, sum, squares;
+  int64_t n;
+  __device__ __forceinline__ void start(const k_fold &p) { pivot = sum = squares = 0, n = 0; }
+  __device__ __forceinline__ void take(const k_fold &p, const T *x, int count, int64_t i) {
+    if (n == 0) pivot = x[0];
+    n += count;
+    for (int k = 0; k < count; k++) {
+      double d = x[k] - pivot;
+      sum += d, squares += d * d;
     }
-    sum = most    ? k_join(sum, p.lanes, k_greater())
-          : least ? k_join(sum, p.lanes, k_less())
-                  : k_join(sum, p.lanes, k_add());
-    bool power = !most && !least && order != 0 && order != 1;
-    if (lane == 0 && out)
-      k_store(out, p.out_dtype, !power ? sum : order == 2 ? sqrt(sum) : pow(sum, 1 / order));
-  });
+  }
+  // Moves the pivot to the mean, so that the sum is 0.
+  __device__ __forceinline__ void settle() {
+    if (n == 0 || sum == 0) return;
+    double by = sum / (double)n;
+    squares -= by * sum, pivot += by, sum = 0;
+    if (squares < 0) squares = 0;
+  }
+  __device__ __forceinline__ void merge(const k_fold &p, variance_f64 o) {
+    settle(), o.settle();
+    if (o.n == 0) return;
+    double apart = o.pivot - pivot, share = (double)o.n / (double)(n + o.n);
+    squares += n ? o.squares + apart * apart * (double)n * share : o.squares;
+    pivot = n ? pivot + apart * share : o.pivot;
+    n += o.n;
+  }
+  __device__ __forceinline__ void give(const k_fold &p, char *out, char *) {
+    settle();
+    double degrees = (double)n - p.a.f, var = squares / (degrees > 0 ? degrees : 0);
+    k_store(out, p.out_dtype, p.b.i ? sqrt(var) : var);
+  }
+};
+
+// Norms of order a.f.
+static __device__ __noinline__ double power(double x, double by) { return pow(x, by); }
+struct norm_f64 {
+  typedef double T;
+  typedef float Source;
+  double sum;
+  __device__ __forceinline__ void start(const k_fold &p) {
+    sum = p.a.f == -K_inf_f64 ? K_inf_f64 : 0;
+  }
+  __device__ __forceinline__ void take(const k_fold &p, const T *x, int count, int64_t i) {
+    for (int k = 0; k < count; k++) {
+      double a = fabs(x[k]);
+      join(p, p.a.f == 2 ? a * a : is_plain(p) ? a : p.a.f == 0 ? a != 0 : power(a, p.a.f));
+    }
+  }
+  __device__ __forceinline__ void merge(const k_fold &p, const norm_f64 &o) { join(p, o.sum); }
+  __device__ __forceinline__ void give(const k_fold &p, char *out, char *) const {
+    bool root = !is_plain(p) && p.a.f != 0;
+    k_store(out, p.out_dtype, !root ? sum : p.a.f == 2 ? sqrt(sum) : power(sum, 1 / p.a.f));
+  }
+
+ private:
+  static __device__ __forceinline__ bool is_plain(const k_fold &p) {
+    return p.a.f == 1 || fabs(p.a.f) == K_inf_f64;
+  }
+  __device__ __forceinline__ void join(const k_fold &p, double x) {
+    if (fabs(p.a.f) != K_inf_f64)
+      sum += x;
+    else if ((p.a.f > 0 ? x > sum : x < sum) || x != x)
+      sum = x;
+  }
+};
+
+static __device__ __forceinline__ float exp_of(float x) { return expf(x); }
+static __device__ __forceinline__ double exp_of(double x) { return exp(x); }
+
+// The greatest so far, and the sum of what is raised to e, less that; where it is infinite, less 0.
+template <typename Number>
+struct logsumexp {
+  typedef Number T, Source;
+  T top, sum;
+  static __device__ __forceinline__ T shift(T top) {
+    return fabs(top) == (T)K_inf_f64 ? (T)0 : top;
+  }
+  __device__ __forceinline__ void raise(T most) {
+    if (sum != 0) sum *= exp_of(shift(top) - shift(most));
+    top = most;
+  }
+  __device__ __forceinline__ void start(const k_fold &p) { top = (T)K_least_f64, sum = 0; }
+  __device__ __forceinline__ void take(const k_fold &p, const T *x, int count, int64_t i) {
+    T most = top;
+    for (int k = 0; k < count; k++) most = k_greater()(x[k], most);
+    if (!(most == top)) raise(most);
+    for (int k = 0; k < count; k++) sum += exp_of(x[k] - shift(top));
+  }
+  __device__ __forceinline__ void merge(const k_fold &p, logsumexp o) {
+    T most = k_greater()(o.top, top);
+    raise(most), o.raise(most);
+    sum += o.sum;
+  }
+  __device__ __forceinline__ void give(const k_fold &p, char *out, char *) const {
+    k_store(out, p.out_dtype, (double)log(sum) + (double)shift(top));
+  }
+};
+typedef logsumexp<float> logsumexp_f32;
+typedef logsumexp<double> logsumexp_f64;
+
+// ---- walks
+
+enum { AHEAD = 4 };  // vectors that a thread has in flight
+
+// Elements [begin, end) of a dense, aligned row stored as S, in steps of `lanes` vectors.
+template <typename A, typename S>
+static __device__ __forceinline__ void take_dense(A *a, const k_fold &p, const char *row,
+                                                  int64_t begin, int64_t end, int lane) {
+  typedef typename A::T T;
+  const int N = sizeof(S) < 4 ? 4 : 16 / sizeof(S);
+  int64_t last = end / N;
+  for (int64_t i = begin / N + lane; i < last; i += AHEAD * p.lanes) {
+    k_vector<S, N> v[AHEAD];
+#pragma unroll
+    for (int u = 0; u < AHEAD; u++)
+      if (i + u * p.lanes < last) v[u] = ((const k_vector<S, N> *)row)[i + u * p.lanes];
+#pragma unroll
+    for (int u = 0; u < AHEAD; u++) {
+      if (i + u * p.lanes >= last) break;
+      T x[N];
+#pragma unroll
+      for (int k = 0; k < N; k++) x[k] = (T)k_get(v[u].v[k]);
+      a->take(p, x, N, (i + u * p.lanes) * N);
+    }
+  }
+#pragma unroll 1
+  for (int64_t i = last * N + lane; i < end; i += p.lanes) {
+    T x = (T)k_get(((const S *)row)[i]);
+    a->take(p, &x, 1, i);
+  }
+}
+// Elements begin, begin + step and so on, wherever they lie.
+template <typename A>
+static __device__ __forceinline__ void take_any(A *a, const k_fold &p, const char *row,
+                                                int64_t begin, int64_t end, int step) {
+#pragma unroll 1
+  for (int64_t i = begin; i < end; i += step) {
+    typename A::T x = k_load<typename A::T>(row + k_place_in(p.gone, p.gone_count, i), p.in_dtype);
+    a->take(p, &x, 1, i);
+  }
+}
+template <typename A>
+static __device__ __forceinline__ void take_row(A *a, const k_fold &p, const char *row,
+                                                int64_t begin, int64_t end, int lane) {
+  typedef k_native<typename A::Source> native;
+  if (p.vector && p.in_dtype == native::a)
+    take_dense<A, typename native::A>(a, p, row, begin, end, lane);
+  else if (native::b >= 0 && p.vector && p.in_dtype == native::b)
+    take_dense<A, typename native::B>(a, p, row, begin, end, lane);
+  else if (native::c >= 0 && p.vector && p.in_dtype == native::c)
+    take_dense<A, typename native::C>(a, p, row, begin, end, lane);
+  else
+    take_any(a, p, row, begin + lane, end, p.lanes);
 }
 
-extern "C" __global__ void __launch_bounds__(1024) logsumexp(const __grid_constant__ k_fold p) {
-  int lane = threadIdx.x % p.lanes;
-  each_row(p, [&](const char *row, char *out, char *, int64_t n) {
-    double top = K_least_f64, sum = 0;
-    for (int64_t i = lane; i < n; i += p.lanes) top = k_greater()(element<double>(p, row, i), top);
-    top = k_join(top, p.lanes, k_greater());
-    double shift = fabs(top) != K_inf_f64 ? top : 0;
-    for (int64_t i = lane; i < n; i += p.lanes) sum += exp(element<double>(p, row, i) - shift);
-    sum = k_join(sum, p.lanes, k_add());
-    if (lane == 0 && out) k_store(out, p.out_dtype, log(sum) + shift);
-  });
+// The accumulator of another lane.
+template <typename A>
+static __device__ __forceinline__ A from_lane(const A &a, int step) {
+  union {
+    A a;
+    unsigned words[sizeof(A) / 4];
+  } x;
+  x.a = a;
+#pragma unroll
+  for (int k = 0; k < (int)(sizeof(A) / 4); k++)
+    x.words[k] = __shfl_xor_sync(0xffffffffu, x.words[k], step);
+  return x.a;
 }
+// Joins those of a group; the first thread has the result. All threads of the block come here.
+template <typename A>
+static __device__ __forceinline__ void join_lanes(A *a, const k_fold &p, int lanes) {
+  __shared__ A room[32];
+#pragma unroll 1
+  for (int step = (lanes < 32 ? lanes : 32) / 2; step > 0; step /= 2)
+    a->merge(p, from_lane(*a, step));
+  if (lanes <= 32) return;
+  int warps = blockDim.x / 32;
+  __syncthreads();
+  if ((threadIdx.x & 31) == 0) room[threadIdx.x / 32] = *a;
+  __syncthreads();
+#pragma unroll 1
+  for (int i = 1; threadIdx.x == 0 && i < warps; i++) a->merge(p, room[i]);
+}
+template <typename A>
+static __device__ __forceinline__ void give_part(A *a, const k_fold &p, int64_t result,
+                                                 int64_t part, int64_t out, int64_t out2) {
+  if (p.parts > 1)
+    ((A *)p.partial)[result * p.parts + part] = *a;
+  else
+    a->give(p, (char *)p.out + out, (char *)p.out2 + out2);
+}
+
+template <typename A>
+static __device__ __forceinline__ void reduce_rows(const k_fold &p) {
+  int groups = blockDim.x / p.lanes, lane = threadIdx.x % p.lanes;
+  int64_t total = p.results * p.parts;
+  for (int64_t g0 = (int64_t)blockIdx.x * groups; g0 < total; g0 += (int64_t)gridDim.x * groups) {
+    int64_t g = g0 + threadIdx.x / p.lanes, result = g / p.parts, part = g % p.parts;
+    int64_t in = 0, out = 0, out2 = 0, begin = part * p.part, end = begin + p.part;
+    A a;
+    a.start(p);
+    if (end > p.length) end = p.length;
+    if (g < total) {
+      k_place(p.kept, p.kept_count, result, &in, &out, &out2);
+      take_row(&a, p, (const char *)p.in + in, begin, end, lane);
+    }
+    join_lanes(&a, p, p.lanes);
+    if (lane == 0 && g < total) give_part(&a, p, result, part, out, out2);
+  }
+}
+template <typename A>
+static __device__ __forceinline__ void reduce_columns(const k_fold &p) {
+  __shared__ A room[8][32];
+  int x = threadIdx.x & 31, y = threadIdx.x >> 5;
+  int64_t width = p.kept[0].size, pieces = (width + 31) / 32, total = p.results / width * pieces;
+  for (int64_t b = blockIdx.x; b < total * p.parts; b += gridDim.x) {
+    int64_t part = b % p.parts, piece = b / p.parts, column = piece % pieces * 32 + x;
+    int64_t result = piece / pieces * width + column, in = 0, out = 0, out2 = 0;
+    int64_t begin = part * p.part, end = begin + p.part;
+    A a;
+    a.start(p);
+    if (end > p.length) end = p.length;
+    if (column < width) {
+      k_place(p.kept, p.kept_count, result, &in, &out, &out2);
+      take_any(&a, p, (const char *)p.in + in, begin + y, end, 8);
+    }
+    __syncthreads();
+    room[y][x] = a;
+    __syncthreads();
+    if (y || column >= width) continue;
+#pragma unroll 1
+    for (int k = 1; k < 8; k++) a.merge(p, room[k][x]);
+    give_part(&a, p, result, part, out, out2);
+  }
+}
+template <typename A>
+static __device__ __forceinline__ void reduce_join(const k_fold &p) {
+  int groups = blockDim.x / p.lanes, lane = threadIdx.x % p.lanes;
+  for (int64_t r0 = (int64_t)blockIdx.x * groups; r0 < p.results;
+       r0 += (int64_t)gridDim.x * groups) {
+    int64_t result = r0 + threadIdx.x / p.lanes, in, out, out2;
+    A a;
+    a.start(p);
+#pragma unroll 1
+    for (int64_t i = lane; result < p.results && i < p.parts; i += p.lanes)
+      a.merge(p, ((const A *)p.partial)[result * p.parts + i]);
+    join_lanes(&a, p, p.lanes);
+    if (lane || result >= p.results) continue;
+    k_place(p.kept, p.kept_count, result, &in, &out, &out2);
+    a.give(p, (char *)p.out + out, (char *)p.out2 + out2);
+  }
+}
+
+#define REDUCE_WAY(type, way) \
+  extern "C" __global__ void __launch_bounds__(K_BLOCK, 3) \
+      type##_##way(const __grid_constant__ k_fold p) { \
+    reduce_##way<type>(p); \
+  }
+#define REDUCE(type) REDUCE_WAY(type, rows) REDUCE_WAY(type, columns) REDUCE_WAY(type, join)
+REDUCE(extreme_i64)
+REDUCE(extreme_f32)
+REDUCE(extreme_f64)
+REDUCE(variance_f64)
+REDUCE(norm_f64)
+REDUCE(logsumexp_f32)
+REDUCE(logsumexp_f64)
