@@ -26,25 +26,63 @@ static px_status fill_pick(k_pick *p, const px_launch *l, bool put) {
   }
   return PX_OK;
 }
-static const char *by_item(const char *const *names, int dtype) {
-  size_t item = px__cuda_dtype_size(dtype);
-  return names[item == 1 ? 0 : item == 2 ? 1 : item == 4 ? 2 : 3];
+// Where whole runs are moved, elements are joined into larger ones, up to 16 bytes: returns their
+// size.
+static int64_t widen(k_pick *p) {
+  int64_t item = (int64_t)px__cuda_dtype_size(p->dtype), by = 16 / item;
+  bool runs = p->ndim > 0 && p->self_strides[0] == 1 && p->other_strides[0] == 1;
+  for (int i = 0; i < p->count; i++) runs &= p->index_strides[i][0] == 0;
+  for (; runs && by > 1; by /= 2) {
+    bool fits = p->sizes[0] % by == 0 && (uintptr_t)p->self % (size_t)(by * item) == 0 &&
+                (uintptr_t)p->other % (size_t)(by * item) == 0;
+    for (int d = 1; d < p->ndim; d++)
+      fits &= p->self_strides[d] % by == 0 && p->other_strides[d] % by == 0;
+    for (int i = 0; i < p->count; i++) fits &= p->dim_strides[i] % by == 0;
+    if (fits) break;
+  }
+  if (!runs || by == 1) return item;
+  p->n /= by, p->sizes[0] /= by, p->wide = p->n >> 31 != 0;
+  px__cuda_divisor(&p->by[0], p->sizes[0]);
+  for (int d = 1; d < p->ndim; d++) p->self_strides[d] /= by, p->other_strides[d] /= by;
+  for (int i = 0; i < p->count; i++) p->dim_strides[i] /= by;
+  return item * by;
+}
+
+// Runs along one dimension.
+static bool has_runs(const k_pick *p) {
+  return !p->wide && p->count == 1 && p->ndim == 2 && p->index_strides[0][0] == 0;
 }
 
 PX_CUDA_KERNEL(index_get) {
-  static const char *const names[] = {"get_1", "get_2", "get_4", "get_8"};
   k_pick p;
+  char function[24];
   PX_CUDA_PASS(fill_pick(&p, l, false));
-  return px__cuda_over(l, "index", by_item(names, p.dtype), p.n, &p);
+  int64_t item = widen(&p);
+  // Places in the result are told from none by their sign.
+  if (item < 4 || !has_runs(&p) || p.other_strides[0] < 0 || p.other_strides[1] < 0) {
+    snprintf(function, sizeof function, "get_%d", (int)item);
+    return px__cuda_over(l, "index", function, p.n, &p);
+  }
+  void *params[] = {&p};
+  snprintf(function, sizeof function, "get_runs_%d", (int)item);
+  return px__cuda_launch(l, "index", function,
+                         (unsigned)((p.n + K_BLOCK * K_RUNS - 1) / (K_BLOCK * K_RUNS)), K_BLOCK, 0,
+                         params);
 }
 PX_CUDA_KERNEL(index_put) {
-  static const char *const names[] = {"put_1", "put_2", "put_4", "put_8"};
   static const char *const suffixes[] = PX_CUDA_SUFFIXES;
-  k_pick p;
-  char function[16];
+  k_pick p, wide;
+  char function[24];
   PX_CUDA_PASS(fill_pick(&p, l, true));
-  snprintf(function, sizeof function, "add_%s", suffixes[p.dtype]);
-  return px__cuda_over(l, "index", l->params[5].v.i ? function : by_item(names, p.dtype), p.n, &p);
+  wide = p;
+  int64_t item = widen(&wide);
+  if (!l->params[5].v.i) {
+    snprintf(function, sizeof function, "put_%d", (int)item);
+    return px__cuda_over(l, "index", function, wide.n, &wide);
+  }
+  bool runs = item == 16 && px__cuda_is_float(p.dtype) && has_runs(&wide);
+  snprintf(function, sizeof function, runs ? "add_runs_%s" : "add_%s", suffixes[p.dtype]);
+  return px__cuda_over(l, "index", function, runs ? wide.n : p.n, runs ? &wide : &p);
 }
 
 static px_status move_along(const px_launch *l, bool place) {

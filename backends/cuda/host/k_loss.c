@@ -34,9 +34,13 @@ PX_CUDA_KERNEL(nll_loss_forward) {
               .ignore = px__cuda_int(l, 4),
               .dtype = o[3].dtype};
   classes_of(&p, &o[2]);
-  int64_t blocks = p.how == K_EACH ? blocks_of(p.outer * p.inner) : 1;
-  PX_CUDA_PASS(px__cuda_by_dtype(l, "loss", "nll", o[2].dtype, blocks ? blocks : 1,
-                                 p.how == K_EACH ? K_BLOCK : 1024, &p));
+  p.chunks = blocks_of(p.outer * p.inner);
+  if (p.chunks == 0) p.chunks = 1;
+  if (p.how != K_EACH)
+    PX_CUDA_PASS(px__cuda_scratch(l, (size_t)p.chunks * 2 * sizeof(double), &p.out[2]));
+  PX_CUDA_PASS(px__cuda_by_dtype(l, "loss", "nll", o[2].dtype, p.chunks, K_BLOCK, &p));
+  if (p.how != K_EACH)
+    PX_CUDA_PASS(px__cuda_by_dtype(l, "loss", "nll_join", o[2].dtype, 1, K_BLOCK, &p));
   return px__cuda_close(d, l, spec);
 }
 // nll_loss_backward(grad_output, target, weight, total_weight, input_size, reduction, ignore_index)

@@ -4,7 +4,15 @@
 
 #include <math.h>
 
-static int64_t blocks_of(int64_t n) { return (n + K_BLOCK - 1) / K_BLOCK; }
+// A thread takes 16 bytes of each tensor, where all are aligned to them.
+static px_status step(const px_launch *l, const char *name, int dtype, k_step *t) {
+  const void *all[] = {t->param, t->grad, t->a, t->b, t->top};
+  int64_t each = 16 / (int64_t)px__cuda_dtype_size(dtype);
+  t->vector = 1;
+  for (int i = 0; i < 5; i++) t->vector &= (uintptr_t)all[i] % 16 == 0;
+  int64_t threads = t->vector ? t->n / each + 1 : t->n;
+  return px__cuda_by_dtype(l, "optim", name, dtype, (threads + K_BLOCK - 1) / K_BLOCK, K_BLOCK, t);
+}
 
 // sgd_step(param, grad, momentum_buffer, lr, momentum, dampening, weight_decay, nesterov, maximize,
 //   first) -> param, buffer
@@ -24,7 +32,7 @@ PX_CUDA_KERNEL(sgd_step) {
               .nesterov = px__cuda_int(l, 7) != 0,
               .maximize = px__cuda_int(l, 8) != 0,
               .first = px__cuda_int(l, 9) != 0};
-  PX_CUDA_PASS(px__cuda_by_dtype(l, "optim", "sgd", dtype, blocks_of(t.n), K_BLOCK, &t));
+  PX_CUDA_PASS(step(l, "sgd", dtype, &t));
   return px__cuda_close(d, l, spec);
 }
 // adam_step(param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq, lr, beta1, beta2, eps, weight_decay,
@@ -47,10 +55,10 @@ PX_CUDA_KERNEL(adam_step) {
               .decay = px__cuda_float(l, 9),
               .decoupled = px__cuda_int(l, 11) != 0,
               .maximize = px__cuda_int(l, 12) != 0};
-  double step = (double)px__cuda_int(l, 10);
-  t.size = t.lr / (1 - pow(t.beta1, step));
-  t.root = sqrt(1 - pow(t.beta2, step));
+  double steps = (double)px__cuda_int(l, 10);
+  t.size = t.lr / (1 - pow(t.beta1, steps));
+  t.root = sqrt(1 - pow(t.beta2, steps));
   t.keep = t.decoupled ? 1 - t.lr * t.decay : 1;
-  PX_CUDA_PASS(px__cuda_by_dtype(l, "optim", "adam", dtype, blocks_of(t.n), K_BLOCK, &t));
+  PX_CUDA_PASS(step(l, "adam", dtype, &t));
   return px__cuda_close(d, l, spec);
 }

@@ -94,10 +94,12 @@ K_KERNEL(get, 1, uint8_t, k_pick)
 K_KERNEL(get, 2, int16_t, k_pick)
 K_KERNEL(get, 4, int32_t, k_pick)
 K_KERNEL(get, 8, int64_t, k_pick)
+K_KERNEL(get, 16, int4, k_pick)
 K_KERNEL(put, 1, uint8_t, k_pick)
 K_KERNEL(put, 2, int16_t, k_pick)
 K_KERNEL(put, 4, int32_t, k_pick)
 K_KERNEL(put, 8, int64_t, k_pick)
+K_KERNEL(put, 16, int4, k_pick)
 K_KERNEL(add, bool, k_bool, k_pick)
 K_KERNEL(add, u8, uint8_t, k_pick)
 K_KERNEL(add, i8, int8_t, k_pick)
@@ -105,6 +107,76 @@ K_KERNEL(add, i16, int16_t, k_pick)
 K_KERNEL(add, i32, int32_t, k_pick)
 K_KERNEL(add, i64, int64_t, k_pick)
 K_FLOATS(add, k_pick)
+
+// Runs picked by one index, several of them in flight; below 2^31 elements.
+static __device__ __forceinline__ bool bad_index(const k_pick &p, int64_t x) {
+  int64_t n = p.dim_sizes[0];
+  if (x >= (p.wraps ? -n : 0) && x < n) return false;
+  bool range = p.fault == K_FAULT_RANGE;
+  k_fault(&p.where, p.fault, x, range ? n : p.dims[0], range ? 0 : n);
+  return true;
+}
+template <typename S>
+static __device__ __forceinline__ void get_runs_body(const k_pick &p) {
+  int64_t first = (int64_t)blockIdx.x * K_BLOCK * K_RUNS + threadIdx.x, to[K_RUNS], x[K_RUNS];
+  S v[K_RUNS];
+#pragma unroll
+  for (int u = 0; u < K_RUNS; u++) {
+    uint32_t i = (uint32_t)(first + u * K_BLOCK), row = k_divide(i, p.by[0]);
+    int64_t k = i - row * p.by[0].size;
+    to[u] = -1;
+    if (first + u * K_BLOCK >= p.n) continue;
+    x[u] = p.index[0][row * p.index_strides[0][1]];
+    if (bad_index(p, x[u])) continue;
+    if (x[u] < 0) x[u] += p.dim_sizes[0];
+    x[u] = x[u] * p.dim_strides[0] + k * p.self_strides[0] + row * p.self_strides[1];
+    to[u] = k * p.other_strides[0] + row * p.other_strides[1];
+  }
+#pragma unroll
+  for (int u = 0; u < K_RUNS; u++)
+    if (to[u] >= 0) v[u] = ((const S *)p.self)[x[u]];
+#pragma unroll
+  for (int u = 0; u < K_RUNS; u++)
+    if (to[u] >= 0) ((S *)p.other)[to[u]] = v[u];
+}
+K_KERNEL(get_runs, 4, int32_t, k_pick)
+K_KERNEL(get_runs, 8, int64_t, k_pick)
+K_KERNEL(get_runs, 16, int4, k_pick)
+
+// Runs added where one index says, 16 bytes at a time.
+static __device__ __forceinline__ void add_vector(float *to, k_vector<float, 4> x) {
+#if __CUDA_ARCH__ >= 900
+  atomicAdd((float4 *)to, make_float4(x.v[0], x.v[1], x.v[2], x.v[3]));
+#else
+  for (int k = 0; k < 4; k++) atomicAdd(to + k, x.v[k]);
+#endif
+}
+static __device__ __forceinline__ void add_vector(double *to, k_vector<double, 2> x) {
+  atomicAdd(to, x.v[0]);
+  atomicAdd(to + 1, x.v[1]);
+}
+static __device__ __forceinline__ void add_vector(__half *to, k_vector<__half, 8> x) {
+#pragma unroll
+  for (int k = 0; k < 8; k += 2) atomicAdd((__half2 *)(to + k), __halves2half2(x.v[k], x.v[k + 1]));
+}
+static __device__ __forceinline__ void add_vector(__nv_bfloat16 *to, k_vector<__nv_bfloat16, 8> x) {
+#pragma unroll
+  for (int k = 0; k < 8; k += 2)
+    atomicAdd((__nv_bfloat162 *)(to + k), __halves2bfloat162(x.v[k], x.v[k + 1]));
+}
+template <typename S>
+static __device__ __forceinline__ void add_runs_body(const k_pick &p) {
+  typedef k_vector<S, 16 / sizeof(S)> V;
+  for (int64_t i = k_thread(); i < p.n; i += k_threads()) {
+    uint32_t row = k_divide((uint32_t)i, p.by[0]);
+    int64_t k = i - row * p.by[0].size, x = p.index[0][row * p.index_strides[0][1]];
+    if (bad_index(p, x)) continue;
+    x = (x < 0 ? x + p.dim_sizes[0] : x) * p.dim_strides[0];
+    add_vector((S *)((V *)p.self + x + k * p.self_strides[0] + row * p.self_strides[1]),
+               ((const V *)p.other)[k * p.other_strides[0] + row * p.other_strides[1]]);
+  }
+}
+K_FLOATS(add_runs, k_pick)
 
 // ---- place_along, pick_along: dense doubles or int64; `take` is the size of the big side. The
 // indices are [outer, size, inner]; `out` was cleared before elements are placed.

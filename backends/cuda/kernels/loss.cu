@@ -13,7 +13,7 @@ static __device__ __forceinline__ int64_t class_at(const k_rows &p, const void *
   k_fault(&p.where, K_FAULT_TARGET, t, 0, 0);
   return -1;
 }
-// Out: the loss, the total weight; in: x, target, weight. With a sum, one block.
+// Out: the loss, the total weight, and a sum and a weight for each block; in: x, target, weight.
 template <typename S>
 static __device__ __forceinline__ void nll_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
@@ -32,11 +32,24 @@ static __device__ __forceinline__ void nll_body(const k_rows &p) {
     return;
   }
   sum = k_join(sum, blockDim.x, k_add()), total = k_join(total, blockDim.x, k_add());
+  double *to = (double *)p.out[2] + 2 * blockIdx.x;
+  if (threadIdx.x == 0) to[0] = sum, to[1] = total;
+}
+K_FLOATS(nll, k_rows)
+
+// One block: joins the sums of `chunks` blocks.
+template <typename S>
+static __device__ __forceinline__ void nll_join_body(const k_rows &p) {
+  const double *from = (const double *)p.out[2];
+  double sum = 0, total = 0;
+  for (int64_t i = threadIdx.x; i < p.chunks; i += blockDim.x)
+    sum += from[2 * i], total += from[2 * i + 1];
+  sum = k_join(sum, blockDim.x, k_add()), total = k_join(total, blockDim.x, k_add());
   if (threadIdx.x) return;
   k_put((S *)p.out[0], p.how == K_SUM ? sum : sum / total);
   k_put((S *)p.out[1], total);
 }
-K_FLOATS(nll, k_rows)
+K_FLOATS(nll_join, k_rows)
 
 // Out: gradient of x, cleared before; in: gradient, target, weight, total weight.
 template <typename S>

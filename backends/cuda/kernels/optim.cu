@@ -1,23 +1,57 @@
 // SPDX-License-Identifier: Apache-2.0
-// Optimizer steps in one pass over memory: a thread an element, numbers in the compute type.
+// Optimizer steps in one pass over memory, numbers in the compute type.
 #include "math.cuh"
+
+// An element of each tensor: parameter, gradient, averages; those that are absent have no meaning.
+template <typename C>
+struct element {
+  C p, g, a, b, top;
+};
+// step(element &) for each element; 16 bytes of each tensor at a time where all are aligned.
+template <typename S, int N, typename F>
+static __device__ __forceinline__ void walk_by(const k_step &t, int64_t first, int64_t last,
+                                               F step) {
+  typedef typename k_type<S>::number C;
+  typedef k_vector<S, N> V;
+  for (int64_t i = first + k_thread(); i < last; i += k_threads()) {
+    V p = ((V *)t.param)[i], g = ((const V *)t.grad)[i], a, b, top;
+    if (t.a && !t.first) a = ((V *)t.a)[i];
+    if (t.b) b = ((V *)t.b)[i];
+    if (t.top) top = ((V *)t.top)[i];
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      C gradient = t.maximize ? -k_get(g.v[k]) : k_get(g.v[k]);
+      element<C> e = {k_get(p.v[k]), gradient, k_get(a.v[k]), k_get(b.v[k]), k_get(top.v[k])};
+      step(e);
+      k_put(&p.v[k], e.p), k_put(&a.v[k], e.a), k_put(&b.v[k], e.b), k_put(&top.v[k], e.top);
+    }
+    ((V *)t.param)[i] = p;
+    if (t.a) ((V *)t.a)[i] = a;
+    if (t.b) ((V *)t.b)[i] = b;
+    if (t.top) ((V *)t.top)[i] = top;
+  }
+}
+template <typename S, typename F>
+static __device__ __forceinline__ void walk(const k_step &t, F step) {
+  const int N = 16 / sizeof(S);
+  int64_t vectors = t.vector ? t.n / N : 0;
+  walk_by<S, N>(t, 0, vectors, step);
+  walk_by<S, 1>(t, vectors * N, t.n, step);
+}
 
 template <typename S>
 static __device__ __forceinline__ void sgd_body(const k_step &t) {
   typedef typename k_type<S>::number C;
-  S *p = (S *)t.param, *m = (S *)t.a;
-  const S *grad = (const S *)t.grad;
   C lr = (C)t.lr, momentum = (C)t.momentum, fresh = (C)t.fresh, decay = (C)t.decay;
-  for (int64_t i = k_thread(); i < t.n; i += k_threads()) {
-    C x = k_get(p[i]), g = t.maximize ? -k_get(grad[i]) : k_get(grad[i]);
-    if (t.decay != 0) g += decay * x;
-    if (m) {
-      C b = t.first ? g : k_get(m[i]) * momentum + g * fresh;
-      k_put(&m[i], b);
-      g = t.nesterov ? g + momentum * b : b;
+  walk<S>(t, [&](element<C> &e) {
+    C g = e.g;
+    if (t.decay != 0) g += decay * e.p;
+    if (t.a) {
+      e.a = t.first ? g : e.a * momentum + g * fresh;
+      g = t.nesterov ? g + momentum * e.a : e.a;
     }
-    k_put(&p[i], x - lr * g);
-  }
+    e.p -= lr * g;
+  });
 }
 K_FLOATS(sgd, k_step)
 
@@ -29,22 +63,16 @@ static __device__ __forceinline__ double root_of(double x) { return sqrt(x); }
 template <typename S>
 static __device__ __forceinline__ void adam_body(const k_step &t) {
   typedef typename k_type<S>::number C;
-  S *p = (S *)t.param, *avg = (S *)t.a, *sq = (S *)t.b, *top = (S *)t.top;
-  const S *grad = (const S *)t.grad;
   C beta1 = (C)t.beta1, beta2 = (C)t.beta2, fresh1 = (C)(1 - t.beta1), fresh2 = (C)(1 - t.beta2);
   C size = (C)t.size, eps = (C)t.eps, root = (C)t.root, keep = (C)t.keep;
   C add = t.decoupled ? (C)0 : (C)t.decay;
-  for (int64_t i = k_thread(); i < t.n; i += k_threads()) {
-    C was = k_get(p[i]), g = (t.maximize ? -k_get(grad[i]) : k_get(grad[i])) + add * was;
-    C a = k_get(avg[i]) * beta1 + g * fresh1, s = k_get(sq[i]) * beta2 + g * g * fresh2;
-    k_put(&avg[i], a);
-    k_put(&sq[i], s);
-    if (top) {
-      C most = k_get(top[i]);
-      s = s > most ? s : most;
-      k_put(&top[i], s);
-    }
-    k_put(&p[i], was * keep - size * a / (root_of(s) / root + eps));
-  }
+  walk<S>(t, [&](element<C> &e) {
+    C g = e.g + add * e.p;
+    e.a = e.a * beta1 + g * fresh1;
+    e.b = e.b * beta2 + g * g * fresh2;
+    C s = e.b;
+    if (t.top) s = e.top = s > e.top ? s : e.top;
+    e.p = e.p * keep - size * e.a / (root_of(s) / root + eps);
+  });
 }
 K_FLOATS(adam, k_step)

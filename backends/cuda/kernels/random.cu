@@ -16,10 +16,9 @@ static __device__ __forceinline__ words philox(uint64_t seed, uint64_t subsequen
   uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
 #pragma unroll
   for (int round = 0; round < 10; round++) {
-    uint32_t ah = __umulhi(0xd2511f53u, c0), al = 0xd2511f53u * c0;
-    uint32_t bh = __umulhi(0xcd9e8d57u, c2), bl = 0xcd9e8d57u * c2;
-    c0 = bh ^ c1 ^ k0, c1 = bl;
-    c2 = ah ^ c3 ^ k1, c3 = al;
+    uint64_t a = (uint64_t)0xd2511f53u * c0, b = (uint64_t)0xcd9e8d57u * c2;
+    c0 = (uint32_t)(b >> 32) ^ c1 ^ k0, c1 = (uint32_t)b;
+    c2 = (uint32_t)(a >> 32) ^ c3 ^ k1, c3 = (uint32_t)a;
     k0 += 0x9e3779b9u, k1 += 0xbb67ae85u;
   }
   return {{c0, c1, c2, c3}};
@@ -39,15 +38,18 @@ struct draw {  // of a lane of the words, as the compute type
   static __device__ __forceinline__ float uniform(const words &w, int lane) {
     return uniform_float(w.v[lane]);
   }
-  // Polar pairs: the sine first.
-  static __device__ __forceinline__ float normal(const words &w, int lane) {
+  // Polar pairs: the sine first. The angle goes through the device's own sine, as in PyTorch.
+  static __device__ __forceinline__ void normals(const words &w, float *to) {
     const float turn = 6.2831855f;
-    float u = uniform_float(w.v[lane & 2]);
-    float v = (float)w.v[(lane & 2) + 1] * (2.3283064365386963e-10f * turn) +
-              1.1641532182693481e-10f * turn;
-    float r = sqrtf(-2.0f * logf(u)), s, c;
-    __sincosf(v, &s, &c);  // as in cuRAND
-    return r * (lane & 1 ? c : s);
+#pragma unroll
+    for (int k = 0; k < 4; k += 2) {
+      float u = uniform_float(w.v[k]);
+      float v =
+          (float)w.v[k + 1] * (2.3283064365386963e-10f * turn) + 1.1641532182693481e-10f * turn;
+      float r = sqrtf(-2.0f * logf(u)), s, c;
+      __sincosf(v, &s, &c);
+      to[k] = r * s, to[k + 1] = r * c;
+    }
   }
   static __device__ __forceinline__ float exponential(float u) {
     return u >= 1.0f - 5.9604644775390625e-08f ? 5.9604644775390625e-08f : -logf(u);
@@ -59,11 +61,11 @@ struct draw<double> {
   static __device__ __forceinline__ double uniform(const words &w, int lane) {
     return uniform_double(w.v[2 * lane], w.v[2 * lane + 1]);
   }
-  static __device__ __forceinline__ double normal(const words &w, int lane) {
+  static __device__ __forceinline__ void normals(const words &w, double *to) {
     double u = uniform_double(w.v[0], w.v[1]), v = uniform_double(w.v[2], w.v[3]), s, c;
     double r = sqrt(-2.0 * log(u));
     sincospi(2.0 * v, &s, &c);
-    return r * (lane == 0 ? s : c);
+    to[0] = r * s, to[1] = r * c;
   }
   static __device__ __forceinline__ double exponential(double u) {
     return u >= 1.0 - 1.1102230246251565e-16 ? 1.1102230246251565e-16 : -log(u);
@@ -104,9 +106,14 @@ K_FLOATS(uniform, k_random)
 template <typename S>
 static __device__ __forceinline__ void normal_body(const k_random &p) {
   typedef typename k_type<S>::number C;
-  each<draw<S>::lanes>(p, [&](const words &w, int lane, int64_t i) {
-    k_put((S *)p.out + i, draw<S>::normal(w, lane) * (C)p.b + (C)p.a);
-  });
+  int64_t thread = k_thread(), stride = k_threads(), step = 0;
+  for (int64_t first = thread; first < p.n; first += stride * draw<S>::lanes, step++) {
+    C x[draw<S>::lanes];
+    draw<S>::normals(philox(p.seed, (uint64_t)thread, p.offset + 4 * (uint64_t)step), x);
+#pragma unroll
+    for (int k = 0; k < draw<S>::lanes; k++)
+      if (first + k * stride < p.n) k_put((S *)p.out + first + k * stride, x[k] * (C)p.b + (C)p.a);
+  }
 }
 K_FLOATS(normal, k_random)
 
@@ -161,17 +168,25 @@ static __device__ __forceinline__ void dropout_body(const k_random &p) {
 K_FLOATS(dropout, k_random)
 
 // Whole numbers below `range`, from `from` on.
+static __device__ __forceinline__ void put_whole(const k_random &p, int item, int64_t i,
+                                                 uint64_t x) {
+  int64_t value = (int64_t)(x + (uint64_t)p.from);
+  if (p.dtype == K_INT64)
+    ((int64_t *)p.out)[i] = value;
+  else
+    k_store((char *)p.out + i * item, p.dtype, value);
+}
 extern "C" __global__ void __launch_bounds__(K_BLOCK) whole(const __grid_constant__ k_random p) {
   int item = k_item(p.dtype);
   if (p.wide)
     each<2>(p, [&](const words &w, int lane, int64_t i) {
       uint64_t x = (uint64_t)w.v[2 * lane] << 32 | w.v[2 * lane + 1];
-      k_store((char *)p.out + i * item, p.dtype, (int64_t)(x % p.range + (uint64_t)p.from));
+      put_whole(p, item, i, x % p.range);
     });
   else
     each<4>(p, [&](const words &w, int lane, int64_t i) {
       uint64_t x = p.range >> 32 ? w.v[lane] : w.v[lane] % (uint32_t)p.range;
-      k_store((char *)p.out + i * item, p.dtype, (int64_t)(x + (uint64_t)p.from));
+      put_whole(p, item, i, x);
     });
 }
 
