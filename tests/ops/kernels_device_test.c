@@ -64,6 +64,43 @@ PX_TEST(copies_of_every_layout) {
   }
 }
 
+PX_TEST(transposes_in_wide_tiles) {
+  static const int64_t axes[] = {1, 0, 2};
+  arrange();
+  for (px_dtype d = PX_BOOL; d < PX_DTYPE_COUNT; d++) {
+    px_tensor *view = NULL;
+    BOTH(d, SHAPE_OF(272, 144), 0,
+         (px_release(view), view = NULL, px_transpose(&view, x, 0, 1)) || px_contiguous(&y, view));
+    px_release(view), view = NULL;
+    BOTH(d, SHAPE_OF(5, 48, 160), 0,
+         (px_release(view), view = NULL, px_transpose(&view, x, 1, 2)) || px_contiguous(&y, view));
+    px_release(view), view = NULL;
+    BOTH(d, SHAPE_OF(7, 9, 32), 0,
+         (px_release(view), view = NULL, px_permute(&view, x, axes, 3)) || px_contiguous(&y, view));
+    px_release(view);
+  }
+}
+
+// Rows that one operand repeats, or repeats one element of.
+PX_TEST(loops_over_aligned_rows) {
+  static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_UINT8, PX_INT64};
+  static const int64_t widths[] = {16, 64, 100, 7};
+  px_scalar two = px_int(2);
+  arrange();
+  for (int k = 0; k < 5; k++)
+    for (int i = 0; i < 4; i++)
+      for (int64_t dim = 0; dim < 2; dim++) {
+        px_tensor *t = NULL, *c = NULL;
+        BOTH(dtypes[k], SHAPE_OF(33, widths[i]), tolerance_of(dtypes[k]),
+             (px_release(t), t = NULL, px_narrow(&t, x, (int)dim, 0, 1)) || px_add(&y, x, t, two));
+        px_release(t), t = NULL;
+        BOTH(dtypes[k], SHAPE_OF(33, widths[i] + 16), tolerance_of(dtypes[k]),
+             (px_release(t), px_release(c), t = c = NULL, px_narrow(&t, x, 1, 16, widths[i])) ||
+                 px_contiguous(&c, t) || px_mul(&y, t, c));
+        px_release(t), px_release(c);
+      }
+}
+
 PX_TEST(loops_that_are_strided_mixed_or_not_aligned) {
   arrange();
   px_scalar one = px_float(1.5), two = px_int(2);
@@ -81,20 +118,131 @@ PX_TEST(loops_that_are_strided_mixed_or_not_aligned) {
   BOTH(PX_FLOAT32, SHAPE_OF(4099), 1e-5, px_gelu(&y, x, "tanh"));
 }
 
-PX_TEST(rows_longer_than_a_block) {
-  static const int64_t wide = 1500, narrow = 7;
+// Rows that a device keeps in registers, a few or many threads to a row, and those that it does
+// not.
+PX_TEST(rows_of_every_length) {
+  static const int64_t lengths[] = {1, 7, 64, 250, 1000, 1500, 3000, 5001, 16384, 20000};
+  static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16};
   arrange();
+  for (int i = 0; i < 10; i++)
+    for (int k = 0; k < 4; k++) {
+      int64_t n = lengths[i], rows = n < 300 ? 301 : 3;
+      double tolerance = tolerance_of(dtypes[k]);
+      px_dtype none = PX_DTYPE_NONE;
+      px_tensor *out = NULL, *mean = NULL, *rstd = NULL, *dw = NULL, *db = NULL;
+      BOTH(dtypes[k], SHAPE_OF(rows, n), tolerance, px_softmax(&y, x, 1, none));
+      BOTH(dtypes[k], SHAPE_OF(rows, n), tolerance * 4, px_log_softmax(&y, x, -1, none));
+      BOTH(dtypes[k], SHAPE_OF(rows, n), tolerance * 4, px_softmax_backward(&y, x, x, 1));
+      BOTH(dtypes[k], SHAPE_OF(2, n, 5), tolerance, px_softmax(&y, x, 1, none));
+      BOTH(dtypes[k], SHAPE_OF(rows, n), tolerance * 10,
+           px_layer_norm(&y, x, &n, 1, NULL, NULL, 1e-1));
+      BOTH(dtypes[k], SHAPE_OF(rows, n), tolerance * 10,
+           (px_release(out), px_release(mean), px_release(rstd), px_release(dw), px_release(db),
+            out = mean = rstd = dw = db = NULL,
+            px_native_layer_norm(&out, &mean, &rstd, x, &n, 1, NULL, NULL, 1e-1)) ||
+               px_layer_norm_backward(&y, &dw, &db, x, x, &n, 1, mean, rstd, NULL));
+      px_release(out), px_release(mean), px_release(rstd), px_release(dw), px_release(db);
+    }
+}
+
+PX_TEST(reductions_with_places_by_rows_columns_and_parts) {
+  static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16, PX_INT64};
+  static const int64_t shapes[][2] = {{3, 70001}, {1, 300008}, {5001, 70}, {200, 9}, {70, 2048}};
+  static const double orders[] = {2, 1, 0, 3, INFINITY, -INFINITY};
+  arrange();
+  for (int i = 0; i < 5; i++)
+    for (int k = 0; k < 5; k++)
+      for (int64_t dim = 0; dim < 2; dim++) {
+        double tolerance = tolerance_of(dtypes[k]);
+        const int64_t *shape = shapes[i];
+        px_tensor *places = NULL;
+        BOTH(dtypes[k], SHAPE_OF(shape[0], shape[1]), 0, px_argmax(&y, x, &dim, false));
+        BOTH(dtypes[k], SHAPE_OF(shape[0], shape[1]), 0, px_argmin(&y, x, &dim, true));
+        BOTH(dtypes[k], SHAPE_OF(shape[0], shape[1]), 0,
+             (px_release(places), places = NULL, px_max_dim(&y, &places, x, dim, false)));
+        px_release(places);
+        if (dtypes[k] == PX_INT64) continue;
+        if (shape[dim] > 1)
+          BOTH(dtypes[k], SHAPE_OF(shape[0], shape[1]), tolerance,
+               px_var(&y, x, &dim, 1, px_int(1), false));
+        BOTH(dtypes[k], SHAPE_OF(shape[0], shape[1]), tolerance,
+             px_logsumexp(&y, x, &dim, 1, false));
+        for (int o = 0; o < 6; o++)
+          BOTH(dtypes[k], SHAPE_OF(shape[0], shape[1]), tolerance,
+               px_norm(&y, x, px_float(orders[o]), &dim, 1, false, PX_DTYPE_NONE));
+      }
+  BOTH(PX_FLOAT32, SHAPE_OF(7, 40001), 0, px_argmax(&y, x, NULL, false));
+}
+
+PX_TEST(running_sums_along_rows_and_columns) {
+  static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16, PX_INT64};
   px_dtype none = PX_DTYPE_NONE;
-  BOTH(PX_FLOAT32, SHAPE_OF(5, 3000), 1e-5, px_softmax(&y, x, 1, none));
-  BOTH(PX_FLOAT32, SHAPE_OF(5, 3000), 1e-5, px_log_softmax(&y, x, 0, none));
-  BOTH(PX_FLOAT16, SHAPE_OF(2000, 7), 1e-3, px_softmax(&y, x, 1, none));
-  BOTH(PX_FLOAT32, SHAPE_OF(30, 1500), 1e-4, px_layer_norm(&y, x, &wide, 1, NULL, NULL, 1e-5));
-  BOTH(PX_FLOAT32, SHAPE_OF(300, 7), 1e-4, px_layer_norm(&y, x, &narrow, 1, NULL, NULL, 1e-5));
-  BOTH(PX_FLOAT32, SHAPE_OF(4, 3001), 1e-5, px_cumsum(&y, x, 1, none));
-  BOTH(PX_INT64, SHAPE_OF(301, 40), 0, px_cumsum(&y, x, 0, none));
-  static const int64_t one = 1;
-  BOTH(PX_FLOAT32, SHAPE_OF(3, 70001), 0, px_argmax(&y, x, &one, false));
-  BOTH(PX_FLOAT32, SHAPE_OF(70, 5001), 1e-5, px_var(&y, x, &one, 1, px_int(1), false));
+  arrange();
+  for (int k = 0; k < 5; k++) {
+    double tolerance = tolerance_of(dtypes[k]);
+    BOTH(dtypes[k], SHAPE_OF(4, 3001), tolerance, px_cumsum(&y, x, 1, none));
+    BOTH(dtypes[k], SHAPE_OF(301, 40), tolerance, px_cumsum(&y, x, 0, none));
+    BOTH(dtypes[k], SHAPE_OF(100003), tolerance, px_cumsum(&y, x, 0, none));
+    BOTH(dtypes[k], SHAPE_OF(2, 3000, 3), tolerance, px_cumsum(&y, x, 1, none));
+  }
+  BOTH(PX_INT64, SHAPE_OF(3, 20), 0, px_cumprod(&y, x, 1, none));
+}
+
+PX_TEST(batches_are_normalized_by_channel) {
+  static const int64_t shapes[][3] = {
+      {40, 70, 1}, {3, 5, 7}, {2, 3, 5000}, {300, 2, 49}, {900, 1, 1}};
+  static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16};
+  arrange();
+  for (int i = 0; i < 5; i++)
+    for (int k = 0; k < 4; k++) {
+      double tolerance = tolerance_of(dtypes[k]) * 10;
+      const int64_t *s = shapes[i];
+      px_tensor *out = NULL, *mean = NULL, *invstd = NULL, *var = NULL, *dw = NULL, *db = NULL;
+#define NORM \
+  (px_release(out), px_release(mean), px_release(invstd), px_release(var), px_release(dw), \
+   px_release(db), out = mean = invstd = var = dw = db = NULL, \
+   px_native_batch_norm(&out, &mean, &invstd, &var, x, NULL, NULL, NULL, NULL, true, 0.1))
+#define BACK px_batch_norm_backward(&y, &dw, &db, x, x, NULL, NULL, NULL, mean, invstd, true, 0.1)
+      BOTH(dtypes[k], SHAPE_OF(s[0], s[1], s[2]), tolerance, NORM || (y = out, out = NULL, PX_OK));
+      BOTH(dtypes[k], SHAPE_OF(s[0], s[1], s[2]), tolerance,
+           NORM || (y = mean, mean = NULL, PX_OK));
+      BOTH(dtypes[k], SHAPE_OF(s[0], s[1], s[2]), tolerance, NORM || (y = var, var = NULL, PX_OK));
+      BOTH(dtypes[k], SHAPE_OF(s[0], s[1], s[2]), tolerance, NORM || BACK);
+      px_release(out), px_release(mean), px_release(invstd), px_release(var);
+      px_release(dw), px_release(db);
+    }
+}
+
+PX_TEST(places_of_what_is_not_zero) {
+  static const int64_t sizes[] = {1, 4096, 4097, 300001};
+  arrange();
+  for (int i = 0; i < 4; i++) {
+    BOTH(PX_BOOL, SHAPE_OF(sizes[i]), 0, px_nonzero(&y, x));
+    BOTH(PX_FLOAT32, SHAPE_OF(3, sizes[i]), 0, px_nonzero(&y, x));
+  }
+}
+
+// Runs of 16 bytes and less, and rows that are not aligned.
+PX_TEST(rows_are_picked_in_wide_and_narrow_pieces) {
+  static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_UINT8};
+  static const int64_t widths[] = {1, 2, 3, 4, 6, 8, 16, 100};
+  arrange();
+  px_tensor *here = made(PX_INT64, S(5), VALUES(4, 0, 6, 6, 1)), *index = NULL;
+  px_tensor *device = there(here);
+  for (int k = 0; k < 4; k++)
+    for (int i = 0; i < 8; i++) {
+      px_tensor *view = NULL;
+      BOTH(dtypes[k], SHAPE_OF(7, widths[i]), 0,
+           (index = px_tensor_device(x).type == PX_CPU ? here : device,
+            px_index_select(&y, x, 0, index)));
+      BOTH(dtypes[k], SHAPE_OF(7, 1 + widths[i]), 0,
+           (px_release(view), view = NULL,
+            index = px_tensor_device(x).type == PX_CPU ? here : device,
+            px_narrow(&view, x, 1, 1, widths[i])) ||
+               px_index_select(&y, view, 0, index));
+      px_release(view);
+    }
+  px_release(here), px_release(device);
 }
 
 PX_TEST(pools_of_every_reach) {
@@ -136,6 +284,40 @@ PX_TEST(sorts_are_stable_and_take_lines_of_any_length) {
       compare("values", v, w, 0);
       compare("indices", vi, wi, 0);
       px_release(a), px_release(b);
+    }
+}
+
+// Halves and small whole numbers: sums are exact in any order.
+PX_TEST(rows_are_added_in_wide_and_narrow_pieces) {
+  static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16, PX_INT64};
+  static const int64_t widths[] = {1, 3, 4, 8, 64};
+  arrange();
+  px_tensor *here = made(PX_INT64, S(5), VALUES(4, 0, 6, 6, 1)), *device = there(here);
+  for (int k = 0; k < 5; k++)
+    for (int i = 0; i < 5; i++) {
+      px_tensor *rows = NULL;
+      BOTH(dtypes[k], SHAPE_OF(7, widths[i]), 0,
+           (px_release(rows), rows = NULL, px_narrow(&rows, x, 0, 2, 5)) ||
+               px_index_add(&y, x, 0, px_tensor_device(x).type == PX_CPU ? here : device, rows,
+                            px_int(1)));
+      px_release(rows);
+    }
+  px_release(here), px_release(device);
+}
+
+PX_TEST(the_first_of_long_lines) {
+  static const int64_t sizes[] = {5, 1024, 1025, 3000, 70001}, counts[] = {1, 5, 200, 300};
+  arrange();
+  for (int i = 0; i < 5; i++)
+    for (int k = 0; k < 4; k++) {
+      px_tensor *places = NULL;
+      if (counts[k] > sizes[i]) continue;
+      BOTH(PX_FLOAT32, SHAPE_OF(3, sizes[i]), 0,
+           (px_release(places), places = NULL, px_topk(&y, &places, x, counts[k], 1, true, true)));
+      px_release(places), places = NULL;
+      BOTH(PX_INT64, SHAPE_OF(3, sizes[i]), 0,
+           (px_release(places), places = NULL, px_kthvalue(&y, &places, x, counts[k], 1, false)));
+      px_release(places);
     }
 }
 
