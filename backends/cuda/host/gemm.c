@@ -196,10 +196,22 @@ static bool is_row(const px__cuda_product *p) {
          p->c.sizes[1] > 1 && p->c.sizes[2] > 1 && p->a.sizes[2] > 0;
 }
 
+// Products of whole numbers are not there on devices, as in PyTorch, and by its names.
+static px_status refuse(const px_launch *l, int dtype) {
+  static const char *const names[][2] = {{"mm", "addmm_cuda"},      {"addmm", "addmm_cuda"},
+                                         {"bmm", "baddbmm_cuda"},   {"baddbmm", "baddbmm_cuda"},
+                                         {"mv", "addmv_impl_cuda"}, {"dot", "dot"}};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (l->op && !strcmp(l->op, names[i][0]))
+      PX_CUDA_FAIL(PX_UNIMPLEMENTED, "\"%s\" not implemented for '%s'", names[i][1],
+                   px__cuda_dtype_class(dtype));
+  return px__cuda_missing(l, dtype);
+}
+
 px_status px__cuda_multiply(const px_launch *l, px__cuda_product p) {
   px__cuda_layout a, b, c;
   pthread_once(&once, load);
-  if (px__cuda_arithmetic_of(p.dtype).type < 0) return px__cuda_missing(l, p.dtype);
+  if (px__cuda_arithmetic_of(p.dtype).type < 0) return refuse(l, p.dtype);
   if (!loaded)
     PX_CUDA_FAIL(PX_RUNTIME,
                  "%s on cuda:%d needs cuBLAS (libcublas.so.13), which was not found; "
