@@ -225,7 +225,8 @@ static px_status multiply(plan *p, factor *a, factor *b) {
   PX_TRY(as_matrices(&x, p, a, order, (int[3]){nb, nl, ns}));
   memcpy(order + nb, summed, (size_t)ns), memcpy(order + nb + ns, right, (size_t)nr);
   PX_TRY(as_matrices(&y, p, b, order, (int[3]){nb, ns, nr}));
-  PX_TRY(px_bmm(&product, x, y));
+  // Without a sum it is no matrix product, which devices have of floating types alone.
+  PX_TRY(ns ? px_bmm(&product, x, y) : px_mul(&product, x, y));
   memcpy(order + nb, left, (size_t)nl), memcpy(order + nb + nl, right, (size_t)nr);
   int64_t sizes[PX_MAX_DIMS];
   for (int i = 0; i < nb + nl + nr; i++) sizes[i] = p->sizes[order[i]];

@@ -151,3 +151,18 @@ PX_TEST(vectors_multiply) {
   CHECK_NEAR(element(d.device, 0), element(d.cpu, 0), 1e-4);
   drop(v), drop(m), drop(x), drop(y), drop(d);
 }
+
+PX_TEST(einsum_without_a_sum_is_a_product_of_elements_in_every_dtype) {
+  static const px_dtype dtypes[] = {PX_INT64, PX_INT8, PX_BOOL, PX_FLOAT32};
+  setenv("PHLOX_SIM_DEVICES", "1", 0);
+  if (px_device_count(PX_CUDA) == 0) SKIP("no device of type cuda");
+  for (int i = 0; i < 4; i++) {
+    px_tensor *here = made(dtypes[i], S(2), VALUES(1, 0)), *both[2] = {NULL};
+    OK(px_to_cuda(&both[0], here, px_cuda(0), false));
+    both[1] = both[0];
+    PX_SCOPED(px_tensor) y = NULL;
+    OK(px_einsum(&y, "i,j->ij", both, 2));
+    ELEMENTS(y, 0, 1, 0, 0, 0);
+    px_release(here), px_release(both[0]);
+  }
+}
