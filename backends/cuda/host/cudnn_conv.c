@@ -24,11 +24,10 @@ _Static_assert(sizeof(px__cudnn_problem) == 8 * (12 + 3 + 8) + 16, "problems hav
 // The time of a few runs, in milliseconds; false where the plan does not run. The result is
 // written by each of them, and each writes the same.
 static bool time_of(const px__cudnn_plan *plan, const px_launch *l, void *handle,
-                    void *const data[3], float *out) {
-  void *room = plan->workspace ? px__cuda_core->scratch(l, (size_t)plan->workspace) : NULL;
+                    void *const data[3], void *room, float *out) {
   CUevent start = NULL, end = NULL;
-  bool good = (room || !plan->workspace) && !px__cu.cuEventCreate(&start, 0) &&
-              !px__cu.cuEventCreate(&end, 0) && !px__cudnn_plan_run(plan, handle, data, room) &&
+  bool good = !px__cu.cuEventCreate(&start, 0) && !px__cu.cuEventCreate(&end, 0) &&
+              !px__cudnn_plan_run(plan, handle, data, room) &&
               !px__cu.cuEventRecord(start, l->stream);
   for (int i = 0; good && i < RUNS; i++) good = !px__cudnn_plan_run(plan, handle, data, room);
   good = good && !px__cu.cuEventRecord(end, l->stream) && !px__cu.cuEventSynchronize(end) &&
@@ -38,14 +37,27 @@ static bool time_of(const px__cudnn_plan *plan, const px_launch *l, void *handle
   return good;
 }
 
+// Memory for as many of the plans as can be; `bytes` becomes its size.
+static void *room_for(const px_launch *l, const px__cudnn_plan *plans, int count, int64_t *bytes) {
+  void *room = NULL;
+  *bytes = 0;
+  for (int i = 0; i < count; i++)
+    if (plans[i].workspace > *bytes) *bytes = plans[i].workspace;
+  while (*bytes && !(room = px__cuda_core->scratch(l, (size_t)*bytes))) *bytes /= 2;
+  return room;
+}
+
 // The fastest of several plans becomes the entry's; waits for each of them.
 static void choose_by_trial(entry *e, const px_launch *l, void *handle, void *const data[3],
                             int64_t most) {
   px__cudnn_plan plans[TRIED];
   int count = px__cudnn_plans(plans, TRIED, handle, &e->problem, most), best = -1;
+  int64_t bytes;
+  void *room = room_for(l, plans, count, &bytes);
   float least = 0, now;
   for (int i = 0; i < count; i++)
-    if (time_of(&plans[i], l, handle, data, &now) && (best < 0 || now < least))
+    if (plans[i].workspace <= bytes && time_of(&plans[i], l, handle, data, room, &now) &&
+        (best < 0 || now < least))
       best = i, least = now;
   for (int i = 0; i < count; i++)
     if (i == best)
