@@ -136,14 +136,16 @@ typedef struct k_random {
   void *scratch, *keys;
 } k_random;
 
-// Pooling and convolution of planes.
+// Pooling and convolution of planes. The divisors are those of the planes that are walked, and of
+// the steps; `wide`: there are too many elements for them. A plane has less than 2^31.
 typedef struct k_window {
   void *out;
   const void *in, *weight, *bias;
   int64_t *indices;
   int64_t planes, h, w, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw, divisor;
   int64_t n, c, oc, groups;
-  int32_t adaptive, count_pad;
+  k_divisor by_w, by_h, by_sh, by_sw;
+  int32_t adaptive, count_pad, wide;
 } k_window;
 
 // Lines along a dimension: scans and sorts. A block sorts a tile at a time. A line has `size`

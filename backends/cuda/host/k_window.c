@@ -26,6 +26,17 @@ static void planes(k_window *t, const px_operand *big, const px_operand *small) 
   for (int i = 0; i < d - 2; i++) t->planes *= big->sizes[i];
 }
 
+// Prepares a walk over planes of h by w.
+static px_status divide(const px_launch *l, k_window *t, int64_t h, int64_t w) {
+  if (t->h * t->w > INT32_MAX || t->oh * t->ow > INT32_MAX)
+    PX_CUDA_FAIL(PX_RUNTIME, "%s on cuda:%d: a plane of more than 2147483647 elements", l->op,
+                 l->device);
+  t->wide = t->planes * h * w > INT32_MAX;
+  px__cuda_divisor(&t->by_h, h), px__cuda_divisor(&t->by_w, w);
+  px__cuda_divisor(&t->by_sh, t->sh), px__cuda_divisor(&t->by_sw, t->sw);
+  return PX_OK;
+}
+
 // max_pool2d_with_indices(self, kernel_size, stride, padding, dilation, ceil_mode)
 PX_CUDA_KERNEL(max_pool2d_with_indices) {
   static const char spec[] = "wWr";
@@ -35,6 +46,8 @@ PX_CUDA_KERNEL(max_pool2d_with_indices) {
   k_window t = {.out = d[0].at, .indices = d[1].at, .in = d[2].at};
   windows(&t, l, 1, true);
   planes(&t, &l->operands[2], &l->operands[0]);
+  if (d[0].n == 0) return PX_OK;
+  PX_CUDA_PASS(divide(l, &t, t.oh, t.ow));
   PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "max_pool", dtype, blocks_of(d[0].n), K_BLOCK, &t));
   return px__cuda_close(d, l, spec);
 }
@@ -62,6 +75,8 @@ PX_CUDA_KERNEL(max_pool2d_backward) {
   k_window t = {.out = d[0].at, .in = d[1].at, .indices = d[2].at};
   windows(&t, l, 3, true);
   planes(&t, &l->operands[0], &l->operands[1]);
+  if (d[0].n == 0) return PX_OK;
+  PX_CUDA_PASS(divide(l, &t, t.h, t.w));
   PX_CUDA_PASS(
       px__cuda_by_dtype(l, "window", "max_pool_gather", dtype, blocks_of(d[0].n), K_BLOCK, &t));
   return px__cuda_close(d, l, spec);

@@ -6,70 +6,126 @@
 static __device__ __forceinline__ float least(float) { return K_least_f32; }
 static __device__ __forceinline__ double least(double) { return K_least_f64; }
 
-// A position in a plane, found from its number. Numbers of 32 bits are divided much faster.
+// A position in a plane, found from its number: that of `step` in the planes that are walked.
 struct spot {
   int64_t plane;
   int y, x;
 };
-static __device__ __forceinline__ spot spot_of(int64_t i, int64_t h, int64_t w) {
+static __device__ __forceinline__ spot spot_of(const k_window &t, int64_t i, int64_t h, int64_t w) {
   spot s;
-  if (i <= INT32_MAX) {
-    uint32_t line = (uint32_t)i / (uint32_t)w, plane = line / (uint32_t)h;
-    s.x = (int)((uint32_t)i - line * (uint32_t)w), s.y = (int)(line - plane * (uint32_t)h);
-    s.plane = plane;
+  if (t.wide) {
+    s.x = (int)(i % w), s.y = (int)(i / w % h), s.plane = i / (w * h);
     return s;
   }
-  s.x = (int)(i % w), s.y = (int)(i / w % h), s.plane = i / (w * h);
+  uint32_t line = k_divide((uint32_t)i, t.by_w), plane = k_divide(line, t.by_h);
+  s.x = (int)((uint32_t)i - line * (uint32_t)w), s.y = (int)(line - plane * (uint32_t)h);
+  s.plane = plane;
   return s;
 }
 
-// Out: maxima and their places in the plane.
-template <typename S>
-static __device__ __forceinline__ void max_pool_body(const k_window &t) {
+// The first place of a window along a dimension; its corner may be outside.
+static __device__ __forceinline__ int inside(int corner, int step) {
+  while (corner < 0) corner += step;
+  return corner;
+}
+// The maximum of K by K neighbours, and its place. All are loaded before any is looked at.
+template <typename S, int K>
+static __device__ __forceinline__ typename k_type<S>::number max_of(const k_window &t, const S *in,
+                                                                    int y0, int x0, int *best) {
   typedef typename k_type<S>::number C;
-  int h = (int)t.h, w = (int)t.w, dh = (int)t.dh, dw = (int)t.dw;
+  int h = (int)t.h, w = (int)t.w;
+  C top = least(C()), v[K][K];
+#pragma unroll
+  for (int a = 0; a < K; a++)
+#pragma unroll
+    for (int b = 0; b < K; b++) {
+      int y = y0 + a, x = x0 + b;
+      v[a][b] = y >= 0 && y < h && x >= 0 && x < w ? k_get(in[y * w + x]) : top;
+    }
+  *best = inside(y0, 1) * w + inside(x0, 1);
+#pragma unroll
+  for (int a = 0; a < K; a++)
+#pragma unroll
+    for (int b = 0; b < K; b++)
+      if (v[a][b] > top || v[a][b] != v[a][b]) top = v[a][b], *best = (y0 + a) * w + x0 + b;
+  return top;
+}
+// Of a window of any kind.
+template <typename S>
+static __device__ __forceinline__ typename k_type<S>::number max_of_any(const k_window &t,
+                                                                        const S *in, int y0, int x0,
+                                                                        int *best) {
+  typedef typename k_type<S>::number C;
+  int w = (int)t.w, dh = (int)t.dh, dw = (int)t.dw;
+  int y1 = y0 + ((int)t.kh - 1) * dh, x1 = x0 + ((int)t.kw - 1) * dw;
+  C top = least(C());
+  y0 = inside(y0, dh), x0 = inside(x0, dw);
+  *best = y0 * w + x0;
+  for (int y = y0; y <= y1 && y < t.h; y += dh)
+    for (int x = x0; x <= x1 && x < w; x += dw) {
+      C v = k_get(in[y * w + x]);
+      if (v > top || v != v) top = v, *best = y * w + x;
+    }
+  return top;
+}
+// max(in, y0, x0, &best) for each window.
+template <typename S, typename F>
+static __device__ __forceinline__ void max_pool_by(const k_window &t, F max) {
   for (int64_t i = k_thread(); i < t.planes * t.oh * t.ow; i += k_threads()) {
-    spot at = spot_of(i, t.oh, t.ow);
-    const S *in = (const S *)t.in + at.plane * t.h * t.w;
-    int y0 = at.y * (int)t.sh - (int)t.ph, y1 = y0 + ((int)t.kh - 1) * dh + 1;
-    int x0 = at.x * (int)t.sw - (int)t.pw, x1 = x0 + ((int)t.kw - 1) * dw + 1;
-    if (y1 > h) y1 = h;
-    if (x1 > w) x1 = w;
-    while (y0 < 0) y0 += dh;
-    while (x0 < 0) x0 += dw;
-    int64_t best = (int64_t)y0 * w + x0;
-    C top = least(C());
-    for (int y = y0; y < y1; y += dh)
-      for (int x = x0; x < x1; x += dw) {
-        C v = k_get(in[(int64_t)y * w + x]);
-        if (v > top || v != v) top = v, best = (int64_t)y * w + x;
-      }
-    k_put((S *)t.out + i, top);
+    spot at = spot_of(t, i, t.oh, t.ow);
+    int best;
+    k_put((S *)t.out + i,
+          max((const S *)t.in + at.plane * t.h * t.w, at.y * (int)t.sh - (int)t.ph,
+              at.x * (int)t.sw - (int)t.pw, &best));
     t.indices[i] = best;
   }
 }
+// Out: maxima and their places in the plane.
+template <typename S>
+static __device__ __forceinline__ void max_pool_body(const k_window &t) {
+  bool plain = t.kh == t.kw && t.dh == 1 && t.dw == 1;
+  if (plain && t.kh == 2)
+    max_pool_by<S>(
+        t, [&](const S *in, int y, int x, int *b) { return max_of<S, 2>(t, in, y, x, b); });
+  else if (plain && t.kh == 3)
+    max_pool_by<S>(
+        t, [&](const S *in, int y, int x, int *b) { return max_of<S, 3>(t, in, y, x, b); });
+  else
+    max_pool_by<S>(
+        t, [&](const S *in, int y, int x, int *b) { return max_of_any<S>(t, in, y, x, b); });
+}
 K_FLOATS(max_pool, k_window)
 
+// The output positions along a dimension whose windows reach the padded position `at`.
+struct reach {
+  int from, to;
+};
+static __device__ __forceinline__ reach windows_at(int at, int step, const k_divisor &by, int span,
+                                                   int out) {
+  reach r;
+  r.to = (int)k_divide((uint32_t)at, by);
+  r.from = r.to;
+  while (r.from > 0 && (r.from - 1) * step + span >= at) r.from--;
+  if (r.to >= out) r.to = out - 1;
+  return r;
+}
 // Out: gradient of the input. An element adds up the gradients of those windows around it whose
 // maximum it was; so each is written once, and always in the same order.
 template <typename S>
 static __device__ __forceinline__ void max_pool_gather_body(const k_window &t) {
   typedef typename k_type<S>::number C;
-  int reach_y = ((int)t.kh - 1) * (int)t.dh, reach_x = ((int)t.kw - 1) * (int)t.dw;
+  int span_y = (int)((t.kh - 1) * t.dh), span_x = (int)((t.kw - 1) * t.dw), ow = (int)t.ow;
   for (int64_t i = k_thread(); i < t.planes * t.h * t.w; i += k_threads()) {
-    spot at = spot_of(i, t.h, t.w);
-    int64_t self = (int64_t)at.y * t.w + at.x, first = at.plane * t.oh * t.ow;
-    int y = at.y + (int)t.ph, x = at.x + (int)t.pw;
-    int y0 = y <= reach_y ? 0 : (y - reach_y - 1) / (int)t.sh + 1, y1 = y / (int)t.sh;
-    int x0 = x <= reach_x ? 0 : (x - reach_x - 1) / (int)t.sw + 1, x1 = x / (int)t.sw;
-    if (y1 >= t.oh) y1 = (int)t.oh - 1;
-    if (x1 >= t.ow) x1 = (int)t.ow - 1;
+    spot at = spot_of(t, i, t.h, t.w);
+    reach down = windows_at(at.y + (int)t.ph, (int)t.sh, t.by_sh, span_y, (int)t.oh);
+    reach across = windows_at(at.x + (int)t.pw, (int)t.sw, t.by_sw, span_x, ow);
+    const int64_t *places = t.indices + at.plane * t.oh * t.ow;
+    const S *in = (const S *)t.in + at.plane * t.oh * t.ow;
+    int self = at.y * (int)t.w + at.x;
     C sum = 0;
-    for (int oy = y0; oy <= y1; oy++)
-      for (int ox = x0; ox <= x1; ox++) {
-        int64_t from = first + oy * t.ow + ox;
-        if (t.indices[from] == self) sum += k_get(((const S *)t.in)[from]);
-      }
+    for (int oy = down.from; oy <= down.to; oy++)
+      for (int ox = across.from; ox <= across.to; ox++)
+        if (places[oy * ow + ox] == self) sum += k_get(in[oy * ow + ox]);
     k_put((S *)t.out + i, sum);
   }
 }
