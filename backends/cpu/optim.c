@@ -20,6 +20,12 @@ typedef struct adam_task {
   int64_t step;
   bool decoupled, maximize, wide;
 } adam_task;
+typedef struct adadelta_task {
+  void *param, *square_avg, *acc_delta;
+  const void *grad;
+  double lr, rho, eps, decay;
+  bool maximize, wide;
+} adadelta_task;
 
 #define T float
 #define SQRT sqrtf
@@ -85,6 +91,31 @@ PX_KERNEL(adam_step) {
                  .maximize = px__param_int(l, 12) != 0,
                  .wide = compute == PX_FLOAT64};
   px__cpu_parallel(d[0].n, GRAIN, adam_run, &t);
+  px__dense_close(d, spec);
+  return PX_OK;
+}
+static void adadelta_run(void *ctx, int64_t begin, int64_t end) {
+  const adadelta_task *t = ctx;
+  (t->wide ? adadelta_f64 : adadelta_f32)(t, begin, end);
+}
+// adadelta_step(param, grad, square_avg, acc_delta, lr, rho, eps, weight_decay, maximize)
+//   -> param, square_avg, acc_delta
+PX_KERNEL(adadelta_step) {
+  static const char spec[] = "bbb-r--";
+  int compute = px__compute_of(l->operands[0].dtype);
+  px__dense d[7];
+  if (!px__dense_open(d, l, spec, compute)) return PX_OK;
+  adadelta_task t = {.param = d[0].at,
+                     .square_avg = d[1].at,
+                     .acc_delta = d[2].at,
+                     .grad = d[4].at,
+                     .lr = px__param_float(l, 4),
+                     .rho = px__param_float(l, 5),
+                     .eps = px__param_float(l, 6),
+                     .decay = px__param_float(l, 7),
+                     .maximize = px__param_int(l, 8) != 0,
+                     .wide = compute == PX_FLOAT64};
+  px__cpu_parallel(d[0].n, GRAIN, adadelta_run, &t);
   px__dense_close(d, spec);
   return PX_OK;
 }

@@ -34,3 +34,16 @@ static void NAME(adam)(const adam_task *t, int64_t begin, int64_t end) {
     p[i] = x - size * a / (SQRT(s) / root + eps);
   }
 }
+static void NAME(adadelta)(const adadelta_task *t, int64_t begin, int64_t end) {
+  T *p = t->param, *sq = t->square_avg, *acc = t->acc_delta;
+  const T *grad = t->grad;
+  T lr = (T)t->lr, rho = (T)t->rho, fresh = (T)(1 - t->rho), eps = (T)t->eps, decay = (T)t->decay;
+  T sign = t->maximize ? -1 : 1;
+  for (int64_t i = begin; i < end; i++) {
+    T g = sign * grad[i] + decay * p[i];
+    sq[i] = sq[i] * rho + g * g * fresh;
+    T delta = SQRT(acc[i] + eps) / SQRT(sq[i] + eps) * g;
+    acc[i] = acc[i] * rho + delta * delta * fresh;
+    p[i] -= lr * delta;
+  }
+}

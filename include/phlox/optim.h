@@ -18,8 +18,8 @@ typedef struct px_option {
   char type;         // 'f' number, 'b' truth, 'p' a pair: this and the next row ("betas")
 } px_option;
 typedef struct px_optimizer_kind px_optimizer_kind;
-// The kinds of the library ("SGD", "Adam", "AdamW"); NULL past the end, or if there is none of that
-// name.
+// The kinds of the library ("SGD", "Adam", "AdamW", "Adadelta"); NULL past the end, or if there is
+// none of that name.
 PX_API const px_optimizer_kind *px_optimizer_kind_at(int i);
 PX_API const px_optimizer_kind *px_optimizer_kind_find(const char *name);
 PX_API const char *px_optimizer_kind_name(const px_optimizer_kind *kind);

@@ -69,7 +69,7 @@ static PyObject *defaults_of(const px_optimizer_kind *kind) {
   }
   for (int i = 0; dict && i < EXT_LENGTH(manners); i++) {
     // PyTorch's SGD has no capturable.
-    if (!strcmp(manners[i], "capturable") && !PyDict_GetItemString(dict, "betas")) continue;
+    if (!strcmp(manners[i], "capturable") && !strcmp(px_optimizer_kind_name(kind), "SGD")) continue;
     if (put(dict, manners[i], i < 2 ? Py_NewRef(Py_None) : Py_NewRef(Py_False)) < 0) Py_CLEAR(dict);
   }
   return dict;

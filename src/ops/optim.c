@@ -33,3 +33,10 @@ PX_RUN(adam_step) {
   PX_TRY(change(call, 3, 4, "greatest average of squares"));
   return change(call, 0, 0, "parameter");
 }
+PX_RUN(adadelta_step) {
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(same(px__arg_tensor(call, 1), px__arg_tensor(call, 0), "gradient"));
+  PX_TRY(change(call, 1, 2, "average of squares"));
+  PX_TRY(change(call, 2, 3, "average of steps"));
+  return change(call, 0, 0, "parameter");
+}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kinds of optimiser: one row each. SGD with momentum as PyTorch defines it (Sutskever et al.
 // 2013); Adam (Kingma and Ba 2015) with AMSGrad (Reddi et al. 2018); AdamW (Loshchilov and Hutter
-// 2019).
+// 2019); Adadelta (Zeiler 2012).
 #include <math.h>
 
 #include "optim/optim_impl.h"
@@ -62,6 +62,27 @@ static px_status adam(px__slot *slot, const double *o, bool decoupled) {
 static px_status adam_update(px__slot *slot, const double *o) { return adam(slot, o, false); }
 static px_status adamw_update(px__slot *slot, const double *o) { return adam(slot, o, true); }
 
+enum { DELTA_LR, DELTA_RHO, DELTA_EPS, DELTA_DECAY, DELTA_MAXIMIZE };
+static const px_option adadelta_options[] = {{"lr", 1, 'f'},
+                                             {"rho", 0.9, 'f'},
+                                             {"eps", 1e-6, 'f'},
+                                             {"weight_decay", 0, 'f'},
+                                             {"maximize", 0, 'b'}};
+
+static px_status adadelta_update(px__slot *slot, const double *o) {
+  px_tensor *results[3] = {NULL};
+  for (int k = 0; k < 2; k++)
+    if (!slot->state[k])
+      PX_TRY(px_zeros_like(&slot->state[k], slot->parameter, PX_DTYPE_NONE, PX_DEVICE_NONE, false,
+                           false));
+  px_status status =
+      px_adadelta_step(&results[0], &results[1], &results[2], slot->parameter,
+                       px_tensor_grad(slot->parameter), slot->state[0], slot->state[1], o[DELTA_LR],
+                       o[DELTA_RHO], o[DELTA_EPS], o[DELTA_DECAY], o[DELTA_MAXIMIZE] != 0);
+  for (int k = 0; k < 3; k++) px_release(results[k]);
+  return status;
+}
+
 #define OPTIONS(array) (array), (int)(sizeof(array) / sizeof *(array))
 const px_optimizer_kind px__optimizer_kinds[] = {
     {"SGD", OPTIONS(sgd_options), {"momentum_buffer"}, sgd_update, sgd_check},
@@ -71,5 +92,6 @@ const px_optimizer_kind px__optimizer_kinds[] = {
      {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
      adamw_update,
      NULL},
+    {"Adadelta", OPTIONS(adadelta_options), {"square_avg", "acc_delta"}, adadelta_update, NULL},
 };
 const int px__optimizer_kind_count = sizeof px__optimizer_kinds / sizeof *px__optimizer_kinds;

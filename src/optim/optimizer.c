@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimisers: groups of parameters with options, and the step that updates them all.
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -114,6 +115,7 @@ static const struct {
               {"weight_decay", 0, INFINITY, "Invalid weight_decay value: %s"},
               {"beta1", 0, 1, "Invalid beta parameter at index 0: %s"},
               {"beta2", 0, 1, "Invalid beta parameter at index 1: %s"},
+              {"rho", 0, 1 + DBL_EPSILON, "Invalid rho value: %s"},
               {"eps", 0, INFINITY, "Invalid epsilon value: %s"}};
 
 static px_status range_check(const char *option, double value) {

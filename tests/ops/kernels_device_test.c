@@ -321,6 +321,25 @@ PX_TEST(the_first_of_long_lines) {
     }
 }
 
+PX_TEST(adadelta_steps_in_every_dtype) {
+  arrange();
+  for (px_dtype d = PX_FLOAT16; d <= PX_FLOAT64; d++)
+    for (int maximize = 0; maximize < 2; maximize++) {
+      px_tensor *state[2][3] = {{0}}, *same[3] = {0};
+      for (int side = 0; side < 2; side++) {
+        px_tensor *grad = pattern(d, S(1003)), *moved = side ? there(grad) : px_retain(grad);
+        OK(px_clone(&state[side][0], moved, NULL));
+        for (int k = 1; k < 3; k++) OK(px_square(&state[side][k], moved));
+        OK(px_adadelta_step(&same[0], &same[1], &same[2], state[side][0], moved, state[side][1],
+                            state[side][2], 0.5, 0.9, 1e-2, 0.1, maximize));
+        for (int k = 0; k < 3; k++) px_release(same[k]);
+        px_release(grad), px_release(moved);
+      }
+      for (int k = 0; k < 3; k++)
+        compare("adadelta", state[0][k], state[1][k], 2 * tolerance_of(d));
+    }
+}
+
 // ---- faults
 
 PX_TEST(a_bad_index_leaves_the_device_usable) {

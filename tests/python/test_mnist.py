@@ -12,6 +12,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 DATA = os.environ.get("MNIST") or os.path.join(ROOT, "data", "mnist")
 PLAIN = (2.31499791, 2.27061296, 2.24634933, 2.28739262)
 WITH_DROPOUT = (2.35861659, 2.28127074, 2.31922770, 2.24932671)
+ADADELTA = (2.31499791, 4.26864529, 2.35013652, 2.25360131)
 
 
 @unittest.skipUnless(os.path.isdir(DATA), f"there is no {DATA}; MNIST=FOLDER names MNIST's four files")
@@ -32,6 +33,9 @@ class Losses(unittest.TestCase):
 
     def test_cpu(self):
         self.check(WITH_DROPOUT, "--device", "cpu")
+
+    def test_adadelta(self):
+        self.check(ADADELTA, "--device", "cpu", "--no-dropout", "--optimizer", "adadelta")
 
     def test_device(self):
         env = {} if devices() else {"PHLOX_SIM_DEVICES": "1"}

@@ -9,7 +9,7 @@ import phlox as torch
 from phlox import nn
 
 optim = torch.optim
-ADAM, ADAMW, SGD = optim.Adam, optim.AdamW, optim.SGD
+ADADELTA, ADAM, ADAMW, SGD = optim.Adadelta, optim.Adam, optim.AdamW, optim.SGD
 
 
 def descend(kind, steps=4, **options):
@@ -37,6 +37,9 @@ class Steps(unittest.TestCase):
             (ADAMW, dict(lr=0.1), (0.595526934, -1.59144485, 2.58747101)),
             (ADAMW, dict(lr=0.05, betas=(0.8, 0.9), weight_decay=0.1, amsgrad=True),
              (0.780928135, -1.76107121, 2.74122405)),
+            (ADADELTA, dict(), (0.985439241, -1.98542833, 2.98542452)),
+            (ADADELTA, dict(lr=20.0, rho=0.5, eps=1e-2, weight_decay=0.1), (1.70790064, 0.123010278, -2.67751741)),
+            (ADADELTA, dict(lr=20.0, maximize=True), (1.29983044, -2.29583693, 3.29446316)),
         ):
             with self.subTest(kind=kind.__name__, **options):
                 for a, b in zip(descend(kind, **options), wanted):
@@ -102,6 +105,7 @@ class Groups(unittest.TestCase):
             (lambda: SGD([p], lr=0.1, momentum=-1.0), r"Invalid momentum value: -1\.0"),
             (lambda: SGD([p], lr=0.1, nesterov=True), "Nesterov momentum requires a momentum and zero dampening"),
             (lambda: ADAM([p], betas=(1.0, 0.9)), r"Invalid beta parameter at index 0: 1\.0"),
+            (lambda: ADADELTA([p], rho=1.5), r"Invalid rho value: 1\.5"),
             (lambda: ADAM([p], eps=-1.0), r"Invalid epsilon value: -1\.0"),
         ):
             with self.assertRaisesRegex(ValueError, text):
@@ -137,6 +141,7 @@ class States(unittest.TestCase):
             self.resumes(SGD, carry, lr=0.1, momentum=0.9)
             self.resumes(ADAM, carry, lr=0.1, amsgrad=True)
             self.resumes(ADAMW, carry, lr=0.1)
+            self.resumes(ADADELTA, carry, lr=0.5)
 
     def test_form(self):
         p = nn.Parameter(torch.ones(2))

@@ -115,6 +115,12 @@ PX_TEST(adamw_decays_apart_from_the_gradient) {
       VALUES(0.780928135f, -1.76107121f, 2.74122405f));
 }
 
+PX_TEST(adadelta_scales_steps_by_those_before) {
+  comes_to("Adadelta", OPTIONS({"rho", 0.9}), VALUES(0.985439241f, -1.98542833f, 2.98542452f));
+  comes_to("Adadelta", OPTIONS({"lr", 20}, {"rho", 0.5}, {"eps", 1e-2}, {"weight_decay", 0.1}),
+           VALUES(1.70790064f, 0.123010278f, -2.67751741f));
+}
+
 PX_TEST(amsgrad_remembers_the_greatest_second_moment) {
   PX_SCOPED(px_tensor) p = leaf((float[]){1, -2, 3}, 3);
   PX_SCOPED(px_optimizer) o = optimizer("Adam", p);
@@ -199,6 +205,7 @@ PX_TEST(state_can_be_taken_out_and_put_in) {
   resumes("SGD", OPTIONS({"lr", 0.1}, {"momentum", 0.9}));
   resumes("Adam", OPTIONS({"lr", 0.1}, {"amsgrad", 1}));
   resumes("AdamW", OPTIONS({"lr", 0.1}));
+  resumes("Adadelta", OPTIONS({"lr", 0.5}));
 }
 
 PX_TEST(what_cannot_be_optimised_is_refused) {

@@ -62,3 +62,24 @@ PX_CUDA_KERNEL(adam_step) {
   PX_CUDA_PASS(step(l, "adam", dtype, &t));
   return px__cuda_close(d, l, spec);
 }
+// adadelta_step(param, grad, square_avg, acc_delta, lr, rho, eps, weight_decay, maximize)
+//   -> param, square_avg, acc_delta
+PX_CUDA_KERNEL(adadelta_step) {
+  static const char spec[] = "bbb-r--";
+  int dtype = l->operands[0].dtype;
+  px__cuda_dense d[7];
+  PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
+  k_step t = {.param = d[0].at,
+              .a = d[1].at,
+              .b = d[2].at,
+              .grad = d[4].at,
+              .n = d[0].n,
+              .lr = px__cuda_float(l, 4),
+              .beta1 = px__cuda_float(l, 5),
+              .eps = px__cuda_float(l, 6),
+              .decay = px__cuda_float(l, 7),
+              .maximize = px__cuda_int(l, 8) != 0};
+  PX_CUDA_PASS(
+      px__cuda_by_dtype(l, "optim", "adadelta", dtype, (t.n + K_BLOCK - 1) / K_BLOCK, K_BLOCK, &t));
+  return px__cuda_close(d, l, spec);
+}

@@ -76,3 +76,21 @@ static __device__ __forceinline__ void adam_body(const k_step &t) {
   });
 }
 K_FLOATS(adam, k_step)
+
+// a: averages of squares; b: of the squares of steps; beta1: what they keep.
+template <typename S>
+static __device__ __forceinline__ void adadelta_body(const k_step &t) {
+  typedef typename k_type<S>::number C;
+  S *p = (S *)t.param, *squares = (S *)t.a, *steps = (S *)t.b;
+  const S *grad = (const S *)t.grad;
+  C lr = (C)t.lr, rho = (C)t.beta1, fresh = (C)(1 - t.beta1), eps = (C)t.eps, decay = (C)t.decay;
+  for (int64_t i = k_thread(); i < t.n; i += k_threads()) {
+    C was = k_get(p[i]), g = (t.maximize ? -k_get(grad[i]) : k_get(grad[i])) + decay * was;
+    C s = k_get(squares[i]) * rho + g * g * fresh, d = k_get(steps[i]);
+    C step = root_of(d + eps) / root_of(s + eps) * g;
+    k_put(&squares[i], s);
+    k_put(&steps[i], d * rho + step * step * fresh);
+    k_put(&p[i], was - lr * step);
+  }
+}
+K_FLOATS(adadelta, k_step)
