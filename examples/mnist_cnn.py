@@ -2,7 +2,8 @@
 """The network of PyTorch's MNIST example, trained on a device: python3 -m phlox examples/mnist_cnn.py DATA.
 
 DATA holds the four IDX files of MNIST, compressed. The file runs on PyTorch as well, and draws the same weights, batches and dropout from
-the same seed; --losses FILE, written by each, shows how far they agree."""
+the same seed; --losses FILE, written by each, shows how far they agree. With --no-tf32 --deterministic on an H200 that was to 2.2e-7 for 50
+steps and to 3.1e-5 for 100, relatively; without --deterministic two runs of PyTorch differ by as much from each other."""
 import argparse, gzip, os, time
 import torch
 import torch.nn.functional as F
@@ -19,10 +20,12 @@ parser.add_argument("--lr", type=float, help="0.01 for sgd, 1 for adadelta")
 parser.add_argument("--seed", type=int, default=1)
 parser.add_argument("--no-dropout", action="store_true")
 parser.add_argument("--no-tf32", action="store_true", help="float32 throughout")
+parser.add_argument("--deterministic", action="store_true", help="only algorithms that repeat exactly")
 parser.add_argument("--losses", help="file for the loss of each step")
 args = parser.parse_args()
 device = torch.device(args.device)
 torch.backends.cudnn.allow_tf32 = not args.no_tf32
+torch.backends.cudnn.deterministic = args.deterministic
 
 
 def read(name, header, *shape):
