@@ -215,6 +215,16 @@ static px_status lay_out(px__picking *p, const px_tensor *self, int b_ndim, cons
   return PX_OK;
 }
 
+// A dimension of size 0 has no place that an index could name, also if another makes the result
+// empty.
+static px_status check_emptiness(const px__picking *p, int b_ndim, const int64_t *b) {
+  for (int k = 0; k < b_ndim; k++)
+    if (b[k] == 0) return PX_OK;
+  for (int i = 0; i < p->count; i++)
+    PX_CHECK(p->dim_sizes[i], PX_INDEX, "index is out of bounds for dimension with size 0");
+  return PX_OK;
+}
+
 px_status px__pick_advanced(px__picking *p, const px_tensor *self, px_value indices,
                             px_value dims) {
   int64_t b[PX_MAX_DIMS];
@@ -227,6 +237,7 @@ px_status px__pick_advanced(px__picking *p, const px_tensor *self, px_value indi
       px_error_clear();
       return shape_mismatch(p);
     }
+  PX_TRY(check_emptiness(p, b_ndim, b));
   return lay_out(p, self, b_ndim, b);
 }
 
@@ -242,6 +253,10 @@ px_status px__pick_dim(px__picking *p, const px_tensor *self, int dim, const px_
     p->sizes[d] = d == dim ? index->numel : self->sizes[d];
     p->strides[d] = d == dim ? 0 : self->strides[d];
     p->index_strides[0][d] = d == dim && index->ndim ? p->index[0]->strides[0] : 0;
+  }
+  if (self->ndim == 0 && index->numel != 1) {  // a number, as a tensor of one
+    p->ndim = 1, p->sizes[0] = index->numel, p->strides[0] = 0;
+    p->index_strides[0][0] = p->index[0]->strides[0];
   }
   return PX_OK;
 }

@@ -108,6 +108,9 @@ px_status px__index_select(px_call *c) {
   const px_tensor *self = px__tensor_arg(c, 0);
   PX_TRY(px__call_same_device(c));
   PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 1), self->ndim));
+  PX_CHECK(self->ndim || px__tensor_arg(c, 2)->numel == 1, PX_RUNTIME,
+           "index_select(): Index to scalar can have only 1 value, got %lld value(s)",
+           (long long)px__tensor_arg(c, 2)->numel);
   return get(c, &p, px__pick_dim(&p, self, dim, px__tensor_arg(c, 2)), self);
 }
 

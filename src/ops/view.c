@@ -190,7 +190,13 @@ px_status px__view_expand(px_call *c) {
            "expand(%s, size=%d): the number of sizes provided (%d) must be greater or equal to the "
            "number of dimensions in the tensor (%d)",
            px__sizes_text(text, sizeof text, self->ndim, self->sizes), size.n, size.n, self->ndim);
-  for (int d = 0; d < size.n; d++) PX_TRY(expand_size(self, size, d, &sizes[d], &strides[d]));
+  int64_t numel = 1;
+  bool over = false;
+  for (int d = 0; d < size.n; d++) {
+    PX_TRY(expand_size(self, size, d, &sizes[d], &strides[d]));
+    over |= px__mul_size(numel, sizes[d], &numel);
+  }
+  PX_CHECK(!over, PX_RUNTIME, "numel: integer multiplication overflow");
   return px__give_view(c, size.n, sizes, strides, self->offset);
 }
 
