@@ -37,11 +37,13 @@ void px__block_hand_out(px_block *block);
 // Before the host reads or writes a CPU block: waits for copies that use it.
 px_status px__block_wait(px_block *block) __attribute__((warn_unused_result));
 
-// One access of a launch: bytes [begin, end) of a block.
+// One access of a launch: bytes [begin, end) of a block. With a pitch they are not all of them: from
+// begin on, the first (end - begin) % pitch of every `pitch` bytes hold all that are touched.
 typedef struct px_access {
   px_block *block;
   size_t begin, end;
   bool write;
+  uint32_t pitch;  // 0: all bytes
 } px_access;
 // Finds a kernel of the device type's backend; NULL if it has none. Cheap enough for first use
 // only: keep the result.

@@ -3,9 +3,10 @@
 // of the same block.
 //
 // Two accesses race if their bytes overlap, one writes, and neither the streams' clocks nor a wait
-// of the host order them. That follows from what was issued, not from timing: a race is found even
-// where it did no harm. Reports and shadows are guarded by `lock`, the innermost but for spin
-// words.
+// of the host order them. Strided accesses overlap if the windows in which their elements lie do,
+// modulo what divides both pitches: columns beside each other do not. That follows from what was
+// issued, not from timing: a race is found even where it did no harm. Reports and shadows are
+// guarded by `lock`, the innermost but for spin words.
 #include "device/state.h"
 
 #include <stdio.h>
@@ -19,6 +20,7 @@ struct px__shadow {  // one access
   const char *op;
   px__site site;
   bool write;
+  uint32_t pitch;
 };
 
 int px__race_on = -1;
@@ -111,15 +113,42 @@ static px_status report(const px__shadow *earlier, const px__work *work, const p
   return keep(&text);
 }
 
+// What an access touches, and of how many bytes.
+static size_t width_of(size_t begin, size_t end, uint32_t pitch) {
+  return pitch ? (end - begin) % pitch : end - begin;
+}
+
+static size_t divisor(size_t a, size_t b) {
+  while (b) {
+    size_t rest = a % b;
+    a = b, b = rest;
+  }
+  return a;
+}
+
+// Whether one lies in the gaps of the other.
+static bool interleaved(const px__shadow *s, const px_access *a) {
+  size_t pitch = divisor(s->pitch, a->pitch);
+  size_t first = width_of(s->begin, s->end, s->pitch);
+  size_t second = width_of(a->begin, a->end, a->pitch);
+  if (!pitch || first > pitch || second > pitch) return false;
+  size_t apart = a->begin >= s->begin ? (a->begin - s->begin) % pitch
+                                      : (pitch - (s->begin - a->begin) % pitch) % pitch;
+  return apart >= first && apart + second <= pitch;
+}
+
 static bool conflicts(const px__shadow *s, const px_access *a, const px_stream *stream) {
   return (s->write || a->write) && s->begin < a->end && a->begin < s->end &&
-         !comes_before(s->stream, s->seq, stream);
+         !comes_before(s->stream, s->seq, stream) && !interleaved(s, a);
 }
 
 // What the new access makes superfluous: it comes before it, lies within it, and whoever conflicts
 // with it conflicts with the new one too.
 static bool covered(const px__shadow *s, const px_access *a, const px_stream *stream) {
-  return a->begin <= s->begin && s->end <= a->end && (a->write || !s->write) &&
+  bool whole =
+      !a->pitch || (s->pitch == a->pitch && s->begin == a->begin &&
+                    width_of(s->begin, s->end, s->pitch) <= width_of(a->begin, a->end, a->pitch));
+  return whole && a->begin <= s->begin && s->end <= a->end && (a->write || !s->write) &&
          comes_before(s->stream, s->seq, stream);
 }
 
@@ -149,7 +178,8 @@ static void remember(px__block *block, const px__work *work, const px_access *ac
                          .seq = work->seq,
                          .op = work->op,
                          .site = work->site,
-                         .write = access->write};
+                         .write = access->write,
+                         .pitch = access->pitch};
   block->shadow = shadow;
 }
 

@@ -13,6 +13,28 @@ int64_t px__tensor_reach(const px_tensor *t) {
   return last + 1;
 }
 
+uint32_t px__tensor_pitch(const px_tensor *t, int64_t reach) {
+  uint64_t pitch = 0, width = 1;
+  for (bool grown = true; grown;) {  // the dense part: dimensions that continue it
+    grown = false;
+    for (int d = 0; d < t->ndim; d++)
+      if (t->sizes[d] > 1 && (uint64_t)t->strides[d] == width)
+        width *= (uint64_t)t->sizes[d], grown = true;
+  }
+  for (int d = 0; d < t->ndim; d++) {
+    uint64_t a = (uint64_t)t->strides[d], b = pitch;
+    if (t->sizes[d] <= 1 || a < width) continue;
+    while (b) {
+      uint64_t rest = a % b;
+      a = b, b = rest;
+    }
+    pitch = a;
+  }
+  uint64_t bytes = pitch * px__item(t);
+  bool gaps = pitch > width && (uint64_t)reach % pitch == width % pitch;
+  return gaps && bytes <= UINT32_MAX ? (uint32_t)bytes : 0;
+}
+
 // Strides of `from` when read with the sizes of `to`.
 static px_status spread_strides(int64_t *strides, const px_tensor *to, const px_tensor *from) {
   int64_t sizes[PX_MAX_DIMS];

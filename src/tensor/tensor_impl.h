@@ -132,10 +132,16 @@ static inline void px__operand_of(px_operand *operand, const px_tensor *t) {
   operand->immediate = false;
 }
 int64_t px__tensor_reach(const px_tensor *t);  // elements from the first to the last one
+// The bytes after which a strided tensor's elements come again: the greatest divisor of all strides
+// but those of the dense inner part. 0 if that leaves no gap.
+uint32_t px__tensor_pitch(const px_tensor *t, int64_t reach);
 static inline px_access px__access_of(const px_tensor *t, bool write) {
   size_t item = px__item(t), begin = (size_t)t->offset * item;
-  int64_t reach = PX_LIKELY(t->contiguous) ? t->numel : px__tensor_reach(t);
-  return (px_access){t->storage->block, begin, begin + (size_t)reach * item, write};
+  if (PX_LIKELY(t->contiguous))
+    return (px_access){t->storage->block, begin, begin + (size_t)t->numel * item, write, 0};
+  int64_t reach = px__tensor_reach(t);
+  return (px_access){t->storage->block, begin, begin + (size_t)reach * item, write,
+                     px__tensor_pitch(t, reach)};
 }
 
 // What the layer above says of a tensor when it is printed: writes ", requires_grad=True" or ",

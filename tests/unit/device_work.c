@@ -258,7 +258,7 @@ static px_status touch(px_block *block, size_t begin, size_t end, bool write) {
                       .operand_count = 1,
                       .params = params,
                       .param_count = 2};
-  px_access access = {block, begin, end, write};
+  px_access access = {.block = block, .begin = begin, .end = end, .write = write};
   return px__launch(block->device, &launch, &access, 1);
 }
 
@@ -269,7 +269,8 @@ PX_TEST(a_refused_launch_leaves_its_blocks_usable) {
   px_race_enable(1, true);
   px_stream *side = new_stream(0);
   px_block *good = block_on(px_cuda(0), 4096), *bad = block_on(px_cuda(0), 4096);
-  px_access both[] = {{good, 0, 8, true}, {bad, 0, 8, true}};
+  px_access both[] = {{.block = good, .end = 8, .write = true},
+                      {.block = bad, .end = 8, .write = true}};
   px_launch launch = {.op = "both", .kernel = nothing_kernel};
   OK(fill(bad, 1, 20));
   OK(px_stream_set_current(side));

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the race checker makes of strided tensors on two streams: those that share no element are
+// silent, those that do are reported.
+#include "devices.h"
+
+#include "phlox/memory.h"
+#include "phlox/ops.h"
+
+// A view of the 8x8 matrix: rows r, r + rs, ...; columns c, c + cs, ... (count of each).
+typedef struct window {
+  int64_t r, rs, rn, c, cs, cn;
+} window;
+
+static px_tensor *look(const px_tensor *matrix, window w) {
+  px_tensor *view = NULL;
+  OK(px_as_strided(&view, matrix, (int64_t[]){w.rn, w.cn}, 2, (int64_t[]){8 * w.rs, w.cs}, 2,
+                   &(int64_t){8 * w.r + w.c}));
+  return view;
+}
+
+static bool touches(window w, int64_t at) {
+  for (int64_t i = 0; i < w.rn; i++)
+    for (int64_t k = 0; k < w.cn; k++)
+      if ((w.r + i * w.rs) * 8 + w.c + k * w.cs == at) return true;
+  return false;
+}
+static bool share(window a, window b) {
+  for (int64_t at = 0; at < 64; at++)
+    if (touches(a, at) && touches(b, at)) return true;
+  return false;
+}
+
+static void fill_on(px_stream *stream, px_tensor *view) {
+  px_stream *before;
+  OK(px_stream_current(&before, px_cuda(0)));
+  OK(px_stream_set_current(stream));
+  OK(px_fill_(view, px_float(1)));
+  OK(px_stream_set_current(before));
+}
+
+// Whether writes to both on two streams are reported.
+static bool reported(px_tensor *matrix, px_stream *const *streams, window a, window b) {
+  PX_SCOPED(px_tensor) first = look(matrix, a);
+  PX_SCOPED(px_tensor) second = look(matrix, b);
+  px_race_clear();
+  OK(px_device_synchronize(0));
+  fill_on(streams[0], first);
+  fill_on(streams[1], second);
+  return px_race_count() > 0;
+}
+
+typedef struct setting {
+  px_tensor *matrix;
+  px_stream *streams[2];
+} setting;
+static setting set_up(void) {
+  setting s = {0};
+  simulate(1);
+  px_race_enable(1, false);
+  OK(px_zeros(&s.matrix, (int64_t[]){8, 8}, 2, PX_FLOAT32, px_cuda(0), false, false));
+  for (int i = 0; i < 2; i++) OK(px_stream_new(&s.streams[i], px_cuda(0), 0));
+  OK(px_device_synchronize(0));
+  return s;
+}
+static void tear_down(setting *s) {
+  OK(px_device_synchronize(0));
+  px_race_enable(0, false);
+  px_release(s->matrix);
+  px_release(s->streams[0]);
+  px_release(s->streams[1]);
+}
+
+PX_TEST(columns_beside_each_other_are_silent) {
+  setting s = set_up();
+  static const struct {
+    window a, b;
+    bool race;
+  } rows[] = {
+      {{0, 1, 8, 0, 1, 1}, {0, 1, 8, 1, 1, 1}, false},  // two columns
+      {{0, 1, 8, 0, 1, 4}, {0, 1, 8, 4, 1, 4}, false},  // two halves
+      {{0, 1, 8, 0, 1, 5}, {0, 1, 8, 4, 1, 4}, true},
+      {{0, 1, 8, 0, 2, 4}, {0, 1, 8, 1, 2, 4}, false},  // even and odd
+      {{0, 1, 8, 0, 2, 4}, {0, 1, 8, 0, 4, 2}, true},
+      {{0, 1, 8, 1, 2, 4}, {0, 1, 8, 0, 4, 2}, false},
+      {{0, 2, 4, 0, 1, 8}, {1, 2, 4, 0, 1, 8}, false},  // even and odd rows
+      {{0, 2, 4, 0, 1, 8}, {1, 1, 1, 2, 1, 3}, false},  // part of a row in a gap
+      {{0, 2, 4, 0, 1, 8}, {1, 1, 1, 2, 1, 7}, true},   // ... that goes on behind it
+      {{0, 1, 8, 3, 1, 1}, {0, 1, 8, 0, 1, 8}, true},   // a column of all
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    CHECK_EQ(reported(s.matrix, s.streams, rows[i].a, rows[i].b), rows[i].race);
+    CHECK_EQ(reported(s.matrix, s.streams, rows[i].b, rows[i].a), rows[i].race);
+  }
+  tear_down(&s);
+}
+
+// Every pair of random windows: what shares an element is always reported.
+PX_TEST(what_overlaps_is_reported) {
+  setting s = set_up();
+  int silent = 0;
+  srand(1);
+  for (int n = 0; n < 2000; n++) {
+    window w[2];
+    for (int i = 0; i < 2; i++) {
+      window *v = &w[i];
+      *v = (window){.r = rand() % 4, .rs = 1 + rand() % 3, .c = rand() % 4, .cs = 1 + rand() % 3};
+      v->rn = 1 + rand() % ((7 - v->r) / v->rs + 1);
+      v->cn = 1 + rand() % ((7 - v->c) / v->cs + 1);
+    }
+    bool raced = reported(s.matrix, s.streams, w[0], w[1]);
+    if (share(w[0], w[1])) CHECK(raced);
+    silent += !raced;
+  }
+  CHECK(silent > 200);
+  tear_down(&s);
+}
+
+PX_TEST(a_column_does_not_hide_an_earlier_write_beside_it) {
+  setting s = set_up();
+  window all = {0, 1, 8, 0, 1, 8}, column = {0, 1, 8, 2, 1, 1}, other = {0, 1, 8, 5, 1, 1};
+  PX_SCOPED(px_tensor) whole = look(s.matrix, all);
+  PX_SCOPED(px_tensor) part = look(s.matrix, column);
+  PX_SCOPED(px_tensor) beside = look(s.matrix, other);
+  px_race_clear();
+  fill_on(s.streams[0], whole);
+  fill_on(s.streams[0], part);
+  fill_on(s.streams[1], beside);
+  CHECK(px_race_count() > 0);
+  tear_down(&s);
+}
