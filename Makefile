@@ -122,8 +122,8 @@ $(O)/python: $(O)/_C.so $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB)
 	cp $(O)/gen/_ops.pyi python/phlox/ 2>/dev/null || true
 	@touch $@
 
-# ---- tests: every tests/{unit,cts,ops,fault,race}/*.c is a program
-TESTS    := $(wildcard tests/unit/*.c tests/cts/*.c tests/ops/*.c tests/fault/*.c tests/race/*.c)
+# ---- tests: every tests/{unit,cts,ops,fault,race,fuzz}/*.c is a program
+TESTS    := $(wildcard tests/unit/*.c tests/cts/*.c tests/ops/*.c tests/fault/*.c tests/race/*.c tests/fuzz/*.c)
 TESTBIN  := $(TESTS:tests/%.c=$(O)/tests/%)
 # Unit tests may look inside the library: they link its objects. The others see the public headers alone.
 $(O)/tests/unit/%: tests/unit/%.c tests/test.h $(GENHEAD) $(COREOBJ) $(CPUOBJ)

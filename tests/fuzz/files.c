@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files that lie: safetensors files and structures, changed at random, and made of their own words.
+#include "fuzz.h"
+
+static px_tree *part_of(px_tree *whole, px_tree_kind kind) {
+  PX_SCOPED(px_tree) part = NULL;
+  OK(px_tree_new(&part, kind));
+  OK(px_tree_append(whole, part));
+  return px_tree_at(whole, px_tree_size(whole) - 1);
+}
+
+static void add_leaf(px_tree *to) {
+  PX_SCOPED(px_tree) leaf = NULL;
+  PX_SCOPED(px_tensor) t = NULL;
+  int64_t sizes[] = {fuzz_below(3), fuzz_below(3)};
+  switch (fuzz_below(6)) {
+    case 0:
+      OK(px_tree_none(&leaf));
+      break;
+    case 1:
+      OK(px_tree_number(&leaf, px_int((int64_t)fuzz_bits())));
+      break;
+    case 2:
+      OK(px_tree_number(&leaf, px_float((double)fuzz_int() / 7)));
+      break;
+    case 3:
+      OK(px_tree_text(&leaf, "a\"\\\n\xc3\xa9"));
+      break;
+    case 4:
+      OK(px_tree_dtype(&leaf, (px_dtype)fuzz_below(PX_DTYPE_COUNT)));
+      break;
+    default:
+      OK(px_zeros(&t, sizes, (int)fuzz_below(3), (px_dtype)fuzz_below(PX_DTYPE_COUNT), px_cpu(),
+                  false, false));
+      OK(px_tree_tensor(&leaf, t));
+  }
+  OK(px_tree_append(to, leaf));
+}
+
+// A list of values, lists and tuples.
+static px_tree *random_tree(void) {
+  px_tree *tree = NULL;
+  OK(px_tree_new(&tree, PX_TREE_LIST));
+  px_tree *at = tree;
+  for (int64_t n = fuzz_below(8); n > 0; n--) {
+    if (fuzz_one_in(3)) at = part_of(at, fuzz_one_in(2) ? PX_TREE_LIST : PX_TREE_TUPLE);
+    add_leaf(at);
+  }
+  return tree;
+}
+
+static size_t encoded(unsigned char *room, size_t most) {
+  PX_SCOPED(px_tree) tree = random_tree();
+  void *bytes;
+  size_t length;
+  OK(px_tree_encode(&bytes, &length, tree));
+  CHECK(length <= most);
+  memcpy(room, bytes, length);
+  px_free(bytes);
+  return length;
+}
+
+// Decodes a copy of exactly these bytes, so that a sanitizer sees a step past them; what is read
+// can be written, and read again.
+static void decode(const unsigned char *bytes, size_t length) {
+  PX_SCOPED(px_tree) tree = NULL;
+  PX_SCOPED(px_tree) again = NULL;
+  unsigned char *exact = malloc(length ? length : 1);
+  memcpy(exact, bytes, length);
+  bool good = fuzz_fine(px_tree_decode(&tree, exact, length, PX_DEVICE_NONE, "bytes"));
+  free(exact);
+  CHECK(good == (tree != NULL));
+  void *back;
+  size_t size;
+  if (!good || !fuzz_fine(px_tree_encode(&back, &size, tree))) return;
+  OK(px_tree_decode(&again, back, size, PX_DEVICE_NONE, "bytes"));
+  px_free(back);
+}
+
+FUZZ(trees_come_back) {
+  static unsigned char bytes[1 << 16];
+  decode(bytes, encoded(bytes, sizeof bytes));
+}
+
+FUZZ(changed_files_are_refused_or_read) {
+  static unsigned char bytes[1 << 16];
+  size_t length = encoded(bytes, sizeof bytes - 64);
+  for (int64_t n = 1 + fuzz_below(4); n > 0; n--) {
+    size_t at = (size_t)fuzz_below((int64_t)length);
+    switch (fuzz_below(5)) {
+      case 0:
+        bytes[at] ^= (unsigned char)(1u << fuzz_below(8));
+        break;
+      case 1:
+        bytes[at] = (unsigned char)fuzz_bits();
+        break;
+      case 2:
+        length = at + 1;
+        break;
+      case 3:
+        bytes[fuzz_below(8)] = (unsigned char)fuzz_bits();
+        break;
+      default:
+        memmove(bytes + at + 1, bytes + at, length - at);
+        bytes[at] = (unsigned char)"{}[]\",:0-9e\\"[fuzz_below(12)];
+        length++;
+    }
+  }
+  decode(bytes, length);
+}
+
+FUZZ(headers_of_random_words) {
+  static const char *const words[] = {
+      "{",
+      "}",
+      "[",
+      "]",
+      ",",
+      ":",
+      "\"w\"",
+      "\"v\"",
+      "\"dtype\"",
+      "\"F32\"",
+      "\"I64\"",
+      "\"BOOL\"",
+      "\"shape\"",
+      "\"data_offsets\"",
+      "[0,4]",
+      "[1]",
+      "[0]",
+      "[9223372036854775807,2]",
+      "-1",
+      "1e400",
+      "\"__metadata__\"",
+      "{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}",
+      "\"phlox.structure\"",
+      "\"[\\\"list\\\",1]\"",
+      "null"};
+  fuzz_text header = {.length = 0};
+  unsigned char bytes[8192];
+  FUZZ_WORDS(&header, 1 + (int)fuzz_below(20), words, 20);
+  uint64_t length = header.length;
+  memcpy(bytes, &length, 8);
+  memcpy(bytes + 8, header.at, header.length);
+  memset(bytes + 8 + header.length, 0, 8);
+  decode(bytes, 8 + header.length + (size_t)fuzz_below(9));
+}
+
+FUZZ(structures_of_random_words) {
+  static const char *const words[] = {"[",
+                                      "]",
+                                      "{",
+                                      "}",
+                                      ",",
+                                      ",",
+                                      ":",
+                                      "1",
+                                      "-0.5",
+                                      "null",
+                                      "true",
+                                      "\"a\"",
+                                      "\"list\"",
+                                      "\"tuple\"",
+                                      "\"size\"",
+                                      "\"dict\"",
+                                      "\"ordered\"",
+                                      "\"float\"",
+                                      "\"nan\"",
+                                      "\"dtype\"",
+                                      "\"float32\"",
+                                      "\"device\"",
+                                      "\"cpu\"",
+                                      "\"tensor\"",
+                                      "\"w\"",
+                                      "\"cuda:1\"",
+                                      "\"grad\"",
+                                      "\"parameter\"",
+                                      "[\"tensor\",\"w\",\"cpu\"]",
+                                      "[\"dict\",[1,2]]",
+                                      "1e999",
+                                      "99999999999999999999"};
+  fuzz_text structure = {.length = 0}, header = {.length = 0};
+  unsigned char bytes[16384];
+  FUZZ_WORDS(&structure, 1 + (int)fuzz_below(14), words, 40);
+  const char before[] = "{\"__metadata__\":{\"phlox.structure\":\"";
+  const char after[] = "\"},\"w\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}";
+  fuzz_put(&header, before, sizeof before - 1);
+  for (size_t i = 0; i < structure.length; i++) {
+    if (structure.at[i] == '"' || structure.at[i] == '\\') fuzz_put(&header, "\\", 1);
+    fuzz_put(&header, &structure.at[i], 1);
+  }
+  fuzz_put(&header, after, sizeof after - 1);
+  uint64_t length = header.length;
+  memcpy(bytes, &length, 8);
+  memcpy(bytes + 8, header.at, header.length);
+  memset(bytes + 8 + header.length, 0, 4);
+  decode(bytes, 8 + header.length + 4);
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Deterministic fuzzing: a target runs cases 0, 1, 2, ... for FUZZ_SECONDS (default 1); a case
+// follows from FUZZ_SEED (default 1) and its number alone. A failure names its case; FUZZ_CASE=n
+// runs that one.
+#pragma once
+#include "phlox/phlox.h"
+#include "test.h"
+
+#include <time.h>
+
+// ---- numbers (splitmix64)
+static uint64_t fuzz_state;
+static inline uint64_t fuzz_bits(void) {
+  uint64_t z = fuzz_state += 0x9e3779b97f4a7c15u;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+  return z ^ z >> 31;
+}
+static inline int64_t fuzz_below(int64_t n) { return (int64_t)(fuzz_bits() % (uint64_t)n); }
+static inline bool fuzz_one_in(int64_t n) { return fuzz_below(n) == 0; }
+// A number that is small, or at an edge.
+static inline int64_t fuzz_int(void) {
+  static const int64_t edges[] = {
+      0, -1, 1, INT64_MAX, INT64_MIN, INT32_MAX, INT32_MIN, INT64_MAX - 1, (int64_t)1 << 62};
+  if (fuzz_one_in(8)) return edges[fuzz_below(sizeof edges / sizeof *edges)];
+  return fuzz_below(13) - 6;
+}
+
+// ---- cases
+static const char *fuzz_name;
+static int64_t fuzz_case;
+
+// Names the case that ended the process; only write() is called.
+static inline void fuzz_died(void) {
+  char text[160];
+  int n = snprintf(text, sizeof text, "%s: case %lld (FUZZ_CASE=%lld FUZZ_SEED=%s)\n", fuzz_name,
+                   (long long)fuzz_case, (long long)fuzz_case,
+                   getenv("FUZZ_SEED") ? getenv("FUZZ_SEED") : "1");
+  (void)!write(2, text, (size_t)n);
+}
+static inline void fuzz_signal(int number) {
+  fuzz_died();
+  signal(number, SIG_DFL);
+  raise(number);
+}
+#ifdef __SANITIZE_ADDRESS__
+void __sanitizer_set_death_callback(void (*callback)(void));
+#endif
+static bool fuzz_done;
+static inline void fuzz_exit(void) {
+  if (!fuzz_done) fuzz_died();
+}
+
+static inline double fuzz_now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+// Runs a target until its time is over; each case leaves as many objects as it found.
+static inline void fuzz_run(const char *name, void (*one)(void)) {
+  const char *only = getenv("FUZZ_CASE"), *seconds = getenv("FUZZ_SECONDS");
+  const char *seed = getenv("FUZZ_SEED");
+  uint64_t base = seed ? strtoull(seed, NULL, 10) : 1;
+  double end = fuzz_now() + (seconds ? atof(seconds) : 1);
+  fuzz_name = name;
+  atexit(fuzz_exit);
+#ifdef __SANITIZE_ADDRESS__
+  __sanitizer_set_death_callback(fuzz_died);
+#else
+  for (int i = 0; i < 4; i++) signal((int[]){SIGSEGV, SIGBUS, SIGFPE, SIGABRT}[i], fuzz_signal);
+#endif
+  for (fuzz_case = only ? atoll(only) : 0; only || fuzz_now() < end; fuzz_case++) {
+    fuzz_state = base * 0x2545f4914f6cdd1du + (uint64_t)fuzz_case;
+    int64_t objects = px_live_objects(NULL);
+    one();
+    px_error_clear();
+    CHECK_EQ(px_live_objects(NULL), objects);
+    if (only) break;
+  }
+  fprintf(stderr, "%s: %lld cases\n", name, (long long)fuzz_case);
+  fuzz_done = true;
+}
+#define FUZZ(name) \
+  static void fuzz_##name(void); \
+  PX_TEST(name) { fuzz_run(#name, fuzz_##name); } \
+  static void fuzz_##name(void)
+
+// A call either succeeds, or fails with a text and not for a fault of the library's own.
+static inline bool fuzz_fine(px_status status) {
+  if (status == PX_OK) return true;
+  const px_error *e = px_error_last();
+  CHECK(e->code == status && e->message[0]);
+  if (status == PX_BUG) fprintf(stderr, "%s\n", e->message);
+  CHECK(status != PX_BUG);
+  px_error_clear();
+  return false;
+}
+
+// ---- texts
+typedef struct fuzz_text {
+  char at[4096];
+  size_t length;
+} fuzz_text;
+static inline void fuzz_put(fuzz_text *t, const char *bytes, size_t n) {
+  if (n > sizeof t->at - 1 - t->length) n = sizeof t->at - 1 - t->length;
+  memcpy(t->at + t->length, bytes, n);
+  t->length += n;
+  t->at[t->length] = 0;
+}
+// Words of a list, of which one in `noise` is a random byte.
+static inline void fuzz_words(fuzz_text *t, int count, const char *const *words, int word_count,
+                              int noise) {
+  for (int i = 0; i < count; i++) {
+    char byte = (char)(1 + fuzz_below(255));
+    const char *word = words[fuzz_below(word_count)];
+    if (noise && fuzz_one_in(noise))
+      fuzz_put(t, &byte, 1);
+    else
+      fuzz_put(t, word, strlen(word));
+  }
+}
+#define FUZZ_WORDS(t, count, words, noise) \
+  fuzz_words(t, count, words, (int)(sizeof(words) / sizeof *(words)), noise)

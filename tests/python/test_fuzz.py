@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random index expressions and random tensors' printed forms, beside PyTorch's where it is importable, else beside NumPy's.
+
+FUZZ_SECONDS (default 2) bounds each test, FUZZ_SEED (default 1) begins it; a failure names the case's own seed."""
+import itertools
+import os
+import random
+import time
+import unittest
+import warnings
+
+import phlox
+
+try:
+    import torch
+except ImportError:
+    torch = None
+try:
+    import numpy
+except ImportError:
+    numpy = None
+
+# Where PyTorch of old differs: what is printed of a dtype or by summaries is the same in all versions that these tests met.
+DTYPES = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
+
+
+def cases():
+    """Seeds of cases, until the time is over."""
+    end = time.monotonic() + float(os.environ.get("FUZZ_SECONDS", "2"))
+    for seed in itertools.count(int(os.environ.get("FUZZ_SEED", "1")) * 1_000_000):
+        if time.monotonic() > end:
+            return
+        yield seed, random.Random(seed)
+
+
+def outcome(call):
+    """The result, or the class of the error."""
+    try:
+        return call()
+    except (IndexError, ValueError, TypeError, RuntimeError) as error:
+        return error
+
+
+class Indices(unittest.TestCase):
+    def part(self, r, lib):
+        """One part of an index, as a source text over `lib`."""
+        size = r.randint(0, 3)
+        def number():
+            return str(r.choice((0, 1, 2, -1, -2, r.randint(-6, 6))))
+        kind = r.randrange(9)
+        if kind <= 1:
+            return number()
+        if kind <= 3:
+            step = r.choice(("", ":1", ":2", ":3"))
+            return f"{r.choice(('', number()))}:{r.choice(('', number()))}{step}"
+        if kind == 4:
+            return r.choice(("None", "...", ":"))
+        if kind == 5:
+            return f"[{', '.join(number() for _ in range(max(1, size)))}]"
+        if kind == 6:
+            return f"L([{', '.join(number() for _ in range(max(1, size)))}])"
+        if kind == 7:
+            return f"L([[{number()}], [{number()}]])"
+        return f"B([{', '.join(r.choice(('True', 'False')) for _ in range(max(1, size)))}])"
+
+    def expression(self, r):
+        return ", ".join(self.part(r, None) for _ in range(r.randint(1, 4)))
+
+    def names(self, lib):
+        return {"L": lambda v: lib.tensor(v, dtype=lib.int64), "B": lambda v: lib.tensor(v, dtype=lib.bool)}
+
+    @unittest.skipIf(torch is None, "PyTorch is wanted")
+    def test_reading_and_writing_are_pytorchs(self):
+        for seed, r in cases():
+            sizes = [r.randint(0, 4) if r.randrange(6) == 0 else r.randint(1, 4) for _ in range(r.randint(0, 4))]
+            text = self.expression(r)
+            code = compile(f"x[{text}]", "index", "eval")
+            write = compile(f"x[{text}] = 7", "index", "exec")
+            results = []
+            for lib in (torch, phlox):
+                n = 1
+                for size in sizes:
+                    n *= size
+                x = lib.arange(n).reshape(sizes)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    read = outcome(lambda: eval(code, self.names(lib), {"x": x}))
+                    wrote = outcome(lambda: exec(write, self.names(lib), {"x": x}))
+                # A write that fails changes nothing here, while PyTorch may have begun; and it slices numbers to write.
+                results.append(["error" if isinstance(v, Exception) else (tuple(t.shape), t.tolist())
+                                for v, t in ((read, read), (wrote, x))][:2 if sizes else 1])
+            self.assertEqual(results[0], results[1], f"seed {seed}: x of {sizes}, x[{text}]")
+
+    @unittest.skipIf(numpy is None, "NumPy is wanted")
+    def test_basic_reading_is_numpys(self):
+        for seed, r in cases():
+            sizes = [r.randint(0, 4) for _ in range(r.randint(0, 4))]
+            text = ", ".join(r.choice((str(r.randint(-5, 5)), ":", "...", "None", f"{r.randint(-5, 5)}:", f":{r.randint(-5, 5)}:2",
+                                       f"{r.randint(-9, 9)}:{r.randint(-9, 9)}:3")) for _ in range(r.randint(1, 4)))
+            text = "...".join(text.replace("...", "\0", 1).replace("...", ":").split("\0"))  # NumPy wants one of them
+            x = numpy.arange(int(numpy.prod(sizes)), dtype=numpy.int64).reshape(sizes)
+            wanted = outcome(lambda: eval(f"x[{text}]", {"x": x}))
+            got = outcome(lambda: eval(f"x[{text}]", {"x": phlox.from_numpy(x)}))
+            where = f"seed {seed}: x of {sizes}, x[{text}]"
+            self.assertEqual(isinstance(wanted, Exception), isinstance(got, Exception), where)
+            if not isinstance(wanted, Exception):
+                self.assertEqual((wanted.shape, wanted.tolist()), (tuple(got.shape), got.tolist()), where)
+
+
+@unittest.skipIf(torch is None or numpy is None, "PyTorch and NumPy are wanted")
+class Printing(unittest.TestCase):
+    def values(self, r, dtype, sizes):
+        n = int(numpy.prod(sizes))
+        kind = r.randrange(5)
+        if dtype == "bool":
+            flat = [r.randrange(2) for _ in range(n)]
+        elif not dtype.startswith("float"):
+            info = numpy.iinfo(dtype)
+            flat = [r.choice((0, 1, r.randint(info.min, info.max), r.randint(0, 9))) for _ in range(n)]
+        elif kind == 0:
+            return numpy.frombuffer(bytes(r.randrange(256) for _ in range(n * numpy.dtype(dtype).itemsize)), dtype).reshape(sizes)
+        else:
+            flat = [r.choice((r.gauss(0, 1), r.gauss(0, 1) * 10 ** r.randint(-8, 8) if kind == 1 else r.randint(-99, 99),
+                              float(r.randint(0, 3)), float("nan") if kind == 2 else 0.0, float("inf") if kind == 3 else 1.0))
+                    for _ in range(n)]
+        return numpy.array(flat, dtype=dtype).reshape(sizes)
+
+    def test_printed_forms_are_pytorchs(self):
+        for seed, r in cases():
+            dtype = r.choice(DTYPES)
+            sizes = [r.choice((0, 1, 2, 3, 5, 9, 13)) for _ in range(r.randint(0, 3))]
+            if r.randrange(20) == 0:
+                sizes = r.choice(([1001], [40, 30], [7, 2, 80], [3, 400]))
+            with numpy.errstate(all="ignore"):
+                x = self.values(r, dtype, sizes).copy()
+            self.assertEqual(repr(torch.from_numpy(x)), repr(phlox.from_numpy(x)), f"seed {seed}: {dtype} of {sizes}")
+
+
+if __name__ == "__main__":
+    unittest.main()
