@@ -37,8 +37,8 @@ void px__block_hand_out(px_block *block);
 // Before the host reads or writes a CPU block: waits for copies that use it.
 px_status px__block_wait(px_block *block) __attribute__((warn_unused_result));
 
-// One access of a launch: bytes [begin, end) of a block. With a pitch they are not all of them: from
-// begin on, the first (end - begin) % pitch of every `pitch` bytes hold all that are touched.
+// One access of a launch: bytes [begin, end) of a block. With a pitch it is not all of them: from
+// begin on, the first (end - begin) % pitch of every `pitch` bytes hold all that is touched.
 typedef struct px_access {
   px_block *block;
   size_t begin, end;
