@@ -288,6 +288,7 @@ static px_status write_losses(const job *j) {
 
 static px_status run(job *j) {
   PX_TRY(find_devices(j));
+  px_setting_set(PX_SETTING_CUDNN_DETERMINISTIC, 1);  // the same losses in every run
   px_manual_seed(0);
   PX_TRY(load_data(j));
   PX_TRY(make_model(j));
