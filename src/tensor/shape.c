@@ -5,11 +5,13 @@
 
 enum { SIZES_TEXT = 512 };
 
+// Strides of a shape that has more elements than numbers wrap around: it has a size of 0, or steps
+// of 0, and nobody follows them.
 void px__row_major(int ndim, const int64_t *sizes, int64_t *strides) {
-  int64_t stride = 1;
+  uint64_t stride = 1;
   for (int d = ndim - 1; d >= 0; d--) {
-    strides[d] = stride;
-    stride *= sizes[d] > 1 ? sizes[d] : 1;
+    strides[d] = (int64_t)stride;
+    stride *= sizes[d] > 1 ? (uint64_t)sizes[d] : 1;
   }
 }
 

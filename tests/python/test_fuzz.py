@@ -64,7 +64,9 @@ class Indices(unittest.TestCase):
         return f"B([{', '.join(r.choice(('True', 'False')) for _ in range(max(1, size)))}])"
 
     def expression(self, r):
-        return ", ".join(self.part(r, None) for _ in range(r.randint(1, 4)))
+        parts = [self.part(r, None) for _ in range(r.randint(1, 4))]
+        # PyTorch's versions differ on a second ellipsis.
+        return ", ".join(p for i, p in enumerate(parts) if p != "..." or "..." not in parts[:i])
 
     def names(self, lib):
         return {"L": lambda v: lib.tensor(v, dtype=lib.int64), "B": lambda v: lib.tensor(v, dtype=lib.bool)}

@@ -94,10 +94,10 @@ PX_TEST(masks_say_what_is_saved) {
 PX_TEST(a_whole_backward_saves_what_it_says) {
   show("x", GOOD "  grad * = f\n");
   CHECK(strstr(text,
-               ".grad_mask = 0x3, .save_mask = 0x3, .shape_mask = 0x0, .save_result_mask = 0x1"));
+               ".grad_mask = 0x3, .save_mask = 0x3, .shape_mask = 0x3, .save_result_mask = 0x1"));
   show("x", GOOD "  grad * = f\n  saves other\n  nograd other\n");
   CHECK(strstr(text,
-               ".grad_mask = 0x1, .save_mask = 0x2, .shape_mask = 0x1, .save_result_mask = 0x0"));
+               ".grad_mask = 0x1, .save_mask = 0x2, .shape_mask = 0x3, .save_result_mask = 0x0"));
 }
 PX_TEST(forms_follow_the_flags) {
   show("x", OP "  kind pointwise promote inplace out\n  expr self\n  doc D.\n");
