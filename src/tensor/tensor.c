@@ -48,15 +48,15 @@ static px_status tensor_make(px_tensor **out, px_storage *storage_take, px_dtype
 }
 
 static void set_row_major(px_tensor *t, int ndim, const int64_t *sizes) {
-  int64_t stride = 1, numel = 1;
+  uint64_t stride = 1, numel = 1;  // see px__row_major about wrapping
   for (int d = ndim - 1; d >= 0; d--) {
     t->sizes[d] = sizes[d];
-    t->strides[d] = stride;
-    stride *= sizes[d] > 1 ? sizes[d] : 1;
-    numel *= sizes[d];
+    t->strides[d] = (int64_t)stride;
+    stride *= sizes[d] > 1 ? (uint64_t)sizes[d] : 1;
+    numel *= (uint64_t)sizes[d];
   }
   t->ndim = (int8_t)ndim;
-  t->numel = numel;
+  t->numel = (int64_t)numel;
   t->contiguous = true;
 }
 
