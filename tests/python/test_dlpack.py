@@ -33,8 +33,10 @@ class Dlpack(unittest.TestCase):
     @unittest.skipIf(torch.cuda.device_count() < 1, "a device is wanted")
     def test_streams(self):
         a = torch.ones(2, device="cuda")
-        with torch.cuda.stream(torch.cuda.Stream()):
-            b = torch.from_dlpack(a)  # asks for the order towards this stream
+        side = torch.cuda.Stream()
+        capsule = a.__dlpack__(stream=side.cuda_stream)  # which waits for the current one
+        with torch.cuda.stream(side):
+            b = torch.from_dlpack(capsule)
             self.assertEqual((b.data_ptr(), b.tolist(), b.__dlpack_device__()), (a.data_ptr(), [1, 1], (2, 0)))
         for stream in (None, -1, 1, 2, torch.cuda.Stream().cuda_stream):
             a.__dlpack__(stream=stream)
