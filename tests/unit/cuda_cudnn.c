@@ -4,10 +4,8 @@
 //
 // The backend loads its libraries by name; this program's dlopen comes before the system's, and
 // answers for libcudnn.so.9 with the program itself.
+#include "cuda_backend.h"
 #include "device/state.h"
-#include "test.h"
-
-#include <dlfcn.h>
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -116,21 +114,6 @@ static px_core core = {.size = sizeof core,
                        .scratch = core_scratch,
                        .setting = px_setting_get};
 
-static const px_backend *backend(void) {
-  char path[4096];
-  ssize_t length = readlink("/proc/self/exe", path, sizeof path - 32);
-  CHECK(length > 0);
-  path[length] = 0;
-  for (int i = 0; i < 3; i++) *strrchr(path, '/') = 0;  // build/tests/unit/PROGRAM
-  strcat(path, "/libphlox_cuda.so");
-  if (access(path, R_OK)) SKIP("libphlox_cuda.so was not built");
-  void *opened = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  px_backend_entry_fn entry = NULL;
-  if (opened) *(void **)&entry = dlsym(opened, PX_BACKEND_ENTRY);
-  CHECK(entry);
-  return entry(&core);
-}
-
 static char image[64], weight[64], result[64];
 
 // One image of `channels` by 5 by 5 and a kernel of 3 by 3; the addresses are never read.
@@ -151,14 +134,14 @@ static px_status convolve(px_dtype dtype, int64_t channels) {
                  .params = params,
                  .param_count = 7,
                  .stream = image};
-  px_kernel kernel = backend()->find("conv2d");
+  px_kernel kernel = cuda_backend(&core)->find("conv2d");
   CHECK(kernel);
   return kernel(&l);
 }
 
 PX_TEST(the_version_is_the_library_s) {
-  CHECK_EQ(backend()->library("cudnn"), 91234);
-  CHECK_EQ(backend()->library("nonesuch"), 0);
+  CHECK_EQ(cuda_backend(&core)->library("cudnn"), 91234);
+  CHECK_EQ(cuda_backend(&core)->library("nonesuch"), 0);
 }
 
 PX_TEST(a_plan_is_made_once_for_a_problem) {

@@ -3,10 +3,7 @@
 //
 // The library is looked for beside the tests' folder; where it was not built, or where a driver is,
 // the tests are skipped.
-#include "phlox/backend.h"
-#include "test.h"
-
-#include <dlfcn.h>
+#include "cuda_backend.h"
 
 static const char *core_env(const char *name) { return getenv(name); }
 static size_t core_pack(const px_launch *launch, void *room, size_t capacity) { return 0; }
@@ -18,31 +15,7 @@ static px_core core = {.size = sizeof core,
                        .pack = core_pack,
                        .scratch = core_scratch};
 
-// Where the library is built, or is not.
-static void folder_of(char *path, size_t room) {
-  ssize_t length = readlink("/proc/self/exe", path, room - 1);
-  CHECK(length > 0);
-  path[length] = 0;
-  for (int i = 0; i < 3; i++) *strrchr(path, '/') = 0;  // build/tests/unit/PROGRAM
-}
-static px_backend_entry_fn entry_of(void) {
-  char path[4096];
-  folder_of(path, sizeof path - 32);
-  strcat(path, "/libphlox_cuda.so");
-  if (access(path, R_OK)) SKIP("libphlox_cuda.so was not built");
-  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  if (!library) fprintf(stderr, "%s\n", dlerror());
-  CHECK(library);
-  px_backend_entry_fn entry = NULL;
-  *(void **)&entry = dlsym(library, PX_BACKEND_ENTRY);
-  CHECK(entry);
-  return entry;
-}
-static const px_backend *backend(void) {
-  const px_backend *b = entry_of()(&core);
-  CHECK(b);
-  return b;
-}
+static const px_backend *backend(void) { return cuda_backend(&core); }
 static const px_backend *without_driver(void) {
   const px_backend *b = backend();
   if (b->probe() > 0) SKIP("there is a driver, and a device");
@@ -66,10 +39,10 @@ PX_TEST(no_entry_of_the_table_is_missing) {
 PX_TEST(a_core_of_another_abi_is_refused) {
   px_core other = core;
   other.abi = PX_BACKEND_ABI + 1;
-  CHECK(!entry_of()(&other));
+  CHECK(!cuda_entry()(&other));
   other = core;
   other.size = sizeof other - 1;
-  CHECK(!entry_of()(&other));
+  CHECK(!cuda_entry()(&other));
 }
 
 PX_TEST(it_counts_no_device_however_often_it_is_asked) {
@@ -94,7 +67,7 @@ PX_TEST(peers_and_kernels_may_be_asked_about) {
 PX_TEST(the_core_sees_no_cuda_device) {
   char folder[4096];
   without_driver();
-  folder_of(folder, sizeof folder);
+  cuda_folder(folder, sizeof folder);
   setenv("PHLOX_BACKEND_PATH", folder, 1);
   unsetenv("PHLOX_SIM_DEVICES");
   CHECK_EQ(px_device_count(PX_CUDA), 0);

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The cuda backend as a library that a test opens by itself: built beside the tests' folder, or not
+// at all, and then the test is skipped.
+#pragma once
+#include "phlox/backend.h"
+#include "test.h"
+
+#include <dlfcn.h>
+
+// Where the library is built, or is not.
+static inline void cuda_folder(char *path, size_t room) {
+  ssize_t length = readlink("/proc/self/exe", path, room - 1);
+  CHECK(length > 0);
+  path[length] = 0;
+  for (int i = 0; i < 3; i++) *strrchr(path, '/') = 0;  // build/tests/unit/PROGRAM
+}
+static inline px_backend_entry_fn cuda_entry(void) {
+  char path[4096];
+  cuda_folder(path, sizeof path - 32);
+  strcat(path, "/libphlox_cuda.so");
+  if (access(path, R_OK)) SKIP("libphlox_cuda.so was not built");
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!library) fprintf(stderr, "%s\n", dlerror());
+  CHECK(library);
+  px_backend_entry_fn entry = NULL;
+  *(void **)&entry = dlsym(library, PX_BACKEND_ENTRY);
+  CHECK(entry);
+  return entry;
+}
+static inline const px_backend *cuda_backend(const px_core *core) {
+  const px_backend *b = cuda_entry()(core);
+  CHECK(b);
+  return b;
+}
