@@ -30,7 +30,7 @@ allow backends/sim 'phlox/backend.h|sim|[a-z_]+.h$'
 allow backends/cuda 'phlox/backend.h|cuda/|[a-z_0-9]+.(h|cuh)$'
 allow backends/cpu 'phlox/backend.h|cpu/|[a-z_0-9]+.(h|inc)$'
 allow examples     'phlox/phlox.h'
-for file in backends/*/*.[ch]; do
+for file in backends/*.h backends/*/*.[ch]; do
   if grep -E '^ *#include "phlox/' "$file" | grep -v '"phlox/backend.h"'; then
     echo "$file: a backend includes phlox/backend.h and nothing else of Phlox"
     status=1

@@ -6,20 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int64_t px__operand_numel(const px_operand *o) {
-  int64_t n = 1;
-  for (int i = 0; i < o->ndim; i++) n *= o->sizes[i];
-  return n;
-}
-bool px__operand_row_major(const px_operand *o) {
-  int64_t step = 1;
-  for (int i = o->ndim - 1; i >= 0; i--) {
-    if (o->sizes[i] == 0) return true;
-    if (o->sizes[i] != 1 && o->strides[i] != step) return false;
-    step *= o->sizes[i];
-  }
-  return true;
-}
 void *px__scratch_new(const px_launch *l, size_t bytes) {
   void *room = malloc(bytes ? bytes : 1);
   if (!room) px_kernel_fault(l, PX_FAULT_NOMEM, (int64_t)bytes, 0, 0);

@@ -3,8 +3,8 @@
 // k_exp_f32 or k_exp_f64 here.
 //
 // exp, log, tanh, sigmoid and erf of float have no branches and no calls, so that the loops around
-// them are vectorised; they are within 2 units in the last place. The rest is libm. Integers divide
-// as PyTorch's do; a division by zero is reported to the launch, and gives 0.
+// them are vectorised; they are within 2 units in the last place. The rest is libm; what all
+// backends have in common is in scalars.h.
 #pragma once
 #include "phlox/backend.h"
 
@@ -117,40 +117,19 @@ static inline float k_erf_f32(float x) {
   return a < 1.0f ? x * p : (x != x ? x : copysignf(far, x));
 }
 
-// ---- libm
+// ---- what every backend has, and the rest
 
-#define K_LIBM(name, ffn, dfn) \
-  static inline float k_##name##_f32(float x) { return ffn(x); } \
-  static inline double k_##name##_f64(double x) { return dfn(x); }
+#define K_MATH static inline
+#define K_LAUNCH const px_launch *
+#define K_ZERO_DIVISION(l) px_kernel_fault(l, PX_FAULT_ZERO_DIVISION, 0, 0, 0)
+#include "scalars.h"
+
 #define K_LIBM_F64(name) \
   static inline double k_##name##_f64(double x) { return name(x); }
 K_LIBM_F64(exp)
 K_LIBM_F64(log)
 K_LIBM_F64(tanh)
 K_LIBM_F64(erf)
-K_LIBM(exp2, exp2f, exp2)
-K_LIBM(expm1, expm1f, expm1)
-K_LIBM(log2, log2f, log2)
-K_LIBM(log10, log10f, log10)
-K_LIBM(log1p, log1pf, log1p)
-K_LIBM(sqrt, sqrtf, sqrt)
-K_LIBM(sin, sinf, sin)
-K_LIBM(cos, cosf, cos)
-K_LIBM(tan, tanf, tan)
-K_LIBM(asin, asinf, asin)
-K_LIBM(acos, acosf, acos)
-K_LIBM(atan, atanf, atan)
-K_LIBM(sinh, sinhf, sinh)
-K_LIBM(cosh, coshf, cosh)
-K_LIBM(asinh, asinhf, asinh)
-K_LIBM(acosh, acoshf, acosh)
-K_LIBM(atanh, atanhf, atanh)
-K_LIBM(erfc, erfcf, erfc)
-K_LIBM(trunc, truncf, trunc)
-K_LIBM(floor, floorf, floor)
-K_LIBM(ceil, ceilf, ceil)
-K_LIBM(round, rintf, rint)
-K_LIBM(abs, fabsf, fabs)
 
 static inline double k_sigmoid_f64(double x) {
   double t = exp(-fabs(x));
@@ -165,109 +144,22 @@ static inline float k_lowest_f32(const px_launch *l) { return -k_highest_f32(l);
 static inline double k_highest_f64(const px_launch *l) { return DBL_MAX; }
 static inline double k_lowest_f64(const px_launch *l) { return -DBL_MAX; }
 
-#define K_FLOAT(S, T, M) \
+// Numbers among the parameters, and finite limits of whole numbers.
+#define K_REAL(S, T, M) \
   static inline T k_number_##S(const px_value *v) { return (T)px_value_float(*v); } \
-  static inline T k_select_##S(bool c, T a, T b) { return c ? a : b; } \
-  static inline T k_max_##S(T a, T b) { return a > b || a != a ? a : b; } \
-  static inline T k_min_##S(T a, T b) { return a < b || a != a ? a : b; } \
-  static inline T k_sign_##S(T x) { return x > 0 ? 1 : x < 0 ? -1 : x == 0 ? 0 : x; } \
-  static inline T k_rsqrt_##S(T x) { return 1 / sqrt##M(x); } \
-  static inline bool k_isnan_##S(T x) { return x != x; } \
-  static inline bool k_isinf_##S(T x) { return fabs##M(x) == K_inf_##S; } \
-  static inline bool k_isfinite_##S(T x) { return fabs##M(x) < K_inf_##S; } \
-  static inline T k_atan2_##S(T y, T x) { return atan2##M(y, x); } \
-  static inline T k_fmod_##S(const px_launch *l, T a, T b) { return fmod##M(a, b); } \
-  static inline T k_truncdiv_##S(const px_launch *l, T a, T b) { return trunc##M(a / b); } \
-  static inline T k_remainder_##S(const px_launch *l, T a, T b) { \
-    T r = fmod##M(a, b); \
-    return r != 0 && (b < 0) != (r < 0) ? r + b : r; \
-  } \
-  static inline T k_floordiv_##S(const px_launch *l, T a, T b) { \
-    if (b == 0) return a / b; \
-    T r = fmod##M(a, b), q = (a - r) / b; \
-    if (r != 0 && (b < 0) != (r < 0)) q -= 1; \
-    if (q == 0) return copysign##M((T)0, a / b); \
-    T f = floor##M(q); \
-    return q - f > (T)0.5 ? f + 1 : f; \
-  } \
-  static inline T k_pow_##S(T a, T b) { \
-    return b == 2        ? a * a \
-           : b == 1      ? a \
-           : b == 3      ? a * a * a \
-           : b == (T)0.5 ? sqrt##M(a) \
-                         : pow##M(a, b); \
-  }
-K_FLOAT(f32, float, f)
-K_FLOAT(f64, double, )
+  static inline T k_rsqrt_##S(T x) { return 1 / sqrt##M(x); }
+K_REAL(f32, float, f)
+K_REAL(f64, double, )
 
-// ---- integers
-
-// By squaring; a negative power is 0 but for the bases 1 and -1.
-static inline int64_t k_pow_int(int64_t a, int64_t b) {
-  if (b < 0) return a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0;
-  uint64_t r = 1, x = (uint64_t)a;
-  for (; b; b >>= 1, x *= x)
-    if (b & 1) r *= x;
-  return (int64_t)r;
-}
-
-#define K_WHOLE(S, T) \
-  static inline T k_select_##S(bool c, T a, T b) { return c ? a : b; } \
-  static inline T k_max_##S(T a, T b) { return a > b ? a : b; } \
-  static inline T k_min_##S(T a, T b) { return a < b ? a : b; } \
-  static inline T k_floor_##S(T x) { return x; } \
-  static inline T k_ceil_##S(T x) { return x; } \
-  static inline T k_round_##S(T x) { return x; } \
-  static inline T k_trunc_##S(T x) { return x; } \
-  static inline bool k_isnan_##S(T x) { return false; } \
-  static inline bool k_isinf_##S(T x) { return false; } \
-  static inline bool k_isfinite_##S(T x) { return true; } \
-  static inline T k_abs_##S(T x) { return x < (T)1 && x != 0 ? (T)(0 - (uint64_t)x) : x; } \
-  static inline T k_sign_##S(T x) { return (T)((x > 0) - (x < (T)1 && x != 0)); }
-
-#define K_INTEGER(S, T, LOW, HIGH) \
-  enum { k_signed_##S = (T)-1 < 1 }; \
-  static const T K_inf_##S = HIGH; \
+#define K_NUMBER(S, T, LOW, HIGH) \
   static inline T k_number_##S(const px_value *v) { return (T)px_value_int(*v); } \
   static inline T k_highest_##S(const px_launch *l) { return HIGH; } \
-  static inline T k_lowest_##S(const px_launch *l) { return LOW; } \
-  static inline T k_bitnot_##S(T x) { return (T)~x; } \
-  static inline T k_pow_##S(T a, T b) { return (T)k_pow_int((int64_t)a, (int64_t)b); } \
-  static inline bool k_bad_divisor_##S(const px_launch *l, T b) { \
-    if (b == 0) px_kernel_fault(l, PX_FAULT_ZERO_DIVISION, 0, 0, 0); \
-    return b == 0; \
-  } \
-  static inline T k_truncdiv_##S(const px_launch *l, T a, T b) { \
-    if (k_bad_divisor_##S(l, b)) return 0; \
-    return k_signed_##S && b == (T)-1 ? (T)(0 - (uint64_t)a) : (T)(a / b); \
-  } \
-  static inline T k_fmod_##S(const px_launch *l, T a, T b) { \
-    if (k_bad_divisor_##S(l, b)) return 0; \
-    return k_signed_##S && b == (T)-1 ? (T)0 : (T)(a % b); \
-  } \
-  static inline T k_remainder_##S(const px_launch *l, T a, T b) { \
-    T r = k_fmod_##S(l, a, b); \
-    return k_signed_##S && r != 0 && (r ^ b) >> (8 * sizeof(T) - 1) ? (T)(r + b) : r; \
-  } \
-  static inline T k_floordiv_##S(const px_launch *l, T a, T b) { \
-    if (k_bad_divisor_##S(l, b)) return 0; \
-    T q = k_truncdiv_##S(l, a, b), r = k_fmod_##S(l, a, b); \
-    return k_signed_##S && r != 0 && (r ^ b) >> (8 * sizeof(T) - 1) ? (T)(q - 1) : q; \
-  }
-K_WHOLE(bool, bool)
-K_WHOLE(u8, uint8_t)
-K_WHOLE(i8, int8_t)
-K_WHOLE(i16, int16_t)
-K_WHOLE(i32, int32_t)
-K_WHOLE(i64, int64_t)
-K_INTEGER(u8, uint8_t, 0, UINT8_MAX)
-K_INTEGER(i8, int8_t, INT8_MIN, INT8_MAX)
-K_INTEGER(i16, int16_t, INT16_MIN, INT16_MAX)
-K_INTEGER(i32, int32_t, INT32_MIN, INT32_MAX)
-K_INTEGER(i64, int64_t, INT64_MIN, INT64_MAX)
-
+  static inline T k_lowest_##S(const px_launch *l) { return LOW; }
+K_NUMBER(u8, uint8_t, 0, UINT8_MAX)
+K_NUMBER(i8, int8_t, INT8_MIN, INT8_MAX)
+K_NUMBER(i16, int16_t, INT16_MIN, INT16_MAX)
+K_NUMBER(i32, int32_t, INT32_MIN, INT32_MAX)
+K_NUMBER(i64, int64_t, INT64_MIN, INT64_MAX)
 static inline bool k_number_bool(const px_value *v) { return px_value_float(*v) != 0; }
-static inline bool k_bitnot_bool(bool x) { return !x; }
-static const bool K_inf_bool = true;
 static inline bool k_highest_bool(const px_launch *l) { return true; }
 static inline bool k_lowest_bool(const px_launch *l) { return false; }

@@ -59,15 +59,9 @@ static void run(void *ctx, int64_t begin, int64_t end) {
                     : (t->wide ? max_plane_f64 : max_plane_f32);
   for (int64_t i = begin; i < end; i++) plane(t, i);
 }
-// The k-th of a list where an empty list stands for another.
-static int64_t number(const px_launch *l, int i, int k, int64_t otherwise) {
-  const px_value *v = &l->params[i];
-  return v->kind == PX_ARG_NONE || (v->kind == PX_ARG_INTS && v->n == 0) ? otherwise
-                                                                         : px__param_at(l, i, k);
-}
 static void windows(pool *t, const px_launch *l, int kernel, bool dilated) {
   t->kh = px__param_at(l, kernel, 0), t->kw = px__param_at(l, kernel, 1);
-  t->sh = number(l, kernel + 1, 0, t->kh), t->sw = number(l, kernel + 1, 1, t->kw);
+  t->sh = px__param_or(l, kernel + 1, 0, t->kh), t->sw = px__param_or(l, kernel + 1, 1, t->kw);
   t->ph = px__param_at(l, kernel + 2, 0), t->pw = px__param_at(l, kernel + 2, 1);
   t->dh = dilated ? px__param_at(l, kernel + 3, 0) : 1;
   t->dw = dilated ? px__param_at(l, kernel + 3, 1) : 1;

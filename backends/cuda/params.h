@@ -113,7 +113,8 @@ typedef struct k_rows {
   int64_t ignore;
   double number;
 } k_rows;
-enum { K_EACH, K_MEAN, K_SUM };
+enum { K_EACH, K_MEAN, K_SUM };                      // k_rows.how
+enum { K_MSE, K_SMOOTH, K_HUBER, K_BCE, K_LOGITS };  // k_rows.logs of an element-wise loss
 
 // Optimizer steps.
 typedef struct k_step {
@@ -162,3 +163,21 @@ typedef struct k_lines {
   int32_t product, backwards, down, place;
   int32_t dtype;
 } k_lines;
+
+// Tensors by a rule of the place, and searches of masks.
+typedef struct k_make {
+  void *out;
+  const void *in;
+  int64_t n, columns, start, step, diagonal;
+  double from, by, to;
+  int32_t dtype, whole, lower, ndim;
+  int64_t sizes[K_DIMS], to_strides[K_DIMS], from_strides[K_DIMS];
+  int64_t *counts, chunks;
+} k_make;
+
+// Copies between strided arrays of three dimensions; elements are 1, 2, 4 or 8 bytes.
+typedef struct k_strided {
+  void *to;
+  const void *from;
+  int64_t sizes[3], to_strides[3], from_strides[3];
+} k_strided;

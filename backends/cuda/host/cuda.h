@@ -7,6 +7,7 @@
 // all of it goes through `px__cu`, which open() has filled in before any kernel runs. Streams and
 // events are the driver's own handles, so that programs may hand them to other libraries.
 #pragma once
+#include "cuda/params.h"
 #include "phlox/backend.h"
 
 #include <cuda.h>
@@ -41,8 +42,6 @@ px_status px__cuda_error(int code, const char *file, int line, const char *funct
 px_status px__cuda_use(int device);
 px_status px__cuda_use_any(void);
 px_status px__cuda_use_stream(CUstream stream);
-// A library of the CUDA toolkit by its file names, the first that is found; NULL where none is.
-void *px__cuda_library(const char *const *names, int count);
 
 // PX_CUDA_TRY(cuMemAlloc(...)) returns the driver's error to the caller.
 #define PX_CUDA_TRY(call) \
@@ -58,6 +57,18 @@ void *px__cuda_library(const char *const *names, int count);
   } while (0)
 #define PX_CUDA_FAIL(status, ...) \
   return px__cuda_core->error((status), 0, __FILE__, __LINE__, __func__, __VA_ARGS__)
+
+// ---- library.c: libraries that are found when they are first needed
+
+// A library of the CUDA toolkit by its file names, the first that is found; NULL where none is.
+void *px__cuda_library(const char *const *names, int count);
+// A function by name, and where its address goes in a struct of functions.
+typedef struct px__cuda_symbol {
+  const char *name;
+  size_t at;
+} px__cuda_symbol;
+// Fills the struct `api`; false where there is no library (NULL), or not all of its functions.
+bool px__cuda_symbols(void *api, void *library, const px__cuda_symbol *symbols, size_t count);
 
 // ---- launch.c: kernels by name, device functions by name
 
@@ -132,11 +143,4 @@ px_status px__cuda_event_elapsed(void *start, void *end, float *out);
 
 // ---- copy.c: matrices and their like
 
-// Copies between strided arrays of three dimensions, element by element; elements are 1, 2, 4 or 8
-// bytes, strides in elements. The device function has the same struct.
-typedef struct px__cuda_strided {
-  void *to;
-  const void *from;
-  int64_t sizes[3], to_strides[3], from_strides[3];
-} px__cuda_strided;
-px_status px__cuda_strided_copy(const px_launch *l, const px__cuda_strided *copy, int dtype);
+px_status px__cuda_strided_copy(const px_launch *l, const k_strided *copy, int dtype);

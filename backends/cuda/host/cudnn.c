@@ -2,16 +2,12 @@
 // cuDNN as a library: found when it is first needed, one handle a device, used under its lock.
 #include "cuda/host/cudnn.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>
 
 px__cudnn_api px__cudnn;
 
-static const struct {
-  const char *name;
-  size_t at;
-} symbols[] = {
+static const px__cuda_symbol symbols[] = {
 #define XX(result, name, parameters) {#name, offsetof(px__cudnn_api, name)},
 #include "cuda/cudnn.sym"
 #undef XX
@@ -31,13 +27,7 @@ static void load(void) {
   for (int i = 0; i < PX__CUDA_DEVICES; i++) pthread_mutex_init(&devices[i].lock, NULL);
   if (wanted && !strcmp(wanted, "0")) return;
   void *library = px__cuda_library(names, 1);
-  if (!library) return;
-  for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
-    void *found = dlsym(library, symbols[i].name);
-    if (!found) return;
-    memcpy((char *)&px__cudnn + symbols[i].at, &found, sizeof found);
-  }
-  loaded = true;
+  loaded = px__cuda_symbols(&px__cudnn, library, symbols, sizeof symbols / sizeof *symbols);
 }
 
 static bool there(void) {

@@ -18,10 +18,7 @@ px__cuda_device px__cuda_devices[PX__CUDA_DEVICES];
 
 #define TEXT_OF(name) TEXT(name)
 #define TEXT(name) #name
-static const struct {
-  const char *name;
-  size_t at;
-} symbols[] = {
+static const px__cuda_symbol symbols[] = {
 #define XX(name) {TEXT_OF(name), offsetof(px__cuda_api, name)},
 #include "cuda/cuda.sym"
 #undef XX
@@ -30,58 +27,15 @@ static const struct {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool loaded;
 
+// A driver that is older than the toolkit lacks some.
 static void load(void) {
   void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (!library) return;
-  for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
-    void *found = dlsym(library, symbols[i].name);
-    if (!found) return;  // a driver that is older than the toolkit
-    memcpy((char *)&px__cu + symbols[i].at, &found, sizeof found);
-  }
-  loaded = true;
+  loaded = px__cuda_symbols(&px__cu, library, symbols, sizeof symbols / sizeof *symbols);
 }
 
 bool px__cuda_load(void) {
   pthread_once(&once, load);
   return loaded;
-}
-
-static void *open_in(const char *folder, const char *below, const char *name) {
-  char path[4096];
-  if (!folder || !*folder) return NULL;
-  int needed = snprintf(path, sizeof path, "%s%s/%s", folder, below, name);
-  return needed < (int)sizeof path ? dlopen(path, RTLD_NOW | RTLD_GLOBAL) : NULL;
-}
-
-// Where pip puts NVIDIA's libraries, if it has put this one beside them.
-static void *open_beside(const char *name) {
-  static const char *const below[] = {"nvidia/cu13/lib", "nvidia/cudnn/lib", "nvidia/cublas/lib"};
-  char folder[3072];
-  Dl_info self;
-  const char *slash = dladdr((void *)&px__cu, &self) ? strrchr(self.dli_fname, '/') : NULL;
-  int length = slash ? (int)(slash - self.dli_fname) : 0;
-  if (!length || length > 3000) return NULL;
-  void *library = NULL;
-  snprintf(folder, sizeof folder, "%.*s/../", length, self.dli_fname);
-  for (int i = 0; i < 3 && !library; i++) library = open_in(folder, below[i], name);
-  return library;
-}
-
-// In PHLOX_CUDA_PATH; one that the process has; where the system looks; in the toolkit that the
-// environment names; where NVIDIA's installer puts it; where pip does.
-static void *open_library(const char *name) {
-  void *library = open_in(px__cuda_core->env("PHLOX_CUDA_PATH"), "", name);
-  if (!library) library = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
-  if (!library) library = open_in(px__cuda_core->env("CUDA_HOME"), "/lib64", name);
-  if (!library) library = open_in(px__cuda_core->env("CUDA_PATH"), "/lib64", name);
-  if (!library) library = open_in("/usr/local/cuda", "/lib64", name);
-  return library ? library : open_beside(name);
-}
-
-void *px__cuda_library(const char *const *names, int count) {
-  void *library = NULL;
-  for (int i = 0; i < count && !library; i++) library = open_library(names[i]);
-  return library;
 }
 
 // ---- errors

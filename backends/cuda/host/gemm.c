@@ -6,7 +6,6 @@
 // their own precision where the settings allow that.
 #include "cuda/host/gemm.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -18,10 +17,7 @@ typedef struct blas_api {
 #undef XX
 } blas_api;
 static blas_api blas;
-static const struct {
-  const char *name;
-  size_t at;
-} symbols[] = {
+static const px__cuda_symbol symbols[] = {
 #define XX(name, parameters) {#name, offsetof(blas_api, name)},
 #include "cuda/cublas.sym"
 #undef XX
@@ -42,13 +38,7 @@ static void load(void) {
   static const char *const names[] = {"libcublas.so.13", "libcublas.so.12"};
   for (int i = 0; i < PX__CUDA_DEVICES; i++) pthread_mutex_init(&devices[i].lock, NULL);
   void *library = px__cuda_library(names, 2);
-  if (!library) return;
-  for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
-    void *found = dlsym(library, symbols[i].name);
-    if (!found) return;
-    memcpy((char *)&blas + symbols[i].at, &found, sizeof found);
-  }
-  loaded = true;
+  loaded = px__cuda_symbols(&blas, library, symbols, sizeof symbols / sizeof *symbols);
 }
 
 static px_status failed(int status, const char *call) {
@@ -90,7 +80,7 @@ static int64_t count_of(const px__cuda_matrices *x) {
 
 static px_status copy_matrices(const px_launch *l, const px__cuda_matrices *to,
                                const px__cuda_matrices *from, int dtype) {
-  px__cuda_strided copy = {.to = to->at, .from = from->at};
+  k_strided copy = {.to = to->at, .from = from->at};
   memcpy(copy.sizes, to->sizes, sizeof copy.sizes);
   memcpy(copy.to_strides, to->strides, sizeof copy.to_strides);
   memcpy(copy.from_strides, from->strides, sizeof copy.from_strides);

@@ -7,7 +7,6 @@
 // of the bias.
 #include "cuda/host/gemm.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,10 +19,7 @@ typedef struct lt_api {
 #undef XX
 } lt_api;
 static lt_api lt;
-static const struct {
-  const char *name;
-  size_t at;
-} symbols[] = {
+static const px__cuda_symbol symbols[] = {
 #define XX(name, parameters) {#name, offsetof(lt_api, name)},
 #include "cuda/cublaslt.sym"
 #undef XX
@@ -48,13 +44,7 @@ static bool loaded;
 static void load(void) {
   static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12"};
   void *library = px__cuda_library(names, 2);
-  if (!library) return;
-  for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
-    void *found = dlsym(library, symbols[i].name);
-    if (!found) return;
-    memcpy((char *)&lt + symbols[i].at, &found, sizeof found);
-  }
-  loaded = true;
+  loaded = px__cuda_symbols(&lt, library, symbols, sizeof symbols / sizeof *symbols);
 }
 
 // ---- plans

@@ -3,7 +3,7 @@
 #include "cuda/host/kernel.h"
 
 static int dtype_for(char how, const px_operand *o, int dtype) {
-  if (how == 'x' || how == 'y' || how == 'z') return px__cuda_compute(dtype);
+  if (how == 'x' || how == 'y' || how == 'z') return px__compute_of(dtype);
   return how < 'a' ? o->dtype : dtype;
 }
 static bool reads(char how) {
@@ -15,8 +15,8 @@ static bool writes(char how) { return how != 'r' && how != 'R' && how != 'x'; }
 static px_status open_one(px__cuda_dense *d, const px_launch *l, const px_operand *o, char how,
                           int dtype, int64_t *strides) {
   int want = dtype_for(how, o, dtype);
-  *d = (px__cuda_dense){.n = px__cuda_numel(o), .self = *o, .plain = *o, .write = writes(how)};
-  if (!o->immediate && o->dtype == want && px__cuda_row_major(o)) {
+  *d = (px__cuda_dense){.n = px__operand_numel(o), .self = *o, .plain = *o, .write = writes(how)};
+  if (!o->immediate && o->dtype == want && px__operand_row_major(o)) {
     d->at = o->data;
     return PX_OK;
   }
@@ -50,13 +50,6 @@ px_status px__cuda_close(px__cuda_dense *d, const px_launch *l, const char *spec
     PX_CUDA_PASS(px__cuda_copy_operand(l, &d[i].self, &d[i].plain));
   }
   return PX_OK;
-}
-
-void px__cuda_around(const px_operand *o, int64_t dim, int64_t *outer, int64_t *size,
-                     int64_t *inner) {
-  if (dim < 0) dim += o->ndim;
-  *outer = *size = *inner = 1;
-  for (int i = 0; i < o->ndim; i++) *(i < dim ? outer : i == dim ? size : inner) *= o->sizes[i];
 }
 
 px_status px__cuda_by_dtype(const px_launch *l, const char *module, const char *name, int dtype,

@@ -10,7 +10,7 @@ static px_status fill_pick(k_pick *p, const px_launch *l, bool put) {
   if (p->count > K_INDICES) PX_CUDA_FAIL(PX_BUG, "too many index tensors");
   p->where = px__cuda_where(l);
   p->self = self->data, p->other = other->data, p->dtype = self->dtype;
-  p->n = px__cuda_numel(self), p->wide = p->n >> 31 != 0, p->ndim = self->ndim;
+  p->n = px__operand_numel(self), p->wide = p->n >> 31 != 0, p->ndim = self->ndim;
   p->wraps = l->params[3].v.i != 0, p->fault = (int32_t)l->params[4].v.i;
   for (int d = 0; d < p->ndim; d++) {
     int k = p->ndim - 1 - d;
@@ -89,11 +89,11 @@ static px_status move_along(const px_launch *l, bool place) {
   static const char spec[] = "wrR";
   int dtype = px__cuda_is_float(l->operands[0].dtype) ? PX_FLOAT64 : PX_INT64;
   px__cuda_dense d[3];
-  k_lines p = {.where = px__cuda_where(l), .place = place, .dim = px__cuda_int(l, 2)};
+  k_lines p = {.where = px__cuda_where(l), .place = place, .dim = px__param_int(l, 2)};
   PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
   p.out = d[0].at, p.in = d[1].at, p.indices = d[2].at;
-  px__cuda_around(&l->operands[place ? 0 : 1], p.dim, &p.outer, &p.take, &p.inner);
-  px__cuda_around(&l->operands[2], p.dim, &p.outer, &p.size, &p.inner);
+  px__around(&l->operands[place ? 0 : 1], p.dim, &p.outer, &p.take, &p.inner);
+  px__around(&l->operands[2], p.dim, &p.outer, &p.size, &p.inner);
   if (place) PX_CUDA_PASS(px__cuda_fill(l->stream, p.out, 0, (size_t)d[0].n * 8));
   PX_CUDA_PASS(
       px__cuda_over(l, "index", dtype == PX_FLOAT64 ? "along_f64" : "along_i64", d[2].n, &p));

@@ -29,7 +29,7 @@ static px_status scan(const px_launch *l, bool product, bool backwards) {
   px__cuda_dense d[2];
   PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
   k_lines p = {.out = d[0].at, .in = d[1].at, .product = product, .backwards = backwards};
-  px__cuda_around(&l->operands[0], px__cuda_int(l, 1), &p.outer, &p.size, &p.inner);
+  px__around(&l->operands[0], px__param_int(l, 1), &p.outer, &p.size, &p.inner);
   if (d[0].n == 0) return PX_OK;
   cut(&p);
   int64_t pieces = p.outer * p.inner * p.chunks, threads = pieces * (p.inner == 1 ? 32 : 1);
@@ -50,7 +50,7 @@ PX_CUDA_KERNEL(cumprod_backward) {
   px__cuda_dense d[3];
   PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
   k_lines p = {.out = d[0].at, .in = d[1].at, .other = d[2].at};
-  px__cuda_around(&l->operands[0], px__cuda_int(l, 2), &p.outer, &p.size, &p.inner);
+  px__around(&l->operands[0], px__param_int(l, 2), &p.outer, &p.size, &p.inner);
   if (d[0].n == 0) return PX_OK;
   PX_CUDA_PASS(px__cuda_scratch(l, (size_t)d[0].n * 8, &p.keys));
   PX_CUDA_PASS(over(l, "cumprod_backward", suffix_of(dtype), p.outer * p.inner, &p));
@@ -117,11 +117,11 @@ static px_status shorten(const px_launch *l, k_lines *s, int64_t first, const ch
 static px_status choose(const px_launch *l, int64_t dim, bool down, int64_t take, int64_t skip) {
   static const char spec[] = "wWr";
   int in = l->operands[2].dtype;
-  int dtype = px__cuda_is_float(in) ? px__cuda_compute(in) : PX_INT64;
+  int dtype = px__cuda_is_float(in) ? px__compute_of(in) : PX_INT64;
   px__cuda_dense d[3];
   PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
   k_lines p = {.out = d[0].at, .indices = d[1].at, .in = d[2].at, .down = down, .skip = skip};
-  px__cuda_around(&l->operands[2], dim, &p.outer, &p.size, &p.inner);
+  px__around(&l->operands[2], dim, &p.outer, &p.size, &p.inner);
   p.take = take < 0 ? p.size : take;
   if (d[2].n == 0 || d[0].n == 0) return PX_OK;
   PX_CUDA_PASS(px__cuda_sort_room(l, &p, d[2].n));
@@ -132,10 +132,12 @@ static px_status choose(const px_launch *l, int64_t dim, bool down, int64_t take
   return px__cuda_close(d, l, spec);
 }
 // sort(self, dim, descending, stable)
-PX_CUDA_KERNEL(sort) { return choose(l, px__cuda_int(l, 1), px__cuda_int(l, 2) != 0, -1, 0); }
+PX_CUDA_KERNEL(sort) { return choose(l, px__param_int(l, 1), px__param_int(l, 2) != 0, -1, 0); }
 // topk(self, k, dim, largest, sorted)
 PX_CUDA_KERNEL(topk) {
-  return choose(l, px__cuda_int(l, 2), px__cuda_int(l, 3) != 0, px__cuda_int(l, 1), 0);
+  return choose(l, px__param_int(l, 2), px__param_int(l, 3) != 0, px__param_int(l, 1), 0);
 }
 // kthvalue(self, k, dim, keepdim)
-PX_CUDA_KERNEL(kthvalue) { return choose(l, px__cuda_int(l, 2), false, 1, px__cuda_int(l, 1) - 1); }
+PX_CUDA_KERNEL(kthvalue) {
+  return choose(l, px__param_int(l, 2), false, 1, px__param_int(l, 1) - 1);
+}

@@ -6,21 +6,6 @@
 // memory and the copy kernel, before the launch or, for the result, after it.
 #include "cuda/host/kernel.h"
 
-int64_t px__cuda_numel(const px_operand *o) {
-  int64_t n = 1;
-  for (int i = 0; i < o->ndim; i++) n *= o->sizes[i];
-  return n;
-}
-bool px__cuda_row_major(const px_operand *o) {
-  int64_t step = 1;
-  for (int i = o->ndim - 1; i >= 0; i--) {
-    if (o->sizes[i] == 0) return true;
-    if (o->sizes[i] != 1 && o->strides[i] != step) return false;
-    step *= o->sizes[i];
-  }
-  return true;
-}
-
 void px__cuda_divisor(k_divisor *out, int64_t by) {
   uint32_t shift = 0;
   uint64_t d = (uint64_t)by;
@@ -148,7 +133,7 @@ static bool into_rows(k_loop *p, int n, int vector_item) {
 void px__cuda_loop(k_loop *p, const px_operand *operands, int n, int vector_item) {
   int order[PX_MAX_DIMS], count = 0;
   const px_operand *shape = &operands[0];
-  p->n = px__cuda_numel(shape), p->ndim = 0;
+  p->n = px__operand_numel(shape), p->ndim = 0;
   for (int i = 0; i < n; i++) load_operand(p, &operands[i], i);
   for (int d = shape->ndim - 1; d >= 0; d--) {
     if (shape->sizes[d] == 1) continue;
@@ -258,7 +243,7 @@ px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *o
   int compute = l->compute;
   const char *function = compute >= 0 ? op->functions[compute] : NULL;
   if (!function) return px__cuda_missing(l, compute);
-  if (px__cuda_numel(&result) == 0) return PX_OK;
+  if (px__operand_numel(&result) == 0) return PX_OK;
   k_loop p;
   for (int i = 0; i < op->operands; i++) {
     o[i] = l->operands[i];

@@ -2,7 +2,6 @@
 // Host functions of loss.cu.
 #include "cuda/host/kernel.h"
 
-enum { MSE, SMOOTH, HUBER, BCE, LOGITS };  // as in loss.cu
 enum { MOST_BLOCKS = 1024 };
 
 static int how_of(const px_launch *l, int i) {
@@ -31,7 +30,7 @@ PX_CUDA_KERNEL(nll_loss_forward) {
               .out = {d[0].at, d[1].at},
               .in = {d[2].at, d[3].at, d[4].at},
               .how = how_of(l, 3),
-              .ignore = px__cuda_int(l, 4),
+              .ignore = px__param_int(l, 4),
               .dtype = o[3].dtype};
   classes_of(&p, &o[2]);
   p.chunks = blocks_of(p.outer * p.inner);
@@ -53,7 +52,7 @@ PX_CUDA_KERNEL(nll_loss_backward) {
               .out = {d[0].at},
               .in = {d[1].at, d[2].at, d[3].at, d[4].at},
               .how = how_of(l, 5),
-              .ignore = px__cuda_int(l, 6),
+              .ignore = px__param_int(l, 6),
               .dtype = o[2].dtype};
   classes_of(&p, &o[0]);
   if (d[0].n == 0) return PX_OK;
@@ -76,7 +75,7 @@ static px_status forward(const px_launch *l, int what) {
               .size = d[1].n,
               .logs = what,
               .how = how_of(l, 2),
-              .number = l->param_count > 3 ? px__cuda_float(l, 3) : 0};
+              .number = l->param_count > 3 ? px__param_float(l, 3) : 0};
   p.chunks = blocks_of(p.size);
   if (p.how != K_EACH)
     PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(p.chunks + 1) * sizeof(double), &p.out[1]));
@@ -96,18 +95,18 @@ static px_status backward(const px_launch *l, int what) {
               .outer = d[1].n,
               .logs = what,
               .how = how_of(l, 3),
-              .number = l->param_count > 4 ? px__cuda_float(l, 4) : 0};
+              .number = l->param_count > 4 ? px__param_float(l, 4) : 0};
   PX_CUDA_PASS(
       px__cuda_by_dtype(l, "loss", "element_backward", dtype, blocks_of(p.size), K_BLOCK, &p));
   return px__cuda_close(d, l, spec);
 }
-PX_CUDA_KERNEL(mse_loss_forward) { return forward(l, MSE); }
-PX_CUDA_KERNEL(mse_loss_backward) { return backward(l, MSE); }
-PX_CUDA_KERNEL(smooth_l1_loss_forward) { return forward(l, SMOOTH); }
-PX_CUDA_KERNEL(smooth_l1_loss_backward) { return backward(l, SMOOTH); }
-PX_CUDA_KERNEL(huber_loss_forward) { return forward(l, HUBER); }
-PX_CUDA_KERNEL(huber_loss_backward) { return backward(l, HUBER); }
-PX_CUDA_KERNEL(binary_cross_entropy_forward) { return forward(l, BCE); }
-PX_CUDA_KERNEL(binary_cross_entropy_backward) { return backward(l, BCE); }
-PX_CUDA_KERNEL(bce_with_logits_forward) { return forward(l, LOGITS); }
-PX_CUDA_KERNEL(bce_with_logits_backward) { return backward(l, LOGITS); }
+PX_CUDA_KERNEL(mse_loss_forward) { return forward(l, K_MSE); }
+PX_CUDA_KERNEL(mse_loss_backward) { return backward(l, K_MSE); }
+PX_CUDA_KERNEL(smooth_l1_loss_forward) { return forward(l, K_SMOOTH); }
+PX_CUDA_KERNEL(smooth_l1_loss_backward) { return backward(l, K_SMOOTH); }
+PX_CUDA_KERNEL(huber_loss_forward) { return forward(l, K_HUBER); }
+PX_CUDA_KERNEL(huber_loss_backward) { return backward(l, K_HUBER); }
+PX_CUDA_KERNEL(binary_cross_entropy_forward) { return forward(l, K_BCE); }
+PX_CUDA_KERNEL(binary_cross_entropy_backward) { return backward(l, K_BCE); }
+PX_CUDA_KERNEL(bce_with_logits_forward) { return forward(l, K_LOGITS); }
+PX_CUDA_KERNEL(bce_with_logits_backward) { return backward(l, K_LOGITS); }

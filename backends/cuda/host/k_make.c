@@ -2,36 +2,26 @@
 // Host functions of make.cu: fills by a rule of the place, triangles, and searches of masks.
 #include "cuda/host/kernel.h"
 
-typedef struct k_make {  // as in make.cu
-  void *out;
-  const void *in;
-  int64_t n, columns, start, step, diagonal;
-  double from, by, to;
-  int32_t dtype, whole, lower, ndim;
-  int64_t sizes[K_DIMS], to_strides[K_DIMS], from_strides[K_DIMS];
-  int64_t *counts, chunks;
-} k_make;
-
 static bool is_whole(px_value v) {
   return v.kind != PX_ARG_FLOAT && !(v.kind == PX_ARG_SCALAR && v.category == 'f');
 }
 static k_make make_of(const px_launch *l) {
   const px_operand *o = &l->operands[0];
-  return (k_make){.out = o->data, .dtype = o->dtype, .n = px__cuda_numel(o)};
+  return (k_make){.out = o->data, .dtype = o->dtype, .n = px__operand_numel(o)};
 }
 
 // params: start, step.
 PX_CUDA_KERNEL(arange) {
   k_make p = make_of(l);
-  p.start = px__cuda_int(l, 0), p.step = px__cuda_int(l, 1);
-  p.from = px__cuda_float(l, 0), p.by = px__cuda_float(l, 1);
+  p.start = px__param_int(l, 0), p.step = px__param_int(l, 1);
+  p.from = px__param_float(l, 0), p.by = px__param_float(l, 1);
   p.whole = is_whole(l->params[0]) && is_whole(l->params[1]);
   return px__cuda_over(l, "make", "arange", p.n, &p);
 }
 // params: start, end.
 PX_CUDA_KERNEL(linspace) {
   k_make p = make_of(l);
-  p.from = px__cuda_float(l, 0), p.to = px__cuda_float(l, 1);
+  p.from = px__param_float(l, 0), p.to = px__param_float(l, 1);
   p.by = p.n > 1 ? (p.to - p.from) / (double)(p.n - 1) : 0;
   return px__cuda_over(l, "make", "linspace", p.n, &p);
 }
@@ -45,7 +35,7 @@ static px_status triangle(const px_launch *l, bool lower) {
   static const char *const names[] = {"triangle_1", "triangle_2", "triangle_4", "triangle_8"};
   const px_operand *from = &l->operands[1];
   k_make p = make_of(l);
-  p.in = from->data, p.diagonal = px__cuda_int(l, 1), p.lower = lower, p.ndim = from->ndim;
+  p.in = from->data, p.diagonal = px__param_int(l, 1), p.lower = lower, p.ndim = from->ndim;
   for (int d = 0; d < p.ndim; d++) {
     int k = p.ndim - 1 - d;
     p.sizes[d] = from->sizes[k];

@@ -12,7 +12,7 @@ enum { CHUNK_ROWS = 64, MOST_CHUNKS = 256 };
 static px_status by_rows(const px_launch *l, k_rows *p, const char *module, const char *name,
                          int dtype, int64_t bytes, const void *const *all, int count) {
   char function[48];
-  size_t item = px__cuda_dtype_size(dtype), number = px__cuda_dtype_size(px__cuda_compute(dtype));
+  size_t item = px__cuda_dtype_size(dtype), number = px__cuda_dtype_size(px__compute_of(dtype));
   bool is_short = p->size * (int64_t)number <= 32 * 32;
   int64_t each = (is_short ? 32 : bytes) / (int64_t)number;
   bool dense = p->size * (int64_t)item % 16 == 0;
@@ -37,7 +37,7 @@ static px_status softmax(const px_launch *l, bool logs, bool backward, int64_t d
   int dtype = l->operands[0].dtype;
   px__cuda_dense d[3];
   k_rows p = {.logs = logs};
-  px__cuda_around(&l->operands[0], dim, &p.outer, &p.size, &p.inner);
+  px__around(&l->operands[0], dim, &p.outer, &p.size, &p.inner);
   if (p.outer * p.size * p.inner == 0) return PX_OK;
   PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
   const void *all[] = {d[0].at, d[1].at, backward ? d[2].at : NULL};
@@ -52,10 +52,10 @@ static px_status softmax(const px_launch *l, bool logs, bool backward, int64_t d
   }
   return px__cuda_close(d, l, spec);
 }
-PX_CUDA_KERNEL(softmax) { return softmax(l, false, false, px__cuda_int(l, 1)); }
-PX_CUDA_KERNEL(log_softmax) { return softmax(l, true, false, px__cuda_int(l, 1)); }
-PX_CUDA_KERNEL(softmax_backward) { return softmax(l, false, true, px__cuda_int(l, 2)); }
-PX_CUDA_KERNEL(log_softmax_backward) { return softmax(l, true, true, px__cuda_int(l, 2)); }
+PX_CUDA_KERNEL(softmax) { return softmax(l, false, false, px__param_int(l, 1)); }
+PX_CUDA_KERNEL(log_softmax) { return softmax(l, true, false, px__param_int(l, 1)); }
+PX_CUDA_KERNEL(softmax_backward) { return softmax(l, false, true, px__param_int(l, 2)); }
+PX_CUDA_KERNEL(log_softmax_backward) { return softmax(l, true, true, px__param_int(l, 2)); }
 
 // ---- layers
 
@@ -73,7 +73,7 @@ PX_CUDA_KERNEL(native_layer_norm) {
   k_rows p = {.out = {d[0].at, d[1].at, d[2].at},
               .in = {d[3].at, d[4].at, d[5].at},
               .size = row_length(l, 1),
-              .eps = px__cuda_float(l, 4)};
+              .eps = px__param_float(l, 4)};
   const void *all[] = {d[0].at, d[3].at, d[4].at, d[5].at};
   p.outer = p.size ? d[3].n / p.size : 0;
   if (p.outer) PX_CUDA_PASS(by_rows(l, &p, "norm", "layer", dtype, 128, all, 4));
@@ -82,7 +82,7 @@ PX_CUDA_KERNEL(native_layer_norm) {
 
 // Gradients of weight and bias: sums over the rows.
 static px_status layer_sums(const px_launch *l, k_rows *p, int dtype) {
-  size_t item = px__cuda_dtype_size(px__cuda_compute(dtype));
+  size_t item = px__cuda_dtype_size(px__compute_of(dtype));
   p->chunks = p->outer / CHUNK_ROWS + 1;
   if (p->chunks > MOST_CHUNKS) p->chunks = MOST_CHUNKS;
   PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(p->chunks * 2 * p->size + 1) * item, &p->out[3]));
@@ -137,9 +137,9 @@ PX_CUDA_KERNEL(native_batch_norm) {
   PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
   k_rows p = {.out = {d[0].at, d[1].at, d[2].at, d[3].at},
               .in = {d[4].at, d[5].at, d[6].at, d[7].at, d[8].at},
-              .training = px__cuda_int(l, 5) != 0,
-              .eps = px__cuda_float(l, 6)};
-  px__cuda_around(&l->operands[4], 1, &p.outer, &p.size, &p.inner);
+              .training = px__param_int(l, 5) != 0,
+              .eps = px__param_float(l, 6)};
+  px__around(&l->operands[4], 1, &p.outer, &p.size, &p.inner);
   if (p.outer * p.size * p.inner > 0) {
     if (p.training) PX_CUDA_PASS(batch_sums(l, &p, "batch_sums", "batch_join", dtype));
     PX_CUDA_PASS(batch_each(l, &p, "batch", dtype));
@@ -155,9 +155,9 @@ PX_CUDA_KERNEL(batch_norm_backward) {
   PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
   k_rows p = {.out = {d[0].at, d[1].at, d[2].at},
               .in = {d[3].at, d[4].at, d[5].at, d[6].at, d[7].at, d[8].at, d[9].at},
-              .training = px__cuda_int(l, 7) != 0,
-              .eps = px__cuda_float(l, 8)};
-  px__cuda_around(&l->operands[4], 1, &p.outer, &p.size, &p.inner);
+              .training = px__param_int(l, 7) != 0,
+              .eps = px__param_float(l, 8)};
+  px__around(&l->operands[4], 1, &p.outer, &p.size, &p.inner);
   if (p.outer * p.size * p.inner > 0 && d[3].at) {
     PX_CUDA_PASS(batch_sums(l, &p, "batch_backward_sums", "batch_backward_join", dtype));
     PX_CUDA_PASS(batch_each(l, &p, "batch_backward", dtype));
@@ -169,7 +169,7 @@ PX_CUDA_KERNEL(running_average) {
   static const char spec[] = "b-r";
   px__cuda_dense d[3];
   PX_CUDA_PASS(px__cuda_open(d, l, spec, PX_FLOAT64));
-  k_rows p = {.out = {d[0].at}, .in = {d[2].at}, .size = d[0].n, .number = px__cuda_float(l, 2)};
+  k_rows p = {.out = {d[0].at}, .in = {d[2].at}, .size = d[0].n, .number = px__param_float(l, 2)};
   PX_CUDA_PASS(px__cuda_over(l, "norm", "running_average", p.size, &p));
   return px__cuda_close(d, l, spec);
 }

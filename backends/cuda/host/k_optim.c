@@ -25,13 +25,13 @@ PX_CUDA_KERNEL(sgd_step) {
               .a = d[1].at,
               .grad = d[3].at,
               .n = d[0].n,
-              .lr = px__cuda_float(l, 3),
-              .momentum = px__cuda_float(l, 4),
-              .fresh = 1 - px__cuda_float(l, 5),
-              .decay = px__cuda_float(l, 6),
-              .nesterov = px__cuda_int(l, 7) != 0,
-              .maximize = px__cuda_int(l, 8) != 0,
-              .first = px__cuda_int(l, 9) != 0};
+              .lr = px__param_float(l, 3),
+              .momentum = px__param_float(l, 4),
+              .fresh = 1 - px__param_float(l, 5),
+              .decay = px__param_float(l, 6),
+              .nesterov = px__param_int(l, 7) != 0,
+              .maximize = px__param_int(l, 8) != 0,
+              .first = px__param_int(l, 9) != 0};
   PX_CUDA_PASS(step(l, "sgd", dtype, &t));
   return px__cuda_close(d, l, spec);
 }
@@ -48,14 +48,14 @@ PX_CUDA_KERNEL(adam_step) {
               .top = d[3].at,
               .grad = d[5].at,
               .n = d[0].n,
-              .lr = px__cuda_float(l, 5),
-              .beta1 = px__cuda_float(l, 6),
-              .beta2 = px__cuda_float(l, 7),
-              .eps = px__cuda_float(l, 8),
-              .decay = px__cuda_float(l, 9),
-              .decoupled = px__cuda_int(l, 11) != 0,
-              .maximize = px__cuda_int(l, 12) != 0};
-  double steps = (double)px__cuda_int(l, 10);
+              .lr = px__param_float(l, 5),
+              .beta1 = px__param_float(l, 6),
+              .beta2 = px__param_float(l, 7),
+              .eps = px__param_float(l, 8),
+              .decay = px__param_float(l, 9),
+              .decoupled = px__param_int(l, 11) != 0,
+              .maximize = px__param_int(l, 12) != 0};
+  double steps = (double)px__param_int(l, 10);
   t.size = t.lr / (1 - pow(t.beta1, steps));
   t.root = sqrt(1 - pow(t.beta2, steps));
   t.keep = t.decoupled ? 1 - t.lr * t.decay : 1;
@@ -74,11 +74,11 @@ PX_CUDA_KERNEL(adadelta_step) {
               .b = d[2].at,
               .grad = d[4].at,
               .n = d[0].n,
-              .lr = px__cuda_float(l, 4),
-              .beta1 = px__cuda_float(l, 5),
-              .eps = px__cuda_float(l, 6),
-              .decay = px__cuda_float(l, 7),
-              .maximize = px__cuda_int(l, 8) != 0};
+              .lr = px__param_float(l, 4),
+              .beta1 = px__param_float(l, 5),
+              .eps = px__param_float(l, 6),
+              .decay = px__param_float(l, 7),
+              .maximize = px__param_int(l, 8) != 0};
   PX_CUDA_PASS(
       px__cuda_by_dtype(l, "optim", "adadelta", dtype, (t.n + K_BLOCK - 1) / K_BLOCK, K_BLOCK, &t));
   return px__cuda_close(d, l, spec);

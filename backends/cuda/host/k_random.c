@@ -30,7 +30,7 @@ static px_status two_numbers(const px_launch *l, const char *name) {
   px__cuda_dense d[1];
   k_random p;
   PX_CUDA_PASS(start(&p, d, l, "W", PX_FLOAT32));
-  p.a = px__cuda_float(l, 1), p.b = px__cuda_float(l, 2);
+  p.a = px__param_float(l, 1), p.b = px__param_float(l, 2);
   PX_CUDA_PASS(draw_floats(l, name, &p, 3));
   return px__cuda_close(d, l, "W");
 }
@@ -41,7 +41,7 @@ PX_CUDA_KERNEL(exponential) {
   px__cuda_dense d[1];
   k_random p;
   PX_CUDA_PASS(start(&p, d, l, "W", PX_FLOAT32));
-  p.a = px__cuda_float(l, 1);
+  p.a = px__param_float(l, 1);
   PX_CUDA_PASS(draw_floats(l, "exponential", &p, 2));
   return px__cuda_close(d, l, "W");
 }
@@ -50,7 +50,7 @@ static px_status chance(const px_launch *l, double one) {
   px__cuda_dense d[1];
   k_random p;
   PX_CUDA_PASS(start(&p, d, l, "W", PX_FLOAT32));
-  p.a = px__cuda_float(l, 1), p.b = one;
+  p.a = px__param_float(l, 1), p.b = one;
   PX_CUDA_PASS(draw_any(l, "chance", &p, 2));
   return px__cuda_close(d, l, "W");
 }
@@ -60,7 +60,7 @@ PX_CUDA_KERNEL(dropout_mask) {
   px__cuda_dense d[1];
   k_random p;
   PX_CUDA_PASS(start(&p, d, l, "W", PX_FLOAT32));
-  p.a = px__cuda_float(l, 1), p.b = 1 / p.a, p.from = px__cuda_int(l, 2);
+  p.a = px__param_float(l, 1), p.b = 1 / p.a, p.from = px__param_int(l, 2);
   PX_CUDA_PASS(draw_floats(l, "dropout", &p, 3));
   return px__cuda_close(d, l, "W");
 }
@@ -96,8 +96,8 @@ PX_CUDA_KERNEL(random) {
   k_random p;
   PX_CUDA_PASS(start(&p, d, l, "W", PX_FLOAT32));
   bool ranged = l->params[2].kind != PX_ARG_NONE;
-  p.from = ranged ? px__cuda_int(l, 1) : 0;
-  uint64_t range = ranged ? (uint64_t)px__cuda_int(l, 2) - (uint64_t)p.from : full_range(p.dtype);
+  p.from = ranged ? px__param_int(l, 1) : 0;
+  uint64_t range = ranged ? (uint64_t)px__param_int(l, 2) - (uint64_t)p.from : full_range(p.dtype);
   p.range = range;
   p.wide = ranged ? range >= UINT64_C(1) << 28 : p.dtype == PX_INT64 || p.dtype == PX_FLOAT64;
   PX_CUDA_PASS(draw_any(l, "whole", &p, 3));
@@ -136,7 +136,7 @@ PX_CUDA_KERNEL(multinomial) {
   PX_CUDA_PASS(start(&p, d, l, spec, PX_FLOAT64));
   int64_t n = l->operands[1].sizes[l->operands[1].ndim - 1];
   p.in = d[1].at, p.range = (uint64_t)n, p.rows = n ? d[1].n / n : 0;
-  p.from = px__cuda_int(l, 1), p.again = px__cuda_int(l, 2) != 0;
+  p.from = px__param_int(l, 1), p.again = px__param_int(l, 2) != 0;
   PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(d[1].n + 1) * sizeof(double), &p.scratch));
   PX_CUDA_PASS(px__cuda_over(l, "random", "multinomial", p.rows, &p));
   return px__cuda_close(d, l, spec);

@@ -5,18 +5,12 @@
 
 static int64_t blocks_of(int64_t n) { return (n + K_BLOCK - 1) / K_BLOCK; }
 
-// The k-th of a list where an empty list stands for another.
-static int64_t number(const px_launch *l, int i, int k, int64_t otherwise) {
-  const px_value *v = &l->params[i];
-  return v->kind == PX_ARG_NONE || (v->kind == PX_ARG_INTS && v->n == 0) ? otherwise
-                                                                         : px__cuda_at(l, i, k);
-}
 static void windows(k_window *t, const px_launch *l, int kernel, bool dilated) {
-  t->kh = px__cuda_at(l, kernel, 0), t->kw = px__cuda_at(l, kernel, 1);
-  t->sh = number(l, kernel + 1, 0, t->kh), t->sw = number(l, kernel + 1, 1, t->kw);
-  t->ph = px__cuda_at(l, kernel + 2, 0), t->pw = px__cuda_at(l, kernel + 2, 1);
-  t->dh = dilated ? px__cuda_at(l, kernel + 3, 0) : 1;
-  t->dw = dilated ? px__cuda_at(l, kernel + 3, 1) : 1;
+  t->kh = px__param_at(l, kernel, 0), t->kw = px__param_at(l, kernel, 1);
+  t->sh = px__param_or(l, kernel + 1, 0, t->kh), t->sw = px__param_or(l, kernel + 1, 1, t->kw);
+  t->ph = px__param_at(l, kernel + 2, 0), t->pw = px__param_at(l, kernel + 2, 1);
+  t->dh = dilated ? px__param_at(l, kernel + 3, 0) : 1;
+  t->dw = dilated ? px__param_at(l, kernel + 3, 1) : 1;
 }
 static void planes(k_window *t, const px_operand *big, const px_operand *small) {
   int d = big->ndim;
@@ -54,7 +48,7 @@ PX_CUDA_KERNEL(max_pool2d_with_indices) {
 // Gradients to places that may be any.
 static px_status scatter(const px_launch *l) {
   static const char spec[] = "yxR";
-  int dtype = px__cuda_compute(l->operands[0].dtype);
+  int dtype = px__compute_of(l->operands[0].dtype);
   px__cuda_dense d[3];
   PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
   k_window t = {.out = d[0].at, .in = d[1].at, .indices = d[2].at};
@@ -102,7 +96,7 @@ static px_status mean(const px_launch *l, bool adaptive, bool backward) {
   k_window t = {.adaptive = adaptive, .out = d[0].at, .in = d[1].at};
   if (!adaptive) {
     windows(&t, l, first, false);
-    t.count_pad = px__cuda_int(l, first + 4) != 0;
+    t.count_pad = px__param_int(l, first + 4) != 0;
     const px_value *v = &l->params[first + 5];
     t.divisor = v->kind == PX_ARG_NONE ? 0 : px_value_int(*v);
   }
@@ -136,8 +130,8 @@ static void describe(conv *c, const px_launch *l, px__cudnn_kind kind, const px_
   }
   const px_value *padding = &l->params[4];
   for (int k = 0; k < 2; k++) {
-    p->stride[k] = px__cuda_at(l, 3, k), p->dilation[k] = px__cuda_at(l, 5, k);
-    p->before[k] = px__cuda_at(l, 4, k);
+    p->stride[k] = px__param_at(l, 3, k), p->dilation[k] = px__param_at(l, 5, k);
+    p->before[k] = px__param_at(l, 4, k);
     p->behind[k] = padding->n == 4 ? padding->v.ints[2 + k] : p->before[k];
   }
   const int64_t *x = p->sizes[0], *w = p->sizes[1], *y = p->sizes[2];
@@ -150,7 +144,7 @@ static void describe(conv *c, const px_launch *l, px__cudnn_kind kind, const px_
                          .oc = y[1],
                          .oh = y[2],
                          .ow = y[3],
-                         .groups = px__cuda_int(l, 6)};
+                         .groups = px__param_int(l, 6)};
   k_window *t = &c->direct;
   t->sh = p->stride[0], t->sw = p->stride[1], t->ph = p->before[0], t->pw = p->before[1];
   t->dh = p->dilation[0], t->dw = p->dilation[1];

@@ -7,7 +7,7 @@
 // px__cuda_close copies it back. All of it is queued on the launch's stream; nothing waits.
 #pragma once
 #include "cuda/host/cuda.h"
-#include "cuda/params.h"
+#include "operands.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -70,25 +70,7 @@ typedef struct px__cuda_dense {
 px_status px__cuda_open(px__cuda_dense *d, const px_launch *l, const char *spec, int dtype);
 px_status px__cuda_close(px__cuda_dense *d, const px_launch *l, const char *spec);
 
-int64_t px__cuda_numel(const px_operand *o);
-bool px__cuda_row_major(const px_operand *o);
-static inline int px__cuda_compute(int dtype) {
-  return dtype == PX_FLOAT64 ? PX_FLOAT64 : PX_FLOAT32;
-}
 static inline bool px__cuda_is_float(int dtype) { return dtype >= PX_FLOAT16; }
-// Splits the sizes around a dimension (negative counts from the end).
-void px__cuda_around(const px_operand *o, int64_t dim, int64_t *outer, int64_t *size,
-                     int64_t *inner);
-static inline double px__cuda_float(const px_launch *l, int i) {
-  return px_value_float(l->params[i]);
-}
-static inline int64_t px__cuda_int(const px_launch *l, int i) { return px_value_int(l->params[i]); }
-// The k-th number of a list; a list of one stands for any length.
-static inline int64_t px__cuda_at(const px_launch *l, int i, int k) {
-  const px_value *v = &l->params[i];
-  if (v->kind != PX_ARG_INTS) return px_value_int(*v);
-  return v->v.ints[v->n == 1 ? 0 : k];
-}
 // Launches NAME_f16, NAME_bf16, NAME_f32 or NAME_f64; an error where the dtype is none of these.
 px_status px__cuda_by_dtype(const px_launch *l, const char *module, const char *name, int dtype,
                             int64_t grid, unsigned block, void *params);

@@ -22,10 +22,7 @@ typedef struct nvml_api {
 #undef XX
 } nvml_api;
 static nvml_api nvml;
-static const struct {
-  const char *name;
-  size_t at;
-} symbols[] = {
+static const px__cuda_symbol symbols[] = {
 #define XX(name, parameters) {#name, offsetof(nvml_api, name)},
 #include "cuda/nvml.sym"
 #undef XX
@@ -35,13 +32,8 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool loaded;
 static void load(void) {
   void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (!library) return;
-  for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
-    void *found = dlsym(library, symbols[i].name);
-    if (!found) return;
-    memcpy((char *)&nvml + symbols[i].at, &found, sizeof found);
-  }
-  loaded = nvml.nvmlInit_v2() == SUCCESS;
+  loaded = px__cuda_symbols(&nvml, library, symbols, sizeof symbols / sizeof *symbols) &&
+           nvml.nvmlInit_v2() == SUCCESS;
 }
 
 int px__cuda_processes(int device, px_process *out, int room) {

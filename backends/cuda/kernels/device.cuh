@@ -42,46 +42,21 @@ template <typename I, typename C>
 static __device__ __forceinline__ I k_whole(C x) {
   return k_is_real<C>::value ? (I)(int64_t)x : (I)x;
 }
-template <typename C>
-static __device__ __forceinline__ void k_put(k_bool *to, C x) {
-  to->byte = x != (C)0;
-}
-template <typename C>
-static __device__ __forceinline__ void k_put(uint8_t *to, C x) {
-  *to = k_whole<uint8_t>(x);
-}
-template <typename C>
-static __device__ __forceinline__ void k_put(int8_t *to, C x) {
-  *to = k_whole<int8_t>(x);
-}
-template <typename C>
-static __device__ __forceinline__ void k_put(int16_t *to, C x) {
-  *to = k_whole<int16_t>(x);
-}
-template <typename C>
-static __device__ __forceinline__ void k_put(int32_t *to, C x) {
-  *to = k_whole<int32_t>(x);
-}
-template <typename C>
-static __device__ __forceinline__ void k_put(int64_t *to, C x) {
-  *to = (int64_t)x;
-}
-template <typename C>
-static __device__ __forceinline__ void k_put(__half *to, C x) {
-  *to = __float2half_rn((float)x);
-}
-template <typename C>
-static __device__ __forceinline__ void k_put(__nv_bfloat16 *to, C x) {
-  *to = __float2bfloat16_rn((float)x);
-}
-template <typename C>
-static __device__ __forceinline__ void k_put(float *to, C x) {
-  *to = (float)x;
-}
-template <typename C>
-static __device__ __forceinline__ void k_put(double *to, C x) {
-  *to = (double)x;
-}
+#define K_PUT(type, stored) \
+  template <typename C> \
+  static __device__ __forceinline__ void k_put(type *to, C x) { \
+    *to = stored; \
+  }
+K_PUT(k_bool, k_bool{(uint8_t)(x != (C)0)})
+K_PUT(uint8_t, k_whole<uint8_t>(x))
+K_PUT(int8_t, k_whole<int8_t>(x))
+K_PUT(int16_t, k_whole<int16_t>(x))
+K_PUT(int32_t, k_whole<int32_t>(x))
+K_PUT(int64_t, (int64_t)x)
+K_PUT(__half, __float2half_rn((float)x))
+K_PUT(__nv_bfloat16, __float2bfloat16_rn((float)x))
+K_PUT(float, (float)x)
+K_PUT(double, (double)x)
 
 // The types of computation: of storage S, and of sums over many.
 template <typename S>

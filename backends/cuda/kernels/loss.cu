@@ -69,7 +69,6 @@ K_FLOATS(nll_backward, k_rows)
 
 // ---- element-wise losses f(a, b) with a number p, and their derivatives by a
 
-enum { MSE, SMOOTH, HUBER, BCE, LOGITS };  // k_rows.logs; as in k_loss.c
 template <typename C>
 static __device__ __forceinline__ C most(C a, C b) {
   return a > b ? a : b;
@@ -78,13 +77,13 @@ template <typename C>
 static __device__ __forceinline__ C loss_of(int what, C a, C b, C p) {
   C d = fabs(a - b);
   switch (what) {
-    case MSE:
+    case K_MSE:
       return d * d;
-    case SMOOTH:
+    case K_SMOOTH:
       return d < p ? (C)0.5 * d * d / p : d - (C)0.5 * p;
-    case HUBER:
+    case K_HUBER:
       return d <= p ? (C)0.5 * d * d : p * (d - (C)0.5 * p);
-    case BCE:  // logarithms are cut off, so that a probability of 0 gives a number
+    case K_BCE:  // logarithms are cut off, so that a probability of 0 gives a number
       return (b - 1) * most((C)log1p(-a), (C)-100) - b * most((C)log(a), (C)-100);
     default:
       return (a > 0 ? a : (C)0) - a * b + (C)log1p(exp(-fabs(a)));
@@ -94,13 +93,13 @@ template <typename C>
 static __device__ __forceinline__ C slope_of(int what, C a, C b, C p) {
   C d = a - b;
   switch (what) {
-    case MSE:
+    case K_MSE:
       return 2 * d;
-    case SMOOTH:
+    case K_SMOOTH:
       return fabs(d) < p ? d / p : (C)((d > 0) - (d < 0));
-    case HUBER:
+    case K_HUBER:
       return d < -p ? -p : d > p ? p : d;
-    case BCE:
+    case K_BCE:
       return d / most(a * (1 - a), (C)1e-12);
     default:
       return 1 / (1 + (C)exp(-a)) - b;

@@ -3,16 +3,6 @@
 // masks, how many elements are not zero and where.
 #include "loop.cuh"
 
-struct k_make {  // as in k_make.c
-  void *out;
-  const void *in;
-  int64_t n, columns, start, step, diagonal;
-  double from, by, to;
-  int32_t dtype, whole, lower, ndim;
-  int64_t sizes[K_DIMS], to_strides[K_DIMS], from_strides[K_DIMS];
-  int64_t *counts, chunks;
-};
-
 extern "C" __global__ void arange(const __grid_constant__ k_make p) {
   int item = k_item(p.dtype);
   for (int64_t i = k_thread(); i < p.n; i += k_threads()) {

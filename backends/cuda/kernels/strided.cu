@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies between strided arrays of three dimensions; the element's size is all that matters of its
-// type. `copy` is px__cuda_strided of host/cuda.h.
-#include <stdint.h>
-
-struct strided {
-  void *to;
-  const void *from;
-  int64_t sizes[3], to_strides[3], from_strides[3];
-};
+// type.
+#include "cuda/params.h"
 
 template <typename T>
-static __device__ __forceinline__ void strided_copy(const strided &c) {
+static __device__ __forceinline__ void strided_copy(const k_strided &c) {
   int64_t n = c.sizes[0] * c.sizes[1] * c.sizes[2], step = (int64_t)gridDim.x * blockDim.x;
   for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
     int64_t rest = i / c.sizes[2], z = i - rest * c.sizes[2], x = rest / c.sizes[1];
@@ -22,7 +16,7 @@ static __device__ __forceinline__ void strided_copy(const strided &c) {
 }
 
 #define STRIDED(bytes, type) \
-  extern "C" __global__ void px_strided_##bytes(const __grid_constant__ strided copy) { \
+  extern "C" __global__ void px_strided_##bytes(const __grid_constant__ k_strided copy) { \
     strided_copy<type>(copy); \
   }
 STRIDED(1, uint8_t)

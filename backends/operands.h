@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernels of every backend ask of a launch: of its operands, and of its parameters.
+#pragma once
+#include "phlox/backend.h"
+
+static inline int64_t px__operand_numel(const px_operand *o) {
+  int64_t n = 1;
+  for (int i = 0; i < o->ndim; i++) n *= o->sizes[i];
+  return n;
+}
+static inline bool px__operand_row_major(const px_operand *o) {
+  int64_t step = 1;
+  for (int i = o->ndim - 1; i >= 0; i--) {
+    if (o->sizes[i] == 0) return true;
+    if (o->sizes[i] != 1 && o->strides[i] != step) return false;
+    step *= o->sizes[i];
+  }
+  return true;
+}
+static inline bool px__operand_given(const px_operand *o) { return o->dtype != PX_DTYPE_NONE; }
+// double for float64, float for all others.
+static inline int px__compute_of(int dtype) {
+  return dtype == PX_FLOAT64 ? PX_FLOAT64 : PX_FLOAT32;
+}
+// Splits the sizes around a dimension (negative counts from the end): outer, size, inner.
+static inline void px__around(const px_operand *o, int64_t dim, int64_t *outer, int64_t *size,
+                              int64_t *inner) {
+  if (dim < 0) dim += o->ndim;
+  *outer = *size = *inner = 1;
+  for (int i = 0; i < o->ndim; i++) *(i < dim ? outer : i == dim ? size : inner) *= o->sizes[i];
+}
+
+// The i-th parameter.
+static inline double px__param_float(const px_launch *l, int i) {
+  return px_value_float(l->params[i]);
+}
+static inline int64_t px__param_int(const px_launch *l, int i) {
+  return px_value_int(l->params[i]);
+}
+// The k-th number of a list; a list of one stands for any length.
+static inline int64_t px__param_at(const px_launch *l, int i, int k) {
+  const px_value *v = &l->params[i];
+  if (v->kind != PX_ARG_INTS) return px_value_int(*v);
+  return v->v.ints[v->n == 1 ? 0 : k];
+}
+// The same where none, or an empty list, stands for another number.
+static inline int64_t px__param_or(const px_launch *l, int i, int k, int64_t otherwise) {
+  const px_value *v = &l->params[i];
+  bool none = v->kind == PX_ARG_NONE || (v->kind == PX_ARG_INTS && v->n == 0);
+  return none ? otherwise : px__param_at(l, i, k);
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of the kernel math library that is the same in C and in CUDA C++: libm by the names that
+// the generator writes (`sin(x)` in a table is k_sin_f32 here), choices and divisions of real and
+// of whole numbers. Whole numbers divide as PyTorch's do; a division by zero is reported, and gives
+// 0.
+//
+// Before it is included: K_MATH begins a function of the library, K_LAUNCH is what a fault is
+// reported to, and K_ZERO_DIVISION(launch) reports one; K_inf_f32 and K_inf_f64 are infinity.
+#pragma once
+#include <math.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+// ---- real numbers
+
+#define K_LIBM(name, ffn, dfn) \
+  K_MATH float k_##name##_f32(float x) { return ffn(x); } \
+  K_MATH double k_##name##_f64(double x) { return dfn(x); }
+K_LIBM(exp2, exp2f, exp2)
+K_LIBM(expm1, expm1f, expm1)
+K_LIBM(log2, log2f, log2)
+K_LIBM(log10, log10f, log10)
+K_LIBM(log1p, log1pf, log1p)
+K_LIBM(sqrt, sqrtf, sqrt)
+K_LIBM(sin, sinf, sin)
+K_LIBM(cos, cosf, cos)
+K_LIBM(tan, tanf, tan)
+K_LIBM(asin, asinf, asin)
+K_LIBM(acos, acosf, acos)
+K_LIBM(atan, atanf, atan)
+K_LIBM(sinh, sinhf, sinh)
+K_LIBM(cosh, coshf, cosh)
+K_LIBM(asinh, asinhf, asinh)
+K_LIBM(acosh, acoshf, acosh)
+K_LIBM(atanh, atanhf, atanh)
+K_LIBM(erfc, erfcf, erfc)
+K_LIBM(trunc, truncf, trunc)
+K_LIBM(floor, floorf, floor)
+K_LIBM(ceil, ceilf, ceil)
+K_LIBM(round, rintf, rint)
+K_LIBM(abs, fabsf, fabs)
+
+#define K_FLOAT(S, T, M) \
+  K_MATH T k_select_##S(bool c, T a, T b) { return c ? a : b; } \
+  K_MATH T k_max_##S(T a, T b) { return a > b || a != a ? a : b; } \
+  K_MATH T k_min_##S(T a, T b) { return a < b || a != a ? a : b; } \
+  K_MATH T k_sign_##S(T x) { return x > 0 ? 1 : x < 0 ? -1 : x == 0 ? 0 : x; } \
+  K_MATH bool k_isnan_##S(T x) { return x != x; } \
+  K_MATH bool k_isinf_##S(T x) { return fabs##M(x) == K_inf_##S; } \
+  K_MATH bool k_isfinite_##S(T x) { return fabs##M(x) < K_inf_##S; } \
+  K_MATH T k_atan2_##S(T y, T x) { return atan2##M(y, x); } \
+  K_MATH T k_fmod_##S(K_LAUNCH l, T a, T b) { return fmod##M(a, b); } \
+  K_MATH T k_truncdiv_##S(K_LAUNCH l, T a, T b) { return trunc##M(a / b); } \
+  K_MATH T k_remainder_##S(K_LAUNCH l, T a, T b) { \
+    T r = fmod##M(a, b); \
+    return r != 0 && (b < 0) != (r < 0) ? r + b : r; \
+  } \
+  K_MATH T k_floordiv_##S(K_LAUNCH l, T a, T b) { \
+    if (b == 0) return a / b; \
+    T r = fmod##M(a, b), q = (a - r) / b; \
+    if (r != 0 && (b < 0) != (r < 0)) q -= 1; \
+    if (q == 0) return copysign##M((T)0, a / b); \
+    T f = floor##M(q); \
+    return q - f > (T)0.5 ? f + 1 : f; \
+  } \
+  K_MATH T k_pow_##S(T a, T b) { \
+    return b == 2        ? a * a \
+           : b == 1      ? a \
+           : b == 3      ? a * a * a \
+           : b == (T)0.5 ? sqrt##M(a) \
+                         : pow##M(a, b); \
+  }
+K_FLOAT(f32, float, f)
+K_FLOAT(f64, double, )
+
+// ---- whole numbers
+
+// By squaring; a negative power is 0 but for the bases 1 and -1.
+K_MATH int64_t k_pow_int(int64_t a, int64_t b) {
+  if (b < 0) return a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0;
+  uint64_t r = 1, x = (uint64_t)a;
+  for (; b; b >>= 1, x *= x)
+    if (b & 1) r *= x;
+  return (int64_t)r;
+}
+
+#define K_WHOLE(S, T) \
+  K_MATH T k_select_##S(bool c, T a, T b) { return c ? a : b; } \
+  K_MATH T k_max_##S(T a, T b) { return a > b ? a : b; } \
+  K_MATH T k_min_##S(T a, T b) { return a < b ? a : b; } \
+  K_MATH T k_floor_##S(T x) { return x; } \
+  K_MATH T k_ceil_##S(T x) { return x; } \
+  K_MATH T k_round_##S(T x) { return x; } \
+  K_MATH T k_trunc_##S(T x) { return x; } \
+  K_MATH bool k_isnan_##S(T x) { return false; } \
+  K_MATH bool k_isinf_##S(T x) { return false; } \
+  K_MATH bool k_isfinite_##S(T x) { return true; } \
+  K_MATH T k_abs_##S(T x) { return x < (T)1 && x != 0 ? (T)(0 - (uint64_t)x) : x; } \
+  K_MATH T k_sign_##S(T x) { return (T)((x > 0) - (x < (T)1 && x != 0)); }
+
+#define K_INTEGER(S, T, HIGH) \
+  static const bool k_signed_##S = (T)-1 < 1; \
+  static const T K_inf_##S = HIGH; \
+  K_MATH T k_bitnot_##S(T x) { return (T)~x; } \
+  K_MATH T k_pow_##S(T a, T b) { return (T)k_pow_int((int64_t)a, (int64_t)b); } \
+  K_MATH bool k_bad_divisor_##S(K_LAUNCH l, T b) { \
+    if (b == 0) K_ZERO_DIVISION(l); \
+    return b == 0; \
+  } \
+  K_MATH T k_truncdiv_##S(K_LAUNCH l, T a, T b) { \
+    if (k_bad_divisor_##S(l, b)) return 0; \
+    return k_signed_##S && b == (T)-1 ? (T)(0 - (uint64_t)a) : (T)(a / b); \
+  } \
+  K_MATH T k_fmod_##S(K_LAUNCH l, T a, T b) { \
+    if (k_bad_divisor_##S(l, b)) return 0; \
+    return k_signed_##S && b == (T)-1 ? (T)0 : (T)(a % b); \
+  } \
+  K_MATH T k_remainder_##S(K_LAUNCH l, T a, T b) { \
+    T r = k_fmod_##S(l, a, b); \
+    return k_signed_##S && r != 0 && (r ^ b) >> (8 * sizeof(T) - 1) ? (T)(r + b) : r; \
+  } \
+  K_MATH T k_floordiv_##S(K_LAUNCH l, T a, T b) { \
+    if (k_bad_divisor_##S(l, b)) return 0; \
+    T q = k_truncdiv_##S(l, a, b), r = k_fmod_##S(l, a, b); \
+    return k_signed_##S && r != 0 && (r ^ b) >> (8 * sizeof(T) - 1) ? (T)(q - 1) : q; \
+  }
+K_WHOLE(bool, bool)
+K_WHOLE(u8, uint8_t)
+K_WHOLE(i8, int8_t)
+K_WHOLE(i16, int16_t)
+K_WHOLE(i32, int32_t)
+K_WHOLE(i64, int64_t)
+K_INTEGER(u8, uint8_t, UINT8_MAX)
+K_INTEGER(i8, int8_t, INT8_MAX)
+K_INTEGER(i16, int16_t, INT16_MAX)
+K_INTEGER(i32, int32_t, INT32_MAX)
+K_INTEGER(i64, int64_t, INT64_MAX)
+K_MATH bool k_bitnot_bool(bool x) { return !x; }
+static const bool K_inf_bool = true;
