@@ -53,6 +53,7 @@ PyObject *ext_module_add_hook(PyObject **dict, PyObject *hook);
 PyObject *ext_module_mirror(PyObject *model, px_module *copied,
                             PyObject *(*copy_dict)(PyObject *dict, PyObject *memo), PyObject *memo);
 PyObject *ext_module_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
+bool ext_is_sequential(const px_module_kind *kind);
 // _rebuild_module(name), for pickles: an empty module of the library's type of that name.
 PyObject *ext_module_rebuild(PyObject *module, PyObject *name);
 // tp_iter of the containers.

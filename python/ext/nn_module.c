@@ -304,8 +304,7 @@ static int put_items(PyObject *self, PyObject *items) {
 
 static int init_children(PyObject *self, PyObject *args) {
   const px_module_kind *above = kind_above(Py_TYPE(self));
-  bool sequential =
-      above && above->forward && !strcmp(px_module_kind_find("Sequential")->name, above->name);
+  bool sequential = above && ext_is_sequential(above);
   PyObject *first = PyTuple_GET_ITEM(args, 0);
   if (PyTuple_GET_SIZE(args) == 1 && (!sequential || PyDict_Check(first))) {
     if (!above)
