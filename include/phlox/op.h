@@ -62,6 +62,9 @@ typedef struct px_op {
   const char *python_name;
 } px_op;
 
+// What error texts call a kind of argument: "Tensor", "tuple of ints"; "object" for no kind.
+PX_API const char *px_arg_name(int kind);
+
 PX_API int px_op_count(void);
 PX_API const px_op *px_op_at(int id);
 PX_API const px_op *px_op_find(

@@ -346,22 +346,6 @@ int ext_bind(const ext_signature *s, ext_frame *frame, PyObject *const *args, Py
 }
 
 // ---- texts
-static const char *kind_name(const px_param *param) {
-  static const char *const names[] = {[PX_ARG_TENSOR] = "Tensor",
-                                      [PX_ARG_TENSORS] = "tuple of Tensors",
-                                      [PX_ARG_SCALAR] = "Number",
-                                      [PX_ARG_INT] = "int",
-                                      [PX_ARG_FLOAT] = "float",
-                                      [PX_ARG_BOOL] = "bool",
-                                      [PX_ARG_INTS] = "tuple of ints",
-                                      [PX_ARG_DTYPE] = "torch.dtype",
-                                      [PX_ARG_DEVICE] = "torch.device",
-                                      [PX_ARG_TEXT] = "str",
-                                      [PX_ARG_GENERATOR] = "torch.Generator"};
-  const char *name = param->kind < EXT_LENGTH(names) ? names[param->kind] : NULL;
-  return name ? name : "object";
-}
-
 static const char *param_name(const ext_signature *s, int i) {
   const char *name = s->op->params[i].name;
   return !s->method && !strcmp(name, "self") ? "input" : name;
@@ -386,7 +370,7 @@ static PyObject *fail_one(const ext_callable *self, const ext_frame *frame) {
     default:
       break;
   }
-  const char *wanted = kind_name(&s->op->params[frame->index]);
+  const char *wanted = px_arg_name(s->op->params[frame->index].kind);
   const char *got = ext_type_name(frame->object);
   if (frame->position < 0)
     EXT_FAIL(PyExc_TypeError, "%s(): argument '%s' must be %s, not %s", name,

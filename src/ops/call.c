@@ -8,27 +8,30 @@
 
 // ---- arguments
 
-static const char *const kind_names[] = {[PX_ARG_NONE] = "NoneType",
-                                         [PX_ARG_TENSOR] = "Tensor",
-                                         [PX_ARG_TENSORS] = "list of Tensors",
-                                         [PX_ARG_SCALAR] = "Number",
-                                         [PX_ARG_INT] = "int",
-                                         [PX_ARG_FLOAT] = "float",
-                                         [PX_ARG_BOOL] = "bool",
-                                         [PX_ARG_INTS] = "tuple of ints",
-                                         [PX_ARG_DTYPE] = "torch.dtype",
-                                         [PX_ARG_DEVICE] = "torch.device",
-                                         [PX_ARG_TEXT] = "str",
-                                         [PX_ARG_GENERATOR] = "torch.Generator"};
+const char *px_arg_name(int kind) {
+  static const char *const names[] = {[PX_ARG_NONE] = "NoneType",
+                                      [PX_ARG_TENSOR] = "Tensor",
+                                      [PX_ARG_TENSORS] = "tuple of Tensors",
+                                      [PX_ARG_SCALAR] = "Number",
+                                      [PX_ARG_INT] = "int",
+                                      [PX_ARG_FLOAT] = "float",
+                                      [PX_ARG_BOOL] = "bool",
+                                      [PX_ARG_INTS] = "tuple of ints",
+                                      [PX_ARG_DTYPE] = "torch.dtype",
+                                      [PX_ARG_DEVICE] = "torch.device",
+                                      [PX_ARG_TEXT] = "str",
+                                      [PX_ARG_GENERATOR] = "torch.Generator"};
+  return kind >= 0 && kind < PX_COUNT_OF(names) ? names[kind] : "object";
+}
 
 static px_status wrong_kind(const px_op *op, int i, px_value a) {
   const char *given = a.kind == PX_ARG_SCALAR ? (a.category == 'f'   ? "float"
                                                  : a.category == 'b' ? "bool"
                                                                      : "int")
-                                              : kind_names[a.kind];
+                                              : px_arg_name(a.kind);
   PX_FAIL(PX_TYPE, "%s(): argument '%s' (position %d) must be %s, not %s", op->name,
           i == 0 && !strcmp(op->params[i].name, "self") ? "input" : op->params[i].name, i + 1,
-          kind_names[op->params[i].kind], given);
+          px_arg_name(op->params[i].kind), given);
 }
 
 // Accepts what stands for another kind: numbers for each other where nothing is lost, a lone int

@@ -282,13 +282,8 @@ static px_status copy_flipped(px_tensor *to, const px_tensor *self, uint32_t dim
 
 px_status px__join_flip(px_call *c) {
   const px_tensor *self = px__tensor_arg(c, 0);
-  uint32_t dims = 0;
-  for (int i = 0; i < c->args[1].n; i++) {
-    int d;
-    PX_TRY(px__wrap_dim(&d, c->args[1].v.ints[i], self->ndim));
-    PX_CHECK(!(dims >> d & 1), PX_RUNTIME, "dim %d appears multiple times in the list of dims", d);
-    dims |= 1u << d;
-  }
+  uint32_t dims;
+  PX_TRY(px__wrap_dims(&dims, c->args[1].v.ints, c->args[1].n, self->ndim));
   PX_TRY(px__call_result(c, 0, self->ndim, self->sizes, (px_dtype)self->dtype));
   return self->numel ? copy_flipped(c->results[0], self, dims) : PX_OK;
 }

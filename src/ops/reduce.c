@@ -25,15 +25,9 @@ static px_status choose_dims(const px_call *call, const px_tensor *self, shape *
   int n = dim.kind == PX_ARG_INTS ? dim.n : dim.kind == PX_ARG_NONE ? 0 : 1;
   s->keep = argument(call, "keepdim").v.i != 0;
   s->all = n == 0;
-  s->reduced = s->all ? (1u << self->ndim) - 1 : 0;
-  for (int i = 0; i < n; i++) {
-    int d;
-    PX_TRY(px__wrap_dim(&d, dims[i], self->ndim));
-    if (self->ndim == 0) continue;
-    PX_CHECK(!(s->reduced >> d & 1), PX_RUNTIME,
-             "dim %d appears multiple times in the list of dims", d);
-    s->reduced |= 1u << d;
-  }
+  PX_TRY(px__wrap_dims(&s->reduced, dims, n, self->ndim));
+  uint32_t every = (1u << self->ndim) - 1;
+  s->reduced = s->all ? every : s->reduced & every;
   return PX_OK;
 }
 

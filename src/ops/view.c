@@ -131,13 +131,8 @@ px_status px__view_squeeze(px_call *c) { return squeeze_dims(c, ~0u); }
 
 px_status px__view_squeeze_dim(px_call *c) {
   const px_tensor *self = px__tensor_arg(c, 0);
-  uint32_t dims = 0;
-  for (int i = 0; i < c->args[1].n; i++) {
-    int d;
-    PX_TRY(px__wrap_dim(&d, c->args[1].v.ints[i], self->ndim));
-    PX_CHECK(!(dims >> d & 1), PX_RUNTIME, "dim %d appears multiple times in the list of dims", d);
-    dims |= 1u << d;
-  }
+  uint32_t dims;
+  PX_TRY(px__wrap_dims(&dims, c->args[1].v.ints, c->args[1].n, self->ndim));
   return squeeze_dims(c, dims);
 }
 

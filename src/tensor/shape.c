@@ -98,6 +98,17 @@ px_status px__wrap_dim(int *out, int64_t dim, int ndim) {
   *out = (int)(dim < 0 ? dim + range : dim);
   return PX_OK;
 }
+px_status px__wrap_dims(uint32_t *out, const int64_t *dims, int count, int ndim) {
+  uint32_t mask = 0;
+  for (int i = 0; i < count; i++) {
+    int d = 0;
+    PX_TRY(px__wrap_dim(&d, dims[i], ndim));
+    PX_CHECK(!(mask >> d & 1), PX_RUNTIME, "dim %d appears multiple times in the list of dims", d);
+    mask |= 1u << d;
+  }
+  *out = mask;
+  return PX_OK;
+}
 
 // Fills in the one size that is -1; the rest must make numel.
 static px_status infer_size(int64_t numel, int ndim, int64_t *sizes) {

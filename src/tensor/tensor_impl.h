@@ -110,6 +110,9 @@ px_status px__broadcast(int *out_ndim, int64_t *out_sizes, int a_ndim, const int
 // Wraps a dimension; PX_INDEX "Dimension out of range (expected to be in range of [-1, 0], but got
 // 4)".
 px_status px__wrap_dim(int *out, int64_t dim, int ndim) __attribute__((warn_unused_result));
+// The same for a list, as a mask; PX_RUNTIME where one is there twice.
+px_status px__wrap_dims(uint32_t *out, const int64_t *dims, int count, int ndim)
+    __attribute__((warn_unused_result));
 // Strides of a view of self with other sizes (one size may be -1 on entry and is filled in);
 // *possible false if a copy is due.
 px_status px__view_strides(bool *possible, const px_tensor *self, int ndim, int64_t *sizes,

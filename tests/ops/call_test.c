@@ -131,6 +131,9 @@ PX_TEST(refuses_arguments_of_the_wrong_kind) {
   px_value args[16] = {PX_TX("a"), PX_S(px_int(1))};
   void *out[4] = {NULL};
   FAILS(px_op_call(px_op_find("add"), PX_CALL_NEW, args, out), PX_TYPE, "must be Tensor, not str");
+  FAILS(px_op_call(px_op_find("cat"), PX_CALL_NEW, args, out), PX_TYPE,
+        "must be tuple of Tensors, not");
+  CHECK_TEXT(px_arg_name(-1), "object");
   px_value fewer[16] = {PX_NONE()};
   FAILS(px_op_call(px_op_find("add"), PX_CALL_NEW, fewer, out), PX_TYPE, "missing");
 }

@@ -175,6 +175,19 @@ PX_TEST(an_index_out_of_bounds_is_named) {
         "Dimension out of range (expected to be in range of [-2, 1], but got 4)");
 }
 
+PX_TEST(a_dimension_is_listed_once) {
+  static const char text[] = "dim 0 appears multiple times in the list of dims";
+  PX_SCOPED(px_tensor) m = matrix();
+  PX_SCOPED(px_tensor) number = NULL;
+  px_tensor *out = NULL;
+  const int64_t twice[] = {0, -2}, zeros[] = {0, 0};
+  OK(px_tensor_from_scalar(&number, px_float(1)));
+  FAILS(px_squeeze_dim(&out, m, twice, 2), PX_RUNTIME, text);
+  FAILS(px_flip(&out, m, twice, 2), PX_RUNTIME, text);
+  FAILS(px_sum(&out, m, twice, 2, false, PX_DTYPE_NONE), PX_RUNTIME, text);
+  FAILS(px_sum(&out, number, zeros, 2, false, PX_DTYPE_NONE), PX_RUNTIME, text);
+}
+
 PX_TEST(dimensions_move) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) y = NULL;
