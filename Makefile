@@ -188,6 +188,7 @@ install: $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB)
 	install -m 644 include/phlox/*.h $(O)/gen/phlox/ops.h $(DESTDIR)$(PREFIX)/include/phlox/
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' phlox.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/phlox.pc
 	sed 's|@VERSION@|$(VERSION)|' phlox-config.cmake.in >$(DESTDIR)$(PREFIX)/lib/cmake/phlox/phlox-config.cmake
+	sed 's|@VERSION@|$(VERSION)|' phlox-config-version.cmake.in >$(DESTDIR)$(PREFIX)/lib/cmake/phlox/phlox-config-version.cmake
 
 clean:
 	rm -rf build build-* python/phlox/*.so python/phlox/*.so.0

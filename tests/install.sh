@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A program outside the tree, built with pkg-config against an installed Phlox, runs; CMake finds the package; the wheel holds all that
-# `import phlox` needs.
+# Programs outside the tree, in C and in C++, built with pkg-config against an installed Phlox, run, and no header has a warning for them;
+# CMake finds the package in the versions that fit; the wheel holds all that `import phlox` needs.
 set -eu
 cd "$(dirname "$0")/.."
 tree=$PWD
@@ -14,11 +14,58 @@ export PKG_CONFIG_PATH="$place/usr/lib/pkgconfig"
 gcc -std=c11 -Wall -Werror hello.c $(pkg-config --cflags --libs phlox) -o hello
 said=$(LD_LIBRARY_PATH="$place/usr/lib" PHLOX_SIM_DEVICES=1 ./hello)
 echo "$said" | grep -q "device='cuda:0'" || { echo "hello said: $said"; exit 1; }
+# Each header by itself, in the languages that include it.
+flags="-Wall -Wextra -Wconversion -Wshadow -pedantic -Werror $(pkg-config --cflags phlox)"
+for header in "$place"/usr/include/phlox/*.h; do
+  echo "#include <phlox/${header##*/}>" >alone.c
+  for language in 'gcc -x c -std=c99' 'gcc -x c -std=c11' 'g++ -x c++ -std=c++11' 'g++ -x c++ -std=c++17' 'clang++ -x c++ -std=c++17'; do
+    command -v "${language%% *}" >/dev/null || continue
+    $language $flags -fsyntax-only alone.c
+  done
+done
+cat >hello.cc <<'END'
+#include <phlox/phlox.h>
+static px_status run() {
+  PX_SCOPED(px_tensor) made = nullptr;
+  PX_SCOPED(px_tensor) sum = nullptr;
+  px_scalar number;
+  px_value args[16] = {PX_IS(nullptr, 0), PX_S(px_int(3)), PX_DT(PX_FLOAT64), PX_DV(PX_DEVICE_NONE)};
+  void *result = nullptr;
+  PX_TRY(px_op_call(px_op_find("full"), PX_CALL_NEW, args, &result));
+  made = static_cast<px_tensor *>(result);
+  PX_TRY(px_add(&sum, made, made, px_float(0.5)));
+  PX_TRY(px_tensor_item(&number, sum));
+  PX_CHECK(px_scalar_float(number) == 4.5, PX_BUG, "3 and half of 3 are %g", px_scalar_float(number));
+  return PX_OK;
+}
+int main() { return run(); }
+END
+for compiler in g++ clang++; do
+  command -v $compiler >/dev/null || continue
+  $compiler -std=c++17 $flags hello.cc $(pkg-config --libs phlox) -o hello_cc
+  LD_LIBRARY_PATH="$place/usr/lib" ./hello_cc
+done
 if command -v cmake >/dev/null; then
-  printf 'cmake_minimum_required(VERSION 3.13)\nproject(hello C)\nset(CMAKE_C_STANDARD 11)\nfind_package(phlox REQUIRED)\nadd_executable(hello hello.c)\ntarget_link_libraries(hello phlox::phlox)\n' >CMakeLists.txt
-  cmake -S . -B build -DCMAKE_PREFIX_PATH="$place/usr" >/dev/null
-  cmake --build build >/dev/null
-  PHLOX_SIM_DEVICES=1 build/hello >/dev/null
+  lists() { # lists VERSION: a project that asks for it
+    cat >CMakeLists.txt <<END
+cmake_minimum_required(VERSION 3.13)
+project(hello C)
+set(CMAKE_C_STANDARD 11)
+find_package(phlox $1 REQUIRED)
+add_executable(hello hello.c)
+target_link_libraries(hello phlox::phlox)
+END
+  }
+  for version in 9.0 1 0.0.1 0.1.99; do
+    lists "$version"
+    ! cmake -S . -B "build-$version" -DCMAKE_PREFIX_PATH="$place/usr" >/dev/null 2>&1 || { echo "version $version was found"; exit 1; }
+  done
+  for version in '' 0 0.1 0.1.0; do
+    lists "$version"
+    cmake -S . -B "build-$version" -DCMAKE_PREFIX_PATH="$place/usr" >/dev/null
+  done
+  cmake --build "build-$version" >/dev/null
+  PHLOX_SIM_DEVICES=1 "build-$version/hello" >/dev/null
 fi
 # What pip would install, unpacked by hand: a venv need not be there.
 "${PYTHON:-python3}" - "$tree" "$place" <<'END'

@@ -52,33 +52,68 @@ typedef struct px_value {
     px_generator *generator;
   } v;
 } px_value;
-static inline px_value PX_NONE(void) { return (px_value){0}; }
+// A value of that kind whose content is still to be set. What is inline keeps to what C and C++
+// share.
+static inline px_value px_value_of(int kind) {
+  px_value r = {(uint8_t)kind, 0, 0, {NULL}};
+  return r;
+}
+static inline px_value PX_NONE(void) { return px_value_of(PX_ARG_NONE); }
 static inline px_value PX_T(const px_tensor *t) {
-  return (px_value){.kind = t ? PX_ARG_TENSOR : PX_ARG_NONE, .v = {.tensor = (px_tensor *)t}};
+  px_value r = px_value_of(t ? PX_ARG_TENSOR : PX_ARG_NONE);
+  r.v.tensor = (px_tensor *)t;
+  return r;
 }
 static inline px_value PX_TS(px_tensor *const *ts, int64_t n) {
-  return (px_value){.kind = PX_ARG_TENSORS, .n = (int32_t)n, .v = {.tensors = ts}};
+  px_value r = px_value_of(PX_ARG_TENSORS);
+  r.n = (int32_t)n;
+  r.v.tensors = ts;
+  return r;
 }
-static inline px_value PX_I(int64_t i) { return (px_value){.kind = PX_ARG_INT, .v = {.i = i}}; }
-static inline px_value PX_F(double f) { return (px_value){.kind = PX_ARG_FLOAT, .v = {.f = f}}; }
-static inline px_value PX_B(bool b) { return (px_value){.kind = PX_ARG_BOOL, .v = {.i = b}}; }
+static inline px_value PX_I(int64_t i) {
+  px_value r = px_value_of(PX_ARG_INT);
+  r.v.i = i;
+  return r;
+}
+static inline px_value PX_F(double f) {
+  px_value r = px_value_of(PX_ARG_FLOAT);
+  r.v.f = f;
+  return r;
+}
+static inline px_value PX_B(bool b) {
+  px_value r = px_value_of(PX_ARG_BOOL);
+  r.v.i = b;
+  return r;
+}
 static inline px_value PX_IS(const int64_t *is, int64_t n) {
-  return (px_value){.kind = PX_ARG_INTS, .n = (int32_t)n, .v = {.ints = is}};
+  px_value r = px_value_of(PX_ARG_INTS);
+  r.n = (int32_t)n;
+  r.v.ints = is;
+  return r;
 }
 static inline px_value PX_DT(px_dtype d) {
-  return (px_value){.kind = d == PX_DTYPE_NONE ? PX_ARG_NONE : PX_ARG_DTYPE, .v = {.i = d}};
+  px_value r = px_value_of(d == PX_DTYPE_NONE ? PX_ARG_NONE : PX_ARG_DTYPE);
+  r.v.i = d;
+  return r;
 }
 static inline px_value PX_DV(px_device d) {
-  return (px_value){.kind = d.type < 0 ? PX_ARG_NONE : PX_ARG_DEVICE, .v = {.device = d}};
+  px_value r = px_value_of(d.type < 0 ? PX_ARG_NONE : PX_ARG_DEVICE);
+  r.v.device = d;
+  return r;
 }
 static inline px_value PX_TX(const char *s) {
-  return (px_value){.kind = s ? PX_ARG_TEXT : PX_ARG_NONE, .v = {.text = s}};
+  px_value r = px_value_of(s ? PX_ARG_TEXT : PX_ARG_NONE);
+  r.v.text = s;
+  return r;
 }
 static inline px_value PX_G(px_generator *g) {
-  return (px_value){.kind = g ? PX_ARG_GENERATOR : PX_ARG_NONE, .v = {.generator = g}};
+  px_value r = px_value_of(g ? PX_ARG_GENERATOR : PX_ARG_NONE);
+  r.v.generator = g;
+  return r;
 }
 static inline px_value PX_S(px_scalar s) {
-  px_value r = {.kind = s.kind ? PX_ARG_SCALAR : PX_ARG_NONE, .category = s.kind};
+  px_value r = px_value_of(s.kind ? PX_ARG_SCALAR : PX_ARG_NONE);
+  r.category = s.kind;
   if (s.kind == 'f')
     r.v.f = s.v.f;
   else
@@ -102,7 +137,7 @@ static inline px_scalar px_value_scalar(px_value a) {
   return a.kind == PX_ARG_FLOAT  ? px_float(a.v.f)
          : a.kind == PX_ARG_BOOL ? px_bool(a.v.i != 0)
          : a.kind == PX_ARG_INT  ? px_int(a.v.i)
-                                 : (px_scalar){0};
+                                 : px_no_scalar();
 }
 
 // ---- launches

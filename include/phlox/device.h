@@ -15,10 +15,22 @@ typedef enum px_device_type { PX_CPU, PX_CUDA, PX_DEVICE_TYPES } px_device_type;
 typedef struct px_device {
   int16_t type, index;
 } px_device;
-#define PX_DEVICE_NONE ((px_device){-1, -1})  // "not given"
-#define PX_DEVICE_TEXT 24                     // room for the text of any device
-static inline px_device px_cpu(void) { return (px_device){PX_CPU, -1}; }
-static inline px_device px_cuda(int index) { return (px_device){PX_CUDA, (int16_t)index}; }
+#ifdef __cplusplus
+#define PX_DEVICE_NONE (px_device{-1, -1})  // "not given"
+#else
+#define PX_DEVICE_NONE ((px_device){-1, -1})
+#endif
+#define PX_DEVICE_TEXT 24  // room for the text of any device
+static inline px_device px_cpu(void) {
+  px_device device = {PX_CPU, -1};
+  return device;
+}
+// An index that no device can have stays one.
+static inline px_device px_cuda(int index) {
+  px_device device = {PX_CUDA, -1};
+  device.index = (int16_t)(index > INT16_MAX ? INT16_MAX : index < -1 ? -1 : index);
+  return device;
+}
 static inline bool px_device_equal(px_device a, px_device b) {
   return a.type == b.type && a.index == b.index;
 }

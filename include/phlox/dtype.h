@@ -61,9 +61,30 @@ typedef struct px_scalar {
     double f;
   } v;
 } px_scalar;
-static inline px_scalar px_bool(bool b) { return (px_scalar){.kind = 'b', .v = {.i = b}}; }
-static inline px_scalar px_int(int64_t i) { return (px_scalar){.kind = 'i', .v = {.i = i}}; }
-static inline px_scalar px_float(double f) { return (px_scalar){.kind = 'f', .v = {.f = f}}; }
+// "None given". What is inline keeps to what C and C++ share.
+static inline px_scalar px_no_scalar(void) {
+  px_scalar s = {0, {false}};
+  s.v.i = 0;
+  return s;
+}
+static inline px_scalar px_bool(bool b) {
+  px_scalar s = px_no_scalar();
+  s.kind = 'b';
+  s.v.i = b;
+  return s;
+}
+static inline px_scalar px_int(int64_t i) {
+  px_scalar s = px_no_scalar();
+  s.kind = 'i';
+  s.v.i = i;
+  return s;
+}
+static inline px_scalar px_float(double f) {
+  px_scalar s = px_no_scalar();
+  s.kind = 'f';
+  s.v.f = f;
+  return s;
+}
 static inline double px_scalar_float(px_scalar s) {
   return s.kind == 'f' ? s.v.f : s.kind == 'b' ? (double)s.v.b : (double)s.v.i;
 }

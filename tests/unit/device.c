@@ -174,6 +174,7 @@ PX_TEST(a_bad_device_leaves_the_current_one) {
   CHECK_EQ(px_device_peek(), 1);
   px_device device;
   if (px_device_resolve(&device, px_cuda(9)) != PX_OK) CHECK_EQ(px_error_last()->detail, 101);
+  CHECK(px_device_resolve(&device, px_cuda(1 << 16)) != PX_OK);  // not device 0
   OK(px_device_resolve(&device, px_cuda(-1)));
   CHECK_EQ(device.index, 1);
 }
