@@ -42,6 +42,8 @@ static const struct {
     {'f', 'f', "concat", "cat"},
     {'f', 'f', "concatenate", "cat"},
     {'f', 'f', "row_stack", "vstack"},
+    {'f', 'm', "fill_", "fill_"},
+    {'f', 'm', "zero_", "zero_"},
     {'n', 'f', "relu", "relu"},
     {'n', 'f', "relu_", "relu_"},
     {'n', 'f', "sigmoid", "sigmoid"},

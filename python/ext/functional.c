@@ -285,40 +285,7 @@ EXT_FAST(method_where) {
   return PyObject_Vectorcall(where_op, given, 3, NULL);
 }
 
-// normal(mean, std, size) of two numbers is a factory; with tensors it is the op.
-static PyObject *normal_op;
-EXT_FAST(normal) {
-  if (nargs < 2 || !ext_is_number(args[0]) || !ext_is_number(args[1])) {
-    if (!normal_op) EXT_FAIL(PyExc_NotImplementedError, "torch.normal");
-    return PyObject_Vectorcall(normal_op, args, (size_t)nargs, kwnames);
-  }
-  EXT_ARGS("normal", "mean std size$generator out dtype device requires_grad pin_memory layout",
-           out);
-  px_dtype dtype;
-  px_device device;
-  ext_ints size;
-  double mean, std;
-  px_generator *generator;
-  int requires_grad = ext_to_bool(out[7], false);
-  if (requires_grad < 0 || ext_to_ints(out[2], &size) < 0 || ext_to_dtype(out[5], &dtype) < 0 ||
-      ext_to_device(out[6], &device) < 0 || ext_to_double(out[0], &mean) < 0 ||
-      ext_to_double(out[1], &std) < 0 || ext_to_generator(out[3], &generator) < 0)
-    return NULL;
-  PX_SCOPED(px_tensor) made = NULL;
-  EXT_TRY(px_tensor_empty(&made, size.count, size.items, dtype, device));
-  PX_SCOPED(px_tensor)
-  filled = ext_op_tensor(EXT_OP("normal"), PX_CALL_INPLACE, 4,
-                         (ext_named[]){{"self", PX_T(made)},
-                                       {"mean", PX_F(mean)},
-                                       {"std", PX_F(std)},
-                                       {"generator", PX_G(generator)}});
-  if (!filled) return NULL;
-  if (requires_grad) EXT_TRY(px_tensor_set_requires_grad(filled, true));
-  return ext_wrap(PX_MOVE(filled));
-}
-
 static PyMethodDef functions[] = {
-    EXT_DEF("normal", normal),
     {"is_tensor", is_tensor, METH_O, NULL},
     {"is_floating_point", is_floating_point, METH_O, NULL},
     {"is_complex", is_complex, METH_O, NULL},
@@ -342,7 +309,6 @@ static PyMethodDef methods[] = {
 
 int ext_init_functional(PyObject *m) {
   where_op = Py_XNewRef(ext_op_object('f', "where"));
-  normal_op = Py_XNewRef(ext_op_object('f', "normal"));
   if (ext_add_methods(&ext_TensorType, methods) < 0) return -1;
   return PyModule_AddFunctions(m, functions);
 }

@@ -290,12 +290,33 @@ static int8_t varargs_of(const px_op *op, bool method) {
   return (int8_t)first;
 }
 
+// Whether `a` takes a tensor where `b`, alike up to there, takes a number: the call means `a`, and
+// only what `a` does not take is read as a number.
+static bool goes_before(const px_op *a, const px_op *b) {
+  for (int i = 0; i < a->param_count && i < b->param_count; i++) {
+    if (a->params[i].kind == b->params[i].kind) continue;
+    return a->params[i].kind == PX_ARG_TENSOR &&
+           (b->params[i].kind == PX_ARG_SCALAR || b->params[i].kind == PX_ARG_FLOAT);
+  }
+  return false;
+}
+
+// Room for one more signature, in its place.
+static ext_signature *signature_place(ext_callable *self, const px_op *op) {
+  int at = 0;
+  while (at < self->count && !goes_before(op, self->signatures[at].op)) at++;
+  memmove(&self->signatures[at + 1], &self->signatures[at],
+          (size_t)(self->count - at) * sizeof *self->signatures);
+  self->count++;
+  return &self->signatures[at];
+}
+
 static int add_signature(char space, const char *name, const px_op *op, px_call_mode mode) {
   ext_callable *self = callable_of(space, name);
   if (!self) return -1;
   if (self->count == EXT_OP_OVERLOADS || op->param_count > EXT_OP_PARAMS)
     EXT_FAIL_INT(PyExc_SystemError, "%s: too many overloads or parameters", name);
-  ext_signature *s = &self->signatures[self->count++];
+  ext_signature *s = signature_place(self, op);
   *s = (ext_signature){.op = op, .mode = mode, .method = space == 'm'};
   s->varargs = varargs_of(op, s->method);
   for (int i = 0; i < op->param_count; i++) {

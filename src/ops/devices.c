@@ -13,6 +13,12 @@ static px_status disagree(px_device common, px_device other) {
           px_device_format(common, a), px_device_format(other, b));
 }
 
+px_status px__check_value(const px_tensor *value, px_device device) {
+  px_device from = px__tensor_device(value);
+  if (from.type == PX_CPU || device.type == PX_CPU || px_device_equal(from, device)) return PX_OK;
+  return disagree(device, from);
+}
+
 // masked_fill has a text of its own.
 static px_status mask_elsewhere(const px_call *call) {
   const px_tensor *self = px__arg_tensor(call, 0), *mask = px__arg_tensor(call, 1);

@@ -207,3 +207,36 @@ px_status px__make_new_full(px_call *c) {
   PX_TRY(new_sized(c));
   return fill(c->results[0], px_value_scalar(c->args[2]));
 }
+
+// ---- of one value
+
+px_status px__make_filled(px_call *c) {
+  const px_tensor *self = px__tensor_arg(c, 0);
+  PX_TRY(px__empty_as(&c->results[0], self, (px_dtype)self->dtype, px__tensor_device(self)));
+  return fill(c->results[0], px_value_scalar(c->args[1]));
+}
+
+// Writes the one element of value everywhere. It is copied where both are on one device, and read
+// by the host otherwise, which waits for it.
+static px_status spread(px_tensor *to, const px_tensor *value) {
+  px_scalar number;
+  PX_CHECK(value->ndim == 0, PX_RUNTIME,
+           "fill_ only supports 0-dimension value tensor but got tensor with %d dimensions.",
+           value->ndim);
+  PX_TRY(px__check_value(value, px__tensor_device(to)));
+  if (px_device_equal(px__tensor_device(to), px__tensor_device(value)))
+    return px__tensor_copy(to, value, false);
+  PX_TRY(px_tensor_item(&number, value));
+  return px_fill_(to, number);
+}
+
+px_status px__make_filled_tensor(px_call *c) {
+  const px_tensor *self = px__tensor_arg(c, 0);
+  PX_TRY(px__empty_as(&c->results[0], self, (px_dtype)self->dtype, px__tensor_device(self)));
+  return spread(c->results[0], px__tensor_arg(c, 1));
+}
+
+px_status px__make_fill_tensor(px_call *c) {
+  c->results[0] = px_retain(px__tensor_arg(c, 0));
+  return spread(c->results[0], px__tensor_arg(c, 1));
+}

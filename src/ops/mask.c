@@ -118,15 +118,15 @@ px_status px__index_masked_fill(px_call *c) {
            "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with %d "
            "dimension(s).",
            value->ndim);
+  PX_TRY(px__check_value(value, px__tensor_device(self)));
   PX_TRY(px_to(&here, value, (px_dtype)self->dtype, px__tensor_device(self), false, false));
   PX_TRY(px_where(&made, mask, here, self));
   if (c->mode != PX_CALL_INPLACE) {
     c->results[0] = PX_MOVE(made);
     return PX_OK;
   }
-  PX_TRY(px_copy_(self, made, false));
   c->results[0] = px_retain(self);
-  return PX_OK;
+  return px__tensor_copy(self, made, false);
 }
 
 // ---- triangles and diagonals

@@ -63,6 +63,10 @@ px_status px__call_result(px_call *call, int i, int ndim, const int64_t *sizes, 
 // got mat2 is on cuda:1, different from other tensors on cuda:0 (when checking argument in method
 // wrapper_CUDA_mm)". Pointwise ops have their own rule.
 px_status px__call_same_device(px_call *call) __attribute__((warn_unused_result));
+// Whether a 0-dim tensor's value may be written to elements on a device: not if it is on another
+// one.
+px_status px__check_value(const px_tensor *value, px_device device)
+    __attribute__((warn_unused_result));
 static inline px_tensor *px__arg_tensor(const px_call *call, int i) {
   return call->args[i].kind == PX_ARG_TENSOR ? call->args[i].v.tensor : NULL;
 }

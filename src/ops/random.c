@@ -5,6 +5,7 @@
 // On devices the numbers depend on the number of blocks that PyTorch would launch; the argument
 // `generator`, which a kernel has no use for, carries it there.
 #include "ops/run.h"
+#include "ops/run_impl.h"
 
 #define LL(x) ((long long)(x))
 enum { BLOCK = 256 };
@@ -173,18 +174,76 @@ PX_RUN(randn_like) {
   PX_TRY(like(call));
   return marked(call, px_normal_(call->results[0], 0, 1, NULL));
 }
+PX_RUN(randint_like) {
+  int64_t low = call->args[1].v.i, high = call->args[2].v.i;
+  PX_TRY(like(call));
+  return marked(call, px_random_(call->results[0], &low, &high, NULL));
+}
+PX_RUN(randint_like_below) {
+  int64_t low = 0, high = call->args[1].v.i;
+  PX_TRY(like(call));
+  return marked(call, px_random_(call->results[0], &low, &high, NULL));
+}
+PX_RUN(bernoulli_like) {
+  const px_tensor *self = px__arg_tensor(call, 0);
+  PX_TRY(px__empty_as(&call->results[0], self, (px_dtype)self->dtype, px__tensor_device(self)));
+  return px_bernoulli_scalar_(call->results[0], call->args[1].v.f, generator_at(call, 2));
+}
+PX_RUN(bernoulli_tensor) {
+  px_tensor *self = px__arg_tensor(call, 0);
+  PX_SCOPED(px_tensor) chances = NULL;
+  PX_SCOPED(px_tensor) drawn = NULL;
+  PX_TRY(px_expand_as(&chances, px__arg_tensor(call, 1), self));
+  PX_TRY(px_bernoulli(&drawn, chances, generator_at(call, 2)));
+  PX_TRY(px__call_result(call, 0, self->ndim, self->sizes, (px_dtype)self->dtype));
+  return px__tensor_copy(self, drawn, false);
+}
+
+// ---- normal(): standard numbers of the shape of mean and std, then scaled, then moved
+
+static px_status standard_normal(px_call *call, int ndim, const int64_t *sizes,
+                                 const px_tensor *like, double std, int generator) {
+  PX_TRY(px_tensor_empty(&call->results[0], ndim, sizes, (px_dtype)like->dtype,
+                         px__tensor_device(like)));
+  return px_normal_(call->results[0], 0, std, generator_at(call, generator));
+}
+static px_status check_deviations(const px_tensor *std) {
+  PX_SCOPED(px_tensor) least = NULL;
+  px_scalar value;
+  if (std->numel == 0) return PX_OK;
+  PX_TRY(px_min(&least, std));
+  PX_TRY(px_tensor_item(&value, least));
+  PX_CHECK(px_scalar_float(value) >= 0, PX_RUNTIME, "normal expects all elements of std >= 0.0");
+  return PX_OK;
+}
 PX_RUN(normal_of) {
   const px_tensor *mean = px__arg_tensor(call, 0), *std = px__arg_tensor(call, 1);
   int64_t sizes[PX_MAX_DIMS];
   int ndim;
+  PX_TRY(check_deviations(std));
   PX_TRY(px__broadcast(&ndim, sizes, mean->ndim, mean->sizes, std->ndim, std->sizes));
-  px_device device = px__tensor_device(mean->flags & PX_TENSOR_WRAPPED ? std : mean);
-  px_dtype dtype = px_dtype_promote((px_dtype)mean->dtype, (px_dtype)std->dtype);
-  PX_SCOPED(px_tensor) noise = NULL;
-  PX_SCOPED(px_tensor) scaled = NULL;
-  PX_TRY(px_tensor_empty(&noise, ndim, sizes, px_dtype_is_float(dtype) ? dtype : PX_DTYPE_NONE,
-                         device));
-  PX_TRY(px_normal_(noise, 0, 1, generator_at(call, 2)));
-  PX_TRY(px_mul(&scaled, noise, std));
-  return px_add(&call->results[0], scaled, mean, px_int(1));
+  PX_TRY(standard_normal(call, ndim, sizes, mean, 1, 2));
+  PX_TRY(px_mul_(call->results[0], std));
+  return px_add_(call->results[0], mean, px_int(1));
+}
+PX_RUN(normal_around) {
+  const px_tensor *mean = px__arg_tensor(call, 0);
+  PX_TRY(standard_normal(call, mean->ndim, mean->sizes, mean, call->args[1].v.f, 2));
+  return px_add_(call->results[0], mean, px_int(1));
+}
+PX_RUN(normal_wide) {
+  const px_tensor *std = px__arg_tensor(call, 1);
+  PX_TRY(check_deviations(std));
+  PX_TRY(standard_normal(call, std->ndim, std->sizes, std, 1, 2));
+  PX_SCOPED(px_tensor) mean = NULL;
+  PX_TRY(px_tensor_from_scalar(&mean, px_float(call->args[0].v.f)));
+  PX_TRY(px_mul_(call->results[0], std));
+  return px_add_(call->results[0], mean, px_int(1));
+}
+PX_RUN(normal_sized) {
+  px_value size = call->args[2];
+  PX_TRY(made(call, size.n, size.v.ints, dtype_of(call, PX_DTYPE_NONE),
+              device_of(call, PX_DEVICE_NONE)));
+  double mean = call->args[0].v.f, std = call->args[1].v.f;
+  return marked(call, px_normal_(call->results[0], mean, std, generator_at(call, 3)));
 }

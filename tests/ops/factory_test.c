@@ -75,3 +75,22 @@ PX_TEST(only_floats_can_require_gradients) {
   FAILS(px_zeros(&t, &two, 1, PX_INT64, PX_DEVICE_NONE, false, true), PX_RUNTIME,
         "Only Tensors of floating point and complex dtype can require gradients");
 }
+
+PX_TEST(a_filled_tensor_has_the_form_of_its_model) {
+  PX_SCOPED(px_tensor) i = longs(3, 1, 2, 3);
+  PX_SCOPED(px_tensor) value = floats(1, 2.5);
+  PX_SCOPED(px_tensor) alone = NULL;
+  PX_SCOPED(px_tensor) a = NULL;
+  PX_SCOPED(px_tensor) b = NULL;
+  px_tensor *none = NULL;
+  OK(px_filled(&a, i, px_float(7.9)));
+  CHECK_EQ(px_tensor_dtype(a), PX_INT64);
+  IS(a, 3, 7., 7., 7.);
+  FAILS(px_filled_tensor(&none, i, value), PX_RUNTIME,
+        "fill_ only supports 0-dimension value tensor but got tensor with 1 dimensions.");
+  OK(px_squeeze(&alone, value));
+  OK(px_filled_tensor(&b, i, alone));
+  IS(b, 3, 2., 2., 2.);
+  OK(px_fill_tensor_(i, alone));
+  IS(i, 3, 2., 2., 2.);
+}

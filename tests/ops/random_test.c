@@ -23,6 +23,47 @@ PX_TEST(sixteen_and_more_normals_go_in_blocks) {
   CHECK_NEAR(element(n, 0), -1.1258, 5e-5);
   CHECK_NEAR(element(n, 1), -1.1524, 5e-5);
 }
+// normal() of tensors draws standard numbers of their common shape, then scales and moves them:
+// PyTorch's numbers of seed 0.
+PX_TEST(normal_of_means_and_deviations) {
+  PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(3), VALUES(1, 2, 3));
+  PX_SCOPED(px_tensor) both = NULL;
+  PX_SCOPED(px_tensor) means = NULL;
+  PX_SCOPED(px_tensor) widths = NULL;
+  px_manual_seed(0);
+  OK(px_normal_of(&both, x, x, NULL));
+  ELEMENTS(both, 5e-5, 2.5410, 1.4131, -3.5364);
+  px_manual_seed(0);
+  OK(px_normal_around(&means, x, 2, NULL));
+  ELEMENTS(means, 5e-5, 4.0820, 1.4131, -1.3576);
+  px_manual_seed(0);
+  OK(px_normal_wide(&widths, 1, x, NULL));
+  ELEMENTS(widths, 5e-5, 2.5410, 0.4131, -5.5364);
+}
+PX_TEST(deviations_are_not_negative) {
+  PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(2), VALUES(1, -1));
+  px_tensor *none = NULL;
+  FAILS(px_normal_of(&none, x, x, NULL), PX_RUNTIME, "normal expects all elements of std >= 0.0");
+  FAILS(px_normal_wide(&none, 0, x, NULL), PX_RUNTIME, "normal expects all elements of std >= 0.0");
+  FAILS(px_normal_around(&none, x, -1, NULL), PX_RUNTIME,
+        "normal expects std >= 0.0, but found std -1");
+}
+PX_TEST(whole_numbers_and_coins_like_a_tensor) {
+  PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(3), VALUES(1, 2, 3));
+  PX_SCOPED(px_tensor) below = NULL;
+  PX_SCOPED(px_tensor) between = NULL;
+  PX_SCOPED(px_tensor) coins = NULL;
+  px_manual_seed(0);
+  OK(px_randint_like_below(&below, x, 10, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+  ELEMENTS(below, 0, 4, 9, 3);
+  px_manual_seed(0);
+  OK(px_randint_like(&between, x, 2, 10, PX_INT64, PX_DEVICE_NONE, false, false));
+  ELEMENTS(between, 0, 6, 9, 7);
+  CHECK_EQ(px_tensor_dtype(between), PX_INT64);
+  px_manual_seed(0);
+  OK(px_bernoulli_like(&coins, x, 0.5, NULL));
+  ELEMENTS(coins, 0, 0, 0, 1);
+}
 PX_TEST(linear_weights_of_seed_0) {
   PX_SCOPED(px_tensor) w = NULL;
   px_manual_seed(0);
@@ -63,6 +104,30 @@ PX_TEST(device_integers_and_permutations) {
   px_manual_seed(0);
   OK(px_randperm(&p, 5, NULL, PX_DTYPE_NONE, gpu(), false, false));
   ELEMENTS(p, 0, 1, 4, 2, 0, 3);
+}
+// The same draws as randn, randint and a filled tensor of probabilities make.
+PX_TEST(device_numbers_like_a_tensor) {
+  devices();
+  PX_SCOPED(px_tensor) one = NULL;
+  PX_SCOPED(px_tensor) n = NULL;
+  PX_SCOPED(px_tensor) i = NULL;
+  PX_SCOPED(px_tensor) coins = NULL;
+  OK(px_full(&one, SIZES(3), 1, px_float(1), PX_FLOAT32, gpu(), false, false));
+  px_manual_seed(0);
+  OK(px_normal_of(&n, one, one, NULL));
+  ELEMENTS(n, 1e-6, 1 - 0.924662411, 1 - 0.425344229, 1 - 2.643845797);
+  px_manual_seed(0);
+  OK(px_randint_like_below(&i, one, 100, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+  ELEMENTS(i, 0, 41, 97, 91);
+  px_manual_seed(0);
+  OK(px_bernoulli_like(&coins, one, 0.5, NULL));  // rand's .399 .517 .025 below a half
+  ELEMENTS(coins, 0, 1, 0, 1);
+}
+PX_TEST(a_tensor_of_probabilities_fills_a_tensor) {
+  PX_SCOPED(px_tensor) x = made(PX_INT64, S(2, 3), VALUES(7, 7, 7, 7, 7, 7));
+  PX_SCOPED(px_tensor) p = made(PX_FLOAT32, S(3), VALUES(0, 1, 1));
+  OK(px_bernoulli_tensor_(x, p, NULL));
+  ELEMENTS(x, 0, 0, 1, 1, 0, 1, 1);
 }
 PX_TEST(a_generator_of_another_device_is_refused) {
   devices();

@@ -263,13 +263,20 @@ class TwoDevicesDoNotMix(unittest.TestCase):
     def test_a_value_to_fill_with_is_of_the_device(self):
         x, mask, at = self.x, self.mask, torch.zeros(1, dtype=torch.int64, device="cuda:0")
         for fill in (lambda v: torch.full((3,), v, device="cuda:0"), lambda v: torch.full_like(x, v), lambda v: x.new_full((3,), v),
-                     lambda v: x.masked_fill(mask, v), lambda v: x.clone().masked_fill_(mask, v), lambda v: x.clone().fill_(v),
+                     lambda v: x.masked_fill(mask, v), lambda v: x.clone().masked_fill_(mask, v), lambda v: x.clone().fill_(v), lambda v: torch.fill(x, v),
                      lambda v: x.index_fill(0, at, v)):
             with self.assertRaisesRegex(RuntimeError, self.both):
                 fill(self.far)
             for value in (self.near, self.near.cpu(), 2.0):
                 self.assertEqual(fill(value)[0].item(), 2)
         self.assertEqual(torch.full((2,), self.far).tolist(), [2, 2])
+
+    def test_a_value_to_fill_with_keeps_its_gradient(self):
+        value = torch.tensor(2.0, requires_grad=True)
+        for fill in (torch.fill, lambda x, v: (x * 1).fill_(v), lambda x, v: x.masked_fill(self.mask, v)):
+            value.grad = None
+            fill(self.x, value).sum().backward()
+            self.assertEqual(value.grad.item(), 3)
 
     def test_scalars_of_a_device_make_a_tensor_there(self):
         near, far = self.near, self.far
