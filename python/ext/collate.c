@@ -24,6 +24,15 @@ static PyObject *stack_arrays(PyObject *items) {
   return tensors ? stack(tensors) : NULL;
 }
 
+// Whether it is one of collections.abc: a kind that a program's own classes may be.
+static int is_kind(PyObject *object, const char *kind) {
+  if (PyDict_Check(object) || PyTuple_Check(object) || PyList_Check(object))
+    return PyDict_Check(object) == !strcmp(kind, "Mapping");
+  EXT_OWNED *module = PyImport_ImportModule("collections.abc");
+  EXT_OWNED *abstract = module ? PyObject_GetAttrString(module, kind) : NULL;
+  return abstract ? PyObject_IsInstance(object, abstract) : -1;
+}
+
 static PyObject *numbers(PyObject *items, px_dtype dtype) {
   px_tensor *made = ext_tensor_from(items, dtype, px_cpu());
   return made ? ext_wrap(made) : NULL;
@@ -39,6 +48,12 @@ static PyObject *column(PyObject *items, PyObject *key) {
   return values ? ext_collate(values) : NULL;
 }
 
+// The dict, as a mapping of the given one's type.
+static PyObject *as_type_of(PyObject *given, PyObject **dict) {
+  if (PyDict_CheckExact(given)) return ext_moved(dict);
+  return PyObject_CallOneArg((PyObject *)Py_TYPE(given), *dict);
+}
+
 static PyObject *collate_dict(PyObject *items) {
   EXT_OWNED *keys = PyMapping_Keys(PyList_GET_ITEM(items, 0));
   EXT_OWNED *dict = PyDict_New();
@@ -46,9 +61,7 @@ static PyObject *collate_dict(PyObject *items) {
     EXT_OWNED *value = column(items, PyList_GET_ITEM(keys, i));
     if (!value || PyDict_SetItem(dict, PyList_GET_ITEM(keys, i), value) < 0) return NULL;
   }
-  if (!keys || !dict) return NULL;
-  PyObject *type = (PyObject *)Py_TYPE(PyList_GET_ITEM(items, 0));
-  return type == (PyObject *)&PyDict_Type ? ext_moved(&dict) : PyObject_CallOneArg(type, dict);
+  return keys && dict ? as_type_of(PyList_GET_ITEM(items, 0), &dict) : NULL;
 }
 
 static PyObject *collate_sequence(PyObject *items) {
@@ -76,8 +89,10 @@ PyObject *ext_collate(PyObject *items) {
   if (PyLong_Check(first)) return numbers(items, PX_DTYPE_NONE);
   if (ext_is_number(first)) return stack_arrays(items);
   if (PyUnicode_Check(first) || PyBytes_Check(first)) return Py_NewRef(items);
-  if (PyDict_Check(first)) return collate_dict(items);
-  if (PyTuple_Check(first) || PyList_Check(first)) return collate_sequence(items);
+  int mapping = is_kind(first, "Mapping"), sequence = is_kind(first, "Sequence");
+  if (mapping < 0 || sequence < 0) return NULL;
+  if (mapping) return collate_dict(items);
+  if (sequence) return collate_sequence(items);
   EXT_FAIL(PyExc_TypeError,
            "default_collate: batch must contain tensors, numpy arrays, numbers, dicts or lists; "
            "found %R",
@@ -96,23 +111,21 @@ static PyObject *pin_items(PyObject *batch) {
 }
 
 static PyObject *pin_dict(PyObject *batch) {
-  PyObject *name, *value;
-  Py_ssize_t at = 0;
-  EXT_OWNED *dict = PyDict_New();
-  while (dict && PyDict_Next(batch, &at, &name, &value)) {
-    EXT_OWNED *pinned = ext_pin_batch(value);
-    if (!pinned || PyDict_SetItem(dict, name, pinned) < 0) return NULL;
+  EXT_OWNED *keys = PyMapping_Keys(batch);
+  EXT_OWNED *dict = keys ? PyDict_New() : NULL;
+  for (Py_ssize_t i = 0; dict && i < PyList_GET_SIZE(keys); i++) {
+    EXT_OWNED *value = PyObject_GetItem(batch, PyList_GET_ITEM(keys, i));
+    EXT_OWNED *pinned = value ? ext_pin_batch(value) : NULL;
+    if (!pinned || PyDict_SetItem(dict, PyList_GET_ITEM(keys, i), pinned) < 0) return NULL;
   }
-  return ext_moved(&dict);
+  return dict ? as_type_of(batch, &dict) : NULL;
 }
 
 PyObject *ext_pin_batch(PyObject *batch) {
-  if (ext_is_tensor(batch)) {
-    px_tensor *pinned = ext_pin(ext_tensor(batch));
-    return pinned ? ext_wrap(pinned) : NULL;
-  }
+  if (ext_is_tensor(batch)) return PyObject_CallMethod(batch, "pin_memory", NULL);
   if (PyUnicode_Check(batch) || PyBytes_Check(batch)) return Py_NewRef(batch);
-  if (PyDict_Check(batch)) return pin_dict(batch);
+  int mapping = is_kind(batch, "Mapping");
+  if (mapping) return mapping < 0 ? NULL : pin_dict(batch);
   if (PyTuple_Check(batch) || PyList_Check(batch)) return pin_items(batch);
   if (PyObject_HasAttrString(batch, "pin_memory"))
     return PyObject_CallMethod(batch, "pin_memory", NULL);

@@ -30,6 +30,13 @@ static PyMethodDef generic_methods[] = {{"__class_getitem__", generic, METH_O | 
                                         {NULL, NULL, 0, NULL}};
 static PyMappingMethods no_mapping = {.mp_subscript = no_item};
 
+// Makes datasets iterable: Python's iterator over a sequence asks for items by this slot.
+static PyObject *item_at(PyObject *self, Py_ssize_t at) {
+  EXT_OWNED *index = PyLong_FromSsize_t(at);
+  return index ? PyObject_GetItem(self, index) : NULL;
+}
+static PySequenceMethods plain_sequence = {.sq_item = item_at};
+
 #define PLAIN_TYPE(text, documentation) \
   PyVarObject_HEAD_INIT(NULL, 0).tp_name = text, .tp_basicsize = sizeof(plain_object), \
                               .tp_doc = documentation, \
@@ -40,7 +47,8 @@ static PyMappingMethods no_mapping = {.mp_subscript = no_item};
                               .tp_dictoffset = offsetof(plain_object, dict)
 
 PyTypeObject ext_DatasetType = {PLAIN_TYPE("torch.utils.data.Dataset", "Items by index."),
-                                .tp_methods = generic_methods, .tp_as_mapping = &no_mapping};
+                                .tp_methods = generic_methods, .tp_as_mapping = &no_mapping,
+                                .tp_as_sequence = &plain_sequence};
 PyTypeObject ext_IterableDatasetType = {
     PLAIN_TYPE("torch.utils.data.IterableDataset", "Items in an order of their own."),
     .tp_base = &ext_DatasetType};
@@ -164,12 +172,16 @@ static PyObject *concat_item(PyObject *self, PyObject *index) {
   EXT_OWNED *datasets = ends ? PyObject_GetAttrString(self, "datasets") : NULL;
   int64_t at, begin = 0, length = concat_length(self);
   if (!datasets || ext_to_int(index, &at) < 0) return NULL;
-  if (at < -length || at >= length) EXT_FAIL(PyExc_IndexError, "list index out of range");
+  if (at < -length)
+    EXT_FAIL(PyExc_ValueError, "absolute value of index should not exceed dataset length");
+  if (at >= length) EXT_FAIL(PyExc_IndexError, "list index out of range");
   if (at < 0) at += length;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(ends); i++) {
     int64_t end = PyLong_AsLongLong(PyList_GET_ITEM(ends, i));
-    if (at < end)
-      return PyObject_GetItem(PyList_GET_ITEM(datasets, i), PyLong_FromLongLong(at - begin));
+    if (at < end) {
+      EXT_OWNED *inner = PyLong_FromLongLong(at - begin);
+      return inner ? PyObject_GetItem(PyList_GET_ITEM(datasets, i), inner) : NULL;
+    }
     begin = end;
   }
   return NULL;

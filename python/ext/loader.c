@@ -83,6 +83,9 @@ static int check_workers(PyObject **o, int64_t workers) {
         PyExc_ValueError,
         "prefetch_factor option could only be specified in multiprocessing."
         "let num_workers > 0 to enable multiprocessing, otherwise set prefetch_factor to None.");
+  int64_t ahead = 1;
+  if (!ext_is_none(o[PREFETCH]) && ext_to_int(o[PREFETCH], &ahead) < 0) return -1;
+  if (ahead < 1) EXT_FAIL_INT(PyExc_ValueError, "prefetch_factor option should be positive");
   if (workers == 0 && truth(o[PERSISTENT]))
     EXT_FAIL_INT(PyExc_ValueError, "persistent_workers option needs num_workers > 0");
   if (!ext_is_none(o[CONTEXT]) && workers == 0)
@@ -105,6 +108,22 @@ static int check_batching(PyObject **o) {
     EXT_FAIL_INT(
         PyExc_ValueError,
         "batch_size=None option disables auto-batching and is mutually exclusive with drop_last");
+  return 0;
+}
+
+// An iterable dataset has its own order.
+static int check_iterable(PyObject **o) {
+  static const struct {
+    int option;
+    const char *name;
+  } rows[] = {{SHUFFLE, "shuffle"}, {SAMPLER, "sampler"}, {BATCH_SAMPLER, "batch_sampler"}};
+  for (int i = 0; i < EXT_LENGTH(rows); i++) {
+    PyObject *given = o[rows[i].option];
+    if (ext_is_none(given) || given == Py_False) continue;
+    EXT_FAIL_INT(PyExc_ValueError,
+                 "DataLoader with IterableDataset: expected unspecified %s option, but got %s=%S",
+                 rows[i].name, rows[i].name, given);
+  }
   return 0;
 }
 
@@ -148,7 +167,7 @@ static int make_batches(loader_object *self, PyObject **o) {
   if (!automatic || self->iterable) return 0;
   self->batch_sampler =
       PyObject_CallFunctionObjArgs((PyObject *)&ext_BatchSamplerType, self->sampler,
-                                   self->batch_size, self->drop_last ? Py_True : Py_False, NULL);
+                                   self->batch_size, o[DROP_LAST] ? o[DROP_LAST] : Py_False, NULL);
   return self->batch_sampler ? 0 : -1;
 }
 
@@ -188,6 +207,7 @@ static int loader_init(PyObject *object, PyObject *args, PyObject *kwargs) {
   if (check_workers(o, self->workers) < 0 || check_batching(o) < 0) return -1;
   self->dataset = Py_NewRef(o[DATASET]);
   self->iterable = PyObject_TypeCheck(o[DATASET], &ext_IterableDatasetType);
+  if (self->iterable && check_iterable(o) < 0) return -1;
   self->pin = truth(o[PIN]);
   self->drop_last = truth(o[DROP_LAST]);
   self->persistent = truth(o[PERSISTENT]);

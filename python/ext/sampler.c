@@ -93,6 +93,9 @@ static int random_init(PyObject *object, PyObject *args, PyObject *kwargs) {
   if (ext_args_tuple(&spec, args, kwargs, out) < 0) return -1;
   Py_XSETREF(self->source, Py_NewRef(out[0]));
   Py_XSETREF(self->generator, ext_is_none(out[3]) ? NULL : Py_NewRef(out[3]));
+  if (out[1] && !PyBool_Check(out[1]))
+    EXT_FAIL_INT(PyExc_TypeError, "replacement should be a boolean value, but got replacement=%R",
+                 out[1]);
   self->flag = ext_to_bool(out[1], false);
   self->given = !ext_is_none(out[2]);
   if (self->given && ext_to_int(out[2], &self->count) < 0) return -1;

@@ -20,14 +20,15 @@ def _seed(seed, number):
 
 
 def _main(dataset, collate, batched, iterable, batch_size, drop_last, tasks, results, number, count, seed, init):
-    """Answers each (index number, index) of `tasks` with (index number, worker, batch or error); None ends."""
+    """Answers each (turn, position, index) of `tasks` with (turn, position, worker, batch or error); None ends."""
     global _info
+    # A batch is pickled by the queue's thread: what it cannot pickle is answered too, or the loader would wait for ever.
+    results._on_queue_feeder_error = lambda error, answer: results.put((*answer[:3], "error", _caught()))
+    turn, failed = None, None
     try:
         _seed(seed, number)
         _info = WorkerInfo(id=number, num_workers=count, seed=seed + number, dataset=dataset)
         if init is not None: init(number)
-        items = iter(dataset) if iterable else None
-        failed = None
     except Exception:
         failed = _caught()
     while True:
@@ -35,14 +36,15 @@ def _main(dataset, collate, batched, iterable, batch_size, drop_last, tasks, res
         if task is None:
             results.cancel_join_thread()  # what was not taken yet is wanted by nobody
             break
-        position, index = task
-        if failed: results.put((position, number, "error", failed)); continue
+        now, position, index = task
+        if failed: results.put((now, position, number, "error", failed)); continue
         try:
+            if iterable and now != turn: turn, items = now, iter(dataset)
             if iterable: batch = _take(items, batch_size, drop_last, collate)
             else: batch = _data._fetch(dataset, collate, batched, index)
-            results.put((position, number, "batch", batch) if batch is not _END else (position, number, "end", None))
+            results.put((now, position, number, "end", None) if batch is _END else (now, position, number, "batch", batch))
         except Exception:
-            results.put((position, number, "error", _caught()))
+            results.put((now, position, number, "error", _caught()))
 
 
 _END = object()
@@ -67,7 +69,7 @@ class Pass:
     """One pass over a loader with workers (several, one after another, if they persist)."""
 
     def __init__(self, loader, seed):
-        self.loader, count, self.owner = loader, loader.num_workers, os.getpid()
+        self.loader, count, self.owner, self.wanted = loader, loader.num_workers, os.getpid(), 0
         context = loader.multiprocessing_context
         context = multiprocessing.get_context(context) if context is None or isinstance(context, str) else context
         self.results = context.Queue()
@@ -75,12 +77,14 @@ class Pass:
         batched = loader.batch_sampler is not None
         self.workers = [context.Process(target=_main, daemon=True, args=(loader.dataset, loader._collate, batched, loader._iterable, loader.batch_size,
                         loader.drop_last, tasks, self.results, i, count, seed, loader.worker_init_fn)) for i, tasks in enumerate(self.tasks)]
+        self.turn = 0
         for worker in self.workers: worker.start()
         self.start(seed)
 
     def start(self, seed):
         loader = self.loader
         self.order = iter(lambda: None, 0) if loader._iterable else iter(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler)
+        self.turn += 1  # answers to an earlier pass that was left early are dropped
         self.sent = self.wanted = 0
         self.ready, self.ended = {}, set()
         for _ in range(loader.prefetch_factor * len(self.workers)): self._send()
@@ -92,7 +96,7 @@ class Pass:
         worker = live[self.sent % len(live)]
         try: index = next(self.order)
         except StopIteration: return
-        self.tasks[worker].put((self.sent, index))
+        self.tasks[worker].put((self.turn, self.sent, index))
         self.sent += 1
 
     def __iter__(self): return self
@@ -111,7 +115,6 @@ class Pass:
                 continue
             self._send()
             if sort == "error":
-                self.close()
                 _data._raise_caught(*value, f"in DataLoader worker process {worker}")
             return _data._pin_memory(value) if self.loader.pin_memory and torch.cuda.is_available() else value
 
@@ -120,7 +123,8 @@ class Pass:
         while True:
             step = min(limit - waited, 1) if limit > 0 else 1
             try:
-                position, worker, sort, value = self.results.get(timeout=step)
+                turn, position, worker, sort, value = self.results.get(timeout=step)
+                if turn != self.turn: continue
                 self.ready[position] = worker, sort, value
                 return
             except queue.Empty:
@@ -146,9 +150,10 @@ class Pass:
             if worker.is_alive(): tasks.put(None)
         self.results.cancel_join_thread()
         for worker in self.workers:
+            if worker.pid is None: continue  # it could not be started
             worker.join(timeout=5)
             if worker.is_alive(): worker.terminate(); worker.join()
-        self.workers, self.tasks = [], []
+        self.workers, self.tasks, self.sent = [], [], self.wanted  # the pass is over
 
     def __del__(self):
         # A worker of a later pass inherits this object: the workers are not its children.

@@ -3,15 +3,17 @@
 import os
 os.environ.setdefault("PHLOX_SIM_DEVICES", "1")
 
+import gc
 import random
 import time
 import unittest
 import warnings
-from collections import namedtuple
+from collections import UserDict, namedtuple
+from unittest import mock
 
 import phlox as torch
-from phlox.utils.data import (DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler, Subset,
-                              SubsetRandomSampler, TensorDataset, random_split)
+from phlox.utils.data import (ConcatDataset, DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler,
+                              Subset, SubsetRandomSampler, TensorDataset, random_split)
 
 Pair = namedtuple("Pair", "x y")
 
@@ -122,6 +124,29 @@ class Orders(unittest.TestCase):
         self.assertEqual([x.item() for x, in DataLoader(numbers(3), batch_size=None)], [0, 1, 2])
 
 
+    def test_iterable_datasets_have_an_order_of_their_own(self):
+        for name, value in (("shuffle", True), ("sampler", [1]), ("batch_sampler", [[1]])):
+            with self.assertRaisesRegex(ValueError, "DataLoader with IterableDataset: expected unspecified "
+                                                    f"{name} option, but got {name}="):
+                DataLoader(Stream(), **{name: value})
+
+    def test_datasets_are_iterable(self):
+        both = ConcatDataset([range(2), Subset(range(9), [5, 7])])
+        self.assertEqual(list(both), [0, 1, 5, 7])
+        self.assertEqual([row[0].item() for row in numbers(3)], [0, 1, 2])
+        self.assertEqual((both[-1], both[-4]), (7, 0))
+        self.assertRaisesRegex(ValueError, "absolute value of index should not exceed dataset length", lambda: both[-5])
+
+    def test_options_that_would_give_nothing(self):
+        for wrong in (0, -1):
+            with self.assertRaisesRegex(ValueError, "prefetch_factor option should be positive"):
+                DataLoader(numbers(), num_workers=1, prefetch_factor=wrong)
+        with self.assertRaisesRegex(ValueError, "drop_last should be a boolean value, but got drop_last=5"):
+            DataLoader(numbers(), drop_last=5)
+        with self.assertRaisesRegex(TypeError, "replacement should be a boolean value, but got replacement=5"):
+            RandomSampler(range(3), replacement=5)
+
+
 class Collation(unittest.TestCase):
     def test_kinds(self):
         tensors, numbers_ = first(Squares(3))
@@ -135,6 +160,19 @@ class Collation(unittest.TestCase):
         named = first([{"k": (1, torch.ones(2))}, {"k": (2, torch.zeros(2))}])
         self.assertEqual((named["k"][0].tolist(), named["k"][1].shape), ([1, 2], (2, 2)))
         self.assertIsInstance(named["k"], list)
+
+    def test_kinds_of_a_programs_own(self):
+        batch = first([UserDict(a=1), UserDict(a=2)])
+        self.assertEqual((type(batch), batch["a"].tolist()), (UserDict, [1, 2]))
+        self.assertEqual([column.tolist() for column in first([range(2), range(2)])], [[0, 0], [1, 1]])
+
+    def test_pinning_keeps_mappings(self):
+        loader = DataLoader([UserDict(a=1.0), UserDict(a=2.0)], 2, pin_memory=True)
+        batch = next(iter(loader))
+        self.assertEqual((type(batch), batch["a"].is_pinned()), (UserDict, True))
+        on_device = torch.ones(1, device="cuda")
+        with self.assertRaisesRegex(RuntimeError, "cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be"):
+            next(iter(DataLoader([on_device], pin_memory=True)))
 
     def test_numpy(self):
         try:
@@ -249,6 +287,42 @@ class Workers(unittest.TestCase):
     def test_persistent(self):
         loader = DataLoader(Squares(4), 2, num_workers=1, persistent_workers=True)
         self.assertEqual([order(loader) for _ in range(2)], [[[0, 1], [4, 9]]] * 2)
+
+    def test_a_persistent_pass_that_is_left_early_leaves_nothing_to_the_next(self):
+        loader = DataLoader(numbers(20), 2, shuffle=True, num_workers=2, persistent_workers=True)
+        for _ in range(3):
+            next(iter(loader))
+            self.assertEqual(sorted(i for batch in order(loader) for i in batch), list(range(20)))
+
+    def test_persistent_workers_iterate_again(self):
+        loader = DataLoader(Stream(), 2, num_workers=2, persistent_workers=True)
+        for _ in range(2):
+            self.assertEqual(sorted(i for batch in loader for i in batch.tolist()), list(range(6)))
+
+    def test_the_pass_goes_on_after_an_error(self):
+        iterator, got = iter(DataLoader(Broken(12), 1, num_workers=2)), []
+        while len(got) < 12:
+            try:
+                got.append(next(iterator).item())
+            except KeyError:
+                got.append("error")
+        self.assertEqual(got, [0, 1, 2, "error", *range(4, 12)])
+        self.assertRaises(StopIteration, next, iterator)
+
+    def test_a_batch_that_cannot_be_pickled_is_an_error(self):
+        for collate, kind in ((lambda items: lambda: 1, AttributeError),
+                              (lambda items: torch.ones(1, requires_grad=True) * 2, RuntimeError)):
+            with self.assertRaisesRegex(kind, f"Caught {kind.__name__} in DataLoader worker process 0"):
+                list(DataLoader(Squares(4), 2, num_workers=1, collate_fn=collate))
+
+    def test_a_dataset_that_cannot_be_sent_is_one_error(self):
+        dataset = Squares(4)
+        dataset.hidden = lambda: 1
+        with mock.patch("sys.unraisablehook") as unraisable:
+            with self.assertRaises(AttributeError):
+                list(DataLoader(dataset, num_workers=1, multiprocessing_context="spawn"))
+            gc.collect()
+        unraisable.assert_not_called()
 
 
 if __name__ == "__main__":
