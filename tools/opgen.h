@@ -117,6 +117,7 @@ extern og_tables og;
   XX(float) \
   XX(compare) \
   XX(first) \
+  XX(whole) \
   XX(sum) \
   XX(inplace) XX(out) XX(nomethod) XX(nofunction) XX(nn) XX(hidden) XX(factory) XX(random) \
       XX(onlyinplace) XX(mutates) XX(boolresult) XX(longresult)

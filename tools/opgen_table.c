@@ -91,6 +91,7 @@ static unsigned dtype_mask(const og_op *op) {
 static const char *promotion_of(const og_op *op) {
   if (og_has(op, OG_W_float)) return "PX__PROMOTE_FLOAT";
   if (og_has(op, OG_W_compare)) return "PX__PROMOTE_COMPARE";
+  if (og_has(op, OG_W_whole)) return "PX__PROMOTE_WHOLE";
   if (og_has(op, OG_W_first)) return "PX__PROMOTE_FIRST";
   return og_has(op, OG_W_sum) ? "PX__PROMOTE_SUM" : "PX__PROMOTE";
 }

@@ -12,6 +12,7 @@ typedef enum px__promotion {
   PX__PROMOTE,          // result and compute: promotion of the tensor inputs
   PX__PROMOTE_FLOAT,    // ... and integers become the default float type
   PX__PROMOTE_COMPARE,  // compute: promotion; result: bool
+  PX__PROMOTE_WHOLE,    // promotion, and bool becomes int64
   PX__PROMOTE_FIRST,    // as the first tensor
   PX__PROMOTE_SUM       // reduce: integers and bool become int64
 } px__promotion;

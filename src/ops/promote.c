@@ -78,6 +78,7 @@ px_status px__call_promote(px_call *call) {
   px__promotion rule = (px__promotion)px__impl(call->op)->promotion;
   px_dtype d = rule == PX__PROMOTE_FIRST ? first_dtype(call) : promoted(call);
   if (rule == PX__PROMOTE_FLOAT && !px_dtype_is_float(d)) d = px_dtype_default();
+  if (rule == PX__PROMOTE_WHOLE && d == PX_BOOL) d = PX_INT64;
   if (rule == PX__PROMOTE_SUM && !px_dtype_is_float(d)) d = PX_INT64;
   call->compute = d;
   call->dtype = px__result_dtype(call->op, 0, d);

@@ -25,8 +25,11 @@ DTYPES = {"float64": 1e-9, "float32": 2e-5, "float16": 1e-2, "bfloat16": 6e-2, "
 OPEN = re.compile(r"^(empty|new_empty|rand|normal|bernoulli|dropout|uniform|random|exponential|multinomial)")
 # Of equal values either index will do: results after the first are not compared.
 TIES = {"topk", "kthvalue", "median", "sort", "argsort", "argmax", "argmin", "max", "min", "mode"}
-# Kernels that PyTorch has and Phlox lacks, on all devices: it refuses the dtype.
-GAPS = {("softsign", dtype) for dtype in ("int64", "int32", "int16", "int8", "uint8", "bool")} | {("square", "bool")}
+# Statistics of bfloat16 rows are float32, as PyTorch has them on GPUs.
+if DEVICE == "cpu": TIES.add("native_layer_norm")
+# Kernels that PyTorch has on the CPU and Phlox lacks: it refuses the dtype.
+WHOLE = ("int64", "int32", "int16", "int8", "uint8")
+GAPS = {("avg_pool2d", "int64")} | {(name, dtype) for name in ("conv1d", "conv2d") for dtype in WHOLE} if DEVICE == "cpu" else set()
 # PyTorch's constants 1/6 and the like are floats, also for float64.
 LOOSE = {"hardsigmoid": 1e-7, "hardswish": 1e-7}
 # Positional arguments that mean something else in PyTorch's functions of these names.
