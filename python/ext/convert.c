@@ -292,4 +292,4 @@ static PyMethodDef methods[] = {EXT_DEF("to", tensor_to),
                                 EXT_DEF("record_stream", tensor_record_stream),
                                 {NULL, NULL, 0, NULL}};
 
-int ext_init_tensor_convert(PyObject *m) { return ext_add_methods(&ext_TensorType, methods); }
+int ext_init_tensor_convert(PyObject *m) { return ext_add_methods(ext_TensorType, methods); }

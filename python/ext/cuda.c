@@ -312,8 +312,8 @@ int ext_init_cuda(PyObject *m) {
   PyObject *accelerator = ext_submodule(m, "accelerator", accelerator_functions);
   if (!cuda || !accelerator || PyStructSequence_InitType2(&properties_type, &desc) < 0) return -1;
   properties_type.tp_repr = properties_type.tp_str = properties_repr;
-  if (ext_add_type(cuda, "device", &scope_type) < 0 ||
-      ext_add_type(cuda, "device_of", &scope_of_type) < 0 ||
+  if (ext_add_class(cuda, "device", &scope_type) < 0 ||
+      ext_add_class(cuda, "device_of", &scope_of_type) < 0 ||
       ext_add(cuda, "OutOfMemoryError", Py_NewRef(ext_OutOfMemoryError)) < 0)
     return -1;
   return 0;

@@ -301,9 +301,9 @@ int ext_init_dataset(PyObject *data) {
       ext_add_type(data, "Dataset", &ext_DatasetType) < 0)
     return -1;
   if (ext_add_type(data, "IterableDataset", &ext_IterableDatasetType) < 0 ||
-      ext_add_type(data, "TensorDataset", &ext_TensorDatasetType) < 0)
+      ext_add_class(data, "TensorDataset", &ext_TensorDatasetType) < 0)
     return -1;
-  return ext_add_type(data, "Subset", &ext_SubsetType) < 0
+  return ext_add_class(data, "Subset", &ext_SubsetType) < 0
              ? -1
-             : ext_add_type(data, "ConcatDataset", &concat_type);
+             : ext_add_class(data, "ConcatDataset", &concat_type);
 }

@@ -121,5 +121,5 @@ int ext_init_dlpack(PyObject *m) {
   EXT_OWNED *utils = PyObject_GetAttrString(m, "utils");
   if (!utils || !ext_submodule(utils, "dlpack", functions)) return -1;
   if (PyModule_AddFunctions(m, functions) < 0) return -1;
-  return ext_add_methods(&ext_TensorType, methods);
+  return ext_add_methods(ext_TensorType, methods);
 }

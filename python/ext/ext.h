@@ -106,9 +106,10 @@ typedef struct ext_tensor_object {
   PyObject_HEAD px_tensor *tensor;
   PyObject *dict, *weak, *hooks;
 } ext_tensor_object;
-extern PyTypeObject ext_TensorType, ext_ParameterType;
+// The base has the operators and attributes; the classes over it are made at start.
+extern PyTypeObject ext_TensorBaseType, *ext_TensorType, *ext_ParameterType;
 static inline bool ext_is_tensor(PyObject *object) {
-  return Py_IS_TYPE(object, &ext_TensorType) || PyObject_TypeCheck(object, &ext_TensorType);
+  return Py_IS_TYPE(object, ext_TensorType) || PyObject_TypeCheck(object, &ext_TensorBaseType);
 }
 static inline px_tensor *ext_tensor(PyObject *object) {
   return ((ext_tensor_object *)object)->tensor;
@@ -180,6 +181,10 @@ PyObject *ext_op_object(char space, const char *name);
 PyObject *ext_submodule(PyObject *parent, const char *name, PyMethodDef *methods);
 int ext_add(PyObject *module, const char *name, PyObject *object_take);
 int ext_add_type(PyObject *module, const char *name, PyTypeObject *type);
+// The same, and messages name the type without its module, as PyTorch's do for classes of Python.
+// Looking up attributes takes a little longer, also in subclasses: not for what is looked up often.
+int ext_add_class(PyObject *module, const char *name, PyTypeObject *type);
+void ext_short_name(PyTypeObject *heap_type);  // the same, for a heap type, at no cost
 int ext_add_methods(PyTypeObject *type, PyMethodDef *methods);  // after PyType_Ready
 // Puts the accumulated `pin` of a CPU tensor; new reference.
 px_tensor *ext_pin(px_tensor *tensor);

@@ -231,7 +231,7 @@ static int separate(const ctx_object *self, PyObject *inputs, PyObject *outputs)
     if (!ext_is_tensor(item) || !holds(inputs, item) || holds(self->dirty, item)) continue;
     px_tensor *alias = NULL;
     EXT_TRY_INT(px_tensor_detach(&alias, ext_tensor(item)));
-    PyObject *fresh = ext_wrap_as(&ext_TensorType, alias);
+    PyObject *fresh = ext_wrap_as(ext_TensorType, alias);
     if (!fresh) return -1;
     PyTuple_SET_ITEM(outputs, i, fresh);
     Py_DECREF(item);

@@ -309,6 +309,6 @@ static PyMethodDef methods[] = {
 
 int ext_init_functional(PyObject *m) {
   where_op = Py_XNewRef(ext_op_object('f', "where"));
-  if (ext_add_methods(&ext_TensorType, methods) < 0) return -1;
+  if (ext_add_methods(ext_TensorType, methods) < 0) return -1;
   return PyModule_AddFunctions(m, functions);
 }

@@ -336,5 +336,5 @@ int ext_init_graph(PyObject *m) {
   PyObject *utils = ext_submodule(m, "utils", NULL);
   PyObject *hooks = utils ? ext_submodule(utils, "hooks", NULL) : NULL;
   if (!graph || !hooks || ext_add_type(graph, "Node", &node_type) < 0) return -1;
-  return ext_add_type(hooks, "RemovableHandle", &handle_type);
+  return ext_add_class(hooks, "RemovableHandle", &handle_type);
 }

@@ -79,7 +79,7 @@ PyObject *ext_tensor_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
   PyObject *const *items = PySequence_Fast_ITEMS(args);
   Py_ssize_t nargs = PyTuple_GET_SIZE(args);
   PyObject *data = kwargs ? PyDict_GetItemString(kwargs, "data") : NULL;
-  if (nargs == 1 && ext_is_tensor(items[0]) && type != &ext_TensorType)
+  if (nargs == 1 && ext_is_tensor(items[0]) && type != ext_TensorType)
     dtype = px_tensor_dtype(ext_tensor(items[0]));
   px_tensor *made =
       data ? construct(&data, 1, dtype, device) : construct(items, nargs, dtype, device);
@@ -185,7 +185,7 @@ static PyObject *variable_call(PyObject *self, PyObject *args, PyObject *kwargs)
   PX_SCOPED(px_tensor) variable = NULL;
   EXT_TRY(px_tensor_detach(&variable, data));
   if (requires_grad) EXT_TRY(px_tensor_set_requires_grad(variable, true));
-  return ext_wrap_as(&ext_TensorType, PX_MOVE(variable));
+  return ext_wrap_as(ext_TensorType, PX_MOVE(variable));
 }
 static PyObject *variable_instancecheck(PyObject *self, PyObject *object) {
   return PyBool_FromLong(ext_is_tensor(object));
@@ -214,7 +214,7 @@ static PyObject *set_default_tensor_type(PyObject *module, PyObject *type) {
     return NULL;
   if (ext_is_type_object(type)) {
     ext_type_object(type, &dtype, &device);
-  } else if (type == (PyObject *)&ext_TensorType) {
+  } else if (type == (PyObject *)ext_TensorType) {
     dtype = PX_FLOAT32;
   } else {
     const char *text = PyUnicode_Check(type) ? PyUnicode_AsUTF8(type) : NULL;

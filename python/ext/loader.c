@@ -453,5 +453,5 @@ static PyMethodDef functions[] = {{"_fetch", fetch, METH_VARARGS, NULL},
 
 int ext_init_loader(PyObject *data) {
   if (PyType_Ready(&pass_type) < 0 || PyModule_AddFunctions(data, functions) < 0) return -1;
-  return ext_add_type(data, "DataLoader", &loader_type);
+  return ext_add_class(data, "DataLoader", &loader_type);
 }

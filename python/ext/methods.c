@@ -183,7 +183,7 @@ static PyObject *tensor_tolist(PyObject *self, PyObject *u) {
 }
 
 static PyObject *tensor_format(PyObject *self, PyObject *spec) {
-  if (px_tensor_ndim(T(self)) == 0 && Py_IS_TYPE(self, &ext_TensorType)) {
+  if (px_tensor_ndim(T(self)) == 0 && Py_IS_TYPE(self, ext_TensorType)) {
     EXT_OWNED *item = tensor_item(self, NULL);
     return item ? PyObject_Format(item, spec) : NULL;
   }
@@ -248,7 +248,7 @@ EXT_FAST(tensor_map) {
 static PyObject *tensor_detach(PyObject *self, PyObject *u) {
   px_tensor *detached = NULL;
   EXT_TRY(px_tensor_detach(&detached, T(self)));
-  return ext_wrap_as(&ext_TensorType, detached);
+  return ext_wrap_as(ext_TensorType, detached);
 }
 static PyObject *tensor_detach_(PyObject *self, PyObject *u) {
   EXT_TRY(px_tensor_detach_inplace(T(self)));
@@ -341,9 +341,9 @@ static PyObject *tensor_reduce_ex(PyObject *self, PyObject *protocol) {
   PyMem_Free(memory);
   if (!data) return NULL;
   PyObject *dict = ((ext_tensor_object *)self)->dict;
-  PyObject *type = Py_IS_TYPE(self, &ext_TensorType)      ? Py_None
-                   : Py_IS_TYPE(self, &ext_ParameterType) ? Py_True
-                                                          : (PyObject *)Py_TYPE(self);
+  PyObject *type = Py_IS_TYPE(self, ext_TensorType)      ? Py_None
+                   : Py_IS_TYPE(self, ext_ParameterType) ? Py_True
+                                                         : (PyObject *)Py_TYPE(self);
   return Py_BuildValue("O(OOOssO)O", maker, type, data, plain, px_dtype_name(px_tensor_dtype(t)),
                        px_device_format(px_tensor_device(t), device),
                        px_tensor_requires_grad(t) ? Py_True : Py_False, dict ? dict : Py_None);
@@ -361,19 +361,19 @@ static PyObject *rebuild_tensor(PyObject *module, PyObject *args) {
                         &requires_grad) ||
       ext_to_ints(shape, &sizes) < 0)
     return NULL;
-  if (type == Py_None) type = (PyObject *)&ext_TensorType;
-  if (type == Py_True) type = (PyObject *)&ext_ParameterType;
+  if (type == Py_None) type = (PyObject *)ext_TensorType;
+  if (type == Py_True) type = (PyObject *)ext_ParameterType;
   EXT_TRY(px_dtype_parse(&dtype, dtype_name));
   EXT_TRY(px_device_parse(&device, device_name));
   int64_t n = 1;
   for (int i = 0; i < sizes.count; i++) n *= sizes.items[i];
   if (n * (int64_t)px_dtype_size(dtype) != bytes || !PyType_Check(type) ||
-      !PyType_IsSubtype((PyTypeObject *)type, &ext_TensorType))
+      !PyType_IsSubtype((PyTypeObject *)type, ext_TensorType))
     EXT_FAIL(PyExc_ValueError, "a pickled tensor is damaged");
   PX_SCOPED(px_tensor) made = NULL;
   EXT_WAIT(px_tensor_from_data(&made, data, sizes.count, sizes.items, dtype, device));
   if (requires_grad) EXT_TRY(px_tensor_set_requires_grad(made, true));
-  if (PyType_IsSubtype((PyTypeObject *)type, &ext_ParameterType))
+  if (PyType_IsSubtype((PyTypeObject *)type, ext_ParameterType))
     px_tensor_set_parameter(made, true);
   return ext_wrap_as((PyTypeObject *)type, PX_MOVE(made));
 }
@@ -387,7 +387,7 @@ static PyObject *tensor_setstate(PyObject *self, PyObject *state) {
 }
 
 static PyObject *tensor_as_subclass(PyObject *self, PyObject *type) {
-  if (!PyType_Check(type) || !PyType_IsSubtype((PyTypeObject *)type, &ext_TensorType))
+  if (!PyType_Check(type) || !PyType_IsSubtype((PyTypeObject *)type, ext_TensorType))
     EXT_FAIL(PyExc_TypeError, "as_subclass(): argument 'cls' must be a subclass of Tensor");
   px_tensor *alias = NULL;
   EXT_TRY(px_tensor_detach(&alias, T(self)));
@@ -450,6 +450,6 @@ static PyMethodDef functions[] = {{"_rebuild_tensor", rebuild_tensor, METH_VARAR
                                   {NULL, NULL, 0, NULL}};
 
 int ext_init_tensor_methods(PyObject *m) {
-  if (ext_add_methods(&ext_TensorType, methods) < 0) return -1;
+  if (ext_add_methods(ext_TensorType, methods) < 0) return -1;
   return PyModule_AddFunctions(m, functions);
 }

@@ -95,10 +95,10 @@ int ext_init_missing(PyObject *m) {
   EXT_OWNED *functional = nn ? PyObject_GetAttrString(nn, "functional") : NULL;
   if (!functional || PyType_Ready(&missing_type) < 0) return -1;
   if (fill(PyModule_GetDict(m), "torch", torch_names, EXT_LENGTH(torch_names)) < 0 ||
-      fill(ext_TensorType.tp_dict, "torch.Tensor", tensor_names, EXT_LENGTH(tensor_names)) < 0 ||
+      fill(ext_TensorType->tp_dict, "torch.Tensor", tensor_names, EXT_LENGTH(tensor_names)) < 0 ||
       fill(PyModule_GetDict(functional), "torch.nn.functional", functional_names,
            EXT_LENGTH(functional_names)) < 0)
     return -1;
-  PyType_Modified(&ext_TensorType);
+  PyType_Modified(ext_TensorType);
   return give_all_getattr(m);
 }

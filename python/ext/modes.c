@@ -215,9 +215,9 @@ int ext_init_modes(PyObject *m) {
   PyObject *grad_mode = autograd ? ext_submodule(autograd, "grad_mode", NULL) : NULL;
   if (!grad_mode || PyType_Ready(&wrapped_type) < 0) return -1;
   for (int i = 0; i < EXT_LENGTH(types); i++) {
-    if (types[i].top && ext_add_type(m, types[i].name, types[i].type) < 0) return -1;
-    if (ext_add_type(autograd, types[i].name, types[i].type) < 0) return -1;
-    if (types[i].top && ext_add_type(grad_mode, types[i].name, types[i].type) < 0) return -1;
+    if (types[i].top && ext_add_class(m, types[i].name, types[i].type) < 0) return -1;
+    if (ext_add_class(autograd, types[i].name, types[i].type) < 0) return -1;
+    if (types[i].top && ext_add_class(grad_mode, types[i].name, types[i].type) < 0) return -1;
   }
   Py_DECREF(autograd);
   return PyModule_AddFunctions(m, functions);

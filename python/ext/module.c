@@ -17,6 +17,49 @@ int ext_add_type(PyObject *module, const char *name, PyTypeObject *type) {
   return PyModule_AddObjectRef(module, name, (PyObject *)type);
 }
 
+// ---- classes
+// A static type's name in messages has its module in front; that of a class of Python's has not.
+
+void ext_short_name(PyTypeObject *type) {
+  const char *dot = strrchr(type->tp_name, '.');
+  if (dot) type->tp_name = dot + 1;
+}
+
+// Writes the short name into "'torch.cuda.Stream' object has no attribute 'x'". What a getter
+// raised, and what names a class over the type, stays.
+static void shorten(PyObject *object) {
+  const char *full = Py_TYPE(object)->tp_name, *dot = strrchr(full, '.');
+  if (!dot || !PyErr_ExceptionMatches(PyExc_AttributeError)) return;
+  PyObject *exception = ext_exception_take();
+  EXT_OWNED *text = PyObject_Str(exception);
+  EXT_OWNED *start = PyUnicode_FromFormat("'%s' object ", full);
+  if (text && start && PyUnicode_Tailmatch(text, start, 0, PY_SSIZE_T_MAX, -1) == 1) {
+    EXT_OWNED *rest =
+        PyUnicode_Substring(text, PyUnicode_GET_LENGTH(start), PyUnicode_GET_LENGTH(text));
+    EXT_OWNED *args =
+        rest ? Py_BuildValue("(N)", PyUnicode_FromFormat("'%s' object %U", dot + 1, rest)) : NULL;
+    if (args) PyObject_SetAttrString(exception, "args", args);
+  }
+  PyErr_Clear();
+  ext_exception_give(exception);
+}
+static PyObject *class_getattro(PyObject *object, PyObject *name) {
+  PyObject *value = PyObject_GenericGetAttr(object, name);
+  if (!value) shorten(object);
+  return value;
+}
+static int class_setattro(PyObject *object, PyObject *name, PyObject *value) {
+  int failed = PyObject_GenericSetAttr(object, name, value);
+  if (failed) shorten(object);
+  return failed;
+}
+
+int ext_add_class(PyObject *module, const char *name, PyTypeObject *type) {
+  if (!type->tp_getattro) type->tp_getattro = class_getattro;
+  if (!type->tp_setattro) type->tp_setattro = class_setattro;
+  return ext_add_type(module, name, type);
+}
+
 int ext_add_methods(PyTypeObject *type, PyMethodDef *methods) {
   for (PyMethodDef *at = methods; at->ml_name; at++) {
     PyObject *descriptor = PyDescr_NewMethod(type, at);

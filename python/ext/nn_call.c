@@ -161,7 +161,7 @@ static PyMethodDef handle_methods[] = {{"remove", handle_remove, METH_NOARGS, NU
                                        {"__exit__", handle_exit, METH_VARARGS, NULL},
                                        {NULL, NULL, 0, NULL}};
 static PyTypeObject handle_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.utils.hooks.ModuleHandle",
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.utils.hooks.RemovableHandle",
     .tp_basicsize = sizeof(handle_object),
     .tp_doc = "Removes a hook.",
     .tp_flags = Py_TPFLAGS_DEFAULT,

@@ -22,7 +22,7 @@ EXT_FAST(register_parameter) {
   EXT_ARGS("register_parameter", "name param", out);
   const char *name = PyUnicode_AsUTF8(out[0]);
   if (!name || ext_module_ready(self, "parameter") < 0) return NULL;
-  if (out[1] != Py_None && !PyObject_TypeCheck(out[1], &ext_ParameterType))
+  if (out[1] != Py_None && !PyObject_TypeCheck(out[1], ext_ParameterType))
     EXT_FAIL(PyExc_TypeError,
              "cannot assign '%s' object to parameter '%s' (torch.nn.Parameter or None required)",
              ext_type_name(out[1]), name);

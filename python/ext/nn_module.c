@@ -485,7 +485,7 @@ static int module_setattro(PyObject *self, PyObject *name, PyObject *value) {
   const char *text = PyUnicode_AsUTF8(name);
   if (!text) return -1;
   if (!value) return module_delattr(self, name, text);
-  if (PyObject_TypeCheck(value, &ext_ParameterType)) return assign_parameter(self, text, value);
+  if (PyObject_TypeCheck(value, ext_ParameterType)) return assign_parameter(self, text, value);
   if (ext_is_module(value)) return assign_child(self, text, value);
   int done = assign_known(self, text, value);
   if (!done) done = assign_attribute(self, text, value);
@@ -608,7 +608,7 @@ static int add_layer(PyObject *nn, const px_module_kind *kind) {
   EXT_OWNED *bases = PyTuple_Pack(1, (PyObject *)&ext_ModuleType);
   EXT_OWNED *type = bases ? PyType_FromSpecWithBases(&spec, bases) : NULL;
   if (!type || keep_kind((PyTypeObject *)type, kind) < 0) return -1;
-  ((PyTypeObject *)type)->tp_name = strrchr(name, '.') + 1;  // as a class of Python's has it
+  ext_short_name((PyTypeObject *)type);
   if (PyDict_SetItemString(types, kind->name, type) < 0) return -1;
   return PyObject_SetAttrString(nn, kind->name, type);
 }
@@ -622,7 +622,7 @@ int ext_init_nn(PyObject *m) {
   PyObject *nn = ext_submodule(m, "nn", NULL);
   if (!kinds || !types || !nn || ext_add_type(nn, "Module", &ext_ModuleType) < 0) return -1;
   if (ext_add_methods(&ext_ModuleType, ext_module_state_methods) < 0) return -1;
-  if (PyObject_SetAttrString(nn, "Parameter", (PyObject *)&ext_ParameterType) < 0) return -1;
+  if (PyObject_SetAttrString(nn, "Parameter", (PyObject *)ext_ParameterType) < 0) return -1;
   const px_module_kind *kind;
   for (int i = 0; (kind = px_module_kind_at(i)); i++)
     if (add_layer(nn, kind) < 0) return -1;

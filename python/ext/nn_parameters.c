@@ -11,7 +11,7 @@ static PyTypeObject *list_type, *dict_type;
 static int put(PyObject *self, PyObject *name, PyObject *value) {
   bool plain = ext_is_tensor(value) && !px_tensor_is_parameter(ext_tensor(value));
   EXT_OWNED *kept =
-      plain ? PyObject_CallOneArg((PyObject *)&ext_ParameterType, value) : Py_NewRef(value);
+      plain ? PyObject_CallOneArg((PyObject *)ext_ParameterType, value) : Py_NewRef(value);
   return kept ? PyObject_SetAttr(self, name, kept) : -1;
 }
 
@@ -421,7 +421,7 @@ static PyTypeObject *add_type(PyObject *nn, const char *name, PyType_Slot *slots
   PyObject *type = bases ? PyType_FromSpecWithBases(&spec, bases) : NULL;
   const char *base = name + sizeof "torch.nn." - 1;
   if (!type || PyObject_SetAttrString(nn, base, type) < 0) return NULL;
-  ((PyTypeObject *)type)->tp_name = base;  // as a class of Python's has it
+  ext_short_name((PyTypeObject *)type);
   return ext_module_keep_type(base, (PyTypeObject *)type) < 0 ? NULL : (PyTypeObject *)type;
 }
 

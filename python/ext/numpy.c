@@ -212,7 +212,7 @@ EXT_FAST(tensor_numpy) {
   if (!force) return to_numpy(ext_tensor(self));
   px_tensor *detached = NULL;
   EXT_TRY(px_tensor_detach(&detached, ext_tensor(self)));
-  EXT_OWNED *object = ext_wrap_as(&ext_TensorType, detached);
+  EXT_OWNED *object = ext_wrap_as(ext_TensorType, detached);
   EXT_OWNED *host = object ? ext_convert(object, px_cpu(), PX_DTYPE_NONE, false, false) : NULL;
   return host ? to_numpy(ext_tensor(host)) : NULL;
 }
@@ -319,6 +319,6 @@ static PyMethodDef functions[] = {{"from_numpy", from_numpy, METH_O, NULL},
                                   {NULL, NULL, 0, NULL}};
 
 int ext_init_numpy(PyObject *m) {
-  if (PyType_Ready(&holder_type) < 0 || ext_add_methods(&ext_TensorType, methods) < 0) return -1;
+  if (PyType_Ready(&holder_type) < 0 || ext_add_methods(ext_TensorType, methods) < 0) return -1;
   return PyModule_AddFunctions(m, functions);
 }

@@ -381,11 +381,11 @@ int ext_init_ops(PyObject *m) {
   PyObject *functional = nn ? ext_submodule(nn, "functional", NULL) : NULL;
   PyObject *parameter = nn ? ext_submodule(nn, "parameter", NULL) : NULL;
   if (!functional || fill(PyModule_GetDict(functional), spaces[2]) < 0) return -1;
-  if (!parameter || ext_add_type(nn, "Parameter", &ext_ParameterType) < 0 ||
-      ext_add_type(parameter, "Parameter", &ext_ParameterType) < 0)
+  if (!parameter || ext_add_type(nn, "Parameter", ext_ParameterType) < 0 ||
+      ext_add_type(parameter, "Parameter", ext_ParameterType) < 0)
     return -1;
   if (fill(PyModule_GetDict(m), spaces[1]) < 0) return -1;
-  if (fill(ext_TensorType.tp_dict, spaces[0]) < 0) return -1;
-  PyType_Modified(&ext_TensorType);
+  if (fill(ext_TensorType->tp_dict, spaces[0]) < 0) return -1;
+  PyType_Modified(ext_TensorType);
   return 0;
 }

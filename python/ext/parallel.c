@@ -444,5 +444,6 @@ int ext_init_parallel(PyObject *m) {
   EXT_OWNED *bases = PyTuple_Pack(1, (PyObject *)&ext_ModuleType);
   EXT_OWNED *type = parallel && bases ? PyType_FromSpecWithBases(&parallel_spec, bases) : NULL;
   if (!type || PyObject_SetAttrString(nn, "DataParallel", type) < 0) return -1;
+  ext_short_name((PyTypeObject *)type);
   return PyObject_SetAttrString(parallel, "DataParallel", type);
 }

@@ -124,7 +124,7 @@ static PyMethodDef generator_methods[] = {
 static PyGetSetDef generator_getset[] = {{"device", generator_device, NULL, NULL, NULL},
                                          {NULL, NULL, NULL, NULL, NULL}};
 PyTypeObject ext_GeneratorType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.Generator",
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch._C.Generator",
     .tp_basicsize = sizeof(generator_object),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_new = generator_new,

@@ -295,10 +295,10 @@ PyTypeObject ext_BatchSamplerType = {
 int ext_init_sampler(PyObject *data) {
   if (PyType_Ready(&batches_type) < 0 || ext_add_type(data, "Sampler", &ext_SamplerType) < 0)
     return -1;
-  if (ext_add_type(data, "SequentialSampler", &ext_SequentialSamplerType) < 0 ||
-      ext_add_type(data, "RandomSampler", &ext_RandomSamplerType) < 0)
+  if (ext_add_class(data, "SequentialSampler", &ext_SequentialSamplerType) < 0 ||
+      ext_add_class(data, "RandomSampler", &ext_RandomSamplerType) < 0)
     return -1;
-  return ext_add_type(data, "SubsetRandomSampler", &permuted_type) < 0
+  return ext_add_class(data, "SubsetRandomSampler", &permuted_type) < 0
              ? -1
-             : ext_add_type(data, "BatchSampler", &ext_BatchSamplerType);
+             : ext_add_class(data, "BatchSampler", &ext_BatchSamplerType);
 }

@@ -173,6 +173,7 @@ int ext_init_schedules(PyObject *m, PyObject *optim) {
     EXT_OWNED *bases = base ? PyTuple_Pack(1, base) : NULL;
     EXT_OWNED *type = PyType_FromSpecWithBases(&types[i].spec, bases);
     if (!type || PyObject_SetAttrString(module, types[i].name, type) < 0) return -1;
+    ext_short_name((PyTypeObject *)type);
     if (!base) base = Py_NewRef(type);
   }
   EXT_OWNED *nn = PyObject_GetAttrString(m, "nn");

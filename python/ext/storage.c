@@ -198,5 +198,5 @@ int ext_init_storage(PyObject *m) {
       ext_add_type(m, "TypedStorage", &typed_type) < 0 ||
       ext_add_type(storage, "TypedStorage", &typed_type) < 0)
     return -1;
-  return ext_add_methods(&ext_TensorType, methods) < 0 ? -1 : PyModule_AddFunctions(m, functions);
+  return ext_add_methods(ext_TensorType, methods) < 0 ? -1 : PyModule_AddFunctions(m, functions);
 }

@@ -375,12 +375,12 @@ static PyMethodDef accelerator_functions[] = {EXT_DEF("current_stream", current_
 int ext_init_stream(PyObject *m) {
   EXT_OWNED *cuda = PyObject_GetAttrString(m, "cuda");
   EXT_OWNED *accelerator = PyObject_GetAttrString(m, "accelerator");
-  if (!cuda || !accelerator || ext_add_type(cuda, "Stream", &ext_StreamType) < 0 ||
-      ext_add_type(cuda, "Event", &ext_EventType) < 0 ||
-      ext_add_type(cuda, "StreamContext", &context_type) < 0 ||
-      ext_add_type(cuda, "stream", &context_type) < 0 ||
-      ext_add_type(m, "Stream", &ext_StreamType) < 0 ||
-      ext_add_type(m, "Event", &ext_EventType) < 0 ||
+  if (!cuda || !accelerator || ext_add_class(cuda, "Stream", &ext_StreamType) < 0 ||
+      ext_add_class(cuda, "Event", &ext_EventType) < 0 ||
+      ext_add_class(cuda, "StreamContext", &context_type) < 0 ||
+      ext_add_class(cuda, "stream", &context_type) < 0 ||
+      ext_add_class(m, "Stream", &ext_StreamType) < 0 ||
+      ext_add_class(m, "Event", &ext_EventType) < 0 ||
       PyModule_AddFunctions(accelerator, accelerator_functions) < 0)
     return -1;
   return PyModule_AddFunctions(cuda, functions);

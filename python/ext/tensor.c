@@ -47,7 +47,7 @@ static void drain_dropped(void) {
 // Leaves with the tensor what the object has beside it; without memory it is lost.
 static void keep(ext_tensor_object *self) {
   PyTypeObject *type = Py_TYPE(self);
-  bool plain = type == &ext_TensorType || type == &ext_ParameterType;
+  bool plain = type == ext_TensorType || type == ext_ParameterType;
   bool empty = (!self->dict || !PyDict_GET_SIZE(self->dict)) && !self->hooks;
   if ((plain && empty) || px_refs(self->tensor) < 2) return;
   kept_object *kept = PyMem_RawMalloc(sizeof *kept);
@@ -58,9 +58,9 @@ static void keep(ext_tensor_object *self) {
 }
 
 static ext_tensor_object *tensor_alloc(PyTypeObject *type) {
-  if (type != &ext_TensorType || !free_count) return (ext_tensor_object *)type->tp_alloc(type, 0);
+  if (type != ext_TensorType || !free_count) return (ext_tensor_object *)type->tp_alloc(type, 0);
   ext_tensor_object *self = free_list[--free_count];
-  PyObject_Init((PyObject *)self, type);
+  _Py_NewReference((PyObject *)self);  // it kept its type, and the reference to it
   PyObject_GC_Track(self);
   return self;
 }
@@ -98,7 +98,7 @@ PyObject *ext_wrap(px_tensor *tensor) {
   }
   kept_object *kept = px_tensor_kept(tensor);
   if (__builtin_expect(kept != NULL, 0)) return wrap_again(kept, tensor);
-  return ext_wrap_as(px_tensor_is_parameter(tensor) ? &ext_ParameterType : &ext_TensorType, tensor);
+  return ext_wrap_as(px_tensor_is_parameter(tensor) ? ext_ParameterType : ext_TensorType, tensor);
 }
 
 PyObject *ext_wrap_borrowed(const px_tensor *tensor) {
@@ -121,6 +121,7 @@ static int tensor_traverse(PyObject *object, visitproc visit, void *arg) {
   ext_tensor_object *self = (ext_tensor_object *)object;
   Py_VISIT(self->dict);
   Py_VISIT(self->hooks);
+  if (Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE) Py_VISIT(Py_TYPE(object));
   return 0;
 }
 static int tensor_clear(PyObject *object) {
@@ -136,16 +137,19 @@ static void tensor_dealloc(PyObject *object) {
   if (self->weak) PyObject_ClearWeakRefs(object);
   px_tensor *tensor = self->tensor;
   if (tensor) px_tensor_set_user(tensor, NULL);
-  bool plain = Py_IS_TYPE(object, &ext_TensorType) && !self->dict && !self->hooks;
+  bool plain = Py_IS_TYPE(object, ext_TensorType) && !self->dict && !self->hooks;
   if (!plain && tensor) keep(self);
   if (self->dict || self->hooks) tensor_clear(object);
   self->tensor = NULL;
   if (tensor) px_release(tensor);
   drain_dropped();
-  if (Py_IS_TYPE(object, &ext_TensorType) && free_count < FREE_MAX)
+  PyTypeObject *type = Py_TYPE(object);
+  if (type == ext_TensorType && free_count < FREE_MAX) {
     free_list[free_count++] = self;
-  else
-    Py_TYPE(object)->tp_free(object);
+    return;
+  }
+  type->tp_free(object);
+  if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) Py_DECREF(type);
 }
 
 static PyObject *tensor_text(PyObject *self, const char *prefix) {
@@ -158,7 +162,7 @@ static PyObject *tensor_text(PyObject *self, const char *prefix) {
 
 static PyObject *tensor_repr(PyObject *self) {
   if (!ext_tensor(self)) return PyUnicode_FromString("tensor(<unset>)");
-  if (Py_IS_TYPE(self, &ext_TensorType)) return tensor_text(self, "tensor(");
+  if (Py_IS_TYPE(self, ext_TensorType)) return tensor_text(self, "tensor(");
   char prefix[96];
   snprintf(prefix, sizeof prefix, "%s(", ext_type_name(self));
   return tensor_text(self, prefix);
@@ -206,8 +210,8 @@ static PySequenceMethods sequence = {
 static PyMappingMethods mapping = {
     .mp_length = tensor_length, .mp_subscript = ext_getitem, .mp_ass_subscript = ext_setitem};
 
-PyTypeObject ext_TensorType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.Tensor",
+PyTypeObject ext_TensorBaseType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch._C.TensorBase",
     .tp_basicsize = sizeof(ext_tensor_object),
     .tp_doc = "A multi-dimensional array of one dtype on one device.",
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
@@ -257,24 +261,39 @@ static PyObject *parameter_new(PyTypeObject *type, PyObject *args, PyObject *kwa
 
 static int parameter_init(PyObject *self, PyObject *args, PyObject *kwargs) { return 0; }
 
-PyTypeObject ext_ParameterType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.nn.Parameter",
-    .tp_basicsize = sizeof(ext_tensor_object),
-    .tp_doc = "A tensor that a module registers as its parameter when it is assigned to it.",
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
-    .tp_base = &ext_TensorType,
-    .tp_dealloc = tensor_dealloc,
-    .tp_traverse = tensor_traverse,
-    .tp_clear = tensor_clear,
-    .tp_new = parameter_new,
-    .tp_init = parameter_init,
-    .tp_repr = parameter_repr,
-    .tp_str = parameter_repr,
-};
+// ---- the classes: heap types, as classes of Python's are, so that messages have their short names
+// and programs may add to them
+PyTypeObject *ext_TensorType, *ext_ParameterType;
+
+static PyTypeObject *make_class(const char *name, PyTypeObject *base, PyType_Slot *slots) {
+  PyType_Spec spec = {name, sizeof(ext_tensor_object), 0,
+                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC, slots};
+  EXT_OWNED *bases = PyTuple_Pack(1, (PyObject *)base);
+  PyTypeObject *type = bases ? (PyTypeObject *)PyType_FromSpecWithBases(&spec, bases) : NULL;
+  if (type) ext_short_name(type);
+  return type;
+}
+
+#define TENSOR_SLOTS \
+  {Py_tp_dealloc, tensor_dealloc}, {Py_tp_traverse, tensor_traverse}, { Py_tp_clear, tensor_clear }
+static PyType_Slot tensor_slots[] = {
+    TENSOR_SLOTS, {Py_tp_doc, "A multi-dimensional array of one dtype on one device."}, {0, NULL}};
+static PyType_Slot parameter_slots[] = {
+    TENSOR_SLOTS,
+    {Py_tp_doc, "A tensor that a module registers as its parameter when it is assigned to it."},
+    {Py_tp_new, parameter_new},
+    {Py_tp_init, parameter_init},
+    {Py_tp_repr, parameter_repr},
+    {Py_tp_str, parameter_repr},
+    {0, NULL}};
 
 int ext_init_tensor(PyObject *m) {
   px_tensor_set_kept_release(kept_drop);
-  if (ext_add_type(m, "Tensor", &ext_TensorType) < 0) return -1;
-  if (ext_add_type(m, "_TensorBase", &ext_TensorType) < 0) return -1;
-  return ext_add_type(m, "_Parameter", &ext_ParameterType);
+  if (ext_add_type(m, "_TensorBase", &ext_TensorBaseType) < 0) return -1;
+  ext_TensorType = make_class("torch.Tensor", &ext_TensorBaseType, tensor_slots);
+  if (!ext_TensorType) return -1;
+  ext_ParameterType = make_class("torch.nn.parameter.Parameter", ext_TensorType, parameter_slots);
+  if (!ext_ParameterType) return -1;
+  if (ext_add_type(m, "Tensor", ext_TensorType) < 0) return -1;
+  return ext_add_type(m, "_Parameter", ext_ParameterType);
 }

@@ -101,7 +101,7 @@ static px_tree *to_tree(PyObject *object, int depth) {
              "torch.save writes values that are nested up to %d deep; these are deeper, or hold "
              "themselves",
              PX_TREE_DEPTH);
-  if (Py_IS_TYPE(object, &ext_TensorType) || Py_IS_TYPE(object, &ext_ParameterType))
+  if (Py_IS_TYPE(object, ext_TensorType) || Py_IS_TYPE(object, ext_ParameterType))
     return tensor_tree(object);
   if (object == Py_None) {
     EXT_TRY(px_tree_none(&made));

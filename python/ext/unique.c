@@ -82,6 +82,6 @@ static PyMethodDef methods[] = {EXT_DEF("unique", tensor_unique),
                                 {NULL, NULL, 0, NULL}};
 
 int ext_init_unique(PyObject *m) {
-  if (ext_add_methods(&ext_TensorType, methods) < 0) return -1;
+  if (ext_add_methods(ext_TensorType, methods) < 0) return -1;
   return PyModule_AddFunctions(m, functions);
 }

@@ -252,6 +252,25 @@ class Waits(unittest.TestCase):
 
 
 @unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
+class Names(unittest.TestCase):
+    def test_messages_name_the_class_alone(self):
+        for thing, name in ((torch.cuda.Stream(), "Stream"), (torch.cuda.Event(), "Event"), (torch.cuda.device(0), "device"),
+                            (torch.zeros(1, device="cuda"), "Tensor"), (torch.nn.Linear(1, 1).cuda().weight, "Parameter")):
+            for use in (lambda: thing.nothing, lambda: delattr(thing, "nothing")):
+                with self.assertRaises(AttributeError) as caught:
+                    use()
+                self.assertEqual(str(caught.exception), f"'{name}' object has no attribute 'nothing'")
+        self.assertEqual(repr(torch.cuda.Stream).replace("phlox", "torch"), "<class 'torch.cuda.Stream'>")
+
+    def test_what_a_getter_raises_stays(self):
+        class Late(torch.cuda.Stream):
+            @property
+            def odd(self):
+                raise AttributeError("'torch.cuda.Stream' object is a text of its own")
+        with self.assertRaisesRegex(AttributeError, "^'torch.cuda.Stream' object is a text of its own$"):
+            Late().odd
+
+
 class TwoDevicesDoNotMix(unittest.TestCase):
     both = "found at least two devices, cuda:0 and cuda:1!"
 
