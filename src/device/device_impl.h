@@ -53,6 +53,9 @@ px_kernel px__kernel_find(px_device_type type, const char *name);
 // fault rises at the next synchronising call.
 px_status px__launch(px_device device, px_launch *launch, const px_access *accesses,
                      int access_count) __attribute__((warn_unused_result));
+// The op that the program called in this thread, while that calls others; NULL otherwise. The layer
+// of ops sets it, and what a kernel reports is raised with its name.
+extern _Thread_local const char *px__caller;
 // Copies bytes between blocks of any devices, ordered by DESIGN's C6: device work on the current
 // stream of the device side (of the source for device to device, with waits both ways). Blocking
 // for the host unless `non_blocking` and the host side is pinned.

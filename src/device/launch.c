@@ -14,6 +14,8 @@ static const struct {
 #undef XX
 };
 
+_Thread_local const char *px__caller;
+
 px_status px__fault_error(px_fault_slot *slot) {
   int64_t code = __atomic_load_n(&slot->code, __ATOMIC_ACQUIRE);
   bool known = code > 0 && code < PX_COUNT_OF(faults);
@@ -39,7 +41,10 @@ px_status px__fault_raise(px__device *d) {
   if (!found) return status;
   char stream[64];
   px__stream_text(record.stream, stream);
-  PX_NOTE("\nIt was reported by %s on %s", record.op, stream);
+  if (record.caller && strcmp(record.caller, record.op))
+    PX_NOTE("\nIt was reported by %s (kernel %s) on %s", record.caller, record.op, stream);
+  else
+    PX_NOTE("\nIt was reported by %s on %s", record.op, stream);
   if (record.site.file) PX_NOTE(", launched at %s:%d", record.site.file, record.site.line);
   return status;
 }

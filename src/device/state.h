@@ -78,7 +78,7 @@ typedef struct px__site {
 // What was issued under an id.
 typedef struct px__record {
   uint64_t id, seq;
-  const char *op;
+  const char *op, *caller;
   px__site site;
   px_stream *stream;
 } px__record;

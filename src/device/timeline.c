@@ -219,7 +219,8 @@ px_status px__work_begin(px__work *work, px_stream *stream, const char *op,
     px__device_unlock(d);
     return px_error_pass(status, __FILE__, __LINE__, __func__);
   }
-  d->ring[work->id % PX__RING] = (px__record){work->id, work->seq, op, work->site, stream};
+  d->ring[work->id % PX__RING] =
+      (px__record){work->id, work->seq, op, px__caller, work->site, stream};
   return PX_OK;
 }
 

@@ -241,9 +241,12 @@ static void drop(px_call *call) {
 
 static px_status call_unusual(px_call *call) {
   numbers w;
+  const char *above = px__caller;
+  if (!above) px__caller = call->op->python_name;
   px_status status = wrap_numbers(call, &w);
   if (status == PX_OK) status = call_other(call);
   if (status == PX_OK) status = finish(call);
+  px__caller = above;
   for (int i = 0; i < w.n; i++) px_release(w.made[i]);
   return status;
 }

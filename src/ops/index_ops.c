@@ -335,7 +335,13 @@ px_status px__index_one_hot(px_call *c) {
   PX_TRY(px_zeros(&made, sizes, self->ndim + 1, PX_INT64, px__tensor_device(self), false, false));
   PX_TRY(px_unsqueeze(&column, self, -1));
   px_status status = px_scatter_value_(made, -1, column, px_int(1));
-  PX_CHECK(status != PX_INDEX, PX_RUNTIME, "Class values must be smaller than num_classes.");
+  if (status == PX_INDEX) {  // of a CPU tensor: a device reports it later
+    PX_SCOPED(px_tensor) least = NULL;
+    PX_TRY(px_min(&least, self));
+    PX_TRY(px_tensor_item(&top, least));
+    PX_FAIL(PX_RUNTIME, "Class values must be %s.",
+            px_scalar_int(top) < 0 ? "non-negative" : "smaller than num_classes");
+  }
   PX_TRY(status);
   c->results[0] = PX_MOVE(made);
   return PX_OK;
@@ -347,7 +353,7 @@ px_status px__index_bincount(px_call *c) {
   px__picking p;
   PX_SCOPED(px_tensor) most = NULL;
   PX_SCOPED(px_tensor) amount = NULL;
-  px_scalar top = px_int(-1);
+  px_scalar top = px_int(-1), bottom = px_int(0);
   PX_TRY(px__call_same_device(c));
   PX_CHECK(self->ndim == 1 && !px_dtype_is_float((px_dtype)self->dtype), PX_RUNTIME,
            "bincount only supports 1-d non-negative integral inputs.");
@@ -355,9 +361,14 @@ px_status px__index_bincount(px_call *c) {
   PX_CHECK(!weights || (weights->ndim == 1 && weights->numel == self->numel), PX_RUNTIME,
            "weights should be 1-d and have the same length as input");
   if (self->numel) {
+    PX_SCOPED(px_tensor) least = NULL;
+    PX_TRY(px_min(&least, self));
     PX_TRY(px__index_max(&most, self));
+    PX_TRY(px_tensor_item(&bottom, least));
     PX_TRY(px_tensor_item(&top, most));
   }
+  PX_CHECK(px_scalar_int(bottom) >= 0, PX_RUNTIME,
+           "bincount only supports 1-d non-negative integral inputs.");
   int64_t n = px_scalar_int(top) + 1;
   if (n < px__int_arg(c, 2)) n = px__int_arg(c, 2);
   px_dtype dtype = !weights ? PX_INT64 : weights->dtype == PX_FLOAT32 ? PX_FLOAT32 : PX_FLOAT64;

@@ -121,7 +121,7 @@ PX_TEST(the_message_names_the_op_and_the_stream) {
   px_status status = call_embedding(&y, &t);
   if (!status) status = px_device_synchronize(0);
   CHECK_EQ(status, PX_INDEX);
-  CHECK(strstr(px_error_last()->message, "It was reported by "));
+  CHECK(strstr(px_error_last()->message, "It was reported by embedding (kernel index)"));
   CHECK(strstr(px_error_last()->message, "on the default stream of cuda:0"));
   px_error_clear();
   px_release(y);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.cuda over simulated devices: selection, streams, events, memory, random numbers, errors."""
 import os
+import re
 os.environ.setdefault("PHLOX_SIM_DEVICES", "3")
 
 import subprocess
@@ -252,6 +253,51 @@ class Waits(unittest.TestCase):
 
 
 @unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
+class Faults(unittest.TestCase):
+    """What a kernel finds wrong is raised with the op that the program called, and its line."""
+    def check(self, name, call, *kernel):
+        with self.assertRaises((IndexError, RuntimeError)) as caught:
+            call()
+            torch.cuda.synchronize()
+        line = call.__code__.co_firstlineno
+        kernel = " (kernel %s)" % kernel if kernel else ""
+        self.assertRegex(str(caught.exception), re.escape(f"It was reported by {name}{kernel} on the default stream of cuda:0, "
+                                                          f"launched at {__file__}:{line}") + "$")
+        torch.cuda.synchronize()
+
+    def test_the_op_that_was_called(self):
+        F, x = torch.nn.functional, torch.ones(4, 3, device="cuda")
+        layer, loss = torch.nn.Embedding(4, 3).cuda(), torch.nn.CrossEntropyLoss()
+        far, rows, target = torch.tensor([9]).cuda(), torch.ones(1, 3).cuda(), torch.tensor([0, 1, 2, 7]).cuda()
+        self.check("index", lambda: x[far])
+        self.check("embedding", lambda: F.embedding(far, x), "index")
+        self.check("embedding", lambda: layer(far), "index")
+        self.check("gather", lambda: x.gather(0, far[None]), "index")
+        self.check("index_select", lambda: x.index_select(0, far), "index")
+        self.check("take", lambda: x.take(far + 90), "index")
+        self.check("scatter", lambda: x.scatter_(0, far[None], 1.0), "index_put_")
+        self.check("scatter_add", lambda: x.scatter_add(0, far[None], rows), "index_put_")
+        self.check("index_add", lambda: x.index_add(0, far, rows), "index_put_")
+        self.check("index_copy", lambda: x.index_copy(0, far, rows), "index_put_")
+        self.check("one_hot", lambda: F.one_hot(far, 3), "index_put_")
+        self.check("nll_loss", lambda: F.nll_loss(x, target), "nll_loss_forward")
+        self.check("cross_entropy", lambda: F.cross_entropy(x, target), "nll_loss_forward")
+        self.check("cross_entropy", lambda: loss(x, target), "nll_loss_forward")
+        self.check("bernoulli", lambda: torch.bernoulli(x + 1))
+        self.check("floor_divide", lambda: far // (far - 9))
+
+    def test_an_empty_tensor_has_no_place_to_index(self):
+        F, none, one = torch.nn.functional, torch.zeros(0, 3, device="cuda"), torch.tensor([1], device="cuda")
+        for call in (lambda: none[one], lambda: none.index_select(0, one), lambda: none.gather(0, one[None]), lambda: none.take(one),
+                     lambda: none.scatter(0, one[None], 1.0), lambda: F.embedding(one, none)):
+            with self.assertRaisesRegex(IndexError, "index is out of bounds for dimension with size 0"):
+                call()
+        torch.cuda.synchronize()
+        self.assertEqual(none.index_select(0, one[:0]).shape, (0, 3))
+        with self.assertRaisesRegex(RuntimeError, "bincount only supports 1-d non-negative integral inputs."):
+            torch.bincount(-one)
+
+
 class Names(unittest.TestCase):
     def test_messages_name_the_class_alone(self):
         for thing, name in ((torch.cuda.Stream(), "Stream"), (torch.cuda.Event(), "Event"), (torch.cuda.device(0), "device"),

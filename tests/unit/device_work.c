@@ -26,6 +26,16 @@ PX_TEST(a_kernel_error_on_a_device_names_op_and_line) {
   px__block_free(block);
 }
 
+PX_TEST(a_kernel_error_names_the_op_that_the_program_called) {
+  simulate_plainly(1);
+  px_block *block = block_on(px_cuda(0), 64);
+  px__caller = "gather";
+  OK(start("index", index_kernel, block, true, 0, 0));
+  px__caller = NULL;
+  FAILS(px_device_synchronize(0), PX_INDEX, "It was reported by gather (kernel index) on the");
+  px__block_free(block);
+}
+
 PX_TEST(blocking_launches_fail_at_the_call) {
   setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
   simulate_plainly(1);
