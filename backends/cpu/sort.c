@@ -1,80 +1,183 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sorting along a dimension, and what follows from it: the first k, the k-th. Every line is sorted
 // apart; threads share the lines. Also the kernels that move elements to and from given places.
+//
+// Equal elements keep their order, so the results are the same however they are come by.
 #include "cpu/dense.h"
+#include "cpu/lines.h"
+#include "cpu/sort_keys.h"
 #include "cpu/threads.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+enum { BLOCK = 64, MOST_ROOM = 3 };
+
+typedef struct scratch {
+  int64_t *room[MOST_ROOM];  // each for the keys that a line holds at a time
+  px__key_counts *counts;
+} scratch;
 typedef struct job {
-  const void *in;
-  void *values;
-  int64_t *indices;
-  int64_t size, inner, take, skip;
-  int dtype;
+  const px_launch *l;
+  // Writes line i of the results; false: no memory.
+  bool (*line)(const struct job *t, const px__line *lines, scratch *s);
+  int64_t size, take, skip;  // of a line: elements, how many are wanted, the wanted one
+  int64_t hold;
+  int dim, rooms;
   bool down, failed;
 } job;
 
-#define T float
-#define LESS(a, b) ((a) < (b) || ((b) != (b) && (a) == (a)))
-#define NAME(x) x##_f32
-#include "cpu/sort_rows.h"
-#undef T
-#undef NAME
-#define T double
-#define NAME(x) x##_f64
-#include "cpu/sort_rows.h"
-#undef T
-#undef NAME
-#undef LESS
-#define T int64_t
-#define LESS(a, b) ((a) < (b))
-#define NAME(x) x##_i64
-#include "cpu/sort_rows.h"
+// ---- a line
+
+// Elements in the order of their places: values and places.
+#define PLACE(T) \
+  for (int64_t i = 0; i < n; i++) \
+    *(T *)(void *)(to.at + i * to.stride) = \
+        *(const T *)(const void *)(from.at + at[i] * from.stride);
+static void put(const px__line *lines, const int64_t *at, int64_t n) {
+  px__line to = lines[0], where = lines[1], from = lines[2];
+  switch (px__cpu_item[from.dtype]) {
+    case 1:
+      PLACE(uint8_t) break;
+    case 2:
+      PLACE(uint16_t) break;
+    case 4:
+      PLACE(uint32_t) break;
+    default:
+      PLACE(uint64_t)
+  }
+  for (int64_t i = 0; i < n; i++) *(int64_t *)(void *)(where.at + i * where.stride) = at[i];
+}
+
+static void load(const job *t, const px__line *lines, int64_t *keys, int64_t first, int64_t n) {
+  px__line in = lines[2];
+  px__keys_load(keys, in.at + first * in.stride, in.stride, in.dtype, t->down, n);
+}
+
+static bool sort_line(const job *t, const px__line *lines, scratch *s) {
+  load(t, lines, s->room[0], 0, t->size);
+  const int64_t *order = px__keys_order(s->room[0], t->size, s->room[1], s->counts);
+  if (order) put(lines, order, t->take);
+  return order != NULL;
+}
+
+static bool nth_line(const job *t, const px__line *lines, scratch *s) {
+  int64_t *keys = s->room[0], below, at = 0;
+  load(t, lines, keys, 0, t->size);
+  int64_t key = px__keys_select(keys, t->size, t->skip, s->room[1], s->counts, &below);
+  for (int64_t equals = t->skip - below;; at++)
+    if (keys[at] == key && equals-- == 0) break;
+  put(lines, &at, 1);
+  return true;
+}
+
+// ---- the first few of a line: candidates are gathered in the order of their places, and the worse
+// ones thrown out when there is no more room. From then on only what is better than the last one
+// that was kept is a candidate: an equal one comes later than it.
+
+typedef struct candidates {
+  int64_t *keys, *at;
+  int64_t n, limit;
+  bool limited;
+} candidates;
+
+static void throw_out(candidates *c, int64_t take, scratch *s) {
+  int64_t below, kept = 0;
+  c->limit = px__keys_select(c->keys, c->n, take - 1, s->room[2], s->counts, &below);
+  c->limited = true;
+  for (int64_t i = 0, equals = take - below; i < c->n; i++) {
+    int64_t key = c->keys[i], at = c->at[i];
+    bool keep = key < c->limit || (key == c->limit && equals > 0);
+    equals -= key == c->limit;
+    c->keys[kept] = key, c->at[kept] = at;
+    kept += keep;
+  }
+  c->n = kept;
+}
+
+static void take_in(candidates *c, const int64_t *keys, int64_t first, int64_t n) {
+  int64_t count = c->n;
+  for (int64_t i = 0; i < n; i++) {
+    c->keys[count] = keys[i], c->at[count] = first + i;
+    count += !c->limited || keys[i] < c->limit;
+  }
+  c->n = count;
+}
+
+static bool first_line(const job *t, const px__line *lines, scratch *s) {
+  int64_t block[BLOCK];
+  candidates c = {.keys = s->room[0], .at = s->room[1]};
+  for (int64_t i = 0; i < t->size; i += BLOCK) {
+    int64_t n = t->size - i < BLOCK ? t->size - i : BLOCK;
+    if (c.n + n > t->hold) throw_out(&c, t->take, s);
+    load(t, lines, block, i, n);
+    take_in(&c, block, i, n);
+  }
+  if (c.n > t->take) throw_out(&c, t->take, s);
+  int64_t *order = px__keys_order(c.keys, t->take, s->room[2], s->counts);
+  if (!order) return false;
+  for (int64_t i = 0; i < t->take; i++) order[i] = c.at[order[i]];
+  put(lines, order, t->take);
+  return true;
+}
+
+// ---- all lines
+
+static bool scratch_new(scratch *s, const job *t) {
+  s->counts = malloc(sizeof *s->counts);
+  s->room[0] = malloc((size_t)(t->hold * t->rooms) * sizeof *s->room[0]);
+  for (int i = 1; s->room[0] && i < t->rooms; i++) s->room[i] = s->room[0] + i * t->hold;
+  return s->counts && s->room[0];
+}
 
 static void run(void *ctx, int64_t begin, int64_t end) {
   job *t = ctx;
-  void *room = malloc((size_t)t->size * 2 * sizeof(item_f64) + 1);
-  if (!room) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
-  for (int64_t i = begin; room && i < end; i++) {
-    if (t->dtype == PX_FLOAT32)
-      line_f32(t, i, room);
-    else if (t->dtype == PX_FLOAT64)
-      line_f64(t, i, room);
-    else
-      line_i64(t, i, room);
+  scratch s = {{NULL}, NULL};
+  bool fine = scratch_new(&s, t);
+  for (int64_t i = begin; fine && i < end; i++) {
+    px__line lines[3];
+    px__lines_find(lines, t->l, 3, &t->l->operands[2], t->dim, i);
+    fine = t->line(t, lines, &s);
   }
-  free(room);
+  if (!fine) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
+  free(s.room[0]);
+  free(s.counts);
 }
-static px_status choose(const px_launch *l, int64_t dim, bool down, int64_t take, int64_t skip) {
-  static const char spec[] = "wWr";
-  int dtype = l->operands[2].dtype;
-  dtype = dtype >= PX_FLOAT16 ? px__compute_of(dtype) : PX_INT64;
-  px__dense d[3];
-  int64_t outer;
-  if (!px__dense_open(d, l, spec, dtype)) return PX_OK;
-  job t = {.in = d[2].at,
-           .values = d[0].at,
-           .indices = d[1].at,
-           .dtype = dtype,
-           .down = down,
-           .skip = skip};
-  px__around(&l->operands[2], dim, &outer, &t.size, &t.inner);
-  t.take = take < 0 ? t.size : take;
-  if (d[2].n && d[0].n) px__cpu_parallel(outer * t.inner, 4096 / (t.size + 1) + 1, run, &t);
-  if (t.failed) px_kernel_fault(l, PX_FAULT_NOMEM, t.size * 32, 0, 0);
-  px__dense_close(d, spec);
+
+static px_status each_line(job *t, const px_launch *l, int64_t dim) {
+  const px_operand *in = &l->operands[2];
+  t->l = l, t->dim = (int)(dim < 0 ? dim + in->ndim : dim);
+  t->size = in->ndim ? in->sizes[t->dim] : 1;
+  int64_t n = px__operand_numel(in);
+  if (n == 0 || t->take == 0) return PX_OK;
+  if (t->take < 0) t->take = t->size;
+  t->hold = t->size, t->rooms = 2;
+  // Where half are wanted, all are sorted.
+  if (t->line == first_line && t->take > t->size / 2) t->line = sort_line;
+  if (t->line == first_line) {
+    t->rooms = 3;
+    if (2 * (t->take + BLOCK) < t->size) t->hold = 2 * (t->take + BLOCK);
+  }
+  px__cpu_parallel(n / t->size, 4096 / (t->size + 1) + 1, run, t);
+  if (t->failed) px_kernel_fault(l, PX_FAULT_NOMEM, t->hold * t->rooms * 8, 0, 0);
   return PX_OK;
 }
+
 // sort(self, dim, descending, stable)
-PX_KERNEL(sort) { return choose(l, px__param_int(l, 1), px__param_int(l, 2) != 0, -1, 0); }
+PX_KERNEL(sort) {
+  job t = {.line = sort_line, .take = -1, .down = px__param_int(l, 2) != 0};
+  return each_line(&t, l, px__param_int(l, 1));
+}
 // topk(self, k, dim, largest, sorted)
 PX_KERNEL(topk) {
-  return choose(l, px__param_int(l, 2), px__param_int(l, 3) != 0, px__param_int(l, 1), 0);
+  job t = {.line = first_line, .take = px__param_int(l, 1), .down = px__param_int(l, 3) != 0};
+  return each_line(&t, l, px__param_int(l, 2));
 }
 // kthvalue(self, k, dim, keepdim)
-PX_KERNEL(kthvalue) { return choose(l, px__param_int(l, 2), false, 1, px__param_int(l, 1) - 1); }
+PX_KERNEL(kthvalue) {
+  job t = {.line = nth_line, .take = 1, .skip = px__param_int(l, 1) - 1};
+  return each_line(&t, l, px__param_int(l, 2));
+}
 
 // ---- places along a dimension
 static px_status move_along(const px_launch *l, bool place) {

@@ -35,6 +35,131 @@ PX_TEST(the_median_is_the_lower_one) {
   OK(px_median(&m, x));
   ELEMENTS(m, 0, 2);
 }
+// ---- beside a sort that compares
+
+typedef struct ranked {
+  px_scalar x;
+  bool whole;
+  int64_t at;
+} ranked;
+static bool is_before(const ranked *a, const ranked *b) {
+  if (a->whole) return px_scalar_int(a->x) < px_scalar_int(b->x);
+  double p = px_scalar_float(a->x), q = px_scalar_float(b->x);
+  return p < q || (q != q && p == p);
+}
+static int up(const void *a, const void *b) {
+  if (is_before(a, b) || is_before(b, a)) return is_before(a, b) ? -1 : 1;
+  return ((const ranked *)a)->at < ((const ranked *)b)->at ? -1 : 1;
+}
+static int down(const void *a, const void *b) {
+  if (is_before(a, b) || is_before(b, a)) return is_before(a, b) ? 1 : -1;
+  return ((const ranked *)a)->at < ((const ranked *)b)->at ? -1 : 1;
+}
+
+// Many equals, NaN, zeros of both signs, and the ends of the range.
+static px_tensor *assorted(px_dtype dtype, int64_t rows, int64_t columns, int64_t kinds) {
+  px_tensor *t = NULL;
+  OK(px_tensor_empty(&t, S(rows, columns), dtype, px_cpu()));
+  char *at = px_tensor_data(t);
+  uint64_t state = 7;
+  const double odd[] = {NAN, -0.0, 0.0, INFINITY, -INFINITY};
+  for (int64_t i = 0; i < rows * columns; i++, at += px_dtype_size(dtype)) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    int64_t r = (int64_t)(state >> 33) % kinds - kinds / 2;
+    px_scalar x = px_int(dtype == PX_INT64 ? (r == 3    ? INT64_MAX
+                                              : r == -3 ? INT64_MIN
+                                                        : r * ((int64_t)1 << 40))
+                                           : r);
+    if (px_dtype_is_float(dtype))
+      x = px_float(state >> 60 == 0 ? odd[(state >> 40) % 5] : (double)r / 3);
+    px_scalar_store(x, dtype, at);
+  }
+  return t;
+}
+static ranked *ranked_line(const px_tensor *t, int64_t row, bool falls) {
+  int64_t n = px_tensor_sizes(t)[1];
+  size_t item = px_dtype_size(px_tensor_dtype(t));
+  ranked *all = malloc((size_t)n * sizeof *all);
+  for (int64_t i = 0; i < n; i++)
+    all[i] = (ranked){px_scalar_load(px_tensor_dtype(t), (const char *)px_tensor_data(t) +
+                                                             (size_t)(row * n + i) * item),
+                      !px_dtype_is_float(px_tensor_dtype(t)), i};
+  qsort(all, (size_t)n, sizeof *all, falls ? down : up);
+  return all;
+}
+// Line `row` of results that lie across: the places, and the very bits of what was there.
+static void check_line(const px_tensor *t, int64_t row, const ranked *wanted, int64_t count,
+                       px_tensor *values, px_tensor *indices) {
+  int64_t n = px_tensor_sizes(t)[1], rows = px_tensor_sizes(t)[0];
+  size_t item = px_dtype_size(px_tensor_dtype(t));
+  const char *from = px_tensor_data(t), *got = px_tensor_data(values);
+  for (int64_t i = 0; i < count; i++) {
+    CHECK_EQ(((int64_t *)px_tensor_data(indices))[i * rows + row], wanted[i].at);
+    CHECK(!memcmp(got + (size_t)(i * rows + row) * item,
+                  from + (size_t)(row * n + wanted[i].at) * item, item));
+  }
+}
+// Sorts, the first k and the k-th of the columns of t turned.
+static void check_all(px_tensor *t, bool falls, const int64_t *counts, int count) {
+  PX_SCOPED(px_tensor) turned = NULL;
+  int64_t rows = px_tensor_sizes(t)[0], n = px_tensor_sizes(t)[1];
+  OK(px_transpose(&turned, t, 0, 1));
+  for (int c = 0; c < count; c++) {
+    int64_t k = counts[c] < n ? counts[c] : n;
+    px_tensor *v = NULL, *at = NULL, *nth = NULL, *nth_at = NULL;
+    if (k == n)
+      OK(px_sort(&v, &at, turned, 0, falls, true));
+    else
+      OK(px_topk(&v, &at, turned, k, 0, falls, true));
+    if (!falls) OK(px_kthvalue(&nth, &nth_at, turned, k, 0, true));
+    for (int64_t row = 0; row < rows; row++) {
+      ranked *wanted = ranked_line(t, row, falls);
+      check_line(t, row, wanted, k, v, at);
+      if (!falls) check_line(t, row, wanted + k - 1, 1, nth, nth_at);
+      free(wanted);
+    }
+    px_release(v), px_release(at), px_release(nth), px_release(nth_at);
+  }
+}
+PX_TEST(every_dtype_and_length_is_sorted_as_by_comparing) {
+  static const int64_t lengths[] = {1, 2, 47, 48, 49, 300, 9001},
+                       counts[] = {1, 7, 140, 6000, 9001};
+  for (px_dtype d = PX_BOOL; d <= PX_FLOAT64; d++)
+    for (int i = 0; i < 7; i++)
+      for (int64_t kinds = 9; kinds < 100000; kinds *= 1000) {
+        px_tensor *t = assorted(d, lengths[i] > 300 ? 2 : 5, lengths[i], kinds);
+        check_all(t, false, counts, 5);
+        check_all(t, true, counts, 5);
+        px_release(t);
+      }
+}
+PX_TEST(lines_that_rise_and_fall_have_a_first_few) {
+  for (int falls = 0; falls < 2; falls++) {
+    PX_SCOPED(px_tensor) x = NULL;
+    PX_SCOPED(px_tensor) values = NULL;
+    PX_SCOPED(px_tensor) where = NULL;
+    OK(px_arange(&x, px_int(0), px_int(5000), px_int(1), PX_FLOAT32, PX_DEVICE_NONE, false, false));
+    OK(px_topk(&values, &where, x, 3, 0, falls, true));
+    if (falls)
+      ELEMENTS(where, 0, 4999, 4998, 4997);
+    else
+      ELEMENTS(where, 0, 0, 1, 2);
+  }
+}
+PX_TEST(none_and_nothing_are_chosen_from) {
+  PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(2, 3), VALUES(1, 2, 3, 4, 5, 6));
+  PX_SCOPED(px_tensor) empty = NULL;
+  px_tensor *values = NULL, *where = NULL;
+  OK(px_topk(&values, &where, x, 0, 0, true, true));
+  CHECK_EQ(px_tensor_sizes(values)[0], 0);
+  CHECK_EQ(px_tensor_sizes(where)[1], 3);
+  px_release(values), px_release(where);
+  OK(px_tensor_empty(&empty, S(3, 0), PX_FLOAT32, px_cpu()));
+  OK(px_sort(&values, &where, empty, 1, false, false));
+  CHECK_EQ(px_tensor_numel(where), 0);
+  px_release(values), px_release(where);
+}
+
 PX_TEST(gradients_go_where_the_elements_were) {
   PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(3), VALUES(3, 1, 2));
   px_tensor *values = NULL, *where = NULL;

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Elements as integers that compare as they are sorted, and the sorting and choosing of those.
+//
+// NaN is the greatest number and equal to itself, the two zeros are equal; flipped, the keys run
+// the other way. An order is stable, so there is one only.
+#pragma once
+#include "cpu/convert.h"
+
+void px__keys_load(int64_t *keys, const char *at, int64_t stride, int dtype, bool down, int64_t n);
+
+// What sorting needs besides its arrays: counters for eight digits of 8 bits, or for a wide one.
+enum { PX__KEYS_DIGIT = 8, PX__KEYS_WIDE_DIGIT = 11 };
+typedef struct px__key_counts {
+  int64_t of[8 << PX__KEYS_DIGIT];
+} px__key_counts;
+
+// The places of n keys in ascending order of the keys, first ones first among equals; in `room` or
+// in `keys`, both of n, which are overwritten. NULL: no memory.
+int64_t *px__keys_order(int64_t *keys, int64_t n, int64_t *room, px__key_counts *counts);
+
+// The key with k smaller ones before it in order; *below: how many are less than it. `room` is for
+// n keys.
+int64_t px__keys_select(const int64_t *keys, int64_t n, int64_t k, int64_t *room,
+                        px__key_counts *counts, int64_t *below);
