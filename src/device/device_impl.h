@@ -37,14 +37,20 @@ void px__block_hand_out(px_block *block);
 // Before the host reads or writes a CPU block: waits for copies that use it.
 px_status px__block_wait(px_block *block) __attribute__((warn_unused_result));
 
-// One access of a launch: bytes [begin, end) of a block. With a pitch it is not all of them: from
-// begin on, the first (end - begin) % pitch of every `pitch` bytes hold all that is touched.
+// One access of a launch: bytes [begin, end) of a block. With gaps it is not all of them: each says
+// that, from begin on, the first `width` of every `pitch` bytes hold all that is touched. They are
+// for the race checker, and asked for where px__race_on is not 0.
+enum { PX__GAPS = 3 };
+typedef struct px__gap {
+  uint32_t pitch, width;
+} px__gap;
 typedef struct px_access {
   px_block *block;
   size_t begin, end;
   bool write;
-  uint32_t pitch;  // 0: all bytes
+  px__gap gaps[PX__GAPS];  // up to the first of pitch 0
 } px_access;
+extern int px__race_on;  // atomic; -1: the environment was not asked yet
 // Finds a kernel of the device type's backend; NULL if it has none. Cheap enough for first use
 // only: keep the result.
 px_kernel px__kernel_find(px_device_type type, const char *name);

@@ -3,10 +3,10 @@
 // of the same block.
 //
 // Two accesses race if their bytes overlap, one writes, and neither the streams' clocks nor a wait
-// of the host order them. Strided accesses overlap if the windows in which their elements lie do,
-// modulo what divides both pitches: columns beside each other do not. That follows from what was
-// issued, not from timing: a race is found even where it did no harm. Reports and shadows are
-// guarded by `lock`, the innermost but for spin words.
+// of the host order them. Strided accesses are apart if one lies in the gaps of the other: columns
+// beside each other, even and odd rows. A race follows from what was issued, not from timing: it is
+// found even where it did no harm. Reports and shadows are guarded by `lock`, the innermost but for
+// spin words.
 #include "device/state.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ struct px__shadow {  // one access
   const char *op;
   px__site site;
   bool write;
-  uint32_t pitch;
+  px__gap gaps[PX__GAPS];
 };
 
 int px__race_on = -1;
@@ -113,11 +113,6 @@ static px_status report(const px__shadow *earlier, const px__work *work, const p
   return keep(&text);
 }
 
-// What an access touches, and of how many bytes.
-static size_t width_of(size_t begin, size_t end, uint32_t pitch) {
-  return pitch ? (end - begin) % pitch : end - begin;
-}
-
 static size_t divisor(size_t a, size_t b) {
   while (b) {
     size_t rest = a % b;
@@ -126,15 +121,37 @@ static size_t divisor(size_t a, size_t b) {
   return a;
 }
 
-// Whether one lies in the gaps of the other.
+// Windows of bytes that come again: whether none of the one meets one of the other, `from` bytes
+// behind it. A pitch of 0 is a window that does not come again; two such are known to meet.
+static bool windows_apart(size_t pitch_a, size_t width_a, size_t pitch_b, size_t width_b,
+                          int64_t from) {
+  size_t pitch = divisor(pitch_a, pitch_b);
+  if (!pitch || width_a > pitch || width_b > pitch) return false;
+  size_t back = (size_t)(from < 0 ? -from : from) % pitch;
+  size_t apart = from >= 0 || !back ? back : pitch - back;
+  return apart >= width_a && apart + width_b <= pitch;
+}
+
+// Window i of an access: all of it, or what the gap before says. False behind the last.
+static bool window_of(const px__gap *gaps, size_t bytes, int i, size_t *pitch, size_t *width) {
+  *pitch = i ? gaps[i - 1].pitch : 0;
+  *width = i ? gaps[i - 1].width : bytes;
+  return i == 0 || *pitch;
+}
+
+// Whether one lies in the gaps of the other. Each window holds all that an access touches, so that
+// any pair of windows that do not meet tells.
 static bool interleaved(const px__shadow *s, const px_access *a) {
-  size_t pitch = divisor(s->pitch, a->pitch);
-  size_t first = width_of(s->begin, s->end, s->pitch);
-  size_t second = width_of(a->begin, a->end, a->pitch);
-  if (!pitch || first > pitch || second > pitch) return false;
-  size_t apart = a->begin >= s->begin ? (a->begin - s->begin) % pitch
-                                      : (pitch - (s->begin - a->begin) % pitch) % pitch;
-  return apart >= first && apart + second <= pitch;
+  size_t pitch_s, width_s, pitch_a, width_a;
+  int64_t from = (int64_t)a->begin - (int64_t)s->begin;
+  for (int i = 0; i <= PX__GAPS; i++) {
+    if (!window_of(s->gaps, s->end - s->begin, i, &pitch_s, &width_s)) break;
+    for (int k = 0; k <= PX__GAPS; k++) {
+      if (!window_of(a->gaps, a->end - a->begin, k, &pitch_a, &width_a)) break;
+      if (windows_apart(pitch_s, width_s, pitch_a, width_a, from)) return true;
+    }
+  }
+  return false;
 }
 
 static bool conflicts(const px__shadow *s, const px_access *a, const px_stream *stream) {
@@ -142,14 +159,18 @@ static bool conflicts(const px__shadow *s, const px_access *a, const px_stream *
          !comes_before(s->stream, s->seq, stream) && !interleaved(s, a);
 }
 
+// Whether each window of the new access is also one of the shadow's, and no narrower.
+static bool windows_cover(const px__shadow *s, const px_access *a) {
+  for (int i = 0; i < PX__GAPS && a->gaps[i].pitch; i++)
+    if (s->gaps[i].pitch != a->gaps[i].pitch || s->gaps[i].width > a->gaps[i].width) return false;
+  return !a->gaps[0].pitch || s->begin == a->begin;
+}
+
 // What the new access makes superfluous: it comes before it, lies within it, and whoever conflicts
 // with it conflicts with the new one too.
 static bool covered(const px__shadow *s, const px_access *a, const px_stream *stream) {
-  bool whole =
-      !a->pitch || (s->pitch == a->pitch && s->begin == a->begin &&
-                    width_of(s->begin, s->end, s->pitch) <= width_of(a->begin, a->end, a->pitch));
-  return whole && a->begin <= s->begin && s->end <= a->end && (a->write || !s->write) &&
-         comes_before(s->stream, s->seq, stream);
+  return a->begin <= s->begin && s->end <= a->end && (a->write || !s->write) &&
+         windows_cover(s, a) && comes_before(s->stream, s->seq, stream);
 }
 
 // Lock held. Takes out a shadow to write over: the first that is covered, or the oldest of too
@@ -178,8 +199,8 @@ static void remember(px__block *block, const px__work *work, const px_access *ac
                          .seq = work->seq,
                          .op = work->op,
                          .site = work->site,
-                         .write = access->write,
-                         .pitch = access->pitch};
+                         .write = access->write};
+  memcpy(shadow->gaps, access->gaps, sizeof shadow->gaps);
   block->shadow = shadow;
 }
 

@@ -385,7 +385,6 @@ bool px__launch_inside(void);
 void *px__launch_scratch(const px_launch *launch, size_t bytes);
 
 // ---- races.c
-extern int px__race_on;  // atomic; -1: ask the environment
 bool px__race_start(void);
 static inline bool px__races(void) {
   int on = __atomic_load_n(&px__race_on, __ATOMIC_RELAXED);

@@ -13,26 +13,40 @@ int64_t px__tensor_reach(const px_tensor *t) {
   return last + 1;
 }
 
-uint32_t px__tensor_pitch(const px_tensor *t, int64_t reach) {
-  uint64_t pitch = 0, width = 1;
-  for (bool grown = true; grown;) {  // the dense part: dimensions that continue it
-    grown = false;
-    for (int d = 0; d < t->ndim; d++)
-      if (t->sizes[d] > 1 && (uint64_t)t->strides[d] == width)
-        width *= (uint64_t)t->sizes[d], grown = true;
-  }
+// The dimensions that move, by stride.
+static int sorted_dims(const px_tensor *t, int *order) {
+  int n = 0;
   for (int d = 0; d < t->ndim; d++) {
-    uint64_t a = (uint64_t)t->strides[d], b = pitch;
-    if (t->sizes[d] <= 1 || a < width) continue;
-    while (b) {
-      uint64_t rest = a % b;
-      a = b, b = rest;
-    }
-    pitch = a;
+    if (t->sizes[d] <= 1 || t->strides[d] == 0) continue;
+    int at = n++;
+    for (; at > 0 && t->strides[order[at - 1]] > t->strides[d]; at--) order[at] = order[at - 1];
+    order[at] = d;
   }
-  uint64_t bytes = pitch * px__item(t);
-  bool gaps = pitch > width && (uint64_t)reach % pitch == width % pitch;
-  return gaps && bytes <= UINT32_MAX ? (uint32_t)bytes : 0;
+  return n;
+}
+static uint64_t common_divisor(uint64_t a, uint64_t b) {
+  while (b) {
+    uint64_t rest = a % b;
+    a = b, b = rest;
+  }
+  return a;
+}
+
+// What the dimensions of the smaller strides span comes again at distances that divide all larger
+// strides: a gap for each place where the strides are parted. Of more than there is room for, the
+// innermost ones and the outermost are kept.
+void px__tensor_gaps(px__gap *gaps, const px_tensor *t) {
+  int order[PX_MAX_DIMS], n = sorted_dims(t, order), count = 0;
+  uint64_t pitches[PX_MAX_DIMS + 1] = {0}, width = 1, item = px__item(t);
+  for (int k = n; k-- > 0;)
+    pitches[k] = common_divisor((uint64_t)t->strides[order[k]], k + 1 < n ? pitches[k + 1] : 0);
+  for (int k = 0; k < n; k++) {
+    if (pitches[k] > width && pitches[k] <= UINT32_MAX / item) {
+      gaps[count] = (px__gap){(uint32_t)(pitches[k] * item), (uint32_t)(width * item)};
+      if (count < PX__GAPS - 1) count++;
+    }
+    width += (uint64_t)(t->sizes[order[k]] - 1) * (uint64_t)t->strides[order[k]];
+  }
 }
 
 // Strides of `from` when read with the sizes of `to`.

@@ -134,17 +134,17 @@ static inline void px__operand_of(px_operand *operand, const px_tensor *t) {
   operand->dtype = t->dtype;
   operand->immediate = false;
 }
-int64_t px__tensor_reach(const px_tensor *t);  // elements from the first to the last one
-// The bytes after which a strided tensor's elements come again: the greatest divisor of all strides
-// but those of the dense inner part. 0 if that leaves no gap.
-uint32_t px__tensor_pitch(const px_tensor *t, int64_t reach);
+int64_t px__tensor_reach(const px_tensor *t);             // elements from the first to the last one
+void px__tensor_gaps(px__gap *gaps, const px_tensor *t);  // which bytes a strided tensor leaves out
 static inline px_access px__access_of(const px_tensor *t, bool write) {
   size_t item = px__item(t), begin = (size_t)t->offset * item;
   if (PX_LIKELY(t->contiguous))
-    return (px_access){t->storage->block, begin, begin + (size_t)t->numel * item, write, 0};
-  int64_t reach = px__tensor_reach(t);
-  return (px_access){t->storage->block, begin, begin + (size_t)reach * item, write,
-                     px__tensor_pitch(t, reach)};
+    return (px_access){t->storage->block, begin, begin + (size_t)t->numel * item, write, {{0}}};
+  size_t bytes = (size_t)px__tensor_reach(t) * item;
+  px_access access = {t->storage->block, begin, begin + bytes, write, {{0}}};
+  if (PX_UNLIKELY(__atomic_load_n(&px__race_on, __ATOMIC_RELAXED) != 0))
+    px__tensor_gaps(access.gaps, t);
+  return access;
 }
 
 // What the layer above says of a tensor when it is printed: writes ", requires_grad=True" or ",
