@@ -178,7 +178,12 @@ static PyObject *matmul(PyObject *a, PyObject *b) {
 static PyObject *negative(PyObject *a) { return unary(NEG, a); }
 static PyObject *positive(PyObject *a) { return Py_NewRef(a); }
 static PyObject *absolute(PyObject *a) { return unary(ABS, a); }
-static PyObject *invert(PyObject *a) { return unary(NOT, a); }
+static PyObject *invert(PyObject *a) {
+  if (px_dtype_is_float(px_tensor_dtype(ext_tensor(a))))
+    EXT_FAIL(PyExc_TypeError,
+             "~ (operator.invert) is only implemented on integer and Boolean-type tensors");
+  return unary(NOT, a);
+}
 
 PyObject *ext_richcompare(PyObject *a, PyObject *b, int op) {
   static const slot_op slots[] = {

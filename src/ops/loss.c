@@ -217,8 +217,7 @@ PX_RUN(element_loss) {
   reduction how;
   PX_TRY(reduction_of(&how, call->args[2]));
   px_dtype dtype = px_dtype_promote((px_dtype)a->dtype, (px_dtype)b->dtype);
-  PX_CHECK(px_dtype_is_float(dtype), PX_RUNTIME, "\"%s\" not implemented for '%s'", call->op->name,
-           px_dtype_class(dtype));
+  if (!px_dtype_is_float(dtype)) return px__refuse_dtype(call->op, dtype, call->device);
   return px__call_result(call, 0, how == NONE ? a->ndim : 0, a->sizes, dtype);
 }
 PX_RUN(element_loss_backward) {

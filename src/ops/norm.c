@@ -13,9 +13,7 @@ PX_RUN(softmax) {
   PX_TRY(px__wrap_dim(&dim, call->args[1].v.i, t->ndim));
   px_dtype dtype =
       call->args[2].kind == PX_ARG_DTYPE ? (px_dtype)call->args[2].v.i : (px_dtype)t->dtype;
-  PX_CHECK(px_dtype_is_float(dtype), PX_RUNTIME,
-           "\"%s_lastdim_kernel_impl\" not implemented for '%s'", call->op->name,
-           px_dtype_class(dtype));
+  if (!px_dtype_is_float(dtype)) return px__refuse_dtype(call->op, dtype, call->device);
   return px__call_result(call, 0, t->ndim, t->sizes, dtype);
 }
 // The result is as the first argument.

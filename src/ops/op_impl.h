@@ -64,6 +64,9 @@ px_status px__call_result(px_call *call, int i, int ndim, const int64_t *sizes, 
 // got mat2 is on cuda:1, different from other tensors on cuda:0 (when checking argument in method
 // wrapper_CUDA_mm)". Pointwise ops have their own rule.
 px_status px__call_same_device(px_call *call) __attribute__((warn_unused_result));
+// Fails: the op does not take the dtype; with PyTorch's text.
+px_status px__refuse_dtype(const px_op *op, px_dtype dtype, px_device device)
+    __attribute__((warn_unused_result));
 // Whether a 0-dim tensor's value may be written to elements on a device: not if it is on another
 // one.
 px_status px__check_value(const px_tensor *value, px_device device)

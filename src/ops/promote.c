@@ -92,33 +92,10 @@ px_status px__call_promote(px_call *call) {
   return px__check_dtype(call->op, d, call->device);
 }
 
-// Ops whose refusal has a text of its own.
-static const struct {
-  const char *op;
-  bool only_bool;
-  px_status code;
-  const char *text;
-} refusals[] = {
-    {"sub", true, PX_UNIMPLEMENTED,
-     "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or "
-     "`logical_xor()` operator instead."},
-    {"neg", true, PX_UNIMPLEMENTED,
-     "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a "
-     "mask, use the `~` or `logical_not()` operator instead."},
-};
-
 px_status px__check_dtype(const px_op *op, px_dtype dtype, px_device device) {
   uint16_t dtypes = px__impl(op)->dtypes;
   if (PX_LIKELY(!dtypes || dtypes >> dtype & 1)) return PX_OK;
-  for (int i = 0; i < PX_COUNT_OF(refusals); i++)
-    if (!strcmp(op->python_name, refusals[i].op) && (dtype == PX_BOOL || !refusals[i].only_bool))
-      PX_FAIL(refusals[i].code, "%s", refusals[i].text);
-  PX_CHECK(strcmp(op->python_name, "mean"), PX_RUNTIME,
-           "mean(): could not infer output dtype. Input dtype must be either a floating point or "
-           "complex dtype. Got: %s",
-           px_dtype_class(dtype));
-  PX_FAIL(PX_UNIMPLEMENTED, "\"%s_%s\" not implemented for '%s'", op->name,
-          px_device_type_name(device.type), px_dtype_class(dtype));
+  return px__refuse_dtype(op, dtype, device);
 }
 
 px_status px__check_cast(px_dtype from, px_dtype to) {

@@ -39,7 +39,34 @@ def cases():
         return [line.rstrip("\n") for line in file if line.strip()]
 
 
+# Of dtypes that kernels do not take. 1.13 raises RuntimeError, 2 NotImplementedError, which is one.
+REFUSED = """i.softmax(0)|i.log_softmax(0)|i.bernoulli()|i.normal_()|torch.rand(2, dtype=torch.int64)|F.gelu(i)|F.layer_norm(i, (3,))
+F.mse_loss(i, i)|F.smooth_l1_loss(i, i)|F.huber_loss(i, i)|F.nll_loss(i[None], i[:1])|F.binary_cross_entropy(i, i)|b.ceil()|b.round()
+torch.dot(b, b)|torch.mm(b[None], b[:, None])|b // b|torch.addcmul(b, b, b)|F.max_pool2d(i.repeat(1, 4, 1), 2)""".replace("\n", "|").split("|")
+
+
 class Parity(unittest.TestCase):
+    @unittest.skipIf(torch is None, "PyTorch is not installed for this Python")
+    def test_texts_of_refused_dtypes(self):
+        for expression in REFUSED:
+            texts = []
+            for library in (torch, phlox):
+                i = library.tensor([1, 2, 3])
+                with self.assertRaises(RuntimeError) as caught:
+                    eval(expression, {"torch": library, "F": library.nn.functional, "i": i, "b": i > 1})
+                texts.append(str(caught.exception))
+            self.assertEqual(texts[1], texts[0], expression)
+
+    @unittest.skipIf(phlox.cuda.device_count() == 0, "there is no device")
+    def test_texts_of_refused_dtypes_on_devices(self):
+        F, i = phlox.nn.functional, phlox.tensor([1, 2, 3], device="cuda")
+        for call, kernel in ((lambda: i.softmax(0), "host_softmax"), (lambda: F.gelu(i), "GeluCUDAKernelImpl"),
+                             (lambda: F.mse_loss(i, i), "mse_cuda"), (lambda: (i > 1).ceil(), "ceil_cuda")):
+            with self.assertRaisesRegex(NotImplementedError, f'^"{kernel}" not implemented for \'(Long|Bool)\''):
+                call()
+        with self.assertRaisesRegex(RuntimeError, "^std and var only support floating point and complex dtypes"):
+            i.var()
+
     @unittest.skipIf(torch is None, "PyTorch is not installed for this Python")
     def test_expressions(self):
         for expression in cases():
