@@ -89,6 +89,29 @@ static px_status flat(px_tensor **out, const px_tensor *t) {
   return px_reshape(out, t, &t->numel, 1);
 }
 
+// Where no inverse is wanted, by a kernel that need not sort what occurs often.
+static px_status distinct(px_call *call, px_tensor *elements, bool wants_counts) {
+  px_device device = px__tensor_device(elements);
+  PX_SCOPED(px_tensor) values = NULL;
+  PX_SCOPED(px_tensor) counts = NULL;
+  PX_SCOPED(px_tensor) number = NULL;
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_SCOPED(px_tensor) part_counts = NULL;
+  px_scalar n;
+  PX_TRY(px_tensor_empty(&values, 1, elements->sizes, (px_dtype)elements->dtype, device));
+  if (wants_counts) PX_TRY(px_tensor_empty(&counts, 1, elements->sizes, PX_INT64, device));
+  PX_TRY(px_tensor_empty(&number, 0, NULL, PX_INT64, device));
+  px_tensor *results[] = {values, counts, number};
+  PX_TRY(px__run_kernel("distinct", device, 3, results, 1, &elements, NULL, 0));
+  PX_TRY(px_tensor_item(&n, number));
+  PX_TRY(px_narrow(&part, values, 0, 0, px_scalar_int(n)));
+  PX_TRY(px_clone(&call->results[0], part, NULL));
+  PX_TRY(filled(&call->results[1], elements, 0, px_int(0), PX_INT64));
+  if (!counts) return filled(&call->results[2], elements, 0, px_int(0), PX_INT64);
+  PX_TRY(px_narrow(&part_counts, counts, 0, 0, px_scalar_int(n)));
+  return px_clone(&call->results[2], part_counts, NULL);
+}
+
 PX_RUN(unique) {
   const px_tensor *t = px__arg_tensor(call, 0);
   PX_SCOPED(px_tensor) elements = NULL;
@@ -97,6 +120,9 @@ PX_RUN(unique) {
               .inverse = px__arg_bool(call, 2),
               .counts = px__arg_bool(call, 3)};
   PX_TRY(flat(&elements, t));
+  if (!g.inverse && t->numel &&
+      px__kernel_find((px_device_type)px__tensor_device(t).type, "distinct"))
+    return distinct(call, elements, g.counts);
   PX_TRY(px_sort(&g.rows, &g.order, elements, 0, false, true));
   return give(call, &g);
 }

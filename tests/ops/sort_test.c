@@ -160,6 +160,42 @@ PX_TEST(none_and_nothing_are_chosen_from) {
   px_release(values), px_release(where);
 }
 
+static void check_same(const px_tensor *a, const px_tensor *b) {
+  CHECK_EQ(px_tensor_numel(a), px_tensor_numel(b));
+  CHECK_EQ(px_tensor_dtype(a), px_tensor_dtype(b));
+  CHECK(!memcmp(px_tensor_data(a), px_tensor_data(b),
+                (size_t)px_tensor_numel(a) * px_dtype_size(px_tensor_dtype(a))));
+}
+// Asked for an inverse it sorts all elements, else it may count them.
+PX_TEST(unique_is_the_same_with_and_without_an_inverse) {
+  static const int64_t lengths[] = {1, 300, 140000}, kinds[] = {2, 900, 100000};
+  for (px_dtype d = PX_BOOL; d <= PX_FLOAT64; d++)
+    for (int i = 0; i < 9; i++) {
+      PX_SCOPED(px_tensor) t = assorted(d, 1, lengths[i / 3], kinds[i % 3]);
+      PX_SCOPED(px_tensor) turned = NULL;
+      px_tensor *with[3] = {NULL}, *without[3] = {NULL};
+      OK(px_transpose(&turned, t, 0, 1));
+      OK(px_unique(&with[0], &with[1], &with[2], turned, true, true, true));
+      OK(px_unique(&without[0], &without[1], &without[2], turned, true, false, true));
+      check_same(with[0], without[0]);
+      check_same(with[2], without[2]);
+      for (int k = 0; k < 3; k++) px_release(with[k]), px_release(without[k]);
+    }
+}
+PX_TEST(unique_without_nan_counts_numbers_that_are_few) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) values = NULL;
+  PX_SCOPED(px_tensor) inverse = NULL;
+  PX_SCOPED(px_tensor) counts = NULL;
+  OK(px_tensor_empty(&x, S(200000), PX_FLOAT32, px_cpu()));
+  float *at = px_tensor_data(x);
+  for (int64_t i = 0; i < 200000; i++) at[i] = i % 5 == 4 ? -0.0f : (float)(i % 5) - 1;
+  at[0] = 0;
+  OK(px_unique(&values, &inverse, &counts, x, true, false, true));
+  ELEMENTS(values, 0, -1, 0, 1, 2);
+  ELEMENTS(counts, 0, 39999, 80001, 40000, 40000);
+  CHECK(!signbit(element(values, 1)));  // the first of the zeros
+}
 PX_TEST(gradients_go_where_the_elements_were) {
   PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(3), VALUES(3, 1, 2));
   px_tensor *values = NULL, *where = NULL;

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernel "distinct": the different elements in order, and how often each occurs.
+//
+// As long as they are few they are counted in a hash table, and only they are sorted; else all
+// elements are. Of equal elements (the zeros) the first is given; a NaN is equal to nothing.
+#include "cpu/sort_keys.h"
+#include "cpu/threads.h"
+#include "cpu_kernels.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK = 512, FEW = 4096, PARTS = 16, LEAST_PART = 65536 };
+
+typedef struct source {
+  const char *at;
+  int64_t stride, n;  // bytes, elements
+  int dtype;
+  bool has_nan;
+  int64_t nan;  // its key
+} source;
+static void load(const source *s, int64_t *keys, int64_t first, int64_t n) {
+  px__keys_load(keys, s->at + first * s->stride, s->stride, s->dtype, false, n);
+}
+
+// ---- the few
+
+typedef struct slot {
+  int64_t key, count, first;  // count 0: empty
+} slot;
+typedef struct table {
+  slot *slots;
+  int64_t used;
+  int bits;
+  bool given_up;  // too many, NaN or no memory
+} table;
+
+static inline uint64_t place_of(const table *t, int64_t key) {
+  return ((uint64_t)key * 0x9e3779b97f4a7c15u) >> (64 - t->bits);
+}
+static slot *find(const table *t, int64_t key) {
+  uint64_t at = place_of(t, key);
+  while (t->slots[at].count && t->slots[at].key != key)
+    at = (at + 1) & (((uint64_t)1 << t->bits) - 1);
+  return &t->slots[at];
+}
+static bool grow(table *t, int bits) {
+  table bigger = {calloc((size_t)1 << bits, sizeof(slot)), t->used, bits, false};
+  if (!bigger.slots) return false;
+  for (int64_t i = 0; t->slots && i < (int64_t)1 << t->bits; i++)
+    if (t->slots[i].count) *find(&bigger, t->slots[i].key) = t->slots[i];
+  free(t->slots);
+  *t = bigger;
+  return true;
+}
+static void add(table *t, int64_t key, int64_t count, int64_t first) {
+  slot *s = find(t, key);
+  if (s->count) {
+    s->count += count;
+    return;
+  }
+  if (t->used >= FEW || (t->used * 4 >= (int64_t)1 << t->bits && !grow(t, t->bits + 2))) {
+    t->given_up = true;
+    return;
+  }
+  *find(t, key) = (slot){key, count, first};
+  t->used++;
+}
+
+typedef struct counting {
+  const source *s;
+  int64_t part;
+  table tables[PARTS];
+} counting;
+
+static void count_part(const source *s, table *t, int64_t begin, int64_t end) {
+  int64_t keys[BLOCK];
+  t->given_up = !grow(t, 6);
+  for (int64_t i = begin; i < end && !t->given_up; i += BLOCK) {
+    int64_t n = end - i < BLOCK ? end - i : BLOCK;
+    load(s, keys, i, n);
+    for (int64_t k = 0; k < n && !t->given_up; k++) {
+      slot *likely = &t->slots[place_of(t, keys[k])];
+      if (likely->key == keys[k] && likely->count) {
+        likely->count++;
+        continue;
+      }
+      t->given_up = s->has_nan && keys[k] == s->nan;
+      add(t, keys[k], 1, i + k);
+    }
+  }
+}
+static void count_parts(void *context, int64_t begin, int64_t end) {
+  counting *c = context;
+  for (int64_t i = begin; i < end; i++) {
+    int64_t from = i * c->part, to = from + c->part < c->s->n ? from + c->part : c->s->n;
+    count_part(c->s, &c->tables[i], from, to);
+  }
+}
+// The table of all elements, cut into parts by their number alone and joined in order.
+static void count_all(const source *s, table *all) {
+  counting c = {.s = s};
+  int64_t parts = s->n / LEAST_PART;
+  if (parts > PARTS) parts = PARTS;
+  c.part = parts ? (s->n + parts - 1) / parts : s->n;
+  parts = (s->n + c.part - 1) / c.part;
+  px__cpu_parallel(parts, 1, count_parts, &c);
+  *all = c.tables[0];
+  for (int64_t p = 1; p < parts; p++) {
+    table *t = &c.tables[p];
+    all->given_up |= t->given_up;
+    for (int64_t i = 0; !all->given_up && i < (int64_t)1 << t->bits; i++)
+      if (t->slots[i].count) add(all, t->slots[i].key, t->slots[i].count, t->slots[i].first);
+    free(t->slots);
+  }
+}
+
+// ---- results
+
+typedef struct results {
+  char *values;
+  int64_t *counts, number;  // counts may be NULL
+  size_t item;
+} results;
+static void give(results *r, const source *s, int64_t first, int64_t count) {
+  memcpy(r->values + (size_t)r->number * r->item, s->at + first * s->stride, r->item);
+  if (r->counts) r->counts[r->number] = count;
+  r->number++;
+}
+
+static int by_key(const void *a, const void *b) {
+  int64_t p = ((const slot *)a)->key, q = ((const slot *)b)->key;
+  return p < q ? -1 : p > q;
+}
+static void give_few(results *r, const source *s, table *t) {
+  int64_t n = 0;
+  for (int64_t i = 0; i < (int64_t)1 << t->bits; i++)
+    if (t->slots[i].count) t->slots[n++] = t->slots[i];
+  qsort(t->slots, (size_t)n, sizeof *t->slots, by_key);
+  for (int64_t i = 0; i < n; i++) give(r, s, t->slots[i].first, t->slots[i].count);
+}
+
+static bool give_sorted(results *r, const source *s) {
+  size_t bytes = (size_t)s->n * sizeof(int64_t);
+  int64_t *keys = malloc(3 * bytes), *used = keys + s->n;
+  px__key_counts *counts = malloc(sizeof *counts);
+  const int64_t *order = NULL;
+  if (keys && counts) {
+    load(s, keys, 0, s->n);
+    memcpy(used, keys, bytes);
+    order = px__keys_order(used, s->n, used + s->n, counts);
+  }
+  for (int64_t i = 0, next; order && i < s->n; i = next) {
+    int64_t key = keys[order[i]];
+    for (next = i + 1; next < s->n && keys[order[next]] == key; next++)
+      if (s->has_nan && key == s->nan) break;
+    give(r, s, order[i], next - i);
+  }
+  free(keys);
+  free(counts);
+  return order != NULL;
+}
+
+// Operands: values and counts, which may be absent, with room for all; how many; the elements.
+px_status px__cpu_distinct(const px_launch *l) {
+  const px_operand *in = &l->operands[3];
+  int64_t item = px__cpu_item[in->dtype];
+  source s = {in->data, in->strides[0] * item, in->sizes[0], in->dtype, false, 0};
+  results r = {l->operands[0].data, l->operands[1].data, 0, (size_t)item};
+  table few = {0};
+  if (px_dtype_is_float((px_dtype)in->dtype)) {
+    char nan[8];
+    px_scalar_store(px_float(NAN), (px_dtype)in->dtype, nan);
+    px__keys_load(&s.nan, nan, item, in->dtype, false, 1);
+    s.has_nan = true;
+  }
+  count_all(&s, &few);
+  if (!few.given_up)
+    give_few(&r, &s, &few);
+  else if (!give_sorted(&r, &s))
+    px_kernel_fault(l, PX_FAULT_NOMEM, s.n * 24, 0, 0);
+  free(few.slots);
+  *(int64_t *)l->operands[2].data = r.number;
+  return PX_OK;
+}
