@@ -136,11 +136,17 @@ static px_status record(const px_call *call) {
 // Before a call that writes tensors of the caller.
 static px_status before_write(px_call *call, void **results) {
   const px_op *op = call->op;
+  unsigned form = call->mode == PX_CALL_OUT       ? PX_OP_HAS_OUT
+                  : call->mode == PX_CALL_INPLACE ? PX_OP_HAS_INPLACE | PX_OP_ONLY_INPLACE
+                                                  : 0;
+  PX_CHECK(op->flags & form, PX_TYPE, "%s() has no form that writes to %s", op->name,
+           call->mode == PX_CALL_OUT ? "out=" : "self");
   if (call->mode == PX_CALL_INPLACE) {
     PX_CHECK(px__arg_tensor(call, 0), PX_TYPE, "%s_(): argument 'self' must be Tensor", op->name);
     call->given[0] = px__arg_tensor(call, 0);
   } else {
     for (int i = 0; i < op->result_count; i++) call->given[i] = results[i];
+    PX_CHECK(results[0], PX_TYPE, "%s(): argument 'out' must be Tensor, not NoneType", op->name);
   }
   px_tensor *self = call->given[0];
   if (!self || !px__hooks) return PX_OK;
@@ -166,9 +172,18 @@ typedef struct numbers {
   int n;
 } numbers;
 
+static px_status check_elements(const px_call *call, int i) {
+  px_value list = call->args[i];
+  for (int k = 0; k < list.n; k++)
+    PX_CHECK(list.v.tensors[k], PX_TYPE,
+             "expected Tensor as element %d in argument %d, but got NoneType", k, i);
+  return PX_OK;
+}
+
 static px_status wrap_numbers(px_call *call, numbers *w) {
   w->n = 0;
   for (int i = 0; i < call->op->param_count; i++) {
+    if (call->args[i].kind == PX_ARG_TENSORS) PX_TRY(check_elements(call, i));
     if (call->op->params[i].kind != PX_ARG_TENSOR || !px__is_number(call->args[i])) continue;
     PX_TRY(px_tensor_from_scalar(&w->made[w->n], px_value_scalar(call->args[i])));
     call->args[i] = PX_T(w->made[w->n++]);

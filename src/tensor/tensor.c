@@ -103,9 +103,16 @@ px_status px__tensor_view(px_tensor **out, const px_tensor *self, int ndim, cons
   return PX_OK;
 }
 
+static px_status settle_dtype(px_dtype *dtype) {
+  if (PX_LIKELY((unsigned)*dtype < PX_DTYPE_COUNT)) return PX_OK;
+  PX_CHECK(*dtype == PX_DTYPE_NONE, PX_TYPE, "there is no dtype %d", (int)*dtype);
+  *dtype = px_dtype_default();
+  return PX_OK;
+}
+
 // Fills in what a factory was not given.
 static px_status settle_options(px_dtype *dtype, px_device *device) {
-  if (*dtype == PX_DTYPE_NONE) *dtype = px_dtype_default();
+  PX_TRY(settle_dtype(dtype));
   if (device->type < 0) *device = px_device_default();
   if (device->type == PX_CPU)
     device->index = -1;
@@ -145,7 +152,7 @@ px_status px_tensor_empty_pinned(px_tensor **out, int ndim, const int64_t *sizes
   px_block *block;
   px_storage *storage;
   *out = NULL;
-  if (dtype == PX_DTYPE_NONE) dtype = px_dtype_default();
+  PX_TRY(settle_dtype(&dtype));
   PX_TRY(px__check_sizes(ndim, sizes));
   PX_TRY(px__row_major_bytes(&bytes, ndim, sizes, dtype));
   PX_TRY(px__block_new_pinned(&block, bytes));

@@ -138,6 +138,32 @@ PX_TEST(refuses_arguments_of_the_wrong_kind) {
   FAILS(px_op_call(px_op_find("add"), PX_CALL_NEW, fewer, out), PX_TYPE, "missing");
 }
 
+PX_TEST(refuses_forms_that_an_op_has_not) {
+  PX_SCOPED(px_tensor) a = floats(2, 1., 2.);
+  PX_SCOPED(px_tensor) b = floats(2, 1., 2.);
+  px_value args[16] = {PX_T(a)};
+  void *results[4] = {b};
+  FAILS(px_op_call(px_op_find("sort"), PX_CALL_OUT, args, results), PX_TYPE, "writes to out=");
+  FAILS(px_op_call(px_op_find("sort"), PX_CALL_INPLACE, args, results), PX_TYPE, "writes to self");
+  results[0] = NULL;
+  FAILS(px_op_call(px_op_find("exp"), PX_CALL_OUT, args, results), PX_TYPE, "'out' must be Tensor");
+  IS(a, 2, 1., 2.);
+}
+
+PX_TEST(refuses_what_is_no_dtype_and_what_is_no_tensor) {
+  PX_SCOPED(px_tensor) a = floats(2, 1., 2.);
+  px_tensor *out = NULL, *pair[] = {a, NULL};
+  px_dtype none = (px_dtype)77;
+  FAILS(px_tensor_empty(&out, 0, NULL, none, px_cpu()), PX_TYPE, "there is no dtype 77");
+  FAILS(px_tensor_empty_pinned(&out, 0, NULL, none), PX_TYPE, "there is no dtype 77");
+  FAILS(px_to(&out, a, none, PX_DEVICE_NONE, false, false), PX_TYPE, "there is no dtype 77");
+  FAILS(px_zeros_like(&out, a, none, PX_DEVICE_NONE, false, false), PX_TYPE,
+        "there is no dtype 77");
+  FAILS(px_hstack(&out, pair, 2), PX_TYPE, "");
+  FAILS(px_vstack(&out, pair, 2), PX_TYPE, "");
+  CHECK(!out);
+}
+
 PX_TEST(leaves_nothing_behind_when_memory_fails) {
   PX_SCOPED(px_tensor) m = matrix();
   PX_SCOPED(px_tensor) t = NULL;
