@@ -56,7 +56,7 @@ typedef struct px_loader_options {
   px_sampler *sampler;      // instead of shuffle
   px_generator *generator;  // of the shuffle; NULL: the default
 } px_loader_options;
-// PX_VALUE with PyTorch's texts for options that contradict each other.
+// PX_VALUE with PyTorch's texts for options that contradict each other. NULL: all defaults.
 PX_CALL px_loader_new(px_loader **out, px_dataset *dataset, const px_loader_options *options);
 PX_API int64_t px_loader_length(const px_loader *loader);  // batches a pass
 // Starts a pass. `next` gives a batch, a list of tensors stacked along a new first dimension;

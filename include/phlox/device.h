@@ -105,7 +105,7 @@ typedef enum px_setting {
 #undef XX
       PX_SETTING_COUNT
 } px_setting;
-// Settings are of the process, and hold for what is called from then on.
+// Settings are of the process, and hold for what is called from then on. What is no setting is 0.
 PX_API int px_setting_get(px_setting setting);
 PX_API void px_setting_set(px_setting setting, int value);
 

@@ -156,7 +156,7 @@ PX_CALL px_init_uniform(px_tensor *weight, double from, double to, px_generator 
 PX_CALL px_init_normal(px_tensor *weight, double mean, double std, px_generator *generator);
 PX_CALL px_init_constant(px_tensor *weight, double value);
 // He et al. 2015; Glorot and Bengio 2010. `fan_out` takes the fan of the outputs instead of the
-// inputs.
+// inputs; nonlinearity NULL means "leaky_relu".
 PX_CALL px_init_kaiming_uniform(px_tensor *weight, double a, bool fan_out, const char *nonlinearity,
                                 px_generator *generator);
 PX_CALL px_init_kaiming_normal(px_tensor *weight, double a, bool fan_out, const char *nonlinearity,

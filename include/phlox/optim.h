@@ -34,6 +34,8 @@ PX_CALL px_optimizer_new(px_optimizer **out, const char *name);
 // Tensor", or for a parameter that is in another group. Options start at their defaults.
 PX_CALL px_optimizer_add(px_optimizer *self, px_tensor *const *parameters, int64_t count);
 PX_API const px_optimizer_kind *px_optimizer_kind_of(const px_optimizer *self);
+// How many groups there are; what they hold. Where there is no such group or parameter: 0, NULL, or
+// PX_INDEX of what can fail.
 PX_API int px_optimizer_groups(const px_optimizer *self);
 PX_API int64_t px_optimizer_group_size(const px_optimizer *self, int group);
 PX_API px_tensor *px_optimizer_parameter(const px_optimizer *self, int group, int64_t i);

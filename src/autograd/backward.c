@@ -40,6 +40,7 @@ static px_status check_shape(const px_tensor *t, const px_tensor *grad, int64_t 
 }
 
 static px_status first_grad(px_tensor **out, px_tensor *t, px_tensor *given, int64_t i) {
+  PX_CHECK(t, PX_TYPE, "element %lld of tensors is missing", (long long)i);
   if (!px_tensor_requires_grad(t))
     PX_FAIL(PX_RUNTIME, "element %lld of tensors does not require grad and does not have a grad_fn",
             (long long)i);
@@ -68,6 +69,7 @@ static void roots_end(px__roots *roots) {
 
 static px_status roots_fill(px__roots *roots, int64_t count, px_tensor *const *outputs,
                             px_tensor *const *gradients) {
+  PX_CHECK(count >= 0, PX_VALUE, "there cannot be %lld tensors", (long long)count);
   PX_TRY(px_alloc((void **)&roots->edges, (size_t)count * sizeof *roots->edges));
   PX_TRY(px_alloc((void **)&roots->grads, (size_t)count * sizeof *roots->grads));
   roots->count = count;
@@ -235,6 +237,9 @@ px_status px_grad(px_tensor **results, int64_t count, px_tensor *const *outputs,
   px__task task;
   px__roots roots = {0};
   px__edge *edges = NULL;
+  PX_CHECK(input_count >= 0, PX_VALUE, "there cannot be %lld inputs", (long long)input_count);
+  for (int64_t i = 0; i < input_count; i++)
+    PX_CHECK(inputs[i], PX_TYPE, "element %lld of inputs is missing", (long long)i);
   PX_TRY(px_alloc((void **)&edges, (size_t)input_count * sizeof *edges));
   PX_TRY(px__task_init(&task));
   task.keep = retain_graph;

@@ -68,6 +68,7 @@ static px_status hook_new(px__hook **out) {
 
 px_status px_tensor_add_hook(int64_t *id, px_tensor *self, px_grad_hook on_grad, void *context,
                              void (*release)(void *context)) {
+  PX_CHECK(on_grad, PX_TYPE, "a hook needs a function");
   PX_CHECK(px_tensor_requires_grad(self), PX_RUNTIME,
            "cannot register a hook on a tensor that doesn't require gradient");
   px_node *fn;
@@ -94,6 +95,7 @@ px_status px_tensor_add_accumulated_hook(int64_t *id, px_tensor *self,
                                          px_status (*on_accumulated)(px_tensor *self,
                                                                      void *context),
                                          void *context, void (*release)(void *context)) {
+  PX_CHECK(on_accumulated, PX_TYPE, "a hook needs a function");
   PX_CHECK(px_tensor_requires_grad(self), PX_RUNTIME,
            "cannot register a hook on a tensor that doesn't require gradient");
   PX_CHECK(px_tensor_is_leaf(self), PX_RUNTIME,

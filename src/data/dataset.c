@@ -21,6 +21,9 @@ static void dataset_destroy(void *object) {
 static const px_class dataset_class = {"dataset", dataset_destroy};
 
 px_status px_dataset_new(px_dataset **out, const px_dataset_kind *kind, void *context) {
+  *out = NULL;
+  PX_CHECK(kind && kind->length && (kind->get || kind->batch), PX_VALUE,
+           "a kind of dataset needs a length, and a way to get items");
   PX_TRY(px_alloc((void **)out, sizeof **out));
   px_object_init(*out, &dataset_class);
   (*out)->kind = kind;
@@ -30,12 +33,18 @@ px_status px_dataset_new(px_dataset **out, const px_dataset_kind *kind, void *co
 
 int64_t px_dataset_length(const px_dataset *self) { return self->kind->length(self->context); }
 
-px_status px_dataset_get(px_list **out, px_dataset *self, int64_t index) {
-  int64_t length = px_dataset_length(self);
-  int64_t at = index < 0 ? index + length : index;
-  PX_CHECK(at >= 0 && at < length, PX_INDEX,
+// Negative indices count from the end.
+static px_status index_check(int64_t *at, int64_t index, int64_t length) {
+  *at = index < 0 ? index + length : index;
+  PX_CHECK(*at >= 0 && *at < length, PX_INDEX,
            "index %lld is out of bounds for dimension 0 with size %lld", (long long)index,
            (long long)length);
+  return PX_OK;
+}
+
+px_status px_dataset_get(px_list **out, px_dataset *self, int64_t index) {
+  int64_t at;
+  PX_TRY(index_check(&at, index, px_dataset_length(self)));
   return self->kind->get(out, at, self->context);
 }
 
@@ -46,7 +55,15 @@ static px_status collate_items(px_list **out, px_dataset *self, const int64_t *i
 }
 
 px_status px_dataset_batch(px_list **out, px_dataset *self, const int64_t *indices, int64_t count) {
-  if (self->kind->batch) return self->kind->batch(out, indices, count, self->context);
+  *out = NULL;
+  PX_CHECK(count > 0, PX_VALUE, "a batch needs at least one item");
+  int64_t length = px_dataset_length(self), at;
+  bool wrapped = false;  // a kind's own function sees indices that are there
+  for (int64_t i = 0; i < count; i++) {
+    PX_TRY(index_check(&at, indices[i], length));
+    wrapped |= at != indices[i];
+  }
+  if (self->kind->batch && !wrapped) return self->kind->batch(out, indices, count, self->context);
   px_list **items;
   PX_TRY(px_alloc((void **)&items, (size_t)count * sizeof *items));
   px_status status = collate_items(out, self, indices, count, items);
@@ -97,10 +114,12 @@ static const px_dataset_kind rows_kind = {"TensorDataset", rows_length, rows_get
 
 px_status px_dataset_tensors(px_dataset **out, px_tensor *const *tensors, int count) {
   *out = NULL;
-  for (int i = 0; i < count; i++)
+  for (int i = 0; i < count; i++) {
+    PX_CHECK(tensors[i], PX_TYPE, "tensor %d of a dataset is missing", i);
     PX_CHECK(px_tensor_ndim(tensors[i]) > 0 &&
                  px_tensor_size(tensors[i], 0) == px_tensor_size(tensors[0], 0),
              PX_ASSERTION, "Size mismatch between tensors");
+  }
   PX_CHECK(count > 0, PX_VALUE, "a dataset needs at least one tensor");
   PX_SCOPED(px_list) rows = NULL;
   PX_TRY(px_list_new(&rows, tensors, count));
@@ -146,10 +165,11 @@ px_status px_dataset_subset(px_dataset **out, px_dataset *dataset, const int64_t
                             int64_t count) {
   *out = NULL;
   subset *context;
+  PX_CHECK(count >= 0, PX_VALUE, "a subset cannot have %lld items", (long long)count);
   PX_TRY(px_alloc((void **)&context, sizeof *context + (size_t)count * sizeof *indices));
   context->whole = px_retain(dataset);
   context->count = count;
-  memcpy(context->indices, indices, (size_t)count * sizeof *indices);
+  if (count) memcpy(context->indices, indices, (size_t)count * sizeof *indices);
   px_status status = px_dataset_new(out, &subset_kind, context);
   if (status != PX_OK) subset_release(context);
   return status;
@@ -173,8 +193,12 @@ static px_status split_at(px_dataset **parts, px_dataset *dataset, const int64_t
 px_status px_dataset_random_split(px_dataset **parts, px_dataset *dataset, const int64_t *lengths,
                                   int count, px_generator *generator) {
   int64_t sum = 0, *order;
-  for (int i = 0; i < count; i++) sum += lengths[i], parts[i] = NULL;
-  PX_CHECK(sum == px_dataset_length(dataset), PX_VALUE,
+  bool sound = true;
+  for (int i = 0; i < count; i++) {
+    sound &= lengths[i] >= 0 && !__builtin_add_overflow(sum, lengths[i], &sum);
+    parts[i] = NULL;
+  }
+  PX_CHECK(sound && sum == px_dataset_length(dataset), PX_VALUE,
            "Sum of input lengths does not equal the length of the input dataset!");
   PX_TRY(px_alloc((void **)&order, (size_t)sum * sizeof *order));
   px_status status = px_random_permutation(order, sum, generator);

@@ -56,13 +56,17 @@ static px_status options_check(const px_loader_options *o) {
   PX_CHECK(o->workers >= 0, PX_VALUE,
            "num_workers option should be non-negative; use num_workers=0 to disable "
            "multiprocessing.");
+  PX_CHECK(o->prefetch <= INT32_MAX / (o->workers ? o->workers : 1), PX_VALUE,
+           "%d workers cannot fetch %d batches each ahead", o->workers, o->prefetch);
   PX_CHECK(!o->sampler || !o->shuffle, PX_VALUE,
            "sampler option is mutually exclusive with shuffle");
   return PX_OK;
 }
 
 px_status px_loader_new(px_loader **out, px_dataset *dataset, const px_loader_options *options) {
+  static const px_loader_options defaults;
   *out = NULL;
+  if (!options) options = &defaults;
   PX_TRY(options_check(options));
   PX_SCOPED(px_sampler) sampler = px_retain(options->sampler);
   int64_t length = px_dataset_length(dataset);
@@ -81,7 +85,7 @@ px_status px_loader_new(px_loader **out, px_dataset *dataset, const px_loader_op
 
 int64_t px_loader_length(const px_loader *self) {
   int64_t n = px_sampler_length(self->sampler), size = self->options.batch_size;
-  return self->options.drop_last ? n / size : (n + size - 1) / size;
+  return n / size + (!self->options.drop_last && n % size != 0);
 }
 
 // ---- fetching
@@ -102,7 +106,7 @@ static px_status pinned(px_list **out, px_list *batch) {
 static px_status fetch(px_list **out, px_loader_iter *self, int64_t number) {
   *out = NULL;
   int64_t size = self->loader->options.batch_size, begin = number * size;
-  int64_t count = begin + size > self->index_count ? self->index_count - begin : size;
+  int64_t left = self->index_count - begin, count = left < size ? left : size;
   PX_SCOPED(px_list) batch = NULL;
   PX_TRY(px_dataset_batch(&batch, self->loader->dataset, self->indices + begin, count));
   if (self->loader->options.pin_memory && px_device_count(PX_CUDA) > 0) return pinned(out, batch);
@@ -117,12 +121,17 @@ typedef struct worker {
   int number;
 } worker;
 
+// An error that nobody will see takes another language's exception with it.
+static void error_drop(px_error *error) {
+  if (error && error->foreign && error->foreign_release) error->foreign_release(error->foreign);
+}
+
 // Names the worker in front of the error's own text, as PyTorch does for its processes.
 static px_error *kept_error(int number) {
   px_error *kept;
   px_error error;
   px_error_take(&error);
-  if (px_alloc((void **)&kept, sizeof *kept) != PX_OK) return NULL;
+  if (px_alloc((void **)&kept, sizeof *kept) != PX_OK) return error_drop(&error), NULL;
   *kept = error;
   int used = snprintf(kept->message, sizeof kept->message,
                       "Caught %s in DataLoader worker thread %d.\nOriginal error: ",
@@ -195,6 +204,7 @@ static void iter_destroy(void *object) {
   for (int i = 0; i < self->worker_count; i++) pthread_join(self->workers[i], NULL);
   for (int i = 0; i < self->slot_count && self->slots; i++) {
     px_release(self->slots[i].batch);
+    error_drop(self->slots[i].error);
     px_free(self->slots[i].error);
   }
   pthread_cond_destroy(&self->changed);

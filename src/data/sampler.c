@@ -30,6 +30,8 @@ static px_status sampler_new(px_sampler **out, int64_t length, bool random,
 }
 
 px_status px_sampler_sequential(px_sampler **out, int64_t length) {
+  *out = NULL;
+  PX_CHECK(length >= 0, PX_VALUE, "a sampler cannot have %lld samples", (long long)length);
   return sampler_new(out, length, false, NULL);
 }
 

@@ -17,11 +17,13 @@ static void read_environment(void) {
 }
 
 int px_setting_get(px_setting setting) {
+  if ((unsigned)setting >= PX_SETTING_COUNT) return 0;
   pthread_once(&once, read_environment);
   return __atomic_load_n(&values[setting], __ATOMIC_RELAXED);
 }
 
 void px_setting_set(px_setting setting, int value) {
+  if ((unsigned)setting >= PX_SETTING_COUNT) return;
   pthread_once(&once, read_environment);
   __atomic_store_n(&values[setting], value, __ATOMIC_RELAXED);
 }

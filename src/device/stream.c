@@ -139,6 +139,7 @@ px_status px_stream_wait_stream(px_stream *stream, px_stream *other) {
 }
 
 px_status px_stream_host_call(px_stream *stream, void (*fn)(void *argument), void *argument) {
+  PX_CHECK(fn, PX_TYPE, "a host call needs a function");
   if (!stream->owner) {
     fn(argument);
     return PX_OK;

@@ -7,6 +7,7 @@ enum { INPUT_LIMIT = 4 };
 px_status px_module_add_hook(int64_t *id, px_module *self, bool before, px_module_hook hook,
                              void *context) {
   static int64_t next;  // atomic; ids are unique in the process
+  PX_CHECK(hook, PX_TYPE, "a hook needs a function");
   PX_TRY(
       px__nn_grow((void **)&self->hooks, &self->hook_room, self->hook_count, sizeof *self->hooks));
   *id = __atomic_add_fetch(&next, 1, __ATOMIC_RELAXED);

@@ -70,7 +70,7 @@ static px_status kaiming_std(double *out, const px_tensor *weight, double a, boo
   int64_t fan_in, fan_out;
   double gain;
   PX_TRY(px_init_fans(&fan_in, &fan_out, weight));
-  PX_TRY(px_init_gain(&gain, nonlinearity, a));
+  PX_TRY(px_init_gain(&gain, nonlinearity ? nonlinearity : "leaky_relu", a));
   *out = gain / sqrt((double)(use_fan_out ? fan_out : fan_in));
   return PX_OK;
 }

@@ -40,6 +40,8 @@ static void module_destroy(void *object) {
 
 static const px_class module_class = {"module", module_destroy};
 
+static px_status attribute_set(px_module *self, const char *name, px_value value);
+
 static px_status set_arguments(px_module *self, const px_value *args) {
   for (int i = 0; i < self->kind->param_count; i++) {
     const px_param *param = &self->kind->params[i];
@@ -47,7 +49,7 @@ static px_status set_arguments(px_module *self, const px_value *args) {
     PX_CHECK(given || param->has_default || param->optional, PX_TYPE,
              "%s.__init__() missing 1 required positional argument: '%s'", self->kind->name,
              param->name);
-    PX_TRY(px_module_set_attribute(self, param->name, given ? args[i] : param->fallback));
+    PX_TRY(attribute_set(self, param->name, given ? args[i] : param->fallback));
   }
   return PX_OK;
 }
@@ -111,8 +113,8 @@ static void attributes_moved(px_module *self) {
       self->attributes[i].value.v.ints = self->attributes[i].ints;
 }
 
-px_status px_module_set_attribute(px_module *self, const char *name, px_value value) {
-  PX_CHECK(value.kind != PX_ARG_INTS || value.n <= 4, PX_VALUE,
+static px_status attribute_set(px_module *self, const char *name, px_value value) {
+  PX_CHECK(value.kind != PX_ARG_INTS || (value.n >= 0 && value.n <= 4), PX_VALUE,
            "a module's attribute holds at most 4 integers, but '%s' has %d", name, value.n);
   px__attribute *at = attribute_find(self, name);
   if (at) return attribute_store(at, value);
@@ -129,6 +131,14 @@ px_status px_module_set_attribute(px_module *self, const char *name, px_value va
   else
     self->attribute_count++;
   return status;
+}
+
+// Attributes own no objects: those of a constructor's arguments are its init's to take over.
+px_status px_module_set_attribute(px_module *self, const char *name, px_value value) {
+  PX_CHECK(
+      value.kind != PX_ARG_TENSOR && value.kind != PX_ARG_TENSORS && value.kind != PX_ARG_GENERATOR,
+      PX_TYPE, "a module's attribute '%s' cannot be a %s", name, px_arg_name(value.kind));
+  return attribute_set(self, name, value);
 }
 
 px_value px_module_attribute(const px_module *self, const char *name) {

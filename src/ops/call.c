@@ -301,6 +301,7 @@ static void start(px_call *call, const px_op *op, px_call_mode mode) {
 px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
   px_call call;
   px_value room[PX__MAX_PARAMS];
+  PX_CHECK(op, PX_ATTRIBUTE, "there is no such op");  // px_op_find did not find it
   start(&call, op, mode);
   if (PX_LIKELY(is_exact(op, args))) {
     call.args = (px_value *)args;  // only wrap_numbers writes them, and here it finds nothing to do

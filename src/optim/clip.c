@@ -67,6 +67,9 @@ px_status px_clip_grad_norm(px_tensor **total, px_tensor *const *parameters, int
   px_tensor **grads;
   int64_t n = 0;
   PX_SCOPED(px_tensor) norm = NULL;
+  PX_CHECK(count >= 0, PX_VALUE, "there cannot be %lld parameters", (long long)count);
+  for (int64_t i = 0; i < count; i++)
+    PX_CHECK(parameters[i], PX_TYPE, "parameter %lld is missing", (long long)i);
   PX_TRY(px_alloc((void **)&grads, (size_t)count * sizeof *grads));
   for (int64_t i = 0; i < count; i++)
     if (px_tensor_grad(parameters[i])) grads[n++] = px_tensor_grad(parameters[i]);

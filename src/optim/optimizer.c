@@ -73,6 +73,8 @@ static px_status parameters_check(const px_optimizer *self, px_tensor *const *pa
                                   int64_t count) {
   PX_CHECK(count > 0, PX_VALUE, "optimizer got an empty parameter list");
   for (int64_t i = 0; i < count; i++) {
+    PX_CHECK(parameters[i], PX_TYPE,
+             "optimizer can only optimize Tensors, but one of the params is NoneType");
     PX_CHECK(px_tensor_is_leaf(parameters[i]) || px_tensor_retains_grad(parameters[i]), PX_VALUE,
              "can't optimize a non-leaf Tensor");
     for (int g = 0; g < self->count; g++)
@@ -96,11 +98,23 @@ px_status px_optimizer_add(px_optimizer *self, px_tensor *const *parameters, int
 
 const px_optimizer_kind *px_optimizer_kind_of(const px_optimizer *self) { return self->kind; }
 int px_optimizer_groups(const px_optimizer *self) { return self->count; }
+
+static bool is_group(const px_optimizer *self, int group) {
+  return group >= 0 && group < self->count;
+}
+
+// The i-th parameter of a group with its state; NULL if there is none.
+static px__slot *slot_find(const px_optimizer *self, int group, int64_t i) {
+  bool there = is_group(self, group) && i >= 0 && i < self->groups[group].count;
+  return there ? &self->groups[group].slots[i] : NULL;
+}
+
 int64_t px_optimizer_group_size(const px_optimizer *self, int group) {
-  return self->groups[group].count;
+  return is_group(self, group) ? self->groups[group].count : 0;
 }
 px_tensor *px_optimizer_parameter(const px_optimizer *self, int group, int64_t i) {
-  return self->groups[group].slots[i].parameter;
+  px__slot *slot = slot_find(self, group, i);
+  return slot ? slot->parameter : NULL;
 }
 
 // ---- options
@@ -142,6 +156,7 @@ px_status px_optimizer_set(px_optimizer *self, int group, const char *option, do
   int k = option_find(self, option);
   PX_CHECK(k >= 0, PX_KEY, "%s has no option '%s'", self->kind->name, option);
   PX_TRY(range_check(option, value));
+  PX_CHECK(group == -1 || is_group(self, group), PX_INDEX, "there is no parameter group %d", group);
   for (int g = 0; g < self->count; g++)
     if (group == -1 || group == g) self->groups[g].options[k] = value;
   return PX_OK;
@@ -150,7 +165,7 @@ px_status px_optimizer_set(px_optimizer *self, int group, const char *option, do
 px_status px_optimizer_get(double *out, const px_optimizer *self, int group, const char *option) {
   int k = option_find(self, option);
   PX_CHECK(k >= 0, PX_KEY, "%s has no option '%s'", self->kind->name, option);
-  PX_CHECK(group >= 0 && group < self->count, PX_INDEX, "there is no parameter group %d", group);
+  PX_CHECK(is_group(self, group), PX_INDEX, "there is no parameter group %d", group);
   *out = self->groups[group].options[k];
   return PX_OK;
 }
@@ -220,14 +235,16 @@ static int state_find(const px_optimizer *self, const char *name) {
 
 px_tensor *px_optimizer_state(const px_optimizer *self, int group, int64_t i, const char *name) {
   int k = state_find(self, name);
-  return k < 0 ? NULL : self->groups[group].slots[i].state[k];
+  px__slot *slot = slot_find(self, group, i);
+  return k < 0 || !slot ? NULL : slot->state[k];
 }
 
 px_status px_optimizer_set_state(px_optimizer *self, int group, int64_t i, const char *name,
                                  px_tensor *value) {
   int k = state_find(self, name);
   PX_CHECK(k >= 0, PX_KEY, "%s has no state '%s'", self->kind->name, name);
-  px__slot *slot = &self->groups[group].slots[i];
+  px__slot *slot = slot_find(self, group, i);
+  PX_CHECK(slot, PX_INDEX, "there is no parameter %lld in group %d", (long long)i, group);
   px_tensor *old = slot->state[k];
   slot->state[k] = px_retain(value);
   px_release(old);
@@ -235,12 +252,15 @@ px_status px_optimizer_set_state(px_optimizer *self, int group, int64_t i, const
 }
 
 int64_t px_optimizer_steps(const px_optimizer *self, int group, int64_t i) {
-  return self->groups[group].slots[i].steps;
+  px__slot *slot = slot_find(self, group, i);
+  return slot ? slot->steps : 0;
 }
 
 px_status px_optimizer_set_steps(px_optimizer *self, int group, int64_t i, int64_t steps) {
   PX_CHECK(steps >= 0, PX_VALUE, "a number of steps is not negative, but got %lld",
            (long long)steps);
-  self->groups[group].slots[i].steps = steps;
+  px__slot *slot = slot_find(self, group, i);
+  PX_CHECK(slot, PX_INDEX, "there is no parameter %lld in group %d", (long long)i, group);
+  slot->steps = steps;
   return PX_OK;
 }

@@ -13,7 +13,8 @@ struct px_scheduler {
   px_optimizer *optimizer;
   int64_t period, epoch;
   double factor;  // gamma, or eta_min
-  double *base;   // one a group
+  double *base;   // one for each group that was there at the start
+  int groups;
 };
 
 static void scheduler_destroy(void *object) {
@@ -39,9 +40,10 @@ static px_status scheduler_new(px_scheduler **out, shape kind, px_optimizer *opt
   self->optimizer = px_retain(optimizer);
   self->period = period;
   self->factor = factor;
-  int groups = px_optimizer_groups(optimizer);
-  PX_TRY(px_alloc((void **)&self->base, (size_t)groups * sizeof *self->base));
-  for (int g = 0; g < groups; g++) PX_TRY(px_optimizer_get(&self->base[g], optimizer, g, "lr"));
+  self->groups = px_optimizer_groups(optimizer);
+  PX_TRY(px_alloc((void **)&self->base, (size_t)self->groups * sizeof *self->base));
+  for (int g = 0; g < self->groups; g++)
+    PX_TRY(px_optimizer_get(&self->base[g], optimizer, g, "lr"));
   *out = PX_MOVE(self);
   return PX_OK;
 }
@@ -64,8 +66,9 @@ static double cosine(const px_scheduler *self, double base, double lr) {
   return (1 + cos(M_PI * t / period)) / (1 + cos(M_PI * (t - 1) / period)) * (lr - least) + least;
 }
 
+// A group that was added later has no base: as in PyTorch it steps along, and keeps off the cosine.
 static double next_rate(const px_scheduler *self, int group, double lr) {
-  if (self->shape == COSINE) return cosine(self, self->base[group], lr);
+  if (self->shape == COSINE) return group < self->groups ? cosine(self, self->base[group], lr) : lr;
   return self->epoch % self->period == 0 ? lr * self->factor : lr;
 }
 
@@ -86,4 +89,6 @@ double px_scheduler_last_lr(const px_scheduler *self, int group) {
 
 int64_t px_scheduler_epoch(const px_scheduler *self) { return self->epoch; }
 void px_scheduler_restore(px_scheduler *self, int64_t epoch) { self->epoch = epoch; }
-double px_scheduler_base_lr(const px_scheduler *self, int group) { return self->base[group]; }
+double px_scheduler_base_lr(const px_scheduler *self, int group) {
+  return group >= 0 && group < self->groups ? self->base[group] : NAN;
+}

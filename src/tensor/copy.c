@@ -241,6 +241,7 @@ px_status px_tensor_from_data(px_tensor **out, const void *data, int ndim, const
   *out = NULL;
   PX_TRY(px_tensor_empty(&made, ndim, sizes, dtype, device));
   size_t bytes = (size_t)made->numel * px__item(made);
+  PX_CHECK(data || !bytes, PX_VALUE, "a tensor of %zu bytes needs data, but got NULL", bytes);
   if (bytes && px__tensor_device(made).type == PX_CPU) {
     memcpy(px__tensor_at(made), data, bytes);
   } else if (bytes) {

@@ -34,6 +34,7 @@ px_status px_dtype_parse(px_dtype *out, const char *name) {
   } aliases[] = {{"float", PX_FLOAT32}, {"double", PX_FLOAT64}, {"half", PX_FLOAT16},
                  {"long", PX_INT64},    {"int", PX_INT32},      {"short", PX_INT16},
                  {"char", PX_INT8},     {"byte", PX_UINT8}};
+  PX_CHECK(name, PX_TYPE, "a dtype needs a name");
   for (int i = 0; i < PX_DTYPE_COUNT; i++)
     if (!strcmp(rows[i].name, name)) return *out = (px_dtype)i, PX_OK;
   for (int i = 0; i < PX_COUNT_OF(aliases); i++)

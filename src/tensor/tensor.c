@@ -175,6 +175,7 @@ px_status px_tensor_wrap(px_tensor **out, void *data, size_t bytes, int ndim, co
   PX_CHECK(needed <= bytes, PX_RUNTIME,
            "a tensor of %zu bytes does not fit the memory of %zu bytes that it is made over",
            needed, bytes);
+  PX_CHECK(data || !needed, PX_VALUE, "a tensor of %zu bytes needs memory, but got NULL", needed);
   // The tensor comes first and the wrapping last, so that a failure never calls `release`.
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(tensor_make(&made, NULL, dtype));

@@ -138,6 +138,12 @@ PX_TEST(refuses_arguments_of_the_wrong_kind) {
   FAILS(px_op_call(px_op_find("add"), PX_CALL_NEW, fewer, out), PX_TYPE, "missing");
 }
 
+PX_TEST(a_name_that_no_op_has_is_an_error) {
+  void *result = NULL;
+  FAILS(px_op_call(px_op_find("adn"), PX_CALL_NEW, (px_value[16]){{0}}, &result), PX_ATTRIBUTE,
+        "no such op");
+}
+
 PX_TEST(refuses_forms_that_an_op_has_not) {
   PX_SCOPED(px_tensor) a = floats(2, 1., 2.);
   PX_SCOPED(px_tensor) b = floats(2, 1., 2.);

@@ -247,3 +247,19 @@ PX_TEST(printed_history) {
   CHECK_TEXT(text, "tensor([1.], requires_grad=True)");
   px_free(text);
 }
+
+PX_TEST(missing_tensors_and_functions_are_errors) {
+  PX_SCOPED(px_tensor) x = LEAF(1), *y = NULL;
+  px_tensor *missing = NULL, *result = NULL;
+  int64_t id;
+  OK(px_mul(&y, x, x));
+  FAILS(px_backward(1, &missing, NULL, false, false), PX_TYPE, "element 0 of tensors is missing");
+  FAILS(px_backward(-1, &y, NULL, false, false), PX_VALUE, "-1 tensors");
+  FAILS(px_grad(&result, 1, &y, NULL, 1, &missing, false, false, false), PX_TYPE,
+        "element 0 of inputs is missing");
+  FAILS(px_tensor_add_hook(&id, x, NULL, NULL, NULL), PX_TYPE, "needs a function");
+  FAILS(px_tensor_add_accumulated_hook(&id, x, NULL, NULL, NULL), PX_TYPE, "needs a function");
+  CHECK(!result);
+  back(y);  // all is as it was
+  CHECK_NEAR(at(px_tensor_grad(x), 0), 2, 0);
+}

@@ -339,3 +339,58 @@ PX_TEST(batches_are_pinned_where_there_is_a_device) {
     CHECK(px_tensor_is_pinned(px_list_get(batch, 0)));
   }
 }
+
+// ---- what C lets a caller ask for
+
+PX_TEST(a_batch_may_be_larger_than_any_dataset) {
+  PX_SCOPED(px_dataset) d = numbers(5);
+  for (int workers = 0; workers < 3; workers += 2) {
+    PX_SCOPED(px_loader)
+    all = loader(d, (px_loader_options){.batch_size = INT64_MAX, .workers = workers});
+    PX_SCOPED(px_loader) none = loader(d, (px_loader_options){.batch_size = 6, .drop_last = true});
+    CHECK_EQ(px_loader_length(all), 1);
+    CHECK_EQ(px_loader_length(none), 0);
+    gives(all, (int64_t[]){0, 1, 2, 3, 4, -1}, 6);
+  }
+  PX_SCOPED(px_loader) plain = NULL;
+  OK(px_loader_new(&plain, d, NULL));  // all defaults
+  CHECK_EQ(px_loader_length(plain), 5);
+  px_loader_options far = {.workers = 3, .prefetch = INT32_MAX};
+  px_loader *refused = NULL;
+  FAILS(px_loader_new(&refused, d, &far), PX_VALUE, "ahead");
+}
+
+PX_TEST(a_batch_of_a_subset_ends_where_the_subset_ends) {
+  PX_SCOPED(px_dataset) d = numbers(5);
+  PX_SCOPED(px_dataset) part = NULL;
+  PX_SCOPED(px_sampler) longer = NULL;
+  PX_SCOPED(px_list) batch = NULL;
+  int64_t last = -1, value;
+  OK(px_dataset_subset(&part, d, (int64_t[]){3, 1}, 2));
+  FAILS(px_dataset_batch(&batch, part, (int64_t[]){0, 2}, 2), PX_INDEX, "index 2 is out of bounds");
+  FAILS(px_dataset_batch(&batch, part, NULL, -1), PX_VALUE, "at least one");
+  OK(px_dataset_batch(&batch, part, &last, 1));
+  OK(px_tensor_read(px_list_get(batch, 0), &value, sizeof value));
+  CHECK_EQ(value, 1);
+  OK(px_sampler_sequential(&longer, 100));
+  PX_SCOPED(px_loader)
+  over = loader(part, (px_loader_options){.batch_size = 50, .sampler = longer});
+  PX_SCOPED(px_loader_iter) iter = NULL;
+  px_list *none = NULL;
+  OK(px_loader_start(&iter, over));
+  FAILS(px_loader_next(&none, iter), PX_INDEX, "index 2 is out of bounds");
+}
+
+PX_TEST(negative_counts_are_refused) {
+  PX_SCOPED(px_dataset) d = numbers(4);
+  px_dataset *parts[3], *made = NULL;
+  px_sampler *order = NULL;
+  px_tensor *missing = NULL;
+  int64_t below[] = {-1, 5}, beyond[] = {INT64_MAX, INT64_MAX, 6};
+  FAILS(px_dataset_random_split(parts, d, below, 2, NULL), PX_VALUE, "Sum of input lengths");
+  FAILS(px_dataset_random_split(parts, d, beyond, 3, NULL), PX_VALUE, "Sum of input lengths");
+  FAILS(px_dataset_subset(&made, d, NULL, -1), PX_VALUE, "-1 items");
+  FAILS(px_sampler_sequential(&order, -4), PX_VALUE, "-4 samples");
+  FAILS(px_dataset_tensors(&made, &missing, 1), PX_TYPE, "missing");
+  FAILS(px_dataset_new(&made, NULL, NULL), PX_VALUE, "length");
+}

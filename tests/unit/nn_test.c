@@ -462,3 +462,31 @@ PX_TEST(a_loss_takes_two_inputs) {
   OK(px_tensor_item(&number, result));
   CHECK_NEAR(px_scalar_float(number), 0.5574, 5e-5);
 }
+
+PX_TEST(attributes_and_hooks_that_cannot_be) {
+  PX_SCOPED(px_module) m = linear(2, 2);
+  PX_SCOPED(px_tensor) w = NULL;
+  int64_t id, one = 1;
+  OK(px_ones(&w, (int64_t[]){2, 2}, 2, PX_FLOAT32, px_cpu(), false, false));
+  FAILS(px_module_set_attribute(m, "t", PX_T(w)), PX_TYPE, "cannot be a Tensor");
+  FAILS(px_module_set_attribute(m, "n", PX_IS(&one, -1)), PX_VALUE, "at most 4 integers");
+  FAILS(px_module_add_hook(&id, m, true, NULL, NULL), PX_TYPE, "needs a function");
+}
+
+PX_TEST(kaiming_takes_leaky_relu_where_no_nonlinearity_is_given) {
+  PX_SCOPED(px_tensor) a = NULL;
+  PX_SCOPED(px_tensor) b = NULL;
+  px_scalar same;
+  OK(px_empty(&a, (int64_t[]){3, 4}, 2, PX_FLOAT32, px_cpu(), false, false));
+  OK(px_empty(&b, (int64_t[]){3, 4}, 2, PX_FLOAT32, px_cpu(), false, false));
+  px_manual_seed(3);
+  OK(px_init_kaiming_uniform(a, 0.3, false, NULL, NULL));
+  px_manual_seed(3);
+  OK(px_init_kaiming_uniform(b, 0.3, false, "leaky_relu", NULL));
+  PX_SCOPED(px_tensor) equal = NULL;
+  PX_SCOPED(px_tensor) all = NULL;
+  OK(px_eq(&equal, a, b));
+  OK(px_all(&all, equal, NULL, 0, false));
+  OK(px_tensor_item(&same, all));
+  CHECK(px_scalar_int(same));
+}

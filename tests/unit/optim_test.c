@@ -326,3 +326,42 @@ PX_TEST(small_gradients_are_not_scaled) {
   fetch(px_tensor_grad(p), &value);
   CHECK_NEAR(value, 0.5, 0);
 }
+
+PX_TEST(groups_and_parameters_that_are_not_there) {
+  PX_SCOPED(px_tensor) w = leaf((float[]){1}, 1);
+  PX_SCOPED(px_optimizer) o = optimizer("SGD", w);
+  px_tensor *missing = NULL;
+  FAILS(px_optimizer_add(o, &missing, 1), PX_TYPE, "one of the params is NoneType");
+  FAILS(px_optimizer_set(o, 1, "lr", 1), PX_INDEX, "no parameter group 1");
+  FAILS(px_optimizer_set(o, -2, "lr", 1), PX_INDEX, "no parameter group -2");
+  FAILS(px_optimizer_set_state(o, 0, 1, "momentum_buffer", w), PX_INDEX, "parameter 1 in group 0");
+  FAILS(px_optimizer_set_steps(o, 1, 0, 1), PX_INDEX, "parameter 0 in group 1");
+  CHECK(!px_optimizer_parameter(o, 1, 0) && !px_optimizer_parameter(o, 0, -1));
+  CHECK(!px_optimizer_state(o, 3, 0, "momentum_buffer"));
+  CHECK_EQ(px_optimizer_group_size(o, 1) + px_optimizer_steps(o, 0, 1), 0);
+  FAILS(px_clip_grad_norm(NULL, &missing, 1, 1, 2), PX_TYPE, "missing");
+  FAILS(px_clip_grad_norm(NULL, &w, -1, 1, 2), PX_VALUE, "-1");
+}
+
+PX_TEST(a_group_that_is_added_after_the_schedule) {
+  PX_SCOPED(px_tensor) a = leaf((float[]){1}, 1);
+  PX_SCOPED(px_tensor) b = leaf((float[]){1}, 1);
+  PX_SCOPED(px_optimizer) o = optimizer("SGD", a);
+  PX_SCOPED(px_scheduler) wave = NULL;
+  PX_SCOPED(px_scheduler) stair = NULL;
+  double lr;
+  OK(px_optimizer_set(o, -1, "lr", 1));
+  OK(px_scheduler_cosine(&wave, o, 2, 0));
+  OK(px_scheduler_step_lr(&stair, o, 1, 0.5));
+  OK(px_optimizer_add(o, &b, 1));
+  OK(px_optimizer_set(o, 1, "lr", 8));
+  OK(px_scheduler_step(wave));
+  OK(px_optimizer_get(&lr, o, 0, "lr"));
+  CHECK_NEAR(lr, 0.5, 1e-12);
+  OK(px_optimizer_get(&lr, o, 1, "lr"));
+  CHECK_NEAR(lr, 8, 0);  // PyTorch's cosine knows the groups of its start alone
+  OK(px_scheduler_step(stair));
+  OK(px_optimizer_get(&lr, o, 1, "lr"));
+  CHECK_NEAR(lr, 4, 0);
+  CHECK(isnan(px_scheduler_base_lr(wave, 1)) && isnan(px_scheduler_base_lr(wave, -1)));
+}

@@ -210,3 +210,17 @@ PX_TEST(what_comes_of_a_tensor_with_other_data_shares_its_version) {
   CHECK_EQ(px_tensor_version(view), px_tensor_version(t));
   CHECK_EQ(px_tensor_version(other), 0);
 }
+
+PX_TEST(memory_that_is_not_given_is_an_error) {
+  px_tensor *t = NULL;
+  px_dtype dtype;
+  FAILS(px_tensor_wrap(&t, NULL, 64, SIZES(4), NULL, PX_FLOAT32, px_cpu(), NULL, NULL), PX_VALUE,
+        "needs memory");
+  FAILS(px_tensor_from_data(&t, NULL, SIZES(4), PX_FLOAT32, px_cpu()), PX_VALUE, "needs data");
+  FAILS(px_dtype_parse(&dtype, NULL), PX_TYPE, "needs a name");
+  CHECK(!t);
+  OK(px_tensor_wrap(&t, NULL, 0, SIZES(0, 4), NULL, PX_FLOAT32, px_cpu(), NULL, NULL));
+  px_release(t);
+  px_setting_set((px_setting)-1, 7);
+  CHECK_EQ(px_setting_get((px_setting)99), 0);
+}
