@@ -3,170 +3,365 @@
 //
 // Operands: (out, self, indices...) and (self, values, indices...); all have the sizes of the loop.
 // Parameters: sizes and strides of the indexed dimensions, their numbers, whether negative indices
-// count from the end, the fault to report, whether to add. Indices are checked before anything is
-// written, so that a bad one changes nothing.
+// count from the end, the fault to report, whether to add. Before anything is put all indices are
+// checked, so that a bad one changes nothing; what is got is checked on the way.
+//
+// The loop is three deep: dimensions of any kind; a row, of which the places are worked out
+// together; and a line, along which no index changes. Threads share a dimension along which what
+// is written lies apart. So each element is written by one thread, in row-major order of the loop,
+// and the last of several values wins, or sums are rounded, as with one thread.
+#include "cpu/index_rows.h"
+
 #include "cpu/convert.h"
-#include "cpu/half.h"
+#include "cpu/threads.h"
 #include "cpu_kernels.h"
 
-#include <string.h>
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+enum { INDICES = PX_MAX_OPERANDS - 2, DIMS = PX_MAX_DIMS + 2, PLACES = 64 };
+// Elements that are worth another thread; elements of a line that one thread takes at least, lest
+// several write to one line of the cache.
+enum { ALONE = 32768, PIECE = 16384, LINE = 64 };
 
 typedef struct pick {
-  int ndim, count;                      // dimensions of the loop without the block; index tensors
-  int64_t block;                        // elements that lie together on both sides
-  const int64_t *sizes, *mine, *other;  // strides of the indexed tensor, and of the other
-  const int64_t *index_strides[PX_MAX_OPERANDS], *index[PX_MAX_OPERANDS];
-  const int64_t *dim_sizes, *dim_strides;
+  int ndim, count;                               // dimensions of the loop; index tensors
+  int64_t sizes[DIMS], mine[DIMS], other[DIMS];  // strides in bytes, of the indexed tensor first
+  int64_t index_strides[INDICES][DIMS];          // in elements
+  int64_t dim_sizes[INDICES], dim_strides[INDICES];  // strides in bytes
+  const int64_t *index[INDICES];
   char *self, *values;
-  size_t item;
+  gather_fn gather;  // NULL: values are put
+  moves moves;
+  uint64_t least[INDICES], span[INDICES];  // an index less the least is below the span
+  int split;                               // the dimension that threads share
+  bool *bad;                               // atomic: a thread met a bad index
 } pick;
 
-static bool is_block_dim(const pick *p, int d) {
+// ---- the loop's dimensions
+
+// Whether dimension d of the launch goes on where the last one of p ends.
+static bool joins(const pick *p, const px_launch *l, const px_operand *self,
+                  const px_operand *other, int d, int64_t item) {
+  int n = p->ndim - 1;
+  int64_t size = self->sizes[d];
+  if (p->ndim == 0 || p->mine[n] != self->strides[d] * item * size) return false;
+  if (p->other[n] != other->strides[d] * item * size) return false;
   for (int i = 0; i < p->count; i++)
-    if (p->index_strides[i][d] != 0) return false;
-  return p->sizes[d] == 1 || (p->mine[d] == p->block && p->other[d] == p->block);
+    if (p->index_strides[i][n] != l->operands[2 + i].strides[d] * size) return false;
+  return true;
+}
+
+// A dimension along which nothing moves.
+static void add_still(pick *p) {
+  int d = p->ndim++;
+  p->sizes[d] = 1, p->mine[d] = p->other[d] = 0;
+  for (int i = 0; i < p->count; i++) p->index_strides[i][d] = 0;
+}
+
+static bool is_indexed(const pick *p, int d) {
+  for (int i = 0; i < p->count; i++)
+    if (p->index_strides[i][d] != 0) return true;
+  return false;
 }
 
 static void setup(pick *p, const px_launch *l, bool put) {
   const px_operand *self = &l->operands[put ? 0 : 1], *other = &l->operands[put ? 1 : 0];
+  int64_t item = px__cpu_item[self->dtype];
   p->self = self->data, p->values = other->data;
-  p->mine = self->strides, p->other = other->strides;
-  p->sizes = self->sizes, p->ndim = self->ndim;
-  p->item = px__cpu_item[self->dtype];
-  p->count = l->operand_count - 2;
-  p->dim_sizes = l->params[0].v.ints, p->dim_strides = l->params[1].v.ints;
+  p->ndim = 0, p->count = l->operand_count - 2;
   for (int i = 0; i < p->count; i++) {
     p->index[i] = l->operands[2 + i].data;
-    p->index_strides[i] = l->operands[2 + i].strides;
+    p->dim_sizes[i] = l->params[0].v.ints[i];
+    p->dim_strides[i] = l->params[1].v.ints[i] * item;
+    bool wraps = l->params[3].v.i != 0;
+    p->least[i] = wraps ? -(uint64_t)p->dim_sizes[i] : 0;
+    p->span[i] = (uint64_t)p->dim_sizes[i] * (wraps ? 2 : 1);
   }
-  for (p->block = 1; p->ndim > 0 && is_block_dim(p, p->ndim - 1); p->ndim--)
-    p->block *= p->sizes[p->ndim - 1];
+  for (int d = 0; d < self->ndim; d++) {
+    if (self->sizes[d] == 1) continue;
+    bool joined = joins(p, l, self, other, d, item);
+    if (!joined) add_still(p);
+    int n = p->ndim - 1;
+    p->sizes[n] *= self->sizes[d];
+    p->mine[n] = self->strides[d] * item, p->other[n] = other->strides[d] * item;
+    for (int i = 0; i < p->count; i++) p->index_strides[i][n] = l->operands[2 + i].strides[d];
+  }
+  if (p->ndim == 0 || is_indexed(p, p->ndim - 1)) add_still(p);
+  if (p->ndim > 1) return;
+  add_still(p);  // the row is before the line
+  int64_t size = p->sizes[0], mine = p->mine[0], step = p->other[0];
+  p->sizes[0] = 1, p->mine[0] = p->other[0] = 0;
+  p->sizes[1] = size, p->mine[1] = mine, p->other[1] = step;
 }
 
-// Looks at each element of index tensor i once.
-static bool check_one(const pick *p, const px_launch *l, int i) {
-  const int64_t *strides = p->index_strides[i], n = p->dim_sizes[i];
-  const int64_t least = l->params[3].v.i ? -n : 0;
-  int64_t at[PX_MAX_DIMS] = {0};
+// ---- indices that are out of bounds
+
+typedef struct look {
+  const int64_t *index;
+  int ndim;
+  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];  // of the index tensor alone
+  uint64_t least, span;
+  bool bad;  // atomic
+} look;
+
+static bool line_is_bad(const look *k, const int64_t *index, int64_t stride, int64_t n) {
+  uint64_t bad = 0;
+  if (stride == 1)
+    for (int64_t i = 0; i < n; i++) bad |= (uint64_t)index[i] - k->least >= k->span;
+  else
+    for (int64_t i = 0; i < n; i++) bad |= (uint64_t)index[i * stride] - k->least >= k->span;
+  return bad != 0;
+}
+
+// Lines of the innermost dimension; or, if there is no other, a part of it.
+static void look_at(void *context, int64_t begin, int64_t end) {
+  look *k = context;
+  int last = k->ndim - 1;
+  bool bad = false;
+  if (last == 0) {
+    bad = line_is_bad(k, k->index + begin * k->strides[0], k->strides[0], end - begin);
+    begin = end;
+  }
+  for (int64_t i = begin; i < end && !bad; i++) {
+    const int64_t *at = k->index;
+    for (int64_t d = last - 1, rest = i; d >= 0; d--) {
+      at += rest % k->sizes[d] * k->strides[d];
+      rest /= k->sizes[d];
+    }
+    bad = line_is_bad(k, at, k->strides[last], k->sizes[last]);
+  }
+  if (bad) __atomic_store_n(&k->bad, true, __ATOMIC_RELAXED);
+}
+
+static bool is_bad(const pick *p, int i) {
+  look k = {.index = p->index[i], .least = p->least[i], .span = p->span[i]};
+  int64_t lines = 1;
+  for (int d = 0; d < p->ndim; d++) {
+    int64_t stride = p->index_strides[i][d];
+    if (stride == 0) continue;
+    bool joined = k.ndim > 0 && k.strides[k.ndim - 1] == stride * p->sizes[d];
+    if (!joined) k.sizes[k.ndim++] = 1;
+    k.sizes[k.ndim - 1] *= p->sizes[d], k.strides[k.ndim - 1] = stride;
+  }
+  if (k.ndim == 0) k.ndim = 1, k.sizes[0] = 1, k.strides[0] = 0;
+  for (int d = 0; d < k.ndim - 1; d++) lines *= k.sizes[d];
+  int64_t length = k.sizes[k.ndim - 1];
+  if (k.ndim == 1)
+    px__cpu_parallel(length, ALONE, look_at, &k);
+  else
+    px__cpu_parallel(lines, ALONE / length + 1, look_at, &k);
+  return k.bad;
+}
+
+// Looks at each element of index tensor i once, and reports the first bad one.
+static bool report_one(const pick *p, const px_launch *l, int i) {
+  const px_operand *o = &l->operands[2 + i];
   const int64_t *index = p->index[i];
+  int64_t at[PX_MAX_DIMS] = {0}, n = p->dim_sizes[i];
   for (;;) {
-    if (*index < least || *index >= n) {
+    if ((uint64_t)*index - p->least[i] >= p->span[i]) {
       bool range = l->params[4].v.i == PX_FAULT_RANGE;
       px_kernel_fault(l, (px_fault_code)l->params[4].v.i, *index,
                       range ? n : l->params[2].v.ints[i], range ? 0 : n);
-      return false;
+      return true;
     }
-    int d = p->ndim - 1;
+    int d = o->ndim - 1;
     for (; d >= 0; d--) {
-      if (strides[d] == 0) continue;
-      index += strides[d];
-      if (++at[d] < p->sizes[d]) break;
-      index -= strides[d] * p->sizes[d];
+      if (o->strides[d] == 0) continue;
+      index += o->strides[d];
+      if (++at[d] < o->sizes[d]) break;
+      index -= o->strides[d] * o->sizes[d];
+      at[d] = 0;
+    }
+    if (d < 0) return false;
+  }
+}
+
+static px_status report(const pick *p, const px_launch *l) {
+  for (int i = 0; i < p->count; i++)
+    if (report_one(p, l, i)) break;
+  return PX_OK;
+}
+
+// ---- rows
+
+#if defined(__AVX2__)
+// Four at a time, as many as there are of them; sizes and steps are of 32 bits.
+static int64_t add_fours(int64_t *places, const int64_t *index, int64_t size, int64_t step,
+                         uint64_t least, uint64_t span, int64_t n, uint64_t *bad) {
+  const __m256i sign = _mm256_set1_epi64x(INT64_MIN), none = _mm256_setzero_si256();
+  const __m256i sizes = _mm256_set1_epi64x(size), steps = _mm256_set1_epi64x(step);
+  const __m256i first = _mm256_set1_epi64x((int64_t)least);
+  const __m256i end = _mm256_xor_si256(_mm256_set1_epi64x((int64_t)span), sign);
+  __m256i fine = _mm256_set1_epi64x(-1);
+  int64_t k = 0;
+  for (; k + 4 <= n; k += 4) {
+    __m256i at = _mm256_loadu_si256((const __m256i *)(const void *)(index + k));
+    __m256i above = _mm256_xor_si256(_mm256_sub_epi64(at, first), sign);
+    fine = _mm256_and_si256(fine, _mm256_cmpgt_epi64(end, above));
+    at = _mm256_add_epi64(at, _mm256_and_si256(_mm256_cmpgt_epi64(none, at), sizes));
+    __m256i *to = (__m256i *)(void *)(places + k);
+    __m256i sum = _mm256_add_epi64(_mm256_loadu_si256(to), _mm256_mul_epu32(at, steps));
+    _mm256_storeu_si256(to, sum);
+  }
+  *bad |= (uint64_t)(_mm256_movemask_epi8(fine) != -1);
+  return k;
+}
+#else
+static int64_t add_fours(int64_t *places, const int64_t *index, int64_t size, int64_t step,
+                         uint64_t least, uint64_t span, int64_t n, uint64_t *bad) {
+  return 0;
+}
+#endif
+
+// Adds what an index tensor says to the places. A negative index counts from the end. Says whether
+// all are in bounds; places of others mean nothing.
+static bool add_places(const pick *p, int i, int64_t *places, const int64_t *index, int64_t stride,
+                       int64_t n) {
+  int64_t size = p->dim_sizes[i], step = p->dim_strides[i], k = 0;
+  uint64_t least = p->least[i], span = p->span[i], bad = 0;
+  if (stride == 1 && size <= UINT32_MAX && step >= 0 && step <= UINT32_MAX)
+    k = add_fours(places, index, size, step, least, span, n, &bad);
+  for (; k < n; k++) {
+    uint64_t at = (uint64_t)index[k * stride];
+    bad |= at - least >= span;
+    at += (uint64_t)((int64_t)at >> 63 & size);
+    places[k] = (int64_t)((uint64_t)places[k] + at * (uint64_t)step);
+  }
+  return bad == 0;
+}
+
+static bool row_places(const pick *p, int64_t *places, const int64_t *const *index, int64_t begin,
+                       int64_t n) {
+  int row = p->ndim - 2;
+  bool fine = true;
+  for (int64_t k = 0; k < n; k++) places[k] = (begin + k) * p->mine[row];
+  for (int i = 0; i < p->count; i++) {
+    int64_t stride = p->index_strides[i][row];
+    fine &= add_places(p, i, places, index[i] + begin * stride, stride, n);
+  }
+  return fine;
+}
+
+// Moves one row: its places, then a line at each of them.
+static bool run_row(const pick *p, char *self, char *other, const int64_t *const *index) {
+  int row = p->ndim - 2, line = row + 1;
+  int64_t places[PLACES], os = p->other[row], count = p->sizes[line];
+  for (int64_t begin = 0; begin < p->sizes[row]; begin += PLACES) {
+    int64_t n = p->sizes[row] - begin < PLACES ? p->sizes[row] - begin : PLACES;
+    if (!row_places(p, places, index, begin, n)) return false;
+    char *values = other + begin * os;
+    if (count > 1 && p->gather)
+      for (int64_t k = 0; k < n; k++)
+        p->moves.line(values + k * os, p->other[line], self + places[k], p->mine[line], count);
+    else if (count > 1)
+      for (int64_t k = 0; k < n; k++)
+        p->moves.line(self + places[k], p->mine[line], values + k * os, p->other[line], count);
+    else if (p->gather)
+      p->gather(values, os, self, places, n);
+    else
+      p->moves.scatter(self, places, values, os, n);
+  }
+  return true;
+}
+
+// Stops at a row that has a bad index.
+static bool run_all(const pick *p) {
+  const int64_t *index[INDICES];
+  char *self = p->self, *other = p->values;
+  int64_t at[DIMS] = {0};
+  for (int i = 0; i < p->count; i++) index[i] = p->index[i];
+  for (;;) {
+    if (!run_row(p, self, other, index)) return false;
+    int d = p->ndim - 3;
+    for (; d >= 0; d--) {
+      int64_t steps = ++at[d] < p->sizes[d] ? 1 : 1 - p->sizes[d];
+      self += steps * p->mine[d], other += steps * p->other[d];
+      for (int i = 0; i < p->count; i++) index[i] += steps * p->index_strides[i][d];
+      if (steps == 1) break;
       at[d] = 0;
     }
     if (d < 0) return true;
   }
 }
 
-static bool check(const pick *p, const px_launch *l) {
-  for (int i = 0; i < p->count; i++)
-    if (!check_one(p, l, i)) return false;
+// ---- threads
+
+// The part [begin, end) of the dimension that is shared.
+static void run_part(void *context, int64_t begin, int64_t end) {
+  pick p = *(const pick *)context;
+  int d = p.split;
+  p.sizes[d] = end - begin;
+  p.self += begin * p.mine[d], p.values += begin * p.other[d];
+  for (int i = 0; i < p.count; i++) p.index[i] += begin * p.index_strides[i][d];
+  if (!run_all(&p)) __atomic_store_n(p.bad, true, __ATOMIC_RELAXED);
+}
+
+static int64_t size_of(int64_t stride) { return stride < 0 ? -stride : stride; }
+
+// Whether different indices and places of the loop are different elements of the indexed tensor:
+// sorted by stride, each dimension steps over all of those inside.
+static bool lies_apart(const pick *p) {
+  int64_t strides[DIMS + INDICES], sizes[DIMS + INDICES], reach = 0;
+  int n = 0;
+  for (int d = 0; d < p->ndim + p->count; d++) {
+    int i = d - p->ndim;
+    int64_t stride = size_of(i < 0 ? p->mine[d] : p->dim_strides[i]);
+    int64_t size = i < 0 ? p->sizes[d] : p->dim_sizes[i];
+    if (size == 1 || (i < 0 && stride == 0)) continue;
+    int k = n++;
+    for (; k > 0 && strides[k - 1] > stride; k--)
+      strides[k] = strides[k - 1], sizes[k] = sizes[k - 1];
+    strides[k] = stride, sizes[k] = size;
+  }
+  for (int k = 0; k < n; k++) {
+    if (strides[k] <= reach) return false;
+    reach += strides[k] * (sizes[k] - 1);
+  }
   return true;
 }
 
-// ---- one block
-
-typedef void (*block_fn)(void *to, const void *from, int64_t n);
-#define PUT_BLOCK(name, type) \
-  static void name(void *to, const void *from, int64_t n) { \
-    memcpy(to, from, (size_t)n * sizeof(type)); \
+// The outermost dimension that is long enough along which what is written moves, or the longest.
+static int choose_split(const pick *p) {
+  int64_t enough = 4 * (int64_t)px__cpu_thread_count();
+  int best = -1;
+  for (int d = 0; d < p->ndim; d++) {
+    if ((p->gather ? p->other : p->mine)[d] == 0) continue;
+    if (best < 0 || p->sizes[d] > p->sizes[best]) best = d;
+    if (p->sizes[best] >= enough) break;
   }
-PUT_BLOCK(put1, uint8_t)
-PUT_BLOCK(put2, uint16_t)
-PUT_BLOCK(put4, uint32_t)
-PUT_BLOCK(put8, uint64_t)
-#define ADD_BLOCK(name, type) \
-  static void name(void *to, const void *from, int64_t n) { \
-    type *t = to; \
-    const type *f = from; \
-    for (int64_t i = 0; i < n; i++) t[i] = (type)(t[i] + f[i]); \
-  }
-ADD_BLOCK(add_u8, uint8_t)
-ADD_BLOCK(add_u16, uint16_t)
-ADD_BLOCK(add_u32, uint32_t)
-ADD_BLOCK(add_u64, uint64_t)
-ADD_BLOCK(add_f32, float)
-ADD_BLOCK(add_f64, double)
-static void add_bool(void *to, const void *from, int64_t n) {
-  for (int64_t i = 0; i < n; i++) ((uint8_t *)to)[i] |= ((const uint8_t *)from)[i];
+  return best >= 0 && (p->gather || lies_apart(p)) ? best : -1;
 }
 
-// The half formats add in float.
-static void add_half(void *to, const void *from, int64_t n) {
-  uint16_t *t = to;
-  const uint16_t *f = from;
-  for (int64_t i = 0; i < n; i++) t[i] = px__half_store(px__half_load(t[i]) + px__half_load(f[i]));
-}
-static void add_bfloat(void *to, const void *from, int64_t n) {
-  uint16_t *t = to;
-  const uint16_t *f = from;
-  for (int64_t i = 0; i < n; i++)
-    t[i] = px__bfloat_store(px__bfloat_load(t[i]) + px__bfloat_load(f[i]));
-}
-
-static block_fn put_block(size_t item) {
-  return item == 1 ? put1 : item == 2 ? put2 : item == 4 ? put4 : put8;
-}
-static const block_fn add_blocks[PX_DTYPE_COUNT] = {
-    [PX_BOOL] = add_bool,    [PX_UINT8] = add_u8,        [PX_INT8] = add_u8,
-    [PX_INT16] = add_u16,    [PX_INT32] = add_u32,       [PX_INT64] = add_u64,
-    [PX_FLOAT16] = add_half, [PX_BFLOAT16] = add_bfloat, [PX_FLOAT32] = add_f32,
-    [PX_FLOAT64] = add_f64};
-
-// ---- the loop
-
-static int64_t picked(const pick *p, const int64_t *const *index) {
-  int64_t offset = 0;
-  for (int i = 0; i < p->count; i++) {
-    int64_t k = *index[i];
-    offset += (k < 0 ? k + p->dim_sizes[i] : k) * p->dim_strides[i];
-  }
-  return offset;
-}
-
-static void walk(const pick *p, block_fn block, bool put) {
-  const int64_t *index[PX_MAX_OPERANDS];
-  int64_t at[PX_MAX_DIMS] = {0}, mine = 0, other = 0;
-  for (int i = 0; i < p->count; i++) index[i] = p->index[i];
-  for (;;) {
-    char *self = p->self + (mine + picked(p, index)) * (int64_t)p->item;
-    char *value = p->values + other * (int64_t)p->item;
-    block(put ? self : value, put ? value : self, p->block);
-    int d = p->ndim - 1;
-    for (; d >= 0; d--) {
-      mine += p->mine[d], other += p->other[d];
-      for (int i = 0; i < p->count; i++) index[i] += p->index_strides[i][d];
-      if (++at[d] < p->sizes[d]) break;
-      mine -= p->mine[d] * p->sizes[d], other -= p->other[d] * p->sizes[d];
-      for (int i = 0; i < p->count; i++) index[i] -= p->index_strides[i][d] * p->sizes[d];
-      at[d] = 0;
-    }
-    if (d < 0) return;
-  }
+static px_status run(pick *p, const px_launch *l) {
+  int64_t total = 1;
+  bool bad = false;
+  for (int d = 0; d < p->ndim; d++) total *= p->sizes[d];
+  p->split = total > ALONE ? choose_split(p) : -1, p->bad = &bad;
+  if (p->split < 0) return run_all(p) ? PX_OK : report(p, l);
+  int64_t size = p->sizes[p->split], each = total / size;
+  int64_t grain = (PIECE + each - 1) / each;
+  if (p->split == p->ndim - 1 && grain < LINE) grain = LINE;
+  px__cpu_parallel(size, grain, run_part, p);
+  return bad ? report(p, l) : PX_OK;
 }
 
 px_status px__cpu_index_get(const px_launch *l) {
   pick p;
   setup(&p, l, false);
-  if (check(&p, l)) walk(&p, put_block(p.item), false);
-  return PX_OK;
+  size_t item = px__cpu_item[l->operands[0].dtype];
+  p.gather = gathering[item], p.moves = putting[item];
+  return run(&p, l);
 }
 
 px_status px__cpu_index_put(const px_launch *l) {
   pick p;
   setup(&p, l, true);
-  if (!check(&p, l)) return PX_OK;
-  bool add = l->params[5].v.i != 0;
-  walk(&p, add ? add_blocks[l->operands[0].dtype] : put_block(p.item), true);
-  return PX_OK;
+  int dtype = l->operands[0].dtype;
+  p.gather = NULL, p.moves = l->params[5].v.i ? adding[dtype] : putting[px__cpu_item[dtype]];
+  for (int i = 0; i < p.count; i++)
+    if (is_bad(&p, i)) return report(&p, l);
+  return run(&p, l);
 }
