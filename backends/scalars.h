@@ -40,6 +40,7 @@ K_LIBM(ceil, ceilf, ceil)
 K_LIBM(round, rintf, rint)
 K_LIBM(abs, fabsf, fabs)
 
+// remainder_of and floordiv_of go on from r = fmod(a, b).
 #define K_FLOAT(S, T, M) \
   K_MATH T k_select_##S(bool c, T a, T b) { return c ? a : b; } \
   K_MATH T k_max_##S(T a, T b) { return a > b || a != a ? a : b; } \
@@ -51,18 +52,17 @@ K_LIBM(abs, fabsf, fabs)
   K_MATH T k_atan2_##S(T y, T x) { return atan2##M(y, x); } \
   K_MATH T k_fmod_##S(K_LAUNCH l, T a, T b) { return fmod##M(a, b); } \
   K_MATH T k_truncdiv_##S(K_LAUNCH l, T a, T b) { return trunc##M(a / b); } \
-  K_MATH T k_remainder_##S(K_LAUNCH l, T a, T b) { \
-    T r = fmod##M(a, b); \
-    return r != 0 && (b < 0) != (r < 0) ? r + b : r; \
-  } \
-  K_MATH T k_floordiv_##S(K_LAUNCH l, T a, T b) { \
-    if (b == 0) return a / b; \
-    T r = fmod##M(a, b), q = (a - r) / b; \
-    if (r != 0 && (b < 0) != (r < 0)) q -= 1; \
-    if (q == 0) return copysign##M((T)0, a / b); \
+  K_MATH T k_remainder_of_##S(T r, T b) { return r != 0 && (b < 0) != (r < 0) ? r + b : r; } \
+  K_MATH T k_floordiv_of_##S(T r, T a, T b) { \
+    T q = (a - r) / b; \
+    q = r != 0 && (b < 0) != (r < 0) ? q - 1 : q; \
     T f = floor##M(q); \
-    return q - f > (T)0.5 ? f + 1 : f; \
+    f = q - f > (T)0.5 ? f + 1 : f; \
+    f = q == 0 ? copysign##M((T)0, a / b) : f; \
+    return b == 0 ? a / b : f; \
   } \
+  K_MATH T k_remainder_##S(K_LAUNCH l, T a, T b) { return k_remainder_of_##S(fmod##M(a, b), b); } \
+  K_MATH T k_floordiv_##S(K_LAUNCH l, T a, T b) { return k_floordiv_of_##S(fmod##M(a, b), a, b); } \
   K_MATH T k_pow_##S(T a, T b) { \
     return b == 2        ? a * a \
            : b == 1      ? a \

@@ -24,24 +24,30 @@ static const stamp stamps[] = {
 enum { STAMPS = sizeof stamps / sizeof *stamps, I64 = 5, F32 = 6, F64 = 7 };
 
 // The kernel math library as the tables may name it. `launch`: the function reports faults, and
-// takes the launch first.
+// takes the launch first. `blocks`: it is libm's, for double at least, and wants loops in blocks;
+// NEAR: moreover it has a fast form, k_near_NAME, that is right for most numbers, and says so.
 typedef struct math_row {
   const char *name;
   int count;
   bool launch;
+  enum { NO_BLOCKS, BLOCKS, BLOCKS_F64, NEAR } blocks;
 } math_row;
 static const math_row math_rows[] = {
-    {"exp", 1, 0},       {"exp2", 1, 0},   {"expm1", 1, 0},    {"log", 1, 0},
-    {"log2", 1, 0},      {"log10", 1, 0},  {"log1p", 1, 0},    {"sqrt", 1, 0},
-    {"rsqrt", 1, 0},     {"sin", 1, 0},    {"cos", 1, 0},      {"tan", 1, 0},
-    {"asin", 1, 0},      {"acos", 1, 0},   {"atan", 1, 0},     {"sinh", 1, 0},
-    {"cosh", 1, 0},      {"tanh", 1, 0},   {"asinh", 1, 0},    {"acosh", 1, 0},
-    {"atanh", 1, 0},     {"erf", 1, 0},    {"erfc", 1, 0},     {"sigmoid", 1, 0},
-    {"floor", 1, 0},     {"ceil", 1, 0},   {"round", 1, 0},    {"trunc", 1, 0},
-    {"abs", 1, 0},       {"sign", 1, 0},   {"isnan", 1, 0},    {"isinf", 1, 0},
-    {"isfinite", 1, 0},  {"bitnot", 1, 0}, {"max", 2, 0},      {"min", 2, 0},
-    {"pow", 2, 0},       {"atan2", 2, 0},  {"floordiv", 2, 1}, {"truncdiv", 2, 1},
-    {"remainder", 2, 1}, {"fmod", 2, 1},   {"select", 3, 0},
+    {"exp", 1, 0, BLOCKS_F64},     {"exp2", 1, 0, BLOCKS},     {"expm1", 1, 0, BLOCKS},
+    {"log", 1, 0, BLOCKS_F64},     {"log2", 1, 0, BLOCKS},     {"log10", 1, 0, BLOCKS},
+    {"log1p", 1, 0, BLOCKS},       {"sqrt", 1, 0, NO_BLOCKS},  {"rsqrt", 1, 0, NO_BLOCKS},
+    {"sin", 1, 0, BLOCKS},         {"cos", 1, 0, BLOCKS},      {"tan", 1, 0, BLOCKS},
+    {"asin", 1, 0, BLOCKS},        {"acos", 1, 0, BLOCKS},     {"atan", 1, 0, BLOCKS},
+    {"sinh", 1, 0, BLOCKS},        {"cosh", 1, 0, BLOCKS},     {"tanh", 1, 0, BLOCKS_F64},
+    {"asinh", 1, 0, BLOCKS},       {"acosh", 1, 0, BLOCKS},    {"atanh", 1, 0, BLOCKS},
+    {"erf", 1, 0, BLOCKS_F64},     {"erfc", 1, 0, BLOCKS},     {"sigmoid", 1, 0, BLOCKS_F64},
+    {"floor", 1, 0, NO_BLOCKS},    {"ceil", 1, 0, NO_BLOCKS},  {"round", 1, 0, NO_BLOCKS},
+    {"trunc", 1, 0, NO_BLOCKS},    {"abs", 1, 0, NO_BLOCKS},   {"sign", 1, 0, NO_BLOCKS},
+    {"isnan", 1, 0, NO_BLOCKS},    {"isinf", 1, 0, NO_BLOCKS}, {"isfinite", 1, 0, NO_BLOCKS},
+    {"bitnot", 1, 0, NO_BLOCKS},   {"max", 2, 0, NO_BLOCKS},   {"min", 2, 0, NO_BLOCKS},
+    {"pow", 2, 0, NO_BLOCKS},      {"atan2", 2, 0, BLOCKS},    {"floordiv", 2, 1, NEAR},
+    {"truncdiv", 2, 1, NO_BLOCKS}, {"remainder", 2, 1, NEAR},  {"fmod", 2, 1, NEAR},
+    {"select", 3, 0, NO_BLOCKS},
 };
 static const math_row *math_find(const char *name) {
   for (size_t i = 0; i < sizeof math_rows / sizeof *math_rows; i++)
@@ -62,9 +68,22 @@ typedef struct rewriter {
   bool truth;        // the answer
   int test_param;    // the parameter that is asked about, and the text
   const char *test_text;
+  bool blocks;          // a function of libm occurred
+  bool near, has_near;  // take fast forms; there is one
 } rewriter;
 
 static void emit(rewriter *w, const char *text) { w->out = og_format("%s%s", w->out, text); }
+
+static void emit_call(rewriter *w, const math_row *f) {
+  bool real = w->suffix[0] == 'f', wide = real && !strcmp(w->suffix, "f64");
+  bool near = real && f->blocks == NEAR;
+  w->blocks |= near || (real && f->blocks == BLOCKS) || (wide && f->blocks == BLOCKS_F64);
+  w->has_near |= near;
+  if (near && w->near)
+    emit(w, og_format("k_near_%s_%s(far_ + k_, ", f->name, w->suffix));
+  else
+    emit(w, og_format("k_%s_%s(%s", f->name, w->suffix, f->launch ? "l, " : ""));
+}
 
 static int count_arguments(const char *at) {
   int depth = 0, commas = 0;
@@ -111,7 +130,7 @@ static const char *rewrite_word(rewriter *w, const char *at) {
     if (count != f->count)
       og_die(w->at, "%s wants %d arguments, not %d, in expr of %s", word, f->count, count,
              w->op->name);
-    emit(w, og_format("k_%s_%s(%s", word, w->suffix, f->launch ? "l, " : ""));
+    emit_call(w, f);
     return end + 1;
   }
   int i = w->names ? -1 : og_param_find(w->op, word);
@@ -195,21 +214,40 @@ static void write_locals(FILE *to, const og_op *op, const stamp *s, const rewrit
             s->c, s->suffix, s->suffix);
 }
 
+static void write_blocks(FILE *to, const stamp *s, const rewriter *w, const char *result,
+                         const char *loads, const char *names) {
+  rewriter first = *w;
+  first.near = true;
+  rewrite(&first, w->op->expr.text);
+  fprintf(to, "  PX__CPU_BLOCKS {\n%s%s", loads,
+          w->has_near ? og_format("    PX__CPU_FAR(%s)\n", s->c) : "");
+  fprintf(to, "    PX__CPU_EACH(%s) { %sPX__CPU_SET(%s, %s) }\n", result, names, result, first.out);
+  if (w->has_near)
+    fprintf(to, "    PX__CPU_AGAIN(%s, K_far_%s, %sPX__CPU_SET(%s, %s))\n", result, s->suffix,
+            names, result, w->out);
+  fprintf(to, "    PX__CPU_STORE(%s)\n  }\n", result);
+}
+
 // The loop over an expression, its inputs being those that it mentions.
 static void write_loop(FILE *to, const og_op *op, const stamp *s, const rewriter *w) {
-  const char *inputs = "";
+  const char *inputs = "", *loads = "", *names = "";
   int tensor = op->result_count, count = 0;
   for (int i = 0; i < op->param_count; i++) {
     if (op->params[i].type != OG_TENSOR) continue;
     if (w->used >> i & 1u) {
       const char *c = op->mask_params >> i & 1u ? "bool" : s->c;
       inputs = og_format("%s%s, %s, %d, ", inputs, c, op->params[i].name, tensor);
+      loads = og_format("%s    PX__CPU_LOAD(%s, %s, %d)\n", loads, c, op->params[i].name, tensor);
+      names = og_format("%sPX__CPU_TAKE(%s, %s) ", names, c, op->params[i].name);
       count++;
     }
     tensor++;
   }
-  fprintf(to, "  PX__CPU_ROW%d(%s, %s(%s))\n", count, gives_bool(op) ? "bool" : s->c, inputs,
-          w->out);
+  const char *result = gives_bool(op) ? "bool" : s->c;
+  if (w->blocks && count)
+    write_blocks(to, s, w, result, loads, names);
+  else
+    fprintf(to, "  PX__CPU_ROW%d(%s, %s(%s))\n", count, result, inputs, w->out);
 }
 
 static void write_row(FILE *to, const og_op *op, const stamp *s) {

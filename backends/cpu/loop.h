@@ -26,7 +26,9 @@ static inline bool px__cpu_is(const px_value *v, const char *text) {
 #ifdef __clang__
 #define PX__CPU_LOOP \
   _Pragma("clang loop vectorize(assume_safety)") for (int64_t k_ = 0; k_ < n_; k_++)
+#define PX__CPU_ROLLED
 #else
+#define PX__CPU_ROLLED _Pragma("GCC unroll 1")
 #define PX__CPU_LOOP _Pragma("GCC ivdep") for (int64_t k_ = 0; k_ < n_; k_++)
 #endif
 
@@ -102,6 +104,46 @@ static inline bool px__cpu_is(const px_value *v, const char *text) {
       PX__CPU_AT(A, a, i) \
       PX__CPU_AT(B, b, j) PX__CPU_AT(C, c, m) PX__CPU_AT(D, d, q) PX__CPU_PUT_AT(O, expr) \
     }
+
+// Rows in blocks of a constant length, short ones filled up: all elements, wherever they lie, go
+// through the same code. Functions of libm are the reason: their forms for vectors and for one
+// number differ in the last bit.
+enum { PX__CPU_PIECE = 64 };
+#define PX__CPU_BLOCKS \
+  for (int64_t begin_ = 0, m_; begin_ < n_ && (m_ = px__cpu_block(n_ - begin_), true); begin_ += m_)
+static inline int64_t px__cpu_block(int64_t left) {
+  return left < PX__CPU_PIECE ? left : PX__CPU_PIECE;
+}
+#define PX__CPU_LOAD(T, a, i) \
+  T a##_[PX__CPU_PIECE]; \
+  const char *a##_from_ = p_[i] + begin_ * s_[i]; \
+  if (PX__CPU_STEP(T, i)) \
+    memcpy(a##_, a##_from_, (size_t)m_ * sizeof(T)); \
+  else \
+    for (int64_t k_ = 0; k_ < m_; k_++) \
+      a##_[k_] = *(const T *)(const void *)(a##_from_ + k_ * s_[i]); \
+  for (int64_t k_ = m_; k_ < PX__CPU_PIECE; k_++) a##_[k_] = a##_[0];
+#define PX__CPU_EACH(O) \
+  O o_[PX__CPU_PIECE]; \
+  PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++)
+#define PX__CPU_TAKE(T, a) const T a = a##_[k_];
+#define PX__CPU_SET(O, expr) o_[k_] = (O)(expr);
+// What was computed with functions that are right for near numbers alone is done again where one
+// is far.
+#define PX__CPU_FAR(T) T far_[PX__CPU_PIECE];
+#define PX__CPU_AGAIN(O, limit, takes_and_set) \
+  int again_ = 0; \
+  for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++) again_ |= far_[k_] >= (limit); \
+  if (again_) \
+    for (int64_t k_ = 0; k_ < m_; k_++) { \
+      takes_and_set \
+    }
+#define PX__CPU_STORE(O) \
+  char *to_ = p_[0] + begin_ * s_[0]; \
+  if (PX__CPU_STEP(O, 0)) \
+    memcpy(to_, o_, (size_t)m_ * sizeof(O)); \
+  else \
+    for (int64_t k_ = 0; k_ < m_; k_++) *(O *)(void *)(to_ + k_ * s_[0]) = o_[k_];
 
 // Comparisons of unsigned numbers with zero, arithmetic of bool: right in every stamp, if needless
 // in some.

@@ -34,10 +34,13 @@ static inline float k_float(uint32_t u) {
   return x;
 }
 #ifdef __FMA__
-#define K_FMA(a, b, c) __builtin_fmaf(a, b, c)
+#define K_FMA_f32(a, b, c) __builtin_fmaf(a, b, c)
+#define K_FMA_f64(a, b, c) __builtin_fma(a, b, c)
 #else
-#define K_FMA(a, b, c) ((a) * (b) + (c))
+#define K_FMA_f32(a, b, c) ((a) * (b) + (c))
+#define K_FMA_f64(a, b, c) ((a) * (b) + (c))
 #endif
+#define K_FMA K_FMA_f32
 
 // 2^n times the series of e^r, where x = n ln 2 + r; the power is applied in halves, so that
 // subnormal results are right.
@@ -119,6 +122,38 @@ static inline float k_erf_f32(float x) {
 
 // ---- what every backend has, and the rest
 
+// Loops of a constant length take libm's forms for vectors (libmvec, within 4 units in the last
+// place) where the C library and the compiler have them.
+#if defined(__GLIBC_PREREQ) && !defined(__clang__)
+#if __GLIBC_PREREQ(2, 35)
+#define K_VECTORS(name, T, ...) __attribute__((__simd__("notinbranch"))) extern T name(__VA_ARGS__);
+#define K_VECTORS_OF(name) K_VECTORS(name##f, float, float) K_VECTORS(name, double, double)
+K_VECTORS_OF(exp2)
+K_VECTORS_OF(expm1)
+K_VECTORS_OF(log2)
+K_VECTORS_OF(log10)
+K_VECTORS_OF(log1p)
+K_VECTORS_OF(sin)
+K_VECTORS_OF(cos)
+K_VECTORS_OF(tan)
+K_VECTORS_OF(asin)
+K_VECTORS_OF(acos)
+K_VECTORS_OF(atan)
+K_VECTORS_OF(sinh)
+K_VECTORS_OF(cosh)
+K_VECTORS_OF(asinh)
+K_VECTORS_OF(acosh)
+K_VECTORS_OF(atanh)
+K_VECTORS_OF(erfc)
+K_VECTORS(atan2f, float, float, float)
+K_VECTORS(atan2, double, double, double)
+K_VECTORS(exp, double, double)
+K_VECTORS(log, double, double)
+K_VECTORS(tanh, double, double)
+K_VECTORS(erf, double, double)
+#endif
+#endif
+
 #define K_MATH static inline
 #define K_LAUNCH const px_launch *
 #define K_ZERO_DIVISION(l) px_kernel_fault(l, PX_FAULT_ZERO_DIVISION, 0, 0, 0)
@@ -143,6 +178,32 @@ static inline float k_highest_f32(const px_launch *l) {
 static inline float k_lowest_f32(const px_launch *l) { return -k_highest_f32(l); }
 static inline double k_highest_f64(const px_launch *l) { return DBL_MAX; }
 static inline double k_lowest_f64(const px_launch *l) { return -DBL_MAX; }
+
+// fmod where the quotient has fewer bits than a number: without branches. Its magnitude goes to *q;
+// from K_far on, the result is wrong. The rounded quotient is right or one too large, and then the
+// remainder's sign is wrong; the remainder itself is exact.
+#ifdef __FMA__
+#define K_far_f32 0x1p23f
+#define K_far_f64 0x1p52
+#else
+#define K_far_f32 -1.0f  // never near
+#define K_far_f64 -1.0
+#endif
+#define K_NEAR(S, T, M) \
+  static inline T k_near_fmod_##S(T *far, T a, T b) { \
+    T q = trunc##M(a / b), r = K_FMA_##S(-q, b, a); \
+    *far = q == q ? fabs##M(q) : 0; \
+    r = r != 0 && (r < 0) != (a < 0) ? r + copysign##M(b, a) : r; \
+    return q == 0 ? a : copysign##M(r, a); \
+  } \
+  static inline T k_near_remainder_##S(T *far, T a, T b) { \
+    return k_remainder_of_##S(k_near_fmod_##S(far, a, b), b); \
+  } \
+  static inline T k_near_floordiv_##S(T *far, T a, T b) { \
+    return k_floordiv_of_##S(k_near_fmod_##S(far, a, b), a, b); \
+  }
+K_NEAR(f32, float, f)
+K_NEAR(f64, double, )
 
 // Numbers among the parameters, and finite limits of whole numbers.
 #define K_REAL(S, T, M) \
