@@ -171,8 +171,8 @@ static int to_dtype(PyObject *object, px_value *out) {
 }
 
 static int to_text(PyObject *object, px_value *out) {
-  if (Py_IS_TYPE(object, &ext_MemoryFormatType)) {  // every tensor is strided: nothing to choose
-    *out = PX_NONE();
+  if (Py_IS_TYPE(object, &ext_MemoryFormatType)) {  // orders of channels are a matter of speed
+    *out = ext_is_packed_format(object) ? PX_TX("contiguous_format") : PX_NONE();
     return 1;
   }
   if (!PyUnicode_Check(object)) return 0;
@@ -269,6 +269,7 @@ static int extra_keyword(const ext_signature *s, ext_frame *frame, PyObject *nam
   }
   bool makes = (s->op->flags & PX_OP_IS_FACTORY) || strstr(s->op->name, "_like") ||
                !strncmp(s->op->name, "new_", 4);
+  if (!strcmp(text, "memory_format")) frame->packed = ext_is_packed_format(value);
   if (!strcmp(text, "memory_format") || !strcmp(text, "layout") || !strcmp(text, "names")) return 1;
   if (makes && !strcmp(text, "requires_grad")) {
     int wanted = ext_to_bool(value, false);
@@ -280,8 +281,8 @@ static int extra_keyword(const ext_signature *s, ext_frame *frame, PyObject *nam
     frame->pin_memory = wanted > 0;
     return wanted < 0 ? -1 : 1;
   }
-  return value == Py_None &&
-         (!strcmp(text, "dtype") || !strcmp(text, "device") || !strcmp(text, "generator"));
+  return value == Py_None && (!strcmp(text, "dtype") || !strcmp(text, "device") ||
+                              !strcmp(text, "generator") || !strcmp(text, "rounding_mode"));
 }
 
 static int bind_keywords(const ext_signature *s, ext_frame *frame, PyObject *const *values,
@@ -326,7 +327,7 @@ int ext_bind(const ext_signature *s, ext_frame *frame, PyObject *const *args, Py
   uint32_t given = 0;
   frame->ints_used = frame->owned_count = frame->memory_count = frame->tensors_used = 0;
   frame->out = NULL;
-  frame->requires_grad = frame->pin_memory = frame->reads = false;
+  frame->requires_grad = frame->pin_memory = frame->packed = frame->reads = false;
   int fits = bind_positions(s, frame, args, nargs, &given);
   if (fits > 0 && kwnames) fits = bind_keywords(s, frame, args + nargs, kwnames, &given);
   if (fits <= 0) return fits;

@@ -31,6 +31,14 @@ PyObject *ext_convert(PyObject *self, px_device device, px_dtype dtype, bool non
   return ext_op_named(op, PX_CALL_NEW, EXT_LENGTH(named), named);
 }
 
+// A copy that was made takes the order of self's dimensions, unless the program wants it row-major.
+static PyObject *convert_as(PyObject *self, px_device device, px_dtype dtype, bool non_blocking,
+                            bool copy, PyObject *format) {
+  EXT_OWNED *made = ext_convert(self, device, dtype, non_blocking, copy);
+  if (!made || made == self || !ext_is_packed_format(format)) return ext_moved(&made);
+  return PyObject_CallMethod(made, "contiguous", NULL);
+}
+
 // ---- to
 typedef struct to_request {
   px_device device;
@@ -85,7 +93,7 @@ EXT_FAST(tensor_to) {
   to.non_blocking = ext_to_bool(out[6] ? out[6] : out[next], false);
   to.copy = ext_to_bool(out[7] ? out[7] : out[next + 1], false);
   if (to.non_blocking < 0 || to.copy < 0) return NULL;
-  return ext_convert(self, to.device, to.dtype, to.non_blocking, to.copy);
+  return convert_as(self, to.device, to.dtype, to.non_blocking, to.copy, out[8]);
 }
 
 EXT_FAST(tensor_cuda) {
@@ -103,19 +111,19 @@ EXT_FAST(tensor_cuda) {
   if (device.type != PX_CUDA) EXT_FAIL(PyExc_RuntimeError, "Invalid device, must be cuda device");
   int non_blocking = ext_to_bool(out[1] ? out[1] : out[3], false);
   if (non_blocking < 0) return NULL;
-  return ext_convert(self, device, PX_DTYPE_NONE, non_blocking, false);
+  return convert_as(self, device, PX_DTYPE_NONE, non_blocking, false, out[2]);
 }
 
 EXT_FAST(tensor_cpu) {
   EXT_ARGS("cpu", "|$memory_format", out);
-  return ext_convert(self, px_cpu(), PX_DTYPE_NONE, false, false);
+  return convert_as(self, px_cpu(), PX_DTYPE_NONE, false, false, out[0]);
 }
 
 #define DTYPE_METHOD(name, dtype) \
   static PyObject *tensor_##name(PyObject *self, PyObject *const *args, Py_ssize_t nargs, \
                                  PyObject *kwnames) { \
     EXT_ARGS(#name, "|memory_format", out); \
-    return ext_convert(self, PX_DEVICE_NONE, dtype, false, false); \
+    return convert_as(self, PX_DEVICE_NONE, dtype, false, false, out[0]); \
   }
 DTYPE_METHOD(float, PX_FLOAT32)
 DTYPE_METHOD(double, PX_FLOAT64)

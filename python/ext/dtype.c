@@ -112,6 +112,11 @@ PyTypeObject ext_MemoryFormatType = {
     .tp_repr = name_repr,
     .tp_methods = name_methods,
 };
+bool ext_is_packed_format(PyObject *object) {
+  return object && Py_IS_TYPE(object, &ext_MemoryFormatType) &&
+         !strcmp(((name_object *)object)->name, "torch.contiguous_format");
+}
+
 static const struct {
   PyTypeObject *type;
   const char *name;

@@ -90,6 +90,7 @@ int ext_to_double(PyObject *object, double *out);
 int ext_to_scalar(PyObject *object, px_scalar *out);
 int ext_to_ints(PyObject *object, ext_ints *out);  // an int or a sequence of them
 int ext_to_dtype(PyObject *object, px_dtype *out);
+bool ext_is_packed_format(PyObject *object);  // torch.contiguous_format
 int ext_to_device(PyObject *object, px_device *out);
 // What torch.cuda functions take: None (the current device), int, str, device; gives the index.
 int ext_to_cuda_index(PyObject *object, int *out);

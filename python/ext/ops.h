@@ -35,7 +35,8 @@ typedef struct ext_frame {
   int memory_count;
   PyObject *out;
   bool requires_grad, pin_memory;
-  bool reads;  // a number was read from a device's tensor: from which
+  bool packed;  // memory_format=torch.contiguous_format
+  bool reads;   // a number was read from a device's tensor: from which
   px_device read_at;
   // Why it does not fit.
   ext_misfit misfit;
