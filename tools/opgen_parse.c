@@ -279,7 +279,7 @@ static void check_entry(const og_op *op) {
   if (wants_run && !op->run.text && !op->body.text) og_die(at, "op %s has no run", op->name);
   if (op->body.text && !og_is(op, "composite"))
     og_die(at, "body of %s, which is not composite", op->name);
-  if (!wants_run && op->run.text) og_die(at, "run of %s, which is %s", op->name, op->kind);
+  if (og_is(op, "reduce") && op->run.text) og_die(at, "run of %s, which is %s", op->name, op->kind);
   bool first = op->param_count && op->params[0].type == OG_TENSOR;
   if (og_has_inplace(op) && !first)
     og_die(at, "op %s cannot be in-place: its first parameter is no Tensor", op->name);

@@ -93,6 +93,9 @@ static inline int64_t px_scalar_int(px_scalar s) {
 }
 // The dtype that the number alone would make a tensor: bool, int64 or the default floating type.
 PX_API px_dtype px_scalar_dtype(px_scalar s);
+// Whether an element of `dtype` can hold the number, rounded: infinities and NaN where it is a
+// floating type, numbers from -255 (they wrap) where it is uint8, anything where it is bool.
+PX_API bool px_scalar_fits(px_scalar s, px_dtype dtype);
 // Writes the number as one element of `dtype`, or reads one.
 PX_API void px_scalar_store(px_scalar s, px_dtype dtype, void *element);
 PX_API px_scalar px_scalar_load(px_dtype dtype, const void *element);

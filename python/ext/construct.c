@@ -91,6 +91,12 @@ static int meet(filling *f, px_device device) {
   return 0;
 }
 
+static int check_fits(px_scalar scalar, px_dtype dtype) {
+  if (px_dtype_is_float(dtype) || px_scalar_fits(scalar, dtype)) return 0;
+  EXT_FAIL_INT(PyExc_RuntimeError, "value cannot be converted to type %s without overflow",
+               px_dtype_name(dtype));
+}
+
 static int store_leaf(filling *f, PyObject *leaf) {
   px_scalar scalar;
   if (PyFloat_CheckExact(leaf)) {
@@ -104,6 +110,7 @@ static int store_leaf(filling *f, PyObject *leaf) {
     if (!PyErr_ExceptionMatches(PyExc_TypeError)) return -1;
     EXT_FAIL_INT(PyExc_TypeError, "must be real number, not %s", ext_type_name(leaf));
   }
+  if (check_fits(scalar, f->dtype) < 0) return -1;
   px_scalar_store(scalar, f->dtype, f->at);
   f->at += px_dtype_size(f->dtype);
   return 0;

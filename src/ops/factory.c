@@ -98,6 +98,11 @@ static px_status run_filler(px_call *c, const char *kernel, const px_value *para
   return px__run_kernel(kernel, c->device, 1, c->results, 0, NULL, params, count);
 }
 
+// Where the result is int64 the three are integers first, as in PyTorch.
+static px_scalar cut(px_scalar s, px_dtype dtype) {
+  return dtype == PX_INT64 && px_scalar_fits(s, PX_INT64) ? px_int(px_scalar_int(s)) : s;
+}
+
 static px_status arange_length(int64_t *out, px_scalar start, px_scalar end, px_scalar step) {
   double from = px_scalar_float(start), to = px_scalar_float(end), by = px_scalar_float(step);
   PX_CHECK(by != 0, PX_RUNTIME, "step must be nonzero");
@@ -124,6 +129,7 @@ px_status px__make_arange(px_call *c) {
   if (o.dtype == PX_DTYPE_NONE)
     o.dtype =
         start.kind == 'f' || end.kind == 'f' || step.kind == 'f' ? px_dtype_default() : PX_INT64;
+  start = cut(start, o.dtype), end = cut(end, o.dtype), step = cut(step, o.dtype);
   PX_TRY(arange_length(&n, start, end, step));
   PX_TRY(make(c, &o, 1, &n));
   px_value params[2] = {PX_S(start), PX_S(step)};

@@ -44,7 +44,8 @@ typedef struct px__op_impl {
   // kernel: checks arguments and makes the results; the driver then launches `kernel` with operands
   // (results, tensor arguments). view, function: makes the results; recording of inner calls is off
   // and the driver records the op itself. composite: makes the results by calling other ops, which
-  // record themselves. pointwise, reduce: NULL.
+  // record themselves. pointwise: refuses what must be refused before anything is done, or NULL.
+  // reduce: NULL.
   px_status (*run)(px_call *call);
   const char *kernel;  // "softmax"
   uint16_t dtypes;     // bit i: px_dtype i is supported (of `compute` or of the first tensor)

@@ -88,6 +88,9 @@ static bool simple_dtypes(px_call *call, const px_tensor *t) {
 static px_status short_result(px_call *call, const px_tensor *like) {
   if (call->mode == PX_CALL_INPLACE) {
     PX_TRY(px__check_cast(call->dtype, (px_dtype)like->dtype));
+    for (int i = 1; i < call->op->param_count; i++)
+      if (call->args[i].kind == PX_ARG_TENSOR)
+        PX_TRY(px__check_overlap(call->given[0], call->args[i].v.tensor));
     call->results[0] = px_retain(call->given[0]);
     return PX_OK;
   }
@@ -232,6 +235,8 @@ static px_status general_way(px_call *call) {
 }
 
 px_status px__call_pointwise(px_call *call, bool *simple) {
+  const px__op_impl *impl = px__impl(call->op);
+  if (PX_UNLIKELY(impl->run != NULL)) PX_TRY(impl->run(call));
   if (call->mode != PX_CALL_OUT) {
     const px_tensor *like = pattern(call);
     if (like && simple_dtypes(call, like)) {

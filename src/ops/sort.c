@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run functions of sorting and choosing.
+#include <math.h>
+
 #include "ops/run.h"
 
 #define LL(x) ((long long)(x))
@@ -50,6 +52,9 @@ PX_RUN(median) {
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) where = NULL;
   int64_t n = t->numel;
+  if (n == 0 && px_dtype_is_float((px_dtype)t->dtype))
+    return px_full(&call->results[0], NULL, 0, px_float(NAN), (px_dtype)t->dtype,
+                   px__tensor_device(t), false, false);
   PX_CHECK(n > 0, PX_RUNTIME, "median() of an empty tensor");
   PX_TRY(px_reshape(&flat, t, &n, 1));
   return px_kthvalue(&call->results[0], &where, flat, (n + 1) / 2, 0, false);

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What pointwise ops refuse before anything is done: arguments that no kernel could make sense of.
+#include "ops/run.h"
+
+// The C type of an element, as PyTorch's texts name it.
+static const char *element_type(px_dtype dtype) {
+  static const char *const names[PX_DTYPE_COUNT] = {
+      [PX_UINT8] = "uint8_t",         [PX_INT8] = "int8_t",
+      [PX_INT16] = "int16_t",         [PX_INT32] = "int",
+      [PX_INT64] = "int64_t",         [PX_FLOAT16] = "at::Half",
+      [PX_BFLOAT16] = "at::BFloat16", [PX_FLOAT32] = "float",
+      [PX_FLOAT64] = "double"};
+  return (unsigned)dtype < PX_DTYPE_COUNT && names[dtype] ? names[dtype] : "bool";
+}
+
+// A number that is written to elements of self's dtype.
+static px_status check_fits(const px_call *call, int i) {
+  px_dtype dtype = (px_dtype)px__arg_tensor(call, 0)->dtype;
+  PX_CHECK(px_scalar_fits(px_value_scalar(call->args[i]), dtype), PX_RUNTIME,
+           "value cannot be converted to type %s without overflow", element_type(dtype));
+  return PX_OK;
+}
+
+PX_RUN(fill) { return check_fits(call, 1); }
+PX_RUN(masked_fill) { return check_fits(call, 2); }
+
+PX_RUN(clamp) {
+  PX_CHECK(call->args[1].kind != PX_ARG_NONE || call->args[2].kind != PX_ARG_NONE, PX_RUNTIME,
+           "torch.clamp: At least one of 'min' or 'max' must not be None");
+  return PX_OK;
+}
+
+PX_RUN(div_mode) {
+  const char *mode = call->args[2].v.text;
+  PX_CHECK(!strcmp(mode, "trunc") || !strcmp(mode, "floor"), PX_RUNTIME,
+           "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '%s'",
+           mode);
+  return PX_OK;
+}
+
+PX_RUN(pow) {
+  const px_tensor *self = px__arg_tensor(call, 0);
+  px_value exponent = call->args[1];
+  if (!self || px_dtype_is_float((px_dtype)self->dtype) || exponent.kind == PX_ARG_TENSOR)
+    return PX_OK;
+  px_scalar number = px_value_scalar(exponent);
+  PX_CHECK(number.kind == 'f' || px_scalar_int(number) >= 0, PX_RUNTIME,
+           "Integers to negative integer powers are not allowed.");
+  return PX_OK;
+}
