@@ -283,6 +283,42 @@ EXT_FAST(tensor_backward) {
 }
 
 // ---- copies and pickles. A pickle names its type as None (Tensor), True (Parameter), or by class.
+// The copy of a whole storage, as a flat tensor; the memo keeps it, so that the copies of tensors
+// that share memory share memory.
+static PyObject *storage_copy(px_tensor *t, PyObject *memo) {
+  px_storage *storage = px_tensor_storage(t);
+  int64_t count = (int64_t)(px_storage_bytes(storage) / px_dtype_size(px_tensor_dtype(t))), one = 1;
+  EXT_OWNED *address = PyLong_FromVoidPtr(storage);
+  EXT_OWNED *key =
+      address ? Py_BuildValue("(sOi)", "storage", address, (int)px_tensor_dtype(t)) : NULL;
+  if (!key) return NULL;
+  PyObject *known = PyDict_Check(memo) ? PyDict_GetItem(memo, key) : NULL;
+  if (known) return Py_NewRef(known);
+  PX_SCOPED(px_tensor) data = NULL;
+  PX_SCOPED(px_tensor) flat = NULL;
+  EXT_TRY(px_tensor_detach(&data, t));
+  EXT_TRY(px_tensor_as_strided(&flat, data, 1, &count, &one, 0));
+  px_tensor *copy =
+      ext_op_tensor(EXT_OP("clone"), PX_CALL_NEW, 1, (ext_named[]){{"self", PX_T(flat)}});
+  EXT_OWNED *object = copy ? ext_wrap(copy) : NULL;
+  return object && PyObject_SetItem(memo, key, object) == 0 ? ext_moved(&object) : NULL;
+}
+
+static px_tensor *copy_with_storage(px_tensor *t, PyObject *memo) {
+  PX_SCOPED(px_tensor) part = NULL;
+  px_tensor *made;
+  if (px_tensor_is_parameter(t)) {  // PyTorch's parameters part from what shares their memory
+    EXT_TRY(px_tensor_detach(&part, t));
+    return ext_op_tensor(EXT_OP("clone"), PX_CALL_NEW, 1, (ext_named[]){{"self", PX_T(part)}});
+  }
+  EXT_OWNED *whole = storage_copy(t, memo);
+  if (!whole) return NULL;
+  EXT_TRY(px_tensor_as_strided(&part, ext_tensor(whole), px_tensor_ndim(t), px_tensor_sizes(t),
+                               px_tensor_strides(t), px_tensor_offset(t)));
+  EXT_TRY(px_tensor_detach(&made, part));
+  return made;
+}
+
 static PyObject *tensor_deepcopy(PyObject *self, PyObject *memo) {
   px_tensor *t = T(self);
   if (!px_tensor_is_leaf(t))
@@ -295,16 +331,11 @@ static PyObject *tensor_deepcopy(PyObject *self, PyObject *memo) {
   PyObject *known = key && PyDict_Check(memo) ? PyDict_GetItem(memo, key) : NULL;
   if (!key) return NULL;
   if (known) return Py_NewRef(known);
-  PX_SCOPED(px_tensor) data = NULL;
-  EXT_TRY(px_tensor_detach(&data, t));
-  PX_SCOPED(px_tensor)
-  copy = ext_op_tensor(EXT_OP("clone"), PX_CALL_NEW, 1, (ext_named[]){{"self", PX_T(data)}});
+  PX_SCOPED(px_tensor) copy = copy_with_storage(t, memo);
   if (!copy) return NULL;
   if (px_tensor_requires_grad(t)) EXT_TRY(px_tensor_set_requires_grad(copy, true));
-  if (px_tensor_grad(t)) {
-    PX_SCOPED(px_tensor)
-    grad = ext_op_tensor(EXT_OP("clone"), PX_CALL_NEW, 1,
-                         (ext_named[]){{"self", PX_T(px_tensor_grad(t))}});
+  if (px_tensor_grad(t) && !px_tensor_is_parameter(t)) {
+    PX_SCOPED(px_tensor) grad = copy_with_storage(px_tensor_grad(t), memo);
     if (!grad) return NULL;
     EXT_TRY(px_tensor_set_grad(copy, grad));
   }
@@ -316,9 +347,17 @@ static PyObject *tensor_deepcopy(PyObject *self, PyObject *memo) {
   return ext_moved(&object);
 }
 
+// copy.copy: another tensor of the same memory, without history and gradient.
 static PyObject *tensor_copy(PyObject *self, PyObject *u) {
-  EXT_OWNED *memo = PyDict_New();
-  return memo ? tensor_deepcopy(self, memo) : NULL;
+  px_tensor *t = T(self);
+  PX_SCOPED(px_tensor) copy = NULL;
+  EXT_TRY(px_tensor_detach(&copy, t));
+  if (px_tensor_requires_grad(t)) EXT_TRY(px_tensor_set_requires_grad(copy, true));
+  px_tensor_set_parameter(copy, px_tensor_is_parameter(t));
+  EXT_OWNED *object = ext_wrap_as(Py_TYPE(self), PX_MOVE(copy));
+  ext_tensor_object *from = (ext_tensor_object *)self;
+  if (object && from->dict) ((ext_tensor_object *)object)->dict = PyDict_Copy(from->dict);
+  return ext_moved(&object);
 }
 
 static PyObject *tensor_reduce_ex(PyObject *self, PyObject *protocol) {

@@ -293,5 +293,73 @@ class Unique(unittest.TestCase):
         self.assertEqual(torch.unique_consecutive(torch.zeros(0)).shape, (0,))
 
 
+class Copies(unittest.TestCase):
+    def test_a_deep_copy_keeps_what_shares_memory_together(self):
+        x = torch.arange(6.).view(2, 3)
+        y, row, turned = copy.deepcopy([x, x[1], x.t()])
+        y.zero_()
+        self.assertEqual((row.tolist(), turned.tolist(), x.sum().item()), ([0] * 3, [[0, 0]] * 3, 15))
+        self.assertEqual((row.storage_offset(), turned.stride()), (3, (1, 3)))
+        part = copy.deepcopy(x[1:, 1:])
+        self.assertEqual((part.tolist(), part.stride(), part.storage().size()), ([[4, 5]], (3, 1), 6))
+
+    def test_a_deep_copy_is_a_leaf_of_its_own(self):
+        x = torch.ones(2, requires_grad=True)
+        (x * 2).sum().backward()
+        y = copy.deepcopy(x)
+        self.assertTrue(y.is_leaf and y.requires_grad and y.grad is not x.grad)
+        y.sum().backward()
+        self.assertEqual((x.grad.tolist(), y.grad.tolist()), ([2, 2], [3, 3]))
+        with torch.no_grad():
+            y.add_(1)
+        self.assertEqual(x.tolist(), [1, 1])
+
+    def test_parameters_leave_their_gradient_behind(self):
+        p = torch.nn.Parameter(torch.ones(2))
+        p.sum().backward()
+        q = copy.deepcopy(p)
+        self.assertEqual((type(q), q.requires_grad, q.grad), (torch.nn.Parameter, True, None))
+
+    def test_a_shallow_copy_shares_memory(self):
+        x = torch.ones(2)
+        copy.copy(x).zero_()
+        self.assertEqual(x.tolist(), [0, 0])
+        y = copy.copy(torch.ones(2, requires_grad=True) * 2)
+        self.assertTrue(y.requires_grad and y.is_leaf)
+
+    def test_the_contiguous_format_is_row_major(self):
+        t, packed = torch.ones(2, 3).t(), {"memory_format": torch.contiguous_format}
+        for made in (t.clone(**packed), t.to(torch.float64, **packed), t.to(torch.float32, copy=True, **packed),
+                     t.double(**packed), torch.zeros_like(t, **packed), torch.rand_like(t, **packed)):
+            self.assertEqual(made.stride(), (2, 1))
+        self.assertEqual(t.clone(memory_format=torch.preserve_format).stride(), (1, 3))
+        self.assertTrue(torch.ones_like(t, requires_grad=True, **packed).is_leaf)
+
+
+class Refused(unittest.TestCase):
+    def test_writing_over_ones_own_argument(self):
+        for change in (lambda x: x[1:].add_(x[:-1]), lambda x: x[:-1].mul_(x[1:]), lambda x: x.view(2, 2).add_(x.view(2, 2).t())):
+            x = torch.arange(4.)
+            with self.assertRaisesRegex(RuntimeError, "some elements of the input tensor and the written-to tensor refer"):
+                change(x)
+            self.assertEqual(x.tolist(), [0, 1, 2, 3])
+        x = torch.arange(4.)
+        x.mul_(x)
+        x[:2].add_(x[2:])
+        self.assertEqual(x.tolist(), [4, 10, 4, 9])
+
+    def test_values_that_the_dtype_cannot_hold(self):
+        x = torch.zeros(2, dtype=torch.int8)
+        mask = torch.tensor([True, False])
+        for make in (lambda: x.fill_(300), lambda: x.masked_fill(mask, -129), lambda: torch.full((2,), 2**31, dtype=torch.int32),
+                     lambda: x.index_fill_(0, torch.tensor([0]), 1e9), lambda: torch.full((1,), float("nan"), dtype=torch.int64),
+                     lambda: torch.zeros(2).half().masked_fill(mask, -1e9), lambda: torch.tensor([1, 256], dtype=torch.uint8),
+                     lambda: torch.tensor(float("inf"), dtype=torch.int64), lambda: torch.full((1,), 1e39)):
+            self.assertRaisesRegex(RuntimeError, "value cannot be converted to type .* without overflow", make)
+        self.assertEqual(x.tolist(), [0, 0])
+        self.assertEqual(torch.tensor(-1, dtype=torch.uint8).item(), 255)
+        self.assertEqual(torch.full((1,), float("-inf")).half().item(), float("-inf"))
+
+
 if __name__ == "__main__":
     unittest.main()
