@@ -347,7 +347,10 @@ static void write_fold_stamp(FILE *to, const og_op *op, const stamp *s, const st
   write_fold_part(to, op, s, wide, "merge", og_format("%s a, %s b", wide->c, wide->c), f->combine);
   write_fold_part(to, op, s, wide, "finish",
                   og_format("%s a, int64_t n, const px_launch *l", wide->c), f->finish);
-  fprintf(to, "PX__CPU_FOLD(%s, %s, %s, %s)\n", op->name, s->suffix, s->c, wide->c);
+  bool choice =
+      s->suffix[0] == 'f' && (!strncmp(f->combine, "max(", 4) || !strncmp(f->combine, "min(", 4));
+  fprintf(to, "PX__CPU_FOLD%s(%s, %s, %s, %s)\n", choice ? "_CHOICE" : "", op->name, s->suffix,
+          s->c, wide->c);
 }
 
 static void write_fold(FILE *to, const og_op *op) {

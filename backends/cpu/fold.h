@@ -28,8 +28,10 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
 
 #ifdef __clang__
 #define PX__FOLD_LOOP _Pragma("clang loop vectorize(assume_safety)")
+#define PX__FOLD_KEEP
 #else
 #define PX__FOLD_LOOP _Pragma("GCC ivdep")
+#define PX__FOLD_KEEP _Pragma("GCC unroll 1")
 #endif
 #define PX__WIDE_i64 PX_INT64
 #define PX__WIDE_f32 PX_FLOAT64
@@ -38,8 +40,11 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
 #define PX__NARROW_f32 PX_FLOAT32
 #define PX__NARROW_f64 PX_FLOAT64
 
-// From the functions identity_, map_, combine_ (of T) and merge_, finish_ (of D).
-#define PX__CPU_FOLD(NAME, S, T, D) \
+// From the functions identity_, map_, combine_ (of T) and merge_, finish_ (of D). Where combine_
+// chooses between floats, gcc makes branches of it unless the loop over the lanes stays one.
+#define PX__CPU_FOLD(NAME, S, T, D) PX__CPU_FOLD_BY(, NAME, S, T, D)
+#define PX__CPU_FOLD_CHOICE(NAME, S, T, D) PX__CPU_FOLD_BY(PX__FOLD_KEEP, NAME, S, T, D)
+#define PX__CPU_FOLD_BY(LOOP, NAME, S, T, D) \
   static void fold_identity_##NAME##_##S(void *wide, int64_t n) { \
     for (int64_t i = 0; i < n; i++) ((D *)wide)[i] = identity_##NAME##_##S(); \
   } \
@@ -56,8 +61,8 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
     } \
     for (int k = 0; k < PX__CPU_LANES; k++) lane[k] = (T)sum; \
     for (; i + PX__CPU_LANES <= n; i += PX__CPU_LANES) \
-      for (int k = 0; k < PX__CPU_LANES; k++) \
-        lane[k] = combine_##NAME##_##S(lane[k], map_##NAME##_##S(e[i + k])); \
+      LOOP for (int k = 0; k < PX__CPU_LANES; k++) lane[k] = \
+          combine_##NAME##_##S(lane[k], map_##NAME##_##S(e[i + k])); \
     for (int k = 0; i < n; i++, k++) \
       lane[k] = combine_##NAME##_##S(lane[k], map_##NAME##_##S(e[i])); \
     for (int k = 0; k < PX__CPU_LANES; k++) sum = merge_##NAME##_##S(sum, (D)lane[k]); \
