@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions that are no folds: extremes with their places, variance, norms, logsumexp.
+// Reductions that are no folds: variance, norms, logsumexp.
 //
-// Each result is computed from its elements in the input's order, in blocks converted to double, or
-// int64 for the extremes of integers. Results are independent of each other, and are shared out to
-// the pool.
+// Each result is computed from its elements in the input's order, in blocks converted to double.
+// Results are independent of each other, and are shared out to the pool.
 #include "cpu/axes.h"
 #include "cpu/math.h"
 #include "cpu/threads.h"
@@ -16,11 +15,10 @@ struct walk {
   const px_launch *l;
   px__axes x;
   const char *in;
-  char *out, *out2;
+  char *out;
   int in_dtype, out_dtype;
-  int dtype;                                                   // of the blocks
   void (*one)(const walk *w, const char *base, px__place at);  // computes a result
-  bool least, root;                                            // argmin, min_dim; std
+  bool root;                                                   // std
 };
 
 typedef void (*block_fn)(void *state, const void *block, int64_t first, int64_t n);
@@ -30,7 +28,7 @@ static void each_block(const walk *w, const char *base, block_fn fn, void *state
     const char *at = base + px__axes_place(w->x.gone, 1, w->x.gone_count, i / inner).in;
     for (int64_t k = 0; k < inner; k += BLOCK) {
       int64_t n = inner - k < BLOCK ? inner - k : BLOCK;
-      px__cpu_convert(room, 8, w->dtype, at + k * stride, stride, w->in_dtype, n);
+      px__cpu_convert(room, 8, PX_FLOAT64, at + k * stride, stride, w->in_dtype, n);
       fn(state, room, i + k, n);
     }
   }
@@ -46,7 +44,7 @@ static void each_result(void *context, int64_t begin, int64_t end) {
 
 static px_status run(const px_launch *l, walk *w) {
   const px_operand *out = &l->operands[0], *in = &l->operands[l->operand_count - 1];
-  w->l = l, w->in = in->data, w->out = out->data, w->out2 = l->operands[1].data;
+  w->l = l, w->in = in->data, w->out = out->data;
   w->in_dtype = in->dtype, w->out_dtype = out->dtype;
   px__axes_load(&w->x, l, false);
   int64_t work = w->x.length > 0 ? w->x.length : 1;
@@ -57,56 +55,6 @@ static px_status run(const px_launch *l, walk *w) {
 static void store(const walk *w, px__place at, double value) {
   px__cpu_convert(w->out + at.out, 8, w->out_dtype, &value, 8, PX_FLOAT64, 1);
 }
-
-// ---- extremes: the first of equals; NaN is beyond all numbers
-
-typedef struct best {
-  bool least, some;
-  int64_t index, i;
-  double f;
-} best;
-static void best_float(void *state, const void *block, int64_t first, int64_t n) {
-  best *b = state;
-  const double *e = block;
-  for (int64_t k = 0; k < n; k++) {
-    if (b->some && b->f != b->f) return;
-    if (b->some && !(b->least ? e[k] < b->f : e[k] > b->f) && e[k] == e[k]) continue;
-    b->some = true, b->f = e[k], b->index = first + k;
-  }
-}
-static void best_whole(void *state, const void *block, int64_t first, int64_t n) {
-  best *b = state;
-  const int64_t *e = block;
-  for (int64_t k = 0; k < n; k++) {
-    if (b->some && !(b->least ? e[k] < b->i : e[k] > b->i)) continue;
-    b->some = true, b->i = e[k], b->index = first + k;
-  }
-}
-static best find_best(const walk *w, const char *base) {
-  best b = {.least = w->least};
-  each_block(w, base, w->dtype == PX_INT64 ? best_whole : best_float, &b);
-  return b;
-}
-static void one_index(const walk *w, const char *base, px__place at) {
-  best b = find_best(w, base);
-  memcpy(w->out + at.out, &b.index, sizeof b.index);
-}
-static void one_pair(const walk *w, const char *base, px__place at) {
-  best b = find_best(w, base);
-  const void *value = w->dtype == PX_INT64 ? (const void *)&b.i : &b.f;
-  px__cpu_convert(w->out + at.out, 8, w->out_dtype, value, 8, w->dtype, 1);
-  memcpy(w->out2 + at.out2, &b.index, sizeof b.index);
-}
-static px_status extreme(const px_launch *l, bool least, bool pair) {
-  int in = l->operands[l->operand_count - 1].dtype;
-  walk w = {.least = least, .one = pair ? one_pair : one_index};
-  w.dtype = px_dtype_is_float((px_dtype)in) ? PX_FLOAT64 : PX_INT64;
-  return run(l, &w);
-}
-px_status px__cpu_argmax(const px_launch *l) { return extreme(l, false, false); }
-px_status px__cpu_argmin(const px_launch *l) { return extreme(l, true, false); }
-px_status px__cpu_max_dim(const px_launch *l) { return extreme(l, false, true); }
-px_status px__cpu_min_dim(const px_launch *l) { return extreme(l, true, true); }
 
 // ---- variance: the mean first, then the squares about it
 
@@ -145,7 +93,7 @@ static void one_variance(const walk *w, const char *base, px__place at) {
   store(w, at, w->root ? sqrt(var) : var);
 }
 static px_status variance(const px_launch *l, bool root) {
-  walk w = {.dtype = PX_FLOAT64, .one = one_variance, .root = root};
+  walk w = {.one = one_variance, .root = root};
   return run(l, &w);
 }
 px_status px__cpu_var(const px_launch *l) { return variance(l, false); }
@@ -183,7 +131,7 @@ static void one_norm(const walk *w, const char *base, px__place at) {
   store(w, at, !power ? s.sum : s.p == 2 ? sqrt(s.sum) : pow(s.sum, 1 / s.p));
 }
 px_status px__cpu_norm(const px_launch *l) {
-  walk w = {.dtype = PX_FLOAT64, .one = one_norm};
+  walk w = {.one = one_norm};
   return run(l, &w);
 }
 
@@ -194,15 +142,20 @@ static void add_exp(void *state, const void *block, int64_t first, int64_t n) {
   const double *e = block;
   for (int64_t k = 0; k < n; k++) s->sum += exp(e[k] - s->mean);
 }
+static void find_top(void *state, const void *block, int64_t first, int64_t n) {
+  double *top = state;
+  const double *e = block;
+  for (int64_t k = 0; k < n; k++) *top = k_max_f64(*top, e[k]);
+}
 static void one_logsumexp(const walk *w, const char *base, px__place at) {
-  best top = {0};
-  each_block(w, base, best_float, &top);
-  double shift = top.some && fabs(top.f) != (double)INFINITY ? top.f : 0;
+  double top = -(double)INFINITY;
+  each_block(w, base, find_top, &top);
+  double shift = fabs(top) != (double)INFINITY ? top : 0;
   sums s = {.mean = shift};
   each_block(w, base, add_exp, &s);
   store(w, at, log(s.sum) + shift);
 }
 px_status px__cpu_logsumexp(const px_launch *l) {
-  walk w = {.dtype = PX_FLOAT64, .one = one_logsumexp};
+  walk w = {.one = one_logsumexp};
   return run(l, &w);
 }

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// Extremes with their places: of equals the first; NaN is beyond all numbers.
+//
+// A line is looked through a block at a time for its extreme, and then for its place. Where the
+// elements of neighbouring results lie side by side, these are compared together. A long line of
+// few results is cut into parts, by its length alone. Half formats are compared as float, integers
+// as int64.
+#include "cpu/axes.h"
+#include "cpu/fold.h"
+#include "cpu/threads.h"
+#include "cpu_kernels.h"
+
+#include <string.h>
+
+enum {
+  LANES = 32,
+  BLOCK = 2048,
+  CHUNK = 512,     // columns that are walked together
+  SPAN = 1 << 30,  // rows that a narrow number counts
+  PARALLEL = 16384,
+  PARTS = 64,
+  LEAST_PART = 65536
+};
+
+typedef struct best {
+  bool some;
+  int64_t index;
+  union {
+    float of_f32;
+    double of_f64;
+    int64_t of_i64;
+  } value;
+} best;
+typedef struct kind {
+  int dtype;
+  void (*join)(best *b, const void *elements, int64_t n, int64_t first, bool least);
+  void (*merge)(best *b, const best *later, bool least);
+  void (*columns)(void *extremes, void *rows, const void *elements, int64_t n, int64_t row,
+                  bool least);
+  void (*widen)(int64_t *index, void *rows, int64_t n, int64_t first);
+} kind;
+
+#define IS_NAN(x) ((x) != (x))
+#define T float
+#define I int32_t
+#define NAME(x) x##_f32
+#define DTYPE PX_FLOAT32
+#include "cpu/extreme_rows.h"
+#undef T
+#undef I
+#undef NAME
+#undef DTYPE
+#define T double
+#define I int64_t
+#define NAME(x) x##_f64
+#define DTYPE PX_FLOAT64
+#include "cpu/extreme_rows.h"
+#undef T
+#undef NAME
+#undef DTYPE
+#undef IS_NAN
+#define IS_NAN(x) false
+#define T int64_t
+#define NAME(x) x##_i64
+#define DTYPE PX_INT64
+#include "cpu/extreme_rows.h"
+
+typedef struct walk {
+  px__axes x;
+  const kind *k;
+  const char *in;
+  char *out, *out2;
+  int in_dtype, out_dtype;
+  bool least, pair;
+  int64_t part;  // of a long line
+  best parts[PARTS];
+} walk;
+
+// ---- lines
+
+// n elements at `at`, as the kind has them: there, or in the room.
+static const void *elements(const walk *w, const char *at, int64_t stride, int64_t n, void *room) {
+  int64_t item = px__cpu_item[w->k->dtype];
+  if (w->in_dtype == w->k->dtype && stride == item) return at;
+  px__cpu_convert(room, item, w->k->dtype, at, stride, w->in_dtype, n);
+  return room;
+}
+
+// Elements [begin, end) of a line.
+static best find_best(const walk *w, const char *base, int64_t begin, int64_t end) {
+  int64_t room[BLOCK], inner = w->x.gone[0].size, stride = w->x.gone[0].in;
+  best b = {0};
+  while (begin < end) {
+    int64_t k = begin % inner, n = inner - k < end - begin ? inner - k : end - begin;
+    if (n > BLOCK) n = BLOCK;
+    const char *at =
+        base + px__axes_place(w->x.gone, 1, w->x.gone_count, begin / inner).in + k * stride;
+    w->k->join(&b, elements(w, at, stride, n, room), n, begin, w->least);
+    begin += n;
+  }
+  return b;
+}
+
+static void put(const walk *w, px__place at, const best *b) {
+  char *index = w->pair ? w->out2 + at.out2 : w->out + at.out;
+  memcpy(index, &b->index, sizeof b->index);
+  if (w->pair) px__cpu_convert(w->out + at.out, 8, w->out_dtype, &b->value, 8, w->k->dtype, 1);
+}
+
+static void lines(void *context, int64_t begin, int64_t end) {
+  const walk *w = context;
+  for (int64_t i = begin; i < end; i++) {
+    px__place at = px__axes_place(w->x.kept, 0, w->x.kept_count, i);
+    best b = find_best(w, w->in + at.in, 0, w->x.length);
+    put(w, at, &b);
+  }
+}
+
+// ---- one long line
+
+static void parts(void *context, int64_t begin, int64_t end) {
+  walk *w = context;
+  for (int64_t i = begin; i < end; i++) {
+    int64_t from = i * w->part, to = from + w->part < w->x.length ? from + w->part : w->x.length;
+    w->parts[i] = find_best(w, w->in, from, to);
+  }
+}
+static void long_lines(walk *w) {
+  const char *base = w->in;
+  int64_t count = w->x.length / LEAST_PART;
+  if (count > PARTS) count = PARTS;
+  w->part = (w->x.length + count - 1) / count;
+  count = (w->x.length + w->part - 1) / w->part;
+  for (int64_t r = 0; r < w->x.results; r++) {
+    px__place at = px__axes_place(w->x.kept, 0, w->x.kept_count, r);
+    w->in = base + at.in;
+    px__cpu_parallel(count, 1, parts, w);
+    for (int64_t i = 1; i < count; i++) w->k->merge(&w->parts[0], &w->parts[i], w->least);
+    put(w, at, &w->parts[0]);
+  }
+}
+
+// ---- columns
+
+static void columns_chunk(const walk *w, px__place at, int64_t n) {
+  int64_t top[CHUNK], rows[CHUNK], room[CHUNK], index[CHUNK] = {0}, row = w->x.gone[0].in;
+  int64_t item = px__cpu_item[w->k->dtype];
+  px__axis across = w->x.kept[0];
+  const char *in = w->in + at.in;
+  memcpy(top, elements(w, in, across.in, n, room), (size_t)(n * item));
+  memset(rows, -1, sizeof rows);
+  for (int64_t first = 0; first < w->x.length; first += SPAN) {
+    int64_t end = w->x.length - first < SPAN ? w->x.length - first : SPAN;
+    for (int64_t i = first ? 0 : 1; i < end; i++) {
+      const char *here = in + (first + i) * row;
+      w->k->columns(top, rows, elements(w, here, across.in, n, room), n, i, w->least);
+    }
+    w->k->widen(index, rows, n, first);
+  }
+  char *places = w->pair ? w->out2 + at.out2 : w->out + at.out;
+  int64_t step = w->pair ? across.out2 : across.out;
+  px__cpu_convert(places, step, PX_INT64, index, 8, PX_INT64, n);
+  if (w->pair)
+    px__cpu_convert(w->out + at.out, across.out, w->out_dtype, top, item, w->k->dtype, n);
+}
+
+// Pieces of the innermost kept axis, for each place of the others.
+static void columns(void *context, int64_t begin, int64_t end) {
+  const walk *w = context;
+  int64_t width = w->x.kept[0].size, pieces = (width + CHUNK - 1) / CHUNK;
+  for (int64_t i = begin; i < end; i++) {
+    int64_t j = i % pieces * CHUNK, n = width - j < CHUNK ? width - j : CHUNK;
+    px__place at = px__axes_place(w->x.kept, 1, w->x.kept_count, i / pieces);
+    at.in += j * w->x.kept[0].in, at.out += j * w->x.kept[0].out;
+    at.out2 += j * w->x.kept[0].out2;
+    columns_chunk(w, at, n);
+  }
+}
+
+static px_status extreme(const px_launch *l, bool least, bool pair) {
+  const px_operand *out = &l->operands[0], *in = &l->operands[l->operand_count - 1];
+  walk w = {.least = least, .pair = pair, .in = in->data, .out = out->data};
+  bool whole = !px_dtype_is_float((px_dtype)in->dtype);
+  w.k = whole ? &kind_i64 : in->dtype == PX_FLOAT64 ? &kind_f64 : &kind_f32;
+  w.out2 = l->operands[1].data;
+  w.in_dtype = in->dtype, w.out_dtype = out->dtype;
+  px__axes_load(&w.x, l, false);
+  int64_t length = w.x.length, width = w.x.kept[0].size;
+  if (length > 1 && width >= 8 && w.x.gone_count == 1 &&
+      px__magnitude(w.x.kept[0].in) < px__magnitude(w.x.gone[0].in))
+    px__cpu_parallel(w.x.results / width * ((width + CHUNK - 1) / CHUNK),
+                     PARALLEL / (length * (width < CHUNK ? width : CHUNK)) + 1, columns, &w);
+  else if (length >= 2 * LEAST_PART && w.x.results < 16)
+    long_lines(&w);
+  else
+    px__cpu_parallel(w.x.results, PARALLEL / (length ? length : 1) + 1, lines, &w);
+  return PX_OK;
+}
+px_status px__cpu_argmax(const px_launch *l) { return extreme(l, false, false); }
+px_status px__cpu_argmin(const px_launch *l) { return extreme(l, true, false); }
+px_status px__cpu_max_dim(const px_launch *l) { return extreme(l, false, true); }
+px_status px__cpu_min_dim(const px_launch *l) { return extreme(l, true, true); }

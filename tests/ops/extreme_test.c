@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// Greatest and least elements and their places, beside a loop that compares: of equals the first,
+// and NaN beyond all numbers, in rows, columns and long lines.
+#include "kernels_help.h"
+
+// Numbers of which many are equal; NaN where `nan` says.
+static px_tensor *numbers(px_dtype dtype, int64_t rows, int64_t columns, int64_t nan) {
+  px_tensor *t = NULL;
+  OK(px_tensor_empty(&t, S(rows, columns), dtype, px_cpu()));
+  char *at = px_tensor_data(t);
+  uint64_t state = 3;
+  for (int64_t i = 0; i < rows * columns; i++, at += px_dtype_size(dtype)) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    px_scalar x = px_int((int64_t)(state >> 33) % 100 - 30);
+    if (px_dtype_is_float(dtype) && nan && i % nan == nan - 1) x = px_float(NAN);
+    px_scalar_store(x, dtype, at);
+  }
+  return t;
+}
+static bool beats(double x, double y, bool least) {
+  return (least ? x < y : x > y) || (x != x && y == y);
+}
+// The place of the extreme of `count` elements from `first` on, `step` apart.
+static int64_t place(const px_tensor *t, int64_t first, int64_t step, int64_t count, bool least) {
+  size_t item = px_dtype_size(px_tensor_dtype(t));
+  const char *data = px_tensor_data(t);
+  int64_t found = 0;
+  double top = 0;
+  for (int64_t i = 0; i < count; i++) {
+    double x = px_scalar_float(
+        px_scalar_load(px_tensor_dtype(t), data + (size_t)(first + i * step) * item));
+    if (i == 0 || beats(x, top, least)) found = i, top = x;
+  }
+  return found;
+}
+static void check_value(const px_tensor *t, int64_t from, const px_tensor *values, int64_t to) {
+  size_t item = px_dtype_size(px_tensor_dtype(t));
+  CHECK(!memcmp((const char *)px_tensor_data(t) + (size_t)from * item,
+                (const char *)px_tensor_data(values) + (size_t)to * item, item));
+}
+static void check_dim(const px_tensor *t, const px_tensor *view, int dim, bool rows, bool least) {
+  PX_SCOPED(px_tensor) values = NULL;
+  PX_SCOPED(px_tensor) where = NULL;
+  PX_SCOPED(px_tensor) alone = NULL;
+  int64_t n = px_tensor_sizes(t)[0], width = px_tensor_sizes(t)[1], d = dim;
+  OK((least ? px_min_dim : px_max_dim)(&values, &where, view, dim, false));
+  OK((least ? px_argmin : px_argmax)(&alone, view, &d, false));
+  const int64_t *at = px_tensor_data(where), *again = px_tensor_data(alone);
+  for (int64_t i = 0; i < (rows ? n : width); i++) {
+    int64_t first = rows ? i * width : i, step = rows ? 1 : width;
+    int64_t wanted = place(t, first, step, rows ? width : n, least);
+    CHECK_EQ(at[i], wanted);
+    CHECK_EQ(again[i], wanted);
+    check_value(t, first + wanted * step, values, i);
+  }
+}
+static void check_matrix(px_dtype dtype, int64_t rows, int64_t columns, int64_t nan) {
+  PX_SCOPED(px_tensor) t = numbers(dtype, rows, columns, nan);
+  PX_SCOPED(px_tensor) turned = NULL;
+  OK(px_transpose(&turned, t, 0, 1));
+  for (int least = 0; least < 2; least++) {
+    check_dim(t, t, 1, true, least);
+    check_dim(t, t, 0, false, least);
+    check_dim(t, turned, 0, true, least);
+    check_dim(t, turned, 1, false, least);
+  }
+}
+PX_TEST(extremes_of_rows_and_columns_are_the_first_of_equals) {
+  static const int64_t shapes[][2] = {{1, 1}, {3, 31}, {5, 70}, {2, 2100}, {70, 600}, {2100, 9}};
+  for (px_dtype d = PX_BOOL; d <= PX_FLOAT64; d++)
+    for (int i = 0; i < 6; i++)
+      for (int64_t nan = 0; nan < 200; nan += 97) check_matrix(d, shapes[i][0], shapes[i][1], nan);
+}
+
+PX_TEST(places_in_all_elements_count_in_the_order_of_the_sizes) {
+  PX_SCOPED(px_tensor) t = numbers(PX_FLOAT32, 40, 30, 0);
+  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) copy = NULL;
+  PX_SCOPED(px_tensor) where = NULL;
+  PX_SCOPED(px_tensor) wanted = NULL;
+  OK(px_transpose(&turned, t, 0, 1));
+  OK(px_clone(&copy, turned, "contiguous_format"));
+  OK(px_argmax(&where, turned, NULL, false));
+  OK(px_argmax(&wanted, copy, NULL, false));
+  CHECK_EQ(element(where, 0), element(wanted, 0));
+  CHECK_EQ(element(where, 0), place(copy, 0, 1, 1200, false));
+}
+
+// The greatest of all, by three ways.
+static void check_long(const px_tensor *t, int64_t n) {
+  PX_SCOPED(px_tensor) top = NULL;
+  PX_SCOPED(px_tensor) where = NULL;
+  PX_SCOPED(px_tensor) low = NULL;
+  OK(px_argmax(&where, t, NULL, false));
+  OK(px_max(&top, t));
+  OK(px_min(&low, t));
+  int64_t wanted = place(t, 0, 1, n, false);
+  CHECK_EQ(element(where, 0), wanted);
+  check_value(t, wanted, top, 0);
+  check_value(t, place(t, 0, 1, n, true), low, 0);
+}
+PX_TEST(long_lines_are_the_same_with_any_number_of_threads) {
+  static const int64_t sizes[] = {131071, 131072, 300001}, nans[] = {0, 131000, 70000};
+  int64_t threads = px_num_threads();
+  for (int64_t count = 1; count < 4; count++) {
+    OK(px_set_num_threads(count));
+    for (int i = 0; i < 9; i++) {
+      PX_SCOPED(px_tensor) t = numbers(PX_FLOAT32, 1, sizes[i / 3], nans[i % 3]);
+      PX_SCOPED(px_tensor) whole = numbers(PX_INT64, 1, sizes[i / 3], 0);
+      check_long(t, sizes[i / 3]);
+      check_long(whole, sizes[i / 3]);
+    }
+  }
+  OK(px_set_num_threads(threads));
+}
