@@ -2,6 +2,7 @@
 // Kernels that fill a row-major tensor by a rule of the place: arange, linspace, eye.
 #include "cpu/convert.h"
 #include "cpu/half.h"
+#include "cpu/threads.h"
 #include "cpu_kernels.h"
 
 #include <string.h>
@@ -50,16 +51,58 @@ static bool is_whole(px_value v) {
   return v.kind != PX_ARG_FLOAT && !(v.kind == PX_ARG_SCALAR && v.category == 'f');
 }
 
+// ---- arange
+
+typedef struct progress {
+  void *to;
+  double from, by;
+  int64_t start, step;
+  bool whole;  // start and step are integers
+} progress;
+
+// Numbers of 32 bits become double faster than those of 64.
+enum { SHORT = 1 << 20 };
+#define STEPS(name, T, exact, rounded) \
+  static void name(void *context, int64_t begin, int64_t end) { \
+    const progress p = *(const progress *)context; \
+    T *to = (T *)p.to + begin; \
+    for (; begin < end; begin += SHORT, to += SHORT) { \
+      int32_t n = end - begin < SHORT ? (int32_t)(end - begin) : SHORT; \
+      if (p.whole && (exact)) \
+        for (int32_t k = 0; k < n; k++) \
+          to[k] = (T)((uint64_t)p.start + ((uint64_t)begin + (uint64_t)k) * (uint64_t)p.step); \
+      else \
+        for (int32_t k = 0; k < n; k++) { \
+          double real = p.from + ((double)begin + (double)k) * p.by; \
+          to[k] = rounded; \
+        } \
+    } \
+  }
+STEPS(steps_bool, uint8_t, false, real != 0)
+STEPS(steps_u8, uint8_t, true, (uint8_t)(int64_t)real)
+STEPS(steps_u16, uint16_t, true, (uint16_t)(int64_t)real)
+STEPS(steps_u32, uint32_t, true, (uint32_t)(int64_t)real)
+STEPS(steps_u64, uint64_t, true, (uint64_t)(int64_t)real)
+STEPS(steps_f16, uint16_t, false, px__half_store((float)real))
+STEPS(steps_bf16, uint16_t, false, px__bfloat_store((float)real))
+STEPS(steps_f32, float, false, (float)real)
+STEPS(steps_f64, double, false, real)
+
 // params: start, step.
 px_status px__cpu_arange(const px_launch *l) {
+  static void (*const steps[PX_DTYPE_COUNT])(void *, int64_t, int64_t) = {
+      [PX_BOOL] = steps_bool,   [PX_UINT8] = steps_u8,      [PX_INT8] = steps_u8,
+      [PX_INT16] = steps_u16,   [PX_INT32] = steps_u32,     [PX_INT64] = steps_u64,
+      [PX_FLOAT16] = steps_f16, [PX_BFLOAT16] = steps_bf16, [PX_FLOAT32] = steps_f32,
+      [PX_FLOAT64] = steps_f64};
   const px_operand *o = &l->operands[0];
-  int64_t n = count(o), start = px_value_int(l->params[0]), step = px_value_int(l->params[1]);
-  double from = px_value_float(l->params[0]), by = px_value_float(l->params[1]);
-  bool whole = is_whole(l->params[0]) && is_whole(l->params[1]);
-  for (int64_t i = 0; i < n; i++) {
-    double real = from + (double)i * by;
-    store(o, i, real, whole ? start + i * step : (int64_t)real);
-  }
+  progress p = {.to = o->data,
+                .from = px_value_float(l->params[0]),
+                .by = px_value_float(l->params[1]),
+                .start = px_value_int(l->params[0]),
+                .step = px_value_int(l->params[1]),
+                .whole = is_whole(l->params[0]) && is_whole(l->params[1])};
+  px__cpu_parallel(count(o), 32768, steps[o->dtype], &p);
   return PX_OK;
 }
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Conversion of elements: one function per pair of dtypes, stamped from the list of dtypes, with
 // contiguous arrays as a case of their own. Floats become integers by way of int64, as C's do.
+// Elements that stay what they are move by their size.
 #include "cpu/convert.h"
 
 #include "cpu/half.h"
+
+#include <string.h>
 
 const uint8_t px__cpu_item[PX_DTYPE_COUNT] = {
 #define XX(name, ctype, bytes, category, cls, text) bytes,
@@ -93,12 +96,57 @@ static const pair pairs[PX_DTYPE_COUNT][PX_DTYPE_COUNT] = {
 #undef XX
 };
 
+// ---- of one dtype
+
+// The C library copies longer runs by an instruction that is slow where the two sides are not
+// aligned alike. Exactly the same memory is allowed.
+static void copy_bytes(char *to, const char *from, int64_t n) {
+  enum { SHORT = 1024, VECTOR = 32, STEP = 4 * VECTOR };
+  typedef uint8_t vector __attribute__((vector_size(VECTOR)));
+  bool alike = ((uintptr_t)to - (uintptr_t)from) % VECTOR == 0;
+  int64_t i = 0;
+  if (!alike && n >= SHORT && (to + n <= from || from + n <= to))
+    for (; i + STEP <= n; i += STEP) {
+      vector v[4];
+      memcpy(v, from + i, sizeof v);
+      memcpy(to + i, v, sizeof v);
+    }
+  memmove(to + i, from + i, (size_t)(n - i));
+}
+
+#define MOVE(name, T) \
+  static void name(char *to, int64_t ts, const char *from, int64_t fs, int64_t n) { \
+    const int64_t item = sizeof(T); \
+    T *t = (T *)(void *)to; \
+    const T *f = (const T *)(const void *)from; \
+    if (ts != item) \
+      for (int64_t i = 0; i < n; i++) \
+        *(T *)(void *)(to + i * ts) = *(const T *)(const void *)(from + i * fs); \
+    else if (fs == 0) \
+      for (T one = n ? *f : 0, *end = t + n; t < end; t++) *t = one; \
+    else if (fs == -item) \
+      _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) t[i] = f[-i]; \
+    else \
+      for (int64_t i = 0; i < n; i++) t[i] = *(const T *)(const void *)(from + i * fs); \
+  }
+MOVE(move1, uint8_t)
+MOVE(move2, uint16_t)
+MOVE(move4, uint32_t)
+MOVE(move8, uint64_t)
+
+static void move(char *to, int64_t ts, const char *from, int64_t fs, int64_t n, int64_t item) {
+  if (ts == item && fs == item)
+    copy_bytes(to, from, n * item);
+  else
+    (item == 1 ? move1 : item == 2 ? move2 : item == 4 ? move4 : move8)(to, ts, from, fs, n);
+}
+
 void px__cpu_convert(void *to, int64_t to_stride, int to_dtype, const void *from,
                      int64_t from_stride, int from_dtype, int64_t n) {
   int64_t a = px__cpu_item[to_dtype], b = px__cpu_item[from_dtype];
   bool dense = to_stride == a && from_stride == b;
-  if (dense && to_dtype == from_dtype && to_dtype != PX_BOOL)
-    memmove(to, from, (size_t)(n * a));
+  if (to_dtype == from_dtype && to_dtype != PX_BOOL)
+    move(to, to_stride, from, from_stride, n, a);
   else if (dense && to_dtype == PX_FLOAT32 && from_dtype == PX_FLOAT16)
     px__half_load_many(to, from, n);
   else if (dense && to_dtype == PX_FLOAT16 && from_dtype == PX_FLOAT32)

@@ -2,8 +2,8 @@
 // The kernel "copy": element-wise, between any two dtypes and any strides, negative ones included.
 //
 // Dimensions are put in the order of the target's memory and merged where both sides allow it.
-// Where the source then runs across the target's rows, tiles keep both in the cache; all else is
-// done by the loops of the element-wise kernels.
+// Where the source then runs across the target's rows, tiles keep both in the cache, and threads
+// share bands of rows; all else is done by the loops of the element-wise kernels.
 #include "cpu/convert.h"
 #include "cpu/loop.h"
 #include "cpu/threads.h"
@@ -51,7 +51,7 @@ static void make_plan(plan *p, const px_launch *l) {
 
 // ---- tiles: the source is dense along rows of the target that lie apart
 
-enum { TILE = 32 };
+enum { TILE = 32, ALONE = 32768, PIECE = 16384 };
 #define TRANSPOSE(name, type) \
   static void name(char *to, int64_t ts, const char *from, int64_t fs, int64_t m, int64_t n) { \
     type *t = (type *)(void *)to; \
@@ -76,34 +76,50 @@ static void transpose(size_t item, char *to, int64_t ts, const char *from, int64
                : transpose8)(to, ts, from, fs, m, n);
 }
 
-static bool runs_across(const plan *p) {
-  int n = p->ndim;
-  return n >= 2 && p->to[n - 1] == 1 && p->from[n - 2] == 1 && p->from[n - 1] != 1;
+// Whether the source is dense along another dimension than the target, which is made the one
+// before the last.
+static bool runs_across(plan *p) {
+  int n = p->ndim, d = n - 2;
+  if (n < 2 || p->to[n - 1] != 1 || p->from[n - 1] == 1) return false;
+  while (d >= 0 && p->from[d] != 1) d--;
+  if (d < 0) return false;
+  exchange(p, d, n - 2);
+  return true;
 }
 
 // ---- the planes of a copy
 
 typedef struct planes {
   plan p;
+  int64_t bands;  // of TILE rows, in a plane
   size_t item;
   char *to;
   const char *from;
 } planes;
 
-// Plane i of the outer dimensions.
-static void run_planes(void *context, int64_t begin, int64_t end) {
-  const planes *x = context;
+// Rows [begin, end) of plane i of the outer dimensions.
+static void run_plane(const planes *x, int64_t i, int64_t begin, int64_t end) {
   const plan *p = &x->p;
-  int last = p->ndim - 1;
-  for (int64_t i = begin; i < end; i++) {
-    int64_t rest = i, to = 0, from = 0;
-    for (int d = last - 2; d >= 0; d--) {
-      int64_t at = rest % p->sizes[d];
-      rest /= p->sizes[d];
-      to += at * p->to[d], from += at * p->from[d];
-    }
-    transpose(x->item, x->to + to * (int64_t)x->item, p->to[last - 1],
-              x->from + from * (int64_t)x->item, p->from[last], p->sizes[last - 1], p->sizes[last]);
+  int row = p->ndim - 2, last = row + 1;
+  int64_t to = begin * p->to[row], from = begin * p->from[row];
+  for (int d = row - 1; d >= 0; d--) {
+    int64_t at = i % p->sizes[d];
+    i /= p->sizes[d];
+    to += at * p->to[d], from += at * p->from[d];
+  }
+  transpose(x->item, x->to + to * (int64_t)x->item, p->to[row], x->from + from * (int64_t)x->item,
+            p->from[last], end - begin, p->sizes[last]);
+}
+
+// Bands are numbered through all planes.
+static void run_bands(void *context, int64_t begin, int64_t end) {
+  const planes *x = context;
+  int64_t rows = x->p.sizes[x->p.ndim - 2];
+  while (begin < end) {
+    int64_t plane = begin / x->bands, first = begin % x->bands, rest = x->bands - first;
+    int64_t count = rest < end - begin ? rest : end - begin, stop = (first + count) * TILE;
+    run_plane(x, plane, first * TILE, stop < rows ? stop : rows);
+    begin += count;
   }
 }
 
@@ -113,8 +129,14 @@ px_status px__cpu_copy(const px_launch *l) {
   make_plan(&x.p, l);
   if (!runs_across(&x.p)) return px__cpu_copy_elements(l);
   x.item = px__cpu_item[l->operands[0].dtype];
-  int64_t count = 1;
-  for (int d = 0; d < x.p.ndim - 2; d++) count *= x.p.sizes[d];
-  px__cpu_parallel(count, 1, run_planes, &x);
+  int64_t rows = x.p.sizes[x.p.ndim - 2], bands = 1, total = 1;
+  for (int d = 0; d < x.p.ndim; d++) total *= x.p.sizes[d];
+  for (int d = 0; d < x.p.ndim - 2; d++) bands *= x.p.sizes[d];
+  x.bands = (rows + TILE - 1) / TILE;
+  bands *= x.bands;
+  if (total <= ALONE)
+    run_bands(&x, 0, bands);
+  else
+    px__cpu_parallel(bands, PIECE / (total / bands + 1) + 1, run_bands, &x);
   return PX_OK;
 }

@@ -2,6 +2,7 @@
 // Kernels over masks: how many elements are not zero, where they are; the largest of integers; and
 // the triangles of matrices.
 #include "cpu/convert.h"
+#include "cpu/threads.h"
 #include "cpu_kernels.h"
 
 #include <string.h>
@@ -80,20 +81,59 @@ px_status px__cpu_index_max(const px_launch *l) {
   return PX_OK;
 }
 
+// ---- triangles: of each row one part is kept, and the other is zero
+
+typedef struct rows {
+  const px_operand *to, *from;
+  int64_t diagonal;
+  bool lower;
+} rows;
+
+static void move_part(const rows *r, char *to, const char *from, int64_t begin, int64_t end) {
+  int last = r->to->ndim - 1, dtype = r->to->dtype;
+  int64_t item = px__cpu_item[dtype];
+  int64_t ts = r->to->strides[last] * item, fs = r->from->strides[last] * item;
+  if (to == from && ts == fs) return;
+  px__cpu_convert(to + begin * ts, ts, dtype, from + begin * fs, fs, dtype, end - begin);
+}
+
+static void clear_part(const rows *r, char *to, int64_t begin, int64_t end) {
+  static const int64_t zero;
+  int last = r->to->ndim - 1, dtype = r->to->dtype;
+  int64_t ts = r->to->strides[last] * px__cpu_item[dtype];
+  px__cpu_convert(to + begin * ts, ts, dtype, &zero, 0, dtype, end - begin);
+}
+
+static void run_rows(void *context, int64_t begin, int64_t end) {
+  const rows *r = context;
+  const px_operand *to = r->to, *from = r->from;
+  int last = to->ndim - 1;
+  int64_t item = px__cpu_item[to->dtype], columns = to->sizes[last];
+  for (int64_t i = begin; i < end; i++) {
+    int64_t rest = i, t = 0, f = 0;
+    for (int d = last - 1; d >= 0; d--) {
+      int64_t at = rest % to->sizes[d];
+      rest /= to->sizes[d];
+      t += at * to->strides[d], f += at * from->strides[d];
+    }
+    // The first column past the diagonal, or on it; a diagonal may lie far outside.
+    int64_t row = i % to->sizes[last - 1], edge = row + r->lower;
+    edge = r->diagonal >= columns ? columns : r->diagonal <= -edge ? 0 : edge + r->diagonal;
+    if (edge > columns) edge = columns;
+    char *out = (char *)to->data + t * item;
+    const char *in = (const char *)from->data + f * item;
+    move_part(r, out, in, r->lower ? 0 : edge, r->lower ? edge : columns);
+    clear_part(r, out, r->lower ? edge : 0, r->lower ? columns : edge);
+  }
+}
+
 static px_status triangle(const px_launch *l, bool lower) {
-  const px_operand *to = &l->operands[0], *from = &l->operands[1];
-  int64_t diagonal = px_value_int(l->params[1]), item = (int64_t)px__cpu_item[to->dtype];
-  cursor c = {.o = from, .at = from->data};
-  int rows = from->ndim - 2, columns = from->ndim - 1;
-  do {
-    int64_t beyond = c.place[columns] - c.place[rows], offset = 0;
-    for (int d = 0; d < to->ndim; d++) offset += c.place[d] * to->strides[d];
-    char *at = (char *)to->data + offset * item;
-    if (lower ? beyond <= diagonal : beyond >= diagonal)
-      memmove(at, c.at, (size_t)item);
-    else
-      memset(at, 0, (size_t)item);
-  } while (next(&c));
+  enum { PIECE = 16384 };
+  rows r = {&l->operands[0], &l->operands[1], px_value_int(l->params[1]), lower};
+  int last = r.to->ndim - 1;
+  int64_t count = 1;
+  for (int d = 0; d < last; d++) count *= r.to->sizes[d];
+  px__cpu_parallel(count, PIECE / r.to->sizes[last] + 1, run_rows, &r);
   return PX_OK;
 }
 

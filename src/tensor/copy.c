@@ -2,7 +2,8 @@
 // Copies between tensors, and from tensors to the host.
 //
 // On one device a copy is bytes where both sides are row-major and of one dtype, and the kernel
-// "copy" otherwise, which converts and broadcasts. Between devices only bytes travel: the source's
+// "copy" otherwise, which converts and broadcasts, and which shares large copies on the CPU among
+// threads. Between devices only bytes travel: the source's
 // device converts and packs before, the target's device unpacks after.
 #include "tensor/tensor_impl.h"
 
@@ -112,6 +113,13 @@ static bool is_plain(const px_tensor *to, const px_tensor *from) {
   return to->dtype == from->dtype && to->contiguous && from->contiguous && same_shape(to, from);
 }
 
+// Whether bytes are the fastest way.
+static bool is_short(const px_tensor *to, const px_tensor *from) {
+  enum { LONG = 1 << 18 };
+  return is_plain(to, from) &&
+         (px__tensor_device(to).type != PX_CPU || (size_t)to->numel * px__item(to) < LONG);
+}
+
 static bool overlap(const px_tensor *a, const px_tensor *b) {
   if (a->storage->block != b->storage->block) return false;
   px_access x = px__access_of(a, true), y = px__access_of(b, false);
@@ -127,7 +135,7 @@ static bool same_elements(const px_tensor *a, const px_tensor *b) {
 static px_status packed(px_tensor **out, const px_tensor *self, px_dtype dtype) {
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(px_tensor_empty(&made, self->ndim, self->sizes, dtype, px__tensor_device(self)));
-  if (is_plain(made, self))
+  if (is_short(made, self))
     PX_TRY(copy_bytes(made, self, true));
   else if (self->numel)
     PX_TRY(run_copy_kernel(made, self, self->strides));
@@ -147,7 +155,7 @@ static px_status copy_here(px_tensor *to, const px_tensor *from) {
     from = apart;
     PX_TRY(spread_strides(strides, to, from));
   }
-  if (is_plain(to, from))
+  if (is_short(to, from))
     PX_TRY(copy_bytes(to, from, true));
   else
     PX_TRY(run_copy_kernel(to, from, strides));
