@@ -53,9 +53,12 @@ typedef struct px__hooks {
   int count, room;
   px__hook **items;  // owned
 } px__hooks;
-// The kept gradient of a non-leaf; shared by its slot and the node's hook.
+// The kept gradient of a non-leaf; shared by its slot and the node's hook. The hook's end of it is
+// closed when the tensor ends.
 typedef struct px__box {
   px_object head;
+  uint8_t lock;  // guards the rest against a backward call while the tensor ends
+  bool closed;
   px_tensor *grad;
 } px__box;
 
@@ -130,6 +133,8 @@ __attribute__((warn_unused_result)) px_status px__with_history(px_tensor **out, 
 
 // ---- hooks.c
 void px__hooks_clear(px__hooks *hooks);
+// Lets go of what is retained, for good: the tensor ends.
+void px__box_close(px__box *box);
 // Runs node's hooks over the gradients of its results, replacing them.
 __attribute__((warn_unused_result)) px_status px__hooks_run(px_node *node, px_tensor **grads);
 __attribute__((warn_unused_result)) px_status px__hooks_run_accumulated(px_tensor *leaf);

@@ -5,6 +5,7 @@
 // it, the tensor removes it. So hooks outlive the tensor, as the graph does, and stay with the node
 // that they were registered at when the tensor is changed in place; only retain_grad moves.
 #include "graph.h"
+#include "phlox/ops.h"
 
 static int64_t last_id;  // atomic
 
@@ -183,10 +184,33 @@ static px_status run_one(px__hook *hook, px_tensor **grad) {
   return PX_OK;
 }
 
-static void keep(px__hook *hook, px_tensor *grad) {
-  px_tensor *before = hook->box->grad;
-  hook->box->grad = px_retain(grad);
-  px_release(before);
+// Adds grad to what the box holds, out of place. Of a tensor that has ended nothing is kept: under
+// create_graph its gradient's history would hold the node that holds the box.
+static px_status keep(px__box *box, px_tensor *grad) {
+  PX_SCOPED(px_tensor) before = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  px__spin_lock(&box->lock);
+  bool closed = box->closed;
+  before = px_retain(box->grad);
+  px__spin_unlock(&box->lock);
+  if (closed) return PX_OK;
+  if (before)
+    PX_TRY(px_add(&sum, before, grad, px_int(1)));
+  else
+    sum = px_retain(grad);
+  px_release(PX_MOVE(before));
+  px__spin_lock(&box->lock);
+  if (!box->closed) before = box->grad, box->grad = PX_MOVE(sum);
+  px__spin_unlock(&box->lock);
+  return PX_OK;
+}
+
+void px__box_close(px__box *box) {
+  px__spin_lock(&box->lock);
+  PX_SCOPED(px_tensor) last = box->grad;
+  box->grad = NULL;
+  box->closed = true;
+  px__spin_unlock(&box->lock);
 }
 
 // A hook may add or remove hooks: the index is checked against the count at each step.
@@ -197,8 +221,8 @@ static px_status run_list(px__hooks *hooks, bool leaf, px_tensor **grads) {
     if (*grad && !hook->box) PX_TRY(run_one(hook, grad));
   }
   for (int i = 0; i < hooks->count; i++) {  // what is retained is what the hooks made of it
-    px__hook *hook = hooks->items[i];
-    if (hook->box && grads[hook->nr]) keep(hook, grads[hook->nr]);
+    PX_SCOPED(px__hook) hook = px_retain(hooks->items[i]);
+    if (hook->box && grads[hook->nr]) PX_TRY(keep(hook->box, grads[hook->nr]));
   }
   return PX_OK;
 }

@@ -11,6 +11,7 @@ static void slot_destroy(void *self) {
   px__slot *slot = self;
   px_release(slot->fn);
   px_release(slot->grad);
+  if (slot->box) px__box_close(slot->box);
   px_release(slot->box);
   if (slot->hooks.items) px__hooks_clear(&slot->hooks);
   if (slot->accumulated.items) px__hooks_clear(&slot->accumulated);

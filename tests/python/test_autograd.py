@@ -31,6 +31,15 @@ class Functions(unittest.TestCase):
             lambda a: Square.apply(a, 2).sum(), (torch.tensor([1., 2.], dtype=torch.float64,
                                                               requires_grad=True),)))
 
+    def test_retained_gradients_add_up(self):
+        x = torch.ones(2, requires_grad=True)
+        y = x * 2
+        y.retain_grad()
+        z = (y * 3).sum()
+        z.backward(retain_graph=True)
+        z.backward()
+        self.assertEqual(y.grad.tolist(), [6., 6.])  # PyTorch 1.13.1's
+
     def test_second_backward_is_refused(self):
         y = Square.apply(torch.ones(2, requires_grad=True), 1).sum()
         y.backward()

@@ -202,6 +202,48 @@ PX_TEST(retained_gradients_follow_in_place_changes) {
   CHECK_NEAR(at(px_tensor_grad(x), 0), 10, 0);
 }
 
+PX_TEST(retained_gradients_add_up) {
+  PX_SCOPED(px_tensor) x = LEAF(1), *y = NULL, *z = NULL, *first = NULL, *dx = NULL;
+  OK(px_mul_scalar(&y, x, px_float(2)));
+  OK(px_tensor_retain_grad(y));
+  OK(px_mul_scalar(&z, y, px_float(3)));
+  OK(px_backward(1, &z, NULL, true, false));
+  first = px_retain(px_tensor_grad(y));
+  OK(px_backward(1, &z, NULL, true, false));
+  CHECK_NEAR(at(px_tensor_grad(y), 0), 6, 0);
+  CHECK_NEAR(at(first, 0), 3, 0);  // out of place
+  OK(px_grad(&dx, 1, &z, NULL, 1, &x, true, false, false));
+  CHECK_NEAR(at(px_tensor_grad(y), 0), 9, 0);
+  OK(px_tensor_set_grad(y, NULL));
+  back(z);
+  CHECK_NEAR(at(px_tensor_grad(y), 0), 3, 0);
+}
+
+static void retained_with_history(void) {
+  PX_SCOPED(px_tensor) x = LEAF(1), *y = NULL, *z = NULL, *dx = NULL;
+  OK(px_mul_scalar(&y, x, px_float(2)));
+  OK(px_tensor_retain_grad(y));
+  OK(px_tanh(&z, y));
+  OK(px_grad(&dx, 1, &z, NULL, 1, &x, true, true, false));
+  CHECK(px_tensor_requires_grad(px_tensor_grad(y)));
+}
+
+PX_TEST(a_retained_gradient_with_a_history_holds_nobody) {
+  int64_t objects = px_live_objects(NULL);
+  retained_with_history();
+  CHECK_EQ(px_live_objects(NULL), objects);
+}
+
+PX_TEST(a_gradient_is_retained_for_nobody_once_the_tensor_ended) {
+  PX_SCOPED(px_tensor) x = LEAF(1), *y = NULL, *z = NULL;
+  OK(px_mul_scalar(&y, x, px_float(2)));
+  OK(px_tensor_retain_grad(y));
+  OK(px_mul_scalar(&z, y, px_float(3)));
+  px_release(PX_MOVE(y));
+  back(z);
+  CHECK_NEAR(at(px_tensor_grad(x), 0), 6, 0);
+}
+
 static px_status note_grad(px_tensor *self, void *context) {
   *(double *)context = at(px_tensor_grad(self), 0);
   return PX_OK;
