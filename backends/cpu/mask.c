@@ -1,36 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels over masks: how many elements are not zero, where they are; the largest of integers; and
-// the triangles of matrices.
+// Kernels over masks: how many elements are not zero, where they are, what is there; the largest of
+// integers; and the triangles of matrices.
 #include "cpu/convert.h"
 #include "cpu/threads.h"
 #include "cpu_kernels.h"
 
 #include <string.h>
-
-static bool is_set(const char *at, int dtype) {
-  switch (dtype) {
-    case PX_FLOAT32: {
-      float f;
-      memcpy(&f, at, sizeof f);
-      return f != 0;
-    }
-    case PX_FLOAT64: {
-      double f;
-      memcpy(&f, at, sizeof f);
-      return f != 0;
-    }
-    case PX_FLOAT16:
-    case PX_BFLOAT16: {
-      uint16_t bits;
-      memcpy(&bits, at, sizeof bits);
-      return (bits & 0x7fff) != 0;
-    }
-    default: {
-      static const char zeros[8];
-      return memcmp(at, zeros, px__cpu_item[dtype]) != 0;
-    }
-  }
-}
 
 // Walks an operand in row-major order.
 typedef struct cursor {
@@ -49,25 +24,185 @@ static bool next(cursor *c) {
   return false;
 }
 
-px_status px__cpu_nonzero_count(const px_launch *l) {
-  cursor c = {.o = &l->operands[1], .at = l->operands[1].data};
-  int64_t n = 0;
-  do n += is_set(c.at, c.o->dtype);
-  while (next(&c));
-  *(int64_t *)l->operands[0].data = n;
+// ---- what is not zero: first counted piece by piece, then written, so that threads know where to.
+// Should another thread have changed the input in between, no more is written than there is room.
+
+enum { UNIT = 4096, PIECES = 64, PARALLEL = 32768 };
+
+typedef struct selection {
+  const px_operand *mask, *from;  // from: what is selected; NULL: the places are
+  int64_t *places;
+  char *to;
+  int64_t room;                    // elements of the result, or rows of places
+  int64_t width, per_line, units;  // of a line; a unit is a piece of one
+  int64_t piece, counts[PIECES];   // of units
+} selection;
+
+// Zero is what has no bit but a sign.
+static uint64_t bits_of(int dtype) {
+  uint64_t all = ~(uint64_t)0 >> (64 - 8 * px__cpu_item[dtype]);
+  return px_dtype_is_float((px_dtype)dtype) ? all >> 1 : all;
+}
+#define FIND(T) \
+  static int64_t find_##T(const char *at, int64_t stride, int64_t n, uint64_t bits, \
+                          int32_t *restrict places) { \
+    int64_t count = 0; \
+    for (int64_t i = 0; i < n; i++) { \
+      places[count] = (int32_t)i; \
+      count += (*(const T *)(const void *)(at + i * stride) & (T)bits) != 0; \
+    } \
+    return count; \
+  } \
+  static int64_t count_##T(const char *at, int64_t stride, int64_t n, uint64_t bits) { \
+    int32_t count = 0; \
+    const T *e = (const void *)at; \
+    if (stride == sizeof(T)) \
+      for (int64_t i = 0; i < n; i++) count += (e[i] & (T)bits) != 0; \
+    else \
+      for (int64_t i = 0; i < n; i++) \
+        count += (*(const T *)(const void *)(at + i * stride) & (T)bits) != 0; \
+    return count; \
+  }
+FIND(uint8_t)
+FIND(uint16_t)
+FIND(uint32_t)
+FIND(uint64_t)
+
+// A unit: its line's place in the dimensions but the last, and where in the line it begins.
+typedef struct unit {
+  int64_t place[PX_MAX_DIMS], begin, n;
+} unit;
+static unit find_unit(const selection *s, int64_t u) {
+  unit x = {.begin = u % s->per_line * UNIT};
+  x.n = s->width - x.begin < UNIT ? s->width - x.begin : UNIT;
+  u /= s->per_line;
+  for (int d = s->mask->ndim - 2; d >= 0; d--) {
+    x.place[d] = u % s->mask->sizes[d];
+    u /= s->mask->sizes[d];
+  }
+  return x;
+}
+static int64_t last_stride(const px_operand *o) {
+  return o->ndim ? o->strides[o->ndim - 1] * px__cpu_item[o->dtype] : 0;
+}
+static char *start_of(const px_operand *o, const unit *x) {
+  int64_t offset = 0;
+  for (int d = 0; d < o->ndim - 1; d++) offset += x->place[d] * o->strides[d];
+  return (char *)o->data + offset * px__cpu_item[o->dtype] + x->begin * last_stride(o);
+}
+
+static void count_pieces(void *context, int64_t begin, int64_t end) {
+  selection *s = context;
+  int64_t stride = last_stride(s->mask), item = px__cpu_item[s->mask->dtype];
+  uint64_t bits = bits_of(s->mask->dtype);
+  for (int64_t i = begin; i < end; i++) {
+    int64_t n = 0, last = (i + 1) * s->piece < s->units ? (i + 1) * s->piece : s->units;
+    for (int64_t u = i * s->piece; u < last; u++) {
+      unit x = find_unit(s, u);
+      const char *at = start_of(s->mask, &x);
+      n += item == 1   ? count_uint8_t(at, stride, x.n, bits)
+           : item == 2 ? count_uint16_t(at, stride, x.n, bits)
+           : item == 4 ? count_uint32_t(at, stride, x.n, bits)
+                       : count_uint64_t(at, stride, x.n, bits);
+    }
+    s->counts[i] = n;
+  }
+}
+
+// Cuts the mask into pieces, and counts; the number of pieces.
+static int64_t count_all(selection *s) {
+  const px_operand *o = s->mask;
+  s->width = o->ndim ? o->sizes[o->ndim - 1] : 1;
+  s->per_line = (s->width + UNIT - 1) / UNIT;
+  s->units = s->per_line;
+  for (int d = 0; d < o->ndim - 1; d++) s->units *= o->sizes[d];
+  if (s->units == 0) return 0;
+  int64_t least = PARALLEL / (s->width < UNIT ? s->width : UNIT) + 1;
+  s->piece = (s->units + PIECES - 1) / PIECES;
+  if (s->piece < least) s->piece = least;
+  int64_t pieces = (s->units + s->piece - 1) / s->piece;
+  px__cpu_parallel(pieces, 1, count_pieces, s);
+  return pieces;
+}
+
+static void write_places(const selection *s, const unit *x, const int32_t *at, int64_t n,
+                         int64_t row) {
+  int ndim = s->mask->ndim;
+  int64_t *to = s->places + row * ndim;
+  for (int64_t i = 0; i < n; i++, to += ndim) {
+    for (int d = 0; d < ndim - 1; d++) to[d] = x->place[d];
+    to[ndim - 1] = x->begin + at[i];
+  }
+}
+#define TAKE(T) \
+  for (int64_t i = 0; i < n; i++) \
+    ((T *)(void *)s->to)[row + i] = *(const T *)(const void *)(from + at[i] * stride);
+static void write_elements(const selection *s, const unit *x, const int32_t *at, int64_t n,
+                           int64_t row) {
+  const char *from = start_of(s->from, x);
+  int64_t stride = last_stride(s->from);
+  switch (px__cpu_item[s->from->dtype]) {
+    case 1:
+      TAKE(uint8_t) break;
+    case 2:
+      TAKE(uint16_t) break;
+    case 4:
+      TAKE(uint32_t) break;
+    default:
+      TAKE(uint64_t)
+  }
+}
+
+static void write_pieces(void *context, int64_t begin, int64_t end) {
+  selection *s = context;
+  int64_t stride = last_stride(s->mask), item = px__cpu_item[s->mask->dtype];
+  uint64_t bits = bits_of(s->mask->dtype);
+  int32_t at[UNIT];
+  for (int64_t i = begin; i < end; i++) {
+    int64_t row = i ? s->counts[i - 1] : 0;
+    int64_t last = (i + 1) * s->piece < s->units ? (i + 1) * s->piece : s->units;
+    for (int64_t u = i * s->piece; u < last; u++) {
+      unit x = find_unit(s, u);
+      const char *here = start_of(s->mask, &x);
+      int64_t n = item == 1   ? find_uint8_t(here, stride, x.n, bits, at)
+                  : item == 2 ? find_uint16_t(here, stride, x.n, bits, at)
+                  : item == 4 ? find_uint32_t(here, stride, x.n, bits, at)
+                              : find_uint64_t(here, stride, x.n, bits, at);
+      if (n > s->counts[i] - row) n = s->counts[i] - row;
+      (s->from ? write_elements : write_places)(s, &x, at, n, row);
+      row += n;
+    }
+  }
+}
+
+static px_status write_all(selection *s) {
+  int64_t pieces = count_all(s), sum = 0;
+  for (int64_t i = 0; i < pieces; i++) {  // from now on where each ends
+    sum += s->counts[i];
+    s->counts[i] = sum < s->room ? sum : s->room;
+  }
+  px__cpu_parallel(pieces, 1, write_pieces, s);
   return PX_OK;
 }
 
-// The result has a row for each; should another thread have changed the input, no more are written.
-px_status px__cpu_nonzero(const px_launch *l) {
-  cursor c = {.o = &l->operands[1], .at = l->operands[1].data};
-  int64_t *to = l->operands[0].data, rows = l->operands[0].sizes[0];
-  do {
-    if (!is_set(c.at, c.o->dtype)) continue;
-    if (rows-- == 0) break;
-    for (int d = 0; d < c.o->ndim; d++) *to++ = c.place[d];
-  } while (next(&c));
+px_status px__cpu_nonzero_count(const px_launch *l) {
+  selection s = {.mask = &l->operands[1]};
+  int64_t pieces = count_all(&s), n = 0;
+  for (int64_t i = 0; i < pieces; i++) n += s.counts[i];
+  *(int64_t *)l->operands[0].data = n;
   return PX_OK;
+}
+px_status px__cpu_nonzero(const px_launch *l) {
+  const px_operand *to = &l->operands[0];
+  selection s = {.mask = &l->operands[1], .places = to->data, .room = to->sizes[0]};
+  return write_all(&s);
+}
+// Operands: the elements where the mask is set, as many as there are; all elements; the mask.
+px_status px__cpu_selected(const px_launch *l) {
+  const px_operand *to = &l->operands[0];
+  selection s = {
+      .mask = &l->operands[2], .from = &l->operands[1], .to = to->data, .room = to->sizes[0]};
+  return write_all(&s);
 }
 
 px_status px__cpu_index_max(const px_launch *l) {

@@ -14,18 +14,26 @@ px_status px__index_max(px_tensor **out, const px_tensor *self) {
   return PX_OK;
 }
 
-px_status px__nonzero(px_tensor **out, const px_tensor *self) {
+static px_status count_nonzero(int64_t *out, const px_tensor *self) {
   px_device device = px__tensor_device(self);
   PX_SCOPED(px_tensor) count = NULL;
+  px_tensor *input = (px_tensor *)self;
+  px_scalar n;
+  *out = 0;
+  if (self->numel == 0) return PX_OK;
+  PX_TRY(px_tensor_empty(&count, 0, NULL, PX_INT64, device));
+  PX_TRY(px__run_kernel("nonzero_count", device, 1, &count, 1, &input, NULL, 0));
+  PX_TRY(px_tensor_item(&n, count));
+  *out = px_scalar_int(n);
+  return PX_OK;
+}
+
+px_status px__nonzero(px_tensor **out, const px_tensor *self) {
+  px_device device = px__tensor_device(self);
   PX_SCOPED(px_tensor) rows = NULL;
   px_tensor *input = (px_tensor *)self;
-  px_scalar n = px_int(0);
-  if (self->numel) {
-    PX_TRY(px_tensor_empty(&count, 0, NULL, PX_INT64, device));
-    PX_TRY(px__run_kernel("nonzero_count", device, 1, &count, 1, &input, NULL, 0));
-    PX_TRY(px_tensor_item(&n, count));
-  }
-  int64_t sizes[2] = {px_scalar_int(n), self->ndim};
+  int64_t sizes[2] = {0, self->ndim};
+  PX_TRY(count_nonzero(&sizes[0], self));
   PX_TRY(px_tensor_empty(&rows, 2, sizes, PX_INT64, device));
   if (rows->numel) PX_TRY(px__run_kernel("nonzero", device, 1, &rows, 1, &input, NULL, 0));
   *out = PX_MOVE(rows);
@@ -53,6 +61,22 @@ static px_status check_mask(const px_call *c, const px_tensor *mask) {
   return PX_OK;
 }
 
+// By a kernel of its own, where the backend has one.
+static px_status select_masked(px_tensor **out, px_tensor *wide, const px_tensor *mask) {
+  px_device device = px__tensor_device(wide);
+  PX_SCOPED(px_tensor) mask_wide = NULL;
+  PX_SCOPED(px_tensor) selected = NULL;
+  int64_t n;
+  PX_TRY(px_expand(&mask_wide, mask, wide->sizes, wide->ndim));
+  PX_TRY(count_nonzero(&n, mask_wide));
+  PX_TRY(px_tensor_empty(&selected, 1, &n, (px_dtype)wide->dtype, device));
+  if (n)
+    PX_TRY(px__run_kernel("selected", device, 1, &selected, 2, (px_tensor *[]){wide, mask_wide},
+                          NULL, 0));
+  *out = PX_MOVE(selected);
+  return PX_OK;
+}
+
 px_status px__index_masked_select(px_call *c) {
   px_tensor *self = px__tensor_arg(c, 0), *mask = px__tensor_arg(c, 1);
   int ndim;
@@ -62,8 +86,10 @@ px_status px__index_masked_select(px_call *c) {
   PX_TRY(px__call_same_device(c));
   PX_TRY(check_mask(c, mask));
   PX_TRY(px__broadcast(&ndim, sizes, self->ndim, self->sizes, mask->ndim, mask->sizes));
-  PX_TRY(flat_places(&places, mask, ndim, sizes));
   PX_TRY(px_expand(&wide, self, sizes, ndim));
+  if (px__kernel_find((px_device_type)px__tensor_device(self).type, "selected"))
+    return select_masked(&c->results[0], wide, mask);
+  PX_TRY(flat_places(&places, mask, ndim, sizes));
   return px_take(&c->results[0], wide, places);
 }
 
