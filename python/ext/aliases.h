@@ -57,5 +57,6 @@ static const struct {
     {'n', 'f', "logsigmoid", "log_sigmoid"},
     {'n', 'n', "logsigmoid", "log_sigmoid"},
     {'n', 'f', "one_hot", "one_hot"},
+    {'n', 'f', "cosine_similarity", "cosine_similarity"},
 #undef BOTH
 };

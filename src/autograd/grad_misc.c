@@ -48,3 +48,11 @@ px_status px__grad_mm_mat2(px_tensor **out, const px_value *args, int count) {
   PX_TRY(turned_times(&product, grad, self));
   return px_transpose(out, product, 0, 1);
 }
+
+// (grad, pad): what was added is cut off again, and what was cut off is zero.
+px_status px__grad_pad(px_tensor **out, const px_value *args, int count);
+px_status px__grad_pad(px_tensor **out, const px_value *args, int count) {
+  int64_t back[2 * PX_MAX_DIMS];
+  for (int i = 0; i < args[1].n; i++) back[i] = -args[1].v.ints[i];
+  return px_constant_pad_nd(out, args[0].v.tensor, back, args[1].n, px_int(0));
+}

@@ -49,6 +49,11 @@ FORWARD(avg_pool) {
                        divisor.kind == PX_ARG_NONE ? NULL : &divisor.v.i);
 }
 
+FORWARD(adaptive_pool) {
+  px_value size = list_of(self, "output_size");
+  return px_adaptive_avg_pool2d(out, inputs[0], size.v.ints, size.n);
+}
+
 FORWARD(flatten) {
   return px_flatten(out, inputs[0], px__int_of(self, "start_dim"), px__int_of(self, "end_dim"));
 }
@@ -81,6 +86,19 @@ FORWARD(sigmoid) { return px_sigmoid(out, inputs[0]); }
 
 FORWARD(leaky_relu) {
   return px_leaky_relu(out, inputs[0], px_float(px__float_of(self, "negative_slope")));
+}
+
+FORWARD(elu) {
+  px_scalar alpha = px_float(px__float_of(self, "alpha")), one = px_int(1);
+  if (!px__bool_of(self, "inplace")) return px_elu(out, inputs[0], alpha, one, one);
+  PX_TRY(px_elu_(inputs[0], alpha, one, one));
+  *out = px_retain(inputs[0]);
+  return PX_OK;
+}
+
+FORWARD(softplus) {
+  return px_softplus(out, inputs[0], px_float(px__float_of(self, "beta")),
+                     px_float(px__float_of(self, "threshold")));
 }
 
 // Without a dim: 0 for 0, 1 and 3 dimensions, otherwise 1, as PyTorch chooses (and warns).
@@ -151,6 +169,24 @@ FORWARD(embedding) {
 
 FORWARD(mse) { return px_mse_loss(out, inputs[0], inputs[1], word_of(self, "reduction")); }
 FORWARD(l1) { return px_l1_loss(out, inputs[0], inputs[1], word_of(self, "reduction")); }
+
+FORWARD(smooth_l1) {
+  return px_smooth_l1_loss(out, inputs[0], inputs[1], word_of(self, "reduction"),
+                           px__float_of(self, "beta"));
+}
+FORWARD(huber) {
+  return px_huber_loss(out, inputs[0], inputs[1], word_of(self, "reduction"),
+                       px__float_of(self, "delta"));
+}
+FORWARD(bce) {
+  return px_binary_cross_entropy(out, inputs[0], inputs[1], px__tensor_of(self, "weight"),
+                                 word_of(self, "reduction"));
+}
+FORWARD(bce_logits) {
+  return px_binary_cross_entropy_with_logits(
+      out, inputs[0], inputs[1], px__tensor_of(self, "weight"), word_of(self, "reduction"),
+      px__tensor_of(self, "pos_weight"));
+}
 
 FORWARD(nll) {
   return px_nll_loss(out, inputs[0], inputs[1], px__tensor_of(self, "weight"),

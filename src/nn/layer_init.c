@@ -148,12 +148,16 @@ px_status px__pool_init(px_module *self) {
 }
 
 // A loss's class weights are a buffer; without them the name is kept.
-px_status px__weight_init(px_module *self) {
-  px_value weight = px_module_attribute(self, "weight");
-  PX_TRY(
-      px_module_set_attribute(self, "weight", PX_NONE()));  // the buffer owns it, not the attribute
-  return px_module_register_buffer(self, "weight",
-                                   weight.kind == PX_ARG_TENSOR ? weight.v.tensor : NULL, true);
+static px_status own_buffer(px_module *self, const char *name) {
+  px_value value = px_module_attribute(self, name);
+  PX_SCOPED(px_tensor) given = value.kind == PX_ARG_TENSOR ? px_retain(value.v.tensor) : NULL;
+  PX_TRY(px_module_set_attribute(self, name, PX_NONE()));  // the buffer owns it, not the attribute
+  return px_module_register_buffer(self, name, given, true);
+}
+px_status px__weight_init(px_module *self) { return own_buffer(self, "weight"); }
+px_status px__two_weights_init(px_module *self) {
+  PX_TRY(own_buffer(self, "weight"));
+  return own_buffer(self, "pos_weight");
 }
 
 // ---- printed forms that a template cannot say
@@ -208,8 +212,9 @@ void px__inplace_repr(const px_module *self, char *text, size_t room) {
 
 void px__slope_repr(const px_module *self, char *text, size_t room) {
   char slope[32];
-  px__value_text(px_module_attribute(self, "negative_slope"), slope, sizeof slope);
-  snprintf(text, room, "negative_slope=%s%s", slope,
+  const char *name = self->kind->params[0].name;
+  px__value_text(px_module_attribute(self, name), slope, sizeof slope);
+  snprintf(text, room, "%s=%s%s", name, slope,
            px__bool_of(self, "inplace") ? ", inplace=True" : "");
 }
 
@@ -234,4 +239,9 @@ void px__max_pool_repr(const px_module *self, char *text, size_t room) {
 void px__avg_pool_repr(const px_module *self, char *text, size_t room) {
   static const char *const names[] = {"kernel_size", "stride", "padding"};
   pool_repr(self, names, 3, text, room);
+}
+
+void px__adaptive_pool_repr(const px_module *self, char *text, size_t room) {
+  static const char *const names[] = {"output_size"};
+  pool_repr(self, names, 1, text, room);
 }

@@ -84,6 +84,9 @@ static const px_param embedding_params[] = {REQUIRED("num_embeddings", PX_ARG_IN
 static const px_param dropout_params[] = {REAL("p", 0.5), TRUTH("inplace", 0)};
 static const px_param inplace_params[] = {TRUTH("inplace", 0)};
 static const px_param gelu_params[] = {WORD("approximate", "none")};
+static const px_param alpha_params[] = {REAL("alpha", 1), TRUTH("inplace", 0)};
+static const px_param softplus_params[] = {REAL("beta", 1), REAL("threshold", 20)};
+static const px_param adaptive_params[] = {REQUIRED("output_size", PX_ARG_INTS)};
 static const px_param slope_params[] = {REAL("negative_slope", 0.01), TRUTH("inplace", 0)};
 static const px_param dim_params[] = {OPTIONAL("dim", PX_ARG_INT)};
 static const px_param max_pool_params[] = {REQUIRED("kernel_size", PX_ARG_INTS),
@@ -100,6 +103,12 @@ static const px_param avg_pool_params[] = {REQUIRED("kernel_size", PX_ARG_INTS),
                                            OPTIONAL("divisor_override", PX_ARG_INT)};
 static const px_param flatten_params[] = {WHOLE("start_dim", 1), WHOLE("end_dim", -1)};
 static const px_param reduction_params[] = {WORD("reduction", "mean")};
+static const px_param smooth_l1_params[] = {WORD("reduction", "mean"), REAL("beta", 1)};
+static const px_param huber_params[] = {WORD("reduction", "mean"), REAL("delta", 1)};
+static const px_param bce_params[] = {OPTIONAL("weight", PX_ARG_TENSOR), WORD("reduction", "mean")};
+static const px_param bce_logits_params[] = {OPTIONAL("weight", PX_ARG_TENSOR),
+                                             WORD("reduction", "mean"),
+                                             OPTIONAL("pos_weight", PX_ARG_TENSOR)};
 static const px_param cross_entropy_params[] = {
     OPTIONAL("weight", PX_ARG_TENSOR), WHOLE("ignore_index", -100), WORD("reduction", "mean"),
     REAL("label_smoothing", 0)};
@@ -110,8 +119,13 @@ static const px_param nll_params[] = {OPTIONAL("weight", PX_ARG_TENSOR),
 
 #define PARAMS(array) (array), (int)(sizeof(array) / sizeof *(array))
 static const px_module_kind kinds[] = {
+    {"AdaptiveAvgPool2d", PARAMS(adaptive_params), NULL, px__adaptive_pool_forward, NULL,
+     px__adaptive_pool_repr, 1, NULL},
     {"AvgPool2d", PARAMS(avg_pool_params), px__pool_init, px__avg_pool_forward, NULL,
      px__avg_pool_repr, 1, NULL},
+    {"BCELoss", PARAMS(bce_params), px__weight_init, px__bce_forward, NULL, NULL, 2, NULL},
+    {"BCEWithLogitsLoss", PARAMS(bce_logits_params), px__two_weights_init, px__bce_logits_forward,
+     NULL, NULL, 2, NULL},
     {"BatchNorm1d", PARAMS(batch_norm_params), px__batch_norm_init, px__batch_norm_forward,
      "{num_features}, eps={eps}, momentum={momentum}, affine={affine}, bias={affine}, "
      "track_running_stats={track_running_stats}",
@@ -125,11 +139,13 @@ static const px_module_kind kinds[] = {
      NULL, NULL, 2, NULL},
     {"Dropout", PARAMS(dropout_params), px__dropout_init, px__dropout_forward,
      "p={p}, inplace={inplace}", NULL, 1, NULL},
+    {"ELU", PARAMS(alpha_params), NULL, px__elu_forward, NULL, px__slope_repr, 1, NULL},
     {"Embedding", PARAMS(embedding_params), px__embedding_init, px__embedding_forward, NULL,
      px__embedding_repr, 1, NULL},
     {"Flatten", PARAMS(flatten_params), NULL, px__flatten_forward,
      "start_dim={start_dim}, end_dim={end_dim}", NULL, 1, NULL},
     {"GELU", PARAMS(gelu_params), NULL, px__gelu_forward, NULL, px__gelu_repr, 1, NULL},
+    {"HuberLoss", PARAMS(huber_params), NULL, px__huber_forward, NULL, NULL, 2, NULL},
     {"Identity", NULL, 0, NULL, px__identity_forward, NULL, NULL, 1, NULL},
     {"L1Loss", PARAMS(reduction_params), NULL, px__l1_forward, NULL, NULL, 2, NULL},
     {"LayerNorm", PARAMS(layer_norm_params), px__layer_norm_init, px__layer_norm_forward,
@@ -149,7 +165,10 @@ static const px_module_kind kinds[] = {
     {"Sequential", NULL, 0, NULL, px__sequential_forward, NULL, NULL, 1, NULL},
     {"SiLU", PARAMS(inplace_params), NULL, px__silu_forward, NULL, px__inplace_repr, 1, NULL},
     {"Sigmoid", NULL, 0, NULL, px__sigmoid_forward, NULL, NULL, 1, NULL},
+    {"SmoothL1Loss", PARAMS(smooth_l1_params), NULL, px__smooth_l1_forward, NULL, NULL, 2, NULL},
     {"Softmax", PARAMS(dim_params), NULL, px__softmax_forward, "dim={dim}", NULL, 1, NULL},
+    {"Softplus", PARAMS(softplus_params), NULL, px__softplus_forward,
+     "beta={beta}, threshold={threshold}", NULL, 1, NULL},
     {"Tanh", NULL, 0, NULL, px__tanh_forward, NULL, NULL, 1, NULL},
 };
 

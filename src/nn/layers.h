@@ -12,6 +12,7 @@ px_status px__embedding_init(px_module *self);
 px_status px__dropout_init(px_module *self);
 px_status px__pool_init(px_module *self);
 px_status px__weight_init(px_module *self);
+px_status px__two_weights_init(px_module *self);
 
 px_status px__linear_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count);
 px_status px__conv_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count);
@@ -45,6 +46,17 @@ px_status px__identity_forward(px_tensor **out, px_module *self, px_tensor *cons
                                int count);
 px_status px__sequential_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
                                  int count);
+px_status px__elu_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count);
+px_status px__softplus_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                               int count);
+px_status px__adaptive_pool_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                                    int count);
+px_status px__bce_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count);
+px_status px__bce_logits_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                                 int count);
+px_status px__smooth_l1_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                                int count);
+px_status px__huber_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count);
 px_status px__mse_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count);
 px_status px__l1_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count);
 px_status px__cross_entropy_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
@@ -57,4 +69,5 @@ void px__gelu_repr(const px_module *self, char *text, size_t room);
 void px__inplace_repr(const px_module *self, char *text, size_t room);
 void px__slope_repr(const px_module *self, char *text, size_t room);
 void px__max_pool_repr(const px_module *self, char *text, size_t room);
+void px__adaptive_pool_repr(const px_module *self, char *text, size_t room);
 void px__avg_pool_repr(const px_module *self, char *text, size_t room);

@@ -222,3 +222,21 @@ PX_TEST(counting) {
   OK(px_one_hot(&y, x, -1));
   SHAPE(y, 2, 4, 4);
 }
+
+PX_TEST(padding_surrounds_and_cuts) {
+  PX_SCOPED(px_tensor) m = leaf();
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) edges = NULL;
+  px_tensor *none = NULL;
+  const int64_t wide[] = {1, -1, 0, 1}, one[] = {2, 1};
+  OK(px_constant_pad_nd(&y, m, wide, 4, px_float(7)));
+  SHAPE(y, 2, 3, 3);
+  IS(y, 9, 7., 0., 1., 7., 3., 4., 7., 7., 7.);
+  backward_of_sum(y);
+  IS(px_tensor_grad(m), 6, 1., 1., 0., 1., 1., 0.);
+  OK(px_pad(&edges, m, one, 2, "reflect", (px_scalar){0}));
+  IS(edges, 12, 2., 1., 0., 1., 2., 1., 5., 4., 3., 4., 5., 4.);
+  FAILS(px_pad(&none, m, (int64_t[]){3, 0}, 2, "reflect", (px_scalar){0}), PX_RUNTIME,
+        "Padding size should be less than the corresponding input dimension, but got: padding "
+        "(3, 0) at dimension 1 of input [2, 3]");
+}

@@ -557,6 +557,28 @@ class Images(unittest.TestCase):
             conv(torch.ones(5, 5))
 
 
+class OnDevices(unittest.TestCase):
+    """What is made of other ops gives on a device what it gives on the CPU, gradients too."""
+    @unittest.skipIf(torch.cuda.device_count() == 0, "there is no device")
+    def test_same_as_on_the_cpu(self):
+        F, weight = nn.functional, torch.tensor([1.0, 2, 3])
+        target = torch.eye(3)[:2]
+        for call in (lambda x, y: F.pad(x, (1, -1, 2, 0), value=2.5), lambda x, y: F.pad(x[None], (2, 1), "reflect"),
+                     lambda x, y: F.pad(x[None], (2, 1), "circular"), lambda x, y: F.normalize(x), lambda x, y: F.normalize(x, 1, 0),
+                     lambda x, y: F.cosine_similarity(x, y + 1), lambda x, y: nn.BCELoss()(x.sigmoid(), y),
+                     lambda x, y: nn.BCEWithLogitsLoss(pos_weight=weight).to(x.device)(x, y), lambda x, y: nn.SmoothL1Loss(beta=2)(x, y),
+                     lambda x, y: nn.HuberLoss("sum", delta=0.5)(x, y), lambda x, y: nn.ELU(0.5)(x), lambda x, y: nn.Softplus(2, 1)(x),
+                     lambda x, y: nn.AdaptiveAvgPool2d((1, 2))(x[None])):
+            results = []
+            for device in ("cpu", "cuda"):
+                x = torch.tensor([[-1.0, 2, -3], [4, -5, 6]], device=device, requires_grad=True)
+                y = call(x, target.to(device))
+                (y * torch.arange(1.0, y.numel() + 1, device=device).reshape(y.shape)).sum().backward()
+                results.append((y.detach().cpu(), x.grad.cpu()))
+            for cpu, there in zip(*results):
+                self.assertTrue(torch.allclose(cpu, there, atol=1e-6), (call.__code__.co_firstlineno, cpu, there))
+
+
 class Missing(unittest.TestCase):
     def test_what_is_missing_is_named(self):
         for module, space, name in ((torch, "torch", "fft"), (nn, "torch.nn", "LSTM"), (torch.optim, "torch.optim", "RMSprop"),

@@ -490,3 +490,16 @@ PX_TEST(kaiming_takes_leaky_relu_where_no_nonlinearity_is_given) {
   OK(px_tensor_item(&same, all));
   CHECK(px_scalar_int(same));
 }
+
+PX_TEST(weights_of_a_loss_are_its_buffers) {
+  PX_SCOPED(px_tensor) weight = ROW(1, 2);
+  PX_SCOPED(px_tensor) x = ROW(0, 0);
+  PX_SCOPED(px_tensor) y = ROW(1, 1);
+  PX_SCOPED(px_tensor) loss = NULL;
+  PX_SCOPED(px_module) made = NULL;
+  px_value args[8] = {PX_NONE(), PX_TX("sum"), PX_T(weight)};
+  OK(px_module_new(&made, px_module_kind_find("BCEWithLogitsLoss"), args, NULL));
+  CHECK(entry(made, "pos_weight") == weight && !entry(made, "weight"));
+  OK(px_module_forward(&loss, made, (px_tensor *[]){x, y}, 2));
+  HOLDS(loss, 3 * 0.69314718);
+}

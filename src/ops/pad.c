@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Padding: by a value, into whose midst the tensor is copied, or by what lies at the edges, which
+// is picked by index one dimension after the other. Sizes come in pairs, the last dimension first.
+#include "ops/run_impl.h"
+
+#define LL(x) ((long long)(x))
+
+// ---- a value
+
+typedef struct frame {
+  int64_t sizes[PX_MAX_DIMS], first[PX_MAX_DIMS], from[PX_MAX_DIMS], count[PX_MAX_DIMS];
+} frame;
+
+static px_status check_pairs(const px_tensor *self, px_value pad) {
+  PX_CHECK(pad.n % 2 == 0, PX_RUNTIME, "Length of pad must be even but instead it equals %d",
+           pad.n);
+  PX_CHECK(pad.n <= 2 * self->ndim, PX_RUNTIME,
+           "Length of pad should be no more than twice the number of dimensions of the input. Pad "
+           "length is %d while the input has %d dimensions.",
+           pad.n, self->ndim);
+  return PX_OK;
+}
+
+// Where the tensor comes to lie; negative pads cut it.
+static px_status lay_out(frame *f, const px_tensor *self, px_value pad) {
+  for (int d = 0; d < self->ndim; d++) {
+    int pair = 2 * (self->ndim - 1 - d);
+    int64_t before = pair < pad.n ? pad.v.ints[pair] : 0;
+    int64_t behind = pair < pad.n ? pad.v.ints[pair + 1] : 0;
+    PX_CHECK(!__builtin_add_overflow(self->sizes[d], before, &f->sizes[d]) &&
+                 !__builtin_add_overflow(f->sizes[d], behind, &f->sizes[d]),
+             PX_RUNTIME, "padding (%lld, %lld) is too large", LL(before), LL(behind));
+    PX_CHECK(f->sizes[d] >= 0, PX_RUNTIME,
+             "The input size %lld, plus negative padding %lld and %lld, resulted in a negative "
+             "output size, which is invalid. Check dimension %d of your input.",
+             LL(self->sizes[d]), LL(before), LL(behind), d);
+    f->first[d] = before > 0 ? before : 0;
+    f->from[d] = before < 0 ? -before : 0;
+    f->count[d] = self->sizes[d] + (before < 0 ? before : 0) + (behind < 0 ? behind : 0);
+    if (f->count[d] < 0) f->count[d] = 0;
+  }
+  return PX_OK;
+}
+
+// The part of t that starts at `first` and has the frame's counts.
+static px_status part(px_tensor **out, const px_tensor *t, const int64_t *first, const frame *f) {
+  PX_SCOPED(px_tensor) now = px_retain((px_tensor *)t);
+  for (int d = 0; d < t->ndim; d++) {
+    px_tensor *next;
+    PX_TRY(px_narrow(&next, now, d, f->count[d] ? first[d] : 0, f->count[d]));
+    px_release(now);
+    now = next;
+  }
+  *out = PX_MOVE(now);
+  return PX_OK;
+}
+
+px_status px__join_constant_pad(px_call *c) {
+  const px_tensor *self = px__tensor_arg(c, 0);
+  frame f;
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_SCOPED(px_tensor) inner = NULL;
+  PX_SCOPED(px_tensor) kept = NULL;
+  PX_TRY(check_pairs(self, c->args[1]));
+  PX_TRY(lay_out(&f, self, c->args[1]));
+  PX_TRY(px_full(&made, f.sizes, self->ndim, px_value_scalar(c->args[2]), (px_dtype)self->dtype,
+                 px__tensor_device(self), false, false));
+  PX_TRY(part(&inner, made, f.first, &f));
+  PX_TRY(part(&kept, self, f.from, &f));
+  PX_TRY(px__tensor_copy(inner, kept, false));
+  c->results[0] = PX_MOVE(made);
+  return PX_OK;
+}
+
+// ---- what lies at the edges
+
+// The place that stands for place i, which may be outside.
+static int64_t mirrored(int64_t i, int64_t size) {
+  return i < 0 ? -i : i >= size ? 2 * (size - 1) - i : i;
+}
+static int64_t nearest(int64_t i, int64_t size) { return i < 0 ? 0 : i >= size ? size - 1 : i; }
+static int64_t around(int64_t i, int64_t size) { return (i + size) % size; }
+
+static const struct {
+  const char *name;
+  int64_t (*place)(int64_t i, int64_t size);
+  int64_t most;  // of a pad, beside the size; 1: as much as you like
+  const char *text;
+} modes[] = {{"reflect", mirrored, -1,
+              "Padding size should be less than the corresponding input dimension, but got: "
+              "padding (%lld, %lld) at dimension %d of input %s"},
+             {"replicate", nearest, 1, ""},
+             {"circular", around, 0, "Padding value causes wrapping around more than once."}};
+
+static px_status pad_dim(px_tensor **out, const px_tensor *self, int dim, int mode, int64_t before,
+                         int64_t behind) {
+  int64_t size = self->sizes[dim], count = size + before + behind;
+  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) near = NULL;
+  char text[256];
+  int64_t most = modes[mode].most > 0 ? INT64_MAX : size + modes[mode].most;
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+#pragma GCC diagnostic ignored "-Wformat-extra-args"
+  PX_CHECK(before <= most && behind <= most, PX_RUNTIME, modes[mode].text, LL(before), LL(behind),
+           dim, px__sizes_text(text, sizeof text, self->ndim, self->sizes));
+#pragma GCC diagnostic pop
+  PX_CHECK(size > 0 && before <= INT32_MAX && behind <= INT32_MAX && count > 0, PX_RUNTIME,
+           "padding (%lld, %lld) leaves nothing of dimension %d of size %lld", LL(before),
+           LL(behind), dim, LL(size));
+  PX_TRY(px_tensor_empty(&places, 1, &count, PX_INT64, px_cpu()));
+  int64_t *to = px__tensor_at(places);
+  for (int64_t i = 0; i < count; i++) to[i] = modes[mode].place(i - before, size);
+  PX_TRY(px_to(&near, places, PX_INT64, px__tensor_device(self), false, false));
+  return px_index_select(out, self, dim, near);
+}
+
+static px_status pad_edges(px_call *c, int mode) {
+  px_value pad = c->args[1];
+  PX_SCOPED(px_tensor) now = px_retain(px__tensor_arg(c, 0));
+  int dims = pad.n / 2;
+  PX_CHECK(dims && dims <= 3 && (now->ndim == dims + 1 || now->ndim == dims + 2), PX_UNIMPLEMENTED,
+           "Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now");
+  for (int k = 0; k < dims; k++) {
+    px_tensor *next;
+    PX_TRY(pad_dim(&next, now, now->ndim - 1 - k, mode, pad.v.ints[2 * k], pad.v.ints[2 * k + 1]));
+    px_release(now);
+    now = next;
+  }
+  c->results[0] = PX_MOVE(now);
+  return PX_OK;
+}
+
+px_status px__join_pad(px_call *c) {
+  const px_tensor *input = px__tensor_arg(c, 0);
+  px_value pad = c->args[1];
+  const char *mode = c->args[2].v.text;
+  bool given = px__has_arg(c, 3);
+  px_scalar value = given ? px_value_scalar(c->args[3]) : px_int(0);
+  PX_CHECK(pad.n % 2 == 0, PX_RUNTIME, "Padding length must be divisible by 2");
+  PX_CHECK(pad.n <= 2 * input->ndim, PX_RUNTIME,
+           "Padding length should be less than or equal to two times the input dimension but got "
+           "padding length %d and input of dimension %d",
+           pad.n, input->ndim);
+  if (!strcmp(mode, "constant"))
+    return px_constant_pad_nd(&c->results[0], input, pad.v.ints, pad.n, value);
+  PX_CHECK(!given || px_scalar_float(value) == 0, PX_RUNTIME,
+           "Padding mode \"%s\" doesn't take in value argument", mode);
+  for (int i = 0; i < PX_COUNT_OF(modes); i++)
+    if (!strcmp(mode, modes[i].name)) return pad_edges(c, i);
+  PX_FAIL(PX_UNIMPLEMENTED, "Unrecognised padding mode %s", mode);
+}
