@@ -2,6 +2,8 @@
 // Kernels of the losses: picking by class (nll), and sums over element-wise losses. Sums are
 // double.
 #include "cpu/dense.h"
+#include "cpu/loop.h"
+#include "cpu/threads.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -89,76 +91,103 @@ PX_KERNEL(nll_loss_backward) {
   return PX_OK;
 }
 
-// ---- element-wise losses f(a, b), and their derivatives by a
-typedef double (*element_fn)(double a, double b, double parameter);
-static double mse(double a, double b, double p) { return (a - b) * (a - b); }
-static double mse_slope(double a, double b, double p) { return 2 * (a - b); }
-static double smooth(double a, double b, double beta) {
-  double d = fabs(a - b);
-  return d < beta ? 0.5 * d * d / beta : d - 0.5 * beta;
-}
-static double smooth_slope(double a, double b, double beta) {
-  double d = a - b;
-  return fabs(d) < beta ? d / beta : d > 0 ? 1 : d < 0 ? -1 : 0;
-}
-static double huber(double a, double b, double delta) {
-  double d = fabs(a - b);
-  return d <= delta ? 0.5 * d * d : delta * (d - 0.5 * delta);
-}
-static double huber_slope(double a, double b, double delta) {
-  double d = a - b;
-  return d < -delta ? -delta : d > delta ? delta : d;
-}
-// Logarithms are cut off at -100, so that a probability of 0 gives a number.
-static double bce(double a, double b, double p) {
-  double yes = log(a), no = log1p(-a);
-  return (b - 1) * (no > -100 ? no : -100) - b * (yes > -100 ? yes : -100);
-}
-static double bce_slope(double a, double b, double p) {
-  double q = a * (1 - a);
-  return (a - b) / (q > 1e-12 ? q : 1e-12);
-}
-static double logits(double a, double b, double p) {
-  return (a > 0 ? a : 0) - a * b + log1p(exp(-fabs(a)));
-}
-static double logits_slope(double a, double b, double p) { return 1 / (1 + exp(-a)) - b; }
+// ---- element-wise losses f(a, b) with a number, and their derivatives by a
 
-static px_status forward(const px_launch *l, element_fn f) {
+// Rows are computed in blocks of a constant length, as in loop.h; sums are of double, over parts
+// whose number depends on the length alone, joined in order.
+enum { PARTS = 256, LEAST_PART = 16384, LANES = 8 };
+// clang-format off
+#define LOSSES(XX) \
+  XX(mse) XX(mse_slope) XX(smooth) XX(smooth_slope) XX(huber) XX(huber_slope) \
+  XX(bce) XX(bce_slope) XX(logits) XX(logits_slope)
+// clang-format on
+typedef struct loss_row {
+  void (*row_f32)(float *o, const float *a, const float *b, float p);
+  void (*row_f64)(double *o, const double *a, const double *b, double p);
+} loss_row;
+typedef struct loss_task {
+  const loss_row *f;
+  const void *a, *b, *grad;
+  void *out;  // NULL for a sum
+  double p, scale;
+  int64_t n, part;
+  bool wide, one_grad;
+  double sums[PARTS];
+} loss_task;
+
+#define T float
+#define NAME(x) x##_f32
+#include "cpu/loss_rows.h"
+#undef T
+#undef NAME
+#define T double
+#define NAME(x) x##_f64
+#include "cpu/loss_rows.h"
+#define LOSS_ROW(name) static const loss_row name = {name##_row_f32, name##_row_f64};
+LOSSES(LOSS_ROW)
+
+static void parts(void *context, int64_t begin, int64_t end) {
+  loss_task *t = context;
+  for (int64_t i = begin; i < end; i++) {
+    int64_t from = i * t->part, to = from + t->part < t->n ? from + t->part : t->n;
+    t->sums[i] = (t->wide ? part_f64 : part_f32)(t, from, to);
+  }
+}
+static double run(loss_task *t) {
+  double sum = 0;
+  int64_t part = (t->n + PARTS - 1) / PARTS;
+  part = (part + PX__CPU_PIECE - 1) / PX__CPU_PIECE * PX__CPU_PIECE;
+  t->part = part > LEAST_PART ? part : LEAST_PART;
+  int64_t count = (t->n + t->part - 1) / t->part;
+  px__cpu_parallel(count, 1, parts, t);
+  for (int64_t i = 0; i < count; i++) sum += t->sums[i];
+  return sum;
+}
+
+static px_status forward(const px_launch *l, const loss_row *f) {
   static const char spec[] = "wrr";
   px__dense d[3];
-  if (!px__dense_open(d, l, spec, px__compute_of(l->operands[0].dtype))) return PX_OK;
+  int compute = px__compute_of(l->operands[0].dtype);
+  if (!px__dense_open(d, l, spec, compute)) return PX_OK;
   reduction how = reduction_of(l, 2);
-  double parameter = l->param_count > 3 ? px__param_float(l, 3) : 0, sum = 0;
-  for (int64_t i = 0; i < d[1].n; i++) {
-    double x = f(get(&d[1], i), get(&d[2], i), parameter);
-    if (how == NONE)
-      set(&d[0], i, x);
-    else
-      sum += x;
-  }
+  loss_task t = {.f = f,
+                 .a = d[1].at,
+                 .b = d[2].at,
+                 .out = how == NONE ? d[0].at : NULL,
+                 .p = l->param_count > 3 ? px__param_float(l, 3) : 0,
+                 .n = d[1].n,
+                 .wide = compute == PX_FLOAT64};
+  double sum = run(&t);
   if (how != NONE) set(&d[0], 0, how == MEAN ? sum / (double)d[1].n : sum);
   px__dense_close(d, spec);
   return PX_OK;
 }
-static px_status backward(const px_launch *l, element_fn slope) {
+static px_status backward(const px_launch *l, const loss_row *slope) {
   static const char spec[] = "wrrr";
   px__dense d[4];
-  if (!px__dense_open(d, l, spec, px__compute_of(l->operands[0].dtype))) return PX_OK;
-  double parameter = l->param_count > 4 ? px__param_float(l, 4) : 0;
-  double scale = reduction_of(l, 3) == MEAN ? 1 / (double)d[0].n : 1;
-  bool one = d[1].n == 1;
-  for (int64_t i = 0; i < d[0].n; i++)
-    set(&d[0], i, slope(get(&d[2], i), get(&d[3], i), parameter) * scale * get(&d[1], one ? 0 : i));
+  int compute = px__compute_of(l->operands[0].dtype);
+  if (!px__dense_open(d, l, spec, compute)) return PX_OK;
+  loss_task t = {.f = slope,
+                 .out = d[0].at,
+                 .grad = d[1].at,
+                 .a = d[2].at,
+                 .b = d[3].at,
+                 .p = l->param_count > 4 ? px__param_float(l, 4) : 0,
+                 .scale = reduction_of(l, 3) == MEAN ? 1 / (double)d[0].n : 1,
+                 .n = d[0].n,
+                 .one_grad = d[1].n == 1,
+                 .wide = compute == PX_FLOAT64};
+  run(&t);
   px__dense_close(d, spec);
   return PX_OK;
 }
-PX_KERNEL(mse_loss_forward) { return forward(l, mse); }
-PX_KERNEL(mse_loss_backward) { return backward(l, mse_slope); }
-PX_KERNEL(smooth_l1_loss_forward) { return forward(l, smooth); }
-PX_KERNEL(smooth_l1_loss_backward) { return backward(l, smooth_slope); }
-PX_KERNEL(huber_loss_forward) { return forward(l, huber); }
-PX_KERNEL(huber_loss_backward) { return backward(l, huber_slope); }
-PX_KERNEL(binary_cross_entropy_forward) { return forward(l, bce); }
-PX_KERNEL(binary_cross_entropy_backward) { return backward(l, bce_slope); }
-PX_KERNEL(bce_with_logits_forward) { return forward(l, logits); }
-PX_KERNEL(bce_with_logits_backward) { return backward(l, logits_slope); }
+PX_KERNEL(mse_loss_forward) { return forward(l, &mse); }
+PX_KERNEL(mse_loss_backward) { return backward(l, &mse_slope); }
+PX_KERNEL(smooth_l1_loss_forward) { return forward(l, &smooth); }
+PX_KERNEL(smooth_l1_loss_backward) { return backward(l, &smooth_slope); }
+PX_KERNEL(huber_loss_forward) { return forward(l, &huber); }
+PX_KERNEL(huber_loss_backward) { return backward(l, &huber_slope); }
+PX_KERNEL(binary_cross_entropy_forward) { return forward(l, &bce); }
+PX_KERNEL(binary_cross_entropy_backward) { return backward(l, &bce_slope); }
+PX_KERNEL(bce_with_logits_forward) { return forward(l, &logits); }
+PX_KERNEL(bce_with_logits_backward) { return backward(l, &logits_slope); }

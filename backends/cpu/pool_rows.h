@@ -39,6 +39,17 @@ static void NAME(pick_plane)(const pool *t, int64_t plane) {
   const int64_t *where = t->indices + plane * t->oh * t->ow;
   for (int64_t i = 0; i < t->oh * t->ow; i++) to[i] = in[where[i]];
 }
+// A row of a window, in lanes where it is long.
+static inline T NAME(row_sum)(const T *at, int64_t n) {
+  T lane[8] = {0}, sum = 0;
+  int64_t k = 0;
+  for (; k + 8 <= n; k += 8)
+    for (int j = 0; j < 8; j++) lane[j] += at[k + j];
+  if (k)
+    for (int j = 0; j < 8; j++) sum += lane[j];
+  for (; k < n; k++) sum += at[k];
+  return sum;
+}
 // Means over windows; backward spreads the gradient over the window.
 static void NAME(mean_plane)(const pool *t, int64_t plane) {
   const T *in = (const T *)t->in + plane * (t->backward ? t->oh * t->ow : t->h * t->w);
@@ -49,12 +60,10 @@ static void NAME(mean_plane)(const pool *t, int64_t plane) {
       window v = window_of(t, oy, ox);
       T share = t->backward ? in[oy * t->ow + ox] / (T)v.divisor : 0, sum = 0;
       for (int64_t y = v.y0; y < v.y1; y++)
-        for (int64_t x = v.x0; x < v.x1; x++) {
-          if (t->backward)
-            out[y * t->w + x] += share;
-          else
-            sum += in[y * t->w + x];
-        }
+        if (t->backward)
+          for (int64_t x = v.x0; x < v.x1; x++) out[y * t->w + x] += share;
+        else
+          sum += NAME(row_sum)(in + y * t->w + v.x0, v.x1 - v.x0);
       if (!t->backward) out[oy * t->ow + ox] = sum / (T)v.divisor;
     }
 }

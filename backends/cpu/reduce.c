@@ -4,7 +4,7 @@
 // Each result is computed from its elements in the input's order, in blocks converted to double.
 // Results are independent of each other, and are shared out to the pool.
 #include "cpu/axes.h"
-#include "cpu/math.h"
+#include "cpu/loop.h"
 #include "cpu/threads.h"
 #include "cpu_kernels.h"
 
@@ -140,7 +140,16 @@ px_status px__cpu_norm(const px_launch *l) {
 static void add_exp(void *state, const void *block, int64_t first, int64_t n) {
   sums *s = state;
   const double *e = block;
-  for (int64_t k = 0; k < n; k++) s->sum += exp(e[k] - s->mean);
+  double x[PX__CPU_PIECE], lane[8] = {0};
+  for (int64_t i = 0; i < n; i += PX__CPU_PIECE) {
+    int64_t count = px__cpu_block(n - i);
+    for (int64_t k = 0; k < count; k++) x[k] = e[i + k] - s->mean;
+    for (int64_t k = count; k < PX__CPU_PIECE; k++) x[k] = -(double)INFINITY;
+    PX__CPU_ROLLED for (int k = 0; k < PX__CPU_PIECE; k++) x[k] = exp(x[k]);
+    for (int k = 0; k < PX__CPU_PIECE; k += 8)
+      for (int j = 0; j < 8; j++) lane[j] += x[k + j];
+  }
+  for (int j = 0; j < 8; j++) s->sum += lane[j];
 }
 static void find_top(void *state, const void *block, int64_t first, int64_t n) {
   double *top = state;

@@ -82,3 +82,67 @@ PX_TEST(binary_cross_entropy_of_extremes_is_finite) {
   OK(px_binary_cross_entropy(&loss, p, wrong, NULL, "none"));
   ELEMENTS(loss, 0, 100, 100);
 }
+
+// ---- long losses: parts, blocks, and their ends
+
+static double in_words(int which, double a, double b) {
+  double d = fabs(a - b);
+  switch (which) {
+    case 0:
+      return d * d;
+    case 1:
+      return d < 0.5 ? d * d : d - 0.25;
+    case 2:
+      return d <= 0.5 ? 0.5 * d * d : 0.5 * (d - 0.25);
+    case 3:
+      return -b * log(a) - (1 - b) * log1p(-a);
+    default:
+      return fmax(a, 0) - a * b + log1p(exp(-fabs(a)));
+  }
+}
+static px_status loss_of(px_tensor **out, int which, const px_tensor *a, const px_tensor *b,
+                         const char *how) {
+  switch (which) {
+    case 0:
+      return px_mse_loss(out, a, b, how);
+    case 1:
+      return px_smooth_l1_loss(out, a, b, how, 0.5);
+    case 2:
+      return px_huber_loss(out, a, b, how, 0.5);
+    case 3:
+      return px_binary_cross_entropy(out, a, b, NULL, how);
+    default:
+      return px_binary_cross_entropy_with_logits(out, a, b, NULL, how, NULL);
+  }
+}
+PX_TEST(long_losses_are_those_of_their_elements) {
+  enum { LONG = 40001 };
+  static double x[LONG], y[LONG], one[LONG];
+  for (int i = 0; i < LONG; i++)
+    x[i] = 0.01 + 0.98 * fmod(i * 0.618034, 1), y[i] = fmod(i * 0.754878, 1);
+  PX_SCOPED(px_tensor) a = NULL;
+  PX_SCOPED(px_tensor) b = NULL;
+  OK(px_tensor_from_data(&a, x, 1, (int64_t[]){LONG}, PX_FLOAT64, px_cpu()));
+  OK(px_tensor_from_data(&b, y, 1, (int64_t[]){LONG}, PX_FLOAT64, px_cpu()));
+  for (int which = 0; which < 5; which++) {
+    PX_SCOPED(px_tensor) each = NULL;
+    PX_SCOPED(px_tensor) sum = NULL;
+    PX_SCOPED(px_tensor) mean = NULL;
+    PX_SCOPED(px_tensor) again = NULL;
+    double wanted = 0;
+    OK(loss_of(&each, which, a, b, "none"));
+    OK(loss_of(&sum, which, a, b, "sum"));
+    OK(loss_of(&mean, which, a, b, "mean"));
+    OK(px_tensor_read(each, one, sizeof one));
+    for (int i = 0; i < LONG; i++) {
+      CHECK_NEAR(one[i], in_words(which, x[i], y[i]), 1e-12);
+      wanted += one[i];
+    }
+    CHECK_NEAR(element(sum, 0), wanted, 1e-7);
+    CHECK_NEAR(element(mean, 0), wanted / LONG, 1e-11);
+    OK(px_set_num_threads(1));
+    OK(loss_of(&again, which, a, b, "sum"));
+    OK(px_set_num_threads(2));
+    CHECK(element(again, 0) == element(sum, 0));
+  }
+}

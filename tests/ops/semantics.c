@@ -190,3 +190,19 @@ PX_TEST(gradients_are_named) {
   OK(px_clip(&r, a, a, NULL));
   check_name(r, "ClampBackward0");
 }
+
+PX_TEST(logsumexp_of_long_rows) {
+  double values[100], sum = 0;
+  for (int i = 0; i < 100; i++) sum += exp(values[i] = 700 + sin(i) - 700 * (i % 9 == 4));
+  values[7] = -(double)INFINITY, sum -= exp(700 + sin(7));
+  PX_SCOPED(px_tensor) x = make(values, 100, PX_FLOAT64);
+  PX_SCOPED(px_tensor) y = NULL;
+  const int64_t dim = 0;
+  OK(px_logsumexp(&y, x, &dim, 1, false));
+  CHECK_NEAR(at(y, 0), log(sum), 1e-11);
+  values[50] = NAN;
+  PX_SCOPED(px_tensor) spoilt = make(values, 100, PX_FLOAT64);
+  px_release(y);
+  OK(px_logsumexp(&y, spoilt, &dim, 1, false));
+  CHECK(isnan(at(y, 0)));
+}
