@@ -2,19 +2,15 @@
 // Running sums and products along one dimension, forwards or backwards, in double or int64.
 //
 // Lines along the dimension are independent of each other. A line goes through a block at a time,
-// so that any dtypes and strides will do.
-#include "cpu/convert.h"
+// so that any dtypes and strides will do; lines that lie side by side go a row of them at a time.
+#include "cpu/lines.h"
 #include "cpu/math.h"
 #include "cpu/threads.h"
 #include "cpu_kernels.h"
 
 enum { BLOCK = 512, PARALLEL = 16384, MOST = 3 };
 
-typedef struct line {
-  char *at;
-  int64_t stride;  // bytes
-  int dtype;
-} line;
+typedef px__line line;
 typedef struct scan {
   const px_launch *l;
   int operands, dim, dtype;  // double or int64
@@ -23,31 +19,17 @@ typedef struct scan {
   bool product, backwards;
 } scan;
 
-// Line i: every operand's first element along the dimension.
-static void find_line(const scan *s, int64_t i, line *lines) {
-  const px_operand *shape = &s->l->operands[0];
-  for (int k = 0; k < s->operands; k++) {
-    const px_operand *o = &s->l->operands[k];
-    int64_t item = px__cpu_item[o->dtype];
-    lines[k] = (line){o->data, o->ndim ? o->strides[s->dim] * item : 0, o->dtype};
-  }
-  for (int d = shape->ndim - 1; d >= 0; d--) {
-    if (d == s->dim) continue;
-    int64_t at = i % shape->sizes[d];
-    i /= shape->sizes[d];
-    for (int k = 0; k < s->operands; k++)
-      lines[k].at += at * s->l->operands[k].strides[d] * px__cpu_item[lines[k].dtype];
-  }
-}
-
 static void each_line(void *context, int64_t begin, int64_t end) {
   const scan *s = context;
   for (int64_t i = begin; i < end; i++) {
     line lines[MOST];
-    find_line(s, i, lines);
+    px__lines_find(lines, s->l, s->operands, &s->l->operands[0], s->dim, i);
     s->run(s, lines);
   }
 }
+
+static void plain_line(const scan *s, line *lines);
+static void side_by_side(void *context, int64_t begin, int64_t end);
 
 static px_status run(const px_launch *l, scan *s, int64_t dim) {
   const px_operand *out = &l->operands[0];
@@ -58,7 +40,14 @@ static px_status run(const px_launch *l, scan *s, int64_t dim) {
   s->dtype = px_dtype_is_float((px_dtype)out->dtype) ? PX_FLOAT64 : PX_INT64;
   for (int d = 0; d < out->ndim; d++)
     if (d != s->dim) lines *= out->sizes[d];
-  if (s->length > 0) px__cpu_parallel(lines, PARALLEL / s->length + 1, each_line, s);
+  if (s->length == 0) return PX_OK;
+  int64_t width = out->ndim ? out->sizes[out->ndim - 1] : 1;
+  if (s->run == plain_line && s->dim != out->ndim - 1 && width >= 8) {
+    int64_t pieces = (width + BLOCK - 1) / BLOCK, n = width < BLOCK ? width : BLOCK;
+    px__cpu_parallel(lines / width * pieces, PARALLEL / (s->length * n) + 1, side_by_side, s);
+    return PX_OK;
+  }
+  px__cpu_parallel(lines, PARALLEL / s->length + 1, each_line, s);
   return PX_OK;
 }
 
@@ -75,6 +64,16 @@ static void scan_whole(int64_t *e, int64_t n, int64_t *carry, bool product) {
     e[i] = (int64_t)(c = product ? c * (uint64_t)e[i] : c + (uint64_t)e[i]);
   *carry = (int64_t)c;
 }
+static void turn_round(const scan *s, line *a) {
+  if (s->backwards) a->at += (s->length - 1) * a->stride, a->stride = -a->stride;
+}
+static void sum_floats(line out, line in, int64_t n) {
+  double c = 0;
+  for (int64_t i = 0; i < n; i++) {
+    c += *(const float *)(const void *)(in.at + i * in.stride);
+    *(float *)(void *)(out.at + i * out.stride) = (float)c;
+  }
+}
 static void plain_line(const scan *s, line *lines) {
   union {
     double f[BLOCK];
@@ -83,9 +82,10 @@ static void plain_line(const scan *s, line *lines) {
   double carry = s->product;
   int64_t whole = s->product;
   line out = lines[0], in = lines[1];
-  if (s->backwards) {
-    out.at += (s->length - 1) * out.stride, out.stride = -out.stride;
-    in.at += (s->length - 1) * in.stride, in.stride = -in.stride;
+  turn_round(s, &out), turn_round(s, &in);
+  if (!s->product && in.dtype == PX_FLOAT32 && out.dtype == PX_FLOAT32) {
+    sum_floats(out, in, s->length);
+    return;
   }
   for (int64_t i = 0; i < s->length; i += BLOCK) {
     int64_t n = s->length - i < BLOCK ? s->length - i : BLOCK;
@@ -95,6 +95,53 @@ static void plain_line(const scan *s, line *lines) {
     else
       scan_float(room.f, n, &carry, s->product);
     px__cpu_convert(out.at + i * out.stride, out.stride, out.dtype, &room, 8, s->dtype, n);
+  }
+}
+
+// ---- lines side by side along the last dimension
+
+// n more elements, each of a line of its own.
+static void step_float(double *carry, const double *e, int64_t n, bool product) {
+  if (product)
+    for (int64_t i = 0; i < n; i++) carry[i] = carry[i] * e[i];
+  else
+    for (int64_t i = 0; i < n; i++) carry[i] = carry[i] + e[i];
+}
+static void step_whole(uint64_t *carry, const uint64_t *e, int64_t n, bool product) {
+  if (product)
+    for (int64_t i = 0; i < n; i++) carry[i] = carry[i] * e[i];
+  else
+    for (int64_t i = 0; i < n; i++) carry[i] = carry[i] + e[i];
+}
+static void side_by_side(void *context, int64_t begin, int64_t end) {
+  const scan *s = context;
+  const px_operand *out = &s->l->operands[0], *in = &s->l->operands[1];
+  int64_t width = out->sizes[out->ndim - 1], pieces = (width + BLOCK - 1) / BLOCK;
+  int64_t out_step = out->strides[out->ndim - 1] * px__cpu_item[out->dtype];
+  int64_t in_step = in->strides[in->ndim - 1] * px__cpu_item[in->dtype];
+  for (int64_t k = begin; k < end; k++) {
+    union {
+      double f[BLOCK];
+      uint64_t i[BLOCK];
+    } carry, room;
+    line lines[MOST];
+    int64_t first = k % pieces * BLOCK, n = width - first < BLOCK ? width - first : BLOCK;
+    px__lines_find(lines, s->l, 2, out, s->dim, k / pieces * width + first);
+    turn_round(s, &lines[0]), turn_round(s, &lines[1]);
+    for (int64_t i = 0; i < n; i++)
+      if (s->dtype == PX_INT64)
+        carry.i[i] = s->product;
+      else
+        carry.f[i] = s->product;
+    for (int64_t i = 0; i < s->length; i++) {
+      px__cpu_convert(&room, 8, s->dtype, lines[1].at + i * lines[1].stride, in_step, in->dtype, n);
+      if (s->dtype == PX_INT64)
+        step_whole(carry.i, room.i, n, s->product);
+      else
+        step_float(carry.f, room.f, n, s->product);
+      px__cpu_convert(lines[0].at + i * lines[0].stride, out_step, out->dtype, &carry, 8, s->dtype,
+                      n);
+    }
   }
 }
 
