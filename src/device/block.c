@@ -50,10 +50,13 @@ static px_status use_room(px__block *b) {
   return PX_OK;
 }
 
+// The later of two uses on one stream counts: threads may come in any order.
 static px_status add_use(px__block *b, px__use use) {
   for (int i = 0; i < b->use_count; i++)
-    if (b->uses[i].stream == use.stream && b->uses[i].write == use.write)
-      return b->uses[i] = use, PX_OK;
+    if (b->uses[i].stream == use.stream && b->uses[i].write == use.write) {
+      if (b->uses[i].seq <= use.seq) b->uses[i] = use;
+      return PX_OK;
+    }
   PX_TRY(use_room(b));
   b->uses[b->use_count++] = use;
   return PX_OK;

@@ -112,7 +112,8 @@ static bool can_absorb(const px__chunk *chunk, const px__chunk *beside) {
          px__ordered(beside->stream, beside->ready, chunk->stream);
 }
 
-// Makes `beside` part of `chunk`.
+// Makes `beside` part of `chunk`. What `beside` was used for is ordered before the stream's next
+// work, which need not be so of work `ready`: the chunk may have rested since.
 static void absorb(px__device *d, px__chunk *chunk, px__chunk *beside) {
   pull_free(beside);
   count_parts(&d->cache.stats, chunk->segment->small, -1, -(int64_t)beside->node.size);
@@ -125,6 +126,7 @@ static void absorb(px__device *d, px__chunk *chunk, px__chunk *beside) {
     if (chunk->next) chunk->next->prev = chunk;
   }
   chunk->node.size += beside->node.size;
+  chunk->ready = chunk->stream->issued;
   if (chunk->segment->first == beside) chunk->segment->first = chunk;
   chunk_drop(d, beside);
 }

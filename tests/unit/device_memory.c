@@ -260,6 +260,27 @@ PX_TEST(memory_is_reused_when_the_use_is_ordered_before) {
   px_release(side);
 }
 
+// A freed chunk rests; meanwhile its stream waits for another, by which the chunk beside it becomes
+// free. Joined, they are ordered by that wait, not by what came before the rest.
+PX_TEST(a_chunk_that_rested_is_as_late_as_what_it_absorbs) {
+  simulate_plainly(1);
+  px_stream *side = new_stream(0), *third = new_stream(0);
+  px_block *x = block_on(px_cuda(0), 512), *y = block_on(px_cuda(0), 512);
+  char *at = x->data;
+  CHECK((char *)y->data == at + 512);
+  OK(px_stream_set_current(side));
+  OK(fill(y, 1, 80));
+  OK(px_stream_set_current(default_stream(0)));
+  px__block_free(y);
+  px__block_free(x);
+  OK(px_stream_wait_stream(default_stream(0), side));
+  OK(px_stream_set_current(third));
+  px_block *other = block_on(px_cuda(0), 1024);
+  CHECK((char *)other->data < at || (char *)other->data >= at + 1024);
+  px__block_free(other);
+  px_release(side), px_release(third);
+}
+
 PX_TEST(record_stream_is_one_more_use) {
   simulate_plainly(1);
   px_stream *side = new_stream(0);
