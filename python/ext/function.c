@@ -11,7 +11,7 @@ typedef struct ctx_object {
   px_saved **saved;
   int saved_count, input_count, output_count;
   bool materialize, dropped;
-  px_tensor *outlines[MAX_VALUES];  // shapes of the recorded outputs, for zeros
+  px_tensor *outlines[MAX_VALUES];  // shapes of the outputs that are tensors, for zeros
   int8_t position[MAX_VALUES];      // of a recorded output among all outputs
   int all_outputs;
   char name[64];
@@ -42,7 +42,7 @@ static void ctx_dealloc(PyObject *object) {
   ctx_clear(object);
   Py_XDECREF(self->needs);
   for (int i = 0; i < self->saved_count; i++) px_release(self->saved[i]);
-  for (int i = 0; i < self->output_count; i++) px_release(self->outlines[i]);
+  for (int i = 0; i < self->all_outputs; i++) px_release(self->outlines[i]);
   PyMem_Free(self->saved);
   Py_TYPE(object)->tp_free(object);
 }
@@ -125,7 +125,7 @@ static bool holds(PyObject *tuple, PyObject *object) {
 // ---- backward
 static PyObject *gradient_of(ctx_object *self, int i, px_tensor *grad) {
   if (grad) return ext_wrap_borrowed(grad);
-  if (!self->materialize) Py_RETURN_NONE;
+  if (!self->materialize || !self->outlines[i]) Py_RETURN_NONE;
   return ext_op_named(EXT_OP("zeros_like"), PX_CALL_NEW, 1,
                       (ext_named[]){{"self", PX_T(self->outlines[i])}});
 }
@@ -134,15 +134,12 @@ static PyObject *backward_args(ctx_object *self, px_tensor *const *grads, int co
   PyObject *args = PyTuple_New(self->all_outputs + 1);
   if (!args) return NULL;
   PyTuple_SET_ITEM(args, 0, Py_NewRef((PyObject *)self));
-  for (int i = 0; i < self->all_outputs; i++) PyTuple_SET_ITEM(args, i + 1, Py_NewRef(Py_None));
-  for (int i = 0; i < count && i < self->output_count; i++) {
-    PyObject *grad = gradient_of(self, i, grads[i]);
-    if (!grad) {
-      Py_DECREF(args);
-      return NULL;
-    }
-    Py_DECREF(PyTuple_GET_ITEM(args, self->position[i] + 1));
-    PyTuple_SET_ITEM(args, self->position[i] + 1, grad);
+  px_tensor *given[MAX_VALUES] = {NULL};
+  for (int i = 0; i < count && i < self->output_count; i++) given[self->position[i]] = grads[i];
+  for (int i = 0; i < self->all_outputs; i++) {
+    PyObject *grad = gradient_of(self, i, given[i]);
+    if (!grad) return Py_DECREF(args), NULL;
+    PyTuple_SET_ITEM(args, i + 1, grad);
   }
   return args;
 }
@@ -254,11 +251,12 @@ static int record(ctx_object *self, PyObject *inputs, PyObject *outputs) {
   self->all_outputs = (int)m;
   for (Py_ssize_t i = 0; i < m; i++) {
     PyObject *item = PyTuple_GET_ITEM(outputs, i);
-    if (!ext_is_tensor(item) || holds(self->constant, item)) continue;
+    if (!ext_is_tensor(item)) continue;
+    EXT_TRY_INT(px_tensor_outline(&self->outlines[i], ext_tensor(item)));
+    if (holds(self->constant, item)) continue;
     int at = self->output_count++;
     outs[at] = ext_tensor(item);
     self->position[at] = (int8_t)i;
-    EXT_TRY_INT(px_tensor_outline(&self->outlines[at], outs[at]));
   }
   px_function function = {self->name, run_backward, release_ctx, drop_saved};
   Py_INCREF(self);

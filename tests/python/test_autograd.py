@@ -20,7 +20,29 @@ class Square(torch.autograd.Function):
         return 2 * x * grad * ctx.times, None
 
 
+class Split(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, fill):
+        ctx.set_materialize_grads(fill)
+        sign = x > 0
+        ctx.mark_non_differentiable(sign)
+        return x * 2, sign, x * 3, "text"
+
+    @staticmethod
+    def backward(ctx, *grads):
+        Split.seen = [grad if grad is None else (grad.dtype, grad.tolist()) for grad in grads]
+        return grads[0] * 2, None
+
+
 class Functions(unittest.TestCase):
+    def test_gradients_that_nobody_gave_are_zeros(self):
+        nothing = (torch.float32, [0, 0])
+        for fill, wanted in ((True, [(torch.bool, [False] * 2), nothing]), (False, [None, None])):
+            x = torch.ones(2, requires_grad=True)
+            Split.apply(x, fill)[0].sum().backward()
+            self.assertEqual(Split.seen, [(torch.float32, [1, 1]), *wanted, None])
+            self.assertEqual(x.grad.tolist(), [2, 2])
+
     def test_own_function(self):
         x = torch.tensor([1., 2.], requires_grad=True)
         y = Square.apply(x, 3)
