@@ -33,8 +33,12 @@ static PyObject *slice_of(PyObject *self, PyObject *slice) {
   if (!part) return NULL;
   if (!PyObject_TypeCheck(self, ext_module_type("Sequential")))
     return PyObject_CallOneArg((PyObject *)Py_TYPE(self), part);
-  EXT_OWNED *args = PyList_AsTuple(part);
-  return args ? PyObject_Call((PyObject *)Py_TYPE(self), args, NULL) : NULL;
+  // The names stay: layers of a part of a Sequential are called as in the whole.
+  EXT_OWNED *items = PyDict_Items(children_of(self));
+  EXT_OWNED *named = items ? PyObject_GetItem(items, slice) : NULL;
+  EXT_OWNED *dict = named ? PyDict_New() : NULL;
+  if (!dict || PyDict_MergeFromSeq2(dict, named, 1) < 0) return NULL;
+  return PyObject_CallOneArg((PyObject *)Py_TYPE(self), dict);
 }
 
 static PyObject *subscript(PyObject *self, PyObject *index) {
@@ -48,13 +52,40 @@ static PyObject *subscript(PyObject *self, PyObject *index) {
   return name ? Py_XNewRef(PyDict_GetItem(children_of(self), name)) : NULL;
 }
 
+static int forget_child(PyObject *self, PyObject *name) {
+  const char *text = PyUnicode_AsUTF8(name);
+  if (!text) return -1;
+  EXT_TRY_INT(px_module_remove(ext_module(self), text));
+  return PyDict_DelItem(children_of(self), name);
+}
+
+// Makes the modules of a list the children, numbered anew.
+static int renumber(PyObject *self, PyObject *modules) {
+  EXT_OWNED *names = PyDict_Keys(children_of(self));
+  for (Py_ssize_t i = 0; names && i < PyList_GET_SIZE(names); i++)
+    if (forget_child(self, PyList_GET_ITEM(names, i)) < 0) return -1;
+  for (Py_ssize_t i = 0; names && i < PyList_GET_SIZE(modules); i++) {
+    char name[24];
+    snprintf(name, sizeof name, "%zd", i);
+    if (ext_module_put_child(self, name, PyList_GET_ITEM(modules, i)) < 0) return -1;
+  }
+  return names ? 0 : -1;
+}
+
+// del m[1], del m[1:]: what follows moves up.
+static int remove_at(PyObject *self, PyObject *index) {
+  EXT_OWNED *name = PySlice_Check(index) ? Py_NewRef(Py_None) : name_at(self, index);
+  EXT_OWNED *modules = name ? PyDict_Values(children_of(self)) : NULL;
+  if (!modules || PyObject_DelItem(modules, index) < 0) return -1;
+  return renumber(self, modules);
+}
+
 static int assign(PyObject *self, PyObject *index, PyObject *value) {
+  if (!value && !is_dict(self)) return remove_at(self, index);
   EXT_OWNED *name = is_dict(self) ? Py_NewRef(index) : name_at(self, index);
   const char *text = name ? PyUnicode_AsUTF8(name) : NULL;
   if (!text) return -1;
-  if (value) return ext_module_put_child(self, text, value);
-  EXT_TRY_INT(px_module_remove(ext_module(self), text));
-  return PyDict_DelItem(children_of(self), name);
+  return value ? ext_module_put_child(self, text, value) : forget_child(self, name);
 }
 
 PyMappingMethods ext_container_mapping = {
@@ -88,12 +119,9 @@ static PyObject *insert(PyObject *self, PyObject *args) {
   PyObject *child;
   if (!PyArg_ParseTuple(args, "nO", &at, &child)) return NULL;
   EXT_OWNED *values = PyDict_Values(children_of(self));
-  if (!values || PyList_Insert(values, at, child) < 0) return NULL;
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(values); i++) {
-    char name[24];
-    snprintf(name, sizeof name, "%zd", i);
-    if (ext_module_put_child(self, name, PyList_GET_ITEM(values, i)) < 0) return NULL;
-  }
+  if (!ext_is_module(child))
+    EXT_FAIL(PyExc_TypeError, "%s is not a Module subclass", ext_type_name(child));
+  if (!values || PyList_Insert(values, at, child) < 0 || renumber(self, values) < 0) return NULL;
   Py_RETURN_NONE;
 }
 
@@ -125,10 +153,12 @@ PySequenceMethods ext_container_sequence = {
 PyMethodDef ext_sequential_methods[] = {{"append", append, METH_O, NULL},
                                         {"extend", extend, METH_O, NULL},
                                         {"insert", insert, METH_VARARGS, NULL},
+                                        {"pop", pop, METH_O, NULL},
                                         {NULL, NULL, 0, NULL}};
 PyMethodDef ext_module_list_methods[] = {{"append", append, METH_O, NULL},
                                          {"extend", extend, METH_O, NULL},
                                          {"insert", insert, METH_VARARGS, NULL},
+                                         {"pop", pop, METH_O, NULL},
                                          {NULL, NULL, 0, NULL}};
 PyMethodDef ext_module_dict_methods[] = {
     {"keys", keys, METH_NOARGS, NULL},   {"values", values, METH_NOARGS, NULL},

@@ -20,8 +20,15 @@ EXT_FAST(module_forward) { return ext_module_forward(self, args, nargs, kwnames)
 
 EXT_FAST(register_parameter) {
   EXT_ARGS("register_parameter", "name param", out);
+  px_module_entry entry;
+  if (!PyUnicode_Check(out[0]))
+    EXT_FAIL(PyExc_TypeError, "parameter name should be a string. Got %s", ext_type_name(out[0]));
   const char *name = PyUnicode_AsUTF8(out[0]);
   if (!name || ext_module_ready(self, "parameter") < 0) return NULL;
+  bool taken =
+      PyObject_HasAttr(self, out[0]) &&
+      !(px_module_entry_find(ext_module(self), name, &entry) && entry.sort == PX_ENTRY_PARAMETER);
+  if (taken) EXT_FAIL(PyExc_KeyError, "attribute '%s' already exists", name);
   if (out[1] != Py_None && !PyObject_TypeCheck(out[1], ext_ParameterType))
     EXT_FAIL(PyExc_TypeError,
              "cannot assign '%s' object to parameter '%s' (torch.nn.Parameter or None required)",

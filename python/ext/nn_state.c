@@ -15,6 +15,30 @@ static PyObject *dict_of(const px_dict *state) {
   return dict;
 }
 
+// What modules of Python classes keep beside tensors: `put` with get_extra_state's value, or take
+// set_extra_state's from `state`, which loses it.
+static int each_extra(PyObject *self, const char *prefix, PyObject *state, bool put) {
+  EXT_OWNED *key = PyUnicode_FromFormat("%s_extra_state", prefix);
+  PyObject *name, *child;
+  Py_ssize_t at = 0;
+  if (!key) return -1;
+  if (put && PyObject_HasAttrString(self, "get_extra_state")) {
+    EXT_OWNED *value = PyObject_CallMethod(self, "get_extra_state", NULL);
+    if (!value || PyObject_SetItem(state, key, value) < 0) return -1;
+  }
+  if (!put && PyDict_Contains(state, key) && PyObject_HasAttrString(self, "set_extra_state")) {
+    EXT_OWNED *done = PyObject_CallMethod(self, "set_extra_state", "O", PyDict_GetItem(state, key));
+    if (!done || PyDict_DelItem(state, key) < 0) return -1;
+  }
+  while (PyDict_Next(((ext_module_object *)self)->children, &at, &name, &child)) {
+    if (child == Py_None) continue;
+    EXT_OWNED *below = PyUnicode_FromFormat("%s%U.", prefix, name);
+    const char *text = below ? PyUnicode_AsUTF8(below) : NULL;
+    if (!text || each_extra(child, text, state, put) < 0) return -1;
+  }
+  return 0;
+}
+
 EXT_FAST(state_dict) {
   EXT_ARGS("state_dict", "|destination prefix keep_vars", out);
   const char *prefix = ext_is_none(out[1]) ? "" : PyUnicode_AsUTF8(out[1]);
@@ -26,7 +50,8 @@ EXT_FAST(state_dict) {
   PX_SCOPED(px_dict) state = NULL;
   EXT_TRY(px_module_state_dict(&state, ext_module(self), bare));
   EXT_OWNED *dict = dict_of(state);
-  if (!dict || ext_is_none(out[0])) return ext_moved(&dict);
+  if (!dict || each_extra(self, prefix, dict, true) < 0) return NULL;
+  if (ext_is_none(out[0])) return ext_moved(&dict);
   EXT_OWNED *none = PyObject_CallMethod(out[0], "update", "O", dict);
   return none ? Py_NewRef(out[0]) : NULL;
 }
@@ -80,11 +105,14 @@ EXT_FAST(load_state_dict) {
   EXT_ARGS("load_state_dict", "state_dict|strict assign", out);
   PX_SCOPED(px_dict) state = NULL;
   PX_SCOPED(px_dict) own = NULL;
-  if (!PyMapping_Check(out[0]))
+  if (!PyMapping_Check(out[0]) || !PyObject_HasAttrString(out[0], "items"))
     EXT_FAIL(PyExc_TypeError, "Expected state_dict to be dict-like, got %R.",
              (PyObject *)Py_TYPE(out[0]));
+  EXT_OWNED *given = PyDict_New();
   EXT_TRY(px_dict_new(&state));
-  if (dict_from(state, out[0]) < 0 || keys_ready() < 0) return NULL;
+  if (!given || PyDict_Update(given, out[0]) < 0 || each_extra(self, "", given, false) < 0 ||
+      dict_from(state, given) < 0 || keys_ready() < 0)
+    return NULL;
   EXT_WAIT(px_module_load_state_dict(ext_module(self), state, ext_to_bool(out[1], true)));
   EXT_TRY(px_module_state_dict(&own, ext_module(self), ""));
   PyObject *keys = PyStructSequence_New(&keys_type);

@@ -122,6 +122,7 @@ px_status px__embedding_init(px_module *self) {
   int64_t at = padding.kind == PX_ARG_NONE ? 0 : px_value_int(padding);
   PX_CHECK(at < sizes[0] && at >= -sizes[0], PX_ASSERTION,
            "Padding_idx must be within num_embeddings");
+  if (at < 0) PX_TRY(px_module_set_attribute(self, "padding_idx", PX_I(at += sizes[0])));
   PX_TRY(add_parameter(&weight, self, "weight", 2, sizes));
   PX_TRY(px_init_normal(weight, 0, 1, NULL));
   if (padding.kind == PX_ARG_NONE) return PX_OK;

@@ -76,7 +76,7 @@ static px_status complain(const px_module *self, const load *l, bool strict) {
     snprintf(unexpected, sizeof unexpected, "\n\tUnexpected key(s) in state_dict: %s. ",
              l->unexpected);
   PX_CHECK(!*missing && !*unexpected && !*l->sizes, PX_RUNTIME,
-           "Error(s) in loading state_dict for %s:%s%s%s", self->kind->name, unexpected, missing,
+           "Error(s) in loading state_dict for %s:%s%s%s", self->kind->name, missing, unexpected,
            l->sizes);
   return PX_OK;
 }

@@ -593,5 +593,79 @@ class Missing(unittest.TestCase):
                 module.frobnicate
 
 
+class Extra(nn.Module):
+    def __init__(self, inner=None):
+        super().__init__()
+        self.kept = None
+        self.inner = inner
+
+    def get_extra_state(self):
+        return {"kept": self.kept}
+
+    def set_extra_state(self, state):
+        self.kept = state["kept"]
+
+
+class ContainerNames(unittest.TestCase):
+    def names(self, model):
+        return [(name, type(child).__name__) for name, child in model.named_children()]
+
+    def test_what_follows_a_removed_layer_moves_up(self):
+        for kind in (lambda *layers: nn.Sequential(*layers), lambda *layers: nn.ModuleList(layers)):
+            model = kind(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1), nn.Tanh())
+            del model[1]
+            self.assertEqual(self.names(model), [("0", "Linear"), ("1", "Linear"), ("2", "Tanh")])
+            self.assertEqual(list(model.state_dict()), ["0.weight", "0.bias", "1.weight", "1.bias"])
+            model.append(nn.Sigmoid())
+            self.assertEqual(self.names(model)[2:], [("2", "Tanh"), ("3", "Sigmoid")])
+            self.assertIsInstance(model.pop(-1), nn.Sigmoid)
+            del model[1:]
+            self.assertEqual(self.names(model), [("0", "Linear")])
+            model.insert(0, nn.ReLU())
+            self.assertEqual(self.names(model), [("0", "ReLU"), ("1", "Linear")])
+            self.assertRaisesRegex(TypeError, "int is not a Module subclass", model.insert, 0, 5)
+            self.assertEqual(len(model), 2)
+
+    def test_a_part_keeps_its_names(self):
+        model = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
+        self.assertEqual(self.names(model[1:]), [("1", "ReLU"), ("2", "Linear")])
+        self.assertIs(model[1:][1], model[2])
+
+
+class WhatIsLoaded(unittest.TestCase):
+    def test_extra_state_is_kept(self):
+        model = Extra(nn.Sequential(nn.Linear(1, 1), Extra()))
+        model.kept, model.inner[1].kept = "outer", [1, 2]
+        state = model.state_dict()
+        self.assertEqual((state["_extra_state"], state["inner.1._extra_state"]), ({"kept": "outer"}, {"kept": [1, 2]}))
+        other = Extra(nn.Sequential(nn.Linear(1, 1), Extra()))
+        self.assertEqual(str(other.load_state_dict(state)), "<All keys matched successfully>")
+        self.assertEqual((other.kept, other.inner[1].kept), ("outer", [1, 2]))
+
+    def test_what_is_missing_is_told_before_what_is_unexpected(self):
+        with self.assertRaises(RuntimeError) as caught:
+            nn.Linear(1, 1).load_state_dict({"weight": torch.ones(1, 1), "other": torch.ones(1)})
+        self.assertEqual(str(caught.exception), 'Error(s) in loading state_dict for Linear:\n\tMissing key(s) in '
+                                                'state_dict: "bias". \n\tUnexpected key(s) in state_dict: "other". ')
+        self.assertRaisesRegex(TypeError, "Expected state_dict to be dict-like, got <class 'list'>.",
+                               nn.Linear(1, 1).load_state_dict, [1])
+
+    def test_a_parameter_takes_no_name_that_is_taken(self):
+        layer = nn.Linear(1, 1)
+        for name, kind, text in (("in_features", KeyError, "attribute 'in_features' already exists"),
+                                 (5, TypeError, "parameter name should be a string. Got int")):
+            with self.assertRaisesRegex(kind, text):
+                layer.register_parameter(name, None)
+        layer.register_parameter("bias", None)
+        self.assertIsNone(layer.bias)
+
+    def test_a_padding_index_counts_from_the_end(self):
+        table = nn.Embedding(3, 2, padding_idx=-1)
+        self.assertEqual((table.padding_idx, repr(table)), (2, "Embedding(3, 2, padding_idx=2)"))
+        self.assertEqual(table.weight[2].tolist(), [0, 0])
+        table(torch.tensor([1, 2])).sum().backward()
+        self.assertEqual(table.weight.grad.tolist(), [[0, 0], [1, 1], [0, 0]])
+
+
 if __name__ == "__main__":
     unittest.main()
