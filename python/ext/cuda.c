@@ -92,9 +92,10 @@ static PyObject *scope_of_new(PyTypeObject *type, PyObject *args, PyObject *kwar
   PyObject *out[EXT_MAX_ARGS] = {NULL};
   if (ext_args_tuple(&spec, args, kwargs, out) < 0) return NULL;
   EXT_OWNED *is_cuda = PyObject_GetAttrString(out[0], "is_cuda");
-  EXT_OWNED *index =
-      is_cuda && PyObject_IsTrue(is_cuda) ? PyObject_CallMethod(out[0], "get_device", NULL) : NULL;
-  PyErr_Clear();
+  int moves = is_cuda ? PyObject_IsTrue(is_cuda) : -1;
+  if (moves < 0) return NULL;
+  EXT_OWNED *index = moves ? PyObject_CallMethod(out[0], "get_device", NULL) : Py_NewRef(Py_None);
+  if (!index) return NULL;
   PyObject *self = type->tp_alloc(type, 0);
   if (self && scope_index(index, (scope_object *)self) < 0) Py_CLEAR(self);
   return self;

@@ -106,6 +106,21 @@ class Several(unittest.TestCase):
         self.assertEqual(caught.exception.error_code, 101)
         self.assertIsInstance(caught.exception, RuntimeError)
 
+    def test_the_device_of_something(self):
+        class Unsure:
+            is_cuda = property(lambda self: 1 / 0)
+
+        x = torch.ones(1, device="cuda:1")
+        for here in (x, x.storage()):
+            with cuda.device_of(here):
+                self.assertEqual(cuda.current_device(), 1)
+        with cuda.device_of(torch.ones(1)):
+            self.assertEqual(cuda.current_device(), 0)
+        with self.assertRaisesRegex(AttributeError, "'int' object has no attribute 'is_cuda'"):
+            cuda.device_of(5)
+        with self.assertRaises(ZeroDivisionError):
+            cuda.device_of(Unsure())
+
     def test_set_device(self):
         for device, text in (("cuda", "specified index or an integer, but got:cuda"),
                              ("cpu", "Expected a cuda device, but got: cpu")):
