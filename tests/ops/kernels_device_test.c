@@ -346,7 +346,6 @@ PX_TEST(a_bad_index_leaves_the_device_usable) {
   arrange();
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) bad = NULL;
-  PX_SCOPED(px_tensor) good = NULL;
   px_tensor *here = pattern(PX_FLOAT32, S(5, 3)), *y = NULL, *z = NULL;
   x = there(here);
   px_tensor *index = made(PX_INT64, S(2), VALUES(1, 9));
