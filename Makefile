@@ -81,12 +81,14 @@ $(O)/libphlox_sim.so: $(SIM:%.c=$(O)/%.o)
 # One expression of the tables serves all dtypes: that an unsigned number is compared with 0 says nothing.
 NVFLAGS  ?= --compress-mode=size -O3 -diag-suppress 186,514
 CUDAARCH ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 -gencode arch=compute_90,code=compute_90
+# The toolkit's headers: those of nvcc, or, where the backend is only looked at (lint), those in the usual place.
+TOOLKIT  := $(patsubst %/cuda.h,%,$(firstword $(wildcard $(if $(NVCC),$(dir $(NVCC))../include/cuda.h) /usr/local/cuda/include/cuda.h)))
 # The opgen of this tree may not write them.
 CUDAGEN  := $(if $(wildcard tools/opgen_cuda.c),kernels_cuda_0 kernels_cuda_1 kernels_cuda_2 kernels_cuda_3 kernels_cuda_fold)
 CUDAROWS := $(if $(CUDAGEN),$(O)/gen/kernels_cuda_rows.o)
 CUDAHOST := $(patsubst %.c,$(O)/%.o,$(wildcard backends/cuda/host/*.c)) $(CUDAROWS)
 FATBINS  := $(patsubst backends/cuda/kernels/%.cu,$(O)/cuda/%.fatbin,$(wildcard backends/cuda/kernels/*.cu)) $(CUDAGEN:%=$(O)/cuda/%.fatbin)
-CUDAINC   = -isystem $(dir $(NVCC))../include
+CUDAINC   = $(addprefix -isystem ,$(TOOLKIT))
 $(CUDAGEN:%=$(O)/gen/%.cu) $(CUDAROWS:.o=.c): $(GEN) ;
 $(O)/backends/cuda/%.o $(CUDAROWS) $(O)/cuda/modules.o: CPPFLAGS += $(CUDAINC)
 $(O)/cuda/%.fatbin: backends/cuda/kernels/%.cu
@@ -167,11 +169,30 @@ check: $(O)/libphlox.so $(O)/libphlox_sim.so
 	tools/binary.sh $(O)/libphlox.so
 	$(if $(wildcard $(O)/libphlox_cuda.so),tools/binary.sh $(O)/libphlox_cuda.so)
 	@if command -v clang-format >/dev/null; then clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h'); else echo 'clang-format is not here: format not checked'; fi
-lint:
-	clang-tidy --quiet $(CORE) -- $(CPPFLAGS) -std=c11 -D_GNU_SOURCE
-	cppcheck --quiet --error-exitcode=1 --enable=warning,portability --inline-suppr -Iinclude -Isrc src backends/sim
 asan ubsan tsan:
 	$(MAKE) SAN=$(patsubst asan,address,$(patsubst ubsan,undefined,$(patsubst tsan,thread,$@))) all tests
+
+# ---- static analysis. A file is looked at again when its object is newer: when it, or a header of it, has changed.
+TIDIED   := $(CORE) $(CPU) $(SIM) $(if $(PYHAS),$(EXT)) $(if $(TOOLKIT),$(wildcard backends/cuda/host/*.c))
+LINTINC   = $(CPPFLAGS) -Ipython/ext $(addprefix -isystem ,$(PYINC) $(TOOLKIT))
+define tidied
+$(O)/lint/$(1)/%.ok: $(1)/%.c $(O)/$(2)/%.o .clang-tidy
+	@mkdir -p $$(@D)
+	@clang-tidy --quiet $$< -- $$(LINTINC) -std=c11 -D_GNU_SOURCE >$$@.log 2>&1 || { cat $$@.log; exit 1; }
+	@mv $$@.log $$@
+endef
+$(foreach folder,$(sort $(patsubst %/,%,$(dir $(CORE) $(SIM) $(wildcard backends/cuda/host/*.c)))),$(eval $(call tidied,$(folder),$(folder))))
+$(eval $(call tidied,backends/cpu,base))
+$(eval $(call tidied,python/ext,ext))
+lint-files: $(TIDIED:%.c=$(O)/lint/%.ok)
+# cppcheck does not know __builtin_expect, nor that gcc and clang define the shift of a negative number. Kernels read bytes as a dtype.
+CPPCHECK  = cppcheck -j$$(nproc) --quiet --error-exitcode=1 --enable=warning,portability,performance --inline-suppr \
+  --library=posix --library=gnu --library=python '-D__builtin_expect(x,y)=(x)' --suppress=shiftTooManyBitsSigned --suppress=invalidPointerCast \
+  --cppcheck-build-dir=$(O)/lint/cppcheck $(filter -I%,$(LINTINC))
+lint: $(GENHEAD)
+	@mkdir -p $(O)/lint/cppcheck
+	@if command -v clang-tidy >/dev/null; then $(MAKE) --no-print-directory -k -j$$(nproc) lint-files; else echo 'clang-tidy is not here: not run'; fi
+	@if command -v cppcheck >/dev/null; then $(CPPCHECK) src backends python/ext; else echo 'cppcheck is not here: not run'; fi
 
 # The Python module of a sanitizer build, run by a Python that has the sanitizer's runtime loaded first.
 SANLIB = $(shell $(CC) -print-file-name=lib$(patsubst address,a,$(patsubst undefined,ub,$(patsubst thread,t,$(SAN))))san.so)
@@ -195,5 +216,5 @@ clean:
 show: $(O)/opgen
 	@$(O)/opgen --show $(OP) $(OPS)
 
-.PHONY: all cuda python tests test clean show check lint bench bench-cuda demo docs examples install asan ubsan tsan sanitized-acceptance
+.PHONY: all cuda python tests test clean show check lint lint-files bench bench-cuda demo docs examples install asan ubsan tsan sanitized-acceptance
 -include $(shell find $(O) -name '*.d' 2>/dev/null)

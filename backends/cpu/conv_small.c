@@ -191,9 +191,13 @@ void px__conv_small_forward(void *ctx, int64_t begin, int64_t end) {
   conv *t = ctx;
   shape any = shape_of(t, 0);
   size_t numbers = (size_t)((any.source_each + ROWS * any.positions) * LANES);
-  float *x = malloc(numbers * sizeof(float) + 1), *stage = x + any.source_each * LANES;
-  if (!x) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
-  for (int64_t unit = begin; x && unit < end; unit++) {
+  float *x = malloc(numbers * sizeof(float) + 1);
+  if (!x) {
+    __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
+    return;
+  }
+  float *stage = x + any.source_each * LANES;
+  for (int64_t unit = begin; unit < end; unit++) {
     shape s = shape_of(t, unit % t->groups);
     int64_t first = unit / t->groups * LANES;
     int64_t images = t->n - first < LANES ? t->n - first : LANES;

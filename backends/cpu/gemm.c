@@ -198,8 +198,9 @@ static void widen_matrix(int dtype, float *to, const uint16_t *from, int64_t m, 
 }
 static bool product_half(const px__gemm *g, int dtype, bool parallel) {
   size_t na = (size_t)(g->m * g->k), nb = (size_t)(g->k * g->n), nc = (size_t)(g->m * g->n);
-  float *a = malloc((na + nb + nc) * sizeof(float) + 1), *b = a + na, *c = b + nb;
+  float *a = malloc((na + nb + nc) * sizeof(float) + 1);
   if (!a) return false;
+  float *b = a + na, *c = b + nb;
   bool add = g->s && g->beta != 0;
   widen_matrix(dtype, a, g->a, g->m, g->k, g->ar, g->ac);
   widen_matrix(dtype, b, g->b, g->k, g->n, g->br, g->bc);

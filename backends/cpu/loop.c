@@ -200,10 +200,11 @@ static void run_part(const plan *p, char *const *at, int64_t n) {
 // Elements [begin, end) in the order of the plan.
 static void run_range(void *context, int64_t begin, int64_t end) {
   const plan *p = context;
+  const int ndim = p->ndim;
   int64_t index[PX_MAX_DIMS], rest = begin;
   char *at[PX_MAX_OPERANDS];
   memcpy(at, p->data, sizeof at);
-  for (int d = 0; d < p->ndim; d++) {
+  for (int d = 0; d < ndim; d++) {
     index[d] = rest % p->sizes[d];
     rest /= p->sizes[d];
     for (int i = 0; i < p->operands; i++) at[i] += index[d] * p->strides[d][i];
@@ -216,7 +217,7 @@ static void run_range(void *context, int64_t begin, int64_t end) {
     if (index[0])
       for (int i = 0; i < p->operands; i++) at[i] -= index[0] * p->strides[0][i];
     index[0] = 0;
-    for (int d = 1; d < p->ndim; d++) {
+    for (int d = 1; d < ndim; d++) {
       bool wraps = ++index[d] == p->sizes[d];
       int64_t steps = wraps ? 1 - p->sizes[d] : 1;
       for (int i = 0; i < p->operands; i++) at[i] += steps * p->strides[d][i];

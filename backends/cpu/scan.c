@@ -79,8 +79,8 @@ static void plain_line(const scan *s, line *lines) {
     double f[BLOCK];
     int64_t i[BLOCK];
   } room;
-  double carry = s->product;
   int64_t whole = s->product;
+  double carry = (double)whole;
   line out = lines[0], in = lines[1];
   turn_round(s, &out), turn_round(s, &in);
   if (!s->product && in.dtype == PX_FLOAT32 && out.dtype == PX_FLOAT32) {

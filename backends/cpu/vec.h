@@ -8,9 +8,8 @@
 #include "cpu/simd.h"
 
 static inline vd vd_max(vd a, vd b) {
-  vd r;
-  for (int i = 0; i < VD; i++) r[i] = a[i] > b[i] ? a[i] : b[i];
-  return r;
+  for (int i = 0; i < VD; i++) a[i] = a[i] > b[i] ? a[i] : b[i];
+  return a;
 }
 static inline vd vd_exp_below(vd x) {
   for (int i = 0; i < VD; i++) x[i] = exp(x[i]);

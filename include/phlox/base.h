@@ -94,15 +94,25 @@ PX_API px_status px_error_pass(px_status code, const char *file, int line, const
 // Appends text to the current message. Use PX_NOTE.
 PX_API void px_error_note(const char *format, ...) PX_PRINTF(1, 2);
 
+// A call that returns `code`. Clang's analyzer, which does not see into the library, is told so:
+// otherwise it follows paths on which what failed returns PX_OK.
+#ifdef __clang_analyzer__
+#define PX_SAME_CODE(code, call) ((void)(call), (code))
+#else
+#define PX_SAME_CODE(code, call) (call)
+#endif
+
 // PX_TRY(call): returns the call's status to the caller if it failed. PX_FAIL(code, "text", ...):
 // fails. PX_CHECK(condition, code, "text", ...): fails unless the condition holds.
 #define PX_TRY(call) \
   do { \
     px_status px_try_status_ = (call); \
     if (__builtin_expect(px_try_status_ != PX_OK, 0)) \
-      return px_error_pass(px_try_status_, __FILE__, __LINE__, __func__); \
+      return PX_SAME_CODE(px_try_status_, \
+                          px_error_pass(px_try_status_, __FILE__, __LINE__, __func__)); \
   } while (0)
-#define PX_FAIL(code, ...) return px_error_set((code), 0, __FILE__, __LINE__, __func__, __VA_ARGS__)
+#define PX_FAIL(code, ...) \
+  return PX_SAME_CODE((code), px_error_set((code), 0, __FILE__, __LINE__, __func__, __VA_ARGS__))
 #define PX_CHECK(condition, code, ...) \
   do { \
     if (__builtin_expect(!(condition), 0)) PX_FAIL((code), __VA_ARGS__); \

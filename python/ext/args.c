@@ -94,8 +94,6 @@ PyObject *ext_rebuild(PyObject *model, PyObject *items) {
                                    : PyObject_CallOneArg(type, items);
 }
 
-bool ext_is_none(PyObject *object) { return !object || object == Py_None; }
-
 const char *ext_type_name(PyObject *object) {
   const char *name = Py_TYPE(object)->tp_name, *dot = strrchr(name, '.');
   return !strncmp(name, "torch.", 6) && dot ? dot + 1 : name;

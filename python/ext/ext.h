@@ -95,7 +95,7 @@ int ext_to_device(PyObject *object, px_device *out);
 // What torch.cuda functions take: None (the current device), int, str, device; gives the index.
 int ext_to_cuda_index(PyObject *object, int *out);
 bool ext_is_number(PyObject *object);  // bool, int, float or a NumPy scalar
-bool ext_is_none(PyObject *object);    // NULL or None
+static inline bool ext_is_none(PyObject *object) { return !object || object == Py_None; }
 bool ext_is_named_tuple(PyObject *object);
 // A list, tuple, named tuple or other sequence of the same type as `model` from a list of items.
 PyObject *ext_rebuild(PyObject *model, PyObject *items);

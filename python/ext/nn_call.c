@@ -11,7 +11,7 @@ static PyObject *call_layer(PyObject *self, PyObject *const *args, Py_ssize_t na
                             PyObject *kwnames) {
   px_module *module = ext_module(self);
   const px_module_kind *kind = px_module_kind_of(module);
-  px_tensor *inputs[4], *result;
+  px_tensor *inputs[4] = {NULL}, *result;
   Py_ssize_t all = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
   if (all != kind->input_count)
     EXT_FAIL(PyExc_TypeError, "%s.forward() takes %d positional arguments but %zd were given",

@@ -95,10 +95,10 @@ static px_status python_forward(px_tensor **out, px_module *self, px_tensor *con
   if (object) result = PyObject_Vectorcall(object, args, (size_t)made, NULL);
   if (result && !ext_is_tensor(result))
     PyErr_Format(PyExc_TypeError, "forward must give a Tensor here, not %s", ext_type_name(result));
-  if (PyErr_Occurred())
-    status = ext_foreign();
-  else
+  if (result && !PyErr_Occurred())
     *out = px_retain(ext_tensor(result));
+  else
+    status = ext_foreign();
   for (int i = 0; i < made; i++) Py_XDECREF(args[i]);
   Py_XDECREF(result);
   PyGILState_Release(gil);
@@ -607,10 +607,12 @@ static int add_layer(PyObject *nn, const px_module_kind *kind) {
                       slots_of(kind, slots)};
   EXT_OWNED *bases = PyTuple_Pack(1, (PyObject *)&ext_ModuleType);
   EXT_OWNED *type = bases ? PyType_FromSpecWithBases(&spec, bases) : NULL;
-  if (!type || keep_kind((PyTypeObject *)type, kind) < 0) return -1;
-  ext_short_name((PyTypeObject *)type);
-  if (PyDict_SetItemString(types, kind->name, type) < 0) return -1;
-  return PyObject_SetAttrString(nn, kind->name, type);
+  int status = type ? keep_kind((PyTypeObject *)type, kind) : -1;
+  if (type) ext_short_name((PyTypeObject *)type);
+  if (status == 0) status = PyDict_SetItemString(types, kind->name, type);
+  if (status == 0) status = PyObject_SetAttrString(nn, kind->name, type);
+  // cppcheck-suppress memleak ; the type keeps its name
+  return status;
 }
 
 int ext_init_nn(PyObject *m) {

@@ -448,9 +448,9 @@ static int add_kind(PyObject *optim, const px_optimizer_kind *kind) {
                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
   EXT_OWNED *bases = PyTuple_Pack(1, (PyObject *)&ext_OptimizerType);
   EXT_OWNED *type = bases ? PyType_FromSpecWithBases(&spec, bases) : NULL;
-  if (!type) return -1;
-  ext_short_name((PyTypeObject *)type);
-  return PyObject_SetAttrString(optim, px_optimizer_kind_name(kind), type);
+  if (type) ext_short_name((PyTypeObject *)type);
+  // cppcheck-suppress memleak ; the type keeps its name
+  return type ? PyObject_SetAttrString(optim, px_optimizer_kind_name(kind), type) : -1;
 }
 
 int ext_init_optim(PyObject *m) {

@@ -99,7 +99,7 @@ static PyObject *scatter_any(PyObject *object, const devices *to, int dim) {
 
 EXT_FAST(scatter) {
   EXT_ARGS("scatter", "inputs target_gpus|dim", out);
-  devices to;
+  devices to = {.count = 0};
   int64_t dim = 0;
   if (to_devices(out[1], &to) < 0 || (out[2] && ext_to_int(out[2], &dim) < 0)) return NULL;
   EXT_OWNED *list = scatter_any(out[0], &to, (int)dim);
@@ -230,7 +230,7 @@ static PyObject *replicate_on(PyObject *module, const devices *to) {
 
 EXT_FAST(replicate) {
   EXT_ARGS("replicate", "network devices|detach", out);
-  devices to;
+  devices to = {.count = 0};
   if (!ext_is_module(out[0]))
     EXT_FAIL(PyExc_TypeError, "replicate() takes a Module, not %s", ext_type_name(out[0]));
   if (to_devices(out[1], &to) < 0) return NULL;
@@ -328,7 +328,7 @@ static PyObject *all_ids(void) {
 
 // Indices of the devices asked for; all of them if none were. No devices: an empty list.
 static PyObject *ids_of(PyObject *given) {
-  devices to;
+  devices to = {.count = 0};
   if (px_device_count(PX_CUDA) == 0) return PyList_New(0);
   if (ext_is_none(given)) return all_ids();
   if (to_devices(given, &to) < 0) return NULL;
@@ -365,7 +365,7 @@ static int set(PyObject *self, const char *name, PyObject *value) {
 }
 
 static int init_on(PyObject *self, PyObject *module, PyObject *ids, PyObject *output) {
-  devices to;
+  devices to = {.count = 0};
   px_device target;
   if (to_devices(ids, &to) < 0) return -1;
   EXT_OWNED *first = to.count ? PyLong_FromLong(to.at[0].index) : Py_NewRef(Py_None);
@@ -399,7 +399,7 @@ static PyObject *parallel_forward(PyObject *self, PyObject *inputs, PyObject *kw
   EXT_OWNED *ids = PyObject_GetAttrString(self, "device_ids");
   EXT_OWNED *output = PyObject_GetAttrString(self, "output_device");
   EXT_OWNED *dim = PyObject_GetAttrString(self, "dim");
-  devices to;
+  devices to = {.count = 0};
   px_device target = px_cpu();
   int64_t along;
   if (!module || !ids || !output || !dim || to_devices(ids, &to) < 0 || ext_to_int(dim, &along) < 0)
@@ -419,7 +419,7 @@ static PyType_Spec parallel_spec = {
 
 EXT_FAST(data_parallel) {
   EXT_ARGS("data_parallel", "module inputs|device_ids output_device dim module_kwargs", out);
-  devices to;
+  devices to = {.count = 0};
   px_device target = px_cpu();
   int64_t dim = 0;
   EXT_OWNED *ids = ids_of(out[2]);

@@ -27,6 +27,7 @@ static int read_request(request *r, const char *function, PyObject *self, PyObje
   r->inverse = ext_to_bool(inverse, false);
   r->counts = ext_to_bool(counts, false);
   r->has_dim = !ext_is_none(dim);
+  r->dim = 0;
   if (!r->self || r->sorted < 0 || r->inverse < 0 || r->counts < 0) return -1;
   return r->has_dim ? ext_to_int(dim, &r->dim) : 0;
 }

@@ -182,13 +182,12 @@ static px_status run_task(px__task *task, px__roots *roots) {
   px_status status = prepare(task, roots);
   px__grad_swap(before);
   PX_TRY(status);
-  px__queue own;
   task->home = px__worker_queue();
   if (task->home) return work(task, roots);
-  px__queue_init(&own);
-  task->home = &own;
+  px__queue_init(&task->own);
+  task->home = &task->own;
   status = work(task, roots);
-  px__queue_end(&own);
+  px__queue_end(&task->own);
   return status;
 }
 

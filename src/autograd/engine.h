@@ -46,7 +46,8 @@ typedef struct px__capture {
 
 struct px__task {
   pthread_mutex_t lock;
-  px__queue *home;
+  px__queue *home;  // `own`, or that of the worker that made the call
+  px__queue own;
   px__entry *entries;
   uint32_t count, room;
   uint32_t *table;  // hash of nodes: index + 1, 0 empty

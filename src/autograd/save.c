@@ -275,7 +275,7 @@ static px_status call(px__op_node *self, const px__run *run, const px_value *arg
                       px_tensor *const *results) {
   px_tensor *out[PX__MAX_PARAMS_OF_OP] = {0};
   px_tensor **lists[PX__MAX_PARAMS_OF_OP] = {0};
-  int first[PX__MAX_PARAMS_OF_OP];
+  int first[PX__MAX_PARAMS_OF_OP] = {0};
   const px_op *op = self->op;
   uint32_t needs = wanted_params(self, run, first);
   for (int i = 0; i < op->param_count; i++)
@@ -314,7 +314,8 @@ static px_status open_saved(px__op_node *self, px__opened *opened, px_tensor **r
     const px__save *save = &self->saves[i];
     if (!save->alias) continue;
     px__edge edge = {&self->node, save->result};
-    if (save->result < 0) edge = save->edge < 0 ? (px__edge){0} : self->node.edges[save->edge];
+    if (save->result < 0 && save->edge < 0) continue;
+    if (save->result < 0) edge = self->node.edges[save->edge];
     if (!edge.node || edge.node->kind == &px__accumulate_kind) continue;
     if (!px_dtype_is_float(px_tensor_dtype(save->tensor))) {  // indices: they have no gradient
       *place_of(opened, results, save) = save->tensor;

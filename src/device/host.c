@@ -75,6 +75,7 @@ static unsigned bin_of(size_t bytes) {
 static size_t bin_bytes(unsigned bin) {
   if (bin < 4) return (bin + 1) * LINE;
   unsigned top = bin / 4 + 1;
+  // NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): bin is that of a block
   return (((size_t)4 + bin % 4 + 1) << (top - 2)) * LINE;
 }
 

@@ -142,7 +142,8 @@ static px_status before_write(px_call *call, void **results) {
   PX_CHECK(op->flags & form, PX_TYPE, "%s() has no form that writes to %s", op->name,
            call->mode == PX_CALL_OUT ? "out=" : "self");
   if (call->mode == PX_CALL_INPLACE) {
-    PX_CHECK(px__arg_tensor(call, 0), PX_TYPE, "%s_(): argument 'self' must be Tensor", op->name);
+    PX_CHECK(op->param_count > 0 && px__arg_tensor(call, 0), PX_TYPE,
+             "%s_(): argument 'self' must be Tensor", op->name);
     call->given[0] = px__arg_tensor(call, 0);
   } else {
     for (int i = 0; i < op->result_count; i++) call->given[i] = results[i];

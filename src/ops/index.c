@@ -230,7 +230,7 @@ static px_status check_emptiness(const px__picking *p, int b_ndim, const int64_t
 
 px_status px__pick_advanced(px__picking *p, const px_tensor *self, px_value indices,
                             px_value dims) {
-  int64_t b[PX_MAX_DIMS];
+  int64_t b[PX_MAX_DIMS] = {0};
   int b_ndim = 0;
   p->count = 0, p->wraps = true, p->fault = PX_FAULT_INDEX;
   PX_TRY(add_indices(p, self, indices, dims));

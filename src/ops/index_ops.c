@@ -5,6 +5,7 @@
 // ---- getting and putting with a picking that is dropped whatever happens
 
 static px_status get(px_call *c, px__picking *p, px_status made, const px_tensor *self) {
+  // cppcheck-suppress uninitvar ; what was made is filled in
   if (made == PX_OK) made = px__call_result(c, 0, p->ndim, p->sizes, (px_dtype)self->dtype);
   if (made == PX_OK) made = px__picking_get(p, c->results[0], self);
   px__picking_drop(p);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run functions of the losses: checks with PyTorch's texts, and the composites in PyTorch's steps.
 #include "ops/run.h"
+#include "ops/run_impl.h"
 
 #define LL(x) ((long long)(x))
 
@@ -75,7 +76,7 @@ static px_status nll_of(px_tensor **out, px_tensor **total, const px_tensor *x, 
 }
 PX_RUN(nll_loss) {
   PX_SCOPED(px_tensor) total = NULL;
-  nll n = {px__arg_tensor(call, 1), px__arg_tensor(call, 2), call->args[4].v.text,
+  nll n = {px__tensor_arg(call, 1), px__arg_tensor(call, 2), call->args[4].v.text,
            call->args[3].v.i};
   return nll_of(&call->results[0], &total, px__arg_tensor(call, 0), &n);
 }
@@ -124,8 +125,8 @@ static px_status soft_targets(px_tensor **out, const px_tensor *log_p, const px_
                      : px_sum_all(&total, weighted, PX_DTYPE_NONE));
   if (how != MEAN) return px_neg(out, total);
   PX_TRY(px_neg(&scaled, total));
-  double count = classes ? (double)(log_p->numel / classes) : 0;
-  return px_div_scalar(out, scaled, px_float(count));
+  int64_t rows = classes ? log_p->numel / classes : 0;
+  return px_div_scalar(out, scaled, px_float((double)rows));
 }
 
 // Adds to the loss of the classes the loss against all classes alike.
@@ -162,7 +163,7 @@ static px_status smoothed(px_tensor **out, const px_tensor *log_p, const nll *n,
 
 PX_RUN(cross_entropy) {
   const px_tensor *x = px__arg_tensor(call, 0);
-  nll n = {px__arg_tensor(call, 1), px__arg_tensor(call, 2), call->args[4].v.text,
+  nll n = {px__tensor_arg(call, 1), px__arg_tensor(call, 2), call->args[4].v.text,
            call->args[3].v.i};
   double smoothing = call->args[5].v.f;
   reduction how;

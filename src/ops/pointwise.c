@@ -29,10 +29,10 @@ static px_status issue(px_call *call, px_operand *operands, int n, const px_acce
 // ---- the short way
 
 static inline bool number_fits(px_value a, px_dtype dtype) {
-  char c = a.kind == PX_ARG_SCALAR  ? a.category
-           : a.kind == PX_ARG_FLOAT ? 'f'
-           : a.kind == PX_ARG_INT   ? 'i'
-                                    : 'b';
+  int c = a.kind == PX_ARG_SCALAR  ? a.category
+          : a.kind == PX_ARG_FLOAT ? 'f'
+          : a.kind == PX_ARG_INT   ? 'i'
+                                   : 'b';
   return px_dtype_is_float(dtype) || c == 'b' || (c == 'i' && dtype != PX_BOOL);
 }
 

@@ -70,9 +70,10 @@ static bool may_overlap(int ndim, const int64_t *sizes, const int64_t *strides) 
   bool used[PX_MAX_DIMS] = {false};
   int64_t reach = 0;
   for (int n = 0; n < ndim; n++) {
-    int least = -1;
-    for (int d = 0; d < ndim; d++)
-      if (!used[d] && (least < 0 || strides[d] < strides[least])) least = d;
+    int least = 0;
+    while (used[least]) least++;
+    for (int d = least + 1; d < ndim; d++)
+      if (!used[d] && strides[d] < strides[least]) least = d;
     used[least] = true;
     if (sizes[least] <= 1) continue;
     if (strides[least] <= reach) return true;

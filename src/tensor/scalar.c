@@ -17,7 +17,7 @@ px_dtype px_scalar_dtype(px_scalar s) {
 // it undefined.
 static int64_t integer_of(px_scalar s) {
   if (s.kind != 'f') return px_scalar_int(s);
-  return s.v.f >= -0x1p63 && s.v.f < 0x1p63 ? (int64_t)s.v.f : INT64_MIN;
+  return s.v.f >= (double)INT64_MIN && s.v.f < -(double)INT64_MIN ? (int64_t)s.v.f : INT64_MIN;
 }
 
 static bool truth_of(px_scalar s) {

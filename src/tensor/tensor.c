@@ -27,11 +27,8 @@ static px_status tensor_make(px_tensor **out, px_storage *storage_take, px_dtype
   px_tensor *t = px__pool_take(PX__POOL_TENSOR);
   if (PX_UNLIKELY(!t)) {
     px_status status = PX_NEW(&t);
-    if (status != PX_OK) {
-      px_release(storage_take);
-      *out = NULL;
-      return px_error_pass(status, __FILE__, __LINE__, __func__);
-    }
+    if (status != PX_OK) px_release(storage_take), *out = NULL;
+    PX_TRY(status);
   }
   px__object_init(t, &tensor_class);
   t->storage = storage_take;

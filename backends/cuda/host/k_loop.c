@@ -9,7 +9,7 @@
 void px__cuda_divisor(k_divisor *out, int64_t by) {
   uint32_t shift = 0;
   uint64_t d = (uint64_t)by;
-  if (by >= INT64_C(1) << 31) {  // never used: the loop is a wide one
+  if (by < 1 || by >= INT64_C(1) << 31) {  // never used: nothing is there, or the loop is wide
     *out = (k_divisor){1, 1, 0};
     return;
   }
@@ -106,7 +106,7 @@ static bool is_flat(const k_loop *p, int n, int vector_item) {
   if (vector_item == 0 || p->ndim > 1) return false;
   for (int i = 0; i < n; i++) {
     if (p->kind[i] != K_MANY) continue;
-    if (p->n > 1 && p->strides[0][i] != 1) return false;
+    if (p->ndim == 1 && p->n > 1 && p->strides[0][i] != 1) return false;
     size_t bytes = px__cuda_dtype_size(p->dtype[i]) * (size_t)(16 / vector_item);
     if ((uintptr_t)p->data[i] % bytes) return false;
   }
@@ -158,7 +158,7 @@ static void put_dim(k_loop *to, int at, const k_loop *from, int d, int64_t step,
 void px__cuda_tile(k_loop *p, int n) {
   enum { ACROSS = 32, DOWN = 8 };  // a block's elements; 8 of 4 bytes are what memory gives at once
   int down = 0, count = 0;
-  if (p->mode != K_NARROW || p->ndim > K_DIMS - 2 || p->sizes[0] % ACROSS) return;
+  if (p->mode != K_NARROW || p->ndim < 2 || p->ndim > K_DIMS - 2 || p->sizes[0] % ACROSS) return;
   for (int d = 1; d < p->ndim; d++)
     for (int i = 1; i < n; i++)
       if (p->strides[d][i] == 1 && p->strides[0][i] > 1 && p->sizes[d] % DOWN == 0) down = d;
@@ -245,8 +245,8 @@ px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *o
   if (!function) return px__cuda_missing(l, compute);
   if (px__operand_numel(&result) == 0) return PX_OK;
   k_loop p;
+  memcpy(o, l->operands, (size_t)op->operands * sizeof *o);
   for (int i = 0; i < op->operands; i++) {
-    o[i] = l->operands[i];
     int want = op->bools >> i & 1u ? PX_BOOL : compute;
     if (absent(&o[i]) || o[i].dtype == want) continue;
     PX_CUDA_PASS(replace(l, &o[i], want, &room[i], i > 0));
