@@ -335,16 +335,23 @@ static int choose_split(const pick *p) {
   return best >= 0 && (p->gather || lies_apart(p)) ? best : -1;
 }
 
+static void run_split(pick *p, int64_t total) {
+  int64_t size = p->sizes[p->split], each = total / size;
+  int64_t grain = (PIECE + each - 1) / each;
+  if (p->split == p->ndim - 1 && grain < LINE) grain = LINE;
+  px__cpu_parallel(size, grain, run_part, p);
+}
+
 static px_status run(pick *p, const px_launch *l) {
   int64_t total = 1;
   bool bad = false;
   for (int d = 0; d < p->ndim; d++) total *= p->sizes[d];
   p->split = total > ALONE ? choose_split(p) : -1, p->bad = &bad;
-  if (p->split < 0) return run_all(p) ? PX_OK : report(p, l);
-  int64_t size = p->sizes[p->split], each = total / size;
-  int64_t grain = (PIECE + each - 1) / each;
-  if (p->split == p->ndim - 1 && grain < LINE) grain = LINE;
-  px__cpu_parallel(size, grain, run_part, p);
+  if (p->split < 0)
+    bad = !run_all(p);
+  else
+    run_split(p, total);
+  p->bad = NULL;
   return bad ? report(p, l) : PX_OK;
 }
 

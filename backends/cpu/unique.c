@@ -143,7 +143,7 @@ static void give_few(results *r, const source *s, table *t) {
 
 static bool give_sorted(results *r, const source *s) {
   size_t bytes = (size_t)s->n * sizeof(int64_t);
-  int64_t *keys = malloc(3 * bytes), *used = keys + s->n;
+  int64_t *keys = malloc(3 * bytes), *used = keys ? keys + s->n : NULL;
   px__key_counts *counts = malloc(sizeof *counts);
   const int64_t *order = NULL;
   if (keys && counts) {

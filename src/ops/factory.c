@@ -110,7 +110,9 @@ static px_status arange_length(int64_t *out, px_scalar start, px_scalar end, px_
   PX_CHECK((by > 0 && to >= from) || (by < 0 && to <= from), PX_RUNTIME,
            "upper bound and lower bound inconsistent with step sign");
   if (start.kind != 'f' && end.kind != 'f' && step.kind != 'f') {
-    int64_t s = px_scalar_int(step), span = px_scalar_int(end) - px_scalar_int(start);
+    int64_t s = px_scalar_int(step), span;
+    bool over = __builtin_sub_overflow(px_scalar_int(end), px_scalar_int(start), &span);
+    PX_CHECK(s != 0 && !over, PX_RUNTIME, "invalid size, possible overflow?");
     *out = span / s + (span % s != 0);
     return PX_OK;
   }

@@ -64,6 +64,8 @@ PX_TEST(bad_sizes_are_named) {
   FAILS(px_empty(&t, &huge, 1, PLAIN), PX_RUNTIME,
         "Storage size calculation overflowed with sizes=[4611686018427387904]");
   FAILS(px_arange(&t, px_int(0), px_int(1), px_int(0), PLAIN), PX_RUNTIME, "step must be nonzero");
+  FAILS(px_arange(&t, px_int(INT64_MIN), px_int(INT64_MAX), px_int(1), PLAIN), PX_RUNTIME,
+        "invalid size, possible overflow?");
 }
 
 PX_TEST(only_floats_can_require_gradients) {
