@@ -152,6 +152,8 @@ bench: all $(patsubst bench/%.c,$(O)/bench/%,$(wildcard bench/*.c))
 	$(PYTHON) bench/run.py $(O)/bench.json
 bench-cuda: all $(patsubst bench/%.c,$(O)/bench/%,$(wildcard bench/*.c))
 	$(PYTHON) bench/vs_torch.py --out $(O)/vs_torch.json
+bench-ops: all
+	PYTHONPATH=python $(PYTHON) bench/ops.py
 demo:
 	script/demo
 # The pages that follow from the sources: docs/ops.md from the op tables, HACKING's table of environment variables.
@@ -216,5 +218,5 @@ clean:
 show: $(O)/opgen
 	@$(O)/opgen --show $(OP) $(OPS)
 
-.PHONY: all cuda python tests test clean show check lint lint-files bench bench-cuda demo docs examples install asan ubsan tsan sanitized-acceptance
+.PHONY: all cuda python tests test clean show check lint lint-files bench bench-cuda bench-ops demo docs examples install asan ubsan tsan sanitized-acceptance
 -include $(shell find $(O) -name '*.d' 2>/dev/null)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ops on the CPU one by one, Phlox and PyTorch in turn: python3 bench/ops.py [NAME...]
+
+Each library runs in a process of its own, with the same inputs (a million floats, unless the row says otherwise); the best of five
+timings counts. Prints milliseconds and the ratio, PyTorch's time over Phlox's: above 1, Phlox is faster.
+"""
+import json
+import os
+import subprocess
+import sys
+import time
+
+SETUP = """
+torch.manual_seed(0)
+F = torch.nn.functional
+x, y = torch.randn(1000, 1000), torch.randn(1000, 1000)
+flat, wide, ints, mask = x.view(-1), x.double(), torch.randint(0, 1000, (1000000,)), x > 0
+places, rows = ints.view(1000, 1000), torch.randint(0, 1000, (2000,))
+image, weight = torch.randn(16, 32, 32, 32), torch.randn(64, 32, 3, 3)
+words, tokens = torch.randn(10000, 128), torch.randint(0, 10000, (64, 128))
+def back(f, *given):
+    given = [t.clone().requires_grad_() for t in given]
+    def step():
+        for t in given: t.grad = None
+        f(*given).sum().backward()
+    return step
+"""
+EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; x.exp(); x.abs().log1p(); x.tanh(); x.sin(); wide.sin(); torch.atan2(x, y);
+    torch.fmod(x, y); torch.remainder(x, y); x ** 2; x.abs() ** 2.5; F.gelu(x); torch.where(mask, x, y); x.half(); x.sum(); x.sum(0); x.sum(1); x.max();
+    x.max(1); x.argmax(1); x.var(1); x.norm(); x.cumsum(1); x.cumsum(0); x.logsumexp(1); x.sort(1); flat.sort(); ints.sort();
+    x.topk(10, 1); flat.topk(100); flat.median(); ints.unique(); mask.nonzero(); x[mask]; x.masked_fill(mask, 0.0); flat[ints];
+    x.gather(1, places); x.index_select(0, rows); flat.clone().index_put_((ints,), flat); torch.zeros(1000, 1000).scatter_add_(1, places, x);
+    x.t().contiguous(); torch.cat([x, y], 1); x.flip(1); x.roll(5, 1); x.tril(); torch.arange(1000000); torch.rand(1000, 1000);
+    torch.randn(1000, 1000); torch.randperm(100000); x @ y; wide @ wide; F.conv2d(image, weight, padding=1); F.max_pool2d(image, 2);
+    F.avg_pool2d(image, 2); F.adaptive_avg_pool2d(image, 1); F.layer_norm(x, (1000,)); x.softmax(1); F.mse_loss(x, y); F.embedding(tokens, words);
+    F.cross_entropy(x, ints[:1000]); F.binary_cross_entropy_with_logits(x, mask.float())"""
+BACKWARD = """a @ y; F.conv2d(image, a.view(64, 32, 3, 3), padding=1); a.gather(1, places); a[rows]; a.max(1)[0]; a.softmax(1) ** 2;
+    torch.cat([a, y]); F.gelu(a); F.embedding(tokens, a.view(10000, 128))"""
+GIVEN = {"F.conv2d(image, a.view(64, 32, 3, 3), padding=1)": "weight", "F.embedding(tokens, a.view(10000, 128))": "words"}
+
+
+def rows():
+    """Name of a row -> the expression that makes its step."""
+    split = lambda text: [" ".join(part.split()) for part in text.split(";")]
+    table = {name: "lambda: " + name for name in split(EXPRESSIONS)}
+    table.update({"backward of " + name: "back(lambda a: %s, %s)" % (name, GIVEN.get(name, "x")) for name in split(BACKWARD)})
+    return table
+
+
+def timed(step):
+    step()
+    start = time.perf_counter()
+    step()
+    count = max(2, min(100, int(0.03 / max(time.perf_counter() - start, 1e-6))))
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        for _ in range(count):
+            step()
+        best = min(best, (time.perf_counter() - start) / count)
+    return 1e3 * best
+
+
+def measure(library, names):
+    torch = __import__(library)
+    torch.set_num_threads(os.cpu_count())
+    scope = {"torch": torch}
+    exec(SETUP, scope)
+    return {name: timed(eval(code, scope)) for name, code in rows().items() if not names or name in names}
+
+
+def run(library, names):
+    done = subprocess.run([sys.executable, "-W", "ignore", __file__, "--measure", library, *names], capture_output=True, text=True)
+    return json.loads(done.stdout) if done.returncode == 0 else print(done.stderr[-2000:], file=sys.stderr)
+
+
+def main():
+    ours, theirs = run("phlox", sys.argv[1:]), run("torch", sys.argv[1:]) or {}
+    if not ours:
+        sys.exit(1)
+    print("%-58s %10s %10s %7s" % ("op, ms", "Phlox", "PyTorch", "ratio"))
+    for name, mine in sorted(ours.items(), key=lambda row: theirs.get(row[0], 0) / row[1]):
+        peer = theirs.get(name)
+        print("%-58s %10.3f %10s %7s" % (name[:58], mine, "%.3f" % peer if peer else "-", "%.2f" % (peer / mine) if peer else "-"))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--measure"]:
+        print(json.dumps(measure(sys.argv[2], sys.argv[3:])))
+    else:
+        main()
