@@ -87,6 +87,12 @@ class Cuda(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "unknown parameter type"):
             torch.ones(1, device="cuda").record_stream(1)
 
+    def test_streams_that_are_held_differ(self):
+        streams = [torch.cuda.Stream() for _ in range(40)]
+        self.assertEqual(len({s.cuda_stream for s in streams}), 40)
+        del streams
+        self.assertLess(len({torch.cuda.Stream().cuda_stream for _ in range(200)}), 100)
+
 
 @unittest.skipIf(cuda.device_count() < 2, "two devices are wanted")
 class Several(unittest.TestCase):
@@ -332,6 +338,7 @@ class Names(unittest.TestCase):
             Late().odd
 
 
+@unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
 class TwoDevicesDoNotMix(unittest.TestCase):
     both = "found at least two devices, cuda:0 and cuda:1!"
 
@@ -374,12 +381,6 @@ class TwoDevicesDoNotMix(unittest.TestCase):
             torch.rand(2, device="cuda:1", generator=torch.Generator("cuda:0"))
         for name in ("cuda", "cuda:1"):
             torch.rand(2, device="cuda:1", generator=torch.Generator(name))
-
-    def test_streams_that_are_held_differ(self):
-        streams = [torch.cuda.Stream() for _ in range(40)]
-        self.assertEqual(len({s.cuda_stream for s in streams}), 40)
-        del streams
-        self.assertLess(len({torch.cuda.Stream().cuda_stream for _ in range(200)}), 100)
 
 
 if __name__ == "__main__":
