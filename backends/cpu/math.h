@@ -6,11 +6,11 @@
 // them are vectorised; they are within 2 units in the last place. The rest is libm; what all
 // backends have in common is in scalars.h.
 #pragma once
+#include "cpu/half.h"
 #include "phlox/backend.h"
 
 #include <float.h>
 #include <math.h>
-#include <string.h>
 
 #define K_inf_f32 INFINITY
 #define K_inf_f64 ((double)INFINITY)
@@ -23,16 +23,6 @@
 #define K_greatest_i64 INT64_MAX
 #define K_least_i64 INT64_MIN
 
-static inline uint32_t k_bits(float x) {
-  uint32_t u;
-  memcpy(&u, &x, sizeof u);
-  return u;
-}
-static inline float k_float(uint32_t u) {
-  float x;
-  memcpy(&x, &u, sizeof x);
-  return x;
-}
 #ifdef __FMA__
 #define K_FMA_f32(a, b, c) __builtin_fmaf(a, b, c)
 #define K_FMA_f64(a, b, c) __builtin_fma(a, b, c)
@@ -57,17 +47,18 @@ static inline float k_exp_f32(float x) {
   p = K_FMA(p, r, 1.0f / 6);
   p = K_FMA(p, r, 0.5f);
   p = K_FMA(p, r * r, r) + 1.0f;
-  int32_t i = (int32_t)(k_bits(shifted) - k_bits(magic)), half = i >> 1;
-  return p * k_float((uint32_t)(half + 127) << 23) * k_float((uint32_t)(i - half + 127) << 23);
+  int32_t i = (int32_t)(px__float_bits(shifted) - px__float_bits(magic)), half = i >> 1;
+  return p * px__bits_float((uint32_t)(half + 127) << 23) *
+         px__bits_float((uint32_t)(i - half + 127) << 23);
 }
 
 // x = 2^e m with m near 1; log m from the series of the inverse hyperbolic tangent.
 static inline float k_log_f32(float x) {
   bool tiny = x < FLT_MIN;
-  uint32_t u = k_bits(tiny ? x * 8388608.0f : x);
+  uint32_t u = px__float_bits(tiny ? x * 8388608.0f : x);
   uint32_t v = u - 0x3f3504f3u;  // of the square root of one half
   float e = (float)((int32_t)v >> 23) - (tiny ? 23.0f : 0.0f);
-  float f = k_float((v & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
+  float f = px__bits_float((v & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
   float s = f / (2.0f + f), z = s * s, h = 0.5f * f * f;
   float r = K_FMA(z, 2.0f / 11, 2.0f / 9);
   r = K_FMA(r, z, 2.0f / 7);
