@@ -8,35 +8,35 @@
 #define T(self) ext_tensor(self)
 
 // ---- geometry
+// An argument that names a dimension: 0 to ndim - 1, or -ndim to -1 from the end.
+static int dim_of(PyObject *given, int ndim, int *dim) {
+  int64_t at;
+  if (ext_to_int(given, &at) < 0) return -1;
+  if (!ndim)
+    EXT_FAIL_INT(PyExc_IndexError, "Dimension specified as %lld but tensor has no dimensions",
+                 (long long)at);
+  if (at < -ndim || at >= ndim)
+    EXT_FAIL_INT(PyExc_IndexError,
+                 "Dimension out of range (expected to be in range of [%d, %d], but got %lld)",
+                 -ndim, ndim - 1, (long long)at);
+  *dim = (int)(at < 0 ? at + ndim : at);
+  return 0;
+}
 EXT_FAST(tensor_size) {
   EXT_ARGS("size", "|dim", out);
   const px_tensor *t = T(self);
-  int64_t dim;
-  if (ext_is_none(out[0])) return ext_size(px_tensor_ndim(t), px_tensor_sizes(t));
-  if (ext_to_int(out[0], &dim) < 0) return NULL;
-  int ndim = px_tensor_ndim(t), room = ndim ? ndim : 1;
-  if (!ndim)
-    EXT_FAIL(PyExc_IndexError, "Dimension specified as %lld but tensor has no dimensions",
-             (long long)dim);
-  if (dim < -room || dim >= room)
-    EXT_FAIL(PyExc_IndexError,
-             "Dimension out of range (expected to be in range of [%d, %d], but got %lld)", -room,
-             room - 1, (long long)dim);
-  return PyLong_FromLongLong(px_tensor_size(t, (int)dim));
+  int ndim = px_tensor_ndim(t), dim;
+  if (ext_is_none(out[0])) return ext_size(ndim, px_tensor_sizes(t));
+  if (dim_of(out[0], ndim, &dim) < 0) return NULL;
+  return PyLong_FromLongLong(px_tensor_size(t, dim));
 }
-
 EXT_FAST(tensor_stride) {
   EXT_ARGS("stride", "|dim", out);
   const px_tensor *t = T(self);
-  int ndim = px_tensor_ndim(t);
-  int64_t dim;
+  int ndim = px_tensor_ndim(t), dim;
   if (!ext_is_none(out[0])) {
-    if (ext_to_int(out[0], &dim) < 0) return NULL;
-    if (dim < -ndim || dim >= ndim)
-      EXT_FAIL(PyExc_IndexError,
-               "Dimension out of range (expected to be in range of [%d, %d], but got %lld)", -ndim,
-               ndim - 1, (long long)dim);
-    return PyLong_FromLongLong(px_tensor_strides(t)[dim < 0 ? dim + ndim : dim]);
+    if (dim_of(out[0], ndim, &dim) < 0) return NULL;
+    return PyLong_FromLongLong(px_tensor_strides(t)[dim]);
   }
   PyObject *tuple = PyTuple_New(ndim);
   for (int i = 0; tuple && i < ndim; i++)

@@ -97,6 +97,15 @@ class Calls(unittest.TestCase):
                 call()
             self.assertEqual(str(caught.exception), text)
 
+    def test_a_dimension_that_is_not_there(self):
+        zero, two = torch.tensor(1.0), torch.ones(2, 3)
+        for call in ("size", "stride"):
+            with self.assertRaisesRegex(IndexError, "^Dimension specified as -1 but tensor has no dimensions$"):
+                getattr(zero, call)(-1)
+            with self.assertRaisesRegex(IndexError, r"^Dimension out of range \(expected to be in range of \[-2, 1\], but got 2\)$"):
+                getattr(two, call)(2)
+        self.assertEqual((two.size(-1), two.stride(-2)), (3, 3))
+
     def test_several_results_have_names(self):
         r = torch.tensor([[1., 3.], [4., 2.]]).max(1)
         self.assertEqual((r.values.tolist(), r.indices.tolist()), ([3., 4.], [1, 0]))
