@@ -28,8 +28,10 @@ static px_status plan_new(plan **out, px_tensor *const *parts, int count, px_dev
   return PX_OK;
 }
 
+// Copies to devices are ordered by their streams; one to the host is waited for, since what comes
+// next there has no stream to order it.
 static px_status moved(px_tensor **out, px_tensor *tensor, px_device device) {
-  return px_to(out, tensor, PX_DTYPE_NONE, device, true, false);
+  return px_to(out, tensor, PX_DTYPE_NONE, device, device.type == PX_CUDA, false);
 }
 
 void px__drop_all(px_tensor **tensors, int count) {

@@ -117,6 +117,31 @@ PX_TEST(training_on_a_side_stream_has_no_race) {
   no_races();
 }
 
+PX_TEST(parts_that_come_to_the_host_are_there) {
+  with_devices(2);
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) joined = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  px_tensor *parts[4];
+  int count;
+  px_scalar number;
+  OK(px_ones(&x, (int64_t[]){4, 3}, 2, PX_FLOAT32, px_cpu(), false, false));
+  OK(px_tensor_set_requires_grad(x, true));
+  OK(px_broadcast(&parts[0], x, devices, 2));
+  OK(px_scatter_parts(&parts[2], &count, x, devices, 2, 0));
+  OK(px_gather_parts(&joined, parts, 4, px_cpu(), 0));
+  OK(px_sum(&sum, joined, NULL, 0, false, PX_DTYPE_NONE));
+  OK(px_tensor_item(&number, sum));
+  CHECK_EQ(px_scalar_float(number), 36);
+  OK(px_backward(1, &sum, NULL, false, false));  // copies added up, and parts joined, at home
+  px_release(sum), sum = NULL;
+  OK(px_sum(&sum, px_tensor_grad(x), NULL, 0, false, PX_DTYPE_NONE));
+  OK(px_tensor_item(&number, sum));
+  CHECK_EQ(px_scalar_float(number), 36);
+  for (int i = 0; i < 4; i++) px_release(parts[i]);
+  no_races();
+}
+
 // ---- the documents' example: a sum on a side stream of what the default stream still fills
 
 static void slow(void *argument) { usleep(20000); }
