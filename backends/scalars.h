@@ -45,7 +45,7 @@ K_LIBM(abs, fabsf, fabs)
   K_MATH T k_select_##S(bool c, T a, T b) { return c ? a : b; } \
   K_MATH T k_max_##S(T a, T b) { return a > b || a != a ? a : b; } \
   K_MATH T k_min_##S(T a, T b) { return a < b || a != a ? a : b; } \
-  K_MATH T k_sign_##S(T x) { return x > 0 ? 1 : x < 0 ? -1 : x == 0 ? 0 : x; } \
+  K_MATH T k_sign_##S(T x) { return (T)((x > 0) - (x < 0)); } \
   K_MATH bool k_isnan_##S(T x) { return x != x; } \
   K_MATH bool k_isinf_##S(T x) { return fabs##M(x) == K_inf_##S; } \
   K_MATH bool k_isfinite_##S(T x) { return fabs##M(x) < K_inf_##S; } \

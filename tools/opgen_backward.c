@@ -224,9 +224,21 @@ static unsigned grads_read(const og_op *op, const og_node *n) {
 
 static bool is_zero(const og_node *n) { return n->kind == OG_NUMBER && strtod(n->text, NULL) == 0; }
 
+// Zeros that are there: a leaf behind them gets a gradient, as in PyTorch.
+static void write_zeros(FILE *to, int i) {
+  fprintf(to,
+          "  if (b->needs & %uu)\n"
+          "    PX_TRY(px_zeros_like(&b->out[%d], b->grads[0], PX_DTYPE_NONE, PX_DEVICE_NONE,\n"
+          "                         false, false));\n",
+          1u << i, i);
+}
+
 static void write_gradient(FILE *to, const og_op *op, int i) {
   const og_node *n = op->grad_nodes[i];
-  if (is_zero(n)) return;  // no gradient means zero
+  if (is_zero(n)) {
+    write_zeros(to, i);
+    return;
+  }
   context x = {to, op, 0, "    ", "b->args", false};
   fprintf(to, "  if (b->needs & %uu", 1u << i);
   unsigned grads = grads_read(op, n);

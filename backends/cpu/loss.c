@@ -144,6 +144,27 @@ static double run(loss_task *t) {
   return sum;
 }
 
+// Whether all elements are probabilities; NaN is none.
+static bool all_chances(const px__dense *d, bool wide) {
+  bool good = true;
+  for (int64_t i = 0; wide && i < d->n; i++)
+    good &= ((const double *)d->at)[i] >= 0 && ((const double *)d->at)[i] <= 1;
+  for (int64_t i = 0; !wide && i < d->n; i++)
+    good &= ((const float *)d->at)[i] >= 0 && ((const float *)d->at)[i] <= 1;
+  return good;
+}
+static px_status check_chances(const px_launch *l) {
+  static const char spec[] = "wrr";
+  px__dense d[3];
+  int compute = px__compute_of(l->operands[0].dtype);
+  if (!px__dense_open(d, l, spec, compute)) return PX_OK;
+  if (!all_chances(&d[1], compute == PX_FLOAT64))
+    px_kernel_fault(l, PX_FAULT_INPUT, 0, 0, 0);
+  else if (!all_chances(&d[2], compute == PX_FLOAT64))
+    px_kernel_fault(l, PX_FAULT_TARGETS, 0, 0, 0);
+  px__dense_close(d, spec);
+  return PX_OK;
+}
 static px_status forward(const px_launch *l, const loss_row *f) {
   static const char spec[] = "wrr";
   px__dense d[3];
@@ -187,7 +208,10 @@ PX_KERNEL(smooth_l1_loss_forward) { return forward(l, &smooth); }
 PX_KERNEL(smooth_l1_loss_backward) { return backward(l, &smooth_slope); }
 PX_KERNEL(huber_loss_forward) { return forward(l, &huber); }
 PX_KERNEL(huber_loss_backward) { return backward(l, &huber_slope); }
-PX_KERNEL(binary_cross_entropy_forward) { return forward(l, &bce); }
+PX_KERNEL(binary_cross_entropy_forward) {
+  PX_TRY(check_chances(l));
+  return forward(l, &bce);
+}
 PX_KERNEL(binary_cross_entropy_backward) { return backward(l, &bce_slope); }
 PX_KERNEL(bce_with_logits_forward) { return forward(l, &logits); }
 PX_KERNEL(bce_with_logits_backward) { return backward(l, &logits_slope); }

@@ -136,13 +136,13 @@ static void draw_once(source *s, const double *p, double *race, int64_t n, int64
     race[best] = -1;
   }
 }
-static bool probabilities(const double *p, int64_t n) {
+static px_fault_code fault_of(const double *p, int64_t n) {
   double total = 0;
   for (int64_t i = 0; i < n; i++) {
-    if (!(p[i] >= 0) || isinf(p[i])) return false;
+    if (!(p[i] >= 0) || isinf(p[i])) return PX_FAULT_WEIGHTS;
     total += p[i];
   }
-  return total > 0;
+  return total > 0 ? PX_FAULT_NONE : PX_FAULT_NO_WEIGHT;
 }
 // multinomial(self, num_samples, replacement, generator)
 PX_KERNEL(multinomial) {
@@ -157,8 +157,9 @@ PX_KERNEL(multinomial) {
   for (int64_t r = 0; room && r < rows; r++) {
     const double *p = (const double *)d[1].at + r * n;
     int64_t *to = (int64_t *)d[0].at + r * count;
-    if (!probabilities(p, n))
-      px_kernel_fault(l, PX_FAULT_PROBABILITY, 0, 0, 0);
+    px_fault_code wrong = fault_of(p, n);
+    if (wrong)
+      px_kernel_fault(l, wrong, 0, 0, 0);
     else if (px__param_int(l, 2))
       draw_again(&s, p, room, n, to, count);
     else

@@ -163,7 +163,12 @@ typedef struct px_operand {
   XX(RANGE, INDEX, "index out of range in self: index %lld, size %lld") \
   XX(ZERO_DIVISION, RUNTIME, "ZeroDivisionError") \
   XX(PROBABILITY, RUNTIME, "Expected p_in >= 0 && p_in <= 1 to be true, but got false.") \
-  XX(NOMEM, NOMEM, "a kernel could not get %lld bytes of scratch memory")
+  XX(NOMEM, NOMEM, "a kernel could not get %lld bytes of scratch memory") \
+  XX(PLACE, RUNTIME, "index %lld is out of bounds for dimension %lld with size %lld") \
+  XX(WEIGHTS, RUNTIME, "probability tensor contains either `inf`, `nan` or element < 0") \
+  XX(NO_WEIGHT, RUNTIME, "invalid multinomial distribution (sum of probabilities <= 0)") \
+  XX(INPUT, RUNTIME, "all elements of input should be between 0 and 1") \
+  XX(TARGETS, RUNTIME, "all elements of target should be between 0 and 1")
 typedef enum px_fault_code {
   PX_FAULT_NONE,
 #define XX(name, status, text) PX_FAULT_##name,

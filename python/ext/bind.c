@@ -334,10 +334,6 @@ int ext_bind(const ext_signature *s, ext_frame *frame, PyObject *const *args, Py
   for (int i = 0; i < s->op->param_count; i++) {
     if (given & (1u << i)) continue;
     const px_param *param = &s->op->params[i];
-    if (i == s->varargs && !param->has_default && !param->optional && nargs == s->method) {
-      frame->args[i] = PX_IS(frame->ints, 0);  // torch.ones() with no sizes: 0-dim
-      continue;
-    }
     if (!param->has_default) return misfit(frame, MISSING, i, -1, NULL);
     frame->args[i] = PX_NONE();
   }

@@ -78,7 +78,7 @@ px_status px__grad_extreme(px_tensor **out, const px_value *args, int count) {
   PX_SCOPED(px_tensor) number = NULL;
   PX_SCOPED(px_tensor) share = NULL;
   PX_TRY(spread_like(&best, args[2], self, dim, keep));
-  PX_TRY(px_eq(&mask, self.v.tensor, best));
+  PX_TRY(px_isclose(&mask, self.v.tensor, best, 0, 0, true));  // equal, or both NaN
   PX_TRY(call(&number, "sum", 3,
               (px_value[]){PX_T(mask), dim.kind == PX_ARG_INTS ? dim : PX_NONE(), keep}));
   PX_TRY(px_div(&share, args[0].v.tensor, number));

@@ -330,13 +330,15 @@ px_status px__index_one_hot(px_call *c) {
     PX_TRY(px__index_max(&most, self));
     PX_TRY(px_tensor_item(&top, most));
     classes = px_scalar_int(top) + 1;
+    PX_CHECK(classes > 0, PX_RUNTIME, "Class values must be non-negative.");
   }
   memcpy(sizes, self->sizes, sizeof *sizes * (size_t)self->ndim);
   sizes[self->ndim] = classes;
   PX_TRY(px_zeros(&made, sizes, self->ndim + 1, PX_INT64, px__tensor_device(self), false, false));
   PX_TRY(px_unsqueeze(&column, self, -1));
   px_status status = px_scatter_value_(made, -1, column, px_int(1));
-  if (status == PX_INDEX) {  // of a CPU tensor: a device reports it later
+  // An index that is none, of a CPU tensor: a device reports it later.
+  if (status == PX_RUNTIME && px__tensor_device(self).type == PX_CPU) {
     PX_SCOPED(px_tensor) least = NULL;
     PX_TRY(px_min(&least, self));
     PX_TRY(px_tensor_item(&top, least));

@@ -27,17 +27,16 @@ static px_status lay_out(frame *f, const px_tensor *self, px_value pad) {
     int pair = 2 * (self->ndim - 1 - d);
     int64_t before = pair < pad.n ? pad.v.ints[pair] : 0;
     int64_t behind = pair < pad.n ? pad.v.ints[pair + 1] : 0;
-    PX_CHECK(!__builtin_add_overflow(self->sizes[d], before, &f->sizes[d]) &&
-                 !__builtin_add_overflow(f->sizes[d], behind, &f->sizes[d]),
+    int64_t kept = self->sizes[d] + (before < 0 ? before : 0);
+    // What the first cut leaves is not less than 0, so the second one cannot overflow either.
+    if (kept >= 0 && behind < 0) kept += behind;
+    PX_CHECK(kept >= 0, PX_RUNTIME, "narrow(): length must be non-negative.");
+    PX_CHECK(!__builtin_add_overflow(kept, before > 0 ? before : 0, &f->sizes[d]) &&
+                 !__builtin_add_overflow(f->sizes[d], behind > 0 ? behind : 0, &f->sizes[d]),
              PX_RUNTIME, "padding (%lld, %lld) is too large", LL(before), LL(behind));
-    PX_CHECK(f->sizes[d] >= 0, PX_RUNTIME,
-             "The input size %lld, plus negative padding %lld and %lld, resulted in a negative "
-             "output size, which is invalid. Check dimension %d of your input.",
-             LL(self->sizes[d]), LL(before), LL(behind), d);
     f->first[d] = before > 0 ? before : 0;
     f->from[d] = before < 0 ? -before : 0;
-    f->count[d] = self->sizes[d] + (before < 0 ? before : 0) + (behind < 0 ? behind : 0);
-    if (f->count[d] < 0) f->count[d] = 0;
+    f->count[d] = kept;
   }
   return PX_OK;
 }

@@ -72,9 +72,15 @@ static px_status choose_dtypes(px_call *call, const px_tensor *self) {
   return px__check_dtype(call->op, d, call->device);
 }
 
+// As in PyTorch, whose bool once was uint8, any and all of uint8 are uint8.
+static px_dtype result_dtype(const px_call *call, int i) {
+  px_dtype dtype = px__result_dtype(call->op, i, call->dtype);
+  return dtype == PX_BOOL && call->dtype == PX_UINT8 ? PX_UINT8 : dtype;
+}
+
 static px_status make_results(px_call *call, const shape *s) {
   for (int i = 0; i < call->op->result_count; i++)
-    PX_TRY(px__call_result(call, i, s->ndim, s->sizes, px__result_dtype(call->op, i, call->dtype)));
+    PX_TRY(px__call_result(call, i, s->ndim, s->sizes, result_dtype(call, i)));
   return PX_OK;
 }
 

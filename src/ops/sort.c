@@ -47,6 +47,29 @@ PX_RUN(kthvalue) {
   }
   return values_and_indices(call, n, sizes);
 }
+// Where a line holds a NaN, its first one is the median: the maximum finds it.
+static px_status nan_first(px_call *call, const px_tensor *t, int dim, bool keepdim) {
+  PX_SCOPED(px_tensor) most = NULL;
+  PX_SCOPED(px_tensor) place = NULL;
+  PX_SCOPED(px_tensor) mask = NULL;
+  PX_SCOPED(px_tensor) value = PX_MOVE(call->results[0]);
+  PX_SCOPED(px_tensor) where = PX_MOVE(call->results[1]);
+  PX_TRY(px_max_dim(&most, &place, t, dim, keepdim));
+  PX_TRY(px_isnan(&mask, most));
+  PX_TRY(px_where(&call->results[0], mask, most, value));
+  return px_where(&call->results[1], mask, place, where);
+}
+PX_RUN(median_dim) {
+  const px_tensor *t = px__arg_tensor(call, 0);
+  int dim;
+  PX_TRY(px__wrap_dim(&dim, call->args[1].v.i, t->ndim));
+  PX_CHECK(length_of(t, dim) > 0, PX_INDEX,
+           "median(): Expected reduction dim %d to have non-zero size.", dim);
+  PX_TRY(px_kthvalue(&call->results[0], &call->results[1], t, (length_of(t, dim) + 1) / 2, dim,
+                     px__arg_bool(call, 2)));
+  if (!px_dtype_is_float((px_dtype)t->dtype) || !t->numel) return PX_OK;
+  return nan_first(call, t, dim, px__arg_bool(call, 2));
+}
 PX_RUN(median) {
   const px_tensor *t = px__arg_tensor(call, 0);
   PX_SCOPED(px_tensor) flat = NULL;
@@ -57,14 +80,7 @@ PX_RUN(median) {
                    px__tensor_device(t), false, false);
   PX_CHECK(n > 0, PX_RUNTIME, "median() of an empty tensor");
   PX_TRY(px_reshape(&flat, t, &n, 1));
-  return px_kthvalue(&call->results[0], &where, flat, (n + 1) / 2, 0, false);
-}
-PX_RUN(median_dim) {
-  const px_tensor *t = px__arg_tensor(call, 0);
-  int dim;
-  PX_TRY(px__wrap_dim(&dim, call->args[1].v.i, t->ndim));
-  return px_kthvalue(&call->results[0], &call->results[1], t, (length_of(t, dim) + 1) / 2, dim,
-                     px__arg_bool(call, 2));
+  return px_median_dim(&call->results[0], &where, flat, 0, false);
 }
 PX_RUN(place_along) {
   px_value size = call->args[3];

@@ -240,3 +240,12 @@ PX_TEST(padding_surrounds_and_cuts) {
         "Padding size should be less than the corresponding input dimension, but got: padding "
         "(3, 0) at dimension 1 of input [2, 3]");
 }
+PX_TEST(pads_at_the_ends_of_int64_are_refused) {
+  PX_SCOPED(px_tensor) m = leaf();
+  px_tensor *none = NULL;
+  const int64_t cut[] = {-1, INT64_MIN, INT64_MIN, INT64_MAX}, grown[] = {INT64_MAX, INT64_MAX};
+  for (int i = 0; i < 2; i++)
+    FAILS(px_constant_pad_nd(&none, m, cut + 2 * i, 2, px_int(0)), PX_RUNTIME,
+          "narrow(): length must be non-negative.");
+  FAILS(px_constant_pad_nd(&none, m, grown, 2, px_int(0)), PX_RUNTIME, "is too large");
+}

@@ -32,6 +32,20 @@ PX_TEST(a_target_that_is_no_class_is_an_index_error) {
   FAILS(px_cross_entropy(&none, x, target, NULL, -100, "mean", 0), PX_INDEX,
         "Target 5 is out of bounds.");
 }
+PX_TEST(what_is_no_probability_is_refused) {
+  PX_SCOPED(px_tensor) good = made(PX_FLOAT32, S(2), VALUES(0, 1));
+  PX_SCOPED(px_tensor) high = made(PX_FLOAT64, S(2), VALUES(0, 1.5));
+  PX_SCOPED(px_tensor) strange = made(PX_FLOAT32, S(2), VALUES(NAN, 0));
+  px_tensor *none = NULL;
+  FAILS(px_binary_cross_entropy(&none, strange, good, NULL, "mean"), PX_RUNTIME,
+        "all elements of input should be between 0 and 1");
+  FAILS(px_binary_cross_entropy(&none, high, high, NULL, "mean"), PX_RUNTIME,
+        "all elements of input should be between 0 and 1");
+  FAILS(px_binary_cross_entropy(&none, good, strange, NULL, "mean"), PX_RUNTIME,
+        "all elements of target should be between 0 and 1");
+  FAILS(px_multinomial(&none, strange, 1, true, NULL), PX_RUNTIME,
+        "probability tensor contains either `inf`, `nan` or element < 0");
+}
 PX_TEST(shapes_and_dtypes_are_checked) {
   PX_SCOPED(px_tensor) x = logits();
   PX_SCOPED(px_tensor) one = made(PX_INT64, S(1), VALUES(0));

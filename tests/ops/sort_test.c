@@ -35,6 +35,18 @@ PX_TEST(the_median_is_the_lower_one) {
   OK(px_median(&m, x));
   ELEMENTS(m, 0, 2);
 }
+PX_TEST(a_line_with_a_nan_has_its_first_nan_as_median) {
+  PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(2, 3), VALUES(1, NAN, NAN, 3, 1, 2));
+  PX_SCOPED(px_tensor) m = NULL;
+  PX_SCOPED(px_tensor) where = NULL;
+  PX_SCOPED(px_tensor) all = NULL;
+  OK(px_median_dim(&m, &where, x, 1, false));
+  CHECK(isnan(element(m, 0)));
+  CHECK_EQ(element(m, 1), 2);
+  ELEMENTS(where, 0, 1, 2);
+  OK(px_median(&all, x));
+  CHECK(isnan(element(all, 0)));
+}
 // ---- beside a sort that compares
 
 typedef struct ranked {

@@ -18,6 +18,12 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 NEWER = {
     "x[torch.tensor([0.5])]":
         "IndexError: tensors used as indices must be long, int, byte or bool tensors",
+    "torch.zeros()": 'TypeError: zeros() missing 1 required positional arguments: "size"',
+    "torch.nn.functional.pad(x, (-4, 2))": "RuntimeError: narrow(): length must be non-negative.",
+    "torch.multinomial(torch.tensor([float('inf'), 1.]), 1, True)":
+        "RuntimeError: probability tensor contains either `inf`, `nan` or element < 0",
+    "torch.nn.functional.binary_cross_entropy(torch.tensor([.5]), torch.tensor([-1.]))":
+        "RuntimeError: all elements of target should be between 0 and 1",
     "x.item()": "RuntimeError: a Tensor with 6 elements cannot be converted to Scalar",
 }
 
