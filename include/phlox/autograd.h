@@ -21,6 +21,7 @@ PX_API bool px_inference_enabled(void);
 PX_API void px_inference_set_enabled(bool enabled);
 PX_API bool px_anomaly_enabled(void);
 PX_API void px_anomaly_set(bool enabled, bool check_nan);
+PX_API bool px_anomaly_checks_nan(void);  // true unless it was set otherwise
 
 PX_API bool px_tensor_requires_grad(const px_tensor *self);
 // PX_RUNTIME for integer tensors and for non-leaves when switching off.

@@ -63,6 +63,8 @@ PX_API void px_site_set(const char *file, int line);
 // Asks the embedding language for the site when one is needed; called at launch only while races or
 // errors are tracked.
 PX_API void px_site_set_source(void (*source)(const char **file, int *line));
+// The calling thread's site, *file NULL where none is known.
+PX_API void px_site_get(const char **file, int *line);
 
 #ifdef __cplusplus
 }

@@ -29,6 +29,8 @@ static PyObject *get_layout(PyObject *self, void *unused) {
   return module ? PyObject_GetAttrString(module, "strided") : NULL;
 }
 static PyObject *get_version(PyObject *self, void *unused) {
+  if (px_tensor_is_inference(T(self)))
+    EXT_FAIL(PyExc_RuntimeError, "Inference tensors do not track version counter.");
   return PyLong_FromUnsignedLongLong(px_tensor_version(T(self)));
 }
 static PyObject *get_base(PyObject *self, void *unused) {

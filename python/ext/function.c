@@ -162,7 +162,7 @@ static int take_gradients(const ctx_object *self, PyObject *result, px_tensor **
     PyObject *item = PyTuple_GET_ITEM(tuple, i);
     if (item == Py_None) continue;
     if (!ext_is_tensor(item))
-      EXT_FAIL_INT(PyExc_TypeError, "expected Variable or None (got %s)", ext_type_name(item));
+      EXT_FAIL_INT(PyExc_RuntimeError, "expected Variable or None (got %s)", ext_type_name(item));
     out[i] = px_retain(ext_tensor(item));
   }
   return 0;
@@ -312,14 +312,19 @@ static PyObject *function_apply(PyObject *cls, PyObject *args) {
   return PyTuple_Check(result) ? ext_moved(&outputs) : Py_NewRef(PyTuple_GET_ITEM(outputs, 0));
 }
 
-static PyObject *function_missing(PyObject *cls, PyObject *args) {
+static PyObject *forward_missing(PyObject *cls, PyObject *args) {
   EXT_FAIL(PyExc_NotImplementedError,
-           "You must implement the forward and backward functions for custom autograd.Function.");
+           "You must implement the forward function for custom autograd.Function.");
+}
+static PyObject *backward_missing(PyObject *cls, PyObject *args) {
+  EXT_FAIL(PyExc_NotImplementedError,
+           "You must implement either the backward or vjp method for your custom "
+           "autograd.Function to use it with backward mode AD.");
 }
 static PyMethodDef base_methods[] = {
     {"apply", function_apply, METH_VARARGS | METH_CLASS, NULL},
-    {"forward", function_missing, METH_VARARGS | METH_STATIC, NULL},
-    {"backward", function_missing, METH_VARARGS | METH_STATIC, NULL},
+    {"forward", forward_missing, METH_VARARGS | METH_STATIC, NULL},
+    {"backward", backward_missing, METH_VARARGS | METH_STATIC, NULL},
     {NULL, NULL, 0, NULL}};
 static PyTypeObject function_base = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.autograd.Function",

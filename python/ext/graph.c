@@ -116,7 +116,7 @@ static px_status run_hook(px_tensor **out, px_tensor *grad, void *context) {
   PyObject *result = argument ? PyObject_CallOneArg((PyObject *)context, argument) : NULL;
   *out = NULL;
   if (result && result != Py_None && !ext_is_tensor(result))
-    PyErr_Format(PyExc_TypeError, "hook should return a Tensor or None, but got %s",
+    PyErr_Format(PyExc_TypeError, "expected Variable, but hook returned '%s'",
                  ext_type_name(result));
   else if (result && result != Py_None)
     *out = px_retain(ext_tensor(result));
@@ -258,6 +258,7 @@ EXT_FAST(autograd_grad) {
   int create = ext_to_bool(out[4], false), retain = ext_to_bool(out[3], create > 0);
   int materialize = ext_to_bool(out[8], false), unused = ext_to_bool(out[6], materialize > 0);
   if (m < 0 || create < 0 || retain < 0 || unused < 0) return NULL;
+  if (m == 0) EXT_FAIL(PyExc_RuntimeError, "`inputs` argument to `grad()` cannot be empty.");
   EXT_WAIT(px_grad(results, n, outs, grads, m, ins, retain, create, unused));
   PyObject *tuple = PyTuple_New(m);
   for (int i = 0; i < m; i++) {

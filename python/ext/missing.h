@@ -60,7 +60,7 @@ static const char *const torch_names[] = {
   "hypot", "i0", "i0_", "igamma", "igammac", "imag", "import_ir_module",
   "import_ir_module_from_buffer", "index_add", "index_copy", "index_fill", "index_put",
   "index_put_", "index_reduce", "index_select", "indices_copy", "init_num_threads", "initial_seed",
-  "inner", "instance_norm", "int_repr", "inverse", "is_anomaly_check_nan_enabled",
+  "inner", "instance_norm", "int_repr", "inverse",
   "is_anomaly_enabled", "is_autocast_cache_enabled", "is_autocast_cpu_enabled",
   "is_autocast_enabled", "is_complex", "is_conj", "is_deterministic_algorithms_warn_only_enabled",
   "is_distributed", "is_floating_point", "is_grad_enabled", "is_inference",

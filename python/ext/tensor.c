@@ -234,6 +234,9 @@ PyTypeObject ext_TensorBaseType = {
 
 // ---- Parameter: a leaf tensor that a module registers
 static PyObject *parameter_of(PyTypeObject *type, px_tensor *data, int requires_grad) {
+  if (requires_grad && !px_dtype_is_float(px_tensor_dtype(data)))
+    EXT_FAIL(PyExc_RuntimeError,
+             "Only Tensors of floating point and complex dtype can require gradients");
   PX_SCOPED(px_tensor) leaf = NULL;
   EXT_TRY(px_tensor_detach(&leaf, data));
   EXT_TRY(px_tensor_set_requires_grad(leaf, requires_grad != 0));

@@ -71,11 +71,13 @@ struct px_node {
   px_stream *stream;  // of the forward op; NULL on the CPU
   px_node *next;      // in the queue of nodes to destroy
   px__hooks *hooks;
+  const char *file;  // where the forward call was, in anomaly mode; or NULL
   uint64_t sequence;
   uint64_t claim;  // atomic hint of the engine: task number, index of the entry
   px_device device;
   int32_t edge_count, result_count;
   uint32_t bytes;
+  int32_t line;
   int32_t users;  // runs in progress; guarded by lock, as `freed`
   uint8_t lock;
   bool freed;

@@ -8,7 +8,7 @@ typedef struct px__modes {
   int suspended;  // inside the run of a view or function op
 } px__modes;
 static _Thread_local px__modes modes;
-static bool anomaly, check_nan;  // atomic
+static bool anomaly, check_nan = true;  // atomic
 
 // Views that are made while nothing is recorded remember that (E-AG-8).
 static void mark(void) {
@@ -40,9 +40,9 @@ void px_inference_set_enabled(bool enabled) {
 
 bool px_anomaly_enabled(void) { return __atomic_load_n(&anomaly, __ATOMIC_RELAXED); }
 
-bool px__check_nan(void) {
-  return px_anomaly_enabled() && __atomic_load_n(&check_nan, __ATOMIC_RELAXED);
-}
+bool px_anomaly_checks_nan(void) { return __atomic_load_n(&check_nan, __ATOMIC_RELAXED); }
+
+bool px__check_nan(void) { return px_anomaly_enabled() && px_anomaly_checks_nan(); }
 
 void px_anomaly_set(bool enabled, bool check) {
   __atomic_store_n(&check_nan, check, __ATOMIC_RELAXED);

@@ -5,6 +5,7 @@
 // Destroying a node may end the last reference to the next one, and so on through a graph of any
 // depth: the nodes queue up, and the outermost destroy works the queue off.
 #include "graph.h"
+#include "phlox/memory.h"
 
 static uint64_t sequence;  // atomic
 static _Thread_local px_node *dying;
@@ -91,6 +92,7 @@ px_status px__node_new(px_node **out, const px__kind *kind, const char *name, si
     else
       node->results[i].dtype = PX_DTYPE_NONE;
   node->sequence = __atomic_fetch_add(&sequence, 1, __ATOMIC_RELAXED);
+  if (px_anomaly_enabled()) px_site_get(&node->file, &node->line);
   px_status status = place(node);
   if (status != PX_OK)
     px_release(node);

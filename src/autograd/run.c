@@ -149,11 +149,17 @@ static px_status hand_on(px__task *task, px__frame *f) {
 static void warn_of(const px_node *node) {
   px_error error;
   px_error_take(&error);
-  if (px_warn(PX_WARN_USER,
-              "Error detected in %s. No forward pass information available. Enable detect anomaly "
-              "during forward pass for more information.",
-              node->name) != PX_OK)
-    px_error_clear();
+  px_status status =
+      node->file
+          ? px_warn(PX_WARN_USER,
+                    "Error detected in %s. Traceback of forward call that caused the error:\n"
+                    "  File \"%s\", line %d\n",
+                    node->name, node->file, node->line)
+          : px_warn(PX_WARN_USER,
+                    "Error detected in %s. No forward pass information available. Enable detect "
+                    "anomaly during forward pass for more information.",
+                    node->name);
+  if (status != PX_OK) px_error_clear();
   (void)px_error_give(&error);
 }
 

@@ -71,6 +71,7 @@ static size_t list_bytes(px_value arg) {
 
 typedef struct px__layout {
   int edges, saves;
+  bool keeps;  // a tensor, not outlines alone
   size_t lists;
 } px__layout;
 
@@ -80,9 +81,11 @@ static px__layout lay_out(const px_op *op, const px_value *args, uint32_t mask, 
   for (int i = 0; i < op->param_count; i++) {
     l.edges += edges_of(mask, args, i);
     if (kept >> i & 1) l.saves += tensors_of(args[i]);
+    l.keeps |= (saved >> i & 1) && tensors_of(args[i]);
     l.lists += list_bytes(args[i]);
   }
   for (int k = 0; k < result_count; k++) l.saves += k < 16 && (saved >> (16 + k) & 1);
+  l.keeps |= saved >> 16;
   return l;
 }
 
@@ -209,7 +212,7 @@ static px_status fill(px__filling *f, const px_value *args, uint32_t needs, int 
   return PX_OK;
 }
 
-static const px__kind op_kind;
+static const px__kind keeping_kind, plain_kind;
 
 px_status px__op_node_new(px_node **out, const px_op *op, px_call_mode mode, const px_value *args,
                           uint32_t needs, int result_count, px_tensor *const *results,
@@ -222,8 +225,8 @@ px_status px__op_node_new(px_node **out, const px_op *op, px_call_mode mode, con
   size_t saves_at = results_at + (saved >> 16 ? (size_t)result_count * sizeof(px_tensor *) : 0);
   size_t lists_at = saves_at + (size_t)l.saves * sizeof(px__save);
   PX_SCOPED(px_node) node = NULL;
-  PX_TRY(px__node_new(&node, &op_kind, op->grad_name, lists_at + l.lists, l.edges, result_count,
-                      results));
+  PX_TRY(px__node_new(&node, l.keeps ? &keeping_kind : &plain_kind, op->grad_name,
+                      lists_at + l.lists, l.edges, result_count, results));
   px__op_node *self = (px__op_node *)node;
   char *base = (char *)node;
   self->op = op;
@@ -360,4 +363,5 @@ static px_status apply(px_node *node, const px__run *run) {
   return call(self, run, self->args, self->results);
 }
 
-static const px__kind op_kind = {apply, drop, NULL};
+// What kept no tensor has nothing to let go of, and can run again.
+static const px__kind keeping_kind = {apply, drop, NULL}, plain_kind = {apply, NULL, drop};

@@ -18,3 +18,8 @@ px__site px__site_now(void) {
   if (!now.file && ask) ask(&now.file, &now.line);
   return now;
 }
+
+void px_site_get(const char **file, int *line) {
+  px__site now = px__site_now();
+  *file = now.file, *line = now.line;
+}

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Autograd in Python: modes, hooks, Function, errors that cross the engine."""
+import sys
 import threading
 import unittest
 import warnings
@@ -61,6 +62,13 @@ class Functions(unittest.TestCase):
         z.backward(retain_graph=True)
         z.backward()
         self.assertEqual(y.grad.tolist(), [6., 6.])  # PyTorch 1.13.1's
+
+    def test_a_graph_that_kept_nothing_runs_again(self):
+        x = torch.ones(2, requires_grad=True)
+        y = (x + 1).sum()
+        y.backward()
+        y.backward()
+        self.assertEqual(x.grad.tolist(), [2., 2.])
 
     def test_second_backward_is_refused(self):
         y = Square.apply(torch.ones(2, requires_grad=True), 1).sum()
@@ -173,14 +181,65 @@ class Modes(unittest.TestCase):
             thread.join()
         self.assertEqual(seen, [True])
 
+    def test_a_generator_runs_under_the_mode(self):
+        @torch.no_grad()
+        def steps():
+            seen = yield torch.is_grad_enabled()
+            try:
+                yield seen, torch.is_grad_enabled()
+            except KeyError:
+                yield torch.is_grad_enabled()
+            return "end"
+        running = steps()
+        self.assertEqual((next(running), torch.is_grad_enabled()), (False, True))
+        self.assertEqual(running.send(5), (5, False))
+        self.assertEqual(running.throw(KeyError()), False)
+        with self.assertRaises(StopIteration) as caught:
+            next(running)
+        self.assertEqual((caught.exception.value, torch.is_grad_enabled()), ("end", True))
+        self.assertEqual([len(list(steps())), steps().close()], [2, None])
+
+    def test_anomaly_mode_ends_with_its_block(self):
+        for mode in (lambda: torch.autograd.set_detect_anomaly(True, check_nan=False), torch.autograd.detect_anomaly):
+            with warnings.catch_warnings(record=True) as caught, self.assertRaises(KeyError), mode():
+                warnings.simplefilter("always")
+                self.assertTrue(torch.is_anomaly_enabled())
+                raise KeyError
+            self.assertEqual((torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()), (False, True))
+
+    def test_anomaly_mode_names_the_forward_line(self):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with torch.autograd.detect_anomaly():
+                line = f"line {sys._getframe().f_lineno + 1}"
+                y = torch.tensor([-1.], requires_grad=True).sqrt()
+                with self.assertRaisesRegex(RuntimeError, "Function 'SqrtBackward0' returned nan values in its 0th output."):
+                    y.backward()
+            with torch.autograd.detect_anomaly(check_nan=False):
+                torch.tensor([-1.], requires_grad=True).sqrt().backward()
+        texts = [str(w.message) for w in caught]
+        self.assertEqual([t.split(".")[0] for t in texts], ["Anomaly Detection has been enabled", "Error detected in SqrtBackward0",
+                                                            "Anomaly Detection has been enabled"])
+        self.assertIn(f'Traceback of forward call that caused the error:\n  File "{__file__}", {line}', texts[1])
+
     def test_inference_mode(self):
         with torch.inference_mode():
             x = torch.ones(1)
             self.assertTrue(x.is_inference() and torch.is_inference_mode_enabled())
         self.assertFalse(torch.is_inference_mode_enabled())
+        with self.assertRaisesRegex(RuntimeError, "Inference tensors do not track version counter."):
+            x._version
 
 
 class Gradients(unittest.TestCase):
+    def test_what_is_wanted_is_named(self):
+        x = torch.ones(1, requires_grad=True)
+        with self.assertRaisesRegex(RuntimeError, r"`inputs` argument to `grad\(\)` cannot be empty."):
+            torch.autograd.grad(x * 2, [])
+        with self.assertRaisesRegex(RuntimeError, "^Only Tensors of floating point and complex dtype can require gradients"):
+            torch.nn.Parameter(torch.tensor([1]))
+        self.assertFalse(torch.nn.Parameter(torch.tensor([1]), requires_grad=False).requires_grad)
+
     def test_grad_of_a_non_leaf_warns(self):
         y = torch.ones(1, requires_grad=True) * 2
         with warnings.catch_warnings(record=True) as caught:

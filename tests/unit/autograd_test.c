@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reverse-mode differentiation: gradients of leaves, the graph as users see it, its errors.
 #include "autograd_helpers.h"
+#include "phlox/memory.h"
 
 PX_TEST(gradient_reaches_the_leaves) {
   PX_SCOPED(px_tensor) x = LEAF(2, 3), *w = LEAF(5, 7), *y = NULL;
@@ -216,6 +217,56 @@ PX_TEST(anomaly_mode_finds_nan) {
   FAILS(px_backward(1, &z, &g, false, false), PX_RUNTIME,
         "Function 'SqrtBackward0' returned nan values in its 0th output.");
   px_anomaly_set(false, false);
+}
+
+static char warned[256];
+static px_status take_warning(px_warning category, const char *text) {
+  (void)snprintf(warned, sizeof warned, "%s", text);
+  return PX_OK;
+}
+
+PX_TEST(anomaly_mode_names_the_line_of_the_forward_call) {
+  PX_SCOPED(px_tensor) x = LEAF(-1), *y = NULL;
+  px_warning_set_sink(take_warning);
+  px_anomaly_set(true, true);
+  px_site_set("model.c", 7);
+  OK(px_sqrt(&y, x));
+  px_site_set(NULL, 0);
+  FAILS(px_backward(1, &y, NULL, false, false), PX_RUNTIME,
+        "Function 'SqrtBackward0' returned nan");
+  CHECK_TEXT(warned,
+             "Error detected in SqrtBackward0. Traceback of forward call that caused the error:\n"
+             "  File \"model.c\", line 7\n");
+  px_anomaly_set(false, true);
+  px_warning_set_sink(NULL);
+}
+
+PX_TEST(what_kept_no_tensor_runs_again) {
+  PX_SCOPED(px_tensor) x = LEAF(2), *y = NULL, *z = NULL;
+  OK(px_add(&y, x, x, px_int(1)));
+  OK(px_sum(&z, y, NULL, 0, false, PX_DTYPE_NONE));
+  OK(px_backward(1, &z, NULL, false, false));
+  OK(px_backward(1, &z, NULL, false, false));
+  CHECK_NEAR(at(px_tensor_grad(x), 0), 4, 0);
+}
+
+static px_status widen(px_tensor **out, px_tensor *grad, void *context) {
+  return px_cat(out, (px_tensor *[]){grad, grad}, 2, 0);
+}
+static px_status to_double(px_tensor **out, px_tensor *grad, void *context) {
+  return px_to(out, grad, PX_FLOAT64, PX_DEVICE_NONE, false, false);
+}
+
+PX_TEST(a_hook_keeps_the_form_of_a_gradient) {
+  PX_SCOPED(px_tensor) x = LEAF(2, 3), *g = VECTOR(1, 1);
+  int64_t id;
+  OK(px_tensor_add_hook(&id, x, widen, NULL, NULL));
+  FAILS(px_backward(1, &x, &g, false, false), PX_RUNTIME, "hook has changed the size of value");
+  px_tensor_remove_hook(x, id);
+  OK(px_tensor_add_hook(&id, x, to_double, NULL, NULL));
+  FAILS(px_backward(1, &x, &g, false, false), PX_RUNTIME,
+        "hook has changed the type of value (was torch.FloatTensor got torch.DoubleTensor)");
+  CHECK(px_tensor_grad(x) == NULL);
 }
 
 PX_TEST(out_takes_no_part) {
