@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// conv2d and its gradients: columns of the image times the weights, in pieces that fit a core's
-// cache.
+// conv2d and its gradients as products of matrices.
 //
-// Small images are taken several at a time, so that the product has enough columns; large ones in
-// bands of rows. Threads share the pieces; the weight's gradient is summed per part of the batch
-// and the parts in order, so that the numbers do not depend on the number of threads.
+// The matrix of what each position sees (channels * kh * kw rows, a column for each position) is
+// never written down. Its rows are pieces of the image that begin at different places, so the
+// product gets a table of places. The image is laid into planes first, with zeros about it, and
+// with the positions apart that a stride keeps apart; so that one place's row is contiguous.
+// Where the planes' rows are longer than the results', there are results between the rows that
+// nobody wants. The gradient of the input is, for each remainder of the stride, such a convolution
+// of the output's gradient.
+//
+// A unit is a group of some small images, or of a band of rows of a large one. Threads share the
+// units; the weight's gradient is summed per part of the batch and the parts in order, so that the
+// numbers do not depend on the number of threads.
 #include "cpu/conv.h"
 #include "cpu/dense.h"
 #include "cpu/gemm.h"
@@ -13,11 +20,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { COLUMNS = 128, PIECE_ELEMENTS = 64 * 1024, MAX_PARTS = 8 };
+// Columns that a unit should have at least, and elements of its planes at most; and results for
+// nobody, for each position, that cost no more than another plane for each place.
+enum { COLUMNS = 128, PIECE_ELEMENTS = 128 * 1024, WASTE = 64 };
+// Of the weight's gradient: parts at most, elements of their sums, and channels of a cut at least.
+enum { MAX_PARTS = 8, PART_ELEMENTS = 128 * 1024, CUT_CHANNELS = 8 };
 
 typedef struct unit {
-  int64_t first, images, group, y0, y1, ld, part;
+  int64_t first, images, group, y0, y1, part, c0, c1;
 } unit;
+
+// ---- planes of one dimension
+
+static int64_t floor_of(int64_t a, int64_t b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }
+static int64_t at_place(const conv_axis *a, int64_t j) { return a->shift + j * a->move; }
+static int64_t plane_of(const conv_axis *a, int64_t j) {
+  int64_t at = at_place(a, j);
+  return a->shared ? at - floor_of(at, a->step) * a->step : j;
+}
+static int64_t offset_of(const conv_axis *a, int64_t j) {
+  return a->shared ? floor_of(at_place(a, j), a->step) - a->low : 0;
+}
+// The source position of a plane's first element.
+static int64_t start_of(const conv_axis *a, int64_t plane) {
+  return a->shared ? a->low * a->step + plane : at_place(a, plane);
+}
+// The first q whose position start + q * step is not below `bound`; at most `most`.
+static int64_t first_from(int64_t start, int64_t step, int64_t bound, int64_t most) {
+  int64_t q = bound <= start ? 0 : (bound - start + step - 1) / step;
+  return q < most ? q : most;
+}
 
 #define T float
 #define GEMM px__gemm_f32
@@ -30,6 +62,8 @@ typedef struct unit {
 #define GEMM px__gemm_f64
 #define NAME(x) x##_f64
 #include "cpu/conv_rows.h"
+
+// ---- the plan
 
 // Geometry from the operands of the image, the weight and the output, and the parameters from
 // `stride` on.
@@ -44,80 +78,177 @@ static void conv_start(conv *t, const px_launch *l, const px_operand *in, const 
   t->groups = px__param_int(l, stride + 3);
   t->cg = t->c / t->groups, t->og = t->oc / t->groups;
   t->k = t->cg * t->kh * t->kw, t->p = t->oh * t->ow;
-  t->images = t->p >= COLUMNS ? 1 : (COLUMNS + t->p - 1) / t->p;
+}
+
+static conv_axis axis_forward(int64_t size, int64_t grid, int64_t kernel, int64_t stride,
+                              int64_t pad, int64_t dilation) {
+  return (conv_axis){.source = size,
+                     .grid = grid,
+                     .step = stride,
+                     .every = 1,
+                     .count = kernel,
+                     .shift = -pad,
+                     .move = dilation};
+}
+// Every stride-th position of the image from `at` on, and the output positions that saw it.
+static conv_axis axis_back(int64_t size, int64_t out, int64_t kernel, int64_t stride, int64_t pad,
+                           int64_t dilation, int64_t at) {
+  conv_axis a = {.source = out, .grid = (size - at + stride - 1) / stride, .step = 1, .every = 1};
+  for (int64_t k = 0; k < kernel; k++) {
+    int64_t from = at + pad - k * dilation;
+    if (from % stride) continue;
+    if (a.count == 0) a.first = k, a.shift = from / stride;
+    if (a.count == 1) a.every = k - a.first, a.move = from / stride - a.shift;
+    a.count++;
+  }
+  return a;
+}
+// Chooses the planes: shared ones, if that is less to lay.
+static void choose_planes(conv_axis *a, bool may_share) {
+  int64_t high = floor_of(at_place(a, 0), a->step);
+  a->low = high;
+  for (int64_t j = 1; j < a->count; j++) {
+    int64_t at = floor_of(at_place(a, j), a->step);
+    if (at < a->low) a->low = at;
+    if (at > high) high = at;
+  }
+  a->reach = high - a->low;
+  a->shared = may_share && a->step * (a->grid + a->reach) <= a->count * a->grid;
+  a->planes = a->shared ? a->step : a->count;
+  if (!a->shared) a->low = a->reach = 0;
+}
+// A row's length in a plane. The zeros before a row serve as those behind the row before it.
+static int64_t pitch_of(const conv_axis *x) {
+  int64_t lead = x->step == 1 ? -x->low : -x->low - 1, whole = x->grid + x->reach;
+  int64_t behind = (x->source + x->step - 1) / x->step - x->low;
+  int64_t pitch = whole - (lead > 0 ? lead : 0);
+  if (pitch < behind) pitch = behind;
+  if (pitch < x->grid) pitch = x->grid;
+  return pitch < whole ? pitch : whole;
+}
+static void choose_pitch(conv *t) {
+  choose_planes(&t->x, t->what != 'w');
+  t->pitch = pitch_of(&t->x);
+  if ((t->pitch - t->x.grid) * t->results <= WASTE * t->x.grid) return;
+  choose_planes(&t->x, false);
+  t->pitch = t->x.grid;
+}
+static void choose_rows(conv *t) {
+  t->images = (COLUMNS + t->p - 1) / t->p;
   if (t->images > t->n) t->images = t->n;
-  t->rows = t->oh;
-  int64_t most = PIECE_ELEMENTS / (t->k * t->ow);
-  if (t->images == 1 && most < t->rows) t->rows = most > 1 ? most : 1;
+  choose_planes(&t->y, t->images == 1);
+  t->rows = t->y.grid;
+  if (t->images > 1) return;
+  int64_t row = t->channels * t->y.planes * t->x.planes * t->pitch;
+  int64_t most = PIECE_ELEMENTS / row - t->y.reach, least = (COLUMNS + t->pitch - 1) / t->pitch;
+  if (most < least) most = least;
+  if (most < t->rows) t->rows = most;
 }
+static bool same_place(const conv_axis *a) {
+  return a->count == 1 && a->step == 1 && a->shift == 0 && a->grid == a->source;
+}
+static void place_terms(conv *t) {
+  int64_t *to = t->table;
+  for (int64_t c = 0; c < t->channels; c++)
+    for (int64_t i = 0; i < t->y.count; i++)
+      for (int64_t j = 0; j < t->x.count; j++) {
+        int64_t plane = (c * t->y.planes + plane_of(&t->y, i)) * t->x.planes + plane_of(&t->x, j);
+        *to++ = plane * t->plane + offset_of(&t->y, i) * t->pitch + offset_of(&t->x, j);
+      }
+}
+// What follows from the axes and channels. False if there was no memory.
+static bool plan(conv *t) {
+  t->terms = t->channels * t->y.count * t->x.count;
+  choose_pitch(t);
+  choose_rows(t);
+  t->plain = t->images == 1 && same_place(&t->y) && same_place(&t->x);
+  t->plane = t->images * (t->rows + t->y.reach) * t->pitch + t->x.reach;
+  t->strips = t->plain ? 0 : t->channels * t->y.planes * t->x.planes * t->plane + PX__GEMM_SLACK;
+  t->ld = (t->images * t->rows * t->pitch + 15) / 16 * 16;
+  if (t->plain) {
+    t->plane = t->p;
+    return true;
+  }
+  t->table = malloc((size_t)t->terms * sizeof *t->table);
+  if (t->table) place_terms(t);
+  return t->table != NULL;
+}
+
+// ---- units
+
 static int64_t blocks_of(const conv *t) { return (t->n + t->images - 1) / t->images; }
-
-// All row bands of one block of images of one group.
-static bool piece(const conv *t, int64_t block, int64_t group, int64_t part, int64_t from,
-                  int64_t to, void *room) {
-  unit u = {.first = block * t->images, .group = group, .part = part};
+static int64_t bands_of(const conv *t) { return (t->y.grid + t->rows - 1) / t->rows; }
+static unit unit_of(const conv *t, int64_t block, int64_t group, int64_t band) {
+  unit u = {.first = block * t->images, .group = group, .y0 = band * t->rows, .c1 = t->channels};
   u.images = t->n - u.first < t->images ? t->n - u.first : t->images;
-  u.ld = (t->images * t->rows * t->ow + 15) / 16 * 16;
-  bool done = true;
-  for (int64_t y = from; done && y < to; y += t->rows) {
-    u.y0 = y, u.y1 = y + t->rows < to ? y + t->rows : to;
-    if (t->what == 'f')
-      done = t->wide ? forward_f64(t, &u, room) : forward_f32(t, &u, room);
-    else if (t->what == 'i')
-      done = t->wide ? to_input_f64(t, &u, room) : to_input_f32(t, &u, room);
-    else
-      done = t->wide ? to_weight_f64(t, &u, room) : to_weight_f32(t, &u, room);
-  }
-  return done;
+  u.y1 = u.y0 + t->rows < t->y.grid ? u.y0 + t->rows : t->y.grid;
+  return u;
 }
-// Room for the columns, and for results or gradients of several images.
+// Room for the planes, and for results or gradients.
 static void *room_new(const conv *t) {
-  int64_t ld = (t->images * t->rows * t->ow + 15) / 16 * 16;
-  return malloc((size_t)((t->k + t->og) * ld) * (t->wide ? sizeof(double) : sizeof(float)));
+  int64_t lines = t->what == 'w' ? t->og : t->results;
+  size_t item = t->wide ? sizeof(double) : sizeof(float);
+  char *room = malloc((size_t)(t->strips + lines * t->ld) * item + 1);
+  if (room && t->strips)
+    memset(room + (size_t)(t->strips - PX__GEMM_SLACK) * item, 0, PX__GEMM_SLACK * item);
+  return room;
 }
 
-static void forward_run(void *ctx, int64_t begin, int64_t end) {
+static void results_run(void *ctx, int64_t begin, int64_t end) {
   conv *t = ctx;
   void *room = room_new(t);
   bool done = room != NULL;
-  int64_t bands = (t->oh + t->rows - 1) / t->rows;
+  int64_t bands = bands_of(t);
   for (int64_t i = begin; done && i < end; i++) {
-    int64_t y = i % bands * t->rows, rest = i / bands;
-    int64_t to = y + t->rows < t->oh ? y + t->rows : t->oh;
-    done = piece(t, rest / t->groups, rest % t->groups, 0, y, to, room);
+    unit u = unit_of(t, i / bands / t->groups, i / bands % t->groups, i % bands);
+    done = t->wide ? results_f64(t, &u, room) : results_f32(t, &u, room);
   }
   if (!done) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
   free(room);
 }
-static void input_run(void *ctx, int64_t begin, int64_t end) {
-  conv *t = ctx;
-  void *room = room_new(t);
-  bool done = room != NULL;
-  for (int64_t i = begin; done && i < end; i++)
-    done = piece(t, i / t->groups, i % t->groups, 0, 0, t->oh, room);
-  if (!done) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
-  free(room);
-}
+// A unit of it is a block of channels of a group, for a part of the batch.
 static void weight_run(void *ctx, int64_t begin, int64_t end) {
   conv *t = ctx;
   void *room = room_new(t);
   bool done = room != NULL;
-  int64_t blocks = blocks_of(t);
-  for (int64_t part = begin; part < end; part++)
-    for (int64_t b = blocks * part / t->parts; done && b < blocks * (part + 1) / t->parts; b++)
-      for (int64_t g = 0; done && g < t->groups; g++) done = piece(t, b, g, part, 0, t->oh, room);
+  int64_t blocks = blocks_of(t), bands = bands_of(t);
+  for (int64_t i = begin; i < end; i++) {
+    int64_t rest = i / t->cuts, cut = i % t->cuts;
+    int64_t part = rest / t->groups, to = blocks * (part + 1) / t->parts;
+    for (int64_t b = blocks * part / t->parts; done && b < to; b++)
+      for (int64_t band = 0; done && band < bands; band++) {
+        unit u = unit_of(t, b, rest % t->groups, band);
+        u.part = part, u.c0 = t->cg * cut / t->cuts, u.c1 = t->cg * (cut + 1) / t->cuts;
+        done = t->wide ? to_weight_f64(t, &u, room) : to_weight_f32(t, &u, room);
+      }
+  }
   if (!done) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
   free(room);
 }
-static void share(conv *t, const px_launch *l, int64_t units,
-                  void (*run)(void *, int64_t, int64_t)) {
+static void share(conv *t, int64_t units, void (*run)(void *, int64_t, int64_t)) {
   double work = (double)t->n * (double)t->p * (double)t->k * (double)t->oc;
   t->inner = units == 1;
-  int64_t grain = work < 1e5 ? units : 1;
-  px__cpu_parallel(units, grain, run, t);
+  px__cpu_parallel(units, work < 1e5 ? units : 1, run, t);
+}
+static void convolve(conv *t) {
+  if (plan(t))
+    share(t, blocks_of(t) * t->groups * bands_of(t), results_run);
+  else
+    t->failed = true;
+  free(t->table);
+  t->table = NULL;
+}
+static void report(const conv *t, const px_launch *l) {
   if (t->failed) px_kernel_fault(l, PX_FAULT_NOMEM, (int64_t)1 << 20, 0, 0);
 }
 
+// ---- the kernels
+
+static void forward(conv *t) {
+  t->y = axis_forward(t->h, t->oh, t->kh, t->sh, t->ph, t->dh);
+  t->x = axis_forward(t->w, t->ow, t->kw, t->sw, t->pw, t->dw);
+  t->channels = t->cg, t->results = t->og, t->source = t->in, t->factors = t->weight;
+}
 // conv2d(input, weight, bias, stride, padding, dilation, groups)
 PX_KERNEL(conv2d) {
   static const char spec[] = "wrrr";
@@ -133,15 +264,34 @@ PX_KERNEL(conv2d) {
               .weight = d[2].at,
               .bias = d[3].at};
     conv_start(&t, l, &o[1], &o[2], &o[0], 3);
-    int64_t bands = (t.oh + t.rows - 1) / t.rows;
-    if (px__conv_small(&t))
-      share(&t, l, px__conv_small_units(&t), px__conv_small_forward);
-    else
-      share(&t, l, blocks_of(&t) * t.groups * bands, forward_run);
+    if (px__conv_small(&t)) {
+      share(&t, px__conv_small_units(&t), px__conv_small_forward);
+    } else {
+      forward(&t);
+      convolve(&t);
+    }
     px__conv_small_end(&t);
+    report(&t, l);
   }
   px__dense_close(d, spec);
   return PX_OK;
+}
+
+static void backward_at(conv *t, int64_t y0, int64_t x0) {
+  t->y0 = y0, t->x0 = x0;
+  t->y = axis_back(t->h, t->oh, t->kh, t->sh, t->ph, t->dh, y0);
+  t->x = axis_back(t->w, t->ow, t->kw, t->sw, t->pw, t->dw, x0);
+  int64_t places = t->y.count * t->x.count;
+  if (places == 0) return;
+  size_t item = t->wide ? sizeof(double) : sizeof(float);
+  void *factors = malloc((size_t)(t->c * t->og * places) * item);
+  t->channels = t->og, t->results = t->cg, t->source = t->grad, t->factors = factors;
+  if (factors) {
+    (t->wide ? turn_weights_f64 : turn_weights_f32)(t, factors);
+    convolve(t);
+  }
+  t->failed |= !factors;
+  free(factors);
 }
 // conv2d_backward_input(grad_output, weight, input_size, stride, padding, dilation, groups)
 PX_KERNEL(conv2d_backward_input) {
@@ -159,13 +309,32 @@ PX_KERNEL(conv2d_backward_input) {
               .weight = d[2].at};
     conv_start(&t, l, &o[0], &o[2], &o[1], 3);
     if (px__conv_small(&t))
-      share(&t, l, px__conv_small_units(&t), px__conv_small_forward);
+      share(&t, px__conv_small_units(&t), px__conv_small_forward);
     else
-      share(&t, l, blocks_of(&t) * t.groups, input_run);
+      for (int64_t y = 0; y < t.sh && y < t.h; y++)
+        for (int64_t x = 0; !t.failed && x < t.sw && x < t.w; x++) backward_at(&t, y, x);
     px__conv_small_end(&t);
+    report(&t, l);
   }
   px__dense_close(d, spec);
   return PX_OK;
+}
+
+// Parts to be summed by themselves, as long as the sums are small beside what is read; channels are
+// cut where that leaves few units.
+static void choose_parts(conv *t, int64_t blocks) {
+  t->parts = blocks < MAX_PARTS ? blocks : MAX_PARTS;
+  while (t->parts > 1 && t->parts * t->k * t->oc > PART_ELEMENTS) t->parts /= 2;
+  t->cuts = MAX_PARTS / (t->parts * t->groups);
+  if (t->cuts > t->cg / CUT_CHANNELS) t->cuts = t->cg / CUT_CHANNELS;
+  if (t->cuts < 1) t->cuts = 1;
+}
+// The sums of all parts, into t->sums.
+static void weight_parts(conv *t, bool small) {
+  if (small)
+    share(t, t->parts, px__conv_small_weight);
+  else
+    share(t, t->parts * t->groups * t->cuts, weight_run);
 }
 // conv2d_backward_weight(grad_output, input, weight_size, stride, padding, dilation, groups)
 PX_KERNEL(conv2d_backward_weight) {
@@ -180,18 +349,20 @@ PX_KERNEL(conv2d_backward_weight) {
     conv t = {
         .what = 'w', .wide = compute == PX_FLOAT64, .out = d[0].at, .grad = d[1].at, .in = d[2].at};
     conv_start(&t, l, &o[2], &o[0], &o[1], 3);
-    int64_t blocks = blocks_of(&t);
+    forward(&t);
     bool small = px__conv_small(&t);
-    if (small) blocks = t.n;
-    t.parts = blocks < MAX_PARTS ? blocks : MAX_PARTS;
+    if (!small) t.failed = !plan(&t);
+    choose_parts(&t, small ? t.n : blocks_of(&t));
     t.sums = px__scratch_new(l, (size_t)(t.parts * d[0].n) * item);
-    if (t.sums) {
+    if (t.sums && !t.failed) {
       memset(t.sums, 0, (size_t)(t.parts * d[0].n) * item);
-      share(&t, l, t.parts, small ? px__conv_small_weight : weight_run);
+      weight_parts(&t, small);
       (t.wide ? add_parts_f64 : add_parts_f32)(&t);
-      free(t.sums);
     }
+    free(t.sums);
+    free(t.table);
     px__conv_small_end(&t);
+    report(&t, l);
   }
   px__dense_close(d, spec);
   return PX_OK;

@@ -1,18 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the two ways of convolving share: conv.c multiplies columns, conv_small.c goes tap by tap
+// What the two ways of convolving share: conv.c multiplies matrices, conv_small.c goes tap by tap
 // for float images of few positions.
 #pragma once
 #include "phlox/backend.h"
+
+// One dimension of a sum over kernel places: at place first + j * every (j below `count`), position
+// q of the grid meets position q * step + shift + j * move of the source.
+typedef struct conv_axis {
+  int64_t source, grid, step, first, every, count, shift, move;
+  // The planes that hold the source for it. Shared: one for each remainder of `step`, from position
+  // low * step on, `reach` longer than the grid. Else one for each place, as long as the grid.
+  bool shared;
+  int64_t planes, low, reach;
+} conv_axis;
 
 typedef struct conv {
   void *out, *sums;
   const void *in, *weight, *bias, *grad;
   int64_t n, c, h, w, oc, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw, groups;
-  int64_t cg, og, k, p;         // channels of a group, in and out; column length; positions
-  int64_t images, rows, parts;  // of a piece
+  int64_t cg, og, k, p;  // channels of a group, in and out; numbers an output sees; positions
   bool wide, inner, failed;
   char what;               // 'f' forward, 'i' gradient of input, 'w' of weight
+  int64_t parts, cuts;     // of the batch and of the channels, for the gradient of the weight
   struct conv_taps *taps;  // of the small way
+  // A pass: results on a grid from sources on a grid, of so many channels a group.
+  conv_axis y, x;
+  const void *source, *factors;  // factors: for each group results x terms
+  int64_t channels, results, terms;
+  int64_t y0, x0;                     // the grid's first place among the results
+  int64_t images, rows, pitch;        // of a unit: images, rows of the grid, and their distance
+  int64_t plane, strips, ld, *table;  // elements of a plane and of all; of a result; terms' places
+  bool plain;                         // the source needs no planes
 } conv;
 
 // Prepares the small way, if the convolution is one for it.

@@ -105,6 +105,7 @@ bool px__conv_small(conv *t) {
   int64_t positions = t->what == 'i' ? t->h * t->w : t->p, places = t->kh * t->kw;
   int64_t lists = t->what == 'w' ? places : positions;
   int64_t each = t->what == 'w' ? t->p : places * (t->what == 'i' ? t->og : t->cg);
+  if (t->what == 'w' && t->og < LANES / 4) return false;
   if (t->wide || t->n < LANES / 2 || positions > MOST_POSITIONS || t->p > MOST_POSITIONS ||
       lists * each > MOST_TAPS || t->h * t->w > 4 * MOST_POSITIONS)
     return false;

@@ -12,6 +12,9 @@
 
 // Elements of A and B up to which a product is direct, and of a panel of B on the stack.
 enum { DIRECT_ELEMENTS = 48 * 1024, PANEL_BYTES = 32 * 1024 };
+// Columns of B that are taken one by one if rows of A lie apart, and rows of A for which packing
+// rows of B that lie apart does not pay.
+enum { MOST_COLUMNS = 8, FEW_ROWS = 16 };
 // Multiplications from which threads are worth their start.
 static const double thread_work = 64.0 * 64 * 64;
 
@@ -51,11 +54,14 @@ static px__gemm flipped(const px__gemm *g) {
 }
 
 // How a product is done. It is chosen once for the whole, so that its pieces all add up alike.
-typedef enum way { SCALE, VECTOR, BLOCKED, DIRECT } way;
+typedef enum way { SCALE, VECTOR, FEW, BLOCKED, DIRECT } way;
 
 static way choose(const px__gemm *g, const px__tiles *tiles) {
   if (g->k == 0) return SCALE;
-  if (g->n == 1 && g->ac == 1 && g->br == 1) return VECTOR;
+  bool lines = g->ac == 1 && g->br == 1 && !g->b_rows;
+  if (lines && g->n <= (g->a_rows ? MOST_COLUMNS : 1)) return VECTOR;
+  if (g->b_rows && g->m <= FEW_ROWS) return FEW;
+  if (g->a_rows) return BLOCKED;
   bool small = g->m * g->k + g->k * g->n <= DIRECT_ELEMENTS &&
                (size_t)(g->k * tiles->columns) * tiles->item <= PANEL_BYTES;
   return small ? DIRECT : BLOCKED;
@@ -73,6 +79,8 @@ static bool serial(const px__gemm *g, const px__tiles *tiles, way how) {
       return scale_only(g, tiles->item == sizeof(double)), true;
     case VECTOR:
       return tiles->vector(g), true;
+    case FEW:
+      return tiles->few(g), true;
     case BLOCKED:
       return tiles->blocked(g);
     default:
@@ -107,6 +115,7 @@ static void run_piece(grid *s, int64_t i, int64_t j) {
   g.a = (const char *)g.a + row * g.ar * item;
   g.b = (const char *)g.b + col * g.bc * item;
   g.c = (char *)g.c + (row * g.cr + col * g.cc) * item;
+  if (g.a_rows) g.a_rows += row;
   if (g.s) g.s = (const char *)g.s + (row * g.sr + col * g.sc) * item;
   if (!serial(&g, s->tiles, s->how)) __atomic_store_n(&s->failed, true, __ATOMIC_RELAXED);
 }
@@ -134,6 +143,7 @@ static void lay_grid(grid *s, int64_t pieces) {
 // Whether the transposed problem is the better one: a C whose columns are contiguous, a vector from
 // the left, and a C so narrow that much of a tile's width would be empty.
 static bool should_flip(const px__gemm *g, const px__tiles *tiles) {
+  if (g->a_rows || g->b_rows) return false;
   if (g->cc != 1 && g->cr == 1) return true;
   if (g->m == 1) return g->br == 1 && g->ac == 1;
   if (g->n == 1) return g->ac != 1;

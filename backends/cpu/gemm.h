@@ -4,11 +4,18 @@
 // A is m x k, B is k x n, C and S are m x n; each has a row and a column stride in elements, so
 // that transposed and broadcast operands need no copy (a bias is an S with row stride 0). S may be
 // C itself, or NULL; with beta 0 it is not read.
+//
+// Rows of A or B may lie anywhere: a table then says where each begins, in elements, the stride of
+// rows is 0 and that of columns 1. A table of B's rows comes with room: PX__GEMM_SLACK elements
+// past the last column of each row may be read.
 #pragma once
 #include "phlox/backend.h"
 
+enum { PX__GEMM_SLACK = 8 * 16 };
+
 typedef struct px__gemm {
   int64_t m, n, k;
+  const int64_t *a_rows, *b_rows;  // NULL: evenly spaced
   const void *a;
   int64_t ar, ac;
   const void *b;

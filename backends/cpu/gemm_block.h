@@ -50,30 +50,25 @@ static inline TARGET NAME(target)
   return t;
 }
 
-// A row of a whole tile.
-static inline __attribute__((always_inline)) TARGET void NAME(put_row)(const NAME(target) * t,
-                                                                       int i, V r0, V r1) {
+// The v-th vector of a row of a whole tile.
+static inline __attribute__((always_inline)) TARGET void NAME(put_vector)(const NAME(target) * t,
+                                                                          int i, int v, V r) {
   const T *s = t->s ? t->s + i * t->sr : NULL;
-  r0 *= t->alpha, r1 *= t->alpha;
-  if (s && t->sc)
-    r0 += LOAD(s) * t->beta, r1 += LOAD(s + L) * t->beta;
-  else if (s)
-    r0 += SET(*s * t->beta), r1 += SET(*s * t->beta);
-  STORE(t->c + i * t->cr, r0);
-  STORE(t->c + i * t->cr + L, r1);
+  r *= t->alpha;
+  if (s) r += (t->sc ? LOAD(s + v * L) : SET(*s)) * t->beta;
+  STORE(t->c + i * t->cr + v * L, r);
 }
 static inline TARGET bool NAME(plain)(const NAME(target) * t) {
   return t->cc == 1 && (!t->s || t->sc == 1 || t->sc == 0);
 }
 
-// Writes the rows x cols corner of a tile.
-static TARGET void NAME(put)(const NAME(target) * t, int rows, int cols, V acc[TILE_M][2]) {
-  for (int i = 0; i < rows; i++) {
-    T line[2 * L], *c = t->c + i * t->cr;
-    const T *s = t->s ? t->s + i * t->sr : NULL;
-    STORE(line, acc[i][0] * t->alpha);
-    STORE(line + L, acc[i][1] * t->alpha);
-    for (int j = 0; j < cols; j++) c[j * t->cc] = s ? line[j] + s[j * t->sc] * t->beta : line[j];
+// Writes the first `cols` numbers of a tile's row of vectors.
+static TARGET void NAME(put)(const NAME(target) * t, int i, int cols, const V *row) {
+  T *c = t->c + i * t->cr;
+  const T *s = t->s ? t->s + i * t->sr : NULL;
+  for (int j = 0; j < cols; j++) {
+    T x = row[j / L][j % L] * t->alpha;
+    c[j * t->cc] = s ? x + s[j * t->sc] * t->beta : x;
   }
 }
 
@@ -88,12 +83,10 @@ static inline __attribute__((always_inline)) TARGET void NAME(tile_rows)(const i
 #pragma GCC unroll 8
   for (int i = 0; whole && i < rows; i++) __builtin_prefetch(t->c + i * t->cr, 1);
   NAME(tile)(rows, k, a, ar, ac, b, br, acc);
-  if (!whole) {
-    NAME(put)(t, rows, cols, acc);
-    return;
-  }
+  for (int i = 0; !whole && i < rows; i++) NAME(put)(t, i, cols, acc[i]);
 #pragma GCC unroll 8
-  for (int i = 0; i < rows; i++) NAME(put_row)(t, i, acc[i][0], acc[i][1]);
+  for (int i = 0; whole && i < rows; i++)
+    for (int v = 0; v < 2; v++) NAME(put_vector)(t, i, v, acc[i][v]);
 }
 
 // A tile of packed panels, but for the lower edge.
@@ -161,14 +154,14 @@ static TARGET void NAME(pack_columns)(const T *b, int64_t bc, int64_t k, T *to) 
 // TILE_M rows of A that are contiguous each. Vectors stored past a column's end are overwritten by
 // the next column; past the panel's end there must be room for one.
 enum { NAME(GROUPS) = (TILE_M + L - 1) / L };
-static TARGET void NAME(pack_rows)(const T *a, int64_t ar, int64_t k, T *to) {
+static TARGET void NAME(pack_rows)(const T *const *a, int64_t k, T *to) {
   int64_t p = 0;
   for (; p + L <= k; p += L) {
     V x[NAME(GROUPS)][L];
     for (int g = 0; g < NAME(GROUPS); g++) {
       for (int i = 0; i < L; i++) {
         int row = g * L + i < TILE_M ? g * L + i : TILE_M - 1;
-        x[g][i] = LOAD(a + row * ar + p);
+        x[g][i] = LOAD(a[row] + p);
       }
       NAME(transpose)(x[g]);
     }
@@ -176,13 +169,22 @@ static TARGET void NAME(pack_rows)(const T *a, int64_t ar, int64_t k, T *to) {
       for (int g = 0; g < NAME(GROUPS); g++) STORE(to + (p + i) * TILE_M + g * L, x[g][i]);
   }
   for (; p < k; p++)
-    for (int i = 0; i < TILE_M; i++) to[p * TILE_M + i] = a[i * ar + p];
+    for (int i = 0; i < TILE_M; i++) to[p * TILE_M + i] = a[i][p];
 }
 
-// Copies k x cols of B into a panel of width 2L, zeros beyond cols.
-static TARGET void NAME(pack_b)(const T *b, int64_t br, int64_t bc, int64_t k, int cols, T *to) {
+// Where a row begins, by its table or by the stride.
+static inline TARGET int64_t NAME(row_at)(const int64_t *rows, int64_t stride, int64_t i) {
+  return rows ? rows[i] : i * stride;
+}
+// Copies rows [p, p + k) and `cols` columns from j of B into a panel of width 2L, zeros beyond.
+static TARGET void NAME(pack_b)(const px__gemm *g, int64_t p0, int64_t k, int64_t j0, int cols,
+                                T *to) {
+  const T *b = (const T *)g->b + p0 * g->br + j0 * g->bc;
+  const int64_t *rows = g->b_rows ? g->b_rows + p0 : NULL;
+  int64_t br = g->br, bc = g->bc;
   if (bc == 1 && cols == 2 * L) {
-    for (int64_t p = 0; p < k; p++, to += 2 * L) memcpy(to, b + p * br, 2 * L * sizeof(T));
+    for (int64_t p = 0; p < k; p++, to += 2 * L)
+      memcpy(to, b + NAME(row_at)(rows, br, p), 2 * L * sizeof(T));
     return;
   }
   if (cols < 2 * L) memset(to, 0, (size_t)k * 2 * L * sizeof(T));
@@ -192,21 +194,27 @@ static TARGET void NAME(pack_b)(const T *b, int64_t br, int64_t bc, int64_t k, i
     return;
   }
   for (int64_t p = 0; p < k; p++, to += 2 * L)
-    for (int j = 0; j < cols; j++) to[j] = b[p * br + j * bc];
+    for (int j = 0; j < cols; j++) to[j] = b[NAME(row_at)(rows, br, p) + j * bc];
 }
-// Copies rows x k of A into a panel of TILE_M, column by column, zeros beyond rows.
-static TARGET void NAME(pack_a)(const T *a, int64_t ar, int64_t ac, int64_t k, int rows, T *to) {
+// Copies `rows` rows from i0 and k columns from p0 of A into a panel of TILE_M, column by column,
+// zeros beyond rows.
+static TARGET void NAME(pack_a)(const px__gemm *g, int64_t i0, int rows, int64_t p0, int64_t k,
+                                T *to) {
+  const T *a = (const T *)g->a + i0 * g->ar + p0 * g->ac, *from[TILE_M];
+  int64_t ar = g->ar, ac = g->ac;
+  for (int i = 0; i < rows; i++)
+    from[i] = a + NAME(row_at)(g->a_rows ? g->a_rows + i0 : NULL, ar, i);
   if (rows == TILE_M && ac == 1) {
-    NAME(pack_rows)(a, ar, k, to);
+    NAME(pack_rows)(from, k, to);
     return;
   }
-  if (rows == TILE_M && ar == 1) {
+  if (rows == TILE_M && ar == 1 && !g->a_rows) {
     for (int64_t p = 0; p < k; p++) memcpy(to + p * TILE_M, a + p * ac, TILE_M * sizeof(T));
     return;
   }
   memset(to, 0, (size_t)k * TILE_M * sizeof(T));
   for (int64_t p = 0; p < k; p++, to += TILE_M)
-    for (int i = 0; i < rows; i++) to[i] = a[i * ar + p * ac];
+    for (int i = 0; i < rows; i++) to[i] = from[i][p * ac];
 }
 
 // A product small enough for the nearest caches: one panel of B after the other, packed (into
@@ -217,8 +225,8 @@ static TARGET void NAME(direct)(const px__gemm *g, T *room) {
     int cols = g->n - j < 2 * L ? (int)(g->n - j) : 2 * L;
     const T *panel = b + j * g->bc;
     int64_t br = g->br;
-    if (g->bc != 1 || cols < 2 * L) {
-      NAME(pack_b)(panel, g->br, g->bc, g->k, cols, room);
+    if (g->bc != 1 || cols < 2 * L || g->b_rows) {
+      NAME(pack_b)(g, 0, g->k, j, cols, room);
       panel = room, br = 2 * L;
     }
     for (int64_t i = 0; i < g->m; i += TILE_M) {
@@ -229,26 +237,108 @@ static TARGET void NAME(direct)(const px__gemm *g, T *room) {
   }
 }
 
-static TARGET T NAME(dot_row)(const T *a, const T *x, int64_t k) {
-  V s0 = SET(0), s1 = SET(0);
-  int64_t p = 0;
-  for (; p + 2 * L <= k; p += 2 * L) {
-    s0 = FMA(LOAD(a + p), LOAD(x + p), s0);
-    s1 = FMA(LOAD(a + p + L), LOAD(x + p + L), s1);
+// ---- few rows of A, rows of B by a table
+
+// A tile of `rows` by `vectors`, constants at each call, read where B lies. Past the last column it
+// reads B's slack.
+static inline __attribute__((always_inline)) TARGET void NAME(few_tile)(const int rows,
+                                                                        const int vectors,
+                                                                        const px__gemm *g,
+                                                                        int64_t i0, int64_t j0) {
+  V acc[TILE_M][MOST_VECTORS];
+  const T *a = (const T *)g->a + i0 * g->ar, *b = (const T *)g->b + j0;
+  for (int i = 0; i < rows; i++)
+    for (int v = 0; v < vectors; v++) acc[i][v] = SET(0);
+  for (int64_t p = 0; p < g->k; p++, a += g->ac) {
+    const T *y = b + g->b_rows[p];
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++) {
+      V x = SET(a[i * g->ar]);
+#pragma GCC unroll 8
+      for (int v = 0; v < vectors; v++) acc[i][v] = FMA(x, LOAD(y + v * L), acc[i][v]);
+    }
   }
-  s0 += s1;
-  T sum = 0;
-  for (int i = 0; i < L; i++) sum += s0[i];
-  for (; p < k; p++) sum += a[p] * x[p];
-  return sum;
+  NAME(target) t = NAME(target_of)(g, i0, j0, true);
+  bool whole = g->n - j0 >= vectors * L && NAME(plain)(&t);
+  int cols = g->n - j0 < vectors * L ? (int)(g->n - j0) : vectors * L;
+#pragma GCC unroll 8
+  for (int i = 0; i < rows; i++) {
+    if (!whole) NAME(put)(&t, i, cols, acc[i]);
+#pragma GCC unroll 8
+    for (int v = 0; whole && v < vectors; v++) NAME(put_vector)(&t, i, v, acc[i][v]);
+  }
 }
-// Matrix times vector (n = 1) where the rows of A and the vector are contiguous.
+#define FEW(rows, most) \
+  static __attribute__((noinline)) TARGET void NAME(few_##rows)(const px__gemm *g, int64_t i) { \
+    for (int64_t j = 0; j < g->n;) { \
+      bool wide = g->n - j > (most) / 2 * L; \
+      if (wide) \
+        NAME(few_tile)(rows, most, g, i, j); \
+      else \
+        NAME(few_tile)(rows, (most) / 2, g, i, j); \
+      j += (wide ? (most) : (most) / 2) * L; \
+    } \
+  }
+FEW(1, 8)
+FEW(2, 4)
+FEW(3, 4)
+FEW(4, 2)
+FEW(5, 2)
+FEW(6, 2)
+#undef FEW
+static TARGET void NAME(few)(const px__gemm *g) {
+  static void (*const by_rows[])(const px__gemm *, int64_t) = {
+      NAME(few_1), NAME(few_2), NAME(few_3), NAME(few_4), NAME(few_5), NAME(few_6)};
+  int64_t groups = (g->m + TILE_M - 1) / TILE_M;
+  for (int64_t i = 0; i < groups; i++) {
+    int64_t from = g->m * i / groups, to = g->m * (i + 1) / groups;
+    by_rows[to - from - 1](g, from);
+  }
+}
+
+// ---- vectors
+
+// sums[i] = a[i] times x, for a constant number of rows: each in two chains.
+static inline __attribute__((always_inline)) TARGET void NAME(dots)(const int rows,
+                                                                    const T *const *a, const T *x,
+                                                                    int64_t k, T *sums) {
+  V s[DOTS][2];
+  int64_t p = 0;
+  for (int i = 0; i < rows; i++) s[i][0] = s[i][1] = SET(0);
+  for (; p + 2 * L <= k; p += 2 * L)
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++) {
+      s[i][0] = FMA(LOAD(a[i] + p), LOAD(x + p), s[i][0]);
+      s[i][1] = FMA(LOAD(a[i] + p + L), LOAD(x + p + L), s[i][1]);
+    }
+  for (int i = 0; i < rows; i++) {
+    T line[L];
+    STORE(line, s[i][0] + s[i][1]);
+    for (int half = L / 2; half > 0; half /= 2)
+      for (int j = 0; j < half; j++) line[j] += line[j + half];
+    sums[i] = line[0];
+    for (int64_t q = p; q < k; q++) sums[i] += a[i][q] * x[q];
+  }
+}
+// Matrix times vectors (the columns of B) where rows of A and the vectors are contiguous.
 static TARGET void NAME(rows_times_vector)(const px__gemm *g) {
-  const T *a = g->a, *x = g->b, *s = g->beta != 0 ? g->s : NULL;
-  T *c = g->c, alpha = (T)g->alpha, beta = (T)g->beta;
-  for (int64_t i = 0; i < g->m; i++) {
-    T sum = alpha * NAME(dot_row)(a + i * g->ar, x, g->k);
-    c[i * g->cr] = s ? sum + beta * s[i * g->sr] : sum;
+  T *c = g->c, alpha = (T)g->alpha, beta = (T)g->beta, sums[DOTS];
+  const T *s = g->beta != 0 ? g->s : NULL, *from[DOTS];
+  for (int64_t i = 0; i < g->m; i += DOTS) {
+    int rows = g->m - i < DOTS ? (int)(g->m - i) : DOTS;
+    for (int r = 0; r < rows; r++)
+      from[r] = (const T *)g->a + NAME(row_at)(g->a_rows, g->ar, i + r);
+    for (int64_t j = 0; j < g->n; j++) {
+      const T *x = (const T *)g->b + j * g->bc;
+      if (rows == DOTS)
+        NAME(dots)(DOTS, from, x, g->k, sums);
+      else
+        for (int r = 0; r < rows; r++) NAME(dots)(1, from + r, x, g->k, sums + r);
+      for (int r = 0; r < rows; r++) {
+        T sum = alpha * sums[r];
+        c[(i + r) * g->cr + j * g->cc] = s ? sum + beta * s[(i + r) * g->sr + j * g->sc] : sum;
+      }
+    }
   }
 }
 
@@ -278,16 +368,14 @@ static TARGET void NAME(tiles)(const NAME(cell) * x, int64_t col, const T *panel
 static TARGET void NAME(block)(const NAME(cell) * x) {
   const px__gemm *g = x->g;
   bool only = g->m <= NAME(MC);
-  const T *a = (const T *)g->a + x->i * g->ar + x->p * g->ac;
-  const T *b = (const T *)g->b + x->p * g->br + x->j * g->bc;
   for (int64_t row = 0; row < x->mc; row += TILE_M) {
     int rows = x->mc - row < TILE_M ? (int)(x->mc - row) : TILE_M;
-    NAME(pack_a)(a + row * g->ar, g->ar, g->ac, x->kc, rows, x->pa + row * x->kc);
+    NAME(pack_a)(g, x->i + row, rows, x->p, x->kc, x->pa + row * x->kc);
   }
   for (int64_t col = 0; col < x->nc; col += 2 * L) {
     int cols = x->nc - col < 2 * L ? (int)(x->nc - col) : 2 * L;
     T *panel = only ? x->pb : x->pb + col * x->kc;
-    if (x->i == 0) NAME(pack_b)(b + col * g->bc, g->br, g->bc, x->kc, cols, panel);
+    if (x->i == 0) NAME(pack_b)(g, x->p, x->kc, x->j + col, cols, panel);
     NAME(tiles)(x, col, panel);
   }
 }

@@ -82,8 +82,8 @@ INLINE wd wd_interleave_high(wd a, wd b) { return PX_SHUFFLE(a, b, 4, 12, 5, 13,
 
 #define TILES(name, type, lanes) \
   static void direct_in_##name(const px__gemm *g, void *room) { direct_##name(g, (type *)room); } \
-  static const px__tiles with_##name = {2 * lanes, sizeof(type), rows_times_vector_##name, \
-                                        direct_in_##name, blocked_##name};
+  static const px__tiles with_##name = {2 * lanes,  sizeof(type),     rows_times_vector_##name, \
+                                        few_##name, direct_in_##name, blocked_##name};
 TILES(f32, float, VF)
 TILES(f64, double, VD)
 #if defined(__AVX2__)

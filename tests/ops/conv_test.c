@@ -3,42 +3,175 @@
 #include "kernels_help.h"
 
 typedef struct geometry {
-  int64_t n, c, h, w, oc, k, stride, padding, dilation, groups;
+  int64_t n, c, h, w, oc, kernel[2], stride[2], padding[2], dilation[2], groups;
 } geometry;
 
-// One element of the convolution as a sum.
-static double sum_at(const geometry *g, const float *x, const float *w, int64_t n, int64_t o,
-                     int64_t oy, int64_t ox) {
+// ---- the reference: sums over all that meet, in double
+
+typedef struct sums {
+  const geometry *g;
+  int64_t oh, ow;
+  double *y, *gx, *gw;          // results, and gradients of image and weight
+  const px_tensor *x, *w, *dy;  // image, weight, and the gradient of the results
+} sums;
+static double number(const px_tensor *t, int64_t i) {
+  return px_tensor_dtype(t) == PX_FLOAT64 ? ((const double *)px_tensor_data((px_tensor *)t))[i]
+                                          : ((const float *)px_tensor_data((px_tensor *)t))[i];
+}
+// One output position of one output channel.
+static void add_position(sums *s, int64_t n, int64_t o, int64_t oy, int64_t ox) {
+  const geometry *g = s->g;
   int64_t cg = g->c / g->groups, first = o / (g->oc / g->groups) * cg;
-  double sum = 0;
+  int64_t out = ((n * g->oc + o) * s->oh + oy) * s->ow + ox;
   for (int64_t c = 0; c < cg; c++)
-    for (int64_t ky = 0; ky < g->k; ky++)
-      for (int64_t kx = 0; kx < g->k; kx++) {
-        int64_t y = oy * g->stride - g->padding + ky * g->dilation;
-        int64_t z = ox * g->stride - g->padding + kx * g->dilation;
-        if (y < 0 || y >= g->h || z < 0 || z >= g->w) continue;
-        sum += (double)x[((n * g->c + first + c) * g->h + y) * g->w + z] *
-               w[((o * cg + c) * g->k + ky) * g->k + kx];
-      }
-  return sum;
+    for (int64_t k = 0; k < g->kernel[0] * g->kernel[1]; k++) {
+      int64_t y = oy * g->stride[0] - g->padding[0] + k / g->kernel[1] * g->dilation[0];
+      int64_t x = ox * g->stride[1] - g->padding[1] + k % g->kernel[1] * g->dilation[1];
+      if (y < 0 || y >= g->h || x < 0 || x >= g->w) continue;
+      int64_t at = ((n * g->c + first + c) * g->h + y) * g->w + x;
+      int64_t place = (o * cg + c) * g->kernel[0] * g->kernel[1] + k;
+      s->y[out] += number(s->x, at) * number(s->w, place);
+      s->gx[at] += number(s->dy, out) * number(s->w, place);
+      s->gw[place] += number(s->dy, out) * number(s->x, at);
+    }
+}
+static void add_all(sums *s) {
+  for (int64_t n = 0; n < s->g->n; n++)
+    for (int64_t o = 0; o < s->g->oc; o++)
+      for (int64_t y = 0; y < s->oh; y++)
+        for (int64_t x = 0; x < s->ow; x++) add_position(s, n, o, y, x);
+}
+
+// ---- comparisons
+
+static double *zeros(const px_tensor *t) {
+  return calloc((size_t)px_tensor_numel(t) + 1, sizeof(double));
+}
+static void check_near(const px_tensor *t, const double *wanted, const char *what) {
+  double tolerance = px_tensor_dtype(t) == PX_FLOAT64 ? 1e-11 : 1e-3;
+  for (int64_t i = 0; i < px_tensor_numel(t); i++) {
+    double x = number(t, i), most = tolerance * (1 + fabs(wanted[i]) / 100);
+    if (fabs(x - wanted[i]) <= most || x == wanted[i] || (x != x && wanted[i] != wanted[i]))
+      continue;
+    fprintf(stderr, "%s: element %lld is %.9g, not %.9g\n", what, (long long)i, x, wanted[i]);
+    exit(1);
+  }
+}
+static px_tensor *leaf(px_dtype dtype, double scale, int ndim, const int64_t *sizes) {
+  PX_SCOPED(px_tensor) whole = pattern(dtype, ndim, sizes);
+  px_tensor *t = NULL;
+  OK(px_mul_scalar(&t, whole, px_float(scale)));
+  OK(px_tensor_set_requires_grad(t, true));
+  return t;
+}
+// Results and gradients, the image having `first` as its first number unless that is 0. Sums of the
+// pattern are exact unless it is scaled.
+static void convolve(const geometry *g, px_dtype dtype, double scale, double first,
+                     px_tensor *all[4]) {
+  all[0] = leaf(dtype, scale, S(g->n, g->c, g->h, g->w));
+  all[1] = leaf(dtype, scale, S(g->oc, g->c / g->groups, g->kernel[0], g->kernel[1]));
+  if (first != 0) px_scalar_store(px_float(first), dtype, px_tensor_data(all[0]));
+  OK(px_conv2d(&all[2], all[0], all[1], NULL, g->stride, 2, g->padding, 2, g->dilation, 2,
+               g->groups));
+  all[3] = pattern(dtype, 4, px_tensor_sizes(all[2]));
+  OK(px_backward(1, &all[2], &all[3], false, false));
+}
+static void check_with(geometry g, px_dtype dtype, double first) {
+  px_tensor *all[4] = {NULL};
+  convolve(&g, dtype, 1, first, all);
+  sums s = {.g = &g, .x = all[0], .w = all[1], .dy = all[3]};
+  s.oh = px_tensor_size(all[2], 2), s.ow = px_tensor_size(all[2], 3);
+  s.y = zeros(all[2]), s.gx = zeros(all[0]), s.gw = zeros(all[1]);
+  CHECK(s.y && s.gx && s.gw);
+  add_all(&s);
+  check_near(all[2], s.y, "results");
+  check_near(px_tensor_grad(all[0]), s.gx, "gradient of the image");
+  check_near(px_tensor_grad(all[1]), s.gw, "gradient of the weight");
+  free(s.y), free(s.gx), free(s.gw);
+  for (int i = 0; i < 4; i++) px_release(all[i]);
 }
 static void check_conv(geometry g) {
-  PX_SCOPED(px_tensor) x = pattern(PX_FLOAT32, S(g.n, g.c, g.h, g.w));
-  PX_SCOPED(px_tensor) w = pattern(PX_FLOAT32, S(g.oc, g.c / g.groups, g.k, g.k));
-  PX_SCOPED(px_tensor) y = NULL;
-  OK(px_conv2d(&y, x, w, NULL, &g.stride, 1, &g.padding, 1, &g.dilation, 1, g.groups));
-  const float *at = px_tensor_data(y), *xs = px_tensor_data(x), *ws = px_tensor_data(w);
-  for (int64_t n = 0; n < g.n; n++)
-    for (int64_t o = 0; o < g.oc; o++)
-      for (int64_t oy = 0; oy < px_tensor_size(y, 2); oy++)
-        for (int64_t ox = 0; ox < px_tensor_size(y, 3); ox++)
-          CHECK_NEAR(*at++, sum_at(&g, xs, ws, n, o, oy, ox), 1e-3);
+  check_with(g, PX_FLOAT32, 0);
+  check_with(g, PX_FLOAT64, 0);
 }
-PX_TEST(small_images_in_batches) { check_conv((geometry){37, 3, 8, 8, 5, 3, 1, 1, 1, 1}); }
-PX_TEST(images_of_a_few_pixels) { check_conv((geometry){50, 4, 3, 3, 6, 3, 1, 1, 1, 1}); }
-PX_TEST(large_images_in_bands) { check_conv((geometry){1, 3, 70, 90, 4, 5, 1, 2, 1, 1}); }
-PX_TEST(strides_dilation_groups) { check_conv((geometry){3, 4, 11, 13, 6, 3, 2, 2, 2, 2}); }
-PX_TEST(single_pixels) { check_conv((geometry){5, 7, 1, 1, 3, 1, 1, 0, 1, 1}); }
+
+// ---- shapes: batch, channels, height, width, channels out, kernel, stride, padding, dilation
+
+PX_TEST(small_images_in_batches) {
+  check_conv((geometry){37, 3, 8, 8, 5, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+}
+PX_TEST(images_of_a_few_pixels) {
+  check_conv((geometry){50, 4, 3, 3, 6, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+  check_conv((geometry){3, 4, 3, 2, 40, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+}
+PX_TEST(large_images_in_bands) {
+  check_conv((geometry){1, 3, 70, 90, 4, {5, 5}, {1, 1}, {2, 2}, {1, 1}, 1});
+  check_conv((geometry){2, 70, 45, 61, 19, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+  check_conv((geometry){1, 40, 70, 61, 33, {3, 2}, {2, 3}, {0, 1}, {1, 2}, 1});
+}
+PX_TEST(strides_dilation_groups) {
+  check_conv((geometry){3, 4, 11, 13, 6, {3, 3}, {2, 2}, {2, 2}, {2, 2}, 2});
+  check_conv((geometry){2, 6, 17, 12, 10, {4, 3}, {3, 2}, {1, 0}, {2, 3}, 2});
+}
+PX_TEST(single_pixels) { check_conv((geometry){5, 7, 1, 1, 3, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1}); }
+PX_TEST(one_place_kernels) {
+  check_conv((geometry){2, 20, 19, 13, 21, {1, 1}, {1, 1}, {0, 0}, {1, 1}, 1});
+  check_conv((geometry){2, 5, 19, 13, 3, {1, 1}, {2, 3}, {0, 0}, {1, 1}, 1});
+  check_conv((geometry){2, 5, 12, 13, 3, {1, 1}, {1, 1}, {2, 1}, {1, 1}, 1});
+}
+PX_TEST(patches_side_by_side) {
+  check_conv((geometry){2, 3, 48, 40, 18, {8, 8}, {8, 8}, {0, 0}, {1, 1}, 1});
+}
+PX_TEST(depthwise) {
+  check_conv((geometry){2, 7, 29, 31, 7, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 7});
+  check_conv((geometry){2, 5, 23, 130, 5, {5, 3}, {1, 1}, {2, 0}, {1, 1}, 5});
+  check_conv((geometry){3, 5, 23, 19, 5, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 5});
+  check_conv((geometry){1, 6, 20, 22, 6, {3, 3}, {1, 1}, {3, 3}, {3, 3}, 6});
+  check_conv((geometry){9, 5, 7, 7, 5, {7, 7}, {1, 1}, {3, 3}, {1, 1}, 5});
+}
+PX_TEST(groups_of_each_number_of_channels) {
+  for (int64_t out = 1; out < 19; out++)
+    check_conv((geometry){1, 4, 13, 21, 2 * out, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 2});
+  check_conv((geometry){2, 3, 16, 17, 12, {3, 3}, {2, 1}, {1, 1}, {1, 1}, 3});
+  check_conv((geometry){2, 96, 12, 12, 24, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 3});
+}
+PX_TEST(rows_of_each_length) {
+  for (int64_t w = 1; w < 40; w++)
+    check_conv((geometry){1, 2, 6, w, 2, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 2});
+}
+PX_TEST(kernels_that_reach_far_beyond_the_image) {
+  check_conv((geometry){1, 2, 5, 6, 2, {3, 3}, {1, 1}, {20, 17}, {20, 15}, 1});
+  check_conv((geometry){1, 2, 9, 9, 18, {2, 2}, {5, 5}, {3, 4}, {1, 1}, 1});
+}
+// What lies between rows for no result must not be multiplied into sums that matter.
+PX_TEST(an_infinite_pixel_reaches_only_what_sees_it) {
+  check_with((geometry){1, 3, 20, 20, 3, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 3}, PX_FLOAT32, INFINITY);
+  check_with((geometry){1, 3, 20, 20, 40, {3, 3}, {1, 1}, {0, 0}, {1, 1}, 1}, PX_FLOAT32, INFINITY);
+}
+
+static void same_with_any_threads(geometry g) {
+  px_tensor *alone[4] = {NULL};
+  OK(px_set_num_threads(1));
+  convolve(&g, PX_FLOAT32, 1 / 3.0, 0, alone);
+  for (int threads = 2; threads < 5; threads++) {
+    px_tensor *together[4] = {NULL};
+    OK(px_set_num_threads(threads));
+    convolve(&g, PX_FLOAT32, 1 / 3.0, 0, together);
+    for (int i = 0; i < 3; i++) {
+      px_tensor *a = i == 2 ? alone[2] : px_tensor_grad(alone[i]);
+      px_tensor *b = i == 2 ? together[2] : px_tensor_grad(together[i]);
+      size_t bytes = (size_t)px_tensor_numel(a) * sizeof(float);
+      CHECK(!memcmp(px_tensor_data(a), px_tensor_data(b), bytes));
+    }
+    for (int i = 0; i < 4; i++) px_release(together[i]);
+  }
+  for (int i = 0; i < 4; i++) px_release(alone[i]);
+}
+PX_TEST(convolutions_do_not_depend_on_the_number_of_threads) {
+  same_with_any_threads((geometry){1, 32, 24, 24, 48, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 1});
+  same_with_any_threads((geometry){5, 16, 30, 30, 24, {3, 3}, {2, 2}, {1, 1}, {1, 1}, 1});
+  same_with_any_threads((geometry){3, 24, 30, 30, 24, {3, 3}, {1, 1}, {1, 1}, {1, 1}, 24});
+}
 
 PX_TEST(gradients_reach_input_weight_and_bias) {
   PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(1, 1, 2, 2), VALUES(1, 2, 3, 4));
