@@ -12,7 +12,10 @@ OPT      ?= $(if $(SAN),-O1,-O2) -g
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -Wno-maybe-uninitialized $(if $(filter undefined,$(SAN)),-fno-sanitize-recover=all))
 # A library that Python loads has no room in the static block of thread-local storage; descriptors are fast without it.
 TLSFLAG  := $(shell $(CC) -mtls-dialect=gnu2 -E -x c /dev/null >/dev/null 2>&1 && echo -mtls-dialect=gnu2)
-CFLAGS   += $(TLSFLAG) -std=c11 -D_GNU_SOURCE $(OPT) $(WARN) -Werror -fPIC -fvisibility=hidden -pthread $(SANFLAGS)
+# gcc copies and clears what is small, or of unknown size, by `rep`, which costs more to start than libc's functions take.
+NOREP    := -mmemcpy-strategy=libcall:-1:noalign -mmemset-strategy=libcall:-1:noalign
+NOREP    := $(shell $(CC) $(NOREP) -E -x c /dev/null >/dev/null 2>&1 && echo $(NOREP))
+CFLAGS   += $(TLSFLAG) $(NOREP) -std=c11 -D_GNU_SOURCE $(OPT) $(WARN) -Werror -fPIC -fvisibility=hidden -pthread $(SANFLAGS)
 CPPFLAGS += -Iinclude -Isrc -Ibackends -I$(O)/gen
 LDFLAGS  += -pthread $(SANFLAGS)
 # Kernels: errno and traps of math functions are not looked at; NaN and infinity are.
