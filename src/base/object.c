@@ -1,45 +1,112 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counted objects, and how many of each class are alive.
+//
+// Births and deaths are counted by the thread that sees them, in a tally of its own, so that no
+// locked instruction is due; only the sum over all tallies says anything. Tallies are taken over by
+// later threads with the counts that are in them, and stay until the process ends.
 #include "base/base_impl.h"
 
-enum { CLASS_LIMIT = 64 };
-// One row a class, found by its address; rows are only added. Guarded by row_lock on adding.
-static struct {
-  const px_class *cls;
-  int64_t live;  // atomic
-} rows[CLASS_LIMIT];
-static pthread_mutex_t row_lock = PTHREAD_MUTEX_INITIALIZER;
+enum { CLASS_LIMIT = 256 };
+// A class has the row at its address, or one after it; rows are only filled.
+static const px_class *classes[CLASS_LIMIT];  // atomic
 
-static __attribute__((noinline)) int64_t *find_live(const px_class *cls, unsigned start) {
-  for (unsigned k = 0; k < CLASS_LIMIT; k++) {
-    unsigned i = (start + k) % CLASS_LIMIT;
-    const px_class *seen = __atomic_load_n(&rows[i].cls, __ATOMIC_ACQUIRE);
-    if (seen == cls) return &rows[i].live;
-    if (seen) continue;
-    pthread_mutex_lock(&row_lock);
-    if (!rows[i].cls) __atomic_store_n(&rows[i].cls, cls, __ATOMIC_RELEASE);
-    pthread_mutex_unlock(&row_lock);
-    if (rows[i].cls == cls) return &rows[i].live;
-  }
-  return &rows[CLASS_LIMIT - 1].live;  // more classes than rows: the last row is shared
+typedef struct tally {
+  struct tally *next;
+  bool taken;                 // atomic
+  int64_t live[CLASS_LIMIT];  // by row; atomic: written by the thread that has taken it
+} tally;
+static tally shared;              // of threads that have none; any may write it
+static tally *tallies = &shared;  // atomic; only added to
+static _Thread_local tally *mine;
+static _Thread_local bool over;  // the thread is ending, and has given its tally back
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t at_exit;
+static bool have_key;
+
+static void give_back(void *self) {
+  mine = NULL, over = true;
+  __atomic_store_n(&((tally *)self)->taken, false, __ATOMIC_RELEASE);
 }
 
-static inline int64_t *live_of(const px_class *cls) {
-  unsigned start = (unsigned)((uintptr_t)cls / sizeof *cls) % CLASS_LIMIT;
-  bool there = __atomic_load_n(&rows[start].cls, __ATOMIC_RELAXED) == cls;
-  return PX_LIKELY(there) ? &rows[start].live : find_live(cls, start);
+static void make_key(void) { have_key = pthread_key_create(&at_exit, give_back) == 0; }
+
+static tally *take_free(void) {
+  for (tally *t = __atomic_load_n(&tallies, __ATOMIC_ACQUIRE); t != &shared; t = t->next)
+    if (!__atomic_load_n(&t->taken, __ATOMIC_RELAXED) &&
+        !__atomic_exchange_n(&t->taken, true, __ATOMIC_ACQUIRE))
+      return t;
+  return NULL;
+}
+
+static tally *make_taken(void) {
+  tally *t = calloc(1, sizeof *t);
+  if (!t) return NULL;
+  t->taken = true;
+  t->next = __atomic_load_n(&tallies, __ATOMIC_RELAXED);
+  while (
+      !__atomic_compare_exchange_n(&tallies, &t->next, t, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+    ;
+  return t;
+}
+
+// Without a tally of its own, for want of memory or at its end, a thread counts in the shared one.
+static void take_tally(void) {
+  pthread_once(&once, make_key);
+  if (over || !have_key) return;
+  tally *t = take_free();
+  if (!t) t = make_taken();
+  if (t && pthread_setspecific(at_exit, t))
+    __atomic_store_n(&t->taken, false, __ATOMIC_RELEASE);
+  else
+    mine = t;
+}
+
+static int first_row(const px_class *cls) {
+  return (int)((uintptr_t)cls / sizeof *cls % CLASS_LIMIT);
+}
+
+// More classes than rows: the last that was looked at is shared.
+static int find_row(const px_class *cls) {
+  int row = first_row(cls);
+  for (int k = 0; k < CLASS_LIMIT; k++) {
+    const px_class *seen = NULL;
+    row = (first_row(cls) + k) % CLASS_LIMIT;
+    if (__atomic_compare_exchange_n(&classes[row], &seen, cls, false, __ATOMIC_RELAXED,
+                                    __ATOMIC_RELAXED) ||
+        seen == cls)
+      break;
+  }
+  return row;
+}
+
+static __attribute__((noinline)) void count_slowly(const px_class *cls, int by) {
+  if (!mine) take_tally();
+  int64_t *live = &(mine ? mine : &shared)->live[find_row(cls)];
+  if (mine)
+    __atomic_store_n(live, *live + by, __ATOMIC_RELAXED);
+  else
+    __atomic_add_fetch(live, by, __ATOMIC_RELAXED);
+}
+
+static inline void count(const px_class *cls, int by) {
+  tally *own = mine;
+  int row = first_row(cls);
+  if (PX_UNLIKELY(!own || __atomic_load_n(&classes[row], __ATOMIC_RELAXED) != cls)) {
+    count_slowly(cls, by);
+    return;
+  }
+  __atomic_store_n(&own->live[row], own->live[row] + by, __ATOMIC_RELAXED);
 }
 
 void px__object_init(void *object, const px_class *cls) {
   px_object *head = object;
   head->cls = cls;
   __atomic_store_n(&head->refs, 1, __ATOMIC_RELAXED);
-  __atomic_add_fetch(live_of(cls), 1, __ATOMIC_RELAXED);
+  count(cls, 1);
 }
 
-void px__object_end(void *object) {
-  __atomic_sub_fetch(live_of(((px_object *)object)->cls), 1, __ATOMIC_RELAXED);
-}
+void px__object_end(void *object) { count(((px_object *)object)->cls, -1); }
 
 void px_object_init(void *object, const px_class *cls) { px__object_init(object, cls); }
 void px_object_end(void *object) { px__object_end(object); }
@@ -74,10 +141,11 @@ void *px_move_at(void *place) {
 
 int64_t px_live_objects(const char *name) {
   int64_t sum = 0;
-  for (int i = 0; i < CLASS_LIMIT; i++) {
-    const px_class *cls = __atomic_load_n(&rows[i].cls, __ATOMIC_ACQUIRE);
-    if (cls && (!name || !strcmp(name, cls->name)))
-      sum += __atomic_load_n(&rows[i].live, __ATOMIC_RELAXED);
+  for (int row = 0; row < CLASS_LIMIT; row++) {
+    const px_class *cls = __atomic_load_n(&classes[row], __ATOMIC_RELAXED);
+    if (!cls || (name && strcmp(name, cls->name))) continue;
+    for (tally *t = __atomic_load_n(&tallies, __ATOMIC_ACQUIRE); t; t = t->next)
+      sum += __atomic_load_n(&t->live[row], __ATOMIC_RELAXED);
   }
   return sum;
 }

@@ -197,6 +197,33 @@ PX_TEST(empty_fails_cleanly_at_every_allocation) {
   CHECK_EQ(px_live_objects(NULL), live);
 }
 
+static px_tensor *two_by_three(void) {
+  px_tensor *t;
+  OK(px_tensor_empty(&t, SIZES(2, 3), PX_FLOAT32, px_cpu()));
+  return t;
+}
+
+// Leaves one tensor to whoever joins, and one to the thread's end.
+static void *leave_two(void *key) {
+  CHECK(!pthread_setspecific(*(pthread_key_t *)key, two_by_three()));
+  return two_by_three();
+}
+
+PX_TEST(live_objects_are_counted_over_threads_and_their_ends) {
+  px_release(two_by_three());  // the library's keys come before ours, and end before
+  int64_t live = px_live_objects("tensor");
+  pthread_key_t key;
+  CHECK(!pthread_key_create(&key, px_release));
+  for (int i = 0; i < 3; i++) {
+    pthread_t thread;
+    void *left;
+    CHECK(!pthread_create(&thread, NULL, leave_two, &key) && !pthread_join(thread, &left));
+    CHECK_EQ(px_live_objects("tensor"), live + 1);
+    px_release(left);
+    CHECK_EQ(px_live_objects("tensor"), live);
+  }
+}
+
 PX_TEST(what_comes_of_a_tensor_with_other_data_shares_its_version) {
   PX_SCOPED(px_tensor) t = ramp(px_cpu(), 2, (int64_t[]){2, 3});
   PX_SCOPED(px_tensor) other = ramp(px_cpu(), 2, (int64_t[]){2, 3});
