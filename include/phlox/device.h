@@ -63,6 +63,10 @@ PX_CALL px_device_resolve(px_device *out, px_device device);
 // The device that factories use where none is given: cpu, unless set. PX_DEVICE_NONE resets.
 PX_API px_device px_device_default(void);
 PX_CALL px_device_set_default(px_device device);
+// Where tensors print without `device=`: cpu, unless set; cuda without an index is the current
+// device. Setting it (PX_DEVICE_NONE resets) makes it the default device too.
+PX_API px_device px_device_home(void);
+PX_CALL px_device_set_home(px_device device);
 // Waits until all work on the device is done; raises what its kernels reported.
 PX_CALL px_device_synchronize(int index);
 

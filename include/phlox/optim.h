@@ -73,9 +73,10 @@ PX_API double px_scheduler_base_lr(const px_scheduler *self, int group);
 
 // Scales all gradients so that their common norm is at most max_norm; *total (new reference, may be
 // NULL) is the norm before, a 0-dim tensor on the first gradient's device. norm_type may be
-// INFINITY.
+// INFINITY. With error_if_nonfinite the norm is waited for, and one that is not finite is
+// PX_RUNTIME; the gradients stay as they were.
 PX_CALL px_clip_grad_norm(px_tensor **total, px_tensor *const *parameters, int64_t count,
-                          double max_norm, double norm_type);
+                          double max_norm, double norm_type, bool error_if_nonfinite);
 
 #ifdef __cplusplus
 }

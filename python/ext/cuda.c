@@ -31,14 +31,14 @@ EXT_FAST(set_device) {
     EXT_TRY(px_device_set(index < 0 ? -1 : index > INT16_MAX ? INT16_MAX : (int)index));
     Py_RETURN_NONE;
   }
-  if (ext_to_device(out[0], &device) < 0) return NULL;
-  if (device.type != PX_CUDA)
+  bool named = PyUnicode_Check(out[0]) || ext_is_device(out[0]);
+  if (named && ext_to_device(out[0], &device) < 0) return NULL;
+  if (named && device.type != PX_CUDA)
     EXT_FAIL(PyExc_ValueError, "Expected a cuda device, but got: %s",
              px_device_format(device, text));
-  if (device.index < 0)
+  if (!named || device.index < 0)
     EXT_FAIL(PyExc_ValueError,
-             "Expected a torch.device with a specified index or an integer, but got:%s",
-             px_device_format(device, text));
+             "Expected a torch.device with a specified index or an integer, but got:%S", out[0]);
   EXT_TRY(px_device_set(device.index));
   Py_RETURN_NONE;
 }
@@ -54,7 +54,8 @@ EXT_FAST(synchronize) {
 // ---- with torch.cuda.device(x), torch.cuda.device_of(t)
 enum { DEPTH = 64 };
 typedef struct scope_object {
-  PyObject_HEAD int index, depth;  // index -1: does nothing
+  PyObject_HEAD int index, depth;  // index -1: stays where it is
+  bool restores;                   // what its block did to the current device is undone
   int16_t before[DEPTH];
 } scope_object;
 static PyTypeObject scope_type, scope_of_type;
@@ -63,10 +64,12 @@ static int scope_index(PyObject *given, scope_object *self) {
   px_device device;
   int64_t index;
   self->index = -1;
+  self->restores = true;
   if (ext_is_none(given)) return 0;
   if (PyLong_Check(given)) {
     if (ext_to_int(given, &index) < 0) return -1;
     self->index = index < 0 ? -1 : index > INT16_MAX ? INT16_MAX : (int)index;
+    self->restores = index >= 0;
     return 0;
   }
   if (ext_to_device(given, &device) < 0) return -1;
@@ -94,7 +97,7 @@ static PyObject *scope_of_new(PyTypeObject *type, PyObject *args, PyObject *kwar
   EXT_OWNED *is_cuda = PyObject_GetAttrString(out[0], "is_cuda");
   int moves = is_cuda ? PyObject_IsTrue(is_cuda) : -1;
   if (moves < 0) return NULL;
-  EXT_OWNED *index = moves ? PyObject_CallMethod(out[0], "get_device", NULL) : Py_NewRef(Py_None);
+  EXT_OWNED *index = moves ? PyObject_CallMethod(out[0], "get_device", NULL) : PyLong_FromLong(-1);
   if (!index) return NULL;
   PyObject *self = type->tp_alloc(type, 0);
   if (self && scope_index(index, (scope_object *)self) < 0) Py_CLEAR(self);
@@ -113,7 +116,7 @@ static PyObject *scope_exit(PyObject *object, PyObject *u) {
   scope_object *self = (scope_object *)object;
   if (!self->depth) EXT_FAIL(PyExc_RuntimeError, "the device scope was not entered");
   int before = self->before[--self->depth];
-  if (self->index >= 0) EXT_TRY(px_device_set(before));
+  if (self->restores && px_device_peek() != before) EXT_TRY(px_device_set(before));
   Py_RETURN_FALSE;
 }
 static PyObject *scope_idx(PyObject *self, void *u) {

@@ -10,12 +10,20 @@ static int index_of(PyObject *device, int *out) {
   return ext_is_none(device) ? 0 : ext_to_cuda_index(device, out);
 }
 
+// Zeros before anything is initialised, whatever the index.
+static int figure_index(PyObject *device, int *out) {
+  if (index_of(device, out) < 0) return -1;
+  if (px_device_initialized() && (*out < 0 || *out >= px_device_count(PX_CUDA)))
+    EXT_FAIL_INT(PyExc_RuntimeError, "Invalid device argument %d: did you call init?", *out);
+  return 0;
+}
+
 #define FIGURE(name, function) \
   static PyObject *name(PyObject *self, PyObject *const *args, Py_ssize_t nargs, \
                         PyObject *kwnames) { \
     EXT_ARGS(#name, "|device", out); \
     int index; \
-    return index_of(out[0], &index) < 0 ? NULL : PyLong_FromLongLong(function(index)); \
+    return figure_index(out[0], &index) < 0 ? NULL : PyLong_FromLongLong(function(index)); \
   }
 FIGURE(memory_allocated, px_memory_allocated)
 FIGURE(max_memory_allocated, px_memory_allocated_peak)

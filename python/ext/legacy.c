@@ -226,7 +226,7 @@ static PyObject *set_default_tensor_type(PyObject *module, PyObject *type) {
     EXT_FAIL(PyExc_TypeError, "only floating-point types are supported as the default type");
   if (device.type == PX_CUDA) EXT_TRY(px_device_init());
   EXT_TRY(px_dtype_set_default(dtype));
-  EXT_TRY(px_device_set_default(device.type == PX_CUDA ? device : PX_DEVICE_NONE));
+  EXT_TRY(px_device_set_home(device.type == PX_CUDA ? device : PX_DEVICE_NONE));
   constructor_device = device;
   Py_RETURN_NONE;
 }

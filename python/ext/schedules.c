@@ -140,27 +140,19 @@ EXT_FAST(clip_grad_norm) {
   double most, type = 2;
   if (!list || ext_to_double(out[1], &most) < 0 || (out[2] && ext_to_double(out[2], &type) < 0))
     return NULL;
+  int finite = ext_to_bool(out[3], false);
+  if (finite < 0) return NULL;
   Py_ssize_t count = PyList_GET_SIZE(list);
   px_tensor **items = PyMem_Malloc((size_t)(count ? count : 1) * sizeof *items), *total = NULL;
   bool good = items != NULL;
   for (Py_ssize_t i = 0; i < count && good; i++)
     good = (items[i] =
                 ext_need_tensor(PyList_GET_ITEM(list, i), "clip_grad_norm_", "parameters")) != NULL;
-  px_status status = good ? EXT_NOGIL(px_clip_grad_norm(&total, items, count, most, type)) : PX_OK;
+  px_status status =
+      good ? EXT_NOGIL(px_clip_grad_norm(&total, items, count, most, type, finite)) : PX_OK;
   PyMem_Free(items);
   if (!good) return PyErr_Occurred() ? NULL : PyErr_NoMemory();
   EXT_TRY(status);
-  px_scalar norm;
-  if (ext_to_bool(out[3], false)) {
-    EXT_TRY(px_tensor_item(&norm, total));
-    if (!isfinite(px_scalar_float(norm))) {
-      px_release(total);
-      EXT_FAIL(PyExc_RuntimeError,
-               "The total norm of order %S for gradients from `parameters` is non-finite, so it "
-               "cannot be clipped.",
-               PyFloat_FromDouble(type));
-    }
-  }
   return ext_wrap(total);
 }
 

@@ -109,13 +109,17 @@ static PyObject *stream_synchronize(PyObject *self, PyObject *u) {
   EXT_WAIT(px_stream_synchronize(stream_of(self)));
   Py_RETURN_NONE;
 }
+// What PyTorch says of another object: that it lacks the method that would be called.
+static int need(PyObject *object, PyTypeObject *type, const char *method) {
+  if (PyObject_TypeCheck(object, type)) return 0;
+  EXT_FAIL_INT(PyExc_AttributeError, "'%s' object has no attribute '%s'", ext_type_name(object),
+               method);
+}
+
 EXT_FAST(stream_wait_stream) {
   EXT_ARGS("wait_stream", "stream", out);
-  px_stream *other;
-  if (out[0] == Py_None)
-    EXT_FAIL(PyExc_AttributeError, "'NoneType' object has no attribute 'record_event'");
-  if (ext_to_stream(out[0], &other) < 0) return NULL;
-  EXT_TRY(px_stream_wait_stream(stream_of(self), other));
+  if (need(out[0], &ext_StreamType, "record_event") < 0) return NULL;
+  EXT_TRY(px_stream_wait_stream(stream_of(self), stream_of(out[0])));
   Py_RETURN_NONE;
 }
 
@@ -123,14 +127,10 @@ typedef struct event_object {
   PyObject_HEAD px_event *event;
 } event_object;
 static px_event *event_of(PyObject *self) { return ((event_object *)self)->event; }
-static int need_event(PyObject *object) {
-  if (PyObject_TypeCheck(object, &ext_EventType)) return 0;
-  EXT_FAIL_INT(PyExc_TypeError, "expected a torch.cuda.Event, not %s", ext_type_name(object));
-}
 
 EXT_FAST(stream_wait_event) {
   EXT_ARGS("wait_event", "event", out);
-  if (need_event(out[0]) < 0) return NULL;
+  if (need(out[0], &ext_EventType, "wait") < 0) return NULL;
   EXT_TRY(px_stream_wait_event(stream_of(self), event_of(out[0])));
   Py_RETURN_NONE;
 }
@@ -138,7 +138,7 @@ EXT_FAST(stream_record_event) {
   EXT_ARGS("record_event", "|event", out);
   EXT_OWNED *event =
       ext_is_none(out[0]) ? PyObject_CallNoArgs((PyObject *)&ext_EventType) : Py_NewRef(out[0]);
-  if (!event || need_event(event) < 0) return NULL;
+  if (!event || need(event, &ext_EventType, "record") < 0) return NULL;
   EXT_TRY(px_event_record(event_of(event), stream_of(self)));
   return ext_moved(&event);
 }
@@ -248,7 +248,8 @@ static PyObject *event_synchronize(PyObject *self, PyObject *u) {
 EXT_FAST(event_elapsed) {
   EXT_ARGS("elapsed_time", "end_event", out);
   float milliseconds;
-  if (need_event(out[0]) < 0) return NULL;
+  if (!PyObject_TypeCheck(out[0], &ext_EventType))
+    EXT_FAIL(PyExc_TypeError, "expected a torch.cuda.Event, not %s", ext_type_name(out[0]));
   EXT_TRY(px_event_elapsed(&milliseconds, event_of(self), event_of(out[0])));
   return PyFloat_FromDouble((double)milliseconds);
 }
@@ -323,6 +324,8 @@ static PyObject *context_exit(PyObject *self, PyObject *u) {
 static PyMethodDef context_methods[] = {{"__enter__", context_enter, METH_NOARGS, NULL},
                                         {"__exit__", context_exit, METH_VARARGS, NULL},
                                         {NULL, NULL, 0, NULL}};
+static PyMemberDef context_members[] = {
+    {"stream", T_OBJECT, offsetof(context_object, stream), READONLY, NULL}, {NULL, 0, 0, 0, NULL}};
 static PyTypeObject context_type = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.cuda.StreamContext",
     .tp_basicsize = sizeof(context_object),
@@ -330,6 +333,7 @@ static PyTypeObject context_type = {
     .tp_new = context_new,
     .tp_dealloc = context_dealloc,
     .tp_methods = context_methods,
+    .tp_members = context_members,
 };
 
 // ---- functions

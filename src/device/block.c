@@ -9,6 +9,7 @@
 px_status px__block_new(px_block **out, size_t bytes, px_device device) {
   if (device.type == PX_CPU) return px__host_new(out, bytes);
   px__device *d;
+  if (px__rt.forked) return px__error_cuda(3);
   PX_TRY(px__device_get(&d, device.index));
   return px__cache_new(out, bytes, d);
 }

@@ -5,6 +5,7 @@
 static _Thread_local int current_device;
 static _Thread_local px_stream *current_streams[PX__DEVICES];  // held; NULL: the default stream
 static _Thread_local px_device default_device = {PX_CPU, -1};
+static _Thread_local px_device home = {PX_CPU, -1};
 
 px_status px_device_current(int *index) {
   PX_TRY(px_device_init());
@@ -39,6 +40,14 @@ px_status px_device_set_default(px_device device) {
   if (device.type < 0) device = px_cpu();
   PX_CHECK(device.type < PX_DEVICE_TYPES, PX_VALUE, "there is no device type %d", device.type);
   default_device = device;
+  return PX_OK;
+}
+
+px_device px_device_home(void) { return home; }
+
+px_status px_device_set_home(px_device device) {
+  PX_TRY(px_device_set_default(device));
+  home = default_device;
   return PX_OK;
 }
 

@@ -108,6 +108,17 @@ static const px_backend *choose(int *count, int physical[PX__DEVICES]) {
   return NULL;
 }
 
+#define NAMED_TWICE \
+  "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling " \
+  "NumCudaDevices() that might have already set an error? Error 101: invalid device ordinal"
+
+// Counting cannot fail; the first time that there is a reason it is told.
+static void warn_of_names(void) {
+  static bool told;  // atomic
+  if (__atomic_exchange_n(&told, true, __ATOMIC_RELAXED)) return;
+  if (px_warn(PX_WARN_USER, "CUDA initialization: " NAMED_TWICE) != PX_OK) px_error_clear();
+}
+
 int px_device_count(px_device_type type) {
   if (type != PX_CUDA) return type == PX_CPU;
   if (__atomic_load_n(&px__rt.ready, __ATOMIC_ACQUIRE)) return px__rt.count;
@@ -115,6 +126,7 @@ int px_device_count(px_device_type type) {
   pthread_mutex_lock(&lock);
   choose(&count, physical);
   pthread_mutex_unlock(&lock);
+  if (count < 0) warn_of_names();
   return count < 0 ? 0 : count;
 }
 
@@ -156,10 +168,7 @@ static px_status make_devices(int count, const int physical[PX__DEVICES]) {
 static px_status start(void) {
   int count, physical[PX__DEVICES];
   const px_backend *backend = choose(&count, physical);
-  PX_CHECK(count >= 0, PX_RUNTIME,
-           "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before "
-           "calling NumCudaDevices() that might have already set an error? Error 101: invalid "
-           "device ordinal");
+  PX_CHECK(count >= 0, PX_RUNTIME, NAMED_TWICE);
   PX_CHECK(backend && count > 0, PX_RUNTIME, "No CUDA GPUs are available");
   PX_TRY(px__settings_start());
   PX_TRY(make_devices(count, physical));

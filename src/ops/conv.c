@@ -35,8 +35,9 @@ static px_status check_conv(const px_call *call, const px_tensor *x, const px_te
   PX_CHECK(w->ndim == 4 && x->ndim == 4, PX_RUNTIME,
            "Expected 3D (unbatched) or 4D (batched) input to conv2d, but got input of size: %s",
            xs);
-  PX_CHECK(x->dtype == w->dtype && px__tensor_device(x).type == px__tensor_device(w).type,
-           PX_RUNTIME, "Input type (%s) and weight type (%s) should be the same",
+  bool elsewhere = px__tensor_device(x).type == PX_CUDA && px__tensor_device(w).type == PX_CPU;
+  PX_CHECK(x->dtype == w->dtype && !elsewhere, PX_RUNTIME,
+           "Input type (%s) and weight type (%s) should be the same",
            px_tensor_type_name(x, name_x), px_tensor_type_name(w, name_w));
   PX_CHECK(!b || b->dtype == x->dtype, PX_RUNTIME,
            "Input type (%s) and bias type (%s) should be the same", px_tensor_type_name(x, name_x),

@@ -13,6 +13,48 @@ static px_status disagree(px_device common, px_device other) {
           px_device_format(common, a), px_device_format(other, b));
 }
 
+// PyTorch's generated wrappers, where they are not called like the op; NULL: it checks
+// element-wise.
+static const struct {
+  const char *op, *wrapper;
+} wrappers[] = {
+    {"dot", "_dot"},
+    {"equal", "_equal"},
+    {"index_select", "_index_select"},
+    {"embedding", "_index_select"},
+    {"masked_select", "_masked_select"},
+    {"bincount", "_bincount"},
+    {"batch_norm", "_native_batch_norm"},
+    {"native_batch_norm", "_native_batch_norm"},
+    {"native_layer_norm", "_native_layer_norm"},
+    {"nll_loss", "nll_loss_forward"},
+    {"scatter", "scatter_src"},
+    {"stack", "cat"},
+    {"take", "_take"},
+    {"clamp", "clamp_Tensor"},
+    {"conv2d", "__slow_conv2d_forward"},
+    {"huber_loss_forward", "_huber_loss"},
+    {"mse_loss_forward", NULL},
+    {"smooth_l1_loss_forward", NULL},
+    {"binary_cross_entropy_forward", NULL},
+    {"bce_with_logits_forward", NULL},
+    {"index_fill", NULL},
+};
+
+static px_status wrapper_disagrees(const px_call *call, const char *name, px_device other,
+                                   px_device common) {
+  const char *wrapper = call->op->name;
+  for (int i = 0; i < PX_COUNT_OF(wrappers); i++)
+    if (!strcmp(call->op->name, wrappers[i].op)) wrapper = wrappers[i].wrapper;
+  if (!wrapper) return common.type == PX_CPU ? disagree(other, common) : disagree(common, other);
+  char a[PX_DEVICE_TEXT], b[PX_DEVICE_TEXT];
+  PX_FAIL(PX_RUNTIME,
+          "Expected all tensors to be on the same device, but got %s is on %s, different from "
+          "other tensors on %s (when checking argument in method wrapper_CUDA_%s%s)",
+          name, px_device_format(other, a), px_device_format(common, b), wrapper,
+          call->mode == PX_CALL_OUT ? "_out_out" : "");
+}
+
 px_status px__check_value(const px_tensor *value, px_device device) {
   px_device from = px__tensor_device(value);
   if (from.type == PX_CPU || device.type == PX_CPU || px_device_equal(from, device)) return PX_OK;
@@ -60,43 +102,14 @@ px_status px__call_agree(px_call *call) {
     if (d.type == PX_CPU && t->ndim == 0)
       cpu_scalars += !(t->flags & PX_TENSOR_WRAPPED);
     else if (!px__device_reaches(common, d))
-      return disagree(common, d);
+      return strcmp(call->op->name, "clamp")
+                 ? disagree(common, d)
+                 : wrapper_disagrees(call, call->op->params[i].name, d, common);
   }
   // where() takes its branches to the device of the condition.
   PX_CHECK(cpu_scalars <= 1 || !strcmp(call->op->name, "where"), PX_RUNTIME,
            "Trying to pass too many CPU scalars to non-CPU kernel!");
   return PX_OK;
-}
-
-// PyTorch's generated wrappers, where they are not called like the op.
-static const struct {
-  const char *op, *wrapper;
-} wrappers[] = {
-    {"dot", "_dot"},
-    {"equal", "_equal"},
-    {"index_select", "_index_select"},
-    {"embedding", "_index_select"},
-    {"masked_select", "_masked_select"},
-    {"bincount", "_bincount"},
-    {"batch_norm", "_native_batch_norm"},
-    {"native_batch_norm", "_native_batch_norm"},
-    {"nll_loss", "nll_loss_forward"},
-    {"scatter", "scatter_src"},
-    {"stack", "cat"},
-    {"conv2d", "__slow_conv2d_forward"},
-};
-
-static px_status wrapper_disagrees(const px_call *call, const char *name, px_device other,
-                                   px_device common) {
-  const char *wrapper = call->op->name;
-  for (int i = 0; i < PX_COUNT_OF(wrappers); i++)
-    if (!strcmp(wrapper, wrappers[i].op)) wrapper = wrappers[i].wrapper;
-  char a[PX_DEVICE_TEXT], b[PX_DEVICE_TEXT];
-  PX_FAIL(PX_RUNTIME,
-          "Expected all tensors to be on the same device, but got %s is on %s, different from "
-          "other tensors on %s (when checking argument in method wrapper_CUDA_%s%s)",
-          name, px_device_format(other, a), px_device_format(common, b), wrapper,
-          call->mode == PX_CALL_OUT ? "_out_out" : "");
 }
 
 static px_status check_one(const px_call *call, const char *name, const px_tensor *t,

@@ -41,21 +41,38 @@ static px_status scale(px_tensor *const *grads, int64_t count, const px_tensor *
   return PX_OK;
 }
 
-static px_status clip(px_tensor **total, px_tensor *const *grads, int64_t count, double max_norm,
-                      double type, px_tensor **norms) {
-  PX_TRY(join(total, grads, count, type, norms));
-  return scale(grads, count, *total, max_norm);
+static px_status check_finite(const px_tensor *total, double type) {
+  px_scalar norm;
+  PX_TRY(px_tensor_item(&norm, total));
+  PX_CHECK(
+      isfinite(px_scalar_float(norm)), PX_RUNTIME,
+      "The total norm of order %g%s for gradients from `parameters` is non-finite, so it "
+      "cannot be clipped. To disable this error and scale the gradients by the non-finite norm "
+      "anyway, set `error_if_nonfinite=False`",
+      type, isfinite(type) && type == floor(type) ? ".0" : "");
+  return PX_OK;
 }
 
-static px_status clip_grads(px_tensor **total, px_tensor *const *grads, int64_t count,
-                            double max_norm, double type) {
+typedef struct limit {
+  double norm, type;
+  bool finite;  // it must be
+} limit;
+
+static px_status clip(px_tensor **total, px_tensor *const *grads, int64_t count, limit to,
+                      px_tensor **norms) {
+  PX_TRY(join(total, grads, count, to.type, norms));
+  if (to.finite) PX_TRY(check_finite(*total, to.type));
+  return scale(grads, count, *total, to.norm);
+}
+
+static px_status clip_grads(px_tensor **total, px_tensor *const *grads, int64_t count, limit to) {
   px_tensor **norms;
   int64_t none = 0;
   if (count == 0) return px_tensor_from_data(total, &(float){0}, 0, &none, PX_FLOAT32, px_cpu());
   PX_TRY(px_alloc((void **)&norms, (size_t)count * sizeof *norms));
   bool was = px_grad_enabled();
   px_grad_set_enabled(false);
-  px_status status = clip(total, grads, count, max_norm, type, norms);
+  px_status status = clip(total, grads, count, to, norms);
   px_grad_set_enabled(was);
   for (int64_t i = 0; i < count; i++) px_release(norms[i]);
   px_free(norms);
@@ -63,7 +80,7 @@ static px_status clip_grads(px_tensor **total, px_tensor *const *grads, int64_t 
 }
 
 px_status px_clip_grad_norm(px_tensor **total, px_tensor *const *parameters, int64_t count,
-                            double max_norm, double norm_type) {
+                            double max_norm, double norm_type, bool error_if_nonfinite) {
   px_tensor **grads;
   int64_t n = 0;
   PX_SCOPED(px_tensor) norm = NULL;
@@ -73,7 +90,7 @@ px_status px_clip_grad_norm(px_tensor **total, px_tensor *const *parameters, int
   PX_TRY(px_alloc((void **)&grads, (size_t)count * sizeof *grads));
   for (int64_t i = 0; i < count; i++)
     if (px_tensor_grad(parameters[i])) grads[n++] = px_tensor_grad(parameters[i]);
-  px_status status = clip_grads(&norm, grads, n, max_norm, norm_type);
+  px_status status = clip_grads(&norm, grads, n, (limit){max_norm, norm_type, error_if_nonfinite});
   px_free(grads);
   if (status == PX_OK && total) *total = PX_MOVE(norm);
   return status;

@@ -171,11 +171,11 @@ static px_status add_contents(printer *p, const px_tensor *self, int indent) {
 
 enum { SUFFIX_TEXT = 512 };
 
-// Of the default tensor type's device, tensors print bare: the CPU, or with "cuda" as the default
-// device the current one. An explicit default device ("cuda:1") does not hide.
+// Of the default tensor type's device, tensors print bare: the CPU, or of "cuda" the current one. A
+// default device does not hide.
 static void device_suffix(char *text, const px_tensor *self) {
   char name[PX_DEVICE_TEXT];
-  px_device device = px__tensor_device(self), home = px_device_default();
+  px_device device = px__tensor_device(self), home = px_device_home();
   bool cuda_home = home.type == PX_CUDA && home.index < 0;
   bool bare = device.type == PX_CPU ? !cuda_home : cuda_home && device.index == px_device_peek();
   text[0] = 0;

@@ -271,9 +271,9 @@ const char *px_tensor_type_name(const px_tensor *self, char text[48]) {
 }
 
 px_status px_tensor_record_stream(px_tensor *self, px_stream *stream) {
-  PX_CHECK(
-      px_tensor_is_cuda(self), PX_UNIMPLEMENTED,
-      "record_stream: only tensors of an accelerator have streams, but this one is on the CPU");
+  PX_CHECK(px_tensor_is_cuda(self), PX_UNIMPLEMENTED,
+           "Could not run 'aten::record_stream' with arguments from the 'CPU' backend. "
+           "'aten::record_stream' is only available for these backends: [CUDA].");
   PX_TRY(px__block_record_stream(self->storage->block, stream));
   return PX_OK;
 }

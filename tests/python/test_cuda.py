@@ -61,6 +61,12 @@ class Cuda(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "must be `float`"):
             cuda.set_per_process_memory_fraction(1)
 
+    def test_figures_of_a_device_that_is_not_there(self):
+        torch.ones(1, device="cuda")
+        for figure in (cuda.memory_allocated, cuda.max_memory_reserved, cuda.memory_stats):
+            with self.assertRaisesRegex(RuntimeError, "Invalid device argument 99: did you call init?"):
+                figure(99)
+
     def test_random_state(self):
         cuda.manual_seed(7)
         state = cuda.get_rng_state()
@@ -82,7 +88,7 @@ class Cuda(unittest.TestCase):
             torch.ones(1, device="cuda").pin_memory()
 
     def test_record_stream(self):
-        with self.assertRaises(NotImplementedError):
+        with self.assertRaisesRegex(NotImplementedError, "^Could not run 'aten::record_stream' with arguments from the 'CPU' backend."):
             torch.ones(1).record_stream(cuda.current_stream())
         with self.assertRaisesRegex(RuntimeError, "unknown parameter type"):
             torch.ones(1, device="cuda").record_stream(1)
@@ -112,6 +118,17 @@ class Several(unittest.TestCase):
         self.assertEqual(caught.exception.error_code, 101)
         self.assertIsInstance(caught.exception, RuntimeError)
 
+    def test_what_a_scope_does_not_choose_it_restores(self):
+        for given in (None, "cuda"):
+            with cuda.device(given):
+                cuda.set_device(1)
+            self.assertEqual(cuda.current_device(), 0)
+        for scope in (cuda.device(-1), cuda.device_of(torch.ones(1))):
+            with scope:
+                cuda.set_device(1)
+            self.assertEqual(cuda.current_device(), 1)
+            cuda.set_device(0)
+
     def test_the_device_of_something(self):
         class Unsure:
             is_cuda = property(lambda self: 1 / 0)
@@ -129,6 +146,7 @@ class Several(unittest.TestCase):
 
     def test_set_device(self):
         for device, text in (("cuda", "specified index or an integer, but got:cuda"),
+                             (None, "specified index or an integer, but got:None"), (1.5, "but got:1.5"),
                              ("cpu", "Expected a cuda device, but got: cpu")):
             with self.assertRaisesRegex(ValueError, text):
                 cuda.set_device(device)
@@ -163,6 +181,9 @@ class Several(unittest.TestCase):
             self.assertEqual(torch.ones(1).get_device(), 1)
             self.assertEqual(torch.Tensor(1).get_device(), -1)
         self.assertEqual(torch.ones(1).get_device(), -1)
+        with torch.device("cuda"):  # only the default tensor type hides where a tensor is
+            self.assertEqual((repr(torch.ones(1)), repr(torch.ones(1, device="cpu"))),
+                             ("tensor([1.], device='cuda:0')", "tensor([1.])"))
 
     def test_streams(self):
         s = cuda.Stream(1)
@@ -178,6 +199,25 @@ class Several(unittest.TestCase):
             s.wait_stream(None)
         with self.assertRaisesRegex(TypeError, r"torch.cuda.Stream\(\)"):
             cuda.stream()
+        with self.assertRaisesRegex(AttributeError, "'int' object has no attribute 'wait'"):
+            s.wait_event(5)
+        with self.assertRaisesRegex(AttributeError, "'int' object has no attribute 'record'"):
+            s.record_event(5)
+        self.assertIs(cuda.stream(s).stream, s)
+
+    def test_texts_of_two_devices(self):
+        F, here, there = torch.nn.functional, torch.ones(2, 3, device="cuda:0"), torch.ones(2, 3, device="cuda:1")
+        elements = "found at least two devices, cuda:0 and cuda:1!"
+        wrapper = r"got %s is on cuda:1, different from other tensors on cuda:0 \(when checking argument in method wrapper_CUDA_%s\)"
+        for call, text in ((lambda: F.mse_loss(here, there), elements), (lambda: F.smooth_l1_loss(here, there), elements),
+                           (lambda: F.binary_cross_entropy(here, there), elements),
+                           (lambda: F.mse_loss(torch.ones(2, 3), here), "found at least two devices, cuda:0 and cpu!"),
+                           (lambda: here.clamp(min=there), wrapper % ("min", "clamp_Tensor")),
+                           (lambda: F.layer_norm(here, (3,), there[0]), wrapper % ("weight", "_native_layer_norm")),
+                           (lambda: torch.nn.Conv2d(1, 1, 1).cuda()(torch.ones(1, 1, 1, 1)),
+                            r"got weight is on cuda:0, different from other tensors on cpu \(.* wrapper_CUDA___slow_conv2d_forward\)")):
+            with self.assertRaisesRegex(RuntimeError, "^Expected all tensors to be on the same device, but " + text):
+                call()
 
     def test_hooks_run_with_python_from_engine_threads(self):
         x = torch.ones(3, device="cuda:1", requires_grad=True)
@@ -186,6 +226,26 @@ class Several(unittest.TestCase):
         y.register_hook(lambda g: threads.append(threading.get_ident()))
         y.sum().backward()
         self.assertEqual((x.grad.tolist(), len(threads)), ([2.] * 3, 1))
+
+
+class Forks(unittest.TestCase):
+    def test_a_child_cannot_use_what_the_parent_has(self):
+        code = """
+import os, phlox as torch
+x = torch.ones(2, device="cuda")
+torch.cuda.synchronize()
+if os.fork() == 0:
+    for call in (lambda: x + 1, x.cpu, lambda: torch.ones(1, device="cuda")):
+        try: call()
+        except RuntimeError as e: print(type(e).__name__, str(e).split(chr(10))[0], flush=True)
+    os._exit(0)
+print(os.wait()[1])
+"""
+        env = {**os.environ, "PHLOX_SIM_DEVICES": "1"}
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+        lost = "AcceleratorError CUDA error: initialization error"
+        self.assertEqual(done.stdout.splitlines()[:3], [lost, lost, "RuntimeError Cannot re-initialize CUDA in forked subprocess. To use "
+                                                        "CUDA with multiprocessing, you must use the 'spawn' start method"], done.stderr)
 
 
 class NoDevices(unittest.TestCase):

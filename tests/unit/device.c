@@ -69,9 +69,19 @@ PX_TEST(visible_devices_follow_the_drivers_rules) {
   CHECK(!px_device_initialized());
 }
 
+static int warnings;
+static px_status count_warning(px_warning category, const char *text) {
+  CHECK(strstr(text, "CUDA initialization: Unexpected error from cudaGetDeviceCount()"));
+  warnings++;
+  return PX_OK;
+}
+
 PX_TEST(a_device_named_twice_fails_the_initialisation) {
   simulate_plainly(4);
   setenv("CUDA_VISIBLE_DEVICES", "0,0", 1);
+  px_warning_set_sink(count_warning);
+  CHECK_EQ(px_device_count(PX_CUDA) + px_device_count(PX_CUDA), 0);
+  CHECK_EQ(warnings, 1);
   FAILS(px_device_init(), PX_RUNTIME, "Error 101: invalid device ordinal");
 }
 
@@ -124,7 +134,7 @@ static void use_in_child(void) {
   FAILS(px_device_current(&index), PX_RUNTIME,
         "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you "
         "must use the 'spawn' start method");
-  FAILS(px__block_new(&block, 8, px_cuda(0)), PX_RUNTIME, "Cannot re-initialize CUDA");
+  FAILS(px__block_new(&block, 8, px_cuda(0)), PX_ACCELERATOR, "initialization error");
   FAILS(fill(parents_block, 1, 0), PX_ACCELERATOR, "CUDA error: initialization error");
   CHECK(!px_device_initialized());
   px__block_free(parents_block);

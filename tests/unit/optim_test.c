@@ -304,7 +304,7 @@ static void clips(double type, double norm, const double *wanted) {
   px_scalar number;
   float values[3];
   give_grad(a, (float[]){3, 4}), give_grad(b, (float[]){12});
-  OK(px_clip_grad_norm(&total, (px_tensor *[]){a, b}, 2, 1, type));
+  OK(px_clip_grad_norm(&total, (px_tensor *[]){a, b}, 2, 1, type, false));
   OK(px_tensor_item(&number, total));
   CHECK_NEAR(px_scalar_float(number), norm, 1e-6);
   fetch(px_tensor_grad(a), values), fetch(px_tensor_grad(b), values + 2);
@@ -320,11 +320,24 @@ PX_TEST(gradients_are_scaled_by_their_common_norm) {
 PX_TEST(small_gradients_are_not_scaled) {
   PX_SCOPED(px_tensor) p = leaf((float[]){0}, 1);
   float value;
-  OK(px_clip_grad_norm(NULL, &p, 1, 1, 2));  // without a gradient there is nothing to do
+  OK(px_clip_grad_norm(NULL, &p, 1, 1, 2, false));  // without a gradient there is nothing to do
   give_grad(p, (float[]){0.5f});
-  OK(px_clip_grad_norm(NULL, &p, 1, 1, 2));
+  OK(px_clip_grad_norm(NULL, &p, 1, 1, 2, false));
   fetch(px_tensor_grad(p), &value);
   CHECK_NEAR(value, 0.5, 0);
+}
+
+PX_TEST(a_norm_that_is_not_finite_is_refused_before_anything_changes) {
+  PX_SCOPED(px_tensor) p = leaf((float[]){1, 1}, 2), *total = NULL;
+  PX_SCOPED(px_tensor) grad = leaf((float[]){3, INFINITY}, 2);
+  OK(px_tensor_set_requires_grad(grad, false));
+  OK(px_tensor_set_grad(p, grad));
+  FAILS(px_clip_grad_norm(&total, &p, 1, 1, 2, true), PX_RUNTIME,
+        "The total norm of order 2.0 for gradients from `parameters` is non-finite");
+  CHECK(!total);
+  float values[2];
+  OK(px_tensor_read(px_tensor_grad(p), values, sizeof values));
+  CHECK(values[0] == 3 && values[1] == INFINITY);
 }
 
 PX_TEST(groups_and_parameters_that_are_not_there) {
@@ -339,8 +352,8 @@ PX_TEST(groups_and_parameters_that_are_not_there) {
   CHECK(!px_optimizer_parameter(o, 1, 0) && !px_optimizer_parameter(o, 0, -1));
   CHECK(!px_optimizer_state(o, 3, 0, "momentum_buffer"));
   CHECK_EQ(px_optimizer_group_size(o, 1) + px_optimizer_steps(o, 0, 1), 0);
-  FAILS(px_clip_grad_norm(NULL, &missing, 1, 1, 2), PX_TYPE, "missing");
-  FAILS(px_clip_grad_norm(NULL, &w, -1, 1, 2), PX_VALUE, "-1");
+  FAILS(px_clip_grad_norm(NULL, &missing, 1, 1, 2, false), PX_TYPE, "missing");
+  FAILS(px_clip_grad_norm(NULL, &w, -1, 1, 2, false), PX_VALUE, "-1");
 }
 
 PX_TEST(a_group_that_is_added_after_the_schedule) {
