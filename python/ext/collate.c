@@ -64,6 +64,16 @@ static PyObject *collate_dict(PyObject *items) {
   return keys && dict ? as_type_of(PyList_GET_ITEM(items, 0), &dict) : NULL;
 }
 
+// The k-th elements; texts stay in the tuple in which PyTorch hands them on.
+static PyObject *collate_place(PyObject *items, Py_ssize_t k) {
+  EXT_OWNED *key = PyLong_FromSsize_t(k);
+  EXT_OWNED *value = key ? column(items, key) : NULL;
+  bool texts =
+      value && PyList_CheckExact(value) && PyList_GET_SIZE(value) &&
+      (PyUnicode_Check(PyList_GET_ITEM(value, 0)) || PyBytes_Check(PyList_GET_ITEM(value, 0)));
+  return texts ? PyList_AsTuple(value) : ext_moved(&value);
+}
+
 static PyObject *collate_sequence(PyObject *items) {
   PyObject *first = PyList_GET_ITEM(items, 0);
   Py_ssize_t width = PySequence_Size(first);
@@ -72,8 +82,7 @@ static PyObject *collate_sequence(PyObject *items) {
       EXT_FAIL(PyExc_RuntimeError, "each element in list of batch should be of equal size");
   EXT_OWNED *list = PyList_New(0);
   for (Py_ssize_t k = 0; list && k < width; k++) {
-    EXT_OWNED *key = PyLong_FromSsize_t(k);
-    EXT_OWNED *value = key ? column(items, key) : NULL;
+    EXT_OWNED *value = collate_place(items, k);
     if (!value || PyList_Append(list, value) < 0) return NULL;
   }
   // Tuples become lists; named ones keep their type.

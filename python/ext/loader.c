@@ -85,7 +85,7 @@ static int check_workers(PyObject **o, int64_t workers) {
         "let num_workers > 0 to enable multiprocessing, otherwise set prefetch_factor to None.");
   int64_t ahead = 1;
   if (!ext_is_none(o[PREFETCH]) && ext_to_int(o[PREFETCH], &ahead) < 0) return -1;
-  if (ahead < 1) EXT_FAIL_INT(PyExc_ValueError, "prefetch_factor option should be positive");
+  if (ahead < 1) EXT_FAIL_INT(PyExc_ValueError, "prefetch_factor option should be non-negative");
   if (workers == 0 && truth(o[PERSISTENT]))
     EXT_FAIL_INT(PyExc_ValueError, "persistent_workers option needs num_workers > 0");
   if (!ext_is_none(o[CONTEXT]) && workers == 0)

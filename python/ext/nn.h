@@ -38,6 +38,8 @@ PyObject *ext_module_over(PyTypeObject *type, px_module *module_take);
 int ext_module_put_child(PyObject *self, const char *name, PyObject *child);
 // Fails where Module.__init__ has not run.
 int ext_module_ready(PyObject *self, const char *what);
+// The type of a value as PyTorch's messages name it: 'torch.FloatTensor', 'int'.
+void ext_type_text(PyObject *value, char *text, size_t room);
 // A value of an attribute as a Python object, and back (0 where it cannot be one, -1 with an
 // exception).
 PyObject *ext_from_value(px_value value);

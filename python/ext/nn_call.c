@@ -13,6 +13,12 @@ static PyObject *call_layer(PyObject *self, PyObject *const *args, Py_ssize_t na
   const px_module_kind *kind = px_module_kind_of(module);
   px_tensor *inputs[4] = {NULL}, *result;
   Py_ssize_t all = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+  if (all < kind->input_count && all < 2)
+    EXT_FAIL(PyExc_TypeError, "%s.forward() missing %d required positional argument%s", kind->name,
+             kind->input_count - (int)all,
+             all                     ? ": 'target'"
+             : kind->input_count > 1 ? "s: 'input' and 'target'"
+                                     : ": 'input'");
   if (all != kind->input_count)
     EXT_FAIL(PyExc_TypeError, "%s.forward() takes %d positional arguments but %zd were given",
              kind->name, kind->input_count + 1, all + 1);

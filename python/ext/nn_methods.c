@@ -29,10 +29,12 @@ EXT_FAST(register_parameter) {
       PyObject_HasAttr(self, out[0]) &&
       !(px_module_entry_find(ext_module(self), name, &entry) && entry.sort == PX_ENTRY_PARAMETER);
   if (taken) EXT_FAIL(PyExc_KeyError, "attribute '%s' already exists", name);
+  char given[64];
+  ext_type_text(out[1], given, sizeof given);
   if (out[1] != Py_None && !PyObject_TypeCheck(out[1], ext_ParameterType))
     EXT_FAIL(PyExc_TypeError,
              "cannot assign '%s' object to parameter '%s' (torch.nn.Parameter or None required)",
-             ext_type_name(out[1]), name);
+             given, name);
   EXT_TRY(px_module_register_parameter(ext_module(self), name,
                                        out[1] == Py_None ? NULL : ext_tensor(out[1])));
   Py_RETURN_NONE;
@@ -192,10 +194,25 @@ EXT_FAST(requires_grad) {
   return Py_NewRef(self);
 }
 
+static px_status zero_one(const char *name, const px_module_entry *entry, px_module *owner,
+                          void *context) {
+  px_tensor *grad = px_tensor_grad(entry->tensor);
+  if (!grad) return PX_OK;
+  PX_TRY(px_tensor_detach_inplace(grad));
+  EXT_OWNED *object = ext_wrap_borrowed(grad);
+  EXT_OWNED *done = object ? PyObject_CallMethod(object, "zero_", NULL) : NULL;
+  return done ? PX_OK : ext_foreign();
+}
+
 EXT_FAST(zero_grad) {
   EXT_ARGS("zero_grad", "|set_to_none", out);
   READY(self);
-  EXT_TRY(px_module_zero_grad(ext_module(self)));
+  int to_none = ext_to_bool(out[0], true);
+  if (to_none < 0) return NULL;
+  if (to_none)
+    EXT_TRY(px_module_zero_grad(ext_module(self)));
+  else
+    EXT_TRY(px_module_each(ext_module(self), PX_ENTRY_PARAMETER, "", true, false, zero_one, NULL));
   Py_RETURN_NONE;
 }
 
@@ -229,7 +246,7 @@ static PyObject *to(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyO
 }
 
 static PyObject *cuda(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-  EXT_ARGS("cuda", "|device$device_id", out);
+  EXT_ARGS("Module.cuda", "|device$device_id", out);
   int index;
   PyObject *device = out[0];
   if (out[1]) {
@@ -259,10 +276,15 @@ static PyObject *to_type(PyObject *self, PyObject *type) {
   px_device device = PX_DEVICE_NONE;
   if (ext_is_dtype(type)) {
     if (ext_to_dtype(type, &dtype) < 0) return NULL;
-  } else if (ext_is_type_object(type))
+  } else if (ext_is_type_object(type)) {
     ext_type_object(type, &dtype, &device);
-  else
-    EXT_FAIL(PyExc_TypeError, "type() takes a dtype, not %s", ext_type_name(type));
+  } else {
+    const char *text = PyUnicode_Check(type) ? PyUnicode_AsUTF8(type) : NULL;
+    if (!text)
+      EXT_FAIL(PyExc_TypeError, "type() takes a dtype or a type, not %s", ext_type_name(type));
+    if (!ext_dtype_of_type_name(text, &dtype, &device))
+      EXT_FAIL(PyExc_ValueError, "invalid type: '%s'", text);
+  }
   return move(self, dtype, device, false);
 }
 

@@ -367,7 +367,7 @@ static PyObject *module_getattro(PyObject *self, PyObject *name) {
   EXT_FAIL(PyExc_AttributeError, "'%s' object has no attribute '%U'", ext_type_name(self), name);
 }
 
-static void type_text(PyObject *value, char *text, size_t room) {
+void ext_type_text(PyObject *value, char *text, size_t room) {
   char name[48];
   snprintf(
       text, room, "%s",
@@ -412,7 +412,7 @@ static int assign_known(PyObject *self, const char *name, PyObject *value) {
   px_module_entry entry;
   char given[64];
   if (!ext_module(self) || !px_module_entry_find(ext_module(self), name, &entry)) return 0;
-  type_text(value, given, sizeof given);
+  ext_type_text(value, given, sizeof given);
   if (entry.sort == PX_ENTRY_PARAMETER) {
     if (value != Py_None)
       EXT_FAIL_INT(PyExc_TypeError,
@@ -429,8 +429,9 @@ static int assign_known(PyObject *self, const char *name, PyObject *value) {
   }
   if (value != Py_None && !ext_is_tensor(value))
     EXT_FAIL_INT(PyExc_TypeError,
-                 "cannot assign '%s' object to buffer '%s' (torch Tensor or None required)", given,
-                 name);
+                 "cannot assign '%s' as buffer '%s' (torch.nn.Buffer, torch.Tensor or None "
+                 "expected)",
+                 given, name);
   EXT_TRY_INT(px_module_register_buffer(
       ext_module(self), name, value == Py_None ? NULL : ext_tensor(value), entry.persistent));
   return 1;

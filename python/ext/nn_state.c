@@ -39,6 +39,16 @@ static int each_extra(PyObject *self, const char *prefix, PyObject *state, bool 
   return 0;
 }
 
+// Puts the parameters and buffers themselves where `dict` has what they hold.
+static px_status put_itself(const char *name, const px_module_entry *entry, px_module *owner,
+                            void *dict) {
+  EXT_OWNED *key = PyUnicode_FromString(name);
+  int known = key ? PyDict_Contains(dict, key) : -1;
+  if (known == 0) return PX_OK;
+  EXT_OWNED *value = known > 0 ? ext_wrap_borrowed(entry->tensor) : NULL;
+  return value && PyObject_SetItem(dict, key, value) == 0 ? PX_OK : ext_foreign();
+}
+
 EXT_FAST(state_dict) {
   EXT_ARGS("state_dict", "|destination prefix keep_vars", out);
   const char *prefix = ext_is_none(out[1]) ? "" : PyUnicode_AsUTF8(out[1]);
@@ -50,23 +60,48 @@ EXT_FAST(state_dict) {
   PX_SCOPED(px_dict) state = NULL;
   EXT_TRY(px_module_state_dict(&state, ext_module(self), bare));
   EXT_OWNED *dict = dict_of(state);
-  if (!dict || each_extra(self, prefix, dict, true) < 0) return NULL;
+  int keep_vars = dict ? ext_to_bool(out[2], false) : -1;
+  if (keep_vars > 0)
+    EXT_TRY(px_module_each(ext_module(self), PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, bare, true, true,
+                           put_itself, dict));
+  if (keep_vars < 0 || each_extra(self, prefix, dict, true) < 0) return NULL;
   if (ext_is_none(out[0])) return ext_moved(&dict);
   EXT_OWNED *none = PyObject_CallMethod(out[0], "update", "O", dict);
   return none ? Py_NewRef(out[0]) : NULL;
 }
 
-static int dict_from(px_dict *state, PyObject *mapping) {
+// Of a value that is no tensor only the name counts, which must be none of the module's.
+static int no_tensor(PyObject *self, px_dict *state, const px_dict *own, const char *name,
+                     PyObject *value) {
+  PX_SCOPED(px_tensor) place = NULL;
+  int64_t zero = 0;
+  if (px_dict_get(own, name))
+    EXT_FAIL_INT(PyExc_RuntimeError,
+                 "Error(s) in loading state_dict for %s:\n\tWhile copying the parameter named "
+                 "\"%s\", expected torch.Tensor or Tensor-like object from checkpoint but received "
+                 "%R",
+                 ext_type_name(self), name, (PyObject *)Py_TYPE(value));
+  EXT_TRY_INT(px_tensor_empty(&place, 1, &zero, PX_DTYPE_NONE, px_cpu()));
+  EXT_TRY_INT(px_dict_set(state, name, place));
+  return 0;
+}
+
+static int dict_from(PyObject *self, px_dict *state, const px_dict *own, PyObject *mapping) {
   EXT_OWNED *items = PyMapping_Items(mapping);
   for (Py_ssize_t i = 0; items && i < PyList_GET_SIZE(items); i++) {
-    PyObject *pair = PyList_GET_ITEM(items, i);
+    PyObject *pair = PyList_GET_ITEM(items, i), *value = PyTuple_GET_ITEM(pair, 1);
     const char *name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(pair, 0));
-    px_tensor *value =
-        name ? ext_need_tensor(PyTuple_GET_ITEM(pair, 1), "load_state_dict", name) : NULL;
-    if (!value) return -1;
-    EXT_TRY_INT(px_dict_set(state, name, value));
+    if (!name || (!ext_is_tensor(value) && no_tensor(self, state, own, name, value) < 0)) return -1;
+    if (ext_is_tensor(value)) EXT_TRY_INT(px_dict_set(state, name, ext_tensor(value)));
   }
   return items ? 0 : -1;
+}
+
+// load_state_dict(assign=True): the values, which were seen to fit, become the module's own memory.
+static px_status take_memory(const char *name, const px_module_entry *entry, px_module *owner,
+                             void *state) {
+  const px_tensor *value = px_dict_get(state, name);
+  return value ? px_tensor_set_data(entry->tensor, value) : PX_OK;
 }
 
 // Names that are in `a` and not in `b`.
@@ -109,12 +144,17 @@ EXT_FAST(load_state_dict) {
     EXT_FAIL(PyExc_TypeError, "Expected state_dict to be dict-like, got %R.",
              (PyObject *)Py_TYPE(out[0]));
   EXT_OWNED *given = PyDict_New();
+  int assign = ext_to_bool(out[2], false);
+  if (assign < 0) return NULL;
   EXT_TRY(px_dict_new(&state));
+  EXT_TRY(px_module_state_dict(&own, ext_module(self), ""));
   if (!given || PyDict_Update(given, out[0]) < 0 || each_extra(self, "", given, false) < 0 ||
-      dict_from(state, given) < 0 || keys_ready() < 0)
+      dict_from(self, state, own, given) < 0 || keys_ready() < 0)
     return NULL;
   EXT_WAIT(px_module_load_state_dict(ext_module(self), state, ext_to_bool(out[1], true)));
-  EXT_TRY(px_module_state_dict(&own, ext_module(self), ""));
+  if (assign)
+    EXT_TRY(px_module_each(ext_module(self), PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, "", true, true,
+                           take_memory, state));
   PyObject *keys = PyStructSequence_New(&keys_type);
   if (!keys) return NULL;
   PyObject *missing = names_beyond(own, state), *unexpected = names_beyond(state, own);

@@ -39,6 +39,10 @@ void ext_rewrap(const char *where) {
   EXT_OWNED *lines =
       module ? PyObject_CallMethod(module, "format_exception", "O", exception) : NULL;
   EXT_OWNED *empty = lines ? PyUnicode_FromString("") : NULL;
-  EXT_OWNED *text = empty ? PyUnicode_Join(empty, lines) : NULL;
+  // What the library itself raised has no Python frames, and no heading of theirs.
+  EXT_OWNED *frames = exception ? PyException_GetTraceback(exception) : NULL;
+  const char *heading = frames ? "" : "Traceback (most recent call last):\n";
+  EXT_OWNED *joined = empty ? PyUnicode_Join(empty, lines) : NULL;
+  EXT_OWNED *text = joined ? PyUnicode_FromFormat("%s%U", heading, joined) : NULL;
   if (text) ext_raise_caught((PyObject *)Py_TYPE(exception), text, where);
 }

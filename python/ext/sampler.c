@@ -85,6 +85,17 @@ PyTypeObject ext_SequentialSamplerType = {
 
 // ---- at random
 
+static PyObject *random_replaces(PyObject *self, void *closure) {
+  return PyBool_FromLong(((sampler_object *)self)->flag);
+}
+static PyObject *random_samples(PyObject *self, void *closure) {
+  int64_t count = samples_of((sampler_object *)self);
+  return PyErr_Occurred() ? NULL : PyLong_FromLongLong(count);
+}
+static PyGetSetDef random_getset[] = {{"replacement", random_replaces, NULL, NULL, NULL},
+                                      {"num_samples", random_samples, NULL, NULL, NULL},
+                                      {NULL, NULL, NULL, NULL, NULL}};
+
 static int random_init(PyObject *object, PyObject *args, PyObject *kwargs) {
   static ext_spec spec = {"RandomSampler", "data_source|replacement num_samples generator", 0, 0, 0,
                           {NULL}};
@@ -166,8 +177,11 @@ static PyObject *random_iter(PyObject *object) {
 
 PyTypeObject ext_RandomSamplerType = {
     SAMPLER_TYPE("torch.utils.data.RandomSampler", "At random, each once unless with replacement."),
-    .tp_base = &ext_SamplerType, .tp_init = random_init, .tp_iter = random_iter,
-    .tp_as_sequence = &sampler_sequence};
+    .tp_base = &ext_SamplerType,
+    .tp_init = random_init,
+    .tp_iter = random_iter,
+    .tp_as_sequence = &sampler_sequence,
+    .tp_getset = random_getset};
 
 static PyObject *permuted_iter(PyObject *object) {
   sampler_object *self = (sampler_object *)object;

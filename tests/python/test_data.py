@@ -139,7 +139,7 @@ class Orders(unittest.TestCase):
 
     def test_options_that_would_give_nothing(self):
         for wrong in (0, -1):
-            with self.assertRaisesRegex(ValueError, "prefetch_factor option should be positive"):
+            with self.assertRaisesRegex(ValueError, "prefetch_factor option should be non-negative"):
                 DataLoader(numbers(), num_workers=1, prefetch_factor=wrong)
         with self.assertRaisesRegex(ValueError, "drop_last should be a boolean value, but got drop_last=5"):
             DataLoader(numbers(), drop_last=5)
@@ -156,10 +156,15 @@ class Collation(unittest.TestCase):
         self.assertEqual(first(["a", "b"]), ["a", "b"])
         pair = first([Pair(1, "a"), Pair(2, "b")])
         self.assertIsInstance(pair, Pair)
-        self.assertEqual((pair.x.tolist(), pair.y), ([1, 2], ["a", "b"]))
+        self.assertEqual((pair.x.tolist(), pair.y), ([1, 2], ("a", "b")))
         named = first([{"k": (1, torch.ones(2))}, {"k": (2, torch.zeros(2))}])
         self.assertEqual((named["k"][0].tolist(), named["k"][1].shape), ([1, 2], (2, 2)))
         self.assertIsInstance(named["k"], list)
+
+    def test_texts_within_a_sample(self):
+        self.assertEqual(torch.utils.data.default_collate([(1, "a"), (2, "b")])[1], ("a", "b"))
+        self.assertEqual(torch.utils.data.default_collate([{"k": "a"}, {"k": "b"}]), {"k": ["a", "b"]})
+        self.assertEqual(torch.utils.data.default_collate(["a", "b"]), ["a", "b"])
 
     def test_kinds_of_a_programs_own(self):
         batch = first([UserDict(a=1), UserDict(a=2)])

@@ -251,6 +251,22 @@ class Moving(unittest.TestCase):
         self.assertEqual(str(caught.exception), "nn.Module.to only accepts floating point or complex dtypes, but got "
                                                 "desired dtype=torch.int32")
 
+    def test_types_by_name(self):
+        self.assertEqual(nn.Linear(1, 1).type("torch.DoubleTensor").weight.dtype, torch.float64)
+        with self.assertRaisesRegex(ValueError, "invalid type: 'double'"):
+            nn.Linear(1, 1).type("double")
+        with self.assertRaisesRegex(TypeError, r"^Module.cuda\(\) got an unexpected keyword argument 'to'"):
+            nn.Linear(1, 1).cuda(to=0)
+
+    def test_gradients_become_none_or_zero(self):
+        layer = nn.Linear(1, 1)
+        layer(torch.ones(1, 1)).backward()
+        grad = layer.weight.grad
+        layer.zero_grad(set_to_none=False)
+        self.assertEqual((layer.weight.grad is grad, grad.tolist(), layer.bias.grad.tolist()), (True, [[0]], [0]))
+        layer.zero_grad()
+        self.assertIsNone(layer.weight.grad)
+
     def test_apply_and_modes(self):
         model, seen = Model(), []
         model.apply(lambda m: seen.append(type(m).__name__))
@@ -381,6 +397,17 @@ class Containers(unittest.TestCase):
 
 
 class Errors(unittest.TestCase):
+    def test_names_and_types_of_entries(self):
+        layer = nn.BatchNorm1d(2)
+        for call, text in ((lambda: layer.register_parameter("a.b", None), r"parameter name can\\?'t contain \".\"'?$"),
+                           (lambda: layer.register_parameter("a", torch.ones(1)), r"cannot assign 'torch.FloatTensor' object to parameter 'a' "),
+                           (lambda: setattr(layer, "running_mean", 5), r"cannot assign 'int' as buffer 'running_mean' "
+                            r"\(torch.nn.Buffer, torch.Tensor or None expected\)"),
+                           (lambda: nn.Linear(1, 1)(), r"Linear.forward\(\) missing 1 required positional argument: 'input'"),
+                           (lambda: nn.MSELoss()(torch.ones(1)), r"MSELoss.forward\(\) missing 1 required positional argument: 'target'")):
+            with self.assertRaisesRegex((TypeError, KeyError), text):
+                call()
+
     def test_targets(self):
         loss = nn.CrossEntropyLoss()
         with self.assertRaisesRegex(IndexError, r"^Target 5 is out of bounds\.$"):
@@ -633,6 +660,35 @@ class ContainerNames(unittest.TestCase):
 
 
 class WhatIsLoaded(unittest.TestCase):
+    def test_values_that_are_no_tensors(self):
+        layer = nn.Linear(2, 2)
+        before = layer.weight.tolist()
+        with self.assertRaisesRegex(RuntimeError, r'^Error\(s\) in loading state_dict for Linear:\n\tWhile copying the parameter named '
+                                    r'"weight", expected torch.Tensor or Tensor-like object from checkpoint but received '
+                                    r"<class 'int'>$"):
+            layer.load_state_dict({"bias": torch.ones(2), "weight": 5})
+        with self.assertRaisesRegex(RuntimeError, r'\tUnexpected key\(s\) in state_dict: "more". '):
+            layer.load_state_dict({"weight": torch.ones(2, 2), "bias": torch.ones(2), "more": 1})
+        self.assertEqual(layer.weight.tolist(), before)
+        keys = layer.load_state_dict({"weight": torch.ones(2, 2), "more": 1}, strict=False)
+        self.assertEqual((keys.missing_keys, keys.unexpected_keys), (["bias"], ["more"]))
+        self.assertEqual(layer.weight.tolist(), [[1, 1]] * 2)
+
+    def test_what_is_assigned_is_not_copied(self):
+        layer, state = nn.BatchNorm1d(2), nn.BatchNorm1d(2).state_dict()
+        weight = layer.weight
+        layer.load_state_dict(state, assign=True)
+        self.assertIs(layer.weight, weight)
+        for name, value in layer.state_dict().items():
+            self.assertEqual(value.data_ptr(), state[name].data_ptr(), name)
+
+    def test_variables_are_kept_where_they_are_wanted(self):
+        model = nn.Sequential(nn.BatchNorm1d(2))
+        kept = model.state_dict(prefix="a.", keep_vars=True)
+        self.assertIs(kept["a.0.weight"], model[0].weight)
+        self.assertIs(kept["a.0.running_mean"], model[0].running_mean)
+        self.assertFalse(model.state_dict()["0.weight"].requires_grad)
+
     def test_extra_state_is_kept(self):
         model = Extra(nn.Sequential(nn.Linear(1, 1), Extra()))
         model.kept, model.inner[1].kept = "outer", [1, 2]

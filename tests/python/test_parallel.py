@@ -95,6 +95,13 @@ class Parallel(unittest.TestCase):
         self.assertTrue(text.startswith("Caught ValueError in replica 1 on device 1.\nOriginal Traceback"), text)
         self.assertTrue(text.rstrip().endswith("ValueError: boom"), text)
 
+    def test_error_of_a_layer_in_a_replica(self):
+        with self.assertRaises(ValueError) as caught:
+            nn.DataParallel(nn.BatchNorm1d(2).cuda(), device_ids=[0, 1])(torch.zeros(2, 2))
+        self.assertEqual(str(caught.exception).rstrip(),
+                         "Caught ValueError in replica 0 on device 0.\nOriginal Traceback (most recent call last):\n"
+                         "ValueError: Expected more than 1 value per channel when training, got input size torch.Size([1, 2])")
+
     def test_structures(self):
         class Many(nn.Module):
             def forward(self, x, other=None, plain=None):
