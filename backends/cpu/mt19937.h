@@ -63,15 +63,29 @@ static inline void px_mt19937_refill(px_mt19937 *mt) {
   mt->next = 0;
 }
 
-// PyTorch's random(): 32 bits.
-static inline uint32_t px_mt19937_random32(px_mt19937 *mt) {
-  if (mt->left <= 1 || mt->next >= PX_MT19937_WORDS) px_mt19937_refill(mt);
-  mt->left--;
-  uint32_t y = mt->state[mt->next++];
+static inline uint32_t px_mt19937_temper(uint32_t y) {
   y ^= y >> 11;
   y ^= (y << 7) & 0x9d2c5680u;
   y ^= (y << 15) & 0xefc60000u;
   return y ^ (y >> 18);
+}
+// PyTorch's random(): 32 bits.
+static inline uint32_t px_mt19937_random32(px_mt19937 *mt) {
+  if (mt->left <= 1 || mt->next >= PX_MT19937_WORDS) px_mt19937_refill(mt);
+  mt->left--;
+  return px_mt19937_temper(mt->state[mt->next++]);
+}
+// Draws up to n of them into `to`, as many as a block still has; gives their number.
+static inline int64_t px_mt19937_take(px_mt19937 *mt, int64_t n, uint32_t *to) {
+  if (mt->left <= 1 || mt->next >= PX_MT19937_WORDS) px_mt19937_refill(mt);
+  int64_t count = PX_MT19937_WORDS - (int64_t)mt->next;
+  if (count > mt->left - 1) count = mt->left - 1;
+  if (count > n) count = n;
+  const uint32_t *from = mt->state + mt->next;
+  for (int64_t i = 0; i < count; i++) to[i] = px_mt19937_temper(from[i]);
+  mt->left -= (int32_t)count;
+  mt->next += (uint32_t)count;
+  return count;
 }
 
 // PyTorch's random64(): the first draw is the upper half.

@@ -7,12 +7,13 @@
 #include "cpu/half.h"
 #include "cpu/mt19937.h"
 #include "cpu/philox.h"
+#include "cpu/threads.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 256 };
+enum { BLOCK = 256, NORMALS_A_PIECE = 16384 };
 static const double two_pi = 6.283185307179586476925286766559;
 
 // Where the numbers go: elements of a dtype.
@@ -92,6 +93,14 @@ static void emit_uniform(const philox_job *job, const uint32_t *words, int lane,
   // Device draws are in (0, 1]: the upper bound becomes the lower one.
   put(job->d, i, x == job->b ? job->a : x);
 }
+static void uniforms_f32(float *x, int64_t n, px_mt19937 *mt, float low, float width) {
+  uint32_t words[PX_MT19937_WORDS];
+  for (int64_t i = 0, count; i < n; i += count) {
+    count = px_mt19937_take(mt, n - i, words);
+    for (int64_t k = 0; k < count; k++)
+      x[i + k] = fmaf((float)(int32_t)(words[k] & 0xffffffu) * 0x1p-24f, width, low);
+  }
+}
 // One word a number: as many bits of it as the format has. Scaling is fused: PyTorch's is, on all
 // processors of today.
 static void uniform_mt(const px__dense *d, px_mt19937 *mt, double from, double to) {
@@ -100,16 +109,16 @@ static void uniform_mt(const px__dense *d, px_mt19937 *mt, double from, double t
       ((double *)d->at)[i] = fma(px_mt19937_uniform_double(mt), to - from, from);
     return;
   }
-  int bits = d->dtype == PX_FLOAT16 ? 11 : d->dtype == PX_BFLOAT16 ? 8 : 24;
-  uint32_t mask = (UINT32_C(1) << bits) - 1;
-  float unit = ldexpf(1, -bits), low = (float)from, width = (float)to - (float)from;
-  for (int64_t i = 0; i < d->n; i++) {
-    float x = fmaf((float)(px_mt19937_random32(mt) & mask) * unit, width, low);
-    if (d->dtype == PX_FLOAT32)
-      ((float *)d->at)[i] = x;
-    else
-      put(d, i, x);
+  float low = (float)from, width = (float)to - (float)from;
+  if (d->dtype == PX_FLOAT32) {
+    uniforms_f32(d->at, d->n, mt, low, width);
+    return;
   }
+  int bits = d->dtype == PX_FLOAT16 ? 11 : 8;
+  uint32_t mask = (UINT32_C(1) << bits) - 1;
+  float unit = ldexpf(1, -bits);
+  for (int64_t i = 0; i < d->n; i++)
+    put(d, i, fmaf((float)(px_mt19937_random32(mt) & mask) * unit, width, low));
 }
 // uniform_(self, from, to, generator)
 PX_KERNEL(uniform) {
@@ -160,13 +169,63 @@ static double normal_one(px_mt19937 *mt) {
   mt->has_normal_double = true;
   return r * cos(theta);
 }
+// Normals from the uniforms in x[0] and x[8], mean and deviation applied. Where PyTorch computes
+// with vectors its logarithm and sine are those of the Cephes library with fused products, to the
+// bit, and so are ours.
+#ifdef __FMA__
+static inline float normal_log(float u) {
+  uint32_t bits = px__float_bits(u);
+  float m = px__bits_float((bits & 0x007fffffu) | 0x3f000000u);  // in [1/2, 1)
+  bool low = m < 0.707106781186547524f;
+  float e = (float)((int32_t)(bits >> 23) - 126 - low);
+  m = m - 1 + (low ? m : 0);
+  float z = m * m, y = 7.0376836292e-2f;
+  y = fmaf(y, m, -1.1514610310e-1f);
+  y = fmaf(y, m, 1.1676998740e-1f);
+  y = fmaf(y, m, -1.2420140846e-1f);
+  y = fmaf(y, m, 1.4249322787e-1f);
+  y = fmaf(y, m, -1.6668057665e-1f);
+  y = fmaf(y, m, 2.0000714765e-1f);
+  y = fmaf(y, m, -2.4999993993e-1f);
+  y = fmaf(y, m, 3.3333331174e-1f);
+  y = fmaf(y * m, z, e * -2.12194440e-4f);
+  y = fmaf(-z, 0.5f, y);
+  return fmaf(e, 0.693359375f, m + y);
+}
+// Of an angle in [0, 2 pi): by its octant, and series about multiples of a quarter turn.
+static inline void normal_sincos(float x, float *sine, float *cosine) {
+  int32_t octant = ((int32_t)(x * 1.27323954473516f) + 1) & ~1;
+  float y = (float)octant;
+  x = fmaf(y, -0.78515625f, x);
+  x = fmaf(y, -2.4187564849853515625e-4f, x);
+  x = fmaf(y, -3.77489497744594108e-8f, x);
+  float z = x * x, c = 2.443315711809948e-5f, s = -1.9515295891e-4f;
+  c = fmaf(c, z, -1.388731625493765e-3f);
+  c = fmaf(c, z, 4.166664568298827e-2f);
+  c = fmaf(c * z, z, -(z * 0.5f)) + 1;
+  s = fmaf(s, z, 8.3321608736e-3f);
+  s = fmaf(s, z, -1.6666654611e-1f);
+  s = fmaf(s * z, x, x);
+  bool turned = octant & 2;
+  float a = turned ? c : s, b = turned ? s : c;
+  *sine = octant & 4 ? -a : a;
+  *cosine = (octant + 2) & 4 ? -b : b;
+}
+static inline void normal_pair(float *x, float mean, float std) {
+  float r = sqrtf(-2 * normal_log(1 - x[0])), sine, cosine;
+  normal_sincos((float)two_pi * x[8], &sine, &cosine);
+  x[0] = fmaf(r * cosine, std, mean);
+  x[8] = fmaf(r * sine, std, mean);
+}
+#else
+static inline void normal_pair(float *x, float mean, float std) {
+  float r = sqrtf(-2 * logf(1 - x[0])), theta = (float)two_pi * x[8];
+  x[0] = r * cosf(theta) * std + mean;
+  x[8] = r * sinf(theta) * std + mean;
+}
+#endif
 static void pairs_f32(float *x, float mean, float std) {
-  for (int j = 0; j < 8; j++) {
-    float u1 = 1 - x[j], theta = (float)two_pi * x[j + 8];
-    float r = sqrtf(-2 * logf(u1));
-    x[j] = r * cosf(theta) * std + mean;
-    x[j + 8] = r * sinf(theta) * std + mean;
-  }
+  for (int j = 0; j < 8; j++) normal_pair(x + j, mean, std);
 }
 static void pairs_f64(double *x, double mean, double std) {
   for (int j = 0; j < 8; j++) {
@@ -178,11 +237,19 @@ static void pairs_f64(double *x, double mean, double std) {
 }
 // Sixteen and more: uniforms first, then pairs eight apart; the last sixteen are drawn again where
 // the length is no multiple.
+typedef struct normals {
+  float *x, mean, std;
+} normals;
+static void sixteens(void *context, int64_t begin, int64_t end) {
+  const normals *s = context;
+  for (int64_t i = begin; i < end; i++) pairs_f32(s->x + i * 16, s->mean, s->std);
+}
 static void normal_f32(float *x, int64_t n, px_mt19937 *mt, float mean, float std) {
-  for (int64_t i = 0; i < n; i++) x[i] = px_mt19937_uniform_float(mt);
-  for (int64_t i = 0; i + 16 <= n; i += 16) pairs_f32(x + i, mean, std);
+  normals all = {x, mean, std};
+  uniforms_f32(x, n, mt, 0, 1);
+  px__cpu_parallel(n / 16, NORMALS_A_PIECE / 16, sixteens, &all);
   if (n % 16 == 0) return;
-  for (int64_t i = n - 16; i < n; i++) x[i] = px_mt19937_uniform_float(mt);
+  uniforms_f32(x + n - 16, 16, mt, 0, 1);
   pairs_f32(x + n - 16, mean, std);
 }
 static void normal_f64(double *x, int64_t n, px_mt19937 *mt, double mean, double std) {

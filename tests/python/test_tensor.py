@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors in Python: identity, attributes, arithmetic, indexing, construction, conversion, pickles."""
+import array
 import copy
 import gc
+import hashlib
 import pickle
 import unittest
 import warnings
@@ -343,6 +345,28 @@ class Copies(unittest.TestCase):
             self.assertEqual(made.stride(), (2, 1))
         self.assertEqual(t.clone(memory_format=torch.preserve_format).stride(), (1, 3))
         self.assertTrue(torch.ones_like(t, requires_grad=True, **packed).is_leaf)
+
+
+class Draws(unittest.TestCase):
+    @staticmethod
+    def digest(t):
+        return hashlib.md5(array.array("f", t.tolist()).tobytes()).hexdigest()
+
+    def test_normals_are_pytorchs_to_the_bit(self):
+        if " fma " not in open("/proc/cpuinfo").read():
+            self.skipTest("PyTorch computes with vectors where products are fused")
+        torch.manual_seed(5)
+        self.assertEqual(self.digest(torch.randn(1003)), "04a186d65580dc2826196feea79d751f")
+        self.assertEqual(self.digest(torch.normal(2.0, 3.0, (40,))), "2249556f115decc8eeb70f1ecaa3229d")
+
+    def test_blocks_and_single_draws_are_one_stream(self):
+        torch.manual_seed(5)
+        whole = torch.rand(2000)
+        torch.manual_seed(5)
+        pieces = [torch.rand(n) for n in (1, 622, 1, 1, 623, 0, 624, 128)]
+        self.assertTrue(torch.equal(torch.cat(pieces), whole))
+        torch.manual_seed(5)
+        self.assertEqual([torch.rand(()).item() for _ in range(2000)], whole.tolist())
 
 
 class Refused(unittest.TestCase):
