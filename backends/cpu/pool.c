@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+enum { NEAR_ELEMENTS = 4096 };
+
 typedef struct pool {
   void *out;
   const void *in;
@@ -54,10 +56,16 @@ static void run(void *ctx, int64_t begin, int64_t end) {
   const pool *t = ctx;
   void (*plane)(const pool *, int64_t) =
       t->pick       ? (t->wide ? pick_plane_f64 : pick_plane_f32)
-      : !t->max     ? (t->wide ? mean_plane_f64 : mean_plane_f32)
       : t->backward ? (t->wide ? max_plane_backward_f64 : max_plane_backward_f32)
                     : (t->wide ? max_plane_f64 : max_plane_f32);
   for (int64_t i = begin; i < end; i++) plane(t, i);
+}
+// So many planes at a time as the nearest cache holds.
+static void mean_run(void *ctx, int64_t begin, int64_t end) {
+  const pool *t = ctx;
+  int64_t most = NEAR_ELEMENTS / (t->h * t->w + 1) + 1;
+  for (int64_t i = begin; i < end; i += most)
+    (t->wide ? mean_planes_f64 : mean_planes_f32)(t, i, end - i < most ? end - i : most);
 }
 static void windows(pool *t, const px_launch *l, int kernel, bool dilated) {
   t->kh = px__param_at(l, kernel, 0), t->kw = px__param_at(l, kernel, 1);
@@ -72,7 +80,9 @@ static void planes(pool *t, const px_operand *big, const px_operand *small) {
   t->oh = small->sizes[d - 2], t->ow = small->sizes[d - 1];
   int64_t count = 1, each = t->h * t->w + 1;
   for (int i = 0; i < d - 2; i++) count *= big->sizes[i];
-  if (t->oh * t->ow > 0 || t->backward) px__cpu_parallel(count, 16384 / each + 1, run, t);
+  bool mean = !t->max && !t->pick;
+  if (t->oh * t->ow > 0 || t->backward)
+    px__cpu_parallel(count, 16384 / each + 1, mean ? mean_run : run, t);
 }
 
 // max_pool2d_with_indices(self, kernel_size, stride, padding, dilation, ceil_mode)

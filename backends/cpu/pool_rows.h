@@ -39,31 +39,51 @@ static void NAME(pick_plane)(const pool *t, int64_t plane) {
   const int64_t *where = t->indices + plane * t->oh * t->ow;
   for (int64_t i = 0; i < t->oh * t->ow; i++) to[i] = in[where[i]];
 }
-// A row of a window, in lanes where it is long.
+// The sum of n numbers side by side, in lanes where there are many.
 static inline T NAME(row_sum)(const T *at, int64_t n) {
-  T lane[8] = {0}, sum = 0;
+  T l[8] = {0}, sum = 0;
   int64_t k = 0;
   for (; k + 8 <= n; k += 8)
-    for (int j = 0; j < 8; j++) lane[j] += at[k + j];
-  if (k)
-    for (int j = 0; j < 8; j++) sum += lane[j];
+    for (int j = 0; j < 8; j++) l[j] += at[k + j];
+  if (k) sum = ((l[0] + l[1]) + (l[2] + l[3])) + ((l[4] + l[5]) + (l[6] + l[7]));
   for (; k < n; k++) sum += at[k];
   return sum;
 }
-// Means over windows; backward spreads the gradient over the window.
-static void NAME(mean_plane)(const pool *t, int64_t plane) {
-  const T *in = (const T *)t->in + plane * (t->backward ? t->oh * t->ow : t->h * t->w);
-  T *out = (T *)t->out + plane * (t->backward ? t->h * t->w : t->oh * t->ow);
-  if (t->backward) memset(out, 0, (size_t)(t->h * t->w) * sizeof(T));
-  for (int64_t oy = 0; oy < t->oh; oy++)
-    for (int64_t ox = 0; ox < t->ow; ox++) {
-      window v = window_of(t, oy, ox);
-      T share = t->backward ? in[oy * t->ow + ox] / (T)v.divisor : 0, sum = 0;
-      for (int64_t y = v.y0; y < v.y1; y++)
-        if (t->backward)
-          for (int64_t x = v.x0; x < v.x1; x++) out[y * t->w + x] += share;
-        else
-          sum += NAME(row_sum)(in + y * t->w + v.x0, v.x1 - v.x0);
-      if (!t->backward) out[oy * t->ow + ox] = sum / (T)v.divisor;
-    }
+static T NAME(long_sum)(const T *at, int64_t n) {
+  T lane[32] = {0};
+  int64_t k = 0;
+  for (; k + 32 <= n; k += 32)
+    for (int j = 0; j < 32; j++) lane[j] += at[k + j];
+  return NAME(row_sum)(lane, 32) + NAME(row_sum)(at + k, n - k);
+}
+// A window over whole rows is one long row.
+static T NAME(window_sum)(const pool *t, const window *v, const T *in) {
+  T sum = 0;
+  int64_t all = (v->y1 - v->y0) * t->w;
+  if (v->x1 - v->x0 == t->w)
+    return all < 64 ? NAME(row_sum)(in + v->y0 * t->w, all)
+                    : NAME(long_sum)(in + v->y0 * t->w, all);
+  for (int64_t y = v->y0; y < v->y1; y++)
+    sum += NAME(row_sum)(in + y * t->w + v->x0, v->x1 - v->x0);
+  return sum;
+}
+static void NAME(window_spread)(const pool *t, const window *v, T share, T *out) {
+  for (int64_t y = v->y0; y < v->y1; y++)
+    for (int64_t x = v->x0; x < v->x1; x++) out[y * t->w + x] += share;
+}
+// Means over windows; backward spreads the gradient over the window. Each window is found once for
+// several planes.
+static void NAME(mean_planes)(const pool *t, int64_t first, int64_t count) {
+  int64_t big = t->h * t->w, small = t->oh * t->ow;
+  const T *in = (const T *)t->in + first * (t->backward ? small : big);
+  T *out = (T *)t->out + first * (t->backward ? big : small);
+  if (t->backward) memset(out, 0, (size_t)(count * big) * sizeof(T));
+  for (int64_t i = 0; i < small; i++) {
+    window v = window_of(t, i / t->ow, i % t->ow);
+    for (int64_t p = 0; p < count; p++)
+      if (t->backward)
+        NAME(window_spread)(t, &v, in[p * small + i] / (T)v.divisor, out + p * big);
+      else
+        out[p * small + i] = NAME(window_sum)(t, &v, in + p * big) / (T)v.divisor;
+  }
 }

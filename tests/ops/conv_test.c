@@ -207,6 +207,36 @@ PX_TEST(means_over_windows) {
   OK(px_adaptive_avg_pool2d(&whole, x, SIZES(1), 1));
   ELEMENTS(whole, 1e-6, 4);
 }
+static void check_adaptive(int64_t h, int64_t w, int64_t oh, int64_t ow) {
+  PX_SCOPED(px_tensor) x = leaf(PX_FLOAT32, 1, S(3, 41, h, w));
+  PX_SCOPED(px_tensor) y = NULL;
+  OK(px_adaptive_avg_pool2d(&y, x, SIZES(oh, ow), 2));
+  PX_SCOPED(px_tensor) dy = pattern(PX_FLOAT32, 4, px_tensor_sizes(y));
+  double *wanted = zeros(y), *spread = zeros(x);
+  CHECK(wanted && spread);
+  for (int64_t i = 0; i < px_tensor_numel(y); i++) {
+    int64_t plane = i / (oh * ow), oy = i / ow % oh, ox = i % ow;
+    int64_t y0 = oy * h / oh, y1 = ((oy + 1) * h + oh - 1) / oh;
+    int64_t x0 = ox * w / ow, x1 = ((ox + 1) * w + ow - 1) / ow;
+    double share = 1.0 / (double)((y1 - y0) * (x1 - x0));
+    for (int64_t at = 0; at < h * w; at++) {
+      if (at / w < y0 || at / w >= y1 || at % w < x0 || at % w >= x1) continue;
+      wanted[i] += number(x, plane * h * w + at) * share;
+      spread[plane * h * w + at] += number(dy, i) * share;
+    }
+  }
+  OK(px_backward(1, &y, &dy, false, false));
+  check_near(y, wanted, "means");
+  check_near(px_tensor_grad(x), spread, "gradient of the means");
+  free(wanted), free(spread);
+}
+PX_TEST(adaptive_means_of_many_planes) {
+  check_adaptive(7, 7, 1, 1);
+  check_adaptive(40, 41, 1, 1);
+  check_adaptive(5, 9, 2, 3);
+  check_adaptive(17, 12, 3, 1);
+  check_adaptive(3, 2, 7, 5);
+}
 PX_TEST(what_does_not_fit_is_refused) {
   PX_SCOPED(px_tensor) x = pattern(PX_FLOAT32, S(1, 3, 4, 4));
   PX_SCOPED(px_tensor) w = pattern(PX_FLOAT32, S(2, 2, 3, 3));
