@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 256 };
+enum { BLOCK = 256, ROWS = 4 };  // ROWS: of multinomial, summed side by side
 
 typedef struct keyed {
   uint64_t key;
@@ -106,65 +106,32 @@ static double next_uniform(source *s) {
   px_philox4 w = px_philox(s->l->seed, i, s->l->offset);
   return px_philox_uniform_double(w.v[0], w.v[1]) * (1 - 0x1p-53);
 }
-// Draws with replacement by searching the running sums.
-static void draw_again(source *s, const double *p, double *sums, int64_t n, int64_t *to,
-                       int64_t count) {
-  double total = 0;
-  for (int64_t i = 0; i < n; i++) sums[i] = total += p[i];
-  for (int64_t k = 0; k < count; k++) {
-    double u = next_uniform(s) * total;
-    int64_t low = 0, high = n - 1;
-    while (low < high) {
-      int64_t middle = (low + high) / 2;
-      if (sums[middle] <= u)
-        low = middle + 1;
-      else
-        high = middle;
-    }
-    to[k] = low;
-  }
-}
-// Draws without replacement: the largest of p / (an exponential number).
-static void draw_once(source *s, const double *p, double *race, int64_t n, int64_t *to,
-                      int64_t count) {
-  for (int64_t i = 0; i < n; i++) race[i] = p[i] / -log1p(-next_uniform(s));
-  for (int64_t k = 0; k < count; k++) {
-    int64_t best = 0;
-    for (int64_t i = 1; i < n; i++)
-      if (race[i] > race[best]) best = i;
-    to[k] = best;
-    race[best] = -1;
-  }
-}
-static px_fault_code fault_of(const double *p, int64_t n) {
-  double total = 0;
-  for (int64_t i = 0; i < n; i++) {
-    if (!(p[i] >= 0) || isinf(p[i])) return PX_FAULT_WEIGHTS;
-    total += p[i];
-  }
-  return total > 0 ? PX_FAULT_NONE : PX_FAULT_NO_WEIGHT;
-}
+#define T float
+#define NAME(x) x##_f32
+#include "cpu/choice_rows.h"
+#undef T
+#undef NAME
+#define T double
+#define NAME(x) x##_f64
+#include "cpu/choice_rows.h"
+
 // multinomial(self, num_samples, replacement, generator)
 PX_KERNEL(multinomial) {
   static const char spec[] = "Wr";
   px__dense d[2];
-  if (!px__dense_open(d, l, spec, PX_FLOAT64)) return PX_OK;
+  int compute = px__compute_of(l->operands[1].dtype);
+  if (!px__dense_open(d, l, spec, compute)) return PX_OK;
   int64_t n = l->operands[1].sizes[l->operands[1].ndim - 1], count = px__param_int(l, 1);
   int64_t rows = n ? d[1].n / n : 0;
-  double *room = px__scratch_new(l, (size_t)n * sizeof *room);
+  // A single draw of the CPU is a race, as in PyTorch.
+  bool again = px__param_int(l, 2) && (count > 1 || !l->mt19937);
+  void *room = px__scratch_new(l, (size_t)n * ROWS * sizeof(double));
   source s = {.l = l, .mt = l->mt19937};
   if (s.mt) px_mt19937_lock(s.mt);
-  for (int64_t r = 0; room && r < rows; r++) {
-    const double *p = (const double *)d[1].at + r * n;
-    int64_t *to = (int64_t *)d[0].at + r * count;
-    px_fault_code wrong = fault_of(p, n);
-    if (wrong)
-      px_kernel_fault(l, wrong, 0, 0, 0);
-    else if (px__param_int(l, 2))
-      draw_again(&s, p, room, n, to, count);
-    else
-      draw_once(&s, p, room, n, to, count);
-  }
+  if (room && compute == PX_FLOAT64)
+    choose_f64(&s, d[1].at, n, rows, again, room, d[0].at, count);
+  else if (room)
+    choose_f32(&s, d[1].at, n, rows, again, room, d[0].at, count);
   if (s.mt) px_mt19937_unlock(s.mt);
   free(room);
   px__dense_close(d, spec);

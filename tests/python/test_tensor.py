@@ -359,6 +359,22 @@ class Draws(unittest.TestCase):
         self.assertEqual(self.digest(torch.randn(1003)), "04a186d65580dc2826196feea79d751f")
         self.assertEqual(self.digest(torch.normal(2.0, 3.0, (40,))), "2249556f115decc8eeb70f1ecaa3229d")
 
+    def test_choices_are_pytorchs(self):
+        for dtype in torch.float32, torch.float64:
+            torch.manual_seed(5)
+            weights = torch.rand(41, 300).to(dtype)
+            for n, replacement, want in ((200, True, "b605ad5b4d478cfebbe9e6c929a5c53a"), (1, True, "e718c7acf2a73759adec80f4d9499971"),
+                                         (7, False, "32a32d9d37006e978dd8e26f881e6296")):
+                self.assertEqual(self.digest(torch.multinomial(weights, n, replacement).flatten()), want)
+
+    def test_a_bad_row_of_weights_is_found_among_others(self):
+        for row, value, text in ((5, 0.0, "sum of probabilities <= 0"), (2, -1.0, "either"), (6, float("nan"), "either"),
+                                 (0, float("inf"), "either")):
+            weights = torch.ones(7, 20)
+            weights[row] = value
+            with self.assertRaisesRegex(RuntimeError, text):
+                torch.multinomial(weights, 3, True)
+
     def test_blocks_and_single_draws_are_one_stream(self):
         torch.manual_seed(5)
         whole = torch.rand(2000)
