@@ -1,0 +1,339 @@
+// SPDX-License-Identifier: Apache-2.0
+// Four host threads at once on three devices, on streams of their own and on shared ones: they make
+// and drop tensors, compute, copy between devices, record events, hand tensors to each other, empty
+// caches; whatever they read must be what the work before must have left. What a thread does
+// follows from STRESS_SEED (default 1); STRESS_SECONDS (default 1) is the length of each test.
+//
+// Numbers are closed under the ops: element i of a tensor is `base`, exclusive-or i if it `counts`.
+#include "devices.h"
+
+#include <pthread.h>
+#include <time.h>
+
+enum { DEVICES = 3, THREADS = 4, SLOTS = 10, MAILBOXES = 6, LONGEST = 5 << 16 };
+
+// A tensor, what is in it, and its last use: the stream, or an event after it; neither on the host.
+typedef struct item {
+  px_tensor *tensor;
+  int64_t count;
+  int32_t base;
+  bool counts;
+  px_stream *stream;
+  px_event *event;
+} item;
+
+typedef struct worker {
+  pthread_t thread;
+  uint64_t state;
+  px_stream *own[DEVICES];
+  item items[SLOTS];
+  int32_t *host;  // LONGEST numbers
+  int64_t read;   // tensors that were compared
+} worker;
+
+static px_stream *shared[DEVICES][2];
+static pthread_mutex_t door = PTHREAD_MUTEX_INITIALIZER;
+static item mailboxes[MAILBOXES];  // under `door`
+static bool checked;               // the race checker is on: the host waits for what it touches
+static double end;
+
+static double now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static int64_t below(worker *w, int64_t n) {  // splitmix64
+  uint64_t z = w->state += 0x9e3779b97f4a7c15u;
+  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+  return (int64_t)((z ^ z >> 31) % (uint64_t)n);
+}
+
+static item *slot(worker *w) { return &w->items[below(w, SLOTS)]; }
+
+static void drop(item *it) {
+  px_release(it->tensor);
+  px_release(it->stream);
+  px_release(it->event);
+  memset(it, 0, sizeof *it);
+}
+
+static px_device place(const item *it) { return px_tensor_device(it->tensor); }
+
+// A stream of the device becomes current; NULL for the CPU.
+static px_stream *choose(worker *w, px_device device) {
+  if (device.type == PX_CPU) return NULL;
+  int64_t which = below(w, 4);
+  px_stream *stream = w->own[device.index];
+  if (which == 0) OK(px_stream_default(&stream, device));
+  if (which == 1) stream = shared[device.index][below(w, 2)];
+  OK(px_stream_set_current(stream));
+  return stream;
+}
+
+// What is done next on the stream, or by the host, comes after the item's last use.
+static void order(worker *w, item *it, px_stream *stream) {
+  bool patient = checked || below(w, 2);  // if not, the library waits for pinned memory itself
+  if (stream && it->event) OK(px_stream_wait_event(stream, it->event));
+  if (stream && it->stream) OK(px_stream_wait_stream(stream, it->stream));
+  if (!stream && it->event && patient) OK(px_event_synchronize(it->event));
+  if (!stream && it->stream && patient) OK(px_stream_synchronize(it->stream));
+}
+
+static void used(worker *w, item *it, px_stream *stream) {
+  px_release(it->stream), it->stream = NULL;
+  px_release(it->event), it->event = NULL;
+  if (stream && below(w, 2)) {
+    OK(px_event_new(&it->event, 0));
+    OK(px_event_record(it->event, stream));
+  } else {
+    it->stream = px_retain(stream);
+  }
+}
+
+// Takes a new tensor into a slot.
+static void keep(worker *w, px_tensor *take, int32_t base, bool counts, px_stream *stream) {
+  item *it = slot(w);
+  drop(it);
+  *it = (item){take, px_tensor_numel(take), base, counts, NULL, NULL};
+  used(w, it, stream);
+}
+
+// ---- what a thread may do
+
+static px_status make(worker *w) {
+  int64_t length = (int64_t)(int[]){1, 3, 5}[below(w, 3)] << below(w, 17);
+  px_device device = below(w, 8) ? px_cuda((int)below(w, DEVICES)) : px_cpu();
+  int32_t base = (int32_t)below(w, 1 << 20);
+  px_stream *stream = choose(w, device);
+  px_tensor *made = NULL;
+  bool counts = below(w, 2), from_host = below(w, 4) == 0;
+  if (from_host)
+    for (int64_t i = 0; i < length; i++) w->host[i] = base ^ (counts ? (int32_t)i : 0);
+  else if (counts)
+    base = 0;
+  if (from_host)
+    PX_TRY(px_tensor_from_data(&made, w->host, 1, &length, PX_INT32, device));
+  else if (counts)
+    PX_TRY(px_arange(&made, px_int(0), px_int(length), px_int(1), PX_INT32, device, false, false));
+  else
+    PX_TRY(px_full(&made, &length, 1, px_int(base), PX_INT32, device, false, false));
+  keep(w, made, base, counts, stream);
+  return PX_OK;
+}
+
+static px_status let_go(worker *w) {
+  drop(slot(w));
+  return PX_OK;
+}
+
+// Another item that an op takes together with `a`, or `a`.
+static item *partner(worker *w, item *a) {
+  int64_t start = below(w, SLOTS);
+  for (int64_t i = 0; i < SLOTS; i++) {
+    item *b = &w->items[(start + i) % SLOTS];
+    if (b->tensor && b->count == a->count && px_device_equal(place(a), place(b))) return b;
+  }
+  return a;
+}
+
+static px_status compute(worker *w) {
+  item *a = slot(w);
+  if (!a->tensor) return PX_OK;
+  item *b = partner(w, a);
+  px_stream *stream = choose(w, place(a));
+  px_tensor *made = NULL;
+  order(w, a, stream);
+  order(w, b, stream);
+  PX_TRY(px_bitwise_xor(&made, a->tensor, b->tensor));
+  used(w, a, stream);
+  used(w, b, stream);
+  keep(w, made, a->base ^ b->base, a->counts != b->counts, stream);
+  return PX_OK;
+}
+
+static px_status change(worker *w) {
+  item *a = slot(w);
+  if (!a->tensor) return PX_OK;
+  px_stream *stream = choose(w, place(a));
+  order(w, a, stream);
+  PX_TRY(px_bitwise_not_(a->tensor));
+  a->base = ~a->base;
+  used(w, a, stream);
+  return PX_OK;
+}
+
+// The first half of a tensor, of which the whole goes.
+static px_status halve(worker *w) {
+  item *a = slot(w);
+  px_tensor *half = NULL;
+  if (!a->tensor || a->count < 2) return PX_OK;
+  PX_TRY(px_narrow(&half, a->tensor, 0, 0, a->count / 2));
+  px_release(a->tensor);
+  a->tensor = half;
+  a->count /= 2;
+  return PX_OK;
+}
+
+static px_status move(worker *w) {
+  item *a = slot(w);
+  if (!a->tensor) return PX_OK;
+  px_device to = below(w, 4) ? px_cuda((int)below(w, DEVICES)) : px_cpu();
+  px_stream *source = choose(w, place(a)), *target = source;
+  px_tensor *made = NULL;
+  if (!px_device_equal(to, place(a))) target = choose(w, to);
+  order(w, a, source);
+  if (!source && target) order(w, a, target);
+  PX_TRY(px_to(&made, a->tensor, PX_DTYPE_NONE, to, below(w, 2), true));
+  used(w, a, source ? source : target);
+  keep(w, made, a->base, a->counts, target ? target : source);
+  return PX_OK;
+}
+
+static px_status look(worker *w) {
+  item *a = slot(w);
+  if (!a->tensor) return PX_OK;
+  px_stream *stream = choose(w, place(a));
+  order(w, a, stream);
+  PX_TRY(px_tensor_read(a->tensor, w->host, (size_t)a->count * sizeof *w->host));
+  for (int64_t i = 0; i < a->count; i++)
+    CHECK_EQ(w->host[i], a->base ^ (a->counts ? (int32_t)i : 0));
+  used(w, a, stream);
+  w->read++;
+  return PX_OK;
+}
+
+static px_status exchange(worker *w) {
+  item *a = slot(w), *box = &mailboxes[below(w, MAILBOXES)];
+  pthread_mutex_lock(&door);
+  item got = *box;
+  *box = *a;
+  *a = got;
+  pthread_mutex_unlock(&door);
+  return PX_OK;
+}
+
+static px_status mark(worker *w) {
+  item *a = slot(w);
+  if (!a->tensor || place(a).type == PX_CPU) return PX_OK;
+  return px_tensor_record_stream(a->tensor, shared[below(w, DEVICES)][below(w, 2)]);
+}
+
+static px_status give_address(worker *w) {
+  item *a = slot(w);
+  if (a->tensor) CHECK(px_tensor_data(a->tensor));
+  return PX_OK;
+}
+
+static px_status renew(worker *w) {
+  int device = (int)below(w, DEVICES);
+  px_stream *made = NULL;
+  PX_TRY(px_stream_new(&made, px_cuda(device), -(int)below(w, 2)));
+  PX_TRY(px_stream_set_current(made));
+  px_release(w->own[device]);
+  w->own[device] = made;
+  return PX_OK;
+}
+
+static void rest(void *argument) { usleep((useconds_t)(uintptr_t)argument); }
+
+static px_status stall(worker *w) {
+  px_device device = px_cuda((int)below(w, DEVICES));
+  return px_stream_host_call(choose(w, device), rest, (void *)(uintptr_t)below(w, 300));
+}
+
+static px_status clear(worker *w) {
+  PX_TRY(px_memory_empty_host_cache());
+  return px_memory_empty_cache();
+}
+
+static px_status settle(worker *w) { return px_device_synchronize((int)below(w, DEVICES)); }
+
+static const struct {
+  int weight;
+  px_status (*act)(worker *w);
+} actions[] = {{24, make}, {16, let_go}, {24, compute},  {12, change}, {4, halve},
+               {16, move}, {14, look},   {10, exchange}, {4, mark},    {2, give_address},
+               {2, renew}, {3, stall},   {1, clear},     {1, settle}};
+
+static px_status act(worker *w) {
+  int64_t total = 0;
+  for (size_t i = 0; i < sizeof actions / sizeof *actions; i++) total += actions[i].weight;
+  int64_t chosen = below(w, total), i = 0;
+  while (chosen >= actions[i].weight) chosen -= actions[i++].weight;
+  return actions[i].act(w);
+}
+
+// ---- threads
+
+static void *work(void *argument) {
+  worker *w = argument;
+  for (int d = 0; d < DEVICES; d++) OK(px_stream_new(&w->own[d], px_cuda(d), 0));
+  while (now() < end) {
+    px_status status = act(w);
+    if (status == PX_OUT_OF_MEMORY)
+      for (int i = 0; i < SLOTS / 2; i++) drop(slot(w));
+    else
+      OK(status);
+  }
+  for (int i = 0; i < SLOTS; i++) drop(&w->items[i]);
+  for (int d = 0; d < DEVICES; d++) px_release(w->own[d]);
+  return NULL;
+}
+
+static int64_t held(void) {
+  int64_t bytes = 0;
+  for (int d = 0; d < DEVICES; d++) bytes += px_memory_allocated(d);
+  return bytes;
+}
+
+static void stress(void) {
+  const char *seed = getenv("STRESS_SEED"), *seconds = getenv("STRESS_SECONDS");
+  worker workers[THREADS] = {0};
+  int64_t read = 0;
+  setenv("PHLOX_SIM_SEED", seed ? seed : "1", 1);
+  simulate(DEVICES);
+  px_race_enable(checked, false);
+  for (int i = 0; i < DEVICES * 2; i++) OK(px_stream_new(&shared[i / 2][i % 2], px_cuda(i / 2), 0));
+  end = now() + (seconds ? atof(seconds) : 1);
+  for (uint64_t i = 0; i < THREADS; i++) {
+    workers[i].state = (seed ? strtoull(seed, NULL, 10) : 1) * THREADS + i;
+    CHECK(workers[i].host = calloc(LONGEST, sizeof(int32_t)));
+    CHECK(pthread_create(&workers[i].thread, NULL, work, &workers[i]) == 0);
+  }
+  for (int i = 0; i < THREADS; i++) {
+    CHECK(pthread_join(workers[i].thread, NULL) == 0);
+    free(workers[i].host);
+    read += workers[i].read;
+  }
+  for (int i = 0; i < MAILBOXES; i++) drop(&mailboxes[i]);
+  for (int i = 0; i < DEVICES * 2; i++) px_release(shared[i / 2][i % 2]);
+  CHECK(read > THREADS);
+  CHECK_EQ(held(), 0);
+  if (px_race_count()) fprintf(stderr, "%s\n", px_race_report(0));
+  CHECK_EQ(px_race_count(), 0);
+}
+
+PX_TEST(threads_find_what_was_left) { stress(); }
+
+PX_TEST(threads_find_what_was_left_when_streams_are_late) {
+  setenv("PHLOX_SIM_DELAY", "100", 1);
+  setenv("PHLOX_SIM_POISON", "1", 1);
+  stress();
+}
+
+PX_TEST(threads_find_what_was_left_in_little_memory) {
+  setenv("PHLOX_SIM_MEMORY", "24M", 1);
+  stress();
+}
+
+PX_TEST(threads_find_what_was_left_in_any_schedule) {
+  setenv("PHLOX_SIM_MODE", "schedule", 1);
+  stress();
+}
+
+PX_TEST(threads_that_wait_have_no_race) {
+  checked = true;
+  stress();
+}
