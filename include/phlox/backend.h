@@ -64,8 +64,9 @@ static inline px_value PX_T(const px_tensor *t) {
   r.v.tensor = (px_tensor *)t;
   return r;
 }
+// Lists: NULL is none given, but for a list of nothing.
 static inline px_value PX_TS(px_tensor *const *ts, int64_t n) {
-  px_value r = px_value_of(PX_ARG_TENSORS);
+  px_value r = px_value_of(ts || n == 0 ? PX_ARG_TENSORS : PX_ARG_NONE);
   r.n = (int32_t)n;
   r.v.tensors = ts;
   return r;
@@ -86,7 +87,7 @@ static inline px_value PX_B(bool b) {
   return r;
 }
 static inline px_value PX_IS(const int64_t *is, int64_t n) {
-  px_value r = px_value_of(PX_ARG_INTS);
+  px_value r = px_value_of(is || n == 0 ? PX_ARG_INTS : PX_ARG_NONE);
   r.n = (int32_t)n;
   r.v.ints = is;
   return r;

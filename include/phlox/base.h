@@ -4,7 +4,9 @@
 // Errors. A fallible function returns px_status, PX_OK being 0, and gives results through its first
 // parameters. On failure the details are in a record of the calling thread (px_error_last): one
 // message, formatted where the error arose, and the places it passed on its way up. Setting an
-// error allocates nothing.
+// error allocates nothing. A pointer that is NULL where one is needed is PX_TYPE, "px_save():
+// `path` is NULL"; places for results are always given, and functions that cannot fail are given
+// objects.
 //
 // Objects. Tensors, streams, modules... are opaque and counted atomically. What comes through
 // `out`, and from every `_new` or
@@ -117,6 +119,11 @@ PX_API void px_error_note(const char *format, ...) PX_PRINTF(1, 2);
   do { \
     if (__builtin_expect(!(condition), 0)) PX_FAIL((code), __VA_ARGS__); \
   } while (0)
+// PX_GIVEN(pointer): fails with PX_TYPE where an argument that is needed is NULL.
+// PX_GIVEN_N(array, count): the same, but an array of nothing may be NULL.
+#define PX_GIVEN(pointer) PX_CHECK(pointer, PX_TYPE, "%s(): `" #pointer "` is NULL", __func__)
+#define PX_GIVEN_N(array, count) \
+  PX_CHECK((array) || (count) <= 0, PX_TYPE, "%s(): `" #array "` is NULL", __func__)
 #define PX_NOTE(...) px_error_note(__VA_ARGS__)
 
 // Warnings go to the process's sink; without one they are dropped (the library never prints).

@@ -32,7 +32,7 @@ PX_CALL px_dataset_subset(px_dataset **out, px_dataset *dataset, const int64_t *
 PX_CALL px_dataset_random_split(px_dataset **parts, px_dataset *dataset, const int64_t *lengths,
                                 int count, px_generator *generator);
 PX_API int64_t px_dataset_length(const px_dataset *dataset);
-PX_CALL px_dataset_get(px_list **out, px_dataset *dataset, int64_t index);
+PX_CALL px_dataset_get(px_list **out, px_dataset *self, int64_t index);
 // The indices that random_split draws: a permutation of `length` written to `out`.
 PX_CALL px_random_permutation(int64_t *out, int64_t length, px_generator *generator);
 
@@ -42,7 +42,7 @@ PX_CALL px_sampler_sequential(px_sampler **out, int64_t length);
 PX_CALL px_sampler_random(px_sampler **out, int64_t length, px_generator *generator);
 PX_API int64_t px_sampler_length(const px_sampler *sampler);
 // Writes the next pass's indices, px_sampler_length of them.
-PX_CALL px_sampler_draw(px_sampler *sampler, int64_t *indices);
+PX_CALL px_sampler_draw(px_sampler *self, int64_t *indices);
 
 // A seed from 0 to 2^63-1, as torch.empty((), dtype=torch.int64).random_() draws it (NULL: the
 // default generator).
@@ -63,10 +63,10 @@ PX_API int64_t px_loader_length(const px_loader *loader);  // batches a pass
 // PX_STOP at the end, and the error of the item that could not be fetched with "Caught ... in
 // DataLoader worker thread 0." before it where a worker met it.
 PX_CALL px_loader_start(px_loader_iter **out, px_loader *loader);
-PX_CALL px_loader_next(px_list **batch, px_loader_iter *iter);
+PX_CALL px_loader_next(px_list **batch, px_loader_iter *self);
 
 // The items at `indices`, collated.
-PX_CALL px_dataset_batch(px_list **out, px_dataset *dataset, const int64_t *indices, int64_t count);
+PX_CALL px_dataset_batch(px_list **out, px_dataset *self, const int64_t *indices, int64_t count);
 
 // Stacks the k-th tensors of all items, for each k: the default collation. PX_RUNTIME "stack
 // expects each tensor to be equal size, ...".

@@ -19,7 +19,7 @@ PX_CALL px_dict_new(px_dict **out);
 PX_CALL px_dict_set(px_dict *dict, const char *name, px_tensor *value);
 PX_API px_tensor *px_dict_get(const px_dict *dict, const char *name);  // borrowed, NULL if absent
 PX_API int64_t px_dict_size(const px_dict *dict);
-PX_API const char *px_dict_name(const px_dict *dict, int64_t i);
+PX_API const char *px_dict_name(const px_dict *dict, int64_t i);  // NULL past the end
 PX_API px_tensor *px_dict_value(const px_dict *dict, int64_t i);
 
 // What a kind of module is.

@@ -85,6 +85,7 @@ static px_status connect(px_node *node, int input_count, px_tensor *const *input
 
 static px_status check_changed(int input_count, px_tensor *const *inputs, int output_count,
                                px_tensor *const *outputs) {
+  PX_CHECK(outputs || output_count <= 0, PX_TYPE, "px_function_record(): `outputs` is NULL");
   for (int i = 0; i < output_count; i++)
     if (outputs[i] && is_input(outputs[i], input_count, inputs))
       PX_TRY(px__check_inplace(outputs[i]));
@@ -94,8 +95,10 @@ static px_status check_changed(int input_count, px_tensor *const *inputs, int ou
 px_status px_function_record(const px_function *function, void *context, int input_count,
                              px_tensor *const *inputs, int output_count,
                              px_tensor *const *outputs) {
+  PX_GIVEN(function);
   bool wanted = false;
-  for (int i = 0; i < input_count; i++) wanted |= inputs[i] && px_tensor_requires_grad(inputs[i]);
+  for (int i = 0; inputs && i < input_count; i++)
+    wanted |= inputs[i] && px_tensor_requires_grad(inputs[i]);
   PX_SCOPED(px_node) node = NULL;
   px_status status = PX_OK;
   bool record = wanted && px__recording();
@@ -144,6 +147,7 @@ static px_status keep(px_saved *saved, px_tensor *t, bool is_output) {
 }
 
 px_status px_saved_new(px_saved **out, px_tensor *tensor, bool is_output) {
+  PX_GIVEN(tensor);
   PX_SCOPED(px_saved) saved = NULL;
   PX_TRY(px_alloc((void **)&saved, sizeof *saved));
   px_object_init(saved, &saved_class);
@@ -162,6 +166,7 @@ static px__edge history_of(const px_saved *saved) {
 }
 
 px_status px_saved_unpack(px_tensor **out, px_saved *saved, const char *node_name) {
+  PX_GIVEN(saved);
   px__edge history = history_of(saved);
   const char *maker = saved->origin ? node_name : history.node ? history.node->name : NULL;
   PX_TRY(px__check_version(saved->tensor, saved->version, maker, history.nr));

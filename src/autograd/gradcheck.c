@@ -116,6 +116,7 @@ static px_status check_matrix(const px__check *c, int input, px_tensor *result, 
 static px_status check_input(const px__check *c, int input) {
   PX_SCOPED(px_tensor) result = NULL;
   PX_TRY(c->fn(&result, c->inputs, c->context));
+  PX_CHECK(result, PX_VALUE, "gradcheck expects the function to give a result");
   PX_CHECK(px_dtype_is_float(px_tensor_dtype(result)), PX_VALUE,
            "gradcheck expects a result of floating point dtype");
   size_t cells = (size_t)px_tensor_numel(c->inputs[input]) * (size_t)px_tensor_numel(result);
@@ -148,6 +149,8 @@ static px_status check_inputs(const px__check *c) {
 px_status px_gradcheck(px_status (*fn)(px_tensor **out, px_tensor *const *inputs, void *context),
                        void *context, int input_count, px_tensor *const *inputs, double eps,
                        double atol, double rtol) {
+  PX_GIVEN(fn);
+  PX_GIVEN_N(inputs, input_count);
   px_tensor **shifted = NULL;
   PX_TRY(px_alloc((void **)&shifted, (size_t)input_count * sizeof *shifted));
   px__check c = {fn, context, input_count, inputs, shifted, eps, atol, rtol};
@@ -203,6 +206,7 @@ static px_status check_second(px__second *s, px_tensor **inputs, double eps, dou
   PX_SCOPED(px_tensor) result = NULL;
   PX_SCOPED(px_tensor) seed = NULL;
   PX_TRY(s->fn(&result, inputs, s->context));
+  PX_CHECK(result, PX_VALUE, "gradgradcheck expects the function to give a result");
   PX_TRY(some_seed(&seed, result));
   inputs[s->count] = seed;
   for (s->which = 0; s->which < s->count; s->which++)
@@ -215,6 +219,9 @@ px_status px_gradgradcheck(px_status (*fn)(px_tensor **out, px_tensor *const *in
                                            void *context),
                            void *context, int input_count, px_tensor *const *inputs, double eps,
                            double atol, double rtol) {
+  PX_GIVEN(fn);
+  PX_GIVEN_N(inputs, input_count);
+  PX_CHECK(input_count > 0, PX_VALUE, "gradgradcheck needs inputs, but got %d", input_count);
   px_tensor **all = NULL;
   PX_TRY(px_alloc((void **)&all, ((size_t)input_count + 1) * sizeof *all));
   memcpy(all, inputs, (size_t)input_count * sizeof *all);

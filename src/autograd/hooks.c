@@ -69,6 +69,7 @@ static px_status hook_new(px__hook **out) {
 
 px_status px_tensor_add_hook(int64_t *id, px_tensor *self, px_grad_hook on_grad, void *context,
                              void (*release)(void *context)) {
+  PX_GIVEN(self);
   PX_CHECK(on_grad, PX_TYPE, "a hook needs a function");
   PX_CHECK(px_tensor_requires_grad(self), PX_RUNTIME,
            "cannot register a hook on a tensor that doesn't require gradient");
@@ -96,6 +97,7 @@ px_status px_tensor_add_accumulated_hook(int64_t *id, px_tensor *self,
                                          px_status (*on_accumulated)(px_tensor *self,
                                                                      void *context),
                                          void *context, void (*release)(void *context)) {
+  PX_GIVEN(self);
   PX_CHECK(on_accumulated, PX_TYPE, "a hook needs a function");
   PX_CHECK(px_tensor_requires_grad(self), PX_RUNTIME,
            "cannot register a hook on a tensor that doesn't require gradient");
@@ -136,6 +138,7 @@ void px_tensor_remove_hook(px_tensor *self, int64_t id) {
 // ---- retain_grad
 
 px_status px_tensor_retain_grad(px_tensor *self) {
+  PX_GIVEN(self);
   PX_CHECK(px_tensor_requires_grad(self), PX_RUNTIME,
            "can't retain_grad on Tensor that has requires_grad=False");
   px_node *fn;

@@ -76,6 +76,7 @@ bool px_tensor_is_inference(const px_tensor *self) {
 }
 
 px_status px_tensor_set_requires_grad(px_tensor *self, bool requires_grad) {
+  PX_GIVEN(self);
   PX_CHECK(!requires_grad || px_dtype_is_float(px_tensor_dtype(self)), PX_RUNTIME,
            "only Tensors of floating point dtype can require gradients");
   bool leaf = px_tensor_is_leaf(self);
@@ -90,6 +91,7 @@ px_status px_tensor_set_requires_grad(px_tensor *self, bool requires_grad) {
 }
 
 px_status px_tensor_detach_inplace(px_tensor *self) {
+  PX_GIVEN(self);
   PX_CHECK(!(px_tensor_marks(self) & PX_MARK_VIEW), PX_RUNTIME,
            "Can't detach views in-place. Use detach() instead.");
   px__slot *slot = px__slot_of(self);
@@ -103,6 +105,7 @@ px_status px_tensor_detach_inplace(px_tensor *self) {
 }
 
 px_status px_tensor_grad_fn(px_node **out, px_tensor *self) {
+  PX_GIVEN(self);
   *out = NULL;
   if (px__view_stale(self)) PX_TRY(px__view_refresh(self));
   const px__slot *slot = px__slot_of(self);
@@ -190,6 +193,7 @@ static px_status check_grad(const px_tensor *self, const px_tensor *grad) {
 }
 
 px_status px_tensor_set_grad(px_tensor *self, px_tensor *grad) {
+  PX_GIVEN(self);
   px__slot *slot = px__slot_of(self);
   if (!grad && !slot) return PX_OK;
   if (grad) PX_TRY(check_grad(self, grad));

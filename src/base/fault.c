@@ -63,6 +63,7 @@ bool px__fault_hit(px__fault_point point) {
 }
 
 px_status px_fault_arm(const char *point, int64_t nth, bool from_then_on) {
+  PX_GIVEN(point);
   int i = point_of(point);
   PX_CHECK(i >= 0, PX_KEY, "there is no fault point '%s'", point);
   begin();

@@ -43,6 +43,7 @@ static px_status index_check(int64_t *at, int64_t index, int64_t length) {
 }
 
 px_status px_dataset_get(px_list **out, px_dataset *self, int64_t index) {
+  PX_GIVEN(self);
   int64_t at;
   PX_TRY(index_check(&at, index, px_dataset_length(self)));
   return self->kind->get(out, at, self->context);
@@ -55,6 +56,8 @@ static px_status collate_items(px_list **out, px_dataset *self, const int64_t *i
 }
 
 px_status px_dataset_batch(px_list **out, px_dataset *self, const int64_t *indices, int64_t count) {
+  PX_GIVEN(self);
+  PX_GIVEN_N(indices, count);
   *out = NULL;
   PX_CHECK(count > 0, PX_VALUE, "a batch needs at least one item");
   int64_t length = px_dataset_length(self), at;
@@ -113,6 +116,7 @@ static const px_dataset_kind rows_kind = {"TensorDataset", rows_length, rows_get
                                           px_release};
 
 px_status px_dataset_tensors(px_dataset **out, px_tensor *const *tensors, int count) {
+  PX_GIVEN_N(tensors, count);
   *out = NULL;
   for (int i = 0; i < count; i++) {
     PX_CHECK(tensors[i], PX_TYPE, "tensor %d of a dataset is missing", i);
@@ -163,6 +167,8 @@ static const px_dataset_kind subset_kind = {"Subset", subset_length, subset_get,
 
 px_status px_dataset_subset(px_dataset **out, px_dataset *dataset, const int64_t *indices,
                             int64_t count) {
+  PX_GIVEN(dataset);
+  PX_GIVEN_N(indices, count);
   *out = NULL;
   subset *context;
   PX_CHECK(count >= 0, PX_VALUE, "a subset cannot have %lld items", (long long)count);
@@ -192,6 +198,8 @@ static px_status split_at(px_dataset **parts, px_dataset *dataset, const int64_t
 
 px_status px_dataset_random_split(px_dataset **parts, px_dataset *dataset, const int64_t *lengths,
                                   int count, px_generator *generator) {
+  PX_GIVEN(dataset);
+  PX_GIVEN_N(lengths, count);
   int64_t sum = 0, *order;
   bool sound = true;
   for (int i = 0; i < count; i++) {
@@ -217,8 +225,11 @@ static px_status stack_column(px_tensor **out, px_list *const *items, int64_t co
 }
 
 px_status px_collate(px_list **out, px_list *const *items, int64_t count) {
+  PX_GIVEN_N(items, count);
   *out = NULL;
   PX_CHECK(count > 0, PX_VALUE, "a batch needs at least one item");
+  for (int64_t i = 0; i < count; i++)
+    PX_CHECK(items[i], PX_TYPE, "item %lld of a batch is missing", (long long)i);
   int64_t width = px_list_size(items[0]);
   for (int64_t i = 1; i < count; i++)
     PX_CHECK(px_list_size(items[i]) == width, PX_RUNTIME,

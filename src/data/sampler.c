@@ -68,6 +68,7 @@ static px_status draw_random(px_sampler *self, int64_t *indices) {
 }
 
 px_status px_sampler_draw(px_sampler *self, int64_t *indices) {
+  PX_GIVEN(self);
   if (self->random) return draw_random(self, indices);
   for (int64_t i = 0; i < self->length; i++) indices[i] = i;
   return PX_OK;

@@ -268,6 +268,7 @@ static px_memory_block describe(const px__segment *segment, const px__chunk *chu
 
 px_status px_memory_snapshot(int device, void (*each)(const px_memory_block *block, void *context),
                              void *context) {
+  PX_GIVEN(each);
   if (!px__device_alive() || device < 0 || device >= px__rt.count) return PX_OK;
   px__device *d = px__rt.devices[device];
   px__device_lock(d);

@@ -58,6 +58,8 @@ static px_status record(px_event *event, px_stream *stream) {
 }
 
 px_status px_event_record(px_event *event, px_stream *stream) {
+  PX_GIVEN(event);
+  PX_GIVEN(stream);
   PX_CHECK(stream->owner, PX_VALUE, "Expected a cuda device, but got: cpu");
   if (px__rt.forked) return px__error_cuda(3);
   PX_CHECK(!px__fault(PX__FAULT_EVENT), PX_ACCELERATOR,
@@ -69,6 +71,8 @@ px_status px_event_record(px_event *event, px_stream *stream) {
 }
 
 px_status px_stream_wait_event(px_stream *stream, px_event *event) {
+  PX_GIVEN(stream);
+  PX_GIVEN(event);
   if (!stream->owner) return px_event_synchronize(event);
   if (px__rt.forked) return px__error_cuda(3);
   pthread_mutex_lock(&event->lock);
@@ -82,6 +86,7 @@ px_status px_stream_wait_event(px_stream *stream, px_event *event) {
 }
 
 px_status px_event_query(bool *out, px_event *event) {
+  PX_GIVEN(event);
   *out = true;
   if (px__rt.forked) return px__error_cuda(3);
   pthread_mutex_lock(&event->lock);
@@ -110,6 +115,7 @@ static px_status look(snapshot *s, px_event *event) {
 }
 
 px_status px_event_synchronize(px_event *event) {
+  PX_GIVEN(event);
   snapshot s;
   if (px__rt.forked) return px__error_cuda(3);
   PX_TRY(look(&s, event));
@@ -121,6 +127,8 @@ px_status px_event_synchronize(px_event *event) {
 }
 
 px_status px_event_elapsed(float *milliseconds, px_event *start, px_event *end) {
+  PX_GIVEN(start);
+  PX_GIVEN(end);
   PX_CHECK(start->flags & end->flags & PX_EVENT_TIMING, PX_VALUE,
            "Both events must be created with argument 'enable_timing=True'.");
   PX_CHECK(px_event_recorded(start) && px_event_recorded(end), PX_VALUE,

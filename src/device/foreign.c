@@ -24,6 +24,7 @@ static px_status order(const px__device *d, void *after, void *before) {
 }
 
 px_status px_stream_hand_over(px_stream *stream, void *native) {
+  PX_GIVEN(stream);
   if (!stream->owner) return PX_OK;
   PX_TRY(px_device_init());
   px_stream *ours = known(stream->owner, native);
@@ -33,6 +34,7 @@ px_status px_stream_hand_over(px_stream *stream, void *native) {
 }
 
 px_status px_stream_take_over(px_stream *stream, void *native) {
+  PX_GIVEN(stream);
   if (!stream->owner) return PX_OK;
   PX_TRY(px_device_init());
   px_stream *theirs = known(stream->owner, native);

@@ -62,7 +62,8 @@ static int64_t parse_index(const char *at) {
 }
 
 px_status px_device_parse(px_device *out, const char *text) {
-  PX_CHECK(text && *text, PX_RUNTIME, "Device string must not be empty");
+  PX_GIVEN(text);
+  PX_CHECK(*text, PX_RUNTIME, "Device string must not be empty");
   size_t length = 0;
   while (isalpha((unsigned char)text[length]) || text[length] == '_') length++;
   const char *rest = text + length;

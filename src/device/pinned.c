@@ -219,6 +219,7 @@ static void tell_stat(visitor each, void *context, const char *name, const px__s
   } while (0)
 
 px_status px_memory_host_stats(visitor each, void *context) {
+  PX_GIVEN(each);
   if (!px__device_alive()) return PX_OK;
   pthread_mutex_lock(&lock);
   __typeof__(stats) s = stats;

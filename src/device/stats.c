@@ -79,6 +79,7 @@ static px_status snapshot(px__stats *out, bool *any, int device) {
 }
 
 px_status px_memory_stats(int device, visitor each, void *context) {
+  PX_GIVEN(each);
   px__stats stats;
   bool any;
   PX_TRY(snapshot(&stats, &any, device));
@@ -101,6 +102,7 @@ static void look(const px_memory_stat *stat, void *context) {
 }
 
 px_status px_memory_stat_get(int64_t *out, int device, const char *key) {
+  PX_GIVEN(key);
   px__stats stats;
   bool any;
   search s = {.key = key};

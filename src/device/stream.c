@@ -108,6 +108,7 @@ const char *px__stream_text(const px_stream *stream, char text[64]) {
 static px_status check_alive(void) { return px__rt.forked ? px__error_cuda(3) : PX_OK; }
 
 px_status px_stream_query(bool *out, px_stream *stream) {
+  PX_GIVEN(stream);
   *out = true;
   if (!stream->owner) return PX_OK;
   PX_TRY(check_alive());
@@ -120,6 +121,7 @@ px_status px_stream_query(bool *out, px_stream *stream) {
 }
 
 px_status px_stream_synchronize(px_stream *stream) {
+  PX_GIVEN(stream);
   if (!stream->owner) return PX_OK;
   PX_TRY(check_alive());
   PX_TRY(px__sync_point());
@@ -133,12 +135,15 @@ px_status px__stream_finish(px_stream *stream) {
 }
 
 px_status px_stream_wait_stream(px_stream *stream, px_stream *other) {
+  PX_GIVEN(stream);
+  PX_GIVEN(other);
   if (!stream->owner || !other->owner || stream == other) return PX_OK;
   PX_TRY(check_alive());
   return px__stream_order(stream, other);
 }
 
 px_status px_stream_host_call(px_stream *stream, void (*fn)(void *argument), void *argument) {
+  PX_GIVEN(stream);
   PX_CHECK(fn, PX_TYPE, "a host call needs a function");
   if (!stream->owner) {
     fn(argument);

@@ -113,6 +113,8 @@ static px_status save(px__writer *writer, const px_dict *tensors, const char *co
 }
 
 px_status px_save(const char *path, const px_dict *tensors, const char *const *metadata) {
+  PX_GIVEN(path);
+  PX_GIVEN(tensors);
   px__writer writer;
   px_status status = px__writer_open(&writer, path);
   if (status == PX_OK) status = save(&writer, tensors, metadata);
@@ -132,6 +134,8 @@ static px_status save_tree(px__writer *writer, const px_tree *tree) {
 }
 
 px_status px_save_tree(const char *path, const px_tree *tree) {
+  PX_GIVEN(path);
+  PX_GIVEN(tree);
   px__writer writer;
   px_status status = px__writer_open(&writer, path);
   if (status == PX_OK) status = save_tree(&writer, tree);
@@ -140,6 +144,7 @@ px_status px_save_tree(const char *path, const px_tree *tree) {
 }
 
 px_status px_tree_encode(void **bytes, size_t *length, const px_tree *tree) {
+  PX_GIVEN(tree);
   px__writer writer = px__writer_memory();
   *bytes = NULL;
   px_status status = save_tree(&writer, tree);
@@ -371,6 +376,7 @@ static px_status read_all(px_dict *tensors, const header *h, px_device device) {
 }
 
 px_status px_load(px_dict **out, const char *path, px_device device) {
+  PX_GIVEN(path);
   *out = NULL;
   header h;
   PX_SCOPED(px_dict) tensors = NULL;
@@ -396,6 +402,7 @@ static px_status read_tree(px_tree **out, const header *h, px_device device) {
 }
 
 px_status px_load_tree(px_tree **out, const char *path, px_device device) {
+  PX_GIVEN(path);
   *out = NULL;
   header h;
   PX_TRY(header_open(&h, path));
@@ -406,6 +413,8 @@ px_status px_load_tree(px_tree **out, const char *path, px_device device) {
 
 px_status px_tree_decode(px_tree **out, const void *bytes, size_t length, px_device device,
                          const char *name) {
+  PX_GIVEN(bytes);
+  PX_GIVEN(name);
   *out = NULL;
   header h = {.file = px__reader_memory(bytes, length, name)};
   PX_TRY(header_read(&h));
@@ -415,6 +424,8 @@ px_status px_tree_decode(px_tree **out, const void *bytes, size_t length, px_dev
 }
 
 px_status px_load_metadata(char **out, const char *path, const char *key) {
+  PX_GIVEN(path);
+  PX_GIVEN(key);
   *out = NULL;
   header h;
   PX_TRY(header_open(&h, path));

@@ -50,6 +50,7 @@ px_status px_tree_number(px_tree **out, px_scalar number) {
 }
 
 px_status px_tree_text(px_tree **out, const char *utf8) {
+  PX_GIVEN(utf8);
   PX_SCOPED(px_tree) self = NULL;
   size_t bytes = strlen(utf8) + 1;
   *out = NULL;
@@ -73,6 +74,7 @@ px_status px_tree_device(px_tree **out, px_device device) {
 }
 
 px_status px_tree_tensor(px_tree **out, px_tensor *tensor) {
+  PX_GIVEN(tensor);
   PX_TRY(make(out, PX_TREE_TENSOR));
   (*out)->tensor = px_retain(tensor);
   (*out)->device = px_tensor_device(tensor);
@@ -107,6 +109,8 @@ static px_status more_room(px_tree *self) {
 }
 
 px_status px_tree_append(px_tree *self, px_tree *value) {
+  PX_GIVEN(self);
+  PX_GIVEN(value);
   PX_CHECK(has_parts(self) && !has_keys(self), PX_TYPE, "only lists and tuples can be added to");
   PX_TRY(more_room(self));
   self->parts[self->count++] = px_retain(value);
@@ -114,6 +118,9 @@ px_status px_tree_append(px_tree *self, px_tree *value) {
 }
 
 px_status px_tree_add(px_tree *self, px_tree *key, px_tree *value) {
+  PX_GIVEN(self);
+  PX_GIVEN(key);
+  PX_GIVEN(value);
   PX_CHECK(has_keys(self), PX_TYPE, "only dicts have keys");
   PX_TRY(more_room(self));
   self->keys[self->count] = px_retain(key);
@@ -122,12 +129,16 @@ px_status px_tree_add(px_tree *self, px_tree *key, px_tree *value) {
 }
 
 px_status px_tree_set(px_tree *self, const char *key, px_tree *value) {
+  PX_GIVEN(self);
+  PX_GIVEN(key);
+  PX_GIVEN(value);
   PX_SCOPED(px_tree) text = NULL;
   PX_TRY(px_tree_text(&text, key));
   return px_tree_add(self, text, value);
 }
 
 px_status px_tree_from_dict(px_tree **out, const px_dict *tensors) {
+  PX_GIVEN(tensors);
   PX_SCOPED(px_tree) made = NULL;
   *out = NULL;
   PX_TRY(px_tree_new(&made, PX_TREE_DICT));
@@ -141,6 +152,7 @@ px_status px_tree_from_dict(px_tree **out, const px_dict *tensors) {
 }
 
 px_status px_tree_to_dict(px_dict **out, const px_tree *self) {
+  PX_GIVEN(self);
   PX_SCOPED(px_dict) made = NULL;
   *out = NULL;
   PX_CHECK(has_keys(self), PX_TYPE, "the tree is no dict of tensors");

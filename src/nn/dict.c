@@ -40,6 +40,9 @@ static int dict_find(const px_dict *dict, const char *name) {
 }
 
 px_status px_dict_set(px_dict *dict, const char *name, px_tensor *value) {
+  PX_GIVEN(dict);
+  PX_GIVEN(name);
+  PX_GIVEN(value);
   int i = dict_find(dict, name);
   if (i < 0) {
     PX_TRY(px__nn_grow((void **)&dict->rows, &dict->room, dict->count, sizeof(row)));
@@ -60,5 +63,9 @@ px_tensor *px_dict_get(const px_dict *dict, const char *name) {
 }
 
 int64_t px_dict_size(const px_dict *dict) { return dict->count; }
-const char *px_dict_name(const px_dict *dict, int64_t i) { return dict->rows[i].name; }
-px_tensor *px_dict_value(const px_dict *dict, int64_t i) { return dict->rows[i].value; }
+const char *px_dict_name(const px_dict *dict, int64_t i) {
+  return i >= 0 && i < dict->count ? dict->rows[i].name : NULL;
+}
+px_tensor *px_dict_value(const px_dict *dict, int64_t i) {
+  return i >= 0 && i < dict->count ? dict->rows[i].value : NULL;
+}

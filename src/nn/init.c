@@ -9,6 +9,7 @@
 #include <math.h>
 
 px_status px_init_fans(int64_t *fan_in, int64_t *fan_out, const px_tensor *weight) {
+  PX_GIVEN(weight);
   int ndim = px_tensor_ndim(weight);
   PX_CHECK(ndim >= 2, PX_VALUE,
            "Fan in and fan out can not be computed for tensor with fewer than 2 dimensions");
@@ -20,6 +21,7 @@ px_status px_init_fans(int64_t *fan_in, int64_t *fan_out, const px_tensor *weigh
 }
 
 px_status px_init_gain(double *out, const char *nonlinearity, double parameter) {
+  PX_GIVEN(nonlinearity);
   static const struct {
     const char *name;
     double gain;
@@ -51,16 +53,19 @@ static px_status loud(bool was, px_status status) {
 }
 
 px_status px_init_uniform(px_tensor *weight, double from, double to, px_generator *generator) {
+  PX_GIVEN(weight);
   bool was = quiet();
   return loud(was, px_uniform_(weight, from, to, generator));
 }
 
 px_status px_init_normal(px_tensor *weight, double mean, double std, px_generator *generator) {
+  PX_GIVEN(weight);
   bool was = quiet();
   return loud(was, px_normal_(weight, mean, std, generator));
 }
 
 px_status px_init_constant(px_tensor *weight, double value) {
+  PX_GIVEN(weight);
   bool was = quiet();
   return loud(was, px_fill_(weight, px_float(value)));
 }
@@ -81,6 +86,7 @@ static px_status warn_empty(void) {
 
 px_status px_init_kaiming_uniform(px_tensor *weight, double a, bool fan_out,
                                   const char *nonlinearity, px_generator *generator) {
+  PX_GIVEN(weight);
   double std;
   if (px_tensor_numel(weight) == 0) return warn_empty();
   PX_TRY(kaiming_std(&std, weight, a, fan_out, nonlinearity));
@@ -90,6 +96,7 @@ px_status px_init_kaiming_uniform(px_tensor *weight, double a, bool fan_out,
 
 px_status px_init_kaiming_normal(px_tensor *weight, double a, bool fan_out,
                                  const char *nonlinearity, px_generator *generator) {
+  PX_GIVEN(weight);
   double std;
   if (px_tensor_numel(weight) == 0) return warn_empty();
   PX_TRY(kaiming_std(&std, weight, a, fan_out, nonlinearity));
@@ -104,6 +111,7 @@ static px_status xavier_std(double *out, const px_tensor *weight, double gain) {
 }
 
 px_status px_init_xavier_uniform(px_tensor *weight, double gain, px_generator *generator) {
+  PX_GIVEN(weight);
   double std;
   PX_TRY(xavier_std(&std, weight, gain));
   double bound = sqrt(3.0) * std;
@@ -111,6 +119,7 @@ px_status px_init_xavier_uniform(px_tensor *weight, double gain, px_generator *g
 }
 
 px_status px_init_xavier_normal(px_tensor *weight, double gain, px_generator *generator) {
+  PX_GIVEN(weight);
   double std;
   PX_TRY(xavier_std(&std, weight, gain));
   return px_init_normal(weight, 0, std, generator);

@@ -219,6 +219,7 @@ px_status px_dropout_new(px_module **out, double p) {
 }
 
 px_status px_sequential_new(px_module **out, px_module *const *children, int count) {
+  PX_GIVEN_N(children, count);
   *out = NULL;
   PX_SCOPED(px_module) self = NULL;
   PX_TRY(make(&self, "Sequential", NULL, 0));

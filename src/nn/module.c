@@ -56,6 +56,7 @@ static px_status set_arguments(px_module *self, const px_value *args) {
 
 px_status px_module_new(px_module **out, const px_module_kind *kind, const px_value *args,
                         void *context) {
+  PX_GIVEN(kind);
   *out = NULL;
   px_module *made;
   PX_TRY(px_alloc((void **)&made, sizeof *made));
@@ -71,6 +72,8 @@ px_status px_module_new(px_module **out, const px_module_kind *kind, const px_va
 }
 
 px_status px_module_adopt_kind(px_module *self, const px_module_kind *kind) {
+  PX_GIVEN(self);
+  PX_GIVEN(kind);
   PX_CHECK(!self->entry_count && !self->attribute_count, PX_VALUE,
            "only an empty module takes another kind");
   self->kind = kind;
@@ -135,6 +138,8 @@ static px_status attribute_set(px_module *self, const char *name, px_value value
 
 // Attributes own no objects: those of a constructor's arguments are its init's to take over.
 px_status px_module_set_attribute(px_module *self, const char *name, px_value value) {
+  PX_GIVEN(self);
+  PX_GIVEN(name);
   PX_CHECK(
       value.kind != PX_ARG_TENSOR && value.kind != PX_ARG_TENSORS && value.kind != PX_ARG_GENERATOR,
       PX_TYPE, "a module's attribute '%s' cannot be a %s", name, px_arg_name(value.kind));
@@ -208,6 +213,8 @@ static px_status entry_register(px_module *self, px__entry entry) {
 }
 
 px_status px_module_register_parameter(px_module *self, const char *name, px_tensor *parameter) {
+  PX_GIVEN(self);
+  PX_GIVEN(name);
   PX_TRY(name_check("parameter", name));
   if (parameter) {
     PX_CHECK(px_tensor_is_leaf(parameter), PX_VALUE,
@@ -223,18 +230,24 @@ px_status px_module_register_parameter(px_module *self, const char *name, px_ten
 
 px_status px_module_register_buffer(px_module *self, const char *name, px_tensor *buffer,
                                     bool persistent) {
+  PX_GIVEN(self);
+  PX_GIVEN(name);
   PX_TRY(name_check("buffer", name));
   px__entry entry = {(char *)name, PX_ENTRY_BUFFER, persistent, buffer, NULL};
   return entry_register(self, entry);
 }
 
 px_status px_module_register_module(px_module *self, const char *name, px_module *child) {
+  PX_GIVEN(self);
+  PX_GIVEN(name);
   PX_TRY(name_check("module", name));
   px__entry entry = {(char *)name, PX_ENTRY_MODULE, true, NULL, child};
   return entry_register(self, entry);
 }
 
 px_status px_module_remove(px_module *self, const char *name) {
+  PX_GIVEN(self);
+  PX_GIVEN(name);
   int i = entry_find(self, name);
   PX_CHECK(i >= 0, PX_ATTRIBUTE, "'%s' object has no attribute '%s'", self->kind->name, name);
   px__entry old = self->entries[i];

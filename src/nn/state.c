@@ -16,6 +16,7 @@ static px_status add_state(const char *name, const px_module_entry *entry, px_mo
 }
 
 px_status px_module_state_dict(px_dict **out, px_module *self, const char *prefix) {
+  PX_GIVEN(self);
   *out = NULL;
   PX_SCOPED(px_dict) state = NULL;
   PX_TRY(px_dict_new(&state));
@@ -101,6 +102,8 @@ static px_status load_checked(px_module *self, load *l, bool strict) {
 }
 
 px_status px_module_load_state_dict(px_module *self, px_dict *state, bool strict) {
+  PX_GIVEN(self);
+  PX_GIVEN(state);
   load l = {.state = state};
   PX_SCOPED(px_dict) names = NULL;
   PX_TRY(px_dict_new(&names));

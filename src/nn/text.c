@@ -156,6 +156,7 @@ static void extra_lines(growing *g, const char *extra, bool inline_) {
 }
 
 px_status px_module_text(char **out, px_module *self) {
+  PX_GIVEN(self);
   enum { EXTRA = 16384 };
   char *extra;
   growing g = {0};

@@ -65,6 +65,8 @@ static px_status walk_module(walk *w, px_module *self, const char *prefix) {
 
 px_status px_module_each(px_module *self, int sorts, const char *prefix, bool recurse,
                          bool duplicates, px_module_visit visit, void *context) {
+  PX_GIVEN(self);
+  PX_GIVEN(visit);
   walk w = {sorts, recurse, duplicates, visit, context, NULL, 0, 0};
   px_status status = walk_module(&w, self, prefix ? prefix : "");
   px_free(w.seen);
@@ -87,6 +89,7 @@ static px_status collect(const char *name, const px_module_entry *entry, px_modu
 }
 
 px_status px_module_parameters(px_list **out, px_module *self) {
+  PX_GIVEN(self);
   tensor_array all = {0};
   px_status status = px_module_each(self, PX_ENTRY_PARAMETER, "", true, false, collect, &all);
   if (status == PX_OK) status = px_list_new(out, all.items, all.count);
@@ -108,6 +111,7 @@ static px_status set_requires(const char *name, const px_module_entry *entry, px
 }
 
 px_status px_module_requires_grad(px_module *self, bool requires_grad) {
+  PX_GIVEN(self);
   return px_module_each(self, PX_ENTRY_PARAMETER, "", true, false, set_requires, &requires_grad);
 }
 
@@ -117,6 +121,7 @@ static px_status clear_grad(const char *name, const px_module_entry *entry, px_m
 }
 
 px_status px_module_zero_grad(px_module *self) {
+  PX_GIVEN(self);
   return px_module_each(self, PX_ENTRY_PARAMETER, "", true, false, clear_grad, NULL);
 }
 
@@ -152,6 +157,7 @@ static px_status move_entry(const char *name, const px_module_entry *entry, px_m
 }
 
 px_status px_module_to(px_module *self, px_dtype dtype, px_device device, bool non_blocking) {
+  PX_GIVEN(self);
   PX_CHECK(dtype == PX_DTYPE_NONE || px_dtype_is_float(dtype), PX_TYPE,
            "nn.Module.to only accepts floating point or complex dtypes, but got desired "
            "dtype=torch.%s",

@@ -300,6 +300,7 @@ static void start(px_call *call, const px_op *op, px_call_mode mode) {
 }
 
 px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
+  PX_GIVEN(args);
   px_call call;
   px_value room[PX__MAX_PARAMS];
   PX_CHECK(op, PX_ATTRIBUTE, "there is no such op");  // px_op_find did not find it

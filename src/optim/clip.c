@@ -81,6 +81,7 @@ static px_status clip_grads(px_tensor **total, px_tensor *const *grads, int64_t 
 
 px_status px_clip_grad_norm(px_tensor **total, px_tensor *const *parameters, int64_t count,
                             double max_norm, double norm_type, bool error_if_nonfinite) {
+  PX_GIVEN_N(parameters, count);
   px_tensor **grads;
   int64_t n = 0;
   PX_SCOPED(px_tensor) norm = NULL;

@@ -54,6 +54,7 @@ const char *px_optimizer_kind_state(const px_optimizer_kind *kind, int i) {
 }
 
 px_status px_optimizer_new(px_optimizer **out, const char *name) {
+  PX_GIVEN(name);
   *out = NULL;
   const px_optimizer_kind *kind = px_optimizer_kind_find(name);
   PX_CHECK(kind, PX_UNIMPLEMENTED, "there is no optimizer '%s'", name);
@@ -85,6 +86,8 @@ static px_status parameters_check(const px_optimizer *self, px_tensor *const *pa
 }
 
 px_status px_optimizer_add(px_optimizer *self, px_tensor *const *parameters, int64_t count) {
+  PX_GIVEN(self);
+  PX_GIVEN_N(parameters, count);
   PX_TRY(parameters_check(self, parameters, count));
   px__group fresh = {.count = count};
   PX_TRY(px_realloc((void **)&self->groups, (size_t)(self->count + 1) * sizeof fresh));
@@ -153,6 +156,8 @@ static int option_find(const px_optimizer *self, const char *option) {
 }
 
 px_status px_optimizer_set(px_optimizer *self, int group, const char *option, double value) {
+  PX_GIVEN(self);
+  PX_GIVEN(option);
   int k = option_find(self, option);
   PX_CHECK(k >= 0, PX_KEY, "%s has no option '%s'", self->kind->name, option);
   PX_TRY(range_check(option, value));
@@ -163,6 +168,8 @@ px_status px_optimizer_set(px_optimizer *self, int group, const char *option, do
 }
 
 px_status px_optimizer_get(double *out, const px_optimizer *self, int group, const char *option) {
+  PX_GIVEN(self);
+  PX_GIVEN(option);
   int k = option_find(self, option);
   PX_CHECK(k >= 0, PX_KEY, "%s has no option '%s'", self->kind->name, option);
   PX_CHECK(is_group(self, group), PX_INDEX, "there is no parameter group %d", group);
@@ -181,6 +188,7 @@ static px_status group_check(const px_optimizer_kind *kind, const double *option
 }
 
 px_status px_optimizer_check(const px_optimizer *self) {
+  PX_GIVEN(self);
   for (int g = 0; g < self->count; g++) PX_TRY(group_check(self->kind, self->groups[g].options));
   return PX_OK;
 }
@@ -199,6 +207,7 @@ static px_status step_group(const px_optimizer *self, px__group *group) {
 }
 
 px_status px_optimizer_step(px_optimizer *self) {
+  PX_GIVEN(self);
   PX_TRY(px_optimizer_check(self));
   bool was = px_grad_enabled();
   px_grad_set_enabled(false);
@@ -219,6 +228,7 @@ static px_status clear_grad(px_tensor *parameter, bool set_to_none) {
 }
 
 px_status px_optimizer_zero_grad(px_optimizer *self, bool set_to_none) {
+  PX_GIVEN(self);
   for (int g = 0; g < self->count; g++)
     for (int64_t i = 0; i < self->groups[g].count; i++)
       PX_TRY(clear_grad(self->groups[g].slots[i].parameter, set_to_none));
@@ -241,6 +251,8 @@ px_tensor *px_optimizer_state(const px_optimizer *self, int group, int64_t i, co
 
 px_status px_optimizer_set_state(px_optimizer *self, int group, int64_t i, const char *name,
                                  px_tensor *value) {
+  PX_GIVEN(self);
+  PX_GIVEN(name);
   int k = state_find(self, name);
   PX_CHECK(k >= 0, PX_KEY, "%s has no state '%s'", self->kind->name, name);
   px__slot *slot = slot_find(self, group, i);
@@ -257,6 +269,7 @@ int64_t px_optimizer_steps(const px_optimizer *self, int group, int64_t i) {
 }
 
 px_status px_optimizer_set_steps(px_optimizer *self, int group, int64_t i, int64_t steps) {
+  PX_GIVEN(self);
   PX_CHECK(steps >= 0, PX_VALUE, "a number of steps is not negative, but got %lld",
            (long long)steps);
   px__slot *slot = slot_find(self, group, i);

@@ -50,11 +50,13 @@ static px_status scheduler_new(px_scheduler **out, shape kind, px_optimizer *opt
 
 px_status px_scheduler_step_lr(px_scheduler **out, px_optimizer *optimizer, int64_t step_size,
                                double gamma) {
+  PX_GIVEN(optimizer);
   return scheduler_new(out, STEP, optimizer, step_size, gamma);
 }
 
 px_status px_scheduler_cosine(px_scheduler **out, px_optimizer *optimizer, int64_t t_max,
                               double eta_min) {
+  PX_GIVEN(optimizer);
   return scheduler_new(out, COSINE, optimizer, t_max, eta_min);
 }
 
@@ -73,6 +75,7 @@ static double next_rate(const px_scheduler *self, int group, double lr) {
 }
 
 px_status px_scheduler_step(px_scheduler *self) {
+  PX_GIVEN(self);
   self->epoch++;
   for (int g = 0; g < px_optimizer_groups(self->optimizer); g++) {
     double lr;

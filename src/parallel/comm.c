@@ -52,6 +52,12 @@ static px_status recorded(px_tensor **results, int count, px_tensor *const *inpu
   return status;
 }
 
+px_status px__check_devices(const char *what, int least, int count) {
+  PX_CHECK(count >= least && count <= PX__REPLICAS, PX_VALUE,
+           "%s takes %d to %d devices, but got %d", what, least, PX__REPLICAS, count);
+  return PX_OK;
+}
+
 // ---- sums across devices
 
 static px_status add_parts(px_tensor **out, px_tensor *const *tensors, int count,
@@ -75,9 +81,11 @@ static px_status add_parts(px_tensor **out, px_tensor *const *tensors, int count
 
 px_status px_reduce_add(px_tensor **out, px_tensor *const *tensors, int count,
                         px_device destination) {
+  PX_GIVEN_N(tensors, count);
   *out = NULL;
   PX_CHECK(count > 0, PX_RUNTIME, "reduce_add expects at least one tensor");
   for (int i = 0; i < count; i++) {
+    PX_CHECK(tensors[i], PX_TYPE, "input %d of reduce_add is missing", i);
     PX_CHECK(px_tensor_is_cuda(tensors[i]), PX_ASSERTION,
              "reduce_add expects all inputs to be on GPUs, but input %d is on CPU", i);
     PX_CHECK(px_tensor_numel(tensors[i]) == px_tensor_numel(tensors[0]), PX_VALUE,
@@ -112,6 +120,9 @@ static px_status copies(px_tensor **results, px_tensor *tensor, const px_device 
 
 px_status px_broadcast(px_tensor **results, px_tensor *tensor, const px_device *devices,
                        int device_count) {
+  PX_GIVEN(tensor);
+  PX_GIVEN_N(devices, device_count);
+  PX_TRY(px__check_devices("broadcast", 0, device_count));
   static const px_function function = {"BroadcastBackward", broadcast_backward, px_free, NULL};
   memset(results, 0, (size_t)device_count * sizeof *results);
   bool was = px_grad_enabled();
@@ -145,6 +156,9 @@ static px_status cut(px_tensor **results, px_tensor *tensor, int dim, const px_d
     PX_TRY(px_narrow(&part, tensor, dim, at, sizes[i]));
     PX_TRY(moved(&results[i], part, devices[i]));
   }
+  PX_CHECK(at == px_tensor_size(tensor, dim), PX_RUNTIME,
+           "scatter expects sizes that sum to %lld, the size at dimension %d, but they sum to %lld",
+           (long long)px_tensor_size(tensor, dim), dim, (long long)at);
   return PX_OK;
 }
 
@@ -168,9 +182,11 @@ static px_status warn_scalars(void) {
 
 px_status px_gather_parts(px_tensor **out, px_tensor *const *tensors, int count,
                           px_device destination, int dim) {
+  PX_GIVEN_N(tensors, count);
   static const px_function function = {"GatherBackward", gather_backward, px_free, NULL};
   *out = NULL;
   PX_CHECK(count > 0, PX_RUNTIME, "gather expects at least one tensor");
+  for (int i = 0; i < count; i++) PX_CHECK(tensors[i], PX_TYPE, "input %d of gather is missing", i);
   if (!px_tensor_ndim(tensors[0]) && dim == 0) PX_TRY(warn_scalars());
   px_tensor **here;
   PX_TRY(px_alloc((void **)&here, (size_t)count * sizeof *here));
@@ -193,6 +209,10 @@ static px_status scatter_backward(px_tensor **grad_inputs, int input_count,
 
 px_status px_scatter_sizes(px_tensor **results, px_tensor *tensor, const px_device *devices,
                            const int64_t *sizes, int device_count, int dim) {
+  PX_GIVEN(tensor);
+  PX_GIVEN_N(devices, device_count);
+  PX_GIVEN_N(sizes, device_count);
+  PX_TRY(px__check_devices("scatter", 1, device_count));
   static const px_function function = {"ScatterBackward", scatter_backward, px_free, NULL};
   memset(results, 0, (size_t)device_count * sizeof *results);
   bool was = px_grad_enabled();
@@ -205,10 +225,11 @@ px_status px_scatter_sizes(px_tensor **results, px_tensor *tensor, const px_devi
 
 px_status px_scatter_parts(px_tensor **results, int *count, px_tensor *tensor,
                            const px_device *devices, int device_count, int dim) {
+  PX_GIVEN(tensor);
+  PX_GIVEN_N(devices, device_count);
   PX_CHECK(px_tensor_ndim(tensor) > 0, PX_RUNTIME, "chunk expects at least a 1-dimensional tensor");
-  int64_t whole = px_tensor_size(tensor, dim), sizes[64];
-  PX_CHECK(device_count > 0 && device_count <= 64, PX_VALUE,
-           "scatter takes 1 to 64 devices, but got %d", device_count);
+  int64_t whole = px_tensor_size(tensor, dim), sizes[PX__REPLICAS];
+  PX_TRY(px__check_devices("scatter", 1, device_count));
   int64_t each = (whole + device_count - 1) / device_count;
   *count = 0;
   // As chunk cuts: parts of equal size, the last one smaller, and perhaps fewer than there are

@@ -6,8 +6,6 @@
 
 #include "parallel/parallel_impl.h"
 
-enum { DEVICE_LIMIT = 64 };
-
 // ---- threads
 
 typedef struct replica_thread {
@@ -81,7 +79,10 @@ static px_status run_all(replica_thread *threads, int count) {
 
 px_status px_parallel_apply(int count, const px_device *devices, px_parallel_work work,
                             void *context) {
+  PX_GIVEN(work);
+  PX_TRY(px__check_devices("parallel_apply", 0, count));
   if (count == 1) return work(0, context);
+  PX_GIVEN_N(devices, count);
   replica_thread *threads;
   PX_TRY(px_alloc((void **)&threads, (size_t)count * sizeof *threads));
   px_status status = prepare(threads, count, devices, work, context);
@@ -150,6 +151,9 @@ static px_status replicate_all(px_module **replicas, px_module *module, copy_all
 
 px_status px_replicate(px_module **replicas, px_module *module, const px_device *devices,
                        int device_count) {
+  PX_GIVEN(module);
+  PX_GIVEN_N(devices, device_count);
+  PX_TRY(px__check_devices("replicate", 0, device_count));
   memset(replicas, 0, (size_t)device_count * sizeof *replicas);
   copy_all all = {.devices = devices, .device_count = device_count};
   px_status status = replicate_all(replicas, module, &all);
@@ -178,13 +182,14 @@ static px_status on_device(const char *name, const px_module_entry *entry, px_mo
 }
 
 px_status px_data_parallel_check(px_module *module, px_device first) {
+  PX_GIVEN(module);
   return px_module_each(module, PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, "", true, false, on_device,
                         &first);
 }
 
 typedef struct pass {
-  px_module *replicas[DEVICE_LIMIT];
-  px_tensor *inputs[DEVICE_LIMIT], *outputs[DEVICE_LIMIT];
+  px_module *replicas[PX__REPLICAS];
+  px_tensor *inputs[PX__REPLICAS], *outputs[PX__REPLICAS];
 } pass;
 
 static px_status forward_one(int i, void *context) {
@@ -205,10 +210,12 @@ static px_status run_pass(px_tensor **out, pass *p, px_module *module, px_tensor
 px_status px_data_parallel(px_tensor **out, px_module *module, px_tensor *input,
                            const px_device *devices, int device_count, px_device output_device,
                            int dim) {
+  PX_GIVEN(module);
+  PX_GIVEN(input);
+  PX_GIVEN_N(devices, device_count);
   *out = NULL;
   if (device_count == 0) return px_module_call(out, module, input);
-  PX_CHECK(device_count <= DEVICE_LIMIT, PX_VALUE,
-           "data_parallel takes at most %d devices, but got %d", DEVICE_LIMIT, device_count);
+  PX_TRY(px__check_devices("data_parallel", 0, device_count));
   PX_TRY(px_data_parallel_check(module, devices[0]));
   pass p = {0};
   px_device output = output_device.type < 0 ? devices[0] : output_device;

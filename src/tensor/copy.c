@@ -217,6 +217,8 @@ static px_status read_bytes(const px_tensor *self, void *to, size_t bytes) {
 }
 
 px_status px_tensor_read(const px_tensor *self, void *to, size_t bytes) {
+  PX_GIVEN(self);
+  PX_GIVEN_N(to, bytes);
   size_t wanted = (size_t)self->numel * px__item(self);
   PX_CHECK(bytes == wanted, PX_VALUE, "the tensor has %zu bytes, but room for %zu was given",
            wanted, bytes);
@@ -228,6 +230,7 @@ px_status px_tensor_read(const px_tensor *self, void *to, size_t bytes) {
 }
 
 px_status px_tensor_item(px_scalar *out, const px_tensor *self) {
+  PX_GIVEN(self);
   PX_CHECK(self->numel == 1, PX_RUNTIME,
            "a Tensor with %lld elements cannot be converted to Scalar", (long long)self->numel);
   const px_block *block = self->storage->block;
@@ -245,6 +248,7 @@ px_status px_tensor_item(px_scalar *out, const px_tensor *self) {
 
 px_status px_tensor_from_data(px_tensor **out, const void *data, int ndim, const int64_t *sizes,
                               px_dtype dtype, px_device device) {
+  PX_GIVEN_N(sizes, ndim);
   PX_SCOPED(px_tensor) made = NULL;
   *out = NULL;
   PX_TRY(px_tensor_empty(&made, ndim, sizes, dtype, device));

@@ -82,6 +82,7 @@ static px_status hand_out(px_stream **current, px_tensor *tensor) {
 }
 
 px_status px_dlpack_export(px_dl_managed **out, px_tensor *tensor, px_stream *stream) {
+  PX_GIVEN(tensor);
   px_stream *current;
   *out = NULL;
   PX_TRY(hand_out(&current, tensor));
@@ -90,6 +91,7 @@ px_status px_dlpack_export(px_dl_managed **out, px_tensor *tensor, px_stream *st
 }
 
 px_status px_dlpack_export_native(px_dl_managed **out, px_tensor *tensor, void *native) {
+  PX_GIVEN(tensor);
   px_stream *current;
   *out = NULL;
   PX_TRY(hand_out(&current, tensor));
@@ -124,6 +126,7 @@ static void managed_release(void *context) {
 }
 
 px_status px_dlpack_import_take(px_tensor **out, px_dl_managed *managed) {
+  PX_GIVEN(managed);
   *out = NULL;
   const px_dl_tensor *t = &managed->dl_tensor;
   px_dtype dtype = PX_FLOAT32;
@@ -131,12 +134,14 @@ px_status px_dlpack_import_take(px_tensor **out, px_dl_managed *managed) {
   size_t bytes;
   PX_CHECK(t->ndim >= 0 && t->ndim <= PX_MAX_DIMS, PX_RUNTIME,
            "a tensor may have at most %d dimensions, got %d", PX_MAX_DIMS, t->ndim);
+  PX_CHECK(t->shape || !t->ndim, PX_RUNTIME, "a tensor of %d dimensions needs a shape", t->ndim);
   PX_TRY(dtype_of(&dtype, t->dtype));
   PX_TRY(device_of(&device, t->device));
   int64_t strides[PX_MAX_DIMS];
   px__row_major(t->ndim, t->shape, strides);
   if (t->strides) memcpy(strides, t->strides, (size_t)t->ndim * sizeof *strides);
   PX_TRY(px__extent_bytes(&bytes, t->ndim, t->shape, strides, 0, dtype));
-  return px_tensor_wrap(out, (char *)t->data + t->byte_offset, bytes, t->ndim, t->shape, strides,
-                        dtype, device, managed_release, managed);
+  void *first = t->data ? (char *)t->data + t->byte_offset : NULL;
+  return px_tensor_wrap(out, first, bytes, t->ndim, t->shape, strides, dtype, device,
+                        managed_release, managed);
 }

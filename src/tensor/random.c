@@ -116,6 +116,8 @@ void px_generator_get_state(px_generator *generator, void *state) {
 }
 
 px_status px_generator_set_state(px_generator *generator, const void *state, size_t bytes) {
+  PX_GIVEN(generator);
+  PX_GIVEN(state);
   PX_CHECK(bytes == px_generator_state_size(generator), PX_RUNTIME, "RNG state is wrong size");
   if (generator->engine) {
     px_mt19937_lock(generator->engine);

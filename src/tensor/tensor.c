@@ -120,6 +120,7 @@ static px_status settle_options(px_dtype *dtype, px_device *device) {
 
 px_status px_tensor_empty(px_tensor **out, int ndim, const int64_t *sizes, px_dtype dtype,
                           px_device device) {
+  PX_GIVEN_N(sizes, ndim);
   size_t bytes;
   px_storage *storage;
   *out = NULL;
@@ -133,6 +134,8 @@ px_status px_tensor_empty(px_tensor **out, int ndim, const int64_t *sizes, px_dt
 
 px_status px_tensor_empty_strided(px_tensor **out, int ndim, const int64_t *sizes,
                                   const int64_t *strides, px_dtype dtype, px_device device) {
+  PX_GIVEN_N(sizes, ndim);
+  PX_GIVEN_N(strides, ndim);
   size_t bytes;
   px_storage *storage;
   *out = NULL;
@@ -145,6 +148,7 @@ px_status px_tensor_empty_strided(px_tensor **out, int ndim, const int64_t *size
 }
 
 px_status px_tensor_empty_pinned(px_tensor **out, int ndim, const int64_t *sizes, px_dtype dtype) {
+  PX_GIVEN_N(sizes, ndim);
   size_t bytes;
   px_block *block;
   px_storage *storage;
@@ -161,6 +165,7 @@ px_status px_tensor_empty_pinned(px_tensor **out, int ndim, const int64_t *sizes
 px_status px_tensor_wrap(px_tensor **out, void *data, size_t bytes, int ndim, const int64_t *sizes,
                          const int64_t *strides, px_dtype dtype, px_device device,
                          void (*release)(void *context), void *context) {
+  PX_GIVEN_N(sizes, ndim);
   size_t needed;
   *out = NULL;
   PX_TRY(settle_options(&dtype, &device));
@@ -257,6 +262,7 @@ void *px_tensor_data(const px_tensor *self) {
 }
 
 px_status px_tensor_host_data(void **out, const px_tensor *self) {
+  PX_GIVEN(self);
   *out = NULL;
   if (px__tensor_device(self).type != PX_CPU) return PX_OK;
   PX_TRY(px__block_wait(self->storage->block));
@@ -271,6 +277,8 @@ const char *px_tensor_type_name(const px_tensor *self, char text[48]) {
 }
 
 px_status px_tensor_record_stream(px_tensor *self, px_stream *stream) {
+  PX_GIVEN(self);
+  PX_GIVEN(stream);
   PX_CHECK(px_tensor_is_cuda(self), PX_UNIMPLEMENTED,
            "Could not run 'aten::record_stream' with arguments from the 'CPU' backend. "
            "'aten::record_stream' is only available for these backends: [CUDA].");

@@ -20,6 +20,9 @@ static px_status check_bounds(const px_tensor *self, int ndim, const int64_t *si
 
 px_status px_tensor_as_strided(px_tensor **out, const px_tensor *self, int ndim,
                                const int64_t *sizes, const int64_t *strides, int64_t offset) {
+  PX_GIVEN(self);
+  PX_GIVEN_N(sizes, ndim);
+  PX_GIVEN_N(strides, ndim);
   char text[SIZES_TEXT];
   *out = NULL;
   PX_TRY(px__check_sizes(ndim, sizes));
@@ -41,6 +44,7 @@ static px_status same_memory(px_tensor **out, const px_tensor *self) {
 }
 
 px_status px_tensor_detach(px_tensor **out, const px_tensor *self) {
+  PX_GIVEN(self);
   *out = NULL;
   PX_TRY(same_memory(out, self));
   (*out)->version = px_retain(self->version);
@@ -66,6 +70,7 @@ static px_status count_alone(px_tensor *self, uint64_t count) {
 }
 
 px_status px_tensor_alias(px_tensor **out, const px_tensor *self) {
+  PX_GIVEN(self);
   *out = NULL;
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(same_memory(&made, self));
@@ -75,6 +80,7 @@ px_status px_tensor_alias(px_tensor **out, const px_tensor *self) {
 }
 
 px_status px_tensor_outline(px_tensor **out, const px_tensor *self) {
+  PX_GIVEN(self);
   *out = NULL;
   PX_SCOPED(px_storage) none = NULL;
   PX_TRY(px__storage_new(&none, 0, px__tensor_device(self)));
@@ -98,6 +104,8 @@ static void take_geometry(px_tensor *self, const px_tensor *value) {
 // The version that self had goes on counting for self, apart from the storage's: saved tensors
 // compare with it.
 px_status px_tensor_set_data(px_tensor *self, const px_tensor *value) {
+  PX_GIVEN(self);
+  PX_GIVEN(value);
   if (self == value) return PX_OK;
   if (!self->version) PX_TRY(count_alone(self, px_tensor_version(self)));
   px_storage *old = self->storage;
@@ -108,6 +116,8 @@ px_status px_tensor_set_data(px_tensor *self, const px_tensor *value) {
 }
 
 px_status px_tensor_resize(px_tensor *self, int ndim, const int64_t *sizes) {
+  PX_GIVEN(self);
+  PX_GIVEN_N(sizes, ndim);
   size_t bytes;
   int64_t strides[PX_MAX_DIMS];
   PX_TRY(px__check_sizes(ndim, sizes));

@@ -50,6 +50,23 @@ PX_TEST(what_phlox_has_not_is_refused_and_stays_the_givers) {
   managed->dl_tensor.dtype.code = 2;
   managed->dl_tensor.device.device_type = 7;  // Vulkan
   FAILS(px_dlpack_import_take(&back, managed), PX_RUNTIME, "Unsupported device_type: 7");
+  managed->dl_tensor.device.device_type = 1;
+  px_dl_tensor good = managed->dl_tensor;
+  managed->dl_tensor.ndim = -1;
+  FAILS(px_dlpack_import_take(&back, managed), PX_RUNTIME, "dimensions, got -1");
+  managed->dl_tensor.ndim = 65;
+  FAILS(px_dlpack_import_take(&back, managed), PX_RUNTIME, "dimensions, got 65");
+  managed->dl_tensor.ndim = good.ndim;
+  managed->dl_tensor.shape = NULL;
+  FAILS(px_dlpack_import_take(&back, managed), PX_RUNTIME, "needs a shape");
+  managed->dl_tensor.shape = (int64_t[]){(int64_t)1 << 62, 8, 8};
+  FAILS(px_dlpack_import_take(&back, managed), PX_RUNTIME, "overflowed");
+  managed->dl_tensor.shape = (int64_t[]){-2, 8, 8};
+  FAILS(px_dlpack_import_take(&back, managed), PX_RUNTIME, "");
+  managed->dl_tensor = good;
+  managed->dl_tensor.data = NULL;
+  FAILS(px_dlpack_import_take(&back, managed), PX_VALUE, "needs memory, but got NULL");
+  managed->dl_tensor = good;
   managed->deleter(managed);
   px_release(t);
 }

@@ -72,6 +72,30 @@ PX_TEST(a_number_cannot_be_cut) {
         "chunk expects at least a 1-dimensional tensor");
 }
 
+PX_TEST(parts_make_up_the_whole) {
+  with_devices(2);
+  PX_SCOPED(px_tensor) x = random_on(px_cpu(), 2, (int64_t[]){4, 3});
+  px_tensor *results[2];
+  FAILS(px_scatter_sizes(results, x, devices, (int64_t[]){1, 2}, 2, 0), PX_RUNTIME,
+        "sizes that sum to 4, the size at dimension 0, but they sum to 3");
+  CHECK(!results[0] && !results[1]);
+  FAILS(px_scatter_sizes(results, x, devices, (int64_t[]){-1, 5}, 2, 0), PX_RUNTIME,
+        "length must be non-negative");
+}
+
+PX_TEST(counts_of_devices_have_bounds) {
+  with_devices(2);
+  PX_SCOPED(px_tensor) x = random_on(px_cpu(), 1, (int64_t[]){4});
+  px_tensor *results[2];
+  int count;
+  FAILS(px_scatter_parts(results, &count, x, devices, 0, 0), PX_VALUE,
+        "1 to 64 devices, but got 0");
+  FAILS(px_broadcast(results, x, devices, -1), PX_VALUE, "0 to 64 devices, but got -1");
+  FAILS(px_broadcast(results, x, devices, 65), PX_VALUE, "0 to 64 devices, but got 65");
+  FAILS(px_gather_parts(results, (px_tensor *[]){x, NULL}, 2, px_cpu(), 0), PX_TYPE,
+        "input 1 of gather is missing");
+}
+
 PX_TEST(what_is_cut_is_joined_again) {
   with_devices(3);
   for (int dim = 0; dim < 2; dim++) {

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What C programs may get wrong: every function of the public headers, as they are declared there, is called with one argument after
+the other replaced by NULL, a negative count, a number that is no device or dtype, an object of another kind of memory. Nothing crashes,
+what is refused says why and leaves nothing behind, and NULL where a pointer is needed is a TypeError that names the argument."""
+import ctypes as c
+import glob
+import os
+import re
+import signal
+import tempfile
+import unittest
+
+import phlox as torch
+
+os.environ.update(PHLOX_BACKENDS="sim", PHLOX_SIM_DEVICES="4")
+HEADERS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "include", "phlox")
+OK, TYPE, KEY, FOREIGN, BUG = 0, 3, 5, 17, 18
+
+
+class Device(c.Structure):
+    _fields_ = [("type", c.c_int16), ("index", c.c_int16)]
+
+
+class Scalar(c.Structure):
+    _fields_ = [("kind", c.c_char), ("value", c.c_int64)]
+
+
+class Frame(c.Structure):
+    _fields_ = [("file", c.c_char_p), ("line", c.c_int), ("function", c.c_char_p)]
+
+
+class Error(c.Structure):
+    _fields_ = [("code", c.c_int), ("detail", c.c_int), ("frame_count", c.c_int), ("frames", Frame * 16), ("foreign", c.c_void_p),
+                ("release", c.c_void_p), ("message", c.c_char * 4096)]
+
+
+NONE, CPU = Device(-1, -1), Device(0, -1)
+lib = c.CDLL(os.path.join(os.path.dirname(torch.__file__), "libphlox.so.0"))
+lib.px_error_last.restype = c.POINTER(Error)
+lib.px_live_objects.restype = c.c_int64
+for name in ("px_tensor_storage", "px_module_kind_find", "px_optimizer_kind_find", "px_op_find"):
+    getattr(lib, name).restype = c.c_void_p
+nothing = c.CFUNCTYPE(c.c_int, *[c.c_void_p] * 6)(lambda *arguments: 0)
+
+# Pointers that may be NULL, by the name of the parameter, or of the function and the parameter.
+OPTIONAL = {"release", "generator", "metadata", "gradients", "node_name",
+            "prefix", "px_loader_new.options", "px_module_new.args", "px_dlpack_export.stream", "px_stream_set_current.stream",
+            "px_memory_configure.text", "px_module_register_parameter.parameter", "px_module_register_buffer.buffer",
+            "px_module_register_module.child", "px_init_kaiming_uniform.nonlinearity", "px_init_kaiming_normal.nonlinearity",
+            "px_tensor_wrap.strides", "px_tensor_set_grad.grad", "px_parallel_apply.devices", "px_function_record.inputs", "px_function_record.outputs",
+            "px_optimizer_set_state.value"}
+# Pointers that are refused in other words, or for which another reason comes first.
+WORDED = {"px_dataset_new.kind", "px_op_call.op", "px_tensor_from_data.data", "hook", "fn"}
+# Not called: they end what the others need, have other arguments than the sweep can make, or are the program's side of a callback.
+SKIPPED = {"px_release", "px_release_at", "px_move_at", "px_retain", "px_free", "px_object_end", "px_object_init", "px_error_set",
+           "px_error_note", "px_error_give", "px_error_pass", "px_error_take", "px_error_set_foreign", "px_warn", "px_op_set_hooks",
+           "px_thread_start", "px_realloc", "px_site_set", "px_site_set_source", "px_warning_set_sink", "px_print_options_get",
+           "px_print_options_set", "px_module_set_attribute", "px_tensor_set_kept_release", "px_tensor_set_user", "px_tensor_set_kept",
+           "px_module_set_user", "px_tensor_set_slot_take", "px_node_name", "px_node_edge_count", "px_node_edge", "px_node_sequence",
+           "px_node_variable", "px_op_describe"}
+
+
+def functions():
+    """(whether it can fail, name, parameters) of each declaration."""
+    for path in sorted(glob.glob(os.path.join(HEADERS, "*.h"))):
+        with open(path) as file:
+            text = re.sub(r"//[^\n]*", "", file.read())
+        text = re.sub(r"^#(?:[^\n]*\\\n)*[^\n]*", "", text, flags=re.M)
+        nested = r"((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)"
+        for kind, name, inner in re.findall(r"\b(PX_CALL|PX_API)\b[^;{}()]*?\b(px_\w+)\(" + nested + r"\)[^;]*;", text):
+            parameters = re.findall(r"(?:[^,()]|\((?:[^()]|\([^()]*\))*\))+", inner)
+            parameters = [" ".join(p.split()) for p in parameters]
+            if name not in SKIPPED:
+                yield kind == "PX_CALL", name, [] if parameters == ["void"] else parameters
+
+
+def objects():
+    """One object of each type, by its name."""
+    made = {}
+    lib.px_fault_disarm_all()
+    lib.px_device_set_default(NONE)
+
+    def new(kind, function, *arguments):
+        place = c.c_void_p()
+        assert getattr(lib, function)(c.byref(place), *arguments) == OK, lib.px_error_last().contents.message
+        made[kind] = place
+
+    sizes, numbers = (c.c_int64 * 2)(2, 3), (c.c_float * 6)(*range(6))
+    new("px_tensor", "px_tensor_from_data", numbers, 2, sizes, 8, NONE)
+    new("number", "px_tensor_from_scalar", Scalar(b"i", 1))
+    new("device", "px_tensor_from_data", numbers, 2, sizes, 8, Device(1, 0))
+    new("px_list", "px_list_new", (c.c_void_p * 2)(made["px_tensor"], made["px_tensor"]), c.c_int64(2))
+    new("px_dict", "px_dict_new")
+    lib.px_dict_set(made["px_dict"], b"weight", made["px_tensor"])
+    new("px_module", "px_linear_new", c.c_int64(3), c.c_int64(2), True)
+    new("px_optimizer", "px_optimizer_new", b"SGD")
+    lib.px_optimizer_add(made["px_optimizer"], (c.c_void_p * 1)(made["px_tensor"]), c.c_int64(1))
+    new("px_scheduler", "px_scheduler_step_lr", made["px_optimizer"], c.c_int64(1), c.c_double(0.5))
+    new("px_dataset", "px_dataset_tensors", (c.c_void_p * 1)(made["px_tensor"]), 1)
+    new("px_sampler", "px_sampler_sequential", c.c_int64(2))
+    new("px_loader", "px_loader_new", made["px_dataset"], None)
+    new("px_loader_iter", "px_loader_start", made["px_loader"])
+    new("px_generator", "px_generator_new", CPU)
+    new("px_tree", "px_tree_new", 9)
+    new("px_event", "px_event_new", 1)
+    new("px_stream", "px_stream_new", Device(1, 0), 0)
+    new("px_saved", "px_saved_new", made["px_tensor"], False)
+    made["px_storage"] = c.c_void_p(lib.px_tensor_storage(made["px_tensor"]))
+    made["px_op"] = c.c_void_p(lib.px_op_find(b"neg"))
+    made["px_module_kind"] = c.c_void_p(lib.px_module_kind_find(b"ReLU"))
+    made["px_optimizer_kind"] = c.c_void_p(lib.px_optimizer_kind_find(b"SGD"))
+    return made
+
+
+INTEGERS = {"int64_t": c.c_int64, "int": c.c_int, "size_t": c.c_size_t, "unsigned": c.c_uint, "uint64_t": c.c_uint64, "uint16_t": c.c_uint16}
+DEVICES = [Device(*pair) for pair in ((-1, -1), (1, 0), (1, 99), (7, 0), (1, -7), (-5, 3))]
+TEXTS = {"kind": b"SGD", "point": b"alloc", "option": b"lr", "path": b"/nowhere/file"}
+
+
+def number(base, name):
+    kind = INTEGERS[base]
+    counts = re.search(r"count|_n$|ndim|length|size$|bytes", name)  # more than there is would be read past its end
+    bad = [-1, 0, -2**31] + ([] if counts else [77]) + ([] if counts or base != "int64_t" else [-2**63, 2**62, 2**40])
+    if base not in ("int64_t", "int"):
+        bad = [0]
+    good = 24 if base == "size_t" else 2 if name == "ndim" else 0 if name in ("dim", "offset", "index", "group", "i", "device", "from", "to") else 1
+    return kind(good), [kind(b) for b in bad]
+
+
+def choices(function, parameter, made):
+    """What goes for a parameter, and what does not."""
+    if "(*" in parameter or re.search(r"_hook \w+$|px_parallel_work|px_module_visit|px_module_replace", parameter):
+        return nothing, [None]
+    words, name = re.match(r"(.*?)(\w+)(?:\[.*\])?$", parameter).groups()
+    if "[" in parameter:
+        return c.create_string_buffer(256), []
+    base, stars, constant = re.sub(r"const|\*| ", "", words), words.count("*"), "const" in words
+    if stars == 0:
+        if base in INTEGERS:
+            return number(base, name)
+        if base in ("double", "float"):
+            kind = c.c_double if base == "double" else c.c_float
+            return kind(0.5), [kind(x) for x in (float("nan"), float("inf"), -1.0, 0.0)]
+        if base == "px_device":
+            return CPU, DEVICES
+        if base == "px_scalar":
+            return Scalar(b"i", 1), [Scalar(b"\0", 0), Scalar(b"x", 5)]
+        if base == "bool":
+            return c.c_bool(False), [c.c_bool(True)]
+        good = {"px_dtype": 8, "px_tree_kind": 6}.get(base, 0)  # an enumeration
+        return c.c_int(good), [c.c_int(b) for b in (-1, 99, 1000, -5)]
+    if base == "char" and stars == 1 and constant:
+        return c.c_char_p(TEXTS.get(name, b"weight")), [None, c.c_char_p(b""), c.c_char_p(b"\xff\xfe")]
+    if base == "px_device" and constant:
+        return (Device * 8)(*[Device(1, i) for i in range(8)]), [None] + [(Device * 8)(*[d] * 8) for d in DEVICES]
+    if base == "int64_t" and constant:
+        return (c.c_int64 * 8)(2, 3, *[1] * 6), [None, (c.c_int64 * 8)(*[-2] * 8), (c.c_int64 * 8)(*[2**62] * 8)]
+    if base in made and stars == 1:
+        return made[base], [None] + ([made["number"], made["device"]] if base == "px_tensor" else [])
+    if base in made and constant:
+        return (c.c_void_p * 8)(*[made[base].value] * 8), [None, (c.c_void_p * 8)()]
+    needed = constant or name in ("managed", "to")  # else a place for a result, which is always given
+    return c.create_string_buffer(1 << 16), [None] if needed else []
+
+
+def cases(fallible, function, parameters):
+    """(index of the replaced parameter, its value, all arguments); the first replaces none. What cannot fail is given objects."""
+    made = objects()
+    pairs = [choices(function, p, made) for p in parameters]
+    yield -1, "", [good for good, _ in pairs]
+    for i, (_, bads) in enumerate(pairs):
+        for k in range(len(bads)):
+            if bads[k] is None and not fallible:
+                continue
+            made = objects()
+            pairs = [choices(function, p, made) for p in parameters]
+            yield i, pairs[i][1][k], [pairs[j][1][k] if j == i else pairs[j][0] for j in range(len(pairs))]
+
+
+def judge(fallible, function, parameter, value, arguments):
+    """What is wrong with one call, or nothing."""
+    call = getattr(lib, function)
+    lib.px_error_clear()
+    before = lib.px_live_objects(None)
+    status = call(*arguments)
+    if not fallible:
+        return ""
+    left = lib.px_live_objects(None) - before
+    error = lib.px_error_last().contents
+    message = error.message.decode(errors="replace")
+    if status in (FOREIGN, BUG) or not 0 <= status <= BUG:
+        return f"status {status}: {message}"
+    if status and (error.code != status or not message and status != KEY):
+        return f"no text for status {status}"
+    if status and left:
+        return f"{left} objects are left after: {message}"
+    name = re.search(r"\(\*(\w+)\)|(\w+)$", parameter)
+    name = name and (name[1] or name[2])
+    names = {name, f"{function}.{name}"}
+    named = name and status == TYPE and name in message or status and names & WORDED
+    return "" if not parameter or value is not None or named or names & OPTIONAL else f"status {status}: {message}"
+
+
+def sweep(fallible, function, parameters, report):
+    """All cases of a function, in a process of its own: writes the case, then what is wrong with it."""
+    for i, value, arguments in cases(fallible, function, parameters):
+        parameter = parameters[i] if i >= 0 else ""
+        shown = getattr(value, "value", value) if not isinstance(value, Device) else (value.type, value.index)
+        report(f"\n{function}({parameter} = {shown}): died")
+        wrong = judge(fallible, function, parameter, value, arguments)
+        report(f"\r{wrong}")
+
+
+def run(folder, fallible, function, parameters):
+    """The cases that went wrong; what is written to files is written in the folder."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reader)
+        os.chdir(folder)
+        signal.alarm(60)
+        try:
+            sweep(fallible, function, parameters, lambda text: os.write(writer, text.encode()))
+        except BaseException as error:
+            os.write(writer, f"\n{function}: {error!r}".encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        lines = pipe.read().decode(errors="replace").split("\n")
+    os.waitpid(child, 0)
+    good = re.compile(r".*: died\r$", re.S)
+    return [line.replace(": died\r", ": ") for line in lines if line and not good.match(line)]
+
+
+class Misuse(unittest.TestCase):
+    def test_nothing_that_c_allows_goes_without_an_answer(self):
+        self.assertGreater(sum(1 for _ in functions()), 250)
+        with tempfile.TemporaryDirectory() as folder:
+            wrong = [line for function in functions() for line in run(folder, *function)]
+        self.assertEqual(wrong, [], "\n" + "\n".join(wrong))
