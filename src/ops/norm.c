@@ -138,8 +138,12 @@ PX_RUN(batch_norm) {
   PX_SCOPED(px_tensor) save_mean = NULL;
   PX_SCOPED(px_tensor) invstd = NULL;
   PX_SCOPED(px_tensor) variance = NULL;
+  if (training && x->ndim >= 2) PX_TRY(check_channels(mean, "running_mean", x->sizes[1]));
+  if (training && x->ndim >= 2) PX_TRY(check_channels(var, "running_var", x->sizes[1]));
+  // In training the statistics are only written: what is saved for the gradient must not change.
   PX_TRY(px_native_batch_norm(&call->results[0], &save_mean, &invstd, &variance, x,
-                              px__arg_tensor(call, 3), px__arg_tensor(call, 4), mean, var, training,
+                              px__arg_tensor(call, 3), px__arg_tensor(call, 4),
+                              training ? NULL : mean, training ? NULL : var, training,
                               call->args[7].v.f));
   if (!training || !save_mean->numel) return PX_OK;
   PX_TRY(update_running(mean, save_mean, momentum));

@@ -75,6 +75,16 @@ class Numbers(unittest.TestCase):
         self.assertEqual(norm.num_batches_tracked.item(), 1)
         self.near(norm.eval()(x), [0.613938272, 1.40328753, 2.36804771, 4.91150618, 4.12215710, 3.15739679], 5)
 
+    def test_batch_norm_is_trained(self):
+        for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():
+            norm = nn.BatchNorm1d(2).to(device)
+            x = torch.tensor([[1.0, 2.0], [3.0, 6.0], [5.0, 4.0]], device=device, requires_grad=True)
+            for _ in range(2):  # each pass moves the statistics
+                x.grad = norm.weight.grad = None
+                norm(x).pow(3).sum().backward()
+                self.near(norm.weight.grad, [0, 0], 4)
+                self.near(x.grad, [0.9186, 0.9186, -1.8371, 0.9186, 0.9186, -1.8371], 3)
+
 
 class Holding(unittest.TestCase):
     def test_names(self):
