@@ -1,17 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training when things fail: each fault point fails at its n-th passage, for n = 1, 2, ... until
-// the work passes without meeting the fault. Every failure has a message, leaves no object behind,
-// and does not change what a later run computes.
-#include "devices.h"
+// Training, and its files, when things fail.
+#include "faults.h"
 
 // ---- what is run: two steps of training from a fixed seed
-
-typedef struct job {
-  px_device device;
-  const char *optimizer;
-  int replicas;  // 0: the module itself
-  float loss;
-} job;
 
 static px_status net_new(px_module **out) {
   PX_SCOPED(px_module) conv = NULL;
@@ -81,62 +72,6 @@ static px_status train(void *context) {
 }
 
 // ---- failing at each passage
-
-static void settle(void) {
-  if (!px_device_initialized()) return;
-  for (int i = 0; i < px_device_count(PX_CUDA); i++) OK(px_device_synchronize(i));
-}
-
-static int64_t held(void) {
-  int64_t sum = 0, bytes;
-  for (int i = 0; px_device_initialized() && i < px_device_count(PX_CUDA); i++) {
-    OK(px_memory_stat_get(&bytes, i, "allocated_bytes.all.current"));
-    sum += bytes;
-  }
-  return sum;
-}
-
-typedef px_status (*work)(void *context);
-
-// One run with the fault armed; whether it was met. `wanted` is the loss of a clean run.
-static bool attempt(const char *point, int64_t n, bool onward, work run, job *j, float wanted) {
-  int64_t objects = px_live_objects(NULL), bytes = held();
-  // The allocator would serve the run from its cache, and the point would not be passed.
-  if (!strcmp(point, "device.alloc")) OK(px_memory_empty_cache());
-  OK(px_fault_arm(point, n, onward));
-  px_status status = run(j);
-  bool met = px_fault_seen(point) >= n;
-  px_fault_disarm_all();
-  if (status == PX_OK) {
-    CHECK(!memcmp(&j->loss, &wanted, sizeof wanted));  // what was survived changed nothing
-  } else {
-    CHECK(met);
-    CHECK_EQ(px_error_last()->code, status);
-    CHECK(px_error_last()->message[0]);
-  }
-  px_error_clear();
-  settle();
-  if (px_live_objects(NULL) != objects || held() != bytes)
-    fprintf(stderr, "%s %lld%s: status %d\n", point, (long long)n, onward ? "+" : "", status);
-  CHECK_EQ(px_live_objects(NULL), objects);
-  CHECK_EQ(held(), bytes);
-  return met;
-}
-
-// Fails every passage of a point, once and from then on; returns how many there were.
-static int64_t fail_each(const char *point, work run, job *j) {
-  OK(run(j));
-  settle();
-  float wanted = j->loss;
-  int64_t n = 1, passages = 0;
-  for (int onward = 0; onward < 2; onward++) {
-    for (n = 1; attempt(point, n, onward, run, j, wanted); n++) CHECK(n < 20000);
-    passages += n - 1;
-  }
-  OK(run(j));
-  CHECK(!memcmp(&j->loss, &wanted, sizeof wanted));
-  return passages;
-}
 
 PX_TEST(sgd_on_the_cpu_survives_failing_allocations) {
   CHECK(fail_each("alloc", train, &(job){px_cpu(), "SGD", 0, 0}) > 50);

@@ -1,0 +1,567 @@
+// SPDX-License-Identifier: Apache-2.0
+// Calls beside those of training (tests/fault/training.c) when things fail: each row is a piece of
+// work, run on the CPU and on simulated devices with every fault point failing at each passage.
+#include "faults.h"
+
+// ---- helpers
+
+// Numbers 1 to n on the job's device, in a shape of two dimensions.
+static px_status numbers(px_tensor **out, const job *j, int64_t rows, int64_t columns, bool grad) {
+  float values[64];
+  PX_SCOPED(px_tensor) made = NULL;
+  for (int64_t i = 0; i < rows * columns; i++) values[i] = (float)(i + 1);
+  PX_TRY(px_tensor_from_data(&made, values, 2, (int64_t[]){rows, columns}, PX_FLOAT32, j->device));
+  PX_TRY(px_tensor_set_requires_grad(made, grad));
+  *out = PX_MOVE(made);
+  return PX_OK;
+}
+
+static px_status places(px_tensor **out, const job *j, int64_t count, const int64_t *values) {
+  return px_tensor_from_data(out, values, 1, &count, PX_INT64, j->device);
+}
+
+// Adds what the tensor sums to to the job's result.
+static px_status tell(job *j, const px_tensor *t) {
+  PX_SCOPED(px_tensor) sum = NULL;
+  px_scalar number;
+  PX_TRY(px_sum_all(&sum, t, PX_DTYPE_NONE));
+  PX_TRY(px_tensor_item(&number, sum));
+  j->loss += (float)px_scalar_float(number);
+  return PX_OK;
+}
+
+static px_status tell_all(job *j, const px_list *list) {
+  for (int64_t i = 0; i < px_list_size(list); i++) PX_TRY(tell(j, px_list_get(list, i)));
+  return PX_OK;
+}
+
+// ---- the work
+
+static px_status views(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_SCOPED(px_tensor) row = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_list) rows = NULL;
+  PX_SCOPED(px_list) pieces = NULL;
+  PX_TRY(numbers(&x, j, 4, 6, false));
+  PX_TRY(px_transpose(&turned, x, 0, 1));
+  PX_TRY(px_reshape(&flat, turned, (int64_t[]){24}, 1));
+  PX_TRY(px_narrow(&part, x, 1, 1, 3));
+  PX_TRY(px_select(&row, x, 0, 2));
+  PX_TRY(px_expand(&wide, row, (int64_t[]){5, 6}, 2));
+  PX_TRY(px_unbind(&rows, x, 0));
+  PX_TRY(px_split(&pieces, turned, 4, 0));
+  PX_TRY(px_neg_(part));
+  PX_TRY(tell(j, flat));
+  PX_TRY(tell(j, wide));
+  PX_TRY(tell_all(j, rows));
+  return tell_all(j, pieces);
+}
+
+// A view of a tensor with a history is changed in place: its history is brought up to date.
+static px_status views_with_history(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  px_node *node;
+  PX_TRY(numbers(&x, j, 3, 3, true));
+  PX_TRY(px_mul(&y, x, x));
+  PX_TRY(px_select(&part, y, 0, 1));
+  PX_TRY(px_mul_(y, x));
+  PX_TRY(px_tensor_grad_fn(&node, part));
+  PX_TRY(px_tanh_(part));
+  PX_TRY(px_sum_all(&sum, y, PX_DTYPE_NONE));
+  PX_TRY(px_backward(1, &sum, NULL, false, false));
+  return tell(j, px_tensor_grad(x));
+}
+
+static px_status indexing(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_SCOPED(px_tensor) taken = NULL;
+  PX_SCOPED(px_tensor) mask = NULL;
+  PX_SCOPED(px_tensor) chosen = NULL;
+  PX_SCOPED(px_tensor) where = NULL;
+  PX_SCOPED(px_tensor) gathered = NULL;
+  PX_SCOPED(px_tensor) index = NULL;
+  int64_t first = 0;
+  PX_TRY(numbers(&x, j, 4, 3, false));
+  PX_TRY(places(&rows, j, 3, (int64_t[]){3, 0, 2}));
+  PX_TRY(px_index(&taken, x, &rows, 1, &first, 1));
+  PX_TRY(px_index_put_(x, &rows, 1, &first, 1, taken, true));
+  PX_TRY(px_gt_scalar(&mask, x, px_int(5)));
+  PX_TRY(px_masked_select(&chosen, x, mask));
+  PX_TRY(px_nonzero(&where, mask));
+  PX_TRY(px_reshape(&index, rows, (int64_t[]){3, 1}, 2));
+  PX_TRY(px_gather(&gathered, x, 0, index, false));
+  PX_TRY(px_scatter_(x, 0, index, gathered));
+  PX_TRY(px_masked_fill_(x, mask, px_int(1)));
+  PX_TRY(tell(j, chosen));
+  PX_TRY(tell(j, where));
+  return tell(j, x);
+}
+
+static px_status gradients_of_indexing(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_SCOPED(px_tensor) taken = NULL;
+  PX_SCOPED(px_tensor) mask = NULL;
+  PX_SCOPED(px_tensor) chosen = NULL;
+  PX_SCOPED(px_tensor) a = NULL;
+  PX_SCOPED(px_tensor) b = NULL;
+  int64_t first = 0;
+  PX_TRY(numbers(&x, j, 4, 3, true));
+  PX_TRY(places(&rows, j, 3, (int64_t[]){3, 0, 3}));
+  PX_TRY(px_gt_scalar(&mask, x, px_int(5)));
+  PX_TRY(px_index(&taken, x, &rows, 1, &first, 1));
+  PX_TRY(px_masked_select(&chosen, x, mask));
+  PX_TRY(px_sum_all(&a, taken, PX_DTYPE_NONE));
+  PX_TRY(px_sum_all(&b, chosen, PX_DTYPE_NONE));
+  PX_TRY(px_backward(2, (px_tensor *[]){a, b}, NULL, false, false));
+  return tell(j, px_tensor_grad(x));
+}
+
+static px_status sorting(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) values = NULL;
+  PX_SCOPED(px_tensor) order = NULL;
+  PX_SCOPED(px_tensor) top = NULL;
+  PX_SCOPED(px_tensor) which = NULL;
+  PX_SCOPED(px_tensor) alone = NULL;
+  PX_SCOPED(px_tensor) inverse = NULL;
+  PX_SCOPED(px_tensor) counts = NULL;
+  PX_TRY(numbers(&x, j, 4, 5, false));
+  PX_TRY(px_sort(&values, &order, x, 0, true, false));
+  PX_TRY(px_topk(&top, &which, x, 2, 1, true, true));
+  PX_TRY(px_unique(&alone, &inverse, &counts, which, true, true, true));
+  PX_TRY(tell(j, values));
+  PX_TRY(tell(j, top));
+  PX_TRY(tell(j, inverse));
+  return tell(j, alone);
+}
+
+static px_status joining(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) joined = NULL;
+  PX_SCOPED(px_tensor) stacked = NULL;
+  PX_SCOPED(px_tensor) product = NULL;
+  PX_SCOPED(px_tensor) sums = NULL;
+  PX_TRY(numbers(&x, j, 3, 3, false));
+  PX_TRY(px_cat(&joined, (px_tensor *[]){x, x}, 2, 1));
+  PX_TRY(px_stack(&stacked, (px_tensor *[]){x, x}, 2, 0));
+  PX_TRY(px_einsum(&product, "bij,jk->bik", (px_tensor *[]){stacked, x}, 2));
+  PX_TRY(px_cumsum(&sums, joined, 1, PX_DTYPE_NONE));
+  PX_TRY(tell(j, product));
+  return tell(j, sums);
+}
+
+static px_status second_derivatives(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) cube = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_SCOPED(px_tensor) first = NULL;
+  PX_SCOPED(px_tensor) total = NULL;
+  PX_SCOPED(px_tensor) second = NULL;
+  PX_TRY(numbers(&x, j, 2, 2, true));
+  PX_TRY(px_pow_scalar(&cube, x, px_int(3)));
+  PX_TRY(px_sum_all(&sum, cube, PX_DTYPE_NONE));
+  PX_TRY(px_grad(&first, 1, &sum, NULL, 1, &x, true, true, false));
+  PX_TRY(px_sum_all(&total, first, PX_DTYPE_NONE));
+  PX_TRY(px_grad(&second, 1, &total, NULL, 1, &x, false, false, false));
+  PX_TRY(tell(j, second));
+  return tell(j, first);
+}
+
+static px_status doubled(px_tensor **out, px_tensor *grad, void *context) {
+  return px_mul_scalar(out, grad, px_int(2));
+}
+static px_status noticed(px_tensor *leaf, void *context) {
+  return tell(context, px_tensor_grad(leaf));
+}
+static px_status negated(px_tensor **replacement, px_module *self, px_tensor *t, void *context) {
+  return px_neg(replacement, t);
+}
+
+static px_status hooks(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) z = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_SCOPED(px_module) relu = NULL;
+  int64_t id;
+  PX_TRY(numbers(&x, j, 2, 3, true));
+  PX_TRY(px_tensor_add_hook(&id, x, doubled, NULL, NULL));
+  PX_TRY(px_tensor_add_accumulated_hook(&id, x, noticed, j, NULL));
+  PX_TRY(px_relu_new(&relu));
+  PX_TRY(px_module_add_hook(&id, relu, true, negated, NULL));
+  PX_TRY(px_module_add_hook(&id, relu, false, negated, NULL));
+  PX_TRY(px_neg(&y, x));
+  PX_TRY(px_tensor_retain_grad(y));
+  PX_TRY(px_tensor_add_hook(&id, y, doubled, NULL, NULL));
+  PX_TRY(px_module_call(&z, relu, y));
+  PX_TRY(px_sum_all(&sum, z, PX_DTYPE_NONE));
+  PX_TRY(px_backward(1, &sum, NULL, false, false));
+  return tell(j, px_tensor_grad(y));
+}
+
+typedef struct kept {
+  px_saved *saved;
+} kept;
+static px_status square_backward(px_tensor **inputs, int input_count, px_tensor *const *outputs,
+                                 int output_count, void *context) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) twice = NULL;
+  PX_TRY(px_saved_unpack(&x, ((kept *)context)->saved, "square"));
+  PX_TRY(px_mul_scalar(&twice, x, px_int(2)));
+  return px_mul(&inputs[0], twice, outputs[0]);
+}
+static void square_release(void *context) {
+  px_release(((kept *)context)->saved);
+  px_free(context);
+}
+
+static px_status record_square(px_tensor *x, px_tensor *y) {
+  static const px_function function = {"square", square_backward, square_release, NULL};
+  kept *context = NULL;
+  PX_TRY(px_alloc((void **)&context, sizeof *context));
+  px_status status = px_saved_new(&context->saved, x, false);
+  if (status != PX_OK) {
+    square_release(context);
+    return status;
+  }
+  return px_function_record(&function, context, 1, &x, 1, &y);
+}
+
+static px_status own_functions(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) plain = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_TRY(numbers(&x, j, 2, 2, true));
+  PX_TRY(px_tensor_detach(&plain, x));
+  PX_TRY(px_mul(&y, plain, plain));
+  PX_TRY(record_square(x, y));
+  PX_TRY(px_sum_all(&sum, y, PX_DTYPE_NONE));
+  PX_TRY(px_backward(1, &sum, NULL, false, false));
+  return tell(j, px_tensor_grad(x));
+}
+
+static px_status cubed(px_tensor **out, px_tensor *const *inputs, void *context) {
+  return px_pow_scalar(out, inputs[0], px_int(3));
+}
+
+static px_status checked_gradients(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_TRY(numbers(&x, j, 1, 2, false));
+  PX_TRY(px_to(&wide, x, PX_FLOAT64, PX_DEVICE_NONE, false, false));
+  PX_TRY(px_tensor_set_requires_grad(wide, true));
+  PX_TRY(px_gradcheck(cubed, NULL, 1, &wide, 1e-6, 1e-4, 1e-3));
+  return px_gradgradcheck(cubed, NULL, 1, &wide, 1e-6, 1e-4, 1e-3);
+}
+
+static px_status layers(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) words = NULL;
+  PX_SCOPED(px_tensor) looked_up = NULL;
+  PX_SCOPED(px_tensor) even = NULL;
+  PX_SCOPED(px_tensor) thinned = NULL;
+  PX_SCOPED(px_tensor) logs = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  px_manual_seed(1);
+  PX_TRY(numbers(&x, j, 4, 3, true));
+  PX_TRY(places(&words, j, 3, (int64_t[]){3, 0, 3}));
+  PX_TRY(px_embedding(&looked_up, words, x, NULL));
+  PX_TRY(px_layer_norm(&even, looked_up, (int64_t[]){3}, 1, NULL, NULL, 1e-5));
+  PX_TRY(px_dropout(&thinned, even, 0.25, true));
+  PX_TRY(px_log_softmax(&logs, thinned, 1, PX_DTYPE_NONE));
+  PX_TRY(px_sum_all(&sum, logs, PX_DTYPE_NONE));
+  PX_TRY(px_backward(1, &sum, NULL, false, false));
+  PX_TRY(tell(j, logs));
+  return tell(j, px_tensor_grad(x));
+}
+
+// Results that are given: one that is to grow, and one of another memory.
+static px_status given_results(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_SCOPED(px_tensor) pair = NULL;
+  PX_TRY(numbers(&x, j, 3, 3, false));
+  PX_TRY(px_tensor_empty(&sum, 1, (int64_t[]){0}, PX_FLOAT32, j->device));
+  PX_TRY(px_tensor_empty(&pair, 1, (int64_t[]){0}, PX_FLOAT32, j->device));
+  PX_TRY(px_add_out(sum, x, x, px_int(2)));
+  PX_TRY(px_cat_out(pair, (px_tensor *[]){x, sum}, 2, 0));
+  PX_TRY(px_tensor_resize(x, 2, (int64_t[]){2, 3}));
+  PX_TRY(px_tensor_set_data(sum, x));
+  PX_TRY(tell(j, sum));
+  return tell(j, pair);
+}
+
+static px_status handing_over(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) back = NULL;
+  px_dl_managed *managed = NULL;
+  PX_TRY(numbers(&x, j, 2, 3, false));
+  PX_TRY(px_dlpack_export(&managed, x, NULL));
+  px_status status = px_dlpack_import_take(&back, managed);
+  if (status != PX_OK) managed->deleter(managed);
+  PX_TRY(status);
+  return tell(j, back);
+}
+
+static px_status pinned_copies(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) home = NULL;
+  PX_SCOPED(px_tensor) pinned = NULL;
+  PX_SCOPED(px_tensor) back = NULL;
+  PX_TRY(numbers(&x, j, 4, 4, false));
+  PX_TRY(px_to(&home, x, PX_FLOAT64, px_cpu(), true, false));
+  PX_TRY(px_pin_memory(&pinned, home));
+  PX_TRY(px_to(&back, pinned, PX_FLOAT32, j->device, true, false));
+  return tell(j, back);
+}
+
+static px_status streams_and_events(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_stream) side = NULL;
+  PX_SCOPED(px_event) event = NULL;
+  px_stream *home;
+  PX_TRY(numbers(&x, j, 4, 4, false));
+  PX_TRY(px_stream_new(&side, j->device, 0));
+  PX_TRY(px_event_new(&event, PX_EVENT_TIMING));
+  PX_TRY(px_stream_default(&home, j->device));
+  PX_TRY(px_event_record(event, home));
+  PX_TRY(px_stream_wait_event(side, event));
+  PX_TRY(px_stream_set_current(side));
+  px_status status = px_mul(&y, x, x);
+  if (status == PX_OK) status = px_tensor_record_stream(x, side);
+  OK(px_stream_set_current(home));
+  PX_TRY(status);
+  PX_TRY(px_stream_wait_stream(home, side));
+  return tell(j, y);
+}
+
+// ---- several devices
+
+static void drop(px_tensor **tensors, int count) {
+  for (int i = 0; i < count; i++) px_release(tensors[i]), tensors[i] = NULL;
+}
+
+static const px_device both[] = {{PX_CUDA, 0}, {PX_CUDA, 1}};
+
+static px_status part_and_join(job *j, px_tensor *x, px_tensor **parts, px_tensor **copies) {
+  PX_SCOPED(px_tensor) joined = NULL;
+  PX_SCOPED(px_tensor) added = NULL;
+  PX_SCOPED(px_tensor) product = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  int count;
+  PX_TRY(px_scatter_parts(parts, &count, x, both, 2, 0));
+  PX_TRY(px_broadcast(copies, x, both, 2));
+  PX_TRY(px_gather_parts(&joined, parts, 2, px_cuda(0), 0));
+  PX_TRY(px_reduce_add(&added, copies, 2, px_cuda(0)));
+  PX_TRY(px_mul(&product, joined, added));
+  PX_TRY(px_sum_all(&sum, product, PX_DTYPE_NONE));
+  PX_TRY(tell(j, sum));
+  return px_backward(1, &sum, NULL, false, false);
+}
+
+static px_status parts_of_devices(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  px_tensor *parts[2] = {NULL}, *copies[2] = {NULL};
+  PX_TRY(numbers(&x, j, 4, 2, true));
+  px_status status = part_and_join(j, x, parts, copies);
+  drop(parts, 2);
+  drop(copies, 2);
+  PX_TRY(status);
+  return tell(j, px_tensor_grad(x));
+}
+
+static px_status peers(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) there = NULL;
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_TRY(numbers(&x, j, 4, 4, false));
+  PX_TRY(px_transpose(&part, x, 0, 1));
+  PX_TRY(px_to(&there, part, PX_FLOAT64, px_cuda(1), true, false));
+  return tell(j, there);
+}
+
+// ---- layers, data, files
+
+static px_status states(job *j) {
+  PX_SCOPED(px_module) net = NULL;
+  PX_SCOPED(px_module) norm = NULL;
+  PX_SCOPED(px_dict) state = NULL;
+  PX_SCOPED(px_tensor) drawn = NULL;
+  char *text = NULL;
+  px_manual_seed(1);
+  PX_TRY(px_linear_new(&norm, 3, 2, true));
+  PX_TRY(px_sequential_new(&net, &norm, 1));
+  PX_TRY(px_module_to(net, PX_DTYPE_NONE, j->device, false));
+  PX_TRY(px_module_state_dict(&state, net, ""));
+  PX_TRY(px_init_constant(px_dict_get(state, "0.weight"), 2));
+  PX_TRY(px_module_load_state_dict(net, state, true));
+  PX_TRY(px_module_text(&text, net));
+  px_free(text);
+  PX_TRY(px_tensor_text(&text, px_dict_get(state, "0.weight"), NULL));
+  j->loss += (float)strlen(text);
+  px_free(text);
+  return tell(j, px_dict_get(state, "0.weight"));
+}
+
+static px_status rates(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_SCOPED(px_tensor) total = NULL;
+  PX_SCOPED(px_optimizer) optimizer = NULL;
+  PX_SCOPED(px_scheduler) scheduler = NULL;
+  PX_TRY(numbers(&x, j, 2, 2, true));
+  PX_TRY(px_optimizer_new(&optimizer, "Adam"));
+  PX_TRY(px_optimizer_add(optimizer, &x, 1));
+  PX_TRY(px_optimizer_set(optimizer, -1, "lr", 0.25));
+  PX_TRY(px_scheduler_cosine(&scheduler, optimizer, 4, 0));
+  PX_TRY(px_mul(&y, x, x));
+  PX_TRY(px_sum_all(&sum, y, PX_DTYPE_NONE));
+  PX_TRY(px_backward(1, &sum, NULL, false, false));
+  PX_TRY(px_clip_grad_norm(&total, &x, 1, 1, 2));
+  PX_TRY(px_optimizer_step(optimizer));
+  PX_TRY(px_scheduler_step(scheduler));
+  PX_TRY(tell(j, total));
+  return tell(j, x);
+}
+
+static px_status pass(job *j, px_loader *loader) {
+  PX_SCOPED(px_loader_iter) iter = NULL;
+  PX_TRY(px_loader_start(&iter, loader));
+  for (;;) {
+    PX_SCOPED(px_list) batch = NULL;
+    px_status status = px_loader_next(&batch, iter);
+    if (status == PX_STOP) return px_error_clear(), PX_OK;
+    PX_TRY(status);
+    PX_TRY(tell_all(j, batch));
+  }
+}
+
+static px_status batches_of(job *j, int workers) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_dataset) rows = NULL;
+  PX_SCOPED(px_dataset) part = NULL;
+  PX_SCOPED(px_loader) loader = NULL;
+  job home = {px_cpu(), NULL, 0, 0};
+  px_loader_options options = {.batch_size = 2, .shuffle = true, .workers = workers};
+  options.pin_memory = j->device.type == PX_CUDA;
+  px_manual_seed(1);
+  PX_TRY(numbers(&x, &home, 6, 2, false));
+  PX_TRY(px_dataset_tensors(&rows, &x, 1));
+  PX_TRY(px_dataset_subset(&part, rows, (int64_t[]){0, 2, 3, 5, 4}, 5));
+  PX_TRY(px_loader_new(&loader, part, &options));
+  return pass(j, loader);
+}
+static px_status batches(job *j) { return batches_of(j, 0); }
+static px_status batches_of_workers(job *j) { return batches_of(j, 2); }
+
+static px_status tree_of(px_tree **out, const job *j) {
+  PX_SCOPED(px_tree) made = NULL;
+  PX_SCOPED(px_tree) list = NULL;
+  PX_SCOPED(px_tree) part = NULL;
+  PX_SCOPED(px_tree) epoch = NULL;
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_TRY(numbers(&x, j, 2, 2, true));
+  PX_TRY(px_tree_new(&made, PX_TREE_DICT));
+  PX_TRY(px_tree_new(&list, PX_TREE_LIST));
+  PX_TRY(px_tree_tensor(&part, x));
+  PX_TRY(px_tree_append(list, part));
+  PX_TRY(px_tree_append(list, part));
+  PX_TRY(px_tree_number(&epoch, px_int(3)));
+  PX_TRY(px_tree_set(made, "model", list));
+  PX_TRY(px_tree_set(made, "epoch", epoch));
+  *out = PX_MOVE(made);
+  return PX_OK;
+}
+
+static char file[64];
+
+static px_status trees_in_files(job *j) {
+  PX_SCOPED(px_tree) tree = NULL;
+  PX_SCOPED(px_tree) back = NULL;
+  PX_TRY(tree_of(&tree, j));
+  PX_TRY(px_save_tree(file, tree));
+  PX_TRY(px_load_tree(&back, file, j->device));
+  px_tree *model = px_tree_get(back, "model");
+  PX_CHECK(model && px_tree_size(model) == 2, PX_BUG, "a part is lost");
+  return tell(j, px_tree_get_tensor(px_tree_at(model, 1)));
+}
+
+// ---- the table
+
+enum { CPU = 1, ONE = 2, TWO = 4 };  // where a row runs: the CPU, one device, two devices
+static const struct row {
+  const char *name;
+  px_status (*run)(job *j);
+  int where;
+} rows[] = {{"views", views, CPU | ONE},
+            {"views_with_history", views_with_history, CPU | ONE},
+            {"indexing", indexing, CPU | ONE},
+            {"gradients_of_indexing", gradients_of_indexing, CPU | ONE},
+            {"sorting", sorting, CPU | ONE},
+            {"joining", joining, CPU | ONE},
+            {"second_derivatives", second_derivatives, CPU | ONE},
+            {"hooks", hooks, CPU | ONE},
+            {"own_functions", own_functions, CPU | ONE},
+            {"checked_gradients", checked_gradients, CPU | ONE},
+            {"layers", layers, CPU | ONE},
+            {"given_results", given_results, CPU | ONE},
+            {"handing_over", handing_over, CPU | ONE},
+            {"pinned_copies", pinned_copies, ONE},
+            {"streams_and_events", streams_and_events, ONE},
+            {"parts_of_devices", parts_of_devices, TWO},
+            {"peers", peers, TWO},
+            {"states", states, CPU | ONE},
+            {"rates", rates, CPU | ONE},
+            {"batches", batches, CPU | ONE},
+            {"batches_of_workers", batches_of_workers, CPU | ONE},
+            {"trees_in_files", trees_in_files, CPU | ONE}};
+
+static const struct row *current;
+static px_status run_current(void *context) {
+  job *j = context;
+  j->loss = 0;
+  return current->run(j);
+}
+
+static void survive(int where, px_device device) {
+  static const char *const points[] = {"alloc",  "device.alloc", "host.alloc", "launch", "copy",
+                                       "stream", "event",        "thread",     "file"};
+  strcpy(file, "/tmp/phlox-fault-XXXXXX");
+  int descriptor = mkstemp(file);
+  CHECK(descriptor >= 0);
+  close(descriptor);
+  for (size_t r = 0; r < sizeof rows / sizeof *rows; r++) {
+    current = &rows[r];
+    if (!(current->where & where)) continue;
+    int64_t passages = 0;
+    for (size_t p = 0; p < sizeof points / sizeof *points; p++)
+      passages += fail_each(points[p], run_current, &(job){device, NULL, 0, 0});
+    if (passages <= 10) fprintf(stderr, "%s: %lld\n", current->name, (long long)passages);
+    CHECK(passages > 10);
+  }
+  unlink(file);
+}
+
+PX_TEST(calls_on_the_cpu_survive_every_fault) { survive(CPU, px_cpu()); }
+
+PX_TEST(calls_on_a_device_survive_every_fault) {
+  simulate(1);
+  survive(ONE, px_cuda(0));
+}
+
+PX_TEST(calls_on_two_devices_survive_every_fault) {
+  simulate(2);
+  survive(TWO, px_cuda(0));
+}
