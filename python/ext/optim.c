@@ -135,9 +135,7 @@ static int core_group(ext_optimizer_object *self, PyObject *list) {
   px_status status = PX_OK;
   bool good = true;
   for (Py_ssize_t i = 0; i < count && good; i++) {
-    PyObject *item = PyList_GET_ITEM(list, i);
-    PyObject *tensor =
-        PyTuple_Check(item) && PyTuple_GET_SIZE(item) == 2 ? PyTuple_GET_ITEM(item, 1) : item;
+    PyObject *tensor = PyList_GET_ITEM(list, i);
     good = ext_is_tensor(tensor);
     if (!good)
       PyErr_Format(PyExc_TypeError,
@@ -152,12 +150,39 @@ static int core_group(ext_optimizer_object *self, PyObject *list) {
   return good && status == PX_OK ? 0 : -1;
 }
 
+// named_parameters() may be given for parameters: the group then keeps their names beside them.
+// Replaces the (name, parameter) pairs of the list; *names is NULL where there are none.
+static int take_names(PyObject *list, PyObject **names) {
+  Py_ssize_t count = PyList_GET_SIZE(list);
+  PyObject *taken = PyList_New(0);
+  for (Py_ssize_t i = 0; taken && i < count; i++) {
+    PyObject *pair = PyList_GET_ITEM(list, i);
+    if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) continue;
+    PyObject *parameter = Py_NewRef(PyTuple_GET_ITEM(pair, 1));
+    if (PyList_Append(taken, PyTuple_GET_ITEM(pair, 0)) < 0) Py_CLEAR(taken);
+    PyList_SetItem(list, i, parameter);
+  }
+  if (!taken) return -1;
+  Py_ssize_t named = PyList_GET_SIZE(taken);
+  if (named)
+    *names = taken;
+  else
+    Py_DECREF(taken);
+  if (named && named < count)
+    EXT_FAIL_INT(PyExc_ValueError,
+                 "all optimizer params should be with/without names. Some param names are missing");
+  return 0;
+}
+
 static int add_group(ext_optimizer_object *self, PyObject *group) {
   PyObject *params = PyDict_GetItemString(group, "params");
   if (!params) EXT_FAIL_INT(PyExc_KeyError, "'params'");
   EXT_OWNED *list = ext_is_tensor(params) ? Py_BuildValue("[O]", params) : PySequence_List(params);
   EXT_OWNED *full = PyDict_New();
-  if (!list || !full || PyDict_SetItemString(full, "params", list) < 0) return -1;
+  EXT_OWNED *names = NULL;
+  if (!list || !full || take_names(list, &names) < 0) return -1;
+  if (PyDict_SetItemString(full, "params", list) < 0) return -1;
+  if (names && PyDict_SetItemString(full, "param_names", names) < 0) return -1;
   if (PyDict_Update(full, self->defaults) < 0 || PyDict_Update(full, group) < 0) return -1;
   if (PyDict_SetItemString(full, "params", list) < 0 || core_group(self, list) < 0) return -1;
   if (PyList_Append(self->groups, full) < 0) return -1;
@@ -257,6 +282,7 @@ EXT_FAST(step) {
     px_grad_set_enabled(was);
   }
   if (!loss || ext_optimizer_push(self) < 0) return NULL;
+  ((ext_optimizer_object *)self)->stepped = true;
   EXT_WAIT(px_optimizer_step(((ext_optimizer_object *)self)->optimizer));
   return ext_moved(&loss);
 }
@@ -268,21 +294,26 @@ EXT_FAST(zero_grad) {
   Py_RETURN_NONE;
 }
 
+static int put_count(PyObject *dict, int64_t steps) {
+  PX_SCOPED(px_tensor) count = NULL;
+  EXT_TRY_INT(px_tensor_from_data(&count, &(float){(float)steps}, 0, NULL, PX_FLOAT32, px_cpu()));
+  return put(dict, "step", ext_wrap(PX_MOVE(count)));
+}
+
 // What is remembered of one parameter: {"step": ..., "exp_avg": ...}; NULL without an exception
-// where it is nothing.
+// where it is nothing. SGD's steps are no part of its state.
 static PyObject *slot_state(const px_optimizer *optimizer, int g, int64_t i) {
+  const px_optimizer_kind *kind = px_optimizer_kind_of(optimizer);
   int64_t steps = px_optimizer_steps(optimizer, g, i);
   EXT_OWNED *dict = PyDict_New();
   const char *name;
-  if (!dict || !steps) return NULL;
-  PX_SCOPED(px_tensor) count = NULL;
-  EXT_TRY(px_tensor_from_data(&count, &(float){(float)steps}, 0, NULL, PX_FLOAT32, px_cpu()));
-  if (put(dict, "step", ext_wrap(PX_MOVE(count))) < 0) return NULL;
-  for (int k = 0; (name = px_optimizer_kind_state(px_optimizer_kind_of(optimizer), k)); k++) {
+  bool counted = steps && strcmp(px_optimizer_kind_name(kind), "SGD") != 0;
+  if (!dict || (counted && put_count(dict, steps) < 0)) return NULL;
+  for (int k = 0; (name = px_optimizer_kind_state(kind, k)); k++) {
     px_tensor *value = px_optimizer_state(optimizer, g, i, name);
     if (value && put(dict, name, ext_wrap_borrowed(value)) < 0) return NULL;
   }
-  return ext_moved(&dict);
+  return PyDict_GET_SIZE(dict) ? ext_moved(&dict) : NULL;
 }
 
 // State by parameter, or by number in the order of all parameters.

@@ -9,6 +9,7 @@ typedef struct ext_optimizer_object {
   PyObject *groups;    // list of dicts: param_groups
   PyObject *defaults;  // dict
   PyObject *dict;
+  bool stepped;  // step() was called
 } ext_optimizer_object;
 
 extern PyTypeObject ext_OptimizerType;

@@ -56,9 +56,19 @@ static int cosine_init(PyObject *object, PyObject *args, PyObject *kwargs) {
   return 0;
 }
 
+#define TOO_EARLY \
+  "Detected call of `lr_scheduler.step()` before `optimizer.step()`. In PyTorch 1.1.0 and later, " \
+  "you should call them in the opposite order: `optimizer.step()` before `lr_scheduler.step()`.  " \
+  "Failure to do this will result in PyTorch skipping the first value of the learning rate " \
+  "schedule. See more details at " \
+  "https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate"
+
 EXT_FAST(step) {
   EXT_ARGS("step", "|epoch", out);
   scheduler_object *object = (scheduler_object *)self;
+  bool early = px_scheduler_epoch(object->scheduler) == 0 &&
+               !((ext_optimizer_object *)object->optimizer)->stepped;
+  if (early && PyErr_WarnEx(PyExc_UserWarning, TOO_EARLY, 1) < 0) return NULL;
   if (ext_optimizer_push(object->optimizer) < 0) return NULL;
   EXT_TRY(px_scheduler_step(object->scheduler));
   if (ext_optimizer_pull_lr(object->optimizer) < 0) return NULL;

@@ -4,6 +4,7 @@ import copy
 import math
 import pickle
 import unittest
+import warnings
 
 import phlox as torch
 from phlox import nn
@@ -155,6 +156,40 @@ class States(unittest.TestCase):
         self.assertLessEqual({"step", "exp_avg", "exp_avg_sq"}, set(state["state"][0]))
         self.assertEqual(float(state["state"][0]["step"]), 1)
         self.assertEqual(state["state"][0]["exp_avg"].shape, (2,))
+
+    def test_sgd_remembers_momentum_alone(self):
+        for momentum, wanted in ((0, {}), (0.9, {0: {"momentum_buffer": [1, 1]}})):
+            p = nn.Parameter(torch.ones(2))
+            optimizer = SGD([p], lr=0.1, momentum=momentum)
+            p.grad = torch.ones(2)
+            optimizer.step()
+            for _ in range(2):
+                state = optimizer.state_dict()
+                self.assertEqual({i: {k: v.tolist() for k, v in s.items()} for i, s in state["state"].items()}, wanted)
+                optimizer = SGD([p], lr=0.1, momentum=momentum)
+                optimizer.load_state_dict(state)
+
+    def test_named_parameters(self):
+        layer = nn.Linear(1, 1)
+        optimizer = SGD(layer.named_parameters(), lr=1.)
+        group, = optimizer.param_groups
+        self.assertEqual(group["param_names"], ["weight", "bias"])
+        self.assertIs(group["params"][0], layer.weight)
+        with self.assertRaisesRegex(ValueError, "all optimizer params should be with/without names."):
+            SGD([("a", layer.weight), layer.bias], lr=1.)
+        with self.assertRaisesRegex(TypeError, "optimizer can only optimize Tensors, but one of the params is int"):
+            SGD([("a", 5)], lr=1.)
+
+    def test_a_schedule_that_runs_ahead_is_warned_of(self):
+        optimizer = SGD([nn.Parameter(torch.ones(1))], lr=1.)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+        with self.assertWarnsRegex(UserWarning, r"^Detected call of `lr_scheduler.step\(\)` before `optimizer.step\(\)`."):
+            schedule.step()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            schedule.step()
+            optimizer.step()
+            torch.optim.lr_scheduler.StepLR(optimizer, 1).step()
 
     def test_a_state_of_other_groups_is_refused(self):
         p, q = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
