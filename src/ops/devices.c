@@ -39,6 +39,9 @@ static const struct {
     {"binary_cross_entropy_forward", NULL},
     {"bce_with_logits_forward", NULL},
     {"index_fill", NULL},
+    {"sgd_step", NULL},
+    {"adam_step", NULL},
+    {"adadelta_step", NULL},
 };
 
 static px_status wrapper_disagrees(const px_call *call, const char *name, px_device other,

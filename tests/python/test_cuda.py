@@ -209,6 +209,16 @@ class Several(unittest.TestCase):
         F, here, there = torch.nn.functional, torch.ones(2, 3, device="cuda:0"), torch.ones(2, 3, device="cuda:1")
         elements = "found at least two devices, cuda:0 and cuda:1!"
         wrapper = r"got %s is on cuda:1, different from other tensors on cuda:0 \(when checking argument in method wrapper_CUDA_%s\)"
+        for step in (torch.optim.SGD, torch.optim.Adam, torch.optim.Adadelta):  # what was remembered stays behind
+            p = torch.nn.Parameter(torch.ones(2))
+            optimizer = step([p], lr=1., **({"momentum": 1.} if step is torch.optim.SGD else {}))
+            for device in ("cpu", "cuda"):
+                p.data, p.grad = p.data.to(device), None
+                (p * 2).sum().backward()
+                if device == "cpu":
+                    optimizer.step()
+            with self.assertRaisesRegex(RuntimeError, "found at least two devices, cuda:0 and cpu!"):
+                optimizer.step()
         for call, text in ((lambda: F.mse_loss(here, there), elements), (lambda: F.smooth_l1_loss(here, there), elements),
                            (lambda: F.binary_cross_entropy(here, there), elements),
                            (lambda: F.mse_loss(torch.ones(2, 3), here), "found at least two devices, cuda:0 and cpu!"),
