@@ -35,7 +35,7 @@ void px_race_enable(int level, bool raise) {
 }
 
 bool px__race_start(void) {
-  int unset = -1, on = px__env_flag("PHLOX_SANITIZE");
+  int unset = -1, on = px__env_flag("PHLOX_SANITIZE") || px__env_flag("TORCH_CUDA_SANITIZER");
   __atomic_compare_exchange_n(&px__race_on, &unset, on, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   return __atomic_load_n(&px__race_on, __ATOMIC_RELAXED) > 0;
 }

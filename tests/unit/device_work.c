@@ -362,9 +362,16 @@ PX_TEST(waiting_for_nothing_is_reported) {
 }
 
 PX_TEST(the_environment_turns_the_checker_on) {
-  setenv("PHLOX_SANITIZE", "1", 1);
-  px__race_on = -1;
-  CHECK_EQ(px_race_level(), 1);
+  const char *const names[] = {"PHLOX_SANITIZE", "TORCH_CUDA_SANITIZER"};
+  setenv("PHLOX_SANITIZE", "0", 1);
+  for (int i = 0; i < 2; i++) {
+    setenv(names[i], "1", 1);
+    px__race_on = -1;
+    CHECK_EQ(px_race_level(), 1);
+    setenv(names[i], "0", 1);
+    px__race_on = -1;
+    CHECK_EQ(px_race_level(), 0);
+  }
 }
 
 // ---- threads and faults
