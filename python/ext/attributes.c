@@ -116,6 +116,10 @@ static PyObject *get_data(PyObject *self, void *unused) {
 static int set_data(PyObject *self, PyObject *value, void *unused) {
   px_tensor *data = ext_need_tensor(value, "set_data", "data");
   if (!data) return -1;
+  if (px_tensor_requires_grad(T(self)) && !px_dtype_is_float(px_tensor_dtype(data)))
+    EXT_FAIL_INT(
+        PyExc_RuntimeError,
+        "data set to a tensor that requires gradients must be floating point or complex dtype");
   EXT_TRY_INT(px_tensor_set_data(T(self), data));
   return 0;
 }

@@ -3,6 +3,8 @@
 // another; what remains (tensors, lists, masks) goes to the index ops in one piece.
 #include "ext.h"
 
+#include <string.h>
+
 // An index that was read: the view so far, the dimension that comes next, and the index tensors by
 // dimension of the view (NULL: all of the dimension).
 typedef struct reading {
@@ -272,6 +274,17 @@ static px_tensor *without_leading_ones(px_tensor *value, int ndim) {
                                      {"shape", PX_IS(px_tensor_sizes(value) + skip, have - skip)}});
 }
 
+// As large as the destination; what cannot be is refused as expand does.
+static px_tensor *spread_over(px_tensor *value, const px_tensor *view) {
+  int ndim = px_tensor_ndim(view);
+  const int64_t *sizes = px_tensor_sizes(view);
+  bool same = px_tensor_ndim(value) == ndim &&
+              (!ndim || !memcmp(px_tensor_sizes(value), sizes, (size_t)ndim * sizeof *sizes));
+  if (same || !px_tensor_ndim(value)) return px_retain(value);
+  return ext_op_tensor(EXT_OP("expand"), PX_CALL_NEW, 2,
+                       (ext_named[]){{"self", PX_T(value)}, {"size", PX_IS(sizes, ndim)}});
+}
+
 static int write_view(px_tensor *view, PyObject *value) {
   px_scalar scalar;
   if (!ext_is_tensor(value) && ext_is_number(value)) {
@@ -282,7 +295,8 @@ static int write_view(px_tensor *view, PyObject *value) {
     return done ? 0 : -1;
   }
   PX_SCOPED(px_tensor) given = value_tensor(view, value);
-  PX_SCOPED(px_tensor) source = given ? without_leading_ones(given, px_tensor_ndim(view)) : NULL;
+  PX_SCOPED(px_tensor) part = given ? without_leading_ones(given, px_tensor_ndim(view)) : NULL;
+  PX_SCOPED(px_tensor) source = part ? spread_over(part, view) : NULL;
   if (!source) return -1;
   PX_SCOPED(px_tensor)
   done = ext_op_tensor(EXT_OP("copy"), PX_CALL_INPLACE, 2,

@@ -256,7 +256,7 @@ EXT_FAST(set_printoptions) {
     if (ext_to_double(out[i], &value) < 0) return NULL;
     *places[i] = value > INT32_MAX ? INT32_MAX : (int)value;
   }
-  if (out[5]) options.sci_mode = out[5] == Py_None ? -1 : ext_to_bool(out[5], false);
+  options.sci_mode = ext_is_none(out[5]) ? -1 : ext_to_bool(out[5], false);
   px_print_options_set(options);
   Py_RETURN_NONE;
 }

@@ -96,7 +96,6 @@ px_status px__grad_prod(px_tensor **out, const px_value *args, int count) {
   PX_SCOPED(px_tensor) product = NULL;
   PX_SCOPED(px_tensor) others = NULL;
   PX_SCOPED(px_tensor) gone = NULL;
-  PX_SCOPED(px_tensor) left = NULL;
   bool all = dim.kind == PX_ARG_NONE;
   int64_t one = dim.v.i;
   px_value dims = all ? PX_NONE() : PX_IS(&one, 1);
@@ -106,9 +105,8 @@ px_status px__grad_prod(px_tensor **out, const px_value *args, int count) {
               (px_value[]){PX_T(safe), dim, PX_B(true)}));
   PX_TRY(call(&zeros, "sum", 3, (px_value[]){PX_T(zero), dims, PX_B(true)}));
   PX_TRY(px_div(&others, product, safe));
-  // An element's others hold as many zeros as there are, less itself.
-  PX_TRY(px_sub(&left, zeros, zero, px_int(1)));
-  PX_TRY(px_ne_scalar(&gone, left, px_int(0)));
+  // An element's others hold a zero where there are more zeros than itself.
+  PX_TRY(px_ne(&gone, zeros, zero));
   PX_SCOPED(px_tensor) valid = NULL;
   PX_TRY(px_masked_fill(&valid, others, gone, px_int(0)));
   PX_TRY(spread_like(&grad, args[0], self, dims, keep));

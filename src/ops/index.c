@@ -23,8 +23,10 @@ static px_status spread(int64_t *strides, const px__picking *p, const px_tensor 
   int64_t sizes[PX_MAX_DIMS];
   int ndim, lead = p->ndim - t->ndim;
   char a[256], b[256];
-  PX_TRY(px__broadcast(&ndim, sizes, p->ndim, p->sizes, t->ndim, t->sizes));
-  PX_CHECK(ndim == p->ndim && !memcmp(sizes, p->sizes, sizeof *sizes * (size_t)ndim), PX_RUNTIME,
+  bool fits = px__broadcast(&ndim, sizes, p->ndim, p->sizes, t->ndim, t->sizes) == PX_OK;
+  if (!fits) px_error_clear();
+  fits = fits && ndim == p->ndim && !memcmp(sizes, p->sizes, sizeof *sizes * (size_t)ndim);
+  PX_CHECK(fits, PX_RUNTIME,
            "shape mismatch: value tensor of shape %s cannot be broadcast to indexing result of "
            "shape %s",
            px__sizes_text(a, sizeof a, t->ndim, t->sizes),

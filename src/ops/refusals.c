@@ -9,9 +9,6 @@ static const struct {
   px_status code;
   const char *text;
 } refusals[] = {
-    {"sub", true, PX_UNIMPLEMENTED,
-     "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or "
-     "`logical_xor()` operator instead."},
     {"neg", true, PX_UNIMPLEMENTED,
      "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a "
      "mask, use the `~` or `logical_not()` operator instead."},

@@ -24,6 +24,22 @@ static px_status check_fits(const px_call *call, int i) {
 PX_RUN(fill) { return check_fits(call, 1); }
 PX_RUN(masked_fill) { return check_fits(call, 2); }
 
+static bool is_bool(px_value value) {
+  if (value.kind == PX_ARG_TENSOR) return value.v.tensor->dtype == PX_BOOL;
+  return value.kind == PX_ARG_SCALAR && px_value_scalar(value).kind == 'b';
+}
+
+PX_RUN(sub) {
+  bool left = is_bool(call->args[0]), right = is_bool(call->args[1]);
+  PX_CHECK(!left || !right, PX_UNIMPLEMENTED,
+           "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or "
+           "`logical_xor()` operator instead.");
+  PX_CHECK(!left && !right, PX_UNIMPLEMENTED,
+           "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying "
+           "to invert a mask, use the `~` or `logical_not()` operator instead.");
+  return PX_OK;
+}
+
 PX_RUN(clamp) {
   PX_CHECK(call->args[1].kind != PX_ARG_NONE || call->args[2].kind != PX_ARG_NONE, PX_RUNTIME,
            "torch.clamp: At least one of 'min' or 'max' must not be None");

@@ -180,11 +180,13 @@ px_status px__view_expand(px_call *c) {
   const px_tensor *self = px__tensor_arg(c, 0);
   px_value size = c->args[1];
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
-  char text[256];
+  char text[256], wanted[256], type[48];
   PX_CHECK(size.n >= self->ndim && size.n <= PX_MAX_DIMS, PX_RUNTIME,
-           "expand(%s, size=%d): the number of sizes provided (%d) must be greater or equal to the "
-           "number of dimensions in the tensor (%d)",
-           px__sizes_text(text, sizeof text, self->ndim, self->sizes), size.n, size.n, self->ndim);
+           "expand(%s{%s}, size=%s): the number of sizes provided (%d) must be greater or equal to "
+           "the number of dimensions in the tensor (%d)",
+           px_tensor_type_name(self, type),
+           px__sizes_text(text, sizeof text, self->ndim, self->sizes),
+           px__sizes_text(wanted, sizeof wanted, size.n, size.v.ints), size.n, self->ndim);
   int64_t numel = 1;
   bool over = false;
   for (int d = 0; d < size.n; d++) {

@@ -76,6 +76,8 @@ PX_TEST(bools_are_not_subtracted) {
   TENSOR(a, PX_BOOL, 0, 1);
   PX_SCOPED(px_tensor) r = NULL;
   FAILS(px_sub(&r, a, a, px_int(1)), PX_UNIMPLEMENTED, "with two bool tensors is not supported");
+  FAILS(px_sub_scalar(&r, a, px_int(1), px_int(1)), PX_UNIMPLEMENTED,
+        "Subtraction, the `-` operator, with a bool tensor is not supported. If you are trying to");
   FAILS(px_neg(&r, a), PX_UNIMPLEMENTED, "on a bool tensor is not supported");
 }
 PX_TEST(nan_spreads_through_extremes) {
@@ -188,7 +190,7 @@ PX_TEST(gradients_are_named) {
   px_release(i);
   check_name(r, "MaxBackward0");
   OK(px_clip(&r, a, a, NULL));
-  check_name(r, "ClampBackward0");
+  check_name(r, "ClampBackward1");
 }
 
 PX_TEST(logsumexp_of_long_rows) {

@@ -121,6 +121,38 @@ class Calls(unittest.TestCase):
             torch.no_such_name
 
 
+class Refusals(unittest.TestCase):
+    def check(self, call, text, kind=RuntimeError):
+        with self.assertRaisesRegex(kind, text):
+            call()
+
+    def test_masks_are_not_subtracted(self):
+        mask = torch.ones(2) > 0
+        for call in (lambda: 1 - mask, lambda: mask - 1, lambda: torch.ones(2) - mask, lambda: torch.ones(2) - True,
+                     lambda: torch.ones(2).sub_(mask), lambda: torch.rsub(mask, 1)):
+            self.check(call, "^Subtraction, the `-` operator, with a bool tensor is not supported.", NotImplementedError)
+        self.assertEqual((torch.ones(2) - mask.float()).tolist(), [0, 0])
+
+    def test_values_that_do_not_fit_a_place(self):
+        x = torch.zeros(2, 3)
+        wide = r"The expanded size of the tensor \(3\) must match the existing size \(4\) at non-singleton dimension 0.  "
+        self.check(lambda: x.__setitem__(0, torch.ones(4)), wide + r"Target sizes: \[3\].  Tensor sizes: \[4\]$")
+        self.check(lambda: x.__setitem__(0, torch.ones(2, 3)), r"^expand\(torch.FloatTensor\{\[2, 3\]\}, size=\[3\]\): the number of sizes "
+                   r"provided \(1\) must be greater or equal to the number of dimensions in the tensor \(2\)$")
+        self.check(lambda: x.__setitem__(torch.tensor([0]), torch.ones(5)),
+                   r"^shape mismatch: value tensor of shape \[5\] cannot be broadcast to indexing result of shape \[1, 3\]$")
+        self.assertEqual(x.sum().item(), 0)
+        x[0] = torch.ones(1, 1, 3)
+        x[:, 1:] = torch.full((2, 1), 2.)
+        self.assertEqual(x.tolist(), [[1, 2, 2], [0, 2, 2]])
+
+    def test_data_of_what_requires_grad_are_floats(self):
+        p = torch.nn.Parameter(torch.ones(2))
+        self.check(lambda: setattr(p, "data", torch.tensor([1])),
+                   "data set to a tensor that requires gradients must be floating point or complex dtype")
+        self.assertEqual(p.tolist(), [1, 1])
+
+
 class Indexing(unittest.TestCase):
     def setUp(self):
         self.x = torch.arange(12.).view(3, 4)
@@ -243,6 +275,13 @@ class Values(unittest.TestCase):
         s = x.storage()
         self.assertEqual((len(s), s[1], s.tolist()), (4, 1.0, [0, 1, 2, 3]))
         self.assertEqual(x[1:].untyped_storage().data_ptr(), x.untyped_storage().data_ptr())
+
+    def test_a_forced_form_lasts_until_the_next_call(self):
+        torch.set_printoptions(sci_mode=True)
+        self.assertEqual(repr(torch.tensor([2.5])), "tensor([2.5000e+00])")
+        torch.set_printoptions(precision=3)
+        self.assertEqual(repr(torch.tensor([2.5])), "tensor([2.500])")
+        torch.set_printoptions(profile="default")
 
     def test_print_options(self):
         torch.set_printoptions(precision=2)
