@@ -133,7 +133,13 @@ static void choose_pitch(conv *t) {
   choose_planes(&t->x, false);
   t->pitch = t->x.grid;
 }
-static void choose_rows(conv *t) {
+// The phases of one convolution have images and rows of the first one.
+static void choose_rows(conv *t, const conv *like) {
+  if (like) {
+    choose_planes(&t->y, like->images == 1);
+    t->images = like->images, t->rows = like->rows;
+    return;
+  }
   t->images = (COLUMNS + t->p - 1) / t->p;
   if (t->images > t->n) t->images = t->n;
   choose_planes(&t->y, t->images == 1);
@@ -157,10 +163,10 @@ static void place_terms(conv *t) {
       }
 }
 // What follows from the axes and channels. False if there was no memory.
-static bool plan(conv *t) {
+static bool plan(conv *t, const conv *like) {
   t->terms = t->channels * t->y.count * t->x.count;
   choose_pitch(t);
-  choose_rows(t);
+  choose_rows(t, like);
   t->plain = t->images == 1 && same_place(&t->y) && same_place(&t->x);
   t->plane = t->images * (t->rows + t->y.reach) * t->pitch + t->x.reach;
   t->strips = t->plain ? 0 : t->channels * t->y.planes * t->x.planes * t->plane + PX__GEMM_SLACK;
@@ -184,25 +190,34 @@ static unit unit_of(const conv *t, int64_t block, int64_t group, int64_t band) {
   u.y1 = u.y0 + t->rows < t->y.grid ? u.y0 + t->rows : t->y.grid;
   return u;
 }
-// Room for the planes, and for results or gradients.
+// Room for the planes, and for results or gradients, of any phase. What is read past the planes is
+// cleared: numbers of no meaning may be subnormal, which are slow.
 static void *room_new(const conv *t) {
-  int64_t lines = t->what == 'w' ? t->og : t->results;
   size_t item = t->wide ? sizeof(double) : sizeof(float);
-  char *room = malloc((size_t)(t->strips + lines * t->ld) * item + 1);
-  if (room && t->strips)
-    memset(room + (size_t)(t->strips - PX__GEMM_SLACK) * item, 0, PX__GEMM_SLACK * item);
+  int64_t most = 0;
+  for (int64_t i = 0; i < t->phases; i++) {
+    int64_t lines = t->what == 'w' ? t->og : t[i].results, all = t[i].strips + lines * t[i].ld;
+    if (all > most) most = all;
+  }
+  char *room = malloc((size_t)most * item + 1);
+  for (int64_t i = 0; room && i < t->phases; i++)
+    if (t[i].strips)
+      memset(room + (size_t)(t[i].strips - PX__GEMM_SLACK) * item, 0, PX__GEMM_SLACK * item);
   return room;
 }
 
+// A unit's phases write the same lines of memory, so they go one after the other.
 static void results_run(void *ctx, int64_t begin, int64_t end) {
   conv *t = ctx;
   void *room = room_new(t);
   bool done = room != NULL;
-  int64_t bands = bands_of(t);
-  for (int64_t i = begin; done && i < end; i++) {
-    unit u = unit_of(t, i / bands / t->groups, i / bands % t->groups, i % bands);
-    done = t->wide ? results_f64(t, &u, room) : results_f32(t, &u, room);
-  }
+  int64_t bands = t->bands;
+  for (int64_t i = begin; i < end; i++)
+    for (int64_t phase = 0; done && phase < t->phases; phase++) {
+      const conv *p = &t[phase];
+      unit u = unit_of(p, i / bands / t->groups, i / bands % t->groups, i % bands);
+      if (u.y0 < u.y1) done = t->wide ? results_f64(p, &u, room) : results_f32(p, &u, room);
+    }
   if (!done) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
   free(room);
 }
@@ -227,16 +242,16 @@ static void weight_run(void *ctx, int64_t begin, int64_t end) {
 }
 static void share(conv *t, int64_t units, void (*run)(void *, int64_t, int64_t)) {
   double work = (double)t->n * (double)t->p * (double)t->k * (double)t->oc;
-  t->inner = units == 1;
   px__cpu_parallel(units, work < 1e5 ? units : 1, run, t);
 }
-static void convolve(conv *t) {
-  if (plan(t))
-    share(t, blocks_of(t) * t->groups * bands_of(t), results_run);
-  else
-    t->failed = true;
-  free(t->table);
-  t->table = NULL;
+// All phases, which follow one another from t.
+static void convolve(conv *t, int64_t phases) {
+  t->phases = phases, t->bands = 0;
+  for (int64_t i = 0; i < phases; i++)
+    if (bands_of(&t[i]) > t->bands) t->bands = bands_of(&t[i]);
+  int64_t units = blocks_of(t) * t->groups * t->bands;
+  for (int64_t i = 0; i < phases; i++) t[i].inner = units == 1;
+  share(t, units, results_run);
 }
 static void report(const conv *t, const px_launch *l) {
   if (t->failed) px_kernel_fault(l, PX_FAULT_NOMEM, (int64_t)1 << 20, 0, 0);
@@ -268,7 +283,9 @@ PX_KERNEL(conv2d) {
       share(&t, px__conv_small_units(&t), px__conv_small_forward);
     } else {
       forward(&t);
-      convolve(&t);
+      t.failed = !plan(&t, NULL);
+      if (!t.failed) convolve(&t, 1);
+      free(t.table);
     }
     px__conv_small_end(&t);
     report(&t, l);
@@ -277,21 +294,44 @@ PX_KERNEL(conv2d) {
   return PX_OK;
 }
 
-static void backward_at(conv *t, int64_t y0, int64_t x0) {
-  t->y0 = y0, t->x0 = x0;
-  t->y = axis_back(t->h, t->oh, t->kh, t->sh, t->ph, t->dh, y0);
-  t->x = axis_back(t->w, t->ow, t->kw, t->sw, t->pw, t->dw, x0);
-  int64_t places = t->y.count * t->x.count;
-  if (places == 0) return;
-  size_t item = t->wide ? sizeof(double) : sizeof(float);
-  void *factors = malloc((size_t)(t->c * t->og * places) * item);
+// The positions that are y0 and x0 beyond a multiple of the stride. False: no memory.
+static bool phase_of(conv *t, const conv *like) {
+  int64_t numbers = t->c * t->og * t->y.count * t->x.count;
+  void *factors = malloc((size_t)numbers * (t->wide ? sizeof(double) : sizeof(float)) + 1);
   t->channels = t->og, t->results = t->cg, t->source = t->grad, t->factors = factors;
-  if (factors) {
-    (t->wide ? turn_weights_f64 : turn_weights_f32)(t, factors);
-    convolve(t);
+  if (factors) (t->wide ? turn_weights_f64 : turn_weights_f32)(t, factors);
+  return factors && plan(t, like);
+}
+// Plans the phases that see anything; gives their number.
+static int64_t plan_back(const conv *t, conv *phases, bool *failed) {
+  int64_t count = 0;
+  for (int64_t y = 0; y < t->sh && y < t->h; y++)
+    for (int64_t x = 0; x < t->sw && x < t->w; x++) {
+      conv p = *t;
+      p.y0 = y, p.x0 = x;
+      p.y = axis_back(t->h, t->oh, t->kh, t->sh, t->ph, t->dh, y);
+      p.x = axis_back(t->w, t->ow, t->kw, t->sw, t->pw, t->dw, x);
+      if (!p.y.count || !p.x.count) continue;
+      *failed |= !phase_of(&p, count ? phases : NULL);
+      phases[count++] = p;
+    }
+  return count;
+}
+static void backward(conv *t) {
+  conv *phases = malloc((size_t)(t->kh * t->kw) * sizeof *phases);
+  int64_t all = (t->sh < t->h ? t->sh : t->h) * (t->sw < t->w ? t->sw : t->w);
+  int64_t count = phases ? plan_back(t, phases, &t->failed) : 0;
+  if (count < all) {
+    size_t numbers = (size_t)(t->n * t->c * t->h * t->w);
+    memset(t->out, 0, numbers * (t->wide ? sizeof(double) : sizeof(float)));
   }
-  t->failed |= !factors;
-  free(factors);
+  if (count && !t->failed) {
+    convolve(phases, count);
+    t->failed = phases->failed;
+  }
+  for (int64_t i = 0; i < count; i++) free((void *)phases[i].factors), free(phases[i].table);
+  t->failed |= !phases;
+  free(phases);
 }
 // conv2d_backward_input(grad_output, weight, input_size, stride, padding, dilation, groups)
 PX_KERNEL(conv2d_backward_input) {
@@ -300,7 +340,7 @@ PX_KERNEL(conv2d_backward_input) {
   int compute = px__compute_of(o[0].dtype);
   px__dense d[3];
   if (!px__dense_open(d, l, spec, compute)) return PX_OK;
-  memset(d[0].at, 0, (size_t)d[0].n * px_dtype_size((px_dtype)compute));
+  if (!d[1].n) memset(d[0].at, 0, (size_t)d[0].n * px_dtype_size((px_dtype)compute));
   if (d[0].n && d[1].n) {
     conv t = {.what = 'i',
               .wide = compute == PX_FLOAT64,
@@ -311,8 +351,7 @@ PX_KERNEL(conv2d_backward_input) {
     if (px__conv_small(&t))
       share(&t, px__conv_small_units(&t), px__conv_small_forward);
     else
-      for (int64_t y = 0; y < t.sh && y < t.h; y++)
-        for (int64_t x = 0; !t.failed && x < t.sw && x < t.w; x++) backward_at(&t, y, x);
+      backward(&t);
     px__conv_small_end(&t);
     report(&t, l);
   }
@@ -331,10 +370,9 @@ static void choose_parts(conv *t, int64_t blocks) {
 }
 // The sums of all parts, into t->sums.
 static void weight_parts(conv *t, bool small) {
-  if (small)
-    share(t, t->parts, px__conv_small_weight);
-  else
-    share(t, t->parts * t->groups * t->cuts, weight_run);
+  int64_t units = small ? t->parts : t->parts * t->groups * t->cuts;
+  t->phases = 1, t->inner = units == 1;
+  share(t, units, small ? px__conv_small_weight : weight_run);
 }
 // conv2d_backward_weight(grad_output, input, weight_size, stride, padding, dilation, groups)
 PX_KERNEL(conv2d_backward_weight) {
@@ -351,7 +389,7 @@ PX_KERNEL(conv2d_backward_weight) {
     conv_start(&t, l, &o[2], &o[0], &o[1], 3);
     forward(&t);
     bool small = px__conv_small(&t);
-    if (!small) t.failed = !plan(&t);
+    if (!small) t.failed = !plan(&t, NULL);
     choose_parts(&t, small ? t.n : blocks_of(&t));
     t.sums = px__scratch_new(l, (size_t)(t.parts * d[0].n) * item);
     if (t.sums && !t.failed) {

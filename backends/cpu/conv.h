@@ -27,7 +27,7 @@ typedef struct conv {
   conv_axis y, x;
   const void *source, *factors;  // factors: for each group results x terms
   int64_t channels, results, terms;
-  int64_t y0, x0;                     // the grid's first place among the results
+  int64_t y0, x0, phases, bands;      // the grid's first place among the results; see convolve()
   int64_t images, rows, pitch;        // of a unit: images, rows of the grid, and their distance
   int64_t plane, strips, ld, *table;  // elements of a plane and of all; of a result; terms' places
   bool plain;                         // the source needs no planes
