@@ -79,6 +79,18 @@ class Arithmetic(unittest.TestCase):
             iter(torch.tensor(1))
 
 
+    def test_powers_of_special_numbers(self):
+        inf, nan = float("inf"), float("nan")
+        base = [0.0, -0.0, 1.0, -1.0, inf, -inf, nan, 4.0]
+        for exponent, want in ((2.5, [0.0, 0.0, 1.0, nan, inf, inf, nan, 32.0]), (-1.5, [inf, inf, 1.0, nan, 0.0, 0.0, nan, 0.125]),
+                               (-3.0, [inf, -inf, 1.0, -1.0, 0.0, -0.0, nan, 1 / 64]), (0.0, [1.0] * 8),
+                               (inf, [0.0, 0.0, 1.0, 1.0, inf, inf, nan, inf])):
+            for dtype in torch.float32, torch.float64:
+                for count in 1, 5:  # a block that is not full, and several
+                    x = torch.tensor(base * count, dtype=dtype)
+                    self.assertEqual(str((x ** exponent).tolist()), str(want * count))
+
+
 class Calls(unittest.TestCase):
     def test_names_of_arguments(self):
         x = torch.ones(2, 3)
