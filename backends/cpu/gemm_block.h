@@ -342,7 +342,7 @@ static TARGET void NAME(rows_times_vector)(const px__gemm *g) {
   }
 }
 
-enum { NAME(KC) = 1536 / sizeof(T), NAME(MC) = 32 * TILE_M, NAME(NC) = 64 * 2 * L };
+enum { NAME(KC) = 1024 / sizeof(T), NAME(MC) = 32 * TILE_M, NAME(NC) = 64 * 2 * L };
 
 // One block: mc x nc of C at (i, j), summed over kc of k from p. A is packed; a panel of B is
 // packed right before its tiles by the first block that uses it, and kept if others follow.
