@@ -2,15 +2,20 @@
 // Convolution for one element type (T, NAME as in vec_impl.h, GEMM the product); conv.c includes it
 // twice.
 
-// Rows are often so short that a call of memcpy would take longer than the copy.
+// Rows are often so short that a call of memcpy would take longer than the copy; what is left of a
+// row is covered by pieces that overlap.
 static inline void NAME(copy)(const T *from, int64_t n, T *to) {
-  enum { CHUNK = 32 / sizeof(T) };
+  enum { WHOLE = 32 / sizeof(T), HALF = WHOLE / 2 };
   int64_t q = 0;
-  for (; q + CHUNK <= n; q += CHUNK) memcpy(to + q, from + q, 32);
-  if (q < n && q > 0)
-    memcpy(to + n - CHUNK, from + n - CHUNK, 32);
-  else
+  if (n < HALF) {
     for (; q < n; q++) to[q] = from[q];
+  } else if (n < WHOLE) {
+    memcpy(to, from, 16);
+    memcpy(to + n - HALF, from + n - HALF, 16);
+  } else {
+    for (; q + WHOLE <= n; q += WHOLE) memcpy(to + q, from + q, 32);
+    memcpy(to + n - WHOLE, from + n - WHOLE, 32);
+  }
 }
 // Every step-th of n numbers.
 static inline void NAME(copy_apart)(const T *from, int64_t step, int64_t n, T *to) {
