@@ -22,6 +22,19 @@ static inline px_kernel px__op_kernel(const px_op *op, px_device_type type) {
   px_kernel k = cached ? __atomic_load_n(&px__kernel_cache[type][op->id], __ATOMIC_RELAXED) : NULL;
   return PX_LIKELY(k != NULL) ? k : px__op_kernel_find(op, type);
 }
+static inline const char *px__kernel_name(const px_op *op) {
+  return px__impl(op)->kernel ? px__impl(op)->kernel : op->name;
+}
+// A call's launch, but for its operands. It is written field by field: clearing it as a whole costs
+// more than the rest.
+static inline void px__launch_start(px_launch *l, const px_call *call, px_dtype compute) {
+  l->op = px__kernel_name(call->op);
+  l->kernel = px__op_kernel(call->op, (px_device_type)call->device.type);
+  l->params = call->args, l->param_count = call->op->param_count;
+  l->compute = compute;
+  l->id = l->seed = l->offset = 0;
+  l->fault = NULL, l->mt19937 = NULL, l->stream = NULL;
+}
 px_status px__no_kernel(const px_op *op, px_dtype dtype, px_device_type type)
     __attribute__((warn_unused_result));
 

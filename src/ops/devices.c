@@ -32,6 +32,7 @@ static const struct {
     {"stack", "cat"},
     {"take", "_take"},
     {"clamp", "clamp_Tensor"},
+    {"_linear", "addmm"},
     {"conv2d", "__slow_conv2d_forward"},
     {"huber_loss_forward", "_huber_loss"},
     {"mse_loss_forward", NULL},
@@ -138,6 +139,8 @@ static inline bool all_here(const px_call *call) {
 }
 
 px_status px__call_same_device(px_call *call) {
+  if (call->one_device) return PX_OK;
+  call->one_device = true;
   if (PX_LIKELY(all_here(call))) return PX_OK;
   px_device common = call->device;
   bool found = false;

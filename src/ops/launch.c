@@ -6,8 +6,7 @@ px_kernel px__kernel_cache[PX_DEVICE_TYPES][PX__KERNEL_CACHE];
 const int64_t px__zero_strides[PX_MAX_DIMS];
 
 px_kernel px__op_kernel_find(const px_op *op, px_device_type type) {
-  const char *name = px__impl(op)->kernel;
-  px_kernel k = px__kernel_find(type, name ? name : op->name);
+  px_kernel k = px__kernel_find(type, px__kernel_name(op));
   if (k && op->id >= 0 && op->id < PX__KERNEL_CACHE)
     __atomic_store_n(&px__kernel_cache[type][op->id], k, __ATOMIC_RELAXED);
   return k;
@@ -37,6 +36,7 @@ typedef struct listing {
   int n, uses;
   px_operand operands[PX_MAX_OPERANDS];
   px_access accesses[PX_MAX_OPERANDS];
+  int64_t turned[2][2];  // sizes and strides of the operand that is given transposed
 } listing;
 
 // A 0-dim CPU tensor where the launch is on a device goes by value.
@@ -58,8 +58,18 @@ static inline px_status list(listing *x, const char *op, const px_tensor *t, boo
       t->ndim == 0 && !write)
     return list_value(x, t);
   px__operand_of(&x->operands[x->n++], t);
-  if (t->numel) x->accesses[x->uses++] = px__access_of(t, write);
+  px__note_access(x->accesses, &x->uses, x->device, t, write);
   return PX_OK;
+}
+
+// Transposes the latest operand, a matrix.
+static void turn(listing *x) {
+  px_operand *o = &x->operands[x->n - 1];
+  for (int d = 0; d < 2; d++) {
+    x->turned[0][d] = o->sizes[1 - d];
+    x->turned[1][d] = o->strides[1 - d];
+  }
+  o->sizes = x->turned[0], o->strides = x->turned[1];
 }
 
 static px_status launch_list(px_launch *l, listing *x) {
@@ -94,6 +104,7 @@ static px_status list_call(listing *x, const px_call *call) {
     const px_value *a = &call->args[i];
     if (op->params[i].kind == PX_ARG_TENSOR)
       PX_TRY(list(x, op->name, a->kind == PX_ARG_TENSOR ? a->v.tensor : NULL, false));
+    if (PX_UNLIKELY(call->turned != 0 && call->turned == i)) turn(x);
     for (int k = 0; a->kind == PX_ARG_TENSORS && k < a->n; k++)
       PX_TRY(list(x, op->name, a->v.tensors[k], false));
   }
@@ -102,11 +113,8 @@ static px_status list_call(listing *x, const px_call *call) {
 
 px_status px__launch_call(px_call *call) {
   const px_op *op = call->op;
-  px_launch l = {.op = op->name,
-                 .params = call->args,
-                 .param_count = op->param_count,
-                 .compute = PX_DTYPE_NONE,
-                 .kernel = px__op_kernel(op, (px_device_type)call->device.type)};
+  px_launch l;
+  px__launch_start(&l, call, PX_DTYPE_NONE);
   if (PX_UNLIKELY(!l.kernel))
     return px__no_kernel(op, call->results[0] ? (px_dtype)call->results[0]->dtype : PX_DTYPE_NONE,
                          (px_device_type)call->device.type);

@@ -11,10 +11,11 @@ static px_status same_dtype(const px_tensor *a, const px_tensor *b, const char *
            names, px_dtype_class((px_dtype)a->dtype), px_dtype_class((px_dtype)b->dtype));
   return PX_OK;
 }
-static px_status check_product(const px_tensor *a, const px_tensor *b) {
-  PX_CHECK(a->sizes[1] == b->sizes[0], PX_RUNTIME,
+// turned: b is to be taken transposed.
+static px_status check_product(const px_tensor *a, const px_tensor *b, bool turned) {
+  PX_CHECK(a->sizes[1] == b->sizes[turned], PX_RUNTIME,
            "mat1 and mat2 shapes cannot be multiplied (%lldx%lld and %lldx%lld)", LL(a->sizes[0]),
-           LL(a->sizes[1]), LL(b->sizes[0]), LL(b->sizes[1]));
+           LL(a->sizes[1]), LL(b->sizes[turned]), LL(b->sizes[!turned]));
   return same_dtype(a, b, "mat1 and mat2");
 }
 // Whether self can be added to a result of the sizes given.
@@ -42,22 +43,28 @@ PX_RUN(mm) {
   PX_CHECK(a->ndim == 2, PX_RUNTIME, "self must be a matrix");
   PX_CHECK(b->ndim == 2, PX_RUNTIME, "mat2 must be a matrix");
   PX_TRY(px__call_same_device(call));
-  PX_TRY(check_product(a, b));
+  PX_TRY(check_product(a, b, false));
   int64_t sizes[2] = {a->sizes[0], b->sizes[1]};
   return px__call_result(call, 0, 2, sizes, (px_dtype)a->dtype);
 }
 
-PX_RUN(addmm) {
+static px_status add_product(px_call *call, bool turned) {
   const px_tensor *self = px__arg_tensor(call, 0), *a = px__arg_tensor(call, 1);
   const px_tensor *b = px__arg_tensor(call, 2);
   PX_CHECK(a->ndim == 2, PX_RUNTIME, "mat1 must be a matrix, got %d-D tensor", a->ndim);
   PX_CHECK(b->ndim == 2, PX_RUNTIME, "mat2 must be a matrix, got %d-D tensor", b->ndim);
   PX_TRY(px__call_same_device(call));
-  PX_TRY(check_product(a, b));
+  PX_TRY(check_product(a, b, turned));
   PX_TRY(same_dtype(self, b, "self and mat2"));
-  int64_t sizes[2] = {a->sizes[0], b->sizes[1]};
+  int64_t sizes[2] = {a->sizes[0], b->sizes[!turned]};
   PX_TRY(check_expands(self, 2, sizes));
   return px__call_result(call, 0, 2, sizes, (px_dtype)a->dtype);
+}
+
+PX_RUN(addmm) { return add_product(call, false); }
+PX_RUN(linear_rows) {
+  call->turned = 2;
+  return add_product(call, true);
 }
 
 static px_status check_batches(const px_tensor *a, const px_tensor *b) {
@@ -209,30 +216,12 @@ PX_RUN(matmul) {
 
 // ---- linear
 
-// bias + x weight.T, with nothing of it recorded on its own.
-static px_status linear_rows(px_tensor **out, const px_tensor *x, const px_tensor *weight,
-                             const px_tensor *bias) {
-  PX_SCOPED(px_tensor) turned = NULL;
-  int64_t sizes[2] = {weight->sizes[1], weight->sizes[0]};
-  int64_t strides[2] = {weight->strides[1], weight->strides[0]};
-  PX_TRY(px__tensor_view(&turned, weight, 2, sizes, strides, weight->offset));
-  return px_addmm(out, bias, x, turned, px_int(1), px_int(1));
-}
-PX_RUN(linear_rows) {
-  return linear_rows(&call->results[0], px__arg_tensor(call, 1), px__arg_tensor(call, 2),
-                     px__arg_tensor(call, 0));
-}
-
 static px_status linear_2d(px_tensor **out, const px_tensor *x, const px_tensor *weight,
                            const px_tensor *bias) {
-  if (!bias) {
-    PX_SCOPED(px_tensor) turned = NULL;
-    PX_TRY(px_t(&turned, weight));
-    return px_mm(out, x, turned);
-  }
-  bool needs = px__needs_grad(x) || px__needs_grad(weight) || px__needs_grad(bias);
-  if (needs && px__hooks && px__hooks->recording()) return px__linear(out, bias, x, weight);
-  return linear_rows(out, x, weight, bias);
+  if (bias) return px__linear(out, bias, x, weight, px_int(1), px_int(1));
+  PX_SCOPED(px_tensor) turned = NULL;
+  PX_TRY(px_t(&turned, weight));
+  return px_mm(out, x, turned);
 }
 PX_RUN(linear) {
   const px_tensor *x = px__arg_tensor(call, 0), *weight = px__arg_tensor(call, 1);

@@ -34,6 +34,8 @@ typedef struct px_call {
   uint64_t counter;
   bool skip_launch;  // the run function did all there is to do (an empty result)
   bool composed;     // ... by calling other ops, which recorded themselves
+  bool one_device;   // px__call_same_device has found the arguments so
+  uint8_t turned;    // of a matrix op: the parameter that the kernel gets transposed; 0: none
   bool needs_grad;   // the short way of pointwise ops has looked: whether an argument does
   px_tensor *given[PX__MAX_RESULTS];  // out= tensors, or self of an in-place call; borrowed
   px_tensor *original;  // self as it was before an in-place call, if autograd wants it; owned

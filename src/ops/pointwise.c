@@ -10,17 +10,11 @@ static inline px_dtype number_dtype(px_dtype compute) {
   return compute == PX_FLOAT16 || compute == PX_BFLOAT16 ? PX_FLOAT32 : compute;
 }
 
-// All of the launch is written field by field: clearing it as a whole costs more than the rest.
 static px_status issue(px_call *call, px_operand *operands, int n, const px_access *accesses,
                        int uses) {
   px_launch l;
-  l.op = call->op->name;
-  l.kernel = px__op_kernel(call->op, (px_device_type)call->device.type);
-  l.operand_count = n, l.param_count = call->op->param_count;
-  l.operands = operands, l.params = call->args;
-  l.compute = call->compute, l.device = call->device.index;
-  l.id = l.seed = l.offset = 0;
-  l.fault = NULL, l.mt19937 = NULL, l.stream = NULL;
+  px__launch_start(&l, call, call->compute);
+  l.operands = operands, l.operand_count = n;
   if (PX_UNLIKELY(!l.kernel))
     return px__no_kernel(call->op, call->compute, (px_device_type)call->device.type);
   return px__launch(call->device, &l, accesses, uses);
@@ -100,25 +94,19 @@ static px_status short_result(px_call *call, const px_tensor *like) {
   return px__tensor_over(&call->results[0], storage, like->ndim, like->sizes, NULL, call->dtype);
 }
 
-// On the CPU an access matters only while a copy into the block is running.
-static inline bool is_quiet(const px_call *call, const px_tensor *t) {
-  return call->device.type == PX_CPU &&
-         !__atomic_load_n(&t->storage->block->pending, __ATOMIC_ACQUIRE);
-}
-
 static px_status short_way(px_call *call, const px_tensor *like) {
   px_operand operands[PX_MAX_OPERANDS];
   px_access accesses[PX_MAX_OPERANDS];
   PX_TRY(short_result(call, like));
   px__operand_of(&operands[0], call->results[0]);
   int n = 1, uses = 0;
-  if (!is_quiet(call, call->results[0])) accesses[uses++] = px__access_of(call->results[0], true);
+  px__note_access(accesses, &uses, call->device, call->results[0], true);
   for (int i = 0; i < call->op->param_count; i++) {
     if (call->op->params[i].kind != PX_ARG_TENSOR) continue;
     px_value *a = &call->args[i];
     if (a->kind == PX_ARG_TENSOR) {
       px__operand_of(&operands[n], a->v.tensor);
-      if (!is_quiet(call, a->v.tensor)) accesses[uses++] = px__access_of(a->v.tensor, false);
+      px__note_access(accesses, &uses, call->device, a->v.tensor, false);
     } else if (a->kind == PX_ARG_NONE) {
       operands[n] = (px_operand){.dtype = PX_DTYPE_NONE};
     } else {

@@ -108,20 +108,16 @@ static px_status launch_fold(px_call *call, const px_tensor *self, const shape *
   px_operand operands[PX__MAX_RESULTS + 1];
   px_access accesses[PX__MAX_RESULTS + 1];
   folded f;
-  int n = call->op->result_count, uses = n;
+  int n = call->op->result_count, uses = 0;
   for (int i = 0; i < n; i++) {
     result_operand(&operands[i], &f, i, call->results[i], s, self);
-    accesses[i] = px__access_of(call->results[i], true);
+    px__note_access(accesses, &uses, call->device, call->results[i], true);
   }
   px__operand_of(&operands[n], self);
-  if (self->numel) accesses[uses++] = px__access_of(self, false);
-  px_launch l = {.op = call->op->name,
-                 .kernel = px__op_kernel(call->op, (px_device_type)call->device.type),
-                 .operand_count = n + 1,
-                 .param_count = call->op->param_count,
-                 .operands = operands,
-                 .params = call->args,
-                 .compute = call->compute};
+  px__note_access(accesses, &uses, call->device, self, false);
+  px_launch l;
+  px__launch_start(&l, call, call->compute);
+  l.operands = operands, l.operand_count = n + 1;
   if (!l.kernel) return px__no_kernel(call->op, call->compute, (px_device_type)call->device.type);
   return px__launch(call->device, &l, accesses, uses);
 }

@@ -59,6 +59,8 @@ static const struct {
     {"trunc", "trunc_vml_cpu", NULL},
     {"dot", "dot", "dot"},
     {"mm", "addmm_impl_cpu_", "addmm_cuda"},
+    {"addmm", "addmm_impl_cpu_", "addmm_cuda"},
+    {"_linear", "addmm_impl_cpu_", "addmm_cuda"},
     {"bmm", "bmm", NULL},
     {"floor_divide", "div_floor_cpu", "div_floor_cuda"},
     {"addcmul", "addcmul_cpu_out", NULL},

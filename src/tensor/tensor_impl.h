@@ -146,6 +146,14 @@ static inline px_access px__access_of(const px_tensor *t, bool write) {
     px__tensor_gaps(access.gaps, t);
   return access;
 }
+// Adds t's access to those of a launch. On the CPU one matters only while a copy into the block, or
+// out of it, is running.
+static inline void px__note_access(px_access *accesses, int *count, px_device device,
+                                   const px_tensor *t, bool write) {
+  bool quiet =
+      device.type == PX_CPU && !__atomic_load_n(&t->storage->block->pending, __ATOMIC_ACQUIRE);
+  if (!quiet && t->numel) accesses[(*count)++] = px__access_of(t, write);
+}
 
 // What the layer above says of a tensor when it is printed: writes ", requires_grad=True" or ",
 // grad_fn=<Name>"... or "".

@@ -112,6 +112,29 @@ PX_TEST(linear_is_recorded_as_addmm) {
   OK(px_linear(&plain, x, w, NULL));
   CHECK_TEXT(node_name(plain), "MmBackward0");
 }
+PX_TEST(linear_takes_a_weight_of_any_strides) {
+  PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(1, 2), VALUES(1, 10));
+  PX_SCOPED(px_tensor) columns = made(PX_FLOAT32, S(2, 3), VALUES(1, 2, 3, 4, 5, 6));
+  PX_SCOPED(px_tensor) b = made(PX_FLOAT32, S(3), VALUES(100, 200, 300));
+  PX_SCOPED(px_tensor) w = NULL;
+  PX_SCOPED(px_tensor) same = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) z = NULL;
+  OK(px_t(&w, columns));
+  OK(px_linear(&y, x, w, b));
+  ELEMENTS(y, 0, 141, 252, 363);
+  int64_t all[2] = {3, 2};
+  OK(px_expand(&same, x, all, 2));  // three rows that are one
+  OK(px_linear(&z, x, same, b));
+  ELEMENTS(z, 0, 201, 301, 401);
+}
+PX_TEST(a_linear_of_bools_is_refused_as_addmm) {
+  PX_SCOPED(px_tensor) x = made(PX_BOOL, S(1, 2), VALUES(1, 1));
+  PX_SCOPED(px_tensor) b = made(PX_BOOL, S(1), VALUES(1));
+  px_tensor *none = NULL;
+  FAILS(px_linear(&none, x, x, b), PX_UNIMPLEMENTED,
+        "\"addmm_impl_cpu_\" not implemented for 'Bool'");
+}
 PX_TEST(einsum_sums_what_the_result_lacks) {
   PX_SCOPED(px_tensor) a = made(PX_FLOAT32, S(2, 2), VALUES(1, 2, 3, 4));
   px_tensor *both[2] = {a, a};
