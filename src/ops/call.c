@@ -75,12 +75,12 @@ static px_status adapt(px_call *call, int i, const px_value *given) {
 }
 
 // Whether the caller's arguments are of the schema's kinds, or absent where nothing stands for
-// them: then there is nothing to fill in.
+// them, and no lists of tensors: then there is nothing to fill in, to wrap or to look into.
 static inline bool is_exact(const px_op *op, const px_value *args) {
   for (int i = 0; i < op->param_count; i++) {
     const px_param *p = &op->params[i];
     bool absent = args[i].kind == PX_ARG_NONE && p->optional && !p->has_default;
-    if (args[i].kind != p->kind && !absent) return false;
+    if ((args[i].kind != p->kind && !absent) || args[i].kind == PX_ARG_TENSORS) return false;
   }
   return true;
 }
@@ -182,7 +182,6 @@ static px_status check_elements(const px_call *call, int i) {
 }
 
 static px_status wrap_numbers(px_call *call, numbers *w) {
-  w->n = 0;
   for (int i = 0; i < call->op->param_count; i++) {
     if (call->args[i].kind == PX_ARG_TENSORS) PX_TRY(check_elements(call, i));
     if (call->op->params[i].kind != PX_ARG_TENSOR || !px__is_number(call->args[i])) continue;
@@ -255,11 +254,12 @@ static void drop(px_call *call) {
   px_release(call->list);
 }
 
-static px_status call_unusual(px_call *call) {
+static px_status call_unusual(px_call *call, bool exact) {
   numbers w;
+  w.n = 0;
   const char *above = px__caller;
   if (!above) px__caller = call->op->python_name;
-  px_status status = wrap_numbers(call, &w);
+  px_status status = exact ? PX_OK : wrap_numbers(call, &w);
   if (status == PX_OK) status = call_other(call);
   if (status == PX_OK) status = finish(call);
   px__caller = above;
@@ -287,7 +287,7 @@ static px_status run_call(px_call *call, const px_value *given) {
   } else if (call->op->kind == PX_OP_REDUCE) {
     PX_TRY(px__call_reduce(call));
   } else {
-    return call_unusual(call);
+    return call_unusual(call, call->args == given);
   }
   return finish(call);
 }
@@ -307,7 +307,7 @@ px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, v
   PX_CHECK(op, PX_ATTRIBUTE, "there is no such op");  // px_op_find did not find it
   start(&call, op, mode);
   if (PX_LIKELY(is_exact(op, args))) {
-    call.args = (px_value *)args;  // only wrap_numbers writes them, and here it finds nothing to do
+    call.args = (px_value *)args;  // only wrap_numbers writes them, which is not called
   } else {
     call.args = room;
     PX_TRY(fill(&call, args));
