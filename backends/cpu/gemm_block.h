@@ -66,7 +66,9 @@ static inline TARGET bool NAME(plain)(const NAME(target) * t) {
 static TARGET void NAME(put)(const NAME(target) * t, int i, int cols, const V *row) {
   T *c = t->c + i * t->cr;
   const T *s = t->s ? t->s + i * t->sr : NULL;
-  for (int j = 0; j < cols; j++) {
+  int j = 0;
+  for (; j + L <= cols && NAME(plain)(t); j += L) NAME(put_vector)(t, i, j / L, row[j / L]);
+  for (; j < cols; j++) {
     T x = row[j / L][j % L] * t->alpha;
     c[j * t->cc] = s ? x + s[j * t->sc] * t->beta : x;
   }
