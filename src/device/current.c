@@ -59,7 +59,7 @@ px_stream *px__stream_now(px__device *d) {
 px_status px_stream_current(px_stream **out, px_device device) {
   if (device.type == PX_CPU) return *out = &px__cpu_stream, PX_OK;
   px__device *d;
-  PX_TRY(px_device_resolve(&device, device));
+  if (device.type != PX_CUDA || device.index < 0) PX_TRY(px_device_resolve(&device, device));
   PX_TRY(px__device_get(&d, device.index));
   *out = px__stream_now(d);
   return PX_OK;
