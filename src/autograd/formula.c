@@ -40,14 +40,15 @@ static px_status keep_dims(px_tensor **out, px_value t, int ndim, const int64_t 
     *out = px_retain(t.v.tensor);
     return PX_OK;
   }
-  return call(out, "reshape", 2, (px_value[]){t, PX_IS(kept, ndim)});
+  return px_reshape(out, t.v.tensor, kept, ndim);
 }
 
 static px_status spread(px_tensor **out, px_value t, int ndim, const int64_t *sizes, px_value dim,
                         px_value keepdim) {
   PX_SCOPED(px_tensor) kept = NULL;
+  if (px_tensor_ndim(t.v.tensor) == 0) return px_expand(out, t.v.tensor, sizes, ndim);
   PX_TRY(keep_dims(&kept, t, ndim, sizes, dim, keepdim));
-  return call(out, "expand", 2, (px_value[]){PX_T(kept), PX_IS(sizes, ndim)});
+  return px_expand(out, kept, sizes, ndim);
 }
 // The same to the shape of `like`.
 static px_status spread_like(px_tensor **out, px_value t, px_value like, px_value dim,

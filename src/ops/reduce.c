@@ -37,8 +37,9 @@ static const char *const needy[] = {"max",    "min",     "amax",   "amin",      
 
 static px_status check_empty(const px_call *call, const px_tensor *self, const shape *s) {
   bool needs = false;
+  if (self->numel) return PX_OK;
   for (int i = 0; i < PX_COUNT_OF(needy); i++) needs |= !strcmp(call->op->python_name, needy[i]);
-  if (!needs || self->numel) return PX_OK;
+  if (!needs) return PX_OK;
   PX_CHECK(!s->all, PX_RUNTIME,
            "%s(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
            "reduction dim with the 'dim' argument.",
