@@ -39,7 +39,7 @@ typedef enum px_arg_kind {
 } px_arg_kind;
 typedef struct px_value {
   uint8_t kind;   // px_arg_kind
-  char category;  // of a scalar: 'b' 'i' 'f'
+  char category;  // of a scalar: 'b' 'i' 'f'; of a list: 'i' for a lone number in its place
   int32_t n;      // of a list
   union {
     px_tensor *tensor;

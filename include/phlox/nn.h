@@ -38,6 +38,9 @@ typedef struct px_module_kind {
   int input_count;
   // For kinds of another language.
   void (*release)(void *context);
+  // What the functions of the library's own kinds want to know beside the attributes: the op that
+  // forward calls, a mode, or a number of dimensions.
+  const char *detail;
 } px_module_kind;
 
 // The kinds of the library, in the order of their names; NULL past the end. And one by name.

@@ -258,6 +258,21 @@ static int find_param(const ext_signature *s, PyObject *name) {
   return -1;
 }
 
+// nn.functional's activations and dropouts take inplace, after their other arguments.
+static bool takes_inplace(const ext_signature *s) {
+  static const char *const others[] = {"dropout", "dropout1d", "dropout2d",
+                                       "relu6",   "selu",      "celu"};
+  if (!s->functional || s->op->flags & PX_OP_HAS_INPLACE) return s->functional;
+  for (int i = 0; i < EXT_LENGTH(others); i++)
+    if (!strcmp(s->op->name, others[i])) return true;
+  return false;
+}
+static int set_inplace(ext_frame *frame, PyObject *value) {
+  int wanted = ext_to_bool(value, false);
+  frame->inplace = wanted > 0;
+  return wanted < 0 ? -1 : 1;
+}
+
 // Keywords that are no parameters of the op: 1 taken, 0 unknown, -1.
 static int extra_keyword(const ext_signature *s, ext_frame *frame, PyObject *name,
                          PyObject *value) {
@@ -269,6 +284,8 @@ static int extra_keyword(const ext_signature *s, ext_frame *frame, PyObject *nam
   }
   bool makes = (s->op->flags & PX_OP_IS_FACTORY) || strstr(s->op->name, "_like") ||
                !strncmp(s->op->name, "new_", 4);
+  if (takes_inplace(s) && !strcmp(text, "inplace")) return set_inplace(frame, value);
+  if (s->functional && !strcmp(text, "_stacklevel")) return 1;
   if (!strcmp(text, "memory_format")) frame->packed = ext_is_packed_format(value);
   if (!strcmp(text, "memory_format") || !strcmp(text, "layout") || !strcmp(text, "names")) return 1;
   if (makes && !strcmp(text, "requires_grad")) {
@@ -313,6 +330,10 @@ static int bind_positions(const ext_signature *s, ext_frame *frame, PyObject *co
       *given |= 1u << i;
       return fits == 0 ? misfit(frame, WRONG_TYPE, i, i, args[i]) : fits;
     }
+    if (i == s->positional && takes_inplace(s) && PyBool_Check(args[i])) {
+      frame->inplace = args[i] == Py_True;
+      continue;
+    }
     if (i >= s->positional) return misfit(frame, TOO_MANY, i, (int)nargs, NULL);
     int fits = to_value(s, i, frame, args[i]);
     if (fits < 0) return -1;
@@ -328,6 +349,7 @@ int ext_bind(const ext_signature *s, ext_frame *frame, PyObject *const *args, Py
   frame->ints_used = frame->owned_count = frame->memory_count = frame->tensors_used = 0;
   frame->out = NULL;
   frame->requires_grad = frame->pin_memory = frame->packed = frame->reads = false;
+  frame->inplace = false;
   int fits = bind_positions(s, frame, args, nargs, &given);
   if (fits > 0 && kwnames) fits = bind_keywords(s, frame, args + nargs, kwnames, &given);
   if (fits <= 0) return fits;

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions of the torch namespace that are not ops of the tables: comparisons that give a Python
 // value, broadcasting of several tensors, variadic forms.
+#include <math.h>
+#include <string.h>
+
 #include "ext.h"
+#include "phlox/ops.h"
 
 static PyObject *is_tensor(PyObject *m, PyObject *object) {
   return PyBool_FromLong(ext_is_tensor(object));
@@ -285,6 +289,59 @@ EXT_FAST(method_where) {
   return PyObject_Vectorcall(where_op, given, 3, NULL);
 }
 
+// ---- other sizes of images
+
+// A scale for both dimensions, or (height, width); *given tells whether there is one.
+static int read_scale(PyObject *object, double *scale, bool *given) {
+  *given = !ext_is_none(object);
+  if (!*given) return 0;
+  if (!PySequence_Check(object)) {
+    if (ext_to_double(object, &scale[0]) < 0) return -1;
+    scale[1] = scale[0];
+    return 0;
+  }
+  Py_ssize_t count = PySequence_Size(object);
+  if (count < 1 || count > 2)
+    EXT_FAIL_INT(PyExc_ValueError, "scale_factor takes one or two numbers, but got %zd", count);
+  for (Py_ssize_t i = 0; i < 2; i++) {
+    EXT_OWNED *item = PySequence_GetItem(object, count == 2 ? i : 0);
+    if (!item || ext_to_double(item, &scale[i]) < 0) return -1;
+  }
+  return 0;
+}
+// The sizes that scales give, where they are to take the scales' place.
+static void size_of_scale(const px_tensor *x, const double *scale, ext_ints *size) {
+  int dims = px_tensor_ndim(x) - 2;
+  for (int k = 0; k < dims && k < 2; k++)
+    size->items[k] = (int64_t)floor((double)px_tensor_sizes(x)[2 + k] * scale[dims == 1 ? 1 : k]);
+  size->count = dims < 2 ? dims : 2;
+}
+EXT_FAST(interpolate) {
+  EXT_ARGS("interpolate",
+           "input|size scale_factor mode align_corners recompute_scale_factor antialias", out);
+  px_tensor *x = ext_need_tensor(out[0], "interpolate", "input"), *made;
+  const char *mode = out[3] ? PyUnicode_AsUTF8(out[3]) : "nearest";
+  ext_ints size = {.count = 0};
+  double scale[2];
+  bool scaled;
+  if (!x || !mode || read_scale(out[2], scale, &scaled) < 0) return NULL;
+  if (!ext_is_none(out[1]) && ext_to_ints(out[1], &size) < 0) return NULL;
+  int again = ext_to_bool(out[5], false), smooth = ext_to_bool(out[6], false);
+  // align_corners=False is refused too by the modes that have no corners.
+  int corners = ext_to_bool(out[4], false);
+  if (!ext_is_none(out[4]) && (!strncmp(mode, "nearest", 7) || !strcmp(mode, "area"))) corners = 1;
+  if (again < 0 || smooth < 0 || corners < 0) return NULL;
+  if (smooth)
+    EXT_FAIL(PyExc_NotImplementedError, "interpolate with antialias=True is not implemented");
+  bool sized = size.count > 0;
+  if (again && scaled && !sized) size_of_scale(x, scale, &size), scaled = false, sized = true;
+  EXT_TRY(px_resize_images(&made, x, sized ? size.items : NULL, size.count,
+                           scaled ? &scale[0] : NULL, scaled ? &scale[1] : NULL, mode, corners));
+  return ext_wrap(made);
+}
+static PyMethodDef nn_functions[] = {
+    EXT_DEF("interpolate", interpolate), EXT_DEF("upsample", interpolate), {NULL, NULL, 0, NULL}};
+
 static PyMethodDef functions[] = {
     {"is_tensor", is_tensor, METH_O, NULL},
     {"is_floating_point", is_floating_point, METH_O, NULL},
@@ -308,6 +365,9 @@ static PyMethodDef methods[] = {
     EXT_DEF("where", method_where),       {NULL, NULL, 0, NULL}};
 
 int ext_init_functional(PyObject *m) {
+  EXT_OWNED *nn = PyObject_GetAttrString(m, "nn");
+  EXT_OWNED *layers = nn ? PyObject_GetAttrString(nn, "functional") : NULL;
+  if (!layers || PyModule_AddFunctions(layers, nn_functions) < 0) return -1;
   where_op = Py_XNewRef(ext_op_object('f', "where"));
   if (ext_add_methods(ext_TensorType, methods) < 0) return -1;
   return PyModule_AddFunctions(m, functions);

@@ -20,6 +20,7 @@ PyObject *ext_from_value(px_value value) {
     case PX_ARG_TEXT:
       return PyUnicode_FromString(value.v.text);
     case PX_ARG_INTS:
+      if (value.category == 'i') return PyLong_FromLongLong(value.v.ints[0]);
       break;
     default:
       Py_RETURN_NONE;
@@ -56,8 +57,10 @@ int ext_to_value(PyObject *object, uint8_t kind, px_value *out, ext_ints *room) 
     case PX_ARG_FLOAT:
       return value_of_number(object, kind, out);
     case PX_ARG_INTS:
+      if (PyUnicode_Check(object)) return *out = PX_TX(PyUnicode_AsUTF8(object)), 1;
       if (ext_to_ints(object, room) < 0) return -1;
       *out = PX_IS(room->items, room->count);
+      if (PyLong_Check(object)) out->category = 'i';
       return 1;
     case PX_ARG_TEXT:
       if (!PyUnicode_Check(object)) return 0;

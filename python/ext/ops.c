@@ -131,9 +131,29 @@ static int check_value(const px_op *op, const ext_frame *frame) {
                px_device_format(device, here), px_device_format(frame->read_at, there));
 }
 
+// inplace=True. An op without such a form is computed, from a copy if there is a graph that keeps
+// it, and its result copied into the input.
+static PyObject *run_into_self(const ext_signature *s, ext_frame *frame) {
+  px_tensor *self = frame->args[0].v.tensor;
+  bool own = s->op->flags & PX_OP_HAS_INPLACE;
+  void *results[4] = {own ? self : NULL};
+  PX_SCOPED(px_tensor) kept = NULL;
+  if (!own && px_tensor_requires_grad(self)) {
+    EXT_TRY(px_clone(&kept, self, NULL));
+    frame->args[0].v.tensor = kept;
+  }
+  if (call_op(s->op, own ? PX_CALL_INPLACE : PX_CALL_NEW, frame->args, results) != PX_OK)
+    return ext_raise();
+  if (own) return wrap_results(s, results);
+  PX_SCOPED(px_tensor) made = results[0];
+  EXT_TRY(px_copy_(self, made, false));
+  return ext_wrap_borrowed(self);
+}
+
 static PyObject *run(const ext_signature *s, ext_frame *frame) {
   void *results[4] = {NULL};
   if (__builtin_expect(frame->reads, 0) && check_value(s->op, frame) < 0) return NULL;
+  if (__builtin_expect(frame->inplace, 0)) return run_into_self(s, frame);
   px_call_mode mode = s->mode;
   if (frame->out) {
     mode = PX_CALL_OUT;
@@ -330,7 +350,7 @@ static int add_signature(char space, const char *name, const px_op *op, px_call_
   if (self->count == EXT_OP_OVERLOADS || op->param_count > EXT_OP_PARAMS)
     EXT_FAIL_INT(PyExc_SystemError, "%s: too many overloads or parameters", name);
   ext_signature *s = signature_place(self, op);
-  *s = (ext_signature){.op = op, .mode = mode, .method = space == 'm'};
+  *s = (ext_signature){.op = op, .mode = mode, .method = space == 'm', .functional = space == 'n'};
   s->varargs = varargs_of(op, s->method);
   for (int i = 0; i < op->param_count; i++) {
     s->positional = (uint8_t)(s->positional + !op->params[i].keyword_only);
@@ -364,12 +384,24 @@ static int add_op(const px_op *op) {
   return 0;
 }
 
+// The function of one space in another: torch.relu as nn.functional.relu, which takes inplace.
+static int copy_callable(char space, const char *name, const ext_callable *known) {
+  ext_callable *self = callable_of(space, name);
+  if (!self) return -1;
+  self->count = known->count;
+  memcpy(self->signatures, known->signatures, sizeof self->signatures);
+  for (int i = 0; i < self->count; i++) self->signatures[i].functional = space == 'n';
+  return 0;
+}
+
 static int add_aliases(void) {
   for (int i = 0; i < EXT_LENGTH(op_aliases); i++) {
     PyObject *space = space_of(op_aliases[i].space);
     PyObject *known = PyDict_GetItemString(space_of(op_aliases[i].from), op_aliases[i].name);
-    if (known && !PyDict_GetItemString(space, op_aliases[i].alias) &&
-        PyDict_SetItemString(space, op_aliases[i].alias, known) < 0)
+    if (!known || PyDict_GetItemString(space, op_aliases[i].alias)) continue;
+    bool crosses = op_aliases[i].space != op_aliases[i].from;
+    if (crosses ? copy_callable(op_aliases[i].space, op_aliases[i].alias, (ext_callable *)known) < 0
+                : PyDict_SetItemString(space, op_aliases[i].alias, known) < 0)
       return -1;
   }
   return 0;

@@ -12,6 +12,7 @@ typedef struct ext_signature {
   uint8_t positional;  // parameters that may be given by position, self included
   int8_t varargs;      // index of the int[] parameter that takes the rest, or -1
   bool method;
+  bool functional;  // of nn.functional: takes inplace=True
   PyObject *names[EXT_OP_PARAMS];
   PyTypeObject *result;  // a named tuple, or NULL
 } ext_signature;
@@ -35,6 +36,7 @@ typedef struct ext_frame {
   int memory_count;
   PyObject *out;
   bool requires_grad, pin_memory;
+  bool inplace;
   bool packed;  // memory_format=torch.contiguous_format
   bool reads;   // a number was read from a device's tensor: from which
   px_device read_at;

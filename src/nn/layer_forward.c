@@ -24,10 +24,66 @@ FORWARD(linear) {
   return px_linear(out, inputs[0], px__tensor_of(self, "weight"), px__tensor_of(self, "bias"));
 }
 
+// ---- the general form
+
+static px_value of_kind(px_value value, uint8_t kind) {
+  if (value.kind == PX_ARG_NONE) return value;
+  return kind == PX_ARG_SCALAR ? PX_S(px_value_scalar(value)) : value;
+}
+
+static px_value argument_of(px_module *self, const px_param *param) {
+  px_tensor *own = px__tensor_of(self, param->name);
+  if (own) return PX_T(own);
+  if (!strcmp(param->name, "training")) return PX_B(self->training);
+  return of_kind(px_module_attribute(self, param->name), param->kind);
+}
+
+// An op that has no form in place is computed, from a copy if there is a graph that keeps it, and
+// its result copied into the input.
+static px_status into_input(px_tensor **out, const px_op *op, px_value *args, px_tensor *input) {
+  PX_SCOPED(px_tensor) kept = NULL;
+  void *result = NULL;
+  if (px_tensor_requires_grad(input)) {
+    PX_TRY(px_clone(&kept, input, NULL));
+    args[0] = PX_T(kept);
+  }
+  PX_TRY(px_op_call(op, PX_CALL_NEW, args, &result));
+  PX_SCOPED(px_tensor) made = result;
+  PX_TRY(px_copy_(input, made, false));
+  *out = px_retain(input);
+  return PX_OK;
+}
+
+FORWARD(op) {
+  enum { LIMIT = 16 };
+  const px_op *op = px_op_find(self->kind->detail);
+  px_value args[LIMIT] = {{0}};
+  void *result = NULL;
+  for (int i = 0; i < op->param_count; i++)
+    args[i] = i < count ? PX_T(inputs[i]) : argument_of(self, &op->params[i]);
+  bool inplace = px__bool_of(self, "inplace"), own = op->flags & PX_OP_HAS_INPLACE;
+  if (inplace && !own) return into_input(out, op, args, inputs[0]);
+  if (inplace) result = inputs[0];
+  PX_TRY(px_op_call(op, inplace ? PX_CALL_INPLACE : PX_CALL_NEW, args, &result));
+  *out = result;
+  return PX_OK;
+}
+
 FORWARD(conv) {
   px_value stride = list_of(self, "stride"), padding = list_of(self, "padding");
+  if (padding.kind == PX_ARG_TEXT) return px__op_forward(out, self, inputs, count);
   px_value dilation = list_of(self, "dilation");
   return px_conv2d(out, inputs[0], px__tensor_of(self, "weight"), px__tensor_of(self, "bias"),
+                   stride.v.ints, stride.n, padding.v.ints, padding.n, dilation.v.ints, dilation.n,
+                   px__int_of(self, "groups"));
+}
+
+// Without a word for the padding: conv1d.
+FORWARD(conv1d) {
+  px_value stride = list_of(self, "stride"), padding = list_of(self, "padding");
+  px_value dilation = list_of(self, "dilation");
+  if (padding.kind == PX_ARG_TEXT) return px__op_forward(out, self, inputs, count);
+  return px_conv1d(out, inputs[0], px__tensor_of(self, "weight"), px__tensor_of(self, "bias"),
                    stride.v.ints, stride.n, padding.v.ints, padding.n, dilation.v.ints, dilation.n,
                    px__int_of(self, "groups"));
 }
@@ -49,11 +105,6 @@ FORWARD(avg_pool) {
                        divisor.kind == PX_ARG_NONE ? NULL : &divisor.v.i);
 }
 
-FORWARD(adaptive_pool) {
-  px_value size = list_of(self, "output_size");
-  return px_adaptive_avg_pool2d(out, inputs[0], size.v.ints, size.n);
-}
-
 FORWARD(flatten) {
   return px_flatten(out, inputs[0], px__int_of(self, "start_dim"), px__int_of(self, "end_dim"));
 }
@@ -68,6 +119,25 @@ FORWARD(sequential) {
   }
   *out = PX_MOVE(x);
   return PX_OK;
+}
+
+FORWARD(pad) {
+  px_value padding = list_of(self, "padding"), value = list_of(self, "value");
+  return px_pad(out, inputs[0], padding.v.ints, padding.n, self->kind->detail + 2,
+                value.kind == PX_ARG_NONE ? (px_scalar){0} : px_value_scalar(value));
+}
+
+FORWARD(upsample) {
+  px_value size = list_of(self, "size"), scale = list_of(self, "scale_factor");
+  double by = scale.kind == PX_ARG_NONE ? 0 : px_value_float(scale);
+  const double *given = scale.kind == PX_ARG_NONE ? NULL : &by;
+  return px_resize_images(out, inputs[0], size.kind == PX_ARG_NONE ? NULL : size.v.ints, size.n,
+                          given, given, word_of(self, "mode"), px__bool_of(self, "align_corners"));
+}
+
+FORWARD(unflatten) {
+  px_value sizes = list_of(self, "unflattened_size");
+  return px_unflatten(out, inputs[0], px__int_of(self, "dim"), sizes.v.ints, sizes.n);
 }
 
 // ---- activations
@@ -109,6 +179,7 @@ static int64_t softmax_dim(const px_module *self, const px_tensor *x) {
 }
 
 FORWARD(softmax) { return px_softmax(out, inputs[0], softmax_dim(self, inputs[0]), PX_DTYPE_NONE); }
+FORWARD(softmin) { return px_softmin(out, inputs[0], softmax_dim(self, inputs[0]), PX_DTYPE_NONE); }
 FORWARD(log_softmax) {
   return px_log_softmax(out, inputs[0], softmax_dim(self, inputs[0]), PX_DTYPE_NONE);
 }
@@ -124,11 +195,11 @@ FORWARD(layer_norm) {
 }
 
 static px_status dims_check(const px_module *self, const px_tensor *x) {
-  int ndim = px_tensor_ndim(x);
-  bool two = self->kind->name[strlen(self->kind->name) - 2] == '2';
-  if (two) PX_CHECK(ndim == 4, PX_VALUE, "expected 4D input (got %dD input)", ndim);
-  PX_CHECK(ndim == 2 || ndim == 3 || two, PX_VALUE, "expected 2D or 3D input (got %dD input)",
-           ndim);
+  int ndim = px_tensor_ndim(x), dims = px__dims_of(self);
+  if (dims == 1)
+    PX_CHECK(ndim == 2 || ndim == 3, PX_VALUE, "expected 2D or 3D input (got %dD input)", ndim);
+  else
+    PX_CHECK(ndim == dims + 2, PX_VALUE, "expected %dD input (got %dD input)", dims + 2, ndim);
   return PX_OK;
 }
 
@@ -157,6 +228,25 @@ FORWARD(batch_norm) {
   return px_batch_norm(out, inputs[0], mean, var, px__tensor_of(self, "weight"),
                        px__tensor_of(self, "bias"), self->training || !mean, weight,
                        px__float_of(self, "eps"));
+}
+
+FORWARD(instance_norm) {
+  px_tensor *mean = px__tensor_of(self, "running_mean"), *var = px__tensor_of(self, "running_var");
+  int ndim = px_tensor_ndim(inputs[0]), alone = 1 + px__dims_of(self);
+  PX_CHECK(ndim == alone || ndim == alone + 1, PX_VALUE,
+           "expected %dD or %dD input (got %dD input)", alone, alone + 1, ndim);
+  PX_SCOPED(px_tensor) batch = NULL;
+  PX_SCOPED(px_tensor) result = NULL;
+  if (ndim == alone)
+    PX_TRY(px_unsqueeze(&batch, inputs[0], 0));
+  else
+    batch = px_retain(inputs[0]);
+  PX_TRY(px_instance_norm(&result, batch, mean, var, px__tensor_of(self, "weight"),
+                          px__tensor_of(self, "bias"), self->training || !mean,
+                          px__float_of(self, "momentum"), px__float_of(self, "eps")));
+  if (ndim == alone) return px_squeeze_dim(out, result, (int64_t[]){0}, 1);
+  *out = PX_MOVE(result);
+  return PX_OK;
 }
 
 FORWARD(embedding) {

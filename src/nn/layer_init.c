@@ -30,12 +30,13 @@ static px_status add_parameter(px_tensor **out, px_module *self, const char *nam
 
 // Weight and bias of linear layers and convolutions: kaiming uniform with a = sqrt(5), then
 // U(-1/sqrt(fan_in), 1/sqrt(fan_in)).
-static px_status add_weighted(px_module *self, int ndim, const int64_t *sizes, bool bias) {
+static px_status add_weighted(px_module *self, int ndim, const int64_t *sizes, int64_t out,
+                              bool bias) {
   px_tensor *weight, *offset = NULL;
   int64_t fan_in, fan_out;
   PX_TRY(add_parameter(&weight, self, "weight", ndim, sizes));
   if (bias)
-    PX_TRY(add_parameter(&offset, self, "bias", 1, sizes));
+    PX_TRY(add_parameter(&offset, self, "bias", 1, &out));
   else
     PX_TRY(px_module_register_parameter(self, "bias", NULL));
   PX_TRY(px_init_kaiming_uniform(weight, sqrt(5.0), false, "leaky_relu", NULL));
@@ -47,31 +48,73 @@ static px_status add_weighted(px_module *self, int ndim, const int64_t *sizes, b
 
 px_status px__linear_init(px_module *self) {
   int64_t sizes[] = {px__int_of(self, "out_features"), px__int_of(self, "in_features")};
-  return add_weighted(self, 2, sizes, px__bool_of(self, "bias"));
+  return add_weighted(self, 2, sizes, sizes[0], px__bool_of(self, "bias"));
 }
 
-// Makes a lone size a pair.
-static px_status make_pair(px_module *self, const char *name) {
+// Makes a lone size one for each of `dims` dimensions.
+static px_status spread_size(px_module *self, const char *name, int dims) {
   px_value value = px_module_attribute(self, name);
-  if (value.kind != PX_ARG_INTS || value.n == 2) return PX_OK;
-  PX_CHECK(value.n == 1, PX_VALUE, "%s takes one or two sizes, but got %d", name, value.n);
-  int64_t pair[] = {value.v.ints[0], value.v.ints[0]};
-  return px_module_set_attribute(self, name, PX_IS(pair, 2));
+  int64_t each[3];
+  if (value.kind != PX_ARG_INTS) return PX_OK;
+  PX_CHECK(value.n == 1 || value.n == dims, PX_VALUE, "%s takes one or %d sizes, but got %d", name,
+           dims, value.n);
+  for (int d = 0; d < dims; d++) each[d] = value.v.ints[value.n == 1 ? 0 : d];
+  return px_module_set_attribute(self, name, PX_IS(each, dims));
 }
 
-px_status px__conv_init(px_module *self) {
-  static const char *const pairs[] = {"kernel_size", "stride", "padding", "dilation"};
-  for (int i = 0; i < 4; i++) PX_TRY(make_pair(self, pairs[i]));
+// How many dimensions signals or images have: the digit in the kind's detail ("conv1d_mode").
+int px__dims_of(const px_module *self) {
+  const char *digit = strpbrk(self->kind->detail, "123");
+  return *digit - '0';
+}
+
+static px_status conv_sizes(px_module *self) {
+  static const char *const lists[] = {"kernel_size", "stride", "padding", "output_padding",
+                                      "dilation"};
   int64_t in = px__int_of(self, "in_channels"), groups = px__int_of(self, "groups");
   int64_t out = px__int_of(self, "out_channels");
+  for (int i = 0; i < 5; i++) PX_TRY(spread_size(self, lists[i], px__dims_of(self)));
   PX_CHECK(groups > 0, PX_VALUE, "groups must be a positive integer");
   PX_CHECK(in % groups == 0, PX_VALUE, "in_channels must be divisible by groups");
   PX_CHECK(out % groups == 0, PX_VALUE, "out_channels must be divisible by groups");
   PX_CHECK(!strcmp(px_module_attribute(self, "padding_mode").v.text, "zeros"), PX_UNIMPLEMENTED,
-           "Conv2d: padding_mode other than 'zeros' is not implemented");
-  const int64_t *kernel = px_module_attribute(self, "kernel_size").v.ints;
-  int64_t sizes[] = {out, in / groups, kernel[0], kernel[1]};
-  return add_weighted(self, 4, sizes, px__bool_of(self, "bias"));
+           "%s: padding_mode other than 'zeros' is not implemented", self->kind->name);
+  return PX_OK;
+}
+
+static px_status check_padding_word(const px_module *self) {
+  px_value padding = px_module_attribute(self, "padding"), stride;
+  if (padding.kind != PX_ARG_TEXT) return PX_OK;
+  bool same = !strcmp(padding.v.text, "same");
+  PX_CHECK(same || !strcmp(padding.v.text, "valid"), PX_VALUE,
+           "Invalid padding string '%s', should be one of {'valid', 'same'}", padding.v.text);
+  stride = px_module_attribute(self, "stride");
+  for (int d = 0; same && d < stride.n; d++)
+    PX_CHECK(stride.v.ints[d] == 1, PX_VALUE,
+             "padding='same' is not supported for strided convolutions");
+  return PX_OK;
+}
+
+// The weight's first two sizes, then the kernel's.
+static px_status add_kernel(px_module *self, int64_t outer, int64_t inner) {
+  px_value kernel = px_module_attribute(self, "kernel_size");
+  int64_t sizes[5] = {outer, inner};
+  for (int d = 0; d < kernel.n; d++) sizes[2 + d] = kernel.v.ints[d];
+  return add_weighted(self, 2 + kernel.n, sizes, px__int_of(self, "out_channels"),
+                      px__bool_of(self, "bias"));
+}
+
+px_status px__conv_init(px_module *self) {
+  PX_TRY(conv_sizes(self));
+  PX_TRY(check_padding_word(self));
+  return add_kernel(self, px__int_of(self, "out_channels"),
+                    px__int_of(self, "in_channels") / px__int_of(self, "groups"));
+}
+
+px_status px__conv_transpose_init(px_module *self) {
+  PX_TRY(conv_sizes(self));
+  return add_kernel(self, px__int_of(self, "in_channels"),
+                    px__int_of(self, "out_channels") / px__int_of(self, "groups"));
 }
 
 static px_status add_affine(px_module *self, int ndim, const int64_t *sizes, bool weight,
@@ -107,12 +150,49 @@ px_status px__batch_norm_init(px_module *self) {
   return add_statistic(self, "num_batches_tracked", 0, size, PX_INT64, 0);
 }
 
-px_status px__layer_norm_init(px_module *self) {
+// The shape, copied into sizes; a lone number becomes a list of one.
+static px_status normalized_shape(px_module *self, int64_t *sizes, int *count) {
   px_value shape = px_module_attribute(self, "normalized_shape");
-  int64_t sizes[4];
+  *count = shape.n;
   memcpy(sizes, shape.v.ints, (size_t)shape.n * sizeof *sizes);
+  return px_module_set_attribute(self, "normalized_shape", PX_IS(sizes, shape.n));
+}
+
+px_status px__layer_norm_init(px_module *self) {
+  int64_t sizes[4];
+  int count;
+  PX_TRY(normalized_shape(self, sizes, &count));
   bool affine = px__bool_of(self, "elementwise_affine");
-  return add_affine(self, shape.n, sizes, affine, affine && px__bool_of(self, "bias"));
+  return add_affine(self, count, sizes, affine, affine && px__bool_of(self, "bias"));
+}
+
+px_status px__rms_norm_init(px_module *self) {
+  int64_t sizes[4];
+  int count;
+  px_tensor *made;
+  PX_TRY(normalized_shape(self, sizes, &count));
+  if (!px__bool_of(self, "elementwise_affine"))
+    return px_module_register_parameter(self, "weight", NULL);
+  PX_TRY(add_parameter(&made, self, "weight", count, sizes));
+  return px_init_constant(made, 1);
+}
+
+px_status px__group_norm_init(px_module *self) {
+  int64_t channels = px__int_of(self, "num_channels"), groups = px__int_of(self, "num_groups");
+  bool affine = px__bool_of(self, "affine");
+  PX_CHECK(groups > 0 && channels % groups == 0, PX_VALUE,
+           "num_channels (%lld) must be divisible by num_groups (%lld)", (long long)channels,
+           (long long)groups);
+  bool bias = affine && px__bool_of(self, "bias");
+  PX_TRY(px_module_set_attribute(self, "bias", PX_B(bias)));
+  return add_affine(self, 1, &channels, affine, bias);
+}
+
+px_status px__prelu_init(px_module *self) {
+  int64_t count = px__int_of(self, "num_parameters");
+  px_tensor *made;
+  PX_TRY(add_parameter(&made, self, "weight", 1, &count));
+  return px_init_constant(made, px__float_of(self, "init"));
 }
 
 px_status px__embedding_init(px_module *self) {
@@ -142,10 +222,56 @@ px_status px__dropout_init(px_module *self) {
   return PX_OK;
 }
 
+// A size that was given as a number stays one, and prints so.
+static px_status keep_number(px_module *self, const char *name) {
+  px_value value = px_module_attribute(self, name);
+  if (value.kind != PX_ARG_INTS || value.n != 1) return PX_OK;
+  value.category = 'i';
+  return px_module_set_attribute(self, name, value);
+}
+
 // The stride is the kernel's size where it was not given.
 px_status px__pool_init(px_module *self) {
-  if (px_module_attribute(self, "stride").kind != PX_ARG_NONE) return PX_OK;
-  return px_module_set_attribute(self, "stride", px_module_attribute(self, "kernel_size"));
+  static const char *const lists[] = {"kernel_size", "stride", "padding", "dilation"};
+  PX_CHECK(!px__bool_of(self, "return_indices"), PX_UNIMPLEMENTED,
+           "%s: return_indices=True is not implemented; max_pool2d_with_indices gives them",
+           self->kind->name);
+  if (px_module_attribute(self, "stride").kind == PX_ARG_NONE)
+    PX_TRY(px_module_set_attribute(self, "stride", px_module_attribute(self, "kernel_size")));
+  for (int i = 0; i < 4; i++) PX_TRY(keep_number(self, lists[i]));
+  return PX_OK;
+}
+
+// Of signals: lists of one number.
+px_status px__avg_pool1d_init(px_module *self) {
+  PX_TRY(px__pool_init(self));
+  PX_TRY(spread_size(self, "kernel_size", 1));
+  PX_TRY(spread_size(self, "stride", 1));
+  return spread_size(self, "padding", 1);
+}
+
+px_status px__adaptive_init(px_module *self) { return keep_number(self, "output_size"); }
+px_status px__upsample_init(px_module *self) { return keep_number(self, "size"); }
+
+// Two sizes for each dimension, the last one first, as the op pad takes them.
+px_status px__pad_init(px_module *self) {
+  px_value padding = px_module_attribute(self, "padding");
+  int64_t each[4];
+  int count = 2 * px__dims_of(self);
+  PX_CHECK(padding.n == 1 || padding.n == count, PX_VALUE, "padding takes one or %d sizes, got %d",
+           count, padding.n);
+  for (int i = 0; i < count; i++) each[i] = padding.v.ints[padding.n == 1 ? 0 : i];
+  return px_module_set_attribute(self, "padding", PX_IS(each, count));
+}
+
+// The arguments that came before `reduction` are not taken for nothing.
+px_status px__reduction_init(px_module *self) {
+  bool given = px_module_attribute(self, "size_average").kind != PX_ARG_NONE ||
+               px_module_attribute(self, "reduce").kind != PX_ARG_NONE;
+  PX_CHECK(!given, PX_UNIMPLEMENTED,
+           "%s: size_average and reduce are not implemented: say reduction='sum' or 'mean'",
+           self->kind->name);
+  return PX_OK;
 }
 
 // A loss's class weights are a buffer; without them the name is kept.
@@ -167,15 +293,17 @@ static void pair_text(const px_module *self, const char *name, char *text, size_
   px__value_text(px_module_attribute(self, name), text, room);
 }
 
-// Appends ", name=value" where the pair is not (usual, usual).
-static void unusual_pair(const px_module *self, const char *name, int64_t usual, char *text,
+// Appends ", name=value" where not all of a list's numbers are the usual one.
+static void unusual_list(const px_module *self, const char *name, int64_t usual, char *text,
                          size_t room) {
   px_value value = px_module_attribute(self, name);
-  if (value.kind != PX_ARG_INTS || (value.v.ints[0] == usual && value.v.ints[1] == usual)) return;
-  char pair[64];
-  pair_text(self, name, pair, sizeof pair);
+  bool plain = value.kind != PX_ARG_TEXT;
+  for (int i = 0; value.kind == PX_ARG_INTS && i < value.n; i++) plain &= value.v.ints[i] == usual;
+  if (plain) return;
+  char list[64];
+  pair_text(self, name, list, sizeof list);
   size_t used = strlen(text);
-  snprintf(text + used, room - used, ", %s=%s", name, pair);
+  snprintf(text + used, room - used, ", %s=%s", name, list);
 }
 
 void px__conv_repr(const px_module *self, char *text, size_t room) {
@@ -185,8 +313,9 @@ void px__conv_repr(const px_module *self, char *text, size_t room) {
   snprintf(text, room, "%lld, %lld, kernel_size=%s, stride=%s",
            (long long)px__int_of(self, "in_channels"), (long long)px__int_of(self, "out_channels"),
            kernel, stride);
-  unusual_pair(self, "padding", 0, text, room);
-  unusual_pair(self, "dilation", 1, text, room);
+  unusual_list(self, "padding", 0, text, room);
+  unusual_list(self, "dilation", 1, text, room);
+  unusual_list(self, "output_padding", 0, text, room);
   size_t used = strlen(text);
   if (px__int_of(self, "groups") != 1)
     snprintf(text + used, room - used, ", groups=%lld", (long long)px__int_of(self, "groups"));
@@ -219,30 +348,26 @@ void px__slope_repr(const px_module *self, char *text, size_t room) {
            px__bool_of(self, "inplace") ? ", inplace=True" : "");
 }
 
-// Pooling prints sizes as they were given: a number for a lone one.
-static void pool_repr(const px_module *self, const char *const *names, int count, char *text,
-                      size_t room) {
-  size_t used = 0;
-  for (int i = 0; i < count && used < room; i++) {
-    char value[64];
-    px_value at = px_module_attribute(self, names[i]);
-    if (at.kind == PX_ARG_INTS && at.n == 1) at = PX_I(at.v.ints[0]);
-    px__value_text(at, value, sizeof value);
-    used += (size_t)snprintf(text + used, room - used, "%s%s=%s", i ? ", " : "", names[i], value);
-  }
+void px__hardtanh_repr(const px_module *self, char *text, size_t room) {
+  char low[32], high[32];
+  px__value_text(px_module_attribute(self, "min_val"), low, sizeof low);
+  px__value_text(px_module_attribute(self, "max_val"), high, sizeof high);
+  snprintf(text, room, "min_val=%s, max_val=%s%s", low, high,
+           px__bool_of(self, "inplace") ? ", inplace=True" : "");
 }
 
-void px__max_pool_repr(const px_module *self, char *text, size_t room) {
-  static const char *const names[] = {"kernel_size", "stride", "padding", "dilation", "ceil_mode"};
-  pool_repr(self, names, 5, text, room);
+void px__threshold_repr(const px_module *self, char *text, size_t room) {
+  char least[32], value[32];
+  px__value_text(px_module_attribute(self, "threshold"), least, sizeof least);
+  px__value_text(px_module_attribute(self, "value"), value, sizeof value);
+  snprintf(text, room, "threshold=%s, value=%s%s", least, value,
+           px__bool_of(self, "inplace") ? ", inplace=True" : "");
 }
 
-void px__avg_pool_repr(const px_module *self, char *text, size_t room) {
-  static const char *const names[] = {"kernel_size", "stride", "padding"};
-  pool_repr(self, names, 3, text, room);
-}
-
-void px__adaptive_pool_repr(const px_module *self, char *text, size_t room) {
-  static const char *const names[] = {"output_size"};
-  pool_repr(self, names, 1, text, room);
+void px__upsample_repr(const px_module *self, char *text, size_t room) {
+  px_value scale = px_module_attribute(self, "scale_factor");
+  const char *name = scale.kind == PX_ARG_NONE ? "size" : "scale_factor";
+  char value[64];
+  px__value_text(px_module_attribute(self, name), value, sizeof value);
+  snprintf(text, room, "%s=%s, mode='%s'", name, value, px_module_attribute(self, "mode").v.text);
 }

@@ -8,10 +8,12 @@
 // The shortest text that reads back as the same number, as Python prints floats.
 static void float_text(double value, char *text, size_t room) {
   int precision = 1;
+  if (value == floor(value) && fabs(value) < 1e16) {
+    snprintf(text, room, "%.1f", value);
+    return;
+  }
   do snprintf(text, room, "%.*g", precision, value);
   while (precision++ < 17 && strtod(text, NULL) != value);
-  size_t used = strlen(text);
-  if (isfinite(value) && !strpbrk(text, ".e")) snprintf(text + used, room - used, ".0");
 }
 
 static void ints_text(px_value value, char *text, size_t room) {
@@ -31,6 +33,8 @@ void px__value_text(px_value value, char *text, size_t room) {
     snprintf(text, room, value.v.i ? "True" : "False");
   else if (real)
     float_text(value.v.f, text, room);
+  else if (value.kind == PX_ARG_INTS && value.category == 'i')
+    snprintf(text, room, "%lld", (long long)value.v.ints[0]);
   else if (value.kind == PX_ARG_INTS)
     ints_text(value, text, room);
   else if (value.kind == PX_ARG_TEXT)

@@ -98,22 +98,41 @@ PX_RUN(backward_to_size) {
   px_value size = call->args[call->args[1].kind == PX_ARG_INTS ? 1 : 2];
   return px__call_result(call, 0, size.n, size.v.ints, (px_dtype)px__arg_tensor(call, 0)->dtype);
 }
+// Padding on both sides that keeps the size: {before, ..., behind, ...} for each dimension.
+static px_status same_padding(int64_t *padding, const px_call *call, const px_tensor *w) {
+  const char *mode = call->args[4].v.text;
+  bool same = !strcmp(mode, "same");
+  int dims = w->ndim - 2;
+  PX_CHECK(same || !strcmp(mode, "valid"), PX_RUNTIME, "Invalid padding string: '%s'", mode);
+  for (int k = 0; same && k < dims; k++) {
+    PX_CHECK(px__int_at(call->args[3], k) == 1, PX_RUNTIME,
+             "padding='same' is not supported for strided convolutions");
+    int64_t total = px__int_at(call->args[5], k) * (w->sizes[2 + k] - 1);
+    padding[k] = total / 2, padding[dims + k] = total - total / 2;
+  }
+  return PX_OK;
+}
 PX_RUN(conv2d_mode) {
   const px_tensor *x = px__arg_tensor(call, 0), *w = px__arg_tensor(call, 1);
   px_value stride = call->args[3], dilation = call->args[5];
-  const char *mode = call->args[4].v.text;
-  bool same = !strcmp(mode, "same");
   int64_t padding[4] = {0};
-  PX_CHECK(same || !strcmp(mode, "valid"), PX_RUNTIME, "Invalid padding string: '%s'", mode);
   PX_CHECK(w->ndim == 4, PX_RUNTIME, "conv2d: expected weight to be 4-dimensional");
-  for (int k = 0; same && k < 2; k++) {
-    PX_CHECK(px__int_at(stride, k) == 1, PX_RUNTIME,
-             "padding='same' is not supported for strided convolutions");
-    int64_t total = px__int_at(dilation, k) * (w->sizes[2 + k] - 1);
-    padding[k] = total / 2, padding[2 + k] = total - total / 2;
-  }
+  PX_TRY(same_padding(padding, call, w));
   return px_conv2d(&call->results[0], x, w, px__arg_tensor(call, 2), stride.v.ints, stride.n,
                    padding, 4, dilation.v.ints, dilation.n, call->args[6].v.i);
+}
+// Lists of one number each, for the one dimension there is; a stride may be left out.
+static px_status check_lone(const px_call *call) {
+  for (int i = 1; i < call->op->param_count; i++) {
+    const px_param *p = &call->op->params[i];
+    px_value list = call->args[i];
+    bool left_out = p->has_default && p->fallback.n == 0 && list.n == 0;
+    PX_CHECK(list.kind != PX_ARG_INTS || list.n == 1 || left_out, PX_RUNTIME,
+             "expected %s to be a single integer value or a list of 1 values to match the "
+             "convolution dimensions, but got %d values",
+             p->name, list.n);
+  }
+  return PX_OK;
 }
 // A signal is an image of one row.
 PX_RUN(conv1d) {
@@ -122,6 +141,7 @@ PX_RUN(conv1d) {
   PX_CHECK((x->ndim == 3 || x->ndim == 2) && w->ndim == 3, PX_RUNTIME,
            "Expected 2D (unbatched) or 3D (batched) input to conv1d, but got input of size: %s",
            px__size_text(text, sizeof text, x));
+  PX_TRY(check_lone(call));
   PX_SCOPED(px_tensor) image = NULL;
   PX_SCOPED(px_tensor) kernel = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
@@ -136,6 +156,128 @@ PX_RUN(conv1d) {
                    lists[2], 2, call->args[6].v.i));
   int64_t back[3] = {wide->sizes[0], wide->sizes[1], wide->sizes[3]};
   return px_reshape(&call->results[0], wide, batch ? back : back + 1, batch ? 3 : 2);
+}
+PX_RUN(conv1d_mode) {
+  const px_tensor *x = px__arg_tensor(call, 0), *w = px__arg_tensor(call, 1);
+  PX_SCOPED(px_tensor) padded = NULL;
+  int64_t padding[2] = {0}, none = 0;
+  PX_CHECK(w->ndim == 3, PX_RUNTIME, "conv1d: expected weight to be 3-dimensional");
+  PX_TRY(same_padding(padding, call, w));
+  PX_TRY(px_constant_pad_nd(&padded, x, padding, 2, px_int(0)));
+  return px_conv1d(&call->results[0], padded, w, px__arg_tensor(call, 2), call->args[3].v.ints,
+                   call->args[3].n, &none, 1, call->args[5].v.ints, call->args[5].n,
+                   call->args[6].v.i);
+}
+
+// ---- transposed
+
+static px_status check_transposed(const px_call *call, const px_tensor *x, const px_tensor *w) {
+  int64_t groups = call->args[6].v.i;
+  char ws[128], xs[128];
+  PX_TRY(check_list(call->args[3], "stride", 1, false));
+  PX_TRY(check_list(call->args[4], "padding", 0, false));
+  PX_TRY(check_list(call->args[5], "output_padding", 0, false));
+  PX_TRY(check_list(call->args[7], "dilation", 1, false));
+  PX_CHECK(groups > 0, PX_RUNTIME, "non-positive groups is not supported");
+  PX_CHECK(x->ndim == 4 && w->ndim == 4, PX_RUNTIME,
+           "Expected 3D (unbatched) or 4D (batched) input to conv_transpose2d, but got input of "
+           "size: %s",
+           px__size_text(xs, sizeof xs, x));
+  PX_CHECK(w->sizes[0] % groups == 0 && x->sizes[1] == w->sizes[0], PX_RUNTIME,
+           "Given transposed=1, weight of size %s, expected input%s to have %lld channels, but got "
+           "%lld channels instead",
+           px__size_text(ws, sizeof ws, w), px__size_text(xs, sizeof xs, x), LL(w->sizes[0]),
+           LL(x->sizes[1]));
+  for (int k = 0; k < 2; k++)
+    PX_CHECK(px__int_at(call->args[5], k) < px__int_at(call->args[3], k) ||
+                 px__int_at(call->args[5], k) < px__int_at(call->args[7], k),
+             PX_RUNTIME,
+             "output padding must be smaller than either stride or dilation, but got "
+             "output_padding_height: %lld output_padding_width: %lld stride_height: %lld "
+             "stride_width: %lld dilation_height: %lld dilation_width: %lld",
+             LL(px__int_at(call->args[5], 0)), LL(px__int_at(call->args[5], 1)),
+             LL(px__int_at(call->args[3], 0)), LL(px__int_at(call->args[3], 1)),
+             LL(px__int_at(call->args[7], 0)), LL(px__int_at(call->args[7], 1)));
+  return PX_OK;
+}
+static px_status transposed_sizes(const px_call *call, const px_tensor *x, const px_tensor *w,
+                                  int64_t *sizes) {
+  sizes[0] = x->sizes[0], sizes[1] = w->sizes[1] * call->args[6].v.i;
+  for (int k = 0; k < 2; k++) {
+    int64_t stride = px__int_at(call->args[3], k), dilation = px__int_at(call->args[7], k);
+    sizes[2 + k] = (x->sizes[2 + k] - 1) * stride - 2 * px__int_at(call->args[4], k) +
+                   dilation * (w->sizes[2 + k] - 1) + px__int_at(call->args[5], k) + 1;
+    PX_CHECK(sizes[2 + k] > 0, PX_RUNTIME,
+             "Given input size per channel: (%lld x %lld). Calculated output size per channel: "
+             "dimension %d is %lld. Output size is too small",
+             LL(x->sizes[2]), LL(x->sizes[3]), k, LL(sizes[2 + k]));
+  }
+  return PX_OK;
+}
+// The gradient of conv2d with respect to its input, and a bias for each channel.
+PX_RUN(conv_transpose2d) {
+  const px_tensor *w = px__arg_tensor(call, 1), *bias = px__arg_tensor(call, 2);
+  px_value stride = call->args[3], padding = call->args[4], dilation = call->args[7];
+  PX_SCOPED(px_tensor) x = px_retain(px__arg_tensor(call, 0));
+  PX_SCOPED(px_tensor) spread = NULL;
+  PX_SCOPED(px_tensor) shift = NULL;
+  PX_SCOPED(px_tensor) whole = NULL;
+  bool alone = x->ndim == 3 && w->ndim == 4;
+  int64_t sizes[4];
+  if (alone) {
+    px_tensor *batch;
+    PX_TRY(px_unsqueeze(&batch, x, 0));
+    px_release(x);
+    x = batch;
+  }
+  PX_TRY(check_transposed(call, x, w));
+  PX_TRY(transposed_sizes(call, x, w, sizes));
+  PX_TRY(px_conv2d_backward_input(&spread, x, w, sizes, 4, stride.v.ints, stride.n, padding.v.ints,
+                                  padding.n, dilation.v.ints, dilation.n, call->args[6].v.i));
+  if (bias) {
+    PX_CHECK(bias->ndim == 1 && bias->numel == sizes[1], PX_RUNTIME,
+             "expected bias to be 1-dimensional with %lld elements", LL(sizes[1]));
+    PX_TRY(px_reshape(&shift, bias, (int64_t[]){sizes[1], 1, 1}, 3));
+    PX_TRY(px_add(&whole, spread, shift, px_int(1)));
+  } else {
+    whole = PX_MOVE(spread);
+  }
+  if (alone) return px_squeeze_dim(&call->results[0], whole, (int64_t[]){0}, 1);
+  call->results[0] = PX_MOVE(whole);
+  return PX_OK;
+}
+
+// A signal as an image of one row, and back.
+static px_status as_image(px_tensor **out, const px_tensor *signal) {
+  return px_unsqueeze(out, signal, -2);
+}
+static px_status as_signal(px_tensor **out, const px_tensor *image) {
+  return px_squeeze_dim(out, image, (int64_t[]){-2}, 1);
+}
+// A number of the call's list i for the one dimension there is, with what the row has: 1 or 0.
+typedef struct row_pair {
+  int64_t of[2];
+} row_pair;
+static row_pair beside(const px_call *call, int i, int64_t row) {
+  return (row_pair){{row, call->args[i].v.ints[0]}};
+}
+PX_RUN(conv_transpose1d) {
+  const px_tensor *x = px__arg_tensor(call, 0), *w = px__arg_tensor(call, 1);
+  PX_SCOPED(px_tensor) image = NULL;
+  PX_SCOPED(px_tensor) kernel = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  char text[128];
+  PX_CHECK((x->ndim == 2 || x->ndim == 3) && w->ndim == 3, PX_RUNTIME,
+           "Expected 2D (unbatched) or 3D (batched) input to conv_transpose1d, but got input of "
+           "size: %s",
+           px__size_text(text, sizeof text, x));
+  PX_TRY(check_lone(call));
+  PX_TRY(as_image(&image, x));
+  PX_TRY(as_image(&kernel, w));
+  PX_TRY(px_conv_transpose2d(&wide, image, kernel, px__arg_tensor(call, 2), beside(call, 3, 1).of,
+                             2, beside(call, 4, 0).of, 2, beside(call, 5, 0).of, 2,
+                             call->args[6].v.i, beside(call, 7, 1).of, 2));
+  return as_signal(&call->results[0], wide);
 }
 
 // ---- pooling
@@ -212,4 +354,43 @@ PX_RUN(adaptive_avg_pool2d) {
   for (int i = 0; i < x->ndim; i++) sizes[i] = x->sizes[i];
   for (int k = 0; k < 2; k++) sizes[x->ndim - 2 + k] = px__int_at(size, k);
   return px__call_result(call, 0, x->ndim, sizes, (px_dtype)x->dtype);
+}
+
+// ---- pooling of signals
+
+static px_status check_signal(const px_call *call) {
+  const px_tensor *x = px__arg_tensor(call, 0);
+  PX_CHECK(x->ndim == 2 || x->ndim == 3, PX_RUNTIME,
+           "%s() Expected 2D or 3D input tensor, but got %dD", call->op->name, x->ndim);
+  return check_lone(call);
+}
+static row_pair stride_beside(const px_call *call) {
+  return call->args[2].n ? beside(call, 2, 1) : beside(call, 1, 1);
+}
+PX_RUN(max_pool1d) {
+  PX_SCOPED(px_tensor) image = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_TRY(check_signal(call));
+  PX_TRY(as_image(&image, px__arg_tensor(call, 0)));
+  PX_TRY(px_max_pool2d(&wide, image, beside(call, 1, 1).of, 2, stride_beside(call).of, 2,
+                       beside(call, 3, 0).of, 2, beside(call, 4, 1).of, 2, px__arg_bool(call, 5)));
+  return as_signal(&call->results[0], wide);
+}
+PX_RUN(avg_pool1d) {
+  PX_SCOPED(px_tensor) image = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_TRY(check_signal(call));
+  PX_TRY(as_image(&image, px__arg_tensor(call, 0)));
+  PX_TRY(px_avg_pool2d(&wide, image, beside(call, 1, 1).of, 2, stride_beside(call).of, 2,
+                       beside(call, 3, 0).of, 2, px__arg_bool(call, 4), px__arg_bool(call, 5),
+                       NULL));
+  return as_signal(&call->results[0], wide);
+}
+PX_RUN(adaptive_avg_pool1d) {
+  PX_SCOPED(px_tensor) image = NULL;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_TRY(check_signal(call));
+  PX_TRY(as_image(&image, px__arg_tensor(call, 0)));
+  PX_TRY(px_adaptive_avg_pool2d(&wide, image, beside(call, 1, 1).of, 2));
+  return as_signal(&call->results[0], wide);
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run functions of the losses: checks with PyTorch's texts, and the composites in PyTorch's steps.
+#include <math.h>
+
 #include "ops/run.h"
 #include "ops/run_impl.h"
 
@@ -351,4 +353,111 @@ PX_RUN(kl_div) {
   PX_SCOPED(px_tensor) sum = NULL;
   PX_TRY(reduce(&sum, each, SUM));
   return px_div_scalar(&call->results[0], sum, px_float(x->ndim ? (double)x->sizes[0] : 1));
+}
+
+// ---- put together
+
+PX_RUN(reduced) {
+  reduction how;
+  PX_TRY(reduction_of(&how, call->args[1]));
+  return reduce(&call->results[0], px__arg_tensor(call, 0), how);
+}
+static px_status distance(px_tensor **out, const px_call *call, int a, int b) {
+  return px_pairwise_distance(out, px__arg_tensor(call, a), px__arg_tensor(call, b),
+                              call->args[4].v.f, call->args[5].v.f, false);
+}
+PX_RUN(triplet_margin_loss) {
+  PX_SCOPED(px_tensor) near = NULL;
+  PX_SCOPED(px_tensor) far = NULL;
+  PX_SCOPED(px_tensor) excess = NULL;
+  PX_SCOPED(px_tensor) shifted = NULL;
+  PX_SCOPED(px_tensor) each = NULL;
+  reduction how;
+  PX_TRY(reduction_of(&how, call->args[7]));
+  PX_TRY(distance(&near, call, 0, 1));
+  PX_TRY(distance(&far, call, 0, 2));
+  if (px__arg_bool(call, 6)) {
+    PX_SCOPED(px_tensor) other = NULL;
+    PX_SCOPED(px_tensor) first = PX_MOVE(far);
+    PX_TRY(distance(&other, call, 1, 2));
+    PX_TRY(px_minimum(&far, first, other));
+  }
+  PX_TRY(px_sub(&excess, near, far, px_int(1)));
+  PX_TRY(px_add_scalar(&shifted, excess, px_float(call->args[3].v.f), px_int(1)));
+  PX_TRY(px_relu(&each, shifted));
+  return reduce(&call->results[0], each, how);
+}
+// Stirling's t log t - t + log(2 pi t) / 2, for counts above 1.
+static px_status stirling(px_tensor **out, const px_tensor *t) {
+  PX_SCOPED(px_tensor) small = NULL;
+  PX_SCOPED(px_tensor) product = NULL;
+  PX_SCOPED(px_tensor) difference = NULL;
+  PX_SCOPED(px_tensor) circle = NULL;
+  PX_SCOPED(px_tensor) half = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_TRY(px_le_scalar(&small, t, px_int(1)));
+  PX_TRY(px_xlogy(&product, t, t));
+  PX_TRY(px_sub(&difference, product, t, px_int(1)));
+  PX_TRY(px_mul_scalar(&circle, t, px_float(2 * M_PI)));
+  PX_TRY(px_log(&half, circle));
+  PX_TRY(px_add(&sum, difference, half, px_float(0.5)));
+  return px_masked_fill(out, sum, small, px_int(0));
+}
+PX_RUN(poisson_nll_loss) {
+  const px_tensor *x = px__arg_tensor(call, 0), *target = px__arg_tensor(call, 1);
+  PX_SCOPED(px_tensor) rate = NULL;
+  PX_SCOPED(px_tensor) likely = NULL;
+  PX_SCOPED(px_tensor) each = NULL;
+  PX_SCOPED(px_tensor) shifted = NULL;
+  PX_SCOPED(px_tensor) logarithm = NULL;
+  bool is_log = px__arg_bool(call, 2);
+  reduction how;
+  PX_TRY(reduction_of(&how, call->args[5]));
+  if (is_log) {
+    PX_TRY(px_exp(&rate, x));
+    PX_TRY(px_mul(&likely, target, x));
+  } else {
+    PX_TRY(px_add_scalar(&shifted, x, px_float(call->args[4].v.f), px_int(1)));
+    PX_TRY(px_log(&logarithm, shifted));
+    PX_TRY(px_mul(&likely, target, logarithm));
+  }
+  PX_TRY(px_sub(&each, is_log ? rate : x, likely, px_int(1)));
+  if (!px__arg_bool(call, 3)) return reduce(&call->results[0], each, how);
+  PX_SCOPED(px_tensor) count = NULL;
+  PX_SCOPED(px_tensor) full = NULL;
+  PX_TRY(stirling(&count, target));
+  PX_TRY(px_add(&full, each, count, px_int(1)));
+  return reduce(&call->results[0], full, how);
+}
+PX_RUN(gaussian_nll_loss) {
+  const px_tensor *x = px__arg_tensor(call, 0), *target = px__arg_tensor(call, 1);
+  const px_tensor *var = px__arg_tensor(call, 2);
+  PX_SCOPED(px_tensor) difference = NULL;
+  PX_SCOPED(px_tensor) square = NULL;
+  PX_SCOPED(px_tensor) safe = NULL;
+  PX_SCOPED(px_tensor) logarithm = NULL;
+  PX_SCOPED(px_tensor) ratio = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_SCOPED(px_tensor) half = NULL;
+  PX_SCOPED(px_tensor) full = NULL;
+  px_scalar least = px_float(call->args[4].v.f);
+  reduction how;
+  PX_TRY(reduction_of(&how, call->args[5]));
+  // The floor of the variance has no gradient.
+  PX_SCOPED(px_tensor) plain = NULL;
+  PX_SCOPED(px_tensor) floor = NULL;
+  PX_SCOPED(px_tensor) gap = NULL;
+  PX_TRY(px_tensor_detach(&plain, var));
+  PX_TRY(px_threshold(&floor, plain, least, least));
+  PX_TRY(px_sub(&gap, floor, plain, px_int(1)));
+  PX_TRY(px_add(&safe, var, gap, px_int(1)));
+  PX_TRY(px_sub(&difference, x, target, px_int(1)));
+  PX_TRY(px_square(&square, difference));
+  PX_TRY(px_log(&logarithm, safe));
+  PX_TRY(px_div(&ratio, square, safe));
+  PX_TRY(px_add(&sum, logarithm, ratio, px_int(1)));
+  PX_TRY(px_mul_scalar(&half, sum, px_float(0.5)));
+  if (!px__arg_bool(call, 3)) return reduce(&call->results[0], half, how);
+  PX_TRY(px_add_scalar(&full, half, px_float(log(2 * M_PI) / 2), px_int(1)));
+  return reduce(&call->results[0], full, how);
 }

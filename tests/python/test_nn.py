@@ -733,5 +733,82 @@ class WhatIsLoaded(unittest.TestCase):
         self.assertEqual(table.weight.grad.tolist(), [[0, 0], [1, 1], [0, 0]])
 
 
+
+class Functional(unittest.TestCase):
+    """What PyTorch 1.13 has not, or does otherwise; the rest is in parity_cases.txt."""
+    def setUp(self):
+        self.x = torch.tensor([[1., 2., 3.], [4., 5., 6.]])
+
+    def near(self, tensor, wanted):
+        self.assertTrue(torch.allclose(tensor, torch.tensor(wanted, dtype=torch.float32), atol=1e-4), tensor)
+
+    def test_inplace_changes_the_input(self):
+        for name, rest in (("relu", ()), ("leaky_relu", (0.1,)), ("hardtanh", (-1., 2.)), ("relu6", ()), ("selu", ()), ("dropout", (0.5, True))):
+            for args, kwargs in ((rest + (True,), {}), (rest, {"inplace": True})):
+                x = self.x - 3
+                y = getattr(nn.functional, name)(x, *args, **kwargs)
+                self.assertIs(y, x, name)
+                if name != "dropout": self.near(x, getattr(nn.functional, name)(self.x - 3, *rest).tolist())
+        w = torch.ones(2, requires_grad=True)
+        for change in (lambda x: nn.functional.selu(x, inplace=True), nn.SELU(inplace=True), lambda x: nn.functional.elu(x, inplace=True)):
+            w.grad = None
+            change(w * -2).sum().backward()
+            self.assertLess(w.grad[0].item(), 0)
+        self.near(w.grad, [-0.2707, -0.2707])
+        with self.assertRaisesRegex(RuntimeError, "a leaf Variable that requires grad"):
+            nn.functional.selu(w, inplace=True)
+        with self.assertRaises(TypeError):
+            torch.relu(self.x, inplace=True)
+
+    def test_attention(self):
+        x = self.x[None]
+        attend = nn.functional.scaled_dot_product_attention
+        self.near(attend(x, x, x, is_causal=True), [[[1, 2, 3], [4, 5, 6]]])
+        self.near(attend(x, x, x, torch.tensor([[True, False], [True, True]])), [[[1, 2, 3], [4, 5, 6]]])
+        self.near(attend(x, x, x, torch.tensor([[1., 0], [0, .5]]), scale=.1), [[[3.0699, 4.0699, 5.0699], [3.9799, 4.9799, 5.9799]]])
+        many, few = torch.ones(1, 4, 2, 3), torch.ones(1, 2, 2, 3)
+        self.assertEqual(attend(many, few, few, enable_gqa=True).shape, (1, 4, 2, 3))
+        with self.assertRaisesRegex(RuntimeError, "Explicit attn_mask should not be set when is_causal=True"):
+            attend(x, x, x, torch.ones(2, 2), is_causal=True)
+        with self.assertRaisesRegex(RuntimeError, "Number of heads in key and value must divide"):
+            attend(many, torch.ones(1, 3, 2, 3), few, enable_gqa=True)
+        with self.assertRaisesRegex(RuntimeError, "at least 2 dimensional"):
+            attend(x[0, 0], x, x)
+
+    def test_rms_norm(self):
+        self.near(nn.functional.rms_norm(self.x, (3,), torch.ones(3), 1e-3), [[0.4629, 0.9257, 1.3886], [0.7895, 0.9869, 1.1843]])
+        self.near(nn.RMSNorm(3)(self.x), [[0.4629, 0.9258, 1.3887], [0.7895, 0.9869, 1.1843]])
+        self.assertEqual(repr(nn.RMSNorm(3)), "RMSNorm((3,), eps=None, elementwise_affine=True)")
+        with self.assertRaisesRegex(RuntimeError, r"Given normalized_shape=\[2\], expected input with shape \[\*2\], but got input of size\[2, 3\]"):
+            nn.functional.rms_norm(self.x, (2,))
+
+    def test_sizes_are_kept_as_given(self):
+        for pool in (nn.MaxPool2d(2), copy.deepcopy(nn.MaxPool2d(2)), pickle.loads(pickle.dumps(nn.MaxPool2d(2)))):
+            self.assertEqual((pool.kernel_size, pool.stride, pool.padding), (2, 2, 0))
+        self.assertEqual(nn.AdaptiveAvgPool2d((2, 3)).output_size, (2, 3))
+        conv = pickle.loads(pickle.dumps(nn.Conv2d(1, 2, 3, padding="same")))
+        self.assertEqual((conv.padding, conv(torch.ones(1, 1, 5, 5)).shape), ("same", (1, 2, 5, 5)))
+        with self.assertRaisesRegex(NotImplementedError, "MaxPool2d: return_indices=True is not implemented"):
+            nn.MaxPool2d(2, return_indices=True)
+        with self.assertRaisesRegex(NotImplementedError, "KLDivLoss: size_average and reduce are not implemented"):
+            nn.KLDivLoss(size_average=False)
+        with self.assertRaisesRegex(ValueError, "Invalid padding string 'bad', should be one of {'valid', 'same'}"):
+            nn.Conv2d(1, 2, 3, padding="bad")
+
+    def test_printed_numbers(self):
+        self.assertEqual(repr(nn.Threshold(0.1, 20)), "Threshold(threshold=0.1, value=20.0)")
+        self.assertEqual(repr(nn.GroupNorm(2, 4)), "GroupNorm(2, 4, eps=1e-05, affine=True, bias=True)")
+        self.assertEqual(repr(nn.Upsample(size=3, mode="bilinear")), "Upsample(size=3, mode='bilinear')")
+
+    def test_layers_on_a_device(self):
+        if not torch.cuda.is_available(): self.skipTest("there is no device")
+        for make, shape in ((lambda: nn.Conv1d(2, 4, 3, padding="same"), (2, 2, 6)), (lambda: nn.ConvTranspose2d(2, 4, 3, 2), (2, 2, 4, 4)),
+                            (lambda: nn.GroupNorm(1, 2), (2, 2, 6)), (lambda: nn.InstanceNorm1d(2), (2, 2, 6)), (lambda: nn.PReLU(), (2, 2)),
+                            (lambda: nn.Upsample(scale_factor=2, mode="bilinear"), (1, 2, 3, 4)), (lambda: nn.ReflectionPad2d(1), (1, 2, 3, 4))):
+            layer, x = make(), torch.randn(shape)
+            wanted = layer(x)
+            self.assertTrue(torch.allclose(layer.cuda()(x.cuda()).cpu(), wanted, atol=1e-5), layer)
+
+
 if __name__ == "__main__":
     unittest.main()

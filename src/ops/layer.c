@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+// Run functions of what layers do with several ops: gates, channel-wise noise and normalisation,
+// attention, other sizes of images.
+#include <math.h>
+#include <stdio.h>
+
+#include "ops/run.h"
+
+#define LL(x) ((long long)(x))
+
+// ---- activations
+
+PX_RUN(glu) {
+  const px_tensor *x = px__arg_tensor(call, 0);
+  PX_SCOPED(px_tensor) value = NULL;
+  PX_SCOPED(px_tensor) door = NULL;
+  PX_SCOPED(px_tensor) open = NULL;
+  int dim;
+  PX_CHECK(x->ndim > 0, PX_RUNTIME, "glu does not support 0-dimensional tensors");
+  PX_TRY(px__wrap_dim(&dim, call->args[1].v.i, x->ndim));
+  int64_t half = x->sizes[dim] / 2;
+  PX_CHECK(x->sizes[dim] % 2 == 0, PX_RUNTIME,
+           "Halving dimension must be even, but dimension %d is size %lld", dim, LL(x->sizes[dim]));
+  PX_TRY(px_narrow(&value, x, dim, 0, half));
+  PX_TRY(px_narrow(&door, x, dim, half, half));
+  PX_TRY(px_sigmoid(&open, door));
+  return px_mul(&call->results[0], value, open);
+}
+
+PX_RUN(prelu) {
+  const px_tensor *x = px__arg_tensor(call, 0), *weight = px__arg_tensor(call, 1);
+  PX_SCOPED(px_tensor) slope = NULL;
+  PX_SCOPED(px_tensor) scaled = NULL;
+  PX_SCOPED(px_tensor) positive = NULL;
+  int64_t channels = x->ndim > 1 ? x->sizes[1] : 1, sizes[PX_MAX_DIMS];
+  PX_CHECK(weight->ndim <= 1, PX_RUNTIME,
+           "prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = %d",
+           weight->ndim);
+  PX_CHECK(weight->numel == 1 || x->ndim > 0, PX_RUNTIME, "Not allow zero-dim input tensor.");
+  PX_CHECK(weight->numel == 1 || weight->numel == channels, PX_RUNTIME,
+           "Mismatch of parameter numbers and input channel size. Found parameter numbers = %lld "
+           "and channel size = %lld.",
+           LL(weight->numel), LL(channels));
+  for (int d = 0; d < x->ndim; d++) sizes[d] = d == 1 ? weight->numel : 1;
+  PX_TRY(px_reshape(&slope, weight, sizes, x->ndim));
+  PX_TRY(px_mul(&scaled, x, slope));
+  PX_TRY(px_gt_scalar(&positive, x, px_int(0)));
+  return px_where(&call->results[0], positive, x, scaled);
+}
+
+// ---- noise
+
+// A mask of one number a channel. What has a dimension less has no batch.
+PX_RUN(channel_dropout) {
+  const px_tensor *x = px__arg_tensor(call, 0);
+  double p = call->args[1].v.f;
+  int image = call->op->name[7] == '1' ? 3 : 4, given = x->ndim == image ? 2 : 1;
+  char text[32];
+  snprintf(text, sizeof text, "%.16g", p);
+  PX_CHECK(p >= 0 && p <= 1, PX_VALUE, "dropout probability has to be between 0 and 1, but got %s",
+           text);
+  PX_CHECK(x->ndim == image || x->ndim == image - 1, PX_RUNTIME,
+           "%s: Expected %dD or %dD input, but received a %dD input.", call->op->name, image - 1,
+           image, x->ndim);
+  PX_SCOPED(px_tensor) ones = NULL;
+  PX_SCOPED(px_tensor) mask = NULL;
+  int64_t sizes[4];
+  if (!px__arg_bool(call, 2) || p == 0) {
+    call->results[0] = px_retain((px_tensor *)x);
+    return PX_OK;
+  }
+  for (int d = 0; d < x->ndim; d++) sizes[d] = d < given ? x->sizes[d] : 1;
+  PX_TRY(px_ones(&ones, sizes, x->ndim, (px_dtype)x->dtype, px__tensor_device(x), false, false));
+  PX_TRY(px_dropout(&mask, ones, p, true));
+  return px_mul(&call->results[0], x, mask);
+}
+
+// ---- normalisation
+
+// Examples become channels of one example; the statistics of a channel are the means over examples.
+static px_status fold_batch(px_tensor **out, const px_tensor *t, int64_t times) {
+  PX_SCOPED(px_tensor) many = NULL;
+  if (!t) return *out = NULL, PX_OK;
+  return px_repeat(out, t, &times, 1);
+}
+static px_status unfold_batch(px_tensor *to, const px_tensor *many, int64_t times) {
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_SCOPED(px_tensor) mean = NULL;
+  PX_TRY(px_reshape(&rows, many, (int64_t[]){times, to->numel}, 2));
+  PX_TRY(px_mean(&mean, rows, (int64_t[]){0}, 1, false, PX_DTYPE_NONE));
+  return px_copy_(to, mean, false);
+}
+static px_status instance_checks(const px_call *call, const px_tensor *x) {
+  bool own = px__arg_bool(call, 5);
+  char text[128];
+  PX_CHECK(x->ndim >= 2, PX_RUNTIME,
+           "Expected at least 2 dimensions for input tensor but received %d", x->ndim);
+  PX_CHECK(own || (px__arg_tensor(call, 1) && px__arg_tensor(call, 2)), PX_RUNTIME,
+           "Expected running_mean and running_var to be defined when use_input_stats is false");
+  int64_t places = 1;
+  for (int d = 2; d < x->ndim; d++) places *= x->sizes[d];
+  PX_CHECK(!own || places != 1, PX_VALUE,
+           "Expected more than 1 spatial element when training, got input size torch.Size(%s)",
+           px__size_text(text, sizeof text, x));
+  return PX_OK;
+}
+PX_RUN(instance_norm) {
+  const px_tensor *x = px__arg_tensor(call, 0);
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) mean = NULL;
+  PX_SCOPED(px_tensor) var = NULL;
+  PX_SCOPED(px_tensor) weight = NULL;
+  PX_SCOPED(px_tensor) bias = NULL;
+  PX_SCOPED(px_tensor) result = NULL;
+  PX_TRY(instance_checks(call, x));
+  bool own = px__arg_bool(call, 5);
+  int64_t sizes[PX_MAX_DIMS] = {1, x->sizes[0] * x->sizes[1]}, n = x->sizes[0];
+  for (int d = 2; d < x->ndim; d++) sizes[d] = x->sizes[d];
+  px_tensor *kept_mean = px__arg_tensor(call, 1), *kept_var = px__arg_tensor(call, 2);
+  PX_TRY(px_reshape(&flat, x, sizes, x->ndim));
+  PX_TRY(fold_batch(&mean, kept_mean, n));
+  PX_TRY(fold_batch(&var, kept_var, n));
+  PX_TRY(fold_batch(&weight, px__arg_tensor(call, 3), n));
+  PX_TRY(fold_batch(&bias, px__arg_tensor(call, 4), n));
+  PX_TRY(px_batch_norm(&result, flat, mean, var, weight, bias, own, call->args[6].v.f,
+                       call->args[7].v.f));
+  if (own && kept_mean) PX_TRY(unfold_batch(kept_mean, mean, n));
+  if (own && kept_var) PX_TRY(unfold_batch(kept_var, var, n));
+  return px_reshape(&call->results[0], result, x->sizes, x->ndim);
+}
+
+PX_RUN(rms_norm) {
+  const px_tensor *x = px__arg_tensor(call, 0), *weight = px__arg_tensor(call, 2);
+  px_value shape = call->args[1], eps = call->args[3];
+  PX_SCOPED(px_tensor) square = NULL;
+  PX_SCOPED(px_tensor) mean = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_SCOPED(px_tensor) scale = NULL;
+  PX_SCOPED(px_tensor) normal = NULL;
+  int64_t dims[PX_MAX_DIMS];
+  char want[128], have[128];
+  bool fits = shape.n <= x->ndim;
+  for (int i = 0; fits && i < shape.n; i++) {
+    dims[i] = x->ndim - shape.n + i;
+    fits = x->sizes[dims[i]] == shape.v.ints[i];
+  }
+  PX_CHECK(shape.n > 0, PX_RUNTIME,
+           "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
+           "element, but got normalized_shape = []");
+  PX_CHECK(fits, PX_RUNTIME,
+           "Given normalized_shape=%s, expected input with shape [*%s, but got input of size%s",
+           px__sizes_text(want, sizeof want, shape.n, shape.v.ints), want + 1,
+           px__size_text(have, sizeof have, x));
+  double least = x->dtype == PX_FLOAT64 ? 0x1p-52 : 0x1p-23;
+  PX_TRY(px_square(&square, x));
+  PX_TRY(px_mean(&mean, square, dims, shape.n, true, PX_DTYPE_NONE));
+  PX_TRY(px_add_scalar(&sum, mean, px_float(eps.kind == PX_ARG_NONE ? least : px_value_float(eps)),
+                       px_int(1)));
+  PX_TRY(px_rsqrt(&scale, sum));
+  if (!weight) return px_mul(&call->results[0], x, scale);
+  PX_TRY(px_mul(&normal, x, scale));
+  return px_mul(&call->results[0], normal, weight);
+}
+
+// ---- attention
+
+// Hides the places that a mask says, or those behind a query's own.
+static px_status hide(px_tensor **scores, const px_tensor *mask, bool causal) {
+  PX_SCOPED(px_tensor) all = NULL;
+  PX_SCOPED(px_tensor) seen = NULL;
+  PX_SCOPED(px_tensor) hidden = NULL;
+  px_tensor *next = NULL;
+  const px_tensor *s = *scores;
+  if (causal) {
+    PX_TRY(px_ones(&all, s->sizes + s->ndim - 2, 2, PX_BOOL, px__tensor_device(s), false, false));
+    PX_TRY(px_tril(&seen, all, 0));
+    mask = seen;
+  }
+  if (!mask) return PX_OK;
+  if (mask->dtype == PX_BOOL) {
+    PX_TRY(px_logical_not(&hidden, mask));
+    PX_TRY(px_masked_fill(&next, s, hidden, px_float(-INFINITY)));
+  } else {
+    PX_TRY(px_add(&next, s, mask, px_int(1)));
+  }
+  px_release(*scores);
+  *scores = next;
+  return PX_OK;
+}
+// Each head of key and value serves several heads of the query.
+static px_status share_heads(px_tensor **out, px_tensor *t, int64_t heads, bool shared) {
+  if (!shared) return *out = px_retain(t), PX_OK;
+  int dim = t->ndim - 3;
+  PX_CHECK(dim >= 0 && t->sizes[dim] && heads % t->sizes[dim] == 0, PX_RUNTIME,
+           "Number of heads in key and value must divide the number of heads in query");
+  int64_t at = dim;
+  return px_repeat_interleave(out, t, heads / t->sizes[dim], &at);
+}
+PX_RUN(attention) {
+  px_tensor *q = px__arg_tensor(call, 0), *mask = px__arg_tensor(call, 3);
+  PX_SCOPED(px_tensor) key = NULL;
+  PX_SCOPED(px_tensor) value = NULL;
+  PX_SCOPED(px_tensor) turned = NULL;
+  PX_SCOPED(px_tensor) scaled = NULL;
+  PX_SCOPED(px_tensor) scores = NULL;
+  PX_SCOPED(px_tensor) weights = NULL;
+  PX_SCOPED(px_tensor) kept = NULL;
+  bool causal = px__arg_bool(call, 5), shared = px__arg_bool(call, 7);
+  PX_CHECK(q->ndim >= 2 && px__arg_tensor(call, 1)->ndim >= 2 && px__arg_tensor(call, 2)->ndim >= 2,
+           PX_RUNTIME,
+           "scaled_dot_product_attention: Expected query, key, and value to all be  at least 2 "
+           "dimensional, but got query.dim(): %d, key.dim(): %d and value.dim(): %d instead.",
+           q->ndim, px__arg_tensor(call, 1)->ndim, px__arg_tensor(call, 2)->ndim);
+  PX_CHECK(!mask || !causal, PX_RUNTIME,
+           "_scaled_dot_product_attention: Explicit attn_mask should not be set when "
+           "is_causal=True");
+  int64_t heads = q->ndim > 2 ? q->sizes[q->ndim - 3] : 1, width = q->sizes[q->ndim - 1];
+  double scale =
+      call->args[6].kind == PX_ARG_NONE ? 1 / sqrt((double)width) : px_value_float(call->args[6]);
+  PX_TRY(share_heads(&key, px__arg_tensor(call, 1), heads, shared));
+  PX_TRY(share_heads(&value, px__arg_tensor(call, 2), heads, shared));
+  PX_TRY(px_transpose(&turned, key, -2, -1));
+  PX_TRY(px_mul_scalar(&scaled, q, px_float(scale)));
+  PX_TRY(px_matmul(&scores, scaled, turned));
+  PX_TRY(hide(&scores, mask, causal));
+  PX_TRY(px_softmax(&weights, scores, -1, PX_DTYPE_NONE));
+  PX_TRY(px_dropout(&kept, weights, call->args[4].v.f, call->args[4].v.f > 0));
+  return px_matmul(&call->results[0], kept, value);
+}
+
+// ---- sizes of images
+
+// (.., C r r, H, W) as (.., C, r, r, H, W) becomes (.., C, H, r, W, r), and back.
+static px_status reorder(px_call *call, const int64_t *parts, const int64_t *order,
+                         const int64_t *last) {
+  const px_tensor *x = px__arg_tensor(call, 0);
+  PX_SCOPED(px_tensor) split = NULL;
+  PX_SCOPED(px_tensor) moved = NULL;
+  int64_t sizes[PX_MAX_DIMS + 2], dims[PX_MAX_DIMS + 2];
+  int lead = x->ndim - 3;
+  for (int d = 0; d < lead; d++) sizes[d] = x->sizes[d], dims[d] = d;
+  for (int k = 0; k < 5; k++) sizes[lead + k] = parts[k], dims[lead + k] = lead + order[k];
+  PX_TRY(px_reshape(&split, x, sizes, lead + 5));
+  PX_TRY(px_permute(&moved, split, dims, lead + 5));
+  for (int k = 0; k < 3; k++) sizes[lead + k] = last[k];
+  return px_reshape(&call->results[0], moved, sizes, x->ndim);
+}
+static px_status shuffle_checks(const px_call *call, const char *factor) {
+  const px_tensor *x = px__arg_tensor(call, 0);
+  PX_CHECK(x->ndim >= 3 && x->ndim <= PX_MAX_DIMS - 2, PX_RUNTIME,
+           "%s expects input to have at least 3 dimensions, but got input with %d dimension(s)",
+           call->op->name, x->ndim);
+  PX_CHECK(call->args[1].v.i > 0, PX_RUNTIME, "%s expects a positive %s, but got %lld",
+           call->op->name, factor, LL(call->args[1].v.i));
+  return PX_OK;
+}
+PX_RUN(pixel_shuffle) {
+  PX_TRY(shuffle_checks(call, "upscale_factor"));
+  const px_tensor *x = px__arg_tensor(call, 0);
+  const int64_t *end = x->sizes + x->ndim - 3;
+  int64_t r = call->args[1].v.i;
+  PX_CHECK(r <= INT32_MAX && end[0] % (r * r) == 0, PX_RUNTIME,
+           "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
+           "upscale_factor, but input.size(-3)=%lld is not divisible by %lld",
+           LL(end[0]), r <= INT32_MAX ? LL(r * r) : LL(r));
+  return reorder(call, (int64_t[]){end[0] / (r * r), r, r, end[1], end[2]},
+                 (int64_t[]){0, 3, 1, 4, 2}, (int64_t[]){end[0] / (r * r), end[1] * r, end[2] * r});
+}
+PX_RUN(pixel_unshuffle) {
+  PX_TRY(shuffle_checks(call, "downscale_factor"));
+  const px_tensor *x = px__arg_tensor(call, 0);
+  const int64_t *end = x->sizes + x->ndim - 3;
+  int64_t r = call->args[1].v.i;
+  for (int k = 1; k < 3; k++)
+    PX_CHECK(end[k] % r == 0, PX_RUNTIME,
+             "pixel_unshuffle expects %s to be divisible by downscale_factor, but input.size(%d)="
+             "%lld is not divisible by %lld",
+             k == 1 ? "height" : "width", k - 3, LL(end[k]), LL(r));
+  return reorder(call, (int64_t[]){end[0], end[1] / r, r, end[2] / r, r},
+                 (int64_t[]){0, 2, 4, 1, 3}, (int64_t[]){end[0] * r * r, end[1] / r, end[2] / r});
+}
