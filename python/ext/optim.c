@@ -106,7 +106,12 @@ static int push_group(ext_optimizer_object *self, int g) {
     if (!item || number_of(item, &number) < 0) return -1;
     EXT_TRY_INT(px_optimizer_set(self->optimizer, g, options[i].name, number));
   }
-  return group ? 0 : -1;
+  PyObject *first = group ? PyDict_GetItemString(group, "initial_lr") : NULL;
+  double number;
+  if (!first) return group ? 0 : -1;
+  if (number_of(first, &number) < 0) return -1;
+  EXT_TRY_INT(px_optimizer_set_initial_lr(self->optimizer, g, number));
+  return 0;
 }
 
 int ext_optimizer_push(PyObject *object) {
@@ -116,13 +121,39 @@ int ext_optimizer_push(PyObject *object) {
   return 0;
 }
 
-int ext_optimizer_pull_lr(PyObject *object) {
-  ext_optimizer_object *self = (ext_optimizer_object *)object;
-  for (int g = 0; g < px_optimizer_groups(self->optimizer); g++) {
-    double lr;
-    EXT_TRY_INT(px_optimizer_get(&lr, self->optimizer, g, "lr"));
-    if (put(PyList_GET_ITEM(self->groups, g), "lr", PyFloat_FromDouble(lr)) < 0) return -1;
+// Puts the core's numbers into a group's dict, where they are not what is there.
+static int pull_group(ext_optimizer_object *self, int g) {
+  int count;
+  const px_option *options =
+      px_optimizer_kind_options(px_optimizer_kind_of(self->optimizer), &count);
+  PyObject *group = PyList_GetItem(self->groups, g);
+  for (int i = 0; group && i < count; i++) {
+    double now, next;
+    if (options[i].type == 'q') continue;
+    PyObject *value =
+        PyDict_GetItemString(group, options[i].type == 'p' ? "betas" : options[i].name);
+    EXT_TRY_INT(px_optimizer_get(&now, self->optimizer, g, options[i].name));
+    if (options[i].type == 'p') {
+      EXT_OWNED *first = value ? PySequence_GetItem(value, 0) : NULL;
+      double was;
+      EXT_TRY_INT(px_optimizer_get(&next, self->optimizer, g, options[i + 1].name));
+      if (!first || number_of(first, &was) < 0) return -1;
+      if (was != now && put(group, "betas", Py_BuildValue("(dd)", now, next)) < 0) return -1;
+    } else {
+      double was;
+      if (!value || number_of(value, &was) < 0) return -1;
+      bool rate = !strcmp(options[i].name, "lr");
+      if ((was != now || rate) && put(group, options[i].name, PyFloat_FromDouble(now)) < 0)
+        return -1;
+    }
   }
+  return group ? 0 : -1;
+}
+
+int ext_optimizer_pull(PyObject *object) {
+  ext_optimizer_object *self = (ext_optimizer_object *)object;
+  for (int g = 0; g < px_optimizer_groups(self->optimizer); g++)
+    if (pull_group(self, g) < 0) return -1;
   return 0;
 }
 

@@ -13,7 +13,7 @@ typedef struct ext_optimizer_object {
 } ext_optimizer_object;
 
 extern PyTypeObject ext_OptimizerType;
-// Hands the options of all groups to the core; takes the learning rates back from it.
+// Hands the options of all groups to the core; takes those that a schedule has changed back.
 int ext_optimizer_push(PyObject *optimizer);
-int ext_optimizer_pull_lr(PyObject *optimizer);
+int ext_optimizer_pull(PyObject *optimizer);
 int ext_init_schedules(PyObject *m, PyObject *optim);

@@ -16,6 +16,7 @@ typedef struct px__group {
   px__slot *slots;
   int64_t count;
   double options[PX__OPTION_LIMIT];  // in the order of the kind's table
+  double initial_lr;                 // NAN: no schedule has been made
 } px__group;
 
 struct px_optimizer_kind {
@@ -27,6 +28,40 @@ struct px_optimizer_kind {
   px_status (*update)(px__slot *slot, const double *options);
   px_status (*check)(const double *options);  // whether they go together; NULL: always
 };
+
+enum { PX__SCHEDULE_LIMIT = 14 };
+
+struct px_scheduler {
+  px_object head;
+  const px_scheduler_kind *kind;  // NULL: custom
+  px_optimizer *optimizer;
+  int64_t epoch;
+  double options[PX__SCHEDULE_LIMIT];  // in the order of the kind's table
+  int64_t *milestones;                 // in order
+  int milestone_count;
+  double *base;  // one for each group that was there at the start
+  double *room;  // likewise
+  int groups;
+  px_rates rates;
+  void *context;
+  double best, bad_epochs, cooling;  // of ReduceLROnPlateau
+};
+
+struct px_scheduler_kind {
+  const char *name;
+  const px_option *options;
+  int option_count;
+  // Whether the options make a schedule; may fill in those that follow from others, and the base.
+  px_status (*check)(px_scheduler *self);
+  // The rate after `lr`, at self->epoch; NULL: there is only the other form.
+  double (*next)(const px_scheduler *self, int group, double lr);
+  // The rate at any epoch; NULL: there is none.
+  double (*at)(const px_scheduler *self, int group, double epoch);
+  // What goes along with the rate; NULL: nothing.
+  px_status (*beside)(px_scheduler *self, double epoch);
+};
+extern const px_scheduler_kind px__scheduler_kinds[];
+extern const int px__scheduler_kind_count;
 
 extern const px_optimizer_kind px__optimizer_kinds[];
 extern const int px__optimizer_kind_count;

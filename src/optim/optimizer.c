@@ -89,7 +89,7 @@ px_status px_optimizer_add(px_optimizer *self, px_tensor *const *parameters, int
   PX_GIVEN(self);
   PX_GIVEN_N(parameters, count);
   PX_TRY(parameters_check(self, parameters, count));
-  px__group fresh = {.count = count};
+  px__group fresh = {.count = count, .initial_lr = NAN};
   PX_TRY(px_realloc((void **)&self->groups, (size_t)(self->count + 1) * sizeof fresh));
   PX_TRY(px_alloc((void **)&fresh.slots, (size_t)count * sizeof *fresh.slots));
   for (int64_t i = 0; i < count; i++) fresh.slots[i].parameter = px_retain(parameters[i]);
@@ -174,6 +174,17 @@ px_status px_optimizer_get(double *out, const px_optimizer *self, int group, con
   PX_CHECK(k >= 0, PX_KEY, "%s has no option '%s'", self->kind->name, option);
   PX_CHECK(is_group(self, group), PX_INDEX, "there is no parameter group %d", group);
   *out = self->groups[group].options[k];
+  return PX_OK;
+}
+
+double px_optimizer_initial_lr(const px_optimizer *self, int group) {
+  return is_group(self, group) ? self->groups[group].initial_lr : NAN;
+}
+
+px_status px_optimizer_set_initial_lr(px_optimizer *self, int group, double lr) {
+  PX_GIVEN(self);
+  PX_CHECK(is_group(self, group), PX_INDEX, "there is no parameter group %d", group);
+  self->groups[group].initial_lr = lr;
   return PX_OK;
 }
 

@@ -38,7 +38,7 @@ NONE, CPU = Device(-1, -1), Device(0, -1)
 lib = c.CDLL(os.path.join(os.path.dirname(torch.__file__), "libphlox.so.0"))
 lib.px_error_last.restype = c.POINTER(Error)
 lib.px_live_objects.restype = c.c_int64
-for name in ("px_tensor_storage", "px_module_kind_find", "px_optimizer_kind_find", "px_op_find"):
+for name in ("px_tensor_storage", "px_module_kind_find", "px_optimizer_kind_find", "px_scheduler_kind_find", "px_op_find"):
     getattr(lib, name).restype = c.c_void_p
 nothing = c.CFUNCTYPE(c.c_int, *[c.c_void_p] * 6)(lambda *arguments: 0)
 
@@ -48,9 +48,9 @@ OPTIONAL = {"release", "generator", "metadata", "gradients", "node_name",
             "px_memory_configure.text", "px_module_register_parameter.parameter", "px_module_register_buffer.buffer",
             "px_module_register_module.child", "px_init_kaiming_uniform.nonlinearity", "px_init_kaiming_normal.nonlinearity",
             "px_tensor_wrap.strides", "px_tensor_set_grad.grad", "px_parallel_apply.devices", "px_function_record.inputs", "px_function_record.outputs",
-            "px_optimizer_set_state.value"}
+            "px_optimizer_set_state.value", "px_scheduler_new.options"}
 # Pointers that are refused in other words, or for which another reason comes first.
-WORDED = {"px_dataset_new.kind", "px_op_call.op", "px_tensor_from_data.data", "hook", "fn"}
+WORDED = {"px_dataset_new.kind", "px_op_call.op", "px_tensor_from_data.data", "hook", "fn", "rates"}
 # Not called: they end what the others need, have other arguments than the sweep can make, or are the program's side of a callback.
 SKIPPED = {"px_release", "px_release_at", "px_move_at", "px_retain", "px_free", "px_object_end", "px_object_init", "px_error_set",
            "px_error_note", "px_error_give", "px_error_pass", "px_error_take", "px_error_set_foreign", "px_warn", "px_op_set_hooks",
@@ -109,6 +109,7 @@ def objects():
     made["px_op"] = c.c_void_p(lib.px_op_find(b"neg"))
     made["px_module_kind"] = c.c_void_p(lib.px_module_kind_find(b"ReLU"))
     made["px_optimizer_kind"] = c.c_void_p(lib.px_optimizer_kind_find(b"SGD"))
+    made["px_scheduler_kind"] = c.c_void_p(lib.px_scheduler_kind_find(b"StepLR"))
     return made
 
 
@@ -129,7 +130,7 @@ def number(base, name):
 
 def choices(function, parameter, made):
     """What goes for a parameter, and what does not."""
-    if "(*" in parameter or re.search(r"_hook \w+$|px_parallel_work|px_module_visit|px_module_replace", parameter):
+    if "(*" in parameter or re.search(r"_hook \w+$|px_parallel_work|px_module_visit|px_module_replace|px_rates", parameter):
         return nothing, [None]
     words, name = re.match(r"(.*?)(\w+)(?:\[.*\])?$", parameter).groups()
     if "[" in parameter:

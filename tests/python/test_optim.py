@@ -221,6 +221,98 @@ class Schedules(unittest.TestCase):
                   [0.1, 0.086819805153394644, 0.055, 0.023180194846605363, 0.01, 0.023180194846605363,
                    0.055000000000000021, 0.086819805153394686, 0.10000000000000006])
 
+    def test_all_kinds_by_steps_and_to_epochs(self):
+        rates = optim.lr_scheduler
+        makes = [lambda o: rates.MultiStepLR(o, [5, 2, 5], gamma=0.3), lambda o: rates.ConstantLR(o, 0.5, 3), lambda o: rates.LinearLR(o, 0.2, 0.8, 4),
+                 lambda o: rates.ExponentialLR(o, 0.9), lambda o: rates.PolynomialLR(o, 12, 2.0), lambda o: rates.OneCycleLR(o, 0.5, epochs=4, steps_per_epoch=3),
+                 lambda o: rates.CosineAnnealingWarmRestarts(o, 3, 2, 0.001), lambda o: rates.LambdaLR(o, lambda epoch: 1 / (1 + epoch))]
+        for make in makes:
+            chained, closed = (SGD([nn.Parameter(torch.ones(1))], lr=0.1, momentum=0.9) for _ in range(2))
+            a, b = make(chained), make(closed)
+            for epoch in range(11):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    b.step(epoch)
+                self.near(a.get_last_lr(), b.get_last_lr())
+                self.assertEqual((a.last_epoch, chained.param_groups[0]["momentum"]), (b.last_epoch, closed.param_groups[0]["momentum"]))
+                a.step()
+
+    def test_step_to_an_epoch_warns(self):
+        schedule = optim.lr_scheduler.StepLR(SGD([nn.Parameter(torch.ones(1))], lr=0.1), 2)
+        with self.assertWarnsRegex(UserWarning, "The epoch parameter in `scheduler.step()"):
+            schedule.step(4)
+        self.near(schedule.get_last_lr(), [0.001])
+
+    def test_one_cycle(self):
+        optimizer = SGD([nn.Parameter(torch.ones(1))], lr=0.1, momentum=0.5)
+        schedule = optim.lr_scheduler.OneCycleLR(optimizer, 0.5, 5)
+        seen = []
+        for _ in range(5):
+            seen.append((round(schedule.get_last_lr()[0], 10), round(optimizer.param_groups[0]["momentum"], 10)))
+            schedule.step()
+        self.assertEqual(seen, [(0.02, 0.95), (0.475242316, 0.8549515566), (0.305631011, 0.8888739533), (0.094129173, 0.9311744901), (2e-06, 0.95)])
+        with self.assertRaisesRegex(ValueError, "Tried to step 6 times. The specified number of total steps is 5"):
+            schedule.step()
+
+    def test_plateau(self):
+        optimizer = SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+        schedule = optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="max", patience=1, factor=0.5, cooldown=1, min_lr=0.03)
+        seen = []
+        for metric in (1, 1, torch.tensor(1.0), 1, 1, 1, 2):
+            schedule.step(metric)
+            seen.append((optimizer.param_groups[0]["lr"], schedule.num_bad_epochs))
+        self.assertEqual(seen, [(0.1, 0), (0.1, 1), (0.05, 0), (0.05, 0), (0.05, 1), (0.03, 0), (0.03, 0)])
+        other = optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+        other.load_state_dict(schedule.state_dict())
+        self.assertEqual((other.best, other.mode, other.patience, other.last_epoch), (2.0, "max", 1, 7))
+        with self.assertRaisesRegex(ValueError, "mode up is unknown!"):
+            optim.lr_scheduler.ReduceLROnPlateau(optimizer, mode="up")
+
+    def test_a_schedule_written_in_python(self):
+        class Inverse(optim.lr_scheduler.LRScheduler):
+            def __init__(self, optimizer, by, last_epoch=-1):
+                self.by = by
+                super().__init__(optimizer, last_epoch)
+
+            def get_lr(self):
+                return [base / (1 + self.by * self.last_epoch) for base in self.base_lrs]
+
+        optimizer = SGD([{"params": nn.Parameter(torch.ones(1))}, {"params": nn.Parameter(torch.ones(1)), "lr": 1.0}], lr=0.5)
+        schedule = Inverse(optimizer, 1)
+        for _ in range(3):
+            schedule.step()
+        self.near(schedule.get_last_lr(), [0.125, 0.25])
+        self.assertEqual([group["initial_lr"] for group in optimizer.param_groups], [0.5, 1.0])
+        self.assertEqual(schedule.state_dict()["by"], 1)
+        schedule.get_lr = None
+        with self.assertRaises(TypeError):
+            schedule.step()
+        self.assertEqual(schedule.last_epoch, 3)
+
+    def test_functions_of_the_epoch(self):
+        optimizer = SGD([nn.Parameter(torch.ones(1))], lr=0.5)
+        schedule = optim.lr_scheduler.MultiplicativeLR(optimizer, lambda epoch: 0.5)
+        schedule.step()
+        self.near(schedule.get_last_lr(), [0.25])
+        with self.assertRaisesRegex(ValueError, "Expected 1 lr_lambdas, but got 2"):
+            optim.lr_scheduler.LambdaLR(optimizer, [abs, abs])
+        with self.assertRaises(ZeroDivisionError):
+            optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1 / epoch)
+
+    def test_going_on_from_an_epoch(self):
+        optimizer = SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+        with self.assertRaisesRegex(KeyError, "param 'initial_lr' is not specified in param_groups"):
+            optim.lr_scheduler.StepLR(optimizer, 2, last_epoch=3)
+        optimizer.param_groups[0]["initial_lr"] = 0.4
+        schedule = optim.lr_scheduler.StepLR(optimizer, 2, 0.5, last_epoch=3)
+        self.assertEqual((schedule.last_epoch, schedule.base_lrs, optimizer.param_groups[0]["lr"]), (4, [0.4], 0.05))
+
+    def test_options_are_attributes(self):
+        schedule = optim.lr_scheduler.StepLR(SGD([nn.Parameter(torch.ones(1))], lr=1.0), 1)
+        schedule.gamma = 0.5
+        schedule.step()
+        self.assertEqual((schedule.step_size, schedule.get_last_lr(), isinstance(schedule, optim.lr_scheduler.LRScheduler)), (1, [0.5], True))
+
     def test_state(self):
         optimizer = SGD([nn.Parameter(torch.ones(1))], lr=0.1)
         schedule = optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)

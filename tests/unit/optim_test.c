@@ -287,6 +287,143 @@ PX_TEST(a_rate_follows_a_cosine) {
                      0.086819805153394686, 0.10000000000000006});
 }
 
+// Options of each kind, in its order.
+static const struct {
+  const char *name;
+  double options[12];
+} schedules[] = {{"StepLR", {3, 0.5}},
+                 {"MultiStepLR", {0, 0.5}},
+                 {"ConstantLR", {0.25, 4}},
+                 {"LinearLR", {0.25, 0.75, 5}},
+                 {"ExponentialLR", {0.9}},
+                 {"PolynomialLR", {12, 2}},
+                 {"CosineAnnealingLR", {5, 0.01}},
+                 {"CosineAnnealingWarmRestarts", {3, 2, 0.01}},
+                 {"OneCycleLR", {0.4, 12, NAN, NAN, 0.3, 1, 0, NAN, NAN, 25, 1e4, 0}}};
+
+PX_TEST(a_step_and_the_closed_form_agree) {
+  for (size_t k = 0; k < sizeof schedules / sizeof *schedules; k++) {
+    PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
+    PX_SCOPED(px_tensor) q = leaf((float[]){1}, 1);
+    PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
+    PX_SCOPED(px_optimizer) other = optimizer("SGD", q);
+    PX_SCOPED(px_scheduler) s = NULL;
+    PX_SCOPED(px_scheduler) t = NULL;
+    const px_scheduler_kind *kind = px_scheduler_kind_find(schedules[k].name);
+    const int64_t milestones[] = {7, 2, 7};
+    OK(px_optimizer_set(o, 0, "lr", 1));
+    OK(px_optimizer_set(other, 0, "lr", 1));
+    OK(px_scheduler_new(&s, kind, o, schedules[k].options, milestones, 3, -1));
+    OK(px_scheduler_new(&t, kind, other, schedules[k].options, milestones, 3, -1));
+    for (int epoch = 0; epoch < 12; epoch++) {
+      OK(px_scheduler_step_to(t, epoch));
+      CHECK_EQ(px_scheduler_epoch(s), px_scheduler_epoch(t));
+      CHECK_NEAR(px_scheduler_last_lr(s, 0), px_scheduler_last_lr(t, 0), 1e-15);
+      OK(px_scheduler_step(s));
+    }
+  }
+}
+
+PX_TEST(a_cycle_ends_where_it_says_and_turns_the_momentum) {
+  PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
+  PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
+  PX_SCOPED(px_scheduler) s = NULL;
+  double momentum, options[12] = {0.5, 4};
+  for (int i = 2; i < 12; i++) options[i] = NAN;
+  OK(px_scheduler_new(&s, px_scheduler_kind_find("OneCycleLR"), o, options, NULL, 0, -1));
+  CHECK_NEAR(px_scheduler_last_lr(s, 0), 0.02, 1e-15);
+  OK(px_optimizer_get(&momentum, o, 0, "momentum"));
+  CHECK_NEAR(momentum, 0.95, 1e-15);
+  for (int i = 0; i < 4; i++) OK(px_scheduler_step(s));
+  FAILS(px_scheduler_step(s), PX_VALUE,
+        "Tried to step 5 times. The specified number of total steps is 4");
+  CHECK_EQ(px_scheduler_epoch(s), 4);
+}
+
+PX_TEST(a_rate_falls_when_a_metric_rests) {
+  PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
+  PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
+  PX_SCOPED(px_scheduler) s = NULL;
+  PX_SCOPED(px_scheduler) stair = NULL;
+  static const double metrics[] = {3, 2, 2, 2, 1}, rates[] = {0.1, 0.1, 0.1, 0.05, 0.05};
+  double best, options[] = {0, 0.5, 1, NAN, NAN, NAN, NAN, NAN};
+  OK(px_optimizer_set(o, 0, "lr", 0.1));
+  OK(px_scheduler_new(&s, px_scheduler_kind_find("ReduceLROnPlateau"), o, options, NULL, 0, -1));
+  for (int i = 0; i < 5; i++) {
+    OK(px_scheduler_step_metric(s, metrics[i]));
+    CHECK_NEAR(px_scheduler_last_lr(s, 0), rates[i], 1e-15);
+  }
+  OK(px_scheduler_get(&best, s, "best"));
+  CHECK_NEAR(best, 1, 0);
+  FAILS(px_scheduler_step(s), PX_TYPE, "missing 1 required positional argument: 'metrics'");
+  OK(px_scheduler_step_lr(&stair, o, 1, 0.5));
+  FAILS(px_scheduler_step_metric(stair, 1), PX_TYPE, "does not go by a metric");
+  FAILS(px_scheduler_get(&best, stair, "best"), PX_KEY, "no option 'best'");
+  FAILS(px_scheduler_set(stair, "speed", 1), PX_KEY, "no option 'speed'");
+}
+
+static px_status halved(double *rates, int groups, const px_scheduler *self, void *context) {
+  if (px_scheduler_epoch(self) == 2) PX_FAIL(PX_VALUE, "no more");
+  for (int g = 0; g < groups; g++) rates[g] /= 2;
+  return PX_OK;
+}
+
+PX_TEST(a_schedule_of_ones_own) {
+  PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
+  PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
+  PX_SCOPED(px_scheduler) s = NULL;
+  OK(px_optimizer_set(o, 0, "lr", 1));
+  OK(px_scheduler_custom(&s, o, halved, NULL, -1));
+  OK(px_scheduler_step(s));
+  OK(px_scheduler_step(s));
+  CHECK_NEAR(px_scheduler_last_lr(s, 0), 0.25, 0);
+  FAILS(px_scheduler_step(s), PX_VALUE, "no more");
+  CHECK_EQ(px_scheduler_epoch(s), 1);
+}
+
+PX_TEST(a_schedule_goes_on_from_an_epoch) {
+  PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
+  PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
+  PX_SCOPED(px_scheduler) s = NULL;
+  const px_scheduler_kind *kind = px_scheduler_kind_find("StepLR");
+  FAILS(px_scheduler_new(&s, kind, o, (double[]){2, 0.5}, NULL, 0, 3), PX_KEY,
+        "param 'initial_lr' is not specified in param_groups[0] when resuming an optimizer");
+  OK(px_optimizer_set_initial_lr(o, 0, 0.8));
+  OK(px_optimizer_set(o, 0, "lr", 0.4));
+  OK(px_scheduler_new(&s, kind, o, (double[]){2, 0.5}, NULL, 0, 3));
+  CHECK_EQ(px_scheduler_epoch(s), 4);
+  CHECK_NEAR(px_scheduler_last_lr(s, 0), 0.2, 1e-16);
+  CHECK_NEAR(px_scheduler_base_lr(s, 0), 0.8, 0);
+  FAILS(px_scheduler_step_to(s, NAN), PX_VALUE, "there is no epoch");
+  FAILS(px_scheduler_set_base_lr(s, 1, 1), PX_INDEX, "there is no parameter group 1");
+  FAILS(px_optimizer_set_initial_lr(o, 7, 1), PX_INDEX, "there is no parameter group 7");
+}
+
+PX_TEST(options_that_make_no_schedule) {
+  static const struct {
+    const char *name;
+    double options[12];
+    const char *text;
+  } rows[] = {
+      {"LinearLR", {0}, "Starting multiplicative factor expected to be greater than 0"},
+      {"LinearLR", {0.5, 2}, "Ending multiplicative factor expected to be between 0 and 1."},
+      {"ConstantLR", {2}, "Constant multiplicative factor expected to be between 0 and 1."},
+      {"CosineAnnealingWarmRestarts", {0}, "Expected positive integer T_0, but got 0"},
+      {"CosineAnnealingWarmRestarts", {3, 0.5}, "Expected integer T_mult >= 1, but got 0.5"},
+      {"ReduceLROnPlateau", {0, 1}, "Factor should be < 1.0."},
+      {"OneCycleLR", {0.1, NAN, NAN, NAN}, "You must define either total_steps OR"},
+      {"OneCycleLR", {0.1, 10, NAN, NAN, 2}, "Expected float between 0 and 1 pct_start"}};
+  for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+    PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
+    PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
+    px_scheduler *s = NULL;
+    FAILS(
+        px_scheduler_new(&s, px_scheduler_kind_find(rows[k].name), o, rows[k].options, NULL, 0, -1),
+        PX_VALUE, rows[k].text);
+    CHECK(!s && isnan(px_optimizer_initial_lr(o, 0)));
+  }
+}
+
 PX_TEST(a_schedule_needs_a_period) {
   PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
   PX_SCOPED(px_optimizer) o = optimizer("SGD", p);
