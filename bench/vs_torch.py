@@ -50,6 +50,9 @@ optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
 x, y = some(64, 1, 28, 28), torch.randint(0, 10, (64,), device=device)
 """
 BIG, ROWS_OF = "x = some(N)", "x = some(N // 1024, 1024)"
+SHORT = "a, b = some(N, dtype=torch.bfloat16), some(N, dtype=torch.bfloat16)"
+CHANNELS = "x = some(N // 2**20 or 1, 64, int(min(N, 2**20)**0.5) // 8, int(min(N, 2**20)**0.5) // 8)"
+GRADS = "; x.requires_grad_(); g = torch.ones_like(x); y = "
 GB = 2**30  # bytes of N floats
 COPIES = "a = torch.rand(N // 4){}; b = torch.empty(N // 4, device=device)"
 
@@ -65,16 +68,29 @@ ROWS = [
      "net = torch.nn.Linear(16, 16).to(device=device, dtype=kind); x = some(16, 16)",
      {"goal": 30e-6, "check": "[net.zero_grad(), net(x).sum().backward(), net.weight.grad][2]"}),
     ("empty of 4 floats, and its release", "torch.empty(4, device=device)", "", {}),
+    ("fill", "x.fill_(1.5)", BIG, {"moved": GB, "check": ""}),
     ("copy", "b.copy_(a)", "a = some(N); b = torch.empty_like(a)", {"moved": 2 * GB, "check": ""}),
     ("add", "a + b", "a, b = some(N), some(N)", {"moved": 3 * GB, "check": ""}),
+    ("add of a transposed operand", "a + b.t()", "n = int(N**0.5); a, b = some(n, n), some(n, n)", {"moved": 3 * GB, "check": ""}),
+    ("add of bfloat16", "a + b", SHORT, {"moved": 3 * GB // 2, "check": ""}),
+    ("gelu of bfloat16", "F.gelu(a)", SHORT, {"moved": GB, "check": ""}),
     ("gelu", "F.gelu(x)", BIG, {"moved": 2 * GB, "check": ""}),
     ("exp", "torch.exp(x)", BIG, {"moved": 2 * GB, "check": ""}),
     ("sum", "x.sum()", "x = some(N) + 0.5", {"moved": GB, "check": ""}),
     ("softmax of rows of 1024", "torch.softmax(x, 1)", ROWS_OF, {"moved": 2 * GB, "check": ""}),
     ("layer_norm of rows of 1024", "F.layer_norm(x, (1024,))", ROWS_OF, {"moved": 2 * GB, "check": ""}),
+    ("layer_norm backward, rows of 1024", "torch.autograd.grad(y, [x, w, b], g, retain_graph=True)",
+     ROWS_OF + "; w, b = some(1024).requires_grad_(), some(1024).requires_grad_()" + GRADS + "F.layer_norm(x, (1024,), w, b)",
+     {"moved": 3 * GB, "check": "torch.autograd.grad(y, w, x, retain_graph=True)[0]"}),
+    ("batch_norm of 64 channels", "F.batch_norm(x, None, None, training=True)", CHANNELS, {"moved": 3 * GB, "check": ""}),
+    ("batch_norm backward, 64 channels", "torch.autograd.grad(y, x, g, retain_graph=True)",
+     CHANNELS + GRADS + "F.batch_norm(x, None, None, training=True)", {"moved": 5 * GB}),
     ("transposing copy", "x.t().contiguous()", "x = some(int(N**0.5), int(N**0.5))", {"moved": 2 * GB, "check": ""}),
     ("randn", "torch.randn(N, device=device)", "", {"moved": GB}),
     ("embedding, rows of 1024", "F.embedding(i, x)", ROWS_OF + "; i = torch.randint(0, N // 1024, (N // 1024,), device=device)",
+     {"moved": 2 * GB, "check": ""}),
+    ("embedding backward, rows of 1024", "torch.autograd.grad(y, x, g, retain_graph=True)[0]",
+     ROWS_OF + "; i = torch.randint(0, N // 1024, (N // 1024,), device=device)" + GRADS + "F.embedding(i, x)",
      {"moved": 2 * GB, "check": ""}),
     ("cross-entropy of 32768 classes", "F.cross_entropy(x, y)",
      "c = min(32768, N // 4); x = some(N // c, c); y = torch.randint(0, c, (N // c,), device=device)", {"moved": GB, "check": ""}),
