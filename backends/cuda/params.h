@@ -37,9 +37,10 @@ typedef struct k_divisor {
   uint32_t size, magic, shift;
 } k_divisor;
 
-// Threads of a block of a loop, and vectors of n elements that a thread has in flight.
+// Threads of a block of a loop, and vectors of n elements that a thread has in flight: measured,
+// most where elements are of two bytes.
 enum { K_LOOP = 128 };
-#define K_FLIGHT(n) ((n) > 8 ? 1 : 2)
+#define K_FLIGHT(n) ((n) > 8 ? 1 : (n) == 8 ? 4 : 2)
 
 // A loop over elements. An operand has many elements, one for all, or is a number.
 enum { K_MANY, K_ONE, K_VALUE };

@@ -101,6 +101,33 @@ PX_TEST(loops_over_aligned_rows) {
       }
 }
 
+// Operands whose elements lie apart along the rows of the result: transposed ones, and every second
+// element.
+PX_TEST(loops_over_operands_that_run_across) {
+  static const px_dtype dtypes[] = {PX_FLOAT32,  PX_FLOAT64, PX_FLOAT16,
+                                    PX_BFLOAT16, PX_UINT8,   PX_INT64};
+  static const int64_t shapes[][2] = {{64, 64}, {272, 144}, {40, 100}, {33, 65}, {2, 16}};
+  px_scalar two = px_int(2);
+  arrange();
+  for (int k = 0; k < 6; k++)
+    for (int i = 0; i < 5; i++) {
+      int64_t n = shapes[i][0], m = shapes[i][1], turned[] = {3, m, n}, start = 1, end = 2 * m;
+      px_tensor *t = NULL, *u = NULL;
+      BOTH(dtypes[k], SHAPE_OF(3, n, m), tolerance_of(dtypes[k]),
+           (px_release(t), px_release(u), t = u = NULL, px_transpose(&t, x, 1, 2)) ||
+               px_reshape(&u, x, turned, 3) || px_add(&y, u, t, two));
+      px_release(t), px_release(u), t = u = NULL;
+      BOTH(dtypes[k], SHAPE_OF(3, n, m), tolerance_of(dtypes[k]),
+           (px_release(t), t = NULL, px_transpose(&t, x, 1, 2)) ||
+               px_to(&y, t, PX_FLOAT32, PX_DEVICE_NONE, false, false));
+      px_release(t), t = NULL;
+      BOTH(dtypes[k], SHAPE_OF(n, 2 * m), tolerance_of(dtypes[k]),
+           (px_release(t), px_release(u), t = u = NULL, px_slice(&t, x, 1, &start, &end, 2)) ||
+               px_narrow(&u, x, 1, 0, m) || px_add(&y, t, u, two));
+      px_release(t), px_release(u);
+    }
+}
+
 PX_TEST(loops_that_are_strided_mixed_or_not_aligned) {
   arrange();
   px_scalar one = px_float(1.5), two = px_int(2);
@@ -143,6 +170,32 @@ PX_TEST(rows_of_every_length) {
                px_layer_norm_backward(&y, &dw, &db, x, x, &n, 1, mean, rstd, NULL));
       px_release(out), px_release(mean), px_release(rstd), px_release(dw), px_release(db);
     }
+}
+
+// Sums over all rows, with a weight and without.
+PX_TEST(gradients_of_layers_of_every_length) {
+  static const int64_t lengths[] = {1, 7, 8, 64, 100, 300, 1024, 4000, 8192, 9001};
+  static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16};
+  arrange();
+  for (int i = 0; i < 10; i++)
+    for (int k = 0; k < 4; k++)
+      for (int weighted = 0; weighted < 2; weighted++) {
+        int64_t n = lengths[i], rows = n < 300 ? 5003 : 41;
+        double tolerance = tolerance_of(dtypes[k]) * 20;
+        px_tensor *x[2] = {pattern(dtypes[k], S(rows, n))}, *w[2] = {pattern(dtypes[k], S(n))};
+        px_tensor *of[2][3] = {{0}}, *out = NULL, *mean = NULL, *rstd = NULL;
+        x[1] = there(x[0]), w[1] = there(w[0]);
+        for (int side = 0; side < 2; side++) {
+          OK(px_native_layer_norm(&out, &mean, &rstd, x[side], &n, 1, NULL, NULL, 1e-1));
+          OK(px_layer_norm_backward(&of[side][0], &of[side][1], &of[side][2], x[side], x[side], &n,
+                                    1, mean, rstd, weighted ? w[side] : NULL));
+          px_release(out), px_release(mean), px_release(rstd);
+          px_release(x[side]), px_release(w[side]);
+        }
+        compare("of the input", of[0][0], of[1][0], tolerance);
+        compare("of the weight", of[0][1], of[1][1], tolerance);
+        compare("of the bias", of[0][2], of[1][2], tolerance);
+      }
 }
 
 PX_TEST(reductions_with_places_by_rows_columns_and_parts) {

@@ -53,14 +53,8 @@ static px_status transpose(const px_launch *l, const k_loop *p, int down, size_t
                          params);
 }
 
-static px_status raw(const px_launch *l, k_loop *p, size_t item) {
-  static const char *const names[] = {"raw_1", "raw_2", "raw_4", "raw_8"};
-  int down = p->mode <= K_ROWS ? -1 : plane_of(p);
-  if (down > 0) return transpose(l, p, down, item);
-  return px__cuda_each(l, "copy", by_item(names, item), 16 / (int)item, p);
-}
-
 px_status px__cuda_copy_operand(const px_launch *l, const px_operand *to, const px_operand *from) {
+  static const char *const raw[] = {"raw_1", "raw_2", "raw_4", "raw_8"};
   static const char *const names[] = {
       [PX_BOOL] = "convert_bool",   [PX_UINT8] = "convert_u8",      [PX_INT8] = "convert_i8",
       [PX_INT16] = "convert_i16",   [PX_INT32] = "convert_i32",     [PX_INT64] = "convert_i64",
@@ -74,12 +68,14 @@ px_status px__cuda_copy_operand(const px_launch *l, const px_operand *to, const 
   // Vectors of conversions have four elements, or two where an element has 8 bytes.
   size_t other = px__cuda_dtype_size(from->dtype), most = item > other ? item : other;
   int each = same ? 16 / (int)item : most == 8 ? 2 : 4;
-  px__cuda_loop(&p, both, 2, 16 / each);
+  px__cuda_walk(&p, both, 2);
+  int down = same ? plane_of(&p) : -1;
+  if (down > 0) return transpose(l, &p, down, item);
+  px__cuda_vectors(&p, 2, 16 / each);
   p.where = px__cuda_where(l);
   p.has = p.truth = 0;
-  if (same) return raw(l, &p, item);
+  if (same) return px__cuda_each(l, "copy", by_item(raw, item), each, &p);
   if (from->immediate) px__cuda_read(&p.value[1], from, px__cuda_is_float(from->dtype));
-  px__cuda_tile(&p, 2);
   return px__cuda_each(l, "copy", names[to->dtype], each, &p);
 }
 

@@ -113,13 +113,14 @@ static bool is_flat(const k_loop *p, int n, int vector_item) {
   return true;
 }
 
-// Rows that are dense in each operand, or one repeated element, whole numbers of vectors long, and
-// aligned to them. Their elements become vectors in sizes and strides.
+// Rows of the result that are dense, aligned to its vectors and whole numbers of them long.
+// Operands are too, or their elements are taken one by one. Elements become vectors in sizes and
+// strides.
 static bool into_rows(k_loop *p, int n, int vector_item) {
   int64_t each = vector_item ? 16 / vector_item : 1;
   if (each == 1 || p->ndim == 0 || p->sizes[0] % each || p->n / each >> 31) return false;
   for (int i = 0; i < n; i++) {
-    if (p->kind[i] != K_MANY || (i > 0 && p->strides[0][i] == 0)) continue;
+    if (p->kind[i] != K_MANY || (i > 0 && p->strides[0][i] != 1)) continue;
     if (p->strides[0][i] != 1) return false;
     if ((uintptr_t)p->data[i] % (px__cuda_dtype_size(p->dtype[i]) * (size_t)each)) return false;
     for (int d = 1; d < p->ndim; d++)
@@ -130,7 +131,7 @@ static bool into_rows(k_loop *p, int n, int vector_item) {
   return true;
 }
 
-void px__cuda_loop(k_loop *p, const px_operand *operands, int n, int vector_item) {
+void px__cuda_walk(k_loop *p, const px_operand *operands, int n) {
   int order[PX_MAX_DIMS], count = 0;
   const px_operand *shape = &operands[0];
   p->n = px__operand_numel(shape), p->ndim = 0;
@@ -142,35 +143,48 @@ void px__cuda_loop(k_loop *p, const px_operand *operands, int n, int vector_item
     order[at] = d;
   }
   for (int k = 0; k < count; k++) add_dim(p, operands, n, shape->sizes[order[k]], order[k]);
-  p->mode = is_flat(p, n, vector_item)     ? K_FLAT
-            : into_rows(p, n, vector_item) ? K_ROWS
-            : p->n >> 31                   ? K_WIDE
-                                           : K_NARROW;
-  for (int d = 0; d < p->ndim; d++) px__cuda_divisor(&p->by[d], p->sizes[d]);
 }
 
 // A part of dimension d becomes dimension `at`: every `step`th of its elements, `size` of them.
 static void put_dim(k_loop *to, int at, const k_loop *from, int d, int64_t step, int64_t size) {
   to->sizes[at] = size;
   for (int i = 0; i < K_OPERANDS; i++) to->strides[at][i] = from->strides[d][i] * step;
-  px__cuda_divisor(&to->by[at], size);
 }
-void px__cuda_tile(k_loop *p, int n) {
-  enum { ACROSS = 32, DOWN = 8 };  // a block's elements; 8 of 4 bytes are what memory gives at once
+// The greatest power of two, up to `most`, that divides a size.
+static int64_t part_of(int64_t size, int64_t most) {
+  while (size % most) most /= 2;
+  return most;
+}
+// Where an operand runs across the rows of the result, a block of threads takes a tile: what memory
+// gives at once is used by threads that run together. A tile is 4 vectors by 32 rows, which
+// measured best, or 32 elements by 8.
+static void tile(k_loop *p, int n) {
+  bool rows = p->mode == K_ROWS;
+  int64_t width, height;
   int down = 0, count = 0;
-  if (p->mode != K_NARROW || p->ndim < 2 || p->ndim > K_DIMS - 2 || p->sizes[0] % ACROSS) return;
+  if ((!rows && p->mode != K_NARROW) || p->ndim < 2 || p->ndim > K_DIMS - 2) return;
   for (int d = 1; d < p->ndim; d++)
     for (int i = 1; i < n; i++)
-      if (p->strides[d][i] == 1 && p->strides[0][i] > 1 && p->sizes[d] % DOWN == 0) down = d;
-  if (down == 0) return;
+      if (p->strides[d][i] == 1 && p->strides[0][i] > 1) down = d;
+  width = part_of(p->sizes[0], rows ? 4 : 32), height = part_of(p->sizes[down], rows ? 32 : 8);
+  if (down == 0 || width == 1 || height == 1) return;
   k_loop own = *p;
-  put_dim(p, count++, &own, 0, 1, ACROSS);
-  put_dim(p, count++, &own, down, 1, DOWN);
-  put_dim(p, count++, &own, 0, ACROSS, own.sizes[0] / ACROSS);
-  put_dim(p, count++, &own, down, DOWN, own.sizes[down] / DOWN);
+  put_dim(p, count++, &own, 0, 1, width);
+  put_dim(p, count++, &own, down, 1, height);
+  put_dim(p, count++, &own, 0, width, own.sizes[0] / width);
+  put_dim(p, count++, &own, down, height, own.sizes[down] / height);
   for (int d = 1; d < own.ndim; d++)
     if (d != down) put_dim(p, count++, &own, d, 1, own.sizes[d]);
   p->ndim = count;
+}
+
+void px__cuda_vectors(k_loop *p, int n, int vector_item) {
+  p->mode = is_flat(p, n, vector_item)     ? K_FLAT
+            : into_rows(p, n, vector_item) ? K_ROWS
+            : p->n >> 31                   ? K_WIDE
+                                           : K_NARROW;
+  tile(p, n);
+  for (int d = 0; d < p->ndim; d++) px__cuda_divisor(&p->by[d], p->sizes[d]);
 }
 
 px_status px__cuda_over(const px_launch *l, const char *module, const char *function, int64_t n,
@@ -180,7 +194,7 @@ px_status px__cuda_over(const px_launch *l, const char *module, const char *func
   return px__cuda_launch(l, module, function, px__cuda_grid(l, n, K_BLOCK), K_BLOCK, 0, list);
 }
 
-// A block for each 256 vectors or so: on large tensors that is faster by a twentieth than blocks
+// A block for each 128 to 512 vectors: on large tensors that is faster by a twentieth than blocks
 // that go round. Single elements are found by division: there the threads go round.
 px_status px__cuda_each(const px_launch *l, const char *module, const char *function, int each,
                         k_loop *p) {
@@ -251,8 +265,8 @@ px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *o
     if (absent(&o[i]) || o[i].dtype == want) continue;
     PX_CUDA_PASS(replace(l, &o[i], want, &room[i], i > 0));
   }
-  px__cuda_loop(&p, o, op->operands, (int)px__cuda_dtype_size(compute));
-  px__cuda_tile(&p, op->operands);
+  px__cuda_walk(&p, o, op->operands);
+  px__cuda_vectors(&p, op->operands, (int)px__cuda_dtype_size(compute));
   for (int i = 1; i < op->operands; i++)
     if (o[i].immediate) px__cuda_read(&p.value[i], &o[i], px__cuda_is_float(compute));
   load_numbers(&p, l, op);

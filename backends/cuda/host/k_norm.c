@@ -2,31 +2,44 @@
 // Host functions of softmax.cu and norm.cu.
 #include "cuda/host/kernel.h"
 
-enum { CHUNK_ROWS = 64, MOST_CHUNKS = 256 };
+// Chunks of rows that are added up: CHUNK_ROWS or more in each; or those of SUM_THREADS threads
+// that go round. The same on all devices, so that a result is.
+enum { CHUNK_ROWS = 64, MOST_CHUNKS = 256, SUM_THREADS = 1056 * 64 };
 
 // ---- rows that lie in one piece
 
-// How `outer` rows of `size` elements are shared among threads: the kernel NAME_short holds 32
-// bytes of numbers a thread, NAME_long `bytes` if rows are aligned, and NAME_lines takes the
-// others. `all`: every tensor of elements that the kernel walks.
-static px_status by_rows(const px_launch *l, k_rows *p, const char *module, const char *name,
-                         int dtype, int64_t bytes, const void *const *all, int count) {
-  char function[48];
+// How rows of `size` elements are shared among threads: the kernel NAME_short holds 32 bytes of
+// numbers a thread, NAME_long `bytes` in up to `threads` if rows are aligned, and NAME_rows takes
+// the others. `all`: every tensor of elements that the kernel walks. Gives the threads of a block.
+static unsigned share(k_rows *p, const char **way, int dtype, int64_t bytes, int64_t threads,
+                      const void *const *all, int count) {
   size_t item = px__cuda_dtype_size(dtype), number = px__cuda_dtype_size(px__compute_of(dtype));
   bool is_short = p->size * (int64_t)number <= 32 * 32;
   int64_t each = (is_short ? 32 : bytes) / (int64_t)number;
   bool dense = p->size * (int64_t)item % 16 == 0;
   p->vector = true;
   for (int i = 0; i < count; i++) p->vector &= (uintptr_t)all[i] % 16 == 0;
-  bool fits = is_short || (p->vector && dense && p->size <= 1024 * each);
+  bool fits = is_short || (p->vector && dense && p->size <= threads * each);
   if (fits) p->vector &= dense;
   p->lanes = fits ? 1 : 1024;
   while (fits && p->lanes * each < p->size) p->lanes *= 2;
-  snprintf(function, sizeof function, "%s_%s", name, !fits ? "rows" : is_short ? "short" : "long");
+  *way = !fits ? "rows" : is_short ? "short" : "long";
   // Blocks that are small are in many stages at a time: some load while others store.
-  int64_t block = p->lanes > 64 ? p->lanes : is_short ? K_BLOCK : 64, rows = block / p->lanes;
-  return px__cuda_by_dtype(l, module, function, dtype, (p->outer + rows - 1) / rows,
-                           (unsigned)block, p);
+  return p->lanes > 64 ? (unsigned)p->lanes : is_short ? K_BLOCK : 64;
+}
+static px_status launch_way(const px_launch *l, const char *module, const char *name,
+                            const char *way, int dtype, int64_t grid, unsigned block, k_rows *p) {
+  char function[48];
+  snprintf(function, sizeof function, "%s_%s", name, way);
+  return px__cuda_by_dtype(l, module, function, dtype, grid, block, p);
+}
+// A kernel whose threads have 128 bytes of numbers, or 64.
+static px_status by_rows(const px_launch *l, k_rows *p, const char *module, const char *name,
+                         int dtype, int64_t bytes, const void *const *all, int count) {
+  const char *way;
+  unsigned block = share(p, &way, dtype, bytes, 1024, all, count);
+  int64_t rows = block / p->lanes;
+  return launch_way(l, module, name, way, dtype, (p->outer + rows - 1) / rows, block, p);
 }
 
 // ---- softmax
@@ -80,15 +93,23 @@ PX_CUDA_KERNEL(native_layer_norm) {
   return px__cuda_close(d, l, spec);
 }
 
-// Gradients of weight and bias: sums over the rows.
-static px_status layer_sums(const px_launch *l, k_rows *p, int dtype) {
+// The gradient of the input, and sums over chunks of rows for those of weight and bias: by one
+// kernel, or, of rows that do not fit it, by two.
+static px_status layer_backward(const px_launch *l, k_rows *p, int dtype, const void *const *all) {
+  const char *way;
   size_t item = px__cuda_dtype_size(px__compute_of(dtype));
-  p->chunks = p->outer / CHUNK_ROWS + 1;
-  if (p->chunks > MOST_CHUNKS) p->chunks = MOST_CHUNKS;
-  PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(p->chunks * 2 * p->size + 1) * item, &p->out[3]));
-  PX_CUDA_PASS(px__cuda_by_dtype(l, "norm", "layer_partial", dtype, (p->size + 31) / 32 * p->chunks,
-                                 K_BLOCK, p));
-  return px__cuda_by_dtype(l, "norm", "layer_sums", dtype, (p->size + K_BLOCK - 1) / K_BLOCK,
+  int64_t bytes = (int64_t)(2 * 16 / px__cuda_dtype_size(dtype) * item);  // K_TWO vectors
+  unsigned block = share(p, &way, dtype, bytes, 512, all, 4);
+  int64_t rows = block / p->lanes, grid = (p->outer + rows - 1) / rows;
+  bool fits = strcmp(way, "rows") != 0, sums = p->out[1] || p->out[2];
+  if (fits && grid > SUM_THREADS / block) grid = SUM_THREADS / block;
+  p->chunks = fits ? grid * block / (p->lanes < 32 ? 32 : p->lanes) : p->outer / CHUNK_ROWS + 1;
+  if (!fits && p->chunks > MOST_CHUNKS) p->chunks = MOST_CHUNKS;
+  if (sums) PX_CUDA_PASS(px__cuda_scratch(l, (size_t)(p->chunks * 2 * p->size) * item, &p->out[3]));
+  if (fits || p->out[0])
+    PX_CUDA_PASS(launch_way(l, "norm", "layer_backward", way, dtype, grid, block, p));
+  if (fits || !sums) return PX_OK;
+  return px__cuda_by_dtype(l, "norm", "layer_partial", dtype, (p->size + 31) / 32 * p->chunks,
                            K_BLOCK, p);
 }
 // _layer_norm_backward(grad, input, normalized_shape, mean, rstd, weight) -> input, weight, bias
@@ -102,9 +123,9 @@ PX_CUDA_KERNEL(layer_norm_backward) {
               .size = row_length(l, 2)};
   const void *all[] = {d[0].at, d[3].at, d[4].at, d[7].at};
   p.outer = p.size ? d[4].n / p.size : 0;
-  if (p.out[0] && p.outer)
-    PX_CUDA_PASS(by_rows(l, &p, "norm", "layer_backward", dtype, 64, all, 4));
-  if (p.size) PX_CUDA_PASS(layer_sums(l, &p, dtype));
+  if (p.outer) PX_CUDA_PASS(layer_backward(l, &p, dtype, all));
+  if (p.size && (p.out[1] || p.out[2]))
+    PX_CUDA_PASS(px__cuda_by_dtype(l, "norm", "layer_sums", dtype, (p.size + 31) / 32, 1024, &p));
   return px__cuda_close(d, l, spec);
 }
 

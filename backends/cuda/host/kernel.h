@@ -40,11 +40,11 @@ px_status px__cuda_reduce(const px_launch *l, k_fold *p, const char *module,
 // ---- loops: operands that are walked together
 
 void px__cuda_divisor(k_divisor *out, int64_t by);
-// Dimensions of `n` operands (the first says the sizes), joined where they can be. `item` bytes of
-// vectors for K_FLAT and K_ROWS, 0 for never.
-void px__cuda_loop(k_loop *p, const px_operand *operands, int n, int vector_item);
-// Where an operand runs across the rows of the result, makes of each block of threads a tile.
-void px__cuda_tile(k_loop *p, int n);
+// Dimensions of `n` operands (the first says the sizes), joined where they can be.
+void px__cuda_walk(k_loop *p, const px_operand *operands, int n);
+// How threads share what is walked: by vectors of 16 bytes of elements of `item` bytes, or by
+// single elements (always, if that is 0); in tiles where operands run across.
+void px__cuda_vectors(k_loop *p, int n, int item);
 // The value of an immediate operand, as a real number or a whole one.
 void px__cuda_read(k_number *out, const px_operand *o, bool real);
 // Launches a function over n elements, one a thread, as many as the device holds at a time.

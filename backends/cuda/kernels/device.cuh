@@ -122,6 +122,42 @@ struct alignas(sizeof(S) * N) k_vector {
   S v[N];
 };
 
+// A vector as it was loaded. Of small elements it holds the words, and they are taken apart where
+// an element is asked for: taken apart at once, each load would be waited for before the next
+// begins.
+template <int BYTES>
+struct k_word {
+  typedef uint32_t type;
+};
+template <>
+struct k_word<2> {
+  typedef uint16_t type;
+};
+template <typename S, int N, bool SMALL = (sizeof(S) < 4 && N > 1)>
+struct alignas(sizeof(S) * N) k_loaded {
+  S v[N];
+  __device__ __forceinline__ S operator[](int k) const { return v[k]; }
+  __device__ __forceinline__ void put(int k, S x) { v[k] = x; }
+};
+template <typename S, int N>
+struct alignas(sizeof(S) * N) k_loaded<S, N, true> {
+  typedef typename k_word<sizeof(S) * N>::type W;
+  enum { EACH = sizeof(W) / sizeof(S), BITS = 8 * sizeof(S) };  // elements of a word, and theirs
+  W w[N / EACH];
+  __device__ __forceinline__ S operator[](int k) const {
+    W x = (W)(w[k / EACH] >> (k % EACH * BITS));
+    S s;
+    memcpy(&s, &x, sizeof s);
+    return s;
+  }
+  // Elements are put in order, from the first of a word on.
+  __device__ __forceinline__ void put(int k, S s) {
+    W x = 0;
+    memcpy(&x, &s, sizeof s);
+    w[k / EACH] = k % EACH ? (W)(w[k / EACH] | x << (k % EACH * BITS)) : x;
+  }
+};
+
 // Defines the kernel NAME_f16 and so on from the function NAME_body<S>(const P &p).
 #define K_KERNEL(name, suffix, S, P) \
   extern "C" __global__ void __launch_bounds__(1024) \
@@ -203,6 +239,14 @@ struct k_add {
     return a + b;
   }
 };
+template <typename C>
+struct k_pair {
+  C a, b;
+};
+template <typename C>
+static __device__ __forceinline__ k_pair<C> operator+(k_pair<C> x, k_pair<C> y) {
+  return {x.a + y.a, x.b + y.b};
+}
 struct k_greater {
   template <typename T>
   __device__ __forceinline__ T operator()(T a, T b) const {
@@ -214,20 +258,27 @@ struct k_greater {
     return x;
   }
 };
+template <typename T>
+static __device__ __forceinline__ T k_across(T x, int step, int width) {
+  return __shfl_xor_sync(0xffffffffu, x, step, width);
+}
+template <typename C>
+static __device__ __forceinline__ k_pair<C> k_across(k_pair<C> x, int step, int width) {
+  return {k_across(x.a, step, width), k_across(x.b, step, width)};
+}
 // Joins the values of a group; every thread of the group gets the result. All threads of the block
 // must come here, and the block is a power of two.
 template <typename T, typename F>
 static __device__ T k_join(T x, int lanes, F f) {
   __shared__ T room[32];
   int width = lanes < 32 ? lanes : 32;
-  for (int step = width / 2; step > 0; step /= 2)
-    x = f(x, __shfl_xor_sync(0xffffffffu, x, step, width));
+  for (int step = width / 2; step > 0; step /= 2) x = f(x, k_across(x, step, width));
   if (lanes <= 32) return x;
   int warps = blockDim.x / 32;
   __syncthreads();
   if ((threadIdx.x & 31) == 0) room[threadIdx.x / 32] = x;
   __syncthreads();
   x = room[threadIdx.x & (warps - 1)];
-  for (int step = warps / 2; step > 0; step /= 2) x = f(x, __shfl_xor_sync(0xffffffffu, x, step));
+  for (int step = warps / 2; step > 0; step /= 2) x = f(x, k_across(x, step, 32));
   return x;
 }

@@ -9,8 +9,9 @@
 #pragma once
 #include "math.cuh"
 
-// Elements of a thread that are added up in T, and vectors that it has in flight.
-enum { K_FLUSH = 16, K_AHEAD = 4 };
+// Elements of a thread that are added up in T; vectors that it has in flight, of a row and of
+// columns.
+enum { K_FLUSH = 16, K_ROW_AHEAD = 8, K_COLUMN_AHEAD = 4 };
 
 template <typename F>
 struct k_merge {
@@ -19,32 +20,41 @@ struct k_merge {
   }
 };
 
+// Takes COUNT vectors, `lanes` apart, into the sums of their elements; unless ALL are there, those
+// before `last`.
+template <typename F, typename S, int N, int COUNT, bool ALL>
+static __device__ __forceinline__ void k_fold_vectors(typename F::T *part, const char *row,
+                                                      int64_t i, int64_t last, int lanes) {
+  k_loaded<S, N> v[COUNT];
+#pragma unroll
+  for (int u = 0; u < COUNT; u++)
+    if (ALL || i + u * lanes < last) v[u] = ((const k_loaded<S, N> *)row)[i + u * lanes];
+#pragma unroll
+  for (int u = 0; u < COUNT; u++) {
+    if (!ALL && i + u * lanes >= last) break;
+#pragma unroll
+    for (int k = 0; k < N; k++)
+      part[k] = F::combine(part[k], F::map((typename F::T)k_get(v[u][k])));
+  }
+}
 // Elements [begin, end) in steps of `lanes` vectors; the row is dense, aligned and stored as S.
 template <typename F, typename S>
 static __device__ __forceinline__ typename F::D k_fold_dense(const char *row, int64_t begin,
                                                              int64_t end, int lane, int lanes) {
   typedef typename F::T T;
-  enum { N = 16 / sizeof(S) };
-  enum { AHEAD = N > 8 ? 2 : K_AHEAD };
+  enum { N = 16 / sizeof(S), AHEAD = N > 8 ? 2 : K_ROW_AHEAD };
   typename F::D sum = F::identity();
-  int64_t first = begin / N, last = end / N;
+  int64_t first = begin / N, last = end / N, whole = last - (AHEAD - 1) * lanes;
   for (int64_t i = first + lane; i < last;) {
     T part[N];
 #pragma unroll
     for (int k = 0; k < N; k++) part[k] = (T)F::identity();
 #pragma unroll 1
-    for (int turn = 0; turn < K_FLUSH && i < last; turn += AHEAD, i += AHEAD * lanes) {
-      k_vector<S, N> v[AHEAD];
-#pragma unroll
-      for (int u = 0; u < AHEAD; u++)
-        if (i + u * lanes < last) v[u] = ((const k_vector<S, N> *)row)[i + u * lanes];
-#pragma unroll
-      for (int u = 0; u < AHEAD; u++) {
-        if (i + u * lanes >= last) break;
-#pragma unroll
-        for (int k = 0; k < N; k++) part[k] = F::combine(part[k], F::map((T)k_get(v[u].v[k])));
-      }
-    }
+    for (int turn = 0; turn < K_FLUSH && i < whole; turn += AHEAD, i += AHEAD * lanes)
+      k_fold_vectors<F, S, N, AHEAD, true>(part, row, i, last, lanes);
+#pragma unroll 1
+    for (; i >= whole && i < last; i += AHEAD / 2 * lanes)
+      k_fold_vectors<F, S, N, AHEAD / 2, false>(part, row, i, last, lanes);
 #pragma unroll
     for (int k = 0; k < N; k++) sum = F::merge(sum, (typename F::D)part[k]);
   }
@@ -148,17 +158,17 @@ static __device__ __forceinline__ void k_fold_column(const k_fold &p, const char
 #pragma unroll
     for (int k = 0; k < N; k++) part[k] = (T)F::identity();
 #pragma unroll 1
-    for (int turn = 0; turn < K_FLUSH && i < end; turn += K_AHEAD, i += K_AHEAD * 8) {
-      k_vector<S, N> v[K_AHEAD];
+    for (int turn = 0; turn < K_FLUSH && i < end; turn += K_COLUMN_AHEAD, i += K_COLUMN_AHEAD * 8) {
+      k_loaded<S, N> v[K_COLUMN_AHEAD];
 #pragma unroll
-      for (int u = 0; u < K_AHEAD; u++)
+      for (int u = 0; u < K_COLUMN_AHEAD; u++)
         if (i + u * 8 < end)
-          v[u] = *(const k_vector<S, N> *)(from + k_place_in(p.gone, p.gone_count, i + u * 8));
+          v[u] = *(const k_loaded<S, N> *)(from + k_place_in(p.gone, p.gone_count, i + u * 8));
 #pragma unroll
-      for (int u = 0; u < K_AHEAD; u++) {
+      for (int u = 0; u < K_COLUMN_AHEAD; u++) {
         if (i + u * 8 >= end) break;
 #pragma unroll
-        for (int k = 0; k < N; k++) part[k] = F::combine(part[k], F::map((T)k_get(v[u].v[k])));
+        for (int k = 0; k < N; k++) part[k] = F::combine(part[k], F::map((T)k_get(v[u][k])));
       }
     }
 #pragma unroll
@@ -233,10 +243,13 @@ static __device__ void k_fold_join(const k_fold &p) {
   }
 }
 
-#define K_FOLD_WAY(name, suffix, way) \
-  extern "C" __global__ void __launch_bounds__(K_BLOCK) \
+// Each way, and the blocks that a processor is to hold: registers are limited to that.
+#define K_FOLD_WAY(name, suffix, way, blocks) \
+  extern "C" __global__ void __launch_bounds__(K_BLOCK, blocks) \
       name##_##suffix##_##way(const __grid_constant__ k_fold p) { \
     k_fold_##way<fold_##name##_##suffix>(p); \
   }
 #define K_FOLD(name, suffix) \
-  K_FOLD_WAY(name, suffix, rows) K_FOLD_WAY(name, suffix, columns) K_FOLD_WAY(name, suffix, join)
+  K_FOLD_WAY(name, suffix, rows, 2) \
+  K_FOLD_WAY(name, suffix, columns, 1) \
+  K_FOLD_WAY(name, suffix, join, 1)

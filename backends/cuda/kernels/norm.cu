@@ -60,29 +60,59 @@ static __device__ __forceinline__ void layer_rows_body(const k_rows &p) {
 }
 K_FLOATS(layer_rows, k_rows)
 
-// Out: gradient of x; in: gradient, x, weight, mean, rstd.
+// Out: gradient of x, and [3] sums; in: gradient, x, weight, mean, rstd. The grid goes round over
+// the rows, and a warp, or the warps that share a row, add up what weight and bias get from theirs,
+// so that memory is read once.
 template <typename S, int BYTES>
 static __device__ __forceinline__ void layer_backward_body(const k_rows &p) {
   typedef k_row<S, BYTES> R;
   typedef typename R::C C;
+  const S *g_at = (const S *)p.in[0], *x_at = (const S *)p.in[1];
   R r(p);
-  C mean = ((const C *)p.in[3])[r.n ? r.row : 0], rstd = ((const C *)p.in[4])[r.n ? r.row : 0];
-  C g[R::E], h[R::E], s1 = 0, s2 = 0;
-  r.load(g, (const S *)p.in[0] + r.begin(p), 0);
-  r.load(h, (const S *)p.in[1] + r.begin(p), mean);
-  if (p.in[2]) r.combine(g, (const S *)p.in[2], [](C a, C w) { return a * w; });
+  int rows = blockDim.x / p.lanes, warps = p.lanes < 32 ? 32 : p.lanes;  // threads of a sum
+  int64_t block = (int64_t)blockIdx.x * rows, own = r.row, step = (int64_t)gridDim.x * rows;
+  C dw[R::E], db[R::E], part = 1 / (C)p.size;
+  k_loaded<S, R::N> gs[R::G], xs[R::G];
 #pragma unroll
-  for (int k = 0; k < R::E; k++) {
-    h[k] = (h[k] - mean) * rstd;
-    s1 += g[k], s2 += g[k] * h[k];
+  for (int k = 0; k < R::E; k++) dw[k] = db[k] = 0;
+  r.fetch(gs, g_at + r.begin(p)), r.fetch(xs, x_at + r.begin(p));
+#pragma unroll 1
+  for (int64_t past = 0; block + past < p.outer; past += step) {
+    r.go(p, own + past);
+    C mean = r.n ? ((const C *)p.in[3])[r.row] : (C)0;
+    C rstd = r.n ? ((const C *)p.in[4])[r.row] : (C)0;
+    C g[R::E], h[R::E];
+    k_pair<C> sums = {0, 0};
+    r.read(g, gs, 0), r.read(h, xs, mean);
+    R next = r;
+    next.go(p, own + past + step);
+    next.fetch(gs, g_at + next.begin(p)), next.fetch(xs, x_at + next.begin(p));
+#pragma unroll
+    for (int k = 0; k < R::E; k++) {
+      h[k] = (h[k] - mean) * rstd;
+      dw[k] += g[k] * h[k], db[k] += g[k];
+    }
+    if (!p.out[0]) continue;
+    if (p.in[2]) r.combine(g, (const S *)p.in[2], [](C a, C w) { return a * w; });
+#pragma unroll
+    for (int k = 0; k < R::E; k++) sums.a += g[k], sums.b += g[k] * h[k];
+    sums = k_join(sums, p.lanes, k_add());
+    C m1 = sums.a * part, m2 = sums.b * part;
+#pragma unroll
+    for (int k = 0; k < R::E; k++) g[k] = rstd * (g[k] - m1 - h[k] * m2);
+    r.store((S *)p.out[0] + r.begin(p), g);
   }
-  C m1 = k_join(s1, p.lanes, k_add()) / (C)p.size;
-  C m2 = k_join(s2, p.lanes, k_add()) / (C)p.size;
+  if (!p.out[3]) return;
+#pragma unroll 1
+  for (int apart = p.lanes; apart < 32; apart *= 2)
 #pragma unroll
-  for (int k = 0; k < R::E; k++) g[k] = rstd * (g[k] - m1 - h[k] * m2);
-  r.store((S *)p.out[0] + r.begin(p), g);
+    for (int k = 0; k < R::E; k++)
+      dw[k] += k_across(dw[k], apart, 32), db[k] += k_across(db[k], apart, 32);
+  r.n = threadIdx.x % warps < p.lanes ? (int)p.size : 0;
+  C *to = (C *)p.out[3] + k_thread() / warps * 2 * p.size;
+  r.each([&](int k, int i) { to[i] = dw[k], to[p.size + i] = db[k]; });
 }
-K_ROW_FLOATS(layer_backward, K_MIDDLE, 1024)
+K_ROW_FLOATS(layer_backward, K_TWO, 512)
 
 template <typename S>
 static __device__ __forceinline__ void layer_backward_rows_body(const k_rows &p) {
@@ -132,18 +162,27 @@ static __device__ __forceinline__ void layer_partial_body(const k_rows &p) {
 }
 K_FLOATS(layer_partial, k_rows)
 
-// Out: [1] of the weight, [2] of the bias; [3] the chunks' sums.
+// Out: [1] of the weight, [2] of the bias; [3] the chunks' sums. A block: 32 columns, 32 threads
+// each.
 template <typename S>
 static __device__ __forceinline__ void layer_sums_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
-  const C *from = (const C *)p.out[3];
-  for (int64_t j = k_thread(); j < p.size; j += k_threads()) {
-    C dw = 0, db = 0;
-    for (int64_t c = 0; c < p.chunks; c++)
-      dw += from[c * 2 * p.size + j], db += from[(c * 2 + 1) * p.size + j];
-    if (p.out[1]) k_put((S *)p.out[1] + j, dw);
-    if (p.out[2]) k_put((S *)p.out[2] + j, db);
+  __shared__ k_pair<C> room[32][33];
+  int x = threadIdx.x & 31, y = threadIdx.x >> 5;
+  int64_t column = (int64_t)blockIdx.x * 32;
+  k_pair<C> sums = {0, 0};
+#pragma unroll 4
+  for (int64_t c = y; column + x < p.size && c < p.chunks; c += 32) {
+    const C *from = (const C *)p.out[3] + c * 2 * p.size + column + x;
+    sums = sums + k_pair<C>{from[0], from[p.size]};
   }
+  room[y][x] = sums;
+  __syncthreads();
+  sums = k_join(room[x][y], 32, k_add());
+  column += y;
+  if (x || column >= p.size) return;
+  if (p.out[1]) k_put((S *)p.out[1] + column, sums.a);
+  if (p.out[2]) k_put((S *)p.out[2] + column, sums.b);
 }
 K_FLOATS(layer_sums, k_rows)
 
@@ -177,8 +216,8 @@ static __device__ __forceinline__ void batch_store(const k_rows &p, int64_t chan
   __shared__ double room[2][K_BLOCK];
   double *to = batch_room(p, channel) + blockIdx.x % p.chunks * 2;
   if (p.inner > 1) {
-    a = k_join(a, K_BLOCK, k_add()), b = k_join(b, K_BLOCK, k_add());
-    if (threadIdx.x == 0) to[0] = a, to[1] = b;
+    k_pair<double> sums = k_join(k_pair<double>{a, b}, K_BLOCK, k_add());
+    if (threadIdx.x == 0) to[0] = sums.a, to[1] = sums.b;
     return;
   }
   room[0][threadIdx.x] = a, room[1][threadIdx.x] = b;

@@ -7,6 +7,15 @@
 struct words {
   uint32_t v[4];
 };
+// Both words of a product, the low one first: one instruction, where the product of uint64_t is
+// three.
+static __device__ __forceinline__ uint2 wide_product(uint32_t x, uint32_t y) {
+  uint2 z;
+  asm("{ .reg .u64 z; mul.wide.u32 z, %2, %3; mov.b64 {%0, %1}, z; }"
+      : "=r"(z.x), "=r"(z.y)
+      : "r"(x), "r"(y));
+  return z;
+}
 // The block of four words that draw number `offset / 4` of a subsequence gives.
 static __device__ __forceinline__ words philox(uint64_t seed, uint64_t subsequence,
                                                uint64_t offset) {
@@ -16,9 +25,9 @@ static __device__ __forceinline__ words philox(uint64_t seed, uint64_t subsequen
   uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
 #pragma unroll
   for (int round = 0; round < 10; round++) {
-    uint64_t a = (uint64_t)0xd2511f53u * c0, b = (uint64_t)0xcd9e8d57u * c2;
-    c0 = (uint32_t)(b >> 32) ^ c1 ^ k0, c1 = (uint32_t)b;
-    c2 = (uint32_t)(a >> 32) ^ c3 ^ k1, c3 = (uint32_t)a;
+    uint2 a = wide_product(0xd2511f53u, c0), b = wide_product(0xcd9e8d57u, c2);
+    c0 = b.y ^ c1 ^ k0, c1 = b.x;
+    c2 = a.y ^ c3 ^ k1, c3 = a.x;
     k0 += 0x9e3779b9u, k1 += 0xbb67ae85u;
   }
   return {{c0, c1, c2, c3}};
@@ -32,6 +41,10 @@ static __device__ __forceinline__ double uniform_double(uint32_t x, uint32_t y) 
   return fma((double)z, 1.1102230246251565e-16, 5.5511151231257827e-17);
 }
 
+template <typename C, int N>
+struct numbers {
+  C v[N];
+};
 template <typename S>
 struct draw {  // of a lane of the words, as the compute type
   static const int lanes = 4;
@@ -39,8 +52,9 @@ struct draw {  // of a lane of the words, as the compute type
     return uniform_float(w.v[lane]);
   }
   // Polar pairs: the sine first. The angle goes through the device's own sine, as in PyTorch.
-  static __device__ __forceinline__ void normals(const words &w, float *to) {
+  static __device__ __forceinline__ numbers<float, lanes> normals(const words &w) {
     const float turn = 6.2831855f;
+    numbers<float, lanes> x;
 #pragma unroll
     for (int k = 0; k < 4; k += 2) {
       float u = uniform_float(w.v[k]);
@@ -48,8 +62,9 @@ struct draw {  // of a lane of the words, as the compute type
           (float)w.v[k + 1] * (2.3283064365386963e-10f * turn) + 1.1641532182693481e-10f * turn;
       float r = sqrtf(-2.0f * logf(u)), s, c;
       __sincosf(v, &s, &c);
-      to[k] = r * s, to[k + 1] = r * c;
+      x.v[k] = r * s, x.v[k + 1] = r * c;
     }
+    return x;
   }
   static __device__ __forceinline__ float exponential(float u) {
     return u >= 1.0f - 5.9604644775390625e-08f ? 5.9604644775390625e-08f : -logf(u);
@@ -61,28 +76,44 @@ struct draw<double> {
   static __device__ __forceinline__ double uniform(const words &w, int lane) {
     return uniform_double(w.v[2 * lane], w.v[2 * lane + 1]);
   }
-  static __device__ __forceinline__ void normals(const words &w, double *to) {
+  static __device__ __forceinline__ numbers<double, lanes> normals(const words &w) {
     double u = uniform_double(w.v[0], w.v[1]), v = uniform_double(w.v[2], w.v[3]), s, c;
     double r = sqrt(-2.0 * log(u));
     sincospi(2.0 * v, &s, &c);
-    to[0] = r * s, to[1] = r * c;
+    return {{r * s, r * c}};
   }
   static __device__ __forceinline__ double exponential(double u) {
     return u >= 1.0 - 1.1102230246251565e-16 ? 1.1102230246251565e-16 : -log(u);
   }
 };
 
-// emit(words, lane, i) for each of the n elements.
-template <int LANES, typename E>
-static __device__ __forceinline__ void each(const k_random &p, E emit) {
-  int64_t thread = k_thread(), stride = k_threads(), step = 0;
+// emit(of(words), lane, i) for each of the n elements.
+template <int LANES, typename O, typename E>
+static __device__ __forceinline__ void each(const k_random &p, O of, E emit) {
+  int64_t thread = k_thread(), stride = k_threads(), step = 0, last = (LANES - 1) * stride;
   for (int64_t first = thread; first < p.n; first += stride * LANES, step++) {
-    words w = philox(p.seed, (uint64_t)thread, p.offset + 4 * (uint64_t)step);
+    auto x = of(philox(p.seed, (uint64_t)thread, p.offset + 4 * (uint64_t)step));
+    if (first + last < p.n) {
+#pragma unroll
+      for (int lane = 0; lane < LANES; lane++) emit(x, lane, first + lane * stride);
+      continue;
+    }
 #pragma unroll
     for (int lane = 0; lane < LANES; lane++)
-      if (first + lane * stride < p.n) emit(w, lane, first + lane * stride);
+      if (first + lane * stride < p.n) emit(x, lane, first + lane * stride);
   }
 }
+template <int LANES, typename E>
+static __device__ __forceinline__ void each(const k_random &p, E emit) {
+  each<LANES>(
+      p, [](words w) { return w; }, emit);
+}
+// A number in a register. The compiler would convert a parameter again at each use of it.
+static __device__ __forceinline__ float kept(float x) {
+  asm volatile("" : "+f"(x));
+  return x;
+}
+static __device__ __forceinline__ double kept(double x) { return x; }
 
 static __device__ __forceinline__ float scaled(float u, float low, float high) {
   return __fmaf_rn(u, high - low, low);
@@ -93,35 +124,38 @@ static __device__ __forceinline__ double scaled(double u, double low, double hig
 template <typename S>
 static __device__ __forceinline__ void uniform_body(const k_random &p) {
   typedef typename k_type<S>::number C;
+  C low = kept((C)p.a), high = kept((C)p.b);
+  S none;
+  k_put(&none, high);
   each<draw<S>::lanes>(p, [&](const words &w, int lane, int64_t i) {
-    C x = scaled(draw<S>::uniform(w, lane), (C)p.a, (C)p.b);
+    C x = scaled(draw<S>::uniform(w, lane), low, high);
     // Draws are in (0, 1]: the upper bound becomes the lower one, also where rounding gives it.
-    S kept, high;
-    k_put(&kept, x), k_put(&high, (C)p.b);
-    k_put((S *)p.out + i, k_get(kept) == k_get(high) ? (C)p.a : x);
+    S stored;
+    k_put(&stored, x);
+    k_put((S *)p.out + i, k_get(stored) == k_get(none) ? low : x);
   });
 }
 K_FLOATS(uniform, k_random)
 
 template <typename S>
 static __device__ __forceinline__ void normal_body(const k_random &p) {
+  typedef draw<S> D;
   typedef typename k_type<S>::number C;
-  int64_t thread = k_thread(), stride = k_threads(), step = 0;
-  for (int64_t first = thread; first < p.n; first += stride * draw<S>::lanes, step++) {
-    C x[draw<S>::lanes];
-    draw<S>::normals(philox(p.seed, (uint64_t)thread, p.offset + 4 * (uint64_t)step), x);
-#pragma unroll
-    for (int k = 0; k < draw<S>::lanes; k++)
-      if (first + k * stride < p.n) k_put((S *)p.out + first + k * stride, x[k] * (C)p.b + (C)p.a);
-  }
+  C mean = kept((C)p.a), deviation = kept((C)p.b);
+  each<D::lanes>(
+      p, [](words w) { return D::normals(w); },
+      [&](const numbers<C, D::lanes> &x, int lane, int64_t i) {
+        k_put((S *)p.out + i, x.v[lane] * deviation + mean);
+      });
 }
 K_FLOATS(normal, k_random)
 
 template <typename S>
 static __device__ __forceinline__ void exponential_body(const k_random &p) {
   typedef typename k_type<S>::number C;
+  C rate = kept((C)p.a);
   each<draw<S>::lanes>(p, [&](const words &w, int lane, int64_t i) {
-    k_put((S *)p.out + i, draw<S>::exponential(draw<S>::uniform(w, lane)) / (C)p.a);
+    k_put((S *)p.out + i, draw<S>::exponential(draw<S>::uniform(w, lane)) / rate);
   });
 }
 K_FLOATS(exponential, k_random)
@@ -145,13 +179,13 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK) chance(const __grid_consta
 template <typename S>
 static __device__ __forceinline__ void dropout_body(const k_random &p) {
   typedef typename k_type<S>::number C;
-  C keep = (C)p.a;
-  S kept, none;
-  k_put(&kept, (C)p.b), k_put(&none, (C)0);
+  C keep = kept((C)p.a);
+  S one, none;
+  k_put(&one, (C)p.b), k_put(&none, (C)0);
   int lanes = (int)p.from;
   if (lanes == 1) {
     each<4>(p, [&](const words &w, int lane, int64_t i) {
-      ((S *)p.out)[i] = (C)uniform_float(w.v[lane]) < keep ? kept : none;
+      ((S *)p.out)[i] = (C)uniform_float(w.v[lane]) < keep ? one : none;
     });
     return;
   }
@@ -162,7 +196,7 @@ static __device__ __forceinline__ void dropout_body(const k_random &p) {
 #pragma unroll
       for (int lane = 0; lane < 4; lane++)
         if (done + lane < lanes)
-          ((S *)p.out)[first + done + lane] = (C)uniform_float(w.v[lane]) < keep ? kept : none;
+          ((S *)p.out)[first + done + lane] = (C)uniform_float(w.v[lane]) < keep ? one : none;
     }
 }
 K_FLOATS(dropout, k_random)

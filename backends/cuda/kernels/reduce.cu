@@ -165,16 +165,16 @@ static __device__ __forceinline__ void take_dense(A *a, const k_fold &p, const c
   const int N = sizeof(S) < 4 ? 4 : 16 / sizeof(S);
   int64_t last = end / N;
   for (int64_t i = begin / N + lane; i < last; i += AHEAD * p.lanes) {
-    k_vector<S, N> v[AHEAD];
+    k_loaded<S, N> v[AHEAD];
 #pragma unroll
     for (int u = 0; u < AHEAD; u++)
-      if (i + u * p.lanes < last) v[u] = ((const k_vector<S, N> *)row)[i + u * p.lanes];
+      if (i + u * p.lanes < last) v[u] = ((const k_loaded<S, N> *)row)[i + u * p.lanes];
 #pragma unroll
     for (int u = 0; u < AHEAD; u++) {
       if (i + u * p.lanes >= last) break;
       T x[N];
 #pragma unroll
-      for (int k = 0; k < N; k++) x[k] = (T)k_get(v[u].v[k]);
+      for (int k = 0; k < N; k++) x[k] = (T)k_get(v[u][k]);
       a->take(p, x, N, (i + u * p.lanes) * N);
     }
   }

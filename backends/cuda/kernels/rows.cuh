@@ -7,13 +7,14 @@
 #pragma once
 #include "math.cuh"
 
-enum { K_SHORT = 32, K_MIDDLE = 64, K_LONG = 128 };  // bytes of numbers in a thread
+// Bytes of numbers in a thread; K_TWO: two vectors of elements.
+enum { K_TWO = 2, K_SHORT = 32, K_MIDDLE = 64, K_LONG = 128 };
 
 // `BYTES` of registers for the elements of a thread, as numbers of the compute type.
 template <typename S, int BYTES>
 struct k_row {
   typedef typename k_type<S>::number C;
-  enum { N = 16 / sizeof(S), E = BYTES / sizeof(C), G = E / N };
+  enum { N = 16 / sizeof(S), E = BYTES == K_TWO ? 2 * N : BYTES / sizeof(C), G = E / N };
   int64_t row;
   int n, lane, lanes;
   bool vector;
@@ -24,7 +25,11 @@ struct k_row {
         n(row < p.outer ? (int)p.size : 0),
         lane(threadIdx.x % p.lanes),
         lanes(p.lanes),
-        vector(BYTES > K_SHORT || p.vector) {}
+        vector(BYTES != K_SHORT || p.vector) {}
+  // Row `to` is the thread's from now on.
+  __device__ __forceinline__ void go(const k_rows &p, int64_t to) {
+    row = to, n = to < p.outer ? (int)p.size : 0;
+  }
   // Where the row begins; the first one's beginning where there is no row.
   __device__ __forceinline__ int64_t begin(const k_rows &p) const { return n ? row * p.size : 0; }
 
@@ -37,22 +42,29 @@ struct k_row {
       if (i < n) f(k, i);
     }
   }
-  __device__ __forceinline__ void load(C *x, const S *from, C fill) const {
-    if (vector) {
-      k_vector<S, N> v[G];
+  // The elements of the thread as they are stored. What is fetched may be asked for while it comes.
+  __device__ __forceinline__ void fetch(k_loaded<S, N> *v, const S *from) const {
 #pragma unroll
-      for (int g = 0; g < G; g++) {
-        int i = g * lanes + lane;
-        if (i * N < n) v[g] = ((const k_vector<S, N> *)from)[i];
-      }
-#pragma unroll
-      for (int k = 0; k < E; k++)
-        x[k] = (k / N * lanes + lane) * N < n ? k_get(v[k / N].v[k % N]) : fill;
-    } else {
-#pragma unroll
-      for (int k = 0; k < E; k++)
-        x[k] = k * lanes + lane < n ? k_get(from[k * lanes + lane]) : fill;
+    for (int g = 0; g < G; g++) {
+      int i = g * lanes + lane;
+      if (vector && i * N < n) v[g] = ((const k_loaded<S, N> *)from)[i];
     }
+    if (vector) return;
+#pragma unroll
+    for (int k = 0; k < E; k++)
+      v[k / N].put(k % N, k * lanes + lane < n ? from[k * lanes + lane] : S());
+  }
+  __device__ __forceinline__ void read(C *x, const k_loaded<S, N> *v, C fill) const {
+#pragma unroll
+    for (int k = 0; k < E; k++) {
+      bool here = vector ? (k / N * lanes + lane) * N < n : k * lanes + lane < n;
+      x[k] = here ? k_get(v[k / N][k % N]) : fill;
+    }
+  }
+  __device__ __forceinline__ void load(C *x, const S *from, C fill) const {
+    k_loaded<S, N> v[G];
+    fetch(v, from);
+    read(x, v, fill);
   }
   // x = f(x, y) for each element, y of another row.
   template <typename F>
@@ -60,13 +72,13 @@ struct k_row {
 #pragma unroll
     for (int g = 0; g < G; g++) {
       int i = g * lanes + lane;
-      k_vector<S, N> v;
-      if (vector && i * N < n) v = ((const k_vector<S, N> *)from)[i];
+      k_loaded<S, N> v;
+      if (vector && i * N < n) v = ((const k_loaded<S, N> *)from)[i];
 #pragma unroll
       for (int k = 0; k < N; k++) {
         int j = (g * N + k) * lanes + lane;
-        if (!vector && j < n) v.v[k] = from[j];
-        x[g * N + k] = f(x[g * N + k], k_get(v.v[k]));
+        if (!vector && j < n) v.put(k, from[j]);
+        x[g * N + k] = f(x[g * N + k], k_get(v[k]));
       }
     }
   }
