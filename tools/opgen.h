@@ -119,8 +119,8 @@ extern og_tables og;
   XX(first) \
   XX(whole) \
   XX(sum) \
-  XX(inplace) XX(out) XX(nomethod) XX(nofunction) XX(nn) XX(hidden) XX(factory) XX(random) \
-      XX(onlyinplace) XX(mutates) XX(boolresult) XX(longresult)
+  XX(inplace) XX(out) XX(nomethod) XX(nofunction) XX(numbers) XX(nn) XX(hidden) XX(factory) \
+      XX(random) XX(onlyinplace) XX(mutates) XX(boolresult) XX(longresult)
 // clang-format on
 typedef enum og_word {
 #define XX(w) OG_W_##w,

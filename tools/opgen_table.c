@@ -159,6 +159,7 @@ static void write_flags(FILE *to, const og_op *op) {
   if (og_has(op, OG_W_factory)) fprintf(to, " | PX_OP_IS_FACTORY");
   if (nn) fprintf(to, " | PX_OP_IS_NN");
   if (og_has(op, OG_W_random)) fprintf(to, " | PX_OP_RANDOM");
+  if (og_has(op, OG_W_numbers)) fprintf(to, " | PX_OP_TAKES_NUMBERS");
   if (only) fprintf(to, " | PX_OP_ONLY_INPLACE");
   if (hidden) fprintf(to, " | PX_OP_HIDDEN");
 }

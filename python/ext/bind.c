@@ -42,7 +42,8 @@ static int to_tensor(const ext_signature *s, int i, PyObject *object, px_value *
     *out = PX_T(ext_tensor(object));
     return 1;
   }
-  bool number_allowed = s->op->kind == PX_OP_POINTWISE && i > 0;
+  bool number_allowed =
+      i > 0 && (s->op->kind == PX_OP_POINTWISE || (s->op->flags & PX_OP_TAKES_NUMBERS));
   px_scalar scalar;
   if (!number_allowed || !ext_is_number(object)) return 0;
   if (ext_to_scalar(object, &scalar) < 0) return -1;

@@ -92,6 +92,15 @@ class Arithmetic(unittest.TestCase):
 
 
 class Calls(unittest.TestCase):
+    def test_other_names_take_numbers_too(self):
+        i = torch.tensor([1, 2, 3])
+        for call, same in ((i.multiply(2), i * 2), (torch.subtract(i, 1), i - 1), (i.subtract(1, alpha=2), i - 2), (i.true_divide(2), i / 2),
+                           (i.greater(2), i > 2), (torch.less_equal(i, 2), i <= 2), (i.not_equal(2), i != 2), (i.clip(2), i.clamp(2)),
+                           (torch.clip(i, 1.5, 2), i.clamp(1.5, 2)), (i.multiply(1.5), i * 1.5)):
+            self.assertEqual((call.tolist(), call.dtype), (same.tolist(), same.dtype))
+        with self.assertRaisesRegex(TypeError, r"matmul\(\): argument 'other' \(position 1\) must be Tensor, not int"):
+            i.matmul(2)
+
     def test_names_of_arguments(self):
         x = torch.ones(2, 3)
         self.assertEqual(torch.sum(input=x, axis=1, keepdims=True).shape, (2, 1))
