@@ -79,9 +79,10 @@ static void thread_end_make(void) {
 px_status px_stream_set_current(px_stream *stream) {
   if (!stream || !stream->owner) return PX_OK;
   PX_TRY(px_device_init());
+  px_stream **place = &current_streams[stream->owner->index], *before = *place;
+  if (before == stream) return PX_OK;
   pthread_once(&thread_end_once, thread_end_make);
   if (thread_end_made) pthread_setspecific(thread_end, current_streams);
-  px_stream **place = &current_streams[stream->owner->index], *before = *place;
   *place = px_retain(stream);
   px_release(before);
   return PX_OK;
