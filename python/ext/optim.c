@@ -473,7 +473,43 @@ static PyObject *optimizer_repr(PyObject *self) {
   return text ? PyUnicode_FromFormat("%U)", text) : NULL;
 }
 
+static PyObject *optim_module;  // borrowed: torch.optim, with the library's types
+
+// _rebuild_optimizer(name, groups), for pickles: "torch.optim" may be no module that can be
+// imported, so types of the library go by name.
+static PyObject *rebuild(PyObject *module, PyObject *args) {
+  PyObject *name, *groups;
+  if (!PyArg_ParseTuple(args, "UO", &name, &groups)) return NULL;
+  EXT_OWNED *type = PyObject_GetAttr(optim_module, name);
+  return type ? PyObject_CallOneArg(type, groups) : NULL;
+}
+static PyMethodDef functions[] = {{"_rebuild_optimizer", rebuild, METH_VARARGS, NULL},
+                                  {NULL, NULL, 0, NULL}};
+
+// For copies and pickles: made anew from its groups, whose dicts hold all options, then given its
+// state.
+static PyObject *optimizer_reduce(PyObject *object, PyObject *unused) {
+  ext_optimizer_object *self = (ext_optimizer_object *)object;
+  if (!self->optimizer) EXT_FAIL(PyExc_RuntimeError, "this optimizer was not initialised");
+  EXT_OWNED *groups = PyList_New(0);
+  EXT_OWNED *state = state_dict(object, NULL);
+  for (Py_ssize_t g = 0; groups && g < PyList_GET_SIZE(self->groups); g++) {
+    EXT_OWNED *group = PyDict_Copy(PyList_GET_ITEM(self->groups, g));
+    if (!group || PyList_Append(groups, group) < 0) return NULL;
+  }
+  if (!groups || !state) return NULL;
+  PyObject *type = (PyObject *)Py_TYPE(object);
+  EXT_OWNED *known = PyObject_GetAttrString(optim_module, ext_type_name(object));
+  if (!known) PyErr_Clear();
+  if (known != type) return Py_BuildValue("O(O)O", type, groups, state);
+  EXT_OWNED *core = PyImport_ImportModule("phlox._C");
+  EXT_OWNED *maker = core ? PyObject_GetAttrString(core, "_rebuild_optimizer") : NULL;
+  return maker ? Py_BuildValue("O(sO)O", maker, ext_type_name(object), groups, state) : NULL;
+}
+
 static PyMethodDef methods[] = {EXT_DEF("step", step),
+                                {"__reduce__", optimizer_reduce, METH_NOARGS, NULL},
+                                {"__setstate__", load_state_dict, METH_O, NULL},
                                 EXT_DEF("zero_grad", zero_grad),
                                 {"add_param_group", add_param_group, METH_O, NULL},
                                 {"state_dict", state_dict, METH_NOARGS, NULL},
@@ -518,6 +554,8 @@ static int add_kind(PyObject *optim, const px_optimizer_kind *kind) {
 int ext_init_optim(PyObject *m) {
   PyObject *optim = ext_submodule(m, "optim", NULL);
   if (!optim || ext_add_type(optim, "Optimizer", &ext_OptimizerType) < 0) return -1;
+  optim_module = optim;
+  if (PyModule_AddFunctions(m, functions) < 0) return -1;
   const px_optimizer_kind *kind;
   for (int i = 0; (kind = px_optimizer_kind_at(i)); i++)
     if (add_kind(optim, kind) < 0) return -1;

@@ -127,13 +127,17 @@ static const struct {
   const char *name;
   double least, below;  // least <= value < below
   const char *text;
-} ranges[] = {{"lr", 0, INFINITY, "Invalid learning rate: %s"},
-              {"momentum", 0, INFINITY, "Invalid momentum value: %s"},
-              {"weight_decay", 0, INFINITY, "Invalid weight_decay value: %s"},
-              {"beta1", 0, 1, "Invalid beta parameter at index 0: %s"},
-              {"beta2", 0, 1, "Invalid beta parameter at index 1: %s"},
-              {"rho", 0, 1 + DBL_EPSILON, "Invalid rho value: %s"},
-              {"eps", 0, INFINITY, "Invalid epsilon value: %s"}};
+} ranges[] = {
+    {"lr", 0, INFINITY, "Invalid learning rate: %s"},
+    {"momentum", 0, INFINITY, "Invalid momentum value: %s"},
+    {"weight_decay", 0, INFINITY, "Invalid weight_decay value: %s"},
+    {"beta1", 0, 1, "Invalid beta parameter at index 0: %s"},
+    {"beta2", 0, 1, "Invalid beta parameter at index 1: %s"},
+    {"alpha", 0, INFINITY, "Invalid alpha value: %s"},
+    {"lr_decay", 0, INFINITY, "Invalid lr_decay value: %s"},
+    {"initial_accumulator_value", 0, INFINITY, "Invalid initial_accumulator_value value: %s"},
+    {"rho", 0, 1 + DBL_EPSILON, "Invalid rho value: %s"},
+    {"eps", 0, INFINITY, "Invalid epsilon value: %s"}};
 
 static px_status range_check(const char *option, double value) {
   for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++) {

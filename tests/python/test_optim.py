@@ -197,7 +197,57 @@ class States(unittest.TestCase):
             SGD([p, q], lr=0.1).load_state_dict(SGD([p], lr=0.1).state_dict())
 
 
+class Others(unittest.TestCase):
+    def run_steps(self, make, steps=4):
+        p = nn.Parameter(torch.tensor([1.0, -2.0, 3.0]))
+        optimizer = make([p])
+        for i in range(steps):
+            p.grad = torch.tensor([0.5, -1.0, 0.25]) * (i + 1)
+            optimizer.step()
+        return p, optimizer
+
+    def test_steps(self):
+        for make, wanted in ((lambda p: optim.RMSprop(p), [0.6568438, -1.6568439, 2.6568439]),
+                             (lambda p: optim.RMSprop(p, 0.1, 0.9, 1e-6, 0.1, 0.5, True), [-0.8767099, -0.118633, 1.1965677]),
+                             (lambda p: optim.RMSprop(p, momentum=0.9, maximize=True), [1.8124719, -2.8124716, 3.8124716]),
+                             (lambda p: optim.Adagrad(p), [0.965735, -1.965735, 2.965735]),
+                             (lambda p: optim.Adagrad(p, 0.1, 0.5, 0.1, 0.2), [0.7980425, -1.7809817, 2.8116548]),
+                             (lambda p: optim.Adagrad(p, maximize=True), [1.034265, -2.034265, 3.034265])):
+            p, _ = self.run_steps(make)
+            self.assertTrue(torch.allclose(p.detach(), torch.tensor(wanted), atol=1e-6), p)
+
+    def test_options_and_states(self):
+        for make, text in ((lambda p: optim.RMSprop(p, alpha=-1), "Invalid alpha value: -1.0"), (lambda p: optim.Adagrad(p, lr_decay=-1), "Invalid lr_decay value: -1.0"),
+                           (lambda p: optim.Adagrad(p, initial_accumulator_value=-1), "Invalid initial_accumulator_value value: -1.0")):
+            with self.assertRaisesRegex(ValueError, text):
+                self.run_steps(make)
+        p, optimizer = self.run_steps(lambda p: optim.RMSprop(p, momentum=0.5, centered=True))
+        self.assertEqual(set(optimizer.state[p]), {"step", "square_avg", "momentum_buffer", "grad_avg"})
+        p, optimizer = self.run_steps(optim.Adagrad)
+        self.assertEqual(set(optimizer.state[p]), {"step", "sum"})
+
+    def test_copies_and_pickles_go_on_as_the_original(self):
+        for make in (lambda p: SGD(p, 0.1, momentum=0.9), lambda p: optim.Adam(p, 0.1, betas=(0.5, 0.9)), optim.RMSprop):
+            p, optimizer = self.run_steps(make, 2)
+            for other in (copy.deepcopy(optimizer), pickle.loads(pickle.dumps(optimizer))):
+                q = other.param_groups[0]["params"][0]
+                self.assertIsNot(q, p)
+                self.assertEqual((repr(other), q.tolist()), (repr(optimizer), p.tolist()))
+                before = p.detach().clone()
+                p.grad, q.grad = torch.ones(3), torch.ones(3)
+                kept = copy.deepcopy(optimizer.state_dict())
+                optimizer.step()
+                other.step()
+                self.assertEqual(q.tolist(), p.tolist())
+                with torch.no_grad(): p.copy_(before)
+                optimizer.load_state_dict(kept)
+
+
 class Schedules(unittest.TestCase):
+    def setUp(self):
+        warnings.filterwarnings("ignore", "Detected call of")
+        self.addCleanup(warnings.resetwarnings)
+
     def rates(self, make):
         optimizer = SGD([nn.Parameter(torch.ones(1))], lr=0.1)
         schedule, rates = make(optimizer), []
