@@ -267,7 +267,9 @@ px_status px__pick_dim(px__picking *p, const px_tensor *self, int dim, const px_
 }
 
 px_status px__pick_along(px__picking *p, const px_tensor *self, int dim, const px_tensor *index) {
-  p->count = 0, p->wraps = false, p->fault = PX_FAULT_PLACE;
+  // On the CPU PyTorch raises RuntimeError here; what a device finds is an IndexError for every op.
+  bool device = px__tensor_device(self).type != PX_CPU;
+  p->count = 0, p->wraps = false, p->fault = device ? PX_FAULT_INDEX : PX_FAULT_PLACE;
   PX_TRY(own_index(p, index, self));
   note_dim(p, 0, self, dim);
   p->ndim = index->ndim;

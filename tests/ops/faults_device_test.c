@@ -43,28 +43,27 @@ static const struct {
   const char *name;
   px_status (*call)(px_tensor **y, const things *t);
   const char *text;
-  px_status status;
 } rows[] = {
-    {"index_select", call_index_select, RANGE("9"), PX_INDEX},
-    {"gather", call_gather, DIMENSION("9"), PX_RUNTIME},
-    {"index", call_index, DIMENSION("9"), PX_INDEX},
-    {"index_far", call_index_far, DIMENSION("-7"), PX_INDEX},
-    {"index_put", call_index_put, DIMENSION("9"), PX_INDEX},
-    {"index_put_sum", call_index_put_sum, DIMENSION("9"), PX_INDEX},
-    {"index_add", call_index_add, RANGE("9"), PX_INDEX},
-    {"index_copy", call_index_copy, RANGE("9"), PX_INDEX},
-    {"index_fill", call_index_fill, RANGE("9"), PX_INDEX},
-    {"scatter", call_scatter, DIMENSION("9"), PX_RUNTIME},
-    {"scatter_add", call_scatter_add, DIMENSION("9"), PX_RUNTIME},
-    {"scatter_value", call_scatter_value, DIMENSION("9"), PX_RUNTIME},
-    {"take", call_take, "index 99", PX_INDEX},
-    {"embedding", call_embedding, RANGE("9"), PX_INDEX},
-    {"embedding_far", call_embedding_far, RANGE("-7"), PX_INDEX},
-    {"nll_loss", call_nll_loss, "Target 9 is out of bounds.", PX_INDEX},
-    {"nll_loss_each", call_nll_loss_each, "Target 9 is out of bounds.", PX_INDEX},
-    {"cross_entropy", call_cross_entropy, "Target 9 is out of bounds.", PX_INDEX},
-    {"cross_entropy_sum", call_cross_entropy_sum, "Target -7 is out of bounds.", PX_INDEX},
-    {"cross_entropy_smooth", call_cross_entropy_smooth, "Target 9 is out of bounds.", PX_INDEX},
+    {"index_select", call_index_select, RANGE("9")},
+    {"gather", call_gather, DIMENSION("9")},
+    {"index", call_index, DIMENSION("9")},
+    {"index_far", call_index_far, DIMENSION("-7")},
+    {"index_put", call_index_put, DIMENSION("9")},
+    {"index_put_sum", call_index_put_sum, DIMENSION("9")},
+    {"index_add", call_index_add, RANGE("9")},
+    {"index_copy", call_index_copy, RANGE("9")},
+    {"index_fill", call_index_fill, RANGE("9")},
+    {"scatter", call_scatter, DIMENSION("9")},
+    {"scatter_add", call_scatter_add, DIMENSION("9")},
+    {"scatter_value", call_scatter_value, DIMENSION("9")},
+    {"take", call_take, "index 99"},
+    {"embedding", call_embedding, RANGE("9")},
+    {"embedding_far", call_embedding_far, RANGE("-7")},
+    {"nll_loss", call_nll_loss, "Target 9 is out of bounds."},
+    {"nll_loss_each", call_nll_loss_each, "Target 9 is out of bounds."},
+    {"cross_entropy", call_cross_entropy, "Target 9 is out of bounds."},
+    {"cross_entropy_sum", call_cross_entropy_sum, "Target -7 is out of bounds."},
+    {"cross_entropy_smooth", call_cross_entropy_smooth, "Target 9 is out of bounds."},
 };
 enum { ROWS = sizeof rows / sizeof *rows };
 
@@ -99,7 +98,7 @@ static void check_row(int i, waits wait, const things *t) {
   px_tensor *y = NULL;
   px_status status = rows[i].call(&y, t);
   if (!status) status = wait(t->x);
-  if (status != rows[i].status || !strstr(px_error_last()->message, rows[i].text)) {
+  if (status != PX_INDEX || !strstr(px_error_last()->message, rows[i].text)) {
     fprintf(stderr, "%s: %s: %s\n", rows[i].name, px_status_name(status), px_error_last()->message);
     failures++;
   }
@@ -174,7 +173,7 @@ PX_TEST(with_launch_blocking_the_call_itself_fails) {
   things t = prepare();
   for (int i = 0; i < ROWS; i++) {
     px_tensor *y = NULL;
-    FAILS(rows[i].call(&y, &t), rows[i].status, rows[i].text);
+    FAILS(rows[i].call(&y, &t), PX_INDEX, rows[i].text);
     CHECK(!y);
   }
   let_go(&t);
@@ -205,7 +204,7 @@ PX_TEST(a_fault_on_a_stream_is_raised_by_who_waits_for_the_device) {
   OK(px_stream_set_current(s));
   px_status status = call_gather(&y, &t);
   if (!status) status = px_device_synchronize(0);
-  CHECK_EQ(status, PX_RUNTIME);
+  CHECK_EQ(status, PX_INDEX);
   CHECK(!strstr(px_error_last()->message, "default stream"));
   px_error_clear();
   px_release(y);
@@ -242,7 +241,7 @@ PX_TEST(probabilities_that_are_none_are_reported) {
   px_tensor *y = NULL;
   px_status status = px_bernoulli(&y, p, NULL);
   if (!status) status = px_device_synchronize(0);
-  CHECK_EQ(status, PX_RUNTIME);
+  CHECK_EQ(status, PX_INDEX);
   CHECK(strstr(px_error_last()->message, "Expected p_in >= 0 && p_in <= 1 to be true"));
   px_error_clear();
   OK(px_device_synchronize(0));
