@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.optim.lr_scheduler, and the clipping of gradients in torch.nn.utils.
+// torch.optim.lr_scheduler, and torch.nn.utils: clipping of gradients, parameters as one vector.
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -572,7 +572,49 @@ EXT_FAST(clip_grad_norm) {
   return ext_wrap(total);
 }
 
-static PyMethodDef clipping[] = {EXT_DEF("clip_grad_norm_", clip_grad_norm), {NULL, NULL, 0, NULL}};
+// ---- all parameters in one vector
+
+EXT_FAST(parameters_to_vector) {
+  EXT_ARGS("parameters_to_vector", "parameters", out);
+  EXT_OWNED *list = PySequence_List(out[0]);
+  EXT_OWNED *torch = list ? PyImport_ImportModule("phlox") : NULL;
+  for (Py_ssize_t i = 0; torch && i < PyList_GET_SIZE(list); i++) {
+    PyObject *item = PyList_GET_ITEM(list, i);
+    if (!ext_need_tensor(item, "parameters_to_vector", "parameters")) return NULL;
+    PyObject *flat = PyObject_CallMethod(item, "view", "i", -1);
+    if (!flat || PyList_SetItem(list, i, flat) < 0) return NULL;
+  }
+  return torch ? PyObject_CallMethod(torch, "cat", "O", list) : NULL;
+}
+
+// Gives a parameter the next numbers of the vector; where they end, or -1.
+static int64_t take_part(PyObject *vector, PyObject *item, int64_t from) {
+  px_tensor *parameter = ext_need_tensor(item, "vector_to_parameters", "parameters");
+  if (!parameter) return -1;
+  int64_t count = px_tensor_numel(parameter);
+  EXT_OWNED *part =
+      PyObject_CallMethod(vector, "narrow", "iLL", 0, (long long)from, (long long)count);
+  EXT_OWNED *shaped = part ? PyObject_CallMethod(part, "view_as", "O", item) : NULL;
+  EXT_OWNED *data = shaped ? PyObject_GetAttrString(shaped, "data") : NULL;
+  return data && PyObject_SetAttrString(item, "data", data) == 0 ? from + count : -1;
+}
+
+EXT_FAST(vector_to_parameters) {
+  EXT_ARGS("vector_to_parameters", "vec parameters", out);
+  if (!ext_is_tensor(out[0]))
+    EXT_FAIL(PyExc_TypeError, "expected torch.Tensor, but got: %s", Py_TYPE(out[0])->tp_name);
+  EXT_OWNED *list = PySequence_List(out[1]);
+  int64_t at = 0;
+  for (Py_ssize_t i = 0; list && at >= 0 && i < PyList_GET_SIZE(list); i++)
+    at = take_part(out[0], PyList_GET_ITEM(list, i), at);
+  if (!list || at < 0) return NULL;
+  Py_RETURN_NONE;
+}
+
+static PyMethodDef clipping[] = {EXT_DEF("parameters_to_vector", parameters_to_vector),
+                                 EXT_DEF("vector_to_parameters", vector_to_parameters),
+                                 EXT_DEF("clip_grad_norm_", clip_grad_norm),
+                                 {NULL, NULL, 0, NULL}};
 
 int ext_init_schedules(PyObject *m, PyObject *optim) {
   PyObject *module = ext_submodule(optim, "lr_scheduler", NULL);

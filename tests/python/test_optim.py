@@ -374,6 +374,22 @@ class Schedules(unittest.TestCase):
         self.assertEqual(other.last_epoch, 3)
 
 
+class Vectors(unittest.TestCase):
+    def test_parameters_as_one_vector(self):
+        model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+        vector = nn.utils.parameters_to_vector(model.parameters())
+        self.assertEqual((vector.shape, vector.requires_grad), ((13,), True))
+        nn.utils.vector_to_parameters(torch.arange(13.0), model.parameters())
+        self.assertEqual((model[0].weight.tolist(), model[1].bias.tolist()), ([[0, 1], [2, 3], [4, 5]], [12]))
+        self.assertEqual(nn.utils.parameters_to_vector(model.parameters()).tolist(), list(range(13)))
+        with self.assertRaisesRegex(RuntimeError, "exceeds dimension size"):
+            nn.utils.vector_to_parameters(torch.ones(3), model.parameters())
+        with self.assertRaisesRegex(TypeError, "expected torch.Tensor, but got: list"):
+            nn.utils.vector_to_parameters([1.0], model.parameters())
+        with self.assertRaises(TypeError):
+            nn.utils.parameters_to_vector([1])
+
+
 class Clipping(unittest.TestCase):
     def test_norms(self):
         for kind, norm, wanted in ((2, 13, 3 / 13), (math.inf, 12, 3 / 12), (1, 19, 3 / 19)):
