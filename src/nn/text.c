@@ -62,6 +62,7 @@ static void fill(const px_module *self, const char *format, char *text, size_t r
 }
 
 void px_module_extra_repr(const px_module *self, char *text, size_t room) {
+  if (!room) return;
   *text = 0;
   if (self->kind->repr_fn)
     self->kind->repr_fn(self, text, room);

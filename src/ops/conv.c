@@ -117,6 +117,8 @@ PX_RUN(conv2d_mode) {
   px_value stride = call->args[3], dilation = call->args[5];
   int64_t padding[4] = {0};
   PX_CHECK(w->ndim == 4, PX_RUNTIME, "conv2d: expected weight to be 4-dimensional");
+  PX_TRY(check_list(stride, "stride", 1, false));
+  PX_TRY(check_list(dilation, "dilation", 1, false));
   PX_TRY(same_padding(padding, call, w));
   return px_conv2d(&call->results[0], x, w, px__arg_tensor(call, 2), stride.v.ints, stride.n,
                    padding, 4, dilation.v.ints, dilation.n, call->args[6].v.i);
@@ -162,6 +164,7 @@ PX_RUN(conv1d_mode) {
   PX_SCOPED(px_tensor) padded = NULL;
   int64_t padding[2] = {0}, none = 0;
   PX_CHECK(w->ndim == 3, PX_RUNTIME, "conv1d: expected weight to be 3-dimensional");
+  PX_TRY(check_lone(call));
   PX_TRY(same_padding(padding, call, w));
   PX_TRY(px_constant_pad_nd(&padded, x, padding, 2, px_int(0)));
   return px_conv1d(&call->results[0], padded, w, px__arg_tensor(call, 2), call->args[3].v.ints,
@@ -297,6 +300,10 @@ static px_status pool_sizes(const px_call *call, px_value dilation, bool ceiling
   char text[128];
   PX_CHECK(kernel.n == 1 || kernel.n == 2, PX_RUNTIME,
            "%s: kernel_size must either be a single int, or a tuple of two ints", name);
+  PX_CHECK(stride.n == 1 || stride.n == 2, PX_RUNTIME,
+           "%s: stride must either be omitted, a single int, or a tuple of two ints", name);
+  PX_CHECK(padding.n == 1 || padding.n == 2, PX_RUNTIME,
+           "%s: padding must either be a single int, or a tuple of two ints", name);
   PX_CHECK(x->ndim == 3 || x->ndim == 4, PX_RUNTIME,
            "non-empty 3D or 4D (batch mode) tensor expected for input, but got ndim: %d", x->ndim);
   for (int i = 0; i < x->ndim; i++) sizes[i] = x->sizes[i];
@@ -319,6 +326,8 @@ static px_status pool_sizes(const px_call *call, px_value dilation, bool ceiling
 PX_RUN(max_pool2d) {
   const px_tensor *x = px__arg_tensor(call, 0);
   int64_t sizes[PX_MAX_DIMS];
+  PX_CHECK(call->args[4].n == 1 || call->args[4].n == 2, PX_RUNTIME,
+           "%s: dilation must be either a single int, or a tuple of two ints", call->op->name);
   PX_TRY(pool_sizes(call, call->args[4], px__arg_bool(call, 5), sizes));
   PX_TRY(px__call_result(call, 0, x->ndim, sizes, (px_dtype)x->dtype));
   return px__call_result(call, 1, x->ndim, sizes, PX_INT64);

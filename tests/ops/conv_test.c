@@ -251,4 +251,8 @@ PX_TEST(what_does_not_fit_is_refused) {
         "can't be greater than actual input size");
   FAILS(px_conv2d(&none, x, doubles, NULL, SIZES(1), 1, SIZES(0), 1, SIZES(1), 1, 1), PX_RUNTIME,
         "Input type (torch.FloatTensor) and weight type (torch.DoubleTensor) should be the same");
+  FAILS(px_conv2d_mode(&none, x, w, NULL, NULL, 0, "same", SIZES(1), 1, 1), PX_RUNTIME,
+        "expected stride to be a single integer value or a list of 2 values");
+  FAILS(px_conv2d_mode(&none, x, w, NULL, SIZES(1), 1, "same", NULL, 0, 1), PX_RUNTIME,
+        "expected dilation to be a single integer value or a list of 2 values");
 }

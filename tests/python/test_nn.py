@@ -75,6 +75,17 @@ class Numbers(unittest.TestCase):
         self.assertEqual(norm.num_batches_tracked.item(), 1)
         self.near(norm.eval()(x), [0.613938272, 1.40328753, 2.36804771, 4.91150618, 4.12215710, 3.15739679], 5)
 
+    def test_windows_have_a_number_for_each_dimension(self):
+        x, image, kernel = torch.randn(1, 2, 8), torch.randn(1, 2, 8, 8), torch.randn(3, 2, 3)
+        for name in ("stride", "padding", "dilation"):
+            with self.assertRaisesRegex(RuntimeError, f"expected {name} to be a single integer value or a list of 1 values"):
+                nn.functional.conv1d(x, kernel, **{name: ()})
+        for call, name in ((nn.functional.max_pool2d, "padding"), (nn.functional.max_pool2d, "dilation"), (nn.functional.avg_pool2d, "padding")):
+            for value in ((), (1, 1, 1)):
+                with self.assertRaisesRegex(RuntimeError, f"{name} must .*either .*a single int, or a tuple of two ints"):
+                    call(image, 2, **{name: value})
+        self.assertEqual(nn.functional.max_pool2d(image, 2, stride=()).shape, (1, 2, 4, 4))
+
     def test_batch_norm_is_trained(self):
         for device in ["cpu"] + ["cuda"] * torch.cuda.is_available():
             norm = nn.BatchNorm1d(2).to(device)
