@@ -157,6 +157,52 @@ px_status px__make_eye(px_call *c) {
   return run_filler(c, "eye", NULL, 0);
 }
 
+// ---- places of triangles
+
+static int64_t clamped(int64_t x, int64_t least, int64_t most) {
+  return x < least ? least : x > most ? most : x;
+}
+
+// How many places lie on and below a diagonal: r + offset + 1 in row r, until rows are full.
+static int64_t places_below(int64_t rows, int64_t cols, int64_t offset) {
+  int64_t first = offset < 0 ? -offset : 0, full = clamped(cols - offset - 1, first, rows);
+  return (full - first) * (first + full + 2 * offset + 1) / 2 + (rows - full) * cols;
+}
+
+// The rows and the columns of the places below a diagonal, or of those that are not.
+static px_status list_places(px_tensor **out, int64_t rows, int64_t cols, int64_t offset,
+                             bool above) {
+  int64_t all;
+  bool over = __builtin_mul_overflow(rows, cols, &all) || all > INT64_MAX / 4;
+  PX_CHECK(!over, PX_RUNTIME, "invalid size, possible overflow?");
+  int64_t below = places_below(rows, cols, offset), count = above ? all - below : below;
+  PX_TRY(px_tensor_empty(out, 2, (int64_t[]){2, count}, PX_INT64, px_cpu()));
+  int64_t *place = px__tensor_at(*out), done = 0;
+  for (int64_t r = above || offset > 0 ? 0 : -offset; done < count; r++) {
+    int64_t edge = clamped(r + offset + 1, 0, cols), end = above ? cols : edge;
+    for (int64_t c = above ? edge : 0; c < end; c++, done++)
+      place[done] = r, place[count + done] = c;
+  }
+  return PX_OK;
+}
+
+px_status px__make_triangle(px_call *c) {
+  options o = read_options(c);
+  PX_SCOPED(px_tensor) places = NULL;
+  int64_t rows = px__int_arg(c, 0), cols = px__int_arg(c, 1), offset = px__int_arg(c, 2);
+  bool above = !strcmp(c->op->name, "triu_indices");
+  PX_CHECK(rows >= 0, PX_RUNTIME, "row must be non-negative, got%lld", (long long)rows);
+  PX_CHECK(cols >= 0, PX_RUNTIME, "col must be non-negative, got%lld", (long long)cols);
+  if (o.dtype == PX_DTYPE_NONE) o.dtype = PX_INT64;
+  offset = clamped(offset, -rows, cols);
+  if (above && offset > -rows) offset--;
+  PX_TRY(list_places(&places, rows, cols, offset, above));
+  PX_TRY(make(c, &o, 2, places->sizes));
+  PX_CHECK(c->device.type != PX_CPU || o.dtype == PX_INT64 || o.dtype == PX_INT32, PX_UNIMPLEMENTED,
+           "\"%s\" not implemented for '%s'", c->op->name, px_dtype_class(o.dtype));
+  return px__tensor_copy(c->results[0], places, false);
+}
+
 // ---- like another tensor
 
 static options options_of(const px_call *c) {

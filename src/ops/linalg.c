@@ -128,6 +128,17 @@ PX_RUN(dot) {
   return px__call_result(call, 0, 0, NULL, (px_dtype)a->dtype);
 }
 
+PX_RUN(trace) {
+  const px_tensor *self = px__arg_tensor(call, 0);
+  PX_CHECK(self->ndim == 2, PX_RUNTIME, "trace: expected a matrix, but got tensor with dim %d",
+           self->ndim);
+  PX_CHECK(self->dtype != PX_BOOL || px__tensor_device(self).type != PX_CPU, PX_UNIMPLEMENTED,
+           "\"trace\" not implemented for 'Bool'");
+  PX_SCOPED(px_tensor) diagonal = NULL;
+  PX_TRY(px_diagonal(&diagonal, self, 0, 0, 1));
+  return px_sum(&call->results[0], diagonal, NULL, 0, false, PX_DTYPE_NONE);
+}
+
 PX_RUN(outer) {
   const px_tensor *a = px__arg_tensor(call, 0), *b = px__arg_tensor(call, 1);
   PX_CHECK(a->ndim == 1, PX_RUNTIME, "outer: Expected 1-D argument self, but got %d-D", a->ndim);

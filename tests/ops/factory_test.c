@@ -44,6 +44,29 @@ PX_TEST(linspace_and_eye) {
   IS(e, 6, 1., 0., 0., 0., 1., 0.);
 }
 
+PX_TEST(places_of_triangles) {
+  PX_SCOPED(px_tensor) low = NULL;
+  PX_SCOPED(px_tensor) high = NULL;
+  PX_SCOPED(px_tensor) corner = NULL;
+  PX_SCOPED(px_tensor) none = NULL;
+  px_tensor *t = NULL;
+  OK(px_tril_indices(&low, 3, 2, 0, PLAIN));
+  CHECK_EQ(px_tensor_dtype(low), PX_INT64);
+  IS(low, 10, 0., 1., 1., 2., 2., 0., 0., 1., 0., 1.);
+  OK(px_triu_indices(&high, 3, 2, 1, PX_INT32, PX_DEVICE_NONE, false, false));
+  CHECK_EQ(px_tensor_dtype(high), PX_INT32);
+  IS(high, 2, 0., 1.);
+  OK(px_tril_indices(&corner, INT64_C(1) << 60, 1, 1 - (INT64_C(1) << 60), PLAIN));
+  IS(corner, 2, (double)((INT64_C(1) << 60) - 1), 0.);
+  OK(px_tril_indices(&none, 2, 3, INT64_MIN, PLAIN));
+  CHECK_EQ(px_tensor_numel(none), 0);
+  FAILS(px_tril_indices(&t, -1, 3, 0, PLAIN), PX_RUNTIME, "row must be non-negative, got-1");
+  FAILS(px_triu_indices(&t, 1, -3, 0, PLAIN), PX_RUNTIME, "col must be non-negative, got-3");
+  FAILS(px_triu_indices(&t, INT64_MAX, 3, 0, PLAIN), PX_RUNTIME, "possible overflow");
+  FAILS(px_triu_indices(&t, 2, 3, 0, PX_FLOAT32, PX_DEVICE_NONE, false, false), PX_UNIMPLEMENTED,
+        "\"triu_indices\" not implemented for 'Float'");
+}
+
 PX_TEST(likes_follow_their_model) {
   PX_SCOPED(px_tensor) i = longs(3, 1, 2, 3);
   PX_SCOPED(px_tensor) o = NULL;

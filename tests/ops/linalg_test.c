@@ -135,6 +135,17 @@ PX_TEST(a_linear_of_bools_is_refused_as_addmm) {
   FAILS(px_linear(&none, x, x, b), PX_UNIMPLEMENTED,
         "\"addmm_impl_cpu_\" not implemented for 'Bool'");
 }
+PX_TEST(trace_sums_the_diagonal) {
+  PX_SCOPED(px_tensor) a = made(PX_FLOAT32, S(2, 3), VALUES(1, 2, 3, 4, 5, 6));
+  PX_SCOPED(px_tensor) truth = made(PX_BOOL, S(2, 2), VALUES(1, 0, 0, 1));
+  PX_SCOPED(px_tensor) row = made(PX_FLOAT32, S(2), VALUES(1, 2));
+  PX_SCOPED(px_tensor) sum = NULL;
+  px_tensor *none = NULL;
+  OK(px_trace(&sum, a));
+  ELEMENTS(sum, 0, 6);
+  FAILS(px_trace(&none, row), PX_RUNTIME, "trace: expected a matrix, but got tensor with dim 1");
+  FAILS(px_trace(&none, truth), PX_UNIMPLEMENTED, "\"trace\" not implemented for 'Bool'");
+}
 PX_TEST(einsum_sums_what_the_result_lacks) {
   PX_SCOPED(px_tensor) a = made(PX_FLOAT32, S(2, 2), VALUES(1, 2, 3, 4));
   px_tensor *both[2] = {a, a};
