@@ -82,7 +82,7 @@ typedef struct k_fold {
   const void *in;
   void *out, *out2, *partial;
   int64_t results, length, parts, part;
-  int32_t in_dtype, out_dtype, kept_count, gone_count, lanes, vector;
+  int32_t in_dtype, out_dtype, kept_count, gone_count, lanes, dense, vector;
   k_number a, b;
   k_axis kept[K_DIMS], gone[K_DIMS];
 } k_fold;

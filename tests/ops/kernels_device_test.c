@@ -39,6 +39,58 @@ PX_TEST(folds_by_rows_columns_and_parts) {
   }
 }
 
+// Short and odd rows, a few threads to a row; dense ones that are aligned or not, and views of
+// them.
+PX_TEST(folds_of_rows_of_every_length) {
+  static const int64_t lengths[] = {1, 2, 3, 7, 16, 31, 33, 100, 999, 1000, 1024, 1025, 4096, 9001};
+  static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16,
+                                    PX_INT64,   PX_INT32,   PX_BOOL};
+  static const int64_t last = 1;
+  px_dtype none = PX_DTYPE_NONE;
+  arrange();
+  for (int i = 0; i < 14; i++)
+    for (int k = 0; k < 7; k++) {
+      int64_t n = lengths[i], rows = n < 300 ? 301 : 5;
+      double tolerance = tolerance_of(dtypes[k]);
+      px_tensor *view = NULL;
+      BOTH(dtypes[k], SHAPE_OF(rows, n), tolerance, px_sum(&y, x, &last, 1, false, none));
+      BOTH(dtypes[k], SHAPE_OF(rows, n), 0, px_amax(&y, x, &last, 1, false));
+      BOTH(dtypes[k], SHAPE_OF(rows, n), 0, px_all(&y, x, &last, 1, false));
+      for (int64_t apart = 1; apart <= 16; apart += 15)
+        BOTH(dtypes[k], SHAPE_OF(rows, n + apart), tolerance,
+             (px_release(view), view = NULL, px_narrow(&view, x, 1, apart, n)) ||
+                 px_sum(&y, view, &last, 1, false, none));
+      px_release(view), view = NULL;
+      if (dtypes[k] == PX_BOOL) continue;
+      BOTH(dtypes[k], SHAPE_OF(rows, n), 0, px_argmax(&y, x, &last, false));
+      if (dtypes[k] == PX_INT64 || dtypes[k] == PX_INT32) continue;
+      BOTH(dtypes[k], SHAPE_OF(rows, n), tolerance, px_mean(&y, x, &last, 1, false, none));
+      if (n > 1)
+        BOTH(dtypes[k], SHAPE_OF(rows, n), tolerance, px_var(&y, x, &last, 1, px_int(1), false));
+      BOTH(dtypes[k], SHAPE_OF(rows, n), tolerance,
+           px_norm(&y, x, px_float(2), &last, 1, false, none));
+      BOTH(dtypes[k], SHAPE_OF(rows, n), tolerance, px_logsumexp(&y, x, &last, 1, false));
+    }
+}
+
+// What is added in one order is the same every time, to the last bit.
+PX_TEST(sums_of_rows_are_the_same_every_time) {
+  static const int64_t lengths[] = {3, 33, 100, 999, 1000, 5001}, last = 1;
+  arrange();
+  for (int i = 0; i < 6; i++) {
+    px_tensor *here = pattern(PX_FLOAT32, S(301, lengths[i])), *on = there(here), *x = NULL;
+    px_tensor *first = NULL, *again = NULL;
+    OK(px_exp(&x, on));
+    OK(px_sum(&first, x, &last, 1, false, PX_DTYPE_NONE));
+    for (int turn = 0; turn < 3; turn++) {
+      OK(px_sum(&again, x, &last, 1, false, PX_DTYPE_NONE));
+      CHECK(agrees("again", first, again, 0));
+      px_release(again), again = NULL;
+    }
+    px_release(here), px_release(on), px_release(x), px_release(first);
+  }
+}
+
 PX_TEST(copies_of_every_layout) {
   static const int64_t axes[] = {2, 0, 1}, dims[] = {0, 1};
   arrange();

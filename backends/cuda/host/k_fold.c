@@ -4,8 +4,9 @@
 // the same every time.
 #include "cuda/host/kernel.h"
 
-// Parts, and the blocks that make a device busy; the same for all devices, so that a result is.
-enum { LEAST_PART = 4096, BLOCKS = 1056 };
+// Parts, the blocks that make a device busy, and what each thread of a dense row has to load; the
+// same for all devices, so that a result is.
+enum { LEAST_PART = 4096, BLOCKS = 1056, LEAST_AHEAD = 6 };
 
 static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
 
@@ -54,13 +55,24 @@ void px__cuda_axes(k_fold *p, const px_launch *l, bool sorted) {
   p->part = p->length;
 }
 
-// Rows that can be read 16 bytes at a time.
-static bool is_dense(const k_fold *p) {
-  int64_t item = (int64_t)px__cuda_dtype_size(p->in_dtype);
-  if (p->gone_count != 1 || (p->gone[0].in != item && p->length > 1)) return false;
+// Rows whose elements are neighbours, and those that can be read 16 bytes at a time.
+static bool is_dense(const k_fold *p, int64_t item) {
+  return p->gone_count == 1 && (p->gone[0].in == item || p->length == 1);
+}
+static bool is_aligned(const k_fold *p) {
   for (int i = 0; i < p->kept_count; i++)
     if (p->kept[i].in % 16) return false;
   return (uintptr_t)p->in % 16 == 0;
+}
+
+// The threads of a row, each with some vectors, or elements, in flight: of short rows, a warp has
+// several.
+static int32_t lanes_of(const k_fold *p, int64_t item) {
+  int64_t units = p->vector ? p->length * item / 16 : p->length, least = p->dense ? LEAST_AHEAD : 2;
+  int32_t lanes = 32;
+  if (p->length > 2048) return K_BLOCK;
+  while (lanes > 1 && units < least * lanes) lanes /= 2;
+  return lanes;
 }
 
 // Cuts the length so that there are blocks enough.
@@ -80,10 +92,9 @@ static unsigned grid_of(int64_t blocks) {
 static px_status by_rows(const px_launch *l, k_fold *p, const char *module, const char *function,
                          size_t accumulator) {
   void *params[] = {p};
-  p->lanes = K_BLOCK;
-  if (p->length <= 2048)
-    for (p->lanes = 32; p->lanes > 1 && p->length < 2 * p->lanes;) p->lanes /= 2;
-  p->vector = is_dense(p);
+  int64_t item = (int64_t)px__cuda_dtype_size(p->in_dtype);
+  p->dense = is_dense(p, item), p->vector = p->dense && is_aligned(p);
+  p->lanes = lanes_of(p, item);
   if (p->lanes == K_BLOCK) PX_CUDA_PASS(cut(l, p, p->results, accumulator));
   int64_t groups = K_BLOCK / p->lanes, total = p->results * p->parts;
   return px__cuda_launch(l, module, function, grid_of((total + groups - 1) / groups), K_BLOCK, 0,

@@ -2,10 +2,10 @@
 // Reductions: what the generated folds run. A fold F has elements of type T, sums of them in T and,
 // every few elements, in the wider D.
 //
-// Which thread takes which element depends on the shapes alone, and so does the order of joining:
-// a result is the same every time. By rows, `lanes` threads make a result; by columns, neighbouring
-// threads make neighbouring results. A part is a piece of a long fold; its sum goes to `partial`,
-// and the parts are joined by a second kernel.
+// Which thread takes which element depends on shapes and alignment alone, and so does the order of
+// joining: a result is the same every time. By rows, `lanes` threads make a result; by columns,
+// neighbouring threads make neighbouring results. A part is a piece of a long fold; its sum goes to
+// `partial`, and the parts are joined by a second kernel.
 #pragma once
 #include "math.cuh"
 
@@ -20,49 +20,78 @@ struct k_merge {
   }
 };
 
+// The groups of `lanes` threads of a block, a power of two.
+struct k_groups {
+  int count, group, lane;
+  __device__ __forceinline__ explicit k_groups(int lanes) {
+    int shift = __ffs(lanes) - 1;
+    count = blockDim.x >> shift, group = threadIdx.x >> shift, lane = threadIdx.x & (lanes - 1);
+  }
+};
+
+// Hides a number's value: what follows from it is made anew where it is used, and holds no
+// registers throughout a loop.
+static __device__ __forceinline__ void k_opaque(int *x) { asm volatile("" : "+r"(*x)); }
+
 // Takes COUNT vectors, `lanes` apart, into the sums of their elements; unless ALL are there, those
-// before `last`.
+// of the next `left`. Then the first half are loaded in any case, the last one again for those that
+// are missing: there are fewer predicates than vectors, and loads would wait for one another's.
 template <typename F, typename S, int N, int COUNT, bool ALL>
-static __device__ __forceinline__ void k_fold_vectors(typename F::T *part, const char *row,
-                                                      int64_t i, int64_t last, int lanes) {
-  k_loaded<S, N> v[COUNT];
+static __device__ __forceinline__ void k_fold_vectors(typename F::T *part,
+                                                      const k_loaded<S, N> *from, int lanes,
+                                                      int left) {
+  k_loaded<S, N> v[COUNT] = {};  // not left undefined: registers would be kept for it throughout
+  k_opaque(&lanes);
 #pragma unroll
   for (int u = 0; u < COUNT; u++)
-    if (ALL || i + u * lanes < last) v[u] = ((const k_loaded<S, N> *)row)[i + u * lanes];
+    if (!ALL && u < COUNT / 2)
+      v[u] = from[u * lanes < left ? u * lanes : left - 1];
+    else if (ALL || u * lanes < left)
+      v[u] = from[u * lanes];
 #pragma unroll
-  for (int u = 0; u < COUNT; u++) {
-    if (!ALL && i + u * lanes >= last) break;
+  for (int u = 0; u < COUNT; u++)
 #pragma unroll
     for (int k = 0; k < N; k++)
-      part[k] = F::combine(part[k], F::map((typename F::T)k_get(v[u][k])));
-  }
+      if (ALL || u * lanes < left)
+        part[k] = F::combine(part[k], F::map((typename F::T)k_get(v[u][k])));
 }
-// Elements [begin, end) in steps of `lanes` vectors; the row is dense, aligned and stored as S.
-template <typename F, typename S>
+// Elements [begin, end) in steps of `lanes` vectors of N; the row is dense and stored as S. All
+// threads of a warp have rows of one length, so that they take the same way.
+template <typename F, typename S, int N>
 static __device__ __forceinline__ typename F::D k_fold_dense(const char *row, int64_t begin,
                                                              int64_t end, int lane, int lanes) {
   typedef typename F::T T;
-  enum { N = 16 / sizeof(S), AHEAD = N > 8 ? 2 : K_ROW_AHEAD };
+  enum { AHEAD = N > 8 ? 2 : K_ROW_AHEAD };
   typename F::D sum = F::identity();
-  int64_t first = begin / N, last = end / N, whole = last - (AHEAD - 1) * lanes;
-  for (int64_t i = first + lane; i < last;) {
+  const k_loaded<S, N> *from = (const k_loaded<S, N> *)row + begin / N + lane;
+  int64_t left = end / N - begin / N;
+  while (left > 0) {
     T part[N];
 #pragma unroll
     for (int k = 0; k < N; k++) part[k] = (T)F::identity();
 #pragma unroll 1
-    for (int turn = 0; turn < K_FLUSH && i < whole; turn += AHEAD, i += AHEAD * lanes)
-      k_fold_vectors<F, S, N, AHEAD, true>(part, row, i, last, lanes);
-#pragma unroll 1
-    for (; i >= whole && i < last; i += AHEAD / 2 * lanes)
-      k_fold_vectors<F, S, N, AHEAD / 2, false>(part, row, i, last, lanes);
+    for (int turn = 0; turn < K_FLUSH && left > 0; turn += AHEAD) {
+      if (left >= AHEAD * lanes)
+        k_fold_vectors<F, S, N, AHEAD, true>(part, from, lanes, 0);
+      else
+        k_fold_vectors<F, S, N, AHEAD, false>(part, from, lanes, (int)left - lane);
+      from += AHEAD * lanes, left -= AHEAD * lanes;
+    }
 #pragma unroll
     for (int k = 0; k < N; k++) sum = F::merge(sum, (typename F::D)part[k]);
   }
-  int64_t rest = last * N + lane;
 #pragma unroll 1
-  for (; rest < end; rest += lanes)
-    sum = F::merge(sum, (typename F::D)F::map((T)k_get(((const S *)row)[rest])));
+  for (int64_t i = end / N * N + lane; i < end; i += lanes)
+    sum = F::merge(sum, (typename F::D)F::map((T)k_get(((const S *)row)[i])));
   return sum;
+}
+// Rows that are not aligned are read by elements.
+template <typename F, typename S>
+static __device__ __forceinline__ typename F::D k_fold_stored(const k_fold &p, const char *row,
+                                                              int64_t begin, int64_t end,
+                                                              int lane) {
+  return p.vector ? k_fold_dense<F, S, 16 / sizeof(S)>(row, begin, end, lane, p.lanes)
+                  : k_fold_dense<F, S, 1>(row, begin, end, lane, p.lanes);
 }
 
 template <typename F>
@@ -82,7 +111,7 @@ static __device__ __forceinline__ typename F::D k_fold_any(const k_fold &p, cons
   return sum;
 }
 
-// The dtypes that rows of a type are read from 16 bytes at a time.
+// The dtypes whose dense rows a type is read from.
 template <typename T>
 struct k_native;
 template <>
@@ -107,16 +136,15 @@ struct k_native<int64_t> {
 
 template <typename F>
 static __device__ __forceinline__ typename F::D k_fold_row(const k_fold &p, const char *row,
-                                                           int64_t begin, int64_t end, int lane,
-                                                           int lanes) {
+                                                           int64_t begin, int64_t end, int lane) {
   typedef k_native<typename F::T> native;
-  if (p.vector && p.in_dtype == native::a)
-    return k_fold_dense<F, typename native::A>(row, begin, end, lane, lanes);
-  if (native::b >= 0 && p.vector && p.in_dtype == native::b)
-    return k_fold_dense<F, typename native::B>(row, begin, end, lane, lanes);
-  if (native::c >= 0 && p.vector && p.in_dtype == native::c)
-    return k_fold_dense<F, typename native::C>(row, begin, end, lane, lanes);
-  return k_fold_any<F>(p, row, begin, end, lane, lanes);
+  if (p.dense && p.in_dtype == native::a)
+    return k_fold_stored<F, typename native::A>(p, row, begin, end, lane);
+  if (native::b >= 0 && p.dense && p.in_dtype == native::b)
+    return k_fold_stored<F, typename native::B>(p, row, begin, end, lane);
+  if (native::c >= 0 && p.dense && p.in_dtype == native::c)
+    return k_fold_stored<F, typename native::C>(p, row, begin, end, lane);
+  return k_fold_any<F>(p, row, begin, end, lane, p.lanes);
 }
 
 template <typename F>
@@ -128,22 +156,23 @@ static __device__ __forceinline__ void k_fold_give(const k_fold &p, int64_t resu
     k_store((char *)p.out + out, p.out_dtype, F::finish(sum, p.length));
 }
 
-// A block has blockDim / lanes groups; group g of the grid makes part g % parts of a result.
+// Group g of the grid makes part g % parts of a result.
 template <typename F>
 static __device__ void k_fold_rows(const k_fold &p) {
-  int groups = blockDim.x / p.lanes, lane = threadIdx.x % p.lanes;
+  k_groups of(p.lanes);
   int64_t total = p.results * p.parts;
-  for (int64_t g0 = (int64_t)blockIdx.x * groups; g0 < total; g0 += (int64_t)gridDim.x * groups) {
-    int64_t g = g0 + threadIdx.x / p.lanes, result = g / p.parts, part = g % p.parts;
+  for (int64_t g0 = (int64_t)blockIdx.x * of.count; g0 < total;
+       g0 += (int64_t)gridDim.x * of.count) {
+    int64_t g = g0 + of.group, result = p.parts > 1 ? g / p.parts : g, part = g - result * p.parts;
     int64_t in = 0, out = 0, out2 = 0, begin = part * p.part, end = begin + p.part;
     typename F::D sum = F::identity();
     if (end > p.length) end = p.length;
     if (g < total) {
       k_place(p.kept, p.kept_count, result, &in, &out, &out2);
-      sum = k_fold_row<F>(p, (const char *)p.in + in, begin, end, lane, p.lanes);
+      sum = k_fold_row<F>(p, (const char *)p.in + in, begin, end, of.lane);
     }
     sum = k_join(sum, p.lanes, k_merge<F>());
-    if (lane == 0 && g < total) k_fold_give<F>(p, result, part, out, sum);
+    if (of.lane == 0 && g < total) k_fold_give<F>(p, result, part, out, sum);
   }
 }
 
@@ -229,15 +258,15 @@ static __device__ void k_fold_columns(const k_fold &p) {
 // A warp or a block joins the parts of a result.
 template <typename F>
 static __device__ void k_fold_join(const k_fold &p) {
-  int groups = blockDim.x / p.lanes, lane = threadIdx.x % p.lanes;
-  for (int64_t r0 = (int64_t)blockIdx.x * groups; r0 < p.results;
-       r0 += (int64_t)gridDim.x * groups) {
-    int64_t result = r0 + threadIdx.x / p.lanes, in, out, out2;
+  k_groups of(p.lanes);
+  for (int64_t r0 = (int64_t)blockIdx.x * of.count; r0 < p.results;
+       r0 += (int64_t)gridDim.x * of.count) {
+    int64_t result = r0 + of.group, in, out, out2;
     typename F::D sum = F::identity();
-    for (int64_t i = lane; result < p.results && i < p.parts; i += p.lanes)
+    for (int64_t i = of.lane; result < p.results && i < p.parts; i += p.lanes)
       sum = F::merge(sum, ((const typename F::D *)p.partial)[result * p.parts + i]);
     sum = k_join(sum, p.lanes, k_merge<F>());
-    if (lane != 0 || result >= p.results) continue;
+    if (of.lane != 0 || result >= p.results) continue;
     k_place(p.kept, p.kept_count, result, &in, &out, &out2);
     k_store((char *)p.out + out, p.out_dtype, F::finish(sum, p.length));
   }
@@ -250,6 +279,6 @@ static __device__ void k_fold_join(const k_fold &p) {
     k_fold_##way<fold_##name##_##suffix>(p); \
   }
 #define K_FOLD(name, suffix) \
-  K_FOLD_WAY(name, suffix, rows, 2) \
+  K_FOLD_WAY(name, suffix, rows, 3) \
   K_FOLD_WAY(name, suffix, columns, 1) \
   K_FOLD_WAY(name, suffix, join, 1)

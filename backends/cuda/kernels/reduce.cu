@@ -155,27 +155,28 @@ typedef logsumexp<double> logsumexp_f64;
 
 // ---- walks
 
-enum { AHEAD = 4 };  // vectors that a thread has in flight
-
-// Elements [begin, end) of a dense, aligned row stored as S, in steps of `lanes` vectors.
-template <typename A, typename S>
+// Elements [begin, end) of a dense row stored as S, in steps of `lanes` vectors of N.
+template <typename A, typename S, int N>
 static __device__ __forceinline__ void take_dense(A *a, const k_fold &p, const char *row,
                                                   int64_t begin, int64_t end, int lane) {
+  enum { AHEAD = N == 1 ? 8 : 4 };  // vectors that a thread has in flight
   typedef typename A::T T;
-  const int N = sizeof(S) < 4 ? 4 : 16 / sizeof(S);
   int64_t last = end / N;
   for (int64_t i = begin / N + lane; i < last; i += AHEAD * p.lanes) {
-    k_loaded<S, N> v[AHEAD];
+    const k_loaded<S, N> *from = (const k_loaded<S, N> *)row + i;
+    int lanes = p.lanes, left = last - i < AHEAD * lanes ? (int)(last - i) : AHEAD * lanes;
+    k_loaded<S, N> v[AHEAD] = {};
+    k_opaque(&lanes);
 #pragma unroll
     for (int u = 0; u < AHEAD; u++)
-      if (i + u * p.lanes < last) v[u] = ((const k_loaded<S, N> *)row)[i + u * p.lanes];
+      if (u * lanes < left) v[u] = from[u * lanes];
 #pragma unroll
     for (int u = 0; u < AHEAD; u++) {
-      if (i + u * p.lanes >= last) break;
+      if (u * lanes >= left) break;
       T x[N];
 #pragma unroll
       for (int k = 0; k < N; k++) x[k] = (T)k_get(v[u][k]);
-      a->take(p, x, N, (i + u * p.lanes) * N);
+      a->take(p, x, N, (i + u * lanes) * N);
     }
   }
 #pragma unroll 1
@@ -194,16 +195,25 @@ static __device__ __forceinline__ void take_any(A *a, const k_fold &p, const cha
     a->take(p, &x, 1, i);
   }
 }
+// Rows that are not aligned are read by elements.
+template <typename A, typename S>
+static __device__ __forceinline__ void take_stored(A *a, const k_fold &p, const char *row,
+                                                   int64_t begin, int64_t end, int lane) {
+  if (p.vector)
+    take_dense<A, S, sizeof(S) < 4 ? 4 : 16 / sizeof(S)>(a, p, row, begin, end, lane);
+  else
+    take_dense<A, S, 1>(a, p, row, begin, end, lane);
+}
 template <typename A>
 static __device__ __forceinline__ void take_row(A *a, const k_fold &p, const char *row,
                                                 int64_t begin, int64_t end, int lane) {
   typedef k_native<typename A::Source> native;
-  if (p.vector && p.in_dtype == native::a)
-    take_dense<A, typename native::A>(a, p, row, begin, end, lane);
-  else if (native::b >= 0 && p.vector && p.in_dtype == native::b)
-    take_dense<A, typename native::B>(a, p, row, begin, end, lane);
-  else if (native::c >= 0 && p.vector && p.in_dtype == native::c)
-    take_dense<A, typename native::C>(a, p, row, begin, end, lane);
+  if (p.dense && p.in_dtype == native::a)
+    take_stored<A, typename native::A>(a, p, row, begin, end, lane);
+  else if (native::b >= 0 && p.dense && p.in_dtype == native::b)
+    take_stored<A, typename native::B>(a, p, row, begin, end, lane);
+  else if (native::c >= 0 && p.dense && p.in_dtype == native::c)
+    take_stored<A, typename native::C>(a, p, row, begin, end, lane);
   else
     take_any(a, p, row, begin + lane, end, p.lanes);
 }
@@ -247,20 +257,21 @@ static __device__ __forceinline__ void give_part(A *a, const k_fold &p, int64_t 
 
 template <typename A>
 static __device__ __forceinline__ void reduce_rows(const k_fold &p) {
-  int groups = blockDim.x / p.lanes, lane = threadIdx.x % p.lanes;
+  k_groups of(p.lanes);
   int64_t total = p.results * p.parts;
-  for (int64_t g0 = (int64_t)blockIdx.x * groups; g0 < total; g0 += (int64_t)gridDim.x * groups) {
-    int64_t g = g0 + threadIdx.x / p.lanes, result = g / p.parts, part = g % p.parts;
+  for (int64_t g0 = (int64_t)blockIdx.x * of.count; g0 < total;
+       g0 += (int64_t)gridDim.x * of.count) {
+    int64_t g = g0 + of.group, result = p.parts > 1 ? g / p.parts : g, part = g - result * p.parts;
     int64_t in = 0, out = 0, out2 = 0, begin = part * p.part, end = begin + p.part;
     A a;
     a.start(p);
     if (end > p.length) end = p.length;
     if (g < total) {
       k_place(p.kept, p.kept_count, result, &in, &out, &out2);
-      take_row(&a, p, (const char *)p.in + in, begin, end, lane);
+      take_row(&a, p, (const char *)p.in + in, begin, end, of.lane);
     }
     join_lanes(&a, p, p.lanes);
-    if (lane == 0 && g < total) give_part(&a, p, result, part, out, out2);
+    if (of.lane == 0 && g < total) give_part(&a, p, result, part, out, out2);
   }
 }
 template <typename A>
@@ -290,17 +301,17 @@ static __device__ __forceinline__ void reduce_columns(const k_fold &p) {
 }
 template <typename A>
 static __device__ __forceinline__ void reduce_join(const k_fold &p) {
-  int groups = blockDim.x / p.lanes, lane = threadIdx.x % p.lanes;
-  for (int64_t r0 = (int64_t)blockIdx.x * groups; r0 < p.results;
-       r0 += (int64_t)gridDim.x * groups) {
-    int64_t result = r0 + threadIdx.x / p.lanes, in, out, out2;
+  k_groups of(p.lanes);
+  for (int64_t r0 = (int64_t)blockIdx.x * of.count; r0 < p.results;
+       r0 += (int64_t)gridDim.x * of.count) {
+    int64_t result = r0 + of.group, in, out, out2;
     A a;
     a.start(p);
 #pragma unroll 1
-    for (int64_t i = lane; result < p.results && i < p.parts; i += p.lanes)
+    for (int64_t i = of.lane; result < p.results && i < p.parts; i += p.lanes)
       a.merge(p, ((const A *)p.partial)[result * p.parts + i]);
     join_lanes(&a, p, p.lanes);
-    if (lane || result >= p.results) continue;
+    if (of.lane || result >= p.results) continue;
     k_place(p.kept, p.kept_count, result, &in, &out, &out2);
     a.give(p, (char *)p.out + out, (char *)p.out2 + out2);
   }
