@@ -150,22 +150,55 @@ typedef struct k_window {
   int32_t adaptive, count_pad, wide;
 } k_window;
 
-// Lines along a dimension: scans and sorts. A block sorts a tile at a time. A line has `size`
-// elements `inner` apart.
-enum { K_SORT_TILE = 1024 };
+// What tiles of a line tell each other (kernels/tiles.cuh); all of it begins as zeros. A line has
+// K_ROOMS rooms, which are aligned to their size.
+typedef struct k_room {
+  int64_t value, ready;
+} k_room;
+#define K_ROOMS(tiles) ((tiles) + (tiles) / 32 + (tiles) / 1024)
+typedef struct k_tiles_of {
+  int64_t tiles;  // of a line
+  k_room *rooms;
+  uint32_t *next;
+} k_tiles_of;
+
+// Lines along a dimension. A line has `size` elements `inner` apart. A tile of a scan has
+// K_SCAN_VECTORS vectors of 16 bytes a thread.
+enum { K_SCAN_VECTORS = 8 };
+#define K_SCAN_TILE(bytes) (K_BLOCK * K_SCAN_VECTORS * 16 / (bytes))
 typedef struct k_lines {
   k_where where;
   void *out;
   const void *in, *other;
   int64_t *indices;
-  int64_t outer, size, inner, chunks, take, skip, width, dim;
-  void *keys, *keys_to;
-  int64_t *places, *places_to;
-  int32_t product, backwards, down, place;
-  int32_t dtype;
+  int64_t outer, size, inner, chunks, take, width, dim;
+  void *keys;
+  int32_t product, backwards, place;
+  k_divisor by_width;
+  k_tiles_of tiles;
 } k_lines;
 
-// Tensors by a rule of the place, and searches of masks.
+// Sorts of dense lines, and choices of the first of their elements: of each sorted line, those from
+// `skip` to `skip` + `take` are given. Places are counts up to the length of a line. The elements
+// of `item` bytes become keys: numbers without sign in the order that is wanted (kernels/keys.cuh).
+// A block of K_SORT_WARPS warps has K_SORT_EACH(bytes of a key or place) elements a thread; short
+// lines have K_SORT_SHORT elements at most; a choice of up to K_SELECT is made without a sort.
+enum { K_SORT_WARPS = 16, K_SORT_SHORT = 256, K_SELECT = 1024, K_SELECT_STEP = 2048 };
+#define K_SORT_EACH(bytes) (64 / (int)(bytes))
+typedef struct k_sort {
+  const void *in;
+  const int64_t *from;  // where the elements were in their lines; NULL: these are the whole lines
+  void *out;
+  int64_t *indices;  // NULL: not wanted
+  int64_t lines, size, skip, take, tiles, width;
+  uint64_t top, negative, positive, most, nan, minus_zero, zero;
+  int32_t item, pass, passes;
+  k_divisor by_take;
+  void *keys, *keys_to, *places, *places_to, *starts, *states;
+  uint32_t *next;
+} k_sort;
+
+// Tensors by a rule of the place.
 typedef struct k_make {
   void *out;
   const void *in;
@@ -173,8 +206,22 @@ typedef struct k_make {
   double from, by, to;
   int32_t dtype, whole, lower, ndim;
   int64_t sizes[K_DIMS], to_strides[K_DIMS], from_strides[K_DIMS];
-  int64_t *counts, chunks;
 } k_make;
+
+// What a mask selects, and the first of each run of equal elements; dense. A thread has K_MASK_EACH
+// elements. Elements are compared by their bits: `magnitude` has those that are set in one that is
+// not zero, `most` is the greatest magnitude that is not NaN's.
+enum { K_MASK_EACH = 32 };  // the bits of a word
+typedef struct k_mask {
+  const void *in, *from;
+  void *out;
+  int64_t *places, *number;  // NULL: not wanted
+  int64_t n, room;           // elements of `in`, and of `out` at most
+  uint64_t magnitude, most;
+  int32_t ndim;
+  int64_t sizes[K_DIMS];
+  k_tiles_of tiles;
+} k_mask;
 
 // Copies between strided arrays of three dimensions; elements are 1, 2, 4 or 8 bytes.
 typedef struct k_strided {

@@ -52,6 +52,15 @@ px_status px__cuda_close(px__cuda_dense *d, const px_launch *l, const char *spec
   return PX_OK;
 }
 
+px_status px__cuda_tiles(const px_launch *l, k_tiles_of *t, int64_t lines, int64_t tiles) {
+  enum { NEXT = 512 };
+  size_t bytes = NEXT + (size_t)(lines * K_ROOMS(tiles)) * sizeof *t->rooms;
+  void *room;
+  PX_CUDA_PASS(px__cuda_scratch(l, bytes, &room));
+  *t = (k_tiles_of){tiles, (k_room *)((char *)room + NEXT), room};
+  return px__cuda_fill(l->stream, room, 0, bytes);
+}
+
 px_status px__cuda_by_dtype(const px_launch *l, const char *module, const char *name, int dtype,
                             int64_t grid, unsigned block, void *params) {
   static const char *const suffixes[] = PX_CUDA_SUFFIXES;

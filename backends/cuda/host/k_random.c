@@ -2,7 +2,7 @@
 // Host functions of random.cu. The argument `generator` carries the number of blocks that the
 // numbers depend on.
 #include "cuda/host/kernel.h"
-#include "cuda/host/lines.h"
+#include "cuda/host/sort.h"
 
 #include <math.h>
 
@@ -116,13 +116,17 @@ PX_CUDA_KERNEL(randperm_fill) {
   k_random p;
   PX_CUDA_PASS(start(&p, d, l, "W", PX_FLOAT32));
   if (p.n == 0) return PX_OK;
-  k_lines s = {.outer = 1, .size = p.n, .inner = 1};
-  PX_CUDA_PASS(px__cuda_sort_room(l, &s, p.n));
-  p.keys = s.keys, p.scratch = s.places, p.bits = key_bits(p.n);
+  void *room[4];
+  for (int i = 0; i < 4; i++) PX_CUDA_PASS(px__cuda_scratch(l, (size_t)p.n * 8, &room[i]));
+  p.keys = room[0], p.scratch = room[1], p.bits = key_bits(p.n);
   PX_CUDA_PASS(draw_any(l, "order_keys", &p, 1));
-  PX_CUDA_PASS(px__cuda_sort_keys(l, &s, "i64"));
+  k_sort s = {.in = p.keys, .from = p.scratch, .out = room[2], .indices = room[3]};
+  s.lines = 1, s.size = s.take = p.n;
+  px__cuda_sort_as(&s, PX_INT64, false);
+  s.passes = (p.bits + 7) / 8;
+  PX_CUDA_PASS(px__cuda_sort_lines(l, &s));
   int64_t stride = px_value_int(l->params[1]) * K_BLOCK;
-  p.keys = s.keys, p.scratch = s.places;
+  p.keys = s.out, p.scratch = s.indices;
   p.offset += (uint64_t)((p.n - 1) / (stride * 2) + 1) * 4;
   PX_CUDA_PASS(px__cuda_over(l, "random", "order_runs", p.n, &p));
   return px__cuda_close(d, l, "W");

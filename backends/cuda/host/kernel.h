@@ -70,6 +70,9 @@ typedef struct px__cuda_dense {
 px_status px__cuda_open(px__cuda_dense *d, const px_launch *l, const char *spec, int dtype);
 px_status px__cuda_close(px__cuda_dense *d, const px_launch *l, const char *spec);
 
+// Room for what `tiles` tiles of each of `lines` lines tell each other.
+px_status px__cuda_tiles(const px_launch *l, k_tiles_of *t, int64_t lines, int64_t tiles);
+
 static inline bool px__cuda_is_float(int dtype) { return dtype >= PX_FLOAT16; }
 // Launches NAME_f16, NAME_bf16, NAME_f32 or NAME_f64; an error where the dtype is none of these.
 px_status px__cuda_by_dtype(const px_launch *l, const char *module, const char *name, int dtype,

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many elements are not zero and where, the elements that a mask selects, and of sorted
+// elements the different ones. Memory is gone over once, by tiles that tell each other how many
+// they found.
+#include "tiles.cuh"
+
+enum { EACH = K_MASK_EACH, TILE = K_BLOCK * EACH };
+
+// Bit e: element i + e is marked, where i is the thread's own. A warp reads 32 neighbours at a
+// time, HELD of them together: beyond the end, the last one once more.
+template <int HELD, typename R, typename F>
+static __device__ __forceinline__ unsigned bits_of(const k_mask &p, int64_t i, R read, F marked) {
+  int lane = threadIdx.x & 31;
+  int64_t first = i - lane * EACH + lane;
+  unsigned bits = 0;
+#pragma unroll 1
+  for (int turn = 0; turn < EACH; turn += HELD) {
+    decltype(read(first)) x[HELD];
+#pragma unroll
+    for (int e = 0; e < HELD; e++) {
+      int64_t k = first + (turn + e) * 32;
+      x[e] = read(k < p.n ? k : p.n - 1);
+    }
+#pragma unroll
+    for (int e = 0; e < HELD; e++) {
+      bool here = first + (turn + e) * 32 < p.n;
+      unsigned set = __ballot_sync(0xffffffffu, here && marked(x[e]));
+      bits = lane == turn + e ? set : bits;
+    }
+  }
+  return bits;
+}
+template <typename S>
+static __device__ __forceinline__ unsigned set_bits(const k_mask &p, int64_t i) {
+  const S *in = (const S *)p.in;
+  return bits_of < sizeof(S) == 8 ? 8
+                                  : 16 > (
+                                             p, i, [&](int64_t k) { return in[k]; },
+                                             [&](S x) { return (x & (S)p.magnitude) != 0; });
+}
+// Bytes are read by the 16.
+template <>
+__device__ __forceinline__ unsigned set_bits<uint8_t>(const k_mask &p, int64_t i) {
+  typedef k_vector<uint8_t, 16> V;
+  const uint8_t *in = (const uint8_t *)p.in + i;
+  bool whole = i + EACH <= p.n && (uintptr_t)in % sizeof(V) == 0;
+  unsigned bits = 0;
+#pragma unroll
+  for (int k = 0; k < EACH; k += 16) {
+    V x;
+    if (whole) x = *(const V *)(in + k);
+#pragma unroll
+    for (int e = 0; e < 16; e++) {
+      bool set = whole ? x.v[e] != 0 : i + k + e < p.n && in[k + e] != 0;
+      bits |= (unsigned)set << (k + e);
+    }
+  }
+  return bits;
+}
+// Elements that differ from the one before.
+template <typename S>
+struct pair {
+  S x, before;
+  bool first;
+};
+template <typename S>
+static __device__ __forceinline__ unsigned begin_bits(const k_mask &p, int64_t i) {
+  const S *in = (const S *)p.in;
+  const S magnitude = (S)p.magnitude, most = (S)p.most;
+  return bits_of<8>(
+      p, i,
+      [&](int64_t k) {
+        return pair<S>{in[k], in[k ? k - 1 : 0], k == 0};
+      },
+      [&](const pair<S> &a) {
+        bool zeros = ((a.x | a.before) & magnitude) == 0;
+        return a.first || (a.x != a.before && !zeros) || (a.x & magnitude) > most;
+      });
+}
+
+template <typename S>
+static __device__ __forceinline__ void nonzero_count_body(const k_mask &p) {
+  unsigned long long n = 0;
+  int64_t lane = threadIdx.x & 31;  // warps come to an end as one
+  for (int64_t i = k_thread() * EACH; i - lane * EACH < p.n; i += k_threads() * EACH)
+    n += __popc(set_bits<S>(p, i));
+  n = k_join(n, K_BLOCK, k_add());
+  if (threadIdx.x == 0) atomicAdd((unsigned long long *)p.number, n);
+}
+
+// Calls write(k, i) for the k-th element that is marked, which is element i, as long as there is
+// room, whatever became of the mask since it was counted. A warp writes what 32 neighbours give.
+template <typename M, typename W>
+static __device__ __forceinline__ void put_together(const k_mask &p, M marks, W write) {
+  int64_t tile = k_take_tile(p.tiles.next), begin = tile * TILE + threadIdx.x / 32 * 32 * EACH;
+  int lane = threadIdx.x & 31, all;
+  unsigned bits = marks(begin + lane * EACH);
+  int before = k_before(__popc(bits), 0, &all, k_add());
+  int64_t first = k_before_tile(p.tiles, 0, tile, (int64_t)all, (int64_t)0, k_add());
+  if (p.number && tile == p.tiles.tiles - 1 && threadIdx.x == 0) *p.number = first + all;
+#pragma unroll 4
+  for (int e = 0; e < EACH; e++) {
+    unsigned set = __shfl_sync(0xffffffffu, bits, e);
+    int64_t k = first + __shfl_sync(0xffffffffu, before, e) + __popc(set & k_lower_lanes());
+    if (set >> lane & 1 && k < p.room) write(k, begin + e * 32 + lane);
+  }
+}
+template <typename S>
+static __device__ __forceinline__ void nonzero_body(const k_mask &p) {
+  put_together(
+      p, [&](int64_t i) { return set_bits<S>(p, i); },
+      [&](int64_t row, int64_t i) {
+        if (p.ndim == 1) {
+          ((int64_t *)p.out)[row] = i;
+          return;
+        }
+#pragma unroll 1
+        for (int d = 0; d < p.ndim; d++) {  // the innermost first
+          int64_t next = d + 1 < p.ndim ? k_quotient(i, p.sizes[d]) : 0;
+          ((int64_t *)p.out)[row * p.ndim + p.ndim - 1 - d] = i - next * p.sizes[d];
+          i = next;
+        }
+      });
+}
+template <typename S>
+static __device__ __forceinline__ void selected_body(const k_mask &p) {
+  put_together(
+      p, [&](int64_t i) { return set_bits<uint8_t>(p, i); },
+      [&](int64_t k, int64_t i) { ((S *)p.out)[k] = ((const S *)p.from)[i]; });
+}
+template <typename S>
+static __device__ __forceinline__ void distinct_body(const k_mask &p) {
+  put_together(
+      p, [&](int64_t i) { return begin_bits<S>(p, i); },
+      [&](int64_t k, int64_t i) {
+        ((S *)p.out)[k] = ((const S *)p.in)[i];
+        if (p.places) p.places[k] = i;
+      });
+}
+#define KERNEL(name, suffix, S) \
+  extern "C" __global__ void __launch_bounds__(K_BLOCK, 4) \
+      name##_##suffix(const __grid_constant__ k_mask p) { \
+    name##_body<S>(p); \
+  }
+#define EVERY_SIZE(name) \
+  KERNEL(name, 1, uint8_t) \
+  KERNEL(name, 2, uint16_t) \
+  KERNEL(name, 4, uint32_t) KERNEL(name, 8, unsigned long long)
+EVERY_SIZE(nonzero_count)
+EVERY_SIZE(nonzero)
+EVERY_SIZE(selected)
+EVERY_SIZE(distinct)
+
+// How many elements there are from each place to the next.
+extern "C" __global__ void __launch_bounds__(K_BLOCK)
+    distinct_counts(const __grid_constant__ k_mask p) {
+  int64_t last = *p.number - 1;
+  for (int64_t k = k_thread(); k <= last; k += k_threads())
+    ((int64_t *)p.out)[k] = (k < last ? p.places[k + 1] : p.n) - p.places[k];
+}

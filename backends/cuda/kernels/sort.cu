@@ -1,0 +1,522 @@
+// SPDX-License-Identifier: Apache-2.0
+// Stable sorts of lines, by keys (keys.cuh). Short lines are sorted in the registers of a few
+// threads (sort_short), those that fit in a block by the block (sort_block), longer ones by passes
+// over memory, a digit of eight bits each from the last one on (sort_counts, sort_starts,
+// sort_pass).
+#include "keys.cuh"
+#include "tiles.cuh"
+
+enum { DIGITS = 256 };
+template <typename K>
+static __device__ __forceinline__ unsigned digit_of(const k_sort &p, K key, int pass) {
+  return (unsigned)(k_rank(p, key) >> (pass * 8)) & (DIGITS - 1);
+}
+// Element `place` of a line is the `at`th in order.
+template <typename K>
+static __device__ __forceinline__ void give(const k_sort &p, int64_t line, int64_t at, K bits,
+                                            int64_t place) {
+  at -= p.skip;
+  if (at < 0 || at >= p.take) return;
+  k_store_bits(p, line * p.take + at, bits);
+  if (p.indices) p.indices[line * p.take + at] = p.from ? p.from[line * p.size + place] : place;
+}
+
+// ---- short lines: `lanes` threads of a warp have a line, EACH elements each. Bitonic merges of
+// elements that differ, since the place decides between equals.
+
+enum { EACH = 8 };
+static __device__ __forceinline__ bool goes_before(uint32_t a, int i, uint32_t b, int j) {
+  return ((uint64_t)a << 32 | (uint32_t)i) < ((uint64_t)b << 32 | (uint32_t)j);
+}
+static __device__ __forceinline__ bool goes_before(uint64_t a, int i, uint64_t b, int j) {
+  return a < b || (a == b && i < j);
+}
+template <typename K>
+static __device__ __forceinline__ void put_in_order(K &a, int &i, K &b, int &j) {
+  bool good = goes_before(a, i, b, j);
+  K low = good ? a : b, high = good ? b : a;
+  int first = good ? i : j, last = good ? j : i;
+  a = low, b = high, i = first, j = last;
+}
+// Of this lane's elements and another's keeps the lower or the higher ones.
+template <typename K>
+static __device__ __forceinline__ void merge_lanes(K (&key)[EACH], int (&place)[EACH], int across,
+                                                   bool mirrored, bool low) {
+  K other[EACH];
+  int at[EACH];
+#pragma unroll
+  for (int e = 0; e < EACH; e++) {
+    other[e] = __shfl_xor_sync(0xffffffffu, key[e], across);
+    at[e] = __shfl_xor_sync(0xffffffffu, place[e], across);
+  }
+#pragma unroll
+  for (int e = 0; e < EACH; e++) {
+    K theirs = mirrored ? other[EACH - 1 - e] : other[e];
+    int its = mirrored ? at[EACH - 1 - e] : at[e];
+    bool mine = goes_before(key[e], place[e], theirs, its) == low;
+    key[e] = mine ? key[e] : theirs, place[e] = mine ? place[e] : its;
+  }
+}
+template <int STEP, typename K>
+static __device__ __forceinline__ void merge_own(K (&key)[EACH], int (&place)[EACH],
+                                                 bool mirrored) {
+#pragma unroll
+  for (int e = 0; e < EACH; e++) {
+    int o = mirrored ? e ^ (2 * STEP - 1) : e ^ STEP;
+    if (o > e) put_in_order(key[e], place[e], key[o], place[o]);
+  }
+}
+template <typename K>
+static __device__ __forceinline__ void sort_lanes(K (&key)[EACH], int (&place)[EACH], int lanes) {
+  int lane = threadIdx.x & 31;
+  merge_own<1>(key, place, true);
+  merge_own<2>(key, place, true);
+  merge_own<1>(key, place, false);
+  merge_own<4>(key, place, true);
+  merge_own<2>(key, place, false);
+  merge_own<1>(key, place, false);
+#pragma unroll 1
+  for (int width = 2; width <= lanes; width *= 2) {
+    merge_lanes(key, place, width - 1, true, (lane & (width / 2)) == 0);
+#pragma unroll 1
+    for (int step = width / 4; step > 0; step /= 2)
+      merge_lanes(key, place, step, false, (lane & step) == 0);
+    merge_own<4>(key, place, false);
+    merge_own<2>(key, place, false);
+    merge_own<1>(key, place, false);
+  }
+}
+
+// `width` lanes have a line. Elements lie in shared memory with a gap after each EACH.
+static __device__ __forceinline__ int gapped(int i) { return i + i / EACH; }
+template <typename K>
+static __device__ __forceinline__ void sort_short_body(const k_sort &p) {
+  enum { ROOM = K_BLOCK * EACH };
+  __shared__ K room[ROOM + ROOM / EACH];
+  __shared__ uint8_t order[ROOM];
+  int lanes = (int)p.width, size = (int)p.size, take = (int)p.take, each = K_BLOCK / lanes;
+  int64_t line = (int64_t)blockIdx.x * each;
+  int count = p.lines - line < each ? (int)(p.lines - line) : each, total = count * size;
+  K key[EACH];
+  int place[EACH];
+  k_bits(key, p, [&](int e) {
+    int i = threadIdx.x + e * K_BLOCK;
+    return i < total ? line * size + i : (int64_t)-1;
+  });
+#pragma unroll
+  for (int e = 0; e < EACH; e++) {
+    int i = threadIdx.x + e * K_BLOCK;
+    if (i < total) room[gapped(i)] = key[e];
+  }
+  __syncthreads();
+  int own = threadIdx.x / lanes, first = threadIdx.x % lanes * EACH;
+#pragma unroll
+  for (int e = 0; e < EACH; e++) {
+    bool real = own < count && first + e < size;
+    place[e] = first + e;
+    key[e] = real ? k_rank(p, k_key(p, room[gapped(own * size + first + e)])) : ~(K)0;
+  }
+  sort_lanes(key, place, lanes);
+#pragma unroll
+  for (int e = 0; e < EACH; e++)
+    if (own < count && first + e < size) order[own * size + first + e] = (uint8_t)place[e];
+  __syncthreads();
+  for (int i = threadIdx.x; i < count * take; i += K_BLOCK) {
+    int row = (int)k_divide(i, p.by_take), at = (int)p.skip + i - row * take;
+    int from = order[row * size + at];
+    give(p, line + row, at, room[gapped(row * size + from)], from);
+  }
+}
+
+// ---- digits within a block: warps hold elements in turns of 32
+
+// The lanes whose digit is the same.
+static __device__ __forceinline__ unsigned same_digit(unsigned digit) {
+  unsigned same = 0xffffffffu;
+#pragma unroll
+  for (int bit = 0; bit < 8; bit++) {
+    bool set = (digit & 1u << bit) != 0;
+    same &= __ballot_sync(0xffffffffu, set) ^ (set ? 0 : 0xffffffffu);
+  }
+  return same;
+}
+// Where each key goes in the block by its digit, and stably. `counts` has room for DIGITS a warp;
+// `starts` is left with where each digit begins; seen(digit, count) is called once for each.
+template <typename K, int N, typename F>
+static __device__ __forceinline__ void place_by_digit(int (&to)[N], const K (&key)[N],
+                                                      const k_sort &p, int pass, unsigned *counts,
+                                                      unsigned *starts, F seen) {
+  int warps = blockDim.x / 32, lane = threadIdx.x & 31;
+  unsigned *own = counts + threadIdx.x / 32 * DIGITS;
+  for (int d = lane; d < DIGITS; d += 32) own[d] = 0;
+  __syncwarp();
+#pragma unroll
+  for (int e = 0; e < N; e++) {
+    unsigned digit = digit_of(p, key[e], pass), same = same_digit(digit), before = own[digit];
+    unsigned lower = __popc(same & k_lower_lanes());
+    __syncwarp();
+    if (lower == 0) own[digit] = before + __popc(same);
+    __syncwarp();
+    to[e] = (int)(digit << 16 | (before + lower));
+  }
+  __syncthreads();
+  for (int d = threadIdx.x; d < DIGITS; d += blockDim.x) {
+    unsigned sum = 0;
+    for (int w = 0; w < warps; w++) {
+      unsigned count = counts[w * DIGITS + d];
+      counts[w * DIGITS + d] = sum;
+      sum += count;
+    }
+    starts[d] = sum;
+    seen(d, sum);
+  }
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    unsigned sum = 0;
+    for (int d = 0; d < DIGITS / 32; d++) sum += starts[lane * (DIGITS / 32) + d];
+    unsigned before = sum;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      unsigned left = __shfl_up_sync(0xffffffffu, before, step);
+      if (lane >= step) before += left;
+    }
+    before -= sum;
+    for (int d = 0; d < DIGITS / 32; d++) {
+      unsigned count = starts[lane * (DIGITS / 32) + d];
+      starts[lane * (DIGITS / 32) + d] = before;
+      before += count;
+    }
+  }
+  __syncthreads();
+#pragma unroll
+  for (int e = 0; e < N; e++) {
+    unsigned digit = (unsigned)to[e] >> 16;
+    to[e] = (int)((to[e] & 0xffff) + own[digit] + starts[digit]);
+  }
+}
+
+// ---- lines of a block
+
+template <typename T, typename R, int N>
+static __device__ __forceinline__ void exchange(T (&x)[N], const int (&to)[N], R *room, int first) {
+  __syncthreads();
+#pragma unroll
+  for (int e = 0; e < N; e++) room[to[e]] = (R)x[e];
+  __syncthreads();
+#pragma unroll
+  for (int e = 0; e < N; e++) x[e] = (T)room[first + e * 32];
+}
+template <typename K>
+static __device__ __forceinline__ void sort_block_body(const k_sort &p) {
+  enum { N = K_SORT_EACH(sizeof(K)) };
+  extern __shared__ uint64_t room[];
+  __shared__ unsigned starts[DIGITS];
+  int first = threadIdx.x / 32 * 32 * N + (threadIdx.x & 31), size = (int)p.size;
+  int64_t line = blockIdx.x;
+  K key[N];
+  int place[N], to[N];
+  k_keys(key, p,
+         [&](int e) { return first + e * 32 < size ? line * size + first + e * 32 : (int64_t)-1; });
+#pragma unroll
+  for (int e = 0; e < N; e++) place[e] = first + e * 32;
+#pragma unroll 1
+  for (int pass = 0; pass < p.passes; pass++) {
+    place_by_digit(to, key, p, pass, (unsigned *)room, starts, [](int, unsigned) {});
+    exchange(key, to, (K *)room, first);
+    exchange(place, to, (uint16_t *)room, first);
+    __syncthreads();
+  }
+#pragma unroll
+  for (int e = 0; e < N; e++)
+    if (first + e * 32 < size) give(p, line, first + e * 32, k_element(p, key[e]), place[e]);
+}
+
+// ---- long lines. `starts`: for each line and pass, how many elements have each digit, then where
+// it begins.
+
+template <typename K, typename P>
+static __device__ __forceinline__ void sort_counts_body(const k_sort &p) {
+  enum { N = 8 };
+  __shared__ unsigned counts[sizeof(K) * DIGITS];
+  for (int i = threadIdx.x; i < p.passes * DIGITS; i += K_BLOCK) counts[i] = 0;
+  int64_t line = blockIdx.x / p.tiles, begin = blockIdx.x % p.tiles * p.width;
+  int64_t end = begin + p.width < p.size ? begin + p.width : p.size;
+  __syncthreads();
+#pragma unroll 1
+  for (int64_t base = begin + threadIdx.x; base < end; base += K_BLOCK * N) {
+    K key[N];
+    auto at = [&](int e) {
+      return base + e * K_BLOCK < end ? line * p.size + base + e * K_BLOCK : (int64_t)-1;
+    };
+    k_keys(key, p, at);
+#pragma unroll
+    for (int e = 0; e < N; e++) {
+      if (at(e) < 0) break;
+      K rank = k_rank(p, key[e]);
+#pragma unroll
+      for (int pass = 0; pass < (int)sizeof(K); pass++)
+        if (pass < p.passes)
+          atomicAdd(&counts[pass * DIGITS + ((unsigned)(rank >> (pass * 8)) & (DIGITS - 1))], 1);
+    }
+  }
+  __syncthreads();
+  unsigned long long *wide = (unsigned long long *)p.starts;
+  for (int i = threadIdx.x; i < p.passes * DIGITS; i += K_BLOCK) {
+    if (!counts[i]) continue;
+    if (sizeof(P) == 8)
+      atomicAdd(&wide[line * p.passes * DIGITS + i], (unsigned long long)counts[i]);
+    else
+      atomicAdd(&((unsigned *)p.starts)[line * p.passes * DIGITS + i], counts[i]);
+  }
+}
+template <typename P>
+static __device__ __forceinline__ void sort_starts_body(const k_sort &p) {
+  P *at = (P *)p.starts + blockIdx.x * (int64_t)DIGITS + threadIdx.x, total;
+  *at = k_before(*at, (P)0, &total, k_add());
+}
+
+// What a tile tells of a digit: how many there are in the tile, or up to its end in the line; which
+// of them it is, is in the two top bits.
+template <typename P>
+struct told {
+  static const int BITS = sizeof(P) * 8 - 2;
+  static const P OWN = (P)1 << BITS, UP_TO_HERE = (P)2 << BITS, COUNT = OWN - 1;
+};
+// How many there are in the tiles of the line before this one.
+template <typename P>
+static __device__ __forceinline__ P look_back(volatile P *own, int64_t tile) {
+  typedef told<P> T;
+  P sum = 0;
+  while (tile-- > 0) {
+    P x;
+    own -= DIGITS;
+    while (x = *own, x < T::OWN) {
+    }
+    sum += x & T::COUNT;
+    if (x >= T::UP_TO_HERE) break;
+  }
+  return sum;
+}
+// A thread's elements of a tile, 32 apart; all bits set where there is none.
+template <typename T, int N>
+static __device__ __forceinline__ void load(T (&x)[N], const T *from, int left) {
+#pragma unroll
+  for (int e = 0; e < N; e++) x[e] = e * 32 < left ? from[e * 32] : ~(T)0;
+}
+// Those of the n elements of a tile in order that this thread has, to their places.
+template <typename T, typename P, int N>
+static __device__ __forceinline__ void store(T *to, const P (&at)[N], const T (&x)[N], int n) {
+#pragma unroll
+  for (int e = 0; e < N; e++)
+    if ((int)threadIdx.x + e * K_SORT_WARPS * 32 < n) to[at[e]] = x[e];
+}
+// Calls f(e, its place in the result) for those that are wanted.
+template <typename P, int N, typename F>
+static __device__ __forceinline__ void each_given(const k_sort &p, const P (&at)[N], int n,
+                                                  int64_t line, F f) {
+#pragma unroll
+  for (int e = 0; e < N; e++) {
+    int64_t i = (int64_t)at[e] - p.skip;
+    if ((int)threadIdx.x + e * K_SORT_WARPS * 32 < n && i >= 0 && i < p.take)
+      f(e, line * p.take + i);
+  }
+}
+template <typename K, typename P>
+static __device__ __forceinline__ void sort_pass_body(const k_sort &p) {
+  enum { N = K_SORT_EACH(sizeof(K) > sizeof(P) ? sizeof(K) : sizeof(P)) };
+  enum { THREADS = K_SORT_WARPS * 32, TILE = THREADS * N };
+  typedef told<P> T;
+  __shared__ union {
+    unsigned counts[K_SORT_WARPS * DIGITS];
+    K keys[TILE];
+    P places[TILE];
+  } room;
+  __shared__ unsigned starts[DIGITS];
+  __shared__ P goes[DIGITS];  // to the place in the tile that a digit begins at 0 would have
+  unsigned number = k_take_tile(p.next);
+  int64_t line = number / p.tiles, tile = number % p.tiles, begin = tile * TILE;
+  int64_t base = line * p.size + begin;
+  int n = p.size - begin < TILE ? (int)(p.size - begin) : TILE;
+  int first = threadIdx.x / 32 * 32 * N + (threadIdx.x & 31), to[N];
+  bool last = p.pass + 1 == p.passes;
+  volatile P *state = (volatile P *)p.states + (int64_t)number * DIGITS + threadIdx.x;
+  K key[N];
+  P total = 0, at[N];
+  if (p.pass == 0)
+    k_keys(key, p, [&](int e) { return first + e * 32 < n ? base + first + e * 32 : (int64_t)-1; });
+  else
+    load(key, (const K *)p.keys + base + first, n - first);
+  place_by_digit(to, key, p, p.pass, room.counts, starts, [&](int, unsigned count) {
+    total = count;
+    *state = tile ? T::OWN | total : T::UP_TO_HERE | total;
+  });
+  if (threadIdx.x < DIGITS) {
+    P before = look_back(state, tile);
+    if (tile) *state = T::UP_TO_HERE | (before + total);
+    const P *begins = (const P *)p.starts + (line * p.passes + p.pass) * DIGITS;
+    goes[threadIdx.x] = begins[threadIdx.x] + before - starts[threadIdx.x];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int e = 0; e < N; e++) room.keys[to[e]] = key[e];
+  __syncthreads();
+#pragma unroll
+  for (int e = 0; e < N; e++) {
+    int j = threadIdx.x + e * THREADS;
+    key[e] = room.keys[j];
+    at[e] = goes[digit_of(p, key[e], p.pass)] + j;
+  }
+  if (last)
+    each_given(p, at, n, line, [&](int e, int64_t i) { k_store_bits(p, i, k_element(p, key[e])); });
+  else
+    store((K *)p.keys_to + line * p.size, at, key, n);
+  if (!p.indices) return;
+  __syncthreads();
+#pragma unroll
+  for (int from = 0; from < N; from += N / 2) {  // all at once would be more than registers hold
+    P half[N / 2];
+    if (p.pass) load(half, (const P *)p.places + base + first + from * 32, n - first - from * 32);
+#pragma unroll
+    for (int e = 0; e < N / 2; e++)
+      room.places[to[from + e]] = p.pass ? half[e] : (P)(begin + first + (from + e) * 32);
+  }
+  __syncthreads();
+  P place[N];
+#pragma unroll
+  for (int e = 0; e < N; e++) place[e] = room.places[threadIdx.x + e * THREADS];
+  if (last)
+    each_given(p, at, n, line, [&](int e, int64_t i) {
+      p.indices[i] = p.from ? p.from[line * p.size + place[e]] : (int64_t)place[e];
+    });
+  else
+    store((P *)p.places_to + line * p.size, at, place, n);
+}
+
+#define KERNEL(name, suffix, threads, blocks, ...) \
+  extern "C" __global__ void __launch_bounds__(threads, blocks) \
+      name##_##suffix(const __grid_constant__ k_sort p) { \
+    name##_body<__VA_ARGS__>(p); \
+  }
+KERNEL(sort_short, 4, K_BLOCK, 4, uint32_t)
+KERNEL(sort_short, 8, K_BLOCK, 3, uint64_t)
+KERNEL(sort_block, 4, K_SORT_WARPS * 32, 2, uint32_t)
+KERNEL(sort_block, 8, K_SORT_WARPS * 32, 2, uint64_t)
+KERNEL(sort_counts, 44, K_BLOCK, 4, uint32_t, uint32_t)
+KERNEL(sort_counts, 84, K_BLOCK, 4, uint64_t, uint32_t)
+KERNEL(sort_counts, 48, K_BLOCK, 4, uint32_t, uint64_t)
+KERNEL(sort_counts, 88, K_BLOCK, 4, uint64_t, uint64_t)
+KERNEL(sort_starts, 4, DIGITS, 4, uint32_t)
+KERNEL(sort_starts, 8, DIGITS, 4, unsigned long long)
+KERNEL(sort_pass, 44, K_SORT_WARPS * 32, 2, uint32_t, uint32_t)
+KERNEL(sort_pass, 84, K_SORT_WARPS * 32, 2, uint64_t, uint32_t)
+KERNEL(sort_pass, 48, K_SORT_WARPS * 32, 2, uint32_t, uint64_t)
+KERNEL(sort_pass, 88, K_SORT_WARPS * 32, 2, uint64_t, uint64_t)
+
+// ---- select: of each of the `tiles` pieces of a line the `take` first, in the order in which they
+// lie there. A block goes over a piece once and keeps the keys that may be among the first; when
+// there is no room for more, the first of these are found by their digits from the top one on, and
+// what comes later must go before the last of them.
+
+struct chosen {
+  int digit, before, count;
+};
+template <typename K>
+struct candidates {
+  K *keys, limit;
+  unsigned *places;
+  int count;
+  bool any;  // no limit yet
+};
+template <typename K>
+static __device__ void keep_first(candidates<K> &c, const k_sort &p, int take) {
+  enum { N = (K_SELECT + K_SELECT_STEP) / K_BLOCK };
+  __shared__ unsigned counts[DIGITS];
+  __shared__ chosen found;
+  K prefix = 0, key[N];
+  unsigned place[N];
+  int need = take, shift = p.passes * 8, to[N], first = threadIdx.x / 32 * 32 * N;
+  bool exact, flag[N], tie[N];
+  first += threadIdx.x & 31;
+  do {
+    shift -= 8;
+    counts[threadIdx.x] = 0;
+    __syncthreads();
+    for (int j = threadIdx.x; j < c.count; j += K_BLOCK)
+      if (c.keys[j] >> shift >> 8 == prefix)
+        atomicAdd(&counts[(unsigned)(c.keys[j] >> shift) & (DIGITS - 1)], 1);
+    __syncthreads();
+    int count = (int)counts[threadIdx.x], all, before = k_before(count, 0, &all, k_add());
+    if (before < need && need <= before + count) found = chosen{(int)threadIdx.x, before, count};
+    __syncthreads();
+    prefix = prefix << 8 | (K)found.digit;
+    need -= found.before;
+    exact = need == found.count;
+  } while (shift > 0 && !exact);
+#pragma unroll
+  for (int e = 0; e < N; e++) {
+    int j = first + e * 32;
+    bool real = j < c.count;
+    key[e] = real ? c.keys[j] : 0, place[e] = real ? c.places[j] : 0;
+    flag[e] = real && key[e] >> shift < prefix;
+    tie[e] = real && key[e] >> shift == prefix;
+  }
+  k_order(to, tie);
+#pragma unroll
+  for (int e = 0; e < N; e++) flag[e] = flag[e] || (tie[e] && to[e] < need);
+  k_order(to, flag);
+#pragma unroll
+  for (int e = 0; e < N; e++)
+    if (flag[e]) c.keys[to[e]] = key[e], c.places[to[e]] = place[e];
+  __syncthreads();
+  c.count = take;
+  c.limit = shift ? (prefix + 1) << shift : prefix;
+  c.any = shift && c.limit == 0;
+}
+template <typename K>
+static __device__ __forceinline__ void select_body(const k_sort &p) {
+  enum { N = K_SELECT_STEP / K_BLOCK };
+  extern __shared__ uint64_t room[];
+  int take = (int)p.take, most = take + K_SELECT_STEP, warp = threadIdx.x / 32;
+  candidates<K> c = {(K *)room, 0, (unsigned *)((K *)room + most), 0, true};
+  int64_t line = blockIdx.x / p.tiles, tile = blockIdx.x % p.tiles, begin = tile * p.width;
+  int64_t n = p.size - begin < p.width ? p.size - begin : p.width;
+  const int64_t start = line * p.size + begin;
+#pragma unroll 1
+  for (int64_t base = 0; base < n; base += K_SELECT_STEP) {
+    int64_t first = base + warp * 32 * N + (threadIdx.x & 31);
+    K key[N];
+    bool flag[N];
+    int to[N], more;
+    auto at = [&](int e) { return first + e * 32 < n ? start + first + e * 32 : (int64_t)-1; };
+    k_keys(key, p, at);
+#pragma unroll 1
+    for (;;) {
+#pragma unroll
+      for (int e = 0; e < N; e++) {
+        key[e] = k_rank(p, key[e]);
+        flag[e] = at(e) >= 0 && (c.any || key[e] < c.limit);
+      }
+      more = k_order(to, flag);
+      if (c.count + more <= most) break;
+      keep_first(c, p, take);
+    }
+#pragma unroll
+    for (int e = 0; e < N; e++)
+      if (flag[e])
+        c.keys[c.count + to[e]] = key[e], c.places[c.count + to[e]] = (unsigned)(first + e * 32);
+    c.count += more;
+  }
+  __syncthreads();
+  if (c.count > take) keep_first(c, p, take);
+  int64_t last = p.size - (p.tiles - 1) * p.width;
+  int64_t to = line * ((p.tiles - 1) * take + (last < take ? last : take)) + tile * take;
+  for (int j = threadIdx.x; j < c.count; j += K_BLOCK) {
+    int64_t i = start + c.places[j];
+    K bits[1];
+    k_bits(bits, p, [&](int) { return i; });
+    k_store_bits(p, to + j, bits[0]);
+    p.indices[to + j] = p.from ? p.from[i] : begin + c.places[j];
+  }
+}
+KERNEL(select, 4, K_BLOCK, 4, uint32_t)
+KERNEL(select, 8, K_BLOCK, 4, uint64_t)
