@@ -40,6 +40,10 @@ PX_CALL px_random_permutation(int64_t *out, int64_t length, px_generator *genera
 // PyTorch's RandomSampler does.
 PX_CALL px_sampler_sequential(px_sampler **out, int64_t length);
 PX_CALL px_sampler_random(px_sampler **out, int64_t length, px_generator *generator);
+// `count` indices of the weights, drawn as px_multinomial does from the generator itself (NULL: the
+// default one).
+PX_CALL px_sampler_weighted(px_sampler **out, px_tensor *weights, int64_t count, bool replacement,
+                            px_generator *generator);
 PX_API int64_t px_sampler_length(const px_sampler *sampler);
 // Writes the next pass's indices, px_sampler_length of them.
 PX_CALL px_sampler_draw(px_sampler *self, int64_t *indices);

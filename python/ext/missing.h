@@ -376,7 +376,7 @@ static const char *const absent_names[] = {
   "torch.utils.cpp_extension", "torch.utils.data.ChainDataset", "torch.utils.data.DFIterDataPipe",
   "torch.utils.data.DataChunk", "torch.utils.data.DataLoader2",
   "torch.utils.data.DistributedSampler", "torch.utils.data.IterDataPipe",
-  "torch.utils.data.MapDataPipe", "torch.utils.data.WeightedRandomSampler",
+  "torch.utils.data.MapDataPipe",
   "torch.utils.data.argument_validation", "torch.utils.data.backward_compatibility",
   "torch.utils.data.communication", "torch.utils.data.dataloader",
   "torch.utils.data.dataloader_experimental", "torch.utils.data.datapipes",

@@ -8,6 +8,7 @@ typedef struct sampler_object {
       *generator;    // what is sampled (or the sampler that is grouped); NULL or a Generator
   int64_t count;     // num_samples, or batch_size
   bool given, flag;  // count was given; replacement, or drop_last
+  px_sampler *core;  // of a weighted one
   PyObject *dict;
 } sampler_object;
 
@@ -17,6 +18,7 @@ static void sampler_dealloc(PyObject *object) {
   Py_CLEAR(self->source);
   Py_CLEAR(self->generator);
   Py_CLEAR(self->dict);
+  px_release(self->core);
   Py_TYPE(object)->tp_free(object);
 }
 static int sampler_traverse(PyObject *object, visitproc visit, void *arg) {
@@ -51,6 +53,10 @@ static int64_t samples_of(const sampler_object *self) {
 }
 static Py_ssize_t sampler_length(PyObject *self) {
   return (Py_ssize_t)samples_of((sampler_object *)self);
+}
+
+static PyObject *get_source(PyObject *self, void *closure) {
+  return Py_XNewRef(((sampler_object *)self)->source);
 }
 
 static PyObject *list_of(const int64_t *items, int64_t count) {
@@ -92,8 +98,13 @@ static PyObject *random_samples(PyObject *self, void *closure) {
   int64_t count = samples_of((sampler_object *)self);
   return PyErr_Occurred() ? NULL : PyLong_FromLongLong(count);
 }
+static PyObject *get_generator(PyObject *self, void *closure) {
+  PyObject *generator = ((sampler_object *)self)->generator;
+  return Py_NewRef(generator ? generator : Py_None);
+}
 static PyGetSetDef random_getset[] = {{"replacement", random_replaces, NULL, NULL, NULL},
                                       {"num_samples", random_samples, NULL, NULL, NULL},
+                                      {"generator", get_generator, NULL, NULL, NULL},
                                       {NULL, NULL, NULL, NULL, NULL}};
 
 static int random_init(PyObject *object, PyObject *args, PyObject *kwargs) {
@@ -213,6 +224,68 @@ static PyTypeObject permuted_type = {
     .tp_base = &ext_SamplerType, .tp_init = permuted_init, .tp_iter = permuted_iter,
     .tp_as_sequence = &sampler_sequence};
 
+// ---- by weights
+
+static PyObject *as_doubles(PyObject *weights) {
+  EXT_OWNED *torch = PyImport_ImportModule("phlox");
+  EXT_OWNED *dtype = torch ? PyObject_GetAttrString(torch, "float64") : NULL;
+  return dtype ? PyObject_CallMethod(torch, "as_tensor", "OO", weights, dtype) : NULL;
+}
+
+static int weighted_init(PyObject *object, PyObject *args, PyObject *kwargs) {
+  static ext_spec spec = {"WeightedRandomSampler.__init__",
+                          "weights num_samples|replacement generator",
+                          0,
+                          0,
+                          0,
+                          {NULL}};
+  PyObject *out[EXT_MAX_ARGS] = {NULL};
+  sampler_object *self = (sampler_object *)object;
+  px_generator *generator;
+  if (ext_args_tuple(&spec, args, kwargs, out) < 0) return -1;
+  if (!PyLong_Check(out[1]) || PyBool_Check(out[1]))
+    EXT_FAIL_INT(PyExc_ValueError,
+                 "num_samples should be a positive integer value, but got num_samples=%S", out[1]);
+  if (out[2] && !PyBool_Check(out[2]))
+    EXT_FAIL_INT(PyExc_ValueError, "replacement should be a boolean value, but got replacement=%S",
+                 out[2]);
+  EXT_OWNED *weights = as_doubles(out[0]);
+  if (!weights || ext_to_int(out[1], &self->count) < 0 || ext_to_generator(out[3], &generator) < 0)
+    return -1;
+  self->given = true;
+  self->flag = out[2] != Py_False;
+  px_sampler *core;
+  EXT_TRY_INT(px_sampler_weighted(&core, ext_tensor(weights), self->count, self->flag, generator));
+  px_release(self->core);
+  self->core = core;
+  Py_XSETREF(self->source, ext_moved(&weights));
+  Py_XSETREF(self->generator, ext_is_none(out[3]) ? NULL : Py_NewRef(out[3]));
+  return 0;
+}
+
+static PyObject *weighted_iter(PyObject *object) {
+  sampler_object *self = (sampler_object *)object;
+  int64_t *order = PyMem_Malloc((size_t)(self->count ? self->count : 1) * sizeof *order);
+  if (!order) return PyErr_NoMemory();
+  px_status status = px_sampler_draw(self->core, order);
+  EXT_OWNED *list = status == PX_OK ? list_of(order, self->count) : ext_raise();
+  PyMem_Free(order);
+  return list ? PyObject_GetIter(list) : NULL;
+}
+
+static PyGetSetDef weighted_getset[] = {{"weights", get_source, NULL, NULL, NULL},
+                                        {"replacement", random_replaces, NULL, NULL, NULL},
+                                        {"num_samples", random_samples, NULL, NULL, NULL},
+                                        {"generator", get_generator, NULL, NULL, NULL},
+                                        {NULL, NULL, NULL, NULL, NULL}};
+static PyTypeObject weighted_type = {
+    SAMPLER_TYPE("torch.utils.data.WeightedRandomSampler", "Drawn by weights."),
+    .tp_base = &ext_SamplerType,
+    .tp_init = weighted_init,
+    .tp_iter = weighted_iter,
+    .tp_as_sequence = &sampler_sequence,
+    .tp_getset = weighted_getset};
+
 // ---- batches
 
 static int batch_init(PyObject *object, PyObject *args, PyObject *kwargs) {
@@ -284,16 +357,13 @@ static PyObject *batch_iter(PyObject *object) {
   return (PyObject *)made;
 }
 
-static PyObject *get_sampler(PyObject *self, void *closure) {
-  return Py_NewRef(((sampler_object *)self)->source);
-}
 static PyObject *get_size(PyObject *self, void *closure) {
   return PyLong_FromLongLong(((sampler_object *)self)->count);
 }
 static PyObject *get_drop(PyObject *self, void *closure) {
   return PyBool_FromLong(((sampler_object *)self)->flag);
 }
-static PyGetSetDef batch_getset[] = {{"sampler", get_sampler, NULL, NULL, NULL},
+static PyGetSetDef batch_getset[] = {{"sampler", get_source, NULL, NULL, NULL},
                                      {"batch_size", get_size, NULL, NULL, NULL},
                                      {"drop_last", get_drop, NULL, NULL, NULL},
                                      {NULL, NULL, NULL, NULL, NULL}};
@@ -312,7 +382,8 @@ int ext_init_sampler(PyObject *data) {
   if (ext_add_class(data, "SequentialSampler", &ext_SequentialSamplerType) < 0 ||
       ext_add_class(data, "RandomSampler", &ext_RandomSamplerType) < 0)
     return -1;
-  return ext_add_class(data, "SubsetRandomSampler", &permuted_type) < 0
+  return ext_add_class(data, "SubsetRandomSampler", &permuted_type) < 0 ||
+                 ext_add_class(data, "WeightedRandomSampler", &weighted_type) < 0
              ? -1
              : ext_add_class(data, "BatchSampler", &ext_BatchSamplerType);
 }

@@ -1,48 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 // Orders of indices.
+#include <stdio.h>
+
 #include "phlox/data.h"
 #include "phlox/ops.h"
 
 struct px_sampler {
   px_object head;
   int64_t length;
-  bool random;
-  px_generator *generator;  // NULL: a fresh one a pass, seeded from the default generator
+  px_status (*draw)(px_sampler *self, int64_t *indices);
+  px_generator *generator;  // may be NULL
+  px_tensor *weights;       // of a weighted one
+  bool replacement;
 };
 
 static void sampler_destroy(void *object) {
   px_sampler *self = object;
   px_release(self->generator);
+  px_release(self->weights);
   px_object_end(self);
   px_free(self);
 }
 
 static const px_class sampler_class = {"sampler", sampler_destroy};
 
-static px_status sampler_new(px_sampler **out, int64_t length, bool random,
-                             px_generator *generator) {
-  PX_TRY(px_alloc((void **)out, sizeof **out));
-  px_object_init(*out, &sampler_class);
-  (*out)->length = length;
-  (*out)->random = random;
-  (*out)->generator = px_retain(generator);
+// ---- what a pass draws
+
+static px_status draw_in_order(px_sampler *self, int64_t *indices) {
+  for (int64_t i = 0; i < self->length; i++) indices[i] = i;
   return PX_OK;
 }
-
-px_status px_sampler_sequential(px_sampler **out, int64_t length) {
-  *out = NULL;
-  PX_CHECK(length >= 0, PX_VALUE, "a sampler cannot have %lld samples", (long long)length);
-  return sampler_new(out, length, false, NULL);
-}
-
-px_status px_sampler_random(px_sampler **out, int64_t length, px_generator *generator) {
-  PX_CHECK(length > 0, PX_VALUE,
-           "num_samples should be a positive integer value, but got num_samples=%lld",
-           (long long)length);
-  return sampler_new(out, length, true, generator);
-}
-
-int64_t px_sampler_length(const px_sampler *self) { return self->length; }
 
 px_status px_seed_draw(int64_t *out, px_generator *generator) {
   if (!generator) PX_TRY(px_generator_default(&generator, px_cpu()));
@@ -67,9 +54,66 @@ static px_status draw_random(px_sampler *self, int64_t *indices) {
   return px_random_permutation(indices, self->length, fresh);
 }
 
+static px_status draw_weighted(px_sampler *self, int64_t *indices) {
+  PX_SCOPED(px_tensor) drawn = NULL;
+  PX_TRY(px_multinomial(&drawn, self->weights, self->length, self->replacement, self->generator));
+  return px_tensor_read(drawn, indices, (size_t)self->length * sizeof *indices);
+}
+
+// ---- samplers
+
+static px_status sampler_new(px_sampler **out, int64_t length,
+                             px_status (*draw)(px_sampler *, int64_t *), px_generator *generator) {
+  PX_TRY(px_alloc((void **)out, sizeof **out));
+  px_object_init(*out, &sampler_class);
+  (*out)->length = length;
+  (*out)->draw = draw;
+  (*out)->generator = px_retain(generator);
+  return PX_OK;
+}
+
+px_status px_sampler_sequential(px_sampler **out, int64_t length) {
+  *out = NULL;
+  PX_CHECK(length >= 0, PX_VALUE, "a sampler cannot have %lld samples", (long long)length);
+  return sampler_new(out, length, draw_in_order, NULL);
+}
+
+static px_status check_samples(int64_t count) {
+  PX_CHECK(count > 0, PX_VALUE,
+           "num_samples should be a positive integer value, but got num_samples=%lld",
+           (long long)count);
+  return PX_OK;
+}
+
+px_status px_sampler_random(px_sampler **out, int64_t length, px_generator *generator) {
+  PX_TRY(check_samples(length));
+  return sampler_new(out, length, draw_random, generator);
+}
+
+static px_status check_weights(const px_tensor *weights) {
+  char shape[PX_MAX_DIMS * 24] = "";
+  int ndim = px_tensor_ndim(weights);
+  if (ndim == 1) return PX_OK;
+  for (int d = 0, used = 0; d < ndim; d++)
+    used += snprintf(shape + used, sizeof shape - (size_t)used, "%s%lld", d ? ", " : "",
+                     (long long)px_tensor_sizes(weights)[d]);
+  PX_FAIL(PX_VALUE, "weights should be a 1d sequence but given weights have shape (%s)", shape);
+}
+
+px_status px_sampler_weighted(px_sampler **out, px_tensor *weights, int64_t count, bool replacement,
+                              px_generator *generator) {
+  PX_GIVEN(weights);
+  PX_TRY(check_samples(count));
+  PX_TRY(check_weights(weights));
+  PX_TRY(sampler_new(out, count, draw_weighted, generator));
+  (*out)->weights = px_retain(weights);
+  (*out)->replacement = replacement;
+  return PX_OK;
+}
+
+int64_t px_sampler_length(const px_sampler *self) { return self->length; }
+
 px_status px_sampler_draw(px_sampler *self, int64_t *indices) {
   PX_GIVEN(self);
-  if (self->random) return draw_random(self, indices);
-  for (int64_t i = 0; i < self->length; i++) indices[i] = i;
-  return PX_OK;
+  return self->draw(self, indices);
 }

@@ -13,7 +13,7 @@ from unittest import mock
 
 import phlox as torch
 from phlox.utils.data import (ConcatDataset, DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler,
-                              Subset, SubsetRandomSampler, TensorDataset, random_split)
+                              Subset, SubsetRandomSampler, TensorDataset, WeightedRandomSampler, random_split)
 
 Pair = namedtuple("Pair", "x y")
 
@@ -103,6 +103,28 @@ class Orders(unittest.TestCase):
         g.manual_seed(3)
         self.assertEqual([list(SubsetRandomSampler([5, 6, 7], generator=g)) for _ in range(2)], [[6, 5, 7], [6, 7, 5]])
         self.assertEqual(list(SequentialSampler(ten)), ten)
+
+    def test_weighted_sampler(self):
+        weights = [.1, .9, .4, .7, 3., .6]
+        torch.manual_seed(0)
+        drawn = [list(WeightedRandomSampler(weights, n, replace)) for n, replace in ((10, True), (6, False), (1, True))]
+        self.assertEqual(drawn, [[5, 4, 4, 5, 4, 4, 2, 3, 4, 3], [1, 4, 5, 2, 3, 0], [4]])
+        torch.manual_seed(1)
+        sampler = WeightedRandomSampler(torch.tensor(weights), 5)
+        self.assertEqual(order(DataLoader(numbers(6), 2, sampler=sampler)), [[2, 2], [2, 4], [1]])
+        self.assertEqual((len(sampler), sampler.num_samples, sampler.replacement, sampler.generator), (5, 5, True, None))
+        self.assertEqual((sampler.weights.dtype, sampler.weights.shape), (torch.float64, (6,)))
+        for count in (0, -1, True, 2.5):
+            with self.assertRaisesRegex(ValueError, f"num_samples should be a positive integer value, but got num_samples={count}"):
+                WeightedRandomSampler(weights, count)
+        with self.assertRaisesRegex(ValueError, "replacement should be a boolean value, but got replacement=1"):
+            WeightedRandomSampler(weights, 2, 1)
+        with self.assertRaisesRegex(ValueError, r"given weights have shape \(1, 2\)"):
+            WeightedRandomSampler([[1., 2.]], 2)
+        with self.assertRaisesRegex(RuntimeError, "cannot sample n_sample > prob_dist.size"):
+            list(WeightedRandomSampler(weights, 7, False))
+        with self.assertRaisesRegex(TypeError, "must be torch.Generator, not int"):
+            WeightedRandomSampler(weights, 2, generator=5)
 
     def test_random_split(self):
         torch.manual_seed(0)

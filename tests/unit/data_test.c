@@ -96,6 +96,30 @@ PX_TEST(a_random_sampler_draws_a_seed_a_pass) {
   CHECK(!memcmp(order, second, sizeof order));
 }
 
+PX_TEST(a_weighted_sampler_draws_as_multinomial_does) {
+  PX_SCOPED(px_sampler) sampler = NULL;
+  PX_SCOPED(px_generator) generator = NULL;
+  PX_SCOPED(px_tensor) weights = NULL;
+  PX_SCOPED(px_tensor) square = NULL;
+  const double values[] = {0.1, 0.9, 0.4, 0.7, 3, 0.6};
+  int64_t order[4];
+  static const int64_t first[] = {1, 3, 4, 1}, second[] = {4, 4, 2, 4};  // PyTorch's
+  OK(px_tensor_from_data(&weights, values, 1, (int64_t[]){6}, PX_FLOAT64, px_cpu()));
+  OK(px_tensor_from_data(&square, values, 2, (int64_t[]){2, 3}, PX_FLOAT64, px_cpu()));
+  OK(px_generator_new(&generator, px_cpu()));
+  px_generator_seed(generator, 3);
+  px_sampler *none = NULL;
+  FAILS(px_sampler_weighted(&none, square, 4, true, NULL), PX_VALUE,
+        "weights should be a 1d sequence but given weights have shape (2, 3)");
+  FAILS(px_sampler_weighted(&none, weights, 0, true, NULL), PX_VALUE, "got num_samples=0");
+  FAILS(px_sampler_weighted(&none, NULL, 4, true, NULL), PX_TYPE, "`weights` is NULL");
+  OK(px_sampler_weighted(&sampler, weights, 4, true, generator));
+  OK(px_sampler_draw(sampler, order));
+  CHECK(!memcmp(order, first, sizeof order));
+  OK(px_sampler_draw(sampler, order));
+  CHECK(!memcmp(order, second, sizeof order));
+}
+
 PX_TEST(a_random_split_has_pytorchs_parts) {
   PX_SCOPED(px_dataset) dataset = numbers(10);
   px_dataset *parts[2];
