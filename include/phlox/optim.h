@@ -60,6 +60,9 @@ PX_CALL px_optimizer_set_state(px_optimizer *self, int group, int64_t i, const c
                                px_tensor *value);
 PX_API int64_t px_optimizer_steps(const px_optimizer *self, int group, int64_t i);
 PX_CALL px_optimizer_set_steps(px_optimizer *self, int group, int64_t i, int64_t steps);
+// The steps as a 0-dim float32 tensor that counts on; what is written to it holds. *out NULL: no
+// step has been made.
+PX_CALL px_optimizer_count(px_tensor **out, px_optimizer *self, int group, int64_t i);
 
 // ---- schedules of learning rates
 //

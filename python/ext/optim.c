@@ -325,21 +325,20 @@ EXT_FAST(zero_grad) {
   Py_RETURN_NONE;
 }
 
-static int put_count(PyObject *dict, int64_t steps) {
-  PX_SCOPED(px_tensor) count = NULL;
-  EXT_TRY_INT(px_tensor_from_data(&count, &(float){(float)steps}, 0, NULL, PX_FLOAT32, px_cpu()));
-  return put(dict, "step", ext_wrap(PX_MOVE(count)));
+static int put_count(PyObject *dict, px_optimizer *optimizer, int g, int64_t i) {
+  px_tensor *count;
+  EXT_TRY_INT(px_optimizer_count(&count, optimizer, g, i));
+  return count ? put(dict, "step", ext_wrap(count)) : 0;
 }
 
 // What is remembered of one parameter: {"step": ..., "exp_avg": ...}; NULL without an exception
 // where it is nothing. SGD's steps are no part of its state.
-static PyObject *slot_state(const px_optimizer *optimizer, int g, int64_t i) {
+static PyObject *slot_state(px_optimizer *optimizer, int g, int64_t i) {
   const px_optimizer_kind *kind = px_optimizer_kind_of(optimizer);
-  int64_t steps = px_optimizer_steps(optimizer, g, i);
   EXT_OWNED *dict = PyDict_New();
   const char *name;
-  bool counted = steps && strcmp(px_optimizer_kind_name(kind), "SGD") != 0;
-  if (!dict || (counted && put_count(dict, steps) < 0)) return NULL;
+  bool counted = strcmp(px_optimizer_kind_name(kind), "SGD") != 0;
+  if (!dict || (counted && put_count(dict, optimizer, g, i) < 0)) return NULL;
   for (int k = 0; (name = px_optimizer_kind_state(kind, k)); k++) {
     px_tensor *value = px_optimizer_state(optimizer, g, i, name);
     if (value && put(dict, name, ext_wrap_borrowed(value)) < 0) return NULL;
@@ -348,7 +347,7 @@ static PyObject *slot_state(const px_optimizer *optimizer, int g, int64_t i) {
 }
 
 // State by parameter, or by number in the order of all parameters.
-static PyObject *state_of(const px_optimizer *optimizer, bool numbered) {
+static PyObject *state_of(px_optimizer *optimizer, bool numbered) {
   PyObject *dict = PyDict_New();
   long number = 0;
   for (int g = 0; dict && g < px_optimizer_groups(optimizer); g++)

@@ -10,6 +10,7 @@ typedef struct px__slot {
   px_tensor *parameter;
   px_tensor *state[PX__STATE_LIMIT];
   int64_t steps;
+  px_tensor *count;  // the steps as a program sees and may change them; NULL: nobody has asked
 } px__slot;
 
 typedef struct px__group {

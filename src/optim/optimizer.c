@@ -18,6 +18,7 @@ static void group_clear(px__group *group) {
   for (int64_t i = 0; i < group->count; i++) {
     px_release(group->slots[i].parameter);
     for (int k = 0; k < PX__STATE_LIMIT; k++) px_release(group->slots[i].state[k]);
+    px_release(group->slots[i].count);
   }
   px_free(group->slots);
 }
@@ -208,15 +209,33 @@ px_status px_optimizer_check(const px_optimizer *self) {
   return PX_OK;
 }
 
+// What a program has written to the count of steps holds.
+static px_status read_count(px__slot *slot) {
+  if (!slot->count) return PX_OK;
+  bool good = px_tensor_dtype(slot->count) == PX_FLOAT32 && px_tensor_numel(slot->count) == 1 &&
+              px_tensor_device(slot->count).type == PX_CPU;
+  PX_CHECK(good, PX_TYPE, "the count of steps is no float32 number on the CPU any more");
+  float count = *(const float *)px_tensor_data(slot->count);
+  PX_CHECK(count >= 0 && count < 0x1p53f, PX_VALUE, "a number of steps is not negative, but got %g",
+           (double)count);
+  slot->steps = (int64_t)count;
+  return PX_OK;
+}
+
+static void write_count(const px__slot *slot) {
+  if (slot->count) *(float *)px_tensor_data(slot->count) = (float)slot->steps;
+}
+
 static px_status step_group(const px_optimizer *self, px__group *group) {
   for (int64_t i = 0; i < group->count; i++) {
     px__slot *slot = &group->slots[i];
     if (!px_tensor_grad(slot->parameter)) continue;
+    PX_TRY(read_count(slot));
     slot->steps++;
     px_status status = self->kind->update(slot, group->options);
-    if (status == PX_OK) continue;
-    slot->steps--;
-    return px_error_pass(status, __FILE__, __LINE__, __func__);
+    if (status != PX_OK) slot->steps--;
+    PX_TRY(status);
+    write_count(slot);
   }
   return PX_OK;
 }
@@ -280,7 +299,20 @@ px_status px_optimizer_set_state(px_optimizer *self, int group, int64_t i, const
 
 int64_t px_optimizer_steps(const px_optimizer *self, int group, int64_t i) {
   px__slot *slot = slot_find(self, group, i);
+  if (slot && read_count(slot) != PX_OK) px_error_clear();  // the next step tells
   return slot ? slot->steps : 0;
+}
+
+px_status px_optimizer_count(px_tensor **out, px_optimizer *self, int group, int64_t i) {
+  PX_GIVEN(self);
+  *out = NULL;
+  px__slot *slot = slot_find(self, group, i);
+  PX_CHECK(slot, PX_INDEX, "there is no parameter %lld in group %d", (long long)i, group);
+  float steps = (float)slot->steps;
+  if (!slot->count && slot->steps)
+    PX_TRY(px_tensor_from_data(&slot->count, &steps, 0, NULL, PX_FLOAT32, px_cpu()));
+  *out = px_retain(slot->count);
+  return PX_OK;
 }
 
 px_status px_optimizer_set_steps(px_optimizer *self, int group, int64_t i, int64_t steps) {
@@ -290,5 +322,7 @@ px_status px_optimizer_set_steps(px_optimizer *self, int group, int64_t i, int64
   px__slot *slot = slot_find(self, group, i);
   PX_CHECK(slot, PX_INDEX, "there is no parameter %lld in group %d", (long long)i, group);
   slot->steps = steps;
+  px_release(slot->count);
+  slot->count = NULL;
   return PX_OK;
 }

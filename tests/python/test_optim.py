@@ -226,6 +226,30 @@ class Others(unittest.TestCase):
         p, optimizer = self.run_steps(optim.Adagrad)
         self.assertEqual(set(optimizer.state[p]), {"step", "sum"})
 
+    def test_the_count_of_steps_is_a_tensor_that_counts(self):
+        def run(change):
+            p = torch.nn.Parameter(torch.ones(3))
+            optimizer = optim.Adam([p], 0.1)
+            for i in range(4):
+                p.grad = torch.tensor([1., -2., .5]) * (i + 1)
+                optimizer.step()
+                if i == 1:
+                    change(optimizer, p)
+            return p.detach().tolist(), optimizer.state[p]["step"].item()
+
+        def by_key(o, p):
+            o.state[p]["step"] += 5
+
+        plain, more = ([0.6116406917572021, 1.3883594274520874, 0.6116406917572021], 4), ([0.6483610272407532, 1.351638913154602, 0.6483610272407532], 9)
+        held = []
+        self.assertEqual(run(lambda o, p: held.append(o.state[p]["step"])), plain)
+        self.assertEqual(held[0].item(), 4)
+        for change in (by_key, lambda o, p: o.state[p]["step"].fill_(7), lambda o, p: o.state_dict()["state"][0]["step"].add_(5)):
+            self.assertEqual(run(change), more)
+        self.assertEqual(run(lambda o, p: (by_key(o, p), o.load_state_dict(o.state_dict()))), more)
+        with self.assertRaisesRegex(ValueError, "a number of steps is not negative, but got -1"):
+            run(lambda o, p: o.state[p]["step"].fill_(-1))
+
     def test_copies_and_pickles_go_on_as_the_original(self):
         for make in (lambda p: SGD(p, 0.1, momentum=0.9), lambda p: optim.Adam(p, 0.1, betas=(0.5, 0.9)), optim.RMSprop):
             p, optimizer = self.run_steps(make, 2)

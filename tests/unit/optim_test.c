@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimisers and schedules against PyTorch's numbers (1.13.1), their options and their state.
+#include <math.h>
+
 #include "phlox/phlox.h"
 #include "test.h"
 
@@ -477,6 +479,37 @@ PX_TEST(a_norm_that_is_not_finite_is_refused_before_anything_changes) {
   CHECK(values[0] == 3 && values[1] == INFINITY);
 }
 
+PX_TEST(the_count_of_steps_counts_on_and_may_be_written) {
+  PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
+  PX_SCOPED(px_tensor) grad = NULL;
+  PX_SCOPED(px_tensor) count = NULL;
+  PX_SCOPED(px_tensor) fresh = NULL;
+  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_optimizer) o = optimizer("Adam", p);
+  OK(px_optimizer_count(&count, o, 0, 0));
+  CHECK(!count);
+  OK(px_ones_like(&grad, p, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+  OK(px_tensor_set_grad(p, grad));
+  OK(px_optimizer_step(o));
+  OK(px_optimizer_count(&count, o, 0, 0));
+  OK(px_optimizer_step(o));
+  CHECK_NEAR(*(float *)px_tensor_data(count), 2, 0);
+  OK(px_fill_(count, px_int(7)));
+  CHECK_EQ(px_optimizer_steps(o, 0, 0), 7);
+  OK(px_optimizer_step(o));
+  CHECK_NEAR(*(float *)px_tensor_data(count), 8, 0);
+  OK(px_fill_(count, px_float(NAN)));
+  FAILS(px_optimizer_step(o), PX_VALUE, "a number of steps is not negative, but got nan");
+  CHECK_EQ(px_optimizer_steps(o, 0, 0), 8);
+  OK(px_tensor_from_data(&whole, &(int64_t){3}, 0, NULL, PX_INT64, px_cpu()));
+  OK(px_tensor_set_data(count, whole));
+  FAILS(px_optimizer_step(o), PX_TYPE, "the count of steps is no float32 number");
+  OK(px_optimizer_set_steps(o, 0, 0, 3));
+  OK(px_optimizer_count(&fresh, o, 0, 0));
+  CHECK_NEAR(*(float *)px_tensor_data(fresh), 3, 0);
+  px_tensor *none;
+  FAILS(px_optimizer_count(&none, o, 0, 1), PX_INDEX, "no parameter 1 in group 0");
+}
 PX_TEST(groups_and_parameters_that_are_not_there) {
   PX_SCOPED(px_tensor) w = leaf((float[]){1}, 1);
   PX_SCOPED(px_optimizer) o = optimizer("SGD", w);
