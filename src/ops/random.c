@@ -99,6 +99,9 @@ PX_RUN(multinomial) {
   PX_CHECK(samples > 0, PX_RUNTIME, "cannot sample n_sample <= 0 samples");
   PX_CHECK(px__arg_bool(call, 2) || samples <= p->sizes[p->ndim - 1], PX_RUNTIME,
            "cannot sample n_sample > prob_dist.size(-1) samples without replacement");
+  bool no_rows = p->ndim == 2 && p->sizes[0] == 0;
+  PX_CHECK(p->numel || no_rows, PX_RUNTIME,
+           "invalid multinomial distribution (sum of probabilities <= 0)");
   int64_t sizes[2] = {p->sizes[0], samples};
   if (p->ndim == 1) sizes[0] = samples;
   PX_TRY(px__call_result(call, 0, p->ndim, sizes, PX_INT64));

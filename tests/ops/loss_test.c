@@ -43,6 +43,10 @@ PX_TEST(what_is_no_probability_is_refused) {
         "all elements of input should be between 0 and 1");
   FAILS(px_binary_cross_entropy(&none, good, strange, NULL, "mean"), PX_RUNTIME,
         "all elements of target should be between 0 and 1");
+  PX_SCOPED(px_tensor) empty = NULL;
+  OK(px_zeros(&empty, (int64_t[]){3, 0}, 2, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+  FAILS(px_multinomial(&none, empty, 1, true, NULL), PX_RUNTIME,
+        "invalid multinomial distribution (sum of probabilities <= 0)");
   FAILS(px_multinomial(&none, strange, 1, true, NULL), PX_RUNTIME,
         "probability tensor contains either `inf`, `nan` or element < 0");
 }
