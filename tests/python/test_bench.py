@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.join(ROOT, "bench"))
 import vs_torch
 
 # Of results in these dtypes; others are float32.
-EPSILON = {"matmul 8192, bfloat16": 2**-8, "matmul 8192, float16": 2**-11}
+EPSILON = {"matmul 8192, bfloat16": 2**-8, "matmul 8192, float16": 2**-11, "add of bfloat16": 2**-8, "gelu of bfloat16": 2**-8}
 
 
 def run(*flags, **env):
