@@ -66,6 +66,7 @@ struct px_stream {
   uint64_t synced;     // the host has waited for it (atomic)
   px__clock clock;
   px__mark *first, *last;
+  int marks;
   px__node *free[2];         // cached memory of this stream: large, small
   struct px__chunk *hot[2];  // ... the latest, which is not in the tree
   px__rest rest[2];

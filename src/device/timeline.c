@@ -66,7 +66,10 @@ static px_status mark_new(px__mark **out, px__device *d) {
   return PX_OK;
 }
 
+// Where nobody waits, whoever makes a mark looks whether old ones are reached.
+enum { MANY_MARKS = 64 };
 px_status px__stream_mark(px_stream *s) {
+  if (s->marks >= MANY_MARKS) px__stream_poll(s);
   if ((s->last && s->last->seq == s->issued) || px__completed(s) >= s->issued) return PX_OK;
   px__mark *mark = NULL;
   PX_TRY(mark_new(&mark, s->owner));
@@ -75,6 +78,7 @@ px_status px__stream_mark(px_stream *s) {
   mark->next = NULL, mark->seq = s->issued, mark->detached = false;
   *(s->last ? &s->last->next : &s->first) = mark;
   s->last = mark;
+  s->marks++;
   return PX_OK;
 }
 
@@ -86,6 +90,7 @@ void px__stream_poll(px_stream *s) {
     raise_to(&s->completed, mark->seq);
     s->first = mark->next;
     if (!s->first) s->last = NULL;
+    s->marks--;
     mark->detached = true;
     mark_unuse(s->owner, mark);
   }
@@ -104,7 +109,7 @@ void px__stream_ask(px_stream *s) {
 
 // Lock held: the first mark at or after `seq`, with a user more.
 static px_status mark_at(px__mark **out, px_stream *s, uint64_t seq) {
-  px__mark *mark = s->first;
+  px__mark *mark = s->last && s->last->seq <= seq ? s->last : s->first;
   while (mark && mark->seq < seq) mark = mark->next;
   if (!mark) {
     PX_TRY(px__stream_mark(s));

@@ -274,6 +274,21 @@ static px_status touch(px_block *block, size_t begin, size_t end, bool write) {
 
 // A refused launch has marked its first block already; that must neither hold up
 // nor run ahead.
+PX_TEST(marks_do_not_pile_up_where_nobody_waits) {
+  simulate_plainly(2);
+  px_stream *here = default_stream(0), *there = default_stream(1);
+  px_block *block = block_on(px_cuda(0), 64);
+  for (int i = 0; i < 20000; i++) {
+    OK(fill(block, i & 1, 0));
+    OK(px_stream_wait_stream(there, here));
+  }
+  CHECK(here->marks < 3000);  // what a simulated stream lets the host run ahead, and some
+  int marks = 0;
+  for (const px__mark *mark = here->first; mark; mark = mark->next) marks++;
+  CHECK_EQ(marks, here->marks);
+  px__block_free(block);
+}
+
 PX_TEST(a_refused_launch_leaves_its_blocks_usable) {
   simulate_plainly(1);
   px_race_enable(1, true);
