@@ -111,6 +111,7 @@ typedef struct px__sim_stream {
   pthread_t thread;
   pthread_cond_t work;
   px__sim_task *head, *tail;
+  int tasks;  // between them
   uint64_t random;
   int64_t now;  // schedule mode: virtual time
 } px__sim_stream;
@@ -176,8 +177,9 @@ px_status px__sim_memory_info(int device, size_t *free, size_t *total);
 void *px__sim_peek(int device, void *memory);
 
 // stream.c. `task_new` gives a zeroed task with `extra` bytes of room. `issue` appends it to the
-// stream (and frees it if that fails); *ticket may be NULL. `await` blocks the calling host thread;
-// lock held. `finish` takes the head off and tells who waits; lock held.
+// stream, after a wait if that is full (and frees it if that fails); *ticket may be NULL. `await`
+// blocks the calling host thread; lock held. `finish` takes the head off and tells who waits; lock
+// held.
 px__sim_task *px__sim_task_new(px__sim_kind kind, size_t extra);
 px_status px__sim_issue(px__sim_stream *stream, px__sim_task *task, uint64_t *ticket);
 void px__sim_await(px__sim_waiter *waiter);

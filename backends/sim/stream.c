@@ -121,6 +121,7 @@ void px__sim_finish(px__sim_stream *stream) {
   px__sim_task *task = stream->head;
   stream->head = task->next;
   if (!stream->head) stream->tail = NULL;
+  stream->tasks--;
   if (task->kind == PX__SIM_TASK_RECORD) {
     task->mark->time = px__sim.schedule ? stream->now : px__sim_clock();
     task->mark->done = true;
@@ -131,6 +132,17 @@ void px__sim_finish(px__sim_stream *stream) {
 }
 
 static void *stream_main(void *argument);
+
+// As a driver does, lets the host run ahead by so many tasks of a stream; then it waits until half
+// of them are done. What a program never waits for would else pile up without bound.
+enum { AHEAD = 1024 };
+static void make_room(const px__sim_stream *stream) {
+  if (stream->tasks < AHEAD) return;
+  const px__sim_task *middle = stream->head;
+  for (int i = 1; i < AHEAD / 2; i++) middle = middle->next;
+  px__sim_waiter waiter = {.stream = stream, .device = -1, .ticket = middle->ticket};
+  px__sim_await(&waiter);
+}
 
 px_status px__sim_issue(px__sim_stream *stream, px__sim_task *task, uint64_t *ticket) {
   if (!task) PX__SIM_FAIL(PX_NOMEM, 0, "no host memory for a task of a simulated stream");
@@ -143,6 +155,7 @@ px_status px__sim_issue(px__sim_stream *stream, px__sim_task *task, uint64_t *ti
     px__sim_unlock();
     PX__SIM_FAIL(PX_NOMEM, 0, "cannot start the thread of a simulated stream");
   }
+  make_room(stream);
   task->ticket = ++px__sim.ticket;
   if (ticket) *ticket = task->ticket;
   task->issued = px__sim_schedule_issue();
@@ -152,6 +165,7 @@ px_status px__sim_issue(px__sim_stream *stream, px__sim_task *task, uint64_t *ti
   else
     stream->head = task;
   stream->tail = task;
+  stream->tasks++;
   if (px__sim.schedule)
     px__sim_schedule_wake();
   else

@@ -297,6 +297,21 @@ PX_TEST(c5_streams_do_not_wait_for_each_other) {
   }
 }
 
+PX_TEST(the_host_does_not_run_ahead_without_bound) {
+  only_sim();
+  begin("1");
+  void *s = stream(0), *m = memory(0, 4096);
+  gate g;
+  later opens;
+  gate_init(&g);
+  OK(b->host_call(s, gate_run, &g));
+  gate_started(&g);
+  later_start(&opens, &g);
+  for (int i = 0; i < 3000; i++) OK(b->fill(s, m, i & 1, 64));
+  CHECK(later_end(&opens));
+  OK(b->stream_synchronize(s));
+}
+
 // ---- copies
 
 PX_TEST(c6_a_small_pageable_source_is_read_at_the_call) {
