@@ -32,8 +32,8 @@ WHOLE = ("int64", "int32", "int16", "int8", "uint8")
 GAPS = {("avg_pool2d", "int64")} | {(name, dtype) for name in ("conv1d", "conv2d") for dtype in WHOLE} if DEVICE == "cpu" else set()
 # PyTorch's constants 1/6 and the like are floats, also for float64.
 LOOSE = {"hardsigmoid": 1e-7, "hardswish": 1e-7}
-# Positional arguments that mean something else in PyTorch's functions of these names.
-OTHERS = {"kl_div"}
+# Positional arguments mean something else in PyTorch's kl_div; its hinge_embedding_loss of integers is an error or, from torch, no mean.
+OTHERS = {"kl_div", "hinge_embedding_loss"}
 
 
 def missing():
