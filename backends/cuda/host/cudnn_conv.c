@@ -116,8 +116,11 @@ static void complete(px__cudnn_problem *problem, void *const data[3]) {
   for (int i = 0; i < 3; i++) problem->alignments[i] = alignment_of(data[i]);
 }
 
-// cuDNN wants elements, and counts them in 32 bits.
+// cuDNN wants elements, and counts them in 32 bits. Of padding that differs at the two ends not all
+// its plans are right: one that a trial chose gave another gradient of the weight.
 static bool fits(const px__cudnn_problem *problem) {
+  for (int k = 0; k < 2; k++)
+    if (problem->before[k] != problem->behind[k]) return false;
   for (int i = 0; i < 3; i++) {
     double count = 1;
     for (int k = 0; k < 4; k++) count *= (double)problem->sizes[i][k];
