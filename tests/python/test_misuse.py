@@ -6,6 +6,7 @@ import ctypes as c
 import glob
 import os
 import re
+import resource
 import signal
 import tempfile
 import unittest
@@ -220,6 +221,7 @@ def run(folder, fallible, function, parameters):
         os.close(reader)
         os.chdir(folder)
         signal.alarm(60)
+        resource.setrlimit(resource.RLIMIT_DATA, (64 << 30, resource.RLIM_INFINITY))  # some systems promise any amount of memory
         try:
             sweep(fallible, function, parameters, lambda text: os.write(writer, text.encode()))
         except BaseException as error:
