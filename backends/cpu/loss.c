@@ -115,14 +115,8 @@ typedef struct loss_task {
   double sums[PARTS];
 } loss_task;
 
-#define T float
-#define NAME(x) x##_f32
-#include "cpu/loss_rows.h"
-#undef T
-#undef NAME
-#define T double
-#define NAME(x) x##_f64
-#include "cpu/loss_rows.h"
+#define BOTH "cpu/loss_rows.h"
+#include "cpu/both.h"
 #define LOSS_ROW(name) static const loss_row name = {name##_row_f32, name##_row_f64};
 LOSSES(LOSS_ROW)
 
@@ -144,28 +138,15 @@ static double run(loss_task *t) {
   return sum;
 }
 
-// Whether all elements are probabilities; NaN is none.
-static bool all_chances(const px__dense *d, bool wide) {
-  bool good = true;
-  for (int64_t i = 0; wide && i < d->n; i++)
-    good &= ((const double *)d->at)[i] >= 0 && ((const double *)d->at)[i] <= 1;
-  for (int64_t i = 0; !wide && i < d->n; i++)
-    good &= ((const float *)d->at)[i] >= 0 && ((const float *)d->at)[i] <= 1;
-  return good;
-}
-static px_status check_chances(const px_launch *l) {
-  static const char spec[] = "wrr";
-  px__dense d[3];
-  int compute = px__compute_of(l->operands[0].dtype);
-  if (!px__dense_open(d, l, spec, compute)) return PX_OK;
-  if (!all_chances(&d[1], compute == PX_FLOAT64))
+static void check_chances(const px_launch *l, const px__dense *a, const px__dense *b, bool wide) {
+  bool (*all)(const px__dense *) = wide ? all_chances_f64 : all_chances_f32;
+  if (!all(a))
     px_kernel_fault(l, PX_FAULT_INPUT, 0, 0, 0);
-  else if (!all_chances(&d[2], compute == PX_FLOAT64))
+  else if (!all(b))
     px_kernel_fault(l, PX_FAULT_TARGETS, 0, 0, 0);
-  px__dense_close(d, spec);
-  return PX_OK;
 }
-static px_status forward(const px_launch *l, const loss_row *f) {
+// chances: both operands are to be probabilities.
+static px_status forward(const px_launch *l, const loss_row *f, bool chances) {
   static const char spec[] = "wrr";
   px__dense d[3];
   int compute = px__compute_of(l->operands[0].dtype);
@@ -178,6 +159,7 @@ static px_status forward(const px_launch *l, const loss_row *f) {
                  .p = l->param_count > 3 ? px__param_float(l, 3) : 0,
                  .n = d[1].n,
                  .wide = compute == PX_FLOAT64};
+  if (chances) check_chances(l, &d[1], &d[2], t.wide);
   double sum = run(&t);
   if (how != NONE) set(&d[0], 0, how == MEAN ? sum / (double)d[1].n : sum);
   px__dense_close(d, spec);
@@ -202,16 +184,13 @@ static px_status backward(const px_launch *l, const loss_row *slope) {
   px__dense_close(d, spec);
   return PX_OK;
 }
-PX_KERNEL(mse_loss_forward) { return forward(l, &mse); }
+PX_KERNEL(mse_loss_forward) { return forward(l, &mse, false); }
 PX_KERNEL(mse_loss_backward) { return backward(l, &mse_slope); }
-PX_KERNEL(smooth_l1_loss_forward) { return forward(l, &smooth); }
+PX_KERNEL(smooth_l1_loss_forward) { return forward(l, &smooth, false); }
 PX_KERNEL(smooth_l1_loss_backward) { return backward(l, &smooth_slope); }
-PX_KERNEL(huber_loss_forward) { return forward(l, &huber); }
+PX_KERNEL(huber_loss_forward) { return forward(l, &huber, false); }
 PX_KERNEL(huber_loss_backward) { return backward(l, &huber_slope); }
-PX_KERNEL(binary_cross_entropy_forward) {
-  PX_TRY(check_chances(l));
-  return forward(l, &bce);
-}
+PX_KERNEL(binary_cross_entropy_forward) { return forward(l, &bce, true); }
 PX_KERNEL(binary_cross_entropy_backward) { return backward(l, &bce_slope); }
-PX_KERNEL(bce_with_logits_forward) { return forward(l, &logits); }
+PX_KERNEL(bce_with_logits_forward) { return forward(l, &logits, false); }
 PX_KERNEL(bce_with_logits_backward) { return backward(l, &logits_slope); }

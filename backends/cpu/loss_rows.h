@@ -41,6 +41,14 @@ static inline T NAME(logits_slope)(T a, T b, T p) { return NAME(k_sigmoid)(a) - 
 LOSSES(LOSS_LOOP)
 #undef LOSS_LOOP
 
+// Whether all elements are probabilities; NaN is none.
+static bool NAME(all_chances)(const px__dense *d) {
+  const T *x = d->at;
+  bool good = true;
+  for (int64_t i = 0; i < d->n; i++) good &= x[i] >= 0 && x[i] <= 1;
+  return good;
+}
+
 // Elements [begin, end): to t->out, times the gradient where there is one; or their sum.
 static double NAME(part)(const loss_task *t, int64_t begin, int64_t end) {
   T a[PX__CPU_PIECE] = {0}, b[PX__CPU_PIECE] = {0}, o[PX__CPU_PIECE];

@@ -25,14 +25,8 @@ typedef struct batch_task {
   bool training, wide;
 } batch_task;
 
-#define T float
-#define NAME(x) x##_f32
-#include "cpu/norm_rows.h"
-#undef T
-#undef NAME
-#define T double
-#define NAME(x) x##_f64
-#include "cpu/norm_rows.h"
+#define BOTH "cpu/norm_rows.h"
+#include "cpu/both.h"
 
 static void layer_run(void *ctx, int64_t begin, int64_t end) {
   const layer_task *t = ctx;

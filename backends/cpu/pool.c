@@ -43,14 +43,8 @@ static window window_of(const pool *t, int64_t oy, int64_t ox) {
   return v;
 }
 
-#define T float
-#define NAME(x) x##_f32
-#include "cpu/pool_rows.h"
-#undef T
-#undef NAME
-#define T double
-#define NAME(x) x##_f64
-#include "cpu/pool_rows.h"
+#define BOTH "cpu/pool_rows.h"
+#include "cpu/both.h"
 
 static void run(void *ctx, int64_t begin, int64_t end) {
   const pool *t = ctx;

@@ -106,14 +106,8 @@ static double next_uniform(source *s) {
   px_philox4 w = px_philox(s->l->seed, i, s->l->offset);
   return px_philox_uniform_double(w.v[0], w.v[1]) * (1 - 0x1p-53);
 }
-#define T float
-#define NAME(x) x##_f32
-#include "cpu/choice_rows.h"
-#undef T
-#undef NAME
-#define T double
-#define NAME(x) x##_f64
-#include "cpu/choice_rows.h"
+#define BOTH "cpu/choice_rows.h"
+#include "cpu/both.h"
 
 // multinomial(self, num_samples, replacement, generator)
 PX_KERNEL(multinomial) {

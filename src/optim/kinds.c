@@ -8,6 +8,13 @@
 #include "optim/optim_impl.h"
 #include "phlox/ops.h"
 
+// The k-th state of a parameter begins as zeros.
+static px_status zeros_for(px__slot *slot, int k) {
+  if (slot->state[k]) return PX_OK;
+  return px_zeros_like(&slot->state[k], slot->parameter, PX_DTYPE_NONE, PX_DEVICE_NONE, false,
+                       false);
+}
+
 enum { SGD_LR, SGD_MOMENTUM, SGD_DAMPENING, SGD_DECAY, SGD_NESTEROV, SGD_MAXIMIZE };
 static const px_option sgd_options[] = {{"lr", 1e-3, 'f'},     {"momentum", 0, 'f'},
                                         {"dampening", 0, 'f'}, {"weight_decay", 0, 'f'},
@@ -24,9 +31,7 @@ static px_status sgd_update(px__slot *slot, const double *o) {
   PX_SCOPED(px_tensor) buffer = NULL;
   px_tensor *grad = px_tensor_grad(slot->parameter);
   bool first = o[SGD_MOMENTUM] != 0 && !slot->state[0];
-  if (first)
-    PX_TRY(px_zeros_like(&slot->state[0], slot->parameter, PX_DTYPE_NONE, PX_DEVICE_NONE, false,
-                         false));
+  if (first) PX_TRY(zeros_for(slot, 0));
   px_status status = px_sgd_step(&same, &buffer, slot->parameter, grad,
                                  o[SGD_MOMENTUM] != 0 ? slot->state[0] : NULL, o[SGD_LR],
                                  o[SGD_MOMENTUM], o[SGD_DAMPENING], o[SGD_DECAY],
@@ -47,10 +52,7 @@ static const px_option adamw_options[] = {
 static px_status adam(px__slot *slot, const double *o, bool decoupled) {
   px_tensor *results[4] = {NULL};
   int needed = o[ADAM_AMSGRAD] != 0 ? 3 : 2;
-  for (int k = 0; k < needed; k++)
-    if (!slot->state[k])
-      PX_TRY(px_zeros_like(&slot->state[k], slot->parameter, PX_DTYPE_NONE, PX_DEVICE_NONE, false,
-                           false));
+  for (int k = 0; k < needed; k++) PX_TRY(zeros_for(slot, k));
   px_status status =
       px_adam_step(&results[0], &results[1], &results[2], &results[3], slot->parameter,
                    px_tensor_grad(slot->parameter), slot->state[0], slot->state[1],
@@ -72,10 +74,7 @@ static const px_option adadelta_options[] = {{"lr", 1, 'f'},
 
 static px_status adadelta_update(px__slot *slot, const double *o) {
   px_tensor *results[3] = {NULL};
-  for (int k = 0; k < 2; k++)
-    if (!slot->state[k])
-      PX_TRY(px_zeros_like(&slot->state[k], slot->parameter, PX_DTYPE_NONE, PX_DEVICE_NONE, false,
-                           false));
+  for (int k = 0; k < 2; k++) PX_TRY(zeros_for(slot, k));
   px_status status =
       px_adadelta_step(&results[0], &results[1], &results[2], slot->parameter,
                        px_tensor_grad(slot->parameter), slot->state[0], slot->state[1], o[DELTA_LR],
@@ -85,12 +84,6 @@ static px_status adadelta_update(px__slot *slot, const double *o) {
 }
 
 // ---- put together from ops
-
-static px_status zeros_for(px__slot *slot, int k) {
-  if (slot->state[k]) return PX_OK;
-  return px_zeros_like(&slot->state[k], slot->parameter, PX_DTYPE_NONE, PX_DEVICE_NONE, false,
-                       false);
-}
 
 static px_status times_(px_tensor *self, double factor) {
   void *same = self;
