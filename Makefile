@@ -171,6 +171,7 @@ check: $(O)/libphlox.so $(O)/libphlox_sim.so
 	tools/budget.sh
 	tools/abi.sh
 	tools/docs.sh --check
+	@cmp $(O)/gen/ops.md docs/ops.md || { echo 'docs/ops.md is not what the op tables give: make docs'; exit 1; }
 	tools/binary.sh $(O)/libphlox.so
 	$(if $(wildcard $(O)/libphlox_cuda.so),tools/binary.sh $(O)/libphlox_cuda.so)
 	@if command -v clang-format >/dev/null; then clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h'); else echo 'clang-format is not here: format not checked'; fi

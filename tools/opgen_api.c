@@ -181,7 +181,12 @@ void og_write_page(FILE *to, const og_op *op) {
   if (op->dtypes.text) fprintf(to, "Dtypes: %s. ", op->dtypes.text);
   if (op->expr.text) fprintf(to, "Each element is `%s`. ", op->expr.text);
   if (op->body.text) fprintf(to, "It is `%s`. ", op->body.text);
-  fprintf(to, op->grad_mask ? "Differentiable." : "Not differentiable.");
+  if (op->grad_mask)
+    fprintf(to, "Differentiable.");
+  else if (og_is(op, "composite"))
+    fprintf(to, "Its gradient is that of the ops that it calls.");
+  else
+    fprintf(to, "Not differentiable.");
   for (int i = 0; i < op->param_count; i++)
     if (op->grads[i].text)
       fprintf(to, "\n- gradient of `%s`: `%s`", op->params[i].name, op->grads[i].text);
