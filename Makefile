@@ -24,7 +24,7 @@ V3FLAGS  := -march=x86-64-v3
 
 OPS      := $(wildcard ops/*.op)
 GEN      := $(O)/gen/stamp
-CORE     := $(wildcard src/*/*.c)
+CORE     := $(wildcard src/*/*.c src/*/*/*.c)
 GENSRC   := $(addprefix $(O)/gen/,ops_table.c ops_api.c backward.c)
 CPU      := $(wildcard backends/cpu/*.c)
 SIM      := $(wildcard backends/sim/*.c)

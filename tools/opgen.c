@@ -131,7 +131,7 @@ static void write_headers(const char *folder) {
   fprintf(to, "  PX__OP_COUNT\n};\n");
   og_finish(to);
   to = og_create(folder, "grad_functions.h");
-  fprintf(to, "%s#pragma once\n#include \"autograd/backward.h\"\n", license);
+  fprintf(to, "%s#pragma once\n#include \"autograd/rules/backward.h\"\n", license);
   for (int i = 0; i < og.helper_count; i++)
     fprintf(to, "px_status %s(px_tensor **out, const px_value *args, int count);\n", og.helpers[i]);
   for (int i = 0; i < og.count; i++) {
@@ -146,7 +146,7 @@ static void write_headers(const char *folder) {
 
 static void write_run_functions(const char *folder) {
   FILE *to = og_create(folder, "run_functions.h");
-  fprintf(to, "%s#pragma once\n#include \"ops/op_impl.h\"\n", license);
+  fprintf(to, "%s#pragma once\n#include \"call/op_impl.h\"\n", license);
   for (int i = 0; i < og.count; i++) {
     const char *fn = og.ops[i]->run.text;
     bool first = fn != NULL;
@@ -161,7 +161,7 @@ static void write_table(const char *folder) {
   FILE *to = og_create(folder, "ops_table.c");
   fprintf(to,
           "%s#include \"op_ids.h\"\n#include \"run_functions.h\"\n"
-          "#include \"autograd/formula.h\"\n\n",
+          "#include \"autograd/rules/formula.h\"\n\n",
           license);
   each(to, og_write_body);
   each(to, og_write_params);
@@ -171,7 +171,7 @@ static void write_table(const char *folder) {
   fprintf(to, "};\nconst int px__op_table_count = %d;\n", og.count);
   og_finish(to);
   to = og_create(folder, "ops_api.c");
-  fprintf(to, "%s#include \"phlox/ops.h\"\n#include \"op_ids.h\"\n#include \"ops/op_impl.h\"\n\n",
+  fprintf(to, "%s#include \"phlox/ops.h\"\n#include \"op_ids.h\"\n#include \"call/op_impl.h\"\n\n",
           license);
   each(to, og_write_api);
   og_finish(to);
@@ -180,7 +180,7 @@ static void write_table(const char *folder) {
 static void write_backward(const char *folder) {
   FILE *to = og_create(folder, "backward.c");
   fprintf(to,
-          "%s#include \"autograd/backward.h\"\n#include \"autograd/formula.h\"\n"
+          "%s#include \"autograd/rules/backward.h\"\n#include \"autograd/rules/formula.h\"\n"
           "#include \"grad_functions.h\"\n#include \"op_ids.h\"\n\n",
           license);
   each(to, og_write_backward);

@@ -53,7 +53,7 @@ typedef struct px_op {
   uint32_t save_mask;         // parameters whose tensors the formulas mention
   uint32_t shape_mask;        // parameters of which the formulas read sizes or dtype
   uint32_t save_result_mask;  // results that the formulas mention
-  const void *impl;           // the library's own: src/ops/op_impl.h
+  const void *impl;           // the library's own: src/call/op_impl.h
   // param_count masks, or NULL for "all of the above": what the formula of parameter i mentions,
   // parameters in the low 16 bits, results in the high ones. Only what the wanted gradients need is
   // saved.

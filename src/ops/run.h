@@ -2,7 +2,7 @@
 // What the hand-written run functions of the op tables share: `PX_RUN(mm) { ... call->args ... }`
 // defines px__run_mm, which an entry names; readers for arguments that may be absent.
 #pragma once
-#include "ops/op_impl.h"
+#include "call/op_impl.h"
 #include "phlox/ops.h"
 
 #define PX_RUN(name) \

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What run functions share: reading arguments, and ops that the library calls itself.
 #pragma once
-#include "ops/call_impl.h"
+#include "call/call_impl.h"
 #include "phlox/ops.h"
 #include "run_functions.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Running sums and products: results of the input's shape, integers becoming int64.
-#include "ops/op_impl.h"
+#include "call/op_impl.h"
 #include "run_functions.h"
 
 static px_value argument(const px_call *call, const char *name) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Helpers of the formulas of sorting.
-#include "autograd/backward.h"
+#include "autograd/rules/backward.h"
 
 px_status px__grad_kthvalue(px_tensor **out, const px_value *args, int count);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of view ops that are no formula: lists of parts, and orders of dimensions.
-#include "autograd/backward.h"
+#include "autograd/rules/backward.h"
 
 #include "grad_functions.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of copies: they travel back to where the source was.
-#include "autograd/backward.h"
+#include "autograd/rules/backward.h"
 
 #include "grad_functions.h"
 

@@ -3,7 +3,7 @@
 //
 // Most calls have operands of one shape, dtype and device, all row-major: these take a short way
 // that does nothing but allocate and launch. Kernels convert elements on load and on store.
-#include "ops/call_impl.h"
+#include "call/call_impl.h"
 
 // The dtype in which a number is handed to a kernel: wide enough not to round it twice.
 static inline px_dtype number_dtype(px_dtype compute) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Helpers of formulas that need the graph's own view of memory.
-#include "autograd/backward.h"
+#include "autograd/rules/backward.h"
 
 #include "grad_functions.h"
 

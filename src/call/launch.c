@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // From a call to a launch: kernels by op and device type, operands, accesses.
-#include "ops/call_impl.h"
+#include "call/call_impl.h"
 
 px_kernel px__kernel_cache[PX_DEVICE_TYPES][PX__KERNEL_CACHE];
 const int64_t px__zero_strides[PX_MAX_DIMS];

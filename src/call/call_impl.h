@@ -5,7 +5,7 @@
 // results (results.c), is launched (launch.c) and recorded (call.c). Steps before the launch change
 // no tensor that the caller can see.
 #pragma once
-#include "ops/op_impl.h"
+#include "call/op_impl.h"
 
 // The kinds.
 // *simple: it went the short way, and call->needs_grad says whether an argument does.

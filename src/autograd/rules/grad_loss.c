@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Helpers of the formulas of losses and pooling.
-#include "autograd/backward.h"
+#include "autograd/rules/backward.h"
 
 #include <string.h>
 

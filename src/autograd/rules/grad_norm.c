@@ -2,7 +2,7 @@
 // Backward functions of the normalisations. A fused kernel gives all three gradients; where the
 // gradient itself is to be differentiated (create_graph), they are composed of ops that record
 // themselves.
-#include "autograd/backward.h"
+#include "autograd/rules/backward.h"
 #include "phlox/autograd.h"
 
 px_status px__grad_layer_norm(px__backward *b);

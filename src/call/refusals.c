@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is said of a dtype that an op does not take: PyTorch's texts, two data tables.
-#include "ops/call_impl.h"
+#include "call/call_impl.h"
 
 // Ops whose refusal has a text of its own; the class of the dtype may stand in it.
 static const struct {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of picking, joining and rearranging that are no formula.
-#include "autograd/backward.h"
+#include "autograd/rules/backward.h"
 
 #include "grad_functions.h"
 

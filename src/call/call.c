@@ -4,7 +4,7 @@
 // Arguments are filled in and checked, the kind's own function makes and computes the results, the
 // call is recorded for differentiation, and only then do results reach the caller. Whatever fails
 // on the way leaves the caller's tensors as they were.
-#include "ops/call_impl.h"
+#include "call/call_impl.h"
 
 // ---- arguments
 

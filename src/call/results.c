@@ -3,7 +3,7 @@
 //
 // A kernel writes an out= tensor directly if that has the right form and shares no memory with an
 // argument; otherwise it writes a fresh one that is copied over once all has gone well.
-#include "ops/call_impl.h"
+#include "call/call_impl.h"
 
 px_status px__check_self_overlap(const px_tensor *t) {
   if (PX_LIKELY(t->contiguous) || t->numel <= 1) return PX_OK;

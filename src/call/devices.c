@@ -3,7 +3,7 @@
 //
 // Element-wise ops let a 0-dim CPU tensor go anywhere; other ops let nothing. Devices that address
 // each other's memory (peer access enabled both ways by the program) count as one.
-#include "ops/call_impl.h"
+#include "call/call_impl.h"
 
 static px_status disagree(px_device common, px_device other) {
   char a[PX_DEVICE_TEXT], b[PX_DEVICE_TEXT];

@@ -3,7 +3,7 @@
 // say it: those that depend on which dimensions were reduced.
 //
 // They call ops, so their results can be differentiated again.
-#include "autograd/formula.h"
+#include "autograd/rules/formula.h"
 
 #include "grad_functions.h"
 #include "phlox/autograd.h"

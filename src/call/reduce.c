@@ -3,7 +3,7 @@
 //
 // A kernel gets the result with the input's number of dimensions: size 1 and stride 0 where a
 // dimension is reduced. An empty input gives the fold's identity, if there is one.
-#include "ops/call_impl.h"
+#include "call/call_impl.h"
 
 typedef struct shape {
   uint32_t reduced;  // bit d

@@ -6,7 +6,7 @@
 // requires grad cannot change in place under recording and is kept itself; anything else is kept as
 // an alias without history, because a later in-place op on it would make its history, and with it
 // the tensor, hold this node.
-#include "backward.h"
+#include "autograd/rules/backward.h"
 #include "graph.h"
 
 typedef struct px__save {

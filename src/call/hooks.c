@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one place where a layer above the ops hooks into calls (phlox/extend.h).
-#include "ops/op_impl.h"
+#include "call/op_impl.h"
 
 const px_op_hooks *px__hooks;
 

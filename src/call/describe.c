@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Looking at ops: the table, by id and by name, and a call as text.
-#include "ops/op_impl.h"
+#include "call/op_impl.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
 //
 // Tensors with dimensions count more than 0-dim tensors, and these more than numbers, within a
 // category (bool, integer, float); a higher category always wins.
-#include "ops/call_impl.h"
+#include "call/call_impl.h"
 
 typedef struct ranks {
   px_dtype dimensioned, zero_dim, number;
