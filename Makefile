@@ -1,11 +1,16 @@
 # Phlox: the only build file. `make` builds the library, the simulated backend, and the Python module where Python is found.
 # O=dir builds elsewhere; SAN=address|undefined|thread builds with a sanitizer (into O=build-SAN by default).
+# V=1 shows the commands. CFLAGS and LDFLAGS are the user's: what the library needs is added to them. WERROR=1 ends at a warning.
 SAN      ?=
 O        ?= $(if $(SAN),build-$(SAN),build)
-CC       ?= gcc
 PYTHON   ?= python3
 PREFIX   ?= /usr/local
+LIBDIR   ?= $(PREFIX)/lib
 VERSION  := 0.1.0
+
+# A recipe that begins with $(call say,CC) shows `CC  its target`, or, with V=1, the command itself.
+V        ?= 0
+say       = $(if $(filter 1,$(V))$(findstring s,$(firstword -$(MAKEFLAGS))),$(if $(filter 1,$(V)),,@),@printf '  %-8s %s\n' '$(1)' '$(patsubst $(O)/%,%,$@)';)
 
 WARN     := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wundef -Wvla -Wno-unused-parameter
 OPT      ?= $(if $(SAN),-O1,-O2) -g
@@ -15,9 +20,11 @@ TLSFLAG  := $(shell $(CC) -mtls-dialect=gnu2 -E -x c /dev/null >/dev/null 2>&1 &
 # gcc copies and clears what is small, or of unknown size, by `rep`, which costs more to start than libc's functions take.
 NOREP    := -mmemcpy-strategy=libcall:-1:noalign -mmemset-strategy=libcall:-1:noalign
 NOREP    := $(shell $(CC) $(NOREP) -E -x c /dev/null >/dev/null 2>&1 && echo $(NOREP))
-CFLAGS   += $(TLSFLAG) $(NOREP) -std=c11 -D_GNU_SOURCE $(OPT) $(WARN) -Werror -fPIC -fvisibility=hidden -pthread $(SANFLAGS)
-CPPFLAGS += -Iinclude -Isrc -Ibackends -I$(O)/gen
-LDFLAGS  += -pthread $(SANFLAGS)
+CFLAGS   ?= $(OPT)
+COMPILE   = $(CC) $(TLSFLAG) $(NOREP) -std=c11 -D_GNU_SOURCE $(CFLAGS) $(WARN) $(if $(WERROR),-Werror) -fPIC -fvisibility=hidden -pthread $(SANFLAGS)
+INCLUDES := -Iinclude -Isrc -Ibackends -I$(O)/gen
+LINK      = $(CC) $(LDFLAGS) -pthread $(SANFLAGS)
+TOOL      = $(CC) -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra
 # Kernels: errno and traps of math functions are not looked at; NaN and infinity are.
 KFLAGS   := $(if $(SAN),,-O3) -fno-math-errno -fno-trapping-math
 V3FLAGS  := -march=x86-64-v3
@@ -44,41 +51,41 @@ all: $(O)/libphlox.so $(O)/libphlox_sim.so cuda python
 # ---- the generator and what it writes
 $(O)/opgen: $(wildcard tools/opgen*.c tools/opgen*.h)
 	@mkdir -p $(O)
-	$(CC) -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -o $@ $(filter %.c,$^)
+	$(call say,HOSTCC)$(TOOL) -o $@ $(filter %.c,$^)
 $(GEN): $(O)/opgen $(OPS)
 	@mkdir -p $(O)/gen/phlox
-	$(O)/opgen $(O)/gen $(OPS)
+	$(call say,OPGEN)$(O)/opgen $(O)/gen $(OPS)
 	@touch $@
 # What opgen writes changes only where its text does: a new op rebuilds what it touches.
 GENHEAD  := $(addprefix $(O)/gen/,phlox/ops.h op_ids.h grad_functions.h run_functions.h cpu_kernels.h samples.inc)
-$(GENSRC) $(GENHEAD) $(O)/gen/kernels_cpu.c: $(GEN) ;
+CPUGEN   := kernels_cpu_table $(addprefix kernels_cpu_,0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+$(GENSRC) $(GENHEAD) $(CPUGEN:%=$(O)/gen/%.c): $(GEN) ;
 
 # ---- the library
 $(O)/%.o: %.c | $(GENHEAD)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CC)$(COMPILE) $(INCLUDES) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 $(O)/gen/%.o: $(O)/gen/%.c
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CC)$(COMPILE) $(INCLUDES) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 # The CPU kernels are compiled once for any x86-64 and once for AVX2; all their names but the table's are made local.
 define variant
 $(O)/$(1)/%.o: backends/cpu/%.c | $$(GENHEAD)
 	@mkdir -p $$(@D)
-	$$(CC) $$(CPPFLAGS) $$(CFLAGS) $$(KFLAGS) $(2) -DPX_CPU_TABLE=px__cpu_table_$(1) -MMD -MP -c -o $$@ $$<
-$(O)/$(1)/kernels_cpu.o: $(O)/gen/kernels_cpu.c
+	$$(call say,CC)$$(COMPILE) $$(INCLUDES) $$(CPPFLAGS) $$(KFLAGS) $(2) -DPX_CPU_TABLE=px__cpu_table_$(1) -MMD -MP -c -o $$@ $$<
+$(O)/$(1)/kernels_cpu_%.o: $(O)/gen/kernels_cpu_%.c
 	@mkdir -p $$(@D)
-	$$(CC) $$(CPPFLAGS) $$(CFLAGS) $$(KFLAGS) $(2) -DPX_CPU_TABLE=px__cpu_table_$(1) -MMD -MP -c -o $$@ $$<
-$(O)/cpu_$(1).o: $(CPU:backends/cpu/%.c=$(O)/$(1)/%.o) $(O)/$(1)/kernels_cpu.o
-	$$(CC) -r -nostdlib -o $$@ $$^
-	objcopy --keep-global-symbol=px__cpu_table_$(1) $$@
+	$$(call say,CC)$$(COMPILE) $$(INCLUDES) $$(CPPFLAGS) $$(KFLAGS) $(2) -DPX_CPU_TABLE=px__cpu_table_$(1) -MMD -MP -c -o $$@ $$<
+$(O)/cpu_$(1).o: $(CPU:backends/cpu/%.c=$(O)/$(1)/%.o) $(CPUGEN:%=$(O)/$(1)/%.o)
+	$$(call say,LD)$$(CC) -r -nostdlib -o $$@ $$^ && objcopy --keep-global-symbol=px__cpu_table_$(1) $$@
 endef
 $(eval $(call variant,base,))
 $(eval $(call variant,v3,$(V3FLAGS)))
 
 $(O)/libphlox.so: $(COREOBJ) $(CPUOBJ)
-	$(CC) -shared -Wl,-soname,libphlox.so.0 -Wl,--no-undefined -Wl,--exclude-libs,ALL -Wl,-Bsymbolic-functions $(LDFLAGS) -o $@ $^ $(ARCHIVES) -lm -ldl
+	$(call say,LD)$(LINK) -shared -Wl,-soname,libphlox.so.0 -Wl,--no-undefined -Wl,--exclude-libs,ALL -Wl,-Bsymbolic-functions -o $@ $^ $(ARCHIVES) -lm -ldl
 	@ln -sf libphlox.so $(O)/libphlox.so.0
 $(O)/libphlox_sim.so: $(SIM:%.c=$(O)/%.o)
-	$(CC) -shared $(LDFLAGS) -o $@ $^
+	$(call say,LD)$(LINK) -shared -o $@ $^
 
 # ---- the cuda backend: host code, and one fatbin for each .cu file, which the library holds
 # One expression of the tables serves all dtypes: that an unsigned number is compared with 0 says nothing.
@@ -87,28 +94,28 @@ CUDAARCH ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm
 # The toolkit's headers: those of nvcc, or, where the backend is only looked at (lint), those in the usual place.
 TOOLKIT  := $(patsubst %/cuda.h,%,$(firstword $(wildcard $(if $(NVCC),$(dir $(NVCC))../include/cuda.h) /usr/local/cuda/include/cuda.h)))
 # The opgen of this tree may not write them.
-CUDAGEN  := $(if $(wildcard tools/opgen_cuda.c),kernels_cuda_0 kernels_cuda_1 kernels_cuda_2 kernels_cuda_3 kernels_cuda_fold)
+CUDAGEN  := $(if $(wildcard tools/opgen_cuda.c),$(addprefix kernels_cuda_,0 1 2 3 4 5 6 7 fold))
 CUDAROWS := $(if $(CUDAGEN),$(O)/gen/kernels_cuda_rows.o)
 CUDAHOST := $(patsubst %.c,$(O)/%.o,$(wildcard backends/cuda/host/*.c)) $(CUDAROWS)
 FATBINS  := $(patsubst backends/cuda/kernels/%.cu,$(O)/cuda/%.fatbin,$(wildcard backends/cuda/kernels/*.cu)) $(CUDAGEN:%=$(O)/cuda/%.fatbin)
 CUDAINC   = $(addprefix -isystem ,$(TOOLKIT))
 $(CUDAGEN:%=$(O)/gen/%.cu) $(CUDAROWS:.o=.c): $(GEN) ;
-$(O)/backends/cuda/%.o $(CUDAROWS) $(O)/cuda/modules.o: CPPFLAGS += $(CUDAINC)
+$(O)/backends/cuda/%.o $(CUDAROWS) $(O)/cuda/modules.o: INCLUDES += $(CUDAINC)
 $(O)/cuda/%.fatbin: backends/cuda/kernels/%.cu
 	@mkdir -p $(@D)
-	$(NVCC) -std=c++17 $(NVFLAGS) $(CUDAARCH) -Ibackends -I$(O)/gen -MMD -MP -MF $@.d --fatbin -o $@ $<
+	$(call say,NVCC)$(NVCC) -std=c++17 $(NVFLAGS) $(CUDAARCH) -Ibackends -I$(O)/gen -MMD -MP -MF $@.d --fatbin -o $@ $<
 $(O)/cuda/%.fatbin: $(O)/gen/%.cu
 	@mkdir -p $(@D)
-	$(NVCC) -std=c++17 $(NVFLAGS) $(CUDAARCH) -Ibackends -I$(O)/gen -MMD -MP -MF $@.d --fatbin -o $@ $<
+	$(call say,NVCC)$(NVCC) -std=c++17 $(NVFLAGS) $(CUDAARCH) -Ibackends -I$(O)/gen -MMD -MP -MF $@.d --fatbin -o $@ $<
 $(O)/bin2c: tools/bin2c.c
 	@mkdir -p $(@D)
-	$(CC) -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra -o $@ $<
+	$(call say,HOSTCC)$(TOOL) -o $@ $<
 $(O)/cuda/modules.c: $(O)/bin2c $(FATBINS)
-	$(O)/bin2c $@ $(FATBINS)
+	$(call say,BIN2C)$(O)/bin2c $@ $(FATBINS)
 $(O)/cuda/modules.o: $(O)/cuda/modules.c
-	$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
+	$(call say,CC)$(COMPILE) $(INCLUDES) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 $(O)/libphlox_cuda.so: $(CUDAHOST) $(O)/cuda/modules.o backends/cuda/exports.map
-	$(CC) -shared -Wl,--no-undefined -Wl,--version-script=backends/cuda/exports.map $(LDFLAGS) -o $@ $(filter %.o,$^) -lm -ldl
+	$(call say,LD)$(LINK) -shared -Wl,--no-undefined -Wl,--version-script=backends/cuda/exports.map -o $@ $(filter %.o,$^) -lm -ldl
 cuda: $(CUDALIB)
 	$(if $(CUDALIB)$(SAN),,@echo 'nvcc is not here (or CUDA=0): the cuda backend is not built')
 
@@ -118,14 +125,13 @@ PYHAS := $(wildcard $(PYINC)/Python.h)
 python: $(if $(PYHAS),$(if $(SAN),$(O)/_C.so,$(O)/python))
 $(O)/ext/%.o: python/ext/%.c | $(GENHEAD)
 	@mkdir -p $(@D)
-	$(CC) -Iinclude -Ipython/ext -I$(O)/gen -I$(PYINC) $(CFLAGS) -Wno-cast-function-type -MMD -MP -c -o $@ $<
+	$(call say,CC)$(COMPILE) -Iinclude -Ipython/ext -I$(O)/gen -I$(PYINC) $(CPPFLAGS) -Wno-cast-function-type -MMD -MP -c -o $@ $<
 $(O)/_C.so: $(EXT:python/ext/%.c=$(O)/ext/%.o) $(O)/libphlox.so
-	$(CC) -shared $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(O) -lphlox -Wl,-rpath,'$$ORIGIN'
+	$(call say,LD)$(LINK) -shared -o $@ $(filter %.o,$^) -L$(O) -lphlox -Wl,-rpath,'$$ORIGIN'
 # The module finds its libraries beside itself: in the tree that is python/phlox.
 $(O)/python: $(O)/_C.so $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB)
-	cp $(O)/_C.so $(O)/libphlox_sim.so $(CUDALIB) python/phlox/
-	cp $(O)/libphlox.so python/phlox/libphlox.so.0
-	cp $(O)/gen/_ops.pyi python/phlox/ 2>/dev/null || true
+	$(call say,COPY)cp $(O)/_C.so $(O)/libphlox_sim.so $(CUDALIB) $(O)/gen/_ops.pyi python/phlox/
+	@cp $(O)/libphlox.so python/phlox/libphlox.so.0
 	@touch $@
 
 # ---- tests: every tests/{unit,cts,ops,fault,race,fuzz}/*.c is a program
@@ -135,21 +141,25 @@ TESTBIN  := $(TESTS:tests/%.c=$(O)/tests/%)
 # Unit tests may look inside the library: they link its objects. The others see the public headers alone.
 $(O)/tests/unit/%: tests/unit/%.c $(TESTHEAD) $(GENHEAD) $(COREOBJ) $(CPUOBJ)
 	@mkdir -p $(@D)
-	$(CC) $(CPPFLAGS) $(CFLAGS) -Itests -o $@ $< $(COREOBJ) $(CPUOBJ) $(LDFLAGS) $(ARCHIVES) -lm -ldl -rdynamic
+	$(call say,CC)$(COMPILE) $(INCLUDES) $(CPPFLAGS) -Itests -o $@ $< $(COREOBJ) $(CPUOBJ) $(LDFLAGS) $(ARCHIVES) -lm -ldl -rdynamic
 $(O)/tests/%: tests/%.c $(TESTHEAD) $(GENHEAD) $(O)/libphlox.so
 	@mkdir -p $(@D)
-	$(CC) -Iinclude -I$(O)/gen -Itests $(CFLAGS) -o $@ $< -L$(O) -lphlox $(LDFLAGS) -lm -Wl,-rpath,'$$ORIGIN/../..'
+	$(call say,CC)$(COMPILE) -Iinclude -I$(O)/gen -Itests $(CPPFLAGS) -o $@ $< -L$(O) -lphlox $(LDFLAGS) -lm -Wl,-rpath,'$$ORIGIN/../..'
 tests: all $(TESTBIN)
 test: tests
 	script/test --built
 
+# What editors and analysers read: the command of each object file.
+compile_commands.json: Makefile
+	@$(MAKE) --no-print-directory -Bn V=1 CUDA=0 all | tools/commands.sh "$(CURDIR)" >$@.new && mv $@.new $@
+
 # Programs that live beside the library.
 $(O)/examples/%: examples/%.c $(O)/libphlox.so
 	@mkdir -p $(@D)
-	$(CC) -Iinclude -I$(O)/gen $(CFLAGS) -o $@ $< -L$(O) -lphlox $(LDFLAGS) -lm -lz -Wl,-rpath,'$$ORIGIN/..'
+	$(call say,CC)$(COMPILE) -Iinclude -I$(O)/gen $(CPPFLAGS) -o $@ $< -L$(O) -lphlox $(LDFLAGS) -lm -lz -Wl,-rpath,'$$ORIGIN/..'
 $(O)/bench/%: bench/%.c $(O)/libphlox.so
 	@mkdir -p $(@D)
-	$(CC) -Iinclude -I$(O)/gen -Ibench $(CFLAGS) -o $@ $< -L$(O) -lphlox $(LDFLAGS) -lm -Wl,-rpath,'$$ORIGIN/..'
+	$(call say,CC)$(COMPILE) -Iinclude -I$(O)/gen -Ibench $(CPPFLAGS) -o $@ $< -L$(O) -lphlox $(LDFLAGS) -lm -Wl,-rpath,'$$ORIGIN/..'
 examples: $(patsubst examples/%.c,$(O)/examples/%,$(wildcard examples/*.c))
 bench: all $(patsubst bench/%.c,$(O)/bench/%,$(wildcard bench/*.c))
 	$(PYTHON) bench/run.py $(O)/bench.json
@@ -167,20 +177,20 @@ docs: $(GEN)
 
 # ---- checks: of the sources, and of what was built (the cuda backend takes minutes to build: looked at where it is there)
 check: $(O)/libphlox.so $(O)/libphlox_sim.so
-	tools/layers.sh
-	tools/budget.sh
-	tools/abi.sh
-	tools/docs.sh --check
+	@tools/layers.sh
+	@tools/budget.sh
+	@tools/abi.sh
+	@tools/docs.sh --check
 	@cmp $(O)/gen/ops.md docs/ops.md || { echo 'docs/ops.md is not what the op tables give: make docs'; exit 1; }
-	tools/binary.sh $(O)/libphlox.so
-	$(if $(wildcard $(O)/libphlox_cuda.so),tools/binary.sh $(O)/libphlox_cuda.so)
+	@tools/binary.sh $(O)/libphlox.so
+	@$(if $(wildcard $(O)/libphlox_cuda.so),tools/binary.sh $(O)/libphlox_cuda.so)
 	@if command -v clang-format >/dev/null; then clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h'); else echo 'clang-format is not here: format not checked'; fi
 asan ubsan tsan:
 	$(MAKE) SAN=$(patsubst asan,address,$(patsubst ubsan,undefined,$(patsubst tsan,thread,$@))) all tests
 
 # ---- static analysis. A file is looked at again when its object is newer: when it, or a header of it, has changed.
 TIDIED   := $(CORE) $(CPU) $(SIM) $(if $(PYHAS),$(EXT)) $(if $(TOOLKIT),$(wildcard backends/cuda/host/*.c))
-LINTINC   = $(CPPFLAGS) -Ipython/ext $(addprefix -isystem ,$(PYINC) $(TOOLKIT))
+LINTINC   = $(INCLUDES) -Ipython/ext $(addprefix -isystem ,$(PYINC) $(TOOLKIT))
 define tidied
 $(O)/lint/$(1)/%.ok: $(1)/%.c $(O)/$(2)/%.o .clang-tidy
 	@mkdir -p $$(@D)
@@ -206,21 +216,26 @@ sanitized-acceptance: all
 	tools/sanitized.sh $(O) $(SANLIB) $(PYTHON)
 
 # ---- installing
+INSTALL  ?= install
+SETPLACE  = sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|; s|@INCLUDE@|$(shell realpath -m --relative-to=$(LIBDIR) $(PREFIX)/include)|'
 install: $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB)
-	install -d $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/lib/cmake/phlox $(DESTDIR)$(PREFIX)/include/phlox
-	install -s -m 755 $(O)/libphlox.so $(DESTDIR)$(PREFIX)/lib/libphlox.so.$(VERSION)
-	ln -sf libphlox.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libphlox.so.0
-	ln -sf libphlox.so.0 $(DESTDIR)$(PREFIX)/lib/libphlox.so
-	install -s -m 755 $(O)/libphlox_sim.so $(CUDALIB) $(DESTDIR)$(PREFIX)/lib/
+	@install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(LIBDIR)/cmake/phlox $(DESTDIR)$(PREFIX)/include/phlox
+	$(INSTALL) -m 755 $(O)/libphlox.so $(DESTDIR)$(LIBDIR)/libphlox.so.$(VERSION)
+	ln -sf libphlox.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libphlox.so.0
+	ln -sf libphlox.so.0 $(DESTDIR)$(LIBDIR)/libphlox.so
+	$(INSTALL) -m 755 $(O)/libphlox_sim.so $(CUDALIB) $(DESTDIR)$(LIBDIR)/
 	install -m 644 include/phlox/*.h $(O)/gen/phlox/ops.h $(DESTDIR)$(PREFIX)/include/phlox/
-	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(VERSION)|' phlox.pc.in >$(DESTDIR)$(PREFIX)/lib/pkgconfig/phlox.pc
-	sed 's|@VERSION@|$(VERSION)|' phlox-config.cmake.in >$(DESTDIR)$(PREFIX)/lib/cmake/phlox/phlox-config.cmake
-	sed 's|@VERSION@|$(VERSION)|' phlox-config-version.cmake.in >$(DESTDIR)$(PREFIX)/lib/cmake/phlox/phlox-config-version.cmake
+	@$(SETPLACE) phlox.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/phlox.pc
+	@$(SETPLACE) phlox-config.cmake.in >$(DESTDIR)$(LIBDIR)/cmake/phlox/phlox-config.cmake
+	@$(SETPLACE) phlox-config-version.cmake.in >$(DESTDIR)$(LIBDIR)/cmake/phlox/phlox-config-version.cmake
+# Without symbols for a debugger.
+install-strip:
+	@$(MAKE) --no-print-directory INSTALL='install -s' install
 
 clean:
 	rm -rf build build-* python/phlox/*.so python/phlox/*.so.0
 show: $(O)/opgen
 	@$(O)/opgen --show $(OP) $(OPS)
 
-.PHONY: all cuda python tests test clean show check lint lint-files bench bench-cuda bench-ops demo docs examples install asan ubsan tsan sanitized-acceptance
+.PHONY: all compile_commands.json cuda python tests test clean show check lint lint-files bench bench-cuda bench-ops demo docs examples install install-strip asan ubsan tsan sanitized-acceptance
 -include $(shell find $(O) -name '*.d' 2>/dev/null)

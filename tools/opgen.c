@@ -7,6 +7,9 @@
 // status 1.
 #include "opgen.h"
 
+// Files of generated CPU kernels (Makefile: CPUGEN).
+enum { CPU_SHARDS = 16 };
+
 og_tables og;
 
 void og_die(og_place at, const char *format, ...) {
@@ -76,7 +79,7 @@ static const char license[] =
 static struct output {
   FILE *file;
   char *path;
-} outputs[16];
+} outputs[32];
 
 static struct output *output_of(FILE *file) {
   for (int i = 0;; i++)
@@ -109,6 +112,13 @@ void og_finish(FILE *file) {
   if (ferror(file) | fclose(file)) broken(fresh);
   if (same_text(fresh, o->path) ? remove(fresh) : rename(fresh, o->path)) broken(o->path);
   o->file = NULL;
+}
+
+// FNV-1a.
+int og_shard(const og_op *op, int shards) {
+  uint32_t hash = 2166136261u;
+  for (const char *at = op->name; *at; at++) hash = (hash ^ (unsigned char)*at) * 16777619u;
+  return (int)(hash % (uint32_t)shards);
 }
 
 typedef void (*writer)(FILE *to, const og_op *op);
@@ -210,14 +220,13 @@ static int add_kernel(kernel_name *names, int count, const char *name, const cha
   return count + 1;
 }
 
-static void write_kernels(const char *folder) {
-  static kernel_name names[2 * OG_MAX_OPS];
+// All kernels of the CPU, by name; returns their number.
+static int list_kernels(kernel_name *names) {
   int count = 0;
-  FILE *to = og_create(folder, "cpu_kernels.h");
-  fprintf(to, "%s#pragma once\n#include \"phlox/backend.h\"\n", license);
   for (int i = 0; i < og.count; i++)
     if (og_has_kernel(og.ops[i]))
-      count = add_kernel(names, count, og.ops[i]->name, og_format("kernel_%s", og.ops[i]->name));
+      count =
+          add_kernel(names, count, og.ops[i]->name, og_format("px__cpu_op_%s", og.ops[i]->name));
   for (int i = 0; i < og.count; i++) {  // `kernel sum` may be another op's generated one
     const char *hand = og_hand_kernel(og.ops[i]);
     if (hand) count = add_kernel(names, count, hand, og_format("px__cpu_%s", hand));
@@ -225,14 +234,23 @@ static void write_kernels(const char *folder) {
   for (int i = 0; i < og.extra_count; i++)
     count = add_kernel(names, count, og.extras[i], og_format("px__cpu_%s", og.extras[i]));
   qsort(names, (size_t)count, sizeof *names, kernel_order);
+  return count;
+}
+
+static void write_kernel_table(const char *folder) {
+  static kernel_name names[2 * OG_MAX_OPS];
+  int count = list_kernels(names);
+  FILE *to = og_create(folder, "cpu_kernels.h");
+  fprintf(to, "%s#pragma once\n#include \"phlox/backend.h\"\n", license);
   for (int i = 0; i < count; i++)
-    if (!strncmp(names[i].function, "px__cpu_", 8))
+    if (strncmp(names[i].function, "px__cpu_op_", 11))
       fprintf(to, "px_status %s(const px_launch *l);\n", names[i].function);
   og_finish(to);
-  to = og_create(folder, "kernels_cpu.c");
-  fprintf(to, "%s#include \"cpu/fold.h\"\n#include \"cpu/loop.h\"\n#include \"cpu_kernels.h\"\n\n",
-          license);
-  each(to, og_write_kernel);
+  to = og_create(folder, "kernels_cpu_table.c");
+  fprintf(to, "%s#include \"cpu_kernels.h\"\n\n", license);
+  for (int i = 0; i < count; i++)
+    if (!strncmp(names[i].function, "px__cpu_op_", 11))
+      fprintf(to, "px_status %s(const px_launch *l);\n", names[i].function);
   fprintf(to,
           "const px_kernel_row *PX_CPU_TABLE(int *count);\n"
           "const px_kernel_row *PX_CPU_TABLE(int *count) {\n"
@@ -241,6 +259,17 @@ static void write_kernels(const char *folder) {
     fprintf(to, "      {\"%s\", %s},\n", names[i].name, names[i].function);
   fprintf(to, "  };\n  *count = %d;\n  return rows;\n}\n", count);
   og_finish(to);
+}
+
+static void write_kernels(const char *folder) {
+  FILE *shards[CPU_SHARDS];
+  for (int s = 0; s < CPU_SHARDS; s++) {
+    shards[s] = og_create(folder, og_format("kernels_cpu_%d.c", s));
+    fprintf(shards[s], "%s#include \"cpu/fold.h\"\n#include \"cpu/loop.h\"\n\n", license);
+  }
+  for (int i = 0; i < og.count; i++)
+    og_write_kernel(shards[og_shard(og.ops[i], CPU_SHARDS)], og.ops[i]);
+  for (int s = 0; s < CPU_SHARDS; s++) og_finish(shards[s]);
 }
 
 static void write_texts(const char *folder) {
@@ -271,7 +300,7 @@ static const struct {
              {"", og_write_impl},
              {"", og_write_descriptor},
              {"backward.c", og_write_backward},
-             {"kernels_cpu.c", og_write_kernel},
+             {"kernels_cpu_N.c", og_write_kernel},
              {"_ops.pyi", og_write_stub},
              {"ops.md", og_write_page},
              {"samples.inc", og_write_samples}};
@@ -325,6 +354,7 @@ int main(int argc, char **argv) {
   write_run_functions(argv[1]);
   write_table(argv[1]);
   write_backward(argv[1]);
+  write_kernel_table(argv[1]);
   write_kernels(argv[1]);
   og_write_cuda(argv[1]);
   write_texts(argv[1]);

@@ -143,6 +143,9 @@ const char *og_quote(const char *text);  // as a C string literal
 // An output, and its end; several may be open.
 FILE *og_create(const char *folder, const char *name);
 void og_finish(FILE *file);
+// The file that an op's generated kernels are in, of `shards` alike. It follows from the name
+// alone, so that a new entry changes one of them.
+int og_shard(const og_op *op, int shards);
 
 // ---- opgen_parse.c: reads one file, or dies
 void og_read(const char *path);

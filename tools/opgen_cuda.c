@@ -6,7 +6,7 @@
 // those of the CPU's kernels; what they call is in backends/cuda/kernels/math.cuh.
 #include "opgen.h"
 
-enum { MODULES = 4 };
+enum { MODULES = 8 };  // Makefile: CUDAGEN
 typedef struct stamp {
   const char *suffix, *storage, *c, *math, *dtype;
   int bytes;
@@ -212,10 +212,10 @@ void og_write_cuda(const char *folder) {
   FILE *folds = create(folder, "kernels_cuda_fold.cu", "cuda/kernels/fold.cuh");
   for (int m = 0; m < MODULES; m++)
     modules[m] = create(folder, og_format("kernels_cuda_%d.cu", m), "cuda/kernels/loop.cuh");
-  for (int i = 0, next = 0; i < og.count; i++) {
+  for (int i = 0; i < og.count; i++) {
     const og_op *op = og.ops[i];
     if (is_pointwise(op)) {
-      int m = next++ % MODULES;
+      int m = og_shard(op, MODULES);
       fprintf(modules[m], "// %s: %s\n", op->name, op->expr.text);
       for (int k = 0; k < STAMPS; k++)
         if (in_set(op, &stamps[k])) write_function(modules[m], op, &stamps[k]);

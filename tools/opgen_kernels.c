@@ -290,9 +290,10 @@ static void write_pointwise(FILE *to, const og_op *op) {
   for (int i = 0; i < STAMPS; i++)
     if (in_set(op, &stamps[i])) write_row(to, op, &stamps[i]);
   fprintf(to,
-          "static px_status kernel_%s(const px_launch *l) {\n"
+          "px_status px__cpu_op_%s(const px_launch *l);\n"
+          "px_status px__cpu_op_%s(const px_launch *l) {\n"
           "  static const px__cpu_pointwise op = {.operands = %d, .bools = 0x%x, .rows = {\n",
-          op->name, tensor, masks);
+          op->name, op->name, tensor, masks);
   for (int i = 0; i < STAMPS; i++)
     if (in_set(op, &stamps[i]))
       fprintf(to, "      [%s] = row_%s_%s,\n", stamps[i].dtype, op->name, stamps[i].suffix);
@@ -362,9 +363,10 @@ static void write_fold(FILE *to, const og_op *op) {
   if (floats) write_fold_stamp(to, op, &stamps[F32], &stamps[F64], &f);
   if (floats) write_fold_stamp(to, op, &stamps[F64], &stamps[F64], &f);
   fprintf(to,
-          "static px_status kernel_%s(const px_launch *l) {\n  static const px__cpu_fold *const "
+          "px_status px__cpu_op_%s(const px_launch *l);\n"
+          "px_status px__cpu_op_%s(const px_launch *l) {\n  static const px__cpu_fold *const "
           "folds[] = {%s%s, %s%s, %s%s};\n",
-          op->name, ints ? "&fold_" : "NULL", ints ? og_format("%s_i64", op->name) : "",
+          op->name, op->name, ints ? "&fold_" : "NULL", ints ? og_format("%s_i64", op->name) : "",
           floats ? "&fold_" : "NULL", floats ? og_format("%s_f32", op->name) : "",
           floats ? "&fold_" : "NULL", floats ? og_format("%s_f64", op->name) : "");
   fprintf(to, "  return px__cpu_fold_run(l, folds);\n}\n\n");
