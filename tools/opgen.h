@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The generator's picture of ops/*.op, shared by its files.
+// The generator's picture of the tables, shared by its files.
 //
-// A run is: read all entries (opgen_parse.c), sort them by name, analyse the gradient formulas
-// (opgen_formula.c), write the outputs (the other files). The first mistake in a table ends the run
-// with `file:line: what is wrong`. Memory is never given back: the process is short.
+// A run is: read all entries (opgen_entry.c; an op's are opgen_parse.c's), sort them by name,
+// analyse the gradient formulas (opgen_formula.c), write the outputs (the other files). The first
+// mistake in a table ends the run with `file:line: what is wrong`. Memory is never given back: the
+// process is short.
 #pragma once
 #include <stdarg.h>
 #include <stdbool.h>
@@ -12,7 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OG_MAX_PARAMS = 16, OG_MAX_RESULTS = 4, OG_MAX_SAMPLES = 24, OG_MAX_OPS = 2048 };
+enum {
+  OG_MAX_PARAMS = 16,
+  OG_MAX_RESULTS = 4,
+  OG_MAX_SAMPLES = 24,
+  OG_MAX_FIELDS = 32,
+  OG_MAX_OPS = 2048
+};
 
 typedef struct og_place {
   const char *file;
@@ -48,6 +55,8 @@ typedef struct og_param {
   const char *name;
   og_type type;
   bool optional, keyword;
+  bool worded;           // str|int[2]: a word may stand for the numbers
+  int size;              // of int[2]: 2; 0 for any number of them
   const char *fallback;  // text of the default, or NULL
 } og_param;
 
@@ -62,7 +71,12 @@ typedef enum og_node_kind {
   OG_NEGATE,
   OG_CALL,    // of an op
   OG_HELPER,  // @fn(...)
-  OG_SHAPE    // sizes numel dtype ndim
+  OG_SHAPE,   // sizes numel dtype ndim
+  // Of conditions and of the formulas of layers; those of ops have none.
+  OG_COMPARE,  // < <= > >= == != is, is not
+  OG_LOGIC,    // and or not
+  OG_CHOICE,   // a if b else c, in this order
+  OG_SPREAD    // *a in a list
 } og_node_kind;
 typedef struct og_node {
   og_node_kind kind;
@@ -76,6 +90,7 @@ typedef struct og_node {
 typedef struct og_field {
   const char *text;  // NULL: not given
   og_place place;
+  const char *name;  // of an og_entry's field
 } og_field;
 typedef struct og_op {
   const char *name, *schema;
@@ -99,10 +114,22 @@ typedef struct og_op {
   int id;
 } og_op;
 
+// An entry that is no op: what its schema line and its fields say, as text.
+typedef struct og_entry {
+  const char *sort, *name, *schema;  // "layer", "Linear", "Linear(int in_features, ...)"
+  og_place place;
+  og_param params[OG_MAX_PARAMS];
+  int param_count;
+  og_field fields[OG_MAX_FIELDS];  // in the order of the file
+  int field_count;
+} og_entry;
+
 // The whole of the tables.
 typedef struct og_tables {
   og_op *ops[OG_MAX_OPS];
   int count;
+  og_entry *entries[OG_MAX_OPS];
+  int entry_count;
   const char *extras[OG_MAX_OPS];  // `kernel NAME` lines
   int extra_count;
   const char *helpers[OG_MAX_OPS];  // functions named by @
@@ -147,8 +174,24 @@ void og_finish(FILE *file);
 // alone, so that a new entry changes one of them.
 int og_shard(const og_op *op, int shards);
 
-// ---- opgen_parse.c: reads one file, or dies
+// ---- opgen_entry.c: reads one file, or dies
 void og_read(const char *path);
+// The first field of a name, or the next one after `after`; NULL if there is none.
+const og_field *og_entry_field(const og_entry *e, const char *name);
+const og_field *og_entry_next(const og_entry *e, const char *name, const og_field *after);
+// Reads "TYPE NAME=DEFAULT, ...)" into params[*count...]; returns what follows the parenthesis.
+const char *og_read_params(const char *at, og_place place, const char *owner, og_param *params,
+                           int *count);
+int og_param_named(const og_param *params, int count, const char *name);  // -1: none
+// Pieces of text: past blanks, past a word, without blanks at its ends.
+const char *og_skip(const char *at);
+const char *og_word_end(const char *at);
+char *og_trimmed(const char *from, const char *to);
+
+// ---- opgen_parse.c: ops
+og_op *og_op_begin(const char *schema, og_place at);
+void og_op_field(og_op *op, char *line, og_place at);
+void og_op_end(const og_op *op);  // what an entry lacks
 // The defaults as C: an initialiser of a px_value; a list needs `static` elements, named by the op.
 const char *og_fallback(const og_op *op, const og_param *p);
 

@@ -160,6 +160,8 @@ static bool is_number(context *x, const og_node *n) {
 
 static value write_binary(context *x, const og_node *n) {
   static const char *const names[] = {"+", "add", "-", "sub", "*", "mul", "/", "div"};
+  if (!strchr("+-*/", *n->text) || n->text[1])
+    og_die(n->place, "'%s' has no place in a formula of %s", n->text, x->op->name);
   if (is_number(x, n)) {
     value left = write_node(x, n->items[0]), right = write_node(x, n->items[1]);
     return (value){IS_NUMBER, og_format("px__f_arith('%s', %s, %s)", n->text, left.c, right.c),
@@ -206,8 +208,9 @@ static value write_node(context *x, const og_node *n) {
     case OG_SHAPE:
       return (value){*n->text == 'n' ? IS_NUMBER : IS_OTHER,
                      og_format("px__f_%s(%s)", n->text, write_name(x, n->items[0]).c), NULL};
+    default:
+      og_die(n->place, "'%s' has no place in a formula of %s", n->text, x->op->name);
   }
-  return (value){IS_OTHER, "PX_NONE()", NULL};
 }
 
 // The gradients that a formula reads; where none of them arrived, the result is zero.

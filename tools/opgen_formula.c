@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Formulas: text to tree, and what a tree saves of the call. Writing them as C is
+// Formulas and conditions: text to tree, and what a tree saves of the call. Writing them as C is
 // opgen_backward.c's.
 #include "opgen.h"
 
@@ -34,7 +34,7 @@ static void add_item(lexer *l, og_node *to, const char *key, og_node *item) {
   to->items[to->count++] = item;
 }
 
-static og_node *parse_sum(lexer *l);
+static og_node *parse_choice(lexer *l);
 
 static char *take_word(lexer *l) {
   peek(l);
@@ -51,7 +51,7 @@ static const char *take_key(lexer *l) {
   while (isalnum((unsigned char)*at) || *at == '_') at++;
   const char *end = at;
   while (*at == ' ') at++;
-  if (end == from || isdigit((unsigned char)*from) || *at != '=') return NULL;
+  if (end == from || isdigit((unsigned char)*from) || *at != '=' || at[1] == '=') return NULL;
   l->at = at + 1;
   return og_copy(from, (size_t)(end - from));
 }
@@ -60,7 +60,7 @@ static og_node *parse_arguments(lexer *l, og_node *call) {
   want(l, '(');
   while (peek(l) != ')') {
     const char *key = take_key(l);
-    add_item(l, call, key, parse_sum(l));
+    add_item(l, call, key, parse_choice(l));
     if (peek(l) != ')') want(l, ',');
   }
   want(l, ')');
@@ -91,10 +91,32 @@ static og_node *parse_word(lexer *l) {
   return parse_arguments(l, new_node(l, OG_CALL, word));
 }
 
+// [a, b]; *a stands for all the numbers of a.
+static og_node *parse_list(lexer *l) {
+  og_node *n = new_node(l, OG_LIST, "");
+  while (peek(l) != ']') {
+    og_node *all = take(l, '*') ? new_node(l, OG_SPREAD, "*") : NULL;
+    og_node *item = parse_choice(l);
+    if (all) add_item(l, all, NULL, item);
+    add_item(l, n, NULL, all ? all : item);
+    if (peek(l) != ']') want(l, ',');
+  }
+  want(l, ']');
+  return n;
+}
+
+static og_node *parse_string(lexer *l) {
+  const char *from = l->at;
+  while (*l->at && *l->at != '\'') l->at++;
+  og_node *n = new_node(l, OG_STRING, og_copy(from, (size_t)(l->at - from)));
+  want(l, '\'');
+  return n;
+}
+
 static og_node *parse_atom(lexer *l) {
   char c = peek(l);
   if (take(l, '(')) {
-    og_node *inner = parse_sum(l);
+    og_node *inner = parse_choice(l);
     want(l, ')');
     return inner;
   }
@@ -104,41 +126,95 @@ static og_node *parse_atom(lexer *l) {
     return n;
   }
   if (take(l, '@')) return parse_arguments(l, new_node(l, OG_HELPER, take_word(l)));
-  if (take(l, '[')) {
-    og_node *n = new_node(l, OG_LIST, "");
-    while (peek(l) != ']') {
-      add_item(l, n, NULL, parse_sum(l));
-      if (peek(l) != ']') want(l, ',');
-    }
-    want(l, ']');
-    return n;
-  }
-  if (take(l, '\'')) {
-    const char *from = l->at;
-    while (*l->at && *l->at != '\'') l->at++;
-    og_node *n = new_node(l, OG_STRING, og_copy(from, (size_t)(l->at - from)));
-    want(l, '\'');
-    return n;
-  }
+  if (take(l, '[')) return parse_list(l);
+  if (take(l, '\'')) return parse_string(l);
   return isdigit((unsigned char)c) || c == '.' ? parse_number(l) : parse_word(l);
 }
 
-static og_node *parse_chain(lexer *l, const char *operators, og_node *(*inner)(lexer *)) {
-  og_node *left = inner(l);
-  while (peek(l) && strchr(operators, *l->at)) {
-    og_node *n = new_node(l, OG_BINARY, og_copy(l->at++, 1));
-    add_item(l, n, NULL, left);
-    add_item(l, n, NULL, inner(l));
-    left = n;
+// The operator of `words` that comes next, which is passed; NULL if it is none of them. A longer
+// one stands before its beginning.
+static const char *take_operator(lexer *l, const char *const *words) {
+  peek(l);
+  for (; *words; words++) {
+    size_t n = strlen(*words);
+    bool name = isalpha((unsigned char)**words);
+    if (strncmp(l->at, *words, n)) continue;
+    if (name && (isalnum((unsigned char)l->at[n]) || l->at[n] == '_')) continue;
+    l->at += n;
+    return *words;
   }
+  return NULL;
+}
+
+static og_node *two(lexer *l, og_node_kind kind, const char *text, og_node *a, og_node *b) {
+  og_node *n = new_node(l, kind, text);
+  add_item(l, n, NULL, a);
+  add_item(l, n, NULL, b);
+  return n;
+}
+
+static og_node *parse_chain(lexer *l, og_node_kind kind, const char *const *operators,
+                            og_node *(*inner)(lexer *)) {
+  og_node *left = inner(l);
+  for (const char *text; (text = take_operator(l, operators));)
+    left = two(l, kind, text, left, inner(l));
   return left;
 }
-static og_node *parse_product(lexer *l) { return parse_chain(l, "*/", parse_atom); }
-static og_node *parse_sum(lexer *l) { return parse_chain(l, "+-", parse_product); }
+static og_node *parse_power(lexer *l) {
+  static const char *const words[] = {"**", NULL};
+  return parse_chain(l, OG_BINARY, words, parse_atom);
+}
+static og_node *parse_product(lexer *l) {
+  static const char *const words[] = {"*", "//", "/", "%", NULL};
+  return parse_chain(l, OG_BINARY, words, parse_power);
+}
+static og_node *parse_sum(lexer *l) {
+  static const char *const words[] = {"+", "-", NULL};
+  return parse_chain(l, OG_BINARY, words, parse_product);
+}
+
+// a <= b < c is a <= b and b < c.
+static og_node *parse_comparison(lexer *l) {
+  static const char *const words[] = {"<=", ">=", "==", "!=", "<", ">", "is not", "is", NULL};
+  og_node *left = parse_sum(l), *all = NULL;
+  for (const char *text; (text = take_operator(l, words));) {
+    og_node *right = parse_sum(l), *one = two(l, OG_COMPARE, text, left, right);
+    all = all ? two(l, OG_LOGIC, "and", all, one) : one;
+    left = right;
+  }
+  return all ? all : left;
+}
+static og_node *parse_not(lexer *l) {
+  static const char *const words[] = {"not", NULL};
+  if (!take_operator(l, words)) return parse_comparison(l);
+  og_node *n = new_node(l, OG_LOGIC, "not");
+  add_item(l, n, NULL, parse_not(l));
+  return n;
+}
+static og_node *parse_and(lexer *l) {
+  static const char *const words[] = {"and", NULL};
+  return parse_chain(l, OG_LOGIC, words, parse_not);
+}
+static og_node *parse_or(lexer *l) {
+  static const char *const words[] = {"or", NULL};
+  return parse_chain(l, OG_LOGIC, words, parse_and);
+}
+
+// a if condition else b
+static og_node *parse_choice(lexer *l) {
+  static const char *const then[] = {"if", NULL}, *const otherwise[] = {"else", NULL};
+  og_node *value = parse_or(l);
+  if (!take_operator(l, then)) return value;
+  og_node *n = two(l, OG_CHOICE, "if", value, parse_or(l));
+  if (!take_operator(l, otherwise))
+    og_die(l->place, "expected 'else' before '%s' in formula `%s`", l->at, l->text);
+  add_item(l, n, NULL, parse_choice(l));
+  return n;
+}
 
 og_node *og_formula(const char *text, og_place at) {
   lexer l = {text, text, at};
-  og_node *root = parse_sum(&l);
+  og_node *root = parse_choice(&l);
   if (peek(&l)) og_die(at, "unexpected '%s' in formula `%s`", l.at, text);
   return root;
 }

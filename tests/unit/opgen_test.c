@@ -78,6 +78,27 @@ PX_TEST(bad_entries) {
           "1: bad default 'abc' of n in op x");
 }
 
+#define LAYER "layer X(int size=1)\n"
+PX_TEST(bad_entries_of_other_sorts) {
+  REFUSED("layr X()\n", "1: expected `op`, `kernel` or `layer`, not 'layr X()'");
+  REFUSED("layer X\n", "1: expected `layer NAME(PARAMETERS)`");
+  REFUSED("layer X() -> Tensor\n", "1: unexpected '-> Tensor' after the parameters of X");
+  REFUSED("layer X(int a, int a)\n", "1: parameter 'a' is given twice");
+  REFUSED(LAYER "  forwrad input\n", "2: unknown field 'forwrad' of X");
+  REFUSED(LAYER "  forward\n", "2: field 'forward' of X is empty");
+  REFUSED(LAYER "  doc D.\n  doc E.\n", "3: doc of X is already given at line 2");
+  REFUSED(LAYER "  forward input\n", "1: layer X has no doc");
+}
+PX_TEST(conditions_have_no_place_in_formulas_of_ops) {
+  REFUSED(GOOD "  grad self = grad if alpha < 1 else self\n",
+          "5: 'if' has no place in a formula of x");
+  REFUSED(GOOD "  grad self = grad * (2 ** alpha)\n", "5: '**' has no place in a formula of x");
+  REFUSED(GOOD "  grad self = x(grad, other, not alpha)\n",
+          "5: 'not' has no place in a formula of x");
+  REFUSED(GOOD "  grad self = grad if alpha\n",
+          "5: expected 'else' before '' in formula `grad if alpha`");
+}
+
 PX_TEST(numbers_fold_and_tensors_call_ops) {
   show("x", GOOD "  grad self = x(grad, other, alpha=2 * alpha)\n");
   CHECK_EQ(status, 0);
