@@ -11,7 +11,8 @@ fi
 place="$build/module"
 rm -rf "$place"
 mkdir -p "$place/phlox"
-cp python/phlox/*.py "$place/phlox/"
+cp -r python/phlox "$place/"
+rm -f "$place"/phlox/*.so*
 cp "$build/_C.so" "$build/libphlox_sim.so" "$place/phlox/"
 cp "$build/libphlox.so" "$place/phlox/libphlox.so.0"
 # The thread sanitizer gives up by default when the child of a program with threads starts threads, which workers of data loaders do.

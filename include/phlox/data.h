@@ -35,6 +35,13 @@ PX_API int64_t px_dataset_length(const px_dataset *dataset);
 PX_CALL px_dataset_get(px_list **out, px_dataset *self, int64_t index);
 // The indices that random_split draws: a permutation of `length` written to `out`.
 PX_CALL px_random_permutation(int64_t *out, int64_t length, px_generator *generator);
+// `count` numbers from 0 to length-1, in the order in which PyTorch's RandomSampler draws them:
+// each once, and again when all have come, or with replacement. From a generator that the default
+// one seeds (NULL), or from the given one. PX_VALUE if there is nothing to draw from.
+//     int64_t order[5];
+//     PX_TRY(px_random_order(order, 5, 5, false, NULL));
+PX_CALL px_random_order(int64_t *out, int64_t length, int64_t count, bool replacement,
+                        px_generator *generator);
 
 // An order of indices. Drawing a random one takes its seed from the default CPU generator, as
 // PyTorch's RandomSampler does.
@@ -75,6 +82,10 @@ PX_CALL px_dataset_batch(px_list **out, px_dataset *self, const int64_t *indices
 // Stacks the k-th tensors of all items, for each k: the default collation. PX_RUNTIME "stack
 // expects each tensor to be equal size, ...".
 PX_CALL px_collate(px_list **out, px_list *const *items, int64_t count);
+// The same from rows of tensors: the rows of each of `n` tensors at `indices`, cut out at once.
+// PX_INDEX for an index that is not there.
+PX_CALL px_collate_rows(px_list **out, px_tensor *const *tensors, int64_t n, const int64_t *indices,
+                        int64_t count);
 
 #ifdef __cplusplus
 }

@@ -77,6 +77,16 @@ static int give_getattr(PyObject *module) {
   return function ? PyDict_SetItemString(PyModule_GetDict(module), "__getattr__", function) : -1;
 }
 
+// _name_missing(name): the same for a module in Python that is being imported.
+static PyObject *name_missing(PyObject *self, PyObject *name) {
+  PyObject *module = PyDict_GetItemWithError(PyImport_GetModuleDict(), name);
+  if (!module) return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_KeyError, "%R", name);
+  if (give_getattr(module) < 0) return NULL;
+  Py_RETURN_NONE;
+}
+static PyMethodDef functions[] = {{"_name_missing", name_missing, METH_O, NULL},
+                                  {NULL, NULL, 0, NULL}};
+
 static int give_all_getattr(PyObject *root) {
   EXT_OWNED *names = PyDict_Keys(PyImport_GetModuleDict());
   if (!names || give_getattr(root) < 0) return -1;
@@ -100,5 +110,6 @@ int ext_init_missing(PyObject *m) {
            EXT_LENGTH(functional_names)) < 0)
     return -1;
   PyType_Modified(ext_TensorType);
+  if (PyModule_AddFunctions(m, functions) < 0) return -1;
   return give_all_getattr(m);
 }

@@ -7,11 +7,39 @@ import types
 import phlox
 
 
+class Same:
+    """An import hook: torch.x is phlox.x, also where that is yet to be imported."""
+
+    def __init__(self, spec):
+        self.spec = spec
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if not name.startswith("torch."):
+            return None
+        from importlib import import_module, util
+        real = "phlox" + name[5:]
+        try:
+            spec = import_module(real).__spec__
+        except ModuleNotFoundError as error:
+            if error.name != real:
+                raise
+            return None
+        return util.spec_from_loader(name, cls(spec))
+
+    def create_module(self, alias):
+        return sys.modules[self.spec.name if self.spec else "phlox" + alias.name[5:]]
+
+    def exec_module(self, module):
+        module.__spec__ = self.spec
+
+
 def bind():
     """Makes `import torch` and `import torch.x` give Phlox."""
     for name, module in list(sys.modules.items()):
         if name == "phlox" or name.startswith("phlox."):
             sys.modules["torch" + name[5:]] = module
+    sys.meta_path.insert(0, Same)
 
 
 class ChildrenToo:

@@ -75,41 +75,59 @@ px_status px_dataset_batch(px_list **out, px_dataset *self, const int64_t *indic
   return status;
 }
 
+// Makes a list of what was made, if all was, and takes the array.
+static px_status listed(px_list **out, px_tensor **made_take, int64_t n, px_status status) {
+  if (status == PX_OK) status = px_list_new(out, made_take, n);
+  for (int64_t i = 0; i < n; i++) px_release(made_take[i]);
+  px_free(made_take);
+  return status;
+}
+
 // ---- rows of tensors: the context is a list
 
 static int64_t rows_length(void *context) { return px_tensor_size(px_list_get(context, 0), 0); }
 
-// Makes a list of the results of `each` on every tensor of the list.
-static px_status rows_map(px_list **out, px_list *from, const int64_t *indices, int64_t count,
-                          px_status (*each)(px_tensor **, px_tensor *, const int64_t *, int64_t)) {
+static px_status rows_get(px_list **out, int64_t index, void *context) {
+  px_list *from = context;
   int64_t n = px_list_size(from);
   px_tensor **made;
   PX_TRY(px_alloc((void **)&made, (size_t)n * sizeof *made));
   px_status status = PX_OK;
   for (int64_t i = 0; i < n && status == PX_OK; i++)
-    status = each(&made[i], px_list_get(from, i), indices, count);
-  if (status == PX_OK) status = px_list_new(out, made, n);
-  for (int64_t i = 0; i < n; i++) px_release(made[i]);
-  px_free(made);
-  return status;
+    status = px_select(&made[i], px_list_get(from, i), 0, index);
+  return listed(out, made, n, status);
 }
 
-static px_status row_of(px_tensor **out, px_tensor *t, const int64_t *indices, int64_t count) {
-  return px_select(out, t, 0, indices[0]);
-}
-
-static px_status rows_of(px_tensor **out, px_tensor *t, const int64_t *indices, int64_t count) {
+// The index is made once for each device that a tensor is on.
+static px_status cut_rows(px_tensor **made, px_tensor *const *tensors, int64_t n,
+                          const int64_t *indices, int64_t count) {
   PX_SCOPED(px_tensor) index = NULL;
-  PX_TRY(px_tensor_from_data(&index, indices, 1, &count, PX_INT64, px_tensor_device(t)));
-  return px_index_select(out, t, 0, index);
+  for (int64_t i = 0; i < n; i++) {
+    px_device device = px_tensor_device(tensors[i]);
+    if (!index || !px_device_equal(px_tensor_device(index), device)) {
+      px_release(index), index = NULL;
+      PX_TRY(px_tensor_from_data(&index, indices, 1, &count, PX_INT64, device));
+    }
+    PX_TRY(px_index_select(&made[i], tensors[i], 0, index));
+  }
+  return PX_OK;
 }
 
-static px_status rows_get(px_list **out, int64_t index, void *context) {
-  return rows_map(out, context, &index, 1, row_of);
+px_status px_collate_rows(px_list **out, px_tensor *const *tensors, int64_t n,
+                          const int64_t *indices, int64_t count) {
+  PX_GIVEN_N(tensors, n);
+  PX_GIVEN_N(indices, count);
+  *out = NULL;
+  for (int64_t i = 0; i < n; i++)
+    PX_CHECK(tensors[i], PX_TYPE, "tensor %lld of a batch is missing", (long long)i);
+  px_tensor **made;
+  PX_TRY(px_alloc((void **)&made, (size_t)n * sizeof *made));
+  return listed(out, made, n, cut_rows(made, tensors, n, indices, count));
 }
 
 static px_status rows_batch(px_list **out, const int64_t *indices, int64_t count, void *context) {
-  return rows_map(out, context, indices, count, rows_of);
+  px_list *from = context;
+  return px_collate_rows(out, px_list_items(from), px_list_size(from), indices, count);
 }
 
 static const px_dataset_kind rows_kind = {"TensorDataset", rows_length, rows_get, rows_batch,
@@ -239,8 +257,5 @@ px_status px_collate(px_list **out, px_list *const *items, int64_t count) {
   px_status status = PX_OK;
   for (int64_t k = 0; k < width && status == PX_OK; k++)
     status = stack_column(&room[k], items, count, k, room + width);
-  if (status == PX_OK) status = px_list_new(out, room, width);
-  for (int64_t k = 0; k < width; k++) px_release(room[k]);
-  px_free(room);
-  return status;
+  return listed(out, room, width, status);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Orders of indices.
 #include <stdio.h>
+#include <string.h>
 
 #include "phlox/data.h"
 #include "phlox/ops.h"
@@ -37,21 +38,52 @@ px_status px_seed_draw(int64_t *out, px_generator *generator) {
   return PX_OK;
 }
 
-// PyTorch's RandomSampler draws a seed from the default generator, and the order from a generator
-// of that seed.
-// From a generator that it was given it draws the order, and behind it one more that nobody sees.
-static px_status draw_random(px_sampler *self, int64_t *indices) {
-  if (self->generator) {
-    PX_SCOPED(px_tensor) unseen = NULL;
-    PX_TRY(px_random_permutation(indices, self->length, self->generator));
-    return px_randperm(&unseen, self->length, self->generator, PX_INT64, px_cpu(), false, false);
+// Whole orders one after another, the last one cut short (perhaps to nothing: it is drawn all the
+// same), as PyTorch draws them.
+static px_status draw_orders(int64_t *out, int64_t length, int64_t count, px_generator *generator) {
+  int64_t *order;
+  PX_TRY(px_alloc((void **)&order, (size_t)length * sizeof *order));
+  px_status status = PX_OK;
+  for (int64_t done = 0; done <= count && status == PX_OK; done += length) {
+    int64_t take = count - done < length ? count - done : length;
+    status = px_random_permutation(order, length, generator);
+    if (status == PX_OK) memcpy(out + done, order, (size_t)take * sizeof *order);
   }
+  px_free(order);
+  return status;
+}
+
+// With replacement: 32 at a time.
+static px_status draw_freely(int64_t *out, int64_t length, int64_t count, px_generator *generator) {
+  for (int64_t done = 0; done < count; done += 32) {
+    PX_SCOPED(px_tensor) some = NULL;
+    int64_t take = count - done < 32 ? count - done : 32;
+    PX_TRY(px_randint_below(&some, length, &take, 1, generator, PX_INT64, px_cpu(), false, false));
+    PX_TRY(px_tensor_read(some, out + done, (size_t)take * sizeof *out));
+  }
+  return PX_OK;
+}
+
+px_status px_random_order(int64_t *out, int64_t length, int64_t count, bool replacement,
+                          px_generator *generator) {
+  PX_GIVEN_N(out, count);
+  PX_CHECK(length > 0 || count == 0, PX_VALUE, "there is nothing to draw %lld samples from",
+           (long long)count);
   PX_SCOPED(px_generator) fresh = NULL;
   int64_t seed;
-  PX_TRY(px_seed_draw(&seed, NULL));
-  PX_TRY(px_generator_new(&fresh, px_cpu()));
-  px_generator_seed(fresh, (uint64_t)seed);
-  return px_random_permutation(indices, self->length, fresh);
+  if (!generator) {
+    PX_TRY(px_seed_draw(&seed, NULL));
+    PX_TRY(px_generator_new(&fresh, px_cpu()));
+    px_generator_seed(fresh, (uint64_t)seed);
+    generator = fresh;
+  }
+  if (length == 0) return PX_OK;
+  return replacement ? draw_freely(out, length, count, generator)
+                     : draw_orders(out, length, count, generator);
+}
+
+static px_status draw_random(px_sampler *self, int64_t *indices) {
+  return px_random_order(indices, self->length, self->length, false, self->generator);
 }
 
 static px_status draw_weighted(px_sampler *self, int64_t *indices) {

@@ -3,6 +3,7 @@
 import os
 os.environ.setdefault("PHLOX_SIM_DEVICES", "1")
 
+import doctest
 import gc
 import random
 import time
@@ -58,6 +59,11 @@ class Stream(IterableDataset):
     def __iter__(self):
         info = torch.utils.data.get_worker_info()
         return iter(range(0 if info is None else info.id, 6, 1 if info is None else info.num_workers))
+
+
+class Whole(Squares):
+    def __getitems__(self, indices):
+        return [-i for i in indices]
 
 
 class Keeps:
@@ -139,6 +145,15 @@ class Orders(unittest.TestCase):
         self.assertEqual(len(DataLoader(numbers(), 4, drop_last=True)), 2)
         self.assertEqual(order(DataLoader(numbers(), 4, drop_last=True)), [[0, 1, 2, 3], [4, 5, 6, 7]])
         self.assertEqual(order(DataLoader(Subset(numbers(), [9, 2]))), [[9], [2]])
+
+    def test_a_dataset_that_gets_many_items_at_once(self):
+        self.assertEqual([b.tolist() for b in DataLoader(Whole(3), 2)], [[0, -1], [-2]])
+
+    def test_indices_that_are_no_plain_numbers_mean_what_they_do_in_the_dataset(self):
+        for order_ in ([[-1, 0]], [[torch.tensor(9), torch.tensor(0)]]):
+            self.assertEqual(order(DataLoader(numbers(), batch_sampler=order_)), [[9, 0]])
+        with self.assertRaisesRegex(IndexError, "out of"):
+            order(DataLoader(numbers(), batch_sampler=[[10]]))
 
     def test_own_samplers(self):
         self.assertEqual(order(DataLoader(numbers(), 2, sampler=[3, 1, 2])), [[3, 1], [2]])
@@ -266,6 +281,14 @@ class Options(unittest.TestCase):
     def test_tensors_of_one_length(self):
         with self.assertRaisesRegex(AssertionError, "Size mismatch between tensors"):
             TensorDataset(torch.ones(2), torch.ones(3))
+
+
+class Documentation(unittest.TestCase):
+    def test_examples(self):
+        data = torch.utils.data
+        for module in (data.dataset, data.sampler, data.dataloader, data._collate):
+            found = doctest.testmod(module, extraglobs={**vars(data), "torch": torch})
+            self.assertEqual((found.failed, found.attempted > 0), (0, True), module)
 
 
 class Workers(unittest.TestCase):

@@ -23,6 +23,13 @@ class Main(unittest.TestCase):
         self.assertEqual(run("-c", code, "a", "b")[:2], (0, "2.0 True ['-c', 'a', 'b']"))
         self.assertIn("phlox", run("-c", "import torch; print(torch.__file__)")[1])
 
+    def test_parts_in_python_are_imported_once_and_late(self):
+        code = ("import sys, torch; print('phlox.utils.data' in sys.modules, 'data' in dir(torch.utils)); "
+                "from torch.utils.data.sampler import Sampler; import phlox.utils.data as data, torch.utils.data as same; "
+                "print(data is same is torch.utils.data, Sampler is data.Sampler, data.__spec__.name, data.__name__)")
+        self.assertEqual(run("-c", code)[1].split("\n"), ["False True", "True True phlox.utils.data phlox.utils.data"])
+        self.assertIn("No module named 'torch.utils.no_such'", run("-c", "import torch.utils.no_such")[2])
+
     def test_number_of_threads(self):
         count = "import os; print(len(os.listdir('/proc/self/task')))"
         program = f"""

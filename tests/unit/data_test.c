@@ -71,6 +71,34 @@ PX_TEST(a_shuffled_pass_has_pytorchs_order) {
   }
 }
 
+PX_TEST(an_order_may_be_longer_than_what_it_is_of) {
+  static const int64_t wanted[][5] = {{0, 1, 2, 2, 0}, {0, 2, 2, 0, 0}};
+  for (int replacement = 0; replacement < 2; replacement++) {
+    int64_t order[5];
+    px_manual_seed(0);
+    OK(px_random_order(order, 3, 5, replacement, NULL));
+    for (int i = 0; i < 5; i++) CHECK_EQ(order[i], wanted[replacement][i]);
+  }
+  FAILS(px_random_order((int64_t[1]){0}, 0, 1, false, NULL), PX_VALUE, "nothing to draw 1 samples");
+}
+
+PX_TEST(rows_are_cut_out_of_all_tensors) {
+  PX_SCOPED(px_dataset) dataset = numbers(5);
+  PX_SCOPED(px_list) item = NULL;
+  PX_SCOPED(px_list) rows = NULL;
+  int64_t got[2];
+  OK(px_dataset_batch(&item, dataset, (int64_t[]){4, 3, 2, 1, 0}, 5));
+  px_tensor *tensors[] = {px_list_get(item, 0), px_list_get(item, 0)};
+  OK(px_collate_rows(&rows, tensors, 2, (int64_t[]){3, 0}, 2));
+  for (int k = 0; k < 2; k++) {
+    OK(px_tensor_read(px_list_get(rows, k), got, sizeof got));
+    CHECK_EQ(got[0], 1);
+    CHECK_EQ(got[1], 4);
+  }
+  rows = (px_release(rows), NULL);
+  FAILS(px_collate_rows(&rows, tensors, 2, (int64_t[]){5}, 1), PX_INDEX, "");
+}
+
 PX_TEST(a_generator_goes_on_from_pass_to_pass) {
   PX_SCOPED(px_dataset) dataset = numbers(10);
   PX_SCOPED(px_generator) generator = NULL;

@@ -4,9 +4,11 @@
 Processes and their queues are Python's own, and a worker runs the user's Python: this is why it is not in C."""
 import multiprocessing, os, queue, random, sys, traceback
 import phlox as torch
-from phlox.utils import data as _data
+from phlox import _C
 
-_info = None  # in a worker: what torch.utils.data.get_worker_info() gives
+from . import dataloader
+from ._collate import pin_memory
+from .dataloader import fetch, take
 
 
 class WorkerInfo:
@@ -21,13 +23,12 @@ def _seed(seed, number):
 
 def _main(dataset, collate, batched, iterable, batch_size, drop_last, tasks, results, number, count, seed, init):
     """Answers each (turn, position, index) of `tasks` with (turn, position, worker, batch or error); None ends."""
-    global _info
     # A batch is pickled by the queue's thread: what it cannot pickle is answered too, or the loader would wait for ever.
     results._on_queue_feeder_error = lambda error, answer: results.put((*answer[:3], "error", _caught()))
     turn, failed = None, None
     try:
         _seed(seed, number)
-        _info = WorkerInfo(id=number, num_workers=count, seed=seed + number, dataset=dataset)
+        dataloader.worker_info = WorkerInfo(id=number, num_workers=count, seed=seed + number, dataset=dataset)
         if init is not None: init(number)
     except Exception:
         failed = _caught()
@@ -40,24 +41,12 @@ def _main(dataset, collate, batched, iterable, batch_size, drop_last, tasks, res
         if failed: results.put((now, position, number, "error", failed)); continue
         try:
             if iterable and now != turn: turn, items = now, iter(dataset)
-            if iterable: batch = _take(items, batch_size, drop_last, collate)
-            else: batch = _data._fetch(dataset, collate, batched, index)
-            results.put((now, position, number, "end", None) if batch is _END else (now, position, number, "batch", batch))
+            batch = take(items, batch_size, drop_last, collate) if iterable else fetch(dataset, collate, batched, index)
+            results.put((now, position, number, "batch", batch))
+        except StopIteration if iterable else ():
+            results.put((now, position, number, "end", None))
         except Exception:
             results.put((now, position, number, "error", _caught()))
-
-
-_END = object()
-
-
-def _take(items, size, drop_last, collate):
-    taken = []
-    for item in items:
-        if size is None: return item
-        taken.append(item)
-        if len(taken) == size: break
-    if not taken or (drop_last and len(taken) < size): return _END
-    return (collate or _data.default_collate)(taken)
 
 
 def _caught():
@@ -83,7 +72,7 @@ class Pass:
 
     def start(self, seed):
         loader = self.loader
-        self.order = iter(lambda: None, 0) if loader._iterable else iter(loader.batch_sampler if loader.batch_sampler is not None else loader.sampler)
+        self.order = iter(lambda: None, 0) if loader._iterable else iter(loader._indices)
         self.turn += 1  # answers to an earlier pass that was left early are dropped
         self.sent = self.wanted = 0
         self.ready, self.ended = {}, set()
@@ -115,8 +104,8 @@ class Pass:
                 continue
             self._send()
             if sort == "error":
-                _data._raise_caught(*value, f"in DataLoader worker process {worker}")
-            return _data._pin_memory(value) if self.loader.pin_memory and torch.cuda.is_available() else value
+                _C._raise_caught(*value, f"in DataLoader worker process {worker}")
+            return pin_memory(value) if self.loader.pin_memory and torch.cuda.is_available() else value
 
     def _receive(self):
         waited, limit = 0, self.loader.timeout

@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.utils.data: datasets, samplers and the loader that makes batches of them.
+
+They are Python because programs derive from them and read their attributes. What costs time is an
+op of the library: orders are drawn by the core, batches are stacked or cut out by it."""
+from phlox import _C
+
+from ._collate import default_collate, default_convert
+from .dataloader import DataLoader, get_worker_info
+from .dataset import (ConcatDataset, Dataset, IterableDataset, Subset, TensorDataset,
+                      random_split)
+from .sampler import (BatchSampler, RandomSampler, Sampler, SequentialSampler, SubsetRandomSampler,
+                      WeightedRandomSampler)
+
+_C._name_missing(__name__)

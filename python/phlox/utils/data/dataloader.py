@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DataLoader: its options and their checks, and passes that fetch in this process. Passes with
+worker processes are in _workers.py, which is imported for the first of them."""
+import os
+import warnings
+from itertools import islice
+
+import phlox as torch
+from phlox import _C
+
+from ._collate import default_collate, pin_memory
+from .dataset import IterableDataset, whole_batch
+from .sampler import BatchSampler, RandomSampler, SequentialSampler
+
+worker_info = None  # in a worker process: what get_worker_info() gives
+
+
+def fetch(dataset, collate, batched, index):
+    """What a pass does for one index, or one list of indices. `collate` None: the default."""
+    if not batched:
+        item = dataset[index]
+        return item if collate is None else collate(item)
+    batch = whole_batch(dataset, index) if collate is None else None
+    if batch is not None:
+        return batch
+    get_all = getattr(dataset, "__getitems__", None)
+    items = get_all(index) if get_all else [dataset[i] for i in index]
+    return (collate or default_collate)(items)
+
+
+def take(items, size, drop_last, collate):
+    """The next batch of an iterator over items (size None: the next item); StopIteration at the
+    end."""
+    if size is None:
+        return next(items)
+    batch = list(islice(items, size))
+    if not batch or (drop_last and len(batch) < size):
+        raise StopIteration
+    return (collate or default_collate)(batch)
+
+
+class _Pass:
+    """One pass over a DataLoader in this process."""
+
+    def __init__(self, loader):
+        self.loader = loader
+        self.order = iter(loader.dataset if loader._iterable else loader._indices)
+        self.batched = loader.batch_sampler is not None
+        self.pins = loader.pin_memory and torch.cuda.is_available()
+
+    def __iter__(self):
+        return self
+
+    def __len__(self):
+        return len(self.loader)
+
+    def __next__(self):
+        loader = self.loader
+        if loader._iterable:
+            batch = take(self.order, loader.batch_size, loader.drop_last, loader._collate)
+        else:
+            batch = fetch(loader.dataset, loader._collate, self.batched, next(self.order))
+        return pin_memory(batch) if self.pins else batch
+
+
+# What may not be set on a loader that is made: its sampler follows from them.
+_FROZEN = {"batch_size", "batch_sampler", "sampler", "drop_last", "dataset", "persistent_workers"}
+
+
+class DataLoader:
+    """Batches of a dataset, in an order, fetched here or by worker processes.
+
+    dataset: anything with `__getitem__` and `__len__`, or an IterableDataset.
+    batch_size: items in a batch; None: items come one by one, as they are.
+    shuffle: whether each pass has a new random order; sampler, batch_sampler: an order of one's
+    own, of indices or of lists of them. generator: draws the order.
+    num_workers: processes that fetch ahead, each `prefetch_factor` (2) batches; 0: none.
+    persistent_workers keeps them between passes; worker_init_fn(number) runs at their start;
+    timeout: seconds to wait for a batch, 0: for ever.
+    collate_fn: makes a batch of a list of items, instead of default_collate.
+    pin_memory: puts batches into pinned memory. drop_last: leaves a last, smaller batch out.
+
+    ValueError, with PyTorch's texts, for options that contradict each other.
+
+        >>> for x, y in DataLoader(TensorDataset(torch.arange(3), torch.ones(3)), batch_size=2):
+        ...     print(x, y)
+        tensor([0, 1]) tensor([1., 1.])
+        tensor([2]) tensor([1.])
+    """
+
+    _ready = False  # whether __init__ is done
+
+    def __init__(self, dataset, batch_size=1, shuffle=None, sampler=None, batch_sampler=None,
+                 num_workers=0, collate_fn=None, pin_memory=False, drop_last=False, timeout=0,
+                 worker_init_fn=None, multiprocessing_context=None, generator=None, *,
+                 prefetch_factor=None, persistent_workers=False, pin_memory_device="",
+                 in_order=True):
+        self.dataset, self.num_workers, self.timeout = dataset, num_workers, timeout
+        self._collate, self.generator, self.worker_init_fn = collate_fn, generator, worker_init_fn
+        self.pin_memory, self.drop_last = bool(pin_memory), drop_last
+        self.prefetch_factor = 2 if prefetch_factor is None and num_workers else prefetch_factor
+        self.persistent_workers = bool(persistent_workers)
+        self.multiprocessing_context = multiprocessing_context
+        self._pool = None  # the pass whose workers persist
+        self._iterable = isinstance(dataset, IterableDataset)
+        self._check_workers(prefetch_factor)
+        self._check_batching(batch_size, shuffle, sampler, batch_sampler)
+        if sampler is None and not self._iterable:
+            sampler = (RandomSampler(dataset, generator=generator) if shuffle
+                       else SequentialSampler(dataset))
+        if batch_sampler is not None:
+            batch_size = None
+        elif batch_size is not None and not self._iterable:
+            batch_sampler = BatchSampler(sampler, batch_size, drop_last)
+        self.sampler, self.batch_size, self.batch_sampler = sampler, batch_size, batch_sampler
+        self._warn(pin_memory_device)
+        self._ready = True
+
+    def _check_workers(self, prefetch):
+        workers = self.num_workers
+        if workers < 0:
+            raise ValueError("num_workers option should be non-negative; use num_workers=0 to "
+                             "disable multiprocessing.")
+        if self.timeout < 0:
+            raise ValueError("timeout option should be non-negative")
+        if workers == 0 and prefetch is not None:
+            raise ValueError("prefetch_factor option could only be specified in multiprocessing."
+                             "let num_workers > 0 to enable multiprocessing, otherwise set "
+                             "prefetch_factor to None.")
+        if prefetch is not None and prefetch < 1:
+            raise ValueError("prefetch_factor option should be non-negative")
+        if workers == 0 and self.persistent_workers:
+            raise ValueError("persistent_workers option needs num_workers > 0")
+        context = self.multiprocessing_context
+        if context is None:
+            return
+        if workers == 0:
+            raise ValueError("multiprocessing_context can only be used with multi-process loading "
+                             "(num_workers > 0), but got num_workers=0")
+        import multiprocessing
+        methods = multiprocessing.get_all_start_methods()
+        if isinstance(context, str) and context not in methods:
+            raise ValueError("multiprocessing_context option should specify a valid start method "
+                             f"in {methods!r}, but got multiprocessing_context={context!r}")
+
+    def _check_batching(self, batch_size, shuffle, sampler, batch_sampler):
+        if sampler is not None and shuffle:
+            raise ValueError("sampler option is mutually exclusive with shuffle")
+        if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None
+                                          or self.drop_last):
+            raise ValueError("batch_sampler option is mutually exclusive with batch_size, shuffle, "
+                             "sampler, and drop_last")
+        if batch_size is None and self.drop_last:
+            raise ValueError("batch_size=None option disables auto-batching and is mutually "
+                             "exclusive with drop_last")
+        orders = {"shuffle": shuffle, "sampler": sampler, "batch_sampler": batch_sampler}
+        for name, given in orders.items() if self._iterable else ():
+            if given is not None and given is not False:
+                raise ValueError("DataLoader with IterableDataset: expected unspecified "
+                                 f"{name} option, but got {name}={given}")
+
+    def _warn(self, pin_device):
+        if pin_device:
+            warnings.warn("pin_memory_device is deprecated, the current accelerator will be used "
+                          f"as the device,ignore pin_memory_device='{pin_device}'.", stacklevel=3)
+        count = os.cpu_count()
+        if count is not None and self.num_workers > count:
+            warnings.warn(
+                f"This DataLoader will create {self.num_workers} worker processes in total. Our "
+                f"suggested max number of worker in current system is {count}, which is smaller "
+                "than what this DataLoader is going to create. Please be aware that excessive "
+                "worker creation might get DataLoader running slow or even freeze, lower the "
+                "worker number to avoid potential slowness/freeze if necessary.", stacklevel=3)
+
+    @property
+    def collate_fn(self):
+        """The function that makes a batch of a list of items."""
+        return self._collate or default_collate
+
+    @property
+    def _indices(self):
+        return self.sampler if self.batch_sampler is None else self.batch_sampler
+
+    def __setattr__(self, name, value):
+        if self._ready and name in _FROZEN:
+            raise ValueError(f"{name} attribute should not be set after DataLoader is initialized")
+        object.__setattr__(self, name, value)
+
+    def __class_getitem__(cls, item):
+        return cls
+
+    def __len__(self):
+        if self.batch_sampler is not None:
+            return len(self.batch_sampler)
+        return len(self.dataset if self._iterable else self.sampler)
+
+    def __iter__(self):
+        if self.pin_memory and not torch.cuda.is_available():
+            warnings.warn("'pin_memory' argument is set as true but no accelerator is found, then "
+                          "device pinned memory won't be used.", stacklevel=2)
+        # Drawn at the start of every pass, as PyTorch does: the order of a seeded run depends on it.
+        seed = _C._draw_seed(self.generator)
+        if not self.num_workers:
+            return _Pass(self)
+        from . import _workers
+        if self._pool is not None:
+            return self._pool.start(seed)
+        started = _workers.Pass(self, seed)
+        if self.persistent_workers:
+            self._pool = started
+        return started
+
+
+def get_worker_info():
+    """In a worker process: its `id`, `num_workers`, `seed` and `dataset`; None in the main one."""
+    return worker_info

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Datasets: the base classes, rows of tensors, subsets, concatenations, random splits."""
+from bisect import bisect_right
+from itertools import accumulate, repeat
+from operator import getitem
+
+import phlox as torch
+from phlox import _C
+
+
+class Dataset:
+    """Items by index: derive from it, with `__getitem__`, and `__len__` for samplers.
+
+        >>> class Squares(Dataset):
+        ...     def __len__(self): return 3
+        ...     def __getitem__(self, i): return i * i
+        >>> list(DataLoader(Squares(), batch_size=3))
+        [tensor([0, 1, 4])]
+    """
+
+    def __getitem__(self, index):
+        raise NotImplementedError("Subclasses of Dataset should implement __getitem__.")
+
+    def __add__(self, other):
+        return ConcatDataset([self, other])
+
+    def __class_getitem__(cls, item):
+        return cls
+
+
+class IterableDataset(Dataset):
+    """Items in an order of their own: derive from it, with `__iter__`."""
+
+
+class TensorDataset(Dataset):
+    """Rows of tensors of equal first size: item i is the tuple of their i-th rows.
+
+    tensors: any number of tensors. AssertionError where their first sizes differ.
+
+        >>> TensorDataset(torch.tensor([5, 6]), torch.tensor([0.5, 0.25]))[1]
+        (tensor(6), tensor(0.2500))
+    """
+
+    def __init__(self, *tensors):
+        assert all(t.ndim and len(t) == len(tensors[0]) for t in tensors), \
+            "Size mismatch between tensors"
+        self.tensors = tensors
+
+    def __getitem__(self, index):
+        return tuple(map(getitem, self.tensors, repeat(index)))
+
+    def __len__(self):
+        return len(self.tensors[0]) if self.tensors else 0
+
+
+class Subset(Dataset):
+    """The items of `dataset` at `indices`, a sequence.
+
+        >>> list(Subset([3, 4, 5], [2, 0]))
+        [5, 3]
+    """
+
+    def __init__(self, dataset, indices):
+        self.dataset, self.indices = dataset, indices
+
+    def __getitem__(self, index):
+        if isinstance(index, list):
+            return self.dataset[[self.indices[i] for i in index]]
+        return self.dataset[self.indices[index]]
+
+    def __len__(self):
+        return len(self.indices)
+
+
+class ConcatDataset(Dataset):
+    """Several datasets, one after another.
+
+        >>> list(ConcatDataset([[1, 2], [3]]))
+        [1, 2, 3]
+    """
+
+    def __init__(self, datasets):
+        self.datasets = list(datasets)
+        assert self.datasets, "datasets should not be an empty iterable"
+        self.cumulative_sizes = list(accumulate(map(len, self.datasets)))
+
+    def __getitem__(self, index):
+        if index < 0:
+            if -index > len(self):
+                raise ValueError("absolute value of index should not exceed dataset length")
+            index += len(self)
+        which = bisect_right(self.cumulative_sizes, index)
+        return self.datasets[which][index - (self.cumulative_sizes[which - 1] if which else 0)]
+
+    def __len__(self):
+        return self.cumulative_sizes[-1]
+
+
+def whole_batch(dataset, indices):
+    """The collated batch of a TensorDataset, or of Subsets of one, cut out at once; None for
+    other datasets and for indices that are no list of numbers from 0."""
+    while type(dataset) is Subset and type(indices) is list and min(indices, default=-1) >= 0:
+        indices = [dataset.indices[i] for i in indices]
+        dataset = dataset.dataset
+    return _C._rows(dataset.tensors, indices) if type(dataset) is TensorDataset else None
+
+
+def _lengths(given, total):
+    """Lengths, of fractions the floors, and the rest one by one from the first."""
+    given = list(given)
+    if not any(isinstance(part, float) for part in given):
+        return given
+    for i, part in enumerate(given):
+        if not 0 <= part <= 1:
+            raise ValueError(f"Fraction at index {i} is not between 0 and 1")
+    lengths = [int(part * total) for part in given]
+    if sum(given) > 1 + 1e-9:
+        lengths = [total + 1]
+    for i in range(total - sum(lengths)):
+        lengths[i % len(lengths)] += 1
+    return lengths
+
+
+def random_split(dataset, lengths, generator=None):
+    """Splits `dataset` into Subsets of the given lengths, or fractions of it, at random.
+
+    generator: draws the order; None: the default one. ValueError where the lengths are not all.
+
+        >>> [len(part) for part in random_split(range(10), [0.75, 0.25])]
+        [8, 2]
+    """
+    lengths = _lengths(lengths, len(dataset))
+    if sum(lengths) != len(dataset):
+        raise ValueError("Sum of input lengths does not equal the length of the input dataset!")
+    order = torch.randperm(sum(lengths), generator=generator).tolist()
+    return [Subset(dataset, order[end - length:end])
+            for length, end in zip(lengths, accumulate(lengths))]

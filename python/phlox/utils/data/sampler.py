@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Samplers: orders of indices, and their grouping into batches. A seed gives PyTorch's orders."""
+from itertools import islice
+
+import phlox as torch
+from phlox import _C
+
+
+def _check_count(name, count):
+    if not isinstance(count, int) or isinstance(count, bool) or count <= 0:
+        raise ValueError(f"{name} should be a positive integer value, but got {name}={count}")
+
+
+class Sampler:
+    """An order of indices: derive from it, with `__iter__`, and `__len__` where it is known."""
+
+    def __init__(self, data_source=None):
+        pass
+
+    def __class_getitem__(cls, item):
+        return cls
+
+
+class SequentialSampler(Sampler):
+    """From the first index of `data_source` to the last.
+
+        >>> list(SequentialSampler("abc"))
+        [0, 1, 2]
+    """
+
+    def __init__(self, data_source):
+        self.data_source = data_source
+
+    def __iter__(self):
+        return iter(range(len(self.data_source)))
+
+    def __len__(self):
+        return len(self.data_source)
+
+
+class RandomSampler(Sampler):
+    """The indices of `data_source` at random, each once unless with `replacement`.
+
+    num_samples: how many; None: as many as there are. generator: draws them; None: one that the
+    default generator seeds.
+
+        >>> sorted(RandomSampler("abc"))
+        [0, 1, 2]
+    """
+
+    def __init__(self, data_source, replacement=False, num_samples=None, generator=None):
+        if not isinstance(replacement, bool):
+            raise TypeError("replacement should be a boolean value, but got "
+                            f"replacement={replacement!r}")
+        self.data_source, self.replacement, self.generator = data_source, replacement, generator
+        self._num_samples = num_samples
+        _check_count("num_samples", self.num_samples)
+
+    @property
+    def num_samples(self):
+        """How many indices a pass has."""
+        return len(self.data_source) if self._num_samples is None else self._num_samples
+
+    def __iter__(self):
+        return iter(_C._random_order(len(self.data_source), self.num_samples, self.replacement,
+                                     self.generator))
+
+    def __len__(self):
+        return self.num_samples
+
+
+class SubsetRandomSampler(Sampler):
+    """The given `indices` in a random order, drawn by `generator`."""
+
+    def __init__(self, indices, generator=None):
+        self.indices, self.generator = indices, generator
+
+    def __iter__(self):
+        for i in torch.randperm(len(self.indices), generator=self.generator).tolist():
+            yield self.indices[i]
+
+    def __len__(self):
+        return len(self.indices)
+
+
+class WeightedRandomSampler(Sampler):
+    """`num_samples` indices, each drawn with the probability that its weight says.
+
+    weights: numbers from 0, as a sequence or a 1-d tensor. replacement: whether an index may come
+    again. generator: draws them; None: the default one.
+    """
+
+    def __init__(self, weights, num_samples, replacement=True, generator=None):
+        _check_count("num_samples", num_samples)
+        if not isinstance(replacement, bool):
+            raise ValueError("replacement should be a boolean value, but got "
+                             f"replacement={replacement}")
+        if generator is not None and not isinstance(generator, torch.Generator):
+            raise TypeError("generator must be torch.Generator, not "
+                            f"{type(generator).__name__}")
+        weights = torch.as_tensor(weights, dtype=torch.float64)
+        if weights.ndim != 1:
+            raise ValueError("weights should be a 1d sequence but given weights have shape "
+                             f"{tuple(weights.shape)}")
+        self.weights, self.num_samples = weights, num_samples
+        self.replacement, self.generator = replacement, generator
+
+    def __iter__(self):
+        return iter(torch.multinomial(self.weights, self.num_samples, self.replacement,
+                                      generator=self.generator).tolist())
+
+    def __len__(self):
+        return self.num_samples
+
+
+class BatchSampler(Sampler):
+    """Lists of `batch_size` indices of another sampler; the last is shorter, or left out with
+    `drop_last`.
+
+        >>> list(BatchSampler(range(5), 2, drop_last=False))
+        [[0, 1], [2, 3], [4]]
+    """
+
+    def __init__(self, sampler, batch_size, drop_last):
+        _check_count("batch_size", batch_size)
+        if not isinstance(drop_last, bool):
+            raise ValueError(f"drop_last should be a boolean value, but got drop_last={drop_last}")
+        self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
+
+    def __iter__(self):
+        order, size = iter(self.sampler), self.batch_size
+        while batch := list(islice(order, size)):
+            if self.drop_last and len(batch) < size:
+                return
+            yield batch
+
+    def __len__(self):
+        rest = 0 if self.drop_last else self.batch_size - 1
+        return (len(self.sampler) + rest) // self.batch_size
