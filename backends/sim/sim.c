@@ -250,6 +250,7 @@ static const px_backend table = {
     .launch = px__sim_launch,
     .peek = px__sim_peek,
     .library = library,
+    .runs_host_kernels = true,
 };
 
 PX_API const px_backend *px_backend_entry(const px_core *core);

@@ -156,6 +156,13 @@ typedef struct px_operand {
   uint8_t value[8] __attribute__((aligned(8)));
 } px_operand;
 
+// How many elements it has, repeated ones included.
+static inline int64_t px_operand_numel(const px_operand *operand) {
+  int64_t n = 1;
+  for (int i = 0; i < operand->ndim; i++) n *= operand->sizes[i];
+  return n;
+}
+
 // What a kernel found wrong: code, text with the operands a, b, c, and the status. Texts are
 // PyTorch's of the CPU.
 #define PX_FAULT_MAP(XX) \
@@ -317,6 +324,9 @@ typedef struct px_backend {
   // Lists processes that hold memory of the device, at most `room`; returns how many, 0 where that
   // is not known.
   int (*processes)(int device, px_process *out, int room);
+  // Whether `launch` takes any function of the host as a kernel, as it takes those of
+  // core->host_kernels. If so, ops that a program registers with kernels for the CPU run here too.
+  bool runs_host_kernels;
   /* entries above: ABI 1 */
 } px_backend;
 

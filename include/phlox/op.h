@@ -9,6 +9,8 @@
 extern "C" {
 #endif
 
+struct px_op_gradient;
+
 typedef struct px_param {
   const char *name;
   uint8_t kind;   // px_arg_kind
@@ -61,6 +63,8 @@ typedef struct px_op {
   // The name in Python. Several ops may share one (max, max_dim): a call means the first by id
   // whose parameters take its arguments.
   const char *python_name;
+  // Of ops that a program registered (phlox/register.h): their gradient function.
+  px_status (*gradient)(struct px_op_gradient *gradient);
 } px_op;
 
 // What error texts call a kind of argument: "Tensor", "tuple of ints"; "object" for no kind.

@@ -17,5 +17,6 @@
 #include "phlox/optim.h"
 #include "phlox/parallel.h"
 #include "phlox/random.h"
+#include "phlox/register.h"
 #include "phlox/stream.h"
 #include "phlox/tensor.h"

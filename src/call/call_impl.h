@@ -14,6 +14,7 @@ px_status px__call_reduce(px_call *call) __attribute__((warn_unused_result));
 
 // Launching.
 px_status px__launch_call(px_call *call) __attribute__((warn_unused_result));
+px_status px__launch_call_as(px_call *call, px_dtype compute) __attribute__((warn_unused_result));
 enum { PX__KERNEL_CACHE = 2048 };
 extern px_kernel px__kernel_cache[PX_DEVICE_TYPES][PX__KERNEL_CACHE];  // by op id; atomic
 px_kernel px__op_kernel_find(const px_op *op, px_device_type type);

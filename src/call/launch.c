@@ -6,7 +6,8 @@ px_kernel px__kernel_cache[PX_DEVICE_TYPES][PX__KERNEL_CACHE];
 const int64_t px__zero_strides[PX_MAX_DIMS];
 
 px_kernel px__op_kernel_find(const px_op *op, px_device_type type) {
-  px_kernel k = px__kernel_find(type, px__kernel_name(op));
+  px_kernel k = PX_LIKELY(!px__impl(op)->own) ? px__kernel_find(type, px__kernel_name(op))
+                                              : px__own_kernel_find(op, type);
   if (k && op->id >= 0 && op->id < PX__KERNEL_CACHE)
     __atomic_store_n(&px__kernel_cache[type][op->id], k, __ATOMIC_RELAXED);
   return k;
@@ -111,10 +112,10 @@ static px_status list_call(listing *x, const px_call *call) {
   return PX_OK;
 }
 
-px_status px__launch_call(px_call *call) {
+px_status px__launch_call_as(px_call *call, px_dtype compute) {
   const px_op *op = call->op;
   px_launch l;
-  px__launch_start(&l, call, PX_DTYPE_NONE);
+  px__launch_start(&l, call, compute);
   if (PX_UNLIKELY(!l.kernel))
     return px__no_kernel(op, call->results[0] ? (px_dtype)call->results[0]->dtype : PX_DTYPE_NONE,
                          (px_device_type)call->device.type);
@@ -124,6 +125,8 @@ px_status px__launch_call(px_call *call) {
     PX_TRY(px__generator_use(&l, call->generator, call->device, call->counter));
   return launch_list(&l, &x);
 }
+
+px_status px__launch_call(px_call *call) { return px__launch_call_as(call, PX_DTYPE_NONE); }
 
 uint64_t px__philox_steps(px_device device, int64_t n, int values_per_draw) {
   px_device_properties p;

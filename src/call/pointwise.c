@@ -224,7 +224,10 @@ static px_status general_way(px_call *call) {
 
 px_status px__call_pointwise(px_call *call, bool *simple) {
   const px__op_impl *impl = px__impl(call->op);
-  if (PX_UNLIKELY(impl->run != NULL)) PX_TRY(impl->run(call));
+  if (PX_UNLIKELY(impl->run != NULL)) {
+    PX_TRY(impl->run(call));
+    if (call->skip_launch) return PX_OK;
+  }
   if (call->mode != PX_CALL_OUT) {
     const px_tensor *like = pattern(call);
     if (like && simple_dtypes(call, like)) {

@@ -54,6 +54,8 @@ extern int px__race_on;  // atomic; -1: the environment was not asked yet
 // Finds a kernel of the device type's backend; NULL if it has none. Cheap enough for first use
 // only: keep the result.
 px_kernel px__kernel_find(px_device_type type, const char *name);
+// Whether the device type's backend can run functions of the host as kernels.
+bool px__runs_host_kernels(px_device_type type);
 // Issues a launch on the current stream of the device (index resolved). Fills in launch->id, fault,
 // stream, device. On the CPU the kernel has run on return, and its fault is raised; on devices a
 // fault rises at the next synchronising call.

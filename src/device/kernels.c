@@ -68,3 +68,10 @@ px_kernel px__kernel_find(px_device_type type, const char *name) {
   if (px_device_init() != PX_OK) return NULL;
   return px__rt.backend->find(name);
 }
+
+bool px__runs_host_kernels(px_device_type type) {
+  if (type == PX_CPU) return true;
+  if (px_device_init() != PX_OK) return false;
+  const px_backend *backend = px__rt.backend;
+  return backend->size > offsetof(px_backend, runs_host_kernels) && backend->runs_host_kernels;
+}

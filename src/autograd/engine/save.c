@@ -274,6 +274,9 @@ static uint32_t wanted_params(px__op_node *self, const px__run *run, int *first)
   return needs;
 }
 
+// Stands for the results where none was saved.
+static px_tensor *const no_results[PX__MAX_PARAMS_OF_OP];
+
 static px_status call(px__op_node *self, const px__run *run, const px_value *args,
                       px_tensor *const *results) {
   px_tensor *out[PX__MAX_PARAMS_OF_OP] = {0};
@@ -284,7 +287,8 @@ static px_status call(px__op_node *self, const px__run *run, const px_value *arg
   for (int i = 0; i < op->param_count; i++)
     if (args[i].kind == PX_ARG_TENSORS && (op->grad_mask >> i & 1)) lists[i] = run->out + first[i];
   px__backward b = {op, args, results, run->grads, self->node.result_count, needs, out, lists};
-  px__backward_fn fn = px__backward_table[op->id];
+  if (op->gradient && !op->save_result_mask) b.results = no_results;
+  px__backward_fn fn = op->gradient ? op->gradient : px__backward_table[op->id];
   PX_CHECK(fn && !(needs & ~op->grad_mask), PX_UNIMPLEMENTED,
            "derivative for aten::%s is not implemented", op->name);
   px_status status = fn(&b);

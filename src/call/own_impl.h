@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Registered ops, for the files that make and run them.
+//
+// A px__own is the whole of a registered op: its descriptor and all that this points to. It is
+// filled by one thread, then published, and never changes or goes away.
+#pragma once
+#include "call/call_impl.h"
+#include "phlox/register.h"
+
+// A schema that has been read. Texts and lists lie in `text` and `ints`.
+typedef struct px__schema {
+  const char *name;  // with its namespace
+  const char *bare;  // without
+  px_param params[PX__MAX_PARAMS];
+  int param_count;
+  const char *result_names[PX__MAX_RESULTS];  // one, "result", where the schema names none
+  int result_count;
+  char *text;  // owned
+  int64_t ints[PX__MAX_PARAMS * PX_MAX_DIMS];
+  int int_count;
+} px__schema;
+// PX_VALUE: 'bad schema "...", character 7: unknown type 'Tnsor''. The schema is ended also on
+// failure.
+px_status px__schema_read(px__schema *out, const char *schema) __attribute__((warn_unused_result));
+void px__schema_end(px__schema *schema);
+
+struct px__own {
+  px_op op;
+  px__op_impl impl;
+  px__schema schema;
+  px_op_kernel kernels[PX_OP_KERNELS + 1];  // device NULL ends them
+  px_status (*shape)(px_op_result *results, const px_value *args);
+  px_status (*run)(px_tensor **results, const px_value *args);
+  bool strided;
+  char *texts;  // doc, names of devices, name of the gradient; owned
+};
+
+// run functions of registered ops, by kind.
+px_status px__own_pointwise(px_call *call) __attribute__((warn_unused_result));
+px_status px__own_kernel(px_call *call) __attribute__((warn_unused_result));
+px_status px__own_function(px_call *call) __attribute__((warn_unused_result));

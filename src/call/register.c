@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0
+// Registering ops: a definition becomes a descriptor like those of the op tables.
+//
+// Registered ops have the ids after the tables'. They are published in order: a reader that sees a
+// count sees the ops below it, whole. Only registering takes the lock.
+#include <dlfcn.h>
+#include <stdio.h>
+
+#include "call/own_impl.h"
+
+// Ids must find room in the cache of kernels.
+enum { OWN_OPS = 1024 };
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static px__own *owned[OWN_OPS];  // up to `count`; written under `lock`
+static int count;                // atomic
+
+int px__own_count(void) { return __atomic_load_n(&count, __ATOMIC_ACQUIRE); }
+
+const px_op *px__own_at(int i) { return i >= 0 && i < px__own_count() ? &owned[i]->op : NULL; }
+
+const px_op *px__own_find(const char *name) {
+  for (int i = 0, n = px__own_count(); i < n; i++)
+    if (!strcmp(owned[i]->op.name, name)) return &owned[i]->op;
+  return NULL;
+}
+
+px_kernel px__own_kernel_find(const px_op *op, px_device_type type) {
+  const px__own *own = px__impl(op)->own;
+  const char *device = type == PX_CPU ? "cpu" : px_device_backend();
+  px_kernel host = NULL;
+  for (const px_op_kernel *k = own->kernels; k->device; k++) {
+    if (!strcmp(k->device, device)) return k->run;
+    if (!strcmp(k->device, "cpu")) host = k->run;
+  }
+  return px__runs_host_kernels(type) ? host : NULL;
+}
+
+// ---- the words of a definition
+
+typedef struct chosen {
+  const char *name;  // of the op, for messages
+  int kind;          // px_op_kind, or -1
+  unsigned flags;
+  px__promotion promotion;
+  bool strided;
+  const char *pointwise_word;  // one that only pointwise ops have
+  const char *kernel_word;     // one that only ops with kernels have
+} chosen;
+
+enum word_class { KIND, PROMOTION, FORM, PYTHON, STRIDED };
+static const struct {
+  const char *text;
+  uint8_t class;
+  uint16_t value;
+} words[] = {
+    {"pointwise", KIND, PX_OP_POINTWISE},
+    {"kernel", KIND, PX_OP_KERNEL},
+    {"function", KIND, PX_OP_FUNCTION},
+    {"composite", KIND, PX_OP_COMPOSITE},
+    {"promote", PROMOTION, PX__PROMOTE},
+    {"float", PROMOTION, PX__PROMOTE_FLOAT},
+    {"compare", PROMOTION, PX__PROMOTE_COMPARE},
+    {"first", PROMOTION, PX__PROMOTE_FIRST},
+    {"whole", PROMOTION, PX__PROMOTE_WHOLE},
+    {"inplace", FORM, PX_OP_HAS_INPLACE},
+    {"out", FORM, PX_OP_HAS_OUT},
+    {"strided", STRIDED, 0},
+    {"method", PYTHON, PX_OP_IS_METHOD},
+    {"toplevel", PYTHON, PX_OP_IS_FUNCTION},
+};
+
+static px_status choose(chosen *c, const char *text, size_t length, bool first) {
+  int i = 0;
+  while (i < PX_COUNT_OF(words) &&
+         (strlen(words[i].text) != length || strncmp(words[i].text, text, length) != 0))
+    i++;
+  PX_CHECK(i < PX_COUNT_OF(words) && (words[i].class == KIND) == first, PX_VALUE,
+           first ? "%s: unknown kind '%.*s'; there are pointwise, kernel, function and composite"
+                 : "%s: unknown word '%.*s' after the kind",
+           c->name, (int)length, text);
+  if (words[i].class == KIND) c->kind = words[i].value;
+  if (words[i].class == PROMOTION)
+    c->promotion = (px__promotion)words[i].value, c->pointwise_word = words[i].text;
+  if (words[i].class == FORM || words[i].class == PYTHON) c->flags |= words[i].value;
+  if (words[i].class == FORM || words[i].class == STRIDED) c->kernel_word = words[i].text;
+  c->strided |= words[i].class == STRIDED;
+  return PX_OK;
+}
+
+static px_status choose_all(chosen *c, const char *text) {
+  c->kind = -1;
+  for (text += strspn(text, " "); *text; text += strspn(text, " ")) {
+    size_t length = strcspn(text, " ");
+    PX_TRY(choose(c, text, length, c->kind < 0));
+    text += length;
+  }
+  PX_CHECK(c->kind >= 0, PX_VALUE, "%s has no kind", c->name);
+  return PX_OK;
+}
+
+// Bits of the dtypes that a word stands for; 0 if it is unknown.
+static uint16_t dtypes_of(const char *word, size_t length) {
+  static const struct {
+    const char *text;
+    uint16_t mask;
+  } sets[] = {
+      {"all", 0x3ff}, {"numeric", 0x3fe}, {"float", 0x3c0}, {"integral", 0x3f}, {"integer", 0x3e}};
+  for (int i = 0; i < PX_COUNT_OF(sets); i++)
+    if (strlen(sets[i].text) == length && !strncmp(sets[i].text, word, length)) return sets[i].mask;
+  for (int i = 0; i < PX_DTYPE_COUNT; i++) {
+    const char *name = px_dtype_name((px_dtype)i);
+    if (strlen(name) == length && !strncmp(name, word, length)) return (uint16_t)(1u << i);
+  }
+  return 0;
+}
+
+static px_status choose_dtypes(uint16_t *out, const char *name, const char *text) {
+  *out = 0;
+  for (text = text ? text : "all"; *text; text += strspn(text, " ")) {
+    size_t length = strcspn(text, " ");
+    uint16_t mask = dtypes_of(text, length);
+    PX_CHECK(mask, PX_VALUE,
+             "%s: unknown dtype '%.*s'; there are dtypes by name, and all, numeric, float, "
+             "integral, integer",
+             name, (int)length, text);
+    *out |= mask;
+    text += length;
+  }
+  return PX_OK;
+}
+
+// ---- whether the parts fit together
+
+static int tensor_count(const px__schema *s) {
+  int n = 0;
+  for (int i = 0; i < s->param_count; i++) n += s->params[i].kind == PX_ARG_TENSOR;
+  return n;
+}
+
+static px_status check_kernels(const px_op_definition *d, const px__schema *s, const chosen *c) {
+  PX_CHECK(d->kernels[0].device, PX_VALUE, "%s is a %s op and has no kernels", s->name,
+           c->kind == PX_OP_POINTWISE ? "pointwise" : "kernel");
+  PX_CHECK(!d->run, PX_VALUE, "%s has kernels and a function `run`", s->name);
+  PX_CHECK(s->param_count && s->params[0].kind == PX_ARG_TENSOR && !s->params[0].optional, PX_VALUE,
+           "the first parameter of %s, which has kernels, must be a Tensor", s->name);
+  PX_CHECK(tensor_count(s) + s->result_count <= PX_MAX_OPERANDS, PX_VALUE,
+           "%s has %d tensors; a kernel can have %d", s->name, tensor_count(s) + s->result_count,
+           PX_MAX_OPERANDS);
+  for (int i = 0; i < PX_OP_KERNELS && d->kernels[i].device; i++) {
+    PX_CHECK(d->kernels[i].run, PX_VALUE, "the kernel of %s for '%s' is NULL", s->name,
+             d->kernels[i].device);
+    for (int k = 0; k < i; k++)
+      PX_CHECK(strcmp(d->kernels[i].device, d->kernels[k].device), PX_VALUE,
+               "%s has two kernels for '%s'", s->name, d->kernels[i].device);
+  }
+  return PX_OK;
+}
+
+static px_status check_pointwise(const px_op_definition *d, const px__schema *s) {
+  PX_CHECK(!d->shape, PX_VALUE, "%s is pointwise: its result's shape follows from broadcasting",
+           s->name);
+  PX_CHECK(s->result_count == 1, PX_VALUE, "%s is pointwise and has %d results", s->name,
+           s->result_count);
+  for (int i = 0; i < s->param_count; i++)
+    PX_CHECK(s->params[i].kind != PX_ARG_TENSORS, PX_VALUE,
+             "%s is pointwise and has a list of tensors, '%s'", s->name, s->params[i].name);
+  return PX_OK;
+}
+
+static px_status check_parts(const px_op_definition *d, const px__schema *s, const chosen *c) {
+  bool kernels = c->kind == PX_OP_POINTWISE || c->kind == PX_OP_KERNEL;
+  PX_CHECK(c->kind == PX_OP_POINTWISE || !c->pointwise_word, PX_VALUE,
+           "%s: '%s' is for pointwise ops", s->name, c->pointwise_word);
+  PX_CHECK(kernels || !c->kernel_word, PX_VALUE, "%s: '%s' is for ops with kernels", s->name,
+           c->kernel_word);
+  bool self = s->param_count && s->params[0].kind == PX_ARG_TENSOR;
+  PX_CHECK(self || !(c->flags & PX_OP_IS_METHOD), PX_VALUE,
+           "%s cannot be a method: its first parameter is no Tensor", s->name);
+  PX_CHECK(c->kind != PX_OP_COMPOSITE || (!d->gradient && !d->saves), PX_VALUE,
+           "%s is composite: its gradient is that of the ops it calls", s->name);
+  PX_CHECK(d->gradient || !d->saves, PX_VALUE, "%s saves '%s' and has no gradient", s->name,
+           d->saves);
+  if (kernels) PX_TRY(check_kernels(d, s, c));
+  if (c->kind == PX_OP_POINTWISE) return check_pointwise(d, s);
+  if (kernels) return PX_OK;
+  PX_CHECK(d->run, PX_VALUE, "%s has no function `run`", s->name);
+  PX_CHECK(!d->kernels[0].device && !d->shape && !d->dtypes, PX_VALUE,
+           "%s computes by `run`: kernels, shape and dtypes are for other kinds", s->name);
+  return PX_OK;
+}
+
+// ---- what is saved for the gradient
+
+// Bits of parameters in the low half, of results in the high one; 0 for a name that is neither.
+static uint32_t place_of(const px__schema *s, const char *name, size_t length) {
+  for (int i = 0; i < s->param_count; i++) {
+    bool tensor = s->params[i].kind == PX_ARG_TENSOR || s->params[i].kind == PX_ARG_TENSORS;
+    const char *param = s->params[i].name;
+    if (tensor && strlen(param) == length && !strncmp(param, name, length)) return 1u << i;
+  }
+  for (int i = 0; i < s->result_count; i++)
+    if (strlen(s->result_names[i]) == length && !strncmp(s->result_names[i], name, length))
+      return 1u << (16 + i);
+  return 0;
+}
+
+static px_status choose_saves(uint32_t *out, const px__schema *s, const char *names) {
+  *out = names ? 0 : (1u << (16 + s->result_count)) - 1;
+  for (; names && *names; names += strspn(names, ", ")) {
+    size_t length = strcspn(names, ", ");
+    uint32_t place = place_of(s, names, length);
+    PX_CHECK(place || !length, PX_VALUE,
+             "%s saves '%.*s', which is neither a tensor parameter nor a result", s->name,
+             (int)length, names);
+    *out |= place;
+    names += length;
+  }
+  return PX_OK;
+}
+
+static px_status no_gradient(px_op_gradient *g) {
+  PX_FAIL(PX_UNIMPLEMENTED, "derivative for %s is not implemented", g->op->name);
+}
+
+static px_status fill_gradient(px__own *own, const px_op_definition *d) {
+  px_op *op = &own->op;
+  uint32_t saves = 0;
+  if (op->kind == PX_OP_COMPOSITE) return PX_OK;
+  for (int i = 0; i < op->param_count; i++)
+    if (op->params[i].kind == PX_ARG_TENSOR || op->params[i].kind == PX_ARG_TENSORS)
+      op->grad_mask |= 1u << i;
+  op->gradient = d->gradient ? d->gradient : no_gradient;
+  if (d->gradient) PX_TRY(choose_saves(&saves, &own->schema, d->saves));
+  op->save_mask = saves & 0xFFFFu & op->grad_mask;
+  op->shape_mask = op->grad_mask;
+  op->save_result_mask = saves >> 16;
+  return PX_OK;
+}
+
+// ---- the descriptor
+
+typedef struct texts {
+  char *at;
+} texts;
+static const char *copy(texts *t, const char *text) {
+  size_t bytes = strlen(text) + 1;
+  char *to = memcpy(t->at, text, bytes);
+  t->at += bytes;
+  return to;
+}
+
+// "square_plus": "SquarePlusBackward0".
+static const char *name_gradient(texts *t, const char *bare) {
+  const char *name = t->at;
+  bool first = true;
+  for (; *bare; bare++) {
+    bool letter = *bare >= 'a' && *bare <= 'z';
+    if (*bare != '_') *t->at++ = (char)(first && letter ? *bare - 'a' + 'A' : *bare);
+    first = *bare == '_';
+  }
+  (void)copy(t, "Backward0");
+  return name;
+}
+
+static px_status copy_texts(px__own *own, const px_op_definition *d) {
+  size_t bytes = strlen(d->schema) + 1 + strlen(own->schema.bare) + sizeof "Backward0" +
+                 (d->doc ? strlen(d->doc) : 0) + 1;
+  for (int i = 0; i < PX_OP_KERNELS && d->kernels[i].device; i++)
+    bytes += strlen(d->kernels[i].device) + 1;
+  PX_TRY(px__alloc((void **)&own->texts, bytes));
+  texts t = {own->texts};
+  own->op.schema = copy(&t, d->schema);
+  own->op.doc = copy(&t, d->doc ? d->doc : "");
+  own->op.grad_name = name_gradient(&t, own->schema.bare);
+  for (int i = 0; i < PX_OP_KERNELS && d->kernels[i].device; i++)
+    own->kernels[i] = (px_op_kernel){copy(&t, d->kernels[i].device), d->kernels[i].run};
+  return PX_OK;
+}
+
+static void fill_op(px__own *own, const chosen *c) {
+  const px__schema *s = &own->schema;
+  bool unnamed = s->result_count == 1 && !strcmp(s->result_names[0], "result");
+  own->op.name = own->op.python_name = s->name;
+  own->op.params = s->params;
+  own->op.param_count = (uint8_t)s->param_count;
+  own->op.result_count = (uint8_t)s->result_count;
+  own->op.result_names = unnamed ? NULL : s->result_names;
+  own->op.kind = (uint8_t)c->kind;
+  own->op.flags = (uint16_t)c->flags;
+  own->op.impl = &own->impl;
+}
+
+static void fill_impl(px__own *own, const px_op_definition *d, const chosen *c) {
+  own->shape = d->shape;
+  own->run = d->run;
+  own->strided = c->strided;
+  own->impl.own = own;
+  own->impl.promotion = (uint8_t)c->promotion;
+  own->impl.run = c->kind == PX_OP_POINTWISE ? (c->strided ? NULL : px__own_pointwise)
+                  : c->kind == PX_OP_KERNEL  ? px__own_kernel
+                                             : px__own_function;
+  for (int i = 0; i < PX__MAX_RESULTS; i++) own->impl.result_dtypes[i] = PX_DTYPE_NONE;
+}
+
+static px_status fill(px__own *own, const px_op_definition *d) {
+  chosen c = {0};
+  PX_TRY(px__schema_read(&own->schema, d->schema));
+  c.name = own->schema.name;
+  PX_TRY(choose_all(&c, d->kind));
+  PX_TRY(check_parts(d, &own->schema, &c));
+  PX_TRY(choose_dtypes(&own->impl.dtypes, c.name, d->dtypes));
+  PX_TRY(copy_texts(own, d));
+  fill_op(own, &c);
+  fill_impl(own, d, &c);
+  return fill_gradient(own, d);
+}
+
+// ---- registering
+
+static void end(px__own *own) {
+  px__schema_end(&own->schema);
+  px__free(own->texts);
+  px__free(own);
+}
+
+static px_status publish(px__own *own) {
+  PX_CHECK(!px_op_find(own->op.name), PX_VALUE, "there is an op '%s' already", own->op.name);
+  PX_CHECK(count < OWN_OPS, PX_VALUE, "%d ops can be registered", OWN_OPS);
+  own->op.id = (int16_t)(px__op_table_count + count);
+  owned[count] = own;
+  __atomic_store_n(&count, count + 1, __ATOMIC_RELEASE);
+  return PX_OK;
+}
+
+px_status px_op_register(const px_op **out, const px_op_definition *definition) {
+  px__own *own = NULL;
+  PX_GIVEN(definition);
+  PX_CHECK(definition->schema && definition->kind, PX_TYPE, "an op needs a schema and a kind");
+  PX_TRY(PX_NEW(&own));
+  px_status status = fill(own, definition);
+  if (status == PX_OK) {
+    pthread_mutex_lock(&lock);
+    status = publish(own);
+    pthread_mutex_unlock(&lock);
+  }
+  if (status == PX_OK && out) *out = &own->op;
+  if (status != PX_OK) end(own);
+  return status;
+}
+
+// ---- libraries of ops
+
+// The lock is held while the library registers its ops, so that a second thread that loads it
+// returns when they are there.
+static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
+enum { LIBRARIES = 256 };
+static void *libraries[LIBRARIES];  // guarded by `loading`
+static int library_count;
+
+static px_status enter(void *handle, const char *path) {
+  px_library_entry_fn entry = NULL;
+  for (int i = 0; i < library_count; i++)
+    if (libraries[i] == handle) return PX_OK;
+  *(void **)&entry = dlsym(handle, PX_LIBRARY_ENTRY);
+  PX_CHECK(entry, PX_IO, "%s has no function " PX_LIBRARY_ENTRY, path);
+  PX_CHECK(library_count < LIBRARIES, PX_VALUE, "%d libraries can be loaded", LIBRARIES);
+  PX_TRY(entry());
+  libraries[library_count++] = handle;
+  return PX_OK;
+}
+
+px_status px_op_load_library(const char *path) {
+  PX_GIVEN(path);
+  void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!handle) PX_FAIL(PX_IO, "%s", dlerror());
+  pthread_mutex_lock(&loading);
+  px_status status = enter(handle, path);
+  pthread_mutex_unlock(&loading);
+  return status;
+}
