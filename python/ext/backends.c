@@ -120,7 +120,7 @@ static int add_version(PyObject *m) {
   return ext_add(version, "__version__", PyUnicode_FromString("2.14.1+phlox"));
 }
 
-int ext_init_backends(PyObject *m) {
+static int ext_init_backends(PyObject *m) {
   PyObject *backends = ext_submodule(m, "backends", NULL);
   module_type.tp_base = &PyModule_Type;
   if (!backends || PyType_Ready(&module_type) < 0) return -1;
@@ -131,3 +131,4 @@ int ext_init_backends(PyObject *m) {
     return -1;
   return PyModule_AddFunctions(m, functions) < 0 ? -1 : add_version(m);
 }
+EXT_START(EXT_VALUES, ext_init_backends);

@@ -199,7 +199,8 @@ static PyMethodDef functions[] = {EXT_DEF("broadcast", broadcast),
                                   EXT_DEF("reduce_add", reduce_add),
                                   {NULL, NULL, 0, NULL}};
 
-int ext_init_comm(PyObject *m) {
+static int ext_init_comm(PyObject *m) {
   PyObject *cuda = ext_submodule(m, "cuda", NULL);
   return cuda && ext_submodule(cuda, "comm", functions) ? 0 : -1;
 }
+EXT_START(EXT_VALUES, ext_init_comm);

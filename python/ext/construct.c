@@ -256,4 +256,5 @@ static PyMethodDef functions[] = {EXT_DEF("tensor", make_tensor),
                                   EXT_DEF("scalar_tensor", scalar_tensor),
                                   {NULL, NULL, 0, NULL}};
 
-int ext_init_construct(PyObject *m) { return PyModule_AddFunctions(m, functions); }
+static int ext_init_construct(PyObject *m) { return PyModule_AddFunctions(m, functions); }
+EXT_START(EXT_VALUES, ext_init_construct);

@@ -300,4 +300,5 @@ static PyMethodDef methods[] = {EXT_DEF("to", tensor_to),
                                 EXT_DEF("record_stream", tensor_record_stream),
                                 {NULL, NULL, 0, NULL}};
 
-int ext_init_tensor_convert(PyObject *m) { return ext_add_methods(ext_TensorType, methods); }
+static int ext_init_tensor_convert(PyObject *m) { return ext_add_methods(ext_TensorType, methods); }
+EXT_START(EXT_VALUES, ext_init_tensor_convert);

@@ -309,7 +309,7 @@ static PyMethodDef accelerator_functions[] = {
     EXT_DEF("synchronize", synchronize),
     {NULL, NULL, 0, NULL}};
 
-int ext_init_cuda(PyObject *m) {
+static int ext_init_cuda(PyObject *m) {
   static PyStructSequence_Desc desc = {"torch.cuda._CudaDeviceProperties", NULL, properties_fields,
                                        12};
   PyObject *cuda = ext_submodule(m, "cuda", functions);
@@ -322,3 +322,6 @@ int ext_init_cuda(PyObject *m) {
     return -1;
   return 0;
 }
+EXT_START(EXT_VALUES, ext_init_cuda);
+EXT_MODULE(cuda, "cuda", "Devices of type cuda: selection, properties, streams, memory.");
+EXT_MODULE(accelerator, "accelerator", "The same for whatever accelerator there is.");

@@ -318,9 +318,10 @@ static PyMethodDef functions[] = {
 static PyMethodDef sanitizer_functions[] = {
     {"enable_cuda_sanitizer", enable_sanitizer, METH_NOARGS, NULL}, {NULL, NULL, 0, NULL}};
 
-int ext_init_cuda_memory(PyObject *m) {
+static int ext_init_cuda_memory(PyObject *m) {
   EXT_OWNED *cuda = PyObject_GetAttrString(m, "cuda");
   PyObject *memory = cuda ? ext_submodule(cuda, "memory", functions) : NULL;
   if (!memory || !ext_submodule(cuda, "_sanitizer", sanitizer_functions)) return -1;
   return PyModule_AddFunctions(cuda, functions);
 }
+EXT_START(EXT_VALUES, ext_init_cuda_memory);

@@ -87,4 +87,5 @@ static PyMethodDef functions[] = {{"_random_order", random_order, METH_VARARGS, 
                                   {"_raise_caught", raise_caught, METH_VARARGS, NULL},
                                   {NULL, NULL, 0, NULL}};
 
-int ext_init_data(PyObject *m) { return PyModule_AddFunctions(m, functions); }
+static int ext_init_data(PyObject *m) { return PyModule_AddFunctions(m, functions); }
+EXT_START(EXT_UPPER, ext_init_data);

@@ -17,10 +17,8 @@ bool ext_is_device(PyObject *object) { return Py_IS_TYPE(object, &ext_DeviceType
 static px_device device_of(PyObject *self) { return ((device_object *)self)->device; }
 
 static PyObject *device_make(px_device device) {
-  device_object *self = PyObject_New(device_object, &ext_DeviceType);
-  if (!self) return NULL;
-  self->device = device;
-  self->saved = NULL;
+  device_object *self = ext_new(&ext_DeviceType);
+  if (self) self->device = device;
   return (PyObject *)self;
 }
 
@@ -110,21 +108,18 @@ static PyObject *device_with_index(PyObject *type, PyObject *index) {
   return ext_device(device);
 }
 
-static PyObject *device_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-  static ext_spec spec = {"device", "type|index device", 0, 0, 0, {NULL}};
-  PyObject *out[EXT_MAX_ARGS] = {NULL};
-  if (kwargs && PyDict_Size(kwargs) == 1 && !PyTuple_GET_SIZE(args)) {
-    PyObject *named = PyDict_GetItemString(kwargs, "device");
-    px_device device;
-    if (named) return ext_to_device(named, &device) < 0 ? NULL : ext_device(device);
-  }
-  if (ext_args_tuple(&spec, args, kwargs, out) < 0) return NULL;
-  if (out[1]) return device_with_index(out[0], out[1]);
+EXT_NEW(device, "(type: Device, index: int = -1)") {
   px_device device;
-  if (!ext_is_device(out[0]) && !PyUnicode_Check(out[0]) &&
-      (!PyLong_Check(out[0]) || PyBool_Check(out[0])))
-    return bad_arguments(out[0]);
-  return ext_to_device(out[0], &device) < 0 ? NULL : ext_device(device);
+  PyObject *type_, *index;
+  bool one = call->kwargs && PyDict_Size(call->kwargs) == 1 && !call->nargs;
+  PyObject *named = one ? PyDict_GetItemString(call->kwargs, "device") : NULL;
+  if (named) return ext_to_device(named, &device) < 0 ? NULL : ext_device(device);
+  EXT_BIND(type_, index);
+  if (index) return device_with_index(type_, index);
+  if (!ext_is_device(type_) && !PyUnicode_Check(type_) &&
+      (!PyLong_Check(type_) || PyBool_Check(type_)))
+    return bad_arguments(type_);
+  return ext_to_device(type_, &device) < 0 ? NULL : ext_device(device);
 }
 
 static PyObject *device_repr(PyObject *self) {
@@ -143,36 +138,59 @@ static PyObject *device_compare(PyObject *a, PyObject *b, int op) {
   if (!ext_is_device(b) || (op != Py_EQ && op != Py_NE)) Py_RETURN_NOTIMPLEMENTED;
   return PyBool_FromLong(px_device_equal(device_of(a), device_of(b)) == (op == Py_EQ));
 }
-static void device_dealloc(PyObject *self) {
-  Py_XDECREF(((device_object *)self)->saved);
-  PyObject_Free(self);
+
+EXT_OWNS(device, EXT_OBJECT(device_object, saved));
+EXT_SHARED_TYPE(
+    device, ext_DeviceType, "torch.device", "device", device_object, EXT_FINAL,
+    "Where a tensor is: a type, \"cpu\" or \"cuda\", and an index. Without an index a device of "
+    "type\ncuda means the current one.\n\n"
+    "Args:\n"
+    "    type (str, int or torch.device): \"cuda:1\", \"cuda\", \"cpu\", or the index of a device "
+    "of type cuda\n"
+    "    index (int): the index, where type has none\n\n"
+    "As a context manager, or by torch.set_default_device, it is where factories put what they "
+    "make.\n\n"
+    ">>> torch.device('cuda', 1)\n"
+    "device(type='cuda', index=1)\n"
+    ">>> str(torch.device('cuda:1')), torch.device('cpu').type\n"
+    "('cuda:1', 'cpu')\n",
+    EXT_LIFE(device), .tp_new = device_new, .tp_repr = device_repr, .tp_str = device_str,
+    .tp_hash = device_hash, .tp_richcompare = device_compare);
+
+// Assigning is refused in PyTorch's words, not in those that CPython has for a missing setter.
+static int refuse(const char *name) {
+  EXT_FAIL_INT(PyExc_AttributeError, "attribute '%s' of 'torch.device' objects is not writable",
+               name);
 }
+EXT_GETTER_AND_SETTER(device, type, "str", "\"cpu\" or \"cuda\".") {
+  return PyUnicode_InternFromString(px_device_type_name(device_of(self).type));
+}
+EXT_SETTER(device, type) { return refuse("type"); }
+EXT_GETTER_AND_SETTER(device, index, "int | None", "The index, or None.") {
+  if (device_of(self).index < 0) Py_RETURN_NONE;
+  return PyLong_FromLong(device_of(self).index);
+}
+EXT_SETTER(device, index) { return refuse("index"); }
 
 // Pickles go through functions of phlox._C, so that they load whether or not `torch` is bound.
-static PyObject *device_reduce(PyObject *self, PyObject *unused) {
-  char text[PX_DEVICE_TEXT];
-  EXT_OWNED *module = PyImport_ImportModule("phlox._C");
-  PyObject *maker = module ? PyObject_GetAttrString(module, "_device_of") : NULL;
-  return maker ? Py_BuildValue("N(s)", maker, px_device_format(device_of(self), text)) : NULL;
+EXT_METHOD0(device, __reduce__, "tuple", NULL) {
+  return Py_BuildValue("N(N)", ext_from_module("_device_of"), device_str(self));
 }
-static PyObject *device_of_text(PyObject *module, PyObject *text) {
+EXT_FUNCTION(torch, _device_of, "(device: Device) -> device", "The device of a pickle.") {
   px_device device;
-  return ext_to_device(text, &device) < 0 ? NULL : ext_device(device);
+  EXT_BIND(device);
+  return ext_device(device);
 }
 
-static PyObject *device_enter(PyObject *self, PyObject *unused) {
+EXT_METHOD0(device, __enter__, "device", NULL) {
   device_object *object = (device_object *)self;
   if (!object->saved) object->saved = PyList_New(0);
-  PyObject *before = object->saved ? ext_device(px_device_default()) : NULL;
-  if (!before) return NULL;
-  int failed = PyList_Append(object->saved, before);
-  Py_DECREF(before);
-  if (failed) return NULL;
+  EXT_OWNED *before = object->saved ? ext_device(px_device_default()) : NULL;
+  if (!before || PyList_Append(object->saved, before) < 0) return NULL;
   EXT_TRY(px_device_set_default(object->device));
   return Py_NewRef(self);
 }
-
-static PyObject *device_exit(PyObject *self, PyObject *unused) {
+EXT_METHOD(device, __exit__, "(*exc: object) -> None", NULL) {
   PyObject *saved = ((device_object *)self)->saved;
   Py_ssize_t depth = saved ? PyList_GET_SIZE(saved) : 0;
   if (!depth) EXT_FAIL(PyExc_RuntimeError, "device was not entered");
@@ -182,60 +200,21 @@ static PyObject *device_exit(PyObject *self, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
-static PyObject *get_type(PyObject *self, void *unused) {
-  return PyUnicode_InternFromString(px_device_type_name(device_of(self).type));
-}
-static PyObject *get_index(PyObject *self, void *unused) {
-  if (device_of(self).index < 0) Py_RETURN_NONE;
-  return PyLong_FromLong(device_of(self).index);
-}
-static int refuse_type(PyObject *self, PyObject *value, void *name) {
-  EXT_FAIL_INT(PyExc_AttributeError, "attribute '%s' of 'torch.device' objects is not writable",
-               (const char *)name);
-}
-
-static PyGetSetDef getset[] = {{"type", get_type, refuse_type, NULL, "type"},
-                               {"index", get_index, refuse_type, NULL, "index"},
-                               {NULL, NULL, NULL, NULL, NULL}};
-static PyMethodDef methods[] = {{"__reduce__", device_reduce, METH_NOARGS, NULL},
-                                {"__enter__", device_enter, METH_NOARGS, NULL},
-                                {"__exit__", device_exit, METH_VARARGS, NULL},
-                                {NULL, NULL, 0, NULL}};
-PyTypeObject ext_DeviceType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.device",
-    .tp_basicsize = sizeof(device_object),
-    .tp_doc = "Where a tensor is: device('cuda', 1), device('cuda:1'), device('cpu').",
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_new = device_new,
-    .tp_dealloc = device_dealloc,
-    .tp_repr = device_repr,
-    .tp_str = device_str,
-    .tp_hash = device_hash,
-    .tp_richcompare = device_compare,
-    .tp_methods = methods,
-    .tp_getset = getset,
-};
-
-EXT_FAST(set_default_device) {
-  EXT_ARGS("set_default_device", "device", out);
+EXT_FUNCTION(torch, set_default_device, "(device: Device | None) -> None",
+             "Sets where factories of this thread put what they make.\n\n"
+             "Args:\n"
+             "    device (torch.device, str, int or None): None is the CPU again\n\n"
+             ">>> torch.set_default_device('cpu')\n") {
   px_device device;
-  if (ext_to_device(out[0], &device) < 0) return NULL;
+  EXT_BIND(device);
   EXT_TRY(px_device_set_default(device));
   Py_RETURN_NONE;
 }
-
-static PyObject *get_default_device(PyObject *self, PyObject *unused) {
+EXT_FUNCTION0(torch, get_default_device, "device",
+              "The device where factories of this thread put what they make.\n\n"
+              ">>> torch.get_default_device()\n"
+              "device(type='cpu')\n") {
   px_device device = px_device_default();
   if (device.type == PX_CUDA && device.index < 0) device.index = (int16_t)px_device_peek();
   return ext_device(device);
-}
-
-static PyMethodDef functions[] = {{"_device_of", device_of_text, METH_O, NULL},
-                                  EXT_DEF("set_default_device", set_default_device),
-                                  {"get_default_device", get_default_device, METH_NOARGS, NULL},
-                                  {NULL, NULL, 0, NULL}};
-
-int ext_init_device(PyObject *m) {
-  if (ext_add_type(m, "device", &ext_DeviceType) < 0) return -1;
-  return PyModule_AddFunctions(m, functions);
 }

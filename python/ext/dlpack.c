@@ -117,9 +117,10 @@ static PyMethodDef functions[] = {{"from_dlpack", from_dlpack, METH_O, NULL},
                                   {"to_dlpack", to_dlpack, METH_O, NULL},
                                   {NULL, NULL, 0, NULL}};
 
-int ext_init_dlpack(PyObject *m) {
+static int ext_init_dlpack(PyObject *m) {
   EXT_OWNED *utils = PyObject_GetAttrString(m, "utils");
   if (!utils || !ext_submodule(utils, "dlpack", functions)) return -1;
   if (PyModule_AddFunctions(m, functions) < 0) return -1;
   return ext_add_methods(ext_TensorType, methods);
 }
+EXT_START(EXT_VALUES, ext_init_dlpack);

@@ -285,7 +285,7 @@ static int add_names(PyObject *m) {
   return 0;
 }
 
-int ext_init_dtype(PyObject *m) {
+static int ext_init_dtype(PyObject *m) {
   static PyStructSequence_Desc finfo_desc = {"torch.finfo", NULL, finfo_fields, 8};
   static PyStructSequence_Desc iinfo_desc = {"torch.iinfo", NULL, iinfo_fields, 4};
   if (ext_add_type(m, "dtype", &ext_DtypeType) < 0 ||
@@ -300,3 +300,4 @@ int ext_init_dtype(PyObject *m) {
   if (add_dtypes(m) < 0 || add_names(m) < 0) return -1;
   return PyModule_AddFunctions(m, functions);
 }
+EXT_START(EXT_TYPES, ext_init_dtype);

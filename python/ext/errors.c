@@ -145,7 +145,7 @@ static void site(const char **file, int *line) {
   Py_DECREF(code);
 }
 
-int ext_init_errors(PyObject *m) {
+static int ext_init_errors(PyObject *m) {
   ext_AcceleratorError = PyErr_NewExceptionWithDoc(
       "torch.AcceleratorError", "Raised while executing on a device.", PyExc_RuntimeError, NULL);
   ext_OutOfMemoryError = PyErr_NewExceptionWithDoc(
@@ -158,3 +158,4 @@ int ext_init_errors(PyObject *m) {
   if (ext_add(m, "AcceleratorError", Py_NewRef(ext_AcceleratorError)) < 0) return -1;
   return ext_add(m, "OutOfMemoryError", Py_NewRef(ext_OutOfMemoryError));
 }
+EXT_START(EXT_ERRORS, ext_init_errors);

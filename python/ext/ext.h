@@ -179,48 +179,19 @@ PyObject *ext_op_object(char space, const char *name);
 
 // ---- parts of the module
 // Adds functions, or an object (stolen), to a module; makes "phlox.cuda" from `name` "cuda".
+// Makes all that was declared (declare.h) in the module.
+int ext_declare_all(PyObject *module);
 PyObject *ext_submodule(PyObject *parent, const char *name, PyMethodDef *methods);
 int ext_add(PyObject *module, const char *name, PyObject *object_take);
+PyObject *ext_from_module(const char *name);  // what phlox._C has by this name
 int ext_add_type(PyObject *module, const char *name, PyTypeObject *type);
 // The same, and messages name the type without its module, as PyTorch's do for classes of Python.
 // Looking up attributes takes a little longer, also in subclasses: not for what is looked up often.
 int ext_add_class(PyObject *module, const char *name, PyTypeObject *type);
 void ext_short_name(PyTypeObject *heap_type);  // the same, for a heap type, at no cost
 int ext_add_methods(PyTypeObject *type, PyMethodDef *methods);  // after PyType_Ready
-// Puts the accumulated `pin` of a CPU tensor; new reference.
+// The tensor in pinned memory; new reference.
 px_tensor *ext_pin(px_tensor *tensor);
-// Initialisers, one a file; the table is in module.c.
-int ext_init_errors(PyObject *m);
-int ext_init_device(PyObject *m);
-int ext_init_dtype(PyObject *m);
-int ext_init_size(PyObject *m);
-int ext_init_tensor(PyObject *m);
-int ext_init_tensor_methods(PyObject *m);
-int ext_init_tensor_convert(PyObject *m);
-int ext_init_number(PyObject *m);
-int ext_init_ops(PyObject *m);
-int ext_init_construct(PyObject *m);
-int ext_init_legacy(PyObject *m);
-int ext_init_numpy(PyObject *m);
-int ext_init_storage(PyObject *m);
-int ext_init_random(PyObject *m);
-int ext_init_modes(PyObject *m);
-int ext_init_function(PyObject *m);
-int ext_init_cuda(PyObject *m);
-int ext_init_backends(PyObject *m);
-int ext_init_cuda_memory(PyObject *m);
-int ext_init_stream(PyObject *m);
-int ext_init_functional(PyObject *m);
-int ext_init_unique(PyObject *m);
-int ext_init_nn(PyObject *m);
-int ext_init_parallel(PyObject *m);
-int ext_init_comm(PyObject *m);
-int ext_init_optim(PyObject *m);
-int ext_init_data(PyObject *m);
-int ext_init_io(PyObject *m);
-int ext_init_dlpack(PyObject *m);
-int ext_init_missing(PyObject *m);
-
 // Indexing (index.c); the slots of Tensor.
 PyObject *ext_getitem(PyObject *self, PyObject *index);
 int ext_setitem(PyObject *self, PyObject *index, PyObject *value);
@@ -244,4 +215,5 @@ typedef struct ext_array {
 bool ext_is_array(PyObject *object);
 int ext_array_read(PyObject *object, ext_array *out);
 px_tensor *ext_tensor_from_array(PyObject *object);  // shares the memory
-int ext_init_graph(PyObject *m);
+
+#include "declare.h"

@@ -350,7 +350,7 @@ static PyObject *once_differentiable(PyObject *module, PyObject *function) {
 static PyMethodDef functions[] = {{"once_differentiable", once_differentiable, METH_O, NULL},
                                   {NULL, NULL, 0, NULL}};
 
-int ext_init_function(PyObject *m) {
+static int ext_init_function(PyObject *m) {
   EXT_OWNED *autograd = PyObject_GetAttrString(m, "autograd");
   PyObject *function = autograd ? ext_submodule(autograd, "function", functions) : NULL;
   if (!function || ext_add_type(autograd, "Function", &function_base) < 0 ||
@@ -359,3 +359,4 @@ int ext_init_function(PyObject *m) {
     return -1;
   return PyDict_SetItemString(function_base.tp_dict, "setup_context", Py_None);
 }
+EXT_START(EXT_VALUES, ext_init_function);

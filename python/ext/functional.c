@@ -364,7 +364,7 @@ static PyMethodDef methods[] = {
     EXT_DEF("allclose", method_allclose), EXT_DEF("nonzero", method_nonzero),
     EXT_DEF("where", method_where),       {NULL, NULL, 0, NULL}};
 
-int ext_init_functional(PyObject *m) {
+static int ext_init_functional(PyObject *m) {
   EXT_OWNED *nn = PyObject_GetAttrString(m, "nn");
   EXT_OWNED *layers = nn ? PyObject_GetAttrString(nn, "functional") : NULL;
   if (!layers || PyModule_AddFunctions(layers, nn_functions) < 0) return -1;
@@ -372,3 +372,4 @@ int ext_init_functional(PyObject *m) {
   if (ext_add_methods(ext_TensorType, methods) < 0) return -1;
   return PyModule_AddFunctions(m, functions);
 }
+EXT_START(EXT_VALUES, ext_init_functional);

@@ -331,7 +331,7 @@ static PyMethodDef functions[] = {EXT_DEF("backward", autograd_backward),
                                   EXT_DEF("gradcheck", autograd_gradcheck),
                                   {NULL, NULL, 0, NULL}};
 
-int ext_init_graph(PyObject *m) {
+static int ext_init_graph(PyObject *m) {
   PyObject *autograd = ext_submodule(m, "autograd", functions);
   PyObject *graph = autograd ? ext_submodule(autograd, "graph", NULL) : NULL;
   PyObject *utils = ext_submodule(m, "utils", NULL);
@@ -339,3 +339,8 @@ int ext_init_graph(PyObject *m) {
   if (!graph || !hooks || ext_add_type(graph, "Node", &node_type) < 0) return -1;
   return ext_add_class(hooks, "RemovableHandle", &handle_type);
 }
+EXT_START(EXT_VALUES, ext_init_graph);
+EXT_MODULE(autograd, "autograd", "Automatic differentiation.");
+EXT_MODULE(autograd_graph, "autograd.graph", "Nodes of the graph.");
+EXT_MODULE(utils, "utils", "What belongs to no other module.");
+EXT_MODULE(utils_hooks, "utils.hooks", "Handles of hooks.");

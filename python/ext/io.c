@@ -151,4 +151,5 @@ EXT_FAST(load) {
 static PyMethodDef functions[] = {
     EXT_DEF("save", save), EXT_DEF("load", load), {NULL, NULL, 0, NULL}};
 
-int ext_init_io(PyObject *m) { return PyModule_AddFunctions(m, functions); }
+static int ext_init_io(PyObject *m) { return PyModule_AddFunctions(m, functions); }
+EXT_START(EXT_VALUES, ext_init_io);

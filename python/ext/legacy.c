@@ -246,7 +246,7 @@ static int add_types(PyObject *module, px_device device, const char *prefix) {
 static PyMethodDef functions[] = {
     {"set_default_tensor_type", set_default_tensor_type, METH_O, NULL}, {NULL, NULL, 0, NULL}};
 
-int ext_init_legacy(PyObject *m) {
+static int ext_init_legacy(PyObject *m) {
   if (PyType_Ready(&tensortype) < 0 || PyType_Ready(&variable_type) < 0) return -1;
   EXT_OWNED *cuda = PyObject_GetAttrString(m, "cuda");
   EXT_OWNED *autograd = PyObject_GetAttrString(m, "autograd");
@@ -257,3 +257,4 @@ int ext_init_legacy(PyObject *m) {
     return -1;
   return PyModule_AddFunctions(m, functions);
 }
+EXT_START(EXT_VALUES, ext_init_legacy);

@@ -488,7 +488,8 @@ static PyMethodDef methods[] = {
 static PyMethodDef functions[] = {{"_rebuild_tensor", rebuild_tensor, METH_VARARGS, NULL},
                                   {NULL, NULL, 0, NULL}};
 
-int ext_init_tensor_methods(PyObject *m) {
+static int ext_init_tensor_methods(PyObject *m) {
   if (ext_add_methods(ext_TensorType, methods) < 0) return -1;
   return PyModule_AddFunctions(m, functions);
 }
+EXT_START(EXT_VALUES, ext_init_tensor_methods);

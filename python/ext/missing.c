@@ -100,7 +100,7 @@ static int give_all_getattr(PyObject *root) {
 }
 
 // The last part to be initialised: it fills what the others left.
-int ext_init_missing(PyObject *m) {
+static int ext_init_missing(PyObject *m) {
   EXT_OWNED *nn = PyObject_GetAttrString(m, "nn");
   EXT_OWNED *functional = nn ? PyObject_GetAttrString(nn, "functional") : NULL;
   if (!functional || PyType_Ready(&missing_type) < 0) return -1;
@@ -113,3 +113,4 @@ int ext_init_missing(PyObject *m) {
   if (PyModule_AddFunctions(m, functions) < 0) return -1;
   return give_all_getattr(m);
 }
+EXT_START(EXT_LAST, ext_init_missing);

@@ -266,7 +266,7 @@ static PyMethodDef functions[] = {
     {"is_anomaly_check_nan_enabled", is_anomaly_checking_nan, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL}};
 
-int ext_init_modes(PyObject *m) {
+static int ext_init_modes(PyObject *m) {
   static const struct {
     PyTypeObject *type;
     const char *name;
@@ -288,3 +288,4 @@ int ext_init_modes(PyObject *m) {
   Py_DECREF(autograd);
   return PyModule_AddFunctions(m, functions);
 }
+EXT_START(EXT_VALUES, ext_init_modes);

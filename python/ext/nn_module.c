@@ -619,7 +619,7 @@ static int add_layer(PyObject *nn, const px_module_kind *kind) {
   return status;
 }
 
-int ext_init_nn(PyObject *m) {
+static int ext_init_nn(PyObject *m) {
   static PyMethodDef functions[] = {{"_rebuild_module", ext_module_rebuild, METH_O, NULL},
                                     {NULL, NULL, 0, NULL}};
   if (PyModule_AddFunctions(m, functions) < 0) return -1;
@@ -634,3 +634,4 @@ int ext_init_nn(PyObject *m) {
     if (add_layer(nn, kind) < 0) return -1;
   return ext_init_nn_parameters(nn) < 0 ? -1 : ext_init_nn_init(nn);
 }
+EXT_START(EXT_LAYERS, ext_init_nn);

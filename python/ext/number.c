@@ -265,4 +265,5 @@ PyNumberMethods ext_number_methods = {
     .nb_inplace_rshift = ishift_right,
 };
 
-int ext_init_number(PyObject *m) { return 0; }
+static int ext_init_number(PyObject *m) { return 0; }
+EXT_START(EXT_VALUES, ext_init_number);

@@ -318,7 +318,8 @@ static PyMethodDef functions[] = {{"from_numpy", from_numpy, METH_O, NULL},
                                   EXT_DEF("frombuffer", frombuffer),
                                   {NULL, NULL, 0, NULL}};
 
-int ext_init_numpy(PyObject *m) {
+static int ext_init_numpy(PyObject *m) {
   if (PyType_Ready(&holder_type) < 0 || ext_add_methods(ext_TensorType, methods) < 0) return -1;
   return PyModule_AddFunctions(m, functions);
 }
+EXT_START(EXT_VALUES, ext_init_numpy);

@@ -411,7 +411,7 @@ static int fill(PyObject *target_dict, PyObject *space) {
   return PyDict_Merge(target_dict, space, 0);
 }
 
-int ext_init_ops(PyObject *m) {
+static int ext_init_ops(PyObject *m) {
   if (PyType_Ready(&function_type) < 0 || PyType_Ready(&method_type) < 0) return -1;
   for (int i = 0; i < 3; i++) {
     spaces[i] = PyDict_New();
@@ -434,3 +434,6 @@ int ext_init_ops(PyObject *m) {
   PyType_Modified(ext_TensorType);
   return 0;
 }
+EXT_START(EXT_OPS, ext_init_ops);
+EXT_MODULE(nn, "nn", "Layers, losses and containers.");
+EXT_MODULE(nn_functional, "nn.functional", "Functions that layers are made of.");

@@ -550,7 +550,7 @@ static int add_kind(PyObject *optim, const px_optimizer_kind *kind) {
   return type ? PyObject_SetAttrString(optim, px_optimizer_kind_name(kind), type) : -1;
 }
 
-int ext_init_optim(PyObject *m) {
+static int ext_init_optim(PyObject *m) {
   PyObject *optim = ext_submodule(m, "optim", NULL);
   if (!optim || ext_add_type(optim, "Optimizer", &ext_OptimizerType) < 0) return -1;
   optim_module = optim;
@@ -560,3 +560,4 @@ int ext_init_optim(PyObject *m) {
     if (add_kind(optim, kind) < 0) return -1;
   return ext_init_schedules(m, optim);
 }
+EXT_START(EXT_UPPER, ext_init_optim);

@@ -438,7 +438,7 @@ static PyMethodDef functions[] = {EXT_DEF("scatter", scatter),
                                   EXT_DEF("data_parallel", data_parallel),
                                   {NULL, NULL, 0, NULL}};
 
-int ext_init_parallel(PyObject *m) {
+static int ext_init_parallel(PyObject *m) {
   EXT_OWNED *nn = PyObject_GetAttrString(m, "nn");
   PyObject *parallel = nn ? ext_submodule(nn, "parallel", functions) : NULL;
   EXT_OWNED *bases = PyTuple_Pack(1, (PyObject *)&ext_ModuleType);
@@ -447,3 +447,4 @@ int ext_init_parallel(PyObject *m) {
   ext_short_name((PyTypeObject *)type);
   return PyObject_SetAttrString(parallel, "DataParallel", type);
 }
+EXT_START(EXT_UPPER, ext_init_parallel);

@@ -294,7 +294,7 @@ static PyMethodDef cuda_functions[] = {
     {"set_rng_state_all", cuda_set_rng_state_all, METH_O, NULL},
     {NULL, NULL, 0, NULL}};
 
-int ext_init_random(PyObject *m) {
+static int ext_init_random(PyObject *m) {
   px_generator *generator = NULL;
   EXT_TRY_INT(px_generator_default(&generator, px_cpu()));
   if (ext_add_type(m, "Generator", &ext_GeneratorType) < 0) return -1;
@@ -307,3 +307,4 @@ int ext_init_random(PyObject *m) {
   if (ext_add(random, "default_generator", Py_NewRef(default_generator)) < 0) return -1;
   return PyModule_AddFunctions(m, functions) < 0 ? -1 : PyModule_AddFunctions(m, settings);
 }
+EXT_START(EXT_VALUES, ext_init_random);

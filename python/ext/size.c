@@ -52,23 +52,6 @@ static PyObject *size_repr(PyObject *self) {
   return list ? PyUnicode_FromFormat("torch.Size(%R)", list) : NULL;
 }
 
-static PyObject *size_numel(PyObject *self, PyObject *unused) {
-  long long n = 1;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self); i++)
-    n *= PyLong_AsLongLong(PyTuple_GET_ITEM(self, i));
-  return PyErr_Occurred() ? NULL : PyLong_FromLongLong(n);
-}
-
-static PyObject *size_reduce(PyObject *self, PyObject *unused) {
-  EXT_OWNED *module = PyImport_ImportModule("phlox._C");
-  EXT_OWNED *list = module ? PySequence_List(self) : NULL;
-  PyObject *maker = list ? PyObject_GetAttrString(module, "_size_of") : NULL;
-  return maker ? Py_BuildValue("N(O)", maker, list) : NULL;
-}
-static PyObject *size_of(PyObject *module, PyObject *items) {
-  return PyObject_CallOneArg((PyObject *)&ext_SizeType, items);
-}
-
 static PyObject *size_concat(PyObject *a, PyObject *b) {
   if (!PyTuple_Check(a) || !PyTuple_Check(b)) Py_RETURN_NOTIMPLEMENTED;
   return size_from_tuple(PyTuple_Type.tp_as_sequence->sq_concat(a, b));
@@ -81,26 +64,29 @@ static PyObject *size_subscript(PyObject *self, PyObject *index) {
   return PySlice_Check(index) ? size_from_tuple(item) : item;
 }
 
-static PyMethodDef methods[] = {
-    {"numel", size_numel, METH_NOARGS, "Number of elements of a tensor of this size."},
-    {"__reduce__", size_reduce, METH_NOARGS, NULL},
-    {NULL, NULL, 0, NULL}};
 static PySequenceMethods sequence = {.sq_concat = size_concat, .sq_repeat = size_repeat};
 static PyMappingMethods mapping = {.mp_subscript = size_subscript};
-PyTypeObject ext_SizeType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.Size",
-    .tp_doc = "The sizes of a tensor: a tuple.",
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-    .tp_base = &PyTuple_Type,
-    .tp_new = size_new,
-    .tp_repr = size_repr,
-    .tp_methods = methods,
-    .tp_as_sequence = &sequence,
-    .tp_as_mapping = &mapping,
-};
+EXT_SHARED_TYPE(
+    size, ext_SizeType, "torch.Size", "Size", ext_inherited, EXT_OPEN,
+    "The sizes of a tensor: a tuple of ints. Its slices, sums and products are Sizes too.\n\n"
+    ">>> torch.zeros(2, 3).shape\n"
+    "torch.Size([2, 3])\n"
+    ">>> torch.zeros(2, 3).shape[1:] + (4,)\n"
+    "torch.Size([3, 4])\n",
+    .tp_base = &PyTuple_Type, .tp_new = size_new, .tp_repr = size_repr, .tp_as_sequence = &sequence,
+    .tp_as_mapping = &mapping);
 
-static PyMethodDef functions[] = {{"_size_of", size_of, METH_O, NULL}, {NULL, NULL, 0, NULL}};
-
-int ext_init_size(PyObject *m) {
-  return ext_add_type(m, "Size", &ext_SizeType) < 0 ? -1 : PyModule_AddFunctions(m, functions);
+EXT_METHOD0(size, numel, "int", "Number of elements of a tensor of this size.") {
+  long long n = 1;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(self); i++)
+    n *= PyLong_AsLongLong(PyTuple_GET_ITEM(self, i));
+  return PyErr_Occurred() ? NULL : PyLong_FromLongLong(n);
+}
+EXT_METHOD0(size, __reduce__, "tuple", NULL) {
+  return Py_BuildValue("N(N)", ext_from_module("_size_of"), PySequence_List(self));
+}
+EXT_FUNCTION(torch, _size_of, "(sizes: list[int]) -> Size", "The Size of a pickle.") {
+  PyObject *sizes;
+  EXT_BIND(sizes);
+  return PyObject_CallOneArg((PyObject *)&ext_SizeType, sizes);
 }

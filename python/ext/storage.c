@@ -191,7 +191,7 @@ static PyMethodDef methods[] = {{"untyped_storage", tensor_untyped_storage, METH
                                 {NULL, NULL, 0, NULL}};
 static PyMethodDef functions[] = {{"is_storage", is_storage, METH_O, NULL}, {NULL, NULL, 0, NULL}};
 
-int ext_init_storage(PyObject *m) {
+static int ext_init_storage(PyObject *m) {
   PyObject *storage = ext_submodule(m, "storage", NULL);
   if (!storage || ext_add_type(m, "UntypedStorage", &storage_type) < 0 ||
       ext_add_type(storage, "UntypedStorage", &storage_type) < 0 ||
@@ -200,3 +200,4 @@ int ext_init_storage(PyObject *m) {
     return -1;
   return ext_add_methods(ext_TensorType, methods) < 0 ? -1 : PyModule_AddFunctions(m, functions);
 }
+EXT_START(EXT_VALUES, ext_init_storage);

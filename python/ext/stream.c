@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.cuda.Stream, Event, stream(...): queues of work in Python.
+// torch.cuda.Stream, Event and stream(...): queues of work in Python. An object holds a reference
+// to the core's stream or event; two objects of one stream are equal. Whoever enters a stream keeps
+// what was current before, the stream of that device and the device, and goes back to it.
 #include "ext.h"
 
 enum { DEPTH = 32 };
-// What was current before a stream was entered.
 typedef struct before {
   int device;
   px_stream *stream;  // owned: of the entered stream's device
@@ -16,16 +17,24 @@ typedef struct stream_object {
   PyObject_HEAD px_stream *stream;
   scope scope;
 } stream_object;
+typedef struct event_object {
+  PyObject_HEAD px_event *event;
+} event_object;
+typedef struct context_object {
+  PyObject_HEAD PyObject *stream;
+  scope scope;
+} context_object;
 static px_stream *stream_of(PyObject *self) { return ((stream_object *)self)->stream; }
+static px_event *event_of(PyObject *self) { return ((event_object *)self)->event; }
+static context_object *context_of(PyObject *self) { return (context_object *)self; }
 
 PyObject *ext_stream(px_stream *stream_take) {
-  PyObject *self = ext_StreamType.tp_alloc(&ext_StreamType, 0);
-  if (!self) {
+  stream_object *self = ext_new(&ext_StreamType);
+  if (self)
+    self->stream = stream_take;
+  else
     px_release(stream_take);
-    return NULL;
-  }
-  ((stream_object *)self)->stream = stream_take;
-  return self;
+  return (PyObject *)self;
 }
 
 int ext_to_stream(PyObject *object, px_stream **out) {
@@ -37,37 +46,10 @@ int ext_to_stream(PyObject *object, px_stream **out) {
   return 0;
 }
 
-// The stream of an argument, or the current one.
-static int stream_or_current(PyObject *object, px_stream **out) {
-  if (ext_to_stream(object, out) < 0) return -1;
-  if (!*out) EXT_TRY_INT(px_stream_current(out, px_cuda(-1)));
-  return 0;
-}
-
-static PyObject *stream_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-  static ext_spec spec = {"Stream", "|device priority$stream_id device_index device_type", 0, 0, 0,
-                          {NULL}};
-  PyObject *out[EXT_MAX_ARGS] = {NULL};
-  int64_t priority = 0;
-  int index;
-  if (ext_args_tuple(&spec, args, kwargs, out) < 0) return NULL;
-  if (ext_to_cuda_index(out[0], &index) < 0) return NULL;
-  if (!ext_is_none(out[1]) && ext_to_int(out[1], &priority) < 0) return NULL;
-  PyObject *self = type->tp_alloc(type, 0);
-  if (!self) return NULL;
-  if (px_stream_new(&((stream_object *)self)->stream, px_cuda(index), (int)priority) == PX_OK)
-    return self;
-  Py_DECREF(self);
-  return ext_raise();
-}
-static void stream_dealloc(PyObject *self) {
-  scope *s = &((stream_object *)self)->scope;
-  for (int i = 0; i < s->depth; i++) px_release(s->saved[i].stream);
-  px_release(stream_of(self));
-  Py_TYPE(self)->tp_free(self);
-}
-
 // ---- making current
+static void scope_end(scope *s) {
+  while (s->depth > 0) px_release(s->saved[--s->depth].stream);
+}
 static int scope_enter(scope *s, px_stream *stream) {
   if (s->depth == DEPTH) EXT_FAIL_INT(PyExc_RuntimeError, "the stream is entered too often");
   before *b = &s->saved[s->depth];
@@ -90,59 +72,28 @@ static int scope_exit(scope *s) {
   EXT_TRY_INT(px_device_set(b->device));
   return 0;
 }
-static PyObject *stream_enter(PyObject *self, PyObject *u) {
-  stream_object *object = (stream_object *)self;
-  return scope_enter(&object->scope, object->stream) < 0 ? NULL : Py_NewRef(self);
-}
-static PyObject *stream_exit(PyObject *self, PyObject *u) {
-  if (scope_exit(&((stream_object *)self)->scope) < 0) return NULL;
-  Py_RETURN_NONE;
-}
 
-// ---- methods
-static PyObject *stream_query(PyObject *self, PyObject *u) {
-  bool done;
-  EXT_TRY(px_stream_query(&done, stream_of(self)));
-  return PyBool_FromLong(done);
-}
-static PyObject *stream_synchronize(PyObject *self, PyObject *u) {
-  EXT_WAIT(px_stream_synchronize(stream_of(self)));
-  Py_RETURN_NONE;
-}
-// What PyTorch says of another object: that it lacks the method that would be called.
-static int need(PyObject *object, PyTypeObject *type, const char *method) {
-  if (PyObject_TypeCheck(object, type)) return 0;
-  EXT_FAIL_INT(PyExc_AttributeError, "'%s' object has no attribute '%s'", ext_type_name(object),
-               method);
-}
+// ---- streams
+static void stream_end(PyObject *self) { scope_end(&((stream_object *)self)->scope); }
+EXT_OWNS(stream, EXT_ENDS(stream_end), EXT_CORE(stream_object, stream));
 
-EXT_FAST(stream_wait_stream) {
-  EXT_ARGS("wait_stream", "stream", out);
-  if (need(out[0], &ext_StreamType, "record_event") < 0) return NULL;
-  EXT_TRY(px_stream_wait_stream(stream_of(self), stream_of(out[0])));
-  Py_RETURN_NONE;
+EXT_NEW(stream,
+        "(device: Device | None = None, priority: int = 0, *, stream_id: int | None = None, "
+        "device_index: int | None = None, device_type: int | None = None)") {
+  ext_cuda device;
+  int64_t priority;
+  PyObject *stream_id, *device_index, *device_type;
+  px_stream *made = NULL;
+  EXT_BIND(device, priority, stream_id, device_index, device_type);
+  stream_object *self = ext_new(type);
+  if (!self) return NULL;
+  if (px_stream_new(&made, px_cuda(device.index), (int)priority) == PX_OK) {
+    self->stream = made;
+    return (PyObject *)self;
+  }
+  Py_DECREF(self);
+  return ext_raise();
 }
-
-typedef struct event_object {
-  PyObject_HEAD px_event *event;
-} event_object;
-static px_event *event_of(PyObject *self) { return ((event_object *)self)->event; }
-
-EXT_FAST(stream_wait_event) {
-  EXT_ARGS("wait_event", "event", out);
-  if (need(out[0], &ext_EventType, "wait") < 0) return NULL;
-  EXT_TRY(px_stream_wait_event(stream_of(self), event_of(out[0])));
-  Py_RETURN_NONE;
-}
-EXT_FAST(stream_record_event) {
-  EXT_ARGS("record_event", "|event", out);
-  EXT_OWNED *event =
-      ext_is_none(out[0]) ? PyObject_CallNoArgs((PyObject *)&ext_EventType) : Py_NewRef(out[0]);
-  if (!event || need(event, &ext_EventType, "record") < 0) return NULL;
-  EXT_TRY(px_event_record(event_of(event), stream_of(self)));
-  return ext_moved(&event);
-}
-
 static PyObject *stream_repr(PyObject *self) {
   char device[PX_DEVICE_TEXT], text[96];
   px_stream *stream = stream_of(self);
@@ -157,235 +108,229 @@ static PyObject *stream_compare(PyObject *a, PyObject *b, int op) {
     Py_RETURN_NOTIMPLEMENTED;
   return PyBool_FromLong((stream_of(a) == stream_of(b)) == (op == Py_EQ));
 }
-static PyObject *stream_device(PyObject *self, void *u) {
-  return ext_device(px_stream_device(stream_of(self)));
-}
-static PyObject *stream_device_index(PyObject *self, void *u) {
-  return PyLong_FromLong(px_stream_device(stream_of(self)).index);
-}
-static PyObject *stream_id(PyObject *self, void *u) {
-  return PyLong_FromLongLong(px_stream_id(stream_of(self)));
-}
-static PyObject *stream_native(PyObject *self, void *u) {
+EXT_SHARED_TYPE(
+    stream, ext_StreamType, "torch.cuda.Stream", "cuda.Stream Stream", stream_object,
+    EXT_OPEN | EXT_CLASS,
+    "A queue of work of one device. Work of one stream runs in its order; streams run beside "
+    "each\nother, and beside the host.\n\n"
+    "Args:\n"
+    "    device (torch.device, str or int): the device; the current one by default\n"
+    "    priority (int): lower numbers go first\n\n"
+    ">>> s = torch.cuda.Stream()\n"
+    ">>> with torch.cuda.stream(s):\n"
+    "...     x = torch.zeros(3, device='cuda')\n"
+    ">>> s.synchronize()\n"
+    ">>> s.query()\n"
+    "True\n",
+    EXT_LIFE(stream), .tp_new = stream_new, .tp_repr = stream_repr, .tp_hash = stream_hash,
+    .tp_richcompare = stream_compare);
+
+EXT_GET(stream, device, "device", px_stream_device(stream_of(self)), "The stream's device.");
+EXT_GET(stream, device_index, "int", (int)px_stream_device(stream_of(self)).index,
+        "The index of the stream's device.");
+EXT_GET(stream, stream_id, "int", px_stream_id(stream_of(self)),
+        "The stream's number on its device; 0 is the default stream.");
+EXT_GET(stream, priority, "int", px_stream_priority(stream_of(self)), "Lower numbers go first.");
+EXT_GETTER(stream, cuda_stream, "int", "The backend's handle as a number.") {
   if (!px_stream_id(stream_of(self))) return PyLong_FromLong(0);
   return PyLong_FromVoidPtr(px_stream_native(stream_of(self)));
 }
-static PyObject *stream_priority(PyObject *self, void *u) {
-  return PyLong_FromLong(px_stream_priority(stream_of(self)));
-}
-static PyMethodDef stream_methods[] = {{"query", stream_query, METH_NOARGS, NULL},
-                                       {"synchronize", stream_synchronize, METH_NOARGS, NULL},
-                                       EXT_DEF("wait_stream", stream_wait_stream),
-                                       EXT_DEF("wait_event", stream_wait_event),
-                                       EXT_DEF("record_event", stream_record_event),
-                                       {"__enter__", stream_enter, METH_NOARGS, NULL},
-                                       {"__exit__", stream_exit, METH_VARARGS, NULL},
-                                       {NULL, NULL, 0, NULL}};
-static PyGetSetDef stream_getset[] = {{"device", stream_device, NULL, NULL, NULL},
-                                      {"device_index", stream_device_index, NULL, NULL, NULL},
-                                      {"stream_id", stream_id, NULL, NULL, NULL},
-                                      {"cuda_stream", stream_native, NULL, NULL, NULL},
-                                      {"priority", stream_priority, NULL, NULL, NULL},
-                                      {NULL, NULL, NULL, NULL, NULL}};
-PyTypeObject ext_StreamType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.cuda.Stream",
-    .tp_basicsize = sizeof(stream_object),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-    .tp_new = stream_new,
-    .tp_dealloc = stream_dealloc,
-    .tp_repr = stream_repr,
-    .tp_hash = stream_hash,
-    .tp_richcompare = stream_compare,
-    .tp_methods = stream_methods,
-    .tp_getset = stream_getset,
-};
 
-// ---- events
-static PyObject *event_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-  static ext_spec spec = {"Event", "|enable_timing blocking interprocess external", 0, 0, 0,
-                          {NULL}};
-  PyObject *out[EXT_MAX_ARGS] = {NULL};
-  if (ext_args_tuple(&spec, args, kwargs, out) < 0) return NULL;
-  unsigned flags = 0;
-  for (int i = 0; i < 3; i++) {
-    int given = ext_to_bool(out[i], false);
-    if (given < 0) return NULL;
-    if (given) flags |= 1u << i;  // PX_EVENT_TIMING, BLOCKING, INTERPROCESS
-  }
-  PyObject *self = type->tp_alloc(type, 0);
-  if (!self) return NULL;
-  if (px_event_new(&((event_object *)self)->event, flags) == PX_OK) return self;
-  Py_DECREF(self);
-  return ext_raise();
-}
-static void event_dealloc(PyObject *self) {
-  px_release(event_of(self));
-  Py_TYPE(self)->tp_free(self);
-}
-EXT_FAST(event_record) {
-  EXT_ARGS("record", "|stream", out);
-  px_stream *stream;
-  if (stream_or_current(out[0], &stream) < 0) return NULL;
-  EXT_TRY(px_event_record(event_of(self), stream));
-  Py_RETURN_NONE;
-}
-EXT_FAST(event_wait) {
-  EXT_ARGS("wait", "|stream", out);
-  px_stream *stream;
-  if (stream_or_current(out[0], &stream) < 0) return NULL;
-  EXT_TRY(px_stream_wait_event(stream, event_of(self)));
-  Py_RETURN_NONE;
-}
-static PyObject *event_query(PyObject *self, PyObject *u) {
+EXT_METHOD0(stream, query, "bool", "Whether all work so far is done.") {
   bool done;
-  EXT_TRY(px_event_query(&done, event_of(self)));
+  EXT_TRY(px_stream_query(&done, stream_of(self)));
   return PyBool_FromLong(done);
 }
-static PyObject *event_synchronize(PyObject *self, PyObject *u) {
-  EXT_WAIT(px_event_synchronize(event_of(self)));
+EXT_DOES(stream, synchronize, px_stream_synchronize(stream_of(self)),
+         "Waits until all work so far is done.");
+
+// What PyTorch says of another object: that it lacks the method that would be called.
+static int need(PyObject *object, PyTypeObject *type, const char *method) {
+  if (PyObject_TypeCheck(object, type)) return 0;
+  EXT_FAIL_INT(PyExc_AttributeError, "'%s' object has no attribute '%s'", ext_type_name(object),
+               method);
+}
+EXT_METHOD(stream, wait_stream, "(stream: Stream) -> None",
+           "Work queued from now on waits for all work that `stream` has so far.") {
+  PyObject *stream;
+  EXT_BIND(stream);
+  if (need(stream, &ext_StreamType, "record_event") < 0) return NULL;
+  EXT_TRY(px_stream_wait_stream(stream_of(self), stream_of(stream)));
   Py_RETURN_NONE;
 }
-EXT_FAST(event_elapsed) {
-  EXT_ARGS("elapsed_time", "end_event", out);
-  float milliseconds;
-  if (!PyObject_TypeCheck(out[0], &ext_EventType))
-    EXT_FAIL(PyExc_TypeError, "expected a torch.cuda.Event, not %s", ext_type_name(out[0]));
-  EXT_TRY(px_event_elapsed(&milliseconds, event_of(self), event_of(out[0])));
-  return PyFloat_FromDouble((double)milliseconds);
+EXT_METHOD(stream, wait_event, "(event: Event) -> None",
+           "Work queued from now on waits for the latest record of `event`.") {
+  PyObject *event;
+  EXT_BIND(event);
+  if (need(event, &ext_EventType, "wait") < 0) return NULL;
+  EXT_TRY(px_stream_wait_event(stream_of(self), event_of(event)));
+  Py_RETURN_NONE;
 }
-static PyObject *event_ipc(PyObject *self, PyObject *u) {
-  EXT_FAIL(PyExc_NotImplementedError, "torch.cuda.Event.ipc_handle");
+EXT_METHOD(stream, record_event, "(event: Event | None = None) -> Event",
+           "Records `event`, or a new one, after all work so far, and gives it.") {
+  PyObject *event;
+  EXT_BIND(event);
+  EXT_OWNED *used = event ? Py_NewRef(event) : PyObject_CallNoArgs((PyObject *)&ext_EventType);
+  if (!used || need(used, &ext_EventType, "record") < 0) return NULL;
+  EXT_TRY(px_event_record(event_of(used), stream_of(self)));
+  return ext_moved(&used);
+}
+EXT_METHOD0(stream, __enter__, "Stream", NULL) {
+  stream_object *object = (stream_object *)self;
+  return scope_enter(&object->scope, object->stream) < 0 ? NULL : Py_NewRef(self);
+}
+EXT_METHOD(stream, __exit__, "(*exc: object) -> None", NULL) {
+  if (scope_exit(&((stream_object *)self)->scope) < 0) return NULL;
+  Py_RETURN_NONE;
+}
+
+// ---- events
+EXT_OWNS(event, EXT_CORE(event_object, event));
+
+EXT_NEW(event,
+        "(enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, "
+        "external: bool = False)") {
+  bool enable_timing, blocking, interprocess, external;
+  EXT_BIND(enable_timing, blocking, interprocess, external);
+  unsigned flags = (enable_timing ? PX_EVENT_TIMING : 0) | (blocking ? PX_EVENT_BLOCKING : 0) |
+                   (interprocess ? PX_EVENT_INTERPROCESS : 0);
+  event_object *self = ext_new(type);
+  if (!self || px_event_new(&self->event, flags) == PX_OK) return (PyObject *)self;
+  Py_DECREF(self);
+  return ext_raise();
 }
 static PyObject *event_repr(PyObject *self) {
   if (!px_event_recorded(event_of(self)))
     return PyUnicode_FromString("<torch.cuda.Event uninitialized>");
   return PyUnicode_FromFormat("<torch.cuda.Event %p>", px_event_native(event_of(self)));
 }
-static PyObject *event_device(PyObject *self, void *u) {
-  return ext_device(px_event_device(event_of(self)));
+EXT_SHARED_TYPE(event, ext_EventType, "torch.cuda.Event", "cuda.Event Event", event_object,
+                EXT_OPEN | EXT_CLASS,
+                "A mark in a stream, to wait for and to measure time between.\n\n"
+                "Args:\n"
+                "    enable_timing (bool): elapsed_time may ask it\n"
+                "    blocking (bool): synchronize sleeps rather than spins\n"
+                "    interprocess (bool): not served by the backends there are\n\n"
+                ">>> a, b = (torch.cuda.Event(enable_timing=True) for _ in range(2))\n"
+                ">>> a.record(); b.record(); b.synchronize()\n"
+                ">>> a.elapsed_time(b) >= 0\n"
+                "True\n",
+                EXT_LIFE(event), .tp_new = event_new, .tp_repr = event_repr);
+
+EXT_GET(event, device, "device | None", px_event_device(event_of(self)),
+        "The device of the stream that recorded it; None before that.");
+EXT_GET(event, cuda_event, "int", px_event_native(event_of(self)),
+        "The backend's handle as a number.");
+
+// None is the current stream.
+static int stream_or_current(px_stream **stream) {
+  if (!*stream) EXT_TRY_INT(px_stream_current(stream, px_cuda(-1)));
+  return 0;
 }
-static PyObject *event_native(PyObject *self, void *u) {
-  return PyLong_FromVoidPtr(px_event_native(event_of(self)));
+EXT_METHOD(event, record, "(stream: Stream | None = None) -> None",
+           "Marks the place after all work that the stream (the current one) has so far.") {
+  px_stream *stream;
+  EXT_BIND(stream);
+  if (stream_or_current(&stream) < 0) return NULL;
+  EXT_TRY(px_event_record(event_of(self), stream));
+  Py_RETURN_NONE;
 }
-static PyMethodDef event_methods[] = {EXT_DEF("record", event_record),
-                                      EXT_DEF("wait", event_wait),
-                                      {"query", event_query, METH_NOARGS, NULL},
-                                      {"synchronize", event_synchronize, METH_NOARGS, NULL},
-                                      EXT_DEF("elapsed_time", event_elapsed),
-                                      {"ipc_handle", event_ipc, METH_NOARGS, NULL},
-                                      {NULL, NULL, 0, NULL}};
-static PyGetSetDef event_getset[] = {{"device", event_device, NULL, NULL, NULL},
-                                     {"cuda_event", event_native, NULL, NULL, NULL},
-                                     {NULL, NULL, NULL, NULL, NULL}};
-PyTypeObject ext_EventType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.cuda.Event",
-    .tp_basicsize = sizeof(event_object),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-    .tp_new = event_new,
-    .tp_dealloc = event_dealloc,
-    .tp_repr = event_repr,
-    .tp_methods = event_methods,
-    .tp_getset = event_getset,
-};
+EXT_METHOD(event, wait, "(stream: Stream | None = None) -> None",
+           "Work that the stream (the current one) gets from now on waits for the mark.") {
+  px_stream *stream;
+  EXT_BIND(stream);
+  if (stream_or_current(&stream) < 0) return NULL;
+  EXT_TRY(px_stream_wait_event(stream, event_of(self)));
+  Py_RETURN_NONE;
+}
+EXT_METHOD0(event, query, "bool", "Whether the work before the mark is done.") {
+  bool done;
+  EXT_TRY(px_event_query(&done, event_of(self)));
+  return PyBool_FromLong(done);
+}
+EXT_DOES(event, synchronize, px_event_synchronize(event_of(self)),
+         "Waits until the work before the mark is done.");
+EXT_METHOD(event, elapsed_time, "(end_event: Event) -> float",
+           "Milliseconds from this mark to that of `end_event`. Both must be made with "
+           "enable_timing=True,\nand their work be done.") {
+  PyObject *end_event;
+  float milliseconds;
+  EXT_BIND(end_event);
+  if (!PyObject_TypeCheck(end_event, &ext_EventType))
+    EXT_FAIL(PyExc_TypeError, "expected a torch.cuda.Event, not %s", ext_type_name(end_event));
+  EXT_TRY(px_event_elapsed(&milliseconds, event_of(self), event_of(end_event)));
+  return PyFloat_FromDouble((double)milliseconds);
+}
+EXT_METHOD0(event, ipc_handle, "bytes", "Not implemented.") {
+  EXT_FAIL(PyExc_NotImplementedError, "torch.cuda.Event.ipc_handle");
+}
 
 // ---- with torch.cuda.stream(s)
-typedef struct context_object {
-  PyObject_HEAD PyObject *stream;
-  scope scope;
-} context_object;
-static PyObject *context_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-  if (!PyTuple_GET_SIZE(args) && !(kwargs && PyDict_Size(kwargs)))
+static void context_end(PyObject *self) { scope_end(&context_of(self)->scope); }
+EXT_OWNS(context, EXT_ENDS(context_end), EXT_OBJECT(context_object, stream));
+
+EXT_NEW(context, "(stream: Stream | None)") {
+  PyObject *stream;
+  if (!call->nargs && !(call->kwargs && PyDict_Size(call->kwargs)))
     EXT_FAIL(PyExc_TypeError,
              "stream() missing 1 required positional argument: 'stream' (a new "
              "stream is made by torch.cuda.Stream())");
-  static ext_spec spec = {"stream", "stream", 0, 0, 0, {NULL}};
-  PyObject *out[EXT_MAX_ARGS] = {NULL};
-  if (ext_args_tuple(&spec, args, kwargs, out) < 0) return NULL;
-  PyObject *self = type->tp_alloc(type, 0);
-  if (self) ((context_object *)self)->stream = Py_NewRef(out[0]);
-  return self;
+  EXT_BIND(stream);
+  context_object *self = ext_new(type);
+  if (self) self->stream = Py_NewRef(stream ? stream : Py_None);
+  return (PyObject *)self;
 }
-static void context_dealloc(PyObject *self) {
-  Py_XDECREF(((context_object *)self)->stream);
-  Py_TYPE(self)->tp_free(self);
-}
-static PyObject *context_enter(PyObject *self, PyObject *u) {
-  context_object *object = (context_object *)self;
+EXT_TYPE(context, "torch.cuda.StreamContext", "cuda.StreamContext cuda.stream", context_object,
+         EXT_OPEN | EXT_CLASS | EXT_CYCLES,
+         "Makes a stream, and its device, current within a with statement. None changes nothing.",
+         EXT_LIFE(context), .tp_new = context_new);
+EXT_GET(context, stream, "Stream | None", Py_XNewRef(context_of(self)->stream), "What is entered.");
+EXT_METHOD0(context, __enter__, "None", NULL) {
   px_stream *stream;
-  if (ext_to_stream(object->stream, &stream) < 0) return NULL;
-  if (stream && scope_enter(&object->scope, stream) < 0) return NULL;
+  if (ext_to_stream(context_of(self)->stream, &stream) < 0) return NULL;
+  if (stream && scope_enter(&context_of(self)->scope, stream) < 0) return NULL;
   Py_RETURN_NONE;
 }
-static PyObject *context_exit(PyObject *self, PyObject *u) {
-  context_object *object = (context_object *)self;
-  if (object->stream != Py_None && scope_exit(&object->scope) < 0) return NULL;
+EXT_METHOD(context, __exit__, "(*exc: object) -> None", NULL) {
+  if (context_of(self)->stream != Py_None && scope_exit(&context_of(self)->scope) < 0) return NULL;
   Py_RETURN_NONE;
 }
-static PyMethodDef context_methods[] = {{"__enter__", context_enter, METH_NOARGS, NULL},
-                                        {"__exit__", context_exit, METH_VARARGS, NULL},
-                                        {NULL, NULL, 0, NULL}};
-static PyMemberDef context_members[] = {
-    {"stream", T_OBJECT, offsetof(context_object, stream), READONLY, NULL}, {NULL, 0, 0, 0, NULL}};
-static PyTypeObject context_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.cuda.StreamContext",
-    .tp_basicsize = sizeof(context_object),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-    .tp_new = context_new,
-    .tp_dealloc = context_dealloc,
-    .tp_methods = context_methods,
-    .tp_members = context_members,
-};
 
 // ---- functions
-static int device_of(PyObject *object, px_device *out) {
+static int device_or_current(PyObject *object, px_device *out) {
   int index = -1;
   if (!ext_is_none(object) && ext_to_cuda_index(object, &index) < 0) return -1;
   *out = px_cuda(index);
   return 0;
 }
-EXT_FAST(current_stream) {
-  EXT_ARGS("current_stream", "|device", out);
-  px_device device;
+EXT_FUNCTION(cuda, current_stream, "(device: Device | None = None) -> Stream",
+             "The stream that calls of this thread queue their work in, for a device.") {
+  PyObject *device;
+  px_device at;
   px_stream *stream;
-  if (device_of(out[0], &device) < 0) return NULL;
-  EXT_TRY(px_stream_current(&stream, device));
+  EXT_BIND(device);
+  if (device_or_current(device, &at) < 0) return NULL;
+  EXT_TRY(px_stream_current(&stream, at));
   return ext_stream(px_retain(stream));
 }
-EXT_FAST(default_stream) {
-  EXT_ARGS("default_stream", "|device", out);
-  px_device device;
+EXT_FUNCTION(cuda, default_stream, "(device: Device | None = None) -> Stream",
+             "The stream of a device that is current where no other was chosen.") {
+  PyObject *device;
+  px_device at;
   px_stream *stream;
-  if (device_of(out[0], &device) < 0) return NULL;
-  EXT_TRY(px_stream_default(&stream, device));
+  EXT_BIND(device);
+  if (device_or_current(device, &at) < 0) return NULL;
+  EXT_TRY(px_stream_default(&stream, at));
   return ext_stream(px_retain(stream));
 }
-EXT_FAST(set_stream) {
-  EXT_ARGS("set_stream", "stream", out);
+EXT_FUNCTION(cuda, set_stream, "(stream: Stream | None) -> None",
+             "Makes a stream, and its device, current for this thread. None changes nothing.") {
   px_stream *stream;
-  if (ext_to_stream(out[0], &stream) < 0) return NULL;
+  EXT_BIND(stream);
   if (!stream) Py_RETURN_NONE;
   EXT_TRY(px_device_set(px_stream_device(stream).index));
   EXT_TRY(px_stream_set_current(stream));
   Py_RETURN_NONE;
 }
-static PyMethodDef functions[] = {EXT_DEF("current_stream", current_stream),
-                                  EXT_DEF("default_stream", default_stream),
-                                  EXT_DEF("set_stream", set_stream),
-                                  {NULL, NULL, 0, NULL}};
-static PyMethodDef accelerator_functions[] = {EXT_DEF("current_stream", current_stream),
-                                              EXT_DEF("set_stream", set_stream),
-                                              {NULL, NULL, 0, NULL}};
-
-int ext_init_stream(PyObject *m) {
-  EXT_OWNED *cuda = PyObject_GetAttrString(m, "cuda");
-  EXT_OWNED *accelerator = PyObject_GetAttrString(m, "accelerator");
-  if (!cuda || !accelerator || ext_add_class(cuda, "Stream", &ext_StreamType) < 0 ||
-      ext_add_class(cuda, "Event", &ext_EventType) < 0 ||
-      ext_add_class(cuda, "StreamContext", &context_type) < 0 ||
-      ext_add_class(cuda, "stream", &context_type) < 0 ||
-      ext_add_class(m, "Stream", &ext_StreamType) < 0 ||
-      ext_add_class(m, "Event", &ext_EventType) < 0 ||
-      PyModule_AddFunctions(accelerator, accelerator_functions) < 0)
-    return -1;
-  return PyModule_AddFunctions(cuda, functions);
-}
+EXT_ALSO(accelerator, current_stream, cuda_current_stream);
+EXT_ALSO(accelerator, set_stream, cuda_set_stream);

@@ -290,7 +290,7 @@ static PyType_Slot parameter_slots[] = {
     {Py_tp_str, parameter_repr},
     {0, NULL}};
 
-int ext_init_tensor(PyObject *m) {
+static int ext_init_tensor(PyObject *m) {
   px_tensor_set_kept_release(kept_drop);
   if (ext_add_type(m, "_TensorBase", &ext_TensorBaseType) < 0) return -1;
   ext_TensorType = make_class("torch.Tensor", &ext_TensorBaseType, tensor_slots);
@@ -300,3 +300,4 @@ int ext_init_tensor(PyObject *m) {
   if (ext_add_type(m, "Tensor", ext_TensorType) < 0) return -1;
   return ext_add_type(m, "_Parameter", ext_ParameterType);
 }
+EXT_START(EXT_TYPES, ext_init_tensor);

@@ -82,7 +82,8 @@ static PyMethodDef methods[] = {EXT_DEF("unique", tensor_unique),
                                 EXT_DEF("unique_consecutive", tensor_unique_consecutive),
                                 {NULL, NULL, 0, NULL}};
 
-int ext_init_unique(PyObject *m) {
+static int ext_init_unique(PyObject *m) {
   if (ext_add_methods(ext_TensorType, methods) < 0) return -1;
   return PyModule_AddFunctions(m, functions);
 }
+EXT_START(EXT_VALUES, ext_init_unique);

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+// Signatures of hand-written functions, as stub files have them: "(a: int, *, b: str | None = None)
+// -> Tensor". Reading one, telling it without its annotations (as CPython wants it in a docstring),
+// and binding a call's arguments to C variables.
+#include "declare.h"
+
+#include <math.h>
+#include <string.h>
+
+// ---- reading
+typedef struct piece {
+  const char *name, *type, *value;  // type and value: NULL where there is none
+  int name_length, type_length, value_length;
+} piece;
+
+// The end of an annotation or a default: what stands outside of brackets and quotes.
+static const char *end_of(const char *at, const char *ends) {
+  int depth = 0;
+  for (char quote = 0; *at; at++) {
+    if (quote) {
+      quote = *at == quote ? 0 : quote;
+      continue;
+    }
+    if (depth == 0 && strchr(ends, *at)) break;
+    if (*at == '\'') quote = *at;
+    depth += strchr("([", *at) != NULL;
+    depth -= strchr(")]", *at) != NULL;
+  }
+  return at;
+}
+static int trimmed(const char *start, const char *end) {
+  while (end > start && end[-1] == ' ') end--;
+  return (int)(end - start);
+}
+
+// Reads the parameter at `at`, which is behind the bracket or a comma; gives the place behind it,
+// or NULL after the last. "*" and "/" alone come as names.
+static const char *next_piece(const char *at, piece *p) {
+  at += strspn(at, " ,");
+  if (!*at || *at == ')') return NULL;
+  *p = (piece){.name = at};
+  p->name_length = (int)strcspn(at, ":=,) ");
+  at += p->name_length;
+  at += strspn(at, " ");
+  if (*at == ':') {
+    p->type = at + 1 + strspn(at + 1, " ");
+    at = end_of(p->type, "=,)");
+    p->type_length = trimmed(p->type, at);
+  }
+  if (*at == '=') {
+    p->value = at + 1 + strspn(at + 1, " ");
+    at = end_of(p->value, ",)");
+    p->value_length = trimmed(p->value, at);
+  }
+  return at;
+}
+
+// "name(first, /, a, b=1)\n--\n\ndoc": the form that CPython takes apart again. `skip` parameters
+// are left out.
+static char *text_of(const char *name, const char *signature, const char *doc, const char *first,
+                     int skip) {
+  size_t room = strlen(name) + strlen(signature) + (doc ? strlen(doc) : 0) + 32;
+  char *text = PyMem_Malloc(room), *to = text;
+  if (!text) return (char *)PyErr_NoMemory();
+  const char *comma = first ? ", " : "";
+  to += snprintf(to, room, "%s(%s%s", name, first ? first : "", first ? ", /" : "");
+  piece p;
+  for (const char *at = signature + 1; (at = next_piece(at, &p));) {
+    if (skip-- > 0) continue;
+    if (*p.name == '/' && first) continue;
+    to += snprintf(to, room - (size_t)(to - text), "%s%.*s", comma, p.name_length, p.name);
+    if (p.value) to += snprintf(to, room - (size_t)(to - text), "=%.*s", p.value_length, p.value);
+    comma = ", ";
+  }
+  snprintf(to, room - (size_t)(to - text), ")\n--\n\n%s", doc ? doc : "");
+  return text;
+}
+char *ext_text_signature(const char *name, const char *signature, const char *doc,
+                         const char *first) {
+  return text_of(name, signature, doc, first, 0);
+}
+char *ext_text_of_method(const char *name, const char *signature, const char *doc) {
+  return text_of(name, signature, doc, "$self", 1);
+}
+
+// ---- kinds of arguments
+static int to_object(PyObject *object, void *out) {
+  *(PyObject **)out = object;
+  return 0;
+}
+static int to_maybe(PyObject *object, void *out) {
+  *(ext_maybe *)out = (ext_maybe)PyObject_IsTrue(object);
+  return *(ext_maybe *)out < 0 ? -1 : 0;
+}
+static int to_bool(PyObject *object, void *out) {
+  ext_maybe truth = 0;
+  if (to_maybe(object, &truth) < 0) return -1;
+  *(bool *)out = truth;
+  return 0;
+}
+static int to_int(PyObject *object, void *out) {
+  if (!PyIndex_Check(object))
+    EXT_FAIL_INT(PyExc_TypeError, "must be int, not %s", ext_type_name(object));
+  return ext_to_int(object, out);
+}
+static int to_float(PyObject *object, void *out) {
+  if (!PyNumber_Check(object))
+    EXT_FAIL_INT(PyExc_TypeError, "must be float, not %s", ext_type_name(object));
+  return ext_to_double(object, out);
+}
+static int to_text(PyObject *object, void *out) {
+  if (!PyUnicode_Check(object))
+    EXT_FAIL_INT(PyExc_TypeError, "must be str, not %s", ext_type_name(object));
+  *(const char **)out = PyUnicode_AsUTF8(object);
+  return *(const char **)out ? 0 : -1;
+}
+static int to_number(PyObject *object, void *out) { return ext_to_scalar(object, out); }
+static int to_ints(PyObject *object, void *out) { return ext_to_ints(object, out); }
+static int to_tensor(PyObject *object, void *out) {
+  if (!ext_is_tensor(object))
+    EXT_FAIL_INT(PyExc_TypeError, "must be Tensor, not %s", ext_type_name(object));
+  *(px_tensor **)out = ext_tensor(object);
+  return 0;
+}
+static int to_dtype(PyObject *object, void *out) { return ext_to_dtype(object, out); }
+static int to_device(PyObject *object, void *out) { return ext_to_device(object, out); }
+static int to_cuda(PyObject *object, void *out) { return ext_to_cuda_index(object, out); }
+static int to_generator(PyObject *object, void *out) { return ext_to_generator(object, out); }
+static int to_stream(PyObject *object, void *out) { return ext_to_stream(object, out); }
+
+// What an annotation has to say of a kind, and how a value is converted.
+static const struct {
+  const char *word;
+  int (*convert)(PyObject *object, void *out);
+} kinds[] = {[EXT_KIND_OBJECT] = {"", to_object},
+             [EXT_KIND_BOOL] = {"bool", to_bool},
+             [EXT_KIND_MAYBE] = {"bool", to_maybe},
+             [EXT_KIND_INT] = {"int", to_int},
+             [EXT_KIND_FLOAT] = {"float", to_float},
+             [EXT_KIND_TEXT] = {"str", to_text},
+             [EXT_KIND_NUMBER] = {"Number", to_number},
+             [EXT_KIND_INTS] = {"int", to_ints},
+             [EXT_KIND_TENSOR] = {"Tensor", to_tensor},
+             [EXT_KIND_DTYPE] = {"dtype", to_dtype},
+             [EXT_KIND_DEVICE] = {"Device", to_device},
+             [EXT_KIND_CUDA] = {"Device", to_cuda},
+             [EXT_KIND_GENERATOR] = {"Generator", to_generator},
+             [EXT_KIND_STREAM] = {"Stream", to_stream},
+             [EXT_KIND_REST] = {"", NULL}};
+
+// ---- parameters, read from a signature at its first call
+struct ext_param {
+  PyObject *name;  // interned, so that keywords compare by address
+  char *value;     // the default, where it is no None
+  double number;   // of a default that is a number or a truth
+  ext_kind kind;
+  bool required, takes_none, by_name;  // None stands for the default; by keyword only
+};
+
+static int bad_signature(const ext_row *row, const char *why) {
+  EXT_FAIL_INT(PyExc_SystemError, "%s.%s%s: %s", row->owner, row->name, row->signature, why);
+}
+
+static bool says(const char *text, int length, const char *word) {
+  const char *found = text ? strstr(text, word) : NULL;
+  return found && found + strlen(word) <= text + length;
+}
+
+static int read_param(struct ext_param *param, const piece *p, ext_kind kind) {
+  PyObject *name = PyUnicode_FromStringAndSize(p->name, p->name_length);
+  if (!name) return -1;
+  PyUnicode_InternInPlace(&name);
+  *param = (struct ext_param){.name = name, .kind = kind, .required = !p->value, .number = NAN};
+  param->takes_none =
+      says(p->type, p->type_length, "None") || (p->value && kind != EXT_KIND_OBJECT);
+  if (!p->value || !strncmp(p->value, "None", 4)) return 0;
+  bool quoted = *p->value == '\'';
+  param->value = strndup(p->value + quoted, (size_t)(p->value_length - 2 * quoted));
+  if (!param->value) return PyErr_NoMemory(), -1;
+  bool word = quoted || strchr("TF", *param->value);
+  param->number = word ? !strcmp(param->value, "True") : strtod(param->value, NULL);
+  return 0;
+}
+
+// The C variables have the names of the parameters, or those with "_" behind.
+static bool named_alike(const char **variables, const piece *p) {
+  const char *at = *variables + strspn(*variables, " ,");
+  int length = (int)strcspn(at, " ,"), extra = length - p->name_length;
+  *variables = at + length;
+  return !strncmp(at, p->name, (size_t)p->name_length) &&
+         (extra == 0 || (extra == 1 && at[length - 1] == '_'));
+}
+
+static int prepare(ext_row *row, int count, const ext_place *places, const char *variables) {
+  struct ext_param *params = PyMem_Calloc((size_t)count, sizeof *params);
+  bool by_name = false;
+  piece p;
+  int n = 0;
+  if (!params) return PyErr_NoMemory(), -1;
+  row->positional = 0;
+  for (const char *at = row->signature + 1; (at = next_piece(at, &p));) {
+    if (*p.name == '/') continue;
+    bool rest = *p.name == '*';
+    by_name |= rest;
+    if (rest && p.name_length == 1) continue;
+    if (rest) p.name++, p.name_length--;
+    if (n == count || !named_alike(&variables, &p))
+      return bad_signature(row, "the variables bound are others");
+    if (!says(p.type, p.type_length, kinds[places[n].kind].word))
+      return bad_signature(row, "a variable is of another kind");
+    if (read_param(&params[n], &p, places[n].kind) < 0) return -1;
+    params[n].by_name = by_name;
+    if (!by_name) row->positional++;
+    n++;
+  }
+  if (n != count) return bad_signature(row, "there are more variables");
+  row->param_count = n;
+  row->params = params;
+  return 0;
+}
+
+// ---- binding
+static int name_index(const ext_row *row, PyObject *name) {
+  for (int i = 0; i < row->param_count; i++)
+    if (row->params[i].name == name) return i;
+  for (int i = 0; i < row->param_count; i++)
+    if (PyUnicode_Compare(row->params[i].name, name) == 0) return i;
+  return -1;
+}
+
+static int bind_name(const ext_row *row, PyObject *name, PyObject *value, PyObject **given) {
+  int i = name_index(row, name);
+  if (i < 0 || row->params[i].kind == EXT_KIND_REST)
+    EXT_FAIL_INT(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", row->name, name);
+  if (given[i])
+    EXT_FAIL_INT(PyExc_TypeError, "%s() got multiple values for argument '%U'", row->name, name);
+  given[i] = value;
+  return 0;
+}
+
+static int bind_names(const ext_call *call, PyObject **given) {
+  Py_ssize_t count = call->kwnames ? PyTuple_GET_SIZE(call->kwnames) : 0, at = 0;
+  for (Py_ssize_t i = 0; i < count; i++)
+    if (bind_name(call->row, PyTuple_GET_ITEM(call->kwnames, i), call->args[call->nargs + i],
+                  given) < 0)
+      return -1;
+  PyObject *name, *value;
+  while (call->kwargs && PyDict_Next(call->kwargs, &at, &name, &value))
+    if (bind_name(call->row, name, value, given) < 0) return -1;
+  return 0;
+}
+
+// What stands for None, or for an argument that is not given.
+static int set_default(const struct ext_param *param, void *out) {
+  switch (param->kind) {
+    case EXT_KIND_BOOL:
+      *(bool *)out = param->number != 0;
+      break;
+    case EXT_KIND_MAYBE:
+      *(ext_maybe *)out = (ext_maybe)(isnan(param->number) ? -1 : param->number != 0);
+      break;
+    case EXT_KIND_INT:
+      *(int64_t *)out = isnan(param->number) ? EXT_NO_INT : (int64_t)param->number;
+      break;
+    case EXT_KIND_FLOAT:
+      *(double *)out = param->number;
+      break;
+    case EXT_KIND_NUMBER:
+      *(px_scalar *)out = param->value && strpbrk(param->value, ".e")
+                              ? px_float(param->number)
+                              : px_int((int64_t)param->number);
+      break;
+    case EXT_KIND_INTS:
+      ((ext_ints *)out)->count = -1;
+      break;
+    case EXT_KIND_DTYPE:
+      *(px_dtype *)out = PX_DTYPE_NONE;
+      break;
+    case EXT_KIND_DEVICE:
+      *(px_device *)out = PX_DEVICE_NONE;
+      break;
+    case EXT_KIND_CUDA:
+      return ext_to_cuda_index(NULL, out);
+    case EXT_KIND_TEXT:
+      *(const char **)out = param->value;
+      break;
+    default:
+      *(void **)out = NULL;
+  }
+  return 0;
+}
+
+// "must be int, not str" as "size(): argument 'dim' (position 1) must be int, not str".
+static int explain(const ext_row *row, int i, Py_ssize_t nargs, int first) {
+  if (!PyErr_ExceptionMatches(PyExc_TypeError)) return -1;
+  PyObject *exception = ext_exception_take();
+  EXT_OWNED *text = PyObject_Str(exception);
+  const char *said = text ? PyUnicode_AsUTF8(text) : NULL;
+  if (!said || strncmp(said, "must be ", 8)) return ext_exception_give(exception), -1;
+  Py_DECREF(exception);
+  if (i < nargs)
+    EXT_FAIL_INT(PyExc_TypeError, "%s(): argument '%U' (position %d) %s", row->name,
+                 row->params[i].name, i + 1 - first, said);
+  EXT_FAIL_INT(PyExc_TypeError, "%s(): argument '%U' %s", row->name, row->params[i].name, said);
+}
+
+static int missing(const ext_row *row, int i) {
+  EXT_FAIL_INT(PyExc_TypeError, "%s() missing 1 required %s argument: '%U'", row->name,
+               row->params[i].by_name ? "keyword-only" : "positional", row->params[i].name);
+}
+
+int ext_bind_call(const ext_call *call, int count, const ext_place *places, const char *variables) {
+  ext_row *row = call->row;
+  if (__builtin_expect(!row->params, 0) && prepare(row, count, places, variables) < 0) return -1;
+  PyObject *given[EXT_MAX_PARAMS];
+  int first = call->first != NULL, positional = row->positional;
+  Py_ssize_t nargs = call->nargs + first, direct = nargs < positional ? nargs : positional;
+  if (first) given[0] = call->first;
+  for (Py_ssize_t i = first; i < direct; i++) given[i] = call->args[i - first];
+  for (Py_ssize_t i = direct; i < count; i++) given[i] = NULL;
+  if (nargs > positional && (positional == count || places[positional].kind != EXT_KIND_REST))
+    EXT_FAIL_INT(PyExc_TypeError, "%s() takes %d positional argument%s but %zd were given",
+                 row->name, positional - first, positional - first == 1 ? "" : "s", call->nargs);
+  if ((call->kwnames || call->kwargs) && bind_names(call, given) < 0) return -1;
+  for (int i = 0; i < count; i++) {
+    const struct ext_param *param = &row->params[i];
+    if (param->kind == EXT_KIND_REST) {
+      *(ext_rest *)places[i].at = (ext_rest){call->args + (direct - first), nargs - direct};
+    } else if (!given[i] || (given[i] == Py_None && param->takes_none)) {
+      if (!given[i] && param->required) return missing(row, i);
+      if (set_default(param, places[i].at) < 0) return -1;
+    } else if (kinds[param->kind].convert(given[i], places[i].at) < 0) {
+      return explain(row, i, nargs, first);
+    }
+  }
+  return 0;
+}
