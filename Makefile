@@ -180,6 +180,7 @@ check: $(O)/libphlox.so $(O)/libphlox_sim.so
 	@tools/layers.sh
 	@tools/budget.sh
 	@tools/abi.sh
+	@tools/env.sh
 	@tools/docs.sh --check
 	@cmp $(O)/gen/ops.md docs/ops.md || { echo 'docs/ops.md is not what the op tables give: make docs'; exit 1; }
 	@tools/binary.sh $(O)/libphlox.so
@@ -224,7 +225,7 @@ install: $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB)
 	ln -sf libphlox.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libphlox.so.0
 	ln -sf libphlox.so.0 $(DESTDIR)$(LIBDIR)/libphlox.so
 	$(INSTALL) -m 755 $(O)/libphlox_sim.so $(CUDALIB) $(DESTDIR)$(LIBDIR)/
-	install -m 644 include/phlox/*.h $(O)/gen/phlox/ops.h $(DESTDIR)$(PREFIX)/include/phlox/
+	install -m 644 include/phlox/*.h include/phlox/*.def $(O)/gen/phlox/ops.h $(DESTDIR)$(PREFIX)/include/phlox/
 	@$(SETPLACE) phlox.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/phlox.pc
 	@$(SETPLACE) phlox-config.cmake.in >$(DESTDIR)$(LIBDIR)/cmake/phlox/phlox-config.cmake
 	@$(SETPLACE) phlox-config-version.cmake.in >$(DESTDIR)$(LIBDIR)/cmake/phlox/phlox-config-version.cmake

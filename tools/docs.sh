@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Writes the parts of the documentation that follow from the sources: HACKING's table of environment variables (src/base/env.def), between
-# its marker comments. With --check nothing is written, and a table that is out of date is an error.
+# Writes the parts of the documentation that follow from the sources: HACKING's table of environment variables (include/phlox/env.def),
+# between its marker comments. With --check nothing is written, and a table that is out of date is an error.
 set -eu
 cd "$(dirname "$0")/.."
 page=HACKING.md
@@ -9,25 +9,32 @@ made=$(mktemp)
 trap 'rm -f "$made"' EXIT
 
 awk '
-  function row(line,  part, n) {
-    sub(/^PX_ENV\("/, "", line)
+  function quoted(text) { return text == "" ? "" : "`" text "`" }
+  function row(line,  part, head, allowed) {
+    sub(/^PX_ENV\(/, "", line)
     sub(/"\)$/, "", line)
-    n = split(line, part, /", "/)
-    if (n != 4) { print "src/base/env.def: cannot read: " line >"/dev/stderr"; exit 1 }
-    print "| `" part[1] "` | " part[2] " | " (part[3] == "" ? "" : "`" part[3] "`") " | " part[4] " |"
+    if (split(line, part, /, "|", "/) != 4 || split(part[1], head, /, /) != 2) {
+      print "include/phlox/env.def: cannot read: " line >"/dev/stderr"
+      exit 1
+    }
+    sub(/"$/, "", part[2])
+    allowed = part[3]
+    gsub(/\|/, ", ", allowed)
+    sub(/\.\./, " to ", allowed)
+    print "| `" head[1] "` | " head[2] " | " allowed " | " quoted(part[2]) " | " part[4] " |"
   }
   FILENAME ~ /env.def$/ { if (/^PX_ENV/) rows[++count] = $0; next }
   /^<!-- env: begin/ {
-    print
-    print "| variable | type | default | what it does |"
-    print "|---|---|---|---|"
+    print "<!-- env: begin (written by tools/docs.sh from include/phlox/env.def) -->"
+    print "| variable | type | allowed | default | what it does |"
+    print "|---|---|---|---|---|"
     for (i = 1; i <= count; i++) row(rows[i])
     inside = found = 1
   }
   /^<!-- env: end/ { inside = 0 }
   !inside { print }
   END { if (!found) { print "HACKING.md has no marker <!-- env: begin -->" >"/dev/stderr"; exit 1 } }
-' src/base/env.def "$page" >"$made"
+' include/phlox/env.def "$page" >"$made"
 
 cmp -s "$made" "$page" && exit 0
 if [ "${1:-}" = --check ]; then

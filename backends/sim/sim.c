@@ -2,7 +2,7 @@
 // The simulated accelerators: the entry, the environment, devices and their peers.
 //
 // The environment is read when the first device is opened (the number of devices: at each probe
-// until then). What is wrong in it is said by open, since probe never fails.
+// until then).
 #include "sim/sim.h"
 
 #include <stdio.h>
@@ -58,40 +58,6 @@ px_status px__sim_check(int device) {
 
 // ---- the environment
 
-static int64_t number(const char *name, int64_t least, int64_t greatest, int64_t fallback) {
-  const char *text = px__sim.core->env(name);
-  if (!text || !*text) return fallback;
-  char *end;
-  long long value = strtoll(text, &end, 10);
-  if (!*end && value >= least && value <= greatest) return value;
-  snprintf(px__sim.complaint, sizeof px__sim.complaint,
-           "%s must be a number from %lld to %lld, but is '%.40s'", name, (long long)least,
-           (long long)greatest, text);
-  return fallback;
-}
-
-static bool flag(const char *name) {
-  const char *text = px__sim.core->env(name);
-  static const char *const yes[] = {"1", "true", "yes", "on"};
-  for (int i = 0; text && i < 4; i++)
-    if (!strcmp(text, yes[i])) return true;
-  return false;
-}
-
-static size_t size(const char *name, size_t fallback) {
-  const char *text = px__sim.core->env(name);
-  if (!text || !*text) return fallback;
-  char *end;
-  unsigned long long value = strtoull(text, &end, 10);
-  const char *suffixes = "KkMmGg", *found = *end ? strchr(suffixes, *end) : NULL;
-  int shift = found ? 10 * (1 + (int)(found - suffixes) / 2) : 0;
-  bool good = end != text && value && (found ? !end[1] : !*end) && value <= (1ull << 40 >> shift);
-  if (good) return (size_t)(value << shift);
-  snprintf(px__sim.complaint, sizeof px__sim.complaint,
-           "%s must be a size such as 512M or 4G, but is '%.40s'", name, text);
-  return fallback;
-}
-
 // One item of PHLOX_SIM_PEERS, "0-1" for both ways or "0>1" for one; returns what follows it.
 static const char *peer_item(const char *text) {
   char *end;
@@ -108,58 +74,67 @@ static const char *peer_item(const char *text) {
   return *end ? end + 1 : end;
 }
 
-static void peers(void) {
-  const char *text = px__sim.core->env("PHLOX_SIM_PEERS"), *at = text;
-  if (!text || !*text || !strcmp(text, "all")) {
-    for (int i = 0; i < PX__SIM_DEVICES; i++) px__sim.device[i].peers = ~(1ull << i);
-    return;
-  }
-  if (!strcmp(text, "none")) return;
-  while (at && *at) at = peer_item(at);
+static px_status peers(void) {
+  const char *text, *at;
+  PX__SIM_TRY(px_env_PHLOX_SIM_PEERS(px__sim.core, &text));
+  bool all = !strcmp(text, "all");
+  for (int i = 0; i < PX__SIM_DEVICES; i++) px__sim.device[i].peers = all ? ~(1ull << i) : 0;
+  if (all || !strcmp(text, "none")) return PX_OK;
+  for (at = text; at && *at;) at = peer_item(at);
   if (!at)
-    snprintf(px__sim.complaint, sizeof px__sim.complaint,
-             "PHLOX_SIM_PEERS must be all, none, or pairs such as 0-1,2-3 or 0>1, but is '%.40s'",
-             text);
+    PX__SIM_FAIL(PX_VALUE, 0,
+                 "PHLOX_SIM_PEERS must be all, none, or pairs such as 0-1,2-3 or 0>1, but is "
+                 "'%.40s'",
+                 text);
+  return PX_OK;
 }
 
-static void mode(void) {
-  const char *text = px__sim.core->env("PHLOX_SIM_MODE");
-  px__sim.schedule = text && !strcmp(text, "schedule");
-  if (text && *text && !px__sim.schedule && strcmp(text, "threads"))
-    snprintf(px__sim.complaint, sizeof px__sim.complaint,
-             "PHLOX_SIM_MODE must be threads or schedule, but is '%.40s'", text);
+static px_status device_count(int *out) {
+  int64_t count;
+  PX__SIM_TRY(px_env_PHLOX_SIM_DEVICES(px__sim.core, &count));
+  *out = (int)count;
+  return PX_OK;
 }
 
-static void configure(void) {
-  if (px__sim.configured) return;
+static px_status configure(void) {
+  const px_core *core = px__sim.core;
+  int64_t memory, delay, seed, starve;
+  const char *mode;
+  if (px__sim.configured) return PX_OK;
+  PX__SIM_TRY(device_count(&px__sim.devices));
+  PX__SIM_TRY(px_env_PHLOX_SIM_MEMORY(core, &memory));
+  PX__SIM_TRY(px_env_PHLOX_SIM_DELAY(core, &delay));
+  PX__SIM_TRY(px_env_PHLOX_SIM_SEED(core, &seed));
+  PX__SIM_TRY(px_env_PHLOX_SIM_STARVE(core, &starve));
+  PX__SIM_TRY(px_env_PHLOX_SIM_POISON(core, &px__sim.poison));
+  PX__SIM_TRY(px_env_PHLOX_SIM_MODE(core, &mode));
+  PX__SIM_TRY(peers());
+  px__sim.memory = (size_t)memory & ~(size_t)4095;
+  px__sim.delay = (int)delay;
+  px__sim.seed = (uint64_t)seed;
+  px__sim.starve = (int)starve;
+  px__sim.schedule = !strcmp(mode, "schedule");
   px__sim.configured = true;
-  px__sim.devices = (int)number("PHLOX_SIM_DEVICES", 0, PX__SIM_DEVICES, 0);
-  px__sim.memory = size("PHLOX_SIM_MEMORY", (size_t)4 << 30) & ~(size_t)4095;
-  px__sim.delay = (int)number("PHLOX_SIM_DELAY", 0, 10000000, 0);
-  px__sim.seed = (uint64_t)number("PHLOX_SIM_SEED", 0, INT64_MAX, 0);
-  px__sim.starve = (int)number("PHLOX_SIM_STARVE", -1, INT32_MAX, -1);
-  px__sim.poison = flag("PHLOX_SIM_POISON");
-  mode();
-  peers();
+  return PX_OK;
 }
 
 // ---- devices
 
 static int probe(void) {
   px__sim_lock();
-  int count = px__sim.configured ? px__sim.devices
-                                 : (int)number("PHLOX_SIM_DEVICES", 0, PX__SIM_DEVICES, 0);
+  int count = px__sim.devices;
+  px_status status = px__sim.configured ? PX_OK : device_count(&count);
   px__sim_unlock();
-  return count;
+  return status == PX_OK ? count : PX_PROBE_ERROR;
 }
 
 static px_status open_device(int device) {
   px__sim_lock();
-  configure();
+  px_status status = configure();
   bool inside = device >= 0 && device < px__sim.devices;
   bool open = inside && px__sim.device[device].open;
   px__sim_unlock();
-  if (px__sim.complaint[0]) PX__SIM_FAIL(PX_VALUE, 0, "%s", px__sim.complaint);
+  PX__SIM_TRY(status);
   if (!inside)
     PX__SIM_FAIL(PX_ACCELERATOR, PX__SIM_ORDINAL, "CUDA error: %s",
                  px__sim_code_text(PX__SIM_ORDINAL));
@@ -168,8 +143,9 @@ static px_status open_device(int device) {
 
 static px_status properties(int device, px_device_properties *out) {
   px__sim_lock();
-  configure();
+  px_status status = configure();
   px__sim_unlock();
+  PX__SIM_TRY(status);
   *out = (px_device_properties){.name = "Phlox simulated device",
                                 .major = 9,
                                 .total_memory = px__sim.memory,
@@ -187,8 +163,8 @@ static px_fault_slot *fault_slot(int device) { return &px__sim.device[device].sl
 
 static bool can_access_peer(int from, int to) {
   px__sim_lock();
-  configure();
-  bool inside = from >= 0 && to >= 0 && from < px__sim.devices && to < px__sim.devices;
+  bool inside = configure() == PX_OK && from >= 0 && to >= 0 && from < px__sim.devices &&
+                to < px__sim.devices;
   bool can = inside && from != to && (px__sim.device[from].peers >> to & 1);
   px__sim_unlock();
   return can;

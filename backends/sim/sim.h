@@ -137,7 +137,6 @@ typedef struct px__sim_state {
   int devices, delay, starve;
   uint64_t seed;
   size_t memory;
-  char complaint[160];  // what is wrong with the environment, or ""
   px__sim_device device[PX__SIM_DEVICES];
   px__sim_ranges pinned;
   px__sim_stream *streams;

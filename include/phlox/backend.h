@@ -235,7 +235,7 @@ typedef struct px_core {
   uint32_t size, abi;
   px_status (*error)(px_status code, int detail, const char *file, int line, const char *function,
                      const char *format, ...);
-  const char *(*env)(const char *name);  // NULL if unset
+  px_status (*env)(const char *name, void *out);  // px_env_read; use px_env_NAME below
   // Copies a launch and all that it points to into `room`, which then begins with the px_launch;
   // returns the bytes needed. Copies nothing if `capacity` is less.
   size_t (*pack)(const px_launch *launch, void *room, size_t capacity);
@@ -247,6 +247,16 @@ typedef struct px_core {
   void *(*scratch)(const px_launch *launch, size_t bytes);
   int (*setting)(px_setting setting);
 } px_core;
+
+// px_env_NAME(core, &value) reads an environment variable of phlox/env.def into a place of its
+// type; what is wrong with a value is told by the core.
+#define PX_ENV(name, type, fallback, allowed, doc) \
+  __attribute__((warn_unused_result)) static inline px_status px_env_##name(const px_core *core, \
+                                                                            px_env_##type *out) { \
+    return core->env(#name, out); \
+  }
+#include "phlox/env.def"
+#undef PX_ENV
 
 typedef enum px_copy_kind {
   PX_COPY_HOST_TO_DEVICE,
@@ -263,6 +273,11 @@ typedef struct px_copy {
   bool pinned;  // the host side is page-locked
 } px_copy;
 
+enum {
+  PX_PROBE_TWICE = -1,  // CUDA_VISIBLE_DEVICES names a device twice
+  PX_PROBE_ERROR = -2   // a variable that the backend reads has a value that is not allowed
+};
+
 typedef struct px_process {
   int64_t id;
   size_t bytes;
@@ -276,8 +291,8 @@ typedef struct px_backend {
   const char *name;  // "sim"
   px_device_type
       type;  // several backends may serve one type; the first whose probe finds devices does
-  // Counts devices without creating a context; 0 where none, negative where CUDA_VISIBLE_DEVICES
-  // names one twice; never fails.
+  // Counts devices without creating a context; 0 where there are none. Negative where the
+  // environment does not allow to count: PX_PROBE_TWICE, or PX_PROBE_ERROR with the error recorded.
   int (*probe)(void);
   px_status (*open)(
       int device);  // creates the context; called once a device, before anything below

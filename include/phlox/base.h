@@ -185,12 +185,21 @@ PX_API int64_t px_live_objects(const char *name);
 PX_API int px_num_threads(void);
 PX_CALL px_set_num_threads(int64_t count);
 
-// One environment variable of Phlox: the table is src/base/env.def.
+// Environment variables: phlox/env.def is the table, and says what the types are and what a row
+// holds.
+typedef bool px_env_flag;
+typedef int64_t px_env_int, px_env_bytes;
+typedef const char *px_env_choice, *px_env_text;
 typedef struct px_env_row {
-  const char *name, *type, *fallback, *doc;
+  const char *name, *type, *fallback, *doc, *allowed;
 } px_env_row;
 // Returns the i-th row, or NULL past the end.
 PX_API const px_env_row *px_env_at(int i);
+// Reads a variable, or its default where it is unset. `out` is a place for the C type of the
+// variable's type: `int64_t threads; px_env_read("PHLOX_THREADS", &threads)`. Texts are borrowed
+// from the environment. PX_VALUE, with what is allowed, if the value is not; PX_KEY if the table
+// has no such name.
+PX_CALL px_env_read(const char *name, void *out);
 
 // Fault points. px_fault_arm makes the nth call (from 1) of the named point fail, once or from then
 // on; nth 0 disarms. Points: "alloc" "device.alloc" "host.alloc" "launch" "copy" "stream" "event"

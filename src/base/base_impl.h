@@ -33,11 +33,19 @@ static inline bool px__add_size(int64_t a, int64_t b, int64_t *out) {
 void px__object_init(void *object, const px_class *cls);
 void px__object_end(void *object);
 
-// Environment variables of src/base/env.def: text (NULL if unset), number, truth ("1" "true" "yes"
-// "on"). Read at each call: programs set them after start. Keep the result where the call is hot.
-const char *px__env(const char *name);
-int64_t px__env_int(const char *name, int64_t fallback);
-bool px__env_flag(const char *name);
+// px__env_NAME(&value) reads a variable of phlox/env.def into a place of its type. The environment
+// is asked at each call: keep the result where the call is hot.
+#define PX_ENV(name, type, fallback, allowed, doc) \
+  __attribute__((warn_unused_result)) static inline px_status px__env_##name(px_env_##type *out) { \
+    return px_env_read(#name, out); \
+  }
+#include "phlox/env.def"
+#undef PX_ENV
+// Warns of names in the environment that look like Phlox's and are not, once a process; where the
+// sink makes an error of it, that stays until the name is gone. No lock may be held.
+px_status px__env_check(void);
+// Fails if PHLOX_THREADS is not a count of threads, and nobody has set one.
+px_status px__threads_check(void);
 
 // Fault points: PX_FAULT_POINT(name) is true when this passage must fail. One predicted branch
 // while nothing is armed.
@@ -55,6 +63,9 @@ typedef enum px__fault_point {
 #undef XX
       PX__FAULT_COUNT
 } px__fault_point;
+// Arms what PHLOX_FAULT says, once. Fails if it cannot be read; until it can, host memory is not to
+// be had.
+px_status px__fault_begin(void);
 extern int px__fault_armed;  // atomic: number of armed points
 bool px__fault_hit(px__fault_point point);
 static inline bool px__fault(px__fault_point point) {

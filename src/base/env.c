@@ -1,33 +1,173 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of environment variables, and reading them.
+// Environment variables. This file alone asks the environment, and asks it anew at each call:
+// programs set variables after they have started.
 #include "base/base_impl.h"
 
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
 #include <strings.h>
+#include <unistd.h>
 
-static const px_env_row rows[] = {
-#define PX_ENV(name, type, fallback, doc) {name, type, fallback, doc},
-#include "base/env.def"
+// ---- one reader a type
+static const char *const truths[] = {"1", "true", "yes", "on"};
+static const char *const lies[] = {"0", "false", "no", "off"};
+
+static bool among(const char *const words[4], const char *text) {
+  for (int i = 0; i < 4; i++)
+    if (!strcasecmp(words[i], text)) return true;
+  return false;
+}
+
+static px_status read_flag(const px_env_row *row, const char *text, void *out) {
+  bool on = among(truths, text);
+  PX_CHECK(on || among(lies, text), PX_VALUE,
+           "%s must be 1, true, yes or on, or 0, false, no or off, but is '%.40s'", row->name,
+           text);
+  *(bool *)out = on;
+  return PX_OK;
+}
+
+// Reads a whole number, which may have a suffix if it is of bytes; returns what follows it, NULL if
+// there is none.
+static const char *read_number(const char *text, bool bytes, int64_t *out) {
+  char *end;
+  errno = 0;
+  *out = strtoll(text, &end, 10);
+  if (end == text || errno) return NULL;
+  const char *suffixes = "KMG";
+  const char *suffix = bytes && *end ? strchr(suffixes, toupper((unsigned char)*end)) : NULL;
+  if (!suffix) return end;
+  return px__mul_size(*out, (int64_t)1024 << 10 * (suffix - suffixes), out) ? NULL : end + 1;
+}
+
+// Whether `text` is a number and nothing more, between the two of "least..greatest".
+static bool read_bounded(const px_env_row *row, const char *text, bool bytes, int64_t *out) {
+  int64_t least, greatest;
+  const char *dots = read_number(row->allowed, bytes, &least);
+  const char *end = read_number(text, bytes, out);
+  read_number(dots + 2, bytes, &greatest);
+  return end && !*end && *out >= least && *out <= greatest;
+}
+
+static px_status read_int(const px_env_row *row, const char *text, void *out) {
+  int64_t number;
+  const char *dots = strchr(row->allowed, '.');
+  PX_CHECK(read_bounded(row, text, false, &number), PX_VALUE,
+           "%s must be a number from %.*s to %s, but is '%.40s'", row->name,
+           (int)(dots - row->allowed), row->allowed, dots + 2, text);
+  *(int64_t *)out = number;
+  return PX_OK;
+}
+
+static px_status read_bytes(const px_env_row *row, const char *text, void *out) {
+  int64_t number;
+  const char *dots = strchr(row->allowed, '.');
+  PX_CHECK(read_bounded(row, text, true, &number), PX_VALUE,
+           "%s must be a size such as 512M or 4G, but is '%.40s' (%.*s to %s are allowed)",
+           row->name, text, (int)(dots - row->allowed), row->allowed, dots + 2);
+  *(int64_t *)out = number;
+  return PX_OK;
+}
+
+static px_status read_choice(const px_env_row *row, const char *text, void *out) {
+  size_t length = strlen(text);
+  char words[80] = "";
+  for (const char *at = row->allowed; *at; at += *at == '|') {
+    size_t word = strcspn(at, "|"), used = strlen(words);
+    if (word == length && !strncmp(at, text, word)) return *(const char **)out = text, PX_OK;
+    snprintf(words + used, sizeof words - used, "%s%.*s", used ? " or " : "", (int)word, at);
+    at += word;
+  }
+  PX_FAIL(PX_VALUE, "%s must be %s, but is '%.40s'", row->name, words, text);
+}
+
+static px_status read_text(const px_env_row *row, const char *text, void *out) {
+  *(const char **)out = text;
+  return PX_OK;
+}
+
+// ---- the table
+static const struct {
+  px_env_row row;
+  px_status (*read)(const px_env_row *row, const char *text, void *out);
+} variables[] = {
+#define PX_ENV(name, type, fallback, allowed, doc) \
+  {{#name, #type, fallback, doc, allowed}, read_##type},
+#include "phlox/env.def"
 #undef PX_ENV
 };
 
-const px_env_row *px_env_at(int i) { return i >= 0 && i < PX_COUNT_OF(rows) ? &rows[i] : NULL; }
-
-const char *px__env(const char *name) { return getenv(name); }
-
-int64_t px__env_int(const char *name, int64_t fallback) {
-  const char *text = px__env(name);
-  if (!text || !*text) return fallback;
-  char *end;
-  int64_t value = strtoll(text, &end, 10);
-  int shift = *end == 'K' || *end == 'k'   ? 10
-              : *end == 'M' || *end == 'm' ? 20
-              : *end == 'G' || *end == 'g' ? 30
-                                           : 0;
-  return end == text ? fallback : value << shift;
+const px_env_row *px_env_at(int i) {
+  return i >= 0 && i < PX_COUNT_OF(variables) ? &variables[i].row : NULL;
 }
 
-bool px__env_flag(const char *name) {
-  const char *text = px__env(name);
-  return text && (!strcmp(text, "1") || !strcasecmp(text, "true") || !strcasecmp(text, "yes") ||
-                  !strcasecmp(text, "on"));
+static int find(const char *name) {
+  for (int i = 0; i < PX_COUNT_OF(variables); i++)
+    if (!strcmp(variables[i].row.name, name)) return i;
+  return -1;
+}
+
+px_status px_env_read(const char *name, void *out) {
+  PX_GIVEN(name);
+  int i = find(name);
+  PX_CHECK(i >= 0, PX_KEY, "Phlox has no environment variable '%s'", name);
+  const px_env_row *row = &variables[i].row;
+  const char *text = getenv(name);
+  if (*row->fallback && (!text || !*text)) text = row->fallback;
+  return variables[i].read(row, text, out);
+}
+
+// ---- names that nobody reads
+enum { LONGEST = 48 };
+
+static int least_of(int a, int b, int c) {
+  int smaller = a < b ? a : b;
+  return smaller < c ? smaller : c;
+}
+
+// How many letters must be put in, taken out or changed to make one name of the other.
+static int distance(const char *name, size_t length, const char *other) {
+  int row[LONGEST + 1], corner;
+  for (size_t k = 0; k <= length; k++) row[k] = (int)k;
+  for (int i = 1; other[i - 1]; i++) {
+    corner = row[0], row[0] = i;
+    for (size_t k = 1; k <= length; k++) {
+      int kept = corner + (other[i - 1] != name[k - 1]);
+      corner = row[k];
+      row[k] = least_of(kept, corner + 1, row[k - 1] + 1);
+    }
+  }
+  return row[length];
+}
+
+static const char *nearest(const char *name, size_t length) {
+  int best = INT32_MAX;
+  const char *found = "";
+  if (length > LONGEST) length = LONGEST;
+  for (int i = 0; i < PX_COUNT_OF(variables); i++) {
+    int apart = distance(name, length, variables[i].row.name);
+    if (apart < best) best = apart, found = variables[i].row.name;
+  }
+  return found;
+}
+
+static px_status check_name(const char *entry) {
+  size_t length = strcspn(entry, "=");
+  if (strncmp(entry, "PHLOX_", 6)) return PX_OK;
+  for (int i = 0; i < PX_COUNT_OF(variables); i++)
+    if (strlen(variables[i].row.name) == length && !strncmp(variables[i].row.name, entry, length))
+      return PX_OK;
+  return px_warn(PX_WARN_USER,
+                 "the environment has %.*s, which Phlox does not read: the nearest name is %s",
+                 (int)(length < 80 ? length : 80), entry, nearest(entry, length));
+}
+
+px_status px__env_check(void) {
+  static bool checked;  // atomic
+  if (__atomic_exchange_n(&checked, true, __ATOMIC_RELAXED)) return PX_OK;
+  px_status status = PX_OK;
+  for (char **at = environ; at && *at && status == PX_OK; at++) status = check_name(*at);
+  if (status != PX_OK) __atomic_store_n(&checked, false, __ATOMIC_RELAXED);
+  return status;
 }

@@ -33,29 +33,56 @@ static void arm(int i, int64_t nth, bool onward) {
   __atomic_add_fetch(&px__fault_armed, (nth != 0) - before, __ATOMIC_RELAXED);
 }
 
-// "launch:3,copy:2+": the third launch, and all copies from the second. What cannot be read is left
-// out.
-static void read_environment(void) {
-  const char *at = px__env("PHLOX_FAULT");
-  while (at && *at) {
-    size_t length = strcspn(at, ",");
-    char name[32];
-    long long nth = 0;
-    char onward = 0;
-    int read = length < sizeof name ? sscanf(at, "%31[a-z.]:%lld%c", name, &nth, &onward) : 0;
-    if (read >= 2 && point_of(name) >= 0 && nth > 0) arm(point_of(name), nth, onward == '+');
-    at += length + (at[length] == ',');
-  }
-  __atomic_sub_fetch(&px__fault_armed, 1, __ATOMIC_RELAXED);
+// One item of PHLOX_FAULT, "launch:3" or "copy:2+".
+static bool read_item(const char *at, size_t length, int *point, int64_t *nth, bool *onward) {
+  char item[48], name[32];
+  long long number = 0;
+  int end = 0;
+  if (length >= sizeof item) return false;
+  snprintf(item, sizeof item, "%.*s", (int)length, at);
+  if (sscanf(item, "%31[a-z.]:%lld%n", name, &number, &end) != 2) return false;
+  *point = point_of(name);
+  *nth = number;
+  *onward = item[end] == '+';
+  return *point >= 0 && number > 0 && !item[end + *onward];
 }
 
-static void begin(void) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, read_environment);
+// Arms what PHLOX_FAULT says, or only looks whether it can be read.
+static px_status read_list(bool arms) {
+  const char *text;
+  PX_TRY(px__env_PHLOX_FAULT(&text));
+  for (const char *at = text; at && *at;) {
+    size_t length = strcspn(at, ",");
+    int point;
+    int64_t nth;
+    bool onward;
+    PX_CHECK(read_item(at, length, &point, &nth, &onward), PX_VALUE,
+             "PHLOX_FAULT must be fault points such as launch:3 or copy:2+, separated by commas, "
+             "but is '%.40s'",
+             text);
+    if (arms) arm(point, nth, onward);
+    at += length + (at[length] == ',');
+  }
+  return PX_OK;
+}
+
+px_status px__fault_begin(void) {
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  static bool begun;  // atomic; set under the lock
+  if (__atomic_load_n(&begun, __ATOMIC_ACQUIRE)) return PX_OK;
+  pthread_mutex_lock(&lock);
+  px_status status = begun ? PX_OK : read_list(false);
+  if (status == PX_OK && !begun) {
+    status = read_list(true);
+    __atomic_sub_fetch(&px__fault_armed, 1, __ATOMIC_RELAXED);
+    __atomic_store_n(&begun, true, __ATOMIC_RELEASE);
+  }
+  pthread_mutex_unlock(&lock);
+  return status;
 }
 
 bool px__fault_hit(px__fault_point point) {
-  begin();
+  if (px__fault_begin() != PX_OK) return point == PX__FAULT_ALLOC;  // which tells why
   int64_t nth = __atomic_load_n(&points[point].nth, __ATOMIC_RELAXED);
   if (!nth) return false;
   int64_t seen = __atomic_add_fetch(&points[point].seen, 1, __ATOMIC_RELAXED);
@@ -66,7 +93,7 @@ px_status px_fault_arm(const char *point, int64_t nth, bool from_then_on) {
   PX_GIVEN(point);
   int i = point_of(point);
   PX_CHECK(i >= 0, PX_KEY, "there is no fault point '%s'", point);
-  begin();
+  PX_TRY(px__fault_begin());
   PX_CHECK(nth >= 0, PX_VALUE, "a fault's number counts from 1, but got %lld", (long long)nth);
   arm(i, nth, from_then_on);
   return PX_OK;
@@ -84,6 +111,6 @@ bool px_fault_pass(const char *point) {
 }
 
 void px_fault_disarm_all(void) {
-  begin();
+  if (px__fault_begin() != PX_OK) px_error_clear();
   for (int i = 0; i < PX__FAULT_COUNT; i++) arm(i, 0, false);
 }

@@ -4,15 +4,19 @@
 
 #include <stdio.h>
 
+static px_status no_memory(size_t bytes) {
+  PX_TRY(px__fault_begin());  // PHLOX_FAULT may be what is wrong
+  PX_FAIL(PX_NOMEM, "out of memory: could not allocate %zu bytes on the host", bytes);
+}
+
 px_status px__alloc(void **out, size_t bytes) {
   *out = px__fault(PX__FAULT_ALLOC) ? NULL : calloc(1, bytes ? bytes : 1);
-  PX_CHECK(*out, PX_NOMEM, "out of memory: could not allocate %zu bytes on the host", bytes);
-  return PX_OK;
+  return PX_LIKELY(*out != NULL) ? PX_OK : no_memory(bytes);
 }
 
 px_status px__realloc(void **place, size_t bytes) {
   void *moved = px__fault(PX__FAULT_ALLOC) ? NULL : realloc(*place, bytes ? bytes : 1);
-  PX_CHECK(moved, PX_NOMEM, "out of memory: could not allocate %zu bytes on the host", bytes);
+  if (!moved) return no_memory(bytes);
   *place = moved;
   return PX_OK;
 }

@@ -6,17 +6,22 @@
 
 static int threads;  // atomic; 0 until asked or set
 
-static int first_count(void) {
+px_status px__threads_check(void) {
+  int64_t unused;
+  return __atomic_load_n(&threads, __ATOMIC_RELAXED) ? PX_OK : px__env_PHLOX_THREADS(&unused);
+}
+
+static int cores(void) {
   cpu_set_t set;
-  int64_t asked = px__env_int("PHLOX_THREADS", 0);
-  if (asked > 0) return asked > INT32_MAX ? INT32_MAX : (int)asked;
   return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
 int px_num_threads(void) {
   int n = __atomic_load_n(&threads, __ATOMIC_RELAXED), none = 0;
   if (PX_LIKELY(n)) return n;
-  n = first_count();
+  int64_t asked;
+  if (px__env_PHLOX_THREADS(&asked) != PX_OK) return px_error_clear(), cores();  // ops tell it
+  n = asked > 0 ? (int)asked : cores();
   bool first =
       __atomic_compare_exchange_n(&threads, &none, n, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   return first ? n : none;

@@ -6,6 +6,7 @@ px_kernel px__kernel_cache[PX_DEVICE_TYPES][PX__KERNEL_CACHE];
 const int64_t px__zero_strides[PX_MAX_DIMS];
 
 px_kernel px__op_kernel_find(const px_op *op, px_device_type type) {
+  if (px__kernels_ready(type) != PX_OK) return NULL;  // px__no_kernel tells why
   px_kernel k = PX_LIKELY(!px__impl(op)->own) ? px__kernel_find(type, px__kernel_name(op))
                                               : px__own_kernel_find(op, type);
   if (k && op->id >= 0 && op->id < PX__KERNEL_CACHE)
@@ -14,6 +15,7 @@ px_kernel px__op_kernel_find(const px_op *op, px_device_type type) {
 }
 
 px_status px__no_kernel(const px_op *op, px_dtype dtype, px_device_type type) {
+  PX_TRY(px__kernels_ready(type));
   bool known = dtype != PX_DTYPE_NONE;
   PX_FAIL(PX_UNIMPLEMENTED, "%s has no kernel for device type %s%s%s%s", op->name,
           px_device_type_name((int)type), known ? " (dtype " : "",

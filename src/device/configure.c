@@ -293,9 +293,15 @@ static px_status take(const char *text) {
 
 px_status px__settings_start(void) {
   if (chosen) return PX_OK;
-  const char *text = px__env("PYTORCH_ALLOC_CONF");
-  if (!text) text = px__env("PYTORCH_CUDA_ALLOC_CONF");
-  return take(text ? text : "");
+  const char *text, *name = "PYTORCH_ALLOC_CONF";
+  PX_TRY(px__env_PYTORCH_ALLOC_CONF(&text));
+  if (!text) {
+    name = "PYTORCH_CUDA_ALLOC_CONF";
+    PX_TRY(px__env_PYTORCH_CUDA_ALLOC_CONF(&text));
+  }
+  px_status status = take(text ? text : "");
+  if (status == PX_VALUE) PX_NOTE(" (%s is '%.200s')", name, text);
+  return status;
 }
 
 px_status px__settings_warn(void) {

@@ -56,6 +56,8 @@ extern int px__race_on;  // atomic; -1: the environment was not asked yet
 px_kernel px__kernel_find(px_device_type type, const char *name);
 // Whether the device type's backend can run functions of the host as kernels.
 bool px__runs_host_kernels(px_device_type type);
+// Fails if kernels of the type cannot run, for what the environment says. For first uses.
+px_status px__kernels_ready(px_device_type type) __attribute__((warn_unused_result));
 // Issues a launch on the current stream of the device (index resolved). Fills in launch->id, fault,
 // stream, device. On the CPU the kernel has run on return, and its fault is raised; on devices a
 // fault rises at the next synchronising call.

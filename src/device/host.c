@@ -150,6 +150,14 @@ static void *large_new(size_t room) {
   return memory;
 }
 
+static px_status no_memory(size_t bytes) {
+  PX_TRY(px__fault_begin());  // PHLOX_FAULT may be what is wrong
+  PX_FAIL(PX_NOMEM,
+          "DefaultCPUAllocator: can't allocate memory: you tried to allocate %zu bytes. Error "
+          "code 12 (Cannot allocate memory)",
+          bytes);
+}
+
 static px_status take_fresh(px__block **out, size_t bytes, unsigned bin) {
   void *memory = NULL;
   bool fits = bytes < (size_t)PTRDIFF_MAX / 2;
@@ -157,10 +165,7 @@ static px_status take_fresh(px__block **out, size_t bytes, unsigned bin) {
     memory = large_new(large_room(bytes));
   else if (!fits || posix_memalign(&memory, LINE, LINE + bin_bytes(bin)))
     memory = NULL;
-  PX_CHECK(memory, PX_NOMEM,
-           "DefaultCPUAllocator: can't allocate memory: you tried to allocate %zu bytes. Error "
-           "code 12 (Cannot allocate memory)",
-           bytes);
+  if (!memory) return no_memory(bytes);
   *out = memory;
   return PX_OK;
 }
@@ -168,11 +173,7 @@ static px_status take_fresh(px__block **out, size_t bytes, unsigned bin) {
 px_status px__host_new(px_block **out, size_t bytes) {
   unsigned bin = bytes == 0 ? 0 : bytes <= GREATEST_KEPT ? bin_of(bytes) : NO_BIN;
   px__block *block = KEEPS && kept && bin != NO_BIN ? kept->bins[bin] : NULL;
-  if (px__fault(PX__FAULT_ALLOC))
-    PX_FAIL(PX_NOMEM,
-            "DefaultCPUAllocator: can't allocate memory: you tried to allocate %zu bytes. Error "
-            "code 12 (Cannot allocate memory)",
-            bytes);
+  if (px__fault(PX__FAULT_ALLOC)) return no_memory(bytes);
   if (PX_LIKELY(block != NULL)) {
     kept->bins[bin] = next_of(block);
     kept->bytes -= bin_bytes(bin);

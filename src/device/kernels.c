@@ -57,6 +57,12 @@ static px_kernel find_host(const char *name) {
   return rows == base_rows ? NULL : find_line(base_rows, base_count, name);
 }
 
+px_status px__kernels_ready(px_device_type type) {
+  if (type != PX_CPU) return px_device_init();
+  PX_TRY(px__threads_check());
+  return px__env_check();
+}
+
 const px_kernel_row *px__host_kernels(int *count) {
   pthread_once(&once, prepare);
   *count = row_count;

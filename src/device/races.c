@@ -34,8 +34,18 @@ void px_race_enable(int level, bool raise) {
   __atomic_store_n(&px__race_on, level > 0, __ATOMIC_RELAXED);
 }
 
+px_status px__race_asked(bool *out) {
+  bool ours, theirs;
+  PX_TRY(px__env_PHLOX_SANITIZE(&ours));
+  PX_TRY(px__env_TORCH_CUDA_SANITIZER(&theirs));
+  *out = ours || theirs;
+  return PX_OK;
+}
+
 bool px__race_start(void) {
-  int unset = -1, on = px__env_flag("PHLOX_SANITIZE") || px__env_flag("TORCH_CUDA_SANITIZER");
+  bool asked;
+  if (px__race_asked(&asked) != PX_OK) return px_error_clear(), false;  // px_device_init tells
+  int unset = -1, on = asked;
   __atomic_compare_exchange_n(&px__race_on, &unset, on, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   return __atomic_load_n(&px__race_on, __ATOMIC_RELAXED) > 0;
 }

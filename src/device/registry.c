@@ -22,6 +22,13 @@ static int loaded_count;
 static px_core core;
 static bool by_driver;  // a driver has counted devices, which a forked child cannot do again
 
+// What would serve type cuda.
+typedef struct choice {
+  const px_backend *backend;
+  int count, physical[PX__DEVICES];
+  bool loaded;  // some backend of the list is there
+} choice;
+
 static void after_fork(void) {
   pthread_mutex_init(&lock, NULL);
   if (by_driver || __atomic_load_n(&px__rt.ready, __ATOMIC_ACQUIRE)) px__rt.forked = true;
@@ -36,7 +43,7 @@ static void prepare_core(void) {
   core = (px_core){.size = sizeof core,
                    .abi = PX_BACKEND_ABI,
                    .error = px_error_set,
-                   .env = px__env,
+                   .env = px_env_read,
                    .pack = px__launch_pack,
                    .scratch = px__launch_scratch,
                    .setting = px_setting_get};
@@ -51,8 +58,9 @@ static void *open_in(const char *folder, size_t length, const char *name) {
 
 // In PHLOX_BACKEND_PATH, then beside this library, then where the system looks.
 static void *open_backend(const char *name) {
-  const char *folder = px__env("PHLOX_BACKEND_PATH");
-  void *handle = folder && *folder ? open_in(folder, strlen(folder), name) : NULL;
+  const char *folder;
+  bool named = px__env_PHLOX_BACKEND_PATH(&folder) == PX_OK && folder && *folder;
+  void *handle = named ? open_in(folder, strlen(folder), name) : NULL;
   Dl_info self;
   if (!handle && dladdr((void *)&px__rt, &self) && self.dli_fname) {
     const char *slash = strrchr(self.dli_fname, '/');
@@ -80,20 +88,28 @@ static const px_backend *load(const char *name) {
   return table;
 }
 
-// The CUDA driver reads CUDA_VISIBLE_DEVICES itself; for others the core does. -1: named twice.
-static int count_visible(const px_backend *backend, int present, int physical[PX__DEVICES]) {
-  bool is_driver = !strcmp(backend->name, "cuda");
+#define NAMED_TWICE \
+  "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling " \
+  "NumCudaDevices() that might have already set an error? Error 101: invalid device ordinal"
+
+// The visible ones of a backend's devices. The CUDA driver reads CUDA_VISIBLE_DEVICES itself; for
+// others the core does.
+static px_status see(choice *c, int present) {
+  bool is_driver = !strcmp(c->backend->name, "cuda");
+  const char *names = NULL;
   if (is_driver && !px__rt.forked) by_driver = true, watch_forks();
-  if (present < 0) return -1;
-  return px__visible(is_driver ? NULL : px__env("CUDA_VISIBLE_DEVICES"), present, backend,
-                     physical);
+  if (!is_driver) PX_TRY(px__env_CUDA_VISIBLE_DEVICES(&names));
+  c->count = present < 0 ? -1 : px__visible(names, present, c->backend, c->physical);
+  PX_CHECK(c->count >= 0, PX_RUNTIME, NAMED_TWICE);
+  return PX_OK;
 }
 
-// The first backend with a device, and its visible devices; NULL where there is none.
-static const px_backend *choose(int *count, int physical[PX__DEVICES]) {
-  const char *list = px__env("PHLOX_BACKENDS");
-  if (!list || !*list) list = "cuda,sim";
-  *count = 0;
+// The first backend with a device, and its visible devices; none of both where there is none.
+// Fails where the environment does not let them be counted.
+static px_status choose(choice *c) {
+  const char *list;
+  *c = (choice){.count = 0};
+  PX_TRY(px__env_PHLOX_BACKENDS(&list));
   while (*list) {
     char name[32];
     size_t length = strcspn(list, ",");
@@ -101,52 +117,54 @@ static const px_backend *choose(int *count, int physical[PX__DEVICES]) {
     list += length + (list[length] == ',');
     const px_backend *backend = *name ? load(name) : NULL;
     int present = backend ? backend->probe() : 0;
+    c->loaded |= backend != NULL;
     if (present == 0) continue;
-    *count = count_visible(backend, present, physical);
-    return backend;
+    if (present == PX_PROBE_ERROR) return px_error_last()->code;
+    c->backend = backend;
+    return see(c, present);
   }
-  return NULL;
+  return PX_OK;
 }
 
-#define NAMED_TWICE \
-  "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling " \
-  "NumCudaDevices() that might have already set an error? Error 101: invalid device ordinal"
-
-// Counting cannot fail; the first time that there is a reason it is told.
-static void warn_of_names(void) {
+// For what cannot fail: the first time that there is a reason it is told, and there are no devices.
+static void choose_or_warn(choice *c) {
   static bool told;  // atomic
+  char why[PX_ERROR_MESSAGE];
+  pthread_mutex_lock(&lock);
+  px_status status = choose(c);
+  pthread_mutex_unlock(&lock);
+  if (status == PX_OK) return;
+  snprintf(why, sizeof why, "%s", px_error_last()->message);
+  c->count = 0;
+  px_error_clear();
   if (__atomic_exchange_n(&told, true, __ATOMIC_RELAXED)) return;
-  if (px_warn(PX_WARN_USER, "CUDA initialization: " NAMED_TWICE) != PX_OK) px_error_clear();
+  if (px_warn(PX_WARN_USER, "CUDA initialization: %s", why) != PX_OK) px_error_clear();
 }
 
 int px_device_count(px_device_type type) {
   if (type != PX_CUDA) return type == PX_CPU;
   if (__atomic_load_n(&px__rt.ready, __ATOMIC_ACQUIRE)) return px__rt.count;
-  int count, physical[PX__DEVICES];
-  pthread_mutex_lock(&lock);
-  choose(&count, physical);
-  pthread_mutex_unlock(&lock);
-  if (count < 0) warn_of_names();
-  return count < 0 ? 0 : count;
+  choice c;
+  choose_or_warn(&c);
+  return c.count;
 }
 
 bool px_device_initialized(void) { return px__device_alive(); }
 
 const char *px_device_backend(void) {
   if (__atomic_load_n(&px__rt.ready, __ATOMIC_ACQUIRE)) return px__rt.backend->name;
-  int count, physical[PX__DEVICES];
-  pthread_mutex_lock(&lock);
-  const px_backend *backend = choose(&count, physical);
-  pthread_mutex_unlock(&lock);
-  return backend && count > 0 ? backend->name : "";
+  choice c;
+  choose_or_warn(&c);
+  return c.count > 0 ? c.backend->name : "";
 }
 
 int64_t px_device_library(const char *name) {
-  int count, physical[PX__DEVICES];
-  pthread_mutex_lock(&lock);
-  const px_backend *backend = px__rt.backend ? px__rt.backend : choose(&count, physical);
-  pthread_mutex_unlock(&lock);
-  return backend ? backend->library(name) : 0;
+  choice c;
+  if (__atomic_load_n(&px__rt.ready, __ATOMIC_ACQUIRE))
+    c.backend = px__rt.backend;
+  else
+    choose_or_warn(&c);
+  return c.backend ? c.backend->library(name) : 0;
 }
 
 static px_status make_devices(int count, const int physical[PX__DEVICES]) {
@@ -165,18 +183,35 @@ static px_status make_devices(int count, const int physical[PX__DEVICES]) {
   return status;
 }
 
+// All that the environment says of devices; what is read later is looked at here, so that a mistake
+// is told by the first call that needs a device.
+static px_status read_environment(void) {
+  bool unused;
+  PX_TRY(px__env_CUDA_LAUNCH_BLOCKING(&px__rt.blocking));
+  PX_TRY(px__env_PYTORCH_NO_CUDA_MEMORY_CACHING(&px__rt.uncached));
+  PX_TRY(px__env_TORCH_ALLOW_TF32_CUBLAS_OVERRIDE(&unused));
+  PX_TRY(px__race_asked(&unused));
+  return px__settings_start();
+}
+
+static px_status no_devices(const choice *c) {
+  const char *list;
+  PX_TRY(px__env_PHLOX_BACKENDS(&list));
+  px_status status =
+      px_error_set(PX_RUNTIME, 0, __FILE__, __LINE__, __func__, "No CUDA GPUs are available");
+  if (!c->loaded) PX_NOTE(" (PHLOX_BACKENDS is '%.80s', and no such backend is found)", list);
+  return status;
+}
+
 static px_status start(void) {
-  int count, physical[PX__DEVICES];
-  const px_backend *backend = choose(&count, physical);
-  PX_CHECK(count >= 0, PX_RUNTIME, NAMED_TWICE);
-  PX_CHECK(backend && count > 0, PX_RUNTIME, "No CUDA GPUs are available");
-  PX_TRY(px__settings_start());
-  PX_TRY(make_devices(count, physical));
-  px__rt.backend = backend;
-  px__rt.count = count;
-  px__rt.blocking = px__env_flag("CUDA_LAUNCH_BLOCKING");
-  px__rt.uncached = px__env_flag("PYTORCH_NO_CUDA_MEMORY_CACHING");
-  backend->priority_range(&px__rt.least, &px__rt.greatest);
+  choice c;
+  PX_TRY(choose(&c));
+  if (c.count == 0) return no_devices(&c);
+  PX_TRY(read_environment());
+  PX_TRY(make_devices(c.count, c.physical));
+  px__rt.backend = c.backend;
+  px__rt.count = c.count;
+  c.backend->priority_range(&px__rt.least, &px__rt.greatest);
   watch_forks();
   __atomic_store_n(&px__rt.ready, true, __ATOMIC_RELEASE);
   return PX_OK;
@@ -190,7 +225,9 @@ px_status px_device_init(void) {
   pthread_mutex_lock(&lock);
   px_status status = px__rt.ready ? PX_OK : start();
   pthread_mutex_unlock(&lock);
-  return status == PX_OK ? px__settings_warn() : status;
+  PX_TRY(status);
+  PX_TRY(px__env_check());
+  return px__settings_warn();
 }
 
 static const struct {

@@ -13,7 +13,9 @@ static int values[PX_SETTING_COUNT] = {
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void read_environment(void) {
-  if (px__env_flag("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE")) values[PX_SETTING_MATMUL_TF32] = 1;
+  bool on;
+  if (px__env_TORCH_ALLOW_TF32_CUBLAS_OVERRIDE(&on) != PX_OK) return px_error_clear();
+  if (on) values[PX_SETTING_MATMUL_TF32] = 1;
 }
 
 int px_setting_get(px_setting setting) {

@@ -386,6 +386,8 @@ bool px__launch_inside(void);
 void *px__launch_scratch(const px_launch *launch, size_t bytes);
 
 // ---- races.c
+px_status px__race_asked(bool *out)  // by the environment
+    __attribute__((warn_unused_result));
 bool px__race_start(void);
 static inline bool px__races(void) {
   int on = __atomic_load_n(&px__race_on, __ATOMIC_RELAXED);

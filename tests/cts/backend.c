@@ -2,7 +2,7 @@
 // Conformance of a backend at its table of functions: rules C1 to C11, memory, kernels, and what
 // the simulated devices promise beyond a real one. Nothing of the core above errors takes part.
 //
-// PHLOX_CTS_BACKEND names the backend's library; without it, libphlox_sim.so beside libphlox.so.
+// CTS_BACKEND names the backend's library; without it, libphlox_sim.so beside libphlox.so.
 // Drivers may run all host functions on one thread, so while a gate is closed no test waits for
 // another host function, unless it is of the simulated devices only.
 #include "order.h"
@@ -14,8 +14,6 @@ enum { TIMING = 1 };  // flag of event_new
 static const px_backend *b;
 
 // ---- a core with nothing behind it
-
-static const char *core_env(const char *name) { return getenv(name); }
 
 // Copies `bytes` to the room at *used, if there is room; returns where.
 static void *put(char *room, size_t capacity, size_t *used, const void *from, size_t bytes) {
@@ -59,7 +57,7 @@ static const px_kernel_row kernels[] = {
 static const px_core core = {.size = sizeof core,
                              .abi = PX_BACKEND_ABI,
                              .error = px_error_set,
-                             .env = core_env,
+                             .env = px_env_read,
                              .pack = core_pack,
                              .host_kernels = kernels,
                              .host_kernel_count = 3};
@@ -101,7 +99,7 @@ static void drop_all(void) {
 // Loads the backend and opens its devices; the environment is as the test has set it.
 static void load(void) {
   char path[4096];
-  const char *name = getenv("PHLOX_CTS_BACKEND");
+  const char *name = getenv("CTS_BACKEND");
   Dl_info info;
   if (!name && dladdr(__extension__(void *) px_version, &info)) {
     const char *slash = strrchr(info.dli_fname, '/');
@@ -118,7 +116,7 @@ static void load(void) {
   CHECK(b && b->abi == PX_BACKEND_ABI);
 }
 static bool is_sim(void) {
-  const char *name = getenv("PHLOX_CTS_BACKEND");
+  const char *name = getenv("CTS_BACKEND");
   return !name || strstr(name, "_sim");
 }
 static void begin(const char *devices) {

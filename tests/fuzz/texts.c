@@ -4,6 +4,7 @@
 #include "fuzz.h"
 
 #include <ctype.h>
+#include <strings.h>
 
 // ---- devices: the grammar of PyTorch, and blanks around the index
 static bool digits(const char *at, long *value) {
@@ -115,6 +116,34 @@ FUZZ(visible_words) {
   int count = count_with(text.at);
   CHECK(count >= 0 && count <= PRESENT);
   CHECK_EQ(count_with(text.at), count);
+}
+
+// ---- environment variables: a value is one of its type, or an error
+static bool is_flag(const char *text) {
+  static const char *const words[] = {"1", "true", "yes", "on", "0", "false", "no", "off", ""};
+  for (int i = 0; i < 9; i++)
+    if (!strcasecmp(words[i], text)) return true;
+  return false;
+}
+
+FUZZ(environment) {
+  static const char *const words[] = {
+      "1", "0", "on", "TRUE",     "no",      "-",  "4", "K", "g", "9223372036854775807",
+      "+", " ", "x",  "schedule", "threads", "64", ".."};
+  fuzz_text text = {.length = 0};
+  const px_env_row *row;
+  int64_t count = 0, out = -7;
+  while (px_env_at((int)count)) count++;
+  row = px_env_at((int)fuzz_below(count));
+  FUZZ_WORDS(&text, (int)fuzz_below(4), words, 12);
+  setenv(row->name, text.at, 1);
+  bool good = fuzz_fine(px_env_read(row->name, &out));
+  if (!strcmp(row->type, "flag")) CHECK_EQ(good, is_flag(text.at));
+  if (!strcmp(row->type, "int") && good) CHECK(out >= -1 && (*row->fallback == '-' || out >= 0));
+  if (!strcmp(row->type, "bytes") && good) CHECK(out > 0 && out <= (int64_t)1 << 40);
+  if (!strcmp(row->type, "text")) CHECK(good);
+  if (!good) CHECK_EQ(out, -7);
+  unsetenv(row->name);
 }
 
 // ---- the allocator's settings

@@ -21,7 +21,7 @@ static const problem problems[] = {
 enum { PROBLEMS = sizeof problems / sizeof *problems };
 
 static void arrange(bool library) {
-  if (!getenv("PHLOX_TEST_DEVICE")) setenv("PHLOX_SIM_DEVICES", "1", 0);
+  if (!getenv("TEST_DEVICE")) setenv("PHLOX_SIM_DEVICES", "1", 0);
   if (px_device_count(PX_CUDA) == 0) SKIP("no device of type cuda");
   px_setting_set(PX_SETTING_CUDNN_ENABLED, library);
   px_setting_set(PX_SETTING_CUDNN_TF32, false);

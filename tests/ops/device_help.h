@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests of a device against the CPU: on a real device where PHLOX_TEST_DEVICE is set, else on a
+// For tests of a device against the CPU: on a real device where TEST_DEVICE is set, else on a
 // simulated one.
 #pragma once
 #include "kernels_help.h"
 #include "phlox/memory.h"
 
 static inline void arrange(void) {
-  if (!getenv("PHLOX_TEST_DEVICE")) setenv("PHLOX_SIM_DEVICES", "1", 0);
+  if (!getenv("TEST_DEVICE")) setenv("PHLOX_SIM_DEVICES", "1", 0);
   if (px_device_count(PX_CUDA) == 0) SKIP("no device of type cuda");
   px_setting_set(PX_SETTING_CUDNN_TF32, false);
 }

@@ -212,7 +212,7 @@ class OutOfMemory(unittest.TestCase):
             while True: held.append(phlox.empty(self.SIZE, dtype=phlox.uint8, device="cuda"))
         return held, str(caught.exception)
 
-    @unittest.skipUnless(os.environ.get("PHLOX_TEST_FILL"), "PHLOX_TEST_FILL=1 allows to fill the card")
+    @unittest.skipUnless(os.environ.get("TEST_FILL"), "TEST_FILL=1 allows to fill the card")
     def test_the_card_is_filled_and_recovers(self):
         free, total = phlox.cuda.mem_get_info()
         held, text = self.fill()
@@ -229,7 +229,7 @@ class OutOfMemory(unittest.TestCase):
         phlox.cuda.empty_cache()
         self.assertGreater(phlox.cuda.mem_get_info()[0], free - (1 << 30))
 
-    @unittest.skipUnless(os.environ.get("PHLOX_TEST_FILL"), "PHLOX_TEST_FILL=1 allows to fill the card")
+    @unittest.skipUnless(os.environ.get("TEST_FILL"), "TEST_FILL=1 allows to fill the card")
     def test_frees_that_wait_for_other_streams_are_found(self):
         free, _ = phlox.cuda.mem_get_info()
         half = free // 2 + (2 << 30)

@@ -16,9 +16,9 @@ except ImportError:
     torch = None
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-SAMPLES = os.environ.get("PHLOX_SAMPLES", os.path.join(ROOT, "build", "gen", "samples.inc"))
-# PHLOX_MATRIX_DEVICE=cpu compares on the CPU, where there is no GPU.
-DEVICE = os.environ.get("PHLOX_MATRIX_DEVICE", "cuda")
+SAMPLES = os.environ.get("MATRIX_SAMPLES", os.path.join(ROOT, "build", "gen", "samples.inc"))
+# MATRIX_DEVICE=cpu compares on the CPU, where there is no GPU.
+DEVICE = os.environ.get("MATRIX_DEVICE", "cuda")
 DTYPES = {"float64": 1e-9, "float32": 2e-5, "float16": 1e-2, "bfloat16": 6e-2, "int64": 0, "int32": 0, "int16": 0,
           "int8": 0, "uint8": 0, "bool": 0}
 # What is not compared by its numbers: memory as it was, and draws (they have tests of their own).

@@ -102,7 +102,6 @@ void *dlopen(const char *name, int flags) {
 // ---- a convolution
 
 static size_t memory = SIZE_MAX;  // that the device has to work in
-static const char *core_env(const char *name) { return getenv(name); }
 static void *core_scratch(const px_launch *launch, size_t bytes) {
   static char somewhere;
   return bytes <= memory ? &somewhere : NULL;
@@ -110,7 +109,7 @@ static void *core_scratch(const px_launch *launch, size_t bytes) {
 static px_core core = {.size = sizeof core,
                        .abi = PX_BACKEND_ABI,
                        .error = px_error_set,
-                       .env = core_env,
+                       .env = px_env_read,
                        .scratch = core_scratch,
                        .setting = px_setting_get};
 

@@ -5,13 +5,12 @@
 // the tests are skipped.
 #include "cuda_backend.h"
 
-static const char *core_env(const char *name) { return getenv(name); }
 static size_t core_pack(const px_launch *launch, void *room, size_t capacity) { return 0; }
 static void *core_scratch(const px_launch *launch, size_t bytes) { return NULL; }
 static px_core core = {.size = sizeof core,
                        .abi = PX_BACKEND_ABI,
                        .error = px_error_set,
-                       .env = core_env,
+                       .env = px_env_read,
                        .pack = core_pack,
                        .scratch = core_scratch};
 

@@ -54,6 +54,8 @@ static px_status open_locked(px__cuda_device *d, int device) {
 }
 
 static px_status open_device(int device) {
+  bool unused;
+  PX_CUDA_PASS(px_env_PHLOX_CUDNN(px__cuda_core, &unused));  // needed later, told now
   if (!px__cuda_load()) PX_CUDA_FAIL(PX_RUNTIME, "Found no NVIDIA driver on your system.");
   if (device < 0 || device >= probe())
     return px__cuda_error(CUDA_ERROR_INVALID_DEVICE, __FILE__, __LINE__, __func__);

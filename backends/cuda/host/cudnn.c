@@ -23,9 +23,9 @@ static struct {
 
 static void load(void) {
   static const char *const names[] = {"libcudnn.so.9"};
-  const char *wanted = px__cuda_core->env("PHLOX_CUDNN");
+  bool wanted;
   for (int i = 0; i < PX__CUDA_DEVICES; i++) pthread_mutex_init(&devices[i].lock, NULL);
-  if (wanted && !strcmp(wanted, "0")) return;
+  if (px_env_PHLOX_CUDNN(px__cuda_core, &wanted) != PX_OK || !wanted) return;  // open tells
   void *library = px__cuda_library(names, 1);
   loaded = px__cuda_symbols(&px__cudnn, library, symbols, sizeof symbols / sizeof *symbols);
 }

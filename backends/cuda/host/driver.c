@@ -103,8 +103,8 @@ static void advice(int code, char *text, size_t room) {
 }
 
 static bool blocking(void) {
-  const char *text = px__cuda_core->env("CUDA_LAUNCH_BLOCKING");
-  return text && *text && strcmp(text, "0") != 0;
+  bool on;
+  return px_env_CUDA_LAUNCH_BLOCKING(px__cuda_core, &on) == PX_OK && on;
 }
 
 px_status px__cuda_error(int code, const char *file, int line, const char *function) {

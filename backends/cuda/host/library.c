@@ -40,10 +40,15 @@ static void *open_beside(const char *name) {
 // In PHLOX_CUDA_PATH; one that the process has; where the system looks; in the toolkit that the
 // environment names; where NVIDIA's installer puts it; where pip does.
 static void *open_library(const char *name) {
-  void *library = open_in(px__cuda_core->env("PHLOX_CUDA_PATH"), "", name);
+  const px_core *core = px__cuda_core;
+  const char *ours, *home, *path;
+  if (px_env_PHLOX_CUDA_PATH(core, &ours) != PX_OK) ours = NULL;
+  if (px_env_CUDA_HOME(core, &home) != PX_OK) home = NULL;
+  if (px_env_CUDA_PATH(core, &path) != PX_OK) path = NULL;
+  void *library = open_in(ours, "", name);
   if (!library) library = dlopen(name, RTLD_NOW | RTLD_GLOBAL);
-  if (!library) library = open_in(px__cuda_core->env("CUDA_HOME"), "/lib64", name);
-  if (!library) library = open_in(px__cuda_core->env("CUDA_PATH"), "/lib64", name);
+  if (!library) library = open_in(home, "/lib64", name);
+  if (!library) library = open_in(path, "/lib64", name);
   if (!library) library = open_in("/usr/local/cuda", "/lib64", name);
   return library ? library : open_beside(name);
 }
