@@ -181,6 +181,7 @@ check: $(O)/libphlox.so $(O)/libphlox_sim.so
 	@tools/budget.sh
 	@tools/abi.sh
 	@tools/env.sh
+	@tools/circles.sh --check $(O)
 	@tools/docs.sh --check
 	@cmp $(O)/gen/ops.md docs/ops.md || { echo 'docs/ops.md is not what the op tables give: make docs'; exit 1; }
 	@tools/binary.sh $(O)/libphlox.so
