@@ -94,6 +94,20 @@ PyObject *ext_rebuild(PyObject *model, PyObject *items) {
                                    : PyObject_CallOneArg(type, items);
 }
 
+PyObject *ext_tuple(int count, const int64_t *values, int64_t factor) {
+  PyObject *tuple = PyTuple_New(count);
+  for (int i = 0; tuple && i < count; i++)
+    PyTuple_SET_ITEM(tuple, i, PyLong_FromLongLong(values[i] * factor));
+  return tuple;
+}
+
+PyObject *ext_tuple_of(ext_rest rest) {
+  PyObject *tuple = PyTuple_New(rest.count);
+  for (Py_ssize_t i = 0; tuple && i < rest.count; i++)
+    PyTuple_SET_ITEM(tuple, i, Py_NewRef(rest.items[i]));
+  return tuple;
+}
+
 const char *ext_type_name(PyObject *object) {
   const char *name = Py_TYPE(object)->tp_name, *dot = strrchr(name, '.');
   return !strncmp(name, "torch.", 6) && dot ? dot + 1 : name;

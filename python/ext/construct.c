@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.tensor and as_tensor: tensors from nested sequences, numbers, arrays and tensors.
+// torch.tensor and as_tensor: tensors from nested sequences, numbers, arrays and tensors. Sequences
+// are read twice, once for sizes and dtype and once for the values, and trusted neither time: a
+// sequence of the program's own may answer differently.
 #include "ext.h"
 
 #include <string.h>
@@ -174,7 +176,7 @@ px_tensor *ext_tensor_from(PyObject *data, px_dtype dtype, px_device device) {
   return tensor_from_sequence(data, dtype, device);
 }
 
-static PyObject *finish(px_tensor *made_take, int requires_grad, int pin) {
+static PyObject *finish(px_tensor *made_take, bool requires_grad, bool pin) {
   PX_SCOPED(px_tensor) made = made_take;
   if (!made) return NULL;
   if (pin) {
@@ -190,21 +192,37 @@ static PyObject *finish(px_tensor *made_take, int requires_grad, int pin) {
   return ext_wrap(PX_MOVE(made));
 }
 
-EXT_FAST(make_tensor) {
-  EXT_ARGS("tensor", "data|$dtype device requires_grad pin_memory names layout", out);
+EXT_FUNCTION(
+    torch, tensor,
+    "(data: object, *, dtype: dtype | None = None, device: Device | None = None, "
+    "requires_grad: bool = False, pin_memory: bool = False, names: Sequence[str] | None = "
+    "None, layout: layout | None = None) -> Tensor",
+    "A tensor of its own memory with the values of `data`.\n\n"
+    "Args:\n"
+    "    data: a number, nested sequences of numbers, an array, or a tensor\n"
+    "    dtype (torch.dtype or None): by default what holds all values: bool, int64, or the "
+    "default dtype\n"
+    "    device (torch.device, str, int or None): by default the default device\n"
+    "    requires_grad (bool): whether operations on it are recorded\n"
+    "    pin_memory (bool): in pinned memory\n\n"
+    "Raises ValueError for sequences that are of no one shape, and RuntimeError for a value "
+    "that the\ndtype cannot hold.\n\n"
+    ">>> torch.tensor([[1, 2], [3, 4.5]])\n"
+    "tensor([[1.0000, 2.0000],\n"
+    "        [3.0000, 4.5000]])\n") {
+  PyObject *data, *names, *layout;
   px_dtype dtype;
   px_device device;
-  if (ext_to_dtype(out[1], &dtype) < 0 || ext_to_device(out[2], &device) < 0) return NULL;
-  int requires_grad = ext_to_bool(out[3], false), pin = ext_to_bool(out[4], false);
-  if (requires_grad < 0 || pin < 0) return NULL;
-  if (ext_is_tensor(out[0]) &&
+  bool requires_grad, pin_memory;
+  EXT_BIND(data, dtype, device, requires_grad, pin_memory, names, layout);
+  if (ext_is_tensor(data) &&
       PyErr_WarnEx(PyExc_UserWarning,
                    "To copy construct from a tensor, it is recommended to use "
                    "sourceTensor.detach().clone() or sourceTensor.detach().clone()."
                    "requires_grad_(True), rather than torch.tensor(sourceTensor).",
                    1) < 0)
     return NULL;
-  return finish(ext_tensor_from(out[0], dtype, device), requires_grad, pin);
+  return finish(ext_tensor_from(data, dtype, device), requires_grad, pin_memory);
 }
 
 static PyObject *as_tensor_of(PyObject *data, px_dtype dtype, px_device device) {
@@ -216,45 +234,44 @@ static PyObject *as_tensor_of(PyObject *data, px_dtype dtype, px_device device) 
                               false)
                 : NULL;
 }
-
-EXT_FAST(as_tensor) {
-  EXT_ARGS("as_tensor", "data|dtype device", out);
+EXT_FUNCTION(
+    torch, as_tensor,
+    "(data: object, dtype: dtype | None = None, device: Device | None = None) -> Tensor",
+    "`data` as a tensor, which shares its memory where it can: a tensor comes back as it is.") {
+  PyObject *data;
   px_dtype dtype;
   px_device device;
-  if (ext_to_dtype(out[1], &dtype) < 0 || ext_to_device(out[2], &device) < 0) return NULL;
-  return as_tensor_of(out[0], dtype, device);
+  EXT_BIND(data, dtype, device);
+  return as_tensor_of(data, dtype, device);
 }
-
-EXT_FAST(asarray) {
-  EXT_ARGS("asarray", "obj|$dtype device copy requires_grad", out);
+EXT_FUNCTION(
+    torch, asarray,
+    "(obj: object, *, dtype: dtype | None = None, device: Device | None = None, copy: bool | "
+    "None = None, requires_grad: bool = False) -> Tensor",
+    "`obj` as a tensor, which shares its memory where it can and copy is not True.") {
+  PyObject *obj;
   px_dtype dtype;
   px_device device;
-  if (ext_to_dtype(out[1], &dtype) < 0 || ext_to_device(out[2], &device) < 0) return NULL;
-  int copy = ext_to_bool(out[3], false), requires_grad = ext_to_bool(out[4], false);
-  if (copy < 0 || requires_grad < 0) return NULL;
-  if (copy) return finish(ext_tensor_from(out[0], dtype, device), requires_grad, false);
-  EXT_OWNED *object = as_tensor_of(out[0], dtype, device);
+  ext_maybe copy;
+  bool requires_grad;
+  EXT_BIND(obj, dtype, device, copy, requires_grad);
+  if (copy > 0) return finish(ext_tensor_from(obj, dtype, device), requires_grad, false);
+  EXT_OWNED *object = as_tensor_of(obj, dtype, device);
   if (!object) return NULL;
   if (requires_grad) EXT_TRY(px_tensor_set_requires_grad(ext_tensor(object), true));
   return ext_moved(&object);
 }
 
-EXT_FAST(scalar_tensor) {
-  EXT_ARGS("scalar_tensor", "s|$dtype device requires_grad pin_memory layout", out);
+EXT_FUNCTION(
+    torch, scalar_tensor,
+    "(s: Number, *, dtype: dtype | None = None, device: Device | None = None, requires_grad: "
+    "bool = False, pin_memory: bool = False, layout: layout | None = None) -> Tensor",
+    "A tensor without dimensions that holds a number, of the default dtype.") {
+  PyObject *s, *layout;
   px_dtype dtype;
   px_device device;
-  if (ext_to_dtype(out[1], &dtype) < 0 || ext_to_device(out[2], &device) < 0) return NULL;
-  int requires_grad = ext_to_bool(out[3], false), pin = ext_to_bool(out[4], false);
-  if (requires_grad < 0 || pin < 0) return NULL;
+  bool requires_grad, pin_memory;
+  EXT_BIND(s, dtype, device, requires_grad, pin_memory, layout);
   if (dtype == PX_DTYPE_NONE) dtype = px_dtype_default();
-  return finish(ext_tensor_from(out[0], dtype, device), requires_grad, pin);
+  return finish(ext_tensor_from(s, dtype, device), requires_grad, pin_memory);
 }
-
-static PyMethodDef functions[] = {EXT_DEF("tensor", make_tensor),
-                                  EXT_DEF("as_tensor", as_tensor),
-                                  EXT_DEF("asarray", asarray),
-                                  EXT_DEF("scalar_tensor", scalar_tensor),
-                                  {NULL, NULL, 0, NULL}};
-
-static int ext_init_construct(PyObject *m) { return PyModule_AddFunctions(m, functions); }
-EXT_START(EXT_VALUES, ext_init_construct);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Methods of Tensor that move and convert: to, cuda, cpu, type, float..., new_*, pin_memory.
+// Methods of Tensor that move and convert: to, cuda, cpu, type, float..., new_*, pin_memory. They
+// give the tensor itself where nothing would change and no copy was asked for.
 #include "ext.h"
 
 #include <string.h>
@@ -43,63 +44,86 @@ static PyObject *convert_as(PyObject *self, px_device device, px_dtype dtype, bo
 typedef struct to_request {
   px_device device;
   px_dtype dtype;
-  int non_blocking, copy;
+  ext_maybe non_blocking, copy;
 } to_request;
 
-// What the first positional argument says; `next` is where non_blocking and copy begin.
-static int read_first(PyObject **out, to_request *to, int *next) {
-  PyObject *first = out[0];
-  if (ext_is_none(first)) {
-    *next = first ? 2 : 1;
-    return first && out[1] && ext_is_dtype(out[1]) ? ext_to_dtype(out[1], &to->dtype) : 0;
-  }
-  *next = 1;
+static int bad_target(PyObject *object) {
+  if (!PyErr_ExceptionMatches(PyExc_TypeError)) return -1;
+  EXT_FAIL_INT(PyExc_TypeError,
+               "to() received an invalid combination of arguments - got (%s), but expected one "
+               "of:\n * (torch.device device, torch.dtype dtype, bool non_blocking, bool copy, "
+               "*, torch.memory_format memory_format)\n * (torch.dtype dtype, bool "
+               "non_blocking, bool copy, *, torch.memory_format memory_format)\n * (Tensor "
+               "tensor, bool non_blocking, bool copy, *, torch.memory_format "
+               "memory_format)\n",
+               ext_type_name(object));
+}
+
+// What the positional arguments say: a device and perhaps a dtype, a dtype, or a tensor; how many
+// they are. non_blocking and copy come after them.
+static int read_target(PyObject *const *given, Py_ssize_t count, to_request *to) {
+  PyObject *first = given[0], *second = count > 1 ? given[1] : NULL;
   if (ext_is_tensor(first)) {
     to->device = px_tensor_device(ext_tensor(first));
     to->dtype = px_tensor_dtype(ext_tensor(first));
-    return 0;
+    return 1;
   }
-  if (ext_is_dtype(first)) return ext_to_dtype(first, &to->dtype);
-  if (ext_to_device(first, &to->device) < 0) {
-    if (PyErr_ExceptionMatches(PyExc_TypeError))
-      PyErr_Format(PyExc_TypeError,
-                   "to() received an invalid combination of arguments - got (%s), but expected one "
-                   "of:\n * (torch.device device, torch.dtype dtype, bool non_blocking, bool copy, "
-                   "*, torch.memory_format memory_format)\n * (torch.dtype dtype, bool "
-                   "non_blocking, bool copy, *, torch.memory_format memory_format)\n * (Tensor "
-                   "tensor, bool non_blocking, bool copy, *, torch.memory_format "
-                   "memory_format)\n",
-                   ext_type_name(first));
-    return -1;
-  }
-  if (out[1] && (out[1] == Py_None || ext_is_dtype(out[1]))) {
-    *next = 2;
-    return ext_to_dtype(out[1], &to->dtype);
-  }
-  return 0;
+  if (ext_is_dtype(first)) return ext_to_dtype(first, &to->dtype) < 0 ? -1 : 1;
+  if (ext_to_device(first, &to->device) < 0) return bad_target(first);
+  if (first != Py_None && !(second && (second == Py_None || ext_is_dtype(second)))) return 1;
+  bool typed = second && (first != Py_None || ext_is_dtype(second));
+  return typed && ext_to_dtype(second, &to->dtype) < 0 ? -1 : 2;
 }
 
-EXT_FAST(tensor_to) {
-  EXT_ARGS("to", "|a b c d$device dtype non_blocking copy memory_format other", out);
-  to_request to = {PX_DEVICE_NONE, PX_DTYPE_NONE, 0, 0};
-  int next = 1;
-  if (read_first(out, &to, &next) < 0) return NULL;
-  if (out[9] && !out[0]) {
-    out[0] = out[9];
-    if (read_first(out, &to, &next) < 0) return NULL;
+EXT_METHOD(tensor, to,
+           "(*target: Tensor | dtype | Device | bool | None, device: Device | None = None, dtype: "
+           "dtype | None = None, non_blocking: bool | None = None, copy: bool | None = None, "
+           "memory_format: memory_format | None = None, other: Tensor | None = None) -> Tensor",
+           "The tensor with another dtype or on another device; itself where it is so already.\n\n"
+           "Args:\n"
+           "    target: a dtype; a device, or a device and a dtype; or a tensor, whose they are. "
+           "non_blocking\n"
+           "        and copy may follow\n"
+           "    non_blocking (bool): a copy between pinned memory and a device does not wait\n"
+           "    copy (bool): makes a copy in any case\n\n"
+           ">>> torch.ones(2).to(torch.int64)\n"
+           "tensor([1, 1])\n") {
+  ext_rest target;
+  px_device device;
+  px_dtype dtype;
+  ext_maybe non_blocking, copy;
+  PyObject *memory_format, *other;
+  EXT_BIND(target, device, dtype, non_blocking, copy, memory_format, other);
+  to_request to = {PX_DEVICE_NONE, PX_DTYPE_NONE, false, false};
+  if (target.count > 4)
+    EXT_FAIL(PyExc_TypeError, "to() takes 4 positional arguments but %zd were given", target.count);
+  int used = target.count ? read_target(target.items, target.count, &to)
+             : other      ? read_target(&other, 1, &to)
+                          : 0;
+  if (used < 0) return NULL;
+  if (device.type >= 0) to.device = device;
+  if (dtype != PX_DTYPE_NONE) to.dtype = dtype;
+  int flags[2] = {non_blocking, copy};
+  for (int i = 0; i < 2; i++) {
+    if (flags[i] < 0)
+      flags[i] = ext_to_bool(used + i < target.count ? target.items[used + i] : NULL, false);
+    if (flags[i] < 0) return NULL;
   }
-  if (out[4] && ext_to_device(out[4], &to.device) < 0) return NULL;
-  if (out[5] && ext_to_dtype(out[5], &to.dtype) < 0) return NULL;
-  to.non_blocking = ext_to_bool(out[6] ? out[6] : out[next], false);
-  to.copy = ext_to_bool(out[7] ? out[7] : out[next + 1], false);
-  if (to.non_blocking < 0 || to.copy < 0) return NULL;
-  return convert_as(self, to.device, to.dtype, to.non_blocking, to.copy, out[8]);
+  return convert_as(self, to.device, to.dtype, flags[0], flags[1], memory_format);
 }
 
-EXT_FAST(tensor_cuda) {
-  EXT_ARGS("cuda", "|device non_blocking$memory_format async", out);
-  px_device device = px_cuda(-1);
-  if (out[3] &&
+EXT_METHOD(tensor, cuda,
+           "(device: Device | None = None, non_blocking: bool | None = None, *, memory_format: "
+           "memory_format | None = None, async_: bool | None = None) -> Tensor",
+           "The tensor on a device of type cuda, the current one by default.\n\n"
+           "Args:\n"
+           "    device (torch.device, str or int): where to\n"
+           "    non_blocking (bool): a copy from pinned memory does not wait\n") {
+  px_device device;
+  ext_maybe non_blocking, async_;
+  PyObject *memory_format;
+  EXT_BIND(device, non_blocking, memory_format, async_);
+  if (async_ >= 0 &&
       PyErr_WarnEx(PyExc_UserWarning,
                    "This overload of cuda is deprecated:\n\tcuda(torch.device device, bool async, "
                    "*, torch.memory_format memory_format)\nConsider using one of the following "
@@ -107,23 +131,27 @@ EXT_FAST(tensor_cuda) {
                    "torch.memory_format memory_format)",
                    1) < 0)
     return NULL;
-  if (!ext_is_none(out[0]) && ext_to_device(out[0], &device) < 0) return NULL;
+  if (device.type < 0) device = px_cuda(-1);
   if (device.type != PX_CUDA) EXT_FAIL(PyExc_RuntimeError, "Invalid device, must be cuda device");
-  int non_blocking = ext_to_bool(out[1] ? out[1] : out[3], false);
-  if (non_blocking < 0) return NULL;
-  return convert_as(self, device, PX_DTYPE_NONE, non_blocking, false, out[2]);
+  bool queued = non_blocking >= 0 ? non_blocking : async_ > 0;
+  return convert_as(self, device, PX_DTYPE_NONE, queued, false, memory_format);
 }
 
-EXT_FAST(tensor_cpu) {
-  EXT_ARGS("cpu", "|$memory_format", out);
-  return convert_as(self, px_cpu(), PX_DTYPE_NONE, false, false, out[0]);
+EXT_METHOD(tensor, cpu, "(*, memory_format: memory_format | None = None) -> Tensor",
+           "The tensor in the host's memory.") {
+  PyObject *memory_format;
+  EXT_BIND(memory_format);
+  return convert_as(self, px_cpu(), PX_DTYPE_NONE, false, false, memory_format);
 }
 
+// Not by EXT_METHOD, in which the name bool would be expanded.
 #define DTYPE_METHOD(name, dtype) \
-  static PyObject *tensor_##name(PyObject *self, PyObject *const *args, Py_ssize_t nargs, \
-                                 PyObject *kwnames) { \
-    EXT_ARGS(#name, "|memory_format", out); \
-    return convert_as(self, PX_DEVICE_NONE, dtype, false, false, out[0]); \
+  EXT_CALLABLE_(tensor_##name, "tensor", #name, \
+                "(memory_format: memory_format | None = None) -> Tensor", "to(torch." #name ").", \
+                0) { \
+    PyObject *memory_format; \
+    EXT_BIND(memory_format); \
+    return convert_as(self, PX_DEVICE_NONE, dtype, false, false, memory_format); \
   }
 DTYPE_METHOD(float, PX_FLOAT32)
 DTYPE_METHOD(double, PX_FLOAT64)
@@ -150,35 +178,40 @@ static int type_target(PyObject *given, px_device *device, px_dtype *dtype) {
   EXT_FAIL_INT(PyExc_ValueError, "invalid type: '%s'", text);
 }
 
-EXT_FAST(tensor_type) {
-  EXT_ARGS("type", "|dtype non_blocking", out);
+EXT_METHOD(tensor, type,
+           "(dtype: dtype | str | type | None = None, non_blocking: bool = False) -> Tensor | str",
+           "The name of the tensor's type; or the tensor converted to `dtype`, which may be such a "
+           "name.\n\n"
+           ">>> torch.ones(2).type()\n"
+           "'torch.FloatTensor'\n") {
+  PyObject *dtype;
+  bool non_blocking;
   char text[48];
-  if (ext_is_none(out[0])) return PyUnicode_FromString(px_tensor_type_name(ext_tensor(self), text));
+  EXT_BIND(dtype, non_blocking);
+  if (!dtype) return PyUnicode_FromString(px_tensor_type_name(ext_tensor(self), text));
   px_device device = PX_DEVICE_NONE;
-  px_dtype dtype = PX_DTYPE_NONE;
-  if (type_target(out[0], &device, &dtype) < 0) return NULL;
+  px_dtype wanted = PX_DTYPE_NONE;
+  if (type_target(dtype, &device, &wanted) < 0) return NULL;
   if (device.type == PX_CUDA && px_tensor_is_cuda(ext_tensor(self))) device = PX_DEVICE_NONE;
-  int non_blocking = ext_to_bool(out[1], false);
-  return non_blocking < 0 ? NULL : ext_convert(self, device, dtype, non_blocking, false);
+  return ext_convert(self, device, wanted, non_blocking, false);
 }
 
-EXT_FAST(tensor_type_as) {
-  EXT_ARGS("type_as", "other", out);
-  px_tensor *other = ext_need_tensor(out[0], "type_as", "other");
-  if (!other) return NULL;
+EXT_METHOD(tensor, type_as, "(other: Tensor) -> Tensor", "to(other).") {
+  px_tensor *other;
+  EXT_BIND(other);
   return ext_convert(self, px_tensor_device(other), px_tensor_dtype(other), false, false);
 }
 
 // ---- new_*: factories with the dtype and device of self
-static PyObject *call_like(PyObject *self, const char *factory, PyObject *const *args,
-                           Py_ssize_t nargs, PyObject *kwnames) {
+static PyObject *call_like(PyObject *self, const char *factory, const ext_call *call) {
   PyObject *function = ext_op_object('f', factory);
   if (!function) EXT_FAIL(PyExc_NotImplementedError, "new_%s", factory);
   EXT_OWNED *named = PyDict_New();
-  for (Py_ssize_t i = 0; named && kwnames && i < PyTuple_GET_SIZE(kwnames); i++)
-    if (args[nargs + i] != Py_None &&
-        PyDict_SetItem(named, PyTuple_GET_ITEM(kwnames, i), args[nargs + i]) < 0)
+  for (Py_ssize_t i = 0; named && call->kwnames && i < PyTuple_GET_SIZE(call->kwnames); i++) {
+    PyObject *value = call->args[call->nargs + i];
+    if (value != Py_None && PyDict_SetItem(named, PyTuple_GET_ITEM(call->kwnames, i), value) < 0)
       return NULL;
+  }
   EXT_OWNED *dtype = ext_dtype(px_tensor_dtype(ext_tensor(self)));
   EXT_OWNED *device = ext_device(px_tensor_device(ext_tensor(self)));
   if (!named || !dtype || !device) return NULL;
@@ -186,23 +219,34 @@ static PyObject *call_like(PyObject *self, const char *factory, PyObject *const 
     return NULL;
   if (!PyDict_GetItemString(named, "device") && PyDict_SetItemString(named, "device", device) < 0)
     return NULL;
-  return PyObject_VectorcallDict(function, args, (size_t)nargs, named);
+  return PyObject_VectorcallDict(function, call->args, (size_t)call->nargs, named);
 }
-#define NEW_METHOD(name) \
-  EXT_FAST(new_##name) { return call_like(self, #name, args, nargs, kwnames); }
-NEW_METHOD(empty)
-NEW_METHOD(zeros)
-NEW_METHOD(ones)
-NEW_METHOD(full)
+// The arguments are the factory's, which binds them.
+#define FACTORY_OPTIONS \
+  ", dtype: dtype | None = None, device: Device | None = None, requires_grad: bool = False, " \
+  "pin_memory: bool = False) -> Tensor"
+#define NEW_METHOD(name, params) \
+  EXT_METHOD(tensor, new_##name, "(" params FACTORY_OPTIONS, \
+             "torch." #name " with the dtype and on the device of this tensor.") { \
+    return call_like(self, #name, call); \
+  }
+NEW_METHOD(empty, "*size: int | Sequence[int]")
+NEW_METHOD(zeros, "*size: int | Sequence[int]")
+NEW_METHOD(ones, "*size: int | Sequence[int]")
+NEW_METHOD(full, "size: Sequence[int], fill_value: Number, *")
 
-EXT_FAST(new_tensor) {
-  EXT_ARGS("new_tensor", "data$dtype device requires_grad layout pin_memory", out);
+EXT_METHOD(
+    tensor, new_tensor,
+    "(data: object, *, dtype: dtype | None = None, device: Device | None = None, "
+    "requires_grad: bool = False, layout: layout | None = None, pin_memory: bool = False) -> "
+    "Tensor",
+    "torch.tensor(data) with the dtype and on the device of this tensor.") {
+  PyObject *data, *layout;
   px_dtype dtype;
   px_device device;
-  if (ext_to_dtype(out[1], &dtype) < 0 || ext_to_device(out[2], &device) < 0) return NULL;
-  int requires_grad = ext_to_bool(out[3], false), pin = ext_to_bool(out[5], false);
-  if (requires_grad < 0 || pin < 0) return NULL;
-  if (ext_is_tensor(out[0]) &&
+  bool requires_grad, pin_memory;
+  EXT_BIND(data, dtype, device, requires_grad, layout, pin_memory);
+  if (ext_is_tensor(data) &&
       PyErr_WarnEx(PyExc_UserWarning,
                    "To copy construct from a tensor, it is recommended to use "
                    "sourceTensor.detach().clone() or sourceTensor.detach().clone()."
@@ -211,38 +255,45 @@ EXT_FAST(new_tensor) {
     return NULL;
   if (dtype == PX_DTYPE_NONE) dtype = px_tensor_dtype(ext_tensor(self));
   if (device.type < 0) device = px_tensor_device(ext_tensor(self));
-  PX_SCOPED(px_tensor) made = ext_tensor_from(out[0], dtype, device);
+  PX_SCOPED(px_tensor) made = ext_tensor_from(data, dtype, device);
   if (!made) return NULL;
   if (requires_grad) EXT_TRY(px_tensor_set_requires_grad(made, true));
   return ext_wrap(PX_MOVE(made));
 }
 
-// The legacy x.new(2, 3), x.new([1, 2.]): the legacy constructor for self's dtype and device.
-EXT_FAST(tensor_new_legacy) {
+EXT_METHOD(
+    tensor, new, "(*data: object, device: Device | None = None) -> Tensor",
+    "A tensor of sizes, or of a sequence of values, of this one's type: the form from before "
+    "dtypes.") {
   const px_tensor *t = ext_tensor(self);
-  if (nargs == 1 && !ext_is_tensor(args[0]) && (PyList_Check(args[0]) || PyTuple_Check(args[0])) &&
-      !Py_IS_TYPE(args[0], &ext_SizeType)) {
-    px_tensor *made = ext_tensor_from(args[0], px_tensor_dtype(t), px_tensor_device(t));
+  PyObject *first = call->nargs == 1 ? call->args[0] : NULL;
+  if (first && (PyList_Check(first) || PyTuple_Check(first)) && !Py_IS_TYPE(first, &ext_SizeType)) {
+    px_tensor *made = ext_tensor_from(first, px_tensor_dtype(t), px_tensor_device(t));
     return made ? ext_wrap(made) : NULL;
   }
-  int64_t zero = 0;
-  if (nargs) return call_like(self, "empty", args, nargs, kwnames);
+  if (call->nargs) return call_like(self, "empty", call);
   px_tensor *made = NULL;
-  EXT_TRY(px_tensor_empty(&made, 1, &zero, px_tensor_dtype(t), px_tensor_device(t)));
+  EXT_TRY(px_tensor_empty(&made, 1, (int64_t[]){0}, px_tensor_dtype(t), px_tensor_device(t)));
   return ext_wrap(made);
 }
 
 // ---- pinned memory
-EXT_FAST(tensor_pin_memory) {
-  EXT_ARGS("pin_memory", "|device", out);
-  px_tensor *t = ext_tensor(self);
+static int no_device(PyObject *device, const char *method) {
+  if (!device) return 0;
+  return PyErr_WarnFormat(PyExc_DeprecationWarning, 1,
+                          "The argument 'device' of Tensor.%s() is deprecated. Please do not pass "
+                          "this argument.",
+                          method);
+}
+EXT_METHOD(
+    tensor, pin_memory, "(device: Device | None = None) -> Tensor",
+    "The tensor in pinned memory, from which copies to a device need not wait; itself where it "
+    "is\nthere already.") {
+  PyObject *device;
   char text[48];
-  if (!ext_is_none(out[0]) &&
-      PyErr_WarnEx(PyExc_DeprecationWarning,
-                   "The argument 'device' of Tensor.pin_memory() is deprecated. Please do not pass "
-                   "this argument.",
-                   1) < 0)
-    return NULL;
+  EXT_BIND(device);
+  px_tensor *t = ext_tensor(self);
+  if (no_device(device, "pin_memory") < 0) return NULL;
   if (px_tensor_is_cuda(t))
     EXT_FAIL(PyExc_RuntimeError, "cannot pin '%s' only dense CPU tensors can be pinned",
              px_tensor_type_name(t, text));
@@ -252,53 +303,24 @@ EXT_FAST(tensor_pin_memory) {
   px_tensor *pinned = ext_pin(t);
   return pinned ? ext_wrap(pinned) : NULL;
 }
-
-EXT_FAST(tensor_is_pinned) {
-  EXT_ARGS("is_pinned", "|device", out);
-  if (!ext_is_none(out[0]) &&
-      PyErr_WarnEx(PyExc_DeprecationWarning,
-                   "The argument 'device' of Tensor.is_pinned() is deprecated. Please do not pass "
-                   "this argument.",
-                   1) < 0)
-    return NULL;
+EXT_METHOD(tensor, is_pinned, "(device: Device | None = None) -> bool",
+           "Whether it is in pinned memory.") {
+  PyObject *device;
+  EXT_BIND(device);
+  if (no_device(device, "is_pinned") < 0) return NULL;
   return PyBool_FromLong(px_tensor_is_pinned(ext_tensor(self)));
 }
 
-EXT_FAST(tensor_record_stream) {
-  EXT_ARGS("record_stream", "stream", out);
-  px_stream *stream;
-  if (!PyObject_TypeCheck(out[0], &ext_StreamType))
+EXT_METHOD(
+    tensor, record_stream, "(stream: Stream) -> None",
+    "Marks the memory as used by `stream` up to now. Phlox does so itself at each call; this "
+    "is for\nuses that it does not see.") {
+  PyObject *stream;
+  px_stream *used;
+  EXT_BIND(stream);
+  if (!PyObject_TypeCheck(stream, &ext_StreamType))
     EXT_FAIL(PyExc_RuntimeError, "unknown parameter type");
-  if (ext_to_stream(out[0], &stream) < 0) return NULL;
-  EXT_TRY(px_tensor_record_stream(ext_tensor(self), stream));
+  if (ext_to_stream(stream, &used) < 0) return NULL;
+  EXT_TRY(px_tensor_record_stream(ext_tensor(self), used));
   Py_RETURN_NONE;
 }
-
-static PyMethodDef methods[] = {EXT_DEF("to", tensor_to),
-                                EXT_DEF("cuda", tensor_cuda),
-                                EXT_DEF("cpu", tensor_cpu),
-                                EXT_DEF("float", tensor_float),
-                                EXT_DEF("double", tensor_double),
-                                EXT_DEF("half", tensor_half),
-                                EXT_DEF("bfloat16", tensor_bfloat16),
-                                EXT_DEF("long", tensor_long),
-                                EXT_DEF("int", tensor_int),
-                                EXT_DEF("short", tensor_short),
-                                EXT_DEF("char", tensor_char),
-                                EXT_DEF("byte", tensor_byte),
-                                EXT_DEF("bool", tensor_bool),
-                                EXT_DEF("type", tensor_type),
-                                EXT_DEF("type_as", tensor_type_as),
-                                EXT_DEF("new_empty", new_empty),
-                                EXT_DEF("new_zeros", new_zeros),
-                                EXT_DEF("new_ones", new_ones),
-                                EXT_DEF("new_full", new_full),
-                                EXT_DEF("new_tensor", new_tensor),
-                                EXT_DEF("new", tensor_new_legacy),
-                                EXT_DEF("pin_memory", tensor_pin_memory),
-                                EXT_DEF("is_pinned", tensor_is_pinned),
-                                EXT_DEF("record_stream", tensor_record_stream),
-                                {NULL, NULL, 0, NULL}};
-
-static int ext_init_tensor_convert(PyObject *m) { return ext_add_methods(ext_TensorType, methods); }
-EXT_START(EXT_VALUES, ext_init_tensor_convert);

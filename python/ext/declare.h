@@ -50,6 +50,7 @@ typedef struct ext_rest {
   PyObject *const *items;
   Py_ssize_t count;
 } ext_rest;
+PyObject *ext_tuple_of(ext_rest rest);
 #define EXT_NO_INT INT64_MIN  // an int that is None
 
 // Where an argument goes; the kind says how it is converted.

@@ -46,27 +46,38 @@ static int check_device(px_tensor *tensor, PyObject *wanted) {
                device.device_type, device.device_id, type, index);
 }
 
-EXT_FAST(tensor_dlpack) {
-  EXT_ARGS("__dlpack__", "|stream$max_version dl_device copy", out);
-  PX_SCOPED(px_tensor) copy = NULL;
-  px_tensor *tensor = ext_tensor(self);
+EXT_METHOD(
+    tensor, __dlpack__,
+    "(stream: int | None = None, *, max_version: tuple[int, int] | None = None, dl_device: "
+    "tuple[int, int] | None = None, copy: bool | None = None) -> object",
+    "The memory as a DLPack capsule, for another library.\n\n"
+    "Args:\n"
+    "    stream (int or None): the consumer's stream, made to wait for the memory; -1 for no "
+    "order\n"
+    "    dl_device: must be the tensor's\n"
+    "    copy (bool): the capsule gets memory of its own\n\n"
+    "Raises BufferError for what DLPack cannot say: a tensor that requires a gradient, another "
+    "device.") {
+  PyObject *stream, *max_version, *dl_device, *copy;
+  PX_SCOPED(px_tensor) own = NULL;
   px_dl_managed *managed;
   void *native = NULL;
+  EXT_BIND(stream, max_version, dl_device, copy);
+  px_tensor *tensor = ext_tensor(self);
   if (px_tensor_requires_grad(tensor))
     EXT_FAIL(PyExc_BufferError, "Can't export tensors that require gradient, use tensor.detach()");
-  if (check_device(tensor, out[2]) < 0) return NULL;
-  if (px_tensor_is_cuda(tensor) && to_native(out[0], &native) < 0) return NULL;
-  if (out[3] == Py_True) {
-    EXT_TRY(px_clone(&copy, tensor, NULL));
-    tensor = copy;
+  if (check_device(tensor, dl_device) < 0) return NULL;
+  if (px_tensor_is_cuda(tensor) && to_native(stream, &native) < 0) return NULL;
+  if (copy == Py_True) {
+    EXT_TRY(px_clone(&own, tensor, NULL));
+    tensor = own;
   }
   EXT_WAIT(export_to(&managed, tensor, native));
   PyObject *capsule = PyCapsule_New(managed, "dltensor", capsule_end);
   if (!capsule) managed->deleter(managed);
   return capsule;
 }
-
-static PyObject *tensor_dlpack_device(PyObject *self, PyObject *unused) {
+EXT_METHOD0(tensor, __dlpack_device__, "tuple[int, int]", "DLPack's number of its device.") {
   px_dl_device device = px_dlpack_device(ext_tensor(self));
   return Py_BuildValue("(ii)", device.device_type, device.device_id);
 }
@@ -96,31 +107,24 @@ static int our_stream(PyObject **out, PyObject *producer) {
   return *out ? 0 : -1;
 }
 
-static PyObject *from_dlpack(PyObject *self, PyObject *object) {
-  if (PyCapsule_CheckExact(object)) return take(object);
+EXT_MODULE(utils_dlpack, "utils.dlpack .", "Tensors from and for other libraries, by DLPack.");
+EXT_FUNCTION(
+    utils_dlpack, from_dlpack, "(ext_tensor: object) -> Tensor",
+    "A tensor over the memory of an object with __dlpack__, or of a capsule, which it takes.\n\n"
+    ">>> torch.from_dlpack(torch.ones(2))\n"
+    "tensor([1., 1.])\n") {
+  PyObject *ext_tensor;
+  EXT_BIND(ext_tensor);
+  if (PyCapsule_CheckExact(ext_tensor)) return take(ext_tensor);
   EXT_OWNED *keywords = NULL;
-  EXT_OWNED *method = PyObject_GetAttrString(object, "__dlpack__");
+  EXT_OWNED *method = PyObject_GetAttrString(ext_tensor, "__dlpack__");
   EXT_OWNED *none = PyTuple_New(0);
-  if (!method || !none || our_stream(&keywords, object) < 0) return NULL;
+  if (!method || !none || our_stream(&keywords, ext_tensor) < 0) return NULL;
   EXT_OWNED *capsule = PyObject_Call(method, none, keywords);
   return capsule ? take(capsule) : NULL;
 }
-
-static PyObject *to_dlpack(PyObject *self, PyObject *tensor) {
+EXT_FUNCTION(utils_dlpack, to_dlpack, "(tensor: Tensor) -> object", "tensor.__dlpack__().") {
+  PyObject *tensor;
+  EXT_BIND(tensor);
   return PyObject_CallMethod(tensor, "__dlpack__", NULL);
 }
-
-static PyMethodDef methods[] = {EXT_DEF("__dlpack__", tensor_dlpack),
-                                {"__dlpack_device__", tensor_dlpack_device, METH_NOARGS, NULL},
-                                {NULL, NULL, 0, NULL}};
-static PyMethodDef functions[] = {{"from_dlpack", from_dlpack, METH_O, NULL},
-                                  {"to_dlpack", to_dlpack, METH_O, NULL},
-                                  {NULL, NULL, 0, NULL}};
-
-static int ext_init_dlpack(PyObject *m) {
-  EXT_OWNED *utils = PyObject_GetAttrString(m, "utils");
-  if (!utils || !ext_submodule(utils, "dlpack", functions)) return -1;
-  if (PyModule_AddFunctions(m, functions) < 0) return -1;
-  return ext_add_methods(ext_TensorType, methods);
-}
-EXT_START(EXT_VALUES, ext_init_dlpack);

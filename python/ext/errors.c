@@ -69,7 +69,7 @@ void *ext_raise(void) {
   return NULL;
 }
 
-static void release_exception(void *object) {
+void ext_release(void *object) {
   if (!Py_IsInitialized()) return;
   PyGILState_STATE state = PyGILState_Ensure();
   Py_DECREF((PyObject *)object);
@@ -83,7 +83,7 @@ px_status ext_foreign(void) {
   PyObject *text = PyObject_Str(exception);
   const char *message = text ? PyUnicode_AsUTF8(text) : NULL;
   PyErr_Clear();
-  px_status status = px_error_set_foreign(exception, release_exception, message ? message : "");
+  px_status status = px_error_set_foreign(exception, ext_release, message ? message : "");
   Py_XDECREF(text);
   return status;
 }
@@ -145,7 +145,7 @@ static void site(const char **file, int *line) {
   Py_DECREF(code);
 }
 
-static int ext_init_errors(PyObject *m) {
+static int make_errors(PyObject *torch) {
   ext_AcceleratorError = PyErr_NewExceptionWithDoc(
       "torch.AcceleratorError", "Raised while executing on a device.", PyExc_RuntimeError, NULL);
   ext_OutOfMemoryError = PyErr_NewExceptionWithDoc(
@@ -155,7 +155,9 @@ static int ext_init_errors(PyObject *m) {
   PyObject_SetAttrString(ext_AcceleratorError, "error_code", Py_None);
   px_warning_set_sink(warn);
   px_site_set_source(site);
-  if (ext_add(m, "AcceleratorError", Py_NewRef(ext_AcceleratorError)) < 0) return -1;
-  return ext_add(m, "OutOfMemoryError", Py_NewRef(ext_OutOfMemoryError));
+  PyObject *cuda = ext_submodule(torch, "cuda", NULL);
+  if (!cuda || PyModule_AddObjectRef(cuda, "OutOfMemoryError", ext_OutOfMemoryError) < 0) return -1;
+  if (PyModule_AddObjectRef(torch, "AcceleratorError", ext_AcceleratorError) < 0) return -1;
+  return PyModule_AddObjectRef(torch, "OutOfMemoryError", ext_OutOfMemoryError);
 }
-EXT_START(EXT_ERRORS, ext_init_errors);
+EXT_START(EXT_ERRORS, make_errors);

@@ -24,6 +24,8 @@ px_status ext_foreign(void);
 // Takes the pending exception as one normalized object, or sets one (both versions of CPython).
 PyObject *ext_exception_take(void);
 void ext_exception_give(PyObject *exception_take);
+// Drops a reference to a Python object that the core held: on any thread, with or without the GIL.
+void ext_release(void *object_take);
 extern PyObject *ext_AcceleratorError, *ext_OutOfMemoryError;
 
 #define EXT_TRY(call) \
@@ -132,6 +134,7 @@ int ext_to_tensors(PyObject *object, px_tensor **items, int room, const char *fu
 PyObject *ext_device(px_device device);
 PyObject *ext_dtype(px_dtype dtype);  // PX_DTYPE_NONE gives None
 PyObject *ext_size(int ndim, const int64_t *sizes);
+PyObject *ext_tuple(int count, const int64_t *values, int64_t factor);  // of values[i] * factor
 PyObject *ext_scalar(px_scalar scalar);
 bool ext_is_device(PyObject *object);
 bool ext_is_dtype(PyObject *object);
@@ -151,7 +154,7 @@ PyObject *ext_convert(PyObject *self, px_device device, px_dtype dtype, bool non
 PyObject *ext_tensor_register_hook(PyObject *self, PyObject *hook, bool accumulated);
 // torch.autograd.backward for tensors already in arrays.
 PyObject *ext_backward(int count, px_tensor *const *outputs, px_tensor *const *gradients,
-                       PyObject *retain_graph, PyObject *create_graph, PyObject *inputs);
+                       signed char retain_graph, bool create_graph, PyObject *inputs);
 int ext_dtype_of_type_name(const char *text, px_dtype *dtype, px_device *device);  // 1 if it is one
 bool ext_is_type_object(PyObject *object);  // torch.FloatTensor and the like
 void ext_type_object(PyObject *object, px_dtype *dtype, px_device *device);
@@ -195,13 +198,11 @@ px_tensor *ext_pin(px_tensor *tensor);
 // Indexing (index.c); the slots of Tensor.
 PyObject *ext_getitem(PyObject *self, PyObject *index);
 int ext_setitem(PyObject *self, PyObject *index, PyObject *value);
-PyObject *ext_index_put(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 // Number slots (number.c).
 extern PyNumberMethods ext_number_methods;
 PyObject *ext_richcompare(PyObject *self, PyObject *other, int op);
 // tp_new of Tensor: the legacy constructor (legacy.c).
 PyObject *ext_tensor_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
-extern PyGetSetDef ext_tensor_getset[];
 
 // ---- arrays of NumPy and the like, by __array_interface__ (numpy.c)
 typedef struct ext_array {

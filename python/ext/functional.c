@@ -1,30 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of the torch namespace that are not ops of the tables: comparisons that give a Python
-// value, broadcasting of several tensors, variadic forms.
+// Functions of the torch namespace that are not ops of the tables, since their results are values
+// of Python, or their arguments are forms that a schema has no word for. What computes are ops.
 #include <math.h>
 #include <string.h>
 
 #include "ext.h"
 #include "phlox/ops.h"
 
-static PyObject *is_tensor(PyObject *m, PyObject *object) {
-  return PyBool_FromLong(ext_is_tensor(object));
+EXT_FUNCTION(torch, is_tensor, "(obj: object) -> bool", "Whether an object is a tensor.") {
+  PyObject *obj;
+  EXT_BIND(obj);
+  return PyBool_FromLong(ext_is_tensor(obj));
 }
-static PyObject *is_floating_point(PyObject *m, PyObject *object) {
-  px_tensor *t = ext_need_tensor(object, "is_floating_point", "input");
-  return t ? PyBool_FromLong(px_dtype_is_float(px_tensor_dtype(t))) : NULL;
+EXT_FUNCTION(torch, is_floating_point, "(input: Tensor) -> bool",
+             "Whether the elements are floating point.") {
+  px_tensor *input;
+  EXT_BIND(input);
+  return PyBool_FromLong(px_dtype_is_float(px_tensor_dtype(input)));
 }
-static PyObject *is_complex(PyObject *m, PyObject *object) {
-  return ext_need_tensor(object, "is_complex", "input") ? Py_NewRef(Py_False) : NULL;
+EXT_FUNCTION(torch, is_complex, "(input: Tensor) -> bool", "False: there are no complex dtypes.") {
+  px_tensor *input;
+  EXT_BIND(input);
+  Py_RETURN_FALSE;
 }
-EXT_FAST(numel) {
-  EXT_ARGS("numel", "input", out);
-  px_tensor *t = ext_need_tensor(out[0], "numel", "input");
-  return t ? PyLong_FromLongLong(px_tensor_numel(t)) : NULL;
+EXT_FUNCTION(torch, numel, "(input: Tensor) -> int", "Number of elements.") {
+  px_tensor *input;
+  EXT_BIND(input);
+  return PyLong_FromLongLong(px_tensor_numel(input));
 }
-static PyObject *is_nonzero(PyObject *m, PyObject *object) {
-  if (!ext_need_tensor(object, "is_nonzero", "input")) return NULL;
-  int truth = PyObject_IsTrue(object);
+EXT_FUNCTION(torch, is_nonzero, "(input: Tensor) -> bool",
+             "The truth of a tensor of one element; RuntimeError for others.") {
+  PyObject *input;
+  EXT_BIND(input);
+  if (!ext_need_tensor(input, "is_nonzero", "input")) return NULL;
+  int truth = PyObject_IsTrue(input);
   return truth < 0 ? NULL : PyBool_FromLong(truth);
 }
 
@@ -41,10 +50,15 @@ static PyObject *all_true(PyObject *flags_take) {
   int truth = all ? PyObject_IsTrue(all) : -1;
   return truth < 0 ? NULL : PyBool_FromLong(truth);
 }
-EXT_FAST(equal) {
-  EXT_ARGS("equal", "input other", out);
-  px_tensor *a = ext_need_tensor(out[0], "equal", "input");
-  px_tensor *b = a ? ext_need_tensor(out[1], "equal", "other") : NULL;
+EXT_BOTH(torch, tensor, equal, "(input: Tensor, other: Tensor) -> bool",
+         "Whether sizes and all elements are equal.\n\n"
+         "Raises RuntimeError for tensors of two devices.\n\n"
+         ">>> torch.equal(torch.tensor([1, 2]), torch.tensor([1, 2]))\n"
+         "True\n") {
+  PyObject *input, *other;
+  EXT_BIND(input, other);
+  px_tensor *a = ext_need_tensor(input, "equal", "input");
+  px_tensor *b = a ? ext_need_tensor(other, "equal", "other") : NULL;
   if (!b) return NULL;
   char first[PX_DEVICE_TEXT], second[PX_DEVICE_TEXT];
   if (!px_device_equal(px_tensor_device(a), px_tensor_device(b)))
@@ -54,7 +68,7 @@ EXT_FAST(equal) {
              px_device_format(px_tensor_device(b), second),
              px_device_format(px_tensor_device(a), first));
   if (!same_sizes(a, b)) Py_RETURN_FALSE;
-  return all_true(ext_richcompare(out[0], out[1], Py_EQ));
+  return all_true(ext_richcompare(input, other, Py_EQ));
 }
 
 // |a - b| <= atol + rtol |b|, or equal (infinities), or both NaN where asked for.
@@ -77,42 +91,41 @@ static PyObject *close_to(PyObject *a, PyObject *b, PyObject *rtol, PyObject *at
   return both ? PyNumber_Or(result, both) : NULL;
 }
 
-static PyObject *close_of(PyObject **out, const char *name) {
-  static PyObject *default_rtol, *default_atol;
-  if (!default_rtol) default_rtol = PyFloat_FromDouble(1e-5);
-  if (!default_atol) default_atol = PyFloat_FromDouble(1e-8);
-  px_tensor *a = ext_need_tensor(out[0], name, "input");
-  px_tensor *b = a ? ext_need_tensor(out[1], name, "other") : NULL;
-  int equal_nan = ext_to_bool(out[4], false);
-  if (!b || equal_nan < 0) return NULL;
+static PyObject *close_of(const ext_call *call) {
+  PyObject *input, *other;
+  double rtol, atol;
+  bool equal_nan;
+  EXT_BIND(input, other, rtol, atol, equal_nan);
+  px_tensor *a = ext_need_tensor(input, call->row->name, "input");
+  px_tensor *b = a ? ext_need_tensor(other, call->row->name, "other") : NULL;
+  if (!b) return NULL;
   if (px_tensor_dtype(a) != px_tensor_dtype(b))
     EXT_FAIL(PyExc_RuntimeError, "%s did not match %s", px_dtype_class(px_tensor_dtype(a)),
              px_dtype_class(px_tensor_dtype(b)));
-  if (px_tensor_dtype(a) == PX_BOOL) return ext_richcompare(out[0], out[1], Py_EQ);
-  return close_to(out[0], out[1], out[2] ? out[2] : default_rtol, out[3] ? out[3] : default_atol,
-                  equal_nan);
+  if (px_tensor_dtype(a) == PX_BOOL) return ext_richcompare(input, other, Py_EQ);
+  EXT_OWNED *relative = PyFloat_FromDouble(rtol);
+  EXT_OWNED *absolute = PyFloat_FromDouble(atol);
+  return relative && absolute ? close_to(input, other, relative, absolute, equal_nan) : NULL;
 }
-EXT_FAST(isclose) {
-  EXT_ARGS("isclose", "input other|rtol atol equal_nan", out);
-  return close_of(out, "isclose");
+#define CLOSE_SIGNATURE(result) \
+  "(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = " \
+  "False) -> " result
+EXT_BOTH(torch, tensor, isclose, CLOSE_SIGNATURE("Tensor"),
+         "Where |input - other| <= atol + rtol * |other|.\n\n"
+         "Args:\n"
+         "    input, other (Tensor): of one dtype\n"
+         "    rtol, atol (float): how far they may be apart\n"
+         "    equal_nan (bool): two NaN are close\n\n"
+         ">>> torch.isclose(torch.tensor([1., 2.]), torch.tensor([1., 2.1]))\n"
+         "tensor([ True, False])\n") {
+  return close_of(call);
 }
-EXT_FAST(allclose) {
-  EXT_ARGS("allclose", "input other|rtol atol equal_nan", out);
-  return all_true(close_of(out, "allclose"));
+EXT_BOTH(torch, tensor, allclose, CLOSE_SIGNATURE("bool"),
+         "Whether isclose holds everywhere; its arguments.\n\n"
+         ">>> torch.allclose(torch.tensor([1., 2.]), torch.tensor([1., 2.1]))\n"
+         "False\n") {
+  return all_true(close_of(call));
 }
-static PyObject *as_method(PyObject *(*function)(PyObject *, PyObject *const *, Py_ssize_t,
-                                                 PyObject *),
-                           PyObject *self, PyObject *const *args, Py_ssize_t nargs,
-                           PyObject *kwnames) {
-  Py_ssize_t all = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
-  PyObject *given[EXT_MAX_ARGS] = {self};
-  if (all >= EXT_MAX_ARGS) EXT_FAIL(PyExc_TypeError, "too many arguments");
-  for (Py_ssize_t i = 0; i < all; i++) given[i + 1] = args[i];
-  return function(NULL, given, nargs + 1, kwnames);
-}
-EXT_FAST(method_equal) { return as_method(equal, self, args, nargs, kwnames); }
-EXT_FAST(method_isclose) { return as_method(isclose, self, args, nargs, kwnames); }
-EXT_FAST(method_allclose) { return as_method(allclose, self, args, nargs, kwnames); }
 
 // ---- types of results
 // What a lower category adds to a higher one: nothing, unless it is of a higher kind of number.
@@ -125,18 +138,23 @@ static px_dtype combine(px_dtype higher, px_dtype lower) {
 static px_dtype join(px_dtype a, px_dtype b) {
   return a == PX_DTYPE_NONE ? b : b == PX_DTYPE_NONE ? a : px_dtype_promote(a, b);
 }
-EXT_FAST(result_type) {
-  EXT_ARGS("result_type", "tensor other", out);
+EXT_FUNCTION(torch, result_type, "(tensor: Tensor | Number, other: Tensor | Number) -> dtype",
+             "The dtype of what an operation on the two gives.\n\n"
+             ">>> torch.result_type(torch.tensor([1, 2]), 1.0)\n"
+             "torch.float32\n") {
+  PyObject *tensor, *other;
+  EXT_BIND(tensor, other);
+  PyObject *given[2] = {tensor, other};
   px_dtype kinds[3] = {PX_DTYPE_NONE, PX_DTYPE_NONE, PX_DTYPE_NONE};
   for (int i = 0; i < 2; i++) {
     px_scalar scalar;
     int kind = 2;
     px_dtype dtype;
-    if (ext_is_tensor(out[i])) {
-      kind = px_tensor_ndim(ext_tensor(out[i])) ? 0 : 1;
-      dtype = px_tensor_dtype(ext_tensor(out[i]));
+    if (ext_is_tensor(given[i])) {
+      kind = px_tensor_ndim(ext_tensor(given[i])) ? 0 : 1;
+      dtype = px_tensor_dtype(ext_tensor(given[i]));
     } else {
-      if (ext_to_scalar(out[i], &scalar) < 0) return NULL;
+      if (ext_to_scalar(given[i], &scalar) < 0) return NULL;
       dtype = px_scalar_dtype(scalar);
     }
     kinds[kind] = join(kinds[kind], dtype);
@@ -147,17 +165,16 @@ EXT_FAST(result_type) {
 // ---- several tensors
 enum { MAX_TENSORS = 64 };
 // The tensors of f(a, b, c) or f([a, b, c]); the count, or -1.
-static int read_tensors(PyObject *const *args, Py_ssize_t nargs, px_tensor **items,
-                        const char *function) {
+static int read_tensors(ext_rest given, px_tensor **items, const char *function) {
   EXT_OWNED *keep = NULL;
-  if (nargs == 1 && !ext_is_tensor(args[0]))
-    return ext_to_tensors(args[0], items, MAX_TENSORS, function, &keep);
-  if (nargs > MAX_TENSORS) EXT_FAIL_INT(PyExc_ValueError, "%s(): too many tensors", function);
-  for (Py_ssize_t i = 0; i < nargs; i++) {
-    items[i] = ext_need_tensor(args[i], function, "tensors");
+  if (given.count == 1 && !ext_is_tensor(given.items[0]))
+    return ext_to_tensors(given.items[0], items, MAX_TENSORS, function, &keep);
+  if (given.count > MAX_TENSORS) EXT_FAIL_INT(PyExc_ValueError, "%s(): too many tensors", function);
+  for (Py_ssize_t i = 0; i < given.count; i++) {
+    items[i] = ext_need_tensor(given.items[i], function, "tensors");
     if (!items[i]) return -1;
   }
-  return (int)nargs;
+  return (int)given.count;
 }
 
 static int broadcast_into(ext_ints *shape, const int64_t *sizes, int ndim) {
@@ -194,10 +211,17 @@ static PyObject *fill_tuple(PyObject *tuple, int i, PyObject *item_take) {
   return tuple;
 }
 
-static PyObject *broadcast_tensors(PyObject *m, PyObject *const *args, Py_ssize_t nargs) {
+EXT_FUNCTION(torch, broadcast_tensors,
+             "(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]",
+             "Views of the tensors with one size, by the rules of broadcasting.\n\n"
+             ">>> a, b = torch.broadcast_tensors(torch.zeros(3), torch.zeros(2, 1))\n"
+             ">>> a.shape == b.shape == (2, 3)\n"
+             "True\n") {
+  ext_rest tensors;
   px_tensor *items[MAX_TENSORS];
   ext_ints shape = {.count = 0};
-  int n = read_tensors(args, nargs, items, "broadcast_tensors");
+  EXT_BIND(tensors);
+  int n = read_tensors(tensors, items, "broadcast_tensors");
   if (n < 0) return NULL;
   for (int i = 0; i < n; i++)
     if (broadcast_into(&shape, px_tensor_sizes(items[i]), px_tensor_ndim(items[i])) < 0)
@@ -207,10 +231,15 @@ static PyObject *broadcast_tensors(PyObject *m, PyObject *const *args, Py_ssize_
   return tuple;
 }
 
-static PyObject *broadcast_shapes(PyObject *m, PyObject *const *args, Py_ssize_t nargs) {
+EXT_FUNCTION(torch, broadcast_shapes, "(*shapes: int | Sequence[int]) -> Size",
+             "The size that sizes are broadcast to.\n\n"
+             ">>> torch.broadcast_shapes((3,), (2, 1))\n"
+             "torch.Size([2, 3])\n") {
+  ext_rest shapes;
   ext_ints shape = {.count = 0}, one;
-  for (Py_ssize_t i = 0; i < nargs; i++) {
-    if (ext_to_ints(args[i], &one) < 0) return NULL;
+  EXT_BIND(shapes);
+  for (Py_ssize_t i = 0; i < shapes.count; i++) {
+    if (ext_to_ints(shapes.items[i], &one) < 0) return NULL;
     if (broadcast_into(&shape, one.items, one.count) < 0) {
       PyErr_SetString(PyExc_RuntimeError,
                       "Shape mismatch: objects cannot be broadcast to a single shape");
@@ -220,19 +249,30 @@ static PyObject *broadcast_shapes(PyObject *m, PyObject *const *args, Py_ssize_t
   return ext_size(shape.count, shape.items);
 }
 
-EXT_FAST(meshgrid) {
+EXT_FUNCTION(
+    torch, meshgrid,
+    "(*tensors: Tensor | Sequence[Tensor], indexing: str | None = None) -> tuple[Tensor, ...]",
+    "Grids of coordinates: of n tensors, n of n dimensions, each with one tensor's values "
+    "along one.\n\n"
+    "Args:\n"
+    "    tensors: of one dimension, or none\n"
+    "    indexing (str): \"ij\" (the default), or \"xy\", where the first two dimensions are "
+    "exchanged\n\n"
+    ">>> torch.meshgrid(torch.tensor([1, 2]), torch.tensor([3, 4]), indexing='ij')[0]\n"
+    "tensor([[1, 1],\n"
+    "        [2, 2]])\n") {
+  ext_rest tensors;
+  PyObject *indexing;
   px_tensor *items[MAX_TENSORS];
-  bool swap = false;
-  if (kwnames && PyTuple_GET_SIZE(kwnames)) {
-    PyObject *indexing = args[nargs];
-    bool xy = PyUnicode_Check(indexing) && !PyUnicode_CompareWithASCIIString(indexing, "xy");
-    if (!xy && PyUnicode_CompareWithASCIIString(indexing, "ij"))
-      EXT_FAIL(PyExc_RuntimeError,
-               "torch.meshgrid: indexing must be one of \"xy\" or \"ij\", but received: %S",
-               indexing);
-    swap = xy;
-  }
-  int n = read_tensors(args, nargs, items, "meshgrid");
+  EXT_BIND(tensors, indexing);
+  bool swap =
+      indexing && PyUnicode_Check(indexing) && !PyUnicode_CompareWithASCIIString(indexing, "xy");
+  if (indexing && !swap &&
+      (!PyUnicode_Check(indexing) || PyUnicode_CompareWithASCIIString(indexing, "ij")))
+    EXT_FAIL(PyExc_RuntimeError,
+             "torch.meshgrid: indexing must be one of \"xy\" or \"ij\", but received: %S",
+             indexing);
+  int n = read_tensors(tensors, items, "meshgrid");
   if (n < 0) return NULL;
   swap = swap && n >= 2;
   ext_ints shape = {.count = n};
@@ -250,14 +290,26 @@ EXT_FAST(meshgrid) {
   return tuple;
 }
 
-static PyObject *einsum(PyObject *m, PyObject *const *args, Py_ssize_t nargs) {
+EXT_FUNCTION(
+    torch, einsum, "(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor",
+    "Sums of products along dimensions that are named by letters.\n\n"
+    "Args:\n"
+    "    equation (str): letters of each operand's dimensions, and behind \"->\" those of the "
+    "result\n"
+    "    operands (Tensors, or a sequence of them)\n\n"
+    ">>> torch.einsum('ij,jk->ik', torch.ones(2, 3), torch.ones(3, 2))\n"
+    "tensor([[3., 3.],\n"
+    "        [3., 3.]])\n") {
+  PyObject *equation;
+  ext_rest operands;
   px_tensor *items[MAX_TENSORS];
-  const char *equation = nargs && PyUnicode_Check(args[0]) ? PyUnicode_AsUTF8(args[0]) : NULL;
-  if (!equation) EXT_FAIL(PyExc_TypeError, "einsum(): the first argument must be the equation");
-  int n = read_tensors(args + 1, nargs - 1, items, "einsum");
+  EXT_BIND(equation, operands);
+  const char *text = PyUnicode_Check(equation) ? PyUnicode_AsUTF8(equation) : NULL;
+  if (!text) EXT_FAIL(PyExc_TypeError, "einsum(): the first argument must be the equation");
+  int n = read_tensors(operands, items, "einsum");
   if (n < 0) return NULL;
   return ext_op_named(EXT_OP("einsum"), PX_CALL_NEW, 2,
-                      (ext_named[]){{"equation", PX_TX(equation)}, {"tensors", PX_TS(items, n)}});
+                      (ext_named[]){{"equation", PX_TX(text)}, {"tensors", PX_TS(items, n)}});
 }
 
 // ---- forms of ops that take fewer arguments
@@ -267,27 +319,52 @@ static PyObject *nonzero_tuple(PyObject *self) {
                                   (ext_named[]){{"self", PX_T(ext_tensor(self))}});
   return found ? PyObject_CallMethod(found, "unbind", "i", 1) : NULL;
 }
-EXT_FAST(nonzero) {
-  EXT_ARGS("nonzero", "input|$out as_tuple", out);
-  px_tensor *t = ext_need_tensor(out[0], "nonzero", "input");
-  int as_tuple = ext_to_bool(out[2], false);
-  if (!t || as_tuple < 0) return NULL;
-  if (as_tuple) return nonzero_tuple(out[0]);
+EXT_BOTH(
+    torch, tensor, nonzero,
+    "(input: Tensor, *, out: Tensor | None = None, as_tuple: bool = False) -> Tensor | "
+    "tuple[Tensor, ...]",
+    "The indices of the elements that are not zero.\n\n"
+    "Args:\n"
+    "    input (Tensor)\n"
+    "    as_tuple (bool): gives a tensor for each dimension, rather than a row for each element\n\n"
+    ">>> torch.nonzero(torch.tensor([0, 7, 0, 5]))\n"
+    "tensor([[1],\n"
+    "        [3]])\n") {
+  PyObject *input, *out;
+  bool as_tuple;
+  EXT_BIND(input, out, as_tuple);
+  px_tensor *t = ext_need_tensor(input, "nonzero", "input");
+  if (!t) return NULL;
+  if (as_tuple) return nonzero_tuple(input);
   return ext_op_named(EXT_OP("nonzero"), PX_CALL_NEW, 1, (ext_named[]){{"self", PX_T(t)}});
 }
-EXT_FAST(method_nonzero) { return as_method(nonzero, self, args, nargs, kwnames); }
 
 static PyObject *where_op;
-EXT_FAST(where) {
-  if (nargs == 1 && (!kwnames || !PyTuple_GET_SIZE(kwnames)))
-    return ext_need_tensor(args[0], "where", "condition") ? nonzero_tuple(args[0]) : NULL;
-  return PyObject_Vectorcall(where_op, args, (size_t)nargs, kwnames);
+// With one argument, nonzero(as_tuple=True); the rest is the op's.
+EXT_FUNCTION(
+    torch, where,
+    "(condition: Tensor, input: Tensor | Number | None = None, other: Tensor | Number | None "
+    "= None, *, out: Tensor | None = None) -> Tensor | tuple[Tensor, ...]",
+    "Elements of `input` where the condition holds, and of `other` elsewhere. Of a condition "
+    "alone, the\nindices where it holds, a tensor for each dimension.\n\n"
+    ">>> torch.where(torch.tensor([True, False]), 1, 2)\n"
+    "tensor([1, 2])\n") {
+  bool alone = call->nargs == 1 && !(call->kwnames && PyTuple_GET_SIZE(call->kwnames));
+  if (!alone) return PyObject_Vectorcall(where_op, call->args, (size_t)call->nargs, call->kwnames);
+  return ext_need_tensor(call->args[0], "where", "condition") ? nonzero_tuple(call->args[0]) : NULL;
 }
-EXT_FAST(method_where) {
-  EXT_ARGS("where", "condition other", out);
-  PyObject *given[] = {out[0], self, out[1]};
+EXT_METHOD(tensor, where, "(condition: Tensor, other: Tensor | Number) -> Tensor",
+           "torch.where(condition, self, other).") {
+  PyObject *condition, *other;
+  EXT_BIND(condition, other);
+  PyObject *given[] = {condition, self, other};
   return PyObject_Vectorcall(where_op, given, 3, NULL);
 }
+static int find_where(PyObject *torch) {
+  where_op = Py_XNewRef(ext_op_object('f', "where"));
+  return where_op ? 0 : -1;
+}
+EXT_START(EXT_VALUES, find_where);
 
 // ---- other sizes of images
 
@@ -316,60 +393,44 @@ static void size_of_scale(const px_tensor *x, const double *scale, ext_ints *siz
     size->items[k] = (int64_t)floor((double)px_tensor_sizes(x)[2 + k] * scale[dims == 1 ? 1 : k]);
   size->count = dims < 2 ? dims : 2;
 }
-EXT_FAST(interpolate) {
-  EXT_ARGS("interpolate",
-           "input|size scale_factor mode align_corners recompute_scale_factor antialias", out);
-  px_tensor *x = ext_need_tensor(out[0], "interpolate", "input"), *made;
-  const char *mode = out[3] ? PyUnicode_AsUTF8(out[3]) : "nearest";
-  ext_ints size = {.count = 0};
+EXT_FUNCTION(
+    nn_functional, interpolate,
+    "(input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | "
+    "Sequence[float] | None = None, mode: str = 'nearest', align_corners: bool | None = None, "
+    "recompute_scale_factor: bool | None = None, antialias: bool = False) -> Tensor",
+    "Images (N, C, H, W) or lines (N, C, L) of another size.\n\n"
+    "Args:\n"
+    "    input (Tensor)\n"
+    "    size (int or ints): the new size; or\n"
+    "    scale_factor (float or floats): by how much larger\n"
+    "    mode (str): \"nearest\", \"nearest-exact\", \"linear\", \"bilinear\", \"bicubic\" or "
+    "\"area\"\n"
+    "    align_corners (bool): the corners' elements lie on those of the input\n"
+    "    recompute_scale_factor (bool): the scale is that of the sizes, rounded\n\n"
+    ">>> torch.nn.functional.interpolate(torch.ones(1, 1, 2, 2), scale_factor=2).shape\n"
+    "torch.Size([1, 1, 4, 4])\n") {
+  px_tensor *input, *made;
+  PyObject *scale_factor;
+  ext_ints size;
+  const char *mode;
+  ext_maybe align_corners, recompute_scale_factor;
+  bool antialias, scaled;
   double scale[2];
-  bool scaled;
-  if (!x || !mode || read_scale(out[2], scale, &scaled) < 0) return NULL;
-  if (!ext_is_none(out[1]) && ext_to_ints(out[1], &size) < 0) return NULL;
-  int again = ext_to_bool(out[5], false), smooth = ext_to_bool(out[6], false);
+  EXT_BIND(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias);
+  if (read_scale(scale_factor, scale, &scaled) < 0) return NULL;
   // align_corners=False is refused too by the modes that have no corners.
-  int corners = ext_to_bool(out[4], false);
-  if (!ext_is_none(out[4]) && (!strncmp(mode, "nearest", 7) || !strcmp(mode, "area"))) corners = 1;
-  if (again < 0 || smooth < 0 || corners < 0) return NULL;
-  if (smooth)
+  bool cornerless = !strncmp(mode, "nearest", 7) || !strcmp(mode, "area");
+  bool corners = align_corners > 0 || (align_corners == 0 && cornerless);
+  if (antialias)
     EXT_FAIL(PyExc_NotImplementedError, "interpolate with antialias=True is not implemented");
   bool sized = size.count > 0;
-  if (again && scaled && !sized) size_of_scale(x, scale, &size), scaled = false, sized = true;
-  EXT_TRY(px_resize_images(&made, x, sized ? size.items : NULL, size.count,
+  if (recompute_scale_factor > 0 && scaled && !sized) {
+    size_of_scale(input, scale, &size);
+    scaled = false;
+    sized = true;
+  }
+  EXT_TRY(px_resize_images(&made, input, sized ? size.items : NULL, sized ? size.count : 0,
                            scaled ? &scale[0] : NULL, scaled ? &scale[1] : NULL, mode, corners));
   return ext_wrap(made);
 }
-static PyMethodDef nn_functions[] = {
-    EXT_DEF("interpolate", interpolate), EXT_DEF("upsample", interpolate), {NULL, NULL, 0, NULL}};
-
-static PyMethodDef functions[] = {
-    {"is_tensor", is_tensor, METH_O, NULL},
-    {"is_floating_point", is_floating_point, METH_O, NULL},
-    {"is_complex", is_complex, METH_O, NULL},
-    {"is_nonzero", is_nonzero, METH_O, NULL},
-    EXT_DEF("numel", numel),
-    EXT_DEF("equal", equal),
-    EXT_DEF("isclose", isclose),
-    EXT_DEF("allclose", allclose),
-    EXT_DEF("result_type", result_type),
-    EXT_DEF("meshgrid", meshgrid),
-    {"broadcast_tensors", (PyCFunction)(void (*)(void))broadcast_tensors, METH_FASTCALL, NULL},
-    {"broadcast_shapes", (PyCFunction)(void (*)(void))broadcast_shapes, METH_FASTCALL, NULL},
-    {"einsum", (PyCFunction)(void (*)(void))einsum, METH_FASTCALL, NULL},
-    EXT_DEF("nonzero", nonzero),
-    EXT_DEF("where", where),
-    {NULL, NULL, 0, NULL}};
-static PyMethodDef methods[] = {
-    EXT_DEF("equal", method_equal),       EXT_DEF("isclose", method_isclose),
-    EXT_DEF("allclose", method_allclose), EXT_DEF("nonzero", method_nonzero),
-    EXT_DEF("where", method_where),       {NULL, NULL, 0, NULL}};
-
-static int ext_init_functional(PyObject *m) {
-  EXT_OWNED *nn = PyObject_GetAttrString(m, "nn");
-  EXT_OWNED *layers = nn ? PyObject_GetAttrString(nn, "functional") : NULL;
-  if (!layers || PyModule_AddFunctions(layers, nn_functions) < 0) return -1;
-  where_op = Py_XNewRef(ext_op_object('f', "where"));
-  if (ext_add_methods(ext_TensorType, methods) < 0) return -1;
-  return PyModule_AddFunctions(m, functions);
-}
-EXT_START(EXT_VALUES, ext_init_functional);
+EXT_ALSO(nn_functional, upsample, nn_functional_interpolate);

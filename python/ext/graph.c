@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The graph in Python's eyes: grad_fn nodes, hooks and their handles, backward and grad.
+// The graph in Python's eyes: grad_fn nodes, hooks and their handles, backward and grad. A node's
+// object is made when it is asked for and holds a reference to the node; two of one node are equal.
+// Hooks run with the GIL, on whichever thread the engine runs the node.
 #include "ext.h"
 
 #include <string.h>
@@ -33,11 +35,7 @@ PyObject *ext_node(px_node *node) {
   self->node = px_retain(node);
   return (PyObject *)self;
 }
-static void node_dealloc(PyObject *self) {
-  px_release(node_of(self));
-  Py_CLEAR(((node_object *)self)->metadata);
-  Py_TYPE(self)->tp_free(self);
-}
+EXT_OWNS(node, EXT_CORE(node_object, node), EXT_OBJECT(node_object, metadata));
 static PyObject *node_repr(PyObject *self) {
   return PyUnicode_FromFormat("<%s object at %p>", px_node_name(node_of(self)), node_of(self));
 }
@@ -46,10 +44,15 @@ static PyObject *node_compare(PyObject *a, PyObject *b, int op) {
   if (!PyObject_TypeCheck(b, &node_type) || (op != Py_EQ && op != Py_NE)) Py_RETURN_NOTIMPLEMENTED;
   return PyBool_FromLong((node_of(a) == node_of(b)) == (op == Py_EQ));
 }
-static PyObject *node_name(PyObject *self, PyObject *unused) {
-  return PyUnicode_FromString(px_node_name(node_of(self)));
-}
-static PyObject *node_next(PyObject *self, void *unused) {
+EXT_TYPE(node, "torch.autograd.graph.Node", "autograd.graph.Node", node_object, EXT_OPEN,
+         "An operation that was recorded: the grad_fn of its results.", EXT_LIFE(node),
+         .tp_repr = node_repr, .tp_hash = node_hash, .tp_richcompare = node_compare);
+
+EXT_GIVES(node, name, "str", px_node_name(node_of(self)), "The name, as AddBackward0.");
+EXT_GIVES(node, _sequence_nr, "int", px_node_sequence(node_of(self)),
+          "When it was recorded: later nodes have higher numbers.");
+EXT_GETTER(node, next_functions, "tuple[tuple[Node | None, int], ...]",
+           "The nodes of its inputs, each with the number of the result that it was.") {
   int count = px_node_edge_count(node_of(self));
   PyObject *tuple = PyTuple_New(count);
   for (int i = 0; tuple && i < count; i++) {
@@ -61,67 +64,46 @@ static PyObject *node_next(PyObject *self, void *unused) {
   }
   return tuple;
 }
-static PyObject *node_variable(PyObject *self, void *unused) {
+EXT_GETTER(node, variable, "Tensor", "The leaf of a node that adds up its gradient.") {
   px_tensor *variable = px_node_variable(node_of(self));
   if (!variable)
     EXT_FAIL(PyExc_AttributeError, "'%s' object has no attribute 'variable'",
              px_node_name(node_of(self)));
   return ext_wrap_borrowed(variable);
 }
-static PyObject *node_metadata(PyObject *self, void *unused) {
+EXT_GETTER(node, metadata, "dict", "A dict for the program's own use.") {
   node_object *object = (node_object *)self;
   if (!object->metadata) object->metadata = PyDict_New();
   return Py_XNewRef(object->metadata);
 }
-static PyObject *node_sequence(PyObject *self, PyObject *unused) {
-  return PyLong_FromUnsignedLongLong(px_node_sequence(node_of(self)));
-}
-static PyGetSetDef node_getset[] = {{"next_functions", node_next, NULL, NULL, NULL},
-                                    {"variable", node_variable, NULL, NULL, NULL},
-                                    {"metadata", node_metadata, NULL, NULL, NULL},
-                                    {NULL, NULL, NULL, NULL, NULL}};
-static PyMethodDef node_methods[] = {{"name", node_name, METH_NOARGS, NULL},
-                                     {"_sequence_nr", node_sequence, METH_NOARGS, NULL},
-                                     {NULL, NULL, 0, NULL}};
-static PyTypeObject node_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.autograd.graph.Node",
-    .tp_basicsize = sizeof(node_object),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-    .tp_dealloc = node_dealloc,
-    .tp_repr = node_repr,
-    .tp_hash = node_hash,
-    .tp_richcompare = node_compare,
-    .tp_methods = node_methods,
-    .tp_getset = node_getset,
-};
 
 // ---- hooks
 typedef struct handle_object {
   PyObject_HEAD px_tensor *tensor;
   int64_t id;
 } handle_object;
-static PyTypeObject handle_type;
 
-static void release_hook(void *context) {
-  if (!Py_IsInitialized()) return;
-  PyGILState_STATE state = PyGILState_Ensure();
-  Py_DECREF((PyObject *)context);
-  PyGILState_Release(state);
+EXT_OWNS(handle, EXT_CORE(handle_object, tensor));
+EXT_TYPE(handle, "torch.utils.hooks.RemovableHandle", "utils.hooks.RemovableHandle", handle_object,
+         EXT_CLASS, "What removes a hook: remove(), or leaving a with statement.",
+         EXT_LIFE(handle));
+
+// What a hook makes of a tensor; new reference.
+static PyObject *call_hook(void *hook, px_tensor *tensor) {
+  EXT_OWNED *argument = ext_wrap_borrowed(tensor);
+  return argument ? PyObject_CallOneArg(hook, argument) : NULL;
 }
 
 static px_status run_hook(px_tensor **out, px_tensor *grad, void *context) {
   PyGILState_STATE state = PyGILState_Ensure();
-  px_status status = PX_OK;
-  PyObject *argument = ext_wrap_borrowed(grad);
-  PyObject *result = argument ? PyObject_CallOneArg((PyObject *)context, argument) : NULL;
+  PyObject *result = call_hook(context, grad);
   *out = NULL;
   if (result && result != Py_None && !ext_is_tensor(result))
     PyErr_Format(PyExc_TypeError, "expected Variable, but hook returned '%s'",
                  ext_type_name(result));
   else if (result && result != Py_None)
     *out = px_retain(ext_tensor(result));
-  if (PyErr_Occurred()) status = ext_foreign();
-  Py_XDECREF(argument);
+  px_status status = PyErr_Occurred() ? ext_foreign() : PX_OK;
   Py_XDECREF(result);
   PyGILState_Release(state);
   return status;
@@ -129,10 +111,8 @@ static px_status run_hook(px_tensor **out, px_tensor *grad, void *context) {
 
 static px_status run_accumulated_hook(px_tensor *self, void *context) {
   PyGILState_STATE state = PyGILState_Ensure();
-  PyObject *argument = ext_wrap_borrowed(self);
-  PyObject *result = argument ? PyObject_CallOneArg((PyObject *)context, argument) : NULL;
+  PyObject *result = call_hook(context, self);
   px_status status = result ? PX_OK : ext_foreign();
-  Py_XDECREF(argument);
   Py_XDECREF(result);
   PyGILState_Release(state);
   return status;
@@ -143,45 +123,36 @@ PyObject *ext_tensor_register_hook(PyObject *self, PyObject *hook, bool accumula
   if (!px_tensor_requires_grad(tensor))
     EXT_FAIL(PyExc_RuntimeError,
              "cannot register a hook on a tensor that doesn't require gradient");
-  handle_object *handle = PyObject_New(handle_object, &handle_type);
+  handle_object *handle = ext_new(&handle_type);
   if (!handle) return NULL;
   handle->tensor = px_retain(tensor);
-  handle->id = 0;
   Py_INCREF(hook);
   px_status status = accumulated
                          ? px_tensor_add_accumulated_hook(&handle->id, tensor, run_accumulated_hook,
-                                                          hook, release_hook)
-                         : px_tensor_add_hook(&handle->id, tensor, run_hook, hook, release_hook);
+                                                          hook, ext_release)
+                         : px_tensor_add_hook(&handle->id, tensor, run_hook, hook, ext_release);
   if (status == PX_OK) return (PyObject *)handle;
   Py_DECREF(hook);
   Py_DECREF(handle);
   return ext_raise();
 }
 
-static PyObject *handle_remove(PyObject *self, PyObject *unused) {
+static void remove_hook(PyObject *self) {
   handle_object *handle = (handle_object *)self;
   px_tensor *tensor = handle->tensor;
   handle->tensor = NULL;
   if (tensor) px_tensor_remove_hook(tensor, handle->id);
   px_release(tensor);
+}
+EXT_METHOD0(handle, remove, "None", "Removes the hook, if it is still there.") {
+  remove_hook(self);
   Py_RETURN_NONE;
 }
-static void handle_dealloc(PyObject *self) {
-  px_release(((handle_object *)self)->tensor);
-  PyObject_Free(self);
+EXT_GIVES(handle, __enter__, "RemovableHandle", Py_NewRef(self), NULL);
+EXT_METHOD(handle, __exit__, "(*exc: object) -> None", NULL) {
+  remove_hook(self);
+  Py_RETURN_NONE;
 }
-static PyObject *handle_enter(PyObject *self, PyObject *unused) { return Py_NewRef(self); }
-static PyMethodDef handle_methods[] = {{"remove", handle_remove, METH_NOARGS, NULL},
-                                       {"__enter__", handle_enter, METH_NOARGS, NULL},
-                                       {"__exit__", handle_remove, METH_VARARGS, NULL},
-                                       {NULL, NULL, 0, NULL}};
-static PyTypeObject handle_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.utils.hooks.RemovableHandle",
-    .tp_basicsize = sizeof(handle_object),
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_dealloc = handle_dealloc,
-    .tp_methods = handle_methods,
-};
 
 // ---- backward and grad
 enum { MAX_TENSORS = 512 };
@@ -215,13 +186,11 @@ static PyObject *backward_inputs(int count, px_tensor *const *outputs, px_tensor
 }
 
 PyObject *ext_backward(int count, px_tensor *const *outputs, px_tensor *const *gradients,
-                       PyObject *retain_graph, PyObject *create_graph, PyObject *inputs) {
-  int create = ext_to_bool(create_graph, false);
-  int retain = create < 0 ? -1 : ext_to_bool(retain_graph, create);
-  if (retain < 0) return NULL;
+                       ext_maybe retain_graph, bool create_graph, PyObject *inputs) {
+  bool retain = retain_graph < 0 ? create_graph : retain_graph;
   if (!ext_is_none(inputs))
-    return backward_inputs(count, outputs, gradients, retain, create, inputs);
-  EXT_WAIT(px_backward(count, outputs, gradients, retain, create));
+    return backward_inputs(count, outputs, gradients, retain, create_graph, inputs);
+  EXT_WAIT(px_backward(count, outputs, gradients, retain, create_graph));
   Py_RETURN_NONE;
 }
 
@@ -236,42 +205,80 @@ static int read_outputs(PyObject *outputs, PyObject *gradients, px_tensor **outs
   return given < 0 ? -1 : n;
 }
 
-EXT_FAST(autograd_backward) {
-  EXT_ARGS("backward", "tensors|grad_tensors retain_graph create_graph grad_variables inputs", out);
+EXT_FUNCTION(
+    autograd, backward,
+    "(tensors: Tensor | Sequence[Tensor], grad_tensors: Tensor | Sequence[Tensor | None] | "
+    "None = None, retain_graph: bool | None = None, create_graph: bool = False, "
+    "grad_variables: Tensor | Sequence[Tensor | None] | None = None, inputs: Tensor | "
+    "Sequence[Tensor] | None = None) -> None",
+    "Tensor.backward of several tensors at once.\n\n"
+    "Args:\n"
+    "    tensors (Tensor or sequence): what is derived\n"
+    "    grad_tensors (Tensor, sequence or None): what flows into each of them\n"
+    "    retain_graph, create_graph, inputs: as in Tensor.backward\n"
+    "    grad_variables: the older name of grad_tensors\n") {
+  PyObject *tensors, *grad_tensors, *grad_variables, *inputs;
+  ext_maybe retain_graph;
+  bool create_graph;
+  EXT_BIND(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs);
   px_tensor *outs[MAX_TENSORS], *grads[MAX_TENSORS] = {NULL};
   EXT_OWNED *keep_outs = NULL, *keep_grads = NULL;
-  int n = read_outputs(out[0], out[1] ? out[1] : out[4], outs, grads, &keep_outs, &keep_grads,
-                       "backward");
-  return n < 0 ? NULL : ext_backward(n, outs, grads, out[2], out[3], out[5]);
+  int n = read_outputs(tensors, grad_tensors ? grad_tensors : grad_variables, outs, grads,
+                       &keep_outs, &keep_grads, "backward");
+  return n < 0 ? NULL : ext_backward(n, outs, grads, retain_graph, create_graph, inputs);
 }
 
-EXT_FAST(autograd_grad) {
-  EXT_ARGS("grad",
-           "outputs inputs|grad_outputs retain_graph create_graph only_inputs allow_unused "
-           "is_grads_batched materialize_grads",
-           out);
-  px_tensor *outs[MAX_TENSORS], *grads[MAX_TENSORS] = {NULL}, *ins[MAX_TENSORS];
-  px_tensor *results[MAX_TENSORS] = {NULL};
-  EXT_OWNED *keep_outs = NULL, *keep_grads = NULL, *keep_ins = NULL;
-  int n = read_outputs(out[0], out[2], outs, grads, &keep_outs, &keep_grads, "grad");
-  int m = n < 0 ? -1 : ext_to_tensors(out[1], ins, MAX_TENSORS, "grad", &keep_ins);
-  int create = ext_to_bool(out[4], false), retain = ext_to_bool(out[3], create > 0);
-  int materialize = ext_to_bool(out[8], false), unused = ext_to_bool(out[6], materialize > 0);
-  if (m < 0 || create < 0 || retain < 0 || unused < 0) return NULL;
-  if (m == 0) EXT_FAIL(PyExc_RuntimeError, "`inputs` argument to `grad()` cannot be empty.");
-  EXT_WAIT(px_grad(results, n, outs, grads, m, ins, retain, create, unused));
-  PyObject *tuple = PyTuple_New(m);
-  for (int i = 0; i < m; i++) {
-    if (!results[i] && materialize > 0)
-      results[i] = ext_op_tensor(EXT_OP("zeros_like"), PX_CALL_NEW, 1,
-                                 (ext_named[]){{"self", PX_T(ins[i])}});
-    PyObject *item = ext_wrap(results[i]);
+// A tuple of the gradients, which it takes; zeros for those that are not there, where asked for.
+static PyObject *tuple_of(int count, px_tensor **grads_take, px_tensor *const *inputs, bool zeros) {
+  PyObject *tuple = PyTuple_New(count);
+  for (int i = 0; i < count; i++) {
+    if (!grads_take[i] && zeros)
+      grads_take[i] = ext_op_tensor(EXT_OP("zeros_like"), PX_CALL_NEW, 1,
+                                    (ext_named[]){{"self", PX_T(inputs[i])}});
+    PyObject *item = ext_wrap(grads_take[i]);
     if (tuple && item)
       PyTuple_SET_ITEM(tuple, i, item);
     else
       Py_XDECREF(item);
   }
   return PyErr_Occurred() ? Py_XDECREF(tuple), NULL : tuple;
+}
+
+EXT_FUNCTION(
+    autograd, grad,
+    "(outputs: Tensor | Sequence[Tensor], inputs: Tensor | Sequence[Tensor], grad_outputs: "
+    "Tensor | Sequence[Tensor | None] | None = None, retain_graph: bool | None = None, "
+    "create_graph: bool = False, only_inputs: bool = True, allow_unused: bool | None = None, "
+    "is_grads_batched: bool = False, materialize_grads: bool = False) -> tuple[Tensor, ...]",
+    "The gradients of `inputs`, and nothing added to any grad.\n\n"
+    "Args:\n"
+    "    outputs (Tensor or sequence): what is derived\n"
+    "    inputs (Tensor or sequence): by what\n"
+    "    grad_outputs (Tensor, sequence or None): what flows into each of outputs\n"
+    "    retain_graph (bool or None): keeps what was saved; by default as create_graph\n"
+    "    create_graph (bool): records the computation of the gradients too\n"
+    "    allow_unused (bool): an input that outputs do not depend on gets None, and is no "
+    "error\n"
+    "    materialize_grads (bool): ... gets zeros\n\n"
+    ">>> x = torch.tensor([3.], requires_grad=True)\n"
+    ">>> torch.autograd.grad(x * x, x)\n"
+    "(tensor([6.]),)\n") {
+  PyObject *outputs, *inputs, *grad_outputs;
+  ext_maybe retain_graph, allow_unused;
+  bool create_graph, only_inputs, is_grads_batched, materialize_grads;
+  EXT_BIND(outputs, inputs, grad_outputs, retain_graph, create_graph, only_inputs, allow_unused,
+           is_grads_batched, materialize_grads);
+  px_tensor *outs[MAX_TENSORS], *grads[MAX_TENSORS] = {NULL}, *ins[MAX_TENSORS];
+  px_tensor *results[MAX_TENSORS] = {NULL};
+  EXT_OWNED *keep_outs = NULL, *keep_grads = NULL, *keep_ins = NULL;
+  int n = read_outputs(outputs, grad_outputs, outs, grads, &keep_outs, &keep_grads, "grad");
+  int m = n < 0 ? -1 : ext_to_tensors(inputs, ins, MAX_TENSORS, "grad", &keep_ins);
+  if (m < 0) return NULL;
+  if (m == 0) EXT_FAIL(PyExc_RuntimeError, "`inputs` argument to `grad()` cannot be empty.");
+  bool retain = retain_graph < 0 ? create_graph : retain_graph;
+  bool unused_ok = allow_unused < 0 ? materialize_grads : allow_unused;
+  EXT_WAIT(px_grad(results, n, outs, grads, m, ins, retain, create_graph, unused_ok));
+  return tuple_of(m, results, ins, materialize_grads);
 }
 
 // ---- gradcheck(fn, inputs)
@@ -303,44 +310,43 @@ static px_status call_checked(px_tensor **out, px_tensor *const *inputs, void *a
   return status;
 }
 
-EXT_FAST(autograd_gradcheck) {
-  EXT_ARGS("gradcheck",
-           "func inputs|eps atol rtol raise_exception nondet_tol fast_mode check_undefined_grad",
-           out);
-  double eps = 1e-6, atol = 1e-5, rtol = 1e-3;
-  if ((out[2] && ext_to_double(out[2], &eps) < 0) || (out[3] && ext_to_double(out[3], &atol) < 0) ||
-      (out[4] && ext_to_double(out[4], &rtol) < 0))
-    return NULL;
-  EXT_OWNED *inputs = ext_is_tensor(out[1]) ? PyTuple_Pack(1, out[1]) : PySequence_Tuple(out[1]);
-  if (!inputs) return NULL;
+EXT_FUNCTION(
+    autograd, gradcheck,
+    "(func: Callable, inputs: Tensor | Sequence, eps: float = 1e-6, atol: float = 1e-5, "
+    "rtol: float = 1e-3, raise_exception: bool = True, nondet_tol: float = 0.0, fast_mode: "
+    "bool = False, check_undefined_grad: bool = True) -> bool",
+    "Compares gradients with differences: True, or an error that tells where they part.\n\n"
+    "Args:\n"
+    "    func (callable): of the inputs; gives a tensor, or a tuple of which the first counts\n"
+    "    inputs (Tensor or sequence): those that are tensors and require a gradient, of float64, "
+    "are moved\n"
+    "    eps (float): by how much they are moved\n"
+    "    atol, rtol (float): what the two may differ by\n"
+    "    raise_exception (bool): raises where they differ by more; else gives False\n\n"
+    ">>> x = torch.ones(3, dtype=torch.float64, requires_grad=True)\n"
+    ">>> torch.autograd.gradcheck(torch.sin, x)\n"
+    "True\n") {
+  PyObject *func, *inputs;
+  double eps, atol, rtol, nondet_tol;
+  bool raise_exception, fast_mode, check_undefined_grad;
+  EXT_BIND(func, inputs, eps, atol, rtol, raise_exception, nondet_tol, fast_mode,
+           check_undefined_grad);
+  EXT_OWNED *given = ext_is_tensor(inputs) ? PyTuple_Pack(1, inputs) : PySequence_Tuple(inputs);
+  if (!given) return NULL;
   px_tensor *items[32];
   int n = 0;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(inputs) && n < 32; i++)
-    if (ext_is_tensor(PyTuple_GET_ITEM(inputs, i)))
-      items[n++] = ext_tensor(PyTuple_GET_ITEM(inputs, i));
-  check_context context = {out[0], inputs};
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given) && n < 32; i++)
+    if (ext_is_tensor(PyTuple_GET_ITEM(given, i)))
+      items[n++] = ext_tensor(PyTuple_GET_ITEM(given, i));
+  check_context context = {func, given};
   px_status status = EXT_NOGIL(px_gradcheck(call_checked, &context, n, items, eps, atol, rtol));
   if (status == PX_OK) Py_RETURN_TRUE;
-  if (ext_to_bool(out[5], true)) return ext_raise();
+  if (raise_exception) return ext_raise();
   px_error_clear();
   Py_RETURN_FALSE;
 }
 
-static PyMethodDef functions[] = {EXT_DEF("backward", autograd_backward),
-                                  EXT_DEF("grad", autograd_grad),
-                                  EXT_DEF("gradcheck", autograd_gradcheck),
-                                  {NULL, NULL, 0, NULL}};
-
-static int ext_init_graph(PyObject *m) {
-  PyObject *autograd = ext_submodule(m, "autograd", functions);
-  PyObject *graph = autograd ? ext_submodule(autograd, "graph", NULL) : NULL;
-  PyObject *utils = ext_submodule(m, "utils", NULL);
-  PyObject *hooks = utils ? ext_submodule(utils, "hooks", NULL) : NULL;
-  if (!graph || !hooks || ext_add_type(graph, "Node", &node_type) < 0) return -1;
-  return ext_add_class(hooks, "RemovableHandle", &handle_type);
-}
-EXT_START(EXT_VALUES, ext_init_graph);
 EXT_MODULE(autograd, "autograd", "Automatic differentiation.");
-EXT_MODULE(autograd_graph, "autograd.graph", "Nodes of the graph.");
+EXT_MODULE(autograd_graph, "autograd.graph", "The nodes of the graph.");
 EXT_MODULE(utils, "utils", "What belongs to no other module.");
 EXT_MODULE(utils_hooks, "utils.hooks", "Handles of hooks.");

@@ -309,14 +309,19 @@ static int write_index(reading *r, PyObject *value) {
   return source ? write_picked(r, source, false) : -1;
 }
 
-// index_put_(indices, values, accumulate): the method.
-PyObject *ext_index_put(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
-                        PyObject *kwnames) {
-  EXT_ARGS("index_put_", "indices values|accumulate", out);
-  px_tensor *values = ext_need_tensor(out[1], "index_put_", "values");
-  int accumulate = ext_to_bool(out[2], false);
-  EXT_OWNED *index = PySequence_Tuple(out[0]);
-  if (!values || !index || accumulate < 0) return NULL;
+EXT_METHOD(tensor, index_put_,
+           "(indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor",
+           "self[indices] = values, in place; or self[indices] += values, where an element that is "
+           "named\nmore than once gets all of what is added to it.\n\n"
+           ">>> x = torch.zeros(3)\n"
+           ">>> x.index_put_((torch.tensor([1, 1]),), torch.tensor(1.), accumulate=True)\n"
+           "tensor([0., 2., 0.])\n") {
+  PyObject *indices;
+  px_tensor *values;
+  bool accumulate;
+  EXT_BIND(indices, values, accumulate);
+  EXT_OWNED *index = PySequence_Tuple(indices);
+  if (!index) return NULL;
   reading r;
   int status = read_index(&r, self, index);
   if (status == 0) status = write_picked(&r, values, accumulate);

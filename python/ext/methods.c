@@ -22,116 +22,130 @@ static int dim_of(PyObject *given, int ndim, int *dim) {
   *dim = (int)(at < 0 ? at + ndim : at);
   return 0;
 }
-EXT_FAST(tensor_size) {
-  EXT_ARGS("size", "|dim", out);
+EXT_METHOD(tensor, size, "(dim: int | None = None) -> Size | int",
+           "The sizes, or that of one dimension.\n\n"
+           "Args:\n"
+           "    dim (int or None): a dimension; -1 is the last\n\n"
+           ">>> torch.zeros(2, 3).size(), torch.zeros(2, 3).size(-1)\n"
+           "(torch.Size([2, 3]), 3)\n") {
+  PyObject *dim;
+  int at;
+  EXT_BIND(dim);
   const px_tensor *t = T(self);
-  int ndim = px_tensor_ndim(t), dim;
-  if (ext_is_none(out[0])) return ext_size(ndim, px_tensor_sizes(t));
-  if (dim_of(out[0], ndim, &dim) < 0) return NULL;
-  return PyLong_FromLongLong(px_tensor_size(t, dim));
+  if (!dim) return ext_size(px_tensor_ndim(t), px_tensor_sizes(t));
+  if (dim_of(dim, px_tensor_ndim(t), &at) < 0) return NULL;
+  return PyLong_FromLongLong(px_tensor_size(t, at));
 }
-EXT_FAST(tensor_stride) {
-  EXT_ARGS("stride", "|dim", out);
+EXT_METHOD(tensor, stride, "(dim: int | None = None) -> tuple[int, ...] | int",
+           "The elements between neighbours of each dimension, or of one.\n\n"
+           ">>> torch.zeros(2, 3).stride()\n"
+           "(3, 1)\n") {
+  PyObject *dim;
+  int at;
+  EXT_BIND(dim);
   const px_tensor *t = T(self);
-  int ndim = px_tensor_ndim(t), dim;
-  if (!ext_is_none(out[0])) {
-    if (dim_of(out[0], ndim, &dim) < 0) return NULL;
-    return PyLong_FromLongLong(px_tensor_strides(t)[dim]);
-  }
-  PyObject *tuple = PyTuple_New(ndim);
-  for (int i = 0; tuple && i < ndim; i++)
-    PyTuple_SET_ITEM(tuple, i, PyLong_FromLongLong(px_tensor_strides(t)[i]));
-  return tuple;
+  if (!dim) return ext_tuple(px_tensor_ndim(t), px_tensor_strides(t), 1);
+  if (dim_of(dim, px_tensor_ndim(t), &at) < 0) return NULL;
+  return PyLong_FromLongLong(px_tensor_strides(t)[at]);
 }
-
-static PyObject *tensor_dim(PyObject *self, PyObject *u) {
-  return PyLong_FromLong(px_tensor_ndim(T(self)));
-}
-static PyObject *tensor_numel(PyObject *self, PyObject *u) {
-  return PyLong_FromLongLong(px_tensor_numel(T(self)));
-}
-static PyObject *tensor_element_size(PyObject *self, PyObject *u) {
-  return PyLong_FromSize_t(px_dtype_size(px_tensor_dtype(T(self))));
-}
-static PyObject *tensor_storage_offset(PyObject *self, PyObject *u) {
-  return PyLong_FromLongLong(px_tensor_offset(T(self)));
-}
-static PyObject *tensor_data_ptr(PyObject *self, PyObject *u) {
-  return PyLong_FromVoidPtr(px_tensor_numel(T(self)) ? px_tensor_data(T(self)) : NULL);
-}
-EXT_FAST(tensor_is_contiguous) {
-  EXT_ARGS("is_contiguous", "|memory_format", out);
+EXT_GIVES(tensor, dim, "int", px_tensor_ndim(T(self)), "Number of dimensions.");
+EXT_ALSO(tensor, ndimension, tensor_dim);
+EXT_GIVES(tensor, numel, "int", px_tensor_numel(T(self)), "Number of elements.");
+EXT_ALSO(tensor, nelement, tensor_numel);
+EXT_GIVES(tensor, element_size, "int", px_dtype_size(px_tensor_dtype(T(self))),
+          "Bytes of an element.");
+EXT_GIVES(tensor, storage_offset, "int", px_tensor_offset(T(self)),
+          "Where in its storage it begins, in elements.");
+EXT_GIVES(tensor, data_ptr, "int", px_tensor_numel(T(self)) ? px_tensor_data(T(self)) : NULL,
+          "The address of the first element; 0 where there is none. The memory then counts as used "
+          "on\nevery stream that has unfinished work when it is freed.");
+EXT_METHOD(tensor, is_contiguous, "(memory_format: memory_format | None = None) -> bool",
+           "Whether the elements lie in row-major order without gaps.") {
+  PyObject *memory_format;
+  EXT_BIND(memory_format);
   return PyBool_FromLong(px_tensor_is_contiguous(T(self)));
 }
-static PyObject *tensor_get_device(PyObject *self, PyObject *u) {
-  px_device device = px_tensor_device(T(self));
-  return PyLong_FromLong(device.type == PX_CUDA ? device.index : -1);
-}
-static PyObject *tensor_is_floating_point(PyObject *self, PyObject *u) {
-  return PyBool_FromLong(px_dtype_is_float(px_tensor_dtype(T(self))));
-}
-static PyObject *tensor_false(PyObject *self, PyObject *u) { Py_RETURN_FALSE; }
-static PyObject *tensor_is_signed(PyObject *self, PyObject *u) {
-  px_dtype dtype = px_tensor_dtype(T(self));
-  return PyBool_FromLong(dtype != PX_BOOL && dtype != PX_UINT8);
-}
-static PyObject *tensor_is_inference(PyObject *self, PyObject *u) {
-  return PyBool_FromLong(px_tensor_is_inference(T(self)));
-}
-static PyObject *tensor_self(PyObject *self, PyObject *u) { return Py_NewRef(self); }
+EXT_GIVES(tensor, get_device, "int",
+          px_tensor_is_cuda(T(self)) ? (int)px_tensor_device(T(self)).index : -1,
+          "The index of its device; -1 on the CPU.");
+EXT_GIVES(tensor, is_floating_point, "bool", px_dtype_is_float(px_tensor_dtype(T(self))),
+          "Whether the elements are floating point.");
+EXT_GIVES(tensor, is_signed, "bool",
+          (bool)(px_tensor_dtype(T(self)) != PX_BOOL && px_tensor_dtype(T(self)) != PX_UINT8),
+          "Whether the elements may be negative.");
+EXT_GIVES(tensor, is_inference, "bool", px_tensor_is_inference(T(self)),
+          "Whether it was made in inference mode.");
 
-static PyObject *tensor_is_same_size(PyObject *self, PyObject *other) {
-  px_tensor *o = ext_need_tensor(other, "is_same_size", "other"), *t = T(self);
-  if (!o) return NULL;
+// What no tensor of Phlox is, and what does nothing here.
+EXT_GIVES(tensor, is_complex, "bool", Py_NewRef(Py_False), "False: Phlox has no such tensors.");
+EXT_ALSO(tensor, is_conj, tensor_is_complex);
+EXT_ALSO(tensor, is_neg, tensor_is_complex);
+EXT_ALSO(tensor, is_shared, tensor_is_complex);
+EXT_ALSO(tensor, is_coalesced, tensor_is_complex);
+EXT_GIVES(tensor, conj, "Tensor", Py_NewRef(self), "The tensor itself.");
+EXT_ALSO(tensor, resolve_conj, tensor_conj);
+EXT_ALSO(tensor, resolve_neg, tensor_conj);
+EXT_ALSO(tensor, share_memory_, tensor_conj);
+
+EXT_METHOD(tensor, is_same_size, "(other: Tensor) -> bool", "Whether the sizes are equal.") {
+  px_tensor *other, *t = T(self);
+  EXT_BIND(other);
   int ndim = px_tensor_ndim(t);
   return PyBool_FromLong(
-      ndim == px_tensor_ndim(o) &&
-      !memcmp(px_tensor_sizes(t), px_tensor_sizes(o), (size_t)ndim * sizeof(int64_t)));
+      ndim == px_tensor_ndim(other) &&
+      !memcmp(px_tensor_sizes(t), px_tensor_sizes(other), (size_t)ndim * sizeof(int64_t)));
 }
-static PyObject *tensor_is_set_to(PyObject *self, PyObject *other) {
-  px_tensor *o = ext_need_tensor(other, "is_set_to", "tensor"), *t = T(self);
-  if (!o) return NULL;
-  return PyBool_FromLong(px_tensor_storage(t) == px_tensor_storage(o) &&
-                         px_tensor_offset(t) == px_tensor_offset(o) &&
-                         px_tensor_numel(t) == px_tensor_numel(o));
+EXT_METHOD(tensor, is_set_to, "(tensor: Tensor) -> bool",
+           "Whether it is the same part of the same memory.") {
+  px_tensor *tensor, *t = T(self);
+  EXT_BIND(tensor);
+  return PyBool_FromLong(px_tensor_storage(t) == px_tensor_storage(tensor) &&
+                         px_tensor_offset(t) == px_tensor_offset(tensor) &&
+                         px_tensor_numel(t) == px_tensor_numel(tensor));
 }
 
-EXT_FAST(tensor_resize) {
-  ext_ints sizes = {.count = 0};
-  if (kwnames && PyTuple_GET_SIZE(kwnames))
-    EXT_FAIL(PyExc_TypeError, "resize_() got an unexpected keyword argument '%U'",
-             PyTuple_GET_ITEM(kwnames, 0));
-  EXT_OWNED *given = nargs == 1 ? Py_NewRef(args[0]) : PyTuple_New(nargs);
-  for (Py_ssize_t i = 0; nargs != 1 && given && i < nargs; i++)
-    PyTuple_SET_ITEM(given, i, Py_NewRef(args[i]));
-  if (!given || ext_to_ints(given, &sizes) < 0) return NULL;
+EXT_METHOD(tensor, resize_, "(*sizes: int | Sequence[int]) -> Tensor",
+           "Changes the sizes in place; elements keep their order, new ones are undefined.\n\n"
+           "Args:\n"
+           "    sizes (ints, or a sequence of them): the new sizes\n\n"
+           "Raises RuntimeError for a tensor that requires a gradient.") {
+  ext_rest sizes;
+  ext_ints read;
+  EXT_BIND(sizes);
+  EXT_OWNED *all = sizes.count == 1 ? Py_NewRef(sizes.items[0]) : ext_tuple_of(sizes);
+  if (!all || ext_to_ints(all, &read) < 0) return NULL;
   if (px_tensor_requires_grad(T(self)))
     EXT_FAIL(PyExc_RuntimeError, "cannot resize variables that require grad");
-  EXT_TRY(px_tensor_resize(T(self), sizes.count, sizes.items));
+  EXT_TRY(px_tensor_resize(T(self), read.count, read.items));
   return Py_NewRef(self);
 }
 
-static PyObject *view_with(PyObject *self, PyObject *other, const char *op, const char *function) {
-  px_tensor *o = ext_need_tensor(other, function, "other");
-  if (!o) return NULL;
+// An op whose argument is the size of `other`.
+static PyObject *with_size_of(PyObject *self, const ext_call *call, const char *op) {
+  px_tensor *other;
+  EXT_BIND(other);
   PyObject *method = ext_op_object('m', op);
-  if (!method) EXT_FAIL(PyExc_NotImplementedError, "%s", function);
-  EXT_OWNED *size = ext_size(px_tensor_ndim(o), px_tensor_sizes(o));
+  if (!method) EXT_FAIL(PyExc_NotImplementedError, "%s", op);
+  EXT_OWNED *size = ext_size(px_tensor_ndim(other), px_tensor_sizes(other));
   PyObject *args[] = {self, size};
   return size ? PyObject_Vectorcall(method, args, 2, NULL) : NULL;
 }
-static PyObject *tensor_view_as(PyObject *self, PyObject *other) {
-  return view_with(self, other, "view", "view_as");
+EXT_METHOD(tensor, view_as, "(other: Tensor) -> Tensor", "view(other.size()).") {
+  return with_size_of(self, call, "view");
 }
-static PyObject *tensor_reshape_as(PyObject *self, PyObject *other) {
-  return view_with(self, other, "reshape", "reshape_as");
+EXT_METHOD(tensor, reshape_as, "(other: Tensor) -> Tensor", "reshape(other.size()).") {
+  return with_size_of(self, call, "reshape");
 }
-static PyObject *tensor_expand_as(PyObject *self, PyObject *other) {
-  return view_with(self, other, "expand", "expand_as");
+EXT_METHOD(tensor, expand_as, "(other: Tensor) -> Tensor", "expand(other.size()).") {
+  return with_size_of(self, call, "expand");
 }
 
 // ---- values
-static PyObject *tensor_item(PyObject *self, PyObject *u) {
+EXT_METHOD0(
+    tensor, item, "Number",
+    "The value of a tensor of one element, as a number of Python's; waits for the device.\n\n"
+    ">>> torch.tensor([1.5]).item()\n"
+    "1.5\n") {
   px_scalar scalar;
   EXT_WAIT(px_tensor_item(&scalar, T(self)));
   return ext_scalar(scalar);
@@ -171,7 +185,10 @@ static void *read_all(const px_tensor *t, size_t *bytes) {
   return memory;
 }
 
-static PyObject *tensor_tolist(PyObject *self, PyObject *u) {
+EXT_METHOD0(tensor, tolist, "list | Number",
+            "The values as nested lists of numbers; a number where there are no dimensions.\n\n"
+            ">>> torch.tensor([[1, 2], [3, 4]]).tolist()\n"
+            "[[1, 2], [3, 4]]\n") {
   size_t bytes;
   void *memory = read_all(T(self), &bytes);
   if (!memory) return NULL;
@@ -182,7 +199,9 @@ static PyObject *tensor_tolist(PyObject *self, PyObject *u) {
   return list;
 }
 
-static PyObject *tensor_format(PyObject *self, PyObject *spec) {
+EXT_METHOD(tensor, __format__, "(spec: str) -> str", NULL) {
+  PyObject *spec;
+  EXT_BIND(spec);
   if (px_tensor_ndim(T(self)) == 0 && Py_IS_TYPE(self, ext_TensorType)) {
     EXT_OWNED *item = tensor_item(self, NULL);
     return item ? PyObject_Format(item, spec) : NULL;
@@ -193,7 +212,7 @@ static PyObject *tensor_format(PyObject *self, PyObject *spec) {
   return PyObject_Str(self);
 }
 
-static PyObject *tensor_reversed(PyObject *self, PyObject *u) {
+EXT_METHOD0(tensor, __reversed__, "Tensor", NULL) {
   int64_t dim = 0;
   if (px_tensor_ndim(T(self)) == 0) return Py_NewRef(self);
   return ext_op_named(EXT_OP("flip"), PX_CALL_NEW, 2,
@@ -201,7 +220,7 @@ static PyObject *tensor_reversed(PyObject *self, PyObject *u) {
 }
 
 // apply_(f): each element replaced by f(element); map_(other, f): by f(element, other's).
-static PyObject *apply_values(PyObject *self, PyObject *other, PyObject *function) {
+static PyObject *apply_values(PyObject *self, px_tensor *other, PyObject *function) {
   px_tensor *t = T(self);
   if (px_tensor_is_cuda(t)) EXT_FAIL(PyExc_TypeError, "apply_ is only implemented on CPU tensors");
   if (px_tensor_requires_grad(t))
@@ -209,9 +228,9 @@ static PyObject *apply_values(PyObject *self, PyObject *other, PyObject *functio
              "Can't call apply_() on Variable that requires grad. Use "
              "var.detach().apply_() instead.");
   size_t bytes, more = 0, size = px_dtype_size(px_tensor_dtype(t));
-  char *mine = read_all(t, &bytes), *theirs = mine && other ? read_all(T(other), &more) : NULL;
+  char *mine = read_all(t, &bytes), *theirs = mine && other ? read_all(other, &more) : NULL;
   bool good = mine && (!other || theirs);
-  if (good && other && (more != bytes || px_tensor_dtype(T(other)) != px_tensor_dtype(t))) {
+  if (good && other && (more != bytes || px_tensor_dtype(other) != px_tensor_dtype(t))) {
     PyErr_SetString(PyExc_RuntimeError, "map_: the tensors differ in size or dtype");
     good = false;
   }
@@ -235,51 +254,86 @@ static PyObject *apply_values(PyObject *self, PyObject *other, PyObject *functio
   return ext_op_named(EXT_OP("copy"), PX_CALL_INPLACE, 2,
                       (ext_named[]){{"self", PX_T(t)}, {"src", PX_T(changed)}});
 }
-static PyObject *tensor_apply(PyObject *self, PyObject *function) {
-  return apply_values(self, NULL, function);
+EXT_METHOD(tensor, apply_, "(callable: Callable) -> Tensor",
+           "Replaces each element x by callable(x), in place. On the CPU only, and slow.") {
+  PyObject *callable;
+  EXT_BIND(callable);
+  return apply_values(self, NULL, callable);
 }
-EXT_FAST(tensor_map) {
-  EXT_ARGS("map_", "tensor callable", out);
-  if (!ext_need_tensor(out[0], "map_", "tensor")) return NULL;
-  return apply_values(self, out[0], out[1]);
+EXT_METHOD(
+    tensor, map_, "(tensor: Tensor, callable: Callable) -> Tensor",
+    "Replaces each element x by callable(x, y), where y is the element of `tensor`, in place. "
+    "On the\nCPU only, and slow.") {
+  px_tensor *tensor;
+  PyObject *callable;
+  EXT_BIND(tensor, callable);
+  return apply_values(self, tensor, callable);
 }
 
 // ---- gradients
-static PyObject *tensor_detach(PyObject *self, PyObject *u) {
+EXT_METHOD0(tensor, detach, "Tensor",
+            "The same memory without history: nothing that is done with it is recorded.") {
   px_tensor *detached = NULL;
   EXT_TRY(px_tensor_detach(&detached, T(self)));
   return ext_wrap_as(ext_TensorType, detached);
 }
-static PyObject *tensor_detach_(PyObject *self, PyObject *u) {
+EXT_METHOD0(tensor, detach_, "Tensor", "Drops the history of this tensor, in place.") {
   EXT_TRY(px_tensor_detach_inplace(T(self)));
   return Py_NewRef(self);
 }
-EXT_FAST(tensor_requires_grad_) {
-  EXT_ARGS("requires_grad_", "|requires_grad", out);
-  int wanted = ext_to_bool(out[0], true);
-  if (wanted < 0) return NULL;
-  EXT_TRY(px_tensor_set_requires_grad(T(self), wanted));
+EXT_METHOD(tensor, requires_grad_, "(requires_grad: bool = True) -> Tensor",
+           "Sets whether operations on it are recorded, in place.\n\n"
+           ">>> torch.ones(2).requires_grad_()\n"
+           "tensor([1., 1.], requires_grad=True)\n") {
+  bool requires_grad;
+  EXT_BIND(requires_grad);
+  EXT_TRY(px_tensor_set_requires_grad(T(self), requires_grad));
   return Py_NewRef(self);
 }
-static PyObject *tensor_retain_grad(PyObject *self, PyObject *u) {
+EXT_METHOD0(tensor, retain_grad, "None",
+            "Keeps the gradient of a tensor that is no leaf in grad.") {
   EXT_TRY(px_tensor_retain_grad(T(self)));
   Py_RETURN_NONE;
 }
-static PyObject *tensor_register_hook(PyObject *self, PyObject *hook) {
+EXT_METHOD(tensor, register_hook, "(hook: Callable) -> RemovableHandle",
+           "Calls hook(grad) each time the gradient is computed; what it gives, if not None, takes "
+           "the\ngradient's place.\n\n"
+           ">>> x = torch.ones(2, requires_grad=True)\n"
+           ">>> handle = x.register_hook(lambda grad: grad * 2)\n"
+           ">>> x.sum().backward(); x.grad\n"
+           "tensor([2., 2.])\n") {
+  PyObject *hook;
+  EXT_BIND(hook);
   return ext_tensor_register_hook(self, hook, false);
 }
-static PyObject *tensor_register_accumulated(PyObject *self, PyObject *hook) {
+EXT_METHOD(tensor, register_post_accumulate_grad_hook, "(hook: Callable) -> RemovableHandle",
+           "Calls hook(tensor) each time after a leaf's grad was added to.") {
+  PyObject *hook;
+  EXT_BIND(hook);
   return ext_tensor_register_hook(self, hook, true);
 }
 
-EXT_FAST(tensor_backward) {
-  EXT_ARGS("backward", "|gradient retain_graph create_graph inputs", out);
-  px_tensor *output = T(self), *gradient = NULL;
-  if (!ext_is_none(out[0])) {
-    gradient = ext_need_tensor(out[0], "backward", "gradient");
-    if (!gradient) return NULL;
-  }
-  return ext_backward(1, &output, &gradient, out[1], out[2], out[3]);
+EXT_METHOD(
+    tensor, backward,
+    "(gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = "
+    "False, inputs: Tensor | Sequence[Tensor] | None = None) -> None",
+    "Computes the gradients of the leaves that this was computed from, and adds them to their "
+    "grad.\n\n"
+    "Args:\n"
+    "    gradient (Tensor or None): what flows in; 1 for a tensor of one element\n"
+    "    retain_graph (bool or None): keeps what was saved, for another call; by default as "
+    "create_graph\n"
+    "    create_graph (bool): records the computation of the gradients too\n"
+    "    inputs (Tensors or None): only their grad is added to\n\n"
+    ">>> x = torch.tensor([2.], requires_grad=True)\n"
+    ">>> (x * x).backward(); x.grad\n"
+    "tensor([4.])\n") {
+  px_tensor *output = T(self), *gradient;
+  ext_maybe retain_graph;
+  bool create_graph;
+  PyObject *inputs;
+  EXT_BIND(gradient, retain_graph, create_graph, inputs);
+  return ext_backward(1, &output, &gradient, retain_graph, create_graph, inputs);
 }
 
 // ---- copies and pickles. A pickle names its type as None (Tensor), True (Parameter), or by class.
@@ -319,8 +373,10 @@ static px_tensor *copy_with_storage(px_tensor *t, PyObject *memo) {
   return made;
 }
 
-static PyObject *tensor_deepcopy(PyObject *self, PyObject *memo) {
+EXT_METHOD(tensor, __deepcopy__, "(memo: dict) -> Tensor", NULL) {
   px_tensor *t = T(self);
+  PyObject *memo;
+  EXT_BIND(memo);
   if (!px_tensor_is_leaf(t))
     EXT_FAIL(PyExc_RuntimeError,
              "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
@@ -348,7 +404,7 @@ static PyObject *tensor_deepcopy(PyObject *self, PyObject *memo) {
 }
 
 // copy.copy: another tensor of the same memory, without history and gradient.
-static PyObject *tensor_copy(PyObject *self, PyObject *u) {
+EXT_METHOD0(tensor, __copy__, "Tensor", NULL) {
   px_tensor *t = T(self);
   PX_SCOPED(px_tensor) copy = NULL;
   EXT_TRY(px_tensor_detach(&copy, t));
@@ -360,7 +416,7 @@ static PyObject *tensor_copy(PyObject *self, PyObject *u) {
   return ext_moved(&object);
 }
 
-static PyObject *tensor_reduce_ex(PyObject *self, PyObject *protocol) {
+EXT_METHOD(tensor, __reduce_ex__, "(protocol: int) -> tuple", NULL) {
   px_tensor *t = T(self);
   size_t bytes;
   char device[PX_DEVICE_TEXT];
@@ -370,8 +426,7 @@ static PyObject *tensor_reduce_ex(PyObject *self, PyObject *protocol) {
              "does not support crossing process boundaries.  If you just want to transfer the "
              "data, call detach() on the tensor before serializing (e.g., putting it on the "
              "queue).");
-  EXT_OWNED *module = PyImport_ImportModule("phlox._C");
-  EXT_OWNED *maker = module ? PyObject_GetAttrString(module, "_rebuild_tensor") : NULL;
+  EXT_OWNED *maker = ext_from_module("_rebuild_tensor");
   EXT_OWNED *shape = ext_size(px_tensor_ndim(t), px_tensor_sizes(t));
   EXT_OWNED *plain = shape ? PySequence_List(shape) : NULL;
   void *memory = maker && plain ? read_all(t, &bytes) : NULL;
@@ -388,36 +443,38 @@ static PyObject *tensor_reduce_ex(PyObject *self, PyObject *protocol) {
                        px_tensor_requires_grad(t) ? Py_True : Py_False, dict ? dict : Py_None);
 }
 
-static PyObject *rebuild_tensor(PyObject *module, PyObject *args) {
-  PyObject *type, *shape;
-  const char *data, *dtype_name, *device_name;
-  Py_ssize_t bytes;
-  int requires_grad;
+EXT_FUNCTION(torch, _rebuild_tensor,
+             "(type: object, data: bytes, shape: Sequence[int], dtype: str, device: str, "
+             "requires_grad: bool) -> Tensor",
+             "The tensor of a pickle.") {
+  PyObject *type, *data;
+  ext_ints shape;
+  const char *dtype_, *device_;
+  bool requires_grad;
   px_dtype dtype;
   px_device device;
-  ext_ints sizes;
-  if (!PyArg_ParseTuple(args, "Oy#Ossp", &type, &data, &bytes, &shape, &dtype_name, &device_name,
-                        &requires_grad) ||
-      ext_to_ints(shape, &sizes) < 0)
-    return NULL;
+  EXT_BIND(type, data, shape, dtype_, device_, requires_grad);
   if (type == Py_None) type = (PyObject *)ext_TensorType;
   if (type == Py_True) type = (PyObject *)ext_ParameterType;
-  EXT_TRY(px_dtype_parse(&dtype, dtype_name));
-  EXT_TRY(px_device_parse(&device, device_name));
+  EXT_TRY(px_dtype_parse(&dtype, dtype_));
+  EXT_TRY(px_device_parse(&device, device_));
   int64_t n = 1;
-  for (int i = 0; i < sizes.count; i++) n *= sizes.items[i];
-  if (n * (int64_t)px_dtype_size(dtype) != bytes || !PyType_Check(type) ||
+  for (int i = 0; i < shape.count; i++) n *= shape.items[i];
+  if (n * (int64_t)px_dtype_size(dtype) != PyBytes_Size(data) || !PyType_Check(type) ||
       !PyType_IsSubtype((PyTypeObject *)type, ext_TensorType))
     EXT_FAIL(PyExc_ValueError, "a pickled tensor is damaged");
   PX_SCOPED(px_tensor) made = NULL;
-  EXT_WAIT(px_tensor_from_data(&made, data, sizes.count, sizes.items, dtype, device));
+  EXT_WAIT(
+      px_tensor_from_data(&made, PyBytes_AS_STRING(data), shape.count, shape.items, dtype, device));
   if (requires_grad) EXT_TRY(px_tensor_set_requires_grad(made, true));
   if (PyType_IsSubtype((PyTypeObject *)type, ext_ParameterType))
     px_tensor_set_parameter(made, true);
   return ext_wrap_as((PyTypeObject *)type, PX_MOVE(made));
 }
 
-static PyObject *tensor_setstate(PyObject *self, PyObject *state) {
+EXT_METHOD(tensor, __setstate__, "(state: dict) -> None", NULL) {
+  PyObject *state;
+  EXT_BIND(state);
   if (PyDict_Check(state)) {
     EXT_OWNED *dict = PyObject_GenericGetDict(self, NULL);
     if (!dict || PyDict_Update(dict, state) < 0) return NULL;
@@ -425,71 +482,13 @@ static PyObject *tensor_setstate(PyObject *self, PyObject *state) {
   Py_RETURN_NONE;
 }
 
-static PyObject *tensor_as_subclass(PyObject *self, PyObject *type) {
-  if (!PyType_Check(type) || !PyType_IsSubtype((PyTypeObject *)type, ext_TensorType))
+EXT_METHOD(tensor, as_subclass, "(cls: type) -> Tensor",
+           "The same memory, without history, as an object of a class derived from Tensor.") {
+  PyObject *cls;
+  EXT_BIND(cls);
+  if (!PyType_Check(cls) || !PyType_IsSubtype((PyTypeObject *)cls, ext_TensorType))
     EXT_FAIL(PyExc_TypeError, "as_subclass(): argument 'cls' must be a subclass of Tensor");
   px_tensor *alias = NULL;
   EXT_TRY(px_tensor_detach(&alias, T(self)));
-  return ext_wrap_as((PyTypeObject *)type, alias);
+  return ext_wrap_as((PyTypeObject *)cls, alias);
 }
-
-#define PLAIN(name, function, flags) \
-  { name, (PyCFunction)(void (*)(void))(function), flags, NULL }
-static PyMethodDef methods[] = {
-    EXT_DEF("size", tensor_size),
-    EXT_DEF("stride", tensor_stride),
-    PLAIN("dim", tensor_dim, METH_NOARGS),
-    PLAIN("ndimension", tensor_dim, METH_NOARGS),
-    PLAIN("numel", tensor_numel, METH_NOARGS),
-    PLAIN("nelement", tensor_numel, METH_NOARGS),
-    PLAIN("element_size", tensor_element_size, METH_NOARGS),
-    PLAIN("storage_offset", tensor_storage_offset, METH_NOARGS),
-    PLAIN("data_ptr", tensor_data_ptr, METH_NOARGS),
-    EXT_DEF("is_contiguous", tensor_is_contiguous),
-    PLAIN("get_device", tensor_get_device, METH_NOARGS),
-    PLAIN("is_floating_point", tensor_is_floating_point, METH_NOARGS),
-    PLAIN("is_complex", tensor_false, METH_NOARGS),
-    PLAIN("is_conj", tensor_false, METH_NOARGS),
-    PLAIN("is_neg", tensor_false, METH_NOARGS),
-    PLAIN("is_shared", tensor_false, METH_NOARGS),
-    PLAIN("is_coalesced", tensor_false, METH_NOARGS),
-    PLAIN("is_signed", tensor_is_signed, METH_NOARGS),
-    PLAIN("is_inference", tensor_is_inference, METH_NOARGS),
-    PLAIN("resolve_conj", tensor_self, METH_NOARGS),
-    PLAIN("resolve_neg", tensor_self, METH_NOARGS),
-    PLAIN("conj", tensor_self, METH_NOARGS),
-    PLAIN("share_memory_", tensor_self, METH_NOARGS),
-    PLAIN("is_same_size", tensor_is_same_size, METH_O),
-    PLAIN("is_set_to", tensor_is_set_to, METH_O),
-    EXT_DEF("resize_", tensor_resize),
-    EXT_DEF("index_put_", ext_index_put),
-    PLAIN("view_as", tensor_view_as, METH_O),
-    PLAIN("reshape_as", tensor_reshape_as, METH_O),
-    PLAIN("expand_as", tensor_expand_as, METH_O),
-    PLAIN("item", tensor_item, METH_NOARGS),
-    PLAIN("tolist", tensor_tolist, METH_NOARGS),
-    PLAIN("__format__", tensor_format, METH_O),
-    PLAIN("__reversed__", tensor_reversed, METH_NOARGS),
-    PLAIN("apply_", tensor_apply, METH_O),
-    EXT_DEF("map_", tensor_map),
-    PLAIN("detach", tensor_detach, METH_NOARGS),
-    PLAIN("detach_", tensor_detach_, METH_NOARGS),
-    EXT_DEF("requires_grad_", tensor_requires_grad_),
-    PLAIN("retain_grad", tensor_retain_grad, METH_NOARGS),
-    PLAIN("register_hook", tensor_register_hook, METH_O),
-    PLAIN("register_post_accumulate_grad_hook", tensor_register_accumulated, METH_O),
-    EXT_DEF("backward", tensor_backward),
-    PLAIN("__deepcopy__", tensor_deepcopy, METH_O),
-    PLAIN("__copy__", tensor_copy, METH_NOARGS),
-    PLAIN("__reduce_ex__", tensor_reduce_ex, METH_O),
-    PLAIN("__setstate__", tensor_setstate, METH_O),
-    PLAIN("as_subclass", tensor_as_subclass, METH_O),
-    {NULL, NULL, 0, NULL}};
-static PyMethodDef functions[] = {{"_rebuild_tensor", rebuild_tensor, METH_VARARGS, NULL},
-                                  {NULL, NULL, 0, NULL}};
-
-static int ext_init_tensor_methods(PyObject *m) {
-  if (ext_add_methods(ext_TensorType, methods) < 0) return -1;
-  return PyModule_AddFunctions(m, functions);
-}
-EXT_START(EXT_VALUES, ext_init_tensor_methods);

@@ -99,31 +99,28 @@ int ext_array_read(PyObject *object, ext_array *out) {
   return read_strides(interface, out);
 }
 
-static void release_object(void *object) {
-  if (!Py_IsInitialized()) return;
-  PyGILState_STATE state = PyGILState_Ensure();
-  Py_DECREF((PyObject *)object);
-  PyGILState_Release(state);
-}
-
 px_tensor *ext_tensor_from_array(PyObject *object) {
   ext_array array;
   px_tensor *made = NULL;
   if (ext_array_read(object, &array) < 0) return NULL;
   Py_INCREF(object);
   if (px_tensor_wrap(&made, array.data, array.bytes, array.ndim, array.sizes, array.strides,
-                     array.dtype, px_cpu(), release_object, object) == PX_OK)
+                     array.dtype, px_cpu(), ext_release, object) == PX_OK)
     return made;
   Py_DECREF(object);
   return ext_raise();
 }
 
-static PyObject *from_numpy(PyObject *module, PyObject *array) {
-  if (!ext_is_array(array))
-    EXT_FAIL(PyExc_TypeError, "expected np.ndarray (got %s)", ext_type_name(array));
+EXT_FUNCTION(torch, from_numpy, "(ndarray: object) -> Tensor",
+             "A tensor over the memory of a NumPy array: a change of one is seen in the other.\n\n"
+             "Raises TypeError for dtypes that Phlox lacks, ValueError for negative strides.") {
+  PyObject *ndarray;
+  EXT_BIND(ndarray);
+  if (!ext_is_array(ndarray))
+    EXT_FAIL(PyExc_TypeError, "expected np.ndarray (got %s)", ext_type_name(ndarray));
   ext_array read;
   static bool warned;
-  if (ext_array_read(array, &read) < 0) return NULL;
+  if (ext_array_read(ndarray, &read) < 0) return NULL;
   if (read.readonly && !warned) {
     warned = true;
     if (PyErr_WarnEx(PyExc_UserWarning,
@@ -135,7 +132,7 @@ static PyObject *from_numpy(PyObject *module, PyObject *array) {
                      1) < 0)
       return NULL;
   }
-  px_tensor *made = ext_tensor_from_array(array);
+  px_tensor *made = ext_tensor_from_array(ndarray);
   return made ? ext_wrap(made) : NULL;
 }
 
@@ -144,40 +141,25 @@ typedef struct holder_object {
   PyObject_HEAD px_tensor *tensor;
   void *data;
 } holder_object;
-static PyTypeObject holder_type;
 static double no_data[2];
 
-static PyObject *holder_interface(PyObject *object, void *unused) {
-  holder_object *self = (holder_object *)object;
-  const px_tensor *t = self->tensor;
+EXT_OWNS(holder, EXT_CORE(holder_object, tensor));
+EXT_TYPE(holder, "torch.array", "", holder_object, EXT_FINAL, "What NumPy sees of a tensor.",
+         EXT_LIFE(holder));
+EXT_GETTER(holder, __array_interface__, "dict", NULL) {
+  const holder_object *holder = (holder_object *)self;
+  const px_tensor *t = holder->tensor;
   char typestr[16] = "";
   int64_t size = (int64_t)px_dtype_size(px_tensor_dtype(t));
   for (int i = 0; i < EXT_LENGTH(codes); i++)
     if (codes[i].dtype == px_tensor_dtype(t))
       snprintf(typestr, sizeof typestr, "%c%.4s", size == 1 ? '|' : '<', codes[i].text);
   int ndim = px_tensor_ndim(t);
-  EXT_OWNED *shape = PyTuple_New(ndim), *strides = PyTuple_New(ndim);
-  for (int i = 0; shape && strides && i < ndim; i++) {
-    PyTuple_SET_ITEM(shape, i, PyLong_FromLongLong(px_tensor_sizes(t)[i]));
-    PyTuple_SET_ITEM(strides, i, PyLong_FromLongLong(px_tensor_strides(t)[i] * size));
-  }
-  if (!shape || !strides) return NULL;
-  return Py_BuildValue("{s:s,s:O,s:O,s:(NO),s:i}", "typestr", typestr, "shape", shape, "strides",
-                       strides, "data", PyLong_FromVoidPtr(self->data), Py_False, "version", 3);
+  return Py_BuildValue("{s:s,s:N,s:N,s:(NO),s:i}", "typestr", typestr, "shape",
+                       ext_tuple(ndim, px_tensor_sizes(t), 1), "strides",
+                       ext_tuple(ndim, px_tensor_strides(t), size), "data",
+                       PyLong_FromVoidPtr(holder->data), Py_False, "version", 3);
 }
-static void holder_dealloc(PyObject *self) {
-  px_release(((holder_object *)self)->tensor);
-  PyObject_Free(self);
-}
-static PyGetSetDef holder_getset[] = {{"__array_interface__", holder_interface, NULL, NULL, NULL},
-                                      {NULL, NULL, NULL, NULL, NULL}};
-static PyTypeObject holder_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.array",
-    .tp_basicsize = sizeof(holder_object),
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_dealloc = holder_dealloc,
-    .tp_getset = holder_getset,
-};
 
 static PyObject *to_numpy(px_tensor *t) {
   px_device device = px_tensor_device(t);
@@ -195,7 +177,7 @@ static PyObject *to_numpy(px_tensor *t) {
     EXT_FAIL(PyExc_TypeError, "Got unsupported ScalarType BFloat16");
   void *data = no_data;
   if (px_tensor_numel(t)) EXT_WAIT(px_tensor_host_data(&data, t));
-  holder_object *holder = PyObject_New(holder_object, &holder_type);
+  holder_object *holder = ext_new(&holder_type);
   if (!holder) return NULL;
   holder->tensor = px_retain(t);
   holder->data = data;
@@ -205,10 +187,14 @@ static PyObject *to_numpy(px_tensor *t) {
   return numpy ? PyObject_CallMethod(numpy, "asarray", "O", owner) : NULL;
 }
 
-EXT_FAST(tensor_numpy) {
-  EXT_ARGS("numpy", "|$force", out);
-  int force = ext_to_bool(out[0], false);
-  if (force < 0) return NULL;
+EXT_METHOD(tensor, numpy, "(*, force: bool = False) -> numpy.ndarray",
+           "A NumPy array over the memory of a tensor on the CPU.\n\n"
+           "Args:\n"
+           "    force (bool): a tensor on a device, or one that requires a gradient, is copied or "
+           "detached\n\n"
+           "Raises TypeError for bfloat16, which NumPy lacks.") {
+  bool force;
+  EXT_BIND(force);
   if (!force) return to_numpy(ext_tensor(self));
   px_tensor *detached = NULL;
   EXT_TRY(px_tensor_detach(&detached, ext_tensor(self)));
@@ -217,19 +203,20 @@ EXT_FAST(tensor_numpy) {
   return host ? to_numpy(ext_tensor(host)) : NULL;
 }
 
-EXT_FAST(tensor_array) {
-  EXT_ARGS("__array__", "|dtype copy", out);
+EXT_METHOD(tensor, __array__, "(dtype: object | None = None, copy: bool = False) -> numpy.ndarray",
+           NULL) {
+  PyObject *dtype;
+  bool copy;
+  EXT_BIND(dtype, copy);
   EXT_OWNED *array = to_numpy(ext_tensor(self));
   if (!array) return NULL;
-  int copy = ext_to_bool(out[1], false);
-  if (copy < 0) return NULL;
-  if (!ext_is_none(out[0])) return PyObject_CallMethod(array, "astype", "O", out[0]);
+  if (dtype) return PyObject_CallMethod(array, "astype", "O", dtype);
   return copy ? PyObject_CallMethod(array, "copy", NULL) : ext_moved(&array);
 }
-
-static PyObject *tensor_array_wrap(PyObject *self, PyObject *args) {
-  PyObject *array = PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : NULL;
-  if (!array) EXT_FAIL(PyExc_TypeError, "__array_wrap__() takes an array");
+EXT_METHOD(tensor, __array_wrap__, "(array: numpy.ndarray, *context: object) -> Tensor", NULL) {
+  PyObject *array;
+  ext_rest context;
+  EXT_BIND(array, context);
   if (!ext_is_array(array)) return Py_NewRef(array);
   px_tensor *made = ext_tensor_from_array(array);
   return made ? ext_wrap(made) : NULL;
@@ -281,20 +268,29 @@ static px_tensor *over_buffer(buffer_context *context, px_dtype dtype, int64_t c
   return status == PX_OK ? made : ext_raise();
 }
 
-EXT_FAST(frombuffer) {
-  EXT_ARGS("frombuffer", "buffer$dtype count offset requires_grad", out);
+EXT_FUNCTION(
+    torch, frombuffer,
+    "(buffer: object, *, dtype: dtype, count: int = -1, offset: int = 0, requires_grad: bool "
+    "= False) -> Tensor",
+    "A tensor of one dimension over the memory of an object with the buffer protocol.\n\n"
+    "Args:\n"
+    "    buffer: bytes, bytearray, memoryview, array.array...\n"
+    "    dtype (torch.dtype): what its bytes are\n"
+    "    count (int): how many elements; -1 for all\n"
+    "    offset (int): where they begin, in bytes\n\n"
+    "Raises ValueError where the buffer is too short.\n\n"
+    ">>> torch.frombuffer(bytearray([1, 0, 2, 0]), dtype=torch.int16)\n"
+    "tensor([1, 2], dtype=torch.int16)\n") {
+  PyObject *buffer;
   px_dtype dtype;
-  int64_t count = -1, offset = 0;
-  if (ext_is_none(out[1]))
-    EXT_FAIL(PyExc_TypeError, "frombuffer() missing 1 required keyword-only argument: 'dtype'");
-  if (ext_to_dtype(out[1], &dtype) < 0 || (out[2] && ext_to_int(out[2], &count) < 0) ||
-      (out[3] && ext_to_int(out[3], &offset) < 0))
-    return NULL;
+  int64_t count, offset;
+  bool requires_grad;
+  EXT_BIND(buffer, dtype, count, offset, requires_grad);
   buffer_context *context = PyMem_Calloc(1, sizeof *context);
   if (!context) return PyErr_NoMemory();
-  if (PyObject_GetBuffer(out[0], &context->view, PyBUF_WRITABLE) < 0) {
+  if (PyObject_GetBuffer(buffer, &context->view, PyBUF_WRITABLE) < 0) {
     PyErr_Clear();
-    if (PyObject_GetBuffer(out[0], &context->view, PyBUF_SIMPLE) < 0) {
+    if (PyObject_GetBuffer(buffer, &context->view, PyBUF_SIMPLE) < 0) {
       PyMem_Free(context);
       return NULL;
     }
@@ -306,20 +302,6 @@ EXT_FAST(frombuffer) {
     return NULL;
   }
   PX_SCOPED(px_tensor) owned = made;
-  if (ext_to_bool(out[4], false) > 0) EXT_TRY(px_tensor_set_requires_grad(owned, true));
+  if (requires_grad) EXT_TRY(px_tensor_set_requires_grad(owned, true));
   return ext_wrap(PX_MOVE(owned));
 }
-
-static PyMethodDef methods[] = {EXT_DEF("numpy", tensor_numpy),
-                                EXT_DEF("__array__", tensor_array),
-                                {"__array_wrap__", tensor_array_wrap, METH_VARARGS, NULL},
-                                {NULL, NULL, 0, NULL}};
-static PyMethodDef functions[] = {{"from_numpy", from_numpy, METH_O, NULL},
-                                  EXT_DEF("frombuffer", frombuffer),
-                                  {NULL, NULL, 0, NULL}};
-
-static int ext_init_numpy(PyObject *m) {
-  if (PyType_Ready(&holder_type) < 0 || ext_add_methods(ext_TensorType, methods) < 0) return -1;
-  return PyModule_AddFunctions(m, functions);
-}
-EXT_START(EXT_VALUES, ext_init_numpy);

@@ -225,6 +225,11 @@ static int name_index(const ext_row *row, PyObject *name) {
     if (row->params[i].name == name) return i;
   for (int i = 0; i < row->param_count; i++)
     if (PyUnicode_Compare(row->params[i].name, name) == 0) return i;
+  // "async" is a parameter of PyTorch's that a signature can only show as "async_".
+  for (int i = 0; i < row->param_count; i++)
+    if (!PyUnicode_CompareWithASCIIString(row->params[i].name, "async_") &&
+        !PyUnicode_CompareWithASCIIString(name, "async"))
+      return i;
   return -1;
 }
 

@@ -210,56 +210,36 @@ static PySequenceMethods sequence = {
 static PyMappingMethods mapping = {
     .mp_length = tensor_length, .mp_subscript = ext_getitem, .mp_ass_subscript = ext_setitem};
 
-PyTypeObject ext_TensorBaseType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch._C.TensorBase",
-    .tp_basicsize = sizeof(ext_tensor_object),
-    .tp_doc = "A multi-dimensional array of one dtype on one device.",
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
-    .tp_dealloc = tensor_dealloc,
-    .tp_traverse = tensor_traverse,
-    .tp_clear = tensor_clear,
-    .tp_new = ext_tensor_new,
-    .tp_repr = tensor_repr,
-    .tp_str = tensor_repr,
-    .tp_hash = tensor_hash,
-    .tp_richcompare = ext_richcompare,
-    .tp_iter = tensor_iter,
-    .tp_as_number = &ext_number_methods,
-    .tp_as_sequence = &sequence,
-    .tp_as_mapping = &mapping,
-    .tp_getset = ext_tensor_getset,
-    .tp_dictoffset = offsetof(ext_tensor_object, dict),
-    .tp_weaklistoffset = offsetof(ext_tensor_object, weak),
-};
+#define TENSOR_DOC "A multi-dimensional array of one dtype on one device."
+EXT_SHARED_TYPE(tensor_base, ext_TensorBaseType, "torch._C.TensorBase", "_TensorBase",
+                ext_tensor_object, EXT_OPEN | EXT_CYCLES, TENSOR_DOC, .tp_dealloc = tensor_dealloc,
+                .tp_traverse = tensor_traverse, .tp_clear = tensor_clear, .tp_new = ext_tensor_new,
+                .tp_repr = tensor_repr, .tp_str = tensor_repr, .tp_hash = tensor_hash,
+                .tp_richcompare = ext_richcompare, .tp_iter = tensor_iter,
+                .tp_as_number = &ext_number_methods, .tp_as_sequence = &sequence,
+                .tp_as_mapping = &mapping, .tp_dictoffset = offsetof(ext_tensor_object, dict),
+                .tp_weaklistoffset = offsetof(ext_tensor_object, weak));
 
 // ---- Parameter: a leaf tensor that a module registers
-static PyObject *parameter_of(PyTypeObject *type, px_tensor *data, int requires_grad) {
+static PyObject *parameter_of(PyTypeObject *type, px_tensor *data, bool requires_grad) {
   if (requires_grad && !px_dtype_is_float(px_tensor_dtype(data)))
     EXT_FAIL(PyExc_RuntimeError,
              "Only Tensors of floating point and complex dtype can require gradients");
   PX_SCOPED(px_tensor) leaf = NULL;
   EXT_TRY(px_tensor_detach(&leaf, data));
-  EXT_TRY(px_tensor_set_requires_grad(leaf, requires_grad != 0));
+  EXT_TRY(px_tensor_set_requires_grad(leaf, requires_grad));
   px_tensor_set_parameter(leaf, true);
   return ext_wrap_as(type, PX_MOVE(leaf));
 }
 
-static PyObject *parameter_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-  static ext_spec spec = {"__new__", "|data requires_grad", 0, 0, 0, {NULL}};
-  PyObject *out[EXT_MAX_ARGS] = {NULL};
-  if (ext_args_tuple(&spec, args, kwargs, out) < 0) return NULL;
-  int requires_grad = ext_to_bool(out[1], true);
-  if (requires_grad < 0) return NULL;
-  PX_SCOPED(px_tensor) data = NULL;
-  if (ext_is_none(out[0])) {
-    int64_t zero = 0;
-    EXT_TRY(px_tensor_empty(&data, 1, &zero, PX_DTYPE_NONE, PX_DEVICE_NONE));
-  } else {
-    px_tensor *given = ext_need_tensor(out[0], "Parameter", "data");
-    if (!given) return NULL;
-    data = px_retain(given);
-  }
-  return parameter_of(type, data, requires_grad);
+EXT_NEW(parameter, "(data: Tensor | None = None, requires_grad: bool = True)") {
+  px_tensor *data;
+  bool requires_grad;
+  EXT_BIND(data, requires_grad);
+  if (data) return parameter_of(type, data, requires_grad);
+  PX_SCOPED(px_tensor) empty = NULL;
+  EXT_TRY(px_tensor_empty(&empty, 1, (int64_t[]){0}, PX_DTYPE_NONE, PX_DEVICE_NONE));
+  return parameter_of(type, empty, requires_grad);
 }
 
 static int parameter_init(PyObject *self, PyObject *args, PyObject *kwargs) { return 0; }
@@ -279,25 +259,33 @@ static PyTypeObject *make_class(const char *name, PyTypeObject *base, PyType_Slo
 
 #define TENSOR_SLOTS \
   {Py_tp_dealloc, tensor_dealloc}, {Py_tp_traverse, tensor_traverse}, { Py_tp_clear, tensor_clear }
-static PyType_Slot tensor_slots[] = {
-    TENSOR_SLOTS, {Py_tp_doc, "A multi-dimensional array of one dtype on one device."}, {0, NULL}};
+static PyType_Slot tensor_slots[] = {TENSOR_SLOTS, {Py_tp_doc, TENSOR_DOC}, {0, NULL}};
 static PyType_Slot parameter_slots[] = {
     TENSOR_SLOTS,
-    {Py_tp_doc, "A tensor that a module registers as its parameter when it is assigned to it."},
+    {Py_tp_doc,
+     "Parameter(data=None, requires_grad=True)\n--\n\n"
+     "A tensor that a module registers as its parameter when it is assigned to it.\n\n"
+     "Args:\n"
+     "    data (Tensor or None): the values, whose memory it shares; none are an empty tensor\n"
+     "    requires_grad (bool): whether it gets a gradient\n\n"
+     ">>> torch.nn.Parameter(torch.ones(2))\n"
+     "Parameter containing:\n"
+     "tensor([1., 1.], requires_grad=True)\n"},
     {Py_tp_new, parameter_new},
     {Py_tp_init, parameter_init},
     {Py_tp_repr, parameter_repr},
     {Py_tp_str, parameter_repr},
     {0, NULL}};
 
-static int ext_init_tensor(PyObject *m) {
+static int make_tensor_types(PyObject *torch) {
   px_tensor_set_kept_release(kept_drop);
-  if (ext_add_type(m, "_TensorBase", &ext_TensorBaseType) < 0) return -1;
   ext_TensorType = make_class("torch.Tensor", &ext_TensorBaseType, tensor_slots);
   if (!ext_TensorType) return -1;
   ext_ParameterType = make_class("torch.nn.parameter.Parameter", ext_TensorType, parameter_slots);
   if (!ext_ParameterType) return -1;
-  if (ext_add_type(m, "Tensor", ext_TensorType) < 0) return -1;
-  return ext_add_type(m, "_Parameter", ext_ParameterType);
+  if (ext_own("tensor", ext_TensorType) < 0 || ext_own("parameter", ext_ParameterType) < 0)
+    return -1;
+  if (ext_add_type(torch, "Tensor", ext_TensorType) < 0) return -1;
+  return ext_add_type(torch, "_Parameter", ext_ParameterType);
 }
-EXT_START(EXT_TYPES, ext_init_tensor);
+EXT_START(EXT_TYPES, make_tensor_types);

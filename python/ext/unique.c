@@ -3,7 +3,7 @@
 #include "ext.h"
 
 // The first of the op's three results, and those of the others that are wanted.
-static PyObject *chosen(PyObject *results_take, int inverse, int counts) {
+static PyObject *chosen(PyObject *results_take, bool inverse, bool counts) {
   EXT_OWNED *results = results_take;
   if (!results) return NULL;
   EXT_OWNED *list = PySequence_List(results);
@@ -13,77 +13,49 @@ static PyObject *chosen(PyObject *results_take, int inverse, int counts) {
   return PyList_GET_SIZE(list) == 1 ? Py_NewRef(PyList_GET_ITEM(list, 0)) : PyList_AsTuple(list);
 }
 
-typedef struct request {
-  px_tensor *self;
-  int sorted, inverse, counts;
+#define RESULT "Tensor | tuple[Tensor, ...]"
+EXT_BOTH(torch, tensor, unique,
+         "(input: Tensor, sorted: bool = True, return_inverse: bool = False, return_counts: bool = "
+         "False, dim: int | None = None) -> " RESULT,
+         "The values that occur, each once.\n\n"
+         "Args:\n"
+         "    input (Tensor)\n"
+         "    sorted (bool): in ascending order; they are so in any case\n"
+         "    return_inverse (bool): also gives the index in the result of each element\n"
+         "    return_counts (bool): also gives how often each value occurs\n"
+         "    dim (int or None): compares slices along a dimension, rather than elements\n\n"
+         ">>> torch.unique(torch.tensor([3, 1, 3]), return_counts=True)\n"
+         "(tensor([1, 3]), tensor([1, 2]))\n") {
+  px_tensor *input;
+  bool sorted, return_inverse, return_counts;
   int64_t dim;
-  bool has_dim;
-} request;
-
-static int read_request(request *r, const char *function, PyObject *self, PyObject *sorted,
-                        PyObject *inverse, PyObject *counts, PyObject *dim) {
-  r->self = ext_need_tensor(self, function, "input");
-  r->sorted = ext_to_bool(sorted, true);
-  r->inverse = ext_to_bool(inverse, false);
-  r->counts = ext_to_bool(counts, false);
-  r->has_dim = !ext_is_none(dim);
-  r->dim = 0;
-  if (!r->self || r->sorted < 0 || r->inverse < 0 || r->counts < 0) return -1;
-  return r->has_dim ? ext_to_int(dim, &r->dim) : 0;
+  EXT_BIND(input, sorted, return_inverse, return_counts, dim);
+  ext_named named[] = {{"self", PX_T(input)},
+                       {"sorted", PX_B(sorted)},
+                       {"return_inverse", PX_B(return_inverse)},
+                       {"return_counts", PX_B(return_counts)},
+                       {"dim", PX_I(dim)}};
+  bool by_dim = dim != EXT_NO_INT;
+  const px_op *op = by_dim ? EXT_OP("unique_dim") : EXT_OP("unique");
+  PyObject *results = ext_op_named(op, PX_CALL_NEW, by_dim ? 5 : 4, named);
+  return chosen(results, return_inverse, return_counts);
 }
 
-static PyObject *run_unique(const request *r) {
-  ext_named named[] = {{"self", PX_T(r->self)},
-                       {"sorted", PX_B(r->sorted)},
-                       {"return_inverse", PX_B(r->inverse)},
-                       {"return_counts", PX_B(r->counts)},
-                       {"dim", PX_I(r->dim)}};
-  const px_op *op = r->has_dim ? EXT_OP("unique_dim") : EXT_OP("unique");
-  return chosen(ext_op_named(op, PX_CALL_NEW, r->has_dim ? 5 : 4, named), r->inverse, r->counts);
+EXT_BOTH(
+    torch, tensor, unique_consecutive,
+    "(input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None "
+    "= None) -> " RESULT,
+    "The values without repetitions of the one before; arguments as those of unique.\n\n"
+    ">>> torch.unique_consecutive(torch.tensor([1, 1, 2, 1]))\n"
+    "tensor([1, 2, 1])\n") {
+  px_tensor *input;
+  bool return_inverse, return_counts;
+  int64_t dim;
+  EXT_BIND(input, return_inverse, return_counts, dim);
+  ext_named named[] = {{"self", PX_T(input)},
+                       {"return_inverse", PX_B(return_inverse)},
+                       {"return_counts", PX_B(return_counts)},
+                       {"dim", dim == EXT_NO_INT ? PX_NONE() : PX_I(dim)}};
+  PyObject *results = ext_op_named(EXT_OP("unique_consecutive"), PX_CALL_NEW, 4, named);
+  return chosen(results, return_inverse, return_counts);
 }
-EXT_FAST(unique) {
-  EXT_ARGS("unique", "input|sorted return_inverse return_counts dim", out);
-  request r;
-  if (read_request(&r, "unique", out[0], out[1], out[2], out[3], out[4]) < 0) return NULL;
-  return run_unique(&r);
-}
-EXT_FAST(tensor_unique) {
-  EXT_ARGS("unique", "|sorted return_inverse return_counts dim", out);
-  request r;
-  if (read_request(&r, "unique", self, out[0], out[1], out[2], out[3]) < 0) return NULL;
-  return run_unique(&r);
-}
-
-static PyObject *run_consecutive(const request *r) {
-  ext_named named[] = {{"self", PX_T(r->self)},
-                       {"return_inverse", PX_B(r->inverse)},
-                       {"return_counts", PX_B(r->counts)},
-                       {"dim", r->has_dim ? PX_I(r->dim) : PX_NONE()}};
-  return chosen(ext_op_named(EXT_OP("unique_consecutive"), PX_CALL_NEW, 4, named), r->inverse,
-                r->counts);
-}
-EXT_FAST(unique_consecutive) {
-  EXT_ARGS("unique_consecutive", "input|return_inverse return_counts dim", out);
-  request r;
-  if (read_request(&r, "unique_consecutive", out[0], NULL, out[1], out[2], out[3]) < 0) return NULL;
-  return run_consecutive(&r);
-}
-EXT_FAST(tensor_unique_consecutive) {
-  EXT_ARGS("unique_consecutive", "|return_inverse return_counts dim", out);
-  request r;
-  if (read_request(&r, "unique_consecutive", self, NULL, out[0], out[1], out[2]) < 0) return NULL;
-  return run_consecutive(&r);
-}
-
-static PyMethodDef functions[] = {EXT_DEF("unique", unique),
-                                  EXT_DEF("unique_consecutive", unique_consecutive),
-                                  {NULL, NULL, 0, NULL}};
-static PyMethodDef methods[] = {EXT_DEF("unique", tensor_unique),
-                                EXT_DEF("unique_consecutive", tensor_unique_consecutive),
-                                {NULL, NULL, 0, NULL}};
-
-static int ext_init_unique(PyObject *m) {
-  if (ext_add_methods(ext_TensorType, methods) < 0) return -1;
-  return PyModule_AddFunctions(m, functions);
-}
-EXT_START(EXT_VALUES, ext_init_unique);
