@@ -43,6 +43,17 @@ const og_op *og_find(const char *name) {
   return NULL;
 }
 
+const og_op *og_helper(const char *name) {
+  for (int i = 0; i < og.helper_count; i++)
+    if (!strcmp(og.helpers[i]->name, name)) return og.helpers[i];
+  return NULL;
+}
+
+const char *og_run(const og_op *op) {
+  if (op->run.text) return op->run.text;
+  return og_is(op, "pointwise") || og_is(op, "reduce") || op->body.text ? NULL : op->name;
+}
+
 int og_param_find(const og_op *op, const char *name) {
   for (int i = 0; i < op->param_count; i++)
     if (!strcmp(op->params[i].name, name)) return i;
@@ -142,28 +153,18 @@ static void write_headers(const char *folder) {
   og_finish(to);
   to = og_create(folder, "grad_functions.h");
   fprintf(to, "%s#pragma once\n#include \"autograd/rules/backward.h\"\n", license);
-  for (int i = 0; i < og.helper_count; i++)
-    fprintf(to, "px_status %s(px_tensor **out, const px_value *args, int count);\n", og.helpers[i]);
-  for (int i = 0; i < og.count; i++) {
-    const char *fn = og.ops[i]->grad_all.text;
-    bool first = fn != NULL;
-    for (int k = 0; fn && k < i; k++)
-      if (og.ops[k]->grad_all.text && !strcmp(og.ops[k]->grad_all.text, fn)) first = false;
-    if (first) fprintf(to, "px_status %s(px__backward *b);\n", fn);
-  }
+  og_write_grad_views(to);
   og_finish(to);
 }
 
 static void write_run_functions(const char *folder) {
   FILE *to = og_create(folder, "run_functions.h");
   fprintf(to, "%s#pragma once\n#include \"call/op_impl.h\"\n", license);
-  for (int i = 0; i < og.count; i++) {
-    const char *fn = og.ops[i]->run.text;
-    bool first = fn != NULL;
-    for (int k = 0; fn && k < i; k++)
-      if (og.ops[k]->run.text && !strcmp(og.ops[k]->run.text, fn)) first = false;
-    if (first) fprintf(to, "px_status %s(px_call *call);\n", fn);
-  }
+  og_write_run_views(to);
+  og_finish(to);
+  to = og_create(folder, "kernel_args.h");
+  fprintf(to, "%s#pragma once\n#include \"phlox/backend.h\"\n", license);
+  og_write_kernel_views(to);
   og_finish(to);
 }
 
@@ -198,7 +199,7 @@ static void write_backward(const char *folder) {
   for (int i = 0; i < og.count; i++) {
     const og_op *op = og.ops[i];
     if (op->grad_all.text)
-      fprintf(to, "    [PX__OP_%s] = %s,\n", op->name, op->grad_all.text);
+      fprintf(to, "    [PX__OP_%s] = px__grad_%s,\n", op->name, op->grad_all.text);
     else
       fprintf(to, "    [PX__OP_%s] = %s%s,\n", op->name, og_has_backward(op) ? "backward_" : "NULL",
               og_has_backward(op) ? op->name : "");
@@ -231,8 +232,9 @@ static int list_kernels(kernel_name *names) {
     const char *hand = og_hand_kernel(og.ops[i]);
     if (hand) count = add_kernel(names, count, hand, og_format("px__cpu_%s", hand));
   }
-  for (int i = 0; i < og.extra_count; i++)
-    count = add_kernel(names, count, og.extras[i], og_format("px__cpu_%s", og.extras[i]));
+  for (int i = 0; i < og.kernel_count; i++)
+    count =
+        add_kernel(names, count, og.kernels[i]->name, og_format("px__cpu_%s", og.kernels[i]->name));
   qsort(names, (size_t)count, sizeof *names, kernel_order);
   return count;
 }

@@ -102,8 +102,8 @@ typedef struct og_op {
   bool result_list;
   const char *kind;
   unsigned words;  // bit i: og_words[i]
-  og_field expr, fold, dtypes, run, kernel, body, gradname, pyname, note, doc, masks, saves, nograd,
-      domain, kind_field, results;
+  og_field turned, expr, fold, dtypes, run, kernel, body, gradname, pyname, note, doc, masks, saves,
+      nograd, domain, kind_field, results;
   og_field samples[OG_MAX_SAMPLES];
   int sample_count;
   og_field grads[OG_MAX_PARAMS];  // the formula of parameter i
@@ -130,9 +130,9 @@ typedef struct og_tables {
   int count;
   og_entry *entries[OG_MAX_OPS];
   int entry_count;
-  const char *extras[OG_MAX_OPS];  // `kernel NAME` lines
-  int extra_count;
-  const char *helpers[OG_MAX_OPS];  // functions named by @
+  og_op *kernels[OG_MAX_OPS];  // `kernel` lines
+  int kernel_count;
+  og_op *helpers[OG_MAX_OPS];  // `helper` lines: functions named by @
   int helper_count;
 } og_tables;
 extern og_tables og;
@@ -163,6 +163,9 @@ _Noreturn void og_die(og_place at, const char *format, ...) __attribute__((forma
 char *og_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 char *og_copy(const char *from, size_t length);
 const og_op *og_find(const char *name);
+const og_op *og_helper(const char *name);
+// The run function's name without px__run_, or NULL.
+const char *og_run(const og_op *op);
 int og_param_find(const og_op *op, const char *name);  // -1: none
 int og_result_find(const og_op *op, const char *name);
 bool og_is_tensor(const og_param *p);    // Tensor or Tensor?
@@ -189,7 +192,8 @@ const char *og_word_end(const char *at);
 char *og_trimmed(const char *from, const char *to);
 
 // ---- opgen_parse.c: ops
-og_op *og_op_begin(const char *schema, og_place at);
+// `sort` is op, kernel or helper; a helper has no result, and only an op has fields.
+og_op *og_op_begin(const char *sort, const char *text, og_place at);
 void og_op_field(og_op *op, char *line, og_place at);
 void og_op_end(const og_op *op);  // what an entry lacks
 // The defaults as C: an initialiser of a px_value; a list needs `static` elements, named by the op.
@@ -215,6 +219,13 @@ typedef struct og_fold {
   const char *identity, *map, *combine, *finish;
 } og_fold;
 og_fold og_fold_parse(const og_op *op);
+
+// ---- opgen_args.c: views, by which C reads arguments by name
+void og_write_run_views(FILE *to);
+void og_write_grad_views(FILE *to);
+void og_write_kernel_views(FILE *to);
+// The C expression of a helper's i-th argument, of a px_value's.
+const char *og_helper_argument(const og_op *helper, int i, const char *value);
 
 // ---- opgen_cuda.c
 void og_write_cuda(const char *folder);

@@ -119,17 +119,20 @@ static value write_call(context *x, const og_node *call) {
   return (value){IS_TENSOR, og_format("PX_T(t%d)", step), NULL};
 }
 
+// A helper's arguments go one by one, each in the type that its line says.
 static value write_helper(context *x, const og_node *n) {
+  const og_op *helper = og_helper(n->text);
   const char *items = "";
+  if (n->count != helper->param_count)
+    og_die(n->place, "%s wants %d arguments in formula of %s", n->text, helper->param_count,
+           x->op->name);
   for (int i = 0; i < n->count; i++) {
-    value v = write_node(x, n->items[i]);
-    if (v.list) v.c = write_list(x, v.list, OG_INTS);
-    items = og_format("%s%s%s", items, i ? ", " : "", v.c);
+    const char *c = coerce(x, write_node(x, n->items[i]), &helper->params[i], n);
+    items = og_format("%s, %s", items, og_helper_argument(helper, i, og_format("(%s)", c)));
   }
   int step = ++x->steps;
   fprintf(x->to, "%sPX_SCOPED(px_tensor) t%d = NULL;\n", x->indent, step);
-  fprintf(x->to, "%sconst px_value a%d[] = {%s};\n", x->indent, step, n->count ? items : "{0}");
-  fprintf(x->to, "%sPX_TRY(%s(&t%d, a%d, %d));\n", x->indent, n->text, step, step, n->count);
+  fprintf(x->to, "%sPX_TRY(px__grad_%s(&t%d%s));\n", x->indent, n->text, step, items);
   return (value){IS_TENSOR, og_format("PX_T(t%d)", step), NULL};
 }
 

@@ -209,16 +209,21 @@ static const char *sort_of(const char *line) {
   char *word = og_copy(line, (size_t)(og_word_end(line) - line));
   for (int i = 0; i < SORTS; i++)
     if (!strcmp(word, sorts[i].sort)) return sorts[i].sort;
-  return !strcmp(word, "op") ? "op" : NULL;
+  static const char *const schemas[] = {"op", "kernel", "helper"};
+  for (int i = 0; i < 3; i++)
+    if (!strcmp(word, schemas[i])) return schemas[i];
+  return NULL;
 }
 
 static void begin_entry(reader *r) {
   const char *sort = sort_of(r->field);
   r->op = NULL, r->entry = NULL;
-  if (!strcmp(sort, "op"))
-    r->op = og_op_begin(r->field, r->field_at);
-  else
+  if (fields_of(sort)) {
     r->entry = entry_begin(sort, r->field, r->field_at);
+    return;
+  }
+  og_op *op = og_op_begin(sort, r->field, r->field_at);
+  if (!strcmp(sort, "op")) r->op = op;  // the others have no fields
 }
 
 static void end_field(reader *r) {
@@ -245,13 +250,8 @@ static void take_line(reader *r, char *line, og_place at) {
     return;
   }
   end_field(r);
-  if (indent == 0 && !strncmp(text, "kernel ", 7)) {
-    og.extras[og.extra_count++] = og_trimmed(text + 7, text + strlen(text));
-    r->op = NULL, r->entry = NULL;
-    return;
-  }
   if (indent == 0 && !sort_of(text))
-    og_die(at, "expected `op`, `kernel` or `layer`, not '%s'", text);
+    og_die(at, "expected `op`, `kernel`, `helper` or `layer`, not '%s'", text);
   if (indent > 0 && !r->op && !r->entry) og_die(at, "a field outside of an entry");
   r->field = text, r->field_at = at, r->field_indent = indent;
 }

@@ -240,15 +240,10 @@ static void save_name(og_op *op, const og_node *n, bool shape_only, bool body) {
   op->save_result_mask |= 1u << i;
 }
 
-static void note_helper(const char *name) {
-  for (int i = 0; i < og.helper_count; i++)
-    if (!strcmp(og.helpers[i], name)) return;
-  og.helpers[og.helper_count++] = name;
-}
-
 static void walk(og_op *op, const og_node *n, bool shape_only, bool body) {
   if (n->kind == OG_NAME) save_name(op, n, shape_only, body);
-  if (n->kind == OG_HELPER) note_helper(n->text);
+  if (n->kind == OG_HELPER && !og_helper(n->text))
+    og_die(n->place, "unknown helper '%s' in formula of %s", n->text, op->name);
   if (n->kind == OG_CALL && !og_find(n->text))
     og_die(n->place, "unknown op '%s' in formula of %s", n->text, op->name);
   for (int i = 0; i < n->count; i++) walk(op, n->items[i], n->kind == OG_SHAPE, body);

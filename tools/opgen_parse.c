@@ -25,19 +25,21 @@ static void parse_result(og_op *op, const char *text) {
   if (op->result_count == 0) og_die(op->place, "unknown result '%s'", text);
 }
 
-og_op *og_op_begin(const char *text, og_place at) {
-  if (og.count == OG_MAX_OPS) og_die(at, "too many ops");
+og_op *og_op_begin(const char *sort, const char *text, og_place at) {
   og_op *op = calloc(1, sizeof *op);
   if (!op) exit(1);
   op->place = at;
   op->kind = "";
-  const char *name = og_skip(text + 3), *end = og_word_end(name);
-  if (end == name || *end != '(') og_die(at, "expected `op NAME(PARAMETERS) -> RESULT`");
+  const char *name = og_skip(text + strlen(sort)), *end = og_word_end(name);
+  if (end == name || *end != '(') og_die(at, "expected `%s NAME(PARAMETERS) -> RESULT`", sort);
   op->name = og_copy(name, (size_t)(end - name));
   op->schema = og_trimmed(name, name + strlen(name));
   const char *rest = og_skip(og_read_params(end + 1, at, op->name, op->params, &op->param_count));
-  if (strncmp(rest, "->", 2)) og_die(at, "op %s: expected `->` and a result", op->name);
+  if (!strcmp(sort, "helper")) return og.helpers[og.helper_count++] = op;
+  if (strncmp(rest, "->", 2)) og_die(at, "%s %s: expected `->` and a result", sort, op->name);
   parse_result(op, og_trimmed(rest + 2, rest + strlen(rest)));
+  if (!strcmp(sort, "kernel")) return og.kernels[og.kernel_count++] = op;
+  if (og.count == OG_MAX_OPS) og_die(at, "too many ops");
   return og.ops[og.count++] = op;
 }
 
@@ -104,7 +106,8 @@ void og_op_field(og_op *op, char *line, og_place at) {
                 {"dtypes", &op->dtypes},   {"run", &op->run},           {"kernel", &op->kernel},
                 {"body", &op->body},       {"gradname", &op->gradname}, {"pyname", &op->pyname},
                 {"note", &op->note},       {"doc", &op->doc},           {"masks", &op->masks},
-                {"saves", &op->saves},     {"domain", &op->domain},     {"nograd", &op->nograd}};
+                {"saves", &op->saves},     {"domain", &op->domain},     {"nograd", &op->nograd},
+                {"turned", &op->turned}};
   if (!strcmp(name, "grad")) {
     parse_grad(op, text, at);
     return;
@@ -133,9 +136,6 @@ void og_op_end(const og_op *op) {
     og_die(at, "expr of %s, which is not pointwise", op->name);
   if (!og_is(op, "reduce") && op->fold.text)
     og_die(at, "fold of %s, which is no reduce op", op->name);
-  bool wants_run =
-      og_is(op, "view") || og_is(op, "function") || og_is(op, "kernel") || og_is(op, "composite");
-  if (wants_run && !op->run.text && !op->body.text) og_die(at, "op %s has no run", op->name);
   if (op->body.text && !og_is(op, "composite"))
     og_die(at, "body of %s, which is not composite", op->name);
   if (og_is(op, "reduce") && op->run.text) og_die(at, "run of %s, which is %s", op->name, op->kind);

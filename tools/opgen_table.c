@@ -104,15 +104,17 @@ static const char *result_dtype(const og_op *op, int r) {
 }
 
 void og_write_impl(FILE *to, const og_op *op) {
-  const char *run = op->body_node  ? og_format("body_%s", op->name)
-                    : op->run.text ? op->run.text
-                                   : "NULL";
+  const char *run = op->body_node ? og_format("body_%s", op->name)
+                    : og_run(op)  ? og_format("px__run_%s", og_run(op))
+                                  : "NULL";
   const char *kernel = og_has_kernel(op) ? op->name : og_hand_kernel(op);
   fprintf(to, "static const px__op_impl impl_%s = {.run = %s, .kernel = %s%s%s, .dtypes = 0x%x, ",
           op->name, run, kernel ? "\"" : "", kernel ? kernel : "NULL", kernel ? "\"" : "",
           dtype_mask(op));
-  fprintf(to, ".promotion = %s, .mutates = %d, .masks = 0x%x, .result_dtypes = {", promotion_of(op),
-          og_has(op, OG_W_mutates), op->mask_params);
+  int turned = op->turned.text ? og_param_find(op, op->turned.text) : 0;
+  if (turned < 0) og_die(op->turned.place, "%s has no parameter '%s'", op->name, op->turned.text);
+  fprintf(to, ".promotion = %s, .mutates = %d, .turned = %d, .masks = 0x%x, .result_dtypes = {",
+          promotion_of(op), og_has(op, OG_W_mutates), turned, op->mask_params);
   for (int r = 0; r < OG_MAX_RESULTS; r++)
     fprintf(to, "%s%s", r ? ", " : "",
             r < op->result_count ? result_dtype(op, r) : "PX_DTYPE_NONE");

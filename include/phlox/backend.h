@@ -208,7 +208,9 @@ typedef struct px_launch {
   // use Philox).
   uint64_t seed, offset;
   void *mt19937;
-  void *stream;  // the backend's stream
+  void *stream;    // the backend's stream
+  int64_t blocks;  // random kernels on devices: the blocks of PyTorch's launch, which the numbers
+                   // follow
 } px_launch;
 typedef px_status (*px_kernel)(const px_launch *launch);
 typedef struct px_kernel_row {

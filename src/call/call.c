@@ -295,7 +295,7 @@ static px_status run_call(px_call *call, const px_value *given) {
 static void start(px_call *call, const px_op *op, px_call_mode mode) {
   call->op = op, call->mode = mode, call->list = NULL, call->generator = NULL;
   call->counter = 0, call->uses_random = call->skip_launch = call->composed = false;
-  call->one_device = false, call->turned = 0;
+  call->one_device = false;
   call->original = NULL;
   for (int i = 0; i < PX__MAX_RESULTS; i++) call->results[i] = call->given[i] = NULL;
 }

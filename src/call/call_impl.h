@@ -34,6 +34,7 @@ static inline void px__launch_start(px_launch *l, const px_call *call, px_dtype 
   l->params = call->args, l->param_count = call->op->param_count;
   l->compute = compute;
   l->id = l->seed = l->offset = 0;
+  l->blocks = 0;
   l->fault = NULL, l->mt19937 = NULL, l->stream = NULL;
 }
 px_status px__no_kernel(const px_op *op, px_dtype dtype, px_device_type type)

@@ -101,13 +101,14 @@ px_status px__run_kernel(const char *name, px_device device, int result_count,
 
 static px_status list_call(listing *x, const px_call *call) {
   const px_op *op = call->op;
+  int turned = px__impl(op)->turned;
   x->device = call->device, x->n = x->uses = 0;
   for (int i = 0; i < op->result_count; i++) PX_TRY(list(x, op->name, call->results[i], true));
   for (int i = 0; i < op->param_count; i++) {
     const px_value *a = &call->args[i];
     if (op->params[i].kind == PX_ARG_TENSOR)
       PX_TRY(list(x, op->name, a->kind == PX_ARG_TENSOR ? a->v.tensor : NULL, false));
-    if (PX_UNLIKELY(call->turned != 0 && call->turned == i)) turn(x);
+    if (PX_UNLIKELY(turned != 0 && turned == i)) turn(x);
     for (int k = 0; a->kind == PX_ARG_TENSORS && k < a->n; k++)
       PX_TRY(list(x, op->name, a->v.tensors[k], false));
   }
@@ -123,8 +124,10 @@ px_status px__launch_call_as(px_call *call, px_dtype compute) {
                          (px_device_type)call->device.type);
   listing x;
   PX_TRY(list_call(&x, call));
-  if (call->uses_random)
+  if (call->uses_random) {
+    l.blocks = call->blocks;
     PX_TRY(px__generator_use(&l, call->generator, call->device, call->counter));
+  }
   return launch_list(&l, &x);
 }
 

@@ -27,15 +27,15 @@ typedef struct px_call {
   px_dtype compute, dtype;              // pointwise and reduce
   px_tensor *results[PX__MAX_RESULTS];  // owned
   px_list *list;                        // of ops that return a list; owned
-  // Random kernels: set `uses_random`, and `counter` = how far the Philox offset moves
-  // (px__philox_steps).
+  // Random kernels: set `uses_random`, `counter`, how far the Philox offset moves
+  // (px__philox_steps), and `blocks` of the launch.
   bool uses_random;
   px_generator *generator;
   uint64_t counter;
+  int64_t blocks;
   bool skip_launch;  // the run function did all there is to do (an empty result)
   bool composed;     // ... by calling other ops, which recorded themselves
   bool one_device;   // px__call_same_device has found the arguments so
-  uint8_t turned;    // of a matrix op: the parameter that the kernel gets transposed; 0: none
   bool needs_grad;   // the short way of pointwise ops has looked: whether an argument does
   px_tensor *given[PX__MAX_RESULTS];  // out= tensors, or self of an in-place call; borrowed
   px_tensor *original;  // self as it was before an in-place call, if autograd wants it; owned
@@ -56,6 +56,7 @@ typedef struct px__op_impl {
   uint8_t promotion;   // px__promotion
   bool mutates;        // kernel writes into a result that starts as a copy of the first argument
                        // (scatter, index_add)
+  uint8_t turned;      // the parameter, a matrix, that the kernel gets transposed; 0: none
   uint32_t masks;      // pointwise: parameters that select (where's condition), not promoted
   int8_t result_dtypes[PX__MAX_RESULTS];  // pointwise and reduce: PX_DTYPE_NONE follows promotion
   const px__own *own;                     // of a registered op, or NULL
@@ -87,8 +88,7 @@ px_status px__run_kernel(const char *name, px_device device, int result_count,
                          px_tensor *const *results, int input_count, px_tensor *const *inputs,
                          const px_value *params, int param_count)
     __attribute__((warn_unused_result));
-// Philox: how far the offset of a generator moves for n elements on a device, PyTorch's rule
-// (section 15).
+// Philox: how far the offset of a generator moves for n elements on a device, PyTorch's rule.
 uint64_t px__philox_steps(px_device device, int64_t n, int values_per_draw);
 
 // The hooks of the layer above (phlox/extend.h), NULL until it registers. `suspend` is called

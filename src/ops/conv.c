@@ -22,15 +22,15 @@ static px_status check_list(px_value v, const char *name, int64_t least, bool fo
   return PX_OK;
 }
 
-static px_status check_conv(const px_call *call, const px_tensor *x, const px_tensor *w,
-                            const px_tensor *b) {
-  int64_t groups = call->args[6].v.i;
+static px_status check_conv(const px__conv2d_args *args) {
+  const px_tensor *x = args->input, *w = args->weight, *b = args->bias;
+  int64_t groups = args->groups;
   char ws[128], xs[128], name_x[48], name_w[48];
   px__size_text(ws, sizeof ws, w);
   px__size_text(xs, sizeof xs, x);
-  PX_TRY(check_list(call->args[3], "stride", 1, false));
-  PX_TRY(check_list(call->args[4], "padding", 0, true));
-  PX_TRY(check_list(call->args[5], "dilation", 1, false));
+  PX_TRY(check_list(args->stride, "stride", 1, false));
+  PX_TRY(check_list(args->padding, "padding", 0, true));
+  PX_TRY(check_list(args->dilation, "dilation", 1, false));
   PX_CHECK(groups > 0, PX_RUNTIME, "non-positive groups is not supported");
   PX_CHECK(w->ndim == 4 && x->ndim == 4, PX_RUNTIME,
            "Expected 3D (unbatched) or 4D (batched) input to conv2d, but got input of size: %s",
@@ -56,15 +56,18 @@ static px_status check_conv(const px_call *call, const px_tensor *x, const px_te
            ws, LL(w->sizes[0]), px__size_text(xs, sizeof xs, b ? b : w));
   return PX_OK;
 }
-static px_status conv_sizes(const px_call *call, const px_tensor *x, const px_tensor *w,
-                            int64_t *sizes) {
-  px_value stride = call->args[3], padding = call->args[4], dilation = call->args[5];
-  sizes[0] = x->sizes[0], sizes[1] = w->sizes[0];
+// What a convolution of an image by a kernel gives. `x` and `w` are their sizes.
+typedef struct steps {
+  px_value stride, padding, dilation;
+} steps;
+#define STEPS(args) ((steps){(args)->stride, (args)->padding, (args)->dilation})
+static px_status conv_sizes(const int64_t *x, const int64_t *w, steps by, int64_t *sizes) {
   int64_t padded[2], kernel[2];
+  sizes[0] = x[0], sizes[1] = w[0];
   for (int k = 0; k < 2; k++) {
-    padded[k] = x->sizes[2 + k] + pad_before(padding, k) + pad_behind(padding, k);
-    kernel[k] = px__int_at(dilation, k) * (w->sizes[2 + k] - 1) + 1;
-    sizes[2 + k] = (padded[k] - kernel[k]) / px__int_at(stride, k) + 1;
+    padded[k] = x[2 + k] + pad_before(by.padding, k) + pad_behind(by.padding, k);
+    kernel[k] = px__int_at(by.dilation, k) * (w[2 + k] - 1) + 1;
+    sizes[2 + k] = (padded[k] - kernel[k]) / px__int_at(by.stride, k) + 1;
   }
   PX_CHECK(padded[0] >= kernel[0] && padded[1] >= kernel[1], PX_RUNTIME,
            "Calculated padded input size per channel: (%lld x %lld). Kernel size: (%lld x %lld). "
@@ -73,55 +76,86 @@ static px_status conv_sizes(const px_call *call, const px_tensor *x, const px_te
   return PX_OK;
 }
 // An image without a batch becomes a batch of one for the call.
-static px_status unbatched(px_call *call) {
-  px_value stride = call->args[3], padding = call->args[4], dilation = call->args[5];
+static px_status unbatched(px_call *call, const px__conv2d_args *args) {
+  px_value stride = args->stride, padding = args->padding, dilation = args->dilation;
   PX_SCOPED(px_tensor) batch = NULL;
   PX_SCOPED(px_tensor) result = NULL;
   call->composed = true;
-  PX_TRY(px_unsqueeze(&batch, px__arg_tensor(call, 0), 0));
-  PX_TRY(px_conv2d(&result, batch, px__arg_tensor(call, 1), px__arg_tensor(call, 2), stride.v.ints,
-                   stride.n, padding.v.ints, padding.n, dilation.v.ints, dilation.n,
-                   call->args[6].v.i));
+  PX_TRY(px_unsqueeze(&batch, args->input, 0));
+  PX_TRY(px_conv2d(&result, batch, args->weight, args->bias, stride.v.ints, stride.n,
+                   padding.v.ints, padding.n, dilation.v.ints, dilation.n, args->groups));
   return px_squeeze_dim(&call->results[0], result, (int64_t[]){0}, 1);
 }
 PX_RUN(conv2d) {
-  const px_tensor *x = px__arg_tensor(call, 0), *w = px__arg_tensor(call, 1);
-  if (x->ndim == 3 && w->ndim == 4) return unbatched(call);
-  PX_TRY(check_conv(call, x, w, px__arg_tensor(call, 2)));
+  const px_tensor *x = args->input, *w = args->weight;
+  if (x->ndim == 3 && w->ndim == 4) return unbatched(call, args);
+  PX_TRY(check_conv(args));
   PX_TRY(px__call_same_device(call));
   int64_t sizes[4];
-  PX_TRY(conv_sizes(call, x, w, sizes));
+  PX_TRY(conv_sizes(x->sizes, w->sizes, STEPS(args), sizes));
   return px__call_result(call, 0, 4, sizes, (px_dtype)x->dtype);
 }
-// A result of the sizes that the third argument gives: gradients.
-PX_RUN(backward_to_size) {
-  px_value size = call->args[call->args[1].kind == PX_ARG_INTS ? 1 : 2];
-  return px__call_result(call, 0, size.n, size.v.ints, (px_dtype)px__arg_tensor(call, 0)->dtype);
+
+// ---- gradients
+
+// Fails unless grad is what a convolution of these sizes gives.
+static px_status check_conv_grad(const px_call *call, const px_tensor *grad, px_value x, px_value w,
+                                 steps by, int64_t groups) {
+  int64_t sizes[4];
+  char have[128], want[128];
+  PX_TRY(check_list(by.stride, "stride", 1, false));
+  PX_TRY(check_list(by.padding, "padding", 0, true));
+  PX_TRY(check_list(by.dilation, "dilation", 1, false));
+  PX_CHECK(x.n == 4 && w.n == 4 && groups > 0 && w.v.ints[0] % groups == 0 &&
+               x.v.ints[1] == w.v.ints[1] * groups,
+           PX_RUNTIME, "%s: an input of size %s does not fit a weight of size %s", call->op->name,
+           px__sizes_text(have, sizeof have, x.n, x.v.ints),
+           px__sizes_text(want, sizeof want, w.n, w.v.ints));
+  PX_TRY(conv_sizes(x.v.ints, w.v.ints, by, sizes));
+  PX_CHECK(grad->ndim == 4 && !memcmp(sizes, grad->sizes, sizeof sizes), PX_RUNTIME,
+           "%s: expected a gradient of size %s, but got %s", call->op->name,
+           px__sizes_text(want, sizeof want, 4, sizes), px__size_text(have, sizeof have, grad));
+  return PX_OK;
 }
+static px_value sizes_of(const px_tensor *t) { return PX_IS(t->sizes, t->ndim); }
+static px_status give_size(px_call *call, px_value size, const px_tensor *like) {
+  return px__call_result(call, 0, size.n, size.v.ints, (px_dtype)like->dtype);
+}
+PX_RUN(conv2d_backward_input) {
+  PX_TRY(check_conv_grad(call, args->grad_output, args->input_size, sizes_of(args->weight),
+                         STEPS(args), args->groups));
+  return give_size(call, args->input_size, args->grad_output);
+}
+PX_RUN(conv2d_backward_weight) {
+  PX_TRY(check_conv_grad(call, args->grad_output, sizes_of(args->input), args->weight_size,
+                         STEPS(args), args->groups));
+  return give_size(call, args->weight_size, args->grad_output);
+}
+
 // Padding on both sides that keeps the size: {before, ..., behind, ...} for each dimension.
-static px_status same_padding(int64_t *padding, const px_call *call, const px_tensor *w) {
-  const char *mode = call->args[4].v.text;
+static px_status same_padding(int64_t *padding, const char *mode, const px_tensor *w,
+                              px_value stride, px_value dilation) {
   bool same = !strcmp(mode, "same");
   int dims = w->ndim - 2;
   PX_CHECK(same || !strcmp(mode, "valid"), PX_RUNTIME, "Invalid padding string: '%s'", mode);
   for (int k = 0; same && k < dims; k++) {
-    PX_CHECK(px__int_at(call->args[3], k) == 1, PX_RUNTIME,
+    PX_CHECK(px__int_at(stride, k) == 1, PX_RUNTIME,
              "padding='same' is not supported for strided convolutions");
-    int64_t total = px__int_at(call->args[5], k) * (w->sizes[2 + k] - 1);
+    int64_t total = px__int_at(dilation, k) * (w->sizes[2 + k] - 1);
     padding[k] = total / 2, padding[dims + k] = total - total / 2;
   }
   return PX_OK;
 }
 PX_RUN(conv2d_mode) {
-  const px_tensor *x = px__arg_tensor(call, 0), *w = px__arg_tensor(call, 1);
-  px_value stride = call->args[3], dilation = call->args[5];
+  const px_tensor *x = args->input, *w = args->weight;
+  px_value stride = args->stride, dilation = args->dilation;
   int64_t padding[4] = {0};
   PX_CHECK(w->ndim == 4, PX_RUNTIME, "conv2d: expected weight to be 4-dimensional");
   PX_TRY(check_list(stride, "stride", 1, false));
   PX_TRY(check_list(dilation, "dilation", 1, false));
-  PX_TRY(same_padding(padding, call, w));
-  return px_conv2d(&call->results[0], x, w, px__arg_tensor(call, 2), stride.v.ints, stride.n,
-                   padding, 4, dilation.v.ints, dilation.n, call->args[6].v.i);
+  PX_TRY(same_padding(padding, args->padding, w, args->stride, args->dilation));
+  return px_conv2d(&call->results[0], x, w, args->bias, stride.v.ints, stride.n, padding, 4,
+                   dilation.v.ints, dilation.n, args->groups);
 }
 // Lists of one number each, for the one dimension there is; a stride may be left out.
 static px_status check_lone(const px_call *call) {
@@ -138,7 +172,7 @@ static px_status check_lone(const px_call *call) {
 }
 // A signal is an image of one row.
 PX_RUN(conv1d) {
-  const px_tensor *x = px__arg_tensor(call, 0), *w = px__arg_tensor(call, 1);
+  const px_tensor *x = args->input, *w = args->weight;
   char text[128];
   PX_CHECK((x->ndim == 3 || x->ndim == 2) && w->ndim == 3, PX_RUNTIME,
            "Expected 2D (unbatched) or 3D (batched) input to conv1d, but got input of size: %s",
@@ -151,36 +185,37 @@ PX_RUN(conv1d) {
   int64_t xs[4] = {batch ? x->sizes[0] : 1, x->sizes[x->ndim - 2], 1, x->sizes[x->ndim - 1]};
   int64_t ws[4] = {w->sizes[0], w->sizes[1], 1, w->sizes[2]};
   int64_t lists[3][2] = {
-      {1, call->args[3].v.ints[0]}, {0, call->args[4].v.ints[0]}, {1, call->args[5].v.ints[0]}};
+      {1, args->stride.v.ints[0]}, {0, args->padding.v.ints[0]}, {1, args->dilation.v.ints[0]}};
   PX_TRY(px_reshape(&image, x, xs, 4));
   PX_TRY(px_reshape(&kernel, w, ws, 4));
-  PX_TRY(px_conv2d(&wide, image, kernel, px__arg_tensor(call, 2), lists[0], 2, lists[1], 2,
-                   lists[2], 2, call->args[6].v.i));
+  PX_TRY(px_conv2d(&wide, image, kernel, args->bias, lists[0], 2, lists[1], 2, lists[2], 2,
+                   args->groups));
   int64_t back[3] = {wide->sizes[0], wide->sizes[1], wide->sizes[3]};
   return px_reshape(&call->results[0], wide, batch ? back : back + 1, batch ? 3 : 2);
 }
 PX_RUN(conv1d_mode) {
-  const px_tensor *x = px__arg_tensor(call, 0), *w = px__arg_tensor(call, 1);
+  const px_tensor *x = args->input, *w = args->weight;
   PX_SCOPED(px_tensor) padded = NULL;
   int64_t padding[2] = {0}, none = 0;
   PX_CHECK(w->ndim == 3, PX_RUNTIME, "conv1d: expected weight to be 3-dimensional");
   PX_TRY(check_lone(call));
-  PX_TRY(same_padding(padding, call, w));
+  PX_TRY(same_padding(padding, args->padding, w, args->stride, args->dilation));
   PX_TRY(px_constant_pad_nd(&padded, x, padding, 2, px_int(0)));
-  return px_conv1d(&call->results[0], padded, w, px__arg_tensor(call, 2), call->args[3].v.ints,
-                   call->args[3].n, &none, 1, call->args[5].v.ints, call->args[5].n,
-                   call->args[6].v.i);
+  return px_conv1d(&call->results[0], padded, w, args->bias, args->stride.v.ints, args->stride.n,
+                   &none, 1, args->dilation.v.ints, args->dilation.n, args->groups);
 }
 
 // ---- transposed
 
-static px_status check_transposed(const px_call *call, const px_tensor *x, const px_tensor *w) {
-  int64_t groups = call->args[6].v.i;
+static px_status check_transposed(const px__conv_transpose2d_args *args, const px_tensor *x) {
+  const px_tensor *w = args->weight;
+  px_value stride = args->stride, beyond = args->output_padding, dilation = args->dilation;
+  int64_t groups = args->groups;
   char ws[128], xs[128];
-  PX_TRY(check_list(call->args[3], "stride", 1, false));
-  PX_TRY(check_list(call->args[4], "padding", 0, false));
-  PX_TRY(check_list(call->args[5], "output_padding", 0, false));
-  PX_TRY(check_list(call->args[7], "dilation", 1, false));
+  PX_TRY(check_list(stride, "stride", 1, false));
+  PX_TRY(check_list(args->padding, "padding", 0, false));
+  PX_TRY(check_list(beyond, "output_padding", 0, false));
+  PX_TRY(check_list(dilation, "dilation", 1, false));
   PX_CHECK(groups > 0, PX_RUNTIME, "non-positive groups is not supported");
   PX_CHECK(x->ndim == 4 && w->ndim == 4, PX_RUNTIME,
            "Expected 3D (unbatched) or 4D (batched) input to conv_transpose2d, but got input of "
@@ -192,24 +227,24 @@ static px_status check_transposed(const px_call *call, const px_tensor *x, const
            px__size_text(ws, sizeof ws, w), px__size_text(xs, sizeof xs, x), LL(w->sizes[0]),
            LL(x->sizes[1]));
   for (int k = 0; k < 2; k++)
-    PX_CHECK(px__int_at(call->args[5], k) < px__int_at(call->args[3], k) ||
-                 px__int_at(call->args[5], k) < px__int_at(call->args[7], k),
+    PX_CHECK(px__int_at(beyond, k) < px__int_at(stride, k) ||
+                 px__int_at(beyond, k) < px__int_at(dilation, k),
              PX_RUNTIME,
              "output padding must be smaller than either stride or dilation, but got "
              "output_padding_height: %lld output_padding_width: %lld stride_height: %lld "
              "stride_width: %lld dilation_height: %lld dilation_width: %lld",
-             LL(px__int_at(call->args[5], 0)), LL(px__int_at(call->args[5], 1)),
-             LL(px__int_at(call->args[3], 0)), LL(px__int_at(call->args[3], 1)),
-             LL(px__int_at(call->args[7], 0)), LL(px__int_at(call->args[7], 1)));
+             LL(px__int_at(beyond, 0)), LL(px__int_at(beyond, 1)), LL(px__int_at(stride, 0)),
+             LL(px__int_at(stride, 1)), LL(px__int_at(dilation, 0)), LL(px__int_at(dilation, 1)));
   return PX_OK;
 }
-static px_status transposed_sizes(const px_call *call, const px_tensor *x, const px_tensor *w,
+static px_status transposed_sizes(const px__conv_transpose2d_args *args, const px_tensor *x,
                                   int64_t *sizes) {
-  sizes[0] = x->sizes[0], sizes[1] = w->sizes[1] * call->args[6].v.i;
+  const px_tensor *w = args->weight;
+  sizes[0] = x->sizes[0], sizes[1] = w->sizes[1] * args->groups;
   for (int k = 0; k < 2; k++) {
-    int64_t stride = px__int_at(call->args[3], k), dilation = px__int_at(call->args[7], k);
-    sizes[2 + k] = (x->sizes[2 + k] - 1) * stride - 2 * px__int_at(call->args[4], k) +
-                   dilation * (w->sizes[2 + k] - 1) + px__int_at(call->args[5], k) + 1;
+    int64_t stride = px__int_at(args->stride, k), dilation = px__int_at(args->dilation, k);
+    sizes[2 + k] = (x->sizes[2 + k] - 1) * stride - 2 * px__int_at(args->padding, k) +
+                   dilation * (w->sizes[2 + k] - 1) + px__int_at(args->output_padding, k) + 1;
     PX_CHECK(sizes[2 + k] > 0, PX_RUNTIME,
              "Given input size per channel: (%lld x %lld). Calculated output size per channel: "
              "dimension %d is %lld. Output size is too small",
@@ -219,9 +254,9 @@ static px_status transposed_sizes(const px_call *call, const px_tensor *x, const
 }
 // The gradient of conv2d with respect to its input, and a bias for each channel.
 PX_RUN(conv_transpose2d) {
-  const px_tensor *w = px__arg_tensor(call, 1), *bias = px__arg_tensor(call, 2);
-  px_value stride = call->args[3], padding = call->args[4], dilation = call->args[7];
-  PX_SCOPED(px_tensor) x = px_retain(px__arg_tensor(call, 0));
+  const px_tensor *w = args->weight, *bias = args->bias;
+  px_value stride = args->stride, padding = args->padding, dilation = args->dilation;
+  PX_SCOPED(px_tensor) x = px_retain(args->input);
   PX_SCOPED(px_tensor) spread = NULL;
   PX_SCOPED(px_tensor) shift = NULL;
   PX_SCOPED(px_tensor) whole = NULL;
@@ -233,10 +268,10 @@ PX_RUN(conv_transpose2d) {
     px_release(x);
     x = batch;
   }
-  PX_TRY(check_transposed(call, x, w));
-  PX_TRY(transposed_sizes(call, x, w, sizes));
+  PX_TRY(check_transposed(args, x));
+  PX_TRY(transposed_sizes(args, x, sizes));
   PX_TRY(px_conv2d_backward_input(&spread, x, w, sizes, 4, stride.v.ints, stride.n, padding.v.ints,
-                                  padding.n, dilation.v.ints, dilation.n, call->args[6].v.i));
+                                  padding.n, dilation.v.ints, dilation.n, args->groups));
   if (bias) {
     PX_CHECK(bias->ndim == 1 && bias->numel == sizes[1], PX_RUNTIME,
              "expected bias to be 1-dimensional with %lld elements", LL(sizes[1]));
@@ -257,15 +292,13 @@ static px_status as_image(px_tensor **out, const px_tensor *signal) {
 static px_status as_signal(px_tensor **out, const px_tensor *image) {
   return px_squeeze_dim(out, image, (int64_t[]){-2}, 1);
 }
-// A number of the call's list i for the one dimension there is, with what the row has: 1 or 0.
+// The number of a list for the one dimension there is, with what the row has: 1 or 0.
 typedef struct row_pair {
   int64_t of[2];
 } row_pair;
-static row_pair beside(const px_call *call, int i, int64_t row) {
-  return (row_pair){{row, call->args[i].v.ints[0]}};
-}
+static row_pair beside(px_value list, int64_t row) { return (row_pair){{row, list.v.ints[0]}}; }
 PX_RUN(conv_transpose1d) {
-  const px_tensor *x = px__arg_tensor(call, 0), *w = px__arg_tensor(call, 1);
+  const px_tensor *x = args->input, *w = args->weight;
   PX_SCOPED(px_tensor) image = NULL;
   PX_SCOPED(px_tensor) kernel = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
@@ -277,9 +310,9 @@ PX_RUN(conv_transpose1d) {
   PX_TRY(check_lone(call));
   PX_TRY(as_image(&image, x));
   PX_TRY(as_image(&kernel, w));
-  PX_TRY(px_conv_transpose2d(&wide, image, kernel, px__arg_tensor(call, 2), beside(call, 3, 1).of,
-                             2, beside(call, 4, 0).of, 2, beside(call, 5, 0).of, 2,
-                             call->args[6].v.i, beside(call, 7, 1).of, 2));
+  PX_TRY(px_conv_transpose2d(&wide, image, kernel, args->bias, beside(args->stride, 1).of, 2,
+                             beside(args->padding, 0).of, 2, beside(args->output_padding, 0).of, 2,
+                             args->groups, beside(args->dilation, 1).of, 2));
   return as_signal(&call->results[0], wide);
 }
 
@@ -292,68 +325,119 @@ static int64_t pooled(int64_t size, int64_t kernel, int64_t stride, int64_t pad,
   // The last window starts inside the image or its padding before it.
   return ceiling && (n - 1) * stride >= size + pad ? n - 1 : n;
 }
-static px_status pool_sizes(const px_call *call, px_value dilation, bool ceiling, int64_t *sizes) {
-  const px_tensor *x = px__arg_tensor(call, 0);
-  px_value kernel = call->args[1], stride = call->args[2].n ? call->args[2] : kernel;
-  px_value padding = call->args[3];
-  const char *name = call->op->name;
-  char text[128];
+// A window over images: what is not given is a dilation of 1, a stride of the kernel's size.
+typedef struct window {
+  px_value kernel, stride, padding, dilation;
+  bool ceiling;
+} window;
+static px_status check_window(const char *name, const window *w) {
+  px_value kernel = w->kernel, stride = w->stride, padding = w->padding;
   PX_CHECK(kernel.n == 1 || kernel.n == 2, PX_RUNTIME,
            "%s: kernel_size must either be a single int, or a tuple of two ints", name);
-  PX_CHECK(stride.n == 1 || stride.n == 2, PX_RUNTIME,
+  PX_CHECK(stride.n <= 2, PX_RUNTIME,
            "%s: stride must either be omitted, a single int, or a tuple of two ints", name);
   PX_CHECK(padding.n == 1 || padding.n == 2, PX_RUNTIME,
            "%s: padding must either be a single int, or a tuple of two ints", name);
-  PX_CHECK(x->ndim == 3 || x->ndim == 4, PX_RUNTIME,
-           "non-empty 3D or 4D (batch mode) tensor expected for input, but got ndim: %d", x->ndim);
-  for (int i = 0; i < x->ndim; i++) sizes[i] = x->sizes[i];
+  PX_CHECK(!w->dilation.n || w->dilation.n == 1 || w->dilation.n == 2, PX_RUNTIME,
+           "%s: dilation must be either a single int, or a tuple of two ints", name);
+  return PX_OK;
+}
+// What the window gives of an input whose sizes are x.
+static px_status pool_sizes(const char *name, px_value x, const window *w, int64_t *sizes) {
+  char text[128];
+  PX_TRY(check_window(name, w));
+  PX_CHECK(x.n == 3 || x.n == 4, PX_RUNTIME,
+           "non-empty 3D or 4D (batch mode) tensor expected for input, but got ndim: %d", x.n);
+  for (int i = 0; i < x.n; i++) sizes[i] = x.v.ints[i];
   for (int k = 0; k < 2; k++) {
-    int64_t size = px__int_at(kernel, k), pad = px__int_at(padding, k);
-    int64_t step = px__int_at(stride, k), *out = &sizes[x->ndim - 2 + k];
+    int64_t size = px__int_at(w->kernel, k), pad = px__int_at(w->padding, k);
+    int64_t step = px__int_at(w->stride.n ? w->stride : w->kernel, k);
+    int64_t gap = w->dilation.n ? px__int_at(w->dilation, k) : 1, *out = &sizes[x.n - 2 + k];
     PX_CHECK(size > 0, PX_RUNTIME, "kernel size should be greater than zero, but got kH: %lld",
              LL(size));
     PX_CHECK(step > 0, PX_RUNTIME, "stride should not be zero");
     PX_CHECK(pad >= 0 && pad <= size / 2, PX_RUNTIME,
              "pad should be at most half of effective kernel size, but got pad=%lld, "
              "kernel_size=%lld and dilation=%lld",
-             LL(pad), LL(size), dilation.n ? LL(px__int_at(dilation, k)) : 1LL);
-    *out = pooled(*out, size, step, pad, dilation.n ? px__int_at(dilation, k) : 1, ceiling);
+             LL(pad), LL(size), LL(gap));
+    *out = pooled(*out, size, step, pad, gap, w->ceiling);
     PX_CHECK(*out >= 1, PX_RUNTIME, "Given input size: %s. Calculated output size is too small",
-             px__size_text(text, sizeof text, x));
+             px__sizes_text(text, sizeof text, x.n, x.v.ints));
   }
   return PX_OK;
 }
-PX_RUN(max_pool2d) {
-  const px_tensor *x = px__arg_tensor(call, 0);
+PX_RUN(max_pool2d_with_indices) {
+  const px_tensor *x = args->self;
   int64_t sizes[PX_MAX_DIMS];
-  PX_CHECK(call->args[4].n == 1 || call->args[4].n == 2, PX_RUNTIME,
+  window w = {args->kernel_size, args->stride, args->padding, args->dilation, args->ceil_mode};
+  PX_CHECK(args->dilation.n, PX_RUNTIME,
            "%s: dilation must be either a single int, or a tuple of two ints", call->op->name);
-  PX_TRY(pool_sizes(call, call->args[4], px__arg_bool(call, 5), sizes));
+  PX_TRY(pool_sizes(call->op->name, sizes_of(x), &w, sizes));
   PX_TRY(px__call_result(call, 0, x->ndim, sizes, (px_dtype)x->dtype));
   return px__call_result(call, 1, x->ndim, sizes, PX_INT64);
 }
 PX_RUN(max_pool2d_pick) {
-  const px_tensor *t = px__arg_tensor(call, 0), *indices = px__arg_tensor(call, 1);
+  const px_tensor *t = args->self, *indices = args->indices;
   return px__call_result(call, 0, indices->ndim, indices->sizes, (px_dtype)t->dtype);
 }
-PX_RUN(max_pool2d_only) {
+PX_RUN(max_pool2d) {
   PX_SCOPED(px_tensor) indices = NULL;
-  const px_value *a = call->args;
-  return px_max_pool2d_with_indices(&call->results[0], &indices, px__arg_tensor(call, 0),
-                                    a[1].v.ints, a[1].n, a[2].v.ints, a[2].n, a[3].v.ints, a[3].n,
-                                    a[4].v.ints, a[4].n, px__arg_bool(call, 5));
+  px_value kernel = args->kernel_size, stride = args->stride, padding = args->padding;
+  px_value dilation = args->dilation;
+  return px_max_pool2d_with_indices(&call->results[0], &indices, args->self, kernel.v.ints,
+                                    kernel.n, stride.v.ints, stride.n, padding.v.ints, padding.n,
+                                    dilation.v.ints, dilation.n, args->ceil_mode);
 }
 PX_RUN(avg_pool2d) {
-  const px_tensor *x = px__arg_tensor(call, 0);
+  const px_tensor *x = args->self;
   int64_t sizes[PX_MAX_DIMS];
-  px_value by = call->args[6];
+  px_value by = args->divisor_override;
   PX_CHECK(by.kind == PX_ARG_NONE || px_value_int(by) != 0, PX_RUNTIME, "divisor must be not zero");
-  PX_TRY(pool_sizes(call, PX_IS(NULL, 0), px__arg_bool(call, 4), sizes));
+  window w = {args->kernel_size, args->stride, args->padding, PX_IS(NULL, 0), args->ceil_mode};
+  PX_TRY(pool_sizes(call->op->name, sizes_of(x), &w, sizes));
   return px__call_result(call, 0, x->ndim, sizes, (px_dtype)x->dtype);
 }
+// Fails unless grad has these sizes.
+static px_status check_pool_grad(const px_call *call, const px_tensor *grad, px_value input,
+                                 const int64_t *sizes) {
+  char have[128], want[128];
+  PX_CHECK(grad->ndim == input.n && !memcmp(grad->sizes, sizes, (size_t)input.n * sizeof *sizes),
+           PX_RUNTIME, "%s: expected a gradient of size %s, but got %s", call->op->name,
+           px__sizes_text(want, sizeof want, input.n, sizes),
+           px__size_text(have, sizeof have, grad));
+  return PX_OK;
+}
+// The windows of max_pool2d are known by their indices alone.
+PX_RUN(max_pool2d_backward) {
+  const px_tensor *grad = args->grad_output, *indices = args->indices;
+  PX_CHECK(args->input_size.n == 3 || args->input_size.n == 4, PX_RUNTIME,
+           "%s: input_size must have 3 or 4 sizes", call->op->name);
+  PX_CHECK(indices->dtype == PX_INT64, PX_RUNTIME, "%s: indices must be int64", call->op->name);
+  PX_TRY(check_pool_grad(call, grad, sizes_of(indices), indices->sizes));
+  int64_t lead = args->input_size.n - 2;
+  PX_CHECK(grad->ndim == args->input_size.n &&
+               !memcmp(grad->sizes, args->input_size.v.ints, (size_t)lead * sizeof *grad->sizes),
+           PX_RUNTIME, "%s: the gradient does not fit input_size", call->op->name);
+  return give_size(call, args->input_size, grad);
+}
+PX_RUN(avg_pool2d_backward) {
+  int64_t sizes[PX_MAX_DIMS];
+  window w = {args->kernel_size, args->stride, args->padding, PX_IS(NULL, 0), args->ceil_mode};
+  PX_TRY(pool_sizes(call->op->name, args->input_size, &w, sizes));
+  PX_TRY(check_pool_grad(call, args->grad_output, args->input_size, sizes));
+  return give_size(call, args->input_size, args->grad_output);
+}
+PX_RUN(adaptive_avg_pool2d_backward) {
+  const px_tensor *grad = args->grad_output;
+  px_value size = args->input_size;
+  PX_CHECK((size.n == 3 || size.n == 4) && grad->ndim == size.n &&
+               !memcmp(grad->sizes, size.v.ints, (size_t)(size.n - 2) * sizeof *grad->sizes),
+           PX_RUNTIME, "%s: the gradient does not fit input_size", call->op->name);
+  return give_size(call, size, grad);
+}
 PX_RUN(adaptive_avg_pool2d) {
-  const px_tensor *x = px__arg_tensor(call, 0);
-  px_value size = call->args[1];
+  const px_tensor *x = args->self;
+  px_value size = args->output_size;
   int64_t sizes[PX_MAX_DIMS];
   char text[128];
   PX_CHECK(x->ndim == 3 || x->ndim == 4, PX_RUNTIME,
@@ -367,39 +451,41 @@ PX_RUN(adaptive_avg_pool2d) {
 
 // ---- pooling of signals
 
-static px_status check_signal(const px_call *call) {
-  const px_tensor *x = px__arg_tensor(call, 0);
+static px_status check_signal(const px_call *call, const px_tensor *x) {
   PX_CHECK(x->ndim == 2 || x->ndim == 3, PX_RUNTIME,
            "%s() Expected 2D or 3D input tensor, but got %dD", call->op->name, x->ndim);
   return check_lone(call);
 }
-static row_pair stride_beside(const px_call *call) {
-  return call->args[2].n ? beside(call, 2, 1) : beside(call, 1, 1);
+static row_pair stride_beside(px_value stride, px_value kernel) {
+  return beside(stride.n ? stride : kernel, 1);
 }
 PX_RUN(max_pool1d) {
   PX_SCOPED(px_tensor) image = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
-  PX_TRY(check_signal(call));
-  PX_TRY(as_image(&image, px__arg_tensor(call, 0)));
-  PX_TRY(px_max_pool2d(&wide, image, beside(call, 1, 1).of, 2, stride_beside(call).of, 2,
-                       beside(call, 3, 0).of, 2, beside(call, 4, 1).of, 2, px__arg_bool(call, 5)));
+  PX_TRY(check_signal(call, args->self));
+  PX_TRY(as_image(&image, args->self));
+  PX_TRY(px_max_pool2d(&wide, image, beside(args->kernel_size, 1).of, 2,
+                       stride_beside(args->stride, args->kernel_size).of, 2,
+                       beside(args->padding, 0).of, 2, beside(args->dilation, 1).of, 2,
+                       args->ceil_mode));
   return as_signal(&call->results[0], wide);
 }
 PX_RUN(avg_pool1d) {
   PX_SCOPED(px_tensor) image = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
-  PX_TRY(check_signal(call));
-  PX_TRY(as_image(&image, px__arg_tensor(call, 0)));
-  PX_TRY(px_avg_pool2d(&wide, image, beside(call, 1, 1).of, 2, stride_beside(call).of, 2,
-                       beside(call, 3, 0).of, 2, px__arg_bool(call, 4), px__arg_bool(call, 5),
+  PX_TRY(check_signal(call, args->self));
+  PX_TRY(as_image(&image, args->self));
+  PX_TRY(px_avg_pool2d(&wide, image, beside(args->kernel_size, 1).of, 2,
+                       stride_beside(args->stride, args->kernel_size).of, 2,
+                       beside(args->padding, 0).of, 2, args->ceil_mode, args->count_include_pad,
                        NULL));
   return as_signal(&call->results[0], wide);
 }
 PX_RUN(adaptive_avg_pool1d) {
   PX_SCOPED(px_tensor) image = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
-  PX_TRY(check_signal(call));
-  PX_TRY(as_image(&image, px__arg_tensor(call, 0)));
-  PX_TRY(px_adaptive_avg_pool2d(&wide, image, beside(call, 1, 1).of, 2));
+  PX_TRY(check_signal(call, args->self));
+  PX_TRY(as_image(&image, args->self));
+  PX_TRY(px_adaptive_avg_pool2d(&wide, image, beside(args->output_size, 1).of, 2));
   return as_signal(&call->results[0], wide);
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies as ops. The movement itself is the tensor layer's px__tensor_copy; here is what a program
 // sees of it: when self comes back, what a result's memory is, which texts refuse.
-#include "ops/run_impl.h"
+#include "ops/run.h"
 
-px_status px__copy_copy(px_call *c) {
-  px_tensor *self = px__tensor_arg(c, 0);
+PX_RUN(copy) {
+  px_tensor *self = args->self;
   PX_TRY(px__check_self_overlap(self));
-  PX_TRY(px__tensor_copy(self, px__tensor_arg(c, 1), px__int_arg(c, 2)));
-  c->results[0] = px_retain(self);
+  PX_TRY(px__tensor_copy(self, args->src, args->non_blocking));
+  call->results[0] = px_retain(self);
   return PX_OK;
 }
 
@@ -28,51 +28,52 @@ px_status px__empty_as(px_tensor **out, const px_tensor *t, px_dtype dtype, px_d
   return px_tensor_empty_strided(out, t->ndim, t->sizes, strides, dtype, device);
 }
 
-static px_status copy_to_new(px_call *c, px_tensor *made_take, bool non_blocking) {
-  px_status status = px__tensor_copy(made_take, px__tensor_arg(c, 0), non_blocking);
+static px_status copy_to_new(px_call *call, px_tensor *made_take, const px_tensor *from,
+                             bool non_blocking) {
+  px_status status = px__tensor_copy(made_take, from, non_blocking);
   if (status == PX_OK)
-    c->results[0] = made_take;
+    call->results[0] = made_take;
   else
     px_release(made_take);
   return status;
 }
 
-px_status px__copy_clone(px_call *c) {
-  const px_tensor *self = px__tensor_arg(c, 0);
+PX_RUN(clone) {
+  const px_tensor *self = args->self;
   px_tensor *made = NULL;
   px_device device = px__tensor_device(self);
   px_dtype dtype = (px_dtype)self->dtype;
-  bool packed = px__has_arg(c, 1) && !strcmp(c->args[1].v.text, "contiguous_format");
+  bool packed = args->memory_format != NULL && !strcmp(args->memory_format, "contiguous_format");
   if (packed)
     PX_TRY(px_tensor_empty(&made, self->ndim, self->sizes, dtype, device));
   else
     PX_TRY(px__empty_as(&made, self, dtype, device));
-  return copy_to_new(c, made, false);
+  return copy_to_new(call, made, self, false);
 }
 
-px_status px__copy_contiguous(px_call *c) {
-  px_tensor *self = px__tensor_arg(c, 0);
-  if (!self->contiguous) return px_clone(&c->results[0], self, "contiguous_format");
-  c->results[0] = px_retain(self);
+PX_RUN(contiguous) {
+  px_tensor *self = args->self;
+  if (!self->contiguous) return px_clone(&call->results[0], self, "contiguous_format");
+  call->results[0] = px_retain(self);
   return PX_OK;
 }
 
 // From a device to the host without blocking, the target is page-locked: only then is the copy
 // asynchronous. Whoever reads it first waits.
-px_status px__copy_to_copy(px_call *c) {
-  const px_tensor *self = px__tensor_arg(c, 0);
+PX_RUN(_to_copy) {
+  const px_tensor *self = args->self;
   px_device from = px__tensor_device(self), device = from;
-  px_dtype dtype = px__has_arg(c, 1) ? (px_dtype)px__int_arg(c, 1) : (px_dtype)self->dtype;
-  bool pin = px__int_arg(c, 3), non_blocking = px__int_arg(c, 4);
+  px_dtype dtype = args->dtype != PX_DTYPE_NONE ? args->dtype : (px_dtype)self->dtype;
+  bool pin = args->pin_memory, non_blocking = args->non_blocking;
   px_tensor *made = NULL;
-  if (px__has_arg(c, 2)) PX_TRY(px_device_resolve(&device, c->args[2].v.device));
+  if (args->device.type >= 0) PX_TRY(px_device_resolve(&device, args->device));
   pin |= non_blocking && device.type == PX_CPU && from.type != PX_CPU;
   PX_CHECK(!pin || device.type == PX_CPU, PX_RUNTIME, "Only dense CPU tensors can be pinned");
   if (pin)
     PX_TRY(px_tensor_empty_pinned(&made, self->ndim, self->sizes, dtype));
   else
     PX_TRY(px__empty_as(&made, self, dtype, device));
-  return copy_to_new(c, made, non_blocking);
+  return copy_to_new(call, made, self, non_blocking);
 }
 
 static px_status move_to(px_tensor **out, px_tensor *self, px_dtype dtype, px_device device,
@@ -86,43 +87,40 @@ static px_status move_to(px_tensor **out, px_tensor *self, px_dtype dtype, px_de
   return PX_OK;
 }
 
-px_status px__copy_to(px_call *c) {
-  px_dtype dtype = px__has_arg(c, 1) ? (px_dtype)px__int_arg(c, 1) : PX_DTYPE_NONE;
-  px_device device = px__has_arg(c, 2) ? c->args[2].v.device : PX_DEVICE_NONE;
-  return move_to(&c->results[0], px__tensor_arg(c, 0), dtype, device, px__int_arg(c, 3),
-                 px__int_arg(c, 4));
+PX_RUN(to) {
+  return move_to(&call->results[0], args->self, args->dtype, args->device, args->non_blocking,
+                 args->copy);
 }
 
-px_status px__copy_type_as(px_call *c) {
-  const px_tensor *other = px__tensor_arg(c, 1);
-  return move_to(&c->results[0], px__tensor_arg(c, 0), (px_dtype)other->dtype,
-                 px__tensor_device(other), false, false);
+PX_RUN(type_as) {
+  const px_tensor *other = args->other;
+  return move_to(&call->results[0], args->self, (px_dtype)other->dtype, px__tensor_device(other),
+                 false, false);
 }
 
-px_status px__copy_to_cpu(px_call *c) {
-  return move_to(&c->results[0], px__tensor_arg(c, 0), PX_DTYPE_NONE, px_cpu(), false, false);
+PX_RUN(to_cpu) {
+  return move_to(&call->results[0], args->self, PX_DTYPE_NONE, px_cpu(), false, false);
 }
 
-px_status px__copy_to_cuda(px_call *c) {
-  px_device device = px__has_arg(c, 1) ? c->args[1].v.device : px_cuda(-1);
+PX_RUN(to_cuda) {
+  px_device device = args->device.type >= 0 ? args->device : px_cuda(-1);
   PX_CHECK(device.type == PX_CUDA, PX_RUNTIME, "Invalid device, must be cuda device");
-  return move_to(&c->results[0], px__tensor_arg(c, 0), PX_DTYPE_NONE, device, px__int_arg(c, 2),
-                 false);
+  return move_to(&call->results[0], args->self, PX_DTYPE_NONE, device, args->non_blocking, false);
 }
 
-px_status px__copy_pin(px_call *c) {
-  px_tensor *self = px__tensor_arg(c, 0);
-  if (!px_tensor_is_pinned(self)) return px__pin_memory(&c->results[0], self);
-  c->results[0] = px_retain(self);
+PX_RUN(pin_memory) {
+  px_tensor *self = args->self;
+  if (!px_tensor_is_pinned(self)) return px__pin_memory(&call->results[0], self);
+  call->results[0] = px_retain(self);
   return PX_OK;
 }
 
-px_status px__copy_pin_copy(px_call *c) {
-  const px_tensor *self = px__tensor_arg(c, 0);
+PX_RUN(_pin_memory) {
+  const px_tensor *self = args->self;
   char text[48];
   PX_CHECK(px__tensor_device(self).type == PX_CPU, PX_RUNTIME,
            "cannot pin '%s' only dense CPU tensors can be pinned", px_tensor_type_name(self, text));
   px_tensor *made = NULL;
   PX_TRY(px_tensor_empty_pinned(&made, self->ndim, self->sizes, (px_dtype)self->dtype));
-  return copy_to_new(c, made, false);
+  return copy_to_new(call, made, self, false);
 }

@@ -1,28 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Factories: dtype, device, page-locked memory and requires_grad of new tensors, and their values.
-//
-// The four options come last in every factory's schema: dtype, device, pin_memory, requires_grad.
-#include "ops/run_impl.h"
+#include "ops/run.h"
 
 #include <math.h>
 
-typedef struct options {
-  px_dtype dtype;  // PX_DTYPE_NONE: not given
-  px_device device;
-  bool pin, requires_grad;
-} options;
-
-static options read_options(const px_call *c) {
-  const px_value *a = &c->args[c->op->param_count - 4];
-  return (options){a[0].kind == PX_ARG_NONE ? PX_DTYPE_NONE : (px_dtype)a[0].v.i,
-                   a[1].kind == PX_ARG_NONE ? PX_DEVICE_NONE : a[1].v.device, a[2].v.i != 0,
-                   a[3].v.i != 0};
-}
-
-static px_status check_options(const options *o, px_dtype dtype) {
+static px_status check_options(const px__options *o, px_dtype dtype) {
   PX_CHECK(!o->requires_grad || px_dtype_is_float(dtype), PX_RUNTIME,
            "Only Tensors of floating point and complex dtype can require gradients");
-  if (!o->pin) return PX_OK;
+  if (!o->pin_memory) return PX_OK;
   px_device d = o->device.type < 0 ? px_device_default() : o->device;
   PX_CHECK(d.type == PX_CPU, PX_RUNTIME, "Only dense CPU tensors can be pinned");
   PX_CHECK(px_device_count(PX_CUDA) > 0, PX_RUNTIME,
@@ -31,15 +16,15 @@ static px_status check_options(const options *o, px_dtype dtype) {
   return PX_OK;
 }
 
-static px_status make(px_call *c, const options *o, int64_t ndim, const int64_t *sizes) {
+static px_status make(px_call *call, const px__options *o, int64_t ndim, const int64_t *sizes) {
   px_dtype dtype = o->dtype == PX_DTYPE_NONE ? px_dtype_default() : o->dtype;
   PX_TRY(check_options(o, dtype));
-  if (o->pin)
-    PX_TRY(px_tensor_empty_pinned(&c->results[0], (int)ndim, sizes, dtype));
+  if (o->pin_memory)
+    PX_TRY(px_tensor_empty_pinned(&call->results[0], (int)ndim, sizes, dtype));
   else
-    PX_TRY(px_tensor_empty(&c->results[0], (int)ndim, sizes, dtype, o->device));
-  if (o->requires_grad) c->results[0]->flags |= PX_TENSOR_NEEDS_GRAD;
-  c->device = px__tensor_device(c->results[0]);
+    PX_TRY(px_tensor_empty(&call->results[0], (int)ndim, sizes, dtype, o->device));
+  if (o->requires_grad) call->results[0]->flags |= PX_TENSOR_NEEDS_GRAD;
+  call->device = px__tensor_device(call->results[0]);
   return PX_OK;
 }
 
@@ -62,40 +47,39 @@ static px_status fill(px_tensor *t, px_scalar value) {
 
 // ---- of nothing
 
-static px_status sized(px_call *c) {
-  options o = read_options(c);
-  return make(c, &o, c->args[0].n, c->args[0].v.ints);
+static px_status sized(px_call *call, px_value size, px__options o) {
+  return make(call, &o, size.n, size.v.ints);
 }
 
-px_status px__make_empty(px_call *c) { return sized(c); }
+PX_RUN(empty) { return sized(call, args->size, PX_OPTIONS(args)); }
 
-px_status px__make_zeros(px_call *c) {
-  PX_TRY(sized(c));
-  return fill(c->results[0], px_int(0));
+PX_RUN(zeros) {
+  PX_TRY(sized(call, args->size, PX_OPTIONS(args)));
+  return fill(call->results[0], px_int(0));
 }
 
-px_status px__make_ones(px_call *c) {
-  PX_TRY(sized(c));
-  return fill(c->results[0], px_int(1));
+PX_RUN(ones) {
+  PX_TRY(sized(call, args->size, PX_OPTIONS(args)));
+  return fill(call->results[0], px_int(1));
 }
 
-px_status px__make_full(px_call *c) {
-  options o = read_options(c);
-  px_scalar value = px_value_scalar(c->args[1]);
+PX_RUN(full) {
+  px__options o = PX_OPTIONS(args);
+  px_scalar value = args->fill_value;
   if (o.dtype == PX_DTYPE_NONE) o.dtype = px_scalar_dtype(value);
-  PX_TRY(make(c, &o, c->args[0].n, c->args[0].v.ints));
-  return fill(c->results[0], value);
+  PX_TRY(make(call, &o, args->size.n, args->size.v.ints));
+  return fill(call->results[0], value);
 }
 
-px_status px__make_scalar(px_call *c) {
-  options o = read_options(c);
-  PX_TRY(make(c, &o, 0, NULL));
-  return fill(c->results[0], px_value_scalar(c->args[0]));
+PX_RUN(scalar_tensor) {
+  px__options o = PX_OPTIONS(args);
+  PX_TRY(make(call, &o, 0, NULL));
+  return fill(call->results[0], args->s);
 }
 
-static px_status run_filler(px_call *c, const char *kernel, const px_value *params, int count) {
-  if (!c->results[0]->numel) return PX_OK;
-  return px__run_kernel(kernel, c->device, 1, c->results, 0, NULL, params, count);
+static px_status run_filler(px_call *call, const char *kernel, const px_value *params, int count) {
+  if (!call->results[0]->numel) return PX_OK;
+  return px__run_kernel(kernel, call->device, 1, call->results, 0, NULL, params, count);
 }
 
 // Where the result is int64 the three are integers first, as in PyTorch.
@@ -122,10 +106,10 @@ static px_status arange_length(int64_t *out, px_scalar start, px_scalar end, px_
   return PX_OK;
 }
 
-px_status px__make_arange(px_call *c) {
-  options o = read_options(c);
-  px_scalar start = px_value_scalar(c->args[0]), end = px_value_scalar(c->args[1]);
-  px_scalar step = px_value_scalar(c->args[2]);
+PX_RUN(arange) {
+  px__options o = PX_OPTIONS(args);
+  px_scalar start = args->start, end = px_value_scalar(args->end);
+  px_scalar step = args->step;
   int64_t n;
   if (!end.kind) end = start, start = px_int(0);
   if (o.dtype == PX_DTYPE_NONE)
@@ -133,28 +117,29 @@ px_status px__make_arange(px_call *c) {
         start.kind == 'f' || end.kind == 'f' || step.kind == 'f' ? px_dtype_default() : PX_INT64;
   start = cut(start, o.dtype), end = cut(end, o.dtype), step = cut(step, o.dtype);
   PX_TRY(arange_length(&n, start, end, step));
-  PX_TRY(make(c, &o, 1, &n));
+  PX_TRY(make(call, &o, 1, &n));
   px_value params[2] = {PX_S(start), PX_S(step)};
-  return run_filler(c, "arange", params, 2);
+  return run_filler(call, "arange", params, 2);
 }
 
-px_status px__make_linspace(px_call *c) {
-  options o = read_options(c);
-  int64_t n = px__int_arg(c, 2);
+PX_RUN(linspace) {
+  px__options o = PX_OPTIONS(args);
+  int64_t n = args->steps;
   PX_CHECK(n >= 0, PX_RUNTIME, "number of steps must be non-negative");
-  PX_TRY(make(c, &o, 1, &n));
-  return run_filler(c, "linspace", c->args, 2);
+  PX_TRY(make(call, &o, 1, &n));
+  px_value params[2] = {PX_S(args->start), PX_S(args->end)};
+  return run_filler(call, "linspace", params, 2);
 }
 
-px_status px__make_eye(px_call *c) {
-  options o = read_options(c);
-  int64_t sizes[2] = {px__int_arg(c, 0), px__has_arg(c, 1) ? px__int_arg(c, 1) : px__int_arg(c, 0)};
+PX_RUN(eye) {
+  px__options o = PX_OPTIONS(args);
+  int64_t sizes[2] = {args->n, px__given(args->m) ? args->m.v.i : args->n};
   PX_CHECK(sizes[0] >= 0, PX_RUNTIME, "n must be greater or equal to 0, got %lld",
            (long long)sizes[0]);
   PX_CHECK(sizes[1] >= 0, PX_RUNTIME, "m must be greater or equal to 0, got %lld",
            (long long)sizes[1]);
-  PX_TRY(make(c, &o, 2, sizes));
-  return run_filler(c, "eye", NULL, 0);
+  PX_TRY(make(call, &o, 2, sizes));
+  return run_filler(call, "eye", NULL, 0);
 }
 
 // ---- places of triangles
@@ -186,88 +171,81 @@ static px_status list_places(px_tensor **out, int64_t rows, int64_t cols, int64_
   return PX_OK;
 }
 
-px_status px__make_triangle(px_call *c) {
-  options o = read_options(c);
+PX_RUN(triangle_indices) {
+  px__options o = PX_OPTIONS(args);
   PX_SCOPED(px_tensor) places = NULL;
-  int64_t rows = px__int_arg(c, 0), cols = px__int_arg(c, 1), offset = px__int_arg(c, 2);
-  bool above = !strcmp(c->op->name, "triu_indices");
+  int64_t rows = args->row, cols = args->col, offset = args->offset;
+  bool above = !strcmp(call->op->name, "triu_indices");
   PX_CHECK(rows >= 0, PX_RUNTIME, "row must be non-negative, got%lld", (long long)rows);
   PX_CHECK(cols >= 0, PX_RUNTIME, "col must be non-negative, got%lld", (long long)cols);
   if (o.dtype == PX_DTYPE_NONE) o.dtype = PX_INT64;
   offset = clamped(offset, -rows, cols);
   if (above && offset > -rows) offset--;
   PX_TRY(list_places(&places, rows, cols, offset, above));
-  PX_TRY(make(c, &o, 2, places->sizes));
-  PX_CHECK(c->device.type != PX_CPU || o.dtype == PX_INT64 || o.dtype == PX_INT32, PX_UNIMPLEMENTED,
-           "\"%s\" not implemented for '%s'", c->op->name, px_dtype_class(o.dtype));
-  return px__tensor_copy(c->results[0], places, false);
+  PX_TRY(make(call, &o, 2, places->sizes));
+  PX_CHECK(call->device.type != PX_CPU || o.dtype == PX_INT64 || o.dtype == PX_INT32,
+           PX_UNIMPLEMENTED, "\"%s\" not implemented for '%s'", call->op->name,
+           px_dtype_class(o.dtype));
+  return px__tensor_copy(call->results[0], places, false);
 }
 
 // ---- like another tensor
 
-static options options_of(const px_call *c) {
-  const px_tensor *self = px__tensor_arg(c, 0);
-  options o = read_options(c);
+static px__options like(const px_tensor *self, px__options o) {
   if (o.dtype == PX_DTYPE_NONE) o.dtype = (px_dtype)self->dtype;
   if (o.device.type < 0) o.device = px__tensor_device(self);
   return o;
 }
 
-static px_status same_looks(px_call *c) {
-  const px_tensor *self = px__tensor_arg(c, 0);
-  options o = options_of(c);
-  if (o.pin) return make(c, &o, self->ndim, self->sizes);
+static px_status same_looks(px_call *call, const px_tensor *self, px__options asked) {
+  px__options o = like(self, asked);
+  if (o.pin_memory) return make(call, &o, self->ndim, self->sizes);
   PX_TRY(check_options(&o, o.dtype));
-  PX_TRY(px__empty_as(&c->results[0], self, o.dtype, o.device));
-  if (o.requires_grad) c->results[0]->flags |= PX_TENSOR_NEEDS_GRAD;
+  PX_TRY(px__empty_as(&call->results[0], self, o.dtype, o.device));
+  if (o.requires_grad) call->results[0]->flags |= PX_TENSOR_NEEDS_GRAD;
   return PX_OK;
 }
 
-px_status px__make_empty_like(px_call *c) { return same_looks(c); }
+PX_RUN(empty_like) { return same_looks(call, args->self, PX_OPTIONS(args)); }
 
-px_status px__make_zeros_like(px_call *c) {
-  PX_TRY(same_looks(c));
-  return fill(c->results[0], px_int(0));
+PX_RUN(zeros_like) {
+  PX_TRY(same_looks(call, args->self, PX_OPTIONS(args)));
+  return fill(call->results[0], px_int(0));
 }
 
-px_status px__make_ones_like(px_call *c) {
-  PX_TRY(same_looks(c));
-  return fill(c->results[0], px_int(1));
+PX_RUN(ones_like) {
+  PX_TRY(same_looks(call, args->self, PX_OPTIONS(args)));
+  return fill(call->results[0], px_int(1));
 }
 
-px_status px__make_full_like(px_call *c) {
-  PX_TRY(same_looks(c));
-  return fill(c->results[0], px_value_scalar(c->args[1]));
+PX_RUN(full_like) {
+  PX_TRY(same_looks(call, args->self, PX_OPTIONS(args)));
+  return fill(call->results[0], args->fill_value);
 }
 
-static px_status new_sized(px_call *c) {
-  options o = options_of(c);
-  return make(c, &o, c->args[1].n, c->args[1].v.ints);
+PX_RUN(new_empty) { return sized(call, args->size, like(args->self, PX_OPTIONS(args))); }
+
+PX_RUN(new_zeros) {
+  PX_TRY(sized(call, args->size, like(args->self, PX_OPTIONS(args))));
+  return fill(call->results[0], px_int(0));
 }
 
-px_status px__make_new_empty(px_call *c) { return new_sized(c); }
-
-px_status px__make_new_zeros(px_call *c) {
-  PX_TRY(new_sized(c));
-  return fill(c->results[0], px_int(0));
+PX_RUN(new_ones) {
+  PX_TRY(sized(call, args->size, like(args->self, PX_OPTIONS(args))));
+  return fill(call->results[0], px_int(1));
 }
 
-px_status px__make_new_ones(px_call *c) {
-  PX_TRY(new_sized(c));
-  return fill(c->results[0], px_int(1));
-}
-
-px_status px__make_new_full(px_call *c) {
-  PX_TRY(new_sized(c));
-  return fill(c->results[0], px_value_scalar(c->args[2]));
+PX_RUN(new_full) {
+  PX_TRY(sized(call, args->size, like(args->self, PX_OPTIONS(args))));
+  return fill(call->results[0], args->fill_value);
 }
 
 // ---- of one value
 
-px_status px__make_filled(px_call *c) {
-  const px_tensor *self = px__tensor_arg(c, 0);
-  PX_TRY(px__empty_as(&c->results[0], self, (px_dtype)self->dtype, px__tensor_device(self)));
-  return fill(c->results[0], px_value_scalar(c->args[1]));
+PX_RUN(filled) {
+  const px_tensor *self = args->self;
+  PX_TRY(px__empty_as(&call->results[0], self, (px_dtype)self->dtype, px__tensor_device(self)));
+  return fill(call->results[0], args->value);
 }
 
 // Writes the one element of value everywhere. It is copied where both are on one device, and read
@@ -284,13 +262,13 @@ static px_status spread(px_tensor *to, const px_tensor *value) {
   return px_fill_(to, number);
 }
 
-px_status px__make_filled_tensor(px_call *c) {
-  const px_tensor *self = px__tensor_arg(c, 0);
-  PX_TRY(px__empty_as(&c->results[0], self, (px_dtype)self->dtype, px__tensor_device(self)));
-  return spread(c->results[0], px__tensor_arg(c, 1));
+PX_RUN(filled_tensor) {
+  const px_tensor *self = args->self;
+  PX_TRY(px__empty_as(&call->results[0], self, (px_dtype)self->dtype, px__tensor_device(self)));
+  return spread(call->results[0], args->value);
 }
 
-px_status px__make_fill_tensor(px_call *c) {
-  c->results[0] = px_retain(px__tensor_arg(c, 0));
-  return spread(c->results[0], px__tensor_arg(c, 1));
+PX_RUN(fill_tensor) {
+  call->results[0] = px_retain(args->self);
+  return spread(call->results[0], args->value);
 }

@@ -7,11 +7,10 @@ void px__picking_drop(px__picking *p) {
   p->count = 0;
 }
 
-px_status px__start_from_self(px_call *c) {
-  px_tensor *self = px__tensor_arg(c, 0);
-  if (c->mode != PX_CALL_INPLACE) return px_clone(&c->results[0], self, NULL);
+px_status px__start_from_self(px_call *call, px_tensor *self) {
+  if (call->mode != PX_CALL_INPLACE) return px_clone(&call->results[0], self, NULL);
   PX_TRY(px__check_self_overlap(self));
-  c->results[0] = px_retain(self);
+  call->results[0] = px_retain(self);
   return PX_OK;
 }
 

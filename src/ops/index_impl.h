@@ -4,7 +4,7 @@
 // times the stride of the dimension that it indexes. gather, index_select, x[i, j], embedding and
 // their opposites are this form with other strides.
 #pragma once
-#include "ops/run_impl.h"
+#include "ops/run.h"
 
 enum { PX__MAX_INDICES = PX_MAX_OPERANDS - 2 };
 
@@ -38,8 +38,8 @@ px_status px__picking_get(const px__picking *p, px_tensor *out, const px_tensor 
     __attribute__((warn_unused_result));
 px_status px__picking_put(const px__picking *p, px_tensor *self, const px_tensor *values, bool add)
     __attribute__((warn_unused_result));
-// The first result as a copy of argument 0, or, in place, that argument itself.
-px_status px__start_from_self(px_call *c) __attribute__((warn_unused_result));
+// The first result as a copy of self, or, in place, self.
+px_status px__start_from_self(px_call *call, px_tensor *self) __attribute__((warn_unused_result));
 // The largest element of an integer tensor, as a 0-dim int64 tensor.
 px_status px__index_max(px_tensor **out, const px_tensor *self) __attribute__((warn_unused_result));
 // Elements of a mask or number tensor that are not zero: an int64 tensor [n, ndim].

@@ -4,10 +4,10 @@
 
 // ---- getting and putting with a picking that is dropped whatever happens
 
-static px_status get(px_call *c, px__picking *p, px_status made, const px_tensor *self) {
+static px_status get(px_call *call, px__picking *p, px_status made, const px_tensor *self) {
   // cppcheck-suppress uninitvar ; what was made is filled in
-  if (made == PX_OK) made = px__call_result(c, 0, p->ndim, p->sizes, (px_dtype)self->dtype);
-  if (made == PX_OK) made = px__picking_get(p, c->results[0], self);
+  if (made == PX_OK) made = px__call_result(call, 0, p->ndim, p->sizes, (px_dtype)self->dtype);
+  if (made == PX_OK) made = px__picking_get(p, call->results[0], self);
   px__picking_drop(p);
   return made;
 }
@@ -19,38 +19,32 @@ static px_status put(px__picking *p, px_status made, px_tensor *to, const px_ten
   return made;
 }
 
-// Zeros like argument 0 of the sizes in argument 1, as the first result.
-static px_status zeros(px_call *c) {
-  return px__zeros_like_sized(&c->results[0], px__tensor_arg(c, 0), c->args[1].n,
-                              c->args[1].v.ints);
-}
-
-static px_status same_dtype(const px_call *c, const px_tensor *self, const px_tensor *other,
+static px_status same_dtype(const px_call *call, const px_tensor *self, const px_tensor *other,
                             const char *name) {
   PX_CHECK(self->dtype == other->dtype, PX_RUNTIME,
-           "%s(): Expected self.dtype to be equal to %s.dtype", c->op->name, name);
+           "%s(): Expected self.dtype to be equal to %s.dtype", call->op->name, name);
   return PX_OK;
 }
 
-static px_status long_index(const px_call *c, const px_tensor *index) {
+static px_status long_index(const px_call *call, const px_tensor *index) {
   PX_CHECK(index->dtype == PX_INT64, PX_RUNTIME, "%s(): Expected dtype int64 for index",
-           c->op->name);
+           call->op->name);
   return PX_OK;
 }
 
 // ---- x[i, j]
 
-px_status px__index_index(px_call *c) {
+PX_RUN(index) {
   px__picking p;
-  const px_tensor *self = px__tensor_arg(c, 0);
-  return get(c, &p, px__pick_advanced(&p, self, c->args[1], c->args[2]), self);
+  const px_tensor *self = args->self;
+  return get(call, &p, px__pick_advanced(&p, self, args->indices, args->dims), self);
 }
 
-px_status px__index_index_backward(px_call *c) {
+PX_RUN(index_backward) {
   px__picking p;
-  PX_TRY(zeros(c));
-  px_tensor *to = c->results[0];
-  return put(&p, px__pick_advanced(&p, to, c->args[2], c->args[3]), to, px__tensor_arg(c, 0), true);
+  PX_TRY(px__zeros_of(&call->results[0], args->grad_output, args->input_sizes));
+  px_tensor *to = call->results[0];
+  return put(&p, px__pick_advanced(&p, to, args->indices, args->dims), to, args->grad_output, true);
 }
 
 // A number or a 0-dim value goes to self's device and dtype; others must be there.
@@ -72,125 +66,134 @@ static px_status value_for(px_tensor **out, const px_tensor *values, const px_te
   return px_to(out, values, PX_DTYPE_NONE, d, false, false);
 }
 
-px_status px__index_index_put(px_call *c) {
+PX_RUN(index_put) {
   px__picking p;
   PX_SCOPED(px_tensor) values = NULL;
-  PX_TRY(value_for(&values, px__tensor_arg(c, 3), px__tensor_arg(c, 0)));
-  PX_TRY(px__start_from_self(c));
-  px_tensor *to = c->results[0];
-  return put(&p, px__pick_advanced(&p, to, c->args[1], c->args[2]), to, values, px__int_arg(c, 4));
+  PX_TRY(value_for(&values, args->values, args->self));
+  PX_TRY(px__start_from_self(call, args->self));
+  px_tensor *to = call->results[0];
+  return put(&p, px__pick_advanced(&p, to, args->indices, args->dims), to, values,
+             args->accumulate);
 }
 
 // ---- flat places
 
-px_status px__index_take(px_call *c) {
+PX_RUN(take) {
   px__picking p;
   PX_SCOPED(px_tensor) self = NULL;
-  PX_TRY(px__call_same_device(c));
-  PX_CHECK(px__tensor_arg(c, 1)->dtype == PX_INT64, PX_RUNTIME,
+  PX_TRY(px__call_same_device(call));
+  PX_CHECK(args->index->dtype == PX_INT64, PX_RUNTIME,
            "take(): Expected a long tensor for index, but got %s",
-           px_dtype_class((px_dtype)px__tensor_arg(c, 1)->dtype));
-  PX_TRY(px_contiguous(&self, px__tensor_arg(c, 0)));
-  return get(c, &p, px__pick_flat(&p, self, px__tensor_arg(c, 1)), self);
+           px_dtype_class((px_dtype)args->index->dtype));
+  PX_TRY(px_contiguous(&self, args->self));
+  return get(call, &p, px__pick_flat(&p, self, args->index), self);
 }
 
-px_status px__index_take_backward(px_call *c) {
+PX_RUN(take_backward) {
   px__picking p;
-  PX_TRY(zeros(c));
-  px_tensor *to = c->results[0];
-  return put(&p, px__pick_flat(&p, to, px__tensor_arg(c, 2)), to, px__tensor_arg(c, 0), true);
+  PX_TRY(px__zeros_of(&call->results[0], args->grad_output, args->input_sizes));
+  px_tensor *to = call->results[0];
+  return put(&p, px__pick_flat(&p, to, args->index), to, args->grad_output, true);
 }
 
 // ---- places of a dimension
 
-px_status px__index_select(px_call *c) {
+PX_RUN(index_select) {
   px__picking p;
   int dim;
-  const px_tensor *self = px__tensor_arg(c, 0);
-  PX_TRY(px__call_same_device(c));
-  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 1), self->ndim));
-  PX_CHECK(self->ndim || px__tensor_arg(c, 2)->numel == 1, PX_RUNTIME,
+  const px_tensor *self = args->self;
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
+  PX_CHECK(self->ndim || args->index->numel == 1, PX_RUNTIME,
            "index_select(): Index to scalar can have only 1 value, got %lld value(s)",
-           (long long)px__tensor_arg(c, 2)->numel);
-  return get(c, &p, px__pick_dim(&p, self, dim, px__tensor_arg(c, 2)), self);
+           (long long)args->index->numel);
+  return get(call, &p, px__pick_dim(&p, self, dim, args->index), self);
 }
 
-px_status px__index_select_backward(px_call *c) {
+PX_RUN(index_select_backward) {
   px__picking p;
   int dim;
-  PX_TRY(zeros(c));
-  px_tensor *to = c->results[0];
-  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 2), to->ndim));
-  return put(&p, px__pick_dim(&p, to, dim, px__tensor_arg(c, 3)), to, px__tensor_arg(c, 0), true);
+  PX_TRY(px__zeros_of(&call->results[0], args->grad_output, args->input_sizes));
+  px_tensor *to = call->results[0];
+  PX_TRY(px__wrap_dim(&dim, args->dim, to->ndim));
+  return put(&p, px__pick_dim(&p, to, dim, args->index), to, args->grad_output, true);
 }
 
-static px_status check_source(const px_call *c, const px_tensor *self, int dim,
+static px_status check_source(const px_call *call, const px_tensor *self, int dim,
                               const px_tensor *index, const px_tensor *source) {
   int64_t n = source->ndim ? source->sizes[dim] : 1;
-  PX_CHECK(index->ndim <= 1, PX_INDEX, "%s(): Index is supposed to be a vector", c->op->name);
-  PX_TRY(same_dtype(c, self, source, "source"));
+  PX_CHECK(index->ndim <= 1, PX_INDEX, "%s(): Index is supposed to be a vector", call->op->name);
+  PX_TRY(same_dtype(call, self, source, "source"));
   PX_CHECK(source->ndim == self->ndim, PX_RUNTIME,
-           "%s(): Source and destination must have the same number of dimensions", c->op->name);
+           "%s(): Source and destination must have the same number of dimensions", call->op->name);
   PX_CHECK(index->numel == n, PX_RUNTIME,
            "%s(): Number of indices (%lld) should be equal to source.size(dim): (%lld)",
-           c->op->name, (long long)index->numel, (long long)n);
+           call->op->name, (long long)index->numel, (long long)n);
   for (int d = 0; d < self->ndim; d++)
     PX_CHECK(d == dim || self->sizes[d] == source->sizes[d], PX_RUNTIME,
              "%s(): Source/destination tensor must have same slice shapes except at dimension %d",
-             c->op->name, dim);
+             call->op->name, dim);
   return PX_OK;
 }
 
-static px_status put_slices(px_call *c, const px_tensor *source, bool add) {
+// `source` is what the caller gave, `values` what is put.
+typedef struct slices {
+  px_tensor *self, *index, *source;
+  int64_t dim;
+} slices;
+static px_status put_slices(px_call *call, const slices *s, const px_tensor *values, bool add) {
   px__picking p;
   int dim;
-  const px_tensor *index = px__tensor_arg(c, 2);
-  PX_TRY(px__call_same_device(c));
-  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 1), px__tensor_arg(c, 0)->ndim));
-  PX_TRY(check_source(c, px__tensor_arg(c, 0), dim, index, px__tensor_arg(c, 3)));
-  PX_TRY(px__start_from_self(c));
-  px_tensor *to = c->results[0];
-  return put(&p, px__pick_dim(&p, to, dim, index), to, source, add);
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(px__wrap_dim(&dim, s->dim, s->self->ndim));
+  PX_TRY(check_source(call, s->self, dim, s->index, s->source));
+  PX_TRY(px__start_from_self(call, s->self));
+  px_tensor *to = call->results[0];
+  return put(&p, px__pick_dim(&p, to, dim, s->index), to, values, add);
 }
 
-px_status px__index_add(px_call *c) {
-  px_scalar alpha = px_value_scalar(c->args[4]);
+PX_RUN(index_add) {
+  px_scalar alpha = args->alpha;
   PX_SCOPED(px_tensor) scaled = NULL;
-  if (px_scalar_float(alpha) == 1) return put_slices(c, px__tensor_arg(c, 3), true);
-  PX_TRY(px_mul_scalar(&scaled, px__tensor_arg(c, 3), alpha));
-  return put_slices(c, scaled, true);
+  slices s = {args->self, args->index, args->source, args->dim};
+  if (px_scalar_float(alpha) == 1) return put_slices(call, &s, s.source, true);
+  PX_TRY(px_mul_scalar(&scaled, s.source, alpha));
+  return put_slices(call, &s, scaled, true);
 }
 
-px_status px__index_copy(px_call *c) { return put_slices(c, px__tensor_arg(c, 3), false); }
+PX_RUN(index_copy) {
+  slices s = {args->self, args->index, args->source, args->dim};
+  return put_slices(call, &s, s.source, false);
+}
 
 static px_status value_like(px_tensor **out, const px_tensor *like, px_scalar value) {
   return px_full(out, NULL, 0, value, (px_dtype)like->dtype, px__tensor_device(like), false, false);
 }
 
-px_status px__index_fill(px_call *c) {
+PX_RUN(index_fill) {
   px__picking p;
   int dim;
   PX_SCOPED(px_tensor) value = NULL;
-  PX_TRY(px__call_same_device(c));
-  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 1), px__tensor_arg(c, 0)->ndim));
-  PX_TRY(value_like(&value, px__tensor_arg(c, 0), px_value_scalar(c->args[3])));
-  PX_TRY(px__start_from_self(c));
-  px_tensor *to = c->results[0];
-  return put(&p, px__pick_dim(&p, to, dim, px__tensor_arg(c, 2)), to, value, false);
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(px__wrap_dim(&dim, args->dim, args->self->ndim));
+  PX_TRY(value_like(&value, args->self, args->value));
+  PX_TRY(px__start_from_self(call, args->self));
+  px_tensor *to = call->results[0];
+  return put(&p, px__pick_dim(&p, to, dim, args->index), to, value, false);
 }
 
 // ---- an index for each element
 
 // `index` may not reach beyond `self` but in `dim`, nor beyond `src`, if there is one.
-static px_status check_along(const px_call *c, const px_tensor *self, int dim,
+static px_status check_along(const px_call *call, const px_tensor *self, int dim,
                              const px_tensor *index, const px_tensor *src) {
   char a[256], b[256], e[256];
-  PX_TRY(long_index(c, index));
+  PX_TRY(long_index(call, index));
   int n = self->ndim ? self->ndim : 1, have = index->ndim ? index->ndim : 1;
   if (index->numel == 0) return PX_OK;
   PX_CHECK(n == have, PX_RUNTIME,
            "Index tensor must have the same number of dimensions as %s tensor",
-           strcmp(c->op->name, "gather") ? "self" : "input");
+           strcmp(call->op->name, "gather") ? "self" : "input");
   for (int d = 0; d < index->ndim; d++) {
     int64_t most = self->ndim ? self->sizes[d] : 1;
     bool fits = (d == dim || index->sizes[d] <= most) &&
@@ -210,66 +213,67 @@ static px_status check_along(const px_call *c, const px_tensor *self, int dim,
   return PX_OK;
 }
 
-px_status px__index_gather(px_call *c) {
+PX_RUN(gather) {
   px__picking p;
   int dim;
-  const px_tensor *self = px__tensor_arg(c, 0), *index = px__tensor_arg(c, 2);
-  PX_TRY(px__call_same_device(c));
-  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 1), self->ndim));
-  PX_TRY(check_along(c, self, dim, index, NULL));
-  return get(c, &p, px__pick_along(&p, self, dim, index), self);
+  const px_tensor *self = args->self, *index = args->index;
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
+  PX_TRY(check_along(call, self, dim, index, NULL));
+  return get(call, &p, px__pick_along(&p, self, dim, index), self);
 }
 
-px_status px__index_gather_backward(px_call *c) {
+PX_RUN(gather_backward) {
   px__picking p;
   int dim;
-  PX_TRY(zeros(c));
-  px_tensor *to = c->results[0];
-  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 2), to->ndim));
-  return put(&p, px__pick_along(&p, to, dim, px__tensor_arg(c, 3)), to, px__tensor_arg(c, 0), true);
+  PX_TRY(px__zeros_of(&call->results[0], args->grad_output, args->input_sizes));
+  px_tensor *to = call->results[0];
+  PX_TRY(px__wrap_dim(&dim, args->dim, to->ndim));
+  return put(&p, px__pick_along(&p, to, dim, args->index), to, args->grad_output, true);
 }
 
-static px_status scatter(px_call *c, px_tensor *src, bool add) {
+static px_status scatter(px_call *call, px_tensor *self, int64_t along, const px_tensor *index,
+                         px_tensor *src, bool add) {
   px__picking p;
   int dim;
-  const px_tensor *self = px__tensor_arg(c, 0), *index = px__tensor_arg(c, 2);
   PX_SCOPED(px_tensor) part = NULL;
-  PX_TRY(px__call_same_device(c));
-  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 1), self->ndim));
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(px__wrap_dim(&dim, along, self->ndim));
   bool one = src->ndim == 0 && index->ndim != 0;
-  PX_TRY(check_along(c, self, dim, index, one ? NULL : src));
-  PX_TRY(same_dtype(c, self, src, "src"));
+  PX_TRY(check_along(call, self, dim, index, one ? NULL : src));
+  PX_TRY(same_dtype(call, self, src, "src"));
   if (one)
     part = px_retain(src);
   else if (index->numel)
     PX_TRY(px__tensor_view(&part, src, index->ndim, index->sizes, src->strides, src->offset));
-  PX_TRY(px__start_from_self(c));
-  px_tensor *to = c->results[0];
+  PX_TRY(px__start_from_self(call, self));
+  px_tensor *to = call->results[0];
   if (!index->numel) return PX_OK;
   return put(&p, px__pick_along(&p, to, dim, index), to, part, add);
 }
 
-px_status px__index_scatter(px_call *c) {
-  px_tensor *src = px__tensor_arg(c, 3);
+PX_RUN(scatter) {
+  px_tensor *src = args->src;
   PX_SCOPED(px_tensor) value = NULL;
-  if (!(src->flags & PX_TENSOR_WRAPPED)) return scatter(c, src, false);
-  PX_TRY(value_for(&value, src, px__tensor_arg(c, 0)));
-  return scatter(c, value, false);
+  if (!(src->flags & PX_TENSOR_WRAPPED))
+    return scatter(call, args->self, args->dim, args->index, src, false);
+  PX_TRY(value_for(&value, src, args->self));
+  return scatter(call, args->self, args->dim, args->index, value, false);
 }
 
-px_status px__index_scatter_value(px_call *c) {
+PX_RUN(scatter_value) {
   PX_SCOPED(px_tensor) value = NULL;
-  PX_TRY(value_like(&value, px__tensor_arg(c, 0), px_value_scalar(c->args[3])));
-  return scatter(c, value, false);
+  PX_TRY(value_like(&value, args->self, args->value));
+  return scatter(call, args->self, args->dim, args->index, value, false);
 }
 
-px_status px__index_scatter_add(px_call *c) { return scatter(c, px__tensor_arg(c, 3), true); }
+PX_RUN(scatter_add) { return scatter(call, args->self, args->dim, args->index, args->src, true); }
 
 // ---- tables
 
-px_status px__index_embedding(px_call *c) {
+PX_RUN(embedding) {
   px__picking p;
-  const px_tensor *input = px__tensor_arg(c, 0), *weight = px__tensor_arg(c, 1);
+  const px_tensor *input = args->input, *weight = args->weight;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
   int64_t sizes[PX_MAX_DIMS];
@@ -279,44 +283,44 @@ px_status px__index_embedding(px_call *c) {
            "Long, Int; but got torch.%sTensor instead (while checking arguments for embedding)",
            px_dtype_class((px_dtype)input->dtype));
   char here[PX_DEVICE_TEXT], there[PX_DEVICE_TEXT];
-  c->device = px__tensor_device(weight);
-  PX_CHECK(px_device_equal(px__tensor_device(input), c->device), PX_RUNTIME,
+  call->device = px__tensor_device(weight);
+  PX_CHECK(px_device_equal(px__tensor_device(input), call->device), PX_RUNTIME,
            "Expected all tensors to be on the same device, but got index is on %s, different from "
            "other tensors on %s (when checking argument in method wrapper_CUDA__index_select)",
-           px_device_format(px__tensor_device(input), here), px_device_format(c->device, there));
+           px_device_format(px__tensor_device(input), here), px_device_format(call->device, there));
   PX_CHECK(input->ndim < PX_MAX_DIMS, PX_RUNTIME, "too many dimensions");
   PX_TRY(px_reshape(&flat, input, (const int64_t[]){-1}, 1));
   px_status made = px__pick_dim(&p, weight, 0, flat);
-  PX_TRY(get(c, &p, made, weight));
+  PX_TRY(get(call, &p, made, weight));
   memcpy(sizes, input->sizes, sizeof *sizes * (size_t)input->ndim);
   sizes[input->ndim] = weight->sizes[1];
-  PX_TRY(px__unsafe_view(&rows, c->results[0], sizes, input->ndim + 1));
-  px_release(c->results[0]);
-  c->results[0] = PX_MOVE(rows);
+  PX_TRY(px__unsafe_view(&rows, call->results[0], sizes, input->ndim + 1));
+  px_release(call->results[0]);
+  call->results[0] = PX_MOVE(rows);
   return PX_OK;
 }
 
-px_status px__index_embedding_backward(px_call *c) {
+PX_RUN(embedding_backward) {
   px__picking p;
-  const px_tensor *input = px__tensor_arg(c, 2);
+  const px_tensor *input = args->input;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
   PX_SCOPED(px_tensor) padding = NULL;
-  PX_TRY(zeros(c));
-  px_tensor *to = c->results[0];
+  PX_TRY(px__zeros_of(&call->results[0], args->grad_output, args->weight_sizes));
+  px_tensor *to = call->results[0];
   PX_TRY(px_reshape(&flat, input, (const int64_t[]){-1}, 1));
   int64_t sizes[2] = {flat->numel, to->sizes[1]};
-  PX_TRY(px_reshape(&rows, px__tensor_arg(c, 0), sizes, 2));
+  PX_TRY(px_reshape(&rows, args->grad_output, sizes, 2));
   PX_TRY(put(&p, px__pick_dim(&p, to, 0, flat), to, rows, true));
-  if (!px__has_arg(c, 3)) return PX_OK;
-  int64_t row = px__int_arg(c, 3);
+  if (!px__given(args->padding_idx)) return PX_OK;
+  int64_t row = args->padding_idx.v.i;
   PX_TRY(px__part_select(&padding, to, 0, row));
   return px_zero_(padding);
 }
 
-px_status px__index_one_hot(px_call *c) {
-  const px_tensor *self = px__tensor_arg(c, 0);
-  int64_t classes = px__int_arg(c, 1), sizes[PX_MAX_DIMS];
+PX_RUN(one_hot) {
+  const px_tensor *self = args->self;
+  int64_t classes = args->num_classes, sizes[PX_MAX_DIMS];
   PX_SCOPED(px_tensor) most = NULL;
   PX_SCOPED(px_tensor) column = NULL;
   PX_SCOPED(px_tensor) made = NULL;
@@ -346,21 +350,21 @@ px_status px__index_one_hot(px_call *c) {
             px_scalar_int(top) < 0 ? "non-negative" : "smaller than num_classes");
   }
   PX_TRY(status);
-  c->results[0] = PX_MOVE(made);
+  call->results[0] = PX_MOVE(made);
   return PX_OK;
 }
 
-px_status px__index_bincount(px_call *c) {
-  const px_tensor *self = px__tensor_arg(c, 0);
-  px_tensor *weights = px__arg_tensor(c, 1);
+PX_RUN(bincount) {
+  const px_tensor *self = args->self;
+  px_tensor *weights = args->weights;
   px__picking p;
   PX_SCOPED(px_tensor) most = NULL;
   PX_SCOPED(px_tensor) amount = NULL;
   px_scalar top = px_int(-1), bottom = px_int(0);
-  PX_TRY(px__call_same_device(c));
+  PX_TRY(px__call_same_device(call));
   PX_CHECK(self->ndim == 1 && !px_dtype_is_float((px_dtype)self->dtype), PX_RUNTIME,
            "bincount only supports 1-d non-negative integral inputs.");
-  PX_CHECK(px__int_arg(c, 2) >= 0, PX_RUNTIME, "minlength should be >= 0");
+  PX_CHECK(args->minlength >= 0, PX_RUNTIME, "minlength should be >= 0");
   PX_CHECK(!weights || (weights->ndim == 1 && weights->numel == self->numel), PX_RUNTIME,
            "weights should be 1-d and have the same length as input");
   if (self->numel) {
@@ -373,15 +377,15 @@ px_status px__index_bincount(px_call *c) {
   PX_CHECK(px_scalar_int(bottom) >= 0, PX_RUNTIME,
            "bincount only supports 1-d non-negative integral inputs.");
   int64_t n = px_scalar_int(top) + 1;
-  if (n < px__int_arg(c, 2)) n = px__int_arg(c, 2);
+  if (n < args->minlength) n = args->minlength;
   px_dtype dtype = !weights ? PX_INT64 : weights->dtype == PX_FLOAT32 ? PX_FLOAT32 : PX_FLOAT64;
   px_device device = px__tensor_device(self);
-  PX_TRY(px_zeros(&c->results[0], &n, 1, dtype, device, false, false));
+  PX_TRY(px_zeros(&call->results[0], &n, 1, dtype, device, false, false));
   if (weights)
     PX_TRY(px_to(&amount, weights, dtype, PX_DEVICE_NONE, false, false));
   else
     PX_TRY(px_full(&amount, NULL, 0, px_int(1), dtype, device, false, false));
-  px_tensor *to = c->results[0];
+  px_tensor *to = call->results[0];
   px_status made = px__pick_flat(&p, to, self);
   p.wraps = false;
   return put(&p, made, to, amount, true);

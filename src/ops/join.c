@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ops that join tensors, repeat them, and move their elements around: copies into views.
-#include "ops/run_impl.h"
+#include "ops/run.h"
 
 // ---- cat and stack
 
@@ -43,19 +43,19 @@ static px_status cat_shape(px_value list, int64_t given, int *out_dim, int *out_
   return PX_OK;
 }
 
-px_status px__join_cat(px_call *c) {
-  px_value list = c->args[0];
+PX_RUN(cat) {
+  px_value list = args->tensors;
   int64_t sizes[PX_MAX_DIMS], at = 0;
   int dim = 0, ndim = 0;
   PX_CHECK(list.n > 0, PX_VALUE, "torch.cat(): expected a non-empty list of Tensors");
-  PX_TRY(px__call_same_device(c));
-  PX_TRY(cat_shape(list, px__int_arg(c, 1), &dim, &ndim, sizes));
-  PX_TRY(px__call_result(c, 0, ndim, sizes, joint_dtype(list)));
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(cat_shape(list, args->dim, &dim, &ndim, sizes));
+  PX_TRY(px__call_result(call, 0, ndim, sizes, joint_dtype(list)));
   for (int i = 0; i < list.n; i++) {
     const px_tensor *t = list.v.tensors[i];
     if (t->numel) {
       PX_SCOPED(px_tensor) part = NULL;
-      PX_TRY(px__part_slice(&part, c->results[0], dim, at, t->sizes[dim], 1));
+      PX_TRY(px__part_slice(&part, call->results[0], dim, at, t->sizes[dim], 1));
       PX_TRY(px__tensor_copy(part, t, false));
     }
     at += is_nothing(t) ? 0 : t->sizes[dim];
@@ -78,34 +78,33 @@ static px_status check_equal_sizes(px_value list) {
   return PX_OK;
 }
 
-px_status px__join_stack(px_call *c) {
-  px_value list = c->args[0];
+PX_RUN(stack) {
+  px_value list = args->tensors;
   int64_t sizes[PX_MAX_DIMS];
   int dim;
   PX_CHECK(list.n > 0, PX_RUNTIME, "stack expects a non-empty TensorList");
   const px_tensor *first = list.v.tensors[0];
   PX_CHECK(first->ndim < PX_MAX_DIMS, PX_RUNTIME, "too many dimensions");
-  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 1), first->ndim + 1));
+  PX_TRY(px__wrap_dim(&dim, args->dim, first->ndim + 1));
   PX_TRY(check_equal_sizes(list));
-  PX_TRY(px__call_same_device(c));
+  PX_TRY(px__call_same_device(call));
   for (int d = 0, from = 0; d <= first->ndim; d++)
     sizes[d] = d == dim ? list.n : first->sizes[from++];
-  PX_TRY(px__call_result(c, 0, first->ndim + 1, sizes, joint_dtype(list)));
+  PX_TRY(px__call_result(call, 0, first->ndim + 1, sizes, joint_dtype(list)));
   for (int i = 0; i < list.n && first->numel; i++) {
     PX_SCOPED(px_tensor) part = NULL;
-    PX_TRY(px__part_select(&part, c->results[0], dim, i));
+    PX_TRY(px__part_select(&part, call->results[0], dim, i));
     PX_TRY(px__tensor_copy(part, list.v.tensors[i], false));
   }
   return PX_OK;
 }
 
 // Joins tensors that have been given at least `least` dimensions, new ones first.
-static px_status cat_at_least(px_call *c, int least, int dim) {
-  px_value list = c->args[0];
+static px_status cat_at_least(px_call *call, px_value list, int least, int dim) {
   px_tensor **items = NULL;
   px_status status = PX_OK;
   int made = 0;
-  PX_CHECK(list.n > 0, PX_RUNTIME, "%s expects a non-empty TensorList", c->op->name);
+  PX_CHECK(list.n > 0, PX_RUNTIME, "%s expects a non-empty TensorList", call->op->name);
   PX_TRY(px__alloc((void **)&items, (size_t)list.n * sizeof *items));
   for (; made < list.n && status == PX_OK; made++) {
     px_tensor *t = list.v.tensors[made];
@@ -115,18 +114,18 @@ static px_status cat_at_least(px_call *c, int least, int dim) {
     else
       status = px_reshape(&items[made], t, least == 2 ? sizes : sizes + 1, least);
   }
-  if (status == PX_OK) status = px_cat(&c->results[0], items, list.n, dim);
+  if (status == PX_OK) status = px_cat(&call->results[0], items, list.n, dim);
   for (int i = 0; i < made; i++) px_release(items[i]);
   px__free(items);
   return status;
 }
 
-px_status px__join_hstack(px_call *c) {
-  bool flat = c->args[0].n > 0 && c->args[0].v.tensors[0]->ndim <= 1;
-  return cat_at_least(c, 1, flat ? 0 : 1);
+PX_RUN(hstack) {
+  bool flat = args->tensors.n > 0 && args->tensors.v.tensors[0]->ndim <= 1;
+  return cat_at_least(call, args->tensors, 1, flat ? 0 : 1);
 }
 
-px_status px__join_vstack(px_call *c) { return cat_at_least(c, 2, 0); }
+PX_RUN(vstack) { return cat_at_least(call, args->tensors, 2, 0); }
 
 // ---- repeating
 
@@ -150,9 +149,9 @@ static px_status repeat_into(px_tensor *to, const px_tensor *self, const int64_t
   return px__tensor_copy(wide, from, false);
 }
 
-px_status px__join_repeat(px_call *c) {
-  const px_tensor *self = px__tensor_arg(c, 0);
-  px_value repeats = c->args[1];
+PX_RUN(repeat) {
+  const px_tensor *self = args->self;
+  px_value repeats = args->repeats;
   int64_t sizes[PX_MAX_DIMS];
   char text[256];
   PX_CHECK(repeats.n >= self->ndim && repeats.n <= PX_MAX_DIMS, PX_RUNTIME,
@@ -166,31 +165,31 @@ px_status px__join_repeat(px_call *c) {
              px__sizes_text(text, sizeof text, repeats.n, repeats.v.ints));
     sizes[d] = repeats.v.ints[d] * (from < 0 ? 1 : self->sizes[from]);
   }
-  PX_TRY(px__call_result(c, 0, repeats.n, sizes, (px_dtype)self->dtype));
-  return c->results[0]->numel ? repeat_into(c->results[0], self, repeats.v.ints) : PX_OK;
+  PX_TRY(px__call_result(call, 0, repeats.n, sizes, (px_dtype)self->dtype));
+  return call->results[0]->numel ? repeat_into(call->results[0], self, repeats.v.ints) : PX_OK;
 }
 
-px_status px__join_tile(px_call *c) {
-  px_tensor *self = px__tensor_arg(c, 0);
+PX_RUN(tile) {
+  px_tensor *self = args->self;
   int64_t repeats[PX_MAX_DIMS];
-  int n = c->args[1].n, lead = self->ndim - n;
+  int n = args->dims.n, lead = self->ndim - n;
   PX_CHECK(n <= PX_MAX_DIMS, PX_RUNTIME, "too many dimensions");
   if (lead < 0) lead = 0;
   for (int d = 0; d < lead; d++) repeats[d] = 1;
-  for (int d = 0; d < n; d++) repeats[lead + d] = c->args[1].v.ints[d];
-  return px_repeat(&c->results[0], self, repeats, lead + n);
+  for (int d = 0; d < n; d++) repeats[lead + d] = args->dims.v.ints[d];
+  return px_repeat(&call->results[0], self, repeats, lead + n);
 }
 
-px_status px__join_repeat_interleave(px_call *c) {
-  px_tensor *self = px__tensor_arg(c, 0);
-  int64_t repeats = px__int_arg(c, 1), sizes[PX_MAX_DIMS];
+PX_RUN(repeat_interleave) {
+  px_tensor *self = args->self;
+  int64_t repeats = args->repeats, sizes[PX_MAX_DIMS];
   int dim = 0;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) column = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
   PX_CHECK(repeats >= 0, PX_RUNTIME, "Repeats must be non-negative");
-  if (px__has_arg(c, 2)) {
-    PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 2), self->ndim));
+  if (px__given(args->dim)) {
+    PX_TRY(px__wrap_dim(&dim, args->dim.v.i, self->ndim));
     flat = px_retain(self);
   } else {
     PX_TRY(px_reshape(&flat, self, (const int64_t[]){-1}, 1));
@@ -203,7 +202,7 @@ px_status px__join_repeat_interleave(px_call *c) {
   PX_TRY(px_expand(&wide, column, sizes, column->ndim));
   memcpy(sizes, flat->sizes, sizeof sizes);
   sizes[dim] *= repeats;
-  return px_reshape(&c->results[0], wide, sizes, flat->ndim);
+  return px_reshape(&call->results[0], wide, sizes, flat->ndim);
 }
 
 // How often each place occurs is read on the host: the result's size depends on it.
@@ -231,14 +230,14 @@ static px_status spread_places(px_tensor **out, const px_tensor *repeats, int64_
   return status;
 }
 
-px_status px__join_repeat_interleave_tensor(px_call *c) {
-  px_tensor *self = px__tensor_arg(c, 0);
-  const px_tensor *repeats = px__tensor_arg(c, 1);
+PX_RUN(repeat_interleave_tensor) {
+  px_tensor *self = args->self;
+  const px_tensor *repeats = args->repeats;
   int dim = 0;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) places = NULL;
-  if (px__has_arg(c, 2)) {
-    PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 2), self->ndim));
+  if (px__given(args->dim)) {
+    PX_TRY(px__wrap_dim(&dim, args->dim.v.i, self->ndim));
     flat = px_retain(self);
   } else {
     PX_TRY(px_reshape(&flat, self, (const int64_t[]){-1}, 1));
@@ -249,7 +248,7 @@ px_status px__join_repeat_interleave_tensor(px_call *c) {
            "input.size(%d) = %lld",
            (long long)repeats->numel, dim, (long long)n);
   PX_TRY(spread_places(&places, repeats, n));
-  return px_index_select(&c->results[0], flat, dim, places);
+  return px_index_select(&call->results[0], flat, dim, places);
 }
 
 // ---- moving elements
@@ -280,12 +279,12 @@ static px_status copy_flipped(px_tensor *to, const px_tensor *self, uint32_t dim
   return px__launch(device, &l, uses, 2);
 }
 
-px_status px__join_flip(px_call *c) {
-  const px_tensor *self = px__tensor_arg(c, 0);
+PX_RUN(flip) {
+  const px_tensor *self = args->self;
   uint32_t dims;
-  PX_TRY(px__wrap_dims(&dims, c->args[1].v.ints, c->args[1].n, self->ndim));
-  PX_TRY(px__call_result(c, 0, self->ndim, self->sizes, (px_dtype)self->dtype));
-  return self->numel ? copy_flipped(c->results[0], self, dims) : PX_OK;
+  PX_TRY(px__wrap_dims(&dims, args->dims.v.ints, args->dims.n, self->ndim));
+  PX_TRY(px__call_result(call, 0, self->ndim, self->sizes, (px_dtype)self->dtype));
+  return self->numel ? copy_flipped(call->results[0], self, dims) : PX_OK;
 }
 
 static px_status roll_once(px_tensor **out, const px_tensor *self, int64_t shift, int dim) {
@@ -307,16 +306,16 @@ static px_status roll_once(px_tensor **out, const px_tensor *self, int64_t shift
   return PX_OK;
 }
 
-px_status px__join_roll(px_call *c) {
-  px_tensor *self = px__tensor_arg(c, 0);
-  px_value shifts = c->args[1], dims = c->args[2];
+PX_RUN(roll) {
+  px_tensor *self = args->self;
+  px_value shifts = args->shifts, dims = args->dims;
   PX_SCOPED(px_tensor) at = NULL;
   PX_CHECK(shifts.n > 0, PX_RUNTIME, "`shifts` required");
   if (dims.n == 0 && shifts.n == 1) {
     PX_SCOPED(px_tensor) flat = NULL;
     PX_TRY(px_reshape(&flat, self, (const int64_t[]){-1}, 1));
     PX_TRY(roll_once(&at, flat, shifts.v.ints[0], 0));
-    return px__unsafe_view(&c->results[0], at, self->sizes, self->ndim);
+    return px__unsafe_view(&call->results[0], at, self->sizes, self->ndim);
   }
   PX_CHECK(shifts.n == dims.n, PX_RUNTIME, "shifts and dimensions must align. shifts: %d, dims:%d",
            shifts.n, dims.n);
@@ -329,6 +328,6 @@ px_status px__join_roll(px_call *c) {
     px_release(at);
     at = next;
   }
-  c->results[0] = PX_MOVE(at);
+  call->results[0] = PX_MOVE(at);
   return PX_OK;
 }

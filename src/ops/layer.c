@@ -11,13 +11,13 @@
 // ---- activations
 
 PX_RUN(glu) {
-  const px_tensor *x = px__arg_tensor(call, 0);
+  const px_tensor *x = args->input;
   PX_SCOPED(px_tensor) value = NULL;
   PX_SCOPED(px_tensor) door = NULL;
   PX_SCOPED(px_tensor) open = NULL;
   int dim;
   PX_CHECK(x->ndim > 0, PX_RUNTIME, "glu does not support 0-dimensional tensors");
-  PX_TRY(px__wrap_dim(&dim, call->args[1].v.i, x->ndim));
+  PX_TRY(px__wrap_dim(&dim, args->dim, x->ndim));
   int64_t half = x->sizes[dim] / 2;
   PX_CHECK(x->sizes[dim] % 2 == 0, PX_RUNTIME,
            "Halving dimension must be even, but dimension %d is size %lld", dim, LL(x->sizes[dim]));
@@ -28,7 +28,7 @@ PX_RUN(glu) {
 }
 
 PX_RUN(prelu) {
-  const px_tensor *x = px__arg_tensor(call, 0), *weight = px__arg_tensor(call, 1);
+  const px_tensor *x = args->self, *weight = args->weight;
   PX_SCOPED(px_tensor) slope = NULL;
   PX_SCOPED(px_tensor) scaled = NULL;
   PX_SCOPED(px_tensor) positive = NULL;
@@ -52,8 +52,8 @@ PX_RUN(prelu) {
 
 // A mask of one number a channel. What has a dimension less has no batch.
 PX_RUN(channel_dropout) {
-  const px_tensor *x = px__arg_tensor(call, 0);
-  double p = call->args[1].v.f;
+  const px_tensor *x = args->input;
+  double p = args->p;
   int image = call->op->name[7] == '1' ? 3 : 4, given = x->ndim == image ? 2 : 1;
   char text[32];
   snprintf(text, sizeof text, "%.16g", p);
@@ -65,7 +65,7 @@ PX_RUN(channel_dropout) {
   PX_SCOPED(px_tensor) ones = NULL;
   PX_SCOPED(px_tensor) mask = NULL;
   int64_t sizes[4];
-  if (!px__arg_bool(call, 2) || p == 0) {
+  if (!args->training || p == 0) {
     call->results[0] = px_retain((px_tensor *)x);
     return PX_OK;
   }
@@ -90,12 +90,11 @@ static px_status unfold_batch(px_tensor *to, const px_tensor *many, int64_t time
   PX_TRY(px_mean(&mean, rows, (int64_t[]){0}, 1, false, PX_DTYPE_NONE));
   return px_copy_(to, mean, false);
 }
-static px_status instance_checks(const px_call *call, const px_tensor *x) {
-  bool own = px__arg_bool(call, 5);
+static px_status instance_checks(const px_tensor *x, bool own, bool running) {
   char text[128];
   PX_CHECK(x->ndim >= 2, PX_RUNTIME,
            "Expected at least 2 dimensions for input tensor but received %d", x->ndim);
-  PX_CHECK(own || (px__arg_tensor(call, 1) && px__arg_tensor(call, 2)), PX_RUNTIME,
+  PX_CHECK(own || running, PX_RUNTIME,
            "Expected running_mean and running_var to be defined when use_input_stats is false");
   int64_t places = 1;
   for (int d = 2; d < x->ndim; d++) places *= x->sizes[d];
@@ -105,33 +104,32 @@ static px_status instance_checks(const px_call *call, const px_tensor *x) {
   return PX_OK;
 }
 PX_RUN(instance_norm) {
-  const px_tensor *x = px__arg_tensor(call, 0);
+  const px_tensor *x = args->input;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) mean = NULL;
   PX_SCOPED(px_tensor) var = NULL;
   PX_SCOPED(px_tensor) weight = NULL;
   PX_SCOPED(px_tensor) bias = NULL;
   PX_SCOPED(px_tensor) result = NULL;
-  PX_TRY(instance_checks(call, x));
-  bool own = px__arg_bool(call, 5);
+  PX_TRY(instance_checks(x, args->use_input_stats, args->running_mean && args->running_var));
+  bool own = args->use_input_stats;
   int64_t sizes[PX_MAX_DIMS] = {1, x->sizes[0] * x->sizes[1]}, n = x->sizes[0];
   for (int d = 2; d < x->ndim; d++) sizes[d] = x->sizes[d];
-  px_tensor *kept_mean = px__arg_tensor(call, 1), *kept_var = px__arg_tensor(call, 2);
+  px_tensor *kept_mean = args->running_mean, *kept_var = args->running_var;
   PX_TRY(px_reshape(&flat, x, sizes, x->ndim));
   PX_TRY(fold_batch(&mean, kept_mean, n));
   PX_TRY(fold_batch(&var, kept_var, n));
-  PX_TRY(fold_batch(&weight, px__arg_tensor(call, 3), n));
-  PX_TRY(fold_batch(&bias, px__arg_tensor(call, 4), n));
-  PX_TRY(px_batch_norm(&result, flat, mean, var, weight, bias, own, call->args[6].v.f,
-                       call->args[7].v.f));
+  PX_TRY(fold_batch(&weight, args->weight, n));
+  PX_TRY(fold_batch(&bias, args->bias, n));
+  PX_TRY(px_batch_norm(&result, flat, mean, var, weight, bias, own, args->momentum, args->eps));
   if (own && kept_mean) PX_TRY(unfold_batch(kept_mean, mean, n));
   if (own && kept_var) PX_TRY(unfold_batch(kept_var, var, n));
   return px_reshape(&call->results[0], result, x->sizes, x->ndim);
 }
 
 PX_RUN(rms_norm) {
-  const px_tensor *x = px__arg_tensor(call, 0), *weight = px__arg_tensor(call, 2);
-  px_value shape = call->args[1], eps = call->args[3];
+  const px_tensor *x = args->input, *weight = args->weight;
+  px_value shape = args->normalized_shape, eps = args->eps;
   PX_SCOPED(px_tensor) square = NULL;
   PX_SCOPED(px_tensor) mean = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
@@ -196,8 +194,8 @@ static px_status share_heads(px_tensor **out, px_tensor *t, int64_t heads, bool 
   int64_t at = dim;
   return px_repeat_interleave(out, t, heads / t->sizes[dim], &at);
 }
-PX_RUN(attention) {
-  px_tensor *q = px__arg_tensor(call, 0), *mask = px__arg_tensor(call, 3);
+PX_RUN(scaled_dot_product_attention) {
+  px_tensor *q = args->query, *mask = args->attn_mask;
   PX_SCOPED(px_tensor) key = NULL;
   PX_SCOPED(px_tensor) value = NULL;
   PX_SCOPED(px_tensor) turned = NULL;
@@ -205,35 +203,32 @@ PX_RUN(attention) {
   PX_SCOPED(px_tensor) scores = NULL;
   PX_SCOPED(px_tensor) weights = NULL;
   PX_SCOPED(px_tensor) kept = NULL;
-  bool causal = px__arg_bool(call, 5), shared = px__arg_bool(call, 7);
-  PX_CHECK(q->ndim >= 2 && px__arg_tensor(call, 1)->ndim >= 2 && px__arg_tensor(call, 2)->ndim >= 2,
-           PX_RUNTIME,
+  bool causal = args->is_causal, shared = args->enable_gqa;
+  PX_CHECK(q->ndim >= 2 && args->key->ndim >= 2 && args->value->ndim >= 2, PX_RUNTIME,
            "scaled_dot_product_attention: Expected query, key, and value to all be  at least 2 "
            "dimensional, but got query.dim(): %d, key.dim(): %d and value.dim(): %d instead.",
-           q->ndim, px__arg_tensor(call, 1)->ndim, px__arg_tensor(call, 2)->ndim);
+           q->ndim, args->key->ndim, args->value->ndim);
   PX_CHECK(!mask || !causal, PX_RUNTIME,
            "_scaled_dot_product_attention: Explicit attn_mask should not be set when "
            "is_causal=True");
   int64_t heads = q->ndim > 2 ? q->sizes[q->ndim - 3] : 1, width = q->sizes[q->ndim - 1];
-  double scale =
-      call->args[6].kind == PX_ARG_NONE ? 1 / sqrt((double)width) : px_value_float(call->args[6]);
-  PX_TRY(share_heads(&key, px__arg_tensor(call, 1), heads, shared));
-  PX_TRY(share_heads(&value, px__arg_tensor(call, 2), heads, shared));
+  double scale = !px__given(args->scale) ? 1 / sqrt((double)width) : px_value_float(args->scale);
+  PX_TRY(share_heads(&key, args->key, heads, shared));
+  PX_TRY(share_heads(&value, args->value, heads, shared));
   PX_TRY(px_transpose(&turned, key, -2, -1));
   PX_TRY(px_mul_scalar(&scaled, q, px_float(scale)));
   PX_TRY(px_matmul(&scores, scaled, turned));
   PX_TRY(hide(&scores, mask, causal));
   PX_TRY(px_softmax(&weights, scores, -1, PX_DTYPE_NONE));
-  PX_TRY(px_dropout(&kept, weights, call->args[4].v.f, call->args[4].v.f > 0));
+  PX_TRY(px_dropout(&kept, weights, args->dropout_p, args->dropout_p > 0));
   return px_matmul(&call->results[0], kept, value);
 }
 
 // ---- sizes of images
 
 // (.., C r r, H, W) as (.., C, r, r, H, W) becomes (.., C, H, r, W, r), and back.
-static px_status reorder(px_call *call, const int64_t *parts, const int64_t *order,
-                         const int64_t *last) {
-  const px_tensor *x = px__arg_tensor(call, 0);
+static px_status reorder(px_tensor **out, const px_tensor *x, const int64_t *parts,
+                         const int64_t *order, const int64_t *last) {
   PX_SCOPED(px_tensor) split = NULL;
   PX_SCOPED(px_tensor) moved = NULL;
   int64_t sizes[PX_MAX_DIMS + 2], dims[PX_MAX_DIMS + 2];
@@ -243,39 +238,39 @@ static px_status reorder(px_call *call, const int64_t *parts, const int64_t *ord
   PX_TRY(px_reshape(&split, x, sizes, lead + 5));
   PX_TRY(px_permute(&moved, split, dims, lead + 5));
   for (int k = 0; k < 3; k++) sizes[lead + k] = last[k];
-  return px_reshape(&call->results[0], moved, sizes, x->ndim);
+  return px_reshape(out, moved, sizes, x->ndim);
 }
-static px_status shuffle_checks(const px_call *call, const char *factor) {
-  const px_tensor *x = px__arg_tensor(call, 0);
+static px_status shuffle_checks(const px_call *call, const px_tensor *x, const char *name,
+                                int64_t factor) {
   PX_CHECK(x->ndim >= 3 && x->ndim <= PX_MAX_DIMS - 2, PX_RUNTIME,
            "%s expects input to have at least 3 dimensions, but got input with %d dimension(s)",
            call->op->name, x->ndim);
-  PX_CHECK(call->args[1].v.i > 0, PX_RUNTIME, "%s expects a positive %s, but got %lld",
-           call->op->name, factor, LL(call->args[1].v.i));
+  PX_CHECK(factor > 0, PX_RUNTIME, "%s expects a positive %s, but got %lld", call->op->name, name,
+           LL(factor));
   return PX_OK;
 }
 PX_RUN(pixel_shuffle) {
-  PX_TRY(shuffle_checks(call, "upscale_factor"));
-  const px_tensor *x = px__arg_tensor(call, 0);
+  PX_TRY(shuffle_checks(call, args->self, "upscale_factor", args->upscale_factor));
+  const px_tensor *x = args->self;
   const int64_t *end = x->sizes + x->ndim - 3;
-  int64_t r = call->args[1].v.i;
+  int64_t r = args->upscale_factor;
   PX_CHECK(r <= INT32_MAX && end[0] % (r * r) == 0, PX_RUNTIME,
            "pixel_shuffle expects its input's 'channel' dimension to be divisible by the square of "
            "upscale_factor, but input.size(-3)=%lld is not divisible by %lld",
            LL(end[0]), r <= INT32_MAX ? LL(r * r) : LL(r));
-  return reorder(call, (int64_t[]){end[0] / (r * r), r, r, end[1], end[2]},
+  return reorder(&call->results[0], x, (int64_t[]){end[0] / (r * r), r, r, end[1], end[2]},
                  (int64_t[]){0, 3, 1, 4, 2}, (int64_t[]){end[0] / (r * r), end[1] * r, end[2] * r});
 }
 PX_RUN(pixel_unshuffle) {
-  PX_TRY(shuffle_checks(call, "downscale_factor"));
-  const px_tensor *x = px__arg_tensor(call, 0);
+  PX_TRY(shuffle_checks(call, args->self, "downscale_factor", args->downscale_factor));
+  const px_tensor *x = args->self;
   const int64_t *end = x->sizes + x->ndim - 3;
-  int64_t r = call->args[1].v.i;
+  int64_t r = args->downscale_factor;
   for (int k = 1; k < 3; k++)
     PX_CHECK(end[k] % r == 0, PX_RUNTIME,
              "pixel_unshuffle expects %s to be divisible by downscale_factor, but input.size(%d)="
              "%lld is not divisible by %lld",
              k == 1 ? "height" : "width", k - 3, LL(end[k]), LL(r));
-  return reorder(call, (int64_t[]){end[0], end[1] / r, r, end[2] / r, r},
+  return reorder(&call->results[0], x, (int64_t[]){end[0], end[1] / r, r, end[2] / r, r},
                  (int64_t[]){0, 2, 4, 1, 3}, (int64_t[]){end[0] * r * r, end[1] / r, end[2] / r});
 }

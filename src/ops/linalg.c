@@ -39,7 +39,7 @@ static px_status check_expands(const px_tensor *self, int ndim, const int64_t *s
 }
 
 PX_RUN(mm) {
-  const px_tensor *a = px__arg_tensor(call, 0), *b = px__arg_tensor(call, 1);
+  const px_tensor *a = args->self, *b = args->mat2;
   PX_CHECK(a->ndim == 2, PX_RUNTIME, "self must be a matrix");
   PX_CHECK(b->ndim == 2, PX_RUNTIME, "mat2 must be a matrix");
   PX_TRY(px__call_same_device(call));
@@ -48,9 +48,8 @@ PX_RUN(mm) {
   return px__call_result(call, 0, 2, sizes, (px_dtype)a->dtype);
 }
 
-static px_status add_product(px_call *call, bool turned) {
-  const px_tensor *self = px__arg_tensor(call, 0), *a = px__arg_tensor(call, 1);
-  const px_tensor *b = px__arg_tensor(call, 2);
+static px_status add_product(px_call *call, const px_tensor *self, const px_tensor *a,
+                             const px_tensor *b, bool turned) {
   PX_CHECK(a->ndim == 2, PX_RUNTIME, "mat1 must be a matrix, got %d-D tensor", a->ndim);
   PX_CHECK(b->ndim == 2, PX_RUNTIME, "mat2 must be a matrix, got %d-D tensor", b->ndim);
   PX_TRY(px__call_same_device(call));
@@ -61,11 +60,8 @@ static px_status add_product(px_call *call, bool turned) {
   return px__call_result(call, 0, 2, sizes, (px_dtype)a->dtype);
 }
 
-PX_RUN(addmm) { return add_product(call, false); }
-PX_RUN(linear_rows) {
-  call->turned = 2;
-  return add_product(call, true);
-}
+PX_RUN(addmm) { return add_product(call, args->self, args->mat1, args->mat2, false); }
+PX_RUN(_linear) { return add_product(call, args->self, args->mat1, args->mat2, true); }
 
 static px_status check_batches(const px_tensor *a, const px_tensor *b) {
   PX_CHECK(a->ndim == 3, PX_RUNTIME, "batch1 must be a 3D tensor");
@@ -79,15 +75,15 @@ static px_status check_batches(const px_tensor *a, const px_tensor *b) {
   return PX_OK;
 }
 PX_RUN(bmm) {
-  const px_tensor *a = px__arg_tensor(call, 0), *b = px__arg_tensor(call, 1);
+  const px_tensor *a = args->self, *b = args->mat2;
   PX_TRY(px__call_same_device(call));
   PX_TRY(check_batches(a, b));
   int64_t sizes[3] = {a->sizes[0], a->sizes[1], b->sizes[2]};
   return px__call_result(call, 0, 3, sizes, (px_dtype)a->dtype);
 }
 PX_RUN(baddbmm) {
-  const px_tensor *self = px__arg_tensor(call, 0), *a = px__arg_tensor(call, 1);
-  const px_tensor *b = px__arg_tensor(call, 2);
+  const px_tensor *self = args->self, *a = args->batch1;
+  const px_tensor *b = args->batch2;
   PX_TRY(px__call_same_device(call));
   PX_TRY(check_batches(a, b));
   int64_t sizes[3] = {a->sizes[0], a->sizes[1], b->sizes[2]};
@@ -101,7 +97,7 @@ PX_RUN(baddbmm) {
 }
 
 PX_RUN(mv) {
-  const px_tensor *a = px__arg_tensor(call, 0), *x = px__arg_tensor(call, 1);
+  const px_tensor *a = args->self, *x = args->vec;
   PX_CHECK(a->ndim == 2 && x->ndim == 1, PX_RUNTIME,
            "vector + matrix @ vector expected, got 1, %d, %d", a->ndim, x->ndim);
   PX_TRY(px__call_same_device(call));
@@ -114,7 +110,7 @@ PX_RUN(mv) {
 }
 
 PX_RUN(dot) {
-  const px_tensor *a = px__arg_tensor(call, 0), *b = px__arg_tensor(call, 1);
+  const px_tensor *a = args->self, *b = args->tensor;
   PX_CHECK(a->ndim == 1 && b->ndim == 1, PX_RUNTIME,
            "1D tensors expected, but got %dD and %dD tensors", a->ndim, b->ndim);
   PX_TRY(px__call_same_device(call));
@@ -129,7 +125,7 @@ PX_RUN(dot) {
 }
 
 PX_RUN(trace) {
-  const px_tensor *self = px__arg_tensor(call, 0);
+  const px_tensor *self = args->self;
   PX_CHECK(self->ndim == 2, PX_RUNTIME, "trace: expected a matrix, but got tensor with dim %d",
            self->ndim);
   PX_CHECK(self->dtype != PX_BOOL || px__tensor_device(self).type != PX_CPU, PX_UNIMPLEMENTED,
@@ -140,7 +136,7 @@ PX_RUN(trace) {
 }
 
 PX_RUN(outer) {
-  const px_tensor *a = px__arg_tensor(call, 0), *b = px__arg_tensor(call, 1);
+  const px_tensor *a = args->self, *b = args->vec2;
   PX_CHECK(a->ndim == 1, PX_RUNTIME, "outer: Expected 1-D argument self, but got %d-D", a->ndim);
   PX_CHECK(b->ndim == 1, PX_RUNTIME, "outer: Expected 1-D argument vec2, but got %d-D", b->ndim);
   PX_SCOPED(px_tensor) column = NULL;
@@ -221,9 +217,7 @@ static px_status matmul(px_tensor **out, const px_tensor *a, const px_tensor *b)
   }
   return batched(out, a, b);
 }
-PX_RUN(matmul) {
-  return matmul(&call->results[0], px__arg_tensor(call, 0), px__arg_tensor(call, 1));
-}
+PX_RUN(matmul) { return matmul(&call->results[0], args->self, args->other); }
 
 // ---- linear
 
@@ -235,8 +229,8 @@ static px_status linear_2d(px_tensor **out, const px_tensor *x, const px_tensor 
   return px_mm(out, x, turned);
 }
 PX_RUN(linear) {
-  const px_tensor *x = px__arg_tensor(call, 0), *weight = px__arg_tensor(call, 1);
-  const px_tensor *bias = px__arg_tensor(call, 2);
+  const px_tensor *x = args->input, *weight = args->weight;
+  const px_tensor *bias = args->bias;
   if (x->ndim == 2 && weight->ndim == 2) return linear_2d(&call->results[0], x, weight, bias);
   PX_SCOPED(px_tensor) turned = NULL;
   PX_SCOPED(px_tensor) flat = NULL;

@@ -247,8 +247,8 @@ static px_status contract(px_tensor **out, plan *p) {
   return px_permute(out, p->factors[0].t, dims, p->output_count);
 }
 PX_RUN(einsum) {
-  px_value tensors = call->args[1];
-  plan p = {.equation = call->args[0].v.text, .count = tensors.n};
+  px_value tensors = args->tensors;
+  plan p = {.equation = args->equation, .count = tensors.n};
   PX_CHECK(tensors.n > 0, PX_RUNTIME, "einsum(): must provide at least one operand");
   for (int i = 0; i < LABELS; i++) p.sizes[i] = -1;
   PX_TRY(px__alloc((void **)&p.factors, (size_t)tensors.n * sizeof *p.factors));

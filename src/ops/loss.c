@@ -3,13 +3,11 @@
 #include <math.h>
 
 #include "ops/run.h"
-#include "ops/run_impl.h"
 
 #define LL(x) ((long long)(x))
 
 typedef enum reduction { NONE, MEAN, SUM } reduction;
-static px_status reduction_of(reduction *out, px_value text) {
-  const char *s = text.v.text;
+static px_status reduction_of(reduction *out, const char *s) {
   *out = !strcmp(s, "none") ? NONE : !strcmp(s, "sum") ? SUM : MEAN;
   PX_CHECK(*out != MEAN || !strcmp(s, "mean"), PX_VALUE, "%s is not a valid value for reduction",
            s);
@@ -50,18 +48,18 @@ static px_status check_target(const px_tensor *x, const px_tensor *target,
   return PX_OK;
 }
 PX_RUN(nll_loss_forward) {
-  const px_tensor *x = px__arg_tensor(call, 0), *target = px__arg_tensor(call, 1);
+  const px_tensor *x = args->self, *target = args->target;
   reduction how;
   PX_TRY(px__call_same_device(call));
-  PX_TRY(reduction_of(&how, call->args[3]));
-  PX_TRY(check_target(x, target, px__arg_tensor(call, 2)));
+  PX_TRY(reduction_of(&how, args->reduction));
+  PX_TRY(check_target(x, target, args->weight));
   bool each = how == NONE && x->ndim > 1;
   PX_TRY(px__call_result(call, 0, each ? target->ndim : 0, target->sizes, (px_dtype)x->dtype));
   return px__call_result(call, 1, 0, NULL, (px_dtype)x->dtype);
 }
 PX_RUN(nll_loss_backward) {
-  px_value size = call->args[4];
-  return px__call_result(call, 0, size.n, size.v.ints, (px_dtype)px__arg_tensor(call, 0)->dtype);
+  px_value size = args->input_size;
+  return px__call_result(call, 0, size.n, size.v.ints, (px_dtype)args->grad_output->dtype);
 }
 
 typedef struct nll {
@@ -78,9 +76,8 @@ static px_status nll_of(px_tensor **out, px_tensor **total, const px_tensor *x, 
 }
 PX_RUN(nll_loss) {
   PX_SCOPED(px_tensor) total = NULL;
-  nll n = {px__tensor_arg(call, 1), px__arg_tensor(call, 2), call->args[4].v.text,
-           call->args[3].v.i};
-  return nll_of(&call->results[0], &total, px__arg_tensor(call, 0), &n);
+  nll n = {args->target, args->weight, args->reduction, args->ignore_index};
+  return nll_of(&call->results[0], &total, args->input, &n);
 }
 
 // ---- cross_entropy
@@ -164,12 +161,11 @@ static px_status smoothed(px_tensor **out, const px_tensor *log_p, const nll *n,
 }
 
 PX_RUN(cross_entropy) {
-  const px_tensor *x = px__arg_tensor(call, 0);
-  nll n = {px__tensor_arg(call, 1), px__arg_tensor(call, 2), call->args[4].v.text,
-           call->args[3].v.i};
-  double smoothing = call->args[5].v.f;
+  const px_tensor *x = args->input;
+  nll n = {args->target, args->weight, args->reduction, args->ignore_index};
+  double smoothing = args->label_smoothing;
   reduction how;
-  PX_TRY(reduction_of(&how, call->args[4]));
+  PX_TRY(reduction_of(&how, args->reduction));
   PX_CHECK(smoothing >= 0 && smoothing <= 1, PX_RUNTIME,
            "label_smoothing must be between 0.0 and 1.0. Got: %g", smoothing);
   PX_SCOPED(px_tensor) log_p = NULL;
@@ -197,8 +193,7 @@ static void pair_end(pair *p) {
 static bool same_sizes(const px_tensor *a, const px_tensor *b) {
   return a->ndim == b->ndim && !memcmp(a->sizes, b->sizes, (size_t)a->ndim * sizeof *a->sizes);
 }
-static px_status pair_of(pair *out, const px_call *call) {
-  const px_tensor *a = px__arg_tensor(call, 0), *b = px__arg_tensor(call, 1);
+static px_status pair_of(pair *out, const px_tensor *a, const px_tensor *b) {
   if (same_sizes(a, b)) {
     out->a = px_retain(a), out->b = px_retain(b);
     return PX_OK;
@@ -216,46 +211,46 @@ static px_status pair_of(pair *out, const px_call *call) {
   return px_expand(&out->b, b, sizes, ndim);
 }
 PX_RUN(element_loss) {
-  const px_tensor *a = px__arg_tensor(call, 0), *b = px__arg_tensor(call, 1);
+  const px_tensor *a = args->self, *b = args->target;
   reduction how;
-  PX_TRY(reduction_of(&how, call->args[2]));
+  PX_TRY(reduction_of(&how, args->reduction));
   px_dtype dtype = px_dtype_promote((px_dtype)a->dtype, (px_dtype)b->dtype);
   if (!px_dtype_is_float(dtype)) return px__refuse_dtype(call->op, dtype, call->device);
   return px__call_result(call, 0, how == NONE ? a->ndim : 0, a->sizes, dtype);
 }
 PX_RUN(element_loss_backward) {
-  const px_tensor *a = px__arg_tensor(call, 1);
+  const px_tensor *a = args->self;
   return px__call_result(call, 0, a->ndim, a->sizes, (px_dtype)a->dtype);
 }
 PX_RUN(mse_loss) {
   PAIR p = {NULL, NULL};
-  PX_TRY(pair_of(&p, call));
-  return px_mse_loss_forward(&call->results[0], p.a, p.b, call->args[2].v.text);
+  PX_TRY(pair_of(&p, args->input, args->target));
+  return px_mse_loss_forward(&call->results[0], p.a, p.b, args->reduction);
 }
 PX_RUN(l1_loss) {
   PAIR p = {NULL, NULL};
   PX_SCOPED(px_tensor) difference = NULL;
   PX_SCOPED(px_tensor) distance = NULL;
   reduction how;
-  PX_TRY(reduction_of(&how, call->args[2]));
-  PX_TRY(pair_of(&p, call));
+  PX_TRY(reduction_of(&how, args->reduction));
+  PX_TRY(pair_of(&p, args->input, args->target));
   PX_TRY(px_sub(&difference, p.a, p.b, px_int(1)));
   PX_TRY(px_abs(&distance, difference));
   return reduce(&call->results[0], distance, how);
 }
 PX_RUN(smooth_l1_loss) {
   PAIR p = {NULL, NULL};
-  double beta = call->args[3].v.f;
+  double beta = args->beta;
   PX_CHECK(beta >= 0, PX_RUNTIME, "smooth_l1_loss does not support negative values for beta.");
-  PX_TRY(pair_of(&p, call));
-  return px_smooth_l1_loss_forward(&call->results[0], p.a, p.b, call->args[2].v.text, beta);
+  PX_TRY(pair_of(&p, args->input, args->target));
+  return px_smooth_l1_loss_forward(&call->results[0], p.a, p.b, args->reduction, beta);
 }
 PX_RUN(huber_loss) {
   PAIR p = {NULL, NULL};
-  double delta = call->args[3].v.f;
+  double delta = args->delta;
   PX_CHECK(delta > 0, PX_RUNTIME, "huber_loss does not support non-positive values for delta.");
-  PX_TRY(pair_of(&p, call));
-  return px_huber_loss_forward(&call->results[0], p.a, p.b, call->args[2].v.text, delta);
+  PX_TRY(pair_of(&p, args->input, args->target));
+  return px_huber_loss_forward(&call->results[0], p.a, p.b, args->reduction, delta);
 }
 
 // ---- binary cross entropy
@@ -268,11 +263,11 @@ static px_status weigh(px_tensor **out, const px_tensor *each, const px_tensor *
   return reduce(out, weighted, how);
 }
 PX_RUN(binary_cross_entropy) {
-  const px_tensor *x = px__arg_tensor(call, 0), *target = px__arg_tensor(call, 1);
-  const px_tensor *weight = px__arg_tensor(call, 2);
+  const px_tensor *x = args->input, *target = args->target;
+  const px_tensor *weight = args->weight;
   char have[128], want[128];
   reduction how;
-  PX_TRY(reduction_of(&how, call->args[3]));
+  PX_TRY(reduction_of(&how, args->reduction));
   PX_CHECK(same_sizes(x, target), PX_VALUE,
            "Using a target size (torch.Size(%s)) that is different to the input size "
            "(torch.Size(%s)) is deprecated. Please ensure they have the same size.",
@@ -280,7 +275,7 @@ PX_RUN(binary_cross_entropy) {
   PX_CHECK(!px__needs_grad(target), PX_UNIMPLEMENTED,
            "the derivative of binary_cross_entropy for 'target' is not implemented");
   if (!weight)
-    return px_binary_cross_entropy_forward(&call->results[0], x, target, call->args[3].v.text);
+    return px_binary_cross_entropy_forward(&call->results[0], x, target, args->reduction);
   PX_SCOPED(px_tensor) each = NULL;
   PX_TRY(px_binary_cross_entropy_forward(&each, x, target, "none"));
   return weigh(&call->results[0], each, weight, how);
@@ -308,17 +303,17 @@ static px_status positive_logits(px_tensor **out, const px_tensor *x, const px_t
   PX_TRY(px_mul(&product, factor, soft));
   return px_add(out, linear, product, px_int(1));
 }
-PX_RUN(bce_with_logits) {
-  const px_tensor *x = px__arg_tensor(call, 0), *target = px__arg_tensor(call, 1);
-  const px_tensor *weight = px__arg_tensor(call, 2), *pos_weight = px__arg_tensor(call, 4);
+PX_RUN(binary_cross_entropy_with_logits) {
+  const px_tensor *x = args->input, *target = args->target;
+  const px_tensor *weight = args->weight, *pos_weight = args->pos_weight;
   char have[128], want[128];
   reduction how;
-  PX_TRY(reduction_of(&how, call->args[3]));
+  PX_TRY(reduction_of(&how, args->reduction));
   PX_CHECK(same_sizes(x, target), PX_VALUE,
            "Target size (torch.Size(%s)) must be the same as input size (torch.Size(%s))",
            px__size_text(have, sizeof have, target), px__size_text(want, sizeof want, x));
   if (!weight && !pos_weight)
-    return px_bce_with_logits_forward(&call->results[0], x, target, call->args[3].v.text);
+    return px_bce_with_logits_forward(&call->results[0], x, target, args->reduction);
   PX_SCOPED(px_tensor) each = NULL;
   PX_TRY(pos_weight ? positive_logits(&each, x, target, pos_weight)
                     : px_bce_with_logits_forward(&each, x, target, "none"));
@@ -327,14 +322,14 @@ PX_RUN(bce_with_logits) {
 }
 
 PX_RUN(kl_div) {
-  const px_tensor *x = px__arg_tensor(call, 0), *target = px__arg_tensor(call, 1);
-  bool logs = px__arg_bool(call, 3), batch = !strcmp(call->args[2].v.text, "batchmean");
+  const px_tensor *x = args->input, *target = args->target;
+  bool logs = args->log_target, batch = !strcmp(args->reduction, "batchmean");
   PX_SCOPED(px_tensor) p = NULL;
   PX_SCOPED(px_tensor) own = NULL;
   PX_SCOPED(px_tensor) cross = NULL;
   PX_SCOPED(px_tensor) each = NULL;
   reduction how = SUM;
-  if (!batch) PX_TRY(reduction_of(&how, call->args[2]));
+  if (!batch) PX_TRY(reduction_of(&how, args->reduction));
   if (logs) {
     PX_TRY(px_exp(&p, target));
     PX_TRY(px_mul(&own, p, target));
@@ -359,12 +354,8 @@ PX_RUN(kl_div) {
 
 PX_RUN(reduced) {
   reduction how;
-  PX_TRY(reduction_of(&how, call->args[1]));
-  return reduce(&call->results[0], px__arg_tensor(call, 0), how);
-}
-static px_status distance(px_tensor **out, const px_call *call, int a, int b) {
-  return px_pairwise_distance(out, px__arg_tensor(call, a), px__arg_tensor(call, b),
-                              call->args[4].v.f, call->args[5].v.f, false);
+  PX_TRY(reduction_of(&how, args->reduction));
+  return reduce(&call->results[0], args->self, how);
 }
 PX_RUN(triplet_margin_loss) {
   PX_SCOPED(px_tensor) near = NULL;
@@ -373,17 +364,17 @@ PX_RUN(triplet_margin_loss) {
   PX_SCOPED(px_tensor) shifted = NULL;
   PX_SCOPED(px_tensor) each = NULL;
   reduction how;
-  PX_TRY(reduction_of(&how, call->args[7]));
-  PX_TRY(distance(&near, call, 0, 1));
-  PX_TRY(distance(&far, call, 0, 2));
-  if (px__arg_bool(call, 6)) {
+  PX_TRY(reduction_of(&how, args->reduction));
+  PX_TRY(px_pairwise_distance(&near, args->anchor, args->positive, args->p, args->eps, false));
+  PX_TRY(px_pairwise_distance(&far, args->anchor, args->negative, args->p, args->eps, false));
+  if (args->swap) {
     PX_SCOPED(px_tensor) other = NULL;
     PX_SCOPED(px_tensor) first = PX_MOVE(far);
-    PX_TRY(distance(&other, call, 1, 2));
+    PX_TRY(px_pairwise_distance(&other, args->positive, args->negative, args->p, args->eps, false));
     PX_TRY(px_minimum(&far, first, other));
   }
   PX_TRY(px_sub(&excess, near, far, px_int(1)));
-  PX_TRY(px_add_scalar(&shifted, excess, px_float(call->args[3].v.f), px_int(1)));
+  PX_TRY(px_add_scalar(&shifted, excess, px_float(args->margin), px_int(1)));
   PX_TRY(px_relu(&each, shifted));
   return reduce(&call->results[0], each, how);
 }
@@ -404,25 +395,25 @@ static px_status stirling(px_tensor **out, const px_tensor *t) {
   return px_masked_fill(out, sum, small, px_int(0));
 }
 PX_RUN(poisson_nll_loss) {
-  const px_tensor *x = px__arg_tensor(call, 0), *target = px__arg_tensor(call, 1);
+  const px_tensor *x = args->input, *target = args->target;
   PX_SCOPED(px_tensor) rate = NULL;
   PX_SCOPED(px_tensor) likely = NULL;
   PX_SCOPED(px_tensor) each = NULL;
   PX_SCOPED(px_tensor) shifted = NULL;
   PX_SCOPED(px_tensor) logarithm = NULL;
-  bool is_log = px__arg_bool(call, 2);
+  bool is_log = args->log_input;
   reduction how;
-  PX_TRY(reduction_of(&how, call->args[5]));
+  PX_TRY(reduction_of(&how, args->reduction));
   if (is_log) {
     PX_TRY(px_exp(&rate, x));
     PX_TRY(px_mul(&likely, target, x));
   } else {
-    PX_TRY(px_add_scalar(&shifted, x, px_float(call->args[4].v.f), px_int(1)));
+    PX_TRY(px_add_scalar(&shifted, x, px_float(args->eps), px_int(1)));
     PX_TRY(px_log(&logarithm, shifted));
     PX_TRY(px_mul(&likely, target, logarithm));
   }
   PX_TRY(px_sub(&each, is_log ? rate : x, likely, px_int(1)));
-  if (!px__arg_bool(call, 3)) return reduce(&call->results[0], each, how);
+  if (!args->full) return reduce(&call->results[0], each, how);
   PX_SCOPED(px_tensor) count = NULL;
   PX_SCOPED(px_tensor) full = NULL;
   PX_TRY(stirling(&count, target));
@@ -430,8 +421,8 @@ PX_RUN(poisson_nll_loss) {
   return reduce(&call->results[0], full, how);
 }
 PX_RUN(gaussian_nll_loss) {
-  const px_tensor *x = px__arg_tensor(call, 0), *target = px__arg_tensor(call, 1);
-  const px_tensor *var = px__arg_tensor(call, 2);
+  const px_tensor *x = args->input, *target = args->target;
+  const px_tensor *var = args->var;
   PX_SCOPED(px_tensor) difference = NULL;
   PX_SCOPED(px_tensor) square = NULL;
   PX_SCOPED(px_tensor) safe = NULL;
@@ -440,9 +431,9 @@ PX_RUN(gaussian_nll_loss) {
   PX_SCOPED(px_tensor) sum = NULL;
   PX_SCOPED(px_tensor) half = NULL;
   PX_SCOPED(px_tensor) full = NULL;
-  px_scalar least = px_float(call->args[4].v.f);
+  px_scalar least = px_float(args->eps);
   reduction how;
-  PX_TRY(reduction_of(&how, call->args[5]));
+  PX_TRY(reduction_of(&how, args->reduction));
   // The floor of the variance has no gradient.
   PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) floor = NULL;
@@ -457,7 +448,7 @@ PX_RUN(gaussian_nll_loss) {
   PX_TRY(px_div(&ratio, square, safe));
   PX_TRY(px_add(&sum, logarithm, ratio, px_int(1)));
   PX_TRY(px_mul_scalar(&half, sum, px_float(0.5)));
-  if (!px__arg_bool(call, 3)) return reduce(&call->results[0], half, how);
+  if (!args->full) return reduce(&call->results[0], half, how);
   PX_TRY(px_add_scalar(&full, half, px_float(log(2 * M_PI) / 2), px_int(1)));
   return reduce(&call->results[0], full, how);
 }

@@ -40,9 +40,7 @@ px_status px__nonzero(px_tensor **out, const px_tensor *self) {
   return PX_OK;
 }
 
-px_status px__index_nonzero(px_call *c) {
-  return px__nonzero(&c->results[0], px__tensor_arg(c, 0));
-}
+PX_RUN(nonzero) { return px__nonzero(&call->results[0], args->self); }
 
 // The places in row-major order, of the shape that a and mask broadcast to, where mask is true.
 static px_status flat_places(px_tensor **out, const px_tensor *mask, int ndim,
@@ -56,8 +54,8 @@ static px_status flat_places(px_tensor **out, const px_tensor *mask, int ndim,
   return px_reshape(out, rows, (const int64_t[]){-1}, 1);
 }
 
-static px_status check_mask(const px_call *c, const px_tensor *mask) {
-  PX_CHECK(mask->dtype == PX_BOOL, PX_RUNTIME, "%s: expected BoolTensor for mask", c->op->name);
+static px_status check_mask(const px_call *call, const px_tensor *mask) {
+  PX_CHECK(mask->dtype == PX_BOOL, PX_RUNTIME, "%s: expected BoolTensor for mask", call->op->name);
   return PX_OK;
 }
 
@@ -77,42 +75,42 @@ static px_status select_masked(px_tensor **out, px_tensor *wide, const px_tensor
   return PX_OK;
 }
 
-px_status px__index_masked_select(px_call *c) {
-  px_tensor *self = px__tensor_arg(c, 0), *mask = px__tensor_arg(c, 1);
+PX_RUN(masked_select) {
+  px_tensor *self = args->self, *mask = args->mask;
   int ndim;
   int64_t sizes[PX_MAX_DIMS];
   PX_SCOPED(px_tensor) places = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
-  PX_TRY(px__call_same_device(c));
-  PX_TRY(check_mask(c, mask));
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(check_mask(call, mask));
   PX_TRY(px__broadcast(&ndim, sizes, self->ndim, self->sizes, mask->ndim, mask->sizes));
   PX_TRY(px_expand(&wide, self, sizes, ndim));
   if (px__kernel_find((px_device_type)px__tensor_device(self).type, "selected"))
-    return select_masked(&c->results[0], wide, mask);
+    return select_masked(&call->results[0], wide, mask);
   PX_TRY(flat_places(&places, mask, ndim, sizes));
-  return px_take(&c->results[0], wide, places);
+  return px_take(&call->results[0], wide, places);
 }
 
-px_status px__index_masked_select_backward(px_call *c) {
-  px_tensor *grad = px__tensor_arg(c, 0), *mask = px__tensor_arg(c, 2);
+PX_RUN(masked_select_backward) {
+  px_tensor *grad = args->grad_output, *mask = args->mask;
   int ndim;
   int64_t sizes[PX_MAX_DIMS];
   PX_SCOPED(px_tensor) places = NULL;
-  PX_TRY(px__broadcast(&ndim, sizes, c->args[1].n, c->args[1].v.ints, mask->ndim, mask->sizes));
+  PX_TRY(px__broadcast(&ndim, sizes, args->input_sizes.n, args->input_sizes.v.ints, mask->ndim,
+                       mask->sizes));
   PX_TRY(flat_places(&places, mask, ndim, sizes));
-  return px_take_backward(&c->results[0], grad, sizes, ndim, places);
+  return px_take_backward(&call->results[0], grad, sizes, ndim, places);
 }
 
-px_status px__index_masked_scatter(px_call *c) {
-  px_tensor *self = px__tensor_arg(c, 0), *mask = px__tensor_arg(c, 1),
-            *source = px__tensor_arg(c, 2);
+PX_RUN(masked_scatter) {
+  px_tensor *self = args->self, *mask = args->mask, *source = args->source;
   px__picking p;
   PX_SCOPED(px_tensor) places = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) part = NULL;
   PX_SCOPED(px_tensor) made = NULL;
-  PX_TRY(px__call_same_device(c));
-  PX_TRY(check_mask(c, mask));
+  PX_TRY(px__call_same_device(call));
+  PX_TRY(check_mask(call, mask));
   PX_CHECK(self->dtype == source->dtype, PX_RUNTIME,
            "masked_scatter: expected self and source to have same dtypes but got %s and %s",
            px_dtype_class((px_dtype)self->dtype), px_dtype_class((px_dtype)source->dtype));
@@ -126,18 +124,18 @@ px_status px__index_masked_scatter(px_call *c) {
   if (status == PX_OK) status = px__picking_put(&p, made, part, false);
   px__picking_drop(&p);
   PX_TRY(status);
-  if (c->mode != PX_CALL_INPLACE) {
-    c->results[0] = PX_MOVE(made);
+  if (call->mode != PX_CALL_INPLACE) {
+    call->results[0] = PX_MOVE(made);
     return PX_OK;
   }
   PX_TRY(px__tensor_copy(self, made, false));
-  c->results[0] = px_retain(self);
+  call->results[0] = px_retain(self);
   return PX_OK;
 }
 
-px_status px__index_masked_fill(px_call *c) {
-  px_tensor *self = px__tensor_arg(c, 0), *mask = px__tensor_arg(c, 1);
-  const px_tensor *value = px__tensor_arg(c, 2);
+PX_RUN(masked_fill_tensor) {
+  px_tensor *self = args->self, *mask = args->mask;
+  const px_tensor *value = args->value;
   PX_SCOPED(px_tensor) here = NULL;
   PX_SCOPED(px_tensor) made = NULL;
   PX_CHECK(value->ndim == 0, PX_RUNTIME,
@@ -147,52 +145,52 @@ px_status px__index_masked_fill(px_call *c) {
   PX_TRY(px__check_value(value, px__tensor_device(self)));
   PX_TRY(px_to(&here, value, (px_dtype)self->dtype, px__tensor_device(self), false, false));
   PX_TRY(px_where(&made, mask, here, self));
-  if (c->mode != PX_CALL_INPLACE) {
-    c->results[0] = PX_MOVE(made);
+  if (call->mode != PX_CALL_INPLACE) {
+    call->results[0] = PX_MOVE(made);
     return PX_OK;
   }
-  c->results[0] = px_retain(self);
+  call->results[0] = px_retain(self);
   return px__tensor_copy(self, made, false);
 }
 
 // ---- triangles and diagonals
 
-px_status px__index_triangle(px_call *c) {
-  const px_tensor *self = px__tensor_arg(c, 0);
+PX_RUN(triangle) {
+  const px_tensor *self = args->self;
   PX_CHECK(self->ndim >= 2, PX_RUNTIME, "%s: input tensor must have at least 2 dimensions",
-           c->op->name);
-  PX_TRY(px__call_result(c, 0, self->ndim, self->sizes, (px_dtype)self->dtype));
-  c->skip_launch = self->numel == 0;
+           call->op->name);
+  PX_TRY(px__call_result(call, 0, self->ndim, self->sizes, (px_dtype)self->dtype));
+  call->skip_launch = self->numel == 0;
   return PX_OK;
 }
 
-px_status px__index_diag_embed(px_call *c) {
-  px_tensor *self = px__tensor_arg(c, 0);
-  int64_t offset = px__int_arg(c, 1), sizes[PX_MAX_DIMS];
+PX_RUN(diag_embed) {
+  px_tensor *self = args->self;
+  int64_t offset = args->offset, sizes[PX_MAX_DIMS];
   int a, b, n = self->ndim + 1;
   PX_SCOPED(px_tensor) made = NULL;
   PX_SCOPED(px_tensor) part = NULL;
   PX_CHECK(self->ndim > 0 && n <= PX_MAX_DIMS, PX_RUNTIME,
            "diag_embed wants a tensor with 1 to %d dimensions", PX_MAX_DIMS - 1);
-  PX_TRY(px__wrap_dim(&a, px__int_arg(c, 2), n));
-  PX_TRY(px__wrap_dim(&b, px__int_arg(c, 3), n));
+  PX_TRY(px__wrap_dim(&a, args->dim1, n));
+  PX_TRY(px__wrap_dim(&b, args->dim2, n));
   PX_CHECK(a != b, PX_RUNTIME, "diagonal dimensions cannot be identical %lld, %lld",
-           (long long)px__int_arg(c, 2), (long long)px__int_arg(c, 3));
+           (long long)args->dim1, (long long)args->dim2);
   int64_t length = self->sizes[self->ndim - 1] + (offset < 0 ? -offset : offset);
   for (int d = 0, from = 0; d < n; d++) sizes[d] = d == a || d == b ? length : self->sizes[from++];
   PX_TRY(px__zeros_like_sized(&made, self, n, sizes));
   PX_TRY(px_diagonal(&part, made, offset, a, b));
   PX_TRY(px__tensor_copy(part, self, false));
-  c->results[0] = PX_MOVE(made);
+  call->results[0] = PX_MOVE(made);
   return PX_OK;
 }
 
-px_status px__index_diag(px_call *c) {
-  px_tensor *self = px__tensor_arg(c, 0);
+PX_RUN(diag) {
+  px_tensor *self = args->self;
   PX_SCOPED(px_tensor) part = NULL;
   PX_CHECK(self->ndim == 1 || self->ndim == 2, PX_RUNTIME,
            "diag(): Supports 1D or 2D tensors. Got %dD", self->ndim);
-  if (self->ndim == 1) return px_diag_embed(&c->results[0], self, px__int_arg(c, 1), 0, 1);
-  PX_TRY(px_diagonal(&part, self, px__int_arg(c, 1), 0, 1));
-  return px_clone(&c->results[0], part, NULL);
+  if (self->ndim == 1) return px_diag_embed(&call->results[0], self, args->diagonal, 0, 1);
+  PX_TRY(px_diagonal(&part, self, args->diagonal, 0, 1));
+  return px_clone(&call->results[0], part, NULL);
 }

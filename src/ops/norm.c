@@ -8,18 +8,16 @@
 
 // ---- softmax
 PX_RUN(softmax) {
-  const px_tensor *t = px__arg_tensor(call, 0);
+  const px_tensor *t = args->self;
   int dim;
-  PX_TRY(px__wrap_dim(&dim, call->args[1].v.i, t->ndim));
-  px_dtype dtype =
-      call->args[2].kind == PX_ARG_DTYPE ? (px_dtype)call->args[2].v.i : (px_dtype)t->dtype;
+  PX_TRY(px__wrap_dim(&dim, args->dim, t->ndim));
+  px_dtype dtype = args->dtype != PX_DTYPE_NONE ? args->dtype : (px_dtype)t->dtype;
   if (!px_dtype_is_float(dtype)) return px__refuse_dtype(call->op, dtype, call->device);
   return px__call_result(call, 0, t->ndim, t->sizes, dtype);
 }
-// The result is as the first argument.
-PX_RUN(like_first) {
-  const px_tensor *t = px__arg_tensor(call, 0);
-  return px__call_result(call, 0, t->ndim, t->sizes, (px_dtype)t->dtype);
+PX_RUN(softmax_backward) {
+  const px_tensor *grad = args->grad_output;
+  return px__call_result(call, 0, grad->ndim, grad->sizes, (px_dtype)grad->dtype);
 }
 
 // ---- layer_norm
@@ -54,9 +52,9 @@ static px_status check_layer(const px_tensor *x, px_value shape, const px_tensor
   return PX_OK;
 }
 PX_RUN(native_layer_norm) {
-  const px_tensor *x = px__arg_tensor(call, 0), *w = px__arg_tensor(call, 2);
-  px_value shape = call->args[1];
-  PX_TRY(check_layer(x, shape, w, px__arg_tensor(call, 3)));
+  const px_tensor *x = args->input, *w = args->weight;
+  px_value shape = args->normalized_shape;
+  PX_TRY(check_layer(x, shape, w, args->bias));
   PX_CHECK(!w || w->dtype == x->dtype || w->dtype == PX_FLOAT32, PX_RUNTIME,
            "expected scalar type %s but found %s", px_dtype_class((px_dtype)x->dtype),
            px_dtype_class((px_dtype)w->dtype));
@@ -70,14 +68,13 @@ PX_RUN(native_layer_norm) {
 PX_RUN(layer_norm) {
   PX_SCOPED(px_tensor) mean = NULL;
   PX_SCOPED(px_tensor) rstd = NULL;
-  px_value shape = call->args[1];
-  return px_native_layer_norm(&call->results[0], &mean, &rstd, px__arg_tensor(call, 0),
-                              shape.v.ints, shape.n, px__arg_tensor(call, 2),
-                              px__arg_tensor(call, 3), call->args[4].v.f);
+  px_value shape = args->normalized_shape;
+  return px_native_layer_norm(&call->results[0], &mean, &rstd, args->input, shape.v.ints, shape.n,
+                              args->weight, args->bias, args->eps);
 }
 PX_RUN(layer_norm_backward) {
-  const px_tensor *x = px__arg_tensor(call, 1), *w = px__arg_tensor(call, 5);
-  px_value shape = call->args[2];
+  const px_tensor *x = args->input, *w = args->weight;
+  px_value shape = args->normalized_shape;
   px_dtype dtype = w ? (px_dtype)w->dtype : (px_dtype)x->dtype;
   PX_TRY(px__call_result(call, 0, x->ndim, x->sizes, (px_dtype)x->dtype));
   PX_TRY(px__call_result(call, 1, shape.n, shape.v.ints, dtype));
@@ -86,21 +83,22 @@ PX_RUN(layer_norm_backward) {
 
 // ---- batch_norm
 
-static px_status check_channels(const px_tensor *t, const char *name, int64_t channels) {
+static px_status check_channels(const px_tensor *t, const char *name, int64_t channels,
+                                bool needed) {
+  PX_CHECK(t || !needed, PX_RUNTIME, "%s must be defined in evaluation mode", name);
   PX_CHECK(!t || t->numel == channels, PX_RUNTIME, "%s should contain %lld elements not %lld", name,
            LL(channels), t ? LL(t->numel) : 0);
   return PX_OK;
 }
 PX_RUN(native_batch_norm) {
-  const px_tensor *x = px__arg_tensor(call, 0);
-  bool training = px__arg_bool(call, 5);
+  const px_tensor *x = args->input;
+  bool training = args->training;
   PX_CHECK(x->ndim >= 2, PX_RUNTIME, "batch_norm: expected an input of at least 2 dimensions");
   int64_t channels = x->sizes[1];
-  static const char *const names[] = {"", "weight", "bias", "running_mean", "running_var"};
-  for (int i = 1; i <= 4; i++) PX_TRY(check_channels(px__arg_tensor(call, i), names[i], channels));
-  for (int i = 3; i <= 4; i++)
-    PX_CHECK(training || px__arg_tensor(call, i), PX_RUNTIME,
-             "%s must be defined in evaluation mode", names[i]);
+  PX_TRY(check_channels(args->weight, "weight", channels, false));
+  PX_TRY(check_channels(args->bias, "bias", channels, false));
+  PX_TRY(check_channels(args->running_mean, "running_mean", channels, !training));
+  PX_TRY(check_channels(args->running_var, "running_var", channels, !training));
   px_dtype dtype = (px_dtype)x->dtype, compute = dtype == PX_FLOAT64 ? PX_FLOAT64 : PX_FLOAT32;
   int64_t kept = training ? channels : 0;
   PX_TRY(px__call_result(call, 0, x->ndim, x->sizes, dtype));
@@ -108,7 +106,7 @@ PX_RUN(native_batch_norm) {
   return PX_OK;
 }
 PX_RUN(batch_norm_backward) {
-  const px_tensor *x = px__arg_tensor(call, 1), *w = px__arg_tensor(call, 2);
+  const px_tensor *x = args->input, *w = args->weight;
   px_dtype dtype = w ? (px_dtype)w->dtype : (px_dtype)x->dtype;
   PX_TRY(px__call_result(call, 0, x->ndim, x->sizes, (px_dtype)x->dtype));
   PX_TRY(px__call_result(call, 1, 1, &x->sizes[1], dtype));
@@ -124,11 +122,15 @@ static px_status update_running(px_tensor *running, const px_tensor *now, double
   if (px__hooks) px__hooks->suspend(false);
   return status;
 }
+PX_RUN(running_average) {
+  const px_tensor *self = args->self;
+  return px__call_result(call, 0, self->ndim, self->sizes, (px_dtype)self->dtype);
+}
 PX_RUN(batch_norm) {
-  const px_tensor *x = px__arg_tensor(call, 0);
-  px_tensor *mean = px__arg_tensor(call, 1), *var = px__arg_tensor(call, 2);
-  bool training = px__arg_bool(call, 5);
-  double momentum = call->args[6].v.f;
+  const px_tensor *x = args->input;
+  px_tensor *mean = args->running_mean, *var = args->running_var;
+  bool training = args->training;
+  double momentum = args->momentum;
   if (training && x->ndim >= 2 && x->sizes[1] && x->numel == x->sizes[1]) {
     char text[128];
     PX_FAIL(PX_VALUE,
@@ -138,13 +140,12 @@ PX_RUN(batch_norm) {
   PX_SCOPED(px_tensor) save_mean = NULL;
   PX_SCOPED(px_tensor) invstd = NULL;
   PX_SCOPED(px_tensor) variance = NULL;
-  if (training && x->ndim >= 2) PX_TRY(check_channels(mean, "running_mean", x->sizes[1]));
-  if (training && x->ndim >= 2) PX_TRY(check_channels(var, "running_var", x->sizes[1]));
+  if (training && x->ndim >= 2) PX_TRY(check_channels(mean, "running_mean", x->sizes[1], false));
+  if (training && x->ndim >= 2) PX_TRY(check_channels(var, "running_var", x->sizes[1], false));
   // In training the statistics are only written: what is saved for the gradient must not change.
-  PX_TRY(px_native_batch_norm(&call->results[0], &save_mean, &invstd, &variance, x,
-                              px__arg_tensor(call, 3), px__arg_tensor(call, 4),
-                              training ? NULL : mean, training ? NULL : var, training,
-                              call->args[7].v.f));
+  PX_TRY(px_native_batch_norm(&call->results[0], &save_mean, &invstd, &variance, x, args->weight,
+                              args->bias, training ? NULL : mean, training ? NULL : var, training,
+                              args->eps));
   if (!training || !save_mean->numel) return PX_OK;
   PX_TRY(update_running(mean, save_mean, momentum));
   return update_running(var, variance, momentum);
@@ -158,9 +159,9 @@ static px_status per_channel(px_tensor **out, const px_tensor *t, int ndim) {
   return px_reshape(out, t, sizes, ndim);
 }
 PX_RUN(group_norm) {
-  const px_tensor *x = px__arg_tensor(call, 0), *w = px__arg_tensor(call, 2);
-  const px_tensor *b = px__arg_tensor(call, 3);
-  int64_t groups = call->args[1].v.i;
+  const px_tensor *x = args->input, *w = args->weight;
+  const px_tensor *b = args->bias;
+  int64_t groups = args->num_groups;
   PX_CHECK(x->ndim >= 2, PX_RUNTIME,
            "Expected at least 2 dimensions for input tensor but received %d", x->ndim);
   int64_t channels = x->sizes[1];
@@ -168,8 +169,8 @@ PX_RUN(group_norm) {
            "Expected number of channels in input to be divisible by num_groups, but got input of "
            "shape %s and num_groups=%lld",
            px__size_text((char[128]){0}, 128, x), LL(groups));
-  PX_TRY(check_channels(w, "weight", channels));
-  PX_TRY(check_channels(b, "bias", channels));
+  PX_TRY(check_channels(w, "weight", channels, false));
+  PX_TRY(check_channels(b, "bias", channels, false));
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) normal = NULL;
   PX_SCOPED(px_tensor) back = NULL;
@@ -179,7 +180,7 @@ PX_RUN(group_norm) {
   int64_t each = x->sizes[0] ? x->numel / (x->sizes[0] * groups) : 0;
   int64_t sizes[3] = {x->sizes[0], groups, each};
   PX_TRY(px_reshape(&flat, x, sizes, 3));
-  PX_TRY(px_layer_norm(&normal, flat, &each, 1, NULL, NULL, call->args[4].v.f));
+  PX_TRY(px_layer_norm(&normal, flat, &each, 1, NULL, NULL, args->eps));
   PX_TRY(px_reshape(&back, normal, x->sizes, x->ndim));
   if (w) PX_TRY(per_channel(&scale, w, x->ndim));
   if (b) PX_TRY(per_channel(&shift, b, x->ndim));
@@ -216,11 +217,11 @@ static px_status draw_mask(px_tensor **out, const px_tensor *x, double keep) {
   return PX_OK;
 }
 PX_RUN(dropout) {
-  px_tensor *x = px__arg_tensor(call, 0);
-  double p = call->args[1].v.f;
+  px_tensor *x = args->input;
+  double p = args->p;
   PX_CHECK(p >= 0 && p <= 1, PX_VALUE,
            "dropout probability has to be between 0 and 1, but got %.17g", p);
-  if (!px__arg_bool(call, 2) || p == 0 || x->numel == 0) {
+  if (!args->training || p == 0 || x->numel == 0) {
     call->results[0] = px_retain(x);
     return PX_OK;
   }

@@ -9,11 +9,11 @@ static px_status same(const px_tensor *t, const px_tensor *param, const char *na
   PX_CHECK(equal, PX_RUNTIME, "an optimizer's %s must have the parameter's size", name);
   return PX_OK;
 }
-// Result i is argument `from`, changed in place.
-static px_status change(px_call *call, int i, int from, const char *name) {
-  px_tensor *t = px__arg_tensor(call, from);
+// Result i is t, changed in place.
+static px_status change(px_call *call, int i, px_tensor *t, const px_tensor *param,
+                        const char *name) {
   if (!t) return PX_OK;
-  PX_TRY(same(t, px__arg_tensor(call, 0), name));
+  PX_TRY(same(t, param, name));
   PX_CHECK(call->mode == PX_CALL_NEW, PX_RUNTIME, "%s has no out=", call->op->name);
   call->results[i] = px_retain(t);
   px_tensor_bump_version(t);
@@ -21,22 +21,22 @@ static px_status change(px_call *call, int i, int from, const char *name) {
 }
 PX_RUN(sgd_step) {
   PX_TRY(px__call_same_device(call));
-  PX_TRY(same(px__arg_tensor(call, 1), px__arg_tensor(call, 0), "gradient"));
-  PX_TRY(change(call, 1, 2, "momentum buffer"));
-  return change(call, 0, 0, "parameter");
+  PX_TRY(same(args->grad, args->param, "gradient"));
+  PX_TRY(change(call, 1, args->momentum_buffer, args->param, "momentum buffer"));
+  return change(call, 0, args->param, args->param, "parameter");
 }
 PX_RUN(adam_step) {
   PX_TRY(px__call_same_device(call));
-  PX_TRY(same(px__arg_tensor(call, 1), px__arg_tensor(call, 0), "gradient"));
-  PX_TRY(change(call, 1, 2, "average"));
-  PX_TRY(change(call, 2, 3, "average of squares"));
-  PX_TRY(change(call, 3, 4, "greatest average of squares"));
-  return change(call, 0, 0, "parameter");
+  PX_TRY(same(args->grad, args->param, "gradient"));
+  PX_TRY(change(call, 1, args->exp_avg, args->param, "average"));
+  PX_TRY(change(call, 2, args->exp_avg_sq, args->param, "average of squares"));
+  PX_TRY(change(call, 3, args->max_exp_avg_sq, args->param, "greatest average of squares"));
+  return change(call, 0, args->param, args->param, "parameter");
 }
 PX_RUN(adadelta_step) {
   PX_TRY(px__call_same_device(call));
-  PX_TRY(same(px__arg_tensor(call, 1), px__arg_tensor(call, 0), "gradient"));
-  PX_TRY(change(call, 1, 2, "average of squares"));
-  PX_TRY(change(call, 2, 3, "average of steps"));
-  return change(call, 0, 0, "parameter");
+  PX_TRY(same(args->grad, args->param, "gradient"));
+  PX_TRY(change(call, 1, args->square_avg, args->param, "average of squares"));
+  PX_TRY(change(call, 2, args->acc_delta, args->param, "average of steps"));
+  return change(call, 0, args->param, args->param, "parameter");
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Padding: by a value, into whose midst the tensor is copied, or by what lies at the edges, which
 // is picked by index one dimension after the other. Sizes come in pairs, the last dimension first.
-#include "ops/run_impl.h"
+#include "ops/run.h"
 
 #define LL(x) ((long long)(x))
 
@@ -54,20 +54,20 @@ static px_status part(px_tensor **out, const px_tensor *t, const int64_t *first,
   return PX_OK;
 }
 
-px_status px__join_constant_pad(px_call *c) {
-  const px_tensor *self = px__tensor_arg(c, 0);
+PX_RUN(constant_pad_nd) {
+  const px_tensor *self = args->self;
   frame f;
   PX_SCOPED(px_tensor) made = NULL;
   PX_SCOPED(px_tensor) inner = NULL;
   PX_SCOPED(px_tensor) kept = NULL;
-  PX_TRY(check_pairs(self, c->args[1]));
-  PX_TRY(lay_out(&f, self, c->args[1]));
-  PX_TRY(px_full(&made, f.sizes, self->ndim, px_value_scalar(c->args[2]), (px_dtype)self->dtype,
+  PX_TRY(check_pairs(self, args->pad));
+  PX_TRY(lay_out(&f, self, args->pad));
+  PX_TRY(px_full(&made, f.sizes, self->ndim, args->value, (px_dtype)self->dtype,
                  px__tensor_device(self), false, false));
   PX_TRY(part(&inner, made, f.first, &f));
   PX_TRY(part(&kept, self, f.from, &f));
   PX_TRY(px__tensor_copy(inner, kept, false));
-  c->results[0] = PX_MOVE(made);
+  call->results[0] = PX_MOVE(made);
   return PX_OK;
 }
 
@@ -114,9 +114,8 @@ static px_status pad_dim(px_tensor **out, const px_tensor *self, int dim, int mo
   return px_index_select(out, self, dim, near);
 }
 
-static px_status pad_edges(px_call *c, int mode) {
-  px_value pad = c->args[1];
-  PX_SCOPED(px_tensor) now = px_retain(px__tensor_arg(c, 0));
+static px_status pad_edges(px_tensor **out, const px_tensor *self, px_value pad, int mode) {
+  PX_SCOPED(px_tensor) now = px_retain(self);
   int dims = pad.n / 2;
   PX_CHECK(dims && dims <= 3 && (now->ndim == dims + 1 || now->ndim == dims + 2), PX_UNIMPLEMENTED,
            "Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now");
@@ -126,26 +125,27 @@ static px_status pad_edges(px_call *c, int mode) {
     px_release(now);
     now = next;
   }
-  c->results[0] = PX_MOVE(now);
+  *out = PX_MOVE(now);
   return PX_OK;
 }
 
-px_status px__join_pad(px_call *c) {
-  const px_tensor *input = px__tensor_arg(c, 0);
-  px_value pad = c->args[1];
-  const char *mode = c->args[2].v.text;
-  bool given = px__has_arg(c, 3);
-  px_scalar value = given ? px_value_scalar(c->args[3]) : px_int(0);
+PX_RUN(pad) {
+  const px_tensor *input = args->input;
+  px_value pad = args->pad;
+  const char *mode = args->mode;
+  bool given = px__given(args->value);
+  px_scalar value = given ? px_value_scalar(args->value) : px_int(0);
   PX_CHECK(pad.n % 2 == 0, PX_RUNTIME, "Padding length must be divisible by 2");
   PX_CHECK(pad.n <= 2 * input->ndim, PX_RUNTIME,
            "Padding length should be less than or equal to two times the input dimension but got "
            "padding length %d and input of dimension %d",
            pad.n, input->ndim);
   if (!strcmp(mode, "constant"))
-    return px_constant_pad_nd(&c->results[0], input, pad.v.ints, pad.n, value);
+    return px_constant_pad_nd(&call->results[0], input, pad.v.ints, pad.n, value);
   PX_CHECK(!given || px_scalar_float(value) == 0, PX_RUNTIME,
            "Padding mode \"%s\" doesn't take in value argument", mode);
   for (int i = 0; i < PX_COUNT_OF(modes); i++)
-    if (!strcmp(mode, modes[i].name)) return pad_edges(c, i);
+    if (!strcmp(mode, modes[i].name))
+      return pad_edges(&call->results[0], args->input, args->pad, i);
   PX_FAIL(PX_UNIMPLEMENTED, "Unrecognised padding mode %s", mode);
 }

@@ -14,15 +14,15 @@ static const char *element_type(px_dtype dtype) {
 }
 
 // A number that is written to elements of self's dtype.
-static px_status check_fits(const px_call *call, int i) {
-  px_dtype dtype = (px_dtype)px__arg_tensor(call, 0)->dtype;
-  PX_CHECK(px_scalar_fits(px_value_scalar(call->args[i]), dtype), PX_RUNTIME,
+static px_status check_fits(px_scalar value, px_value self) {
+  px_dtype dtype = (px_dtype)self.v.tensor->dtype;
+  PX_CHECK(px_scalar_fits(value, dtype), PX_RUNTIME,
            "value cannot be converted to type %s without overflow", element_type(dtype));
   return PX_OK;
 }
 
-PX_RUN(fill) { return check_fits(call, 1); }
-PX_RUN(masked_fill) { return check_fits(call, 2); }
+PX_RUN(fill) { return check_fits(args->value, args->self); }
+PX_RUN(masked_fill) { return check_fits(args->value, args->self); }
 
 static bool is_bool(px_value value) {
   if (value.kind == PX_ARG_TENSOR) return value.v.tensor->dtype == PX_BOOL;
@@ -30,7 +30,7 @@ static bool is_bool(px_value value) {
 }
 
 PX_RUN(sub) {
-  bool left = is_bool(call->args[0]), right = is_bool(call->args[1]);
+  bool left = is_bool(args->self), right = is_bool(args->other);
   PX_CHECK(!left || !right, PX_UNIMPLEMENTED,
            "Subtraction, the `-` operator, with two bool tensors is not supported. Use the `^` or "
            "`logical_xor()` operator instead.");
@@ -41,13 +41,13 @@ PX_RUN(sub) {
 }
 
 PX_RUN(clamp) {
-  PX_CHECK(call->args[1].kind != PX_ARG_NONE || call->args[2].kind != PX_ARG_NONE, PX_RUNTIME,
+  PX_CHECK(px__given(args->min) || px__given(args->max), PX_RUNTIME,
            "torch.clamp: At least one of 'min' or 'max' must not be None");
   return PX_OK;
 }
 
 PX_RUN(div_mode) {
-  const char *mode = call->args[2].v.text;
+  const char *mode = args->rounding_mode;
   PX_CHECK(!strcmp(mode, "trunc") || !strcmp(mode, "floor"), PX_RUNTIME,
            "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '%s'",
            mode);
@@ -55,9 +55,9 @@ PX_RUN(div_mode) {
 }
 
 PX_RUN(pow) {
-  const px_tensor *self = px__arg_tensor(call, 0);
-  px_value exponent = call->args[1];
-  if (!self || px_dtype_is_float((px_dtype)self->dtype) || exponent.kind == PX_ARG_TENSOR)
+  px_value self = args->self, exponent = args->exponent;
+  if (self.kind != PX_ARG_TENSOR || px_dtype_is_float((px_dtype)self.v.tensor->dtype) ||
+      exponent.kind == PX_ARG_TENSOR)
     return PX_OK;
   px_scalar number = px_value_scalar(exponent);
   PX_CHECK(number.kind == 'f' || px_scalar_int(number) >= 0, PX_RUNTIME,

@@ -132,27 +132,27 @@ static px_status resize_dim(px_tensor **x, const struct mode *m, int dim, int64_
   return PX_OK;
 }
 
-static px_status mode_of(const struct mode **out, const px_tensor *x, px_value name, bool corners) {
+static px_status mode_of(const struct mode **out, const px_tensor *x, const char *name,
+                         bool corners) {
   int dims = x->ndim - 2;
   for (int i = 0; i < PX_COUNT_OF(modes); i++) {
-    if (strcmp(modes[i].name, name.v.text)) continue;
+    if (strcmp(modes[i].name, name)) continue;
     PX_CHECK(!corners || modes[i].corners, PX_VALUE,
              "align_corners option can only be set with the interpolating modes: linear | bilinear "
              "| bicubic | trilinear");
     PX_CHECK(dims == 1 || dims == 2, PX_UNIMPLEMENTED,
              "interpolate of %dD input is not implemented: 3D and 4D are", x->ndim);
     PX_CHECK(!modes[i].dims || modes[i].dims == dims, PX_UNIMPLEMENTED,
-             "Got %dD input, but %s mode needs %dD input", x->ndim, name.v.text, modes[i].dims + 2);
+             "Got %dD input, but %s mode needs %dD input", x->ndim, name, modes[i].dims + 2);
     *out = &modes[i];
     return PX_OK;
   }
-  PX_FAIL(PX_UNIMPLEMENTED, "interpolate: mode '%s' is not implemented", name.v.text);
+  PX_FAIL(PX_UNIMPLEMENTED, "interpolate: mode '%s' is not implemented", name);
 }
 
 // The size asked for, of a spatial dimension, and its scale; 0: none was given.
-static px_status size_of(int64_t *to, double *scale, const px_call *call, int k) {
-  const px_tensor *x = px__arg_tensor(call, 0);
-  px_value size = call->args[1], given = call->args[x->ndim == 4 && k == 0 ? 2 : 3];
+static px_status size_of(int64_t *to, double *scale, const px_tensor *x, px_value size,
+                         px_value given, int k) {
   int64_t from = x->sizes[2 + k];
   char have[128], want[128];
   *scale = given.kind == PX_ARG_NONE ? 0 : px_value_float(given);
@@ -175,14 +175,17 @@ static px_status size_of(int64_t *to, double *scale, const px_call *call, int k)
   return PX_OK;
 }
 
-PX_RUN(resize) {
-  PX_SCOPED(px_tensor) x = px_retain(px__arg_tensor(call, 0));
-  bool corners = px__arg_bool(call, 5);
+PX_RUN(resize_images) {
+  PX_SCOPED(px_tensor) x = px_retain(args->input);
+  bool corners = args->align_corners;
   const struct mode *m = NULL;
   int64_t to[2];
   double scale[2];
-  PX_TRY(mode_of(&m, x, call->args[4], corners));
-  for (int k = 0; k < x->ndim - 2; k++) PX_TRY(size_of(&to[k], &scale[k], call, k));
+  PX_TRY(mode_of(&m, x, args->mode, corners));
+  for (int k = 0; k < x->ndim - 2; k++) {
+    px_value given = x->ndim == 4 && k == 0 ? args->scale_height : args->scale_width;
+    PX_TRY(size_of(&to[k], &scale[k], x, args->size, given, k));
+  }
   for (int k = x->ndim - 3; k >= 0; k--) PX_TRY(resize_dim(&x, m, 2 + k, to[k], scale[k], corners));
   call->results[0] = PX_MOVE(x);
   return PX_OK;

@@ -1,17 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the hand-written run functions of the op tables share: `PX_RUN(mm) { ... call->args ... }`
-// defines px__run_mm, which an entry names; readers for arguments that may be absent.
+// What the run functions of the op tables share.
+//
+// `PX_RUN(softmax) { ... }` defines the function that entries name by `run softmax`, or that the op
+// softmax has by its own name. It gets the call and, as `args`, the arguments by name, each in the
+// C type of its schema (build/gen/run_functions.h): a tensor, a number, a text. What may be absent
+// and is no pointer, and lists, are px_values. It checks, makes results with px__call_result, or
+// leaves them in call->results.
 #pragma once
-#include "call/op_impl.h"
+#include "call/call_impl.h"
 #include "phlox/ops.h"
+#include "run_functions.h"
 
 #define PX_RUN(name) \
-  px_status px__run_##name(px_call *call); \
-  px_status px__run_##name(px_call *call)
+  static px_status run_##name(px_call *call, const px__##name##_args *args); \
+  px_status px__run_##name(px_call *call) { \
+    const px__##name##_args args = px__##name##_args_of(call->args); \
+    return run_##name(call, &args); \
+  } \
+  static inline px_status run_##name(px_call *call, const px__##name##_args *args)
 
+// Whether an argument was given.
+static inline bool px__given(px_value value) { return value.kind != PX_ARG_NONE; }
 // The k-th number of a list argument, where a list of one stands for any length.
 static inline int64_t px__int_at(px_value list, int k) { return list.v.ints[list.n == 1 ? 0 : k]; }
-static inline bool px__arg_bool(const px_call *call, int i) { return call->args[i].v.i != 0; }
 static inline const char *px__size_text(char *room, size_t bytes, const px_tensor *t) {
   return px__sizes_text(room, bytes, t->ndim, t->sizes);
 }
+
+// What the maker of a tensor is told beside its shape: the last four parameters of every factory.
+typedef struct px__options {
+  px_dtype dtype;    // PX_DTYPE_NONE: not given
+  px_device device;  // PX_DEVICE_NONE: not given
+  bool pin_memory, requires_grad;
+} px__options;
+#define PX_OPTIONS(args) \
+  ((px__options){(args)->dtype, (args)->device, (args)->pin_memory, (args)->requires_grad})
+
+// Uninitialised, with the sizes of t and, if t fills its memory, its order of dimensions.
+px_status px__empty_as(px_tensor **out, const px_tensor *t, px_dtype dtype, px_device device)
+    __attribute__((warn_unused_result));
+// Zeros of the sizes given, like t in dtype and device.
+px_status px__zeros_like_sized(px_tensor **out, const px_tensor *t, int ndim, const int64_t *sizes)
+    __attribute__((warn_unused_result));
+static inline px_status px__zeros_of(px_tensor **out, const px_tensor *t, px_value sizes) {
+  return px__zeros_like_sized(out, t, sizes.n, sizes.v.ints);
+}
+// A dimension, its slice's first place and number of places, clamped as Python's slices are.
+px_status px__slice_range(const px_tensor *self, px_value start, px_value end, int64_t step,
+                          int dim, int64_t *first, int64_t *count)
+    __attribute__((warn_unused_result));
+// Unrecorded views for run functions: one place, or a range of places, of a dimension.
+px_status px__part_select(px_tensor **out, const px_tensor *self, int dim, int64_t index)
+    __attribute__((warn_unused_result));
+px_status px__part_slice(px_tensor **out, const px_tensor *self, int dim, int64_t first,
+                         int64_t count, int64_t step) __attribute__((warn_unused_result));

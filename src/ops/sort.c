@@ -7,45 +7,44 @@
 #define LL(x) ((long long)(x))
 
 static int64_t length_of(const px_tensor *t, int dim) { return t->ndim ? t->sizes[dim] : 1; }
-static px_status values_and_indices(px_call *call, int ndim, const int64_t *sizes) {
-  const px_tensor *t = px__arg_tensor(call, 0);
+static px_status values_and_indices(px_call *call, const px_tensor *t, int ndim,
+                                    const int64_t *sizes) {
   PX_TRY(px__call_result(call, 0, ndim, sizes, (px_dtype)t->dtype));
   return px__call_result(call, 1, ndim, sizes, PX_INT64);
 }
 PX_RUN(sort) {
-  const px_tensor *t = px__arg_tensor(call, 0);
+  const px_tensor *t = args->self;
   int dim;
-  PX_TRY(px__wrap_dim(&dim, call->args[1].v.i, t->ndim));
-  return values_and_indices(call, t->ndim, t->sizes);
+  PX_TRY(px__wrap_dim(&dim, args->dim, t->ndim));
+  return values_and_indices(call, t, t->ndim, t->sizes);
 }
 PX_RUN(argsort) {
   PX_SCOPED(px_tensor) values = NULL;
-  return px_sort(&values, &call->results[0], px__arg_tensor(call, 0), call->args[1].v.i,
-                 px__arg_bool(call, 2), px__arg_bool(call, 3));
+  return px_sort(&values, &call->results[0], args->self, args->dim, args->descending, args->stable);
 }
 PX_RUN(topk) {
-  const px_tensor *t = px__arg_tensor(call, 0);
-  int64_t k = call->args[1].v.i, sizes[PX_MAX_DIMS];
+  const px_tensor *t = args->self;
+  int64_t k = args->k, sizes[PX_MAX_DIMS];
   int dim;
-  PX_TRY(px__wrap_dim(&dim, call->args[2].v.i, t->ndim));
+  PX_TRY(px__wrap_dim(&dim, args->dim, t->ndim));
   PX_CHECK(k >= 0 && k <= length_of(t, dim), PX_RUNTIME, "selected index k out of range");
   for (int i = 0; i < t->ndim; i++) sizes[i] = i == dim ? k : t->sizes[i];
-  return values_and_indices(call, t->ndim, sizes);
+  return values_and_indices(call, t, t->ndim, sizes);
 }
 PX_RUN(kthvalue) {
-  const px_tensor *t = px__arg_tensor(call, 0);
-  int64_t k = call->args[1].v.i, sizes[PX_MAX_DIMS];
+  const px_tensor *t = args->self;
+  int64_t k = args->k, sizes[PX_MAX_DIMS];
   int dim, n = 0;
-  PX_TRY(px__wrap_dim(&dim, call->args[2].v.i, t->ndim));
+  PX_TRY(px__wrap_dim(&dim, args->dim, t->ndim));
   PX_CHECK(k >= 1 && k <= length_of(t, dim), PX_RUNTIME,
            "kthvalue(): selected number k out of range for dimension %d", dim);
   for (int i = 0; i < t->ndim; i++) {
     if (i != dim)
       sizes[n++] = t->sizes[i];
-    else if (px__arg_bool(call, 3))
+    else if (args->keepdim)
       sizes[n++] = 1;
   }
-  return values_and_indices(call, n, sizes);
+  return values_and_indices(call, t, n, sizes);
 }
 // Where a line holds a NaN, its first one is the median: the maximum finds it.
 static px_status nan_first(px_call *call, const px_tensor *t, int dim, bool keepdim) {
@@ -60,18 +59,18 @@ static px_status nan_first(px_call *call, const px_tensor *t, int dim, bool keep
   return px_where(&call->results[1], mask, place, where);
 }
 PX_RUN(median_dim) {
-  const px_tensor *t = px__arg_tensor(call, 0);
+  const px_tensor *t = args->self;
   int dim;
-  PX_TRY(px__wrap_dim(&dim, call->args[1].v.i, t->ndim));
+  PX_TRY(px__wrap_dim(&dim, args->dim, t->ndim));
   PX_CHECK(length_of(t, dim) > 0, PX_INDEX,
            "median(): Expected reduction dim %d to have non-zero size.", dim);
   PX_TRY(px_kthvalue(&call->results[0], &call->results[1], t, (length_of(t, dim) + 1) / 2, dim,
-                     px__arg_bool(call, 2)));
+                     args->keepdim));
   if (!px_dtype_is_float((px_dtype)t->dtype) || !t->numel) return PX_OK;
-  return nan_first(call, t, dim, px__arg_bool(call, 2));
+  return nan_first(call, t, dim, args->keepdim);
 }
 PX_RUN(median) {
-  const px_tensor *t = px__arg_tensor(call, 0);
+  const px_tensor *t = args->self;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) where = NULL;
   int64_t n = t->numel;
@@ -83,10 +82,10 @@ PX_RUN(median) {
   return px_median_dim(&call->results[0], &where, flat, 0, false);
 }
 PX_RUN(place_along) {
-  px_value size = call->args[3];
-  return px__call_result(call, 0, size.n, size.v.ints, (px_dtype)px__arg_tensor(call, 0)->dtype);
+  px_value size = args->size;
+  return px__call_result(call, 0, size.n, size.v.ints, (px_dtype)args->grad_output->dtype);
 }
 PX_RUN(pick_along) {
-  const px_tensor *t = px__arg_tensor(call, 0), *indices = px__arg_tensor(call, 1);
+  const px_tensor *t = args->self, *indices = args->indices;
   return px__call_result(call, 0, indices->ndim, indices->sizes, (px_dtype)t->dtype);
 }

@@ -113,12 +113,12 @@ static px_status distinct(px_call *call, px_tensor *elements, bool wants_counts)
 }
 
 PX_RUN(unique) {
-  const px_tensor *t = px__arg_tensor(call, 0);
+  const px_tensor *t = args->self;
   PX_SCOPED(px_tensor) elements = NULL;
   GROUPS g = {.inverse_ndim = t->ndim,
               .inverse_sizes = t->sizes,
-              .inverse = px__arg_bool(call, 2),
-              .counts = px__arg_bool(call, 3)};
+              .inverse = args->return_inverse,
+              .counts = args->return_counts};
   PX_TRY(flat(&elements, t));
   if (!g.inverse && t->numel &&
       px__kernel_find((px_device_type)px__tensor_device(t).type, "distinct"))
@@ -176,8 +176,8 @@ static px_status turn_back(px_call *call, const px_tensor *turned, int dim) {
   return px_clone(&call->results[0], back, NULL);
 }
 
-static px_status along(px_call *call, int64_t wanted, bool sorts, bool inverse, bool counts) {
-  const px_tensor *t = px__arg_tensor(call, 0);
+static px_status along(px_call *call, const px_tensor *t, int64_t wanted, bool sorts, bool inverse,
+                       bool counts) {
   int dim;
   PX_SCOPED(px_tensor) turned = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
@@ -197,14 +197,13 @@ static px_status along(px_call *call, int64_t wanted, bool sorts, bool inverse, 
 }
 
 PX_RUN(unique_dim) {
-  return along(call, call->args[1].v.i, true, px__arg_bool(call, 3), px__arg_bool(call, 4));
+  return along(call, args->self, args->dim, true, args->return_inverse, args->return_counts);
 }
 
 PX_RUN(unique_consecutive) {
-  const px_tensor *t = px__arg_tensor(call, 0);
-  bool inverse = px__arg_bool(call, 1), counts = px__arg_bool(call, 2);
-  if (call->args[3].kind != PX_ARG_NONE)
-    return along(call, call->args[3].v.i, false, inverse, counts);
+  const px_tensor *t = args->self;
+  bool inverse = args->return_inverse, counts = args->return_counts;
+  if (px__given(args->dim)) return along(call, t, args->dim.v.i, false, inverse, counts);
   GROUPS g = {
       .inverse_ndim = t->ndim, .inverse_sizes = t->sizes, .inverse = inverse, .counts = counts};
   PX_TRY(flat(&g.rows, t));

@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // View ops: sizes and strides over the same memory. Shapes and the order of dimensions; parts and
 // lists of parts are in view_part.c, what gradients need in view_backward.c.
-#include "ops/run_impl.h"
-
-px_status px__give_view(px_call *c, int ndim, const int64_t *sizes, const int64_t *strides,
-                        int64_t offset) {
-  return px__tensor_view(&c->results[0], px__tensor_arg(c, 0), ndim, sizes, strides, offset);
-}
+#include "ops/run.h"
 
 // ---- sizes
 
@@ -17,28 +12,28 @@ static px_status wanted_sizes(px_value size, int64_t *sizes) {
   return PX_OK;
 }
 
-px_status px__view_view(px_call *c) {
+PX_RUN(view) {
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
   bool possible;
-  const px_tensor *self = px__tensor_arg(c, 0);
-  PX_TRY(wanted_sizes(c->args[1], sizes));
-  PX_TRY(px__view_strides(&possible, self, c->args[1].n, sizes, strides));
+  const px_tensor *self = args->self;
+  PX_TRY(wanted_sizes(args->size, sizes));
+  PX_TRY(px__view_strides(&possible, self, args->size.n, sizes, strides));
   PX_CHECK(
       possible, PX_RUNTIME,
       "view size is not compatible with input tensor's size and stride (at least one dimension "
       "spans across two contiguous subspaces). Use .reshape(...) instead.");
-  return px__give_view(c, c->args[1].n, sizes, strides, self->offset);
+  return px__tensor_view(&call->results[0], self, args->size.n, sizes, strides, self->offset);
 }
 
-px_status px__view_unsafe(px_call *c) {
+PX_RUN(_unsafe_view) {
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
   bool possible;
-  const px_tensor *self = px__tensor_arg(c, 0);
-  PX_TRY(wanted_sizes(c->args[1], sizes));
-  PX_TRY(px__view_strides(&possible, self, c->args[1].n, sizes, strides));
+  const px_tensor *self = args->self;
+  PX_TRY(wanted_sizes(args->size, sizes));
+  PX_TRY(px__view_strides(&possible, self, args->size.n, sizes, strides));
   PX_CHECK(possible, PX_BUG, "_unsafe_view of a tensor that has to be copied");
-  return px__tensor_new(&c->results[0], self->storage, (px_dtype)self->dtype, c->args[1].n, sizes,
-                        strides, self->offset);
+  return px__tensor_new(&call->results[0], self->storage, (px_dtype)self->dtype, args->size.n,
+                        sizes, strides, self->offset);
 }
 
 static px_status reshape_to(px_tensor **out, px_tensor *self, const int64_t *shape, int64_t n) {
@@ -52,31 +47,31 @@ static px_status reshape_to(px_tensor **out, px_tensor *self, const int64_t *sha
   return px__unsafe_view(out, packed, sizes, n);
 }
 
-px_status px__view_reshape(px_call *c) {
-  return reshape_to(&c->results[0], px__tensor_arg(c, 0), c->args[1].v.ints, c->args[1].n);
+PX_RUN(reshape) {
+  return reshape_to(&call->results[0], args->self, args->shape.v.ints, args->shape.n);
 }
 
-px_status px__view_reshape_as(px_call *c) {
-  const px_tensor *other = px__tensor_arg(c, 1);
-  return reshape_to(&c->results[0], px__tensor_arg(c, 0), other->sizes, other->ndim);
+PX_RUN(reshape_as) {
+  const px_tensor *other = args->other;
+  return reshape_to(&call->results[0], args->self, other->sizes, other->ndim);
 }
 
-px_status px__view_view_as(px_call *c) {
-  const px_tensor *other = px__tensor_arg(c, 1);
-  return px_view(&c->results[0], px__tensor_arg(c, 0), other->sizes, other->ndim);
+PX_RUN(view_as) {
+  const px_tensor *other = args->other;
+  return px_view(&call->results[0], args->self, other->sizes, other->ndim);
 }
 
-px_status px__view_flatten(px_call *c) {
-  px_tensor *self = px__tensor_arg(c, 0);
+PX_RUN(flatten) {
+  px_tensor *self = args->self;
   int first, last, n = 0;
   int64_t sizes[PX_MAX_DIMS], one = 1;
-  PX_TRY(px__wrap_dim(&first, px__int_arg(c, 1), self->ndim));
-  PX_TRY(px__wrap_dim(&last, px__int_arg(c, 2), self->ndim));
+  PX_TRY(px__wrap_dim(&first, args->start_dim, self->ndim));
+  PX_TRY(px__wrap_dim(&last, args->end_dim, self->ndim));
   PX_CHECK(first <= last, PX_RUNTIME,
            "flatten() has invalid args: start_dim cannot come after end_dim");
-  if (self->ndim == 0) return reshape_to(&c->results[0], self, &one, 1);
+  if (self->ndim == 0) return reshape_to(&call->results[0], self, &one, 1);
   if (first == last) {
-    c->results[0] = px_retain(self);
+    call->results[0] = px_retain(self);
     return PX_OK;
   }
   for (int d = 0; d < first; d++) sizes[n++] = self->sizes[d];
@@ -84,15 +79,15 @@ px_status px__view_flatten(px_call *c) {
   for (int d = first; d <= last; d++) sizes[n] *= self->sizes[d];
   n++;
   for (int d = last + 1; d < self->ndim; d++) sizes[n++] = self->sizes[d];
-  return reshape_to(&c->results[0], self, sizes, n);
+  return reshape_to(&call->results[0], self, sizes, n);
 }
 
-px_status px__view_unflatten(px_call *c) {
-  px_tensor *self = px__tensor_arg(c, 0);
+PX_RUN(unflatten) {
+  px_tensor *self = args->self;
   int dim, n = 0;
   int64_t sizes[PX_MAX_DIMS];
-  px_value parts = c->args[2];
-  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 1), self->ndim));
+  px_value parts = args->sizes;
+  PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
   PX_CHECK(parts.n > 0, PX_RUNTIME, "unflatten: sizes must be non-empty");
   PX_CHECK(self->ndim - 1 + parts.n <= PX_MAX_DIMS, PX_RUNTIME, "unflatten: too many dimensions");
   int64_t known = 1, open = -1;
@@ -113,42 +108,41 @@ px_status px__view_unflatten(px_call *c) {
   for (int i = 0; i < parts.n; i++)
     sizes[n++] = i == open ? self->sizes[dim] / known : parts.v.ints[i];
   for (int d = dim + 1; d < self->ndim; d++) sizes[n++] = self->sizes[d];
-  return px_view(&c->results[0], self, sizes, n);
+  return px_view(&call->results[0], self, sizes, n);
 }
 
-static px_status squeeze_dims(px_call *c, uint32_t dims) {
-  const px_tensor *self = px__tensor_arg(c, 0);
+static px_status squeeze_dims(px_tensor **out, const px_tensor *self, uint32_t dims) {
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
   int n = 0;
   for (int d = 0; d < self->ndim; d++) {
     if ((dims >> d & 1) && self->sizes[d] == 1) continue;
     sizes[n] = self->sizes[d], strides[n++] = self->strides[d];
   }
-  return px__give_view(c, n, sizes, strides, self->offset);
+  return px__tensor_view(out, self, n, sizes, strides, self->offset);
 }
 
-px_status px__view_squeeze(px_call *c) { return squeeze_dims(c, ~0u); }
+PX_RUN(squeeze) { return squeeze_dims(&call->results[0], args->self, ~0u); }
 
-px_status px__view_squeeze_dim(px_call *c) {
-  const px_tensor *self = px__tensor_arg(c, 0);
+PX_RUN(squeeze_dim) {
+  const px_tensor *self = args->self;
   uint32_t dims;
-  PX_TRY(px__wrap_dims(&dims, c->args[1].v.ints, c->args[1].n, self->ndim));
-  return squeeze_dims(c, dims);
+  PX_TRY(px__wrap_dims(&dims, args->dim.v.ints, args->dim.n, self->ndim));
+  return squeeze_dims(&call->results[0], args->self, dims);
 }
 
-px_status px__view_unsqueeze(px_call *c) {
-  const px_tensor *self = px__tensor_arg(c, 0);
+PX_RUN(unsqueeze) {
+  const px_tensor *self = args->self;
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
   int dim;
   PX_CHECK(self->ndim < PX_MAX_DIMS, PX_RUNTIME, "tensors have at most %d dimensions", PX_MAX_DIMS);
-  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 1), self->ndim + 1));
+  PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim + 1));
   for (int d = 0, from = 0; d <= self->ndim; d++) {
     if (d == dim) continue;
     sizes[d] = self->sizes[from], strides[d] = self->strides[from++];
   }
   sizes[dim] = 1;
   strides[dim] = dim < self->ndim ? self->sizes[dim] * self->strides[dim] : 1;
-  return px__give_view(c, self->ndim + 1, sizes, strides, self->offset);
+  return px__tensor_view(&call->results[0], self, self->ndim + 1, sizes, strides, self->offset);
 }
 
 static px_status expand_size(const px_tensor *self, px_value size, int d, int64_t *out,
@@ -176,9 +170,9 @@ static px_status expand_size(const px_tensor *self, px_value size, int d, int64_
   return PX_OK;
 }
 
-px_status px__view_expand(px_call *c) {
-  const px_tensor *self = px__tensor_arg(c, 0);
-  px_value size = c->args[1];
+PX_RUN(expand) {
+  const px_tensor *self = args->self;
+  px_value size = args->size;
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
   char text[256], wanted[256], type[48];
   PX_CHECK(size.n >= self->ndim && size.n <= PX_MAX_DIMS, PX_RUNTIME,
@@ -194,43 +188,42 @@ px_status px__view_expand(px_call *c) {
     over |= px__mul_size(numel, sizes[d], &numel);
   }
   PX_CHECK(!over, PX_RUNTIME, "numel: integer multiplication overflow");
-  return px__give_view(c, size.n, sizes, strides, self->offset);
+  return px__tensor_view(&call->results[0], self, size.n, sizes, strides, self->offset);
 }
 
-px_status px__view_expand_as(px_call *c) {
-  const px_tensor *other = px__tensor_arg(c, 1);
-  return px_expand(&c->results[0], px__tensor_arg(c, 0), other->sizes, other->ndim);
+PX_RUN(expand_as) {
+  const px_tensor *other = args->other;
+  return px_expand(&call->results[0], args->self, other->sizes, other->ndim);
 }
 
 // ---- the order of dimensions
 
-static px_status exchange(px_call *c, int a, int b) {
-  const px_tensor *self = px__tensor_arg(c, 0);
+static px_status exchange(px_tensor **out, const px_tensor *self, int a, int b) {
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
   for (int d = 0; d < self->ndim; d++) {
     int from = d == a ? b : d == b ? a : d;
     sizes[d] = self->sizes[from], strides[d] = self->strides[from];
   }
-  return px__give_view(c, self->ndim, sizes, strides, self->offset);
+  return px__tensor_view(out, self, self->ndim, sizes, strides, self->offset);
 }
 
-px_status px__view_transpose(px_call *c) {
-  int a, b, ndim = px__tensor_arg(c, 0)->ndim;
-  PX_TRY(px__wrap_dim(&a, px__int_arg(c, 1), ndim));
-  PX_TRY(px__wrap_dim(&b, px__int_arg(c, 2), ndim));
-  return exchange(c, a, b);
+PX_RUN(transpose) {
+  int a, b, ndim = args->self->ndim;
+  PX_TRY(px__wrap_dim(&a, args->dim0, ndim));
+  PX_TRY(px__wrap_dim(&b, args->dim1, ndim));
+  return exchange(&call->results[0], args->self, a, b);
 }
 
-px_status px__view_t(px_call *c) {
-  int ndim = px__tensor_arg(c, 0)->ndim;
+PX_RUN(t) {
+  int ndim = args->self->ndim;
   PX_CHECK(ndim <= 2, PX_RUNTIME, "t() expects a tensor with <= 2 dimensions, but self is %dD",
            ndim);
-  return exchange(c, 0, ndim == 2);
+  return exchange(&call->results[0], args->self, 0, ndim == 2);
 }
 
-px_status px__view_permute(px_call *c) {
-  const px_tensor *self = px__tensor_arg(c, 0);
-  px_value dims = c->args[1];
+PX_RUN(permute) {
+  const px_tensor *self = args->self;
+  px_value dims = args->dims;
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
   uint32_t seen = 0;
   PX_CHECK(
@@ -246,27 +239,27 @@ px_status px__view_permute(px_call *c) {
     seen |= 1u << from;
     sizes[d] = self->sizes[from], strides[d] = self->strides[from];
   }
-  return px__give_view(c, self->ndim, sizes, strides, self->offset);
+  return px__tensor_view(&call->results[0], self, self->ndim, sizes, strides, self->offset);
 }
 
-px_status px__view_reverse(px_call *c) {
-  px_tensor *self = px__tensor_arg(c, 0);
+PX_RUN(numpy_T) {
+  px_tensor *self = args->self;
   int64_t dims[PX_MAX_DIMS];
   for (int d = 0; d < self->ndim; d++) dims[d] = self->ndim - 1 - d;
-  return px_permute(&c->results[0], self, dims, self->ndim);
+  return px_permute(&call->results[0], self, dims, self->ndim);
 }
 
-px_status px__view_matrix_t(px_call *c) {
-  px_tensor *self = px__tensor_arg(c, 0);
+PX_RUN(matrix_T) {
+  px_tensor *self = args->self;
   PX_CHECK(self->ndim >= 2, PX_RUNTIME,
            "tensor.mT is only supported on matrices or batches of matrices. Got %d-D tensor.",
            self->ndim);
-  return px_transpose(&c->results[0], self, -2, -1);
+  return px_transpose(&call->results[0], self, -2, -1);
 }
 
-px_status px__view_movedim(px_call *c) {
-  px_tensor *self = px__tensor_arg(c, 0);
-  px_value from = c->args[1], to = c->args[2];
+PX_RUN(movedim) {
+  px_tensor *self = args->self;
+  px_value from = args->source, to = args->destination;
   int64_t dims[PX_MAX_DIMS];
   uint32_t taken = 0, placed = 0;
   PX_CHECK(from.n == to.n, PX_RUNTIME,
@@ -287,29 +280,29 @@ px_status px__view_movedim(px_call *c) {
     while (taken >> next & 1) next++;
     dims[d] = next++;
   }
-  return px_permute(&c->results[0], self, dims, self->ndim);
+  return px_permute(&call->results[0], self, dims, self->ndim);
 }
 
 // ---- any geometry
 
-px_status px__view_as_strided(px_call *c) {
-  px_tensor *self = px__tensor_arg(c, 0);
-  int64_t offset = px__has_arg(c, 3) ? px__int_arg(c, 3) : self->offset;
-  PX_CHECK(c->args[1].n == c->args[2].n, PX_RUNTIME, "mismatch in length of strides and shape");
-  return px__as_strided(&c->results[0], self, c->args[1].v.ints, c->args[1].n, c->args[2].v.ints,
-                        c->args[2].n, offset, self->strides, self->ndim, self->offset);
+PX_RUN(as_strided) {
+  px_tensor *self = args->self;
+  int64_t offset = px__given(args->storage_offset) ? args->storage_offset.v.i : self->offset;
+  PX_CHECK(args->size.n == args->stride.n, PX_RUNTIME, "mismatch in length of strides and shape");
+  return px__as_strided(&call->results[0], self, args->size.v.ints, args->size.n,
+                        args->stride.v.ints, args->stride.n, offset, self->strides, self->ndim,
+                        self->offset);
 }
 
-px_status px__view_as_strided_view(px_call *c) {
-  return px_tensor_as_strided(&c->results[0], px__tensor_arg(c, 0), c->args[1].n, c->args[1].v.ints,
-                              c->args[2].v.ints, px__int_arg(c, 3));
+PX_RUN(_as_strided) {
+  return px_tensor_as_strided(&call->results[0], args->self, args->size.n, args->size.v.ints,
+                              args->stride.v.ints, args->storage_offset);
 }
 
-px_status px__view_detach(px_call *c) {
-  return px_tensor_detach(&c->results[0], px__tensor_arg(c, 0));
-}
+PX_RUN(detach) { return px_tensor_detach(&call->results[0], args->self); }
 
-px_status px__view_alias(px_call *c) {
-  const px_tensor *self = px__tensor_arg(c, 0);
-  return px__give_view(c, self->ndim, self->sizes, self->strides, self->offset);
+PX_RUN(alias) {
+  const px_tensor *self = args->self;
+  return px__tensor_view(&call->results[0], self, self->ndim, self->sizes, self->strides,
+                         self->offset);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of views: the part's gradient among zeros. Parts that overlap (windows, strided views)
 // add up.
-#include "ops/run_impl.h"
+#include "ops/run.h"
 
 px_status px__zeros_like_sized(px_tensor **out, const px_tensor *t, int ndim,
                                const int64_t *sizes) {
@@ -12,48 +12,42 @@ px_status px__zeros_like_sized(px_tensor **out, const px_tensor *t, int ndim,
   return PX_OK;
 }
 
-static px_status zeros_for(px_call *c) {
-  return px__zeros_like_sized(&c->results[0], px__tensor_arg(c, 0), c->args[1].n,
-                              c->args[1].v.ints);
-}
-
-px_status px__view_select_backward(px_call *c) {
+PX_RUN(select_backward) {
   PX_SCOPED(px_tensor) part = NULL;
   int dim;
-  PX_TRY(zeros_for(c));
-  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 2), c->args[1].n));
-  PX_TRY(px__part_select(&part, c->results[0], dim, px__int_arg(c, 3)));
-  return px__tensor_copy(part, px__tensor_arg(c, 0), false);
+  PX_TRY(px__zeros_of(&call->results[0], args->grad_output, args->input_sizes));
+  PX_TRY(px__wrap_dim(&dim, args->dim, args->input_sizes.n));
+  PX_TRY(px__part_select(&part, call->results[0], dim, args->index));
+  return px__tensor_copy(part, args->grad_output, false);
 }
 
-px_status px__view_slice_backward(px_call *c) {
+PX_RUN(slice_backward) {
   PX_SCOPED(px_tensor) part = NULL;
   int dim;
-  int64_t first, count, step = px__int_arg(c, 5);
-  PX_TRY(zeros_for(c));
-  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 2), c->args[1].n));
-  PX_TRY(px__slice_range(c->results[0], c->args[3], c->args[4], step, dim, &first, &count));
-  PX_TRY(px__part_slice(&part, c->results[0], dim, first, count, step));
-  return px__tensor_copy(part, px__tensor_arg(c, 0), false);
+  int64_t first, count, step = args->step;
+  PX_TRY(px__zeros_of(&call->results[0], args->grad_output, args->input_sizes));
+  PX_TRY(px__wrap_dim(&dim, args->dim, args->input_sizes.n));
+  PX_TRY(px__slice_range(call->results[0], args->start, args->end, step, dim, &first, &count));
+  PX_TRY(px__part_slice(&part, call->results[0], dim, first, count, step));
+  return px__tensor_copy(part, args->grad_output, false);
 }
 
-px_status px__view_diagonal_backward(px_call *c) {
+PX_RUN(diagonal_backward) {
   PX_SCOPED(px_tensor) part = NULL;
-  PX_TRY(zeros_for(c));
-  PX_TRY(
-      px_diagonal(&part, c->results[0], px__int_arg(c, 2), px__int_arg(c, 3), px__int_arg(c, 4)));
-  return px__tensor_copy(part, px__tensor_arg(c, 0), false);
+  PX_TRY(px__zeros_of(&call->results[0], args->grad_output, args->input_sizes));
+  PX_TRY(px_diagonal(&part, call->results[0], args->offset, args->dim1, args->dim2));
+  return px__tensor_copy(part, args->grad_output, false);
 }
 
 // Place k of every window is a slice of the input.
-px_status px__view_unfold_backward(px_call *c) {
-  px_tensor *grad = px__tensor_arg(c, 0);
-  int64_t size = px__int_arg(c, 3), step = px__int_arg(c, 4);
+PX_RUN(unfold_backward) {
+  px_tensor *grad = args->grad_in;
+  int64_t size = args->size, step = args->step;
   int dim;
-  PX_TRY(zeros_for(c));
-  px_tensor *sum = c->results[0];
+  PX_TRY(px__zeros_of(&call->results[0], args->grad_in, args->input_sizes));
+  px_tensor *sum = call->results[0];
   if (sum->ndim == 0) return size ? px__tensor_copy(sum, grad, false) : PX_OK;
-  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 2), sum->ndim));
+  PX_TRY(px__wrap_dim(&dim, args->dim, sum->ndim));
   int64_t windows = grad->sizes[dim];
   for (int64_t k = 0; k < size; k++) {
     PX_SCOPED(px_tensor) part = NULL;
@@ -111,10 +105,10 @@ static int64_t extent(int ndim, const int64_t *sizes, const int64_t *strides, in
   return last + 1;
 }
 
-px_status px__view_as_strided_backward(px_call *c) {
-  px_tensor *grad = px__tensor_arg(c, 0);
-  px_value base = c->args[1], base_stride = c->args[2], stride = c->args[5];
-  int64_t base_offset = px__int_arg(c, 3), offset = px__int_arg(c, 6);
+PX_RUN(as_strided_backward) {
+  px_tensor *grad = args->grad_output;
+  px_value base = args->base_size, base_stride = args->base_stride, stride = args->stride;
+  int64_t base_offset = args->base_offset, offset = args->storage_offset;
   int64_t need = extent(base.n, base.v.ints, base_stride.v.ints, base_offset);
   int64_t view = extent(grad->ndim, grad->sizes, stride.v.ints, offset);
   int64_t length = need > view ? need : view;
@@ -130,5 +124,5 @@ px_status px__view_as_strided_backward(px_call *c) {
   PX_SCOPED(px_tensor) whole = NULL;
   PX_TRY(
       px_tensor_as_strided(&whole, memory, base.n, base.v.ints, base_stride.v.ints, base_offset));
-  return px_clone(&c->results[0], whole, "contiguous_format");
+  return px_clone(&call->results[0], whole, "contiguous_format");
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // View ops that take parts of a tensor: one place or a slice of a dimension, diagonals, windows,
 // and lists of parts.
-#include "ops/run_impl.h"
+#include "ops/run.h"
 
 // ---- one part
 
@@ -25,11 +25,11 @@ px_status px__part_select(px_tensor **out, const px_tensor *self, int dim, int64
                          self->offset + index * self->strides[dim]);
 }
 
-px_status px__view_select(px_call *c) {
-  const px_tensor *self = px__tensor_arg(c, 0);
+PX_RUN(select) {
+  const px_tensor *self = args->self;
   int dim;
-  PX_TRY(dim_of_nonscalar(&dim, self, px__int_arg(c, 1), "select"));
-  return px__part_select(&c->results[0], self, dim, px__int_arg(c, 2));
+  PX_TRY(dim_of_nonscalar(&dim, self, args->dim, "select"));
+  return px__part_select(&call->results[0], self, dim, args->index);
 }
 
 static int64_t clamp_place(int64_t place, int64_t n) {
@@ -60,22 +60,22 @@ px_status px__part_slice(px_tensor **out, const px_tensor *self, int dim, int64_
                          self->offset + first * self->strides[dim]);
 }
 
-px_status px__view_slice(px_call *c) {
-  const px_tensor *self = px__tensor_arg(c, 0);
+PX_RUN(slice) {
+  const px_tensor *self = args->self;
   int dim;
-  int64_t first, count, step = px__int_arg(c, 4);
-  PX_TRY(dim_of_nonscalar(&dim, self, px__int_arg(c, 1), "slice"));
-  PX_TRY(px__slice_range(self, c->args[2], c->args[3], step, dim, &first, &count));
-  return px__part_slice(&c->results[0], self, dim, first, count, step);
+  int64_t first, count, step = args->step;
+  PX_TRY(dim_of_nonscalar(&dim, self, args->dim, "slice"));
+  PX_TRY(px__slice_range(self, args->start, args->end, step, dim, &first, &count));
+  return px__part_slice(&call->results[0], self, dim, first, count, step);
 }
 
-px_status px__view_narrow(px_call *c) {
-  px_tensor *self = px__tensor_arg(c, 0);
+PX_RUN(narrow) {
+  px_tensor *self = args->self;
   int dim;
-  int64_t start = px__int_arg(c, 2), length = px__int_arg(c, 3);
+  int64_t start = args->start, length = args->length;
   PX_CHECK(self->ndim > 0, PX_RUNTIME, "narrow() cannot be applied to a 0-dim tensor.");
   PX_CHECK(length >= 0, PX_RUNTIME, "narrow(): length must be non-negative.");
-  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 1), self->ndim));
+  PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
   int64_t n = self->sizes[dim];
   PX_CHECK(start >= -n && start <= n, PX_INDEX,
            "start out of range (expected to be in range of [%lld, %lld], but got %lld)",
@@ -85,19 +85,19 @@ px_status px__view_narrow(px_call *c) {
            "start (%lld) + length (%lld) exceeds dimension size (%lld).", (long long)start,
            (long long)length, (long long)n);
   int64_t end = start + length;
-  if (!px__needs_grad(self)) return px__part_slice(&c->results[0], self, dim, start, length, 1);
-  return px_slice(&c->results[0], self, dim, &start, &end, 1);
+  if (!px__needs_grad(self)) return px__part_slice(&call->results[0], self, dim, start, length, 1);
+  return px_slice(&call->results[0], self, dim, &start, &end, 1);
 }
 
-px_status px__view_diagonal(px_call *c) {
-  const px_tensor *self = px__tensor_arg(c, 0);
-  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS], shift = px__int_arg(c, 1);
+PX_RUN(diagonal) {
+  const px_tensor *self = args->self;
+  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS], shift = args->offset;
   int a, b, n = 0;
-  PX_TRY(px__wrap_dim(&a, px__int_arg(c, 2), self->ndim));
-  PX_TRY(px__wrap_dim(&b, px__int_arg(c, 3), self->ndim));
+  PX_TRY(px__wrap_dim(&a, args->dim1, self->ndim));
+  PX_TRY(px__wrap_dim(&b, args->dim2, self->ndim));
   PX_CHECK(a != b && self->ndim >= 2, PX_RUNTIME,
-           "diagonal dimensions cannot be identical %lld, %lld", (long long)px__int_arg(c, 2),
-           (long long)px__int_arg(c, 3));
+           "diagonal dimensions cannot be identical %lld, %lld", (long long)args->dim1,
+           (long long)args->dim2);
   int64_t rows = self->sizes[a] - (shift < 0 ? -shift : 0);
   int64_t columns = self->sizes[b] - (shift > 0 ? shift : 0);
   int64_t length = rows < columns ? rows : columns, offset = self->offset;
@@ -108,15 +108,15 @@ px_status px__view_diagonal(px_call *c) {
     sizes[n] = self->sizes[d], strides[n++] = self->strides[d];
   }
   sizes[n] = length, strides[n++] = self->strides[a] + self->strides[b];
-  return px__give_view(c, n, sizes, strides, offset);
+  return px__tensor_view(&call->results[0], self, n, sizes, strides, offset);
 }
 
-px_status px__view_unfold(px_call *c) {
-  const px_tensor *self = px__tensor_arg(c, 0);
+PX_RUN(unfold) {
+  const px_tensor *self = args->self;
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
-  int64_t size = px__int_arg(c, 2), step = px__int_arg(c, 3);
+  int64_t size = args->size, step = args->step;
   int dim, n = self->ndim;
-  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 1), n));
+  PX_TRY(px__wrap_dim(&dim, args->dimension, n));
   int64_t length = n ? self->sizes[dim] : 1;
   PX_CHECK(n < PX_MAX_DIMS, PX_RUNTIME, "tensors have at most %d dimensions", PX_MAX_DIMS);
   PX_CHECK(size >= 0, PX_RUNTIME, "size is %lld but must be >= 0", (long long)size);
@@ -132,7 +132,7 @@ px_status px__view_unfold(px_call *c) {
     sizes[dim] = (length - size) / step + 1;
     strides[dim] = sizes[dim] > 1 ? strides[dim] * step : strides[dim];
   }
-  return px__give_view(c, n + 1, sizes, strides, self->offset);
+  return px__tensor_view(&call->results[0], self, n + 1, sizes, strides, self->offset);
 }
 
 // ---- lists of parts
@@ -153,8 +153,8 @@ static px_status parts_room(parts *p, int64_t room) {
   return room ? px__alloc((void **)&p->items, (size_t)room * sizeof *p->items) : PX_OK;
 }
 
-static px_status parts_give(px_call *c, parts *p, px_status status) {
-  if (status == PX_OK) status = px_list_new(&c->list, p->items, p->count);
+static px_status parts_give(px_call *call, parts *p, px_status status) {
+  if (status == PX_OK) status = px_list_new(&call->list, p->items, p->count);
   parts_drop(p);
   return status;
 }
@@ -165,14 +165,14 @@ static px_status unbind_into(parts *p, const px_tensor *self, int dim) {
   return PX_OK;
 }
 
-px_status px__view_unbind(px_call *c) {
-  const px_tensor *self = px__tensor_arg(c, 0);
+PX_RUN(unbind) {
+  const px_tensor *self = args->self;
   int dim;
   parts p;
   PX_CHECK(self->ndim > 0, PX_RUNTIME, "Dimension specified as 0 but tensor has no dimensions");
-  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 1), self->ndim));
+  PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
   PX_TRY(parts_room(&p, self->sizes[dim]));
-  return parts_give(c, &p, unbind_into(&p, self, dim));
+  return parts_give(call, &p, unbind_into(&p, self, dim));
 }
 
 // Pieces of `each` places; `sizes`, if given, says otherwise.
@@ -187,31 +187,31 @@ static px_status split_into(parts *p, const px_tensor *self, int dim, int64_t ea
   return PX_OK;
 }
 
-px_status px__view_split(px_call *c) {
-  const px_tensor *self = px__tensor_arg(c, 0);
-  int64_t each = px__int_arg(c, 1);
+PX_RUN(split) {
+  const px_tensor *self = args->self;
+  int64_t each = args->split_size;
   int dim;
   parts p;
   PX_CHECK(self->ndim > 0, PX_RUNTIME, "split expects at least a 1-dimensional tensor");
   PX_CHECK(each >= 0, PX_RUNTIME,
            "split expects split_size be non-negative, but got split_size=%lld", (long long)each);
-  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 2), self->ndim));
+  PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
   int64_t n = self->sizes[dim];
   PX_CHECK(each > 0 || n == 0, PX_RUNTIME,
            "split_size can only be 0 if dimension size is 0, but got dimension size of %lld",
            (long long)n);
   PX_TRY(parts_room(&p, n == 0 ? 1 : (n - 1) / each + 1));
-  return parts_give(c, &p, split_into(&p, self, dim, each, NULL));
+  return parts_give(call, &p, split_into(&p, self, dim, each, NULL));
 }
 
-px_status px__view_split_with_sizes(px_call *c) {
-  const px_tensor *self = px__tensor_arg(c, 0);
-  px_value sizes = c->args[1];
+PX_RUN(split_with_sizes) {
+  const px_tensor *self = args->self;
+  px_value sizes = args->split_sizes;
   int dim;
   parts p;
   char text[256];
   PX_CHECK(self->ndim > 0, PX_RUNTIME, "split expects at least a 1-dimensional tensor");
-  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 2), self->ndim));
+  PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
   int64_t sum = 0;
   px__sizes_text(text, sizeof text, sizes.n, sizes.v.ints);
   for (int i = 0; i < sizes.n; i++) {
@@ -226,46 +226,46 @@ px_status px__view_split_with_sizes(px_call *c) {
            "dimension %d), but got split_sizes=%s",
            (long long)self->sizes[dim], dim, text);
   PX_TRY(parts_room(&p, sizes.n));
-  return parts_give(c, &p, split_into(&p, self, dim, 0, sizes.v.ints));
+  return parts_give(call, &p, split_into(&p, self, dim, 0, sizes.v.ints));
 }
 
-px_status px__view_split_sizes(px_call *c) {
-  return px_split_with_sizes(&c->list, px__tensor_arg(c, 0), c->args[1].v.ints, c->args[1].n,
-                             px__int_arg(c, 2));
+PX_RUN(split_sizes) {
+  return px_split_with_sizes(&call->list, args->self, args->split_size.v.ints, args->split_size.n,
+                             args->dim);
 }
 
-px_status px__view_chunk(px_call *c) {
-  px_tensor *self = px__tensor_arg(c, 0);
-  int64_t chunks = px__int_arg(c, 1);
+PX_RUN(chunk) {
+  px_tensor *self = args->self;
+  int64_t chunks = args->chunks;
   int dim;
   PX_CHECK(self->ndim > 0, PX_RUNTIME, "chunk expects at least a 1-dimensional tensor");
   PX_CHECK(chunks > 0, PX_RUNTIME, "chunk expects `chunks` to be greater than 0, got: %lld",
            (long long)chunks);
-  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 2), self->ndim));
+  PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
   int64_t n = self->sizes[dim], each = n / chunks + (n % chunks != 0);
-  if (each > 0) return px_split(&c->list, self, each, dim);
+  if (each > 0) return px_split(&call->list, self, each, dim);
   // An empty dimension gives as many empty pieces as were asked for.
   int64_t *sizes = NULL;
   PX_CHECK(chunks < 1 << 20, PX_RUNTIME, "too many chunks");
   PX_TRY(px__alloc((void **)&sizes, (size_t)chunks * sizeof *sizes));
-  px_status status = px_split_with_sizes(&c->list, self, sizes, chunks, dim);
+  px_status status = px_split_with_sizes(&call->list, self, sizes, chunks, dim);
   px__free(sizes);
   return status;
 }
 
-px_status px__view_tensor_split(px_call *c) {
-  px_tensor *self = px__tensor_arg(c, 0);
-  int64_t n, sections = px__int_arg(c, 1), *sizes = NULL;
+PX_RUN(tensor_split) {
+  px_tensor *self = args->self;
+  int64_t n, sections = args->sections, *sizes = NULL;
   int dim;
   PX_CHECK(self->ndim > 0, PX_RUNTIME,
            "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims");
   PX_CHECK(sections > 0 && sections < 1 << 20, PX_RUNTIME,
            "number of sections must be larger than 0, got %lld", (long long)sections);
-  PX_TRY(px__wrap_dim(&dim, px__int_arg(c, 2), self->ndim));
+  PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
   n = self->sizes[dim];
   PX_TRY(px__alloc((void **)&sizes, (size_t)sections * sizeof *sizes));
   for (int64_t i = 0; i < sections; i++) sizes[i] = n / sections + (i < n % sections);
-  px_status status = px_split_with_sizes(&c->list, self, sizes, sections, dim);
+  px_status status = px_split_with_sizes(&call->list, self, sizes, sections, dim);
   px__free(sizes);
   return status;
 }

@@ -8,6 +8,7 @@
 // events are the driver's own handles, so that programs may hand them to other libraries.
 #pragma once
 #include "cuda/params.h"
+#include "kernel_args.h"
 #include "phlox/backend.h"
 
 #include <cuda.h>
@@ -78,10 +79,15 @@ bool px__cuda_symbols(void *api, void *library, const px__cuda_symbol *symbols, 
   static const px_kernel_row px__cuda_row_##ident = {text, function}; \
   static const px_kernel_row *const px__cuda_at_##ident \
       __attribute__((section("px_cuda_rows"), used)) = &px__cuda_row_##ident
+// `PX_CUDA_KERNEL(softmax) { ... args->self ... }`: as PX_KERNEL of the CPU.
 #define PX_CUDA_KERNEL(name) \
-  static px_status px__cuda_##name(const px_launch *l); \
+  static inline px_status kernel_##name(const px_launch *l, const px__##name##_kernel *args); \
+  static px_status px__cuda_##name(const px_launch *l) { \
+    const px__##name##_kernel args = px__##name##_kernel_of(l); \
+    return kernel_##name(l, &args); \
+  } \
   PX_CUDA_ROW(name, #name, px__cuda_##name); \
-  static px_status px__cuda_##name(const px_launch *l)
+  static inline px_status kernel_##name(const px_launch *l, const px__##name##_kernel *args)
 
 // Launches `function` of kernels/`module`.cu on the launch's stream and device. `shared` bytes of
 // dynamic shared memory may exceed 48 KiB. A grid of 0 is nothing to do.

@@ -10,9 +10,20 @@
 typedef px_op_gradient px__backward;
 typedef px_status (*px__backward_fn)(px__backward *b);
 
+// `PX_GRAD(layer_norm) { ... args->grad ... args->d_input ... }` defines the function that entries
+// name by `grad * = layer_norm`. As `args` it gets the arguments by name, the saved results, the
+// gradients that arrived (`grad`, or grad_NAME of a named result), and where those of the
+// parameters go: `d_NAME`, NULL where none is wanted (build/gen/grad_functions.h).
+#define PX_GRAD(name) \
+  static inline px_status grad_##name(px__backward *b, const px__##name##_grad *args); \
+  px_status px__grad_##name(px__backward *b) { \
+    const px__##name##_grad args = px__##name##_grad_of(b); \
+    return grad_##name(b, &args); \
+  } \
+  static inline px_status grad_##name(px__backward *b, const px__##name##_grad *args)
+
 // Generated: one row an op, by op id; NULL where the op has no formula.
 extern const px__backward_fn px__backward_table[];
 
-// A helper named in a formula as @px__grad_x(a, b): gets the values in order, gives a new
-// reference.
-typedef px_status (*px__formula_fn)(px_tensor **out, const px_value *args, int count);
+// A helper of formulas, which they name as @spread(grad, ...), is px__grad_spread: a C function
+// with the parameters of its `helper` line, in the types that args have; *out is a new reference.

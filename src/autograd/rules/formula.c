@@ -9,139 +9,123 @@
 #include "phlox/autograd.h"
 #include "phlox/ops.h"
 
-// Calls an op by name with `count` first arguments.
-static px_status call(px_tensor **out, const char *name, int count, const px_value *args) {
-  px_value all[16] = {{0}};
-  const px_op *op = px_op_find(name);
-  PX_CHECK(op, PX_UNIMPLEMENTED, "a gradient wants the op %s", name);
-  for (int i = 0; i < count; i++) all[i] = args[i];
-  return px__f_call(out, op->id, all);
-}
-
 // The dimensions of a reduction as bits; all of them where none are given.
 static uint32_t reduced_dims(px_value dim, int ndim) {
   uint32_t bits = 0;
-  bool list = dim.kind == PX_ARG_INTS;
-  int n = list ? dim.n : dim.kind == PX_ARG_NONE ? 0 : 1;
-  for (int i = 0; i < n; i++) {
-    int64_t d = list ? dim.v.ints[i] : dim.v.i;
+  for (int i = 0; i < dim.n; i++) {
+    int64_t d = dim.v.ints[i];
     bits |= 1u << (d < 0 ? d + ndim : d);
   }
-  return n ? bits : (1u << ndim) - 1;
+  return dim.n ? bits : (1u << ndim) - 1;
 }
 
 // `t`, of the shape of a reduction's result, with its reduced dimensions back at size 1.
-static px_status keep_dims(px_tensor **out, px_value t, int ndim, const int64_t *sizes,
-                           px_value dim, px_value keepdim) {
+static px_status keep_dims(px_tensor **out, const px_tensor *t, px_value sizes, px_value dim,
+                           bool keepdim) {
   int64_t kept[PX_MAX_DIMS];
-  uint32_t reduced = reduced_dims(dim, ndim);
-  for (int d = 0; d < ndim; d++) kept[d] = reduced >> d & 1u ? 1 : sizes[d];
-  if (keepdim.v.i || px_tensor_ndim(t.v.tensor) == ndim) {
-    *out = px_retain(t.v.tensor);
+  uint32_t reduced = reduced_dims(dim, sizes.n);
+  for (int d = 0; d < sizes.n; d++) kept[d] = reduced >> d & 1u ? 1 : sizes.v.ints[d];
+  if (keepdim || px_tensor_ndim(t) == sizes.n) {
+    *out = px_retain(t);
     return PX_OK;
   }
-  return px_reshape(out, t.v.tensor, kept, ndim);
+  return px_reshape(out, t, kept, sizes.n);
 }
 
-static px_status spread(px_tensor **out, px_value t, int ndim, const int64_t *sizes, px_value dim,
-                        px_value keepdim) {
+px_status px__grad_spread(px_tensor **out, px_tensor *grad, px_value sizes, px_value dim,
+                          bool keepdim) {
   PX_SCOPED(px_tensor) kept = NULL;
-  if (px_tensor_ndim(t.v.tensor) == 0) return px_expand(out, t.v.tensor, sizes, ndim);
-  PX_TRY(keep_dims(&kept, t, ndim, sizes, dim, keepdim));
-  return px_expand(out, kept, sizes, ndim);
+  if (px_tensor_ndim(grad) == 0) return px_expand(out, grad, sizes.v.ints, sizes.n);
+  PX_TRY(keep_dims(&kept, grad, sizes, dim, keepdim));
+  return px_expand(out, kept, sizes.v.ints, sizes.n);
 }
 // The same to the shape of `like`.
-static px_status spread_like(px_tensor **out, px_value t, px_value like, px_value dim,
-                             px_value keepdim) {
-  const px_tensor *l = like.v.tensor;
-  return spread(out, t, px_tensor_ndim(l), px_tensor_sizes(l), dim, keepdim);
+static px_status spread_like(px_tensor **out, px_tensor *t, const px_tensor *like, px_value dim,
+                             bool keepdim) {
+  px_value sizes = PX_IS(px_tensor_sizes(like), px_tensor_ndim(like));
+  return px__grad_spread(out, t, sizes, dim, keepdim);
 }
 
-// (grad, sizes, dim, keepdim)
-px_status px__grad_spread(px_tensor **out, const px_value *args, int count) {
-  return spread(out, args[0], args[1].n, args[1].v.ints, args[2], args[3]);
-}
-
-px_status px__grad_spread_mean(px_tensor **out, const px_value *args, int count) {
+px_status px__grad_spread_mean(px_tensor **out, px_tensor *grad, px_value sizes, px_value dim,
+                               bool keepdim) {
   PX_SCOPED(px_tensor) wide = NULL;
-  int64_t results = px_tensor_numel(args[0].v.tensor), n = 1;
-  for (int i = 0; i < args[1].n; i++) n *= args[1].v.ints[i];
-  PX_TRY(px__grad_spread(&wide, args, count));
+  int64_t results = px_tensor_numel(grad), n = 1;
+  for (int i = 0; i < sizes.n; i++) n *= sizes.v.ints[i];
+  PX_TRY(px__grad_spread(&wide, grad, sizes, dim, keepdim));
   return px_div_scalar(out, wide, px_int(results ? n / results : 1));
 }
 
-// (grad, self, result, dim, keepdim): elements equal to the result share the gradient.
-px_status px__grad_extreme(px_tensor **out, const px_value *args, int count) {
-  px_value self = args[1], dim = args[3], keep = args[4];
-  PX_SCOPED(px_tensor) grad = NULL;
+// Elements equal to the result share the gradient.
+px_status px__grad_extreme(px_tensor **out, px_tensor *grad, px_tensor *self, px_tensor *result,
+                           px_value dim, bool keepdim) {
+  PX_SCOPED(px_tensor) wide = NULL;
   PX_SCOPED(px_tensor) best = NULL;
   PX_SCOPED(px_tensor) mask = NULL;
   PX_SCOPED(px_tensor) number = NULL;
   PX_SCOPED(px_tensor) share = NULL;
-  PX_TRY(spread_like(&best, args[2], self, dim, keep));
-  PX_TRY(px_isclose(&mask, self.v.tensor, best, 0, 0, true));  // equal, or both NaN
-  PX_TRY(call(&number, "sum", 3,
-              (px_value[]){PX_T(mask), dim.kind == PX_ARG_INTS ? dim : PX_NONE(), keep}));
-  PX_TRY(px_div(&share, args[0].v.tensor, number));
-  PX_TRY(spread_like(&grad, PX_T(share), self, dim, keep));
-  return px_mul(out, grad, mask);
+  PX_TRY(spread_like(&best, result, self, dim, keepdim));
+  PX_TRY(px_isclose(&mask, self, best, 0, 0, true));  // equal, or both NaN
+  PX_TRY(px_sum(&number, mask, dim.v.ints, dim.n, keepdim, PX_DTYPE_NONE));
+  PX_TRY(px_div(&share, grad, number));
+  PX_TRY(spread_like(&wide, share, self, dim, keepdim));
+  return px_mul(out, wide, mask);
 }
 
-// (grad, self, dim, keepdim): the product of the others, also where elements are zero.
-px_status px__grad_prod(px_tensor **out, const px_value *args, int count) {
-  px_value self = args[1], dim = args[2], keep = args[3];
-  PX_SCOPED(px_tensor) grad = NULL;
+// The product of the others, also where elements are zero.
+px_status px__grad_prod(px_tensor **out, px_tensor *grad, px_tensor *self, px_value dim,
+                        bool keepdim) {
+  PX_SCOPED(px_tensor) wide = NULL;
   PX_SCOPED(px_tensor) zero = NULL;
   PX_SCOPED(px_tensor) safe = NULL;
   PX_SCOPED(px_tensor) zeros = NULL;
   PX_SCOPED(px_tensor) product = NULL;
   PX_SCOPED(px_tensor) others = NULL;
   PX_SCOPED(px_tensor) gone = NULL;
+  PX_SCOPED(px_tensor) valid = NULL;
   bool all = dim.kind == PX_ARG_NONE;
-  int64_t one = dim.v.i;
-  px_value dims = all ? PX_NONE() : PX_IS(&one, 1);
-  PX_TRY(px_eq_scalar(&zero, self.v.tensor, px_int(0)));
-  PX_TRY(px_masked_fill(&safe, self.v.tensor, zero, px_int(1)));
-  PX_TRY(call(&product, all ? "prod_all" : "prod", all ? 1 : 3,
-              (px_value[]){PX_T(safe), dim, PX_B(true)}));
-  PX_TRY(call(&zeros, "sum", 3, (px_value[]){PX_T(zero), dims, PX_B(true)}));
+  px_value dims = all ? PX_NONE() : PX_IS(&dim.v.i, 1);
+  PX_TRY(px_eq_scalar(&zero, self, px_int(0)));
+  PX_TRY(px_masked_fill(&safe, self, zero, px_int(1)));
+  PX_TRY(all ? px_prod_all(&product, safe, PX_DTYPE_NONE)
+             : px_prod(&product, safe, dim.v.i, true, PX_DTYPE_NONE));
+  PX_TRY(px_sum(&zeros, zero, all ? NULL : dims.v.ints, dims.n, true, PX_DTYPE_NONE));
   PX_TRY(px_div(&others, product, safe));
   // An element's others hold a zero where there are more zeros than itself.
   PX_TRY(px_ne(&gone, zeros, zero));
-  PX_SCOPED(px_tensor) valid = NULL;
   PX_TRY(px_masked_fill(&valid, others, gone, px_int(0)));
-  PX_TRY(spread_like(&grad, args[0], self, dims, keep));
-  return px_mul(out, grad, valid);
+  PX_TRY(spread_like(&wide, grad, self, dims, keepdim));
+  return px_mul(out, wide, valid);
 }
 
-// (grad, indices, sizes, dim, keepdim): the gradient goes to the element that was taken.
-px_status px__grad_pick(px_tensor **out, const px_value *args, int count) {
-  px_value sizes = args[2], dim = PX_IS(&args[3].v.i, 1), keep = args[4];
-  PX_SCOPED(px_tensor) grad = NULL;
-  PX_SCOPED(px_tensor) indices = NULL;
+// The gradient goes to the element that was taken.
+px_status px__grad_pick(px_tensor **out, px_tensor *grad, px_tensor *indices, px_value sizes,
+                        int64_t dim, bool keepdim) {
+  px_value dims = PX_IS(&dim, 1);
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) where = NULL;
   PX_SCOPED(px_tensor) zeros = NULL;
-  const px_tensor *g = args[0].v.tensor;
-  PX_TRY(keep_dims(&grad, args[0], sizes.n, sizes.v.ints, dim, keep));
-  PX_TRY(keep_dims(&indices, args[1], sizes.n, sizes.v.ints, dim, keep));
-  PX_TRY(px_tensor_empty(&zeros, sizes.n, sizes.v.ints, px_tensor_dtype(g), px_tensor_device(g)));
+  PX_TRY(keep_dims(&wide, grad, sizes, dims, keepdim));
+  PX_TRY(keep_dims(&where, indices, sizes, dims, keepdim));
+  PX_TRY(px_tensor_empty(&zeros, sizes.n, sizes.v.ints, px_tensor_dtype(grad),
+                         px_tensor_device(grad)));
   PX_TRY(px_zero_(zeros));
-  return call(out, "scatter", 4, (px_value[]){PX_T(zeros), args[3], PX_T(indices), PX_T(grad)});
+  return px_scatter(out, zeros, dim, where, wide);
 }
 
-// (grad, self, dim, correction, keepdim): 2 (self - mean) / (n - correction)
-px_status px__grad_var(px_tensor **out, const px_value *args, int count) {
-  px_value self = args[1], dim = args[2];
-  PX_SCOPED(px_tensor) grad = NULL;
+// 2 (self - mean) / (n - correction)
+px_status px__grad_var(px_tensor **out, px_tensor *grad, px_tensor *self, px_value dim,
+                       px_value correction, bool keepdim) {
+  PX_SCOPED(px_tensor) wide = NULL;
   PX_SCOPED(px_tensor) mean = NULL;
   PX_SCOPED(px_tensor) offset = NULL;
   PX_SCOPED(px_tensor) product = NULL;
-  int64_t results = px_tensor_numel(args[0].v.tensor), n = px_tensor_numel(self.v.tensor);
-  double correction = args[3].kind == PX_ARG_NONE ? 1 : px_value_float(args[3]);
-  double degrees = (double)(results ? n / results : 0) - correction;
-  PX_TRY(call(&mean, "mean", 3, (px_value[]){self, dim, PX_B(true)}));
-  PX_TRY(px_sub(&offset, self.v.tensor, mean, px_int(1)));
-  PX_TRY(spread_like(&grad, args[0], self, dim, args[4]));
-  PX_TRY(px_mul(&product, grad, offset));
+  int64_t results = px_tensor_numel(grad), n = px_tensor_numel(self);
+  double less = correction.kind == PX_ARG_NONE ? 1 : px_value_float(correction);
+  double degrees = (double)(results ? n / results : 0) - less;
+  PX_TRY(px_mean(&mean, self, dim.v.ints, dim.n, true, PX_DTYPE_NONE));
+  PX_TRY(px_sub(&offset, self, mean, px_int(1)));
+  PX_TRY(spread_like(&wide, grad, self, dim, keepdim));
+  PX_TRY(px_mul(&product, wide, offset));
   return px_mul_scalar(out, product, px_float(2 / (degrees > 0 ? degrees : 0)));
 }
 
@@ -165,46 +149,46 @@ static px_status norm_slope(px_tensor **out, const px_tensor *self, double p) {
   return px_masked_fill(out, slope, zero, px_int(0));
 }
 
-// (grad, self, result, p, dim, keepdim)
-px_status px__grad_norm(px_tensor **out, const px_value *args, int count) {
-  px_value self = args[1], dim = args[4], keep = args[5];
-  double p = args[3].kind == PX_ARG_NONE ? 2 : px_value_float(args[3]);
+px_status px__grad_norm(px_tensor **out, px_tensor *grad, px_tensor *self, px_tensor *result,
+                        px_value p, px_value dim, bool keepdim) {
+  double power = p.kind == PX_ARG_NONE ? 2 : px_value_float(p);
   PX_SCOPED(px_tensor) slope = NULL;
   PX_SCOPED(px_tensor) scale = NULL;
   PX_SCOPED(px_tensor) quotient = NULL;
+  PX_SCOPED(px_tensor) zero = NULL;
   PX_SCOPED(px_tensor) none = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
-  if (p == 0) return PX_OK;
-  if (p * 0 != 0) {  // of infinity: the extremes share it
+  if (power == 0) return PX_OK;
+  if (power * 0 != 0) {  // of infinity: the extremes share it
     PX_SCOPED(px_tensor) size = NULL;
     PX_SCOPED(px_tensor) sign = NULL;
     PX_SCOPED(px_tensor) share = NULL;
-    PX_TRY(px_abs(&size, self.v.tensor));
-    PX_TRY(px_sign(&sign, self.v.tensor));
-    PX_TRY(px__grad_extreme(&share, (px_value[]){args[0], PX_T(size), args[2], dim, keep}, 5));
+    PX_TRY(px_abs(&size, self));
+    PX_TRY(px_sign(&sign, self));
+    PX_TRY(px__grad_extreme(&share, grad, size, result, dim, keepdim));
     return px_mul(out, share, sign);
   }
-  PX_TRY(norm_slope(&slope, self.v.tensor, p));
-  PX_TRY(px_pow_scalar(&scale, args[2].v.tensor, px_float(p - 1)));
-  PX_TRY(px_div(&quotient, args[0].v.tensor, scale));
-  PX_SCOPED(px_tensor) zero = NULL;
-  PX_TRY(px_eq_scalar(&zero, args[2].v.tensor, px_int(0)));
+  PX_TRY(norm_slope(&slope, self, power));
+  PX_TRY(px_pow_scalar(&scale, result, px_float(power - 1)));
+  PX_TRY(px_div(&quotient, grad, scale));
+  PX_TRY(px_eq_scalar(&zero, result, px_int(0)));
   PX_TRY(px_masked_fill(&none, quotient, zero, px_int(0)));
-  PX_TRY(spread_like(&wide, PX_T(none), self, dim, keep));
+  PX_TRY(spread_like(&wide, none, self, dim, keepdim));
   return px_mul(out, wide, slope);
 }
 
-// (grad, self, result, dim, keepdim): the gradient times the softmax of self
-px_status px__grad_logsumexp(px_tensor **out, const px_value *args, int count) {
-  PX_SCOPED(px_tensor) grad = NULL;
+// The gradient times the softmax of self.
+px_status px__grad_logsumexp(px_tensor **out, px_tensor *grad, px_tensor *self, px_tensor *result,
+                             px_value dim, bool keepdim) {
+  PX_SCOPED(px_tensor) spread = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
   PX_SCOPED(px_tensor) offset = NULL;
   PX_SCOPED(px_tensor) weight = NULL;
-  PX_TRY(spread_like(&grad, args[0], args[1], args[3], args[4]));
-  PX_TRY(spread_like(&wide, args[2], args[1], args[3], args[4]));
-  PX_TRY(px_sub(&offset, args[1].v.tensor, wide, px_int(1)));
+  PX_TRY(spread_like(&spread, grad, self, dim, keepdim));
+  PX_TRY(spread_like(&wide, result, self, dim, keepdim));
+  PX_TRY(px_sub(&offset, self, wide, px_int(1)));
   PX_TRY(px_exp(&weight, offset));
-  return px_mul(out, grad, weight);
+  return px_mul(out, spread, weight);
 }
 
 // The derivative of cumprod as ops, for when it is to be differentiated itself: [.., j, i] is the
@@ -239,12 +223,9 @@ static px_status cumprod_composed(px_tensor **out, const px_tensor *grad, const 
   PX_TRY(px_sum(&sums, later, &last, 1, false, PX_DTYPE_NONE));
   return px_transpose(out, sums, dim, -1);
 }
-// (grad, self, dim)
-px_status px__grad_cumprod(px_tensor **out, const px_value *args, int count) {
-  const px_tensor *grad = args[0].v.tensor, *self = args[1].v.tensor;
-  if (px_grad_enabled() && px_tensor_ndim(self))
-    return cumprod_composed(out, grad, self, args[2].v.i);
-  return px_cumprod_backward(out, grad, self, args[2].v.i);
+px_status px__grad_cumprod(px_tensor **out, px_tensor *grad, px_tensor *self, int64_t dim) {
+  if (px_grad_enabled() && px_tensor_ndim(self)) return cumprod_composed(out, grad, self, dim);
+  return px_cumprod_backward(out, grad, self, dim);
 }
 
 // A second derivative that nobody has written: an error rather than a zero.

@@ -6,34 +6,36 @@
 
 // ---- x[i, j]
 
-px_status px__grad_index(px__backward *b) {
-  const px_value *a = b->args;
-  const px_tensor *self = a[0].v.tensor;
-  if (!(b->needs & 1) || !b->grads[0]) return PX_OK;
-  return px_index_backward(&b->out[0], b->grads[0], px_tensor_sizes(self), px_tensor_ndim(self),
-                           a[1].v.tensors, a[1].n, a[2].v.ints, a[2].n);
+PX_GRAD(index) {
+  const px_tensor *self = args->self;
+  px_value indices = args->indices, dims = args->dims;
+  if (!args->d_self || !args->grad) return PX_OK;
+  return px_index_backward(args->d_self, args->grad, px_tensor_sizes(self), px_tensor_ndim(self),
+                           indices.v.tensors, indices.n, dims.v.ints, dims.n);
 }
 
-px_status px__grad_index_backward(px__backward *b) {
-  const px_value *a = b->args;
-  if (!(b->needs & 1) || !b->grads[0]) return PX_OK;
-  return px_index(&b->out[0], b->grads[0], a[2].v.tensors, a[2].n, a[3].v.ints, a[3].n);
+PX_GRAD(index_backward) {
+  px_value indices = args->indices, dims = args->dims;
+  if (!args->d_grad_output || !args->grad) return PX_OK;
+  return px_index(args->d_grad_output, args->grad, indices.v.tensors, indices.n, dims.v.ints,
+                  dims.n);
 }
 
-px_status px__grad_index_put(px__backward *b) {
-  const px_value *a = b->args;
-  px_tensor *grad = b->grads[0];
+PX_GRAD(index_put) {
+  px_value indices = args->indices, dims = args->dims;
+  px_tensor *grad = args->grad;
   PX_SCOPED(px_tensor) zero = NULL;
   if (!grad) return PX_OK;
-  if (b->needs & 1 << 3)
-    PX_TRY(px_index(&b->out[3], grad, a[1].v.tensors, a[1].n, a[2].v.ints, a[2].n));
-  if (!(b->needs & 1)) return PX_OK;
-  if (a[4].v.i) {
-    b->out[0] = px_retain(grad);
+  if (args->d_values)
+    PX_TRY(px_index(args->d_values, grad, indices.v.tensors, indices.n, dims.v.ints, dims.n));
+  if (!args->d_self) return PX_OK;
+  if (args->accumulate) {
+    *args->d_self = px_retain(grad);
     return PX_OK;
   }
   PX_TRY(px_zeros(&zero, NULL, 0, px_tensor_dtype(grad), px_tensor_device(grad), false, false));
-  return px_index_put(&b->out[0], grad, a[1].v.tensors, a[1].n, a[2].v.ints, a[2].n, zero, false);
+  return px_index_put(args->d_self, grad, indices.v.tensors, indices.n, dims.v.ints, dims.n, zero,
+                      false);
 }
 
 // ---- joining
@@ -44,11 +46,11 @@ static px_status in_dtype(px_tensor **out, const px_tensor *part, const px_tenso
   return px_to(out, part, px_tensor_dtype(like), PX_DEVICE_NONE, false, false);
 }
 
-px_status px__grad_cat(px__backward *b) {
-  px_value list = b->args[0];
-  px_tensor *grad = b->grads[0];
+PX_GRAD(cat) {
+  px_value list = args->tensors;
+  px_tensor *grad = args->grad;
   if (!grad) return PX_OK;
-  int dim = wrapped(b->args[1].v.i, px_tensor_ndim(grad));
+  int dim = wrapped(args->dim, px_tensor_ndim(grad));
   int64_t at = 0;
   for (int i = 0; i < list.n; i++) {
     const px_tensor *t = list.v.tensors[i];
@@ -56,21 +58,21 @@ px_status px__grad_cat(px__backward *b) {
     if (px_tensor_ndim(t) != px_tensor_ndim(grad)) continue;  // an empty one, joined with anything
     int64_t n = px_tensor_size(t, dim);
     PX_TRY(px_narrow(&part, grad, dim, at, n));
-    PX_TRY(in_dtype(&b->out_lists[0][i], part, t));
+    PX_TRY(in_dtype(&args->d_tensors[i], part, t));
     at += n;
   }
   return PX_OK;
 }
 
-px_status px__grad_stack(px__backward *b) {
-  px_value list = b->args[0];
-  px_tensor *grad = b->grads[0];
+PX_GRAD(stack) {
+  px_value list = args->tensors;
+  px_tensor *grad = args->grad;
   if (!grad) return PX_OK;
-  int dim = wrapped(b->args[1].v.i, px_tensor_ndim(grad));
+  int dim = wrapped(args->dim, px_tensor_ndim(grad));
   for (int i = 0; i < list.n; i++) {
     PX_SCOPED(px_tensor) part = NULL;
     PX_TRY(px_select(&part, grad, dim, i));
-    PX_TRY(in_dtype(&b->out_lists[0][i], part, list.v.tensors[i]));
+    PX_TRY(in_dtype(&args->d_tensors[i], part, list.v.tensors[i]));
   }
   return PX_OK;
 }
@@ -79,9 +81,8 @@ px_status px__grad_stack(px__backward *b) {
 
 // Folds the gradient to [repeats, size] pairs and sums over the repeats. The engine sums leading
 // dimensions away.
-px_status px__grad_repeat(px_tensor **out, const px_value *args, int count) {
-  const px_value sizes = args[1], repeats = args[2];
-  px_tensor *at = px_retain(args[0].v.tensor);
+px_status px__grad_repeat(px_tensor **out, px_tensor *grad, px_value sizes, px_value repeats) {
+  px_tensor *at = px_retain(grad);
   int lead = repeats.n - sizes.n;
   px_status status = PX_OK;
   // One dimension at a time, last first: [.., r * n, ..] becomes [.., r, n, ..], summed over r.
@@ -109,20 +110,21 @@ px_status px__grad_repeat(px_tensor **out, const px_value *args, int count) {
   return status;
 }
 
-px_status px__grad_roll(px_tensor **out, const px_value *args, int count) {
+px_status px__grad_roll(px_tensor **out, px_tensor *grad, px_value shifts, px_value dims) {
   int64_t back[PX_MAX_DIMS];
-  int n = args[1].n < PX_MAX_DIMS ? args[1].n : PX_MAX_DIMS;
-  for (int i = 0; i < n; i++) back[i] = -args[1].v.ints[i];
-  return px_roll(out, args[0].v.tensor, back, n, args[2].v.ints, args[2].n);
+  int n = shifts.n < PX_MAX_DIMS ? shifts.n : PX_MAX_DIMS;
+  for (int i = 0; i < n; i++) back[i] = -shifts.v.ints[i];
+  return px_roll(out, grad, back, n, dims.v.ints, dims.n);
 }
 
 // ---- embedding
 
-// (grad, input, padding_idx): looks the gradient's gradient up; the padding's rows got nothing.
-px_status px__grad_embedding_again(px_tensor **out, const px_value *args, int count) {
-  const px_tensor *grad = args[0].v.tensor, *input = args[1].v.tensor;
-  if (args[2].kind == PX_ARG_NONE) return px_embedding(out, input, grad, NULL);
-  int64_t padding = args[2].v.i < 0 ? args[2].v.i + px_tensor_size(grad, 0) : args[2].v.i;
+// Looks the gradient's gradient up; the padding's rows got nothing.
+px_status px__grad_embedding_again(px_tensor **out, px_tensor *grad, px_tensor *input,
+                                   px_value padding_idx) {
+  if (padding_idx.kind == PX_ARG_NONE) return px_embedding(out, input, grad, NULL);
+  int64_t padding = px_value_int(padding_idx);
+  if (padding < 0) padding += px_tensor_size(grad, 0);
   PX_SCOPED(px_tensor) rows = NULL;
   PX_SCOPED(px_tensor) pads = NULL;
   PX_SCOPED(px_tensor) mask = NULL;

@@ -5,15 +5,15 @@
 #include "grad_functions.h"
 
 // The gradient of as_strided_backward: the same elements of `grad`, laid out as the base was.
-// Arguments: grad, base_size, base_stride, base_offset, size, stride, storage_offset.
-px_status px__grad_as_strided_again(px_tensor **out, const px_value *args, int count) {
-  px_tensor *grad = args[0].v.tensor;
+px_status px__grad_as_strided_again(px_tensor **out, px_tensor *grad, px_value base_size,
+                                    px_value base_stride, int64_t base_offset, px_value size,
+                                    px_value stride, int64_t storage_offset) {
   PX_SCOPED(px_tensor) whole = NULL;
-  PX_TRY(px_tensor_empty_strided(&whole, args[1].n, args[1].v.ints, args[2].v.ints,
+  PX_TRY(px_tensor_empty_strided(&whole, base_size.n, base_size.v.ints, base_stride.v.ints,
                                  px_tensor_dtype(grad), px_tensor_device(grad)));
   PX_TRY(px_copy_(whole, grad, false));
-  int64_t offset = px_value_int(args[6]) - px_value_int(args[3]);
-  return px_as_strided(out, whole, args[4].v.ints, args[4].n, args[5].v.ints, args[5].n, &offset);
+  int64_t offset = storage_offset - base_offset;
+  return px_as_strided(out, whole, size.v.ints, size.n, stride.v.ints, stride.n, &offset);
 }
 
 // ---- products of matrices
@@ -31,28 +31,25 @@ static px_status turned_times(px_tensor **out, const px_tensor *a, const px_tens
   return px_mm(out, at, b);
 }
 
-// grad @ mat2.T. Arguments: grad, mat2, whether self is transposed.
-px_status px__grad_mm_self(px_tensor **out, const px_value *args, int count) {
-  const px_tensor *grad = args[0].v.tensor, *mat2 = args[1].v.tensor;
-  if (!px_value_int(args[2])) return times_turned(out, grad, mat2);
+// grad @ mat2.T; `turned`: self is transposed.
+px_status px__grad_mm_self(px_tensor **out, px_tensor *grad, px_tensor *mat2, bool turned) {
+  if (!turned) return times_turned(out, grad, mat2);
   PX_SCOPED(px_tensor) product = NULL;
   PX_TRY(times_turned(&product, mat2, grad));
   return px_transpose(out, product, 0, 1);
 }
 
-// self.T @ grad. Arguments: grad, self, whether mat2 is transposed.
-px_status px__grad_mm_mat2(px_tensor **out, const px_value *args, int count) {
-  const px_tensor *grad = args[0].v.tensor, *self = args[1].v.tensor;
-  if (!px_value_int(args[2])) return turned_times(out, self, grad);
+// self.T @ grad; `turned`: mat2 is transposed.
+px_status px__grad_mm_mat2(px_tensor **out, px_tensor *grad, px_tensor *self, bool turned) {
+  if (!turned) return turned_times(out, self, grad);
   PX_SCOPED(px_tensor) product = NULL;
   PX_TRY(turned_times(&product, grad, self));
   return px_transpose(out, product, 0, 1);
 }
 
-// (grad, pad): what was added is cut off again, and what was cut off is zero.
-px_status px__grad_pad(px_tensor **out, const px_value *args, int count);
-px_status px__grad_pad(px_tensor **out, const px_value *args, int count) {
+// What was added is cut off again, and what was cut off is zero.
+px_status px__grad_pad(px_tensor **out, px_tensor *grad, px_value pad) {
   int64_t back[2 * PX_MAX_DIMS];
-  for (int i = 0; i < args[1].n; i++) back[i] = -args[1].v.ints[i];
-  return px_constant_pad_nd(out, args[0].v.tensor, back, args[1].n, px_int(0));
+  for (int i = 0; i < pad.n; i++) back[i] = -pad.v.ints[i];
+  return px_constant_pad_nd(out, grad, back, pad.n, px_int(0));
 }

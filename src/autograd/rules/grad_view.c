@@ -4,14 +4,13 @@
 
 #include "grad_functions.h"
 
-px_status px__grad_permute(px_tensor **out, const px_value *args, int count) {
+px_status px__grad_permute(px_tensor **out, px_tensor *grad, px_value dims) {
   int64_t inverse[PX_MAX_DIMS];
-  int n = args[1].n;
-  for (int d = 0; d < n; d++) {
-    int64_t from = args[1].v.ints[d];
-    inverse[from < 0 ? from + n : from] = d;
+  for (int d = 0; d < dims.n; d++) {
+    int64_t from = dims.v.ints[d];
+    inverse[from < 0 ? from + dims.n : from] = d;
   }
-  return px_permute(out, args[0].v.tensor, inverse, n);
+  return px_permute(out, grad, inverse, dims.n);
 }
 
 static int wrapped(int64_t dim, const px_tensor *t) {
@@ -41,23 +40,23 @@ static px_status make_pieces(pieces *p, int count) {
   return px_alloc((void **)&p->items, (size_t)(count ? count : 1) * sizeof *p->items);
 }
 
-static px_status stack_pieces(px__backward *b, pieces *p, int dim) {
-  const px_tensor *self = b->args[0].v.tensor;
+static px_status stack_pieces(px__backward *b, pieces *p, const px_tensor *self, int dim,
+                              px_tensor **out) {
   int64_t sizes[PX_MAX_DIMS];
   int n = 0;
   for (int d = 0; d < px_tensor_ndim(self); d++)
     if (d != dim) sizes[n++] = px_tensor_sizes(self)[d];
   for (int i = 0; i < p->count; i++) PX_TRY(complete(&p->items[i], b->grads[i], self, n, sizes));
-  return px_stack(&b->out[0], p->items, p->count, dim);
+  return px_stack(out, p->items, p->count, dim);
 }
 
-px_status px__grad_unbind(px__backward *b) {
-  const px_tensor *self = b->args[0].v.tensor;
+PX_GRAD(unbind) {
+  const px_tensor *self = args->self;
   pieces p;
   if (b->grad_count == 0)
-    return complete(&b->out[0], NULL, self, px_tensor_ndim(self), px_tensor_sizes(self));
+    return complete(args->d_self, NULL, self, px_tensor_ndim(self), px_tensor_sizes(self));
   PX_TRY(make_pieces(&p, b->grad_count));
-  px_status status = stack_pieces(b, &p, wrapped(b->args[1].v.i, self));
+  px_status status = stack_pieces(b, &p, self, wrapped(args->dim, self), args->d_self);
   drop(&p);
   return status;
 }
@@ -69,24 +68,27 @@ static int64_t piece_size(px_value sizes, int64_t n, int i) {
   return left < sizes.v.i ? left : sizes.v.i;
 }
 
-static px_status join_pieces(px__backward *b, pieces *p, int dim) {
-  const px_tensor *self = b->args[0].v.tensor;
+static px_status join_pieces(px__backward *b, pieces *p, const px_tensor *self, px_value split,
+                             int dim, px_tensor **out) {
   int ndim = px_tensor_ndim(self);
   int64_t sizes[PX_MAX_DIMS];
   for (int d = 0; d < ndim; d++) sizes[d] = px_tensor_sizes(self)[d];
   for (int i = 0; i < p->count; i++) {
-    sizes[dim] = piece_size(b->args[1], px_tensor_sizes(self)[dim], i);
+    sizes[dim] = piece_size(split, px_tensor_sizes(self)[dim], i);
     PX_TRY(complete(&p->items[i], b->grads[i], self, ndim, sizes));
   }
-  return px_cat(&b->out[0], p->items, p->count, dim);
+  return px_cat(out, p->items, p->count, dim);
 }
 
-px_status px__grad_split(px__backward *b) {
+static px_status joined(px__backward *b, const px_tensor *self, px_value split, int64_t dim,
+                        px_tensor **out) {
   pieces p;
   PX_TRY(make_pieces(&p, b->grad_count));
-  px_status status = join_pieces(b, &p, wrapped(b->args[2].v.i, b->args[0].v.tensor));
+  px_status status = join_pieces(b, &p, self, split, wrapped(dim, self), out);
   drop(&p);
   return status;
 }
-
-px_status px__grad_split_with_sizes(px__backward *b) { return px__grad_split(b); }
+PX_GRAD(split) { return joined(b, args->self, PX_I(args->split_size), args->dim, args->d_self); }
+PX_GRAD(split_with_sizes) {
+  return joined(b, args->self, args->split_sizes, args->dim, args->d_self);
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes views: structs by which hand-written C reads the arguments of an op by name.
+//
+// A view belongs to a C function that the tables name: a run function, a gradient function, a
+// kernel. Where several entries name one function its view has what they agree on: parameters of
+// the same place, name and type. So a parameter put into a schema moves what the code reads, and
+// one that is taken out stops the build.
+#include "opgen.h"
+
+// The entries that name one function.
+typedef struct view {
+  const char *stem;
+  const og_op *ops[64];
+  int count;
+} view;
+typedef const char *(*name_of)(const og_op *op);  // of the function, without its prefix; or NULL
+
+// ---- which entries share a function
+
+static const char *run_stem(const og_op *op) { return og_run(op); }
+static const char *grad_stem(const og_op *op) { return op->grad_all.text; }
+
+static int gather(view *views, og_op *const *ops, int count, name_of stem, int n) {
+  for (int i = 0; i < count; i++) {
+    const char *name = stem(ops[i]);
+    int at = 0;
+    if (!name) continue;
+    while (at < n && strcmp(views[at].stem, name)) at++;
+    if (at == n) views[n++] = (view){.stem = name};
+    if (views[at].count == 64) og_die(ops[i]->place, "too many entries name %s", name);
+    views[at].ops[views[at].count++] = ops[i];
+  }
+  return n;
+}
+
+static bool agreed_param(const view *v, int i) {
+  const og_param *p = &v->ops[0]->params[i];
+  for (int k = 1; k < v->count; k++) {
+    const og_param *q = &v->ops[k]->params[i];
+    if (i >= v->ops[k]->param_count || strcmp(p->name, q->name) || p->type != q->type ||
+        p->optional != q->optional ||
+        og_is(v->ops[0], "pointwise") != og_is(v->ops[k], "pointwise"))
+      return false;
+  }
+  return true;
+}
+
+// The name of result r in a view; "out" for a lone one.
+static const char *result_name(const og_op *op, int r) {
+  const char *name = op->result_names[r] ? op->result_names[r] : "out";
+  return og_param_find(op, name) < 0 ? name : og_format("out_%s", name);
+}
+static bool agreed_result(const view *v, int r) {
+  for (int k = 1; k < v->count; k++)
+    if (r >= v->ops[k]->result_count ||
+        strcmp(result_name(v->ops[0], r), result_name(v->ops[k], r)))
+      return false;
+  return true;
+}
+
+// ---- fields
+
+// What a view says of a type: the field of a required parameter, how it is read of the px_value
+// `%s`, and the same of an optional one (a px_value where NULL).
+typedef struct field_row {
+  const char *c, *read, *c_maybe, *read_maybe;
+} field_row;
+static const field_row fields[OG_TYPE_COUNT] = {
+    [OG_TENSOR] = {"px_tensor *", "%s.v.tensor", "px_tensor *", "%s.v.tensor"},
+    [OG_SCALAR] = {"px_scalar ", "px_value_scalar(%s)", NULL, NULL},
+    [OG_INT] = {"int64_t ", "px_value_int(%s)", NULL, NULL},
+    [OG_FLOAT] = {"double ", "px_value_float(%s)", NULL, NULL},
+    [OG_BOOL] = {"bool ", "px_value_int(%s) != 0", NULL, NULL},
+    [OG_DTYPE] = {"px_dtype ", "(px_dtype)%s.v.i", "px_dtype ",
+                  "%s.kind == PX_ARG_NONE ? PX_DTYPE_NONE : (px_dtype)%s.v.i"},
+    [OG_DEVICE] = {"px_device ", "%s.v.device", "px_device ",
+                   "%s.kind == PX_ARG_NONE ? PX_DEVICE_NONE : %s.v.device"},
+    [OG_TEXT] = {"const char *", "%s.v.text", "const char *", "%s.v.text"},
+    [OG_GENERATOR] = {"px_generator *", "%s.v.generator", "px_generator *", "%s.v.generator"},
+};
+
+// Of an element-wise op a number may stand for a tensor: the value is given as it came.
+static bool is_raw(const og_op *op, const og_param *p) {
+  if (p->type == OG_TENSOR && og_is(op, "pointwise")) return true;
+  return p->optional ? !fields[p->type].c_maybe : !fields[p->type].c;
+}
+static const char *field_type(const og_op *op, const og_param *p) {
+  if (is_raw(op, p)) return "px_value ";
+  return p->optional ? fields[p->type].c_maybe : fields[p->type].c;
+}
+static const char *field_value(const og_op *op, const og_param *p, const char *value) {
+  if (is_raw(op, p)) return value;
+  const char *how = p->optional ? fields[p->type].read_maybe : fields[p->type].read, *text = "";
+  for (const char *mark; (mark = strstr(how, "%s")); how = mark + 2)
+    text = og_format("%s%.*s%s", text, (int)(mark - how), how, value);
+  return og_format("%s%s", text, how);
+}
+
+static void write_fields(FILE *to, const view *v, bool tensors) {
+  const og_op *op = v->ops[0];
+  for (int i = 0; i < op->param_count; i++)
+    if (agreed_param(v, i) &&
+        (tensors || (op->params[i].type != OG_TENSOR && op->params[i].type != OG_TENSORS)))
+      fprintf(to, "  %s%s;\n", field_type(op, &op->params[i]), op->params[i].name);
+}
+// A launch of an op has all its arguments; that of a `kernel` line the numbers alone.
+static void write_values(FILE *to, const view *v, const char *list, bool tensors) {
+  const og_op *op = v->ops[0];
+  for (int i = 0, numbers = 0; i < op->param_count; i++) {
+    const og_param *p = &op->params[i];
+    bool number = p->type != OG_TENSOR && p->type != OG_TENSORS;
+    if (agreed_param(v, i) && (tensors || number))
+      fprintf(to, "      .%s = %s,\n", p->name,
+              field_value(op, p, og_format("%s[%d]", list, *op->kind ? i : numbers)));
+    numbers += number;
+  }
+}
+
+static void write_view_of(FILE *to, const view *v) {
+  fprintf(to, "// ");
+  for (int k = 0; k < v->count; k++) fprintf(to, "%s%s", k ? ", " : "", v->ops[k]->name);
+  fprintf(to, "\n");
+}
+
+// ---- run functions: px__NAME_args
+
+static void write_run_view(FILE *to, const view *v) {
+  write_view_of(to, v);
+  fprintf(to, "typedef struct px__%s_args {\n", v->stem);
+  write_fields(to, v, true);
+  fprintf(to, "} px__%s_args;\n", v->stem);
+  fprintf(to,
+          "static inline px__%s_args px__%s_args_of(const px_value *args) {\n"
+          "  return (px__%s_args){\n",
+          v->stem, v->stem, v->stem);
+  write_values(to, v, "args", true);
+  fprintf(to, "  };\n}\npx_status px__run_%s(px_call *call);\n\n", v->stem);
+}
+
+// ---- kernels: px__NAME_kernel, and the operands as the members of a struct
+
+typedef void (*operand_writer)(FILE *to, const char *name, bool optional, int n);
+static int operand_list(const view *v, operand_writer each, FILE *to) {
+  const og_op *op = v->ops[0];
+  int n = 0;
+  for (int r = 0; r < op->result_count; r++, n++)
+    if (agreed_result(v, r)) each(to, result_name(op, r), false, n);
+  for (int i = 0; i < op->param_count && op->params[i].type != OG_TENSORS; i++)
+    if (op->params[i].type == OG_TENSOR && agreed_param(v, i))
+      each(to, op->params[i].name, op->params[i].optional, n++);
+    else if (op->params[i].type == OG_TENSOR)
+      break;
+  return n;
+}
+static void operand_field(FILE *to, const char *name, bool optional, int n) {
+  (void)n;
+  fprintf(to, "  const px_operand *%s;%s\n", name, optional ? "  // no dtype, if absent" : "");
+}
+static void operand_value(FILE *to, const char *name, bool optional, int n) {
+  (void)optional;
+  fprintf(to, "      .%s = &o[%d],\n", name, n);
+}
+static void operand_member(FILE *to, const char *name, bool optional, int n) {
+  (void)optional;
+  fprintf(to, "%s%s", n ? ", " : "", name);
+}
+static bool has_list(const og_op *op) {
+  for (int i = 0; i < op->param_count; i++)
+    if (op->params[i].type == OG_TENSORS) return true;
+  return false;
+}
+
+static void write_kernel_view(FILE *to, const view *v) {
+  bool listed = has_list(v->ops[0]);
+  write_view_of(to, v);
+  fprintf(to, "#define px__%s_operands(T) struct { T ", v->stem);
+  int n = operand_list(v, operand_member, to);
+  fprintf(to, "; }\ntypedef struct px__%s_kernel {\n", v->stem);
+  operand_list(v, operand_field, to);
+  if (listed)
+    fprintf(
+        to,
+        "  const px_operand *list;  // the tensors of a list, and what follows\n  int list_n;\n");
+  write_fields(to, v, false);
+  fprintf(to, "} px__%s_kernel;\n", v->stem);
+  fprintf(to,
+          "static inline px__%s_kernel px__%s_kernel_of(const px_launch *l) {\n"
+          "  const px_operand *o = l->operands;\n  (void)o;\n  return (px__%s_kernel){\n",
+          v->stem, v->stem, v->stem);
+  operand_list(v, operand_value, to);
+  if (listed) fprintf(to, "      .list = o + %d, .list_n = l->operand_count - %d,\n", n, n);
+  write_values(to, v, "l->params", false);
+  fprintf(to, "  };\n}\n\n");
+}
+
+// ---- gradient functions: px__NAME_grad
+
+static void write_grad_results(FILE *to, const og_op *op, bool values) {
+  for (int r = 0; r < op->result_count && !op->result_list; r++) {
+    const char *name = op->result_names[r], *saved = name ? name : "result",
+               *grad = name ? og_format("grad_%s", name) : "grad";
+    if (name && og_param_find(op, name) >= 0) saved = og_format("result_%s", name);
+    if (og_param_find(op, grad) >= 0) grad = og_format("grad_of_%s", grad);
+    if (values)
+      fprintf(to, "      .%s = b->results[%d],\n      .%s = b->grads[%d],\n", saved, r, grad, r);
+    else
+      fprintf(to, "  px_tensor *%s, *%s;\n", saved, grad);
+  }
+}
+
+static void write_grad_wanted(FILE *to, const view *v, bool values) {
+  const og_op *op = v->ops[0];
+  for (int i = 0; i < op->param_count; i++) {
+    const og_param *p = &op->params[i];
+    if (!(op->grad_mask >> i & 1u) || !agreed_param(v, i)) continue;
+    if (!values)
+      fprintf(to, "  px_tensor **d_%s;\n", p->name);
+    else
+      fprintf(to, "      .d_%s = b->needs >> %d & 1u ? %s%d] : NULL,\n", p->name, i,
+              p->type == OG_TENSORS ? "b->out_lists[" : "&b->out[", i);
+  }
+}
+
+static void write_grad_view(FILE *to, const view *v) {
+  write_view_of(to, v);
+  fprintf(to, "typedef struct px__%s_grad {\n", v->stem);
+  write_fields(to, v, true);
+  write_grad_results(to, v->ops[0], false);
+  write_grad_wanted(to, v, false);
+  fprintf(to, "} px__%s_grad;\n", v->stem);
+  fprintf(to,
+          "static inline px__%s_grad px__%s_grad_of(px__backward *b) {\n"
+          "  return (px__%s_grad){\n",
+          v->stem, v->stem, v->stem);
+  write_values(to, v, "b->args", true);
+  write_grad_results(to, v->ops[0], true);
+  write_grad_wanted(to, v, true);
+  fprintf(to, "  };\n}\npx_status px__grad_%s(px__backward *b);\n\n", v->stem);
+}
+
+// ---- helpers of formulas: C functions with typed parameters
+
+const char *og_helper_argument(const og_op *helper, int i, const char *value) {
+  return field_value(helper, &helper->params[i], value);
+}
+static void write_helper(FILE *to, const og_op *helper) {
+  fprintf(to, "px_status px__grad_%s(px_tensor **out", helper->name);
+  for (int i = 0; i < helper->param_count; i++)
+    fprintf(to, ", %s%s", field_type(helper, &helper->params[i]), helper->params[i].name);
+  fprintf(to, ");\n");
+}
+
+// ---- the files
+
+static view views[OG_MAX_OPS];
+
+void og_write_run_views(FILE *to) {
+  memset(views, 0, sizeof views);
+  int n = gather(views, og.ops, og.count, run_stem, 0);
+  for (int i = 0; i < n; i++) write_run_view(to, &views[i]);
+}
+void og_write_grad_views(FILE *to) {
+  memset(views, 0, sizeof views);
+  int n = gather(views, og.ops, og.count, grad_stem, 0);
+  for (int i = 0; i < og.helper_count; i++) write_helper(to, og.helpers[i]);
+  fprintf(to, "\n");
+  for (int i = 0; i < n; i++) write_grad_view(to, &views[i]);
+}
+
+static const char *extra_name(const og_op *op) { return op->name; }
+static const char *hand_kernel(const og_op *op) {
+  const char *name = og_hand_kernel(op);
+  const og_op *other = name ? og_find(name) : NULL;
+  return other && og_has_kernel(other) ? NULL : name;  // `kernel sum` of a fold
+}
+void og_write_kernel_views(FILE *to) {
+  memset(views, 0, sizeof views);
+  int n = gather(views, og.kernels, og.kernel_count, extra_name, 0);
+  n = gather(views, og.ops, og.count, hand_kernel, n);
+  for (int i = 0; i < n; i++) write_kernel_view(to, &views[i]);
+}
