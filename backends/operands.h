@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels of every backend ask of a launch: of its operands, and of its parameters.
+// What the kernels of every backend ask of a launch: of its operands, and of lists of numbers.
 #pragma once
 #include "phlox/backend.h"
 
@@ -24,6 +24,26 @@ static inline void px__around(const px_operand *o, int64_t dim, int64_t *outer, 
   if (dim < 0) dim += o->ndim;
   *outer = *size = *inner = 1;
   for (int i = 0; i < o->ndim; i++) *(i < dim ? outer : i == dim ? size : inner) *= o->sizes[i];
+}
+
+// An optional number, or another one where there is none.
+static inline double px__number_or(const px_value *v, double otherwise) {
+  return v->kind == PX_ARG_NONE ? otherwise : px_value_float(*v);
+}
+// The k-th number of a list; a list of one stands for any length.
+static inline int64_t px__list_at(const px_value *v, int k) {
+  if (v->kind != PX_ARG_INTS) return px_value_int(*v);
+  return v->v.ints[v->n == 1 ? 0 : k];
+}
+// The same where none, or an empty list, stands for another number.
+static inline int64_t px__list_or(const px_value *v, int k, int64_t otherwise) {
+  bool none = v->kind == PX_ARG_NONE || (v->kind == PX_ARG_INTS && v->n == 0);
+  return none ? otherwise : px__list_at(v, k);
+}
+static inline int64_t px__list_product(const px_value *v) {
+  int64_t n = 1;
+  for (int i = 0; i < v->n; i++) n *= v->v.ints[i];
+  return n;
 }
 
 // The i-th parameter.

@@ -96,22 +96,29 @@ static const char *field_value(const og_op *op, const og_param *p, const char *v
   return og_format("%s%s", text, how);
 }
 
+// A parameter as a kernel sees it: its random numbers come with the launch, and in the place of a
+// generator is the number of blocks that a device's numbers are laid out for.
+static og_param in_kernel(og_param p) {
+  return p.type == OG_GENERATOR ? (og_param){.name = "blocks", .type = OG_INT} : p;
+}
+
 static void write_fields(FILE *to, const view *v, bool tensors) {
   const og_op *op = v->ops[0];
-  for (int i = 0; i < op->param_count; i++)
-    if (agreed_param(v, i) &&
-        (tensors || (op->params[i].type != OG_TENSOR && op->params[i].type != OG_TENSORS)))
-      fprintf(to, "  %s%s;\n", field_type(op, &op->params[i]), op->params[i].name);
+  for (int i = 0; i < op->param_count; i++) {
+    og_param p = tensors ? op->params[i] : in_kernel(op->params[i]);
+    if (agreed_param(v, i) && (tensors || (p.type != OG_TENSOR && p.type != OG_TENSORS)))
+      fprintf(to, "  %s%s;\n", field_type(op, &p), p.name);
+  }
 }
 // A launch of an op has all its arguments; that of a `kernel` line the numbers alone.
 static void write_values(FILE *to, const view *v, const char *list, bool tensors) {
   const og_op *op = v->ops[0];
   for (int i = 0, numbers = 0; i < op->param_count; i++) {
-    const og_param *p = &op->params[i];
-    bool number = p->type != OG_TENSOR && p->type != OG_TENSORS;
+    og_param p = tensors ? op->params[i] : in_kernel(op->params[i]);
+    bool number = p.type != OG_TENSOR && p.type != OG_TENSORS;
     if (agreed_param(v, i) && (tensors || number))
-      fprintf(to, "      .%s = %s,\n", p->name,
-              field_value(op, p, og_format("%s[%d]", list, *op->kind ? i : numbers)));
+      fprintf(to, "      .%s = %s,\n", p.name,
+              field_value(op, &p, og_format("%s[%d]", list, *op->kind ? i : numbers)));
     numbers += number;
   }
 }
@@ -137,7 +144,7 @@ static void write_run_view(FILE *to, const view *v) {
   fprintf(to, "  };\n}\npx_status px__run_%s(px_call *call);\n\n", v->stem);
 }
 
-// ---- kernels: px__NAME_kernel, and the operands as the members of a struct
+// ---- kernels: px__NAME_kernel
 
 typedef void (*operand_writer)(FILE *to, const char *name, bool optional, int n);
 static int operand_list(const view *v, operand_writer each, FILE *to) {
@@ -160,10 +167,6 @@ static void operand_value(FILE *to, const char *name, bool optional, int n) {
   (void)optional;
   fprintf(to, "      .%s = &o[%d],\n", name, n);
 }
-static void operand_member(FILE *to, const char *name, bool optional, int n) {
-  (void)optional;
-  fprintf(to, "%s%s", n ? ", " : "", name);
-}
 static bool has_list(const og_op *op) {
   for (int i = 0; i < op->param_count; i++)
     if (op->params[i].type == OG_TENSORS) return true;
@@ -173,10 +176,8 @@ static bool has_list(const og_op *op) {
 static void write_kernel_view(FILE *to, const view *v) {
   bool listed = has_list(v->ops[0]);
   write_view_of(to, v);
-  fprintf(to, "#define px__%s_operands(T) struct { T ", v->stem);
-  int n = operand_list(v, operand_member, to);
-  fprintf(to, "; }\ntypedef struct px__%s_kernel {\n", v->stem);
-  operand_list(v, operand_field, to);
+  fprintf(to, "typedef struct px__%s_kernel {\n", v->stem);
+  int n = operand_list(v, operand_field, to);
   if (listed)
     fprintf(
         to,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels that fill a row-major tensor by a rule of the place: arange, linspace, eye.
 #include "cpu/convert.h"
+#include "cpu/dense.h"
 #include "cpu/half.h"
 #include "cpu/threads.h"
-#include "cpu_kernels.h"
 
 #include <string.h>
 
@@ -39,16 +39,6 @@ static void store(const px_operand *o, int64_t i, double real, int64_t whole) {
     default:
       ((uint16_t *)o->data)[i] = px__bfloat_store((float)real);
   }
-}
-
-static int64_t count(const px_operand *o) {
-  int64_t n = 1;
-  for (int d = 0; d < o->ndim; d++) n *= o->sizes[d];
-  return n;
-}
-
-static bool is_whole(px_value v) {
-  return v.kind != PX_ARG_FLOAT && !(v.kind == PX_ARG_SCALAR && v.category == 'f');
 }
 
 // ---- arange
@@ -88,29 +78,27 @@ STEPS(steps_bf16, uint16_t, false, px__bfloat_store((float)real))
 STEPS(steps_f32, float, false, (float)real)
 STEPS(steps_f64, double, false, real)
 
-// params: start, step.
-px_status px__cpu_arange(const px_launch *l) {
+PX_KERNEL(arange) {
   static void (*const steps[PX_DTYPE_COUNT])(void *, int64_t, int64_t) = {
       [PX_BOOL] = steps_bool,   [PX_UINT8] = steps_u8,      [PX_INT8] = steps_u8,
       [PX_INT16] = steps_u16,   [PX_INT32] = steps_u32,     [PX_INT64] = steps_u64,
       [PX_FLOAT16] = steps_f16, [PX_BFLOAT16] = steps_bf16, [PX_FLOAT32] = steps_f32,
       [PX_FLOAT64] = steps_f64};
-  const px_operand *o = &l->operands[0];
-  progress p = {.to = o->data,
-                .from = px_value_float(l->params[0]),
-                .by = px_value_float(l->params[1]),
-                .start = px_value_int(l->params[0]),
-                .step = px_value_int(l->params[1]),
-                .whole = is_whole(l->params[0]) && is_whole(l->params[1])};
-  px__cpu_parallel(count(o), 32768, steps[o->dtype], &p);
+  progress p = {.to = args->out->data,
+                .from = px_scalar_float(args->start),
+                .by = px_scalar_float(args->step),
+                .start = px_scalar_int(args->start),
+                .step = px_scalar_int(args->step),
+                .whole = args->start.kind != 'f' && args->step.kind != 'f'};
+  px__cpu_parallel(px__operand_numel(args->out), 32768, steps[args->out->dtype], &p);
   return PX_OK;
 }
 
-// params: start, end. Symmetric: the second half counts from the end, so that it is exact there.
-px_status px__cpu_linspace(const px_launch *l) {
-  const px_operand *o = &l->operands[0];
-  int64_t n = count(o);
-  double from = px_value_float(l->params[0]), to = px_value_float(l->params[1]);
+// Symmetric: the second half counts from the end, so that it is exact there.
+PX_KERNEL(linspace) {
+  const px_operand *o = args->out;
+  int64_t n = px__operand_numel(o);
+  double from = px_scalar_float(args->start), to = px_scalar_float(args->end);
   double by = n > 1 ? (to - from) / (double)(n - 1) : 0;
   if (o->dtype == PX_FLOAT32) {
     float f = (float)from, t = (float)to, s = n > 1 ? (t - f) / (float)(n - 1) : 0;
@@ -126,8 +114,8 @@ px_status px__cpu_linspace(const px_launch *l) {
   return PX_OK;
 }
 
-px_status px__cpu_eye(const px_launch *l) {
-  const px_operand *o = &l->operands[0];
+PX_KERNEL(eye) {
+  const px_operand *o = args->out;
   int64_t rows = o->sizes[0], columns = o->sizes[1];
   memset(o->data, 0, (size_t)(rows * columns) * px__cpu_item[o->dtype]);
   for (int64_t i = 0; i < rows && i < columns; i++) store(o, i * columns + i, 1, 1);

@@ -37,10 +37,10 @@ static inline void px__axes_join(px__axis *list, int *count) {
   *count = n;
 }
 
-// The input is the last operand. Unless sorted, the order of elements is the input's row-major one.
-static inline void px__axes_load(px__axes *x, const px_launch *l, bool sorted) {
-  const px_operand *out = &l->operands[0], *in = &l->operands[l->operand_count - 1];
-  const px_operand *second = l->operand_count > 2 ? &l->operands[1] : NULL;
+// Of a result or two (`second` may be NULL) and the input. Unless sorted, the order of elements is
+// the input's row-major one.
+static inline void px__axes_load(px__axes *x, const px_operand *out, const px_operand *second,
+                                 const px_operand *in, bool sorted) {
   x->kept_count = x->gone_count = 0;
   x->results = x->length = 1;
   for (int d = in->ndim - 1; d >= 0; d--) {

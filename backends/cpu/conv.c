@@ -65,17 +65,16 @@ static int64_t first_from(int64_t start, int64_t step, int64_t bound, int64_t mo
 
 // ---- the plan
 
-// Geometry from the operands of the image, the weight and the output, and the parameters from
-// `stride` on.
-static void conv_start(conv *t, const px_launch *l, const px_operand *in, const px_operand *weight,
-                       const px_operand *out, int stride) {
+static void conv_start(conv *t, const px_operand *in, const px_operand *weight,
+                       const px_operand *out, const px_value *stride, const px_value *padding,
+                       const px_value *dilation, int64_t groups) {
   t->n = in->sizes[0], t->c = in->sizes[1], t->h = in->sizes[2], t->w = in->sizes[3];
   t->oc = out->sizes[1], t->oh = out->sizes[2], t->ow = out->sizes[3];
   t->kh = weight->sizes[2], t->kw = weight->sizes[3];
-  t->sh = px__param_at(l, stride, 0), t->sw = px__param_at(l, stride, 1);
-  t->ph = px__param_at(l, stride + 1, 0), t->pw = px__param_at(l, stride + 1, 1);
-  t->dh = px__param_at(l, stride + 2, 0), t->dw = px__param_at(l, stride + 2, 1);
-  t->groups = px__param_int(l, stride + 3);
+  t->sh = px__list_at(stride, 0), t->sw = px__list_at(stride, 1);
+  t->ph = px__list_at(padding, 0), t->pw = px__list_at(padding, 1);
+  t->dh = px__list_at(dilation, 0), t->dw = px__list_at(dilation, 1);
+  t->groups = groups;
   t->cg = t->c / t->groups, t->og = t->oc / t->groups;
   t->k = t->cg * t->kh * t->kw, t->p = t->oh * t->ow;
 }
@@ -264,21 +263,18 @@ static void forward(conv *t) {
   t->x = axis_forward(t->w, t->ow, t->kw, t->sw, t->pw, t->dw);
   t->channels = t->cg, t->results = t->og, t->source = t->in, t->factors = t->weight;
 }
-// conv2d(input, weight, bias, stride, padding, dilation, groups)
 PX_KERNEL(conv2d) {
-  static const char spec[] = "wrrr";
-  const px_operand *o = l->operands;
-  int compute = px__compute_of(o[0].dtype);
-  px__dense d[4];
-  if (!px__dense_open(d, l, spec, compute)) return PX_OK;
-  if (d[0].n) {
-    conv t = {.what = 'f',
-              .wide = compute == PX_FLOAT64,
-              .out = d[0].at,
-              .in = d[1].at,
-              .weight = d[2].at,
-              .bias = d[3].at};
-    conv_start(&t, l, &o[1], &o[2], &o[0], 3);
+  px__dense d = {.launch = l};
+  int compute = px__compute_of(args->out->dtype);
+  conv t = {.what = 'f',
+            .wide = compute == PX_FLOAT64,
+            .out = px__dense_out(&d, args->out, compute),
+            .in = px__dense_in(&d, args->input, compute),
+            .weight = px__dense_in(&d, args->weight, compute),
+            .bias = px__dense_in(&d, args->bias, compute)};
+  if (!d.failed && px__operand_numel(args->out)) {
+    conv_start(&t, args->input, args->weight, args->out, &args->stride, &args->padding,
+               &args->dilation, args->groups);
     if (px__conv_small(&t)) {
       share(&t, px__conv_small_units(&t), px__conv_small_forward);
     } else {
@@ -290,7 +286,7 @@ PX_KERNEL(conv2d) {
     px__conv_small_end(&t);
     report(&t, l);
   }
-  px__dense_close(d, spec);
+  px__dense_close(&d);
   return PX_OK;
 }
 
@@ -333,21 +329,19 @@ static void backward(conv *t) {
   t->failed |= !phases;
   free(phases);
 }
-// conv2d_backward_input(grad_output, weight, input_size, stride, padding, dilation, groups)
 PX_KERNEL(conv2d_backward_input) {
-  static const char spec[] = "wrr";
-  const px_operand *o = l->operands;
-  int compute = px__compute_of(o[0].dtype);
-  px__dense d[3];
-  if (!px__dense_open(d, l, spec, compute)) return PX_OK;
-  if (!d[1].n) memset(d[0].at, 0, (size_t)d[0].n * px_dtype_size((px_dtype)compute));
-  if (d[0].n && d[1].n) {
-    conv t = {.what = 'i',
-              .wide = compute == PX_FLOAT64,
-              .out = d[0].at,
-              .grad = d[1].at,
-              .weight = d[2].at};
-    conv_start(&t, l, &o[0], &o[2], &o[1], 3);
+  px__dense d = {.launch = l};
+  int compute = px__compute_of(args->out->dtype);
+  int64_t n = px__operand_numel(args->out), seen = px__operand_numel(args->grad_output);
+  conv t = {.what = 'i',
+            .wide = compute == PX_FLOAT64,
+            .out = px__dense_out(&d, args->out, compute),
+            .grad = px__dense_in(&d, args->grad_output, compute),
+            .weight = px__dense_in(&d, args->weight, compute)};
+  if (!d.failed && !seen) memset(t.out, 0, (size_t)n * px_dtype_size((px_dtype)compute));
+  if (!d.failed && n && seen) {
+    conv_start(&t, args->out, args->weight, args->grad_output, &args->stride, &args->padding,
+               &args->dilation, args->groups);
     if (px__conv_small(&t))
       share(&t, px__conv_small_units(&t), px__conv_small_forward);
     else
@@ -355,7 +349,7 @@ PX_KERNEL(conv2d_backward_input) {
     px__conv_small_end(&t);
     report(&t, l);
   }
-  px__dense_close(d, spec);
+  px__dense_close(&d);
   return PX_OK;
 }
 
@@ -374,34 +368,39 @@ static void weight_parts(conv *t, bool small) {
   t->phases = 1, t->inner = units == 1;
   share(t, units, small ? px__conv_small_weight : weight_run);
 }
-// conv2d_backward_weight(grad_output, input, weight_size, stride, padding, dilation, groups)
-PX_KERNEL(conv2d_backward_weight) {
-  static const char spec[] = "wrr";
-  const px_operand *o = l->operands;
-  int compute = px__compute_of(o[0].dtype);
-  px__dense d[3];
-  if (!px__dense_open(d, l, spec, compute)) return PX_OK;
-  size_t item = px_dtype_size((px_dtype)compute);
-  memset(d[0].at, 0, (size_t)d[0].n * item);
-  if (d[0].n && d[1].n) {
-    conv t = {
-        .what = 'w', .wide = compute == PX_FLOAT64, .out = d[0].at, .grad = d[1].at, .in = d[2].at};
-    conv_start(&t, l, &o[2], &o[0], &o[1], 3);
-    forward(&t);
-    bool small = px__conv_small(&t);
-    if (!small) t.failed = !plan(&t, NULL);
-    choose_parts(&t, small ? t.n : blocks_of(&t));
-    t.sums = px__scratch_new(l, (size_t)(t.parts * d[0].n) * item);
-    if (t.sums && !t.failed) {
-      memset(t.sums, 0, (size_t)(t.parts * d[0].n) * item);
-      weight_parts(&t, small);
-      (t.wide ? add_parts_f64 : add_parts_f32)(&t);
-    }
-    free(t.sums);
-    free(t.table);
-    px__conv_small_end(&t);
-    report(&t, l);
+// The gradient of the weight, n numbers, which are cleared.
+static void backward_weight(const px_launch *l, conv *t, int64_t n, size_t item) {
+  forward(t);
+  bool small = px__conv_small(t);
+  if (!small) t->failed = !plan(t, NULL);
+  choose_parts(t, small ? t->n : blocks_of(t));
+  t->sums = px__scratch_new(l, (size_t)(t->parts * n) * item);
+  if (t->sums && !t->failed) {
+    memset(t->sums, 0, (size_t)(t->parts * n) * item);
+    weight_parts(t, small);
+    (t->wide ? add_parts_f64 : add_parts_f32)(t);
   }
-  px__dense_close(d, spec);
+  free(t->sums);
+  free(t->table);
+  px__conv_small_end(t);
+  report(t, l);
+}
+PX_KERNEL(conv2d_backward_weight) {
+  px__dense d = {.launch = l};
+  int compute = px__compute_of(args->out->dtype);
+  size_t item = px_dtype_size((px_dtype)compute);
+  int64_t n = px__operand_numel(args->out);
+  conv t = {.what = 'w',
+            .wide = compute == PX_FLOAT64,
+            .out = px__dense_out(&d, args->out, compute),
+            .grad = px__dense_in(&d, args->grad_output, compute),
+            .in = px__dense_in(&d, args->input, compute)};
+  if (!d.failed) memset(t.out, 0, (size_t)n * item);
+  if (!d.failed && n && px__operand_numel(args->grad_output)) {
+    conv_start(&t, args->input, args->out, args->grad_output, &args->stride, &args->padding,
+               &args->dilation, args->groups);
+    backward_weight(l, &t, n, item);
+  }
+  px__dense_close(&d);
   return PX_OK;
 }

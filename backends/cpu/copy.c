@@ -5,9 +5,9 @@
 // Where the source then runs across the target's rows, tiles keep both in the cache, and threads
 // share bands of rows; all else is done by the loops of the element-wise kernels.
 #include "cpu/convert.h"
+#include "cpu/dense.h"
 #include "cpu/loop.h"
 #include "cpu/threads.h"
-#include "cpu_kernels.h"
 
 typedef struct plan {
   int ndim;
@@ -28,8 +28,7 @@ static void exchange(plan *p, int a, int b) {
   p->sizes[b] = n, p->to[b] = t, p->from[b] = f;
 }
 
-static void make_plan(plan *p, const px_launch *l) {
-  const px_operand *to = &l->operands[0], *from = &l->operands[1];
+static void make_plan(plan *p, const px_operand *to, const px_operand *from) {
   p->ndim = 0;
   for (int d = 0; d < to->ndim; d++) {
     if (to->sizes[d] == 1) continue;
@@ -123,12 +122,12 @@ static void run_bands(void *context, int64_t begin, int64_t end) {
   }
 }
 
-px_status px__cpu_copy(const px_launch *l) {
-  planes x = {.to = l->operands[0].data, .from = l->operands[1].data};
-  if (l->operands[0].dtype != l->operands[1].dtype) return px__cpu_copy_elements(l);
-  make_plan(&x.p, l);
+PX_KERNEL(copy) {
+  planes x = {.to = args->to->data, .from = args->from->data};
+  if (args->to->dtype != args->from->dtype) return px__cpu_copy_elements(l);
+  make_plan(&x.p, args->to, args->from);
   if (!runs_across(&x.p)) return px__cpu_copy_elements(l);
-  x.item = px__cpu_item[l->operands[0].dtype];
+  x.item = px__cpu_item[args->to->dtype];
   int64_t rows = x.p.sizes[x.p.ndim - 2], bands = 1, total = 1;
   for (int d = 0; d < x.p.ndim; d++) total *= x.p.sizes[d];
   for (int d = 0; d < x.p.ndim - 2; d++) bands *= x.p.sizes[d];

@@ -3,6 +3,7 @@
 #include "cpu/dense.h"
 #include "cpu/half.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -69,56 +70,63 @@ static void copy_line(int64_t n, int to_dtype, char *to, int64_t to_step, int fr
   }
 }
 
+typedef struct px__dense_copy {
+  struct px__dense_copy *next;
+  const px_operand *operand;
+  int dtype;
+  bool write;
+  _Alignas(max_align_t) char at[];
+} copy;
+
 // Copies between the operand and its row-major scratch.
-static void transfer(const px__dense *d, bool out) {
-  const px_operand *o = d->operand;
-  if (d->n == 0) return;
+static void transfer(copy *c, bool out) {
+  const px_operand *o = c->operand;
+  int64_t n = px__operand_numel(o), index[PX_MAX_DIMS] = {0};
+  if (n == 0) return;
   int last = o->ndim - 1;
   int64_t line = o->ndim ? o->sizes[last] : 1, step = o->ndim ? o->strides[last] : 1;
-  int64_t index[PX_MAX_DIMS] = {0};
-  size_t item = px_dtype_size((px_dtype)o->dtype), width = px_dtype_size((px_dtype)d->dtype);
-  for (int64_t done = 0; done < d->n; done += line) {
+  size_t item = px_dtype_size((px_dtype)o->dtype), width = px_dtype_size((px_dtype)c->dtype);
+  for (int64_t done = 0; done < n; done += line) {
     int64_t offset = 0;
     for (int i = 0; i < last; i++) offset += index[i] * o->strides[i];
     char *there = (char *)o->data + offset * (int64_t)item;
-    char *here = (char *)d->at + (size_t)done * width;
+    char *here = c->at + (size_t)done * width;
     if (out)
-      copy_line(line, o->dtype, there, step, d->dtype, here, 1);
+      copy_line(line, o->dtype, there, step, c->dtype, here, 1);
     else
-      copy_line(line, d->dtype, here, 1, o->dtype, there, step);
+      copy_line(line, c->dtype, here, 1, o->dtype, there, step);
     for (int i = last - 1; i >= 0 && ++index[i] == o->sizes[i]; i--) index[i] = 0;
   }
 }
 
-bool px__dense_open(px__dense *d, const px_launch *l, const char *spec, int compute) {
-  memset(d, 0, strlen(spec) * sizeof *d);
-  for (int i = 0; spec[i]; i++) {
-    const px_operand *o = &l->operands[i];
-    if (spec[i] == '-' || !px__operand_given(o)) continue;
-    bool own = spec[i] < 'a';
-    char how = (char)(own ? spec[i] + ('a' - 'A') : spec[i]);
-    d[i] = (px__dense){.operand = o,
-                       .n = px__operand_numel(o),
-                       .dtype = own ? o->dtype : compute,
-                       .write = how != 'r'};
-    if (o->dtype == d[i].dtype && px__operand_row_major(o)) {
-      d[i].at = o->data;
-      continue;
-    }
-    d[i].at = px__scratch_new(l, (size_t)d[i].n * px_dtype_size((px_dtype)d[i].dtype));
-    d[i].owned = d[i].at != NULL;
-    if (!d[i].at) {
-      for (int k = 0; k < i; k++) d[k].write = false;
-      return px__dense_close(d, spec), false;
-    }
-    if (how != 'w') transfer(&d[i], false);
+static void *open_one(px__dense *d, const px_operand *o, int dtype, bool read, bool write) {
+  if (d->failed || !o || !px__operand_given(o)) return NULL;
+  if (o->dtype == dtype && px__operand_row_major(o)) return o->data;
+  size_t bytes = (size_t)px__operand_numel(o) * px_dtype_size((px_dtype)dtype);
+  copy *c = malloc(sizeof *c + bytes);
+  d->failed = !c;
+  if (!c) {
+    px_kernel_fault(d->launch, PX_FAULT_NOMEM, (int64_t)bytes, 0, 0);
+    return NULL;
   }
-  return true;
+  c->next = d->copies, c->operand = o, c->dtype = dtype, c->write = write;
+  d->copies = c;
+  if (read) transfer(c, false);
+  return c->at;
 }
-void px__dense_close(px__dense *d, const char *spec) {
-  for (int i = 0; spec[i]; i++) {
-    if (d[i].owned && d[i].write) transfer(&d[i], true);
-    if (d[i].owned) free(d[i].at);
-    d[i].at = NULL;
+void *px__dense_in(px__dense *d, const px_operand *o, int dtype) {
+  return open_one(d, o, dtype, true, false);
+}
+void *px__dense_out(px__dense *d, const px_operand *o, int dtype) {
+  return open_one(d, o, dtype, false, true);
+}
+void *px__dense_inout(px__dense *d, const px_operand *o, int dtype) {
+  return open_one(d, o, dtype, true, true);
+}
+void px__dense_close(px__dense *d) {
+  for (copy *c = d->copies, *next; c; c = next) {
+    next = c->next;
+    if (c->write && !d->failed) transfer(c, true);
+    free(c);
   }
 }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operands as plain row-major arrays: what the hand-written kernels work on.
 //
-// `px__dense_open` looks at every operand of a launch. One that is row-major and of the wanted type
-// is used where it lies; others are copied, and converted, into scratch, and written back on
-// closing. So a kernel is written once, for float and double, and is right for strided tensors and
-// for half formats.
+// An operand that is row-major and of the wanted dtype is used where it lies; others are copied,
+// and converted, into scratch, and written back on closing. So a kernel is written once, for float
+// and double, and is right for strided tensors and for half formats.
 #pragma once
 #include "kernel_args.h"
 #include "operands.h"
@@ -20,19 +19,20 @@
   } \
   static inline px_status kernel_##name(const px_launch *l, const px__##name##_kernel *args)
 
+// The operands that a kernel works on: `px__dense d = {.launch = l};`.
 typedef struct px__dense {
-  void *at;   // NULL if the operand is absent
-  int64_t n;  // elements
-  const px_operand *operand;
-  int dtype;
-  bool owned, write;
+  const px_launch *launch;
+  struct px__dense_copy *copies;  // what lies in scratch
+  bool failed;                    // there was no memory: the fault is reported
 } px__dense;
 
-// One letter an operand: 'r' read, 'w' written, 'b' both, as elements of `compute`; 'R' 'W' 'B' the
-// same in the operand's own dtype; '-' not opened. False, with the fault reported, if there was no
-// memory; nothing is open then.
-bool px__dense_open(px__dense *d, const px_launch *l, const char *spec, int compute);
-void px__dense_close(px__dense *d, const char *spec);
+// The operand as elements of `dtype`, to be read, written, or both; NULL if it is absent (or NULL),
+// or if there was no memory for this one or one before.
+void *px__dense_in(px__dense *d, const px_operand *o, int dtype);
+void *px__dense_out(px__dense *d, const px_operand *o, int dtype);
+void *px__dense_inout(px__dense *d, const px_operand *o, int dtype);
+// Writes copies back, unless an operand failed, and frees them.
+void px__dense_close(px__dense *d);
 
 // A scratch array, or NULL with the fault reported.
 void *px__scratch_new(const px_launch *l, size_t bytes);

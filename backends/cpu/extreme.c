@@ -6,9 +6,9 @@
 // few results is cut into parts, by its length alone. Half formats are compared as float, integers
 // as int64.
 #include "cpu/axes.h"
+#include "cpu/dense.h"
 #include "cpu/fold.h"
 #include "cpu/threads.h"
-#include "cpu_kernels.h"
 
 #include <string.h>
 
@@ -177,14 +177,16 @@ static void columns(void *context, int64_t begin, int64_t end) {
   }
 }
 
-static px_status extreme(const px_launch *l, bool least, bool pair) {
-  const px_operand *out = &l->operands[0], *in = &l->operands[l->operand_count - 1];
-  walk w = {.least = least, .pair = pair, .in = in->data, .out = out->data};
+// `values` is NULL where places alone are wanted.
+static px_status extreme(const px_operand *values, const px_operand *indices, const px_operand *in,
+                         bool least) {
+  const px_operand *out = values ? values : indices;
+  walk w = {.least = least, .pair = values != NULL, .in = in->data, .out = out->data};
   bool whole = !px_dtype_is_float((px_dtype)in->dtype);
   w.k = whole ? &kind_i64 : in->dtype == PX_FLOAT64 ? &kind_f64 : &kind_f32;
-  w.out2 = l->operands[1].data;
+  w.out2 = indices->data;
   w.in_dtype = in->dtype, w.out_dtype = out->dtype;
-  px__axes_load(&w.x, l, false);
+  px__axes_load(&w.x, out, values ? indices : NULL, in, false);
   int64_t length = w.x.length, width = w.x.kept[0].size;
   if (length > 1 && width >= 8 && w.x.gone_count == 1 &&
       px__magnitude(w.x.kept[0].in) < px__magnitude(w.x.gone[0].in))
@@ -196,7 +198,7 @@ static px_status extreme(const px_launch *l, bool least, bool pair) {
     px__cpu_parallel(w.x.results, PARALLEL / (length ? length : 1) + 1, lines, &w);
   return PX_OK;
 }
-px_status px__cpu_argmax(const px_launch *l) { return extreme(l, false, false); }
-px_status px__cpu_argmin(const px_launch *l) { return extreme(l, true, false); }
-px_status px__cpu_max_dim(const px_launch *l) { return extreme(l, false, true); }
-px_status px__cpu_min_dim(const px_launch *l) { return extreme(l, true, true); }
+PX_KERNEL(argmax) { return extreme(NULL, args->out, args->self, false); }
+PX_KERNEL(argmin) { return extreme(NULL, args->out, args->self, true); }
+PX_KERNEL(max_dim) { return extreme(args->values, args->indices, args->self, false); }
+PX_KERNEL(min_dim) { return extreme(args->values, args->indices, args->self, true); }

@@ -178,7 +178,7 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
   plan p;  // its axes are not cleared: small folds are frequent
   p.l = l, p.f = f, p.in = in->data, p.out = out->data;
   p.in_dtype = in->dtype, p.out_dtype = out->dtype;
-  px__axes_load(&p.x, l, true);
+  px__axes_load(&p.x, out, NULL, in, true);
   if (p.x.results > 0) run(&p);
   return PX_OK;
 }

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernels "index_get" and "index_put": elements picked by index tensors (src/ops/index_impl.h).
 //
-// Operands: (out, self, indices...) and (self, values, indices...); all have the sizes of the loop.
-// Parameters: sizes and strides of the indexed dimensions, their numbers, whether negative indices
-// count from the end, the fault to report, whether to add. Before anything is put all indices are
-// checked, so that a bad one changes nothing; what is got is checked on the way.
+// All operands have the sizes of the loop. Before anything is put all indices are checked, so that
+// a bad one changes nothing; what is got is checked on the way.
 //
 // The loop is three deep: dimensions of any kind; a row, of which the places are worked out
 // together; and a line, along which no index changes. Threads share a dimension along which what
@@ -13,8 +11,8 @@
 #include "cpu/index_rows.h"
 
 #include "cpu/convert.h"
+#include "cpu/dense.h"
 #include "cpu/threads.h"
-#include "cpu_kernels.h"
 
 #if defined(__AVX2__)
 #include <immintrin.h>
@@ -24,6 +22,22 @@ enum { INDICES = PX_MAX_OPERANDS - 2, DIMS = PX_MAX_DIMS + 2, PLACES = 64 };
 // Elements that are worth another thread; elements of a line that one thread takes at least, lest
 // several write to one line of the cache.
 enum { ALONE = 32768, PIECE = 16384, LINE = 64 };
+
+// What both kernels are given.
+typedef struct request {
+  const px_launch *l;
+  const px_operand *self, *other, *indices;  // other: what is got, or put
+  int count;                                 // of indices
+  const int64_t *dim_sizes, *dim_strides, *dims;
+  bool wraps;  // negative indices count from the end
+  px_fault_code fault;
+} request;
+#define REQUEST(what) \
+  (request) { \
+    .l = l, .self = args->self, .other = args->what, .indices = args->list, .count = args->list_n, \
+    .dim_sizes = args->dim_sizes.v.ints, .dim_strides = args->dim_strides.v.ints, \
+    .dims = args->dims.v.ints, .wraps = args->wraps, .fault = (px_fault_code)args->fault \
+  }
 
 typedef struct pick {
   int ndim, count;                               // dimensions of the loop; index tensors
@@ -41,15 +55,14 @@ typedef struct pick {
 
 // ---- the loop's dimensions
 
-// Whether dimension d of the launch goes on where the last one of p ends.
-static bool joins(const pick *p, const px_launch *l, const px_operand *self,
-                  const px_operand *other, int d, int64_t item) {
+// Whether dimension d of the operands goes on where the last one of p ends.
+static bool joins(const pick *p, const request *r, int d, int64_t item) {
   int n = p->ndim - 1;
-  int64_t size = self->sizes[d];
-  if (p->ndim == 0 || p->mine[n] != self->strides[d] * item * size) return false;
-  if (p->other[n] != other->strides[d] * item * size) return false;
+  int64_t size = r->self->sizes[d];
+  if (p->ndim == 0 || p->mine[n] != r->self->strides[d] * item * size) return false;
+  if (p->other[n] != r->other->strides[d] * item * size) return false;
   for (int i = 0; i < p->count; i++)
-    if (p->index_strides[i][n] != l->operands[2 + i].strides[d] * size) return false;
+    if (p->index_strides[i][n] != r->indices[i].strides[d] * size) return false;
   return true;
 }
 
@@ -66,27 +79,26 @@ static bool is_indexed(const pick *p, int d) {
   return false;
 }
 
-static void setup(pick *p, const px_launch *l, bool put) {
-  const px_operand *self = &l->operands[put ? 0 : 1], *other = &l->operands[put ? 1 : 0];
+static void setup(pick *p, const request *r) {
+  const px_operand *self = r->self, *other = r->other;
   int64_t item = px__cpu_item[self->dtype];
   p->self = self->data, p->values = other->data;
-  p->ndim = 0, p->count = l->operand_count - 2;
+  p->ndim = 0, p->count = r->count;
   for (int i = 0; i < p->count; i++) {
-    p->index[i] = l->operands[2 + i].data;
-    p->dim_sizes[i] = l->params[0].v.ints[i];
-    p->dim_strides[i] = l->params[1].v.ints[i] * item;
-    bool wraps = l->params[3].v.i != 0;
-    p->least[i] = wraps ? -(uint64_t)p->dim_sizes[i] : 0;
-    p->span[i] = (uint64_t)p->dim_sizes[i] * (wraps ? 2 : 1);
+    p->index[i] = r->indices[i].data;
+    p->dim_sizes[i] = r->dim_sizes[i];
+    p->dim_strides[i] = r->dim_strides[i] * item;
+    p->least[i] = r->wraps ? -(uint64_t)p->dim_sizes[i] : 0;
+    p->span[i] = (uint64_t)p->dim_sizes[i] * (r->wraps ? 2 : 1);
   }
   for (int d = 0; d < self->ndim; d++) {
     if (self->sizes[d] == 1) continue;
-    bool joined = joins(p, l, self, other, d, item);
+    bool joined = joins(p, r, d, item);
     if (!joined) add_still(p);
     int n = p->ndim - 1;
     p->sizes[n] *= self->sizes[d];
     p->mine[n] = self->strides[d] * item, p->other[n] = other->strides[d] * item;
-    for (int i = 0; i < p->count; i++) p->index_strides[i][n] = l->operands[2 + i].strides[d];
+    for (int i = 0; i < p->count; i++) p->index_strides[i][n] = r->indices[i].strides[d];
   }
   if (p->ndim == 0 || is_indexed(p, p->ndim - 1)) add_still(p);
   if (p->ndim > 1) return;
@@ -156,15 +168,14 @@ static bool is_bad(const pick *p, int i) {
 }
 
 // Looks at each element of index tensor i once, and reports the first bad one.
-static bool report_one(const pick *p, const px_launch *l, int i) {
-  const px_operand *o = &l->operands[2 + i];
+static bool report_one(const pick *p, const request *r, int i) {
+  const px_operand *o = &r->indices[i];
   const int64_t *index = p->index[i];
   int64_t at[PX_MAX_DIMS] = {0}, n = p->dim_sizes[i];
   for (;;) {
     if ((uint64_t)*index - p->least[i] >= p->span[i]) {
-      bool range = l->params[4].v.i == PX_FAULT_RANGE;
-      px_kernel_fault(l, (px_fault_code)l->params[4].v.i, *index,
-                      range ? n : l->params[2].v.ints[i], range ? 0 : n);
+      bool range = r->fault == PX_FAULT_RANGE;
+      px_kernel_fault(r->l, r->fault, *index, range ? n : r->dims[i], range ? 0 : n);
       return true;
     }
     int d = o->ndim - 1;
@@ -179,9 +190,9 @@ static bool report_one(const pick *p, const px_launch *l, int i) {
   }
 }
 
-static px_status report(const pick *p, const px_launch *l) {
+static px_status report(const pick *p, const request *r) {
   for (int i = 0; i < p->count; i++)
-    if (report_one(p, l, i)) break;
+    if (report_one(p, r, i)) break;
   return PX_OK;
 }
 
@@ -342,7 +353,7 @@ static void run_split(pick *p, int64_t total) {
   px__cpu_parallel(size, grain, run_part, p);
 }
 
-static px_status run(pick *p, const px_launch *l) {
+static px_status run(pick *p, const request *r) {
   int64_t total = 1;
   bool bad = false;
   for (int d = 0; d < p->ndim; d++) total *= p->sizes[d];
@@ -352,23 +363,25 @@ static px_status run(pick *p, const px_launch *l) {
   else
     run_split(p, total);
   p->bad = NULL;
-  return bad ? report(p, l) : PX_OK;
+  return bad ? report(p, r) : PX_OK;
 }
 
-px_status px__cpu_index_get(const px_launch *l) {
+PX_KERNEL(index_get) {
   pick p;
-  setup(&p, l, false);
-  size_t item = px__cpu_item[l->operands[0].dtype];
+  request r = REQUEST(out);
+  setup(&p, &r);
+  size_t item = px__cpu_item[args->out->dtype];
   p.gather = gathering[item], p.moves = putting[item];
-  return run(&p, l);
+  return run(&p, &r);
 }
 
-px_status px__cpu_index_put(const px_launch *l) {
+PX_KERNEL(index_put) {
   pick p;
-  setup(&p, l, true);
-  int dtype = l->operands[0].dtype;
-  p.gather = NULL, p.moves = l->params[5].v.i ? adding[dtype] : putting[px__cpu_item[dtype]];
+  request r = REQUEST(values);
+  setup(&p, &r);
+  int dtype = args->self->dtype;
+  p.gather = NULL, p.moves = args->add ? adding[dtype] : putting[px__cpu_item[dtype]];
   for (int i = 0; i < p.count; i++)
-    if (is_bad(&p, i)) return report(&p, l);
-  return run(&p, l);
+    if (is_bad(&p, i)) return report(&p, &r);
+  return run(&p, &r);
 }

@@ -30,27 +30,25 @@ static px__gemm product_of(const px_operand *c, const px_operand *a, const px_op
                     .cc = c->strides[cd - 1],
                     .alpha = 1};
 }
-static px_status multiply(const px_launch *l, const px__gemm *g) {
-  if (!px__gemm_any(g, l->operands[0].dtype, true))
-    px_kernel_fault(l, PX_FAULT_NOMEM, (int64_t)1 << 20, 0, 0);
+static px_status multiply(const px_launch *l, const px__gemm *g, int dtype) {
+  if (!px__gemm_any(g, dtype, true)) px_kernel_fault(l, PX_FAULT_NOMEM, (int64_t)1 << 20, 0, 0);
   return PX_OK;
 }
 
 PX_KERNEL(mm) {
-  px__gemm g = product_of(&l->operands[0], &l->operands[1], &l->operands[2]);
-  return multiply(l, &g);
+  px__gemm g = product_of(args->out, args->self, args->mat2);
+  return multiply(l, &g, args->out->dtype);
 }
 PX_KERNEL(addmm) {
-  const px_operand *o = l->operands;
-  px__gemm g = product_of(&o[0], &o[2], &o[3]);
-  g.s = o[1].data;
-  last_two(&o[1], &g.sr, &g.sc);
-  g.beta = px__param_float(l, 3);
-  g.alpha = px__param_float(l, 4);
-  return multiply(l, &g);
+  px__gemm g = product_of(args->out, args->mat1, args->mat2);
+  g.s = args->self->data;
+  last_two(args->self, &g.sr, &g.sc);
+  g.beta = px_scalar_float(args->beta);
+  g.alpha = px_scalar_float(args->alpha);
+  return multiply(l, &g, args->out->dtype);
 }
 PX_KERNEL(mv) {
-  const px_operand *c = &l->operands[0], *a = &l->operands[1], *x = &l->operands[2];
+  const px_operand *c = args->out, *a = args->self, *x = args->vec;
   px__gemm g = {.m = a->sizes[0],
                 .n = 1,
                 .k = a->sizes[1],
@@ -64,10 +62,10 @@ PX_KERNEL(mv) {
                 .cr = c->strides[0],
                 .cc = 1,
                 .alpha = 1};
-  return multiply(l, &g);
+  return multiply(l, &g, c->dtype);
 }
 PX_KERNEL(dot) {
-  const px_operand *c = &l->operands[0], *a = &l->operands[1], *b = &l->operands[2];
+  const px_operand *c = args->out, *a = args->self, *b = args->tensor;
   px__gemm g = {.m = 1,
                 .n = 1,
                 .k = a->sizes[0],
@@ -81,13 +79,13 @@ PX_KERNEL(dot) {
                 .cr = 1,
                 .cc = 1,
                 .alpha = 1};
-  return multiply(l, &g);
+  return multiply(l, &g, c->dtype);
 }
 
 // ---- batches
 typedef struct batch {
-  const px_launch *l;
   px__gemm g;
+  int dtype;
   int64_t as, bs, cs, ss;  // strides of the batch, in bytes
   bool inner, failed;      // inner: the threads work inside each product
 } batch;
@@ -99,16 +97,15 @@ static void batch_run(void *ctx, int64_t begin, int64_t end) {
     g.b = (const char *)g.b + i * t->bs;
     g.c = (char *)g.c + i * t->cs;
     if (g.s) g.s = (const char *)g.s + i * t->ss;
-    if (!px__gemm_any(&g, t->l->operands[0].dtype, t->inner))
-      __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
+    if (!px__gemm_any(&g, t->dtype, t->inner)) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
   }
 }
-static px_status batch_multiply(const px_launch *l, const px_operand *s, const px_operand *a,
-                                const px_operand *b, double beta, double alpha) {
-  const px_operand *c = &l->operands[0];
+static px_status batch_multiply(const px_launch *l, const px_operand *c, const px_operand *s,
+                                const px_operand *a, const px_operand *b, double beta,
+                                double alpha) {
   int64_t item = (int64_t)px_dtype_size((px_dtype)c->dtype), count = c->sizes[0];
-  batch t = {.l = l,
-             .g = product_of(c, a, b),
+  batch t = {.g = product_of(c, a, b),
+             .dtype = c->dtype,
              .as = a->strides[0] * item,
              .bs = b->strides[0] * item,
              .cs = c->strides[0] * item};
@@ -126,8 +123,8 @@ static px_status batch_multiply(const px_launch *l, const px_operand *s, const p
   if (t.failed) px_kernel_fault(l, PX_FAULT_NOMEM, (int64_t)1 << 20, 0, 0);
   return PX_OK;
 }
-PX_KERNEL(bmm) { return batch_multiply(l, NULL, &l->operands[1], &l->operands[2], 0, 1); }
+PX_KERNEL(bmm) { return batch_multiply(l, args->out, NULL, args->self, args->mat2, 0, 1); }
 PX_KERNEL(baddbmm) {
-  return batch_multiply(l, &l->operands[1], &l->operands[2], &l->operands[3], px__param_float(l, 3),
-                        px__param_float(l, 4));
+  return batch_multiply(l, args->out, args->self, args->batch1, args->batch2,
+                        px_scalar_float(args->beta), px_scalar_float(args->alpha));
 }

@@ -10,18 +10,18 @@
 #include <string.h>
 
 typedef enum reduction { NONE, MEAN, SUM } reduction;
-static reduction reduction_of(const px_launch *l, int i) {
-  const char *text = l->params[i].v.text;
+static reduction reduction_of(const char *text) {
   return !strcmp(text, "none") ? NONE : !strcmp(text, "sum") ? SUM : MEAN;
 }
-static double get(const px__dense *d, int64_t i) {
-  return d->dtype == PX_FLOAT64 ? ((const double *)d->at)[i] : (double)((const float *)d->at)[i];
+// Element i of an array of double, or of float.
+static double get(const void *at, int64_t i, bool wide) {
+  return wide ? ((const double *)at)[i] : (double)((const float *)at)[i];
 }
-static void set(const px__dense *d, int64_t i, double x) {
-  if (d->dtype == PX_FLOAT64)
-    ((double *)d->at)[i] = x;
+static void set(void *at, int64_t i, bool wide, double x) {
+  if (wide)
+    ((double *)at)[i] = x;
   else
-    ((float *)d->at)[i] = (float)x;
+    ((float *)at)[i] = (float)x;
 }
 
 // ---- nll: the input is [C] or [N, C, positions...]
@@ -34,60 +34,70 @@ static classes classes_of(int ndim, const int64_t *sizes) {
   for (int i = 2; i < ndim; i++) s.inner *= sizes[i];
   return s;
 }
-static int64_t target_at(const px__dense *d, int64_t i) {
-  return d->dtype == PX_INT64 ? ((const int64_t *)d->at)[i] : ((const uint8_t *)d->at)[i];
+typedef struct targets {
+  const void *at;
+  int dtype;              // int64 or uint8
+  int64_t count, ignore;  // of classes; a class that does not count
+} targets;
+static targets targets_of(px__dense *d, const px_operand *target, int64_t count, int64_t ignore) {
+  return (targets){px__dense_in(d, target, target->dtype), target->dtype, count, ignore};
 }
 // The class of position i, or -1 if it does not count; a class that is none is reported.
-static int64_t class_at(const px_launch *l, const px__dense *target, int64_t i, int64_t count,
-                        int64_t ignore) {
-  int64_t t = target_at(target, i);
-  if (t == ignore) return -1;
-  if (t >= 0 && t < count) return t;
-  px_kernel_fault(l, PX_FAULT_TARGET, t, 0, 0);
+static int64_t class_at(const px_launch *l, const targets *t, int64_t i) {
+  int64_t c = t->dtype == PX_INT64 ? ((const int64_t *)t->at)[i] : ((const uint8_t *)t->at)[i];
+  if (c == t->ignore) return -1;
+  if (c >= 0 && c < t->count) return c;
+  px_kernel_fault(l, PX_FAULT_TARGET, c, 0, 0);
   return -1;
 }
 
-// nll_loss_forward(self, target, weight, reduction, ignore_index) -> output, total_weight
 PX_KERNEL(nll_loss_forward) {
-  static const char spec[] = "wwrRr";
-  const px_operand *o = l->operands;
-  px__dense d[5];
-  if (!px__dense_open(d, l, spec, px__compute_of(o[2].dtype))) return PX_OK;
-  reduction how = reduction_of(l, 3);
-  int64_t ignore = px__param_int(l, 4);
-  classes s = classes_of(o[2].ndim, o[2].sizes);
+  px__dense d = {.launch = l};
+  int compute = px__compute_of(args->self->dtype);
+  bool wide = compute == PX_FLOAT64;
+  reduction how = reduction_of(args->reduction);
+  classes s = classes_of(args->self->ndim, args->self->sizes);
+  void *out = px__dense_out(&d, args->output, compute);
+  void *total_weight = px__dense_out(&d, args->total_weight, compute);
+  const void *self = px__dense_in(&d, args->self, compute);
+  const void *weight = px__dense_in(&d, args->weight, compute);
+  targets t = targets_of(&d, args->target, s.c, args->ignore_index);
   double sum = 0, total = 0;
-  for (int64_t i = 0; i < s.n * s.inner; i++) {
-    int64_t c = class_at(l, &d[3], i, s.c, ignore);
-    double w = c < 0 ? 0 : d[4].at ? get(&d[4], c) : 1;
-    double x = c < 0 ? 0 : -w * get(&d[2], (i / s.inner * s.c + c) * s.inner + i % s.inner);
-    if (how == NONE) set(&d[0], i, x);
+  for (int64_t i = 0; !d.failed && i < s.n * s.inner; i++) {
+    int64_t c = class_at(l, &t, i);
+    double w = c < 0 ? 0 : weight ? get(weight, c, wide) : 1;
+    double x = c < 0 ? 0 : -w * get(self, (i / s.inner * s.c + c) * s.inner + i % s.inner, wide);
+    if (how == NONE) set(out, i, wide, x);
     sum += x, total += w;
   }
-  if (how != NONE) set(&d[0], 0, how == SUM ? sum : sum / total);
-  set(&d[1], 0, how == NONE ? 0 : total);
-  px__dense_close(d, spec);
+  if (!d.failed && how != NONE) set(out, 0, wide, how == SUM ? sum : sum / total);
+  if (!d.failed) set(total_weight, 0, wide, how == NONE ? 0 : total);
+  px__dense_close(&d);
   return PX_OK;
 }
-// nll_loss_backward(grad_output, target, weight, total_weight, input_size, reduction, ignore_index)
 PX_KERNEL(nll_loss_backward) {
-  static const char spec[] = "wrRrr";
-  const px_operand *o = l->operands;
-  px__dense d[5];
-  if (!px__dense_open(d, l, spec, px__compute_of(o[0].dtype))) return PX_OK;
-  reduction how = reduction_of(l, 5);
-  int64_t ignore = px__param_int(l, 6);
-  classes s = classes_of(o[0].ndim, o[0].sizes);
-  memset(d[0].at, 0, (size_t)d[0].n * px_dtype_size((px_dtype)d[0].dtype));
-  double scale = how == MEAN ? 1 / get(&d[4], 0) : 1;
-  for (int64_t i = 0; i < s.n * s.inner; i++) {
-    int64_t c = class_at(l, &d[2], i, s.c, ignore);
-    if (c < 0) continue;
-    double w = d[3].at ? get(&d[3], c) : 1;
-    set(&d[0], (i / s.inner * s.c + c) * s.inner + i % s.inner,
-        -w * scale * get(&d[1], how == NONE ? i : 0));
+  px__dense d = {.launch = l};
+  int compute = px__compute_of(args->out->dtype);
+  bool wide = compute == PX_FLOAT64;
+  reduction how = reduction_of(args->reduction);
+  classes s = classes_of(args->out->ndim, args->out->sizes);
+  void *out = px__dense_out(&d, args->out, compute);
+  const void *grad = px__dense_in(&d, args->grad_output, compute);
+  const void *weight = px__dense_in(&d, args->weight, compute);
+  const void *total_weight = px__dense_in(&d, args->total_weight, compute);
+  targets t = targets_of(&d, args->target, s.c, args->ignore_index);
+  if (!d.failed) {
+    memset(out, 0, (size_t)px__operand_numel(args->out) * px_dtype_size((px_dtype)compute));
+    double scale = how == MEAN ? 1 / get(total_weight, 0, wide) : 1;
+    for (int64_t i = 0; i < s.n * s.inner; i++) {
+      int64_t c = class_at(l, &t, i);
+      if (c < 0) continue;
+      double w = weight ? get(weight, c, wide) : 1;
+      set(out, (i / s.inner * s.c + c) * s.inner + i % s.inner, wide,
+          -w * scale * get(grad, how == NONE ? i : 0, wide));
+    }
   }
-  px__dense_close(d, spec);
+  px__dense_close(&d);
   return PX_OK;
 }
 
@@ -138,59 +148,67 @@ static double run(loss_task *t) {
   return sum;
 }
 
-static void check_chances(const px_launch *l, const px__dense *a, const px__dense *b, bool wide) {
-  bool (*all)(const px__dense *) = wide ? all_chances_f64 : all_chances_f32;
-  if (!all(a))
+// Reports what is no probability.
+static void check_chances(const px_launch *l, const loss_task *t) {
+  bool (*all)(const void *, int64_t) = t->wide ? all_chances_f64 : all_chances_f32;
+  if (!all(t->a, t->n))
     px_kernel_fault(l, PX_FAULT_INPUT, 0, 0, 0);
-  else if (!all(b))
+  else if (!all(t->b, t->n))
     px_kernel_fault(l, PX_FAULT_TARGETS, 0, 0, 0);
 }
-// chances: both operands are to be probabilities.
-static px_status forward(const px_launch *l, const loss_row *f, bool chances) {
-  static const char spec[] = "wrr";
-  px__dense d[3];
-  int compute = px__compute_of(l->operands[0].dtype);
-  if (!px__dense_open(d, l, spec, compute)) return PX_OK;
-  reduction how = reduction_of(l, 2);
+// `number` is the loss's own, if it has one.
+static px_status forward(const px_launch *l, const loss_row *f, const px_operand *out,
+                         const px_operand *self, const px_operand *target, reduction how,
+                         double number) {
+  px__dense d = {.launch = l};
+  int compute = px__compute_of(out->dtype);
+  void *to = px__dense_out(&d, out, compute);
   loss_task t = {.f = f,
-                 .a = d[1].at,
-                 .b = d[2].at,
-                 .out = how == NONE ? d[0].at : NULL,
-                 .p = l->param_count > 3 ? px__param_float(l, 3) : 0,
-                 .n = d[1].n,
+                 .a = px__dense_in(&d, self, compute),
+                 .b = px__dense_in(&d, target, compute),
+                 .out = how == NONE ? to : NULL,
+                 .p = number,
+                 .n = px__operand_numel(self),
                  .wide = compute == PX_FLOAT64};
-  if (chances) check_chances(l, &d[1], &d[2], t.wide);
-  double sum = run(&t);
-  if (how != NONE) set(&d[0], 0, how == MEAN ? sum / (double)d[1].n : sum);
-  px__dense_close(d, spec);
+  if (!d.failed) {
+    if (f == &bce) check_chances(l, &t);
+    double sum = run(&t);
+    if (how != NONE) set(to, 0, t.wide, how == MEAN ? sum / (double)t.n : sum);
+  }
+  px__dense_close(&d);
   return PX_OK;
 }
-static px_status backward(const px_launch *l, const loss_row *slope) {
-  static const char spec[] = "wrrr";
-  px__dense d[4];
-  int compute = px__compute_of(l->operands[0].dtype);
-  if (!px__dense_open(d, l, spec, compute)) return PX_OK;
+static px_status backward(const px_launch *l, const loss_row *slope, const px_operand *out,
+                          const px_operand *grad, const px_operand *self, const px_operand *target,
+                          reduction how, double number) {
+  px__dense d = {.launch = l};
+  int compute = px__compute_of(out->dtype);
+  int64_t n = px__operand_numel(out);
   loss_task t = {.f = slope,
-                 .out = d[0].at,
-                 .grad = d[1].at,
-                 .a = d[2].at,
-                 .b = d[3].at,
-                 .p = l->param_count > 4 ? px__param_float(l, 4) : 0,
-                 .scale = reduction_of(l, 3) == MEAN ? 1 / (double)d[0].n : 1,
-                 .n = d[0].n,
-                 .one_grad = d[1].n == 1,
+                 .out = px__dense_out(&d, out, compute),
+                 .grad = px__dense_in(&d, grad, compute),
+                 .a = px__dense_in(&d, self, compute),
+                 .b = px__dense_in(&d, target, compute),
+                 .p = number,
+                 .scale = how == MEAN ? 1 / (double)n : 1,
+                 .n = n,
+                 .one_grad = px__operand_numel(grad) == 1,
                  .wide = compute == PX_FLOAT64};
-  run(&t);
-  px__dense_close(d, spec);
+  if (!d.failed) run(&t);
+  px__dense_close(&d);
   return PX_OK;
 }
-PX_KERNEL(mse_loss_forward) { return forward(l, &mse, false); }
-PX_KERNEL(mse_loss_backward) { return backward(l, &mse_slope); }
-PX_KERNEL(smooth_l1_loss_forward) { return forward(l, &smooth, false); }
-PX_KERNEL(smooth_l1_loss_backward) { return backward(l, &smooth_slope); }
-PX_KERNEL(huber_loss_forward) { return forward(l, &huber, false); }
-PX_KERNEL(huber_loss_backward) { return backward(l, &huber_slope); }
-PX_KERNEL(binary_cross_entropy_forward) { return forward(l, &bce, true); }
-PX_KERNEL(binary_cross_entropy_backward) { return backward(l, &bce_slope); }
-PX_KERNEL(bce_with_logits_forward) { return forward(l, &logits, false); }
-PX_KERNEL(bce_with_logits_backward) { return backward(l, &logits_slope); }
+#define LOSS(name, row, number) \
+  PX_KERNEL(name##_forward) { \
+    return forward(l, &row, args->out, args->self, args->target, reduction_of(args->reduction), \
+                   number); \
+  } \
+  PX_KERNEL(name##_backward) { \
+    return backward(l, &row##_slope, args->out, args->grad_output, args->self, args->target, \
+                    reduction_of(args->reduction), number); \
+  }
+LOSS(mse_loss, mse, 0)
+LOSS(smooth_l1_loss, smooth, args->beta)
+LOSS(huber_loss, huber, args->delta)
+LOSS(binary_cross_entropy, bce, 0)
+LOSS(bce_with_logits, logits, 0)

@@ -42,10 +42,10 @@ LOSSES(LOSS_LOOP)
 #undef LOSS_LOOP
 
 // Whether all elements are probabilities; NaN is none.
-static bool NAME(all_chances)(const px__dense *d) {
-  const T *x = d->at;
+static bool NAME(all_chances)(const void *at, int64_t n) {
+  const T *x = at;
   bool good = true;
-  for (int64_t i = 0; i < d->n; i++) good &= x[i] >= 0 && x[i] <= 1;
+  for (int64_t i = 0; i < n; i++) good &= x[i] >= 0 && x[i] <= 1;
   return good;
 }
 

@@ -2,8 +2,8 @@
 // Kernels over masks: how many elements are not zero, where they are, what is there; the largest of
 // integers; and the triangles of matrices.
 #include "cpu/convert.h"
+#include "cpu/dense.h"
 #include "cpu/threads.h"
-#include "cpu_kernels.h"
 
 #include <string.h>
 
@@ -185,34 +185,32 @@ static px_status write_all(selection *s) {
   return PX_OK;
 }
 
-px_status px__cpu_nonzero_count(const px_launch *l) {
-  selection s = {.mask = &l->operands[1]};
+PX_KERNEL(nonzero_count) {
+  selection s = {.mask = args->self};
   int64_t pieces = count_all(&s), n = 0;
   for (int64_t i = 0; i < pieces; i++) n += s.counts[i];
-  *(int64_t *)l->operands[0].data = n;
+  *(int64_t *)args->count->data = n;
   return PX_OK;
 }
-px_status px__cpu_nonzero(const px_launch *l) {
-  const px_operand *to = &l->operands[0];
-  selection s = {.mask = &l->operands[1], .places = to->data, .room = to->sizes[0]};
+PX_KERNEL(nonzero) {
+  selection s = {.mask = args->self, .places = args->places->data, .room = args->places->sizes[0]};
   return write_all(&s);
 }
-// Operands: the elements where the mask is set, as many as there are; all elements; the mask.
-px_status px__cpu_selected(const px_launch *l) {
-  const px_operand *to = &l->operands[0];
+// The elements where the mask is set, as many as there are.
+PX_KERNEL(selected) {
   selection s = {
-      .mask = &l->operands[2], .from = &l->operands[1], .to = to->data, .room = to->sizes[0]};
+      .mask = args->mask, .from = args->self, .to = args->out->data, .room = args->out->sizes[0]};
   return write_all(&s);
 }
 
-px_status px__cpu_index_max(const px_launch *l) {
-  cursor c = {.o = &l->operands[1], .at = l->operands[1].data};
+PX_KERNEL(index_max) {
+  cursor c = {.o = args->self, .at = args->self->data};
   int64_t most = INT64_MIN;
   do {
     int64_t v = *(const int64_t *)(const void *)c.at;
     if (v > most) most = v;
   } while (next(&c));
-  *(int64_t *)l->operands[0].data = most;
+  *(int64_t *)args->most->data = most;
   return PX_OK;
 }
 
@@ -262,15 +260,14 @@ static void run_rows(void *context, int64_t begin, int64_t end) {
   }
 }
 
-static px_status triangle(const px_launch *l, bool lower) {
+static px_status triangle(rows *r) {
   enum { PIECE = 16384 };
-  rows r = {&l->operands[0], &l->operands[1], px_value_int(l->params[1]), lower};
-  int last = r.to->ndim - 1;
+  int last = r->to->ndim - 1;
   int64_t count = 1;
-  for (int d = 0; d < last; d++) count *= r.to->sizes[d];
-  px__cpu_parallel(count, PIECE / r.to->sizes[last] + 1, run_rows, &r);
+  for (int d = 0; d < last; d++) count *= r->to->sizes[d];
+  px__cpu_parallel(count, PIECE / r->to->sizes[last] + 1, run_rows, r);
   return PX_OK;
 }
 
-px_status px__cpu_tril(const px_launch *l) { return triangle(l, true); }
-px_status px__cpu_triu(const px_launch *l) { return triangle(l, false); }
+PX_KERNEL(tril) { return triangle(&(rows){args->out, args->self, args->diagonal, true}); }
+PX_KERNEL(triu) { return triangle(&(rows){args->out, args->self, args->diagonal, false}); }

@@ -35,29 +35,22 @@ static void layer_run(void *ctx, int64_t begin, int64_t end) {
   else
     layer_f32(t, begin, end);
 }
-static int64_t row_length(const px_launch *l, int param) {
-  int64_t n = 1;
-  for (int i = 0; i < l->params[param].n; i++) n *= l->params[param].v.ints[i];
-  return n;
-}
-// native_layer_norm(input, normalized_shape, weight, bias, eps) -> output, mean, rstd
 PX_KERNEL(native_layer_norm) {
-  px__dense d[6];
-  int compute = px__compute_of(l->operands[3].dtype);
-  if (!px__dense_open(d, l, "wwwrrr", compute)) return PX_OK;
-  int64_t n = row_length(l, 1), rows = n ? d[3].n / n : 0;
-  layer_task t = {.y = d[0].at,
-                  .mean = d[1].at,
-                  .rstd = d[2].at,
-                  .x = d[3].at,
-                  .weight = d[4].at,
-                  .bias = d[5].at,
+  px__dense d = {.launch = l};
+  int compute = px__compute_of(args->input->dtype);
+  int64_t n = px__list_product(&args->normalized_shape);
+  layer_task t = {.y = px__dense_out(&d, args->output, compute),
+                  .mean = px__dense_out(&d, args->mean, compute),
+                  .rstd = px__dense_out(&d, args->rstd, compute),
+                  .x = px__dense_in(&d, args->input, compute),
+                  .weight = px__dense_in(&d, args->weight, compute),
+                  .bias = px__dense_in(&d, args->bias, compute),
                   .n = n,
-                  .rows = rows,
-                  .eps = px__param_float(l, 4),
+                  .rows = n ? px__operand_numel(args->input) / n : 0,
+                  .eps = args->eps,
                   .wide = compute == PX_FLOAT64};
-  if (rows) px__cpu_parallel(rows, n > GRAIN ? 1 : GRAIN / n, layer_run, &t);
-  px__dense_close(d, "wwwrrr");
+  if (!d.failed && t.rows) px__cpu_parallel(t.rows, n > GRAIN ? 1 : GRAIN / n, layer_run, &t);
+  px__dense_close(&d);
   return PX_OK;
 }
 
@@ -70,35 +63,33 @@ static void layer_backward_run(void *ctx, int64_t begin, int64_t end) {
       layer_backward_f32(t, c);
   }
 }
-// _layer_norm_backward(grad, input, normalized_shape, mean, rstd, weight) -> input, weight, bias
 PX_KERNEL(layer_norm_backward) {
-  static const char spec[] = "wwwrrrrr";
-  px__dense d[8];
-  int compute = px__compute_of(l->operands[4].dtype);
-  if (!px__dense_open(d, l, spec, compute)) return PX_OK;
-  int64_t n = row_length(l, 2), rows = n ? d[4].n / n : 0;
-  int64_t chunks = rows * n / GRAIN + 1;
+  px__dense d = {.launch = l};
+  int compute = px__compute_of(args->input->dtype);
+  int64_t n = px__list_product(&args->normalized_shape);
+  int64_t rows = n ? px__operand_numel(args->input) / n : 0, chunks = rows * n / GRAIN + 1;
   if (chunks > MAX_CHUNKS) chunks = MAX_CHUNKS;
+  void *weight = px__dense_out(&d, args->grad_weight, compute);
+  void *bias = px__dense_out(&d, args->grad_bias, compute);
+  layer_task t = {.y = px__dense_out(&d, args->grad_input, compute),
+                  .grad = px__dense_in(&d, args->grad_output, compute),
+                  .x = px__dense_in(&d, args->input, compute),
+                  .mean = px__dense_in(&d, args->mean, compute),
+                  .rstd = px__dense_in(&d, args->rstd, compute),
+                  .weight = px__dense_in(&d, args->weight, compute),
+                  .n = n,
+                  .rows = rows,
+                  .chunks = chunks,
+                  .wide = compute == PX_FLOAT64};
   size_t bytes = (size_t)(chunks * 2 * n) * px_dtype_size((px_dtype)compute);
-  void *partial = px__scratch_new(l, bytes);
-  if (partial) {
-    memset(partial, 0, bytes);
-    layer_task t = {.y = d[0].at,
-                    .grad = d[3].at,
-                    .x = d[4].at,
-                    .mean = d[5].at,
-                    .rstd = d[6].at,
-                    .weight = d[7].at,
-                    .partial = partial,
-                    .n = n,
-                    .rows = rows,
-                    .chunks = chunks,
-                    .wide = compute == PX_FLOAT64};
+  t.partial = d.failed ? NULL : px__scratch_new(l, bytes);
+  if (t.partial) {
+    memset(t.partial, 0, bytes);
     px__cpu_parallel(chunks, 1, layer_backward_run, &t);
-    (t.wide ? layer_sums_f64 : layer_sums_f32)(&t, d[1].at, d[2].at);
-    free(partial);
+    (t.wide ? layer_sums_f64 : layer_sums_f32)(&t, weight, bias);
   }
-  px__dense_close(d, spec);
+  free(t.partial);
+  px__dense_close(&d);
   return PX_OK;
 }
 
@@ -117,60 +108,52 @@ static void batch_start(batch_task *t, const px_operand *x) {
   if (t->inner == 1 && grain < 16) grain = 16;
   if (each) px__cpu_parallel(t->channels, grain, batch_run, t);
 }
-// _batch_norm(input, weight, bias, running_mean, running_var, training, eps)
-//   -> output, save_mean, save_invstd, variance (unbiased)
 PX_KERNEL(native_batch_norm) {
-  static const char spec[] = "wwwwrrrrr";
-  px__dense d[9];
-  int compute = px__compute_of(l->operands[4].dtype);
-  if (!px__dense_open(d, l, spec, compute)) return PX_OK;
-  batch_task t = {.y = d[0].at,
-                  .mean = d[1].at,
-                  .invstd = d[2].at,
-                  .variance = d[3].at,
-                  .x = d[4].at,
-                  .weight = d[5].at,
-                  .bias = d[6].at,
-                  .running_mean = d[7].at,
-                  .running_var = d[8].at,
-                  .training = px__param_int(l, 5) != 0,
-                  .eps = px__param_float(l, 6),
+  px__dense d = {.launch = l};
+  int compute = px__compute_of(args->input->dtype);
+  batch_task t = {.y = px__dense_out(&d, args->output, compute),
+                  .mean = px__dense_out(&d, args->save_mean, compute),
+                  .invstd = px__dense_out(&d, args->save_invstd, compute),
+                  .variance = px__dense_out(&d, args->variance, compute),  // unbiased
+                  .x = px__dense_in(&d, args->input, compute),
+                  .weight = px__dense_in(&d, args->weight, compute),
+                  .bias = px__dense_in(&d, args->bias, compute),
+                  .running_mean = px__dense_in(&d, args->running_mean, compute),
+                  .running_var = px__dense_in(&d, args->running_var, compute),
+                  .training = args->training,
+                  .eps = args->eps,
                   .wide = compute == PX_FLOAT64};
-  batch_start(&t, &l->operands[4]);
-  px__dense_close(d, spec);
+  if (!d.failed) batch_start(&t, args->input);
+  px__dense_close(&d);
   return PX_OK;
 }
-// _batch_norm_backward(grad, input, weight, running_mean, running_var, save_mean, save_invstd,
-//   training, eps) -> input, weight, bias
 PX_KERNEL(batch_norm_backward) {
-  static const char spec[] = "wwwrrrrrrr";
-  px__dense d[10];
-  int compute = px__compute_of(l->operands[4].dtype);
-  if (!px__dense_open(d, l, spec, compute)) return PX_OK;
-  batch_task t = {.y = d[0].at,
-                  .grad_weight = d[1].at,
-                  .grad_bias = d[2].at,
-                  .grad = d[3].at,
-                  .x = d[4].at,
-                  .weight = d[5].at,
-                  .running_mean = d[6].at,
-                  .running_var = d[7].at,
-                  .mean = d[8].at,
-                  .invstd = d[9].at,
-                  .training = px__param_int(l, 7) != 0,
-                  .eps = px__param_float(l, 8),
+  px__dense d = {.launch = l};
+  int compute = px__compute_of(args->input->dtype);
+  batch_task t = {.y = px__dense_out(&d, args->grad_input, compute),
+                  .grad_weight = px__dense_out(&d, args->grad_weight, compute),
+                  .grad_bias = px__dense_out(&d, args->grad_bias, compute),
+                  .grad = px__dense_in(&d, args->grad_output, compute),
+                  .x = px__dense_in(&d, args->input, compute),
+                  .weight = px__dense_in(&d, args->weight, compute),
+                  .running_mean = px__dense_in(&d, args->running_mean, compute),
+                  .running_var = px__dense_in(&d, args->running_var, compute),
+                  .mean = px__dense_in(&d, args->save_mean, compute),
+                  .invstd = px__dense_in(&d, args->save_invstd, compute),
+                  .training = args->training,
+                  .eps = args->eps,
                   .wide = compute == PX_FLOAT64};
-  if (t.grad) batch_start(&t, &l->operands[4]);
-  px__dense_close(d, spec);
+  if (!d.failed && t.grad) batch_start(&t, args->input);
+  px__dense_close(&d);
   return PX_OK;
 }
-// running_average_(self, value, weight): self = (1 - weight) * self + weight * value
+// self = (1 - weight) * self + weight * value
 PX_KERNEL(running_average) {
-  static const char spec[] = "b-r";
-  px__dense d[3];
-  if (!px__dense_open(d, l, spec, PX_FLOAT64)) return PX_OK;
-  double *to = d[0].at, *value = d[2].at, weight = px__param_float(l, 2);
-  for (int64_t i = 0; i < d[0].n; i++) to[i] = (1 - weight) * to[i] + weight * value[i];
-  px__dense_close(d, spec);
+  px__dense d = {.launch = l};
+  double *to = px__dense_inout(&d, args->out, PX_FLOAT64), weight = args->weight;
+  const double *value = px__dense_in(&d, args->value, PX_FLOAT64);
+  int64_t n = d.failed ? 0 : px__operand_numel(args->out);
+  for (int64_t i = 0; i < n; i++) to[i] = (1 - weight) * to[i] + weight * value[i];
+  px__dense_close(&d);
   return PX_OK;
 }

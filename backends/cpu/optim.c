@@ -43,79 +43,67 @@ static void sgd_run(void *ctx, int64_t begin, int64_t end) {
   const sgd_task *t = ctx;
   (t->wide ? sgd_f64 : sgd_f32)(t, begin, end);
 }
-// sgd_step(param, grad, momentum_buffer, lr, momentum, dampening, weight_decay, nesterov, maximize,
-//   first) -> param, buffer
 PX_KERNEL(sgd_step) {
-  static const char spec[] = "bb-r-";
-  int compute = px__compute_of(l->operands[0].dtype);
-  px__dense d[5];
-  if (!px__dense_open(d, l, spec, compute)) return PX_OK;
-  sgd_task t = {.param = d[0].at,
-                .buffer = d[1].at,
-                .grad = d[3].at,
-                .lr = px__param_float(l, 3),
-                .momentum = px__param_float(l, 4),
-                .dampening = px__param_float(l, 5),
-                .decay = px__param_float(l, 6),
-                .nesterov = px__param_int(l, 7) != 0,
-                .maximize = px__param_int(l, 8) != 0,
-                .first = px__param_int(l, 9) != 0,
+  px__dense d = {.launch = l};
+  int compute = px__compute_of(args->new_param->dtype);
+  sgd_task t = {.param = px__dense_inout(&d, args->new_param, compute),
+                .buffer = px__dense_inout(&d, args->new_buffer, compute),
+                .grad = px__dense_in(&d, args->grad, compute),
+                .lr = args->lr,
+                .momentum = args->momentum,
+                .dampening = args->dampening,
+                .decay = args->weight_decay,
+                .nesterov = args->nesterov,
+                .maximize = args->maximize,
+                .first = args->first,
                 .wide = compute == PX_FLOAT64};
-  px__cpu_parallel(d[0].n, GRAIN, sgd_run, &t);
-  px__dense_close(d, spec);
+  if (!d.failed) px__cpu_parallel(px__operand_numel(args->new_param), GRAIN, sgd_run, &t);
+  px__dense_close(&d);
   return PX_OK;
 }
 static void adam_run(void *ctx, int64_t begin, int64_t end) {
   const adam_task *t = ctx;
   (t->wide ? adam_f64 : adam_f32)(t, begin, end);
 }
-// adam_step(param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq, lr, beta1, beta2, eps, weight_decay,
-//   step, decoupled, maximize) -> param, exp_avg, exp_avg_sq, max_exp_avg_sq
 PX_KERNEL(adam_step) {
-  static const char spec[] = "bbbb-r---";
-  int compute = px__compute_of(l->operands[0].dtype);
-  px__dense d[9];
-  if (!px__dense_open(d, l, spec, compute)) return PX_OK;
-  adam_task t = {.param = d[0].at,
-                 .avg = d[1].at,
-                 .avg_sq = d[2].at,
-                 .top = d[3].at,
-                 .grad = d[5].at,
-                 .lr = px__param_float(l, 5),
-                 .beta1 = px__param_float(l, 6),
-                 .beta2 = px__param_float(l, 7),
-                 .eps = px__param_float(l, 8),
-                 .decay = px__param_float(l, 9),
-                 .step = px__param_int(l, 10),
-                 .decoupled = px__param_int(l, 11) != 0,
-                 .maximize = px__param_int(l, 12) != 0,
+  px__dense d = {.launch = l};
+  int compute = px__compute_of(args->new_param->dtype);
+  adam_task t = {.param = px__dense_inout(&d, args->new_param, compute),
+                 .avg = px__dense_inout(&d, args->new_avg, compute),
+                 .avg_sq = px__dense_inout(&d, args->new_avg_sq, compute),
+                 .top = px__dense_inout(&d, args->new_max, compute),
+                 .grad = px__dense_in(&d, args->grad, compute),
+                 .lr = args->lr,
+                 .beta1 = args->beta1,
+                 .beta2 = args->beta2,
+                 .eps = args->eps,
+                 .decay = args->weight_decay,
+                 .step = args->step,
+                 .decoupled = args->decoupled,
+                 .maximize = args->maximize,
                  .wide = compute == PX_FLOAT64};
-  px__cpu_parallel(d[0].n, GRAIN, adam_run, &t);
-  px__dense_close(d, spec);
+  if (!d.failed) px__cpu_parallel(px__operand_numel(args->new_param), GRAIN, adam_run, &t);
+  px__dense_close(&d);
   return PX_OK;
 }
 static void adadelta_run(void *ctx, int64_t begin, int64_t end) {
   const adadelta_task *t = ctx;
   (t->wide ? adadelta_f64 : adadelta_f32)(t, begin, end);
 }
-// adadelta_step(param, grad, square_avg, acc_delta, lr, rho, eps, weight_decay, maximize)
-//   -> param, square_avg, acc_delta
 PX_KERNEL(adadelta_step) {
-  static const char spec[] = "bbb-r--";
-  int compute = px__compute_of(l->operands[0].dtype);
-  px__dense d[7];
-  if (!px__dense_open(d, l, spec, compute)) return PX_OK;
-  adadelta_task t = {.param = d[0].at,
-                     .square_avg = d[1].at,
-                     .acc_delta = d[2].at,
-                     .grad = d[4].at,
-                     .lr = px__param_float(l, 4),
-                     .rho = px__param_float(l, 5),
-                     .eps = px__param_float(l, 6),
-                     .decay = px__param_float(l, 7),
-                     .maximize = px__param_int(l, 8) != 0,
+  px__dense d = {.launch = l};
+  int compute = px__compute_of(args->new_param->dtype);
+  adadelta_task t = {.param = px__dense_inout(&d, args->new_param, compute),
+                     .square_avg = px__dense_inout(&d, args->new_square_avg, compute),
+                     .acc_delta = px__dense_inout(&d, args->new_acc_delta, compute),
+                     .grad = px__dense_in(&d, args->grad, compute),
+                     .lr = args->lr,
+                     .rho = args->rho,
+                     .eps = args->eps,
+                     .decay = args->weight_decay,
+                     .maximize = args->maximize,
                      .wide = compute == PX_FLOAT64};
-  px__cpu_parallel(d[0].n, GRAIN, adadelta_run, &t);
-  px__dense_close(d, spec);
+  if (!d.failed) px__cpu_parallel(px__operand_numel(args->new_param), GRAIN, adadelta_run, &t);
+  px__dense_close(&d);
   return PX_OK;
 }

@@ -61,12 +61,11 @@ static void mean_run(void *ctx, int64_t begin, int64_t end) {
   for (int64_t i = begin; i < end; i += most)
     (t->wide ? mean_planes_f64 : mean_planes_f32)(t, i, end - i < most ? end - i : most);
 }
-static void windows(pool *t, const px_launch *l, int kernel, bool dilated) {
-  t->kh = px__param_at(l, kernel, 0), t->kw = px__param_at(l, kernel, 1);
-  t->sh = px__param_or(l, kernel + 1, 0, t->kh), t->sw = px__param_or(l, kernel + 1, 1, t->kw);
-  t->ph = px__param_at(l, kernel + 2, 0), t->pw = px__param_at(l, kernel + 2, 1);
-  t->dh = dilated ? px__param_at(l, kernel + 3, 0) : 1;
-  t->dw = dilated ? px__param_at(l, kernel + 3, 1) : 1;
+static void windows(pool *t, const px_value *kernel_size, const px_value *stride,
+                    const px_value *padding) {
+  t->kh = px__list_at(kernel_size, 0), t->kw = px__list_at(kernel_size, 1);
+  t->sh = px__list_or(stride, 0, t->kh), t->sw = px__list_or(stride, 1, t->kw);
+  t->ph = px__list_at(padding, 0), t->pw = px__list_at(padding, 1);
 }
 static void planes(pool *t, const px_operand *big, const px_operand *small) {
   int d = big->ndim;
@@ -79,79 +78,75 @@ static void planes(pool *t, const px_operand *big, const px_operand *small) {
     px__cpu_parallel(count, 16384 / each + 1, mean ? mean_run : run, t);
 }
 
-// max_pool2d_with_indices(self, kernel_size, stride, padding, dilation, ceil_mode)
 PX_KERNEL(max_pool2d_with_indices) {
-  static const char spec[] = "wWr";
-  int compute = px__compute_of(l->operands[0].dtype);
-  px__dense d[3];
-  if (!px__dense_open(d, l, spec, compute)) return PX_OK;
+  px__dense d = {.launch = l};
+  int compute = px__compute_of(args->output->dtype);
   pool t = {.max = true,
             .wide = compute == PX_FLOAT64,
-            .out = d[0].at,
-            .indices = d[1].at,
-            .in = d[2].at};
-  windows(&t, l, 1, true);
-  planes(&t, &l->operands[2], &l->operands[0]);
-  px__dense_close(d, spec);
+            .out = px__dense_out(&d, args->output, compute),
+            .indices = px__dense_out(&d, args->indices, args->indices->dtype),
+            .in = px__dense_in(&d, args->self, compute),
+            .dh = px__list_at(&args->dilation, 0),
+            .dw = px__list_at(&args->dilation, 1)};
+  windows(&t, &args->kernel_size, &args->stride, &args->padding);
+  if (!d.failed) planes(&t, args->self, args->output);
+  px__dense_close(&d);
   return PX_OK;
 }
-// max_pool2d_backward(grad_output, indices, input_size, kernel_size, stride, padding, dilation)
 PX_KERNEL(max_pool2d_backward) {
-  static const char spec[] = "wrR";
-  int compute = px__compute_of(l->operands[0].dtype);
-  px__dense d[3];
-  if (!px__dense_open(d, l, spec, compute)) return PX_OK;
+  px__dense d = {.launch = l};
+  int compute = px__compute_of(args->out->dtype);
   pool t = {.max = true,
             .backward = true,
             .wide = compute == PX_FLOAT64,
-            .out = d[0].at,
-            .in = d[1].at,
-            .indices = d[2].at};
-  planes(&t, &l->operands[0], &l->operands[1]);
-  px__dense_close(d, spec);
+            .out = px__dense_out(&d, args->out, compute),
+            .in = px__dense_in(&d, args->grad_output, compute),
+            .indices = px__dense_in(&d, args->indices, args->indices->dtype)};
+  if (!d.failed) planes(&t, args->out, args->grad_output);
+  px__dense_close(&d);
   return PX_OK;
 }
-
-// max_pool2d_pick(self, indices)
 PX_KERNEL(max_pool2d_pick) {
-  static const char spec[] = "wrR";
-  int compute = px__compute_of(l->operands[0].dtype);
-  px__dense d[3];
-  if (!px__dense_open(d, l, spec, compute)) return PX_OK;
+  px__dense d = {.launch = l};
+  int compute = px__compute_of(args->out->dtype);
   pool t = {.pick = true,
             .wide = compute == PX_FLOAT64,
-            .out = d[0].at,
-            .in = d[1].at,
-            .indices = d[2].at};
-  planes(&t, &l->operands[1], &l->operands[0]);
-  px__dense_close(d, spec);
+            .out = px__dense_out(&d, args->out, compute),
+            .in = px__dense_in(&d, args->self, compute),
+            .indices = px__dense_in(&d, args->indices, args->indices->dtype)};
+  if (!d.failed) planes(&t, args->self, args->out);
+  px__dense_close(&d);
   return PX_OK;
 }
 
-static px_status mean(const px_launch *l, bool adaptive, bool backward) {
-  static const char spec[] = "wr";
-  int compute = px__compute_of(l->operands[0].dtype), first = backward ? 2 : 1;
-  px__dense d[2];
-  if (!px__dense_open(d, l, spec, compute)) return PX_OK;
-  pool t = {.adaptive = adaptive,
-            .backward = backward,
-            .wide = compute == PX_FLOAT64,
-            .out = d[0].at,
-            .in = d[1].at};
-  if (!adaptive) {
-    windows(&t, l, first, false);
-    t.count_pad = px__param_int(l, first + 4) != 0;
-    const px_value *v = &l->params[first + 5];
-    t.divisor = v->kind == PX_ARG_NONE ? 0 : px_value_int(*v);
-  }
-  planes(&t, &l->operands[backward ? 0 : 1], &l->operands[backward ? 1 : 0]);
-  px__dense_close(d, spec);
+// `t` says what windows there are.
+static px_status mean(const px_launch *l, pool *t, const px_operand *out, const px_operand *in) {
+  px__dense d = {.launch = l};
+  int compute = px__compute_of(out->dtype);
+  t->wide = compute == PX_FLOAT64;
+  t->out = px__dense_out(&d, out, compute), t->in = px__dense_in(&d, in, compute);
+  if (!d.failed) planes(t, t->backward ? out : in, t->backward ? in : out);
+  px__dense_close(&d);
   return PX_OK;
 }
-// avg_pool2d(self, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
-PX_KERNEL(avg_pool2d) { return mean(l, false, false); }
-// avg_pool2d_backward(grad_output, input_size, kernel_size, ...)
-PX_KERNEL(avg_pool2d_backward) { return mean(l, false, true); }
-// adaptive_avg_pool2d(self, output_size) and its backward(grad_output, input_size)
-PX_KERNEL(adaptive_avg_pool2d) { return mean(l, true, false); }
-PX_KERNEL(adaptive_avg_pool2d_backward) { return mean(l, true, true); }
+PX_KERNEL(avg_pool2d) {
+  pool t = {.count_pad = args->count_include_pad,
+            .divisor = px__list_or(&args->divisor_override, 0, 0)};
+  windows(&t, &args->kernel_size, &args->stride, &args->padding);
+  return mean(l, &t, args->out, args->self);
+}
+PX_KERNEL(avg_pool2d_backward) {
+  pool t = {.backward = true,
+            .count_pad = args->count_include_pad,
+            .divisor = px__list_or(&args->divisor_override, 0, 0)};
+  windows(&t, &args->kernel_size, &args->stride, &args->padding);
+  return mean(l, &t, args->out, args->grad_output);
+}
+PX_KERNEL(adaptive_avg_pool2d) {
+  pool t = {.adaptive = true};
+  return mean(l, &t, args->out, args->self);
+}
+PX_KERNEL(adaptive_avg_pool2d_backward) {
+  pool t = {.adaptive = true, .backward = true};
+  return mean(l, &t, args->out, args->grad_output);
+}

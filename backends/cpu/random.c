@@ -16,8 +16,17 @@
 enum { BLOCK = 256, NORMALS_A_PIECE = 16384 };
 static const double two_pi = 6.283185307179586476925286766559;
 
-// Where the numbers go: elements of a dtype.
-static void put(const px__dense *d, int64_t i, double x) {
+// Where the numbers go: elements of a dtype; none, if there was no memory.
+typedef struct numbers {
+  void *at;
+  int64_t n;
+  int dtype;
+} numbers;
+static numbers numbers_of(px__dense *d, const px_operand *o, int dtype) {
+  void *at = px__dense_out(d, o, dtype);
+  return (numbers){at, at ? px__operand_numel(o) : 0, dtype};
+}
+static void put(const numbers *d, int64_t i, double x) {
   switch (d->dtype) {
     case PX_FLOAT32:
       ((float *)d->at)[i] = (float)x;
@@ -36,7 +45,7 @@ static void put(const px__dense *d, int64_t i, double x) {
                       (char *)d->at + (size_t)i * px_dtype_size((px_dtype)d->dtype));
   }
 }
-static void put_whole(const px__dense *d, int64_t i, int64_t x) {
+static void put_whole(const numbers *d, int64_t i, int64_t x) {
   if (d->dtype == PX_INT64)
     ((int64_t *)d->at)[i] = x;
   else if (d->dtype == PX_BOOL)
@@ -52,16 +61,16 @@ static void put_whole(const px__dense *d, int64_t i, int64_t x) {
 
 typedef struct philox_job {
   const px_launch *l;
-  const px__dense *d;
+  const numbers *d;
   double a, b;
-  int64_t from;
+  int64_t from, blocks;  // blocks: of the launch that the numbers are laid out for
   uint64_t range;
 } philox_job;
 typedef void (*emit_fn)(const philox_job *job, const uint32_t *words, int lane, int64_t i);
 
-static void philox_each(const philox_job *job, int generator, int unroll, emit_fn emit) {
+static void philox_each(const philox_job *job, int unroll, emit_fn emit) {
   const px_launch *l = job->l;
-  int64_t n = job->d->n, stride = px_value_int(l->params[generator]) * BLOCK;
+  int64_t n = job->d->n, stride = job->blocks * BLOCK;
   for (int64_t step = 0; step * stride * unroll < n; step++)
     for (int64_t t = 0; t < stride; t++) {
       int64_t first = step * stride * unroll + t;
@@ -76,11 +85,7 @@ static double philox_uniform(const philox_job *job, const uint32_t *words, int l
              ? px_philox_uniform_double(words[2 * lane], words[2 * lane + 1])
              : (double)px_philox_uniform_float(words[lane]);
 }
-static int unroll_of(const px__dense *d) { return d->dtype == PX_FLOAT64 ? 2 : 4; }
-
-static bool open_self(px__dense *d, const px_launch *l) {
-  return px__dense_open(d, l, "W", PX_FLOAT32);
-}
+static int unroll_of(const numbers *d) { return d->dtype == PX_FLOAT64 ? 2 : 4; }
 
 // ---- uniform
 
@@ -103,7 +108,7 @@ static void uniforms_f32(float *x, int64_t n, px_mt19937 *mt, float low, float w
 }
 // One word a number: as many bits of it as the format has. Scaling is fused: PyTorch's is, on all
 // processors of today.
-static void uniform_mt(const px__dense *d, px_mt19937 *mt, double from, double to) {
+static void uniform_mt(const numbers *d, px_mt19937 *mt, double from, double to) {
   if (d->dtype == PX_FLOAT64) {
     for (int64_t i = 0; i < d->n; i++)
       ((double *)d->at)[i] = fma(px_mt19937_uniform_double(mt), to - from, from);
@@ -120,20 +125,19 @@ static void uniform_mt(const px__dense *d, px_mt19937 *mt, double from, double t
   for (int64_t i = 0; i < d->n; i++)
     put(d, i, fmaf((float)(px_mt19937_random32(mt) & mask) * unit, width, low));
 }
-// uniform_(self, from, to, generator)
 PX_KERNEL(uniform) {
-  px__dense d[1];
-  if (!open_self(d, l)) return PX_OK;
+  px__dense d = {.launch = l};
   px_mt19937 *mt = l->mt19937;
-  philox_job job = {.l = l, .d = d, .a = px__param_float(l, 1), .b = px__param_float(l, 2)};
+  numbers to = numbers_of(&d, args->out, args->out->dtype);
   if (mt) {
     px_mt19937_lock(mt);
-    uniform_mt(d, mt, job.a, job.b);
+    uniform_mt(&to, mt, args->from, args->to);
     px_mt19937_unlock(mt);
   } else {
-    philox_each(&job, 3, unroll_of(d), emit_uniform);
+    philox_job job = {.l = l, .d = &to, .a = args->from, .b = args->to, .blocks = args->blocks};
+    philox_each(&job, unroll_of(&to), emit_uniform);
   }
-  px__dense_close(d, "W");
+  px__dense_close(&d);
   return PX_OK;
 }
 
@@ -259,8 +263,8 @@ static void normal_f64(double *x, int64_t n, px_mt19937 *mt, double mean, double
   for (int64_t i = n - 16; i < n; i++) x[i] = px_mt19937_uniform_double(mt);
   pairs_f64(x + n - 16, mean, std);
 }
-static void normal_mt(const px__dense *d, px_mt19937 *mt, double mean, double std) {
-  if (d->n < 16 || !px__operand_row_major(d->operand)) {
+static void normal_mt(const numbers *d, bool row_major, px_mt19937 *mt, double mean, double std) {
+  if (d->n < 16 || !row_major) {
     for (int64_t i = 0; i < d->n; i++) {
       double x = normal_one(mt) * std + mean;
       if (d->dtype == PX_FLOAT64)
@@ -274,22 +278,20 @@ static void normal_mt(const px__dense *d, px_mt19937 *mt, double mean, double st
     normal_f32(d->at, d->n, mt, (float)mean, (float)std);
   }
 }
-// normal_(self, mean, std, generator)
 PX_KERNEL(normal) {
-  px__dense d[1];
+  px__dense d = {.launch = l};
   px_mt19937 *mt = l->mt19937;
-  int dtype = l->operands[0].dtype;
-  const char *spec = mt ? "w" : "W";
-  if (!px__dense_open(d, l, spec, px__compute_of(dtype))) return PX_OK;
-  philox_job job = {.l = l, .d = d, .a = px__param_float(l, 1), .b = px__param_float(l, 2)};
+  int dtype = args->out->dtype;
+  numbers to = numbers_of(&d, args->out, mt ? px__compute_of(dtype) : dtype);
   if (mt) {
     px_mt19937_lock(mt);
-    normal_mt(d, mt, job.a, job.b);
+    normal_mt(&to, px__operand_row_major(args->out), mt, args->mean, args->std);
     px_mt19937_unlock(mt);
   } else {
-    philox_each(&job, 3, unroll_of(d), emit_normal);
+    philox_job job = {.l = l, .d = &to, .a = args->mean, .b = args->std, .blocks = args->blocks};
+    philox_each(&job, unroll_of(&to), emit_normal);
   }
-  px__dense_close(d, spec);
+  px__dense_close(&d);
   return PX_OK;
 }
 
@@ -327,27 +329,27 @@ static void emit_random_wide(const philox_job *job, const uint32_t *words, int l
   uint64_t x = (uint64_t)words[2 * lane] << 32 | words[2 * lane + 1];
   put_whole(job->d, i, (int64_t)(x % job->range + (uint64_t)job->from));
 }
-// random_(self, from, to, generator)
 PX_KERNEL(random) {
-  px__dense d[1];
-  if (!open_self(d, l)) return PX_OK;
+  px__dense d = {.launch = l};
   px_mt19937 *mt = l->mt19937;
-  bool ranged = l->params[2].kind != PX_ARG_NONE;
-  philox_job job = {.l = l, .d = d, .from = ranged ? px__param_int(l, 1) : 0};
-  job.range = ranged ? (uint64_t)px__param_int(l, 2) - (uint64_t)job.from : full_range(d->dtype);
+  numbers to = numbers_of(&d, args->out, args->out->dtype);
+  bool ranged = args->to.kind != PX_ARG_NONE;
+  philox_job job = {.l = l, .d = &to, .blocks = args->blocks};
+  job.from = ranged ? px_value_int(args->from) : 0;
+  job.range = ranged ? (uint64_t)px_value_int(args->to) - (uint64_t)job.from : full_range(to.dtype);
   bool wide = ranged ? job.range >= UINT64_C(1) << (mt ? 32 : 28)
-                     : d->dtype == PX_INT64 || d->dtype == PX_FLOAT64;
+                     : to.dtype == PX_INT64 || to.dtype == PX_FLOAT64;
   if (mt) {
     px_mt19937_lock(mt);
-    for (int64_t i = 0; i < d->n; i++) {
+    for (int64_t i = 0; i < to.n; i++) {
       uint64_t x = wide ? px_mt19937_random64(mt) : px_mt19937_random32(mt);
-      put_whole(d, i, (int64_t)(x % job.range + (uint64_t)job.from));
+      put_whole(&to, i, (int64_t)(x % job.range + (uint64_t)job.from));
     }
     px_mt19937_unlock(mt);
   } else {
-    philox_each(&job, 3, wide ? 2 : 4, wide ? emit_random_wide : emit_random);
+    philox_each(&job, wide ? 2 : 4, wide ? emit_random_wide : emit_random);
   }
-  px__dense_close(d, "W");
+  px__dense_close(&d);
   return PX_OK;
 }
 
@@ -356,26 +358,27 @@ PX_KERNEL(random) {
 static void emit_bernoulli(const philox_job *job, const uint32_t *words, int lane, int64_t i) {
   put(job->d, i, philox_uniform(job, words, lane) < job->a ? job->b : 0);
 }
-static px_status bernoulli_number(const px_launch *l, double one) {
-  px__dense d[1];
-  if (!open_self(d, l)) return PX_OK;
-  px_mt19937 *mt = l->mt19937;
-  philox_job job = {.l = l, .d = d, .a = px__param_float(l, 1), .b = one};
-  if (mt) {
-    px_mt19937_lock(mt);
-    for (int64_t i = 0; i < d->n; i++) put(d, i, px_mt19937_uniform_double(mt) < job.a ? one : 0);
-    px_mt19937_unlock(mt);
-  } else {
-    philox_each(&job, 2, unroll_of(d), emit_bernoulli);
-  }
-  px__dense_close(d, "W");
+// Element by element: `one` with probability p, else 0.
+static void bernoulli_mt(const numbers *d, px_mt19937 *mt, double p, double one) {
+  px_mt19937_lock(mt);
+  for (int64_t i = 0; i < d->n; i++) put(d, i, px_mt19937_uniform_double(mt) < p ? one : 0);
+  px_mt19937_unlock(mt);
+}
+PX_KERNEL(bernoulli_scalar) {
+  px__dense d = {.launch = l};
+  numbers to = numbers_of(&d, args->out, args->out->dtype);
+  philox_job job = {.l = l, .d = &to, .a = args->p, .b = 1, .blocks = args->blocks};
+  if (l->mt19937)
+    bernoulli_mt(&to, l->mt19937, args->p, 1);
+  else
+    philox_each(&job, unroll_of(&to), emit_bernoulli);
+  px__dense_close(&d);
   return PX_OK;
 }
-PX_KERNEL(bernoulli_scalar) { return bernoulli_number(l, 1); }
 
 // Each thread of the grid draws `lanes` neighbours, four to a block of words.
 static void keep_neighbours(const philox_job *job, int64_t lanes) {
-  int64_t threads = px_value_int(job->l->params[3]) * BLOCK, blocks = lanes > 4 ? lanes / 4 : 1;
+  int64_t threads = job->blocks * BLOCK, blocks = lanes > 4 ? lanes / 4 : 1;
   for (int64_t i = 0; i < job->d->n; i++) {
     int64_t piece = i / lanes, lane = i % lanes;
     uint64_t block = (uint64_t)(piece / threads * blocks + lane / 4);
@@ -387,33 +390,35 @@ static void keep_neighbours(const philox_job *job, int64_t lanes) {
 static void emit_kept(const philox_job *job, const uint32_t *words, int lane, int64_t i) {
   put(job->d, i, px_philox_uniform_float(words[lane]) < job->a ? job->b : 0);
 }
-// dropout_mask_(self, keep, lanes, generator): draws are floats, compared as such with numbers of
-// all dtypes but float64.
+// Draws of Philox are floats, compared as such with numbers of all dtypes but float64.
 PX_KERNEL(dropout_mask) {
-  px__dense d[1];
-  double keep = px__param_float(l, 1);
-  int64_t lanes = px__param_int(l, 2);
-  if (l->mt19937) return bernoulli_number(l, 1 / keep);
-  if (!open_self(d, l)) return PX_OK;
-  philox_job job = {.l = l, .d = d, .a = keep, .b = 1 / keep};
-  if (l->operands[0].dtype != PX_FLOAT64) job.a = (float)keep;
-  if (lanes > 1)
-    keep_neighbours(&job, lanes);
+  px__dense d = {.launch = l};
+  numbers to = numbers_of(&d, args->out, args->out->dtype);
+  double keep = args->keep;
+  philox_job job = {.l = l,
+                    .d = &to,
+                    .a = to.dtype == PX_FLOAT64 ? keep : (double)(float)keep,
+                    .b = 1 / keep,
+                    .blocks = args->blocks};
+  if (l->mt19937)
+    bernoulli_mt(&to, l->mt19937, keep, 1 / keep);
+  else if (args->lanes > 1)
+    keep_neighbours(&job, args->lanes);
   else
-    philox_each(&job, 3, 4, emit_kept);
-  px__dense_close(d, "W");
+    philox_each(&job, 4, emit_kept);
+  px__dense_close(&d);
   return PX_OK;
 }
-// bernoulli(self, generator): the probabilities are a tensor
+// The probabilities are a tensor.
 PX_KERNEL(bernoulli) {
-  static const char spec[] = "Wr";
-  px__dense d[2];
-  bool wide = l->operands[1].dtype == PX_FLOAT64;
-  if (!px__dense_open(d, l, spec, wide ? PX_FLOAT64 : PX_FLOAT32)) return PX_OK;
+  px__dense d = {.launch = l};
+  bool wide = args->self->dtype == PX_FLOAT64;
+  const void *self = px__dense_in(&d, args->self, wide ? PX_FLOAT64 : PX_FLOAT32);
+  numbers to = numbers_of(&d, args->out, args->out->dtype);
   px_mt19937 *mt = l->mt19937;
   if (mt) px_mt19937_lock(mt);
-  for (int64_t i = 0; i < d->n; i++) {
-    double p = wide ? ((double *)d[1].at)[i] : (double)((float *)d[1].at)[i], u;
+  for (int64_t i = 0; i < to.n; i++) {
+    double p = wide ? ((const double *)self)[i] : (double)((const float *)self)[i], u;
     if (!(p >= 0 && p <= 1)) {
       px_kernel_fault(l, PX_FAULT_PROBABILITY, 0, 0, 0);
       continue;
@@ -422,10 +427,10 @@ PX_KERNEL(bernoulli) {
       u = wide ? px_mt19937_uniform_double(mt) : (double)px_mt19937_uniform_float(mt);
     else
       u = px_philox_uniform_float(px_philox(l->seed, (uint64_t)i / 4, l->offset).v[i % 4]);
-    put(d, i, mt ? u < p : u <= p);  // draws of devices are in (0, 1]
+    put(&to, i, mt ? u < p : u <= p);  // draws of devices are in (0, 1]
   }
   if (mt) px_mt19937_unlock(mt);
-  px__dense_close(d, spec);
+  px__dense_close(&d);
   return PX_OK;
 }
 static void emit_exponential(const philox_job *job, const uint32_t *words, int lane, int64_t i) {
@@ -434,18 +439,19 @@ static void emit_exponential(const philox_job *job, const uint32_t *words, int l
   put(job->d, i, (u >= 1 - half ? half : wide ? -log(u) : (double)-logf((float)u)) / job->a);
 }
 PX_KERNEL(exponential) {
-  px__dense d[1];
-  if (!open_self(d, l)) return PX_OK;
+  px__dense d = {.launch = l};
   px_mt19937 *mt = l->mt19937;
-  philox_job job = {.l = l, .d = d, .a = px__param_float(l, 1)};
+  numbers to = numbers_of(&d, args->out, args->out->dtype);
+  double lambd = args->lambd;
+  philox_job job = {.l = l, .d = &to, .a = lambd, .blocks = args->blocks};
   if (mt) {
     px_mt19937_lock(mt);
-    for (int64_t i = 0; i < d->n; i++)
-      put(d, i, -1 / job.a * log1p(-px_mt19937_uniform_double(mt)));
+    for (int64_t i = 0; i < to.n; i++)
+      put(&to, i, -1 / lambd * log1p(-px_mt19937_uniform_double(mt)));
     px_mt19937_unlock(mt);
   } else {
-    philox_each(&job, 2, unroll_of(d), emit_exponential);
+    philox_each(&job, unroll_of(&to), emit_exponential);
   }
-  px__dense_close(d, "W");
+  px__dense_close(&d);
   return PX_OK;
 }

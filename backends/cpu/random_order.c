@@ -44,9 +44,8 @@ static void shuffle_run(const px_launch *l, keyed *run, int64_t first, int64_t c
     run[i].value = run[r].value, run[r].value = kept;
   }
 }
-static void permute_philox(const px_launch *l, keyed *order, int64_t n) {
+static void permute_philox(const px_launch *l, keyed *order, int64_t n, int64_t stride) {
   int bits = key_bits(n);
-  int64_t stride = px_value_int(l->params[1]) * BLOCK;
   uint64_t mask = bits >= 64 ? UINT64_MAX : (UINT64_C(1) << bits) - 1;
   for (int64_t i = 0; i < n; i++) {
     order[i].key = key_of(l, stride, i, bits > 32) & mask;
@@ -68,28 +67,27 @@ static void permute_mt(px_mt19937 *mt, keyed *order, int64_t n) {
   }
   px_mt19937_unlock(mt);
 }
-// randperm_fill_(self, generator)
 PX_KERNEL(randperm_fill) {
-  px__dense d[1];
-  if (!px__dense_open(d, l, "W", PX_FLOAT32)) return PX_OK;
-  int64_t n = d->n;
-  keyed *order = px__scratch_new(l, (size_t)n * sizeof *order);
+  px__dense d = {.launch = l};
+  int dtype = args->out->dtype;
+  int64_t n = px__operand_numel(args->out);
+  char *to = px__dense_out(&d, args->out, dtype);
+  keyed *order = d.failed ? NULL : px__scratch_new(l, (size_t)n * sizeof *order);
   if (order && n) {
     if (l->mt19937)
       permute_mt(l->mt19937, order, n);
     else
-      permute_philox(l, order, n);
-    size_t item = px_dtype_size((px_dtype)d->dtype);
+      permute_philox(l, order, n, args->blocks * BLOCK);
+    size_t item = px_dtype_size((px_dtype)dtype);
     for (int64_t i = 0; i < n; i++) {
-      if (d->dtype == PX_INT64)
-        ((int64_t *)d->at)[i] = order[i].value;
+      if (dtype == PX_INT64)
+        ((int64_t *)(void *)to)[i] = order[i].value;
       else
-        px_scalar_store(px_int(order[i].value), (px_dtype)d->dtype,
-                        (char *)d->at + (size_t)i * item);
+        px_scalar_store(px_int(order[i].value), (px_dtype)dtype, to + (size_t)i * item);
     }
   }
   free(order);
-  px__dense_close(d, "W");
+  px__dense_close(&d);
   return PX_OK;
 }
 
@@ -109,25 +107,25 @@ static double next_uniform(source *s) {
 #define BOTH "cpu/choice_rows.h"
 #include "cpu/both.h"
 
-// multinomial(self, num_samples, replacement, generator)
 PX_KERNEL(multinomial) {
-  static const char spec[] = "Wr";
-  px__dense d[2];
-  int compute = px__compute_of(l->operands[1].dtype);
-  if (!px__dense_open(d, l, spec, compute)) return PX_OK;
-  int64_t n = l->operands[1].sizes[l->operands[1].ndim - 1], count = px__param_int(l, 1);
-  int64_t rows = n ? d[1].n / n : 0;
+  px__dense d = {.launch = l};
+  const px_operand *self = args->self;
+  int compute = px__compute_of(self->dtype);
+  int64_t n = self->sizes[self->ndim - 1], count = args->num_samples;
+  int64_t rows = n ? px__operand_numel(self) / n : 0;
+  int64_t *to = px__dense_out(&d, args->out, args->out->dtype);
+  const void *weights = px__dense_in(&d, self, compute);
   // A single draw of the CPU is a race, as in PyTorch.
-  bool again = px__param_int(l, 2) && (count > 1 || !l->mt19937);
-  void *room = px__scratch_new(l, (size_t)n * ROWS * sizeof(double));
+  bool again = args->replacement && (count > 1 || !l->mt19937);
+  void *room = d.failed ? NULL : px__scratch_new(l, (size_t)n * ROWS * sizeof(double));
   source s = {.l = l, .mt = l->mt19937};
   if (s.mt) px_mt19937_lock(s.mt);
   if (room && compute == PX_FLOAT64)
-    choose_f64(&s, d[1].at, n, rows, again, room, d[0].at, count);
+    choose_f64(&s, weights, n, rows, again, room, to, count);
   else if (room)
-    choose_f32(&s, d[1].at, n, rows, again, room, d[0].at, count);
+    choose_f32(&s, weights, n, rows, again, room, to, count);
   if (s.mt) px_mt19937_unlock(s.mt);
   free(room);
-  px__dense_close(d, spec);
+  px__dense_close(&d);
   return PX_OK;
 }

@@ -4,21 +4,21 @@
 // Each result is computed from its elements in the input's order, in blocks converted to double.
 // Results are independent of each other, and are shared out to the pool.
 #include "cpu/axes.h"
+#include "cpu/dense.h"
 #include "cpu/loop.h"
 #include "cpu/threads.h"
-#include "cpu_kernels.h"
 
 enum { BLOCK = 1024, PARALLEL = 16384 };
 
 typedef struct walk walk;
 struct walk {
-  const px_launch *l;
   px__axes x;
   const char *in;
   char *out;
   int in_dtype, out_dtype;
   void (*one)(const walk *w, const char *base, px__place at);  // computes a result
-  bool root;                                                   // std
+  double number;  // the correction of a variance, the p of a norm
+  bool root;      // std
 };
 
 typedef void (*block_fn)(void *state, const void *block, int64_t first, int64_t n);
@@ -42,11 +42,10 @@ static void each_result(void *context, int64_t begin, int64_t end) {
   }
 }
 
-static px_status run(const px_launch *l, walk *w) {
-  const px_operand *out = &l->operands[0], *in = &l->operands[l->operand_count - 1];
-  w->l = l, w->in = in->data, w->out = out->data;
+static px_status run(walk *w, const px_operand *out, const px_operand *in) {
+  w->in = in->data, w->out = out->data;
   w->in_dtype = in->dtype, w->out_dtype = out->dtype;
-  px__axes_load(&w->x, l, false);
+  px__axes_load(&w->x, out, NULL, in, false);
   int64_t work = w->x.length > 0 ? w->x.length : 1;
   px__cpu_parallel(w->x.results, PARALLEL / work + 1, each_result, w);
   return PX_OK;
@@ -84,20 +83,21 @@ static void add_squares(void *state, const void *block, int64_t first, int64_t n
 }
 static void one_variance(const walk *w, const char *base, px__place at) {
   sums s = {0};
-  double n = (double)w->x.length, correction = 1;
-  if (w->l->params[2].kind != PX_ARG_NONE) correction = px_value_float(w->l->params[2]);
+  double n = (double)w->x.length;
   each_block(w, base, add_plain, &s);
   s.mean = s.sum / n, s.sum = 0;
   each_block(w, base, add_squares, &s);
-  double degrees = n - correction, var = s.sum / (degrees > 0 ? degrees : 0);
+  double degrees = n - w->number, var = s.sum / (degrees > 0 ? degrees : 0);
   store(w, at, w->root ? sqrt(var) : var);
 }
-static px_status variance(const px_launch *l, bool root) {
-  walk w = {.one = one_variance, .root = root};
-  return run(l, &w);
+PX_KERNEL(var) {
+  walk w = {.one = one_variance, .number = px__number_or(&args->correction, 1)};
+  return run(&w, args->out, args->self);
 }
-px_status px__cpu_var(const px_launch *l) { return variance(l, false); }
-px_status px__cpu_std(const px_launch *l) { return variance(l, true); }
+PX_KERNEL(std) {
+  walk w = {.one = one_variance, .number = px__number_or(&args->correction, 1), .root = true};
+  return run(&w, args->out, args->self);
+}
 
 // ---- norms
 
@@ -123,16 +123,16 @@ static void add_norm(void *state, const void *block, int64_t first, int64_t n) {
   for (int64_t k = 0; k < n; k++) s->sum = norm_join(s->sum, e[k], s->p);
 }
 static void one_norm(const walk *w, const char *base, px__place at) {
-  norm s = {.p = w->l->params[1].kind == PX_ARG_NONE ? 2 : px_value_float(w->l->params[1])};
+  norm s = {.p = w->number};
   bool least = s.p == -(double)INFINITY;
   s.sum = least ? (double)INFINITY : 0;
   each_block(w, base, add_norm, &s);
   bool power = s.p != 0 && s.p != 1 && fabs(s.p) != (double)INFINITY;
   store(w, at, !power ? s.sum : s.p == 2 ? sqrt(s.sum) : pow(s.sum, 1 / s.p));
 }
-px_status px__cpu_norm(const px_launch *l) {
-  walk w = {.one = one_norm};
-  return run(l, &w);
+PX_KERNEL(norm) {
+  walk w = {.one = one_norm, .number = px__number_or(&args->p, 2)};
+  return run(&w, args->out, args->self);
 }
 
 // ---- logsumexp
@@ -164,7 +164,7 @@ static void one_logsumexp(const walk *w, const char *base, px__place at) {
   each_block(w, base, add_exp, &s);
   store(w, at, log(s.sum) + shift);
 }
-px_status px__cpu_logsumexp(const px_launch *l) {
+PX_KERNEL(logsumexp) {
   walk w = {.one = one_logsumexp};
-  return run(l, &w);
+  return run(&w, args->out, args->self);
 }

@@ -3,38 +3,37 @@
 //
 // Lines along the dimension are independent of each other. A line goes through a block at a time,
 // so that any dtypes and strides will do; lines that lie side by side go a row of them at a time.
+#include "cpu/dense.h"
 #include "cpu/lines.h"
 #include "cpu/math.h"
 #include "cpu/threads.h"
-#include "cpu_kernels.h"
 
-enum { BLOCK = 512, PARALLEL = 16384, MOST = 3 };
+enum { BLOCK = 512, PARALLEL = 16384 };
 
 typedef px__line line;
 typedef struct scan {
-  const px_launch *l;
-  int operands, dim, dtype;  // double or int64
+  const px_operand *out, *in, *grad;  // grad: of cumprod's gradient alone
+  int dim, dtype;                     // double or int64
   int64_t length;
-  void (*run)(const struct scan *s, line *lines);
+  void (*run)(const struct scan *s, line out, line in, line grad);
   bool product, backwards;
 } scan;
 
 static void each_line(void *context, int64_t begin, int64_t end) {
   const scan *s = context;
   for (int64_t i = begin; i < end; i++) {
-    line lines[MOST];
-    px__lines_find(lines, s->l, s->operands, &s->l->operands[0], s->dim, i);
-    s->run(s, lines);
+    px__line_place at = px__line_find(s->out, s->dim, i);
+    s->run(s, px__line_of(s->out, &at), px__line_of(s->in, &at),
+           s->grad ? px__line_of(s->grad, &at) : (line){NULL, 0, 0});
   }
 }
 
-static void plain_line(const scan *s, line *lines);
+static void plain_line(const scan *s, line out, line in, line grad);
 static void side_by_side(void *context, int64_t begin, int64_t end);
 
-static px_status run(const px_launch *l, scan *s, int64_t dim) {
-  const px_operand *out = &l->operands[0];
+static px_status run(scan *s, int64_t dim) {
+  const px_operand *out = s->out;
   int64_t lines = 1;
-  s->l = l, s->operands = l->operand_count;
   s->dim = (int)(dim < 0 ? dim + out->ndim : dim);
   s->length = out->ndim ? out->sizes[s->dim] : 1;
   s->dtype = px_dtype_is_float((px_dtype)out->dtype) ? PX_FLOAT64 : PX_INT64;
@@ -74,14 +73,13 @@ static void sum_floats(line out, line in, int64_t n) {
     *(float *)(void *)(out.at + i * out.stride) = (float)c;
   }
 }
-static void plain_line(const scan *s, line *lines) {
+static void plain_line(const scan *s, line out, line in, line grad) {
   union {
     double f[BLOCK];
     int64_t i[BLOCK];
   } room;
   int64_t whole = s->product;
   double carry = (double)whole;
-  line out = lines[0], in = lines[1];
   turn_round(s, &out), turn_round(s, &in);
   if (!s->product && in.dtype == PX_FLOAT32 && out.dtype == PX_FLOAT32) {
     sum_floats(out, in, s->length);
@@ -115,7 +113,7 @@ static void step_whole(uint64_t *carry, const uint64_t *e, int64_t n, bool produ
 }
 static void side_by_side(void *context, int64_t begin, int64_t end) {
   const scan *s = context;
-  const px_operand *out = &s->l->operands[0], *in = &s->l->operands[1];
+  const px_operand *out = s->out, *in = s->in;
   int64_t width = out->sizes[out->ndim - 1], pieces = (width + BLOCK - 1) / BLOCK;
   int64_t out_step = out->strides[out->ndim - 1] * px__cpu_item[out->dtype];
   int64_t in_step = in->strides[in->ndim - 1] * px__cpu_item[in->dtype];
@@ -124,34 +122,38 @@ static void side_by_side(void *context, int64_t begin, int64_t end) {
       double f[BLOCK];
       uint64_t i[BLOCK];
     } carry, room;
-    line lines[MOST];
     int64_t first = k % pieces * BLOCK, n = width - first < BLOCK ? width - first : BLOCK;
-    px__lines_find(lines, s->l, 2, out, s->dim, k / pieces * width + first);
-    turn_round(s, &lines[0]), turn_round(s, &lines[1]);
+    px__line_place place = px__line_find(out, s->dim, k / pieces * width + first);
+    line to = px__line_of(out, &place), from = px__line_of(in, &place);
+    turn_round(s, &to), turn_round(s, &from);
     for (int64_t i = 0; i < n; i++)
       if (s->dtype == PX_INT64)
         carry.i[i] = s->product;
       else
         carry.f[i] = s->product;
     for (int64_t i = 0; i < s->length; i++) {
-      px__cpu_convert(&room, 8, s->dtype, lines[1].at + i * lines[1].stride, in_step, in->dtype, n);
+      px__cpu_convert(&room, 8, s->dtype, from.at + i * from.stride, in_step, in->dtype, n);
       if (s->dtype == PX_INT64)
         step_whole(carry.i, room.i, n, s->product);
       else
         step_float(carry.f, room.f, n, s->product);
-      px__cpu_convert(lines[0].at + i * lines[0].stride, out_step, out->dtype, &carry, 8, s->dtype,
-                      n);
+      px__cpu_convert(to.at + i * to.stride, out_step, out->dtype, &carry, 8, s->dtype, n);
     }
   }
 }
 
-static px_status plain(const px_launch *l, bool product, bool backwards) {
-  scan s = {.run = plain_line, .product = product, .backwards = backwards};
-  return run(l, &s, px_value_int(l->params[1]));
+PX_KERNEL(cumsum) {
+  scan s = {.run = plain_line, .out = args->out, .in = args->self};
+  return run(&s, args->dim);
 }
-px_status px__cpu_cumsum(const px_launch *l) { return plain(l, false, false); }
-px_status px__cpu_cumsum_backward(const px_launch *l) { return plain(l, false, true); }
-px_status px__cpu_cumprod(const px_launch *l) { return plain(l, true, false); }
+PX_KERNEL(cumsum_backward) {
+  scan s = {.run = plain_line, .out = args->out, .in = args->grad_output, .backwards = true};
+  return run(&s, args->dim);
+}
+PX_KERNEL(cumprod) {
+  scan s = {.run = plain_line, .out = args->out, .in = args->self, .product = true};
+  return run(&s, args->dim);
+}
 
 // ---- the gradient of cumprod, without a division: with a_i the gradient's sum from i on of g_j
 // times the product of the elements between, out_i = (product before i) * a_i, a_i = g_i + x_(i+1)
@@ -165,7 +167,7 @@ static double element(line a, int64_t i) {
 static void put(line a, int64_t i, double x) {
   px__cpu_convert(a.at + i * a.stride, 8, a.dtype, &x, 8, PX_FLOAT64, 1);
 }
-static void cumprod_backward_line(const scan *s, line *lines) {
+static void cumprod_backward_line(const scan *s, line out, line in, line grad) {
   double tail = 0, before[BLOCK];
   // The products before each element are needed from the last on: they are made again for each
   // block, from the start of the line.
@@ -173,19 +175,20 @@ static void cumprod_backward_line(const scan *s, line *lines) {
   for (int64_t b = blocks - 1; b >= 0; b--) {
     int64_t first = b * BLOCK, n = s->length - first < BLOCK ? s->length - first : BLOCK;
     double product = 1;
-    for (int64_t i = 0; i < first; i++) product *= element(lines[2], i);
+    for (int64_t i = 0; i < first; i++) product *= element(in, i);
     for (int64_t i = 0; i < n; i++) {
       before[i] = product;
-      product *= element(lines[2], first + i);
+      product *= element(in, first + i);
     }
     for (int64_t i = n - 1; i >= 0; i--) {
-      tail += element(lines[1], first + i);
-      put(lines[0], first + i, before[i] * tail);
-      tail *= element(lines[2], first + i);
+      tail += element(grad, first + i);
+      put(out, first + i, before[i] * tail);
+      tail *= element(in, first + i);
     }
   }
 }
-px_status px__cpu_cumprod_backward(const px_launch *l) {
-  scan s = {.run = cumprod_backward_line};
-  return run(l, &s, px_value_int(l->params[2]));
+PX_KERNEL(cumprod_backward) {
+  scan s = {
+      .run = cumprod_backward_line, .out = args->out, .in = args->self, .grad = args->grad_output};
+  return run(&s, args->dim);
 }

@@ -36,28 +36,33 @@ static void run(void *ctx, int64_t begin, int64_t end) {
     range_f32(t, begin, end);
 }
 
-static px_status softmax(const px_launch *l, bool logs, bool backward, int64_t dim) {
-  const char *spec = backward ? "wrr" : "wr";
-  px__dense d[3];
+// Forward where there is no b.
+static px_status softmax(const px_launch *l, const px_operand *to, const px_operand *a,
+                         const px_operand *b, int64_t dim, bool logs) {
+  px__dense d = {.launch = l};
   int64_t outer, size, inner;
-  px__around(&l->operands[0], dim, &outer, &size, &inner);
-  int compute = px__compute_of(l->operands[0].dtype);
-  if (outer * size * inner == 0 || !px__dense_open(d, l, spec, compute)) return PX_OK;
-  task t = {.to = d[0].at,
-            .a = d[1].at,
-            .b = backward ? d[2].at : NULL,
+  int compute = px__compute_of(to->dtype);
+  px__around(to, dim, &outer, &size, &inner);
+  if (outer * size * inner == 0) return PX_OK;
+  task t = {.to = px__dense_out(&d, to, compute),
+            .a = px__dense_in(&d, a, compute),
+            .b = px__dense_in(&d, b, compute),
             .size = size,
             .inner = inner,
             .logs = logs,
-            .backward = backward,
+            .backward = b != NULL,
             .wide = compute == PX_FLOAT64};
   int64_t units = inner == 1 ? outer : outer * ((inner + LANES - 1) / LANES);
   int64_t cost = size * (inner == 1 ? 1 : LANES);
-  px__cpu_parallel(units, cost > GRAIN ? 1 : GRAIN / cost, run, &t);
-  px__dense_close(d, spec);
+  if (!d.failed) px__cpu_parallel(units, cost > GRAIN ? 1 : GRAIN / cost, run, &t);
+  px__dense_close(&d);
   return PX_OK;
 }
-PX_KERNEL(softmax) { return softmax(l, false, false, px__param_int(l, 1)); }
-PX_KERNEL(log_softmax) { return softmax(l, true, false, px__param_int(l, 1)); }
-PX_KERNEL(softmax_backward) { return softmax(l, false, true, px__param_int(l, 2)); }
-PX_KERNEL(log_softmax_backward) { return softmax(l, true, true, px__param_int(l, 2)); }
+PX_KERNEL(softmax) { return softmax(l, args->out, args->self, NULL, args->dim, false); }
+PX_KERNEL(log_softmax) { return softmax(l, args->out, args->self, NULL, args->dim, true); }
+PX_KERNEL(softmax_backward) {
+  return softmax(l, args->out, args->grad_output, args->output, args->dim, false);
+}
+PX_KERNEL(log_softmax_backward) {
+  return softmax(l, args->out, args->grad_output, args->output, args->dim, true);
+}

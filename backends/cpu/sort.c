@@ -17,10 +17,13 @@ typedef struct scratch {
   int64_t *room[MOST_ROOM];  // each for the keys that a line holds at a time
   px__key_counts *counts;
 } scratch;
+typedef struct lines {
+  px__line values, indices, in;
+} lines;
 typedef struct job {
-  const px_launch *l;
-  // Writes line i of the results; false: no memory.
-  bool (*line)(const struct job *t, const px__line *lines, scratch *s);
+  const px_operand *values, *indices, *in;
+  // Writes a line of the results; false: no memory.
+  bool (*line)(const struct job *t, const lines *x, scratch *s);
   int64_t size, take, skip;  // of a line: elements, how many are wanted, the wanted one
   int64_t hold;
   int dim, rooms;
@@ -34,8 +37,8 @@ typedef struct job {
   for (int64_t i = 0; i < n; i++) \
     *(T *)(void *)(to.at + i * to.stride) = \
         *(const T *)(const void *)(from.at + at[i] * from.stride);
-static void put(const px__line *lines, const int64_t *at, int64_t n) {
-  px__line to = lines[0], where = lines[1], from = lines[2];
+static void put(const lines *x, const int64_t *at, int64_t n) {
+  px__line to = x->values, where = x->indices, from = x->in;
   switch (px__cpu_item[from.dtype]) {
     case 1:
       PLACE(uint8_t) break;
@@ -49,25 +52,25 @@ static void put(const px__line *lines, const int64_t *at, int64_t n) {
   for (int64_t i = 0; i < n; i++) *(int64_t *)(void *)(where.at + i * where.stride) = at[i];
 }
 
-static void load(const job *t, const px__line *lines, int64_t *keys, int64_t first, int64_t n) {
-  px__line in = lines[2];
+static void load(const job *t, const lines *x, int64_t *keys, int64_t first, int64_t n) {
+  px__line in = x->in;
   px__keys_load(keys, in.at + first * in.stride, in.stride, in.dtype, t->down, n);
 }
 
-static bool sort_line(const job *t, const px__line *lines, scratch *s) {
-  load(t, lines, s->room[0], 0, t->size);
+static bool sort_line(const job *t, const lines *x, scratch *s) {
+  load(t, x, s->room[0], 0, t->size);
   const int64_t *order = px__keys_order(s->room[0], t->size, s->room[1], s->counts);
-  if (order) put(lines, order, t->take);
+  if (order) put(x, order, t->take);
   return order != NULL;
 }
 
-static bool nth_line(const job *t, const px__line *lines, scratch *s) {
+static bool nth_line(const job *t, const lines *x, scratch *s) {
   int64_t *keys = s->room[0], below, at = 0;
-  load(t, lines, keys, 0, t->size);
+  load(t, x, keys, 0, t->size);
   int64_t key = px__keys_select(keys, t->size, t->skip, s->room[1], s->counts, &below);
   for (int64_t equals = t->skip - below;; at++)
     if (keys[at] == key && equals-- == 0) break;
-  put(lines, &at, 1);
+  put(x, &at, 1);
   return true;
 }
 
@@ -104,20 +107,20 @@ static void take_in(candidates *c, const int64_t *keys, int64_t first, int64_t n
   c->n = count;
 }
 
-static bool first_line(const job *t, const px__line *lines, scratch *s) {
+static bool first_line(const job *t, const lines *x, scratch *s) {
   int64_t block[BLOCK];
   candidates c = {.keys = s->room[0], .at = s->room[1]};
   for (int64_t i = 0; i < t->size; i += BLOCK) {
     int64_t n = t->size - i < BLOCK ? t->size - i : BLOCK;
     if (c.n + n > t->hold) throw_out(&c, t->take, s);
-    load(t, lines, block, i, n);
+    load(t, x, block, i, n);
     take_in(&c, block, i, n);
   }
   if (c.n > t->take) throw_out(&c, t->take, s);
   int64_t *order = px__keys_order(c.keys, t->take, s->room[2], s->counts);
   if (!order) return false;
   for (int64_t i = 0; i < t->take; i++) order[i] = c.at[order[i]];
-  put(lines, order, t->take);
+  put(x, order, t->take);
   return true;
 }
 
@@ -135,9 +138,9 @@ static void run(void *ctx, int64_t begin, int64_t end) {
   scratch s = {{NULL}, NULL};
   bool fine = scratch_new(&s, t);
   for (int64_t i = begin; fine && i < end; i++) {
-    px__line lines[3];
-    px__lines_find(lines, t->l, 3, &t->l->operands[2], t->dim, i);
-    fine = t->line(t, lines, &s);
+    px__line_place at = px__line_find(t->in, t->dim, i);
+    lines x = {px__line_of(t->values, &at), px__line_of(t->indices, &at), px__line_of(t->in, &at)};
+    fine = t->line(t, &x, &s);
   }
   if (!fine) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
   free(s.room[0]);
@@ -145,8 +148,8 @@ static void run(void *ctx, int64_t begin, int64_t end) {
 }
 
 static px_status each_line(job *t, const px_launch *l, int64_t dim) {
-  const px_operand *in = &l->operands[2];
-  t->l = l, t->dim = (int)(dim < 0 ? dim + in->ndim : dim);
+  const px_operand *in = t->in;
+  t->dim = (int)(dim < 0 ? dim + in->ndim : dim);
   t->size = in->ndim ? in->sizes[t->dim] : 1;
   int64_t n = px__operand_numel(in);
   if (n == 0 || t->take == 0) return PX_OK;
@@ -163,50 +166,89 @@ static px_status each_line(job *t, const px_launch *l, int64_t dim) {
   return PX_OK;
 }
 
-// sort(self, dim, descending, stable)
 PX_KERNEL(sort) {
-  job t = {.line = sort_line, .take = -1, .down = px__param_int(l, 2) != 0};
-  return each_line(&t, l, px__param_int(l, 1));
+  job t = {.values = args->values,
+           .indices = args->indices,
+           .in = args->self,
+           .line = sort_line,
+           .take = -1,
+           .down = args->descending};
+  return each_line(&t, l, args->dim);
 }
-// topk(self, k, dim, largest, sorted)
 PX_KERNEL(topk) {
-  job t = {.line = first_line, .take = px__param_int(l, 1), .down = px__param_int(l, 3) != 0};
-  return each_line(&t, l, px__param_int(l, 2));
+  job t = {.values = args->values,
+           .indices = args->indices,
+           .in = args->self,
+           .line = first_line,
+           .take = args->k,
+           .down = args->largest};
+  return each_line(&t, l, args->dim);
 }
-// kthvalue(self, k, dim, keepdim)
 PX_KERNEL(kthvalue) {
-  job t = {.line = nth_line, .take = 1, .skip = px__param_int(l, 1) - 1};
-  return each_line(&t, l, px__param_int(l, 2));
+  job t = {.values = args->values,
+           .indices = args->indices,
+           .in = args->self,
+           .line = nth_line,
+           .take = 1,
+           .skip = args->k - 1};
+  return each_line(&t, l, args->dim);
 }
 
 // ---- places along a dimension
-static px_status move_along(const px_launch *l, bool place) {
-  const char *spec = "wrR";
-  int dtype = l->operands[0].dtype;
-  dtype = dtype >= PX_FLOAT16 ? PX_FLOAT64 : PX_INT64;
-  px__dense d[3];
-  int64_t outer, size, inner, count;
-  if (!px__dense_open(d, l, spec, dtype)) return PX_OK;
-  const int64_t *where = d[2].at;
-  int64_t dim = px__param_int(l, 2);
-  px__around(&l->operands[2], dim, &outer, &count, &inner);
-  px__around(&l->operands[place ? 0 : 1], dim, &outer, &size, &inner);
-  uint64_t *to = d[0].at;  // bits: doubles are added as doubles
-  const uint64_t *from = d[1].at;
-  if (place) memset(to, 0, (size_t)d[0].n * sizeof *to);
-  for (int64_t i = 0; i < d[2].n; i++) {
-    int64_t o = i / (count * inner), r = i % inner, big = (o * size + where[i]) * inner + r;
-    if (where[i] < 0 || where[i] >= size)
-      px_kernel_fault(l, PX_FAULT_INDEX, where[i], dim, size);
-    else if (!place)
-      to[i] = from[big];
-    else if (dtype == PX_FLOAT64)
-      ((double *)d[0].at)[big] += ((const double *)d[1].at)[i];
-    else
-      to[big] += from[i];
+
+// Numbers of 64 bits: floats are moved, and added, as doubles.
+static int dtype_of(const px_operand *o) {
+  return px_dtype_is_float((px_dtype)o->dtype) ? PX_FLOAT64 : PX_INT64;
+}
+// Where element i of the indices is of a tensor whose lines have `size` elements. What is out of
+// bounds is reported: -1.
+typedef struct along {
+  const int64_t *where;
+  int64_t n, dim, size, count, inner;
+} along;
+static along along_of(px__dense *d, const px_operand *indices, const px_operand *big, int64_t dim) {
+  along a = {.where = px__dense_in(d, indices, indices->dtype), .dim = dim};
+  int64_t outer;
+  px__around(indices, dim, &outer, &a.count, &a.inner);
+  px__around(big, dim, &outer, &a.size, &a.inner);
+  a.n = d->failed ? 0 : px__operand_numel(indices);
+  return a;
+}
+static int64_t place_of(const along *a, const px_launch *l, int64_t i) {
+  int64_t at = a->where[i];
+  if (at >= 0 && at < a->size)
+    return (i / (a->count * a->inner) * a->size + at) * a->inner + i % a->inner;
+  px_kernel_fault(l, PX_FAULT_INDEX, at, a->dim, a->size);
+  return -1;
+}
+PX_KERNEL(pick_along) {
+  px__dense d = {.launch = l};
+  int dtype = dtype_of(args->out);
+  uint64_t *to = px__dense_out(&d, args->out, dtype);  // bits of either
+  const uint64_t *from = px__dense_in(&d, args->self, dtype);
+  along a = along_of(&d, args->indices, args->self, args->dim);
+  for (int64_t i = 0; i < a.n; i++) {
+    int64_t at = place_of(&a, l, i);
+    if (at >= 0) to[i] = from[at];
   }
-  px__dense_close(d, spec);
+  px__dense_close(&d);
   return PX_OK;
 }
-PX_KERNEL(place_along) { return move_along(l, true); }
-PX_KERNEL(pick_along) { return move_along(l, false); }
+PX_KERNEL(place_along) {
+  px__dense d = {.launch = l};
+  int dtype = dtype_of(args->out);
+  void *to = px__dense_out(&d, args->out, dtype);
+  const void *from = px__dense_in(&d, args->grad_output, dtype);
+  along a = along_of(&d, args->indices, args->out, args->dim);
+  if (!d.failed) memset(to, 0, (size_t)px__operand_numel(args->out) * sizeof(int64_t));
+  for (int64_t i = 0; i < a.n; i++) {
+    int64_t at = place_of(&a, l, i);
+    if (at < 0) continue;
+    if (dtype == PX_FLOAT64)
+      ((double *)to)[at] += ((const double *)from)[i];
+    else
+      ((uint64_t *)to)[at] += ((const uint64_t *)from)[i];
+  }
+  px__dense_close(&d);
+  return PX_OK;
+}

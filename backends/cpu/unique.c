@@ -3,9 +3,10 @@
 //
 // As long as they are few they are counted in a hash table, and only they are sorted; else all
 // elements are. Of equal elements (the zeros) the first is given; a NaN is equal to nothing.
+#include "cpu/convert.h"
+#include "cpu/dense.h"
 #include "cpu/sort_keys.h"
 #include "cpu/threads.h"
-#include "cpu_kernels.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -162,12 +163,12 @@ static bool give_sorted(results *r, const source *s) {
   return order != NULL;
 }
 
-// Operands: values and counts, which may be absent, with room for all; how many; the elements.
-px_status px__cpu_distinct(const px_launch *l) {
-  const px_operand *in = &l->operands[3];
+// `values` and `counts`, which may be absent, have room for all.
+PX_KERNEL(distinct) {
+  const px_operand *in = args->self;
   int64_t item = px__cpu_item[in->dtype];
   source s = {in->data, in->strides[0] * item, in->sizes[0], in->dtype, false, 0};
-  results r = {l->operands[0].data, l->operands[1].data, 0, (size_t)item};
+  results r = {args->values->data, args->counts->data, 0, (size_t)item};
   table few = {0};
   if (px_dtype_is_float((px_dtype)in->dtype)) {
     char nan[8];
@@ -181,6 +182,6 @@ px_status px__cpu_distinct(const px_launch *l) {
   else if (!give_sorted(&r, &s))
     px_kernel_fault(l, PX_FAULT_NOMEM, s.n * 24, 0, 0);
   free(few.slots);
-  *(int64_t *)l->operands[2].data = r.number;
+  *(int64_t *)args->number->data = r.number;
   return PX_OK;
 }
