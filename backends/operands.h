@@ -45,23 +45,3 @@ static inline int64_t px__list_product(const px_value *v) {
   for (int i = 0; i < v->n; i++) n *= v->v.ints[i];
   return n;
 }
-
-// The i-th parameter.
-static inline double px__param_float(const px_launch *l, int i) {
-  return px_value_float(l->params[i]);
-}
-static inline int64_t px__param_int(const px_launch *l, int i) {
-  return px_value_int(l->params[i]);
-}
-// The k-th number of a list; a list of one stands for any length.
-static inline int64_t px__param_at(const px_launch *l, int i, int k) {
-  const px_value *v = &l->params[i];
-  if (v->kind != PX_ARG_INTS) return px_value_int(*v);
-  return v->v.ints[v->n == 1 ? 0 : k];
-}
-// The same where none, or an empty list, stands for another number.
-static inline int64_t px__param_or(const px_launch *l, int i, int k, int64_t otherwise) {
-  const px_value *v = &l->params[i];
-  bool none = v->kind == PX_ARG_NONE || (v->kind == PX_ARG_INTS && v->n == 0);
-  return none ? otherwise : px__param_at(l, i, k);
-}

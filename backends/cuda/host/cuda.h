@@ -73,20 +73,20 @@ bool px__cuda_symbols(void *api, void *library, const px__cuda_symbol *symbols, 
 
 // ---- launch.c: kernels by name, device functions by name
 
-// PX_CUDA_KERNEL(mm) { ... } defines the kernel of op `mm`. PX_CUDA_ROW(ident, "name", function)
-// gives a name to a function that serves several. Nothing else lists them.
+// PX_CUDA_KERNEL(mm) { ... args->self ... args->mat2 ... } defines the kernel `mm`. It gets the
+// launch `l` and, as `args`, its operands and numbers by name (build/gen/kernel_args.h).
+// PX_CUDA_ROW is for generated ones. Nothing else lists them.
 #define PX_CUDA_ROW(ident, text, function) \
   static const px_kernel_row px__cuda_row_##ident = {text, function}; \
   static const px_kernel_row *const px__cuda_at_##ident \
       __attribute__((section("px_cuda_rows"), used)) = &px__cuda_row_##ident
-// `PX_CUDA_KERNEL(softmax) { ... args->self ... }`: as PX_KERNEL of the CPU.
 #define PX_CUDA_KERNEL(name) \
   static inline px_status kernel_##name(const px_launch *l, const px__##name##_kernel *args); \
-  static px_status px__cuda_##name(const px_launch *l) { \
+  static px_status launch_##name(const px_launch *l) { \
     const px__##name##_kernel args = px__##name##_kernel_of(l); \
     return kernel_##name(l, &args); \
   } \
-  PX_CUDA_ROW(name, #name, px__cuda_##name); \
+  PX_CUDA_ROW(name, #name, launch_##name); \
   static inline px_status kernel_##name(const px_launch *l, const px__##name##_kernel *args)
 
 // Launches `function` of kernels/`module`.cu on the launch's stream and device. `shared` bytes of

@@ -79,7 +79,4 @@ px_status px__cuda_copy_operand(const px_launch *l, const px_operand *to, const 
   return px__cuda_each(l, "copy", names[to->dtype], each, &p);
 }
 
-static px_status copy(const px_launch *l) {
-  return px__cuda_copy_operand(l, &l->operands[0], &l->operands[1]);
-}
-PX_CUDA_ROW(k_copy, "copy", copy);
+PX_CUDA_KERNEL(copy) { return px__cuda_copy_operand(l, args->to, args->from); }

@@ -2,52 +2,47 @@
 // Operands as dense arrays for the hand-written kernels, and what their host functions share.
 #include "cuda/host/kernel.h"
 
-static int dtype_for(char how, const px_operand *o, int dtype) {
-  if (how == 'x' || how == 'y' || how == 'z') return px__compute_of(dtype);
-  return how < 'a' ? o->dtype : dtype;
-}
-static bool reads(char how) {
-  return how == 'r' || how == 'R' || how == 'x' || how == 'b' || how == 'B' || how == 'z';
-}
-static bool writes(char how) { return how != 'r' && how != 'R' && how != 'x'; }
-
-// A number from the host has no memory: it is filled in by a copy whose source is the value.
-static px_status open_one(px__cuda_dense *d, const px_launch *l, const px_operand *o, char how,
-                          int dtype, int64_t *strides) {
-  int want = dtype_for(how, o, dtype);
-  *d = (px__cuda_dense){.n = px__operand_numel(o), .self = *o, .plain = *o, .write = writes(how)};
-  if (!o->immediate && o->dtype == want && px__operand_row_major(o)) {
-    d->at = o->data;
-    return PX_OK;
-  }
+// The operand as it is in scratch memory: row-major, with room for its strides.
+static px_operand plain_of(const px_operand *o, void *at, int dtype, int64_t *strides) {
+  px_operand plain = *o;
   int64_t n = 1;
   for (int i = o->ndim - 1; i >= 0; i--) strides[i] = n, n *= o->sizes[i];
-  d->owned = true;
-  d->plain.dtype = want, d->plain.strides = strides, d->plain.immediate = false;
-  PX_CUDA_PASS(
-      px__cuda_scratch(l, (size_t)(n ? n : 1) * px__cuda_dtype_size(want), &d->plain.data));
-  d->at = d->plain.data;
-  return reads(how) && n ? px__cuda_copy_operand(l, &d->plain, &d->self) : PX_OK;
+  plain.data = at, plain.dtype = dtype, plain.strides = strides, plain.immediate = false;
+  return plain;
 }
 
-px_status px__cuda_open(px__cuda_dense *d, const px_launch *l, const char *spec, int dtype) {
-  int64_t strides[PX_MAX_DIMS];
-  memset(d, 0, strlen(spec) * sizeof *d);
-  for (int i = 0; spec[i]; i++) {
-    const px_operand *o = &l->operands[i];
-    if (spec[i] == '-' || o->dtype == PX_DTYPE_NONE) continue;
-    PX_CUDA_PASS(open_one(&d[i], l, o, spec[i], dtype, strides));
+// A number from the host has no memory: it is filled in by a copy whose source is the value.
+static void *open_one(px__cuda_dense *d, const px_operand *o, int dtype, bool read, bool write) {
+  if (d->status != PX_OK || !o || !px__operand_given(o)) return NULL;
+  if (!o->immediate && o->dtype == dtype && px__operand_row_major(o)) return o->data;
+  void *at = NULL;
+  int64_t n = px__operand_numel(o), strides[PX_MAX_DIMS];
+  d->status = px__cuda_scratch(d->launch, (size_t)(n ? n : 1) * px__cuda_dtype_size(dtype), &at);
+  if (d->status != PX_OK) return NULL;
+  px_operand plain = plain_of(o, at, dtype, strides);
+  if (read && n) d->status = px__cuda_copy_operand(d->launch, &plain, o);
+  if (write && n) {
+    d->written[d->count].operand = o, d->written[d->count].at = at;
+    d->written[d->count++].dtype = dtype;
   }
-  return PX_OK;
+  return at;
+}
+void *px__cuda_dense_in(px__cuda_dense *d, const px_operand *o, int dtype) {
+  return open_one(d, o, dtype, true, false);
+}
+void *px__cuda_dense_out(px__cuda_dense *d, const px_operand *o, int dtype) {
+  return open_one(d, o, dtype, false, true);
+}
+void *px__cuda_dense_inout(px__cuda_dense *d, const px_operand *o, int dtype) {
+  return open_one(d, o, dtype, true, true);
 }
 
-px_status px__cuda_close(px__cuda_dense *d, const px_launch *l, const char *spec) {
-  for (int i = 0; spec[i]; i++) {
-    if (!d[i].owned || !d[i].write || d[i].n == 0) continue;
-    int64_t strides[PX_MAX_DIMS], n = 1;
-    for (int k = d[i].self.ndim - 1; k >= 0; k--) strides[k] = n, n *= d[i].self.sizes[k];
-    d[i].plain.strides = strides;
-    PX_CUDA_PASS(px__cuda_copy_operand(l, &d[i].self, &d[i].plain));
+px_status px__cuda_dense_close(px__cuda_dense *d) {
+  for (int i = 0; i < d->count; i++) {
+    int64_t strides[PX_MAX_DIMS];
+    const px_operand *o = d->written[i].operand;
+    px_operand plain = plain_of(o, d->written[i].at, d->written[i].dtype, strides);
+    PX_CUDA_PASS(px__cuda_copy_operand(d->launch, o, &plain));
   }
   return PX_OK;
 }

@@ -32,9 +32,8 @@ static void join_axes(k_axis *list, int32_t *count) {
   *count = n;
 }
 
-void px__cuda_axes(k_fold *p, const px_launch *l, bool sorted) {
-  const px_operand *out = &l->operands[0], *in = &l->operands[l->operand_count - 1];
-  const px_operand *second = l->operand_count > 2 ? &l->operands[1] : NULL;
+void px__cuda_axes(k_fold *p, const px_operand *out, const px_operand *second, const px_operand *in,
+                   bool sorted) {
   p->in = in->data, p->out = out->data, p->out2 = second ? second->data : NULL;
   p->in_dtype = in->dtype, p->out_dtype = out->dtype;
   p->kept_count = p->gone_count = 0, p->results = p->length = p->parts = 1;
@@ -139,7 +138,7 @@ px_status px__cuda_fold_run(const px_launch *l, const char *const (*functions)[3
   const char *const *ways = functions[c == PX_FLOAT64 ? 2 : c >= PX_FLOAT16 ? 1 : 0];
   if (!ways[0]) return px__cuda_missing(l, c);
   k_fold p;
-  px__cuda_axes(&p, l, true);
+  px__cuda_axes(&p, &l->operands[0], NULL, &l->operands[l->operand_count - 1], true);
   p.vector = p.in_dtype == (c == PX_FLOAT64 ? PX_FLOAT64 : c >= PX_FLOAT16 ? PX_FLOAT32 : PX_INT64);
   return px__cuda_reduce(l, &p, "kernels_cuda_fold", ways, 8);
 }

@@ -1,30 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 // Host functions of index.cu. The form of index_get and index_put is told in src/ops/index_impl.h:
-// operands (out, self, indices...) and (self, values, indices...) with the sizes of the loop.
+// all operands have the sizes of the loop.
 #include "cuda/host/kernel.h"
 
-static px_status fill_pick(k_pick *p, const px_launch *l, bool put) {
-  const px_operand *self = &l->operands[put ? 0 : 1], *other = &l->operands[put ? 1 : 0];
+// What is the same in both kernels: `other` is what is got, or put.
+static px_status fill_pick(k_pick *p, const px_launch *l, const px_operand *self,
+                           const px_operand *other, const px_operand *indices, int count) {
   memset(p, 0, sizeof *p);
-  p->count = l->operand_count - 2;
+  p->count = count;
   if (p->count > K_INDICES) PX_CUDA_FAIL(PX_BUG, "too many index tensors");
   p->where = px__cuda_where(l);
   p->self = self->data, p->other = other->data, p->dtype = self->dtype;
   p->n = px__operand_numel(self), p->wide = p->n >> 31 != 0, p->ndim = self->ndim;
-  p->wraps = l->params[3].v.i != 0, p->fault = (int32_t)l->params[4].v.i;
   for (int d = 0; d < p->ndim; d++) {
     int k = p->ndim - 1 - d;
     p->sizes[d] = self->sizes[k];
     px__cuda_divisor(&p->by[d], p->sizes[d]);
     p->self_strides[d] = self->strides[k], p->other_strides[d] = other->strides[k];
-    for (int i = 0; i < p->count; i++) p->index_strides[i][d] = l->operands[2 + i].strides[k];
+    for (int i = 0; i < p->count; i++) p->index_strides[i][d] = indices[i].strides[k];
   }
-  for (int i = 0; i < p->count; i++) {
-    p->index[i] = l->operands[2 + i].data;
-    p->dim_sizes[i] = l->params[0].v.ints[i], p->dim_strides[i] = l->params[1].v.ints[i];
-    p->dims[i] = l->params[2].v.ints[i];
-  }
+  for (int i = 0; i < p->count; i++) p->index[i] = indices[i].data;
   return PX_OK;
+}
+// The indexed dimensions, how indices count, and the fault of a bad one.
+static void fill_dims(k_pick *p, const px_value *sizes, const px_value *strides,
+                      const px_value *dims, bool wraps, int64_t fault) {
+  size_t bytes = (size_t)p->count * sizeof(int64_t);
+  memcpy(p->dim_sizes, sizes->v.ints, bytes);
+  memcpy(p->dim_strides, strides->v.ints, bytes);
+  memcpy(p->dims, dims->v.ints, bytes);
+  p->wraps = wraps, p->fault = (int32_t)fault;
 }
 // Where whole runs are moved, elements are joined into larger ones, up to 16 bytes: returns their
 // size.
@@ -56,7 +61,8 @@ static bool has_runs(const k_pick *p) {
 PX_CUDA_KERNEL(index_get) {
   k_pick p;
   char function[24];
-  PX_CUDA_PASS(fill_pick(&p, l, false));
+  PX_CUDA_PASS(fill_pick(&p, l, args->self, args->out, args->list, args->list_n));
+  fill_dims(&p, &args->dim_sizes, &args->dim_strides, &args->dims, args->wraps, args->fault);
   int64_t item = widen(&p);
   // Places in the result are told from none by their sign.
   if (item < 4 || !has_runs(&p) || p.other_strides[0] < 0 || p.other_strides[1] < 0) {
@@ -73,10 +79,11 @@ PX_CUDA_KERNEL(index_put) {
   static const char *const suffixes[] = PX_CUDA_SUFFIXES;
   k_pick p, wide;
   char function[24];
-  PX_CUDA_PASS(fill_pick(&p, l, true));
+  PX_CUDA_PASS(fill_pick(&p, l, args->self, args->values, args->list, args->list_n));
+  fill_dims(&p, &args->dim_sizes, &args->dim_strides, &args->dims, args->wraps, args->fault);
   wide = p;
   int64_t item = widen(&wide);
-  if (!l->params[5].v.i) {
+  if (!args->add) {
     snprintf(function, sizeof function, "put_%d", (int)item);
     return px__cuda_over(l, "index", function, wide.n, &wide);
   }
@@ -85,19 +92,28 @@ PX_CUDA_KERNEL(index_put) {
   return px__cuda_over(l, "index", function, runs ? wide.n : p.n, runs ? &wide : &p);
 }
 
-static px_status move_along(const px_launch *l, bool place) {
-  static const char spec[] = "wrR";
-  int dtype = px__cuda_is_float(l->operands[0].dtype) ? PX_FLOAT64 : PX_INT64;
-  px__cuda_dense d[3];
-  k_lines p = {.where = px__cuda_where(l), .place = place, .dim = px__param_int(l, 2)};
-  PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
-  p.out = d[0].at, p.in = d[1].at, p.indices = d[2].at;
-  px__around(&l->operands[place ? 0 : 1], p.dim, &p.outer, &p.take, &p.inner);
-  px__around(&l->operands[2], p.dim, &p.outer, &p.size, &p.inner);
-  if (place) PX_CUDA_PASS(px__cuda_fill(l->stream, p.out, 0, (size_t)d[0].n * 8));
-  PX_CUDA_PASS(
-      px__cuda_over(l, "index", dtype == PX_FLOAT64 ? "along_f64" : "along_i64", d[2].n, &p));
-  return px__cuda_close(d, l, spec);
+// Numbers of 64 bits: floats are moved, and added, as doubles. `big` has the lines with all places.
+static px_status move_along(const px_launch *l, const px_operand *out, const px_operand *in,
+                            const px_operand *indices, const px_operand *big, int64_t dim) {
+  int dtype = px__cuda_is_float(out->dtype) ? PX_FLOAT64 : PX_INT64;
+  px__cuda_dense d = {.launch = l};
+  k_lines p = {.where = px__cuda_where(l),
+               .place = big == out,
+               .dim = dim,
+               .out = px__cuda_dense_out(&d, out, dtype),
+               .in = px__cuda_dense_in(&d, in, dtype),
+               .indices = px__cuda_dense_in(&d, indices, indices->dtype)};
+  PX_CUDA_PASS(d.status);
+  px__around(big, dim, &p.outer, &p.take, &p.inner);
+  px__around(indices, dim, &p.outer, &p.size, &p.inner);
+  if (p.place) PX_CUDA_PASS(px__cuda_fill(l->stream, p.out, 0, (size_t)px__operand_numel(out) * 8));
+  PX_CUDA_PASS(px__cuda_over(l, "index", dtype == PX_FLOAT64 ? "along_f64" : "along_i64",
+                             px__operand_numel(indices), &p));
+  return px__cuda_dense_close(&d);
 }
-PX_CUDA_KERNEL(place_along) { return move_along(l, true); }
-PX_CUDA_KERNEL(pick_along) { return move_along(l, false); }
+PX_CUDA_KERNEL(place_along) {
+  return move_along(l, args->out, args->grad_output, args->indices, args->out, args->dim);
+}
+PX_CUDA_KERNEL(pick_along) {
+  return move_along(l, args->out, args->self, args->indices, args->self, args->dim);
+}

@@ -46,33 +46,39 @@ static px_status apart(const px_launch *l, k_lines *p, const char *suffix) {
   }
   return over(l, "scan", suffix, lines * p->chunks, p);
 }
-static px_status scan(const px_launch *l, bool product, bool backwards) {
-  static const char spec[] = "wr";
+static px_status scan(const px_launch *l, const px_operand *out, const px_operand *in, int64_t dim,
+                      bool product, bool backwards) {
   static const char *const suffixes[] = PX_CUDA_SUFFIXES;
-  int own = l->operands[0].dtype, dtype = px__cuda_is_float(own) ? own : PX_INT64;
-  px__cuda_dense d[2];
-  PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
-  k_lines p = {.out = d[0].at, .in = d[1].at, .product = product, .backwards = backwards};
-  px__around(&l->operands[0], px__param_int(l, 1), &p.outer, &p.size, &p.inner);
-  if (d[0].n == 0) return PX_OK;
+  int dtype = px__cuda_is_float(out->dtype) ? out->dtype : PX_INT64;
+  px__cuda_dense d = {.launch = l};
+  k_lines p = {.out = px__cuda_dense_out(&d, out, dtype),
+               .in = px__cuda_dense_in(&d, in, dtype),
+               .product = product,
+               .backwards = backwards};
+  PX_CUDA_PASS(d.status);
+  px__around(out, dim, &p.outer, &p.size, &p.inner);
+  if (px__operand_numel(out) == 0) return PX_OK;
   int64_t item = (int64_t)px__cuda_dtype_size(dtype);
   PX_CUDA_PASS(p.inner == 1 ? in_one_piece(l, &p, item, suffixes[dtype])
                             : apart(l, &p, suffixes[dtype]));
-  return px__cuda_close(d, l, spec);
+  return px__cuda_dense_close(&d);
 }
-PX_CUDA_KERNEL(cumsum) { return scan(l, false, false); }
-PX_CUDA_KERNEL(cumsum_backward) { return scan(l, false, true); }
-PX_CUDA_KERNEL(cumprod) { return scan(l, true, false); }
-// cumprod_backward(grad_output, self, dim)
+PX_CUDA_KERNEL(cumsum) { return scan(l, args->out, args->self, args->dim, false, false); }
+PX_CUDA_KERNEL(cumsum_backward) {
+  return scan(l, args->out, args->grad_output, args->dim, false, true);
+}
+PX_CUDA_KERNEL(cumprod) { return scan(l, args->out, args->self, args->dim, true, false); }
 PX_CUDA_KERNEL(cumprod_backward) {
-  static const char spec[] = "wrr";
-  int dtype = px__cuda_is_float(l->operands[0].dtype) ? PX_FLOAT64 : PX_INT64;
-  px__cuda_dense d[3];
-  PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
-  k_lines p = {.out = d[0].at, .in = d[1].at, .other = d[2].at};
-  px__around(&l->operands[0], px__param_int(l, 2), &p.outer, &p.size, &p.inner);
-  if (d[0].n == 0) return PX_OK;
-  PX_CUDA_PASS(px__cuda_scratch(l, (size_t)d[0].n * 8, &p.keys));
+  int dtype = px__cuda_is_float(args->out->dtype) ? PX_FLOAT64 : PX_INT64;
+  int64_t n = px__operand_numel(args->out);
+  px__cuda_dense d = {.launch = l};
+  k_lines p = {.out = px__cuda_dense_out(&d, args->out, dtype),
+               .in = px__cuda_dense_in(&d, args->grad_output, dtype),
+               .other = px__cuda_dense_in(&d, args->self, dtype)};
+  PX_CUDA_PASS(d.status);
+  px__around(args->out, args->dim, &p.outer, &p.size, &p.inner);
+  if (n == 0) return PX_OK;
+  PX_CUDA_PASS(px__cuda_scratch(l, (size_t)n * 8, &p.keys));
   PX_CUDA_PASS(over(l, "cumprod_backward", suffix_of(dtype), p.outer * p.inner, &p));
-  return px__cuda_close(d, l, spec);
+  return px__cuda_dense_close(&d);
 }

@@ -21,74 +21,82 @@ static px_status by_tiles(const px_launch *l, const char *name, int dtype, k_mas
 }
 
 PX_CUDA_KERNEL(nonzero_count) {
-  px__cuda_dense d[2];
-  PX_CUDA_PASS(px__cuda_open(d, l, "WR", PX_FLOAT32));
-  int dtype = l->operands[1].dtype;
-  k_mask p = mask_of(d[1].at, d[1].n, dtype);
-  p.number = d[0].at;
+  int dtype = args->self->dtype;
+  px__cuda_dense d = {.launch = l};
+  k_mask p =
+      mask_of(px__cuda_dense_in(&d, args->self, dtype), px__operand_numel(args->self), dtype);
+  p.number = px__cuda_dense_out(&d, args->count, PX_INT64);
+  PX_CUDA_PASS(d.status);
   PX_CUDA_PASS(px__cuda_fill(l->stream, p.number, 0, sizeof *p.number));
   unsigned grid = px__cuda_grid(l, (p.n + K_MASK_EACH - 1) / K_MASK_EACH, K_BLOCK);
   PX_CUDA_PASS(run(l, "nonzero_count", dtype, grid, &p));
-  return px__cuda_close(d, l, "WR");
+  return px__cuda_dense_close(&d);
 }
 PX_CUDA_KERNEL(nonzero) {
-  px__cuda_dense d[2];
-  const px_operand *in = &l->operands[1];
-  PX_CUDA_PASS(px__cuda_open(d, l, "WR", PX_FLOAT32));
-  k_mask p = mask_of(d[1].at, d[1].n, in->dtype);
-  p.out = d[0].at, p.room = l->operands[0].sizes[0], p.ndim = in->ndim;
+  const px_operand *in = args->self;
+  px__cuda_dense d = {.launch = l};
+  k_mask p = mask_of(px__cuda_dense_in(&d, in, in->dtype), px__operand_numel(in), in->dtype);
+  p.out = px__cuda_dense_out(&d, args->places, PX_INT64);
+  PX_CUDA_PASS(d.status);
+  p.room = args->places->sizes[0], p.ndim = in->ndim;
   for (int k = 0; k < p.ndim; k++) p.sizes[k] = in->sizes[p.ndim - 1 - k];
   PX_CUDA_PASS(by_tiles(l, "nonzero", in->dtype, &p));
-  return px__cuda_close(d, l, "WR");
+  return px__cuda_dense_close(&d);
 }
-// selected(elements, mask)
 PX_CUDA_KERNEL(selected) {
-  px__cuda_dense d[3];
-  PX_CUDA_PASS(px__cuda_open(d, l, "WRR", PX_FLOAT32));
-  k_mask p = mask_of(d[2].at, d[2].n, PX_BOOL);
-  p.out = d[0].at, p.from = d[1].at, p.room = d[0].n;
-  PX_CUDA_PASS(by_tiles(l, "selected", l->operands[1].dtype, &p));
-  return px__cuda_close(d, l, "WRR");
+  int dtype = args->self->dtype;
+  px__cuda_dense d = {.launch = l};
+  k_mask p =
+      mask_of(px__cuda_dense_in(&d, args->mask, PX_BOOL), px__operand_numel(args->mask), PX_BOOL);
+  p.out = px__cuda_dense_out(&d, args->out, dtype),
+  p.from = px__cuda_dense_in(&d, args->self, dtype);
+  PX_CUDA_PASS(d.status);
+  p.room = px__operand_numel(args->out);
+  PX_CUDA_PASS(by_tiles(l, "selected", dtype, &p));
+  return px__cuda_dense_close(&d);
 }
-// Operands: values and counts, which may be absent, with room for all; how many; the elements, at
-// least one.
+// `values` and `counts`, which may be absent, have room for all elements; there is one at least.
 PX_CUDA_KERNEL(distinct) {
-  static const char spec[] = "WWWR";
-  px__cuda_dense d[4];
   void *sorted, *places = NULL;
-  int dtype = l->operands[3].dtype;
-  PX_CUDA_PASS(px__cuda_open(d, l, spec, PX_FLOAT32));
-  int64_t n = d[3].n;
+  int dtype = args->self->dtype;
+  int64_t n = px__operand_numel(args->self);
+  px__cuda_dense d = {.launch = l};
+  const void *in = px__cuda_dense_in(&d, args->self, dtype);
+  void *values = px__cuda_dense_out(&d, args->values, dtype);
+  void *counts = px__cuda_dense_out(&d, args->counts, PX_INT64);
+  int64_t *number = px__cuda_dense_out(&d, args->number, PX_INT64);
+  PX_CUDA_PASS(d.status);
   PX_CUDA_PASS(px__cuda_scratch(l, (size_t)n * px__cuda_dtype_size(dtype), &sorted));
-  k_sort s = {.in = d[3].at, .out = sorted, .lines = 1, .size = n, .take = n};
+  k_sort s = {.in = in, .out = sorted, .lines = 1, .size = n, .take = n};
   px__cuda_sort_as(&s, dtype, false);
   PX_CUDA_PASS(px__cuda_sort_lines(l, &s));
   k_mask p = mask_of(sorted, n, dtype);
-  if (d[1].at) PX_CUDA_PASS(px__cuda_scratch(l, (size_t)n * sizeof *p.places, &places));
-  p.out = d[0].at, p.number = d[2].at, p.places = places, p.room = n;
+  if (counts) PX_CUDA_PASS(px__cuda_scratch(l, (size_t)n * sizeof *p.places, &places));
+  p.out = values, p.number = number, p.places = places, p.room = n;
   PX_CUDA_PASS(by_tiles(l, "distinct", dtype, &p));
-  p.out = d[1].at;
-  if (p.out) PX_CUDA_PASS(px__cuda_over(l, "mask", "distinct_counts", n, &p));
-  return px__cuda_close(d, l, spec);
+  p.out = counts;
+  if (counts) PX_CUDA_PASS(px__cuda_over(l, "mask", "distinct_counts", n, &p));
+  return px__cuda_dense_close(&d);
 }
 
 // The greatest of int64: the fold of amax, over all elements.
 PX_CUDA_KERNEL(index_max) {
   static const char *const ways[3] = {"amax_i64_rows", "amax_i64_columns", "amax_i64_join"};
-  px__cuda_dense d[2];
-  PX_CUDA_PASS(px__cuda_open(d, l, "WR", PX_FLOAT32));
-  k_fold p = {.in = d[1].at,
-              .out = d[0].at,
+  int64_t n = px__operand_numel(args->self);
+  px__cuda_dense d = {.launch = l};
+  k_fold p = {.in = px__cuda_dense_in(&d, args->self, PX_INT64),
+              .out = px__cuda_dense_out(&d, args->most, PX_INT64),
               .results = 1,
-              .length = d[1].n,
+              .length = n,
               .parts = 1,
-              .part = d[1].n,
+              .part = n,
               .in_dtype = PX_INT64,
               .out_dtype = PX_INT64,
               .kept_count = 1,
               .gone_count = 1,
               .kept = {{1, 0, 0, 0}},
-              .gone = {{d[1].n, sizeof(int64_t), 0, 0}}};
+              .gone = {{n, sizeof(int64_t), 0, 0}}};
+  PX_CUDA_PASS(d.status);
   PX_CUDA_PASS(px__cuda_reduce(l, &p, "kernels_cuda_fold", ways, sizeof(int64_t)));
-  return px__cuda_close(d, l, "WR");
+  return px__cuda_dense_close(&d);
 }

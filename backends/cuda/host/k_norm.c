@@ -44,53 +44,56 @@ static px_status by_rows(const px_launch *l, k_rows *p, const char *module, cons
 
 // ---- softmax
 
-static px_status softmax(const px_launch *l, bool logs, bool backward, int64_t dim) {
-  const char *spec = backward ? "wrr" : "wr";
-  const char *name = backward ? "softmax_backward" : "softmax";
-  int dtype = l->operands[0].dtype;
-  px__cuda_dense d[3];
+// Forward where there is no b.
+static px_status softmax(const px_launch *l, const px_operand *to, const px_operand *a,
+                         const px_operand *b, int64_t dim, bool logs) {
+  const char *name = b ? "softmax_backward" : "softmax";
+  int dtype = to->dtype;
+  px__cuda_dense d = {.launch = l};
   k_rows p = {.logs = logs};
-  px__around(&l->operands[0], dim, &p.outer, &p.size, &p.inner);
+  px__around(to, dim, &p.outer, &p.size, &p.inner);
   if (p.outer * p.size * p.inner == 0) return PX_OK;
-  PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
-  const void *all[] = {d[0].at, d[1].at, backward ? d[2].at : NULL};
-  p.out[0] = d[0].at, p.in[0] = d[1].at, p.in[1] = all[2];
+  p.out[0] = px__cuda_dense_out(&d, to, dtype);
+  p.in[0] = px__cuda_dense_in(&d, a, dtype), p.in[1] = px__cuda_dense_in(&d, b, dtype);
+  PX_CUDA_PASS(d.status);
+  const void *all[] = {p.out[0], p.in[0], p.in[1]};
   if (p.inner == 1) {
-    PX_CUDA_PASS(by_rows(l, &p, "softmax", name, dtype, backward ? 64 : 128, all, 3));
+    PX_CUDA_PASS(by_rows(l, &p, "softmax", name, dtype, b ? 64 : 128, all, 3));
   } else {
     char function[48];
     snprintf(function, sizeof function, "%s_lines", name);
     int64_t blocks = (p.outer * p.inner + K_BLOCK - 1) / K_BLOCK;
     PX_CUDA_PASS(px__cuda_by_dtype(l, "softmax", function, dtype, blocks, K_BLOCK, &p));
   }
-  return px__cuda_close(d, l, spec);
+  return px__cuda_dense_close(&d);
 }
-PX_CUDA_KERNEL(softmax) { return softmax(l, false, false, px__param_int(l, 1)); }
-PX_CUDA_KERNEL(log_softmax) { return softmax(l, true, false, px__param_int(l, 1)); }
-PX_CUDA_KERNEL(softmax_backward) { return softmax(l, false, true, px__param_int(l, 2)); }
-PX_CUDA_KERNEL(log_softmax_backward) { return softmax(l, true, true, px__param_int(l, 2)); }
+PX_CUDA_KERNEL(softmax) { return softmax(l, args->out, args->self, NULL, args->dim, false); }
+PX_CUDA_KERNEL(log_softmax) { return softmax(l, args->out, args->self, NULL, args->dim, true); }
+PX_CUDA_KERNEL(softmax_backward) {
+  return softmax(l, args->out, args->grad_output, args->output, args->dim, false);
+}
+PX_CUDA_KERNEL(log_softmax_backward) {
+  return softmax(l, args->out, args->grad_output, args->output, args->dim, true);
+}
 
 // ---- layers
 
-static int64_t row_length(const px_launch *l, int param) {
-  int64_t n = 1;
-  for (int i = 0; i < l->params[param].n; i++) n *= l->params[param].v.ints[i];
-  return n;
-}
-// native_layer_norm(input, normalized_shape, weight, bias, eps) -> output, mean, rstd
 PX_CUDA_KERNEL(native_layer_norm) {
-  static const char spec[] = "wyyrrr";
-  int dtype = l->operands[3].dtype;
-  px__cuda_dense d[6];
-  PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
-  k_rows p = {.out = {d[0].at, d[1].at, d[2].at},
-              .in = {d[3].at, d[4].at, d[5].at},
-              .size = row_length(l, 1),
-              .eps = px__param_float(l, 4)};
-  const void *all[] = {d[0].at, d[3].at, d[4].at, d[5].at};
-  p.outer = p.size ? d[3].n / p.size : 0;
+  int dtype = args->input->dtype, compute = px__compute_of(dtype);
+  px__cuda_dense d = {.launch = l};
+  k_rows p = {
+      .out = {px__cuda_dense_out(&d, args->output, dtype),
+              px__cuda_dense_out(&d, args->mean, compute),
+              px__cuda_dense_out(&d, args->rstd, compute)},
+      .in = {px__cuda_dense_in(&d, args->input, dtype), px__cuda_dense_in(&d, args->weight, dtype),
+             px__cuda_dense_in(&d, args->bias, dtype)},
+      .size = px__list_product(&args->normalized_shape),
+      .eps = args->eps};
+  PX_CUDA_PASS(d.status);
+  const void *all[] = {p.out[0], p.in[0], p.in[1], p.in[2]};
+  p.outer = p.size ? px__operand_numel(args->input) / p.size : 0;
   if (p.outer) PX_CUDA_PASS(by_rows(l, &p, "norm", "layer", dtype, 128, all, 4));
-  return px__cuda_close(d, l, spec);
+  return px__cuda_dense_close(&d);
 }
 
 // The gradient of the input, and sums over chunks of rows for those of weight and bias: by one
@@ -112,21 +115,25 @@ static px_status layer_backward(const px_launch *l, k_rows *p, int dtype, const 
   return px__cuda_by_dtype(l, "norm", "layer_partial", dtype, (p->size + 31) / 32 * p->chunks,
                            K_BLOCK, p);
 }
-// _layer_norm_backward(grad, input, normalized_shape, mean, rstd, weight) -> input, weight, bias
 PX_CUDA_KERNEL(layer_norm_backward) {
-  static const char spec[] = "wwwrrxxr";
-  int dtype = l->operands[4].dtype;
-  px__cuda_dense d[8];
-  PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
-  k_rows p = {.out = {d[0].at, d[1].at, d[2].at},
-              .in = {d[3].at, d[4].at, d[7].at, d[5].at, d[6].at},
-              .size = row_length(l, 2)};
-  const void *all[] = {d[0].at, d[3].at, d[4].at, d[7].at};
-  p.outer = p.size ? d[4].n / p.size : 0;
+  int dtype = args->input->dtype, compute = px__compute_of(dtype);
+  px__cuda_dense d = {.launch = l};
+  k_rows p = {
+      .out = {px__cuda_dense_out(&d, args->grad_input, dtype),
+              px__cuda_dense_out(&d, args->grad_weight, dtype),
+              px__cuda_dense_out(&d, args->grad_bias, dtype)},
+      .in = {px__cuda_dense_in(&d, args->grad_output, dtype),
+             px__cuda_dense_in(&d, args->input, dtype), px__cuda_dense_in(&d, args->weight, dtype),
+             px__cuda_dense_in(&d, args->mean, compute),
+             px__cuda_dense_in(&d, args->rstd, compute)},
+      .size = px__list_product(&args->normalized_shape)};
+  PX_CUDA_PASS(d.status);
+  const void *all[] = {p.out[0], p.in[0], p.in[1], p.in[2]};
+  p.outer = p.size ? px__operand_numel(args->input) / p.size : 0;
   if (p.outer) PX_CUDA_PASS(layer_backward(l, &p, dtype, all));
   if (p.size && (p.out[1] || p.out[2]))
     PX_CUDA_PASS(px__cuda_by_dtype(l, "norm", "layer_sums", dtype, (p.size + 31) / 32, 1024, &p));
-  return px__cuda_close(d, l, spec);
+  return px__cuda_dense_close(&d);
 }
 
 // ---- batches
@@ -149,48 +156,59 @@ static px_status batch_each(const px_launch *l, k_rows *p, const char *name, int
   int64_t threads = p->outer * p->size * (p->inner == 1 ? 1 : 32);
   return px__cuda_by_dtype(l, "norm", name, dtype, px__cuda_grid(l, threads, K_BLOCK), K_BLOCK, p);
 }
-// _batch_norm(input, weight, bias, running_mean, running_var, training, eps)
-//   -> output, save_mean, save_invstd, variance (unbiased)
 PX_CUDA_KERNEL(native_batch_norm) {
-  static const char spec[] = "wyyyrrrxx";
-  int dtype = l->operands[4].dtype;
-  px__cuda_dense d[9];
-  PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
-  k_rows p = {.out = {d[0].at, d[1].at, d[2].at, d[3].at},
-              .in = {d[4].at, d[5].at, d[6].at, d[7].at, d[8].at},
-              .training = px__param_int(l, 5) != 0,
-              .eps = px__param_float(l, 6)};
-  px__around(&l->operands[4], 1, &p.outer, &p.size, &p.inner);
+  int dtype = args->input->dtype, compute = px__compute_of(dtype);
+  px__cuda_dense d = {.launch = l};
+  k_rows p = {
+      .out = {px__cuda_dense_out(&d, args->output, dtype),
+              px__cuda_dense_out(&d, args->save_mean, compute),
+              px__cuda_dense_out(&d, args->save_invstd, compute),
+              px__cuda_dense_out(&d, args->variance, compute)},  // unbiased
+      .in = {px__cuda_dense_in(&d, args->input, dtype), px__cuda_dense_in(&d, args->weight, dtype),
+             px__cuda_dense_in(&d, args->bias, dtype),
+             px__cuda_dense_in(&d, args->running_mean, compute),
+             px__cuda_dense_in(&d, args->running_var, compute)},
+      .training = args->training,
+      .eps = args->eps};
+  PX_CUDA_PASS(d.status);
+  px__around(args->input, 1, &p.outer, &p.size, &p.inner);
   if (p.outer * p.size * p.inner > 0) {
     if (p.training) PX_CUDA_PASS(batch_sums(l, &p, "batch_sums", "batch_join", dtype));
     PX_CUDA_PASS(batch_each(l, &p, "batch", dtype));
   }
-  return px__cuda_close(d, l, spec);
+  return px__cuda_dense_close(&d);
 }
-// _batch_norm_backward(grad, input, weight, running_mean, running_var, save_mean, save_invstd,
-//   training, eps) -> input, weight, bias
 PX_CUDA_KERNEL(batch_norm_backward) {
-  static const char spec[] = "wwwrrrxxxx";
-  int dtype = l->operands[4].dtype;
-  px__cuda_dense d[10];
-  PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
-  k_rows p = {.out = {d[0].at, d[1].at, d[2].at},
-              .in = {d[3].at, d[4].at, d[5].at, d[6].at, d[7].at, d[8].at, d[9].at},
-              .training = px__param_int(l, 7) != 0,
-              .eps = px__param_float(l, 8)};
-  px__around(&l->operands[4], 1, &p.outer, &p.size, &p.inner);
-  if (p.outer * p.size * p.inner > 0 && d[3].at) {
+  int dtype = args->input->dtype, compute = px__compute_of(dtype);
+  px__cuda_dense d = {.launch = l};
+  k_rows p = {
+      .out = {px__cuda_dense_out(&d, args->grad_input, dtype),
+              px__cuda_dense_out(&d, args->grad_weight, dtype),
+              px__cuda_dense_out(&d, args->grad_bias, dtype)},
+      .in = {px__cuda_dense_in(&d, args->grad_output, dtype),
+             px__cuda_dense_in(&d, args->input, dtype), px__cuda_dense_in(&d, args->weight, dtype),
+             px__cuda_dense_in(&d, args->running_mean, compute),
+             px__cuda_dense_in(&d, args->running_var, compute),
+             px__cuda_dense_in(&d, args->save_mean, compute),
+             px__cuda_dense_in(&d, args->save_invstd, compute)},
+      .training = args->training,
+      .eps = args->eps};
+  PX_CUDA_PASS(d.status);
+  px__around(args->input, 1, &p.outer, &p.size, &p.inner);
+  if (p.outer * p.size * p.inner > 0 && px__operand_given(args->grad_output)) {
     PX_CUDA_PASS(batch_sums(l, &p, "batch_backward_sums", "batch_backward_join", dtype));
     PX_CUDA_PASS(batch_each(l, &p, "batch_backward", dtype));
   }
-  return px__cuda_close(d, l, spec);
+  return px__cuda_dense_close(&d);
 }
-// running_average_(self, value, weight): self = (1 - weight) * self + weight * value
+// self = (1 - weight) * self + weight * value
 PX_CUDA_KERNEL(running_average) {
-  static const char spec[] = "b-r";
-  px__cuda_dense d[3];
-  PX_CUDA_PASS(px__cuda_open(d, l, spec, PX_FLOAT64));
-  k_rows p = {.out = {d[0].at}, .in = {d[2].at}, .size = d[0].n, .number = px__param_float(l, 2)};
+  px__cuda_dense d = {.launch = l};
+  k_rows p = {.out = {px__cuda_dense_inout(&d, args->out, PX_FLOAT64)},
+              .in = {px__cuda_dense_in(&d, args->value, PX_FLOAT64)},
+              .size = px__operand_numel(args->out),
+              .number = args->weight};
+  PX_CUDA_PASS(d.status);
   PX_CUDA_PASS(px__cuda_over(l, "norm", "running_average", p.size, &p));
-  return px__cuda_close(d, l, spec);
+  return px__cuda_dense_close(&d);
 }

@@ -14,72 +14,62 @@ static px_status step(const px_launch *l, const char *name, int dtype, k_step *t
   return px__cuda_by_dtype(l, "optim", name, dtype, (threads + K_BLOCK - 1) / K_BLOCK, K_BLOCK, t);
 }
 
-// sgd_step(param, grad, momentum_buffer, lr, momentum, dampening, weight_decay, nesterov, maximize,
-//   first) -> param, buffer
 PX_CUDA_KERNEL(sgd_step) {
-  static const char spec[] = "bb-r-";
-  int dtype = l->operands[0].dtype;
-  px__cuda_dense d[5];
-  PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
-  k_step t = {.param = d[0].at,
-              .a = d[1].at,
-              .grad = d[3].at,
-              .n = d[0].n,
-              .lr = px__param_float(l, 3),
-              .momentum = px__param_float(l, 4),
-              .fresh = 1 - px__param_float(l, 5),
-              .decay = px__param_float(l, 6),
-              .nesterov = px__param_int(l, 7) != 0,
-              .maximize = px__param_int(l, 8) != 0,
-              .first = px__param_int(l, 9) != 0};
+  int dtype = args->new_param->dtype;
+  px__cuda_dense d = {.launch = l};
+  k_step t = {.param = px__cuda_dense_inout(&d, args->new_param, dtype),
+              .a = px__cuda_dense_inout(&d, args->new_buffer, dtype),
+              .grad = px__cuda_dense_in(&d, args->grad, dtype),
+              .n = px__operand_numel(args->new_param),
+              .lr = args->lr,
+              .momentum = args->momentum,
+              .fresh = 1 - args->dampening,
+              .decay = args->weight_decay,
+              .nesterov = args->nesterov,
+              .maximize = args->maximize,
+              .first = args->first};
+  PX_CUDA_PASS(d.status);
   PX_CUDA_PASS(step(l, "sgd", dtype, &t));
-  return px__cuda_close(d, l, spec);
+  return px__cuda_dense_close(&d);
 }
-// adam_step(param, grad, exp_avg, exp_avg_sq, max_exp_avg_sq, lr, beta1, beta2, eps, weight_decay,
-//   step, decoupled, maximize) -> param, exp_avg, exp_avg_sq, max_exp_avg_sq
 PX_CUDA_KERNEL(adam_step) {
-  static const char spec[] = "bbbb-r---";
-  int dtype = l->operands[0].dtype;
-  px__cuda_dense d[9];
-  PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
-  k_step t = {.param = d[0].at,
-              .a = d[1].at,
-              .b = d[2].at,
-              .top = d[3].at,
-              .grad = d[5].at,
-              .n = d[0].n,
-              .lr = px__param_float(l, 5),
-              .beta1 = px__param_float(l, 6),
-              .beta2 = px__param_float(l, 7),
-              .eps = px__param_float(l, 8),
-              .decay = px__param_float(l, 9),
-              .decoupled = px__param_int(l, 11) != 0,
-              .maximize = px__param_int(l, 12) != 0};
-  double steps = (double)px__param_int(l, 10);
-  t.size = t.lr / (1 - pow(t.beta1, steps));
-  t.root = sqrt(1 - pow(t.beta2, steps));
+  int dtype = args->new_param->dtype;
+  px__cuda_dense d = {.launch = l};
+  k_step t = {.param = px__cuda_dense_inout(&d, args->new_param, dtype),
+              .a = px__cuda_dense_inout(&d, args->new_avg, dtype),
+              .b = px__cuda_dense_inout(&d, args->new_avg_sq, dtype),
+              .top = px__cuda_dense_inout(&d, args->new_max, dtype),
+              .grad = px__cuda_dense_in(&d, args->grad, dtype),
+              .n = px__operand_numel(args->new_param),
+              .lr = args->lr,
+              .beta1 = args->beta1,
+              .beta2 = args->beta2,
+              .eps = args->eps,
+              .decay = args->weight_decay,
+              .decoupled = args->decoupled,
+              .maximize = args->maximize};
+  PX_CUDA_PASS(d.status);
+  t.size = t.lr / (1 - pow(t.beta1, (double)args->step));
+  t.root = sqrt(1 - pow(t.beta2, (double)args->step));
   t.keep = t.decoupled ? 1 - t.lr * t.decay : 1;
   PX_CUDA_PASS(step(l, "adam", dtype, &t));
-  return px__cuda_close(d, l, spec);
+  return px__cuda_dense_close(&d);
 }
-// adadelta_step(param, grad, square_avg, acc_delta, lr, rho, eps, weight_decay, maximize)
-//   -> param, square_avg, acc_delta
 PX_CUDA_KERNEL(adadelta_step) {
-  static const char spec[] = "bbb-r--";
-  int dtype = l->operands[0].dtype;
-  px__cuda_dense d[7];
-  PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
-  k_step t = {.param = d[0].at,
-              .a = d[1].at,
-              .b = d[2].at,
-              .grad = d[4].at,
-              .n = d[0].n,
-              .lr = px__param_float(l, 4),
-              .beta1 = px__param_float(l, 5),
-              .eps = px__param_float(l, 6),
-              .decay = px__param_float(l, 7),
-              .maximize = px__param_int(l, 8) != 0};
+  int dtype = args->new_param->dtype;
+  px__cuda_dense d = {.launch = l};
+  k_step t = {.param = px__cuda_dense_inout(&d, args->new_param, dtype),
+              .a = px__cuda_dense_inout(&d, args->new_square_avg, dtype),
+              .b = px__cuda_dense_inout(&d, args->new_acc_delta, dtype),
+              .grad = px__cuda_dense_in(&d, args->grad, dtype),
+              .n = px__operand_numel(args->new_param),
+              .lr = args->lr,
+              .beta1 = args->rho,
+              .eps = args->eps,
+              .decay = args->weight_decay,
+              .maximize = args->maximize};
+  PX_CUDA_PASS(d.status);
   PX_CUDA_PASS(
       px__cuda_by_dtype(l, "optim", "adadelta", dtype, (t.n + K_BLOCK - 1) / K_BLOCK, K_BLOCK, &t));
-  return px__cuda_close(d, l, spec);
+  return px__cuda_dense_close(&d);
 }

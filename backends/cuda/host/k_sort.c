@@ -116,50 +116,49 @@ static px_status shorten(const px_launch *l, k_sort *s, int64_t first) {
   return PX_OK;
 }
 
-// The launch with a dimension of its operands moved to the end.
+// An operand with a dimension moved to the end.
 typedef struct turned {
-  px_launch launch;
-  px_operand operands[3];
-  int64_t sizes[3][PX_MAX_DIMS], strides[3][PX_MAX_DIMS];
+  px_operand operand;
+  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
 } turned;
-static void turn(turned *t, const px_launch *l, int64_t dim) {
-  t->launch = *l, t->launch.operands = t->operands;
-  int ndim = l->operands[2].ndim;
-  if (dim < 0) dim += ndim;
-  for (int i = 0; i < 3; i++) {
-    const px_operand *o = &l->operands[i];
-    t->operands[i] = *o;
-    if (o->ndim < ndim || ndim == 0) continue;  // a result without the dimension
-    for (int64_t d = 0; d < ndim; d++) {
-      int64_t from = d == ndim - 1 ? dim : d < dim ? d : d + 1;
-      t->sizes[i][d] = o->sizes[from], t->strides[i][d] = o->strides[from];
-    }
-    t->operands[i].sizes = t->sizes[i], t->operands[i].strides = t->strides[i];
+// `ndim` are the dimensions of the input; a result may be without the one that is moved.
+static const px_operand *turn(turned *t, const px_operand *o, int ndim, int64_t dim) {
+  t->operand = *o;
+  if (o->ndim < ndim || ndim == 0) return &t->operand;
+  for (int64_t d = 0; d < ndim; d++) {
+    int64_t from = d == ndim - 1 ? dim : d < dim ? d : d + 1;
+    t->sizes[d] = o->sizes[from], t->strides[d] = o->strides[from];
   }
+  t->operand.sizes = t->sizes, t->operand.strides = t->strides;
+  return &t->operand;
 }
-static px_status choose(const px_launch *l, int64_t dim, bool down, int64_t take, int64_t skip) {
-  static const char spec[] = "WWR";
-  px__cuda_dense d[3];
-  turned t;
-  turn(&t, l, dim);
-  PX_CUDA_PASS(px__cuda_open(d, &t.launch, spec, PX_FLOAT32));
-  if (d[2].n == 0 || d[0].n == 0) return PX_OK;
-  const px_operand *in = &t.operands[2];
-  k_sort s = {.in = d[2].at, .out = d[0].at, .indices = d[1].at, .skip = skip};
-  s.size = in->ndim ? in->sizes[in->ndim - 1] : 1, s.lines = d[2].n / s.size;
+// Of each sorted line the elements from `skip` on: `take` of them, or all where that is negative.
+static px_status choose(const px_launch *l, const px_operand *values, const px_operand *indices,
+                        const px_operand *in, int64_t dim, bool down, int64_t take, int64_t skip) {
+  turned of_values, of_indices, of_in;
+  int ndim = in->ndim;
+  if (dim < 0) dim += ndim;
+  px__cuda_dense d = {.launch = l};
+  const px_operand *x = turn(&of_in, in, ndim, dim);
+  k_sort s = {.in = px__cuda_dense_in(&d, x, x->dtype),
+              .out = px__cuda_dense_out(&d, turn(&of_values, values, ndim, dim), x->dtype),
+              .indices = px__cuda_dense_out(&d, turn(&of_indices, indices, ndim, dim), PX_INT64),
+              .skip = skip};
+  PX_CUDA_PASS(d.status);
+  if (px__operand_numel(x) == 0 || px__operand_numel(values) == 0) return PX_OK;
+  s.size = ndim ? x->sizes[ndim - 1] : 1, s.lines = px__operand_numel(x) / s.size;
   s.take = take < 0 ? s.size : take;
-  px__cuda_sort_as(&s, in->dtype, down);
+  px__cuda_sort_as(&s, x->dtype, down);
   if (s.take + skip <= K_SELECT) PX_CUDA_PASS(shorten(l, &s, s.take + skip));
   PX_CUDA_PASS(px__cuda_sort_lines(l, &s));
-  return px__cuda_close(d, &t.launch, spec);
+  return px__cuda_dense_close(&d);
 }
-// sort(self, dim, descending, stable)
-PX_CUDA_KERNEL(sort) { return choose(l, px__param_int(l, 1), px__param_int(l, 2) != 0, -1, 0); }
-// topk(self, k, dim, largest, sorted)
+PX_CUDA_KERNEL(sort) {
+  return choose(l, args->values, args->indices, args->self, args->dim, args->descending, -1, 0);
+}
 PX_CUDA_KERNEL(topk) {
-  return choose(l, px__param_int(l, 2), px__param_int(l, 3) != 0, px__param_int(l, 1), 0);
+  return choose(l, args->values, args->indices, args->self, args->dim, args->largest, args->k, 0);
 }
-// kthvalue(self, k, dim, keepdim)
 PX_CUDA_KERNEL(kthvalue) {
-  return choose(l, px__param_int(l, 2), false, 1, px__param_int(l, 1) - 1);
+  return choose(l, args->values, args->indices, args->self, args->dim, false, 1, args->k - 1);
 }

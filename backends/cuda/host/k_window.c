@@ -5,12 +5,14 @@
 
 static int64_t blocks_of(int64_t n) { return (n + K_BLOCK - 1) / K_BLOCK; }
 
-static void windows(k_window *t, const px_launch *l, int kernel, bool dilated) {
-  t->kh = px__param_at(l, kernel, 0), t->kw = px__param_at(l, kernel, 1);
-  t->sh = px__param_or(l, kernel + 1, 0, t->kh), t->sw = px__param_or(l, kernel + 1, 1, t->kw);
-  t->ph = px__param_at(l, kernel + 2, 0), t->pw = px__param_at(l, kernel + 2, 1);
-  t->dh = dilated ? px__param_at(l, kernel + 3, 0) : 1;
-  t->dw = dilated ? px__param_at(l, kernel + 3, 1) : 1;
+static void windows(k_window *t, const px_value *kernel_size, const px_value *stride,
+                    const px_value *padding) {
+  t->kh = px__list_at(kernel_size, 0), t->kw = px__list_at(kernel_size, 1);
+  t->sh = px__list_or(stride, 0, t->kh), t->sw = px__list_or(stride, 1, t->kw);
+  t->ph = px__list_at(padding, 0), t->pw = px__list_at(padding, 1);
+}
+static void dilate(k_window *t, const px_value *dilation) {
+  t->dh = px__list_at(dilation, 0), t->dw = px__list_at(dilation, 1);
 }
 static void planes(k_window *t, const px_operand *big, const px_operand *small) {
   int d = big->ndim;
@@ -31,110 +33,124 @@ static px_status divide(const px_launch *l, k_window *t, int64_t h, int64_t w) {
   return PX_OK;
 }
 
-// max_pool2d_with_indices(self, kernel_size, stride, padding, dilation, ceil_mode)
 PX_CUDA_KERNEL(max_pool2d_with_indices) {
-  static const char spec[] = "wWr";
-  int dtype = l->operands[0].dtype;
-  px__cuda_dense d[3];
-  PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
-  k_window t = {.out = d[0].at, .indices = d[1].at, .in = d[2].at};
-  windows(&t, l, 1, true);
-  planes(&t, &l->operands[2], &l->operands[0]);
-  if (d[0].n == 0) return PX_OK;
+  int dtype = args->output->dtype;
+  int64_t n = px__operand_numel(args->output);
+  px__cuda_dense d = {.launch = l};
+  k_window t = {.out = px__cuda_dense_out(&d, args->output, dtype),
+                .indices = px__cuda_dense_out(&d, args->indices, PX_INT64),
+                .in = px__cuda_dense_in(&d, args->self, dtype)};
+  PX_CUDA_PASS(d.status);
+  windows(&t, &args->kernel_size, &args->stride, &args->padding);
+  dilate(&t, &args->dilation);
+  planes(&t, args->self, args->output);
+  if (n == 0) return PX_OK;
   PX_CUDA_PASS(divide(l, &t, t.oh, t.ow));
-  PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "max_pool", dtype, blocks_of(d[0].n), K_BLOCK, &t));
-  return px__cuda_close(d, l, spec);
+  PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "max_pool", dtype, blocks_of(n), K_BLOCK, &t));
+  return px__cuda_dense_close(&d);
 }
 // Gradients to places that may be any.
-static px_status scatter(const px_launch *l) {
-  static const char spec[] = "yxR";
-  int dtype = px__compute_of(l->operands[0].dtype);
-  px__cuda_dense d[3];
-  PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
-  k_window t = {.out = d[0].at, .in = d[1].at, .indices = d[2].at};
-  planes(&t, &l->operands[0], &l->operands[1]);
-  if (d[0].n == 0) return PX_OK;
-  PX_CUDA_PASS(px__cuda_fill(l->stream, t.out, 0, (size_t)d[0].n * px__cuda_dtype_size(dtype)));
-  PX_CUDA_PASS(
-      px__cuda_by_dtype(l, "window", "max_pool_scatter", dtype, blocks_of(d[1].n), K_BLOCK, &t));
-  return px__cuda_close(d, l, spec);
+static px_status scatter(const px_launch *l, const px_operand *out, const px_operand *grad,
+                         const px_operand *indices) {
+  int dtype = px__compute_of(out->dtype);
+  int64_t n = px__operand_numel(out);
+  px__cuda_dense d = {.launch = l};
+  k_window t = {.out = px__cuda_dense_out(&d, out, dtype),
+                .in = px__cuda_dense_in(&d, grad, dtype),
+                .indices = px__cuda_dense_in(&d, indices, PX_INT64)};
+  PX_CUDA_PASS(d.status);
+  planes(&t, out, grad);
+  if (n == 0) return PX_OK;
+  PX_CUDA_PASS(px__cuda_fill(l->stream, t.out, 0, (size_t)n * px__cuda_dtype_size(dtype)));
+  PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "max_pool_scatter", dtype,
+                                 blocks_of(px__operand_numel(grad)), K_BLOCK, &t));
+  return px__cuda_dense_close(&d);
 }
-// max_pool2d_backward(grad_output, indices, input_size, kernel_size, stride, padding, dilation)
 PX_CUDA_KERNEL(max_pool2d_backward) {
-  static const char spec[] = "wrR";
-  int dtype = l->operands[0].dtype;
-  px__cuda_dense d[3];
-  if (l->params[3].n == 0) return scatter(l);
-  PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
-  k_window t = {.out = d[0].at, .in = d[1].at, .indices = d[2].at};
-  windows(&t, l, 3, true);
-  planes(&t, &l->operands[0], &l->operands[1]);
-  if (d[0].n == 0) return PX_OK;
+  int dtype = args->out->dtype;
+  int64_t n = px__operand_numel(args->out);
+  px__cuda_dense d = {.launch = l};
+  if (args->kernel_size.n == 0) return scatter(l, args->out, args->grad_output, args->indices);
+  k_window t = {.out = px__cuda_dense_out(&d, args->out, dtype),
+                .in = px__cuda_dense_in(&d, args->grad_output, dtype),
+                .indices = px__cuda_dense_in(&d, args->indices, PX_INT64)};
+  PX_CUDA_PASS(d.status);
+  windows(&t, &args->kernel_size, &args->stride, &args->padding);
+  dilate(&t, &args->dilation);
+  planes(&t, args->out, args->grad_output);
+  if (n == 0) return PX_OK;
   PX_CUDA_PASS(divide(l, &t, t.h, t.w));
-  PX_CUDA_PASS(
-      px__cuda_by_dtype(l, "window", "max_pool_gather", dtype, blocks_of(d[0].n), K_BLOCK, &t));
-  return px__cuda_close(d, l, spec);
+  PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "max_pool_gather", dtype, blocks_of(n), K_BLOCK, &t));
+  return px__cuda_dense_close(&d);
 }
-// max_pool2d_pick(self, indices)
 PX_CUDA_KERNEL(max_pool2d_pick) {
-  static const char spec[] = "wrR";
-  int dtype = l->operands[0].dtype;
-  px__cuda_dense d[3];
-  PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
-  k_window t = {.out = d[0].at, .in = d[1].at, .indices = d[2].at};
-  planes(&t, &l->operands[1], &l->operands[0]);
-  PX_CUDA_PASS(
-      px__cuda_by_dtype(l, "window", "max_pool_pick", dtype, blocks_of(d[0].n), K_BLOCK, &t));
-  return px__cuda_close(d, l, spec);
+  int dtype = args->out->dtype;
+  px__cuda_dense d = {.launch = l};
+  k_window t = {.out = px__cuda_dense_out(&d, args->out, dtype),
+                .in = px__cuda_dense_in(&d, args->self, dtype),
+                .indices = px__cuda_dense_in(&d, args->indices, PX_INT64)};
+  PX_CUDA_PASS(d.status);
+  planes(&t, args->self, args->out);
+  PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "max_pool_pick", dtype,
+                                 blocks_of(px__operand_numel(args->out)), K_BLOCK, &t));
+  return px__cuda_dense_close(&d);
 }
 
-static px_status mean(const px_launch *l, bool adaptive, bool backward) {
-  static const char spec[] = "wr";
-  int dtype = l->operands[0].dtype, first = backward ? 2 : 1;
-  px__cuda_dense d[2];
-  PX_CUDA_PASS(px__cuda_open(d, l, spec, dtype));
-  k_window t = {.adaptive = adaptive, .out = d[0].at, .in = d[1].at};
-  if (!adaptive) {
-    windows(&t, l, first, false);
-    t.count_pad = px__param_int(l, first + 4) != 0;
-    const px_value *v = &l->params[first + 5];
-    t.divisor = v->kind == PX_ARG_NONE ? 0 : px_value_int(*v);
-  }
-  planes(&t, &l->operands[backward ? 0 : 1], &l->operands[backward ? 1 : 0]);
+// `t` says what windows there are.
+static px_status mean(const px_launch *l, k_window *t, const px_operand *out, const px_operand *in,
+                      bool backward) {
+  int dtype = out->dtype;
+  px__cuda_dense d = {.launch = l};
+  t->out = px__cuda_dense_out(&d, out, dtype), t->in = px__cuda_dense_in(&d, in, dtype);
+  PX_CUDA_PASS(d.status);
+  planes(t, backward ? out : in, backward ? in : out);
   PX_CUDA_PASS(px__cuda_by_dtype(l, "window", backward ? "mean_pool_backward" : "mean_pool", dtype,
-                                 blocks_of(d[0].n), K_BLOCK, &t));
-  return px__cuda_close(d, l, spec);
+                                 blocks_of(px__operand_numel(out)), K_BLOCK, t));
+  return px__cuda_dense_close(&d);
 }
-PX_CUDA_KERNEL(avg_pool2d) { return mean(l, false, false); }
-PX_CUDA_KERNEL(avg_pool2d_backward) { return mean(l, false, true); }
-PX_CUDA_KERNEL(adaptive_avg_pool2d) { return mean(l, true, false); }
-PX_CUDA_KERNEL(adaptive_avg_pool2d_backward) { return mean(l, true, true); }
+PX_CUDA_KERNEL(avg_pool2d) {
+  k_window t = {.count_pad = args->count_include_pad,
+                .divisor = px__list_or(&args->divisor_override, 0, 0)};
+  windows(&t, &args->kernel_size, &args->stride, &args->padding);
+  return mean(l, &t, args->out, args->self, false);
+}
+PX_CUDA_KERNEL(avg_pool2d_backward) {
+  k_window t = {.count_pad = args->count_include_pad,
+                .divisor = px__list_or(&args->divisor_override, 0, 0)};
+  windows(&t, &args->kernel_size, &args->stride, &args->padding);
+  return mean(l, &t, args->out, args->grad_output, true);
+}
+PX_CUDA_KERNEL(adaptive_avg_pool2d) {
+  k_window t = {.adaptive = true};
+  return mean(l, &t, args->out, args->self, false);
+}
+PX_CUDA_KERNEL(adaptive_avg_pool2d_backward) {
+  k_window t = {.adaptive = true};
+  return mean(l, &t, args->out, args->grad_output, true);
+}
 
 // ---- convolution
 
-// The three tensors of a convolution: operands by their places in the launch.
+enum { IMAGE, WEIGHT, RESULT, TENSORS };  // in cuDNN's order
 typedef struct conv {
   px__cudnn_problem problem;
-  k_window direct;  // the same for the kernels of window.cu
-  void *data[3];    // image, weight, result
+  k_window direct;      // the same for the kernels of window.cu
+  void *data[TENSORS];  // dense
 } conv;
 
-static void describe(conv *c, const px_launch *l, px__cudnn_kind kind, const px__cuda_dense *d,
-                     const int places[3]) {
+static void describe(conv *c, px__cudnn_kind kind, const px_operand *const tensors[TENSORS],
+                     const px_value *stride, const px_value *padding, const px_value *dilation,
+                     int64_t groups) {
   px__cudnn_problem *p = &c->problem;
   memset(p, 0, sizeof *p);
-  p->kind = kind, p->dtype = l->operands[0].dtype;
-  for (int i = 0; i < 3; i++) {
-    memcpy(p->sizes[i], l->operands[places[i]].sizes, sizeof p->sizes[i]);
-    c->data[i] = d[places[i]].at;
-  }
-  const px_value *padding = &l->params[4];
+  p->kind = kind, p->dtype = tensors[RESULT]->dtype;
+  for (int i = 0; i < TENSORS; i++) memcpy(p->sizes[i], tensors[i]->sizes, sizeof p->sizes[i]);
   for (int k = 0; k < 2; k++) {
-    p->stride[k] = px__param_at(l, 3, k), p->dilation[k] = px__param_at(l, 5, k);
-    p->before[k] = px__param_at(l, 4, k);
+    p->stride[k] = px__list_at(stride, k), p->dilation[k] = px__list_at(dilation, k);
+    p->before[k] = px__list_at(padding, k);
     p->behind[k] = padding->n == 4 ? padding->v.ints[2 + k] : p->before[k];
   }
-  const int64_t *x = p->sizes[0], *w = p->sizes[1], *y = p->sizes[2];
+  const int64_t *x = p->sizes[IMAGE], *w = p->sizes[WEIGHT], *y = p->sizes[RESULT];
   c->direct = (k_window){.n = x[0],
                          .c = x[1],
                          .h = x[2],
@@ -144,7 +160,7 @@ static void describe(conv *c, const px_launch *l, px__cudnn_kind kind, const px_
                          .oc = y[1],
                          .oh = y[2],
                          .ow = y[3],
-                         .groups = px__param_int(l, 6)};
+                         .groups = groups};
   k_window *t = &c->direct;
   t->sh = p->stride[0], t->sw = p->stride[1], t->ph = p->before[0], t->pw = p->before[1];
   t->dh = p->dilation[0], t->dw = p->dilation[1];
@@ -153,61 +169,71 @@ static void describe(conv *c, const px_launch *l, px__cudnn_kind kind, const px_
 // A bias is added to what cuDNN made in a pass of its own.
 static px_status add_bias(const px_launch *l, const conv *c, void *bias) {
   k_window t = c->direct;
-  t.out = c->data[2], t.bias = bias;
+  t.out = c->data[RESULT], t.bias = bias;
   t.planes = t.n * t.oc;
   int64_t n = t.planes * t.oh * t.ow;
-  return px__cuda_by_dtype(l, "window", "bias", l->operands[0].dtype, blocks_of((n + 3) / 4),
-                           K_BLOCK, &t);
+  return px__cuda_by_dtype(l, "window", "bias", c->problem.dtype, blocks_of((n + 3) / 4), K_BLOCK,
+                           &t);
 }
 
-// conv2d(input, weight, bias, stride, padding, dilation, groups)
 PX_CUDA_KERNEL(conv2d) {
-  static const char spec[] = "wrrr";
-  static const int places[] = {1, 2, 0};
-  px__cuda_dense d[4];
-  conv c;
+  int dtype = args->out->dtype;
   bool done;
-  PX_CUDA_PASS(px__cuda_open(d, l, spec, l->operands[0].dtype));
-  describe(&c, l, PX_CUDNN_FORWARD, d, places);
+  px__cuda_dense d = {.launch = l};
+  conv c = {.data = {[IMAGE] = px__cuda_dense_in(&d, args->input, dtype),
+                     [WEIGHT] = px__cuda_dense_in(&d, args->weight, dtype),
+                     [RESULT] = px__cuda_dense_out(&d, args->out, dtype)}};
+  void *bias = px__cuda_dense_in(&d, args->bias, dtype);
+  PX_CUDA_PASS(d.status);
+  describe(
+      &c, PX_CUDNN_FORWARD,
+      (const px_operand *[]){[IMAGE] = args->input, [WEIGHT] = args->weight, [RESULT] = args->out},
+      &args->stride, &args->padding, &args->dilation, args->groups);
   PX_CUDA_PASS(px__cudnn_convolve(l, &c.problem, c.data, &done));
-  c.direct.out = d[0].at, c.direct.in = d[1].at, c.direct.weight = d[2].at;
-  c.direct.bias = d[3].at;
+  c.direct.out = c.data[RESULT], c.direct.in = c.data[IMAGE], c.direct.weight = c.data[WEIGHT];
+  c.direct.bias = bias;
   if (!done)
-    PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "conv", l->operands[0].dtype, blocks_of(d[0].n),
-                                   K_BLOCK, &c.direct));
-  else if (d[3].at)
-    PX_CUDA_PASS(add_bias(l, &c, d[3].at));
-  return px__cuda_close(d, l, spec);
+    PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "conv", dtype,
+                                   blocks_of(px__operand_numel(args->out)), K_BLOCK, &c.direct));
+  else if (bias)
+    PX_CUDA_PASS(add_bias(l, &c, bias));
+  return px__cuda_dense_close(&d);
 }
-// conv2d_backward_input(grad_output, weight, input_size, stride, padding, dilation, groups)
 PX_CUDA_KERNEL(conv2d_backward_input) {
-  static const char spec[] = "wrr";
-  static const int places[] = {0, 2, 1};
-  px__cuda_dense d[3];
-  conv c;
+  int dtype = args->out->dtype;
   bool done;
-  PX_CUDA_PASS(px__cuda_open(d, l, spec, l->operands[0].dtype));
-  describe(&c, l, PX_CUDNN_IMAGE, d, places);
+  px__cuda_dense d = {.launch = l};
+  conv c = {.data = {[IMAGE] = px__cuda_dense_out(&d, args->out, dtype),
+                     [WEIGHT] = px__cuda_dense_in(&d, args->weight, dtype),
+                     [RESULT] = px__cuda_dense_in(&d, args->grad_output, dtype)}};
+  PX_CUDA_PASS(d.status);
+  describe(&c, PX_CUDNN_IMAGE,
+           (const px_operand *[]){
+               [IMAGE] = args->out, [WEIGHT] = args->weight, [RESULT] = args->grad_output},
+           &args->stride, &args->padding, &args->dilation, args->groups);
   PX_CUDA_PASS(px__cudnn_convolve(l, &c.problem, c.data, &done));
-  c.direct.out = d[0].at, c.direct.in = d[1].at, c.direct.weight = d[2].at;
+  c.direct.out = c.data[IMAGE], c.direct.in = c.data[RESULT], c.direct.weight = c.data[WEIGHT];
   if (!done)
-    PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "conv_input", l->operands[0].dtype,
-                                   blocks_of(d[0].n), K_BLOCK, &c.direct));
-  return px__cuda_close(d, l, spec);
+    PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "conv_input", dtype,
+                                   blocks_of(px__operand_numel(args->out)), K_BLOCK, &c.direct));
+  return px__cuda_dense_close(&d);
 }
-// conv2d_backward_weight(grad_output, input, weight_size, stride, padding, dilation, groups)
 PX_CUDA_KERNEL(conv2d_backward_weight) {
-  static const char spec[] = "wrr";
-  static const int places[] = {2, 0, 1};
-  px__cuda_dense d[3];
-  conv c;
+  int dtype = args->out->dtype;
   bool done;
-  PX_CUDA_PASS(px__cuda_open(d, l, spec, l->operands[0].dtype));
-  describe(&c, l, PX_CUDNN_WEIGHT, d, places);
+  px__cuda_dense d = {.launch = l};
+  conv c = {.data = {[IMAGE] = px__cuda_dense_in(&d, args->input, dtype),
+                     [WEIGHT] = px__cuda_dense_out(&d, args->out, dtype),
+                     [RESULT] = px__cuda_dense_in(&d, args->grad_output, dtype)}};
+  PX_CUDA_PASS(d.status);
+  describe(&c, PX_CUDNN_WEIGHT,
+           (const px_operand *[]){
+               [IMAGE] = args->input, [WEIGHT] = args->out, [RESULT] = args->grad_output},
+           &args->stride, &args->padding, &args->dilation, args->groups);
   PX_CUDA_PASS(px__cudnn_convolve(l, &c.problem, c.data, &done));
-  c.direct.out = d[0].at, c.direct.in = d[1].at, c.direct.bias = d[2].at;
+  c.direct.out = c.data[WEIGHT], c.direct.in = c.data[RESULT], c.direct.bias = c.data[IMAGE];
   if (!done)
-    PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "conv_weight", l->operands[0].dtype, d[0].n,
+    PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "conv_weight", dtype, px__operand_numel(args->out),
                                    K_BLOCK, &c.direct));
-  return px__cuda_close(d, l, spec);
+  return px__cuda_dense_close(&d);
 }

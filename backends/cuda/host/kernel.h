@@ -2,9 +2,9 @@
 // What the host functions of the device kernels share: element-wise loops and folds from the op
 // tables, and operands as dense arrays.
 //
-// Device kernels that are written by hand work on row-major operands of one type. px__cuda_open
+// Device kernels that are written by hand work on row-major operands of one dtype. px__cuda_dense
 // sees to that: an operand that is not so is copied, and converted, into scratch memory, and
-// px__cuda_close copies it back. All of it is queued on the launch's stream; nothing waits.
+// px__cuda_dense_close copies it back. All of it is queued on the launch's stream; nothing waits.
 #pragma once
 #include "cuda/host/cuda.h"
 #include "operands.h"
@@ -30,8 +30,10 @@ typedef struct px__cuda_pointwise {
 px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *op);
 // functions[i][k]: of int64, float32 and float64 elements; by rows, by columns, joining.
 px_status px__cuda_fold_run(const px_launch *l, const char *const (*functions)[3]);
-// Fills in the axes of a reduction; the input is the last operand. Sorted: any order of elements.
-void px__cuda_axes(k_fold *p, const px_launch *l, bool sorted);
+// Fills in the axes of a reduction of `in` to one result or two (`second` may be NULL). Sorted: any
+// order of elements.
+void px__cuda_axes(k_fold *p, const px_operand *out, const px_operand *second, const px_operand *in,
+                   bool sorted);
 // Launches ways[0] by rows or ways[1] by columns, and ways[2] where there are parts to join, whose
 // accumulators have so many bytes. p->vector says whether columns may be read in vectors.
 px_status px__cuda_reduce(const px_launch *l, k_fold *p, const char *module,
@@ -58,17 +60,25 @@ static inline k_where px__cuda_where(const px_launch *l) { return (k_where){l->f
 
 // ---- dense operands
 
+// The operands that a kernel works on: `px__cuda_dense d = {.launch = l};`.
+enum { PX__CUDA_RESULTS = 4 };  // no op has more
 typedef struct px__cuda_dense {
-  void *at;   // NULL if the operand is absent
-  int64_t n;  // elements
-  px_operand self, plain;
-  bool owned, write;
+  const px_launch *launch;
+  px_status status;  // of what failed first: to be looked at before the kernel is launched
+  int count;
+  struct {
+    const px_operand *operand;
+    void *at;
+    int dtype;
+  } written[PX__CUDA_RESULTS];  // what lies in scratch
 } px__cuda_dense;
-// One letter an operand: 'r' read, 'w' written, 'b' both, as elements of `dtype`; 'x' 'y' 'z' the
-// same as elements of its compute type (float for the halves); 'R' 'W' 'B' in the operand's own;
-// '-' not opened.
-px_status px__cuda_open(px__cuda_dense *d, const px_launch *l, const char *spec, int dtype);
-px_status px__cuda_close(px__cuda_dense *d, const px_launch *l, const char *spec);
+// The operand as elements of `dtype`, to be read, written, or both; NULL if it is absent (or NULL),
+// or if something failed.
+void *px__cuda_dense_in(px__cuda_dense *d, const px_operand *o, int dtype);
+void *px__cuda_dense_out(px__cuda_dense *d, const px_operand *o, int dtype);
+void *px__cuda_dense_inout(px__cuda_dense *d, const px_operand *o, int dtype);
+// Copies back what was written. It is called only where all went well.
+px_status px__cuda_dense_close(px__cuda_dense *d);
 
 // Room for what `tiles` tiles of each of `lines` lines tell each other.
 px_status px__cuda_tiles(const px_launch *l, k_tiles_of *t, int64_t lines, int64_t tiles);

@@ -23,25 +23,35 @@ static px__cuda_matrices matrices(const px_operand *o) {
   return out;
 }
 
-static px_status multiply(const px_launch *l, int first) {
-  const px_operand *o = l->operands;
-  px__cuda_product p = {.c = matrices(&o[0]),
-                        .a = matrices(&o[first]),
-                        .b = matrices(&o[first + 1]),
-                        .dtype = o[0].dtype,
-                        .alpha = 1};
-  if (first == 2) {
-    p.s = broadcast(&o[1], p.c.sizes);
-    p.beta = px_value_float(l->params[3]);
-    p.alpha = px_value_float(l->params[4]);
-  }
+// c = a b; or beta s + alpha a b.
+static px_status multiply(const px_launch *l, const px_operand *c, const px_operand *a,
+                          const px_operand *b) {
+  return px__cuda_multiply(
+      l, (px__cuda_product){
+             .c = matrices(c), .a = matrices(a), .b = matrices(b), .dtype = c->dtype, .alpha = 1});
+}
+static px_status multiply_add(const px_launch *l, const px_operand *c, const px_operand *s,
+                              const px_operand *a, const px_operand *b, px_scalar beta,
+                              px_scalar alpha) {
+  px__cuda_product p = {.c = matrices(c),
+                        .a = matrices(a),
+                        .b = matrices(b),
+                        .dtype = c->dtype,
+                        .beta = px_scalar_float(beta),
+                        .alpha = px_scalar_float(alpha)};
+  p.s = broadcast(s, p.c.sizes);
   return px__cuda_multiply(l, p);
 }
 
-PX_CUDA_KERNEL(mm) { return multiply(l, 1); }
-PX_CUDA_KERNEL(bmm) { return multiply(l, 1); }
-PX_CUDA_KERNEL(addmm) { return multiply(l, 2); }
-PX_CUDA_KERNEL(baddbmm) { return multiply(l, 2); }
+PX_CUDA_KERNEL(mm) { return multiply(l, args->out, args->self, args->mat2); }
+PX_CUDA_KERNEL(bmm) { return multiply(l, args->out, args->self, args->mat2); }
+PX_CUDA_KERNEL(addmm) {
+  return multiply_add(l, args->out, args->self, args->mat1, args->mat2, args->beta, args->alpha);
+}
+PX_CUDA_KERNEL(baddbmm) {
+  return multiply_add(l, args->out, args->self, args->batch1, args->batch2, args->beta,
+                      args->alpha);
+}
 
 // A vector as a column.
 static px__cuda_matrices column(const px_operand *o) {
@@ -54,19 +64,17 @@ static px__cuda_matrices row(const px_operand *o) {
 }
 
 PX_CUDA_KERNEL(mv) {
-  const px_operand *o = l->operands;
-  return px__cuda_multiply(l, (px__cuda_product){.c = column(&o[0]),
-                                                 .a = matrices(&o[1]),
-                                                 .b = column(&o[2]),
-                                                 .dtype = o[0].dtype,
+  return px__cuda_multiply(l, (px__cuda_product){.c = column(args->out),
+                                                 .a = matrices(args->self),
+                                                 .b = column(args->vec),
+                                                 .dtype = args->out->dtype,
                                                  .alpha = 1});
 }
 
 PX_CUDA_KERNEL(dot) {
-  const px_operand *o = l->operands;
-  return px__cuda_multiply(l, (px__cuda_product){.c = matrices(&o[0]),
-                                                 .a = row(&o[1]),
-                                                 .b = column(&o[2]),
-                                                 .dtype = o[0].dtype,
+  return px__cuda_multiply(l, (px__cuda_product){.c = matrices(args->out),
+                                                 .a = row(args->self),
+                                                 .b = column(args->tensor),
+                                                 .dtype = args->out->dtype,
                                                  .alpha = 1});
 }
