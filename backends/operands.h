@@ -40,6 +40,14 @@ static inline int64_t px__list_or(const px_value *v, int k, int64_t otherwise) {
   bool none = v->kind == PX_ARG_NONE || (v->kind == PX_ARG_INTS && v->n == 0);
   return none ? otherwise : px__list_at(v, k);
 }
+// The range that random_ draws from: without `to`, `from` is where it ends. False: none was given.
+static inline bool px__random_range(const px_value *from, const px_value *to, int64_t *low,
+                                    uint64_t *range) {
+  const px_value *end = to->kind == PX_ARG_NONE ? from : to;
+  *low = end == to ? px_value_int(*from) : 0;
+  *range = (uint64_t)px_value_int(*end) - (uint64_t)*low;
+  return end->kind != PX_ARG_NONE;
+}
 static inline int64_t px__list_product(const px_value *v) {
   int64_t n = 1;
   for (int i = 0; i < v->n; i++) n *= v->v.ints[i];

@@ -96,30 +96,26 @@ static const char *field_value(const og_op *op, const og_param *p, const char *v
   return og_format("%s%s", text, how);
 }
 
-// A parameter as a kernel sees it: its random numbers come with the launch, and in the place of a
-// generator is the number of blocks that a device's numbers are laid out for.
-static og_param in_kernel(og_param p) {
-  return p.type == OG_GENERATOR ? (og_param){.name = "blocks", .type = OG_INT} : p;
+// What a kernel has beside its operands; what it draws from comes with the launch.
+static bool is_number(const og_param *p) {
+  return p->type != OG_TENSOR && p->type != OG_TENSORS && p->type != OG_GENERATOR;
 }
 
 static void write_fields(FILE *to, const view *v, bool tensors) {
   const og_op *op = v->ops[0];
-  for (int i = 0; i < op->param_count; i++) {
-    og_param p = tensors ? op->params[i] : in_kernel(op->params[i]);
-    if (agreed_param(v, i) && (tensors || (p.type != OG_TENSOR && p.type != OG_TENSORS)))
-      fprintf(to, "  %s%s;\n", field_type(op, &p), p.name);
-  }
+  for (int i = 0; i < op->param_count; i++)
+    if (agreed_param(v, i) && (tensors || is_number(&op->params[i])))
+      fprintf(to, "  %s%s;\n", field_type(op, &op->params[i]), op->params[i].name);
 }
 // A launch of an op has all its arguments; that of a `kernel` line the numbers alone.
 static void write_values(FILE *to, const view *v, const char *list, bool tensors) {
   const og_op *op = v->ops[0];
   for (int i = 0, numbers = 0; i < op->param_count; i++) {
-    og_param p = tensors ? op->params[i] : in_kernel(op->params[i]);
-    bool number = p.type != OG_TENSOR && p.type != OG_TENSORS;
-    if (agreed_param(v, i) && (tensors || number))
-      fprintf(to, "      .%s = %s,\n", p.name,
-              field_value(op, &p, og_format("%s[%d]", list, *op->kind ? i : numbers)));
-    numbers += number;
+    const og_param *p = &op->params[i];
+    if (agreed_param(v, i) && (tensors || is_number(p)))
+      fprintf(to, "      .%s = %s,\n", p->name,
+              field_value(op, p, og_format("%s[%d]", list, *op->kind ? i : numbers)));
+    numbers += is_number(p);
   }
 }
 

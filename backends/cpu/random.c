@@ -134,7 +134,7 @@ PX_KERNEL(uniform) {
     uniform_mt(&to, mt, args->from, args->to);
     px_mt19937_unlock(mt);
   } else {
-    philox_job job = {.l = l, .d = &to, .a = args->from, .b = args->to, .blocks = args->blocks};
+    philox_job job = {.l = l, .d = &to, .a = args->from, .b = args->to, .blocks = l->blocks};
     philox_each(&job, unroll_of(&to), emit_uniform);
   }
   px__dense_close(&d);
@@ -288,7 +288,7 @@ PX_KERNEL(normal) {
     normal_mt(&to, px__operand_row_major(args->out), mt, args->mean, args->std);
     px_mt19937_unlock(mt);
   } else {
-    philox_job job = {.l = l, .d = &to, .a = args->mean, .b = args->std, .blocks = args->blocks};
+    philox_job job = {.l = l, .d = &to, .a = args->mean, .b = args->std, .blocks = l->blocks};
     philox_each(&job, unroll_of(&to), emit_normal);
   }
   px__dense_close(&d);
@@ -333,10 +333,9 @@ PX_KERNEL(random) {
   px__dense d = {.launch = l};
   px_mt19937 *mt = l->mt19937;
   numbers to = numbers_of(&d, args->out, args->out->dtype);
-  bool ranged = args->to.kind != PX_ARG_NONE;
-  philox_job job = {.l = l, .d = &to, .blocks = args->blocks};
-  job.from = ranged ? px_value_int(args->from) : 0;
-  job.range = ranged ? (uint64_t)px_value_int(args->to) - (uint64_t)job.from : full_range(to.dtype);
+  philox_job job = {.l = l, .d = &to, .blocks = l->blocks};
+  bool ranged = px__random_range(&args->from, &args->to, &job.from, &job.range);
+  if (!ranged) job.range = full_range(to.dtype);
   bool wide = ranged ? job.range >= UINT64_C(1) << (mt ? 32 : 28)
                      : to.dtype == PX_INT64 || to.dtype == PX_FLOAT64;
   if (mt) {
@@ -367,7 +366,7 @@ static void bernoulli_mt(const numbers *d, px_mt19937 *mt, double p, double one)
 PX_KERNEL(bernoulli_scalar) {
   px__dense d = {.launch = l};
   numbers to = numbers_of(&d, args->out, args->out->dtype);
-  philox_job job = {.l = l, .d = &to, .a = args->p, .b = 1, .blocks = args->blocks};
+  philox_job job = {.l = l, .d = &to, .a = args->p, .b = 1, .blocks = l->blocks};
   if (l->mt19937)
     bernoulli_mt(&to, l->mt19937, args->p, 1);
   else
@@ -399,7 +398,7 @@ PX_KERNEL(dropout_mask) {
                     .d = &to,
                     .a = to.dtype == PX_FLOAT64 ? keep : (double)(float)keep,
                     .b = 1 / keep,
-                    .blocks = args->blocks};
+                    .blocks = l->blocks};
   if (l->mt19937)
     bernoulli_mt(&to, l->mt19937, keep, 1 / keep);
   else if (args->lanes > 1)
@@ -443,7 +442,7 @@ PX_KERNEL(exponential) {
   px_mt19937 *mt = l->mt19937;
   numbers to = numbers_of(&d, args->out, args->out->dtype);
   double lambd = args->lambd;
-  philox_job job = {.l = l, .d = &to, .a = lambd, .blocks = args->blocks};
+  philox_job job = {.l = l, .d = &to, .a = lambd, .blocks = l->blocks};
   if (mt) {
     px_mt19937_lock(mt);
     for (int64_t i = 0; i < to.n; i++)

@@ -77,7 +77,7 @@ PX_KERNEL(randperm_fill) {
     if (l->mt19937)
       permute_mt(l->mt19937, order, n);
     else
-      permute_philox(l, order, n, args->blocks * BLOCK);
+      permute_philox(l, order, n, l->blocks * BLOCK);
     size_t item = px_dtype_size((px_dtype)dtype);
     for (int64_t i = 0; i < n; i++) {
       if (dtype == PX_INT64)

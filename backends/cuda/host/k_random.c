@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host functions of random.cu. `blocks` is the number of those that the numbers depend on.
+// Host functions of random.cu. The numbers depend on l->blocks, the blocks of PyTorch's launch.
 #include "cuda/host/kernel.h"
 #include "cuda/host/sort.h"
 
@@ -28,7 +28,7 @@ PX_CUDA_KERNEL(uniform) {
   k_random p = start(&d, args->out);
   p.a = args->from, p.b = args->to;
   PX_CUDA_PASS(d.status);
-  PX_CUDA_PASS(draw_floats(l, "uniform", &p, args->blocks));
+  PX_CUDA_PASS(draw_floats(l, "uniform", &p, l->blocks));
   return px__cuda_dense_close(&d);
 }
 PX_CUDA_KERNEL(normal) {
@@ -36,7 +36,7 @@ PX_CUDA_KERNEL(normal) {
   k_random p = start(&d, args->out);
   p.a = args->mean, p.b = args->std;
   PX_CUDA_PASS(d.status);
-  PX_CUDA_PASS(draw_floats(l, "normal", &p, args->blocks));
+  PX_CUDA_PASS(draw_floats(l, "normal", &p, l->blocks));
   return px__cuda_dense_close(&d);
 }
 PX_CUDA_KERNEL(exponential) {
@@ -44,7 +44,7 @@ PX_CUDA_KERNEL(exponential) {
   k_random p = start(&d, args->out);
   p.a = args->lambd;
   PX_CUDA_PASS(d.status);
-  PX_CUDA_PASS(draw_floats(l, "exponential", &p, args->blocks));
+  PX_CUDA_PASS(draw_floats(l, "exponential", &p, l->blocks));
   return px__cuda_dense_close(&d);
 }
 PX_CUDA_KERNEL(bernoulli_scalar) {
@@ -52,7 +52,7 @@ PX_CUDA_KERNEL(bernoulli_scalar) {
   k_random p = start(&d, args->out);
   p.a = args->p, p.b = 1;
   PX_CUDA_PASS(d.status);
-  PX_CUDA_PASS(draw_any(l, "chance", &p, args->blocks));
+  PX_CUDA_PASS(draw_any(l, "chance", &p, l->blocks));
   return px__cuda_dense_close(&d);
 }
 PX_CUDA_KERNEL(dropout_mask) {
@@ -60,7 +60,7 @@ PX_CUDA_KERNEL(dropout_mask) {
   k_random p = start(&d, args->out);
   p.a = args->keep, p.b = 1 / p.a, p.from = args->lanes;
   PX_CUDA_PASS(d.status);
-  PX_CUDA_PASS(draw_floats(l, "dropout", &p, args->blocks));
+  PX_CUDA_PASS(draw_floats(l, "dropout", &p, l->blocks));
   return px__cuda_dense_close(&d);
 }
 // The probabilities are a tensor.
@@ -92,11 +92,10 @@ PX_CUDA_KERNEL(random) {
   px__cuda_dense d = {.launch = l};
   k_random p = start(&d, args->out);
   PX_CUDA_PASS(d.status);
-  bool ranged = args->to.kind != PX_ARG_NONE;
-  p.from = ranged ? px_value_int(args->from) : 0;
-  p.range = ranged ? (uint64_t)px_value_int(args->to) - (uint64_t)p.from : full_range(p.dtype);
+  bool ranged = px__random_range(&args->from, &args->to, &p.from, &p.range);
+  if (!ranged) p.range = full_range(p.dtype);
   p.wide = ranged ? p.range >= UINT64_C(1) << 28 : p.dtype == PX_INT64 || p.dtype == PX_FLOAT64;
-  PX_CUDA_PASS(draw_any(l, "whole", &p, args->blocks));
+  PX_CUDA_PASS(draw_any(l, "whole", &p, l->blocks));
   return px__cuda_dense_close(&d);
 }
 
@@ -115,13 +114,13 @@ PX_CUDA_KERNEL(randperm_fill) {
   void *room[4];
   for (int i = 0; i < 4; i++) PX_CUDA_PASS(px__cuda_scratch(l, (size_t)p.n * 8, &room[i]));
   p.keys = room[0], p.scratch = room[1], p.bits = key_bits(p.n);
-  PX_CUDA_PASS(draw_any(l, "order_keys", &p, args->blocks));
+  PX_CUDA_PASS(draw_any(l, "order_keys", &p, l->blocks));
   k_sort s = {.in = p.keys, .from = p.scratch, .out = room[2], .indices = room[3]};
   s.lines = 1, s.size = s.take = p.n;
   px__cuda_sort_as(&s, PX_INT64, false);
   s.passes = (p.bits + 7) / 8;
   PX_CUDA_PASS(px__cuda_sort_lines(l, &s));
-  int64_t stride = args->blocks * K_BLOCK;
+  int64_t stride = l->blocks * K_BLOCK;
   p.keys = s.out, p.scratch = s.indices;
   p.offset += (uint64_t)((p.n - 1) / (stride * 2) + 1) * 4;
   PX_CUDA_PASS(px__cuda_over(l, "random", "order_runs", p.n, &p));
