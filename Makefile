@@ -29,10 +29,10 @@ TOOL      = $(CC) -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra
 KFLAGS   := $(if $(SAN),,-O3) -fno-math-errno -fno-trapping-math
 V3FLAGS  := -march=x86-64-v3
 
-OPS      := $(wildcard ops/*.op)
+OPS      := $(wildcard ops/*.op layers/*.layer)
 GEN      := $(O)/gen/stamp
 CORE     := $(wildcard src/*/*.c src/*/*/*.c)
-GENSRC   := $(addprefix $(O)/gen/,ops_table.c ops_api.c backward.c)
+GENSRC   := $(addprefix $(O)/gen/,ops_table.c ops_api.c backward.c layers.c)
 CPU      := $(wildcard backends/cpu/*.c)
 SIM      := $(wildcard backends/sim/*.c)
 EXT      := $(wildcard python/ext/*.c)
@@ -57,7 +57,8 @@ $(GEN): $(O)/opgen $(OPS)
 	$(call say,OPGEN)$(O)/opgen $(O)/gen $(OPS)
 	@touch $@
 # What opgen writes changes only where its text does: a new op rebuilds what it touches.
-GENHEAD  := $(addprefix $(O)/gen/,phlox/ops.h op_ids.h grad_functions.h run_functions.h kernel_args.h cpu_kernels.h samples.inc)
+GENHEAD  := $(addprefix $(O)/gen/,phlox/ops.h phlox/layers.h layer_functions.h layer_samples.inc op_ids.h grad_functions.h run_functions.h \
+  kernel_args.h cpu_kernels.h samples.inc)
 CPUGEN   := kernels_cpu_table $(addprefix kernels_cpu_,0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
 $(GENSRC) $(GENHEAD) $(CPUGEN:%=$(O)/gen/%.c): $(GEN) ;
 
@@ -130,7 +131,7 @@ $(O)/_C.so: $(EXT:python/ext/%.c=$(O)/ext/%.o) $(O)/libphlox.so
 	$(call say,LD)$(LINK) -shared -o $@ $(filter %.o,$^) -L$(O) -lphlox -Wl,-rpath,'$$ORIGIN'
 # The module finds its libraries beside itself: in the tree that is python/phlox.
 $(O)/python: $(O)/_C.so $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB)
-	$(call say,COPY)cp $(O)/_C.so $(O)/libphlox_sim.so $(CUDALIB) $(O)/gen/_ops.pyi python/phlox/
+	$(call say,COPY)cp $(O)/_C.so $(O)/libphlox_sim.so $(CUDALIB) $(O)/gen/_ops.pyi $(O)/gen/_layers.pyi python/phlox/
 	@cp $(O)/libphlox.so python/phlox/libphlox.so.0
 	@touch $@
 
@@ -145,7 +146,7 @@ $(O)/tests/unit/%: tests/unit/%.c $(TESTHEAD) $(GENHEAD) $(COREOBJ) $(CPUOBJ)
 $(O)/tests/%: tests/%.c $(TESTHEAD) $(GENHEAD) $(O)/libphlox.so
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) -Iinclude -I$(O)/gen -Itests $(CPPFLAGS) -o $@ $< -L$(O) -lphlox $(LDFLAGS) -lm -Wl,-rpath,'$$ORIGIN/../..'
-tests: all examples $(TESTBIN)
+tests: all $(TESTBIN)
 test: tests
 	script/test --built
 
@@ -160,20 +161,7 @@ $(O)/examples/%: examples/%.c $(O)/libphlox.so
 $(O)/bench/%: bench/%.c $(O)/libphlox.so
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) -Iinclude -I$(O)/gen -Ibench $(CPPFLAGS) -o $@ $< -L$(O) -lphlox $(LDFLAGS) -lm -Wl,-rpath,'$$ORIGIN/..'
-# Shared objects that programs load: a backend, ops from outside, and the latter's kernels where nvcc is.
-$(O)/examples/libphlox_%.so: examples/backend/%.c
-	@mkdir -p $(@D)
-	$(call say,CC)$(COMPILE) -Iinclude $(CPPFLAGS) -shared -o $@ $< $(LDFLAGS)
-$(O)/examples/lib%_cuda.so: examples/own_op/%.cu
-	@mkdir -p $(@D)
-	$(call say,NVCC)$(NVCC) -std=c++17 $(CUDAARCH) -Iinclude -shared -Xcompiler -fPIC -o $@ $<
-$(O)/examples/lib%.so: examples/own_op/%.c $(O)/libphlox.so
-	@mkdir -p $(@D)
-	$(call say,CC)$(COMPILE) -Iinclude -I$(O)/gen $(CPPFLAGS) -shared -o $@ $< -L$(O) -lphlox $(LDFLAGS) -lm -Wl,-rpath,'$$ORIGIN/..'
-OWNOPS   := $(wildcard examples/own_op/*.c) $(if $(NVCC),$(patsubst %.cu,%_cuda.c,$(wildcard examples/own_op/*.cu)))
-examples: $(patsubst examples/%.c,$(O)/examples/%,$(wildcard examples/*.c)) \
-  $(patsubst examples/backend/%.c,$(O)/examples/libphlox_%.so,$(wildcard examples/backend/*.c)) \
-  $(patsubst examples/own_op/%.c,$(O)/examples/lib%.so,$(OWNOPS))
+examples: $(patsubst examples/%.c,$(O)/examples/%,$(wildcard examples/*.c))
 bench: all $(patsubst bench/%.c,$(O)/bench/%,$(wildcard bench/*.c))
 	$(PYTHON) bench/run.py $(O)/bench.json
 bench-cuda: all $(patsubst bench/%.c,$(O)/bench/%,$(wildcard bench/*.c))
@@ -182,10 +170,10 @@ bench-ops: all
 	PYTHONPATH=python $(PYTHON) bench/ops.py
 demo:
 	script/demo
-# The pages that follow from the sources: docs/ops.md from the op tables, HACKING's table of environment variables.
+# The pages that follow from the sources: docs/ops.md and docs/layers.md from the tables, HACKING's table of environment variables.
 docs: $(GEN)
 	@mkdir -p docs
-	cp $(O)/gen/ops.md docs/ops.md
+	cp $(O)/gen/ops.md $(O)/gen/layers.md docs/
 	tools/docs.sh
 
 # ---- checks: of the sources, and of what was built (the cuda backend takes minutes to build: looked at where it is there)
@@ -196,7 +184,7 @@ check: $(O)/libphlox.so $(O)/libphlox_sim.so
 	@tools/env.sh
 	@tools/circles.sh --check $(O)
 	@tools/docs.sh --check
-	@cmp $(O)/gen/ops.md docs/ops.md || { echo 'docs/ops.md is not what the op tables give: make docs'; exit 1; }
+	@for page in ops.md layers.md; do cmp $(O)/gen/$$page docs/$$page || { echo "docs/$$page is not what the tables give: make docs"; exit 1; }; done
 	@tools/binary.sh $(O)/libphlox.so
 	@$(if $(wildcard $(O)/libphlox_cuda.so),tools/binary.sh $(O)/libphlox_cuda.so)
 	@if command -v clang-format >/dev/null; then clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h'); else echo 'clang-format is not here: format not checked'; fi
@@ -239,7 +227,7 @@ install: $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB)
 	ln -sf libphlox.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libphlox.so.0
 	ln -sf libphlox.so.0 $(DESTDIR)$(LIBDIR)/libphlox.so
 	$(INSTALL) -m 755 $(O)/libphlox_sim.so $(CUDALIB) $(DESTDIR)$(LIBDIR)/
-	install -m 644 include/phlox/*.h include/phlox/*.def $(O)/gen/phlox/ops.h $(DESTDIR)$(PREFIX)/include/phlox/
+	install -m 644 include/phlox/*.h include/phlox/*.def $(O)/gen/phlox/ops.h $(O)/gen/phlox/layers.h $(DESTDIR)$(PREFIX)/include/phlox/
 	@$(SETPLACE) phlox.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/phlox.pc
 	@$(SETPLACE) phlox-config.cmake.in >$(DESTDIR)$(LIBDIR)/cmake/phlox/phlox-config.cmake
 	@$(SETPLACE) phlox-config-version.cmake.in >$(DESTDIR)$(LIBDIR)/cmake/phlox/phlox-config-version.cmake

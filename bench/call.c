@@ -89,7 +89,7 @@ static void set_scene(scene *s) {
   must(px_ones(&s->b, (int64_t[]){4}, 1, PX_FLOAT32, s->device, false, false));
   must(px_ones(&s->matrix, (int64_t[]){4, 4}, 2, PX_FLOAT32, s->device, false, false));
   must(px_ones(&s->input, (int64_t[]){16, 16}, 2, PX_FLOAT32, s->device, false, false));
-  must(px_linear_new(&s->linear, 16, 16, true));
+  must(px_linear_new(&s->linear, 16, 16));
   must(px_module_to(s->linear, PX_DTYPE_NONE, s->device, false));
 }
 

@@ -71,14 +71,14 @@ static px_status load_data(job *j) {
 
 static px_status make_net(px_module **out) {
   px_module *layers[8] = {0};
-  px_status status = px_conv2d_new(&layers[0], 1, 16, 3, 1, 1);
+  px_status status = px_conv2d_new(&layers[0], 1, 16, 3, .padding = 1);
   if (status == PX_OK) status = px_relu_new(&layers[1]);
   if (status == PX_OK) status = px_max_pool2d_new(&layers[2], 2);
-  if (status == PX_OK) status = px_conv2d_new(&layers[3], 16, 32, 3, 1, 1);
+  if (status == PX_OK) status = px_conv2d_new(&layers[3], 16, 32, 3, .padding = 1);
   if (status == PX_OK) status = px_relu_new(&layers[4]);
   if (status == PX_OK) status = px_max_pool2d_new(&layers[5], 2);
   if (status == PX_OK) status = px_flatten_new(&layers[6]);
-  if (status == PX_OK) status = px_linear_new(&layers[7], 128, 10, true);
+  if (status == PX_OK) status = px_linear_new(&layers[7], 128, 10);
   if (status == PX_OK) status = px_sequential_new(out, layers, 8);
   for (int i = 0; i < 8; i++) px_release(layers[i]);
   return status;

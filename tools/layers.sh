@@ -21,7 +21,7 @@ allow src/tensor   'phlox/(base|device|stream|event|memory|dtype|backend|tensor|
 allow src/call     'phlox/|base/|device/device_impl.h|tensor/|call/'
 allow src/ops      'phlox/|base/|device/device_impl.h|tensor/|call/|ops/|run_functions.h'
 allow src/autograd 'phlox/|autograd/|[a-z_]+.h$'
-allow src/nn       'phlox/|nn/'
+allow src/nn       'phlox/|nn/|layer_functions.h'
 allow src/optim    'phlox/|optim/'
 allow src/data     'phlox/|data/'
 allow src/parallel 'phlox/|parallel/'

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// opgen: reads the op tables and writes what follows from them.
+// opgen: reads the tables and writes what follows from them.
 //
-//   opgen OUTDIR FILE.op...       writes the outputs under OUTDIR (which has a folder phlox)
-//   opgen --show NAME FILE.op...  prints all that one op becomes
-// The grammar is ops/GRAMMAR.md. A mistake in a table ends the run with `file:line: text`,
-// status 1.
+//   opgen OUTDIR FILE...       writes the outputs under OUTDIR (which has a folder phlox)
+//   opgen --show NAME FILE...  prints all that one entry becomes
+// The grammar is in ops/GRAMMAR.md, and in layers/GRAMMAR.md for what layers have more. A mistake
+// in a table ends the run with `file:line: text`, status 1.
 #include "opgen.h"
 
 // Files of generated CPU kernels (Makefile: CPUGEN).
@@ -74,8 +74,8 @@ const char *og_quote(const char *text) {
   if (!quoted) exit(1);
   *at++ = '"';
   for (; *text; text++) {
-    if (*text == '"' || *text == '\\') *at++ = '\\';
-    *at++ = *text;
+    if (*text == '"' || *text == '\\' || *text == '\n') *at++ = '\\';
+    *at++ = *text == '\n' ? 'n' : *text;
   }
   *at++ = '"', *at = 0;
   return quoted;
@@ -318,6 +318,7 @@ static void rehearse(void) {
 
 static void show(const char *name) {
   const og_op *op = og_find(name);
+  if (!op && og_show_layer(name)) return;
   if (!op) {
     fprintf(stderr, "opgen: no op '%s'\n", name);
     exit(1);
@@ -335,7 +336,7 @@ static int by_name(const void *a, const void *b) {
 int main(int argc, char **argv) {
   bool showing = argc > 2 && !strcmp(argv[1], "--show");
   if (argc < 2) {
-    fprintf(stderr, "usage: opgen OUTDIR FILE.op... | opgen --show NAME FILE.op...\n");
+    fprintf(stderr, "usage: opgen OUTDIR FILE... | opgen --show NAME FILE...\n");
     return 2;
   }
   for (int i = showing ? 3 : 2; i < argc; i++) og_read(argv[i]);
@@ -348,6 +349,7 @@ int main(int argc, char **argv) {
   }
   for (int i = 0; i < og.count; i++) og_analyse(og.ops[i]);
   rehearse();
+  og_analyse_layers();
   if (showing) {
     show(argv[2]);
     return 0;
@@ -360,5 +362,6 @@ int main(int argc, char **argv) {
   write_kernels(argv[1]);
   og_write_cuda(argv[1]);
   write_texts(argv[1]);
+  og_write_layers(argv[1]);
   return 0;
 }

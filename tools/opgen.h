@@ -196,12 +196,26 @@ char *og_trimmed(const char *from, const char *to);
 og_op *og_op_begin(const char *sort, const char *text, og_place at);
 void og_op_field(og_op *op, char *line, og_place at);
 void og_op_end(const og_op *op);  // what an entry lacks
-// The defaults as C: an initialiser of a px_value; a list needs `static` elements, named by the op.
-const char *og_fallback(const og_op *op, const og_param *p);
 
 // ---- opgen_formula.c
 og_node *og_formula(const char *text, og_place at);
+// A formula and, if `if` and no `else` follows it, its condition: `zeros() if bias`.
+og_node *og_formula_if(const char *text, og_place at, og_node **condition);
 void og_analyse(og_op *op);
+
+// ---- opgen_condition.c: numbers and conditions as C
+typedef struct og_value {
+  og_type type;        // OG_TYPE_COUNT: None
+  const char *c;       // the expression: int64_t, double, bool, const char *, const int64_t *
+  const char *n;       // of a list: how many numbers it has
+  const char *absent;  // the condition that there is none; NULL: there always is one
+  const char *worded;  // of what takes a word in place of numbers: the condition that it is `text`
+  const char *text;
+} og_value;
+// What a name, or a shape of one (ndim(x)), stands for.
+typedef og_value (*og_naming)(const og_node *n, void *context);
+og_value og_number(const og_node *n, og_naming naming, void *context);
+const char *og_condition(const og_node *n, og_naming naming, void *context);
 
 // ---- opgen_kernels.c: expressions for one type of number
 typedef struct og_expr {
@@ -230,10 +244,21 @@ const char *og_helper_argument(const og_op *helper, int i, const char *value);
 // ---- opgen_cuda.c
 void og_write_cuda(const char *folder);
 
+// ---- opgen_layer.c
+void og_analyse_layers(void);
+bool og_show_layer(const char *name);  // whether there is one
+void og_write_layers(const char *folder);
+
 // ---- the outputs: each writes what belongs to one op, or to all
 void og_write_prototypes(FILE *to, const og_op *op);
 void og_write_api(FILE *to, const og_op *op);
 void og_write_params(FILE *to, const og_op *op);
+// The px_params of any sort of entry, as an array params_NAME.
+typedef struct og_owner {
+  const char *sort, *name;
+  og_place place;
+} og_owner;
+void og_write_param_array(FILE *to, const og_owner *of, const og_param *params, int count);
 void og_write_descriptor(FILE *to, const og_op *op);
 void og_write_impl(FILE *to, const og_op *op);
 void og_write_body(FILE *to, const og_op *op);

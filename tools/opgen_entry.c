@@ -127,8 +127,8 @@ const char *og_read_params(const char *at, og_place place, const char *owner, og
 static const struct {
   const char *sort, *fields;
 } sorts[] = {{"layer",
-              "inputs check* set* param* buffer* init forward run repr cname shape sample* note "
-              "doc!"}};
+              "like cname inputs children check* set* param* buffer* init forward run repr shape "
+              "sample* note doc!"}};
 enum { SORTS = sizeof sorts / sizeof *sorts };
 
 static const char *fields_of(const char *sort) {
@@ -186,6 +186,28 @@ static void entry_field(og_entry *e, const char *line, og_place at) {
     og_die(at, "%s of %s is already given at line %d", f.name, e->name, first->place.line);
   if (e->field_count == OG_MAX_FIELDS) og_die(at, "too many fields of %s", e->name);
   e->fields[e->field_count++] = f;
+}
+
+// `like NAME`: what this entry does not say itself is as in that one.
+static void take_from(og_entry *e, const og_entry *other) {
+  int own = e->field_count;
+  for (int i = 0; i < other->field_count; i++) {
+    bool said = !strcmp(other->fields[i].name, "like");
+    for (int k = 0; k < own; k++) said |= !strcmp(e->fields[k].name, other->fields[i].name);
+    if (said) continue;
+    if (e->field_count == OG_MAX_FIELDS) og_die(e->place, "too many fields of %s", e->name);
+    e->fields[e->field_count++] = other->fields[i];
+  }
+}
+
+static void take_alike(og_entry *e, int first) {
+  const og_field *like = og_entry_field(e, "like");
+  for (int i = first; like && i < og.entry_count; i++)
+    if (og.entries[i] != e && !strcmp(og.entries[i]->name, like->text)) {
+      take_from(e, og.entries[i]);
+      return;
+    }
+  if (like) og_die(like->place, "no entry '%s' in this file for %s", like->text, e->name);
 }
 
 static void entry_end(const og_entry *e) {
@@ -275,5 +297,6 @@ void og_read(const char *path) {
   end_field(&r);
   fclose(file);
   for (int i = first_op; i < og.count; i++) og_op_end(og.ops[i]);
+  for (int i = first_entry; i < og.entry_count; i++) take_alike(og.entries[i], first_entry);
   for (int i = first_entry; i < og.entry_count; i++) entry_end(og.entries[i]);
 }

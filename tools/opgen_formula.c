@@ -200,24 +200,31 @@ static og_node *parse_or(lexer *l) {
   return parse_chain(l, OG_LOGIC, words, parse_and);
 }
 
-// a if condition else b
-static og_node *parse_choice(lexer *l) {
+// a if condition else b; where `condition` is given, `a if condition` as well.
+static og_node *parse_choice_or(lexer *l, og_node **condition) {
   static const char *const then[] = {"if", NULL}, *const otherwise[] = {"else", NULL};
   og_node *value = parse_or(l);
   if (!take_operator(l, then)) return value;
-  og_node *n = two(l, OG_CHOICE, "if", value, parse_or(l));
-  if (!take_operator(l, otherwise))
-    og_die(l->place, "expected 'else' before '%s' in formula `%s`", l->at, l->text);
-  add_item(l, n, NULL, parse_choice(l));
+  og_node *test = parse_or(l);
+  if (!take_operator(l, otherwise)) {
+    if (!condition) og_die(l->place, "expected 'else' before '%s' in formula `%s`", l->at, l->text);
+    *condition = test;
+    return value;
+  }
+  og_node *n = two(l, OG_CHOICE, "if", value, test);
+  add_item(l, n, NULL, parse_choice_or(l, condition));
   return n;
 }
+static og_node *parse_choice(lexer *l) { return parse_choice_or(l, NULL); }
 
-og_node *og_formula(const char *text, og_place at) {
+og_node *og_formula_if(const char *text, og_place at, og_node **condition) {
   lexer l = {text, text, at};
-  og_node *root = parse_choice(&l);
+  og_node *root = parse_choice_or(&l, condition);
   if (peek(&l)) og_die(at, "unexpected '%s' in formula `%s`", l.at, text);
   return root;
 }
+
+og_node *og_formula(const char *text, og_place at) { return og_formula_if(text, at, NULL); }
 
 // ---- what a formula saves
 

@@ -5,35 +5,35 @@
 
 #include <ctype.h>
 
-static const char *list_fallback(const og_op *op, const og_param *p) {
+static const char *list_fallback(const og_owner *of, const og_param *p) {
   const char *t = p->fallback;
   if (*t != '[') t = og_format("[%s]", t);
   int count = 0;
   for (const char *at = t + 1; *at && *at != ']'; at++)
     if (isdigit((unsigned char)*at) && !isdigit((unsigned char)at[-1])) count++;
   if (count == 0) return "{.kind = PX_ARG_INTS}";
-  return og_format("{.kind = PX_ARG_INTS, .n = %d, .v = {.ints = ints_%s_%s}}", count, op->name,
+  return og_format("{.kind = PX_ARG_INTS, .n = %d, .v = {.ints = ints_%s_%s}}", count, of->name,
                    p->name);
 }
 
-static const char *number_fallback(const og_op *op, const og_param *p) {
+static const char *number_fallback(const og_owner *of, const og_param *p) {
   const char *t = p->fallback, *kind = og_types[p->type].kind;
   if (!strcmp(t, "True") || !strcmp(t, "False"))
     return og_format("{.kind = %s, .category = 'b', .v = {.i = %d}}", kind, *t == 'T');
   char *end;
   strtod(t, &end);
-  if (*end) og_die(op->place, "bad default '%s' of %s in op %s", t, p->name, op->name);
+  if (*end) og_die(of->place, "bad default '%s' of %s in %s %s", t, p->name, of->sort, of->name);
   bool real = p->type == OG_FLOAT || (p->type == OG_SCALAR && strpbrk(t, ".eEni"));
   if (!strcmp(t, "inf")) t = "__builtin_inf()";
   return og_format("{.kind = %s, .category = '%c', .v = {.%c = %s}}", kind, real ? 'f' : 'i',
                    real ? 'f' : 'i', t);
 }
 
-const char *og_fallback(const og_op *op, const og_param *p) {
+static const char *fallback_of(const og_owner *of, const og_param *p) {
   if (!p->fallback || !strcmp(p->fallback, "None")) return "{0}";
   switch (p->type) {
     case OG_INTS:
-      return list_fallback(op, p);
+      return list_fallback(of, p);
     case OG_TEXT: {
       char *text = og_copy(p->fallback + 1, strlen(p->fallback) > 1 ? strlen(p->fallback) - 2 : 0);
       return og_format("{.kind = PX_ARG_TEXT, .v = {.text = %s}}", og_quote(text));
@@ -47,33 +47,40 @@ const char *og_fallback(const og_op *op, const og_param *p) {
     case OG_INT:
     case OG_FLOAT:
     case OG_BOOL:
-      return number_fallback(op, p);
+      return number_fallback(of, p);
     default:
-      og_die(op->place, "bad default '%s' of %s in op %s", p->fallback, p->name, op->name);
+      og_die(of->place, "bad default '%s' of %s in %s %s", p->fallback, p->name, of->sort,
+             of->name);
   }
 }
 
-void og_write_params(FILE *to, const og_op *op) {
-  for (int i = 0; i < op->param_count; i++) {
-    const og_param *p = &op->params[i];
-    if (p->type == OG_INTS && p->fallback && strstr(og_fallback(op, p), ".ints")) {
+void og_write_param_array(FILE *to, const og_owner *of, const og_param *params, int count) {
+  for (int i = 0; i < count; i++) {
+    const og_param *p = &params[i];
+    if (p->type == OG_INTS && p->fallback && strstr(fallback_of(of, p), ".ints")) {
       const char *t = *p->fallback == '[' ? p->fallback + 1 : p->fallback;
-      fprintf(to, "static const int64_t ints_%s_%s[] = {%.*s};\n", op->name, p->name,
+      fprintf(to, "static const int64_t ints_%s_%s[] = {%.*s};\n", of->name, p->name,
               (int)strcspn(t, "]"), t);
     }
   }
-  if (op->param_count == 0) return;
-  fprintf(to, "static const px_param params_%s[] = {\n", op->name);
-  for (int i = 0; i < op->param_count; i++) {
-    const og_param *p = &op->params[i];
+  if (count == 0) return;
+  fprintf(to, "static const px_param params_%s[] = {\n", of->name);
+  for (int i = 0; i < count; i++) {
+    const og_param *p = &params[i];
     fprintf(to, "    {.name = \"%s\", .kind = %s, .optional = %d, .keyword_only = %d", p->name,
             og_types[p->type].kind, p->optional, p->keyword);
     if (p->fallback)
-      fprintf(to, ", .has_default = true, .fallback = %s, .fallback_text = %s", og_fallback(op, p),
+      fprintf(to, ", .has_default = true, .fallback = %s, .fallback_text = %s", fallback_of(of, p),
               og_quote(p->fallback));
+    if (p->worded) fprintf(to, ", .worded = true");
     fprintf(to, "},\n");
   }
   fprintf(to, "};\n");
+}
+
+void og_write_params(FILE *to, const og_op *op) {
+  og_owner of = {"op", op->name, op->place};
+  og_write_param_array(to, &of, op->params, op->param_count);
 }
 
 static unsigned dtype_mask(const og_op *op) {

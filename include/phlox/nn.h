@@ -3,7 +3,8 @@
 //
 // A module is of a kind: a constant table row with the names of its arguments (its constructor, its
 // attributes and its printed form all follow from them), how it is initialised and its forward
-// function. A subclass in another language is one more kind. A parameter is a leaf tensor with
+// function. The library's kinds follow from layers/*.layer; phlox/layers.h has their constructors.
+// A subclass in another language is one more kind. A parameter is a leaf tensor with
 // px_tensor_is_parameter. Modules are used by one thread at a time.
 #pragma once
 #include "phlox/autograd.h"
@@ -24,31 +25,56 @@ PX_API px_tensor *px_dict_value(const px_dict *dict, int64_t i);
 
 // What a kind of module is.
 typedef struct px_module_kind {
-  const char *name;        // "Linear"
+  const char *name;  // "Linear"
+  // What help tells: the signature, "--", a sentence, arguments, shapes, errors, examples; or NULL.
+  const char *doc;
   const px_param *params;  // constructor arguments, which become the attributes
   int param_count;
   // Makes parameters and buffers from the attributes; NULL if there are none.
   px_status (*init)(px_module *self);
   // One result for `count` inputs (px_module_input_count of them are due). NULL: not callable.
   px_status (*forward)(px_tensor **out, px_module *self, px_tensor *const *inputs, int count);
-  // The text between the parentheses: a template in which {name} stands for an attribute, or a
-  // function; NULL: none.
+  // The text between the parentheses: a template, or a function; NULL: none. In a template {name}
+  // stands for an attribute (of a tensor's name: whether there is one), and [...] for what is left
+  // out where all its names have their defaults; of [a|b] the first that is not left out is
+  // printed.
   const char *repr;
   void (*repr_fn)(const px_module *self, char *text, size_t room);
+  const char *const *inputs;  // their names ("input", "target"), or NULL
   int input_count;
   // For kinds of another language.
   void (*release)(void *context);
-  // What the functions of the library's own kinds want to know beside the attributes: the op that
-  // forward calls, a mode, or a number of dimensions.
-  const char *detail;
 } px_module_kind;
+
+// An optional argument that is none, where PX_NONE() would mean its default.
+static inline px_value PX_GIVEN_NONE(void) {
+  px_value none = PX_NONE();
+  none.category = 'n';
+  return none;
+}
+
+// Constructors that take arguments by name (phlox/layers.h) write them over a struct of defaults,
+// which a function px_NAME_make gets. PX_SIZES(3, 5) is a list in the place of a number; PX_NO_INT
+// and PX_NO_FLOAT stand for None.
+// clang-format off
+#define PX_SIZES(...) {__VA_ARGS__}
+// clang-format on
+#define PX_NO_INT INT64_MIN
+#define PX_NO_FLOAT __builtin_nan("")
+#define PX_BY_NAME(make, type, defaults, ...) \
+  __extension__({ \
+    _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Woverride-init\"") \
+        _Pragma("GCC diagnostic ignored \"-Wmissing-braces\"") \
+            const type px_args_ = {defaults, __VA_ARGS__}; \
+    _Pragma("GCC diagnostic pop") make(&px_args_); \
+  })
 
 // The kinds of the library, in the order of their names; NULL past the end. And one by name.
 PX_API const px_module_kind *px_module_kind_at(int i);
 PX_API const px_module_kind *px_module_kind_find(const char *name);
 
-// Makes a module: `args` are kind->param_count values, PX_ARG_NONE for defaults. `context` is the
-// kind's own.
+// Makes a module: `args` are kind->param_count values, PX_ARG_NONE for defaults, PX_GIVEN_NONE()
+// for an optional argument that is to be none, whatever its default. `context` is the kind's own.
 PX_CALL px_module_new(px_module **out, const px_module_kind *kind, const px_value *args,
                       void *context);
 PX_API const px_module_kind *px_module_kind_of(const px_module *self);
@@ -59,15 +85,6 @@ PX_API void *px_module_context(const px_module *self);
 PX_API void *px_module_user(const px_module *self);  // the embedding language's object, borrowed
 PX_API void px_module_set_user(px_module *self, void *user);
 
-// The usual ones. Device PX_DEVICE_NONE and dtype PX_DTYPE_NONE mean the defaults. Numbers are
-// drawn as PyTorch draws them.
-PX_CALL px_linear_new(px_module **out, int64_t in_features, int64_t out_features, bool bias);
-PX_CALL px_conv2d_new(px_module **out, int64_t in_channels, int64_t out_channels,
-                      int64_t kernel_size, int64_t stride, int64_t padding);
-PX_CALL px_relu_new(px_module **out);
-PX_CALL px_max_pool2d_new(px_module **out, int64_t kernel_size);
-PX_CALL px_flatten_new(px_module **out);
-PX_CALL px_dropout_new(px_module **out, double p);
 // A Sequential of `count` modules (retained), named 0, 1, ...
 PX_CALL px_sequential_new(px_module **out, px_module *const *children, int count);
 

@@ -17,6 +17,7 @@ typedef struct px_param {
   bool optional;  // may be PX_ARG_NONE
   bool keyword_only;
   bool has_default;
+  bool worded;                // of integers: a word may stand in their place
   px_value fallback;          // the default
   const char *fallback_text;  // as in the schema
 } px_param;
@@ -41,8 +42,7 @@ enum {
   PX_OP_ONLY_INPLACE =
       256,             // exists as name_ only (normal_, scatter_...): px_name_ is the C function
   PX_OP_HIDDEN = 512,  // not in Python's namespaces: backward kernels and the like
-  PX_OP_TAKES_NUMBERS = 1024,  // for tensors after the first, as pointwise ops do
-  PX_OP_REGISTERED = 2048      // by a program (phlox/register.h)
+  PX_OP_TAKES_NUMBERS = 1024  // for tensors after the first, as pointwise ops do
 };
 typedef struct px_op {
   const char *name, *schema, *doc;

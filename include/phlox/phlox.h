@@ -11,6 +11,7 @@
 #include "phlox/extend.h"
 #include "phlox/io.h"
 #include "phlox/memory.h"
+#include "phlox/layers.h"
 #include "phlox/nn.h"
 #include "phlox/op.h"
 #include "phlox/ops.h"

@@ -6,28 +6,68 @@
 
 enum { MANY_ELEMENTS = 1 << 14 };  // from here on a CPU layer runs without the GIL
 
-// The layer's forward in C. Inputs are the positional arguments.
+static const char *input_name(const px_module_kind *kind, int i) {
+  return kind->inputs && i < kind->input_count ? kind->inputs[i] : "input";
+}
+
+// "'input1', 'input2' and 'target'": the inputs that are not given.
+static void name_missing(const px_module_kind *kind, PyObject *const *given, int missing,
+                         char *text, size_t room) {
+  size_t used = 0;
+  for (int i = 0, n = 0; i < kind->input_count; i++) {
+    if (given[i]) continue;
+    const char *comma = n == 0 ? "" : n + 1 < missing ? ", " : missing > 2 ? ", and " : " and ";
+    used += (size_t)snprintf(text + used, room - used, "%s'%s'", comma, input_name(kind, i));
+    n++;
+  }
+}
+
+// Inputs by position, then by name, as a Python function takes them.
+static int bind_inputs(const px_module_kind *kind, PyObject *const *args, Py_ssize_t nargs,
+                       PyObject *kwnames, PyObject **given) {
+  Py_ssize_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  if (nargs > kind->input_count)
+    EXT_FAIL_INT(PyExc_TypeError, "%s.forward() takes %d positional arguments but %zd were given",
+                 kind->name, kind->input_count + 1, nargs + keywords + 1);
+  int missing = kind->input_count - (int)nargs;
+  for (Py_ssize_t i = 0; i < nargs; i++) given[i] = args[i];
+  for (Py_ssize_t k = 0; k < keywords; k++, missing--) {
+    PyObject *name = PyTuple_GET_ITEM(kwnames, k);
+    int i = 0;
+    while (i < kind->input_count && PyUnicode_CompareWithASCIIString(name, input_name(kind, i)))
+      i++;
+    if (i == kind->input_count || given[i])
+      EXT_FAIL_INT(PyExc_TypeError,
+                   i == kind->input_count ? "%s.forward() got an unexpected keyword argument '%U'"
+                                          : "%s.forward() got multiple values for argument '%U'",
+                   kind->name, name);
+    given[i] = args[nargs + k];
+  }
+  if (!missing) return 0;
+  char names[256];
+  name_missing(kind, given, missing, names, sizeof names);
+  EXT_FAIL_INT(PyExc_TypeError, "%s.forward() missing %d required positional argument%s: %s",
+               kind->name, missing, missing > 1 ? "s" : "", names);
+}
+
+// The layer's forward in C.
 static PyObject *call_layer(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                             PyObject *kwnames) {
+  enum { LIMIT = 4 };
   px_module *module = ext_module(self);
   const px_module_kind *kind = px_module_kind_of(module);
-  px_tensor *inputs[4] = {NULL}, *result;
-  Py_ssize_t all = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
-  if (all < kind->input_count && all < 2)
-    EXT_FAIL(PyExc_TypeError, "%s.forward() missing %d required positional argument%s", kind->name,
-             kind->input_count - (int)all,
-             all                     ? ": 'target'"
-             : kind->input_count > 1 ? "s: 'input' and 'target'"
-                                     : ": 'input'");
-  if (all != kind->input_count)
-    EXT_FAIL(PyExc_TypeError, "%s.forward() takes %d positional arguments but %zd were given",
-             kind->name, kind->input_count + 1, all + 1);
-  for (Py_ssize_t i = 0; i < all; i++)
-    if (!(inputs[i] = ext_need_tensor(args[i], kind->name, i ? "target" : "input"))) return NULL;
+  PyObject *bound[LIMIT] = {NULL}, *const *given = args;
+  px_tensor *inputs[LIMIT] = {NULL}, *result;
+  if (kwnames || nargs != kind->input_count) {
+    if (bind_inputs(kind, args, nargs, kwnames, bound) < 0) return NULL;
+    given = bound;
+  }
+  for (int i = 0; i < kind->input_count; i++)
+    if (!(inputs[i] = ext_need_tensor(given[i], kind->name, input_name(kind, i)))) return NULL;
   if (px_tensor_numel(inputs[0]) < MANY_ELEMENTS)
-    EXT_TRY(px_module_forward(&result, module, inputs, (int)all));
+    EXT_TRY(px_module_forward(&result, module, inputs, kind->input_count));
   else
-    EXT_WAIT(px_module_forward(&result, module, inputs, (int)all));
+    EXT_WAIT(px_module_forward(&result, module, inputs, kind->input_count));
   return ext_wrap(result);
 }
 

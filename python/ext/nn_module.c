@@ -206,6 +206,21 @@ static int bind(const px_module_kind *kind, PyObject *args, PyObject *kwargs, Py
   return 0;
 }
 
+// An argument of a constructor as a value. None is none of what is optional, and false of a truth.
+static int argument_value(const px_module_kind *kind, int i, PyObject *given, px_value *out,
+                          ext_ints *room) {
+  const px_param *param = &kind->params[i];
+  bool word = given && PyUnicode_Check(given) && param->kind == PX_ARG_INTS && !param->worded;
+  if (given == Py_None && param->optional) return *out = PX_GIVEN_NONE(), 0;
+  if (given == Py_None && param->kind == PX_ARG_BOOL) return *out = PX_B(false), 0;
+  int fits = word || given == Py_None ? 0 : ext_to_value(given, param->kind, out, room);
+  if (fits < 0) return -1;
+  if (!fits)
+    EXT_FAIL_INT(PyExc_TypeError, "%s.__init__(): argument '%s' cannot be %s", kind->name,
+                 param->name, ext_type_name(given));
+  return 0;
+}
+
 static int init_layer(PyObject *self, const px_module_kind *kind, PyObject *args,
                       PyObject *kwargs) {
   enum { LIMIT = 12 };
@@ -213,24 +228,15 @@ static int init_layer(PyObject *self, const px_module_kind *kind, PyObject *args
   px_value values[LIMIT];
   ext_ints rooms[LIMIT];
   if (bind(kind, args, kwargs, given) < 0) return -1;
-  for (int i = 0; i < kind->param_count; i++) {
-    int fits = ext_to_value(given[i], kind->params[i].kind, &values[i], &rooms[i]);
-    if (fits < 0) return -1;
-    if (!fits)
-      EXT_FAIL_INT(PyExc_TypeError, "%s.__init__(): argument '%s' cannot be %s", kind->name,
-                   kind->params[i].name, ext_type_name(given[i]));
-  }
+  for (int i = 0; i < kind->param_count; i++)
+    if (argument_value(kind, i, given[i], &values[i], &rooms[i]) < 0) return -1;
   px_module *module;
   EXT_TRY_INT(px_module_new(&module, kind, values, NULL));
   adopt(self, module);
-  // An optional number that was given as None stays none, although the table has a default for it.
-  for (int i = 0; i < kind->param_count; i++)
-    if (given[i] == Py_None && kind->params[i].has_default)
-      EXT_TRY_INT(px_module_set_attribute(module, kind->params[i].name, PX_NONE()));
   return 0;
 }
 
-static int init_children(PyObject *self, PyObject *args);
+static int init_children(PyObject *self, PyObject *args, PyObject *kwargs);
 
 static int module_init(PyObject *self, PyObject *args, PyObject *kwargs) {
   const px_module_kind *kind = ext_module_kind(Py_TYPE(self));
@@ -239,7 +245,7 @@ static int module_init(PyObject *self, PyObject *args, PyObject *kwargs) {
   px_module *module;
   EXT_TRY_INT(px_module_new(&module, kind, NULL, NULL));
   adopt(self, module);
-  return PyTuple_GET_SIZE(args) ? init_children(self, args) : 0;
+  return init_children(self, args, kwargs);
 }
 
 static int module_traverse(PyObject *object, visitproc visit, void *arg) {
@@ -305,17 +311,24 @@ static int put_items(PyObject *self, PyObject *items) {
   return PyErr_Occurred() ? -1 : 0;
 }
 
-static int init_children(PyObject *self, PyObject *args) {
+// What a constructor without parameters was given: the children of a container, or a mistake.
+static int init_children(PyObject *self, PyObject *args, PyObject *kwargs) {
   const px_module_kind *above = kind_above(Py_TYPE(self));
   bool sequential = above && ext_is_sequential(above);
-  PyObject *first = PyTuple_GET_ITEM(args, 0);
-  if (PyTuple_GET_SIZE(args) == 1 && (!sequential || PyDict_Check(first))) {
-    if (!above)
-      EXT_FAIL_INT(PyExc_TypeError, "%s.__init__() takes 1 positional argument but 2 were given",
-                   ext_type_name(self));
-    return first == Py_None ? 0 : put_items(self, first);
+  bool container = sequential || (above && !above->forward);
+  Py_ssize_t count = PyTuple_GET_SIZE(args), at = 0;
+  PyObject *first = count ? PyTuple_GET_ITEM(args, 0) : NULL, *name, *value;
+  while (kwargs && PyDict_Next(kwargs, &at, &name, &value)) {
+    if (first || sequential || !container || PyUnicode_CompareWithASCIIString(name, "modules"))
+      EXT_FAIL_INT(PyExc_TypeError, "%s.__init__() got an unexpected keyword argument '%U'",
+                   ext_type_name(self), name);
+    first = value, count = 1;
   }
-  return put_items(self, args);
+  if (!container && count)
+    EXT_FAIL_INT(PyExc_TypeError, "%s.__init__() takes 1 positional argument but %zd were given",
+                 ext_type_name(self), count + 1);
+  if (first == Py_None && !sequential) return 0;
+  return put_items(self, count == 1 && (!sequential || PyDict_Check(first)) ? first : args);
 }
 
 PyObject *ext_module_over(PyTypeObject *type, px_module *module) {
@@ -575,6 +588,7 @@ int ext_module_keep_type(const char *name, PyTypeObject *type) {
   return PyDict_SetItemString(types, name, (PyObject *)type);
 }
 
+enum { SLOTS = 10 };
 static PyType_Slot *slots_of(const px_module_kind *kind, PyType_Slot *slots) {
   static const struct {
     const char *name;
@@ -584,6 +598,7 @@ static PyType_Slot *slots_of(const px_module_kind *kind, PyType_Slot *slots) {
                     {"ModuleList", ext_module_list_methods, true},
                     {"ModuleDict", ext_module_dict_methods, false}};
   int n = 0;
+  slots[n++] = (PyType_Slot){Py_tp_doc, (void *)kind->doc};
   for (int i = 0; i < EXT_LENGTH(containers); i++) {
     if (strcmp(containers[i].name, kind->name)) continue;
     slots[n++] = (PyType_Slot){Py_tp_methods, containers[i].methods};
@@ -602,7 +617,7 @@ static PyType_Slot *slots_of(const px_module_kind *kind, PyType_Slot *slots) {
 }
 
 static int add_layer(PyObject *nn, const px_module_kind *kind) {
-  PyType_Slot slots[9];
+  PyType_Slot slots[SLOTS];
   char *name = PyMem_Malloc(strlen(kind->name) + 16);  // kept: a heap type of 3.11 points to it
   if (!name) return PyErr_NoMemory(), -1;
   sprintf(name, "torch.nn.%s", kind->name);

@@ -42,14 +42,29 @@ static const px_class module_class = {"module", module_destroy};
 
 static px_status attribute_set(px_module *self, const char *name, px_value value);
 
+// What becomes the attribute: the argument, or the default. A number in the place of a list is a
+// list that prints as a number.
+static px_value argument_of(const px_param *param, const px_value *given) {
+  px_value value = given ? *given : param->fallback;
+  if (param->kind != PX_ARG_INTS) return value;
+  if (!given && value.n == 1 && param->fallback_text && *param->fallback_text != '[')
+    value.category = 'i';
+  if (given && given->kind == PX_ARG_INT) {
+    value = PX_IS(&given->v.i, 1);
+    value.category = 'i';
+  }
+  return value;
+}
+
 static px_status set_arguments(px_module *self, const px_value *args) {
   for (int i = 0; i < self->kind->param_count; i++) {
     const px_param *param = &self->kind->params[i];
-    bool given = args && args[i].kind != PX_ARG_NONE;
+    bool none = args && args[i].kind == PX_ARG_NONE && args[i].category == 'n' && param->optional;
+    bool given = none || (args && args[i].kind != PX_ARG_NONE);
     PX_CHECK(given || param->has_default || param->optional, PX_TYPE,
              "%s.__init__() missing 1 required positional argument: '%s'", self->kind->name,
              param->name);
-    PX_TRY(attribute_set(self, param->name, given ? args[i] : param->fallback));
+    PX_TRY(attribute_set(self, param->name, argument_of(param, given ? &args[i] : NULL)));
   }
   return PX_OK;
 }
@@ -117,8 +132,9 @@ static void attributes_moved(px_module *self) {
 }
 
 static px_status attribute_set(px_module *self, const char *name, px_value value) {
-  PX_CHECK(value.kind != PX_ARG_INTS || (value.n >= 0 && value.n <= 4), PX_VALUE,
-           "a module's attribute holds at most 4 integers, but '%s' has %d", name, value.n);
+  PX_CHECK(value.kind != PX_ARG_INTS || (value.n >= 0 && value.n <= PX__ATTRIBUTE_INTS), PX_VALUE,
+           "a module's attribute holds at most %d integers, but '%s' has %d", PX__ATTRIBUTE_INTS,
+           name, value.n);
   px__attribute *at = attribute_find(self, name);
   if (at) return attribute_store(at, value);
   PX_TRY(px__nn_grow((void **)&self->attributes, &self->attribute_room, self->attribute_count,

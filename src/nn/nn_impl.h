@@ -14,10 +14,11 @@ typedef struct px__entry {
   px_module *module;
 } px__entry;
 
+enum { PX__ATTRIBUTE_INTS = 4 };
 typedef struct px__attribute {
   char *name;
   px_value value;  // lists and texts point into the fields below
-  int64_t ints[4];
+  int64_t ints[PX__ATTRIBUTE_INTS];
   char *text;
 } px__attribute;
 
@@ -56,3 +57,5 @@ px_tensor *px__tensor_of(const px_module *self, const char *name);
 
 // Writes a value as Python prints it: 3, 1e-05, True, (3, 3), None.
 void px__value_text(px_value value, char *text, size_t room);
+// A text in which {name} stands for an attribute, and {class} for the kind's name; gives `text`.
+const char *px__filled(const px_module *self, const char *format, char *text, size_t room);

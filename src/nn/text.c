@@ -43,31 +43,119 @@ void px__value_text(px_value value, char *text, size_t room) {
     snprintf(text, room, "%lld", (long long)value.v.i);
 }
 
-// Fills a template: {name} becomes the attribute's text.
-static void fill(const px_module *self, const char *format, char *text, size_t room) {
-  size_t used = 0;
-  while (*format && used + 1 < room) {
-    const char *end = *format == '{' ? strchr(format, '}') : NULL;
-    if (!end) {
-      text[used++] = *format++;
-      continue;
-    }
-    char name[64];
-    snprintf(name, sizeof name, "%.*s", (int)(end - format - 1), format + 1);
-    px__value_text(px_module_attribute(self, name), text + used, room - used);
-    used += strlen(text + used);
-    format = end + 1;
-  }
-  text[used < room ? used : room - 1] = 0;
+// ---- templates
+
+// A text of fixed room; what does not fit is cut off.
+typedef struct space {
+  char *text;
+  size_t used, size;
+} space;
+
+static void put(space *to, const char *text, size_t length) {
+  size_t free = to->size - 1 - to->used;
+  if (length > free) length = free;
+  memcpy(to->text + to->used, text, length);
+  to->text[to->used += length] = 0;
 }
 
-void px_module_extra_repr(const px_module *self, char *text, size_t room) {
-  if (!room) return;
+static const px_param *param_of(const px_module *self, const char *name) {
+  for (int i = 0; i < self->kind->param_count; i++)
+    if (!strcmp(self->kind->params[i].name, name)) return &self->kind->params[i];
+  return NULL;
+}
+
+// What a name prints as: of a tensor whether there is one, else the attribute.
+static px_value named_value(const px_module *self, const char *name) {
+  px_module_entry entry;
+  if (px_module_entry_find(self, name, &entry)) return PX_B(entry.tensor != NULL);
+  return px_module_attribute(self, name);
+}
+
+// Whether a name has its default; a default number stands for lists of it.
+static bool is_usual(const px_module *self, const char *name) {
+  px_value value = named_value(self, name);
+  const px_param *param = param_of(self, name);
+  if (!param) return false;
+  px_value usual = param->fallback;
+  if (value.kind == PX_ARG_TEXT && usual.kind == PX_ARG_TEXT)
+    return !strcmp(value.v.text, usual.v.text);
+  if (value.kind == PX_ARG_INTS && usual.kind == PX_ARG_INTS && usual.n == 1) {
+    for (int i = 0; i < value.n; i++)
+      if (value.v.ints[i] != usual.v.ints[0]) return false;
+    return true;
+  }
+  if (value.kind == PX_ARG_FLOAT) return px_value_float(usual) == value.v.f;
+  return value.kind == usual.kind && (value.kind == PX_ARG_NONE || value.v.i == usual.v.i);
+}
+
+// The name in {name} at `at`, or NULL if it begins none; *end is past the brace.
+static const char *name_in(const char *at, char *name, size_t size, const char **end) {
+  size_t n = *at == '{' ? strspn(at + 1, "abcdefghijklmnopqrstuvwxyz_0123456789") : 0;
+  if (!n || at[n + 1] != '}' || n >= size) return NULL;
+  memcpy(name, at + 1, n);
+  name[n] = 0;
+  *end = at + n + 2;
+  return name;
+}
+
+static void fill_part(space *to, const px_module *self, const char *at, const char *end) {
+  char name[64], text[256];
+  while (at < end) {
+    const char *after = at + 1;
+    if (!name_in(at, name, sizeof name, &after)) {
+      put(to, at, 1);
+    } else if (!strcmp(name, "class")) {
+      put(to, self->kind->name, strlen(self->kind->name));
+    } else {
+      px__value_text(named_value(self, name), text, sizeof text);
+      put(to, text, strlen(text));
+    }
+    at = after;
+  }
+}
+
+// Whether a part names something that has not its default.
+static bool is_worth(const px_module *self, const char *at, const char *end) {
+  char name[64];
+  for (const char *after; at < end; at = after) {
+    after = at + 1;
+    if (name_in(at, name, sizeof name, &after) && !is_usual(self, name)) return true;
+  }
+  return false;
+}
+
+// [a|b]: the first alternative that is worth printing; `at` is past the bracket.
+static const char *fill_option(space *to, const px_module *self, const char *at) {
+  const char *end = strchr(at, ']');
+  bool done = false;
+  while (at < end) {
+    const char *stop = at + strcspn(at, "|]");
+    if (!done && is_worth(self, at, stop)) fill_part(to, self, at, stop), done = true;
+    at = stop + 1;
+  }
+  return end + 1;
+}
+
+const char *px__filled(const px_module *self, const char *format, char *text, size_t size) {
+  space to = {text, 0, size};
   *text = 0;
-  if (self->kind->repr_fn)
-    self->kind->repr_fn(self, text, room);
-  else if (self->kind->repr)
-    fill(self, self->kind->repr, text, room);
+  fill_part(&to, self, format, format + strlen(format));
+  return text;
+}
+
+void px_module_extra_repr(const px_module *self, char *text, size_t size) {
+  if (!size) return;
+  *text = 0;
+  if (self->kind->repr_fn) {
+    self->kind->repr_fn(self, text, size);
+    return;
+  }
+  space to = {text, 0, size};
+  for (const char *at = self->kind->repr; at && *at;) {
+    const char *next = at + strcspn(at, "[");
+    fill_part(&to, self, at, next);
+    at = *next ? fill_option(&to, self, next + 1) : next;
+  }
 }
 
 // A text that grows; `failed` once memory was short.

@@ -400,7 +400,7 @@ static px_status states(job *j) {
   PX_SCOPED(px_tensor) drawn = NULL;
   char *text = NULL;
   px_manual_seed(1);
-  PX_TRY(px_linear_new(&norm, 3, 2, true));
+  PX_TRY(px_linear_new(&norm, 3, 2));
   PX_TRY(px_sequential_new(&net, &norm, 1));
   PX_TRY(px_module_to(net, PX_DTYPE_NONE, j->device, false));
   PX_TRY(px_module_state_dict(&state, net, ""));

@@ -59,6 +59,8 @@ static inline void sample_fill(sample *s, char kind, double *values, int64_t n, 
     if (kind == 'f') values[i] = sample_float(s, s->lo, s->hi, i);
     if (kind == 'p')
       values[i] = sample_float(s, s->lo > 0 ? s->lo : 0.3, s->hi > 1 ? s->hi : 1.9, i);
+    if (kind == 'u') values[i] = sample_float(s, 0.1, 0.9, i);
+    if (kind == 's') values[i] = (i + s->drawn) % 2 ? 1 : -1;
     if (kind == 'i') values[i] = (double)((i * 7 + 3 + s->drawn) % limit);
     if (kind == 'b') values[i] = (double)((i * 5 + s->drawn) % 3 != 0);
     if (kind == 'q') values[i] = (double)((i * 3 + 1) % n);  // perm, n not a multiple of 3
@@ -110,7 +112,7 @@ static inline px_value read_tensor(sample *s, const char **text, bool smooth) {
   }
   *text = at + 1;
   px_tensor *t = sample_tensor(s, kind, ndim, sizes, limit);
-  s->smooth[s->tensor_count - 1] = smooth && (kind == 'f' || kind == 'p');
+  s->smooth[s->tensor_count - 1] = smooth && strchr("fpu", kind);
   return PX_T(t);
 }
 
@@ -193,7 +195,7 @@ static inline px_value read_number(sample *s, const char **text, int kind) {
 }
 
 static inline bool is_tensor_text(const char *at) {
-  return (strchr("fpib", *at) && at[1] == '(') || !strncmp(at, "perm(", 5);
+  return (strchr("fpusib", *at) && at[1] == '(') || !strncmp(at, "perm(", 5);
 }
 
 static inline px_value read_value(sample *s, const char **text, int param) {
@@ -216,13 +218,8 @@ static inline int param_named(const px_op *op, const char *name, size_t n) {
   return -1;
 }
 
-// Reads row i with tensors of the dtype on the device.
-static inline void sample_open(sample *s, int i, px_dtype dtype, px_device device) {
-  *s = sample_rows[i];
-  s->dtype = dtype;
-  s->device = device;
-  s->op = px_op_find(s->op_name);
-  CHECK(s->op);
+// Reads the text as arguments of s->op.
+static inline void sample_read(sample *s) {
   int position = 0;
   for (const char *at = skip_blanks(s->text); *at; at = skip_blanks(at)) {
     size_t n = strspn(at, "abcdefghijklmnopqrstuvwxyz_0123456789");
@@ -231,6 +228,16 @@ static inline void sample_open(sample *s, int i, px_dtype dtype, px_device devic
     CHECK(param >= 0 && param < s->op->param_count);
     s->args[param] = read_value(s, &at, param);
   }
+}
+
+// Reads row i with tensors of the dtype on the device.
+static inline void sample_open(sample *s, int i, px_dtype dtype, px_device device) {
+  *s = sample_rows[i];
+  s->dtype = dtype;
+  s->device = device;
+  s->op = px_op_find(s->op_name);
+  CHECK(s->op);
+  sample_read(s);
 }
 
 static inline void sample_close(sample *s) {

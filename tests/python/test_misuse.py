@@ -26,6 +26,10 @@ class Scalar(c.Structure):
     _fields_ = [("kind", c.c_char), ("value", c.c_int64)]
 
 
+class Value(c.Structure):
+    _fields_ = [("kind", c.c_uint8), ("category", c.c_char), ("n", c.c_int32), ("value", c.c_int64)]
+
+
 class Frame(c.Structure):
     _fields_ = [("file", c.c_char_p), ("line", c.c_int), ("function", c.c_char_p)]
 
@@ -93,7 +97,8 @@ def objects():
     new("px_list", "px_list_new", (c.c_void_p * 2)(made["px_tensor"], made["px_tensor"]), c.c_int64(2))
     new("px_dict", "px_dict_new")
     lib.px_dict_set(made["px_dict"], b"weight", made["px_tensor"])
-    new("px_module", "px_linear_new", c.c_int64(3), c.c_int64(2), True)
+    linear = c.c_void_p(lib.px_module_kind_find(b"Linear"))
+    new("px_module", "px_module_new", linear, (Value * 5)(Value(4, b"\0", 0, 3), Value(4, b"\0", 0, 2)), None)
     new("px_optimizer", "px_optimizer_new", b"SGD")
     lib.px_optimizer_add(made["px_optimizer"], (c.c_void_p * 1)(made["px_tensor"]), c.c_int64(1))
     new("px_scheduler", "px_scheduler_step_lr", made["px_optimizer"], c.c_int64(1), c.c_double(0.5))

@@ -26,11 +26,11 @@ static px_status net_new(px_module **out) {
   PX_SCOPED(px_module) pool = NULL;
   PX_SCOPED(px_module) flat = NULL;
   PX_SCOPED(px_module) last = NULL;
-  PX_TRY(px_conv2d_new(&conv, 1, 2, 3, 1, 1));
+  PX_TRY(px_conv2d_new(&conv, 1, 2, 3, .padding = 1));
   PX_TRY(px_relu_new(&relu));
   PX_TRY(px_max_pool2d_new(&pool, 2));
   PX_TRY(px_flatten_new(&flat));
-  PX_TRY(px_linear_new(&last, 18, 4, true));
+  PX_TRY(px_linear_new(&last, 18, 4));
   return px_sequential_new(out, (px_module *[]){conv, relu, pool, flat, last}, 5);
 }
 

@@ -5,7 +5,7 @@
 
 static px_module *linear(int64_t in, int64_t out) {
   px_module *made = NULL;
-  OK(px_linear_new(&made, in, out, true));
+  OK(px_linear_new(&made, in, out));
   return made;
 }
 
@@ -47,11 +47,11 @@ static px_module *small_net(void) {
   PX_SCOPED(px_module) drop = NULL;
   PX_SCOPED(px_module) inner = NULL;
   px_module *net = NULL;
-  OK(px_conv2d_new(&conv, 1, 2, 3, 1, 1));
+  OK(px_conv2d_new(&conv, 1, 2, 3, .padding = 1));
   OK(px_relu_new(&relu));
   OK(px_max_pool2d_new(&pool, 2));
   OK(px_flatten_new(&flat));
-  OK(px_dropout_new(&drop, 0.5));
+  OK(px_dropout_new(&drop, .p = 0.5));
   OK(px_sequential_new(&inner, (px_module *[]){last, drop}, 2));
   OK(px_sequential_new(&net, (px_module *[]){conv, relu, pool, flat, inner}, 5));
   return net;
@@ -74,7 +74,7 @@ PX_TEST(linear_starts_as_pytorchs) {
 PX_TEST(conv2d_starts_as_pytorchs) {
   px_module *made = NULL;
   px_manual_seed(0);
-  OK(px_conv2d_new(&made, 1, 2, 2, 1, 0));
+  OK(px_conv2d_new(&made, 1, 2, 2));
   PX_SCOPED(px_module) m = made;
   HOLDS(entry(m, "weight"), -0.00374341011, 0.268221796, -0.411522567, -0.367969513, -0.192577183,
         0.134078681, -0.00990658998, 0.396444738);
@@ -497,8 +497,7 @@ PX_TEST(weights_of_a_loss_are_its_buffers) {
   PX_SCOPED(px_tensor) y = ROW(1, 1);
   PX_SCOPED(px_tensor) loss = NULL;
   PX_SCOPED(px_module) made = NULL;
-  px_value args[8] = {PX_NONE(), PX_TX("sum"), PX_T(weight)};
-  OK(px_module_new(&made, px_module_kind_find("BCEWithLogitsLoss"), args, NULL));
+  OK(px_bce_with_logits_loss_new(&made, .reduction = "sum", .pos_weight = weight));
   CHECK(entry(made, "pos_weight") == weight && !entry(made, "weight"));
   OK(px_module_forward(&loss, made, (px_tensor *[]){x, y}, 2));
   HOLDS(loss, 3 * 0.69314718);

@@ -80,7 +80,7 @@ PX_TEST(bad_entries) {
 
 #define LAYER "layer X(int size=1)\n"
 PX_TEST(bad_entries_of_other_sorts) {
-  REFUSED("layr X()\n", "1: expected `op`, `kernel` or `layer`, not 'layr X()'");
+  REFUSED("layr X()\n", "1: expected `op`, `kernel`, `helper` or `layer`, not 'layr X()'");
   REFUSED("layer X\n", "1: expected `layer NAME(PARAMETERS)`");
   REFUSED("layer X() -> Tensor\n", "1: unexpected '-> Tensor' after the parameters of X");
   REFUSED("layer X(int a, int a)\n", "1: parameter 'a' is given twice");

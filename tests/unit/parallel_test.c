@@ -187,9 +187,9 @@ static px_module *net_on(px_device device) {
   PX_SCOPED(px_module) second = NULL;
   px_module *net = NULL;
   px_manual_seed(1);
-  OK(px_linear_new(&first, 5, 7, true));
+  OK(px_linear_new(&first, 5, 7));
   OK(px_relu_new(&relu));
-  OK(px_linear_new(&second, 7, 2, true));
+  OK(px_linear_new(&second, 7, 2));
   OK(px_sequential_new(&net, (px_module *[]){first, relu, second}, 3));
   OK(px_module_to(net, PX_DTYPE_NONE, device, false));
   return net;

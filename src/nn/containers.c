@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modules of modules.
+#include "layer_functions.h"
+#include "nn/nn_impl.h"
+
+#include <stdio.h>
+
+px_status px__sequential_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                                 int count) {
+  PX_SCOPED(px_tensor) x = px_retain(inputs[0]);
+  for (int i = 0; i < self->entry_count; i++) {
+    px_tensor *next;
+    PX_TRY(px_module_call(&next, self->entries[i].module, x));
+    px_release(x);
+    x = next;
+  }
+  *out = PX_MOVE(x);
+  return PX_OK;
+}
+
+px_status px_sequential_new(px_module **out, px_module *const *children, int count) {
+  PX_GIVEN_N(children, count);
+  *out = NULL;
+  PX_SCOPED(px_module) self = NULL;
+  PX_TRY(px_module_new(&self, px_module_kind_find("Sequential"), NULL, NULL));
+  for (int i = 0; i < count; i++) {
+    char name[16];
+    snprintf(name, sizeof name, "%d", i);
+    PX_TRY(px_module_register_module(self, name, children[i]));
+  }
+  *out = PX_MOVE(self);
+  return PX_OK;
+}

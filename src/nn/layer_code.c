@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the generated code of layers stands on.
+#include "nn/layer_code.h"
+
+#include <math.h>
+
+#include "layer_functions.h"
+#include "phlox/ops.h"
+
+const px_module_kind *px_module_kind_at(int i) {
+  return i >= 0 && i < px__layer_count ? &px__layers[i] : NULL;
+}
+
+const px_module_kind *px_module_kind_find(const char *name) {
+  for (int i = 0; i < px__layer_count; i++)
+    if (!strcmp(px__layers[i].name, name)) return &px__layers[i];
+  return NULL;
+}
+
+// ---- tensors
+
+static px_status make_tensor(px_tensor **out, const px_module *self, int ndim, const int64_t *sizes,
+                             px_dtype dtype) {
+  px_value device = px_module_attribute(self, "device"), own = px_module_attribute(self, "dtype");
+  if (dtype == PX_DTYPE_NONE && own.kind == PX_ARG_DTYPE) dtype = (px_dtype)own.v.i;
+  return px_tensor_empty(out, ndim, sizes, dtype,
+                         device.kind == PX_ARG_DEVICE ? device.v.device : PX_DEVICE_NONE);
+}
+
+px_status px__add_parameter(px_tensor **out, px_module *self, const char *name, int ndim,
+                            const int64_t *sizes) {
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(make_tensor(&made, self, ndim, sizes, PX_DTYPE_NONE));
+  PX_TRY(px_tensor_set_requires_grad(made, true));
+  PX_TRY(px_module_register_parameter(self, name, made));
+  *out = made;
+  return PX_OK;
+}
+
+px_status px__add_buffer(px_tensor **out, px_module *self, const char *name, int ndim,
+                         const int64_t *sizes, px_dtype dtype) {
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(make_tensor(&made, self, ndim, sizes, dtype));
+  PX_TRY(px_module_register_buffer(self, name, made, true));
+  *out = made;
+  return PX_OK;
+}
+
+px_status px__take_buffer(px_module *self, const char *name) {
+  px_value value = px_module_attribute(self, name);
+  PX_SCOPED(px_tensor) given = value.kind == PX_ARG_TENSOR ? px_retain(value.v.tensor) : NULL;
+  PX_TRY(px_module_set_attribute(self, name, PX_NONE()));  // the buffer owns it, not the attribute
+  return px_module_register_buffer(self, name, given, true);
+}
+
+px_status px__init_fan_uniform(px_tensor *self, const px_tensor *weight) {
+  int64_t fan_in, fan_out;
+  PX_TRY(px_init_fans(&fan_in, &fan_out, weight));
+  if (fan_in <= 0) return PX_OK;
+  double bound = 1 / sqrt((double)fan_in);
+  return px_init_uniform(self, -bound, bound, NULL);
+}
+
+// The row of the padding starts as zeros.
+px_status px__embedding_init(px_module *self) {
+  px_value padding = px_module_attribute(self, "padding_idx");
+  PX_SCOPED(px_tensor) plain = NULL;
+  PX_SCOPED(px_tensor) row = NULL;
+  if (padding.kind == PX_ARG_NONE) return PX_OK;
+  PX_TRY(px_tensor_detach(&plain, px__tensor_of(self, "weight")));
+  PX_TRY(px_select(&row, plain, 0, px_value_int(padding)));
+  return px_init_constant(row, 0);
+}
+
+// ---- arguments
+
+px_status px__spread(px_module *self, const char *name, int count) {
+  px_value value = px_module_attribute(self, name);
+  int64_t each[PX__ATTRIBUTE_INTS];
+  if (value.kind != PX_ARG_INTS) return PX_OK;
+  PX_CHECK(value.n == 1 || value.n == count, PX_VALUE, "%s takes one or %d sizes, but got %d", name,
+           count, value.n);
+  for (int d = 0; d < count; d++) each[d] = value.v.ints[value.n == 1 ? 0 : d];
+  return px_module_set_attribute(self, name, PX_IS(each, count));
+}
+
+px_value px__given_int(int64_t value, bool maybe) {
+  if (value != PX_NO_INT) return PX_I(value);
+  return maybe ? PX_GIVEN_NONE() : PX_NONE();
+}
+
+px_value px__given_float(double value, bool maybe) {
+  if (!isnan(value)) return PX_F(value);
+  return maybe ? PX_GIVEN_NONE() : PX_NONE();
+}
+
+px_value px__given_ints(const int64_t *items, int room, int size, bool maybe) {
+  int count = 0;
+  if (items[0] == PX_NO_INT) return maybe ? PX_GIVEN_NONE() : PX_NONE();
+  while (count < room && items[count] != PX_NO_INT && (size || items[count] || !count)) count++;
+  px_value list = PX_IS(items, count);
+  if (count < room && items[count] == PX_NO_INT) list.category = 'i';  // a number, for all
+  return list;
+}
+
+bool px__all(const int64_t *items, int count, const char *comparison, double with) {
+  bool equal = comparison[1] == '=' && *comparison != '!';
+  for (int i = 0; i < count; i++) {
+    double item = (double)items[i];
+    bool holds = (*comparison == '<' && item < with) || (*comparison == '>' && item > with) ||
+                 (*comparison == '!' && item != with) || (equal && item == with);
+    if (!holds) return false;
+  }
+  return true;
+}
+
+// ---- forward
+
+// An op that has no form in place is computed, from a copy if there is a graph that keeps it, and
+// its result copied into the input.
+static px_status into_input(px_tensor **out, const px_op *op, px_value *args) {
+  px_tensor *input = args[0].v.tensor;
+  PX_SCOPED(px_tensor) kept = NULL;
+  void *result = NULL;
+  if (px_tensor_requires_grad(input)) {
+    PX_TRY(px_clone(&kept, input, NULL));
+    args[0] = PX_T(kept);
+  }
+  PX_TRY(px_op_call(op, PX_CALL_NEW, args, &result));
+  PX_SCOPED(px_tensor) made = result;
+  PX_TRY(px_copy_(input, made, false));
+  *out = px_retain(input);
+  return PX_OK;
+}
+
+px_status px__forward_inplace(px_tensor **out, const char *name, px_value *args) {
+  const px_op *op = px_op_find(name);
+  void *result = args[0].v.tensor;
+  if (!(op->flags & PX_OP_HAS_INPLACE)) return into_input(out, op, args);
+  PX_TRY(px_op_call(op, PX_CALL_INPLACE, args, &result));
+  *out = result;
+  return PX_OK;
+}

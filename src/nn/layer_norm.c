@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forward functions of the layers that normalise over a batch or an image: they count batches and
+// look at the number of dimensions, which no formula says.
+#include "layer_functions.h"
+#include "nn/nn_impl.h"
+#include "phlox/ops.h"
+
+// A signal has 1 dimension, an image 2, a volume 3.
+static px_status check_batch(const px_tensor *x, int64_t dims) {
+  int ndim = px_tensor_ndim(x);
+  if (dims == 1)
+    PX_CHECK(ndim == 2 || ndim == 3, PX_VALUE, "expected 2D or 3D input (got %dD input)", ndim);
+  else
+    PX_CHECK(ndim == dims + 2, PX_VALUE, "expected %dD input (got %dD input)", (int)dims + 2, ndim);
+  return PX_OK;
+}
+
+// Counts the batch and gives the weight of its statistics in the running ones.
+static px_status batch_weight(double *out, px_module *self) {
+  px_tensor *seen = px__tensor_of(self, "num_batches_tracked");
+  px_value momentum = px_module_attribute(self, "momentum");
+  *out = momentum.kind == PX_ARG_NONE ? 0 : px_value_float(momentum);
+  if (!self->training || !seen) return PX_OK;
+  void *same = NULL;
+  PX_TRY(px_op_call(px_op_find("add"), PX_CALL_INPLACE,
+                    (px_value[]){PX_T(seen), PX_S(px_int(1)), PX_NONE()}, &same));
+  px_release(same);
+  if (momentum.kind != PX_ARG_NONE) return PX_OK;
+  px_scalar count;
+  PX_TRY(px_tensor_item(&count, seen));
+  *out = 1 / px_scalar_float(count);
+  return PX_OK;
+}
+
+px_status px__batch_norm_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                                 int64_t dims) {
+  double weight;
+  px_tensor *mean = px__tensor_of(self, "running_mean"), *var = px__tensor_of(self, "running_var");
+  PX_TRY(check_batch(inputs[0], dims));
+  PX_TRY(batch_weight(&weight, self));
+  return px_batch_norm(out, inputs[0], mean, var, px__tensor_of(self, "weight"),
+                       px__tensor_of(self, "bias"), self->training || !mean, weight,
+                       px__float_of(self, "eps"));
+}
+
+px_status px__instance_norm_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                                    int64_t dims) {
+  px_tensor *mean = px__tensor_of(self, "running_mean"), *var = px__tensor_of(self, "running_var");
+  int ndim = px_tensor_ndim(inputs[0]), alone = 1 + (int)dims;
+  PX_CHECK(ndim == alone || ndim == alone + 1, PX_VALUE,
+           "expected %dD or %dD input (got %dD input)", alone, alone + 1, ndim);
+  PX_SCOPED(px_tensor) batch = NULL;
+  PX_SCOPED(px_tensor) result = NULL;
+  if (ndim == alone)
+    PX_TRY(px_unsqueeze(&batch, inputs[0], 0));
+  else
+    batch = px_retain(inputs[0]);
+  PX_TRY(px_instance_norm(&result, batch, mean, var, px__tensor_of(self, "weight"),
+                          px__tensor_of(self, "bias"), self->training || !mean,
+                          px__float_of(self, "momentum"), px__float_of(self, "eps")));
+  if (ndim == alone) return px_squeeze_dim(out, result, (int64_t[]){0}, 1);
+  *out = PX_MOVE(result);
+  return PX_OK;
+}

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every layer of layers/*.layer on its samples, on the CPU and on the first device: it is made,
+// printed, called; its state fits another of its kind; gradients are those of differences.
+// LAYER=name in the environment: that layer alone.
+#include "phlox/layers.h"
+#include "samples.h"
+
+typedef struct layer_row {
+  const char *name, *constructor, *inputs, *sizes;
+} layer_row;
+#define PX_LAYER_SAMPLE(name, constructor, inputs, sizes) {name, constructor, inputs, sizes},
+static const layer_row rows[] = {
+#include "layer_samples.inc"
+};
+enum { ROWS = sizeof rows / sizeof *rows, TENSORS = 16 };
+
+// One sample: its module, and the tensors that gradients are checked of, inputs first.
+typedef struct subject {
+  const layer_row *row;
+  sample constructor, inputs;
+  px_op shape_of_constructor, shape_of_inputs;  // how the reader of samples sees them
+  px_module *module;
+} subject;
+
+static void read_as(sample *s, px_op *op, const px_param *params, int count, const char *text,
+                    px_device device) {
+  *op = (px_op){.params = params, .param_count = (uint8_t)count, .grad_mask = 0xf};
+  *s = (sample){.text = text, .lo = -2, .hi = 2, .op = op, .dtype = PX_FLOAT64, .device = device};
+  sample_read(s);
+}
+
+static px_module *made(const subject *s) {
+  px_module *m = NULL;
+  px_manual_seed(1);
+  OK(px_module_new(&m, px_module_kind_find(s->row->name), s->constructor.args, NULL));
+  OK(px_module_to(m, PX_FLOAT64, s->inputs.device, false));
+  return m;
+}
+
+static void open_row(subject *s, int i, px_device device) {
+  static const px_param inputs[] = {{.name = "a", .kind = PX_ARG_TENSOR},
+                                    {.name = "b", .kind = PX_ARG_TENSOR},
+                                    {.name = "c", .kind = PX_ARG_TENSOR},
+                                    {.name = "d", .kind = PX_ARG_TENSOR}};
+  s->row = &rows[i];
+  const px_module_kind *kind = px_module_kind_find(s->row->name);
+  CHECK(kind);
+  read_as(&s->constructor, &s->shape_of_constructor, kind->params, kind->param_count,
+          s->row->constructor, device);
+  read_as(&s->inputs, &s->shape_of_inputs, inputs, 4, s->row->inputs, device);
+  CHECK_EQ(s->inputs.tensor_count, kind->input_count);
+  s->module = made(s);
+}
+
+static void close_row(subject *s) {
+  px_release(s->module);
+  sample_close(&s->constructor);
+  sample_close(&s->inputs);
+}
+
+// The inputs are copied: the layer may work in place.
+static px_status call(px_tensor **out, px_module *m, px_tensor *const *inputs, int count) {
+  px_tensor *copies[4] = {NULL};
+  px_status status = PX_OK;
+  for (int i = 0; i < count && status == PX_OK; i++) status = px_clone(&copies[i], inputs[i], NULL);
+  px_manual_seed(7);
+  if (status == PX_OK) status = px_module_forward(out, m, copies, count);
+  for (int i = 0; i < count; i++) px_release(copies[i]);
+  return status;
+}
+
+static px_status forward(px_tensor **out, px_module *m, const subject *s) {
+  return call(out, m, s->inputs.tensors, s->inputs.tensor_count);
+}
+
+static bool chosen(const char *name) {
+  const char *only = getenv("LAYER");
+  return !only || !strcmp(only, name);
+}
+
+static bool report(const subject *s, const char *what) {
+  char device[PX_DEVICE_TEXT];
+  fprintf(stderr, "%s(%s) of %s on %s, %s: %s\n", s->row->name, s->row->constructor, s->row->inputs,
+          px_device_format(s->inputs.device, device), what, px_error_last()->message);
+  px_error_clear();
+  return false;
+}
+
+// Calls `check` for each row and device; the number of failures.
+static int each_row(bool (*check)(subject *s)) {
+  px_device devices[] = {px_cpu(), px_cuda(0)};
+  int failed = 0, count = px_device_count(PX_CUDA) > 0 ? 2 : 1;
+  for (int d = 0; d < count; d++)
+    for (int i = 0; i < ROWS; i++) {
+      subject s;
+      if (!chosen(rows[i].name)) continue;
+      open_row(&s, i, devices[d]);
+      failed += !check(&s);
+      close_row(&s);
+    }
+  return failed;
+}
+
+// ---- forward
+
+static void sizes_text(const px_tensor *t, char *text) {
+  *text++ = '(';
+  for (int d = 0; d < px_tensor_ndim(t); d++)
+    text += sprintf(text, "%s%lld", d ? "," : "", (long long)px_tensor_size(t, d));
+  *text++ = ')', *text = 0;
+}
+
+static bool has_the_sizes(subject *s) {
+  PX_SCOPED(px_tensor) result = NULL;
+  char sizes[64];
+  if (forward(&result, s->module, s) != PX_OK) return report(s, "the call");
+  sizes_text(result, sizes);
+  if (strcmp(sizes, s->row->sizes)) return report(s, sizes);
+  return px_device_equal(px_tensor_device(result), s->inputs.device) || report(s, "the device");
+}
+PX_TEST(results_have_the_sizes_of_the_samples) { CHECK_EQ(each_row(has_the_sizes), 0); }
+
+// ---- text and state
+
+static bool is_printed(subject *s) {
+  char *text = NULL, begin[64];
+  OK(px_module_text(&text, s->module));
+  snprintf(begin, sizeof begin, "%s(", s->row->name);
+  bool fine = !strncmp(text, begin, strlen(begin)) && text[strlen(text) - 1] == ')' &&
+              !strpbrk(text, "{}[]");
+  px_free(text);
+  return fine || report(s, "the text");
+}
+PX_TEST(texts_are_filled) { CHECK_EQ(each_row(is_printed), 0); }
+
+static bool same_numbers(const px_tensor *a, const px_tensor *b) {
+  double left[512], right[512];
+  size_t bytes = (size_t)px_tensor_numel(a) * sizeof *left;
+  CHECK(bytes <= sizeof left && px_tensor_numel(a) == px_tensor_numel(b));
+  OK(px_tensor_read(a, left, bytes));
+  OK(px_tensor_read(b, right, bytes));
+  return !memcmp(left, right, bytes);
+}
+
+// Another module takes the state, and then gives the same.
+static bool has_a_state(subject *s) {
+  PX_SCOPED(px_dict) state = NULL;
+  PX_SCOPED(px_tensor) mine = NULL;
+  PX_SCOPED(px_tensor) theirs = NULL;
+  PX_SCOPED(px_module) other = made(s);
+  px_module_entry entry;
+  px_manual_seed(5);
+  for (int i = 0; px_module_entry_at(s->module, PX_ENTRY_PARAMETER, i, &entry); i++)
+    if (entry.tensor) OK(px_init_uniform(entry.tensor, 0.5, 1.5, NULL));
+  OK(px_module_state_dict(&state, s->module, ""));
+  if (px_module_load_state_dict(other, state, true) != PX_OK) return report(s, "the state");
+  if (forward(&mine, s->module, s) != PX_OK) return report(s, "the call");
+  if (forward(&theirs, other, s) != PX_OK) return report(s, "the call");
+  return same_numbers(mine, theirs) || report(s, "the state's numbers");
+}
+PX_TEST(states_fit_others_of_their_kind) { CHECK_EQ(each_row(has_a_state), 0); }
+
+// ---- gradients
+
+typedef struct wanted {
+  px_tensor *tensors[TENSORS];
+  const char *names[TENSORS];  // of parameters
+  int count;
+} wanted;
+
+static wanted wanted_of(const subject *s) {
+  wanted w = {.count = s->inputs.tensor_count};
+  px_module_entry entry;
+  for (int i = 0; i < w.count; i++) {
+    bool constant = !strcmp(px_module_kind_of(s->module)->inputs[i], "target");
+    w.tensors[i] = s->inputs.tensors[i];
+    if (s->inputs.smooth[i] && !constant) OK(px_tensor_set_requires_grad(w.tensors[i], true));
+  }
+  for (int i = 0; px_module_entry_at(s->module, PX_ENTRY_PARAMETER, i, &entry); i++)
+    if (entry.tensor) {
+      w.names[w.count] = entry.name;
+      w.tensors[w.count++] = entry.tensor;
+    }
+  return w;
+}
+
+typedef struct question {
+  const subject *s;
+  const wanted *w;
+} question;
+
+static px_status with_tensors(px_tensor **out, px_tensor *const *tensors, void *context) {
+  const question *q = context;
+  for (int i = 0; i < q->w->count; i++)
+    if (q->w->names[i])
+      PX_TRY(px_module_register_parameter(q->s->module, q->w->names[i], tensors[i]));
+  return call(out, q->s->module, tensors, q->s->inputs.tensor_count);
+}
+
+static bool has_gradients(subject *s) {
+  PX_SCOPED(px_list) kept = NULL;  // parameters, while others stand in their places
+  wanted w = wanted_of(s);
+  question q = {s, &w};
+  int64_t own = w.count - s->inputs.tensor_count;
+  OK(px_list_new(&kept, w.tensors + s->inputs.tensor_count, own));
+  px_status status = px_gradcheck(with_tensors, &q, w.count, w.tensors, 1e-6, 2e-5, 1e-3);
+  return status == PX_OK || report(s, "gradients");
+}
+PX_TEST(gradients_agree_with_differences) { CHECK_EQ(each_row(has_gradients), 0); }
+
+// ---- the constructors for C
+
+static void prints(px_module *m, const char *as) {
+  char *text = NULL;
+  OK(px_module_text(&text, m));
+  CHECK_TEXT(text, as);
+  px_free(text);
+  px_release(m);
+}
+
+PX_TEST(arguments_go_by_name) {
+  px_module *m = NULL;
+  OK(px_conv2d_new(&m, 1, 32, 3, .padding = 1));
+  prints(m, "Conv2d(1, 32, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1))");
+  OK(px_conv2d_new(&m, 2, 4, PX_SIZES(3, 5), .stride = {1, 2}, .groups = 2, .bias = false));
+  prints(m, "Conv2d(2, 4, kernel_size=(3, 5), stride=(1, 2), groups=2, bias=False)");
+  OK(px_conv2d_new(&m, 1, 1, 3, .padding_word = "same"));
+  prints(m, "Conv2d(1, 1, kernel_size=(3, 3), stride=(1, 1), padding=same)");
+  OK(px_linear_new(&m, 3, 2, .bias = false));
+  prints(m, "Linear(in_features=3, out_features=2, bias=False)");
+  OK(px_flatten_new(&m, .start_dim = 0));
+  prints(m, "Flatten(start_dim=0, end_dim=-1)");
+}
+
+PX_TEST(lists_of_any_length_end_at_a_zero) {
+  px_module *m = NULL;
+  OK(px_max_pool2d_new(&m, 2));
+  prints(m, "MaxPool2d(kernel_size=2, stride=2, padding=0, dilation=1, ceil_mode=False)");
+  OK(px_max_pool2d_new(&m, PX_SIZES(2, 3), .stride = 1));
+  prints(m, "MaxPool2d(kernel_size=(2, 3), stride=1, padding=0, dilation=1, ceil_mode=False)");
+  OK(px_layer_norm_new(&m, PX_SIZES(2, 3, 4), .eps = 0.1));
+  prints(m, "LayerNorm((2, 3, 4), eps=0.1, elementwise_affine=True)");
+}
+
+PX_TEST(none_is_said_by_name) {
+  px_module *m = NULL;
+  OK(px_batch_norm1d_new(&m, 3, .momentum = PX_NO_FLOAT));
+  CHECK_EQ(px_module_attribute(m, "momentum").kind, PX_ARG_NONE);
+  px_release(m);
+  OK(px_embedding_new(&m, 5, 3));
+  prints(m, "Embedding(5, 3)");
+  OK(px_embedding_new(&m, 5, 3, .padding_idx = -1));
+  prints(m, "Embedding(5, 3, padding_idx=4)");
+}
+
+PX_TEST(structs_of_arguments_can_be_filled) {
+  px_module *m = NULL;
+  px_linear_args args = {PX_LINEAR_ARGS};
+  args.out = &m;
+  args.in_features = 3;
+  FAILS(px_linear_make(&args), PX_TYPE, "missing 1 required positional argument: 'out_features'");
+  args.out_features = 2;
+  args.dtype = PX_FLOAT64;
+  OK(px_linear_make(&args));
+  px_module_entry entry;
+  CHECK(px_module_entry_find(m, "weight", &entry));
+  CHECK_EQ(px_tensor_dtype(entry.tensor), PX_FLOAT64);
+  px_release(m);
+  FAILS(px_linear_make(NULL), PX_TYPE, "`args` is NULL");
+}
+
+PX_TEST(bad_arguments_are_refused) {
+  px_module *m = NULL;
+  FAILS(px_conv2d_new(&m, 3, 4, 2, .groups = 2), PX_VALUE,
+        "in_channels must be divisible by groups");
+  FAILS(px_conv2d_new(&m, 3, 4, 2, .groups = 0), PX_VALUE, "groups must be a positive integer");
+  FAILS(px_conv2d_new(&m, 3, 4, 2, .padding_word = "some"), PX_VALUE,
+        "Invalid padding string 'some', should be one of {'valid', 'same'}");
+  FAILS(px_conv2d_new(&m, 3, 4, 2, .padding_word = "same", .stride = 2), PX_VALUE,
+        "padding='same' is not supported for strided convolutions");
+  FAILS(px_dropout_new(&m, .p = 1.5), PX_VALUE,
+        "dropout probability has to be between 0 and 1, but got 1.5");
+  FAILS(px_group_norm_new(&m, 3, 4), PX_VALUE,
+        "num_channels (4) must be divisible by num_groups (3)");
+  CHECK(!m);
+}

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every layer and loss of the tables on the examples of its docstring: what help tells, the printed form, state, copies and pickles; and beside
+PyTorch, where that is installed and has the layer: signature, text, weights from a seed, results and gradients."""
+import copy
+import doctest
+import inspect
+import io
+import pickle
+import re
+import unittest
+
+import phlox as torch
+
+try:
+    import torch as pytorch
+except ImportError:
+    pytorch = None
+
+nn = torch.nn
+LAYERS = {name: kind for name, kind in vars(nn).items() if isinstance(kind, type) and issubclass(kind, nn.Module)
+          and kind.__doc__ and ">>> layer = " in kind.__doc__}
+
+
+def cases():
+    """(name, text of the constructor's call, text of the inputs) of each example."""
+    for name, kind in sorted(LAYERS.items()):
+        for made, given in re.findall(r">>> layer = torch\.nn\.(.*)\n +>>> layer\((.*)\)\.shape", kind.__doc__):
+            yield name, made, given
+
+
+def build(library, made):
+    library.manual_seed(3)
+    return eval(made, {**vars(library.nn), "torch": library})
+
+
+def numbers(text):
+    """Whole floats as integers: versions of PyTorch differ in which of the two a default is."""
+    return re.sub(r"(\d)\.0\b", r"\1", text)
+
+
+class Documents(unittest.TestCase):
+    def test_all_layers_are_documented(self):
+        known = {name for name, kind in vars(nn).items() if isinstance(kind, type) and issubclass(kind, nn.Module)}
+        others = {"Module", "Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict", "DataParallel"}
+        self.assertEqual(known - set(LAYERS) - others, set())
+        self.assertGreater(len(LAYERS), 80)
+
+    def test_examples_give_what_they_say(self):
+        finder, runner = doctest.DocTestParser(), doctest.DocTestRunner(verbose=False)
+        for name, kind in LAYERS.items():
+            report = io.StringIO()
+            runner.run(finder.get_doctest(kind.__doc__, {"torch": torch}, name, None, 0), out=report.write)
+            self.assertEqual(report.getvalue(), "")
+        self.assertGreater(runner.tries, 250)
+
+    def test_signatures_name_the_arguments(self):
+        self.assertEqual(str(inspect.signature(nn.Linear)), "(in_features, out_features, bias=True, device=None, dtype=None)")
+        self.assertEqual(str(inspect.signature(nn.Sequential)), "(*modules)")
+        for name, kind in LAYERS.items():
+            doc = kind.__doc__
+            for parameter in inspect.signature(kind).parameters:
+                self.assertRegex(doc, rf"\n    {parameter} \(", name)
+
+
+class Lives(unittest.TestCase):
+    def same(self, a, b):
+        self.assertEqual(repr(a), repr(b))
+        self.assertEqual(list(a.state_dict()), list(b.state_dict()))
+        for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True):
+            self.assertTrue(torch.equal(x, y))
+        self.assertEqual((type(a), a.training), (type(b), b.training))
+
+    def test_copies_and_pickles_are_the_same(self):
+        for name, made, _ in cases():
+            with self.subTest(made):
+                layer = build(torch, made).eval()
+                self.same(copy.deepcopy(layer), layer)
+                self.same(pickle.loads(pickle.dumps(layer)), layer)
+
+    def test_state_goes_to_another(self):
+        for name, made, _ in cases():
+            with self.subTest(made):
+                layer, other = build(torch, made), eval(made, {**vars(nn), "torch": torch})
+                self.assertEqual(str(other.load_state_dict(layer.state_dict())), "<All keys matched successfully>")
+
+    def test_inputs_go_by_name(self):
+        x, y = torch.randn(2, 3), torch.randn(2, 3)
+        self.assertEqual(nn.L1Loss()(target=y, input=x).item(), nn.L1Loss()(x, y).item())
+        for call, text in ((lambda: nn.L1Loss()(x), r"missing 1 required positional argument: 'target'"),
+                           (lambda: nn.CosineEmbeddingLoss()(), r"missing 3 required positional arguments: 'input1', 'input2', and 'target'"),
+                           (lambda: nn.L1Loss()(x, other=y), "unexpected keyword argument 'other'"),
+                           (lambda: nn.L1Loss()(x, y, input=x), "multiple values for argument 'input'"),
+                           (lambda: nn.ReLU()(x, y), r"takes 2 positional arguments but 3 were given")):
+            with self.assertRaisesRegex(TypeError, text):
+                call()
+
+    def test_arguments_are_not_taken_for_nothing(self):
+        for call, text in ((lambda: nn.Sigmoid(1), "takes 1 positional argument but 2"), (lambda: nn.Sigmoid(inplace=True), "unexpected keyword argument"),
+                           (lambda: nn.LayerNorm(3, eps=None), "argument 'eps' cannot be NoneType"), (lambda: nn.MaxPool2d("2"), "argument 'kernel_size' cannot be str"),
+                           (lambda: nn.ModuleList(layers=[]), "unexpected keyword argument 'layers'")):
+            with self.assertRaisesRegex(TypeError, text):
+                call()
+        self.assertEqual(len(nn.ModuleList(modules=[nn.ReLU()])), 1)
+        self.assertIsNone(nn.Linear(2, 3, bias=None).bias)
+        self.assertIsNone(nn.BatchNorm1d(2, momentum=None).momentum)
+
+    def test_inplace_works_on_the_input(self):
+        for name, made, given in cases():
+            if "inplace=True" not in made:
+                continue
+            with self.subTest(made):
+                layer, x = build(torch, made), eval(given)
+                self.assertEqual(layer(x).data_ptr(), x.data_ptr())
+                leaf = torch.randn(2, 3, requires_grad=True)
+                layer.eval()(leaf * 1).sum().backward()
+                plain = eval(re.sub(r"(, )?inplace=True", "", made), {**vars(nn), "torch": torch}).eval()
+                other = leaf.detach().clone().requires_grad_()
+                plain(other).sum().backward()
+                self.assertTrue(torch.allclose(leaf.grad, other.grad))
+
+
+# What the newer PyTorch that Phlox follows has and 1.13 has not: arguments and parts of texts.
+NEWER = {"LayerNorm": {"bias"}, "GroupNorm": {"bias"}}
+LACKING = {"Embedding": {"_weight"}, "Hardtanh": {"min_value", "max_value"}}
+PRINTED = r", bias=(True|False)(?=, track)|, bias=(True|False)(?=\)$)"
+
+
+@unittest.skipIf(pytorch is None or not hasattr(pytorch, "__version__") or "phlox" in pytorch.__version__, "PyTorch is not installed")
+class Beside(unittest.TestCase):
+    def known(self):
+        for name, made, given in cases():
+            try:
+                theirs = build(pytorch, made)
+            except (TypeError, AttributeError, NameError):
+                continue
+            yield name, made, given, theirs
+
+    def test_signatures(self):
+        for name, kind in LAYERS.items():
+            theirs = getattr(pytorch.nn, name, None)
+            if theirs is None or name == "Identity":
+                continue
+            mine = [p for p in inspect.signature(kind).parameters if p not in NEWER.get(name, ())]
+            wanted = [p for p in inspect.signature(theirs).parameters if p not in LACKING.get(name, ())]
+            self.assertEqual(mine, wanted, name)
+
+    def test_texts(self):
+        for name, made, given, theirs in self.known():
+            mine = numbers(repr(build(torch, made)))
+            if re.match("(Batch|Instance|Group)Norm", name):
+                mine = re.sub(PRINTED, "", mine)
+            if name.startswith("Upsampl"):
+                mine = mine.replace("'", "")
+            self.assertEqual(mine, numbers(repr(theirs)))
+
+    def test_weights(self):
+        for name, made, given, theirs in self.known():
+            with self.subTest(made):
+                mine = build(torch, made)
+                self.assertEqual(list(mine.state_dict()), list(theirs.state_dict()))
+                for key, value in theirs.state_dict().items():
+                    if not key.endswith("weight") or "Loss" not in name:  # those of losses are drawn by the example
+                        self.assertTrue(pytorch.allclose(pytorch.tensor(mine.state_dict()[key].tolist()).to(value.dtype), value), key)
+
+    def test_results_and_gradients(self):
+        for name, made, given, theirs in self.known():
+            if name.startswith("Dropout"):
+                continue
+            with self.subTest(made):
+                mine = build(torch, made)
+                theirs.load_state_dict({k: pytorch.tensor(v.tolist()).to(theirs.state_dict()[k].dtype) for k, v in mine.state_dict().items()})
+                torch.manual_seed(5)
+                inputs = eval(f"({given},)")
+                others = [pytorch.tensor(x.tolist()) for x in inputs]
+                floating = inputs[0].is_floating_point()
+                if floating:
+                    inputs[0].requires_grad_(), others[0].requires_grad_()
+                # a leaf cannot be worked on in place
+                result = mine(inputs[0] * 1, *inputs[1:]) if floating else mine(*inputs)
+                wanted = theirs(others[0] * 1, *others[1:]) if floating else theirs(*others)
+                self.near(result, wanted)
+                if floating:
+                    try:
+                        wanted.pow(2).sum().backward()
+                    except RuntimeError as error:  # PyTorch 1.13 forgot channel_shuffle's
+                        self.assertIn("derivative for", str(error))
+                        continue
+                    result.pow(2).sum().backward()
+                    self.near(inputs[0].grad, others[0].grad)
+                for (key, p), q in zip(mine.named_parameters(), theirs.parameters(), strict=True):
+                    if floating:
+                        self.near(p.grad, q.grad)
+
+    def near(self, mine, theirs):
+        self.assertEqual(tuple(mine.shape), tuple(theirs.shape))
+        self.assertTrue(pytorch.allclose(pytorch.tensor(mine.tolist()), theirs.detach(), 1e-4, 1e-5), f"{mine}\n{theirs}")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layers (layers/*.layer): reads the fields of their entries and writes what follows from them. The
+// language is in layers/GRAMMAR.md. Files are written as for ops, under the same folder.
+#include "opgen_layer.h"
+
+#include <ctype.h>
+
+const char *og_layer_text(const og_layer *l, const char *field) {
+  const og_field *f = og_entry_field(l->e, field);
+  return f ? f->text : NULL;
+}
+int og_layer_own(const og_layer *l, const char *name) {
+  for (int i = 0; i < l->own_count; i++)
+    if (!strcmp(l->own[i].name, name)) return i;
+  return -1;
+}
+int og_layer_input(const og_layer *l, const char *name) {
+  for (int i = 0; i < l->input_count; i++)
+    if (!strcmp(l->inputs[i], name)) return i;
+  return -1;
+}
+int og_layer_param(const og_layer *l, const char *name) {
+  return og_param_named(l->e->params, l->e->param_count, name);
+}
+
+// ---- reading
+
+// "LeakyReLU" is leaky_re_lu: such names have a field `cname`.
+static const char *snake(const char *name) {
+  char *made = malloc(2 * strlen(name) + 1), *to = made;
+  if (!made) exit(1);
+  for (const char *at = name; *at; at++) {
+    bool upper = isupper((unsigned char)*at), after = at > name && !isupper((unsigned char)at[-1]);
+    bool begins = at > name && islower((unsigned char)at[1]);
+    if (upper && (after || begins)) *to++ = '_';
+    *to++ = (char)tolower((unsigned char)*at);
+  }
+  *to = 0;
+  return made;
+}
+
+static void read_inputs(og_layer *l) {
+  const og_field *f = og_entry_field(l->e, "inputs");
+  char *names = strdup(f ? f->text : "input");
+  for (char *name = strtok(names, ", "); name; name = strtok(NULL, ", ")) {
+    if (l->input_count == OG_MAX_INPUTS) og_die(f->place, "too many inputs of %s", l->e->name);
+    l->inputs[l->input_count++] = name;
+  }
+}
+
+// `param NAME [SIZES] = START if CONDITION`; a buffer may name its dtype after the sizes, or have
+// nothing but its name: then it is the constructor's argument.
+static void read_own(og_layer *l, const og_field *f) {
+  const char *end = og_word_end(f->text), *at = og_skip(end);
+  if (l->own_count == OG_MAX_OWN) og_die(f->place, "too many tensors of %s", l->e->name);
+  og_own *own = &l->own[l->own_count++];
+  *own = (og_own){.name = og_copy(f->text, (size_t)(end - f->text)),
+                  .buffer = *f->name == 'b',
+                  .place = f->place};
+  if (!*at && own->buffer) {
+    int p = og_layer_param(l, own->name);
+    if (p < 0 || l->e->params[p].type != OG_TENSOR)
+      og_die(f->place, "buffer %s has no sizes, and %s no such Tensor", own->name, l->e->name);
+    own->given = true;
+    return;
+  }
+  const char *close = strchr(at, ']');
+  if (*at != '[' || !close) og_die(f->place, "expected `%s [SIZES] = START`", own->name);
+  own->sizes = og_formula(og_copy(at, (size_t)(close + 1 - at)), f->place);
+  at = og_skip(close + 1), end = og_word_end(at);
+  if (end > at) own->dtype = og_copy(at, (size_t)(end - at));
+  at = og_skip(end);
+  if (*at != '=') og_die(f->place, "expected `%s [SIZES] = START`", own->name);
+  own->start = og_formula_if(at + 1, f->place, &own->condition);
+  if (own->start->kind != OG_CALL) og_die(f->place, "`%s` starts no tensor", at + 1);
+}
+
+// `run FN` or `run FN(ARGUMENTS)`.
+static void read_run(og_layer *l) {
+  const char *text = og_layer_text(l, "run"), *open = text ? strchr(text, '(') : NULL;
+  if (!text) return;
+  l->run = open ? og_trimmed(text, open) : text;
+  l->run_arguments = open ? og_trimmed(open + 1, strrchr(open, ')')) : NULL;
+}
+
+static og_layer *read_layer(const og_entry *e) {
+  og_layer *l = calloc(1, sizeof *l);
+  if (!l) exit(1);
+  l->e = e;
+  const char *cname = og_layer_text(l, "cname");
+  l->cname = cname ? cname : snake(e->name);
+  l->children = og_layer_text(l, "children");
+  read_inputs(l);
+  for (int i = 0; i < e->field_count; i++)
+    if (!strcmp(e->fields[i].name, "param") || !strcmp(e->fields[i].name, "buffer"))
+      read_own(l, &e->fields[i]);
+  read_run(l);
+  const og_field *forward = og_entry_field(e, "forward");
+  if (forward) l->forward = og_formula(forward->text, forward->place);
+  if (!forward && !l->run && !l->children) og_die(e->place, "layer %s has no forward", e->name);
+  if (forward && l->run) og_die(forward->place, "layer %s has both forward and run", e->name);
+  if (!l->children && !og_entry_field(e, "sample"))
+    og_die(e->place, "layer %s has no sample", e->name);
+  return l;
+}
+
+og_value og_layer_param_value(const og_param *p) {
+  og_value v = {.type = p->type};
+  if (p->optional) v.absent = og_format("%s.kind == PX_ARG_NONE", p->name);
+  switch (p->type) {
+    case OG_INT:
+      v.c = og_format("px_value_int(%s)", p->name);
+      break;
+    case OG_FLOAT:
+      v.c = og_format("px_value_float(%s)", p->name);
+      break;
+    case OG_BOOL:
+      v.c = og_format("(px_value_int(%s) != 0)", p->name);
+      break;
+    case OG_TEXT:
+      v.c = og_format("%s.v.text", p->name);
+      break;
+    case OG_INTS:
+      v.c = og_format("%s.v.ints", p->name), v.n = og_format("%s.n", p->name);
+      break;
+    default:
+      v.c = p->name;
+  }
+  if (p->worded) {
+    v.worded = og_format("(%s.kind == PX_ARG_TEXT)", p->name);
+    v.text = og_format("%s.v.text", p->name);
+  }
+  return v;
+}
+
+// ---- locals
+
+bool og_mentions(const og_node *n, const char *name) {
+  if (!n) return false;
+  if (n->kind == OG_NAME && !strcmp(n->text, name)) return true;
+  for (int i = 0; i < n->count; i++)
+    if (og_mentions(n->items[i], name)) return true;
+  return false;
+}
+
+void og_write_layer_argument(FILE *to, const og_layer *l, int param, const og_node *const *nodes,
+                             int count) {
+  const char *name = l->e->params[param].name;
+  bool used = false;
+  for (int k = 0; k < count; k++) used |= og_mentions(nodes[k], name);
+  if (used) fprintf(to, "  px_value %s = px__argument(self, %d, \"%s\");\n", name, param, name);
+}
+
+// ---- writing
+
+static void write_kind_parts(FILE *to, const og_layer *l) {
+  const og_entry *e = l->e;
+  og_owner of = {"layer", e->name, e->place};
+  og_write_param_array(to, &of, e->params, e->param_count);
+  fprintf(to, "static const char *const inputs_%s[] = {", e->name);
+  for (int i = 0; i < l->input_count; i++) fprintf(to, "%s\"%s\"", i ? ", " : "", l->inputs[i]);
+  fprintf(to, "};\n");
+  og_write_layer_init(to, l);
+  og_write_layer_forward(to, l);
+  fprintf(to, "\n");
+}
+
+static void write_row(FILE *to, const og_layer *l) {
+  const og_entry *e = l->e;
+  const char *repr = og_layer_text(l, "repr"), *forward = og_layer_forward_name(l);
+  fprintf(to, "    {.name = \"%s\",\n     .doc = %s,\n", e->name, og_quote(og_layer_docstring(l)));
+  if (e->param_count)
+    fprintf(to, "     .params = params_%s, .param_count = %d,\n", e->name, e->param_count);
+  if (og_layer_has_init(l)) fprintf(to, "     .init = init_%s,\n", e->name);
+  if (forward) fprintf(to, "     .forward = %s,\n", forward);
+  if (repr) fprintf(to, "     .repr = %s,\n", og_quote(repr));
+  fprintf(to, "     .inputs = inputs_%s, .input_count = %d},\n", e->name, l->input_count);
+}
+
+typedef void (*layer_writer)(FILE *to, const og_layer *l);
+static og_layer *layers[OG_MAX_OPS];
+static int layer_count;
+static void each(FILE *to, layer_writer write) {
+  for (int i = 0; i < layer_count; i++) write(to, layers[i]);
+}
+
+static const char license[] =
+    "// SPDX-License-Identifier: Apache-2.0\n// Generated by tools/opgen from layers/*.layer. Do "
+    "not edit.\n";
+
+// The functions that entries name, each once.
+static void write_functions(const char *folder) {
+  FILE *to = og_create(folder, "layer_functions.h");
+  fprintf(to, "%s#pragma once\n#include \"phlox/nn.h\"\n", license);
+  for (int i = 0; i < layer_count; i++) {
+    bool run = layers[i]->run != NULL, init = og_layer_text(layers[i], "init") != NULL;
+    for (int k = 0; k < i; k++) {
+      if (run && layers[k]->run && !strcmp(layers[k]->run, layers[i]->run)) run = false;
+      const char *other = og_layer_text(layers[k], "init");
+      if (init && other && !strcmp(other, og_layer_text(layers[i], "init"))) init = false;
+    }
+    if (init) fprintf(to, "px_status %s(px_module *self);\n", og_layer_text(layers[i], "init"));
+    if (run)
+      fprintf(to, "px_status %s(px_tensor **out, px_module *self, px_tensor *const *inputs, %s);\n",
+              layers[i]->run, layers[i]->run_arguments ? "int64_t argument" : "int count");
+  }
+  og_finish(to);
+}
+
+static void write_code(const char *folder) {
+  FILE *to = og_create(folder, "layers.c");
+  fprintf(to,
+          "%s#include \"phlox/layers.h\"\n#include \"layer_functions.h\"\n"
+          "#include \"nn/layer_code.h\"\n#include \"phlox/ops.h\"\n\n#include <math.h>\n\n",
+          license);
+  each(to, write_kind_parts);
+  fprintf(to, "const px_module_kind px__layers[] = {\n");
+  each(to, write_row);
+  fprintf(to, "};\nconst int px__layer_count = %d;\n\n", layer_count);
+  each(to, og_write_layer_maker);
+  og_finish(to);
+  to = og_create(folder, "phlox/layers.h");
+  fprintf(to,
+          "%s//\n// Constructors of layers and losses. What a layer needs comes by position, the "
+          "rest by "
+          "name:\n//\n"
+          "//   px_conv2d_new(&conv, 1, 32, 3, .padding = 1, .bias = false)\n"
+          "//   px_conv2d_new(&conv, 1, 32, PX_SIZES(3, 5), .stride = {1, 2})\n//\n"
+          "// A size is one number for all dimensions, or a list of one for each; a list of any "
+          "length\n// ends at its first 0. PX_NO_INT and PX_NO_FLOAT stand for None. Each call "
+          "makes *out, a new\n// module. Errors: PX_TYPE for what is not given, and those of the "
+          "layer, after `fails`.\n//\n"
+          "// In C++, and where the arguments are put together bit by bit: px_conv2d_args args = "
+          "{PX_CONV2D_ARGS};\n// args.out = &conv; ...; px_conv2d_make(&args).\n"
+          "#pragma once\n#include \"phlox/nn.h\"\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n",
+          license);
+  each(to, og_write_layer_header);
+  fprintf(to, "#ifdef __cplusplus\n}\n#endif\n");
+  og_finish(to);
+}
+
+static void write_texts(const char *folder) {
+  FILE *to = og_create(folder, "_layers.pyi");
+  fprintf(to,
+          "# Generated by tools/opgen from layers/*.layer. Do not edit.\n"
+          "from typing import Iterable, Mapping, Optional, Sequence, Tuple, Union\n"
+          "from . import Tensor, device, dtype\nfrom .nn import Module\n\n");
+  each(to, og_write_layer_stub);
+  og_finish(to);
+  to = og_create(folder, "layers.md");
+  fprintf(to, "# Layers and losses\n\nGenerated from `layers/*.layer`. %d entries, by name.\n\n",
+          layer_count);
+  each(to, og_write_layer_page);
+  og_finish(to);
+  to = og_create(folder, "layer_samples.inc");
+  fprintf(to, "%s// PX_LAYER_SAMPLE(layer, constructor, inputs, sizes of the result)\n", license);
+  each(to, og_write_layer_samples);
+  og_finish(to);
+}
+
+static const struct {
+  const char *title;
+  layer_writer write;
+} parts[] = {{"phlox/layers.h", og_write_layer_header},
+             {"layers.c", write_kind_parts},
+             {"", write_row},
+             {"", og_write_layer_maker},
+             {"_layers.pyi", og_write_layer_stub},
+             {"layers.md", og_write_layer_page},
+             {"layer_samples.inc", og_write_layer_samples}};
+enum { PARTS = sizeof parts / sizeof *parts };
+
+static int by_name(const void *a, const void *b) {
+  return strcmp((*(og_layer *const *)a)->e->name, (*(og_layer *const *)b)->e->name);
+}
+
+void og_analyse_layers(void) {
+  for (int i = 0; i < og.entry_count; i++)
+    if (!strcmp(og.entries[i]->sort, "layer")) layers[layer_count++] = read_layer(og.entries[i]);
+  qsort(layers, (size_t)layer_count, sizeof *layers, by_name);
+  FILE *nowhere = fopen("/dev/null", "w");  // mistakes come out before any output is begun
+  for (int i = 0; nowhere && i < PARTS; i++) each(nowhere, parts[i].write);
+  if (nowhere) fclose(nowhere);
+}
+
+bool og_show_layer(const char *name) {
+  bool found = false;
+  for (int k = 0; k < layer_count; k++)
+    for (int i = 0; i < PARTS && !strcmp(layers[k]->e->name, name); i++) {
+      found = true;
+      if (*parts[i].title) printf("---- %s\n", parts[i].title);
+      parts[i].write(stdout, layers[k]);
+    }
+  return found;
+}
+
+void og_write_layers(const char *folder) {
+  write_functions(folder);
+  write_code(folder);
+  write_texts(folder);
+}

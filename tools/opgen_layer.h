@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// A layer as the generator sees it: an entry of layers/*.layer whose fields have been read.
+#pragma once
+#include "opgen.h"
+
+enum { OG_MAX_INPUTS = 4, OG_MAX_OWN = 8 };
+
+// A tensor that a layer makes when it is made, in the order of the entry.
+typedef struct og_own {
+  const char *name, *dtype;  // dtype NULL: that of the layer
+  bool buffer;
+  bool given;  // the constructor's argument of that name
+  og_node *sizes, *start, *condition;
+  og_place place;
+} og_own;
+
+typedef struct og_layer {
+  const og_entry *e;
+  const char *cname;  // "conv2d"
+  const char *inputs[OG_MAX_INPUTS];
+  int input_count;
+  og_own own[OG_MAX_OWN];
+  int own_count;
+  og_node *forward;
+  const char *run, *run_arguments;  // of `run FN(...)`
+  const char *children;             // of containers: what their Python constructor takes
+} og_layer;
+
+const char *og_layer_text(const og_layer *l, const char *field);  // NULL: not given
+int og_layer_own(const og_layer *l, const char *name);            // -1: none
+int og_layer_input(const og_layer *l, const char *name);
+int og_layer_param(const og_layer *l, const char *name);
+og_value og_layer_param_value(const og_param *p);
+bool og_mentions(const og_node *n, const char *name);
+
+// ---- opgen_layer_init.c, opgen_layer_forward.c: C functions init_NAME and forward_NAME
+void og_write_layer_init(FILE *to, const og_layer *l);
+void og_write_layer_forward(FILE *to, const og_layer *l);
+bool og_layer_has_init(const og_layer *l);
+const char *og_layer_forward_name(const og_layer *l);  // NULL: it cannot be called
+// Writes a local for an argument if the nodes name it.
+void og_write_layer_argument(FILE *to, const og_layer *l, int param, const og_node *const *nodes,
+                             int count);
+
+// ---- opgen_layer_api.c: phlox/layers.h, and the functions behind it
+void og_write_layer_header(FILE *to, const og_layer *l);
+void og_write_layer_maker(FILE *to, const og_layer *l);
+
+// ---- opgen_layer_text.c
+const char *og_layer_docstring(const og_layer *l);
+void og_write_layer_stub(FILE *to, const og_layer *l);
+void og_write_layer_page(FILE *to, const og_layer *l);
+void og_write_layer_samples(FILE *to, const og_layer *l);

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes what is read of layers: docstrings with signatures, stubs, the reference page, and the
+// samples of the tests.
+#include "opgen_layer.h"
+
+#include <ctype.h>
+
+// ---- Python's forms
+
+static const char *python_type(const og_param *p) {
+  const char *type = og_types[p->type].python;
+  if (p->worded) type = og_format("Union[str, %s]", type);
+  return p->optional ? og_format("Optional[%s]", type) : type;
+}
+
+// As a reader wants it: "str, int or tuple of ints".
+static const char *said_type(const og_param *p) {
+  const char *type = p->type == OG_INTS     ? "int or tuple of ints"
+                     : p->type == OG_DEVICE ? "device"
+                                            : og_types[p->type].python;
+  return og_format("%s%s%s", p->worded ? "str, " : "", type, p->optional ? " or None" : "");
+}
+
+// "in_features, out_features, bias=True"
+static const char *python_params(const og_layer *l) {
+  if (l->children) return l->children;
+  const char *text = "";
+  for (int i = 0; i < l->e->param_count; i++) {
+    const og_param *p = &l->e->params[i];
+    const char *fallback = p->fallback ? p->fallback : p->optional ? "None" : NULL;
+    text = og_format("%s%s%s%s%s", text, i ? ", " : "", p->name, fallback ? "=" : "",
+                     fallback ? fallback : "");
+  }
+  return text;
+}
+
+// ---- samples: `CONSTRUCTOR ; INPUTS -> (SIZES)`
+
+typedef struct sample {
+  const char *constructor, *inputs, *sizes;
+} sample;
+
+static sample read_sample(const og_layer *l, const og_field *f) {
+  const char *semicolon = strchr(f->text, ';'), *arrow = strstr(f->text, "->");
+  if (!semicolon || !arrow || arrow < semicolon)
+    og_die(f->place, "expected `sample ARGUMENTS ; INPUTS -> (SIZES)` of %s", l->e->name);
+  return (sample){og_trimmed(f->text, semicolon), og_trimmed(semicolon + 1, arrow),
+                  og_trimmed(arrow + 2, arrow + strlen(arrow))};
+}
+
+void og_write_layer_samples(FILE *to, const og_layer *l) {
+  for (const og_field *f = NULL; (f = og_entry_next(l->e, "sample", f));) {
+    sample s = read_sample(l, f);
+    fprintf(to, "PX_LAYER_SAMPLE(\"%s\", %s, %s, %s)\n", l->e->name, og_quote(s.constructor),
+            og_quote(s.inputs), og_quote(s.sizes));
+  }
+}
+
+// f(2,3) as "torch.randn(2, 3)".
+static const char *python_tensor(const og_layer *l, const char *text) {
+  const char *open = strchr(text, '('), *limit = strchr(text, ';');
+  const char *close = open ? strchr(open, ')') : NULL;
+  if (!close) og_die(l->e->place, "the sample `%s` of %s is no tensor", text, l->e->name);
+  char *sizes = og_copy(open + 1, (size_t)((limit ? limit : close) - open - 1));
+  const char *spaced = "";
+  for (const char *at = sizes; *at; at++)
+    spaced = og_format(*at == ',' ? "%s, " : "%s%c", spaced, *at);
+  bool lone = *sizes && !strchr(sizes, ',');
+  switch (*text) {
+    case 'f':
+      return og_format("torch.randn(%s)", spaced);
+    case 's':
+      return og_format("torch.randn(%s).sign()", spaced);
+    case 'u':
+      return og_format("torch.rand(%s)", spaced);
+    case 'p':
+      return og_format("torch.rand(%s) + 0.5", spaced);
+    case 'i':
+      return og_format("torch.randint(%d, (%s%s))", atoi(limit + 1), spaced, lone ? "," : "");
+    default:
+      og_die(l->e->place, "the sample `%s` of %s is no tensor", text, l->e->name);
+  }
+}
+
+static bool is_tensor(const char *text) { return strchr("fpusi", *text) && text[1] == '('; }
+
+// [2,3] as "(2, 3)"; all else as it stands.
+static const char *python_value(const char *text) {
+  const char *made = "";
+  if (*text != '[') return text;
+  for (const char *at = text + 1; *at && *at != ']'; at++)
+    made = og_format(*at == ',' ? "%s, " : "%s%c", made, *at);
+  return og_format("(%s)", made);
+}
+
+// A sample's words as Python's arguments: `3 weight=p(4)` as "3, weight=torch.rand(4) + 0.5".
+static const char *python_arguments(const og_layer *l, const char *words) {
+  const char *made = "";
+  char *all = strdup(words);
+  for (char *one = strtok(all, " "); one; one = strtok(NULL, " ")) {
+    char *equals = strchr(one, '='), *value = equals ? equals + 1 : one;
+    made = og_format("%s%s%.*s%s", made, *made ? ", " : "", (int)(value - one), one,
+                     is_tensor(value) ? python_tensor(l, value) : python_value(value));
+  }
+  return made;
+}
+
+// "(2,3)" as "2, 3".
+static const char *python_sizes(const char *sizes) {
+  const char *made = "";
+  for (const char *at = sizes + 1; *at && *at != ')'; at++)
+    made = og_format(*at == ',' ? "%s, " : "%s%c", made, *at);
+  return made;
+}
+
+// ---- docstrings
+
+static const char *exception_of(const char *code) {
+  static const char *const names[] = {
+      "VALUE",          "ValueError", "TYPE",         "TypeError",     "ASSERTION",
+      "AssertionError", "RUNTIME",    "RuntimeError", "UNIMPLEMENTED", "NotImplementedError"};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i += 2)
+    if (!strncmp(code, names[i], strlen(names[i]))) return names[i + 1];
+  return code;
+}
+
+// "ValueError unless CONDITION."
+static const char *failure_of(const og_field *check) {
+  const char *colon = strchr(check->text, '"');
+  while (colon && colon > check->text && *colon != ':') colon--;
+  if (!colon) og_die(check->place, "expected `check CONDITION : CODE \"text\"`");
+  return og_format("%s unless %s", exception_of(og_skip(colon + 1)),
+                   og_trimmed(check->text, colon));
+}
+
+static const char *docstring_params(const og_layer *l) {
+  const char *text = l->e->param_count ? "\n\nArgs:" : "";
+  for (int i = 0; i < l->e->param_count; i++) {
+    const og_param *p = &l->e->params[i];
+    const char *fallback = p->fallback ? p->fallback : p->optional ? "None" : NULL;
+    text = og_format("%s\n    %s (%s)%s%s", text, p->name, said_type(p),
+                     fallback ? ": default " : "", fallback ? fallback : "");
+  }
+  return text;
+}
+
+static const char *docstring_example(const og_layer *l, const og_field *f) {
+  sample s = read_sample(l, f);
+  return og_format(
+      "\n    >>> layer = torch.nn.%s(%s)\n    >>> layer(%s).shape\n    torch.Size([%s])",
+      l->e->name, python_arguments(l, s.constructor), python_arguments(l, s.inputs),
+      python_sizes(s.sizes));
+}
+
+const char *og_layer_docstring(const og_layer *l) {
+  const char *shape = og_layer_text(l, "shape"), *note = og_layer_text(l, "note");
+  const char *text =
+      og_format("%s(%s)\n--\n\n%s", l->e->name, python_params(l), og_layer_text(l, "doc"));
+  if (note) text = og_format("%s %s", text, note);
+  text = og_format("%s%s", text, docstring_params(l));
+  if (shape) text = og_format("%s\n\nShape:\n    %s", text, shape);
+  const og_field *f = NULL;
+  for (int i = 0; (f = og_entry_next(l->e, "check", f)); i++)
+    text = og_format("%s%s\n    %s", text, i ? "" : "\n\nRaises:", failure_of(f));
+  f = NULL;
+  for (int i = 0; (f = og_entry_next(l->e, "sample", f)); i++)
+    text = og_format("%s%s%s", text, i ? "" : "\n\nExample:", docstring_example(l, f));
+  return og_format("%s\n", text);
+}
+
+// ---- stubs
+
+static void write_children_stub(FILE *to, const og_layer *l) {
+  if (*l->children == '*')
+    fprintf(to, "    def __init__(self, *modules: Module) -> None: ...\n");
+  else
+    fprintf(to, "    def __init__(self, modules: Optional[%s] = ...) -> None: ...\n",
+            strstr(l->e->name, "Dict") ? "Mapping[str, Module]" : "Iterable[Module]");
+}
+
+void og_write_layer_stub(FILE *to, const og_layer *l) {
+  fprintf(to, "class %s(Module):\n", l->e->name);
+  for (int i = 0; i < l->e->param_count; i++)
+    if (l->e->params[i].type != OG_TENSOR && og_layer_own(l, l->e->params[i].name) < 0)
+      fprintf(to, "    %s: %s\n", l->e->params[i].name, python_type(&l->e->params[i]));
+  for (int i = 0; i < l->own_count; i++)
+    fprintf(
+        to,
+        l->own[i].condition || l->own[i].given ? "    %s: Optional[Tensor]\n" : "    %s: Tensor\n",
+        l->own[i].name);
+  if (l->children) {
+    write_children_stub(to, l);
+  } else {
+    fprintf(to, "    def __init__(self");
+    for (int i = 0; i < l->e->param_count; i++) {
+      const og_param *p = &l->e->params[i];
+      fprintf(to, ", %s: %s%s", p->name, python_type(p),
+              p->fallback || p->optional ? " = ..." : "");
+    }
+    fprintf(to, ") -> None: ...\n");
+  }
+  if (!og_layer_forward_name(l)) return;
+  for (int call = 0; call < 2; call++) {
+    fprintf(to, "    def %s(self", call ? "__call__" : "forward");
+    for (int i = 0; i < l->input_count; i++) fprintf(to, ", %s: Tensor", l->inputs[i]);
+    fprintf(to, ") -> Tensor: ...\n");
+  }
+}
+
+// ---- the page
+
+static void write_tensors(FILE *to, const og_layer *l) {
+  for (int i = 0; i < l->own_count; i++) {
+    const og_own *own = &l->own[i];
+    const char *text = NULL;
+    for (const og_field *f = NULL;
+         !text && (f = og_entry_next(l->e, own->buffer ? "buffer" : "param", f));)
+      if (!strncmp(f->text, own->name, strlen(own->name)) &&
+          strchr(" ", f->text[strlen(own->name)]))
+        text = f->text + strlen(own->name);
+    fprintf(to, "- %s `%s`%s%s%s\n", own->buffer ? "buffer" : "parameter", own->name,
+            own->given ? ": the argument" : " `", own->given ? "" : og_skip(text),
+            own->given ? "" : "`");
+  }
+}
+
+void og_write_layer_page(FILE *to, const og_layer *l) {
+  const char *shape = og_layer_text(l, "shape"), *note = og_layer_text(l, "note");
+  const char *forward = og_layer_text(l, "forward");
+  fprintf(to, "## %s\n\n`%s(%s)`\n\n%s%s%s\n\n", l->e->name, l->e->name, python_params(l),
+          og_layer_text(l, "doc"), note ? " " : "", note ? note : "");
+  for (int i = 0; i < l->e->param_count; i++)
+    fprintf(to, "- `%s`: %s\n", l->e->params[i].name, said_type(&l->e->params[i]));
+  write_tensors(to, l);
+  if (forward) fprintf(to, "- gives `%s`\n", forward);
+  if (shape) fprintf(to, "- shapes: %s\n", shape);
+  for (const og_field *f = NULL; (f = og_entry_next(l->e, "check", f));)
+    fprintf(to, "- fails: %s\n", failure_of(f));
+  if (!l->children) fprintf(to, "- C: `px_%s_new`\n", l->cname);
+  fprintf(to, "\n");
+}
