@@ -176,6 +176,7 @@ static void write_table(const char *folder) {
           license);
   each(to, og_write_body);
   each(to, og_write_params);
+  each(to, og_write_texts);
   each(to, og_write_impl);
   fprintf(to, "const px_op px__op_table[] = {\n");
   each(to, og_write_descriptor);
@@ -299,6 +300,7 @@ static const struct {
              {"ops_api.c", og_write_api},
              {"ops_table.c", og_write_body},
              {"", og_write_params},
+             {"", og_write_texts},
              {"", og_write_impl},
              {"", og_write_descriptor},
              {"backward.c", og_write_backward},

@@ -15,6 +15,7 @@
 
 enum {
   OG_MAX_PARAMS = 16,
+  OG_MAX_REFUSALS = 4,
   OG_MAX_RESULTS = 4,
   OG_MAX_SAMPLES = 24,
   OG_MAX_FIELDS = 32,
@@ -102,8 +103,10 @@ typedef struct og_op {
   bool result_list;
   const char *kind;
   unsigned words;  // bit i: og_words[i]
-  og_field turned, expr, fold, dtypes, run, kernel, body, gradname, pyname, note, doc, masks, saves,
-      nograd, domain, kind_field, results;
+  og_field turned, alias, wrapper, autocast, shape, errors, expr, fold, dtypes, run, kernel, body,
+      gradname, pyname, note, doc, masks, saves, nograd, domain, kind_field, results;
+  og_field refusals[OG_MAX_REFUSALS];
+  int refusal_count;
   og_field samples[OG_MAX_SAMPLES];
   int sample_count;
   og_field grads[OG_MAX_PARAMS];  // the formula of parameter i
@@ -147,7 +150,8 @@ extern og_tables og;
   XX(whole) \
   XX(sum) \
   XX(inplace) XX(out) XX(nomethod) XX(nofunction) XX(numbers) XX(nn) XX(hidden) XX(factory) \
-      XX(random) XX(onlyinplace) XX(mutates) XX(boolresult) XX(longresult)
+      XX(random) XX(onlyinplace) XX(mutates) XX(boolresult) XX(longresult) \
+      XX(nonempty) XX(cpuscalars)
 // clang-format on
 typedef enum og_word {
 #define XX(w) OG_W_##w,
@@ -229,7 +233,9 @@ typedef struct og_expr {
 // `names`: what may occur beside functions and numbers, NULL at the end; NULL means parameters.
 og_expr og_rewrite(const og_op *op, const char *text, og_place at, const char *suffix,
                    const char *c, const char *const *names, bool truth);
+// `start`: the identity is where an accumulator starts, and no result over nothing.
 typedef struct og_fold {
+  bool start;
   const char *identity, *map, *combine, *finish;
 } og_fold;
 og_fold og_fold_parse(const og_op *op);
@@ -261,6 +267,7 @@ typedef struct og_owner {
 void og_write_param_array(FILE *to, const og_owner *of, const og_param *params, int count);
 void og_write_descriptor(FILE *to, const og_op *op);
 void og_write_impl(FILE *to, const og_op *op);
+void og_write_texts(FILE *to, const og_op *op);  // opgen_texts.c
 void og_write_body(FILE *to, const og_op *op);
 void og_write_backward(FILE *to, const og_op *op);
 void og_write_kernel(FILE *to, const og_op *op);

@@ -303,11 +303,12 @@ static void write_pointwise(FILE *to, const og_op *op) {
 // ---- folds
 
 og_fold og_fold_parse(const og_op *op) {
-  og_fold f = {NULL, "b", NULL, "a"};
+  og_fold f = {.map = "b", .finish = "a"};
   struct {
     const char *name;
     const char **place;
   } parts[] = {{"identity ", &f.identity},
+               {"start ", &f.identity},
                {"map ", &f.map},
                {"combine ", &f.combine},
                {"finish ", &f.finish}};
@@ -315,14 +316,15 @@ og_fold og_fold_parse(const og_op *op) {
   for (char *part = strtok(copy, ";"); part; part = strtok(NULL, ";")) {
     while (*part == ' ') part++;
     bool found = false;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
       size_t n = strlen(parts[i].name);
-      if (!strncmp(part, parts[i].name, n)) *parts[i].place = part + n, found = true;
+      if (!strncmp(part, parts[i].name, n))
+        *parts[i].place = part + n, found = true, f.start |= i == 1;
     }
     if (!found) og_die(op->fold.place, "unknown part '%s' in fold of %s", part, op->name);
   }
   if (!f.identity || !f.combine)
-    og_die(op->fold.place, "fold of %s wants `identity` and `combine`", op->name);
+    og_die(op->fold.place, "fold of %s wants `identity` or `start`, and `combine`", op->name);
   return f;
 }
 

@@ -102,17 +102,23 @@ void og_op_field(og_op *op, char *line, og_place at) {
   struct {
     const char *name;
     og_field *field;
-  } fields[] = {{"kind", &op->kind_field}, {"expr", &op->expr},         {"fold", &op->fold},
-                {"dtypes", &op->dtypes},   {"run", &op->run},           {"kernel", &op->kernel},
-                {"body", &op->body},       {"gradname", &op->gradname}, {"pyname", &op->pyname},
-                {"note", &op->note},       {"doc", &op->doc},           {"masks", &op->masks},
-                {"saves", &op->saves},     {"domain", &op->domain},     {"nograd", &op->nograd},
-                {"turned", &op->turned}};
+  } fields[] = {{"kind", &op->kind_field},   {"expr", &op->expr},         {"fold", &op->fold},
+                {"dtypes", &op->dtypes},     {"run", &op->run},           {"kernel", &op->kernel},
+                {"body", &op->body},         {"gradname", &op->gradname}, {"pyname", &op->pyname},
+                {"note", &op->note},         {"doc", &op->doc},           {"masks", &op->masks},
+                {"saves", &op->saves},       {"domain", &op->domain},     {"nograd", &op->nograd},
+                {"turned", &op->turned},     {"alias", &op->alias},       {"wrapper", &op->wrapper},
+                {"autocast", &op->autocast}, {"shape", &op->shape},       {"errors", &op->errors}};
   if (!strcmp(name, "grad")) {
     parse_grad(op, text, at);
     return;
   }
   if (!*text) og_die(at, "field '%s' of %s is empty", name, op->name);
+  if (!strcmp(name, "refuse")) {
+    if (op->refusal_count == OG_MAX_REFUSALS) og_die(at, "too many refusals of %s", op->name);
+    op->refusals[op->refusal_count++] = (og_field){.text = text, .place = at};
+    return;
+  }
   if (!strcmp(name, "sample")) {
     if (op->sample_count == OG_MAX_SAMPLES) og_die(at, "too many samples of %s", op->name);
     op->samples[op->sample_count++] = (og_field){.text = text, .place = at};

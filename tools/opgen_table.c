@@ -110,6 +110,25 @@ static const char *result_dtype(const og_op *op, int r) {
   return og_has(op, OG_W_longresult) ? "PX_INT64" : "PX_DTYPE_NONE";
 }
 
+// Whether a reduction over nothing is an error: its fold, or that of its kernel, has no identity.
+static bool nonempty(const og_op *op) {
+  const og_op *folded = op->kernel.text ? og_find(op->kernel.text) : op;
+  if (folded && folded->fold.text) return og_fold_parse(folded).start;
+  return og_has(op, OG_W_nonempty);
+}
+
+// The policy of mixed precision: PX_AUTOCAST_NONE where the entry says nothing.
+static const char *autocast_of(const og_op *op) {
+  static const char *const names[][2] = {{"lower", "PX_AUTOCAST_LOWER"},
+                                         {"float32", "PX_AUTOCAST_FLOAT32"},
+                                         {"widest", "PX_AUTOCAST_WIDEST"},
+                                         {"never", "PX_AUTOCAST_NEVER"}};
+  if (!op->autocast.text) return "PX_AUTOCAST_NONE";
+  for (int i = 0; i < 4; i++)
+    if (!strcmp(op->autocast.text, names[i][0])) return names[i][1];
+  og_die(op->autocast.place, "unknown policy '%s' of %s", op->autocast.text, op->name);
+}
+
 void og_write_impl(FILE *to, const og_op *op) {
   const char *run = op->body_node ? og_format("body_%s", op->name)
                     : og_run(op)  ? og_format("px__run_%s", og_run(op))
@@ -118,6 +137,8 @@ void og_write_impl(FILE *to, const og_op *op) {
   fprintf(to, "static const px__op_impl impl_%s = {.run = %s, .kernel = %s%s%s, .dtypes = 0x%x, ",
           op->name, run, kernel ? "\"" : "", kernel ? kernel : "NULL", kernel ? "\"" : "",
           dtype_mask(op));
+  if (op->wrapper.text || op->refusal_count) fprintf(to, ".texts = &texts_%s, ", op->name);
+  fprintf(to, ".nonempty = %d, .any_scalars = %d, ", nonempty(op), og_has(op, OG_W_cpuscalars));
   int turned = op->turned.text ? og_param_find(op, op->turned.text) : 0;
   if (turned < 0) og_die(op->turned.place, "%s has no parameter '%s'", op->name, op->turned.text);
   fprintf(to, ".promotion = %s, .mutates = %d, .turned = %d, .masks = 0x%x, .result_dtypes = {",
@@ -194,7 +215,9 @@ void og_write_descriptor(FILE *to, const og_op *op) {
           ",\n        .grad_mask = 0x%x, .save_mask = 0x%x, .shape_mask = 0x%x, .save_result_mask "
           "= 0x%x,\n",
           op->grad_mask, op->save_mask, op->shape_mask, op->save_result_mask);
-  fprintf(to, "        .impl = &impl_%s, .save_for = %s%s, .python_name = \"%s\"},\n", op->name,
+  fprintf(to, "        .impl = &impl_%s, .save_for = %s%s, .python_name = \"%s\",\n", op->name,
           og_has_backward(op) ? "save_for_" : "NULL", og_has_backward(op) ? op->name : "",
           op->pyname.text ? op->pyname.text : op->name);
+  fprintf(to, "        .aliases = %s, .autocast = %s},\n",
+          op->alias.text ? og_quote(op->alias.text) : "NULL", autocast_of(op));
 }

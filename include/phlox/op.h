@@ -44,6 +44,14 @@ enum {
   PX_OP_HIDDEN = 512,  // not in Python's namespaces: backward kernels and the like
   PX_OP_TAKES_NUMBERS = 1024  // for tensors after the first, as pointwise ops do
 };
+// What mixed precision does with the floating-point tensors that an op is given.
+typedef enum px_autocast_policy {
+  PX_AUTOCAST_NONE,     // nothing
+  PX_AUTOCAST_LOWER,    // casts them to the dtype of the autocast region: products, convolutions
+  PX_AUTOCAST_FLOAT32,  // casts them to float32: what would overflow or lose digits
+  PX_AUTOCAST_WIDEST,   // casts them to the widest of their dtypes
+  PX_AUTOCAST_NEVER     // refuses to be called with the lower dtype
+} px_autocast_policy;
 typedef struct px_op {
   const char *name, *schema, *doc;
   const char *grad_name;            // "AddBackward0"
@@ -64,6 +72,10 @@ typedef struct px_op {
   // The name in Python. Several ops may share one (max, max_dim): a call means the first by id
   // whose parameters take its arguments.
   const char *python_name;
+  // Its other names in Python, between spaces, or NULL: `multiply` is a function and a method,
+  // `nn.relu` in nn.functional, `torch.conv2d` a function.
+  const char *aliases;
+  uint8_t autocast;  // px_autocast_policy
   // Of ops that a program registered (phlox/register.h): their gradient function.
   px_status (*gradient)(struct px_op_gradient *gradient);
 } px_op;

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every op as a Python function and method. One vectorcall serves all: it binds the arguments to
 // the first signature that fits, calls the op, and wraps the results. The callables are made at
-// start from the core's descriptors; only second names are listed, in
-// aliases.h.
+// start from the core's descriptors, their second names likewise.
 #include "ops.h"
 
 #include "phlox/ops.h"
-#include "aliases.h"
 
 #include <string.h>
 
@@ -394,15 +392,42 @@ static int copy_callable(char space, const char *name, const ext_callable *known
   return 0;
 }
 
-static int add_aliases(void) {
-  for (int i = 0; i < EXT_LENGTH(op_aliases); i++) {
-    PyObject *space = space_of(op_aliases[i].space);
-    PyObject *known = PyDict_GetItemString(space_of(op_aliases[i].from), op_aliases[i].name);
-    if (!known || PyDict_GetItemString(space, op_aliases[i].alias)) continue;
-    bool crosses = op_aliases[i].space != op_aliases[i].from;
-    if (crosses ? copy_callable(op_aliases[i].space, op_aliases[i].alias, (ext_callable *)known) < 0
-                : PyDict_SetItemString(space, op_aliases[i].alias, known) < 0)
-      return -1;
+// Gives a callable another name in a space: itself where it is of that space, else a copy.
+static int bind_alias(char space, const char *alias, const char *name) {
+  const char from[] = {space, 'f', 'n', 'm'};
+  if (PyDict_GetItemString(space_of(space), alias)) return 0;
+  for (int i = 0; i < 4; i++) {
+    PyObject *known = PyDict_GetItemString(space_of(from[i]), name);
+    if (known && from[i] == space) return PyDict_SetItemString(space_of(space), alias, known);
+    if (known) return copy_callable(space, alias, (ext_callable *)known);
+  }
+  return 0;
+}
+
+// An alias without a space is a function and a method, and has the form in place if the op has.
+static int add_alias(const px_op *op, const char *alias) {
+  static const char endings[][2] = {"", "_"};
+  char known[64], name[64];
+  for (int i = 0; !strchr(alias, '.') && i < 2; i++) {
+    snprintf(known, sizeof known, "%s%s", op->python_name, endings[i]);
+    snprintf(name, sizeof name, "%s%s", alias, endings[i]);
+    for (const char *space = "fm"; *space; space++)
+      if (PyDict_GetItemString(space_of(*space), known) && bind_alias(*space, name, known) < 0)
+        return -1;
+  }
+  if (!strchr(alias, '.')) return 0;
+  bool inplace = alias[strlen(alias) - 1] == '_';
+  snprintf(known, sizeof known, "%s%s", op->python_name, endings[inplace]);
+  return bind_alias(*alias == 'n' ? 'n' : 'f', strchr(alias, '.') + 1, known);
+}
+
+static int add_aliases(const px_op *op) {
+  char alias[64];
+  for (const char *at = op->aliases; at && *at; at += strspn(at, " ")) {
+    size_t length = strcspn(at, " ");
+    snprintf(alias, sizeof alias, "%.*s", (int)length, at);
+    if (add_alias(op, alias) < 0) return -1;
+    at += length;
   }
   return 0;
 }
@@ -421,7 +446,8 @@ static int ext_init_ops(PyObject *m) {
   if (!return_types) return -1;
   for (int i = 0; i < px_op_count(); i++)
     if (add_op(px_op_at(i)) < 0) return -1;
-  if (add_aliases() < 0) return -1;
+  for (int i = 0; i < px_op_count(); i++)
+    if (add_aliases(px_op_at(i)) < 0) return -1;
   PyObject *nn = ext_submodule(m, "nn", NULL);
   PyObject *functional = nn ? ext_submodule(nn, "functional", NULL) : NULL;
   PyObject *parameter = nn ? ext_submodule(nn, "parameter", NULL) : NULL;

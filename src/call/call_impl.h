@@ -7,6 +7,15 @@
 #pragma once
 #include "call/op_impl.h"
 
+// Fails as a refusal says, whose text comes from a table.
+#define PX_FAIL_AS(refusal, ...) \
+  do { \
+    _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wformat-nonliteral\"") \
+        _Pragma("GCC diagnostic ignored \"-Wformat-extra-args\"") \
+            PX_FAIL((refusal).code, (refusal).text, __VA_ARGS__); \
+    _Pragma("GCC diagnostic pop") \
+  } while (0)
+
 // The kinds.
 // *simple: it went the short way, and call->needs_grad says whether an argument does.
 px_status px__call_pointwise(px_call *call, bool *simple) __attribute__((warn_unused_result));

@@ -13,43 +13,12 @@ static px_status disagree(px_device common, px_device other) {
           px_device_format(common, a), px_device_format(other, b));
 }
 
-// PyTorch's generated wrappers, where they are not called like the op; NULL: it checks
-// element-wise.
-static const struct {
-  const char *op, *wrapper;
-} wrappers[] = {
-    {"dot", "_dot"},
-    {"equal", "_equal"},
-    {"index_select", "_index_select"},
-    {"embedding", "_index_select"},
-    {"masked_select", "_masked_select"},
-    {"bincount", "_bincount"},
-    {"batch_norm", "_native_batch_norm"},
-    {"native_batch_norm", "_native_batch_norm"},
-    {"native_layer_norm", "_native_layer_norm"},
-    {"nll_loss", "nll_loss_forward"},
-    {"scatter", "scatter_src"},
-    {"stack", "cat"},
-    {"take", "_take"},
-    {"clamp", "clamp_Tensor"},
-    {"_linear", "addmm"},
-    {"conv2d", "__slow_conv2d_forward"},
-    {"huber_loss_forward", "_huber_loss"},
-    {"mse_loss_forward", NULL},
-    {"smooth_l1_loss_forward", NULL},
-    {"binary_cross_entropy_forward", NULL},
-    {"bce_with_logits_forward", NULL},
-    {"index_fill", NULL},
-    {"sgd_step", NULL},
-    {"adam_step", NULL},
-    {"adadelta_step", NULL},
-};
-
 static px_status wrapper_disagrees(const px_call *call, const char *name, px_device other,
                                    px_device common) {
-  const char *wrapper = call->op->name;
-  for (int i = 0; i < PX_COUNT_OF(wrappers); i++)
-    if (!strcmp(call->op->name, wrappers[i].op)) wrapper = wrappers[i].wrapper;
+  const px__op_texts *texts = px__impl(call->op)->texts;
+  const char *wrapper = texts                               ? texts->wrapper
+                        : call->op->kind == PX_OP_POINTWISE ? NULL
+                                                            : call->op->name;
   if (!wrapper) return common.type == PX_CPU ? disagree(other, common) : disagree(common, other);
   char a[PX_DEVICE_TEXT], b[PX_DEVICE_TEXT];
   PX_FAIL(PX_RUNTIME,
@@ -65,16 +34,18 @@ px_status px__check_value(const px_tensor *value, px_device device) {
   return disagree(device, from);
 }
 
-// masked_fill has a text of its own.
-static px_status mask_elsewhere(const px_call *call) {
-  const px_tensor *self = px__arg_tensor(call, 0), *mask = px__arg_tensor(call, 1);
+// The text of a mask on another device, of ops that have one.
+static px_status check_mask_device(const px_call *call, px__refusal refusal) {
+  const px_tensor *self = px__arg_tensor(call, 0);
   char a[PX_DEVICE_TEXT], b[PX_DEVICE_TEXT];
-  if (strcmp(call->op->name, "masked_fill") || !self || !mask) return PX_OK;
-  PX_CHECK(px__device_reaches(px__tensor_device(self), px__tensor_device(mask)) || mask->ndim == 0,
-           PX_RUNTIME,
-           "expected self and mask to be on the same device, but got mask on %s and self on %s",
-           px_device_format(px__tensor_device(mask), a),
-           px_device_format(px__tensor_device(self), b));
+  for (int i = 1; i < call->op->param_count; i++) {
+    const px_tensor *mask = px__arg_tensor(call, i);
+    if (!(px__impl(call->op)->masks >> i & 1) || !self || !mask || mask->ndim == 0) continue;
+    if (px__device_reaches(px__tensor_device(self), px__tensor_device(mask))) continue;
+    px_device_format(px__tensor_device(mask), a);
+    px_device_format(px__tensor_device(self), b);
+    PX_FAIL_AS(refusal, a, b);
+  }
   return PX_OK;
 }
 
@@ -93,7 +64,8 @@ px_status px__call_agree(px_call *call) {
   px_device common = common_device(call);
   call->device = common;
   if (common.type == PX_CPU) return PX_OK;
-  if (px__impl(call->op)->masks) PX_TRY(mask_elsewhere(call));
+  const px__op_texts *texts = px__impl(call->op)->texts;
+  if (texts && texts->of_device.code) PX_TRY(check_mask_device(call, texts->of_device));
   for (int i = 0; i < call->op->result_count; i++)
     if (call->given[i] && !px__device_reaches(common, px__tensor_device(call->given[i])))
       return disagree(common, px__tensor_device(call->given[i]));
@@ -106,12 +78,9 @@ px_status px__call_agree(px_call *call) {
     if (d.type == PX_CPU && t->ndim == 0)
       cpu_scalars += !(t->flags & PX_TENSOR_WRAPPED);
     else if (!px__device_reaches(common, d))
-      return strcmp(call->op->name, "clamp")
-                 ? disagree(common, d)
-                 : wrapper_disagrees(call, call->op->params[i].name, d, common);
+      return wrapper_disagrees(call, call->op->params[i].name, d, common);
   }
-  // where() takes its branches to the device of the condition.
-  PX_CHECK(cpu_scalars <= 1 || !strcmp(call->op->name, "where"), PX_RUNTIME,
+  PX_CHECK(cpu_scalars <= 1 || px__impl(call->op)->any_scalars, PX_RUNTIME,
            "Trying to pass too many CPU scalars to non-CPU kernel!");
   return PX_OK;
 }

@@ -43,6 +43,20 @@ typedef struct px_call {
 
 typedef struct px__own px__own;  // a registered op: call/own_impl.h
 
+// A refusal in PyTorch's words; code 0: there are none.
+typedef struct px__refusal {
+  px_status code;
+  const char *text;
+} px__refusal;
+// What is said where an op's arguments are refused. An op without has `wrapper` by its own name, if
+// it is not pointwise.
+typedef struct px__op_texts {
+  const char *wrapper;  // PyTorch's method in the text of two devices; NULL: the element-wise text
+  px__refusal of_bool, of_dtype, of_mask;  // may name the dtype's class, by %s
+  px__refusal of_device;                   // a mask is elsewhere: its device and self's, by %s
+  const char *cpu_kernel, *cuda_kernel;    // in '"kernel" not implemented for'; NULL: its own
+} px__op_texts;
+
 // What a descriptor's `impl` points to.
 typedef struct px__op_impl {
   // kernel: checks arguments and makes the results; the driver then launches `kernel` with operands
@@ -56,8 +70,11 @@ typedef struct px__op_impl {
   uint8_t promotion;   // px__promotion
   bool mutates;        // kernel writes into a result that starts as a copy of the first argument
                        // (scatter, index_add)
-  uint8_t turned;      // the parameter, a matrix, that the kernel gets transposed; 0: none
-  uint32_t masks;      // pointwise: parameters that select (where's condition), not promoted
+  bool nonempty;       // reduce: over nothing there is no result
+  bool any_scalars;    // pointwise: takes any number of 0-dim CPU tensors to a device
+  const px__op_texts *texts;
+  uint8_t turned;  // the parameter, a matrix, that the kernel gets transposed; 0: none
+  uint32_t masks;  // pointwise: parameters that select (where's condition), not promoted
   int8_t result_dtypes[PX__MAX_RESULTS];  // pointwise and reduce: PX_DTYPE_NONE follows promotion
   const px__own *own;                     // of a registered op, or NULL
 } px__op_impl;

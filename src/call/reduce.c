@@ -31,15 +31,8 @@ static px_status choose_dims(const px_call *call, const px_tensor *self, shape *
   return PX_OK;
 }
 
-// Folds without an identity.
-static const char *const needy[] = {"max",    "min",     "amax",   "amin",      "argmax",
-                                    "argmin", "aminmax", "median", "nanmedian", "mode"};
-
 static px_status check_empty(const px_call *call, const px_tensor *self, const shape *s) {
-  bool needs = false;
-  if (self->numel) return PX_OK;
-  for (int i = 0; i < PX_COUNT_OF(needy); i++) needs |= !strcmp(call->op->python_name, needy[i]);
-  if (!needs) return PX_OK;
+  if (self->numel || !px__impl(call->op)->nonempty) return PX_OK;
   PX_CHECK(!s->all, PX_RUNTIME,
            "%s(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
            "reduction dim with the 'dim' argument.",

@@ -189,7 +189,7 @@ PX_TEST(gradients_are_named) {
   OK(px_max_dim(&r, &i, a, 0, false));
   px_release(i);
   check_name(r, "MaxBackward0");
-  OK(px_clip(&r, a, a, NULL));
+  OK(px_clamp(&r, a, a, NULL));
   check_name(r, "ClampBackward1");
 }
 
