@@ -33,6 +33,14 @@ static inline bool px__add_size(int64_t a, int64_t b, int64_t *out) {
 void px__object_init(void *object, const px_class *cls);
 void px__object_end(void *object);
 
+// Saves the thread's error over cleanup that may set another.
+typedef struct px__error_guard {
+  bool held;
+  px_error error;
+} px__error_guard;
+void px__error_save(px__error_guard *guard);
+void px__error_restore(px__error_guard *guard);
+
 // px__env_NAME(&value) reads a variable of phlox/env.def into a place of its type. The environment
 // is asked at each call: keep the result where the call is hot.
 #define PX_ENV(name, type, fallback, allowed, doc) \

@@ -91,6 +91,18 @@ void px_error_note(const char *format, ...) {
   va_end(arguments);
 }
 
+void px__error_save(px__error_guard *guard) {
+  guard->held = record.code != PX_OK;
+  if (guard->held) px_error_take(&guard->error);
+}
+
+void px__error_restore(px__error_guard *guard) {
+  if (guard->held)
+    px_error_give(&guard->error);
+  else
+    px_error_clear();
+}
+
 static px_warning_sink warning_sink;  // set once at start by the embedding language
 
 void px_warning_set_sink(px_warning_sink sink) {

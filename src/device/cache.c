@@ -7,72 +7,27 @@
 // segments given back, the device, and the pool once more.
 #include "device/state.h"
 
-#include <stdio.h>
-#include <unistd.h>
+#define GREATEST ((size_t)PTRDIFF_MAX / 2)  // bytes of a block
 
-static px_block *search(px__device *d, px_stream *stream, size_t size, size_t bytes) {
-  px__chunk *chunk = px__pool_find(d, stream, size);
-  return chunk ? px__pool_take(d, chunk, size, bytes) : NULL;
-}
-
-static px_status grow(px_block **out, px__device *d, px_stream *stream, size_t size, size_t bytes) {
-  px__chunk *chunk;
-  PX_TRY(px__pool_grow(&chunk, d, stream, size));
-  *out = px__pool_take(d, chunk, size, bytes);
-  return PX_OK;
-}
-
-static const char *size_text(char text[32], uint64_t bytes) {
-  static const char *const units[] = {"KiB", "MiB", "GiB"};
-  if (bytes <= 1024) {
-    snprintf(text, 32, "%llu bytes", (unsigned long long)bytes);
-    return text;
-  }
-  int unit = bytes <= 1 << 20 ? 0 : bytes <= 1 << 30 ? 1 : 2;
-  snprintf(text, 32, "%.2f %s", (double)bytes / (double)(1ull << (10 * (unit + 1))), units[unit]);
-  return text;
-}
-
-// Who holds memory of the device, in PyTorch's words.
-static void list_processes(px__device *d, char *text, size_t room) {
-  px_process rows[4];
-  char held[32];
-  size_t used = 0;
-  int count = px__rt.backend->processes(d->physical, rows, PX_COUNT_OF(rows));
-  *text = 0;
-  for (int i = 0; i < count && used < room; i++) {
-    size_text(held, rows[i].bytes);
-    bool own = rows[i].id == (int64_t)getpid();
-    int more =
-        own ? snprintf(text + used, room - used,
-                       "Including non-PyTorch memory, this process has %s memory in use. ", held)
-            : snprintf(text + used, room - used, "Process %lld has %s memory in use. ",
-                       (long long)rows[i].id, held);
-    used += (size_t)more;
+// ---- letting go under pressure
+enum { RECLAIMS = 16 };
+static void (*reclaims[RECLAIMS])(void);  // atomic; only added
+void px__reclaim_add(void (*reclaim)(void)) {
+  for (int i = 0; i < RECLAIMS; i++) {
+    void (*none)(void) = NULL;
+    if (__atomic_load_n(&reclaims[i], __ATOMIC_ACQUIRE) == reclaim) return;
+    if (__atomic_compare_exchange_n(&reclaims[i], &none, reclaim, false, __ATOMIC_ACQ_REL,
+                                    __ATOMIC_ACQUIRE))
+      return;
   }
 }
 
-static px_status out_of_memory(px__device *d, size_t size) {
-  size_t free_bytes = 0, total = d->properties.total_memory;
-  char wanted[32], has[32], unused[32], allowed[32], live[32], idle[32];
-  char processes[320], limit[64] = "";
-  if (px__rt.backend->memory_info(d->physical, &free_bytes, &total) != PX_OK) px_error_clear();
-  uint64_t allocated = (uint64_t)d->cache.stats.allocated_bytes[0].current;
-  uint64_t reserved = (uint64_t)d->cache.stats.reserved_bytes[0].current;
-  list_processes(d, processes, sizeof processes);
-  if (d->cache.limit)
-    snprintf(limit, sizeof limit, "%s allowed; ", size_text(allowed, d->cache.limit));
-  PX_FAIL(PX_OUT_OF_MEMORY,
-          "CUDA out of memory. Tried to allocate %s. GPU %d has a total capacity of %s of which %s "
-          "is free. %s%sOf the allocated memory %s is allocated by PyTorch, and %s is reserved by "
-          "PyTorch but unallocated. If reserved but unallocated memory is large try setting "
-          "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See "
-          "documentation for Memory Management  "
-          "(https://docs.pytorch.org/docs/stable/notes/"
-          "cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)",
-          size_text(wanted, px__pool_segment_size(d, size)), d->index, size_text(has, total),
-          size_text(unused, free_bytes), processes, limit, size_text(live, allocated),
-          size_text(idle, reserved - allocated));
+static void reclaim_all(void) {
+  px__wrapped_sweep();
+  for (int i = 0; i < RECLAIMS; i++) {
+    void (*reclaim)(void) = __atomic_load_n(&reclaims[i], __ATOMIC_ACQUIRE);
+    if (reclaim) reclaim();
+  }
 }
 
 // The first use of a pending free that is not done. Lock held.
@@ -98,47 +53,51 @@ px_status px__cache_drain(px__device *d) {
   }
 }
 
-// Lock held; nothing fitted and the device refused.
-static px_status release_and_grow(px_block **out, px__device *d, px_stream *stream, size_t size,
-                                  size_t bytes) {
-  px__pool_wake(d);
-  px__pool_sweep(d);
-  if ((*out = search(d, stream, size, bytes))) return PX_OK;
-  d->cache.stats.num_alloc_retries++;
-  px__pool_release(d);
-  px_status status = grow(out, d, stream, size, bytes);
-  if (status != PX_OUT_OF_MEMORY) return status;
-  if ((*out = search(d, stream, size, bytes))) return PX_OK;
-  d->cache.stats.num_ooms++;
-  return out_of_memory(d, size);
+// ---- allocating
+// Lock held: from the pool, or from the device.
+static px_status serve(px_block **out, const px__request *r) {
+  px__device *d = r->device;
+  if (d->cache.pending) px__pool_sweep(d);
+  if ((*out = px__pool_allocate(r))) return PX_OK;
+  if (d->cache.settings.threshold > 0) px__pool_collect(d);
+  return px__pool_extend(out, r);
 }
 
-static px_status under_pressure(px_block **out, px__device *d, px_stream *stream, size_t size,
-                                size_t bytes) {
-  if (!px__launch_inside()) {  // else the lock is held, and nobody may be waited for
-    px__reclaim();
-    PX_TRY(px__cache_drain(d));
-  }
-  px__device_lock(d);
-  px_status status = release_and_grow(out, d, stream, size, bytes);
-  px__device_unlock(d);
+// Lock held; nothing fitted and the device refused.
+static px_status serve_again(px_block **out, const px__request *r) {
+  px__device *d = r->device;
+  px__pool_flush(d);
+  px__pool_sweep(d);
+  if ((*out = px__pool_allocate(r))) return PX_OK;
+  d->cache.ledger.num_alloc_retries++;
+  px__pool_release(d);
+  px_status status = px__pool_extend(out, r);
+  if (status != PX_OUT_OF_MEMORY) return status;
+  if ((*out = px__pool_allocate(r))) return PX_OK;
+  d->cache.ledger.num_ooms++;
+  return status;
+}
+
+static px_status under_pressure(px_block **out, const px__request *r) {
+  reclaim_all();
+  PX_TRY(px__cache_drain(r->device));
+  px__device_lock(r->device);
+  px_status status = serve_again(out, r);
+  px__device_unlock(r->device);
   return status;
 }
 
 // PYTORCH_NO_CUDA_MEMORY_CACHING: no cache, no counters.
-static px_status new_raw(px_block **out, px__device *d, size_t bytes, size_t size) {
+static px_status new_raw(px_block **out, const px__request *r) {
   px__chunk *chunk;
-  PX_TRY(PX_NEW(&chunk));
   void *data = NULL;
+  PX_TRY(PX_NEW(&chunk));
   px_status status = px__fault(PX__FAULT_DEVICE_ALLOC)
                          ? PX_OUT_OF_MEMORY
-                         : px__rt.backend->alloc(d->physical, size, &data);
-  if (status != PX_OK) {
-    px__free(chunk);
-    return status == PX_OUT_OF_MEMORY ? out_of_memory(d, size) : status;
-  }
-  chunk->stream = px__stream_now(d);
-  chunk->block = (px__block){.pub = {.data = data, .bytes = bytes, .device = px_cuda(d->index)},
+                         : px__rt.backend->alloc(r->device->physical, r->size, &data);
+  if (status != PX_OK) return px__free(chunk), status;
+  chunk->stream = r->stream;
+  chunk->block = (px__block){.pub = {.data = data, .bytes = r->bytes, .device = r->stream->device},
                              .kind = PX__RAW};
   *out = &chunk->block.pub;
   return PX_OK;
@@ -146,36 +105,39 @@ static px_status new_raw(px_block **out, px__device *d, size_t bytes, size_t siz
 
 // Nothing to hold: a head alone.
 static px_status new_empty(px_block **out, px__device *d) {
-  return px__block_wrap(out, NULL, 0, px_cuda(d->index), NULL, NULL);
+  PX_TRY(px__block_wrap(out, NULL, 0, px_cuda(d->index), NULL, NULL));
+  (*out)->foreign = false;
+  return PX_OK;
 }
 
 px_status px__cache_new(px_block **out, size_t bytes, px__device *d) {
   *out = NULL;
-  if (bytes == 0) {
-    PX_TRY(new_empty(out, d));
-    (*out)->foreign = false;
-    return PX_OK;
-  }
-  if (bytes > (size_t)PTRDIFF_MAX / 2) return out_of_memory(d, (size_t)PTRDIFF_MAX / 2);
-  px_stream *stream = px__stream_now(d);
-  if ((*out = px__pool_again(d, stream, bytes))) return PX_OK;
+  if (bytes == 0) return new_empty(out, d);
+  if (bytes > GREATEST) return px__out_of_memory(d, GREATEST);
+  px__request r = {.device = d, .stream = px__stream_now(d), .bytes = bytes};
+  if ((*out = px__pool_allocate_fast(r.stream, bytes))) return PX_OK;
   px__device_lock(d);
-  size_t size = px__pool_round(d, bytes);
-  if (px__rt.uncached) {
-    px__device_unlock(d);
-    return new_raw(out, d, bytes, size);
-  }
-  if (d->cache.pending) px__pool_sweep(d);
-  px_status status = PX_OK;
-  *out = search(d, stream, size, bytes);
-  if (!*out) {
-    if (d->cache.settings.threshold > 0) px__pool_collect(d);
-    status = grow(out, d, stream, size, bytes);
-  }
+  r.size = px__pool_round(d, bytes);
+  px_status status = px__rt.uncached ? PX_OK : serve(out, &r);
   px__device_unlock(d);
+  if (PX_UNLIKELY(px__rt.uncached))
+    status = new_raw(out, &r);
+  else if (PX_UNLIKELY(status == PX_OUT_OF_MEMORY))
+    status = under_pressure(out, &r);
   if (PX_LIKELY(status == PX_OK)) return PX_OK;
   if (status != PX_OUT_OF_MEMORY) return px_error_pass(status, __FILE__, __LINE__, __func__);
-  return under_pressure(out, d, stream, size, bytes);
+  return px__out_of_memory(d, r.size);
+}
+
+px_status px__cache_new_locked(px_block **out, size_t bytes, px__device *d) {
+  *out = NULL;
+  PX_CHECK(bytes <= GREATEST, PX_OUT_OF_MEMORY, "no device has %zu bytes", bytes);
+  px__request r = {.device = d, .stream = px__stream_now(d), .bytes = bytes};
+  if ((*out = px__pool_allocate_fast(r.stream, bytes))) return PX_OK;
+  r.size = px__pool_round(d, bytes);
+  if (px__rt.uncached) return new_raw(out, &r);
+  px_status status = serve(out, &r);
+  return PX_LIKELY(status != PX_OUT_OF_MEMORY) ? status : serve_again(out, &r);
 }
 
 // ---- freeing
@@ -212,74 +174,8 @@ void px__cache_free(px_block *block) {
     free_raw(d, chunk);
     return;
   }
-  if (PX_LIKELY(px__pool_rest(chunk))) return;
+  if (PX_LIKELY(px__pool_free_fast(chunk))) return;
   px__device_lock(d);
-  px__pool_give(d, chunk);
+  px__pool_free(d, chunk);
   px__device_unlock(d);
-}
-
-// ---- the public side
-px_status px_memory_empty_cache(void) {
-  if (!px__device_alive()) return PX_OK;
-  px__wrapped_sweep();
-  for (int i = 0; i < px__rt.count; i++) {
-    px__device *d = px__rt.devices[i];
-    if (!__atomic_load_n(&d->open, __ATOMIC_ACQUIRE)) continue;
-    PX_TRY(px__cache_drain(d));
-    px__device_lock(d);
-    px__pool_release(d);
-    px__device_unlock(d);
-  }
-  return PX_OK;
-}
-
-void px__cache_limit(px__device *d, double fraction) {
-  size_t limit = (size_t)(fraction * (double)d->properties.total_memory);
-  d->cache.limit = fraction < 1 ? (limit ? limit : 1) : 0;
-}
-
-px_status px_memory_set_fraction(double fraction, int device) {
-  PX_CHECK(fraction >= 0 && fraction <= 1, PX_VALUE,
-           "Invalid fraction value: %g. Allowed range: 0~1", fraction);
-  px__device *d;
-  PX_TRY(px_device_init());
-  PX_TRY(px__device_get(&d, device < 0 ? px_device_peek() : device));
-  px__device_lock(d);
-  px__cache_limit(d, fraction);
-  px__device_unlock(d);
-  return PX_OK;
-}
-
-static const char *const states[] = {[PX__TAKEN] = "active_allocated",
-                                     [PX__PENDING] = "active_pending_free",
-                                     [PX__FREE] = "inactive"};
-
-static px_memory_block describe(const px__segment *segment, const px__chunk *chunk) {
-  return (px_memory_block){
-      .segment_address = (int64_t)(uintptr_t)segment->data,
-      .segment_size = (int64_t)segment->size,
-      .address = (int64_t)chunk->node.address,
-      .size = (int64_t)chunk->node.size,
-      .requested = chunk->state == PX__FREE ? 0 : (int64_t)chunk->block.pub.bytes,
-      .stream = chunk->stream->id,
-      .small_pool = segment->small,
-      .state = states[chunk->state]};
-}
-
-px_status px_memory_snapshot(int device, void (*each)(const px_memory_block *block, void *context),
-                             void *context) {
-  PX_GIVEN(each);
-  if (!px__device_alive() || device < 0 || device >= px__rt.count) return PX_OK;
-  px__device *d = px__rt.devices[device];
-  px__device_lock(d);
-  px__pool_wake(d);
-  px__segment *last = d->cache.segments;
-  while (last && last->next) last = last->next;
-  for (px__segment *segment = last; segment; segment = segment->prev)
-    for (px__chunk *chunk = segment->first; chunk; chunk = chunk->next) {
-      px_memory_block block = describe(segment, chunk);
-      each(&block, context);
-    }
-  px__device_unlock(d);
-  return PX_OK;
 }

@@ -266,13 +266,18 @@ static px_status parse(parsing *p, const char *text) {
 }
 
 // ---- in force
+void px__settings_limit(px__device *d, double fraction) {
+  size_t limit = (size_t)(fraction * (double)d->properties.total_memory);
+  d->cache.limit = fraction < 1 ? (limit ? limit : 1) : 0;
+}
+
 void px__settings_apply(px__device *d) {
   pthread_mutex_lock(&lock);
   px__settings s = latest;
   pthread_mutex_unlock(&lock);
   px__device_lock(d);
   d->cache.settings = s;
-  if (s.fraction >= 0) px__cache_limit(d, s.fraction);
+  if (s.fraction >= 0) px__settings_limit(d, s.fraction);
   px__device_unlock(d);
 }
 

@@ -3,7 +3,6 @@
 #include "device/state.h"
 
 static _Thread_local int current_device;
-static _Thread_local px_stream *current_streams[PX__DEVICES];  // held; NULL: the default stream
 static _Thread_local px_device default_device = {PX_CPU, -1};
 static _Thread_local px_device home = {PX_CPU, -1};
 
@@ -51,11 +50,6 @@ px_status px_device_set_home(px_device device) {
   return PX_OK;
 }
 
-px_stream *px__stream_now(px__device *d) {
-  px_stream *stream = current_streams[d->index];
-  return stream ? stream : d->streams[0];
-}
-
 px_status px_stream_current(px_stream **out, px_device device) {
   if (device.type == PX_CPU) return *out = &px__cpu_stream, PX_OK;
   px__device *d;
@@ -65,25 +59,9 @@ px_status px_stream_current(px_stream **out, px_device device) {
   return PX_OK;
 }
 
-// A thread that ends gives its current streams back.
-static pthread_key_t thread_end;
-static pthread_once_t thread_end_once = PTHREAD_ONCE_INIT;
-static bool thread_end_made;
-static void streams_give_back(void *streams) {
-  for (int i = 0; i < PX__DEVICES; i++) px_release(((px_stream **)streams)[i]);
-}
-static void thread_end_make(void) {
-  thread_end_made = pthread_key_create(&thread_end, streams_give_back) == 0;
-}
-
 px_status px_stream_set_current(px_stream *stream) {
   if (!stream || !stream->owner) return PX_OK;
   PX_TRY(px_device_init());
-  px_stream **place = &current_streams[stream->owner->index], *before = *place;
-  if (before == stream) return PX_OK;
-  pthread_once(&thread_end_once, thread_end_make);
-  if (thread_end_made) pthread_setspecific(thread_end, current_streams);
-  *place = px_retain(stream);
-  px_release(before);
+  px__stream_set_now(stream);
   return PX_OK;
 }

@@ -18,7 +18,7 @@ typedef struct px_block {
   px_device device;      // index always given for cuda, -1 for cpu
   bool pinned, foreign;  // page-locked; address was handed out or memory is somebody else's
   bool pending;          // CPU: a copy into it may be running (atomic); px__block_wait clears
-} px_block;              // the device layer's own fields follow (src/device/block.h)
+} px_block;              // the device layer's own fields follow (px__block, state.h)
 
 // Gives a block on a device (index resolved), from the device's cache, on the current stream. 0
 // bytes give data NULL (CPU and devices).
@@ -63,19 +63,18 @@ px_status px__kernels_ready(px_device_type type) __attribute__((warn_unused_resu
 // fault rises at the next synchronising call.
 px_status px__launch(px_device device, px_launch *launch, const px_access *accesses,
                      int access_count) __attribute__((warn_unused_result));
-// The op that the program called in this thread, while that calls others; NULL otherwise. The layer
-// of ops sets it, and what a kernel reports is raised with its name.
+// Outermost op being called by this thread; NULL outside a call. Used to name the op in errors; the
+// layer of ops sets it.
 extern _Thread_local const char *px__caller;
-// Copies bytes between blocks of any devices, ordered by DESIGN's C6: device work on the current
-// stream of the device side (of the source for device to device, with waits both ways). Blocking
-// for the host unless `non_blocking` and the host side is pinned.
+// Copies bytes between blocks of any devices, ordered as rule C6 of docs/simulator.md says: device
+// work on the current stream of the device side (of the source for device to device, with waits
+// both ways). Blocking for the host unless `non_blocking` and the host side is pinned.
 px_status px__copy_blocks(px_block *to, size_t to_offset, px_block *from, size_t from_offset,
                           size_t bytes, bool non_blocking) __attribute__((warn_unused_result));
 // Whether kernels of `device` may address memory of `other` (same device, or peer access enabled
 // both ways).
 bool px__device_reaches(px_device device, px_device other);
 
-// Called by destructors of the layers above when the library goes down or memory is short:
-// px__reclaim_add registers a function that lets go of what it can (caches, garbage); it is called
-// before out of memory is an answer.
+// Registers a function that frees what a layer above can do without (caches, garbage). It is called
+// before out of memory is an answer, without any lock.
 void px__reclaim_add(void (*reclaim)(void));

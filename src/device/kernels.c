@@ -49,7 +49,7 @@ static px_kernel find_line(const px_kernel_row *table, int count, const char *na
   return NULL;
 }
 
-static px_kernel find_host(const char *name) {
+px_kernel px__host_kernel(const char *name) {
   pthread_once(&once, prepare);
   if (!slots) return find_line(rows, row_count, name);
   for (uint32_t at = hash_of(name) & slot_mask; slots[at]; at = (at + 1) & slot_mask)
@@ -57,27 +57,8 @@ static px_kernel find_host(const char *name) {
   return rows == base_rows ? NULL : find_line(base_rows, base_count, name);
 }
 
-px_status px__kernels_ready(px_device_type type) {
-  if (type != PX_CPU) return px_device_init();
-  PX_TRY(px__threads_check());
-  return px__env_check();
-}
-
 const px_kernel_row *px__host_kernels(int *count) {
   pthread_once(&once, prepare);
   *count = row_count;
   return rows;
-}
-
-px_kernel px__kernel_find(px_device_type type, const char *name) {
-  if (type == PX_CPU) return find_host(name);
-  if (px_device_init() != PX_OK) return NULL;
-  return px__rt.backend->find(name);
-}
-
-bool px__runs_host_kernels(px_device_type type) {
-  if (type == PX_CPU) return true;
-  if (px_device_init() != PX_OK) return false;
-  const px_backend *backend = px__rt.backend;
-  return backend->size > offsetof(px_backend, runs_host_kernels) && backend->runs_host_kernels;
 }

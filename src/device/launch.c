@@ -1,52 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches: on the CPU a call, on devices work of the current stream; and what kernels reported,
-// raised with the op and the line that launched it.
+// Launches: on the CPU a call, on devices work of the current stream.
 #include "device/state.h"
 
-#include <stdio.h>
-
-static const struct {
-  px_status status;
-  const char *text;
-} faults[] = {{PX_OK, ""},
-#define XX(name, status, text) {PX_##status, text},
-              PX_FAULT_MAP(XX)
-#undef XX
-};
-
-_Thread_local const char *px__caller;
-
-px_status px__fault_error(px_fault_slot *slot) {
-  int64_t code = __atomic_load_n(&slot->code, __ATOMIC_ACQUIRE);
-  bool known = code > 0 && code < PX_COUNT_OF(faults);
-  long long a = slot->a, b = slot->b, c = slot->c;
-  slot->code = 0;
-  __atomic_store_n(&slot->launch, 0, __ATOMIC_RELEASE);
-  if (!known) PX_FAIL(PX_BUG, "a kernel reported an unknown fault %lld", (long long)code);
-  char text[256];
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-  snprintf(text, sizeof text, faults[code].text, a, b, c);
-#pragma GCC diagnostic pop
-  return px_error_set(faults[code].status, 0, __FILE__, __LINE__, __func__, "%s", text);
+// ---- kernels
+px_status px__kernels_ready(px_device_type type) {
+  if (type != PX_CPU) return px_device_init();
+  PX_TRY(px__threads_check());
+  return px__env_check();
 }
 
-px_status px__fault_raise(px__device *d) {
-  px_fault_slot *slot = d->slot;
-  uint64_t id = slot ? __atomic_load_n(&slot->launch, __ATOMIC_ACQUIRE) : 0;
-  if (PX_LIKELY(id == 0) || !__atomic_load_n(&slot->code, __ATOMIC_ACQUIRE)) return PX_OK;
-  px__record record;
-  bool found = px__record_find(&record, d, id);
-  px_status status = px__fault_error(slot);
-  if (!found) return status;
-  char stream[64];
-  px__stream_text(record.stream, stream);
-  if (record.caller && strcmp(record.caller, record.op))
-    PX_NOTE("\nIt was reported by %s (kernel %s) on %s", record.caller, record.op, stream);
-  else
-    PX_NOTE("\nIt was reported by %s on %s", record.op, stream);
-  if (record.site.file) PX_NOTE(", launched at %s:%d", record.site.file, record.site.line);
-  return status;
+px_kernel px__kernel_find(px_device_type type, const char *name) {
+  if (type == PX_CPU) return px__host_kernel(name);
+  if (px_device_init() != PX_OK) return NULL;
+  return px__rt.backend->find(name);
+}
+
+bool px__runs_host_kernels(px_device_type type) {
+  if (type == PX_CPU) return true;
+  if (px_device_init() != PX_OK) return false;
+  const px_backend *backend = px__rt.backend;
+  return backend->size > offsetof(px_backend, runs_host_kernels) && backend->runs_host_kernels;
 }
 
 // ---- the CPU
@@ -74,31 +47,6 @@ static inline px_status launch_host(px_launch *launch, const px_access *accesses
 }
 
 // ---- devices
-// The launch that this thread is issuing, and the scratch memory that it took.
-static _Thread_local struct {
-  px__device *device;
-  px_block *scratch;  // linked by `uses`, which scratch has none of
-} inside;
-
-bool px__launch_inside(void) { return inside.device != NULL; }
-
-void *px__launch_scratch(const px_launch *launch, size_t bytes) {
-  px_block *block = NULL;
-  if (!inside.device || px__cache_new(&block, bytes, inside.device) != PX_OK) return NULL;
-  px__block_of(block)->uses = (px__use *)inside.scratch;
-  inside.scratch = block;
-  return block->data;
-}
-
-static void drop_scratch(void) {
-  while (inside.scratch) {
-    px_block *block = inside.scratch;
-    inside.scratch = (px_block *)px__block_of(block)->uses;
-    px__block_of(block)->uses = NULL;
-    px__block_free(block);
-  }
-}
-
 static px_status issue(px__device *d, px_stream *stream, px_launch *launch,
                        const px_access *accesses, int count) {
   px__work work;
@@ -107,11 +55,11 @@ static px_status issue(px__device *d, px_stream *stream, px_launch *launch,
   launch->fault = d->slot;
   launch->device = d->physical;
   launch->stream = stream->native;
-  inside.device = d;
+  px__scratch_here.device = d;
   px_status status = px__rt.backend->launch(stream->native, launch);
-  drop_scratch();
-  inside.device = NULL;
+  px__scratch_here.device = NULL;
   px__work_end(&work, false);
+  if (PX_UNLIKELY(px__scratch_here.blocks != NULL)) px__scratch_drop();
   return status;
 }
 

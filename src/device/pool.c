@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Segments of device memory and the chunks that they are cut into: PyTorch's sizes and rules.
+// Segments of device memory and the chunks that they are split into: PyTorch's sizes and rules.
 //
 // A chunk belongs to a stream, on which it may be used again at once. Free chunks are in their
-// stream's tree (by size, then address) and say after which work of the stream all their uses are;
-// another stream may take one when that work is done or ordered before it. All under the device's
-// lock.
+// stream's free list, a tree by size and then address, and say after which work of the stream all
+// their uses are; another stream may take one when that work is done or ordered before it. A
+// request gets the best fit. All under the device's lock, but for the fast bins.
 #include "device/state.h"
 
 enum {
@@ -15,7 +15,7 @@ enum {
   STEPS_FROM = 20,          // settings' divisions begin at this power of two
   SEGMENT_GRAIN = 2 << 20,  //
   GREATEST_LEFT = 1 << 20,  // a large chunk is split only if more than this is left
-  FOREIGN_TRIES = 16,       // chunks of another stream that are looked at
+  OTHERS_TRIES = 16,        // chunks of another stream that are looked at
 };
 
 // Up to the next of the parts into which settings divide the power of two.
@@ -43,26 +43,25 @@ size_t px__pool_segment_size(const px__device *d, size_t size) {
 static px__chunk *chunk_of(px__node *node) {
   return node ? (px__chunk *)((char *)node - offsetof(px__chunk, node)) : NULL;
 }
-static bool is_part(const px__chunk *chunk) { return chunk->prev || chunk->next; }
 
-// ---- free chunks of a stream: all but the latest in its tree
-static void cool(px_stream *stream, bool small) {
-  px__chunk *hot = stream->hot[small];
-  stream->hot[small] = NULL;
-  if (hot) px__tree_insert(&stream->free[small], &hot->node);
+// ---- the free list of a stream. The chunk freed last is put into the tree when another comes.
+static void insert_unsorted(px_stream *stream, bool small) {
+  px__chunk *chunk = stream->unsorted[small];
+  stream->unsorted[small] = NULL;
+  if (chunk) px__tree_insert(&stream->free[small], &chunk->node);
 }
 
-static void put_free(px__chunk *chunk) {
+static void list_free(px__chunk *chunk) {
   bool small = chunk->segment->small;
-  if (PX_UNLIKELY(chunk->stream->hot[small] != NULL)) cool(chunk->stream, small);
-  chunk->stream->hot[small] = chunk;
+  if (PX_UNLIKELY(chunk->stream->unsorted[small] != NULL)) insert_unsorted(chunk->stream, small);
+  chunk->stream->unsorted[small] = chunk;
   chunk->state = PX__FREE;
 }
 
-static void pull_free(px__chunk *chunk) {
+static void unlist_free(px__chunk *chunk) {
   bool small = chunk->segment->small;
-  if (chunk->stream->hot[small] == chunk)
-    chunk->stream->hot[small] = NULL;
+  if (chunk->stream->unsorted[small] == chunk)
+    chunk->stream->unsorted[small] = NULL;
   else
     px__tree_remove(&chunk->stream->free[small], &chunk->node);
   chunk->state = PX__TAKEN;
@@ -86,37 +85,18 @@ static void chunk_drop(px__device *d, px__chunk *chunk) {
   d->cache.spare = chunk;
 }
 
-// ---- counting
-static void count_take(px__stats *stats, const px__chunk *chunk, bool small, int sign) {
-  int64_t size = (int64_t)chunk->node.size * sign;
-  if (chunk->node.size >= chunk->stream->owner->cache.settings.max_split)
-    px__stat_move(stats->oversize_allocations, sign);
-  px__stat_pooled(stats->allocation, small, sign);
-  px__stat_pooled(stats->allocated_bytes, small, size);
-  px__stat_pooled(stats->requested_bytes, small, (int64_t)chunk->block.pub.bytes * sign);
-}
-
-static void count_active(px__stats *stats, const px__chunk *chunk, bool small, int sign) {
-  px__stat_pooled(stats->active, small, sign);
-  px__stat_pooled(stats->active_bytes, small, (int64_t)chunk->node.size * sign);
-}
-
-static void count_parts(px__stats *stats, bool small, int64_t chunks, int64_t bytes) {
-  if (chunks) px__stat_pooled(stats->inactive_split, small, chunks);
-  if (bytes) px__stat_pooled(stats->inactive_split_bytes, small, bytes);
-}
-
-// ---- joining
-static bool can_absorb(const px__chunk *chunk, const px__chunk *beside) {
+// ---- coalescing
+static bool can_coalesce(const px__chunk *chunk, const px__chunk *beside) {
   return beside && beside->state == PX__FREE &&
          px__ordered(beside->stream, beside->ready, chunk->stream);
 }
 
-// Makes `beside` part of `chunk`. What `beside` was used for is ordered before the stream's next
-// work, which need not be so of work `ready`: the chunk may have rested since.
-static void absorb(px__device *d, px__chunk *chunk, px__chunk *beside) {
-  pull_free(beside);
-  count_parts(&d->cache.stats, chunk->segment->small, -1, -(int64_t)beside->node.size);
+// Makes the free neighbour `beside` part of `chunk`. What `beside` was used for is ordered before
+// the stream's next work, which need not be so of work `ready`: the chunk may have been in the fast
+// bin since.
+static void coalesce(px__device *d, px__chunk *chunk, px__chunk *beside) {
+  unlist_free(beside);
+  px__ledger_unidle(&d->cache.ledger, beside);
   if (beside == chunk->prev) {
     chunk->node.address = beside->node.address;
     chunk->prev = beside->prev;
@@ -133,56 +113,38 @@ static void absorb(px__device *d, px__chunk *chunk, px__chunk *beside) {
 
 // All uses of the chunk come before work `ready` of its stream.
 static void make_free(px__device *d, px__chunk *chunk) {
-  count_active(&d->cache.stats, chunk, chunk->segment->small, -1);
+  px__ledger_retire(&d->cache.ledger, chunk);
   px__block_drop_uses(&chunk->block);
-  if (can_absorb(chunk, chunk->prev)) absorb(d, chunk, chunk->prev);
-  if (can_absorb(chunk, chunk->next)) absorb(d, chunk, chunk->next);
-  if (is_part(chunk))
-    count_parts(&d->cache.stats, chunk->segment->small, 1, (int64_t)chunk->node.size);
-  put_free(chunk);
+  if (can_coalesce(chunk, chunk->prev)) coalesce(d, chunk, chunk->prev);
+  if (can_coalesce(chunk, chunk->next)) coalesce(d, chunk, chunk->next);
+  px__ledger_idle(&d->cache.ledger, chunk);
+  list_free(chunk);
 }
 
-// ---- rest
-// What a stream was given back last rests until something else is asked of its pool. A request of
-// the same size takes it as it is, without the device's lock: so a loop of small ops neither cuts
-// nor joins. It counts as taken until then.
-static void count_tally(px__stats *stats, const px__tally *tally, bool small) {
-  px__stat *const once[] = {stats->allocation, stats->active};
-  px__stat *const sized[] = {stats->allocated_bytes, stats->active_bytes};
-  for (int pool = 0; pool <= 1 + small; pool += 1 + small) {
-    px__stat *requested = &stats->requested_bytes[pool];
-    for (int i = 0; i < 2; i++) {
-      once[i][pool].allocated += tally->count;
-      sized[i][pool].allocated += tally->bytes;
-    }
-    requested->allocated += tally->wanted;
-    int64_t highest = requested->current + tally->highest;
-    if (highest > requested->peak) requested->peak = highest;
-    requested->current += tally->change;
-  }
-}
-
-// Device's lock held.
-static void wake(px__device *d, px_stream *stream, bool small) {
-  px__rest *rest = &stream->rest[small];
-  px__spin_lock(&rest->spin);
-  px__chunk *chunk = rest->chunk;
-  px__tally tally = rest->tally;
-  __atomic_store_n(&rest->chunk, NULL, __ATOMIC_RELAXED);
-  rest->tally = (px__tally){0};
-  px__spin_unlock(&rest->spin);
-  if (tally.count) count_tally(&d->cache.stats, &tally, small);
+// ---- fast bins: one chunk for each pool of a stream, the one that it freed last
+// The chunk is not coalesced until something else is asked of the pool. A request of its size takes
+// it as it is, without the device's lock: so a loop of small ops neither splits nor coalesces. It
+// counts as allocated until then.
+static void flush(px__device *d, px_stream *stream, bool small) {
+  px__fast_bin *bin = &stream->fast[small];
+  px__spin_acquire(&bin->spin);
+  px__chunk *chunk = bin->chunk;
+  px__unposted unposted = bin->unposted;
+  __atomic_store_n(&bin->chunk, NULL, __ATOMIC_RELAXED);
+  bin->unposted = (px__unposted){0};
+  px__spin_release(&bin->spin);
+  if (unposted.count) px__ledger_post(&d->cache.ledger, &unposted, small);
   if (!chunk) return;
-  count_take(&d->cache.stats, chunk, small, -1);
+  px__ledger_free(&d->cache.ledger, chunk);
   make_free(d, chunk);
 }
 
-void px__pool_wake(px__device *d) {
+void px__pool_flush(px__device *d) {
   for (int i = 0; i < d->stream_count; i++)
-    for (int small = 0; small < 2; small++) wake(d, d->streams[i], small);
+    for (int small = 0; small < 2; small++) flush(d, d->streams[i], small);
 }
 
-// ---- finding
+// ---- best fit
 // A chunk that is not split must be of about the size of the request; and it is kept for those.
 static bool may_serve(const px__chunk *chunk, size_t size) {
   const px__settings *s = &chunk->stream->owner->cache.settings;
@@ -190,19 +152,20 @@ static bool may_serve(const px__chunk *chunk, size_t size) {
   return chunk->node.size < size + s->non_split_rounding;
 }
 
-static px__chunk *find_own(px_stream *stream, bool small, size_t size) {
-  px__chunk *hot = stream->hot[small], *best = chunk_of(px__tree_least(stream->free[small], size));
-  bool fits = hot && hot->node.size >= size && may_serve(hot, size);
+static px__chunk *best_fit(px_stream *stream, bool small, size_t size) {
+  px__chunk *best = chunk_of(px__tree_least(stream->free[small], size));
+  px__chunk *last = stream->unsorted[small];
+  bool fits = last && last->node.size >= size && may_serve(last, size);
   if (best && !may_serve(best, size)) best = NULL;  // larger ones may not, either
   bool better =
-      fits && (!best || hot->node.size < best->node.size ||
-               (hot->node.size == best->node.size && hot->node.address < best->node.address));
-  return better ? hot : best;
+      fits && (!best || last->node.size < best->node.size ||
+               (last->node.size == best->node.size && last->node.address < best->node.address));
+  return better ? last : best;
 }
 
-static px__chunk *find_of(px_stream *owner, px_stream *stream, bool small, size_t size) {
+static px__chunk *best_fit_of(px_stream *owner, px_stream *stream, bool small, size_t size) {
   px__node *node = px__tree_least(owner->free[small], size);
-  for (int i = 0; node && i < FOREIGN_TRIES; i++) {
+  for (int i = 0; node && i < OTHERS_TRIES; i++) {
     if (!may_serve(chunk_of(node), size)) return NULL;
     if (px__ordered(owner, chunk_of(node)->ready, stream)) return chunk_of(node);
     node = px__tree_after(owner->free[small], node);
@@ -210,17 +173,17 @@ static px__chunk *find_of(px_stream *owner, px_stream *stream, bool small, size_
   return NULL;
 }
 
-// The best fit among the other streams' chunks that may be used on this one.
-static px__chunk *find_foreign(px__device *d, px_stream *stream, bool small, size_t size) {
+// Among the other streams' chunks that may be used on this one.
+static px__chunk *best_fit_of_others(px__device *d, px_stream *stream, bool small, size_t size) {
   px__chunk *best = NULL;
-  px__pool_wake(d);  // first: it joins chunks
+  px__pool_flush(d);  // first: it coalesces
   for (int i = 0; i < d->stream_count; i++) {
     px_stream *owner = d->streams[i];
     if (owner == stream) continue;
-    cool(owner, small);
+    insert_unsorted(owner, small);
     if (!owner->free[small]) continue;
     px__stream_ask(owner);
-    px__chunk *chunk = find_of(owner, stream, small, size);
+    px__chunk *chunk = best_fit_of(owner, stream, small, size);
     if (chunk && (!best || chunk->node.size < best->node.size)) best = chunk;
   }
   return best;
@@ -232,18 +195,7 @@ static void move_to(px__chunk *chunk, px_stream *stream) {
   chunk->ready = stream->issued;
 }
 
-px__chunk *px__pool_find(px__device *d, px_stream *stream, size_t size) {
-  bool small = size <= SMALL;
-  wake(d, stream, small);
-  px__chunk *chunk = find_own(stream, small, size);
-  if (!chunk) chunk = find_foreign(d, stream, small, size);
-  if (!chunk) return NULL;
-  pull_free(chunk);
-  move_to(chunk, stream);
-  return chunk;
-}
-
-// ---- taking
+// ---- allocating
 static bool should_split(const px__chunk *chunk, size_t size) {
   size_t left = chunk->node.size - size;
   if (chunk->segment->small) return left >= GRAIN;
@@ -252,94 +204,88 @@ static bool should_split(const px__chunk *chunk, size_t size) {
 
 // Cuts off what lies above `size`; on no memory for its record the chunk stays whole.
 static px__chunk *split(px__device *d, px__chunk *chunk, size_t size) {
-  px__chunk *rest;
-  if (chunk_new(&rest, d) != PX_OK) return px_error_clear(), NULL;
-  rest->segment = chunk->segment;
-  rest->stream = chunk->stream;
-  rest->ready = chunk->ready;
-  rest->node.address = chunk->node.address + size;
-  rest->node.size = chunk->node.size - size;
+  px__chunk *remainder;
+  if (chunk_new(&remainder, d) != PX_OK) return px_error_clear(), NULL;
+  remainder->segment = chunk->segment;
+  remainder->stream = chunk->stream;
+  remainder->ready = chunk->ready;
+  remainder->node.address = chunk->node.address + size;
+  remainder->node.size = chunk->node.size - size;
   chunk->node.size = size;
-  rest->prev = chunk, rest->next = chunk->next;
-  if (chunk->next) chunk->next->prev = rest;
-  chunk->next = rest;
-  put_free(rest);
-  return rest;
+  remainder->prev = chunk, remainder->next = chunk->next;
+  if (chunk->next) chunk->next->prev = remainder;
+  chunk->next = remainder;
+  list_free(remainder);
+  return remainder;
 }
 
-static px_block *hand_out(px__device *d, px__chunk *chunk, size_t bytes) {
+static px_block *begin_block(px__chunk *chunk, size_t bytes) {
   chunk->block = (px__block){
-      .pub = {.data = (void *)chunk->node.address, .bytes = bytes, .device = px_cuda(d->index)},
+      .pub = {.data = (void *)chunk->node.address, .bytes = bytes, .device = chunk->stream->device},
       .kind = PX__CACHED};
   if (px__races() && chunk->ready) px__race_inherit(&chunk->block, chunk->stream, chunk->ready);
   return &chunk->block.pub;
 }
 
-px_block *px__pool_take(px__device *d, px__chunk *chunk, size_t size, size_t bytes) {
-  px__stats *stats = &d->cache.stats;
-  bool small = chunk->segment->small, was_part = is_part(chunk);
-  px__chunk *rest = should_split(chunk, size) ? split(d, chunk, size) : NULL;
-  if (rest && was_part)
-    count_parts(stats, small, 0, -(int64_t)chunk->node.size);
-  else if (rest)
-    count_parts(stats, small, 1, (int64_t)rest->node.size);
-  else if (was_part)
-    count_parts(stats, small, -1, -(int64_t)chunk->node.size);
-  px_block *block = hand_out(d, chunk, bytes);
-  count_take(stats, chunk, small, 1);
-  count_active(stats, chunk, small, 1);
+// Splits a chunk that is no free one any more to size, and hands it out.
+static px_block *allocate(const px__request *r, px__chunk *chunk) {
+  bool was_part = px__chunk_is_part(chunk);
+  px__chunk *remainder = should_split(chunk, r->size) ? split(r->device, chunk, r->size) : NULL;
+  px_block *block = begin_block(chunk, r->bytes);
+  px__ledger_allocate(&r->device->cache.ledger, chunk, remainder, was_part);
   return block;
 }
 
-static void note_again(px__tally *tally, const px__chunk *chunk, size_t bytes) {
-  tally->count++;
-  tally->bytes += (int64_t)chunk->node.size;
-  tally->wanted += (int64_t)bytes;
-  tally->change += (int64_t)bytes - (int64_t)chunk->block.pub.bytes;
-  if (tally->change > tally->highest) tally->highest = tally->change;
+px_block *px__pool_allocate(const px__request *r) {
+  bool small = r->size <= SMALL;
+  flush(r->device, r->stream, small);
+  px__chunk *chunk = best_fit(r->stream, small, r->size);
+  if (!chunk) chunk = best_fit_of_others(r->device, r->stream, small, r->size);
+  if (!chunk) return NULL;
+  unlist_free(chunk);
+  move_to(chunk, r->stream);
+  return allocate(r, chunk);
 }
 
-px_block *px__pool_again(px__device *d, px_stream *stream, size_t bytes) {
-  px__rest *rest = &stream->rest[bytes <= SMALL];
-  if (!__atomic_load_n(&rest->chunk, __ATOMIC_RELAXED) || px__races()) return NULL;
-  px__spin_lock(&rest->spin);
-  px__chunk *chunk = rest->chunk;
+px_block *px__pool_allocate_fast(px_stream *stream, size_t bytes) {
+  px__fast_bin *bin = &stream->fast[bytes <= SMALL];
+  if (!__atomic_load_n(&bin->chunk, __ATOMIC_RELAXED) || px__races()) return NULL;
+  px__spin_acquire(&bin->spin);
+  px__chunk *chunk = bin->chunk;
   bool fits = chunk && bytes <= chunk->node.size && chunk->node.size - bytes < GRAIN;
   if (fits) {
-    __atomic_store_n(&rest->chunk, NULL, __ATOMIC_RELAXED);
-    note_again(&rest->tally, chunk, bytes);
+    __atomic_store_n(&bin->chunk, NULL, __ATOMIC_RELAXED);
+    px__unposted_add(&bin->unposted, chunk->node.size, bytes, chunk->block.pub.bytes);
   }
-  px__spin_unlock(&rest->spin);
-  return fits ? hand_out(d, chunk, bytes) : NULL;
+  px__spin_release(&bin->spin);
+  return fits ? begin_block(chunk, bytes) : NULL;
 }
 
-// ---- giving
-bool px__pool_rest(px__chunk *chunk) {
-  px__rest *rest = &chunk->stream->rest[chunk->segment->small];
+// ---- freeing
+bool px__pool_free_fast(px__chunk *chunk) {
+  px__fast_bin *bin = &chunk->stream->fast[chunk->segment->small];
   if (chunk->block.use_count) return false;
   px__block_drop_uses(&chunk->block);
-  px__spin_lock(&rest->spin);
-  bool rests = !rest->chunk;
-  if (rests) {
+  px__spin_acquire(&bin->spin);
+  bool empty = !bin->chunk;
+  if (empty) {
     chunk->ready = px__issued(chunk->stream);
-    __atomic_store_n(&rest->chunk, chunk, __ATOMIC_RELAXED);
+    __atomic_store_n(&bin->chunk, chunk, __ATOMIC_RELAXED);
   }
-  px__spin_unlock(&rest->spin);
-  return rests;
+  px__spin_release(&bin->spin);
+  return empty;
 }
 
-void px__pool_give(px__device *d, px__chunk *chunk) {
+void px__pool_free(px__device *d, px__chunk *chunk) {
   px_stream *stream = chunk->stream;
-  bool small = chunk->segment->small;
-  wake(d, stream, small);
-  if (px__pool_rest(chunk)) return;
+  flush(d, stream, chunk->segment->small);
+  if (px__pool_free_fast(chunk)) return;
+  px__ledger_free(&d->cache.ledger, chunk);
   if (px__block_settled(&chunk->block, stream)) {
-    count_take(&d->cache.stats, chunk, small, -1);
     chunk->ready = stream->issued;
     make_free(d, chunk);
     return;
   }
-  count_take(&d->cache.stats, chunk, small, -1);
   chunk->state = PX__PENDING;
   chunk->queue = d->cache.pending;
   d->cache.pending = chunk;
@@ -364,40 +310,40 @@ static px_status raw_alloc(px__device *d, size_t size, void **out) {
   px__cache *cache = &d->cache;
   *out = NULL;
   bool refused =
-      px__fault(PX__FAULT_DEVICE_ALLOC) ||
-      (cache->limit && (size_t)cache->stats.reserved_bytes[0].current + size > cache->limit);
+      px__fault(PX__FAULT_DEVICE_ALLOC) || (cache->limit && cache->reserved + size > cache->limit);
   PX_CHECK(!refused, PX_OUT_OF_MEMORY, "the device has no %zu bytes left", size);
   return px__rt.backend->alloc(d->physical, size, out);
 }
 
-px_status px__pool_grow(px__chunk **out, px__device *d, px_stream *stream, size_t size) {
+static void segment_insert(px__device *d, px__segment *segment) {
+  px__cache *cache = &d->cache;
+  segment->next = cache->segments;
+  if (segment->next) segment->next->prev = segment;
+  cache->segments = segment;
+  cache->reserved += segment->size;
+  px__ledger_segment(&cache->ledger, segment, cache->settings.max_split, 1);
+}
+
+px_status px__pool_extend(px_block **out, const px__request *r) {
+  px__device *d = r->device;
   px__segment *segment;
   px__chunk *chunk;
   PX_TRY(chunk_new(&chunk, d));
   px_status status = PX_NEW(&segment);
+  size_t size = px__pool_segment_size(d, r->size);
   void *data = NULL;
-  if (status == PX_OK) status = raw_alloc(d, px__pool_segment_size(d, size), &data);
+  if (status == PX_OK) status = raw_alloc(d, size, &data);
   if (status != PX_OK) {
     if (segment) px__free(segment);
     chunk_drop(d, chunk);
     return status;
   }
-  *segment = (px__segment){.next = d->cache.segments,
-                           .first = chunk,
-                           .data = data,
-                           .size = px__pool_segment_size(d, size),
-                           .small = size <= SMALL};
-  if (segment->next) segment->next->prev = segment;
-  d->cache.segments = segment;
+  *segment = (px__segment){.first = chunk, .data = data, .size = size, .small = r->size <= SMALL};
+  segment_insert(d, segment);
   chunk->segment = segment;
-  chunk->stream = stream;
-  chunk->node.address = (uintptr_t)data, chunk->node.size = segment->size;
-  px__stat_pooled(d->cache.stats.segment, segment->small, 1);
-  px__stat_pooled(d->cache.stats.reserved_bytes, segment->small, (int64_t)segment->size);
-  d->cache.stats.num_device_alloc++;
-  if (segment->size >= d->cache.settings.max_split)
-    px__stat_move(d->cache.stats.oversize_segments, 1);
-  *out = chunk;
+  chunk->stream = r->stream;
+  chunk->node.address = (uintptr_t)data, chunk->node.size = size;
+  *out = allocate(r, chunk);
   return PX_OK;
 }
 
@@ -405,17 +351,15 @@ static void segment_release(px__device *d, px__segment *segment) {
   px__cache *cache = &d->cache;
   for (px__chunk *chunk = segment->first, *next; chunk; chunk = next) {
     next = chunk->next;
-    pull_free(chunk);
-    if (is_part(chunk)) count_parts(&cache->stats, segment->small, -1, -(int64_t)chunk->node.size);
+    unlist_free(chunk);
+    px__ledger_unidle(&cache->ledger, chunk);
     chunk_drop(d, chunk);
   }
   *(segment->prev ? &segment->prev->next : &cache->segments) = segment->next;
   if (segment->next) segment->next->prev = segment->prev;
   px__rt.backend->release(d->physical, segment->data);
-  px__stat_pooled(cache->stats.segment, segment->small, -1);
-  px__stat_pooled(cache->stats.reserved_bytes, segment->small, -(int64_t)segment->size);
-  cache->stats.num_device_free++;
-  if (segment->size >= cache->settings.max_split) px__stat_move(cache->stats.oversize_segments, -1);
+  cache->reserved -= segment->size;
+  px__ledger_segment(&cache->ledger, segment, cache->settings.max_split, -1);
   px__free(segment);
 }
 
@@ -426,24 +370,23 @@ static bool is_idle(const px__segment *segment) {
 }
 
 void px__pool_collect(px__device *d) {
-  px__pool_wake(d);
+  px__pool_flush(d);
   px__cache *cache = &d->cache;
   size_t most = cache->limit ? cache->limit : d->properties.total_memory;
-  int64_t allowed = (int64_t)(cache->settings.threshold * (double)most);
+  size_t allowed = (size_t)(cache->settings.threshold * (double)most);
   px__segment *oldest = cache->segments;
   while (oldest && oldest->next) oldest = oldest->next;
   for (px__segment *segment = oldest, *before; segment; segment = before) {
     before = segment->prev;
-    if (cache->stats.reserved_bytes[0].current <= allowed) return;
+    if (cache->reserved <= allowed) return;
     if (is_idle(segment)) segment_release(d, segment);
   }
 }
 
-// Gives back the segments of which every chunk is free, whatever streams these belong to: a raw
-// free waits for the work that uses it.
+// A raw free waits for the work that uses the memory, whatever streams the chunks belong to.
 void px__pool_release(px__device *d) {
-  px__pool_wake(d);
-  d->cache.stats.num_sync_all_streams++;
+  px__pool_flush(d);
+  d->cache.ledger.num_sync_all_streams++;
   for (px__segment *segment = d->cache.segments, *next; segment; segment = next) {
     next = segment->next;
     if (is_idle(segment)) segment_release(d, segment);

@@ -10,7 +10,6 @@
 #include <stdio.h>
 
 enum { BACKENDS = 8 };
-px__runtime px__rt;
 
 // All below: guarded by `lock`.
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -45,7 +44,7 @@ static void prepare_core(void) {
                    .error = px_error_set,
                    .env = px_env_read,
                    .pack = px__launch_pack,
-                   .scratch = px__launch_scratch,
+                   .scratch = px__scratch_take,
                    .setting = px_setting_get};
   core.host_kernels = px__host_kernels(&core.host_kernel_count);
 }
@@ -168,19 +167,14 @@ int64_t px_device_library(const char *name) {
 }
 
 static px_status make_devices(int count, const int physical[PX__DEVICES]) {
-  pthread_mutexattr_t recursive;
-  pthread_mutexattr_init(&recursive);
-  pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
-  px_status status = PX_OK;
-  for (int i = 0; i < count && status == PX_OK; i++) {
-    if (!px__rt.devices[i]) status = PX_NEW(&px__rt.devices[i]);
-    if (status != PX_OK) break;
-    pthread_mutex_init(&px__rt.devices[i]->lock, &recursive);
-    px__rt.devices[i]->index = i;
-    px__rt.devices[i]->physical = physical[i];
+  for (int i = 0; i < count; i++) {
+    px__device **d = &px__rt.devices[i];
+    if (!*d) PX_TRY(PX_NEW(d));
+    pthread_mutex_init(&(*d)->lock, NULL);
+    (*d)->index = i;
+    (*d)->physical = physical[i];
   }
-  pthread_mutexattr_destroy(&recursive);
-  return status;
+  return PX_OK;
 }
 
 // All that the environment says of devices; what is read later is looked at here, so that a mistake
@@ -228,33 +222,6 @@ px_status px_device_init(void) {
   PX_TRY(status);
   PX_TRY(px__env_check());
   return px__settings_warn();
-}
-
-static const struct {
-  int code;
-  const char *text;
-} cuda_errors[] = {
-    {3,
-     "initialization error\nSearch for `cudaErrorInitializationError' in "
-     "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more "
-     "information."},
-    {101, "invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?"},
-};
-
-px_status px__error_cuda(int code) {
-  const char *text = "unknown error";
-  for (int i = 0; i < PX_COUNT_OF(cuda_errors); i++)
-    if (cuda_errors[i].code == code) text = cuda_errors[i].text;
-  const char *late = px__rt.blocking
-                         ? ""
-                         : "CUDA kernel errors might be asynchronously reported at some "
-                           "other API call, so the stacktrace below might be "
-                           "incorrect.\nFor debugging consider passing "
-                           "CUDA_LAUNCH_BLOCKING=1\n";
-  return px_error_set(PX_ACCELERATOR, code, __FILE__, __LINE__, __func__,
-                      "CUDA error: %s\n%sCompile with `TORCH_USE_CUDA_DSA` to enable device-side "
-                      "assertions.\n",
-                      text, late);
 }
 
 static px_status open_device(px__device *d) {

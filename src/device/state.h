@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device layer's own state: devices, streams with their timelines, blocks with their uses.
 //
-// Locks, in the order in which they are taken: registry's < an event's < pinned < a device's
-// (recursive) < races' < a block's spin word. No thread holds two devices' locks. What a field's
-// comment does not say is owned by its device's lock. Nothing waits for a device with a lock held,
-// but for raw frees.
+// Locks, in the order in which they are taken: registry's < an event's < pinned < a device's <
+// races' < a spin word (of a block's uses, of a fast bin). No thread holds two devices' locks. What
+// a field's comment does not say is owned by its device's lock. Nothing waits for a device with a
+// lock held, but for raw frees.
 #pragma once
-#include "device/device_impl.h"
+#include "device/ledger.h"
 
 enum {
   PX__DEVICES = 64,
@@ -40,18 +40,13 @@ typedef struct px__node {
   uintptr_t address;
 } px__node;
 
-// What a stream was given back last (pool.c), and what has been asked for since the statistics were
-// told. `spin` guards it: it is taken with the device's lock held or without.
-typedef struct px__tally {
-  int64_t count, bytes;     // requests, and the sum of their sizes in the pool
-  int64_t wanted;           // ... and as they were asked for
-  int64_t change, highest;  // of the requested bytes in use
-} px__tally;
-typedef struct px__rest {
+// The chunk that a stream freed last, in a pool (pool.c). `spin` guards it: it is taken with the
+// device's lock held or without.
+typedef struct px__fast_bin {
   uint8_t spin;
-  struct px__chunk *chunk;  // atomic: also read without
-  px__tally tally;
-} px__rest;
+  px__chunk *chunk;  // atomic: also read without
+  px__unposted unposted;
+} px__fast_bin;
 
 typedef struct px__device px__device;
 struct px_stream {
@@ -67,9 +62,10 @@ struct px_stream {
   px__clock clock;
   px__mark *first, *last;
   int marks;
-  px__node *free[2];         // cached memory of this stream: large, small
-  struct px__chunk *hot[2];  // ... the latest, which is not in the tree
-  px__rest rest[2];
+  // Cached memory of this stream, in the large pool and the small one (pool.c).
+  px__node *free[2];
+  px__chunk *unsorted[2];  // freed last, and not in the tree yet
+  px__fast_bin fast[2];
 };
 
 typedef struct px__site {
@@ -83,50 +79,6 @@ typedef struct px__record {
   px__site site;
   px_stream *stream;
 } px__record;
-
-// ---- statistics (stats.c)
-// What was freed is not counted but follows: allocated - current + base.
-typedef struct px__stat {
-  int64_t current, peak, allocated, base;
-} px__stat;
-// In the order in which PyTorch lists them: by name. name, counted in pools, or a plain number.
-#define PX__STAT_MAP(POOLED, SINGLE, NUMBER) \
-  POOLED(active) \
-  POOLED(active_bytes) \
-  POOLED(allocated_bytes) \
-  POOLED(allocation) \
-  POOLED(inactive_split) \
-  POOLED(inactive_split_bytes) \
-  NUMBER(max_split_size) \
-  NUMBER(num_alloc_retries) \
-  NUMBER(num_device_alloc) \
-  NUMBER(num_device_free) \
-  NUMBER(num_ooms) \
-  NUMBER(num_sync_all_streams) \
-  SINGLE(oversize_allocations) \
-  SINGLE(oversize_segments) POOLED(requested_bytes) POOLED(reserved_bytes) POOLED(segment)
-typedef struct px__stats {
-#define POOLED(name) px__stat name[3];  // all, large_pool, small_pool
-#define SINGLE(name) px__stat name[1];
-#define NUMBER(name) int64_t name;
-  PX__STAT_MAP(POOLED, SINGLE, NUMBER)
-#undef POOLED
-#undef SINGLE
-#undef NUMBER
-} px__stats;
-static inline void px__stat_move(px__stat *stat, int64_t by) {
-  stat->current += by;
-  if (by <= 0) return;
-  stat->allocated += by;
-  if (stat->current > stat->peak) stat->peak = stat->current;
-}
-static inline int64_t px__stat_freed(const px__stat *stat) {
-  return stat->allocated - stat->current + stat->base;
-}
-static inline void px__stat_pooled(px__stat stat[3], bool small, int64_t by) {
-  px__stat_move(&stat[0], by);
-  px__stat_move(&stat[1 + small], by);
-}
 
 // ---- blocks
 typedef struct px__use {
@@ -153,8 +105,7 @@ typedef struct px__block {
 _Static_assert(sizeof(px__block) <= 64, "the head of a CPU block takes one cache line");
 static inline px__block *px__block_of(px_block *block) { return (px__block *)block; }
 
-typedef struct px__segment px__segment;
-typedef struct px__chunk {
+struct px__chunk {
   px__block block;  // first
   px__use few[PX__INLINE_USES];
   px__node node;                  // size and address; in a tree while free
@@ -164,7 +115,8 @@ typedef struct px__chunk {
   px_stream *stream;  // whose memory this is: uses on it need no mark
   uint64_t ready;     // while free: all uses come before work `ready` of the stream
   enum { PX__TAKEN, PX__PENDING, PX__FREE } state;
-} px__chunk;
+};
+static inline bool px__chunk_is_part(const px__chunk *chunk) { return chunk->prev || chunk->next; }
 struct px__segment {
   px__segment *prev, *next;
   px__chunk *first;
@@ -185,10 +137,11 @@ typedef struct px__settings {
 typedef struct px__cache {
   px__segment *segments;
   px__chunk *pending;  // freed, but used by other streams
-  px__chunk *spare;
-  size_t limit;  // 0: none; bytes that may be reserved
+  px__chunk *spare;    // records of chunks that are none any more
+  size_t reserved;     // bytes of all segments
+  size_t limit;        // ... that there may be; 0: as many as the device has
   px__settings settings;
-  px__stats stats;
+  px__ledger ledger;
 } px__cache;
 
 struct px__device {
@@ -214,7 +167,10 @@ typedef struct px__runtime {
   int least, greatest;  // priorities
   px__device *devices[PX__DEVICES];
 } px__runtime;
+// ---- state.c
 extern px__runtime px__rt;
+extern px_stream *px__streams[PX__STREAM_LIMIT];  // by index
+px_status px__error_cuda(int code) __attribute__((warn_unused_result));
 
 // ---- registry.c
 // The device, initialised and open. PX_ACCELERATOR 101 for a bad index.
@@ -232,26 +188,29 @@ static inline bool px__device_alive(void) {
 }
 static inline void px__device_lock(px__device *d) { pthread_mutex_lock(&d->lock); }
 static inline void px__device_unlock(px__device *d) { pthread_mutex_unlock(&d->lock); }
-px_status px__error_cuda(int code) __attribute__((warn_unused_result));
 // visible.c: the devices that CUDA_VISIBLE_DEVICES leaves of `present`, in its order; -1 if it
 // names one twice.
 int px__visible(const char *text, int present, const px_backend *backend,
                 int physical[PX__DEVICES]);
 // kernels.c
 const px_kernel_row *px__host_kernels(int *count);
+px_kernel px__host_kernel(const char *name);
 // pack.c
 size_t px__launch_pack(const px_launch *launch, void *room, size_t capacity);
 
 // ---- sync.c: called without a lock before the host waits for a device on a program's behalf
 px_status px__sync_point(void) __attribute__((warn_unused_result));
 
-// ---- current.c
-px_stream *px__stream_now(px__device *d);  // the calling thread's current stream
-// stream.c
+// ---- stream_pool.c
+extern px_stream px__cpu_stream;
 px_status px__stream_create(px_stream **out, px__device *d, int priority, int64_t id)
     __attribute__((warn_unused_result));
-extern px_stream *px__streams[PX__STREAM_LIMIT];  // by index
-extern px_stream px__cpu_stream;
+// A stream that nobody holds, or a new one; the caller's. Lock held.
+px_status px__stream_lend(px_stream **out, px__device *d, int priority)
+    __attribute__((warn_unused_result));
+const char *px__stream_text(const px_stream *stream, char text[64]);
+px_stream *px__stream_now(px__device *d);  // the calling thread's current stream
+void px__stream_set_now(px_stream *stream);
 
 // ---- site.c
 px__site px__site_now(void);
@@ -306,36 +265,37 @@ px_status px__stream_wait_mark(px_stream *after, void *event, px_stream *before,
 void px__stream_synced(px_stream *s, uint64_t seq, const px__clock *clock);
 // Waits for all issued so far; px__fault_raise turns what a kernel reported into an error.
 px_status px__stream_wait_all(px_stream *s) __attribute__((warn_unused_result));
-// ... and raises what kernels reported.
+// stream.c: ... and raises what kernels reported.
 px_status px__stream_finish(px_stream *s) __attribute__((warn_unused_result));
+
+// ---- records.c
+void px__record_add(const px__work *work);  // lock held
+bool px__record_find(px__record *out, px__device *d, uint64_t id);
 px_status px__fault_raise(px__device *d) __attribute__((warn_unused_result));
 // The error of a fault slot, which is cleared: code's text and status.
 px_status px__fault_error(px_fault_slot *slot) __attribute__((warn_unused_result));
 
-// ---- block.c
-static inline void px__spin_lock(uint8_t *spin) {
+// ---- uses.c
+static inline void px__spin_acquire(uint8_t *spin) {
   while (__atomic_test_and_set(spin, __ATOMIC_ACQUIRE))
     ;
 }
-static inline void px__spin_unlock(uint8_t *spin) { __atomic_clear(spin, __ATOMIC_RELEASE); }
+static inline void px__spin_release(uint8_t *spin) { __atomic_clear(spin, __ATOMIC_RELEASE); }
 px_status px__block_use(px__block *block, const px__work *work, bool write)
     __attribute__((warn_unused_result));
 // Whether every use is done or comes before later work of `stream` (may be NULL: done).
 bool px__block_settled(px__block *block, px_stream *stream);
 void px__block_drop_uses(px__block *block);
+// For CPU memory: a use that a host access must wait for, false if there is none; and its end.
+bool px__block_conflict(px__block *block, bool write, px__use *out);
+void px__block_forget_use(px__block *block, const px__use *use);
+
+// ---- ticket.c
 // Waits for copies that conflict with a host access.
 px_status px__block_host_access(px_block *block, bool write) __attribute__((warn_unused_result));
 // Makes the uses observable; waits for them.
 void px__block_mark_uses(px__block *block);
 void px__block_wait_uses(px__block *block);
-// Saves the thread's error over cleanup that may set another.
-typedef struct px__error_guard {
-  bool held;
-  px_error error;
-} px__error_guard;
-void px__error_save(px__error_guard *guard);
-void px__error_restore(px__error_guard *guard);
-void px__reclaim(void);
 
 // ---- wrapped.c
 void px__wrapped_free(px_block *block);
@@ -350,22 +310,25 @@ void px__tree_insert(px__node **root, px__node *node);
 void px__tree_remove(px__node **root, px__node *node);
 px__node *px__tree_least(px__node *root, size_t size);   // the first of at least `size`
 px__node *px__tree_after(px__node *root, px__node *of);  // the next in order
-// ---- pool.c: segments and chunks. Lock held.
-px__chunk *px__pool_find(px__device *d, px_stream *stream, size_t size);
-px_status px__pool_grow(px__chunk **out, px__device *d, px_stream *stream, size_t size)
+// ---- pool.c: segments and chunks
+typedef struct px__request {
+  px__device *device;
+  px_stream *stream;
+  size_t bytes, size;  // as asked for, and rounded
+} px__request;
+// From what is free, NULL if nothing fits; from a new segment. Lock held.
+px_block *px__pool_allocate(const px__request *request);
+px_status px__pool_extend(px_block **out, const px__request *request)
     __attribute__((warn_unused_result));
-// Cuts a chunk that was found to size and hands it out.
-px_block *px__pool_take(px__device *d, px__chunk *chunk, size_t size, size_t bytes);
-void px__pool_give(px__device *d, px__chunk *chunk);
-// Without the lock: what the stream was given back last, if it has the size; and giving a chunk
-// back to be that. Either may decline.
-px_block *px__pool_again(px__device *d, px_stream *stream, size_t bytes);
-bool px__pool_rest(px__chunk *chunk);
-// What the streams gave back last becomes free: before statistics are read.
-void px__pool_wake(px__device *d);
-void px__pool_sweep(px__device *d);  // frees whose other uses are settled become available
-void px__pool_release(px__device *d);
-// Gives the oldest idle segments back while more is reserved than the settings' threshold allows.
+void px__pool_free(px__device *d, px__chunk *chunk);
+// By a fast bin, without the lock. Either may decline.
+px_block *px__pool_allocate_fast(px_stream *stream, size_t bytes);
+bool px__pool_free_fast(px__chunk *chunk);
+// The rest is with the lock held. Chunks in fast bins become free ones: before statistics are read.
+void px__pool_flush(px__device *d);
+void px__pool_sweep(px__device *d);    // frees whose other uses are settled become free chunks
+void px__pool_release(px__device *d);  // idle segments, of which every chunk is free, go back
+// ... the oldest, while more is reserved than the settings' threshold allows.
 void px__pool_collect(px__device *d);
 size_t px__pool_round(const px__device *d, size_t bytes);
 size_t px__pool_segment_size(const px__device *d, size_t size);
@@ -374,16 +337,25 @@ size_t px__pool_segment_size(const px__device *d, size_t size);
 px_status px__settings_start(void) __attribute__((warn_unused_result));
 px_status px__settings_warn(void) __attribute__((warn_unused_result));  // no lock held
 void px__settings_apply(px__device *d);                                 // no lock held
+void px__settings_limit(px__device *d, double fraction);                // lock held
+// ---- out_of_memory.c: fails with PyTorch's text for a request of `bytes`; no lock is needed
+px_status px__out_of_memory(px__device *d, size_t bytes) __attribute__((warn_unused_result));
 // ---- cache.c
 px_status px__cache_new(px_block **out, size_t bytes, px__device *d)
     __attribute__((warn_unused_result));
+// With the lock held: waits for nobody, and asks nobody to let go.
+px_status px__cache_new_locked(px_block **out, size_t bytes, px__device *d)
+    __attribute__((warn_unused_result));
 void px__cache_free(px_block *block);
-void px__cache_limit(px__device *d, double fraction);  // lock held
 px_status px__cache_drain(px__device *d) __attribute__((warn_unused_result));
-// ---- launch.c: whether this thread is inside a launch, with its device's lock held
-bool px__launch_inside(void);
-// Backends' scratch memory: a block that goes when the launch has been issued.
-void *px__launch_scratch(const px_launch *launch, size_t bytes);
+// ---- scratch.c: memory that backends take while a launch is issued (its device's lock is held)
+typedef struct px__scratch {
+  px__device *device;  // of the launch that this thread issues; NULL: none
+  px_block *blocks;    // linked by `uses`, which scratch memory has none of
+} px__scratch;
+extern _Thread_local px__scratch px__scratch_here;
+void *px__scratch_take(const px_launch *launch, size_t bytes);
+void px__scratch_drop(void);  // no lock held
 
 // ---- races.c
 px_status px__race_asked(bool *out)  // by the environment
@@ -402,5 +374,3 @@ px_status px__race_nothing(px_stream *stream) __attribute__((warn_unused_result)
 void px__race_forget(px__block *block);
 // The block's memory was used before, by work up to `seq` of the stream.
 void px__race_inherit(px__block *block, px_stream *stream, uint64_t seq);
-bool px__record_find(px__record *out, px__device *d, uint64_t id);
-const char *px__stream_text(const px_stream *stream, char text[64]);

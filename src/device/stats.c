@@ -10,9 +10,9 @@ typedef struct row {
   char kind;  // p pooled, s single, n number
 } row;
 static const row rows[] = {
-#define POOLED(name) {#name, offsetof(px__stats, name), 'p'},
-#define SINGLE(name) {#name, offsetof(px__stats, name), 's'},
-#define NUMBER(name) {#name, offsetof(px__stats, name), 'n'},
+#define POOLED(name) {#name, offsetof(px__ledger, name), 'p'},
+#define SINGLE(name) {#name, offsetof(px__ledger, name), 's'},
+#define NUMBER(name) {#name, offsetof(px__ledger, name), 'n'},
     PX__STAT_MAP(POOLED, SINGLE, NUMBER)
 #undef POOLED
 #undef SINGLE
@@ -63,15 +63,15 @@ static px_status device_of(px__device **out, int device) {
 }
 
 // A consistent copy; zeros before initialisation.
-static px_status snapshot(px__stats *out, bool *any, int device) {
+static px_status snapshot(px__ledger *out, bool *any, int device) {
   px__device *d;
-  *out = (px__stats){0};
+  *out = (px__ledger){0};
   PX_TRY(device_of(&d, device));
   *any = d != NULL;
   if (!d) return PX_OK;
   px__device_lock(d);
-  px__pool_wake(d);
-  *out = d->cache.stats;
+  px__pool_flush(d);
+  *out = d->cache.ledger;
   size_t split = d->cache.settings.max_split;
   px__device_unlock(d);
   out->max_split_size = split == SIZE_MAX ? -1 : (int64_t)split;
@@ -80,7 +80,7 @@ static px_status snapshot(px__stats *out, bool *any, int device) {
 
 px_status px_memory_stats(int device, visitor each, void *context) {
   PX_GIVEN(each);
-  px__stats stats;
+  px__ledger stats;
   bool any;
   PX_TRY(snapshot(&stats, &any, device));
   for (int i = 0; any && i < PX_COUNT_OF(rows); i++)
@@ -103,7 +103,7 @@ static void look(const px_memory_stat *stat, void *context) {
 
 px_status px_memory_stat_get(int64_t *out, int device, const char *key) {
   PX_GIVEN(key);
-  px__stats stats;
+  px__ledger stats;
   bool any;
   search s = {.key = key};
   PX_TRY(snapshot(&stats, &any, device));
@@ -114,8 +114,8 @@ px_status px_memory_stat_get(int64_t *out, int device, const char *key) {
   return PX_OK;
 }
 
-static px__stats current_stats(int device) {
-  px__stats stats;
+static px__ledger current_stats(int device) {
+  px__ledger stats;
   bool any;
   if (snapshot(&stats, &any, device) != PX_OK) px_error_clear();
   return stats;
@@ -136,9 +136,9 @@ static px_status reset(int device, void (*one)(px__stat *), bool numbers) {
   PX_TRY(device_of(&d, device));
   if (!d) return PX_OK;
   px__device_lock(d);
-  px__pool_wake(d);
+  px__pool_flush(d);
   for (int i = 0; i < PX_COUNT_OF(rows); i++) {
-    void *at = (char *)&d->cache.stats + rows[i].offset;
+    void *at = (char *)&d->cache.ledger + rows[i].offset;
     if (rows[i].kind == 'n' && numbers) memset(at, 0, sizeof(int64_t));
     int count = rows[i].kind == 'p' ? 3 : rows[i].kind == 's' ? 1 : 0;
     for (int pool = 0; pool < count; pool++) one((px__stat *)at + pool);

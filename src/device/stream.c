@@ -1,72 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams: made when asked for, up to 32 for each priority and device; then those that nobody holds
-// any more are handed out in turn, and more are made if all are held. So no two that a program
-// holds are one, and a program that makes them by the thousand has 32. They live as long as the
-// process.
+// What programs ask of streams: a new one, whether it is done, and the waits of the host and of
+// other streams for it.
 #include "device/state.h"
-
-#include <stdio.h>
-
-px_stream *px__streams[PX__STREAM_LIMIT];
-static int stream_count;     // atomic; slots of px__streams in use
-static int64_t next_id = 1;  // atomic
-
-static void never(void *self) {}
-static const px_class stream_class = {"stream", never};
-px_stream px__cpu_stream = {.head = {1, &stream_class}, .device = {PX_CPU, -1}, .index = -1};
-
-px_status px__stream_create(px_stream **out, px__device *d, int priority, int64_t id) {
-  px_stream *stream;
-  PX_TRY(PX_NEW(&stream));
-  *stream = (px_stream){.head = {1, &stream_class},
-                        .device = px_cuda(d->index),
-                        .priority = priority,
-                        .id = id,
-                        .owner = d};
-  px_status status = px__rt.backend->stream_new(d->physical, priority, &stream->native);
-  if (status != PX_OK) {
-    px__free(stream);
-    return px_error_pass(status, __FILE__, __LINE__, __func__);
-  }
-  stream->index = __atomic_fetch_add(&stream_count, 1, __ATOMIC_RELAXED);
-  __atomic_store_n(&px__streams[stream->index], stream, __ATOMIC_RELEASE);
-  *out = stream;
-  return PX_OK;
-}
-
-// The first stream of the priority, after the latest that was handed out, which nobody holds; NULL
-// while there are fewer than 32. Lock held.
-static px_stream *unheld(px__device *d, int priority, int *last) {
-  int count = 0, found = 0;
-  for (int i = 1; i < d->stream_count; i++) {
-    const px_stream *s = d->streams[(*last + i - 1) % (d->stream_count - 1) + 1];
-    if (s->priority != priority) continue;
-    count++;
-    if (!found && px_refs(s) == 1) found = (*last + i - 1) % (d->stream_count - 1) + 1;
-  }
-  if (count < PX__STREAM_POOL || !found) return NULL;
-  *last = found;
-  return d->streams[found];
-}
-
-// Lock held.
-static px_status from_pool(px_stream **out, px__device *d, int priority) {
-  int level = px__rt.least - priority;
-  int *last = &d->last[level < PX__PRIORITIES ? level : PX__PRIORITIES - 1];
-  px_stream *stream = unheld(d, priority, last);
-  if (!stream) {
-    PX_CHECK(d->stream_count < PX__DEVICE_STREAMS, PX_RUNTIME,
-             "the program holds %d streams of cuda:%d, as many as there may be", d->stream_count,
-             d->index);
-    int64_t id = __atomic_fetch_add(&next_id, 1, __ATOMIC_RELAXED);
-    PX_TRY(px__stream_create(&stream, d, priority, id));
-    *last = d->stream_count;
-    d->streams[d->stream_count] = stream;
-    __atomic_store_n(&d->stream_count, d->stream_count + 1, __ATOMIC_RELEASE);
-  }
-  *out = px_retain(stream);
-  return PX_OK;
-}
 
 px_status px_stream_new(px_stream **out, px_device device, int priority) {
   *out = NULL;
@@ -78,7 +13,7 @@ px_status px_stream_new(px_stream **out, px_device device, int priority) {
   if (priority > px__rt.least) priority = px__rt.least;
   if (priority < px__rt.greatest) priority = px__rt.greatest;
   px__device_lock(d);
-  px_status status = from_pool(out, d, priority);
+  px_status status = px__stream_lend(out, d, priority);
   px__device_unlock(d);
   return status;
 }
@@ -96,14 +31,6 @@ px_device px_stream_device(const px_stream *stream) { return stream->device; }
 int px_stream_priority(const px_stream *stream) { return stream->priority; }
 int64_t px_stream_id(const px_stream *stream) { return stream->id; }
 void *px_stream_native(const px_stream *stream) { return stream->native; }
-
-const char *px__stream_text(const px_stream *stream, char text[64]) {
-  if (stream->id == 0)
-    snprintf(text, 64, "the default stream of cuda:%d", stream->device.index);
-  else
-    snprintf(text, 64, "stream %lld of cuda:%d", (long long)stream->id, stream->device.index);
-  return text;
-}
 
 static px_status check_alive(void) { return px__rt.forked ? px__error_cuda(3) : PX_OK; }
 

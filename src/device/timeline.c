@@ -224,8 +224,7 @@ px_status px__work_begin(px__work *work, px_stream *stream, const char *op,
     px__device_unlock(d);
     return px_error_pass(status, __FILE__, __LINE__, __func__);
   }
-  d->ring[work->id % PX__RING] =
-      (px__record){work->id, work->seq, op, px__caller, work->site, stream};
+  px__record_add(work);
   return PX_OK;
 }
 
@@ -233,11 +232,4 @@ void px__work_end(px__work *work, bool mark) {
   // A missing mark costs precision, not correctness: whoever waits makes one.
   if (mark && px__stream_mark(work->stream) != PX_OK) px_error_clear();
   px__device_unlock(work->stream->owner);
-}
-
-bool px__record_find(px__record *out, px__device *d, uint64_t id) {
-  px__device_lock(d);
-  *out = d->ring[id % PX__RING];
-  px__device_unlock(d);
-  return out->id == id;
 }

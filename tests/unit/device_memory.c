@@ -434,3 +434,55 @@ PX_TEST(pinned_memory_survives_a_refusal) {
   CHECK_EQ(host_allocs, 2);
   OK(px_memory_empty_host_cache());
 }
+
+static void count_and_allocate(const px_memory_block *row, void *rows) {
+  ++*(int64_t *)rows;
+  px__block_free(block_on(px_cuda(0), 3 << 20));
+}
+
+PX_TEST(a_list_of_all_memory_may_be_read_by_functions_that_free) {
+  simulate_plainly(1);
+  px_block *block = block_on(px_cuda(0), 4096);
+  int64_t rows = 0;
+  OK(px_memory_snapshot(0, count_and_allocate, &rows));
+  CHECK_EQ(rows, 2);  // the block, and what is left of its segment
+  px__block_free(block);
+}
+
+// ---- scratch memory
+PX_TEST(scratch_memory_is_had_while_a_launch_is_issued) {
+  simulate_plainly(1);
+  px__device *d;
+  OK(px__device_get(&d, 0));
+  px_launch launch = {.op = "convolve"};
+  CHECK(!px__scratch_take(&launch, 1000));
+  px__device_lock(d);
+  px__scratch_here.device = d;
+  char *first = px__scratch_take(&launch, 1000), *second = px__scratch_take(&launch, 5 << 20);
+  CHECK(first && second && first != second);
+  CHECK(!px__scratch_take(&launch, 0));
+  CHECK(!px__scratch_take(&launch, SIZE_MAX));
+  px__scratch_here.device = NULL;
+  px__device_unlock(d);
+  CHECK_EQ(stat_of("allocated_bytes.all.current"), 1024 + (5 << 20));
+  px__scratch_drop();
+  CHECK_EQ(stat_of("allocated_bytes.all.current"), 0);
+}
+
+PX_TEST(scratch_memory_takes_what_idle_segments_hold) {
+  setenv("PHLOX_SIM_MEMORY", "64M", 1);
+  simulate_plainly(1);
+  px__device *d;
+  OK(px__device_get(&d, 0));
+  px__block_free(block_on(px_cuda(0), 40 << 20));
+  px_block *held = block_on(px_cuda(0), 1000);
+  px_launch launch = {.op = "convolve"};
+  px__device_lock(d);
+  px__scratch_here.device = d;
+  CHECK(px__scratch_take(&launch, 60 << 20));
+  CHECK(!px__scratch_take(&launch, 60 << 20));
+  px__scratch_here.device = NULL;
+  px__device_unlock(d);
+  px__scratch_drop();
+  px__block_free(held);
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// What programs ask of the allocator beside blocks: giving back what is cached, a limit, a list of
+// all that there is.
+#include "device/state.h"
+
+px_status px_memory_empty_cache(void) {
+  if (!px__device_alive()) return PX_OK;
+  px__wrapped_sweep();
+  for (int i = 0; i < px__rt.count; i++) {
+    px__device *d = px__rt.devices[i];
+    if (!__atomic_load_n(&d->open, __ATOMIC_ACQUIRE)) continue;
+    PX_TRY(px__cache_drain(d));
+    px__device_lock(d);
+    px__pool_release(d);
+    px__device_unlock(d);
+  }
+  return PX_OK;
+}
+
+px_status px_memory_set_fraction(double fraction, int device) {
+  PX_CHECK(fraction >= 0 && fraction <= 1, PX_VALUE,
+           "Invalid fraction value: %g. Allowed range: 0~1", fraction);
+  px__device *d;
+  PX_TRY(px_device_init());
+  PX_TRY(px__device_get(&d, device < 0 ? px_device_peek() : device));
+  px__device_lock(d);
+  px__settings_limit(d, fraction);
+  px__device_unlock(d);
+  return PX_OK;
+}
+
+// ---- a list of all chunks
+static const char *const states[] = {[PX__TAKEN] = "active_allocated",
+                                     [PX__PENDING] = "active_pending_free",
+                                     [PX__FREE] = "inactive"};
+
+static px_memory_block describe(const px__segment *segment, const px__chunk *chunk) {
+  return (px_memory_block){
+      .segment_address = (int64_t)(uintptr_t)segment->data,
+      .segment_size = (int64_t)segment->size,
+      .address = (int64_t)chunk->node.address,
+      .size = (int64_t)chunk->node.size,
+      .requested = chunk->state == PX__FREE ? 0 : (int64_t)chunk->block.pub.bytes,
+      .stream = chunk->stream->id,
+      .small_pool = segment->small,
+      .state = states[chunk->state]};
+}
+
+typedef struct listing {
+  px_memory_block *rows;
+  int64_t count, room;
+} listing;
+
+// Lock held. The oldest segment first; counts the chunks, and describes those that there is room
+// for.
+static void list_chunks(px__device *d, listing *l) {
+  px__pool_flush(d);
+  px__segment *oldest = d->cache.segments;
+  while (oldest && oldest->next) oldest = oldest->next;
+  l->count = 0;
+  for (px__segment *segment = oldest; segment; segment = segment->prev)
+    for (px__chunk *chunk = segment->first; chunk; chunk = chunk->next, l->count++)
+      if (l->count < l->room) l->rows[l->count] = describe(segment, chunk);
+}
+
+px_status px_memory_snapshot(int device, void (*each)(const px_memory_block *block, void *context),
+                             void *context) {
+  PX_GIVEN(each);
+  if (!px__device_alive() || device < 0 || device >= px__rt.count) return PX_OK;
+  px__device *d = px__rt.devices[device];
+  listing l = {0};
+  for (;;) {
+    px__device_lock(d);
+    list_chunks(d, &l);
+    px__device_unlock(d);
+    if (l.count <= l.room) break;
+    l.room = l.count + l.count / 8;
+    px_status status = px__realloc((void **)&l.rows, (size_t)l.room * sizeof *l.rows);
+    if (status != PX_OK) return px__free(l.rows), status;
+  }
+  for (int64_t i = 0; i < l.count; i++) each(&l.rows[i], context);
+  px__free(l.rows);
+  return PX_OK;
+}

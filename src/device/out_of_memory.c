@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The error of a device that has no memory left, with PyTorch's text: who has it.
+#include "device/state.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+static const char *size_text(char text[32], uint64_t bytes) {
+  static const char *const units[] = {"KiB", "MiB", "GiB"};
+  if (bytes <= 1024) {
+    snprintf(text, 32, "%llu bytes", (unsigned long long)bytes);
+    return text;
+  }
+  int unit = bytes <= 1 << 20 ? 0 : bytes <= 1 << 30 ? 1 : 2;
+  snprintf(text, 32, "%.2f %s", (double)bytes / (double)(1ull << (10 * (unit + 1))), units[unit]);
+  return text;
+}
+
+// Who holds memory of the device, in PyTorch's words.
+static void list_processes(px__device *d, char *text, size_t room) {
+  px_process rows[4];
+  char held[32];
+  size_t used = 0;
+  int count = px__rt.backend->processes(d->physical, rows, PX_COUNT_OF(rows));
+  *text = 0;
+  for (int i = 0; i < count && used < room; i++) {
+    size_text(held, rows[i].bytes);
+    bool own = rows[i].id == (int64_t)getpid();
+    int more =
+        own ? snprintf(text + used, room - used,
+                       "Including non-PyTorch memory, this process has %s memory in use. ", held)
+            : snprintf(text + used, room - used, "Process %lld has %s memory in use. ",
+                       (long long)rows[i].id, held);
+    used += (size_t)more;
+  }
+}
+
+typedef struct figures {
+  size_t wanted, reserved, limit;
+  uint64_t allocated;
+} figures;
+
+static figures figures_of(px__device *d, size_t bytes) {
+  px__device_lock(d);
+  figures f = {.wanted = px__pool_segment_size(d, bytes),
+               .reserved = d->cache.reserved,
+               .limit = d->cache.limit,
+               .allocated = (uint64_t)d->cache.ledger.allocated_bytes[0].current};
+  px__device_unlock(d);
+  return f;
+}
+
+px_status px__out_of_memory(px__device *d, size_t bytes) {
+  size_t free_bytes = 0, total = d->properties.total_memory;
+  char wanted[32], has[32], unused[32], allowed[32], live[32], idle[32];
+  char processes[320], limit[64] = "";
+  figures f = figures_of(d, bytes);
+  if (px__rt.backend->memory_info(d->physical, &free_bytes, &total) != PX_OK) px_error_clear();
+  list_processes(d, processes, sizeof processes);
+  if (f.limit) snprintf(limit, sizeof limit, "%s allowed; ", size_text(allowed, f.limit));
+  PX_FAIL(PX_OUT_OF_MEMORY,
+          "CUDA out of memory. Tried to allocate %s. GPU %d has a total capacity of %s of which %s "
+          "is free. %s%sOf the allocated memory %s is allocated by PyTorch, and %s is reserved by "
+          "PyTorch but unallocated. If reserved but unallocated memory is large try setting "
+          "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See "
+          "documentation for Memory Management  "
+          "(https://docs.pytorch.org/docs/stable/notes/"
+          "cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)",
+          size_text(wanted, f.wanted), d->index, size_text(has, total),
+          size_text(unused, free_bytes), processes, limit, size_text(live, f.allocated),
+          size_text(idle, f.reserved - f.allocated));
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launch records: what was issued under an id, for the latest PX__RING of a device; and what
+// kernels reported under theirs, raised with the op and the line that launched it.
+#include "device/state.h"
+
+#include <stdio.h>
+
+static const struct {
+  px_status status;
+  const char *text;
+} faults[] = {{PX_OK, ""},
+#define XX(name, status, text) {PX_##status, text},
+              PX_FAULT_MAP(XX)
+#undef XX
+};
+
+void px__record_add(const px__work *work) {
+  work->stream->owner->ring[work->id % PX__RING] =
+      (px__record){work->id, work->seq, work->op, px__caller, work->site, work->stream};
+}
+
+bool px__record_find(px__record *out, px__device *d, uint64_t id) {
+  px__device_lock(d);
+  *out = d->ring[id % PX__RING];
+  px__device_unlock(d);
+  return out->id == id;
+}
+
+px_status px__fault_error(px_fault_slot *slot) {
+  int64_t code = __atomic_load_n(&slot->code, __ATOMIC_ACQUIRE);
+  bool known = code > 0 && code < PX_COUNT_OF(faults);
+  long long a = slot->a, b = slot->b, c = slot->c;
+  slot->code = 0;
+  __atomic_store_n(&slot->launch, 0, __ATOMIC_RELEASE);
+  if (!known) PX_FAIL(PX_BUG, "a kernel reported an unknown fault %lld", (long long)code);
+  char text[256];
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+  snprintf(text, sizeof text, faults[code].text, a, b, c);
+#pragma GCC diagnostic pop
+  return px_error_set(faults[code].status, 0, __FILE__, __LINE__, __func__, "%s", text);
+}
+
+px_status px__fault_raise(px__device *d) {
+  px_fault_slot *slot = d->slot;
+  uint64_t id = slot ? __atomic_load_n(&slot->launch, __ATOMIC_ACQUIRE) : 0;
+  if (PX_LIKELY(id == 0) || !__atomic_load_n(&slot->code, __ATOMIC_ACQUIRE)) return PX_OK;
+  px__record record;
+  bool found = px__record_find(&record, d, id);
+  px_status status = px__fault_error(slot);
+  if (!found) return status;
+  char stream[64];
+  px__stream_text(record.stream, stream);
+  if (record.caller && strcmp(record.caller, record.op))
+    PX_NOTE("\nIt was reported by %s (kernel %s) on %s", record.caller, record.op, stream);
+  else
+    PX_NOTE("\nIt was reported by %s on %s", record.op, stream);
+  if (record.site.file) PX_NOTE(", launched at %s:%d", record.site.file, record.site.line);
+  return status;
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all files of the layer look at, and the errors that a driver would give in its own words.
+#include "device/state.h"
+
+px__runtime px__rt;
+px_stream *px__streams[PX__STREAM_LIMIT];
+_Thread_local const char *px__caller;
+
+static const struct {
+  int code;
+  const char *text;
+} cuda_errors[] = {
+    {3,
+     "initialization error\nSearch for `cudaErrorInitializationError' in "
+     "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more "
+     "information."},
+    {101, "invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?"},
+};
+
+px_status px__error_cuda(int code) {
+  const char *text = "unknown error";
+  for (int i = 0; i < PX_COUNT_OF(cuda_errors); i++)
+    if (cuda_errors[i].code == code) text = cuda_errors[i].text;
+  const char *late = px__rt.blocking
+                         ? ""
+                         : "CUDA kernel errors might be asynchronously reported at some "
+                           "other API call, so the stacktrace below might be "
+                           "incorrect.\nFor debugging consider passing "
+                           "CUDA_LAUNCH_BLOCKING=1\n";
+  return px_error_set(PX_ACCELERATOR, code, __FILE__, __LINE__, __func__,
+                      "CUDA error: %s\n%sCompile with `TORCH_USE_CUDA_DSA` to enable device-side "
+                      "assertions.\n",
+                      text, late);
+}

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// The streams of a device: made when asked for, up to 32 for each priority; then those that nobody
+// holds any more are handed out in turn, and more are made if all are held. So no two that a
+// program holds are one, and a program that makes them by the thousand has 32. They live as long as
+// the process. And which of them is current in the calling thread.
+#include "device/state.h"
+
+#include <stdio.h>
+
+static int stream_count;     // atomic; slots of px__streams in use
+static int64_t next_id = 1;  // atomic
+
+static void never(void *self) {}
+static const px_class stream_class = {"stream", never};
+px_stream px__cpu_stream = {.head = {1, &stream_class}, .device = {PX_CPU, -1}, .index = -1};
+
+px_status px__stream_create(px_stream **out, px__device *d, int priority, int64_t id) {
+  px_stream *stream;
+  PX_TRY(PX_NEW(&stream));
+  *stream = (px_stream){.head = {1, &stream_class},
+                        .device = px_cuda(d->index),
+                        .priority = priority,
+                        .id = id,
+                        .owner = d};
+  px_status status = px__rt.backend->stream_new(d->physical, priority, &stream->native);
+  if (status != PX_OK) {
+    px__free(stream);
+    return px_error_pass(status, __FILE__, __LINE__, __func__);
+  }
+  stream->index = __atomic_fetch_add(&stream_count, 1, __ATOMIC_RELAXED);
+  __atomic_store_n(&px__streams[stream->index], stream, __ATOMIC_RELEASE);
+  *out = stream;
+  return PX_OK;
+}
+
+// The first stream of the priority, after the latest that was handed out, which nobody holds; NULL
+// while there are fewer than 32. Lock held.
+static px_stream *unheld(px__device *d, int priority, int *last) {
+  int count = 0, found = 0;
+  for (int i = 1; i < d->stream_count; i++) {
+    const px_stream *s = d->streams[(*last + i - 1) % (d->stream_count - 1) + 1];
+    if (s->priority != priority) continue;
+    count++;
+    if (!found && px_refs(s) == 1) found = (*last + i - 1) % (d->stream_count - 1) + 1;
+  }
+  if (count < PX__STREAM_POOL || !found) return NULL;
+  *last = found;
+  return d->streams[found];
+}
+
+px_status px__stream_lend(px_stream **out, px__device *d, int priority) {
+  int level = px__rt.least - priority;
+  int *last = &d->last[level < PX__PRIORITIES ? level : PX__PRIORITIES - 1];
+  px_stream *stream = unheld(d, priority, last);
+  if (!stream) {
+    PX_CHECK(d->stream_count < PX__DEVICE_STREAMS, PX_RUNTIME,
+             "the program holds %d streams of cuda:%d, as many as there may be", d->stream_count,
+             d->index);
+    int64_t id = __atomic_fetch_add(&next_id, 1, __ATOMIC_RELAXED);
+    PX_TRY(px__stream_create(&stream, d, priority, id));
+    *last = d->stream_count;
+    d->streams[d->stream_count] = stream;
+    __atomic_store_n(&d->stream_count, d->stream_count + 1, __ATOMIC_RELEASE);
+  }
+  *out = px_retain(stream);
+  return PX_OK;
+}
+
+const char *px__stream_text(const px_stream *stream, char text[64]) {
+  if (stream->id == 0)
+    snprintf(text, 64, "the default stream of cuda:%d", stream->device.index);
+  else
+    snprintf(text, 64, "stream %lld of cuda:%d", (long long)stream->id, stream->device.index);
+  return text;
+}
+
+// ---- current
+static _Thread_local px_stream *current[PX__DEVICES];  // held; NULL: the default stream
+
+px_stream *px__stream_now(px__device *d) {
+  px_stream *stream = current[d->index];
+  return stream ? stream : d->streams[0];
+}
+
+// A thread that ends gives its current streams back.
+static pthread_key_t thread_end;
+static pthread_once_t thread_end_once = PTHREAD_ONCE_INIT;
+static bool thread_end_made;
+static void streams_give_back(void *streams) {
+  for (int i = 0; i < PX__DEVICES; i++) px_release(((px_stream **)streams)[i]);
+}
+static void thread_end_make(void) {
+  thread_end_made = pthread_key_create(&thread_end, streams_give_back) == 0;
+}
+
+void px__stream_set_now(px_stream *stream) {
+  px_stream **place = &current[stream->owner->index], *before = *place;
+  if (before == stream) return;
+  pthread_once(&thread_end_once, thread_end_make);
+  if (thread_end_made) pthread_setspecific(thread_end, current);
+  *place = px_retain(stream);
+  px_release(before);
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waiting for the uses of a block: before the host touches it, and when it is freed.
+#include "device/state.h"
+
+px_status px__block_host_access(px_block *block, bool write) {
+  px__block *b = px__block_of(block);
+  if (px__rt.forked) return PX_OK;
+  px__use use;
+  while (px__block_conflict(b, write, &use)) {
+    if (px__races() && px__synced(use.stream) < use.seq) PX_TRY(px__race_host(b, &use, write));
+    if (px__completed(use.stream) < use.seq) PX_TRY(px__sync_point());
+    PX_TRY(px__stream_reach(use.stream, use.seq));
+    px__block_forget_use(b, &use);
+  }
+  return PX_OK;
+}
+
+px_status px__block_wait(px_block *block) {
+  if (PX_LIKELY(!__atomic_load_n(&block->pending, __ATOMIC_ACQUIRE))) return PX_OK;
+  return px__block_host_access(block, true);
+}
+
+// The block is being freed: nobody adds uses.
+void px__block_mark_uses(px__block *b) {
+  for (int i = 0; i < b->use_count; i++) {
+    px_stream *stream = b->uses[i].stream;
+    if (px__completed(stream) >= b->uses[i].seq) continue;
+    px__device_lock(stream->owner);
+    // Without a mark the ticket is settled later, by the stream's next mark or a wait.
+    if (px__stream_mark(stream) != PX_OK) px_error_clear();
+    px__device_unlock(stream->owner);
+  }
+}
+
+void px__block_wait_uses(px__block *b) {
+  if (!b->use_count || px__rt.forked) return;
+  px__error_guard guard;
+  px__error_save(&guard);
+  for (int i = 0; i < b->use_count; i++)
+    if (px__stream_reach(b->uses[i].stream, b->uses[i].seq) != PX_OK) px_error_clear();
+  px__error_restore(&guard);
+}
