@@ -179,6 +179,11 @@ px_tensor *ext_op_tensor(const px_op *op, px_call_mode mode, int count, const ex
 // Calls a Python-level op (with its overloads) of a namespace by name: 'm' method, 'f' function,
 // 'n' nn.functional. Borrowed; NULL without an exception if there is none.
 PyObject *ext_op_object(char space, const char *name);
+// The callable of a registered op ("toys::squareplus", or "toys::squareplus_" in place), borrowed;
+// NULL, perhaps without an exception, if there is none.
+PyObject *ext_op_registered(const char *name);
+// Makes methods and functions of ops that were registered since the last time and ask for it.
+int ext_ops_update(void);
 
 // ---- parts of the module
 // Adds functions, or an object (stolen), to a module; makes "phlox.cuda" from `name` "cuda".

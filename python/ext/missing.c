@@ -73,6 +73,7 @@ static PyObject *absent(PyObject *module, PyObject *name) {
 static PyMethodDef absent_def = {"__getattr__", absent, METH_O, NULL};
 
 static int give_getattr(PyObject *module) {
+  if (PyDict_GetItemString(PyModule_GetDict(module), "__getattr__")) return 0;
   EXT_OWNED *function = PyCFunction_New(&absent_def, module);
   return function ? PyDict_SetItemString(PyModule_GetDict(module), "__getattr__", function) : -1;
 }

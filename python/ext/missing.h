@@ -338,7 +338,7 @@ static const char *const absent_names[] = {
   "torch.nn.utils.parametrizations", "torch.nn.utils.parametrize", "torch.nn.utils.prune",
   "torch.nn.utils.remove_spectral_norm", "torch.nn.utils.remove_weight_norm",
   "torch.nn.utils.rnn", "torch.nn.utils.skip_init", "torch.nn.utils.spectral_norm",
-  "torch.nn.utils.stateless", "torch.nn.utils.weight_norm", "torch.onnx", "torch.ops",
+  "torch.nn.utils.stateless", "torch.nn.utils.weight_norm", "torch.onnx",
   "torch.optim.ASGD", "torch.optim.Adafactor", "torch.optim.Adamax", "torch.optim.LBFGS",
   "torch.optim.Muon", "torch.optim.NAdam", "torch.optim.RAdam", "torch.optim.Rprop",
   "torch.optim.SparseAdam", "torch.optim.lr_scheduler.ChainedScheduler",

@@ -9,10 +9,13 @@
 #include <string.h>
 
 static PyTypeObject function_type, method_type;
-static PyObject *spaces[3];  // dicts of name -> callable: methods, functions, nn.functional
+static PyObject
+    *spaces[4];  // dicts of name -> callable: methods, functions, nn.functional, torch.ops
 static PyObject *return_types;
 
-static PyObject *space_of(char space) { return spaces[space == 'm' ? 0 : space == 'f' ? 1 : 2]; }
+static PyObject *space_of(char space) {
+  return spaces[space == 'm' ? 0 : space == 'f' ? 1 : space == 'n' ? 2 : 3];
+}
 PyObject *ext_op_object(char space, const char *name) {
   return PyDict_GetItemString(space_of(space), name);
 }
@@ -355,7 +358,9 @@ static int add_signature(char space, const char *name, const px_op *op, px_call_
     s->names[i] = PyUnicode_InternFromString(op->params[i].name);
     if (!s->names[i]) return -1;
   }
-  if (op->result_count > 1 && op->result_names && !(op->flags & PX_OP_RETURNS_LIST)) {
+  // Results of registered ops are plain tuples.
+  bool named = op->result_count > 1 && op->result_names && !(op->flags & PX_OP_REGISTERED);
+  if (named && !(op->flags & PX_OP_RETURNS_LIST)) {
     s->result = make_result_type(op, name);
     if (!s->result) return -1;
   }
@@ -366,15 +371,15 @@ static int add_modes(char space, const px_op *op, const char *name) {
   bool only = op->flags & PX_OP_ONLY_INPLACE;
   if (!only && add_signature(space, name, op, PX_CALL_NEW) < 0) return -1;
   if (!only && !(op->flags & PX_OP_HAS_INPLACE)) return 0;
-  char inplace[64];
+  char inplace[256];
   size_t length = strlen(name);
   bool marked = length && name[length - 1] == '_';
-  snprintf(inplace, sizeof inplace, "%s%s", name, marked ? "" : "_");
+  if (snprintf(inplace, sizeof inplace, "%s%s", name, marked ? "" : "_") >= (int)sizeof inplace)
+    EXT_FAIL_INT(PyExc_ValueError, "the name of op %s is too long", name);
   return add_signature(space, inplace, op, PX_CALL_INPLACE);
 }
 
-static int add_op(const px_op *op) {
-  const char *name = op->python_name ? op->python_name : op->name;
+static int add_op(const px_op *op, const char *name) {
   if (op->flags & PX_OP_HIDDEN) return 0;
   if (op->flags & PX_OP_IS_METHOD && add_modes('m', op, name) < 0) return -1;
   if (op->flags & PX_OP_IS_FUNCTION && add_modes('f', op, name) < 0) return -1;
@@ -436,16 +441,83 @@ static int fill(PyObject *target_dict, PyObject *space) {
   return PyDict_Merge(target_dict, space, 0);
 }
 
+// ---- registered ops
+
+static PyObject *root;  // phlox._C, borrowed
+static int ops_seen;    // registered ops below this id have been added
+
+// The package has taken over the names of phlox._C, unless it is being imported now.
+static int place(char space, const char *name) {
+  PyObject *made = PyDict_GetItemString(space_of(space), name);
+  PyObject *package = PyDict_GetItemString(PyImport_GetModuleDict(), "phlox");
+  if (!made) return 0;
+  if (space == 'm') return PyDict_SetItemString(ext_TensorType->tp_dict, name, made);
+  if (package && PyObject_SetAttrString(package, name, made) < 0) return -1;
+  return PyDict_SetItemString(PyModule_GetDict(root), name, made);
+}
+
+// As a method or function of its bare name, where it asks for that. It does not join an op that is
+// there.
+static int add_registered(const px_op *op) {
+  const char *colon = strrchr(op->name, ':'), *bare = colon ? colon + 1 : op->name;
+  char inplace[256];
+  PyOS_snprintf(inplace, sizeof inplace, "%s_", bare);
+  for (const char *space = "mf"; *space; space++) {
+    bool asked = op->flags & (*space == 'm' ? PX_OP_IS_METHOD : PX_OP_IS_FUNCTION);
+    if (!asked) continue;
+    if (PyDict_GetItemString(space_of(*space), bare))
+      EXT_FAIL_INT(PyExc_RuntimeError, "%s cannot be torch.%s%s: there is one", op->name,
+                   *space == 'm' ? "Tensor." : "", bare);
+    if (add_modes(*space, op, bare) < 0 || place(*space, bare) < 0 || place(*space, inplace) < 0)
+      return -1;
+  }
+  PyType_Modified(ext_TensorType);
+  return 0;
+}
+
+int ext_ops_update(void) {
+  while (ops_seen < px_op_count()) {
+    const px_op *op = px_op_at(ops_seen++);
+    if (op->flags & PX_OP_REGISTERED && add_registered(op) < 0) return -1;
+  }
+  return 0;
+}
+
+// "phlox::add" is what the library has by the name "add".
+static const px_op *find_registered(const char *name) {
+  char stem[256];
+  if (!strncmp(name, "phlox::", 7)) name += 7;
+  const px_op *op = px_op_find(name);
+  size_t length = strlen(name);
+  if (op || !length || length >= sizeof stem || name[length - 1] != '_') return op;
+  memcpy(stem, name, length - 1);
+  stem[length - 1] = 0;
+  return px_op_find(stem);
+}
+
+PyObject *ext_op_registered(const char *name) {
+  PyObject *known = PyDict_GetItemString(space_of('o'), name);
+  const px_op *op = known ? NULL : find_registered(name);
+  if (!op || op->flags & PX_OP_HIDDEN) return known;
+  char full[256];
+  bool bare = !strchr(op->name, ':');
+  PyOS_snprintf(full, sizeof full, "%s%s", bare ? "phlox::" : "", op->name);
+  if (!PyDict_GetItemString(space_of('o'), full) && add_modes('o', op, full) < 0) return NULL;
+  return PyDict_GetItemString(space_of('o'), name);
+}
+
 static int ext_init_ops(PyObject *m) {
   if (PyType_Ready(&function_type) < 0 || PyType_Ready(&method_type) < 0) return -1;
-  for (int i = 0; i < 3; i++) {
+  for (int i = 0; i < EXT_LENGTH(spaces); i++) {
     spaces[i] = PyDict_New();
     if (!spaces[i]) return -1;
   }
   return_types = ext_submodule(m, "return_types", NULL);
   if (!return_types) return -1;
   for (int i = 0; i < px_op_count(); i++)
-    if (add_op(px_op_at(i)) < 0) return -1;
+    if (!(px_op_at(i)->flags & PX_OP_REGISTERED) &&
+        add_op(px_op_at(i), px_op_at(i)->python_name) < 0)
+      return -1;
   for (int i = 0; i < px_op_count(); i++)
     if (add_aliases(px_op_at(i)) < 0) return -1;
   PyObject *nn = ext_submodule(m, "nn", NULL);
@@ -458,7 +530,8 @@ static int ext_init_ops(PyObject *m) {
   if (fill(PyModule_GetDict(m), spaces[1]) < 0) return -1;
   if (fill(ext_TensorType->tp_dict, spaces[0]) < 0) return -1;
   PyType_Modified(ext_TensorType);
-  return 0;
+  root = m;
+  return ext_ops_update();
 }
 EXT_START(EXT_OPS, ext_init_ops);
 EXT_MODULE(nn, "nn", "Layers, losses and containers.");

@@ -286,7 +286,7 @@ static void fill_op(px__own *own, const chosen *c) {
   own->op.result_count = (uint8_t)s->result_count;
   own->op.result_names = unnamed ? NULL : s->result_names;
   own->op.kind = (uint8_t)c->kind;
-  own->op.flags = (uint16_t)c->flags;
+  own->op.flags = (uint16_t)(c->flags | PX_OP_REGISTERED);
   own->op.impl = &own->impl;
 }
 
