@@ -146,7 +146,7 @@ $(O)/tests/unit/%: tests/unit/%.c $(TESTHEAD) $(GENHEAD) $(COREOBJ) $(CPUOBJ)
 $(O)/tests/%: tests/%.c $(TESTHEAD) $(GENHEAD) $(O)/libphlox.so
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) -Iinclude -I$(O)/gen -Itests $(CPPFLAGS) -o $@ $< -L$(O) -lphlox $(LDFLAGS) -lm -Wl,-rpath,'$$ORIGIN/../..'
-tests: all $(TESTBIN)
+tests: all examples $(TESTBIN)
 test: tests
 	script/test --built
 
@@ -161,7 +161,20 @@ $(O)/examples/%: examples/%.c $(O)/libphlox.so
 $(O)/bench/%: bench/%.c $(O)/libphlox.so
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) -Iinclude -I$(O)/gen -Ibench $(CPPFLAGS) -o $@ $< -L$(O) -lphlox $(LDFLAGS) -lm -Wl,-rpath,'$$ORIGIN/..'
-examples: $(patsubst examples/%.c,$(O)/examples/%,$(wildcard examples/*.c))
+# Shared objects that programs load: a backend, ops from outside, and the latter's kernels where nvcc is.
+$(O)/examples/libphlox_%.so: examples/backend/%.c
+	@mkdir -p $(@D)
+	$(call say,CC)$(COMPILE) -Iinclude $(CPPFLAGS) -shared -o $@ $< $(LDFLAGS)
+$(O)/examples/lib%_cuda.so: examples/own_op/%.cu
+	@mkdir -p $(@D)
+	$(call say,NVCC)$(NVCC) -std=c++17 $(CUDAARCH) -Iinclude -shared -Xcompiler -fPIC -o $@ $<
+$(O)/examples/lib%.so: examples/own_op/%.c $(O)/libphlox.so
+	@mkdir -p $(@D)
+	$(call say,CC)$(COMPILE) -Iinclude -I$(O)/gen $(CPPFLAGS) -shared -o $@ $< -L$(O) -lphlox $(LDFLAGS) -lm -Wl,-rpath,'$$ORIGIN/..'
+OWNOPS   := $(wildcard examples/own_op/*.c) $(if $(NVCC),$(patsubst %.cu,%_cuda.c,$(wildcard examples/own_op/*.cu)))
+examples: $(patsubst examples/%.c,$(O)/examples/%,$(wildcard examples/*.c)) \
+  $(patsubst examples/backend/%.c,$(O)/examples/libphlox_%.so,$(wildcard examples/backend/*.c)) \
+  $(patsubst examples/own_op/%.c,$(O)/examples/lib%.so,$(OWNOPS))
 bench: all $(patsubst bench/%.c,$(O)/bench/%,$(wildcard bench/*.c))
 	$(PYTHON) bench/run.py $(O)/bench.json
 bench-cuda: all $(patsubst bench/%.c,$(O)/bench/%,$(wildcard bench/*.c))

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// A shared object with an op of its own, toys::squareplus: half of x plus the root of x squared
+// plus beta. The CPU and the simulator run the kernel of this file; the kernel for CUDA is in
+// another shared object, squareplus.cu, so that this one can be built and loaded where CUDA is not.
+// examples/own_op.c and examples/own_op.py call it.
+#include <dlfcn.h>
+#include <math.h>
+#include <phlox/phlox.h>
+#include <stdio.h>
+#include <string.h>
+
+// The places of the arguments in the schema.
+enum { SELF, BETA };
+
+// ---- the kernel for the CPU. Operands: the result, self; row-major, of the dtype computed in.
+
+#define ROWS(T, root) \
+  static void rows_##T(const px_launch *l) { \
+    T *y = l->operands[0].data, beta = (T)px_value_float(l->params[BETA]); \
+    const T *x = l->operands[1].data; \
+    for (int64_t i = 0, n = px_operand_numel(&l->operands[0]); i < n; i++) \
+      y[i] = (x[i] + root(x[i] * x[i] + beta)) / 2; \
+  }
+ROWS(float, sqrtf)
+ROWS(double, sqrt)
+
+static px_status squareplus_cpu(const px_launch *l) {
+  (l->compute == PX_FLOAT64 ? rows_double : rows_float)(l);
+  return PX_OK;
+}
+
+// ---- the gradient, by ops: grad * result / (2 * result - self), whose divisor is the root
+
+static px_status squareplus_gradient(px_op_gradient *g) {
+  PX_SCOPED(px_tensor) twice = NULL;
+  PX_SCOPED(px_tensor) root = NULL;
+  PX_SCOPED(px_tensor) slope = NULL;
+  PX_TRY(px_mul_scalar(&twice, g->results[0], px_int(2)));
+  PX_TRY(px_sub(&root, twice, g->args[SELF].v.tensor, px_int(1)));
+  PX_TRY(px_div(&slope, g->results[0], root));
+  return px_mul(&g->out[SELF], g->grads[0], slope);
+}
+
+// ---- registering
+
+// squareplus_cuda of libsquareplus_cuda.so beside this file; NULL if it was not built.
+static px_kernel cuda_kernel(void) {
+  px_kernel kernel = NULL;
+  char path[4096];
+  Dl_info self;
+  if (!dladdr(__extension__(void *) cuda_kernel, &self)) return NULL;
+  size_t stem = strlen(self.dli_fname) - strlen(".so");
+  int length = snprintf(path, sizeof path, "%.*s_cuda.so", (int)stem, self.dli_fname);
+  void *library = length < (int)sizeof path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
+  if (library) *(void **)&kernel = dlsym(library, "squareplus_cuda");
+  return kernel;
+}
+
+PX_CALL px_library_entry(void);
+px_status px_library_entry(void) {
+  px_op_definition definition = {
+      .schema = "toys::squareplus(Tensor self, *, Scalar beta=4) -> Tensor",
+      .kind = "pointwise float inplace out method",
+      .dtypes = "float32 float64",
+      .doc = "Gives half of self plus the root of self squared plus beta.",
+      .kernels = {{"cpu", squareplus_cpu}},
+      .gradient = squareplus_gradient};
+  px_kernel cuda = cuda_kernel();
+  if (cuda) definition.kernels[1] = (px_op_kernel){"cuda", cuda};
+  return px_op_register(NULL, &definition);
+}

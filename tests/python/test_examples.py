@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The short examples, in C and in Python: they run, print what they should, and print the same. The toy backend passes what is asked of backends."""
+import os
+import subprocess
+import sys
+import unittest
+
+import phlox
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILT = os.path.join(ROOT, "build", "examples")
+TESTS = os.path.join(ROOT, "build", "tests")
+
+
+def run(*command, **env):
+    env = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(phlox.__file__)), **env}
+    return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, timeout=300)
+
+
+@unittest.skipUnless(os.path.exists(os.path.join(BUILT, "own_op")), "the examples are not built: make examples")
+class Examples(unittest.TestCase):
+    def says(self, name, wanted, **env):
+        for command in [os.path.join(BUILT, name)], [sys.executable, "-m", "phlox", f"examples/{name}.py"]:
+            done = run(*command, **env)
+            self.assertEqual((done.stderr, done.returncode), ("", 0))
+            self.assertEqual(done.stdout, wanted)
+
+    def test_streams_and_events(self):
+        for mode in "threads", "schedule":
+            self.says("streams", "batch 0: 1\nbatch 1: 4\nbatch 2: 9\nbatch 3: 16\n", PHLOX_SIM_DEVICES="1", PHLOX_SIM_MODE=mode,
+                      PHLOX_SIM_DELAY="100", PHLOX_SANITIZE="1")
+
+    def test_a_function_with_its_own_gradient(self):
+        self.says("own_gradient", """\
+value tensor([1.3839e-87, 6.9315e-01, 1.3133e+00, 2.0000e+02], dtype=torch.float64,
+       grad_fn=<SoftplusBackward>)
+gradient tensor([1.3839e-87, 5.0000e-01, 7.3106e-01, 1.0000e+00], dtype=torch.float64)
+the gradient agrees with differences
+""")
+
+    def test_an_op_from_outside(self):
+        self.says("own_op", """\
+value tensor([0.5000, 1.0000, 2.0000], grad_fn=<SquareplusBackward0>)
+gradient tensor([0.2000, 0.5000, 0.8000])
+value tensor([0.5000, 1.0000, 2.0000], device='cuda:0',
+       grad_fn=<SquareplusBackward0>)
+gradient tensor([0.2000, 0.5000, 0.8000], device='cuda:0')
+""", PHLOX_SIM_DEVICES="1")
+
+
+@unittest.skipUnless(os.path.exists(os.path.join(BUILT, "libphlox_toy.so")), "the toy backend is not built: make examples")
+class ToyBackend(unittest.TestCase):
+    def passes(self, program, skipped, **env):
+        done = run(os.path.join(TESTS, "cts", program), **env)
+        summary = done.stdout.splitlines()[-1]
+        self.assertRegex(summary, rf"^\d+ passed, 0 failed, {skipped} skipped$", done.stdout + done.stderr)
+
+    def test_the_table_keeps_its_promises(self):  # what is skipped is of the simulator only
+        self.passes("backend", 16, PHLOX_CTS_BACKEND=os.path.join(BUILT, "libphlox_toy.so"))
+
+    def test_the_library_works_on_it(self):
+        self.passes("conformance", 0, PHLOX_BACKENDS="toy", PHLOX_BACKEND_PATH=BUILT)
+
+    def test_it_serves_type_cuda(self):
+        code = "import phlox as torch; print(torch.cuda.get_device_name(1), (torch.ones(2, device='cuda:1') + 1).sum().item())"
+        done = run(sys.executable, "-c", code, PHLOX_BACKENDS="toy", PHLOX_BACKEND_PATH=BUILT)
+        self.assertEqual(done.stdout, "Phlox toy device 4.0\n", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
