@@ -6,7 +6,7 @@
 // library's own for the CPU. So it is as asynchronous as a GPU, and obeys the same rules.
 //
 //   PHLOX_BACKENDS=toy PHLOX_BACKEND_PATH=build/examples PYTHONPATH=python python3 -m phlox
-//   script.py PHLOX_CTS_BACKEND=build/examples/libphlox_toy.so build/tests/cts/backend
+//   script.py CTS_BACKEND=build/examples/libphlox_toy.so build/tests/cts/backend
 //
 // One lock guards everything; whoever changes a state that others wait for wakes them all.
 #include <phlox/backend.h>

@@ -56,7 +56,7 @@ class ToyBackend(unittest.TestCase):
         self.assertRegex(summary, rf"^\d+ passed, 0 failed, {skipped} skipped$", done.stdout + done.stderr)
 
     def test_the_table_keeps_its_promises(self):  # what is skipped is of the simulator only
-        self.passes("backend", 16, PHLOX_CTS_BACKEND=os.path.join(BUILT, "libphlox_toy.so"))
+        self.passes("backend", 16, CTS_BACKEND=os.path.join(BUILT, "libphlox_toy.so"))
 
     def test_the_library_works_on_it(self):
         self.passes("conformance", 0, PHLOX_BACKENDS="toy", PHLOX_BACKEND_PATH=BUILT)
