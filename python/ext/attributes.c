@@ -27,13 +27,13 @@ EXT_GET(tensor_base, name, "None", Py_NewRef(Py_None), "None.");
 
 // What no tensor of Phlox is.
 EXT_GET(tensor_base, is_sparse, "bool", Py_NewRef(Py_False), "False: Phlox has no such tensors.");
-EXT_ALSO(tensor_base, is_sparse_csr, tensor_base_get_is_sparse);
-EXT_ALSO(tensor_base, is_quantized, tensor_base_get_is_sparse);
-EXT_ALSO(tensor_base, is_meta, tensor_base_get_is_sparse);
-EXT_ALSO(tensor_base, is_mps, tensor_base_get_is_sparse);
-EXT_ALSO(tensor_base, is_mkldnn, tensor_base_get_is_sparse);
-EXT_ALSO(tensor_base, is_xpu, tensor_base_get_is_sparse);
-EXT_ALSO(tensor_base, is_nested, tensor_base_get_is_sparse);
+EXT_ALSO(tensor_base, is_sparse_csr, tensor_base_attr_is_sparse);
+EXT_ALSO(tensor_base, is_quantized, tensor_base_attr_is_sparse);
+EXT_ALSO(tensor_base, is_meta, tensor_base_attr_is_sparse);
+EXT_ALSO(tensor_base, is_mps, tensor_base_attr_is_sparse);
+EXT_ALSO(tensor_base, is_mkldnn, tensor_base_attr_is_sparse);
+EXT_ALSO(tensor_base, is_xpu, tensor_base_attr_is_sparse);
+EXT_ALSO(tensor_base, is_nested, tensor_base_attr_is_sparse);
 
 EXT_GETTER(tensor_base, names, "tuple", "A None for each dimension: names are not supported.") {
   PyObject *names = PyTuple_New(px_tensor_ndim(T(self)));
@@ -83,7 +83,7 @@ EXT_GETTER_AND_SETTER(
 EXT_GETTER_AND_SETTER(tensor_base, _grad, "Tensor | None", "grad, without the warning.") {
   return ext_wrap_borrowed(px_tensor_grad(T(self)));
 }
-EXT_SETTER(tensor_base, _grad) { return tensor_base_set_grad(self, value, unused); }
+EXT_SETTER(tensor_base, _grad) { return tensor_base_assign_grad(self, value, unused); }
 
 EXT_GETTER(tensor_base, grad_fn, "Node | None", "The node of the graph that made it, or None.") {
   px_node *node = NULL;
@@ -144,7 +144,7 @@ EXT_GETTER(tensor_base, mT, "Tensor", "The view with the last two dimensions exc
              px_tensor_ndim(T(self)));
   return transposed(self, -2, -1);
 }
-EXT_ALSO(tensor_base, mH, tensor_base_get_mT);
+EXT_ALSO(tensor_base, mH, tensor_base_attr_mT);
 EXT_GETTER(tensor_base, H, "Tensor", "A matrix transposed.") {
   int ndim = px_tensor_ndim(T(self));
   if (ndim == 0) return Py_NewRef(self);

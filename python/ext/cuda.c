@@ -1,159 +1,93 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.cuda: devices. Selection, properties, synchronisation; torch.accelerator.
+// torch.cuda: devices. Selection, properties, synchronisation; torch.accelerator, which is the same
+// under the names for any accelerator. The scopes (torch.cuda.device) are phlox/cuda/_scopes.py.
 #include "ext.h"
 
-static PyObject *is_available(PyObject *m, PyObject *u) {
-  return PyBool_FromLong(px_device_count(PX_CUDA) > 0);
-}
-static PyObject *device_count(PyObject *m, PyObject *u) {
-  return PyLong_FromLong(px_device_count(PX_CUDA));
-}
-static PyObject *current_device(PyObject *m, PyObject *u) {
+EXT_MODULE(cuda, "cuda", "Devices of type cuda: selection, properties, streams, memory.");
+EXT_MODULE(accelerator, "accelerator", "What torch.cuda has, for whatever accelerator there is.");
+
+EXT_GIVES(cuda, is_available, "bool", (bool)(px_device_count(PX_CUDA) > 0),
+          "Whether there is a device of type cuda.");
+EXT_GIVES(cuda, device_count, "int", px_device_count(PX_CUDA),
+          "Number of devices of type cuda that are visible.");
+EXT_METHOD0(cuda, current_device, "int", "The index of this thread's current device.") {
   int index;
   EXT_TRY(px_device_current(&index));
   return PyLong_FromLong(index);
 }
-static PyObject *is_initialized(PyObject *m, PyObject *u) {
-  return PyBool_FromLong(px_device_initialized());
+EXT_GIVES(cuda, is_initialized, "bool", px_device_initialized(),
+          "Whether the devices were used: they open at their first use.");
+EXT_DOES(cuda, init, px_device_init(), "Opens the devices now, rather than at their first use.");
+EXT_ALSO(cuda, _lazy_init, cuda_init);
+
+static int not_cuda(px_device device) {
+  char text[PX_DEVICE_TEXT];
+  EXT_FAIL_INT(PyExc_ValueError, "Expected a cuda device, but got: %s",
+               px_device_format(device, text));
 }
-static PyObject *init(PyObject *m, PyObject *u) {
-  EXT_WAIT(px_device_init());
-  Py_RETURN_NONE;
+// An index as the core takes it; what is out of range stays so.
+static int narrow(int64_t index) {
+  return index < 0 ? -1 : index > INT16_MAX ? INT16_MAX : (int)index;
 }
 
-EXT_FAST(set_device) {
-  EXT_ARGS("set_device", "device", out);
-  px_device device;
+EXT_FUNCTION(cuda, set_device, "(device: Device) -> None",
+             "Makes a device current for this thread.\n\n"
+             "Args:\n"
+             "    device (torch.device, str or int): with an index\n") {
+  PyObject *device;
+  px_device at;
   int64_t index;
-  char text[PX_DEVICE_TEXT];
-  if (PyLong_Check(out[0])) {
-    if (ext_to_int(out[0], &index) < 0) return NULL;
-    EXT_TRY(px_device_set(index < 0 ? -1 : index > INT16_MAX ? INT16_MAX : (int)index));
+  EXT_BIND(device);
+  if (PyLong_Check(device)) {
+    if (ext_to_int(device, &index) < 0) return NULL;
+    EXT_TRY(px_device_set(narrow(index)));
     Py_RETURN_NONE;
   }
-  bool named = PyUnicode_Check(out[0]) || ext_is_device(out[0]);
-  if (named && ext_to_device(out[0], &device) < 0) return NULL;
-  if (named && device.type != PX_CUDA)
-    EXT_FAIL(PyExc_ValueError, "Expected a cuda device, but got: %s",
-             px_device_format(device, text));
-  if (!named || device.index < 0)
+  bool named = PyUnicode_Check(device) || ext_is_device(device);
+  if (named && ext_to_device(device, &at) < 0) return NULL;
+  if (named && at.type != PX_CUDA) return not_cuda(at), NULL;
+  if (!named || at.index < 0)
     EXT_FAIL(PyExc_ValueError,
-             "Expected a torch.device with a specified index or an integer, but got:%S", out[0]);
-  EXT_TRY(px_device_set(device.index));
+             "Expected a torch.device with a specified index or an integer, but got:%S", device);
+  EXT_TRY(px_device_set(at.index));
+  Py_RETURN_NONE;
+}
+EXT_FUNCTION(cuda, synchronize, "(device: Device | None = None) -> None",
+             "Waits for all work of a device, the current one by default.") {
+  ext_cuda device;
+  EXT_BIND(device);
+  EXT_WAIT(px_device_synchronize(device.index));
   Py_RETURN_NONE;
 }
 
-EXT_FAST(synchronize) {
-  EXT_ARGS("synchronize", "|device", out);
-  int index;
-  if (ext_to_cuda_index(out[0], &index) < 0) return NULL;
-  EXT_WAIT(px_device_synchronize(index));
-  Py_RETURN_NONE;
-}
-
-// ---- with torch.cuda.device(x), torch.cuda.device_of(t)
-enum { DEPTH = 64 };
-typedef struct scope_object {
-  PyObject_HEAD int index, depth;  // index -1: stays where it is
-  bool restores;                   // what its block did to the current device is undone
-  int16_t before[DEPTH];
-} scope_object;
-static PyTypeObject scope_type, scope_of_type;
-
-static int scope_index(PyObject *given, scope_object *self) {
-  px_device device;
+// ---- for the scopes
+// The index that a scope makes current, -1 for none, and whether what its block does to the current
+// device is undone.
+EXT_FUNCTION(cuda, _scope_index, "(device: Device | None) -> tuple[int, bool]", NULL) {
+  PyObject *device;
+  px_device at;
   int64_t index;
-  self->index = -1;
-  self->restores = true;
-  if (ext_is_none(given)) return 0;
-  if (PyLong_Check(given)) {
-    if (ext_to_int(given, &index) < 0) return -1;
-    self->index = index < 0 ? -1 : index > INT16_MAX ? INT16_MAX : (int)index;
-    self->restores = index >= 0;
-    return 0;
+  EXT_BIND(device);
+  if (!device) return Py_BuildValue("(iO)", -1, Py_True);
+  if (PyLong_Check(device)) {
+    if (ext_to_int(device, &index) < 0) return NULL;
+    return Py_BuildValue("(iO)", narrow(index), index >= 0 ? Py_True : Py_False);
   }
-  if (ext_to_device(given, &device) < 0) return -1;
-  char text[PX_DEVICE_TEXT];
-  if (device.type != PX_CUDA)
-    EXT_FAIL_INT(PyExc_ValueError, "Expected a cuda device, but got: %s",
-                 px_device_format(device, text));
-  self->index = device.index;
-  return 0;
+  if (ext_to_device(device, &at) < 0) return NULL;
+  if (at.type != PX_CUDA) return not_cuda(at), NULL;
+  return Py_BuildValue("(iO)", at.index, Py_True);
 }
-
-static PyObject *scope_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-  static ext_spec spec = {"device", "device", 0, 0, 0, {NULL}};
-  PyObject *out[EXT_MAX_ARGS] = {NULL};
-  if (ext_args_tuple(&spec, args, kwargs, out) < 0) return NULL;
-  PyObject *self = type->tp_alloc(type, 0);
-  if (self && scope_index(out[0], (scope_object *)self) < 0) Py_CLEAR(self);
-  return self;
-}
-
-static PyObject *scope_of_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-  static ext_spec spec = {"device_of", "obj", 0, 0, 0, {NULL}};
-  PyObject *out[EXT_MAX_ARGS] = {NULL};
-  if (ext_args_tuple(&spec, args, kwargs, out) < 0) return NULL;
-  EXT_OWNED *is_cuda = PyObject_GetAttrString(out[0], "is_cuda");
-  int moves = is_cuda ? PyObject_IsTrue(is_cuda) : -1;
-  if (moves < 0) return NULL;
-  EXT_OWNED *index = moves ? PyObject_CallMethod(out[0], "get_device", NULL) : PyLong_FromLong(-1);
-  if (!index) return NULL;
-  PyObject *self = type->tp_alloc(type, 0);
-  if (self && scope_index(index, (scope_object *)self) < 0) Py_CLEAR(self);
-  return self;
-}
-
-static PyObject *scope_enter(PyObject *object, PyObject *u) {
-  scope_object *self = (scope_object *)object;
-  if (self->depth == DEPTH) EXT_FAIL(PyExc_RuntimeError, "the device scope is entered too often");
+EXT_FUNCTION(cuda, _exchange_device, "(index: int) -> int",
+             "Makes a device current unless the index is negative; gives the one before.") {
+  int64_t index;
+  EXT_BIND(index);
   int before = px_device_peek();
-  if (self->index >= 0) EXT_TRY(px_device_set(self->index));
-  self->before[self->depth++] = (int16_t)before;
-  return Py_NewRef(object);
+  if (index >= 0 && index != before) EXT_TRY(px_device_set((int)index));
+  return PyLong_FromLong(before);
 }
-static PyObject *scope_exit(PyObject *object, PyObject *u) {
-  scope_object *self = (scope_object *)object;
-  if (!self->depth) EXT_FAIL(PyExc_RuntimeError, "the device scope was not entered");
-  int before = self->before[--self->depth];
-  if (self->restores && px_device_peek() != before) EXT_TRY(px_device_set(before));
-  Py_RETURN_FALSE;
-}
-static PyObject *scope_idx(PyObject *self, void *u) {
-  return PyLong_FromLong(((scope_object *)self)->index);
-}
-static PyMethodDef scope_methods[] = {{"__enter__", scope_enter, METH_NOARGS, NULL},
-                                      {"__exit__", scope_exit, METH_VARARGS, NULL},
-                                      {NULL, NULL, 0, NULL}};
-static PyGetSetDef scope_getset[] = {{"idx", scope_idx, NULL, NULL, NULL},
-                                     {NULL, NULL, NULL, NULL, NULL}};
-#define SCOPE_TYPE(variable, name, make) \
-  static PyTypeObject variable = { \
-      PyVarObject_HEAD_INIT(NULL, 0).tp_name = name, \
-      .tp_basicsize = sizeof(scope_object), \
-      .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, \
-      .tp_new = make, \
-      .tp_methods = scope_methods, \
-      .tp_getset = scope_getset, \
-  }
-SCOPE_TYPE(scope_type, "torch.cuda.device", scope_new);
-SCOPE_TYPE(scope_of_type, "torch.cuda.device_of", scope_of_new);
 
 // ---- properties
-static PyTypeObject properties_type;
-static PyStructSequence_Field properties_fields[] = {{"name", NULL},
-                                                     {"major", NULL},
-                                                     {"minor", NULL},
-                                                     {"total_memory", NULL},
-                                                     {"multi_processor_count", NULL},
-                                                     {"uuid", NULL},
-                                                     {"pci_bus_id", NULL},
-                                                     {"pci_device_id", NULL},
-                                                     {"pci_domain_id", NULL},
-                                                     {"L2_cache_size", NULL},
-                                                     {"max_threads_per_multi_processor", NULL},
-                                                     {"is_simulated", NULL},
-                                                     {NULL, NULL}};
+static PyTypeObject *properties_type;
 
 static PyObject *uuid_text(const unsigned char *u) {
   char text[40];
@@ -163,35 +97,21 @@ static PyObject *uuid_text(const unsigned char *u) {
   return PyUnicode_FromString(text);
 }
 
-static int read_properties(PyObject *device, px_device_properties *p) {
-  int index;
-  if (ext_to_cuda_index(device, &index) < 0) return -1;
-  EXT_TRY_INT(px_device_get_properties(p, index));
-  return 0;
+static PyObject *properties_of(const px_device_properties *p) {
+  PyObject *items[] = {PyUnicode_FromString(p->name),
+                       PyLong_FromLong(p->major),
+                       PyLong_FromLong(p->minor),
+                       PyLong_FromSize_t(p->total_memory),
+                       PyLong_FromLong(p->multi_processor_count),
+                       uuid_text(p->uuid),
+                       PyLong_FromLong(p->pci_bus_id),
+                       PyLong_FromLong(p->pci_device_id),
+                       PyLong_FromLong(p->pci_domain_id),
+                       PyLong_FromSize_t(p->l2_cache_size),
+                       PyLong_FromLong(p->max_threads_per_multi_processor),
+                       PyBool_FromLong(p->simulated)};
+  return ext_struct(properties_type, EXT_LENGTH(items), items);
 }
-
-EXT_FAST(get_device_properties) {
-  EXT_ARGS("get_device_properties", "|device", out);
-  px_device_properties p;
-  if (read_properties(out[0], &p) < 0) return NULL;
-  PyObject *made = PyStructSequence_New(&properties_type);
-  if (!made) return NULL;
-  PyObject *items[] = {PyUnicode_FromString(p.name),
-                       PyLong_FromLong(p.major),
-                       PyLong_FromLong(p.minor),
-                       PyLong_FromSize_t(p.total_memory),
-                       PyLong_FromLong(p.multi_processor_count),
-                       uuid_text(p.uuid),
-                       PyLong_FromLong(p.pci_bus_id),
-                       PyLong_FromLong(p.pci_device_id),
-                       PyLong_FromLong(p.pci_domain_id),
-                       PyLong_FromSize_t(p.l2_cache_size),
-                       PyLong_FromLong(p.max_threads_per_multi_processor),
-                       PyBool_FromLong(p.simulated)};
-  for (int i = 0; i < EXT_LENGTH(items); i++) PyStructSequence_SetItem(made, i, items[i]);
-  return made;
-}
-
 static PyObject *properties_repr(PyObject *self) {
 #define FIELD(i) PyStructSequence_GetItem(self, i)
   return PyUnicode_FromFormat(
@@ -203,44 +123,72 @@ static PyObject *properties_repr(PyObject *self) {
 #undef FIELD
 }
 
-EXT_FAST(get_device_name) {
-  EXT_ARGS("get_device_name", "|device", out);
-  px_device_properties p;
-  return read_properties(out[0], &p) < 0 ? NULL : PyUnicode_FromString(p.name);
+static int make_properties(PyObject *torch) {
+  properties_type =
+      ext_struct_type("torch.cuda._CudaDeviceProperties",
+                      "name major minor total_memory multi_processor_count uuid pci_bus_id "
+                      "pci_device_id pci_domain_id L2_cache_size max_threads_per_multi_processor "
+                      "is_simulated",
+                      properties_repr);
+  return properties_type ? 0 : -1;
 }
-EXT_FAST(get_device_capability) {
-  EXT_ARGS("get_device_capability", "|device", out);
+EXT_START(EXT_TYPES, make_properties);
+
+EXT_FUNCTION(cuda, get_device_properties, "(device: Device | None = None) -> _CudaDeviceProperties",
+             "What a device is: name, capability, memory, ... as a tuple with named fields.") {
+  ext_cuda device;
   px_device_properties p;
-  return read_properties(out[0], &p) < 0 ? NULL : Py_BuildValue("(ii)", p.major, p.minor);
+  EXT_BIND(device);
+  EXT_TRY(px_device_get_properties(&p, device.index));
+  return properties_of(&p);
 }
-EXT_FAST(can_device_access_peer) {
-  EXT_ARGS("can_device_access_peer", "device peer_device", out);
-  int from, to;
+EXT_FUNCTION(cuda, get_device_name, "(device: Device | None = None) -> str",
+             "The name of a device's model.") {
+  ext_cuda device;
+  px_device_properties p;
+  EXT_BIND(device);
+  EXT_TRY(px_device_get_properties(&p, device.index));
+  return PyUnicode_FromString(p.name);
+}
+EXT_FUNCTION(cuda, get_device_capability, "(device: Device | None = None) -> tuple[int, int]",
+             "Major and minor number of a device's capability.") {
+  ext_cuda device;
+  px_device_properties p;
+  EXT_BIND(device);
+  EXT_TRY(px_device_get_properties(&p, device.index));
+  return Py_BuildValue("(ii)", p.major, p.minor);
+}
+EXT_FUNCTION(cuda, can_device_access_peer, "(device: Device, peer_device: Device) -> bool",
+             "Whether kernels on `device` can use memory of `peer_device`.") {
+  ext_cuda device, peer_device;
   bool can;
-  if (ext_to_cuda_index(out[0], &from) < 0 || ext_to_cuda_index(out[1], &to) < 0) return NULL;
-  EXT_TRY(px_device_can_access_peer(&can, from, to));
+  EXT_BIND(device, peer_device);
+  EXT_TRY(px_device_can_access_peer(&can, device.index, peer_device.index));
   return PyBool_FromLong(can);
 }
-// Not in PyTorch: kernels on `device` may then use memory of `peer_device`.
-EXT_FAST(enable_peer_access) {
-  EXT_ARGS("enable_peer_access", "device peer_device", out);
-  int from, to;
-  if (ext_to_cuda_index(out[0], &from) < 0 || ext_to_cuda_index(out[1], &to) < 0) return NULL;
-  EXT_WAIT(px_device_enable_peer(from, to));
+EXT_FUNCTION(cuda, enable_peer_access, "(device: Device, peer_device: Device) -> None",
+             "Lets kernels on `device` use memory of `peer_device`. Not in PyTorch.") {
+  ext_cuda device, peer_device;
+  EXT_BIND(device, peer_device);
+  EXT_WAIT(px_device_enable_peer(device.index, peer_device.index));
   Py_RETURN_NONE;
 }
-EXT_FAST(mem_get_info) {
-  EXT_ARGS("mem_get_info", "|device", out);
-  int index;
+EXT_FUNCTION(cuda, mem_get_info, "(device: Device | None = None) -> tuple[int, int]",
+             "The bytes of a device that are free, and all.") {
+  ext_cuda device;
   size_t free_bytes, total;
-  if (ext_to_cuda_index(out[0], &index) < 0) return NULL;
-  EXT_TRY(px_device_memory(&free_bytes, &total, index));
+  EXT_BIND(device);
+  EXT_TRY(px_device_memory(&free_bytes, &total, device.index));
   return Py_BuildValue("(nn)", (Py_ssize_t)free_bytes, (Py_ssize_t)total);
 }
-EXT_FAST(is_bf16_supported) {
-  EXT_ARGS("is_bf16_supported", "|including_emulation", out);
+EXT_FUNCTION(cuda, is_bf16_supported, "(including_emulation: bool = True) -> bool",
+             "Whether bfloat16 works on the devices: it does wherever there is one.") {
+  bool including_emulation;
+  EXT_BIND(including_emulation);
   return PyBool_FromLong(px_device_count(PX_CUDA) > 0);
 }
+
+// ---- others
 // By number or by name.
 static int sync_mode_of(PyObject *object, int64_t *out) {
   static const char *const names[] = {"default", "warn", "error"};
@@ -250,78 +198,42 @@ static int sync_mode_of(PyObject *object, int64_t *out) {
   EXT_FAIL_INT(PyExc_RuntimeError,
                "invalid value of debug_mode, expected one of `default`, `warn`, `error`");
 }
-EXT_FAST(set_sync_debug_mode) {
-  EXT_ARGS("set_sync_debug_mode", "debug_mode", out);
+EXT_FUNCTION(cuda, set_sync_debug_mode, "(debug_mode: int | str) -> None",
+             "What calls that wait for a device do.\n\n"
+             "Args:\n"
+             "    debug_mode (int or str): 0 or \"default\", 1 or \"warn\", 2 or \"error\"\n") {
+  PyObject *debug_mode;
   int64_t mode;
+  EXT_BIND(debug_mode);
   EXT_TRY(px_device_init());
-  if (sync_mode_of(out[0], &mode) < 0) return NULL;
+  if (sync_mode_of(debug_mode, &mode) < 0) return NULL;
   EXT_TRY(px_sync_debug_set(mode < 0 || mode > 2 ? (px_sync_debug)3 : (px_sync_debug)mode));
   Py_RETURN_NONE;
 }
-static PyObject *get_sync_debug_mode(PyObject *m, PyObject *u) {
+EXT_METHOD0(cuda, get_sync_debug_mode, "int",
+            "The mode that set_sync_debug_mode set, as a number.") {
   EXT_TRY(px_device_init());
   return PyLong_FromLong(px_sync_debug_get());
 }
-static PyObject *ipc_collect(PyObject *m, PyObject *u) {
+EXT_METHOD0(cuda, ipc_collect, "None", "Not implemented.") {
   EXT_FAIL(PyExc_NotImplementedError, "torch.cuda.ipc_collect");
 }
-static PyObject *get_arch_list(PyObject *m, PyObject *u) { return PyList_New(0); }
-static PyObject *backend_name(PyObject *m, PyObject *u) {
-  return PyUnicode_FromString(px_device_backend());
-}
-
-static PyMethodDef functions[] = {{"is_available", is_available, METH_NOARGS, NULL},
-                                  {"device_count", device_count, METH_NOARGS, NULL},
-                                  {"current_device", current_device, METH_NOARGS, NULL},
-                                  {"is_initialized", is_initialized, METH_NOARGS, NULL},
-                                  {"init", init, METH_NOARGS, NULL},
-                                  {"_lazy_init", init, METH_NOARGS, NULL},
-                                  EXT_DEF("set_device", set_device),
-                                  EXT_DEF("synchronize", synchronize),
-                                  EXT_DEF("get_device_properties", get_device_properties),
-                                  EXT_DEF("get_device_name", get_device_name),
-                                  EXT_DEF("get_device_capability", get_device_capability),
-                                  EXT_DEF("can_device_access_peer", can_device_access_peer),
-                                  EXT_DEF("enable_peer_access", enable_peer_access),
-                                  EXT_DEF("mem_get_info", mem_get_info),
-                                  EXT_DEF("is_bf16_supported", is_bf16_supported),
-                                  EXT_DEF("set_sync_debug_mode", set_sync_debug_mode),
-                                  {"get_sync_debug_mode", get_sync_debug_mode, METH_NOARGS, NULL},
-                                  {"ipc_collect", ipc_collect, METH_NOARGS, NULL},
-                                  {"get_arch_list", get_arch_list, METH_NOARGS, NULL},
-                                  {"_backend_name", backend_name, METH_NOARGS, NULL},
-                                  {NULL, NULL, 0, NULL}};
+EXT_GIVES(cuda, get_arch_list, "list[str]", PyList_New(0),
+          "Empty: kernels are compiled for the device when they are loaded.");
+EXT_GIVES(cuda, _backend_name, "str", px_device_backend(), "The backend that serves type cuda.");
 
 // ---- torch.accelerator
-EXT_FAST(current_accelerator) {
-  EXT_ARGS("current_accelerator", "|check_available", out);
+EXT_FUNCTION(accelerator, current_accelerator, "(check_available: bool = False) -> device | None",
+             "device('cuda') where there is one, or None.") {
+  bool check_available;
+  EXT_BIND(check_available);
   if (px_device_count(PX_CUDA) == 0) Py_RETURN_NONE;
   return ext_device(px_cuda(-1));
 }
-static PyMethodDef accelerator_functions[] = {
-    EXT_DEF("current_accelerator", current_accelerator),
-    {"is_available", is_available, METH_NOARGS, NULL},
-    {"device_count", device_count, METH_NOARGS, NULL},
-    {"current_device_index", current_device, METH_NOARGS, NULL},
-    {"current_device_idx", current_device, METH_NOARGS, NULL},
-    EXT_DEF("set_device_index", set_device),
-    EXT_DEF("set_device_idx", set_device),
-    EXT_DEF("synchronize", synchronize),
-    {NULL, NULL, 0, NULL}};
-
-static int ext_init_cuda(PyObject *m) {
-  static PyStructSequence_Desc desc = {"torch.cuda._CudaDeviceProperties", NULL, properties_fields,
-                                       12};
-  PyObject *cuda = ext_submodule(m, "cuda", functions);
-  PyObject *accelerator = ext_submodule(m, "accelerator", accelerator_functions);
-  if (!cuda || !accelerator || PyStructSequence_InitType2(&properties_type, &desc) < 0) return -1;
-  properties_type.tp_repr = properties_type.tp_str = properties_repr;
-  if (ext_add_class(cuda, "device", &scope_type) < 0 ||
-      ext_add_class(cuda, "device_of", &scope_of_type) < 0 ||
-      ext_add(cuda, "OutOfMemoryError", Py_NewRef(ext_OutOfMemoryError)) < 0)
-    return -1;
-  return 0;
-}
-EXT_START(EXT_VALUES, ext_init_cuda);
-EXT_MODULE(cuda, "cuda", "Devices of type cuda: selection, properties, streams, memory.");
-EXT_MODULE(accelerator, "accelerator", "The same for whatever accelerator there is.");
+EXT_ALSO(accelerator, is_available, cuda_is_available);
+EXT_ALSO(accelerator, device_count, cuda_device_count);
+EXT_ALSO(accelerator, current_device_index, cuda_current_device);
+EXT_ALSO(accelerator, current_device_idx, cuda_current_device);
+EXT_ALSO(accelerator, set_device_index, cuda_set_device);
+EXT_ALSO(accelerator, set_device_idx, cuda_set_device);
+EXT_ALSO(accelerator, synchronize, cuda_synchronize);

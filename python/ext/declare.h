@@ -249,21 +249,21 @@ struct ext_row {
 
 // ---- attributes
 #define EXT_GETTER(owner_, name_, annotation, doc_) \
-  static PyObject *owner_##_get_##name_(PyObject *self, void *unused); \
-  EXT_ROW_(owner_##_get_##name_, .what = EXT_ROW_ATTRIBUTE, .owner = #owner_, .name = #name_, \
+  static PyObject *owner_##_attr_##name_(PyObject *self, void *unused); \
+  EXT_ROW_(owner_##_attr_##name_, .what = EXT_ROW_ATTRIBUTE, .owner = #owner_, .name = #name_, \
            .signature = annotation, .doc = doc_, \
-           .attribute = {#name_, owner_##_get_##name_, NULL, NULL, NULL}); \
-  static PyObject *owner_##_get_##name_(PyObject *self, void *unused)
-// ... that can be set, by `static int owner_set_name(PyObject *self, PyObject *value, void *)`.
+           .attribute = {#name_, owner_##_attr_##name_, NULL, NULL, NULL}); \
+  static PyObject *owner_##_attr_##name_(PyObject *self, void *unused)
+// ... that can be set, by `static int owner_assign_name(PyObject *self, PyObject *value, void *)`.
 #define EXT_GETTER_AND_SETTER(owner_, name_, annotation, doc_) \
-  static PyObject *owner_##_get_##name_(PyObject *self, void *unused); \
-  static int owner_##_set_##name_(PyObject *self, PyObject *value, void *unused); \
-  EXT_ROW_(owner_##_get_##name_, .what = EXT_ROW_ATTRIBUTE, .owner = #owner_, .name = #name_, \
+  static PyObject *owner_##_attr_##name_(PyObject *self, void *unused); \
+  static int owner_##_assign_##name_(PyObject *self, PyObject *value, void *unused); \
+  EXT_ROW_(owner_##_attr_##name_, .what = EXT_ROW_ATTRIBUTE, .owner = #owner_, .name = #name_, \
            .signature = annotation, .doc = doc_, \
-           .attribute = {#name_, owner_##_get_##name_, owner_##_set_##name_, NULL, NULL}); \
-  static PyObject *owner_##_get_##name_(PyObject *self, void *unused)
+           .attribute = {#name_, owner_##_attr_##name_, owner_##_assign_##name_, NULL, NULL}); \
+  static PyObject *owner_##_attr_##name_(PyObject *self, void *unused)
 #define EXT_SETTER(owner, name) \
-  static int owner##_set_##name(PyObject *self, PyObject *value, void *unused)
+  static int owner##_assign_##name(PyObject *self, PyObject *value, void *unused)
 // ... that is the value of a C expression over self.
 #define EXT_GET(owner, name, annotation, expression, doc) \
   EXT_GETTER(owner, name, annotation, doc) { return EXT_VALUE(expression); } \

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch.Generator and the functions that seed, save and restore random streams; print options and
-// thread counts live here too: they are settings of the process.
+// thread counts live here too: they are settings of the process. What torch.cuda has of it is
+// phlox/cuda/random.py.
 #include "ext.h"
 
 typedef struct generator_object {
@@ -9,12 +10,11 @@ typedef struct generator_object {
 static px_generator *generator_of(PyObject *self) { return ((generator_object *)self)->generator; }
 
 PyObject *ext_generator(px_generator *generator_take) {
-  generator_object *self = PyObject_New(generator_object, &ext_GeneratorType);
-  if (!self) {
+  generator_object *self = ext_new(&ext_GeneratorType);
+  if (self)
+    self->generator = generator_take;
+  else
     px_release(generator_take);
-    return NULL;
-  }
-  self->generator = generator_take;
   return (PyObject *)self;
 }
 
@@ -25,23 +25,6 @@ int ext_to_generator(PyObject *object, px_generator **out) {
     EXT_FAIL_INT(PyExc_TypeError, "must be torch.Generator, not %s", ext_type_name(object));
   *out = generator_of(object);
   return 0;
-}
-
-static void generator_dealloc(PyObject *self) {
-  px_release(generator_of(self));
-  Py_TYPE(self)->tp_free(self);
-}
-
-static PyObject *generator_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-  static ext_spec spec = {"Generator", "|device", 0, 0, 0, {NULL}};
-  PyObject *out[EXT_MAX_ARGS] = {NULL};
-  px_device device;
-  px_generator *generator = NULL;
-  if (ext_args_tuple(&spec, args, kwargs, out) < 0 || ext_to_device(out[0], &device) < 0)
-    return NULL;
-  if (device.type < 0) device = px_cpu();
-  EXT_TRY(px_generator_new(&generator, device));
-  return ext_generator(generator);
 }
 
 // Any int of 64 bits, signed or not.
@@ -79,12 +62,6 @@ static int set_state(px_generator *generator, PyObject *state) {
   return 0;
 }
 
-static PyObject *generator_manual_seed(PyObject *self, PyObject *seed) {
-  uint64_t value;
-  if (to_seed(seed, &value) < 0) return NULL;
-  px_generator_seed(generator_of(self), value);
-  return Py_NewRef(self);
-}
 static int fresh_seed(uint64_t *seed) {
   FILE *file = fopen("/dev/urandom", "rb");
   size_t got = file ? fread(seed, sizeof *seed, 1, file) : 0;
@@ -93,146 +70,112 @@ static int fresh_seed(uint64_t *seed) {
   *seed &= UINT64_C(0x1fffffffffffff);
   return 0;
 }
-static PyObject *generator_seed(PyObject *self, PyObject *u) {
+// ---- generators
+EXT_OWNS(generator, EXT_CORE(generator_object, generator));
+EXT_NEW(generator, "(device: Device | None = None)") {
+  px_device device;
+  px_generator *made = NULL;
+  EXT_BIND(device);
+  if (device.type < 0) device = px_cpu();
+  EXT_TRY(px_generator_new(&made, device));
+  return ext_generator(made);
+}
+static PyObject *generator_repr(PyObject *self) {
+  return PyUnicode_FromFormat("<torch._C.Generator object at %p>", self);
+}
+EXT_SHARED_TYPE(generator, ext_GeneratorType, "torch._C.Generator", "Generator", generator_object,
+                EXT_FINAL,
+                "A stream of random numbers: what a seed gives is the same everywhere.\n\n"
+                "Args:\n"
+                "    device (torch.device, str or int): where it draws; the CPU by default\n\n"
+                ">>> g = torch.Generator().manual_seed(3)\n"
+                ">>> a = torch.rand(2, generator=g)\n"
+                ">>> torch.equal(a, torch.rand(2, generator=g.manual_seed(3)))\n"
+                "True\n",
+                EXT_LIFE(generator), .tp_new = generator_new, .tp_repr = generator_repr);
+
+EXT_GET(generator, device, "device", px_generator_device(generator_of(self)), "Where it draws.");
+EXT_METHOD(generator, manual_seed, "(seed: int) -> Generator",
+           "Begins the stream of a seed, an int of 64 bits; gives the generator.") {
+  PyObject *seed;
+  uint64_t value;
+  EXT_BIND(seed);
+  if (to_seed(seed, &value) < 0) return NULL;
+  px_generator_seed(generator_of(self), value);
+  return Py_NewRef(self);
+}
+EXT_METHOD0(generator, seed, "int", "Begins the stream of a seed from the system, and gives it.") {
   uint64_t seed;
   if (fresh_seed(&seed) < 0) return NULL;
   px_generator_seed(generator_of(self), seed);
   return PyLong_FromUnsignedLongLong(seed);
 }
-static PyObject *generator_initial_seed(PyObject *self, PyObject *u) {
-  return PyLong_FromUnsignedLongLong(px_generator_initial_seed(generator_of(self)));
+EXT_GIVES(generator, initial_seed, "int", px_generator_initial_seed(generator_of(self)),
+          "The seed that its stream began with.");
+EXT_GIVES(generator, get_state, "Tensor", state_of(generator_of(self)),
+          "Where in its stream it is, as a tensor of bytes.");
+EXT_METHOD(generator, set_state, "(new_state: Tensor) -> Generator",
+           "Goes to where get_state was called; gives the generator.") {
+  PyObject *new_state;
+  EXT_BIND(new_state);
+  return set_state(generator_of(self), new_state) < 0 ? NULL : Py_NewRef(self);
 }
-static PyObject *generator_get_state(PyObject *self, PyObject *u) {
-  return state_of(generator_of(self));
-}
-static PyObject *generator_set_state(PyObject *self, PyObject *state) {
-  return set_state(generator_of(self), state) < 0 ? NULL : Py_NewRef(self);
-}
-static PyObject *generator_device(PyObject *self, void *u) {
-  return ext_device(px_generator_device(generator_of(self)));
-}
-static PyObject *generator_repr(PyObject *self) {
-  return PyUnicode_FromFormat("<torch._C.Generator object at %p>", self);
-}
-static PyMethodDef generator_methods[] = {
-    {"manual_seed", generator_manual_seed, METH_O, NULL},
-    {"seed", generator_seed, METH_NOARGS, NULL},
-    {"initial_seed", generator_initial_seed, METH_NOARGS, NULL},
-    {"get_state", generator_get_state, METH_NOARGS, NULL},
-    {"set_state", generator_set_state, METH_O, NULL},
-    {NULL, NULL, 0, NULL}};
-static PyGetSetDef generator_getset[] = {{"device", generator_device, NULL, NULL, NULL},
-                                         {NULL, NULL, NULL, NULL, NULL}};
-PyTypeObject ext_GeneratorType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch._C.Generator",
-    .tp_basicsize = sizeof(generator_object),
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_new = generator_new,
-    .tp_dealloc = generator_dealloc,
-    .tp_repr = generator_repr,
-    .tp_methods = generator_methods,
-    .tp_getset = generator_getset,
-};
 
 // ---- the default generators
+EXT_MODULE(random, "random .", "The seed and the state of the CPU's default generator.");
 static PyObject *default_generator;
 
-static PyObject *manual_seed(PyObject *m, PyObject *seed) {
+EXT_FUNCTION(
+    random, manual_seed, "(seed: int) -> Generator",
+    "Begins the stream of a seed on the CPU and all devices; gives the CPU's generator.\n\n"
+    "Args:\n"
+    "    seed (int): of 64 bits\n\n"
+    ">>> _ = torch.manual_seed(3); a = torch.rand(2)\n"
+    ">>> _ = torch.manual_seed(3); torch.equal(a, torch.rand(2))\n"
+    "True\n") {
+  PyObject *seed;
   uint64_t value;
+  EXT_BIND(seed);
   if (to_seed(seed, &value) < 0) return NULL;
   px_manual_seed(value);
   return Py_NewRef(default_generator);
 }
-static PyObject *seed_all(PyObject *m, PyObject *u) {
+EXT_METHOD0(random, seed, "int", "manual_seed with a seed from the system, which it gives.") {
   uint64_t seed;
   if (fresh_seed(&seed) < 0) return NULL;
   px_manual_seed(seed);
   return PyLong_FromUnsignedLongLong(seed);
 }
-static PyObject *initial_seed(PyObject *m, PyObject *u) {
-  return generator_initial_seed(default_generator, NULL);
-}
-static PyObject *get_rng_state(PyObject *m, PyObject *u) {
-  return state_of(generator_of(default_generator));
-}
-static PyObject *set_rng_state(PyObject *m, PyObject *state) {
-  if (set_state(generator_of(default_generator), state) < 0) return NULL;
+EXT_GIVES(random, initial_seed, "int", px_generator_initial_seed(generator_of(default_generator)),
+          "The seed that the CPU's stream began with.");
+EXT_GIVES(random, get_rng_state, "Tensor", state_of(generator_of(default_generator)),
+          "Where in its stream the CPU's generator is, as a tensor of bytes.");
+EXT_FUNCTION(random, set_rng_state, "(new_state: Tensor) -> None",
+             "Lets the CPU's generator go to where get_rng_state was called.") {
+  PyObject *new_state;
+  EXT_BIND(new_state);
+  if (set_state(generator_of(default_generator), new_state) < 0) return NULL;
   Py_RETURN_NONE;
 }
-
-// ---- the same for torch.cuda
-static int cuda_generator(PyObject *device, px_generator **out) {
-  int index = px_device_peek();
-  if (!ext_is_none(device) && ext_to_cuda_index(device, &index) < 0) return -1;
-  EXT_TRY_INT(px_generator_default(out, px_cuda(index)));
-  return 0;
-}
-static PyObject *cuda_manual_seed(PyObject *m, PyObject *seed) {
-  uint64_t value;
+EXT_FUNCTION(cuda, _default_generator, "(index: int) -> Generator",
+             "The default generator of a device.") {
+  int64_t index;
   px_generator *generator;
-  if (to_seed(seed, &value) < 0) return NULL;
-  if (px_device_count(PX_CUDA) == 0) Py_RETURN_NONE;
-  if (cuda_generator(NULL, &generator) < 0) return NULL;
-  px_generator_seed(generator, value);
-  Py_RETURN_NONE;
+  EXT_BIND(index);
+  EXT_TRY(px_generator_default(&generator, px_cuda((int)index)));
+  return ext_generator(px_retain(generator));
 }
-static PyObject *cuda_manual_seed_all(PyObject *m, PyObject *seed) {
-  uint64_t value;
-  if (to_seed(seed, &value) < 0) return NULL;
-  for (int i = 0; i < px_device_count(PX_CUDA); i++) {
-    px_generator *generator;
-    EXT_TRY(px_generator_default(&generator, px_cuda(i)));
-    px_generator_seed(generator, value);
-  }
-  Py_RETURN_NONE;
+static int make_default_generator(PyObject *torch) {
+  px_generator *generator = NULL;
+  EXT_TRY_INT(px_generator_default(&generator, px_cpu()));
+  default_generator = ext_generator(px_retain(generator));
+  PyObject *random = ext_submodule(torch, "random", NULL);
+  if (!default_generator || !random ||
+      PyModule_AddObjectRef(random, "default_generator", default_generator) < 0)
+    return -1;
+  return PyModule_AddObjectRef(torch, "default_generator", default_generator);
 }
-static PyObject *cuda_seed(PyObject *m, PyObject *u) {
-  uint64_t seed;
-  if (fresh_seed(&seed) < 0) return NULL;
-  EXT_OWNED *number = PyLong_FromUnsignedLongLong(seed);
-  return number ? cuda_manual_seed(m, number) : NULL;
-}
-static PyObject *cuda_seed_all(PyObject *m, PyObject *u) {
-  uint64_t seed;
-  if (fresh_seed(&seed) < 0) return NULL;
-  EXT_OWNED *number = PyLong_FromUnsignedLongLong(seed);
-  return number ? cuda_manual_seed_all(m, number) : NULL;
-}
-static PyObject *cuda_initial_seed(PyObject *m, PyObject *u) {
-  px_generator *generator;
-  if (cuda_generator(NULL, &generator) < 0) return NULL;
-  return PyLong_FromUnsignedLongLong(px_generator_initial_seed(generator));
-}
-EXT_FAST(cuda_get_rng_state) {
-  EXT_ARGS("get_rng_state", "|device", out);
-  px_generator *generator;
-  return cuda_generator(out[0], &generator) < 0 ? NULL : state_of(generator);
-}
-EXT_FAST(cuda_set_rng_state) {
-  EXT_ARGS("set_rng_state", "new_state|device", out);
-  px_generator *generator;
-  if (cuda_generator(out[1], &generator) < 0 || set_state(generator, out[0]) < 0) return NULL;
-  Py_RETURN_NONE;
-}
-static PyObject *cuda_get_rng_state_all(PyObject *m, PyObject *u) {
-  PyObject *list = PyList_New(0);
-  for (int i = 0; list && i < px_device_count(PX_CUDA); i++) {
-    px_generator *generator = NULL;
-    EXT_OWNED *state =
-        px_generator_default(&generator, px_cuda(i)) == PX_OK ? state_of(generator) : ext_raise();
-    if (!state || PyList_Append(list, state) < 0) Py_CLEAR(list);
-  }
-  return list;
-}
-static PyObject *cuda_set_rng_state_all(PyObject *m, PyObject *states) {
-  for (Py_ssize_t i = 0; i < PySequence_Size(states); i++) {
-    px_generator *generator;
-    EXT_TRY(px_generator_default(&generator, px_cuda((int)i)));
-    EXT_OWNED *state = PySequence_GetItem(states, i);
-    if (!state || set_state(generator, state) < 0) return NULL;
-  }
-  Py_RETURN_NONE;
-}
+EXT_START(EXT_VALUES, make_default_generator);
 
 // ---- settings of the process
 static const struct {
@@ -242,69 +185,49 @@ static const struct {
                 {"short", {2, 1000, 2, 80, -1}},
                 {"full", {4, INT32_MAX, 3, 80, -1}}};
 
-EXT_FAST(set_printoptions) {
-  EXT_ARGS("set_printoptions", "|precision threshold edgeitems linewidth profile sci_mode", out);
+// A number that print options take: anything that is a number, cut to an int.
+static int option_of(PyObject *given, int *out) {
+  double value;
+  if (!given) return 0;
+  if (ext_to_double(given, &value) < 0) return -1;
+  *out = value > INT32_MAX ? INT32_MAX : (int)value;
+  return 0;
+}
+EXT_FUNCTION(
+    torch, set_printoptions,
+    "(precision: int | None = None, threshold: float | None = None, edgeitems: int | None = "
+    "None, linewidth: int | None = None, profile: str | None = None, sci_mode: bool | None = "
+    "None) -> None",
+    "Sets how tensors print.\n\n"
+    "Args:\n"
+    "    precision (int): digits behind the point (4)\n"
+    "    threshold (float): of more elements than that only the edges are shown (1000)\n"
+    "    edgeitems (int): how many of them at each edge (3)\n"
+    "    linewidth (int): columns of a line (80)\n"
+    "    profile (str): \"default\", \"short\" or \"full\", before the others\n"
+    "    sci_mode (bool or None): with exponents, without, or as the values are\n") {
+  PyObject *precision, *threshold, *edgeitems, *linewidth, *profile;
+  ext_maybe sci_mode;
+  EXT_BIND(precision, threshold, edgeitems, linewidth, profile, sci_mode);
   px_print_options options = px_print_options_get();
-  int *const places[] = {&options.precision, &options.threshold, &options.edgeitems,
-                         &options.linewidth};
-  for (int i = 0; !ext_is_none(out[4]) && i < EXT_LENGTH(profiles); i++)
-    if (PyUnicode_Check(out[4]) && !PyUnicode_CompareWithASCIIString(out[4], profiles[i].name))
+  for (int i = 0; profile && i < EXT_LENGTH(profiles); i++)
+    if (PyUnicode_Check(profile) && !PyUnicode_CompareWithASCIIString(profile, profiles[i].name))
       options = profiles[i].options;
-  for (int i = 0; i < 4; i++) {
-    double value;
-    if (ext_is_none(out[i])) continue;
-    if (ext_to_double(out[i], &value) < 0) return NULL;
-    *places[i] = value > INT32_MAX ? INT32_MAX : (int)value;
-  }
-  options.sci_mode = ext_is_none(out[5]) ? -1 : ext_to_bool(out[5], false);
+  if (option_of(precision, &options.precision) < 0 ||
+      option_of(threshold, &options.threshold) < 0 ||
+      option_of(edgeitems, &options.edgeitems) < 0 || option_of(linewidth, &options.linewidth) < 0)
+    return NULL;
+  options.sci_mode = sci_mode;
   px_print_options_set(options);
   Py_RETURN_NONE;
 }
 
-static PyObject *get_num_threads(PyObject *m, PyObject *u) {
-  return PyLong_FromLong(px_num_threads());
-}
-static PyObject *set_num_threads(PyObject *m, PyObject *count) {
-  int64_t value;
-  if (ext_to_int(count, &value) < 0) return NULL;
-  EXT_TRY(px_set_num_threads(value));
+EXT_GIVES(torch, get_num_threads, "int", px_num_threads(), "Threads that CPU kernels run on.");
+EXT_ALSO(torch, get_num_interop_threads, torch_get_num_threads);
+EXT_FUNCTION(torch, set_num_threads, "(num: int) -> None",
+             "Sets the number of threads that CPU kernels run on, from 1.") {
+  int64_t num;
+  EXT_BIND(num);
+  EXT_TRY(px_set_num_threads(num));
   Py_RETURN_NONE;
 }
-
-static PyMethodDef functions[] = {{"manual_seed", manual_seed, METH_O, NULL},
-                                  {"seed", seed_all, METH_NOARGS, NULL},
-                                  {"initial_seed", initial_seed, METH_NOARGS, NULL},
-                                  {"get_rng_state", get_rng_state, METH_NOARGS, NULL},
-                                  {"set_rng_state", set_rng_state, METH_O, NULL},
-                                  {NULL, NULL, 0, NULL}};
-static PyMethodDef settings[] = {EXT_DEF("set_printoptions", set_printoptions),
-                                 {"get_num_threads", get_num_threads, METH_NOARGS, NULL},
-                                 {"set_num_threads", set_num_threads, METH_O, NULL},
-                                 {"get_num_interop_threads", get_num_threads, METH_NOARGS, NULL},
-                                 {NULL, NULL, 0, NULL}};
-static PyMethodDef cuda_functions[] = {
-    {"manual_seed", cuda_manual_seed, METH_O, NULL},
-    {"manual_seed_all", cuda_manual_seed_all, METH_O, NULL},
-    {"seed", cuda_seed, METH_NOARGS, NULL},
-    {"seed_all", cuda_seed_all, METH_NOARGS, NULL},
-    {"initial_seed", cuda_initial_seed, METH_NOARGS, NULL},
-    EXT_DEF("get_rng_state", cuda_get_rng_state),
-    EXT_DEF("set_rng_state", cuda_set_rng_state),
-    {"get_rng_state_all", cuda_get_rng_state_all, METH_NOARGS, NULL},
-    {"set_rng_state_all", cuda_set_rng_state_all, METH_O, NULL},
-    {NULL, NULL, 0, NULL}};
-
-static int ext_init_random(PyObject *m) {
-  px_generator *generator = NULL;
-  EXT_TRY_INT(px_generator_default(&generator, px_cpu()));
-  if (ext_add_type(m, "Generator", &ext_GeneratorType) < 0) return -1;
-  default_generator = ext_generator(px_retain(generator));
-  if (!default_generator || ext_add(m, "default_generator", Py_NewRef(default_generator)) < 0)
-    return -1;
-  PyObject *random = ext_submodule(m, "random", functions);
-  EXT_OWNED *cuda = PyObject_GetAttrString(m, "cuda");
-  if (!random || !cuda || PyModule_AddFunctions(cuda, cuda_functions) < 0) return -1;
-  if (ext_add(random, "default_generator", Py_NewRef(default_generator)) < 0) return -1;
-  return PyModule_AddFunctions(m, functions) < 0 ? -1 : PyModule_AddFunctions(m, settings);
-}
-EXT_START(EXT_VALUES, ext_init_random);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.cuda.Stream, Event and stream(...): queues of work in Python. An object holds a reference
-// to the core's stream or event; two objects of one stream are equal. Whoever enters a stream keeps
+// torch.cuda.Stream and Event: queues of work, and marks in them. An object holds a reference to
+// the core's stream or event; two objects of one stream are equal. A stream that is entered keeps
 // what was current before, the stream of that device and the device, and goes back to it.
 #include "ext.h"
 
@@ -20,13 +20,8 @@ typedef struct stream_object {
 typedef struct event_object {
   PyObject_HEAD px_event *event;
 } event_object;
-typedef struct context_object {
-  PyObject_HEAD PyObject *stream;
-  scope scope;
-} context_object;
 static px_stream *stream_of(PyObject *self) { return ((stream_object *)self)->stream; }
 static px_event *event_of(PyObject *self) { return ((event_object *)self)->event; }
-static context_object *context_of(PyObject *self) { return (context_object *)self; }
 
 PyObject *ext_stream(px_stream *stream_take) {
   stream_object *self = ext_new(&ext_StreamType);
@@ -263,37 +258,6 @@ EXT_METHOD(event, elapsed_time, "(end_event: Event) -> float",
 }
 EXT_METHOD0(event, ipc_handle, "bytes", "Not implemented.") {
   EXT_FAIL(PyExc_NotImplementedError, "torch.cuda.Event.ipc_handle");
-}
-
-// ---- with torch.cuda.stream(s)
-static void context_end(PyObject *self) { scope_end(&context_of(self)->scope); }
-EXT_OWNS(context, EXT_ENDS(context_end), EXT_OBJECT(context_object, stream));
-
-EXT_NEW(context, "(stream: Stream | None)") {
-  PyObject *stream;
-  if (!call->nargs && !(call->kwargs && PyDict_Size(call->kwargs)))
-    EXT_FAIL(PyExc_TypeError,
-             "stream() missing 1 required positional argument: 'stream' (a new "
-             "stream is made by torch.cuda.Stream())");
-  EXT_BIND(stream);
-  context_object *self = ext_new(type);
-  if (self) self->stream = Py_NewRef(stream ? stream : Py_None);
-  return (PyObject *)self;
-}
-EXT_TYPE(context, "torch.cuda.StreamContext", "cuda.StreamContext cuda.stream", context_object,
-         EXT_OPEN | EXT_CLASS | EXT_CYCLES,
-         "Makes a stream, and its device, current within a with statement. None changes nothing.",
-         EXT_LIFE(context), .tp_new = context_new);
-EXT_GET(context, stream, "Stream | None", Py_XNewRef(context_of(self)->stream), "What is entered.");
-EXT_METHOD0(context, __enter__, "None", NULL) {
-  px_stream *stream;
-  if (ext_to_stream(context_of(self)->stream, &stream) < 0) return NULL;
-  if (stream && scope_enter(&context_of(self)->scope, stream) < 0) return NULL;
-  Py_RETURN_NONE;
-}
-EXT_METHOD(context, __exit__, "(*exc: object) -> None", NULL) {
-  if (context_of(self)->stream != Py_None && scope_exit(&context_of(self)->scope) < 0) return NULL;
-  Py_RETURN_NONE;
 }
 
 // ---- functions

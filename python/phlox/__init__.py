@@ -9,25 +9,46 @@ from . import _C
 globals().update({name: value for name, value in vars(_C).items()
                   if not name.startswith("__") or name in ("__version__", "__getattr__")})
 
+# What is Python: of each module, the files, and the names that a file gives to its module. A file
+# with its own name among them is a submodule.
+_IN_PYTHON = {
+    "cuda": {
+        "_scopes": "StreamContext device device_of stream",
+        "memory": "memory max_memory_cached memory_cached memory_snapshot memory_summary "
+                  "reset_max_memory_allocated reset_max_memory_cached",
+        "random": "get_rng_state get_rng_state_all initial_seed manual_seed manual_seed_all random seed seed_all "
+                  "set_rng_state set_rng_state_all",
+    },
+    "utils": {"data": "data"},
+}
 
-def _import_when_asked(module, *names):
-    """Makes submodules in Python attributes of a module before they are imported."""
+
+def _import_when_asked(module, files):
+    """Makes the names that files give to a module attributes of it before they are imported."""
     lacking = module.__getattr__
+    file_of = {name: file for file, names in files.items() for name in names.split()}
 
     def find(name):
-        if name not in names:
+        file = file_of.get(name)
+        if file is None:
             return lacking(name)
         from importlib import import_module
-        return import_module(f"{module.__name__}.{name}")
+        found = import_module(f"{module.__name__}.{file}")
+        value = found if name == file else getattr(found, name)
+        setattr(module, name, value)
+        return value
 
     module.__getattr__ = find
-    module.__dir__ = lambda: sorted({*vars(module), *names})
+    module.__dir__ = lambda: sorted({*vars(module), *file_of})
 
 
 def _arrange():
     import sys
-    utils.__path__.append(__path__[0] + "/utils")
-    _import_when_asked(utils, "data")
+    for path, files in _IN_PYTHON.items():
+        module = sys.modules[f"{__name__}.{path}" if path else __name__]
+        if path:
+            module.__path__.append(f"{__path__[0]}/{path.replace('.', '/')}")
+        _import_when_asked(module, files)
 
 
 _arrange()

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.cuda.random: the seeds and the states of the devices' default generators."""
+from phlox import _C, cuda
+
+_C._name_missing(__name__)
+
+
+def _generators():
+    return [cuda._default_generator(index) for index in range(cuda.device_count())]
+
+
+def _generator(device):
+    index = cuda._exchange_device(-1) if device in (None, "cuda") else cuda._scope_index(device)[0]
+    return cuda._default_generator(index)
+
+
+def manual_seed(seed):
+    """Begins the stream of a seed, an int of 64 bits, on the current device; without devices, does nothing."""
+    seed = int(seed)
+    if cuda.device_count():
+        _generator(None).manual_seed(seed)
+
+
+def manual_seed_all(seed):
+    """manual_seed on all devices."""
+    for generator in _generators():
+        generator.manual_seed(seed)
+
+
+def seed():
+    """manual_seed with a seed from the system."""
+    manual_seed(_C.Generator().seed())
+
+
+def seed_all():
+    """seed on all devices, with one seed."""
+    manual_seed_all(_C.Generator().seed())
+
+
+def initial_seed():
+    """The seed that the current device's stream began with."""
+    return _generator(None).initial_seed()
+
+
+def get_rng_state(device="cuda"):
+    """Where in its stream the generator of a device is, as a tensor of bytes."""
+    return _generator(device).get_state()
+
+
+def set_rng_state(new_state, device="cuda"):
+    """Lets the generator of a device go to where get_rng_state was called."""
+    _generator(device).set_state(new_state)
+
+
+def get_rng_state_all():
+    """get_rng_state of each device."""
+    return [generator.get_state() for generator in _generators()]
+
+
+def set_rng_state_all(new_states):
+    """set_rng_state of each device, in order."""
+    for index, state in enumerate(new_states):
+        set_rng_state(state, index)
