@@ -108,11 +108,6 @@ PyObject *ext_tuple_of(ext_rest rest) {
   return tuple;
 }
 
-const char *ext_type_name(PyObject *object) {
-  const char *name = Py_TYPE(object)->tp_name, *dot = strrchr(name, '.');
-  return !strncmp(name, "torch.", 6) && dot ? dot + 1 : name;
-}
-
 int ext_to_bool(PyObject *object, bool fallback) {
   if (!object || object == Py_None) return fallback;
   if (object == Py_True) return 1;
@@ -225,3 +220,15 @@ int ext_to_tensors(PyObject *object, px_tensor **items, int room, const char *fu
   }
   return (int)count;
 }
+
+static int to_number(PyObject *object, void *out) { return ext_to_scalar(object, out); }
+static int to_ints(PyObject *object, void *out) { return ext_to_ints(object, out); }
+static int to_tensor(PyObject *object, void *out) {
+  if (!ext_is_tensor(object))
+    EXT_FAIL_INT(PyExc_TypeError, "must be Tensor, not %s", ext_type_name(object));
+  *(px_tensor **)out = ext_tensor(object);
+  return 0;
+}
+EXT_CONVERTS(EXT_KIND_NUMBER, to_number);
+EXT_CONVERTS(EXT_KIND_INTS, to_ints);
+EXT_CONVERTS(EXT_KIND_TENSOR, to_tensor);

@@ -159,8 +159,15 @@ int ext_add_class(PyObject *module, const char *name, PyTypeObject *type) {
   return ext_add_type(module, name, type);
 }
 
+static void fill_slots(PyTypeObject *type, const char *word) {
+  for (ext_row **at = __start_ext_rows; at < __stop_ext_rows; at++)
+    if ((*at)->what == EXT_ROW_SLOT && !strcmp((*at)->owner, word))
+      memcpy((char *)type + (*at)->offset, &(*at)->slot, sizeof(void *));
+}
+
 static int make_type(PyObject *root, const ext_row *row) {
   char name[64];
+  fill_slots(row->type, row->owner);
   if (row->flags & EXT_CLASS) make_class(row->type);
   if (PyType_Ready(row->type) < 0 || ext_own(row->owner, row->type) < 0) return -1;
   for (const char *at = row->name; *at;) {
@@ -292,6 +299,7 @@ static int make_all(PyObject *root, ext_what what) {
                  : row->what != what              ? 0
                  : what == EXT_ROW_MODULE         ? make_module(root, row)
                  : what == EXT_ROW_TYPE           ? make_type(root, row)
+                 : what == EXT_ROW_CONVERTER      ? (ext_set_converter(row->kind, row->convert), 0)
                  : what == EXT_ROW_NEW            ? tell_constructor(row)
                                                   : 0;
     if (failed) return -1;
@@ -312,6 +320,7 @@ static int start_all(PyObject *root, ext_stage stage) {
 int ext_declare_all(PyObject *root) {
   owners = PyDict_New();
   if (!owners || make_all(root, EXT_ROW_MODULE) < 0 || start_all(root, EXT_ERRORS) < 0) return -1;
+  make_all(root, EXT_ROW_CONVERTER);
   if (make_all(root, EXT_ROW_NEW) < 0 || make_all(root, EXT_ROW_TYPE) < 0) return -1;
   if (start_all(root, EXT_TYPES) < 0 || start_all(root, EXT_OPS) < 0) return -1;
   if (make_all(root, EXT_ROW_MEMBER) < 0) return -1;
@@ -327,7 +336,7 @@ EXT_FUNCTION0(torch, _declared, "list[tuple]", "Everything that was declared, fo
   PyObject *list = PyList_New(0);
   for (ext_row **at = __start_ext_rows; list && at < __stop_ext_rows; at++) {
     const ext_row *row = *at;
-    if (row->what == EXT_ROW_START) continue;
+    if (row->what >= EXT_ROW_SLOT) continue;
     EXT_OWNED *item =
         Py_BuildValue("(sszzz)", whats[row->what], row->owner, row->name, row->signature, row->doc);
     if (!item || PyList_Append(list, item) < 0) Py_CLEAR(list);

@@ -103,6 +103,12 @@ typedef struct ext_place {
     if (ext_bind_call(call, EXT_LENGTH(ext_places_), ext_places_, #__VA_ARGS__) < 0) \
       return failed; \
   } while (0)
+// How a kind is read from an object, told by the file that has the type. TypeError "must be int,
+// not str" where it is another; what calls adds the names of function and argument.
+#define EXT_CONVERTS(kind_, function) \
+  EXT_ROW_(function##_converts, .what = EXT_ROW_CONVERTER, .owner = "", .name = #kind_, \
+           .kind = kind_, .convert = function)
+void ext_set_converter(ext_kind kind, int (*convert)(PyObject *object, void *out));
 #define EXT_PLACE_(variable) \
   { &(variable), EXT_KIND(variable) }
 int ext_bind_call(const ext_call *call, int count, const ext_place *places, const char *variables);
@@ -143,6 +149,8 @@ typedef enum ext_what {
   EXT_ROW_NEW,     // the signature of a type's constructor
   EXT_ROW_MEMBER,  // a method of a type, or a function of a module
   EXT_ROW_ATTRIBUTE,
+  EXT_ROW_SLOT,
+  EXT_ROW_CONVERTER,
   EXT_ROW_START,
 } ext_what;
 // Parts of the start that must come one after another; within one, the order of files. Modules are
@@ -163,6 +171,10 @@ struct ext_row {
   PyGetSetDef attribute;
   PyTypeObject *type;
   unsigned flags;  // of a type: EXT_OPEN, ...
+  void *slot;      // goes into a type, `offset` bytes behind its beginning
+  size_t offset;
+  ext_kind kind;
+  int (*convert)(PyObject *object, void *out);
   ext_stage stage;
   int (*start)(PyObject *module);
   ext_row *same;             // another name of this row
@@ -344,6 +356,10 @@ typedef struct ext_inherited {
 // The slots of a type that EXT_OWNS something.
 #define EXT_LIFE(word) \
   .tp_dealloc = word##_dealloc, .tp_traverse = word##_traverse, .tp_clear = word##_clear
+// A slot of a type that another file fills: what a type can do is then no part of its own file.
+#define EXT_SLOT(word, slot_, value) \
+  EXT_ROW_(word##_##slot_, .what = EXT_ROW_SLOT, .owner = #word, .name = #slot_, \
+           .slot = (void *)(value), .offset = offsetof(PyTypeObject, slot_))
 // Its constructor; the body has `type` and `call`, and the type's slot is .tp_new = WORD_new.
 #define EXT_NEW(word, signature_) \
   static PyObject *word##_construct(PyTypeObject *type, const ext_call *call); \

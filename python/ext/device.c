@@ -218,3 +218,8 @@ EXT_FUNCTION0(torch, get_default_device, "device",
   if (device.type == PX_CUDA && device.index < 0) device.index = (int16_t)px_device_peek();
   return ext_device(device);
 }
+
+static int to_device(PyObject *object, void *out) { return ext_to_device(object, out); }
+EXT_CONVERTS(EXT_KIND_DEVICE, to_device);
+static int to_cuda(PyObject *object, void *out) { return ext_to_cuda_index(object, out); }
+EXT_CONVERTS(EXT_KIND_CUDA, to_cuda);

@@ -301,3 +301,6 @@ static int ext_init_dtype(PyObject *m) {
   return PyModule_AddFunctions(m, functions);
 }
 EXT_START(EXT_TYPES, ext_init_dtype);
+
+static int to_dtype(PyObject *object, void *out) { return ext_to_dtype(object, out); }
+EXT_CONVERTS(EXT_KIND_DTYPE, to_dtype);

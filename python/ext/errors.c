@@ -4,8 +4,14 @@
 #include "ext.h"
 
 #include <frameobject.h>
+#include <string.h>
 
 PyObject *ext_AcceleratorError, *ext_OutOfMemoryError;
+
+const char *ext_type_name(PyObject *object) {
+  const char *name = Py_TYPE(object)->tp_name, *dot = strrchr(name, '.');
+  return !strncmp(name, "torch.", 6) && dot ? dot + 1 : name;
+}
 
 #if PY_VERSION_HEX >= 0x030C0000
 PyObject *ext_exception_take(void) { return PyErr_GetRaisedException(); }
@@ -155,7 +161,7 @@ static int make_errors(PyObject *torch) {
   PyObject_SetAttrString(ext_AcceleratorError, "error_code", Py_None);
   px_warning_set_sink(warn);
   px_site_set_source(site);
-  PyObject *cuda = ext_submodule(torch, "cuda", NULL);
+  EXT_OWNED *cuda = PyObject_GetAttrString(torch, "cuda");
   if (!cuda || PyModule_AddObjectRef(cuda, "OutOfMemoryError", ext_OutOfMemoryError) < 0) return -1;
   if (PyModule_AddObjectRef(torch, "AcceleratorError", ext_AcceleratorError) < 0) return -1;
   return PyModule_AddObjectRef(torch, "OutOfMemoryError", ext_OutOfMemoryError);

@@ -203,11 +203,8 @@ px_tensor *ext_pin(px_tensor *tensor);
 // Indexing (index.c); the slots of Tensor.
 PyObject *ext_getitem(PyObject *self, PyObject *index);
 int ext_setitem(PyObject *self, PyObject *index, PyObject *value);
-// Number slots (number.c).
-extern PyNumberMethods ext_number_methods;
+// Comparison (number.c).
 PyObject *ext_richcompare(PyObject *self, PyObject *other, int op);
-// tp_new of Tensor: the legacy constructor (legacy.c).
-PyObject *ext_tensor_new(PyTypeObject *type, PyObject *args, PyObject *kwargs);
 
 // ---- arrays of NumPy and the like, by __array_interface__ (numpy.c)
 typedef struct ext_array {

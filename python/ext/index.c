@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // x[index] and x[index] = value. Integers, slices, None, Ellipsis are views, applied one after
-// another; what remains (tensors, lists, masks) goes to the index ops in one piece.
+// another; what remains (tensors, lists, masks) goes to the index ops in one piece. Here are also
+// the other slots by which a tensor is a sequence.
 #include "ext.h"
 
 #include <string.h>
@@ -337,3 +338,42 @@ int ext_setitem(PyObject *self, PyObject *index, PyObject *value) {
   reading_done(&r);
   return status;
 }
+
+// ---- the slots
+static Py_ssize_t tensor_length(PyObject *self) {
+  const px_tensor *tensor = ext_tensor(self);
+  if (px_tensor_ndim(tensor) == 0) EXT_FAIL_INT(PyExc_TypeError, "len() of a 0-d tensor");
+  return (Py_ssize_t)px_tensor_size(tensor, 0);
+}
+
+static PyObject *tensor_item_at(PyObject *self, Py_ssize_t i) {
+  EXT_OWNED *index = PyLong_FromSsize_t(i);
+  return index ? ext_getitem(self, index) : NULL;
+}
+
+static PyObject *tensor_iter(PyObject *self) {
+  if (px_tensor_ndim(ext_tensor(self)) == 0)
+    EXT_FAIL(PyExc_TypeError, "iteration over a 0-d tensor");
+  PyObject *unbind = ext_op_object('f', "unbind");
+  if (!unbind) EXT_FAIL(PyExc_NotImplementedError, "unbind");
+  EXT_OWNED *items = PyObject_CallOneArg(unbind, self);
+  return items ? PyObject_GetIter(items) : NULL;
+}
+
+static int tensor_contains(PyObject *self, PyObject *element) {
+  if (!ext_is_tensor(element) && !ext_is_number(element))
+    EXT_FAIL_INT(PyExc_RuntimeError,
+                 "Tensor.__contains__ only supports Tensor or scalar, but you passed in a %R.",
+                 (PyObject *)Py_TYPE(element));
+  EXT_OWNED *equal = PyObject_RichCompare(self, element, Py_EQ);
+  EXT_OWNED *any = equal ? PyObject_CallMethod(equal, "any", NULL) : NULL;
+  return any ? PyObject_IsTrue(any) : -1;
+}
+
+static PySequenceMethods sequence = {
+    .sq_length = tensor_length, .sq_item = tensor_item_at, .sq_contains = tensor_contains};
+static PyMappingMethods mapping = {
+    .mp_length = tensor_length, .mp_subscript = ext_getitem, .mp_ass_subscript = ext_setitem};
+EXT_SLOT(tensor_base, tp_as_sequence, &sequence);
+EXT_SLOT(tensor_base, tp_as_mapping, &mapping);
+EXT_SLOT(tensor_base, tp_iter, tensor_iter);

@@ -229,7 +229,7 @@ static PyObject *as_index(PyObject *self) {
   return as_int(self);
 }
 
-PyNumberMethods ext_number_methods = {
+static PyNumberMethods number_methods = {
     .nb_add = add,
     .nb_subtract = sub,
     .nb_multiply = mul,
@@ -264,6 +264,5 @@ PyNumberMethods ext_number_methods = {
     .nb_inplace_lshift = ishift_left,
     .nb_inplace_rshift = ishift_right,
 };
-
-static int ext_init_number(PyObject *m) { return 0; }
-EXT_START(EXT_VALUES, ext_init_number);
+EXT_SLOT(tensor_base, tp_as_number, &number_methods);
+EXT_SLOT(tensor_base, tp_richcompare, ext_richcompare);

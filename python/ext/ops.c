@@ -221,6 +221,33 @@ px_tensor *ext_op_tensor(const px_op *op, px_call_mode mode, int count, const ex
   return results[0];
 }
 
+// Fills in what is not given from self; true if nothing would change.
+static int target(PyObject *self, px_device *device, px_dtype *dtype, bool *same) {
+  const px_tensor *t = ext_tensor(self);
+  px_device here = px_tensor_device(t);
+  if (device->type < 0)
+    *device = here;
+  else
+    EXT_TRY_INT(px_device_resolve(device, *device));
+  if (*dtype == PX_DTYPE_NONE) *dtype = px_tensor_dtype(t);
+  *same = px_device_equal(here, *device) && *dtype == px_tensor_dtype(t);
+  return 0;
+}
+
+PyObject *ext_convert(PyObject *self, px_device device, px_dtype dtype, bool non_blocking,
+                      bool copy) {
+  bool same;
+  if (target(self, &device, &dtype, &same) < 0) return NULL;
+  if (same && !copy) return Py_NewRef(self);
+  const px_op *op = EXT_OP("_to_copy");
+  if (!op) return NULL;
+  ext_named named[] = {{"self", PX_T(ext_tensor(self))},
+                       {"dtype", PX_DT(dtype)},
+                       {"device", PX_DV(device)},
+                       {"non_blocking", PX_B(non_blocking)}};
+  return ext_op_named(op, PX_CALL_NEW, EXT_LENGTH(named), named);
+}
+
 // ---- the callables as objects
 static PyObject *callable_repr(PyObject *object) {
   ext_callable *self = (ext_callable *)object;

@@ -231,3 +231,6 @@ EXT_FUNCTION(torch, set_num_threads, "(num: int) -> None",
   EXT_TRY(px_set_num_threads(num));
   Py_RETURN_NONE;
 }
+
+static int to_generator(PyObject *object, void *out) { return ext_to_generator(object, out); }
+EXT_CONVERTS(EXT_KIND_GENERATOR, to_generator);

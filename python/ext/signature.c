@@ -101,12 +101,18 @@ static int to_bool(PyObject *object, void *out) {
 static int to_int(PyObject *object, void *out) {
   if (!PyIndex_Check(object))
     EXT_FAIL_INT(PyExc_TypeError, "must be int, not %s", ext_type_name(object));
-  return ext_to_int(object, out);
+  EXT_OWNED *index = PyNumber_Index(object);
+  int overflow = 0;
+  if (!index) return -1;
+  *(int64_t *)out = PyLong_AsLongLongAndOverflow(index, &overflow);
+  if (overflow) EXT_FAIL_INT(PyExc_ValueError, "Overflow when unpacking long long");
+  return PyErr_Occurred() ? -1 : 0;
 }
 static int to_float(PyObject *object, void *out) {
   if (!PyNumber_Check(object))
     EXT_FAIL_INT(PyExc_TypeError, "must be float, not %s", ext_type_name(object));
-  return ext_to_double(object, out);
+  *(double *)out = PyFloat_AsDouble(object);
+  return *(double *)out == -1.0 && PyErr_Occurred() ? -1 : 0;
 }
 static int to_text(PyObject *object, void *out) {
   if (!PyUnicode_Check(object))
@@ -114,22 +120,9 @@ static int to_text(PyObject *object, void *out) {
   *(const char **)out = PyUnicode_AsUTF8(object);
   return *(const char **)out ? 0 : -1;
 }
-static int to_number(PyObject *object, void *out) { return ext_to_scalar(object, out); }
-static int to_ints(PyObject *object, void *out) { return ext_to_ints(object, out); }
-static int to_tensor(PyObject *object, void *out) {
-  if (!ext_is_tensor(object))
-    EXT_FAIL_INT(PyExc_TypeError, "must be Tensor, not %s", ext_type_name(object));
-  *(px_tensor **)out = ext_tensor(object);
-  return 0;
-}
-static int to_dtype(PyObject *object, void *out) { return ext_to_dtype(object, out); }
-static int to_device(PyObject *object, void *out) { return ext_to_device(object, out); }
-static int to_cuda(PyObject *object, void *out) { return ext_to_cuda_index(object, out); }
-static int to_generator(PyObject *object, void *out) { return ext_to_generator(object, out); }
-static int to_stream(PyObject *object, void *out) { return ext_to_stream(object, out); }
 
 // What an annotation has to say of a kind, and how a value is converted.
-static const struct {
+static struct {
   const char *word;
   int (*convert)(PyObject *object, void *out);
 } kinds[] = {[EXT_KIND_OBJECT] = {"", to_object},
@@ -138,15 +131,18 @@ static const struct {
              [EXT_KIND_INT] = {"int", to_int},
              [EXT_KIND_FLOAT] = {"float", to_float},
              [EXT_KIND_TEXT] = {"str", to_text},
-             [EXT_KIND_NUMBER] = {"Number", to_number},
-             [EXT_KIND_INTS] = {"int", to_ints},
-             [EXT_KIND_TENSOR] = {"Tensor", to_tensor},
-             [EXT_KIND_DTYPE] = {"dtype", to_dtype},
-             [EXT_KIND_DEVICE] = {"Device", to_device},
-             [EXT_KIND_CUDA] = {"Device", to_cuda},
-             [EXT_KIND_GENERATOR] = {"Generator", to_generator},
-             [EXT_KIND_STREAM] = {"Stream", to_stream},
-             [EXT_KIND_REST] = {"", NULL}};
+             [EXT_KIND_NUMBER] = {"Number"},
+             [EXT_KIND_INTS] = {"int"},
+             [EXT_KIND_TENSOR] = {"Tensor"},
+             [EXT_KIND_DTYPE] = {"dtype"},
+             [EXT_KIND_DEVICE] = {"Device"},
+             [EXT_KIND_CUDA] = {"Device"},
+             [EXT_KIND_GENERATOR] = {"Generator"},
+             [EXT_KIND_STREAM] = {"Stream"},
+             [EXT_KIND_REST] = {""}};
+void ext_set_converter(ext_kind kind, int (*convert)(PyObject *object, void *out)) {
+  kinds[kind].convert = convert;
+}
 
 // ---- parameters, read from a signature at its first call
 struct ext_param {
@@ -285,7 +281,7 @@ static int set_default(const struct ext_param *param, void *out) {
       *(px_device *)out = PX_DEVICE_NONE;
       break;
     case EXT_KIND_CUDA:
-      return ext_to_cuda_index(NULL, out);
+      return kinds[EXT_KIND_CUDA].convert(NULL, out);
     case EXT_KIND_TEXT:
       *(const char **)out = param->value;
       break;

@@ -298,3 +298,6 @@ EXT_FUNCTION(cuda, set_stream, "(stream: Stream | None) -> None",
 }
 EXT_ALSO(accelerator, current_stream, cuda_current_stream);
 EXT_ALSO(accelerator, set_stream, cuda_set_stream);
+
+static int to_stream(PyObject *object, void *out) { return ext_to_stream(object, out); }
+EXT_CONVERTS(EXT_KIND_STREAM, to_stream);

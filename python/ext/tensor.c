@@ -175,49 +175,12 @@ static PyObject *parameter_repr(PyObject *self) {
 
 static Py_hash_t tensor_hash(PyObject *self) { return _Py_HashPointer(self); }
 
-static Py_ssize_t tensor_length(PyObject *self) {
-  const px_tensor *tensor = ext_tensor(self);
-  if (px_tensor_ndim(tensor) == 0) EXT_FAIL_INT(PyExc_TypeError, "len() of a 0-d tensor");
-  return (Py_ssize_t)px_tensor_size(tensor, 0);
-}
-
-static PyObject *tensor_item_at(PyObject *self, Py_ssize_t i) {
-  EXT_OWNED *index = PyLong_FromSsize_t(i);
-  return index ? ext_getitem(self, index) : NULL;
-}
-
-static PyObject *tensor_iter(PyObject *self) {
-  if (px_tensor_ndim(ext_tensor(self)) == 0)
-    EXT_FAIL(PyExc_TypeError, "iteration over a 0-d tensor");
-  PyObject *unbind = ext_op_object('f', "unbind");
-  if (!unbind) EXT_FAIL(PyExc_NotImplementedError, "unbind");
-  EXT_OWNED *items = PyObject_CallOneArg(unbind, self);
-  return items ? PyObject_GetIter(items) : NULL;
-}
-
-static int tensor_contains(PyObject *self, PyObject *element) {
-  if (!ext_is_tensor(element) && !ext_is_number(element))
-    EXT_FAIL_INT(PyExc_RuntimeError,
-                 "Tensor.__contains__ only supports Tensor or scalar, but you passed in a %R.",
-                 (PyObject *)Py_TYPE(element));
-  EXT_OWNED *equal = ext_richcompare(self, element, Py_EQ);
-  EXT_OWNED *any = equal ? PyObject_CallMethod(equal, "any", NULL) : NULL;
-  return any ? PyObject_IsTrue(any) : -1;
-}
-
-static PySequenceMethods sequence = {
-    .sq_length = tensor_length, .sq_item = tensor_item_at, .sq_contains = tensor_contains};
-static PyMappingMethods mapping = {
-    .mp_length = tensor_length, .mp_subscript = ext_getitem, .mp_ass_subscript = ext_setitem};
-
 #define TENSOR_DOC "A multi-dimensional array of one dtype on one device."
 EXT_SHARED_TYPE(tensor_base, ext_TensorBaseType, "torch._C.TensorBase", "_TensorBase",
                 ext_tensor_object, EXT_OPEN | EXT_CYCLES, TENSOR_DOC, .tp_dealloc = tensor_dealloc,
-                .tp_traverse = tensor_traverse, .tp_clear = tensor_clear, .tp_new = ext_tensor_new,
-                .tp_repr = tensor_repr, .tp_str = tensor_repr, .tp_hash = tensor_hash,
-                .tp_richcompare = ext_richcompare, .tp_iter = tensor_iter,
-                .tp_as_number = &ext_number_methods, .tp_as_sequence = &sequence,
-                .tp_as_mapping = &mapping, .tp_dictoffset = offsetof(ext_tensor_object, dict),
+                .tp_traverse = tensor_traverse, .tp_clear = tensor_clear, .tp_repr = tensor_repr,
+                .tp_str = tensor_repr, .tp_hash = tensor_hash,
+                .tp_dictoffset = offsetof(ext_tensor_object, dict),
                 .tp_weaklistoffset = offsetof(ext_tensor_object, weak));
 
 // ---- Parameter: a leaf tensor that a module registers

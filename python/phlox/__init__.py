@@ -11,9 +11,14 @@ globals().update({name: value for name, value in vars(_C).items()
 
 # What is Python: of each module, the files, and the names that a file gives to its module. A file
 # with its own name among them is a submodule.
+_TENSOR_TYPES = ("BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor "
+                 "ShortTensor")
 _IN_PYTHON = {
+    "": {"_legacy": "set_default_tensor_type " + _TENSOR_TYPES},
+    "autograd": {"variable": "Variable variable"},
     "cuda": {
         "_scopes": "StreamContext device device_of stream",
+        "_types": _TENSOR_TYPES,
         "memory": "memory max_memory_cached memory_cached memory_snapshot memory_summary "
                   "reset_max_memory_allocated reset_max_memory_cached",
         "random": "get_rng_state get_rng_state_all initial_seed manual_seed manual_seed_all random seed seed_all "
