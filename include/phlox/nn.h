@@ -135,13 +135,37 @@ PX_CALL px_module_parameters(px_list **out, px_module *self);
 PX_CALL px_module_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count);
 // ... of one input.
 PX_CALL px_module_call(px_tensor **out, px_module *self, px_tensor *input);
-// Hooks before (may replace the input: *replacement, a new reference) and after forward (may
-// replace the result).
-typedef px_status (*px_module_hook)(px_tensor **replacement, px_module *self, px_tensor *tensor,
+// A hook before forward (result is NULL) may replace the first input, one after it the result:
+// *replacement, a new reference. Hooks run in the order in which they were added; what is added
+// meanwhile waits for the next call.
+typedef px_status (*px_module_hook)(px_tensor **replacement, px_module *self,
+                                    px_tensor *const *inputs, int count, px_tensor *result,
                                     void *context);
+// `release`, which may be NULL, lets go of the context when the hook is removed or the module ends.
 PX_CALL px_module_add_hook(int64_t *id, px_module *self, bool before, px_module_hook hook,
-                           void *context);
+                           void *context, void (*release)(void *context));
 PX_API void px_module_remove_hook(px_module *self, int64_t id);
+typedef struct px_hook_entry {
+  int64_t id;
+  bool before;
+  px_module_hook run;
+  void *context;
+  void (*release)(void *context);
+} px_hook_entry;
+PX_API bool px_module_has_hooks(const px_module *self);
+PX_API bool px_module_hook_at(const px_module *self, int i,
+                              px_hook_entry *out);  // false past the end
+// A call of a module in the terms of another language, whose arguments and results need not be
+// tensors: the hooks before, forward, the hooks after, each by `way`, which gets `call`.
+typedef struct px_module_way {
+  px_status (*hook)(px_module *self, const px_hook_entry *hook, void *call);
+  px_status (*forward)(px_module *self, void *call);
+} px_module_way;
+PX_CALL px_module_run(px_module *self, const px_module_way *way, void *call);
+// The same for Sequential's forward: `step` calls each child in turn with `value`, and puts its
+// result there. A child may be NULL.
+typedef px_status (*px_module_step)(px_module *child, void *value);
+PX_CALL px_module_chain(px_module *self, px_module_step step, void *value);
 PX_API bool px_module_training(const px_module *self);
 PX_API void px_module_train(px_module *self, bool training);         // self and all below
 PX_API void px_module_set_training(px_module *self, bool training);  // self alone

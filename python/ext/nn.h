@@ -10,9 +10,8 @@
 typedef struct ext_module_object {
   PyObject_HEAD px_module *module;
   PyObject *dict, *weak;
-  PyObject *children;           // dict of name to Module or None
-  PyObject *hooks, *pre_hooks;  // dict of id to function, or NULL
-  bool python_forward;          // the type has a forward of its own
+  PyObject *children;   // dict of name to Module or None
+  bool python_forward;  // the type has a forward of its own
   vectorcallfunc call;
 } ext_module_object;
 
@@ -45,11 +44,14 @@ void ext_type_text(PyObject *value, char *text, size_t room);
 PyObject *ext_from_value(px_value value);
 int ext_to_value(PyObject *object, uint8_t kind, px_value *out, ext_ints *room);
 
-// The layer's own forward, without hooks; and a hook in a dict that is made as needed: gives its
-// handle.
+// The layer's own forward, without hooks.
 PyObject *ext_module_forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                              PyObject *kwnames);
-PyObject *ext_module_add_hook(PyObject **dict, PyObject *hook);
+// Adds a hook of Python, and gives its handle, or its id; the function of a hook, NULL if it is
+// C's.
+PyObject *ext_module_add_hook(PyObject *self, bool before, PyObject *function);
+int ext_module_hook(int64_t *id, PyObject *self, bool before, PyObject *function);
+PyObject *ext_hook_function(const px_hook_entry *hook);
 // Python objects for a px_module that was copied from `model`'s: the same types, with attributes
 // copied by `copy_dict`.
 PyObject *ext_module_mirror(PyObject *model, px_module *copied,

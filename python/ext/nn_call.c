@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calling a module: hooks, then the type's own forward, or the layer's in C.
+#include "declare.h"
 #include "nn.h"
 
 #include <string.h>
@@ -65,25 +66,36 @@ static PyObject *call_layer(PyObject *self, PyObject *const *args, Py_ssize_t na
   for (int i = 0; i < kind->input_count; i++)
     if (!(inputs[i] = ext_need_tensor(given[i], kind->name, input_name(kind, i)))) return NULL;
   if (px_tensor_numel(inputs[0]) < MANY_ELEMENTS)
-    EXT_TRY(px_module_forward(&result, module, inputs, kind->input_count));
+    EXT_TRY(kind->forward(&result, module, inputs, kind->input_count));
   else
-    EXT_WAIT(px_module_forward(&result, module, inputs, kind->input_count));
+    EXT_WAIT(kind->forward(&result, module, inputs, kind->input_count));
   return ext_wrap(result);
 }
 
-// Sequential calls its children's objects, so that subclasses and hooks of Python take part.
+// One step of Sequential: the child's object is called, so that subclasses and hooks of Python take
+// part, and what is no tensor goes through. A child that C registered may have no object.
+static px_status call_child(px_module *child, void *value) {
+  PyObject **x = value, *object = child ? px_module_user(child) : Py_None, *next;
+  if (object) {
+    next = PyObject_CallOneArg(object, *x);
+  } else {
+    px_tensor *given = ext_need_tensor(*x, px_module_kind_of(child)->name, "input"), *result;
+    if (!given) return ext_foreign();
+    PX_TRY(px_module_call(&result, child, given));
+    next = ext_wrap(result);
+  }
+  if (!next) return ext_foreign();
+  Py_SETREF(*x, next);
+  return PX_OK;
+}
+
 static PyObject *call_sequential(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
-  PyObject *children = ((ext_module_object *)self)->children, *name, *child;
-  Py_ssize_t at = 0;
   if (nargs != 1)
     EXT_FAIL(PyExc_TypeError,
              "Sequential.forward() takes 2 positional arguments but %zd were given", nargs + 1);
-  PyObject *x = Py_NewRef(args[0]);
-  while (x && PyDict_Next(children, &at, &name, &child)) {
-    PyObject *next = PyObject_CallOneArg(child, x);
-    Py_SETREF(x, next);
-  }
-  return x;
+  EXT_OWNED *x = Py_NewRef(args[0]);
+  EXT_TRY(px_module_chain(ext_module(self), call_child, &x));
+  return ext_moved(&x);
 }
 
 bool ext_is_sequential(const px_module_kind *kind) {
@@ -118,112 +130,174 @@ static PyObject *forward_of(PyObject *self, PyObject *const *args, Py_ssize_t na
   return forward ? PyObject_Vectorcall(forward, args, (size_t)nargs, kwnames) : NULL;
 }
 
-// ---- hooks
+// ---- hooks. They are the core's, whose walk runs them; a function of Python is the context of
+// `python_hook`.
 
-// hook(module, args): None, or the arguments to go on with. *args is a tuple, owned.
-static int run_pre_hooks(PyObject *self, PyObject **args) {
-  EXT_OWNED *hooks = PyDict_Values(((ext_module_object *)self)->pre_hooks);
-  for (Py_ssize_t i = 0; hooks && i < PyList_GET_SIZE(hooks); i++) {
-    PyObject *said = PyObject_CallFunctionObjArgs(PyList_GET_ITEM(hooks, i), self, *args, NULL);
-    if (!said) return -1;
-    if (said == Py_None)
-      Py_DECREF(said);
-    else if (PyTuple_Check(said))
-      Py_SETREF(*args, said);
-    else {
-      PyObject *packed = PyTuple_Pack(1, said);
-      Py_DECREF(said);
-      if (!packed) return -1;
-      Py_SETREF(*args, packed);
-    }
-  }
-  return hooks ? 0 : -1;
+// What a hook of Python is called with; `result` is NULL before forward.
+static PyObject *call_hook(PyObject *hook, PyObject *self, PyObject *args, PyObject *result) {
+  EXT_OWNED *kept = Py_NewRef(hook);  // it may remove itself
+  return PyObject_CallFunctionObjArgs(kept, self, args, result, NULL);
 }
 
-// hook(module, args, result): None, or the result to go on with.
-static int run_hooks(PyObject *self, PyObject *args, PyObject **result) {
-  EXT_OWNED *hooks = PyDict_Values(((ext_module_object *)self)->hooks);
-  for (Py_ssize_t i = 0; hooks && i < PyList_GET_SIZE(hooks); i++) {
-    PyObject *said =
-        PyObject_CallFunctionObjArgs(PyList_GET_ITEM(hooks, i), self, args, *result, NULL);
-    if (!said) return -1;
-    if (said == Py_None)
-      Py_DECREF(said);
-    else
-      Py_SETREF(*result, said);
+static PyObject *tuple_of(px_tensor *const *tensors, int count) {
+  PyObject *tuple = PyTuple_New(count);
+  for (int i = 0; tuple && i < count; i++)
+    PyTuple_SET_ITEM(tuple, i, ext_wrap_borrowed(tensors[i]));
+  return tuple;
+}
+
+// What a hook said in place of a tensor: it, or the first of a tuple.
+static int take_tensor(px_tensor **out, PyObject *said) {
+  if (said == Py_None) return 0;
+  if (PyTuple_Check(said) && PyTuple_GET_SIZE(said) == 1) said = PyTuple_GET_ITEM(said, 0);
+  *out = px_retain(ext_need_tensor(said, "hook", "result"));
+  return *out ? 0 : -1;
+}
+
+// For calls that come from C.
+static px_status python_hook(px_tensor **replacement, px_module *self, px_tensor *const *inputs,
+                             int count, px_tensor *result, void *context) {
+  PyGILState_STATE gil = PyGILState_Ensure();
+  PyObject *object = Py_XNewRef(px_module_user(self)), *args = tuple_of(inputs, count);
+  PyObject *value = result ? ext_wrap_borrowed(result) : NULL;
+  if (!object) PyErr_SetString(PyExc_RuntimeError, "this module has lost its Python object");
+  PyObject *said = object && args ? call_hook(context, object, args, value) : NULL;
+  px_status status = said && take_tensor(replacement, said) == 0 ? PX_OK : ext_foreign();
+  Py_XDECREF(said);
+  Py_XDECREF(value);
+  Py_XDECREF(args);
+  Py_XDECREF(object);
+  PyGILState_Release(gil);
+  return status;
+}
+
+PyObject *ext_hook_function(const px_hook_entry *hook) {
+  return hook->run == python_hook ? hook->context : NULL;
+}
+
+int ext_module_hook(int64_t *id, PyObject *self, bool before, PyObject *function) {
+  EXT_TRY_INT(px_module_add_hook(id, ext_module(self), before, python_hook, function, ext_release));
+  Py_INCREF(function);
+  return 0;
+}
+
+// A call from Python that passes hooks.
+typedef struct python_call {
+  PyObject *self, *args, *result;  // args: a tuple, owned
+  PyObject *const *keywords, *kwnames;
+} python_call;
+
+// Puts what a hook of Python said in the place of the arguments or the result.
+static px_status take_said(python_call *call, bool before, PyObject *said) {
+  if (said == Py_None) {
+    Py_DECREF(said);
+  } else if (!before) {
+    Py_SETREF(call->result, said);
+  } else if (PyTuple_Check(said)) {
+    Py_SETREF(call->args, said);
+  } else {
+    PyObject *packed = PyTuple_Pack(1, said);
+    Py_DECREF(said);
+    if (!packed) return ext_foreign();
+    Py_SETREF(call->args, packed);
   }
-  return hooks ? 0 : -1;
+  return PX_OK;
+}
+
+// A hook of C sees tensors.
+static px_status run_c_hook(px_module *self, const px_hook_entry *hook, python_call *call) {
+  enum { LIMIT = 4 };
+  px_tensor *inputs[LIMIT] = {NULL}, *replacement = NULL, *result = NULL;
+  int count = (int)PyTuple_GET_SIZE(call->args);
+  bool fit = count <= LIMIT && (!call->result || ext_is_tensor(call->result));
+  for (int i = 0; fit && i < count; i++) {
+    PyObject *item = PyTuple_GET_ITEM(call->args, i);
+    inputs[i] = ext_is_tensor(item) ? ext_tensor(item) : NULL;
+    fit = inputs[i] != NULL;
+  }
+  PX_CHECK(fit, PX_TYPE, "%s has a hook of C, which takes tensors alone",
+           px_module_kind_of(self)->name);
+  if (call->result) result = ext_tensor(call->result);
+  PX_TRY(hook->run(&replacement, self, inputs, count, result, hook->context));
+  PyObject *said = replacement ? ext_wrap(replacement) : Py_NewRef(Py_None);
+  return said ? take_said(call, hook->before, said) : ext_foreign();
+}
+
+static px_status run_hook(px_module *self, const px_hook_entry *hook, void *with) {
+  python_call *call = with;
+  PyObject *function = ext_hook_function(hook);
+  if (!function) return run_c_hook(self, hook, call);
+  PyObject *said = call_hook(function, call->self, call->args, call->result);
+  return said ? take_said(call, hook->before, said) : ext_foreign();
+}
+
+static px_status run_forward(px_module *self, void *with) {
+  enum { LIMIT = 32 };
+  python_call *call = with;
+  PyObject *flat[LIMIT];
+  Py_ssize_t count = PyTuple_GET_SIZE(call->args);
+  Py_ssize_t keywords = call->kwnames ? PyTuple_GET_SIZE(call->kwnames) : 0;
+  PX_CHECK(count + keywords <= LIMIT, PX_TYPE, "a module with hooks takes at most %d arguments",
+           LIMIT);
+  for (Py_ssize_t i = 0; i < count; i++) flat[i] = PyTuple_GET_ITEM(call->args, i);
+  for (Py_ssize_t i = 0; i < keywords; i++) flat[count + i] = call->keywords[i];
+  call->result = forward_of(call->self, flat, count, call->kwnames);
+  return call->result ? PX_OK : ext_foreign();
 }
 
 static PyObject *call_hooked(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                              PyObject *kwnames) {
-  enum { LIMIT = 32 };
-  PyObject *flat[LIMIT];
-  Py_ssize_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-  EXT_OWNED *tuple = PyTuple_New(nargs);
-  if (!tuple) return NULL;
-  for (Py_ssize_t i = 0; i < nargs; i++) PyTuple_SET_ITEM(tuple, i, Py_NewRef(args[i]));
-  if (((ext_module_object *)self)->pre_hooks && run_pre_hooks(self, &tuple) < 0) return NULL;
-  Py_ssize_t count = PyTuple_GET_SIZE(tuple);
-  if (count + keywords > LIMIT)
-    EXT_FAIL(PyExc_TypeError, "a module with hooks takes at most %d arguments", LIMIT);
-  for (Py_ssize_t i = 0; i < count; i++) flat[i] = PyTuple_GET_ITEM(tuple, i);
-  for (Py_ssize_t i = 0; i < keywords; i++) flat[count + i] = args[nargs + i];
-  PyObject *result = forward_of(self, flat, count, kwnames);
-  if (result && ((ext_module_object *)self)->hooks && run_hooks(self, tuple, &result) < 0)
-    Py_CLEAR(result);
-  return result;
+  static const px_module_way way = {run_hook, run_forward};
+  python_call call = {self, PyTuple_New(nargs), NULL, args + nargs, kwnames};
+  if (!call.args) return NULL;
+  for (Py_ssize_t i = 0; i < nargs; i++) PyTuple_SET_ITEM(call.args, i, Py_NewRef(args[i]));
+  px_status status = px_module_run(ext_module(self), &way, &call);
+  Py_XDECREF(call.args);
+  if (status == PX_OK) return call.result;
+  Py_XDECREF(call.result);
+  return ext_raise();
 }
 
 PyObject *ext_module_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
-  const ext_module_object *object = (const ext_module_object *)self;
+  px_module *module = ext_module(self);
   Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
-  if (object->hooks || object->pre_hooks) return call_hooked(self, args, nargs, kwnames);
+  if (module && px_module_has_hooks(module)) return call_hooked(self, args, nargs, kwnames);
   return forward_of(self, args, nargs, kwnames);
 }
 
 // ---- handles
 
 typedef struct handle_object {
-  PyObject_HEAD PyObject *dict, *key;
+  PyObject_HEAD PyObject *module;  // a weak reference: a hook does not keep its module
+  int64_t id;
 } handle_object;
+#define H(self) ((handle_object *)(self))
 
-static void handle_dealloc(PyObject *object) {
-  Py_XDECREF(((handle_object *)object)->dict);
-  Py_XDECREF(((handle_object *)object)->key);
-  Py_TYPE(object)->tp_free(object);
+EXT_OWNS(handle, EXT_OBJECT(handle_object, module));
+EXT_TYPE(handle, "torch.utils.hooks.RemovableHandle", "", handle_object, EXT_FINAL,
+         "Removes a hook; as a context, at its end.", EXT_LIFE(handle));
+
+static void remove_hook(handle_object *self) {
+  PyObject *module = PyWeakref_GetObject(self->module);
+  if (module != Py_None && ext_module(module)) px_module_remove_hook(ext_module(module), self->id);
 }
 
-static PyObject *handle_remove(PyObject *object, PyObject *unused) {
-  handle_object *self = (handle_object *)object;
-  if (PyDict_Contains(self->dict, self->key) == 1) PyDict_DelItem(self->dict, self->key);
+EXT_GET(handle, id, "int", H(self)->id, "The number of the hook, which no other has.");
+EXT_METHOD0(handle, remove, "None", "Removes the hook; once it is gone, this does nothing.") {
+  remove_hook(H(self));
+  Py_RETURN_NONE;
+}
+EXT_METHOD0(handle, __enter__, "RemovableHandle", "Gives the handle.") { return Py_NewRef(self); }
+EXT_METHOD(handle, __exit__, "(*exception) -> None", "Removes the hook.") {
+  remove_hook(H(self));
   Py_RETURN_NONE;
 }
 
-static PyObject *handle_enter(PyObject *self, PyObject *unused) { return Py_NewRef(self); }
-static PyObject *handle_exit(PyObject *self, PyObject *args) { return handle_remove(self, args); }
-static PyMethodDef handle_methods[] = {{"remove", handle_remove, METH_NOARGS, NULL},
-                                       {"__enter__", handle_enter, METH_NOARGS, NULL},
-                                       {"__exit__", handle_exit, METH_VARARGS, NULL},
-                                       {NULL, NULL, 0, NULL}};
-static PyTypeObject handle_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.utils.hooks.RemovableHandle",
-    .tp_basicsize = sizeof(handle_object),
-    .tp_doc = "Removes a hook.",
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_dealloc = handle_dealloc,
-    .tp_methods = handle_methods,
-};
-
-PyObject *ext_module_add_hook(PyObject **dict, PyObject *hook) {
-  static long next;
-  if (PyType_Ready(&handle_type) < 0) return NULL;
-  if (!*dict && !(*dict = PyDict_New())) return NULL;
-  PyObject *key = PyLong_FromLong(next++);
-  handle_object *handle = key ? PyObject_New(handle_object, &handle_type) : NULL;
-  if (!handle) return Py_XDECREF(key), NULL;
-  handle->dict = Py_NewRef(*dict);
-  handle->key = key;
-  if (PyDict_SetItem(*dict, key, hook) < 0) Py_CLEAR(handle);
+PyObject *ext_module_add_hook(PyObject *self, bool before, PyObject *function) {
+  EXT_OWNED *weak = PyWeakref_NewRef(self, NULL);
+  handle_object *handle = weak ? ext_new(&handle_type) : NULL;
+  if (!handle) return NULL;
+  handle->module = Py_NewRef(weak);
+  if (ext_module_hook(&handle->id, self, before, function) < 0) Py_CLEAR(handle);
   return (PyObject *)handle;
 }

@@ -292,11 +292,13 @@ static PyObject *to_type(PyObject *self, PyObject *type) {
 
 EXT_FAST(register_forward_hook) {
   EXT_ARGS("register_forward_hook", "hook", out);
-  return ext_module_add_hook(&((ext_module_object *)self)->hooks, out[0]);
+  READY(self);
+  return ext_module_add_hook(self, false, out[0]);
 }
 EXT_FAST(register_forward_pre_hook) {
   EXT_ARGS("register_forward_pre_hook", "hook", out);
-  return ext_module_add_hook(&((ext_module_object *)self)->pre_hooks, out[0]);
+  READY(self);
+  return ext_module_add_hook(self, true, out[0]);
 }
 static PyObject *backward_hook(PyObject *self, PyObject *hook) {
   EXT_FAIL(PyExc_NotImplementedError,

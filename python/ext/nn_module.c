@@ -252,8 +252,9 @@ static int module_traverse(PyObject *object, visitproc visit, void *arg) {
   ext_module_object *self = (ext_module_object *)object;
   Py_VISIT(self->dict);
   Py_VISIT(self->children);
-  Py_VISIT(self->hooks);
-  Py_VISIT(self->pre_hooks);
+  px_hook_entry hook;
+  for (int i = 0; self->module && px_module_hook_at(self->module, i, &hook); i++)
+    Py_VISIT(ext_hook_function(&hook));
   return 0;
 }
 
@@ -261,8 +262,12 @@ static int module_clear(PyObject *object) {
   ext_module_object *self = (ext_module_object *)object;
   Py_CLEAR(self->dict);
   Py_CLEAR(self->children);
-  Py_CLEAR(self->hooks);
-  Py_CLEAR(self->pre_hooks);
+  px_hook_entry hook;
+  for (int i = 0; self->module && px_module_hook_at(self->module, i, &hook);)
+    if (ext_hook_function(&hook))
+      px_module_remove_hook(self->module, hook.id);
+    else
+      i++;
   return 0;
 }
 

@@ -166,6 +166,16 @@ EXT_FAST(load_state_dict) {
 
 // ---- copies
 
+static int copy_hooks(PyObject *to, PyObject *from) {
+  px_hook_entry hook;
+  int64_t id;
+  for (int i = 0; px_module_hook_at(ext_module(from), i, &hook); i++) {
+    PyObject *function = ext_hook_function(&hook);
+    if (function && ext_module_hook(&id, to, hook.before, function) < 0) return -1;
+  }
+  return 0;
+}
+
 // Objects for a px_module that was copied from `model`'s: same types, attributes copied by
 // `copy_dict`.
 PyObject *ext_module_mirror(PyObject *model, px_module *copied,
@@ -175,8 +185,7 @@ PyObject *ext_module_mirror(PyObject *model, px_module *copied,
   ext_module_object *from = (ext_module_object *)model, *to = (ext_module_object *)self;
   if (!self) return NULL;
   if (from->dict && !(to->dict = copy_dict(from->dict, memo))) return Py_DECREF(self), NULL;
-  to->hooks = Py_XNewRef(from->hooks);
-  to->pre_hooks = Py_XNewRef(from->pre_hooks);
+  if (copy_hooks(self, model) < 0) return Py_DECREF(self), NULL;
   PyObject *name, *child;
   Py_ssize_t at = 0;
   while (PyDict_Next(from->children, &at, &name, &child)) {
@@ -231,6 +240,31 @@ static PyObject *attributes_of(PyObject *self) {
   return attributes;
 }
 
+// Hooks of Python are kept as (before, function).
+static int keep_hooks(PyObject *self, PyObject *state) {
+  EXT_OWNED *list = PyList_New(0);
+  px_hook_entry hook;
+  for (int i = 0; list && px_module_hook_at(ext_module(self), i, &hook); i++) {
+    PyObject *function = ext_hook_function(&hook);
+    EXT_OWNED *pair = function ? Py_BuildValue("(iO)", hook.before, function) : NULL;
+    if (function && (!pair || PyList_Append(list, pair) < 0)) return -1;
+  }
+  if (!list || !PyList_GET_SIZE(list)) return list ? 0 : -1;
+  return PyDict_SetItemString(state, "hooks", list);
+}
+
+static int add_hooks(PyObject *self, PyObject *hooks) {
+  for (Py_ssize_t i = 0; hooks && PyList_Check(hooks) && i < PyList_GET_SIZE(hooks); i++) {
+    PyObject *function;
+    int before;
+    int64_t id;
+    if (!PyArg_ParseTuple(PyList_GET_ITEM(hooks, i), "iO", &before, &function) ||
+        ext_module_hook(&id, self, before, function) < 0)
+      return -1;
+  }
+  return 0;
+}
+
 // Pickled, and copied, as the type, the attributes, and the entries; children are pickled by
 // themselves.
 static PyObject *reduce(PyObject *self, PyObject *unused) {
@@ -247,9 +281,7 @@ static PyObject *reduce(PyObject *self, PyObject *unused) {
       PyDict_SetItemString(state, "passing", passing) < 0 ||
       PyDict_SetItemString(state, "dict", object->dict ? object->dict : Py_None) < 0)
     return NULL;
-  if (object->hooks && PyDict_SetItemString(state, "hooks", object->hooks) < 0) return NULL;
-  if (object->pre_hooks && PyDict_SetItemString(state, "pre_hooks", object->pre_hooks) < 0)
-    return NULL;
+  if (keep_hooks(self, state) < 0) return NULL;
   PyObject *argument;
   EXT_OWNED *maker = maker_of(self, &argument);
   EXT_OWNED *owned = argument;
@@ -321,11 +353,8 @@ static PyObject *set_state(PyObject *self, PyObject *state) {
            *training = PyDict_GetItemString(state, "training");
   if (!ext_is_none(dict)) Py_XSETREF(object->dict, PyDict_Copy(dict));
   px_module_set_training(object->module, training != Py_False);
-  PyObject *hooks = PyDict_GetItemString(state, "hooks"),
-           *pre_hooks = PyDict_GetItemString(state, "pre_hooks"),
-           *passing = PyDict_GetItemString(state, "passing");
-  if (hooks) Py_XSETREF(object->hooks, PyDict_Copy(hooks));
-  if (pre_hooks) Py_XSETREF(object->pre_hooks, PyDict_Copy(pre_hooks));
+  PyObject *passing = PyDict_GetItemString(state, "passing");
+  if (add_hooks(self, PyDict_GetItemString(state, "hooks")) < 0) return NULL;
   for (Py_ssize_t i = 0; passing && PyList_Check(passing) && i < PyList_GET_SIZE(passing); i++)
     if (make_passing(self, PyList_GET_ITEM(passing, i)) < 0) return NULL;
   Py_RETURN_NONE;

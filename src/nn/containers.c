@@ -5,15 +5,26 @@
 
 #include <stdio.h>
 
+px_status px_module_chain(px_module *self, px_module_step step, void *value) {
+  PX_GIVEN(self);
+  PX_GIVEN(step);
+  for (int i = 0; i < self->entry_count; i++)
+    if (self->entries[i].sort == PX_ENTRY_MODULE) PX_TRY(step(self->entries[i].module, value));
+  return PX_OK;
+}
+
+static px_status tensor_step(px_module *child, void *value) {
+  px_tensor **x = value, *next;
+  PX_TRY(px_module_call(&next, child, *x));
+  px_release(*x);
+  *x = next;
+  return PX_OK;
+}
+
 px_status px__sequential_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
                                  int count) {
   PX_SCOPED(px_tensor) x = px_retain(inputs[0]);
-  for (int i = 0; i < self->entry_count; i++) {
-    px_tensor *next;
-    PX_TRY(px_module_call(&next, self->entries[i].module, x));
-    px_release(x);
-    x = next;
-  }
+  PX_TRY(px_module_chain(self, tensor_step, &x));
   *out = PX_MOVE(x);
   return PX_OK;
 }

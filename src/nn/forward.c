@@ -4,53 +4,101 @@
 
 enum { INPUT_LIMIT = 4 };
 
+// ---- hooks
+
 px_status px_module_add_hook(int64_t *id, px_module *self, bool before, px_module_hook hook,
-                             void *context) {
+                             void *context, void (*release)(void *context)) {
   PX_GIVEN(self);
   static int64_t next;  // atomic; ids are unique in the process
   PX_CHECK(hook, PX_TYPE, "a hook needs a function");
   PX_TRY(
       px__nn_grow((void **)&self->hooks, &self->hook_room, self->hook_count, sizeof *self->hooks));
   *id = __atomic_add_fetch(&next, 1, __ATOMIC_RELAXED);
-  self->hooks[self->hook_count++] = (px__hook){*id, before, hook, context};
+  self->hooks[self->hook_count++] = (px_hook_entry){*id, before, hook, context, release};
   return PX_OK;
 }
 
 void px_module_remove_hook(px_module *self, int64_t id) {
   for (int i = 0; i < self->hook_count; i++) {
-    if (self->hooks[i].id != id) continue;
-    memmove(&self->hooks[i], &self->hooks[i + 1],
-            (size_t)(--self->hook_count - i) * sizeof *self->hooks);
+    px_hook_entry old = self->hooks[i];
+    if (old.id != id) continue;
+    memmove(&self->hooks[i], &self->hooks[i + 1], (size_t)(--self->hook_count - i) * sizeof old);
+    if (old.release) old.release(old.context);
     return;
   }
 }
 
-// Runs the hooks of one side; *tensor is owned and may be replaced.
-static px_status run_hooks(px_module *self, bool before, px_tensor **tensor) {
+bool px_module_has_hooks(const px_module *self) { return self->hook_count > 0; }
+
+bool px_module_hook_at(const px_module *self, int i, px_hook_entry *out) {
+  if (i < 0 || i >= self->hook_count) return false;
+  *out = self->hooks[i];
+  return true;
+}
+
+// The next hook of one side after the one of that id. Hooks may come and go meanwhile: ids tell
+// where the walk is, and where it ends.
+static bool next_hook(const px_module *self, bool before, int64_t after, int64_t last,
+                      px_hook_entry *out) {
   for (int i = 0; i < self->hook_count; i++) {
-    px__hook hook = self->hooks[i];
-    px_tensor *replacement = NULL;
-    if (hook.before != before) continue;
-    PX_TRY(hook.run(&replacement, self, *tensor, hook.context));
-    if (!replacement) continue;
-    px_release(*tensor);
-    *tensor = replacement;
+    *out = self->hooks[i];
+    if (out->before == before && out->id > after && out->id <= last) return true;
   }
+  return false;
+}
+
+static px_status run_hooks(px_module *self, bool before, const px_module_way *way, void *call) {
+  int64_t last = self->hook_count ? self->hooks[self->hook_count - 1].id : 0;
+  px_hook_entry hook = {0};
+  while (next_hook(self, before, hook.id, last, &hook)) PX_TRY(way->hook(self, &hook, call));
   return PX_OK;
+}
+
+px_status px_module_run(px_module *self, const px_module_way *way, void *call) {
+  PX_GIVEN(self);
+  PX_GIVEN(way);
+  PX_CHECK(way->hook && way->forward, PX_TYPE, "px_module_run(): `way` lacks a function");
+  PX_TRY(run_hooks(self, true, way, call));
+  PX_TRY(way->forward(self, call));
+  return run_hooks(self, false, way, call);
+}
+
+// ---- calls with tensors
+
+typedef struct tensor_call {
+  px_tensor *inputs[INPUT_LIMIT];  // the first is owned
+  int count;
+  px_tensor *result;  // owned
+} tensor_call;
+
+static px_status tensor_hook(px_module *self, const px_hook_entry *hook, void *with) {
+  tensor_call *call = with;
+  px_tensor *replacement = NULL, **at = hook->before ? &call->inputs[0] : &call->result;
+  PX_TRY(hook->run(&replacement, self, call->inputs, call->count, call->result, hook->context));
+  if (!replacement) return PX_OK;
+  px_release(*at);
+  *at = replacement;
+  return PX_OK;
+}
+
+static px_status tensor_forward(px_module *self, void *with) {
+  tensor_call *call = with;
+  return self->kind->forward(&call->result, self, call->inputs, call->count);
 }
 
 static px_status forward_hooked(px_tensor **out, px_module *self, px_tensor *const *inputs,
                                 int count) {
-  PX_SCOPED(px_tensor) first = px_retain(inputs[0]);
-  PX_SCOPED(px_tensor) result = NULL;
-  px_tensor *changed[INPUT_LIMIT] = {0};
-  PX_TRY(run_hooks(self, true, &first));
-  memcpy(changed, inputs, (size_t)count * sizeof *inputs);
-  changed[0] = first;
-  PX_TRY(self->kind->forward(&result, self, changed, count));
-  PX_TRY(run_hooks(self, false, &result));
-  *out = PX_MOVE(result);
-  return PX_OK;
+  static const px_module_way way = {tensor_hook, tensor_forward};
+  tensor_call call = {.count = count};
+  memcpy(call.inputs, inputs, (size_t)count * sizeof *inputs);
+  px_retain(call.inputs[0]);
+  px_status status = px_module_run(self, &way, &call);
+  px_release(call.inputs[0]);
+  if (status == PX_OK)
+    *out = call.result;
+  else
+    px_release(call.result);
+  return status;
 }
 
 px_status px_module_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count) {

@@ -30,6 +30,8 @@ static void module_destroy(void *object) {
     px_free(self->attributes[i].name);
     px_free(self->attributes[i].text);
   }
+  for (int i = 0; i < self->hook_count; i++)
+    if (self->hooks[i].release) self->hooks[i].release(self->hooks[i].context);
   if (self->kind->release) self->kind->release(self->context);
   px_free(self->entries);
   px_free(self->attributes);

@@ -22,13 +22,6 @@ typedef struct px__attribute {
   char *text;
 } px__attribute;
 
-typedef struct px__hook {
-  int64_t id;
-  bool before;
-  px_module_hook run;
-  void *context;
-} px__hook;
-
 struct px_module {
   px_object head;
   const px_module_kind *kind;
@@ -39,7 +32,7 @@ struct px_module {
   int entry_count, entry_room;
   px__attribute *attributes;
   int attribute_count, attribute_room;
-  px__hook *hooks;
+  px_hook_entry *hooks;
   int hook_count, hook_room;
 };
 

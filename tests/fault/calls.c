@@ -182,8 +182,9 @@ static px_status doubled(px_tensor **out, px_tensor *grad, void *context) {
 static px_status noticed(px_tensor *leaf, void *context) {
   return tell(context, px_tensor_grad(leaf));
 }
-static px_status negated(px_tensor **replacement, px_module *self, px_tensor *t, void *context) {
-  return px_neg(replacement, t);
+static px_status negated(px_tensor **replacement, px_module *self, px_tensor *const *inputs,
+                         int count, px_tensor *result, void *context) {
+  return px_neg(replacement, result ? result : inputs[0]);
 }
 
 static px_status hooks(job *j) {
@@ -197,8 +198,8 @@ static px_status hooks(job *j) {
   PX_TRY(px_tensor_add_hook(&id, x, doubled, NULL, NULL));
   PX_TRY(px_tensor_add_accumulated_hook(&id, x, noticed, j, NULL));
   PX_TRY(px_relu_new(&relu));
-  PX_TRY(px_module_add_hook(&id, relu, true, negated, NULL));
-  PX_TRY(px_module_add_hook(&id, relu, false, negated, NULL));
+  PX_TRY(px_module_add_hook(&id, relu, true, negated, NULL, NULL));
+  PX_TRY(px_module_add_hook(&id, relu, false, negated, NULL, NULL));
   PX_TRY(px_neg(&y, x));
   PX_TRY(px_tensor_retain_grad(y));
   PX_TRY(px_tensor_add_hook(&id, y, doubled, NULL, NULL));

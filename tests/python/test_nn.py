@@ -323,6 +323,41 @@ class Hooks(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "boom"):
             layer(torch.zeros(1))
 
+    def test_hooks_come_and_go_while_they_run(self):
+        layer, seen = nn.Identity(), []
+
+        def once(module, args, out):
+            seen.append("once")
+            handle.remove()
+            layer.register_forward_hook(lambda m, args, out: seen.append("later"))
+        handle = layer.register_forward_hook(once)
+        layer.register_forward_hook(lambda m, args, out: seen.append("second"))
+        layer(torch.zeros(1))
+        self.assertEqual(seen, ["once", "second"])
+        layer(torch.zeros(1))
+        self.assertEqual(seen[2:], ["second", "later"])
+
+    def test_a_handle_does_not_keep_the_module_nor_the_module_its_cycles(self):
+        layer = nn.Identity()
+        gone = weakref.ref(layer)
+        with layer.register_forward_hook(lambda m, args, out, keep=layer: out):
+            handle = layer.register_forward_pre_hook(lambda m, args: None)
+        del layer
+        gc.collect()
+        self.assertIsNone(gone())
+        handle.remove()
+
+    def test_hooks_see_what_is_no_tensor(self):
+        class Pair(nn.Module):
+            def forward(self, x, scale=1):
+                return x, x * scale
+        model, seen = nn.Sequential(Pair(), nn.Identity()), []
+        model[1] = type("Sum", (nn.Module,), {"forward": lambda self, pair: pair[0] + pair[1]})()
+        model[0].register_forward_hook(lambda m, args, out: seen.append((len(args), type(out))))
+        self.assertEqual(model(torch.ones(1)).item(), 2)
+        self.assertEqual(seen, [(1, tuple)])
+        self.assertEqual(model[0](torch.ones(1), scale=3)[1].item(), 3)
+
 
 class Copies(unittest.TestCase):
     def same(self, a, b):
@@ -355,6 +390,8 @@ class Copies(unittest.TestCase):
         self.assertEqual(other(torch.zeros(1)).item(), 1)
         self.assertEqual((list(other.state_dict()), other.scratch.item()), ([], 1))
         self.assertIsNot(other.scratch, layer.scratch)
+        other.register_forward_hook(lambda m, args, out: out + 1)
+        self.assertEqual((other(torch.zeros(1)).item(), layer(torch.zeros(1)).item()), (2, 1))
 
     def test_deepcopy_of_attributes_that_lead_back(self):
         model = Model()

@@ -375,9 +375,10 @@ PX_TEST(a_module_that_was_moved_can_be_trained_on) {
 
 // ---- hooks, copies
 
-static px_status twice(px_tensor **replacement, px_module *self, px_tensor *tensor, void *context) {
+static px_status twice(px_tensor **replacement, px_module *self, px_tensor *const *inputs,
+                       int count, px_tensor *result, void *context) {
   ++*(int *)context;
-  return px_mul_scalar(replacement, tensor, px_int(2));
+  return px_mul_scalar(replacement, result ? result : inputs[0], px_int(2));
 }
 
 PX_TEST(hooks_stand_around_forward) {
@@ -387,8 +388,8 @@ PX_TEST(hooks_stand_around_forward) {
   PX_SCOPED(px_tensor) plain = NULL;
   int64_t before, after;
   int calls = 0;
-  OK(px_module_add_hook(&before, m, true, twice, &calls));
-  OK(px_module_add_hook(&after, m, false, twice, &calls));
+  OK(px_module_add_hook(&before, m, true, twice, &calls, NULL));
+  OK(px_module_add_hook(&after, m, false, twice, &calls, NULL));
   OK(px_module_call(&hooked, m, x));
   HOLDS(hooked, 4, 8);
   CHECK_EQ(calls, 2);
@@ -396,6 +397,51 @@ PX_TEST(hooks_stand_around_forward) {
   px_module_remove_hook(m, after);
   OK(px_module_call(&plain, m, x));
   HOLDS(plain, 1, 2);
+}
+
+static void count_down(void *context) { --*(int *)context; }
+
+PX_TEST(hooks_let_go_of_their_contexts) {
+  px_module *m = of_kind("Identity", (px_value){0});
+  int64_t first, second;
+  int kept = 2;
+  px_hook_entry hook;
+  OK(px_module_add_hook(&first, m, true, twice, &kept, count_down));
+  OK(px_module_add_hook(&second, m, false, twice, &kept, count_down));
+  CHECK(px_module_hook_at(m, 1, &hook) && hook.id == second && !hook.before);
+  CHECK(!px_module_hook_at(m, 2, &hook) && !px_module_hook_at(m, -1, &hook));
+  px_module_remove_hook(m, first);
+  CHECK_EQ(kept, 1);
+  px_release(m);
+  CHECK_EQ(kept, 0);
+}
+
+// A way of its own: `call` counts the steps.
+static px_status count_hook(px_module *self, const px_hook_entry *hook, void *call) {
+  *(int *)call += hook->before ? 1 : 100;
+  return PX_OK;
+}
+static px_status count_forward(px_module *self, void *call) {
+  *(int *)call *= 10;
+  return PX_OK;
+}
+static px_status count_child(px_module *child, void *value) {
+  *(int *)value += child ? 1 : 10;
+  return PX_OK;
+}
+
+PX_TEST(calls_go_in_the_terms_of_another_language) {
+  static const px_module_way way = {count_hook, count_forward};
+  PX_SCOPED(px_module) net = small_net();
+  int64_t id;
+  int steps = 0, children = 0;
+  OK(px_module_add_hook(&id, net, false, twice, NULL, NULL));
+  OK(px_module_add_hook(&id, net, true, twice, NULL, NULL));
+  OK(px_module_run(net, &way, &steps));
+  CHECK_EQ(steps, 110);
+  OK(px_module_register_module(net, "5", NULL));
+  OK(px_module_chain(net, count_child, &children));
+  CHECK_EQ(children, 15);
 }
 
 static px_status doubled(px_tensor **out, px_tensor *tensor, px_entry_sort sort, void *context) {
@@ -470,7 +516,7 @@ PX_TEST(attributes_and_hooks_that_cannot_be) {
   OK(px_ones(&w, (int64_t[]){2, 2}, 2, PX_FLOAT32, px_cpu(), false, false));
   FAILS(px_module_set_attribute(m, "t", PX_T(w)), PX_TYPE, "cannot be a Tensor");
   FAILS(px_module_set_attribute(m, "n", PX_IS(&one, -1)), PX_VALUE, "at most 4 integers");
-  FAILS(px_module_add_hook(&id, m, true, NULL, NULL), PX_TYPE, "needs a function");
+  FAILS(px_module_add_hook(&id, m, true, NULL, NULL, NULL), PX_TYPE, "needs a function");
 }
 
 PX_TEST(kaiming_takes_leaky_relu_where_no_nonlinearity_is_given) {
