@@ -195,6 +195,7 @@ check: $(O)/libphlox.so $(O)/libphlox_sim.so
 	@tools/budget.sh
 	@tools/abi.sh
 	@tools/env.sh
+	@tools/unused.sh
 	@tools/circles.sh --check $(O)
 	@tools/docs.sh --check
 	@for page in ops.md layers.md; do cmp $(O)/gen/$$page docs/$$page || { echo "docs/$$page is not what the tables give: make docs"; exit 1; }; done

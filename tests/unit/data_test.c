@@ -118,6 +118,7 @@ PX_TEST(a_random_sampler_draws_a_seed_a_pass) {
                        second[] = {6, 7, 1, 4, 2, 0, 9, 8, 3, 5};
   px_manual_seed(0);
   OK(px_sampler_random(&sampler, 10, NULL));
+  CHECK_EQ(px_sampler_length(sampler), 10);
   OK(px_sampler_draw(sampler, order));
   CHECK(!memcmp(order, first, sizeof order));
   OK(px_sampler_draw(sampler, order));
@@ -158,6 +159,10 @@ PX_TEST(a_random_split_has_pytorchs_parts) {
   GIVES(most, 4, 1, 7, 5, 3, 9, 0, -1);
   GIVES(rest, 8, 6, 2, -1);
   px_release(parts[0]), px_release(parts[1]);
+  int64_t order[10];
+  px_manual_seed(0);
+  OK(px_random_permutation(order, 10, NULL));
+  CHECK(order[0] == 4 && order[6] == 0 && order[9] == 2);
   FAILS(px_dataset_random_split(parts, dataset, (int64_t[]){7, 4}, 2, NULL), PX_VALUE,
         "Sum of input lengths does not equal the length of the input dataset!");
 }

@@ -493,3 +493,35 @@ PX_TEST(a_packed_launch_stands_alone) {
   CHECK(copy->params[0].v.ints[2] == 9 && !strcmp(copy->params[1].v.text, "mean"));
   CHECK(copy->params[2].v.f == 1.5);
 }
+
+// ---- streams of other libraries
+PX_TEST(a_handle_of_our_own_means_our_stream) {
+  simulate_plainly(1);
+  px_block *block = block_on(px_cuda(0), 8);
+  PX_SCOPED(px_stream) first = new_stream(0);
+  PX_SCOPED(px_stream) second = new_stream(0);
+  for (int turn = 0; turn < 2; turn++) {
+    OK(px_stream_set_current(first));
+    OK(fill(block, 7 + turn, 30));
+    OK(turn ? px_stream_take_over(second, px_stream_native(first))
+            : px_stream_hand_over(first, px_stream_native(second)));
+    OK(px_stream_set_current(second));
+    CHECK_EQ(first_of(block), 7 + turn);
+    OK(px_stream_wait_stream(first, second));
+  }
+  px__block_free(block);
+}
+
+PX_TEST(the_host_waits_for_whom_a_simulated_device_cannot_know) {
+  simulate_plainly(1);
+  px_block *block = block_on(px_cuda(0), 8);
+  PX_SCOPED(px_stream) stream = new_stream(0);
+  bool done;
+  OK(px_stream_set_current(stream));
+  OK(fill(block, 1, 30));
+  OK(px_stream_take_over(stream, (void *)1));
+  OK(px_stream_hand_over(stream, (void *)1));
+  OK(px_stream_query(&done, stream));
+  CHECK(done);
+  px__block_free(block);
+}

@@ -548,3 +548,37 @@ PX_TEST(weights_of_a_loss_are_its_buffers) {
   OK(px_module_forward(&loss, made, (px_tensor *[]){x, y}, 2));
   HOLDS(loss, 3 * 0.69314718);
 }
+
+static px_status scale(px_tensor **out, px_module *self, px_tensor *const *inputs, int count) {
+  return px_mul_scalar(out, inputs[0], px_float(*(double *)px_module_context(self)));
+}
+static void forget(void *context) { *(double *)context = 0; }
+
+PX_TEST(a_kind_of_a_program_has_a_context_of_its_own) {
+  static const px_module_kind kind = {
+      .name = "Scale", .forward = scale, .input_count = 1, .release = forget};
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  px_module *module;
+  double factor = 2.5;
+  px_scalar item;
+  OK(px_full(&x, NULL, 0, px_float(4), PX_FLOAT32, px_cpu(), false, false));
+  OK(px_module_new(&module, &kind, NULL, &factor));
+  OK(px_module_forward(&y, module, &x, 1));
+  OK(px_tensor_item(&item, y));
+  CHECK_NEAR(px_scalar_float(item), 10, 0);
+  px_release(module);
+  CHECK_NEAR(factor, 0, 0);
+}
+
+PX_TEST(fans_are_those_of_the_receptive_field) {
+  PX_SCOPED(px_tensor) weight = NULL;
+  PX_SCOPED(px_tensor) bias = NULL;
+  int64_t in, out;
+  OK(px_zeros(&weight, (int64_t[]){8, 3, 5, 5}, 4, PX_FLOAT32, px_cpu(), false, false));
+  OK(px_init_fans(&in, &out, weight));
+  CHECK(in == 75 && out == 200);
+  OK(px_zeros(&bias, (int64_t[]){8}, 1, PX_FLOAT32, px_cpu(), false, false));
+  FAILS(px_init_fans(&in, &out, bias), PX_VALUE,
+        "Fan in and fan out can not be computed for tensor with fewer than 2 dimensions");
+}

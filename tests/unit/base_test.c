@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Errors, objects, memory and warnings: what every layer stands on.
+#include "phlox/memory.h"
+#include "phlox/tensor.h"
+#include "test.h"
+
+// ---- errors
+PX_TEST(a_code_has_a_name_a_meaning_and_an_exception) {
+  CHECK_TEXT(px_status_name(PX_VALUE), "VALUE");
+  CHECK_TEXT(px_status_text(PX_VALUE), "invalid value");
+  CHECK_TEXT(px_status_exception(PX_VALUE), "ValueError");
+  CHECK_TEXT(px_status_text(PX_STATUS_COUNT), "?");
+}
+
+static px_status fails(void) { PX_FAIL(PX_KEY, "there is no '%s'", "x"); }
+static px_status passes_on(void) {
+  PX_TRY(fails());
+  return PX_OK;
+}
+
+PX_TEST(an_error_keeps_its_way_and_goes_to_another_record) {
+  px_error error;
+  CHECK_EQ(passes_on(), PX_KEY);
+  PX_NOTE(" in %d places", 2);
+  px_error_take(&error);
+  CHECK_EQ(px_error_last()->code, PX_OK);
+  CHECK_TEXT(px_error_last()->message, "");
+  CHECK_EQ(px_error_give(&error), PX_KEY);
+  CHECK_TEXT(px_error_last()->message, "there is no 'x' in 2 places");
+  CHECK_EQ(px_error_last()->frame_count, 2);
+  CHECK_TEXT(px_error_last()->frames[0].function, "fails");
+  CHECK_TEXT(px_error_last()->frames[1].function, "passes_on");
+}
+
+// ---- objects
+typedef struct thing {
+  px_object head;
+  int *ended;
+} thing;
+static void thing_destroy(void *self) {
+  ++*((thing *)self)->ended;
+  px_object_end(self);
+  px_free(self);
+}
+static const px_class thing_class = {"thing", thing_destroy};
+
+PX_TEST(an_object_ends_with_its_last_reference) {
+  int ended = 0;
+  thing *one;
+  OK(px_alloc((void **)&one, sizeof *one));
+  one->ended = &ended;
+  px_object_init(one, &thing_class);
+  CHECK_EQ(px_live_objects("thing"), 1);
+  CHECK(px_retain(one) == one && px_refs(one) == 2);
+  px_release(one);
+  CHECK_EQ(ended, 0);
+  px_release(one);
+  CHECK_EQ(ended, 1);
+  CHECK_EQ(px_live_objects("thing"), 0);
+}
+
+// ---- memory
+PX_TEST(memory_that_cannot_grow_is_as_it_was) {
+  int64_t *numbers;
+  OK(px_alloc((void **)&numbers, 2 * sizeof *numbers));
+  CHECK(numbers[0] == 0 && numbers[1] == 0);
+  numbers[1] = 7;
+  OK(px_fault_arm("alloc", 1, false));
+  int64_t *before = numbers;
+  FAILS(px_realloc((void **)&numbers, 100 * sizeof *numbers), PX_NOMEM, "out of memory");
+  CHECK(numbers == before && numbers[1] == 7);
+  OK(px_realloc((void **)&numbers, 100 * sizeof *numbers));
+  CHECK_EQ(numbers[1], 7);
+  px_free(numbers);
+}
+
+// ---- warnings
+static char heard[64];
+static px_status hear(px_warning category, const char *text) {
+  snprintf(heard, sizeof heard, "%d: %s", (int)category, text);
+  return PX_OK;
+}
+static px_status refuse(px_warning category, const char *text) {
+  PX_FAIL(PX_RUNTIME, "a warning: %s", text);
+}
+
+PX_TEST(a_warning_goes_to_the_sink_or_nowhere) {
+  OK(px_warn(PX_WARN_USER, "nobody hears %d", 1));
+  px_warning_set_sink(hear);
+  OK(px_warn(PX_WARN_DEPRECATION, "somebody hears %d", 2));
+  CHECK_TEXT(heard, "2: somebody hears 2");
+  px_warning_set_sink(refuse);
+  FAILS(px_warn(PX_WARN_USER, "and %s", "objects"), PX_RUNTIME, "a warning: and objects");
+}
+
+// ---- call sites
+static void ask(const char **file, int *line) { *file = "asked.py", *line = 4; }
+
+PX_TEST(a_call_site_is_set_or_asked_for) {
+  const char *file;
+  int line;
+  px_site_get(&file, &line);
+  CHECK(!file);
+  px_site_set_source(ask);
+  px_site_get(&file, &line);
+  CHECK_TEXT(file, "asked.py");
+  px_site_set("set.c", 9);
+  px_site_get(&file, &line);
+  CHECK_TEXT(file, "set.c");
+  CHECK_EQ(line, 9);
+}
