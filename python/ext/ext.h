@@ -150,7 +150,10 @@ PyObject *ext_node(px_node *node);  // borrowed node; None for NULL
 // self moved and converted, or self itself where nothing changes (and no copy was asked for).
 PyObject *ext_convert(PyObject *self, px_device device, px_dtype dtype, bool non_blocking,
                       bool copy);
-// A hook of Python's on a tensor: a context and its functions; ext_hook_release frees it.
+// What removes a hook of that id: `remove` is called with the target, and `end` lets go of it.
+PyObject *ext_handle(void *target_take, int64_t id, void (*remove)(void *target, int64_t id),
+                     void (*end)(void *target));
+// Adds a hook of Python's to a tensor, and gives its handle.
 PyObject *ext_tensor_register_hook(PyObject *self, PyObject *hook, bool accumulated);
 // torch.autograd.backward for tensors already in arrays.
 PyObject *ext_backward(int count, px_tensor *const *outputs, px_tensor *const *gradients,

@@ -78,16 +78,6 @@ EXT_GETTER(node, metadata, "dict", "A dict for the program's own use.") {
 }
 
 // ---- hooks
-typedef struct handle_object {
-  PyObject_HEAD px_tensor *tensor;
-  int64_t id;
-} handle_object;
-
-EXT_OWNS(handle, EXT_CORE(handle_object, tensor));
-EXT_TYPE(handle, "torch.utils.hooks.RemovableHandle", "utils.hooks.RemovableHandle", handle_object,
-         EXT_CLASS, "What removes a hook: remove(), or leaving a with statement.",
-         EXT_LIFE(handle));
-
 // What a hook makes of a tensor; new reference.
 static PyObject *call_hook(void *hook, px_tensor *tensor) {
   EXT_OWNED *argument = ext_wrap_borrowed(tensor);
@@ -118,40 +108,21 @@ static px_status run_accumulated_hook(px_tensor *self, void *context) {
   return status;
 }
 
+static void remove_hook(void *tensor, int64_t id) { px_tensor_remove_hook(tensor, id); }
+
 PyObject *ext_tensor_register_hook(PyObject *self, PyObject *hook, bool accumulated) {
   px_tensor *tensor = ext_tensor(self);
   if (!px_tensor_requires_grad(tensor))
     EXT_FAIL(PyExc_RuntimeError,
              "cannot register a hook on a tensor that doesn't require gradient");
-  handle_object *handle = ext_new(&handle_type);
-  if (!handle) return NULL;
-  handle->tensor = px_retain(tensor);
+  int64_t id;
   Py_INCREF(hook);
-  px_status status = accumulated
-                         ? px_tensor_add_accumulated_hook(&handle->id, tensor, run_accumulated_hook,
-                                                          hook, ext_release)
-                         : px_tensor_add_hook(&handle->id, tensor, run_hook, hook, ext_release);
-  if (status == PX_OK) return (PyObject *)handle;
+  px_status status = accumulated ? px_tensor_add_accumulated_hook(&id, tensor, run_accumulated_hook,
+                                                                  hook, ext_release)
+                                 : px_tensor_add_hook(&id, tensor, run_hook, hook, ext_release);
+  if (status == PX_OK) return ext_handle(px_retain(tensor), id, remove_hook, px_release);
   Py_DECREF(hook);
-  Py_DECREF(handle);
   return ext_raise();
-}
-
-static void remove_hook(PyObject *self) {
-  handle_object *handle = (handle_object *)self;
-  px_tensor *tensor = handle->tensor;
-  handle->tensor = NULL;
-  if (tensor) px_tensor_remove_hook(tensor, handle->id);
-  px_release(tensor);
-}
-EXT_METHOD0(handle, remove, "None", "Removes the hook, if it is still there.") {
-  remove_hook(self);
-  Py_RETURN_NONE;
-}
-EXT_GIVES(handle, __enter__, "RemovableHandle", Py_NewRef(self), NULL);
-EXT_METHOD(handle, __exit__, "(*exc: object) -> None", NULL) {
-  remove_hook(self);
-  Py_RETURN_NONE;
 }
 
 // ---- backward and grad

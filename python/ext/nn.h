@@ -66,5 +66,4 @@ extern PyMethodDef ext_module_methods[], ext_module_state_methods[];
 extern PyMethodDef ext_sequential_methods[], ext_module_list_methods[], ext_module_dict_methods[];
 extern PySequenceMethods ext_container_sequence;
 extern PyMappingMethods ext_container_mapping;
-int ext_init_nn_init(PyObject *nn);
 int ext_init_nn_parameters(PyObject *nn);

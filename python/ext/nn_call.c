@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Calling a module: hooks, then the type's own forward, or the layer's in C.
-#include "declare.h"
 #include "nn.h"
 
 #include <string.h>
@@ -267,37 +266,17 @@ PyObject *ext_module_call(PyObject *self, PyObject *const *args, size_t nargsf, 
 
 // ---- handles
 
-typedef struct handle_object {
-  PyObject_HEAD PyObject *module;  // a weak reference: a hook does not keep its module
-  int64_t id;
-} handle_object;
-#define H(self) ((handle_object *)(self))
-
-EXT_OWNS(handle, EXT_OBJECT(handle_object, module));
-EXT_TYPE(handle, "torch.utils.hooks.RemovableHandle", "", handle_object, EXT_FINAL,
-         "Removes a hook; as a context, at its end.", EXT_LIFE(handle));
-
-static void remove_hook(handle_object *self) {
-  PyObject *module = PyWeakref_GetObject(self->module);
-  if (module != Py_None && ext_module(module)) px_module_remove_hook(ext_module(module), self->id);
+// The target is a weak reference: a hook does not keep its module.
+static void remove_hook(void *weak, int64_t id) {
+  PyObject *module = PyWeakref_GetObject(weak);
+  if (module != Py_None && ext_module(module)) px_module_remove_hook(ext_module(module), id);
 }
-
-EXT_GET(handle, id, "int", H(self)->id, "The number of the hook, which no other has.");
-EXT_METHOD0(handle, remove, "None", "Removes the hook; once it is gone, this does nothing.") {
-  remove_hook(H(self));
-  Py_RETURN_NONE;
-}
-EXT_METHOD0(handle, __enter__, "RemovableHandle", "Gives the handle.") { return Py_NewRef(self); }
-EXT_METHOD(handle, __exit__, "(*exception) -> None", "Removes the hook.") {
-  remove_hook(H(self));
-  Py_RETURN_NONE;
-}
+static void drop(void *object) { Py_DECREF((PyObject *)object); }
 
 PyObject *ext_module_add_hook(PyObject *self, bool before, PyObject *function) {
-  EXT_OWNED *weak = PyWeakref_NewRef(self, NULL);
-  handle_object *handle = weak ? ext_new(&handle_type) : NULL;
-  if (!handle) return NULL;
-  handle->module = Py_NewRef(weak);
-  if (ext_module_hook(&handle->id, self, before, function) < 0) Py_CLEAR(handle);
-  return (PyObject *)handle;
+  int64_t id;
+  PyObject *weak = PyWeakref_NewRef(self, NULL);
+  if (!weak) return NULL;
+  if (ext_module_hook(&id, self, before, function) < 0) return drop(weak), NULL;
+  return ext_handle(weak, id, remove_hook, drop);
 }

@@ -652,6 +652,6 @@ static int ext_init_nn(PyObject *m) {
   const px_module_kind *kind;
   for (int i = 0; (kind = px_module_kind_at(i)); i++)
     if (add_layer(nn, kind) < 0) return -1;
-  return ext_init_nn_parameters(nn) < 0 ? -1 : ext_init_nn_init(nn);
+  return ext_init_nn_parameters(nn);
 }
 EXT_START(EXT_LAYERS, ext_init_nn);
