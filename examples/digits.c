@@ -206,23 +206,76 @@ static px_status checkpoint(job *j) {
   return PX_OK;
 }
 
-static void draw_digit(FILE *svg, const float *image, int x, int y, int64_t guess, int64_t truth) {
-  for (int i = 0; i < PIXELS; i++)
-    fprintf(svg, "<rect x='%d' y='%d' width='6' height='6' fill='rgb(%d,%d,%d)'/>\n", x + i % 8 * 6,
-            y + i / 8 * 6, (int)(255 - 255 * image[i]), (int)(255 - 255 * image[i]),
-            (int)(255 - 255 * image[i]));
-  fprintf(svg, "<text x='%d' y='%d' font-size='11'>%d, is %d</text>\n", x, y + 62, (int)guess,
-          (int)truth);
+// The picture: the loss over the epochs, and below it what was read wrongly.
+enum { LEFT = 70, RIGHT = 590, TOP = 40, BOTTOM = 230, MISTAKES = 9 };
+static const double highest = 2.5;  // of the axis
+
+static double x_of(double epoch) { return LEFT + (RIGHT - LEFT) * epoch / EPOCHS; }
+static double y_of(double loss) {
+  return BOTTOM - (BOTTOM - TOP) * (loss > highest ? highest : loss) / highest;
+}
+
+static void draw_text(FILE *svg, double x, double y, const char *anchor, const char *text) {
+  fprintf(svg, "<text x='%.1f' y='%.1f' text-anchor='%s'>%s</text>\n", x, y, anchor, text);
+}
+
+static void draw_axes(FILE *svg) {
+  char number[16];
+  for (int epoch = 0; epoch <= EPOCHS; epoch += 3) {
+    snprintf(number, sizeof number, "%d", epoch);
+    fprintf(svg, "<path d='M%.1f %dv6'/>\n", x_of(epoch), BOTTOM);
+    draw_text(svg, x_of(epoch), BOTTOM + 20, "middle", number);
+  }
+  for (double loss = 0; loss <= highest; loss += 0.5) {
+    snprintf(number, sizeof number, "%.1f", loss);
+    fprintf(svg, "<path d='M%d %.1fh-6'/><path d='M%d %.1fH%d' stroke='#ddd'/>\n", LEFT, y_of(loss),
+            LEFT, y_of(loss), RIGHT);
+    draw_text(svg, LEFT - 10, y_of(loss) + 4, "end", number);
+  }
+  fprintf(svg, "<path d='M%d %dV%dH%d'/>\n", LEFT, TOP, BOTTOM, RIGHT);
+  draw_text(svg, (LEFT + RIGHT) / 2.0, BOTTOM + 40, "middle", "epochs");
+  fprintf(svg,
+          "<text transform='translate(22,%d) rotate(-90)' text-anchor='middle'>"
+          "loss (cross-entropy, nats)</text>\n",
+          (TOP + BOTTOM) / 2);
 }
 
 static void draw_curve(FILE *svg, const job *j) {
-  fprintf(svg, "<polyline fill='none' stroke='#b03a2e' points='");
+  fprintf(svg, "<polyline stroke='#b03a2e' points='");
   for (int i = 0; i < j->steps; i++)
-    fprintf(svg, "%.1f,%.1f ", 40 + 540.0 * i / j->steps,
-            200 - 70 * (j->losses[i] > 2.5 ? 2.5 : j->losses[i]));
-  fprintf(
-      svg,
-      "'/>\n<path d='M40 20V200H590' fill='none' stroke='#333'/><text x='44' y='30'>loss</text>\n");
+    fprintf(svg, "%.1f,%.1f ", x_of((double)EPOCHS * (i + 1) / j->steps), y_of(j->losses[i]));
+  fprintf(svg, "'/>\n");
+}
+
+static void draw_digit(FILE *svg, const float *image, int x, int y, int64_t guess, int64_t truth) {
+  char text[32];
+  for (int i = 0; i < PIXELS; i++) {
+    int grey = (int)(255 - 255 * image[i]);
+    fprintf(svg, "<rect x='%d' y='%d' width='6' height='6' stroke='none' fill='rgb(%d,%d,%d)'/>\n",
+            x + i % 8 * 6, y + i / 8 * 6, grey, grey, grey);
+  }
+  snprintf(text, sizeof text, "%d, is %d", (int)guess, (int)truth);
+  draw_text(svg, x, y + 64, "start", text);
+}
+
+static void draw(FILE *svg, const job *j, const float *images, const int64_t *guesses,
+                 const int64_t *labels) {
+  char title[128];
+  fprintf(svg,
+          "<svg xmlns='http://www.w3.org/2000/svg' width='620' height='390' "
+          "font-family='sans-serif' font-size='12' fill='none' stroke='#333'>\n"
+          "<style>text { fill: #333; stroke: none }</style>\n"
+          "<rect width='620' height='390' fill='white' stroke='none'/>\n");
+  snprintf(title, sizeof title, "Training on handwritten digits, %d steps of %d images", j->steps,
+           BATCH);
+  draw_text(svg, (LEFT + RIGHT) / 2.0, 22, "middle", title);
+  draw_axes(svg);
+  draw_curve(svg, j);
+  draw_text(svg, 20, 300, "start", "Held-out digits that were misread:");
+  for (int i = 0, drawn = 0; i < HELD_OUT && drawn < MISTAKES; i++)
+    if (guesses[i] != labels[i])
+      draw_digit(svg, images + i * PIXELS, 20 + 65 * drawn++, 312, guesses[i], labels[i]);
+  fprintf(svg, "</svg>\n");
 }
 
 static px_status picture(const job *j, const float *images, const int64_t *guesses,
@@ -231,15 +284,7 @@ static px_status picture(const job *j, const float *images, const int64_t *guess
   snprintf(path, sizeof path, "%s/digits.svg", j->folder);
   FILE *svg = fopen(path, "w");
   PX_CHECK(svg, PX_IO, "cannot write '%s'", path);
-  fprintf(
-      svg,
-      "<svg xmlns='http://www.w3.org/2000/svg' width='620' height='300' font-family='sans-serif'>\n"
-      "<rect width='620' height='300' fill='white'/>\n");
-  draw_curve(svg, j);
-  for (int i = 0, drawn = 0; i < HELD_OUT && drawn < 9; i++)
-    if (guesses[i] != labels[i])
-      draw_digit(svg, images + i * PIXELS, 20 + 65 * drawn++, 220, guesses[i], labels[i]);
-  fprintf(svg, "</svg>\n");
+  draw(svg, j, images, guesses, labels);
   PX_CHECK(fclose(svg) == 0, PX_IO, "cannot write '%s'", path);
   printf("picture %s\n", path);
   return PX_OK;
