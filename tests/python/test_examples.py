@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The short examples, in C and in Python: they run, print what they should, and print the same. The toy backend passes what is asked of backends."""
+"""The short examples, in C and in Python, and the programs of the pages: they run and print what they should. The toy backend passes what is asked of
+backends."""
 import os
+import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import phlox
@@ -65,6 +69,41 @@ class ToyBackend(unittest.TestCase):
         code = "import phlox as torch; print(torch.cuda.get_device_name(1), (torch.ones(2, device='cuda:1') + 1).sum().item())"
         done = run(sys.executable, "-c", code, PHLOX_BACKENDS="toy", PHLOX_BACKEND_PATH=BUILT)
         self.assertEqual(done.stdout, "Phlox toy device 4.0\n", done.stderr)
+
+
+@unittest.skipUnless(shutil.which("cc") and os.path.isdir(os.path.join(ROOT, "build", "gen")), "no C compiler, or no build/gen")
+class Pages(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.program = os.path.join(folder.name, "train.c")
+
+    def blocks(self, page, language):
+        with open(os.path.join(ROOT, "docs", page)) as file:
+            found = re.findall(r"^```(\w*)\n(.*?)^```$", file.read(), re.M | re.S)
+        return [text for name, text in found if name == language]
+
+    def run_c(self, source):
+        with open(self.program, "w") as file:
+            file.write(source)
+        library = os.path.join(os.path.dirname(phlox.__file__), "libphlox.so.0")
+        flags = [f"-I{ROOT}/include", f"-I{ROOT}/build/gen", f"-Wl,-rpath,{os.path.dirname(library)}", "-o", self.program[:-2]]
+        subprocess.run(["cc", "-std=c11", os.path.basename(self.program), library, *flags], cwd=os.path.dirname(self.program), check=True)
+        return run(self.program[:-2], PHLOX_SIM_DEVICES="1")
+
+    def test_the_first_program_is_hello(self):
+        program = self.blocks("start.md", "c")[0]
+        with open(os.path.join(ROOT, "examples", "hello.c")) as file:
+            self.assertIn(program, file.read())
+        done = self.run_c(program)
+        self.assertEqual(done.stdout, "tensor([2., 4., 6.], device='cuda:0')\n", done.stderr)
+
+    def test_the_error_of_the_c_page_is_what_is_said(self):
+        program, said = self.blocks("c-api.md", "c")[0], self.blocks("c-api.md", "")[0]
+        self.assertEqual(self.run_c(program).returncode, 0)
+        wrong = self.run_c(program.replace("px_linear_new(&model, 1, ", "px_linear_new(&model, 3, "))
+        without_lines = [re.sub(r":\d+", "", text) for text in (wrong.stderr, said)]
+        self.assertEqual(*without_lines)
 
 
 if __name__ == "__main__":
