@@ -127,41 +127,6 @@ EXT_BOTH(torch, tensor, allclose, CLOSE_SIGNATURE("bool"),
   return all_true(close_of(call));
 }
 
-// ---- types of results
-// What a lower category adds to a higher one: nothing, unless it is of a higher kind of number.
-static px_dtype combine(px_dtype higher, px_dtype lower) {
-  if (higher == PX_DTYPE_NONE) return lower;
-  if (lower == PX_DTYPE_NONE || px_dtype_is_float(higher)) return higher;
-  if (higher == PX_BOOL || px_dtype_is_float(lower)) return px_dtype_promote(higher, lower);
-  return higher;
-}
-static px_dtype join(px_dtype a, px_dtype b) {
-  return a == PX_DTYPE_NONE ? b : b == PX_DTYPE_NONE ? a : px_dtype_promote(a, b);
-}
-EXT_FUNCTION(torch, result_type, "(tensor: Tensor | Number, other: Tensor | Number) -> dtype",
-             "The dtype of what an operation on the two gives.\n\n"
-             ">>> torch.result_type(torch.tensor([1, 2]), 1.0)\n"
-             "torch.float32\n") {
-  PyObject *tensor, *other;
-  EXT_BIND(tensor, other);
-  PyObject *given[2] = {tensor, other};
-  px_dtype kinds[3] = {PX_DTYPE_NONE, PX_DTYPE_NONE, PX_DTYPE_NONE};
-  for (int i = 0; i < 2; i++) {
-    px_scalar scalar;
-    int kind = 2;
-    px_dtype dtype;
-    if (ext_is_tensor(given[i])) {
-      kind = px_tensor_ndim(ext_tensor(given[i])) ? 0 : 1;
-      dtype = px_tensor_dtype(ext_tensor(given[i]));
-    } else {
-      if (ext_to_scalar(given[i], &scalar) < 0) return NULL;
-      dtype = px_scalar_dtype(scalar);
-    }
-    kinds[kind] = join(kinds[kind], dtype);
-  }
-  return ext_dtype(combine(combine(kinds[0], kinds[1]), kinds[2]));
-}
-
 // ---- several tensors
 enum { MAX_TENSORS = 64 };
 // The tensors of f(a, b, c) or f([a, b, c]); the count, or -1.
@@ -175,119 +140,6 @@ static int read_tensors(ext_rest given, px_tensor **items, const char *function)
     if (!items[i]) return -1;
   }
   return (int)given.count;
-}
-
-static int broadcast_into(ext_ints *shape, const int64_t *sizes, int ndim) {
-  if (ndim > shape->count) {
-    int shift = ndim - shape->count;
-    for (int i = shape->count - 1; i >= 0; i--) shape->items[i + shift] = shape->items[i];
-    for (int i = 0; i < shift; i++) shape->items[i] = 1;
-    shape->count = ndim;
-  }
-  for (int i = 0; i < ndim; i++) {
-    int64_t *at = &shape->items[shape->count - ndim + i];
-    if (*at == 1) *at = sizes[i];
-    if (sizes[i] != 1 && sizes[i] != *at)
-      EXT_FAIL_INT(PyExc_RuntimeError,
-                   "The size of tensor a (%lld) must match the size of tensor b (%lld) at "
-                   "non-singleton dimension %d",
-                   (long long)*at, (long long)sizes[i], shape->count - ndim + i);
-  }
-  return 0;
-}
-
-static PyObject *expanded(px_tensor *t, const ext_ints *shape) {
-  return ext_op_named(
-      EXT_OP("expand"), PX_CALL_NEW, 2,
-      (ext_named[]){{"self", PX_T(t)}, {"size", PX_IS(shape->items, shape->count)}});
-}
-
-static PyObject *fill_tuple(PyObject *tuple, int i, PyObject *item_take) {
-  if (!item_take) {
-    Py_XDECREF(tuple);
-    return NULL;
-  }
-  PyTuple_SET_ITEM(tuple, i, item_take);
-  return tuple;
-}
-
-EXT_FUNCTION(torch, broadcast_tensors,
-             "(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]",
-             "Views of the tensors with one size, by the rules of broadcasting.\n\n"
-             ">>> a, b = torch.broadcast_tensors(torch.zeros(3), torch.zeros(2, 1))\n"
-             ">>> a.shape == b.shape == (2, 3)\n"
-             "True\n") {
-  ext_rest tensors;
-  px_tensor *items[MAX_TENSORS];
-  ext_ints shape = {.count = 0};
-  EXT_BIND(tensors);
-  int n = read_tensors(tensors, items, "broadcast_tensors");
-  if (n < 0) return NULL;
-  for (int i = 0; i < n; i++)
-    if (broadcast_into(&shape, px_tensor_sizes(items[i]), px_tensor_ndim(items[i])) < 0)
-      return NULL;
-  PyObject *tuple = PyTuple_New(n);
-  for (int i = 0; tuple && i < n; i++) tuple = fill_tuple(tuple, i, expanded(items[i], &shape));
-  return tuple;
-}
-
-EXT_FUNCTION(torch, broadcast_shapes, "(*shapes: int | Sequence[int]) -> Size",
-             "The size that sizes are broadcast to.\n\n"
-             ">>> torch.broadcast_shapes((3,), (2, 1))\n"
-             "torch.Size([2, 3])\n") {
-  ext_rest shapes;
-  ext_ints shape = {.count = 0}, one;
-  EXT_BIND(shapes);
-  for (Py_ssize_t i = 0; i < shapes.count; i++) {
-    if (ext_to_ints(shapes.items[i], &one) < 0) return NULL;
-    if (broadcast_into(&shape, one.items, one.count) < 0) {
-      PyErr_SetString(PyExc_RuntimeError,
-                      "Shape mismatch: objects cannot be broadcast to a single shape");
-      return NULL;
-    }
-  }
-  return ext_size(shape.count, shape.items);
-}
-
-EXT_FUNCTION(
-    torch, meshgrid,
-    "(*tensors: Tensor | Sequence[Tensor], indexing: str | None = None) -> tuple[Tensor, ...]",
-    "Grids of coordinates: of n tensors, n of n dimensions, each with one tensor's values "
-    "along one.\n\n"
-    "Args:\n"
-    "    tensors: of one dimension, or none\n"
-    "    indexing (str): \"ij\" (the default), or \"xy\", where the first two dimensions are "
-    "exchanged\n\n"
-    ">>> torch.meshgrid(torch.tensor([1, 2]), torch.tensor([3, 4]), indexing='ij')[0]\n"
-    "tensor([[1, 1],\n"
-    "        [2, 2]])\n") {
-  ext_rest tensors;
-  PyObject *indexing;
-  px_tensor *items[MAX_TENSORS];
-  EXT_BIND(tensors, indexing);
-  bool swap =
-      indexing && PyUnicode_Check(indexing) && !PyUnicode_CompareWithASCIIString(indexing, "xy");
-  if (indexing && !swap &&
-      (!PyUnicode_Check(indexing) || PyUnicode_CompareWithASCIIString(indexing, "ij")))
-    EXT_FAIL(PyExc_RuntimeError,
-             "torch.meshgrid: indexing must be one of \"xy\" or \"ij\", but received: %S",
-             indexing);
-  int n = read_tensors(tensors, items, "meshgrid");
-  if (n < 0) return NULL;
-  swap = swap && n >= 2;
-  ext_ints shape = {.count = n};
-  for (int i = 0; i < n; i++) shape.items[swap && i < 2 ? 1 - i : i] = px_tensor_numel(items[i]);
-  PyObject *tuple = PyTuple_New(n);
-  for (int i = 0; tuple && i < n; i++) {
-    int64_t view[PX_MAX_DIMS];
-    int dim = swap && i < 2 ? 1 - i : i;
-    for (int k = 0; k < n; k++) view[k] = k == dim ? px_tensor_numel(items[i]) : 1;
-    PX_SCOPED(px_tensor)
-    shaped = ext_op_tensor(EXT_OP("reshape"), PX_CALL_NEW, 2,
-                           (ext_named[]){{"self", PX_T(items[i])}, {"shape", PX_IS(view, n)}});
-    tuple = fill_tuple(tuple, i, shaped ? expanded(shaped, &shape) : NULL);
-  }
-  return tuple;
 }
 
 EXT_FUNCTION(
@@ -366,71 +218,20 @@ static int find_where(PyObject *torch) {
 }
 EXT_START(EXT_VALUES, find_where);
 
-// ---- other sizes of images
-
-// A scale for both dimensions, or (height, width); *given tells whether there is one.
-static int read_scale(PyObject *object, double *scale, bool *given) {
-  *given = !ext_is_none(object);
-  if (!*given) return 0;
-  if (!PySequence_Check(object)) {
-    if (ext_to_double(object, &scale[0]) < 0) return -1;
-    scale[1] = scale[0];
-    return 0;
-  }
-  Py_ssize_t count = PySequence_Size(object);
-  if (count < 1 || count > 2)
-    EXT_FAIL_INT(PyExc_ValueError, "scale_factor takes one or two numbers, but got %zd", count);
-  for (Py_ssize_t i = 0; i < 2; i++) {
-    EXT_OWNED *item = PySequence_GetItem(object, count == 2 ? i : 0);
-    if (!item || ext_to_double(item, &scale[i]) < 0) return -1;
-  }
-  return 0;
-}
-// The sizes that scales give, where they are to take the scales' place.
-static void size_of_scale(const px_tensor *x, const double *scale, ext_ints *size) {
-  int dims = px_tensor_ndim(x) - 2;
-  for (int k = 0; k < dims && k < 2; k++)
-    size->items[k] = (int64_t)floor((double)px_tensor_sizes(x)[2 + k] * scale[dims == 1 ? 1 : k]);
-  size->count = dims < 2 ? dims : 2;
-}
-EXT_FUNCTION(
-    nn_functional, interpolate,
-    "(input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | "
-    "Sequence[float] | None = None, mode: str = 'nearest', align_corners: bool | None = None, "
-    "recompute_scale_factor: bool | None = None, antialias: bool = False) -> Tensor",
-    "Images (N, C, H, W) or lines (N, C, L) of another size.\n\n"
-    "Args:\n"
-    "    input (Tensor)\n"
-    "    size (int or ints): the new size; or\n"
-    "    scale_factor (float or floats): by how much larger\n"
-    "    mode (str): \"nearest\", \"nearest-exact\", \"linear\", \"bilinear\", \"bicubic\" or "
-    "\"area\"\n"
-    "    align_corners (bool): the corners' elements lie on those of the input\n"
-    "    recompute_scale_factor (bool): the scale is that of the sizes, rounded\n\n"
-    ">>> torch.nn.functional.interpolate(torch.ones(1, 1, 2, 2), scale_factor=2).shape\n"
-    "torch.Size([1, 1, 4, 4])\n") {
+// px_resize_images for nn.functional.interpolate, which reads its arguments in Python.
+EXT_FUNCTION(torch, _resize_images,
+             "(input: Tensor, size: Sequence[int] | None, height_scale: float | None, width_scale: "
+             "float | None, mode: str, align_corners: bool) -> Tensor",
+             NULL) {
   px_tensor *input, *made;
-  PyObject *scale_factor;
   ext_ints size;
+  double height_scale, width_scale;
   const char *mode;
-  ext_maybe align_corners, recompute_scale_factor;
-  bool antialias, scaled;
-  double scale[2];
-  EXT_BIND(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias);
-  if (read_scale(scale_factor, scale, &scaled) < 0) return NULL;
-  // align_corners=False is refused too by the modes that have no corners.
-  bool cornerless = !strncmp(mode, "nearest", 7) || !strcmp(mode, "area");
-  bool corners = align_corners > 0 || (align_corners == 0 && cornerless);
-  if (antialias)
-    EXT_FAIL(PyExc_NotImplementedError, "interpolate with antialias=True is not implemented");
-  bool sized = size.count > 0;
-  if (recompute_scale_factor > 0 && scaled && !sized) {
-    size_of_scale(input, scale, &size);
-    scaled = false;
-    sized = true;
-  }
+  bool align_corners;
+  EXT_BIND(input, size, height_scale, width_scale, mode, align_corners);
+  bool scaled = !isnan(height_scale), sized = size.count > 0;
   EXT_TRY(px_resize_images(&made, input, sized ? size.items : NULL, sized ? size.count : 0,
-                           scaled ? &scale[0] : NULL, scaled ? &scale[1] : NULL, mode, corners));
+                           scaled ? &height_scale : NULL, scaled ? &width_scale : NULL, mode,
+                           align_corners));
   return ext_wrap(made);
 }
-EXT_ALSO(nn_functional, upsample, nn_functional_interpolate);

@@ -4,7 +4,6 @@
 #include "ext.h"
 #include "missing.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 typedef struct missing_object {
@@ -49,10 +48,6 @@ static int fill(PyObject *dict, const char *space, const char *const *names, int
 }
 
 // ---- modules' __getattr__
-static int by_name(const void *key, const void *row) {
-  return strcmp(key, *(const char *const *)row);
-}
-
 // "phlox.nn" as "torch.nn"; the root is "phlox._C".
 static PyObject *torch_name(PyObject *module) {
   const char *name = PyModule_GetName(module);
@@ -63,12 +58,15 @@ static PyObject *torch_name(PyObject *module) {
 static PyObject *absent(PyObject *module, PyObject *name) {
   EXT_OWNED *space = torch_name(module);
   EXT_OWNED *full = space ? PyUnicode_FromFormat("%U.%U", space, name) : NULL;
-  const char *text = full ? PyUnicode_AsUTF8(full) : NULL;
-  if (!text) return NULL;
-  bool known =
-      bsearch(text, absent_names, EXT_LENGTH(absent_names), sizeof *absent_names, by_name) != NULL;
-  EXT_FAIL(PyExc_AttributeError, "module '%U' has no attribute '%U'%s%s%s", space, name,
-           known ? ": " : "", known ? text : "", known ? " is not implemented in Phlox" : "");
+  EXT_OWNED *table = full ? PyImport_ImportModule("phlox._absent") : NULL;
+  EXT_OWNED *names = table ? PyObject_GetAttrString(table, "NAMES") : NULL;
+  int known = names ? PySet_Contains(names, full) : -1;
+  if (known < 0) return NULL;
+  if (known)
+    EXT_FAIL(PyExc_AttributeError,
+             "module '%U' has no attribute '%U': %U is not implemented in Phlox", space, name,
+             full);
+  EXT_FAIL(PyExc_AttributeError, "module '%U' has no attribute '%U'", space, name);
 }
 static PyMethodDef absent_def = {"__getattr__", absent, METH_O, NULL};
 

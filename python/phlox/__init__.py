@@ -14,7 +14,14 @@ globals().update({name: value for name, value in vars(_C).items()
 _TENSOR_TYPES = ("BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor "
                  "ShortTensor")
 _IN_PYTHON = {
-    "": {"_legacy": "set_default_tensor_type " + _TENSOR_TYPES},
+    "": {
+        "_functional": "broadcast_shapes broadcast_tensors meshgrid result_type",
+        "_files": "load save",
+        "_limits": "finfo iinfo",
+        "_legacy": "set_default_tensor_type " + _TENSOR_TYPES,
+        "backends": "backends get_float32_matmul_precision set_float32_matmul_precision",
+        "version": "version",
+    },
     "autograd": {"variable": "Variable variable"},
     "cuda": {
         "_scopes": "StreamContext device device_of stream",
@@ -24,6 +31,7 @@ _IN_PYTHON = {
         "random": "get_rng_state get_rng_state_all initial_seed manual_seed manual_seed_all random seed seed_all "
                   "set_rng_state set_rng_state_all",
     },
+    "nn.functional": {"_images": "interpolate upsample"},
     "utils": {"data": "data"},
 }
 

@@ -52,6 +52,16 @@ class Signatures(unittest.TestCase):
                     compile_signature(signature)
 
 
+class Names(unittest.TestCase):
+    def test_what_is_python_is_found_when_it_is_asked_for(self):
+        for path, files in torch._IN_PYTHON.items():
+            module = sys.modules["phlox." + path if path else "phlox"]
+            for name in " ".join(files.values()).split():
+                with self.subTest(module=path, name=name):
+                    self.assertIn(name, dir(module))
+                    self.assertTrue(getattr(module, name).__doc__)
+
+
 class Arguments(unittest.TestCase):
     def refused(self, text, function, *args, **kwargs):
         with self.assertRaises(TypeError) as caught:

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of torch whose work is in their arguments: broadcasting, grids, types of results."""
+from phlox import _C
+
+
+def _joined(shape, other):
+    """The shape that two shapes are broadcast to."""
+    dims = max(len(shape), len(other))
+    a, b = ([1] * (dims - len(s)) + list(s) for s in (shape, other))
+    for i, (x, y) in enumerate(zip(a, b)):
+        if x != 1 and y not in (1, x):
+            raise RuntimeError(f"The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton "
+                               f"dimension {i}")
+    return [y if x == 1 else x for x, y in zip(a, b)]
+
+
+def _tensors(given, function):
+    """The tensors of f(a, b, c) or f([a, b, c])."""
+    if len(given) == 1 and not isinstance(given[0], _C.Tensor):
+        given = given[0]
+    for tensor in given:
+        if not isinstance(tensor, _C.Tensor):
+            raise TypeError(f"{function}(): argument 'tensors' must be Tensor, not {type(tensor).__name__}")
+    return given
+
+
+def broadcast_tensors(*tensors):
+    """Views of the tensors with one size, by the rules of broadcasting.
+
+    >>> a, b = torch.broadcast_tensors(torch.zeros(3), torch.zeros(2, 1))
+    >>> a.shape == b.shape == (2, 3)
+    True
+    """
+    tensors, shape = _tensors(tensors, "broadcast_tensors"), []
+    for tensor in tensors:
+        shape = _joined(shape, tensor.shape)
+    return tuple(tensor.expand(shape) for tensor in tensors)
+
+
+def broadcast_shapes(*shapes):
+    """The size that sizes are broadcast to.
+
+    >>> torch.broadcast_shapes((3,), (2, 1))
+    torch.Size([2, 3])
+    """
+    joined = []
+    for shape in shapes:
+        try:
+            joined = _joined(joined, (shape,) if isinstance(shape, int) else shape)
+        except RuntimeError:
+            raise RuntimeError("Shape mismatch: objects cannot be broadcast to a single shape") from None
+    return _C.Size(joined)
+
+
+def meshgrid(*tensors, indexing=None):
+    """Grids of coordinates: of n tensors, n of n dimensions, each with one tensor's values along one.
+
+    Args:
+        tensors: of one dimension, or none
+        indexing (str): "ij" (the default), or "xy", where the first two dimensions are exchanged
+
+    >>> torch.meshgrid(torch.tensor([1, 2]), torch.tensor([3, 4]), indexing='ij')[0]
+    tensor([[1, 1],
+            [2, 2]])
+    """
+    if indexing not in (None, "ij", "xy"):
+        raise RuntimeError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
+    tensors = _tensors(tensors, "meshgrid")
+    dims = list(range(len(tensors)))
+    if indexing == "xy" and len(dims) > 1:
+        dims[:2] = 1, 0
+    shape = [tensors[dim].numel() for dim in dims]
+    return tuple(tensor.reshape([-1 if i == dims[k] else 1 for i in range(len(dims))]).expand(shape)
+                 for k, tensor in enumerate(tensors))
+
+
+def result_type(tensor, other):
+    """The dtype of what an operation on the two gives.
+
+    >>> torch.result_type(torch.tensor([1, 2]), 1.0)
+    torch.float32
+    """
+    # A tensor with dimensions counts before one without, and that before a number: what comes after
+    # adds its dtype only if it is of a higher kind, as float is to int.
+    kinds = [None, None, None]
+    for value in tensor, other:
+        if isinstance(value, _C.Tensor):
+            kind, dtype = (0 if value.dim() else 1), value.dtype
+        else:
+            if not hasattr(value, "__float__"):
+                raise TypeError(f"must be Number, not {type(value).__name__}")
+            kind, dtype = 2, _C.tensor(value).dtype
+        kinds[kind] = dtype if kinds[kind] is None else _C.promote_types(kinds[kind], dtype)
+    result = None
+    for dtype in kinds:
+        if result is None:
+            result = dtype
+        elif dtype is not None and not result.is_floating_point and (result == _C.bool or dtype.is_floating_point):
+            result = _C.promote_types(result, dtype)
+    return result

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.finfo and torch.iinfo: the limits of dtypes."""
+from phlox import _C
+
+_FLOATS = {  # resolution, largest, eps, smallest normal
+    _C.float16: (1e-3, 65504.0, 2.0**-10, 2.0**-14),
+    _C.bfloat16: (1e-2, 3.3895313892515355e38, 2.0**-7, 2.0**-126),
+    _C.float32: (1e-6, 3.4028234663852886e38, 2.0**-23, 2.0**-126),
+    _C.float64: (1e-15, 1.7976931348623157e308, 2.0**-52, 2.0**-1022),
+}
+
+
+def _dtype(given):
+    try:
+        return _C.promote_types(given, given)
+    except TypeError:
+        raise TypeError(f"must be torch.dtype, not {type(given).__name__}") from None
+
+
+class _Limits:
+    """Limits are equal where their dtypes are."""
+
+    __slots__ = ("dtype", "bits", "min", "max")
+
+    def __init__(self, dtype, low, high):
+        self.dtype, self.bits = str(dtype)[len("torch."):], dtype.itemsize * 8
+        self.min, self.max = low, high
+
+    def __eq__(self, other):
+        return type(other) is type(self) and other.dtype == self.dtype
+
+    def __hash__(self):
+        return hash(self.dtype)
+
+
+class finfo(_Limits):
+    """The limits of a floating point dtype, the default one if none is given.
+
+    Args:
+        type (torch.dtype): TypeError for integers
+
+    >>> torch.finfo(torch.float16).max
+    65504.0
+    """
+
+    __module__ = "torch"
+    __slots__ = ("resolution", "eps", "smallest_normal", "tiny")
+
+    def __init__(self, type=None):
+        dtype = _C.get_default_dtype() if type is None else _dtype(type)
+        if dtype not in _FLOATS:
+            raise TypeError("torch.finfo() requires a floating point input type. Use torch.iinfo to handle 'torch.finfo'")
+        self.resolution, high, self.eps, self.tiny = _FLOATS[dtype]
+        self.smallest_normal = self.tiny
+        super().__init__(dtype, -high, high)
+
+    def __repr__(self):
+        names = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
+        return f"finfo({', '.join(f'{name}={getattr(self, name):.6g}' for name in names)}, dtype={self.dtype})"
+
+
+class iinfo(_Limits):
+    """The limits of a dtype of integers.
+
+    Args:
+        type (torch.dtype): TypeError for others
+
+    >>> torch.iinfo(torch.int8)
+    iinfo(min=-128, max=127, dtype=int8)
+    """
+
+    __module__ = "torch"
+    __slots__ = ()
+
+    def __init__(self, type):
+        dtype = _dtype(type)
+        if dtype.is_floating_point or dtype == _C.bool:
+            raise TypeError("torch.iinfo() requires an integer input type. Use torch.finfo to handle 'torch.iinfo'")
+        bits = dtype.itemsize * 8
+        super().__init__(dtype, *((-1 << bits - 1, (1 << bits - 1) - 1) if dtype.is_signed else (0, (1 << bits) - 1)))
+
+    def __repr__(self):
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.backends: modules whose attributes are settings, read and written where the library keeps them; and
+torch.set_float32_matmul_precision."""
+import sys
+import warnings
+from types import ModuleType
+
+from phlox import _C
+
+__path__ = []
+_SETTINGS = _C._settings()
+_PRECISIONS = ("highest", "high", "medium")
+
+
+def _attribute(number, name):
+    def write(module, value):
+        if not isinstance(value, bool):
+            raise RuntimeError(f"{name} expects a bool, but got {type(value).__name__}")
+        _C._setting(number, value)
+
+    def remove(module):
+        raise RuntimeError(f"{name} expects a bool, but got nothing")
+
+    return property(lambda module: bool(_C._setting(number)), write, remove)
+
+
+def _module(path, **functions):
+    """A module below torch.backends with its settings and functions."""
+    settings = {name: _attribute(i, name) for i, (where, name) in enumerate(_SETTINGS) if where == path}
+    full = f"{__name__}.{path}"
+    module = type("module", (ModuleType,), {
+        "__module__": "torch.backends", **settings,
+        "__dir__": lambda self: sorted({*ModuleType.__dir__(self), *settings})})(full)
+    module.__path__ = []
+    vars(module).update(functions)
+    sys.modules[full] = module
+    _C._name_missing(full)
+    return module
+
+
+def _is_there():
+    return _C.cuda.device_count() > 0
+
+
+def _is_not_there():
+    return False
+
+
+def _has_cudnn():
+    return _C._library_version("cudnn") > 0
+
+
+def _cudnn_version():
+    return _C._library_version("cudnn") or None
+
+
+_C._name_missing(__name__)
+cuda = _module("cuda", is_built=_is_there)
+cuda.matmul = _module("cuda.matmul")
+cudnn = _module("cudnn", is_available=_has_cudnn, version=_cudnn_version)
+mkldnn = _module("mkldnn", is_available=_is_not_there, is_built=_is_not_there)
+mps = _module("mps", is_available=_is_not_there, is_built=_is_not_there)
+
+
+def set_float32_matmul_precision(precision):
+    """Sets how precise products of float32 matrices on a GPU are.
+
+    Args:
+        precision (str): "highest" for float32, "high" or "medium" for TF32
+    """
+    if not isinstance(precision, str):
+        raise RuntimeError(f"set_float32_matmul_precision expects a str, but got {type(precision).__name__}")
+    if precision not in _PRECISIONS:
+        warnings.warn(f"{precision} is not one of 'highest', 'high', or 'medium'; the current "
+                      "setFloat32MatmulPrecision call has no effect.", stacklevel=2)
+        return
+    _C._setting(_MATMUL, _PRECISIONS.index(precision))
+
+
+def get_float32_matmul_precision():
+    """What set_float32_matmul_precision set.
+
+    >>> torch.get_float32_matmul_precision()
+    'highest'
+    """
+    return _PRECISIONS[_C._setting(_MATMUL)]
+
+
+_MATMUL = _SETTINGS.index(("cuda.matmul", "allow_tf32"))

@@ -1,0 +1,7 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.version."""
+from phlox import _C
+
+_C._name_missing(__name__)
+__version__ = _C.__version__
+cuda = hip = None
