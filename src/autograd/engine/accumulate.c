@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // AccumulateGrad: the end of every path, which adds a gradient to .grad of a leaf.
 //
-// A leaf has one such node at a time, which lives while some graph refers to it; the leaf's slot
-// knows it through a weak pointer. Several backward calls may reach a leaf at once (DataParallel):
-// a lock of the leaf guards its gradient.
+// A leaf has one such node at a time, which lives while some graph refers to it; the leaf's
+// gradient state knows it through a weak pointer. Several backward calls may reach a leaf at once
+// (DataParallel): a lock of the leaf guards its gradient.
 #include "graph.h"
 
 typedef struct px__accumulate {
@@ -31,10 +31,10 @@ static void end(px_node *node) {
   px_release(leaf);
 }
 
-// A thread may take the node from the slot just when its last owner lets go: the taker, under the
-// lock, counts itself in, and the last owner then finds a count above its own.
-static px_node *take(px__slot *slot) {
-  px_node *node = slot->accumulator;
+// A thread may take the node from the gradient state just when its last owner lets go: the taker,
+// under the lock, counts itself in, and the last owner then finds a count above its own.
+static px_node *take(px__grad_state *state) {
+  px_node *node = state->accumulator;
   if (!node) return NULL;
   int32_t refs = __atomic_load_n(&node->head.refs, __ATOMIC_RELAXED);
   while (refs > 0 && !__atomic_compare_exchange_n(&node->head.refs, &refs, refs + 1, true,
@@ -45,32 +45,32 @@ static px_node *take(px__slot *slot) {
 
 bool px__accumulator_dies(px_node *node) {
   px_tensor *leaf = ((px__accumulate *)node)->leaf;
-  px__slot *slot = leaf ? px__slot_of(leaf) : NULL;
-  if (!slot) return true;
-  px__spin_lock(&slot->lock);
+  px__grad_state *state = leaf ? px__grad_state_of(leaf) : NULL;
+  if (!state) return true;
+  px__spin_lock(&state->lock);
   bool dies = __atomic_load_n(&node->head.refs, __ATOMIC_ACQUIRE) <= 1;
   if (!dies) dies = __atomic_sub_fetch(&node->head.refs, 1, __ATOMIC_ACQ_REL) == 0;
-  if (dies && slot->accumulator == node) slot->accumulator = NULL;
-  px__spin_unlock(&slot->lock);
+  if (dies && state->accumulator == node) state->accumulator = NULL;
+  px__spin_unlock(&state->lock);
   return dies;
 }
 
 px_status px__accumulator(px_node **out, px_tensor *leaf) {
-  px__slot *slot;
-  PX_TRY(px__slot_make(&slot, leaf));
-  px__spin_lock(&slot->lock);
-  *out = take(slot);
-  px__spin_unlock(&slot->lock);
+  px__grad_state *state;
+  PX_TRY(px__grad_state_make(&state, leaf));
+  px__spin_lock(&state->lock);
+  *out = take(state);
+  px__spin_unlock(&state->lock);
   if (*out) return PX_OK;
   px_node *node;
   PX_TRY(px__node_new(&node, &px__accumulate_kind, "AccumulateGrad", sizeof(px__accumulate), 0, 1,
                       &leaf));
   node->sequence = UINT64_MAX;  // runs as soon as it can
   ((px__accumulate *)node)->leaf = px_retain(leaf);
-  px__spin_lock(&slot->lock);
-  px_node *other = take(slot);  // another thread was faster
-  if (!other) slot->accumulator = node;
-  px__spin_unlock(&slot->lock);
+  px__spin_lock(&state->lock);
+  px_node *other = take(state);  // another thread was faster
+  if (!other) state->accumulator = node;
+  px__spin_unlock(&state->lock);
   if (other) px_release(node);
   *out = other ? other : node;
   return PX_OK;
@@ -95,14 +95,14 @@ static px_status first(px_tensor **place, px_tensor *leaf, px_tensor *grad) {
 }
 
 static px_status accumulate(px_tensor *leaf, px_tensor *grad) {
-  px__slot *slot = px__slot_of(leaf);
-  if (!slot->grad) return first(&slot->grad, leaf, grad);
-  px_value args[] = {PX_T(slot->grad), PX_T(grad)};
+  px__grad_state *state = px__grad_state_of(leaf);
+  if (!state->grad) return first(&state->grad, leaf, grad);
+  px_value args[] = {PX_T(state->grad), PX_T(grad)};
   if (!px_grad_enabled()) return px__call_inplace(PX__ADD, 2, args);
   px_tensor *sum = NULL;
   PX_TRY(px__call(&sum, PX__ADD, 2, args));
-  px_release(slot->grad);
-  slot->grad = sum;
+  px_release(state->grad);
+  state->grad = sum;
   return PX_OK;
 }
 

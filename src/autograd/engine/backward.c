@@ -92,7 +92,7 @@ static px_status add_captures(px__task *task, int64_t count, px_tensor *const *i
     PX_TRY(px__edge_of(&edges[i], inputs[i]));
     px__capture *capture = &task->captures[i];
     PX_TRY(px__task_add(task, edges[i].node, &capture->entry));
-    px__entry *entry = &task->entries[capture->entry];
+    px__task_entry *entry = &task->entries[capture->entry];
     capture->nr = edges[i].nr;
     capture->next = entry->capture;
     entry->capture = (int32_t)i;
@@ -143,36 +143,36 @@ static px_status outcome(px__task *task) {
 }
 
 // What is current on a thread, to go back to: running a node makes its device and stream current.
-typedef struct px__place {
+typedef struct thread_state {
   int device;
   px_stream *streams[2];  // of the task's device; of the worker's, where nodes of other tasks run
-} px__place;
+} thread_state;
 
-static px_status place_save(px__place *place, const px__task *task) {
+static px_status state_save(thread_state *state, const px__task *task) {
   int devices[2] = {task->shared ? -1 : task->device, px__worker_device()};
-  *place = (px__place){.device = px_device_peek()};
+  *state = (thread_state){.device = px_device_peek()};
   for (int i = 0; i < 2; i++)
-    if (devices[i] >= 0) PX_TRY(px_stream_current(&place->streams[i], px_cuda(devices[i])));
+    if (devices[i] >= 0) PX_TRY(px_stream_current(&state->streams[i], px_cuda(devices[i])));
   return PX_OK;
 }
 
-static px_status place_restore(const px__place *place) {
-  if (!place->streams[0] && !place->streams[1]) return PX_OK;
+static px_status state_restore(const thread_state *state) {
+  if (!state->streams[0] && !state->streams[1]) return PX_OK;
   for (int i = 0; i < 2; i++)
-    if (place->streams[i]) PX_TRY(px_stream_set_current(place->streams[i]));
-  return px_device_set(place->device);
+    if (state->streams[i]) PX_TRY(px_stream_set_current(state->streams[i]));
+  return px_device_set(state->device);
 }
 
 static px_status work(px__task *task, px__roots *roots) {
-  px__place place;
-  PX_TRY(place_save(&place, task));
+  thread_state before;
+  PX_TRY(state_save(&before, task));
   px__task_lock(task);
   px_status status = push_roots(task, roots);
   px__task_unlock(task);
   if (status != PX_OK) px__task_fail(task);
   px__item item;
   while (px__queue_pop(task->home, task, &item)) px__run_item(item);
-  status = place_restore(&place);
+  status = state_restore(&before);
   if (status != PX_OK) px__task_fail(task);
   return outcome(task);
 }

@@ -38,7 +38,7 @@ static px_status add(px_tensor **place, px_tensor *grad) {
   return PX_OK;
 }
 
-px_status px__buffer_add(px__entry *entry, int nr, px_tensor *grad_take) {
+px_status px__buffer_add(px__task_entry *entry, int nr, px_tensor *grad_take) {
   PX_SCOPED(px_tensor) grad = grad_take;
   px_tensor **place = px__entry_grads(entry) + nr;
   px_stream *before;

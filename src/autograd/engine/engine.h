@@ -27,7 +27,7 @@ typedef struct px__queue {
   int count, room;
 } px__queue;
 
-typedef struct px__entry {
+typedef struct px__task_entry {
   px_node *node;     // borrowed: the roots hold the graph
   px_tensor *one;    // the gradient, if the node has one result
   px_tensor **many;  // else an array of them, or NULL
@@ -35,7 +35,7 @@ typedef struct px__entry {
   int32_t next_edge;  // of the traversal
   int32_t capture;    // first of this entry's captures, or -1
   bool needed;        // some input that the caller asks for is behind it
-} px__entry;
+} px__task_entry;
 
 typedef struct px__capture {
   uint32_t entry;
@@ -48,7 +48,7 @@ struct px__task {
   pthread_mutex_t lock;
   px__queue *home;  // `own`, or that of the worker that made the call
   px__queue own;
-  px__entry *entries;
+  px__task_entry *entries;
   uint32_t count, room;
   uint32_t *table;  // hash of nodes: index + 1, 0 empty
   uint32_t table_room;
@@ -90,7 +90,7 @@ static inline void px__task_lock(px__task *task) {
 static inline void px__task_unlock(px__task *task) {
   if (task->shared) pthread_mutex_unlock(&task->lock);
 }
-static inline px_tensor **px__entry_grads(px__entry *entry) {
+static inline px_tensor **px__entry_grads(px__task_entry *entry) {
   return entry->node->result_count == 1 ? &entry->one : entry->many;
 }
 
@@ -103,7 +103,7 @@ __attribute__((warn_unused_result)) px_status px__worker_of(px__queue **out, int
 // ---- buffer.c
 // Adds a gradient (consumed) that is ready on this thread's current stream to an input of an entry,
 // on the stream of its node.
-__attribute__((warn_unused_result)) px_status px__buffer_add(px__entry *entry, int nr,
+__attribute__((warn_unused_result)) px_status px__buffer_add(px__task_entry *entry, int nr,
                                                              px_tensor *grad_take);
 
 // ---- run.c

@@ -177,7 +177,8 @@ px_status px_saved_unpack(px_tensor **out, px_saved *saved, const char *node_nam
   return PX_OK;
 }
 
-// E-AG-1.
+// Fails with "one of the variables needed for gradient computation has been modified by an inplace
+// operation", and says what it was.
 px_status px__check_version(const px_tensor *t, uint64_t version, const char *node_name, int nr) {
   uint64_t now = px_tensor_version(t);
   if (now == version) return PX_OK;

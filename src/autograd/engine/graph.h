@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The graph: nodes, their edges, what hangs on a tensor. For the files of this folder.
 //
-// Ownership: a tensor owns its slot, a slot owns the node that made the tensor, a node owns the
-// nodes of its inputs and what it saved. Nothing points the other way, so that no cycle arises: a
-// saved result, and a saved input that could later be changed in place, are aliases without history
-// (what history they had is in the edges). The one weak pointer is slot -> AccumulateGrad.
+// Ownership: a tensor owns its gradient state, a gradient state owns the node that made the tensor,
+// a node owns the nodes of its inputs and what it saved. Nothing points the other way, so that no
+// cycle arises: a saved result, and a saved input that could later be changed in place, are aliases
+// without history (what history they had is in the edges). The one weak pointer is gradient state
+// -> AccumulateGrad.
 #pragma once
 #include "phlox/autograd.h"
 #include "phlox/extend.h"
@@ -38,7 +39,7 @@ typedef struct px__kind {
   void (*end)(px_node *node);   // lets go of the rest when the node ends. Or NULL
 } px__kind;
 
-typedef struct px__hook {
+typedef struct px__gradient_hook {
   px_object head;
   int64_t id;
   int32_t nr;  // which result of the node
@@ -48,13 +49,13 @@ typedef struct px__hook {
   struct px__box *box;  // retain_grad: where the gradient goes
   void *context;
   void (*release)(void *context);
-} px__hook;
-typedef struct px__hooks {
+} px__gradient_hook;
+typedef struct px__gradient_hooks {
   int count, room;
-  px__hook **items;  // owned
-} px__hooks;
-// The kept gradient of a non-leaf; shared by its slot and the node's hook. The hook's end of it is
-// closed when the tensor ends.
+  px__gradient_hook **items;  // owned
+} px__gradient_hooks;
+// The kept gradient of a non-leaf; shared by its gradient state and the node's hook. The hook's end
+// of it is closed when the tensor ends.
 typedef struct px__box {
   px_object head;
   uint8_t lock;  // guards the rest against a backward call while the tensor ends
@@ -70,7 +71,7 @@ struct px_node {
   px__meta *results;
   px_stream *stream;  // of the forward op; NULL on the CPU
   px_node *next;      // in the queue of nodes to destroy
-  px__hooks *hooks;
+  px__gradient_hooks *hooks;
   const char *file;  // where the forward call was, in anomaly mode; or NULL
   uint64_t sequence;
   uint64_t claim;  // atomic hint of the engine: task number, index of the entry
@@ -83,19 +84,19 @@ struct px_node {
   bool freed;
 };
 
-typedef struct px__slot {
+typedef struct px__grad_state {
   px_object head;
   px_node *fn;  // owned; NULL: a leaf
   int32_t nr;
-  uint8_t lock;          // guards `accumulator`
-  px_node *accumulator;  // weak
-  px_tensor *grad;       // owned; of a leaf
-  px__box *box;          // owned; of a non-leaf that retains its gradient
-  px__hooks hooks;       // all that were registered through this tensor
-  px__hooks accumulated;
-} px__slot;
+  uint8_t lock;              // guards `accumulator`
+  px_node *accumulator;      // weak
+  px_tensor *grad;           // owned; of a leaf
+  px__box *box;              // owned; of a non-leaf that retains its gradient
+  px__gradient_hooks hooks;  // all that were registered through this tensor
+  px__gradient_hooks accumulated;
+} px__grad_state;
 
-// ---- pool.c: zeroed memory of nodes and slots, from a list of the thread
+// ---- pool.c: zeroed memory of nodes and gradient states, from a list of the thread
 __attribute__((warn_unused_result)) px_status px__pool_get(void **out, size_t bytes);
 void px__pool_put(void *memory, size_t bytes);
 
@@ -111,13 +112,14 @@ __attribute__((warn_unused_result)) px_status px__node_new(px_node **out, const 
                                                            const char *name, size_t body,
                                                            int edge_count, int result_count,
                                                            px_tensor *const *results);
-// Around a run: enter fails if the saved values are gone (E-AG-2); leave drops them if `release`.
+// Around a run: enter fails if the saved values are gone; leave drops them if `release`.
 __attribute__((warn_unused_result)) px_status px__node_enter(px_node *node);
 void px__node_leave(px_node *node, bool release);
 
 // ---- tensor.c
-static inline px__slot *px__slot_of(const px_tensor *t) { return px_tensor_slot(t); }
-__attribute__((warn_unused_result)) px_status px__slot_make(px__slot **out, px_tensor *t);
+static inline px__grad_state *px__grad_state_of(const px_tensor *t) { return px_tensor_slot(t); }
+__attribute__((warn_unused_result)) px_status px__grad_state_make(px__grad_state **out,
+                                                                  px_tensor *t);
 // Whether only the owner of one reference to t can see it or its memory. A view keeps what it is a
 // view of, which may have no other owner.
 static inline bool px__unseen(const px_tensor *t) {
@@ -134,7 +136,7 @@ __attribute__((warn_unused_result)) px_status px__with_history(px_tensor **out, 
                                                                px__edge edge);
 
 // ---- hooks.c
-void px__hooks_clear(px__hooks *hooks);
+void px__hooks_clear(px__gradient_hooks *hooks);
 // Lets go of what is retained, for good: the tensor ends.
 void px__box_close(px__box *box);
 // Runs node's hooks over the gradients of its results, replacing them.
@@ -150,7 +152,7 @@ __attribute__((warn_unused_result)) px_status px__op_node_new(
     int result_count, px_tensor *const *results, px_tensor *original);
 // What is saved for the gradients of `needs`: parameters in the low, results in the high 16 bits.
 uint32_t px__saves_for(const px_op *op, uint32_t needs);
-// E-AG-1, if t is not at `version`.
+// Fails if t, which was saved for a gradient, is not at `version` any more.
 __attribute__((warn_unused_result)) px_status px__check_version(const px_tensor *t,
                                                                 uint64_t version,
                                                                 const char *node_name, int nr);
@@ -158,7 +160,7 @@ __attribute__((warn_unused_result)) px_status px__check_version(const px_tensor 
 // ---- record.c
 // Makes t, changed in place by node, its result; reaches the base if t is a view.
 __attribute__((warn_unused_result)) px_status px__rebase(px_tensor *t, px_node *node);
-// E-AG-3, E-AG-8: whether t may be changed in place while that is recorded.
+// Fails if t may not be changed in place while that is recorded: a leaf, or certain views.
 __attribute__((warn_unused_result)) px_status px__check_inplace(px_tensor *t);
 extern const px__kind px__zero_kind;  // its first input's gradient is zero, in place
 
@@ -215,7 +217,7 @@ extern _Thread_local px_node *px__running;
 
 // ---- validate.c
 // Brings *grad to the form of `meta`: summed to its shape, of its dtype. `function` made it, or
-// NULL for the user; `index` is for the message (E-AG-6).
+// NULL for the user; `index` is for the message.
 __attribute__((warn_unused_result)) px_status px__fit_grad(px_tensor **grad, const px__meta *meta,
                                                            const char *function, int index);
 // Fails with 'Function 'X' returned nan values in its 0th output.'

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hooks on gradients of tensors, and retain_grad.
 //
-// A hook is an object that the tensor's slot and the node that made the tensor share: the node runs
-// it, the tensor removes it. So hooks outlive the tensor, as the graph does, and stay with the node
-// that they were registered at when the tensor is changed in place; only retain_grad moves.
+// A hook is an object that the tensor's gradient state and the node that made the tensor share: the
+// node runs it, the tensor removes it. So hooks outlive the tensor, as the graph does, and stay
+// with the node that they were registered at when the tensor is changed in place; only retain_grad
+// moves.
 #include "graph.h"
 #include "phlox/ops.h"
 
 static int64_t last_id;  // atomic
 
 static void hook_destroy(void *self) {
-  px__hook *hook = self;
+  px__gradient_hook *hook = self;
   if (hook->release && !hook->removed) hook->release(hook->context);
   px_release(hook->box);
   px_object_end(hook);
@@ -25,15 +26,15 @@ static void box_destroy(void *self) {
 static const px_class hook_class = {"hook", hook_destroy};
 static const px_class box_class = {"retained gradient", box_destroy};
 
-void px__hooks_clear(px__hooks *hooks) {
+void px__hooks_clear(px__gradient_hooks *hooks) {
   int count = hooks->count;
   hooks->count = 0;
   for (int i = 0; i < count; i++) px_release(hooks->items[i]);
   px_free(hooks->items);
-  *hooks = (px__hooks){0};
+  *hooks = (px__gradient_hooks){0};
 }
 
-static px_status append(px__hooks *hooks, px__hook *hook) {
+static px_status append(px__gradient_hooks *hooks, px__gradient_hook *hook) {
   if (hooks->count == hooks->room) {
     int room = hooks->room ? hooks->room * 2 : 4;
     PX_TRY(px_realloc((void **)&hooks->items, (size_t)room * sizeof *hooks->items));
@@ -43,11 +44,11 @@ static px_status append(px__hooks *hooks, px__hook *hook) {
   return PX_OK;
 }
 
-static void take_out(px__hooks *hooks, const px__hook *hook) {
+static void take_out(px__gradient_hooks *hooks, const px__gradient_hook *hook) {
   if (!hooks) return;
   for (int i = 0; i < hooks->count; i++) {
     if (hooks->items[i] != hook) continue;
-    px__hook *found = hooks->items[i];
+    px__gradient_hook *found = hooks->items[i];
     memmove(hooks->items + i, hooks->items + i + 1,
             (size_t)(--hooks->count - i) * sizeof *hooks->items);
     px_release(found);
@@ -55,12 +56,12 @@ static void take_out(px__hooks *hooks, const px__hook *hook) {
   }
 }
 
-static px_status append_to_node(px_node *node, px__hook *hook) {
+static px_status append_to_node(px_node *node, px__gradient_hook *hook) {
   if (!node->hooks) PX_TRY(px_alloc((void **)&node->hooks, sizeof *node->hooks));
   return append(node->hooks, hook);
 }
 
-static px_status hook_new(px__hook **out) {
+static px_status hook_new(px__gradient_hook **out) {
   PX_TRY(px_alloc((void **)out, sizeof **out));
   px_object_init(*out, &hook_class);
   (*out)->id = __atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED);
@@ -75,14 +76,14 @@ px_status px_tensor_add_hook(int64_t *id, px_tensor *self, px_grad_hook on_grad,
            "cannot register a hook on a tensor that doesn't require gradient");
   px_node *fn;
   PX_TRY(px_tensor_grad_fn(&fn, self));
-  px__slot *slot;
-  PX_TRY(px__slot_make(&slot, self));
-  PX_SCOPED(px__hook) hook = NULL;
+  px__grad_state *state;
+  PX_TRY(px__grad_state_make(&state, self));
+  PX_SCOPED(px__gradient_hook) hook = NULL;
   PX_TRY(hook_new(&hook));
   hook->on_grad = on_grad;
-  hook->nr = slot->nr;
+  hook->nr = state->nr;
   if (fn) PX_TRY(append_to_node(fn, hook));
-  px_status status = append(&slot->hooks, hook);
+  px_status status = append(&state->hooks, hook);
   if (status != PX_OK) {
     take_out(fn ? fn->hooks : NULL, hook);
     return status;
@@ -103,21 +104,21 @@ px_status px_tensor_add_accumulated_hook(int64_t *id, px_tensor *self,
            "cannot register a hook on a tensor that doesn't require gradient");
   PX_CHECK(px_tensor_is_leaf(self), PX_RUNTIME,
            "post accumulate grad hooks cannot be registered on non-leaf tensors");
-  px__slot *slot;
-  PX_TRY(px__slot_make(&slot, self));
-  PX_SCOPED(px__hook) hook = NULL;
+  px__grad_state *state;
+  PX_TRY(px__grad_state_make(&state, self));
+  PX_SCOPED(px__gradient_hook) hook = NULL;
   PX_TRY(hook_new(&hook));
   hook->on_accumulated = on_accumulated;
-  PX_TRY(append(&slot->accumulated, hook));
+  PX_TRY(append(&state->accumulated, hook));
   hook->context = context;
   hook->release = release;
   *id = hook->id;
   return PX_OK;
 }
 
-static bool remove_from(px__hooks *hooks, int64_t id) {
+static bool remove_from(px__gradient_hooks *hooks, int64_t id) {
   for (int i = 0; i < hooks->count; i++) {
-    px__hook *hook = hooks->items[i];
+    px__gradient_hook *hook = hooks->items[i];
     if (hook->id != id) continue;
     px_retain(hook);
     take_out(hooks, hook);
@@ -131,8 +132,8 @@ static bool remove_from(px__hooks *hooks, int64_t id) {
 }
 
 void px_tensor_remove_hook(px_tensor *self, int64_t id) {
-  px__slot *slot = px__slot_of(self);
-  if (slot && !remove_from(&slot->hooks, id)) remove_from(&slot->accumulated, id);
+  px__grad_state *state = px__grad_state_of(self);
+  if (state && !remove_from(&state->hooks, id)) remove_from(&state->accumulated, id);
 }
 
 // ---- retain_grad
@@ -143,34 +144,34 @@ px_status px_tensor_retain_grad(px_tensor *self) {
            "can't retain_grad on Tensor that has requires_grad=False");
   px_node *fn;
   PX_TRY(px_tensor_grad_fn(&fn, self));
-  px__slot *slot = px__slot_of(self);
-  if (!fn || slot->box) return PX_OK;
+  px__grad_state *state = px__grad_state_of(self);
+  if (!fn || state->box) return PX_OK;
   PX_SCOPED(px__box) box = NULL;
   PX_TRY(px_alloc((void **)&box, sizeof *box));
   px_object_init(box, &box_class);
-  PX_SCOPED(px__hook) hook = NULL;
+  PX_SCOPED(px__gradient_hook) hook = NULL;
   PX_TRY(hook_new(&hook));
   hook->box = px_retain(box);
-  hook->nr = slot->nr;
+  hook->nr = state->nr;
   PX_TRY(append_to_node(fn, hook));
-  slot->box = PX_MOVE(box);
+  state->box = PX_MOVE(box);
   return PX_OK;
 }
 
 bool px_tensor_retains_grad(const px_tensor *self) {
-  const px__slot *slot = px__slot_of(self);
-  return slot && slot->box;
+  const px__grad_state *state = px__grad_state_of(self);
+  return state && state->box;
 }
 
 px_status px__hooks_move_retained(px_tensor *t, px_node *from) {
-  px__slot *slot = px__slot_of(t);
-  if (!from || !from->hooks || from == slot->fn) return PX_OK;
+  px__grad_state *state = px__grad_state_of(t);
+  if (!from || !from->hooks || from == state->fn) return PX_OK;
   for (int i = 0; i < from->hooks->count; i++) {
-    PX_SCOPED(px__hook) hook = px_retain(from->hooks->items[i]);
-    if (hook->box != slot->box) continue;
+    PX_SCOPED(px__gradient_hook) hook = px_retain(from->hooks->items[i]);
+    if (hook->box != state->box) continue;
     take_out(from->hooks, hook);
-    hook->nr = slot->nr;
-    return append_to_node(slot->fn, hook);
+    hook->nr = state->nr;
+    return append_to_node(state->fn, hook);
   }
   return PX_OK;
 }
@@ -193,7 +194,7 @@ static px_status check_hooked(const px_tensor *before, const px_tensor *now) {
   return PX_OK;
 }
 
-static px_status run_one(px__hook *hook, px_tensor **grad) {
+static px_status run_one(px__gradient_hook *hook, px_tensor **grad) {
   if (hook->removed || !hook->on_grad) return PX_OK;
   PX_SCOPED(px_tensor) other = NULL;
   PX_TRY(hook->on_grad(&other, *grad, hook->context));
@@ -234,14 +235,14 @@ void px__box_close(px__box *box) {
 }
 
 // A hook may add or remove hooks: the index is checked against the count at each step.
-static px_status run_list(px__hooks *hooks, bool leaf, px_tensor **grads) {
+static px_status run_list(px__gradient_hooks *hooks, bool leaf, px_tensor **grads) {
   for (int i = 0; i < hooks->count; i++) {
-    PX_SCOPED(px__hook) hook = px_retain(hooks->items[i]);
+    PX_SCOPED(px__gradient_hook) hook = px_retain(hooks->items[i]);
     px_tensor **grad = &grads[leaf ? 0 : hook->nr];
     if (*grad && !hook->box) PX_TRY(run_one(hook, grad));
   }
   for (int i = 0; i < hooks->count; i++) {  // what is retained is what the hooks made of it
-    PX_SCOPED(px__hook) hook = px_retain(hooks->items[i]);
+    PX_SCOPED(px__gradient_hook) hook = px_retain(hooks->items[i]);
     if (hook->box && grads[hook->nr]) PX_TRY(keep(hook->box, grads[hook->nr]));
   }
   return PX_OK;
@@ -249,15 +250,15 @@ static px_status run_list(px__hooks *hooks, bool leaf, px_tensor **grads) {
 
 px_status px__hooks_run(px_node *node, px_tensor **grads) {
   px_tensor *leaf = px_node_variable(node);
-  px__slot *slot = leaf ? px__slot_of(leaf) : NULL;
-  if (slot) return slot->hooks.count ? run_list(&slot->hooks, true, grads) : PX_OK;
+  px__grad_state *state = leaf ? px__grad_state_of(leaf) : NULL;
+  if (state) return state->hooks.count ? run_list(&state->hooks, true, grads) : PX_OK;
   return node->hooks ? run_list(node->hooks, false, grads) : PX_OK;
 }
 
 px_status px__hooks_run_accumulated(px_tensor *leaf) {
-  px__slot *slot = px__slot_of(leaf);
-  for (int i = 0; i < slot->accumulated.count; i++) {
-    PX_SCOPED(px__hook) hook = px_retain(slot->accumulated.items[i]);
+  px__grad_state *state = px__grad_state_of(leaf);
+  for (int i = 0; i < state->accumulated.count; i++) {
+    PX_SCOPED(px__gradient_hook) hook = px_retain(state->accumulated.items[i]);
     if (!hook->removed) PX_TRY(hook->on_accumulated(leaf, hook->context));
   }
   return PX_OK;

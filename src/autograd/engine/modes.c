@@ -10,7 +10,8 @@ typedef struct px__modes {
 static _Thread_local px__modes modes;
 static bool anomaly, check_nan = true;  // atomic
 
-// Views that are made while nothing is recorded remember that (E-AG-8).
+// Views that are made while nothing is recorded remember that: they may not be changed in place
+// later, where that would be recorded.
 static void mark(void) {
   bool off = modes.no_grad || modes.inference;
   px_tensor_set_new_marks(modes.inference ? PX_MARK_INFERENCE : 0,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of nodes and slots: blocks of a few sizes that each thread keeps for its next ones, since
-// every recorded op needs two. A block may be given back on another thread than it came from.
+// Memory of nodes and gradient states: blocks of a few sizes that each thread keeps for its next
+// ones, since every recorded op needs two. A block may be given back on another thread than it came
+// from.
 #include "graph.h"
 
 enum { STEP = 128, CLASSES = 8, KEEP = 2048 };  // blocks of 128, 256 ... 1024 bytes

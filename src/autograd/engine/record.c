@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recording: what happens around a call that autograd follows. Before an in-place call, whether it
-// is allowed (E-AG-3, E-AG-8, E-AG-9); after any call, the node.
+// is allowed; after any call, the node.
 #include <stdio.h>
 
 #include "modes.h"

@@ -66,7 +66,7 @@ static px_status note_ends(px__task *task, px_device device) {
   return status;
 }
 
-static px_status capture(px__task *task, px__entry *entry, px_tensor *const *grads) {
+static px_status capture(px__task *task, px__task_entry *entry, px_tensor *const *grads) {
   for (int i = entry->capture; i >= 0; i = task->captures[i].next) {
     px_tensor *grad = grads[task->captures[i].nr];
     if (!grad) continue;
@@ -130,7 +130,7 @@ static px_status apply(px__task *task, px__frame *f) {
 static px_status hand_on_one(px__task *task, px__frame *f, int i) {
   const px__edge *edge = &f->node->edges[i];
   uint32_t index = (uint32_t)px__task_find(task, edge->node);
-  px__entry *next = &task->entries[index];
+  px__task_entry *next = &task->entries[index];
   px_tensor *grad = f->run.out[i];
   f->run.out[i] = NULL;
   if (grad) PX_TRY(px__buffer_add(next, edge->nr, grad));
@@ -163,7 +163,7 @@ static void warn_of(const px_node *node) {
   (void)px_error_give(&error);
 }
 
-static px_status run_frame(px__task *task, px__entry *entry, px__frame *f) {
+static px_status run_frame(px__task *task, px__task_entry *entry, px__frame *f) {
   PX_TRY(px__hooks_run(f->node, f->grads));
   if (entry->capture >= 0) PX_TRY(capture(task, entry, f->grads));
   if (task->limited && !entry->needed) return PX_OK;
@@ -195,7 +195,7 @@ static void frame_end(px__frame *f) {
   px_free(f->room);
 }
 
-static px_status run_entry(px__task *task, px__entry *entry) {
+static px_status run_entry(px__task *task, px__task_entry *entry) {
   px_tensor *one = NULL, *small[SMALL] = {0};
   bool wanted[SMALL];
   px_node *node = entry->node;
@@ -218,7 +218,7 @@ static px_status enter_device(const px_node *node) {
 }
 
 static px_status run(px__item item) {
-  px__entry *entry = &item.task->entries[item.entry];
+  px__task_entry *entry = &item.task->entries[item.entry];
   PX_TRY(enter_device(entry->node));
   return run_entry(item.task, entry);
 }

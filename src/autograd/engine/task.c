@@ -14,7 +14,7 @@ px_status px__task_init(px__task *task) {
   return PX_OK;
 }
 
-static void entry_end(px__entry *entry) {
+static void entry_end(px__task_entry *entry) {
   px_release(entry->one);
   for (int i = 0; entry->many && i < entry->node->result_count; i++) px_release(entry->many[i]);
   px_free(entry->many);
@@ -78,7 +78,7 @@ px_status px__task_add(px__task *task, px_node *node, uint32_t *entry) {
   }
   if (task->count == task->room) PX_TRY(grow(task));
   *entry = task->count++;
-  task->entries[*entry] = (px__entry){.node = node, .capture = -1};
+  task->entries[*entry] = (px__task_entry){.node = node, .capture = -1};
   *place_of(task, node) = *entry + 1;
   __atomic_store_n(&node->claim, (uint64_t)task->number << 32 | *entry, __ATOMIC_RELAXED);
   if (node->device.type == PX_CUDA && task->device < 0) task->device = node->device.index;

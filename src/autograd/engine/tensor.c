@@ -1,43 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-// What autograd hangs on a tensor: its slot, and the public functions that look at it.
+// What autograd hangs on a tensor: its gradient state, and the public functions that look at it.
 //
-// A tensor without a slot is a leaf with no gradient. PX_MARK_NEEDS_GRAD is set on leaves that
-// require grad and on every tensor with a history.
+// A tensor without a gradient state is a leaf with no gradient. PX_MARK_NEEDS_GRAD is set on leaves
+// that require grad and on every tensor with a history.
 #include <stdio.h>
 
 #include "modes.h"
 
-static void slot_destroy(void *self) {
-  px__slot *slot = self;
-  px_release(slot->fn);
-  px_release(slot->grad);
-  if (slot->box) px__box_close(slot->box);
-  px_release(slot->box);
-  if (slot->hooks.items) px__hooks_clear(&slot->hooks);
-  if (slot->accumulated.items) px__hooks_clear(&slot->accumulated);
-  px__pool_put(slot, sizeof *slot);
+static void state_destroy(void *self) {
+  px__grad_state *state = self;
+  px_release(state->fn);
+  px_release(state->grad);
+  if (state->box) px__box_close(state->box);
+  px_release(state->box);
+  if (state->hooks.items) px__hooks_clear(&state->hooks);
+  if (state->accumulated.items) px__hooks_clear(&state->accumulated);
+  px__pool_put(state, sizeof *state);
 }
 
-static const px_class slot_class = {"autograd slot", slot_destroy};
+static const px_class state_class = {"autograd state", state_destroy};
 
-px_status px__slot_make(px__slot **out, px_tensor *t) {
-  *out = px__slot_of(t);
+px_status px__grad_state_make(px__grad_state **out, px_tensor *t) {
+  *out = px__grad_state_of(t);
   if (*out) return PX_OK;
-  px__slot *slot;
-  PX_TRY(px__pool_get((void **)&slot, sizeof *slot));
-  slot->head = (px_object){1, &slot_class};  // uncounted: as many as tensors have one
-  *out = px_tensor_set_slot_take(t, slot);
+  px__grad_state *state;
+  PX_TRY(px__pool_get((void **)&state, sizeof *state));
+  state->head = (px_object){1, &state_class};  // uncounted: as many as tensors have one
+  *out = px_tensor_set_slot_take(t, state);
   return PX_OK;
 }
 
 px_status px__set_history(px_tensor *t, px_node *node, int nr) {
-  px__slot *slot;
-  PX_TRY(px__slot_make(&slot, t));
-  px_node *before = slot->fn;
-  slot->fn = px_retain(node);
-  slot->nr = nr;
+  px__grad_state *state;
+  PX_TRY(px__grad_state_make(&state, t));
+  px_node *before = state->fn;
+  state->fn = px_retain(node);
+  state->nr = nr;
   px_tensor_mark(t, PX_MARK_NEEDS_GRAD, true);
-  px_status status = slot->box ? px__hooks_move_retained(t, before) : PX_OK;
+  px_status status = state->box ? px__hooks_move_retained(t, before) : PX_OK;
   px_release(before);
   return status;
 }
@@ -46,9 +46,9 @@ px_status px__edge_of(px__edge *out, px_tensor *t) {
   *out = (px__edge){NULL, 0};
   if (px__view_stale(t)) PX_TRY(px__view_refresh(t));
   if (!(px_tensor_marks(t) & PX_MARK_NEEDS_GRAD)) return PX_OK;
-  px__slot *slot = px__slot_of(t);
-  if (!slot || !slot->fn) return px__accumulator(&out->node, t);
-  *out = (px__edge){px_retain(slot->fn), slot->nr};
+  px__grad_state *state = px__grad_state_of(t);
+  if (!state || !state->fn) return px__accumulator(&out->node, t);
+  *out = (px__edge){px_retain(state->fn), state->nr};
   return PX_OK;
 }
 
@@ -67,8 +67,8 @@ bool px_tensor_requires_grad(const px_tensor *self) {
 }
 
 bool px_tensor_is_leaf(const px_tensor *self) {
-  const px__slot *slot = px__slot_of(self);
-  return !(slot && slot->fn) && !px__view_stale(self);
+  const px__grad_state *state = px__grad_state_of(self);
+  return !(state && state->fn) && !px__view_stale(self);
 }
 
 bool px_tensor_is_inference(const px_tensor *self) {
@@ -94,12 +94,12 @@ px_status px_tensor_detach_inplace(px_tensor *self) {
   PX_GIVEN(self);
   PX_CHECK(!(px_tensor_marks(self) & PX_MARK_VIEW), PX_RUNTIME,
            "Can't detach views in-place. Use detach() instead.");
-  px__slot *slot = px__slot_of(self);
+  px__grad_state *state = px__grad_state_of(self);
   px_tensor_mark(self, PX_MARK_NEEDS_GRAD, false);
-  if (!slot) return PX_OK;
-  px_node *before = slot->fn;
-  slot->fn = NULL;
-  slot->nr = 0;
+  if (!state) return PX_OK;
+  px_node *before = state->fn;
+  state->fn = NULL;
+  state->nr = 0;
   px_release(before);
   return PX_OK;
 }
@@ -108,14 +108,14 @@ px_status px_tensor_grad_fn(px_node **out, px_tensor *self) {
   PX_GIVEN(self);
   *out = NULL;
   if (px__view_stale(self)) PX_TRY(px__view_refresh(self));
-  const px__slot *slot = px__slot_of(self);
-  *out = slot ? slot->fn : NULL;
+  const px__grad_state *state = px__grad_state_of(self);
+  *out = state ? state->fn : NULL;
   return PX_OK;
 }
 
 int px_tensor_output_nr(const px_tensor *self) {
-  const px__slot *slot = px__slot_of(self);
-  return slot ? slot->nr : 0;
+  const px__grad_state *state = px__grad_state_of(self);
+  return state ? state->nr : 0;
 }
 
 void px__print_history(const px_tensor *self, char *text, size_t room) {
@@ -135,8 +135,8 @@ void px__print_history(const px_tensor *self, char *text, size_t room) {
 // ---- grad
 
 px_tensor *px_tensor_grad(const px_tensor *self) {
-  const px__slot *slot = px__slot_of(self);
-  return !slot ? NULL : slot->box ? slot->box->grad : slot->grad;
+  const px__grad_state *state = px__grad_state_of(self);
+  return !state ? NULL : state->box ? state->box->grad : state->grad;
 }
 
 static const char *c_name(px_dtype dtype) {
@@ -194,11 +194,11 @@ static px_status check_grad(const px_tensor *self, const px_tensor *grad) {
 
 px_status px_tensor_set_grad(px_tensor *self, px_tensor *grad) {
   PX_GIVEN(self);
-  px__slot *slot = px__slot_of(self);
-  if (!grad && !slot) return PX_OK;
+  px__grad_state *state = px__grad_state_of(self);
+  if (!grad && !state) return PX_OK;
   if (grad) PX_TRY(check_grad(self, grad));
-  PX_TRY(px__slot_make(&slot, self));
-  px_tensor **place = slot->box ? &slot->box->grad : &slot->grad;
+  PX_TRY(px__grad_state_make(&state, self));
+  px_tensor **place = state->box ? &state->box->grad : &state->grad;
   px_tensor *before = *place;
   *place = px_retain(grad);
   px_release(before);
