@@ -29,10 +29,10 @@ TOOL      = $(CC) -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra
 KFLAGS   := $(if $(SAN),,-O3) -fno-math-errno -fno-trapping-math
 V3FLAGS  := -march=x86-64-v3
 
-OPS      := $(wildcard ops/*.op layers/*.layer)
+OPS      := $(wildcard ops/*.op layers/*.layer optim/*.optim)
 GEN      := $(O)/gen/stamp
 CORE     := $(wildcard src/*/*.c src/*/*/*.c)
-GENSRC   := $(addprefix $(O)/gen/,ops_table.c ops_api.c backward.c layers.c)
+GENSRC   := $(addprefix $(O)/gen/,ops_table.c ops_api.c backward.c layers.c optim_kinds.c schedule_kinds.c)
 CPU      := $(wildcard backends/cpu/*.c)
 SIM      := $(wildcard backends/sim/*.c)
 EXT      := $(wildcard python/ext/*.c)
@@ -57,9 +57,9 @@ $(GEN): $(O)/opgen $(OPS)
 	$(call say,OPGEN)$(O)/opgen $(O)/gen $(OPS)
 	@touch $@
 # What opgen writes changes only where its text does: a new op rebuilds what it touches.
-GENHEAD  := $(addprefix $(O)/gen/,phlox/ops.h phlox/layers.h layer_functions.h layer_samples.inc op_ids.h grad_functions.h run_functions.h \
+GENHEAD  := $(addprefix $(O)/gen/,phlox/ops.h phlox/layers.h phlox/optimizers.h layer_functions.h layer_samples.inc op_ids.h grad_functions.h run_functions.h \
   kernel_args.h cpu_kernels.h samples.inc)
-CPUGEN   := kernels_cpu_table $(addprefix kernels_cpu_,0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+CPUGEN   := kernels_cpu_table kernels_cpu_optim $(addprefix kernels_cpu_,0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
 $(GENSRC) $(GENHEAD) $(CPUGEN:%=$(O)/gen/%.c): $(GEN) ;
 
 # ---- the library
@@ -95,8 +95,8 @@ CUDAARCH ?= -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm
 # The toolkit's headers: those of nvcc, or, where the backend is only looked at (lint), those in the usual place.
 TOOLKIT  := $(patsubst %/cuda.h,%,$(firstword $(wildcard $(if $(NVCC),$(dir $(NVCC))../include/cuda.h) /usr/local/cuda/include/cuda.h)))
 # The opgen of this tree may not write them.
-CUDAGEN  := $(if $(wildcard tools/opgen_cuda.c),$(addprefix kernels_cuda_,0 1 2 3 4 5 6 7 fold))
-CUDAROWS := $(if $(CUDAGEN),$(O)/gen/kernels_cuda_rows.o)
+CUDAGEN  := $(if $(wildcard tools/opgen_cuda.c),$(addprefix kernels_cuda_,0 1 2 3 4 5 6 7 fold optim))
+CUDAROWS := $(if $(CUDAGEN),$(addprefix $(O)/gen/,kernels_cuda_rows.o kernels_cuda_optim_rows.o))
 CUDAHOST := $(patsubst %.c,$(O)/%.o,$(wildcard backends/cuda/host/*.c)) $(CUDAROWS)
 FATBINS  := $(patsubst backends/cuda/kernels/%.cu,$(O)/cuda/%.fatbin,$(wildcard backends/cuda/kernels/*.cu)) $(CUDAGEN:%=$(O)/cuda/%.fatbin)
 CUDAINC   = $(addprefix -isystem ,$(TOOLKIT))
@@ -130,9 +130,10 @@ $(O)/ext/%.o: python/ext/%.c | $(GENHEAD)
 $(O)/_C.so: $(EXT:python/ext/%.c=$(O)/ext/%.o) $(O)/libphlox.so
 	$(call say,LD)$(LINK) -shared -o $@ $(filter %.o,$^) -L$(O) -lphlox -Wl,-rpath,'$$ORIGIN'
 # The module finds its libraries beside itself: in the tree that is python/phlox.
-$(O)/python: $(O)/_C.so $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB)
+$(O)/python: $(GEN) $(O)/_C.so $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB)
 	$(call say,COPY)cp $(O)/_C.so $(O)/libphlox_sim.so $(CUDALIB) $(O)/gen/_ops.pyi $(O)/gen/_layers.pyi python/phlox/
 	@cp $(O)/libphlox.so python/phlox/libphlox.so.0
+	@cp $(O)/gen/_kinds.py $(O)/gen/_schedules.py python/phlox/optim/
 	@touch $@
 
 # ---- tests: every tests/{unit,cts,ops,fault,race,fuzz}/*.c is a program
@@ -183,10 +184,10 @@ bench-ops: all
 	PYTHONPATH=python $(PYTHON) bench/ops.py
 demo:
 	script/demo
-# The pages that follow from the sources: docs/ops.md and docs/layers.md from the tables, HACKING's table of environment variables.
+# The pages that follow from the sources: docs/ops.md, docs/layers.md and docs/optim.md from the tables, HACKING's table of environment variables.
 docs: $(GEN)
 	@mkdir -p docs
-	cp $(O)/gen/ops.md $(O)/gen/layers.md docs/
+	cp $(O)/gen/ops.md $(O)/gen/layers.md $(O)/gen/optim.md docs/
 	tools/docs.sh
 
 # ---- checks: of the sources, and of what was built (the cuda backend takes minutes to build: looked at where it is there)
@@ -198,7 +199,7 @@ check: $(O)/libphlox.so $(O)/libphlox_sim.so
 	@tools/unused.sh
 	@tools/circles.sh --check $(O)
 	@tools/docs.sh --check
-	@for page in ops.md layers.md; do cmp $(O)/gen/$$page docs/$$page || { echo "docs/$$page is not what the tables give: make docs"; exit 1; }; done
+	@for page in ops.md layers.md optim.md; do cmp $(O)/gen/$$page docs/$$page || { echo "docs/$$page is not what the tables give: make docs"; exit 1; }; done
 	@tools/binary.sh $(O)/libphlox.so
 	@$(if $(wildcard $(O)/libphlox_cuda.so),tools/binary.sh $(O)/libphlox_cuda.so)
 	@if command -v clang-format >/dev/null; then clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h'); else echo 'clang-format is not here: format not checked'; fi
@@ -241,7 +242,7 @@ install: $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB)
 	ln -sf libphlox.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libphlox.so.0
 	ln -sf libphlox.so.0 $(DESTDIR)$(LIBDIR)/libphlox.so
 	$(INSTALL) -m 755 $(O)/libphlox_sim.so $(CUDALIB) $(DESTDIR)$(LIBDIR)/
-	install -m 644 include/phlox/*.h include/phlox/*.def $(O)/gen/phlox/ops.h $(O)/gen/phlox/layers.h $(DESTDIR)$(PREFIX)/include/phlox/
+	install -m 644 include/phlox/*.h include/phlox/*.def $(O)/gen/phlox/*.h $(DESTDIR)$(PREFIX)/include/phlox/
 	@$(SETPLACE) phlox.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/phlox.pc
 	@$(SETPLACE) phlox-config.cmake.in >$(DESTDIR)$(LIBDIR)/cmake/phlox/phlox-config.cmake
 	@$(SETPLACE) phlox-config-version.cmake.in >$(DESTDIR)$(LIBDIR)/cmake/phlox/phlox-config-version.cmake

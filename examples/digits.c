@@ -89,9 +89,8 @@ static px_status make_model(job *j) {
   PX_TRY(make_net(&j->net));
   PX_TRY(px_module_to(j->net, PX_DTYPE_NONE, j->devices[0], false));
   PX_TRY(px_module_parameters(&parameters, j->net));
-  PX_TRY(px_optimizer_new(&j->optimizer, "Adam"));
-  PX_TRY(px_optimizer_add(j->optimizer, px_list_items(parameters), px_list_size(parameters)));
-  return px_optimizer_set(j->optimizer, -1, "lr", 0.003);
+  return px_adam_new(&j->optimizer, px_list_items(parameters), px_list_size(parameters),
+                     .lr = 0.003);
 }
 
 // The network's answers to a batch, cut over the devices.

@@ -320,7 +320,7 @@ static void rehearse(void) {
 
 static void show(const char *name) {
   const og_op *op = og_find(name);
-  if (!op && og_show_layer(name)) return;
+  if (!op && (og_show_layer(name) || og_show_optim(name))) return;
   if (!op) {
     fprintf(stderr, "opgen: no op '%s'\n", name);
     exit(1);
@@ -342,6 +342,7 @@ int main(int argc, char **argv) {
     return 2;
   }
   for (int i = showing ? 3 : 2; i < argc; i++) og_read(argv[i]);
+  og_optim_read();
   qsort(og.ops, (size_t)og.count, sizeof *og.ops, by_name);
   for (int i = 0; i < og.count; i++) {
     og.ops[i]->id = i;
@@ -363,6 +364,9 @@ int main(int argc, char **argv) {
   write_kernel_table(argv[1]);
   write_kernels(argv[1]);
   og_write_cuda(argv[1]);
+  og_optim_write(argv[1]);
+  og_optim_write_texts(argv[1]);
+  og_schedule_write(argv[1]);
   write_texts(argv[1]);
   og_write_layers(argv[1]);
   return 0;

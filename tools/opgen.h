@@ -18,7 +18,7 @@ enum {
   OG_MAX_REFUSALS = 4,
   OG_MAX_RESULTS = 4,
   OG_MAX_SAMPLES = 24,
-  OG_MAX_FIELDS = 32,
+  OG_MAX_FIELDS = 48,
   OG_MAX_OPS = 2048
 };
 
@@ -246,6 +246,38 @@ void og_write_grad_views(FILE *to);
 void og_write_kernel_views(FILE *to);
 // The C expression of a helper's i-th argument, of a px_value's.
 const char *og_helper_argument(const og_op *helper, int i, const char *value);
+
+// ---- opgen_arith.c: arithmetic on numbers, as text
+typedef enum og_language {
+  OG_HOST,     // C, in double precision
+  OG_ELEMENT,  // what og_rewrite takes
+  OG_PYTHON
+} og_language;
+const char *og_arith(const og_node *n, og_language in);
+const char *og_arith_test(const og_node *n, og_language in);  // as a condition
+void og_names(const og_node *n, void (*each)(const og_node *name, void *context), void *context);
+// `check CONDITION : CODE "text with {names}"`
+typedef struct og_check {
+  og_node *test;
+  const char *code, *text;
+  og_place place;
+} og_check;
+og_check og_check_parse(const og_field *field);
+// PX_CHECK of it; `params` tell which names are whole numbers.
+void og_write_check(FILE *to, const og_check *c, const og_param *params, int count);
+
+// ---- opgen_optim*.c: optimisers
+void og_optim_read(void);              // makes an op of each update
+bool og_show_optim(const char *name);  // whether there is one
+void og_optim_write(const char *folder);
+void og_optim_write_texts(const char *folder);
+void og_optim_write_kinds(FILE *to);
+void og_optim_write_header(FILE *to);
+void og_optim_write_page(FILE *to);
+
+// ---- opgen_schedule.c: schedules of learning rates
+void og_schedule_write(const char *folder);
+void og_schedule_write_page(FILE *to);
 
 // ---- opgen_cuda.c
 void og_write_cuda(const char *folder);

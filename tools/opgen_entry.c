@@ -126,9 +126,12 @@ const char *og_read_params(const char *at, og_place place, const char *owner, og
 // The fields of each sort of entry: `!` must be there, `*` may come several times.
 static const struct {
   const char *sort, *fields;
-} sorts[] = {{"layer",
-              "like cname inputs children check* set* param* buffer* init forward run repr shape "
-              "sample* note doc!"}};
+} sorts[] = {
+    {"layer",
+     "like cname inputs children check* set* param* buffer* init forward run repr shape sample* "
+     "note doc!"},
+    {"optimizer", "pair* check* state* scalar* number* next* let* set* sample* paper! note doc!"},
+    {"schedule", "check* words* next at run prepare momentum sample paper doc!"}};
 enum { SORTS = sizeof sorts / sizeof *sorts };
 
 static const char *fields_of(const char *sort) {

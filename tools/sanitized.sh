@@ -13,6 +13,7 @@ rm -rf "$place"
 mkdir -p "$place/phlox"
 cp -r python/phlox "$place/"
 rm -f "$place"/phlox/*.so*
+cp "$build/gen/_kinds.py" "$build/gen/_schedules.py" "$place/phlox/optim/"
 cp "$build/_C.so" "$build/libphlox_sim.so" "$place/phlox/"
 cp "$build/libphlox.so" "$place/phlox/libphlox.so.0"
 # The thread sanitizer gives up by default when the child of a program with threads starts threads, which workers of data loaders do.

@@ -117,14 +117,15 @@ typedef struct k_rows {
 enum { K_EACH, K_MEAN, K_SUM };                      // k_rows.how
 enum { K_MSE, K_SMOOTH, K_HUBER, K_BCE, K_LOGITS };  // k_rows.logs of an element-wise loss
 
-// Optimizer steps.
-typedef struct k_step {
-  void *param, *a, *b, *top;
+// Updates of optimisers: the parameter and the states that are tensors, NULL where one is absent.
+enum { K_UPDATED = 4, K_UPDATE_NUMBERS = 16 };
+typedef struct k_update {
+  void *at[K_UPDATED];
   const void *grad;
   int64_t n;
-  double lr, momentum, fresh, decay, beta1, beta2, eps, size, root, keep;
-  int32_t nesterov, maximize, first, decoupled, vector;
-} k_step;
+  double numbers[K_UPDATE_NUMBERS];
+  int32_t vector;
+} k_update;
 
 // Random numbers in the layout of PyTorch's device kernels.
 typedef struct k_random {

@@ -15,19 +15,37 @@ typedef struct px_scheduler px_scheduler;
 typedef struct px_option {
   const char *name;  // "lr"
   double fallback;   // NAN: must be given
-  char type;         // 'f' number, 'b' truth, 'p' a pair: this and the next row ("betas")
+  char type;         // 'f' number, 'b' truth; of schedules more, see below
+  const char *pair;  // the tuple that Python has in its place and the next one's ("betas"), or NULL
 } px_option;
 typedef struct px_optimizer_kind px_optimizer_kind;
-// The kinds of the library ("SGD", "Adam", "AdamW", "Adadelta"); NULL past the end, or if there is
-// none of that name.
+// The kinds of the library ("SGD", "Adam"; docs/optim.md has them all); NULL past the end, or if
+// there is none of that name.
 PX_API const px_optimizer_kind *px_optimizer_kind_at(int i);
 PX_API const px_optimizer_kind *px_optimizer_kind_find(const char *name);
 PX_API const char *px_optimizer_kind_name(const px_optimizer_kind *kind);
 PX_API const px_option *px_optimizer_kind_options(const px_optimizer_kind *kind, int *count);
-// The names of a parameter's state ("momentum_buffer"; "exp_avg", "exp_avg_sq", "max_exp_avg_sq");
-// NULL past the end.
+// The names of a parameter's state ("momentum_buffer"; "step", "exp_avg"); NULL past the end. And
+// whether it is a number, a 0-dim tensor of float32 on the CPU, rather than a tensor like the
+// parameter.
+enum { PX_OPTIMIZER_STATES = 6 };  // the most of a kind
 PX_API const char *px_optimizer_kind_state(const px_optimizer_kind *kind, int i);
+PX_API bool px_optimizer_kind_scalar(const px_optimizer_kind *kind, int i);
+// PX_VALUE, with PyTorch's texts, for options (all, in the kind's order) that are out of range or
+// do not go together.
+PX_CALL px_optimizer_kind_check(const px_optimizer_kind *kind, const double *options);
+// The step that an optimiser makes, of parameters that have a gradient, with states that the caller
+// holds: states[i * PX_OPTIMIZER_STATES + k] is the k-th of parameter i, and is put there (a new
+// reference) where it is NULL and wanted. A parameter's step is one kernel: one that fails has
+// changed neither the parameter nor its states; those before it have made theirs.
+PX_CALL px_optimizer_kind_step(const px_optimizer_kind *kind, const double *options,
+                               px_tensor *const *parameters, px_tensor **states, int64_t count);
 
+// Makes an optimiser with one group of parameters; `options` are all, in the kind's order. The
+// constructors in phlox/optimizers.h take them by name:
+//     px_sgd_new(&optimizer, parameters, count, .lr = 0.1, .momentum = 0.9)
+PX_CALL px_optimizer_make(px_optimizer **out, const char *name, const double *options,
+                          px_tensor *const *parameters, int64_t count);
 // Makes an optimiser without groups. `name` is the kind's.
 PX_CALL px_optimizer_new(px_optimizer **out, const char *name);
 // Adds a group. PX_VALUE "optimizer got an empty parameter list", "can't optimize a non-leaf
@@ -46,23 +64,17 @@ PX_CALL px_optimizer_get(double *out, const px_optimizer *self, int group, const
 // The rate that a group had when its first schedule was made; NAN: none was.
 PX_API double px_optimizer_initial_lr(const px_optimizer *self, int group);
 PX_CALL px_optimizer_set_initial_lr(px_optimizer *self, int group, double lr);
-// What a step would refuse: PX_VALUE for options that are missing or do not go together.
-PX_CALL px_optimizer_check(const px_optimizer *self);
 // One step: parameters without a gradient are left alone.
 PX_CALL px_optimizer_step(px_optimizer *self);
-// Clears gradients: to none, or to zeros.
+// Clears gradients: to none, or to zeros. Of an optimiser's parameters, or of those given.
 PX_CALL px_optimizer_zero_grad(px_optimizer *self, bool set_to_none);
-// A parameter's state: the tensor of that name (borrowed, NULL if there is none yet), and how many
-// steps it has made.
+PX_CALL px_clear_grads(px_tensor *const *parameters, int64_t count, bool set_to_none);
+// A parameter's state: the tensor of that name (borrowed, NULL if there is none yet). What is
+// written to it holds: the number "step" too.
 PX_API px_tensor *px_optimizer_state(const px_optimizer *self, int group, int64_t i,
                                      const char *name);
 PX_CALL px_optimizer_set_state(px_optimizer *self, int group, int64_t i, const char *name,
                                px_tensor *value);
-PX_API int64_t px_optimizer_steps(const px_optimizer *self, int group, int64_t i);
-PX_CALL px_optimizer_set_steps(px_optimizer *self, int group, int64_t i, int64_t steps);
-// The steps as a 0-dim float32 tensor that counts on; what is written to it holds. *out NULL: no
-// step has been made.
-PX_CALL px_optimizer_count(px_tensor **out, px_optimizer *self, int group, int64_t i);
 
 // ---- schedules of learning rates
 //
@@ -76,6 +88,30 @@ PX_API const char *px_scheduler_kind_name(const px_scheduler_kind *kind);
 // Types: 'f' number, 'i' whole number, 'b' truth, 'c' one of two words (0 or 1), 'm' milestones,
 // 'o' a whole number that may be left out; otherwise a fallback of NAN means that it must be given.
 PX_API const px_option *px_scheduler_kind_options(const px_scheduler_kind *kind, int *count);
+// Where in a schedule a group is. `base` is the rate it had when its first schedule was made; NAN:
+// it was added later, and keeps its rate where the next one does not follow from the last alone.
+typedef struct px_schedule_point {
+  const double *options;  // all, in the kind's order
+  const int64_t *milestones;
+  int milestone_count;
+  double epoch, base, lr;
+} px_schedule_point;
+// What a schedule goes by, for those who keep its state themselves. PX_VALUE for options that make
+// no schedule; those that follow from others are filled in.
+PX_CALL px_scheduler_kind_check(const px_scheduler_kind *kind, double *options);
+// The rate of a group at a point: after the rate of now (at->lr), or with `closed` by the epoch
+// alone, where the kind has a form for it. *momentum is NAN unless a momentum goes along with the
+// rate. PX_VALUE for an epoch past the end; PX_TYPE for a kind that goes by a metric.
+PX_CALL px_scheduler_kind_rate(double *lr, double *momentum, const px_scheduler_kind *kind,
+                               const px_schedule_point *at, bool closed);
+// The rate that a group begins with, for kinds that set it (OneCycleLR); NAN for others.
+PX_API double px_scheduler_kind_first(const px_scheduler_kind *kind, const double *options);
+// What ReduceLROnPlateau remembers of its metric; whether the rates fall now, and to what.
+typedef struct px_plateau {
+  double best, bad_epochs, cooling;
+} px_plateau;
+PX_API bool px_plateau_step(px_plateau *self, const double *options, double metric);
+PX_API double px_plateau_rate(const double *options, double lr);
 // Makes a schedule: `options` in the order of the kind's, NAN for a default, and NULL for all;
 // `milestones` are epochs in any order. PX_VALUE for options that make no schedule; PX_KEY to go on
 // from an epoch with a group whose first rate is not known (px_optimizer_set_initial_lr).
@@ -98,17 +134,14 @@ PX_CALL px_scheduler_step(px_scheduler *self);
 PX_CALL px_scheduler_step_to(px_scheduler *self, double epoch);
 // ReduceLROnPlateau: the rates fall when `metric` has not improved for `patience` steps.
 PX_CALL px_scheduler_step_metric(px_scheduler *self, double metric);
-PX_API const px_scheduler_kind *px_scheduler_kind_of(const px_scheduler *self);  // NULL: custom
 // Options, and what ReduceLROnPlateau remembers ("best", "num_bad_epochs", "cooldown_counter"), by
 // name; PX_KEY if there is none.
 PX_CALL px_scheduler_get(double *out, const px_scheduler *self, const char *option);
 PX_CALL px_scheduler_set(px_scheduler *self, const char *option, double value);
-PX_API const int64_t *px_scheduler_milestones(const px_scheduler *self, int *count);
 PX_API double px_scheduler_last_lr(const px_scheduler *self, int group);
 PX_API int64_t px_scheduler_epoch(const px_scheduler *self);
-// For restoring: epoch and base lr of a group.
+// The first rate of a group; for restoring it may be set.
 PX_CALL px_scheduler_set_base_lr(px_scheduler *self, int group, double lr);
-PX_API void px_scheduler_restore(px_scheduler *self, int64_t epoch);
 PX_API double px_scheduler_base_lr(const px_scheduler *self, int group);
 
 // Scales all gradients so that their common norm is at most max_norm; *total (new reference, may be

@@ -16,6 +16,7 @@
 #include "phlox/op.h"
 #include "phlox/ops.h"
 #include "phlox/optim.h"
+#include "phlox/optimizers.h"
 #include "phlox/parallel.h"
 #include "phlox/random.h"
 #include "phlox/register.h"

@@ -1,563 +1,324 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.optim: optimisers, made from the core's table of kinds. The dicts in param_groups are what
-// a program reads and writes; their options are handed to the core before each step.
-#include "optim.h"
+// What torch.optim, which is Python (python/phlox/optim), asks of the core: the step of a group,
+// the rates of schedules, and clipping for torch.nn.utils. Options and states are the program's
+// dicts, which are read here at every step.
+#include "phlox/optim.h"
 
 #include <math.h>
-#include <string.h>
 
-#include "phlox/ops.h"
+#include "ext.h"
 
-static void optimizer_dealloc(PyObject *object) {
-  ext_optimizer_object *self = (ext_optimizer_object *)object;
-  PyObject_GC_UnTrack(self);
-  Py_CLEAR(self->groups);
-  Py_CLEAR(self->defaults);
-  Py_CLEAR(self->dict);
-  px_release(self->optimizer);
-  Py_TYPE(object)->tp_free(object);  // a heap type's own dealloc lets go of the type
+enum { KINDS = 64, OPTIONS = 16 };
+
+// The keys of a kind in param_groups and in the states, made when it is first used.
+typedef struct keys {
+  const px_optimizer_kind *kind;
+  const px_option *options;
+  int option_count, state_count;
+  PyObject *option[OPTIONS], *state[PX_OPTIMIZER_STATES];
+  bool scalar[PX_OPTIMIZER_STATES];
+} keys;
+
+static const keys *fill_keys(keys *row, const px_optimizer_kind *kind) {
+  const char *name;
+  row->options = px_optimizer_kind_options(kind, &row->option_count);
+  for (int k = 0; k < row->option_count; k++) {
+    const px_option *o = &row->options[k];
+    row->option[k] = PyUnicode_InternFromString(o->pair ? o->pair : o->name);
+    if (!row->option[k]) return NULL;
+  }
+  for (int k = 0; (name = px_optimizer_kind_state(kind, k)); k++) {
+    if (!(row->state[k] = PyUnicode_InternFromString(name))) return NULL;
+    row->scalar[k] = px_optimizer_kind_scalar(kind, k);
+    row->state_count = k + 1;
+  }
+  row->kind = kind;
+  return row;
 }
 
-static int optimizer_traverse(PyObject *object, visitproc visit, void *arg) {
-  ext_optimizer_object *self = (ext_optimizer_object *)object;
-  Py_VISIT(self->groups);
-  Py_VISIT(self->defaults);
-  Py_VISIT(self->dict);
-  return 0;
-}
-
-static int optimizer_clear(PyObject *object) {
-  ext_optimizer_object *self = (ext_optimizer_object *)object;
-  Py_CLEAR(self->groups);
-  Py_CLEAR(self->defaults);
-  Py_CLEAR(self->dict);
-  return 0;
+static const keys *keys_of(PyObject *name) {
+  static keys rows[KINDS];
+  const char *text = PyUnicode_AsUTF8(name);
+  const px_optimizer_kind *kind = text ? px_optimizer_kind_find(text) : NULL;
+  if (!kind) return text ? (PyErr_Format(PyExc_KeyError, "%R", name), NULL) : NULL;
+  int i = 0;
+  while (px_optimizer_kind_at(i) != kind) i++;
+  if (i >= KINDS) return PyErr_SetString(PyExc_SystemError, "too many kinds of optimizer"), NULL;
+  return rows[i].kind ? &rows[i] : fill_keys(&rows[i], kind);
 }
 
 // ---- options
 
-// Options that PyTorch has beside the core's: how a step is done, which is ours to choose.
-static const char *const manners[] = {"foreach", "fused", "capturable", "differentiable"};
-
-// A default as Python prints it: 0 rather than 0.0.
-static PyObject *default_of(const px_option *option) {
-  if (option->type == 'b') return PyBool_FromLong(option->fallback != 0);
-  if (isnan(option->fallback)) return Py_NewRef(Py_None);
-  bool whole = option->fallback == floor(option->fallback);
-  return whole ? PyLong_FromDouble(option->fallback) : PyFloat_FromDouble(option->fallback);
-}
-
-static int put(PyObject *dict, const char *name, PyObject *value) {
-  int status = value ? PyDict_SetItemString(dict, name, value) : -1;
-  Py_XDECREF(value);
-  return status;
-}
-
-static PyObject *defaults_of(const px_optimizer_kind *kind) {
-  int count;
-  const px_option *options = px_optimizer_kind_options(kind, &count);
-  PyObject *dict = PyDict_New();
-  for (int i = 0; dict && i < count; i++) {
-    int status;
-    if (options[i].type == 'p') {
-      status =
-          put(dict, "betas", Py_BuildValue("(dd)", options[i].fallback, options[i + 1].fallback));
-      i++;
-    } else
-      status = put(dict, options[i].name, default_of(&options[i]));
-    if (status < 0) Py_CLEAR(dict);
-  }
-  for (int i = 0; dict && i < EXT_LENGTH(manners); i++) {
-    // PyTorch's SGD has no capturable.
-    if (!strcmp(manners[i], "capturable") && !strcmp(px_optimizer_kind_name(kind), "SGD")) continue;
-    if (put(dict, manners[i], i < 2 ? Py_NewRef(Py_None) : Py_NewRef(Py_False)) < 0) Py_CLEAR(dict);
-  }
-  return dict;
-}
-
-static int check_manner(const char *name, PyObject *value) {
-  if ((!strcmp(name, "capturable") || !strcmp(name, "differentiable")) &&
-      PyObject_IsTrue(value) == 1)
-    EXT_FAIL_INT(PyExc_NotImplementedError, "an optimizer with %s=True is not implemented in Phlox",
-                 name);
-  return 0;
-}
-
 static int number_of(PyObject *value, double *out) {
   px_scalar scalar;
+  if (PyFloat_CheckExact(value)) return *out = PyFloat_AS_DOUBLE(value), 0;
+  if (PyBool_Check(value)) return *out = value == Py_True, 0;
   if (value == Py_None) return *out = 0, 0;
   if (ext_to_scalar(value, &scalar) < 0) return -1;
   *out = px_scalar_float(scalar);
   return 0;
 }
 
-// Hands one group's options to the core, which checks their ranges.
-static int push_group(ext_optimizer_object *self, int g) {
-  int count;
-  const px_option *options =
-      px_optimizer_kind_options(px_optimizer_kind_of(self->optimizer), &count);
-  PyObject *group = PyList_GetItem(self->groups, g);
-  for (int i = 0; group && i < count; i++) {
-    bool pair = options[i].type == 'p' || options[i].type == 'q';
-    PyObject *value = PyDict_GetItemString(group, pair ? "betas" : options[i].name);
-    double number;
-    if (!value) EXT_FAIL_INT(PyExc_KeyError, "'%s'", pair ? "betas" : options[i].name);
-    EXT_OWNED *item = pair ? PySequence_GetItem(value, options[i].type == 'q') : Py_NewRef(value);
-    if (!item || number_of(item, &number) < 0) return -1;
-    EXT_TRY_INT(px_optimizer_set(self->optimizer, g, options[i].name, number));
-  }
-  PyObject *first = group ? PyDict_GetItemString(group, "initial_lr") : NULL;
-  double number;
-  if (!first) return group ? 0 : -1;
-  if (number_of(first, &number) < 0) return -1;
-  EXT_TRY_INT(px_optimizer_set_initial_lr(self->optimizer, g, number));
-  return 0;
-}
-
-int ext_optimizer_push(PyObject *object) {
-  ext_optimizer_object *self = (ext_optimizer_object *)object;
-  for (int g = 0; g < px_optimizer_groups(self->optimizer); g++)
-    if (push_group(self, g) < 0) return -1;
-  return 0;
-}
-
-// Puts the core's numbers into a group's dict, where they are not what is there.
-static int pull_group(ext_optimizer_object *self, int g) {
-  int count;
-  const px_option *options =
-      px_optimizer_kind_options(px_optimizer_kind_of(self->optimizer), &count);
-  PyObject *group = PyList_GetItem(self->groups, g);
-  for (int i = 0; group && i < count; i++) {
-    double now, next;
-    if (options[i].type == 'q') continue;
-    PyObject *value =
-        PyDict_GetItemString(group, options[i].type == 'p' ? "betas" : options[i].name);
-    EXT_TRY_INT(px_optimizer_get(&now, self->optimizer, g, options[i].name));
-    if (options[i].type == 'p') {
-      EXT_OWNED *first = value ? PySequence_GetItem(value, 0) : NULL;
-      double was;
-      EXT_TRY_INT(px_optimizer_get(&next, self->optimizer, g, options[i + 1].name));
-      if (!first || number_of(first, &was) < 0) return -1;
-      if (was != now && put(group, "betas", Py_BuildValue("(dd)", now, next)) < 0) return -1;
-    } else {
-      double was;
-      if (!value || number_of(value, &was) < 0) return -1;
-      bool rate = !strcmp(options[i].name, "lr");
-      if ((was != now || rate) && put(group, options[i].name, PyFloat_FromDouble(now)) < 0)
-        return -1;
-    }
-  }
-  return group ? 0 : -1;
-}
-
-int ext_optimizer_pull(PyObject *object) {
-  ext_optimizer_object *self = (ext_optimizer_object *)object;
-  for (int g = 0; g < px_optimizer_groups(self->optimizer); g++)
-    if (pull_group(self, g) < 0) return -1;
-  return 0;
-}
-
-// ---- groups
-
-static int core_group(ext_optimizer_object *self, PyObject *list) {
-  Py_ssize_t count = PyList_GET_SIZE(list);
-  px_tensor **tensors = PyMem_Malloc((size_t)(count ? count : 1) * sizeof *tensors);
-  if (!tensors) return PyErr_NoMemory(), -1;
-  px_status status = PX_OK;
-  bool good = true;
-  for (Py_ssize_t i = 0; i < count && good; i++) {
-    PyObject *tensor = PyList_GET_ITEM(list, i);
-    good = ext_is_tensor(tensor);
-    if (!good)
-      PyErr_Format(PyExc_TypeError,
-                   "optimizer can only optimize Tensors, but one of the params is %s",
-                   ext_type_name(tensor));
-    else
-      tensors[i] = ext_tensor(tensor);
-  }
-  if (good) status = px_optimizer_add(self->optimizer, tensors, count);
-  PyMem_Free(tensors);
-  if (status != PX_OK) ext_raise();
-  return good && status == PX_OK ? 0 : -1;
-}
-
-// named_parameters() may be given for parameters: the group then keeps their names beside them.
-// Replaces the (name, parameter) pairs of the list; *names is NULL where there are none.
-static int take_names(PyObject *list, PyObject **names) {
-  Py_ssize_t count = PyList_GET_SIZE(list);
-  PyObject *taken = PyList_New(0);
-  for (Py_ssize_t i = 0; taken && i < count; i++) {
-    PyObject *pair = PyList_GET_ITEM(list, i);
-    if (!PyTuple_Check(pair) || PyTuple_GET_SIZE(pair) != 2) continue;
-    PyObject *parameter = Py_NewRef(PyTuple_GET_ITEM(pair, 1));
-    if (PyList_Append(taken, PyTuple_GET_ITEM(pair, 0)) < 0) Py_CLEAR(taken);
-    PyList_SetItem(list, i, parameter);
-  }
-  if (!taken) return -1;
-  Py_ssize_t named = PyList_GET_SIZE(taken);
-  if (named)
-    *names = taken;
-  else
-    Py_DECREF(taken);
-  if (named && named < count)
-    EXT_FAIL_INT(PyExc_ValueError,
-                 "all optimizer params should be with/without names. Some param names are missing");
-  return 0;
-}
-
-static int add_group(ext_optimizer_object *self, PyObject *group) {
-  PyObject *params = PyDict_GetItemString(group, "params");
-  if (!params) EXT_FAIL_INT(PyExc_KeyError, "'params'");
-  EXT_OWNED *list = ext_is_tensor(params) ? Py_BuildValue("[O]", params) : PySequence_List(params);
-  EXT_OWNED *full = PyDict_New();
-  EXT_OWNED *names = NULL;
-  if (!list || !full || take_names(list, &names) < 0) return -1;
-  if (PyDict_SetItemString(full, "params", list) < 0) return -1;
-  if (names && PyDict_SetItemString(full, "param_names", names) < 0) return -1;
-  if (PyDict_Update(full, self->defaults) < 0 || PyDict_Update(full, group) < 0) return -1;
-  if (PyDict_SetItemString(full, "params", list) < 0 || core_group(self, list) < 0) return -1;
-  if (PyList_Append(self->groups, full) < 0) return -1;
-  if (push_group(self, (int)PyList_GET_SIZE(self->groups) - 1) < 0) return -1;
-  EXT_TRY_INT(px_optimizer_check(self->optimizer));
-  return 0;
-}
-
-static int add_all(ext_optimizer_object *self, PyObject *params) {
-  if (ext_is_tensor(params))
-    EXT_FAIL_INT(
-        PyExc_TypeError,
-        "params argument given to the optimizer should be an iterable of Tensors or dicts, but got "
-        "%s",
-        px_tensor_is_cuda(ext_tensor(params)) ? "torch.cuda.FloatTensor" : "torch.FloatTensor");
-  EXT_OWNED *list = PySequence_List(params);
-  if (!list) return -1;
-  if (!PyList_GET_SIZE(list))
-    EXT_FAIL_INT(PyExc_ValueError, "optimizer got an empty parameter list");
-  if (!PyDict_Check(PyList_GET_ITEM(list, 0))) {
-    EXT_OWNED *group = PyDict_New();
-    if (!group || PyDict_SetItemString(group, "params", list) < 0) return -1;
-    return add_group(self, group);
-  }
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++)
-    if (add_group(self, PyList_GET_ITEM(list, i)) < 0) return -1;
-  return 0;
-}
-
-static int set_options(ext_optimizer_object *self, PyObject *args, PyObject *kwargs) {
-  PyObject *name, *value;
-  Py_ssize_t at = 0, k = 1;
-  // By position: in the order of the defaults.
-  while (k < PyTuple_GET_SIZE(args) && PyDict_Next(self->defaults, &at, &name, &value))
-    if (PyDict_SetItem(self->defaults, name, PyTuple_GET_ITEM(args, k++)) < 0) return -1;
-  for (at = 0; kwargs && PyDict_Next(kwargs, &at, &name, &value);) {
-    if (!PyUnicode_CompareWithASCIIString(name, "params")) continue;
-    int known = PyDict_Contains(self->defaults, name);
-    if (known == 0)
-      EXT_FAIL_INT(PyExc_TypeError, "%s.__init__() got an unexpected keyword argument '%U'",
-                   ext_type_name((PyObject *)self), name);
-    if (known < 0 || check_manner(PyUnicode_AsUTF8(name), value) < 0 ||
-        PyDict_SetItem(self->defaults, name, value) < 0)
+static int read_options(const keys *kind, PyObject *group, double *out) {
+  for (int k = 0, place = 0; k < kind->option_count; k++) {
+    const px_option *o = &kind->options[k];
+    PyObject *value = PyDict_GetItemWithError(group, kind->option[k]);
+    if (!value) {
+      if (!PyErr_Occurred()) PyErr_SetObject(PyExc_KeyError, kind->option[k]);
       return -1;
+    }
+    place = o->pair && k && kind->options[k - 1].pair == o->pair ? place + 1 : 0;
+    if (!o->pair) {
+      if (number_of(value, &out[k]) < 0) return -1;
+      continue;
+    }
+    EXT_OWNED *item = PySequence_GetItem(value, place);
+    if (!item || number_of(item, &out[k]) < 0) return -1;
   }
   return 0;
 }
 
-// The kind's name is that of the nearest type above that is one.
-static const px_optimizer_kind *kind_of(PyTypeObject *type) {
-  for (PyTypeObject *at = type; at; at = at->tp_base) {
-    const char *dot = strrchr(at->tp_name, '.');
-    const px_optimizer_kind *kind = px_optimizer_kind_find(dot ? dot + 1 : at->tp_name);
-    if (kind) return kind;
+// _optimizer_check(kind, group): ValueError for options out of their range.
+static PyObject *optimizer_check(PyObject *self, PyObject *args) {
+  PyObject *name, *group;
+  double options[OPTIONS];
+  if (!PyArg_ParseTuple(args, "UO!", &name, &PyDict_Type, &group)) return NULL;
+  const keys *kind = keys_of(name);
+  if (!kind || read_options(kind, group, options) < 0) return NULL;
+  EXT_TRY(px_optimizer_kind_check(kind->kind, options));
+  Py_RETURN_NONE;
+}
+
+// ---- steps
+
+// The parameters of a group that have a gradient, and their states; all references are owned, as
+// other threads may run meanwhile.
+typedef struct work {
+  px_tensor **tensors, **states;
+  PyObject **parameters;
+  Py_ssize_t count;
+} work;
+
+static void work_end(work *w) {
+  for (Py_ssize_t i = 0; i < w->count; i++) {
+    px_release(w->tensors[i]);
+    Py_DECREF(w->parameters[i]);
+    for (int k = 0; k < PX_OPTIMIZER_STATES; k++)
+      px_release(w->states[i * PX_OPTIMIZER_STATES + k]);
   }
+  PyMem_Free(w->tensors);
+}
+
+static int work_begin(work *w, Py_ssize_t room) {
+  size_t each = (2 + PX_OPTIMIZER_STATES) * sizeof(void *);
+  void **block = PyMem_Calloc((size_t)(room ? room : 1), each);
+  if (!block) return PyErr_NoMemory(), -1;
+  *w =
+      (work){(px_tensor **)block, (px_tensor **)(block + 2 * room), (PyObject **)(block + room), 0};
+  return 0;
+}
+
+// A number of the state: a tensor, or what a program has put in its place.
+static px_tensor *state_tensor(PyObject *state, PyObject *key, PyObject *value) {
+  double number;
+  if (ext_is_tensor(value)) return px_retain(ext_tensor(value));
+  if (number_of(value, &number) < 0) return NULL;
+  float small = (float)number;
+  px_tensor *made;
+  EXT_TRY(px_tensor_from_data(&made, &small, 0, NULL, PX_FLOAT32, px_cpu()));
+  EXT_OWNED *object = ext_wrap_borrowed(made);
+  if (object && PyDict_SetItem(state, key, object) == 0) return made;
+  px_release(made);
   return NULL;
 }
 
-static int optimizer_init(PyObject *object, PyObject *args, PyObject *kwargs) {
-  ext_optimizer_object *self = (ext_optimizer_object *)object;
-  const px_optimizer_kind *kind = kind_of(Py_TYPE(object));
-  PyObject *params = PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0)
-                     : kwargs               ? PyDict_GetItemString(kwargs, "params")
-                                            : NULL;
-  if (!kind)
-    EXT_FAIL_INT(PyExc_NotImplementedError,
-                 "an Optimizer written in Python is not implemented in Phlox: derive from SGD, "
-                 "Adam or AdamW");
-  if (!params)
-    EXT_FAIL_INT(PyExc_TypeError, "%s.__init__() missing 1 required positional argument: 'params'",
-                 ext_type_name(object));
-  px_release(self->optimizer);
-  self->optimizer = NULL;
-  EXT_TRY_INT(px_optimizer_new(&self->optimizer, px_optimizer_kind_name(kind)));
-  Py_XSETREF(self->groups, PyList_New(0));
-  Py_XSETREF(self->defaults, defaults_of(kind));
-  if (!self->groups || !self->defaults || set_options(self, args, kwargs) < 0) return -1;
-  return add_all(self, params);
+static int take_parameter(work *w, const keys *kind, PyObject *parameter, PyObject *all) {
+  Py_ssize_t i = w->count;
+  if (!ext_is_tensor(parameter))
+    EXT_FAIL_INT(PyExc_TypeError,
+                 "optimizer can only optimize Tensors, but one of the params is %s",
+                 ext_type_name(parameter));
+  px_tensor *tensor = ext_tensor(parameter);
+  if (!px_tensor_grad(tensor)) return 0;
+  w->tensors[i] = px_retain(tensor);
+  w->parameters[i] = Py_NewRef(parameter);
+  w->count++;
+  PyObject *state = PyDict_GetItemWithError(all, parameter);
+  if (!state || !PyDict_Check(state)) return PyErr_Occurred() ? -1 : 0;
+  for (int k = 0; k < kind->state_count; k++) {
+    PyObject *value = PyDict_GetItemWithError(state, kind->state[k]);
+    if (!value || value == Py_None) continue;
+    px_tensor *found = state_tensor(state, kind->state[k], value);
+    if (!found) return -1;
+    w->states[i * PX_OPTIMIZER_STATES + k] = found;
+  }
+  return PyErr_Occurred() ? -1 : 0;
 }
 
-static PyObject *add_param_group(PyObject *self, PyObject *group) {
-  if (!PyDict_Check(group))
-    EXT_FAIL(PyExc_TypeError, "param_group must be a dict, but got %s", ext_type_name(group));
-  if (add_group((ext_optimizer_object *)self, group) < 0) return NULL;
+// Puts the states that have come to be into the program's dicts.
+static int give_states(const work *w, const keys *kind, PyObject *all) {
+  for (Py_ssize_t i = 0; i < w->count; i++) {
+    PyObject *state = PyDict_GetItemWithError(all, w->parameters[i]);
+    for (int k = 0; k < kind->state_count; k++) {
+      px_tensor *now = w->states[i * PX_OPTIMIZER_STATES + k];
+      if (!now || (state && PyDict_GetItemWithError(state, kind->state[k]))) continue;
+      EXT_OWNED *fresh = state ? NULL : PyDict_New();
+      if (fresh && PyDict_SetItem(all, w->parameters[i], fresh) < 0) return -1;
+      if (fresh) state = fresh;
+      EXT_OWNED *object = state ? ext_wrap_borrowed(now) : NULL;
+      if (!object || PyDict_SetItem(state, kind->state[k], object) < 0) return -1;
+    }
+  }
+  return PyErr_Occurred() ? -1 : 0;
+}
+
+// _optimizer_step(kind, group, state): one step of a group's parameters.
+static PyObject *optimizer_step(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
+  double options[OPTIONS];
+  work w;
+  if (nargs != 3 || !PyDict_Check(args[1]) || !PyDict_Check(args[2]))
+    EXT_FAIL(PyExc_TypeError, "_optimizer_step(kind, group, state)");
+  const keys *kind = keys_of(args[0]);
+  if (!kind || read_options(kind, args[1], options) < 0) return NULL;
+  PyObject *given = PyDict_GetItemString(args[1], "params");
+  EXT_OWNED *params = given ? PySequence_Fast(given, "params is no sequence") : NULL;
+  if (!params) return given ? NULL : (PyErr_SetString(PyExc_KeyError, "params"), NULL);
+  Py_ssize_t count = PySequence_Fast_GET_SIZE(params);
+  if (work_begin(&w, count) < 0) return NULL;
+  int failed = 0;
+  for (Py_ssize_t i = 0; i < count && !failed; i++)
+    failed = take_parameter(&w, kind, PySequence_Fast_GET_ITEM(params, i), args[2]);
+  px_status status = PX_OK;
+  if (!failed)
+    status = EXT_NOGIL(px_optimizer_kind_step(kind->kind, options, w.tensors, w.states, w.count));
+  if (!failed) failed = give_states(&w, kind, args[2]);
+  work_end(&w);
+  if (failed) return status == PX_OK ? NULL : (px_error_clear(), NULL);
+  EXT_TRY(status);
   Py_RETURN_NONE;
 }
 
-// ---- use
-
-EXT_FAST(step) {
-  EXT_ARGS("step", "|closure", out);
-  EXT_OWNED *loss = Py_NewRef(Py_None);
-  if (!ext_is_none(out[0])) {
-    bool was = px_grad_enabled();
-    px_grad_set_enabled(true);
-    Py_SETREF(loss, PyObject_CallNoArgs(out[0]));
-    px_grad_set_enabled(was);
+// _clear_grads(parameters, set_to_none)
+static PyObject *clear_grads(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
+  EXT_OWNED *list = nargs == 2 ? PySequence_Fast(args[0], "params is no sequence") : NULL;
+  int to_none = list ? ext_to_bool(args[1], true) : -1;
+  if (to_none < 0) return NULL;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list); i++) {
+    px_tensor *tensor = ext_need_tensor(PySequence_Fast_GET_ITEM(list, i), "zero_grad", "params");
+    if (!tensor) return NULL;
+    EXT_TRY(px_clear_grads(&tensor, 1, to_none));
   }
-  if (!loss || ext_optimizer_push(self) < 0) return NULL;
-  ((ext_optimizer_object *)self)->stepped = true;
-  EXT_WAIT(px_optimizer_step(((ext_optimizer_object *)self)->optimizer));
-  return ext_moved(&loss);
-}
-
-EXT_FAST(zero_grad) {
-  EXT_ARGS("zero_grad", "|set_to_none", out);
-  EXT_TRY(
-      px_optimizer_zero_grad(((ext_optimizer_object *)self)->optimizer, ext_to_bool(out[0], true)));
   Py_RETURN_NONE;
 }
 
-static int put_count(PyObject *dict, px_optimizer *optimizer, int g, int64_t i) {
-  px_tensor *count;
-  EXT_TRY_INT(px_optimizer_count(&count, optimizer, g, i));
-  return count ? put(dict, "step", ext_wrap(count)) : 0;
+// ---- schedules
+
+static const px_scheduler_kind *schedule_of(const char *name) {
+  const px_scheduler_kind *kind = px_scheduler_kind_find(name);
+  if (!kind) PyErr_Format(PyExc_KeyError, "'%s'", name);
+  return kind;
 }
 
-// What is remembered of one parameter: {"step": ..., "exp_avg": ...}; NULL without an exception
-// where it is nothing. SGD's steps are no part of its state.
-static PyObject *slot_state(px_optimizer *optimizer, int g, int64_t i) {
-  const px_optimizer_kind *kind = px_optimizer_kind_of(optimizer);
-  EXT_OWNED *dict = PyDict_New();
-  const char *name;
-  bool counted = strcmp(px_optimizer_kind_name(kind), "SGD") != 0;
-  if (!dict || (counted && put_count(dict, optimizer, g, i) < 0)) return NULL;
-  for (int k = 0; (name = px_optimizer_kind_state(kind, k)); k++) {
-    px_tensor *value = px_optimizer_state(optimizer, g, i, name);
-    if (value && put(dict, name, ext_wrap_borrowed(value)) < 0) return NULL;
-  }
-  return PyDict_GET_SIZE(dict) ? ext_moved(&dict) : NULL;
-}
-
-// State by parameter, or by number in the order of all parameters.
-static PyObject *state_of(px_optimizer *optimizer, bool numbered) {
-  PyObject *dict = PyDict_New();
-  long number = 0;
-  for (int g = 0; dict && g < px_optimizer_groups(optimizer); g++)
-    for (int64_t i = 0; dict && i < px_optimizer_group_size(optimizer, g); i++, number++) {
-      EXT_OWNED *state = slot_state(optimizer, g, i);
-      EXT_OWNED *key = numbered ? PyLong_FromLong(number)
-                                : ext_wrap_borrowed(px_optimizer_parameter(optimizer, g, i));
-      if (PyErr_Occurred() || (state && PyDict_SetItem(dict, key, state) < 0)) Py_CLEAR(dict);
-    }
-  return dict;
-}
-
-static PyObject *get_state(PyObject *self, void *closure) {
-  return state_of(((ext_optimizer_object *)self)->optimizer, false);
-}
-static PyObject *get_groups(PyObject *self, void *closure) {
-  return Py_XNewRef(((ext_optimizer_object *)self)->groups);
-}
-static PyObject *get_defaults(PyObject *self, void *closure) {
-  return Py_XNewRef(((ext_optimizer_object *)self)->defaults);
-}
-
-static PyObject *numbered_groups(const ext_optimizer_object *self) {
-  PyObject *list = PyList_New(0);
-  long number = 0;
-  for (Py_ssize_t g = 0; list && g < PyList_GET_SIZE(self->groups); g++) {
-    EXT_OWNED *group = PyDict_Copy(PyList_GET_ITEM(self->groups, g));
-    EXT_OWNED *ids = PyList_New(0);
-    Py_ssize_t count =
-        PyList_GET_SIZE(PyDict_GetItemString(PyList_GET_ITEM(self->groups, g), "params"));
-    for (Py_ssize_t i = 0; ids && i < count; i++) {
-      EXT_OWNED *id = PyLong_FromLong(number++);
-      if (!id || PyList_Append(ids, id) < 0) Py_CLEAR(ids);
-    }
-    if (!group || !ids || PyDict_SetItemString(group, "params", ids) < 0 ||
-        PyList_Append(list, group) < 0)
-      Py_CLEAR(list);
-  }
-  return list;
-}
-
-static PyObject *state_dict(PyObject *self, PyObject *unused) {
-  EXT_OWNED *state = state_of(((ext_optimizer_object *)self)->optimizer, true);
-  EXT_OWNED *groups = state ? numbered_groups((ext_optimizer_object *)self) : NULL;
-  return groups ? Py_BuildValue("{sOsO}", "state", state, "param_groups", groups) : NULL;
-}
-
-static int load_slot(px_optimizer *optimizer, int g, int64_t i, PyObject *state) {
-  const char *name;
-  PyObject *steps = PyDict_GetItemString(state, "step");
-  double count = 0;
-  if (steps && number_of(steps, &count) < 0) return -1;
-  EXT_TRY_INT(px_optimizer_set_steps(optimizer, g, i, (int64_t)count));
-  px_tensor *parameter = px_optimizer_parameter(optimizer, g, i);
-  for (int k = 0; (name = px_optimizer_kind_state(px_optimizer_kind_of(optimizer), k)); k++) {
-    PyObject *value = PyDict_GetItemString(state, name);
-    PX_SCOPED(px_tensor) copy = NULL;
-    if (!value || !ext_is_tensor(value)) continue;
-    EXT_TRY_INT(px_to(&copy, ext_tensor(value), px_tensor_dtype(parameter),
-                      px_tensor_device(parameter), false, true));
-    EXT_TRY_INT(px_optimizer_set_state(optimizer, g, i, name, copy));
-  }
+// A list of all the options' numbers.
+static int read_numbers(PyObject *list, double *out) {
+  Py_ssize_t count = PyList_Check(list) ? PyList_GET_SIZE(list) : -1;
+  if (count < 0 || count > OPTIONS) EXT_FAIL_INT(PyExc_TypeError, "a list of options is wanted");
+  for (Py_ssize_t i = 0; i < count; i++)
+    if (ext_to_double(PyList_GET_ITEM(list, i), &out[i]) < 0) return -1;
   return 0;
 }
 
-static int load_group(ext_optimizer_object *self, int g, PyObject *saved, PyObject *state) {
-  PyObject *group = PyList_GET_ITEM(self->groups, g), *ids = PyDict_GetItemString(saved, "params");
-  if (!ids || PyObject_Size(ids) != px_optimizer_group_size(self->optimizer, g))
-    EXT_FAIL_INT(PyExc_ValueError,
-                 "loaded state dict contains a parameter group that doesn't match the size of "
-                 "optimizer's group");
-  EXT_OWNED *params = Py_NewRef(PyDict_GetItemString(group, "params"));
-  if (PyDict_Update(group, saved) < 0 || PyDict_SetItemString(group, "params", params) < 0)
-    return -1;
-  for (int64_t i = 0; i < px_optimizer_group_size(self->optimizer, g); i++) {
-    EXT_OWNED *id = PySequence_GetItem(ids, (Py_ssize_t)i);
-    PyObject *slot = id ? PyDict_GetItem(state, id) : NULL;
-    if (slot && load_slot(self->optimizer, g, i, slot) < 0) return -1;
-  }
-  return 0;
+// _schedule_check(kind, options): a list of them, with those that follow from others, and the rate
+// that it begins with, NAN for that of the group.
+static PyObject *schedule_check(PyObject *self, PyObject *args) {
+  const char *name;
+  PyObject *list;
+  double options[OPTIONS];
+  if (!PyArg_ParseTuple(args, "sO", &name, &list) || read_numbers(list, options) < 0) return NULL;
+  const px_scheduler_kind *kind = schedule_of(name);
+  if (!kind) return NULL;
+  EXT_TRY(px_scheduler_kind_check(kind, options));
+  Py_ssize_t count = PyList_GET_SIZE(list);
+  EXT_OWNED *filled = PyList_New(count);
+  for (Py_ssize_t i = 0; filled && i < count; i++)
+    PyList_SET_ITEM(filled, i, PyFloat_FromDouble(options[i]));
+  return filled ? Py_BuildValue("Od", filled, px_scheduler_kind_first(kind, options)) : NULL;
 }
 
-static PyObject *load_state_dict(PyObject *object, PyObject *saved) {
-  ext_optimizer_object *self = (ext_optimizer_object *)object;
-  PyObject *state = PyDict_Check(saved) ? PyDict_GetItemString(saved, "state") : NULL;
-  PyObject *groups = state ? PyDict_GetItemString(saved, "param_groups") : NULL;
-  if (!groups) EXT_FAIL(PyExc_KeyError, "'param_groups'");
-  if (PyObject_Size(groups) != PyList_GET_SIZE(self->groups))
-    EXT_FAIL(PyExc_ValueError, "loaded state dict has a different number of parameter groups");
-  for (int g = 0; g < (int)PyList_GET_SIZE(self->groups); g++) {
-    EXT_OWNED *group = PySequence_GetItem(groups, g);
-    if (!group || load_group(self, g, group, state) < 0) return NULL;
-  }
-  Py_RETURN_NONE;
+// _schedule_rate(kind, closed, options, milestones, epoch, base, lr): the rate, and the momentum
+// that goes along with it, NAN for none.
+static PyObject *schedule_rate(PyObject *self, PyObject *args) {
+  const char *name;
+  PyObject *list, *stones;
+  int closed;
+  double options[OPTIONS], lr, momentum;
+  ext_ints milestones;
+  px_schedule_point at = {.options = options};
+  if (!PyArg_ParseTuple(args, "spOOddd", &name, &closed, &list, &stones, &at.epoch, &at.base,
+                        &at.lr) ||
+      read_numbers(list, options) < 0 || ext_to_ints(stones, &milestones) < 0)
+    return NULL;
+  const px_scheduler_kind *kind = schedule_of(name);
+  if (!kind) return NULL;
+  at.milestones = milestones.items, at.milestone_count = milestones.count;
+  EXT_TRY(px_scheduler_kind_rate(&lr, &momentum, kind, &at, closed));
+  return Py_BuildValue("dd", lr, momentum);
 }
 
-static PyObject *group_lines(PyObject *group) {
-  EXT_OWNED *names = PyDict_Keys(group);
-  EXT_OWNED *text = PyUnicode_FromString("");
-  if (!names || !text || PyList_Sort(names) < 0) return NULL;
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(names); i++) {
-    PyObject *name = PyList_GET_ITEM(names, i);
-    if (!PyUnicode_CompareWithASCIIString(name, "params")) continue;
-    PyObject *more =
-        PyUnicode_FromFormat("%U    %U: %S\n", text, name, PyDict_GetItem(group, name));
-    if (!more) return NULL;
-    Py_SETREF(text, more);
-  }
-  return ext_moved(&text);
+// _plateau_step(options, best, bad epochs, cooling, metric): whether the rates fall, and the three.
+static PyObject *plateau_step(PyObject *self, PyObject *args) {
+  PyObject *list;
+  double options[OPTIONS], metric;
+  px_plateau p;
+  if (!PyArg_ParseTuple(args, "Odddd", &list, &p.best, &p.bad_epochs, &p.cooling, &metric) ||
+      read_numbers(list, options) < 0)
+    return NULL;
+  bool falls = px_plateau_step(&p, options, metric);
+  return Py_BuildValue("Odnn", falls ? Py_True : Py_False, p.best, (Py_ssize_t)p.bad_epochs,
+                       (Py_ssize_t)p.cooling);
 }
 
-static PyObject *optimizer_repr(PyObject *self) {
-  PyObject *groups = ((ext_optimizer_object *)self)->groups;
-  EXT_OWNED *text = PyUnicode_FromFormat("%s (", ext_type_name(self));
-  for (Py_ssize_t g = 0; text && groups && g < PyList_GET_SIZE(groups); g++) {
-    EXT_OWNED *lines = group_lines(PyList_GET_ITEM(groups, g));
-    PyObject *more =
-        lines ? PyUnicode_FromFormat("%U\nParameter Group %zd\n%U", text, g, lines) : NULL;
-    if (!more) return NULL;
-    Py_SETREF(text, more);
-  }
-  return text ? PyUnicode_FromFormat("%U)", text) : NULL;
+// _plateau_rate(options, lr): the rate below it.
+static PyObject *plateau_rate(PyObject *self, PyObject *args) {
+  PyObject *list;
+  double options[OPTIONS], lr;
+  if (!PyArg_ParseTuple(args, "Od", &list, &lr) || read_numbers(list, options) < 0) return NULL;
+  return PyFloat_FromDouble(px_plateau_rate(options, lr));
 }
 
-static PyObject *optim_module;  // borrowed: torch.optim, with the library's types
+// ---- clipping
 
-// _rebuild_optimizer(name, groups), for pickles: "torch.optim" may be no module that can be
-// imported, so types of the library go by name.
-static PyObject *rebuild(PyObject *module, PyObject *args) {
-  PyObject *name, *groups;
-  if (!PyArg_ParseTuple(args, "UO", &name, &groups)) return NULL;
-  EXT_OWNED *type = PyObject_GetAttr(optim_module, name);
-  return type ? PyObject_CallOneArg(type, groups) : NULL;
-}
-static PyMethodDef functions[] = {{"_rebuild_optimizer", rebuild, METH_VARARGS, NULL},
-                                  {NULL, NULL, 0, NULL}};
-
-// For copies and pickles: made anew from its groups, whose dicts hold all options, then given its
-// state.
-static PyObject *optimizer_reduce(PyObject *object, PyObject *unused) {
-  ext_optimizer_object *self = (ext_optimizer_object *)object;
-  if (!self->optimizer) EXT_FAIL(PyExc_RuntimeError, "this optimizer was not initialised");
-  EXT_OWNED *groups = PyList_New(0);
-  EXT_OWNED *state = state_dict(object, NULL);
-  for (Py_ssize_t g = 0; groups && g < PyList_GET_SIZE(self->groups); g++) {
-    EXT_OWNED *group = PyDict_Copy(PyList_GET_ITEM(self->groups, g));
-    if (!group || PyList_Append(groups, group) < 0) return NULL;
-  }
-  if (!groups || !state) return NULL;
-  PyObject *type = (PyObject *)Py_TYPE(object);
-  EXT_OWNED *known = PyObject_GetAttrString(optim_module, ext_type_name(object));
-  if (!known) PyErr_Clear();
-  if (known != type) return Py_BuildValue("O(O)O", type, groups, state);
-  EXT_OWNED *core = PyImport_ImportModule("phlox._C");
-  EXT_OWNED *maker = core ? PyObject_GetAttrString(core, "_rebuild_optimizer") : NULL;
-  return maker ? Py_BuildValue("O(sO)O", maker, ext_type_name(object), groups, state) : NULL;
+// _clip_grad_norm(parameters, max_norm, norm_type, error_if_nonfinite)
+static PyObject *clip_grad_norm(PyObject *self, PyObject *args) {
+  PyObject *list;
+  double most, type;
+  int finite;
+  px_tensor *total = NULL;
+  if (!PyArg_ParseTuple(args, "O!ddp", &PyList_Type, &list, &most, &type, &finite)) return NULL;
+  Py_ssize_t count = PyList_GET_SIZE(list);
+  px_tensor **items = PyMem_Malloc((size_t)(count ? count : 1) * sizeof *items);
+  bool good = items != NULL;
+  for (Py_ssize_t i = 0; i < count && good; i++)
+    good = (items[i] =
+                ext_need_tensor(PyList_GET_ITEM(list, i), "clip_grad_norm_", "parameters")) != NULL;
+  px_status status =
+      good ? EXT_NOGIL(px_clip_grad_norm(&total, items, count, most, type, finite)) : PX_OK;
+  PyMem_Free(items);
+  if (!good) return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+  EXT_TRY(status);
+  return ext_wrap(total);
 }
 
-static PyMethodDef methods[] = {EXT_DEF("step", step),
-                                {"__reduce__", optimizer_reduce, METH_NOARGS, NULL},
-                                {"__setstate__", load_state_dict, METH_O, NULL},
-                                EXT_DEF("zero_grad", zero_grad),
-                                {"add_param_group", add_param_group, METH_O, NULL},
-                                {"state_dict", state_dict, METH_NOARGS, NULL},
-                                {"load_state_dict", load_state_dict, METH_O, NULL},
-                                {NULL, NULL, 0, NULL}};
-static PyGetSetDef getset[] = {{"param_groups", get_groups, NULL, NULL, NULL},
-                               {"defaults", get_defaults, NULL, NULL, NULL},
-                               {"state", get_state, NULL, NULL, NULL},
-                               {NULL, NULL, NULL, NULL, NULL}};
+static PyMethodDef functions[] = {
+    {"_optimizer_check", optimizer_check, METH_VARARGS, NULL},
+    {"_optimizer_step", (PyCFunction)(void (*)(void))optimizer_step, METH_FASTCALL, NULL},
+    {"_clear_grads", (PyCFunction)(void (*)(void))clear_grads, METH_FASTCALL, NULL},
+    {"_schedule_check", schedule_check, METH_VARARGS, NULL},
+    {"_schedule_rate", schedule_rate, METH_VARARGS, NULL},
+    {"_plateau_step", plateau_step, METH_VARARGS, NULL},
+    {"_plateau_rate", plateau_rate, METH_VARARGS, NULL},
+    {"_clip_grad_norm", clip_grad_norm, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL}};
 
-PyTypeObject ext_OptimizerType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.optim.Optimizer",
-    .tp_basicsize = sizeof(ext_optimizer_object),
-    .tp_doc = "Updates parameters from their gradients.",
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
-    .tp_dealloc = optimizer_dealloc,
-    .tp_traverse = optimizer_traverse,
-    .tp_clear = optimizer_clear,
-    .tp_new = PyType_GenericNew,
-    .tp_init = optimizer_init,
-    .tp_repr = optimizer_repr,
-    .tp_methods = methods,
-    .tp_getset = getset,
-    .tp_dictoffset = offsetof(ext_optimizer_object, dict),
-};
-
-static int add_kind(PyObject *optim, const px_optimizer_kind *kind) {
-  static PyType_Slot slots[] = {{0, NULL}};
-  char *name = PyMem_Malloc(strlen(px_optimizer_kind_name(kind)) + 16);  // kept by the type
-  if (!name) return PyErr_NoMemory(), -1;
-  snprintf(name, strlen(px_optimizer_kind_name(kind)) + 16, "torch.optim.%s",
-           px_optimizer_kind_name(kind));
-  PyType_Spec spec = {name, sizeof(ext_optimizer_object), 0,
-                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
-  EXT_OWNED *bases = PyTuple_Pack(1, (PyObject *)&ext_OptimizerType);
-  EXT_OWNED *type = bases ? PyType_FromSpecWithBases(&spec, bases) : NULL;
-  if (type) ext_short_name((PyTypeObject *)type);
-  // cppcheck-suppress memleak ; the type keeps its name
-  return type ? PyObject_SetAttrString(optim, px_optimizer_kind_name(kind), type) : -1;
-}
-
-static int ext_init_optim(PyObject *m) {
-  PyObject *optim = ext_submodule(m, "optim", NULL);
-  if (!optim || ext_add_type(optim, "Optimizer", &ext_OptimizerType) < 0) return -1;
-  optim_module = optim;
-  if (PyModule_AddFunctions(m, functions) < 0) return -1;
-  const px_optimizer_kind *kind;
-  for (int i = 0; (kind = px_optimizer_kind_at(i)); i++)
-    if (add_kind(optim, kind) < 0) return -1;
-  return ext_init_schedules(m, optim);
-}
+static int ext_init_optim(PyObject *m) { return PyModule_AddFunctions(m, functions); }
 EXT_START(EXT_UPPER, ext_init_optim);

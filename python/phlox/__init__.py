@@ -19,6 +19,7 @@ _IN_PYTHON = {
         "_files": "load save",
         "_limits": "finfo iinfo",
         "_legacy": "set_default_tensor_type " + _TENSOR_TYPES,
+        "optim": "optim",
         "backends": "backends get_float32_matmul_precision set_float32_matmul_precision",
         "version": "version",
     },
@@ -32,6 +33,7 @@ _IN_PYTHON = {
                   "set_rng_state set_rng_state_all",
     },
     "nn.functional": {"_images": "interpolate upsample"},
+    "nn": {"utils": "utils"},
     "utils": {"data": "data"},
 }
 

@@ -63,8 +63,8 @@ NAMES = {f"{module}.{name}" for module, names in {
         "clip_grad clip_grad_norm clip_grad_value_ convert_conv2d_weight_memory_format convert_parameters "
         "fuse_conv_bn_eval fuse_conv_bn_weights fusion init memory_format parametrizations parametrize prune "
         "remove_spectral_norm remove_weight_norm rnn skip_init spectral_norm stateless weight_norm",
-    "torch.optim": "ASGD Adafactor Adamax LBFGS Muon NAdam RAdam Rprop SparseAdam swa_utils",
-    "torch.optim.lr_scheduler": "ChainedScheduler CyclicLR Optimizer SequentialLR",
+    "torch.optim": "Adafactor LBFGS Muon SparseAdam swa_utils",
+    "torch.optim.lr_scheduler": "ChainedScheduler CyclicLR SequentialLR",
     "torch.random": "fork_rng",
     "torch.return_types": "pytree_register_structseq",
     "torch.storage": "Storage",

@@ -3,14 +3,12 @@
 #pragma once
 #include "phlox/optim.h"
 
-enum { PX__OPTION_LIMIT = 12, PX__STATE_LIMIT = 3 };
+enum { PX__OPTION_LIMIT = 14, PX__NUMBER_LIMIT = 16 };
 
-// One parameter and what its optimiser remembers of it.
+// One parameter and what its optimiser remembers of it, in the order of the kind's states.
 typedef struct px__slot {
   px_tensor *parameter;
-  px_tensor *state[PX__STATE_LIMIT];
-  int64_t steps;
-  px_tensor *count;  // the steps as a program sees and may change them; NULL: nobody has asked
+  px_tensor *state[PX_OPTIMIZER_STATES];
 } px__slot;
 
 typedef struct px__group {
@@ -20,15 +18,38 @@ typedef struct px__group {
   double initial_lr;                 // NAN: no schedule has been made
 } px__group;
 
-struct px_optimizer_kind {
+// What is remembered of a parameter: a tensor like it, or a number, which is a 0-dim float32 tensor
+// on the CPU.
+typedef struct px__state_row {
   const char *name;
+  bool scalar;
+} px__state_row;
+
+// A row of the table that the generator writes from optim/*.optim.
+struct px_optimizer_kind {
+  const char *name, *op;  // the op makes the step of a parameter in one kernel
   const px_option *options;
   int option_count;
-  const char *state[PX__STATE_LIMIT + 1];
-  // Updates one parameter from its gradient, which it has; slot->steps counts this step already.
-  px_status (*update)(px__slot *slot, const double *options);
-  px_status (*check)(const double *options);  // whether they go together; NULL: always
+  const px__state_row *states;
+  int state_count, number_count;
+  // Whether option k may have its value; -1: whether all may, and go together.
+  px_status (*check)(const double *options, int k);
+  // Whether state k is kept with these options; *value, which is 0, becomes what it begins with.
+  bool (*begin)(const double *options, int k, double *value);
+  // The numbers that the op takes; moves the scalars on. `first` 1: a state begins with this step.
+  px_status (*numbers)(const double *options, double *scalars, double first, double *numbers);
 };
+extern const px_optimizer_kind px__optimizer_kinds[];
+extern const int px__optimizer_kind_count;
+
+// A number as Python prints it, in room for it: "-1.0".
+char *px__number_text(double value, char *room, size_t bytes);
+#define PX__NUMBER_TEXT(value) px__number_text((value), (char[40]){0}, 40)
+
+#define PX__WHOLE_TEXT(value) px__whole_text((value), (char[40]){0}, 40)
+char *px__whole_text(double value, char *room, size_t bytes);  // "-1"
+
+// ---- schedules
 
 enum { PX__SCHEDULE_LIMIT = 14 };
 
@@ -45,24 +66,33 @@ struct px_scheduler {
   int groups;
   px_rates rates;
   void *context;
-  double best, bad_epochs, cooling;  // of ReduceLROnPlateau
+  px_plateau plateau;  // of ReduceLROnPlateau
 };
 
+// A row of the table that the generator writes from optim/*.optim. Without `next` and `at` it goes
+// by a metric.
 struct px_scheduler_kind {
   const char *name;
   const px_option *options;
   int option_count;
-  // Whether the options make a schedule; may fill in those that follow from others, and the base.
-  px_status (*check)(px_scheduler *self);
-  // The rate after `lr`, at self->epoch; NULL: there is only the other form.
-  double (*next)(const px_scheduler *self, int group, double lr);
-  // The rate at any epoch; NULL: there is none.
-  double (*at)(const px_scheduler *self, int group, double epoch);
-  // What goes along with the rate; NULL: nothing.
-  px_status (*beside)(px_scheduler *self, double epoch);
+  // Whether the options make a schedule; fills in those that follow from others.
+  px_status (*check)(double *options);
+  // The rate after at->lr, and the rate at any epoch; NULL: there is only the other form.
+  double (*next)(const px_schedule_point *at);
+  double (*at)(const px_schedule_point *at);
+  // The momentum that goes along with the rate; NULL: none does.
+  px_status (*momentum)(double *out, const px_schedule_point *at);
 };
 extern const px_scheduler_kind px__scheduler_kinds[];
 extern const int px__scheduler_kind_count;
 
-extern const px_optimizer_kind px__optimizer_kinds[];
-extern const int px__optimizer_kind_count;
+// What formulas call: how often the epoch is a milestone, how many are behind; the angle of a
+// cosine that starts again after `period` epochs, then after `times` as many.
+double px__hits(const px_schedule_point *at);
+double px__passed(const px_schedule_point *at);
+double px__restarts(const px_schedule_point *at, double period, double times);
+px_status px__one_cycle_prepare(double *options);
+double px__one_cycle_rate(const px_schedule_point *at);
+px_status px__one_cycle_momentum(double *out, const px_schedule_point *at);
+double px__one_cycle_first(const double *options);  // the rate that it begins with
+void px__plateau_begin(px_plateau *self, const double *options);

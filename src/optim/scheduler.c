@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Schedules of learning rates: making them, and their steps. The kinds' formulas are in
-// schedules.c.
+// optim/schedules.optim.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +34,32 @@ const char *px_scheduler_kind_name(const px_scheduler_kind *kind) { return kind-
 const px_option *px_scheduler_kind_options(const px_scheduler_kind *kind, int *count) {
   *count = kind->option_count;
   return kind->options;
+}
+
+px_status px_scheduler_kind_check(const px_scheduler_kind *kind, double *options) {
+  PX_GIVEN(kind);
+  PX_GIVEN(options);
+  return kind->check(options);
+}
+
+static bool by_metric(const px_scheduler_kind *kind) { return !kind->next && !kind->at; }
+
+px_status px_scheduler_kind_rate(double *lr, double *momentum, const px_scheduler_kind *kind,
+                                 const px_schedule_point *at, bool closed) {
+  PX_GIVEN(kind);
+  PX_GIVEN(at);
+  PX_GIVEN(at->options);
+  PX_GIVEN_N(at->milestones, at->milestone_count);
+  PX_CHECK(!by_metric(kind), PX_TYPE, "%s.step() missing 1 required positional argument: 'metrics'",
+           kind->name);
+  *momentum = NAN;
+  if (kind->momentum) PX_TRY(kind->momentum(momentum, at));
+  *lr = kind->at && (closed || !kind->next) ? kind->at(at) : kind->next(at);
+  return PX_OK;
+}
+
+double px_scheduler_kind_first(const px_scheduler_kind *kind, const double *options) {
+  return kind->momentum ? px__one_cycle_first(options) : NAN;
 }
 
 // ---- making
@@ -83,7 +109,33 @@ static px_status take_options(px_scheduler *self, const double *options, const i
   PX_TRY(px_alloc((void **)&self->milestones, (size_t)(count + 1) * sizeof *milestones));
   if (count) memcpy(self->milestones, milestones, (size_t)count * sizeof *milestones);
   qsort(self->milestones, (size_t)count, sizeof *milestones, by_size);
-  return kind->check ? kind->check(self) : PX_OK;
+  return kind->check(self->options);
+}
+
+// The optimiser's option that turns against the rate; NULL: it has none.
+static const char *momentum_of(const px_scheduler *self) {
+  static const char *const names[] = {"beta1", "momentum"};
+  int count;
+  const px_option *options =
+      px_optimizer_kind_options(px_optimizer_kind_of(self->optimizer), &count);
+  for (int i = 0; i < count; i++)
+    for (int k = 0; k < 2; k++)
+      if (!strcmp(options[i].name, names[k])) return names[k];
+  return NULL;
+}
+
+// A kind that sets the first rates says so before they are kept; one that turns the momentum needs
+// one.
+static px_status begin_kind(px_scheduler *self, int64_t last_epoch) {
+  double first = px_scheduler_kind_first(self->kind, self->options), momentum;
+  px_schedule_point start = {.options = self->options, .base = 1};
+  for (int g = 0; g < self->groups && !isnan(first) && last_epoch < 0; g++)
+    PX_TRY(px_optimizer_set_initial_lr(self->optimizer, g, first));
+  if (!self->kind->momentum) return PX_OK;
+  PX_TRY(self->kind->momentum(&momentum, &start));
+  PX_CHECK(isnan(momentum) || momentum_of(self), PX_VALUE,
+           "optimizer must support momentum or beta1 with `cycle_momentum` option enabled");
+  return PX_OK;
 }
 
 px_status px_scheduler_new(px_scheduler **out, const px_scheduler_kind *kind,
@@ -98,7 +150,12 @@ px_status px_scheduler_new(px_scheduler **out, const px_scheduler_kind *kind,
   PX_TRY(scheduler_make(&self, optimizer, last_epoch));
   self->kind = kind;
   PX_TRY(take_options(self, options, milestones, count));
-  if (!kind->next && !kind->at) return *out = PX_MOVE(self), PX_OK;  // it goes by a metric
+  if (by_metric(kind)) {
+    self->epoch = 0;
+    px__plateau_begin(&self->plateau, self->options);
+    return *out = PX_MOVE(self), PX_OK;
+  }
+  PX_TRY(begin_kind(self, last_epoch));
   PX_TRY(keep_base(self, last_epoch >= 0));
   PX_TRY(px_scheduler_step(self));
   *out = PX_MOVE(self);
@@ -151,15 +208,20 @@ static px_status step_custom(px_scheduler *self) {
 
 // A group that was added later has no base: as in PyTorch it steps along where the next rate
 // follows from the last one alone, and is left alone otherwise.
-static px_status step_kind(px_scheduler *self) {
-  const px_scheduler_kind *kind = self->kind;
-  if (kind->beside) PX_TRY(kind->beside(self, (double)self->epoch));
+static px_status step_kind(px_scheduler *self, double epoch, bool closed) {
   for (int g = 0; g < px_optimizer_groups(self->optimizer); g++) {
-    double lr;
-    PX_TRY(px_optimizer_get(&lr, self->optimizer, g, "lr"));
-    lr = kind->next         ? kind->next(self, g, lr)
-         : g < self->groups ? kind->at(self, g, (double)self->epoch)
-                            : lr;
+    px_schedule_point at = {self->options,
+                            self->milestones,
+                            self->milestone_count,
+                            epoch,
+                            g < self->groups ? self->base[g] : NAN,
+                            0};
+    double lr, momentum;
+    if (closed && isnan(at.base)) continue;
+    PX_TRY(px_optimizer_get(&at.lr, self->optimizer, g, "lr"));
+    PX_TRY(px_scheduler_kind_rate(&lr, &momentum, self->kind, &at, closed));
+    if (!isnan(momentum) && g < self->groups)
+      PX_TRY(px_optimizer_set(self->optimizer, g, momentum_of(self), momentum));
     PX_TRY(px_optimizer_set(self->optimizer, g, "lr", lr));
   }
   return PX_OK;
@@ -167,10 +229,10 @@ static px_status step_kind(px_scheduler *self) {
 
 px_status px_scheduler_step(px_scheduler *self) {
   PX_GIVEN(self);
-  PX_CHECK(self->rates || self->kind->next || self->kind->at, PX_TYPE,
+  PX_CHECK(self->rates || !by_metric(self->kind), PX_TYPE,
            "%s.step() missing 1 required positional argument: 'metrics'", self->kind->name);
   self->epoch++;
-  px_status status = self->rates ? step_custom(self) : step_kind(self);
+  px_status status = self->rates ? step_custom(self) : step_kind(self, (double)self->epoch, false);
   if (status != PX_OK) self->epoch--;
   return status;
 }
@@ -180,16 +242,24 @@ px_status px_scheduler_step_to(px_scheduler *self, double epoch) {
   PX_CHECK(isfinite(epoch) && fabs(epoch) < 0x1p53, PX_VALUE, "there is no epoch %g", epoch);
   int64_t before = self->epoch;
   self->epoch = (int64_t)floor(epoch);
-  px_status status = PX_OK;
-  if (self->rates || !self->kind->at) {
-    status = self->rates ? step_custom(self) : step_kind(self);
-  } else {
-    if (self->kind->beside) status = self->kind->beside(self, epoch);
-    for (int g = 0; g < self->groups; g++) self->room[g] = self->kind->at(self, g, epoch);
-    if (status == PX_OK) status = set_rates(self, self->room);
-  }
+  bool closed = !self->rates && self->kind->at;
+  px_status status = self->rates ? step_custom(self)
+                                 : step_kind(self, closed ? epoch : (double)self->epoch, closed);
   if (status != PX_OK) self->epoch = before;
   return status;
+}
+
+px_status px_scheduler_step_metric(px_scheduler *self, double metric) {
+  PX_GIVEN(self);
+  PX_CHECK(self->kind && by_metric(self->kind), PX_TYPE, "this schedule does not go by a metric");
+  self->epoch++;
+  if (!px_plateau_step(&self->plateau, self->options, metric)) return PX_OK;
+  for (int g = 0; g < px_optimizer_groups(self->optimizer); g++) {
+    double lr;
+    PX_TRY(px_optimizer_get(&lr, self->optimizer, g, "lr"));
+    PX_TRY(px_optimizer_set(self->optimizer, g, "lr", px_plateau_rate(self->options, lr)));
+  }
+  return PX_OK;
 }
 
 // ---- values
@@ -200,7 +270,6 @@ double px_scheduler_last_lr(const px_scheduler *self, int group) {
 }
 
 int64_t px_scheduler_epoch(const px_scheduler *self) { return self->epoch; }
-void px_scheduler_restore(px_scheduler *self, int64_t epoch) { self->epoch = epoch; }
 double px_scheduler_base_lr(const px_scheduler *self, int group) {
   return group >= 0 && group < self->groups ? self->base[group] : NAN;
 }
@@ -210,19 +279,13 @@ px_status px_scheduler_set_base_lr(px_scheduler *self, int group, double lr) {
   self->base[group] = lr;
   return PX_OK;
 }
-const px_scheduler_kind *px_scheduler_kind_of(const px_scheduler *self) { return self->kind; }
-const int64_t *px_scheduler_milestones(const px_scheduler *self, int *count) {
-  *count = self->milestone_count;
-  return self->milestones;
-}
 
 static double *value_find(px_scheduler *self, const char *name) {
   static const char *const remembered[] = {"best", "num_bad_epochs", "cooldown_counter"};
-  double *values[] = {&self->best, &self->bad_epochs, &self->cooling};
+  double *values[] = {&self->plateau.best, &self->plateau.bad_epochs, &self->plateau.cooling};
   for (int k = 0; self->kind && k < self->kind->option_count; k++)
     if (!strcmp(self->kind->options[k].name, name)) return &self->options[k];
-  bool by_metric = self->kind && !self->kind->next && !self->kind->at;
-  for (int k = 0; by_metric && k < 3; k++)
+  for (int k = 0; self->kind && by_metric(self->kind) && k < 3; k++)
     if (!strcmp(remembered[k], name)) return values[k];
   return NULL;
 }

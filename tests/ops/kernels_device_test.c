@@ -2,6 +2,7 @@
 // The kernels of a device against those of the CPU, on shapes that are larger than a block,
 // strided, or not aligned. (The samples of the op tables are in samples_device_test.c.)
 #include "device_help.h"
+#include "phlox/optim.h"
 
 static void compare(const char *what, px_tensor *want, px_tensor *got, double tolerance) {
   bool good = agrees(what, want, got, tolerance);
@@ -426,23 +427,46 @@ PX_TEST(the_first_of_long_lines) {
     }
 }
 
-PX_TEST(adadelta_steps_in_every_dtype) {
+// Two steps of a kind on one side, with all that can be asked of it but for `maximize`.
+static void take_steps(const px_optimizer_kind *kind, px_tensor *param, px_tensor *grad,
+                       px_tensor **state, bool maximize) {
+  double options[16];
+  int count;
+  const px_option *rows = px_optimizer_kind_options(kind, &count);
+  for (int k = 0; k < count; k++) {
+    options[k] = rows[k].type == 'b' ? strcmp(rows[k].name, "nesterov") != 0 : rows[k].fallback;
+    if (!strcmp(rows[k].name, "momentum") || !strcmp(rows[k].name, "weight_decay"))
+      options[k] = 0.1;
+    if (!strcmp(rows[k].name, "eps")) options[k] = 1e-2;
+    if (!strcmp(rows[k].name, "maximize")) options[k] = maximize;
+  }
+  OK(px_tensor_set_requires_grad(param, true));
+  OK(px_tensor_set_grad(param, grad));
+  for (int step = 0; step < 2; step++) OK(px_optimizer_kind_step(kind, options, &param, state, 1));
+}
+
+PX_TEST(optimizers_step_in_every_dtype) {
   arrange();
-  for (px_dtype d = PX_FLOAT16; d <= PX_FLOAT64; d++)
-    for (int maximize = 0; maximize < 2; maximize++) {
-      px_tensor *state[2][3] = {{0}}, *same[3] = {0};
-      for (int side = 0; side < 2; side++) {
-        px_tensor *grad = pattern(d, S(1003)), *moved = side ? there(grad) : px_retain(grad);
-        OK(px_clone(&state[side][0], moved, NULL));
-        for (int k = 1; k < 3; k++) OK(px_square(&state[side][k], moved));
-        OK(px_adadelta_step(&same[0], &same[1], &same[2], state[side][0], moved, state[side][1],
-                            state[side][2], 0.5, 0.9, 1e-2, 0.1, maximize));
-        for (int k = 0; k < 3; k++) px_release(same[k]);
-        px_release(grad), px_release(moved);
+  for (int i = 0; px_optimizer_kind_at(i); i++)
+    for (px_dtype d = PX_FLOAT16; d <= PX_FLOAT64; d++)
+      for (int maximize = 0; maximize < 2; maximize++) {
+        const px_optimizer_kind *kind = px_optimizer_kind_at(i);
+        px_tensor *state[2][PX_OPTIMIZER_STATES] = {{0}}, *param[2] = {0};
+        for (int side = 0; side < 2; side++) {
+          px_tensor *grad = pattern(d, S(1003)), *moved = side ? there(grad) : px_retain(grad);
+          OK(px_clone(&param[side], moved, NULL));
+          take_steps(kind, param[side], moved, state[side], maximize);
+          px_release(grad), px_release(moved);
+        }
+        const char *name = px_optimizer_kind_name(kind);
+        for (int side = 0; side < 2; side++) OK(px_tensor_set_requires_grad(param[side], false));
+        compare(name, param[0], param[1], 4 * tolerance_of(d));
+        for (int k = 0; px_optimizer_kind_state(kind, k); k++)
+          if (px_optimizer_kind_scalar(kind, k))
+            px_release(state[0][k]), px_release(state[1][k]);
+          else
+            compare(name, state[0][k], state[1][k], 4 * tolerance_of(d));
       }
-      for (int k = 0; k < 3; k++)
-        compare("adadelta", state[0][k], state[1][k], 2 * tolerance_of(d));
-    }
 }
 
 // ---- faults

@@ -219,28 +219,3 @@ PX_TEST(gradients_go_where_the_elements_were) {
   px_release(values);
   px_release(where);
 }
-PX_TEST(sgd_moves_against_the_gradient) {
-  PX_SCOPED(px_tensor) p = made(PX_FLOAT32, S(2), VALUES(1, 2));
-  PX_SCOPED(px_tensor) g = made(PX_FLOAT32, S(2), VALUES(0.5, -1));
-  PX_SCOPED(px_tensor) m = made(PX_FLOAT32, S(2), VALUES(0, 0));
-  for (int step = 0; step < 2; step++) {
-    PX_SCOPED(px_tensor) p2 = NULL;
-    PX_SCOPED(px_tensor) m2 = NULL;
-    OK(px_sgd_step(&p2, &m2, p, g, m, 0.1, 0.9, 0, 0, false, false, step == 0));
-    CHECK(p2 == p && m2 == m);
-  }
-  ELEMENTS(p, 1e-6, 1 - 0.1 * 0.5 - 0.1 * 0.95, 2 + 0.1 + 0.19);
-  CHECK_EQ(px_tensor_version(p), 2);
-}
-PX_TEST(adam_takes_a_step_of_lr_first) {
-  PX_SCOPED(px_tensor) p = made(PX_FLOAT32, S(2), VALUES(1, 1));
-  PX_SCOPED(px_tensor) g = made(PX_FLOAT32, S(2), VALUES(0.5, -3));
-  PX_SCOPED(px_tensor) a = made(PX_FLOAT32, S(2), VALUES(0, 0));
-  PX_SCOPED(px_tensor) s = made(PX_FLOAT32, S(2), VALUES(0, 0));
-  px_tensor *r[4] = {NULL};
-  OK(px_adam_step(&r[0], &r[1], &r[2], &r[3], p, g, a, s, NULL, 0.01, 0.9, 0.999, 1e-8, 0, 1, false,
-                  false));
-  ELEMENTS(p, 1e-6, 0.99, 1.01);
-  CHECK(r[3] == NULL);
-  for (int i = 0; i < 3; i++) px_release(r[i]);
-}

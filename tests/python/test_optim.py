@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.optim: steps against PyTorch's numbers (1.13.1), groups, states, schedules."""
 import copy
+import doctest
+import importlib.util
+import inspect
 import math
+import os
 import pickle
 import unittest
 import warnings
@@ -195,6 +199,187 @@ class States(unittest.TestCase):
         p, q = nn.Parameter(torch.ones(1)), nn.Parameter(torch.ones(1))
         with self.assertRaisesRegex(ValueError, "loaded state dict"):
             SGD([p, q], lr=0.1).load_state_dict(SGD([p], lr=0.1).state_dict())
+
+
+def reference():
+    """The formulas of optim/*.optim for one element, and the samples of each kind."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    path = os.path.join(root, "build", "gen", "optim_reference.py")
+    if not os.path.exists(path):
+        raise unittest.SkipTest("no build/gen/optim_reference.py")
+    spec = importlib.util.spec_from_file_location("optim_reference", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.SAMPLES
+
+
+class Kinds(unittest.TestCase):
+    """What every kind promises, on the samples of its entry."""
+    START, SLOPE = (1.0, -2.0, 3.0, 0.5), (0.1, -0.2, 0.3, -0.7)
+
+    def make(self, name, options):
+        p = nn.Parameter(torch.tensor(self.START, dtype=torch.float64))
+        return p, getattr(optim, name)([p], **options)
+
+    def step(self, p, optimizer, k):
+        p.grad = p.detach() * 0.5 + torch.tensor(self.SLOPE, dtype=torch.float64) * (k - 2)
+        optimizer.step()
+
+    def plain_options(self, optimizer):
+        """The group's options by the names that the formulas have: pairs taken apart."""
+        pairs = {"betas": ("beta1", "beta2"), "etas": ("etaminus", "etaplus"), "step_sizes": ("step_size_min", "step_size_max")}
+        plain = {}
+        for name, value in optimizer.param_groups[0].items():
+            plain.update(zip(pairs[name], value) if name in pairs else {name: value})
+        return plain
+
+    def test_steps_follow_the_formula(self):
+        for name, formula, options in reference():
+            with self.subTest(name, **options):
+                p, optimizer = self.make(name, options)
+                elements, states = list(self.START), [{} for _ in self.START]
+                for k in range(6):
+                    for i, x in enumerate(elements):
+                        elements[i] = formula(self.plain_options(optimizer), states[i], x, x * 0.5 + self.SLOPE[i] * (k - 2))
+                    self.step(p, optimizer, k)
+                    numbers = {key: value for key, value in optimizer.state[p].items() if not value.ndim}
+                    for state in states:  # numbers are kept in float32
+                        state.update({key: value.item() for key, value in numbers.items()})
+                for a, b in zip(p.tolist(), elements):
+                    self.assertAlmostEqual(a, b, 8)
+                for key, value in optimizer.state[p].items():
+                    for a, b in zip(value.tolist() if value.ndim else [], (s[key] for s in states)):
+                        self.assertAlmostEqual(a, b, 8)
+
+    def test_construction_and_printed_form(self):
+        for name, _, options in reference():
+            kind = getattr(optim, name)
+            _, optimizer = self.make(name, options)
+            text = repr(optimizer)
+            self.assertTrue(text.startswith(f"{name} (\nParameter Group 0\n"))
+            for option, value in options.items():
+                self.assertIn(f"    {option}: {value}\n", text)
+            signature = inspect.signature(kind)
+            self.assertEqual(list(signature.parameters)[:2], ["params", "lr"])
+            self.assertEqual({k: v.default for k, v in signature.parameters.items() if k != "params"}, kind([torch.ones(1)]).defaults)
+            with self.assertRaisesRegex(ValueError, r"Invalid learning rate: -1\.0"):
+                kind([torch.ones(1)], lr=-1.0)
+            with self.assertRaises(TypeError):
+                kind([torch.ones(1)], speed=1)
+
+    def test_states_go_round(self):
+        for name, _, options in reference():
+            for carry in (lambda o: o, copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))):
+                p, optimizer = self.make(name, options)
+                for k in range(2):
+                    self.step(p, optimizer, k)
+                q, other = self.make(name, {})
+                with torch.no_grad():
+                    q.copy_(p)
+                other.load_state_dict(carry(optimizer.state_dict()))
+                self.assertEqual(repr(other), repr(optimizer))
+                whole = carry(optimizer)
+                r = whole.param_groups[0]["params"][0]
+                for k in range(2, 4):
+                    for parameter, each in {id(x): (x, y) for x, y in ((p, optimizer), (q, other), (r, whole))}.values():
+                        self.step(parameter, each, k)
+                self.assertEqual(q.tolist(), p.tolist())
+                self.assertEqual(r.tolist(), p.tolist())
+
+    def test_half_parameters_keep_half_states(self):
+        for name, _, options in reference():
+            p = nn.Parameter(torch.zeros(3, dtype=torch.bfloat16))
+            optimizer = getattr(optim, name)([p], **options)
+            p.grad = torch.ones_like(p)
+            optimizer.step()
+            self.assertEqual({v.dtype for v in optimizer.state[p].values() if v.ndim} - {torch.bfloat16}, set())
+            self.assertNotEqual(p[0].item(), 0)
+
+    def test_examples_of_the_documentation(self):
+        for module in (optim._kinds, optim.lr_scheduler, optim._schedules, nn.utils):
+            found = doctest.testmod(module, extraglobs={"torch": torch})
+            self.assertEqual((found.failed, found.attempted > 0), (0, True), module)
+
+
+class Bases(unittest.TestCase):
+    """What programs derive from, read and patch."""
+
+    def test_an_optimizer_written_in_python(self):
+        class Signs(optim.Optimizer):
+            def __init__(self, params, lr=0.5):
+                super().__init__(params, {"lr": lr})
+
+            @torch.no_grad()
+            def step(self, closure=None):
+                for group in self.param_groups:
+                    for p in group["params"]:
+                        self.state[p]["steps"] = self.state[p].get("steps", 0) + 1
+                        p -= group["lr"] * p.grad.sign()
+
+        p = nn.Parameter(torch.tensor([1.0, -1.0]))
+        optimizer = Signs([p])
+        schedule = optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
+        for _ in range(2):
+            p.grad = torch.tensor([2.0, -3.0])
+            optimizer.step()
+            schedule.step()
+        self.assertEqual((p.tolist(), optimizer.state[p]["steps"]), ([0.25, -0.25], 2))
+        other = Signs([p])
+        other.load_state_dict(optimizer.state_dict())
+        self.assertEqual((other.state[p]["steps"], other.param_groups[0]["lr"]), (2, 0.125))
+
+    def test_what_is_put_into_the_state_holds(self):
+        for steps in (torch.tensor(7.0), torch.tensor(7), 7):
+            p, q = (nn.Parameter(torch.ones(1)) for _ in range(2))
+            optimizer, plain = ADAM([p], 0.1), ADAM([q], 0.1)
+            for k in range(7):
+                q.grad = torch.tensor([k - 2.0])
+                plain.step()
+            p.grad = torch.ones(1)
+            optimizer.step()
+            p.data = q.detach().clone()
+            optimizer.state[p].update(plain.state[q], step=steps)
+            q.grad = torch.ones(1)
+            averages = copy.deepcopy(plain.state[q])
+            optimizer.step()
+            plain.state[q].update(averages)
+            plain.step()
+            self.assertEqual((p.item(), float(optimizer.state[p]["step"])), (q.item(), 8))
+
+    def test_hooks(self):
+        p = nn.Parameter(torch.ones(1))
+        optimizer, seen = SGD([p], lr=1.0), []
+        handles = [optimizer.register_step_pre_hook(lambda o, args, kwargs: seen.append("before")),
+                   optimizer.register_step_post_hook(lambda o, args, kwargs: seen.append("after")),
+                   optimizer.register_state_dict_post_hook(lambda o, state: {**state, "more": 1}),
+                   optimizer.register_load_state_dict_pre_hook(lambda o, state: seen.append("load"))]
+        optimizer.step()
+        self.assertEqual(optimizer.state_dict()["more"], 1)
+        optimizer.load_state_dict(optimizer.state_dict())
+        self.assertEqual(seen, ["before", "after", "load"])
+        for handle in handles:
+            handle.remove()
+        optimizer.step()
+        self.assertEqual((len(seen), "more" in optimizer.state_dict()), (3, False))
+
+    def test_what_is_not_done_is_refused(self):
+        p = nn.Parameter(torch.ones(1))
+        for option in ("capturable", "differentiable"):
+            with self.assertRaisesRegex(NotImplementedError, f"an optimizer with {option}=True is not implemented"):
+                ADAM([p], **{option: True})
+        with self.assertRaisesRegex(TypeError, "iterable of Tensors or dicts, but got torch.FloatTensor"):
+            SGD(p.data)
+        with self.assertRaisesRegex(TypeError, "ordered collections"):
+            SGD([{"params": {p}}])
+        optimizer = SGD([p], lr=1.0)
+        p.grad = torch.ones(1)
+        optimizer.param_groups[0]["lr"] = -1.0
+        with self.assertRaisesRegex(ValueError, r"Invalid learning rate: -1\.0"):
+            optimizer.step()
+        del optimizer.param_groups[0]["lr"]
+        with self.assertRaisesRegex(KeyError, "lr"):
+            optimizer.step()
+        self.assertEqual(p.item(), 1)
 
 
 class Others(unittest.TestCase):

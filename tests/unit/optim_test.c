@@ -144,7 +144,7 @@ PX_TEST(a_parameter_without_a_gradient_stays) {
   OK(px_optimizer_step(o));
   fetch(p, &value);
   CHECK_NEAR(value, 1, 0);
-  CHECK_EQ(px_optimizer_steps(o, 0, 0), 0);
+  CHECK(!px_optimizer_state(o, 0, 0, "step"));
   CHECK(!px_optimizer_state(o, 0, 0, "exp_avg"));
 }
 
@@ -197,7 +197,6 @@ static void resumes(const char *kind, const option *options) {
       px_tensor *state = px_optimizer_state(before, 0, 0, name);
       if (state) OK(px_optimizer_set_state(after, 0, 0, name, state));
     }
-    if (k == 1) OK(px_optimizer_set_steps(after, 0, 0, px_optimizer_steps(before, 0, 0)));
   }
   fetch(p, wanted), fetch(q, values);
   CHECK(!memcmp(wanted, values, sizeof values));
@@ -302,6 +301,22 @@ static const struct {
                  {"CosineAnnealingLR", {5, 0.01}},
                  {"CosineAnnealingWarmRestarts", {3, 2, 0.01}},
                  {"OneCycleLR", {0.4, 12, NAN, NAN, 0.3, 1, 0, NAN, NAN, 25, 1e4, 0}}};
+
+PX_TEST(kinds_say_what_they_are) {
+  int count, total = 0;
+  for (int i = 0; px_scheduler_kind_at(i); i++, total++) {
+    const px_scheduler_kind *kind = px_scheduler_kind_at(i);
+    CHECK(px_scheduler_kind_find(px_scheduler_kind_name(kind)) == kind);
+    const px_option *options = px_scheduler_kind_options(kind, &count);
+    CHECK(count > 0 && *options[0].name);
+  }
+  CHECK_EQ(total, 10);
+  const px_option *adam = px_optimizer_kind_options(px_optimizer_kind_find("Adam"), &count);
+  CHECK_EQ(count, 7);
+  CHECK_TEXT(adam[2].name, "beta2");
+  CHECK_TEXT(adam[2].pair, "betas");
+  CHECK_NEAR(adam[2].fallback, 0.999, 0);
+}
 
 PX_TEST(a_step_and_the_closed_form_agree) {
   for (size_t k = 0; k < sizeof schedules / sizeof *schedules; k++) {
@@ -482,34 +497,92 @@ PX_TEST(a_norm_that_is_not_finite_is_refused_before_anything_changes) {
 PX_TEST(the_count_of_steps_counts_on_and_may_be_written) {
   PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
   PX_SCOPED(px_tensor) grad = NULL;
-  PX_SCOPED(px_tensor) count = NULL;
-  PX_SCOPED(px_tensor) fresh = NULL;
   PX_SCOPED(px_tensor) whole = NULL;
   PX_SCOPED(px_optimizer) o = optimizer("Adam", p);
-  OK(px_optimizer_count(&count, o, 0, 0));
-  CHECK(!count);
+  px_scalar steps;
   OK(px_ones_like(&grad, p, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
   OK(px_tensor_set_grad(p, grad));
   OK(px_optimizer_step(o));
-  OK(px_optimizer_count(&count, o, 0, 0));
+  px_tensor *count = px_optimizer_state(o, 0, 0, "step");
   OK(px_optimizer_step(o));
   CHECK_NEAR(*(float *)px_tensor_data(count), 2, 0);
   OK(px_fill_(count, px_int(7)));
-  CHECK_EQ(px_optimizer_steps(o, 0, 0), 7);
   OK(px_optimizer_step(o));
   CHECK_NEAR(*(float *)px_tensor_data(count), 8, 0);
   OK(px_fill_(count, px_float(NAN)));
   FAILS(px_optimizer_step(o), PX_VALUE, "a number of steps is not negative, but got nan");
-  CHECK_EQ(px_optimizer_steps(o, 0, 0), 8);
   OK(px_tensor_from_data(&whole, &(int64_t){3}, 0, NULL, PX_INT64, px_cpu()));
-  OK(px_tensor_set_data(count, whole));
-  FAILS(px_optimizer_step(o), PX_TYPE, "the count of steps is no float32 number");
-  OK(px_optimizer_set_steps(o, 0, 0, 3));
-  OK(px_optimizer_count(&fresh, o, 0, 0));
-  CHECK_NEAR(*(float *)px_tensor_data(fresh), 3, 0);
-  px_tensor *none;
-  FAILS(px_optimizer_count(&none, o, 0, 1), PX_INDEX, "no parameter 1 in group 0");
+  OK(px_optimizer_set_state(o, 0, 0, "step", whole));
+  OK(px_optimizer_step(o));
+  OK(px_tensor_item(&steps, whole));
+  CHECK_EQ(px_scalar_int(steps), 4);
 }
+
+PX_TEST(all_kinds_take_options_by_name) {
+  PX_SCOPED(px_tensor) p = leaf((float[]){1, -2, 3}, 3);
+  PX_SCOPED(px_optimizer) sgd = NULL;
+  PX_SCOPED(px_optimizer) adam = NULL;
+  PX_SCOPED(px_optimizer) plain = NULL;
+  px_optimizer *none = NULL;
+  double value;
+  float values[3];
+  OK(px_sgd_new(&sgd, &p, 1, .lr = 0.1, .momentum = 0.9));
+  OK(px_optimizer_get(&value, sgd, 0, "momentum"));
+  CHECK_NEAR(value, 0.9, 0);
+  for (int k = 1; k <= 4; k++) {
+    slope(p, k);
+    OK(px_optimizer_step(sgd));
+  }
+  fetch(p, values);
+  CHECK_NEAR(values[0], 0.405327529, 2e-6);
+  OK(px_adam_new(&adam, &p, 1, .amsgrad = true));
+  OK(px_optimizer_get(&value, adam, 0, "beta2"));
+  CHECK_NEAR(value, 0.999, 0);
+  OK(px_adadelta_new(&plain, &p, 1));
+  OK(px_optimizer_get(&value, plain, 0, "lr"));
+  CHECK_NEAR(value, 1, 0);
+  FAILS(px_adamw_new(&none, &p, 1, .beta1 = 1), PX_VALUE, "Invalid beta parameter at index 0: 1.0");
+  FAILS(px_sgd_new(&none, &p, 1, .nesterov = true), PX_VALUE, "Nesterov momentum requires");
+  FAILS(px_optimizer_make(&none, "LBFGS", &value, &p, 1), PX_UNIMPLEMENTED, "LBFGS");
+}
+
+// Every kind, with one kernel that fails: nothing has moved, and no state has come to be.
+PX_TEST(a_step_that_fails_leaves_parameter_and_state) {
+  for (int i = 0; px_optimizer_kind_at(i); i++) {
+    const px_optimizer_kind *kind = px_optimizer_kind_at(i);
+    PX_SCOPED(px_tensor) p = leaf((float[]){1, -2, 3}, 3);
+    PX_SCOPED(px_optimizer) o = optimizer(px_optimizer_kind_name(kind), p);
+    for (int steps = 0; steps < 2; steps++) {
+      float before[3], after[3], kept[2][PX_OPTIMIZER_STATES][3];
+      bool failed = true;
+      slope(p, 1);
+      fetch(p, before);
+      for (int k = 0; px_optimizer_kind_state(kind, k); k++) {
+        px_tensor *state = px_optimizer_state(o, 0, 0, px_optimizer_kind_state(kind, k));
+        CHECK(steps == 1 || !state);
+        if (state) fetch(state, kept[0][k]);
+      }
+      for (int64_t n = 1; failed; n++) {
+        OK(px_fault_arm("alloc", n, false));
+        failed = px_optimizer_step(o) != PX_OK;
+        px_fault_disarm_all();
+        px_error_clear();
+        fetch(p, after);
+        if (!failed) continue;
+        CHECK(!memcmp(before, after, sizeof before));
+        for (int k = 0; px_optimizer_kind_state(kind, k); k++) {
+          px_tensor *state = px_optimizer_state(o, 0, 0, px_optimizer_kind_state(kind, k));
+          CHECK(steps == 1 || !state);
+          if (!state) continue;
+          fetch(state, kept[1][k]);
+          CHECK(!memcmp(kept[0][k], kept[1][k], (size_t)px_tensor_numel(state) * sizeof(float)));
+        }
+      }
+      CHECK(memcmp(before, after, sizeof before));
+    }
+  }
+}
+
 PX_TEST(groups_and_parameters_that_are_not_there) {
   PX_SCOPED(px_tensor) w = leaf((float[]){1}, 1);
   PX_SCOPED(px_optimizer) o = optimizer("SGD", w);
@@ -518,10 +591,9 @@ PX_TEST(groups_and_parameters_that_are_not_there) {
   FAILS(px_optimizer_set(o, 1, "lr", 1), PX_INDEX, "no parameter group 1");
   FAILS(px_optimizer_set(o, -2, "lr", 1), PX_INDEX, "no parameter group -2");
   FAILS(px_optimizer_set_state(o, 0, 1, "momentum_buffer", w), PX_INDEX, "parameter 1 in group 0");
-  FAILS(px_optimizer_set_steps(o, 1, 0, 1), PX_INDEX, "parameter 0 in group 1");
   CHECK(!px_optimizer_parameter(o, 1, 0) && !px_optimizer_parameter(o, 0, -1));
   CHECK(!px_optimizer_state(o, 3, 0, "momentum_buffer"));
-  CHECK_EQ(px_optimizer_group_size(o, 1) + px_optimizer_steps(o, 0, 1), 0);
+  CHECK_EQ(px_optimizer_group_size(o, 1), 0);
   FAILS(px_clip_grad_norm(NULL, &missing, 1, 1, 2, false), PX_TYPE, "missing");
   FAILS(px_clip_grad_norm(NULL, &w, -1, 1, 2, false), PX_VALUE, "-1");
 }

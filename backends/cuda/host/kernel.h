@@ -80,6 +80,10 @@ void *px__cuda_dense_inout(px__cuda_dense *d, const px_operand *o, int dtype);
 // Copies back what was written. It is called only where all went well.
 px_status px__cuda_dense_close(px__cuda_dense *d);
 
+// Launches the update NAME of an optimiser on operands that are opened, and closes them.
+px_status px__cuda_update(px__cuda_dense *d, k_update *u, const char *name,
+                          const px_operand *param);
+
 // Room for what `tiles` tiles of each of `lines` lines tell each other.
 px_status px__cuda_tiles(const px_launch *l, k_tiles_of *t, int64_t lines, int64_t tiles);
 

@@ -1,0 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.optim: optimisers and schedules of learning rates.
+
+The base classes are Python, since programs derive from them, patch them and read their dicts. A
+step of a group is one call of the core; the classes of the library's kinds are written by the
+generator from optim/*.optim."""
+from phlox import _C
+
+from . import lr_scheduler
+from ._kinds import (SGD, ASGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop,
+                     Rprop)
+from .optimizer import Optimizer
+
+_C._name_missing(__name__)

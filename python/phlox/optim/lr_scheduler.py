@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedules of learning rates. The base classes are here; the rates of the library's kinds are the
+core's, their classes (_schedules.py) written by the generator from optim/schedules.optim."""
+import warnings
+from math import floor, inf, isfinite, isnan, nan
+
+from phlox import _C
+
+from .optimizer import Optimizer
+
+_TOO_EARLY = (
+    "Detected call of `lr_scheduler.step()` before `optimizer.step()`. In PyTorch 1.1.0 and later, "
+    "you should call them in the opposite order: `optimizer.step()` before `lr_scheduler.step()`.  "
+    "Failure to do this will result in PyTorch skipping the first value of the learning rate "
+    "schedule. See more details at "
+    "https://pytorch.org/docs/stable/optim.html#how-to-adjust-learning-rate")
+_EPOCH = (
+    "The epoch parameter in `scheduler.step()` was not necessary and is being deprecated where "
+    "possible. Please use `scheduler.step()` to step the scheduler. During the deprecation, if "
+    "epoch is different from None, the closed form is used instead of the new chainable form, "
+    "where available.")
+
+
+class LRScheduler:
+    """The base of schedules: derive from it with a `get_lr` that gives a rate for each group, from
+    self.last_epoch and self.base_lrs.
+
+    optimizer: whose rates it sets, at once and at every step().
+    last_epoch: the epoch to go on from, where the groups have an "initial_lr"; -1: the start.
+    """
+
+    _warns_of_epochs = True
+
+    def __init__(self, optimizer, last_epoch=-1):
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        if last_epoch < -1:
+            raise ValueError(f"last_epoch is not less than -1, but got {last_epoch}")
+        self.optimizer, self.last_epoch, self._step_count = optimizer, last_epoch, 0
+        for number, group in enumerate(optimizer.param_groups):
+            if last_epoch == -1:
+                group.setdefault("initial_lr", float(group["lr"]))
+            elif "initial_lr" not in group:
+                raise KeyError("param 'initial_lr' is not specified in "
+                               f"param_groups[{number}] when resuming an optimizer")
+        self.base_lrs = [float(group["initial_lr"]) for group in optimizer.param_groups]
+        self._advance(last_epoch + 1, self.get_lr)
+
+    def state_dict(self):
+        """All that is remembered but the optimiser."""
+        return {key: value for key, value in self.__dict__.items() if key != "optimizer"}
+
+    def load_state_dict(self, state_dict):
+        """Takes over what state_dict() gave."""
+        self.__dict__.update(state_dict)
+
+    def get_last_lr(self):
+        """The rates that the last step has set."""
+        return self._last_lr
+
+    def get_lr(self):
+        """The rates of self.last_epoch, for each group."""
+        raise NotImplementedError(f"{type(self).__name__} has no get_lr")
+
+    def _advance(self, epoch, rates):
+        """Goes to an epoch, and sets its rates; stays where they cannot be had."""
+        before, self.last_epoch = self.last_epoch, epoch
+        try:
+            for group, lr in zip(self.optimizer.param_groups, rates()):
+                group["lr"] = lr
+        except BaseException:
+            self.last_epoch = before
+            raise
+        self._step_count += 1
+        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+
+    def step(self, epoch=None):
+        """Sets the rates of the next epoch, or those of any, by a form that knows it."""
+        if self._step_count == 1 and not getattr(self.optimizer, "_opt_called", False):
+            warnings.warn(_TOO_EARLY, stacklevel=2)
+        if epoch is None:
+            self._advance(self.last_epoch + 1, self.get_lr)
+            return
+        if self._warns_of_epochs:
+            warnings.warn(_EPOCH, stacklevel=2)
+        if not isfinite(epoch):
+            raise ValueError(f"there is no epoch {epoch}")
+        closed = getattr(self, "_get_closed_form_lr", None)
+        self._advance(floor(epoch), self.get_lr if closed is None else lambda: closed(epoch))
+
+
+_LRScheduler = LRScheduler
+
+
+class LambdaLR(LRScheduler):
+    """Multiplies each group's first rate by what a function says of the epoch.
+
+    lr_lambda: a function, or a list of them, one for each group.
+
+        >>> optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=1.0)
+        >>> schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5 ** epoch)
+        >>> optimizer.step(); schedule.step(); schedule.get_last_lr()
+        [0.5]
+    """
+
+    def __init__(self, optimizer, lr_lambda, last_epoch=-1):
+        groups = len(optimizer.param_groups)
+        many = isinstance(lr_lambda, (list, tuple))
+        if many and len(lr_lambda) != groups:
+            raise ValueError(f"Expected {groups} lr_lambdas, but got {len(lr_lambda)}")
+        self.lr_lambdas = list(lr_lambda) if many else [lr_lambda] * groups
+        super().__init__(optimizer, last_epoch)
+
+    def get_lr(self):
+        return [base * function(self.last_epoch)
+                for function, base in zip(self.lr_lambdas, self.base_lrs)]
+
+    def state_dict(self):
+        """All but the optimiser and plain functions; of functions that are objects, their
+        attributes."""
+        state = super().state_dict()
+        state["lr_lambdas"] = [dict(f.__dict__) if not hasattr(f, "__code__") and
+                               hasattr(f, "__dict__") else None for f in self.lr_lambdas]
+        return state
+
+    def load_state_dict(self, state_dict):
+        """Takes over what state_dict() gave; the functions stay."""
+        for function, saved in zip(self.lr_lambdas, state_dict.get("lr_lambdas", ())):
+            if saved is not None:
+                function.__dict__.update(saved)
+        self.__dict__.update({key: value for key, value in state_dict.items()
+                              if key != "lr_lambdas"})
+
+
+class MultiplicativeLR(LambdaLR):
+    """Multiplies each group's rate of now by what a function says of the epoch."""
+
+    def get_lr(self):
+        rates = [float(group["lr"]) for group in self.optimizer.param_groups]
+        if self.last_epoch == 0:
+            return rates
+        return [lr * function(self.last_epoch) for function, lr in zip(self.lr_lambdas, rates)]
+
+
+# ---- the library's kinds
+
+class _Options:
+    """Options of a kind as attributes, by which a program may change them."""
+
+    def _keep(self, values):
+        for name, value in zip(self._options, values):
+            setattr(self, name, value)
+
+    def _number(self, name):
+        value = getattr(self, name)
+        if name in self._words:
+            words, text = self._words[name]
+            if value not in words:
+                raise ValueError(text.format(value))
+            return float(words.index(value))
+        if isinstance(value, (list, tuple)):
+            return float(value[0]) if value else nan
+        return nan if value is None else float(value)
+
+    def _numbers(self):
+        return [self._number(name) for name in self._options]
+
+
+class KindLR(_Options, LRScheduler):
+    """What the schedules of the library share: the core knows their rates."""
+
+    def _make(self, optimizer, last_epoch, *values):
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        self._keep(values)
+        if "milestones" in self._options:
+            self.milestones = sorted(self.milestones)
+        filled, first = _C._schedule_check(self._kind, self._numbers())
+        for name, value in zip(self._options, filled):
+            if getattr(self, name) is None and not isnan(value):
+                setattr(self, name, int(value))
+        if not isnan(first) and last_epoch == -1:
+            self._begin(optimizer, first)
+        LRScheduler.__init__(self, optimizer, last_epoch)
+
+    def _begin(self, optimizer, first):
+        """Gives the groups the rates that the schedule begins with, each its own of a list."""
+        groups = optimizer.param_groups
+        if isinstance(self.max_lr, (list, tuple)):
+            if len(self.max_lr) != len(groups):
+                raise ValueError(f"expected {len(groups)} values for max_lr, got "
+                                 f"{len(self.max_lr)}")
+            firsts = [most / self.div_factor for most in self.max_lr]
+        else:
+            firsts = [first] * len(groups)
+        if self.cycle_momentum and not {"momentum", "betas"} & set(optimizer.defaults):
+            raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` "
+                             "option enabled")
+        for group, lr in zip(groups, firsts):
+            group["initial_lr"] = lr
+
+    def _rates(self, closed, epoch):
+        numbers, stones = self._numbers(), getattr(self, "milestones", ())
+        groups, rates = self.optimizer.param_groups, []
+        bases = self.base_lrs + [nan] * (len(groups) - len(self.base_lrs))
+        turned = []
+        for group, base in zip(groups, bases):
+            lr, momentum = _C._schedule_rate(self._kind, closed, numbers, stones, epoch, base,
+                                             float(group["lr"]))
+            rates.append(lr)
+            turned.append(momentum)
+        for group, momentum in zip(groups, turned[:len(self.base_lrs)]):
+            if not isnan(momentum) and "betas" in group:
+                group["betas"] = (momentum, *group["betas"][1:])
+            elif not isnan(momentum):
+                group["momentum"] = momentum
+        return rates
+
+    def get_lr(self):
+        """The rates that follow those of now, for each group."""
+        return self._rates(False, self.last_epoch)
+
+    def _get_closed_form_lr(self, epoch=None):
+        return self._rates(True, self.last_epoch if epoch is None else epoch)
+
+    @property
+    def _warns_of_epochs(self):
+        return self._kind != "CosineAnnealingWarmRestarts"
+
+
+class PlateauLR(_Options, LRScheduler):
+    """What ReduceLROnPlateau is made from: the core says when the rates fall."""
+
+    def _make(self, optimizer, _, *values):
+        if not isinstance(optimizer, Optimizer):
+            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        self.optimizer = optimizer
+        self._keep(values)
+        _C._schedule_check(self._kind, self._numbers())
+        self.best = -inf if self.mode == "max" else inf
+        self.num_bad_epochs = self.cooldown_counter = self.last_epoch = 0
+        self._last_lr = [group["lr"] for group in optimizer.param_groups]
+
+    def step(self, metrics, epoch=None):
+        """Looks at a metric, a number or a tensor of one, and lets the rates fall if it is time."""
+        numbers, metric = self._numbers(), float(metrics)
+        self.last_epoch += 1
+        falls, self.best, self.num_bad_epochs, self.cooldown_counter = _C._plateau_step(
+            numbers, self.best, self.num_bad_epochs, self.cooldown_counter, metric)
+        groups = self.optimizer.param_groups
+        for group in groups if falls else ():
+            group["lr"] = _C._plateau_rate(numbers, float(group["lr"]))
+        self._last_lr = [group["lr"] for group in groups]
+
+
+from ._schedules import (ConstantLR, CosineAnnealingLR, CosineAnnealingWarmRestarts,  # noqa: E402
+                         ExponentialLR, LinearLR, MultiStepLR, OneCycleLR, PolynomialLR,
+                         ReduceLROnPlateau, StepLR)
+
+_C._name_missing(__name__)

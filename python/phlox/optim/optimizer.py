@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The base class of optimisers: groups of parameters with options, states by parameter, hooks. An
+option lives in the dict of its group, a state in the dict of its parameter, and nowhere else."""
+import warnings
+from collections import OrderedDict, defaultdict
+from copy import deepcopy
+from functools import wraps
+from itertools import chain
+
+import phlox as torch
+from phlox import _C
+
+
+def _hooked(step):
+    """A class's step() with its hooks around it; says that one was made."""
+    @wraps(step)
+    def stepped(self, *args, **kwargs):
+        self._opt_called = True
+        if not self._step_pre_hooks and not self._step_post_hooks:
+            return step(self, *args, **kwargs)
+        for hook in tuple(self._step_pre_hooks.values()):
+            given = hook(self, args, kwargs)
+            if given is not None:
+                args, kwargs = given
+        result = step(self, *args, **kwargs)
+        for hook in tuple(self._step_post_hooks.values()):
+            hook(self, args, kwargs)
+        return result
+
+    stepped.hooked = True
+    return stepped
+
+
+class _Handle:
+    """Takes a hook away again."""
+
+    def __init__(self, hooks, hook):
+        self.hooks, self.key = hooks, object()
+        hooks[self.key] = hook
+
+    def remove(self):
+        """Takes the hook away."""
+        self.hooks.pop(self.key, None)
+
+
+_HOOKS = ("_step_pre_hooks", "_step_post_hooks", "_state_dict_pre_hooks", "_state_dict_post_hooks",
+          "_load_pre_hooks", "_load_post_hooks")
+
+
+class Optimizer:
+    """The base of all optimisers: derive from it with a `step` that reads self.param_groups and
+    self.state.
+
+    params: tensors, (name, tensor) pairs, or dicts of groups of them with options of their own.
+    defaults: the options of groups that do not say otherwise.
+    param_groups: a list of dicts, "params" and options, which may be changed at any time.
+    state: a dict of what is remembered of each parameter.
+    """
+
+    def __init__(self, params, defaults):
+        if isinstance(params, torch.Tensor):
+            raise TypeError("params argument given to the optimizer should be an iterable of "
+                            f"Tensors or dicts, but got {params.type()}")
+        self.defaults, self.state, self.param_groups = defaults, defaultdict(dict), []
+        self._arrange()
+        groups = list(params)
+        if not groups:
+            raise ValueError("optimizer got an empty parameter list")
+        for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
+            self.add_param_group(group)
+
+    def _arrange(self):
+        for name in _HOOKS:
+            setattr(self, name, OrderedDict())
+        step = type(self).step
+        if not getattr(step, "hooked", False):
+            type(self).step = _hooked(step)
+
+    def __getstate__(self):
+        return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        if "_step_pre_hooks" not in self.__dict__:
+            self._arrange()
+        self.defaults.setdefault("differentiable", False)
+
+    def __repr__(self):
+        text = type(self).__name__ + " ("
+        for number, group in enumerate(self.param_groups):
+            text += f"\nParameter Group {number}\n"
+            text += "".join(f"    {key}: {group[key]}\n" for key in sorted(group)
+                            if key != "params")
+        return text + ")"
+
+    # ---- groups
+
+    def add_param_group(self, param_group):
+        """Adds a group: a dict of "params" and of options that differ from the defaults.
+
+        TypeError for what is no tensor, ValueError for one that is no leaf or is in another group.
+        """
+        if not isinstance(param_group, dict):
+            raise TypeError(f"param_group must be a dict, but got {type(param_group).__name__}")
+        group = {**self.defaults, **param_group}
+        given = group["params"]
+        if isinstance(given, set):
+            raise TypeError("optimizer parameters need to be organized in ordered collections, but "
+                            "the ordering of tensors in sets will change between runs. Please use "
+                            "a list instead.")
+        params = [given] if isinstance(given, torch.Tensor) else list(given)
+        pairs = [isinstance(item, tuple) and len(item) == 2 for item in params]
+        names = {}
+        if any(pairs):
+            if not all(pairs):
+                raise ValueError("all optimizer params should be with/without names. Some param "
+                                 "names are missing")
+            names = {"param_names": [name for name, _ in params]}
+            params = [parameter for _, parameter in params]
+        self._check_params(params)
+        param_group.update(group)
+        param_group.update(params=params, **names)
+        self._check_group(param_group)
+        self.param_groups.append(param_group)
+
+    def _check_params(self, params):
+        known = {id(p) for group in self.param_groups for p in group["params"]}
+        for parameter in params:
+            if not isinstance(parameter, torch.Tensor):
+                raise TypeError("optimizer can only optimize Tensors, but one of the params is "
+                                + type(parameter).__name__)
+            if not (parameter.is_leaf or parameter.retains_grad):
+                raise ValueError("can't optimize a non-leaf Tensor")
+            if id(parameter) in known:
+                raise ValueError("some parameters appear in more than one parameter group")
+        if len({id(p) for p in params}) < len(params):
+            warnings.warn("optimizer contains a parameter group with duplicate parameters; in "
+                          "future, this will cause an error; see "
+                          "github.com/pytorch/pytorch/issues/40967 for more information",
+                          stacklevel=4)
+
+    def _check_group(self, group):
+        pass
+
+    # ---- steps
+
+    def step(self, closure=None):
+        """Updates the parameters. closure: computes the loss once more, which is returned."""
+        raise NotImplementedError
+
+    def zero_grad(self, set_to_none=True):
+        """Clears the gradients of all parameters: to None, or to zeros."""
+        for group in self.param_groups:
+            _C._clear_grads(group["params"], set_to_none)
+
+    def register_step_pre_hook(self, hook):
+        """Calls hook(optimizer, args, kwargs) before each step; it may return others."""
+        return _Handle(self._step_pre_hooks, hook)
+
+    def register_step_post_hook(self, hook):
+        """Calls hook(optimizer, args, kwargs) after each step."""
+        return _Handle(self._step_post_hooks, hook)
+
+    # ---- states
+
+    def register_state_dict_pre_hook(self, hook):
+        """Calls hook(optimizer) before each state_dict()."""
+        return _Handle(self._state_dict_pre_hooks, hook)
+
+    def register_state_dict_post_hook(self, hook):
+        """Calls hook(optimizer, state_dict) after each state_dict(); it may return another."""
+        return _Handle(self._state_dict_post_hooks, hook)
+
+    def register_load_state_dict_pre_hook(self, hook):
+        """Calls hook(optimizer, state_dict) before each load_state_dict(); it may return another.
+        """
+        return _Handle(self._load_pre_hooks, hook)
+
+    def register_load_state_dict_post_hook(self, hook):
+        """Calls hook(optimizer) after each load_state_dict()."""
+        return _Handle(self._load_post_hooks, hook)
+
+    def state_dict(self):
+        """The states and groups, with numbers in the place of the parameters."""
+        for hook in tuple(self._state_dict_pre_hooks.values()):
+            hook(self)
+        numbers, groups = {}, []
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                numbers.setdefault(id(parameter), len(numbers))
+            groups.append({**group, "params": [numbers[id(p)] for p in group["params"]]})
+        state = {numbers.get(id(key), key) if isinstance(key, torch.Tensor) else key: value
+                 for key, value in self.state.items()}
+        whole = {"state": state, "param_groups": groups}
+        for hook in tuple(self._state_dict_post_hooks.values()):
+            whole = hook(self, whole) or whole
+        return whole
+
+    def load_state_dict(self, state_dict):
+        """Takes over what state_dict() gave; tensors take their parameter's dtype and device.
+
+        ValueError where the groups are not those of this optimiser.
+        """
+        state_dict = dict(state_dict)
+        for hook in tuple(self._load_pre_hooks.values()):
+            state_dict = hook(self, state_dict) or state_dict
+        saved = deepcopy(state_dict["param_groups"])
+        if len(saved) != len(self.param_groups):
+            raise ValueError("loaded state dict has a different number of parameter groups")
+        if any(len(new["params"]) != len(old["params"])
+               for new, old in zip(saved, self.param_groups)):
+            raise ValueError("loaded state dict contains a parameter group that doesn't match the "
+                             "size of optimizer's group")
+        parameters = dict(zip(chain.from_iterable(group["params"] for group in saved),
+                              chain.from_iterable(g["params"] for g in self.param_groups)))
+        state = defaultdict(dict)
+        for key, value in state_dict["state"].items():
+            if key in parameters:
+                state[parameters[key]] = self._take_over(parameters[key], value)
+            else:
+                state[key] = value
+        groups = [{**new, "params": old["params"]} for new, old in zip(saved, self.param_groups)]
+        for new, old in zip(groups, self.param_groups):
+            if "param_names" in old and "param_names" not in new:
+                new["param_names"] = old["param_names"]
+        self.__setstate__({"state": state, "param_groups": groups})
+        for hook in tuple(self._load_post_hooks.values()):
+            hook(self)
+
+    def _take_over(self, parameter, value, key=None):
+        """A copy of a state, its tensors as the parameter is."""
+        if isinstance(value, torch.Tensor):
+            if self._is_number(key):
+                return value.detach().clone()
+            dtype = parameter.dtype if parameter.is_floating_point() else value.dtype
+            return value.detach().to(parameter.device, dtype, copy=True)
+        if isinstance(value, dict):
+            return {k: self._take_over(parameter, v, k) for k, v in value.items()}
+        if isinstance(value, (list, tuple)):
+            return type(value)(self._take_over(parameter, v, key) for v in value)
+        return deepcopy(value)
+
+    def _is_number(self, key):
+        return key == "step"
+
+
+class KindOptimizer(Optimizer):
+    """What the classes of the library's kinds share: the core checks options and makes the steps.
+    """
+
+    _kind = None
+
+    def _check_group(self, group):
+        for name in ("capturable", "differentiable"):
+            if group.get(name):
+                raise NotImplementedError(f"an optimizer with {name}=True is not implemented in "
+                                          "Phlox")
+        _C._optimizer_check(self._kind, group)
+
+    def __init__(self, params, defaults):
+        self._check_group(defaults)
+        super().__init__(params, defaults)
+
+    def __setstate__(self, state):
+        super().__setstate__(state)
+        for group in self.param_groups:
+            for name, value in self.defaults.items():
+                group.setdefault(name, value)
+
+    def _is_number(self, key):
+        return key in self._numbers
+
+    def step(self, closure=None):
+        """Updates the parameters that have a gradient. closure: computes the loss once more, which
+        is returned."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            _C._optimizer_step(self._kind, group, self.state)
+        return loss

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kinds of optimiser, and the step of one parameter: one kernel, which changes the parameter
+// and its states together. A step that fails has changed nothing.
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "optim/optim_impl.h"
+#include "phlox/op.h"
+#include "phlox/ops.h"
+
+const px_optimizer_kind *px_optimizer_kind_at(int i) {
+  return i >= 0 && i < px__optimizer_kind_count ? &px__optimizer_kinds[i] : NULL;
+}
+
+const px_optimizer_kind *px_optimizer_kind_find(const char *name) {
+  for (int i = 0; i < px__optimizer_kind_count; i++)
+    if (!strcmp(px__optimizer_kinds[i].name, name)) return &px__optimizer_kinds[i];
+  return NULL;
+}
+
+const char *px_optimizer_kind_name(const px_optimizer_kind *kind) { return kind->name; }
+
+const px_option *px_optimizer_kind_options(const px_optimizer_kind *kind, int *count) {
+  *count = kind->option_count;
+  return kind->options;
+}
+
+const char *px_optimizer_kind_state(const px_optimizer_kind *kind, int i) {
+  return i >= 0 && i < kind->state_count ? kind->states[i].name : NULL;
+}
+
+bool px_optimizer_kind_scalar(const px_optimizer_kind *kind, int i) {
+  return i >= 0 && i < kind->state_count && kind->states[i].scalar;
+}
+
+char *px__number_text(double value, char *room, size_t bytes) {
+  bool whole = value == floor(value) && fabs(value) < 1e15;
+  snprintf(room, bytes, whole ? "%.1f" : "%.15g", value);
+  for (int digits = 16; !whole && isfinite(value) && strtod(room, NULL) != value; digits++)
+    snprintf(room, bytes, "%.*g", digits, value);
+  return room;
+}
+
+char *px__whole_text(double value, char *room, size_t bytes) {
+  snprintf(room, bytes, "%g", value);
+  return room;
+}
+
+px_status px_optimizer_kind_check(const px_optimizer_kind *kind, const double *options) {
+  PX_GIVEN(kind);
+  PX_GIVEN(options);
+  return kind->check(options, -1);
+}
+
+// ---- scalars: numbers that a program sees, and may change, as tensors
+
+static bool is_plain_float(const px_tensor *t) {
+  return px_tensor_dtype(t) == PX_FLOAT32 && px_tensor_numel(t) == 1 &&
+         px_tensor_device(t).type == PX_CPU;
+}
+
+static px_status read_scalar(double *out, const px_tensor *t) {
+  px_scalar value;
+  if (is_plain_float(t)) return *out = *(const float *)px_tensor_data(t), PX_OK;
+  PX_TRY(px_tensor_item(&value, t));
+  *out = px_scalar_float(value);
+  return PX_OK;
+}
+
+static px_status write_scalar(px_tensor *t, double value) {
+  if (is_plain_float(t)) return *(float *)px_tensor_data(t) = (float)value, PX_OK;
+  return px_init_constant(t, value);
+}
+
+// ---- a step
+
+// What one step works on. The states that it began are its own until it is done.
+typedef struct step {
+  const px_optimizer_kind *kind;
+  const double *options;
+  px_tensor *parameter;
+  px_tensor **state;
+  px_tensor *begun[PX_OPTIMIZER_STATES];
+  bool kept[PX_OPTIMIZER_STATES];
+  double scalars[PX_OPTIMIZER_STATES], first;
+} step;
+
+static px_status begin_state(step *s, int k, double value) {
+  if (s->kind->states[k].scalar) {
+    float number = (float)value;
+    return px_tensor_from_data(&s->begun[k], &number, 0, NULL, PX_FLOAT32, px_cpu());
+  }
+  s->first = 1;
+  return px_full_like(&s->begun[k], s->parameter, px_float(value), PX_DTYPE_NONE, PX_DEVICE_NONE,
+                      false, false);
+}
+
+static px_status begin_states(step *s) {
+  for (int k = 0; k < s->kind->state_count; k++) {
+    double value = 0;
+    s->kept[k] = s->kind->begin(s->options, k, &value);
+    if (s->kept[k] && !s->state[k]) PX_TRY(begin_state(s, k, value));
+    if (s->kept[k] && s->kind->states[k].scalar)
+      PX_TRY(read_scalar(&s->scalars[k], s->state[k] ? s->state[k] : s->begun[k]));
+  }
+  return PX_OK;
+}
+
+static px_status call_op(step *s, const px_op *op, const double *numbers) {
+  enum { LIMIT = 2 + PX_OPTIMIZER_STATES + PX__NUMBER_LIMIT };
+  px_value args[LIMIT] = {PX_T(s->parameter), PX_T(px_tensor_grad(s->parameter))};
+  void *results[1 + PX_OPTIMIZER_STATES] = {NULL};
+  int n = 2, changed = 1;
+  for (int k = 0; k < s->kind->state_count; k++) {
+    if (s->kind->states[k].scalar) continue;
+    px_tensor *t = s->state[k] ? s->state[k] : s->begun[k];
+    args[n++] = s->kept[k] ? PX_T(t) : PX_NONE();
+    changed++;
+  }
+  for (int k = 0; k < s->kind->number_count; k++) args[n++] = PX_F(numbers[k]);
+  px_status status = px_op_call(op, PX_CALL_NEW, args, results);
+  for (int i = 0; i < changed; i++) px_release(results[i]);
+  return status;
+}
+
+static px_status take_step(step *s, const px_op *op) {
+  double numbers[PX__NUMBER_LIMIT];
+  PX_TRY(begin_states(s));
+  PX_TRY(s->kind->numbers(s->options, s->scalars, s->first, numbers));
+  return call_op(s, op, numbers);
+}
+
+// Nothing fails from here on but the write of a scalar that a program has replaced by a tensor of
+// another kind.
+static px_status finish(step *s) {
+  for (int k = 0; k < s->kind->state_count; k++) {
+    if (s->begun[k]) s->state[k] = s->begun[k], s->begun[k] = NULL;
+    if (s->kept[k] && s->kind->states[k].scalar) PX_TRY(write_scalar(s->state[k], s->scalars[k]));
+  }
+  return PX_OK;
+}
+
+static px_status step_parameters(const px_optimizer_kind *kind, const double *options,
+                                 px_tensor *const *parameters, px_tensor **states, int64_t count) {
+  const px_op *op = px_op_find(kind->op);
+  PX_TRY(kind->check(options, -1));
+  for (int64_t i = 0; i < count; i++) {
+    step s = {kind, options, parameters[i], states + i * PX_OPTIMIZER_STATES, {0}, {0}, {0}, 0};
+    if (!px_tensor_grad(parameters[i])) continue;
+    px_status status = take_step(&s, op);
+    if (status == PX_OK) status = finish(&s);
+    for (int k = 0; k < kind->state_count; k++) px_release(s.begun[k]);
+    PX_TRY(status);
+  }
+  return PX_OK;
+}
+
+px_status px_optimizer_kind_step(const px_optimizer_kind *kind, const double *options,
+                                 px_tensor *const *parameters, px_tensor **states, int64_t count) {
+  PX_GIVEN(kind);
+  PX_GIVEN(options);
+  PX_GIVEN_N(parameters, count);
+  PX_GIVEN_N(states, count);
+  for (int64_t i = 0; i < count; i++)
+    PX_CHECK(parameters[i], PX_TYPE, "parameter %lld is missing", (long long)i);
+  bool was = px_grad_enabled();
+  px_grad_set_enabled(false);
+  px_status status = step_parameters(kind, options, parameters, states, count);
+  px_grad_set_enabled(was);
+  return status;
+}

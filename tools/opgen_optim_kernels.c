@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kernels of optimisers' updates, for the CPU and for CUDA: a loop over elements, one pass over
+// memory. The formulas are those of the entry; what they call is what the kernels of pointwise ops
+// may call.
+#include "opgen_optim.h"
+
+typedef void (*writer)(FILE *to, const optim *o);
+
+// What the element formulas of one type are written from.
+typedef struct stamp {
+  const char *suffix, *c, *storage, *math;
+} stamp;
+static const stamp cpu_stamps[] = {{"f32", "float", "float", "f32"},
+                                   {"f64", "double", "double", "f64"}};
+static const stamp cuda_stamps[] = {{"f16", "float", "__half", "f32"},
+                                    {"bf16", "float", "__nv_bfloat16", "f32"},
+                                    {"f32", "float", "float", "f32"},
+                                    {"f64", "double", "double", "f64"}};
+
+// The tensors that are changed: the parameter, then the states that are tensors.
+static int changed(const optim *o, const char **names) {
+  int count = 0;
+  names[count++] = "param";
+  for (int i = 0; i < o->state_count; i++)
+    if (!o->states[i].scalar) names[count++] = o->states[i].name;
+  return count;
+}
+
+static const og_op *op_of(const optim *o) { return og_find(o->op); }
+
+// The lines over elements, with all that they may name declared before them.
+static void write_body(FILE *to, const optim *o, const stamp *s) {
+  const char *names[OPTIM_STATES + OPTIM_LINES + 3];
+  int count = changed(o, names);
+  names[count++] = "grad";
+  for (int i = 0; i < o->line_count; i++)
+    if (o->lines[i].sort == OPTIM_LET) names[count++] = o->lines[i].name;
+  names[count] = NULL;
+  if (optim_has_option(o, "maximize")) fprintf(to, "    grad = maximize != 0 ? -grad : grad;\n");
+  for (int i = 0; i < o->line_count; i++) {
+    const optim_line *line = &o->lines[i];
+    if (line->sort != OPTIM_LET && line->sort != OPTIM_SET) continue;
+    og_expr e = og_rewrite(op_of(o), og_arith(line->tree, OG_ELEMENT), line->place, s->math, s->c,
+                           names, false);
+    fprintf(to, "    %s%s%s = %s;\n", line->sort == OPTIM_LET ? "const " : "",
+            line->sort == OPTIM_LET ? og_format("%s ", s->c) : "", line->name, e.text);
+  }
+}
+
+static void write_numbers(FILE *to, const optim *o, const stamp *s, const char *from) {
+  for (int i = 0; i < o->number_count; i++)
+    fprintf(to, "  const %s %s = (%s)%snumbers[%d];\n", s->c, o->numbers[i], s->c, from, i);
+}
+
+static bool is_optional(const optim *o, const char *name) {
+  for (int i = 0; i < o->state_count; i++)
+    if (!strcmp(o->states[i].name, name)) return o->states[i].needed != NULL;
+  return false;
+}
+
+// ---- the CPU
+
+// The loop, for states that may be absent with each answer in a function of its own, so that the
+// compiler sees a plain loop.
+static void write_cpu_loop(FILE *to, const optim *o, const stamp *s, const char **names,
+                           int count) {
+  fprintf(to,
+          "static inline __attribute__((always_inline)) void %s_%s_of(\n"
+          "    const px__update *u, int64_t begin, int64_t end, unsigned has) {\n",
+          o->op, s->suffix);
+  write_numbers(to, o, s, "u->");
+  fprintf(to, "  (void)has;\n  const %s *restrict at_grad = u->grad;\n", s->c);
+  for (int i = 0; i < count; i++)
+    fprintf(to, "  %s *restrict at_%s = u->at[%d];\n", s->c, names[i], i);
+  fprintf(to, "  for (int64_t i = begin; i < end; i++) {\n    %s grad = at_grad[i];\n", s->c);
+  for (int i = 0; i < count; i++) {
+    const char *load = og_format("at_%s[i]", names[i]);
+    if (is_optional(o, names[i])) load = og_format("has >> %d & 1 ? %s : 0", i, load);
+    fprintf(to, "    %s %s = %s;\n", s->c, names[i], load);
+  }
+  write_body(to, o, s);
+  for (int i = 0; i < count; i++) {
+    if (is_optional(o, names[i])) fprintf(to, "    if (has >> %d & 1)\n  ", i);
+    fprintf(to, "    at_%s[i] = %s;\n", names[i], names[i]);
+  }
+  fprintf(to, "  }\n}\n");
+}
+
+static void write_cpu_rows(FILE *to, const optim *o, const stamp *s) {
+  const char *names[OPTIM_STATES + 1];
+  int count = changed(o, names);
+  unsigned optional = 0;
+  for (int i = 0; i < count; i++)
+    if (is_optional(o, names[i])) optional |= 1u << i;
+  write_cpu_loop(to, o, s, names, count);
+  fprintf(to,
+          "static void %s_%s(const px__update *u, int64_t begin, int64_t end) {\n"
+          "  unsigned has = 0;\n  for (int i = 0; i < %d; i++) has |= (u->at[i] != NULL) << i;\n"
+          "  switch (has & 0x%xu) {\n",
+          o->op, s->suffix, count, optional);
+  for (unsigned some = 0; some < 1u << count; some++)
+    if (!(some & ~optional))
+      fprintf(to, "    case 0x%xu:\n      %s_%s_of(u, begin, end, 0x%xu);\n      break;\n", some,
+              o->op, s->suffix, some);
+  fprintf(to, "  }\n}\n");
+}
+
+// What a kernel is given, by the names of its operands and numbers: `inout(NAME)` opens a tensor.
+static void write_operands(FILE *to, const optim *o, const char *type, const char *opener,
+                           const char *dtype) {
+  const char *names[OPTIM_STATES + 1];
+  int count = changed(o, names);
+  fprintf(to, "  %s u = {\n      .at = {", type);
+  for (int i = 0; i < count; i++)
+    fprintf(to, "%s%s_inout(&d, args->new_%s, %s)", i ? ",\n             " : "", opener, names[i],
+            dtype);
+  fprintf(to, "},\n      .grad = %s_in(&d, args->grad, %s),\n      .numbers = {", opener, dtype);
+  for (int i = 0; i < o->number_count; i++) fprintf(to, "%sargs->%s", i ? ", " : "", o->numbers[i]);
+  fprintf(to, "}};\n");
+}
+
+void optim_write_cpu(FILE *to, const optim *o) {
+  for (int i = 0; i < 2; i++) write_cpu_rows(to, o, &cpu_stamps[i]);
+  fprintf(to,
+          "PX_KERNEL(%s) {\n  static const px__update_rows rows[] = {%s_f32, %s_f64};\n"
+          "  px__dense d = {.launch = l};\n"
+          "  int compute = px__compute_of(args->new_param->dtype);\n",
+          o->op, o->op, o->op);
+  write_operands(to, o, "px__update", "px__dense", "compute");
+  fprintf(to, "  return px__cpu_update(&d, &u, rows, args->new_param);\n}\n\n");
+}
+
+// ---- CUDA
+
+static void write_cuda_function(FILE *to, const optim *o, const stamp *s) {
+  const char *names[OPTIM_STATES + 1];
+  int count = changed(o, names);
+  fprintf(to,
+          "extern \"C\" __global__ void __launch_bounds__(1024)\n"
+          "    %s_%s(const __grid_constant__ k_update u) {\n",
+          o->op, s->suffix);
+  write_numbers(to, o, s, "u.");
+  fprintf(to, "  k_update_each<%s, %d>(u, [&](%s grad, %s *e) {\n", s->storage, count, s->c, s->c);
+  for (int i = 0; i < count; i++) fprintf(to, "    %s %s = e[%d];\n", s->c, names[i], i);
+  write_body(to, o, s);
+  for (int i = 0; i < count; i++) fprintf(to, "    e[%d] = %s;\n", i, names[i]);
+  fprintf(to, "  });\n}\n");
+}
+
+void optim_write_cuda(FILE *to, const optim *o) {
+  for (size_t i = 0; i < sizeof cuda_stamps / sizeof *cuda_stamps; i++)
+    write_cuda_function(to, o, &cuda_stamps[i]);
+  fprintf(to, "\n");
+}
+
+void optim_write_cuda_row(FILE *to, const optim *o) {
+  fprintf(to,
+          "PX_CUDA_KERNEL(%s) {\n  px__cuda_dense d = {.launch = l};\n"
+          "  int dtype = args->new_param->dtype;\n",
+          o->op);
+  write_operands(to, o, "k_update", "px__cuda_dense", "dtype");
+  fprintf(to, "  return px__cuda_update(&d, &u, \"%s\", args->new_param);\n}\n\n", o->op);
+}
+
+// ---- one entry, for reading
+
+bool og_show_optim(const char *name) {
+  static const struct {
+    const char *title;
+    writer write;
+  } parts[] = {{"phlox/optimizers.h", optim_write_constructor},
+               {"optim_kinds.c", optim_write_kind},
+               {"kernels_cpu_optim.c", optim_write_cpu},
+               {"kernels_cuda_optim.cu", optim_write_cuda},
+               {"_kinds.py", optim_write_python},
+               {"optim_reference.py", optim_write_reference},
+               {"optim.md", optim_write_page}};
+  int k = 0;
+  while (optim_at(k) && strcmp(optim_at(k)->entry->name, name)) k++;
+  for (size_t i = 0; optim_at(k) && i < sizeof parts / sizeof *parts; i++) {
+    printf("---- %s\n", parts[i].title);
+    parts[i].write(stdout, optim_at(k));
+  }
+  return optim_at(k) != NULL;
+}
+
+// ---- files
+
+static FILE *create(const char *folder, const char *name, const char *includes) {
+  FILE *to = og_create(folder, name);
+  fprintf(to,
+          "// SPDX-License-Identifier: Apache-2.0\n"
+          "// Generated by tools/opgen from optim/*.optim. Do not edit.\n%s\n",
+          includes);
+  return to;
+}
+
+static void each(FILE *to, writer write) {
+  for (int k = 0; optim_at(k); k++) write(to, optim_at(k));
+  og_finish(to);
+}
+
+void og_optim_write(const char *folder) {
+  each(
+      create(folder, "kernels_cpu_optim.c", "#include \"cpu/math.h\"\n#include \"cpu/update.h\"\n"),
+      optim_write_cpu);
+  each(create(folder, "kernels_cuda_optim.cu", "#include \"cuda/kernels/update.cuh\"\n"),
+       optim_write_cuda);
+  each(create(folder, "kernels_cuda_optim_rows.c", "#include \"cuda/host/kernel.h\"\n"),
+       optim_write_cuda_row);
+  FILE *to = create(folder, "optim_kinds.c", "");
+  og_optim_write_kinds(to);
+  og_finish(to);
+  to = create(folder, "phlox/optimizers.h", "// The constructors of optimisers.");
+  og_optim_write_header(to);
+  og_finish(to);
+}

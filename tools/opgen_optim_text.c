@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an optimiser's entry becomes beside C: the Python class, the reference page, and the update
+// as plain Python, by which the tests check the kernels.
+#include "opgen_optim.h"
+
+static const char *text_of(const optim *o, const char *field) {
+  const og_field *f = og_entry_field(o->entry, field);
+  return f ? f->text : NULL;
+}
+
+// Calls `each` for all parameters as Python has them: a pair where its first part stands.
+typedef void (*param_writer)(FILE *to, const char *name, const char *fallback, bool keyword);
+static void each_param(FILE *to, const optim *o, param_writer write) {
+  for (int i = 0; i < o->entry->param_count; i++) {
+    const og_param *p = &o->entry->params[i];
+    int place;
+    const optim_pair *pair = optim_pair_of(o, p->name, &place);
+    if (pair && place) continue;
+    const char *fallback = p->fallback;
+    if (pair)
+      for (int k = i + 1; k < o->entry->param_count; k++)
+        if (!strcmp(o->entry->params[k].name, pair->parts[1]))
+          fallback = og_format("(%s, %s)", p->fallback, o->entry->params[k].fallback);
+    write(to, pair ? pair->name : p->name, fallback, p->keyword);
+  }
+}
+
+static bool starred;
+static void write_signature(FILE *to, const char *name, const char *fallback, bool keyword) {
+  if (keyword && !starred) fprintf(to, ", *"), starred = true;
+  fprintf(to, ",\n                 %s=%s", name, fallback);
+}
+static void write_pass(FILE *to, const char *name, const char *fallback, bool keyword) {
+  (void)fallback, (void)keyword;
+  fprintf(to, "%s=%s, ", name, name);
+}
+
+static const char *states_text(const optim *o) {
+  const char *text = "";
+  for (int i = 0; i < o->state_count; i++)
+    text = og_format("%s%s%s", text, *text ? ", " : "", o->states[i].name);
+  return text;
+}
+
+// ---- the Python class
+
+static void write_doc(FILE *to, const optim *o) {
+  fprintf(to, "    \"\"\"%s\n\n    %s.\n\n", text_of(o, "doc"), text_of(o, "paper"));
+  fprintf(to,
+          "    params: the tensors to step, or dicts of groups of them with options of their own.\n"
+          "    ValueError, with PyTorch's texts, for options out of their range.\n");
+  if (o->state_count) fprintf(to, "    State of a parameter: %s.\n", states_text(o));
+  fprintf(to,
+          "\n        >>> weight = torch.ones(2, requires_grad=True)\n"
+          "        >>> optimizer = torch.optim.%s([weight], %s)\n"
+          "        >>> weight.sum().backward()\n        >>> optimizer.step()\n    \"\"\"\n\n",
+          o->entry->name, text_of(o, "sample"));
+}
+
+void optim_write_python(FILE *to, const optim *o) {
+  fprintf(to, "\n\nclass %s(KindOptimizer):\n", o->entry->name);
+  write_doc(to, o);
+  fprintf(to, "    _kind = \"%s\"\n    _numbers = (", o->entry->name);
+  for (int i = 0; i < o->state_count; i++)
+    if (o->states[i].scalar) fprintf(to, "\"%s\", ", o->states[i].name);
+  fprintf(to, ")\n\n    def __init__(self, params");
+  starred = false;
+  each_param(to, o, write_signature);
+  fprintf(to, "):\n        super().__init__(params, dict(");
+  each_param(to, o, write_pass);
+  fprintf(to, "))\n");
+}
+
+// ---- the update in Python
+
+void optim_write_reference(FILE *to, const optim *o) {
+  fprintf(to, "\n\ndef %s(options, state, param, grad):\n    first = not state\n", o->entry->name);
+  for (int i = 0; i < o->option_count; i++)
+    fprintf(to, "    %s = options[\"%s\"]\n", o->options[i]->name, o->options[i]->name);
+  for (int i = 0; i < o->state_count; i++) {
+    const optim_state *s = &o->states[i];
+    fprintf(to, "    %s = state.get(\"%s\", %s)\n", s->name, s->name,
+            s->initial ? og_arith(s->initial, OG_PYTHON) : "0.0");
+  }
+  if (optim_has_option(o, "maximize")) fprintf(to, "    grad = -grad if maximize else grad\n");
+  for (int i = 0; i < o->line_count; i++)
+    if (o->lines[i].sort != OPTIM_CHECK)
+      fprintf(to, "    %s = %s\n", o->lines[i].name, og_arith(o->lines[i].tree, OG_PYTHON));
+  for (int i = 0; i < o->state_count; i++)
+    fprintf(to, "    state[\"%s\"] = %s\n", o->states[i].name, o->states[i].name);
+  fprintf(to, "    return param\n\n\nSAMPLES += [");
+  for (const og_field *f = NULL; (f = og_entry_next(o->entry, "sample", f));)
+    fprintf(to, "(\"%s\", %s, dict(%s)), ", o->entry->name, o->entry->name, f->text);
+  fprintf(to, "]\n");
+}
+
+// ---- the page
+
+static void write_row(FILE *to, const char *name, const char *fallback, bool keyword) {
+  fprintf(to, "`%s=%s`%s ", name, fallback, keyword ? " (by keyword)" : "");
+}
+
+static void write_states(FILE *to, const optim *o) {
+  for (int i = 0; i < o->state_count; i++) {
+    const optim_state *s = &o->states[i];
+    fprintf(to, "%s`%s`", i ? ", " : "", s->name);
+    if (s->scalar) fprintf(to, " (a number)");
+    if (s->initial && strcmp(og_arith(s->initial, OG_PYTHON), "0"))
+      fprintf(to, " from %s", og_arith(s->initial, OG_PYTHON));
+    if (s->needed) fprintf(to, " if `%s`", og_arith_test(s->needed, OG_PYTHON));
+  }
+}
+
+void optim_write_page(FILE *to, const optim *o) {
+  fprintf(to, "\n## %s\n\n%s %s.\n\nOptions: ", o->entry->name, text_of(o, "doc"),
+          text_of(o, "paper"));
+  each_param(to, o, write_row);
+  fprintf(to, "\n\nState: ");
+  write_states(to, o);
+  fprintf(to, "%s\n\n```\n", o->state_count ? "" : "none");
+  for (int i = 0; i < o->entry->field_count; i++) {
+    const og_field *f = &o->entry->fields[i];
+    if (!strcmp(f->name, "check"))
+      fprintf(to, "must hold: %.*s\n", (int)(strstr(f->text, " : ") - f->text), f->text);
+  }
+  for (int i = 0; i < o->entry->field_count; i++) {
+    const og_field *f = &o->entry->fields[i];
+    bool line = !strcmp(f->name, "number") || !strcmp(f->name, "next") || !strcmp(f->name, "let") ||
+                !strcmp(f->name, "set");
+    if (line) fprintf(to, "%s\n", f->text);
+  }
+  fprintf(to, "```\n");
+}
+
+// ---- files
+
+void og_optim_write_texts(const char *folder) {
+  FILE *to = og_create(folder, "_kinds.py");
+  fprintf(to,
+          "# Generated by tools/opgen from optim/*.optim. Do not edit.\n"
+          "\"\"\"The optimisers of the library.\"\"\"\nfrom .optimizer import KindOptimizer\n");
+  for (int k = 0; optim_at(k); k++) optim_write_python(to, optim_at(k));
+  og_finish(to);
+  to = og_create(folder, "optim_reference.py");
+  fprintf(to,
+          "# Generated by tools/opgen from optim/*.optim. Do not edit.\n"
+          "\"\"\"The updates of the optimisers for one element.\"\"\"\n"
+          "from math import cos, exp, floor, log, sqrt\n\nSAMPLES = []\n\n\n"
+          "def sign(x):\n    return (x > 0) - (x < 0)\n");
+  for (int k = 0; optim_at(k); k++) optim_write_reference(to, optim_at(k));
+  og_finish(to);
+  to = og_create(folder, "optim.md");
+  fprintf(to,
+          "# Optimisers and schedules\n\nGenerated from `optim/*.optim`. A step of a parameter is "
+          "one kernel that does the lines `let`, `set` for each element; one that fails has "
+          "changed nothing. `grad` is the gradient, turned round with `maximize`.\n");
+  og_optim_write_page(to);
+  fprintf(to,
+          "\n# Schedules\n\n`epoch` counts from 0; `base` is the rate of a group when its first "
+          "schedule was made.\n");
+  og_schedule_write_page(to);
+  og_finish(to);
+}
+
+void og_optim_write_page(FILE *to) {
+  for (int k = 0; optim_at(k); k++) optim_write_page(to, optim_at(k));
+}
