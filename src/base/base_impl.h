@@ -28,12 +28,12 @@ static inline bool px__add_size(int64_t a, int64_t b, int64_t *out) {
   return __builtin_add_overflow(a, b, out);
 }
 
-// Starts the count of a new object at 1. px__object_end is called by destroy functions before the
-// memory goes.
+// Starts the count of a new object at 1. Destroy functions call px__object_end before they free the
+// memory.
 void px__object_init(void *object, const px_class *cls);
 void px__object_end(void *object);
 
-// Saves the thread's error over cleanup that may set another.
+// Saves the thread's error while cleanup runs, which may set another one.
 typedef struct px__error_guard {
   bool held;
   px_error error;
@@ -49,14 +49,15 @@ void px__error_restore(px__error_guard *guard);
   }
 #include "phlox/env.def"
 #undef PX_ENV
-// Warns of names in the environment that look like Phlox's and are not, once a process; where the
-// sink makes an error of it, that stays until the name is gone. No lock may be held.
+// Warns, once in a process, of names in the environment that begin with PHLOX_ and are not in the
+// table. If the sink makes errors of warnings, the error remains until the name is gone. Calls the
+// sink: no lock may be held.
 px_status px__env_check(void);
-// Fails if PHLOX_THREADS is not a count of threads, and nobody has set one.
+// Fails if PHLOX_THREADS has a bad value, and the program has set no count itself.
 px_status px__threads_check(void);
 
-// Fault points: PX_FAULT_POINT(name) is true when this passage must fail. One predicted branch
-// while nothing is armed.
+// Fault points: px__fault(PX__FAULT_ALLOC) is true if the calling operation must fail. One
+// predicted branch while nothing is armed.
 #define PX_FAULT_POINTS(XX) \
   XX(ALLOC, "alloc") \
   XX(DEVICE_ALLOC, "device.alloc") \
@@ -71,8 +72,8 @@ typedef enum px__fault_point {
 #undef XX
       PX__FAULT_COUNT
 } px__fault_point;
-// Arms what PHLOX_FAULT says, once. Fails if it cannot be read; until it can, host memory is not to
-// be had.
+// Arms the points of PHLOX_FAULT, once. Fails if its text is wrong; until that is mended, host
+// memory cannot be allocated.
 px_status px__fault_begin(void);
 extern int px__fault_armed;  // atomic: number of armed points
 bool px__fault_hit(px__fault_point point);
@@ -85,8 +86,8 @@ static inline bool px__fault(px__fault_point point) {
 __attribute__((warn_unused_result)) px_status px__thread_start(pthread_t *out, void *(*run)(void *),
                                                                void *argument);
 
-// A growing text for messages and printing; never fails to accept (on no memory it stays as it was
-// and `failed` is set).
+// A growing text for messages and printing. Adding to it cannot fail: without memory it stays as it
+// was, and `failed` is set.
 typedef struct px__text {
   char *at;
   size_t length, room;

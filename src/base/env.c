@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Environment variables. This file alone asks the environment, and asks it anew at each call:
+// Environment variables. Only this file reads the environment, and it does so at each call, because
 // programs set variables after they have started.
 #include "base/base_impl.h"
 
@@ -9,7 +9,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-// ---- one reader a type
+// ---- a reader for each type
 static const char *const truths[] = {"1", "true", "yes", "on"};
 static const char *const lies[] = {"0", "false", "no", "off"};
 
@@ -28,8 +28,8 @@ static px_status read_flag(const px_env_row *row, const char *text, void *out) {
   return PX_OK;
 }
 
-// Reads a whole number, which may have a suffix if it is of bytes; returns what follows it, NULL if
-// there is none.
+// Reads a whole number, with an optional suffix if it is of bytes. Returns the text behind it, or
+// NULL if there is no number.
 static const char *read_number(const char *text, bool bytes, int64_t *out) {
   char *end;
   errno = 0;
@@ -41,7 +41,7 @@ static const char *read_number(const char *text, bool bytes, int64_t *out) {
   return px__mul_size(*out, (int64_t)1024 << 10 * (suffix - suffixes), out) ? NULL : end + 1;
 }
 
-// Whether `text` is a number and nothing more, between the two of "least..greatest".
+// Whether `text` is a number, and within the bounds of "least..greatest".
 static bool read_bounded(const px_env_row *row, const char *text, bool bytes, int64_t *out) {
   int64_t least, greatest;
   const char *dots = read_number(row->allowed, bytes, &least);
@@ -118,7 +118,7 @@ px_status px_env_read(const char *name, void *out) {
   return variables[i].read(row, text, out);
 }
 
-// ---- names that nobody reads
+// ---- misspelt names
 enum { LONGEST = 48 };
 
 static int least_of(int a, int b, int c) {
@@ -126,7 +126,7 @@ static int least_of(int a, int b, int c) {
   return smaller < c ? smaller : c;
 }
 
-// How many letters must be put in, taken out or changed to make one name of the other.
+// The edit distance: how many letters to insert, remove or change.
 static int distance(const char *name, size_t length, const char *other) {
   int row[LONGEST + 1], corner;
   for (size_t k = 0; k <= length; k++) row[k] = (int)k;

@@ -4,7 +4,7 @@
 
 #include "base/base_impl.h"
 
-// Not 0 at the start, so that the first passage reads PHLOX_FAULT.
+// 1 at the start, so that the first point passed reads PHLOX_FAULT.
 int px__fault_armed = 1;
 
 static const char *const names[] = {
@@ -12,7 +12,7 @@ static const char *const names[] = {
     PX_FAULT_POINTS(XX)
 #undef XX
 };
-// Each field is atomic: points are passed by many threads.
+// Fields are atomic: many threads pass points.
 static struct {
   int64_t nth;  // 0 disarmed
   int64_t seen;
@@ -47,7 +47,7 @@ static bool read_item(const char *at, size_t length, int *point, int64_t *nth, b
   return *point >= 0 && number > 0 && !item[end + *onward];
 }
 
-// Arms what PHLOX_FAULT says, or only looks whether it can be read.
+// Arms the points of PHLOX_FAULT, or only checks the text.
 static px_status read_list(bool arms) {
   const char *text;
   PX_TRY(px__env_PHLOX_FAULT(&text));

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counted objects, and how many of each class are alive.
 //
-// Births and deaths are counted by the thread that sees them, in a tally of its own, so that no
-// locked instruction is due; only the sum over all tallies says anything. Tallies are taken over by
-// later threads with the counts that are in them, and stay until the process ends.
+// Each thread counts the objects that it makes and ends in a tally of its own, without locked
+// instructions; only the sum over all tallies has a meaning. Later threads take over the tallies of
+// threads that ended, with their counts. Tallies are never freed.
 #include "base/base_impl.h"
 
 enum { CLASS_LIMIT = 256 };
-// A class has the row at its address, or one after it; rows are only filled.
+// A hash table by address: a class has its own row or a later one. Rows are never emptied.
 static const px_class *classes[CLASS_LIMIT];  // atomic
 
 typedef struct tally {
@@ -50,7 +50,7 @@ static tally *make_taken(void) {
   return t;
 }
 
-// Without a tally of its own, for want of memory or at its end, a thread counts in the shared one.
+// A thread that has no tally (no memory, or it is ending) counts in the shared one.
 static void take_tally(void) {
   pthread_once(&once, make_key);
   if (over || !have_key) return;
@@ -119,7 +119,7 @@ void *px_retain(const void *object) {
 
 void px_release(void *object) {
   px_object *head = object;
-  // A count of one is ours alone: nobody else can add to it, so no atomic subtraction is due.
+  // A count of one is ours alone, and nobody else can add to it: no atomic subtraction is needed.
   if (!head) return;
   if (__atomic_load_n(&head->refs, __ATOMIC_ACQUIRE) != 1 &&
       __atomic_sub_fetch(&head->refs, 1, __ATOMIC_ACQ_REL) != 0)

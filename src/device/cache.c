@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The caching allocator's policy: where a request is served from, and what is tried before out of
-// memory is the answer.
+// The caching allocator's policy: where memory comes from, and what is tried before a request
+// fails.
 //
-// Order: this stream's free memory, other streams' that is ordered or done, the device. Then what
-// the layers above can let go, pending frees waited for and the pool searched again, unused
-// segments given back, the device, and the pool once more.
+// First this stream's free chunks, then other streams' that are done with or ordered before it,
+// then the device. If that has no memory left: layers above free what they can do without, pending
+// frees are waited for and the pool is searched again, idle segments are released, the device is
+// asked again, and the pool is searched once more.
 #include "device/state.h"
 
 #define GREATEST ((size_t)PTRDIFF_MAX / 2)  // bytes of a block
 
-// ---- letting go under pressure
+// ---- reclaim functions of the layers above
 enum { RECLAIMS = 16 };
 static void (*reclaims[RECLAIMS])(void);  // atomic; only added
 void px__reclaim_add(void (*reclaim)(void)) {
@@ -30,7 +31,7 @@ static void reclaim_all(void) {
   }
 }
 
-// The first use of a pending free that is not done. Lock held.
+// The first use that a pending free waits for. Lock held.
 static bool next_pending(px__device *d, px__use *out) {
   px__pool_sweep(d);
   px__chunk *chunk = d->cache.pending;
@@ -54,7 +55,7 @@ px_status px__cache_drain(px__device *d) {
 }
 
 // ---- allocating
-// Lock held: from the pool, or from the device.
+// From the pool, or from the device. Lock held.
 static px_status serve(px_block **out, const px__request *r) {
   px__device *d = r->device;
   if (d->cache.pending) px__pool_sweep(d);
@@ -63,7 +64,7 @@ static px_status serve(px_block **out, const px__request *r) {
   return px__pool_extend(out, r);
 }
 
-// Lock held; nothing fitted and the device refused.
+// After the device refused. Lock held.
 static px_status serve_again(px_block **out, const px__request *r) {
   px__device *d = r->device;
   px__pool_flush(d);
@@ -87,7 +88,7 @@ static px_status under_pressure(px_block **out, const px__request *r) {
   return status;
 }
 
-// PYTORCH_NO_CUDA_MEMORY_CACHING: no cache, no counters.
+// With PYTORCH_NO_CUDA_MEMORY_CACHING: straight from the device, and not counted.
 static px_status new_raw(px_block **out, const px__request *r) {
   px__chunk *chunk;
   void *data = NULL;
@@ -103,7 +104,7 @@ static px_status new_raw(px_block **out, const px__request *r) {
   return PX_OK;
 }
 
-// Nothing to hold: a head alone.
+// A block of no bytes has a header and no memory.
 static px_status new_empty(px_block **out, px__device *d) {
   PX_TRY(px__block_wrap(out, NULL, 0, px_cuda(d->index), NULL, NULL));
   (*out)->foreign = false;
@@ -141,7 +142,7 @@ px_status px__cache_new_locked(px_block **out, size_t bytes, px__device *d) {
 }
 
 // ---- freeing
-// An address that left the library may be in use on any stream.
+// An address that left the library may be in use on every stream with unfinished work.
 static void use_everywhere(px__device *d, px_block *block) {
   for (int i = 0; i < __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE); i++) {
     px_stream *stream = d->streams[i];

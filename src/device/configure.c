@@ -2,8 +2,8 @@
 // The allocator's settings: PYTORCH_CUDA_ALLOC_CONF and what programs set later. The text is
 // "key:value,key:value"; a value may be a list, "[256:1,512:2,>:4]".
 //
-// Settings change as a whole: what a text does not name goes back to its default, and a text that
-// is wrong changes nothing. Every device keeps a copy under its lock; the latest is guarded by
+// A text replaces all settings: keys that it does not name get their defaults, and a text with an
+// error changes nothing. Every device has a copy under its lock; the latest settings are guarded by
 // `lock`, which is taken before any device's.
 #include "device/state.h"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies between blocks of any devices.
 //
-// Host memory that is not page-locked is never touched after a copy returned. Between devices the
-// work is on the source's current stream, with waits both ways; without peer access it goes through
-// page-locked pieces.
+// A copy with pageable host memory does not touch it after the call has returned. A copy between
+// devices runs on the source's current stream, with waits both ways; without peer access it goes
+// through page-locked memory, piece by piece.
 #include "device/state.h"
 
 enum { PIECE = 32 << 20, STAGED = 64 << 10 };  // bytes; drivers copy away what is smaller
@@ -20,7 +20,7 @@ static int side_of(const px_block *block) {
   return block->device.type == PX_CPU ? -1 : px__rt.devices[block->device.index]->physical;
 }
 
-// Issues the copy on the stream. `tracked`: a host side takes part in it after the return.
+// Issues the copy on the stream. `tracked`: it may still use host memory after the call.
 static px_status issue(px_stream *stream, px_copy_kind kind, const transfer *t, bool pinned,
                        bool tracked) {
   px_copy copy = {.kind = kind,
@@ -50,7 +50,7 @@ static px_status copy_host(const transfer *t) {
   return PX_OK;
 }
 
-// One side is the host's.
+// Between the host and a device.
 static px_status copy_across(const transfer *t, bool non_blocking) {
   bool up = t->from->device.type == PX_CPU;
   px_block *host = up ? t->from : t->to, *device = up ? t->to : t->from;
@@ -60,10 +60,9 @@ static px_status copy_across(const transfer *t, bool non_blocking) {
   bool queued = non_blocking && host->pinned;
   bool returns = queued || (up && non_blocking);
   if (!returns) PX_TRY(px__sync_point());
-  // A pageable copy may block in the backend: what it waits for is better waited for without the
-  // lock.
+  // A pageable copy may block in the backend, which holds the lock: so wait before, without it.
   if (!host->pinned && (!up || t->bytes > STAGED)) PX_TRY(px__stream_wait_all(stream));
-  // An earlier copy of the same stream is in order with this one; those of other streams are not.
+  // Stream order covers earlier copies of this stream; those of other streams must be waited for.
   if (!queued && __atomic_load_n(&host->pending, __ATOMIC_ACQUIRE))
     PX_TRY(px__block_host_access(host, !up));
   PX_TRY(
@@ -80,8 +79,7 @@ static px_status copy_within(const transfer *t) {
 }
 
 // ---- between devices
-// Opens the way for copies where there is one; programs' own px_device_enable_peer is another
-// matter.
+// Enables peer access for copies where it is possible. Programs' px_device_enable_peer is separate.
 static px_status open_way(bool *open, px__device *from, px__device *to) {
   const px_backend *backend = px__rt.backend;
   bool *known = &from->peer_open[to->index];

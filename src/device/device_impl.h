@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device layer, for the layers above it: blocks of memory, launches, copies.
 //
-// Everything that runs on a device is issued through px__launch and px__copy_blocks: there streams'
-// timelines advance, uses are marked, races are checked, faults are injected and errors get their
-// site. Nothing else calls a backend's work functions.
+// All device work is issued through px__launch and px__copy_blocks. They advance the stream's
+// timeline, mark uses, check for races, inject faults and give errors their call site. Nothing else
+// calls a backend's work functions.
 #pragma once
 #include "base/base_impl.h"
 #include "phlox/backend.h"
 #include "phlox/event.h"
 #include "phlox/memory.h"
 
-// A piece of memory: a storage's. Freed exactly once, by px__block_free, which leaves a ticket of
-// the uses.
+// A piece of memory, owned by one storage. Freed once, by px__block_free; its uses then say when
+// the memory may be reused.
 typedef struct px_block {
   void *data;            // address on `device`; 64-byte aligned (CPU), 512-byte aligned (devices)
   size_t bytes;          // asked for
@@ -20,8 +20,8 @@ typedef struct px_block {
   bool pending;          // CPU: a copy into it may be running (atomic); px__block_wait clears
 } px_block;              // the device layer's own fields follow (px__block, state.h)
 
-// Gives a block on a device (index resolved), from the device's cache, on the current stream. 0
-// bytes give data NULL (CPU and devices).
+// Allocates a block on a device (index resolved) for the current stream, from the device's cache.
+// A block of 0 bytes has data NULL.
 px_status px__block_new(px_block **out, size_t bytes, px_device device)
     __attribute__((warn_unused_result));
 px_status px__block_new_pinned(px_block **out, size_t bytes) __attribute__((warn_unused_result));
@@ -29,17 +29,17 @@ px_status px__block_wrap(px_block **out, void *data, size_t bytes, px_device dev
                          void (*release)(void *), void *context)
     __attribute__((warn_unused_result));
 void px__block_free(px_block *block);
-// Marks a use by work issued to the stream so far and, conservatively, that the memory's address
-// has left the library.
+// record_stream: all work issued to the stream so far counts as a use. hand_out: the address leaves
+// the library, so that any stream may use it until the block is freed.
 px_status px__block_record_stream(px_block *block, px_stream *stream)
     __attribute__((warn_unused_result));
 void px__block_hand_out(px_block *block);
-// Before the host reads or writes a CPU block: waits for copies that use it.
+// Waits for copies that use a CPU block. To be called before the host reads or writes it.
 px_status px__block_wait(px_block *block) __attribute__((warn_unused_result));
 
-// One access of a launch: bytes [begin, end) of a block. With gaps it is not all of them: each says
-// that, from begin on, the first `width` of every `pitch` bytes hold all that is touched. They are
-// for the race checker, and asked for where px__race_on is not 0.
+// One access of a launch: bytes [begin, end) of a block. A gap narrows it: of every `pitch` bytes
+// from `begin` on, only the first `width` are touched. Gaps are for the race checker, and needed
+// only where px__race_on is not 0.
 enum { PX__GAPS = 3 };
 typedef struct px__gap {
   uint32_t pitch, width;
@@ -50,17 +50,16 @@ typedef struct px_access {
   bool write;
   px__gap gaps[PX__GAPS];  // up to the first of pitch 0
 } px_access;
-extern int px__race_on;  // atomic; -1: the environment was not asked yet
-// Finds a kernel of the device type's backend; NULL if it has none. Cheap enough for first use
-// only: keep the result.
+extern int px__race_on;  // atomic; -1: not read from the environment yet
+// The device type's kernel of that name, or NULL. Slow: callers keep the result.
 px_kernel px__kernel_find(px_device_type type, const char *name);
-// Whether the device type's backend can run functions of the host as kernels.
+// Whether the device type's backend can run host functions as kernels.
 bool px__runs_host_kernels(px_device_type type);
-// Fails if kernels of the type cannot run, for what the environment says. For first uses.
+// Fails if the environment has a bad value that concerns kernels of the type. Checked at first use.
 px_status px__kernels_ready(px_device_type type) __attribute__((warn_unused_result));
-// Issues a launch on the current stream of the device (index resolved). Fills in launch->id, fault,
-// stream, device. On the CPU the kernel has run on return, and its fault is raised; on devices a
-// fault rises at the next synchronising call.
+// Issues a launch on the current stream of the device (index resolved), and fills in its id, fault,
+// stream and device. On the CPU the kernel has run on return and its fault is raised; on a device
+// faults are raised by the next call that synchronizes.
 px_status px__launch(px_device device, px_launch *launch, const px_access *accesses,
                      int access_count) __attribute__((warn_unused_result));
 // Outermost op being called by this thread; NULL outside a call. Used to name the op in errors; the

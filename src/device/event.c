@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events: a mark in a stream with the stream's vector clock. The backend's event is made at the
-// first record, which also binds the event to a device.
+// Events: a point in a stream's work, with the stream's vector clock. The backend's event is made
+// at the first record, which also binds the event to a device.
 #include "device/state.h"
 
 struct px_event {
@@ -97,7 +97,7 @@ px_status px_event_query(bool *out, px_event *event) {
   return status;
 }
 
-// What the latest record says, for a wait without the lock.
+// A copy of the latest record, for a wait without the lock.
 typedef struct snapshot {
   px_stream *stream;
   void *native;

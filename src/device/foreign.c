@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams of other libraries on the same device, named by the driver's handle, and their order
-// towards ours. A handle that is one of ours means that stream. Simulated devices have no driver
-// that another library could share: there the host waits.
+// Ordering our streams with streams of other libraries on the same device, given by their driver
+// handle. A handle of one of our streams means that stream. Simulated devices have no driver that
+// another library could share, so there the host waits.
 #include "device/state.h"
 
 static px_stream *known(const px__device *d, const void *native) {
@@ -11,8 +11,8 @@ static px_stream *known(const px__device *d, const void *native) {
   return NULL;
 }
 
-// Later work of `after` waits for what `before` has now; both are handles. Making the event makes
-// the device's context current, which is what handles of default streams refer to.
+// Later work of `after` waits for all work of `before`; both are handles. Making the event makes
+// the device's context current, which handles of default streams refer to.
 static px_status order(const px__device *d, void *after, void *before) {
   const px_backend *b = px__rt.backend;
   void *event;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of the CPU: head and data in one allocation, the data on a cache line of its own.
 //
-// Blocks up to a mebibyte are kept for reuse in lists of the thread that frees them, four sizes a
-// doubling; a thread keeps at most KEPT_BYTES and gives all back at its end. Larger ones have huge
-// pages and are kept in one list, up to LARGE_BYTES or a sixteenth of the machine's memory: fresh
-// pages cost more than what most ops do with them. Under AddressSanitizer nothing is kept, so that
-// use after free is seen.
+// Freed blocks up to 1 MiB go to free lists of the freeing thread, with four size classes for each
+// power of two; a thread keeps at most KEPT_BYTES and frees all at its end. Larger blocks have huge
+// pages and share one list, of up to LARGE_BYTES or a sixteenth of the machine's memory, because
+// fresh pages cost more than most ops do. Under AddressSanitizer nothing is kept, so that it sees
+// use after free.
 #include "device/state.h"
 
 #include <sys/mman.h>
@@ -17,7 +17,7 @@ enum {
   GREATEST_KEPT = 1 << 20,
   KEPT_BYTES = 16 << 20,
   NO_BIN = 255,
-  LARGE = 64,  // so many large blocks
+  LARGE = 64,  // blocks in the list
   LARGE_BYTES = 256 << 20,
   HUGE_PAGE = 2 << 20,
 };
@@ -59,7 +59,7 @@ static void make_key(void) { key_made = pthread_key_create(&kept_key, drop_all) 
 static bool keep_start(void) {
   pthread_once(&key_once, make_key);
   if (!KEEPS || !key_made) return false;
-  keep *fresh = calloc(1, sizeof *fresh);  // on no memory nothing is kept
+  keep *fresh = calloc(1, sizeof *fresh);  // without memory nothing is kept
   if (!fresh || pthread_setspecific(kept_key, fresh)) return free(fresh), false;
   kept = fresh;
   return true;
@@ -87,7 +87,7 @@ static struct {
   int count;
 } large;  // guarded by large_lock, which nobody waits for
 
-// The room of a large block, its head included: eight sizes a doubling.
+// The size of a large block with its head: eight size classes for each power of two.
 static size_t large_room(size_t bytes) {
   size_t all = bytes + LINE;
   size_t step = (size_t)1 << (60 - __builtin_clzll(all));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches: on the CPU a call, on devices work of the current stream.
+// Launches: on the CPU a function call, on a device work of the current stream.
 #include "device/state.h"
 
 // ---- kernels

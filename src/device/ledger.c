@@ -61,8 +61,8 @@ void px__ledger_segment(px__ledger *l, const px__segment *segment, size_t max_sp
   if (segment->size >= max_split) px__stat_move(l->oversize_segments, sign);
 }
 
-// Each request was preceded by a free of the same chunk, so that nothing but the requested bytes
-// can have gone beyond what it was.
+// Each of these requests followed a free of the same chunk, so only the requested bytes can have
+// reached a new peak.
 void px__ledger_post(px__ledger *l, const px__unposted *u, bool small) {
   px__stat *const once[] = {l->allocation, l->active};
   px__stat *const sized[] = {l->allocated_bytes, l->active_bytes};

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The allocator's statistics, PyTorch's. The pool reports what happens to chunks and segments; what
-// is counted for it stands here alone. A device's lock guards its ledger.
+// The allocator's statistics, with PyTorch's names and meanings. The pool reports what happens to
+// chunks and segments, and only this file knows what is counted for it. Guarded by the device's
+// lock.
 #pragma once
 #include "device/device_impl.h"
 
 typedef struct px__chunk px__chunk;
 typedef struct px__segment px__segment;
 
-// `current` went up by `allocated` in all. What was freed is not counted but follows: allocated -
-// current + base.
+// `allocated` is the sum of all increases of `current`. Decreases are not counted, since they
+// follow: allocated - current + base.
 typedef struct px__stat {
   int64_t current, peak, allocated, base;
 } px__stat;
-// In the order in which PyTorch lists them: by name. Counted for each pool, for all of them
-// together, or a plain number.
+// By name, as PyTorch lists them. POOLED: counted for each pool and all of them; SINGLE: for all of
+// them; NUMBER: a plain number.
 #define PX__STAT_MAP(POOLED, SINGLE, NUMBER) \
   POOLED(active) \
   POOLED(active_bytes) \
@@ -50,26 +51,26 @@ static inline int64_t px__stat_freed(const px__stat *stat) {
 }
 
 // ---- reports
-// `chunk` was allocated; `remainder` (may be NULL) was cut off it and is free. `was_part`: it was
-// one of several in its segment before.
+// `chunk` was allocated; `remainder`, if not NULL, was split off it and is free. `was_part`: its
+// segment was split already.
 void px__ledger_allocate(px__ledger *ledger, const px__chunk *chunk, const px__chunk *remainder,
                          bool was_part);
-// The program freed the chunk, which other streams may still use.
+// The program freed the chunk; other streams may still use it.
 void px__ledger_free(px__ledger *ledger, const px__chunk *chunk);
-// No work uses the chunk any more.
+// The last use of the freed chunk is done or ordered.
 void px__ledger_retire(px__ledger *ledger, const px__chunk *chunk);
-// The chunk, coalesced with its neighbours, became a free one, or is no longer one by itself: it
-// was coalesced, or its segment goes.
+// idle: the chunk enters the free list. unidle: it leaves that to be coalesced, or with its
+// segment.
 void px__ledger_idle(px__ledger *ledger, const px__chunk *chunk);
 void px__ledger_unidle(px__ledger *ledger, const px__chunk *chunk);
-// The device gave the segment (1), or has it back (-1).
+// The segment was allocated from the device (1), or released (-1).
 void px__ledger_segment(px__ledger *ledger, const px__segment *segment, size_t max_split, int sign);
 
-// What a fast bin served since its requests were last entered: that goes without the device's lock.
+// What a fast bin served since its counts were last posted. Counted without the device's lock.
 typedef struct px__unposted {
-  int64_t count, bytes;     // requests, and the sum of their chunks' sizes
-  int64_t requested;        // ... and of what was asked for
-  int64_t change, highest;  // of the requested bytes in use
+  int64_t count, bytes;     // requests, and the sizes of their chunks
+  int64_t requested;        // bytes that were asked for
+  int64_t change, highest;  // of the requested bytes in use, and the peak of the change
 } px__unposted;
 static inline void px__unposted_add(px__unposted *u, size_t size, size_t bytes, size_t before) {
   u->count++;

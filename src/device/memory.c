@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What programs ask of the allocator beside blocks: giving back what is cached, a limit, a list of
-// all that there is.
+// The allocator's public functions: emptying the cache, a limit, a snapshot of all chunks.
 #include "device/state.h"
 
 px_status px_memory_empty_cache(void) {
@@ -29,7 +28,7 @@ px_status px_memory_set_fraction(double fraction, int device) {
   return PX_OK;
 }
 
-// ---- a list of all chunks
+// ---- snapshot
 static const char *const states[] = {[PX__TAKEN] = "active_allocated",
                                      [PX__PENDING] = "active_pending_free",
                                      [PX__FREE] = "inactive"};
@@ -51,8 +50,7 @@ typedef struct listing {
   int64_t count, room;
 } listing;
 
-// Lock held. The oldest segment first; counts the chunks, and describes those that there is room
-// for.
+// Counts the chunks, oldest segment first, and describes as many as there is room for. Lock held.
 static void list_chunks(px__device *d, listing *l) {
   px__pool_flush(d);
   px__segment *oldest = d->cache.segments;

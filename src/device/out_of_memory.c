@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The error of a device that has no memory left, with PyTorch's text: who has it.
+// The error of a device without memory, in PyTorch's words: how much there is, and who has it.
 #include "device/state.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@ static const char *size_text(char text[32], uint64_t bytes) {
   return text;
 }
 
-// Who holds memory of the device, in PyTorch's words.
+// The processes that hold memory of the device.
 static void list_processes(px__device *d, char *text, size_t room) {
   px_process rows[4];
   char held[32];

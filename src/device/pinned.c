@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Page-locked host memory: cached, exact in pages above a mebibyte (no rounding to powers of two).
+// Page-locked host memory, cached. Sizes above 1 MiB are rounded to pages, not to powers of two.
 //
-// A freed block is used again only when the copies that use it are done; those copies left a mark
-// in their stream. Everything here is guarded by `lock`, which comes before devices' locks.
+// A freed block is reused only when the copies that use it are done; those copies left a mark in
+// their stream. Everything here is guarded by `lock`, which comes before devices' locks.
 #include "device/state.h"
 
 #include <stdio.h>
 #include <time.h>
 
-enum { PAGE = 4096, EXACT_FROM = 1 << 20, WASTE = 8 };  // a block serves if size/WASTE is left
+enum {
+  PAGE = 4096,
+  EXACT_FROM = 1 << 20,
+  WASTE = 8
+};  // a block may be larger than the request by size/WASTE
 
 typedef struct pin {
   px__block block;  // first
@@ -32,7 +36,7 @@ static pin *pin_of(px__node *node) {
   return node ? (pin *)((char *)node - offsetof(pin, node)) : NULL;
 }
 
-// Four sizes a doubling below a mebibyte, pages above.
+// Four size classes for each power of two up to 1 MiB, pages above.
 static size_t round_size(size_t bytes) {
   size_t grain = PAGE;
   if (bytes < 256) return 256;
@@ -67,7 +71,7 @@ static void release(pin *p) {
   px__free(p);
 }
 
-// Asks the streams in question what is done.
+// Asks the streams of the uses what is done.
 static bool is_done(pin *p) {
   for (int i = 0; i < p->block.use_count; i++) {
     px_stream *stream = p->block.uses[i].stream;

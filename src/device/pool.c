@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // Segments of device memory and the chunks that they are split into: PyTorch's sizes and rules.
 //
-// A chunk belongs to a stream, on which it may be used again at once. Free chunks are in their
-// stream's free list, a tree by size and then address, and say after which work of the stream all
-// their uses are; another stream may take one when that work is done or ordered before it. A
-// request gets the best fit. All under the device's lock, but for the fast bins.
+// A chunk belongs to a stream, which may reuse it at once. A free chunk is in its stream's free
+// list, a tree by size and then address, and records the work of that stream after which nothing
+// uses it; another stream may take it when that work is done or ordered before its own. A request
+// gets the best fit. All of it is under the device's lock, except for the fast bins.
 #include "device/state.h"
 
 enum {
-  GRAIN = 512,              // sizes are multiples
-  SMALL = 1 << 20,          // requests up to this come from the small pool
+  GRAIN = 512,              // sizes are multiples of this
+  SMALL = 1 << 20,          // requests up to this go to the small pool
   SMALL_SEGMENT = 2 << 20,  //
-  LARGE = 10 << 20,         // from here a segment of its own, rounded; below, one that settings say
-  STEPS_FROM = 20,          // settings' divisions begin at this power of two
+  LARGE = 10 << 20,  // from here on a segment each; below, segments of settings.large_segment
+  STEPS_FROM = 20,   // settings' divisions begin at this power of two
   SEGMENT_GRAIN = 2 << 20,  //
   GREATEST_LEFT = 1 << 20,  // a large chunk is split only if more than this is left
   OTHERS_TRIES = 16,        // chunks of another stream that are looked at
 };
 
-// Up to the next of the parts into which settings divide the power of two.
+// Rounds up to a multiple of a power of two divided by `parts` (roundup_power2_divisions).
 static size_t round_parts(size_t bytes, size_t parts) {
   int power = 63 - __builtin_clzll(bytes);
   size_t part = ((size_t)1 << power) / parts;
@@ -44,7 +44,7 @@ static px__chunk *chunk_of(px__node *node) {
   return node ? (px__chunk *)((char *)node - offsetof(px__chunk, node)) : NULL;
 }
 
-// ---- the free list of a stream. The chunk freed last is put into the tree when another comes.
+// ---- the free list of a stream: the chunk freed last enters the tree when the next one comes
 static void insert_unsorted(px_stream *stream, bool small) {
   px__chunk *chunk = stream->unsorted[small];
   stream->unsorted[small] = NULL;
@@ -91,9 +91,9 @@ static bool can_coalesce(const px__chunk *chunk, const px__chunk *beside) {
          px__ordered(beside->stream, beside->ready, chunk->stream);
 }
 
-// Makes the free neighbour `beside` part of `chunk`. What `beside` was used for is ordered before
-// the stream's next work, which need not be so of work `ready`: the chunk may have been in the fast
-// bin since.
+// Makes the free neighbour `beside` part of `chunk`. The uses of `beside` are ordered before the
+// stream's next work, but not always before work `ready` of the chunk, which may have been in the
+// fast bin since: so `ready` moves on.
 static void coalesce(px__device *d, px__chunk *chunk, px__chunk *beside) {
   unlist_free(beside);
   px__ledger_unidle(&d->cache.ledger, beside);
@@ -122,9 +122,9 @@ static void make_free(px__device *d, px__chunk *chunk) {
 }
 
 // ---- fast bins: one chunk for each pool of a stream, the one that it freed last
-// The chunk is not coalesced until something else is asked of the pool. A request of its size takes
-// it as it is, without the device's lock: so a loop of small ops neither splits nor coalesces. It
-// counts as allocated until then.
+// A request of its size takes the chunk as it is, without the device's lock, so that a loop of
+// small ops neither splits nor coalesces. Any other request to the pool flushes the bin first.
+// Until then the chunk counts as allocated.
 static void flush(px__device *d, px_stream *stream, bool small) {
   px__fast_bin *bin = &stream->fast[small];
   px__spin_acquire(&bin->spin);
@@ -145,7 +145,7 @@ void px__pool_flush(px__device *d) {
 }
 
 // ---- best fit
-// A chunk that is not split must be of about the size of the request; and it is kept for those.
+// Chunks of max_split and more are not split, so they serve only requests of about their size.
 static bool may_serve(const px__chunk *chunk, size_t size) {
   const px__settings *s = &chunk->stream->owner->cache.settings;
   if (size < s->max_split) return chunk->node.size < s->max_split;
@@ -173,7 +173,7 @@ static px__chunk *best_fit_of(px_stream *owner, px_stream *stream, bool small, s
   return NULL;
 }
 
-// Among the other streams' chunks that may be used on this one.
+// Among other streams' chunks that this stream may use.
 static px__chunk *best_fit_of_others(px__device *d, px_stream *stream, bool small, size_t size) {
   px__chunk *best = NULL;
   px__pool_flush(d);  // first: it coalesces
@@ -202,7 +202,8 @@ static bool should_split(const px__chunk *chunk, size_t size) {
   return left > GREATEST_LEFT && size < chunk->stream->owner->cache.settings.max_split;
 }
 
-// Cuts off what lies above `size`; on no memory for its record the chunk stays whole.
+// Splits off what lies above `size`. Without memory for the remainder's record the chunk stays
+// whole.
 static px__chunk *split(px__device *d, px__chunk *chunk, size_t size) {
   px__chunk *remainder;
   if (chunk_new(&remainder, d) != PX_OK) return px_error_clear(), NULL;
@@ -227,7 +228,7 @@ static px_block *begin_block(px__chunk *chunk, size_t bytes) {
   return &chunk->block.pub;
 }
 
-// Splits a chunk that is no free one any more to size, and hands it out.
+// Splits a chunk that has left the free list to size, and makes a block of it.
 static px_block *allocate(const px__request *r, px__chunk *chunk) {
   bool was_part = px__chunk_is_part(chunk);
   px__chunk *remainder = should_split(chunk, r->size) ? split(r->device, chunk, r->size) : NULL;
@@ -383,7 +384,8 @@ void px__pool_collect(px__device *d) {
   }
 }
 
-// A raw free waits for the work that uses the memory, whatever streams the chunks belong to.
+// The backend's release waits for work that uses the memory, so the streams of the chunks do not
+// matter.
 void px__pool_release(px__device *d) {
   px__pool_flush(d);
   d->cache.ledger.num_sync_all_streams++;

@@ -2,11 +2,11 @@
 // The race checker: every declared access of a launch or copy is compared with the recent accesses
 // of the same block.
 //
-// Two accesses race if their bytes overlap, one writes, and neither the streams' clocks nor a wait
-// of the host order them. Strided accesses are apart if one lies in the gaps of the other: columns
-// beside each other, even and odd rows. A race follows from what was issued, not from timing: it is
-// found even where it did no harm. Reports and shadows are guarded by `lock`, the innermost but for
-// spin words.
+// Two accesses race if their bytes overlap, one of them writes, and neither the streams' clocks nor
+// a wait of the host orders them. Strided accesses do not overlap if one lies in the gaps of the
+// other: neighbouring columns, even and odd rows. A race follows from what was issued, not from
+// timing, so it is found even when it did no harm. Reports and shadows are guarded by `lock`, the
+// innermost one but for spin words.
 #include "device/state.h"
 
 #include <stdio.h>
@@ -76,7 +76,8 @@ void px_race_clear(void) {
   pthread_mutex_unlock(&lock);
 }
 
-// Keeps the report (on no memory, only its number) and raises it if that was asked for.
+// Keeps the report (only its number, if there is no memory), and raises it if the program asked for
+// that.
 static px_status keep(const px__text *text) {
   const char *at = text->at ? text->at : "a race was found, but there is no memory to describe it";
   px_status status = PX_OK;
@@ -131,8 +132,8 @@ static size_t divisor(size_t a, size_t b) {
   return a;
 }
 
-// Windows of bytes that come again: whether none of the one meets one of the other, `from` bytes
-// behind it. A pitch of 0 is a window that does not come again; two such are known to meet.
+// Two series of byte windows, each repeated every `pitch` bytes, the second `from` bytes behind the
+// first: whether they never overlap. A pitch of 0 means a single window; two of those do overlap.
 static bool windows_apart(size_t pitch_a, size_t width_a, size_t pitch_b, size_t width_b,
                           int64_t from) {
   size_t pitch = divisor(pitch_a, pitch_b);
@@ -142,15 +143,15 @@ static bool windows_apart(size_t pitch_a, size_t width_a, size_t pitch_b, size_t
   return apart >= width_a && apart + width_b <= pitch;
 }
 
-// Window i of an access: all of it, or what the gap before says. False behind the last.
+// Window i of an access: 0 is all of it, i is gap i - 1. False past the last.
 static bool window_of(const px__gap *gaps, size_t bytes, int i, size_t *pitch, size_t *width) {
   *pitch = i ? gaps[i - 1].pitch : 0;
   *width = i ? gaps[i - 1].width : bytes;
   return i == 0 || *pitch;
 }
 
-// Whether one lies in the gaps of the other. Each window holds all that an access touches, so that
-// any pair of windows that do not meet tells.
+// Whether one lies in the gaps of the other. Each window series contains the whole access, so one
+// pair that never overlaps is enough.
 static bool interleaved(const px__shadow *s, const px_access *a) {
   size_t pitch_s, width_s, pitch_a, width_a;
   int64_t from = (int64_t)a->begin - (int64_t)s->begin;
@@ -176,8 +177,8 @@ static bool windows_cover(const px__shadow *s, const px_access *a) {
   return !a->gaps[0].pitch || s->begin == a->begin;
 }
 
-// What the new access makes superfluous: it comes before it, lies within it, and whoever conflicts
-// with it conflicts with the new one too.
+// Whether the new access replaces the shadow: the shadow comes before it and lies within it, and
+// what conflicts with the shadow conflicts with the new access too.
 static bool covered(const px__shadow *s, const px_access *a, const px_stream *stream) {
   return a->begin <= s->begin && s->end <= a->end && (a->write || !s->write) &&
          windows_cover(s, a) && comes_before(s->stream, s->seq, stream);

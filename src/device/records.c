@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launch records: what was issued under an id, for the latest PX__RING of a device; and what
-// kernels reported under theirs, raised with the op and the line that launched it.
+// Launch records: what was issued under an id, for the latest PX__RING launches of a device. An
+// error that a kernel reports is raised with the op and the line of its record.
 #include "device/state.h"
 
 #include <stdio.h>

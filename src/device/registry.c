@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which backend serves type cuda, and bringing it and its devices up.
 //
-// Until initialisation every question looks at the environment anew; initialisation happens at most
-// once, fixes the answer, and opens each device at its first use. A forked child of an initialised
-// process gets PyTorch's text for every further call.
+// Before initialisation every call reads the environment anew. Initialisation happens at most once
+// and fixes the backend; each device is opened at its first use. In a forked child of an
+// initialised process every call fails with PyTorch's text.
 #include "device/state.h"
 
 #include <dlfcn.h>
@@ -21,7 +21,7 @@ static int loaded_count;
 static px_core core;
 static bool by_driver;  // a driver has counted devices, which a forked child cannot do again
 
-// What would serve type cuda.
+// The backend that serves type cuda, and its visible devices.
 typedef struct choice {
   const px_backend *backend;
   int count, physical[PX__DEVICES];
@@ -103,8 +103,8 @@ static px_status see(choice *c, int present) {
   return PX_OK;
 }
 
-// The first backend with a device, and its visible devices; none of both where there is none.
-// Fails where the environment does not let them be counted.
+// Chooses the first backend that has a device, and lists its visible devices. Fails if the
+// environment has a bad value.
 static px_status choose(choice *c) {
   const char *list;
   *c = (choice){.count = 0};
@@ -125,7 +125,7 @@ static px_status choose(choice *c) {
   return PX_OK;
 }
 
-// For what cannot fail: the first time that there is a reason it is told, and there are no devices.
+// For functions that cannot fail: on an error there are no devices, and the first one is warned of.
 static void choose_or_warn(choice *c) {
   static bool told;  // atomic
   char why[PX_ERROR_MESSAGE];
@@ -177,8 +177,8 @@ static px_status make_devices(int count, const int physical[PX__DEVICES]) {
   return PX_OK;
 }
 
-// All that the environment says of devices; what is read later is looked at here, so that a mistake
-// is told by the first call that needs a device.
+// Reads the variables that concern devices, also those whose values are used later: a bad value is
+// an error of the first call that needs a device.
 static px_status read_environment(void) {
   bool unused;
   PX_TRY(px__env_CUDA_LAUNCH_BLOCKING(&px__rt.blocking));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the calling thread's launches come from: set by the program, or asked of the language that
-// embeds the library.
+// The source line of the calling thread's launches: set by the program, or asked of the embedding
+// language.
 #include "device/state.h"
 
 static _Thread_local px__site site;

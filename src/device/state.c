@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all files of the layer look at, and the errors that a driver would give in its own words.
+// State that all files of the layer share, and errors with the driver's codes.
 #include "device/state.h"
 
 px__runtime px__rt;

@@ -24,7 +24,7 @@ typedef struct px__clock {
   uint64_t *at;
   int count;
 } px__clock;
-// A backend's event recorded after work `seq` of a stream: makes the timeline observable.
+// A backend event recorded after work `seq` of a stream. It tells when that work is done.
 typedef struct px__mark {
   struct px__mark *next;
   uint64_t seq;
@@ -40,8 +40,8 @@ typedef struct px__node {
   uintptr_t address;
 } px__node;
 
-// The chunk that a stream freed last, in a pool (pool.c). `spin` guards it: it is taken with the
-// device's lock held or without.
+// The chunk that a stream freed last, in one of its pools (pool.c). Guarded by `spin`, which is
+// taken with or without the device's lock.
 typedef struct px__fast_bin {
   uint8_t spin;
   px__chunk *chunk;  // atomic: also read without
@@ -198,7 +198,7 @@ px_kernel px__host_kernel(const char *name);
 // pack.c
 size_t px__launch_pack(const px_launch *launch, void *room, size_t capacity);
 
-// ---- sync.c: called without a lock before the host waits for a device on a program's behalf
+// ---- sync.c: called, without a lock, before a call makes the host wait for a device
 px_status px__sync_point(void) __attribute__((warn_unused_result));
 
 // ---- stream_pool.c
@@ -249,7 +249,7 @@ static inline bool px__ordered(const px_stream *before, uint64_t seq, const px_s
   return before == after || px__completed(before) >= seq ||
          px__clock_at(&after->clock, before->index) >= seq;
 }
-// Lock held: makes all work issued so far observable; asks what is done.
+// Lock held. mark: records an event after all work issued so far. poll: looks which are reached.
 px_status px__stream_mark(px_stream *s) __attribute__((warn_unused_result));
 void px__stream_poll(px_stream *s);
 void px__stream_ask(px_stream *s);  // also without marks, if the stream is idle
@@ -283,10 +283,11 @@ static inline void px__spin_acquire(uint8_t *spin) {
 static inline void px__spin_release(uint8_t *spin) { __atomic_clear(spin, __ATOMIC_RELEASE); }
 px_status px__block_use(px__block *block, const px__work *work, bool write)
     __attribute__((warn_unused_result));
-// Whether every use is done or comes before later work of `stream` (may be NULL: done).
+// Whether every use is done or ordered before later work of `stream`; done, if that is NULL.
 bool px__block_settled(px__block *block, px_stream *stream);
 void px__block_drop_uses(px__block *block);
-// For CPU memory: a use that a host access must wait for, false if there is none; and its end.
+// CPU memory: finds a use that a host access must wait for; false if there is none. forget_use
+// drops it after the wait.
 bool px__block_conflict(px__block *block, bool write, px__use *out);
 void px__block_forget_use(px__block *block, const px__use *use);
 
@@ -343,12 +344,13 @@ px_status px__out_of_memory(px__device *d, size_t bytes) __attribute__((warn_unu
 // ---- cache.c
 px_status px__cache_new(px_block **out, size_t bytes, px__device *d)
     __attribute__((warn_unused_result));
-// With the lock held: waits for nobody, and asks nobody to let go.
+// With the lock held: does not wait, and does not call reclaim functions.
 px_status px__cache_new_locked(px_block **out, size_t bytes, px__device *d)
     __attribute__((warn_unused_result));
 void px__cache_free(px_block *block);
 px_status px__cache_drain(px__device *d) __attribute__((warn_unused_result));
-// ---- scratch.c: memory that backends take while a launch is issued (its device's lock is held)
+// ---- scratch.c: memory that backends allocate while a launch is issued, with its device's lock
+// held
 typedef struct px__scratch {
   px__device *device;  // of the launch that this thread issues; NULL: none
   px_block *blocks;    // linked by `uses`, which scratch memory has none of

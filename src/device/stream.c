@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What programs ask of streams: a new one, whether it is done, and the waits of the host and of
-// other streams for it.
+// The public functions of streams: making one, asking whether it is done, and waiting for it, by
+// the host or by another stream.
 #include "device/state.h"
 
 px_status px_stream_new(px_stream **out, px_device device, int priority) {
@@ -84,7 +84,7 @@ px_status px_stream_host_call(px_stream *stream, void (*fn)(void *argument), voi
   return status;
 }
 
-// All that the device's streams have waited for; on no memory less of it.
+// Joins the clocks of the device's streams; leaves some out if there is no memory.
 static void join_clocks(px__device *d, int count, px__clock *clock) {
   px__device_lock(d);
   for (int i = 0; i < count; i++) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The streams of a device: made when asked for, up to 32 for each priority; then those that nobody
-// holds any more are handed out in turn, and more are made if all are held. So no two that a
-// program holds are one, and a program that makes them by the thousand has 32. They live as long as
-// the process. And which of them is current in the calling thread.
+// The streams of a device, and which of them is current in the calling thread.
+//
+// A device makes up to 32 streams for each priority. After that it hands out those that nobody
+// holds any more, in turn, and makes new ones only if all are held. So two streams that a program
+// holds are never the same, and a program that asks for thousands gets 32. Streams live as long as
+// the process.
 #include "device/state.h"
 
 #include <stdio.h>
@@ -33,8 +35,8 @@ px_status px__stream_create(px_stream **out, px__device *d, int priority, int64_
   return PX_OK;
 }
 
-// The first stream of the priority, after the latest that was handed out, which nobody holds; NULL
-// while there are fewer than 32. Lock held.
+// The next stream of the priority that nobody holds, after the one handed out last; NULL while
+// there are fewer than 32. Lock held.
 static px_stream *unheld(px__device *d, int priority, int *last) {
   int count = 0, found = 0;
   for (int i = 1; i < d->stream_count; i++) {
@@ -82,7 +84,7 @@ px_stream *px__stream_now(px__device *d) {
   return stream ? stream : d->streams[0];
 }
 
-// A thread that ends gives its current streams back.
+// A thread releases its current streams when it ends.
 static pthread_key_t thread_end;
 static pthread_once_t thread_end_once = PTHREAD_ONCE_INIT;
 static bool thread_end_made;

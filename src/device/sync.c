@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a call that waits for a device does beside waiting: nothing, warn, or fail instead. For
-// finding the places where a program loses time. The wait of px_device_synchronize and of events is
-// what the program asked for, and is not counted, as in PyTorch.
+// Whether calls that make the host wait for a device do so silently, warn, or fail: for finding the
+// places where a program loses time. px_device_synchronize and waits for events are not counted, as
+// in PyTorch, since waiting is what they are for.
 #include "device/state.h"
 
 static int mode;  // atomic

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Waiting for the uses of a block: before the host touches it, and when it is freed.
+// Waiting for the uses of a block: before the host accesses it, and when it is freed.
 #include "device/state.h"
 
 px_status px__block_host_access(px_block *block, bool write) {
@@ -20,7 +20,7 @@ px_status px__block_wait(px_block *block) {
   return px__block_host_access(block, true);
 }
 
-// The block is being freed: nobody adds uses.
+// For a block that is being freed, to which nobody adds uses any more.
 void px__block_mark_uses(px__block *b) {
   for (int i = 0; i < b->use_count; i++) {
     px_stream *stream = b->uses[i].stream;

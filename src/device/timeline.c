@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Timelines and vector clocks of streams, and the one place where work is issued.
 //
-// Work of a stream is numbered from 1. `completed` follows the device by marks: backend events that
-// are recorded where somebody will ask. `synced` is what the host has waited for: it orders host
-// work, and does not depend on chance as `completed` does.
+// Work of a stream is numbered from 1. `completed` is how far the device is known to be: it follows
+// marks, which are backend events recorded where somebody may ask later. `synced` is how far the
+// host has waited. Only `synced` orders host work, since `completed` depends on timing.
 #include "device/state.h"
 
 px_status px__clock_room(px__clock *clock, int count) {
@@ -66,7 +66,7 @@ static px_status mark_new(px__mark **out, px__device *d) {
   return PX_OK;
 }
 
-// Where nobody waits, whoever makes a mark looks whether old ones are reached.
+// Where nobody waits, marks would pile up: making one looks whether old ones are reached.
 enum { MANY_MARKS = 64 };
 px_status px__stream_mark(px_stream *s) {
   if (s->marks >= MANY_MARKS) px__stream_poll(s);
@@ -218,7 +218,7 @@ px_status px__work_begin(px__work *work, px_stream *stream, const char *op,
   work->seq = stream->issued + 1;
   work->id = ++d->launches;
   px_status status = declare(work, accesses, count);
-  // The number is spent even if nothing is issued: uses may bear it already.
+  // The number is used up even if nothing is issued: uses may have it already.
   __atomic_store_n(&stream->issued, work->seq, __ATOMIC_RELEASE);
   if (status != PX_OK) {
     px__device_unlock(d);
@@ -229,7 +229,7 @@ px_status px__work_begin(px__work *work, px_stream *stream, const char *op,
 }
 
 void px__work_end(px__work *work, bool mark) {
-  // A missing mark costs precision, not correctness: whoever waits makes one.
+  // A missing mark costs precision, not correctness: a wait makes one.
   if (mark && px__stream_mark(work->stream) != PX_OK) px_error_clear();
   px__device_unlock(work->stream->owner);
 }

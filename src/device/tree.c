@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Free memory in order of size and then address: a treap whose priorities are a hash of the
-// address, so that its shape depends on nothing else.
+// Free memory ordered by size and then address: a treap with a hash of the address as priority, so
+// that its shape depends only on what is in it.
 #include "device/state.h"
 
 static uint64_t priority_of(const px__node *node) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The marks of who uses a block.
+// Which work uses a block.
 //
-// A device block needs no mark for work of its own stream; every other use is kept with its
-// sequence number, one entry a stream (and direction, for CPU blocks), and becomes the ticket when
-// the block is freed (ticket.c).
+// Work of a device block's own stream is not noted: stream order is enough. Every other use is kept
+// with its sequence number, one entry for each stream (and direction, for CPU blocks). When the
+// block is freed, these entries say when its memory may be reused (ticket.c).
 #include "device/state.h"
 
 // Spin word held.
@@ -24,7 +24,7 @@ static px_status use_room(px__block *b) {
   return PX_OK;
 }
 
-// The later of two uses on one stream counts: threads may come in any order.
+// Keeps the later of two uses on one stream; threads may add them in any order.
 static px_status add_use(px__block *b, px__use use) {
   for (int i = 0; i < b->use_count; i++)
     if (b->uses[i].stream == use.stream && b->uses[i].write == use.write) {

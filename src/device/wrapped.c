@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Blocks around memory of others, who get it back when the last work on it is done.
+// Blocks around memory that somebody else owns, and gets back when the last work on it is done.
 //
-// Host memory is given back at the free, which waits. Device memory that is still in use is kept in
-// a list and given back by a later call (which frees, wraps or waits): nobody is held up, and a
-// library's own streams need not know of ours. Owners' functions run without any lock.
+// Freeing host memory waits for its uses. Device memory that is still in use goes to a list, and a
+// later call (one that frees, wraps or waits) gives it back: so no free waits, and another
+// library's streams need not know of ours. The owners' release functions run without any lock.
 #include "device/state.h"
 
 #include <pthread.h>
