@@ -334,6 +334,8 @@ enum {
   EXT_CYCLES = 2,  // can be part of a cycle: the collector sees it
   EXT_CLASS = 4,   // messages name it without its module, as PyTorch's do for classes of Python.
                    // Looking up attributes takes a little longer: not where that is done often.
+  EXT_VECTORCALL = 8,
+  EXT_BINDS = 16,  // to objects, as functions do
 };
 typedef struct ext_inherited {
 } ext_inherited;  // for a type whose objects are those of its base: of no size of their own

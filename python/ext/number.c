@@ -6,12 +6,25 @@
 // What the slots call: slot and op. The ops are looked up once each.
 #define SLOTS(XX) \
   XX(ADD, "add") \
-  XX(SUB, "sub") XX(MUL, "mul") XX(DIV, "div") XX(FLOORDIV, "floor_divide") XX(REM, "remainder") \
-      XX(POW, "pow") XX(RSUB, "rsub") XX(AND, "bitwise_and") XX(OR, "bitwise_or") \
-          XX(XOR, "bitwise_xor") XX(LSHIFT, "bitwise_left_shift") \
-              XX(RSHIFT, "bitwise_right_shift") XX(MATMUL, "matmul") XX(EQ, "eq") XX(NE, "ne") \
-                  XX(LT, "lt") XX(LE, "le") XX(GT, "gt") XX(GE, "ge") XX(NEG, "neg") \
-                      XX(ABS, "abs") XX(NOT, "bitwise_not") XX(RECIPROCAL, "reciprocal")
+  XX(SUB, "sub") \
+  XX(MUL, "mul") \
+  XX(DIV, "div") \
+  XX(FLOORDIV, "floor_divide") \
+  XX(REM, "remainder") \
+  XX(POW, "pow") \
+  XX(RSUB, "rsub") \
+  XX(AND, "bitwise_and") \
+  XX(OR, "bitwise_or") \
+  XX(XOR, "bitwise_xor") \
+  XX(LSHIFT, "bitwise_left_shift") \
+  XX(RSHIFT, "bitwise_right_shift") \
+  XX(MATMUL, "matmul") \
+  XX(EQ, "eq") \
+  XX(NE, "ne") \
+  XX(LT, "lt") \
+  XX(LE, "le") \
+  XX(GT, "gt") \
+  XX(GE, "ge") XX(NEG, "neg") XX(ABS, "abs") XX(NOT, "bitwise_not") XX(RECIPROCAL, "reciprocal")
 typedef enum slot_op {
 #define XX(slot, name) slot,
   SLOTS(XX)
@@ -99,8 +112,9 @@ static PyObject *unary(slot_op slot, PyObject *a) {
 // Slots that call an op on their operands, and their in-place forms.
 #define BINARY(XX) \
   XX(add, ADD) \
-  XX(multiply, MUL) XX(floor_divide, FLOORDIV) XX(remainder, REM) XX(and, AND) XX(or, OR) \
-      XX(xor, XOR) XX(lshift, LSHIFT) XX(rshift, RSHIFT)
+  XX(multiply, MUL) \
+  XX(floor_divide, FLOORDIV) \
+  XX(remainder, REM) XX(and, AND) XX(or, OR) XX(xor, XOR) XX(lshift, LSHIFT) XX(rshift, RSHIFT)
 #define INPLACE(XX) BINARY(XX) XX(subtract, SUB) XX(true_divide, DIV)
 #define XX(name, slot) \
   static PyObject *do_##name(PyObject *a, PyObject *b) { return binary(slot, a, b); }
