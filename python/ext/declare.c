@@ -177,16 +177,20 @@ static int make_type(PyObject *root, const ext_row *row) {
   return 0;
 }
 
+// The row of the type of a word; NULL for types that are made at run time.
+static ext_row *type_row(const char *word) {
+  for (ext_row **at = __start_ext_rows; at < __stop_ext_rows; at++)
+    if ((*at)->what == EXT_ROW_TYPE && !strcmp((*at)->owner, word)) return *at;
+  return NULL;
+}
+
 // The signature of a constructor stands in the text of its type, where inspect looks for it.
 static int tell_constructor(const ext_row *row) {
-  for (ext_row **at = __start_ext_rows; at < __stop_ext_rows; at++) {
-    ext_row *type = *at;
-    if (type->what != EXT_ROW_TYPE || strcmp(type->owner, row->owner)) continue;
-    ((ext_row *)row)->name = short_name(type->type->tp_name);
-    type->type->tp_doc = ext_text_signature(row->name, row->signature, type->doc, NULL);
-    return type->type->tp_doc ? 0 : -1;
-  }
-  return 0;
+  const ext_row *type = type_row(row->owner);
+  if (!type) return 0;
+  ((ext_row *)row)->name = short_name(type->type->tp_name);
+  type->type->tp_doc = ext_text_signature(row->name, row->signature, type->doc, NULL);
+  return type->type->tp_doc ? 0 : -1;
 }
 
 PyTypeObject *ext_struct_type(const char *full_name, const char *fields, reprfunc repr) {
@@ -266,6 +270,19 @@ static void take_after(ext_row *row) {
   row->method.ml_name = row->attribute.name = row->name;
 }
 
+// "Module.to" as what messages say of a method.
+static int prefix(ext_row *row) {
+  const ext_row *type = type_row(row->owner);
+  if (!type || !(type->flags & EXT_PREFIXED)) return 0;
+  const char *class = short_name(type->type->tp_name);
+  size_t room = strlen(class) + strlen(row->name) + 2;
+  char *text = PyMem_Malloc(room);  // kept, as the row is
+  if (!text) return PyErr_NoMemory(), -1;
+  snprintf(text, room, "%s.%s", class, row->name);
+  row->said = text;
+  return 0;
+}
+
 static int add_member(ext_row *row) {
   PyObject *owner = PyDict_GetItemString(owners, row->owner);
   if (!owner)
@@ -284,7 +301,7 @@ static int add_member(ext_row *row) {
                                : ext_text_signature(row->name, row->signature, row->doc, first);
     if (!row->method.ml_doc) return -1;
   }
-  if (of_type) return add_to_type(row, (PyTypeObject *)owner);
+  if (of_type) return prefix(row) < 0 ? -1 : add_to_type(row, (PyTypeObject *)owner);
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(owner); i++)
     if (add_to_module(row, PyList_GET_ITEM(owner, i)) < 0) return -1;
   return 0;

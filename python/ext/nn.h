@@ -26,8 +26,9 @@ static inline px_module *ext_module(PyObject *object) {
 const px_module_kind *ext_module_kind(PyTypeObject *type);
 // The Python type of a library kind ("Linear").
 PyTypeObject *ext_module_type(const char *kind);
-// Makes a type of the extension one that ext_module_type finds: pickles go by it.
-int ext_module_keep_type(const char *name, PyTypeObject *type);
+// Makes the type torch.nn.NAME, which ext_module_type then finds: pickles go by it. Its docstring
+// is that of the kind of the name, if there is one.
+PyTypeObject *ext_module_make_type(const char *name, const PyType_Slot *slots);
 // The object of a px_module: the one it has, or a new one of its kind's type.
 PyObject *ext_module_wrap(px_module *module);
 // A new object of the type over an existing px_module (reference taken); children are wrapped by
@@ -58,12 +59,3 @@ PyObject *ext_module_mirror(PyObject *model, px_module *copied,
                             PyObject *(*copy_dict)(PyObject *dict, PyObject *memo), PyObject *memo);
 PyObject *ext_module_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
 bool ext_is_sequential(const px_module_kind *kind);
-// _rebuild_module(name), for pickles: an empty module of the library's type of that name.
-PyObject *ext_module_rebuild(PyObject *module, PyObject *name);
-// tp_iter of the containers.
-PyObject *ext_container_iterate(PyObject *self);
-extern PyMethodDef ext_module_methods[], ext_module_state_methods[];
-extern PyMethodDef ext_sequential_methods[], ext_module_list_methods[], ext_module_dict_methods[];
-extern PySequenceMethods ext_container_sequence;
-extern PyMappingMethods ext_container_mapping;
-int ext_init_nn_parameters(PyObject *nn);

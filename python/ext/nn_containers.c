@@ -2,8 +2,6 @@
 // Sequential, ModuleList and ModuleDict as Python sequences and mappings of their children.
 #include "nn.h"
 
-#include <string.h>
-
 static PyObject *children_of(PyObject *self) { return ((ext_module_object *)self)->children; }
 
 static Py_ssize_t length(PyObject *self) { return PyDict_GET_SIZE(children_of(self)); }
@@ -88,14 +86,13 @@ static int assign(PyObject *self, PyObject *index, PyObject *value) {
   return value ? ext_module_put_child(self, text, value) : forget_child(self, name);
 }
 
-PyMappingMethods ext_container_mapping = {
-    .mp_length = length, .mp_subscript = subscript, .mp_ass_subscript = assign};
-
-PyObject *ext_container_iterate(PyObject *self) {
+static PyObject *iterate(PyObject *self) {
   EXT_OWNED *items =
       is_dict(self) ? PyDict_Keys(children_of(self)) : PyDict_Values(children_of(self));
   return items ? PyObject_GetIter(items) : NULL;
 }
+
+// ---- lists
 
 static PyObject *append(PyObject *self, PyObject *child) {
   char name[24];
@@ -114,30 +111,27 @@ static PyObject *extend(PyObject *self, PyObject *items) {
   return PyErr_Occurred() ? NULL : Py_NewRef(self);
 }
 
-static PyObject *insert(PyObject *self, PyObject *args) {
-  Py_ssize_t at;
-  PyObject *child;
-  if (!PyArg_ParseTuple(args, "nO", &at, &child)) return NULL;
+EXT_METHOD(sequential, append, "(module: Module) -> Self", "Adds a module at the end.") {
+  PyObject *module;
+  EXT_BIND(module);
+  return append(self, module);
+}
+EXT_METHOD(sequential, extend, "(modules: Iterable[Module]) -> Self",
+           "Adds modules at the end, in their order.") {
+  PyObject *modules;
+  EXT_BIND(modules);
+  return extend(self, modules);
+}
+EXT_METHOD(sequential, insert, "(index: int, module: Module) -> None",
+           "Puts a module before the one at an index; those behind it get new numbers.") {
+  int64_t index;
+  PyObject *module;
+  EXT_BIND(index, module);
   EXT_OWNED *values = PyDict_Values(children_of(self));
-  if (!ext_is_module(child))
-    EXT_FAIL(PyExc_TypeError, "%s is not a Module subclass", ext_type_name(child));
-  if (!values || PyList_Insert(values, at, child) < 0 || renumber(self, values) < 0) return NULL;
-  Py_RETURN_NONE;
-}
-
-static PyObject *keys(PyObject *self, PyObject *unused) { return PyDict_Keys(children_of(self)); }
-static PyObject *values(PyObject *self, PyObject *unused) {
-  return PyDict_Values(children_of(self));
-}
-static PyObject *items(PyObject *self, PyObject *unused) { return PyDict_Items(children_of(self)); }
-
-static PyObject *update(PyObject *self, PyObject *mapping) {
-  EXT_OWNED *pairs = PyMapping_Items(mapping);
-  for (Py_ssize_t i = 0; pairs && i < PyList_GET_SIZE(pairs); i++) {
-    PyObject *pair = PyList_GET_ITEM(pairs, i);
-    if (assign(self, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1)) < 0) return NULL;
-  }
-  if (!pairs) return NULL;
+  if (!ext_is_module(module))
+    EXT_FAIL(PyExc_TypeError, "%s is not a Module subclass", ext_type_name(module));
+  if (!values || PyList_Insert(values, (Py_ssize_t)index, module) < 0 || renumber(self, values) < 0)
+    return NULL;
   Py_RETURN_NONE;
 }
 
@@ -147,20 +141,70 @@ static PyObject *pop(PyObject *self, PyObject *key) {
   return child;
 }
 
-PySequenceMethods ext_container_sequence = {
-    .sq_length = length, .sq_contains = contains, .sq_inplace_concat = extend};
+EXT_METHOD(sequential, pop, "(key: int) -> Module",
+           "Takes out the module at an index, and gives it.") {
+  PyObject *key;
+  EXT_BIND(key);
+  return pop(self, key);
+}
+EXT_ALSO(module_list, append, sequential_append);
+EXT_ALSO(module_list, extend, sequential_extend);
+EXT_ALSO(module_list, insert, sequential_insert);
+EXT_ALSO(module_list, pop, sequential_pop);
 
-PyMethodDef ext_sequential_methods[] = {{"append", append, METH_O, NULL},
-                                        {"extend", extend, METH_O, NULL},
-                                        {"insert", insert, METH_VARARGS, NULL},
-                                        {"pop", pop, METH_O, NULL},
-                                        {NULL, NULL, 0, NULL}};
-PyMethodDef ext_module_list_methods[] = {{"append", append, METH_O, NULL},
-                                         {"extend", extend, METH_O, NULL},
-                                         {"insert", insert, METH_VARARGS, NULL},
-                                         {"pop", pop, METH_O, NULL},
-                                         {NULL, NULL, 0, NULL}};
-PyMethodDef ext_module_dict_methods[] = {
-    {"keys", keys, METH_NOARGS, NULL},   {"values", values, METH_NOARGS, NULL},
-    {"items", items, METH_NOARGS, NULL}, {"update", update, METH_O, NULL},
-    {"pop", pop, METH_O, NULL},          {NULL, NULL, 0, NULL}};
+// ---- dicts
+
+EXT_GIVES(module_dict, keys, "list[str]", PyDict_Keys(children_of(self)),
+          "The names of the modules.");
+EXT_GIVES(module_dict, values, "list[Module]", PyDict_Values(children_of(self)), "The modules.");
+EXT_GIVES(module_dict, items, "list[tuple[str, Module]]", PyDict_Items(children_of(self)),
+          "Names and modules.");
+EXT_METHOD(module_dict, update, "(modules: Mapping[str, Module]) -> None",
+           "Takes over the modules of a mapping, in the place of those of the same names.") {
+  PyObject *modules;
+  EXT_BIND(modules);
+  EXT_OWNED *pairs = PyMapping_Items(modules);
+  for (Py_ssize_t i = 0; pairs && i < PyList_GET_SIZE(pairs); i++) {
+    PyObject *pair = PyList_GET_ITEM(pairs, i);
+    if (assign(self, PyTuple_GET_ITEM(pair, 0), PyTuple_GET_ITEM(pair, 1)) < 0) return NULL;
+  }
+  if (!pairs) return NULL;
+  Py_RETURN_NONE;
+}
+EXT_METHOD(module_dict, pop, "(key: str) -> Module",
+           "Takes out the module of a name, and gives it.") {
+  PyObject *key;
+  EXT_BIND(key);
+  return pop(self, key);
+}
+static PyObject *clear(PyObject *self) {
+  EXT_OWNED *nothing = PyList_New(0);
+  return nothing && renumber(self, nothing) == 0 ? Py_NewRef(Py_None) : NULL;
+}
+EXT_GIVES(module_dict, clear, "None", clear(self), "Takes out all modules.");
+
+// ---- types
+
+static PyType_Slot slots[] = {{Py_tp_iter, (void *)iterate},
+                              {Py_sq_length, (void *)length},
+                              {Py_sq_contains, (void *)contains},
+                              {Py_mp_length, (void *)length},
+                              {Py_mp_subscript, (void *)subscript},
+                              {Py_mp_ass_subscript, (void *)assign},
+                              {Py_sq_inplace_concat, (void *)extend},  // of lists
+                              {0, NULL}};
+enum { GROWS = 6 };
+
+static int make_containers(PyObject *root) {
+  static const struct {
+    const char *word, *kind;
+  } rows[] = {
+      {"sequential", "Sequential"}, {"module_list", "ModuleList"}, {"module_dict", "ModuleDict"}};
+  for (int i = 0; i < EXT_LENGTH(rows); i++) {
+    if (i == EXT_LENGTH(rows) - 1) slots[GROWS] = (PyType_Slot){0, NULL};
+    PyTypeObject *type = ext_module_make_type(rows[i].kind, slots);
+    if (!type || ext_own(rows[i].word, type) < 0) return -1;
+  }
+  return 0;
+}
+EXT_START(EXT_TYPES, make_containers);

@@ -2,8 +2,6 @@
 // Methods of Module: entries, walks, modes, moves, hooks.
 #include "nn.h"
 
-#include <string.h>
-
 static int ready(PyObject *self) {
   if (ext_module(self)) return 0;
   EXT_FAIL_INT(PyExc_AttributeError, "'%s' object has not run Module.__init__()",
@@ -12,59 +10,72 @@ static int ready(PyObject *self) {
 #define READY(self) \
   if (ready(self) < 0) return NULL
 
-static const char *text_of(PyObject *object, const char *fallback) {
-  return ext_is_none(object) ? fallback : PyUnicode_AsUTF8(object);
+EXT_METHOD(
+    module, forward, "(*inputs: Any) -> Any",
+    "What the module gives for its inputs. Call the module itself, which runs the hooks, too.") {
+  return ext_module_forward(self, call->args, call->nargs, call->kwnames);
 }
 
-EXT_FAST(module_forward) { return ext_module_forward(self, args, nargs, kwnames); }
-
-EXT_FAST(register_parameter) {
-  EXT_ARGS("register_parameter", "name param", out);
+// Whether something that is no entry of the sort goes by the name.
+static bool is_taken(PyObject *self, PyObject *name, px_entry_sort sort) {
   px_module_entry entry;
-  if (!PyUnicode_Check(out[0]))
-    EXT_FAIL(PyExc_TypeError, "parameter name should be a string. Got %s", ext_type_name(out[0]));
-  const char *name = PyUnicode_AsUTF8(out[0]);
-  if (!name || ext_module_ready(self, "parameter") < 0) return NULL;
-  bool taken =
-      PyObject_HasAttr(self, out[0]) &&
-      !(px_module_entry_find(ext_module(self), name, &entry) && entry.sort == PX_ENTRY_PARAMETER);
-  if (taken) EXT_FAIL(PyExc_KeyError, "attribute '%s' already exists", name);
+  bool own =
+      px_module_entry_find(ext_module(self), PyUnicode_AsUTF8(name), &entry) && entry.sort == sort;
+  return !own && PyObject_HasAttr(self, name);
+}
+
+EXT_METHOD(module, register_parameter, "(name: str, param: Parameter | None) -> None",
+           "Makes a parameter one of the module's, as assigning it does. None keeps the name's "
+           "place.") {
+  PyObject *name, *param;
   char given[64];
-  ext_type_text(out[1], given, sizeof given);
-  if (out[1] != Py_None && !PyObject_TypeCheck(out[1], ext_ParameterType))
+  EXT_BIND(name, param);
+  if (!PyUnicode_Check(name))
+    EXT_FAIL(PyExc_TypeError, "parameter name should be a string. Got %s", ext_type_name(name));
+  const char *text = PyUnicode_AsUTF8(name);
+  if (!text || ext_module_ready(self, "parameter") < 0) return NULL;
+  if (is_taken(self, name, PX_ENTRY_PARAMETER))
+    EXT_FAIL(PyExc_KeyError, "attribute '%s' already exists", text);
+  if (param) ext_type_text(param, given, sizeof given);
+  if (param && !PyObject_TypeCheck(param, ext_ParameterType))
     EXT_FAIL(PyExc_TypeError,
              "cannot assign '%s' object to parameter '%s' (torch.nn.Parameter or None required)",
-             given, name);
-  EXT_TRY(px_module_register_parameter(ext_module(self), name,
-                                       out[1] == Py_None ? NULL : ext_tensor(out[1])));
+             given, text);
+  EXT_TRY(px_module_register_parameter(ext_module(self), text, param ? ext_tensor(param) : NULL));
   Py_RETURN_NONE;
 }
 
-EXT_FAST(register_buffer) {
-  EXT_ARGS("register_buffer", "name tensor|persistent", out);
-  const char *name = PyUnicode_AsUTF8(out[0]);
-  px_module_entry entry;
-  if (!name || ext_module_ready(self, "buffer") < 0) return NULL;
-  if (out[1] != Py_None && !ext_is_tensor(out[1]))
+EXT_METHOD(module, register_buffer,
+           "(name: str, tensor: Tensor | None, persistent: bool = True) -> None",
+           "Makes a tensor, or None, a buffer of the module: it moves with it, and is not trained. "
+           "One that\ndoes not persist is left out of state_dict.") {
+  PyObject *name, *tensor;
+  bool persistent;
+  EXT_BIND(name, tensor, persistent);
+  if (!PyUnicode_Check(name))
+    EXT_FAIL(PyExc_TypeError, "buffer name should be a string. Got %s", ext_type_name(name));
+  const char *text = PyUnicode_AsUTF8(name);
+  if (!text || ext_module_ready(self, "buffer") < 0) return NULL;
+  if (tensor && !ext_is_tensor(tensor))
     EXT_FAIL(PyExc_TypeError,
              "cannot assign '%s' object to buffer '%s' (torch Tensor or None required)",
-             ext_type_name(out[1]), name);
-  bool taken =
-      PyObject_HasAttr(self, out[0]) &&
-      !(px_module_entry_find(ext_module(self), name, &entry) && entry.sort == PX_ENTRY_BUFFER);
-  if (taken) EXT_FAIL(PyExc_KeyError, "attribute '%s' already exists", name);
-  EXT_TRY(px_module_register_buffer(ext_module(self), name,
-                                    out[1] == Py_None ? NULL : ext_tensor(out[1]),
-                                    ext_to_bool(out[2], true)));
+             ext_type_name(tensor), text);
+  if (is_taken(self, name, PX_ENTRY_BUFFER))
+    EXT_FAIL(PyExc_KeyError, "attribute '%s' already exists", text);
+  EXT_TRY(px_module_register_buffer(ext_module(self), text, tensor ? ext_tensor(tensor) : NULL,
+                                    persistent));
   Py_RETURN_NONE;
 }
 
-EXT_FAST(add_module) {
-  EXT_ARGS("add_module", "name module", out);
-  const char *name = PyUnicode_AsUTF8(out[0]);
-  if (!name || ext_module_put_child(self, name, out[1]) < 0) return NULL;
+EXT_METHOD(module, add_module, "(name: str, module: Module | None) -> None",
+           "Makes a module a child of this one, as assigning it does.") {
+  const char *name;
+  PyObject *module;
+  EXT_BIND(name, module);
+  if (ext_module_put_child(self, name, module) < 0) return NULL;
   Py_RETURN_NONE;
 }
+EXT_ALSO(module, register_module, module_add_module);
 
 // ---- walks: lists of tensors or modules, with or without their names
 
@@ -94,30 +105,38 @@ static PyObject *walk(PyObject *self, int sorts, const char *prefix, bool recurs
   return PyObject_GetIter(list);
 }
 
-static PyObject *walk_args(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
-                           PyObject *kwnames, int sorts) {
-  EXT_ARGS("parameters", "|recurse", out);
-  return walk(self, sorts, "", ext_to_bool(out[0], true), false, false);
-}
+// parameters and buffers, and the same with names, differ in the sort of entries alone.
+#define WALK(name, what, sort) \
+  EXT_METHOD(module, name, "(recurse: bool = True) -> Iterator[" what "]", \
+             "The module's " #name \
+             ", and, with recurse, those of the modules below; each once.") { \
+    bool recurse; \
+    EXT_BIND(recurse); \
+    return walk(self, sort, "", recurse, false, false); \
+  } \
+  EXT_METHOD(module, named_##name, \
+             "(prefix: str = '', recurse: bool = True, remove_duplicate: bool = True) -> " \
+             "Iterator[tuple[str, " what "]]", \
+             "Names and " #name "; each once, unless remove_duplicate is False.") { \
+    const char *prefix; \
+    bool recurse, remove_duplicate; \
+    EXT_BIND(prefix, recurse, remove_duplicate); \
+    return walk(self, sort, prefix, recurse, true, !remove_duplicate); \
+  }
+WALK(parameters, "Parameter", PX_ENTRY_PARAMETER)
+WALK(buffers, "Tensor", PX_ENTRY_BUFFER)
 
-static PyObject *walk_named(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
-                            PyObject *kwnames, int sorts) {
-  EXT_ARGS("named_parameters", "|prefix recurse remove_duplicate", out);
-  return walk(self, sorts, text_of(out[0], ""), ext_to_bool(out[1], true), true,
-              !ext_to_bool(out[2], true));
-}
-
-EXT_FAST(parameters) { return walk_args(self, args, nargs, kwnames, PX_ENTRY_PARAMETER); }
-EXT_FAST(buffers) { return walk_args(self, args, nargs, kwnames, PX_ENTRY_BUFFER); }
-EXT_FAST(named_parameters) { return walk_named(self, args, nargs, kwnames, PX_ENTRY_PARAMETER); }
-EXT_FAST(named_buffers) { return walk_named(self, args, nargs, kwnames, PX_ENTRY_BUFFER); }
-static PyObject *modules(PyObject *self, PyObject *unused) {
-  return walk(self, PX_ENTRY_MODULE, "", true, false, false);
-}
-
-EXT_FAST(named_modules) {
-  EXT_ARGS("named_modules", "|memo prefix remove_duplicate", out);
-  return walk(self, PX_ENTRY_MODULE, text_of(out[1], ""), true, true, !ext_to_bool(out[2], true));
+EXT_GIVES(module, modules, "Iterator[Module]", walk(self, PX_ENTRY_MODULE, "", true, false, false),
+          "The module and all below it, each once.");
+EXT_METHOD(module, named_modules,
+           "(memo: set | None = None, prefix: str = '', remove_duplicate: bool = True) -> "
+           "Iterator[tuple[str, Module]]",
+           "Names and modules: this one, and all below it.") {
+  PyObject *memo;
+  const char *prefix;
+  bool remove_duplicate;
+  EXT_BIND(memo, prefix, remove_duplicate);
+  return walk(self, PX_ENTRY_MODULE, prefix, true, true, !remove_duplicate);
 }
 
 // Own children that are not None, each once.
@@ -136,10 +155,14 @@ static PyObject *child_list(PyObject *self, bool named) {
   return list && seen ? PyObject_GetIter(list) : NULL;
 }
 
-static PyObject *children(PyObject *self, PyObject *unused) { return child_list(self, false); }
-static PyObject *named_children(PyObject *self, PyObject *unused) { return child_list(self, true); }
+EXT_GIVES(module, children, "Iterator[Module]", child_list(self, false), "The module's children.");
+EXT_GIVES(module, named_children, "Iterator[tuple[str, Module]]", child_list(self, true),
+          "Names and children.");
 
-static PyObject *get_submodule(PyObject *self, PyObject *target) {
+EXT_METHOD(module, get_submodule, "(target: str) -> Module",
+           "The module of a dotted name below this one; itself for ''.") {
+  PyObject *target;
+  EXT_BIND(target);
   EXT_OWNED *parts = PyObject_CallMethod(target, "split", "s", ".");
   if (!parts) return NULL;
   PyObject *at = Py_NewRef(self);
@@ -152,7 +175,10 @@ static PyObject *get_submodule(PyObject *self, PyObject *target) {
   return at;
 }
 
-static PyObject *apply(PyObject *self, PyObject *fn) {
+EXT_METHOD(module, apply, "(fn: Callable[[Module], None]) -> Self",
+           "Calls a function with every module below this one, and then with it.") {
+  PyObject *fn;
+  EXT_BIND(fn);
   PyObject *name, *child;
   Py_ssize_t at = 0;
   while (PyDict_Next(((ext_module_object *)self)->children, &at, &name, &child)) {
@@ -166,31 +192,34 @@ static PyObject *apply(PyObject *self, PyObject *fn) {
 
 // ---- modes. Subclasses may override train, so it goes through the children's own method.
 
-EXT_FAST(train) {
-  EXT_ARGS("train", "|mode", out);
-  if (out[0] && !PyBool_Check(out[0]))
+EXT_METHOD(module, train, "(mode: bool = True) -> Self",
+           "Puts the module and all below it into training mode, or out of it.") {
+  PyObject *mode;
+  EXT_BIND(mode);
+  if (mode && !PyBool_Check(mode))
     EXT_FAIL(PyExc_ValueError, "training mode is expected to be boolean");
   READY(self);
-  px_module_set_training(ext_module(self), ext_to_bool(out[0], true));
+  px_module_set_training(ext_module(self), mode != Py_False);
   PyObject *name, *child;
   Py_ssize_t at = 0;
   while (PyDict_Next(((ext_module_object *)self)->children, &at, &name, &child)) {
     EXT_OWNED *done = child == Py_None
                           ? Py_NewRef(child)
-                          : PyObject_CallMethod(child, "train", "O", out[0] ? out[0] : Py_True);
+                          : PyObject_CallMethod(child, "train", "O", mode ? mode : Py_True);
     if (!done) return NULL;
   }
   return Py_NewRef(self);
 }
 
-static PyObject *eval(PyObject *self, PyObject *unused) {
-  return PyObject_CallMethod(self, "train", "O", Py_False);
-}
+EXT_GIVES(module, eval, "Self", PyObject_CallMethod(self, "train", "O", Py_False),
+          "Puts the module and all below it out of training mode.");
 
-EXT_FAST(requires_grad) {
-  EXT_ARGS("requires_grad_", "|requires_grad", out);
+EXT_METHOD(module, requires_grad_, "(requires_grad: bool = True) -> Self",
+           "Says of all parameters whether gradients are wanted.") {
+  bool requires_grad;
+  EXT_BIND(requires_grad);
   READY(self);
-  EXT_TRY(px_module_requires_grad(ext_module(self), ext_to_bool(out[0], true)));
+  EXT_TRY(px_module_requires_grad(ext_module(self), requires_grad));
   return Py_NewRef(self);
 }
 
@@ -204,12 +233,12 @@ static px_status zero_one(const char *name, const px_module_entry *entry, px_mod
   return done ? PX_OK : ext_foreign();
 }
 
-EXT_FAST(zero_grad) {
-  EXT_ARGS("zero_grad", "|set_to_none", out);
+EXT_METHOD(module, zero_grad, "(set_to_none: bool = True) -> None",
+           "Lets go of the gradients of all parameters, or fills them with zeros.") {
+  bool set_to_none;
+  EXT_BIND(set_to_none);
   READY(self);
-  int to_none = ext_to_bool(out[0], true);
-  if (to_none < 0) return NULL;
-  if (to_none)
+  if (set_to_none)
     EXT_TRY(px_module_zero_grad(ext_module(self)));
   else
     EXT_TRY(px_module_each(ext_module(self), PX_ENTRY_PARAMETER, "", true, false, zero_one, NULL));
@@ -224,64 +253,89 @@ static PyObject *move(PyObject *self, px_dtype dtype, px_device device, bool non
   return Py_NewRef(self);
 }
 
-// to(device), to(dtype), to(device, dtype), to(tensor), with non_blocking.
-static PyObject *to(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-  EXT_ARGS("to", "|first second non_blocking$device dtype memory_format", out);
-  px_dtype dtype = PX_DTYPE_NONE;
-  px_device device = PX_DEVICE_NONE;
-  PyObject *given[] = {out[0], out[1], out[3], out[4]};
-  for (int i = 0; i < EXT_LENGTH(given); i++) {
-    PyObject *value = given[i];
-    if (ext_is_none(value) || (i == 1 && PyBool_Check(value))) continue;
-    if (ext_is_tensor(value)) {
-      dtype = px_tensor_dtype(ext_tensor(value));
-      device = px_tensor_device(ext_tensor(value));
-    } else if (ext_is_dtype(value)) {
-      if (ext_to_dtype(value, &dtype) < 0) return NULL;
-    } else if (ext_to_device(value, &device) < 0)
-      return NULL;
-  }
-  bool second_is_flag = out[1] && PyBool_Check(out[1]);
-  return move(self, dtype, device, ext_to_bool(second_is_flag ? out[1] : out[2], false));
+// Takes a dtype, a device, or both of a tensor.
+static int take_target(PyObject *value, px_dtype *dtype, px_device *device) {
+  if (ext_is_none(value)) return 0;
+  if (ext_is_dtype(value)) return ext_to_dtype(value, dtype);
+  if (!ext_is_tensor(value)) return ext_to_device(value, device);
+  *dtype = px_tensor_dtype(ext_tensor(value));
+  *device = px_tensor_device(ext_tensor(value));
+  return 0;
 }
 
-static PyObject *cuda(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
-  EXT_ARGS("Module.cuda", "|device$device_id", out);
+EXT_METHOD(module, to,
+           "(*target: Tensor | dtype | Device | bool | None, device: Device | None = None, "
+           "dtype: dtype | None = None, non_blocking: bool | None = None, "
+           "memory_format: memory_format | None = None) -> Self",
+           "Moves parameters, buffers and gradients, in place.\n\n"
+           "Args:\n"
+           "    target: a device, a dtype, both, or a tensor whose they are; then non_blocking\n"
+           "    non_blocking (bool): copies from pinned memory do not wait\n\n"
+           "Raises:\n"
+           "    TypeError for a dtype of integers") {
+  ext_rest target;
+  PyObject *device, *dtype, *memory_format;
+  ext_maybe non_blocking;
+  px_dtype wanted = PX_DTYPE_NONE;
+  px_device place = PX_DEVICE_NONE;
+  EXT_BIND(target, device, dtype, non_blocking, memory_format);
+  if (target.count > 3)
+    EXT_FAIL(PyExc_TypeError, "to() takes at most 3 positional arguments but %zd were given",
+             target.count);
+  for (Py_ssize_t i = 0; i < target.count; i++) {
+    PyObject *value = target.items[i];
+    if (i > 0 && PyBool_Check(value))
+      non_blocking = value == Py_True;
+    else if (take_target(value, &wanted, &place) < 0)
+      return NULL;
+  }
+  if (take_target(device, &wanted, &place) < 0 || take_target(dtype, &wanted, &place) < 0)
+    return NULL;
+  if (memory_format)
+    EXT_FAIL(PyExc_NotImplementedError, "Module.to: memory_format is not implemented in Phlox");
+  return move(self, wanted, place, non_blocking > 0);
+}
+
+EXT_METHOD(module, cuda, "(device: Device | None = None, *, device_id: int | None = None) -> Self",
+           "Moves the module to a device of type cuda, the current one if none is named.") {
+  PyObject *device, *device_id;
   int index;
-  PyObject *device = out[0];
-  if (out[1]) {
+  EXT_BIND(device, device_id);
+  if (device_id) {
     if (PyErr_WarnEx(PyExc_FutureWarning,
                      "Module.cuda(device_id=...) is an old name: use device=", 1) < 0)
       return NULL;
-    device = out[1];
+    device = device_id;
   }
   if (ext_to_cuda_index(device, &index) < 0) return NULL;
   return move(self, PX_DTYPE_NONE, px_cuda(index), false);
 }
 
-static PyObject *cpu(PyObject *self, PyObject *unused) {
-  return move(self, PX_DTYPE_NONE, px_cpu(), false);
-}
-#define CONVERSION(name, type) \
-  static PyObject *name(PyObject *self, PyObject *unused) { \
-    return move(self, type, PX_DEVICE_NONE, false); \
-  }
-CONVERSION(to_float, PX_FLOAT32)
-CONVERSION(to_double, PX_FLOAT64)
-CONVERSION(to_half, PX_FLOAT16)
-CONVERSION(to_bfloat16, PX_BFLOAT16)
+EXT_GIVES(module, cpu, "Self", move(self, PX_DTYPE_NONE, px_cpu(), false),
+          "Moves the module to the CPU.");
+#define CONVERSION(name, dtype) \
+  EXT_GIVES(module, name, "Self", move(self, dtype, PX_DEVICE_NONE, false), \
+            "Casts floating parameters and buffers to " #name ".")
+CONVERSION(float, PX_FLOAT32);
+CONVERSION(double, PX_FLOAT64);
+CONVERSION(half, PX_FLOAT16);
+CONVERSION(bfloat16, PX_BFLOAT16);
 
-static PyObject *to_type(PyObject *self, PyObject *type) {
+EXT_METHOD(module, type, "(dst_type: dtype | str) -> Self",
+           "Casts floating parameters and buffers to a dtype, which may be named as "
+           "'torch.DoubleTensor'.") {
+  PyObject *dst_type;
   px_dtype dtype;
   px_device device = PX_DEVICE_NONE;
-  if (ext_is_dtype(type)) {
-    if (ext_to_dtype(type, &dtype) < 0) return NULL;
-  } else if (ext_is_type_object(type)) {
-    ext_type_object(type, &dtype, &device);
+  EXT_BIND(dst_type);
+  if (ext_is_dtype(dst_type)) {
+    if (ext_to_dtype(dst_type, &dtype) < 0) return NULL;
+  } else if (ext_is_type_object(dst_type)) {
+    ext_type_object(dst_type, &dtype, &device);
   } else {
-    const char *text = PyUnicode_Check(type) ? PyUnicode_AsUTF8(type) : NULL;
+    const char *text = PyUnicode_Check(dst_type) ? PyUnicode_AsUTF8(dst_type) : NULL;
     if (!text)
-      EXT_FAIL(PyExc_TypeError, "type() takes a dtype or a type, not %s", ext_type_name(type));
+      EXT_FAIL(PyExc_TypeError, "type() takes a dtype or a type, not %s", ext_type_name(dst_type));
     if (!ext_dtype_of_type_name(text, &dtype, &device))
       EXT_FAIL(PyExc_ValueError, "invalid type: '%s'", text);
   }
@@ -290,22 +344,32 @@ static PyObject *to_type(PyObject *self, PyObject *type) {
 
 // ---- hooks and texts
 
-EXT_FAST(register_forward_hook) {
-  EXT_ARGS("register_forward_hook", "hook", out);
+EXT_METHOD(
+    module, register_forward_hook, "(hook: Callable) -> RemovableHandle",
+    "Calls hook(module, args, result) after each forward; what it gives, unless None, is the "
+    "result.") {
+  PyObject *hook;
+  EXT_BIND(hook);
   READY(self);
-  return ext_module_add_hook(self, false, out[0]);
+  return ext_module_add_hook(self, false, hook);
 }
-EXT_FAST(register_forward_pre_hook) {
-  EXT_ARGS("register_forward_pre_hook", "hook", out);
+EXT_METHOD(module, register_forward_pre_hook, "(hook: Callable) -> RemovableHandle",
+           "Calls hook(module, args) before each forward; what it gives, unless None, are the "
+           "arguments.") {
+  PyObject *hook;
+  EXT_BIND(hook);
   READY(self);
-  return ext_module_add_hook(self, true, out[0]);
+  return ext_module_add_hook(self, true, hook);
 }
-static PyObject *backward_hook(PyObject *self, PyObject *hook) {
+EXT_METHOD(module, register_full_backward_hook, "(*hook: Callable) -> None",
+           "Not implemented in Phlox.") {
   EXT_FAIL(PyExc_NotImplementedError,
            "Module.register_full_backward_hook is not implemented in Phlox");
 }
+EXT_ALSO(module, register_backward_hook, module_register_full_backward_hook);
 
-static PyObject *extra_repr(PyObject *self, PyObject *unused) {
+EXT_METHOD0(module, extra_repr, "str",
+            "What stands between the parentheses of the printed form; programs override it.") {
   char text[512];
   READY(self);
   const px_module_kind *kind = px_module_kind_of(ext_module(self));
@@ -318,11 +382,9 @@ static PyObject *extra_repr(PyObject *self, PyObject *unused) {
   return PyUnicode_FromString(text);
 }
 
-static PyObject *get_name(PyObject *self, PyObject *unused) {
-  return PyUnicode_FromString(ext_type_name(self));
-}
+EXT_GIVES(module, _get_name, "str", ext_type_name(self), "The name of the class.");
 
-static PyObject *module_dir(PyObject *self, PyObject *unused) {
+EXT_METHOD0(module, __dir__, "list[str]", "The names of attributes, parameters and children.") {
   EXT_OWNED *names = PyObject_CallMethod((PyObject *)&PyBaseObject_Type, "__dir__", "O", self);
   px_module_entry entry;
   int all = PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER | PX_ENTRY_MODULE;
@@ -333,39 +395,3 @@ static PyObject *module_dir(PyObject *self, PyObject *unused) {
   }
   return ext_moved(&names);
 }
-
-PyMethodDef ext_module_methods[] = {EXT_DEF("forward", module_forward),
-                                    EXT_DEF("register_parameter", register_parameter),
-                                    EXT_DEF("register_buffer", register_buffer),
-                                    EXT_DEF("add_module", add_module),
-                                    EXT_DEF("register_module", add_module),
-                                    EXT_DEF("parameters", parameters),
-                                    EXT_DEF("buffers", buffers),
-                                    EXT_DEF("named_parameters", named_parameters),
-                                    EXT_DEF("named_buffers", named_buffers),
-                                    {"modules", modules, METH_NOARGS, NULL},
-                                    EXT_DEF("named_modules", named_modules),
-                                    {"children", children, METH_NOARGS, NULL},
-                                    {"named_children", named_children, METH_NOARGS, NULL},
-                                    {"get_submodule", get_submodule, METH_O, NULL},
-                                    {"apply", apply, METH_O, NULL},
-                                    EXT_DEF("train", train),
-                                    {"eval", eval, METH_NOARGS, NULL},
-                                    EXT_DEF("requires_grad_", requires_grad),
-                                    EXT_DEF("zero_grad", zero_grad),
-                                    EXT_DEF("to", to),
-                                    EXT_DEF("cuda", cuda),
-                                    {"cpu", cpu, METH_NOARGS, NULL},
-                                    {"float", to_float, METH_NOARGS, NULL},
-                                    {"double", to_double, METH_NOARGS, NULL},
-                                    {"half", to_half, METH_NOARGS, NULL},
-                                    {"bfloat16", to_bfloat16, METH_NOARGS, NULL},
-                                    {"type", to_type, METH_O, NULL},
-                                    EXT_DEF("register_forward_hook", register_forward_hook),
-                                    EXT_DEF("register_forward_pre_hook", register_forward_pre_hook),
-                                    {"register_full_backward_hook", backward_hook, METH_O, NULL},
-                                    {"register_backward_hook", backward_hook, METH_O, NULL},
-                                    {"extra_repr", extra_repr, METH_NOARGS, NULL},
-                                    {"_get_name", get_name, METH_NOARGS, NULL},
-                                    {"__dir__", module_dir, METH_NOARGS, NULL},
-                                    {NULL, NULL, 0, NULL}};

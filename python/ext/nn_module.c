@@ -3,8 +3,6 @@
 // of kinds.
 #include "nn.h"
 
-#include <string.h>
-
 // ---- values of attributes
 
 PyObject *ext_from_value(px_value value) {
@@ -516,19 +514,19 @@ static int module_setattro(PyObject *self, PyObject *name, PyObject *value) {
   return PyObject_GenericSetAttr(self, name, value);
 }
 
-static PyObject *get_training(PyObject *self, void *closure) {
+EXT_GETTER_AND_SETTER(module, training, "bool",
+                      "Whether the module is being trained, which Dropout and batch norms ask.") {
   return PyBool_FromLong(!ext_module(self) || px_module_training(ext_module(self)));
 }
-static int set_training(PyObject *self, PyObject *value, void *closure) {
+EXT_SETTER(module, training) {
   int on = value ? PyObject_IsTrue(value) : -1;
   if (on < 0 || ext_module_ready(self, "training") < 0) return -1;
   px_module_set_training(ext_module(self), on);
   return 0;
 }
 
-// _parameters, _buffers, _modules: the entries of one sort as a dict.
-static PyObject *get_entries(PyObject *self, void *closure) {
-  int sort = (int)(intptr_t)closure;
+// The entries of one sort as a dict.
+static PyObject *entries_of(PyObject *self, px_entry_sort sort) {
   PyObject *dict = PyDict_New();
   px_module_entry entry;
   for (int i = 0; dict && ext_module(self) && px_module_entry_at(ext_module(self), sort, i, &entry);
@@ -538,12 +536,14 @@ static PyObject *get_entries(PyObject *self, void *closure) {
   }
   return dict;
 }
+EXT_GET(module, _parameters, "dict[str, Parameter | None]", entries_of(self, PX_ENTRY_PARAMETER),
+        "The module's own parameters by name.");
+EXT_GET(module, _buffers, "dict[str, Tensor | None]", entries_of(self, PX_ENTRY_BUFFER),
+        "The module's own buffers by name.");
+EXT_GET(module, _modules, "dict[str, Module | None]", entries_of(self, PX_ENTRY_MODULE),
+        "The children by name.");
 
 static PyGetSetDef getset[] = {
-    {"training", get_training, set_training, NULL, NULL},
-    {"_parameters", get_entries, NULL, NULL, (void *)PX_ENTRY_PARAMETER},
-    {"_buffers", get_entries, NULL, NULL, (void *)PX_ENTRY_BUFFER},
-    {"_modules", get_entries, NULL, NULL, (void *)PX_ENTRY_MODULE},
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
     {NULL, NULL, NULL, NULL, NULL}};
 
@@ -556,29 +556,30 @@ static PyObject *module_repr(PyObject *self) {
   return said;
 }
 
-PyTypeObject ext_ModuleType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.nn.Module",
-    .tp_basicsize = sizeof(ext_module_object),
-    .tp_doc =
-        "The base of all modules: named parameters, buffers and children, and a forward function.",
-    .tp_flags =
-        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_HAVE_VECTORCALL,
-    .tp_vectorcall_offset = offsetof(ext_module_object, call),
-    .tp_call = PyVectorcall_Call,
-    .tp_dealloc = module_dealloc,
-    .tp_traverse = module_traverse,
-    .tp_clear = module_clear,
-    .tp_new = module_new,
-    .tp_init = module_init,
-    .tp_repr = module_repr,
-    .tp_str = module_repr,
-    .tp_getattro = module_getattro,
-    .tp_setattro = module_setattro,
-    .tp_methods = ext_module_methods,
-    .tp_getset = getset,
+EXT_SHARED_TYPE(
+    module, ext_ModuleType, "torch.nn.Module", "nn.Module", ext_module_object,
+    EXT_OPEN | EXT_CYCLES | EXT_CALLED | EXT_PREFIXED,
+    "Module()\n--\n\n"
+    "The base of all modules: named parameters, buffers and children, and a forward function. "
+    "Classes derive\nfrom it, call super().__init__(), assign parameters and modules, and define "
+    "forward; what is assigned\nis found by parameters(), moves with to(), and is saved by "
+    "state_dict().\n\n"
+    ">>> class Twice(torch.nn.Module):\n"
+    "...     def __init__(self):\n"
+    "...         super().__init__()\n"
+    "...         self.inner = torch.nn.Linear(2, 3)\n"
+    "...     def forward(self, x):\n"
+    "...         return 2 * self.inner(x)\n"
+    ">>> Twice()(torch.ones(4, 2)).shape\n"
+    "torch.Size([4, 3])\n"
+    ">>> [name for name, _ in Twice().named_parameters()]\n"
+    "['inner.weight', 'inner.bias']\n",
+    .tp_vectorcall_offset = offsetof(ext_module_object, call), .tp_call = PyVectorcall_Call,
+    .tp_dealloc = module_dealloc, .tp_traverse = module_traverse, .tp_clear = module_clear,
+    .tp_new = module_new, .tp_init = module_init, .tp_repr = module_repr, .tp_str = module_repr,
+    .tp_getattro = module_getattro, .tp_setattro = module_setattro, .tp_getset = getset,
     .tp_dictoffset = offsetof(ext_module_object, dict),
-    .tp_weaklistoffset = offsetof(ext_module_object, weak),
-};
+    .tp_weaklistoffset = offsetof(ext_module_object, weak));
 
 // ---- the layers' types
 
@@ -589,69 +590,50 @@ PyTypeObject *ext_module_type(const char *kind) {
   return type ? (PyTypeObject *)type : &ext_ModuleType;
 }
 
-int ext_module_keep_type(const char *name, PyTypeObject *type) {
-  return PyDict_SetItemString(types, name, (PyObject *)type);
-}
-
-enum { SLOTS = 10 };
-static PyType_Slot *slots_of(const px_module_kind *kind, PyType_Slot *slots) {
-  static const struct {
-    const char *name;
-    PyMethodDef *methods;
-    bool grows;  // by +=
-  } containers[] = {{"Sequential", ext_sequential_methods, true},
-                    {"ModuleList", ext_module_list_methods, true},
-                    {"ModuleDict", ext_module_dict_methods, false}};
+// A new type, torch.nn.NAME, with the slots of its own, and a docstring if it is of a kind.
+static PyTypeObject *new_type(const char *name, const px_module_kind *kind,
+                              const PyType_Slot *own) {
+  enum { SLOTS = 16 };
+  PyType_Slot slots[SLOTS] = {{0, NULL}};
   int n = 0;
-  slots[n++] = (PyType_Slot){Py_tp_doc, (void *)kind->doc};
-  for (int i = 0; i < EXT_LENGTH(containers); i++) {
-    if (strcmp(containers[i].name, kind->name)) continue;
-    slots[n++] = (PyType_Slot){Py_tp_methods, containers[i].methods};
-    slots[n++] = (PyType_Slot){Py_tp_iter, (void *)ext_container_iterate};
-    slots[n++] = (PyType_Slot){Py_sq_length, (void *)ext_container_sequence.sq_length};
-    slots[n++] = (PyType_Slot){Py_sq_contains, (void *)ext_container_sequence.sq_contains};
-    if (containers[i].grows)
-      slots[n++] =
-          (PyType_Slot){Py_sq_inplace_concat, (void *)ext_container_sequence.sq_inplace_concat};
-    slots[n++] = (PyType_Slot){Py_mp_length, (void *)ext_container_mapping.mp_length};
-    slots[n++] = (PyType_Slot){Py_mp_subscript, (void *)ext_container_mapping.mp_subscript};
-    slots[n++] = (PyType_Slot){Py_mp_ass_subscript, (void *)ext_container_mapping.mp_ass_subscript};
-  }
-  slots[n] = (PyType_Slot){0, NULL};
-  return slots;
-}
-
-static int add_layer(PyObject *nn, const px_module_kind *kind) {
-  PyType_Slot slots[SLOTS];
-  char *name = PyMem_Malloc(strlen(kind->name) + 16);  // kept: a heap type of 3.11 points to it
-  if (!name) return PyErr_NoMemory(), -1;
-  sprintf(name, "torch.nn.%s", kind->name);
+  if (kind) slots[n++] = (PyType_Slot){Py_tp_doc, (void *)kind->doc};
+  for (; own && own->slot && n < SLOTS - 1; own++) slots[n++] = *own;
   PyType_Spec spec = {name, sizeof(ext_module_object), 0,
-                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_VECTORCALL,
-                      slots_of(kind, slots)};
+                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_VECTORCALL, slots};
   EXT_OWNED *bases = PyTuple_Pack(1, (PyObject *)&ext_ModuleType);
-  EXT_OWNED *type = bases ? PyType_FromSpecWithBases(&spec, bases) : NULL;
-  int status = type ? keep_kind((PyTypeObject *)type, kind) : -1;
+  PyObject *type = bases ? PyType_FromSpecWithBases(&spec, bases) : NULL;
   if (type) ext_short_name((PyTypeObject *)type);
-  if (status == 0) status = PyDict_SetItemString(types, kind->name, type);
-  if (status == 0) status = PyObject_SetAttrString(nn, kind->name, type);
-  // cppcheck-suppress memleak ; the type keeps its name
-  return status;
+  return (PyTypeObject *)type;
 }
 
-static int ext_init_nn(PyObject *m) {
-  static PyMethodDef functions[] = {{"_rebuild_module", ext_module_rebuild, METH_O, NULL},
-                                    {NULL, NULL, 0, NULL}};
-  if (PyModule_AddFunctions(m, functions) < 0) return -1;
-  kinds = PyDict_New();
-  types = PyDict_New();
-  PyObject *nn = ext_submodule(m, "nn", NULL);
-  if (!kinds || !types || !nn || ext_add_type(nn, "Module", &ext_ModuleType) < 0) return -1;
-  if (ext_add_methods(&ext_ModuleType, ext_module_state_methods) < 0) return -1;
-  if (PyObject_SetAttrString(nn, "Parameter", (PyObject *)ext_ParameterType) < 0) return -1;
+PyTypeObject *ext_module_make_type(const char *name, const PyType_Slot *slots) {
+  const px_module_kind *kind = px_module_kind_find(name);
+  if (!kinds) kinds = PyDict_New();
+  if (!types) types = PyDict_New();
+  char *full = PyMem_Malloc(strlen(name) + 16);  // kept: a heap type of 3.11 points to it
+  if (!kinds || !types || !full) return (PyTypeObject *)PyErr_NoMemory();
+  sprintf(full, "torch.nn.%s", name);
+  EXT_OWNED *type = (PyObject *)new_type(full, kind, slots);
+  if (!type || (kind && keep_kind((PyTypeObject *)type, kind) < 0)) return NULL;
+  // cppcheck-suppress memleak ; the type keeps its name
+  return PyDict_SetItemString(types, name, type) < 0 ? NULL : (PyTypeObject *)type;
+}
+
+// The layers' types, and their names in torch.nn.
+static int make_layers(PyObject *root) {
   const px_module_kind *kind;
   for (int i = 0; (kind = px_module_kind_at(i)); i++)
-    if (add_layer(nn, kind) < 0) return -1;
-  return ext_init_nn_parameters(nn);
+    if ((!types || !PyDict_GetItemString(types, kind->name)) &&
+        !ext_module_make_type(kind->name, NULL))
+      return -1;
+  return 0;
 }
-EXT_START(EXT_LAYERS, ext_init_nn);
+EXT_START(EXT_TYPES, make_layers);
+
+EXT_MODULE(nn, "nn", "Modules: parameters, layers and losses.");
+static int name_layers(PyObject *root) {
+  PyObject *nn = ext_submodule(root, "nn", NULL);
+  if (!nn || PyDict_Update(PyModule_GetDict(nn), types) < 0) return -1;
+  return PyObject_SetAttrString(nn, "Parameter", (PyObject *)ext_ParameterType);
+}
+EXT_START(EXT_LAYERS, name_layers);

@@ -414,19 +414,9 @@ static PyType_Slot dict_slots[] = {{Py_tp_init, (void *)dict_init},
                                    {Py_nb_inplace_or, (void *)dict_or_in_place},
                                    {0, NULL}};
 
-static PyTypeObject *add_type(PyObject *nn, const char *name, PyType_Slot *slots) {
-  PyType_Spec spec = {name, sizeof(ext_module_object), 0,
-                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_VECTORCALL, slots};
-  EXT_OWNED *bases = PyTuple_Pack(1, (PyObject *)&ext_ModuleType);
-  PyObject *type = bases ? PyType_FromSpecWithBases(&spec, bases) : NULL;
-  const char *base = name + sizeof "torch.nn." - 1;
-  if (!type || PyObject_SetAttrString(nn, base, type) < 0) return NULL;
-  ext_short_name((PyTypeObject *)type);
-  return ext_module_keep_type(base, (PyTypeObject *)type) < 0 ? NULL : (PyTypeObject *)type;
-}
-
-int ext_init_nn_parameters(PyObject *nn) {
-  list_type = add_type(nn, "torch.nn.ParameterList", list_slots);
-  dict_type = list_type ? add_type(nn, "torch.nn.ParameterDict", dict_slots) : NULL;
+static int make_types(PyObject *root) {
+  list_type = ext_module_make_type("ParameterList", list_slots);
+  dict_type = list_type ? ext_module_make_type("ParameterDict", dict_slots) : NULL;
   return dict_type ? 0 : -1;
 }
+EXT_START(EXT_TYPES, make_types);

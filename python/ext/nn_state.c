@@ -2,8 +2,6 @@
 // state_dict, load_state_dict, copying and pickling of modules.
 #include "nn.h"
 
-#include <string.h>
-
 static PyObject *dict_of(const px_dict *state) {
   EXT_OWNED *collections = PyImport_ImportModule("collections");
   PyObject *dict = collections ? PyObject_CallMethod(collections, "OrderedDict", NULL) : NULL;
@@ -49,10 +47,18 @@ static px_status put_itself(const char *name, const px_module_entry *entry, px_m
   return value && PyObject_SetItem(dict, key, value) == 0 ? PX_OK : ext_foreign();
 }
 
-EXT_FAST(state_dict) {
-  EXT_ARGS("state_dict", "|destination prefix keep_vars", out);
-  const char *prefix = ext_is_none(out[1]) ? "" : PyUnicode_AsUTF8(out[1]);
-  if (!prefix) return NULL;
+EXT_METHOD(module, state_dict,
+           "(destination: dict | None = None, prefix: str = '', keep_vars: bool = False) -> "
+           "dict[str, Tensor]",
+           "Names and values of the parameters and persistent buffers, of the module and all below "
+           "it. The\nvalues share the module's memory; with keep_vars they are the parameters "
+           "themselves.\n\n"
+           ">>> list(torch.nn.Linear(2, 3).state_dict())\n"
+           "['weight', 'bias']\n") {
+  PyObject *destination;
+  const char *prefix;
+  bool keep_vars;
+  EXT_BIND(destination, prefix, keep_vars);
   char bare[256];  // PyTorch's prefix ends in a dot, the core's does not
   size_t length = strlen(prefix);
   snprintf(bare, sizeof bare, "%.*s",
@@ -60,14 +66,14 @@ EXT_FAST(state_dict) {
   PX_SCOPED(px_dict) state = NULL;
   EXT_TRY(px_module_state_dict(&state, ext_module(self), bare));
   EXT_OWNED *dict = dict_of(state);
-  int keep_vars = dict ? ext_to_bool(out[2], false) : -1;
-  if (keep_vars > 0)
+  if (!dict) return NULL;
+  if (keep_vars)
     EXT_TRY(px_module_each(ext_module(self), PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, bare, true, true,
                            put_itself, dict));
-  if (keep_vars < 0 || each_extra(self, prefix, dict, true) < 0) return NULL;
-  if (ext_is_none(out[0])) return ext_moved(&dict);
-  EXT_OWNED *none = PyObject_CallMethod(out[0], "update", "O", dict);
-  return none ? Py_NewRef(out[0]) : NULL;
+  if (each_extra(self, prefix, dict, true) < 0) return NULL;
+  if (ext_is_none(destination)) return ext_moved(&dict);
+  EXT_OWNED *none = PyObject_CallMethod(destination, "update", "O", dict);
+  return none ? Py_NewRef(destination) : NULL;
 }
 
 // Of a value that is no tensor only the name counts, which must be none of the module's.
@@ -136,22 +142,30 @@ static int keys_ready(void) {
   return 0;
 }
 
-EXT_FAST(load_state_dict) {
-  EXT_ARGS("load_state_dict", "state_dict|strict assign", out);
+EXT_METHOD(module, load_state_dict,
+           "(state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False) -> "
+           "tuple[list[str], list[str]]",
+           "Copies values in by their names; with assign the module takes over their memory.\n\n"
+           "Returns:\n"
+           "    missing_keys and unexpected_keys, which strict takes for mistakes\n\n"
+           "Raises:\n"
+           "    RuntimeError that lists all that is missing, unexpected or of another size; then "
+           "nothing is\n    changed") {
+  PyObject *state_dict;
+  bool strict, assign;
+  EXT_BIND(state_dict, strict, assign);
   PX_SCOPED(px_dict) state = NULL;
   PX_SCOPED(px_dict) own = NULL;
-  if (!PyMapping_Check(out[0]) || !PyObject_HasAttrString(out[0], "items"))
+  if (!PyMapping_Check(state_dict) || !PyObject_HasAttrString(state_dict, "items"))
     EXT_FAIL(PyExc_TypeError, "Expected state_dict to be dict-like, got %R.",
-             (PyObject *)Py_TYPE(out[0]));
+             (PyObject *)Py_TYPE(state_dict));
   EXT_OWNED *given = PyDict_New();
-  int assign = ext_to_bool(out[2], false);
-  if (assign < 0) return NULL;
   EXT_TRY(px_dict_new(&state));
   EXT_TRY(px_module_state_dict(&own, ext_module(self), ""));
-  if (!given || PyDict_Update(given, out[0]) < 0 || each_extra(self, "", given, false) < 0 ||
+  if (!given || PyDict_Update(given, state_dict) < 0 || each_extra(self, "", given, false) < 0 ||
       dict_from(self, state, own, given) < 0 || keys_ready() < 0)
     return NULL;
-  EXT_WAIT(px_module_load_state_dict(ext_module(self), state, ext_to_bool(out[1], true)));
+  EXT_WAIT(px_module_load_state_dict(ext_module(self), state, strict));
   if (assign)
     EXT_TRY(px_module_each(ext_module(self), PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, "", true, true,
                            take_memory, state));
@@ -199,10 +213,12 @@ PyObject *ext_module_mirror(PyObject *model, px_module *copied,
 }
 
 // A new object of the library's type of that name, which __setstate__ fills.
-PyObject *ext_module_rebuild(PyObject *module, PyObject *name) {
-  const char *text = PyUnicode_AsUTF8(name);
-  EXT_OWNED *none = text ? PyTuple_New(0) : NULL;
-  PyTypeObject *type = none ? ext_module_type(text) : NULL;
+EXT_FUNCTION(torch, _rebuild_module, "(name: str) -> Module",
+             "An empty module of a library type, for pickles.") {
+  const char *name;
+  EXT_BIND(name);
+  EXT_OWNED *none = PyTuple_New(0);
+  PyTypeObject *type = none ? ext_module_type(name) : NULL;
   return type ? type->tp_new(type, none, NULL) : NULL;
 }
 
@@ -267,7 +283,7 @@ static int add_hooks(PyObject *self, PyObject *hooks) {
 
 // Pickled, and copied, as the type, the attributes, and the entries; children are pickled by
 // themselves.
-static PyObject *reduce(PyObject *self, PyObject *unused) {
+EXT_METHOD0(module, __reduce__, "tuple", "The parts that a pickle or a copy is made of.") {
   static const char *const sorts[] = {"_parameters", "_buffers", "_modules", "training"};
   ext_module_object *object = (ext_module_object *)self;
   EXT_OWNED *state = PyDict_New();
@@ -332,7 +348,9 @@ static int put_attribute(PyObject *self, PyObject *name, PyObject *value) {
   return 0;
 }
 
-static PyObject *set_state(PyObject *self, PyObject *state) {
+EXT_METHOD(module, __setstate__, "(state: dict) -> None", "Fills an empty module from a pickle.") {
+  PyObject *state;
+  EXT_BIND(state);
   static const px_module_kind bare = {.name = "copy"};
   ext_module_object *object = (ext_module_object *)self;
   const px_module_kind *kind = ext_module_kind(Py_TYPE(self));
@@ -359,9 +377,3 @@ static PyObject *set_state(PyObject *self, PyObject *state) {
     if (make_passing(self, PyList_GET_ITEM(passing, i)) < 0) return NULL;
   Py_RETURN_NONE;
 }
-
-PyMethodDef ext_module_state_methods[] = {EXT_DEF("state_dict", state_dict),
-                                          EXT_DEF("load_state_dict", load_state_dict),
-                                          {"__reduce__", reduce, METH_NOARGS, NULL},
-                                          {"__setstate__", set_state, METH_O, NULL},
-                                          {NULL, NULL, 0, NULL}};

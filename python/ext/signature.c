@@ -216,6 +216,8 @@ static int prepare(ext_row *row, int count, const ext_place *places, const char 
 }
 
 // ---- binding
+static const char *said(const ext_row *row) { return row->said ? row->said : row->name; }
+
 static int name_index(const ext_row *row, PyObject *name) {
   for (int i = 0; i < row->param_count; i++)
     if (row->params[i].name == name) return i;
@@ -232,9 +234,9 @@ static int name_index(const ext_row *row, PyObject *name) {
 static int bind_name(const ext_row *row, PyObject *name, PyObject *value, PyObject **given) {
   int i = name_index(row, name);
   if (i < 0 || row->params[i].kind == EXT_KIND_REST)
-    EXT_FAIL_INT(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", row->name, name);
+    EXT_FAIL_INT(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", said(row), name);
   if (given[i])
-    EXT_FAIL_INT(PyExc_TypeError, "%s() got multiple values for argument '%U'", row->name, name);
+    EXT_FAIL_INT(PyExc_TypeError, "%s() got multiple values for argument '%U'", said(row), name);
   given[i] = value;
   return 0;
 }
@@ -296,17 +298,17 @@ static int explain(const ext_row *row, int i, Py_ssize_t nargs, int first) {
   if (!PyErr_ExceptionMatches(PyExc_TypeError)) return -1;
   PyObject *exception = ext_exception_take();
   EXT_OWNED *text = PyObject_Str(exception);
-  const char *said = text ? PyUnicode_AsUTF8(text) : NULL;
-  if (!said || strncmp(said, "must be ", 8)) return ext_exception_give(exception), -1;
+  const char *why = text ? PyUnicode_AsUTF8(text) : NULL;
+  if (!why || strncmp(why, "must be ", 8)) return ext_exception_give(exception), -1;
   Py_DECREF(exception);
   if (i < nargs)
-    EXT_FAIL_INT(PyExc_TypeError, "%s(): argument '%U' (position %d) %s", row->name,
-                 row->params[i].name, i + 1 - first, said);
-  EXT_FAIL_INT(PyExc_TypeError, "%s(): argument '%U' %s", row->name, row->params[i].name, said);
+    EXT_FAIL_INT(PyExc_TypeError, "%s(): argument '%U' (position %d) %s", said(row),
+                 row->params[i].name, i + 1 - first, why);
+  EXT_FAIL_INT(PyExc_TypeError, "%s(): argument '%U' %s", said(row), row->params[i].name, why);
 }
 
 static int missing(const ext_row *row, int i) {
-  EXT_FAIL_INT(PyExc_TypeError, "%s() missing 1 required %s argument: '%U'", row->name,
+  EXT_FAIL_INT(PyExc_TypeError, "%s() missing 1 required %s argument: '%U'", said(row),
                row->params[i].by_name ? "keyword-only" : "positional", row->params[i].name);
 }
 
@@ -321,7 +323,7 @@ int ext_bind_call(const ext_call *call, int count, const ext_place *places, cons
   for (Py_ssize_t i = direct; i < count; i++) given[i] = NULL;
   if (nargs > positional && (positional == count || places[positional].kind != EXT_KIND_REST))
     EXT_FAIL_INT(PyExc_TypeError, "%s() takes %d positional argument%s but %zd were given",
-                 row->name, positional - first, positional - first == 1 ? "" : "s", call->nargs);
+                 said(row), positional - first, positional - first == 1 ? "" : "s", call->nargs);
   if ((call->kwnames || call->kwargs) && bind_names(call, given) < 0) return -1;
   for (int i = 0; i < count; i++) {
     const struct ext_param *param = &row->params[i];
