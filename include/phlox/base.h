@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Errors, objects and warnings: what every other header stands on.
 //
-// Errors. A fallible function returns px_status, PX_OK being 0, and gives results through its first
-// parameters. On failure the details are in a record of the calling thread (px_error_last): one
-// message, formatted where the error arose, and the places it passed on its way up. Setting an
-// error allocates nothing. A pointer that is NULL where one is needed is PX_TYPE, "px_save():
-// `path` is NULL"; places for results are always given, and functions that cannot fail are given
-// objects.
+// Errors. A function that can fail returns px_status and gives its results through its first
+// parameters; PX_OK is 0. If it fails, the calling thread's error record has the details
+// (px_error_last): the message, and the places that the error passed on its way up. Setting an
+// error allocates nothing. NULL for an argument that is needed is PX_TYPE, "px_save(): `path` is
+// NULL". Callers always give places for results, and objects to functions that cannot fail.
 //
-// Objects. Tensors, streams, modules... are opaque and counted atomically. What comes through
-// `out`, and from every `_new` or
-// `_clone`, is a new reference that the caller releases; accessors and arguments are borrowed; a
-// function that consumes an argument says `_take`. px_release(NULL) does nothing.
+// Objects. Tensors, streams, modules ... are opaque and have atomic reference counts. What comes
+// through `out`, and from every `_new` or `_clone`, is a new reference, which the caller releases.
+// Arguments, and what accessors return, are borrowed. A function that takes over a reference says
+// `_take`. px_release(NULL) does nothing.
 #pragma once
 #include <stdarg.h>
 #include <stdbool.h>
@@ -57,7 +56,7 @@ typedef enum px_status {
 
 #define PX_ERROR_MESSAGE 4096
 #define PX_ERROR_FRAMES 16
-// The record of one error. Plain data: it may be copied and handed to another thread
+// The record of one error. It is plain data: it may be copied, and moved to another thread
 // (px_error_take, px_error_give).
 typedef struct px_error {
   px_status code;
@@ -77,27 +76,28 @@ typedef struct px_error {
 PX_API const char *px_status_name(px_status code);
 PX_API const char *px_status_text(px_status code);
 PX_API const char *px_status_exception(px_status code);
-// Returns the calling thread's record; valid until the thread's next failing call. Never NULL; code
-// PX_OK when clear.
+// Returns the calling thread's record, valid until the thread's next call that fails. Never NULL;
+// its code is PX_OK if there was no error.
 PX_API const px_error *px_error_last(void);
 // Clears the calling thread's record.
 PX_API void px_error_clear(void);
-// Moves the record out (the thread's becomes clear), or back in, perhaps on another thread. `give`
-// returns the code.
+// Moves the thread's record to *out and clears it; makes a record the calling thread's, perhaps on
+// another thread, and returns its code.
 PX_API void px_error_take(px_error *out);
 PX_API px_status px_error_give(const px_error *error);
 // Records an error and returns `code`. Use PX_FAIL. `detail` as in px_error.
 PX_API px_status px_error_set(px_status code, int detail, const char *file, int line,
                               const char *function, const char *format, ...) PX_PRINTF(6, 7);
-// Records the exception `object` of another language; `release` lets go of it. Returns PX_FOREIGN.
+// Records an exception of another language; `release(object)` is called when the record is cleared.
+// Returns PX_FOREIGN.
 PX_API px_status px_error_set_foreign(void *object, void (*release)(void *), const char *message);
 // Adds a place to the trace; returns `code`. Use PX_TRY.
 PX_API px_status px_error_pass(px_status code, const char *file, int line, const char *function);
 // Appends text to the current message. Use PX_NOTE.
 PX_API void px_error_note(const char *format, ...) PX_PRINTF(1, 2);
 
-// A call that returns `code`. Clang's analyzer, which does not see into the library, is told so:
-// otherwise it follows paths on which what failed returns PX_OK.
+// A call that returns `code`. Clang's analyzer cannot see into the library and is told this way;
+// otherwise it follows paths on which a call that failed returns PX_OK.
 #ifdef __clang_analyzer__
 #define PX_SAME_CODE(code, call) ((void)(call), (code))
 #else
@@ -119,14 +119,15 @@ PX_API void px_error_note(const char *format, ...) PX_PRINTF(1, 2);
   do { \
     if (__builtin_expect(!(condition), 0)) PX_FAIL((code), __VA_ARGS__); \
   } while (0)
-// PX_GIVEN(pointer): fails with PX_TYPE where an argument that is needed is NULL.
-// PX_GIVEN_N(array, count): the same, but an array of nothing may be NULL.
+// PX_GIVEN(pointer): fails with PX_TYPE if a needed argument is NULL. PX_GIVEN_N(array, count): the
+// same, but an empty array may be NULL.
 #define PX_GIVEN(pointer) PX_CHECK(pointer, PX_TYPE, "%s(): `" #pointer "` is NULL", __func__)
 #define PX_GIVEN_N(array, count) \
   PX_CHECK((array) || (count) <= 0, PX_TYPE, "%s(): `" #array "` is NULL", __func__)
 #define PX_NOTE(...) px_error_note(__VA_ARGS__)
 
-// Warnings go to the process's sink; without one they are dropped (the library never prints).
+// Warnings go to the function that the program has set; without one they are dropped. The library
+// never prints.
 #define PX_WARNING_MAP(XX) \
   XX(USER, "UserWarning") XX(FUTURE, "FutureWarning") XX(DEPRECATION, "DeprecationWarning")
 typedef enum px_warning {
@@ -134,12 +135,13 @@ typedef enum px_warning {
   PX_WARNING_MAP(XX)
 #undef XX
 } px_warning;
-// A sink may turn the warning into an error: it then sets the record and returns its code.
+// It may turn a warning into an error: it then sets the error record and returns the code, which
+// px_warn returns.
 typedef px_status (*px_warning_sink)(px_warning category, const char *text);
 PX_API void px_warning_set_sink(px_warning_sink sink);
 PX_CALL px_warn(px_warning category, const char *format, ...) PX_PRINTF(2, 3);
 
-// The head of every counted object, at offset 0.
+// The header of every object with a reference count, at offset 0.
 typedef struct px_class {
   const char *name;             // "tensor"
   void (*destroy)(void *self);  // called once, when the last reference is released
@@ -150,7 +152,7 @@ typedef struct px_object {
 } px_object;
 // Adds a reference to any Phlox object; returns it. NULL-safe.
 PX_API void *px_retain(const void *object);
-// Gives a reference back. NULL-safe.
+// Releases a reference; the last one destroys the object. NULL-safe.
 PX_API void px_release(void *object);
 // Returns the number of references, for tests and diagnostics.
 PX_API int32_t px_refs(const void *object);
@@ -158,14 +160,15 @@ PX_API int32_t px_refs(const void *object);
 PX_API void px_release_at(void *place);
 // Takes the reference out of a scoped variable, which becomes NULL.
 PX_API void *px_move_at(void *place);
-// `PX_SCOPED(px_tensor) t = NULL;` releases t at the end of the scope; `PX_MOVE(t)` hands it on
-// instead.
+// `PX_SCOPED(px_tensor) t = NULL;` releases t at the end of the scope; `PX_MOVE(t)` passes its
+// reference on and leaves NULL.
 #define PX_SCOPED(type) __attribute__((cleanup(px_release_at))) type *
 #define PX_MOVE(variable) ((__typeof__(variable))px_move_at(&(variable)))
 
-// For layers and programs that make counted objects of their own. px_alloc gives zeroed memory and
-// passes the fault point "alloc"; px_free (phlox/tensor.h) returns it. px_object_init starts the
-// count at 1; destroy functions call px_object_end before the memory goes.
+// For layers and programs that have objects of their own. px_alloc gives zeroed memory, to be freed
+// with px_free (phlox/tensor.h), and passes the fault point "alloc"; PX_NOMEM. px_realloc does not
+// zero what is added; on failure *place is unchanged. px_object_init sets the count to 1; destroy
+// functions call px_object_end before they free the memory.
 PX_CALL px_alloc(void **out, size_t bytes);
 PX_CALL px_realloc(void **place, size_t bytes);
 PX_API void px_object_init(void *object, const px_class *cls);
@@ -175,13 +178,13 @@ PX_CALL px_thread_start(void *thread, void *(*run)(void *argument), void *argume
 
 // The library's version, "major.minor.patch".
 PX_API const char *px_version(void);
-// Live objects in the process, of class `name` or of all classes (NULL). Counted always; a leak
-// check compares two calls.
+// Returns the number of live objects of class `name`, or of all classes (NULL). It is always
+// counted; a test for leaks compares two calls.
 PX_API int64_t px_live_objects(const char *name);
 
-// How many threads the CPU kernels use, the calling one included: what was set, else PHLOX_THREADS,
-// else one a core. Results do not depend on it. Setting fails with PX_RUNTIME if count is not
-// positive.
+// The number of threads that CPU kernels use, the calling one included: the number that was set,
+// else PHLOX_THREADS, else one per core. Results do not depend on it. Setting gives PX_RUNTIME
+// unless count is positive.
 PX_API int px_num_threads(void);
 PX_CALL px_set_num_threads(int64_t count);
 
@@ -201,14 +204,14 @@ PX_API const px_env_row *px_env_at(int i);
 // has no such name.
 PX_CALL px_env_read(const char *name, void *out);
 
-// Fault points. px_fault_arm makes the nth call (from 1) of the named point fail, once or from then
-// on; nth 0 disarms. Points: "alloc" "device.alloc" "host.alloc" "launch" "copy" "stream" "event"
-// "file" "thread" "collective".
+// Fault points, at which tests make the library fail. px_fault_arm makes the nth passage (from 1)
+// of the named point fail, once, or from then on; nth 0 disarms it. Points: "alloc" "device.alloc"
+// "host.alloc" "launch" "copy" "stream" "event" "file" "thread" "collective". PX_KEY for others.
 PX_CALL px_fault_arm(const char *point, int64_t nth, bool from_then_on);
 // Returns how often the point was passed since it was last armed.
 PX_API int64_t px_fault_seen(const char *point);
 PX_API void px_fault_disarm_all(void);
-// Passes a point: whether this passage must fail. For code that has a failure to simulate.
+// Passes a point; returns whether this passage must fail. For code with a failure to simulate.
 PX_API bool px_fault_pass(const char *point);
 
 #ifdef __cplusplus

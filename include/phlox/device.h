@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices: their names, which is current, what they can do.
+// Devices: their names, the current one, and their properties.
 //
-// The device type `cuda` is served by the cuda backend where a driver and a GPU are there, or by
-// the sim backend where PHLOX_SIM_DEVICES=N asks for it. Nothing touches a driver before the first
-// call that needs a device. The current device is per thread and starts at 0.
+// Devices of type `cuda` come from the cuda backend if there are a driver and a GPU, or from the
+// sim backend if PHLOX_SIM_DEVICES=N asks for it. No driver is touched before the first call that
+// needs a device. Each thread has its own current device, 0 at the start.
 #pragma once
 #include "phlox/base.h"
 #ifdef __cplusplus
@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 typedef enum px_device_type { PX_CPU, PX_CUDA, PX_DEVICE_TYPES } px_device_type;
-// index -1 means "no index": the current device of the type.
+// Index -1 means "no index": the current device of the type.
 typedef struct px_device {
   int16_t type, index;
 } px_device;
@@ -25,7 +25,7 @@ static inline px_device px_cpu(void) {
   px_device device = {PX_CPU, -1};
   return device;
 }
-// An index that no device can have stays one.
+// An index that is too large for the type becomes one that no device has.
 static inline px_device px_cuda(int index) {
   px_device device = {PX_CUDA, -1};
   device.index = (int16_t)(index > INT16_MAX ? INT16_MAX : index < -1 ? -1 : index);
@@ -35,39 +35,42 @@ static inline bool px_device_equal(px_device a, px_device b) {
   return a.type == b.type && a.index == b.index;
 }
 
-// Parses "cpu", "cuda", "cuda:1" (blanks around the index allowed). PX_RUNTIME with PyTorch's texts
-// otherwise.
+// Parses "cpu", "cuda" or "cuda:1" (blanks around the index are allowed). PX_RUNTIME, with
+// PyTorch's text, for anything else.
 PX_CALL px_device_parse(px_device *out, const char *text);
 // Writes "cuda:1" or "cpu"; returns `text`.
 PX_API const char *px_device_format(px_device device, char text[PX_DEVICE_TEXT]);
 // "cpu" or "cuda".
 PX_API const char *px_device_type_name(int type);
-// Number of usable devices; never fails, 0 where there is none (1 for the CPU). Creates no context.
+// Returns the number of usable devices: 0 if there are none, 1 for the CPU. Creates no context.
 PX_API int px_device_count(px_device_type type);
-// Whether type `cuda` has been initialised, and which backend serves it ("sim", "cuda" or "" where
-// there is none).
+// Whether type `cuda` has been initialised; and the name of its backend, "sim", "cuda", or "" if
+// there are no devices.
 PX_API bool px_device_initialized(void);
 PX_API const char *px_device_backend(void);
-// Initialises type `cuda`. PX_RUNTIME "No CUDA GPUs are available", or the fork text in a forked
-// child.
+// Initialises type `cuda`. PX_RUNTIME: "No CUDA GPUs are available"; in the child of a fork, that
+// CUDA cannot be initialised again. PX_VALUE for bad environment variables.
 PX_CALL px_device_init(void);
-// The current device of the calling thread (initialises).
+// Gives the calling thread's current device; initialises. Errors as px_device_init.
 PX_CALL px_device_current(int *index);
-// The index without initialising; for printing and scopes.
+// The same without initialising, for printing and scopes.
 PX_API int px_device_peek(void);
-// Makes `index` current; negative does nothing. PX_ACCELERATOR 101 if out of range, the current
-// device then unchanged.
+// Makes `index` the current device; a negative index does nothing. PX_ACCELERATOR 101 if it is out
+// of range; the current device is then unchanged.
 PX_CALL px_device_set(int index);
-// Fills in the index of an index-less cuda device and checks the range; drops the index of cpu.
+// Fills in the index of a cuda device that has none, and checks that the device exists; removes the
+// index of a cpu device. Errors as px_device_set.
 PX_CALL px_device_resolve(px_device *out, px_device device);
-// The device that factories use where none is given: cpu, unless set. PX_DEVICE_NONE resets.
+// The device on which factories make tensors if none is given: cpu, unless the calling thread has
+// set another. PX_DEVICE_NONE resets it.
 PX_API px_device px_device_default(void);
 PX_CALL px_device_set_default(px_device device);
-// Where tensors print without `device=`: cpu, unless set; cuda without an index is the current
-// device. Setting it (PX_DEVICE_NONE resets) makes it the default device too.
+// The device whose tensors print without `device=`: cpu, unless set; cuda without an index means
+// the current device. Setting it makes it the default device too; PX_DEVICE_NONE resets both.
 PX_API px_device px_device_home(void);
 PX_CALL px_device_set_home(px_device device);
-// Waits until all work on the device is done; raises what its kernels reported.
+// Waits until all work on the device is done, and raises what its kernels reported (PX_INDEX ...).
+// A broken device gives PX_ACCELERATOR.
 PX_CALL px_device_synchronize(int index);
 
 typedef struct px_device_properties {
@@ -81,19 +84,20 @@ typedef struct px_device_properties {
   int pci_domain_id, pci_bus_id, pci_device_id;
   bool simulated;
 } px_device_properties;
-// PX_ASSERTION "Invalid device id" if out of range.
+// Gives the properties of a device. PX_ASSERTION "Invalid device id" if it is out of range.
 PX_CALL px_device_get_properties(px_device_properties *out, int index);
 // Free and total bytes of the device's memory.
 PX_CALL px_device_memory(size_t *free, size_t *total, int index);
-// Whether `from` can address memory of `to`; (a, a) is false. PX_ASSERTION for a bad index.
+// Whether device `from` can address the memory of device `to`; false for (a, a). PX_ASSERTION for a
+// bad index.
 PX_CALL px_device_can_access_peer(bool *out, int from, int to);
-// Enables it, for this ordered pair. PX_RUNTIME where it is not possible. Enabling twice is fine.
+// Enables this, for the ordered pair. PX_RUNTIME if it is not possible. Enabling twice is fine.
 PX_CALL px_device_enable_peer(int from, int to);
 PX_API bool px_device_peer_enabled(int from, int to);
 
-// How the libraries of a backend may compute: XX(name, module, attribute, default), torch.backends'
-// names. MATMUL_TF32 is 0 "highest", 1 "high", 2 "medium", the precisions of products of float32;
-// the others are 0 or 1.
+// How a backend's libraries may compute: XX(name, module, attribute, default); the names are those
+// of torch.backends. MATMUL_TF32, the precision of float32 products, is 0 "highest", 1 "high" or 2
+// "medium"; the others are 0 or 1.
 #define PX_SETTING_MAP(XX) \
   XX(MATMUL_TF32, "cuda.matmul", "allow_tf32", 0) \
   XX(MATMUL_FP16_REDUCTION, "cuda.matmul", "allow_fp16_reduced_precision_reduction", 1) \
@@ -109,12 +113,12 @@ typedef enum px_setting {
 #undef XX
       PX_SETTING_COUNT
 } px_setting;
-// Settings are of the process, and hold for what is called from then on. What is no setting is 0.
+// Settings belong to the process and apply to later calls. An unknown setting is 0.
 PX_API int px_setting_get(px_setting setting);
 PX_API void px_setting_set(px_setting setting, int value);
 
-// The version of a library that the backend of type `cuda` found ("cudnn": 91900 is 9.19.0); 0
-// where there is none, or the backend does not know it. Loads the library, creates no context.
+// Returns the version of a library that the backend found ("cudnn": 91900 is 9.19.0), or 0 if it
+// found none. Loads the library; creates no context.
 PX_API int64_t px_device_library(const char *name);
 
 #ifdef __cplusplus

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of devices: statistics by PyTorch's names, the cache, limits.
+// Device memory: statistics with PyTorch's names, the caching allocator, limits. And the race
+// checker.
 //
-// A tensor's memory is returned when its last reference goes; the allocator keeps it for the next
-// request and hands it out again only where that is safe: on the same stream, or after the uses on
-// other streams that the call path marked.
+// A tensor's memory is freed when its last reference goes. The allocator keeps it for later
+// requests, and reuses it only when that is safe: on the same stream, or when the uses by other
+// streams, which the call path has noted, are done.
 #pragma once
 #include "phlox/stream.h"
 #ifdef __cplusplus
@@ -15,31 +16,35 @@ typedef struct px_memory_stat {
   char key[64];
   int64_t value;
 } px_memory_stat;
-// Calls `each` for every statistic of a device in PyTorch's order; nothing before initialisation.
+// Calls each(stat, context) for every statistic of a device, in PyTorch's order; for none before
+// initialisation.
 PX_CALL px_memory_stats(int device, void (*each)(const px_memory_stat *stat, void *context),
                         void *context);
 // The same for pinned host memory.
 PX_CALL px_memory_host_stats(void (*each)(const px_memory_stat *stat, void *context),
                              void *context);
-// One value by key; 0 before initialisation. PX_KEY if there is no such key.
+// Gives the statistic of a key, "allocated_bytes.all.current"; 0 before initialisation. PX_KEY if
+// there is no such key.
 PX_CALL px_memory_stat_get(int64_t *out, int device, const char *key);
-PX_API int64_t px_memory_allocated(int device);  // bytes in live blocks
+PX_API int64_t px_memory_allocated(int device);  // bytes of live tensors, rounded
 PX_API int64_t px_memory_allocated_peak(int device);
 PX_API int64_t px_memory_reserved(int device);  // bytes taken from the device
 PX_API int64_t px_memory_reserved_peak(int device);
 PX_CALL px_memory_reset_peak(int device);
 PX_CALL px_memory_reset_accumulated(int device);
-// Returns unused memory to all devices (nothing before initialisation), or pinned memory to the
-// system.
+// Returns unused device memory to the backend (nothing before initialisation); unused pinned memory
+// to the system.
 PX_CALL px_memory_empty_cache(void);
 PX_CALL px_memory_empty_host_cache(void);
-// Limits what Phlox takes of a device to `fraction` (0 to 1) of its memory. PX_VALUE out of range.
+// Limits what Phlox reserves of a device to `fraction` (0 to 1) of its memory. PX_VALUE if out of
+// range.
 PX_CALL px_memory_set_fraction(double fraction, int device);
-// Sets the allocator up from a text in the form of PYTORCH_CUDA_ALLOC_CONF; what it does not name
-// goes back to its default. Warns of keys that have no effect. PX_VALUE with PyTorch's texts;
-// nothing is changed then.
+// Configures the allocator from a text in the form of PYTORCH_CUDA_ALLOC_CONF; keys that the text
+// does not name return to their defaults. Warns of keys that have no effect. PX_VALUE, with
+// PyTorch's text, for a bad text; nothing is changed then.
 PX_CALL px_memory_configure(const char *text);
-// Every segment and block of a device, for memory_snapshot().
+// A block of a segment, for px_memory_snapshot, which calls each(block, context) for all blocks of
+// a device.
 typedef struct px_memory_block {
   int64_t segment_address, segment_size, address, size, requested;
   int64_t stream;
@@ -49,21 +54,20 @@ typedef struct px_memory_block {
 PX_CALL px_memory_snapshot(int device, void (*each)(const px_memory_block *block, void *context),
                            void *context);
 
-// The race checker. Level 0 off, 1 on; a report is an error of code PX_RUNTIME at the offending
-// call when `raise`, and is kept for px_race_report either way.
+// The race checker (docs/races.md). Level 0 is off, 1 is on. With `raise`, the call that races
+// fails with PX_RUNTIME. A report is kept for px_race_report in any case.
 PX_API void px_race_enable(int level, bool raise);
 PX_API int px_race_level(void);
 PX_API int64_t px_race_count(void);
-// Text of the i-th report since px_race_clear, or NULL.
+// Returns the text of the i-th report since px_race_clear, or NULL.
 PX_API const char *px_race_report(int64_t i);
 PX_API void px_race_clear(void);
-// Where the next launches of this thread come from, for reports and device errors: a static or
-// interned string and a line. The Python extension sets the caller's frame. NULL clears.
+// Sets the source line of this thread's next launches, which reports and device errors name:
+// `px_site_set(__FILE__, __LINE__)`. The string must stay valid. NULL clears it.
 PX_API void px_site_set(const char *file, int line);
-// Asks the embedding language for the site when one is needed; called at launch only while races or
-// errors are tracked.
+// Sets a function of an embedding language that tells the source line when a launch needs one.
 PX_API void px_site_set_source(void (*source)(const char **file, int *line));
-// The calling thread's site, *file NULL where none is known.
+// Gives the calling thread's source line; *file is NULL if none is known.
 PX_API void px_site_get(const char **file, int *line);
 
 #ifdef __cplusplus
