@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// DLPack 1.0: handing tensors to other libraries and taking theirs, without a copy.
+// DLPack 1.0: sharing tensors with other libraries, without a copy.
 // https://dmlc.github.io/dlpack/latest/
 #pragma once
 #include "phlox/tensor.h"
@@ -7,7 +7,7 @@
 extern "C" {
 #endif
 
-// The structures of the DLPack specification, by layout.
+// The structures of the DLPack specification; the layout is the same.
 typedef struct px_dl_device {
   int32_t device_type;  // 1 CPU, 2 CUDA, 3 page-locked
   int32_t device_id;
@@ -32,15 +32,15 @@ typedef struct px_dl_managed {
   void (*deleter)(struct px_dl_managed *self);
 } px_dl_managed;
 
-// Exports a tensor: the caller, or whoever it is handed to, calls (*out)->deleter. Work on the
-// tensor's current stream is made visible to `stream` (NULL: none asked).
+// Exports a tensor. Whoever holds *out at last calls (*out)->deleter(*out). Later work of `stream`
+// waits for the work on the tensor's current stream; NULL: nothing waits.
 PX_CALL px_dlpack_export(px_dl_managed **out, px_tensor *tensor, px_stream *stream);
-// The same for a stream of another library by its handle, as DLPack's protocol passes it. Work that
-// the library has queued on CUDA's default streams (1 and 2) when it calls the deleter may still
-// use the memory; of its other streams it has to wait for the work first, since they may be gone.
+// The same for a stream of another library, given by its handle as in DLPack's protocol. When that
+// library calls the deleter, work that it has queued on CUDA's default streams (1 and 2) may still
+// use the memory. For its other streams it must wait before, since they may no longer exist.
 PX_CALL px_dlpack_export_native(px_dl_managed **out, px_tensor *tensor, void *native);
-// Takes over a managed tensor; its deleter runs when the last view is gone. PX_RUNTIME for types or
-// devices Phlox has not.
+// Makes a tensor over a managed one; the deleter is called when the last view is gone. PX_RUNTIME
+// for types and devices that Phlox does not have.
 PX_CALL px_dlpack_import_take(px_tensor **out, px_dl_managed *managed);
 // The DLPack device of a tensor.
 PX_API px_dl_device px_dlpack_device(const px_tensor *tensor);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types, in PyTorch's order of promotion within a category.
+// Element types, and numbers of the host. Within a category (bool, integer, float) the types are in
+// PyTorch's order of promotion.
 #pragma once
 #include "phlox/base.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-// name, C type of one element as stored, bytes, category (b bool, i integer, f float), PyTorch's
-// class name.
+// Name, C type of an element as it is stored, bytes, category (b bool, i integer, f float),
+// PyTorch's class name, text.
 #define PX_DTYPE_MAP(XX) \
   XX(BOOL, bool, 1, 'b', "Bool", "bool") \
   XX(UINT8, uint8_t, 1, 'i', "Byte", "uint8") \
@@ -27,32 +28,32 @@ typedef enum px_dtype {
   PX_DTYPE_NONE = -1  // "not given": the default for the call
 } px_dtype;
 
-// Bytes per element; text "float32"; PyTorch's class name "Float". Static strings.
+// Bytes of an element; the text, "float32"; PyTorch's class name, "Float". The strings are static.
 PX_API size_t px_dtype_size(px_dtype dtype);
 PX_API const char *px_dtype_name(px_dtype dtype);
 PX_API const char *px_dtype_class(px_dtype dtype);
 // Finds a dtype by name ("float32", "float", "half", "long"...). PX_TYPE if there is none.
 PX_CALL px_dtype_parse(px_dtype *out, const char *name);
 PX_API bool px_dtype_is_float(px_dtype dtype);
-// Integer types without bool.
+// Whether it is an integer type; bool is none.
 PX_API bool px_dtype_is_integer(px_dtype dtype);
-// The type that holds both, by PyTorch's table (uint8+int8 = int16, float16+bfloat16 = float32,
-// int64+float16 = float16).
+// Returns the type that two types promote to, by PyTorch's table: uint8 and int8 give int16,
+// float16 and bfloat16 give float32, int64 and float16 give float16.
 PX_API px_dtype px_dtype_promote(px_dtype a, px_dtype b);
-// Whether a result of type `from` may be stored in place as `to`: never down a category.
+// Whether a result of type `from` may be stored as `to` in place: not in a lower category.
 PX_API bool px_dtype_can_cast(px_dtype from, px_dtype to);
-// The default floating type of the calling thread's factories; PX_TYPE unless it is a floating
-// type.
+// The floating-point type of the calling thread's new tensors if none is given; float32 unless set.
+// Setting gives PX_TYPE for a type that is not floating-point.
 PX_API px_dtype px_dtype_default(void);
 PX_CALL px_dtype_set_default(px_dtype dtype);
 
-// Conversions of one element between a half format's bits and float.
+// Convert one element between float and the bits of float16 or bfloat16.
 PX_API float px_half_to_float(uint16_t bits);
 PX_API uint16_t px_float_to_half(float value);
 PX_API float px_bfloat_to_float(uint16_t bits);
 PX_API uint16_t px_float_to_bfloat(float value);
 
-// A number from the host with its category: what a Python bool, int or float becomes.
+// A number of the host with its category: a Python bool, int or float.
 typedef struct px_scalar {
   char kind;  // 'b' 'i' 'f', or 0 for "none given"
   union {
@@ -91,10 +92,11 @@ static inline double px_scalar_float(px_scalar s) {
 static inline int64_t px_scalar_int(px_scalar s) {
   return s.kind == 'f' ? (int64_t)s.v.f : s.kind == 'b' ? s.v.b : s.v.i;
 }
-// The dtype that the number alone would make a tensor: bool, int64 or the default floating type.
+// Returns the dtype of a tensor made from the number alone: bool, int64 or the default
+// floating-point type.
 PX_API px_dtype px_scalar_dtype(px_scalar s);
-// Whether an element of `dtype` can hold the number, rounded: infinities and NaN where it is a
-// floating type, numbers from -255 (they wrap) where it is uint8, anything where it is bool.
+// Whether an element of `dtype` can hold the number, rounded. A floating-point type holds
+// infinities and NaN; uint8 holds numbers from -255, which wrap; bool holds anything.
 PX_API bool px_scalar_fits(px_scalar s, px_dtype dtype);
 // Writes the number as one element of `dtype`, or reads one.
 PX_API void px_scalar_store(px_scalar s, px_dtype dtype, void *element);

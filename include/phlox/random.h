@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random numbers: PyTorch's streams. mt19937 on the CPU; Philox4x32-10 on devices, addressed by
-// (seed, offset).
+// Random number generators, with PyTorch's numbers: the Mersenne Twister (mt19937) on the CPU;
+// Philox4x32-10 on devices, whose state is (seed, offset).
 #pragma once
 #include "phlox/tensor.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-// A generator for a device ("cuda" without an index serves the current one). Seeded with
+// Makes a generator for a device (cuda without an index: the current one), with seed
 // 67280421310721.
 PX_CALL px_generator_new(px_generator **out, px_device device);
-// The default generator of the CPU or of a device; borrowed.
+// Gives the default generator of the CPU or of a device; borrowed.
 PX_CALL px_generator_default(px_generator **out, px_device device);
 PX_API px_device px_generator_device(const px_generator *generator);
 PX_API void px_generator_seed(px_generator *generator, uint64_t seed);
 PX_API uint64_t px_generator_initial_seed(const px_generator *generator);
-// The state as PyTorch stores it: 5056 bytes (CPU) or 16 (devices: seed, offset).
+// The state as PyTorch stores it: 5056 bytes for the CPU, 16 for devices (seed, offset).
 PX_API size_t px_generator_state_size(const px_generator *generator);
 PX_API void px_generator_get_state(px_generator *generator, void *state);
-// PX_RUNTIME "RNG state is wrong size" or an invalid state.
+// Sets the state. PX_RUNTIME "RNG state is wrong size", or for an invalid state.
 PX_CALL px_generator_set_state(px_generator *generator, const void *state, size_t bytes);
-// 64 random bits for the host's own use (seeds). PyTorch's int64 random_() is the lower 63 of them.
+// Returns 64 random bits for use by the host, as a seed. PyTorch's int64 random_() gives the lower
+// 63 of them.
 PX_API uint64_t px_generator_next(px_generator *generator);
 // Seeds the default generators of the CPU and of all devices, existing and future.
 PX_API void px_manual_seed(uint64_t seed);
