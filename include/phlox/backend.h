@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a backend is: a table of functions for one device type, handed over by one exported
-// function.
+// What a backend is: a table of functions for one device type, which one exported function returns.
 //
-// A backend has mechanism only: raw memory, raw streams, raw events, kernels by name. Policy
-// (caching, ordering, races, fault injection, naming of errors) is in the core, above this table. A
-// backend includes this header and nothing else of Phlox, and reaches the core through the table
-// that it is given. Both tables are versioned and grow at the tail only.
+// A backend has mechanism only: raw memory, streams, events, and kernels by name. Policy (caching,
+// ordering, race checks, fault injection, error messages) is in the core, above this table. A
+// backend includes this header and nothing else of Phlox, and calls the core through the table that
+// it is given. Both tables have a version and grow at the end only.
+//
+// Example: examples/backend/toy.c, a whole backend.
 #pragma once
 #include "phlox/device.h"
 #include "phlox/dtype.h"
@@ -52,8 +53,7 @@ typedef struct px_value {
     px_generator *generator;
   } v;
 } px_value;
-// A value of that kind whose content is still to be set. What is inline keeps to what C and C++
-// share.
+// Returns a value of a kind whose content is still to be set.
 static inline px_value px_value_of(int kind) {
   px_value r = {(uint8_t)kind, 0, 0, {NULL}};
   return r;
@@ -64,7 +64,7 @@ static inline px_value PX_T(const px_tensor *t) {
   r.v.tensor = (px_tensor *)t;
   return r;
 }
-// Lists: NULL is none given, but for a list of nothing.
+// Lists: NULL means that none is given, unless the count is 0.
 static inline px_value PX_TS(px_tensor *const *ts, int64_t n) {
   px_value r = px_value_of(ts || n == 0 ? PX_ARG_TENSORS : PX_ARG_NONE);
   r.n = (int32_t)n;
@@ -143,10 +143,10 @@ static inline px_scalar px_value_scalar(px_value a) {
 
 // ---- launches
 
-// One tensor of a launch. `data` is the first element, an address of the device; strides are in
-// elements. An absent optional tensor has dtype PX_DTYPE_NONE. An immediate operand is a number
-// that came from the host: every stride is 0 and its element is in `value`; host backends find
-// `data` pointing at it, others pass it by value.
+// One tensor of a launch. `data` is the address of its first element on the device; strides are in
+// elements. An optional tensor that is not given has dtype PX_DTYPE_NONE. An immediate operand is a
+// number: all its strides are 0 and the element is in `value`. On the host, `data` points at it;
+// other backends pass it to their kernels by value.
 typedef struct px_operand {
   void *data;
   const int64_t *sizes, *strides;
@@ -163,8 +163,8 @@ static inline int64_t px_operand_numel(const px_operand *operand) {
   return n;
 }
 
-// What a kernel found wrong: code, text with the operands a, b, c, and the status. Texts are
-// PyTorch's of the CPU.
+// What a kernel found wrong: name, status, and the text with the operands a, b, c, which is
+// PyTorch's text on the CPU.
 #define PX_FAULT_MAP(XX) \
   XX(INDEX, INDEX, "index %lld is out of bounds for dimension %lld with size %lld") \
   XX(TARGET, INDEX, "Target %lld is out of bounds.") \
@@ -183,17 +183,16 @@ typedef enum px_fault_code {
   PX_FAULT_MAP(XX)
 #undef XX
 } px_fault_code;
-// A device's mapped error slot. The first kernel to fail claims it: it sets `launch` from 0 to its
-// launch id.
+// A device's fault slot, in memory that the host can read. The first kernel that finds something
+// wrong claims it by changing `launch` from 0 to its launch id.
 typedef struct px_fault_slot {
   uint64_t launch;  // atomic
   int64_t code, a, b, c;
 } px_fault_slot;
 
 // One launch. Operands are the op's results, then its tensor arguments in the order of the schema;
-// params are all arguments in the order of the schema, with PX_ARG_TENSOR(S) left as a tag only.
-// Everything pointed to lives as long as the launch runs (the core's `pack` makes a copy that can
-// be queued).
+// params are all arguments in that order, of which tensors are only a tag. What the launch points
+// to is valid during the call; a backend that runs it later makes a copy with the core's `pack`.
 typedef struct px_launch {
   const char *op;
   px_status (*kernel)(const struct px_launch *launch);
@@ -218,8 +217,7 @@ typedef struct px_kernel_row {
   px_kernel run;
 } px_kernel_row;
 
-// For kernels on the host: reports a fault; the kernel then returns PX_OK and leaves the element
-// alone.
+// Reports a fault, from a kernel on the host. The kernel skips the element and returns PX_OK.
 static inline void px_kernel_fault(const px_launch *l, px_fault_code code, int64_t a, int64_t b,
                                    int64_t c) {
   uint64_t free_slot = 0;
@@ -238,14 +236,14 @@ typedef struct px_core {
   px_status (*error)(px_status code, int detail, const char *file, int line, const char *function,
                      const char *format, ...);
   px_status (*env)(const char *name, void *out);  // px_env_read; use px_env_NAME below
-  // Copies a launch and all that it points to into `room`, which then begins with the px_launch;
-  // returns the bytes needed. Copies nothing if `capacity` is less.
+  // Copies a launch, and all that it points to, to `room`, which then begins with the px_launch.
+  // Returns the number of bytes needed; if `capacity` is less, it copies nothing.
   size_t (*pack)(const px_launch *launch, void *room, size_t capacity);
   const px_kernel_row *host_kernels;  // the reference kernels: plain C, run by a backend whose
                                       // memory the host can reach
   int host_kernel_count;
-  // Device scratch memory for the duration of the work queued on the launch's stream; NULL if there
-  // is none.
+  // Gives device memory for the kernel to work in until the work that is queued on the launch's
+  // stream is done; NULL if there is none left.
   void *(*scratch)(const px_launch *launch, size_t bytes);
   int (*setting)(px_setting setting);
 } px_core;
@@ -285,8 +283,8 @@ typedef struct px_process {
   size_t bytes;
 } px_process;
 
-// What a backend gives to the core. `device` is an index; streams and events are the backend's own
-// handles. NULL streams do not occur: the core makes the default stream of each device with
+// What a backend gives to the core. `device` is an index; streams and events are the backend's
+// handles. A stream is never NULL: the core makes the default stream of each device with
 // `stream_new`.
 typedef struct px_backend {
   uint32_t size, abi;
@@ -302,16 +300,17 @@ typedef struct px_backend {
   px_status (*memory_info)(int device, size_t *free, size_t *total);
   px_status (*synchronize)(int device);
   px_fault_slot *(*fault_slot)(int device);
-  // Raw memory. `alloc` gives PX_OUT_OF_MEMORY with *out NULL when there is none left; `release`
-  // waits for work that uses it.
+  // Raw memory. If none is left, `alloc` fails with PX_OUT_OF_MEMORY and *out NULL. `release` waits
+  // for work that uses the memory.
   px_status (*alloc)(int device, size_t bytes, void **out);
   void (*release)(int device, void *memory);
   px_status (*host_alloc)(size_t bytes, void **out);  // page-locked
   void (*host_release)(void *memory);
   bool (*can_access_peer)(int from, int to);
   px_status (*enable_peer)(int from, int to);
-  // Streams. Work of one stream runs in order; streams are unordered. copy and fill are issued, not
-  // awaited, except that a copy with unpinned host memory obeys C6. wait makes later work of
+  // Streams. Work of one stream runs in order; streams are not ordered with each other. copy and
+  // fill queue work and return, except that a copy from pageable host memory has read it when the
+  // call returns, and a copy to pageable host memory is complete. stream_wait makes later work of
   // `stream` wait for the event's latest record.
   px_status (*stream_new)(int device, int priority, void **out);
   void (*stream_release)(int device, void *stream);
@@ -322,24 +321,27 @@ typedef struct px_backend {
   px_status (*copy)(void *stream, const px_copy *copy);
   px_status (*fill)(void *stream, void *memory, int value, size_t bytes);
   px_status (*host_call)(void *stream, void (*fn)(void *), void *argument);
-  // Events: the latest record counts. flags: bit 0, the event keeps the time (PX_EVENT_TIMING...).
-  // elapsed is in milliseconds. A released event or stream lives on for work that was issued.
+  // Events: the latest record counts. flags: bit 0, the event keeps the time (PX_EVENT_TIMING ...).
+  // event_elapsed gives milliseconds. Work that was issued still runs if its stream or event has
+  // been released.
   px_status (*event_new)(int device, unsigned flags, void **out);
   void (*event_release)(int device, void *event);
   px_status (*event_record)(void *event, void *stream);
   px_status (*event_query)(void *event, bool *out);
   px_status (*event_synchronize)(void *event);
   px_status (*event_elapsed)(void *start, void *end, float *out);
-  // Kernels. find gives NULL for a name that the backend does not have. launch issues l->kernel on
-  // the stream.
+  // Kernels. find returns NULL if the backend has no kernel of that name. launch queues
+  // launch->kernel on the stream.
   px_kernel (*find)(const char *name);
   px_status (*launch)(void *stream, const px_launch *launch);
-  // Translates a device address for a read or write by the host, for tests; NULL where impossible.
+  // Translates a device address to one that the host can read and write, for tests; NULL if there
+  // is none.
   void *(*peek)(int device, void *memory);
-  // The version of a library that the backend uses, loaded if need be; 0 where there is none.
+  // Returns the version of a library that the backend uses, which it loads if need be; 0 if it has
+  // none.
   int64_t (*library)(const char *name);
-  // Lists processes that hold memory of the device, at most `room`; returns how many, 0 where that
-  // is not known.
+  // Lists at most `room` processes that hold memory of the device; returns how many, 0 if that is
+  // not known.
   int (*processes)(int device, px_process *out, int room);
   // Whether `launch` takes any function of the host as a kernel, as it takes those of
   // core->host_kernels. If so, ops that a program registers with kernels for the CPU run here too.

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// For layers that extend the op path (autograd is one): what hangs on a tensor, and what happens
+// For layers that extend calls of ops, as autograd does: data attached to a tensor, and hooks
 // around a call. Programs that only use tensors do not need it.
 //
-// The lower layers own the places that are named here and know nothing of who fills them.
+// The lower layers have the fields and hooks, and do not know who uses them.
 #pragma once
 #include "phlox/op.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-// ---- what hangs on a tensor
+// ---- data attached to a tensor
 
 // Facts of a tensor, a set of bits.
 enum {
@@ -24,42 +24,43 @@ enum {
 };
 PX_API unsigned px_tensor_marks(const px_tensor *self);
 PX_API void px_tensor_mark(px_tensor *self, unsigned marks, bool on);
-// The marks that the calling thread's new tensors and new views get. At start 0 and PX_MARK_VIEW;
-// without PX_MARK_VIEW views do not remember their base. A view of an inference tensor is one too.
+// Sets the marks of the calling thread's new tensors and new views, at first 0 and PX_MARK_VIEW.
+// Without PX_MARK_VIEW a view does not remember its base. A view of an inference tensor is one too.
 PX_API void px_tensor_set_new_marks(unsigned fresh, unsigned view);
-// One object of the extending layer, released with the tensor; borrowed, or NULL. It is set once:
-// of several threads that set it one wins, and the others' objects are released. Returns the one
-// that the tensor has now, borrowed.
+// An object of the extending layer, which is released with the tensor; borrowed, or NULL. It can be
+// set once: if several threads set it, one wins and the others' objects are released. Setting
+// returns the object that the tensor now has, borrowed.
 PX_API void *px_tensor_slot(const px_tensor *self);
 PX_API void *px_tensor_set_slot_take(px_tensor *self, void *slot);
-// Of a view: the version of the storage when the view was made, or when its history was last
-// brought up to date.
+// Of a view: the version that the storage had when the view was made, or when its history was last
+// updated.
 PX_API uint64_t px_tensor_view_version(const px_tensor *self);
 PX_API void px_tensor_set_view_version(px_tensor *self, uint64_t version);
 
-// ---- what happens around a call
+// ---- hooks around a call
 
 typedef struct px_op_hooks {
   // Whether calls of this thread are recorded: grad mode, and not inside a function op.
   bool (*recording)(void);
-  // Around the run of a view or function op: inner calls are not recorded. Nests.
+  // Called before (true) and after (false) the run function of a view or function op, whose inner
+  // calls are not recorded. Nests.
   void (*suspend)(bool on);
-  // Before an in-place or out= call changes self (out= : the out tensor); called when recording, or
-  // when self is an inference tensor. May fail; nothing is changed then. *original, NULL on entry,
-  // may receive a copy of self as it was (a new reference), which the driver hands to `record`
-  // and releases.
+  // Called before an in-place or out= call changes self (for out=: the out tensor), when calls are
+  // recorded or self is an inference tensor. If it fails, nothing is changed. *original, NULL on
+  // entry, may get a copy of self as it was (a new reference), which the driver gives to `record`
+  // and then releases.
   px_status (*before_inplace)(const px_op *op, px_call_mode mode, px_tensor *self,
                               const px_value *args, px_tensor **original);
-  // After a call, when recording, and after versions were bumped: makes the node if any
-  // differentiable input needs grad. `results`: op->result_count tensors, or the list's items.
-  // `original`: of before_inplace, else NULL.
+  // Called after a call that is recorded, when versions have been increased: makes the node if a
+  // differentiable input needs a gradient. `results`: op->result_count tensors, or the items of the
+  // list. `original`: from before_inplace, else NULL.
   px_status (*record)(const px_op *op, px_call_mode mode, const px_value *args, int result_count,
                       px_tensor *const *results, px_tensor *original);
-  // Writes what a tensor's printed form says of its history, ", requires_grad=True", ",
+  // Writes what the printed form of a tensor says of its history: ", requires_grad=True", ",
   // grad_fn=<AddBackward0>" or "".
   void (*print_suffix)(const px_tensor *self, char *text, size_t room);
 } px_op_hooks;
-// Sets the hooks of the process, once, before other threads run ops. `hooks` must stay.
+// Sets the hooks of the process, once, before other threads call ops. `hooks` must stay valid.
 PX_API void px_op_set_hooks(const px_op_hooks *hooks);
 
 #ifdef __cplusplus

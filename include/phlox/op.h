@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops as data: every op is a constant descriptor, and one function calls any of them.
+// Ops as data: each op has a constant descriptor, and one function calls any of them.
 //
 // The named functions (px_add, px_softmax, ...; phlox/ops.h) are generated from the same tables
-// (ops/*.op) and do no more than fill an array of px_value and call px_op_call.
+// (ops/*.op); they fill an array of px_value and call px_op_call.
 #pragma once
 #include "phlox/tensor.h"
 #ifdef __cplusplus
@@ -81,25 +81,34 @@ typedef struct px_op {
   px_status (*gradient)(struct px_op_gradient *gradient);
 } px_op;
 
-// What error texts call a kind of argument: "Tensor", "tuple of ints"; "object" for no kind.
+// Returns what error texts call a kind of argument: "Tensor", "tuple of ints"; "object" if there is
+// no such kind.
 PX_API const char *px_arg_name(int kind);
 
+// The number of ops, registered ones included; the op of an id; an op by name, without the trailing
+// underscore of in-place forms. NULL if there is none.
 PX_API int px_op_count(void);
 PX_API const px_op *px_op_at(int id);
-PX_API const px_op *px_op_find(
-    const char *name);  // NULL if there is none; without the trailing _ of in-place forms
+PX_API const px_op *px_op_find(const char *name);
 
 typedef enum px_call_mode { PX_CALL_NEW, PX_CALL_INPLACE, PX_CALL_OUT } px_call_mode;
-// Calls an op. `args` are param_count values, PX_ARG_NONE standing for the default; a number may
-// stand for a tensor. NEW: results[0..result_count) receive new references (or results[0] a px_list
-// *). INPLACE: self is the first argument, and results[0] receives a new reference to it. OUT:
-// results[0] holds a borrowed tensor on entry, which is resized if it is empty or of another size,
-// and a new reference to it on return. Errors are PyTorch's in class and text; nothing is changed
-// on failure.
+// Calls an op. `args` are op->param_count values in the order of the schema; PX_ARG_NONE means the
+// default, and a number may take the place of a tensor.
+//   NEW      results[0..result_count) get new references; of an op that gives a list, results[0]
+//   gets
+//            a px_list *
+//   INPLACE  self is the first argument; results[0] gets a new reference to it
+//   OUT      results[0] is a borrowed tensor, which is resized if it has another size; it gets a
+//   new
+//            reference to it
+// Errors have PyTorch's class and text; a call that fails changes nothing. Example:
+//   px_value args[16] = {PX_T(a), PX_T(b)};
+//   void *sum = NULL;
+//   PX_TRY(px_op_call(px_op_find("add"), PX_CALL_NEW, args, &sum));
 PX_CALL px_op_call(const px_op *op, px_call_mode mode, const px_value *args, void **results);
 
-// Text of a signature "add(Tensor self, ...)" is op->schema; of a call with arguments
-// "add(f32[2,3]@cuda:0, ...)" this one, written to `text`, returned.
+// Writes a call with its arguments, "add(f32[2,3]@cuda:0, ...)", to `text`, which is cut to `room`
+// bytes; returns `text`.
 PX_API const char *px_op_describe(const px_op *op, const px_value *args, char *text, size_t room);
 
 #ifdef __cplusplus
