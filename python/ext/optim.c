@@ -91,45 +91,44 @@ static PyObject *optimizer_check(PyObject *self, PyObject *args) {
 
 // ---- steps
 
-// The parameters of a group that have a gradient, and their states; all references are owned, as
-// other threads may run meanwhile.
+// The parameters of a group that have a gradient, and their states. Python's references keep them
+// while other threads run; a state that the step has begun is the core's reference, and ours.
+enum { HELD = 1 + PX_OPTIMIZER_STATES };
 typedef struct work {
   px_tensor **tensors, **states;
-  PyObject **parameters;
+  PyObject **held;  // of each parameter: itself, then its states
   Py_ssize_t count;
 } work;
 
 static void work_end(work *w) {
-  for (Py_ssize_t i = 0; i < w->count; i++) {
-    px_release(w->tensors[i]);
-    Py_DECREF(w->parameters[i]);
-    for (int k = 0; k < PX_OPTIMIZER_STATES; k++)
-      px_release(w->states[i * PX_OPTIMIZER_STATES + k]);
-  }
+  for (Py_ssize_t i = 0; i < w->count; i++)
+    for (int k = 0; k < HELD; k++) {
+      PyObject *held = w->held[i * HELD + k];
+      if (!held) px_release(w->states[i * PX_OPTIMIZER_STATES + k - 1]);
+      Py_XDECREF(held);
+    }
   PyMem_Free(w->tensors);
 }
 
 static int work_begin(work *w, Py_ssize_t room) {
-  size_t each = (2 + PX_OPTIMIZER_STATES) * sizeof(void *);
+  size_t each = (1 + PX_OPTIMIZER_STATES + HELD) * sizeof(void *);
   void **block = PyMem_Calloc((size_t)(room ? room : 1), each);
   if (!block) return PyErr_NoMemory(), -1;
-  *w =
-      (work){(px_tensor **)block, (px_tensor **)(block + 2 * room), (PyObject **)(block + room), 0};
+  *w = (work){(px_tensor **)block, (px_tensor **)(block + room),
+              (PyObject **)(block + room * (1 + PX_OPTIMIZER_STATES)), 0};
   return 0;
 }
 
-// A number of the state: a tensor, or what a program has put in its place.
-static px_tensor *state_tensor(PyObject *state, PyObject *key, PyObject *value) {
+// A state as a tensor; a number that a program has put there becomes one. New reference.
+static PyObject *state_tensor(PyObject *state, PyObject *key, PyObject *value) {
   double number;
-  if (ext_is_tensor(value)) return px_retain(ext_tensor(value));
+  if (ext_is_tensor(value)) return Py_NewRef(value);
   if (number_of(value, &number) < 0) return NULL;
   float small = (float)number;
   px_tensor *made;
   EXT_TRY(px_tensor_from_data(&made, &small, 0, NULL, PX_FLOAT32, px_cpu()));
-  EXT_OWNED *object = ext_wrap_borrowed(made);
-  if (object && PyDict_SetItem(state, key, object) == 0) return made;
-  px_release(made);
-  return NULL;
+  EXT_OWNED *object = ext_wrap(made);
+  return object && PyDict_SetItem(state, key, object) == 0 ? ext_moved(&object) : NULL;
 }
 
 static int take_parameter(work *w, const keys *kind, PyObject *parameter, PyObject *all) {
@@ -140,36 +139,40 @@ static int take_parameter(work *w, const keys *kind, PyObject *parameter, PyObje
                  ext_type_name(parameter));
   px_tensor *tensor = ext_tensor(parameter);
   if (!px_tensor_grad(tensor)) return 0;
-  w->tensors[i] = px_retain(tensor);
-  w->parameters[i] = Py_NewRef(parameter);
+  w->tensors[i] = tensor;
+  w->held[i * HELD] = Py_NewRef(parameter);
   w->count++;
   PyObject *state = PyDict_GetItemWithError(all, parameter);
   if (!state || !PyDict_Check(state)) return PyErr_Occurred() ? -1 : 0;
   for (int k = 0; k < kind->state_count; k++) {
     PyObject *value = PyDict_GetItemWithError(state, kind->state[k]);
     if (!value || value == Py_None) continue;
-    px_tensor *found = state_tensor(state, kind->state[k], value);
+    PyObject *found = state_tensor(state, kind->state[k], value);
     if (!found) return -1;
-    w->states[i * PX_OPTIMIZER_STATES + k] = found;
+    w->held[i * HELD + 1 + k] = found;
+    w->states[i * PX_OPTIMIZER_STATES + k] = ext_tensor(found);
   }
   return PyErr_Occurred() ? -1 : 0;
 }
 
-// Puts the states that have come to be into the program's dicts.
+// Puts a state that has come to be into the program's dict.
+static int give_state(PyObject *all, PyObject *parameter, PyObject *key, px_tensor *fresh) {
+  PyObject *state = PyDict_GetItemWithError(all, parameter);
+  EXT_OWNED *first = state || PyErr_Occurred() ? NULL : PyDict_New();
+  if (first && PyDict_SetItem(all, parameter, first) < 0) return -1;
+  EXT_OWNED *object = ext_wrap_borrowed(fresh);
+  if (!object || !(state || first)) return -1;
+  return PyDict_SetItem(state ? state : first, key, object);
+}
+
 static int give_states(const work *w, const keys *kind, PyObject *all) {
-  for (Py_ssize_t i = 0; i < w->count; i++) {
-    PyObject *state = PyDict_GetItemWithError(all, w->parameters[i]);
+  for (Py_ssize_t i = 0; i < w->count; i++)
     for (int k = 0; k < kind->state_count; k++) {
       px_tensor *now = w->states[i * PX_OPTIMIZER_STATES + k];
-      if (!now || (state && PyDict_GetItemWithError(state, kind->state[k]))) continue;
-      EXT_OWNED *fresh = state ? NULL : PyDict_New();
-      if (fresh && PyDict_SetItem(all, w->parameters[i], fresh) < 0) return -1;
-      if (fresh) state = fresh;
-      EXT_OWNED *object = state ? ext_wrap_borrowed(now) : NULL;
-      if (!object || PyDict_SetItem(state, kind->state[k], object) < 0) return -1;
+      if (!now || w->held[i * HELD + 1 + k]) continue;
+      if (give_state(all, w->held[i * HELD], kind->state[k], now) < 0) return -1;
     }
-  }
-  return PyErr_Occurred() ? -1 : 0;
+  return 0;
 }
 
 // _optimizer_step(kind, group, state): one step of a group's parameters.
