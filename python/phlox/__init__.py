@@ -33,7 +33,7 @@ _IN_PYTHON = {
                   "set_rng_state set_rng_state_all",
     },
     "nn.functional": {"_images": "interpolate upsample"},
-    "nn": {"utils": "utils"},
+    "nn": {"utils": "utils", "parallel": "parallel DataParallel"},
     "utils": {"data": "data"},
 }
 

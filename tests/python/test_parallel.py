@@ -70,6 +70,28 @@ class Parallel(unittest.TestCase):
             losses.append(loss.item())
         self.assertLess(losses[-1], losses[0])
 
+    def test_pieces_may_be_overridden(self):
+        class Counting(nn.DataParallel):
+            def scatter(self, inputs, kwargs, device_ids):
+                parts = super().scatter(inputs, kwargs, device_ids)
+                sizes.append([part[0].shape[0] for part in parts[0]])
+                return parts
+
+            def gather(self, outputs, output_device):
+                return super().gather(outputs, output_device) + 100
+        sizes = []
+        out = Counting(nn.Identity(), device_ids=[0, 1])(torch.zeros(5))
+        self.assertEqual((sizes, out.tolist()), ([[3, 2]], [100] * 5))
+
+    def test_devices_that_are_none(self):
+        for ids in (["cpu"], [0, 9], ["meta"]):
+            with self.assertRaises((ValueError, RuntimeError, AssertionError)):
+                nn.DataParallel(nn.Identity(), device_ids=ids)
+        with self.assertRaisesRegex(ValueError, "device_ids must name at least one device"):
+            nn.DataParallel(nn.Identity(), device_ids=[])
+        with self.assertRaisesRegex(TypeError, "DataParallel takes a Module, not int"):
+            nn.DataParallel(5)
+
     def test_precondition(self):
         with self.assertRaises(RuntimeError) as caught:
             parallel = nn.DataParallel(Net().cuda(), device_ids=[0, 1])
