@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Methods of Tensor that move and convert: to, cuda, cpu, type, float..., new_*, pin_memory. They
+// Methods of Tensor that move and convert: to, cuda, cpu, type_as, float..., pin_memory. They
 // give the tensor itself where nothing would change and no copy was asked for.
 #include "ext.h"
 
@@ -137,117 +137,10 @@ DTYPE_METHOD(char, PX_INT8)
 DTYPE_METHOD(byte, PX_UINT8)
 DTYPE_METHOD(bool, PX_BOOL)
 
-// ---- type
-static int type_target(PyObject *given, px_device *device, px_dtype *dtype) {
-  if (ext_is_dtype(given) || given == (PyObject *)&PyFloat_Type ||
-      given == (PyObject *)&PyLong_Type)
-    return ext_to_dtype(given, dtype);
-  if (ext_is_type_object(given)) return ext_type_object(given, dtype, device), 0;
-  if (!PyUnicode_Check(given))
-    EXT_FAIL_INT(PyExc_TypeError, "dtype must be a type, str, or dtype object");
-  const char *text = PyUnicode_AsUTF8(given);
-  if (!text) return -1;
-  if (ext_dtype_of_type_name(text, dtype, device) > 0) return 0;
-  EXT_FAIL_INT(PyExc_ValueError, "invalid type: '%s'", text);
-}
-
-EXT_METHOD(tensor, type,
-           "(dtype: dtype | str | type | None = None, non_blocking: bool = False) -> Tensor | str",
-           "The name of the tensor's type; or the tensor converted to `dtype`, which may be such a "
-           "name.\n\n"
-           ">>> torch.ones(2).type()\n"
-           "'torch.FloatTensor'\n") {
-  PyObject *dtype;
-  bool non_blocking;
-  char text[48];
-  EXT_BIND(dtype, non_blocking);
-  if (!dtype) return PyUnicode_FromString(px_tensor_type_name(ext_tensor(self), text));
-  px_device device = PX_DEVICE_NONE;
-  px_dtype wanted = PX_DTYPE_NONE;
-  if (type_target(dtype, &device, &wanted) < 0) return NULL;
-  if (device.type == PX_CUDA && px_tensor_is_cuda(ext_tensor(self))) device = PX_DEVICE_NONE;
-  return ext_convert(self, device, wanted, non_blocking, false);
-}
-
 EXT_METHOD(tensor, type_as, "(other: Tensor) -> Tensor", "to(other).") {
   px_tensor *other;
   EXT_BIND(other);
   return ext_convert(self, px_tensor_device(other), px_tensor_dtype(other), false, false);
-}
-
-// ---- new_*: factories with the dtype and device of self
-static PyObject *call_like(PyObject *self, const char *factory, const ext_call *call) {
-  PyObject *function = ext_op_object('f', factory);
-  if (!function) EXT_FAIL(PyExc_NotImplementedError, "new_%s", factory);
-  EXT_OWNED *named = PyDict_New();
-  for (Py_ssize_t i = 0; named && call->kwnames && i < PyTuple_GET_SIZE(call->kwnames); i++) {
-    PyObject *value = call->args[call->nargs + i];
-    if (value != Py_None && PyDict_SetItem(named, PyTuple_GET_ITEM(call->kwnames, i), value) < 0)
-      return NULL;
-  }
-  EXT_OWNED *dtype = ext_dtype(px_tensor_dtype(ext_tensor(self)));
-  EXT_OWNED *device = ext_device(px_tensor_device(ext_tensor(self)));
-  if (!named || !dtype || !device) return NULL;
-  if (!PyDict_GetItemString(named, "dtype") && PyDict_SetItemString(named, "dtype", dtype) < 0)
-    return NULL;
-  if (!PyDict_GetItemString(named, "device") && PyDict_SetItemString(named, "device", device) < 0)
-    return NULL;
-  return PyObject_VectorcallDict(function, call->args, (size_t)call->nargs, named);
-}
-// The arguments are the factory's, which binds them.
-#define FACTORY_OPTIONS \
-  ", dtype: dtype | None = None, device: Device | None = None, requires_grad: bool = False, " \
-  "pin_memory: bool = False) -> Tensor"
-#define NEW_METHOD(name, params) \
-  EXT_METHOD(tensor, new_##name, "(" params FACTORY_OPTIONS, \
-             "torch." #name " with the dtype and on the device of this tensor.") { \
-    return call_like(self, #name, call); \
-  }
-NEW_METHOD(empty, "*size: int | Sequence[int]")
-NEW_METHOD(zeros, "*size: int | Sequence[int]")
-NEW_METHOD(ones, "*size: int | Sequence[int]")
-NEW_METHOD(full, "size: Sequence[int], fill_value: Number, *")
-
-EXT_METHOD(
-    tensor, new_tensor,
-    "(data: object, *, dtype: dtype | None = None, device: Device | None = None, "
-    "requires_grad: bool = False, layout: layout | None = None, pin_memory: bool = False) -> "
-    "Tensor",
-    "torch.tensor(data) with the dtype and on the device of this tensor.") {
-  PyObject *data, *layout;
-  px_dtype dtype;
-  px_device device;
-  bool requires_grad, pin_memory;
-  EXT_BIND(data, dtype, device, requires_grad, layout, pin_memory);
-  if (ext_is_tensor(data) &&
-      PyErr_WarnEx(PyExc_UserWarning,
-                   "To copy construct from a tensor, it is recommended to use "
-                   "sourceTensor.detach().clone() or sourceTensor.detach().clone()."
-                   "requires_grad_(True), rather than tensor.new_tensor(sourceTensor).",
-                   1) < 0)
-    return NULL;
-  if (dtype == PX_DTYPE_NONE) dtype = px_tensor_dtype(ext_tensor(self));
-  if (device.type < 0) device = px_tensor_device(ext_tensor(self));
-  PX_SCOPED(px_tensor) made = ext_tensor_from(data, dtype, device);
-  if (!made) return NULL;
-  if (requires_grad) EXT_TRY(px_tensor_set_requires_grad(made, true));
-  return ext_wrap(PX_MOVE(made));
-}
-
-EXT_METHOD(
-    tensor, new, "(*data: object, device: Device | None = None) -> Tensor",
-    "A tensor of sizes, or of a sequence of values, of this one's type: the form from before "
-    "dtypes.") {
-  const px_tensor *t = ext_tensor(self);
-  PyObject *first = call->nargs == 1 ? call->args[0] : NULL;
-  if (first && (PyList_Check(first) || PyTuple_Check(first)) && !Py_IS_TYPE(first, &ext_SizeType)) {
-    px_tensor *made = ext_tensor_from(first, px_tensor_dtype(t), px_tensor_device(t));
-    return made ? ext_wrap(made) : NULL;
-  }
-  if (call->nargs) return call_like(self, "empty", call);
-  px_tensor *made = NULL;
-  EXT_TRY(px_tensor_empty(&made, 1, (int64_t[]){0}, px_tensor_dtype(t), px_tensor_device(t)));
-  return ext_wrap(made);
 }
 
 // ---- pinned memory

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Methods of Tensor that are no ops: its geometry, its values as Python objects, gradients, copies
-// and pickles.
+// Methods of Tensor that are no ops: its geometry, its values as Python objects, gradients. Copies,
+// pickles and others are phlox/_tensor.py.
 #include "ext.h"
 
 #include <string.h>
@@ -199,75 +199,11 @@ EXT_METHOD0(tensor, tolist, "list | Number",
   return list;
 }
 
-EXT_METHOD(tensor, __format__, "(spec: str) -> str", NULL) {
-  PyObject *spec;
-  EXT_BIND(spec);
-  if (px_tensor_ndim(T(self)) == 0 && Py_IS_TYPE(self, ext_TensorType)) {
-    EXT_OWNED *item = tensor_item(self, NULL);
-    return item ? PyObject_Format(item, spec) : NULL;
-  }
-  if (PyUnicode_GetLength(spec) > 0)
-    EXT_FAIL(PyExc_TypeError, "unsupported format string passed to %s.__format__",
-             ext_type_name(self));
-  return PyObject_Str(self);
-}
-
 EXT_METHOD0(tensor, __reversed__, "Tensor", NULL) {
   int64_t dim = 0;
   if (px_tensor_ndim(T(self)) == 0) return Py_NewRef(self);
   return ext_op_named(EXT_OP("flip"), PX_CALL_NEW, 2,
                       (ext_named[]){{"self", PX_T(T(self))}, {"dims", PX_IS(&dim, 1)}});
-}
-
-// apply_(f): each element replaced by f(element); map_(other, f): by f(element, other's).
-static PyObject *apply_values(PyObject *self, px_tensor *other, PyObject *function) {
-  px_tensor *t = T(self);
-  if (px_tensor_is_cuda(t)) EXT_FAIL(PyExc_TypeError, "apply_ is only implemented on CPU tensors");
-  if (px_tensor_requires_grad(t))
-    EXT_FAIL(PyExc_RuntimeError,
-             "Can't call apply_() on Variable that requires grad. Use "
-             "var.detach().apply_() instead.");
-  size_t bytes, more = 0, size = px_dtype_size(px_tensor_dtype(t));
-  char *mine = read_all(t, &bytes), *theirs = mine && other ? read_all(other, &more) : NULL;
-  bool good = mine && (!other || theirs);
-  if (good && other && (more != bytes || px_tensor_dtype(other) != px_tensor_dtype(t))) {
-    PyErr_SetString(PyExc_RuntimeError, "map_: the tensors differ in size or dtype");
-    good = false;
-  }
-  for (size_t at = 0; good && at < bytes; at += size) {
-    EXT_OWNED *a = ext_scalar(px_scalar_load(px_tensor_dtype(t), mine + at));
-    EXT_OWNED *b = theirs ? ext_scalar(px_scalar_load(px_tensor_dtype(t), theirs + at)) : NULL;
-    EXT_OWNED *result = PyObject_CallFunctionObjArgs(function, a, b, NULL);
-    px_scalar value;
-    good = result && ext_to_scalar(result, &value) == 0;
-    if (good) px_scalar_store(value, px_tensor_dtype(t), mine + at);
-  }
-  PX_SCOPED(px_tensor) changed = NULL;
-  if (good && px_tensor_from_data(&changed, mine, px_tensor_ndim(t), px_tensor_sizes(t),
-                                  px_tensor_dtype(t), px_cpu()) != PX_OK) {
-    ext_raise();
-    good = false;
-  }
-  PyMem_Free(mine);
-  PyMem_Free(theirs);
-  if (!good) return NULL;
-  return ext_op_named(EXT_OP("copy"), PX_CALL_INPLACE, 2,
-                      (ext_named[]){{"self", PX_T(t)}, {"src", PX_T(changed)}});
-}
-EXT_METHOD(tensor, apply_, "(callable: Callable) -> Tensor",
-           "Replaces each element x by callable(x), in place. On the CPU only, and slow.") {
-  PyObject *callable;
-  EXT_BIND(callable);
-  return apply_values(self, NULL, callable);
-}
-EXT_METHOD(
-    tensor, map_, "(tensor: Tensor, callable: Callable) -> Tensor",
-    "Replaces each element x by callable(x, y), where y is the element of `tensor`, in place. "
-    "On the\nCPU only, and slow.") {
-  px_tensor *tensor;
-  PyObject *callable;
-  EXT_BIND(tensor, callable);
-  return apply_values(self, tensor, callable);
 }
 
 // ---- gradients
@@ -336,113 +272,16 @@ EXT_METHOD(
   return ext_backward(1, &output, &gradient, retain_graph, create_graph, inputs);
 }
 
-// ---- copies and pickles. A pickle names its type as None (Tensor), True (Parameter), or by class.
-// The copy of a whole storage, as a flat tensor; the memo keeps it, so that the copies of tensors
-// that share memory share memory.
-static PyObject *storage_copy(px_tensor *t, PyObject *memo) {
-  px_storage *storage = px_tensor_storage(t);
-  int64_t count = (int64_t)(px_storage_bytes(storage) / px_dtype_size(px_tensor_dtype(t))), one = 1;
-  EXT_OWNED *address = PyLong_FromVoidPtr(storage);
-  EXT_OWNED *key =
-      address ? Py_BuildValue("(sOi)", "storage", address, (int)px_tensor_dtype(t)) : NULL;
-  if (!key) return NULL;
-  PyObject *known = PyDict_Check(memo) ? PyDict_GetItem(memo, key) : NULL;
-  if (known) return Py_NewRef(known);
-  PX_SCOPED(px_tensor) data = NULL;
-  PX_SCOPED(px_tensor) flat = NULL;
-  EXT_TRY(px_tensor_detach(&data, t));
-  EXT_TRY(px_tensor_as_strided(&flat, data, 1, &count, &one, 0));
-  px_tensor *copy =
-      ext_op_tensor(EXT_OP("clone"), PX_CALL_NEW, 1, (ext_named[]){{"self", PX_T(flat)}});
-  EXT_OWNED *object = copy ? ext_wrap(copy) : NULL;
-  return object && PyObject_SetItem(memo, key, object) == 0 ? ext_moved(&object) : NULL;
-}
-
-static px_tensor *copy_with_storage(px_tensor *t, PyObject *memo) {
-  PX_SCOPED(px_tensor) part = NULL;
-  px_tensor *made;
-  if (px_tensor_is_parameter(t)) {  // PyTorch's parameters part from what shares their memory
-    EXT_TRY(px_tensor_detach(&part, t));
-    return ext_op_tensor(EXT_OP("clone"), PX_CALL_NEW, 1, (ext_named[]){{"self", PX_T(part)}});
-  }
-  EXT_OWNED *whole = storage_copy(t, memo);
-  if (!whole) return NULL;
-  EXT_TRY(px_tensor_as_strided(&part, ext_tensor(whole), px_tensor_ndim(t), px_tensor_sizes(t),
-                               px_tensor_strides(t), px_tensor_offset(t)));
-  EXT_TRY(px_tensor_detach(&made, part));
-  return made;
-}
-
-EXT_METHOD(tensor, __deepcopy__, "(memo: dict) -> Tensor", NULL) {
-  px_tensor *t = T(self);
-  PyObject *memo;
-  EXT_BIND(memo);
-  if (!px_tensor_is_leaf(t))
-    EXT_FAIL(PyExc_RuntimeError,
-             "Only Tensors created explicitly by the user (graph leaves) support the deepcopy "
-             "protocol at the moment.  If you were attempting to deepcopy a module, this may be "
-             "because of a torch.nn.utils.weight_norm usage, see "
-             "https://github.com/pytorch/pytorch/pull/103001");
-  EXT_OWNED *key = PyLong_FromVoidPtr(self);
-  PyObject *known = key && PyDict_Check(memo) ? PyDict_GetItem(memo, key) : NULL;
-  if (!key) return NULL;
-  if (known) return Py_NewRef(known);
-  PX_SCOPED(px_tensor) copy = copy_with_storage(t, memo);
-  if (!copy) return NULL;
-  if (px_tensor_requires_grad(t)) EXT_TRY(px_tensor_set_requires_grad(copy, true));
-  if (px_tensor_grad(t) && !px_tensor_is_parameter(t)) {
-    PX_SCOPED(px_tensor) grad = copy_with_storage(px_tensor_grad(t), memo);
-    if (!grad) return NULL;
-    EXT_TRY(px_tensor_set_grad(copy, grad));
-  }
-  px_tensor_set_parameter(copy, px_tensor_is_parameter(t));
-  EXT_OWNED *object = ext_wrap_as(Py_TYPE(self), PX_MOVE(copy));
-  ext_tensor_object *from = (ext_tensor_object *)self;
-  if (object && from->dict) ((ext_tensor_object *)object)->dict = PyDict_Copy(from->dict);
-  if (!object || PyDict_SetItem(memo, key, object) < 0) return NULL;
-  return ext_moved(&object);
-}
-
-// copy.copy: another tensor of the same memory, without history and gradient.
-EXT_METHOD0(tensor, __copy__, "Tensor", NULL) {
-  px_tensor *t = T(self);
-  PX_SCOPED(px_tensor) copy = NULL;
-  EXT_TRY(px_tensor_detach(&copy, t));
-  if (px_tensor_requires_grad(t)) EXT_TRY(px_tensor_set_requires_grad(copy, true));
-  px_tensor_set_parameter(copy, px_tensor_is_parameter(t));
-  EXT_OWNED *object = ext_wrap_as(Py_TYPE(self), PX_MOVE(copy));
-  ext_tensor_object *from = (ext_tensor_object *)self;
-  if (object && from->dict) ((ext_tensor_object *)object)->dict = PyDict_Copy(from->dict);
-  return ext_moved(&object);
-}
-
-EXT_METHOD(tensor, __reduce_ex__, "(protocol: int) -> tuple", NULL) {
-  px_tensor *t = T(self);
+// ---- pickles (phlox/_tensor.py)
+EXT_FUNCTION(torch, _bytes_of, "(tensor: Tensor) -> bytes", "All elements in row-major order.") {
+  px_tensor *tensor;
   size_t bytes;
-  char device[PX_DEVICE_TEXT];
-  if (px_tensor_requires_grad(t) && !px_tensor_is_leaf(t))
-    EXT_FAIL(PyExc_RuntimeError,
-             "Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd "
-             "does not support crossing process boundaries.  If you just want to transfer the "
-             "data, call detach() on the tensor before serializing (e.g., putting it on the "
-             "queue).");
-  EXT_OWNED *maker = ext_from_module("_rebuild_tensor");
-  EXT_OWNED *shape = ext_size(px_tensor_ndim(t), px_tensor_sizes(t));
-  EXT_OWNED *plain = shape ? PySequence_List(shape) : NULL;
-  void *memory = maker && plain ? read_all(t, &bytes) : NULL;
-  if (!memory) return NULL;
-  EXT_OWNED *data = PyBytes_FromStringAndSize(memory, (Py_ssize_t)bytes);
+  EXT_BIND(tensor);
+  void *memory = read_all(tensor, &bytes);
+  PyObject *data = memory ? PyBytes_FromStringAndSize(memory, (Py_ssize_t)bytes) : NULL;
   PyMem_Free(memory);
-  if (!data) return NULL;
-  PyObject *dict = ((ext_tensor_object *)self)->dict;
-  PyObject *type = Py_IS_TYPE(self, ext_TensorType)      ? Py_None
-                   : Py_IS_TYPE(self, ext_ParameterType) ? Py_True
-                                                         : (PyObject *)Py_TYPE(self);
-  return Py_BuildValue("O(OOOssO)O", maker, type, data, plain, px_dtype_name(px_tensor_dtype(t)),
-                       px_device_format(px_tensor_device(t), device),
-                       px_tensor_requires_grad(t) ? Py_True : Py_False, dict ? dict : Py_None);
+  return data;
 }
-
 EXT_FUNCTION(torch, _rebuild_tensor,
              "(type: object, data: bytes, shape: Sequence[int], dtype: str, device: str, "
              "requires_grad: bool) -> Tensor",
@@ -470,16 +309,6 @@ EXT_FUNCTION(torch, _rebuild_tensor,
   if (PyType_IsSubtype((PyTypeObject *)type, ext_ParameterType))
     px_tensor_set_parameter(made, true);
   return ext_wrap_as((PyTypeObject *)type, PX_MOVE(made));
-}
-
-EXT_METHOD(tensor, __setstate__, "(state: dict) -> None", NULL) {
-  PyObject *state;
-  EXT_BIND(state);
-  if (PyDict_Check(state)) {
-    EXT_OWNED *dict = PyObject_GenericGetDict(self, NULL);
-    if (!dict || PyDict_Update(dict, state) < 0) return NULL;
-  }
-  Py_RETURN_NONE;
 }
 
 EXT_METHOD(tensor, as_subclass, "(cls: type) -> Tensor",

@@ -36,6 +36,8 @@ _IN_PYTHON = {
     "nn": {"utils": "utils", "parallel": "parallel DataParallel"},
     "utils": {"data": "data"},
 }
+_OF_TENSOR = ("__copy__ __deepcopy__ __format__ __reduce_ex__ __setstate__ apply_ map_ new new_empty new_full new_ones "
+              "new_tensor new_zeros type")
 
 
 def _import_when_asked(module, files):
@@ -57,6 +59,19 @@ def _import_when_asked(module, files):
     module.__dir__ = lambda: sorted({*vars(module), *file_of})
 
 
+class _Late:
+    """A method of Tensor in Python, which is imported, and takes this place, when it is first asked for."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def __get__(self, tensor, cls):
+        from . import _tensor
+        method = vars(_tensor.Tensor)[self.name]
+        setattr(_C.Tensor, self.name, method)
+        return method.__get__(tensor, cls)
+
+
 def _arrange():
     import sys
     for path, files in _IN_PYTHON.items():
@@ -64,6 +79,8 @@ def _arrange():
         if path:
             module.__path__.append(f"{__path__[0]}/{path.replace('.', '/')}")
         _import_when_asked(module, files)
+    for name in _OF_TENSOR.split():
+        setattr(_C.Tensor, name, _Late(name))
 
 
 _arrange()

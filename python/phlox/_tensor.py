@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Methods of Tensor that cost no time where they matter: copies and pickles, conversions by name, factories like it."""
+import warnings
+
+from phlox import _C
+
+_Parameter = _C._Parameter
+
+
+def _like(made, model):
+    """`made` as an object of the model's class, with its flag and attributes."""
+    cls = type(model)
+    if issubclass(cls, _Parameter):
+        made = _Parameter.__new__(cls, made, model.requires_grad)
+    else:
+        made = (made if cls is _C.Tensor else made.as_subclass(cls)).requires_grad_(model.requires_grad)
+    if model.__dict__:
+        made.__dict__.update(model.__dict__)
+    return made
+
+
+def _memory_copied(tensor, memo):
+    """A tensor over a copy of the whole storage; the memo keeps the copy, so that the copies of tensors that share
+    memory share memory. PyTorch's parameters part from what shares theirs."""
+    plain = tensor.detach()
+    if isinstance(tensor, _Parameter):
+        return plain.clone()
+    storage = tensor.untyped_storage()
+    key = "storage", hash(storage), tensor.dtype
+    if key not in memo:
+        memo[key] = plain.as_strided((storage.nbytes() // tensor.itemsize,), (1,), 0).clone()
+    return memo[key].as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).detach()
+
+
+class Tensor:
+    def __deepcopy__(self, memo):
+        if not self.is_leaf:
+            raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at "
+                               "the moment.  If you were attempting to deepcopy a module, this may be because of a "
+                               "torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001")
+        if id(self) in memo:
+            return memo[id(self)]
+        copy = _like(_memory_copied(self, memo), self)
+        if self.grad is not None and not isinstance(self, _Parameter):
+            copy.grad = _memory_copied(self.grad, memo)
+        memo[id(self)] = copy
+        return copy
+
+    def __copy__(self):
+        """The same memory, without history and gradient."""
+        return _like(self.detach(), self)
+
+    def __reduce_ex__(self, protocol):
+        # A pickle names the class as None (Tensor), True (Parameter), or by itself.
+        if self.requires_grad and not self.is_leaf:
+            raise RuntimeError("Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd does not "
+                               "support crossing process boundaries.  If you just want to transfer the data, call "
+                               "detach() on the tensor before serializing (e.g., putting it on the queue).")
+        cls = {_C.Tensor: None, _Parameter: True}.get(type(self), type(self))
+        return _C._rebuild_tensor, (cls, _C._bytes_of(self), list(self.shape), str(self.dtype)[len("torch."):],
+                                    str(self.device), self.requires_grad), self.__dict__ or None
+
+    def __setstate__(self, state):
+        if isinstance(state, dict):
+            self.__dict__.update(state)
+
+    def __format__(self, spec):
+        if self.dim() == 0 and type(self) is _C.Tensor:
+            return format(self.item(), spec)
+        if spec:
+            raise TypeError(f"unsupported format string passed to {type(self).__name__}.__format__")
+        return str(self)
+
+    def apply_(self, callable):
+        """Replaces each element x by callable(x), in place. On the CPU only, and slow."""
+        return _mapped(self, callable)
+
+    def map_(self, tensor, callable):
+        """Replaces each element x by callable(x, y), where y is the element of `tensor`, in place. On the CPU only, and
+        slow."""
+        if not isinstance(tensor, _C.Tensor):
+            raise TypeError(f"map_(): argument 'tensor' must be Tensor, not {type(tensor).__name__}")
+        return _mapped(self, callable, tensor)
+
+    def type(self, dtype=None, non_blocking=False):
+        """The name of the tensor's type; or the tensor converted to `dtype`, which may be such a name.
+
+        Args:
+            dtype (torch.dtype, str or type): torch.float32, "torch.FloatTensor", torch.FloatTensor
+            non_blocking (bool): a copy from pinned memory does not wait
+
+        >>> torch.ones(2).type()
+        'torch.FloatTensor'
+        """
+        if dtype is None:
+            return ("torch.cuda." if self.is_cuda else "torch.") + _C._dtype_class(self.dtype) + "Tensor"
+        device = None
+        if isinstance(dtype, type) and type(dtype).__name__ == "tensortype":
+            dtype, device = dtype.dtype, dtype._device
+        elif isinstance(dtype, str):
+            found = _C._type_of_name(dtype)
+            if found is None:
+                raise ValueError(f"invalid type: '{dtype}'")
+            dtype, device = found
+        elif not isinstance(dtype, _C.dtype) and dtype not in (float, int):
+            raise TypeError("dtype must be a type, str, or dtype object")
+        if device is not None and device.type == self.device.type:
+            device = None
+        return self.to(device=device, dtype=dtype, non_blocking=non_blocking)
+
+    def new_empty(self, *size, **options):
+        """torch.empty with the dtype and on the device of this tensor."""
+        return _factory(self, _C.empty, size, options)
+
+    def new_zeros(self, *size, **options):
+        """torch.zeros with the dtype and on the device of this tensor."""
+        return _factory(self, _C.zeros, size, options)
+
+    def new_ones(self, *size, **options):
+        """torch.ones with the dtype and on the device of this tensor."""
+        return _factory(self, _C.ones, size, options)
+
+    def new_full(self, *args, **options):
+        """torch.full with the dtype and on the device of this tensor."""
+        return _factory(self, _C.full, args, options)
+
+    def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
+        """torch.tensor(data) with the dtype and on the device of this tensor."""
+        if isinstance(data, _C.Tensor):
+            warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+                          "sourceTensor.detach().clone().requires_grad_(True), rather than "
+                          "tensor.new_tensor(sourceTensor).", stacklevel=2)
+            data = data.detach().to(self.device if device is None else device,
+                                    self.dtype if dtype is None else dtype, copy=True)
+            return data.requires_grad_(requires_grad)
+        return _C.tensor(data, dtype=self.dtype if dtype is None else dtype,
+                         device=self.device if device is None else device, requires_grad=requires_grad,
+                         pin_memory=pin_memory)
+
+    def new(self, *data, **options):
+        """A tensor of sizes, or of a sequence of values, of this one's type: the form from before dtypes."""
+        if len(data) == 1 and isinstance(data[0], (list, tuple)) and not isinstance(data[0], _C.Size):
+            return _C.tensor(data[0], dtype=self.dtype, device=self.device)
+        return _factory(self, _C.empty, data or (0,), options)
+
+
+def _factory(tensor, factory, args, options):
+    options = {name: value for name, value in options.items() if value is not None}
+    return factory(*args, **{"dtype": tensor.dtype, "device": tensor.device, **options})
+
+
+def _mapped(tensor, function, *others):
+    if tensor.is_cuda:
+        raise TypeError("apply_ is only implemented on CPU tensors")
+    if tensor.requires_grad:
+        raise RuntimeError("Can't call apply_() on Variable that requires grad. Use var.detach().apply_() instead.")
+    if any(other.numel() != tensor.numel() or other.dtype != tensor.dtype for other in others):
+        raise RuntimeError("map_: the tensors differ in size or dtype")
+    values = (t.detach().reshape(-1).tolist() for t in (tensor, *others))
+    with _C.no_grad():
+        return tensor.copy_(_C.tensor([function(*v) for v in zip(*values)], dtype=tensor.dtype).view(tensor.shape))
