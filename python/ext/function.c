@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch.autograd.Function: a user's own forward and backward. `apply` runs forward without
-// recording, then makes one node (px_function_record) whose context is the ctx object.
+// recording, then makes one node (px_function_record) whose context is the ctx object. The node
+// owns a reference to the object, and the object none to the node: what is saved of the function's
+// own results has no history, so no cycle of references arises.
 #include "ext.h"
 
 #include <string.h>
@@ -16,70 +18,68 @@ typedef struct ctx_object {
   int all_outputs;
   char name[64];
 } ctx_object;
-static PyTypeObject ctx_type, function_base;
+static ctx_object *ctx_of(PyObject *self) { return (ctx_object *)self; }
 
-static int ctx_traverse(PyObject *object, visitproc visit, void *arg) {
-  ctx_object *self = (ctx_object *)object;
-  Py_VISIT(self->dict);
-  Py_VISIT(self->cls);
-  Py_VISIT(self->to_save);
-  Py_VISIT(self->dirty);
-  Py_VISIT(self->constant);
-  return 0;
+static void ctx_end(PyObject *self) {
+  for (int i = 0; i < ctx_of(self)->saved_count; i++) px_release(ctx_of(self)->saved[i]);
+  for (int i = 0; i < ctx_of(self)->all_outputs; i++) px_release(ctx_of(self)->outlines[i]);
 }
-static int ctx_clear(PyObject *object) {
-  ctx_object *self = (ctx_object *)object;
-  Py_CLEAR(self->dict);
-  Py_CLEAR(self->cls);
-  Py_CLEAR(self->to_save);
-  Py_CLEAR(self->dirty);
-  Py_CLEAR(self->constant);
-  return 0;
-}
-static void ctx_dealloc(PyObject *object) {
-  ctx_object *self = (ctx_object *)object;
-  PyObject_GC_UnTrack(self);
-  ctx_clear(object);
-  Py_XDECREF(self->needs);
-  for (int i = 0; i < self->saved_count; i++) px_release(self->saved[i]);
-  for (int i = 0; i < self->all_outputs; i++) px_release(self->outlines[i]);
-  PyMem_Free(self->saved);
-  Py_TYPE(object)->tp_free(object);
-}
+EXT_OWNS(ctx, EXT_OBJECT(ctx_object, dict), EXT_OBJECT(ctx_object, cls),
+         EXT_OBJECT(ctx_object, to_save), EXT_OBJECT(ctx_object, dirty),
+         EXT_OBJECT(ctx_object, constant), EXT_OBJECT(ctx_object, needs), EXT_ENDS(ctx_end),
+         EXT_MEMORY(ctx_object, saved));
+EXT_TYPE(
+    ctx, "torch.autograd.function.FunctionCtx", "autograd.function.FunctionCtx", ctx_object,
+    EXT_OPEN | EXT_CYCLES,
+    "The first argument of a Function's forward and backward: what one leaves for the other, in "
+    "attributes\nand by save_for_backward.",
+    EXT_LIFE(ctx), .tp_new = PyType_GenericNew, .tp_dictoffset = offsetof(ctx_object, dict));
 
-static PyObject *ctx_save(PyObject *self, PyObject *tensors) {
-  Py_XSETREF(((ctx_object *)self)->to_save, Py_NewRef(tensors));
+// Keeps the arguments in a field until `apply` reads them.
+static PyObject *keep(PyObject **field, const ext_call *call) {
+  ext_rest tensors;
+  EXT_BIND(tensors);
+  PyObject *tuple = ext_tuple_of(tensors);
+  if (!tuple) return NULL;
+  Py_XSETREF(*field, tuple);
   Py_RETURN_NONE;
 }
-static PyObject *ctx_mark_dirty(PyObject *self, PyObject *tensors) {
-  Py_XSETREF(((ctx_object *)self)->dirty, Py_NewRef(tensors));
-  Py_RETURN_NONE;
+EXT_METHOD(ctx, save_for_backward, "(*tensors: Tensor | None) -> None",
+           "Keeps tensors for backward, in saved_tensors: inputs, results, or others.") {
+  return keep(&ctx_of(self)->to_save, call);
 }
-static PyObject *ctx_mark_constant(PyObject *self, PyObject *tensors) {
-  Py_XSETREF(((ctx_object *)self)->constant, Py_NewRef(tensors));
-  Py_RETURN_NONE;
+EXT_ALSO(ctx, save_for_forward, ctx_save_for_backward);
+EXT_METHOD(ctx, mark_dirty, "(*tensors: Tensor) -> None",
+           "Says which inputs forward changed in place.") {
+  return keep(&ctx_of(self)->dirty, call);
 }
-static PyObject *ctx_set_materialize(PyObject *self, PyObject *value) {
-  int wanted = PyObject_IsTrue(value);
-  if (wanted < 0) return NULL;
-  ((ctx_object *)self)->materialize = wanted;
+EXT_METHOD(ctx, mark_non_differentiable, "(*tensors: Tensor) -> None",
+           "Says which results have no gradient.") {
+  return keep(&ctx_of(self)->constant, call);
+}
+EXT_METHOD(
+    ctx, set_materialize_grads, "(value: bool) -> None",
+    "Whether backward gets zeros (the default) or None for results that nothing depends on.") {
+  bool value;
+  EXT_BIND(value);
+  ctx_of(self)->materialize = value;
   Py_RETURN_NONE;
 }
 
-static PyObject *ctx_saved_tensors(PyObject *object, void *unused) {
-  ctx_object *self = (ctx_object *)object;
-  if (!self->saved) return self->to_save ? Py_NewRef(self->to_save) : PyTuple_New(0);
-  if (self->dropped)
+EXT_GETTER(ctx, saved_tensors, "tuple[Tensor | None, ...]", "What save_for_backward kept.") {
+  const ctx_object *ctx = ctx_of(self);
+  if (!ctx->saved) return ctx->to_save ? Py_NewRef(ctx->to_save) : PyTuple_New(0);
+  if (ctx->dropped)
     EXT_FAIL(PyExc_RuntimeError,
              "Trying to backward through the graph a second time (or directly access saved tensors "
              "after they have already been freed). Saved intermediate values of the graph are "
              "freed when you call .backward() or autograd.grad(). Specify retain_graph=True if you "
              "need to backward through the graph a second time or if you need to access saved "
              "tensors after calling backward.");
-  PyObject *tuple = PyTuple_New(self->saved_count);
-  for (int i = 0; tuple && i < self->saved_count; i++) {
+  PyObject *tuple = PyTuple_New(ctx->saved_count);
+  for (int i = 0; tuple && i < ctx->saved_count; i++) {
     px_tensor *tensor = NULL;
-    if (self->saved[i] && px_saved_unpack(&tensor, self->saved[i], self->name) != PX_OK) {
+    if (ctx->saved[i] && px_saved_unpack(&tensor, ctx->saved[i], ctx->name) != PX_OK) {
       Py_DECREF(tuple);
       return ext_raise();
     }
@@ -87,34 +87,10 @@ static PyObject *ctx_saved_tensors(PyObject *object, void *unused) {
   }
   return tuple;
 }
-static PyObject *ctx_needs(PyObject *self, void *unused) {
-  PyObject *needs = ((ctx_object *)self)->needs;
-  return needs ? Py_NewRef(needs) : PyTuple_New(0);
-}
-
-static PyMethodDef ctx_methods[] = {
-    {"save_for_backward", ctx_save, METH_VARARGS, NULL},
-    {"save_for_forward", ctx_save, METH_VARARGS, NULL},
-    {"mark_dirty", ctx_mark_dirty, METH_VARARGS, NULL},
-    {"mark_non_differentiable", ctx_mark_constant, METH_VARARGS, NULL},
-    {"set_materialize_grads", ctx_set_materialize, METH_O, NULL},
-    {NULL, NULL, 0, NULL}};
-static PyGetSetDef ctx_getset[] = {{"saved_tensors", ctx_saved_tensors, NULL, NULL, NULL},
-                                   {"saved_variables", ctx_saved_tensors, NULL, NULL, NULL},
-                                   {"needs_input_grad", ctx_needs, NULL, NULL, NULL},
-                                   {NULL, NULL, NULL, NULL, NULL}};
-static PyTypeObject ctx_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.autograd.function.FunctionCtx",
-    .tp_basicsize = sizeof(ctx_object),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
-    .tp_new = PyType_GenericNew,
-    .tp_dealloc = ctx_dealloc,
-    .tp_traverse = ctx_traverse,
-    .tp_clear = ctx_clear,
-    .tp_methods = ctx_methods,
-    .tp_getset = ctx_getset,
-    .tp_dictoffset = offsetof(ctx_object, dict),
-};
+EXT_ALSO(ctx, saved_variables, ctx_attr_saved_tensors);
+EXT_GET(ctx, needs_input_grad, "tuple[bool, ...]",
+        ctx_of(self)->needs ? Py_NewRef(ctx_of(self)->needs) : PyTuple_New(0),
+        "Whether each argument of forward wants a gradient.");
 
 static bool holds(PyObject *tuple, PyObject *object) {
   for (Py_ssize_t i = 0; tuple && i < PyTuple_GET_SIZE(tuple); i++)
@@ -195,13 +171,6 @@ static void drop_saved(void *context) {
   }
 }
 
-static void release_ctx(void *context) {
-  if (!Py_IsInitialized()) return;
-  PyGILState_STATE state = PyGILState_Ensure();
-  Py_DECREF((PyObject *)context);
-  PyGILState_Release(state);
-}
-
 // ---- apply
 static int save_tensors(ctx_object *self, PyObject *outputs) {
   Py_ssize_t count = self->to_save ? PyTuple_GET_SIZE(self->to_save) : 0;
@@ -258,7 +227,7 @@ static int record(ctx_object *self, PyObject *inputs, PyObject *outputs) {
     outs[at] = ext_tensor(item);
     self->position[at] = (int8_t)i;
   }
-  px_function function = {self->name, run_backward, release_ctx, drop_saved};
+  px_function function = {self->name, run_backward, ext_release, drop_saved};
   Py_INCREF(self);
   EXT_TRY_INT(px_function_record(&function, self, (int)n, ins, self->output_count, outs));
   return 0;
@@ -289,10 +258,10 @@ static PyObject *needs_of(PyObject *args) {
   return needs;
 }
 
-static PyObject *function_apply(PyObject *cls, PyObject *args) {
-  EXT_OWNED *object = PyObject_CallNoArgs((PyObject *)&ctx_type);
+static PyObject *apply(PyObject *cls, PyObject *args) {
+  EXT_OWNED *object = ext_new(&ctx_type);
   if (!object) return NULL;
-  ctx_object *self = (ctx_object *)object;
+  ctx_object *self = ctx_of(object);
   self->materialize = true;
   self->cls = Py_NewRef(cls);
   self->needs = needs_of(args);
@@ -312,29 +281,54 @@ static PyObject *function_apply(PyObject *cls, PyObject *args) {
   return PyTuple_Check(result) ? ext_moved(&outputs) : Py_NewRef(PyTuple_GET_ITEM(outputs, 0));
 }
 
-static PyObject *forward_missing(PyObject *cls, PyObject *args) {
+typedef struct function_object {
+  PyObject_HEAD
+} function_object;
+EXT_TYPE(function, "torch.autograd.Function", "autograd.Function autograd.function.Function",
+         function_object, EXT_OPEN,
+         "An operation with a gradient of its own: a class derived from it has two static methods, "
+         "forward\nand backward, and is used by `apply`.\n\n"
+         ">>> class Double(torch.autograd.Function):\n"
+         "...     @staticmethod\n"
+         "...     def forward(ctx, x):\n"
+         "...         return x * 2\n"
+         "...     @staticmethod\n"
+         "...     def backward(ctx, grad):\n"
+         "...         return grad * 2\n"
+         ">>> x = torch.ones(1, requires_grad=True)\n"
+         ">>> Double.apply(x).backward(); x.grad\n"
+         "tensor([2.])\n",
+         .tp_new = PyType_GenericNew);
+
+EXT_CLASS_METHOD(function, apply, "(*args: object) -> object",
+                 "Runs forward without recording, and records backward as one operation.") {
+  ext_rest args;
+  EXT_BIND(args);
+  EXT_OWNED *tuple = ext_tuple_of(args);
+  return tuple ? apply(self, tuple) : NULL;
+}
+EXT_STATIC_METHOD(
+    function, forward, "(*args: object) -> object",
+    "To be given: the results from ctx and the arguments of apply; or from the arguments "
+    "alone, where\nsetup_context(ctx, inputs, output) is given too.") {
   EXT_FAIL(PyExc_NotImplementedError,
            "You must implement the forward function for custom autograd.Function.");
 }
-static PyObject *backward_missing(PyObject *cls, PyObject *args) {
+EXT_STATIC_METHOD(
+    function, backward, "(*args: object) -> object",
+    "To be given: the gradients of the arguments, from ctx and those of the results.") {
   EXT_FAIL(PyExc_NotImplementedError,
            "You must implement either the backward or vjp method for your custom "
            "autograd.Function to use it with backward mode AD.");
 }
-static PyMethodDef base_methods[] = {
-    {"apply", function_apply, METH_VARARGS | METH_CLASS, NULL},
-    {"forward", forward_missing, METH_VARARGS | METH_STATIC, NULL},
-    {"backward", backward_missing, METH_VARARGS | METH_STATIC, NULL},
-    {NULL, NULL, 0, NULL}};
-static PyTypeObject function_base = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.autograd.Function",
-    .tp_basicsize = sizeof(PyObject),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-    .tp_new = PyType_GenericNew,
-    .tp_methods = base_methods,
-};
+// None stands for what a class need not give.
+static int add_setup_context(PyObject *torch) {
+  return PyDict_SetItemString(function_type.tp_dict, "setup_context", Py_None);
+}
+EXT_START(EXT_VALUES, add_setup_context);
 
-// once_differentiable(backward): runs it without recording.
+// ---- once_differentiable
+EXT_MODULE(autograd_function, "autograd.function", "Operations with gradients of their own.");
 static PyObject *run_once(PyObject *function, PyObject *args, PyObject *kwargs) {
   bool grad = px_grad_enabled();
   px_grad_set_enabled(false);
@@ -344,19 +338,9 @@ static PyObject *run_once(PyObject *function, PyObject *args, PyObject *kwargs) 
 }
 static PyMethodDef run_once_def = {"once_differentiable", (PyCFunction)(void (*)(void))run_once,
                                    METH_VARARGS | METH_KEYWORDS, NULL};
-static PyObject *once_differentiable(PyObject *module, PyObject *function) {
-  return PyCFunction_New(&run_once_def, function);
+EXT_FUNCTION(autograd_function, once_differentiable, "(fn: Callable) -> Callable",
+             "For backward, as a decorator: it runs without recording.") {
+  PyObject *fn;
+  EXT_BIND(fn);
+  return PyCFunction_New(&run_once_def, fn);
 }
-static PyMethodDef functions[] = {{"once_differentiable", once_differentiable, METH_O, NULL},
-                                  {NULL, NULL, 0, NULL}};
-
-static int ext_init_function(PyObject *m) {
-  EXT_OWNED *autograd = PyObject_GetAttrString(m, "autograd");
-  PyObject *function = autograd ? ext_submodule(autograd, "function", functions) : NULL;
-  if (!function || ext_add_type(autograd, "Function", &function_base) < 0 ||
-      ext_add_type(function, "Function", &function_base) < 0 ||
-      ext_add_type(function, "FunctionCtx", &ctx_type) < 0)
-    return -1;
-  return PyDict_SetItemString(function_base.tp_dict, "setup_context", Py_None);
-}
-EXT_START(EXT_VALUES, ext_init_function);

@@ -7,42 +7,38 @@
 #include <string.h>
 
 typedef struct missing_object {
-  PyObject_HEAD const char *space, *name;
+  PyObject_HEAD const char *space;
+  PyObject *name;
 } missing_object;
 
 static PyObject *missing_call(PyObject *self, PyObject *args, PyObject *kwargs) {
   const missing_object *object = (missing_object *)self;
-  EXT_FAIL(PyExc_NotImplementedError, "%s.%s is not implemented in Phlox", object->space,
+  EXT_FAIL(PyExc_NotImplementedError, "%s.%U is not implemented in Phlox", object->space,
            object->name);
 }
 static PyObject *missing_repr(PyObject *self) {
   const missing_object *object = (missing_object *)self;
-  return PyUnicode_FromFormat("<%s.%s: not implemented>", object->space, object->name);
+  return PyUnicode_FromFormat("<%s.%U: not implemented>", object->space, object->name);
 }
-static PyObject *missing_name(PyObject *self, void *unused) {
-  return PyUnicode_FromString(((missing_object *)self)->name);
-}
-static PyGetSetDef missing_getset[] = {{"__name__", missing_name, NULL, NULL, NULL},
-                                       {NULL, NULL, NULL, NULL, NULL}};
-static PyTypeObject missing_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.missing",
-    .tp_basicsize = sizeof(missing_object),
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_call = missing_call,
-    .tp_repr = missing_repr,
-    .tp_getset = missing_getset,
-};
+EXT_OWNS(missing, EXT_OBJECT(missing_object, name));
+EXT_TYPE(missing, "torch.missing", "", missing_object, EXT_FINAL,
+         "A function or method of PyTorch that Phlox lacks.", EXT_LIFE(missing),
+         .tp_call = missing_call, .tp_repr = missing_repr);
+EXT_GET(missing, __name__, "str", Py_NewRef(((missing_object *)self)->name), NULL);
 
-static int fill(PyObject *dict, const char *space, const char *const *names, int count) {
-  for (int i = 0; i < count; i++) {
-    if (PyDict_GetItemString(dict, names[i])) continue;
-    missing_object *object = PyObject_New(missing_object, &missing_type);
+// Binds the names, which are separated by spaces, where there is nothing else of that name.
+static int fill(PyObject *dict, const char *space, const char *names) {
+  while (*names) {
+    size_t length = strcspn(names, " ");
+    EXT_OWNED *name = PyUnicode_FromStringAndSize(names, (Py_ssize_t)length);
+    names += length + (names[length] == ' ');
+    if (!name) return -1;
+    if (PyDict_Contains(dict, name)) continue;
+    EXT_OWNED *object = ext_new(&missing_type);
     if (!object) return -1;
-    object->space = space;
-    object->name = names[i];
-    int failed = PyDict_SetItemString(dict, names[i], (PyObject *)object);
-    Py_DECREF(object);
-    if (failed) return -1;
+    ((missing_object *)object)->space = space;
+    ((missing_object *)object)->name = Py_NewRef(name);
+    if (PyDict_SetItem(dict, name, object) < 0) return -1;
   }
   return 0;
 }
@@ -76,15 +72,15 @@ static int give_getattr(PyObject *module) {
   return function ? PyDict_SetItemString(PyModule_GetDict(module), "__getattr__", function) : -1;
 }
 
-// _name_missing(name): the same for a module in Python that is being imported.
-static PyObject *name_missing(PyObject *self, PyObject *name) {
+EXT_FUNCTION(torch, _name_missing, "(name: str) -> None",
+             "Lets a module in Python, which is being imported, say what it lacks.") {
+  PyObject *name;
+  EXT_BIND(name);
   PyObject *module = PyDict_GetItemWithError(PyImport_GetModuleDict(), name);
   if (!module) return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_KeyError, "%R", name);
   if (give_getattr(module) < 0) return NULL;
   Py_RETURN_NONE;
 }
-static PyMethodDef functions[] = {{"_name_missing", name_missing, METH_O, NULL},
-                                  {NULL, NULL, 0, NULL}};
 
 static int give_all_getattr(PyObject *root) {
   EXT_OWNED *names = PyDict_Keys(PyImport_GetModuleDict());
@@ -98,18 +94,15 @@ static int give_all_getattr(PyObject *root) {
   return 0;
 }
 
-// The last part to be initialised: it fills what the others left.
-static int ext_init_missing(PyObject *m) {
-  EXT_OWNED *nn = PyObject_GetAttrString(m, "nn");
+// The last part of the start: it fills what the others left.
+static int fill_missing(PyObject *torch) {
+  EXT_OWNED *nn = PyObject_GetAttrString(torch, "nn");
   EXT_OWNED *functional = nn ? PyObject_GetAttrString(nn, "functional") : NULL;
-  if (!functional || PyType_Ready(&missing_type) < 0) return -1;
-  if (fill(PyModule_GetDict(m), "torch", torch_names, EXT_LENGTH(torch_names)) < 0 ||
-      fill(ext_TensorType->tp_dict, "torch.Tensor", tensor_names, EXT_LENGTH(tensor_names)) < 0 ||
-      fill(PyModule_GetDict(functional), "torch.nn.functional", functional_names,
-           EXT_LENGTH(functional_names)) < 0)
+  if (!functional || fill(PyModule_GetDict(torch), "torch", torch_names) < 0 ||
+      fill(ext_TensorType->tp_dict, "torch.Tensor", tensor_names) < 0 ||
+      fill(PyModule_GetDict(functional), "torch.nn.functional", functional_names) < 0)
     return -1;
   PyType_Modified(ext_TensorType);
-  if (PyModule_AddFunctions(m, functions) < 0) return -1;
-  return give_all_getattr(m);
+  return give_all_getattr(torch);
 }
-EXT_START(EXT_LAST, ext_init_missing);
+EXT_START(EXT_LAST, fill_missing);

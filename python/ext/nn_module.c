@@ -558,7 +558,7 @@ static PyObject *module_repr(PyObject *self) {
 
 EXT_SHARED_TYPE(
     module, ext_ModuleType, "torch.nn.Module", "nn.Module", ext_module_object,
-    EXT_OPEN | EXT_CYCLES | EXT_CALLED | EXT_PREFIXED,
+    EXT_OPEN | EXT_CYCLES | EXT_VECTORCALL | EXT_PREFIXED,
     "Module()\n--\n\n"
     "The base of all modules: named parameters, buffers and children, and a forward function. "
     "Classes derive\nfrom it, call super().__init__(), assign parameters and modules, and define "

@@ -3,58 +3,39 @@
 // number gives NotImplemented, so that Python asks the other side.
 #include "ext.h"
 
-// What the slots call; looked up once at start. `alpha` ops take three arguments, the rest two.
+// What the slots call: slot and op. The ops are looked up once each.
+#define SLOTS(XX) \
+  XX(ADD, "add") \
+  XX(SUB, "sub") \
+  XX(MUL, "mul") \
+  XX(DIV, "div") \
+  XX(FLOORDIV, "floor_divide") \
+  XX(REM, "remainder") \
+  XX(POW, "pow") \
+  XX(RSUB, "rsub") \
+  XX(AND, "bitwise_and") \
+  XX(OR, "bitwise_or") \
+  XX(XOR, "bitwise_xor") \
+  XX(LSHIFT, "bitwise_left_shift") \
+  XX(RSHIFT, "bitwise_right_shift") \
+  XX(MATMUL, "matmul") \
+  XX(EQ, "eq") \
+  XX(NE, "ne") \
+  XX(LT, "lt") \
+  XX(LE, "le") \
+  XX(GT, "gt") \
+  XX(GE, "ge") XX(NEG, "neg") XX(ABS, "abs") XX(NOT, "bitwise_not") XX(RECIPROCAL, "reciprocal")
 typedef enum slot_op {
-  ADD,
-  SUB,
-  MUL,
-  DIV,
-  FLOORDIV,
-  REM,
-  POW,
-  RSUB,
-  AND,
-  OR,
-  XOR,
-  LSHIFT,
-  RSHIFT,
-  MATMUL,
-  EQ,
-  NE,
-  LT,
-  LE,
-  GT,
-  GE,
-  NEG,
-  ABS,
-  NOT,
-  RECIPROCAL,
-  SLOT_OPS
+#define XX(slot, name) slot,
+  SLOTS(XX)
+#undef XX
+      SLOT_OPS
 } slot_op;
-static const char *const slot_names[SLOT_OPS] = {"add",
-                                                 "sub",
-                                                 "mul",
-                                                 "div",
-                                                 "floor_divide",
-                                                 "remainder",
-                                                 "pow",
-                                                 "rsub",
-                                                 "bitwise_and",
-                                                 "bitwise_or",
-                                                 "bitwise_xor",
-                                                 "bitwise_left_shift",
-                                                 "bitwise_right_shift",
-                                                 "matmul",
-                                                 "eq",
-                                                 "ne",
-                                                 "lt",
-                                                 "le",
-                                                 "gt",
-                                                 "ge",
-                                                 "neg",
-                                                 "abs",
-                                                 "bitwise_not",
-                                                 "reciprocal"};
+static const char *const slot_names[SLOT_OPS] = {
+#define XX(slot, name) name,
+    SLOTS(XX)
+#undef XX
+};
 static const px_op *slot_ops[SLOT_OPS];
 
 static const px_op *op_of(slot_op slot) {
@@ -128,31 +109,21 @@ static PyObject *unary(slot_op slot, PyObject *a) {
   return call_values(slot, PX_CALL_NEW, args, 1);
 }
 
-#define BINARY(name, slot) \
-  static PyObject *name(PyObject *a, PyObject *b) { return binary(slot, a, b); }
-#define INPLACE(name, slot) \
-  static PyObject *name(PyObject *a, PyObject *b) { return inplace(slot, a, b); }
-BINARY(add, ADD)
-BINARY(mul, MUL)
-BINARY(floor_divide, FLOORDIV)
-BINARY(bit_and, AND)
-BINARY(bit_or, OR)
-BINARY(bit_xor, XOR)
-BINARY(shift_left, LSHIFT)
-BINARY(shift_right, RSHIFT)
-INPLACE(iadd, ADD)
-INPLACE(isub, SUB)
-INPLACE(imul, MUL)
-INPLACE(idiv, DIV)
-INPLACE(ifloor_divide, FLOORDIV)
-INPLACE(iremainder, REM)
-INPLACE(iand, AND)
-INPLACE(ior, OR)
-INPLACE(ixor, XOR)
-INPLACE(ishift_left, LSHIFT)
-INPLACE(ishift_right, RSHIFT)
-
-static PyObject *remainder_of(PyObject *a, PyObject *b) { return binary(REM, a, b); }
+// Slots that call an op on their operands, and their in-place forms.
+#define BINARY(XX) \
+  XX(add, ADD) \
+  XX(multiply, MUL) \
+  XX(floor_divide, FLOORDIV) \
+  XX(remainder, REM) XX(and, AND) XX(or, OR) XX(xor, XOR) XX(lshift, LSHIFT) XX(rshift, RSHIFT)
+#define INPLACE(XX) BINARY(XX) XX(subtract, SUB) XX(true_divide, DIV)
+#define XX(name, slot) \
+  static PyObject *do_##name(PyObject *a, PyObject *b) { return binary(slot, a, b); }
+BINARY(XX)
+#undef XX
+#define XX(name, slot) \
+  static PyObject *do_##name##_inplace(PyObject *a, PyObject *b) { return inplace(slot, a, b); }
+INPLACE(XX)
+#undef XX
 
 // number - tensor is rsub(tensor, number), as in PyTorch (RsubBackward).
 static PyObject *sub(PyObject *a, PyObject *b) {
@@ -230,19 +201,17 @@ static PyObject *as_index(PyObject *self) {
 }
 
 static PyNumberMethods number_methods = {
-    .nb_add = add,
-    .nb_subtract = sub,
-    .nb_multiply = mul,
+#define XX(name, slot) .nb_##name = do_##name,
+    BINARY(XX)
+#undef XX
+#define XX(name, slot) .nb_inplace_##name = do_##name##_inplace,
+        INPLACE(XX)
+#undef XX
+            .nb_subtract = sub,
     .nb_true_divide = divide,
-    .nb_floor_divide = floor_divide,
-    .nb_remainder = remainder_of,
     .nb_power = power,
+    .nb_inplace_power = ipower,
     .nb_matrix_multiply = matmul,
-    .nb_and = bit_and,
-    .nb_or = bit_or,
-    .nb_xor = bit_xor,
-    .nb_lshift = shift_left,
-    .nb_rshift = shift_right,
     .nb_negative = negative,
     .nb_positive = positive,
     .nb_absolute = absolute,
@@ -250,19 +219,6 @@ static PyNumberMethods number_methods = {
     .nb_bool = truth,
     .nb_int = as_int,
     .nb_float = as_float,
-    .nb_index = as_index,
-    .nb_inplace_add = iadd,
-    .nb_inplace_subtract = isub,
-    .nb_inplace_multiply = imul,
-    .nb_inplace_true_divide = idiv,
-    .nb_inplace_floor_divide = ifloor_divide,
-    .nb_inplace_remainder = iremainder,
-    .nb_inplace_power = ipower,
-    .nb_inplace_and = iand,
-    .nb_inplace_or = ior,
-    .nb_inplace_xor = ixor,
-    .nb_inplace_lshift = ishift_left,
-    .nb_inplace_rshift = ishift_right,
-};
+    .nb_index = as_index};
 EXT_SLOT(tensor_base, tp_as_number, &number_methods);
 EXT_SLOT(tensor_base, tp_richcompare, ext_richcompare);

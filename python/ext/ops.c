@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-static PyTypeObject function_type, method_type;
+static PyTypeObject op_type, op_method_type;
 static PyObject
     *spaces[4];  // dicts of name -> callable: methods, functions, nn.functional, torch.ops
 static PyObject *return_types;
@@ -255,50 +255,30 @@ static PyObject *callable_repr(PyObject *object) {
     return PyUnicode_FromFormat("<method '%U' of 'torch._C.TensorBase' objects>", self->name);
   return PyUnicode_FromFormat("<built-in method %U of type object>", self->name);
 }
-static PyObject *get_name(PyObject *self, void *unused) {
-  return Py_NewRef(((ext_callable *)self)->name);
-}
-static PyObject *get_module(PyObject *self, void *unused) {
-  return PyUnicode_InternFromString("torch");
-}
-static PyObject *get_doc(PyObject *self, void *unused) {
-  const px_op *op = ((ext_callable *)self)->signatures[0].op;
-  return PyUnicode_FromFormat("%s\n\n%s", op->schema, op->doc ? op->doc : "");
-}
-static PyObject *callable_reduce(PyObject *self, PyObject *unused) {
-  return Py_NewRef(((ext_callable *)self)->name);
-}
 static PyObject *method_get(PyObject *self, PyObject *instance, PyObject *owner) {
   return !instance || instance == Py_None ? Py_NewRef(self) : PyMethod_New(self, instance);
 }
-static PyGetSetDef getset[] = {{"__name__", get_name, NULL, NULL, NULL},
-                               {"__qualname__", get_name, NULL, NULL, NULL},
-                               {"__module__", get_module, NULL, NULL, NULL},
-                               {"__doc__", get_doc, NULL, NULL, NULL},
-                               {NULL, NULL, NULL, NULL, NULL}};
-static PyMethodDef methods[] = {{"__reduce__", callable_reduce, METH_NOARGS, NULL},
-                                {NULL, NULL, 0, NULL}};
-static PyTypeObject function_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.op",
-    .tp_basicsize = sizeof(ext_callable),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
-    .tp_vectorcall_offset = offsetof(ext_callable, call),
-    .tp_call = PyVectorcall_Call,
-    .tp_repr = callable_repr,
-    .tp_getset = getset,
-    .tp_methods = methods,
-};
-static PyTypeObject method_type = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "torch.method",
-    .tp_basicsize = sizeof(ext_callable),
-    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR,
-    .tp_vectorcall_offset = offsetof(ext_callable, call),
-    .tp_call = PyVectorcall_Call,
-    .tp_descr_get = method_get,
-    .tp_repr = callable_repr,
-    .tp_getset = getset,
-    .tp_methods = methods,
-};
+#define CALLABLE_TYPE(word, name, flags, get) \
+  EXT_TYPE(word, name, "", ext_callable, EXT_VECTORCALL | (flags), NULL, \
+           .tp_vectorcall_offset = offsetof(ext_callable, call), .tp_call = PyVectorcall_Call, \
+           .tp_repr = callable_repr, .tp_descr_get = get)
+CALLABLE_TYPE(op, "torch.op", EXT_FINAL, NULL);
+CALLABLE_TYPE(op_method, "torch.method", EXT_BINDS, method_get);
+
+#define NAME(self) Py_NewRef(((ext_callable *)(self))->name)
+EXT_GET(op, __name__, "str", NAME(self), NULL);
+EXT_GET(op, __module__, "str", PyUnicode_InternFromString("torch"), NULL);
+EXT_GETTER(op, __doc__, "str", NULL) {
+  const px_op *op = ((ext_callable *)self)->signatures[0].op;
+  return PyUnicode_FromFormat("%s\n\n%s", op->schema, op->doc ? op->doc : "");
+}
+EXT_GIVES(op, __reduce__, "str", NAME(self), NULL);
+EXT_ALSO(op, __qualname__, op_attr___name__);
+EXT_ALSO(op_method, __name__, op_attr___name__);
+EXT_ALSO(op_method, __qualname__, op_attr___name__);
+EXT_ALSO(op_method, __module__, op_attr___module__);
+EXT_ALSO(op_method, __doc__, op_attr___doc__);
+EXT_ALSO(op_method, __reduce__, op___reduce__);
 
 // ---- named tuples of several results
 static PyObject *struct_repr(PyObject *self) {
@@ -332,7 +312,7 @@ static PyTypeObject *make_result_type(const px_op *op, const char *name) {
 static ext_callable *callable_of(char space, const char *name) {
   PyObject *dict = space_of(space), *known = PyDict_GetItemString(dict, name);
   if (known) return (ext_callable *)known;
-  ext_callable *self = PyObject_New(ext_callable, space == 'm' ? &method_type : &function_type);
+  ext_callable *self = PyObject_New(ext_callable, space == 'm' ? &op_method_type : &op_type);
   if (!self) return NULL;
   self->call = callable_call;
   self->name = PyUnicode_InternFromString(name);
@@ -534,7 +514,6 @@ PyObject *ext_op_registered(const char *name) {
 }
 
 static int ext_init_ops(PyObject *m) {
-  if (PyType_Ready(&function_type) < 0 || PyType_Ready(&method_type) < 0) return -1;
   for (int i = 0; i < EXT_LENGTH(spaces); i++) {
     spaces[i] = PyDict_New();
     if (!spaces[i]) return -1;

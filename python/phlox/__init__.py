@@ -27,6 +27,7 @@ _IN_PYTHON = {
     "cuda": {
         "_scopes": "StreamContext device device_of stream",
         "_types": _TENSOR_TYPES,
+        "comm": "comm",
         "memory": "memory max_memory_cached memory_cached memory_snapshot memory_summary "
                   "reset_max_memory_allocated reset_max_memory_cached",
         "random": "get_rng_state get_rng_state_all initial_seed manual_seed manual_seed_all random seed seed_all "

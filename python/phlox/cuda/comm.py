@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.cuda.comm: copies, cuts, joins and sums of tensors over devices, by hand."""
+import warnings
+
+from phlox import _C, cuda
+
+_C._name_missing(__name__)
+
+
+def _index(device):
+    """The index of a device of type cuda; None is the current one."""
+    index = -1 if device is None else cuda._scope_index(device)[0]
+    return cuda.current_device() if index < 0 and not isinstance(device, int) else index
+
+
+def _need_tensors(tensors, function):
+    for tensor in tensors:
+        if not isinstance(tensor, _C.Tensor):
+            raise TypeError(f"{function}(): argument 'tensors' must be Tensor, not {type(tensor).__name__}")
+    return tensors
+
+
+def _need_tensor(tensor, function):
+    if not isinstance(tensor, _C.Tensor):
+        raise TypeError(f"{function}(): argument 'tensor' must be Tensor, not {type(tensor).__name__}")
+
+
+def broadcast(tensor, devices=None, *, out=None):
+    """Copies of a tensor on several devices.
+
+    Args:
+        tensor (Tensor)
+        devices (sequence of devices): where to; or
+        out (sequence of Tensors): on devices, into which it is copied
+
+    Returns the copies, or `out`.
+    """
+    _need_tensor(tensor, "broadcast")
+    if (devices is None) == (out is None):
+        raise RuntimeError("Exactly one of 'devices' and 'out' must be specified, but got "
+                           f"devices={devices} and out={out}")
+    if out is None:
+        return cuda._broadcast(tensor, [_index(device) for device in devices])
+    for i, target in enumerate(_need_tensors(out, "broadcast")):
+        if not target.is_cuda:
+            raise RuntimeError("Expected all output tensors to be CUDA tensors, but output tensor at index "
+                               f"{i} has device '{target.device}'")
+        target.copy_(tensor, non_blocking=True)
+    return out
+
+
+def reduce_add(inputs, destination=None):
+    """The sum of tensors of several devices.
+
+    Args:
+        inputs (sequence of Tensors): of one size
+        destination (device): where the sum is; the current device by default
+    """
+    inputs = _need_tensors(list(inputs), "reduce_add")
+    if destination is not None:
+        destination = _C.device("cuda", _index(destination))
+        if all(tensor.device != destination for tensor in inputs):
+            raise RuntimeError("reduce_add expects destination to be on the same GPU with one of the tensors")
+    return cuda._reduce_add(inputs, destination)
+
+
+def scatter(tensor, devices, chunk_sizes=None, dim=0):
+    """The parts of a tensor, each on a device.
+
+    Args:
+        tensor (Tensor)
+        devices (sequence of devices): where to
+        chunk_sizes (sequence of ints): the sizes of the parts along `dim`; equal ones by default
+        dim (int): the dimension that is cut
+    """
+    _need_tensor(tensor, "scatter")
+    devices, dim = [_index(device) for device in devices], dim or 0
+    if chunk_sizes is not None:
+        if len(chunk_sizes) != len(devices):
+            raise RuntimeError("Expected devices and chunk_sizes to be of same length, but got "
+                               f"len(devices) = {len(devices)} and len(chunk_sizes) = {len(chunk_sizes)}")
+        if sum(chunk_sizes) != tensor.size(dim):
+            raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {tensor.size(dim)} (input "
+                               f"tensor's size at dimension {dim}), but got split_sizes={chunk_sizes}")
+    return tuple(cuda._scatter(tensor, devices, chunk_sizes, dim))
+
+
+def gather(tensors, dim=0, destination=None):
+    """Tensors of several devices joined along a dimension.
+
+    Args:
+        tensors (sequence of Tensors): alike in all other dimensions
+        dim (int): the dimension
+        destination (device): where to; the current device by default, "cpu" the host
+    """
+    tensors = _need_tensors(list(tensors), "gather")
+    dims = tensors[0].dim() if tensors else 0
+    dim = dim or 0
+    at = dim + dims if dim < 0 else dim
+    if not 0 <= at < 16:  # as many dimensions as tensors have
+        raise IndexError(f"Dimension out of range (got {at})")
+    for i, tensor in enumerate(tensors):
+        if not tensor.is_cuda:
+            raise RuntimeError("Expected all input tensors to be CUDA tensors, but tensor at index "
+                               f"{i} has device {tensor.device}")
+        wanted = list(tensors[0].shape)
+        if at < dims and tensor.dim() == dims:
+            wanted[at] = tensor.size(at)
+        if list(tensor.shape) != wanted:
+            raise RuntimeError(f"Input tensor at index {i} has invalid shape {list(tensor.shape)}, but expected {wanted}")
+    if destination == -1 and isinstance(destination, int):
+        warnings.warn("Using -1 to represent CPU tensor is deprecated. Please use a device object or string instead, "
+                      'e.g., "cpu".', FutureWarning, 2)
+        destination = "cpu"
+    device = _C.device("cuda" if destination is None else destination)
+    if device.type == "cuda" and device.index is None:
+        device = _C.device("cuda", cuda.current_device())
+    return cuda._gather(tensors, at, device)
