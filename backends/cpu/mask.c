@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels over masks: how many elements are not zero, where they are, what is there; the largest of
-// integers; and the triangles of matrices.
+// integers; and the triangles of matrices. Masks are gone over twice in pieces, line by line of the
+// last dimension; threads share the pieces, and the rows of triangles.
 #include "cpu/convert.h"
 #include "cpu/dense.h"
 #include "cpu/threads.h"

@@ -2,7 +2,8 @@
 // The kernel "distinct": the different elements in order, and how often each occurs.
 //
 // As long as they are few they are counted in a hash table, and only they are sorted; else all
-// elements are. Of equal elements (the zeros) the first is given; a NaN is equal to nothing.
+// elements are. Threads count a part each, and the tables are joined in order. Of equal elements
+// (the zeros) the first is given; a NaN is equal to nothing.
 #include "cpu/convert.h"
 #include "cpu/dense.h"
 #include "cpu/sort_keys.h"

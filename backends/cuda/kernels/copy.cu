@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies: raw elements of 1, 2, 4 and 8 bytes, dense, strided or transposing; and conversions, a
-// function for each target dtype that asks for the source's when it runs.
+// function for each target dtype that asks for the source's when it runs. Launches and accesses are
+// those of loop.cuh, but for the tiles.
 #include "loop.cuh"
 
 // ---- the same dtype
@@ -16,7 +17,8 @@ K_KERNEL(raw, 4, int32_t, k_loop)
 K_KERNEL(raw, 8, int64_t, k_loop)
 
 // A tile goes through shared memory, so that both sides are walked along what is dense: T x T
-// elements, V of them at a time.
+// elements, V of them at a time. A block of K_BLOCK threads has a tile, or goes round over them; a
+// row of shared memory is a word longer than the tile, so that its columns lie in different banks.
 template <typename S, int T, int V>
 static __device__ __forceinline__ void tiles(const k_tiles &p) {
   enum { WORD = sizeof(S) * V < 4 ? V : 4 / (sizeof(S) < 4 ? sizeof(S) : 4) };  // elements

@@ -4,6 +4,10 @@
 // k_get makes of a stored element the number to compute with (float for the half formats, bool for
 // any byte that is not zero); k_put stores it. Kernels never trap: what is wrong goes to the mapped
 // slot of the device, the first to come having it, and the element is left alone.
+//
+// Where a kernel says nothing else of its launch, it has blocks of K_BLOCK threads, no more of them
+// than the device holds, and goes round with the grid's stride: neighbouring threads have
+// neighbouring elements, so that dense operands are read and written in whole lines of memory.
 #pragma once
 #include "cuda/params.h"
 

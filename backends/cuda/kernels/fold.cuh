@@ -4,8 +4,9 @@
 //
 // Which thread takes which element depends on shapes and alignment alone, and so does the order of
 // joining: a result is the same every time. By rows, `lanes` threads make a result; by columns,
-// neighbouring threads make neighbouring results. A part is a piece of a long fold; its sum goes to
-// `partial`, and the parts are joined by a second kernel.
+// neighbouring threads make neighbouring results. So in both ways a warp reads side by side, in
+// vectors of 16 bytes where strides allow it. A part is a piece of a long fold; its sum goes to
+// `partial`, and the parts are joined by a second kernel. Blocks have K_BLOCK threads.
 #pragma once
 #include "math.cuh"
 

@@ -35,7 +35,9 @@ static __device__ __forceinline__ void add_to(k_bool *to, k_bool x) {
   if (x.byte) atomicOr(word, 1u << ((uintptr_t)to & 3) * 8);
 }
 
-// ---- index_get, index_put: a thread an element of the loop
+// ---- index_get, index_put: a thread an element of the loop, or 16 bytes of neighbours (widen() of
+// the host). The side that is not indexed is walked in order; the indexed one in pieces as long as
+// the dimensions inside of the indices are.
 
 // Where element i lies on both sides; false if an index is bad.
 static __device__ bool find(const k_pick &p, int64_t i, int64_t *self, int64_t *other) {
@@ -108,7 +110,8 @@ K_KERNEL(add, i32, int32_t, k_pick)
 K_KERNEL(add, i64, int64_t, k_pick)
 K_FLOATS(add, k_pick)
 
-// Runs picked by one index, several of them in flight; below 2^31 elements.
+// Runs picked by one index, several of them in flight; below 2^31 elements. A block of K_BLOCK
+// threads has K_BLOCK * K_RUNS elements, a thread K_RUNS that are K_BLOCK apart; blocks for all.
 static __device__ __forceinline__ bool bad_index(const k_pick &p, int64_t x) {
   int64_t n = p.dim_sizes[0];
   if (x >= (p.wraps ? -n : 0) && x < n) return false;
@@ -179,7 +182,8 @@ static __device__ __forceinline__ void add_runs_body(const k_pick &p) {
 K_FLOATS(add_runs, k_pick)
 
 // ---- place_along, pick_along: dense doubles or int64; `take` is the size of the big side. The
-// indices are [outer, size, inner]; `out` was cleared before elements are placed.
+// indices are [outer, size, inner]; `out` was cleared before elements are placed. A thread an
+// index: those are walked in order, the big side where they say.
 
 template <typename S>
 static __device__ __forceinline__ void along_body(const k_lines &p) {

@@ -1,5 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lines along a dimension: running sums and products. Operands are dense, outer x size x inner.
+//
+// Lines in one piece (inner = 1) are read and written in vectors of 16 bytes by warps: short ones
+// several to a warp, most ones a warp each, few long ones a block of K_BLOCK threads a tile. Lines
+// whose elements are apart are cut into chunks, a thread each; neighbouring threads have
+// neighbouring lines, so that their elements share lines of memory.
 #include "tiles.cuh"
 
 // ---- scans, in double or int64

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Losses: picking by class (nll), and element-wise losses with their sums. Sums are double, made in
 // an order that depends on the sizes alone.
+//
+// At most 1024 blocks of K_BLOCK threads go round over the elements, in order; each leaves a sum,
+// and one block joins them. Of nll, a thread has a position: it reads its target and one element of
+// x, which are `inner` neighbours or, with inner = 1, a row of classes apart.
 #include "math.cuh"
 
 // ---- nll. Classes are the middle of outer x size x inner; targets int64 or uint8 (`dtype`).

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors by a rule of the place: arange, linspace, eye, the triangles of matrices.
+// Tensors by a rule of the place: arange, linspace, eye, the triangles of matrices. A thread an
+// element of the result, in its row-major order; triangles have strides on both sides.
 #include "loop.cuh"
 
 extern "C" __global__ void arange(const __grid_constant__ k_make p) {

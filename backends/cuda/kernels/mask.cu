@@ -2,6 +2,9 @@
 // How many elements are not zero and where, the elements that a mask selects, and of sorted
 // elements the different ones. Memory is gone over once, by tiles that tell each other how many
 // they found.
+//
+// A block of K_BLOCK threads has a tile of K_MASK_EACH elements a thread, which its warps read 32
+// neighbours at a time; what is found is written side by side. nonzero_count goes round.
 #include "tiles.cuh"
 
 enum { EACH = K_MASK_EACH, TILE = K_BLOCK * EACH };

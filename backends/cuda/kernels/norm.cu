@@ -4,6 +4,8 @@
 //
 // Layers: rows of `size` stay in registers, or, if they are too long, a block reads them again; the
 // sums over rows for weight and bias are made in `chunks` of rows, and the chunks joined in order.
+// `lanes` threads have a row, in vectors of 16 bytes; small blocks have several rows each. Of rows
+// that are too long, or not aligned, a block of 1024 threads goes along each by single elements.
 #include "rows.cuh"
 
 // ---- layers. Out: y, mean, rstd; in: x, weight, bias.
@@ -188,7 +190,9 @@ K_FLOATS(layer_sums, k_rows)
 
 // ---- batches: channels are the middle of outer x size x inner. A block makes two sums over a part
 // of a channel, or, where channels are neighbours (inner = 1), of 32 of them; a thread a channel
-// joins the parts, in order; then all elements are walked.
+// joins the parts, in order; then all elements are walked. Blocks have K_BLOCK threads. Elements
+// are read by warps along `inner`, or along 32 neighbouring channels; to walk all, warps go round
+// over the rows of `inner`, or threads over the elements.
 
 // f(place, of(channel)) for each element that a thread has of a part; warps take rows of `inner`,
 // or rows of 32 channels. Returns the channel.

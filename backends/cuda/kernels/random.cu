@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random numbers in the layout of PyTorch's device kernels: a thread is a subsequence of Philox, a
 // step of it gives four words, and those make values one grid of threads apart. The grid is the
-// generator's, so that the numbers are PyTorch's.
+// generator's, so that the numbers are PyTorch's. Blocks have K_BLOCK threads; at each step the
+// grid writes a piece of the result as long as itself, in order.
 #include "device.cuh"
 
 struct words {
@@ -241,7 +242,9 @@ static __device__ __forceinline__ void bernoulli_body(const k_random &p) {
 }
 K_FLOATS(bernoulli, k_random)
 
-// ---- orders: random keys, of as many bits as keep collisions rare; equal ones are shuffled
+// ---- orders: random keys, of as many bits as keep collisions rare; equal ones are shuffled. Keys
+// are drawn on the generator's grid; then a thread looks at an element, and has few runs to
+// shuffle.
 
 extern "C" __global__ void __launch_bounds__(K_BLOCK)
     order_keys(const __grid_constant__ k_random p) {
@@ -276,7 +279,8 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK)
 
 // ---- multinomial: a thread a row of `range` probabilities (double); `from` choices of each row.
 // Draw number d is that of subsequence d. With replacement the running sums are searched, without
-// it the largest of p / (an exponential number) win.
+// it the largest of p / (an exponential number) win. Neighbouring threads read a row apart: this is
+// for few or short rows.
 
 static __device__ __forceinline__ double number(const k_random &p, int64_t i) {
   words w = philox(p.seed, (uint64_t)i, p.offset);

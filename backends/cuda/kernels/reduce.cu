@@ -3,7 +3,8 @@
 //
 // An accumulator A takes `count` elements of type T from place i on (`take`), and what other
 // accumulators have (`merge`); between threads its bytes are moved. Rows of its Source and what is
-// narrower are read in vectors. By rows, `lanes` threads make a result; by
+// narrower are read in vectors. Blocks have K_BLOCK threads, and there are enough for all results
+// and parts. By rows, `lanes` threads make a result, neighbours of them reading neighbours; by
 // columns, 32 neighbouring results are made by 8 threads each. A part is a piece of a long
 // reduction; its accumulator goes to `partial`, and a warp joins those of a result. The order of
 // joining follows from the shapes alone.

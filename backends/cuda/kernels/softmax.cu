@@ -4,6 +4,9 @@
 // Rows that lie in one piece (inner = 1) stay in registers if they are aligned and not too long,
 // and memory is read once. Others are read twice: rows by a block, lines by a thread each, whose
 // neighbours have the lines beside it. Out: 0; in: x, or the gradient and the result.
+//
+// Rows in registers have `lanes` threads each, in blocks of 64 to 1024 threads (rows.cuh); others
+// blocks of 1024. Lines have blocks of K_BLOCK threads; a warp reads 32 neighbours of `inner`.
 #include "rows.cuh"
 
 template <typename C>

@@ -3,6 +3,12 @@
 // threads (sort_short), those that fit in a block by the block (sort_block), longer ones by passes
 // over memory, a digit of eight bits each from the last one on (sort_counts, sort_starts,
 // sort_pass).
+//
+// Lines lie in one piece. sort_short: blocks of K_BLOCK threads, `width` threads a line;
+// sort_block: a block a line, of as many warps as it needs; sort_counts: a block of K_BLOCK threads
+// a piece of a line; sort_pass: a block of K_SORT_WARPS warps a tile, which is read side by side,
+// put in order in the block, and written in runs of one digit. select: a block of K_BLOCK threads a
+// piece.
 #include "keys.cuh"
 #include "tiles.cuh"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies between strided arrays of three dimensions; the element's size is all that matters of its
-// type.
+// type. Blocks of 256 threads go round over the elements, the last dimension innermost.
 #include "cuda/params.h"
 
 template <typename T>

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pooling, and convolution without a library: a thread an element of the result. Planes are
 // row-major.
+//
+// Blocks of K_BLOCK threads, enough for all elements. Neighbouring threads have neighbours of a
+// row: what they write is dense, and their windows overlap in the cache. conv_weight has a block an
+// element, which goes over all positions of all images in order.
 #include "math.cuh"
 
 static __device__ __forceinline__ float least(float) { return K_least_f32; }
