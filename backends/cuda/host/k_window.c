@@ -138,12 +138,10 @@ typedef struct conv {
   void *data[TENSORS];  // dense
 } conv;
 
-static void describe(conv *c, px__cudnn_kind kind, const px_operand *const tensors[TENSORS],
-                     const px_value *stride, const px_value *padding, const px_value *dilation,
-                     int64_t groups) {
+// Fills in sizes and geometry; kind, dtype and data are there.
+static void describe(conv *c, const px_operand *const tensors[TENSORS], const px_value *stride,
+                     const px_value *padding, const px_value *dilation, int64_t groups) {
   px__cudnn_problem *p = &c->problem;
-  memset(p, 0, sizeof *p);
-  p->kind = kind, p->dtype = tensors[RESULT]->dtype;
   for (int i = 0; i < TENSORS; i++) memcpy(p->sizes[i], tensors[i]->sizes, sizeof p->sizes[i]);
   for (int k = 0; k < 2; k++) {
     p->stride[k] = px__list_at(stride, k), p->dilation[k] = px__list_at(dilation, k);
@@ -180,13 +178,14 @@ PX_CUDA_KERNEL(conv2d) {
   int dtype = args->out->dtype;
   bool done;
   px__cuda_dense d = {.launch = l};
-  conv c = {.data = {[IMAGE] = px__cuda_dense_in(&d, args->input, dtype),
+  conv c = {.problem = {.kind = PX_CUDNN_FORWARD, .dtype = dtype},
+            .data = {[IMAGE] = px__cuda_dense_in(&d, args->input, dtype),
                      [WEIGHT] = px__cuda_dense_in(&d, args->weight, dtype),
                      [RESULT] = px__cuda_dense_out(&d, args->out, dtype)}};
   void *bias = px__cuda_dense_in(&d, args->bias, dtype);
   PX_CUDA_PASS(d.status);
   describe(
-      &c, PX_CUDNN_FORWARD,
+      &c,
       (const px_operand *[]){[IMAGE] = args->input, [WEIGHT] = args->weight, [RESULT] = args->out},
       &args->stride, &args->padding, &args->dilation, args->groups);
   PX_CUDA_PASS(px__cudnn_convolve(l, &c.problem, c.data, &done));
@@ -203,11 +202,12 @@ PX_CUDA_KERNEL(conv2d_backward_input) {
   int dtype = args->out->dtype;
   bool done;
   px__cuda_dense d = {.launch = l};
-  conv c = {.data = {[IMAGE] = px__cuda_dense_out(&d, args->out, dtype),
+  conv c = {.problem = {.kind = PX_CUDNN_IMAGE, .dtype = dtype},
+            .data = {[IMAGE] = px__cuda_dense_out(&d, args->out, dtype),
                      [WEIGHT] = px__cuda_dense_in(&d, args->weight, dtype),
                      [RESULT] = px__cuda_dense_in(&d, args->grad_output, dtype)}};
   PX_CUDA_PASS(d.status);
-  describe(&c, PX_CUDNN_IMAGE,
+  describe(&c,
            (const px_operand *[]){
                [IMAGE] = args->out, [WEIGHT] = args->weight, [RESULT] = args->grad_output},
            &args->stride, &args->padding, &args->dilation, args->groups);
@@ -222,11 +222,12 @@ PX_CUDA_KERNEL(conv2d_backward_weight) {
   int dtype = args->out->dtype;
   bool done;
   px__cuda_dense d = {.launch = l};
-  conv c = {.data = {[IMAGE] = px__cuda_dense_in(&d, args->input, dtype),
+  conv c = {.problem = {.kind = PX_CUDNN_WEIGHT, .dtype = dtype},
+            .data = {[IMAGE] = px__cuda_dense_in(&d, args->input, dtype),
                      [WEIGHT] = px__cuda_dense_out(&d, args->out, dtype),
                      [RESULT] = px__cuda_dense_in(&d, args->grad_output, dtype)}};
   PX_CUDA_PASS(d.status);
-  describe(&c, PX_CUDNN_WEIGHT,
+  describe(&c,
            (const px_operand *[]){
                [IMAGE] = args->input, [WEIGHT] = args->out, [RESULT] = args->grad_output},
            &args->stride, &args->padding, &args->dilation, args->groups);
