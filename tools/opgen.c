@@ -143,8 +143,15 @@ static void write_headers(const char *folder) {
           "%s#pragma once\n#include \"phlox/op.h\"\n#include \"phlox/random.h\"\n"
           "#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n",
           license);
-  each(to, og_write_prototypes);
+  for (int i = 0; i < og.count; i++)
+    if (!og_is_hidden(og.ops[i])) og_write_prototypes(to, og.ops[i]);
   fprintf(to, "#ifdef __cplusplus\n}\n#endif\n");
+  og_finish(to);
+  to = og_create(folder, "hidden_ops.h");
+  fprintf(to, "%s// Ops that are the library's own.\n#pragma once\n#include \"phlox/ops.h\"\n\n",
+          license);
+  for (int i = 0; i < og.count; i++)
+    if (og_is_hidden(og.ops[i])) og_write_prototypes(to, og.ops[i]);
   og_finish(to);
   to = og_create(folder, "op_ids.h");
   fprintf(to, "%s#pragma once\nenum {\n", license);
@@ -183,7 +190,7 @@ static void write_table(const char *folder) {
   fprintf(to, "};\nconst int px__op_table_count = %d;\n", og.count);
   og_finish(to);
   to = og_create(folder, "ops_api.c");
-  fprintf(to, "%s#include \"phlox/ops.h\"\n#include \"op_ids.h\"\n#include \"call/op_impl.h\"\n\n",
+  fprintf(to, "%s#include \"hidden_ops.h\"\n#include \"op_ids.h\"\n#include \"call/op_impl.h\"\n\n",
           license);
   each(to, og_write_api);
   og_finish(to);

@@ -311,3 +311,4 @@ bool og_has_kernel(const og_op *op);          // generated
 const char *og_hand_kernel(const og_op *op);  // the name of the hand-written one, or NULL
 bool og_has_new(const og_op *op);             // px_NAME exists with a new result
 bool og_has_inplace(const og_op *op);
+bool og_is_hidden(const og_op *op);  // its C functions are the library's own

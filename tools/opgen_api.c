@@ -3,7 +3,9 @@
 // the samples of the op tests.
 #include "opgen.h"
 
-typedef enum form { NEW, INPLACE, OUT, WITH_SCALAR } form;
+typedef enum form { NEW, INPLACE, OUT, WITH_SCALAR, SCALAR_INPLACE, FORMS } form;
+static bool in_place(form f) { return f == INPLACE || f == SCALAR_INPLACE; }
+static bool with_number(form f) { return f == WITH_SCALAR || f == SCALAR_INPLACE; }
 
 bool og_has_new(const og_op *op) { return !og_has(op, OG_W_onlyinplace); }
 bool og_has_inplace(const og_op *op) {
@@ -30,22 +32,23 @@ static void write_results(FILE *to, const og_op *op) {
 
 static void write_signature(FILE *to, const og_op *op, form f) {
   fprintf(to, "px_%s%s(", op->name,
-          f == INPLACE       ? "_"
-          : f == OUT         ? "_out"
-          : f == WITH_SCALAR ? "_scalar"
-                             : "");
+          f == INPLACE          ? "_"
+          : f == OUT            ? "_out"
+          : f == WITH_SCALAR    ? "_scalar"
+          : f == SCALAR_INPLACE ? "_scalar_"
+                                : "");
   if (f == OUT)
     for (int i = 0; i < op->result_count; i++)
       fprintf(to, "%spx_tensor *%s", i ? ", " : "",
               op->result_names[i] ? op->result_names[i] : "out");
-  else if (f != INPLACE)
+  else if (!in_place(f))
     write_results(to, op);
   for (int i = 0; i < op->param_count; i++) {
     const og_param *p = &op->params[i];
-    if (i || f != INPLACE) fprintf(to, ", ");
-    if (i == 0 && f == INPLACE)
+    if (i || !in_place(f)) fprintf(to, ", ");
+    if (i == 0 && in_place(f))
       fprintf(to, "px_tensor *%s", p->name);
-    else if (i == 1 && f == WITH_SCALAR)
+    else if (i == 1 && with_number(f))
       fprintf(to, "px_scalar %s", p->name);
     else
       fprintf(to, "%s%s", p->optional ? og_types[p->type].c_maybe : og_types[p->type].c, p->name);
@@ -54,13 +57,22 @@ static void write_signature(FILE *to, const og_op *op, form f) {
   fprintf(to, ")");
 }
 
+// A leading underscore would make it px__, which is what the library keeps to itself.
+bool og_is_hidden(const og_op *op) { return og_has(op, OG_W_hidden) || *op->name == '_'; }
+
+static bool has_form(const og_op *op, form f) {
+  bool has[] = {og_has_new(op), og_has_inplace(op), og_has(op, OG_W_out), has_scalar(op),
+                has_scalar(op) && og_has_inplace(op)};
+  return has[f];
+}
+
 void og_write_prototypes(FILE *to, const og_op *op) {
-  static const char *const says[] = {"", "in place", "into `out`", "with a number"};
+  static const char *const says[] = {"", "in place", "into `out`", "with a number",
+                                     "with a number, in place"};
   fprintf(to, "// %s\n//   %s\n", op->doc.text, op->schema);
-  bool has[] = {og_has_new(op), og_has_inplace(op), og_has(op, OG_W_out), has_scalar(op)};
-  for (int f = NEW; f <= WITH_SCALAR; f++) {
-    if (!has[f]) continue;
-    fprintf(to, "PX_CALL ");
+  for (int f = NEW; f < FORMS; f++) {
+    if (!has_form(op, (form)f)) continue;
+    fprintf(to, og_is_hidden(op) ? "__attribute__((warn_unused_result)) px_status " : "PX_CALL ");
     write_signature(to, op, (form)f);
     fprintf(to, *says[f] ? ";  // %s\n" : ";\n", says[f]);
   }
@@ -91,7 +103,7 @@ static void write_arguments(FILE *to, const og_op *op, form f) {
   fprintf(to, "  const px_value args[] = {");
   for (int i = 0; i < op->param_count; i++) {
     if (i) fprintf(to, ", ");
-    write_argument(to, &op->params[i], f == WITH_SCALAR && i == 1);
+    write_argument(to, &op->params[i], with_number(f) && i == 1);
   }
   fprintf(to, "};\n");
 }
@@ -113,25 +125,24 @@ static void write_new(FILE *to, const og_op *op) {
 }
 
 static void write_into(FILE *to, const og_op *op, form f) {
-  int count = f == INPLACE ? 1 : op->result_count;
+  int count = in_place(f) ? 1 : op->result_count;
   fprintf(to, "  void *results[%d] = {", count > op->result_count ? count : op->result_count);
   for (int i = 0; f == OUT && i < count; i++) fprintf(to, "%s%s", i ? ", " : "", out_name(op, i));
-  fprintf(to, "%s};\n", f == INPLACE ? "NULL" : "");
+  fprintf(to, "%s};\n", in_place(f) ? "NULL" : "");
   fprintf(to, "  PX_TRY(px_op_call(&px__op_table[PX__OP_%s], PX_CALL_%s, args, results));\n",
-          op->name, f == INPLACE ? "INPLACE" : "OUT");
+          op->name, in_place(f) ? "INPLACE" : "OUT");
   for (int i = 0; i < count; i++) fprintf(to, "  px_release(results[%d]);\n", i);
   fprintf(to, "  return PX_OK;\n}\n\n");
 }
 
 void og_write_api(FILE *to, const og_op *op) {
-  bool has[] = {og_has_new(op), og_has_inplace(op), og_has(op, OG_W_out), has_scalar(op)};
-  for (int f = NEW; f <= WITH_SCALAR; f++) {
-    if (!has[f]) continue;
+  for (int f = NEW; f < FORMS; f++) {
+    if (!has_form(op, (form)f)) continue;
     fprintf(to, "px_status ");
     write_signature(to, op, (form)f);
     fprintf(to, " {\n");
     write_arguments(to, op, (form)f);
-    if (f == INPLACE || f == OUT)
+    if (in_place((form)f) || f == OUT)
       write_into(to, op, (form)f);
     else
       write_new(to, op);

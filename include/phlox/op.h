@@ -95,12 +95,12 @@ typedef enum px_call_mode { PX_CALL_NEW, PX_CALL_INPLACE, PX_CALL_OUT } px_call_
 // Calls an op. `args` are op->param_count values in the order of the schema; PX_ARG_NONE means the
 // default, and a number may take the place of a tensor.
 //   NEW      results[0..result_count) get new references; of an op that gives a list, results[0]
-//   gets
-//            a px_list *
-//   INPLACE  self is the first argument; results[0] gets a new reference to it
+//            gets a px_list *
+//   INPLACE  self is the first argument; results[0] gets a new reference to it. An op without such
+//   a
+//            form is computed, and its result copied into self
 //   OUT      results[0] is a borrowed tensor, which is resized if it has another size; it gets a
-//   new
-//            reference to it
+//            new reference to it
 // Errors have PyTorch's class and text; a call that fails changes nothing. Example:
 //   px_value args[16] = {PX_T(a), PX_T(b)};
 //   void *sum = NULL;

@@ -132,30 +132,10 @@ static int check_value(const px_op *op, const ext_frame *frame) {
                px_device_format(device, here), px_device_format(frame->read_at, there));
 }
 
-// inplace=True. An op without such a form is computed, from a copy if there is a graph that keeps
-// it, and its result copied into the input.
-static PyObject *run_into_self(const ext_signature *s, ext_frame *frame) {
-  px_tensor *self = frame->args[0].v.tensor;
-  bool own = s->op->flags & PX_OP_HAS_INPLACE;
-  void *results[4] = {own ? self : NULL};
-  PX_SCOPED(px_tensor) kept = NULL;
-  if (!own && px_tensor_requires_grad(self)) {
-    EXT_TRY(px_clone(&kept, self, NULL));
-    frame->args[0].v.tensor = kept;
-  }
-  if (call_op(s->op, own ? PX_CALL_INPLACE : PX_CALL_NEW, frame->args, results) != PX_OK)
-    return ext_raise();
-  if (own) return wrap_results(s, results);
-  PX_SCOPED(px_tensor) made = results[0];
-  EXT_TRY(px_copy_(self, made, false));
-  return ext_wrap_borrowed(self);
-}
-
 static PyObject *run(const ext_signature *s, ext_frame *frame) {
   void *results[4] = {NULL};
   if (__builtin_expect(frame->reads, 0) && check_value(s->op, frame) < 0) return NULL;
-  if (__builtin_expect(frame->inplace, 0)) return run_into_self(s, frame);
-  px_call_mode mode = s->mode;
+  px_call_mode mode = __builtin_expect(frame->inplace, 0) ? PX_CALL_INPLACE : s->mode;
   if (frame->out) {
     mode = PX_CALL_OUT;
     if (take_out(s->op, frame->out, results) < 0) return NULL;

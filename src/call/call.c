@@ -5,6 +5,7 @@
 // call is recorded for differentiation, and only then do results reach the caller. Whatever fails
 // on the way leaves the caller's tensors as they were.
 #include "call/call_impl.h"
+#include "phlox/ops.h"
 
 // ---- arguments
 
@@ -300,11 +301,54 @@ static void start(px_call *call, const px_op *op, px_call_mode mode) {
   for (int i = 0; i < PX__MAX_RESULTS; i++) call->results[i] = call->given[i] = NULL;
 }
 
+// ---- in place, of ops that have no such form
+
+// The result takes self's place: it must be as large, and of a dtype that self can hold.
+static px_status put_result(px_tensor *self, const px_tensor *made) {
+  char have[128], want[128];
+  bool same = self->ndim == made->ndim &&
+              !memcmp(self->sizes, made->sizes, (size_t)self->ndim * sizeof *self->sizes);
+  PX_CHECK(same, PX_RUNTIME, "output with shape %s doesn't match the broadcast shape %s",
+           px__sizes_text(have, sizeof have, self->ndim, self->sizes),
+           px__sizes_text(want, sizeof want, made->ndim, made->sizes));
+  PX_TRY(px__check_cast((px_dtype)made->dtype, (px_dtype)self->dtype));
+  return px_copy_(self, made, false);
+}
+
+// Computes the result, from a copy of self if there is a graph that keeps it, and copies it into
+// self.
+static px_status call_into_self(const px_op *op, const px_value *args, void **results) {
+  px_value own[PX__MAX_PARAMS];
+  PX_SCOPED(px_tensor) kept = NULL;
+  PX_CHECK(op->param_count > 0 && args[0].kind == PX_ARG_TENSOR, PX_TYPE,
+           "%s_(): argument 'self' must be Tensor", op->name);
+  px_tensor *self = args[0].v.tensor;
+  memcpy(own, args, op->param_count * sizeof *args);
+  if (px__needs_grad(self) && px__hooks && px__hooks->recording()) {
+    PX_TRY(px_clone(&kept, self, NULL));
+    own[0] = PX_T(kept);
+  }
+  void *made = NULL;
+  PX_TRY(px_op_call(op, PX_CALL_NEW, own, &made));
+  px_status status = put_result(self, made);
+  px_release(made);
+  if (status == PX_OK) results[0] = px_retain(self);
+  return status;
+}
+
+// Ops with one result of their own: no views, no lists.
+static inline bool lacks_inplace(const px_op *op) {
+  return !(op->flags & (PX_OP_HAS_INPLACE | PX_OP_ONLY_INPLACE | PX_OP_RETURNS_LIST)) &&
+         op->result_count == 1 && op->kind != PX_OP_VIEW;
+}
+
 px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
   PX_GIVEN(args);
   px_call call;
   px_value room[PX__MAX_PARAMS];
   PX_CHECK(op, PX_ATTRIBUTE, "there is no such op");  // px_op_find did not find it
+  if (PX_UNLIKELY(mode == PX_CALL_INPLACE) && lacks_inplace(op))
+    return call_into_self(op, args, results);
   start(&call, op, mode);
   if (PX_LIKELY(is_exact(op, args))) {
     call.args = (px_value *)args;  // only wrap_numbers writes them, which is not called

@@ -8,7 +8,7 @@
 // leaves them in call->results.
 #pragma once
 #include "call/call_impl.h"
-#include "phlox/ops.h"
+#include "hidden_ops.h"
 #include "run_functions.h"
 
 #define PX_RUN(name) \

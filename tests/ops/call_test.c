@@ -151,9 +151,36 @@ PX_TEST(refuses_forms_that_an_op_has_not) {
   void *results[4] = {b};
   FAILS(px_op_call(px_op_find("sort"), PX_CALL_OUT, args, results), PX_TYPE, "writes to out=");
   FAILS(px_op_call(px_op_find("sort"), PX_CALL_INPLACE, args, results), PX_TYPE, "writes to self");
+  FAILS(px_op_call(px_op_find("t"), PX_CALL_INPLACE, args, results), PX_TYPE, "writes to self");
   results[0] = NULL;
   FAILS(px_op_call(px_op_find("exp"), PX_CALL_OUT, args, results), PX_TYPE, "'out' must be Tensor");
   IS(a, 2, 1., 2.);
+}
+
+PX_TEST(an_op_without_a_form_in_place_is_copied_into_self) {
+  PX_SCOPED(px_tensor) m = matrix();
+  PX_SCOPED(px_tensor) same = NULL;
+  void *result = NULL;
+  uint64_t version = px_tensor_version(m);
+  OK(px_op_call(px_op_find("softmax"), PX_CALL_INPLACE, (px_value[16]){PX_T(m), PX_I(0)}, &result));
+  same = result;
+  CHECK(same == m);
+  CHECK(px_tensor_version(m) > version);
+  PX_SCOPED(px_tensor) sums = NULL;
+  OK(px_sum(&sums, m, (const int64_t[]){0}, 1, false, PX_DTYPE_NONE));
+  IS(sums, 3, 1., 1., 1.);
+  // A result of another size, or of a dtype that self cannot hold, changes nothing.
+  PX_SCOPED(px_tensor) v = floats(2, 1., 2.);
+  FAILS(px_op_call(px_op_find("outer"), PX_CALL_INPLACE, (px_value[16]){PX_T(v), PX_T(v)}, &result),
+        PX_RUNTIME, "doesn't match the broadcast shape");
+  IS(v, 2, 1., 2.);
+}
+
+PX_TEST(in_place_with_a_number) {
+  PX_SCOPED(px_tensor) a = floats(2, 1., 2.);
+  OK(px_mul_scalar_(a, px_float(3)));
+  OK(px_add_scalar_(a, px_int(1), px_int(2)));
+  IS(a, 2, 5., 8.);
 }
 
 PX_TEST(refuses_what_is_no_dtype_and_what_is_no_tensor) {

@@ -2,6 +2,7 @@
 // The kernels of a device against those of the CPU, on shapes that are larger than a block,
 // strided, or not aligned. (The samples of the op tables are in samples_device_test.c.)
 #include "device_help.h"
+#include "hidden.h"
 #include "phlox/optim.h"
 
 static void compare(const char *what, px_tensor *want, px_tensor *got, double tolerance) {
@@ -212,7 +213,8 @@ PX_TEST(rows_of_every_length) {
       px_tensor *out = NULL, *mean = NULL, *rstd = NULL, *dw = NULL, *db = NULL;
       BOTH(dtypes[k], SHAPE_OF(rows, n), tolerance, px_softmax(&y, x, 1, none));
       BOTH(dtypes[k], SHAPE_OF(rows, n), tolerance * 4, px_log_softmax(&y, x, -1, none));
-      BOTH(dtypes[k], SHAPE_OF(rows, n), tolerance * 4, px_softmax_backward(&y, x, x, 1));
+      BOTH(dtypes[k], SHAPE_OF(rows, n), tolerance * 4,
+           HIDDEN(softmax_backward, (&y), PX_T(x), PX_T(x), PX_I(1)));
       BOTH(dtypes[k], SHAPE_OF(2, n, 5), tolerance, px_softmax(&y, x, 1, none));
       BOTH(dtypes[k], SHAPE_OF(rows, n), tolerance * 10,
            px_layer_norm(&y, x, &n, 1, NULL, NULL, 1e-1));
@@ -220,7 +222,8 @@ PX_TEST(rows_of_every_length) {
            (px_release(out), px_release(mean), px_release(rstd), px_release(dw), px_release(db),
             out = mean = rstd = dw = db = NULL,
             px_native_layer_norm(&out, &mean, &rstd, x, &n, 1, NULL, NULL, 1e-1)) ||
-               px_layer_norm_backward(&y, &dw, &db, x, x, &n, 1, mean, rstd, NULL));
+               HIDDEN(layer_norm_backward, (&y, &dw, &db), PX_T(x), PX_T(x), PX_IS(&n, 1),
+                      PX_T(mean), PX_T(rstd)));
       px_release(out), px_release(mean), px_release(rstd), px_release(dw), px_release(db);
     }
 }
@@ -240,8 +243,9 @@ PX_TEST(gradients_of_layers_of_every_length) {
         x[1] = there(x[0]), w[1] = there(w[0]);
         for (int side = 0; side < 2; side++) {
           OK(px_native_layer_norm(&out, &mean, &rstd, x[side], &n, 1, NULL, NULL, 1e-1));
-          OK(px_layer_norm_backward(&of[side][0], &of[side][1], &of[side][2], x[side], x[side], &n,
-                                    1, mean, rstd, weighted ? w[side] : NULL));
+          OK(HIDDEN(layer_norm_backward, (&of[side][0], &of[side][1], &of[side][2]), PX_T(x[side]),
+                    PX_T(x[side]), PX_IS(&n, 1), PX_T(mean), PX_T(rstd),
+                    PX_T(weighted ? w[side] : NULL)));
           px_release(out), px_release(mean), px_release(rstd);
           px_release(x[side]), px_release(w[side]);
         }
@@ -307,8 +311,11 @@ PX_TEST(batches_are_normalized_by_channel) {
 #define NORM \
   (px_release(out), px_release(mean), px_release(invstd), px_release(var), px_release(dw), \
    px_release(db), out = mean = invstd = var = dw = db = NULL, \
-   px_native_batch_norm(&out, &mean, &invstd, &var, x, NULL, NULL, NULL, NULL, true, 0.1))
-#define BACK px_batch_norm_backward(&y, &dw, &db, x, x, NULL, NULL, NULL, mean, invstd, true, 0.1)
+   HIDDEN(native_batch_norm, (&out, &mean, &invstd, &var), PX_T(x), PX_NONE(), PX_NONE(), \
+          PX_NONE(), PX_NONE(), PX_B(true), PX_F(0.1)))
+#define BACK \
+  HIDDEN(batch_norm_backward, (&y, &dw, &db), PX_T(x), PX_T(x), PX_NONE(), PX_NONE(), PX_NONE(), \
+         PX_T(mean), PX_T(invstd), PX_B(true), PX_F(0.1))
       BOTH(dtypes[k], SHAPE_OF(s[0], s[1], s[2]), tolerance, NORM || (y = out, out = NULL, PX_OK));
       BOTH(dtypes[k], SHAPE_OF(s[0], s[1], s[2]), tolerance,
            NORM || (y = mean, mean = NULL, PX_OK));
@@ -367,9 +374,10 @@ PX_TEST(pools_of_every_reach) {
         OK(px_max_pool2d_with_indices(&out[k], &at[k], sides[k], windows[i].kernel, 2,
                                       windows[i].stride, 2, windows[i].padding, 2,
                                       windows[i].dilation, 2, false));
-        OK(px_max_pool2d_backward(&back[k], out[k], at[k], px_tensor_sizes(here), 4,
-                                  windows[i].kernel, 2, windows[i].stride, 2, windows[i].padding, 2,
-                                  windows[i].dilation, 2));
+        OK(HIDDEN(max_pool2d_backward, (&back[k]), PX_T(out[k]), PX_T(at[k]),
+                  PX_IS(px_tensor_sizes(here), 4), PX_IS(windows[i].kernel, 2),
+                  PX_IS(windows[i].stride, 2), PX_IS(windows[i].padding, 2),
+                  PX_IS(windows[i].dilation, 2)));
       }
       px_release(sides[0]), px_release(sides[1]);
       compare("maxima", out[0], out[1], 0);
@@ -525,7 +533,7 @@ PX_TEST(draws_the_numbers_of_pytorch) {
   OK(px_random_(i, &low, &high, NULL));
   ELEMENTS(i, 0, 41, 97, 91, 72, 53);
   px_tensor *p = empty(PX_INT64, 5);
-  OK(px_randperm_fill_(p, NULL));
+  OK(HIDDEN_INPLACE(randperm_fill, PX_T(p)));
   ELEMENTS(p, 0, 1, 4, 2, 0, 3);
   px_release(u), px_release(g), px_release(i), px_release(p);
 }
@@ -535,7 +543,7 @@ PX_TEST(permutations_hold_every_number_once) {
   PX_SCOPED(px_tensor) p = empty(PX_INT64, N);
   int64_t values[N];
   bool seen[N] = {false};
-  OK(px_randperm_fill_(p, NULL));
+  OK(HIDDEN_INPLACE(randperm_fill, PX_T(p)));
   OK(px_tensor_read(p, values, sizeof values));
   for (int i = 0; i < N; i++) {
     CHECK(values[i] >= 0 && values[i] < N && !seen[values[i]]);

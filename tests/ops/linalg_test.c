@@ -25,8 +25,8 @@ static void product_of(int64_t m, int64_t k, int64_t n, bool turn_a, bool turn_b
   PX_SCOPED(px_tensor) b = pattern(PX_FLOAT32, S(turn_b ? n : k, turn_b ? k : n));
   PX_SCOPED(px_tensor) c = NULL;
   px_tensor *at = NULL, *bt = NULL;
-  OK(turn_a ? px_t(&at, a) : px_alias(&at, a));
-  OK(turn_b ? px_t(&bt, b) : px_alias(&bt, b));
+  OK(turn_a ? px_t(&at, a) : px_tensor_alias(&at, a));
+  OK(turn_b ? px_t(&bt, b) : px_tensor_alias(&bt, b));
   OK(px_mm(&c, at, bt));
   check_product(c, at, bt);
   px_release(at);
@@ -199,7 +199,7 @@ static void same_with_any_threads(px_dtype dtype, int64_t m, int64_t n, int64_t 
   OK(px_randn(&a, SIZES(m, k), 2, NULL, dtype, px_cpu(), false, false));
   OK(px_randn(&b0, SIZES(turned ? n : k, turned ? k : n), 2, NULL, dtype, px_cpu(), false, false));
   OK(px_randn(&bias, SIZES(n), 1, NULL, dtype, px_cpu(), false, false));
-  OK(turned ? px_t(&b, b0) : px_alias(&b, b0));
+  OK(turned ? px_t(&b, b0) : px_tensor_alias(&b, b0));
   product_with(&alone, 1, a, b, bias);
   for (int64_t threads = 2; threads < 6; threads++) {
     PX_SCOPED(px_tensor) together = NULL;

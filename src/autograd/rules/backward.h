@@ -3,7 +3,7 @@
 // formulas in ops/*.op (build/gen/backward.c), or written by hand in this folder and named there.
 #pragma once
 #include "phlox/op.h"
-#include "phlox/ops.h"
+#include "hidden_ops.h"
 #include "phlox/register.h"
 
 // Tensors of `args` that were not saved are outlines.
