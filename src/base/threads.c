@@ -7,7 +7,7 @@
 static int threads;  // atomic; 0 until asked or set
 
 px_status px__threads_check(void) {
-  int64_t unused;
+  int64_t unused = 0;
   return __atomic_load_n(&threads, __ATOMIC_RELAXED) ? PX_OK : px__env_PHLOX_THREADS(&unused);
 }
 
@@ -19,7 +19,7 @@ static int cores(void) {
 int px_num_threads(void) {
   int n = __atomic_load_n(&threads, __ATOMIC_RELAXED), none = 0;
   if (PX_LIKELY(n)) return n;
-  int64_t asked;
+  int64_t asked = 0;
   if (px__env_PHLOX_THREADS(&asked) != PX_OK) return px_error_clear(), cores();  // ops tell it
   n = asked > 0 ? (int)asked : cores();
   bool first =

@@ -228,10 +228,10 @@ static px_status keep(px__box *box, px_tensor *grad) {
 
 void px__box_close(px__box *box) {
   px__spin_lock(&box->lock);
-  PX_SCOPED(px_tensor) last = box->grad;
-  box->grad = NULL;
+  px_tensor *last = PX_MOVE(box->grad);
   box->closed = true;
   px__spin_unlock(&box->lock);
+  px_release(last);
 }
 
 // A hook may add or remove hooks: the index is checked against the count at each step.
