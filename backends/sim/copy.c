@@ -41,36 +41,7 @@ static px_status check_copy(const px__sim_stream *s, const px_copy *c) {
   return PX_OK;
 }
 
-static int64_t copy_cost(const px_copy *c) {
-  int64_t rate = kind_cost[c->kind];
-  if (c->kind == PX_COPY_PEER && !(px__sim.device[c->from_device].peers >> c->to_device & 1))
-    rate = DETOUR_COST;
-  return COPY_COST + (int64_t)(c->bytes >> 10) * rate;
-}
-
-px_status px__sim_copy(void *stream, const px_copy *copy) {
-  px__sim_stream *s = stream;
-  PX__SIM_TRY(px__sim_check(s->device));
-  if (!copy->bytes) return PX_OK;
-  PX__SIM_TRY(check_copy(s, copy));
-  bool to_host = copy->kind == PX_COPY_DEVICE_TO_HOST;
-  bool pageable = !copy->pinned && (to_host || copy->kind == PX_COPY_HOST_TO_DEVICE);
-  bool staged = pageable && !to_host && copy->bytes <= STAGED;
-  px__sim_task *task = px__sim_task_new(PX__SIM_TASK_COPY, staged ? copy->bytes : 0);
-  if (task) {
-    task->to = copy->to, task->from = copy->from, task->bytes = copy->bytes;
-    task->cost = copy_cost(copy);
-  }
-  if (task && staged) task->from = memcpy(task->room, copy->from, copy->bytes);
-  uint64_t ticket;
-  PX__SIM_TRY(px__sim_issue(s, task, &ticket));
-  if (!pageable || staged) return PX_OK;
-  px__sim_waiter waiter = {.stream = s, .device = -1, .ticket = ticket};
-  px__sim_lock();
-  px__sim_await(&waiter);
-  px__sim_unlock();
-  return px__sim_check(s->device);
-}
+// ---- when the stream gets there
 
 // Where the host finds what an address of a task means. The ranges were checked at the call, and
 // memory is not released while a task uses it.
@@ -90,8 +61,52 @@ static bool works(const px__sim_stream *stream) {
   return good;
 }
 
-void px__sim_run_copy(px__sim_stream *stream, px__sim_task *task) {
+static void run_copy(px__sim_stream *stream, px__sim_task *task) {
   if (works(stream)) memmove(translate(task->to), translate(task->from), task->bytes);
+}
+
+static void run_fill(px__sim_stream *stream, px__sim_task *task) {
+  if (works(stream)) memset(translate(task->to), task->value, task->bytes);
+}
+
+static bool touches(const px__sim_task *task, uintptr_t low, uintptr_t high) {
+  uintptr_t to = (uintptr_t)task->to, from = (uintptr_t)task->from;
+  return (to && to < high && to + task->bytes > low) ||
+         (from && from < high && from + task->bytes > low);
+}
+
+// ---- at the call
+
+static int64_t copy_cost(const px_copy *c) {
+  int64_t rate = kind_cost[c->kind];
+  if (c->kind == PX_COPY_PEER && !(px__sim.device[c->from_device].peers >> c->to_device & 1))
+    rate = DETOUR_COST;
+  return COPY_COST + (int64_t)(c->bytes >> 10) * rate;
+}
+
+px_status px__sim_copy(void *stream, const px_copy *copy) {
+  px__sim_stream *s = stream;
+  PX__SIM_TRY(px__sim_check(s->device));
+  if (!copy->bytes) return PX_OK;
+  PX__SIM_TRY(check_copy(s, copy));
+  bool to_host = copy->kind == PX_COPY_DEVICE_TO_HOST;
+  bool pageable = !copy->pinned && (to_host || copy->kind == PX_COPY_HOST_TO_DEVICE);
+  bool staged = pageable && !to_host && copy->bytes <= STAGED;
+  px__sim_task *task = px__sim_task_new(PX__SIM_TASK_WORK, staged ? copy->bytes : 0);
+  if (task) {
+    task->run = run_copy, task->touches = touches;
+    task->to = copy->to, task->from = copy->from, task->bytes = copy->bytes;
+    task->cost = copy_cost(copy);
+  }
+  if (task && staged) task->from = memcpy(task->room, copy->from, copy->bytes);
+  uint64_t ticket;
+  PX__SIM_TRY(px__sim_issue(s, task, &ticket));
+  if (!pageable || staged) return PX_OK;
+  px__sim_waiter waiter = {.stream = s, .device = -1, .ticket = ticket};
+  px__sim_lock();
+  px__sim_await(&waiter);
+  px__sim_unlock();
+  return px__sim_check(s->device);
 }
 
 px_status px__sim_fill(void *stream, void *memory, int value, size_t bytes) {
@@ -99,14 +114,11 @@ px_status px__sim_fill(void *stream, void *memory, int value, size_t bytes) {
   PX__SIM_TRY(px__sim_check(s->device));
   if (!bytes) return PX_OK;
   PX__SIM_TRY(check_side(s->device, memory, bytes));
-  px__sim_task *task = px__sim_task_new(PX__SIM_TASK_FILL, 0);
+  px__sim_task *task = px__sim_task_new(PX__SIM_TASK_WORK, 0);
   if (task) {
+    task->run = run_fill, task->touches = touches;
     task->to = memory, task->value = value, task->bytes = bytes;
     task->cost = COPY_COST + (int64_t)(bytes >> 10) * FILL_COST;
   }
   return px__sim_issue(s, task, NULL);
-}
-
-void px__sim_run_fill(px__sim_stream *stream, px__sim_task *task) {
-  if (works(stream)) memset(translate(task->to), task->value, task->bytes);
 }

@@ -17,12 +17,6 @@ static px__sim_mark *mark_new(int refs) {
   return mark;
 }
 
-void px__sim_mark_release(px__sim_mark *mark) {
-  if (!mark || --mark->refs) return;
-  pthread_cond_destroy(&mark->reached);
-  free(mark);
-}
-
 px_status px__sim_event_new(int device, unsigned flags, void **out) {
   *out = NULL;
   PX__SIM_TRY(px__sim_check(device));

@@ -42,11 +42,12 @@ static bool extent(const px_operand *o, uintptr_t *low, size_t *bytes) {
   return true;
 }
 
-bool px__sim_launch_touches(const px_launch *launch, uintptr_t low, uintptr_t high) {
+static bool touches(const px__sim_task *task, uintptr_t low, uintptr_t high) {
   uintptr_t at;
   size_t bytes;
-  for (int i = 0; i < launch->operand_count; i++)
-    if (extent(&launch->operands[i], &at, &bytes) && at < high && at + bytes > low) return true;
+  for (int i = 0; i < task->launch->operand_count; i++)
+    if (extent(&task->launch->operands[i], &at, &bytes) && at < high && at + bytes > low)
+      return true;
   return false;
 }
 
@@ -57,24 +58,6 @@ static int64_t launch_cost(const px_launch *launch) {
   for (int i = 0; i < launch->operand_count; i++)
     if (extent(&launch->operands[i], &at, &bytes)) cost += (int64_t)(bytes >> 10);
   return cost;
-}
-
-px_status px__sim_launch(void *stream, const px_launch *launch) {
-  px__sim_stream *s = stream;
-  PX__SIM_TRY(px__sim_check(s->device));
-  if (launch->operand_count > PX_MAX_OPERANDS)
-    PX__SIM_FAIL(PX_BUG, 0, "a launch of %d operands; %d are possible", launch->operand_count,
-                 PX_MAX_OPERANDS);
-  size_t room = px__sim.core->pack(launch, NULL, 0);
-  px__sim_task *task = px__sim_task_new(PX__SIM_TASK_LAUNCH, room);
-  if (task) {
-    px__sim.core->pack(launch, task->room, room);
-    task->launch = (px_launch *)task->room;
-    task->launch->mt19937 = NULL;
-    task->launch->stream = s;
-    task->cost = launch_cost(launch);
-  }
-  return px__sim_issue(s, task, NULL);
 }
 
 static const char *whereabouts(int device, uintptr_t at) {
@@ -107,7 +90,7 @@ static bool locate(px__sim_stream *s, const px_launch *l, intptr_t *deltas) {
 
 // While a launch runs, others look at its operands (release asks which tasks touch what): the
 // kernel gets operands of its own.
-void px__sim_run_launch(px__sim_stream *stream, px__sim_task *task) {
+static void run_launch(px__sim_stream *stream, px__sim_task *task) {
   px_launch launch = *task->launch;
   intptr_t deltas[PX_MAX_OPERANDS] = {0};
   px_operand operands[PX_MAX_OPERANDS];
@@ -130,4 +113,23 @@ void px__sim_run_launch(px__sim_stream *stream, px__sim_task *task) {
   px__sim_break(stream->device, PX__SIM_LAUNCH, "%s on device %d failed with status %d",
                 launch.op ? launch.op : "?", stream->device, (int)status);
   px__sim_unlock();
+}
+
+px_status px__sim_launch(void *stream, const px_launch *launch) {
+  px__sim_stream *s = stream;
+  PX__SIM_TRY(px__sim_check(s->device));
+  if (launch->operand_count > PX_MAX_OPERANDS)
+    PX__SIM_FAIL(PX_BUG, 0, "a launch of %d operands; %d are possible", launch->operand_count,
+                 PX_MAX_OPERANDS);
+  size_t room = px__sim.core->pack(launch, NULL, 0);
+  px__sim_task *task = px__sim_task_new(PX__SIM_TASK_WORK, room);
+  if (task) {
+    px__sim.core->pack(launch, task->room, room);
+    task->launch = (px_launch *)task->room;
+    task->launch->mt19937 = NULL;
+    task->launch->stream = s;
+    task->cost = launch_cost(launch);
+    task->run = run_launch, task->touches = touches;
+  }
+  return px__sim_issue(s, task, NULL);
 }

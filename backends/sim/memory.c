@@ -14,57 +14,6 @@
 
 enum { GRAIN = 512, PAGE = 4096 };
 
-// ---- sorted ranges
-
-// The first row that ends after `at`.
-static int range_after(const px__sim_ranges *ranges, uintptr_t at) {
-  int low = 0, high = ranges->count;
-  while (low < high) {
-    int middle = (low + high) / 2;
-    const px__sim_range *row = &ranges->rows[middle];
-    if (row->at + row->bytes <= at)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return low;
-}
-
-static bool range_holds(const px__sim_ranges *ranges, uintptr_t at, size_t bytes) {
-  int i = range_after(ranges, at);
-  const px__sim_range *row = &ranges->rows[i];
-  return i < ranges->count && row->at <= at && bytes <= row->at + row->bytes - at;
-}
-
-static bool range_insert(px__sim_ranges *ranges, int i, uintptr_t at, size_t bytes) {
-  if (ranges->count == ranges->room) {
-    int room = ranges->room ? 2 * ranges->room : 16;
-    px__sim_range *rows = realloc(ranges->rows, (size_t)room * sizeof *rows);
-    if (!rows) return false;
-    ranges->rows = rows, ranges->room = room;
-  }
-  memmove(ranges->rows + i + 1, ranges->rows + i,
-          (size_t)(ranges->count - i) * sizeof *ranges->rows);
-  ranges->rows[i] = (px__sim_range){at, bytes};
-  ranges->count++;
-  return true;
-}
-
-// Takes out the range that starts at `at`; returns its bytes, 0 if there is none.
-static size_t range_remove(px__sim_ranges *ranges, uintptr_t at) {
-  int i = range_after(ranges, at);
-  if (i == ranges->count || ranges->rows[i].at != at) return 0;
-  size_t bytes = ranges->rows[i].bytes;
-  ranges->count--;
-  memmove(ranges->rows + i, ranges->rows + i + 1,
-          (size_t)(ranges->count - i) * sizeof *ranges->rows);
-  if (ranges->count == 0) {
-    free(ranges->rows);
-    *ranges = (px__sim_ranges){0};
-  }
-  return bytes;
-}
-
 // ---- addresses
 
 px_status px__sim_map(int device) {
@@ -92,20 +41,6 @@ px_status px__sim_map(int device) {
   px__sim_unlock();
   // cppcheck-suppress memleak ; kept as base + delta
   return PX_OK;
-}
-
-int px__sim_owner(uintptr_t at) {
-  for (int i = 0; i < px__sim.devices; i++)
-    if (px__sim.device[i].open && at - px__sim.device[i].base < px__sim.device[i].span) return i;
-  return -1;
-}
-
-bool px__sim_reach(int from, uintptr_t at, size_t bytes, intptr_t *delta) {
-  int owner = px__sim_owner(at);
-  *delta = owner < 0 ? 0 : px__sim.device[owner].delta;
-  if (owner < 0) return range_holds(&px__sim.pinned, at, bytes);
-  bool allowed = from < 0 || from == owner || (px__sim.device[from].enabled >> owner & 1);
-  return allowed && range_holds(&px__sim.device[owner].live, at, bytes);
 }
 
 void *px__sim_peek(int device, void *memory) {
@@ -155,7 +90,7 @@ px_status px__sim_alloc(int device, size_t bytes, void **out) {
   px__sim_lock();
   bool fits = rounded <= px__sim.memory - d->used;
   int row = fits ? find_gap(d, rounded, &at) : -1;
-  bool listed = row >= 0 && range_insert(&d->live, row, at, rounded);
+  bool listed = row >= 0 && px__sim_range_insert(&d->live, row, at, rounded);
   if (listed) d->used += rounded;
   px__sim_unlock();
   if (row < 0)
@@ -172,12 +107,12 @@ void px__sim_release(int device, void *memory) {
   px__sim_device *d = &px__sim.device[device];
   uintptr_t at = (uintptr_t)memory;
   px__sim_lock();
-  int i = range_after(&d->live, at);
+  int i = px__sim_range_after(&d->live, at);
   size_t bytes = i < d->live.count && d->live.rows[i].at == at ? d->live.rows[i].bytes : 0;
   px__sim_waiter waiter = {.device = device, .low = at, .high = at + bytes};
   if (bytes) px__sim_await(&waiter);
   // The pages go while the lock is held: nobody may be given the range before.
-  bytes = range_remove(&d->live, at);
+  bytes = px__sim_range_remove(&d->live, at);
   d->used -= bytes;
   if (px__sim.poison)
     poison(d, at, bytes);
@@ -204,7 +139,8 @@ px_status px__sim_host_alloc(size_t bytes, void **out) {
   if (!*out) PX__SIM_FAIL(PX_NOMEM, 0, "cannot allocate %zu bytes of page-locked memory", bytes);
   px__sim_lock();
   uintptr_t at = (uintptr_t)*out;
-  bool listed = range_insert(&px__sim.pinned, range_after(&px__sim.pinned, at), at, rounded);
+  bool listed =
+      px__sim_range_insert(&px__sim.pinned, px__sim_range_after(&px__sim.pinned, at), at, rounded);
   px__sim_unlock();
   if (listed) return PX_OK;
   free(*out);
@@ -216,11 +152,11 @@ void px__sim_host_release(void *memory) {
   if (!memory) return;
   uintptr_t at = (uintptr_t)memory;
   px__sim_lock();
-  int i = range_after(&px__sim.pinned, at);
+  int i = px__sim_range_after(&px__sim.pinned, at);
   size_t bytes = i < px__sim.pinned.count ? px__sim.pinned.rows[i].bytes : 0;
   px__sim_waiter waiter = {.device = -1, .low = at, .high = at + bytes};
   px__sim_await(&waiter);
-  bytes = range_remove(&px__sim.pinned, at);
+  bytes = px__sim_range_remove(&px__sim.pinned, at);
   px__sim_unlock();
   if (bytes) free(memory);
 }

@@ -111,9 +111,7 @@ static void run(px__sim_stream *s) {
   }
   if (task->kind == PX__SIM_TASK_WAIT && s->now < task->mark->time) s->now = task->mark->time;
   px__sim_unlock();
-  if (task->kind == PX__SIM_TASK_LAUNCH) px__sim_run_launch(s, task);
-  if (task->kind == PX__SIM_TASK_COPY) px__sim_run_copy(s, task);
-  if (task->kind == PX__SIM_TASK_FILL) px__sim_run_fill(s, task);
+  if (task->run) task->run(s, task);
   px__sim_lock();
   finish(s);
 }

@@ -1,60 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simulated accelerators: the entry, the environment, devices and their peers.
+// The simulated accelerators: the table of the backend, the environment, devices and their peers.
 //
 // The environment is read when the first device is opened (the number of devices: at each probe
 // until then).
 #include "sim/sim.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-px__sim_state px__sim = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static const struct {
-  int code;
-  px_status status;
-  const char *text;
-} codes[] = {
-#define XX(name, number, status, text) {number, PX_##status, text},
-    PX__SIM_CODES(XX)
-#undef XX
-};
-
-px_status px__sim_code_status(int code) {
-  for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
-    if (codes[i].code == code) return codes[i].status;
-  return PX_BUG;
-}
-
-const char *px__sim_code_text(int code) {
-  for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
-    if (codes[i].code == code) return codes[i].text;
-  return "unknown error";
-}
-
-// The first error of a device stays, and all that is asked of the device later fails with it.
-void px__sim_break(int device, int code, const char *format, ...) {
-  px__sim_device *d = &px__sim.device[device];
-  if (d->broken) return;
-  va_list arguments;
-  va_start(arguments, format);
-  vsnprintf(d->reason, sizeof d->reason, format, arguments);
-  va_end(arguments);
-  d->broken = code;
-}
-
-px_status px__sim_check(int device) {
-  px__sim_lock();
-  int code = px__sim.device[device].broken;
-  px__sim_unlock();
-  // `reason` is written once, before `broken`, under the lock.
-  if (code)
-    PX__SIM_FAIL(px__sim_code_status(code), code, "CUDA error: %s\n%s", px__sim_code_text(code),
-                 px__sim.device[device].reason);
-  return PX_OK;
-}
 
 // ---- the environment
 

@@ -80,16 +80,19 @@ typedef struct px__sim_event {
 } px__sim_event;
 
 typedef enum px__sim_kind {
-  PX__SIM_TASK_LAUNCH,
-  PX__SIM_TASK_COPY,
-  PX__SIM_TASK_FILL,
+  PX__SIM_TASK_WORK,  // a launch, a copy, a fill
   PX__SIM_TASK_CALL,
   PX__SIM_TASK_RECORD,
   PX__SIM_TASK_WAIT
 } px__sim_kind;
-typedef struct px__sim_task {
-  struct px__sim_task *next;
+typedef struct px__sim_task px__sim_task;
+typedef struct px__sim_stream px__sim_stream;
+struct px__sim_task {
+  px__sim_task *next;
   px__sim_kind kind;
+  // Of work: what is done when the stream gets there, and whether it uses bytes [low, high).
+  void (*run)(px__sim_stream *stream, px__sim_task *task);  // the lock is not held
+  bool (*touches)(const px__sim_task *task, uintptr_t low, uintptr_t high);
   bool away;  // schedule mode: a host function that runs on a thread of its own
   uint64_t ticket;
   int64_t issued, cost;  // schedule mode: the host's clock at issue; nanoseconds that it takes
@@ -102,10 +105,10 @@ typedef struct px__sim_task {
   int value;
   px_launch *launch;  // in `room`
   _Alignas(16) unsigned char room[];
-} px__sim_task;
+};
 
-typedef struct px__sim_stream {
-  struct px__sim_stream *next;
+struct px__sim_stream {
+  px__sim_stream *next;
   int device, priority, number;   // number: how many streams the process made before
   bool started, closing, orphan;  // orphan: released with work pending, frees itself
   pthread_t thread;
@@ -114,7 +117,7 @@ typedef struct px__sim_stream {
   int tasks;  // between them
   uint64_t random;
   int64_t now;  // schedule mode: virtual time
-} px__sim_stream;
+};
 
 // What a host thread waits for: a mark, or that no task up to `ticket` is left which the filters
 // choose: those of a stream, of a device, or those that touch bytes [low, high).
@@ -155,19 +158,26 @@ static inline uint64_t px__sim_random(uint64_t *state) {
   return z ^ (z >> 31);
 }
 
-// sim.c. The status and text of a driver's code; the sticky error of a device (lock held or not:
+// state.c. The status and text of a driver's code; the sticky error of a device (lock held or not:
 // `check` takes the lock).
 px_status px__sim_code_status(int code);
 const char *px__sim_code_text(int code);
 px_status px__sim_check(int device);
 void px__sim_break(int device, int code, const char *format, ...) PX_PRINTF(3, 4);  // lock held
 
-// memory.c. `map` makes a device's address ranges. `reach` tells whether bytes are live memory that
-// `from` may address (from -1: any device's) or pinned memory, and gives the distance to where the
-// host finds them; lock held. `owner` gives the device that an address belongs to, or -1.
-px_status px__sim_map(int device);
+// ranges.c. `after` gives the first range that ends after `at`; `remove` takes out the one that
+// starts there, and gives its bytes, 0 if there is none. `reach` tells whether bytes are live
+// memory that `from` may address (from -1: any device's) or pinned memory, and gives the distance
+// to where the host finds them; lock held. `owner` gives the device that an address belongs to, or
+// -1.
+int px__sim_range_after(const px__sim_ranges *ranges, uintptr_t at);
+bool px__sim_range_insert(px__sim_ranges *ranges, int i, uintptr_t at, size_t bytes);
+size_t px__sim_range_remove(px__sim_ranges *ranges, uintptr_t at);
 bool px__sim_reach(int from, uintptr_t at, size_t bytes, intptr_t *delta);
 int px__sim_owner(uintptr_t at);
+
+// memory.c. `map` makes a device's address ranges.
+px_status px__sim_map(int device);
 px_status px__sim_alloc(int device, size_t bytes, void **out);
 void px__sim_release(int device, void *memory);
 px_status px__sim_host_alloc(size_t bytes, void **out);
@@ -175,19 +185,23 @@ void px__sim_host_release(void *memory);
 px_status px__sim_memory_info(int device, size_t *free, size_t *total);
 void *px__sim_peek(int device, void *memory);
 
-// stream.c. `task_new` gives a zeroed task with `extra` bytes of room. `issue` appends it to the
-// stream, after a wait if that is full (and frees it if that fails); *ticket may be NULL. `await`
-// blocks the calling host thread; lock held. `finish` takes the head off and tells who waits; lock
+// task.c. `task_new` gives a zeroed task with `extra` bytes of room. `finish` takes the head off
+// and tells who waits; lock held. `stream_free` frees a stream that has no tasks any more; lock
 // held.
 px__sim_task *px__sim_task_new(px__sim_kind kind, size_t extra);
-px_status px__sim_issue(px__sim_stream *stream, px__sim_task *task, uint64_t *ticket);
-void px__sim_await(px__sim_waiter *waiter);
+void px__sim_task_free(px__sim_task *task);
+void px__sim_mark_release(px__sim_mark *mark);  // lock held
 bool px__sim_satisfied(const px__sim_waiter *waiter);
 void px__sim_finish(px__sim_stream *stream);
 void px__sim_stream_free(px__sim_stream *stream);
 void px__sim_condition(pthread_cond_t *condition);  // one of the monotonic clock
 bool px__sim_thread(pthread_t *out, void *(*run)(void *), void *argument);
 int64_t px__sim_clock(void);
+
+// stream.c. `issue` appends a task to the stream, after a wait if that is full, and frees it if
+// that fails; *ticket may be NULL. `await` blocks the calling host thread; lock held.
+px_status px__sim_issue(px__sim_stream *stream, px__sim_task *task, uint64_t *ticket);
+void px__sim_await(px__sim_waiter *waiter);
 px_status px__sim_synchronize(int device);
 px_status px__sim_stream_new(int device, int priority, void **out);
 void px__sim_stream_release(int device, void *stream);
@@ -205,7 +219,6 @@ int64_t px__sim_schedule_issue(void);      // the host's virtual clock at an iss
 void px__sim_schedule_meet(int64_t time);  // the host has waited until then
 
 // event.c
-void px__sim_mark_release(px__sim_mark *mark);  // lock held
 px_status px__sim_event_new(int device, unsigned flags, void **out);
 void px__sim_event_release(int device, void *event);
 px_status px__sim_event_record(void *event, void *stream);
@@ -217,12 +230,8 @@ px_status px__sim_stream_wait(void *stream, void *event);
 // explain.c: from now on a host access to device memory is explained before it kills. Lock held.
 void px__sim_explain(void);
 
-// copy.c, launch.c: issue, and run when the stream gets there (lock not held).
+// copy.c, launch.c
 px_status px__sim_copy(void *stream, const px_copy *copy);
 px_status px__sim_fill(void *stream, void *memory, int value, size_t bytes);
-void px__sim_run_copy(px__sim_stream *stream, px__sim_task *task);
-void px__sim_run_fill(px__sim_stream *stream, px__sim_task *task);
 px_status px__sim_launch(void *stream, const px_launch *launch);
-void px__sim_run_launch(px__sim_stream *stream, px__sim_task *task);
-bool px__sim_launch_touches(const px_launch *launch, uintptr_t low, uintptr_t high);
 px_kernel px__sim_find(const char *name);

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tasks: making them, finishing them, and telling who waits for them. Threads and the clock, for
+// both modes.
+#include "sim/sim.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+int64_t px__sim_clock(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1000000000ll + now.tv_nsec;
+}
+
+void px__sim_condition(pthread_cond_t *condition) {
+  pthread_condattr_t attributes;
+  pthread_condattr_init(&attributes);
+  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  pthread_cond_init(condition, &attributes);
+  pthread_condattr_destroy(&attributes);
+}
+
+// Starts a thread that takes no signals but those that it causes itself: the others are the
+// program's.
+bool px__sim_thread(pthread_t *out, void *(*run)(void *), void *argument) {
+  sigset_t all, before;
+  sigfillset(&all);
+  static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};
+  for (size_t i = 0; i < sizeof own / sizeof *own; i++) sigdelset(&all, own[i]);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int failed = pthread_create(out, NULL, run, argument);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return !failed;
+}
+
+// ---- who waits
+
+void px__sim_mark_release(px__sim_mark *mark) {
+  if (!mark || --mark->refs) return;
+  pthread_cond_destroy(&mark->reached);
+  free(mark);
+}
+
+// Whether the stream still has a task that the waiter waits for.
+static bool stream_holds(const px__sim_stream *s, const px__sim_waiter *w) {
+  if (!s->head || s->head->ticket > w->ticket) return false;
+  if (s == w->stream || s->device == w->device) return true;
+  for (const px__sim_task *t = s->head; t && t->ticket <= w->ticket; t = t->next)
+    if (w->high > w->low && t->touches && t->touches(t, w->low, w->high)) return true;
+  return false;
+}
+
+bool px__sim_satisfied(const px__sim_waiter *waiter) {
+  if (waiter->mark) return waiter->mark->done;
+  for (const px__sim_stream *s = px__sim.streams; s; s = s->next)
+    if (stream_holds(s, waiter)) return false;
+  return true;
+}
+
+static void tell_waiters(void) {
+  for (px__sim_waiter **at = &px__sim.waiters; *at;) {
+    px__sim_waiter *waiter = *at;
+    if (!px__sim_satisfied(waiter)) {
+      at = &waiter->next;
+      continue;
+    }
+    *at = waiter->next;
+    waiter->satisfied = true;
+    pthread_cond_signal(&waiter->wake);
+  }
+}
+
+// ---- tasks
+
+px__sim_task *px__sim_task_new(px__sim_kind kind, size_t extra) {
+  size_t bytes = (sizeof(px__sim_task) + extra + 15) & ~(size_t)15;
+  px__sim_task *task = bytes > extra ? aligned_alloc(16, bytes) : NULL;
+  if (!task) return NULL;
+  memset(task, 0, sizeof *task);
+  task->kind = kind;
+  return task;
+}
+
+void px__sim_task_free(px__sim_task *task) {
+  px__sim_mark_release(task->mark);
+  free(task);
+}
+
+void px__sim_finish(px__sim_stream *stream) {
+  px__sim_task *task = stream->head;
+  stream->head = task->next;
+  if (!stream->head) stream->tail = NULL;
+  stream->tasks--;
+  if (task->kind == PX__SIM_TASK_RECORD) {
+    task->mark->time = px__sim.schedule ? stream->now : px__sim_clock();
+    task->mark->done = true;
+    pthread_cond_broadcast(&task->mark->reached);
+  }
+  tell_waiters();
+  px__sim_task_free(task);
+}
+
+// Takes the stream off the list and frees it; it has no tasks any more. Lock held.
+void px__sim_stream_free(px__sim_stream *stream) {
+  px__sim_stream **at = &px__sim.streams;
+  while (*at != stream) at = &(*at)->next;
+  *at = stream->next;
+  pthread_cond_destroy(&stream->work);
+  free(stream);
+}
