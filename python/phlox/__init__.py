@@ -34,7 +34,7 @@ _IN_PYTHON = {
                   "set_rng_state set_rng_state_all",
     },
     "nn.functional": {"_images": "interpolate upsample"},
-    "nn": {"utils": "utils", "parallel": "parallel DataParallel"},
+    "nn": {"utils": "utils", "parallel": "parallel DataParallel", "parameters": "ParameterDict ParameterList"},
     "utils": {"data": "data"},
 }
 _OF_TENSOR = ("__copy__ __deepcopy__ __format__ __reduce_ex__ __setstate__ apply_ map_ new new_empty new_full new_ones "

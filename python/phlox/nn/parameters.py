@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.nn.ParameterList and ParameterDict: modules that hold parameters by number or by name. Each value is an
+attribute of the module, so that a tensor is a registered parameter and anything else a plain attribute."""
+from phlox import Tensor
+from phlox.nn import Module, Parameter
+
+
+def _kept(value):
+    """A plain tensor becomes a parameter; all else stays what it is."""
+    return Parameter(value) if isinstance(value, Tensor) and not isinstance(value, Parameter) else value
+
+
+def _line(name, value, by_dtype):
+    """A line of the printed form: "  (name): Parameter containing: [torch.float32 of size 2x3]"."""
+    if not isinstance(value, Tensor):
+        return f"  ({name}): Object of type: {type(value).__name__}"
+    kind = "Parameter" if isinstance(value, Parameter) else "Tensor"
+    place = f" ({value.device})" if value.is_cuda else ""
+    size = "x".join(str(n) for n in value.shape)
+    return f"  ({name}): {kind} containing: [{value.dtype if by_dtype else value.type()} of size {size}{place}]"
+
+
+def _is_iterable(value):
+    return hasattr(value, "__iter__") or hasattr(value, "__getitem__")
+
+
+class ParameterList(Module):
+    """A list of parameters, which are found by `parameters()` under the names "0", "1", ...; what is no tensor is kept
+    as it is. It grows by `append` and `extend`.
+
+    >>> list(torch.nn.ParameterList([torch.ones(2), 5]).state_dict())
+    ['0']
+    """
+
+    def __init__(self, values=None):
+        super().__init__()
+        self._size = 0
+        if values is not None:
+            self.extend(values)
+
+    def _name(self, index):
+        index = index.__index__()
+        if not -self._size <= index < self._size:
+            raise IndexError(f"index {index} is out of range")
+        return str(index % self._size)
+
+    def __len__(self):
+        return self._size
+
+    def __getitem__(self, index):
+        """The value at an index, or a ParameterList of those of a slice."""
+        if isinstance(index, slice):
+            return type(self)().extend(list(self)[index])
+        return getattr(self, self._name(index))
+
+    def __setitem__(self, index, value):
+        setattr(self, self._name(index), _kept(value))
+
+    def __iter__(self):
+        return iter([getattr(self, str(i)) for i in range(self._size)])
+
+    def __iadd__(self, values):
+        return self.extend(values)
+
+    def append(self, value):
+        """Adds a value at the end; gives the list."""
+        setattr(self, str(self._size), _kept(value))
+        self._size += 1
+        return self
+
+    def extend(self, values):
+        """Adds values at the end; gives the list."""
+        if not _is_iterable(values):
+            raise TypeError(f"ParameterList.extend should be called with an iterable, but got {type(values).__name__}")
+        for value in list(values):  # a list may be extended by itself
+            self.append(value)
+        return self
+
+    def extra_repr(self):
+        """The lines of the printed form."""
+        return "\n".join(_line(i, value, True) for i, value in enumerate(self))
+
+    def forward(self, *args, **kwargs):
+        """Fails: a ParameterList holds, and computes nothing."""
+        raise RuntimeError("ParameterList should not be called.")
+
+
+class ParameterDict(Module):
+    """A dict of parameters, which are found by `parameters()` under their names; what is no tensor is kept as it is. It
+    has a dict's methods.
+
+    >>> list(torch.nn.ParameterDict({"a": torch.ones(2)}).state_dict())
+    ['a']
+    """
+
+    def __init__(self, parameters=None):
+        super().__init__()
+        self._keys = {}
+        if parameters is not None:
+            self.update(parameters)
+
+    @staticmethod
+    def _checked(key):
+        if not isinstance(key, str):
+            raise TypeError("Index given to ParameterDict cannot be used as a key as it is not a string (type "
+                            f"is '{type(key).__name__}'). Open an issue on github if you need non-string keys.")
+        return key
+
+    def __len__(self):
+        return len(self._keys)
+
+    def __contains__(self, key):
+        return key in self._keys
+
+    def __getitem__(self, key):
+        return getattr(self, self._checked(key))
+
+    def __setitem__(self, key, value):
+        setattr(self, self._checked(key), _kept(value))
+        self._keys[key] = None
+
+    def __delitem__(self, key):
+        del self._keys[key]
+        delattr(self, key)
+
+    def __iter__(self):
+        return iter(self._keys.keys())
+
+    def __reversed__(self):
+        return reversed(list(self._keys))
+
+    def __or__(self, other):
+        made = self.copy()
+        made.update(other)
+        return made
+
+    def __ror__(self, other):
+        made = type(self)()
+        made.update(other)
+        made.update(self)
+        return made
+
+    def __ior__(self, other):
+        self.update(other)
+        return self
+
+    def keys(self):
+        """The names."""
+        return self._keys.keys()
+
+    def values(self):
+        """The values."""
+        return [self[key] for key in self._keys]
+
+    def items(self):
+        """Names and values."""
+        return [(key, self[key]) for key in self._keys]
+
+    def copy(self):
+        """Another ParameterDict of the same values."""
+        made = type(self)()
+        made.update(self)
+        return made
+
+    def get(self, key, default=None):
+        """The value of a name, or the default."""
+        return self[key] if key in self._keys else default
+
+    def setdefault(self, key, default=None):
+        """The value of a name, which becomes the default if there is none."""
+        if key not in self._keys:
+            self[key] = default
+        return self[key]
+
+    def pop(self, key):
+        """Takes out the value of a name, and gives it."""
+        value = self[key]
+        del self[key]
+        return value
+
+    def popitem(self):
+        """Takes out the name and value that came last."""
+        if not self._keys:
+            raise KeyError("popitem(): dictionary is empty")
+        key = list(self._keys)[-1]
+        return key, self.pop(key)
+
+    def clear(self):
+        """Takes out all values."""
+        for key in list(self._keys):
+            del self[key]
+
+    def fromkeys(self, keys, default=None):
+        """A ParameterDict of these names, each with the default."""
+        made = ParameterDict()
+        for key in keys:
+            made[key] = default
+        return made
+
+    def update(self, parameters):
+        """Takes over the values of a mapping, or of pairs; those of a plain dict in the order of their names."""
+        if not _is_iterable(parameters):
+            raise TypeError("ParametersDict.update should be called with an iterable of key/value pairs, but got "
+                            f"{type(parameters).__name__}")
+        if hasattr(parameters, "items"):
+            names = sorted(parameters) if type(parameters) is dict else list(parameters.keys())
+            parameters = [(name, parameters[name]) for name in names]
+        for i, pair in enumerate(list(parameters)):
+            if not _is_iterable(pair):
+                raise TypeError(f"ParameterDict update sequence element #{i} should be Iterable; is{type(pair).__name__}")
+            pair = tuple(pair)
+            if len(pair) != 2:
+                raise ValueError(f"ParameterDict update sequence element #{i} has length {len(pair)}; 2 is required")
+            self[pair[0]] = pair[1]
+
+    def extra_repr(self):
+        """The lines of the printed form."""
+        return "\n".join(_line(key, value, False) for key, value in self.items())
+
+    def forward(self, *args, **kwargs):
+        """Fails: a ParameterDict holds, and computes nothing."""
+        raise RuntimeError("ParameterDict should not be called.")
