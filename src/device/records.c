@@ -14,11 +14,6 @@ static const struct {
 #undef XX
 };
 
-void px__record_add(const px__work *work) {
-  work->stream->owner->ring[work->id % PX__RING] =
-      (px__record){work->id, work->seq, work->op, px__caller, work->site, work->stream};
-}
-
 bool px__record_find(px__record *out, px__device *d, uint64_t id) {
   px__device_lock(d);
   *out = d->ring[id % PX__RING];

@@ -269,7 +269,10 @@ px_status px__stream_wait_all(px_stream *s) __attribute__((warn_unused_result));
 px_status px__stream_finish(px_stream *s) __attribute__((warn_unused_result));
 
 // ---- records.c
-void px__record_add(const px__work *work);  // lock held
+static inline void px__record_add(const px__work *work) {  // lock held
+  work->stream->owner->ring[work->id % PX__RING] =
+      (px__record){work->id, work->seq, work->op, px__caller, work->site, work->stream};
+}
 bool px__record_find(px__record *out, px__device *d, uint64_t id);
 px_status px__fault_raise(px__device *d) __attribute__((warn_unused_result));
 // The error of a fault slot, which is cleared: code's text and status.

@@ -37,9 +37,9 @@ px_status px__writer_commit(px__writer *writer) __attribute__((warn_unused_resul
 void px__writer_abandon(px__writer *writer);
 
 #define PX__METADATA "__metadata__"
-// Whether brackets of a JSON text nest no deeper than `limit`: the parser's tree is freed by
-// recursion.
-bool px__json_depth(const char *text, int limit);
+// Parses JSON whose brackets nest no deeper than `limit`. NULL, with the reason in `wrong`, if that
+// fails; the caller frees the result with yajl_tree_free.
+struct yajl_val_s *px__json_parse(const char *text, int limit, char *wrong, size_t room);
 // A tensor that was on `home` when it was written.
 px_status px__tree_tensor_of(px_tree **out, px_tensor *tensor, px_device home)
     __attribute__((warn_unused_result));

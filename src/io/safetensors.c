@@ -167,20 +167,6 @@ typedef struct header {
 
 enum { DEPTH_LIMIT = 8 };
 
-bool px__json_depth(const char *text, int limit) {
-  int depth = 0;
-  bool quoted = false;
-  for (; *text && depth <= limit; text++) {
-    if (*text == '"')
-      quoted = !quoted;
-    else if (quoted)
-      text += *text == '\\' && text[1];
-    else
-      depth += (*text == '{' || *text == '[') - (*text == '}' || *text == ']');
-  }
-  return depth <= limit;
-}
-
 static bool size_of(yajl_val number, int64_t *out) {
   if (!YAJL_IS_INTEGER(number)) return false;
   *out = YAJL_GET_INTEGER(number);
@@ -188,13 +174,11 @@ static bool size_of(yajl_val number, int64_t *out) {
 }
 
 static px_status header_parse(header *h, int64_t length) {
-  char *text, wrong[256] = "it is nested too deeply";
+  char *text, wrong[256] = "it holds a zero byte";
   PX_TRY(px_alloc((void **)&text, (size_t)length + 1));
   px_status status = px__reader_read(&h->file, text, 8, length);
   bool whole = status == PX_OK && strlen(text) == (size_t)length;
-  if (!whole) snprintf(wrong, sizeof wrong, "it holds a zero byte");
-  if (whole && px__json_depth(text, DEPTH_LIMIT))
-    h->root = yajl_tree_parse(text, wrong, sizeof wrong);
+  if (whole) h->root = px__json_parse(text, DEPTH_LIMIT, wrong, sizeof wrong);
   px_free(text);
   PX_TRY(status);
   PX_CHECK(YAJL_IS_OBJECT(h->root), PX_RUNTIME, "'%s': the header is not a JSON object: %s",

@@ -344,11 +344,10 @@ static px_status read_tree(px_tree **out, const reading *r, yajl_val json) {
 
 px_status px__structure_read(px_tree **out, const char *text, const px_dict *tensors,
                              const char *path) {
-  char wrong[256] = "it is nested too deeply";
+  char wrong[256];
   reading r = {tensors, path};
   locale_t before = uselocale(plain_locale());
-  yajl_val json =
-      px__json_depth(text, JSON_DEPTH) ? yajl_tree_parse(text, wrong, sizeof wrong) : NULL;
+  yajl_val json = px__json_parse(text, JSON_DEPTH, wrong, sizeof wrong);
   px_status status = json ? read_tree(out, &r, json)
                           : px_error_set(PX_RUNTIME, 0, __FILE__, __LINE__, __func__,
                                          "'%s': its structure is not JSON: %s", path, wrong);
