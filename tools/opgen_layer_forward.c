@@ -225,7 +225,7 @@ static void write_inplace(context *x, const og_node *n) {
   x->indent = "    ";
   for (int i = 0; i < op->param_count; i++)
     values = og_format("%s%s%s", values, i ? ", " : "", as_value(x, given[i], &op->params[i]));
-  fprintf(x->to, "    px_value args[] = {%s};\n", values);
+  fprintf(x->to, "    const px_value args[] = {%s};\n", values);
   fprintf(x->to, "    return px__forward_inplace(out, \"%s\", args);\n  }\n", op->name);
   x->indent = "  ";
 }

@@ -116,28 +116,9 @@ bool px__all(const int64_t *items, int count, const char *comparison, double wit
 
 // ---- forward
 
-// An op that has no form in place is computed, from a copy if there is a graph that keeps it, and
-// its result copied into the input.
-static px_status into_input(px_tensor **out, const px_op *op, px_value *args) {
-  px_tensor *input = args[0].v.tensor;
-  PX_SCOPED(px_tensor) kept = NULL;
+px_status px__forward_inplace(px_tensor **out, const char *op, const px_value *args) {
   void *result = NULL;
-  if (px_tensor_requires_grad(input)) {
-    PX_TRY(px_clone(&kept, input, NULL));
-    args[0] = PX_T(kept);
-  }
-  PX_TRY(px_op_call(op, PX_CALL_NEW, args, &result));
-  PX_SCOPED(px_tensor) made = result;
-  PX_TRY(px_copy_(input, made, false));
-  *out = px_retain(input);
-  return PX_OK;
-}
-
-px_status px__forward_inplace(px_tensor **out, const char *name, px_value *args) {
-  const px_op *op = px_op_find(name);
-  void *result = args[0].v.tensor;
-  if (!(op->flags & PX_OP_HAS_INPLACE)) return into_input(out, op, args);
-  PX_TRY(px_op_call(op, PX_CALL_INPLACE, args, &result));
+  PX_TRY(px_op_call(px_op_find(op), PX_CALL_INPLACE, args, &result));
   *out = result;
   return PX_OK;
 }

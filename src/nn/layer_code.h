@@ -37,7 +37,7 @@ px_status px__init_fan_uniform(px_tensor *self, const px_tensor *weight)
 px_status px__spread(px_module *self, const char *name, int count)
     __attribute__((warn_unused_result));
 // Calls an op in place on its first argument, the input, which it gives.
-px_status px__forward_inplace(px_tensor **out, const char *op, px_value *args)
+px_status px__forward_inplace(px_tensor **out, const char *op, const px_value *args)
     __attribute__((warn_unused_result));
 
 // Arguments of the C constructors as values: PX_NO_INT and PX_NO_FLOAT are None of what may be, and

@@ -21,10 +21,7 @@ static px_status batch_weight(double *out, px_module *self) {
   px_value momentum = px_module_attribute(self, "momentum");
   *out = momentum.kind == PX_ARG_NONE ? 0 : px_value_float(momentum);
   if (!self->training || !seen) return PX_OK;
-  void *same = NULL;
-  PX_TRY(px_op_call(px_op_find("add"), PX_CALL_INPLACE,
-                    (px_value[]){PX_T(seen), PX_S(px_int(1)), PX_NONE()}, &same));
-  px_release(same);
+  PX_TRY(px_add_scalar_(seen, px_int(1), px_int(1)));
   if (momentum.kind != PX_ARG_NONE) return PX_OK;
   px_scalar count;
   PX_TRY(px_tensor_item(&count, seen));
