@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Modules: named parameters, buffers and child modules, and a forward function.
 //
-// A module is of a kind: a constant table row with the names of its arguments (its constructor, its
-// attributes and its printed form all follow from them), how it is initialised and its forward
-// function. The library's kinds follow from layers/*.layer; phlox/layers.h has their constructors.
-// A subclass in another language is one more kind. A parameter is a leaf tensor with
-// px_tensor_is_parameter. Modules are used by one thread at a time.
+// Each module has a kind: a constant row with its arguments (from which its constructor, attributes
+// and printed form follow), an init function and a forward function. The library's kinds are
+// generated from layers/*.layer; phlox/layers.h has their constructors. A subclass in another
+// language is a kind of its own. A parameter is a leaf tensor with px_tensor_is_parameter. One
+// thread at a time may use a module.
 #pragma once
 #include "phlox/autograd.h"
 #ifdef __cplusplus
@@ -26,18 +26,19 @@ PX_API px_tensor *px_dict_value(const px_dict *dict, int64_t i);
 // What a kind of module is.
 typedef struct px_module_kind {
   const char *name;  // "Linear"
-  // What help tells: the signature, "--", a sentence, arguments, shapes, errors, examples; or NULL.
+  // The text for Python's help: signature, "--", a sentence, arguments, shapes, errors, examples;
+  // or NULL.
   const char *doc;
   const px_param *params;  // constructor arguments, which become the attributes
   int param_count;
   // Makes parameters and buffers from the attributes; NULL if there are none.
   px_status (*init)(px_module *self);
-  // One result for `count` inputs (px_module_input_count of them are due). NULL: not callable.
+  // Gives one result for `count` inputs. NULL: the module cannot be called.
   px_status (*forward)(px_tensor **out, px_module *self, px_tensor *const *inputs, int count);
-  // The text between the parentheses: a template, or a function; NULL: none. In a template {name}
-  // stands for an attribute (of a tensor's name: whether there is one), and [...] for what is left
-  // out where all its names have their defaults; of [a|b] the first that is not left out is
-  // printed.
+  // The text between the parentheses of the printed form: a template, or a function; NULL: none. In
+  // a template, {name} is the value of an attribute (of a tensor's name: whether there is one). A
+  // part in [...] is left out if all names in it have their defaults; of [a|b] the first part that
+  // is not left out is printed.
   const char *repr;
   void (*repr_fn)(const px_module *self, char *text, size_t room);
   const char *const *inputs;  // their names ("input", "target"), or NULL
@@ -46,16 +47,16 @@ typedef struct px_module_kind {
   void (*release)(void *context);
 } px_module_kind;
 
-// An optional argument that is none, where PX_NONE() would mean its default.
+// "None" for an optional argument; PX_NONE() would mean its default.
 static inline px_value PX_GIVEN_NONE(void) {
   px_value none = PX_NONE();
   none.category = 'n';
   return none;
 }
 
-// Constructors that take arguments by name (phlox/layers.h) write them over a struct of defaults,
-// which a function px_NAME_make gets. PX_SIZES(3, 5) is a list in the place of a number; PX_NO_INT
-// and PX_NO_FLOAT stand for None.
+// Constructors with named arguments (phlox/layers.h) write them over a struct of defaults and pass
+// it to a function px_NAME_make. PX_SIZES(3, 5) is a list in the place of a number; PX_NO_INT and
+// PX_NO_FLOAT are None. Example: px_conv2d_new(&m, 1, 32, 3, .padding = 1).
 // clang-format off
 #define PX_SIZES(...) {__VA_ARGS__}
 // clang-format on
@@ -69,38 +70,40 @@ static inline px_value PX_GIVEN_NONE(void) {
     _Pragma("GCC diagnostic pop") make(&px_args_); \
   })
 
-// The kinds of the library, in the order of their names; NULL past the end. And one by name.
+// The kinds of the library: the i-th in the order of their names, or one by name; NULL if there is
+// none.
 PX_API const px_module_kind *px_module_kind_at(int i);
 PX_API const px_module_kind *px_module_kind_find(const char *name);
 
-// Makes a module: `args` are kind->param_count values, PX_ARG_NONE for defaults, PX_GIVEN_NONE()
-// for an optional argument that is to be none, whatever its default. `context` is the kind's own.
+// Makes a module. `args` are kind->param_count values: PX_ARG_NONE means the default,
+// PX_GIVEN_NONE() means None. `context` is for the kind's own use. PX_VALUE and PX_TYPE, with
+// PyTorch's texts, for bad arguments.
 PX_CALL px_module_new(px_module **out, const px_module_kind *kind, const px_value *args,
                       void *context);
 PX_API const px_module_kind *px_module_kind_of(const px_module *self);
-// Makes an empty module of no kind one of `kind`: for bindings that restore a module from its
-// parts.
+// Gives a kind to an empty module that has none, for bindings that restore a module from its parts.
 PX_CALL px_module_adopt_kind(px_module *self, const px_module_kind *kind);
 PX_API void *px_module_context(const px_module *self);
 PX_API void *px_module_user(const px_module *self);  // the embedding language's object, borrowed
 PX_API void px_module_set_user(px_module *self, void *user);
 
-// A Sequential of `count` modules (retained), named 0, 1, ...
+// Makes a Sequential of `count` modules, named 0, 1, ...; it keeps references to them.
 PX_CALL px_sequential_new(px_module **out, px_module *const *children, int count);
 
 // ---- contents
 
-// Sets an attribute (a number, a list of at most 4 integers, a text), or reads one: kind
-// PX_ARG_NONE if it has none.
+// Sets an attribute: a number, a list of at most 4 integers, or a text. Reads one; of kind
+// PX_ARG_NONE if there is none.
 PX_CALL px_module_set_attribute(px_module *self, const char *name, px_value value);
 PX_API px_value px_module_attribute(const px_module *self, const char *name);
-// Registers or replaces an entry. A NULL parameter or buffer keeps its name's place. PX_KEY
-// "attribute 'weight' already exists".
+// Registers an entry, or replaces the entry of that name; the module keeps a reference. The name of
+// a NULL parameter or buffer keeps its place in the order. PX_KEY "attribute 'weight' already
+// exists" if an entry of another sort has the name.
 PX_CALL px_module_register_parameter(px_module *self, const char *name, px_tensor *parameter);
 PX_CALL px_module_register_buffer(px_module *self, const char *name, px_tensor *buffer,
                                   bool persistent);
 PX_CALL px_module_register_module(px_module *self, const char *name, px_module *child);
-// Removes the entry of that name, of any sort; PX_ATTRIBUTE if there is none.
+// Removes the entry of a name, of any sort. PX_ATTRIBUTE if there is none.
 PX_CALL px_module_remove(px_module *self, const char *name);
 
 typedef enum px_entry_sort {
@@ -115,33 +118,33 @@ typedef struct px_module_entry {
   px_tensor *tensor;  // borrowed; may be NULL
   px_module *module;  // borrowed; may be NULL
 } px_module_entry;
-// The module's own entries of the given sorts, in order of registration: the i-th, or false. Or by
-// name.
+// Gives the i-th entry of the given sorts, in the order of registration, or the entry of a name;
+// false if there is none. Entries of children are not among them.
 PX_API bool px_module_entry_at(const px_module *self, int sorts, int i, px_module_entry *out);
 PX_API bool px_module_entry_find(const px_module *self, const char *name, px_module_entry *out);
-// Visits the entries of self and, if asked, of its children in depth-first order; a shared tensor
-// or module once, unless `duplicates`. `name` is the full dotted name, valid during the call.
-// PX_ENTRY_MODULE visits self first, with `prefix`.
+// Calls `visit` for the entries of self and, with `recurse`, of its children, in depth-first order.
+// A tensor or module that occurs several times is visited once, unless `duplicates`. `name` is the
+// full name, with dots, valid during the call. With PX_ENTRY_MODULE, self comes first, as `prefix`.
 typedef px_status (*px_module_visit)(const char *name, const px_module_entry *entry,
                                      px_module *owner, void *context);
 PX_CALL px_module_each(px_module *self, int sorts, const char *prefix, bool recurse,
                        bool duplicates, px_module_visit visit, void *context);
-// All parameters, of self and its children, each once. px_list_get gives them.
+// Gives all parameters of self and its children, each once.
 PX_CALL px_module_parameters(px_list **out, px_module *self);
 
 // ---- use
 
-// Calls forward, with the forward hooks around it.
+// Calls the module: the hooks before, forward, the hooks after.
 PX_CALL px_module_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count);
-// ... of one input.
+// The same, for one input.
 PX_CALL px_module_call(px_tensor **out, px_module *self, px_tensor *input);
-// A hook before forward (result is NULL) may replace the first input, one after it the result:
-// *replacement, a new reference. Hooks run in the order in which they were added; what is added
-// meanwhile waits for the next call.
+// A hook before forward (`result` is NULL) may replace the first input, a hook after it the result:
+// *replacement is then a new reference. Hooks run in the order in which they were added. A hook
+// that is added during a call runs from the next call on.
 typedef px_status (*px_module_hook)(px_tensor **replacement, px_module *self,
                                     px_tensor *const *inputs, int count, px_tensor *result,
                                     void *context);
-// `release`, which may be NULL, lets go of the context when the hook is removed or the module ends.
+// release(context) is called when the hook is removed or the module ends; `release` may be NULL.
 PX_CALL px_module_add_hook(int64_t *id, px_module *self, bool before, px_module_hook hook,
                            void *context, void (*release)(void *context));
 PX_API void px_module_remove_hook(px_module *self, int64_t id);
@@ -155,15 +158,15 @@ typedef struct px_hook_entry {
 PX_API bool px_module_has_hooks(const px_module *self);
 PX_API bool px_module_hook_at(const px_module *self, int i,
                               px_hook_entry *out);  // false past the end
-// A call of a module in the terms of another language, whose arguments and results need not be
-// tensors: the hooks before, forward, the hooks after, each by `way`, which gets `call`.
+// Calls a module for another language, whose arguments and results need not be tensors: the hooks
+// before, forward, the hooks after, each through a function of `way`, which gets `call`.
 typedef struct px_module_way {
   px_status (*hook)(px_module *self, const px_hook_entry *hook, void *call);
   px_status (*forward)(px_module *self, void *call);
 } px_module_way;
 PX_CALL px_module_run(px_module *self, const px_module_way *way, void *call);
-// The same for Sequential's forward: `step` calls each child in turn with `value`, and puts its
-// result there. A child may be NULL.
+// The same for the forward of a Sequential: calls step(child, value) for each child in turn, which
+// replaces `value` by its result. A child may be NULL.
 typedef px_status (*px_module_step)(px_module *child, void *value);
 PX_CALL px_module_chain(px_module *self, px_module_step step, void *value);
 PX_API bool px_module_training(const px_module *self);
@@ -171,36 +174,38 @@ PX_API void px_module_train(px_module *self, bool training);         // self and
 PX_API void px_module_set_training(px_module *self, bool training);  // self alone
 PX_CALL px_module_requires_grad(px_module *self, bool requires_grad);
 PX_CALL px_module_zero_grad(px_module *self);
-// Moves parameters, buffers and gradients in place; the tensors stay the same objects. A dtype must
-// be a floating one and leaves integer buffers alone. PX_DTYPE_NONE and PX_DEVICE_NONE leave as is.
+// Moves parameters, buffers and gradients to a dtype and device; the tensors stay the same objects.
+// The dtype must be floating-point (PX_TYPE); it does not change integer buffers. PX_DTYPE_NONE and
+// PX_DEVICE_NONE change nothing.
 PX_CALL px_module_to(px_module *self, px_dtype dtype, px_device device, bool non_blocking);
-// Names and detached tensors of parameters and persistent buffers.
+// Gives the names, and the tensors without history, of the parameters and persistent buffers.
 PX_CALL px_module_state_dict(px_dict **out, px_module *self, const char *prefix);
-// Copies values in by name. strict: PX_RUNTIME with PyTorch's text, listing all that is missing,
-// unexpected or of another size; nothing is changed then.
+// Copies the values of a state dict to the tensors of the same names. With `strict`, PX_RUNTIME,
+// with PyTorch's text, lists all names that are missing or unexpected; sizes that differ are always
+// an error. Nothing is changed then.
 PX_CALL px_module_load_state_dict(px_module *self, px_dict *state, bool strict);
-// A copy of the structure with every parameter and buffer replaced by `replace(tensor)` (new
-// references); entries that are not replaced (*out NULL) are shared. Kinds of another language
-// cannot be copied this way (PX_TYPE).
+// Copies the structure of a module. Each parameter and buffer is replaced by what `replace` gives,
+// a new reference; if it gives NULL the entry is shared. PX_TYPE for kinds of another language.
 typedef px_status (*px_module_replace)(px_tensor **out, px_tensor *tensor, px_entry_sort sort,
                                        void *context);
 PX_CALL px_module_copy(px_module **out, px_module *self, px_module_replace replace, void *context);
-// PyTorch's printed form; the caller frees *out with px_free. The part between the parentheses
-// alone: extra_repr.
+// Gives PyTorch's printed form of the module, which the caller frees with px_free. Writes only the
+// part between the parentheses: extra_repr.
 PX_CALL px_module_text(char **out, px_module *self);
 PX_API void px_module_extra_repr(const px_module *self, char *text, size_t room);
 
 // ---- initialisation (torch.nn.init), in place, without recording
 
 PX_CALL px_init_fans(int64_t *fan_in, int64_t *fan_out, const px_tensor *weight);
-// The recommended gain: "linear" "conv2d" "sigmoid" "tanh" "relu" "leaky_relu" "selu". PX_VALUE
-// otherwise.
+// Gives the recommended gain of "linear", "conv2d", "sigmoid", "tanh", "relu", "leaky_relu" (whose
+// slope is `parameter`) or "selu". PX_VALUE for others.
 PX_CALL px_init_gain(double *out, const char *nonlinearity, double parameter);
 PX_CALL px_init_uniform(px_tensor *weight, double from, double to, px_generator *generator);
 PX_CALL px_init_normal(px_tensor *weight, double mean, double std, px_generator *generator);
 PX_CALL px_init_constant(px_tensor *weight, double value);
-// He et al. 2015; Glorot and Bengio 2010. `fan_out` takes the fan of the outputs instead of the
-// inputs; nonlinearity NULL means "leaky_relu".
+// Kaiming: He et al. 2015; Xavier: Glorot and Bengio 2010. With `fan_out` the scale follows from
+// the number of outputs instead of inputs; nonlinearity NULL means "leaky_relu", whose slope is
+// `a`.
 PX_CALL px_init_kaiming_uniform(px_tensor *weight, double a, bool fan_out, const char *nonlinearity,
                                 px_generator *generator);
 PX_CALL px_init_kaiming_normal(px_tensor *weight, double a, bool fan_out, const char *nonlinearity,

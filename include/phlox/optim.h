@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimisers and learning-rate schedules.
 //
-// An optimiser holds groups of parameters; each group has the options of its kind (lr, momentum,
-// ...), read at every step.
+// An optimiser has groups of parameters. Each group has the options of the optimiser's kind (lr,
+// momentum, ...), which are read at each step. The kinds are generated from optim/*.optim.
 #pragma once
 #include "phlox/nn.h"
 #ifdef __cplusplus
@@ -19,25 +19,25 @@ typedef struct px_option {
   const char *pair;  // the tuple that Python has in its place and the next one's ("betas"), or NULL
 } px_option;
 typedef struct px_optimizer_kind px_optimizer_kind;
-// The kinds of the library ("SGD", "Adam"; docs/optim.md has them all); NULL past the end, or if
-// there is none of that name.
+// The kinds of the library ("SGD", "Adam"; docs/optim.md lists them): the i-th, or one by name;
+// NULL if there is none.
 PX_API const px_optimizer_kind *px_optimizer_kind_at(int i);
 PX_API const px_optimizer_kind *px_optimizer_kind_find(const char *name);
 PX_API const char *px_optimizer_kind_name(const px_optimizer_kind *kind);
 PX_API const px_option *px_optimizer_kind_options(const px_optimizer_kind *kind, int *count);
-// The names of a parameter's state ("momentum_buffer"; "step", "exp_avg"); NULL past the end. And
-// whether it is a number, a 0-dim tensor of float32 on the CPU, rather than a tensor like the
-// parameter.
+// The names of the states that the kind keeps for a parameter ("momentum_buffer"; "step",
+// "exp_avg"); NULL past the end. And whether a state is a number, a 0-dim float32 tensor on the
+// CPU, and not a tensor like the parameter.
 enum { PX_OPTIMIZER_STATES = 6 };  // the most of a kind
 PX_API const char *px_optimizer_kind_state(const px_optimizer_kind *kind, int i);
 PX_API bool px_optimizer_kind_scalar(const px_optimizer_kind *kind, int i);
-// PX_VALUE, with PyTorch's texts, for options (all, in the kind's order) that are out of range or
-// do not go together.
+// Checks options: all of them, in the kind's order. PX_VALUE, with PyTorch's texts, for options
+// that are out of range or contradict each other.
 PX_CALL px_optimizer_kind_check(const px_optimizer_kind *kind, const double *options);
-// The step that an optimiser makes, of parameters that have a gradient, with states that the caller
-// holds: states[i * PX_OPTIMIZER_STATES + k] is the k-th of parameter i, and is put there (a new
-// reference) where it is NULL and wanted. A parameter's step is one kernel: one that fails has
-// changed neither the parameter nor its states; those before it have made theirs.
+// Makes an optimiser's step for parameters that have a gradient, with states that the caller holds:
+// states[i * PX_OPTIMIZER_STATES + k] is the k-th state of parameter i. One that is NULL and needed
+// is made, a new reference. The step of a parameter is one kernel: if it fails, neither the
+// parameter nor its states have changed; the parameters before it have made their step.
 PX_CALL px_optimizer_kind_step(const px_optimizer_kind *kind, const double *options,
                                px_tensor *const *parameters, px_tensor **states, int64_t count);
 
@@ -48,29 +48,31 @@ PX_CALL px_optimizer_make(px_optimizer **out, const char *name, const double *op
                           px_tensor *const *parameters, int64_t count);
 // Makes an optimiser without groups. `name` is the kind's.
 PX_CALL px_optimizer_new(px_optimizer **out, const char *name);
-// Adds a group. PX_VALUE "optimizer got an empty parameter list", "can't optimize a non-leaf
-// Tensor", or for a parameter that is in another group. Options start at their defaults.
+// Adds a group of parameters, with default options. PX_VALUE: "optimizer got an empty parameter
+// list", "can't optimize a non-leaf Tensor", or a parameter is in another group already.
 PX_CALL px_optimizer_add(px_optimizer *self, px_tensor *const *parameters, int64_t count);
 PX_API const px_optimizer_kind *px_optimizer_kind_of(const px_optimizer *self);
-// How many groups there are; what they hold. Where there is no such group or parameter: 0, NULL, or
-// PX_INDEX of what can fail.
+// The number of groups, the number of parameters in a group, and the i-th of them, borrowed; 0 or
+// NULL if there is no such group or parameter.
 PX_API int px_optimizer_groups(const px_optimizer *self);
 PX_API int64_t px_optimizer_group_size(const px_optimizer *self, int group);
 PX_API px_tensor *px_optimizer_parameter(const px_optimizer *self, int group, int64_t i);
-// Options by name. PX_VALUE with PyTorch's text ("Invalid learning rate: -1.0"), PX_KEY if there is
-// none. group -1: all groups.
+// Sets or gets an option of a group; setting with group -1 means all groups. PX_VALUE, with
+// PyTorch's text ("Invalid learning rate: -1.0"); PX_KEY if there is no such option, PX_INDEX no
+// such group.
 PX_CALL px_optimizer_set(px_optimizer *self, int group, const char *option, double value);
 PX_CALL px_optimizer_get(double *out, const px_optimizer *self, int group, const char *option);
-// The rate that a group had when its first schedule was made; NAN: none was.
+// The learning rate that a group had when its first schedule was made; NAN if there was none.
 PX_API double px_optimizer_initial_lr(const px_optimizer *self, int group);
 PX_CALL px_optimizer_set_initial_lr(px_optimizer *self, int group, double lr);
-// One step: parameters without a gradient are left alone.
+// Makes one step. Parameters without a gradient do not change.
 PX_CALL px_optimizer_step(px_optimizer *self);
-// Clears gradients: to none, or to zeros. Of an optimiser's parameters, or of those given.
+// Clears the gradients of an optimiser's parameters, or of those given: removes them, or sets them
+// to zero.
 PX_CALL px_optimizer_zero_grad(px_optimizer *self, bool set_to_none);
 PX_CALL px_clear_grads(px_tensor *const *parameters, int64_t count, bool set_to_none);
-// A parameter's state: the tensor of that name (borrowed, NULL if there is none yet). What is
-// written to it holds: the number "step" too.
+// A state of the i-th parameter of a group, by name, borrowed; NULL if there is none yet. The next
+// step uses what is written to it, also to the number "step".
 PX_API px_tensor *px_optimizer_state(const px_optimizer *self, int group, int64_t i,
                                      const char *name);
 PX_CALL px_optimizer_set_state(px_optimizer *self, int group, int64_t i, const char *name,
@@ -78,35 +80,38 @@ PX_CALL px_optimizer_set_state(px_optimizer *self, int group, int64_t i, const c
 
 // ---- schedules of learning rates
 //
-// A schedule is of a kind with options, as an optimiser is. It goes by epochs: making it sets the
-// rates of epoch last_epoch + 1 (-1: from the start), each step those of the next.
+// A schedule has a kind with options, as an optimiser has. It counts epochs: making it sets the
+// rates of epoch last_epoch + 1 (last_epoch is -1 at the start), and each step those of the next
+// epoch.
 typedef struct px_scheduler_kind px_scheduler_kind;
-// The kinds of the library ("StepLR"); NULL past the end, or if there is none of that name.
+// The kinds of the library ("StepLR"): the i-th, or one by name; NULL if there is none.
 PX_API const px_scheduler_kind *px_scheduler_kind_at(int i);
 PX_API const px_scheduler_kind *px_scheduler_kind_find(const char *name);
 PX_API const char *px_scheduler_kind_name(const px_scheduler_kind *kind);
 // Types: 'f' number, 'i' whole number, 'b' truth, 'c' one of two words (0 or 1), 'm' milestones,
 // 'o' a whole number that may be left out; otherwise a fallback of NAN means that it must be given.
 PX_API const px_option *px_scheduler_kind_options(const px_scheduler_kind *kind, int *count);
-// Where in a schedule a group is. `base` is the rate it had when its first schedule was made; NAN:
-// it was added later, and keeps its rate where the next one does not follow from the last alone.
+// Where in a schedule a group is. `base` is the rate that the group had when its first schedule was
+// made. NAN: the group was added later; it keeps its rate unless the next rate follows from the
+// last one alone.
 typedef struct px_schedule_point {
   const double *options;  // all, in the kind's order
   const int64_t *milestones;
   int milestone_count;
   double epoch, base, lr;
 } px_schedule_point;
-// What a schedule goes by, for those who keep its state themselves. PX_VALUE for options that make
-// no schedule; those that follow from others are filled in.
+// For callers that keep the state of a schedule themselves. Checks options, and fills in those that
+// follow from others. PX_VALUE for options that make no schedule.
 PX_CALL px_scheduler_kind_check(const px_scheduler_kind *kind, double *options);
-// The rate of a group at a point: after the rate of now (at->lr), or with `closed` by the epoch
-// alone, where the kind has a form for it. *momentum is NAN unless a momentum goes along with the
-// rate. PX_VALUE for an epoch past the end; PX_TYPE for a kind that goes by a metric.
+// Gives the rate of a group at a point, from the present rate at->lr; with `closed`, from the epoch
+// alone, if the kind has a formula for that. *momentum is NAN unless the kind changes a momentum
+// too. PX_VALUE for an epoch past the end; PX_TYPE for a kind that follows a metric.
 PX_CALL px_scheduler_kind_rate(double *lr, double *momentum, const px_scheduler_kind *kind,
                                const px_schedule_point *at, bool closed);
-// The rate that a group begins with, for kinds that set it (OneCycleLR); NAN for others.
+// The first rate of a group, for kinds that set it (OneCycleLR); NAN for others.
 PX_API double px_scheduler_kind_first(const px_scheduler_kind *kind, const double *options);
-// What ReduceLROnPlateau remembers of its metric; whether the rates fall now, and to what.
+// What ReduceLROnPlateau remembers of its metric. px_plateau_step returns whether the rates fall
+// now, px_plateau_rate to what.
 typedef struct px_plateau {
   double best, bad_epochs, cooling;
 } px_plateau;
@@ -118,8 +123,8 @@ PX_API double px_plateau_rate(const double *options, double lr);
 PX_CALL px_scheduler_new(px_scheduler **out, const px_scheduler_kind *kind, px_optimizer *optimizer,
                          const double *options, const int64_t *milestones, int count,
                          int64_t last_epoch);
-// Rates by a function, which finds the groups' rates in `rates` and puts the next ones there. The
-// first step, to epoch last_epoch + 1, is the caller's.
+// Makes a schedule whose rates a function computes: it gets the present rates of the groups in
+// `rates` and replaces them. The caller makes the first step, to epoch last_epoch + 1.
 typedef px_status (*px_rates)(double *rates, int groups, const px_scheduler *self, void *context);
 PX_CALL px_scheduler_custom(px_scheduler **out, px_optimizer *optimizer, px_rates rates,
                             void *context, int64_t last_epoch);
@@ -130,9 +135,10 @@ PX_CALL px_scheduler_step_lr(px_scheduler **out, px_optimizer *optimizer, int64_
 PX_CALL px_scheduler_cosine(px_scheduler **out, px_optimizer *optimizer, int64_t t_max,
                             double eta_min);
 PX_CALL px_scheduler_step(px_scheduler *self);
-// To any epoch, by the kind's closed form; PX_VALUE if it is not finite.
+// Goes to any epoch, by the kind's closed formula if it has one. PX_VALUE if `epoch` is not finite.
 PX_CALL px_scheduler_step_to(px_scheduler *self, double epoch);
-// ReduceLROnPlateau: the rates fall when `metric` has not improved for `patience` steps.
+// Makes a step of ReduceLROnPlateau: the rates fall if `metric` has not improved for `patience`
+// steps.
 PX_CALL px_scheduler_step_metric(px_scheduler *self, double metric);
 // Options, and what ReduceLROnPlateau remembers ("best", "num_bad_epochs", "cooldown_counter"), by
 // name; PX_KEY if there is none.
