@@ -2,17 +2,17 @@
 // What torch.utils.data, which is Python (python/phlox/utils/data), asks of the core: random
 // orders, the seed of a pass; and raising what a worker process met.
 #include "phlox/data.h"
+#include "declare.h"
 #include "parallel.h"
 
-// _random_order(length, count, replacement, generator): a list of indices.
-static PyObject *random_order(PyObject *self, PyObject *args) {
-  long long length, count;
-  int replacement;
-  PyObject *given;
+EXT_FUNCTION(
+    torch, _random_order,
+    "(length: int, count: int, replacement: bool, generator: Generator | None) -> list[int]",
+    NULL) {
+  int64_t length, count;
+  bool replacement;
   px_generator *generator;
-  if (!PyArg_ParseTuple(args, "LLpO", &length, &count, &replacement, &given) ||
-      ext_to_generator(given, &generator) < 0)
-    return NULL;
+  EXT_BIND(length, count, replacement, generator);
   int64_t *order = PyMem_Malloc((size_t)(count > 0 ? count : 1) * sizeof *order);
   if (!order) return PyErr_NoMemory();
   px_status status = px_random_order(order, length, count, replacement, generator);
@@ -43,17 +43,18 @@ static int64_t *plain_indices(PyObject *list, Py_ssize_t *count) {
   return indices;
 }
 
-// _rows(tensors, indices): a list of the rows of each tensor, cut out at once; None for indices
-// that are no list of ints from 0.
-EXT_FAST(rows) {
-  EXT_ARGS("_rows", "tensors indices", out);
+EXT_FUNCTION(torch, _rows, "(tensors: Sequence[Tensor], indices: object) -> list[Tensor] | None",
+             "The rows of each tensor, cut out at once; None for indices that are no list of ints "
+             "from 0.") {
   enum { LIMIT = 64 };
+  PyObject *tensors_, *indices_;
   px_tensor *tensors[LIMIT];
   px_list *list = NULL;
   Py_ssize_t count;
   EXT_OWNED *keep = NULL;
-  int n = ext_to_tensors(out[0], tensors, LIMIT, "TensorDataset", &keep);
-  int64_t *indices = n < 0 ? NULL : plain_indices(out[1], &count);
+  EXT_BIND(tensors_, indices_);
+  int n = ext_to_tensors(tensors_, tensors, LIMIT, "TensorDataset", &keep);
+  int64_t *indices = n < 0 ? NULL : plain_indices(indices_, &count);
   if (!indices) return NULL;
   px_status status = count ? px_collate_rows(&list, tensors, n, indices, count) : PX_OK;
   PyMem_Free(indices);
@@ -63,29 +64,18 @@ EXT_FAST(rows) {
   return made ? PySequence_List(made) : NULL;
 }
 
-// _draw_seed(generator)
-static PyObject *draw_seed(PyObject *self, PyObject *given) {
+EXT_FUNCTION(torch, _draw_seed, "(generator: Generator | None) -> int", NULL) {
   px_generator *generator;
   int64_t seed;
-  if (ext_to_generator(given, &generator) < 0) return NULL;
+  EXT_BIND(generator);
   EXT_TRY(px_seed_draw(&seed, generator));
   return PyLong_FromLongLong(seed);
 }
 
-// _raise_caught(class, traceback, where)
-static PyObject *raise_caught(PyObject *self, PyObject *args) {
-  PyObject *cls, *text;
+EXT_FUNCTION(torch, _raise_caught, "(cls: type, traceback: str, where: str) -> None", NULL) {
+  PyObject *cls, *traceback;
   const char *where;
-  if (!PyArg_ParseTuple(args, "OOs", &cls, &text, &where)) return NULL;
-  ext_raise_caught(cls, text, where);
+  EXT_BIND(cls, traceback, where);
+  ext_raise_caught(cls, traceback, where);
   return NULL;
 }
-
-static PyMethodDef functions[] = {{"_random_order", random_order, METH_VARARGS, NULL},
-                                  EXT_DEF("_rows", rows),
-                                  {"_draw_seed", draw_seed, METH_O, NULL},
-                                  {"_raise_caught", raise_caught, METH_VARARGS, NULL},
-                                  {NULL, NULL, 0, NULL}};
-
-static int ext_init_data(PyObject *m) { return PyModule_AddFunctions(m, functions); }
-EXT_START(EXT_UPPER, ext_init_data);

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "ext.h"
+#include "declare.h"
 
 enum { KINDS = 64, OPTIONS = 16 };
 
@@ -36,11 +36,10 @@ static const keys *fill_keys(keys *row, const px_optimizer_kind *kind) {
   return row;
 }
 
-static const keys *keys_of(PyObject *name) {
+static const keys *keys_of(const char *name) {
   static keys rows[KINDS];
-  const char *text = PyUnicode_AsUTF8(name);
-  const px_optimizer_kind *kind = text ? px_optimizer_kind_find(text) : NULL;
-  if (!kind) return text ? (PyErr_Format(PyExc_KeyError, "%R", name), NULL) : NULL;
+  const px_optimizer_kind *kind = px_optimizer_kind_find(name);
+  if (!kind) return PyErr_Format(PyExc_KeyError, "'%s'", name), NULL;
   int i = 0;
   while (px_optimizer_kind_at(i) != kind) i++;
   if (i >= KINDS) return PyErr_SetString(PyExc_SystemError, "too many kinds of optimizer"), NULL;
@@ -78,14 +77,15 @@ static int read_options(const keys *kind, PyObject *group, double *out) {
   return 0;
 }
 
-// _optimizer_check(kind, group): ValueError for options out of their range.
-static PyObject *optimizer_check(PyObject *self, PyObject *args) {
-  PyObject *name, *group;
+EXT_FUNCTION(torch, _optimizer_check, "(kind: str, group: dict) -> None",
+             "ValueError for options out of their range.") {
+  const char *kind;
+  PyObject *group;
   double options[OPTIONS];
-  if (!PyArg_ParseTuple(args, "UO!", &name, &PyDict_Type, &group)) return NULL;
-  const keys *kind = keys_of(name);
-  if (!kind || read_options(kind, group, options) < 0) return NULL;
-  EXT_TRY(px_optimizer_kind_check(kind->kind, options));
+  EXT_BIND(kind, group);
+  const keys *k = keys_of(kind);
+  if (!k || read_options(k, group, options) < 0) return NULL;
+  EXT_TRY(px_optimizer_kind_check(k->kind, options));
   Py_RETURN_NONE;
 }
 
@@ -175,41 +175,48 @@ static int give_states(const work *w, const keys *kind, PyObject *all) {
   return 0;
 }
 
-// _optimizer_step(kind, group, state): one step of a group's parameters.
-static PyObject *optimizer_step(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
-  double options[OPTIONS];
+static PyObject *step_group(const keys *kind, const double *options, PyObject *params,
+                            PyObject *state) {
   work w;
-  if (nargs != 3 || !PyDict_Check(args[1]) || !PyDict_Check(args[2]))
-    EXT_FAIL(PyExc_TypeError, "_optimizer_step(kind, group, state)");
-  const keys *kind = keys_of(args[0]);
-  if (!kind || read_options(kind, args[1], options) < 0) return NULL;
-  PyObject *given = PyDict_GetItemString(args[1], "params");
-  EXT_OWNED *params = given ? PySequence_Fast(given, "params is no sequence") : NULL;
-  if (!params) return given ? NULL : (PyErr_SetString(PyExc_KeyError, "params"), NULL);
   Py_ssize_t count = PySequence_Fast_GET_SIZE(params);
   if (work_begin(&w, count) < 0) return NULL;
   int failed = 0;
   for (Py_ssize_t i = 0; i < count && !failed; i++)
-    failed = take_parameter(&w, kind, PySequence_Fast_GET_ITEM(params, i), args[2]);
+    failed = take_parameter(&w, kind, PySequence_Fast_GET_ITEM(params, i), state);
   px_status status = PX_OK;
   if (!failed)
     status = EXT_NOGIL(px_optimizer_kind_step(kind->kind, options, w.tensors, w.states, w.count));
-  if (!failed) failed = give_states(&w, kind, args[2]);
+  if (!failed) failed = give_states(&w, kind, state);
   work_end(&w);
   if (failed) return status == PX_OK ? NULL : (px_error_clear(), NULL);
   EXT_TRY(status);
   Py_RETURN_NONE;
 }
 
-// _clear_grads(parameters, set_to_none)
-static PyObject *clear_grads(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
-  EXT_OWNED *list = nargs == 2 ? PySequence_Fast(args[0], "params is no sequence") : NULL;
-  int to_none = list ? ext_to_bool(args[1], true) : -1;
-  if (to_none < 0) return NULL;
+EXT_FUNCTION(torch, _optimizer_step, "(kind: str, group: dict, state: dict) -> None",
+             "One step of a group's parameters.") {
+  const char *kind;
+  PyObject *group, *state;
+  double options[OPTIONS];
+  EXT_BIND(kind, group, state);
+  const keys *k = keys_of(kind);
+  if (!k || read_options(k, group, options) < 0) return NULL;
+  PyObject *given = PyDict_GetItemString(group, "params");
+  if (!given) return PyErr_SetString(PyExc_KeyError, "params"), NULL;
+  EXT_OWNED *params = PySequence_Fast(given, "params is no sequence");
+  return params ? step_group(k, options, params, state) : NULL;
+}
+
+EXT_FUNCTION(torch, _clear_grads, "(params: Sequence[Tensor], set_to_none: bool) -> None", NULL) {
+  PyObject *params;
+  bool set_to_none;
+  EXT_BIND(params, set_to_none);
+  EXT_OWNED *list = PySequence_Fast(params, "params is no sequence");
+  if (!list) return NULL;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list); i++) {
     px_tensor *tensor = ext_need_tensor(PySequence_Fast_GET_ITEM(list, i), "zero_grad", "params");
     if (!tensor) return NULL;
-    EXT_TRY(px_clear_grads(&tensor, 1, to_none));
+    EXT_TRY(px_clear_grads(&tensor, 1, set_to_none));
   }
   Py_RETURN_NONE;
 }
@@ -231,97 +238,87 @@ static int read_numbers(PyObject *list, double *out) {
   return 0;
 }
 
-// _schedule_check(kind, options): a list of them, with those that follow from others, and the rate
-// that it begins with, NAN for that of the group.
-static PyObject *schedule_check(PyObject *self, PyObject *args) {
-  const char *name;
-  PyObject *list;
+EXT_FUNCTION(torch, _schedule_check, "(kind: str, options: list) -> tuple[list, float]",
+             "The options, with those that follow from others, and the rate that the schedule "
+             "begins with, NaN for that of the group.") {
+  const char *kind;
+  PyObject *options_;
   double options[OPTIONS];
-  if (!PyArg_ParseTuple(args, "sO", &name, &list) || read_numbers(list, options) < 0) return NULL;
-  const px_scheduler_kind *kind = schedule_of(name);
-  if (!kind) return NULL;
-  EXT_TRY(px_scheduler_kind_check(kind, options));
-  Py_ssize_t count = PyList_GET_SIZE(list);
+  EXT_BIND(kind, options_);
+  const px_scheduler_kind *k = schedule_of(kind);
+  if (!k || read_numbers(options_, options) < 0) return NULL;
+  EXT_TRY(px_scheduler_kind_check(k, options));
+  Py_ssize_t count = PyList_GET_SIZE(options_);
   EXT_OWNED *filled = PyList_New(count);
   for (Py_ssize_t i = 0; filled && i < count; i++)
     PyList_SET_ITEM(filled, i, PyFloat_FromDouble(options[i]));
-  return filled ? Py_BuildValue("Od", filled, px_scheduler_kind_first(kind, options)) : NULL;
+  return filled ? Py_BuildValue("Od", filled, px_scheduler_kind_first(k, options)) : NULL;
 }
 
-// _schedule_rate(kind, closed, options, milestones, epoch, base, lr): the rate, and the momentum
-// that goes along with it, NAN for none.
-static PyObject *schedule_rate(PyObject *self, PyObject *args) {
-  const char *name;
-  PyObject *list, *stones;
-  int closed;
-  double options[OPTIONS], lr, momentum;
+EXT_FUNCTION(torch, _schedule_rate,
+             "(kind: str, closed: bool, options: list, milestones: Sequence[int], epoch: float, "
+             "base: float, lr: float) -> tuple[float, float]",
+             "The rate, and the momentum that goes along with it, NaN for none.") {
+  const char *kind;
+  bool closed;
+  PyObject *options_;
   ext_ints milestones;
-  px_schedule_point at = {.options = options};
-  if (!PyArg_ParseTuple(args, "spOOddd", &name, &closed, &list, &stones, &at.epoch, &at.base,
-                        &at.lr) ||
-      read_numbers(list, options) < 0 || ext_to_ints(stones, &milestones) < 0)
-    return NULL;
-  const px_scheduler_kind *kind = schedule_of(name);
-  if (!kind) return NULL;
-  at.milestones = milestones.items, at.milestone_count = milestones.count;
-  EXT_TRY(px_scheduler_kind_rate(&lr, &momentum, kind, &at, closed));
-  return Py_BuildValue("dd", lr, momentum);
+  double options[OPTIONS], epoch, base, lr, rate, momentum;
+  EXT_BIND(kind, closed, options_, milestones, epoch, base, lr);
+  const px_scheduler_kind *k = schedule_of(kind);
+  if (!k || read_numbers(options_, options) < 0) return NULL;
+  px_schedule_point at = {options, milestones.items, milestones.count, epoch, base, lr};
+  EXT_TRY(px_scheduler_kind_rate(&rate, &momentum, k, &at, closed));
+  return Py_BuildValue("dd", rate, momentum);
 }
 
-// _plateau_step(options, best, bad epochs, cooling, metric): whether the rates fall, and the three.
-static PyObject *plateau_step(PyObject *self, PyObject *args) {
-  PyObject *list;
-  double options[OPTIONS], metric;
-  px_plateau p;
-  if (!PyArg_ParseTuple(args, "Odddd", &list, &p.best, &p.bad_epochs, &p.cooling, &metric) ||
-      read_numbers(list, options) < 0)
-    return NULL;
+EXT_FUNCTION(torch, _plateau_step,
+             "(options: list, best: float, bad_epochs: float, cooling: float, metric: float) -> "
+             "tuple[bool, float, int, int]",
+             "Whether the rates fall, and what is remembered from now on.") {
+  PyObject *options_;
+  double options[OPTIONS], best, bad_epochs, cooling, metric;
+  EXT_BIND(options_, best, bad_epochs, cooling, metric);
+  if (read_numbers(options_, options) < 0) return NULL;
+  px_plateau p = {best, bad_epochs, cooling};
   bool falls = px_plateau_step(&p, options, metric);
   return Py_BuildValue("Odnn", falls ? Py_True : Py_False, p.best, (Py_ssize_t)p.bad_epochs,
                        (Py_ssize_t)p.cooling);
 }
 
-// _plateau_rate(options, lr): the rate below it.
-static PyObject *plateau_rate(PyObject *self, PyObject *args) {
-  PyObject *list;
+EXT_FUNCTION(torch, _plateau_rate, "(options: list, lr: float) -> float",
+             "The rate to which `lr` falls.") {
+  PyObject *options_;
   double options[OPTIONS], lr;
-  if (!PyArg_ParseTuple(args, "Od", &list, &lr) || read_numbers(list, options) < 0) return NULL;
+  EXT_BIND(options_, lr);
+  if (read_numbers(options_, options) < 0) return NULL;
   return PyFloat_FromDouble(px_plateau_rate(options, lr));
 }
 
 // ---- clipping
 
-// _clip_grad_norm(parameters, max_norm, norm_type, error_if_nonfinite)
-static PyObject *clip_grad_norm(PyObject *self, PyObject *args) {
-  PyObject *list;
-  double most, type;
-  int finite;
+EXT_FUNCTION(torch, _clip_grad_norm,
+             "(parameters: list, max_norm: float, norm_type: float, error_if_nonfinite: bool) -> "
+             "Tensor",
+             NULL) {
+  PyObject *parameters;
+  double max_norm, norm_type;
+  bool error_if_nonfinite;
   px_tensor *total = NULL;
-  if (!PyArg_ParseTuple(args, "O!ddp", &PyList_Type, &list, &most, &type, &finite)) return NULL;
-  Py_ssize_t count = PyList_GET_SIZE(list);
+  EXT_BIND(parameters, max_norm, norm_type, error_if_nonfinite);
+  EXT_OWNED *list = PySequence_Fast(parameters, "parameters is no sequence");
+  if (!list) return NULL;
+  Py_ssize_t count = PySequence_Fast_GET_SIZE(list);
   px_tensor **items = PyMem_Malloc((size_t)(count ? count : 1) * sizeof *items);
   bool good = items != NULL;
   for (Py_ssize_t i = 0; i < count && good; i++)
-    good = (items[i] =
-                ext_need_tensor(PyList_GET_ITEM(list, i), "clip_grad_norm_", "parameters")) != NULL;
-  px_status status =
-      good ? EXT_NOGIL(px_clip_grad_norm(&total, items, count, most, type, finite)) : PX_OK;
+    good = (items[i] = ext_need_tensor(PySequence_Fast_GET_ITEM(list, i), "clip_grad_norm_",
+                                       "parameters")) != NULL;
+  px_status status = good ? EXT_NOGIL(px_clip_grad_norm(&total, items, count, max_norm, norm_type,
+                                                        error_if_nonfinite))
+                          : PX_OK;
   PyMem_Free(items);
   if (!good) return PyErr_Occurred() ? NULL : PyErr_NoMemory();
   EXT_TRY(status);
   return ext_wrap(total);
 }
-
-static PyMethodDef functions[] = {
-    {"_optimizer_check", optimizer_check, METH_VARARGS, NULL},
-    {"_optimizer_step", (PyCFunction)(void (*)(void))optimizer_step, METH_FASTCALL, NULL},
-    {"_clear_grads", (PyCFunction)(void (*)(void))clear_grads, METH_FASTCALL, NULL},
-    {"_schedule_check", schedule_check, METH_VARARGS, NULL},
-    {"_schedule_rate", schedule_rate, METH_VARARGS, NULL},
-    {"_plateau_step", plateau_step, METH_VARARGS, NULL},
-    {"_plateau_rate", plateau_rate, METH_VARARGS, NULL},
-    {"_clip_grad_norm", clip_grad_norm, METH_VARARGS, NULL},
-    {NULL, NULL, 0, NULL}};
-
-static int ext_init_optim(PyObject *m) { return PyModule_AddFunctions(m, functions); }
-EXT_START(EXT_UPPER, ext_init_optim);

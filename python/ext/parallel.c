@@ -3,6 +3,7 @@
 // cut and joined, replicas of a module, and a thread for each.
 #include "parallel.h"
 
+#include "declare.h"
 #include "nn.h"
 #include "phlox/parallel.h"
 
@@ -26,26 +27,27 @@ static int to_devices(PyObject *object, devices *out) {
   return 0;
 }
 
-// _device_indices(devices): a list of them.
-static PyObject *device_indices(PyObject *self, PyObject *given) {
+EXT_FUNCTION(torch, _device_indices, "(devices: Sequence[Device]) -> list[int]", NULL) {
+  PyObject *devices_;
   devices to;
-  if (to_devices(given, &to) < 0) return NULL;
+  EXT_BIND(devices_);
+  if (to_devices(devices_, &to) < 0) return NULL;
   PyObject *list = PyList_New(to.count);
   for (int i = 0; list && i < to.count; i++)
     PyList_SET_ITEM(list, i, PyLong_FromLong(to.at[i].index));
   return list;
 }
 
-// _scatter_tensor(tensor, devices, dim): a list of its parts.
-static PyObject *scatter_tensor(PyObject *self, PyObject *args) {
-  PyObject *tensor, *given;
+EXT_FUNCTION(torch, _scatter_tensor,
+             "(tensor: Tensor, devices: Sequence[Device], dim: int) -> list[Tensor]", NULL) {
+  px_tensor *tensor, *parts[LIMIT] = {NULL};
+  PyObject *devices_;
   devices to;
-  int dim, count = 0;
-  px_tensor *parts[LIMIT] = {NULL};
-  if (!PyArg_ParseTuple(args, "OOi", &tensor, &given, &dim) || to_devices(given, &to) < 0 ||
-      !ext_need_tensor(tensor, "scatter", "inputs"))
-    return NULL;
-  EXT_WAIT(px_scatter_parts(parts, &count, ext_tensor(tensor), to.at, to.count, dim));
+  int64_t dim;
+  int count = 0;
+  EXT_BIND(tensor, devices_, dim);
+  if (to_devices(devices_, &to) < 0) return NULL;
+  EXT_WAIT(px_scatter_parts(parts, &count, tensor, to.at, to.count, (int)dim));
   PyObject *list = PyList_New(count);
   for (int i = 0; i < count; i++) {
     PyObject *part = list ? ext_wrap(parts[i]) : (px_release(parts[i]), NULL);
@@ -67,41 +69,41 @@ static int to_target(PyObject *object, px_device *out) {
   return 0;
 }
 
-// _gather_tensors(tensors, target, dim): them as one.
-static PyObject *gather_tensors(PyObject *self, PyObject *args) {
-  PyObject *given, *target;
+EXT_FUNCTION(torch, _gather_tensors,
+             "(tensors: Sequence[Tensor], target: Device, dim: int) -> Tensor", NULL) {
+  PyObject *tensors, *target;
   EXT_OWNED *keep = NULL;
   px_tensor *parts[LIMIT], *result;
   px_device to;
-  int dim;
-  if (!PyArg_ParseTuple(args, "OOi", &given, &target, &dim) || to_target(target, &to) < 0)
-    return NULL;
-  int count = ext_to_tensors(given, parts, LIMIT, "gather", &keep);
+  int64_t dim;
+  EXT_BIND(tensors, target, dim);
+  if (to_target(target, &to) < 0) return NULL;
+  int count = ext_to_tensors(tensors, parts, LIMIT, "gather", &keep);
   if (count < 0) return NULL;
-  EXT_WAIT(px_gather_parts(&result, parts, count, to, dim));
+  EXT_WAIT(px_gather_parts(&result, parts, count, to, (int)dim));
   return ext_wrap(result);
 }
 
 // ---- replicas
 
-// _data_parallel_check(module, device): RuntimeError unless all of it is there.
-static PyObject *data_parallel_check(PyObject *self, PyObject *args) {
-  PyObject *module, *given;
-  int index;
-  if (!PyArg_ParseTuple(args, "OO", &module, &given) || ext_to_cuda_index(given, &index) < 0)
-    return NULL;
-  EXT_TRY(px_data_parallel_check(ext_module(module), px_cuda(index)));
+EXT_FUNCTION(torch, _data_parallel_check, "(module: Module, device: Device) -> None",
+             "RuntimeError unless all of the module is on the device.") {
+  PyObject *module;
+  ext_cuda device;
+  EXT_BIND(module, device);
+  EXT_TRY(px_data_parallel_check(ext_module(module), px_cuda(device.index)));
   Py_RETURN_NONE;
 }
 
 static PyObject *shallow(PyObject *dict, PyObject *memo) { return PyDict_Copy(dict); }
 
-// _replicate(module, devices): a list of replicas.
-static PyObject *replicate(PyObject *self, PyObject *args) {
-  PyObject *module, *given;
+EXT_FUNCTION(torch, _replicate, "(module: Module, devices: Sequence[Device]) -> list[Module]",
+             NULL) {
+  PyObject *module, *devices_;
   devices to;
   px_module *copies[LIMIT] = {NULL};
-  if (!PyArg_ParseTuple(args, "OO", &module, &given) || to_devices(given, &to) < 0) return NULL;
+  EXT_BIND(module, devices_);
+  if (to_devices(devices_, &to) < 0) return NULL;
   EXT_WAIT(px_replicate(copies, ext_module(module), to.at, to.count));
   PyObject *list = PyList_New(to.count);
   for (int i = 0; i < to.count; i++) {
@@ -140,16 +142,14 @@ static px_status apply_one(int i, void *context) {
   return status;
 }
 
-// _parallel_apply(modules, inputs, kwargs, devices): what each module gives, on its own thread.
-static PyObject *parallel_apply(PyObject *self, PyObject *args) {
-  application a = {.results = {NULL}};
-  PyObject *given;
+EXT_FUNCTION(torch, _parallel_apply,
+             "(modules: list, inputs: list, kwargs: list, devices: Sequence[Device]) -> list",
+             "What each module gives, on a thread of its own.") {
+  PyObject *modules, *inputs, *kwargs, *devices_;
   devices to;
-  if (!PyArg_ParseTuple(args, "O!O!O!O", &PyList_Type, &a.modules, &PyList_Type, &a.inputs,
-                        &PyList_Type, &a.kwargs, &given) ||
-      to_devices(given, &to) < 0)
-    return NULL;
-  a.devices = to.at;
+  EXT_BIND(modules, inputs, kwargs, devices_);
+  if (to_devices(devices_, &to) < 0) return NULL;
+  application a = {modules, inputs, kwargs, {NULL}, to.at};
   px_status status = EXT_NOGIL(px_parallel_apply(to.count, to.at, apply_one, &a));
   PyObject *list = status == PX_OK ? PyList_New(to.count) : ext_raise();
   for (int i = 0; i < to.count; i++) {
@@ -160,14 +160,3 @@ static PyObject *parallel_apply(PyObject *self, PyObject *args) {
   }
   return list;
 }
-
-static PyMethodDef functions[] = {{"_device_indices", device_indices, METH_O, NULL},
-                                  {"_scatter_tensor", scatter_tensor, METH_VARARGS, NULL},
-                                  {"_gather_tensors", gather_tensors, METH_VARARGS, NULL},
-                                  {"_data_parallel_check", data_parallel_check, METH_VARARGS, NULL},
-                                  {"_replicate", replicate, METH_VARARGS, NULL},
-                                  {"_parallel_apply", parallel_apply, METH_VARARGS, NULL},
-                                  {NULL, NULL, 0, NULL}};
-
-static int ext_init_parallel(PyObject *m) { return PyModule_AddFunctions(m, functions); }
-EXT_START(EXT_UPPER, ext_init_parallel);

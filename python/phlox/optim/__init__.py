@@ -7,8 +7,7 @@ generator from optim/*.optim."""
 from phlox import _C
 
 from . import lr_scheduler
-from ._kinds import (SGD, ASGD, Adadelta, Adagrad, Adam, Adamax, AdamW, NAdam, RAdam, RMSprop,
-                     Rprop)
+from ._kinds import *
 from .optimizer import Optimizer
 
 _C._name_missing(__name__)

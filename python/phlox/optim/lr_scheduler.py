@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Schedules of learning rates. The base classes are here; the rates of the library's kinds are the
 core's, their classes (_schedules.py) written by the generator from optim/schedules.optim."""
+from __future__ import annotations
+
 import warnings
 from math import floor, inf, isfinite, isnan, nan
 
 from phlox import _C
 
 from .optimizer import Optimizer
+
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
 _TOO_EARLY = (
     "Detected call of `lr_scheduler.step()` before `optimizer.step()`. In PyTorch 1.1.0 and later, "
@@ -31,7 +38,7 @@ class LRScheduler:
 
     _warns_of_epochs = True
 
-    def __init__(self, optimizer, last_epoch=-1):
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
         if not isinstance(optimizer, Optimizer):
             raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
         if last_epoch < -1:
@@ -46,19 +53,19 @@ class LRScheduler:
         self.base_lrs = [float(group["initial_lr"]) for group in optimizer.param_groups]
         self._advance(last_epoch + 1, self.get_lr)
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         """All that is remembered but the optimiser."""
         return {key: value for key, value in self.__dict__.items() if key != "optimizer"}
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes over what state_dict() gave."""
         self.__dict__.update(state_dict)
 
-    def get_last_lr(self):
+    def get_last_lr(self) -> list[float]:
         """The rates that the last step has set."""
         return self._last_lr
 
-    def get_lr(self):
+    def get_lr(self) -> list[float]:
         """The rates of self.last_epoch, for each group."""
         raise NotImplementedError(f"{type(self).__name__} has no get_lr")
 
@@ -74,7 +81,7 @@ class LRScheduler:
         self._step_count += 1
         self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
 
-    def step(self, epoch=None):
+    def step(self, epoch: float | None = None) -> None:
         """Sets the rates of the next epoch, or those of any, by a form that knows it."""
         if self._step_count == 1 and not getattr(self.optimizer, "_opt_called", False):
             warnings.warn(_TOO_EARLY, stacklevel=2)
@@ -103,7 +110,9 @@ class LambdaLR(LRScheduler):
         [0.5]
     """
 
-    def __init__(self, optimizer, lr_lambda, last_epoch=-1):
+    def __init__(self, optimizer: Optimizer,
+                 lr_lambda: Callable[[int], float] | list[Callable[[int], float]],
+                 last_epoch: int = -1) -> None:
         groups = len(optimizer.param_groups)
         many = isinstance(lr_lambda, (list, tuple))
         if many and len(lr_lambda) != groups:
@@ -111,11 +120,11 @@ class LambdaLR(LRScheduler):
         self.lr_lambdas = list(lr_lambda) if many else [lr_lambda] * groups
         super().__init__(optimizer, last_epoch)
 
-    def get_lr(self):
+    def get_lr(self) -> list[float]:
         return [base * function(self.last_epoch)
                 for function, base in zip(self.lr_lambdas, self.base_lrs)]
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         """All but the optimiser and plain functions; of functions that are objects, their
         attributes."""
         state = super().state_dict()
@@ -123,7 +132,7 @@ class LambdaLR(LRScheduler):
                                hasattr(f, "__dict__") else None for f in self.lr_lambdas]
         return state
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes over what state_dict() gave; the functions stay."""
         for function, saved in zip(self.lr_lambdas, state_dict.get("lr_lambdas", ())):
             if saved is not None:
@@ -135,7 +144,7 @@ class LambdaLR(LRScheduler):
 class MultiplicativeLR(LambdaLR):
     """Multiplies each group's rate of now by what a function says of the epoch."""
 
-    def get_lr(self):
+    def get_lr(self) -> list[float]:
         rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         if self.last_epoch == 0:
             return rates
@@ -216,7 +225,7 @@ class KindLR(_Options, LRScheduler):
                 group["momentum"] = momentum
         return rates
 
-    def get_lr(self):
+    def get_lr(self) -> list[float]:
         """The rates that follow those of now, for each group."""
         return self._rates(False, self.last_epoch)
 
@@ -241,7 +250,7 @@ class PlateauLR(_Options, LRScheduler):
         self.num_bad_epochs = self.cooldown_counter = self.last_epoch = 0
         self._last_lr = [group["lr"] for group in optimizer.param_groups]
 
-    def step(self, metrics, epoch=None):
+    def step(self, metrics: Any, epoch: int | None = None) -> None:
         """Looks at a metric, a number or a tensor of one, and lets the rates fall if it is time."""
         numbers, metric = self._numbers(), float(metrics)
         self.last_epoch += 1
@@ -253,8 +262,6 @@ class PlateauLR(_Options, LRScheduler):
         self._last_lr = [group["lr"] for group in groups]
 
 
-from ._schedules import (ConstantLR, CosineAnnealingLR, CosineAnnealingWarmRestarts,  # noqa: E402
-                         ExponentialLR, LinearLR, MultiStepLR, OneCycleLR, PolynomialLR,
-                         ReduceLROnPlateau, StepLR)
+from ._schedules import *  # they derive from the classes above
 
 _C._name_missing(__name__)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The base class of optimisers: groups of parameters with options, states by parameter, hooks. An
 option lives in the dict of its group, a state in the dict of its parameter, and nowhere else."""
+from __future__ import annotations
+
 import warnings
 from collections import OrderedDict, defaultdict
 from copy import deepcopy
@@ -9,6 +11,15 @@ from itertools import chain
 
 import phlox as torch
 from phlox import _C
+
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any, Union
+    Params = Union[Iterable[torch.Tensor], Iterable[dict[str, Any]],
+                   Iterable[tuple[str, torch.Tensor]]]
+else:
+    Params = None
 
 
 def _hooked(step):
@@ -38,7 +49,7 @@ class _Handle:
         self.hooks, self.key = hooks, object()
         hooks[self.key] = hook
 
-    def remove(self):
+    def remove(self) -> None:
         """Takes the hook away."""
         self.hooks.pop(self.key, None)
 
@@ -57,7 +68,7 @@ class Optimizer:
     state: a dict of what is remembered of each parameter.
     """
 
-    def __init__(self, params, defaults):
+    def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
         if isinstance(params, torch.Tensor):
             raise TypeError("params argument given to the optimizer should be an iterable of "
                             f"Tensors or dicts, but got {params.type()}")
@@ -95,7 +106,7 @@ class Optimizer:
 
     # ---- groups
 
-    def add_param_group(self, param_group):
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a group: a dict of "params" and of options that differ from the defaults.
 
         TypeError for what is no tensor, ValueError for one that is no leaf or is in another group.
@@ -144,43 +155,43 @@ class Optimizer:
 
     # ---- steps
 
-    def step(self, closure=None):
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates the parameters. closure: computes the loss once more, which is returned."""
         raise NotImplementedError
 
-    def zero_grad(self, set_to_none=True):
+    def zero_grad(self, set_to_none: bool = True) -> None:
         """Clears the gradients of all parameters: to None, or to zeros."""
         for group in self.param_groups:
             _C._clear_grads(group["params"], set_to_none)
 
-    def register_step_pre_hook(self, hook):
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> _Handle:
         """Calls hook(optimizer, args, kwargs) before each step; it may return others."""
         return _Handle(self._step_pre_hooks, hook)
 
-    def register_step_post_hook(self, hook):
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> _Handle:
         """Calls hook(optimizer, args, kwargs) after each step."""
         return _Handle(self._step_post_hooks, hook)
 
     # ---- states
 
-    def register_state_dict_pre_hook(self, hook):
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> _Handle:
         """Calls hook(optimizer) before each state_dict()."""
         return _Handle(self._state_dict_pre_hooks, hook)
 
-    def register_state_dict_post_hook(self, hook):
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> _Handle:
         """Calls hook(optimizer, state_dict) after each state_dict(); it may return another."""
         return _Handle(self._state_dict_post_hooks, hook)
 
-    def register_load_state_dict_pre_hook(self, hook):
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> _Handle:
         """Calls hook(optimizer, state_dict) before each load_state_dict(); it may return another.
         """
         return _Handle(self._load_pre_hooks, hook)
 
-    def register_load_state_dict_post_hook(self, hook):
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> _Handle:
         """Calls hook(optimizer) after each load_state_dict()."""
         return _Handle(self._load_post_hooks, hook)
 
-    def state_dict(self):
+    def state_dict(self) -> dict[str, Any]:
         """The states and groups, with numbers in the place of the parameters."""
         for hook in tuple(self._state_dict_pre_hooks.values()):
             hook(self)
@@ -196,7 +207,7 @@ class Optimizer:
             whole = hook(self, whole) or whole
         return whole
 
-    def load_state_dict(self, state_dict):
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes over what state_dict() gave; tensors take their parameter's dtype and device.
 
         ValueError where the groups are not those of this optimiser.
@@ -257,7 +268,7 @@ class KindOptimizer(Optimizer):
                                           "Phlox")
         _C._optimizer_check(self._kind, group)
 
-    def __init__(self, params, defaults):
+    def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
         self._check_group(defaults)
         super().__init__(params, defaults)
 
@@ -270,7 +281,7 @@ class KindOptimizer(Optimizer):
     def _is_number(self, key):
         return key in self._numbers
 
-    def step(self, closure=None):
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates the parameters that have a gradient. closure: computes the loss once more, which
         is returned."""
         loss = None
