@@ -322,12 +322,14 @@ static void rehearse(void) {
   FILE *nowhere = fopen("/dev/null", "w");
   if (!nowhere) broken("/dev/null");
   for (int i = 0; i < PARTS; i++) each(nowhere, parts[i].write);
+  og_optim_rehearse(nowhere);
+  og_schedule_rehearse(nowhere);
   fclose(nowhere);
 }
 
 static void show(const char *name) {
   const og_op *op = og_find(name);
-  if (!op && (og_show_layer(name) || og_show_optim(name))) return;
+  if (!op && (og_show_layer(name) || og_show_optim(name) || og_show_schedule(name))) return;
   if (!op) {
     fprintf(stderr, "opgen: no op '%s'\n", name);
     exit(1);

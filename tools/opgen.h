@@ -266,9 +266,21 @@ og_check og_check_parse(const og_field *field);
 // PX_CHECK of it; `params` tell which names are whole numbers.
 void og_write_check(FILE *to, const og_check *c, const og_param *params, int count);
 
+// The text of a function's body, which is written before the declarations that it needs.
+typedef struct og_body {
+  FILE *file;
+  char *text;
+  size_t length;
+} og_body;
+FILE *og_body_begin(og_body *b);
+void og_body_end(og_body *b);
+// `const double NAME = VALUE;`, if the body mentions the name.
+void og_declare(FILE *to, const og_body *body, const char *name, const char *value);
+
 // ---- opgen_optim*.c: optimisers
 void og_optim_read(void);              // makes an op of each update
 bool og_show_optim(const char *name);  // whether there is one
+void og_optim_rehearse(FILE *nowhere);
 void og_optim_write(const char *folder);
 void og_optim_write_texts(const char *folder);
 void og_optim_write_kinds(FILE *to);
@@ -276,6 +288,8 @@ void og_optim_write_header(FILE *to);
 void og_optim_write_page(FILE *to);
 
 // ---- opgen_schedule.c: schedules of learning rates
+bool og_show_schedule(const char *name);
+void og_schedule_rehearse(FILE *nowhere);
 void og_schedule_write(const char *folder);
 void og_schedule_write_page(FILE *to);
 

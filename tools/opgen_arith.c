@@ -3,6 +3,8 @@
 // the elements of a kernel (what og_rewrite takes), and for Python.
 #include "opgen.h"
 
+#include <ctype.h>
+
 // What a formula may call, in each language.
 static const struct {
   const char *name;
@@ -139,3 +141,26 @@ void og_write_check(FILE *to, const og_check *c, const og_param *params, int cou
   fprintf(to, "PX_CHECK(%s, PX_%s, %s%s);\n", og_arith_test(c->test, OG_HOST), c->code,
           og_quote(format), arguments);
 }
+
+// ---- bodies of functions
+
+// Whether a name occurs in C text.
+static bool mentions(const char *text, const char *name) {
+  size_t n = strlen(name);
+  for (const char *at = text; (at = strstr(at, name)); at += n) {
+    bool begins = at == text || !(isalnum((unsigned char)at[-1]) || at[-1] == '_');
+    if (begins && !(isalnum((unsigned char)at[n]) || at[n] == '_')) return true;
+  }
+  return false;
+}
+
+void og_declare(FILE *to, const og_body *body, const char *name, const char *value) {
+  if (mentions(body->text, name)) fprintf(to, "  const double %s = %s;\n", name, value);
+}
+
+FILE *og_body_begin(og_body *b) {
+  b->file = open_memstream(&b->text, &b->length);
+  if (!b->file) exit(1);
+  return b->file;
+}
+void og_body_end(og_body *b) { fclose(b->file); }

@@ -239,10 +239,12 @@ static void write_options(FILE *to, const optim *o) {
   fprintf(to, "};\n");
 }
 
-static void write_option_names(FILE *to, const optim *o) {
+// A body in which options go by their names.
+static void write_with_options(FILE *to, const optim *o, og_body *body) {
+  og_body_end(body);
   for (int i = 0; i < o->option_count; i++)
-    fprintf(to, "  const double %s = o[%d];\n  (void)%s;\n", o->options[i]->name, i,
-            o->options[i]->name);
+    og_declare(to, body, o->options[i]->name, og_format("o[%d]", i));
+  fprintf(to, "%s", body->text);
 }
 
 static void note_option(const og_node *n, void *context) {
@@ -266,35 +268,34 @@ static bool is_of_options(const optim *o, const optim_line *line) {
 }
 
 static void write_checks(FILE *to, const optim *o) {
-  fprintf(to, "static px_status check_%s(const double *o, int k) {\n", o->entry->name);
-  write_option_names(to, o);
+  og_body body;
+  FILE *in = og_body_begin(&body);
   for (int i = 0; i < o->line_count; i++) {
     const optim_line *line = &o->lines[i];
     if (line->sort != OPTIM_CHECK || !is_of_options(o, line)) continue;
     int only = only_option(o, line->tree);
-    fprintf(to, only < 0 ? "  if (k < 0)\n    " : "  if (k < 0 || k == %d)\n    ", only);
-    og_write_check(to, &line->check, o->entry->params, o->entry->param_count);
+    fprintf(in, only < 0 ? "  if (k < 0)\n    " : "  if (k < 0 || k == %d)\n    ", only);
+    og_write_check(in, &line->check, o->entry->params, o->entry->param_count);
   }
+  fprintf(to, "static px_status check_%s(const double *o, int k) {\n", o->entry->name);
+  write_with_options(to, o, &body);
   fprintf(to, "  return PX_OK;\n}\n");
 }
 
 static void write_begin(FILE *to, const optim *o) {
-  fprintf(to, "static bool begin_%s(const double *o, int k, double *value) {\n", o->entry->name);
-  write_option_names(to, o);
+  og_body body;
+  FILE *in = og_body_begin(&body);
   for (int i = 0; i < o->state_count; i++) {
     const optim_state *s = &o->states[i];
-    if (s->initial) fprintf(to, "  if (k == %d) *value = %s;\n", i, og_arith(s->initial, OG_HOST));
-    if (s->needed) fprintf(to, "  if (k == %d) return %s;\n", i, og_arith_test(s->needed, OG_HOST));
+    if (s->initial) fprintf(in, "  if (k == %d) *value = %s;\n", i, og_arith(s->initial, OG_HOST));
+    if (s->needed) fprintf(in, "  if (k == %d) return %s;\n", i, og_arith_test(s->needed, OG_HOST));
   }
+  fprintf(to, "static bool begin_%s(const double *o, int k, double *value) {\n", o->entry->name);
+  write_with_options(to, o, &body);
   fprintf(to, "  return true;\n}\n");
 }
 
-static void write_numbers(FILE *to, const optim *o) {
-  fprintf(to,
-          "static px_status numbers_%s(const double *o, double *s, double first, double *n) {\n"
-          "  (void)first;\n",
-          o->entry->name);
-  write_option_names(to, o);
+static void write_number_lines(FILE *to, const optim *o) {
   for (int i = 0; i < o->state_count; i++)
     if (o->states[i].scalar) fprintf(to, "  double %s = s[%d];\n", o->states[i].name, i);
   for (int i = 0; i < o->line_count; i++) {
@@ -310,6 +311,15 @@ static void write_numbers(FILE *to, const optim *o) {
   for (int i = 0; i < o->number_count; i++) fprintf(to, "  n[%d] = %s;\n", i, o->numbers[i]);
   for (int i = 0; i < o->state_count; i++)
     if (o->states[i].scalar) fprintf(to, "  s[%d] = %s;\n", i, o->states[i].name);
+}
+
+static void write_numbers(FILE *to, const optim *o) {
+  og_body body;
+  write_number_lines(og_body_begin(&body), o);
+  fprintf(to,
+          "static px_status numbers_%s(const double *o, double *s, double first, double *n) {\n",
+          o->entry->name);
+  write_with_options(to, o, &body);
   fprintf(to, "  return PX_OK;\n}\n");
 }
 
@@ -346,8 +356,14 @@ static const char *upper(const optim *o) {
 
 void optim_write_constructor(FILE *to, const optim *o) {
   const char *lower = stem(o), *defaults = "";
-  fprintf(to, "// %s %s.\n//     px_%s_new(&optimizer, parameters, count, .lr = 0.1)\n",
-          og_entry_field(o->entry, "doc")->text, og_entry_field(o->entry, "paper")->text, lower);
+  fprintf(to, "// %s\n// %s.\n", og_entry_field(o->entry, "doc")->text,
+          og_entry_field(o->entry, "paper")->text);
+  for (const og_field *f = NULL; (f = og_entry_next(o->entry, "check", f));)
+    fprintf(to, "//   fails unless %s\n", f->text);
+  for (int i = 0; i < o->state_count; i++)
+    fprintf(to, "%s%s%s", i ? ", " : "//   state: ", o->states[i].name,
+            i + 1 < o->state_count ? "" : "\n");
+  fprintf(to, "//   px_%s_new(&optimizer, parameters, count, .lr = 0.1)\n", lower);
   fprintf(to,
           "typedef struct px_%s_args {\n  px_optimizer **out;\n"
           "  px_tensor *const *parameters;\n  int64_t count;\n",

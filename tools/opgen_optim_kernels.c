@@ -69,7 +69,7 @@ static void write_cpu_loop(FILE *to, const optim *o, const stamp *s, const char 
           "    const px__update *u, int64_t begin, int64_t end, unsigned has) {\n",
           o->op, s->suffix);
   write_numbers(to, o, s, "u->");
-  fprintf(to, "  (void)has;\n  const %s *restrict at_grad = u->grad;\n", s->c);
+  fprintf(to, "  const %s *restrict at_grad = u->grad;\n", s->c);
   for (int i = 0; i < count; i++)
     fprintf(to, "  %s *restrict at_%s = u->at[%d];\n", s->c, names[i], i);
   fprintf(to, "  for (int64_t i = begin; i < end; i++) {\n    %s grad = at_grad[i];\n", s->c);
@@ -93,16 +93,19 @@ static void write_cpu_rows(FILE *to, const optim *o, const stamp *s) {
   for (int i = 0; i < count; i++)
     if (is_optional(o, names[i])) optional |= 1u << i;
   write_cpu_loop(to, o, s, names, count);
-  fprintf(to,
-          "static void %s_%s(const px__update *u, int64_t begin, int64_t end) {\n"
-          "  unsigned has = 0;\n  for (int i = 0; i < %d; i++) has |= (u->at[i] != NULL) << i;\n"
-          "  switch (has & 0x%xu) {\n",
-          o->op, s->suffix, count, optional);
-  for (unsigned some = 0; some < 1u << count; some++)
+  fprintf(to, "static void %s_%s(const px__update *u, int64_t begin, int64_t end) {\n", o->op,
+          s->suffix);
+  if (optional)
+    fprintf(to,
+            "  unsigned has = 0;\n"
+            "  for (int i = 0; i < %d; i++) has |= (unsigned)(u->at[i] != NULL) << i;\n"
+            "  switch (has & 0x%xu) {\n",
+            count, optional);
+  for (unsigned some = 0; optional && some < 1u << count; some++)
     if (!(some & ~optional))
       fprintf(to, "    case 0x%xu:\n      %s_%s_of(u, begin, end, 0x%xu);\n      break;\n", some,
               o->op, s->suffix, some);
-  fprintf(to, "  }\n}\n");
+  fprintf(to, optional ? "  }\n}\n" : "  %s_%s_of(u, begin, end, 0);\n}\n", o->op, s->suffix);
 }
 
 // What a kernel is given, by the names of its operands and numbers: `inout(NAME)` opens a tensor.
@@ -164,24 +167,31 @@ void optim_write_cuda_row(FILE *to, const optim *o) {
 
 // ---- one entry, for reading
 
+static const struct {
+  const char *title;
+  writer write;
+} parts[] = {{"phlox/optimizers.h", optim_write_constructor},
+             {"optim_kinds.c", optim_write_kind},
+             {"kernels_cpu_optim.c", optim_write_cpu},
+             {"kernels_cuda_optim.cu", optim_write_cuda},
+             {"_kinds.py", optim_write_python},
+             {"optim_reference.py", optim_write_reference},
+             {"optim.md", optim_write_page}};
+enum { PARTS = sizeof parts / sizeof *parts };
+
 bool og_show_optim(const char *name) {
-  static const struct {
-    const char *title;
-    writer write;
-  } parts[] = {{"phlox/optimizers.h", optim_write_constructor},
-               {"optim_kinds.c", optim_write_kind},
-               {"kernels_cpu_optim.c", optim_write_cpu},
-               {"kernels_cuda_optim.cu", optim_write_cuda},
-               {"_kinds.py", optim_write_python},
-               {"optim_reference.py", optim_write_reference},
-               {"optim.md", optim_write_page}};
   int k = 0;
   while (optim_at(k) && strcmp(optim_at(k)->entry->name, name)) k++;
-  for (size_t i = 0; optim_at(k) && i < sizeof parts / sizeof *parts; i++) {
+  for (int i = 0; optim_at(k) && i < PARTS; i++) {
     printf("---- %s\n", parts[i].title);
     parts[i].write(stdout, optim_at(k));
   }
   return optim_at(k) != NULL;
+}
+
+void og_optim_rehearse(FILE *nowhere) {
+  for (int k = 0; optim_at(k); k++)
+    for (int i = 0; i < PARTS; i++) parts[i].write(nowhere, optim_at(k));
 }
 
 // ---- files
@@ -211,7 +221,11 @@ void og_optim_write(const char *folder) {
   FILE *to = create(folder, "optim_kinds.c", "");
   og_optim_write_kinds(to);
   og_finish(to);
-  to = create(folder, "phlox/optimizers.h", "// The constructors of optimisers.");
+  to = create(
+      folder, "phlox/optimizers.h",
+      "// Constructors of optimisers. Each makes one for `count` parameters, which it retains, "
+      "with the options\n// that are named and the defaults of the others; *out is a new "
+      "reference.");
   og_optim_write_header(to);
   og_finish(to);
 }

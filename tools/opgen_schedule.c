@@ -51,42 +51,48 @@ static void look_up(const og_node *n, void *context) {
   s->base |= !strcmp(n->text, "base");
 }
 
-static void write_locals(FILE *to, const og_entry *e) {
+// A body in which the point of the schedule and the options go by their names.
+static void write_with_names(FILE *to, const og_entry *e, og_body *body, const char *options) {
+  static const char *const others[][2] = {
+      {"epoch", "at->epoch"}, {"base", "at->base"}, {"lr", "at->lr"}, {"pi", "M_PI"}};
+  og_body_end(body);
+  for (int i = 0; i < 4; i++) og_declare(to, body, others[i][0], others[i][1]);
   for (int i = 0; i < e->param_count; i++)
-    fprintf(to, "  const double %s = at->options[%d];\n  (void)%s;\n", e->params[i].name, i,
-            e->params[i].name);
+    og_declare(to, body, e->params[i].name, og_format("%s[%d]", options, i));
+  fprintf(to, "%s", body->text);
 }
 
 static void write_rate(FILE *to, const og_entry *e, const char *form) {
   const og_field *f = og_entry_field(e, form);
   if (!f) return;
   scope s = {e, false};
+  og_body body;
   og_node *tree = og_formula(f->text, f->place);
+  FILE *in = og_body_begin(&body);
   og_names(tree, look_up, &s);
-  fprintf(to,
-          "static double %s_%s(const px_schedule_point *at) {\n"
-          "  const double epoch = at->epoch, base = at->base, lr = at->lr, pi = M_PI;\n"
-          "  (void)epoch, (void)base, (void)lr, (void)pi;\n",
-          form, e->name);
-  write_locals(to, e);
   // A group that was added after the schedule was made has no first rate.
-  if (s.base) fprintf(to, "  if (isnan(base)) return lr;\n");
-  fprintf(to, "  return %s;\n}\n", og_arith(tree, OG_HOST));
+  if (s.base) fprintf(in, "  if (isnan(base)) return lr;\n");
+  fprintf(in, "  return %s;\n", og_arith(tree, OG_HOST));
+  fprintf(to, "static double %s_%s(const px_schedule_point *at) {\n", form, e->name);
+  write_with_names(to, e, &body, "at->options");
+  fprintf(to, "}\n");
 }
 
 static void write_check(FILE *to, const og_entry *e) {
-  fprintf(to, "static px_status check_%s(double *options) {\n", e->name);
-  fprintf(to, "  const px_schedule_point here = {.options = options}, *at = &here;\n  (void)at;\n");
-  write_locals(to, e);
+  og_body body;
+  FILE *in = og_body_begin(&body);
+  const char *prepare = text_of(e, "prepare");
   for (const og_field *f = NULL; (f = og_entry_next(e, "check", f));) {
     og_check c = og_check_parse(f);
     scope s = {e, false};
     og_names(c.test, look_up, &s);
-    fprintf(to, "  ");
-    og_write_check(to, &c, e->params, e->param_count);
+    fprintf(in, "  ");
+    og_write_check(in, &c, e->params, e->param_count);
   }
-  const char *prepare = text_of(e, "prepare");
-  fprintf(to, "  return %s;\n}\n", prepare ? og_format("px__%s(options)", prepare) : "PX_OK");
+  fprintf(in, "  return %s;\n", prepare ? og_format("px__%s(options)", prepare) : "PX_OK");
+  fprintf(to, "static px_status check_%s(double *options) {\n", e->name);
+  write_with_names(to, e, &body, "options");
+  fprintf(to, "}\n");
 }
 
 static void write_kind(FILE *to, const og_entry *e) {
@@ -124,7 +130,9 @@ static void write_kinds(FILE *to) {
 
 // ---- Python
 
-static bool by_metric(const og_entry *e) { return !text_of(e, "at") && !text_of(e, "run"); }
+static bool by_metric(const og_entry *e) {
+  return !text_of(e, "next") && !text_of(e, "at") && !text_of(e, "run");
+}
 
 static void write_words(FILE *to, const og_entry *e) {
   fprintf(to, "    _words = {");
@@ -197,6 +205,33 @@ static void write_section(FILE *to, const og_entry *e) {
   if (text_of(e, "at")) fprintf(to, "at any epoch:  %s\n", text_of(e, "at"));
   if (text_of(e, "at") || text_of(e, "next")) fprintf(to, "```\n");
 }
+
+// ---- one entry, and all to nowhere
+
+static const struct {
+  const char *title;
+  void (*write)(FILE *to, const og_entry *e);
+} parts[] = {
+    {"schedule_kinds.c", write_kind}, {"_schedules.py", write_class}, {"optim.md", write_section}};
+enum { PARTS = sizeof parts / sizeof *parts };
+
+bool og_show_schedule(const char *name) {
+  for (int i = 0; i < og.entry_count; i++) {
+    if (strcmp(og.entries[i]->sort, "schedule") || strcmp(og.entries[i]->name, name)) continue;
+    for (int k = 0; k < PARTS; k++) {
+      printf("---- %s\n", parts[k].title);
+      parts[k].write(stdout, og.entries[i]);
+    }
+    return true;
+  }
+  return false;
+}
+
+void og_schedule_rehearse(FILE *nowhere) {
+  for (int k = 0; k < PARTS; k++) each(nowhere, parts[k].write);
+}
+
+// ---- files
 
 void og_schedule_write(const char *folder) {
   FILE *to = og_create(folder, "schedule_kinds.c");
