@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver's own files to each other: the steps of a call.
+// What the driver's files share: the steps of a call.
 //
-// A call is filled in (call.c), agrees on a device (devices.c) and a dtype (promote.c), gets its
-// results (results.c), is launched (launch.c) and recorded (call.c). Steps before the launch change
-// no tensor that the caller can see.
+// The arguments are filled in (call.c), device (devices.c) and dtype (promote.c) are agreed on, the
+// results are made (results.c), the kernel is launched (launch.c), and the call is recorded
+// (call.c). Steps before the launch do not change a tensor that the caller can see.
 #pragma once
 #include "call/op_impl.h"
 
-// Fails as a refusal says, whose text comes from a table.
+// Fails with the code and text of a refusal; the arguments are for the text.
 #define PX_FAIL_AS(refusal, ...) \
   do { \
     _Pragma("GCC diagnostic push") _Pragma("GCC diagnostic ignored \"-Wformat-nonliteral\"") \
@@ -17,7 +17,7 @@
   } while (0)
 
 // The kinds.
-// *simple: it went the short way, and call->needs_grad says whether an argument does.
+// *simple: the call took the short way, and call->needs_grad tells whether an argument needs grad.
 px_status px__call_pointwise(px_call *call, bool *simple) __attribute__((warn_unused_result));
 px_status px__call_reduce(px_call *call) __attribute__((warn_unused_result));
 
@@ -35,8 +35,8 @@ static inline px_kernel px__op_kernel(const px_op *op, px_device_type type) {
 static inline const char *px__kernel_name(const px_op *op) {
   return px__impl(op)->kernel ? px__impl(op)->kernel : op->name;
 }
-// A call's launch, but for its operands. It is written field by field: clearing it as a whole costs
-// more than the rest.
+// Fills in the launch of a call, except its operands. Writing field by field is cheaper than
+// clearing the struct.
 static inline void px__launch_start(px_launch *l, const px_call *call, px_dtype compute) {
   l->op = px__kernel_name(call->op);
   l->kernel = px__op_kernel(call->op, (px_device_type)call->device.type);
@@ -49,7 +49,7 @@ static inline void px__launch_start(px_launch *l, const px_call *call, px_dtype 
 px_status px__no_kernel(const px_op *op, px_dtype dtype, px_device_type type)
     __attribute__((warn_unused_result));
 
-// The dtypes of a pointwise call: promotion of its tensor arguments and numbers, PyTorch's rule.
+// Sets the dtypes of a pointwise call: tensor arguments and numbers are promoted by PyTorch's rule.
 px_status px__call_promote(px_call *call) __attribute__((warn_unused_result));
 px_status px__check_dtype(const px_op *op, px_dtype dtype, px_device device)
     __attribute__((warn_unused_result));
@@ -63,7 +63,8 @@ static inline px_dtype px__result_dtype(const px_op *op, int i, px_dtype promote
                                                           : promoted;
 }
 
-// The device of a pointwise call (PyTorch's rule of element-wise ops).
+// Sets the device of a pointwise call, by PyTorch's rule for element-wise ops: 0-dim CPU tensors
+// may come with tensors of a device.
 px_status px__call_agree(px_call *call) __attribute__((warn_unused_result));
 
 // Whether an argument in a Tensor's place is a number.
@@ -76,7 +77,7 @@ void px__immediate(px_operand *operand, px_scalar value, px_dtype dtype, int ndi
                    const int64_t *sizes);
 extern const int64_t px__zero_strides[PX_MAX_DIMS];
 
-// PX_RUNTIME if elements of a tensor about to be written share memory with each other.
+// PX_RUNTIME if elements of a tensor that is to be written share memory.
 px_status px__check_self_overlap(const px_tensor *t) __attribute__((warn_unused_result));
 // PX_RUNTIME if `in` and `out` overlap in part.
 px_status px__check_overlap(const px_tensor *out, const px_tensor *in)
@@ -84,5 +85,5 @@ px_status px__check_overlap(const px_tensor *out, const px_tensor *in)
 // Resizes an out= tensor, with PyTorch's warning if it had elements.
 px_status px__resize_output(px_tensor *out, int ndim, const int64_t *sizes)
     __attribute__((warn_unused_result));
-// After the launch: moves results into the out= tensors that were not written directly.
+// After the launch: copies results to the out= tensors that the kernel did not write itself.
 px_status px__call_deliver(px_call *call) __attribute__((warn_unused_result));

@@ -17,8 +17,8 @@ typedef enum px__promotion {
   PX__PROMOTE_SUM       // reduce: integers and bool become int64
 } px__promotion;
 
-// A call in progress. The driver fills the upper part; `run` of the op makes results with
-// px__call_result.
+// A call in progress. The driver fills in the first fields; the op's run function makes the results
+// with px__call_result.
 typedef struct px_call {
   const px_op *op;
   px_call_mode mode;
@@ -43,13 +43,13 @@ typedef struct px_call {
 
 typedef struct px__own px__own;  // a registered op: call/own_impl.h
 
-// A refusal in PyTorch's words; code 0: there are none.
+// PyTorch's text for an argument that is refused; code 0: there is none.
 typedef struct px__refusal {
   px_status code;
   const char *text;
 } px__refusal;
-// What is said where an op's arguments are refused. An op without has `wrapper` by its own name, if
-// it is not pointwise.
+// The texts of an op for arguments that it refuses. An op without them uses its own name as
+// `wrapper`, unless it is pointwise.
 typedef struct px__op_texts {
   const char *wrapper;  // PyTorch's method in the text of two devices; NULL: the element-wise text
   px__refusal of_bool, of_dtype, of_mask;  // may name the dtype's class, by %s
@@ -59,11 +59,11 @@ typedef struct px__op_texts {
 
 // What a descriptor's `impl` points to.
 typedef struct px__op_impl {
-  // kernel: checks arguments and makes the results; the driver then launches `kernel` with operands
-  // (results, tensor arguments). view, function: makes the results; recording of inner calls is off
-  // and the driver records the op itself. composite: makes the results by calling other ops, which
-  // record themselves. pointwise: refuses what must be refused before anything is done, or NULL.
-  // reduce: NULL.
+  // kernel: checks the arguments and makes the results; then the driver launches `kernel` with the
+  // results and the tensor arguments as operands. view, function: makes the results; calls that it
+  // makes are not recorded, and the driver records the op. composite: makes the results by calling
+  // other ops, which record themselves. pointwise: refuses bad arguments before anything else, or
+  // NULL. reduce: NULL.
   px_status (*run)(px_call *call);
   const char *kernel;  // "softmax"
   uint16_t dtypes;     // bit i: px_dtype i is supported (of `compute` or of the first tensor)
@@ -80,36 +80,36 @@ typedef struct px__op_impl {
 } px__op_impl;
 static inline const px__op_impl *px__impl(const px_op *op) { return (const px__op_impl *)op->impl; }
 
-// Makes result i with the geometry given (row-major), or checks and resizes the tensor given by
-// out=; in-place calls get self, and PX_RUNTIME if the geometry differs. Idempotent.
+// Makes result i, row-major, with the sizes given. For out=, checks and resizes the tensor given;
+// for an in-place call, gives self, or PX_RUNTIME if its sizes differ. A second call does nothing.
 px_status px__call_result(px_call *call, int i, int ndim, const int64_t *sizes, px_dtype dtype)
     __attribute__((warn_unused_result));
-// Checks that all tensor arguments are on one device, with PyTorch's text for wrapped ops: "... but
-// got mat2 is on cuda:1, different from other tensors on cuda:0 (when checking argument in method
-// wrapper_CUDA_mm)". Pointwise ops have their own rule.
+// Checks that all tensor arguments are on one device. The text is PyTorch's: "... but got mat2 is
+// on cuda:1, different from other tensors on cuda:0 (when checking argument in method
+// wrapper_CUDA_mm)". Pointwise ops have a rule of their own (px__call_agree).
 px_status px__call_same_device(px_call *call) __attribute__((warn_unused_result));
-// Fails: the op does not take the dtype; with PyTorch's text.
+// Fails with PyTorch's text for a dtype that the op does not take.
 px_status px__refuse_dtype(const px_op *op, px_dtype dtype, px_device device)
     __attribute__((warn_unused_result));
-// Whether a 0-dim tensor's value may be written to elements on a device: not if it is on another
-// one.
+// Fails unless the value of a 0-dim tensor may be written to elements on a device: it must be
+// there, or on the CPU.
 px_status px__check_value(const px_tensor *value, px_device device)
     __attribute__((warn_unused_result));
 static inline px_tensor *px__arg_tensor(const px_call *call, int i) {
   return call->args[i].kind == PX_ARG_TENSOR ? call->args[i].v.tensor : NULL;
 }
 
-// Launches kernel `name` directly (inside run functions of kind function): results first, then
-// inputs (NULL: absent).
+// Launches a kernel by name, from the run function of a function op. Operands are the results, then
+// the inputs, of which NULL is absent.
 px_status px__run_kernel(const char *name, px_device device, int result_count,
                          px_tensor *const *results, int input_count, px_tensor *const *inputs,
                          const px_value *params, int param_count)
     __attribute__((warn_unused_result));
-// Philox: how far the offset of a generator moves for n elements on a device, PyTorch's rule.
+// How far drawing n elements on a device advances the offset of a Philox generator, by PyTorch's
+// rule.
 uint64_t px__philox_steps(px_device device, int64_t n, int values_per_draw);
 
-// The hooks of the layer above (phlox/extend.h), NULL until it registers. `suspend` is called
-// around run functions of view and function ops.
+// The hooks of the layer above (phlox/extend.h), or NULL until it sets them.
 extern const px_op_hooks *px__hooks;
 
 // Generated (build/gen/ops_table.c).

@@ -12,12 +12,12 @@ struct px_storage {
   bool fixed;        // somebody else's memory: cannot grow
 };
 
-// The version of a tensor that has one of its own, shared with its views and detached forms.
+// The version of a tensor that does not use its storage's; its views and detached forms share it.
 typedef struct px_counter {
   px_object head;
   uint64_t count;  // atomic
 } px_counter;
-// What autograd hangs on a tensor. The tensor layer only releases it.
+// Autograd's data of a tensor. The tensor layer only releases it.
 typedef struct px_autograd_slot {
   px_object head;
 } px_autograd_slot;
@@ -50,7 +50,7 @@ struct px_tensor {
 };
 
 static inline px_device px__tensor_device(const px_tensor *t) { return t->storage->block->device; }
-// Whether autograd must look at t: it requires grad, or is a view of what by now may.
+// Whether autograd must look at t: it requires grad, or it is a view of a tensor that does by now.
 static inline bool px__needs_grad(const px_tensor *t) {
   return (t->flags & PX_TENSOR_NEEDS_GRAD) || (t->base && (t->base->flags & PX_TENSOR_NEEDS_GRAD));
 }
@@ -61,9 +61,9 @@ static inline void *px__tensor_at(const px_tensor *t) {
                                  : NULL;
 }
 
-// A new tensor over `storage` (retained) with the geometry given, unchecked, and the flags
-// px__thread_marks.fresh; strides NULL: row-major. px__tensor_over takes the storage, also on
-// failure.
+// Makes a tensor over `storage`, of which it keeps a reference, with the geometry given, which is
+// not checked, and the flags px__thread_marks.fresh. strides NULL: row-major. px__tensor_over takes
+// over the caller's reference, also on failure.
 px_status px__tensor_over(px_tensor **out, px_storage *storage_take, int ndim, const int64_t *sizes,
                           const int64_t *strides, px_dtype dtype)
     __attribute__((warn_unused_result));
@@ -75,10 +75,10 @@ typedef struct px__marks {
   uint16_t fresh, view;
 } px__marks;
 extern _Thread_local px__marks px__thread_marks;  // src/tensor/extend.c
-// A view of self with another geometry, unchecked. Its flags are px__thread_marks.view and self's
-// PX_TENSOR_INFERENCE; with PX_TENSOR_VIEW among them it keeps `base` (self's, if self is a view)
-// and notes the version in own_version, so that in-place writes reach the history. The
-// results of px_tensor_detach and px_tensor_alias are no such views.
+// Makes a view of self with another geometry, which is not checked. Its flags are
+// px__thread_marks.view, and PX_TENSOR_INFERENCE if self has it. With PX_TENSOR_VIEW it keeps
+// `base` (self's base, if self is a view) and notes the version in own_version, so that in-place
+// writes reach the history. px_tensor_detach and px_tensor_alias do not make such views.
 px_status px__tensor_view(px_tensor **out, const px_tensor *self, int ndim, const int64_t *sizes,
                           const int64_t *strides, int64_t offset)
     __attribute__((warn_unused_result));
@@ -87,18 +87,20 @@ px_status px__storage_new(px_storage **out, size_t bytes, px_device device)
 // Takes the block, also on failure.
 px_status px__storage_from_block(px_storage **out, px_block *block_take)
     __attribute__((warn_unused_result));
-// Over memory that `release(context)` lets go of with the last tensor; not called on failure.
+// Makes a storage over memory of somebody else. release(context) is called when the last tensor
+// ends, but not if this call fails.
 px_status px__storage_wrap(px_storage **out, void *data, size_t bytes, px_device device,
                            void (*release)(void *), void *context)
     __attribute__((warn_unused_result));
-// Makes it at least `bytes` long, keeping the contents. PX_RUNTIME for somebody else's memory.
+// Grows a storage to at least `bytes`, with its contents. PX_RUNTIME for memory of somebody else.
 px_status px__storage_grow(px_storage *storage, size_t bytes) __attribute__((warn_unused_result));
-// PX_RUNTIME for a negative size or too many dimensions; for sizes that overflow, row-major.
+// Check sizes: PX_RUNTIME for a negative size or too many dimensions; for row-major sizes that
+// overflow.
 px_status px__check_sizes(int ndim, const int64_t *sizes) __attribute__((warn_unused_result));
 px_status px__row_major_bytes(size_t *out, int ndim, const int64_t *sizes, px_dtype dtype)
     __attribute__((warn_unused_result));
-// Bytes that the geometry needs from the storage's start; PX_RUNTIME on overflow ("Storage size
-// calculation overflowed with sizes=[...]").
+// Gives the bytes that a geometry needs, from the start of the storage. PX_RUNTIME on overflow:
+// "Storage size calculation overflowed with sizes=[...]".
 px_status px__extent_bytes(size_t *out, int ndim, const int64_t *sizes, const int64_t *strides,
                            int64_t offset, px_dtype dtype) __attribute__((warn_unused_result));
 // Recomputes numel and contiguous after sizes or strides changed.
@@ -113,16 +115,16 @@ px_status px__wrap_dim(int *out, int64_t dim, int ndim) __attribute__((warn_unus
 // The same for a list, as a mask; PX_RUNTIME where one is there twice.
 px_status px__wrap_dims(uint32_t *out, const int64_t *dims, int count, int ndim)
     __attribute__((warn_unused_result));
-// Strides of a view of self with other sizes (one size may be -1 on entry and is filled in);
-// *possible false if a copy is due.
+// Gives the strides of a view of self with other sizes, of which one may be -1 and is filled in;
+// *possible is false if only a copy can have them.
 px_status px__view_strides(bool *possible, const px_tensor *self, int ndim, int64_t *sizes,
                            int64_t *strides) __attribute__((warn_unused_result));
 
-// Element-wise copy with conversion between tensors of equal shape on one device (kernel "copy"),
-// and between devices. Sizes are broadcast from `from`. Bumps no version, records nothing.
+// Copies elements, and converts them, on one device (kernel "copy") or between devices. `from` is
+// broadcast to the sizes of `to`. Does not increase the version, and records nothing.
 px_status px__tensor_copy(px_tensor *to, const px_tensor *from, bool non_blocking)
     __attribute__((warn_unused_result));
-// A row-major tensor with self's contents (self itself, retained, if it is row-major).
+// Gives a row-major tensor with self's contents: self itself if it is row-major, else a copy.
 px_status px__tensor_contiguous(px_tensor **out, const px_tensor *self)
     __attribute__((warn_unused_result));
 // Describes a tensor to a kernel, and the bytes that it touches.
@@ -146,8 +148,8 @@ static inline px_access px__access_of(const px_tensor *t, bool write) {
     px__tensor_gaps(access.gaps, t);
   return access;
 }
-// Adds t's access to those of a launch. On the CPU one matters only while a copy into the block, or
-// out of it, is running.
+// Adds t's access to those of a launch. On the CPU this is needed only while a copy to or from the
+// block is running.
 static inline void px__note_access(px_access *accesses, int *count, px_device device,
                                    const px_tensor *t, bool write) {
   bool quiet =
@@ -155,15 +157,15 @@ static inline void px__note_access(px_access *accesses, int *count, px_device de
   if (!quiet && t->numel) accesses[(*count)++] = px__access_of(t, write);
 }
 
-// What the layer above says of a tensor when it is printed: writes ", requires_grad=True" or ",
-// grad_fn=<Name>"... or "".
+// Writes what the layer above adds when a tensor is printed: ", requires_grad=True", ",
+// grad_fn=<Name>" or "".
 // Defined in print.c, set by px_op_set_hooks; NULL means "".
 extern void (*px__print_suffix)(const px_tensor *t, char *text, size_t room);
 
-// Random kernels: reserves what a launch needs from the generator (NULL: the device's default) for
-// `counter` Philox steps per thread or, on the CPU, hands over the mt19937 state.
+// For a launch of a random kernel: reserves `counter` Philox steps per thread of the generator
+// (NULL: the device's default); on the CPU, passes the mt19937 state.
 px_status px__generator_use(px_launch *launch, px_generator *generator, px_device device,
                             uint64_t counter_offset) __attribute__((warn_unused_result));
-// Whether a generator may serve a device: one of another type, or of another index, may not.
+// Fails unless a generator is of the device's type and index.
 px_status px__generator_fits(const px_generator *generator, px_device device)
     __attribute__((warn_unused_result));

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine: one backward call is a task, a list of entries, one for each node that it can reach.
 //
-// An entry whose gradients have all arrived is an item in a queue. The calling thread works off the
-// task's home queue. Where the graph has nodes of one device at most, all items go there: a kernel
-// is queued in less time than a thread is woken. Where it has nodes of several devices, the task is
-// shared: the items of a device go to that device's worker, and the home queue gets those of the
-// CPU. The home of a call that was made on a worker is that worker's queue: so a worker that waits
-// for an inner task goes on with everything that is meant for it.
-// Locks: a task's lock guards entries, counters and the error once workers take part; a queue's
-// lock its heap. A task's lock may be held when a queue's is taken, never the reverse.
+// When all gradients of an entry have arrived, it becomes an item in a queue. The calling thread
+// runs the items of the task's home queue. If the graph has nodes of at most one device, all items
+// go there: queueing a kernel takes less time than waking a thread. If it has nodes of several
+// devices, the task is shared: the items of a device go to that device's worker, and those of the
+// CPU to the home queue. A backward call that a worker makes has the worker's queue as its home, so
+// a worker that waits for an inner task goes on with its other items. Locks: in a shared task, the
+// task's lock guards entries, counters and the error; a queue's lock guards its heap. A queue's
+// lock may be taken with a task's held, never the reverse.
 #pragma once
 #include "graph.h"
 

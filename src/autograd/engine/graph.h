@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The graph: nodes, their edges, what hangs on a tensor. For the files of this folder.
+// The graph: nodes, their edges, and autograd's data of a tensor. For the files of this folder.
 //
 // Ownership: a tensor owns its gradient state, a gradient state owns the node that made the tensor,
-// a node owns the nodes of its inputs and what it saved. Nothing points the other way, so that no
-// cycle arises: a saved result, and a saved input that could later be changed in place, are aliases
-// without history (what history they had is in the edges). The one weak pointer is gradient state
-// -> AccumulateGrad.
+// a node owns the nodes of its inputs and what it saved. Nothing points back, so references form no
+// cycle: a saved result, and a saved input that could later change in place, are aliases without
+// history (the edges have their history). The one weak pointer is gradient state -> AccumulateGrad.
 #pragma once
 #include "phlox/autograd.h"
 #include "phlox/extend.h"
@@ -20,7 +19,7 @@ typedef struct px__edge {
   px_node *node;  // owned; NULL: no gradient wanted
   int32_t nr;     // which of its results
 } px__edge;
-// What a result of a node looked like: gradients are brought to this form.
+// The form of a result of a node; gradients are brought to this form.
 typedef struct px__meta {
   const int64_t *sizes;
   px_device device;
@@ -54,8 +53,8 @@ typedef struct px__gradient_hooks {
   int count, room;
   px__gradient_hook **items;  // owned
 } px__gradient_hooks;
-// The kept gradient of a non-leaf; shared by its gradient state and the node's hook. The hook's end
-// of it is closed when the tensor ends.
+// The retained gradient of a non-leaf. Its gradient state and a hook of its node share it; when the
+// tensor ends, the box is closed and the hook keeps nothing more.
 typedef struct px__box {
   px_object head;
   uint8_t lock;  // guards the rest against a backward call while the tensor ends
@@ -106,13 +105,14 @@ static inline void px__spin_lock(uint8_t *lock) {
   }
 }
 static inline void px__spin_unlock(uint8_t *lock) { __atomic_store_n(lock, 0, __ATOMIC_RELEASE); }
-// A node whose own struct, beginning with px_node, and trailing arrays have `body` bytes.
-// `results` give the metadata; the device is that of the first one on an accelerator.
+// Makes a node. `body` is the size of its struct, which begins with px_node, and of its trailing
+// arrays. `results` give the forms; the device is that of the first result on an accelerator.
 __attribute__((warn_unused_result)) px_status px__node_new(px_node **out, const px__kind *kind,
                                                            const char *name, size_t body,
                                                            int edge_count, int result_count,
                                                            px_tensor *const *results);
-// Around a run: enter fails if the saved values are gone; leave drops them if `release`.
+// Called before and after a run. enter fails if what was saved has been released; leave releases it
+// if `release`.
 __attribute__((warn_unused_result)) px_status px__node_enter(px_node *node);
 void px__node_leave(px_node *node, bool release);
 
@@ -120,16 +120,17 @@ void px__node_leave(px_node *node, bool release);
 static inline px__grad_state *px__grad_state_of(const px_tensor *t) { return px_tensor_slot(t); }
 __attribute__((warn_unused_result)) px_status px__grad_state_make(px__grad_state **out,
                                                                   px_tensor *t);
-// Whether only the owner of one reference to t can see it or its memory. A view keeps what it is a
-// view of, which may have no other owner.
+// Whether nobody but the holder of one reference can see t or its memory. A view keeps its base,
+// which then has no other owner.
 static inline bool px__unseen(const px_tensor *t) {
   const px_tensor *base = px_tensor_base(t);
   int owners = base && px_refs(base) == 1 ? 2 : 1;
   return px_refs(t) == 1 && px_refs(px_tensor_storage(t)) == owners;
 }
-// Makes t the nr-th result of node (retained).
+// Makes t the nr-th result of a node, to which it keeps a reference.
 __attribute__((warn_unused_result)) px_status px__set_history(px_tensor *t, px_node *node, int nr);
-// Where t's gradient goes: its node, or the accumulator of a leaf; node NULL if none is wanted.
+// Gives the edge for t's gradient: to its node, or to the accumulator of a leaf; node NULL if t
+// does not require grad.
 __attribute__((warn_unused_result)) px_status px__edge_of(px__edge *out, px_tensor *t);
 // A new tensor over t's memory whose history is the edge.
 __attribute__((warn_unused_result)) px_status px__with_history(px_tensor **out, const px_tensor *t,
@@ -137,12 +138,12 @@ __attribute__((warn_unused_result)) px_status px__with_history(px_tensor **out, 
 
 // ---- hooks.c
 void px__hooks_clear(px__gradient_hooks *hooks);
-// Lets go of what is retained, for good: the tensor ends.
+// Releases the retained gradient and keeps no other: the tensor ends.
 void px__box_close(px__box *box);
 // Runs node's hooks over the gradients of its results, replacing them.
 __attribute__((warn_unused_result)) px_status px__hooks_run(px_node *node, px_tensor **grads);
 __attribute__((warn_unused_result)) px_status px__hooks_run_accumulated(px_tensor *leaf);
-// Moves t's retain_grad to the node that now made it.
+// Moves the hook that retains t's gradient to the node that now made t.
 __attribute__((warn_unused_result)) px_status px__hooks_move_retained(px_tensor *t, px_node *from);
 
 // ---- save.c: the nodes of ops
@@ -150,17 +151,19 @@ __attribute__((warn_unused_result)) px_status px__hooks_move_retained(px_tensor 
 __attribute__((warn_unused_result)) px_status px__op_node_new(
     px_node **out, const px_op *op, px_call_mode mode, const px_value *args, uint32_t needs,
     int result_count, px_tensor *const *results, px_tensor *original);
-// What is saved for the gradients of `needs`: parameters in the low, results in the high 16 bits.
+// Returns what is saved for the gradients in `needs`: parameters in the low 16 bits, results in the
+// high ones.
 uint32_t px__saves_for(const px_op *op, uint32_t needs);
-// Fails if t, which was saved for a gradient, is not at `version` any more.
+// Fails if t, which was saved at `version`, has been changed in place since.
 __attribute__((warn_unused_result)) px_status px__check_version(const px_tensor *t,
                                                                 uint64_t version,
                                                                 const char *node_name, int nr);
 
 // ---- record.c
-// Makes t, changed in place by node, its result; reaches the base if t is a view.
+// Makes t, which the op of a node changed in place, the node's result. If t is a view, its base
+// gets a node too.
 __attribute__((warn_unused_result)) px_status px__rebase(px_tensor *t, px_node *node);
-// Fails if t may not be changed in place while that is recorded: a leaf, or certain views.
+// Fails if t may not be changed in place while calls are recorded: leaves, and some views.
 __attribute__((warn_unused_result)) px_status px__check_inplace(px_tensor *t);
 extern const px__kind px__zero_kind;  // its first input's gradient is zero, in place
 

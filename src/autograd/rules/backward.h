@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a backward function of an op works on. The functions themselves are generated from the
-// formulas in ops/*.op (build/gen/backward.c), or written by hand in this folder and named there.
+// What the gradient function of an op works on. The functions are generated from the formulas in
+// ops/*.op (build/gen/backward.c), or written by hand in this folder and named in an entry.
 #pragma once
 #include "phlox/op.h"
 #include "hidden_ops.h"

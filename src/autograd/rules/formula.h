@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What compiled formulas stand on: calls of ops by id, and arithmetic of numbers in px_values.
+// What generated formulas use: calls of ops by id, and arithmetic with numbers in px_values.
 //
 // It uses public headers only, so that the bodies of composite ops (build/gen/ops_table.c) may use
 // it as well as the backward functions.
@@ -69,7 +69,7 @@ static inline px_value px__f_ndim(px_value v) {
 static inline px_value px__f_dtype(px_value v) {
   return v.kind == PX_ARG_TENSOR ? PX_DT(px_tensor_dtype(v.v.tensor)) : PX_NONE();
 }
-// Whether a matrix is the transpose of a row-major one, so that its gradient had better be.
+// Whether a matrix is the transpose of a row-major one; then its gradient should be too.
 static inline px_value px__f_turned(px_value v) {
   const int64_t *sizes = px_tensor_sizes(v.v.tensor), *strides = px_tensor_strides(v.v.tensor);
   return PX_I(strides[0] == 1 && sizes[1] > 1 && strides[1] == sizes[0]);
