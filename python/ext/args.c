@@ -1,84 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arguments of hand-written functions: binding by position and name, and conversions of values.
+// Conversions of Python's values to C's. They fail with Python's own exceptions, and where a value
+// is of another type with TypeError "must be int, not str", to which the binder of arguments
+// (signature.c) adds the names of function and argument.
 #include "ext.h"
 
 #include <string.h>
-
-// Reads "a b|c$d" into names; names are interned, so that keywords compare by address.
-static int prepare(ext_spec *spec) {
-  int count = 0, required = -1, positional = -1;
-  for (const char *at = spec->params; *at;) {
-    size_t length = strcspn(at, " |$");
-    if (length) {
-      PyObject *name = PyUnicode_FromStringAndSize(at, (Py_ssize_t)length);
-      if (!name) return -1;
-      PyUnicode_InternInPlace(&name);
-      spec->names[count++] = name;
-    }
-    at += length;
-    if (*at == '|') required = count;
-    if (*at == '$') positional = count;
-    if (*at) at++;
-  }
-  spec->positional = positional < 0 ? count : positional;
-  spec->required = required < 0 ? spec->positional : required;
-  spec->count = count;
-  return 0;
-}
-
-static int name_index(const ext_spec *spec, PyObject *name) {
-  for (int i = 0; i < spec->count; i++)
-    if (spec->names[i] == name) return i;
-  for (int i = 0; i < spec->count; i++)
-    if (PyUnicode_Compare(spec->names[i], name) == 0) return i;
-  return -1;
-}
-
-static int bind_name(ext_spec *spec, PyObject *name, PyObject *value, PyObject **out) {
-  int i = name_index(spec, name);
-  if (i < 0)
-    EXT_FAIL_INT(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", spec->name, name);
-  if (out[i])
-    EXT_FAIL_INT(PyExc_TypeError, "%s() got multiple values for argument '%U'", spec->name, name);
-  out[i] = value;
-  return 0;
-}
-
-static int bind_positional(ext_spec *spec, PyObject *const *args, Py_ssize_t nargs,
-                           PyObject **out) {
-  if (!spec->count && *spec->params && prepare(spec) < 0) return -1;
-  if (nargs > spec->positional)
-    EXT_FAIL_INT(PyExc_TypeError, "%s() takes %d positional argument%s but %zd were given",
-                 spec->name, spec->positional, spec->positional == 1 ? "" : "s", nargs);
-  for (Py_ssize_t i = 0; i < nargs; i++) out[i] = args[i];
-  return 0;
-}
-
-static int check_required(const ext_spec *spec, PyObject **out) {
-  for (int i = 0; i < spec->required; i++)
-    if (!out[i])
-      EXT_FAIL_INT(PyExc_TypeError, "%s() missing 1 required positional argument: '%U'", spec->name,
-                   spec->names[i]);
-  return 0;
-}
-
-int ext_args(ext_spec *spec, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
-             PyObject **out) {
-  if (bind_positional(spec, args, nargs, out) < 0) return -1;
-  Py_ssize_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-  for (Py_ssize_t i = 0; i < keywords; i++)
-    if (bind_name(spec, PyTuple_GET_ITEM(kwnames, i), args[nargs + i], out) < 0) return -1;
-  return check_required(spec, out);
-}
-
-int ext_args_tuple(ext_spec *spec, PyObject *args, PyObject *kwargs, PyObject **out) {
-  Py_ssize_t nargs = PyTuple_GET_SIZE(args), at = 0;
-  if (bind_positional(spec, &PyTuple_GET_ITEM(args, 0), nargs, out) < 0) return -1;
-  PyObject *name, *value;
-  while (kwargs && PyDict_Next(kwargs, &at, &name, &value))
-    if (bind_name(spec, name, value, out) < 0) return -1;
-  return check_required(spec, out);
-}
 
 bool ext_is_named_tuple(PyObject *object) {
   return PyTuple_Check(object) && !PyTuple_CheckExact(object) &&

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What torch.utils.data, which is Python (python/phlox/utils/data), asks of the core: random
-// orders, the seed of a pass; and raising what a worker process met.
+// orders, rows of tensors, the seed of a pass.
 #include "phlox/data.h"
-#include "declare.h"
-#include "parallel.h"
+#include "ext.h"
 
 EXT_FUNCTION(
     torch, _random_order,
@@ -70,12 +69,4 @@ EXT_FUNCTION(torch, _draw_seed, "(generator: Generator | None) -> int", NULL) {
   EXT_BIND(generator);
   EXT_TRY(px_seed_draw(&seed, generator));
   return PyLong_FromLongLong(seed);
-}
-
-EXT_FUNCTION(torch, _raise_caught, "(cls: type, traceback: str, where: str) -> None", NULL) {
-  PyObject *cls, *traceback;
-  const char *where;
-  EXT_BIND(cls, traceback, where);
-  ext_raise_caught(cls, traceback, where);
-  return NULL;
 }

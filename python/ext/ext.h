@@ -59,28 +59,6 @@ static inline PyObject *ext_moved(PyObject **place) {
   return object;
 }
 
-// ---- arguments of hand-written functions (METH_FASTCALL | METH_KEYWORDS)
-// A signature: "a b|c d$e f" has a, b required, c, d optional, e, f by keyword only (and optional).
-// `out` receives borrowed references, NULL where not given.
-enum { EXT_MAX_ARGS = 20 };
-typedef struct ext_spec {
-  const char *name, *params;
-  int count, required, positional;  // count 0: not prepared yet
-  PyObject *names[EXT_MAX_ARGS];
-} ext_spec;
-int ext_args(ext_spec *spec, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
-             PyObject **out);
-// The same from a tuple and a dict (tp_new, tp_call).
-int ext_args_tuple(ext_spec *spec, PyObject *args, PyObject *kwargs, PyObject **out);
-#define EXT_ARGS(name, params, out) \
-  static ext_spec ext_spec_ = {name, params, 0, 0, 0, {NULL}}; \
-  PyObject *out[EXT_MAX_ARGS] = {NULL}; \
-  if (ext_args(&ext_spec_, args, nargs, kwnames, out) < 0) return NULL
-#define EXT_FAST(name) \
-  static PyObject *name(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-#define EXT_DEF(name, function) \
-  { name, (PyCFunction)(void (*)(void))(function), METH_FASTCALL | METH_KEYWORDS, NULL }
-
 // ---- conversions from Python. The _given forms: None and NULL mean "not given".
 typedef struct ext_ints {
   int64_t items[PX_MAX_DIMS * 2];

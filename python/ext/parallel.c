@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What torch.nn.parallel, which is Python (python/phlox/nn/parallel.py), asks of the core: tensors
 // cut and joined, replicas of a module, and a thread for each.
-#include "parallel.h"
-
-#include "declare.h"
 #include "nn.h"
 #include "phlox/parallel.h"
 
@@ -125,6 +122,14 @@ typedef struct application {
   const px_device *devices;
 } application;
 
+// Raises the pending exception again with a word about where it was met.
+static void rewrap(const char *where) {
+  EXT_OWNED *exception = ext_exception_take();
+  EXT_OWNED *module = exception ? PyImport_ImportModule("phlox._errors") : NULL;
+  PyObject *none = module ? PyObject_CallMethod(module, "rewrap", "Os", exception, where) : NULL;
+  Py_XDECREF(none);
+}
+
 // Runs on a thread of its own.
 static px_status apply_one(int i, void *context) {
   application *a = context;
@@ -135,7 +140,7 @@ static px_status apply_one(int i, void *context) {
   if (!a->results[i]) {
     char where[64];
     snprintf(where, sizeof where, "in replica %d on device %d", i, a->devices[i].index);
-    ext_rewrap(where);
+    rewrap(where);
     status = ext_foreign();
   }
   PyGILState_Release(gil);

@@ -4,7 +4,7 @@
 Processes and their queues are Python's own, and a worker runs the user's Python: this is why it is not in C."""
 import multiprocessing, os, queue, random, sys, traceback
 import phlox as torch
-from phlox import _C
+from phlox._errors import raise_caught
 
 from . import dataloader
 from ._collate import pin_memory
@@ -104,7 +104,7 @@ class Pass:
                 continue
             self._send()
             if sort == "error":
-                _C._raise_caught(*value, f"in DataLoader worker process {worker}")
+                raise_caught(*value, f"in DataLoader worker process {worker}")
             return pin_memory(value) if self.loader.pin_memory and torch.cuda.is_available() else value
 
     def _receive(self):
