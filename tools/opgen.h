@@ -220,6 +220,7 @@ typedef struct og_value {
 typedef og_value (*og_naming)(const og_node *n, void *context);
 og_value og_number(const og_node *n, og_naming naming, void *context);
 const char *og_condition(const og_node *n, og_naming naming, void *context);
+const char *og_test(const og_node *n, og_naming naming, void *context);  // for `if (...)`
 
 // ---- opgen_kernels.c: expressions for one type of number
 typedef struct og_expr {

@@ -120,6 +120,18 @@ og_value og_number(const og_node *n, og_naming naming, void *context) {
   }
 }
 
+// Without the parentheses around all of it, which `if` has itself.
+const char *og_test(const og_node *n, og_naming naming, void *context) {
+  const char *c = og_condition(n, naming, context);
+  size_t length = strlen(c);
+  int depth = 0;
+  for (size_t i = 0; i < length; i++) {
+    depth += (c[i] == '(') - (c[i] == ')');
+    if (depth == 0 && i + 1 < length) return c;
+  }
+  return *c == '(' ? og_copy(c + 1, length - 2) : c;
+}
+
 const char *og_condition(const og_node *n, og_naming naming, void *context) {
   og_value v = number_of(n, naming, context);
   return v.type == OG_BOOL ? v.c : og_format("(%s != 0)", v.c);

@@ -129,7 +129,7 @@ static const struct {
 } sorts[] = {
     {"layer",
      "like cname inputs children check* set* param* buffer* init forward run repr shape sample* "
-     "note doc!"},
+     "example note doc!"},
     {"optimizer", "pair* check* state* scalar* number* next* let* set* sample* paper! note doc!"},
     {"schedule", "check* words* next at run prepare momentum sample paper doc!"}};
 enum { SORTS = sizeof sorts / sizeof *sorts };

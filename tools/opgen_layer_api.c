@@ -70,7 +70,7 @@ static void write_defaults(FILE *to, const og_layer *l) {
   fprintf(to, "#define PX_%s_ARGS .out = NULL", upper(l->cname));
   for (int i = 0; i < l->e->param_count; i++)
     fprintf(to, ", \\\n  .%s = %s", l->e->params[i].name, default_of(l->e, &l->e->params[i]));
-  fprintf(to, "\n");
+  fprintf(to, ", .by_name = 0\n");
 }
 
 static void write_macro(FILE *to, const og_layer *l) {
@@ -99,7 +99,7 @@ static void write_comment(FILE *to, const og_layer *l) {
   fprintf(to, "// %s\n//   %s\n", og_layer_text(l, "doc"), l->e->schema);
   if (shape) fprintf(to, "//   shapes: %s\n", shape);
   for (const og_field *f = NULL; (f = og_entry_next(l->e, "check", f));)
-    fprintf(to, "//   fails unless %s\n", f->text);
+    fprintf(to, "//   fails: %s\n", og_layer_failure(f, "PX_"));
   fprintf(to, "//   px_%s_new(&layer", l->cname);
   for (int i = 0; i < l->e->param_count; i++)
     if (required(&l->e->params[i])) fprintf(to, ", %s", example_value(&l->e->params[i]));

@@ -185,7 +185,7 @@ static const char *write_tensor(context *x, const og_node *n) {
 static void write_result(context *x, const og_node *n) {
   const char *indent = x->indent;
   if (n->kind == OG_CHOICE) {
-    fprintf(x->to, "%sif (%s) {\n", indent, og_condition(n->items[1], name_of, x));
+    fprintf(x->to, "%sif (%s) {\n", indent, og_test(n->items[1], name_of, x));
     x->indent = og_format("%s  ", indent);
     write_result(x, n->items[0]);
     x->indent = indent;

@@ -50,7 +50,7 @@ static check read_check(const og_field *f) {
 
 static void write_check(context *x, const og_field *f) {
   check c = read_check(f);
-  fprintf(x->to, "  PX_CHECK(%s, PX_%s, \"%%s\",\n", og_condition(c.condition, name_of, x), c.code);
+  fprintf(x->to, "  PX_CHECK(%s, PX_%s, \"%%s\",\n", og_test(c.condition, name_of, x), c.code);
   fprintf(x->to, "           px__filled(self, %s, (char[PX__TEXT]){0}, PX__TEXT));\n",
           og_quote(c.text));
 }
@@ -79,7 +79,7 @@ static void write_set(context *x, const og_field *f) {
   int p = og_layer_param(x->l, name);
   if (p < 0) og_die(f->place, "layer %s has no argument '%s'", x->l->e->name, name);
   const char *c = as_value(x, value, &x->l->e->params[p]);
-  if (condition) fprintf(x->to, "  if (%s)\n  ", og_condition(condition, name_of, x));
+  if (condition) fprintf(x->to, "  if (%s)\n  ", og_test(condition, name_of, x));
   fprintf(x->to, "  PX_TRY(px_module_set_attribute(self, \"%s\", %s));\n", name, c);
   fprintf(x->to, "  %s = px__argument(self, %d, \"%s\");\n", name, p, name);
 }
@@ -151,7 +151,7 @@ static void write_own(context *x, const og_own *own) {
   }
   fprintf(x->to, "  px_tensor *own_%s = NULL;\n", own->name);
   if (own->condition)
-    fprintf(x->to, "  if (%s) {\n", og_condition(own->condition, name_of, x));
+    fprintf(x->to, "  if (%s) {\n", og_test(own->condition, name_of, x));
   else
     fprintf(x->to, "  {\n");
   write_sizes(x, own);

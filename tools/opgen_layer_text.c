@@ -124,13 +124,14 @@ static const char *exception_of(const char *code) {
   return code;
 }
 
-// "ValueError unless CONDITION."
-static const char *failure_of(const og_field *check) {
+const char *og_layer_failure(const og_field *check, const char *prefix) {
   const char *colon = strchr(check->text, '"');
   while (colon && colon > check->text && *colon != ':') colon--;
   if (!colon) og_die(check->place, "expected `check CONDITION : CODE \"text\"`");
-  return og_format("%s unless %s", exception_of(og_skip(colon + 1)),
-                   og_trimmed(check->text, colon));
+  const char *code = og_skip(colon + 1), *end = og_word_end(code);
+  const char *condition = og_trimmed(check->text, colon);
+  if (prefix) return og_format("%s%.*s unless %s", prefix, (int)(end - code), code, condition);
+  return og_format("%s unless %s", exception_of(code), condition);
 }
 
 static const char *docstring_params(const og_layer *l) {
@@ -142,6 +143,13 @@ static const char *docstring_params(const og_layer *l) {
                      fallback ? ": default " : "", fallback ? fallback : "");
   }
   return text;
+}
+
+// `example EXPRESSION -> TEXT`
+static const char *told_example(const og_field *f) {
+  const char *arrow = strstr(f->text, " -> ");
+  if (!arrow) og_die(f->place, "expected `example EXPRESSION -> TEXT`");
+  return og_format("\n    >>> %s\n    %s", og_trimmed(f->text, arrow), og_skip(arrow + 4));
 }
 
 static const char *docstring_example(const og_layer *l, const og_field *f) {
@@ -161,10 +169,12 @@ const char *og_layer_docstring(const og_layer *l) {
   if (shape) text = og_format("%s\n\nShape:\n    %s", text, shape);
   const og_field *f = NULL;
   for (int i = 0; (f = og_entry_next(l->e, "check", f)); i++)
-    text = og_format("%s%s\n    %s", text, i ? "" : "\n\nRaises:", failure_of(f));
+    text = og_format("%s%s\n    %s", text, i ? "" : "\n\nRaises:", og_layer_failure(f, NULL));
   f = NULL;
   for (int i = 0; (f = og_entry_next(l->e, "sample", f)); i++)
     text = og_format("%s%s%s", text, i ? "" : "\n\nExample:", docstring_example(l, f));
+  f = og_entry_field(l->e, "example");
+  if (f) text = og_format("%s\n\nExample:%s", text, told_example(f));
   return og_format("%s\n", text);
 }
 
@@ -235,7 +245,7 @@ void og_write_layer_page(FILE *to, const og_layer *l) {
   if (forward) fprintf(to, "- gives `%s`\n", forward);
   if (shape) fprintf(to, "- shapes: %s\n", shape);
   for (const og_field *f = NULL; (f = og_entry_next(l->e, "check", f));)
-    fprintf(to, "- fails: %s\n", failure_of(f));
+    fprintf(to, "- fails: %s\n", og_layer_failure(f, NULL));
   if (!l->children) fprintf(to, "- C: `px_%s_new`\n", l->cname);
   fprintf(to, "\n");
 }

@@ -208,6 +208,34 @@ static bool has_gradients(subject *s) {
 }
 PX_TEST(gradients_agree_with_differences) { CHECK_EQ(each_row(has_gradients), 0); }
 
+// ---- failures
+
+// The n-th allocation fails while a layer is made and called, for every n.
+static bool leaves_nothing(subject *s) {
+  bool failed = true;
+  for (int64_t n = 1; failed; n++) {
+    px_module *m = NULL;
+    px_tensor *result = NULL;
+    const px_module_kind *kind = px_module_kind_find(s->row->name);
+    int64_t before = px_live_objects(NULL);
+    OK(px_fault_arm("alloc", n, false));
+    failed = px_module_new(&m, kind, s->constructor.args, NULL) != PX_OK;
+    px_fault_disarm_all();
+    OK(px_fault_arm("alloc", n, false));
+    if (m && px_module_to(m, PX_FLOAT64, s->inputs.device, false) == PX_OK)
+      failed |= forward(&result, m, s) != PX_OK;
+    else
+      failed = true;
+    px_fault_disarm_all();
+    px_release(result);
+    px_release(m);
+    if (px_live_objects(NULL) != before) return report(s, "objects are left");
+  }
+  px_error_clear();
+  return true;
+}
+PX_TEST(failures_of_memory_leave_nothing) { CHECK_EQ(each_row(leaves_nothing), 0); }
+
 // ---- the constructors for C
 
 static void prints(px_module *m, const char *as) {

@@ -47,7 +47,9 @@ class Documents(unittest.TestCase):
 
     def test_examples_give_what_they_say(self):
         finder, runner = doctest.DocTestParser(), doctest.DocTestRunner(verbose=False)
-        for name, kind in LAYERS.items():
+        others = ("Module", "Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict")
+        for name, kind in {**LAYERS, **{name: getattr(nn, name) for name in others}}.items():
+            self.assertIn(">>> ", kind.__doc__, name)
             report = io.StringIO()
             runner.run(finder.get_doctest(kind.__doc__, {"torch": torch}, name, None, 0), out=report.write)
             self.assertEqual(report.getvalue(), "")

@@ -127,6 +127,37 @@ PX_TEST(an_optimizer_becomes_kernels_and_classes) {
   CHECK(strstr(text, "class X(KindOptimizer):"));
   CHECK(strstr(text, "param = (param - (lr * (avg if (lr > 1) else grad)))"));
 }
+#define LAYER_OF(fields) LAYER fields "  doc D.\n  sample ; f(2) -> (2)\n"
+PX_TEST(bad_layers) {
+  REFUSED(LAYER "  forward input\n  doc D.\n", "1: layer X has no sample");
+  REFUSED(LAYER_OF(""), "1: layer X has no forward");
+  REFUSED(LAYER_OF("  forward input\n  run f\n"), "2: layer X has both forward and run");
+  REFUSED(LAYER_OF("  forward inptu\n"), "2: 'inptu' gives no tensor in the forward of X");
+  REFUSED(LAYER_OF("  forward nosuch(input)\n"), "2: unknown op 'nosuch' in the forward of X");
+  REFUSED(LAYER_OF("  forward input\n  check sizes > 0 : VALUE \"s\"\n"),
+          "3: unknown name 'sizes' in layer X");
+  REFUSED(LAYER_OF("  forward input\n  check size > 0\n"),
+          "3: expected `check CONDITION : CODE \"text\"`");
+  REFUSED(LAYER_OF("  forward input\n  set site = 1\n"), "3: layer X has no argument 'site'");
+  REFUSED(LAYER_OF("  forward input\n  param w [size] = onse()\n"),
+          "3: `onse` with 0 arguments starts no tensor");
+  REFUSED(LAYER_OF("  forward input\n  param w = ones()\n"), "3: expected `w [SIZES] = START`");
+  REFUSED(LAYER_OF("  forward input\n  buffer w\n"),
+          "3: buffer w has no sizes, and X no such Tensor");
+  REFUSED(LAYER_OF("  forward input\n  like Y\n"), "3: no entry 'Y' in this file for X");
+  REFUSED(LAYER "  forward input\n  doc D.\n  sample f(2)\n",
+          "4: expected `sample ARGUMENTS ; INPUTS -> (SIZES)` of X");
+}
+PX_TEST(layers_become_direct_calls) {
+  show("X", GOOD LAYER_OF("  param w [size, 2] = zeros() if size > 1\n"
+                          "  forward x(input, x(w, 2), alpha=size) if training else input\n"));
+  CHECK_EQ(status, 0);
+  CHECK(strstr(text, "if (px_value_int(size) > 1) {"));
+  CHECK(strstr(text, "if (self->training) {"));
+  CHECK(strstr(text, "return px_x(out, inputs[0], t2, px_value_scalar(size));"));
+  CHECK(strstr(text, "#define px_x_new(out_, ...)"));
+  CHECK(strstr(text, "class X(Module):"));
+}
 PX_TEST(conditions_have_no_place_in_formulas_of_ops) {
   REFUSED(GOOD "  grad self = grad if alpha < 1 else self\n",
           "5: 'if' has no place in a formula of x");
