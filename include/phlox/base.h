@@ -192,7 +192,7 @@ PX_CALL px_set_num_threads(int64_t count);
 // holds.
 typedef bool px_env_flag;
 typedef int64_t px_env_int, px_env_bytes;
-typedef const char *px_env_choice, *px_env_text;
+typedef const char *px_env_choice, *px_env_folder, *px_env_text;
 typedef struct px_env_row {
   const char *name, *type, *fallback, *doc, *allowed;
 } px_env_row;

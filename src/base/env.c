@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <strings.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 // ---- a reader for each type
@@ -80,6 +81,15 @@ static px_status read_choice(const px_env_row *row, const char *text, void *out)
     at += word;
   }
   PX_FAIL(PX_VALUE, "%s must be %s, but is '%.40s'", row->name, words, text);
+}
+
+static px_status read_folder(const px_env_row *row, const char *text, void *out) {
+  struct stat about;
+  bool named = text && *text;
+  PX_CHECK(!named || (stat(text, &about) == 0 && S_ISDIR(about.st_mode)), PX_VALUE,
+           "%s must be a folder that exists, but is '%.200s'", row->name, text);
+  *(const char **)out = named ? text : NULL;
+  return PX_OK;
 }
 
 static px_status read_text(const px_env_row *row, const char *text, void *out) {

@@ -58,7 +58,7 @@ static void *open_in(const char *folder, size_t length, const char *name) {
 // In PHLOX_BACKEND_PATH, then beside this library, then where the system looks.
 static void *open_backend(const char *name) {
   const char *folder;
-  bool named = px__env_PHLOX_BACKEND_PATH(&folder) == PX_OK && folder && *folder;
+  bool named = px__env_PHLOX_BACKEND_PATH(&folder) == PX_OK && folder;  // choose tells
   void *handle = named ? open_in(folder, strlen(folder), name) : NULL;
   Dl_info self;
   if (!handle && dladdr((void *)&px__rt, &self) && self.dli_fname) {
@@ -106,9 +106,10 @@ static px_status see(choice *c, int present) {
 // Chooses the first backend that has a device, and lists its visible devices. Fails if the
 // environment has a bad value.
 static px_status choose(choice *c) {
-  const char *list;
+  const char *list, *folder;
   *c = (choice){.count = 0};
   PX_TRY(px__env_PHLOX_BACKENDS(&list));
+  PX_TRY(px__env_PHLOX_BACKEND_PATH(&folder));
   while (*list) {
     char name[32];
     size_t length = strcspn(list, ",");

@@ -100,13 +100,30 @@ PX_TEST(a_choice_is_one_of_its_words) {
   refused("PHLOX_SIM_MODE", "threads|schedule", "must be threads or schedule");
 }
 
+PX_TEST(a_folder_exists) {
+  const char *folder;
+  setenv("PHLOX_CUDA_PATH", "/tmp", 1);
+  OK(px__env_PHLOX_CUDA_PATH(&folder));
+  CHECK_TEXT(folder, "/tmp");
+  setenv("PHLOX_CUDA_PATH", "", 1);
+  OK(px__env_PHLOX_CUDA_PATH(&folder));
+  CHECK(folder == NULL);
+  refused("PHLOX_CUDA_PATH", "/nowhere",
+          "PHLOX_CUDA_PATH must be a folder that exists, but is '/nowhere'");
+  refused("PHLOX_BACKEND_PATH", "/dev/null", "must be a folder that exists");
+  setenv("PHLOX_BACKEND_PATH", "/nowhere", 1);
+  CHECK_EQ(px_device_count(PX_CUDA), 0);
+  FAILS(px_device_init(), PX_VALUE, "PHLOX_BACKEND_PATH must be a folder that exists");
+}
+
 PX_TEST(every_default_is_allowed) {
   const px_env_row *row;
   for (int i = 0; (row = px_env_at(i)); i++) {
     int64_t room;
     unsetenv(row->name);
     OK(px_env_read(row->name, &room));
-    CHECK(row->doc[0] && (row->fallback[0] || !strcmp(row->type, "text")));
+    CHECK(row->doc[0]);
+    CHECK(row->fallback[0] || !strcmp(row->type, "text") || !strcmp(row->type, "folder"));
   }
   CHECK(px_env_at(-1) == NULL);
   FAILS(px_env_read("PHLOX_NOTHING", &row), PX_KEY, "no environment variable 'PHLOX_NOTHING'");

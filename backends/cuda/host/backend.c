@@ -14,6 +14,8 @@ static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 
 static int probe(void) {
   int count = 0;
+  const char *path;
+  if (px_env_PHLOX_CUDA_PATH(px__cuda_core, &path) != PX_OK) return PX_PROBE_ERROR;
   CUresult result = px__cuda_load() ? px__cu.cuInit(0) : CUDA_ERROR_NO_DEVICE;
   if (result == CUDA_SUCCESS) result = px__cu.cuDeviceGetCount(&count);
   if (result == CUDA_ERROR_INVALID_DEVICE) return -1;  // CUDA_VISIBLE_DEVICES names one twice
