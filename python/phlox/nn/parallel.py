@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.nn.parallel: DataParallel and its pieces. Structures of arguments are taken apart and put
 together here; tensors are cut and joined, modules copied and threads run by the core."""
+from __future__ import annotations
+
 import warnings
 
 import phlox as torch
 from phlox import _C
 from phlox.nn import Module
+
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
 
 
 def _rebuild(model, items):
@@ -24,7 +31,7 @@ def _parts(value, devices, dim):
     return [value] * len(devices)
 
 
-def scatter(inputs, target_gpus, dim=0):
+def scatter(inputs: Any, target_gpus: Sequence[Any], dim: int = 0) -> tuple[Any, ...]:
     """Cuts tensors along `dim` into a part for each device, and what holds them likewise; other
     objects are referred to by each part. A tuple.
 
@@ -33,7 +40,9 @@ def scatter(inputs, target_gpus, dim=0):
     return tuple(_parts(inputs, list(target_gpus), dim))
 
 
-def scatter_kwargs(inputs, kwargs, target_gpus, dim=0):
+def scatter_kwargs(inputs: tuple[Any, ...], kwargs: dict[str, Any] | None,
+                   target_gpus: Sequence[Any],
+                   dim: int = 0) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Cuts positional and keyword arguments: two tuples of equal length."""
     inputs = scatter(inputs, target_gpus, dim) if inputs else ()
     kwargs = scatter(kwargs, target_gpus, dim) if kwargs else ()
@@ -41,7 +50,7 @@ def scatter_kwargs(inputs, kwargs, target_gpus, dim=0):
     return (inputs + ((),) * (count - len(inputs)), kwargs + ({},) * (count - len(kwargs)))
 
 
-def gather(outputs, target_device, dim=0):
+def gather(outputs: Iterable[Any], target_device: Any, dim: int = 0) -> Any:
     """Joins what the devices gave on one (-1: the CPU): tensors along `dim`, and None, dicts, lists
     and tuples by what they hold. TypeError for other objects."""
     outputs = list(outputs)
@@ -63,7 +72,8 @@ def gather(outputs, target_device, dim=0):
                     + type(first).__name__)
 
 
-def replicate(network, devices, detach=False):
+def replicate(network: Module, devices: Sequence[Any],
+              detach: bool = False) -> list[Module]:
     """Copies of a module, one on each device, whose gradients add up in the module's parameters."""
     if not isinstance(network, Module):
         raise TypeError(f"replicate() takes a Module, not {type(network).__name__}")
@@ -73,7 +83,9 @@ def replicate(network, devices, detach=False):
     return _C._replicate(network, devices)
 
 
-def parallel_apply(modules, inputs, kwargs_tup=None, devices=None):
+def parallel_apply(modules: Iterable[Any], inputs: Iterable[Any],
+                   kwargs_tup: Iterable[dict[str, Any]] | None = None,
+                   devices: Sequence[Any] | None = None) -> list[Any]:
     """Calls each module with its inputs on a thread of its own, its device current; a list. The
     first error is raised as "Caught X in replica i on device d."."""
     modules, inputs = list(modules), list(inputs)
@@ -151,7 +163,8 @@ class DataParallel(_Pass, Module):
     RuntimeError for a module that is elsewhere. Without devices the module is called as it is.
     """
 
-    def __init__(self, module, device_ids=None, output_device=None, dim=0):
+    def __init__(self, module: Module, device_ids: Sequence[Any] | None = None,
+                 output_device: Any = None, dim: int = 0) -> None:
         Module.__init__(self)
         if not isinstance(module, Module):
             raise TypeError(f"DataParallel takes a Module, not {type(module).__name__}")
@@ -166,12 +179,14 @@ class DataParallel(_Pass, Module):
         if len(self.device_ids) == 1:
             module.to(self.src_device_obj)
 
-    def forward(self, *inputs, **kwargs):
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         """Cuts the tensors among the arguments, runs a replica on each part, and joins."""
         return self._run(inputs, kwargs)
 
 
-def data_parallel(module, inputs, device_ids=None, output_device=None, dim=0, module_kwargs=None):
+def data_parallel(module: Module, inputs: Any, device_ids: Sequence[Any] | None = None,
+                  output_device: Any = None, dim: int = 0,
+                  module_kwargs: dict[str, Any] | None = None) -> Any:
     """Calls a module on parts of `inputs`, as DataParallel does."""
     once = _Pass()
     once.module, once.dim, once.device_ids = module, dim, _device_ids(device_ids)

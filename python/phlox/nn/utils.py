@@ -1,10 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.nn.utils: clipping of gradients, and all parameters as one vector."""
+from __future__ import annotations
+
 import phlox as torch
 from phlox import _C
 
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
-def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=False, foreach=None):
+
+def clip_grad_norm_(parameters: torch.Tensor | Iterable[torch.Tensor], max_norm: float,
+                    norm_type: float = 2.0, error_if_nonfinite: bool = False,
+                    foreach: bool | None = None) -> torch.Tensor:
     """Scales the gradients of `parameters` so that their common norm is at most max_norm; the norm
     before, a 0-dim tensor, without waiting for it.
 
@@ -20,7 +28,7 @@ def clip_grad_norm_(parameters, max_norm, norm_type=2.0, error_if_nonfinite=Fals
     return _C._clip_grad_norm(parameters, max_norm, norm_type, error_if_nonfinite)
 
 
-def parameters_to_vector(parameters):
+def parameters_to_vector(parameters: Iterable[torch.Tensor]) -> torch.Tensor:
     """All parameters, one after another, as one vector.
 
         >>> parameters_to_vector([torch.ones(1, 2), torch.zeros(1)])
@@ -34,7 +42,7 @@ def parameters_to_vector(parameters):
     return torch.cat([parameter.view(-1) for parameter in parameters])
 
 
-def vector_to_parameters(vec, parameters):
+def vector_to_parameters(vec: torch.Tensor, parameters: Iterable[torch.Tensor]) -> None:
     """Gives each parameter its numbers of a vector, in their order, as views of it."""
     if not isinstance(vec, torch.Tensor):
         raise TypeError(f"expected torch.Tensor, but got: {type(vec).__name__}")

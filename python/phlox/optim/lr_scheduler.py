@@ -121,6 +121,7 @@ class LambdaLR(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
+        """The first rates times what the functions say."""
         return [base * function(self.last_epoch)
                 for function, base in zip(self.lr_lambdas, self.base_lrs)]
 
@@ -145,6 +146,7 @@ class MultiplicativeLR(LambdaLR):
     """Multiplies each group's rate of now by what a function says of the epoch."""
 
     def get_lr(self) -> list[float]:
+        """The rates of now times what the functions say."""
         rates = [float(group["lr"]) for group in self.optimizer.param_groups]
         if self.last_epoch == 0:
             return rates

@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Making a batch of items, and pinning one: both follow the structure of what they are given."""
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 
 import phlox as torch
+
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
 
 
 def _is_numpy(value):
@@ -14,7 +21,7 @@ def _like(model, mapping):
     return mapping if type(model) is dict else type(model)(mapping)
 
 
-def default_collate(batch):
+def default_collate(batch: Iterable[Any]) -> Any:
     """Stacks a list of items: tensors, arrays and numbers to a tensor with a new first dimension,
     mappings and sequences by key and place; texts stay in a list.
 
@@ -52,12 +59,12 @@ def _collate_sequences(first, items):
     return type(first)(*columns) if hasattr(first, "_fields") else columns
 
 
-def default_convert(data):
+def default_convert(data: Any) -> Any:
     """Makes a tensor of a NumPy array; everything else stays what it is."""
     return torch.as_tensor(data) if _is_numpy(data) else data
 
 
-def pin_memory(batch):
+def pin_memory(batch: Any) -> Any:
     """The batch with its tensors in pinned memory, from where copies to devices do not wait."""
     if isinstance(batch, torch.Tensor):
         return batch.pin_memory()

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """DataLoader: its options and their checks, and passes that fetch in this process. Passes with
 worker processes are in _workers.py, which is imported for the first of them."""
+from __future__ import annotations
+
 import os
 import warnings
 from itertools import islice
@@ -11,6 +13,11 @@ from phlox import _C
 from ._collate import default_collate, pin_memory
 from .dataset import IterableDataset, whole_batch
 from .sampler import BatchSampler, RandomSampler, SequentialSampler
+
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from typing import Any
 
 worker_info = None  # in a worker process: what get_worker_info() gives
 
@@ -90,11 +97,16 @@ class DataLoader:
 
     _ready = False  # whether __init__ is done
 
-    def __init__(self, dataset, batch_size=1, shuffle=None, sampler=None, batch_sampler=None,
-                 num_workers=0, collate_fn=None, pin_memory=False, drop_last=False, timeout=0,
-                 worker_init_fn=None, multiprocessing_context=None, generator=None, *,
-                 prefetch_factor=None, persistent_workers=False, pin_memory_device="",
-                 in_order=True):
+    def __init__(self, dataset: Any, batch_size: int | None = 1, shuffle: bool | None = None,
+                 sampler: Iterable[int] | None = None,
+                 batch_sampler: Iterable[list[int]] | None = None, num_workers: int = 0,
+                 collate_fn: Callable[[list[Any]], Any] | None = None, pin_memory: bool = False,
+                 drop_last: bool = False, timeout: float = 0,
+                 worker_init_fn: Callable[[int], None] | None = None,
+                 multiprocessing_context: Any = None,
+                 generator: torch.Generator | None = None, *,
+                 prefetch_factor: int | None = None, persistent_workers: bool = False,
+                 pin_memory_device: str = "", in_order: bool = True) -> None:
         self.dataset, self.num_workers, self.timeout = dataset, num_workers, timeout
         self._collate, self.generator, self.worker_init_fn = collate_fn, generator, worker_init_fn
         self.pin_memory, self.drop_last = bool(pin_memory), drop_last
@@ -173,7 +185,7 @@ class DataLoader:
                 "worker number to avoid potential slowness/freeze if necessary.", stacklevel=3)
 
     @property
-    def collate_fn(self):
+    def collate_fn(self) -> Callable[[list[Any]], Any]:
         """The function that makes a batch of a list of items."""
         return self._collate or default_collate
 
@@ -186,19 +198,19 @@ class DataLoader:
             raise ValueError(f"{name} attribute should not be set after DataLoader is initialized")
         object.__setattr__(self, name, value)
 
-    def __class_getitem__(cls, item):
+    def __class_getitem__(cls, item: Any) -> type:
         return cls
 
-    def __len__(self):
+    def __len__(self) -> int:
         if self.batch_sampler is not None:
             return len(self.batch_sampler)
         return len(self.dataset if self._iterable else self.sampler)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         if self.pin_memory and not torch.cuda.is_available():
             warnings.warn("'pin_memory' argument is set as true but no accelerator is found, then "
                           "device pinned memory won't be used.", stacklevel=2)
-        # Drawn at the start of every pass, as PyTorch does: the order of a seeded run depends on it.
+        # Drawn at the start of every pass: the order of a seeded run depends on it.
         seed = _C._draw_seed(self.generator)
         if not self.num_workers:
             return _Pass(self)
@@ -211,6 +223,6 @@ class DataLoader:
         return started
 
 
-def get_worker_info():
+def get_worker_info() -> Any:
     """In a worker process: its `id`, `num_workers`, `seed` and `dataset`; None in the main one."""
     return worker_info

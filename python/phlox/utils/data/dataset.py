@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Datasets: the base classes, rows of tensors, subsets, concatenations, random splits."""
+from __future__ import annotations
+
 from bisect import bisect_right
 from itertools import accumulate, repeat
 from operator import getitem
@@ -7,24 +9,29 @@ from operator import getitem
 import phlox as torch
 from phlox import _C
 
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
 
 class Dataset:
     """Items by index: derive from it, with `__getitem__`, and `__len__` for samplers.
 
         >>> class Squares(Dataset):
-        ...     def __len__(self): return 3
+        ...     def __len__(self) -> int: return 3
         ...     def __getitem__(self, i): return i * i
         >>> list(DataLoader(Squares(), batch_size=3))
         [tensor([0, 1, 4])]
     """
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         raise NotImplementedError("Subclasses of Dataset should implement __getitem__.")
 
-    def __add__(self, other):
+    def __add__(self, other: Any) -> ConcatDataset:
         return ConcatDataset([self, other])
 
-    def __class_getitem__(cls, item):
+    def __class_getitem__(cls, item: Any) -> type:
         return cls
 
 
@@ -41,15 +48,15 @@ class TensorDataset(Dataset):
         (tensor(6), tensor(0.2500))
     """
 
-    def __init__(self, *tensors):
+    def __init__(self, *tensors: torch.Tensor) -> None:
         assert all(t.ndim and len(t) == len(tensors[0]) for t in tensors), \
             "Size mismatch between tensors"
         self.tensors = tensors
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> tuple[torch.Tensor, ...]:
         return tuple(map(getitem, self.tensors, repeat(index)))
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.tensors[0]) if self.tensors else 0
 
 
@@ -60,15 +67,15 @@ class Subset(Dataset):
         [5, 3]
     """
 
-    def __init__(self, dataset, indices):
+    def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
         self.dataset, self.indices = dataset, indices
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         if isinstance(index, list):
             return self.dataset[[self.indices[i] for i in index]]
         return self.dataset[self.indices[index]]
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.indices)
 
 
@@ -79,12 +86,12 @@ class ConcatDataset(Dataset):
         [1, 2, 3]
     """
 
-    def __init__(self, datasets):
+    def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = list(datasets)
         assert self.datasets, "datasets should not be an empty iterable"
         self.cumulative_sizes = list(accumulate(map(len, self.datasets)))
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> Any:
         if index < 0:
             if -index > len(self):
                 raise ValueError("absolute value of index should not exceed dataset length")
@@ -92,7 +99,7 @@ class ConcatDataset(Dataset):
         which = bisect_right(self.cumulative_sizes, index)
         return self.datasets[which][index - (self.cumulative_sizes[which - 1] if which else 0)]
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.cumulative_sizes[-1]
 
 
@@ -121,7 +128,8 @@ def _lengths(given, total):
     return lengths
 
 
-def random_split(dataset, lengths, generator=None):
+def random_split(dataset: Any, lengths: Iterable[float],
+                 generator: torch.Generator | None = None) -> list[Subset]:
     """Splits `dataset` into Subsets of the given lengths, or fractions of it, at random.
 
     generator: draws the order; None: the default one. ValueError where the lengths are not all.

@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Samplers: orders of indices, and their grouping into batches. A seed gives PyTorch's orders."""
+from __future__ import annotations
+
 from itertools import islice
 
 import phlox as torch
 from phlox import _C
+
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence, Sized
+    from typing import Any
 
 
 def _check_count(name, count):
@@ -14,10 +21,10 @@ def _check_count(name, count):
 class Sampler:
     """An order of indices: derive from it, with `__iter__`, and `__len__` where it is known."""
 
-    def __init__(self, data_source=None):
+    def __init__(self, data_source: Any = None) -> None:
         pass
 
-    def __class_getitem__(cls, item):
+    def __class_getitem__(cls, item: Any) -> type:
         return cls
 
 
@@ -28,13 +35,13 @@ class SequentialSampler(Sampler):
         [0, 1, 2]
     """
 
-    def __init__(self, data_source):
+    def __init__(self, data_source: Sized) -> None:
         self.data_source = data_source
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[int]:
         return iter(range(len(self.data_source)))
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.data_source)
 
 
@@ -48,7 +55,9 @@ class RandomSampler(Sampler):
         [0, 1, 2]
     """
 
-    def __init__(self, data_source, replacement=False, num_samples=None, generator=None):
+    def __init__(self, data_source: Sized, replacement: bool = False,
+                 num_samples: int | None = None,
+                 generator: torch.Generator | None = None) -> None:
         if not isinstance(replacement, bool):
             raise TypeError("replacement should be a boolean value, but got "
                             f"replacement={replacement!r}")
@@ -57,29 +66,30 @@ class RandomSampler(Sampler):
         _check_count("num_samples", self.num_samples)
 
     @property
-    def num_samples(self):
+    def num_samples(self) -> int:
         """How many indices a pass has."""
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[int]:
         return iter(_C._random_order(len(self.data_source), self.num_samples, self.replacement,
                                      self.generator))
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.num_samples
 
 
 class SubsetRandomSampler(Sampler):
     """The given `indices` in a random order, drawn by `generator`."""
 
-    def __init__(self, indices, generator=None):
+    def __init__(self, indices: Sequence[int],
+                 generator: torch.Generator | None = None) -> None:
         self.indices, self.generator = indices, generator
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[int]:
         for i in torch.randperm(len(self.indices), generator=self.generator).tolist():
             yield self.indices[i]
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.indices)
 
 
@@ -90,7 +100,8 @@ class WeightedRandomSampler(Sampler):
     again. generator: draws them; None: the default one.
     """
 
-    def __init__(self, weights, num_samples, replacement=True, generator=None):
+    def __init__(self, weights: Sequence[float] | torch.Tensor, num_samples: int,
+                 replacement: bool = True, generator: torch.Generator | None = None) -> None:
         _check_count("num_samples", num_samples)
         if not isinstance(replacement, bool):
             raise ValueError("replacement should be a boolean value, but got "
@@ -105,11 +116,11 @@ class WeightedRandomSampler(Sampler):
         self.weights, self.num_samples = weights, num_samples
         self.replacement, self.generator = replacement, generator
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[int]:
         return iter(torch.multinomial(self.weights, self.num_samples, self.replacement,
                                       generator=self.generator).tolist())
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self.num_samples
 
 
@@ -121,19 +132,19 @@ class BatchSampler(Sampler):
         [[0, 1], [2, 3], [4]]
     """
 
-    def __init__(self, sampler, batch_size, drop_last):
+    def __init__(self, sampler: Any, batch_size: int, drop_last: bool) -> None:
         _check_count("batch_size", batch_size)
         if not isinstance(drop_last, bool):
             raise ValueError(f"drop_last should be a boolean value, but got drop_last={drop_last}")
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[list[int]]:
         order, size = iter(self.sampler), self.batch_size
         while batch := list(islice(order, size)):
             if self.drop_last and len(batch) < size:
                 return
             yield batch
 
-    def __len__(self):
+    def __len__(self) -> int:
         rest = 0 if self.drop_last else self.batch_size - 1
         return (len(self.sampler) + rest) // self.batch_size
