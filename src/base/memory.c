@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host memory of the library, threads, texts.
+// The library's host memory, starting threads, growing texts.
 #include "base/base_impl.h"
 
 #include <stdio.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counted objects, and how many of each class are alive.
+// Objects with reference counts, and how many of each class are alive.
 //
-// Each thread counts the objects that it makes and ends in a tally of its own, without locked
-// instructions; only the sum over all tallies has a meaning. Later threads take over the tallies of
-// threads that ended, with their counts. Tallies are never freed.
+// Each thread counts the objects that it makes and destroys in counters of its own, without locked
+// instructions; only the sum over all threads means something. A later thread takes over the
+// counters of a thread that ended. They are never freed.
 #include "base/base_impl.h"
 
 enum { CLASS_LIMIT = 256 };

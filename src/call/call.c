@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one way that every op is called.
+// The one path that each call of an op takes.
 //
-// Arguments are filled in and checked, the kind's own function makes and computes the results, the
-// call is recorded for differentiation, and only then do results reach the caller. Whatever fails
-// on the way leaves the caller's tensors as they were.
+// The arguments are filled in and checked; the function of the op's kind makes the results and
+// computes them; the call is recorded for differentiation; and only then does the caller get the
+// results. If anything fails, the caller's tensors have not changed.
 #include "call/call_impl.h"
 #include "phlox/ops.h"
 

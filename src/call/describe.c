@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looking at ops: the table, by id and by name, and a call as text.
+// Looking up ops by id and by name, and writing a call as text.
 #include "call/op_impl.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether the operands of a call are on one device, and what to say if they are not.
+// Checks that the operands of a call are on one device; the texts are PyTorch's.
 //
-// Element-wise ops let a 0-dim CPU tensor go anywhere; other ops let nothing. Devices that address
-// each other's memory (peer access enabled both ways by the program) count as one.
+// Element-wise ops accept 0-dim CPU tensors beside tensors of a device; other ops do not. Devices
+// that can address each other's memory (the program enabled peer access both ways) count as one.
 #include "call/call_impl.h"
 
 static px_status disagree(px_device common, px_device other) {

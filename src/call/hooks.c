@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one place where a layer above the ops hooks into calls (phlox/extend.h).
+// The hooks that a layer above sets around calls (phlox/extend.h).
 #include "call/op_impl.h"
 
 const px_op_hooks *px__hooks;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of registered ops, where the driver's own ways do not do.
+// The run functions of registered ops.
 //
-// A kernel that is not `strided` sees row-major operands only. What is not so is copied before the
-// launch, and the result, if need be, after it; both are work of the same stream. The arguments of
-// the call itself stay what they are: they are what is recorded.
+// A kernel that is not `strided` gets row-major operands only. Others are copied before the launch,
+// and the result, if need be, after it, on the same stream. The arguments of the call itself do not
+// change: they are what is recorded.
 #include "call/own_impl.h"
 
 typedef struct plain {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Element-wise calls: broadcast the operands, compute in the promoted dtype, store in the result's.
 //
-// Most calls have operands of one shape, dtype and device, all row-major: these take a short way
-// that does nothing but allocate and launch. Kernels convert elements on load and on store.
+// In most calls all operands are row-major and have one shape, dtype and device. These take a short
+// way, which only allocates and launches. Kernels convert elements when they load and store them.
 #include "call/call_impl.h"
 
 // The dtype in which a number is handed to a kernel: wide enough not to round it twice.

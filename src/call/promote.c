@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which dtype a pointwise op computes in and gives: PyTorch's promotion.
+// The dtypes in which a pointwise op computes and gives its result: PyTorch's promotion.
 //
-// Tensors with dimensions count more than 0-dim tensors, and these more than numbers, within a
-// category (bool, integer, float); a higher category always wins.
+// The highest category (bool < integer < float) wins. Within a category, tensors with dimensions
+// take precedence over 0-dim tensors, and these over numbers.
 #include "call/call_impl.h"
 
 typedef struct ranks {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions: which dimensions go, what is left, and the view of the result that kernels write.
+// Reductions: the dimensions that are reduced, the shape that is left, and the view of the result
+// that kernels write.
 //
-// A kernel gets the result with the input's number of dimensions: size 1 and stride 0 where a
-// dimension is reduced. An empty input gives the fold's identity, if there is one.
+// A kernel gets the result with as many dimensions as the input, with size 1 and stride 0 for those
+// that are reduced. An empty input gives the fold's identity, if it has one.
 #include "call/call_impl.h"
 
 typedef struct shape {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is said of a dtype that an op does not take: PyTorch's texts, from the op's entry.
+// PyTorch's texts for dtypes that an op does not take; they come from the op's entry.
 #include "call/call_impl.h"
 
 px_status px__refuse_dtype(const px_op *op, px_dtype dtype, px_device device) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tensors that a call writes: fresh ones, self of an in-place call, or those given by out=.
+// The tensors that a call writes: new ones, self of an in-place call, or those given by out=.
 //
-// A kernel writes an out= tensor directly if that has the right form and shares no memory with an
-// argument; otherwise it writes a fresh one that is copied over once all has gone well.
+// A kernel writes an out= tensor itself if that has the right form and shares no memory with an
+// argument. Otherwise it writes a new tensor, which is copied to the out= tensor after the launch.
 #include "call/call_impl.h"
 
 px_status px__check_self_overlap(const px_tensor *t) {

@@ -3,8 +3,8 @@
 //
 //   [NAMESPACE::]NAME(TYPE NAME[=DEFAULT], ..., *, TYPE NAME, ...) -> RESULT
 //
-// The text is copied; names are cut out of the copy, so that what is read points into it. What is
-// wrong is told with the character at which it was found, counted from 1.
+// Names and texts are copied to the schema's own memory. An error tells the character at which it
+// was found, counted from 1.
 #include <ctype.h>
 #include <stdio.h>
 

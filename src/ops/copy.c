@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies as ops. The movement itself is the tensor layer's px__tensor_copy; here is what a program
-// sees of it: when self comes back, what a result's memory is, which texts refuse.
+// Copies as ops. px__tensor_copy of the tensor layer copies; this file decides when self is
+// returned instead, what memory a result has, and what is refused.
 #include "ops/run.h"
 
 PX_RUN(copy) {

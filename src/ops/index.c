@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Picking by index: from tensors and dims to the one form of index_impl.h, and its launches.
+// Indexing by tensors: brings all forms to the one of index_impl.h, and launches its kernels.
 #include "ops/index_impl.h"
 
 void px__picking_drop(px__picking *p) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ops that pick by index: their shapes and checks. What moves the elements is index.c.
+// The ops that index: shapes and checks. index.c moves the elements.
 #include "ops/index_impl.h"
 
 // ---- getting and putting with a picking that is dropped whatever happens

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops that join tensors, repeat them, and move their elements around: copies into views.
+// Ops that concatenate tensors, repeat them or rearrange their elements, by copies into views.
 #include "ops/run.h"
 
 // ---- cat and stack

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of what layers do with several ops: gates, channel-wise noise and normalisation,
-// attention, other sizes of images.
+// Run functions for layers that are made of several ops: gates, channel-wise dropout and
+// normalisation, attention, resizing images.
 #include <math.h>
 #include <stdio.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// einsum: operands are multiplied from left to right, each pair as one batch of matrix products
-// over the labels that nobody needs any more. A label is a letter (0 to 51) or a dimension that an
-// ellipsis stands for (52 and on, counted from the last).
+// einsum: multiplies the operands from left to right. Each pair is one batch of matrix products,
+// which sums over the labels that are not needed later. A label is a letter (0 to 51), or a
+// dimension of an ellipsis (from 52 on, counted from the last dimension).
 #include "ops/run.h"
 
 #define LL(x) ((long long)(x))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ops over masks, triangles and diagonals. How many elements a mask selects is known to the device
-// alone: these ops wait for it.
+// Ops over masks, triangles and diagonals. Only the device knows how many elements a mask selects,
+// so these ops wait for it.
 #include "ops/index_impl.h"
 
 px_status px__index_max(px_tensor **out, const px_tensor *self) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Padding: by a value, into whose midst the tensor is copied, or by what lies at the edges, which
-// is picked by index one dimension after the other. Sizes come in pairs, the last dimension first.
+// Padding with a value: the tensor is copied into a larger one. Padding with what is at the edges:
+// by indexing, one dimension after the other. Sizes come in pairs, the last dimension first.
 #include "ops/run.h"
 
 #define LL(x) ((long long)(x))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of the random ops: what a kernel draws from, how far the generator moves, and
+// Run functions of the random ops: the generator that a kernel draws from, how far it advances, and
 // PyTorch's texts.
 //
 // On devices the numbers depend on the number of blocks that PyTorch would launch (l->blocks).

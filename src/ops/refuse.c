@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What pointwise ops refuse before anything is done: arguments that no kernel could make sense of.
+// Checks of pointwise ops, made before anything else: arguments that no kernel could use.
 #include "ops/run.h"
 
 // The C type of an element, as PyTorch's texts name it.

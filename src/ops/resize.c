@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Other sizes of signals and images, one dimension after the other: each place of the result is a
-// weighed sum of a few places of the input, its taps, which are picked by index. Places are
-// computed in float, as PyTorch does.
+// Resizing signals and images, one dimension after the other. Each place of the result is a
+// weighted sum of a few places of the input, its taps, which are taken by indexing. Places are
+// computed in float, as in PyTorch.
 #include <math.h>
 
 #include "ops/run.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of unique: made of other ops, so they run where those do. Equal rows are brought
-// together by sorting (but for unique_consecutive); a row that differs from the one before begins a
+// Run functions of unique. They call other ops, so they run wherever those do. Sorting brings equal
+// rows together (unique_consecutive does not sort); a row that differs from the one before begins a
 // group. A NaN is equal to nothing, as in PyTorch.
 #include "ops/run.h"
 

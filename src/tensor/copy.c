@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies between tensors, and from tensors to the host.
 //
-// On one device a copy is bytes where both sides are row-major and of one dtype, and the kernel
-// "copy" otherwise, which converts and broadcasts, and which shares large copies on the CPU among
-// threads. Between devices only bytes travel: the source's
-// device converts and packs before, the target's device unpacks after.
+// On one device, a copy moves bytes if both sides are row-major and have one dtype; otherwise the
+// kernel "copy" converts and broadcasts. Between devices only bytes travel: the source's device
+// converts and packs them before, the target's device unpacks them after.
 #include "tensor/tensor_impl.h"
 
 int64_t px__tensor_reach(const px_tensor *t) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// DLPack: a tensor's memory lent to another library, or another's taken over. The shape and strides
-// of an export stand behind its struct, so that one allocation carries all.
+// DLPack: sharing a tensor's memory with another library, and using another library's. An export is
+// one allocation: its shape and strides follow its struct.
 #include "phlox/dlpack.h"
 
 #include "tensor/tensor_impl.h"

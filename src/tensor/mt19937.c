@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The saved state of the CPU engine: the layout that PyTorch's files have, a C structure of old
-// with words of 64 bits. Only one of its three normals is in use.
+// The saved state of the CPU's generator, in the layout of PyTorch's files: an old C struct with
+// words of 64 bits. Only one of its three normal numbers is used.
 #include "cpu/mt19937.h"
 #include "tensor/random_impl.h"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The free lists' start and end; their hot half is in the header.
+// Making and ending the free lists; taking from them and putting back, which is hot, is in the
+// header.
 #include "tensor/pool.h"
 
 _Thread_local px__pools px__pool_here;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The printed form of tensors, PyTorch's to the last character.
+// The printed form of tensors: PyTorch's, to the last character.
 //
-// First the part that will be shown is brought to the host as one dense array: all of it, or the
-// edges of every dimension. The number format is chosen from that part, and the text is written
-// from it. A tensor of any size on any device costs no more than what is shown.
+// First the part that will be shown is copied to the host as one dense array: the whole tensor, or
+// the edges of each dimension. The number format is chosen from this part, and the text is written
+// from it. So printing costs the same for a tensor of any size.
 #include "tensor/print_impl.h"
 
 #include <limits.h>

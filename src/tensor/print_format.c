@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// PyTorch's choice of a number format. Only finite values other than zero decide; zeros, infinities
-// and NaN take the width that comes out.
+// PyTorch's choice of a number format. It depends only on finite values other than zero; zeros,
+// infinities and NaN are printed in the width that results.
 #include "tensor/print_impl.h"
 
 #include <math.h>

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generators: one default for the CPU and one for each device, and those that programs make.
+// Random number generators: a default one for the CPU and for each device, and those that programs
+// make.
 //
-// A CPU generator is an mt19937 engine with its own lock, which kernels take while they draw. A
-// device's generator is a Philox key and an offset; a launch reserves its draws by moving the
-// offset, so launches never share numbers. The default generators are static and never end.
+// A CPU generator is an mt19937 engine with a lock, which a kernel holds while it draws. A device's
+// generator is a Philox key and an offset; a launch reserves its numbers by advancing the offset,
+// so launches never share numbers. The default generators are static and never end.
 #include "cpu/mt19937.h"
 #include "cpu/philox.h"
 #include "tensor/random_impl.h"

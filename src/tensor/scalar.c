@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers from the host, as elements and back.
+// Numbers of the host, as elements and back.
 #include <float.h>
 #include <math.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic on sizes and strides: extents, broadcasting, dimensions, views. Nothing here knows of
-// memory; every product is checked, because sizes come from outside.
+// Arithmetic with sizes and strides: extents, broadcasting, dimensions, views. Nothing here touches
+// memory. Each product is checked for overflow, because sizes come from outside.
 #include "tensor/tensor_impl.h"
 
 enum { SIZES_TEXT = 512 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors: making them, and what they answer about themselves.
+// Making tensors, and asking about them.
 //
-// A tensor is geometry over a storage. Only the first ndim sizes and strides are ever written or
-// read: making one is on the path of every op.
+// A tensor is a geometry over a storage. Only the first ndim sizes and strides are written or read,
+// because every op makes a tensor.
 #include "tensor/pool.h"
 #include "tensor/tensor_impl.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensors over the memory of others: as_strided with its bounds, detach, aliases; and changing a
-// tensor's geometry or storage in place.
+// Tensors over the memory of other tensors: as_strided with its bounds, detach, aliases. And
+// changing a tensor's geometry or storage in place.
 #include "tensor/tensor_impl.h"
 
 enum { SIZES_TEXT = 512 };

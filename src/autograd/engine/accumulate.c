@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// AccumulateGrad: the end of every path, which adds a gradient to .grad of a leaf.
+// AccumulateGrad: the node at the end of each path, which adds a gradient to .grad of a leaf.
 //
-// A leaf has one such node at a time, which lives while some graph refers to it; the leaf's
-// gradient state knows it through a weak pointer. Several backward calls may reach a leaf at once
-// (DataParallel): a lock of the leaf guards its gradient.
+// A leaf has at most one such node at a time. It lives as long as a graph refers to it; the leaf's
+// gradient state has a weak pointer to it. Several backward calls may reach a leaf at once
+// (DataParallel), so a lock of the leaf guards its gradient.
 #include "graph.h"
 
 typedef struct px__accumulate {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients on their way: several that go to the same result of a node are summed as they arrive.
-// The sum is made on the stream of the receiving node, after a wait for the stream that the new
-// gradient was made on.
+// Gradients that wait for their node. If several arrive for one result of a node, they are summed,
+// on the stream of that node, which first waits for the stream on which the new gradient was made.
 #include "engine.h"
 
 // Makes the node's stream current on the gradient's device, if that is its device, after ordering

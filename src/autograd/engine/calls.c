@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of ops by this layer itself: looked up by name once, called through the one driver, so that
-// they are recorded where that is wanted.
+// Calls of ops by this layer: looked up by name once, and called through the driver, so that they
+// are recorded if calls are.
 #include "graph.h"
 
 static const char *const names[PX__KNOWN_COUNT] = {[PX__ADD] = "add",

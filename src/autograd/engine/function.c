@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of users: a node whose backward is the user's, and tensors that it saves.
+// Functions of programs: a node whose backward is the program's, and the tensors that it saves.
 #include <stdio.h>
 
 #include "graph.h"

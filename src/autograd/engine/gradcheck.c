@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of gradients by central differences: of a function, and of the gradients of a function.
+// Checks gradients by central differences: first derivatives of a function, and second ones.
 //
 // The Jacobian is compared element by element: J[i][j] is the derivative of element j of the result
 // by element i of an input. Inputs are float64, so that differences of eps 1e-6 mean something.

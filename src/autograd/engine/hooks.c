@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hooks on gradients of tensors, and retain_grad.
 //
-// A hook is an object that the tensor's gradient state and the node that made the tensor share: the
-// node runs it, the tensor removes it. So hooks outlive the tensor, as the graph does, and stay
-// with the node that they were registered at when the tensor is changed in place; only retain_grad
-// moves.
+// A hook is an object shared by the tensor's gradient state and the node that made the tensor: the
+// node runs it, the tensor can remove it. So hooks outlive the tensor, as the graph does. If the
+// tensor is changed in place, its hooks stay with the old node; only retain_grad moves to the new
+// one.
 #include "graph.h"
 #include "phlox/ops.h"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Nodes: making, letting go, looking at them.
+// Making and destroying nodes, and asking about them.
 //
-// A node is one piece of memory: its struct, what its kind keeps, edges, metadata of its results.
-// Destroying a node may end the last reference to the next one, and so on through a graph of any
-// depth: the nodes queue up, and the outermost destroy works the queue off.
+// A node is one allocation: its struct, the data of its kind, edges, the forms of its results.
+// Destroying a node may release the last reference to the next one, and so on through a graph of
+// any depth. So nodes to destroy are queued, and the outermost call destroys them in a loop.
 #include "graph.h"
 #include "phlox/memory.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of nodes and gradient states: blocks of a few sizes that each thread keeps for its next
-// ones, since every recorded op needs two. A block may be given back on another thread than it came
-// from.
+// Memory of nodes and gradient states, of which each recorded op needs two: each thread has free
+// lists of a few sizes. A block may be freed by another thread than the one that allocated it.
 #include "graph.h"
 
 enum { STEP = 128, CLASSES = 8, KEEP = 2048 };  // blocks of 128, 256 ... 1024 bytes

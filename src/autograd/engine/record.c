@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recording: what happens around a call that autograd follows. Before an in-place call, whether it
-// is allowed; after any call, the node.
+// Recording: the hooks around calls. Before an in-place call, whether it is allowed; after a call,
+// making its node.
 #include <stdio.h>
 
 #include "modes.h"

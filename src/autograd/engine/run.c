@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Running one node: hooks, captures, the node's own backward, the checks of what it gave, and
-// handing that on to the nodes of its inputs.
+// Running one node: hooks, captures, the node's backward, checks of its gradients, and passing them
+// to the nodes of its inputs.
 #include "engine.h"
 
 // ---- where an item goes, how a task ends

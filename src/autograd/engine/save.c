@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The nodes of ops: what a call leaves for its backward formulas.
+// The nodes of ops: what a call saves for its gradient formulas.
 //
-// A node keeps a copy of the arguments. Of their tensors it keeps those that the wanted formulas
-// mention, with their versions; of those whose shape alone is asked for, an outline. A leaf that
-// requires grad cannot change in place under recording and is kept itself; anything else is kept as
-// an alias without history, because a later in-place op on it would make its history, and with it
-// the tensor, hold this node.
+// A node keeps a copy of the arguments. It saves the tensors that the wanted formulas read, with
+// their versions, and outlines of those of which they read only the shape. A leaf that requires
+// grad cannot change in place while calls are recorded, and is saved itself. Other tensors are
+// saved as aliases without history: a later in-place op would make this node part of the tensor's
+// history, and the references would form a cycle.
 #include "autograd/rules/backward.h"
 #include "graph.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one backward call can reach: its entries, found by node. A node remembers the number of the
-// last task that reached it and its entry there, a hint that saves most lookups; where another task
-// took the hint the table answers.
+// The entries of a backward call: the nodes that it can reach. A node remembers the last task that
+// reached it and its entry there; this hint saves most lookups. If another task has overwritten it,
+// the table has the entry.
 #include "engine.h"
 
 static uint32_t last_number;  // atomic

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What autograd hangs on a tensor: its gradient state, and the public functions that look at it.
+// Autograd's data of a tensor, its gradient state, and the public functions that ask about it.
 //
-// A tensor without a gradient state is a leaf with no gradient. PX_MARK_NEEDS_GRAD is set on leaves
-// that require grad and on every tensor with a history.
+// A tensor without a gradient state is a leaf without a gradient. Leaves that require grad, and all
+// tensors with a history, have PX_MARK_NEEDS_GRAD.
 #include <stdio.h>
 
 #include "modes.h"

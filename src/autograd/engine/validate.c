@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engine does with every gradient between two nodes: brings it to the form of the tensor
-// that it belongs to (a formula need not undo broadcasting and promotion), and refuses what does
-// not belong there.
+// Brings each gradient, between two nodes, to the form of its tensor, so that formulas need not
+// undo broadcasting and promotion; and refuses a gradient that cannot have this form.
 #include <stdio.h>
 
 #include "graph.h"

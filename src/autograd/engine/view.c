@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// In-place changes and views. A change through a view is a change of the base: the base's new node
-// is CopySlices, which lets the gradient of the changed part go through the op's own node. All
-// other views of that base are then out of date; the history of each is made anew, as a strided
-// view of the base as it now is, when somebody asks for it.
+// In-place changes of views. Changing a view changes its base: the base gets a node CopySlices,
+// which passes the gradient of the changed part through the node of the op. The other views of that
+// base are then out of date. When the history of one is asked for, it is made anew, as a strided
+// view of the changed base.
 #include "graph.h"
 
 bool px__view_stale(const px_tensor *t) {
