@@ -26,7 +26,10 @@ static og_value name_of(const og_node *n, void *with) {
       og_die(n->place, "'%s' has no place in the forward of %s", n->text, x->l->e->name);
     return (og_value){.type = OG_INT, .c = og_format("px_tensor_%s(%s)", n->text, tensor)};
   }
-  if (tensor) return (og_value){.type = OG_TENSOR, .c = tensor};
+  if (tensor)  // of an input that may not be there, there is none
+    return (og_value){.type = OG_TENSOR,
+                      .c = tensor,
+                      .absent = og_layer_own(x->l, n->text) >= 0 ? og_format("!%s", tensor) : NULL};
   if (!strcmp(n->text, "training")) return (og_value){.type = OG_BOOL, .c = "self->training"};
   int p = og_layer_param(x->l, n->text);
   if (p < 0) og_die(n->place, "unknown name '%s' in the forward of %s", n->text, x->l->e->name);

@@ -43,8 +43,8 @@ NAMES = {f"{module}.{name}" for module, names in {
         "memory_stats_as_nested_dict",
     "torch.nn":
         "AdaptiveAvgPool3d AdaptiveLogSoftmaxWithLoss AdaptiveMaxPool1d AdaptiveMaxPool2d AdaptiveMaxPool3d AlphaDropout "
-        "AvgPool3d Bilinear Buffer CTCLoss ConstantPad3d Container Conv3d ConvTranspose3d CrossMapLRN2d Dropout3d "
-        "EmbeddingBag FeatureAlphaDropout Fold FractionalMaxPool2d FractionalMaxPool3d GRU GRUCell InstanceNorm3d "
+        "AvgPool3d Buffer CTCLoss ConstantPad3d Container Conv3d ConvTranspose3d CrossMapLRN2d Dropout3d "
+        "EmbeddingBag FeatureAlphaDropout Fold FractionalMaxPool2d FractionalMaxPool3d GRU GRUCell "
         "LPPool1d LPPool2d LSTM LSTMCell LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d LazyConv1d LazyConv2d LazyConv3d "
         "LazyConvTranspose1d LazyConvTranspose2d LazyConvTranspose3d LazyInstanceNorm1d LazyInstanceNorm2d "
         "LazyInstanceNorm3d LazyLinear LocalResponseNorm MaxPool3d MaxUnpool1d MaxUnpool2d MaxUnpool3d "
