@@ -142,22 +142,6 @@ EXT_FUNCTION(cuda, get_device_properties, "(device: Device | None = None) -> _Cu
   EXT_TRY(px_device_get_properties(&p, device.index));
   return properties_of(&p);
 }
-EXT_FUNCTION(cuda, get_device_name, "(device: Device | None = None) -> str",
-             "The name of a device's model.") {
-  ext_cuda device;
-  px_device_properties p;
-  EXT_BIND(device);
-  EXT_TRY(px_device_get_properties(&p, device.index));
-  return PyUnicode_FromString(p.name);
-}
-EXT_FUNCTION(cuda, get_device_capability, "(device: Device | None = None) -> tuple[int, int]",
-             "Major and minor number of a device's capability.") {
-  ext_cuda device;
-  px_device_properties p;
-  EXT_BIND(device);
-  EXT_TRY(px_device_get_properties(&p, device.index));
-  return Py_BuildValue("(ii)", p.major, p.minor);
-}
 EXT_FUNCTION(cuda, can_device_access_peer, "(device: Device, peer_device: Device) -> bool",
              "Whether kernels on `device` can use memory of `peer_device`.") {
   ext_cuda device, peer_device;
@@ -189,30 +173,13 @@ EXT_FUNCTION(cuda, is_bf16_supported, "(including_emulation: bool = True) -> boo
 }
 
 // ---- others
-// By number or by name.
-static int sync_mode_of(PyObject *object, int64_t *out) {
-  static const char *const names[] = {"default", "warn", "error"};
-  if (!PyUnicode_Check(object)) return ext_to_int(object, out);
-  for (*out = 0; *out < EXT_LENGTH(names); ++*out)
-    if (!PyUnicode_CompareWithASCIIString(object, names[*out])) return 0;
-  EXT_FAIL_INT(PyExc_RuntimeError,
-               "invalid value of debug_mode, expected one of `default`, `warn`, `error`");
-}
-EXT_FUNCTION(cuda, set_sync_debug_mode, "(debug_mode: int | str) -> None",
-             "What calls that wait for a device do.\n\n"
-             "Args:\n"
-             "    debug_mode (int or str): 0 or \"default\", 1 or \"warn\", 2 or \"error\"\n") {
-  PyObject *debug_mode;
+EXT_FUNCTION(cuda, _sync_debug_mode, "(mode: int | None) -> int",
+             "What calls that wait for a device do; set before where a mode is given.") {
   int64_t mode;
-  EXT_BIND(debug_mode);
+  EXT_BIND(mode);
   EXT_TRY(px_device_init());
-  if (sync_mode_of(debug_mode, &mode) < 0) return NULL;
-  EXT_TRY(px_sync_debug_set(mode < 0 || mode > 2 ? (px_sync_debug)3 : (px_sync_debug)mode));
-  Py_RETURN_NONE;
-}
-EXT_METHOD0(cuda, get_sync_debug_mode, "int",
-            "The mode that set_sync_debug_mode set, as a number.") {
-  EXT_TRY(px_device_init());
+  if (mode != EXT_NO_INT)
+    EXT_TRY(px_sync_debug_set(mode < 0 || mode > 2 ? (px_sync_debug)3 : (px_sync_debug)mode));
   return PyLong_FromLong(px_sync_debug_get());
 }
 EXT_METHOD0(cuda, ipc_collect, "None", "Not implemented.") {

@@ -71,62 +71,6 @@ EXT_BOTH(torch, tensor, equal, "(input: Tensor, other: Tensor) -> bool",
   return all_true(ext_richcompare(input, other, Py_EQ));
 }
 
-// |a - b| <= atol + rtol |b|, or equal (infinities), or both NaN where asked for.
-static PyObject *close_to(PyObject *a, PyObject *b, PyObject *rtol, PyObject *atol, int equal_nan) {
-  EXT_OWNED *difference = PyNumber_Subtract(a, b);
-  EXT_OWNED *distance = difference ? PyNumber_Absolute(difference) : NULL;
-  EXT_OWNED *size = distance ? PyNumber_Absolute(b) : NULL;
-  EXT_OWNED *relative = size ? PyNumber_Multiply(size, rtol) : NULL;
-  EXT_OWNED *allowed = relative ? PyNumber_Add(relative, atol) : NULL;
-  EXT_OWNED *near_enough = allowed ? ext_richcompare(distance, allowed, Py_LE) : NULL;
-  EXT_OWNED *zero = near_enough ? PyNumber_Subtract(distance, distance) : NULL;  // NaN: not finite
-  EXT_OWNED *finite = zero ? ext_richcompare(zero, zero, Py_EQ) : NULL;
-  EXT_OWNED *close = finite ? PyNumber_And(near_enough, finite) : NULL;
-  EXT_OWNED *same = close ? ext_richcompare(a, b, Py_EQ) : NULL;
-  EXT_OWNED *result = same ? PyNumber_Or(close, same) : NULL;
-  if (!equal_nan || !result) return ext_moved(&result);
-  EXT_OWNED *nan_a = ext_richcompare(a, a, Py_NE);
-  EXT_OWNED *nan_b = nan_a ? ext_richcompare(b, b, Py_NE) : NULL;
-  EXT_OWNED *both = nan_b ? PyNumber_And(nan_a, nan_b) : NULL;
-  return both ? PyNumber_Or(result, both) : NULL;
-}
-
-static PyObject *close_of(const ext_call *call) {
-  PyObject *input, *other;
-  double rtol, atol;
-  bool equal_nan;
-  EXT_BIND(input, other, rtol, atol, equal_nan);
-  px_tensor *a = ext_need_tensor(input, call->row->name, "input");
-  px_tensor *b = a ? ext_need_tensor(other, call->row->name, "other") : NULL;
-  if (!b) return NULL;
-  if (px_tensor_dtype(a) != px_tensor_dtype(b))
-    EXT_FAIL(PyExc_RuntimeError, "%s did not match %s", px_dtype_class(px_tensor_dtype(a)),
-             px_dtype_class(px_tensor_dtype(b)));
-  if (px_tensor_dtype(a) == PX_BOOL) return ext_richcompare(input, other, Py_EQ);
-  EXT_OWNED *relative = PyFloat_FromDouble(rtol);
-  EXT_OWNED *absolute = PyFloat_FromDouble(atol);
-  return relative && absolute ? close_to(input, other, relative, absolute, equal_nan) : NULL;
-}
-#define CLOSE_SIGNATURE(result) \
-  "(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = " \
-  "False) -> " result
-EXT_BOTH(torch, tensor, isclose, CLOSE_SIGNATURE("Tensor"),
-         "Where |input - other| <= atol + rtol * |other|.\n\n"
-         "Args:\n"
-         "    input, other (Tensor): of one dtype\n"
-         "    rtol, atol (float): how far they may be apart\n"
-         "    equal_nan (bool): two NaN are close\n\n"
-         ">>> torch.isclose(torch.tensor([1., 2.]), torch.tensor([1., 2.1]))\n"
-         "tensor([ True, False])\n") {
-  return close_of(call);
-}
-EXT_BOTH(torch, tensor, allclose, CLOSE_SIGNATURE("bool"),
-         "Whether isclose holds everywhere; its arguments.\n\n"
-         ">>> torch.allclose(torch.tensor([1., 2.]), torch.tensor([1., 2.1]))\n"
-         "False\n") {
-  return all_true(close_of(call));
-}
-
 // ---- several tensors
 enum { MAX_TENSORS = 64 };
 // The tensors of f(a, b, c) or f([a, b, c]); the count, or -1.

@@ -234,58 +234,13 @@ static void release_buffer(void *context) {
   PyGILState_Release(state);
 }
 
-static px_tensor *over_buffer(buffer_context *context, px_dtype dtype, int64_t count,
-                              int64_t offset) {
-  int64_t size = (int64_t)px_dtype_size(dtype), length = context->view.len;
-  if (length <= 0 || offset < 0 || offset >= length) {
-    PyErr_Format(PyExc_ValueError,
-                 "offset must be non-negative and no greater than buffer length (%lld) , but got "
-                 "%lld",
-                 (long long)(length - 1), (long long)offset);
-    return NULL;
-  }
-  if (count < 0) {
-    if ((length - offset) % size) {
-      PyErr_Format(PyExc_ValueError,
-                   "buffer length (%lld bytes) after offset (%lld bytes) must be a multiple of "
-                   "element size (%lld)",
-                   (long long)length, (long long)offset, (long long)size);
-      return NULL;
-    }
-    count = (length - offset) / size;
-  }
-  if (offset + count * size > length) {
-    PyErr_Format(PyExc_ValueError,
-                 "requested buffer length (%lld * %lld bytes) after offset (%lld bytes) must not "
-                 "be greater than actual buffer length (%lld bytes)",
-                 (long long)count, (long long)size, (long long)offset, (long long)length);
-    return NULL;
-  }
-  px_tensor *made = NULL;
-  px_status status =
-      px_tensor_wrap(&made, (char *)context->view.buf + offset, (size_t)(count * size), 1, &count,
-                     NULL, dtype, px_cpu(), release_buffer, context);
-  return status == PX_OK ? made : ext_raise();
-}
-
-EXT_FUNCTION(
-    torch, frombuffer,
-    "(buffer: object, *, dtype: dtype, count: int = -1, offset: int = 0, requires_grad: bool "
-    "= False) -> Tensor",
-    "A tensor of one dimension over the memory of an object with the buffer protocol.\n\n"
-    "Args:\n"
-    "    buffer: bytes, bytearray, memoryview, array.array...\n"
-    "    dtype (torch.dtype): what its bytes are\n"
-    "    count (int): how many elements; -1 for all\n"
-    "    offset (int): where they begin, in bytes\n\n"
-    "Raises ValueError where the buffer is too short.\n\n"
-    ">>> torch.frombuffer(bytearray([1, 0, 2, 0]), dtype=torch.int16)\n"
-    "tensor([1, 2], dtype=torch.int16)\n") {
+EXT_FUNCTION(torch, _over_buffer,
+             "(buffer: object, dtype: dtype, count: int, offset: int) -> Tensor",
+             "For torch.frombuffer, which has checked that the elements lie in the buffer.") {
   PyObject *buffer;
   px_dtype dtype;
   int64_t count, offset;
-  bool requires_grad;
-  EXT_BIND(buffer, dtype, count, offset, requires_grad);
+  EXT_BIND(buffer, dtype, count, offset);
   buffer_context *context = PyMem_Calloc(1, sizeof *context);
   if (!context) return PyErr_NoMemory();
   if (PyObject_GetBuffer(buffer, &context->view, PyBUF_WRITABLE) < 0) {
@@ -295,13 +250,14 @@ EXT_FUNCTION(
       return NULL;
     }
   }
-  px_tensor *made = over_buffer(context, dtype, count, offset);
-  if (!made) {
-    PyBuffer_Release(&context->view);
-    PyMem_Free(context);
-    return NULL;
-  }
-  PX_SCOPED(px_tensor) owned = made;
-  if (requires_grad) EXT_TRY(px_tensor_set_requires_grad(owned, true));
-  return ext_wrap(PX_MOVE(owned));
+  px_tensor *made = NULL;
+  size_t bytes = (size_t)count * px_dtype_size(dtype);
+  bool inside = offset >= 0 && offset + (int64_t)bytes <= context->view.len;
+  if (inside && px_tensor_wrap(&made, (char *)context->view.buf + offset, bytes, 1, &count, NULL,
+                               dtype, px_cpu(), release_buffer, context) == PX_OK)
+    return ext_wrap(made);
+  PyBuffer_Release(&context->view);
+  PyMem_Free(context);
+  return inside ? ext_raise()
+                : PyErr_Format(PyExc_ValueError, "the elements are not in the buffer");
 }

@@ -178,50 +178,22 @@ static int make_default_generator(PyObject *torch) {
 EXT_START(EXT_VALUES, make_default_generator);
 
 // ---- settings of the process
-static const struct {
-  const char *name;
-  px_print_options options;
-} profiles[] = {{"default", {4, 1000, 3, 80, -1}},
-                {"short", {2, 1000, 2, 80, -1}},
-                {"full", {4, INT32_MAX, 3, 80, -1}}};
-
-// A number that print options take: anything that is a number, cut to an int.
-static int option_of(PyObject *given, int *out) {
-  double value;
-  if (!given) return 0;
-  if (ext_to_double(given, &value) < 0) return -1;
-  *out = value > INT32_MAX ? INT32_MAX : (int)value;
-  return 0;
-}
 EXT_FUNCTION(
-    torch, set_printoptions,
-    "(precision: int | None = None, threshold: float | None = None, edgeitems: int | None = "
-    "None, linewidth: int | None = None, profile: str | None = None, sci_mode: bool | None = "
-    "None) -> None",
-    "Sets how tensors print.\n\n"
-    "Args:\n"
-    "    precision (int): digits behind the point (4)\n"
-    "    threshold (float): of more elements than that only the edges are shown (1000)\n"
-    "    edgeitems (int): how many of them at each edge (3)\n"
-    "    linewidth (int): columns of a line (80)\n"
-    "    profile (str): \"default\", \"short\" or \"full\", before the others\n"
-    "    sci_mode (bool or None): with exponents, without, or as the values are\n") {
-  PyObject *precision, *threshold, *edgeitems, *linewidth, *profile;
-  ext_maybe sci_mode;
-  EXT_BIND(precision, threshold, edgeitems, linewidth, profile, sci_mode);
+    torch, _print_options,
+    "(precision: int | None, threshold: int | None, edgeitems: int | None, linewidth: int | "
+    "None, sci_mode: int) -> None",
+    "Sets the options that are given; sci_mode, -1 for as the values are, is set always.") {
+  int64_t precision, threshold, edgeitems, linewidth, sci_mode;
+  EXT_BIND(precision, threshold, edgeitems, linewidth, sci_mode);
   px_print_options options = px_print_options_get();
-  for (int i = 0; profile && i < EXT_LENGTH(profiles); i++)
-    if (PyUnicode_Check(profile) && !PyUnicode_CompareWithASCIIString(profile, profiles[i].name))
-      options = profiles[i].options;
-  if (option_of(precision, &options.precision) < 0 ||
-      option_of(threshold, &options.threshold) < 0 ||
-      option_of(edgeitems, &options.edgeitems) < 0 || option_of(linewidth, &options.linewidth) < 0)
-    return NULL;
-  options.sci_mode = sci_mode;
+  if (precision != EXT_NO_INT) options.precision = (int)precision;
+  if (threshold != EXT_NO_INT) options.threshold = (int)threshold;
+  if (edgeitems != EXT_NO_INT) options.edgeitems = (int)edgeitems;
+  if (linewidth != EXT_NO_INT) options.linewidth = (int)linewidth;
+  options.sci_mode = (int)sci_mode;
   px_print_options_set(options);
   Py_RETURN_NONE;
 }
-
 EXT_GIVES(torch, get_num_threads, "int", px_num_threads(), "Threads that CPU kernels run on.");
 EXT_ALSO(torch, get_num_interop_threads, torch_get_num_threads);
 EXT_FUNCTION(torch, set_num_threads, "(num: int) -> None",

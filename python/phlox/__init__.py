@@ -15,8 +15,9 @@ _TENSOR_TYPES = ("BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor F
                  "ShortTensor")
 _IN_PYTHON = {
     "": {
-        "_functional": "broadcast_shapes broadcast_tensors meshgrid result_type",
-        "_files": "load save",
+        "_functional": "allclose broadcast_shapes broadcast_tensors isclose meshgrid result_type",
+        "_files": "frombuffer load save",
+        "_settings": "set_printoptions",
         "_limits": "finfo iinfo",
         "_legacy": "set_default_tensor_type " + _TENSOR_TYPES,
         "optim": "optim",
@@ -30,6 +31,7 @@ _IN_PYTHON = {
         "comm": "comm",
         "memory": "memory max_memory_cached memory_cached memory_snapshot memory_summary "
                   "reset_max_memory_allocated reset_max_memory_cached",
+        "_properties": "get_device_capability get_device_name get_sync_debug_mode set_sync_debug_mode",
         "random": "get_rng_state get_rng_state_all initial_seed manual_seed manual_seed_all random seed seed_all "
                   "set_rng_state set_rng_state_all",
     },
@@ -37,7 +39,7 @@ _IN_PYTHON = {
     "nn": {"utils": "utils", "parallel": "parallel DataParallel", "parameters": "ParameterDict ParameterList"},
     "utils": {"data": "data"},
 }
-_OF_TENSOR = ("__copy__ __deepcopy__ __format__ __reduce_ex__ __setstate__ apply_ map_ new new_empty new_full new_ones "
+_OF_TENSOR = ("__copy__ __deepcopy__ __format__ __reduce_ex__ __setstate__ allclose apply_ isclose map_ new new_empty new_full new_ones "
               "new_tensor new_zeros type")
 
 
@@ -45,6 +47,8 @@ def _import_when_asked(module, files):
     """Makes the names that files give to a module attributes of it before they are imported."""
     lacking = module.__getattr__
     file_of = {name: file for file, names in files.items() for name in names.split()}
+    for name in file_of:
+        vars(module).pop(name, None)  # an op of the tables, which the function in Python has behind it
 
     def find(name):
         file = file_of.get(name)

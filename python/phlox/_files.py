@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.save and torch.load: values and tensors in safetensors files, or in file-like objects."""
+"""torch.save and torch.load: values and tensors in safetensors files, or in file-like objects; torch.frombuffer."""
 from phlox import _C
 
 
@@ -79,3 +79,32 @@ def _there(location):
                            f"is {count}. Please use torch.load with map_location to map your storages to an existing "
                            "device.")
     return device
+
+
+def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
+    """A tensor of one dimension over the memory of an object with the buffer protocol.
+
+    Args:
+        buffer: bytes, bytearray, memoryview, array.array...
+        dtype (torch.dtype): what its bytes are
+        count (int): how many elements; -1 for all
+        offset (int): where they begin, in bytes
+
+    Raises ValueError where the buffer is too short.
+
+    >>> torch.frombuffer(bytearray([1, 0, 2, 0]), dtype=torch.int16)
+    tensor([1, 2], dtype=torch.int16)
+    """
+    length, size = memoryview(buffer).nbytes, dtype.itemsize
+    if length <= 0 or not 0 <= offset < length:
+        raise ValueError(f"offset must be non-negative and no greater than buffer length ({length - 1}) , but got {offset}")
+    if count < 0:
+        if (length - offset) % size:
+            raise ValueError(f"buffer length ({length} bytes) after offset ({offset} bytes) must be a multiple of element "
+                             f"size ({size})")
+        count = (length - offset) // size
+    if offset + count * size > length:
+        raise ValueError(f"requested buffer length ({count} * {size} bytes) after offset ({offset} bytes) must not be "
+                         f"greater than actual buffer length ({length} bytes)")
+    made = _C._over_buffer(buffer, dtype, count, offset)
+    return made.requires_grad_() if requires_grad else made

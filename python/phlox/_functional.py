@@ -98,3 +98,35 @@ def result_type(tensor, other):
         elif dtype is not None and not result.is_floating_point and (result == _C.bool or dtype.is_floating_point):
             result = _C.promote_types(result, dtype)
     return result
+
+
+def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
+    """Where |input - other| <= atol + rtol * |other|, or both are the same infinity.
+
+    Args:
+        input, other (Tensor): of one dtype
+        rtol, atol (float): how far they may be apart
+        equal_nan (bool): two NaN are close
+
+    >>> torch.isclose(torch.tensor([1., 2.]), torch.tensor([1., 2.1]))
+    tensor([ True, False])
+    """
+    return _close("isclose", input, other, rtol, atol, equal_nan)
+
+
+def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
+    """Whether isclose holds everywhere; its arguments.
+
+    >>> torch.allclose(torch.tensor([1., 2.]), torch.tensor([1., 2.1]))
+    False
+    """
+    return bool(_close("allclose", input, other, rtol, atol, equal_nan).all())
+
+
+def _close(name, input, other, rtol, atol, equal_nan):
+    for argument, value in ("input", input), ("other", other):
+        if not isinstance(value, _C.Tensor):
+            raise TypeError(f"{name}(): argument '{argument}' must be Tensor, not {type(value).__name__}")
+    if input.dtype != other.dtype:
+        raise RuntimeError(f"{_C._dtype_class(input.dtype)} did not match {_C._dtype_class(other.dtype)}")
+    return _C.isclose(input, other, rtol, atol, equal_nan)

@@ -2,7 +2,7 @@
 """Methods of Tensor that cost no time where they matter: copies and pickles, conversions by name, factories like it."""
 import warnings
 
-from phlox import _C
+from phlox import _C, _functional
 
 _Parameter = _C._Parameter
 
@@ -70,6 +70,8 @@ class Tensor:
         if spec:
             raise TypeError(f"unsupported format string passed to {type(self).__name__}.__format__")
         return str(self)
+
+    isclose, allclose = _functional.isclose, _functional.allclose
 
     def apply_(self, callable):
         """Replaces each element x by callable(x), in place. On the CPU only, and slow."""
