@@ -6,20 +6,6 @@
 
 #include <string.h>
 
-bool ext_is_named_tuple(PyObject *object) {
-  return PyTuple_Check(object) && !PyTuple_CheckExact(object) &&
-         PyObject_HasAttrString(object, "_fields");
-}
-
-PyObject *ext_rebuild(PyObject *model, PyObject *items) {
-  if (PyList_CheckExact(model)) return Py_NewRef(items);
-  EXT_OWNED *tuple = PyList_AsTuple(items);
-  if (PyTuple_CheckExact(model) || !tuple) return ext_moved(&tuple);
-  PyObject *type = (PyObject *)Py_TYPE(model);
-  return ext_is_named_tuple(model) ? PyObject_Call(type, tuple, NULL)
-                                   : PyObject_CallOneArg(type, items);
-}
-
 PyObject *ext_tuple(int count, const int64_t *values, int64_t factor) {
   PyObject *tuple = PyTuple_New(count);
   for (int i = 0; tuple && i < count; i++)

@@ -159,36 +159,3 @@ EXT_GET(tensor_base, real, "Tensor", Py_NewRef(self), "The tensor: there are no 
 EXT_GET(tensor_base, __dict__, "dict", PyObject_GenericGetDict(self, NULL), NULL);
 // So that an array of NumPy's leaves an operation with a tensor to the tensor.
 EXT_GET(tensor_base, __array_priority__, "int", 1000, NULL);
-
-EXT_GETTER(tensor_base, __cuda_array_interface__, "dict", NULL) {
-  const px_tensor *t = T(self);
-  char text[48];
-  if (!px_tensor_is_cuda(t))
-    EXT_FAIL(PyExc_AttributeError,
-             "Can't get __cuda_array_interface__ on non-CUDA tensor type: %s If CUDA data is "
-             "required use tensor.cuda() to copy tensor to device memory.",
-             px_tensor_type_name(t, text));
-  if (px_tensor_requires_grad(t))
-    EXT_FAIL(PyExc_RuntimeError,
-             "Can't get __cuda_array_interface__ on Variable that requires "
-             "grad. If gradients aren't required, use var.detach() to get "
-             "Variable that doesn't require grad.");
-  px_dtype dtype = px_tensor_dtype(t);
-  size_t size = px_dtype_size(dtype);
-  char typestr[8];
-  snprintf(typestr, sizeof typestr, "%c%c%zu", size == 1 ? '|' : '<',
-           dtype == PX_BOOL           ? 'b'
-           : px_dtype_is_float(dtype) ? 'f'
-           : dtype == PX_UINT8        ? 'u'
-                                      : 'i',
-           size);
-  int ndim = px_tensor_ndim(t);
-  EXT_OWNED *strides = px_tensor_is_contiguous(t)
-                           ? Py_NewRef(Py_None)
-                           : ext_tuple(ndim, px_tensor_strides(t), (int64_t)size);
-  if (!strides) return NULL;
-  void *data = px_tensor_numel(t) ? px_tensor_data(t) : NULL;
-  return Py_BuildValue("{s:s,s:N,s:O,s:i,s:(NO)}", "typestr", typestr, "shape",
-                       ext_tuple(ndim, px_tensor_sizes(t), 1), "strides", strides, "version", 2,
-                       "data", PyLong_FromVoidPtr(data), Py_False);
-}

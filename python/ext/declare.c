@@ -26,15 +26,13 @@ static PyObject *full_name(PyObject *parent, const char *name) {
   return PyUnicode_FromFormat("%s.%s", strcmp(above, "phlox._C") ? above : "phlox", name);
 }
 
-PyObject *ext_submodule(PyObject *parent, const char *name, PyMethodDef *methods) {
+PyObject *ext_submodule(PyObject *parent, const char *name) {
   PyObject *known = PyDict_GetItemString(PyModule_GetDict(parent), name);
-  if (known && PyModule_Check(known))
-    return methods && PyModule_AddFunctions(known, methods) < 0 ? NULL : known;
+  if (known && PyModule_Check(known)) return known;
   EXT_OWNED *full = full_name(parent, name);
   EXT_OWNED *module = full ? PyModule_NewObject(full) : NULL;
   EXT_OWNED *path = PyList_New(0);  // an empty __path__ makes it a package to the import system
   if (!module || !path || PyModule_AddObjectRef(module, "__path__", path) < 0) return NULL;
-  if (methods && PyModule_AddFunctions(module, methods) < 0) return NULL;
   if (PyDict_SetItem(PyImport_GetModuleDict(), full, module) < 0 ||
       PyModule_AddObjectRef(parent, name, module) < 0)
     return NULL;
@@ -56,7 +54,7 @@ static PyObject *module_at(PyObject *root, const char **at, char *name, size_t r
       snprintf(name, room, "%s", part);
       break;
     }
-    if (*part) module = ext_submodule(module, part, NULL);
+    if (*part) module = ext_submodule(module, part);
     if (!module || end != '.') break;
   }
   *at += strspn(*at, " ");
@@ -154,11 +152,6 @@ static void make_class(PyTypeObject *type) {
   if (!type->tp_getattro) type->tp_getattro = class_getattro;
   if (!type->tp_setattro) type->tp_setattro = class_setattro;
 }
-int ext_add_class(PyObject *module, const char *name, PyTypeObject *type) {
-  make_class(type);
-  return ext_add_type(module, name, type);
-}
-
 static void fill_slots(PyTypeObject *type, const char *word) {
   for (ext_row **at = __start_ext_rows; at < __stop_ext_rows; at++)
     if ((*at)->what == EXT_ROW_SLOT && !strcmp((*at)->owner, word))
@@ -222,17 +215,6 @@ PyObject *ext_struct(PyTypeObject *type, int count, PyObject **items_take) {
 }
 
 // ---- members
-int ext_add_methods(PyTypeObject *type, PyMethodDef *methods) {
-  for (PyMethodDef *at = methods; at->ml_name; at++) {
-    PyObject *descriptor = PyDescr_NewMethod(type, at);
-    int failed = descriptor ? PyDict_SetItemString(type->tp_dict, at->ml_name, descriptor) : -1;
-    Py_XDECREF(descriptor);
-    if (failed) return -1;
-  }
-  PyType_Modified(type);
-  return 0;
-}
-
 static int add_to_type(ext_row *row, PyTypeObject *type) {
   PyObject *made;
   if (row->what == EXT_ROW_ATTRIBUTE) {

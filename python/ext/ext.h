@@ -76,9 +76,6 @@ int ext_to_device(PyObject *object, px_device *out);
 int ext_to_cuda_index(PyObject *object, int *out);
 bool ext_is_number(PyObject *object);  // bool, int, float or a NumPy scalar
 static inline bool ext_is_none(PyObject *object) { return !object || object == Py_None; }
-bool ext_is_named_tuple(PyObject *object);
-// A list, tuple, named tuple or other sequence of the same type as `model` from a list of items.
-PyObject *ext_rebuild(PyObject *model, PyObject *items);
 // The name of an object's type for messages.
 const char *ext_type_name(PyObject *object);
 
@@ -166,19 +163,18 @@ PyObject *ext_op_registered(const char *name);
 // Makes methods and functions of ops that were registered since the last time and ask for it.
 int ext_ops_update(void);
 
-// ---- parts of the module
-// Adds functions, or an object (stolen), to a module; makes "phlox.cuda" from `name` "cuda".
+// ---- the module
 // Makes all that was declared (declare.h) in the module.
 int ext_declare_all(PyObject *module);
-PyObject *ext_submodule(PyObject *parent, const char *name, PyMethodDef *methods);
+// The module below another, which is made where it is not there: "cuda" below torch. Borrowed.
+PyObject *ext_submodule(PyObject *parent, const char *name);
 int ext_add(PyObject *module, const char *name, PyObject *object_take);
-PyObject *ext_from_module(const char *name);  // what phlox._C has by this name
 int ext_add_type(PyObject *module, const char *name, PyTypeObject *type);
-// The same, and messages name the type without its module, as PyTorch's do for classes of Python.
-// Looking up attributes takes a little longer, also in subclasses: not for what is looked up often.
-int ext_add_class(PyObject *module, const char *name, PyTypeObject *type);
-void ext_short_name(PyTypeObject *heap_type);  // the same, for a heap type, at no cost
-int ext_add_methods(PyTypeObject *type, PyMethodDef *methods);  // after PyType_Ready
+PyObject *ext_from_module(const char *name);  // what phlox._C has by this name
+// Lets messages name a heap type without its module, as PyTorch's do for classes of Python.
+void ext_short_name(PyTypeObject *heap_type);
+
+// ---- methods of Tensor that others call
 // The tensor in pinned memory; new reference.
 px_tensor *ext_pin(px_tensor *tensor);
 // Indexing (index.c); the slots of Tensor.

@@ -632,7 +632,7 @@ EXT_START(EXT_TYPES, make_layers);
 
 EXT_MODULE(nn, "nn", "Modules: parameters, layers and losses.");
 static int name_layers(PyObject *root) {
-  PyObject *nn = ext_submodule(root, "nn", NULL);
+  PyObject *nn = ext_submodule(root, "nn");
   if (!nn || PyDict_Update(PyModule_GetDict(nn), types) < 0) return -1;
   return PyObject_SetAttrString(nn, "Parameter", (PyObject *)ext_ParameterType);
 }

@@ -136,7 +136,42 @@ EXT_FUNCTION(torch, from_numpy, "(ndarray: object) -> Tensor",
   return made ? ext_wrap(made) : NULL;
 }
 
-// ---- to NumPy: an object that NumPy asks for its __array_interface__, and keeps
+// ---- to NumPy and others
+// What array protocols say of memory: version 3 of the host's, version 2 of devices'.
+static PyObject *interface_of(const px_tensor *t, void *data, int version) {
+  px_dtype dtype = px_tensor_dtype(t);
+  size_t size = px_dtype_size(dtype);
+  int ndim = px_tensor_ndim(t);
+  char typestr[8], kind = dtype == PX_BOOL           ? 'b'
+                          : px_dtype_is_float(dtype) ? 'f'
+                          : dtype == PX_UINT8        ? 'u'
+                                                     : 'i';
+  snprintf(typestr, sizeof typestr, "%c%c%zu", size == 1 ? '|' : '<', kind, size);
+  PyObject *strides = px_tensor_is_contiguous(t)
+                          ? Py_NewRef(Py_None)
+                          : ext_tuple(ndim, px_tensor_strides(t), (int64_t)size);
+  return Py_BuildValue("{s:s,s:N,s:N,s:i,s:(NO)}", "typestr", typestr, "shape",
+                       ext_tuple(ndim, px_tensor_sizes(t), 1), "strides", strides, "version",
+                       version, "data", PyLong_FromVoidPtr(data), Py_False);
+}
+
+EXT_GETTER(tensor_base, __cuda_array_interface__, "dict", NULL) {
+  const px_tensor *t = ext_tensor(self);
+  char text[48];
+  if (!px_tensor_is_cuda(t))
+    EXT_FAIL(PyExc_AttributeError,
+             "Can't get __cuda_array_interface__ on non-CUDA tensor type: %s If CUDA data is "
+             "required use tensor.cuda() to copy tensor to device memory.",
+             px_tensor_type_name(t, text));
+  if (px_tensor_requires_grad(t))
+    EXT_FAIL(PyExc_RuntimeError,
+             "Can't get __cuda_array_interface__ on Variable that requires "
+             "grad. If gradients aren't required, use var.detach() to get "
+             "Variable that doesn't require grad.");
+  return interface_of(t, px_tensor_numel(t) ? px_tensor_data(t) : NULL, 2);
+}
+
+// An object that NumPy asks for its __array_interface__, and keeps: it owns the memory.
 typedef struct holder_object {
   PyObject_HEAD px_tensor *tensor;
   void *data;
@@ -148,17 +183,7 @@ EXT_TYPE(holder, "torch.array", "", holder_object, EXT_FINAL, "What NumPy sees o
          EXT_LIFE(holder));
 EXT_GETTER(holder, __array_interface__, "dict", NULL) {
   const holder_object *holder = (holder_object *)self;
-  const px_tensor *t = holder->tensor;
-  char typestr[16] = "";
-  int64_t size = (int64_t)px_dtype_size(px_tensor_dtype(t));
-  for (int i = 0; i < EXT_LENGTH(codes); i++)
-    if (codes[i].dtype == px_tensor_dtype(t))
-      snprintf(typestr, sizeof typestr, "%c%.4s", size == 1 ? '|' : '<', codes[i].text);
-  int ndim = px_tensor_ndim(t);
-  return Py_BuildValue("{s:s,s:N,s:N,s:(NO),s:i}", "typestr", typestr, "shape",
-                       ext_tuple(ndim, px_tensor_sizes(t), 1), "strides",
-                       ext_tuple(ndim, px_tensor_strides(t), size), "data",
-                       PyLong_FromVoidPtr(holder->data), Py_False, "version", 3);
+  return interface_of(holder->tensor, holder->data, 3);
 }
 
 static PyObject *to_numpy(px_tensor *t) {

@@ -498,7 +498,7 @@ static int ext_init_ops(PyObject *m) {
     spaces[i] = PyDict_New();
     if (!spaces[i]) return -1;
   }
-  return_types = ext_submodule(m, "return_types", NULL);
+  return_types = ext_submodule(m, "return_types");
   if (!return_types) return -1;
   for (int i = 0; i < px_op_count(); i++)
     if (!(px_op_at(i)->flags & PX_OP_REGISTERED) &&
@@ -506,9 +506,9 @@ static int ext_init_ops(PyObject *m) {
       return -1;
   for (int i = 0; i < px_op_count(); i++)
     if (add_aliases(px_op_at(i)) < 0) return -1;
-  PyObject *nn = ext_submodule(m, "nn", NULL);
-  PyObject *functional = nn ? ext_submodule(nn, "functional", NULL) : NULL;
-  PyObject *parameter = nn ? ext_submodule(nn, "parameter", NULL) : NULL;
+  PyObject *nn = ext_submodule(m, "nn");
+  PyObject *functional = nn ? ext_submodule(nn, "functional") : NULL;
+  PyObject *parameter = nn ? ext_submodule(nn, "parameter") : NULL;
   if (!functional || fill(PyModule_GetDict(functional), spaces[2]) < 0) return -1;
   if (!parameter || ext_add_type(nn, "Parameter", ext_ParameterType) < 0 ||
       ext_add_type(parameter, "Parameter", ext_ParameterType) < 0)

@@ -66,7 +66,7 @@ EXT_FUNCTION(ops, load_library, "(path: object) -> None",
 }
 
 static int ext_init_own_ops(PyObject *m) {
-  PyObject *ops = ext_submodule(m, "ops", NULL);
+  PyObject *ops = ext_submodule(m, "ops");
   if (!ops || ext_add(ops, "loaded_libraries", PySet_New(NULL)) < 0) return -1;
   return ext_add(ops, "__getattr__", PyCFunction_New(&getattr_method, ops));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What torch.nn.parallel, which is Python (python/phlox/nn/parallel.py), asks of the core: tensors
-// cut and joined, replicas of a module, and a thread for each.
+// What torch.nn.parallel and torch.cuda.comm, which are Python (phlox/nn/parallel.py,
+// phlox/cuda/comm.py), ask of the core: tensors copied, cut, joined and added up over devices,
+// replicas of a module, and a thread for each.
 #include "nn.h"
 #include "phlox/parallel.h"
 
@@ -35,25 +36,62 @@ EXT_FUNCTION(torch, _device_indices, "(devices: Sequence[Device]) -> list[int]",
   return list;
 }
 
-EXT_FUNCTION(torch, _scatter_tensor,
-             "(tensor: Tensor, devices: Sequence[Device], dim: int) -> list[Tensor]", NULL) {
-  px_tensor *tensor, *parts[LIMIT] = {NULL};
-  PyObject *devices_;
-  devices to;
-  int64_t dim;
-  int count = 0;
-  EXT_BIND(tensor, devices_, dim);
-  if (to_devices(devices_, &to) < 0) return NULL;
-  EXT_WAIT(px_scatter_parts(parts, &count, tensor, to.at, to.count, (int)dim));
+// ---- tensors
+
+// A list of new references, which it takes.
+static PyObject *list_of(px_tensor **tensors_take, int count) {
   PyObject *list = PyList_New(count);
   for (int i = 0; i < count; i++) {
-    PyObject *part = list ? ext_wrap(parts[i]) : (px_release(parts[i]), NULL);
-    if (list && part)
-      PyList_SET_ITEM(list, i, part);
+    PyObject *item = list ? ext_wrap(tensors_take[i]) : (px_release(tensors_take[i]), NULL);
+    if (list && item)
+      PyList_SET_ITEM(list, i, item);
     else
       Py_CLEAR(list);
   }
   return list;
+}
+
+EXT_FUNCTION(torch, _broadcast, "(tensor: Tensor, devices: Sequence[Device]) -> list[Tensor]",
+             NULL) {
+  px_tensor *tensor, *copies[LIMIT];
+  PyObject *devices_;
+  devices to;
+  EXT_BIND(tensor, devices_);
+  if (to_devices(devices_, &to) < 0) return NULL;
+  EXT_WAIT(px_broadcast(copies, tensor, to.at, to.count));
+  return list_of(copies, to.count);
+}
+
+EXT_FUNCTION(torch, _scatter_tensor,
+             "(tensor: Tensor, devices: Sequence[Device], dim: int, sizes: Sequence[int] | None = "
+             "None) -> list[Tensor]",
+             "The parts, as many as there are devices, or fewer where they come out even.") {
+  px_tensor *tensor, *parts[LIMIT] = {NULL};
+  PyObject *devices_;
+  devices to;
+  int64_t dim;
+  ext_ints sizes;
+  EXT_BIND(tensor, devices_, dim, sizes);
+  if (to_devices(devices_, &to) < 0) return NULL;
+  int count = to.count;
+  if (sizes.count < 0)
+    EXT_WAIT(px_scatter_parts(parts, &count, tensor, to.at, to.count, (int)dim));
+  else
+    EXT_WAIT(px_scatter_sizes(parts, tensor, to.at, sizes.items, count, (int)dim));
+  return list_of(parts, count);
+}
+
+EXT_FUNCTION(torch, _reduce_add, "(tensors: Sequence[Tensor], device: Device | None) -> Tensor",
+             NULL) {
+  PyObject *tensors;
+  px_device device;
+  px_tensor *items[LIMIT], *sum = NULL;
+  EXT_OWNED *keep = NULL;
+  EXT_BIND(tensors, device);
+  int count = ext_to_tensors(tensors, items, LIMIT, "reduce_add", &keep);
+  if (count < 0) return NULL;
+  EXT_WAIT(px_reduce_add(&sum, items, count, device));
+  return ext_wrap(sum);
 }
 
 // The target of a gather: a device, an index, or -1 for the CPU.

@@ -169,7 +169,7 @@ static int make_default_generator(PyObject *torch) {
   px_generator *generator = NULL;
   EXT_TRY_INT(px_generator_default(&generator, px_cpu()));
   default_generator = ext_generator(px_retain(generator));
-  PyObject *random = ext_submodule(torch, "random", NULL);
+  PyObject *random = ext_submodule(torch, "random");
   if (!default_generator || !random ||
       PyModule_AddObjectRef(random, "default_generator", default_generator) < 0)
     return -1;

@@ -2,15 +2,9 @@
 """torch.cuda.comm: copies, cuts, joins and sums of tensors over devices, by hand."""
 import warnings
 
-from phlox import _C, cuda
+from phlox import _C
 
 _C._name_missing(__name__)
-
-
-def _index(device):
-    """The index of a device of type cuda; None is the current one."""
-    index = -1 if device is None else cuda._scope_index(device)[0]
-    return cuda.current_device() if index < 0 and not isinstance(device, int) else index
 
 
 def _need_tensors(tensors, function):
@@ -40,7 +34,7 @@ def broadcast(tensor, devices=None, *, out=None):
         raise RuntimeError("Exactly one of 'devices' and 'out' must be specified, but got "
                            f"devices={devices} and out={out}")
     if out is None:
-        return cuda._broadcast(tensor, [_index(device) for device in devices])
+        return _C._broadcast(tensor, devices)
     for i, target in enumerate(_need_tensors(out, "broadcast")):
         if not target.is_cuda:
             raise RuntimeError("Expected all output tensors to be CUDA tensors, but output tensor at index "
@@ -58,10 +52,10 @@ def reduce_add(inputs, destination=None):
     """
     inputs = _need_tensors(list(inputs), "reduce_add")
     if destination is not None:
-        destination = _C.device("cuda", _index(destination))
+        destination = _C.device("cuda", _C._device_indices([destination])[0])
         if all(tensor.device != destination for tensor in inputs):
             raise RuntimeError("reduce_add expects destination to be on the same GPU with one of the tensors")
-    return cuda._reduce_add(inputs, destination)
+    return _C._reduce_add(inputs, destination)
 
 
 def scatter(tensor, devices, chunk_sizes=None, dim=0):
@@ -74,7 +68,7 @@ def scatter(tensor, devices, chunk_sizes=None, dim=0):
         dim (int): the dimension that is cut
     """
     _need_tensor(tensor, "scatter")
-    devices, dim = [_index(device) for device in devices], dim or 0
+    devices, dim = list(devices), dim or 0
     if chunk_sizes is not None:
         if len(chunk_sizes) != len(devices):
             raise RuntimeError("Expected devices and chunk_sizes to be of same length, but got "
@@ -82,7 +76,7 @@ def scatter(tensor, devices, chunk_sizes=None, dim=0):
         if sum(chunk_sizes) != tensor.size(dim):
             raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {tensor.size(dim)} (input "
                                f"tensor's size at dimension {dim}), but got split_sizes={chunk_sizes}")
-    return tuple(cuda._scatter(tensor, devices, chunk_sizes, dim))
+    return tuple(_C._scatter_tensor(tensor, devices, dim, chunk_sizes))
 
 
 def gather(tensors, dim=0, destination=None):
@@ -112,7 +106,4 @@ def gather(tensors, dim=0, destination=None):
         warnings.warn("Using -1 to represent CPU tensor is deprecated. Please use a device object or string instead, "
                       'e.g., "cpu".', FutureWarning, 2)
         destination = "cpu"
-    device = _C.device("cuda" if destination is None else destination)
-    if device.type == "cuda" and device.index is None:
-        device = _C.device("cuda", cuda.current_device())
-    return cuda._gather(tensors, at, device)
+    return _C._gather_tensors(tensors, "cuda" if destination is None else destination, at)
