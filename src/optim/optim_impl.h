@@ -5,14 +5,8 @@
 
 enum { PX__OPTION_LIMIT = 14, PX__NUMBER_LIMIT = 16 };
 
-// One parameter and what its optimiser remembers of it, in the order of the kind's states.
-typedef struct px__slot {
-  px_tensor *parameter;
-  px_tensor *state[PX_OPTIMIZER_STATES];
-} px__slot;
-
 typedef struct px__group {
-  px__slot *slots;
+  px_tensor **parameters, **states;  // states[i * PX_OPTIMIZER_STATES + k]: the kind's k-th
   int64_t count;
   double options[PX__OPTION_LIMIT];  // in the order of the kind's table
   double initial_lr;                 // NAN: no schedule has been made

@@ -13,11 +13,9 @@ struct px_optimizer {
 };
 
 static void group_clear(px__group *group) {
-  for (int64_t i = 0; i < group->count; i++) {
-    px_release(group->slots[i].parameter);
-    for (int k = 0; k < PX_OPTIMIZER_STATES; k++) px_release(group->slots[i].state[k]);
-  }
-  px_free(group->slots);
+  for (int64_t i = 0; i < group->count; i++) px_release(group->parameters[i]);
+  for (int64_t k = 0; k < group->count * PX_OPTIMIZER_STATES; k++) px_release(group->states[k]);
+  px_free(group->parameters);  // with the states
 }
 
 static void optimizer_destroy(void *object) {
@@ -57,7 +55,7 @@ px_status px_optimizer_make(px_optimizer **out, const char *name, const double *
 
 static bool holds(const px__group *group, const px_tensor *parameter) {
   for (int64_t i = 0; i < group->count; i++)
-    if (group->slots[i].parameter == parameter) return true;
+    if (group->parameters[i] == parameter) return true;
   return false;
 }
 
@@ -82,8 +80,10 @@ px_status px_optimizer_add(px_optimizer *self, px_tensor *const *parameters, int
   PX_TRY(parameters_check(self, parameters, count));
   px__group fresh = {.count = count, .initial_lr = NAN};
   PX_TRY(px_realloc((void **)&self->groups, (size_t)(self->count + 1) * sizeof fresh));
-  PX_TRY(px_alloc((void **)&fresh.slots, (size_t)count * sizeof *fresh.slots));
-  for (int64_t i = 0; i < count; i++) fresh.slots[i].parameter = px_retain(parameters[i]);
+  PX_TRY(px_alloc((void **)&fresh.parameters,
+                  (size_t)count * (1 + PX_OPTIMIZER_STATES) * sizeof *fresh.parameters));
+  fresh.states = fresh.parameters + count;
+  for (int64_t i = 0; i < count; i++) fresh.parameters[i] = px_retain(parameters[i]);
   for (int k = 0; k < self->kind->option_count; k++)
     fresh.options[k] = self->kind->options[k].fallback;
   self->groups[self->count++] = fresh;
@@ -97,18 +97,15 @@ static bool is_group(const px_optimizer *self, int group) {
   return group >= 0 && group < self->count;
 }
 
-// The i-th parameter of a group with its state; NULL if there is none.
-static px__slot *slot_find(const px_optimizer *self, int group, int64_t i) {
-  bool there = is_group(self, group) && i >= 0 && i < self->groups[group].count;
-  return there ? &self->groups[group].slots[i] : NULL;
+static bool is_parameter(const px_optimizer *self, int group, int64_t i) {
+  return is_group(self, group) && i >= 0 && i < self->groups[group].count;
 }
 
 int64_t px_optimizer_group_size(const px_optimizer *self, int group) {
   return is_group(self, group) ? self->groups[group].count : 0;
 }
 px_tensor *px_optimizer_parameter(const px_optimizer *self, int group, int64_t i) {
-  px__slot *slot = slot_find(self, group, i);
-  return slot ? slot->parameter : NULL;
+  return is_parameter(self, group, i) ? self->groups[group].parameters[i] : NULL;
 }
 
 // ---- options
@@ -159,12 +156,11 @@ px_status px_optimizer_set_initial_lr(px_optimizer *self, int group, double lr) 
 px_status px_optimizer_step(px_optimizer *self) {
   PX_GIVEN(self);
   for (int g = 0; g < self->count; g++) PX_TRY(self->kind->check(self->groups[g].options, -1));
-  for (int g = 0; g < self->count; g++)
-    for (int64_t i = 0; i < self->groups[g].count; i++) {
-      px__slot *slot = &self->groups[g].slots[i];
-      PX_TRY(px_optimizer_kind_step(self->kind, self->groups[g].options, &slot->parameter,
-                                    slot->state, 1));
-    }
+  for (int g = 0; g < self->count; g++) {
+    px__group *group = &self->groups[g];
+    PX_TRY(px_optimizer_kind_step(self->kind, group->options, group->parameters, group->states,
+                                  group->count));
+  }
   return PX_OK;
 }
 
@@ -189,8 +185,7 @@ px_status px_clear_grads(px_tensor *const *parameters, int64_t count, bool set_t
 px_status px_optimizer_zero_grad(px_optimizer *self, bool set_to_none) {
   PX_GIVEN(self);
   for (int g = 0; g < self->count; g++)
-    for (int64_t i = 0; i < self->groups[g].count; i++)
-      PX_TRY(clear_grad(self->groups[g].slots[i].parameter, set_to_none));
+    PX_TRY(px_clear_grads(self->groups[g].parameters, self->groups[g].count, set_to_none));
   return PX_OK;
 }
 
@@ -204,8 +199,8 @@ static int state_find(const px_optimizer *self, const char *name) {
 
 px_tensor *px_optimizer_state(const px_optimizer *self, int group, int64_t i, const char *name) {
   int k = state_find(self, name);
-  px__slot *slot = slot_find(self, group, i);
-  return k < 0 || !slot ? NULL : slot->state[k];
+  bool there = k >= 0 && is_parameter(self, group, i);
+  return there ? self->groups[group].states[i * PX_OPTIMIZER_STATES + k] : NULL;
 }
 
 px_status px_optimizer_set_state(px_optimizer *self, int group, int64_t i, const char *name,
@@ -214,10 +209,10 @@ px_status px_optimizer_set_state(px_optimizer *self, int group, int64_t i, const
   PX_GIVEN(name);
   int k = state_find(self, name);
   PX_CHECK(k >= 0, PX_KEY, "%s has no state '%s'", self->kind->name, name);
-  px__slot *slot = slot_find(self, group, i);
-  PX_CHECK(slot, PX_INDEX, "there is no parameter %lld in group %d", (long long)i, group);
-  px_tensor *old = slot->state[k];
-  slot->state[k] = px_retain(value);
+  PX_CHECK(is_parameter(self, group, i), PX_INDEX, "there is no parameter %lld in group %d",
+           (long long)i, group);
+  px_tensor **place = &self->groups[group].states[i * PX_OPTIMIZER_STATES + k], *old = *place;
+  *place = px_retain(value);
   px_release(old);
   return PX_OK;
 }

@@ -94,7 +94,6 @@ class Optimizer:
         self.__dict__.update(state)
         if "_step_pre_hooks" not in self.__dict__:
             self._arrange()
-        self.defaults.setdefault("differentiable", False)
 
     def __repr__(self):
         text = type(self).__name__ + " ("
