@@ -19,6 +19,7 @@ enum {
   OG_MAX_RESULTS = 4,
   OG_MAX_SAMPLES = 24,
   OG_MAX_FIELDS = 48,
+  OG_MAX_ARGUMENTS = 128,
   OG_MAX_OPS = 2048
 };
 
@@ -132,6 +133,8 @@ typedef struct og_tables {
   og_op *ops[OG_MAX_OPS];
   int count;
   og_entry *entries[OG_MAX_OPS];
+  og_field arguments[OG_MAX_ARGUMENTS];  // `argument NAME TEXT`: what arguments of that name are
+  int argument_count;
   int entry_count;
   og_op *kernels[OG_MAX_OPS];  // `kernel` lines
   int kernel_count;
@@ -189,6 +192,8 @@ const og_field *og_entry_next(const og_entry *e, const char *name, const og_fiel
 // Reads "TYPE NAME=DEFAULT, ...)" into params[*count...]; returns what follows the parenthesis.
 const char *og_read_params(const char *at, og_place place, const char *owner, og_param *params,
                            int *count);
+// What an argument of an entry is: its field `argument NAME TEXT`, or the line that is for all.
+const char *og_argument_text(const og_entry *e, const char *name);
 int og_param_named(const og_param *params, int count, const char *name);  // -1: none
 // Pieces of text: past blanks, past a word, without blanks at its ends.
 const char *og_skip(const char *at);

@@ -128,7 +128,8 @@ static const struct {
   const char *sort, *fields;
 } sorts[] = {
     {"layer",
-     "like cname inputs children check* set* param* buffer* init forward run repr shape sample* "
+     "like cname inputs children argument* check* set* param* buffer* init forward run repr shape "
+     "sample* "
      "example note doc!"},
     {"optimizer", "pair* check* state* scalar* number* next* let* set* sample* paper! note doc!"},
     {"schedule", "check* words* next at run prepare momentum sample paper doc!"}};
@@ -234,15 +235,37 @@ static const char *sort_of(const char *line) {
   char *word = og_copy(line, (size_t)(og_word_end(line) - line));
   for (int i = 0; i < SORTS; i++)
     if (!strcmp(word, sorts[i].sort)) return sorts[i].sort;
-  static const char *const schemas[] = {"op", "kernel", "helper"};
-  for (int i = 0; i < 3; i++)
+  static const char *const schemas[] = {"op", "kernel", "helper", "argument"};
+  for (int i = 0; i < 4; i++)
     if (!strcmp(word, schemas[i])) return schemas[i];
   return NULL;
+}
+
+// "NAME TEXT"
+static og_field argument_line(const char *text, og_place at) {
+  const char *end = og_word_end(text);
+  if (end == text || !*og_skip(end)) og_die(at, "expected `argument NAME TEXT`");
+  return (og_field){og_skip(end), at, og_copy(text, (size_t)(end - text))};
+}
+
+const char *og_argument_text(const og_entry *e, const char *name) {
+  for (const og_field *f = NULL; (f = og_entry_next(e, "argument", f));) {
+    og_field own = argument_line(f->text, f->place);
+    if (!strcmp(own.name, name)) return own.text;
+  }
+  for (int i = 0; i < og.argument_count; i++)
+    if (!strcmp(og.arguments[i].name, name)) return og.arguments[i].text;
+  og_die(e->place, "nothing says what the argument '%s' of %s is", name, e->name);
 }
 
 static void begin_entry(reader *r) {
   const char *sort = sort_of(r->field);
   r->op = NULL, r->entry = NULL;
+  if (!strcmp(sort, "argument")) {
+    if (og.argument_count == OG_MAX_ARGUMENTS) og_die(r->field_at, "too many arguments");
+    og.arguments[og.argument_count++] = argument_line(og_skip(r->field + 8), r->field_at);
+    return;
+  }
   if (fields_of(sort)) {
     r->entry = entry_begin(sort, r->field, r->field_at);
     return;

@@ -20,7 +20,7 @@ static bool required(const og_param *p) { return !p->fallback && !p->optional; }
 
 static int room_of(const og_param *p) { return p->size ? p->size : LIST_ROOM; }
 
-static void write_member(FILE *to, const og_param *p) {
+static void write_member(FILE *to, const og_entry *e, const og_param *p) {
   static const char *const types[OG_TYPE_COUNT] = {
       [OG_TENSOR] = "px_tensor *", [OG_INT] = "int64_t ",     [OG_FLOAT] = "double ",
       [OG_BOOL] = "bool ",         [OG_INTS] = "int64_t ",    [OG_DTYPE] = "px_dtype ",
@@ -29,7 +29,8 @@ static void write_member(FILE *to, const og_param *p) {
   if (p->worded) fprintf(to, "  const char *%s_word;  // goes before the numbers\n", p->name);
   fprintf(to, "  %s%s", type, p->name);
   if (p->type == OG_INTS) fprintf(to, "[%d]", room_of(p));
-  fprintf(to, ";%s\n", type[0] == 'i' && type[3] == ' ' ? "  // -1: None" : "");
+  fprintf(to, ";  // %s%s\n", og_argument_text(e, p->name),
+          type[0] == 'i' && type[3] == ' ' ? " (-1: None)" : "");
 }
 
 // ---- the defaults
@@ -110,7 +111,7 @@ void og_write_layer_header(FILE *to, const og_layer *l) {
   if (l->children) return;
   write_comment(to, l);
   fprintf(to, "typedef struct px_%s_args {\n  px_module **out;\n", l->cname);
-  for (int i = 0; i < l->e->param_count; i++) write_member(to, &l->e->params[i]);
+  for (int i = 0; i < l->e->param_count; i++) write_member(to, l->e, &l->e->params[i]);
   fprintf(to, "  char by_name;\n} px_%s_args;\nPX_CALL px_%s_make(const px_%s_args *args);\n",
           l->cname, l->cname, l->cname);
   write_defaults(to, l);

@@ -139,8 +139,9 @@ static const char *docstring_params(const og_layer *l) {
   for (int i = 0; i < l->e->param_count; i++) {
     const og_param *p = &l->e->params[i];
     const char *fallback = p->fallback ? p->fallback : p->optional ? "None" : NULL;
-    text = og_format("%s\n    %s (%s)%s%s", text, p->name, said_type(p),
-                     fallback ? ": default " : "", fallback ? fallback : "");
+    text = og_format("%s\n    %s (%s): %s%s%s", text, p->name, said_type(p),
+                     og_argument_text(l->e, p->name), fallback ? ". Default: " : "",
+                     fallback ? fallback : "");
   }
   return text;
 }
@@ -240,7 +241,8 @@ void og_write_layer_page(FILE *to, const og_layer *l) {
   fprintf(to, "## %s\n\n`%s(%s)`\n\n%s%s%s\n\n", l->e->name, l->e->name, python_params(l),
           og_layer_text(l, "doc"), note ? " " : "", note ? note : "");
   for (int i = 0; i < l->e->param_count; i++)
-    fprintf(to, "- `%s`: %s\n", l->e->params[i].name, said_type(&l->e->params[i]));
+    fprintf(to, "- `%s` (%s): %s\n", l->e->params[i].name, said_type(&l->e->params[i]),
+            og_argument_text(l->e, l->e->params[i].name));
   write_tensors(to, l);
   if (forward) fprintf(to, "- gives `%s`\n", forward);
   if (shape) fprintf(to, "- shapes: %s\n", shape);

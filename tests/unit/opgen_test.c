@@ -127,7 +127,7 @@ PX_TEST(an_optimizer_becomes_kernels_and_classes) {
   CHECK(strstr(text, "class X(KindOptimizer):"));
   CHECK(strstr(text, "param = (param - (lr * (avg if (lr > 1) else grad)))"));
 }
-#define LAYER_OF(fields) LAYER fields "  doc D.\n  sample ; f(2) -> (2)\n"
+#define LAYER_OF(fields) LAYER fields "  doc D.\n  sample ; f(2) -> (2)\n  argument size S.\n"
 PX_TEST(bad_layers) {
   REFUSED(LAYER "  forward input\n  doc D.\n", "1: layer X has no sample");
   REFUSED(LAYER_OF(""), "1: layer X has no forward");
@@ -145,7 +145,9 @@ PX_TEST(bad_layers) {
   REFUSED(LAYER_OF("  forward input\n  buffer w\n"),
           "3: buffer w has no sizes, and X no such Tensor");
   REFUSED(LAYER_OF("  forward input\n  like Y\n"), "3: no entry 'Y' in this file for X");
-  REFUSED(LAYER "  forward input\n  doc D.\n  sample f(2)\n",
+  REFUSED(LAYER "  forward input\n  doc D.\n  sample ; f(2) -> (2)\n",
+          "1: nothing says what the argument 'size' of X is");
+  REFUSED(LAYER "  forward input\n  doc D.\n  sample f(2)\n  argument size S.\n",
           "4: expected `sample ARGUMENTS ; INPUTS -> (SIZES)` of X");
 }
 PX_TEST(layers_become_direct_calls) {
