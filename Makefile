@@ -57,7 +57,7 @@ $(GEN): $(O)/opgen $(OPS)
 	$(call say,OPGEN)$(O)/opgen $(O)/gen $(OPS)
 	@touch $@
 # What opgen writes changes only where its text does: a new op rebuilds what it touches.
-GENHEAD  := $(addprefix $(O)/gen/,phlox/ops.h hidden_ops.h phlox/layers.h phlox/optimizers.h layer_functions.h layer_samples.inc op_ids.h grad_functions.h run_functions.h \
+GENHEAD  := $(addprefix $(O)/gen/,phlox/ops.h hidden_ops.h conditions.h phlox/layers.h phlox/optimizers.h layer_functions.h layer_samples.inc op_ids.h grad_functions.h run_functions.h \
   kernel_args.h cpu_kernels.h samples.inc)
 CPUGEN   := kernels_cpu_table kernels_cpu_optim $(addprefix kernels_cpu_,0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
 $(GENSRC) $(GENHEAD) $(CPUGEN:%=$(O)/gen/%.c): $(GEN) ;

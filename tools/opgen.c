@@ -164,6 +164,30 @@ static void write_headers(const char *folder) {
   og_finish(to);
 }
 
+// What conditions stand on, for the ops' checks and the layers'.
+static void write_conditions(const char *folder) {
+  FILE *to = og_create(folder, "conditions.h");
+  fprintf(to,
+          "%s// Python's arithmetic on whole numbers, where C's differs; by zero: 0.\n"
+          "#pragma once\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n\n"
+          "static inline int64_t px__quotient(int64_t a, int64_t b) {\n"
+          "  return b == 0 ? 0 : a / b - (a %% b != 0 && (a < 0) != (b < 0));\n}\n"
+          "static inline int64_t px__remainder(int64_t a, int64_t b) {\n"
+          "  return a - b * px__quotient(a, b);\n}\n"
+          "// Whether all numbers of a list compare so: \"==\", \"<\" ...\n"
+          "__attribute__((unused)) static bool px__all(const int64_t *items, int64_t count,\n"
+          "                                            const char *comparison, double with) {\n"
+          "  bool equal = comparison[1] == '=' && *comparison != '!';\n"
+          "  for (int64_t i = 0; i < count; i++) {\n"
+          "    double item = (double)items[i];\n"
+          "    bool holds = (*comparison == '<' && item < with) ||\n"
+          "                 (*comparison == '>' && item > with) ||\n"
+          "                 (*comparison == '!' && item != with) || (equal && item == with);\n"
+          "    if (!holds) return false;\n  }\n  return true;\n}\n",
+          license);
+  og_finish(to);
+}
+
 static void write_run_functions(const char *folder) {
   FILE *to = og_create(folder, "run_functions.h");
   fprintf(to, "%s#pragma once\n#include \"call/op_impl.h\"\n", license);
@@ -178,12 +202,13 @@ static void write_run_functions(const char *folder) {
 static void write_table(const char *folder) {
   FILE *to = og_create(folder, "ops_table.c");
   fprintf(to,
-          "%s#include \"op_ids.h\"\n#include \"run_functions.h\"\n"
+          "%s#include \"op_ids.h\"\n#include \"call/checks.h\"\n#include \"run_functions.h\"\n"
           "#include \"autograd/rules/formula.h\"\n\n",
           license);
   each(to, og_write_body);
   each(to, og_write_params);
   each(to, og_write_texts);
+  each(to, og_write_checks);
   each(to, og_write_impl);
   fprintf(to, "const px_op px__op_table[] = {\n");
   each(to, og_write_descriptor);
@@ -308,6 +333,7 @@ static const struct {
              {"ops_table.c", og_write_body},
              {"", og_write_params},
              {"", og_write_texts},
+             {"", og_write_checks},
              {"", og_write_impl},
              {"", og_write_descriptor},
              {"backward.c", og_write_backward},
@@ -367,6 +393,7 @@ int main(int argc, char **argv) {
     return 0;
   }
   write_headers(argv[1]);
+  write_conditions(argv[1]);
   write_run_functions(argv[1]);
   write_table(argv[1]);
   write_backward(argv[1]);

@@ -16,6 +16,7 @@
 enum {
   OG_MAX_PARAMS = 16,
   OG_MAX_REFUSALS = 4,
+  OG_MAX_CHECKS = 12,
   OG_MAX_RESULTS = 4,
   OG_MAX_SAMPLES = 24,
   OG_MAX_FIELDS = 48,
@@ -108,6 +109,8 @@ typedef struct og_op {
       gradname, pyname, note, doc, masks, saves, nograd, domain, kind_field, results;
   og_field refusals[OG_MAX_REFUSALS];
   int refusal_count;
+  og_field checks[OG_MAX_CHECKS];
+  int check_count;
   og_field samples[OG_MAX_SAMPLES];
   int sample_count;
   og_field grads[OG_MAX_PARAMS];  // the formula of parameter i
@@ -299,6 +302,13 @@ void og_schedule_rehearse(FILE *nowhere);
 void og_schedule_write(const char *folder);
 void og_schedule_write_page(FILE *to);
 
+// ---- opgen_comment.c: what is said of an op; NULL where there is nothing to say
+typedef struct og_remarks {
+  const char *shape, *dtypes, *errors;
+} og_remarks;
+og_remarks og_remarks_of(const og_op *op, bool in_c);  // for C programs, or for Python's
+const char *og_example(const og_op *op);               // a call in C
+
 // ---- opgen_cuda.c
 void og_write_cuda(const char *folder);
 
@@ -319,7 +329,8 @@ typedef struct og_owner {
 void og_write_param_array(FILE *to, const og_owner *of, const og_param *params, int count);
 void og_write_descriptor(FILE *to, const og_op *op);
 void og_write_impl(FILE *to, const og_op *op);
-void og_write_texts(FILE *to, const og_op *op);  // opgen_texts.c
+void og_write_texts(FILE *to, const og_op *op);   // opgen_texts.c
+void og_write_checks(FILE *to, const og_op *op);  // opgen_checks.c
 void og_write_body(FILE *to, const og_op *op);
 void og_write_backward(FILE *to, const og_op *op);
 void og_write_kernel(FILE *to, const og_op *op);

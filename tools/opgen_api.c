@@ -66,10 +66,19 @@ static bool has_form(const og_op *op, form f) {
   return has[f];
 }
 
+static void write_comment(FILE *to, const og_op *op) {
+  og_remarks r = og_remarks_of(op, true);
+  fprintf(to, "// %s\n//   %s\n", op->doc.text, op->schema);
+  if (r.shape) fprintf(to, "// Shapes: %s.\n", r.shape);
+  if (r.dtypes) fprintf(to, "// Dtypes: %s.\n", r.dtypes);
+  if (r.errors) fprintf(to, "// Errors: %s.\n", r.errors);
+  if (!og_is_hidden(op)) fprintf(to, "// Example: %s\n", og_example(op));
+}
+
 void og_write_prototypes(FILE *to, const og_op *op) {
   static const char *const says[] = {"", "in place", "into `out`", "with a number",
                                      "with a number, in place"};
-  fprintf(to, "// %s\n//   %s\n", op->doc.text, op->schema);
+  write_comment(to, op);
   for (int f = NEW; f < FORMS; f++) {
     if (!has_form(op, (form)f)) continue;
     fprintf(to, og_is_hidden(op) ? "__attribute__((warn_unused_result)) px_status " : "PX_CALL ");
@@ -185,11 +194,15 @@ void og_write_page(FILE *to, const og_op *op) {
   if (og_has(op, OG_W_hidden)) return;
   fprintf(to, "## %s\n\n`%s`\n\n%s\n", op->name, op->schema, op->doc.text);
   if (op->note.text) fprintf(to, "\n%s\n", op->note.text);
+  og_remarks r = og_remarks_of(op, false);
   fprintf(to, "\n");
+  if (r.shape) fprintf(to, "- Shapes: %s.\n", r.shape);
+  if (r.dtypes) fprintf(to, "- Dtypes: %s.\n", r.dtypes);
+  if (r.errors) fprintf(to, "- Errors: %s.\n", r.errors);
+  if (r.shape || r.dtypes || r.errors) fprintf(to, "\n");
   if (op->pyname.text) fprintf(to, "Python: `%s`. ", op->pyname.text);
   if (og_has_inplace(op)) fprintf(to, "In place: `%s_`. ", op->name);
   if (og_has(op, OG_W_out)) fprintf(to, "Takes `out=`. ");
-  if (op->dtypes.text) fprintf(to, "Dtypes: %s. ", op->dtypes.text);
   if (op->expr.text) fprintf(to, "Each element is `%s`. ", op->expr.text);
   if (op->body.text) fprintf(to, "It is `%s`. ", op->body.text);
   if (op->grad_mask)

@@ -78,6 +78,7 @@ static og_value choice(const og_node *n, og_naming naming, void *context) {
 
 // worded(x): whether a word stands where numbers could. list(x): the numbers as a list, of one.
 static og_value function(const og_node *n, og_naming naming, void *context) {
+  if (strcmp(n->text, "worded") && strcmp(n->text, "list")) return naming(n, context);
   if (n->count != 1) og_die(n->place, "%s() wants one argument", n->text);
   og_value v = og_number(n->items[0], naming, context);
   if (!strcmp(n->text, "worded") && v.worded) return plain(OG_BOOL, v.worded);

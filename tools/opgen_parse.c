@@ -119,6 +119,11 @@ void og_op_field(og_op *op, char *line, og_place at) {
     op->refusals[op->refusal_count++] = (og_field){.text = text, .place = at};
     return;
   }
+  if (!strcmp(name, "check")) {
+    if (op->check_count == OG_MAX_CHECKS) og_die(at, "too many checks of %s", op->name);
+    op->checks[op->check_count++] = (og_field){.text = text, .place = at};
+    return;
+  }
   if (!strcmp(name, "sample")) {
     if (op->sample_count == OG_MAX_SAMPLES) og_die(at, "too many samples of %s", op->name);
     op->samples[op->sample_count++] = (og_field){.text = text, .place = at};

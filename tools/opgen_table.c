@@ -138,6 +138,7 @@ void og_write_impl(FILE *to, const og_op *op) {
           op->name, run, kernel ? "\"" : "", kernel ? kernel : "NULL", kernel ? "\"" : "",
           dtype_mask(op));
   if (op->wrapper.text || op->refusal_count) fprintf(to, ".texts = &texts_%s, ", op->name);
+  if (op->check_count) fprintf(to, ".check = check_%s, ", op->name);
   fprintf(to, ".nonempty = %d, .any_scalars = %d, ", nonempty(op), og_has(op, OG_W_cpuscalars));
   int turned = op->turned.text ? og_param_find(op, op->turned.text) : 0;
   if (turned < 0) og_die(op->turned.place, "%s has no parameter '%s'", op->name, op->turned.text);
@@ -204,6 +205,13 @@ void og_write_descriptor(FILE *to, const og_op *op) {
   bool named = op->result_count > 1 || op->result_names[0];
   fprintf(to, "    [PX__OP_%s] = {.name = \"%s\",\n        .schema = %s,\n        .doc = %s,\n",
           op->name, op->name, og_quote(op->schema), og_quote(op->doc.text));
+  og_remarks r = og_remarks_of(op, false);
+  const char *lines[][2] = {{"Shapes", r.shape}, {"Dtypes", r.dtypes}, {"Errors", r.errors}};
+  fprintf(to, "        .remarks = \"\"");
+  for (int i = 0; i < 3; i++)
+    if (lines[i][1])
+      fprintf(to, " %s \"\\n\"", og_quote(og_format("%s: %s.", lines[i][0], lines[i][1])));
+  fprintf(to, ",\n");
   fprintf(to, "        .grad_name = \"%s\", .result_names = %s%s, .params = %s%s,\n", grad_name(op),
           named ? "results_" : "NULL", named ? op->name : "", op->param_count ? "params_" : "NULL",
           op->param_count ? op->name : "");

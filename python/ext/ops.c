@@ -250,7 +250,9 @@ EXT_GET(op, __name__, "str", NAME(self), NULL);
 EXT_GET(op, __module__, "str", PyUnicode_InternFromString("torch"), NULL);
 EXT_GETTER(op, __doc__, "str", NULL) {
   const px_op *op = ((ext_callable *)self)->signatures[0].op;
-  return PyUnicode_FromFormat("%s\n\n%s", op->schema, op->doc ? op->doc : "");
+  bool says = op->remarks && *op->remarks;
+  return PyUnicode_FromFormat("%s\n\n%s%s%s", op->schema, op->doc ? op->doc : "",
+                              says ? "\n\n" : "", says ? op->remarks : "");
 }
 EXT_GIVES(op, __reduce__, "str", NAME(self), NULL);
 EXT_ALSO(op, __qualname__, op_attr___name__);

@@ -356,6 +356,7 @@ px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, v
     call.args = room;
     PX_TRY(fill(&call, args));
   }
+  if (PX_UNLIKELY(px__impl(op)->check != NULL)) PX_TRY(px__impl(op)->check(&call));
   if (PX_UNLIKELY(mode != PX_CALL_NEW)) PX_TRY(before_write(&call, results));
   px_status status = run_call(&call, args);
   if (PX_UNLIKELY(call.original != NULL)) px_release(call.original);

@@ -65,13 +65,14 @@ typedef struct px__op_impl {
   // other ops, which record themselves. pointwise: refuses bad arguments before anything else, or
   // NULL. reduce: NULL.
   px_status (*run)(px_call *call);
-  const char *kernel;  // "softmax"
-  uint16_t dtypes;     // bit i: px_dtype i is supported (of `compute` or of the first tensor)
-  uint8_t promotion;   // px__promotion
-  bool mutates;        // kernel writes into a result that starts as a copy of the first argument
-                       // (scatter, index_add)
-  bool nonempty;       // reduce: over nothing there is no result
-  bool any_scalars;    // pointwise: takes any number of 0-dim CPU tensors to a device
+  px_status (*check)(const px_call *call);  // refuses arguments, before anything else; or NULL
+  const char *kernel;                       // "softmax"
+  uint16_t dtypes;    // bit i: px_dtype i is supported (of `compute` or of the first tensor)
+  uint8_t promotion;  // px__promotion
+  bool mutates;       // kernel writes into a result that starts as a copy of the first argument
+                      // (scatter, index_add)
+  bool nonempty;      // reduce: over nothing there is no result
+  bool any_scalars;   // pointwise: takes any number of 0-dim CPU tensors to a device
   const px__op_texts *texts;
   uint8_t turned;  // the parameter, a matrix, that the kernel gets transposed; 0: none
   uint32_t masks;  // pointwise: parameters that select (where's condition), not promoted

@@ -82,13 +82,6 @@ px_status px__call_promote(px_call *call) {
   if (rule == PX__PROMOTE_SUM && !px_dtype_is_float(d)) d = PX_INT64;
   call->compute = d;
   call->dtype = px__result_dtype(call->op, 0, d);
-  // A float alpha would be cut to an integer silently.
-  for (int i = 0; i < call->op->param_count; i++) {
-    const px_param *p = &call->op->params[i];
-    if (p->kind != PX_ARG_SCALAR || p->optional || strcmp(p->name, "alpha")) continue;
-    PX_CHECK(px_dtype_is_float(d) || call->args[i].category != 'f', PX_RUNTIME,
-             "For integral input tensors, argument alpha must not be a floating point number.");
-  }
   return px__check_dtype(call->op, d, call->device);
 }
 

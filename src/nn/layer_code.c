@@ -103,17 +103,6 @@ px_value px__given_ints(const int64_t *items, int room, int size, bool maybe) {
   return list;
 }
 
-bool px__all(const int64_t *items, int count, const char *comparison, double with) {
-  bool equal = comparison[1] == '=' && *comparison != '!';
-  for (int i = 0; i < count; i++) {
-    double item = (double)items[i];
-    bool holds = (*comparison == '<' && item < with) || (*comparison == '>' && item > with) ||
-                 (*comparison == '!' && item != with) || (equal && item == with);
-    if (!holds) return false;
-  }
-  return true;
-}
-
 // ---- forward
 
 px_status px__forward_inplace(px_tensor **out, const char *op, const px_value *args) {

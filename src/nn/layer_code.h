@@ -2,6 +2,7 @@
 // What the generated code of layers (layers.c) stands on: arguments and tensors of a module,
 // tensors that are made, Python's arithmetic.
 #pragma once
+#include "conditions.h"
 #include "nn/nn_impl.h"
 
 enum { PX__TEXT = 512 };
@@ -45,11 +46,3 @@ px_status px__forward_inplace(px_tensor **out, const char *op, const px_value *a
 px_value px__given_int(int64_t value, bool maybe);
 px_value px__given_float(double value, bool maybe);
 px_value px__given_ints(const int64_t *items, int room, int size, bool maybe);
-
-// Whole numbers divided as in Python; by zero: 0.
-static inline int64_t px__quotient(int64_t a, int64_t b) {
-  return b == 0 ? 0 : a / b - (a % b != 0 && (a < 0) != (b < 0));
-}
-static inline int64_t px__remainder(int64_t a, int64_t b) { return a - b * px__quotient(a, b); }
-// Whether all numbers of a list compare so: "==" "<" ...
-bool px__all(const int64_t *items, int count, const char *comparison, double with);

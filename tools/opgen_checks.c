@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes the checks of an op's arguments, `check CONDITION : CODE "text"`, as one C function that
+// the driver calls before anything else. Conditions are those of opgen_condition.c; what they ask
+// of tensors is in src/call/checks.h.
+#include "opgen.h"
+
+// A function of conditions: its C name, how many names it takes, what it gives.
+static const struct {
+  const char *name, *c;
+  int count;
+  og_type type;
+} functions[] = {{"ndim", "px__ndim_of", 1, OG_INT},      {"numel", "px__numel_of", 1, OG_INT},
+                 {"len", "px__length_of", 1, OG_INT},     {"isfloat", "px__is_float", 1, OG_BOOL},
+                 {"isbool", "px__is_bool", 1, OG_BOOL},   {"isint64", "px__is_int64", 1, OG_BOOL},
+                 {"same", "px__same_sizes", 2, OG_BOOL},  {"istensor", "px__is_tensor", 1, OG_BOOL},
+                 {"fits", "px__fits", 2, OG_BOOL},        {"suffix", "px__suffix", 2, OG_BOOL},
+                 {"rows", "px__rows_of", 2, OG_INT},      {"classes", "px__classes", 2, OG_BOOL},
+                 {"shape", "PX__SHAPE_TEXT", 1, OG_TEXT}, {"dtype", "px__class_of", 1, OG_TEXT},
+                 {"ctype", "px__ctype_of", 1, OG_TEXT}};
+enum { FUNCTIONS = sizeof functions / sizeof *functions };
+// Those that take a number after the names.
+static const struct {
+  const char *name, *c;
+  int count;
+  og_type type;
+} numbered[] = {{"size", "px__size_of", 1, OG_INT},     // of a dimension, from the end if negative
+                {"leads", "px__leads", 2, OG_BOOL},     // the same sizes but for the last
+                {"beside", "px__beside", 2, OG_BOOL}};  // the same sizes but for a dimension
+enum { NUMBERED = sizeof numbered / sizeof *numbered };
+
+static og_value naming(const og_node *n, void *context);
+
+static const char *value_of(const og_op *op, const og_node *n) {
+  int i = n->kind == OG_NAME ? og_param_find(op, n->text) : -1;
+  if (i < 0) og_die(n->place, "unknown name '%s' in a check of %s", n->text, op->name);
+  return og_format("a[%d]", i);
+}
+
+// The first `count` arguments, which are names.
+static const char *names_of(const og_op *op, const og_node *n, int count) {
+  const char *list = "";
+  for (int i = 0; i < count; i++)
+    list = og_format("%s%s%s", list, i ? ", " : "", value_of(op, n->items[i]));
+  return list;
+}
+
+static og_value call_of(const og_op *op, const og_node *n) {
+  for (int i = 0; i < FUNCTIONS; i++)
+    if (!strcmp(functions[i].name, n->text) && functions[i].count == n->count)
+      return (og_value){.type = functions[i].type,
+                        .c = og_format("%s(%s)", functions[i].c, names_of(op, n, n->count))};
+  for (int i = 0; i < NUMBERED; i++) {
+    int count = numbered[i].count;
+    if (strcmp(numbered[i].name, n->text) || count + 1 != n->count) continue;
+    og_value last = og_number(n->items[count], naming, (void *)op);
+    return (og_value){.type = numbered[i].type,
+                      .c = og_format("%s(%s, %s)", numbered[i].c, names_of(op, n, count), last.c)};
+  }
+  og_die(n->place, "unknown function '%s' of %d arguments in a check of %s", n->text, n->count,
+         op->name);
+}
+
+static og_value naming(const og_node *n, void *context) {
+  const og_op *op = context;
+  if (n->kind != OG_NAME) return call_of(op, n);
+  const char *a = value_of(op, n);
+  const og_param *p = &op->params[og_param_find(op, n->text)];
+  og_value v = {.type = p->type, .absent = og_format("%s.kind == PX_ARG_NONE", a)};
+  if (p->type == OG_INT || p->type == OG_BOOL) v.c = og_format("px_value_int(%s)", a);
+  if (p->type == OG_FLOAT || p->type == OG_SCALAR || p->type == OG_TENSOR)
+    v.c = og_format("px_value_float(%s)", a);  // a number may stand for a tensor
+  if (p->type == OG_TENSOR) v.type = OG_FLOAT;
+  if (p->type == OG_SCALAR) v.type = OG_FLOAT;
+  if (p->type == OG_TEXT) v.c = og_format("%s.v.text", a);
+  if (p->type == OG_INTS) v.c = og_format("%s.v.ints", a), v.n = og_format("%s.n", a);
+  if (!v.c) og_die(n->place, "'%s' has no value in a check of %s", n->text, op->name);
+  return v;
+}
+
+// What stands between braces in a text, and how it is printed.
+static void write_part(const og_op *op, const og_check *c, const char *text, const char **format,
+                       const char **list) {
+  if (!strcmp(text, "op")) {
+    *format = og_format("%s%%s", *format), *list = og_format("%s, call->op->name", *list);
+    return;
+  }
+  og_value v = og_number(og_formula(text, c->place), naming, (void *)op);
+  bool whole = v.type == OG_INT || v.type == OG_BOOL;
+  *format = og_format("%s%s", *format, whole ? "%lld" : v.type == OG_FLOAT ? "%g" : "%s");
+  *list = og_format("%s, %s%s", *list, whole ? "(long long)" : "", v.c);
+}
+
+static void write_check(FILE *to, const og_op *op, const og_field *field) {
+  og_check c = og_check_parse(field);
+  const char *format = "", *list = "";
+  for (const char *at = c.text; *at;) {
+    const char *end = *at == '{' ? strchr(at, '}') : NULL;
+    if (!end) {
+      format = og_format("%s%s%c", format, *at == '%' ? "%" : "", *at);
+      at++;
+      continue;
+    }
+    write_part(op, &c, og_copy(at + 1, (size_t)(end - at - 1)), &format, &list);
+    at = end + 1;
+  }
+  fprintf(to, "  PX_CHECK(%s, PX_%s, %s%s);\n", og_condition(c.test, naming, (void *)op), c.code,
+          og_quote(format), list);
+}
+
+void og_write_checks(FILE *to, const og_op *op) {
+  if (!op->check_count) return;
+  fprintf(to,
+          "static px_status check_%s(const px_call *call) {\n  const px_value *a = call->args;\n",
+          op->name);
+  for (int i = 0; i < op->check_count; i++) write_check(to, op, &op->checks[i]);
+  fprintf(to, "  return PX_OK;\n}\n");
+}

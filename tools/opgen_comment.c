@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes what is said of an op beside its one sentence: shapes, dtypes, errors, an example. From
+// the fields `shape`, `errors` and `check`, and from the kind where they say nothing. The C header,
+// the reference page and Python's docstrings have it from here.
+#include "opgen.h"
+
+static const char *shape_of(const og_op *op) {
+  if (op->shape.text) return op->shape.text;
+  if (og_is(op, "pointwise")) return "the tensors broadcast to one shape, which the result has";
+  if (!og_is(op, "reduce")) return NULL;
+  if (og_param_find(op, "dim") < 0) return "any; the result has no dimensions";
+  return "any; the result lacks the dimensions dim, or has size 1 there with keepdim";
+}
+
+// What the result's dtype is, by the words after the kind.
+static const char *result_dtype(const og_op *op) {
+  if (og_has(op, OG_W_compare) || og_has(op, OG_W_boolresult)) return "bool results";
+  if (og_has(op, OG_W_longresult)) return "int64 results";
+  if (og_has(op, OG_W_float)) return "integers become the default float";
+  if (og_has(op, OG_W_sum)) return "integers and bool become int64";
+  if (og_has(op, OG_W_promote) && op->param_count > 1) return "promoted to one dtype";
+  return NULL;
+}
+static const char *dtypes_of(const og_op *op) {
+  static const char *const sets[][2] = {{"numeric", "all but bool"},
+                                        {"float", "floating point"},
+                                        {"integral", "bool and integers"},
+                                        {"integer", "integers"}};
+  const char *set = og_is(op, "pointwise") || og_is(op, "reduce") ? "all" : NULL;
+  for (int i = 0; op->dtypes.text && i < 4; i++)
+    if (!strcmp(op->dtypes.text, sets[i][0])) set = sets[i][1];
+  const char *result = result_dtype(op);
+  if (!set) return result;
+  return result ? og_format("%s; %s", set, result) : set;
+}
+
+// A status as Python's exception.
+static const char *exception_of(const char *code) {
+  static const char *const names[][2] = {{"RUNTIME", "RuntimeError"},
+                                         {"VALUE", "ValueError"},
+                                         {"TYPE", "TypeError"},
+                                         {"INDEX", "IndexError"},
+                                         {"UNIMPLEMENTED", "NotImplementedError"}};
+  for (int i = 0; i < 5; i++)
+    if (!strcmp(code, names[i][0])) return names[i][1];
+  return code;
+}
+
+// A check as a sentence: the error, and the condition that must hold.
+static const char *condition_of(const og_field *check, bool in_c) {
+  og_check c = og_check_parse(check);
+  const char *colon = strstr(check->text, " : ");
+  return og_format("%s%s unless %s", in_c ? "PX_" : "", in_c ? c.code : exception_of(c.code),
+                   og_copy(check->text, (size_t)(colon - check->text)));
+}
+
+og_remarks og_remarks_of(const og_op *op, bool in_c) {
+  og_remarks r = {.shape = shape_of(op), .dtypes = dtypes_of(op), .errors = op->errors.text};
+  for (int i = 0; i < op->check_count; i++) {
+    const char *one = condition_of(&op->checks[i], in_c);
+    r.errors = r.errors ? og_format("%s; %s", r.errors, one) : one;
+  }
+  return r;
+}
+
+// ---- an example call in C
+
+static const char *example_argument(const og_param *p) {
+  const char *given = p->fallback && strcmp(p->fallback, "None") ? p->fallback : NULL;
+  switch (p->type) {
+    case OG_TENSOR:
+      return p->optional ? "NULL" : p->name;
+    case OG_TENSORS:
+      return og_format("%s, n", p->name);
+    case OG_SCALAR:
+      if (p->optional && !given) return "px_no_scalar()";
+      return og_format(given && strpbrk(given, ".ein") ? "px_float(%s)" : "px_int(%s)",
+                       given ? given : "1");
+    case OG_INTS:
+      return p->optional && !given ? "NULL, 0" : og_format("%s, %s_n", p->name, p->name);
+    case OG_DTYPE:
+      return "PX_DTYPE_NONE";
+    case OG_DEVICE:
+      return "PX_DEVICE_NONE";
+    case OG_TEXT:
+      return given ? og_format("\"%.*s\"", (int)strlen(given) - 2, given + 1) : "NULL";
+    case OG_GENERATOR:
+      return "NULL";
+    case OG_BOOL:
+      if (p->optional) return "NULL";
+      return given && *given == 'T' ? "true" : "false";
+    default:
+      if (p->optional) return "NULL";
+      return given ? given : p->name;
+  }
+}
+
+const char *og_example(const og_op *op) {
+  const char *text = og_format("px_%s%s(", op->name, og_has_new(op) ? "" : "_");
+  for (int r = 0; og_has_new(op) && r < op->result_count; r++)
+    text = og_format("%s%s&%s", text, r ? ", " : "",
+                     op->result_names[r] ? op->result_names[r] : "out");
+  for (int i = 0; i < op->param_count; i++)
+    text = og_format("%s%s%s", text, i || og_has_new(op) ? ", " : "",
+                     example_argument(&op->params[i]));
+  return og_format("PX_TRY(%s));", text);
+}
