@@ -169,15 +169,8 @@ px_value px_module_attribute(const px_module *self, const char *name) {
   return at ? at->value : PX_NONE();
 }
 
-int64_t px__int_of(const px_module *self, const char *name) {
-  return px_value_int(px_module_attribute(self, name));
-}
 double px__float_of(const px_module *self, const char *name) {
   return px_value_float(px_module_attribute(self, name));
-}
-bool px__bool_of(const px_module *self, const char *name) {
-  px_value value = px_module_attribute(self, name);
-  return value.kind != PX_ARG_NONE && px_value_int(value) != 0;
 }
 
 // ---- entries

@@ -41,11 +41,8 @@ px_status px__nn_grow(void **items, int *room, int count, size_t size)
     __attribute__((warn_unused_result));
 px_status px__nn_strdup(char **out, const char *text) __attribute__((warn_unused_result));
 
-// Shorthands for forward functions: an attribute as a number, a truth, or the entry's tensor (NULL
-// if none).
-int64_t px__int_of(const px_module *self, const char *name);
+// Shorthands for forward functions: an attribute as a number, or the entry's tensor (NULL if none).
 double px__float_of(const px_module *self, const char *name);
-bool px__bool_of(const px_module *self, const char *name);
 px_tensor *px__tensor_of(const px_module *self, const char *name);
 
 // Writes a value as Python prints it: 3, 1e-05, True, (3, 3), None.
