@@ -64,7 +64,7 @@ NAMES = {f"{module}.{name}" for module, names in {
         "fuse_conv_bn_eval fuse_conv_bn_weights fusion init memory_format parametrizations parametrize prune "
         "remove_spectral_norm remove_weight_norm rnn skip_init spectral_norm stateless weight_norm",
     "torch.optim": "Adafactor LBFGS Muon SparseAdam swa_utils",
-    "torch.optim.lr_scheduler": "ChainedScheduler CyclicLR SequentialLR",
+    "torch.optim.lr_scheduler": "CyclicLR",
     "torch.random": "fork_rng",
     "torch.return_types": "pytree_register_structseq",
     "torch.storage": "Storage",

@@ -502,6 +502,32 @@ class Schedules(unittest.TestCase):
             schedule.step(4)
         self.near(schedule.get_last_lr(), [0.001])
 
+    def test_schedules_of_schedules(self):
+        rates = optim.lr_scheduler
+        optimizer = SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+        parts = [rates.ConstantLR(optimizer, 0.5, 9), rates.ExponentialLR(optimizer, 0.9), rates.StepLR(optimizer, 2, 0.5)]
+        schedule, seen = rates.SequentialLR(optimizer, parts, [2, 5]), []
+        for _ in range(9):
+            seen += schedule.get_last_lr()
+            schedule.step()
+        self.near(seen, [0.05, 0.05, 0.1, 0.09000000000000001, 0.08100000000000002, 0.1, 0.1, 0.05, 0.05])
+        state = copy.deepcopy(schedule.state_dict())
+        schedule.step()
+        schedule.load_state_dict(state)
+        self.assertEqual((schedule.last_epoch, parts[2].last_epoch), (9, 4))
+        optimizer = SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+        chained = rates.ChainedScheduler([rates.ConstantLR(optimizer, 0.5, 2), rates.ExponentialLR(optimizer, 0.9)])
+        seen = []
+        for _ in range(4):
+            seen += chained.get_last_lr()
+            chained.step()
+        self.near(seen, [0.05, 0.045000000000000005, 0.08100000000000002, 0.07290000000000002])
+        other = SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+        with self.assertRaisesRegex(ValueError, "expects all schedulers to belong to the same optimizer"):
+            rates.SequentialLR(other, parts, [2, 5])
+        with self.assertRaisesRegex(ValueError, "one more than the number of milestone points"):
+            rates.SequentialLR(parts[0].optimizer, parts, [2])
+
     def test_one_cycle(self):
         optimizer = SGD([nn.Parameter(torch.ones(1))], lr=0.1, momentum=0.5)
         schedule = optim.lr_scheduler.OneCycleLR(optimizer, 0.5, 5)

@@ -4,6 +4,7 @@ core's, their classes (_schedules.py) written by the generator from optim/schedu
 from __future__ import annotations
 
 import warnings
+from bisect import bisect_right
 from math import floor, inf, isfinite, isnan, nan
 
 from phlox import _C
@@ -92,6 +93,10 @@ class LRScheduler:
             warnings.warn(_EPOCH, stacklevel=2)
         if not isfinite(epoch):
             raise ValueError(f"there is no epoch {epoch}")
+        self._go_to(epoch)
+
+    def _go_to(self, epoch):
+        """Goes to any epoch, by a form that knows its rates if there is one."""
         closed = getattr(self, "_get_closed_form_lr", None)
         self._advance(floor(epoch), self.get_lr if closed is None else lambda: closed(epoch))
 
@@ -151,6 +156,107 @@ class MultiplicativeLR(LambdaLR):
         if self.last_epoch == 0:
             return rates
         return [lr * function(self.last_epoch) for function, lr in zip(self.lr_lambdas, rates)]
+
+
+# ---- several schedules of one optimiser
+
+class _Several(LRScheduler):
+    """What is made of other schedules keeps their states."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that is remembered but the optimiser; of each schedule its own."""
+        state = super().state_dict()
+        state["_schedulers"] = [schedule.state_dict() for schedule in self._schedulers]
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes over what state_dict() gave."""
+        for schedule, saved in zip(self._schedulers, state_dict["_schedulers"]):
+            schedule.load_state_dict(saved)
+        self.__dict__.update({key: value for key, value in state_dict.items()
+                              if key != "_schedulers"})
+
+    def _check(self, schedulers, optimizer):
+        for number, schedule in enumerate(schedulers):
+            if schedule.optimizer is not optimizer:
+                raise ValueError(f"{type(self).__name__} expects all schedulers to belong to the "
+                                 f"same optimizer, but got scheduler {type(schedule).__name__} at "
+                                 f"index {number} has {schedule.optimizer!r}, which is different "
+                                 f"from {type(optimizer).__name__}.")
+
+
+class SequentialLR(_Several):
+    """One schedule after another: the next one begins, at its epoch 0, at each milestone.
+
+    schedulers: of `optimizer`, one more than there are milestones. ValueError otherwise.
+
+        >>> optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=1.0)
+        >>> rates = torch.optim.lr_scheduler
+        >>> schedule = SequentialLR(optimizer, [rates.ConstantLR(optimizer, 0.5, 9),
+        ...                                     rates.ExponentialLR(optimizer, 0.5)], [2])
+        >>> for _ in range(4): optimizer.step(); schedule.step(); print(schedule.get_last_lr())
+        [0.5]
+        [1.0]
+        [0.5]
+        [0.25]
+    """
+
+    def __init__(self, optimizer: Optimizer, schedulers: list[LRScheduler], milestones: list[int],
+                 last_epoch: int = -1) -> None:
+        self._check(schedulers, optimizer)
+        if len(milestones) != len(schedulers) - 1:
+            raise ValueError("Sequential Schedulers expects number of schedulers provided to be "
+                             "one more than the number of milestone points, but got number of "
+                             f"schedulers {len(schedulers)} and the number of milestones to be "
+                             f"equal to {len(milestones)}")
+        self.optimizer, self.last_epoch, self._step_count = optimizer, last_epoch + 1, 0
+        self._schedulers, self._milestones = schedulers, milestones
+        # Making the schedules has set rates: only the first one's count.
+        for group in optimizer.param_groups:
+            group["lr"] = group["initial_lr"]
+        for schedule in schedulers:
+            schedule.last_epoch -= 1
+        first = schedulers[0]
+        first._advance(first.last_epoch + 1, first.get_lr)
+        self._last_lr = first.get_last_lr()
+
+    def step(self) -> None:
+        """Steps the schedule whose turn it is."""
+        self.last_epoch += 1
+        which = bisect_right(self._milestones, self.last_epoch)
+        schedule = self._schedulers[which]
+        if which > 0 and self._milestones[which - 1] == self.last_epoch:
+            schedule._go_to(0)
+        else:
+            schedule._advance(schedule.last_epoch + 1, schedule.get_lr)
+        self._last_lr = schedule.get_last_lr()
+
+
+class ChainedScheduler(_Several):
+    """Several schedules at once: each changes the rates that the one before has set.
+
+        >>> optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=1.0)
+        >>> rates = torch.optim.lr_scheduler
+        >>> schedule = ChainedScheduler([rates.ExponentialLR(optimizer, 0.5),
+        ...                              rates.ExponentialLR(optimizer, 0.1)])
+        >>> optimizer.step(); schedule.step(); schedule.get_last_lr()
+        [0.05]
+    """
+
+    def __init__(self, schedulers: list[LRScheduler], optimizer: Optimizer | None = None) -> None:
+        if not schedulers:
+            raise ValueError(f"{type(self).__name__} expects at least one scheduler to be chained, "
+                             "but got no scheduler.")
+        self.optimizer = schedulers[0].optimizer if optimizer is None else optimizer
+        self._check(schedulers, self.optimizer)
+        self._schedulers = list(schedulers)
+        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+
+    def step(self) -> None:
+        """Steps all of them, in their order."""
+        for schedule in self._schedulers:
+            schedule.step()
+        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
 
 
 # ---- the library's kinds
