@@ -17,7 +17,6 @@ static PyObject *convert_as(PyObject *self, px_device device, px_dtype dtype, bo
 typedef struct to_request {
   px_device device;
   px_dtype dtype;
-  ext_maybe non_blocking, copy;
 } to_request;
 
 static int bad_target(PyObject *object) {
@@ -61,13 +60,14 @@ EXT_METHOD(tensor, to,
            "    copy (bool): makes a copy in any case\n\n"
            ">>> torch.ones(2).to(torch.int64)\n"
            "tensor([1, 1])\n") {
-  ext_rest target;
-  px_device device;
-  px_dtype dtype;
-  ext_maybe non_blocking, copy;
-  PyObject *memory_format, *other;
-  EXT_BIND(target, device, dtype, non_blocking, copy, memory_format, other);
-  to_request to = {PX_DEVICE_NONE, PX_DTYPE_NONE, false, false};
+  // Calls without keywords, which loops make, need no binding.
+  ext_rest target = {call->args, call->nargs};
+  px_device device = PX_DEVICE_NONE;
+  px_dtype dtype = PX_DTYPE_NONE;
+  ext_maybe non_blocking = -1, copy = -1;
+  PyObject *memory_format = NULL, *other = NULL;
+  if (call->kwnames) EXT_BIND(target, device, dtype, non_blocking, copy, memory_format, other);
+  to_request to = {PX_DEVICE_NONE, PX_DTYPE_NONE};
   if (target.count > 4)
     EXT_FAIL(PyExc_TypeError, "to() takes 4 positional arguments but %zd were given", target.count);
   int used = target.count ? read_target(target.items, target.count, &to)

@@ -52,6 +52,8 @@ def _import_when_asked(module, files):
 
     def find(name):
         file = file_of.get(name)
+        if name == "__all__":  # from torch import *
+            return [name for name in module.__dir__() if not name.startswith("_")]
         if file is None:
             return lacking(name)
         from importlib import import_module

@@ -62,6 +62,17 @@ class Names(unittest.TestCase):
                     self.assertTrue(getattr(module, name).__doc__)
 
 
+    def test_a_star_import_has_them_too(self):
+        space = {}
+        exec("from phlox import *\nfrom phlox.cuda import *", space)
+        for name in ("ones", "save", "meshgrid", "FloatTensor", "memory_summary", "current_stream"):
+            self.assertIn(name, space)
+
+    def test_methods_of_tensor_in_python_are_methods(self):
+        self.assertEqual(torch.Tensor.apply_.__qualname__, "Tensor.apply_")
+        self.assertEqual(torch.ones(2).new_zeros(1).tolist(), [0.0])
+
+
 class Arguments(unittest.TestCase):
     def refused(self, text, function, *args, **kwargs):
         with self.assertRaises(TypeError) as caught:
