@@ -244,34 +244,3 @@ EXT_FUNCTION(
   EXT_BIND(data, dtype, device);
   return as_tensor_of(data, dtype, device);
 }
-EXT_FUNCTION(
-    torch, asarray,
-    "(obj: object, *, dtype: dtype | None = None, device: Device | None = None, copy: bool | "
-    "None = None, requires_grad: bool = False) -> Tensor",
-    "`obj` as a tensor, which shares its memory where it can and copy is not True.") {
-  PyObject *obj;
-  px_dtype dtype;
-  px_device device;
-  ext_maybe copy;
-  bool requires_grad;
-  EXT_BIND(obj, dtype, device, copy, requires_grad);
-  if (copy > 0) return finish(ext_tensor_from(obj, dtype, device), requires_grad, false);
-  EXT_OWNED *object = as_tensor_of(obj, dtype, device);
-  if (!object) return NULL;
-  if (requires_grad) EXT_TRY(px_tensor_set_requires_grad(ext_tensor(object), true));
-  return ext_moved(&object);
-}
-
-EXT_FUNCTION(
-    torch, scalar_tensor,
-    "(s: Number, *, dtype: dtype | None = None, device: Device | None = None, requires_grad: "
-    "bool = False, pin_memory: bool = False, layout: layout | None = None) -> Tensor",
-    "A tensor without dimensions that holds a number, of the default dtype.") {
-  PyObject *s, *layout;
-  px_dtype dtype;
-  px_device device;
-  bool requires_grad, pin_memory;
-  EXT_BIND(s, dtype, device, requires_grad, pin_memory, layout);
-  if (dtype == PX_DTYPE_NONE) dtype = px_dtype_default();
-  return finish(ext_tensor_from(s, dtype, device), requires_grad, pin_memory);
-}

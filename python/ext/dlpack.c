@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensor.__dlpack__, __dlpack_device__ and from_dlpack: capsules named "dltensor", renamed once
-// they are taken, as the protocol says. https://dmlc.github.io/dlpack/latest/python_spec.html
+// Tensor.__dlpack__ and __dlpack_device__: capsules named "dltensor", renamed once they are taken,
+// as the protocol says. from_dlpack is phlox/utils/dlpack.py.
+// https://dmlc.github.io/dlpack/latest/python_spec.html
 #include "phlox/dlpack.h"
 
 #include "ext.h"
 #include "phlox/ops.h"
-
-enum { DL_CUDA = 2 };
 
 static void capsule_end(PyObject *capsule) {
   px_dl_managed *managed =
@@ -82,49 +81,22 @@ EXT_METHOD0(tensor, __dlpack_device__, "tuple[int, int]", "DLPack's number of it
   return Py_BuildValue("(ii)", device.device_type, device.device_id);
 }
 
-static PyObject *take(PyObject *capsule) {
+EXT_FUNCTION(torch, _take_capsule, "(capsule: object) -> Tensor",
+             "The tensor of a capsule, which is renamed so that nobody takes it again.") {
+  PyObject *capsule;
   px_tensor *tensor;
+  EXT_BIND(capsule);
   px_dl_managed *managed = PyCapsule_GetPointer(capsule, "dltensor");
   if (!managed) return NULL;
   EXT_TRY(px_dlpack_import_take(&tensor, managed));
   PyCapsule_SetName(capsule, "used_dltensor");
   return ext_wrap(tensor);
 }
-
-// What a producer has to make visible its work to: our current stream where it is on a device, as
-// the keyword argument `stream`; nothing on the CPU.
-static int our_stream(PyObject **out, PyObject *producer) {
-  int type, index;
+EXT_FUNCTION(cuda, _native_stream, "(device: int) -> int",
+             "The handle of a device's current stream, as the protocol wants it.") {
+  int64_t device;
   px_stream *stream;
-  *out = NULL;
-  if (!PyObject_HasAttrString(producer, "__dlpack_device__")) return 0;
-  EXT_OWNED *device = PyObject_CallMethod(producer, "__dlpack_device__", NULL);
-  EXT_OWNED *pair = device ? PySequence_Tuple(device) : NULL;
-  if (!pair || !PyArg_ParseTuple(pair, "ii", &type, &index)) return -1;
-  if (type != DL_CUDA) return 0;
-  EXT_TRY_INT(px_stream_current(&stream, px_cuda(index)));
-  *out = Py_BuildValue("{s:N}", "stream", PyLong_FromVoidPtr(px_stream_native(stream)));
-  return *out ? 0 : -1;
-}
-
-EXT_MODULE(utils_dlpack, "utils.dlpack .", "Tensors from and for other libraries, by DLPack.");
-EXT_FUNCTION(
-    utils_dlpack, from_dlpack, "(ext_tensor: object) -> Tensor",
-    "A tensor over the memory of an object with __dlpack__, or of a capsule, which it takes.\n\n"
-    ">>> torch.from_dlpack(torch.ones(2))\n"
-    "tensor([1., 1.])\n") {
-  PyObject *ext_tensor;
-  EXT_BIND(ext_tensor);
-  if (PyCapsule_CheckExact(ext_tensor)) return take(ext_tensor);
-  EXT_OWNED *keywords = NULL;
-  EXT_OWNED *method = PyObject_GetAttrString(ext_tensor, "__dlpack__");
-  EXT_OWNED *none = PyTuple_New(0);
-  if (!method || !none || our_stream(&keywords, ext_tensor) < 0) return NULL;
-  EXT_OWNED *capsule = PyObject_Call(method, none, keywords);
-  return capsule ? take(capsule) : NULL;
-}
-EXT_FUNCTION(utils_dlpack, to_dlpack, "(tensor: Tensor) -> object", "tensor.__dlpack__().") {
-  PyObject *tensor;
-  EXT_BIND(tensor);
-  return PyObject_CallMethod(tensor, "__dlpack__", NULL);
+  EXT_BIND(device);
+  EXT_TRY(px_stream_current(&stream, px_cuda((int)device)));
+  return PyLong_FromVoidPtr(px_stream_native(stream));
 }

@@ -15,13 +15,15 @@ _TENSOR_TYPES = ("BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor F
                  "ShortTensor")
 _IN_PYTHON = {
     "": {
-        "_functional": "allclose broadcast_shapes broadcast_tensors isclose meshgrid result_type",
+        "_functional": "allclose asarray broadcast_shapes broadcast_tensors isclose meshgrid result_type scalar_tensor "
+                       "unique unique_consecutive",
         "_files": "frombuffer load save",
         "_settings": "set_printoptions",
         "_limits": "finfo iinfo",
         "_legacy": "set_default_tensor_type " + _TENSOR_TYPES,
         "optim": "optim",
         "backends": "backends get_float32_matmul_precision set_float32_matmul_precision",
+        "phlox.utils.dlpack": "from_dlpack to_dlpack",
         "version": "version",
     },
     "autograd": {"variable": "Variable variable"},
@@ -37,10 +39,10 @@ _IN_PYTHON = {
     },
     "nn.functional": {"_images": "interpolate upsample"},
     "nn": {"utils": "utils", "parallel": "parallel DataParallel", "parameters": "ParameterDict ParameterList"},
-    "utils": {"data": "data"},
+    "utils": {"data": "data", "dlpack": "dlpack"},
 }
 _OF_TENSOR = ("__copy__ __deepcopy__ __format__ __reduce_ex__ __setstate__ allclose apply_ isclose map_ new new_empty new_full new_ones "
-              "new_tensor new_zeros type")
+              "new_tensor new_zeros type unique unique_consecutive")
 
 
 def _import_when_asked(module, files):
@@ -57,7 +59,7 @@ def _import_when_asked(module, files):
         if file is None:
             return lacking(name)
         from importlib import import_module
-        found = import_module(f"{module.__name__}.{file}")
+        found = import_module(file if file.startswith("phlox.") else f"{module.__name__}.{file}")
         value = found if name == file else getattr(found, name)
         setattr(module, name, value)
         return value

@@ -14,13 +14,17 @@ def _joined(shape, other):
     return [y if x == 1 else x for x, y in zip(a, b)]
 
 
+def _need_tensor(function, argument, value):
+    if not isinstance(value, _C.Tensor):
+        raise TypeError(f"{function}(): argument '{argument}' must be Tensor, not {type(value).__name__}")
+
+
 def _tensors(given, function):
     """The tensors of f(a, b, c) or f([a, b, c])."""
     if len(given) == 1 and not isinstance(given[0], _C.Tensor):
         given = given[0]
     for tensor in given:
-        if not isinstance(tensor, _C.Tensor):
-            raise TypeError(f"{function}(): argument 'tensors' must be Tensor, not {type(tensor).__name__}")
+        _need_tensor(function, "tensors", tensor)
     return given
 
 
@@ -124,9 +128,71 @@ def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
 
 
 def _close(name, input, other, rtol, atol, equal_nan):
-    for argument, value in ("input", input), ("other", other):
-        if not isinstance(value, _C.Tensor):
-            raise TypeError(f"{name}(): argument '{argument}' must be Tensor, not {type(value).__name__}")
+    _need_tensor(name, "input", input)
+    _need_tensor(name, "other", other)
     if input.dtype != other.dtype:
         raise RuntimeError(f"{_C._dtype_class(input.dtype)} did not match {_C._dtype_class(other.dtype)}")
     return _C.isclose(input, other, rtol, atol, equal_nan)
+
+
+def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
+    """`obj` as a tensor, which shares its memory where it can and copy is not True.
+
+    Args:
+        obj: what torch.tensor takes
+        dtype (torch.dtype), device (torch.device): of the tensor; another than the object's makes a copy
+        copy (bool or None): True makes one in any case
+        requires_grad (bool): whether operations on it are recorded
+    """
+    if not copy:
+        made = _C.as_tensor(obj, dtype=dtype, device=device)
+        return made.requires_grad_() if requires_grad else made
+    if isinstance(obj, _C.Tensor):
+        obj = obj.detach().clone()
+        return _C.as_tensor(obj, dtype=dtype, device=device).requires_grad_(requires_grad)
+    return _C.tensor(obj, dtype=dtype, device=device, requires_grad=requires_grad)
+
+
+def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False, pin_memory=False, layout=None):
+    """A tensor without dimensions that holds a number, of the default dtype.
+
+    >>> torch.scalar_tensor(3)
+    tensor(3.)
+    """
+    return _C.tensor(s, dtype=_C.get_default_dtype() if dtype is None else dtype, device=device,
+                     requires_grad=requires_grad, pin_memory=pin_memory)
+
+
+def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
+    """The values that occur, each once.
+
+    Args:
+        input (Tensor)
+        sorted (bool): in ascending order; they are so in any case
+        return_inverse (bool): also gives the index in the result of each element
+        return_counts (bool): also gives how often each value occurs
+        dim (int or None): compares slices along a dimension, rather than elements
+
+    >>> torch.unique(torch.tensor([3, 1, 3]), return_counts=True)
+    (tensor([1, 3]), tensor([1, 2]))
+    """
+    _need_tensor("unique", "input", input)
+    return _chosen(_C._unique(input, dim, bool(sorted), bool(return_inverse), bool(return_counts)), return_inverse,
+                   return_counts)
+
+
+def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
+    """The values without repetitions of the one before; arguments as those of unique.
+
+    >>> torch.unique_consecutive(torch.tensor([1, 1, 2, 1]))
+    tensor([1, 2, 1])
+    """
+    _need_tensor("unique_consecutive", "input", input)
+    return _chosen(_C._unique_consecutive(input, bool(return_inverse), bool(return_counts), dim), return_inverse,
+                   return_counts)
+
+
+def _chosen(results, inverse, counts):
+    """The first of an op's three results, and those of the others that are wanted."""
+    wanted = tuple(result for result, want in zip(results, (True, inverse, counts)) if want)
+    return wanted if len(wanted) > 1 else wanted[0]

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.utils.dlpack: tensors from and for other libraries."""
+from phlox import _C
+
+_C._name_missing(__name__)
+_CUDA = 2  # DLPack's number of the device type
+
+
+def from_dlpack(ext_tensor):
+    """A tensor over the memory of an object with __dlpack__, or of a capsule, which it takes.
+
+    Args:
+        ext_tensor: an array of another library; one on a device is told our current stream, which it makes wait
+
+    >>> torch.from_dlpack(torch.ones(2))
+    tensor([1., 1.])
+    """
+    if type(ext_tensor).__name__ == "PyCapsule":
+        return _C._take_capsule(ext_tensor)
+    type_, index = ext_tensor.__dlpack_device__() if hasattr(ext_tensor, "__dlpack_device__") else (None, 0)
+    options = {"stream": _C.cuda._native_stream(index)} if type_ == _CUDA else {}
+    return _C._take_capsule(ext_tensor.__dlpack__(**options))
+
+
+def to_dlpack(tensor):
+    """tensor.__dlpack__()."""
+    return tensor.__dlpack__()
