@@ -91,7 +91,8 @@ typedef struct px_op_definition {
 PX_CALL px_op_register(const px_op **out, const px_op_definition *definition);
 
 // Loads a shared object and calls its function px_library_entry, which registers ops. Loading it
-// again does nothing. PX_IO if it cannot be loaded or has no such function.
+// again does nothing. PX_IO if it cannot be loaded or has no such function; errors of the function.
+// Ops that it registered before it failed stay.
 PX_CALL px_op_load_library(const char *path);
 typedef px_status (*px_library_entry_fn)(void);
 #define PX_LIBRARY_ENTRY "px_library_entry"

@@ -351,8 +351,8 @@ px_status px_op_register(const px_op **out, const px_op_definition *definition) 
 // ---- libraries of ops
 
 // The lock is held while the library registers its ops, so that a second thread that loads it
-// returns when they are there.
-static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
+// returns when they are there. A library may load others meanwhile.
+static pthread_mutex_t loading = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 enum { LIBRARIES = 256 };
 static void *libraries[LIBRARIES];  // guarded by `loading`
 static int library_count;

@@ -132,6 +132,19 @@ PX_TEST(it_writes_in_place_and_into_out) {
         "result type Float can't be cast to the desired output type Long");
 }
 
+PX_TEST(a_form_in_place_follows_where_it_has_none) {
+  px_op_definition d = squareplus_definition;
+  d.kind = "pointwise float";
+  const px_op *op = registered(&d);
+  PX_SCOPED(px_tensor) x = floats(2, 0., 1.5);
+  void *results[4] = {NULL};
+  px_value args[16] = {PX_T(x)};
+  OK(px_op_call(op, PX_CALL_INPLACE, args, results));
+  CHECK(results[0] == x);
+  px_release(results[0]);
+  IS(x, 2, 1., 2.);
+}
+
 PX_TEST(errors_name_it) {
   const px_op *op = registered(&squareplus_definition);
   px_tensor *y = NULL;

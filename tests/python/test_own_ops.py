@@ -107,6 +107,17 @@ class OwnOps(unittest.TestCase):
         with self.assertRaisesRegex(NotImplementedError, "not implemented for 'Double'"):
             torch.ops.told.triple(torch.ones(1, dtype=torch.float64))
 
+    def test_a_library_may_load_another(self):
+        inner = self.library(TRIPLE % ("inner::triple", ""))
+        self.load(f'PX_TRY(px_op_load_library("{inner}"));', TRIPLE % ("outer::triple", ""))
+        self.assertEqual(torch.ops.inner.triple(torch.ops.outer.triple(torch.ones(1))).item(), 9.)
+
+    def test_a_form_in_place_is_there_for_those_without_one(self):
+        self.load((TRIPLE % ("still::triple", "")).replace("inplace", ""))
+        x = torch.ones(2)
+        with self.assertRaisesRegex(AttributeError, "'still' object has no attribute 'triple_'"):
+            torch.ops.still.triple_(x)
+
     def test_libraries_that_fail_are_told(self):
         with self.assertRaisesRegex(OSError, "cannot open shared object file"):
             torch.ops.load_library("/nowhere/lib.so")
