@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that fill a row-major tensor by a rule of the place: arange, linspace, eye. Threads share
-// the elements of arange; the others are written in order by one.
+// Kernels that compute each element of a row-major tensor from its place: arange, linspace, eye.
+// Threads share the elements of arange; one thread writes the others in order.
 #include "cpu/convert.h"
 #include "cpu/dense.h"
 #include "cpu/half.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution of small float images, tap by tap, without columns.
+// Convolution of small float images, tap by tap, without building a column matrix.
 //
 // Forward and the gradient of the input: as many images as two vectors have lanes lie side by side
 // (image innermost), and every position of the result is a sum over the taps that are inside the

@@ -2,7 +2,7 @@
 // Sorting along a dimension, and what follows from it: the first k, the k-th. Every line is sorted
 // apart; threads share the lines. Also the kernels that move elements to and from given places.
 //
-// Equal elements keep their order, so the results are the same however they are come by.
+// Equal elements keep their order, so the results do not depend on the method.
 #include "cpu/dense.h"
 #include "cpu/lines.h"
 #include "cpu/sort_keys.h"

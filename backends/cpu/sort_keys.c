@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys: elements as integers in their order, sorted digit by digit from the lowest, and chosen from
-// digit by digit from the highest. No comparison is mispredicted, and no input is a bad one.
+// Keys: elements as integers of the same order. They are sorted digit by digit from the lowest, and
+// the k-th is found digit by digit from the highest. No branch depends on comparisons, so no input
+// is slow.
 #include "cpu/sort_keys.h"
 
 #include <stdlib.h>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pool: threads that wait for one job at a time, pieces taken from a counter.
+// The thread pool. It works on one job at a time, whose pieces its threads take from a counter.
 //
-// Who wants the pool takes `busy`; who does not get it works alone. A worker joins a job under the
-// lock and leaves it under the lock, so the owner knows when nobody looks at its job any more. The
-// pool is made at the first large job; a forked child starts without one. Workers never end.
+// A caller that cannot get `busy` works alone. A worker joins and leaves a job with the lock held,
+// so the caller knows when no worker uses its job any more. The pool is made at the first large
+// job; a forked child starts without one. Workers never end.
 //
-// Waking a sleeping thread takes longer than most jobs. So a worker looks out for the next job for
-// a moment before it sleeps, if the last two came that close upon each other and every thread can
-// have a core: a training step keeps its workers awake, a lone job does not.
+// Waking a sleeping thread takes longer than most jobs. So a worker spins for a moment before it
+// sleeps, if the last two jobs came that close together and each thread can have a core: a training
+// step keeps its workers awake, a single job does not.
 #include "cpu/threads.h"
 
 #include <pthread.h>

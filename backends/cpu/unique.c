@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernel "distinct": the different elements in order, and how often each occurs.
 //
-// As long as they are few they are counted in a hash table, and only they are sorted; else all
-// elements are. Threads count a part each, and the tables are joined in order. Of equal elements
-// (the zeros) the first is given; a NaN is equal to nothing.
+// If there are few different elements, they are counted in a hash table and only they are sorted;
+// otherwise all elements are sorted. Each thread counts a part, and the tables are merged in order.
+// Of equal elements (the zeros) the first is given; a NaN is equal to nothing.
 #include "cpu/convert.h"
 #include "cpu/dense.h"
 #include "cpu/sort_keys.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies and fills of the simulated devices.
 //
-// Rule C6: of pageable host memory little is copied away at the call and what is more is waited
-// for, as drivers do; into pageable memory the call waits; page-locked memory is left to the
-// stream. Bytes that are not live memory of the device named are an error of the call. A peer copy
-// needs no peer access: without it, it goes through the host and takes longer.
+// Rule C6: a copy from pageable host memory takes a small source along at the call and waits for a
+// large one, as drivers do; a copy to pageable memory waits; copies with page-locked memory are
+// left to the stream. If the bytes are not live memory of the device, the call fails. A copy
+// between devices without peer access goes through the host and takes longer.
 #include "sim/sim.h"
 
 #include <string.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Events of the simulated devices.
 //
-// Each record makes a mark of its own. A wait takes the mark that is the latest when it is issued
-// (rule C1); query, synchronize and elapsed look at the latest (C3). So a record never disturbs who
-// waits for the one before, and releasing an event leaves its marks to the tasks that hold them
-// (C8).
+// Each record makes a new mark. A wait refers to the mark that is the latest when it is issued
+// (rule C1); query, synchronize and elapsed look at the latest mark (C3). So a record does not
+// affect tasks that wait for an earlier one, and when an event is released, tasks keep the marks
+// that they wait for (C8).
 #include "sim/sim.h"
 
 #include <stdlib.h>

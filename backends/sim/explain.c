@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a host access to device memory is: said in one line on standard error before the process
-// dies of it.
+// Explains accesses of the host to device memory: one line on standard error, before the process
+// dies.
 //
-// The handler of SIGSEGV is set when the first device is opened. After its line it puts back the
-// handler that was there, which then sees the same access fault again; other faults it hands on
-// without a word. It uses nothing but write and sigaction.
+// The handler of SIGSEGV is set when the first device is opened. After it has written its line, it
+// restores the handler that was there before, which then gets the same fault; it passes other
+// faults on silently. It uses only write and sigaction.
 #include "sim/sim.h"
 
 #include <signal.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels of the simulated devices: the host's reference kernels, run when the stream gets there.
+// Kernels of the simulated devices: the CPU's kernels, which run when the stream reaches them.
 //
 // Each operand must lie in live memory that the device may address: its own, a peer's after
-// enable_peer, or page-locked. Otherwise the kernel does not run and the device is broken from then
-// on, as a real one is after an illegal access.
+// enable_peer, or page-locked. Otherwise the kernel does not run and the device stays broken, as a
+// real one does after an illegal access.
 #include "sim/sim.h"
 
 #include <string.h>

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of the simulated devices: address ranges, raw allocations, page-locked host memory.
 //
-// A device has twice as many addresses as memory, so that raw allocation fails when the memory is
-// used up and not before. Addresses are taken first fit between the live allocations. Released
-// memory goes back to the system (or is filled with the poison, which costs memory: it is for
-// tests).
+// A device has twice as many addresses as bytes of memory, so an allocation fails only when the
+// memory is used up. Addresses are chosen first fit between the live allocations. Released memory
+// is returned to the system, or, for tests, filled with a pattern.
 #include "sim/sim.h"
 
 #include <stdlib.h>

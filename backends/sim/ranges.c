@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sorted ranges of addresses; and from them, whose memory an address is and whether it is live.
+// Sorted ranges of addresses, which tell the owner of an address and whether its memory is live.
 #include "sim/sim.h"
 
 #include <stdlib.h>

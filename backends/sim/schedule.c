@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mode `schedule` of the simulated devices: one thread runs the tasks of all streams, one at a
-// time, in an order that the seed decides, and time is what the cost model says.
+// time, in a random order that follows from the seed. Time is virtual and follows a cost model.
 //
-// The worker runs only what a host thread waits for or polls for, so that with one host thread a
-// seed gives the same order at every run. Two exceptions keep programs going that would wait for
-// ever: when the host has issued nothing and waited for nothing for PATIENCE, tasks run all the
-// same; and a host function that is not done after GRACE is left to its own thread while other
-// streams go on. One stream may be starved: its tasks run only when nothing else can.
+// A task runs only when a host thread waits or polls for it, so with one host thread a seed always
+// gives the same order. Two exceptions keep programs from waiting for ever: if the host has issued
+// nothing and waited for nothing for PATIENCE, tasks run all the same; and if a host function takes
+// longer than GRACE, it goes on in a thread of its own while other streams continue. One stream may
+// be starved: its tasks run only when nothing else can.
 #include "sim/sim.h"
 
 #include <stdlib.h>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The simulated accelerators: what the files of this backend share.
 //
-// One lock, px__sim.lock, guards everything here; it is never held while a kernel, a copy or a host
-// function runs. A task stays at the head of its stream until it is done, so that "has work"
-// means "has a head". Every task has a ticket from one counter: what was issued before some moment
-// is what has a ticket up to the counter's value then, on every stream alike.
+// One lock, px__sim.lock, guards everything here; it is not held while a kernel, a copy or a host
+// function runs. A task stays at the head of its stream until it is done, so a stream has work if
+// it has a head. Each task gets the next number of one counter: the tasks issued before some
+// moment, on any stream, are those with numbers up to the counter's value at that moment.
 //
-// Device memory is one memory file per device, mapped twice: at the address that users hold nothing
-// can be read or written, and `delta` bytes further the kernels work. A host dereference of a
-// device address therefore faults instead of working by luck.
+// Device memory is one memory file for each device, mapped twice. At the address that programs see,
+// nothing can be read or written; kernels use the mapping `delta` bytes further. So the host faults
+// when it dereferences a device address, and does not work by luck.
 #pragma once
 #include "phlox/backend.h"
 

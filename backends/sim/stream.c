@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams of the simulated devices: queues of tasks, and in mode `threads` the thread of each.
 //
-// A thread starts with the first task of its stream and ends when the stream is released: at once
-// if it is idle, else when its last task is done (rule C8: the release does not wait). Threads
-// of streams that are never released are blocked on their condition when the process exits, or are
-// in the middle of a task; nothing that they use is taken away at exit.
+// The thread of a stream starts with its first task and ends when the stream is released: at once
+// if it is idle, else after its last task (rule C8: releasing does not wait). When the process
+// exits, threads of streams that were not released are waiting, or are in the middle of a task;
+// nothing that they use is torn down.
 #include "sim/sim.h"
 
 #include <stdlib.h>

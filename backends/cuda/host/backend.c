@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cuda backend: the entry, the table, devices and their peers.
+// The cuda backend: its entry function, its table, devices and their peers.
 //
-// A device's context is the primary one, kept until the process ends: other libraries of the
-// process share it, and so do the addresses. CUDA_VISIBLE_DEVICES is the driver's own business.
+// A device's context is the primary one, which other libraries of the process share, so they can
+// use the same addresses. It is kept until the process ends. The driver itself reads
+// CUDA_VISIBLE_DEVICES.
 #include "cuda/host/cudnn.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuDNN as a library: found when it is first needed, one handle a device, used under its lock.
+// Loading cuDNN when it is first needed. Each device has one handle, which a lock guards.
 #include "cuda/host/cudnn.h"
 
 #include <pthread.h>

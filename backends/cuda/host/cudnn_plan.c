@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Execution plans of cuDNN: a problem becomes a graph of one convolution, cuDNN's heuristics name
-// engines for it, and the first of them that will do become plans.
+// Execution plans of cuDNN: a problem becomes a graph with one convolution, cuDNN's heuristics
+// propose engines, and the first ones that work become plans.
 //
-// A failure on the way means that there is no such plan, which is no error: there are other
-// engines, and other kernels.
+// A failure on the way is not an error; it means that there is no such plan, and other engines or
+// kernels are used.
 #include "cuda/host/cudnn.h"
 
 #include <string.h>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver: its functions by name, its errors in PyTorch's words, contexts of threads.
+// The CUDA driver: loading its functions by name, its errors with PyTorch's texts, and the contexts
+// of threads.
 //
-// The thread's context is asked of the driver at each call: other libraries of the process set it
-// too, and asking costs a few nanoseconds.
+// Each call asks the driver for the thread's context, because other libraries of the process may
+// have set another; asking takes a few nanoseconds.
 #include "cuda/host/cuda.h"
 
 #include <dlfcn.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products by cuBLASLt, with a bias in the same pass where there is one.
 //
-// Choosing an algorithm takes longer than a small product, so plans are kept, by everything that
-// the choice depends on, in a table of each device; a product whose plan is known costs little more
-// than a launch. The table's lock is held while the library is called: a plan carries the address
-// of the bias.
+// Choosing an algorithm takes longer than a small product. So each device has a table of plans,
+// whose key is everything that the choice depends on; with a known plan a product costs little more
+// than a launch. The table's lock is held while the library is called, because a plan holds the
+// address of the bias.
 #include "cuda/host/gemm.h"
 
 #include <pthread.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elements picked by index tensors, and places along a dimension. A bad index is reported, and its
-// element left alone. Additions to one place are atomic, in no order.
+// Indexing by tensors, and gather and scatter along a dimension. A bad index is reported, and its
+// element is skipped. Additions to one place are atomic, in no order.
 #include "device.cuh"
 
 // ---- additions of every dtype

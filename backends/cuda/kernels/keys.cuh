@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys: elements of any dtype as numbers without sign whose order is the one wanted. From the
-// least, a whole number with sign has its top bit turned, a float that, or all bits where it is
-// negative, and every NaN is the greatest; from the greatest, all bits are turned. The zeros have
-// two keys, from which their elements can be made again, and compare as one.
+// Keys: elements of any dtype as unsigned integers with the wanted order. For ascending order, a
+// signed integer has its top bit flipped; a float has its top bit flipped, or all bits if it is
+// negative; a NaN is the greatest. For descending order all bits are flipped. The two zeros have
+// different keys, from which they can be restored, but compare as equal.
 #pragma once
 #include "device.cuh"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many elements are not zero and where, the elements that a mask selects, and of sorted
-// elements the different ones. Memory is gone over once, by tiles that tell each other how many
-// they found.
+// Counting and finding elements that are not zero, selecting by a mask, and finding the different
+// ones of sorted elements. Memory is read once: each tile gets the number found before it from the
+// tiles before it (tiles.cuh).
 //
 // A block of K_BLOCK threads has a tile of K_MASK_EACH elements a thread, which its warps read 32
 // neighbours at a time; what is found is written side by side. nonzero_count goes round.

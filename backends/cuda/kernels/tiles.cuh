@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Order among the threads of a block, and among the blocks of a line: sums of what comes before.
+// Prefix sums over the threads of a block, and over the blocks of a line, in a single pass.
 //
-// A kernel that goes over memory once gives each block a tile, and a tile needs the sum of all
-// tiles before it. Tiles are taken from a counter, so that whatever a tile waits for has begun, in
-// whichever order blocks are scheduled. Sums are made in an order that follows from the tiles'
-// numbers alone, so a sum of floats is the same every time.
+// In a kernel that reads memory once, each block has a tile and needs the sum of all tiles before
+// it. Blocks take the numbers of their tiles from a counter, so the tiles that one waits for have
+// begun, whatever the order in which blocks are scheduled. The order of summation depends only on
+// the numbers of tiles, so a sum of floats is the same every time.
 #pragma once
 #include "device.cuh"
 
