@@ -91,16 +91,15 @@ static px_status first(px_tensor **place, px_tensor *leaf, px_tensor *grad) {
   if (!px_grad_enabled() && px__unseen(grad) && same_layout(grad, leaf))
     return px_tensor_detach(place, grad);
   const char *format = px_tensor_is_contiguous(leaf) ? "contiguous_format" : "preserve_format";
-  return px__call(place, PX__CLONE, 2, (px_value[]){PX_T(grad), PX_TX(format)});
+  return px_clone(place, grad, format);
 }
 
 static px_status accumulate(px_tensor *leaf, px_tensor *grad) {
   px__grad_state *state = px__grad_state_of(leaf);
   if (!state->grad) return first(&state->grad, leaf, grad);
-  px_value args[] = {PX_T(state->grad), PX_T(grad)};
-  if (!px_grad_enabled()) return px__call_inplace(PX__ADD, 2, args);
+  if (!px_grad_enabled()) return px_add_(state->grad, grad, px_int(1));
   px_tensor *sum = NULL;
-  PX_TRY(px__call(&sum, PX__ADD, 2, args));
+  PX_TRY(px_add(&sum, state->grad, grad, px_int(1)));
   px_release(state->grad);
   state->grad = sum;
   return PX_OK;

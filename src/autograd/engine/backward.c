@@ -12,7 +12,7 @@ static px_status implicit_one(px_tensor **out, const px_tensor *t) {
   PX_SCOPED(px_tensor) one = NULL;
   PX_TRY(px_tensor_empty(&one, px_tensor_ndim(t), px_tensor_sizes(t), px_tensor_dtype(t),
                          px_tensor_device(t)));
-  PX_TRY(px__call_inplace(PX__FILL, 2, (px_value[]){PX_T(one), PX_S(px_float(1))}));
+  PX_TRY(px_fill_(one, px_float(1)));
   *out = PX_MOVE(one);
   return PX_OK;
 }

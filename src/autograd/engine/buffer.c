@@ -27,11 +27,10 @@ static px_status leave_stream(px_stream *before) {
 }
 
 static px_status add(px_tensor **place, px_tensor *grad) {
-  px_value args[] = {PX_T(*place), PX_T(grad)};
   if (!px_grad_enabled() && px__unseen(*place) && px_tensor_is_contiguous(*place))
-    return px__call_inplace(PX__ADD, 2, args);
+    return px_add_(*place, grad, px_int(1));
   px_tensor *sum = NULL;
-  PX_TRY(px__call(&sum, PX__ADD, 2, args));
+  PX_TRY(px_add(&sum, *place, grad, px_int(1)));
   px_release(*place);
   *place = sum;
   return PX_OK;

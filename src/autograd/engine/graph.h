@@ -6,6 +6,7 @@
 // cycle: a saved result, and a saved input that could later change in place, are aliases without
 // history (the edges have their history). The one weak pointer is gradient state -> AccumulateGrad.
 #pragma once
+#include "hidden_ops.h"
 #include "phlox/autograd.h"
 #include "phlox/extend.h"
 
@@ -186,33 +187,6 @@ bool px__recording(void);
 bool px__check_nan(void);
 // Sets the grad mode; returns the one before.
 bool px__grad_swap(bool enabled);
-
-// ---- calls.c: the few ops that this layer itself needs, by name
-typedef enum px__known {
-  PX__ADD,
-  PX__AS_STRIDED_OF,  // with the base's geometry
-  PX__AS_STRIDED,
-  PX__ANY,
-  PX__CLONE,
-  PX__COPY,
-  PX__FILL,
-  PX__ISNAN,
-  PX__MUL,
-  PX__RESHAPE,
-  PX__SUM,
-  PX__TO_COPY,
-  PX__ZERO,
-  PX__KNOWN_COUNT
-} px__known;
-// Arguments that are not given have their defaults.
-__attribute__((warn_unused_result)) px_status px__call(px_tensor **out, px__known known, int count,
-                                                       const px_value *args);
-__attribute__((warn_unused_result)) px_status px__call_inplace(px__known known, int count,
-                                                               const px_value *args);
-__attribute__((warn_unused_result)) px_status px__op_known(const px_op **out, px__known known);
-// A copy of t with another dtype, on another device.
-__attribute__((warn_unused_result)) px_status px__call_to(px_tensor **out, px_tensor *t,
-                                                          px_dtype dtype, px_device device);
 
 // ---- function.c
 // The node whose backward runs on this thread.

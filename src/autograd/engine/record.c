@@ -72,7 +72,7 @@ px_status px__check_inplace(px_tensor *t) {
 
 static px_status copy_of(px_tensor **out, px_tensor *t) {
   bool before = px__grad_swap(false);
-  px_status status = px__call(out, PX__CLONE, 1, (px_value[]){PX_T(t)});
+  px_status status = px_clone(out, t, NULL);
   px__grad_swap(before);
   return status;
 }

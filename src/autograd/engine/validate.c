@@ -35,13 +35,11 @@ static px_status sum_to(px_tensor **grad, const px__meta *meta) {
     if (d < lead || px_tensor_sizes(*grad)[d] != meta->sizes[d - lead]) dims[count++] = d;
   px_tensor *made = NULL;
   if (count) {
-    px_value args[] = {PX_T(*grad), PX_IS(dims, count), PX_B(true)};
-    PX_TRY(px__call(&made, PX__SUM, 3, args));
+    PX_TRY(px_sum(&made, *grad, dims, count, true, PX_DTYPE_NONE));
     (void)replace(grad, made);
   }
   if (!lead) return PX_OK;
-  px_value args[] = {PX_T(*grad), PX_IS(meta->sizes, meta->ndim)};
-  PX_TRY(px__call(&made, PX__RESHAPE, 2, args));
+  PX_TRY(px_reshape(&made, *grad, meta->sizes, meta->ndim));
   return replace(grad, made);
 }
 
@@ -69,7 +67,7 @@ static px_status refuse_shape(const px_tensor *grad, const px__meta *meta, const
 
 static px_status convert(px_tensor **grad, px_dtype dtype, px_device device) {
   px_tensor *made = NULL;
-  PX_TRY(px__call_to(&made, *grad, dtype, device));
+  PX_TRY(px__to_copy(&made, *grad, dtype, device, false, false));
   return replace(grad, made);
 }
 
@@ -93,8 +91,8 @@ px_status px__fit_grad(px_tensor **grad, const px__meta *meta, const char *funct
 static px_status has_nan(bool *out, px_tensor *t) {
   PX_SCOPED(px_tensor) each = NULL;
   PX_SCOPED(px_tensor) any = NULL;
-  PX_TRY(px__call(&each, PX__ISNAN, 1, (px_value[]){PX_T(t)}));
-  PX_TRY(px__call(&any, PX__ANY, 1, (px_value[]){PX_T(each)}));
+  PX_TRY(px_isnan(&each, t));
+  PX_TRY(px_any(&any, each, NULL, 0, false));
   px_scalar found;
   PX_TRY(px_tensor_item(&found, any));
   *out = px_scalar_int(found) != 0;

@@ -4,6 +4,7 @@
 // base are then out of date. When the history of one is asked for, it is made anew, as a strided
 // view of the changed base.
 #include "graph.h"
+#include "op_ids.h"
 
 bool px__view_stale(const px_tensor *t) {
   // A view that was made while nothing was recorded stays without a history.
@@ -15,8 +16,7 @@ bool px__view_stale(const px_tensor *t) {
 
 px_status px__view_refresh(px_tensor *t) {
   px_tensor *base = px_tensor_base(t);
-  const px_op *op;
-  PX_TRY(px__op_known(&op, PX__AS_STRIDED_OF));
+  const px_op *op = px_op_at(PX__OP__as_strided);
   int ndim = px_tensor_ndim(t);
   px_value args[PX__MAX_PARAMS_OF_OP] = {PX_T(base),
                                          PX_IS(px_tensor_sizes(t), ndim),
@@ -91,21 +91,20 @@ static px_status spread(px_tensor **out, const px__copy_slices *self, px_tensor 
   PX_SCOPED(px_tensor) whole = NULL;
   PX_TRY(px_tensor_empty_strided(&whole, self->base.ndim, self->base.sizes, self->base.strides,
                                  px_tensor_dtype(grad), meta->device));
-  PX_TRY(px__call_inplace(PX__COPY, 2, (px_value[]){PX_T(whole), PX_T(grad)}));
+  PX_TRY(px_copy_(whole, grad, false));
   *out = PX_MOVE(whole);
   return PX_OK;
 }
 
 static px_status slice(px_tensor **out, const px__copy_slices *self, px_tensor *whole) {
   const px__geometry *v = &self->view;
-  px_value args[] = {PX_T(whole), PX_IS(v->sizes, v->ndim), PX_IS(v->strides, v->ndim),
-                     PX_I(v->offset - self->base.offset + px_tensor_offset(whole))};
-  return px__call(out, PX__AS_STRIDED, 4, args);
+  int64_t offset = v->offset - self->base.offset + px_tensor_offset(whole);
+  return px_as_strided(out, whole, v->sizes, v->ndim, v->strides, v->ndim, &offset);
 }
 
 static px_status run_inner(px__copy_slices *self, px_tensor *part, const px__run *run) {
   PX_SCOPED(px_tensor) copy = NULL;
-  PX_TRY(px__call(&copy, PX__CLONE, 1, (px_value[]){PX_T(part)}));
+  PX_TRY(px_clone(&copy, part, NULL));
   px_tensor *grads[1] = {copy};
   px__run inner = {grads, run->out, run->wanted};
   px_node *node = self->inner;
@@ -130,9 +129,9 @@ static px_status apply(px_node *node, const px__run *run) {
   run->out[0] = NULL;
   if (!run->wanted[0]) return PX_OK;
   if (inner_grad)
-    PX_TRY(px__call_inplace(PX__COPY, 2, (px_value[]){PX_T(part), PX_T(inner_grad)}));
+    PX_TRY(px_copy_(part, inner_grad, false));
   else
-    PX_TRY(px__call_inplace(PX__ZERO, 1, (px_value[]){PX_T(part)}));
+    PX_TRY(px_zero_(part));
   run->out[0] = PX_MOVE(whole);
   return PX_OK;
 }
