@@ -37,15 +37,18 @@ static bool is_integer(PyObject *object) {
   return !PyFloat_Check(object) && PyIndex_Check(object);
 }
 
+bool ext_takes_number(const px_op *op, int param) {
+  return param > 0 && op->params[param].kind == PX_ARG_TENSOR &&
+         (op->kind == PX_OP_POINTWISE || op->flags & PX_OP_TAKES_NUMBERS);
+}
+
 static int to_tensor(const ext_signature *s, int i, PyObject *object, px_value *out) {
   if (ext_is_tensor(object)) {
     *out = PX_T(ext_tensor(object));
     return 1;
   }
-  bool number_allowed =
-      i > 0 && (s->op->kind == PX_OP_POINTWISE || (s->op->flags & PX_OP_TAKES_NUMBERS));
   px_scalar scalar;
-  if (!number_allowed || !ext_is_number(object)) return 0;
+  if (!ext_takes_number(s->op, i) || !ext_is_number(object)) return 0;
   if (ext_to_scalar(object, &scalar) < 0) return -1;
   *out = PX_S(scalar);
   return 1;
@@ -260,7 +263,7 @@ static int find_param(const ext_signature *s, PyObject *name) {
 }
 
 // nn.functional's activations and dropouts take inplace, after their other arguments.
-static bool takes_inplace(const ext_signature *s) {
+bool ext_takes_inplace(const ext_signature *s) {
   static const char *const others[] = {"dropout", "dropout1d", "dropout2d",
                                        "relu6",   "selu",      "celu"};
   if (!s->functional || s->op->flags & PX_OP_HAS_INPLACE) return s->functional;
@@ -274,6 +277,10 @@ static int set_inplace(ext_frame *frame, PyObject *value) {
   return wanted < 0 ? -1 : 1;
 }
 
+bool ext_makes_tensors(const px_op *op) {
+  return op->flags & PX_OP_IS_FACTORY || strstr(op->name, "_like") || !strncmp(op->name, "new_", 4);
+}
+
 // Keywords that are no parameters of the op: 1 taken, 0 unknown, -1.
 static int extra_keyword(const ext_signature *s, ext_frame *frame, PyObject *name,
                          PyObject *value) {
@@ -283,9 +290,8 @@ static int extra_keyword(const ext_signature *s, ext_frame *frame, PyObject *nam
     frame->out = value == Py_None ? NULL : value;
     return 1;
   }
-  bool makes = (s->op->flags & PX_OP_IS_FACTORY) || strstr(s->op->name, "_like") ||
-               !strncmp(s->op->name, "new_", 4);
-  if (takes_inplace(s) && !strcmp(text, "inplace")) return set_inplace(frame, value);
+  bool makes = ext_makes_tensors(s->op);
+  if (ext_takes_inplace(s) && !strcmp(text, "inplace")) return set_inplace(frame, value);
   if (s->functional && !strcmp(text, "_stacklevel")) return 1;
   if (!strcmp(text, "memory_format")) frame->packed = ext_is_packed_format(value);
   if (!strcmp(text, "memory_format") || !strcmp(text, "layout") || !strcmp(text, "names")) return 1;
@@ -331,7 +337,7 @@ static int bind_positions(const ext_signature *s, ext_frame *frame, PyObject *co
       *given |= 1u << i;
       return fits == 0 ? misfit(frame, WRONG_TYPE, i, i, args[i]) : fits;
     }
-    if (i == s->positional && takes_inplace(s) && PyBool_Check(args[i])) {
+    if (i == s->positional && ext_takes_inplace(s) && PyBool_Check(args[i])) {
       frame->inplace = args[i] == Py_True;
       continue;
     }

@@ -238,28 +238,29 @@ static PyObject *callable_repr(PyObject *object) {
 static PyObject *method_get(PyObject *self, PyObject *instance, PyObject *owner) {
   return !instance || instance == Py_None ? Py_NewRef(self) : PyMethod_New(self, instance);
 }
+// A function does not bind; that it has a __get__ is how inspect knows a routine.
+static PyObject *function_get(PyObject *self, PyObject *instance, PyObject *owner) {
+  return Py_NewRef(self);
+}
 #define CALLABLE_TYPE(word, name, flags, get) \
   EXT_TYPE(word, name, "", ext_callable, EXT_VECTORCALL | (flags), NULL, \
            .tp_vectorcall_offset = offsetof(ext_callable, call), .tp_call = PyVectorcall_Call, \
            .tp_repr = callable_repr, .tp_descr_get = get)
-CALLABLE_TYPE(op, "torch.op", EXT_FINAL, NULL);
+CALLABLE_TYPE(op, "torch.op", EXT_FINAL, function_get);
 CALLABLE_TYPE(op_method, "torch.method", EXT_BINDS, method_get);
 
 #define NAME(self) Py_NewRef(((ext_callable *)(self))->name)
 EXT_GET(op, __name__, "str", NAME(self), NULL);
 EXT_GET(op, __module__, "str", PyUnicode_InternFromString("torch"), NULL);
-EXT_GETTER(op, __doc__, "str", NULL) {
-  const px_op *op = ((ext_callable *)self)->signatures[0].op;
-  bool says = op->remarks && *op->remarks;
-  return PyUnicode_FromFormat("%s\n\n%s%s%s", op->schema, op->doc ? op->doc : "",
-                              says ? "\n\n" : "", says ? op->remarks : "");
-}
+EXT_GET(op, __doc__, "str", ext_op_doc((ext_callable *)self), NULL);
+EXT_GET(op, __text_signature__, "str", ext_op_text_signature((ext_callable *)self), NULL);
 EXT_GIVES(op, __reduce__, "str", NAME(self), NULL);
 EXT_ALSO(op, __qualname__, op_attr___name__);
 EXT_ALSO(op_method, __name__, op_attr___name__);
 EXT_ALSO(op_method, __qualname__, op_attr___name__);
 EXT_ALSO(op_method, __module__, op_attr___module__);
 EXT_ALSO(op_method, __doc__, op_attr___doc__);
+EXT_ALSO(op_method, __text_signature__, op_attr___text_signature__);
 EXT_ALSO(op_method, __reduce__, op___reduce__);
 
 // ---- named tuples of several results
@@ -524,3 +525,29 @@ static int ext_init_ops(PyObject *m) {
 EXT_START(EXT_OPS, ext_init_ops);
 EXT_MODULE(nn, "nn", "Layers, losses and containers.");
 EXT_MODULE(nn_functional, "nn.functional", "Functions that layers are made of.");
+
+// ---- for tools
+static int list_space(PyObject *list, char space) {
+  static const char *const owners[] = {"tensor", "torch", "nn_functional"};
+  PyObject *name, *object, *dict = space_of(space);
+  for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &name, &object);) {
+    const ext_callable *self = (ext_callable *)object;
+    for (int i = 0; i < self->count; i++)
+      for (int rest = self->signatures[i].varargs >= 0; rest >= 0; rest--) {
+        EXT_OWNED *signature = ext_op_signature(&self->signatures[i], rest);
+        EXT_OWNED *row = signature
+                             ? Py_BuildValue("(ssOOs)", "op", owners[strchr("mfn", space) - "mfn"],
+                                             name, signature, self->signatures[i].op->doc)
+                             : NULL;
+        if (!row || PyList_Append(list, row) < 0) return -1;
+      }
+  }
+  return 0;
+}
+EXT_FUNCTION0(torch, _op_signatures, "list[tuple]",
+              "The signatures of all ops, as rows of _declared(): for tools.") {
+  PyObject *list = PyList_New(0);
+  for (const char *space = "mfn"; list && *space; space++)
+    if (list_space(list, *space) < 0) Py_CLEAR(list);
+  return list;
+}

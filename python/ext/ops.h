@@ -56,3 +56,14 @@ void ext_frame_done(ext_frame *frame);
 // TypeError for a call that fits no signature; NULL.
 PyObject *ext_no_fit(const ext_callable *self, const ext_frame *frame, PyObject *const *args,
                      Py_ssize_t nargs, PyObject *kwnames);
+// Whether a number may be given where the op has a tensor.
+bool ext_takes_number(const px_op *op, int param);
+// Whether a call takes inplace= (of nn.functional), or what factories take (requires_grad, ...).
+bool ext_takes_inplace(const ext_signature *signature);
+bool ext_makes_tensors(const px_op *op);
+
+// "(input: Tensor, *, out: Tensor | None = None) -> Tensor"; `rest`: the sizes are *sizes.
+PyObject *ext_op_signature(const ext_signature *signature, bool rest);
+// What inspect.signature reads: a signature without its types.
+PyObject *ext_op_text_signature(const ext_callable *self);
+PyObject *ext_op_doc(const ext_callable *self);
