@@ -171,11 +171,9 @@ static px_status list_places(px_tensor **out, int64_t rows, int64_t cols, int64_
   return PX_OK;
 }
 
-PX_RUN(triangle_indices) {
-  px__options o = PX_OPTIONS(args);
+static px_status triangle(px_call *call, int64_t rows, int64_t cols, int64_t offset, bool above,
+                          px__options o) {
   PX_SCOPED(px_tensor) places = NULL;
-  int64_t rows = args->row, cols = args->col, offset = args->offset;
-  bool above = !strcmp(call->op->name, "triu_indices");
   PX_CHECK(rows >= 0, PX_RUNTIME, "row must be non-negative, got%lld", (long long)rows);
   PX_CHECK(cols >= 0, PX_RUNTIME, "col must be non-negative, got%lld", (long long)cols);
   if (o.dtype == PX_DTYPE_NONE) o.dtype = PX_INT64;
@@ -187,6 +185,12 @@ PX_RUN(triangle_indices) {
            PX_UNIMPLEMENTED, "\"%s\" not implemented for '%s'", call->op->name,
            px_dtype_class(o.dtype));
   return px__tensor_copy(call->results[0], places, false);
+}
+PX_RUN(tril_indices) {
+  return triangle(call, args->row, args->col, args->offset, false, PX_OPTIONS(args));
+}
+PX_RUN(triu_indices) {
+  return triangle(call, args->row, args->col, args->offset, true, PX_OPTIONS(args));
 }
 
 // ---- like another tensor

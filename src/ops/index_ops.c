@@ -184,16 +184,16 @@ PX_RUN(index_fill) {
 
 // ---- an index for each element
 
-// `index` may not reach beyond `self` but in `dim`, nor beyond `src`, if there is one.
+// `index` may not reach beyond `self`, which PyTorch calls `name`, but in `dim`, nor beyond `src`,
+// if there is one.
 static px_status check_along(const px_call *call, const px_tensor *self, int dim,
-                             const px_tensor *index, const px_tensor *src) {
+                             const px_tensor *index, const px_tensor *src, const char *name) {
   char a[256], b[256], e[256];
   PX_TRY(long_index(call, index));
   int n = self->ndim ? self->ndim : 1, have = index->ndim ? index->ndim : 1;
   if (index->numel == 0) return PX_OK;
   PX_CHECK(n == have, PX_RUNTIME,
-           "Index tensor must have the same number of dimensions as %s tensor",
-           strcmp(call->op->name, "gather") ? "self" : "input");
+           "Index tensor must have the same number of dimensions as %s tensor", name);
   for (int d = 0; d < index->ndim; d++) {
     int64_t most = self->ndim ? self->sizes[d] : 1;
     bool fits = (d == dim || index->sizes[d] <= most) &&
@@ -219,7 +219,7 @@ PX_RUN(gather) {
   const px_tensor *self = args->self, *index = args->index;
   PX_TRY(px__call_same_device(call));
   PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
-  PX_TRY(check_along(call, self, dim, index, NULL));
+  PX_TRY(check_along(call, self, dim, index, NULL, "input"));
   return get(call, &p, px__pick_along(&p, self, dim, index), self);
 }
 
@@ -240,7 +240,7 @@ static px_status scatter(px_call *call, px_tensor *self, int64_t along, const px
   PX_TRY(px__call_same_device(call));
   PX_TRY(px__wrap_dim(&dim, along, self->ndim));
   bool one = src->ndim == 0 && index->ndim != 0;
-  PX_TRY(check_along(call, self, dim, index, one ? NULL : src));
+  PX_TRY(check_along(call, self, dim, index, one ? NULL : src, "self"));
   PX_TRY(same_dtype(call, self, src, "src"));
   if (one)
     part = px_retain(src);
