@@ -285,7 +285,7 @@ EXT_METHOD(module, to,
   for (Py_ssize_t i = 0; i < target.count; i++) {
     PyObject *value = target.items[i];
     if (i > 0 && PyBool_Check(value))
-      non_blocking = value == Py_True;
+      non_blocking = (ext_maybe)(value == Py_True);
     else if (take_target(value, &wanted, &place) < 0)
       return NULL;
   }
