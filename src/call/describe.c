@@ -4,11 +4,11 @@
 
 #include <stdio.h>
 
-int px_op_count(void) { return px__op_table_count + px__own_count(); }
+int px_op_count(void) { return px__op_table_count + px__registered_count(); }
 
 const px_op *px_op_at(int id) {
   if (PX_LIKELY(id >= 0 && id < px__op_table_count)) return &px__op_table[id];
-  return px__own_at(id - px__op_table_count);
+  return px__registered_at(id - px__op_table_count);
 }
 
 // An open-addressed table of ids by name, built at the first lookup; 0 is free, id + 1 otherwise.
@@ -34,7 +34,7 @@ const px_op *px_op_find(const char *name) {
   pthread_once(&built, build);
   for (uint32_t at = hash(name) % SLOTS; slots[at]; at = (at + 1) % SLOTS)
     if (!strcmp(px__op_table[slots[at] - 1].name, name)) return &px__op_table[slots[at] - 1];
-  return px__own_find(name);
+  return px__registered_find(name);
 }
 
 typedef struct line {

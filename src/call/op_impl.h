@@ -41,7 +41,7 @@ typedef struct px_call {
   px_tensor *original;  // self as it was before an in-place call, if autograd wants it; owned
 } px_call;
 
-typedef struct px__own px__own;  // a registered op: call/own_impl.h
+typedef struct px__registered px__registered;  // a registered op: call/registered.h
 
 // PyTorch's text for an argument that is refused; code 0: there is none.
 typedef struct px__refusal {
@@ -77,7 +77,7 @@ typedef struct px__op_impl {
   uint8_t turned;  // the parameter, a matrix, that the kernel gets transposed; 0: none
   uint32_t masks;  // pointwise: parameters that select (where's condition), not promoted
   int8_t result_dtypes[PX__MAX_RESULTS];  // pointwise and reduce: PX_DTYPE_NONE follows promotion
-  const px__own *own;                     // of a registered op, or NULL
+  const px__registered *registered;       // of a registered op, or NULL
 } px__op_impl;
 static inline const px__op_impl *px__impl(const px_op *op) { return (const px__op_impl *)op->impl; }
 
@@ -117,9 +117,9 @@ extern const px_op_hooks *px__hooks;
 extern const px_op px__op_table[];
 extern const int px__op_table_count;
 
-// Registered ops (register.c): how many, the i-th, one by name, and its kernel for a device type;
+// Registered ops (registered.c): how many, the i-th, one by name, and its kernel for a device type;
 // NULL if there is none.
-int px__own_count(void);
-const px_op *px__own_at(int i);
-const px_op *px__own_find(const char *name);
-px_kernel px__own_kernel_find(const px_op *op, px_device_type type);
+int px__registered_count(void);
+const px_op *px__registered_at(int i);
+const px_op *px__registered_find(const char *name);
+px_kernel px__registered_kernel_find(const px_op *op, px_device_type type);

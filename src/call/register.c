@@ -1,39 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Registering ops: a definition becomes a descriptor like those of the op tables.
-//
-// Registered ops have the ids after the tables'. They are published in order: a reader that sees a
-// count sees the ops below it, whole. Only registering takes the lock.
 #include <dlfcn.h>
 #include <stdio.h>
 
-#include "call/own_impl.h"
-
-// Ids must find room in the cache of kernels.
-enum { OWN_OPS = 1024 };
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static px__own *owned[OWN_OPS];  // up to `count`; written under `lock`
-static int count;                // atomic
-
-int px__own_count(void) { return __atomic_load_n(&count, __ATOMIC_ACQUIRE); }
-
-const px_op *px__own_at(int i) { return i >= 0 && i < px__own_count() ? &owned[i]->op : NULL; }
-
-const px_op *px__own_find(const char *name) {
-  for (int i = 0, n = px__own_count(); i < n; i++)
-    if (!strcmp(owned[i]->op.name, name)) return &owned[i]->op;
-  return NULL;
-}
-
-px_kernel px__own_kernel_find(const px_op *op, px_device_type type) {
-  const px__own *own = px__impl(op)->own;
-  const char *device = type == PX_CPU ? "cpu" : px_device_backend();
-  px_kernel host = NULL;
-  for (const px_op_kernel *k = own->kernels; k->device; k++) {
-    if (!strcmp(k->device, device)) return k->run;
-    if (!strcmp(k->device, "cpu")) host = k->run;
-  }
-  return px__runs_host_kernels(type) ? host : NULL;
-}
+#include "call/registered.h"
 
 // ---- the words of a definition
 
@@ -222,15 +192,15 @@ static px_status no_gradient(px_op_gradient *g) {
   PX_FAIL(PX_UNIMPLEMENTED, "derivative for %s is not implemented", g->op->name);
 }
 
-static px_status fill_gradient(px__own *own, const px_op_definition *d) {
-  px_op *op = &own->op;
+static px_status fill_gradient(px__registered *r, const px_op_definition *d) {
+  px_op *op = &r->op;
   uint32_t saves = 0;
   if (op->kind == PX_OP_COMPOSITE) return PX_OK;
   for (int i = 0; i < op->param_count; i++)
     if (op->params[i].kind == PX_ARG_TENSOR || op->params[i].kind == PX_ARG_TENSORS)
       op->grad_mask |= 1u << i;
   op->gradient = d->gradient ? d->gradient : no_gradient;
-  if (d->gradient) PX_TRY(choose_saves(&saves, &own->schema, d->saves));
+  if (d->gradient) PX_TRY(choose_saves(&saves, &r->schema, d->saves));
   op->save_mask = saves & 0xFFFFu & op->grad_mask;
   op->shape_mask = op->grad_mask;
   op->save_result_mask = saves >> 16;
@@ -262,89 +232,77 @@ static const char *name_gradient(texts *t, const char *bare) {
   return name;
 }
 
-static px_status copy_texts(px__own *own, const px_op_definition *d) {
-  size_t bytes = strlen(d->schema) + 1 + strlen(own->schema.bare) + sizeof "Backward0" +
+static px_status copy_texts(px__registered *r, const px_op_definition *d) {
+  size_t bytes = strlen(d->schema) + 1 + strlen(r->schema.bare) + sizeof "Backward0" +
                  (d->doc ? strlen(d->doc) : 0) + 1;
   for (int i = 0; i < PX_OP_KERNELS && d->kernels[i].device; i++)
     bytes += strlen(d->kernels[i].device) + 1;
-  PX_TRY(px__alloc((void **)&own->texts, bytes));
-  texts t = {own->texts};
-  own->op.schema = copy(&t, d->schema);
-  own->op.doc = copy(&t, d->doc ? d->doc : "");
-  own->op.grad_name = name_gradient(&t, own->schema.bare);
+  PX_TRY(px__alloc((void **)&r->texts, bytes));
+  texts t = {r->texts};
+  r->op.schema = copy(&t, d->schema);
+  r->op.doc = copy(&t, d->doc ? d->doc : "");
+  r->op.grad_name = name_gradient(&t, r->schema.bare);
   for (int i = 0; i < PX_OP_KERNELS && d->kernels[i].device; i++)
-    own->kernels[i] = (px_op_kernel){copy(&t, d->kernels[i].device), d->kernels[i].run};
+    r->kernels[i] = (px_op_kernel){copy(&t, d->kernels[i].device), d->kernels[i].run};
   return PX_OK;
 }
 
-static void fill_op(px__own *own, const chosen *c) {
-  const px__schema *s = &own->schema;
+static void fill_op(px__registered *r, const chosen *c) {
+  const px__schema *s = &r->schema;
   bool unnamed = s->result_count == 1 && !strcmp(s->result_names[0], "result");
-  own->op.name = own->op.python_name = s->name;
-  own->op.params = s->params;
-  own->op.param_count = (uint8_t)s->param_count;
-  own->op.result_count = (uint8_t)s->result_count;
-  own->op.result_names = unnamed ? NULL : s->result_names;
-  own->op.kind = (uint8_t)c->kind;
-  own->op.flags = (uint16_t)(c->flags | PX_OP_REGISTERED);
-  own->op.impl = &own->impl;
+  r->op.name = r->op.python_name = s->name;
+  r->op.params = s->params;
+  r->op.param_count = (uint8_t)s->param_count;
+  r->op.result_count = (uint8_t)s->result_count;
+  r->op.result_names = unnamed ? NULL : s->result_names;
+  r->op.kind = (uint8_t)c->kind;
+  r->op.flags = (uint16_t)(c->flags | PX_OP_REGISTERED);
+  r->op.impl = &r->impl;
 }
 
-static void fill_impl(px__own *own, const px_op_definition *d, const chosen *c) {
-  own->shape = d->shape;
-  own->run = d->run;
-  own->strided = c->strided;
-  own->impl.own = own;
-  own->impl.promotion = (uint8_t)c->promotion;
-  own->impl.run = c->kind == PX_OP_POINTWISE ? (c->strided ? NULL : px__own_pointwise)
-                  : c->kind == PX_OP_KERNEL  ? px__own_kernel
-                                             : px__own_function;
-  for (int i = 0; i < PX__MAX_RESULTS; i++) own->impl.result_dtypes[i] = PX_DTYPE_NONE;
+static void fill_impl(px__registered *r, const px_op_definition *d, const chosen *c) {
+  r->shape = d->shape;
+  r->run = d->run;
+  r->strided = c->strided;
+  r->impl.registered = r;
+  r->impl.promotion = (uint8_t)c->promotion;
+  r->impl.run = c->kind == PX_OP_POINTWISE ? (c->strided ? NULL : px__registered_pointwise)
+                : c->kind == PX_OP_KERNEL  ? px__registered_kernel
+                                           : px__registered_function;
+  for (int i = 0; i < PX__MAX_RESULTS; i++) r->impl.result_dtypes[i] = PX_DTYPE_NONE;
 }
 
-static px_status fill(px__own *own, const px_op_definition *d) {
+static px_status fill(px__registered *r, const px_op_definition *d) {
   chosen c = {0};
-  PX_TRY(px__schema_read(&own->schema, d->schema));
-  c.name = own->schema.name;
+  PX_TRY(px__schema_read(&r->schema, d->schema));
+  c.name = r->schema.name;
+  PX_CHECK(!px_op_find(c.name), PX_VALUE, "there is an op '%s' already", c.name);
   PX_TRY(choose_all(&c, d->kind));
-  PX_TRY(check_parts(d, &own->schema, &c));
-  PX_TRY(choose_dtypes(&own->impl.dtypes, c.name, d->dtypes));
-  PX_TRY(copy_texts(own, d));
-  fill_op(own, &c);
-  fill_impl(own, d, &c);
-  return fill_gradient(own, d);
+  PX_TRY(check_parts(d, &r->schema, &c));
+  PX_TRY(choose_dtypes(&r->impl.dtypes, c.name, d->dtypes));
+  PX_TRY(copy_texts(r, d));
+  fill_op(r, &c);
+  fill_impl(r, d, &c);
+  return fill_gradient(r, d);
 }
 
 // ---- registering
 
-static void end(px__own *own) {
-  px__schema_end(&own->schema);
-  px__free(own->texts);
-  px__free(own);
-}
-
-static px_status publish(px__own *own) {
-  PX_CHECK(!px_op_find(own->op.name), PX_VALUE, "there is an op '%s' already", own->op.name);
-  PX_CHECK(count < OWN_OPS, PX_VALUE, "%d ops can be registered", OWN_OPS);
-  own->op.id = (int16_t)(px__op_table_count + count);
-  owned[count] = own;
-  __atomic_store_n(&count, count + 1, __ATOMIC_RELEASE);
-  return PX_OK;
+static void end(px__registered *r) {
+  px__schema_end(&r->schema);
+  px__free(r->texts);
+  px__free(r);
 }
 
 px_status px_op_register(const px_op **out, const px_op_definition *definition) {
-  px__own *own = NULL;
+  px__registered *r = NULL;
   PX_GIVEN(definition);
   PX_CHECK(definition->schema && definition->kind, PX_TYPE, "an op needs a schema and a kind");
-  PX_TRY(PX_NEW(&own));
-  px_status status = fill(own, definition);
-  if (status == PX_OK) {
-    pthread_mutex_lock(&lock);
-    status = publish(own);
-    pthread_mutex_unlock(&lock);
-  }
-  if (status == PX_OK && out) *out = &own->op;
-  if (status != PX_OK) end(own);
+  PX_TRY(PX_NEW(&r));
+  px_status status = fill(r, definition);
+  if (status == PX_OK) status = px__registered_add(r);
+  if (status == PX_OK && out) *out = &r->op;
+  if (status != PX_OK) end(r);
   return status;
 }
 

@@ -8,7 +8,7 @@
 #include <ctype.h>
 #include <stdio.h>
 
-#include "call/own_impl.h"
+#include "call/registered.h"
 
 typedef struct reader {
   px__schema *to;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Registered ops, for the files that make and run them.
 //
-// A px__own is the whole of a registered op: its descriptor and all that this points to. It is
-// filled by one thread, then published, and never changes or goes away.
+// A px__registered is the whole of a registered op: its descriptor and all that this points to. It
+// is filled by one thread, then published, and never changes or goes away.
 #pragma once
 #include "call/call_impl.h"
 #include "phlox/register.h"
@@ -24,7 +24,7 @@ typedef struct px__schema {
 px_status px__schema_read(px__schema *out, const char *schema) __attribute__((warn_unused_result));
 void px__schema_end(px__schema *schema);
 
-struct px__own {
+struct px__registered {
   px_op op;
   px__op_impl impl;
   px__schema schema;
@@ -35,7 +35,11 @@ struct px__own {
   char *texts;  // doc, names of devices, name of the gradient; owned
 };
 
-// run functions of registered ops, by kind.
-px_status px__own_pointwise(px_call *call) __attribute__((warn_unused_result));
-px_status px__own_kernel(px_call *call) __attribute__((warn_unused_result));
-px_status px__own_function(px_call *call) __attribute__((warn_unused_result));
+// Adds an op, which must not change any more. PX_VALUE if its name is taken. Takes it over on
+// success.
+px_status px__registered_add(px__registered *r) __attribute__((warn_unused_result));
+
+// Run functions of registered ops, by kind (registered_run.c).
+px_status px__registered_pointwise(px_call *call) __attribute__((warn_unused_result));
+px_status px__registered_kernel(px_call *call) __attribute__((warn_unused_result));
+px_status px__registered_function(px_call *call) __attribute__((warn_unused_result));

@@ -4,7 +4,7 @@
 // A kernel that is not `strided` gets row-major operands only. Others are copied before the launch,
 // and the result, if need be, after it, on the same stream. The arguments of the call itself do not
 // change: they are what is recorded.
-#include "call/own_impl.h"
+#include "call/registered.h"
 
 typedef struct plain {
   px_value args[PX__MAX_PARAMS];
@@ -126,7 +126,7 @@ static bool is_empty(const px_call *call) {
 
 // ---- pointwise
 
-px_status px__own_pointwise(px_call *call) {
+px_status px__registered_pointwise(px_call *call) {
   plain p = {.spread = true};
   int64_t sizes[PX_MAX_DIMS];
   PX_TRY(px__call_agree(call));
@@ -156,7 +156,7 @@ static px_status make_results(px_call *call) {
   const px_op *op = call->op;
   px_op_result forms[PX__MAX_RESULTS];
   for (int i = 0; i < op->result_count; i++) form_of(&forms[i], call->args[0].v.tensor);
-  if (px__impl(op)->own->shape) PX_TRY(px__impl(op)->own->shape(forms, call->args));
+  if (px__impl(op)->registered->shape) PX_TRY(px__impl(op)->registered->shape(forms, call->args));
   for (int i = 0; i < op->result_count; i++) {
     PX_CHECK(forms[i].ndim >= 0 && forms[i].ndim <= PX_MAX_DIMS, PX_VALUE,
              "%s gave result %d %d dimensions", op->name, i, forms[i].ndim);
@@ -165,8 +165,8 @@ static px_status make_results(px_call *call) {
   return PX_OK;
 }
 
-px_status px__own_kernel(px_call *call) {
-  bool strided = px__impl(call->op)->own->strided;
+px_status px__registered_kernel(px_call *call) {
+  bool strided = px__impl(call->op)->registered->strided;
   plain p = {.spread = false};
   PX_TRY(px__call_same_device(call));
   PX_TRY(px__check_dtype(call->op, (px_dtype)call->args[0].v.tensor->dtype, call->device));
@@ -177,9 +177,9 @@ px_status px__own_kernel(px_call *call) {
 
 // ---- functions and composites
 
-px_status px__own_function(px_call *call) {
+px_status px__registered_function(px_call *call) {
   const px_op *op = call->op;
-  PX_TRY(px__impl(op)->own->run(call->results, call->args));
+  PX_TRY(px__impl(op)->registered->run(call->results, call->args));
   for (int i = 0; i < op->result_count; i++)
     PX_CHECK(call->results[i], PX_RUNTIME, "%s gave no result %d", op->name, i);
   return PX_OK;
