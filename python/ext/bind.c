@@ -29,6 +29,7 @@ void ext_frame_done(ext_frame *frame) {
 }
 
 // ---- one value. Each gives 1, 0 (another type) or -1.
+// bool is an int to Python and no integer to a schema, as in PyTorch.
 static bool is_integer(PyObject *object) {
   if (PyLong_Check(object)) return !PyBool_Check(object);
   if (ext_is_tensor(object))
@@ -108,6 +109,7 @@ static int ints_of(ext_frame *frame, PyObject *const *items, Py_ssize_t count, p
   return 1;
 }
 
+// A sequence that was made here, and whose items the values borrow, lives as long as the frame.
 static int own(ext_frame *frame, PyObject *object) {
   if (frame->owned_count == EXT_LENGTH(frame->owned)) {
     Py_DECREF(object);

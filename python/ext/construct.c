@@ -29,7 +29,7 @@ static int shape_of(PyObject *data, ext_ints *sizes) {
     if (!first) return -1;
     Py_SETREF(at, first);
   }
-  PyErr_Clear();
+  PyErr_Clear();  // of what looked like a sequence and has no length
   if (PyUnicode_Check(at) || PyBytes_Check(at)) {
     if (sizes->count) EXT_FAIL_INT(PyExc_ValueError, "too many dimensions '%s'", ext_type_name(at));
     EXT_FAIL_INT(PyExc_TypeError, "new(): invalid data type '%s'", ext_type_name(at));
@@ -37,6 +37,7 @@ static int shape_of(PyObject *data, ext_ints *sizes) {
   return 0;
 }
 
+// Exact floats first: they are most of what there is.
 static int leaf_dtype(PyObject *leaf, px_dtype *out) {
   if (PyFloat_CheckExact(leaf))
     *out = px_dtype_default();

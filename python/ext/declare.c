@@ -88,7 +88,9 @@ int ext_clear(PyObject *self, const ext_owned *owned) {
     if (owned->kind == EXT_OWNS_OBJECT) Py_CLEAR(*(PyObject **)((char *)self + owned->offset));
   return 0;
 }
-// Also for objects of classes derived in Python, which keep the reference to the class themselves.
+// Also for objects of classes derived in Python: CPython's subtype_dealloc calls it for what the
+// base owns, and drops the reference to the class itself. Weak references end first, while the
+// object is whole; objects go before what the core owns, whose end may run code of Python's.
 void ext_dealloc(PyObject *self, const ext_owned *owned) {
   PyTypeObject *type = Py_TYPE(self);
   if (PyType_IS_GC(type)) PyObject_GC_UnTrack(self);
@@ -177,7 +179,8 @@ static ext_row *type_row(const char *word) {
   return NULL;
 }
 
-// The signature of a constructor stands in the text of its type, where inspect looks for it.
+// The text has to be there before PyType_Ready, which cuts the signature off for __doc__. The
+// signature of a constructor stands in the text of its type, where inspect looks for it.
 static int tell_constructor(const ext_row *row) {
   const ext_row *type = type_row(row->owner);
   if (!type) return 0;
@@ -215,6 +218,8 @@ PyObject *ext_struct(PyTypeObject *type, int count, PyObject **items_take) {
 }
 
 // ---- members
+// Into the dict of a type that is ready, which setattr refuses for static types: its caches of
+// attributes are then told. No member is a slot, so slots of derived types need no update.
 static int add_to_type(ext_row *row, PyTypeObject *type) {
   PyObject *made;
   if (row->what == EXT_ROW_ATTRIBUTE) {

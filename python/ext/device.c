@@ -10,6 +10,7 @@ typedef struct device_object {
   PyObject *saved;  // list of the defaults to go back to, while entered
 } device_object;
 
+// Never freed: a borrowed pointer to one is always good.
 enum { SHARED = 17 };  // no index, and 0 to 15
 static PyObject *shared[PX_DEVICE_TYPES][SHARED];
 

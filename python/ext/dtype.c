@@ -8,7 +8,7 @@
 typedef struct dtype_object {
   PyObject_HEAD px_dtype dtype;
 } dtype_object;
-static PyObject *dtypes[PX_DTYPE_COUNT];
+static PyObject *dtypes[PX_DTYPE_COUNT];  // one object each, for good
 
 bool ext_is_dtype(PyObject *object) { return Py_IS_TYPE(object, &ext_DtypeType); }
 static px_dtype dtype_of(PyObject *self) { return ((dtype_object *)self)->dtype; }

@@ -94,6 +94,7 @@ px_status ext_foreign(void) {
   return status;
 }
 
+// A warning that the program turned into an exception fails the call that gave it.
 static px_status warn(px_warning category, const char *text) {
   PyObject *const classes[] = {PyExc_UserWarning, PyExc_FutureWarning, PyExc_DeprecationWarning};
   PyGILState_STATE state = PyGILState_Ensure();

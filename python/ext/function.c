@@ -144,6 +144,7 @@ static int take_gradients(const ctx_object *self, PyObject *result, px_tensor **
   return 0;
 }
 
+// The engine calls this on a thread of its own choosing, without the GIL.
 static px_status run_backward(px_tensor **grad_inputs, int input_count,
                               px_tensor *const *grad_outputs, int output_count, void *context) {
   PyGILState_STATE state = PyGILState_Ensure();
@@ -258,6 +259,8 @@ static PyObject *needs_of(PyObject *args) {
   return needs;
 }
 
+// forward runs before the node is made, so an exception leaves nothing behind; tensors are saved
+// after it, since a result is saved as one of this node's.
 static PyObject *apply(PyObject *cls, PyObject *args) {
   EXT_OWNED *object = ext_new(&ctx_type);
   if (!object) return NULL;

@@ -27,6 +27,7 @@ static PyTypeObject *type_of(const char *name) {
   return (PyTypeObject *)type;
 }
 
+// Anew at each call: two objects of one node are equal, and hash alike.
 PyObject *ext_node(px_node *node) {
   if (!node) Py_RETURN_NONE;
   PyTypeObject *type = type_of(px_node_name(node));

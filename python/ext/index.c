@@ -162,6 +162,8 @@ static int apply_item(reading *r, PyObject *item) {
 }
 
 // Reads the whole index of self.
+// All items are looked at before one is applied: what the ellipsis stands for follows from the
+// rest, and a bad item leaves no view behind.
 static int read_index(reading *r, PyObject *self, PyObject *index) {
   *r = (reading){.view = px_retain(ext_tensor(self))};
   EXT_OWNED *items = PyTuple_Check(index) ? Py_NewRef(index) : PyTuple_Pack(1, index);

@@ -157,7 +157,7 @@ PyObject *ext_scalar(px_scalar s) {
                          : PyLong_FromLongLong(s.v.i);
 }
 
-// Lists of lists from row-major memory.
+// Lists of lists from row-major memory. `at` moves on element by element, so no index is computed.
 static PyObject *list_of(const char **at, px_dtype dtype, int ndim, const int64_t *sizes) {
   if (ndim == 0) {
     px_scalar scalar = px_scalar_load(dtype, *at);

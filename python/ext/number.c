@@ -44,6 +44,7 @@ static const px_op *op_of(slot_op slot) {
 }
 
 // 1 if the object is an operand, 0 if not, -1 on errors.
+// Exact types first; PyLong_CheckExact also keeps bools, which are numbers of another dtype, out.
 static inline int operand(PyObject *object, px_value *out) {
   if (ext_is_tensor(object)) {
     *out = PX_T(ext_tensor(object));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NumPy without NumPy's headers: arrays come and go by __array_interface__, sharing their memory.
-// NumPy itself is imported by the first call that must make an array.
+// NumPy itself is imported by the first call that must make an array. Who shares memory holds the
+// other: a tensor the array it was made of, an array the holder that owns the tensor's storage.
 #include "ext.h"
 
 #include <string.h>
@@ -176,7 +177,7 @@ typedef struct holder_object {
   PyObject_HEAD px_tensor *tensor;
   void *data;
 } holder_object;
-static double no_data[2];
+static double no_data[2];  // an address for arrays without elements: NumPy wants one
 
 EXT_OWNS(holder, EXT_CORE(holder_object, tensor));
 EXT_TYPE(holder, "torch.array", "", holder_object, EXT_FINAL, "What NumPy sees of a tensor.",
@@ -251,6 +252,7 @@ EXT_METHOD(tensor, __array_wrap__, "(array: numpy.ndarray, *context: object) -> 
 typedef struct buffer_context {
   Py_buffer view;
 } buffer_context;
+// At the end of the tensor's memory, on whichever thread that is: a buffer wants the GIL.
 static void release_buffer(void *context) {
   if (!Py_IsInitialized()) return;
   PyGILState_STATE state = PyGILState_Ensure();

@@ -27,7 +27,7 @@ int ext_to_generator(PyObject *object, px_generator **out) {
   return 0;
 }
 
-// Any int of 64 bits, signed or not.
+// Any int of 64 bits, signed or not: PyTorch maps negative seeds to the upper half.
 static int to_seed(PyObject *object, uint64_t *out) {
   EXT_OWNED *index = PyNumber_Index(object);
   if (!index) return -1;

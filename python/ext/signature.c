@@ -187,6 +187,8 @@ static bool named_alike(const char **variables, const piece *p) {
          (extra == 0 || (extra == 1 && at[length - 1] == '_'));
 }
 
+// At the first call, under the GIL: `params` is set last, so that a failure leaves the row as it
+// was.
 static int prepare(ext_row *row, int count, const ext_place *places, const char *variables) {
   struct ext_param *params = PyMem_Calloc((size_t)count, sizeof *params);
   bool by_name = false;

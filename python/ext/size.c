@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch.Size: a tuple of ints that prints as torch.Size([2, 3]). Slices and sums are Sizes too.
+// torch.Size: a tuple of ints that prints as torch.Size([2, 3]). Slices and sums are Sizes too. The
+// objects are tuples in memory, so what CPython does with exact tuples (unpacking, hashing) is as
+// fast; only what makes a new one has a slot of its own.
 #include "ext.h"
 
 PyObject *ext_size(int ndim, const int64_t *sizes) {
@@ -26,6 +28,8 @@ static PyObject *size_from_tuple(PyObject *tuple_take) {
   return size;
 }
 
+// Tensors and NumPy's integers among the items become ints: later code may take them for such. The
+// tuple is new and nobody else's, so its items may be replaced.
 static PyObject *size_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
   PyObject *self = PyTuple_Type.tp_new(type, args, kwargs);
   if (!self) return NULL;

@@ -45,6 +45,7 @@ int ext_to_stream(PyObject *object, px_stream **out) {
 static void scope_end(scope *s) {
   while (s->depth > 0) px_release(s->saved[--s->depth].stream);
 }
+// Nothing is kept until all has worked, so a failure needs no undoing.
 static int scope_enter(scope *s, px_stream *stream) {
   if (s->depth == DEPTH) EXT_FAIL_INT(PyExc_RuntimeError, "the stream is entered too often");
   before *b = &s->saved[s->depth];

@@ -117,6 +117,8 @@ PyObject *ext_wrap_list(px_list *list) {
   return tuple;
 }
 
+// The tensor is no part of the garbage that Python looks for: what it holds of Python's (hooks,
+// saved tensors of a Function) is behind the core's counts, which the collector cannot see.
 static int tensor_traverse(PyObject *object, visitproc visit, void *arg) {
   ext_tensor_object *self = (ext_tensor_object *)object;
   Py_VISIT(self->dict);
@@ -131,6 +133,8 @@ static int tensor_clear(PyObject *object) {
   return 0;
 }
 
+// By hand, unlike other types: it runs at the end of every temporary. The object is off the
+// collector's list before anything else runs, and the tensor forgets it before it can be asked for.
 static void tensor_dealloc(PyObject *object) {
   ext_tensor_object *self = (ext_tensor_object *)object;
   PyObject_GC_UnTrack(self);

@@ -7,6 +7,7 @@
 
 // ---- to a tree
 
+// Containers that hold themselves have no end: the depth is bounded, and the bound is the file's.
 static px_tree *to_tree(PyObject *object, int depth);
 
 static px_tree *refused(PyObject *object) {
