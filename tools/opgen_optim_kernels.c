@@ -36,7 +36,7 @@ static void write_body(FILE *to, const optim *o, const stamp *s) {
   for (int i = 0; i < o->line_count; i++)
     if (o->lines[i].sort == OPTIM_LET) names[count++] = o->lines[i].name;
   names[count] = NULL;
-  if (optim_has_option(o, "maximize")) fprintf(to, "    grad = maximize != 0 ? -grad : grad;\n");
+  if (optim_has_option(o, "maximize")) fprintf(to, "    grad = turn_ * grad;\n");
   for (int i = 0; i < o->line_count; i++) {
     const optim_line *line = &o->lines[i];
     if (line->sort != OPTIM_LET && line->sort != OPTIM_SET) continue;
@@ -50,6 +50,9 @@ static void write_body(FILE *to, const optim *o, const stamp *s) {
 static void write_numbers(FILE *to, const optim *o, const stamp *s, const char *from) {
   for (int i = 0; i < o->number_count; i++)
     fprintf(to, "  const %s %s = (%s)%snumbers[%d];\n", s->c, o->numbers[i], s->c, from, i);
+  // A factor, and no choice: for each of those the compiler may make two loops.
+  if (optim_has_option(o, "maximize"))
+    fprintf(to, "  const %s turn_ = maximize != 0 ? -1 : 1;\n", s->c);
 }
 
 static bool is_optional(const optim *o, const char *name) {
