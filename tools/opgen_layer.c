@@ -207,6 +207,25 @@ static void write_functions(const char *folder) {
   og_finish(to);
 }
 
+static const char header_comment[] =
+    "//\n"
+    "// Constructors of layers and losses. What a layer needs comes by position, the rest by "
+    "name:\n"
+    "//\n"
+    "//   px_conv2d_new(&conv, 1, 32, 3, .padding = 1, .bias = false)\n"
+    "//   px_conv2d_new(&conv, 1, 32, PX_SIZES(3, 5), .stride = {1, 2})\n"
+    "//\n"
+    "// A size is one number for all dimensions, or a list of one for each; a list of any length\n"
+    "// ends at its first 0. PX_NO_INT and PX_NO_FLOAT stand for None. Each call makes *out, a "
+    "new\n"
+    "// module. Errors: PX_TYPE for what is not given, and those of the layer, after `fails`.\n"
+    "// `by_name`, the last member, is where positions end: one argument more without a name gets "
+    "a\n"
+    "// warning of the compiler.\n"
+    "//\n"
+    "// In C++, and where arguments are put together bit by bit: px_conv2d_args args =\n"
+    "// {PX_CONV2D_ARGS}; args.out = &conv; ...; px_conv2d_make(&args).\n";
+
 static void write_code(const char *folder) {
   FILE *to = og_create(folder, "layers.c");
   fprintf(to,
@@ -221,19 +240,9 @@ static void write_code(const char *folder) {
   og_finish(to);
   to = og_create(folder, "phlox/layers.h");
   fprintf(to,
-          "%s//\n// Constructors of layers and losses. What a layer needs comes by position, the "
-          "rest by "
-          "name:\n//\n"
-          "//   px_conv2d_new(&conv, 1, 32, 3, .padding = 1, .bias = false)\n"
-          "//   px_conv2d_new(&conv, 1, 32, PX_SIZES(3, 5), .stride = {1, 2})\n//\n"
-          "// A size is one number for all dimensions, or a list of one for each; a list of any "
-          "length\n// ends at its first 0. PX_NO_INT and PX_NO_FLOAT stand for None. Each call "
-          "makes *out, a new\n// module. Errors: PX_TYPE for what is not given, and those of the "
-          "layer, after `fails`.\n//\n"
-          "// In C++, and where the arguments are put together bit by bit: px_conv2d_args args = "
-          "{PX_CONV2D_ARGS};\n// args.out = &conv; ...; px_conv2d_make(&args).\n"
+          "%s%s"
           "#pragma once\n#include \"phlox/nn.h\"\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n",
-          license);
+          license, header_comment);
   each(to, og_write_layer_header);
   fprintf(to, "#ifdef __cplusplus\n}\n#endif\n");
   og_finish(to);
