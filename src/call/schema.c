@@ -252,11 +252,11 @@ static px_status read_results(reader *r) {
 }
 
 static px_status read_name(reader *r) {
-  const char *start, *space;
+  const char *first = NULL;
   skip(r);
-  start = r->at;
-  PX_TRY(word(r, &space, "the name of the op"));
-  r->to->name = r->to->bare = space;
+  const char *start = r->at;
+  PX_TRY(word(r, &first, "the name of the op"));
+  r->to->name = r->to->bare = first;
   if (!take(r, "::")) return PX_OK;
   PX_TRY(word(r, &r->to->bare, "the name of the op"));
   r->to->name = keep(r, start, (size_t)(r->at - start));
