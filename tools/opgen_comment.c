@@ -21,15 +21,25 @@ static const char *result_dtype(const og_op *op) {
   if (og_has(op, OG_W_promote) && op->param_count > 1) return "promoted to one dtype";
   return NULL;
 }
+
+// What is taken, where the entry does not say.
+static const char *taken_dtypes(const og_op *op) {
+  bool tensor = false;
+  for (int i = 0; i < op->param_count; i++)
+    tensor |= op->params[i].type == OG_TENSOR || op->params[i].type == OG_TENSORS;
+  if (og_is(op, "composite") && !og_has(op, OG_W_factory)) return "those of the ops that it calls";
+  if (tensor && !og_has(op, OG_W_factory)) return "all";
+  if (og_param_find(op, "dtype") < 0) return NULL;
+  return tensor ? "as dtype says, or self's" : "as dtype says, or a default one";
+}
 static const char *dtypes_of(const og_op *op) {
   static const char *const sets[][2] = {{"numeric", "all but bool"},
                                         {"float", "floating point"},
                                         {"integral", "bool and integers"},
                                         {"integer", "integers"}};
-  const char *set = og_is(op, "pointwise") || og_is(op, "reduce") ? "all" : NULL;
+  const char *set = taken_dtypes(op), *result = result_dtype(op);
   for (int i = 0; op->dtypes.text && i < 4; i++)
     if (!strcmp(op->dtypes.text, sets[i][0])) set = sets[i][1];
-  const char *result = result_dtype(op);
   if (!set) return result;
   return result ? og_format("%s; %s", set, result) : set;
 }
