@@ -195,7 +195,8 @@ const og_field *og_entry_next(const og_entry *e, const char *name, const og_fiel
 // Reads "TYPE NAME=DEFAULT, ...)" into params[*count...]; returns what follows the parenthesis.
 const char *og_read_params(const char *at, og_place place, const char *owner, og_param *params,
                            int *count);
-// What an argument of an entry is: its field `argument NAME TEXT`, or the line that is for all.
+// What an argument of an entry is: its field `argument NAME TEXT`, or the line for all entries of
+// the folder.
 const char *og_argument_text(const og_entry *e, const char *name);
 int og_param_named(const og_param *params, int count, const char *name);  // -1: none
 // Pieces of text: past blanks, past a word, without blanks at its ends.

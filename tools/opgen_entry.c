@@ -131,8 +131,9 @@ static const struct {
      "like cname inputs children argument* check* set* param* buffer* init forward run repr shape "
      "sample* "
      "example note doc!"},
-    {"optimizer", "pair* check* state* scalar* number* next* let* set* sample* paper! note doc!"},
-    {"schedule", "check* words* next at run prepare momentum sample paper doc!"}};
+    {"optimizer",
+     "argument* pair* check* state* scalar* number* next* let* set* sample* paper! note doc!"},
+    {"schedule", "argument* check* words* next at run prepare momentum sample paper doc!"}};
 enum { SORTS = sizeof sorts / sizeof *sorts };
 
 static const char *fields_of(const char *sort) {
@@ -248,13 +249,22 @@ static og_field argument_line(const char *text, og_place at) {
   return (og_field){og_skip(end), at, og_copy(text, (size_t)(end - text))};
 }
 
+// Whether two tables are in one folder: what is said for all entries is said for those.
+static bool neighbours(const char *a, const char *b) {
+  const char *end = strrchr(a, '/'), *other = strrchr(b, '/');
+  size_t n = end ? (size_t)(end - a) : 0, m = other ? (size_t)(other - b) : 0;
+  return n == m && !strncmp(a, b, n);
+}
+
 const char *og_argument_text(const og_entry *e, const char *name) {
   for (const og_field *f = NULL; (f = og_entry_next(e, "argument", f));) {
     og_field own = argument_line(f->text, f->place);
     if (!strcmp(own.name, name)) return own.text;
   }
   for (int i = 0; i < og.argument_count; i++)
-    if (!strcmp(og.arguments[i].name, name)) return og.arguments[i].text;
+    if (!strcmp(og.arguments[i].name, name) &&
+        neighbours(og.arguments[i].place.file, e->place.file))
+      return og.arguments[i].text;
   og_die(e->place, "nothing says what the argument '%s' of %s is", name, e->name);
 }
 

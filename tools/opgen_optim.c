@@ -370,7 +370,8 @@ void optim_write_constructor(FILE *to, const optim *o) {
           lower);
   for (int i = 0; i < o->option_count; i++) {
     const og_param *p = o->options[i];
-    fprintf(to, "  %s %s;  // %s\n", p->type == OG_BOOL ? "bool" : "double", p->name, constant(p));
+    fprintf(to, "  %s %s;  // %s\n", p->type == OG_BOOL ? "bool" : "double", p->name,
+            og_argument_text(o->entry, p->name));
     defaults = og_format("%s, .%s = %s", defaults, p->name, constant(p));
   }
   fprintf(to, "} px_%s_args;\n#define PX_%s_ARGS .out = NULL%s\n", lower, upper(o), defaults);

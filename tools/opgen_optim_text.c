@@ -51,14 +51,23 @@ static const char *states_text(const optim *o) {
 
 // ---- the Python class
 
+static const og_entry *documented;  // whose arguments are written
+static void write_argument(FILE *to, const python_param *p) {
+  fprintf(to, "        %s (%s): %s. Default: %s\n", p->name, p->type,
+          og_argument_text(documented, p->name), p->fallback);
+}
+
 static void write_doc(FILE *to, const optim *o) {
-  fprintf(to, "    \"\"\"%s\n\n    %s.\n\n", text_of(o, "doc"), text_of(o, "paper"));
   fprintf(to,
-          "    params: the tensors to step, or dicts of groups of them with options of their own.\n"
-          "    ValueError, with PyTorch's texts, for options out of their range.\n");
-  if (o->state_count) fprintf(to, "    State of a parameter: %s.\n", states_text(o));
+          "    \"\"\"%s\n\n    %s.\n\n    Args:\n        params: the tensors to step, or dicts of "
+          "groups of them with options of their own\n",
+          text_of(o, "doc"), text_of(o, "paper"));
+  documented = o->entry;
+  each_param(to, o, write_argument);
+  fprintf(to, "\n    Raises:\n        ValueError: for an option out of its range\n");
+  if (o->state_count) fprintf(to, "\n    State of a parameter: %s.\n", states_text(o));
   fprintf(to,
-          "\n        >>> weight = torch.ones(2, requires_grad=True)\n"
+          "\n    Example:\n        >>> weight = torch.ones(2, requires_grad=True)\n"
           "        >>> optimizer = torch.optim.%s([weight], %s)\n"
           "        >>> weight.sum().backward()\n        >>> optimizer.step()\n    \"\"\"\n\n",
           o->entry->name, text_of(o, "sample"));
@@ -105,8 +114,8 @@ void optim_write_reference(FILE *to, const optim *o) {
 
 static void write_row(FILE *to, const python_param *p) {
   const char *type = strchr(p->type, '|') ? "bool or None" : p->type;  // a bar ends a cell
-  fprintf(to, "| `%s` | %s | `%s`%s |\n", p->name, type, p->fallback,
-          p->keyword ? ", by keyword" : "");
+  fprintf(to, "| `%s` | %s | `%s` | %s |\n", p->name, type, p->fallback,
+          og_argument_text(documented, p->name));
 }
 
 static void write_states(FILE *to, const optim *o) {
@@ -121,8 +130,9 @@ static void write_states(FILE *to, const optim *o) {
 }
 
 void optim_write_page(FILE *to, const optim *o) {
-  fprintf(to, "\n## %s\n\n%s %s.\n\n| option | type | default |\n|---|---|---|\n", o->entry->name,
-          text_of(o, "doc"), text_of(o, "paper"));
+  documented = o->entry;
+  fprintf(to, "\n## %s\n\n%s %s.\n\n| option | type | default | |\n|---|---|---|---|\n",
+          o->entry->name, text_of(o, "doc"), text_of(o, "paper"));
   each_param(to, o, write_row);
   fprintf(to, "\nState: ");
   write_states(to, o);

@@ -146,23 +146,6 @@ static void write_words(FILE *to, const og_entry *e) {
   fprintf(to, "}\n");
 }
 
-static void write_class_doc(FILE *to, const og_entry *e) {
-  fprintf(to, "    \"\"\"%s\n\n", text_of(e, "doc"));
-  if (text_of(e, "paper")) fprintf(to, "    %s.\n\n", text_of(e, "paper"));
-  fprintf(to, "    optimizer: whose rates it sets, at once and at every step().\n");
-  if (!by_metric(e))
-    fprintf(to,
-            "    last_epoch: the epoch to go on from; -1: the start.\n"
-            "    ValueError for options that make no schedule.\n");
-  if (text_of(e, "sample"))
-    fprintf(to,
-            "\n        >>> optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=1)\n"
-            "        >>> schedule = torch.optim.lr_scheduler.%s(optimizer, %s)\n"
-            "        >>> optimizer.step()\n        >>> schedule.step()\n",
-            e->name, text_of(e, "sample"));
-  fprintf(to, "    \"\"\"\n\n");
-}
-
 // A rate may be a list, one for each group.
 static const char *type_of(const og_param *p) {
   const char *type = p->type == OG_INT    ? "int"
@@ -172,6 +155,30 @@ static const char *type_of(const og_param *p) {
                                           : "float";
   if (!strcmp(p->name, "max_lr")) return "float | list[float]";
   return p->optional ? og_format("%s | None", type) : type;
+}
+
+static void write_class_doc(FILE *to, const og_entry *e) {
+  fprintf(to, "    \"\"\"%s\n\n", text_of(e, "doc"));
+  if (text_of(e, "paper")) fprintf(to, "    %s.\n\n", text_of(e, "paper"));
+  fprintf(to,
+          "    Args:\n        optimizer (Optimizer): whose rates it sets, at once and at every "
+          "step()\n");
+  for (int i = 0; i < e->param_count; i++) {
+    const og_param *p = &e->params[i];
+    fprintf(to, "        %s (%s): %s%s%s\n", p->name, type_of(p), og_argument_text(e, p->name),
+            p->fallback ? ". Default: " : "", p->fallback ? p->fallback : "");
+  }
+  if (!by_metric(e))
+    fprintf(to, "        last_epoch (int): the epoch to go on from; -1: the start. Default: -1\n");
+  fprintf(to, "\n    Raises:\n        ValueError: for options that make no schedule\n");
+  if (text_of(e, "sample"))
+    fprintf(to,
+            "\n    Example:\n"
+            "        >>> optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=1)\n"
+            "        >>> schedule = torch.optim.lr_scheduler.%s(optimizer, %s)\n"
+            "        >>> optimizer.step()\n        >>> schedule.step()\n",
+            e->name, text_of(e, "sample"));
+  fprintf(to, "    \"\"\"\n\n");
 }
 
 static void write_class(FILE *to, const og_entry *e) {
@@ -197,9 +204,11 @@ static void write_class(FILE *to, const og_entry *e) {
 // ---- the page
 
 static void write_section(FILE *to, const og_entry *e) {
-  fprintf(to, "\n## %s\n\n`%s`\n\n%s%s%s%s\n", e->name, e->schema, text_of(e, "doc"),
+  fprintf(to, "\n## %s\n\n`%s`\n\n%s%s%s%s\n\n", e->name, e->schema, text_of(e, "doc"),
           text_of(e, "paper") ? " " : "", text_of(e, "paper") ? text_of(e, "paper") : "",
           text_of(e, "paper") ? "." : "");
+  for (int i = 0; i < e->param_count; i++)
+    fprintf(to, "- `%s`: %s\n", e->params[i].name, og_argument_text(e, e->params[i].name));
   if (text_of(e, "at") || text_of(e, "next")) fprintf(to, "\n```\n");
   if (text_of(e, "next")) fprintf(to, "after `lr`, at an epoch:  %s\n", text_of(e, "next"));
   if (text_of(e, "at")) fprintf(to, "at any epoch:  %s\n", text_of(e, "at"));

@@ -88,30 +88,30 @@ PX_TEST(bad_entries_of_other_sorts) {
   REFUSED(LAYER "  doc D.\n  doc E.\n", "3: doc of X is already given at line 2");
   REFUSED(LAYER "  forward input\n", "1: layer X has no doc");
 }
-#define OPTIMIZER "optimizer X(float lr=0.1, bool maximize=False)\n  paper P\n  doc D.\n"
+#define OPTIMIZER "optimizer X(float lr=0.1)\n  argument lr the rate\n  paper P\n  doc D.\n"
 PX_TEST(bad_optimizers) {
   REFUSED("optimizer X(float lr)\n  paper P\n  doc D.\n",
           "1: option 'lr' of X is no float or bool with a default");
   REFUSED("optimizer X(float lr=0.1)\n  doc D.\n", "1: optimizer X has no paper");
-  REFUSED(OPTIMIZER "  set param = param - lr * grd\n", "4: unknown name 'grd' in a line of X");
-  REFUSED(OPTIMIZER "  set avg = grad\n", "4: 'avg' cannot be set: it is no state");
-  REFUSED(OPTIMIZER "  let lr = grad\n", "4: 'lr' cannot be set here, or is there already");
-  REFUSED(OPTIMIZER "  number n = grad\n", "4: unknown name 'grad' in a line of X");
-  REFUSED(OPTIMIZER "  state avg = grad\n", "4: unknown name 'grad' in a line of X");
+  REFUSED(OPTIMIZER "  set param = param - lr * grd\n", "5: unknown name 'grd' in a line of X");
+  REFUSED(OPTIMIZER "  set avg = grad\n", "5: 'avg' cannot be set: it is no state");
+  REFUSED(OPTIMIZER "  let lr = grad\n", "5: 'lr' cannot be set here, or is there already");
+  REFUSED(OPTIMIZER "  number n = grad\n", "5: unknown name 'grad' in a line of X");
+  REFUSED(OPTIMIZER "  state avg = grad\n", "5: unknown name 'grad' in a line of X");
   REFUSED(OPTIMIZER "  state avg from 0\n",
-          "4: expected `= NUMBER` or `if CONDITION`, not 'from 0'");
-  REFUSED(OPTIMIZER "  next step = 1\n", "4: 'step' cannot be set: it is no state");
-  REFUSED(OPTIMIZER "  pair ls = lr, beta\n", "4: expected `pair NAME = OPTION, OPTION`");
-  REFUSED(OPTIMIZER "  check lr > 0\n", "4: expected `check CONDITION : CODE \"text\"`");
-  REFUSED(OPTIMIZER "  set param = relu(grad)\n", "4: unknown function 'relu' of 1 arguments here");
-  REFUSED(OPTIMIZER "  set param = grad // 2\n", "4: '//' has no place here");
+          "5: expected `= NUMBER` or `if CONDITION`, not 'from 0'");
+  REFUSED(OPTIMIZER "  next step = 1\n", "5: 'step' cannot be set: it is no state");
+  REFUSED(OPTIMIZER "  pair ls = lr, beta\n", "5: expected `pair NAME = OPTION, OPTION`");
+  REFUSED(OPTIMIZER "  check lr > 0\n", "5: expected `check CONDITION : CODE \"text\"`");
+  REFUSED(OPTIMIZER "  set param = relu(grad)\n", "5: unknown function 'relu' of 1 arguments here");
+  REFUSED(OPTIMIZER "  set param = grad // 2\n", "5: '//' has no place here");
 }
 PX_TEST(schedules) {
-  REFUSED("schedule X(int n=1)\n  next lr * m\n  doc D.\n",
+  REFUSED("schedule X(int n=1)\n  next lr * m\n  argument n N.\n  doc D.\n",
           "2: unknown name 'm' in a formula of X");
-  REFUSED("schedule X(str w='a')\n  words w a, b\n  doc D.\n",
+  REFUSED("schedule X(str w='a')\n  words w a, b\n  argument w W.\n  doc D.\n",
           "2: expected `words NAME = WORD, WORD : \"text with {}\"`");
-  show("X", "schedule X(int n=1)\n  next lr * n if epoch > 0 else lr\n  doc D.\n");
+  show("X", "schedule X(int n=1)\n  next lr * n if epoch > 0 else lr\n  argument n N.\n  doc D.\n");
   CHECK(strstr(text, "return ((epoch > 0.0) ? (lr * n) : lr);"));
   CHECK(strstr(text, "self._make(optimizer, last_epoch, n)"));
 }
