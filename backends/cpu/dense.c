@@ -46,8 +46,8 @@ static void store(int dtype, char *p, double x) {
   }
 }
 
-// One line of n elements, with steps in elements. Integers go by way of a number that holds them
-// all.
+// Copies one line of n elements, with steps in elements. Integers are converted through a type that
+// holds them all.
 static void copy_line(int64_t n, int to_dtype, char *to, int64_t to_step, int from_dtype,
                       const char *from, int64_t from_step) {
   size_t t = px_dtype_size((px_dtype)to_dtype), f = px_dtype_size((px_dtype)from_dtype);

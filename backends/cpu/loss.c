@@ -42,7 +42,7 @@ typedef struct targets {
 static targets targets_of(px__dense *d, const px_operand *target, int64_t count, int64_t ignore) {
   return (targets){px__dense_in(d, target, target->dtype), target->dtype, count, ignore};
 }
-// The class of position i, or -1 if it does not count; a class that is none is reported.
+// The class of position i, or -1 if it does not count; a bad class is reported.
 static int64_t class_at(const px_launch *l, const targets *t, int64_t i) {
   int64_t c = t->dtype == PX_INT64 ? ((const int64_t *)t->at)[i] : ((const uint8_t *)t->at)[i];
   if (c == t->ignore) return -1;

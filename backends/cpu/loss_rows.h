@@ -41,7 +41,7 @@ static inline T NAME(logits_slope)(T a, T b, T p) { return NAME(k_sigmoid)(a) - 
 LOSSES(LOSS_LOOP)
 #undef LOSS_LOOP
 
-// Whether all elements are probabilities; NaN is none.
+// Whether all elements are probabilities; NaN is not one.
 static bool NAME(all_chances)(const void *at, int64_t n) {
   const T *x = at;
   bool good = true;

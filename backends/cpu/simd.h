@@ -2,9 +2,9 @@
 // Short vectors for the hand-written CPU kernels: as wide as the variant that is being compiled has
 // registers for (the files of this folder are compiled for plain x86-64 and for AVX2).
 //
-// Vectors are the compilers' own (vector_size); loads and stores need no alignment. `fma` is one
-// rounding where the machine has it and two where it has not: kernels that must agree to the bit
-// with a formula do not use it.
+// Vectors are those of the compilers (vector_size); loads and stores need no alignment. `fma`
+// rounds once if the machine has such an instruction, and twice if not, so kernels that must agree
+// with a formula to the bit do not use it.
 #pragma once
 #include <math.h>
 #include <stdint.h>

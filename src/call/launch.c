@@ -42,7 +42,7 @@ typedef struct listing {
   int64_t turned[2][2];  // sizes and strides of the operand that is given transposed
 } listing;
 
-// A 0-dim CPU tensor where the launch is on a device goes by value.
+// Passes a 0-dim CPU tensor by value to a launch on a device.
 static px_status list_value(listing *x, const px_tensor *t) {
   px_scalar value;
   PX_TRY(px_tensor_item(&value, t));

@@ -114,7 +114,7 @@ static void fill_part(space *to, const px_module *self, const char *at, const ch
   }
 }
 
-// Whether a part names something that has not its default.
+// Whether a part names something that does not have its default.
 static bool is_worth(const px_module *self, const char *at, const char *end) {
   char name[64];
   for (const char *after; at < end; at = after) {

@@ -138,8 +138,8 @@ static px_status moved(px_tensor **out, px_tensor *tensor, const destination *to
   return px_to(out, tensor, dtype, to->device, to->non_blocking, false);
 }
 
-// Moves one tensor in place, with its gradient; both stay the same objects. The gradient is let go
-// of meanwhile: it must fit the tensor at every moment.
+// Moves one tensor in place, with its gradient; both stay the same objects. The gradient is
+// detached from the tensor meanwhile, because it must fit the tensor at every moment.
 static px_status move_entry(const char *name, const px_module_entry *entry, px_module *owner,
                             void *context) {
   PX_SCOPED(px_tensor) value = NULL;

@@ -341,7 +341,7 @@ PX_RUN(one_hot) {
   PX_TRY(px_zeros(&made, sizes, self->ndim + 1, PX_INT64, px__tensor_device(self), false, false));
   PX_TRY(px_unsqueeze(&column, self, -1));
   px_status status = px_scatter_value_(made, -1, column, px_int(1));
-  // An index that is none, of a CPU tensor: a device reports it later.
+  // A bad index on the CPU; a device reports it later.
   if (status == PX_RUNTIME && px__tensor_device(self).type == PX_CPU) {
     PX_SCOPED(px_tensor) least = NULL;
     PX_TRY(px_min(&least, self));

@@ -27,7 +27,7 @@ static inline const char *px__size_text(char *room, size_t bytes, const px_tenso
   return px__sizes_text(room, bytes, t->ndim, t->sizes);
 }
 
-// What the maker of a tensor is told beside its shape: the last four parameters of every factory.
+// The last four parameters of every factory: what a new tensor is, beside its shape.
 typedef struct px__options {
   px_dtype dtype;    // PX_DTYPE_NONE: not given
   px_device device;  // PX_DEVICE_NONE: not given

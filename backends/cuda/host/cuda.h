@@ -106,7 +106,7 @@ int px__cuda_multiprocessors(const px_launch *l);
 int px__cuda_threads(const px_launch *l);
 // Blocks for a loop with the grid's stride over n elements: enough to fill the device, no more.
 unsigned px__cuda_grid(const px_launch *l, int64_t n, unsigned block);
-// Scratch memory on the device until the launch is over, 512-aligned; an error where there is none.
+// Gives scratch memory on the device, 512-byte aligned, until the launch is over; PX_OUT_OF_MEMORY.
 px_status px__cuda_scratch(const px_launch *l, size_t bytes, void **out);
 // Says that the kernel lacks the dtype, naming op, dtype and device.
 px_status px__cuda_missing(const px_launch *l, int dtype);

@@ -129,8 +129,8 @@ static bool fits(const px__cudnn_problem *problem) {
   return px__cudnn_has_dtype(problem->dtype);
 }
 
-// A plan for which there is no memory makes room for one that needs less. Where there is none, the
-// next call looks again: there may be more memory then.
+// If there is no memory for a plan, one that needs less takes its place. If there is no such plan,
+// the next call tries again: there may be more memory then.
 static px_status run(const px_launch *l, entry *e, void *handle, void *const data[3], bool *done) {
   if (!e->known) choose(e, l, handle, data, INT64_MAX);
   e->known = true;

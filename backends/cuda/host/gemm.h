@@ -9,9 +9,9 @@ typedef struct px__cuda_matrices {
   int64_t sizes[3], strides[3];
 } px__cuda_matrices;
 
-// c = alpha * a b + beta * s. Any strides will do: what cuBLAS cannot read or write as it lies goes
-// through scratch memory. `s` has the sizes of c, with strides of 0 where it is broadcast; it is
-// not looked at where beta is 0, may be c itself, and its `at` is NULL where there is none.
+// c = alpha * a b + beta * s. The strides may be any: matrices that cuBLAS cannot read or write as
+// they lie are copied to or from scratch memory. `s` has the sizes of c, with stride 0 where it is
+// broadcast; it is not read if beta is 0, may be c itself, and its `at` is NULL if there is none.
 typedef struct px__cuda_product {
   px__cuda_matrices c, a, b, s;
   int dtype;

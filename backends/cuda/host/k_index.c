@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host functions of index.cu. The form of index_get and index_put is told in src/ops/index_impl.h:
-// all operands have the sizes of the loop.
+// Host functions of index.cu. src/ops/index_impl.h describes the operands of index_get and
+// index_put: all have the sizes of the loop.
 #include "cuda/host/kernel.h"
 
 // What is the same in both kernels: `other` is what is got, or put.

@@ -31,8 +31,8 @@ static void end(px_node *node) {
   px_release(leaf);
 }
 
-// A thread may take the node from the gradient state just when its last owner lets go: the taker,
-// under the lock, counts itself in, and the last owner then finds a count above its own.
+// A thread may take the node from the gradient state just when its last owner releases it. The
+// taker adds a reference with the lock held, so the last owner then finds a count above zero.
 static px_node *take(px__grad_state *state) {
   px_node *node = state->accumulator;
   if (!node) return NULL;

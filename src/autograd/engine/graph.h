@@ -35,8 +35,8 @@ typedef struct px__run {
 } px__run;
 typedef struct px__kind {
   px_status (*apply)(px_node *node, const px__run *run);
-  void (*drop)(px_node *node);  // lets go of what was saved; may be called again. Or NULL
-  void (*end)(px_node *node);   // lets go of the rest when the node ends. Or NULL
+  void (*drop)(px_node *node);  // releases what was saved; may be called again. Or NULL
+  void (*end)(px_node *node);   // releases the rest when the node ends. Or NULL
 } px__kind;
 
 typedef struct px__gradient_hook {

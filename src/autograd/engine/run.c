@@ -29,7 +29,7 @@ void px__task_fail(px__task *task) {
 }
 
 static void finish(px__task *task) {
-  // The caller may let go of the task as soon as it sees zero.
+  // The caller may end the task as soon as it sees zero.
   px__queue *home = task->home;
   bool shared = task->shared;
   if (!shared) {

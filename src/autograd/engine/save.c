@@ -367,5 +367,5 @@ static px_status apply(px_node *node, const px__run *run) {
   return call(self, run, self->args, self->results);
 }
 
-// What kept no tensor has nothing to let go of, and can run again.
+// A node that saved no tensor has nothing to release, and can run again.
 static const px__kind keeping_kind = {apply, drop, NULL}, plain_kind = {apply, NULL, drop};
