@@ -87,7 +87,6 @@ EXT_FUNCTION(cuda, _exchange_device, "(index: int) -> int",
 }
 
 // ---- properties
-static PyTypeObject *properties_type;
 
 static PyObject *uuid_text(const unsigned char *u) {
   char text[40];
@@ -97,50 +96,16 @@ static PyObject *uuid_text(const unsigned char *u) {
   return PyUnicode_FromString(text);
 }
 
-static PyObject *properties_of(const px_device_properties *p) {
-  PyObject *items[] = {PyUnicode_FromString(p->name),
-                       PyLong_FromLong(p->major),
-                       PyLong_FromLong(p->minor),
-                       PyLong_FromSize_t(p->total_memory),
-                       PyLong_FromLong(p->multi_processor_count),
-                       uuid_text(p->uuid),
-                       PyLong_FromLong(p->pci_bus_id),
-                       PyLong_FromLong(p->pci_device_id),
-                       PyLong_FromLong(p->pci_domain_id),
-                       PyLong_FromSize_t(p->l2_cache_size),
-                       PyLong_FromLong(p->max_threads_per_multi_processor),
-                       PyBool_FromLong(p->simulated)};
-  return ext_struct(properties_type, EXT_LENGTH(items), items);
-}
-static PyObject *properties_repr(PyObject *self) {
-#define FIELD(i) PyStructSequence_GetItem(self, i)
-  return PyUnicode_FromFormat(
-      "_CudaDeviceProperties(name=%R, major=%S, minor=%S, total_memory=%zdMB, "
-      "multi_processor_count=%S, uuid=%S, pci_bus_id=%S, pci_device_id=%S, pci_domain_id=%S, "
-      "L2_cache_size=%zdMB)",
-      FIELD(0), FIELD(1), FIELD(2), PyLong_AsSsize_t(FIELD(3)) >> 20, FIELD(4), FIELD(5), FIELD(6),
-      FIELD(7), FIELD(8), PyLong_AsSsize_t(FIELD(9)) >> 20);
-#undef FIELD
-}
-
-static int make_properties(PyObject *torch) {
-  properties_type =
-      ext_struct_type("torch.cuda._CudaDeviceProperties",
-                      "name major minor total_memory multi_processor_count uuid pci_bus_id "
-                      "pci_device_id pci_domain_id L2_cache_size max_threads_per_multi_processor "
-                      "is_simulated",
-                      properties_repr);
-  return properties_type ? 0 : -1;
-}
-EXT_START(EXT_TYPES, make_properties);
-
-EXT_FUNCTION(cuda, get_device_properties, "(device: Device | None = None) -> _CudaDeviceProperties",
-             "What a device is: name, capability, memory, ... as a tuple with named fields.") {
+EXT_FUNCTION(cuda, _device_properties, "(device: Device | None) -> tuple",
+             "What a device is, in the order of get_device_properties.") {
   ext_cuda device;
   px_device_properties p;
   EXT_BIND(device);
   EXT_TRY(px_device_get_properties(&p, device.index));
-  return properties_of(&p);
+  return Py_BuildValue("(siiniNiiiniO)", p.name, p.major, p.minor, (Py_ssize_t)p.total_memory,
+                       p.multi_processor_count, uuid_text(p.uuid), p.pci_bus_id, p.pci_device_id,
+                       p.pci_domain_id, (Py_ssize_t)p.l2_cache_size,
+                       p.max_threads_per_multi_processor, p.simulated ? Py_True : Py_False);
 }
 EXT_FUNCTION(cuda, can_device_access_peer, "(device: Device, peer_device: Device) -> bool",
              "Whether kernels on `device` can use memory of `peer_device`.") {

@@ -31,23 +31,21 @@ FIGURE(max_memory_allocated, px_memory_allocated_peak, "The most bytes that tens
 FIGURE(memory_reserved, px_memory_reserved, "Bytes of a device that the allocator holds now.")
 FIGURE(max_memory_reserved, px_memory_reserved_peak, "The most bytes that the allocator held.")
 
-EXT_FUNCTION(cuda, reset_peak_memory_stats, "(device: Device | None = None) -> None",
-             "Lets the peaks of a device begin again from what is used now.") {
+static PyObject *reset(const ext_call *call, px_status (*function)(int device)) {
   PyObject *device;
   int index;
   EXT_BIND(device);
   if (index_of(device, &index) < 0) return NULL;
-  EXT_TRY(px_memory_reset_peak(index));
+  EXT_TRY(function(index));
   Py_RETURN_NONE;
+}
+EXT_FUNCTION(cuda, reset_peak_memory_stats, "(device: Device | None = None) -> None",
+             "Lets the peaks of a device begin again from what is used now.") {
+  return reset(call, px_memory_reset_peak);
 }
 EXT_FUNCTION(cuda, reset_accumulated_memory_stats, "(device: Device | None = None) -> None",
              "Sets the sums of a device, of what was allocated and freed, to 0.") {
-  PyObject *device;
-  int index;
-  EXT_BIND(device);
-  if (index_of(device, &index) < 0) return NULL;
-  EXT_TRY(px_memory_reset_accumulated(index));
-  Py_RETURN_NONE;
+  return reset(call, px_memory_reset_accumulated);
 }
 EXT_DOES(cuda, empty_cache, px_memory_empty_cache(),
          "Gives memory that no tensor holds back to the devices.");

@@ -189,34 +189,6 @@ static int tell_constructor(const ext_row *row) {
   return type->type->tp_doc ? 0 : -1;
 }
 
-PyTypeObject *ext_struct_type(const char *full_name, const char *fields, reprfunc repr) {
-  enum { MOST = 16 };
-  PyStructSequence_Field rows[MOST + 1] = {{NULL, NULL}};
-  PyStructSequence_Desc desc = {full_name, NULL, rows, 0};
-  char names[256];
-  snprintf(names, sizeof names, "%s", fields);
-  char *rest = names;
-  for (char *name; (name = strtok_r(rest, " ", &rest)) && desc.n_in_sequence < MOST;) {
-    rows[desc.n_in_sequence].name = PyUnicode_AsUTF8(PyUnicode_InternFromString(name));
-    desc.n_in_sequence++;
-  }
-  PyTypeObject *type = PyStructSequence_NewType(&desc);
-  if (type) type->tp_repr = type->tp_str = repr;
-  return type;
-}
-
-PyObject *ext_struct(PyTypeObject *type, int count, PyObject **items_take) {
-  PyObject *self = PyStructSequence_New(type);
-  for (int i = 0; i < count; i++) {
-    if (self && items_take[i])
-      PyStructSequence_SetItem(self, i, items_take[i]);
-    else
-      Py_XDECREF(items_take[i]);
-    if (!items_take[i]) Py_CLEAR(self);
-  }
-  return self;
-}
-
 // ---- members
 // Into the dict of a type that is ready, which setattr refuses for static types: its caches of
 // attributes are then told. No member is a slot, so slots of derived types need no update.

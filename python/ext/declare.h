@@ -377,7 +377,3 @@ typedef struct ext_inherited {
   static PyObject *word##_construct(PyTypeObject *type, const ext_call *call)
 // Gives a type that was made at run time the word that declarations name it by.
 int ext_own(const char *word, PyTypeObject *type);
-// A type of tuples with named fields ("min max dtype"), as torch.finfo.
-PyTypeObject *ext_struct_type(const char *full_name, const char *fields, reprfunc repr);
-// One of them; takes the items.
-PyObject *ext_struct(PyTypeObject *type, int count, PyObject **items_take);

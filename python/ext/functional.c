@@ -18,24 +18,6 @@ EXT_FUNCTION(torch, is_floating_point, "(input: Tensor) -> bool",
   EXT_BIND(input);
   return PyBool_FromLong(px_dtype_is_float(px_tensor_dtype(input)));
 }
-EXT_FUNCTION(torch, is_complex, "(input: Tensor) -> bool", "False: there are no complex dtypes.") {
-  px_tensor *input;
-  EXT_BIND(input);
-  Py_RETURN_FALSE;
-}
-EXT_FUNCTION(torch, numel, "(input: Tensor) -> int", "Number of elements.") {
-  px_tensor *input;
-  EXT_BIND(input);
-  return PyLong_FromLongLong(px_tensor_numel(input));
-}
-EXT_FUNCTION(torch, is_nonzero, "(input: Tensor) -> bool",
-             "The truth of a tensor of one element; RuntimeError for others.") {
-  PyObject *input;
-  EXT_BIND(input);
-  if (!ext_need_tensor(input, "is_nonzero", "input")) return NULL;
-  int truth = PyObject_IsTrue(input);
-  return truth < 0 ? NULL : PyBool_FromLong(truth);
-}
 
 // ---- comparisons
 static bool same_sizes(const px_tensor *a, const px_tensor *b) {
@@ -69,43 +51,6 @@ EXT_BOTH(torch, tensor, equal, "(input: Tensor, other: Tensor) -> bool",
              px_device_format(px_tensor_device(a), first));
   if (!same_sizes(a, b)) Py_RETURN_FALSE;
   return all_true(ext_richcompare(input, other, Py_EQ));
-}
-
-// ---- several tensors
-enum { MAX_TENSORS = 64 };
-// The tensors of f(a, b, c) or f([a, b, c]); the count, or -1.
-static int read_tensors(ext_rest given, px_tensor **items, const char *function) {
-  EXT_OWNED *keep = NULL;
-  if (given.count == 1 && !ext_is_tensor(given.items[0]))
-    return ext_to_tensors(given.items[0], items, MAX_TENSORS, function, &keep);
-  if (given.count > MAX_TENSORS) EXT_FAIL_INT(PyExc_ValueError, "%s(): too many tensors", function);
-  for (Py_ssize_t i = 0; i < given.count; i++) {
-    items[i] = ext_need_tensor(given.items[i], function, "tensors");
-    if (!items[i]) return -1;
-  }
-  return (int)given.count;
-}
-
-EXT_FUNCTION(
-    torch, einsum, "(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor",
-    "Sums of products along dimensions that are named by letters.\n\n"
-    "Args:\n"
-    "    equation (str): letters of each operand's dimensions, and behind \"->\" those of the "
-    "result\n"
-    "    operands (Tensors, or a sequence of them)\n\n"
-    ">>> torch.einsum('ij,jk->ik', torch.ones(2, 3), torch.ones(3, 2))\n"
-    "tensor([[3., 3.],\n"
-    "        [3., 3.]])\n") {
-  PyObject *equation;
-  ext_rest operands;
-  px_tensor *items[MAX_TENSORS];
-  EXT_BIND(equation, operands);
-  const char *text = PyUnicode_Check(equation) ? PyUnicode_AsUTF8(equation) : NULL;
-  if (!text) EXT_FAIL(PyExc_TypeError, "einsum(): the first argument must be the equation");
-  int n = read_tensors(operands, items, "einsum");
-  if (n < 0) return NULL;
-  return ext_op_named(EXT_OP("einsum"), PX_CALL_NEW, 2,
-                      (ext_named[]){{"equation", PX_TX(text)}, {"tensors", PX_TS(items, n)}});
 }
 
 // ---- forms of ops that take fewer arguments

@@ -282,40 +282,20 @@ static px_status call_checked(px_tensor **out, px_tensor *const *inputs, void *a
   return status;
 }
 
-EXT_FUNCTION(
-    autograd, gradcheck,
-    "(func: Callable, inputs: Tensor | Sequence, eps: float = 1e-6, atol: float = 1e-5, "
-    "rtol: float = 1e-3, raise_exception: bool = True, nondet_tol: float = 0.0, fast_mode: "
-    "bool = False, check_undefined_grad: bool = True) -> bool",
-    "Compares gradients with differences: True, or an error that tells where they part.\n\n"
-    "Args:\n"
-    "    func (callable): of the inputs; gives a tensor, or a tuple of which the first counts\n"
-    "    inputs (Tensor or sequence): those that are tensors and require a gradient, of float64, "
-    "are moved\n"
-    "    eps (float): by how much they are moved\n"
-    "    atol, rtol (float): what the two may differ by\n"
-    "    raise_exception (bool): raises where they differ by more; else gives False\n\n"
-    ">>> x = torch.ones(3, dtype=torch.float64, requires_grad=True)\n"
-    ">>> torch.autograd.gradcheck(torch.sin, x)\n"
-    "True\n") {
+EXT_FUNCTION(autograd, _gradcheck,
+             "(func: Callable, inputs: tuple, eps: float, atol: float, rtol: float) -> None",
+             "For torch.autograd.gradcheck: an error where gradients and differences part.") {
   PyObject *func, *inputs;
-  double eps, atol, rtol, nondet_tol;
-  bool raise_exception, fast_mode, check_undefined_grad;
-  EXT_BIND(func, inputs, eps, atol, rtol, raise_exception, nondet_tol, fast_mode,
-           check_undefined_grad);
-  EXT_OWNED *given = ext_is_tensor(inputs) ? PyTuple_Pack(1, inputs) : PySequence_Tuple(inputs);
-  if (!given) return NULL;
+  double eps, atol, rtol;
+  EXT_BIND(func, inputs, eps, atol, rtol);
   px_tensor *items[32];
   int n = 0;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given) && n < 32; i++)
-    if (ext_is_tensor(PyTuple_GET_ITEM(given, i)))
-      items[n++] = ext_tensor(PyTuple_GET_ITEM(given, i));
-  check_context context = {func, given};
-  px_status status = EXT_NOGIL(px_gradcheck(call_checked, &context, n, items, eps, atol, rtol));
-  if (status == PX_OK) Py_RETURN_TRUE;
-  if (raise_exception) return ext_raise();
-  px_error_clear();
-  Py_RETURN_FALSE;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(inputs) && n < EXT_LENGTH(items); i++)
+    if (ext_is_tensor(PyTuple_GET_ITEM(inputs, i)))
+      items[n++] = ext_tensor(PyTuple_GET_ITEM(inputs, i));
+  check_context context = {func, inputs};
+  EXT_WAIT(px_gradcheck(call_checked, &context, n, items, eps, atol, rtol));
+  Py_RETURN_NONE;
 }
 
 EXT_MODULE(autograd, "autograd", "Automatic differentiation.");

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch.Generator and the functions that seed, save and restore random streams; print options and
-// thread counts live here too: they are settings of the process. What torch.cuda has of it is
-// phlox/cuda/random.py.
+// thread counts live here too: they are settings of the process.
 #include "ext.h"
 
 typedef struct generator_object {
@@ -121,40 +120,14 @@ EXT_METHOD(generator, set_state, "(new_state: Tensor) -> Generator",
   return set_state(generator_of(self), new_state) < 0 ? NULL : Py_NewRef(self);
 }
 
-// ---- the default generators
-EXT_MODULE(random, "random .", "The seed and the state of the CPU's default generator.");
-static PyObject *default_generator;
-
-EXT_FUNCTION(
-    random, manual_seed, "(seed: int) -> Generator",
-    "Begins the stream of a seed on the CPU and all devices; gives the CPU's generator.\n\n"
-    "Args:\n"
-    "    seed (int): of 64 bits\n\n"
-    ">>> _ = torch.manual_seed(3); a = torch.rand(2)\n"
-    ">>> _ = torch.manual_seed(3); torch.equal(a, torch.rand(2))\n"
-    "True\n") {
+// ---- the default generators (phlox/random.py, phlox/cuda/random.py)
+EXT_FUNCTION(torch, _manual_seed, "(seed: int) -> None",
+             "Begins the stream of a seed on the CPU and all devices.") {
   PyObject *seed;
   uint64_t value;
   EXT_BIND(seed);
   if (to_seed(seed, &value) < 0) return NULL;
   px_manual_seed(value);
-  return Py_NewRef(default_generator);
-}
-EXT_METHOD0(random, seed, "int", "manual_seed with a seed from the system, which it gives.") {
-  uint64_t seed;
-  if (fresh_seed(&seed) < 0) return NULL;
-  px_manual_seed(seed);
-  return PyLong_FromUnsignedLongLong(seed);
-}
-EXT_GIVES(random, initial_seed, "int", px_generator_initial_seed(generator_of(default_generator)),
-          "The seed that the CPU's stream began with.");
-EXT_GIVES(random, get_rng_state, "Tensor", state_of(generator_of(default_generator)),
-          "Where in its stream the CPU's generator is, as a tensor of bytes.");
-EXT_FUNCTION(random, set_rng_state, "(new_state: Tensor) -> None",
-             "Lets the CPU's generator go to where get_rng_state was called.") {
-  PyObject *new_state;
-  EXT_BIND(new_state);
-  if (set_state(generator_of(default_generator), new_state) < 0) return NULL;
   Py_RETURN_NONE;
 }
 EXT_FUNCTION(cuda, _default_generator, "(index: int) -> Generator",
@@ -168,12 +141,7 @@ EXT_FUNCTION(cuda, _default_generator, "(index: int) -> Generator",
 static int make_default_generator(PyObject *torch) {
   px_generator *generator = NULL;
   EXT_TRY_INT(px_generator_default(&generator, px_cpu()));
-  default_generator = ext_generator(px_retain(generator));
-  PyObject *random = ext_submodule(torch, "random");
-  if (!default_generator || !random ||
-      PyModule_AddObjectRef(random, "default_generator", default_generator) < 0)
-    return -1;
-  return PyModule_AddObjectRef(torch, "default_generator", default_generator);
+  return ext_add(torch, "default_generator", ext_generator(px_retain(generator)));
 }
 EXT_START(EXT_VALUES, make_default_generator);
 

@@ -262,31 +262,24 @@ EXT_METHOD0(event, ipc_handle, "bytes", "Not implemented.") {
 }
 
 // ---- functions
-static int device_or_current(PyObject *object, px_device *out) {
+// A stream of the device in a call's argument; of the current one, which is not asked for before it
+// is needed, where there is none.
+static PyObject *stream_at(const ext_call *call, px_status (*find)(px_stream **, px_device)) {
+  PyObject *device;
   int index = -1;
-  if (!ext_is_none(object) && ext_to_cuda_index(object, &index) < 0) return -1;
-  *out = px_cuda(index);
-  return 0;
+  px_stream *stream;
+  EXT_BIND(device);
+  if (device && ext_to_cuda_index(device, &index) < 0) return NULL;
+  EXT_TRY(find(&stream, px_cuda(index)));
+  return ext_stream(px_retain(stream));
 }
 EXT_FUNCTION(cuda, current_stream, "(device: Device | None = None) -> Stream",
              "The stream that calls of this thread queue their work in, for a device.") {
-  PyObject *device;
-  px_device at;
-  px_stream *stream;
-  EXT_BIND(device);
-  if (device_or_current(device, &at) < 0) return NULL;
-  EXT_TRY(px_stream_current(&stream, at));
-  return ext_stream(px_retain(stream));
+  return stream_at(call, px_stream_current);
 }
 EXT_FUNCTION(cuda, default_stream, "(device: Device | None = None) -> Stream",
              "The stream of a device that is current where no other was chosen.") {
-  PyObject *device;
-  px_device at;
-  px_stream *stream;
-  EXT_BIND(device);
-  if (device_or_current(device, &at) < 0) return NULL;
-  EXT_TRY(px_stream_default(&stream, at));
-  return ext_stream(px_retain(stream));
+  return stream_at(call, px_stream_default);
 }
 EXT_FUNCTION(cuda, set_stream, "(stream: Stream | None) -> None",
              "Makes a stream, and its device, current for this thread. None changes nothing.") {

@@ -15,9 +15,10 @@ _TENSOR_TYPES = ("BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor F
                  "ShortTensor")
 _IN_PYTHON = {
     "": {
-        "_functional": "allclose asarray broadcast_shapes broadcast_tensors isclose meshgrid result_type scalar_tensor "
-                       "unique unique_consecutive",
+        "_functional": "allclose asarray broadcast_shapes broadcast_tensors einsum is_complex is_nonzero isclose meshgrid "
+                       "numel result_type scalar_tensor unique unique_consecutive",
         "_files": "frombuffer load save",
+        "random": "get_rng_state initial_seed manual_seed random seed set_rng_state",
         "_settings": "set_printoptions",
         "_limits": "finfo iinfo",
         "_legacy": "set_default_tensor_type " + _TENSOR_TYPES,
@@ -26,14 +27,14 @@ _IN_PYTHON = {
         "phlox.utils.dlpack": "from_dlpack to_dlpack",
         "version": "version",
     },
-    "autograd": {"variable": "Variable variable"},
+    "autograd": {"_check": "gradcheck", "variable": "Variable variable"},
     "cuda": {
         "_scopes": "StreamContext device device_of stream",
         "_types": _TENSOR_TYPES,
         "comm": "comm",
         "memory": "memory max_memory_cached memory_cached memory_snapshot memory_summary "
                   "reset_max_memory_allocated reset_max_memory_cached",
-        "_properties": "get_device_capability get_device_name get_sync_debug_mode set_sync_debug_mode",
+        "_properties": "get_device_capability get_device_name get_device_properties get_sync_debug_mode set_sync_debug_mode",
         "random": "get_rng_state get_rng_state_all initial_seed manual_seed manual_seed_all random seed seed_all "
                   "set_rng_state set_rng_state_all",
     },

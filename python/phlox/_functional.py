@@ -23,6 +23,8 @@ def _tensors(given, function):
     """The tensors of f(a, b, c) or f([a, b, c])."""
     if len(given) == 1 and not isinstance(given[0], _C.Tensor):
         given = given[0]
+    if not hasattr(given, "__len__"):
+        raise TypeError("expected a sequence of Tensors")
     for tensor in given:
         _need_tensor(function, "tensors", tensor)
     return given
@@ -196,3 +198,37 @@ def _chosen(results, inverse, counts):
     """The first of an op's three results, and those of the others that are wanted."""
     wanted = tuple(result for result, want in zip(results, (True, inverse, counts)) if want)
     return wanted if len(wanted) > 1 else wanted[0]
+
+
+def einsum(equation, *operands):
+    """Sums of products along dimensions that are named by letters.
+
+    Args:
+        equation (str): letters of each operand's dimensions, and behind "->" those of the result
+        operands (Tensors, or a sequence of them)
+
+    >>> torch.einsum('ij,jk->ik', torch.ones(2, 3), torch.ones(3, 2))
+    tensor([[3., 3.],
+            [3., 3.]])
+    """
+    if not isinstance(equation, str):
+        raise TypeError("einsum(): the first argument must be the equation")
+    return _C.einsum(equation, list(_tensors(operands, "einsum")))
+
+
+def is_complex(input):
+    """False: there are no complex dtypes."""
+    _need_tensor("is_complex", "input", input)
+    return False
+
+
+def is_nonzero(input):
+    """The truth of a tensor of one element; RuntimeError for others."""
+    _need_tensor("is_nonzero", "input", input)
+    return bool(input)
+
+
+def numel(input):
+    """Number of elements."""
+    _need_tensor("numel", "input", input)
+    return input.numel()

@@ -1,18 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch.cuda tells of a device by name, and the mode of calls that wait."""
+"""What torch.cuda tells of a device, and the mode of calls that wait."""
+from collections import namedtuple
+
 from phlox import cuda
 
 _MODES = ("default", "warn", "error")
 
 
+class _CudaDeviceProperties(namedtuple("_CudaDeviceProperties", (
+        "name", "major", "minor", "total_memory", "multi_processor_count", "uuid", "pci_bus_id", "pci_device_id",
+        "pci_domain_id", "L2_cache_size", "max_threads_per_multi_processor", "is_simulated"))):
+    """What a device is: bytes, and numbers of units."""
+
+    __module__ = "torch.cuda"
+    __slots__ = ()
+
+    def __repr__(self):
+        shown = {**self._asdict(), "total_memory": f"{self.total_memory >> 20}MB",
+                 "L2_cache_size": f"{self.L2_cache_size >> 20}MB", "name": repr(self.name)}
+        return f"_CudaDeviceProperties({', '.join(f'{name}={shown[name]}' for name in self._fields[:10])})"
+
+
+def get_device_properties(device=None):
+    """What a device is: name, capability, memory, ... as a tuple with named fields; the current device by default."""
+    return _CudaDeviceProperties(*cuda._device_properties(device))
+
+
 def get_device_name(device=None):
     """The name of a device's model; the current device by default."""
-    return cuda.get_device_properties(device).name
+    return get_device_properties(device).name
 
 
 def get_device_capability(device=None):
     """Major and minor number of a device's capability; the current device by default."""
-    properties = cuda.get_device_properties(device)
+    properties = get_device_properties(device)
     return properties.major, properties.minor
 
 
