@@ -3,7 +3,6 @@
 #pragma once
 #include "phlox/backend.h"
 
-static inline int64_t px__operand_numel(const px_operand *o) { return px_operand_numel(o); }
 static inline bool px__operand_row_major(const px_operand *o) {
   int64_t step = 1;
   for (int i = o->ndim - 1; i >= 0; i--) {

@@ -91,14 +91,14 @@ PX_KERNEL(arange) {
                 .start = px_scalar_int(args->start),
                 .step = px_scalar_int(args->step),
                 .whole = args->start.kind != 'f' && args->step.kind != 'f'};
-  px__cpu_parallel(px__operand_numel(args->out), 32768, steps[args->out->dtype], &p);
+  px__cpu_parallel(px_operand_numel(args->out), 32768, steps[args->out->dtype], &p);
   return PX_OK;
 }
 
 // Symmetric: the second half counts from the end, so that it is exact there.
 PX_KERNEL(linspace) {
   const px_operand *o = args->out;
-  int64_t n = px__operand_numel(o);
+  int64_t n = px_operand_numel(o);
   double from = px_scalar_float(args->start), to = px_scalar_float(args->end);
   double by = n > 1 ? (to - from) / (double)(n - 1) : 0;
   if (o->dtype == PX_FLOAT32) {

@@ -272,7 +272,7 @@ PX_KERNEL(conv2d) {
             .in = px__dense_in(&d, args->input, compute),
             .weight = px__dense_in(&d, args->weight, compute),
             .bias = px__dense_in(&d, args->bias, compute)};
-  if (!d.failed && px__operand_numel(args->out)) {
+  if (!d.failed && px_operand_numel(args->out)) {
     conv_start(&t, args->input, args->weight, args->out, &args->stride, &args->padding,
                &args->dilation, args->groups);
     if (px__conv_small(&t)) {
@@ -332,7 +332,7 @@ static void backward(conv *t) {
 PX_KERNEL(conv2d_backward_input) {
   px__dense d = {.launch = l};
   int compute = px__compute_of(args->out->dtype);
-  int64_t n = px__operand_numel(args->out), seen = px__operand_numel(args->grad_output);
+  int64_t n = px_operand_numel(args->out), seen = px_operand_numel(args->grad_output);
   conv t = {.what = 'i',
             .wide = compute == PX_FLOAT64,
             .out = px__dense_out(&d, args->out, compute),
@@ -389,14 +389,14 @@ PX_KERNEL(conv2d_backward_weight) {
   px__dense d = {.launch = l};
   int compute = px__compute_of(args->out->dtype);
   size_t item = px_dtype_size((px_dtype)compute);
-  int64_t n = px__operand_numel(args->out);
+  int64_t n = px_operand_numel(args->out);
   conv t = {.what = 'w',
             .wide = compute == PX_FLOAT64,
             .out = px__dense_out(&d, args->out, compute),
             .grad = px__dense_in(&d, args->grad_output, compute),
             .in = px__dense_in(&d, args->input, compute)};
   if (!d.failed) memset(t.out, 0, (size_t)n * item);
-  if (!d.failed && n && px__operand_numel(args->grad_output)) {
+  if (!d.failed && n && px_operand_numel(args->grad_output)) {
     conv_start(&t, args->input, args->out, args->grad_output, &args->stride, &args->padding,
                &args->dilation, args->groups);
     backward_weight(l, &t, n, item);

@@ -81,7 +81,7 @@ typedef struct px__dense_copy {
 // Copies between the operand and its row-major scratch.
 static void transfer(copy *c, bool out) {
   const px_operand *o = c->operand;
-  int64_t n = px__operand_numel(o), index[PX_MAX_DIMS] = {0};
+  int64_t n = px_operand_numel(o), index[PX_MAX_DIMS] = {0};
   if (n == 0) return;
   int last = o->ndim - 1;
   int64_t line = o->ndim ? o->sizes[last] : 1, step = o->ndim ? o->strides[last] : 1;
@@ -102,7 +102,7 @@ static void transfer(copy *c, bool out) {
 static void *open_one(px__dense *d, const px_operand *o, int dtype, bool read, bool write) {
   if (d->failed || !o || !px__operand_given(o)) return NULL;
   if (o->dtype == dtype && px__operand_row_major(o)) return o->data;
-  size_t bytes = (size_t)px__operand_numel(o) * px_dtype_size((px_dtype)dtype);
+  size_t bytes = (size_t)px_operand_numel(o) * px_dtype_size((px_dtype)dtype);
   copy *c = malloc(sizeof *c + bytes);
   d->failed = !c;
   if (!c) {

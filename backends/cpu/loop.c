@@ -227,16 +227,10 @@ static void run_range(void *context, int64_t begin, int64_t end) {
   }
 }
 
-static int64_t count_elements(const px_operand *o) {
-  int64_t n = 1;
-  for (int d = 0; d < o->ndim; d++) n *= o->sizes[d];
-  return n;
-}
-
 // Copies an operand to another of the same shape, of any dtype.
 px_status px__cpu_copy_elements(const px_launch *l) {
   static const px__cpu_pointwise two = {.operands = 2};
-  int64_t n = count_elements(&l->operands[0]);
+  int64_t n = px_operand_numel(&l->operands[0]);
   if (n == 0) return PX_OK;
   plan p;
   load_operands(&p, l, &two);
@@ -253,7 +247,7 @@ px_status px__cpu_pointwise_run(const px_launch *l, const px__cpu_pointwise *op)
     return px_error_set(PX_UNIMPLEMENTED, 0, __FILE__, __LINE__, __func__,
                         "\"%s\" not implemented for '%s'", l->op,
                         px_dtype_class((px_dtype)l->compute));
-  int64_t n = count_elements(&l->operands[0]);
+  int64_t n = px_operand_numel(&l->operands[0]);
   if (n == 0 || try_flat(l, op, row, n)) return PX_OK;
   plan p;
   load_operands(&p, l, op);

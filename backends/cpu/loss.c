@@ -87,7 +87,7 @@ PX_KERNEL(nll_loss_backward) {
   const void *total_weight = px__dense_in(&d, args->total_weight, compute);
   targets t = targets_of(&d, args->target, s.c, args->ignore_index);
   if (!d.failed) {
-    memset(out, 0, (size_t)px__operand_numel(args->out) * px_dtype_size((px_dtype)compute));
+    memset(out, 0, (size_t)px_operand_numel(args->out) * px_dtype_size((px_dtype)compute));
     double scale = how == MEAN ? 1 / get(total_weight, 0, wide) : 1;
     for (int64_t i = 0; i < s.n * s.inner; i++) {
       int64_t c = class_at(l, &t, i);
@@ -168,7 +168,7 @@ static px_status forward(const px_launch *l, const loss_row *f, const px_operand
                  .b = px__dense_in(&d, target, compute),
                  .out = how == NONE ? to : NULL,
                  .p = number,
-                 .n = px__operand_numel(self),
+                 .n = px_operand_numel(self),
                  .wide = compute == PX_FLOAT64};
   if (!d.failed) {
     if (f == &bce) check_chances(l, &t);
@@ -183,7 +183,7 @@ static px_status backward(const px_launch *l, const loss_row *slope, const px_op
                           reduction how, double number) {
   px__dense d = {.launch = l};
   int compute = px__compute_of(out->dtype);
-  int64_t n = px__operand_numel(out);
+  int64_t n = px_operand_numel(out);
   loss_task t = {.f = slope,
                  .out = px__dense_out(&d, out, compute),
                  .grad = px__dense_in(&d, grad, compute),
@@ -192,7 +192,7 @@ static px_status backward(const px_launch *l, const loss_row *slope, const px_op
                  .p = number,
                  .scale = how == MEAN ? 1 / (double)n : 1,
                  .n = n,
-                 .one_grad = px__operand_numel(grad) == 1,
+                 .one_grad = px_operand_numel(grad) == 1,
                  .wide = compute == PX_FLOAT64};
   if (!d.failed) run(&t);
   px__dense_close(&d);

@@ -46,7 +46,7 @@ PX_KERNEL(native_layer_norm) {
                   .weight = px__dense_in(&d, args->weight, compute),
                   .bias = px__dense_in(&d, args->bias, compute),
                   .n = n,
-                  .rows = n ? px__operand_numel(args->input) / n : 0,
+                  .rows = n ? px_operand_numel(args->input) / n : 0,
                   .eps = args->eps,
                   .wide = compute == PX_FLOAT64};
   if (!d.failed && t.rows) px__cpu_parallel(t.rows, n > GRAIN ? 1 : GRAIN / n, layer_run, &t);
@@ -67,7 +67,7 @@ PX_KERNEL(layer_norm_backward) {
   px__dense d = {.launch = l};
   int compute = px__compute_of(args->input->dtype);
   int64_t n = px__list_product(&args->normalized_shape);
-  int64_t rows = n ? px__operand_numel(args->input) / n : 0, chunks = rows * n / GRAIN + 1;
+  int64_t rows = n ? px_operand_numel(args->input) / n : 0, chunks = rows * n / GRAIN + 1;
   if (chunks > MAX_CHUNKS) chunks = MAX_CHUNKS;
   void *weight = px__dense_out(&d, args->grad_weight, compute);
   void *bias = px__dense_out(&d, args->grad_bias, compute);
@@ -152,7 +152,7 @@ PX_KERNEL(running_average) {
   px__dense d = {.launch = l};
   double *to = px__dense_inout(&d, args->out, PX_FLOAT64), weight = args->weight;
   const double *value = px__dense_in(&d, args->value, PX_FLOAT64);
-  int64_t n = d.failed ? 0 : px__operand_numel(args->out);
+  int64_t n = d.failed ? 0 : px_operand_numel(args->out);
   for (int64_t i = 0; i < n; i++) to[i] = (1 - weight) * to[i] + weight * value[i];
   px__dense_close(&d);
   return PX_OK;

@@ -24,7 +24,7 @@ typedef struct numbers {
 } numbers;
 static numbers numbers_of(px__dense *d, const px_operand *o, int dtype) {
   void *at = px__dense_out(d, o, dtype);
-  return (numbers){at, at ? px__operand_numel(o) : 0, dtype};
+  return (numbers){at, at ? px_operand_numel(o) : 0, dtype};
 }
 static void put(const numbers *d, int64_t i, double x) {
   switch (d->dtype) {

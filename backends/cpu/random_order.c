@@ -70,7 +70,7 @@ static void permute_mt(px_mt19937 *mt, keyed *order, int64_t n) {
 PX_KERNEL(randperm_fill) {
   px__dense d = {.launch = l};
   int dtype = args->out->dtype;
-  int64_t n = px__operand_numel(args->out);
+  int64_t n = px_operand_numel(args->out);
   char *to = px__dense_out(&d, args->out, dtype);
   keyed *order = d.failed ? NULL : px__scratch_new(l, (size_t)n * sizeof *order);
   if (order && n) {
@@ -112,7 +112,7 @@ PX_KERNEL(multinomial) {
   const px_operand *self = args->self;
   int compute = px__compute_of(self->dtype);
   int64_t n = self->sizes[self->ndim - 1], count = args->num_samples;
-  int64_t rows = n ? px__operand_numel(self) / n : 0;
+  int64_t rows = n ? px_operand_numel(self) / n : 0;
   int64_t *to = px__dense_out(&d, args->out, args->out->dtype);
   const void *weights = px__dense_in(&d, self, compute);
   // A single draw of the CPU is a race, as in PyTorch.

@@ -151,7 +151,7 @@ static px_status each_line(job *t, const px_launch *l, int64_t dim) {
   const px_operand *in = t->in;
   t->dim = (int)(dim < 0 ? dim + in->ndim : dim);
   t->size = in->ndim ? in->sizes[t->dim] : 1;
-  int64_t n = px__operand_numel(in);
+  int64_t n = px_operand_numel(in);
   if (n == 0 || t->take == 0) return PX_OK;
   if (t->take < 0) t->take = t->size;
   t->hold = t->size, t->rooms = 2;
@@ -211,7 +211,7 @@ static along along_of(px__dense *d, const px_operand *indices, const px_operand 
   int64_t outer;
   px__around(indices, dim, &outer, &a.count, &a.inner);
   px__around(big, dim, &outer, &a.size, &a.inner);
-  a.n = d->failed ? 0 : px__operand_numel(indices);
+  a.n = d->failed ? 0 : px_operand_numel(indices);
   return a;
 }
 static int64_t place_of(const along *a, const px_launch *l, int64_t i) {
@@ -240,7 +240,7 @@ PX_KERNEL(place_along) {
   void *to = px__dense_out(&d, args->out, dtype);
   const void *from = px__dense_in(&d, args->grad_output, dtype);
   along a = along_of(&d, args->indices, args->out, args->dim);
-  if (!d.failed) memset(to, 0, (size_t)px__operand_numel(args->out) * sizeof(int64_t));
+  if (!d.failed) memset(to, 0, (size_t)px_operand_numel(args->out) * sizeof(int64_t));
   for (int64_t i = 0; i < a.n; i++) {
     int64_t at = place_of(&a, l, i);
     if (at < 0) continue;

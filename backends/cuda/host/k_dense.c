@@ -16,7 +16,7 @@ static void *open_one(px__cuda_dense *d, const px_operand *o, int dtype, bool re
   if (d->status != PX_OK || !o || !px__operand_given(o)) return NULL;
   if (!o->immediate && o->dtype == dtype && px__operand_row_major(o)) return o->data;
   void *at = NULL;
-  int64_t n = px__operand_numel(o), strides[PX_MAX_DIMS];
+  int64_t n = px_operand_numel(o), strides[PX_MAX_DIMS];
   d->status = px__cuda_scratch(d->launch, (size_t)(n ? n : 1) * px__cuda_dtype_size(dtype), &at);
   if (d->status != PX_OK) return NULL;
   px_operand plain = plain_of(o, at, dtype, strides);

@@ -11,7 +11,7 @@ static px_status fill_pick(k_pick *p, const px_launch *l, const px_operand *self
   if (p->count > K_INDICES) PX_CUDA_FAIL(PX_BUG, "too many index tensors");
   p->where = px__cuda_where(l);
   p->self = self->data, p->other = other->data, p->dtype = self->dtype;
-  p->n = px__operand_numel(self), p->wide = p->n >> 31 != 0, p->ndim = self->ndim;
+  p->n = px_operand_numel(self), p->wide = p->n >> 31 != 0, p->ndim = self->ndim;
   for (int d = 0; d < p->ndim; d++) {
     int k = p->ndim - 1 - d;
     p->sizes[d] = self->sizes[k];
@@ -106,9 +106,9 @@ static px_status move_along(const px_launch *l, const px_operand *out, const px_
   PX_CUDA_PASS(d.status);
   px__around(big, dim, &p.outer, &p.take, &p.inner);
   px__around(indices, dim, &p.outer, &p.size, &p.inner);
-  if (p.place) PX_CUDA_PASS(px__cuda_fill(l->stream, p.out, 0, (size_t)px__operand_numel(out) * 8));
+  if (p.place) PX_CUDA_PASS(px__cuda_fill(l->stream, p.out, 0, (size_t)px_operand_numel(out) * 8));
   PX_CUDA_PASS(px__cuda_over(l, "index", dtype == PX_FLOAT64 ? "along_f64" : "along_i64",
-                             px__operand_numel(indices), &p));
+                             px_operand_numel(indices), &p));
   return px__cuda_dense_close(&d);
 }
 PX_CUDA_KERNEL(place_along) {

@@ -57,7 +57,7 @@ static px_status scan(const px_launch *l, const px_operand *out, const px_operan
                .backwards = backwards};
   PX_CUDA_PASS(d.status);
   px__around(out, dim, &p.outer, &p.size, &p.inner);
-  if (px__operand_numel(out) == 0) return PX_OK;
+  if (px_operand_numel(out) == 0) return PX_OK;
   int64_t item = (int64_t)px__cuda_dtype_size(dtype);
   PX_CUDA_PASS(p.inner == 1 ? in_one_piece(l, &p, item, suffixes[dtype])
                             : apart(l, &p, suffixes[dtype]));
@@ -70,7 +70,7 @@ PX_CUDA_KERNEL(cumsum_backward) {
 PX_CUDA_KERNEL(cumprod) { return scan(l, args->out, args->self, args->dim, true, false); }
 PX_CUDA_KERNEL(cumprod_backward) {
   int dtype = px__cuda_is_float(args->out->dtype) ? PX_FLOAT64 : PX_INT64;
-  int64_t n = px__operand_numel(args->out);
+  int64_t n = px_operand_numel(args->out);
   px__cuda_dense d = {.launch = l};
   k_lines p = {.out = px__cuda_dense_out(&d, args->out, dtype),
                .in = px__cuda_dense_in(&d, args->grad_output, dtype),

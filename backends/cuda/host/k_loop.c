@@ -134,7 +134,7 @@ static bool into_rows(k_loop *p, int n, int vector_item) {
 void px__cuda_walk(k_loop *p, const px_operand *operands, int n) {
   int order[PX_MAX_DIMS], count = 0;
   const px_operand *shape = &operands[0];
-  p->n = px__operand_numel(shape), p->ndim = 0;
+  p->n = px_operand_numel(shape), p->ndim = 0;
   for (int i = 0; i < n; i++) load_operand(p, &operands[i], i);
   for (int d = shape->ndim - 1; d >= 0; d--) {
     if (shape->sizes[d] == 1) continue;
@@ -257,7 +257,7 @@ px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *o
   int compute = l->compute;
   const char *function = compute >= 0 ? op->functions[compute] : NULL;
   if (!function) return px__cuda_missing(l, compute);
-  if (px__operand_numel(&result) == 0) return PX_OK;
+  if (px_operand_numel(&result) == 0) return PX_OK;
   k_loop p;
   memcpy(o, l->operands, (size_t)op->operands * sizeof *o);
   for (int i = 0; i < op->operands; i++) {

@@ -44,7 +44,7 @@ PX_CUDA_KERNEL(nll_loss_forward) {
 }
 PX_CUDA_KERNEL(nll_loss_backward) {
   int dtype = args->out->dtype;
-  int64_t n = px__operand_numel(args->out);
+  int64_t n = px_operand_numel(args->out);
   px__cuda_dense d = {.launch = l};
   k_rows p = {.where = px__cuda_where(l),
               .out = {px__cuda_dense_out(&d, args->out, dtype)},
@@ -73,7 +73,7 @@ static px_status forward(const px_launch *l, int what, const px_operand *out,
   px__cuda_dense d = {.launch = l};
   k_rows p = {.out = {px__cuda_dense_out(&d, out, dtype)},
               .in = {px__cuda_dense_in(&d, self, dtype), px__cuda_dense_in(&d, target, dtype)},
-              .size = px__operand_numel(self),
+              .size = px_operand_numel(self),
               .logs = what,
               .how = how,
               .number = number};
@@ -94,8 +94,8 @@ static px_status backward(const px_launch *l, int what, const px_operand *out,
   k_rows p = {.out = {px__cuda_dense_out(&d, out, dtype)},
               .in = {px__cuda_dense_in(&d, grad, dtype), px__cuda_dense_in(&d, self, dtype),
                      px__cuda_dense_in(&d, target, dtype)},
-              .size = px__operand_numel(out),
-              .outer = px__operand_numel(grad),
+              .size = px_operand_numel(out),
+              .outer = px_operand_numel(grad),
               .logs = what,
               .how = how,
               .number = number};

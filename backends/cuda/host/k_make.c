@@ -3,7 +3,7 @@
 #include "cuda/host/kernel.h"
 
 static k_make make_of(const px_operand *o) {
-  return (k_make){.out = o->data, .dtype = o->dtype, .n = px__operand_numel(o)};
+  return (k_make){.out = o->data, .dtype = o->dtype, .n = px_operand_numel(o)};
 }
 
 PX_CUDA_KERNEL(arange) {

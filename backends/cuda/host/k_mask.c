@@ -23,8 +23,7 @@ static px_status by_tiles(const px_launch *l, const char *name, int dtype, k_mas
 PX_CUDA_KERNEL(nonzero_count) {
   int dtype = args->self->dtype;
   px__cuda_dense d = {.launch = l};
-  k_mask p =
-      mask_of(px__cuda_dense_in(&d, args->self, dtype), px__operand_numel(args->self), dtype);
+  k_mask p = mask_of(px__cuda_dense_in(&d, args->self, dtype), px_operand_numel(args->self), dtype);
   p.number = px__cuda_dense_out(&d, args->count, PX_INT64);
   PX_CUDA_PASS(d.status);
   PX_CUDA_PASS(px__cuda_fill(l->stream, p.number, 0, sizeof *p.number));
@@ -35,7 +34,7 @@ PX_CUDA_KERNEL(nonzero_count) {
 PX_CUDA_KERNEL(nonzero) {
   const px_operand *in = args->self;
   px__cuda_dense d = {.launch = l};
-  k_mask p = mask_of(px__cuda_dense_in(&d, in, in->dtype), px__operand_numel(in), in->dtype);
+  k_mask p = mask_of(px__cuda_dense_in(&d, in, in->dtype), px_operand_numel(in), in->dtype);
   p.out = px__cuda_dense_out(&d, args->places, PX_INT64);
   PX_CUDA_PASS(d.status);
   p.room = args->places->sizes[0], p.ndim = in->ndim;
@@ -47,11 +46,11 @@ PX_CUDA_KERNEL(selected) {
   int dtype = args->self->dtype;
   px__cuda_dense d = {.launch = l};
   k_mask p =
-      mask_of(px__cuda_dense_in(&d, args->mask, PX_BOOL), px__operand_numel(args->mask), PX_BOOL);
+      mask_of(px__cuda_dense_in(&d, args->mask, PX_BOOL), px_operand_numel(args->mask), PX_BOOL);
   p.out = px__cuda_dense_out(&d, args->out, dtype),
   p.from = px__cuda_dense_in(&d, args->self, dtype);
   PX_CUDA_PASS(d.status);
-  p.room = px__operand_numel(args->out);
+  p.room = px_operand_numel(args->out);
   PX_CUDA_PASS(by_tiles(l, "selected", dtype, &p));
   return px__cuda_dense_close(&d);
 }
@@ -59,7 +58,7 @@ PX_CUDA_KERNEL(selected) {
 PX_CUDA_KERNEL(distinct) {
   void *sorted, *places = NULL;
   int dtype = args->self->dtype;
-  int64_t n = px__operand_numel(args->self);
+  int64_t n = px_operand_numel(args->self);
   px__cuda_dense d = {.launch = l};
   const void *in = px__cuda_dense_in(&d, args->self, dtype);
   void *values = px__cuda_dense_out(&d, args->values, dtype);
@@ -82,7 +81,7 @@ PX_CUDA_KERNEL(distinct) {
 // The greatest of int64: the fold of amax, over all elements.
 PX_CUDA_KERNEL(index_max) {
   static const char *const ways[3] = {"amax_i64_rows", "amax_i64_columns", "amax_i64_join"};
-  int64_t n = px__operand_numel(args->self);
+  int64_t n = px_operand_numel(args->self);
   px__cuda_dense d = {.launch = l};
   k_fold p = {.in = px__cuda_dense_in(&d, args->self, PX_INT64),
               .out = px__cuda_dense_out(&d, args->most, PX_INT64),

@@ -91,7 +91,7 @@ PX_CUDA_KERNEL(native_layer_norm) {
       .eps = args->eps};
   PX_CUDA_PASS(d.status);
   const void *all[] = {p.out[0], p.in[0], p.in[1], p.in[2]};
-  p.outer = p.size ? px__operand_numel(args->input) / p.size : 0;
+  p.outer = p.size ? px_operand_numel(args->input) / p.size : 0;
   if (p.outer) PX_CUDA_PASS(by_rows(l, &p, "norm", "layer", dtype, 128, all, 4));
   return px__cuda_dense_close(&d);
 }
@@ -129,7 +129,7 @@ PX_CUDA_KERNEL(layer_norm_backward) {
       .size = px__list_product(&args->normalized_shape)};
   PX_CUDA_PASS(d.status);
   const void *all[] = {p.out[0], p.in[0], p.in[1], p.in[2]};
-  p.outer = p.size ? px__operand_numel(args->input) / p.size : 0;
+  p.outer = p.size ? px_operand_numel(args->input) / p.size : 0;
   if (p.outer) PX_CUDA_PASS(layer_backward(l, &p, dtype, all));
   if (p.size && (p.out[1] || p.out[2]))
     PX_CUDA_PASS(px__cuda_by_dtype(l, "norm", "layer_sums", dtype, (p.size + 31) / 32, 1024, &p));
@@ -206,7 +206,7 @@ PX_CUDA_KERNEL(running_average) {
   px__cuda_dense d = {.launch = l};
   k_rows p = {.out = {px__cuda_dense_inout(&d, args->out, PX_FLOAT64)},
               .in = {px__cuda_dense_in(&d, args->value, PX_FLOAT64)},
-              .size = px__operand_numel(args->out),
+              .size = px_operand_numel(args->out),
               .number = args->weight};
   PX_CUDA_PASS(d.status);
   PX_CUDA_PASS(px__cuda_over(l, "norm", "running_average", p.size, &p));

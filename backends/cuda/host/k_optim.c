@@ -5,7 +5,7 @@
 px_status px__cuda_update(px__cuda_dense *d, k_update *u, const char *name,
                           const px_operand *param) {
   PX_CUDA_PASS(d->status);
-  u->n = px__operand_numel(param);
+  u->n = px_operand_numel(param);
   // A thread takes 16 bytes of each tensor, where all are aligned to them.
   int64_t each = 16 / (int64_t)px__cuda_dtype_size(param->dtype);
   u->vector = (uintptr_t)u->grad % 16 == 0;

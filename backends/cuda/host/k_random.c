@@ -10,7 +10,7 @@ static k_random start(px__cuda_dense *d, const px_operand *out) {
   const px_launch *l = d->launch;
   return (k_random){.where = px__cuda_where(l),
                     .out = px__cuda_dense_out(d, out, out->dtype),
-                    .n = px__operand_numel(out),
+                    .n = px_operand_numel(out),
                     .dtype = out->dtype,
                     .seed = l->seed,
                     .offset = l->offset};
@@ -129,7 +129,7 @@ PX_CUDA_KERNEL(randperm_fill) {
 
 PX_CUDA_KERNEL(multinomial) {
   const px_operand *self = args->self;
-  int64_t numel = px__operand_numel(self), n = self->sizes[self->ndim - 1];
+  int64_t numel = px_operand_numel(self), n = self->sizes[self->ndim - 1];
   px__cuda_dense d = {.launch = l};
   k_random p = start(&d, args->out);
   p.in = px__cuda_dense_in(&d, self, PX_FLOAT64), p.range = (uint64_t)n, p.rows = n ? numel / n : 0;

@@ -145,8 +145,8 @@ static px_status choose(const px_launch *l, const px_operand *values, const px_o
               .indices = px__cuda_dense_out(&d, turn(&of_indices, indices, ndim, dim), PX_INT64),
               .skip = skip};
   PX_CUDA_PASS(d.status);
-  if (px__operand_numel(x) == 0 || px__operand_numel(values) == 0) return PX_OK;
-  s.size = ndim ? x->sizes[ndim - 1] : 1, s.lines = px__operand_numel(x) / s.size;
+  if (px_operand_numel(x) == 0 || px_operand_numel(values) == 0) return PX_OK;
+  s.size = ndim ? x->sizes[ndim - 1] : 1, s.lines = px_operand_numel(x) / s.size;
   s.take = take < 0 ? s.size : take;
   px__cuda_sort_as(&s, x->dtype, down);
   if (s.take + skip <= K_SELECT) PX_CUDA_PASS(shorten(l, &s, s.take + skip));

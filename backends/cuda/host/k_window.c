@@ -35,7 +35,7 @@ static px_status divide(const px_launch *l, k_window *t, int64_t h, int64_t w) {
 
 PX_CUDA_KERNEL(max_pool2d_with_indices) {
   int dtype = args->output->dtype;
-  int64_t n = px__operand_numel(args->output);
+  int64_t n = px_operand_numel(args->output);
   px__cuda_dense d = {.launch = l};
   k_window t = {.out = px__cuda_dense_out(&d, args->output, dtype),
                 .indices = px__cuda_dense_out(&d, args->indices, PX_INT64),
@@ -53,7 +53,7 @@ PX_CUDA_KERNEL(max_pool2d_with_indices) {
 static px_status scatter(const px_launch *l, const px_operand *out, const px_operand *grad,
                          const px_operand *indices) {
   int dtype = px__compute_of(out->dtype);
-  int64_t n = px__operand_numel(out);
+  int64_t n = px_operand_numel(out);
   px__cuda_dense d = {.launch = l};
   k_window t = {.out = px__cuda_dense_out(&d, out, dtype),
                 .in = px__cuda_dense_in(&d, grad, dtype),
@@ -63,12 +63,12 @@ static px_status scatter(const px_launch *l, const px_operand *out, const px_ope
   if (n == 0) return PX_OK;
   PX_CUDA_PASS(px__cuda_fill(l->stream, t.out, 0, (size_t)n * px__cuda_dtype_size(dtype)));
   PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "max_pool_scatter", dtype,
-                                 blocks_of(px__operand_numel(grad)), K_BLOCK, &t));
+                                 blocks_of(px_operand_numel(grad)), K_BLOCK, &t));
   return px__cuda_dense_close(&d);
 }
 PX_CUDA_KERNEL(max_pool2d_backward) {
   int dtype = args->out->dtype;
-  int64_t n = px__operand_numel(args->out);
+  int64_t n = px_operand_numel(args->out);
   px__cuda_dense d = {.launch = l};
   if (args->kernel_size.n == 0) return scatter(l, args->out, args->grad_output, args->indices);
   k_window t = {.out = px__cuda_dense_out(&d, args->out, dtype),
@@ -92,7 +92,7 @@ PX_CUDA_KERNEL(max_pool2d_pick) {
   PX_CUDA_PASS(d.status);
   planes(&t, args->self, args->out);
   PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "max_pool_pick", dtype,
-                                 blocks_of(px__operand_numel(args->out)), K_BLOCK, &t));
+                                 blocks_of(px_operand_numel(args->out)), K_BLOCK, &t));
   return px__cuda_dense_close(&d);
 }
 
@@ -105,7 +105,7 @@ static px_status mean(const px_launch *l, k_window *t, const px_operand *out, co
   PX_CUDA_PASS(d.status);
   planes(t, backward ? out : in, backward ? in : out);
   PX_CUDA_PASS(px__cuda_by_dtype(l, "window", backward ? "mean_pool_backward" : "mean_pool", dtype,
-                                 blocks_of(px__operand_numel(out)), K_BLOCK, t));
+                                 blocks_of(px_operand_numel(out)), K_BLOCK, t));
   return px__cuda_dense_close(&d);
 }
 PX_CUDA_KERNEL(avg_pool2d) {
@@ -193,7 +193,7 @@ PX_CUDA_KERNEL(conv2d) {
   c.direct.bias = bias;
   if (!done)
     PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "conv", dtype,
-                                   blocks_of(px__operand_numel(args->out)), K_BLOCK, &c.direct));
+                                   blocks_of(px_operand_numel(args->out)), K_BLOCK, &c.direct));
   else if (bias)
     PX_CUDA_PASS(add_bias(l, &c, bias));
   return px__cuda_dense_close(&d);
@@ -215,7 +215,7 @@ PX_CUDA_KERNEL(conv2d_backward_input) {
   c.direct.out = c.data[IMAGE], c.direct.in = c.data[RESULT], c.direct.weight = c.data[WEIGHT];
   if (!done)
     PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "conv_input", dtype,
-                                   blocks_of(px__operand_numel(args->out)), K_BLOCK, &c.direct));
+                                   blocks_of(px_operand_numel(args->out)), K_BLOCK, &c.direct));
   return px__cuda_dense_close(&d);
 }
 PX_CUDA_KERNEL(conv2d_backward_weight) {
@@ -234,7 +234,7 @@ PX_CUDA_KERNEL(conv2d_backward_weight) {
   PX_CUDA_PASS(px__cudnn_convolve(l, &c.problem, c.data, &done));
   c.direct.out = c.data[WEIGHT], c.direct.in = c.data[RESULT], c.direct.bias = c.data[IMAGE];
   if (!done)
-    PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "conv_weight", dtype, px__operand_numel(args->out),
+    PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "conv_weight", dtype, px_operand_numel(args->out),
                                    K_BLOCK, &c.direct));
   return px__cuda_dense_close(&d);
 }
