@@ -105,6 +105,15 @@ void ext_dealloc(PyObject *self, const ext_owned *owned) {
   type->tp_free(self);
 }
 
+PyObject *ext_over(PyTypeObject *type, void *core_take) {
+  PyObject *self = ext_new(type);
+  if (self)
+    *(void **)(self + 1) = core_take;  // behind the head
+  else
+    px_release(core_take);
+  return self;
+}
+
 int ext_own(const char *word, PyTypeObject *type) {
   return PyDict_SetItemString(owners, word, (PyObject *)type);
 }

@@ -328,6 +328,8 @@ int ext_clear(PyObject *self, const ext_owned *owned);
 void ext_dealloc(PyObject *self, const ext_owned *owned);
 // A new object with all fields zero.
 static inline void *ext_new(PyTypeObject *type) { return type->tp_alloc(type, 0); }
+// One over an object of the core's, whose reference it takes: the first field of its struct.
+PyObject *ext_over(PyTypeObject *type, void *core_take);
 
 enum {
   EXT_FINAL = 0,

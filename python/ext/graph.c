@@ -31,10 +31,7 @@ static PyTypeObject *type_of(const char *name) {
 PyObject *ext_node(px_node *node) {
   if (!node) Py_RETURN_NONE;
   PyTypeObject *type = type_of(px_node_name(node));
-  node_object *self = type ? (node_object *)type->tp_alloc(type, 0) : NULL;
-  if (!self) return NULL;
-  self->node = px_retain(node);
-  return (PyObject *)self;
+  return type ? ext_over(type, px_retain(node)) : NULL;
 }
 EXT_OWNS(node, EXT_CORE(node_object, node), EXT_OBJECT(node_object, metadata));
 static PyObject *node_repr(PyObject *self) {

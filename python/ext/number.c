@@ -201,25 +201,25 @@ static PyObject *as_index(PyObject *self) {
   return as_int(self);
 }
 
-static PyNumberMethods number_methods = {
+static PyNumberMethods number_methods = {.nb_subtract = sub,
+                                         .nb_true_divide = divide,
+                                         .nb_power = power,
+                                         .nb_inplace_power = ipower,
+                                         .nb_matrix_multiply = matmul,
+                                         .nb_negative = negative,
+                                         .nb_positive = positive,
+                                         .nb_absolute = absolute,
+                                         .nb_invert = invert,
+                                         .nb_bool = truth,
+                                         .nb_int = as_int,
+                                         .nb_float = as_float,
+                                         .nb_index = as_index,
 #define XX(name, slot) .nb_##name = do_##name,
-    BINARY(XX)
+                                         BINARY(XX)
 #undef XX
 #define XX(name, slot) .nb_inplace_##name = do_##name##_inplace,
-        INPLACE(XX)
+                                             INPLACE(XX)
 #undef XX
-            .nb_subtract = sub,
-    .nb_true_divide = divide,
-    .nb_power = power,
-    .nb_inplace_power = ipower,
-    .nb_matrix_multiply = matmul,
-    .nb_negative = negative,
-    .nb_positive = positive,
-    .nb_absolute = absolute,
-    .nb_invert = invert,
-    .nb_bool = truth,
-    .nb_int = as_int,
-    .nb_float = as_float,
-    .nb_index = as_index};
+};
 EXT_SLOT(tensor_base, tp_as_number, &number_methods);
 EXT_SLOT(tensor_base, tp_richcompare, ext_richcompare);

@@ -56,9 +56,8 @@ EXT_FUNCTION(ops, load_library, "(path: object) -> None",
              "Loads a shared object that registers ops. Loading it again does nothing.") {
   PyObject *path;
   EXT_BIND(path);
-  PyObject *bytes = NULL;
+  EXT_OWNED *bytes = NULL;
   if (!PyUnicode_FSConverter(path, &bytes)) return NULL;
-  EXT_OWNED *owned = bytes;
   EXT_WAIT(px_op_load_library(PyBytes_AS_STRING(bytes)));
   EXT_OWNED *loaded = PyObject_GetAttrString(self, "loaded_libraries");
   if (!loaded || PySet_Add(loaded, path) < 0 || ext_ops_update() < 0) return NULL;

@@ -9,14 +9,8 @@ typedef struct generator_object {
 static px_generator *generator_of(PyObject *self) { return ((generator_object *)self)->generator; }
 
 PyObject *ext_generator(px_generator *generator_take) {
-  generator_object *self = ext_new(&ext_GeneratorType);
-  if (self)
-    self->generator = generator_take;
-  else
-    px_release(generator_take);
-  return (PyObject *)self;
+  return ext_over(&ext_GeneratorType, generator_take);
 }
-
 int ext_to_generator(PyObject *object, px_generator **out) {
   *out = NULL;
   if (ext_is_none(object)) return 0;

@@ -131,15 +131,15 @@ static struct {
              [EXT_KIND_INT] = {"int", to_int},
              [EXT_KIND_FLOAT] = {"float", to_float},
              [EXT_KIND_TEXT] = {"str", to_text},
-             [EXT_KIND_NUMBER] = {"Number"},
-             [EXT_KIND_INTS] = {"int"},
-             [EXT_KIND_TENSOR] = {"Tensor"},
-             [EXT_KIND_DTYPE] = {"dtype"},
-             [EXT_KIND_DEVICE] = {"Device"},
-             [EXT_KIND_CUDA] = {"Device"},
-             [EXT_KIND_GENERATOR] = {"Generator"},
-             [EXT_KIND_STREAM] = {"Stream"},
-             [EXT_KIND_REST] = {""}};
+             [EXT_KIND_NUMBER] = {"Number", NULL},
+             [EXT_KIND_INTS] = {"int", NULL},
+             [EXT_KIND_TENSOR] = {"Tensor", NULL},
+             [EXT_KIND_DTYPE] = {"dtype", NULL},
+             [EXT_KIND_DEVICE] = {"Device", NULL},
+             [EXT_KIND_CUDA] = {"Device", NULL},
+             [EXT_KIND_GENERATOR] = {"Generator", NULL},
+             [EXT_KIND_STREAM] = {"Stream", NULL},
+             [EXT_KIND_REST] = {"", NULL}};
 void ext_set_converter(ext_kind kind, int (*convert)(PyObject *object, void *out)) {
   kinds[kind].convert = convert;
 }

@@ -23,15 +23,7 @@ typedef struct event_object {
 static px_stream *stream_of(PyObject *self) { return ((stream_object *)self)->stream; }
 static px_event *event_of(PyObject *self) { return ((event_object *)self)->event; }
 
-PyObject *ext_stream(px_stream *stream_take) {
-  stream_object *self = ext_new(&ext_StreamType);
-  if (self)
-    self->stream = stream_take;
-  else
-    px_release(stream_take);
-  return (PyObject *)self;
-}
-
+PyObject *ext_stream(px_stream *stream_take) { return ext_over(&ext_StreamType, stream_take); }
 int ext_to_stream(PyObject *object, px_stream **out) {
   *out = NULL;
   if (ext_is_none(object)) return 0;
@@ -81,14 +73,8 @@ EXT_NEW(stream,
   PyObject *stream_id, *device_index, *device_type;
   px_stream *made = NULL;
   EXT_BIND(device, priority, stream_id, device_index, device_type);
-  stream_object *self = ext_new(type);
-  if (!self) return NULL;
-  if (px_stream_new(&made, px_cuda(device.index), (int)priority) == PX_OK) {
-    self->stream = made;
-    return (PyObject *)self;
-  }
-  Py_DECREF(self);
-  return ext_raise();
+  EXT_TRY(px_stream_new(&made, px_cuda(device.index), (int)priority));
+  return ext_over(type, made);
 }
 static PyObject *stream_repr(PyObject *self) {
   char device[PX_DEVICE_TEXT], text[96];
@@ -190,10 +176,9 @@ EXT_NEW(event,
   EXT_BIND(enable_timing, blocking, interprocess, external);
   unsigned flags = (enable_timing ? PX_EVENT_TIMING : 0) | (blocking ? PX_EVENT_BLOCKING : 0) |
                    (interprocess ? PX_EVENT_INTERPROCESS : 0);
-  event_object *self = ext_new(type);
-  if (!self || px_event_new(&self->event, flags) == PX_OK) return (PyObject *)self;
-  Py_DECREF(self);
-  return ext_raise();
+  px_event *made = NULL;
+  EXT_TRY(px_event_new(&made, flags));
+  return ext_over(type, made);
 }
 static PyObject *event_repr(PyObject *self) {
   if (!px_event_recorded(event_of(self)))
