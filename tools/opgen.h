@@ -273,6 +273,9 @@ typedef struct og_check {
   og_place place;
 } og_check;
 og_check og_check_parse(const og_field *field);
+// The error and the condition that must hold: "ValueError unless lr >= 0", or, with the prefix PX_,
+// "PX_VALUE unless lr >= 0".
+const char *og_check_sentence(const og_field *field, const char *prefix);
 // PX_CHECK of it; `params` tell which names are whole numbers.
 void og_write_check(FILE *to, const og_check *c, const og_param *params, int count);
 

@@ -120,6 +120,24 @@ og_check og_check_parse(const og_field *field) {
   return c;
 }
 
+// A status as Python's exception.
+static const char *exception_of(const char *code) {
+  static const char *const names[][2] = {
+      {"RUNTIME", "RuntimeError"},     {"VALUE", "ValueError"},
+      {"TYPE", "TypeError"},           {"INDEX", "IndexError"},
+      {"ASSERTION", "AssertionError"}, {"UNIMPLEMENTED", "NotImplementedError"}};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (!strcmp(code, names[i][0])) return names[i][1];
+  return code;
+}
+
+const char *og_check_sentence(const og_field *field, const char *prefix) {
+  og_check c = og_check_parse(field);
+  const char *condition = og_trimmed(field->text, strstr(field->text, " : "));
+  return og_format("%s%s unless %s", prefix ? prefix : "", prefix ? c.code : exception_of(c.code),
+                   condition);
+}
+
 // The text with its {names} is a format, and they are what it prints.
 void og_write_check(FILE *to, const og_check *c, const og_param *params, int count) {
   const char *format = "", *arguments = "";

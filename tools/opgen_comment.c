@@ -44,30 +44,10 @@ static const char *dtypes_of(const og_op *op) {
   return result ? og_format("%s; %s", set, result) : set;
 }
 
-// A status as Python's exception.
-static const char *exception_of(const char *code) {
-  static const char *const names[][2] = {{"RUNTIME", "RuntimeError"},
-                                         {"VALUE", "ValueError"},
-                                         {"TYPE", "TypeError"},
-                                         {"INDEX", "IndexError"},
-                                         {"UNIMPLEMENTED", "NotImplementedError"}};
-  for (int i = 0; i < 5; i++)
-    if (!strcmp(code, names[i][0])) return names[i][1];
-  return code;
-}
-
-// A check as a sentence: the error, and the condition that must hold.
-static const char *condition_of(const og_field *check, bool in_c) {
-  og_check c = og_check_parse(check);
-  const char *colon = strstr(check->text, " : ");
-  return og_format("%s%s unless %s", in_c ? "PX_" : "", in_c ? c.code : exception_of(c.code),
-                   og_copy(check->text, (size_t)(colon - check->text)));
-}
-
 og_remarks og_remarks_of(const og_op *op, bool in_c) {
   og_remarks r = {.shape = shape_of(op), .dtypes = dtypes_of(op), .errors = op->errors.text};
   for (int i = 0; i < op->check_count; i++) {
-    const char *one = condition_of(&op->checks[i], in_c);
+    const char *one = og_check_sentence(&op->checks[i], in_c ? "PX_" : NULL);
     r.errors = r.errors ? og_format("%s; %s", r.errors, one) : one;
   }
   return r;

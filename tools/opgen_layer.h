@@ -46,9 +46,6 @@ void og_write_layer_argument(FILE *to, const og_layer *l, int param, const og_no
 void og_write_layer_header(FILE *to, const og_layer *l);
 void og_write_layer_maker(FILE *to, const og_layer *l);
 
-// ---- opgen_layer_text.c
-// "PX_VALUE unless groups > 0"; without a prefix the code is the Python exception.
-const char *og_layer_failure(const og_field *check, const char *prefix);
 const char *og_layer_docstring(const og_layer *l);
 void og_write_layer_stub(FILE *to, const og_layer *l);
 void og_write_layer_page(FILE *to, const og_layer *l);

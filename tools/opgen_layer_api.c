@@ -100,7 +100,7 @@ static void write_comment(FILE *to, const og_layer *l) {
   fprintf(to, "// %s\n//   %s\n", og_layer_text(l, "doc"), l->e->schema);
   if (shape) fprintf(to, "//   shapes: %s\n", shape);
   for (const og_field *f = NULL; (f = og_entry_next(l->e, "check", f));)
-    fprintf(to, "//   fails: %s\n", og_layer_failure(f, "PX_"));
+    fprintf(to, "//   fails: %s\n", og_check_sentence(f, "PX_"));
   fprintf(to, "//   px_%s_new(&layer", l->cname);
   for (int i = 0; i < l->e->param_count; i++)
     if (required(&l->e->params[i])) fprintf(to, ", %s", example_value(&l->e->params[i]));

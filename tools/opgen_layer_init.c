@@ -33,24 +33,9 @@ static og_value name_of(const og_node *n, void *with) {
 
 // ---- check CONDITION : CODE "text"
 
-typedef struct check {
-  og_node *condition;
-  const char *code, *text;
-} check;
-
-static check read_check(const og_field *f) {
-  const char *text = strchr(f->text, '"'), *end = strrchr(f->text, '"');
-  const char *colon = text;
-  while (colon && colon > f->text && *colon != ':') colon--;
-  if (!text || end == text || colon == f->text || end[1])
-    og_die(f->place, "expected `check CONDITION : CODE \"text\"`");
-  return (check){og_formula(og_trimmed(f->text, colon), f->place), og_trimmed(colon + 1, text),
-                 og_copy(text + 1, (size_t)(end - text - 1))};
-}
-
 static void write_check(context *x, const og_field *f) {
-  check c = read_check(f);
-  fprintf(x->to, "  PX_CHECK(%s, PX_%s, \"%%s\",\n", og_test(c.condition, name_of, x), c.code);
+  og_check c = og_check_parse(f);
+  fprintf(x->to, "  PX_CHECK(%s, PX_%s, \"%%s\",\n", og_test(c.test, name_of, x), c.code);
   fprintf(x->to, "           px__filled(self, %s, (char[PX__TEXT]){0}, PX__TEXT));\n",
           og_quote(c.text));
 }
@@ -172,7 +157,7 @@ static int nodes_of(const og_layer *l, const og_node **nodes) {
   for (int i = 0; i < l->e->field_count; i++) {
     const og_field *f = &l->e->fields[i];
     og_node *condition = NULL;
-    if (!strcmp(f->name, "check")) nodes[count++] = read_check(f).condition;
+    if (!strcmp(f->name, "check")) nodes[count++] = og_check_parse(f).test;
     if (!strcmp(f->name, "set")) {
       og_node *target = calloc(1, sizeof *target);
       if (!target) exit(1);

@@ -115,25 +115,6 @@ static const char *python_sizes(const char *sizes) {
 
 // ---- docstrings
 
-static const char *exception_of(const char *code) {
-  static const char *const names[] = {
-      "VALUE",          "ValueError", "TYPE",         "TypeError",     "ASSERTION",
-      "AssertionError", "RUNTIME",    "RuntimeError", "UNIMPLEMENTED", "NotImplementedError"};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i += 2)
-    if (!strncmp(code, names[i], strlen(names[i]))) return names[i + 1];
-  return code;
-}
-
-const char *og_layer_failure(const og_field *check, const char *prefix) {
-  const char *colon = strchr(check->text, '"');
-  while (colon && colon > check->text && *colon != ':') colon--;
-  if (!colon) og_die(check->place, "expected `check CONDITION : CODE \"text\"`");
-  const char *code = og_skip(colon + 1), *end = og_word_end(code);
-  const char *condition = og_trimmed(check->text, colon);
-  if (prefix) return og_format("%s%.*s unless %s", prefix, (int)(end - code), code, condition);
-  return og_format("%s unless %s", exception_of(code), condition);
-}
-
 static const char *docstring_params(const og_layer *l) {
   const char *text = l->e->param_count ? "\n\nArgs:" : "";
   for (int i = 0; i < l->e->param_count; i++) {
@@ -170,7 +151,7 @@ const char *og_layer_docstring(const og_layer *l) {
   if (shape) text = og_format("%s\n\nShape:\n    %s", text, shape);
   const og_field *f = NULL;
   for (int i = 0; (f = og_entry_next(l->e, "check", f)); i++)
-    text = og_format("%s%s\n    %s", text, i ? "" : "\n\nRaises:", og_layer_failure(f, NULL));
+    text = og_format("%s%s\n    %s", text, i ? "" : "\n\nRaises:", og_check_sentence(f, NULL));
   f = NULL;
   for (int i = 0; (f = og_entry_next(l->e, "sample", f)); i++)
     text = og_format("%s%s%s", text, i ? "" : "\n\nExample:", docstring_example(l, f));
@@ -247,7 +228,7 @@ void og_write_layer_page(FILE *to, const og_layer *l) {
   if (forward) fprintf(to, "- gives `%s`\n", forward);
   if (shape) fprintf(to, "- shapes: %s\n", shape);
   for (const og_field *f = NULL; (f = og_entry_next(l->e, "check", f));)
-    fprintf(to, "- fails: %s\n", og_layer_failure(f, NULL));
+    fprintf(to, "- fails: %s\n", og_check_sentence(f, NULL));
   if (!l->children) fprintf(to, "- C: `px_%s_new`\n", l->cname);
   fprintf(to, "\n");
 }
