@@ -11,12 +11,13 @@ globals().update({name: value for name, value in vars(_C).items()
 
 # What is Python: of each module, the files, and the names that a file gives to its module. A file
 # with its own name among them is a submodule.
-_TENSOR_TYPES = ("BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor IntTensor LongTensor "
-                 "ShortTensor")
+_TENSOR_TYPES = ("BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor "
+                 "HalfTensor IntTensor LongTensor ShortTensor")
 _IN_PYTHON = {
     "": {
-        "_functional": "allclose asarray broadcast_shapes broadcast_tensors einsum is_complex is_nonzero isclose meshgrid "
-                       "numel result_type scalar_tensor unique unique_consecutive",
+        "_functional": "allclose asarray broadcast_shapes broadcast_tensors einsum is_complex "
+                       "is_nonzero isclose meshgrid numel result_type scalar_tensor unique "
+                       "unique_consecutive",
         "_files": "frombuffer load save",
         "random": "get_rng_state initial_seed manual_seed random seed set_rng_state",
         "_settings": "set_printoptions",
@@ -34,16 +35,19 @@ _IN_PYTHON = {
         "comm": "comm",
         "memory": "memory max_memory_cached memory_cached memory_snapshot memory_summary "
                   "reset_max_memory_allocated reset_max_memory_cached",
-        "_properties": "get_device_capability get_device_name get_device_properties get_sync_debug_mode set_sync_debug_mode",
-        "random": "get_rng_state get_rng_state_all initial_seed manual_seed manual_seed_all random seed seed_all "
-                  "set_rng_state set_rng_state_all",
+        "_properties": "get_device_capability get_device_name get_device_properties "
+                       "get_sync_debug_mode set_sync_debug_mode",
+        "random": "get_rng_state get_rng_state_all initial_seed manual_seed manual_seed_all random "
+                  "seed seed_all set_rng_state set_rng_state_all",
     },
     "nn.functional": {"_images": "interpolate upsample"},
-    "nn": {"utils": "utils", "parallel": "parallel DataParallel", "parameters": "ParameterDict ParameterList"},
+    "nn": {"utils": "utils", "parallel": "parallel DataParallel", "parameters": "ParameterDict "
+                                                                                "ParameterList"},
     "utils": {"data": "data", "dlpack": "dlpack"},
 }
-_OF_TENSOR = ("__copy__ __deepcopy__ __format__ __reduce_ex__ __setstate__ allclose apply_ isclose map_ new new_empty new_full new_ones "
-              "new_tensor new_zeros type unique unique_consecutive")
+_OF_TENSOR = ("__copy__ __deepcopy__ __format__ __reduce_ex__ __setstate__ allclose apply_ isclose "
+              "map_ new new_empty new_full new_ones new_tensor new_zeros type unique "
+              "unique_consecutive")
 
 
 def _import_when_asked(module, files):
@@ -51,7 +55,7 @@ def _import_when_asked(module, files):
     lacking = module.__getattr__
     file_of = {name: file for file, names in files.items() for name in names.split()}
     for name in file_of:
-        vars(module).pop(name, None)  # an op of the tables, which the function in Python has behind it
+        vars(module).pop(name, None)  # an op of the tables, which the function has behind it
 
     def find(name):
         file = file_of.get(name)
@@ -70,7 +74,8 @@ def _import_when_asked(module, files):
 
 
 class _Late:
-    """A method of Tensor in Python, which is imported, and takes this place, when it is first asked for."""
+    """A method of Tensor in Python, which is imported, and takes this place, when it is first asked
+    for."""
 
     def __init__(self, name):
         self.name = name

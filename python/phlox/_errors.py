@@ -4,7 +4,8 @@ import traceback
 
 
 class KeyErrorMessage(str):
-    """KeyError shows the repr of its argument; this text's repr is itself, so that lines stay lines."""
+    """KeyError shows the repr of its argument; this text's repr is itself, so that lines stay
+    lines."""
 
     __repr__ = str.__str__
 

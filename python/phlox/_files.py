@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.save and torch.load: values and tensors in safetensors files, or in file-like objects; torch.frombuffer."""
+"""torch.save and torch.load: values and tensors in safetensors files, or in file-like objects;
+torch.frombuffer."""
 from phlox import _C
 
 
@@ -27,27 +28,31 @@ def save(obj, f, pickle_module=None, pickle_protocol=None, _use_new_zipfile_seri
         _C._save_tree(obj, f)
         return
     if not hasattr(f, "write"):
-        raise AttributeError("expected 'f' to be string, path, or a file-like object with a 'write' attribute")
+        raise AttributeError("expected 'f' to be string, path, or a file-like object with a "
+                             "'write' attribute")
     f.write(_C._save_tree(obj, None))
 
 
 def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=None):
-    """Reads what torch.save, or another program, wrote as safetensors. Nothing in a file is executed.
+    """Reads what torch.save, or another program, wrote as safetensors. Nothing in a file is
+    executed.
 
     Args:
         f (path or file): where from; of a file-like object, `read` is called
-        map_location (device, str, dict, callable or None): where tensors go: a device; a dict of names of devices, or
-            a function of a storage and the name of the device that it was saved on; None is where they were
+        map_location (device, str, dict, callable or None): where tensors go: a device; a dict of
+            names of devices, or a function of a storage and the name of the device that it was
+            saved on; None is where they were
 
-    Raises RuntimeError for what was saved on a device that is not there, and for files of another kind.
+    Raises RuntimeError for what was saved on a device that is not there, and for files of another
+    kind.
     """
     device_of = lambda tensor, home: _device_of(map_location, tensor, str(home))
     if _is_path(f):
         return _C._load_tree(f, None, device_of)
     if not hasattr(f, "read"):
-        raise AttributeError(f"'{type(f).__name__}' object has no attribute 'read'. You can only torch.load from a file that "
-                             "is seekable. Please pre-load the data into a buffer like io.BytesIO and try to load from it "
-                             "instead.")
+        raise AttributeError(f"'{type(f).__name__}' object has no attribute 'read'. You can only "
+                             "torch.load from a file that is seekable. Please pre-load the data "
+                             "into a buffer like io.BytesIO and try to load from it instead.")
     return _C._load_tree(None, f.read(), device_of)
 
 
@@ -67,17 +72,18 @@ def _there(location):
     try:
         device = _C.device(location)
     except (RuntimeError, TypeError, ValueError):
-        raise RuntimeError("don't know how to restore data location of torch.storage.UntypedStorage (tagged with "
-                           f"{location})") from None
+        raise RuntimeError("don't know how to restore data location of "
+                           f"torch.storage.UntypedStorage (tagged with {location})") from None
     count = _C.cuda.device_count() if device.type == "cuda" else None
     if count == 0:
-        raise RuntimeError("Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. If "
-                           "you are running on a CPU-only machine, please use torch.load with "
-                           "map_location=torch.device('cpu') to map your storages to the CPU.")
+        raise RuntimeError("Attempting to deserialize object on a CUDA device but "
+                           "torch.cuda.is_available() is False. If you are running on a CPU-only "
+                           "machine, please use torch.load with map_location=torch.device('cpu') "
+                           "to map your storages to the CPU.")
     if count is not None and device.index is not None and device.index >= count:
-        raise RuntimeError(f"Attempting to deserialize object on CUDA device {device.index} but torch.cuda.device_count() "
-                           f"is {count}. Please use torch.load with map_location to map your storages to an existing "
-                           "device.")
+        raise RuntimeError(f"Attempting to deserialize object on CUDA device {device.index} but "
+                           f"torch.cuda.device_count() is {count}. Please use torch.load with "
+                           "map_location to map your storages to an existing device.")
     return device
 
 
@@ -97,14 +103,15 @@ def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
     """
     length, size = memoryview(buffer).nbytes, dtype.itemsize
     if length <= 0 or not 0 <= offset < length:
-        raise ValueError(f"offset must be non-negative and no greater than buffer length ({length - 1}) , but got {offset}")
+        raise ValueError("offset must be non-negative and no greater than buffer length "
+                         f"({length - 1}) , but got {offset}")
     if count < 0:
         if (length - offset) % size:
-            raise ValueError(f"buffer length ({length} bytes) after offset ({offset} bytes) must be a multiple of element "
-                             f"size ({size})")
+            raise ValueError(f"buffer length ({length} bytes) after offset ({offset} bytes) must "
+                             f"be a multiple of element size ({size})")
         count = (length - offset) // size
     if offset + count * size > length:
-        raise ValueError(f"requested buffer length ({count} * {size} bytes) after offset ({offset} bytes) must not be "
-                         f"greater than actual buffer length ({length} bytes)")
+        raise ValueError(f"requested buffer length ({count} * {size} bytes) after offset ({offset} "
+                         f"bytes) must not be greater than actual buffer length ({length} bytes)")
     made = _C._over_buffer(buffer, dtype, count, offset)
     return made.requires_grad_() if requires_grad else made

@@ -9,14 +9,15 @@ def _joined(shape, other):
     a, b = ([1] * (dims - len(s)) + list(s) for s in (shape, other))
     for i, (x, y) in enumerate(zip(a, b)):
         if x != 1 and y not in (1, x):
-            raise RuntimeError(f"The size of tensor a ({x}) must match the size of tensor b ({y}) at non-singleton "
-                               f"dimension {i}")
+            raise RuntimeError(f"The size of tensor a ({x}) must match the size of tensor b ({y}) "
+                               f"at non-singleton dimension {i}")
     return [y if x == 1 else x for x, y in zip(a, b)]
 
 
 def _need_tensor(function, argument, value):
     if not isinstance(value, _C.Tensor):
-        raise TypeError(f"{function}(): argument '{argument}' must be Tensor, not {type(value).__name__}")
+        raise TypeError(f"{function}(): argument '{argument}' must be Tensor, not "
+                        f"{type(value).__name__}")
 
 
 def _tensors(given, function):
@@ -54,12 +55,14 @@ def broadcast_shapes(*shapes):
         try:
             joined = _joined(joined, (shape,) if isinstance(shape, int) else shape)
         except RuntimeError:
-            raise RuntimeError("Shape mismatch: objects cannot be broadcast to a single shape") from None
+            raise RuntimeError("Shape mismatch: objects cannot be broadcast to a single "
+                               "shape") from None
     return _C.Size(joined)
 
 
 def meshgrid(*tensors, indexing=None):
-    """Grids of coordinates: of n tensors, n of n dimensions, each with one tensor's values along one.
+    """Grids of coordinates: of n tensors, n of n dimensions, each with one tensor's values along
+    one.
 
     Args:
         tensors: of one dimension, or none
@@ -70,7 +73,8 @@ def meshgrid(*tensors, indexing=None):
             [2, 2]])
     """
     if indexing not in (None, "ij", "xy"):
-        raise RuntimeError(f'torch.meshgrid: indexing must be one of "xy" or "ij", but received: {indexing}')
+        raise RuntimeError('torch.meshgrid: indexing must be one of "xy" or "ij", but received: '
+                           f'{indexing}')
     tensors = _tensors(tensors, "meshgrid")
     dims = list(range(len(tensors)))
     if indexing == "xy" and len(dims) > 1:
@@ -101,7 +105,9 @@ def result_type(tensor, other):
     for dtype in kinds:
         if result is None:
             result = dtype
-        elif dtype is not None and not result.is_floating_point and (result == _C.bool or dtype.is_floating_point):
+        elif dtype is None or result.is_floating_point:
+            continue
+        elif result == _C.bool or dtype.is_floating_point:
             result = _C.promote_types(result, dtype)
     return result
 
@@ -133,7 +139,8 @@ def _close(name, input, other, rtol, atol, equal_nan):
     _need_tensor(name, "input", input)
     _need_tensor(name, "other", other)
     if input.dtype != other.dtype:
-        raise RuntimeError(f"{_C._dtype_class(input.dtype)} did not match {_C._dtype_class(other.dtype)}")
+        raise RuntimeError(f"{_C._dtype_class(input.dtype)} did not match "
+                           f"{_C._dtype_class(other.dtype)}")
     return _C.isclose(input, other, rtol, atol, equal_nan)
 
 
@@ -142,7 +149,8 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
 
     Args:
         obj: what torch.tensor takes
-        dtype (torch.dtype), device (torch.device): of the tensor; another than the object's makes a copy
+        dtype (torch.dtype), device (torch.device): of the tensor; another than the object's makes
+            a copy
         copy (bool or None): True makes one in any case
         requires_grad (bool): whether operations on it are recorded
     """
@@ -155,7 +163,8 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
     return _C.tensor(obj, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False, pin_memory=False, layout=None):
+def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False, pin_memory=False,
+                  layout=None):
     """A tensor without dimensions that holds a number, of the default dtype.
 
     >>> torch.scalar_tensor(3)
@@ -179,8 +188,8 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     (tensor([1, 3]), tensor([1, 2]))
     """
     _need_tensor("unique", "input", input)
-    return _chosen(_C._unique(input, dim, bool(sorted), bool(return_inverse), bool(return_counts)), return_inverse,
-                   return_counts)
+    inverse, counts = bool(return_inverse), bool(return_counts)
+    return _chosen(_C._unique(input, dim, bool(sorted), inverse, counts), inverse, counts)
 
 
 def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
@@ -190,8 +199,8 @@ def unique_consecutive(input, return_inverse=False, return_counts=False, dim=Non
     tensor([1, 2, 1])
     """
     _need_tensor("unique_consecutive", "input", input)
-    return _chosen(_C._unique_consecutive(input, bool(return_inverse), bool(return_counts), dim), return_inverse,
-                   return_counts)
+    inverse, counts = bool(return_inverse), bool(return_counts)
+    return _chosen(_C._unique_consecutive(input, inverse, counts, dim), inverse, counts)
 
 
 def _chosen(results, inverse, counts):

@@ -1,29 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names from before dtypes: torch.FloatTensor and the like, and torch.set_default_tensor_type."""
+"""The names from before dtypes: torch.FloatTensor and the like, and
+torch.set_default_tensor_type."""
 import warnings
 
 from phlox import _C
 
-DTYPES = (_C.bool, _C.uint8, _C.int8, _C.int16, _C.int32, _C.int64, _C.float16, _C.bfloat16, _C.float32, _C.float64)
+DTYPES = (_C.bool, _C.uint8, _C.int8, _C.int16, _C.int32, _C.int64, _C.float16, _C.bfloat16,
+          _C.float32, _C.float64)
 _warned = False
 
 
 class tensortype(type):
-    """The class of torch.FloatTensor: calling one makes a tensor, isinstance asks for its dtype and device."""
+    """The class of torch.FloatTensor: calling one makes a tensor, isinstance asks for its dtype and
+    device."""
 
     __module__ = "torch"
-    is_cuda = property(lambda cls: cls._device.type == "cuda", doc="Whether its tensors are on a device.")
+
+    @property
+    def is_cuda(cls):
+        """Whether its tensors are on a device."""
+        return cls._device.type == "cuda"
 
     def __call__(cls, *data, device=None):
         global _warned
         if cls.is_cuda and not _warned:
             _warned = True
-            warnings.warn("The torch.cuda.*DtypeTensor constructors are no longer recommended. It's best to use methods "
-                          "such as torch.tensor(data, dtype=*, device='cuda') to create tensors.", stacklevel=2)
+            warnings.warn("The torch.cuda.*DtypeTensor constructors are no longer recommended. "
+                          "It's best to use methods such as torch.tensor(data, dtype=*, "
+                          "device='cuda') to create tensors.", stacklevel=2)
         return _C._legacy_tensor(data, cls.dtype, cls._device, device)
 
     def __instancecheck__(cls, value):
-        return isinstance(value, _C.Tensor) and value.dtype == cls.dtype and value.device.type == cls._device.type
+        return (isinstance(value, _C.Tensor) and value.dtype == cls.dtype
+                and value.device.type == cls._device.type)
 
 
 def types(module, device):
@@ -31,7 +40,7 @@ def types(module, device):
     names = {_C._dtype_class(dtype) + "Tensor": dtype for dtype in DTYPES}
     return {name: tensortype(name, (), {
         "__module__": module, "dtype": dtype, "_device": _C.device(device),
-        "__doc__": f"Tensors of {dtype} on a device of type {device}: the name from before dtypes."})
+        "__doc__": f"Tensors of {dtype} on a {device} device: the name from before dtypes."})
         for name, dtype in names.items()}
 
 
@@ -47,7 +56,8 @@ def set_default_tensor_type(t):
     Deprecated: torch.set_default_dtype and torch.set_default_device say it in two words.
     """
     warnings.warn("torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use "
-                  "torch.set_default_dtype() and torch.set_default_device() as alternatives.", stacklevel=2)
+                  "torch.set_default_dtype() and torch.set_default_device() as "
+                  "alternatives.", stacklevel=2)
     if t is _C.Tensor:
         found = _C.float32, _C.device("cpu")
     elif isinstance(t, tensortype):

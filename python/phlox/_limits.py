@@ -49,14 +49,16 @@ class finfo(_Limits):
     def __init__(self, type=None):
         dtype = _C.get_default_dtype() if type is None else _dtype(type)
         if dtype not in _FLOATS:
-            raise TypeError("torch.finfo() requires a floating point input type. Use torch.iinfo to handle 'torch.finfo'")
+            raise TypeError("torch.finfo() requires a floating point input type. Use torch.iinfo "
+                            "to handle 'torch.finfo'")
         self.resolution, high, self.eps, self.tiny = _FLOATS[dtype]
         self.smallest_normal = self.tiny
         super().__init__(dtype, -high, high)
 
     def __repr__(self):
         names = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")
-        return f"finfo({', '.join(f'{name}={getattr(self, name):.6g}' for name in names)}, dtype={self.dtype})"
+        numbers = ", ".join(f"{name}={getattr(self, name):.6g}" for name in names)
+        return f"finfo({numbers}, dtype={self.dtype})"
 
 
 class iinfo(_Limits):
@@ -75,9 +77,11 @@ class iinfo(_Limits):
     def __init__(self, type):
         dtype = _dtype(type)
         if dtype.is_floating_point or dtype == _C.bool:
-            raise TypeError("torch.iinfo() requires an integer input type. Use torch.finfo to handle 'torch.iinfo'")
+            raise TypeError("torch.iinfo() requires an integer input type. Use torch.finfo to "
+                            "handle 'torch.iinfo'")
         bits = dtype.itemsize * 8
-        super().__init__(dtype, *((-1 << bits - 1, (1 << bits - 1) - 1) if dtype.is_signed else (0, (1 << bits) - 1)))
+        low, bits = (-1 << bits - 1, bits - 1) if dtype.is_signed else (0, bits)
+        super().__init__(dtype, low, (1 << bits) - 1)
 
     def __repr__(self):
         return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"

@@ -6,7 +6,8 @@ _MOST = 2**31 - 1
 _PROFILES = {"default": (4, 1000, 3, 80), "short": (2, 1000, 2, 80), "full": (4, _MOST, 3, 80)}
 
 
-def set_printoptions(precision=None, threshold=None, edgeitems=None, linewidth=None, profile=None, sci_mode=None):
+def set_printoptions(precision=None, threshold=None, edgeitems=None, linewidth=None, profile=None,
+                     sci_mode=None):
     """Sets how tensors print.
 
     Args:
@@ -23,5 +24,6 @@ def set_printoptions(precision=None, threshold=None, edgeitems=None, linewidth=N
     """
     given = precision, threshold, edgeitems, linewidth
     base = _PROFILES.get(profile, (None,) * 4)
-    numbers = (default if value is None else int(min(float(value), _MOST)) for value, default in zip(given, base))
+    numbers = (default if value is None else int(min(float(value), _MOST))
+               for value, default in zip(given, base))
     _C._print_options(*numbers, -1 if sci_mode is None else int(bool(sci_mode)))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods of Tensor that cost no time where they matter: copies and pickles, conversions by name, factories like it."""
+"""Methods of Tensor that cost no time where they matter: copies and pickles, conversions by name,
+factories like it."""
 import warnings
 
 from phlox import _C, _functional
@@ -13,15 +14,16 @@ def _like(made, model):
     if issubclass(cls, _Parameter):
         made = _Parameter.__new__(cls, made, model.requires_grad)
     else:
-        made = (made if cls is _C.Tensor else made.as_subclass(cls)).requires_grad_(model.requires_grad)
+        made = made if cls is _C.Tensor else made.as_subclass(cls)
+        made.requires_grad_(model.requires_grad)
     if model.__dict__:
         made.__dict__.update(model.__dict__)
     return made
 
 
 def _memory_copied(tensor, memo):
-    """A tensor over a copy of the whole storage; the memo keeps the copy, so that the copies of tensors that share
-    memory share memory. PyTorch's parameters part from what shares theirs."""
+    """A tensor over a copy of the whole storage; the memo keeps the copy, so that the copies of
+    tensors that share memory share memory. PyTorch's parameters part from what shares theirs."""
     plain = tensor.detach()
     if isinstance(tensor, _Parameter):
         return plain.clone()
@@ -35,9 +37,11 @@ def _memory_copied(tensor, memo):
 class Tensor:
     def __deepcopy__(self, memo):
         if not self.is_leaf:
-            raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support the deepcopy protocol at "
-                               "the moment.  If you were attempting to deepcopy a module, this may be because of a "
-                               "torch.nn.utils.weight_norm usage, see https://github.com/pytorch/pytorch/pull/103001")
+            raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support "
+                               "the deepcopy protocol at the moment.  If you were attempting to "
+                               "deepcopy a module, this may be because of a "
+                               "torch.nn.utils.weight_norm usage, see "
+                               "https://github.com/pytorch/pytorch/pull/103001")
         if id(self) in memo:
             return memo[id(self)]
         copy = _like(_memory_copied(self, memo), self)
@@ -53,12 +57,14 @@ class Tensor:
     def __reduce_ex__(self, protocol):
         # A pickle names the class as None (Tensor), True (Parameter), or by itself.
         if self.requires_grad and not self.is_leaf:
-            raise RuntimeError("Cowardly refusing to serialize non-leaf tensor which requires_grad, since autograd does not "
-                               "support crossing process boundaries.  If you just want to transfer the data, call "
-                               "detach() on the tensor before serializing (e.g., putting it on the queue).")
+            raise RuntimeError("Cowardly refusing to serialize non-leaf tensor which "
+                               "requires_grad, since autograd does not support crossing process "
+                               "boundaries.  If you just want to transfer the data, call detach() "
+                               "on the tensor before serializing (e.g., putting it on the queue).")
         cls = {_C.Tensor: None, _Parameter: True}.get(type(self), type(self))
-        return _C._rebuild_tensor, (cls, _C._bytes_of(self), list(self.shape), str(self.dtype)[len("torch."):],
-                                    str(self.device), self.requires_grad), self.__dict__ or None
+        values = (cls, _C._bytes_of(self), list(self.shape), str(self.dtype)[len("torch."):],
+                  str(self.device), self.requires_grad)
+        return _C._rebuild_tensor, values, self.__dict__ or None
 
     def __setstate__(self, state):
         if isinstance(state, dict):
@@ -79,14 +85,16 @@ class Tensor:
         return _mapped(self, callable)
 
     def map_(self, tensor, callable):
-        """Replaces each element x by callable(x, y), where y is the element of `tensor`, in place. On the CPU only, and
-        slow."""
+        """Replaces each element x by callable(x, y), where y is the element of `tensor`, in place.
+        On the CPU only, and slow."""
         if not isinstance(tensor, _C.Tensor):
-            raise TypeError(f"map_(): argument 'tensor' must be Tensor, not {type(tensor).__name__}")
+            raise TypeError(f"map_(): argument 'tensor' must be Tensor, not "
+                            f"{type(tensor).__name__}")
         return _mapped(self, callable, tensor)
 
     def type(self, dtype=None, non_blocking=False):
-        """The name of the tensor's type; or the tensor converted to `dtype`, which may be such a name.
+        """The name of the tensor's type; or the tensor converted to `dtype`, which may be such a
+        name.
 
         Args:
             dtype (torch.dtype, str or type): torch.float32, "torch.FloatTensor", torch.FloatTensor
@@ -96,7 +104,8 @@ class Tensor:
         'torch.FloatTensor'
         """
         if dtype is None:
-            return ("torch.cuda." if self.is_cuda else "torch.") + _C._dtype_class(self.dtype) + "Tensor"
+            where = "torch.cuda." if self.is_cuda else "torch."
+            return where + _C._dtype_class(self.dtype) + "Tensor"
         device = None
         if isinstance(dtype, type) and type(dtype).__name__ == "tensortype":
             dtype, device = dtype.dtype, dtype._device
@@ -127,22 +136,26 @@ class Tensor:
         """torch.full with the dtype and on the device of this tensor."""
         return _factory(self, _C.full, args, options)
 
-    def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, layout=None, pin_memory=False):
+    def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, layout=None,
+                   pin_memory=False):
         """torch.tensor(data) with the dtype and on the device of this tensor."""
+        dtype = self.dtype if dtype is None else dtype
+        device = self.device if device is None else device
         if isinstance(data, _C.Tensor):
-            warnings.warn("To copy construct from a tensor, it is recommended to use sourceTensor.detach().clone() or "
+            warnings.warn("To copy construct from a tensor, it is recommended to use "
+                          "sourceTensor.detach().clone() or "
                           "sourceTensor.detach().clone().requires_grad_(True), rather than "
                           "tensor.new_tensor(sourceTensor).", stacklevel=2)
-            data = data.detach().to(self.device if device is None else device,
-                                    self.dtype if dtype is None else dtype, copy=True)
+            data = data.detach().to(device, dtype, copy=True)
             return data.requires_grad_(requires_grad)
-        return _C.tensor(data, dtype=self.dtype if dtype is None else dtype,
-                         device=self.device if device is None else device, requires_grad=requires_grad,
+        return _C.tensor(data, dtype=dtype, device=device, requires_grad=requires_grad,
                          pin_memory=pin_memory)
 
     def new(self, *data, **options):
-        """A tensor of sizes, or of a sequence of values, of this one's type: the form from before dtypes."""
-        if len(data) == 1 and isinstance(data[0], (list, tuple)) and not isinstance(data[0], _C.Size):
+        """A tensor of sizes, or of a sequence of values, of this one's type: the form from before
+        dtypes."""
+        values = len(data) == 1 and isinstance(data[0], (list, tuple))
+        if values and not isinstance(data[0], _C.Size):
             return _C.tensor(data[0], dtype=self.dtype, device=self.device)
         return _factory(self, _C.empty, data or (0,), options)
 
@@ -156,9 +169,11 @@ def _mapped(tensor, function, *others):
     if tensor.is_cuda:
         raise TypeError("apply_ is only implemented on CPU tensors")
     if tensor.requires_grad:
-        raise RuntimeError("Can't call apply_() on Variable that requires grad. Use var.detach().apply_() instead.")
+        raise RuntimeError("Can't call apply_() on Variable that requires grad. Use "
+                           "var.detach().apply_() instead.")
     if any(other.numel() != tensor.numel() or other.dtype != tensor.dtype for other in others):
         raise RuntimeError("map_: the tensors differ in size or dtype")
     values = (t.detach().reshape(-1).tolist() for t in (tensor, *others))
     with _C.no_grad():
-        return tensor.copy_(_C.tensor([function(*v) for v in zip(*values)], dtype=tensor.dtype).view(tensor.shape))
+        made = _C.tensor([function(*v) for v in zip(*values)], dtype=tensor.dtype)
+        return tensor.copy_(made.view(tensor.shape))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.backends: modules whose attributes are settings, read and written where the library keeps them; and
-torch.set_float32_matmul_precision."""
+"""torch.backends: modules whose attributes are settings, read and written where the library keeps
+them; and torch.set_float32_matmul_precision."""
 import sys
 import warnings
 from types import ModuleType
@@ -26,7 +26,8 @@ def _attribute(number, name):
 
 def _module(path, **functions):
     """A module below torch.backends with its settings and functions."""
-    settings = {name: _attribute(i, name) for i, (where, name) in enumerate(_SETTINGS) if where == path}
+    settings = {name: _attribute(i, name)
+                for i, (where, name) in enumerate(_SETTINGS) if where == path}
     full = f"{__name__}.{path}"
     module = type("module", (ModuleType,), {
         "__module__": "torch.backends", **settings,
@@ -69,7 +70,8 @@ def set_float32_matmul_precision(precision):
         precision (str): "highest" for float32, "high" or "medium" for TF32
     """
     if not isinstance(precision, str):
-        raise RuntimeError(f"set_float32_matmul_precision expects a str, but got {type(precision).__name__}")
+        raise RuntimeError("set_float32_matmul_precision expects a str, but got "
+                           f"{type(precision).__name__}")
     if precision not in _PRECISIONS:
         warnings.warn(f"{precision} is not one of 'highest', 'high', or 'medium'; the current "
                       "setFloat32MatmulPrecision call has no effect.", stacklevel=2)

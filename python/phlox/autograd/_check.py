@@ -3,13 +3,14 @@
 from phlox import _C, autograd
 
 
-def gradcheck(func, inputs, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=True, nondet_tol=0.0, fast_mode=False,
-              check_undefined_grad=True):
+def gradcheck(func, inputs, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=True, nondet_tol=0.0,
+              fast_mode=False, check_undefined_grad=True):
     """Compares gradients with differences: True, or an error that tells where they part.
 
     Args:
         func (callable): of the inputs; gives a tensor, or a tuple of which the first counts
-        inputs (Tensor or sequence): those that are tensors and require a gradient, of float64, are moved
+        inputs (Tensor or sequence): those that are tensors and require a gradient, of float64, are
+            moved
         eps (float): by how much they are moved
         atol, rtol (float): what the two may differ by
         raise_exception (bool): raises where they differ by more; else gives False

@@ -12,7 +12,8 @@ class VariableMeta(type):
 
     def __call__(cls, data=None, requires_grad=False, volatile=False):
         if not isinstance(data, _C.Tensor):
-            raise TypeError(f"Variable(): argument 'data' must be Tensor, not {type(data).__name__}")
+            raise TypeError(f"Variable(): argument 'data' must be Tensor, not "
+                            f"{type(data).__name__}")
         made = data.detach()
         return made.requires_grad_() if requires_grad else made
 

@@ -8,8 +8,9 @@ _MODES = ("default", "warn", "error")
 
 
 class _CudaDeviceProperties(namedtuple("_CudaDeviceProperties", (
-        "name", "major", "minor", "total_memory", "multi_processor_count", "uuid", "pci_bus_id", "pci_device_id",
-        "pci_domain_id", "L2_cache_size", "max_threads_per_multi_processor", "is_simulated"))):
+        "name", "major", "minor", "total_memory", "multi_processor_count", "uuid", "pci_bus_id",
+        "pci_device_id", "pci_domain_id", "L2_cache_size", "max_threads_per_multi_processor",
+        "is_simulated"))):
     """What a device is: bytes, and numbers of units."""
 
     __module__ = "torch.cuda"
@@ -18,11 +19,13 @@ class _CudaDeviceProperties(namedtuple("_CudaDeviceProperties", (
     def __repr__(self):
         shown = {**self._asdict(), "total_memory": f"{self.total_memory >> 20}MB",
                  "L2_cache_size": f"{self.L2_cache_size >> 20}MB", "name": repr(self.name)}
-        return f"_CudaDeviceProperties({', '.join(f'{name}={shown[name]}' for name in self._fields[:10])})"
+        text = ", ".join(f"{name}={shown[name]}" for name in self._fields[:10])
+        return f"_CudaDeviceProperties({text})"
 
 
 def get_device_properties(device=None):
-    """What a device is: name, capability, memory, ... as a tuple with named fields; the current device by default."""
+    """What a device is: name, capability, memory, ... as a tuple with named fields; the current
+    device by default."""
     return _CudaDeviceProperties(*cuda._device_properties(device))
 
 
@@ -46,7 +49,8 @@ def set_sync_debug_mode(debug_mode):
     cuda._sync_debug_mode(None)  # there must be a device
     if isinstance(debug_mode, str):
         if debug_mode not in _MODES:
-            raise RuntimeError("invalid value of debug_mode, expected one of `default`, `warn`, `error`")
+            raise RuntimeError("invalid value of debug_mode, expected one of `default`, `warn`, "
+                               "`error`")
         debug_mode = _MODES.index(debug_mode)
     cuda._sync_debug_mode(debug_mode)
 

@@ -33,7 +33,8 @@ class device:
 
 
 class device_of(device):
-    """Makes the device of a tensor current within a with statement; of one on the CPU, changes nothing.
+    """Makes the device of a tensor current within a with statement; of one on the CPU, changes
+    nothing.
 
     Args:
         obj (Tensor): or what else has is_cuda and get_device
@@ -59,8 +60,8 @@ class StreamContext:
 
     def __init__(self, stream=...):
         if stream is ...:
-            raise TypeError("stream() missing 1 required positional argument: 'stream' (a new stream is made by "
-                            "torch.cuda.Stream())")
+            raise TypeError("stream() missing 1 required positional argument: 'stream' (a new "
+                            "stream is made by torch.cuda.Stream())")
         self.stream = stream
         self._before = []
 

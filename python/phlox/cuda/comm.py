@@ -10,13 +10,15 @@ _C._name_missing(__name__)
 def _need_tensors(tensors, function):
     for tensor in tensors:
         if not isinstance(tensor, _C.Tensor):
-            raise TypeError(f"{function}(): argument 'tensors' must be Tensor, not {type(tensor).__name__}")
+            raise TypeError(f"{function}(): argument 'tensors' must be Tensor, not "
+                            f"{type(tensor).__name__}")
     return tensors
 
 
 def _need_tensor(tensor, function):
     if not isinstance(tensor, _C.Tensor):
-        raise TypeError(f"{function}(): argument 'tensor' must be Tensor, not {type(tensor).__name__}")
+        raise TypeError(f"{function}(): argument 'tensor' must be Tensor, not "
+                        f"{type(tensor).__name__}")
 
 
 def broadcast(tensor, devices=None, *, out=None):
@@ -37,8 +39,8 @@ def broadcast(tensor, devices=None, *, out=None):
         return _C._broadcast(tensor, devices)
     for i, target in enumerate(_need_tensors(out, "broadcast")):
         if not target.is_cuda:
-            raise RuntimeError("Expected all output tensors to be CUDA tensors, but output tensor at index "
-                               f"{i} has device '{target.device}'")
+            raise RuntimeError("Expected all output tensors to be CUDA tensors, but output tensor "
+                               f"at index {i} has device '{target.device}'")
         target.copy_(tensor, non_blocking=True)
     return out
 
@@ -54,7 +56,8 @@ def reduce_add(inputs, destination=None):
     if destination is not None:
         destination = _C.device("cuda", _C._device_indices([destination])[0])
         if all(tensor.device != destination for tensor in inputs):
-            raise RuntimeError("reduce_add expects destination to be on the same GPU with one of the tensors")
+            raise RuntimeError("reduce_add expects destination to be on the same GPU with one of "
+                               "the tensors")
     return _C._reduce_add(inputs, destination)
 
 
@@ -72,10 +75,12 @@ def scatter(tensor, devices, chunk_sizes=None, dim=0):
     if chunk_sizes is not None:
         if len(chunk_sizes) != len(devices):
             raise RuntimeError("Expected devices and chunk_sizes to be of same length, but got "
-                               f"len(devices) = {len(devices)} and len(chunk_sizes) = {len(chunk_sizes)}")
+                               f"len(devices) = {len(devices)} and len(chunk_sizes) = "
+                               f"{len(chunk_sizes)}")
         if sum(chunk_sizes) != tensor.size(dim):
-            raise RuntimeError(f"split_with_sizes expects split_sizes to sum exactly to {tensor.size(dim)} (input "
-                               f"tensor's size at dimension {dim}), but got split_sizes={chunk_sizes}")
+            raise RuntimeError("split_with_sizes expects split_sizes to sum exactly to "
+                               f"{tensor.size(dim)} (input tensor's size at dimension {dim}), but "
+                               f"got split_sizes={chunk_sizes}")
     return tuple(_C._scatter_tensor(tensor, devices, dim, chunk_sizes))
 
 
@@ -101,9 +106,10 @@ def gather(tensors, dim=0, destination=None):
         if at < dims and tensor.dim() == dims:
             wanted[at] = tensor.size(at)
         if list(tensor.shape) != wanted:
-            raise RuntimeError(f"Input tensor at index {i} has invalid shape {list(tensor.shape)}, but expected {wanted}")
+            raise RuntimeError(f"Input tensor at index {i} has invalid shape {list(tensor.shape)}, "
+                               f"but expected {wanted}")
     if destination == -1 and isinstance(destination, int):
-        warnings.warn("Using -1 to represent CPU tensor is deprecated. Please use a device object or string instead, "
-                      'e.g., "cpu".', FutureWarning, 2)
+        warnings.warn("Using -1 to represent CPU tensor is deprecated. Please use a device object "
+                      'or string instead, e.g., "cpu".', FutureWarning, 2)
         destination = "cpu"
     return _C._gather_tensors(tensors, "cuda" if destination is None else destination, at)

@@ -5,7 +5,8 @@ import warnings
 from phlox import _C, cuda
 from phlox.cuda import (  # noqa: F401
     _memory_blocks, _set_allocator_settings, empty_cache, get_allocator_backend, host_memory_stats,
-    max_memory_allocated, max_memory_reserved, mem_get_info, memory_allocated, memory_reserved, memory_stats,
+    max_memory_allocated, max_memory_reserved, mem_get_info, memory_allocated, memory_reserved,
+    memory_stats,
     reset_accumulated_memory_stats, reset_peak_memory_stats, set_per_process_memory_fraction)
 
 _C._name_missing(__name__)
@@ -21,8 +22,10 @@ _KINDS = ("current", "peak", "allocated", "freed")
 
 def _cell(value, scale, is_bytes):
     """`scale` decides the unit: that of the row "all", so that the rows of a group agree."""
-    units, most, step = (("B  ", "KiB", "MiB", "GiB", "TiB", "PiB"), 768 * 1024, 1024) if is_bytes else \
-        ((" ", "K", "M"), 750 * 1000, 1000)
+    if is_bytes:
+        units, most, step = ("B  ", "KiB", "MiB", "GiB", "TiB", "PiB"), 768 * 1024, 1024
+    else:
+        units, most, step = (" ", "K", "M"), 750 * 1000, 1000
     unit = 0
     while unit < len(units) - 1 and scale >= most:
         value, scale, unit = value // step, scale / step, unit + 1
@@ -40,13 +43,15 @@ def memory_summary(device=None, abbreviated=False):
     stats = memory_stats(device)
     figures = lambda key: [stats.get(f"{key}.{kind}", 0) for kind in _KINDS]
     rule = lambda mark: f"|{mark * 75}|"
-    lines = [rule("="), f"|                  PyTorch CUDA memory summary, device ID {index:<18d}|", rule("-"),
+    lines = [rule("="),
+             f"|                  PyTorch CUDA memory summary, device ID {index:<18d}|", rule("-"),
              f"|            CUDA OOMs: {stats.get('num_ooms', 0):<13d}|"
              f"        cudaMalloc retries: {stats.get('num_alloc_retries', 0):<10d}|", rule("="),
              "|        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  |"]
 
     def row(title, values, scales, is_bytes):
-        lines.append(f"| {title:<21s} |" + "".join(_cell(v, s, is_bytes) for v, s in zip(values, scales)))
+        cells = "".join(_cell(v, s, is_bytes) for v, s in zip(values, scales))
+        lines.append(f"| {title:<21s} |{cells}")
 
     for key, title in _ROWS:
         lines.append(rule("-"))
@@ -54,7 +59,8 @@ def memory_summary(device=None, abbreviated=False):
         row(title, scales, scales, is_bytes)
         for pool in () if abbreviated else ("large", "small"):
             row(f"      from {pool} pool", figures(f"{key}.{pool}_pool"), scales, is_bytes)
-    for key, title in ("oversize_allocations", "Oversize allocations"), ("oversize_segments", "Oversize GPU segments"):
+    for key, title in (("oversize_allocations", "Oversize allocations"),
+                       ("oversize_segments", "Oversize GPU segments")):
         lines.append(rule("-"))
         row(title, figures(key), figures(key), False)
     return "\n".join([*lines, rule("="), ""])
@@ -62,17 +68,21 @@ def memory_summary(device=None, abbreviated=False):
 
 # ---- the snapshot
 def memory_snapshot():
-    """The segments that the allocator holds, of all devices: dicts with their blocks, as PyTorch has them."""
+    """The segments that the allocator holds, of all devices: dicts with their blocks, as PyTorch
+    has them."""
     segments = []
     for device in range(cuda.device_count()) if cuda.is_initialized() else ():
         segment = None
         for block in _memory_blocks(device):
-            address, size, stream = (block.pop(key) for key in ("segment_address", "segment_size", "stream"))
+            address, size = block.pop("segment_address"), block.pop("segment_size")
+            stream = block.pop("stream")
             small = block.pop("small")
             if segment is None or segment["address"] != address:
-                segment = {"device": device, "address": address, "total_size": size, "stream": stream,
+                segment = {"device": device, "address": address, "total_size": size,
+                           "stream": stream,
                            "segment_type": "small" if small else "large", "segment_pool_id": (0, 0),
-                           "allocated_size": 0, "active_size": 0, "requested_size": 0, "is_expandable": False,
+                           "allocated_size": 0, "active_size": 0, "requested_size": 0,
+                           "is_expandable": False,
                            "frames": [], "blocks": []}
                 segments.append(segment)
             segment["blocks"].append({**block, "frames": []})
@@ -87,7 +97,8 @@ def memory_snapshot():
 # ---- older names
 def _renamed(old, function):
     def renamed(device=None):
-        warnings.warn(f"`torch.cuda.{old}` has been renamed to `torch.cuda.{function.__name__}`", FutureWarning, 2)
+        warnings.warn(f"`torch.cuda.{old}` has been renamed to "
+                      f"`torch.cuda.{function.__name__}`", FutureWarning, 2)
         return function(device)
 
     renamed.__name__ = renamed.__qualname__ = old
@@ -97,8 +108,8 @@ def _renamed(old, function):
 
 def _resets_all(old):
     def reset(device=None):
-        warnings.warn(f"torch.cuda.{old} now calls torch.cuda.reset_peak_memory_stats, which resets /all/ peak "
-                      "memory stats.", FutureWarning, 2)
+        warnings.warn(f"torch.cuda.{old} now calls torch.cuda.reset_peak_memory_stats, which "
+                      "resets /all/ peak memory stats.", FutureWarning, 2)
         return reset_peak_memory_stats(device)
 
     reset.__name__ = reset.__qualname__ = old

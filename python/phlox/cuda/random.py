@@ -15,7 +15,8 @@ def _generator(device):
 
 
 def manual_seed(seed):
-    """Begins the stream of a seed, an int of 64 bits, on the current device; without devices, does nothing."""
+    """Begins the stream of a seed, an int of 64 bits, on the current device; without devices, does
+    nothing."""
     seed = int(seed)
     if cuda.device_count():
         _generator(None).manual_seed(seed)

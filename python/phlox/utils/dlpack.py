@@ -10,14 +10,16 @@ def from_dlpack(ext_tensor):
     """A tensor over the memory of an object with __dlpack__, or of a capsule, which it takes.
 
     Args:
-        ext_tensor: an array of another library; one on a device is told our current stream, which it makes wait
+        ext_tensor: an array of another library; one on a device is told our current stream, which
+            it makes wait
 
     >>> torch.from_dlpack(torch.ones(2))
     tensor([1., 1.])
     """
     if type(ext_tensor).__name__ == "PyCapsule":
         return _C._take_capsule(ext_tensor)
-    type_, index = ext_tensor.__dlpack_device__() if hasattr(ext_tensor, "__dlpack_device__") else (None, 0)
+    told = hasattr(ext_tensor, "__dlpack_device__")
+    type_, index = ext_tensor.__dlpack_device__() if told else (None, 0)
     options = {"stream": _C.cuda._native_stream(index)} if type_ == _CUDA else {}
     return _C._take_capsule(ext_tensor.__dlpack__(**options))
 

@@ -16,8 +16,8 @@ def _scales(given):
     return float(given[0]), float(given[-1])
 
 
-def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute_scale_factor=None,
-                antialias=False):
+def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None,
+                recompute_scale_factor=None, antialias=False):
     """Images (N, C, H, W) or lines (N, C, L) of another size.
 
     Args:
@@ -32,7 +32,8 @@ def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corne
     torch.Size([1, 1, 4, 4])
     """
     if not isinstance(input, _C.Tensor):
-        raise TypeError(f"interpolate(): argument 'input' must be Tensor, not {type(input).__name__}")
+        raise TypeError("interpolate(): argument 'input' must be Tensor, not "
+                        f"{type(input).__name__}")
     if antialias:
         raise NotImplementedError("interpolate with antialias=True is not implemented")
     scales = (None, None) if scale_factor is None else _scales(scale_factor)
