@@ -9,14 +9,16 @@ static const struct {
   const char *name, *c;
   int count;
   og_type type;
-} functions[] = {{"ndim", "px__ndim_of", 1, OG_INT},      {"numel", "px__numel_of", 1, OG_INT},
-                 {"len", "px__length_of", 1, OG_INT},     {"isfloat", "px__is_float", 1, OG_BOOL},
-                 {"isbool", "px__is_bool", 1, OG_BOOL},   {"isint64", "px__is_int64", 1, OG_BOOL},
-                 {"same", "px__same_sizes", 2, OG_BOOL},  {"istensor", "px__is_tensor", 1, OG_BOOL},
-                 {"fits", "px__fits", 2, OG_BOOL},        {"suffix", "px__suffix", 2, OG_BOOL},
-                 {"rows", "px__rows_of", 2, OG_INT},      {"classes", "px__classes", 2, OG_BOOL},
-                 {"shape", "PX__SHAPE_TEXT", 1, OG_TEXT}, {"dtype", "px__class_of", 1, OG_TEXT},
-                 {"ctype", "px__ctype_of", 1, OG_TEXT}};
+} functions[] = {
+    {"ndim", "px__ndim_of", 1, OG_INT},      {"numel", "px__numel_of", 1, OG_INT},
+    {"len", "px__length_of", 1, OG_INT},     {"isfloat", "px__is_float", 1, OG_BOOL},
+    {"isbool", "px__is_bool", 1, OG_BOOL},   {"isint64", "px__is_int64", 1, OG_BOOL},
+    {"same", "px__same_sizes", 2, OG_BOOL},  {"istensor", "px__is_tensor", 1, OG_BOOL},
+    {"fits", "px__fits", 2, OG_BOOL},        {"suffix", "px__suffix", 2, OG_BOOL},
+    {"rows", "px__rows_of", 2, OG_INT},      {"classes", "px__classes", 2, OG_BOOL},
+    {"shape", "PX__SHAPE_TEXT", 1, OG_TEXT}, {"dtype", "px__class_of", 1, OG_TEXT},
+    {"ctype", "px__ctype_of", 1, OG_TEXT},   {"numbers", "PX__NUMBERS_TEXT", 1, OG_TEXT},
+    {"exact", "PX__EXACT_TEXT", 1, OG_TEXT}, {"alike", "px__same_dtype", 2, OG_BOOL}};
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
 // Those that take a number after the names.
 static const struct {

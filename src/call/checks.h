@@ -20,6 +20,9 @@ static inline bool px__is_float(px_value a) {
 }
 static inline bool px__is_bool(px_value a) { return px__dtype_of(a) == PX_BOOL; }
 static inline bool px__is_int64(px_value a) { return px__dtype_of(a) == PX_INT64; }
+static inline bool px__same_dtype(px_value a, px_value b) {
+  return px__dtype_of(a) == px__dtype_of(b);
+}
 static inline const char *px__class_of(px_value a) { return px_dtype_class(px__dtype_of(a)); }
 
 // Sizes: a tensor's, or a list of them.
@@ -76,6 +79,11 @@ static inline bool px__classes(px_value input, px_value target) {
   return x.n == y.n + 1;
 }
 #define PX__SHAPE_TEXT(a) px__sizes_text((char[128]){0}, 128, px__sizes_of(a).n, px__sizes_of(a).at)
+// The sizes without brackets; a number with as many digits as tell it from its neighbours.
+#define PX__NUMBERS_TEXT(a) px__numbers_text((char[128]){0}, px__sizes_of(a))
+#define PX__EXACT_TEXT(a) px__exact_text((char[32]){0}, px_value_float(a))
+const char *px__numbers_text(char text[128], px__sizes sizes);
+const char *px__exact_text(char text[32], double x);
 
 // Whether a number can be written to elements of a tensor, and the C type of these.
 static inline bool px__fits(px_value number, px_value self) {

@@ -125,7 +125,6 @@ PX_RUN(arange) {
 PX_RUN(linspace) {
   px__options o = PX_OPTIONS(args);
   int64_t n = args->steps;
-  PX_CHECK(n >= 0, PX_RUNTIME, "number of steps must be non-negative");
   PX_TRY(make(call, &o, 1, &n));
   px_value params[2] = {PX_S(args->start), PX_S(args->end)};
   return run_filler(call, "linspace", params, 2);
@@ -134,10 +133,6 @@ PX_RUN(linspace) {
 PX_RUN(eye) {
   px__options o = PX_OPTIONS(args);
   int64_t sizes[2] = {args->n, px__given(args->m) ? args->m.v.i : args->n};
-  PX_CHECK(sizes[0] >= 0, PX_RUNTIME, "n must be greater or equal to 0, got %lld",
-           (long long)sizes[0]);
-  PX_CHECK(sizes[1] >= 0, PX_RUNTIME, "m must be greater or equal to 0, got %lld",
-           (long long)sizes[1]);
   PX_TRY(make(call, &o, 2, sizes));
   return run_filler(call, "eye", NULL, 0);
 }
@@ -174,8 +169,6 @@ static px_status list_places(px_tensor **out, int64_t rows, int64_t cols, int64_
 static px_status triangle(px_call *call, int64_t rows, int64_t cols, int64_t offset, bool above,
                           px__options o) {
   PX_SCOPED(px_tensor) places = NULL;
-  PX_CHECK(rows >= 0, PX_RUNTIME, "row must be non-negative, got%lld", (long long)rows);
-  PX_CHECK(cols >= 0, PX_RUNTIME, "col must be non-negative, got%lld", (long long)cols);
   if (o.dtype == PX_DTYPE_NONE) o.dtype = PX_INT64;
   offset = clamped(offset, -rows, cols);
   if (above && offset > -rows) offset--;
@@ -256,9 +249,6 @@ PX_RUN(filled) {
 // by the host otherwise, which waits for it.
 static px_status spread(px_tensor *to, const px_tensor *value) {
   px_scalar number;
-  PX_CHECK(value->ndim == 0, PX_RUNTIME,
-           "fill_ only supports 0-dimension value tensor but got tensor with %d dimensions.",
-           value->ndim);
   PX_TRY(px__check_value(value, px__tensor_device(to)));
   if (px_device_equal(px__tensor_device(to), px__tensor_device(value)))
     return px__tensor_copy(to, value, false);

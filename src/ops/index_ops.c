@@ -26,12 +26,6 @@ static px_status same_dtype(const px_call *call, const px_tensor *self, const px
   return PX_OK;
 }
 
-static px_status long_index(const px_call *call, const px_tensor *index) {
-  PX_CHECK(index->dtype == PX_INT64, PX_RUNTIME, "%s(): Expected dtype int64 for index",
-           call->op->name);
-  return PX_OK;
-}
-
 // ---- x[i, j]
 
 PX_RUN(index) {
@@ -82,9 +76,6 @@ PX_RUN(take) {
   px__picking p;
   PX_SCOPED(px_tensor) self = NULL;
   PX_TRY(px__call_same_device(call));
-  PX_CHECK(args->index->dtype == PX_INT64, PX_RUNTIME,
-           "take(): Expected a long tensor for index, but got %s",
-           px_dtype_class((px_dtype)args->index->dtype));
   PX_TRY(px_contiguous(&self, args->self));
   return get(call, &p, px__pick_flat(&p, self, args->index), self);
 }
@@ -104,9 +95,6 @@ PX_RUN(index_select) {
   const px_tensor *self = args->self;
   PX_TRY(px__call_same_device(call));
   PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
-  PX_CHECK(self->ndim || args->index->numel == 1, PX_RUNTIME,
-           "index_select(): Index to scalar can have only 1 value, got %lld value(s)",
-           (long long)args->index->numel);
   return get(call, &p, px__pick_dim(&p, self, dim, args->index), self);
 }
 
@@ -122,10 +110,6 @@ PX_RUN(index_select_backward) {
 static px_status check_source(const px_call *call, const px_tensor *self, int dim,
                               const px_tensor *index, const px_tensor *source) {
   int64_t n = source->ndim ? source->sizes[dim] : 1;
-  PX_CHECK(index->ndim <= 1, PX_INDEX, "%s(): Index is supposed to be a vector", call->op->name);
-  PX_TRY(same_dtype(call, self, source, "source"));
-  PX_CHECK(source->ndim == self->ndim, PX_RUNTIME,
-           "%s(): Source and destination must have the same number of dimensions", call->op->name);
   PX_CHECK(index->numel == n, PX_RUNTIME,
            "%s(): Number of indices (%lld) should be equal to source.size(dim): (%lld)",
            call->op->name, (long long)index->numel, (long long)n);
@@ -189,7 +173,6 @@ PX_RUN(index_fill) {
 static px_status check_along(const px_call *call, const px_tensor *self, int dim,
                              const px_tensor *index, const px_tensor *src, const char *name) {
   char a[256], b[256], e[256];
-  PX_TRY(long_index(call, index));
   int n = self->ndim ? self->ndim : 1, have = index->ndim ? index->ndim : 1;
   if (index->numel == 0) return PX_OK;
   PX_CHECK(n == have, PX_RUNTIME,
@@ -277,7 +260,6 @@ PX_RUN(embedding) {
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) rows = NULL;
   int64_t sizes[PX_MAX_DIMS];
-  PX_CHECK(weight->ndim == 2, PX_RUNTIME, "'weight' must be 2-D");
   PX_CHECK(input->dtype == PX_INT64 || input->dtype == PX_INT32, PX_RUNTIME,
            "Expected tensor for argument #1 'indices' to have one of the following scalar types: "
            "Long, Int; but got torch.%sTensor instead (while checking arguments for embedding)",
@@ -325,12 +307,8 @@ PX_RUN(one_hot) {
   PX_SCOPED(px_tensor) column = NULL;
   PX_SCOPED(px_tensor) made = NULL;
   px_scalar top;
-  PX_CHECK(self->dtype == PX_INT64, PX_RUNTIME,
-           "one_hot is only applicable to index tensor of type LongTensor.");
   PX_CHECK(self->ndim < PX_MAX_DIMS, PX_RUNTIME, "too many dimensions");
-  if (classes <= 0) {
-    PX_CHECK(classes == -1, PX_RUNTIME, "num_classes should be positive");
-    PX_CHECK(self->numel, PX_RUNTIME, "Can not infer total number of classes from empty tensor.");
+  if (classes == -1) {
     PX_TRY(px__index_max(&most, self));
     PX_TRY(px_tensor_item(&top, most));
     classes = px_scalar_int(top) + 1;
@@ -362,11 +340,6 @@ PX_RUN(bincount) {
   PX_SCOPED(px_tensor) amount = NULL;
   px_scalar top = px_int(-1), bottom = px_int(0);
   PX_TRY(px__call_same_device(call));
-  PX_CHECK(self->ndim == 1 && !px_dtype_is_float((px_dtype)self->dtype), PX_RUNTIME,
-           "bincount only supports 1-d non-negative integral inputs.");
-  PX_CHECK(args->minlength >= 0, PX_RUNTIME, "minlength should be >= 0");
-  PX_CHECK(!weights || (weights->ndim == 1 && weights->numel == self->numel), PX_RUNTIME,
-           "weights should be 1-d and have the same length as input");
   if (self->numel) {
     PX_SCOPED(px_tensor) least = NULL;
     PX_TRY(px_min(&least, self));

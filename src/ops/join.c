@@ -47,7 +47,6 @@ PX_RUN(cat) {
   px_value list = args->tensors;
   int64_t sizes[PX_MAX_DIMS], at = 0;
   int dim = 0, ndim = 0;
-  PX_CHECK(list.n > 0, PX_VALUE, "torch.cat(): expected a non-empty list of Tensors");
   PX_TRY(px__call_same_device(call));
   PX_TRY(cat_shape(list, args->dim, &dim, &ndim, sizes));
   PX_TRY(px__call_result(call, 0, ndim, sizes, joint_dtype(list)));
@@ -82,7 +81,6 @@ PX_RUN(stack) {
   px_value list = args->tensors;
   int64_t sizes[PX_MAX_DIMS];
   int dim;
-  PX_CHECK(list.n > 0, PX_RUNTIME, "stack expects a non-empty TensorList");
   const px_tensor *first = list.v.tensors[0];
   PX_CHECK(first->ndim < PX_MAX_DIMS, PX_RUNTIME, "too many dimensions");
   PX_TRY(px__wrap_dim(&dim, args->dim, first->ndim + 1));
@@ -104,7 +102,6 @@ static px_status cat_at_least(px_call *call, px_value list, int least, int dim) 
   px_tensor **items = NULL;
   px_status status = PX_OK;
   int made = 0;
-  PX_CHECK(list.n > 0, PX_RUNTIME, "%s expects a non-empty TensorList", call->op->name);
   PX_TRY(px__alloc((void **)&items, (size_t)list.n * sizeof *items));
   for (; made < list.n && status == PX_OK; made++) {
     px_tensor *t = list.v.tensors[made];
@@ -121,7 +118,7 @@ static px_status cat_at_least(px_call *call, px_value list, int least, int dim) 
 }
 
 PX_RUN(hstack) {
-  bool flat = args->tensors.n > 0 && args->tensors.v.tensors[0]->ndim <= 1;
+  bool flat = args->tensors.v.tensors[0]->ndim <= 1;
   return cat_at_least(call, args->tensors, 1, flat ? 0 : 1);
 }
 
@@ -187,7 +184,6 @@ PX_RUN(repeat_interleave) {
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) column = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
-  PX_CHECK(repeats >= 0, PX_RUNTIME, "Repeats must be non-negative");
   if (px__given(args->dim)) {
     PX_TRY(px__wrap_dim(&dim, args->dim.v.i, self->ndim));
     flat = px_retain(self);
@@ -310,15 +306,12 @@ PX_RUN(roll) {
   px_tensor *self = args->self;
   px_value shifts = args->shifts, dims = args->dims;
   PX_SCOPED(px_tensor) at = NULL;
-  PX_CHECK(shifts.n > 0, PX_RUNTIME, "`shifts` required");
   if (dims.n == 0 && shifts.n == 1) {
     PX_SCOPED(px_tensor) flat = NULL;
     PX_TRY(px_reshape(&flat, self, (const int64_t[]){-1}, 1));
     PX_TRY(roll_once(&at, flat, shifts.v.ints[0], 0));
     return px__unsafe_view(&call->results[0], at, self->sizes, self->ndim);
   }
-  PX_CHECK(shifts.n == dims.n, PX_RUNTIME, "shifts and dimensions must align. shifts: %d, dims:%d",
-           shifts.n, dims.n);
   at = px_retain(self);
   for (int i = 0; i < dims.n; i++) {
     px_tensor *next = NULL;

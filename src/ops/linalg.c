@@ -63,21 +63,9 @@ static px_status add_product(px_call *call, const px_tensor *self, const px_tens
 PX_RUN(addmm) { return add_product(call, args->self, args->mat1, args->mat2, false); }
 PX_RUN(_linear) { return add_product(call, args->self, args->mat1, args->mat2, true); }
 
-static px_status check_batches(const px_tensor *a, const px_tensor *b) {
-  PX_CHECK(a->ndim == 3, PX_RUNTIME, "batch1 must be a 3D tensor");
-  PX_CHECK(b->ndim == 3, PX_RUNTIME, "batch2 must be a 3D tensor");
-  PX_CHECK(b->sizes[0] == a->sizes[0] && b->sizes[1] == a->sizes[2], PX_RUNTIME,
-           "Expected size for first two dimensions of batch2 tensor to be: [%lld, %lld] but got: "
-           "[%lld, %lld].",
-           LL(a->sizes[0]), LL(a->sizes[2]), LL(b->sizes[0]), LL(b->sizes[1]));
-  PX_CHECK(a->dtype == b->dtype, PX_RUNTIME, "expected scalar type %s but found %s",
-           px_dtype_class((px_dtype)a->dtype), px_dtype_class((px_dtype)b->dtype));
-  return PX_OK;
-}
 PX_RUN(bmm) {
   const px_tensor *a = args->self, *b = args->mat2;
   PX_TRY(px__call_same_device(call));
-  PX_TRY(check_batches(a, b));
   int64_t sizes[3] = {a->sizes[0], a->sizes[1], b->sizes[2]};
   return px__call_result(call, 0, 3, sizes, (px_dtype)a->dtype);
 }
@@ -85,49 +73,24 @@ PX_RUN(baddbmm) {
   const px_tensor *self = args->self, *a = args->batch1;
   const px_tensor *b = args->batch2;
   PX_TRY(px__call_same_device(call));
-  PX_TRY(check_batches(a, b));
   int64_t sizes[3] = {a->sizes[0], a->sizes[1], b->sizes[2]};
-  PX_CHECK(self->dtype == a->dtype, PX_RUNTIME,
-           "Input dtypes must be the same, got: input %s, "
-           "batch1: %s, batch2: %s",
-           px_dtype_class((px_dtype)self->dtype), px_dtype_class((px_dtype)a->dtype),
-           px_dtype_class((px_dtype)b->dtype));
   PX_TRY(check_expands(self, 3, sizes));
   return px__call_result(call, 0, 3, sizes, (px_dtype)a->dtype);
 }
 
 PX_RUN(mv) {
-  const px_tensor *a = args->self, *x = args->vec;
-  PX_CHECK(a->ndim == 2 && x->ndim == 1, PX_RUNTIME,
-           "vector + matrix @ vector expected, got 1, %d, %d", a->ndim, x->ndim);
+  const px_tensor *a = args->self;
   PX_TRY(px__call_same_device(call));
-  PX_CHECK(a->sizes[1] == x->sizes[0], PX_RUNTIME,
-           "size mismatch, got input (%lld), mat (%lldx%lld), vec (%lld)", LL(a->sizes[0]),
-           LL(a->sizes[0]), LL(a->sizes[1]), LL(x->sizes[0]));
-  PX_CHECK(a->dtype == x->dtype, PX_RUNTIME, "expected scalar type %s but found %s",
-           px_dtype_class((px_dtype)a->dtype), px_dtype_class((px_dtype)x->dtype));
   return px__call_result(call, 0, 1, a->sizes, (px_dtype)a->dtype);
 }
 
 PX_RUN(dot) {
-  const px_tensor *a = args->self, *b = args->tensor;
-  PX_CHECK(a->ndim == 1 && b->ndim == 1, PX_RUNTIME,
-           "1D tensors expected, but got %dD and %dD tensors", a->ndim, b->ndim);
   PX_TRY(px__call_same_device(call));
-  PX_CHECK(a->dtype == b->dtype, PX_RUNTIME,
-           "dot : expected both vectors to have same dtype, but found %s and %s",
-           px_dtype_class((px_dtype)a->dtype), px_dtype_class((px_dtype)b->dtype));
-  PX_CHECK(a->numel == b->numel, PX_RUNTIME,
-           "inconsistent tensor size, expected tensor [%lld] and src [%lld] to have the same "
-           "number of elements, but got %lld and %lld elements respectively",
-           LL(a->numel), LL(b->numel), LL(a->numel), LL(b->numel));
-  return px__call_result(call, 0, 0, NULL, (px_dtype)a->dtype);
+  return px__call_result(call, 0, 0, NULL, (px_dtype)args->self->dtype);
 }
 
 PX_RUN(trace) {
   const px_tensor *self = args->self;
-  PX_CHECK(self->ndim == 2, PX_RUNTIME, "trace: expected a matrix, but got tensor with dim %d",
-           self->ndim);
   PX_CHECK(self->dtype != PX_BOOL || px__tensor_device(self).type != PX_CPU, PX_UNIMPLEMENTED,
            "\"trace\" not implemented for 'Bool'");
   PX_SCOPED(px_tensor) diagonal = NULL;
@@ -137,8 +100,6 @@ PX_RUN(trace) {
 
 PX_RUN(outer) {
   const px_tensor *a = args->self, *b = args->vec2;
-  PX_CHECK(a->ndim == 1, PX_RUNTIME, "outer: Expected 1-D argument self, but got %d-D", a->ndim);
-  PX_CHECK(b->ndim == 1, PX_RUNTIME, "outer: Expected 1-D argument vec2, but got %d-D", b->ndim);
   PX_SCOPED(px_tensor) column = NULL;
   int64_t sizes[2] = {a->numel, 1};
   PX_TRY(px_reshape(&column, a, sizes, 2));

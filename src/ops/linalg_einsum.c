@@ -249,7 +249,6 @@ static px_status contract(px_tensor **out, plan *p) {
 PX_RUN(einsum) {
   px_value tensors = args->tensors;
   plan p = {.equation = args->equation, .count = tensors.n};
-  PX_CHECK(tensors.n > 0, PX_RUNTIME, "einsum(): must provide at least one operand");
   for (int i = 0; i < LABELS; i++) p.sizes[i] = -1;
   PX_TRY(px__alloc((void **)&p.factors, (size_t)tensors.n * sizeof *p.factors));
   for (int i = 0; i < tensors.n; i++) p.factors[i].t = px_retain(tensors.v.tensors[i]);

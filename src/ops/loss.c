@@ -166,8 +166,6 @@ PX_RUN(cross_entropy) {
   double smoothing = args->label_smoothing;
   reduction how;
   PX_TRY(reduction_of(&how, args->reduction));
-  PX_CHECK(smoothing >= 0 && smoothing <= 1, PX_RUNTIME,
-           "label_smoothing must be between 0.0 and 1.0. Got: %g", smoothing);
   PX_SCOPED(px_tensor) log_p = NULL;
   bool soft = x->ndim == n.target->ndim;
   for (int i = 0; soft && i < x->ndim; i++) soft = x->sizes[i] == n.target->sizes[i];
@@ -240,17 +238,13 @@ PX_RUN(l1_loss) {
 }
 PX_RUN(smooth_l1_loss) {
   PAIR p = {NULL, NULL};
-  double beta = args->beta;
-  PX_CHECK(beta >= 0, PX_RUNTIME, "smooth_l1_loss does not support negative values for beta.");
   PX_TRY(pair_of(&p, args->input, args->target));
-  return px_smooth_l1_loss_forward(&call->results[0], p.a, p.b, args->reduction, beta);
+  return px_smooth_l1_loss_forward(&call->results[0], p.a, p.b, args->reduction, args->beta);
 }
 PX_RUN(huber_loss) {
   PAIR p = {NULL, NULL};
-  double delta = args->delta;
-  PX_CHECK(delta > 0, PX_RUNTIME, "huber_loss does not support non-positive values for delta.");
   PX_TRY(pair_of(&p, args->input, args->target));
-  return px_huber_loss_forward(&call->results[0], p.a, p.b, args->reduction, delta);
+  return px_huber_loss_forward(&call->results[0], p.a, p.b, args->reduction, args->delta);
 }
 
 // ---- binary cross entropy
@@ -265,13 +259,8 @@ static px_status weigh(px_tensor **out, const px_tensor *each, const px_tensor *
 PX_RUN(binary_cross_entropy) {
   const px_tensor *x = args->input, *target = args->target;
   const px_tensor *weight = args->weight;
-  char have[128], want[128];
   reduction how;
   PX_TRY(reduction_of(&how, args->reduction));
-  PX_CHECK(same_sizes(x, target), PX_VALUE,
-           "Using a target size (torch.Size(%s)) that is different to the input size "
-           "(torch.Size(%s)) is deprecated. Please ensure they have the same size.",
-           px__size_text(have, sizeof have, target), px__size_text(want, sizeof want, x));
   PX_CHECK(!px__needs_grad(target), PX_UNIMPLEMENTED,
            "the derivative of binary_cross_entropy for 'target' is not implemented");
   if (!weight)
@@ -306,12 +295,8 @@ static px_status positive_logits(px_tensor **out, const px_tensor *x, const px_t
 PX_RUN(binary_cross_entropy_with_logits) {
   const px_tensor *x = args->input, *target = args->target;
   const px_tensor *weight = args->weight, *pos_weight = args->pos_weight;
-  char have[128], want[128];
   reduction how;
   PX_TRY(reduction_of(&how, args->reduction));
-  PX_CHECK(same_sizes(x, target), PX_VALUE,
-           "Target size (torch.Size(%s)) must be the same as input size (torch.Size(%s))",
-           px__size_text(have, sizeof have, target), px__size_text(want, sizeof want, x));
   if (!weight && !pos_weight)
     return px_bce_with_logits_forward(&call->results[0], x, target, args->reduction);
   PX_SCOPED(px_tensor) each = NULL;

@@ -54,11 +54,6 @@ static px_status flat_places(px_tensor **out, const px_tensor *mask, int ndim,
   return px_reshape(out, rows, (const int64_t[]){-1}, 1);
 }
 
-static px_status check_mask(const px_call *call, const px_tensor *mask) {
-  PX_CHECK(mask->dtype == PX_BOOL, PX_RUNTIME, "%s: expected BoolTensor for mask", call->op->name);
-  return PX_OK;
-}
-
 // By a kernel of its own, where the backend has one.
 static px_status select_masked(px_tensor **out, px_tensor *wide, const px_tensor *mask) {
   px_device device = px__tensor_device(wide);
@@ -82,7 +77,6 @@ PX_RUN(masked_select) {
   PX_SCOPED(px_tensor) places = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
   PX_TRY(px__call_same_device(call));
-  PX_TRY(check_mask(call, mask));
   PX_TRY(px__broadcast(&ndim, sizes, self->ndim, self->sizes, mask->ndim, mask->sizes));
   PX_TRY(px_expand(&wide, self, sizes, ndim));
   if (px__kernel_find((px_device_type)px__tensor_device(self).type, "selected"))
@@ -110,10 +104,6 @@ PX_RUN(masked_scatter) {
   PX_SCOPED(px_tensor) part = NULL;
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(px__call_same_device(call));
-  PX_TRY(check_mask(call, mask));
-  PX_CHECK(self->dtype == source->dtype, PX_RUNTIME,
-           "masked_scatter: expected self and source to have same dtypes but got %s and %s",
-           px_dtype_class((px_dtype)self->dtype), px_dtype_class((px_dtype)source->dtype));
   PX_TRY(flat_places(&places, mask, self->ndim, self->sizes));
   PX_CHECK(places->numel <= source->numel, PX_RUNTIME,
            "masked_scatter: Number of elements of source < number of ones in mask");
@@ -138,10 +128,6 @@ PX_RUN(masked_fill_tensor) {
   const px_tensor *value = args->value;
   PX_SCOPED(px_tensor) here = NULL;
   PX_SCOPED(px_tensor) made = NULL;
-  PX_CHECK(value->ndim == 0, PX_RUNTIME,
-           "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with %d "
-           "dimension(s).",
-           value->ndim);
   PX_TRY(px__check_value(value, px__tensor_device(self)));
   PX_TRY(px_to(&here, value, (px_dtype)self->dtype, px__tensor_device(self), false, false));
   PX_TRY(px_where(&made, mask, here, self));
@@ -157,8 +143,6 @@ PX_RUN(masked_fill_tensor) {
 
 PX_RUN(triangle) {
   const px_tensor *self = args->self;
-  PX_CHECK(self->ndim >= 2, PX_RUNTIME, "%s: input tensor must have at least 2 dimensions",
-           call->op->name);
   PX_TRY(px__call_result(call, 0, self->ndim, self->sizes, (px_dtype)self->dtype));
   call->skip_launch = self->numel == 0;
   return PX_OK;
@@ -188,8 +172,6 @@ PX_RUN(diag_embed) {
 PX_RUN(diag) {
   px_tensor *self = args->self;
   PX_SCOPED(px_tensor) part = NULL;
-  PX_CHECK(self->ndim == 1 || self->ndim == 2, PX_RUNTIME,
-           "diag(): Supports 1D or 2D tensors. Got %dD", self->ndim);
   if (self->ndim == 1) return px_diag_embed(&call->results[0], self, args->diagonal, 0, 1);
   PX_TRY(px_diagonal(&part, self, args->diagonal, 0, 1));
   return px_clone(&call->results[0], part, NULL);

@@ -22,39 +22,9 @@ PX_RUN(softmax_backward) {
 
 // ---- layer_norm
 
-static px_status check_layer(const px_tensor *x, px_value shape, const px_tensor *weight,
-                             const px_tensor *bias) {
-  char want[128], have[128];
-  px__sizes_text(want, sizeof want, shape.n, shape.v.ints);
-  PX_CHECK(shape.n >= 1, PX_RUNTIME,
-           "Expected normalized_shape to be at least 1-dimensional, i.e., containing at least one "
-           "element, but got normalized_shape = []");
-  const px_tensor *both[2] = {weight, bias};
-  for (int k = 0; k < 2; k++) {
-    bool same = !both[k] || both[k]->ndim == shape.n;
-    for (int i = 0; both[k] && same && i < shape.n; i++)
-      same = both[k]->sizes[i] == shape.v.ints[i];
-    PX_CHECK(same, PX_RUNTIME,
-             "Expected %s to be of same shape as normalized_shape, but got %s of shape %s and "
-             "normalized_shape = %s",
-             k ? "bias" : "weight", k ? "bias" : "weight",
-             px__size_text(have, sizeof have, both[k]), want);
-  }
-  bool fits = x->ndim >= shape.n;
-  for (int i = 0; fits && i < shape.n; i++)
-    fits = x->sizes[x->ndim - shape.n + i] == shape.v.ints[i];
-  char stars[128] = "";
-  for (int i = 0; !fits && i < shape.n && strlen(stars) < 100; i++)
-    snprintf(stars + strlen(stars), sizeof stars - strlen(stars), ", %lld", LL(shape.v.ints[i]));
-  PX_CHECK(fits, PX_RUNTIME,
-           "Given normalized_shape=%s, expected input with shape [*%s], but got input of size%s",
-           want, stars, px__size_text(have, sizeof have, x));
-  return PX_OK;
-}
 PX_RUN(native_layer_norm) {
   const px_tensor *x = args->input, *w = args->weight;
   px_value shape = args->normalized_shape;
-  PX_TRY(check_layer(x, shape, w, args->bias));
   PX_CHECK(!w || w->dtype == x->dtype || w->dtype == PX_FLOAT32, PX_RUNTIME,
            "expected scalar type %s but found %s", px_dtype_class((px_dtype)x->dtype),
            px_dtype_class((px_dtype)w->dtype));
@@ -83,22 +53,10 @@ PX_RUN(layer_norm_backward) {
 
 // ---- batch_norm
 
-static px_status check_channels(const px_tensor *t, const char *name, int64_t channels,
-                                bool needed) {
-  PX_CHECK(t || !needed, PX_RUNTIME, "%s must be defined in evaluation mode", name);
-  PX_CHECK(!t || t->numel == channels, PX_RUNTIME, "%s should contain %lld elements not %lld", name,
-           LL(channels), t ? LL(t->numel) : 0);
-  return PX_OK;
-}
 PX_RUN(native_batch_norm) {
   const px_tensor *x = args->input;
   bool training = args->training;
-  PX_CHECK(x->ndim >= 2, PX_RUNTIME, "batch_norm: expected an input of at least 2 dimensions");
   int64_t channels = x->sizes[1];
-  PX_TRY(check_channels(args->weight, "weight", channels, false));
-  PX_TRY(check_channels(args->bias, "bias", channels, false));
-  PX_TRY(check_channels(args->running_mean, "running_mean", channels, !training));
-  PX_TRY(check_channels(args->running_var, "running_var", channels, !training));
   px_dtype dtype = (px_dtype)x->dtype, compute = dtype == PX_FLOAT64 ? PX_FLOAT64 : PX_FLOAT32;
   int64_t kept = training ? channels : 0;
   PX_TRY(px__call_result(call, 0, x->ndim, x->sizes, dtype));
@@ -140,8 +98,6 @@ PX_RUN(batch_norm) {
   PX_SCOPED(px_tensor) save_mean = NULL;
   PX_SCOPED(px_tensor) invstd = NULL;
   PX_SCOPED(px_tensor) variance = NULL;
-  if (training && x->ndim >= 2) PX_TRY(check_channels(mean, "running_mean", x->sizes[1], false));
-  if (training && x->ndim >= 2) PX_TRY(check_channels(var, "running_var", x->sizes[1], false));
   // In training the statistics are only written: what is saved for the gradient must not change.
   PX_TRY(px_native_batch_norm(&call->results[0], &save_mean, &invstd, &variance, x, args->weight,
                               args->bias, training ? NULL : mean, training ? NULL : var, training,
@@ -162,15 +118,6 @@ PX_RUN(group_norm) {
   const px_tensor *x = args->input, *w = args->weight;
   const px_tensor *b = args->bias;
   int64_t groups = args->num_groups;
-  PX_CHECK(x->ndim >= 2, PX_RUNTIME,
-           "Expected at least 2 dimensions for input tensor but received %d", x->ndim);
-  int64_t channels = x->sizes[1];
-  PX_CHECK(groups > 0 && channels % groups == 0, PX_RUNTIME,
-           "Expected number of channels in input to be divisible by num_groups, but got input of "
-           "shape %s and num_groups=%lld",
-           px__size_text((char[128]){0}, 128, x), LL(groups));
-  PX_TRY(check_channels(w, "weight", channels, false));
-  PX_TRY(check_channels(b, "bias", channels, false));
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) normal = NULL;
   PX_SCOPED(px_tensor) back = NULL;
@@ -219,8 +166,6 @@ static px_status draw_mask(px_tensor **out, const px_tensor *x, double keep) {
 PX_RUN(dropout) {
   px_tensor *x = args->input;
   double p = args->p;
-  PX_CHECK(p >= 0 && p <= 1, PX_VALUE,
-           "dropout probability has to be between 0 and 1, but got %.17g", p);
   if (!args->training || p == 0 || x->numel == 0) {
     call->results[0] = px_retain(x);
     return PX_OK;

@@ -11,16 +11,6 @@ typedef struct frame {
   int64_t sizes[PX_MAX_DIMS], first[PX_MAX_DIMS], from[PX_MAX_DIMS], count[PX_MAX_DIMS];
 } frame;
 
-static px_status check_pairs(const px_tensor *self, px_value pad) {
-  PX_CHECK(pad.n % 2 == 0, PX_RUNTIME, "Length of pad must be even but instead it equals %d",
-           pad.n);
-  PX_CHECK(pad.n <= 2 * self->ndim, PX_RUNTIME,
-           "Length of pad should be no more than twice the number of dimensions of the input. Pad "
-           "length is %d while the input has %d dimensions.",
-           pad.n, self->ndim);
-  return PX_OK;
-}
-
 // Where the tensor comes to lie; negative pads cut it.
 static px_status lay_out(frame *f, const px_tensor *self, px_value pad) {
   for (int d = 0; d < self->ndim; d++) {
@@ -60,7 +50,6 @@ PX_RUN(constant_pad_nd) {
   PX_SCOPED(px_tensor) made = NULL;
   PX_SCOPED(px_tensor) inner = NULL;
   PX_SCOPED(px_tensor) kept = NULL;
-  PX_TRY(check_pairs(self, args->pad));
   PX_TRY(lay_out(&f, self, args->pad));
   PX_TRY(px_full(&made, f.sizes, self->ndim, args->value, (px_dtype)self->dtype,
                  px__tensor_device(self), false, false));
@@ -135,11 +124,6 @@ PX_RUN(pad) {
   const char *mode = args->mode;
   bool given = px__given(args->value);
   px_scalar value = given ? px_value_scalar(args->value) : px_int(0);
-  PX_CHECK(pad.n % 2 == 0, PX_RUNTIME, "Padding length must be divisible by 2");
-  PX_CHECK(pad.n <= 2 * input->ndim, PX_RUNTIME,
-           "Padding length should be less than or equal to two times the input dimension but got "
-           "padding length %d and input of dimension %d",
-           pad.n, input->ndim);
   if (!strcmp(mode, "constant"))
     return px_constant_pad_nd(&call->results[0], input, pad.v.ints, pad.n, value);
   PX_CHECK(!given || px_scalar_float(value) == 0, PX_RUNTIME,

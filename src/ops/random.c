@@ -34,19 +34,12 @@ static px_status fill(px_call *call, const px_tensor *t, px_generator *generator
 }
 
 PX_RUN(uniform) {
-  double from = args->from, to = args->to;
-  PX_CHECK(from <= to, PX_RUNTIME,
-           "uniform_ expects to return a [from, to) range, but found from=%g > to=%g", from, to);
   return fill(call, args->self, args->generator, unroll_of((px_dtype)args->self->dtype));
 }
 PX_RUN(normal) {
-  double std = args->std;
-  PX_CHECK(std >= 0, PX_RUNTIME, "normal expects std >= 0.0, but found std %g", std);
   return fill(call, args->self, args->generator, unroll_of((px_dtype)args->self->dtype));
 }
 PX_RUN(exponential) {
-  double rate = args->lambd;
-  PX_CHECK(rate > 0, PX_RUNTIME, "exponential_ expects lambda > 0.0, but found lambda=%g", rate);
   return fill(call, args->self, args->generator, unroll_of((px_dtype)args->self->dtype));
 }
 // Without `to`, `from` is where the range ends.
@@ -64,8 +57,6 @@ PX_RUN(random) {
   return fill(call, args->self, args->generator, wide ? 2 : 4);
 }
 PX_RUN(bernoulli_scalar) {
-  double p = args->p;
-  PX_CHECK(p >= 0 && p <= 1, PX_RUNTIME, "bernoulli_ expects p to be in [0, 1], but got p=%g", p);
   return fill(call, args->self, args->generator, unroll_of((px_dtype)args->self->dtype));
 }
 PX_RUN(dropout_mask) { return fill(call, args->self, args->generator, 4); }
@@ -84,13 +75,6 @@ PX_RUN(randperm_fill) {
 PX_RUN(multinomial) {
   const px_tensor *p = args->self;
   int64_t samples = args->num_samples;
-  PX_CHECK(p->ndim == 1 || p->ndim == 2, PX_RUNTIME, "prob_dist must be 1 or 2 dim");
-  PX_CHECK(samples > 0, PX_RUNTIME, "cannot sample n_sample <= 0 samples");
-  PX_CHECK(args->replacement || samples <= p->sizes[p->ndim - 1], PX_RUNTIME,
-           "cannot sample n_sample > prob_dist.size(-1) samples without replacement");
-  bool no_rows = p->ndim == 2 && p->sizes[0] == 0;
-  PX_CHECK(p->numel || no_rows, PX_RUNTIME,
-           "invalid multinomial distribution (sum of probabilities <= 0)");
   int64_t sizes[2] = {p->sizes[0], samples};
   if (p->ndim == 1) sizes[0] = samples;
   PX_TRY(px__call_result(call, 0, p->ndim, sizes, PX_INT64));
@@ -142,7 +126,6 @@ PX_RUN(randint_below) {
   return whole(call, 0, args->high, args->size, PX_OPTIONS(args), args->generator);
 }
 PX_RUN(randperm) {
-  PX_CHECK(args->n >= 0, PX_RUNTIME, "n must be non-negative, got%lld", LL(args->n));
   PX_TRY(made(call, 1, &args->n, or_int64(PX_OPTIONS(args))));
   return marked(call, args->requires_grad, px_randperm_fill_(call->results[0], args->generator));
 }

@@ -74,10 +74,9 @@ PX_RUN(median) {
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) where = NULL;
   int64_t n = t->numel;
-  if (n == 0 && px_dtype_is_float((px_dtype)t->dtype))
+  if (n == 0)
     return px_full(&call->results[0], NULL, 0, px_float(NAN), (px_dtype)t->dtype,
                    px__tensor_device(t), false, false);
-  PX_CHECK(n > 0, PX_RUNTIME, "median() of an empty tensor");
   PX_TRY(px_reshape(&flat, t, &n, 1));
   return px_median_dim(&call->results[0], &where, flat, 0, false);
 }

@@ -88,7 +88,6 @@ PX_RUN(unflatten) {
   int64_t sizes[PX_MAX_DIMS];
   px_value parts = args->sizes;
   PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
-  PX_CHECK(parts.n > 0, PX_RUNTIME, "unflatten: sizes must be non-empty");
   PX_CHECK(self->ndim - 1 + parts.n <= PX_MAX_DIMS, PX_RUNTIME, "unflatten: too many dimensions");
   int64_t known = 1, open = -1;
   for (int i = 0; i < parts.n; i++) {
@@ -251,9 +250,6 @@ PX_RUN(numpy_T) {
 
 PX_RUN(matrix_T) {
   px_tensor *self = args->self;
-  PX_CHECK(self->ndim >= 2, PX_RUNTIME,
-           "tensor.mT is only supported on matrices or batches of matrices. Got %d-D tensor.",
-           self->ndim);
   return px_transpose(&call->results[0], self, -2, -1);
 }
 
@@ -262,10 +258,6 @@ PX_RUN(movedim) {
   px_value from = args->source, to = args->destination;
   int64_t dims[PX_MAX_DIMS];
   uint32_t taken = 0, placed = 0;
-  PX_CHECK(from.n == to.n, PX_RUNTIME,
-           "movedim: Invalid source or destination dims: source (%d dims) should contain the same "
-           "number of dims as destination (%d dims)",
-           from.n, to.n);
   for (int i = 0; i < from.n; i++) {
     int a, b;
     PX_TRY(px__wrap_dim(&a, from.v.ints[i], self->ndim));
@@ -288,7 +280,6 @@ PX_RUN(movedim) {
 PX_RUN(as_strided) {
   px_tensor *self = args->self;
   int64_t offset = px__given(args->storage_offset) ? args->storage_offset.v.i : self->offset;
-  PX_CHECK(args->size.n == args->stride.n, PX_RUNTIME, "mismatch in length of strides and shape");
   return px__as_strided(&call->results[0], self, args->size.v.ints, args->size.n,
                         args->stride.v.ints, args->stride.n, offset, self->strides, self->ndim,
                         self->offset);

@@ -73,8 +73,6 @@ PX_RUN(narrow) {
   px_tensor *self = args->self;
   int dim;
   int64_t start = args->start, length = args->length;
-  PX_CHECK(self->ndim > 0, PX_RUNTIME, "narrow() cannot be applied to a 0-dim tensor.");
-  PX_CHECK(length >= 0, PX_RUNTIME, "narrow(): length must be non-negative.");
   PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
   int64_t n = self->sizes[dim];
   PX_CHECK(start >= -n && start <= n, PX_INDEX,
@@ -119,11 +117,9 @@ PX_RUN(unfold) {
   PX_TRY(px__wrap_dim(&dim, args->dimension, n));
   int64_t length = n ? self->sizes[dim] : 1;
   PX_CHECK(n < PX_MAX_DIMS, PX_RUNTIME, "tensors have at most %d dimensions", PX_MAX_DIMS);
-  PX_CHECK(size >= 0, PX_RUNTIME, "size is %lld but must be >= 0", (long long)size);
   PX_CHECK(size <= length, PX_RUNTIME,
            "maximum size for tensor at dimension %d is %lld but size is %lld", dim,
            (long long)length, (long long)size);
-  PX_CHECK(step > 0, PX_RUNTIME, "step is %lld but must be > 0", (long long)step);
   memcpy(sizes, self->sizes, sizeof sizes);
   memcpy(strides, self->strides, sizeof strides);
   sizes[n] = size;
@@ -169,7 +165,6 @@ PX_RUN(unbind) {
   const px_tensor *self = args->self;
   int dim;
   parts p;
-  PX_CHECK(self->ndim > 0, PX_RUNTIME, "Dimension specified as 0 but tensor has no dimensions");
   PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
   PX_TRY(parts_room(&p, self->sizes[dim]));
   return parts_give(call, &p, unbind_into(&p, self, dim));
@@ -192,9 +187,6 @@ PX_RUN(split) {
   int64_t each = args->split_size;
   int dim;
   parts p;
-  PX_CHECK(self->ndim > 0, PX_RUNTIME, "split expects at least a 1-dimensional tensor");
-  PX_CHECK(each >= 0, PX_RUNTIME,
-           "split expects split_size be non-negative, but got split_size=%lld", (long long)each);
   PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
   int64_t n = self->sizes[dim];
   PX_CHECK(each > 0 || n == 0, PX_RUNTIME,
@@ -210,17 +202,10 @@ PX_RUN(split_with_sizes) {
   int dim;
   parts p;
   char text[256];
-  PX_CHECK(self->ndim > 0, PX_RUNTIME, "split expects at least a 1-dimensional tensor");
   PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
   int64_t sum = 0;
   px__sizes_text(text, sizeof text, sizes.n, sizes.v.ints);
-  for (int i = 0; i < sizes.n; i++) {
-    PX_CHECK(sizes.v.ints[i] >= 0, PX_RUNTIME,
-             "split_with_sizes expects split_sizes have only non-negative entries, but got "
-             "split_sizes=%s",
-             text);
-    sum += sizes.v.ints[i];
-  }
+  for (int i = 0; i < sizes.n; i++) sum += sizes.v.ints[i];
   PX_CHECK(sum == self->sizes[dim], PX_RUNTIME,
            "split_with_sizes expects split_sizes to sum exactly to %lld (input tensor's size at "
            "dimension %d), but got split_sizes=%s",
@@ -238,9 +223,6 @@ PX_RUN(chunk) {
   px_tensor *self = args->self;
   int64_t chunks = args->chunks;
   int dim;
-  PX_CHECK(self->ndim > 0, PX_RUNTIME, "chunk expects at least a 1-dimensional tensor");
-  PX_CHECK(chunks > 0, PX_RUNTIME, "chunk expects `chunks` to be greater than 0, got: %lld",
-           (long long)chunks);
   PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
   int64_t n = self->sizes[dim], each = n / chunks + (n % chunks != 0);
   if (each > 0) return px_split(&call->list, self, each, dim);
@@ -257,10 +239,6 @@ PX_RUN(tensor_split) {
   px_tensor *self = args->self;
   int64_t n, sections = args->sections, *sizes = NULL;
   int dim;
-  PX_CHECK(self->ndim > 0, PX_RUNTIME,
-           "tensor_split expected at least a 1-dimensional tensor, but got a tensor with 0 dims");
-  PX_CHECK(sections > 0 && sections < 1 << 20, PX_RUNTIME,
-           "number of sections must be larger than 0, got %lld", (long long)sections);
   PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
   n = self->sizes[dim];
   PX_TRY(px__alloc((void **)&sizes, (size_t)sections * sizeof *sizes));

@@ -94,4 +94,6 @@ PX_TEST(dropout_keeps_the_mean) {
   px_tensor *none = NULL;
   FAILS(px_dropout(&none, x, 1.5, true), PX_VALUE,
         "dropout probability has to be between 0 and 1, but got 1.5");
+  FAILS(px_dropout(&none, x, -0.1, true), PX_VALUE,
+        "dropout probability has to be between 0 and 1, but got -0.1");
 }
