@@ -130,10 +130,11 @@ $(O)/ext/%.o: python/ext/%.c | $(GENHEAD)
 $(O)/_C.so: $(EXT:python/ext/%.c=$(O)/ext/%.o) $(O)/libphlox.so
 	$(call say,LD)$(LINK) -shared -o $@ $(filter %.o,$^) -L$(O) -lphlox -Wl,-rpath,'$$ORIGIN'
 # The module finds its libraries beside itself: in the tree that is python/phlox.
-$(O)/python: $(GEN) $(O)/_C.so $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB)
-	$(call say,COPY)cp $(O)/_C.so $(O)/libphlox_sim.so $(CUDALIB) $(O)/gen/_ops.pyi $(O)/gen/_layers.pyi python/phlox/
+$(O)/python: $(GEN) $(O)/_C.so $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB) tools/stubs.py tools/members.pyi $(wildcard python/phlox/_*.py)
+	$(call say,COPY)cp $(O)/_C.so $(O)/libphlox_sim.so $(CUDALIB) python/phlox/
 	@cp $(O)/libphlox.so python/phlox/libphlox.so.0
 	@cp $(O)/gen/_kinds.py $(O)/gen/_schedules.py python/phlox/optim/
+	$(call say,STUBS)PYTHONPATH=python $(PYTHON) tools/stubs.py $(O)/gen/_layers.pyi
 	@touch $@
 
 # ---- tests: every tests/{unit,cts,ops,fault,race,fuzz}/*.c is a program

@@ -338,7 +338,6 @@ void og_write_checks(FILE *to, const og_op *op);  // opgen_checks.c
 void og_write_body(FILE *to, const og_op *op);
 void og_write_backward(FILE *to, const og_op *op);
 void og_write_kernel(FILE *to, const og_op *op);
-void og_write_stub(FILE *to, const og_op *op);
 void og_write_page(FILE *to, const og_op *op);
 void og_write_samples(FILE *to, const og_op *op);
 bool og_has_backward(const og_op *op);

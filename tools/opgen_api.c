@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes what users see: the C prototypes and functions, the type stubs, the reference page, and
-// the samples of the op tests.
+// Writes what users see: the C prototypes and functions, the reference page, and the samples of the
+// op tests.
 #include "opgen.h"
 
 typedef enum form { NEW, INPLACE, OUT, WITH_SCALAR, SCALAR_INPLACE, FORMS } form;
@@ -159,36 +159,6 @@ void og_write_api(FILE *to, const og_op *op) {
 }
 
 // ---- texts
-
-static bool stubbed(const og_op *op) {
-  return !og_has(op, OG_W_hidden) && !og_has(op, OG_W_onlyinplace);
-}
-
-void og_write_stub(FILE *to, const og_op *op) {
-  if (!stubbed(op)) return;
-  fprintf(to, "def %s(", op->pyname.text ? op->pyname.text : op->name);
-  bool starred = false;
-  for (int i = 0; i < op->param_count; i++) {
-    const og_param *p = &op->params[i];
-    if (i) fprintf(to, ", ");
-    if (p->keyword && !starred) fprintf(to, "*, "), starred = true;
-    bool none = p->optional;
-    fprintf(to, none ? "%s: Optional[%s]" : "%s: %s", p->name, og_types[p->type].python);
-    if (p->fallback) fprintf(to, " = ...");
-  }
-  if (og_has(op, OG_W_out)) fprintf(to, starred ? ", out: Any = ..." : ", *, out: Any = ...");
-  fprintf(to, ") -> ");
-  if (op->result_list)
-    fprintf(to, "List[Tensor]");
-  else if (op->result_count == 1)
-    fprintf(to, "Tensor");
-  else {
-    fprintf(to, "Tuple[");
-    for (int i = 0; i < op->result_count; i++) fprintf(to, i ? ", Tensor" : "Tensor");
-    fprintf(to, "]");
-  }
-  fprintf(to, ": ...  # %s\n", op->doc.text);
-}
 
 void og_write_page(FILE *to, const og_op *op) {
   if (og_has(op, OG_W_hidden)) return;

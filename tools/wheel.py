@@ -19,7 +19,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     tag = f"{python}-{python}-" + re.sub("[-.]", "_", sysconfig.get_platform())
     info, name = f"phlox-{version}.dist-info/", f"phlox-{version}-{tag}.whl"
     paths = sorted(os.path.join(folder, n) for folder, _, names in os.walk("python/phlox") for n in names
-                   if n.endswith((".py", ".pyi", ".so", ".so.0")))
+                   if n.endswith((".py", ".pyi", ".typed", ".so", ".so.0")))
     files = {os.path.relpath(path, "python"): open(path, "rb").read() for path in paths}
     if "phlox/_C.so" not in files:
         sys.exit(f"the extension was not built: are the headers of {sys.executable} installed?")

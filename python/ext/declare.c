@@ -314,7 +314,8 @@ int ext_declare_all(PyObject *root) {
   return 0;
 }
 
-// The rows, for what writes stubs and pages: (what, owner's word, name, signature, doc).
+// The rows, for what writes stubs and pages: (what, owner's word, name, signature, doc); what
+// can be set is a variable.
 EXT_MODULE(torch, ".", "Tensors, devices, streams and automatic differentiation.");
 EXT_FUNCTION0(torch, _declared, "list[tuple]", "Everything that was declared, for tools.") {
   static const char *const whats[] = {"module", "type", "new", "member", "attribute"};
@@ -322,8 +323,9 @@ EXT_FUNCTION0(torch, _declared, "list[tuple]", "Everything that was declared, fo
   for (ext_row **at = __start_ext_rows; list && at < __stop_ext_rows; at++) {
     const ext_row *row = *at;
     if (row->what >= EXT_ROW_SLOT) continue;
+    const char *what = row->attribute.set ? "variable" : whats[row->what];
     EXT_OWNED *item =
-        Py_BuildValue("(sszzz)", whats[row->what], row->owner, row->name, row->signature, row->doc);
+        Py_BuildValue("(sszzz)", what, row->owner, row->name, row->signature, row->doc);
     if (!item || PyList_Append(list, item) < 0) Py_CLEAR(list);
   }
   return list;

@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.save and torch.load: values and tensors in safetensors files, or in file-like objects;
 torch.frombuffer."""
+from __future__ import annotations
+
 from phlox import _C
+
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def _is_path(f):
     return isinstance(f, (str, bytes)) or hasattr(f, "__fspath__")
 
 
-def save(obj, f, pickle_module=None, pickle_protocol=None, _use_new_zipfile_serialization=True):
+def save(obj: Any, f: Any, pickle_module: Any = None, pickle_protocol: int | None = None,
+         _use_new_zipfile_serialization: bool = True) -> None:
     """Writes tensors, numbers, strings, None, and lists, tuples and dicts of them.
 
     Args:
@@ -33,7 +40,8 @@ def save(obj, f, pickle_module=None, pickle_protocol=None, _use_new_zipfile_seri
     f.write(_C._save_tree(obj, None))
 
 
-def load(f, map_location=None, pickle_module=None, *, weights_only=True, mmap=None):
+def load(f: Any, map_location: Any = None, pickle_module: Any = None, *, weights_only: bool = True,
+         mmap: bool | None = None) -> Any:
     """Reads what torch.save, or another program, wrote as safetensors. Nothing in a file is
     executed.
 
@@ -87,7 +95,8 @@ def _there(location):
     return device
 
 
-def frombuffer(buffer, *, dtype, count=-1, offset=0, requires_grad=False):
+def frombuffer(buffer: Any, *, dtype: _C.dtype, count: int = -1, offset: int = 0,
+               requires_grad: bool = False) -> _C.Tensor:
     """A tensor of one dimension over the memory of an object with the buffer protocol.
 
     Args:

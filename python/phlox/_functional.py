@@ -1,6 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Functions of torch whose work is in their arguments: broadcasting, grids, types of results."""
+from __future__ import annotations
+
 from phlox import _C
+
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from phlox._typing import Device, Number
 
 
 def _joined(shape, other):
@@ -31,7 +40,7 @@ def _tensors(given, function):
     return given
 
 
-def broadcast_tensors(*tensors):
+def broadcast_tensors(*tensors: _C.Tensor | Sequence[_C.Tensor]) -> tuple[_C.Tensor, ...]:
     """Views of the tensors with one size, by the rules of broadcasting.
 
     >>> a, b = torch.broadcast_tensors(torch.zeros(3), torch.zeros(2, 1))
@@ -44,7 +53,7 @@ def broadcast_tensors(*tensors):
     return tuple(tensor.expand(shape) for tensor in tensors)
 
 
-def broadcast_shapes(*shapes):
+def broadcast_shapes(*shapes: int | Sequence[int]) -> _C.Size:
     """The size that sizes are broadcast to.
 
     >>> torch.broadcast_shapes((3,), (2, 1))
@@ -60,7 +69,8 @@ def broadcast_shapes(*shapes):
     return _C.Size(joined)
 
 
-def meshgrid(*tensors, indexing=None):
+def meshgrid(*tensors: _C.Tensor | Sequence[_C.Tensor],
+             indexing: str | None = None) -> tuple[_C.Tensor, ...]:
     """Grids of coordinates: of n tensors, n of n dimensions, each with one tensor's values along
     one.
 
@@ -84,7 +94,7 @@ def meshgrid(*tensors, indexing=None):
                  for k, tensor in enumerate(tensors))
 
 
-def result_type(tensor, other):
+def result_type(tensor: _C.Tensor | Number, other: _C.Tensor | Number) -> _C.dtype:
     """The dtype of what an operation on the two gives.
 
     >>> torch.result_type(torch.tensor([1, 2]), 1.0)
@@ -112,7 +122,8 @@ def result_type(tensor, other):
     return result
 
 
-def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
+def isclose(input: _C.Tensor, other: _C.Tensor, rtol: float = 1e-05, atol: float = 1e-08,
+            equal_nan: bool = False) -> _C.Tensor:
     """Where |input - other| <= atol + rtol * |other|, or both are the same infinity.
 
     Args:
@@ -126,7 +137,8 @@ def isclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
     return _close("isclose", input, other, rtol, atol, equal_nan)
 
 
-def allclose(input, other, rtol=1e-05, atol=1e-08, equal_nan=False):
+def allclose(input: _C.Tensor, other: _C.Tensor, rtol: float = 1e-05, atol: float = 1e-08,
+             equal_nan: bool = False) -> bool:
     """Whether isclose holds everywhere; its arguments.
 
     >>> torch.allclose(torch.tensor([1., 2.]), torch.tensor([1., 2.1]))
@@ -144,7 +156,8 @@ def _close(name, input, other, rtol, atol, equal_nan):
     return _C.isclose(input, other, rtol, atol, equal_nan)
 
 
-def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
+def asarray(obj: Any, *, dtype: _C.dtype | None = None, device: Device | None = None,
+            copy: bool | None = None, requires_grad: bool = False) -> _C.Tensor:
     """`obj` as a tensor, which shares its memory where it can and copy is not True.
 
     Args:
@@ -163,8 +176,9 @@ def asarray(obj, *, dtype=None, device=None, copy=None, requires_grad=False):
     return _C.tensor(obj, dtype=dtype, device=device, requires_grad=requires_grad)
 
 
-def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False, pin_memory=False,
-                  layout=None):
+def scalar_tensor(s: Number, *, dtype: _C.dtype | None = None, device: Device | None = None,
+                  requires_grad: bool = False, pin_memory: bool = False,
+                  layout: _C.layout | None = None) -> _C.Tensor:
     """A tensor without dimensions that holds a number, of the default dtype.
 
     >>> torch.scalar_tensor(3)
@@ -174,7 +188,8 @@ def scalar_tensor(s, *, dtype=None, device=None, requires_grad=False, pin_memory
                      requires_grad=requires_grad, pin_memory=pin_memory)
 
 
-def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=None):
+def unique(input: _C.Tensor, sorted: bool = True, return_inverse: bool = False,
+           return_counts: bool = False, dim: int | None = None) -> Any:
     """The values that occur, each once.
 
     Args:
@@ -192,7 +207,8 @@ def unique(input, sorted=True, return_inverse=False, return_counts=False, dim=No
     return _chosen(_C._unique(input, dim, bool(sorted), inverse, counts), inverse, counts)
 
 
-def unique_consecutive(input, return_inverse=False, return_counts=False, dim=None):
+def unique_consecutive(input: _C.Tensor, return_inverse: bool = False, return_counts: bool = False,
+                       dim: int | None = None) -> Any:
     """The values without repetitions of the one before; arguments as those of unique.
 
     >>> torch.unique_consecutive(torch.tensor([1, 1, 2, 1]))
@@ -209,7 +225,7 @@ def _chosen(results, inverse, counts):
     return wanted if len(wanted) > 1 else wanted[0]
 
 
-def einsum(equation, *operands):
+def einsum(equation: Any, *operands: Any) -> _C.Tensor:
     """Sums of products along dimensions that are named by letters.
 
     Args:
@@ -225,19 +241,19 @@ def einsum(equation, *operands):
     return _C.einsum(equation, list(_tensors(operands, "einsum")))
 
 
-def is_complex(input):
+def is_complex(input: _C.Tensor) -> bool:
     """False: there are no complex dtypes."""
     _need_tensor("is_complex", "input", input)
     return False
 
 
-def is_nonzero(input):
+def is_nonzero(input: _C.Tensor) -> bool:
     """The truth of a tensor of one element; RuntimeError for others."""
     _need_tensor("is_nonzero", "input", input)
     return bool(input)
 
 
-def numel(input):
+def numel(input: _C.Tensor) -> int:
     """Number of elements."""
     _need_tensor("numel", "input", input)
     return input.numel()

@@ -1,9 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The names from before dtypes: torch.FloatTensor and the like, and
 torch.set_default_tensor_type."""
+from __future__ import annotations
+
 import warnings
 
 from phlox import _C
+
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from typing import Any
 
 DTYPES = (_C.bool, _C.uint8, _C.int8, _C.int16, _C.int32, _C.int64, _C.float16, _C.bfloat16,
           _C.float32, _C.float64)
@@ -47,7 +53,7 @@ def types(module, device):
 globals().update(types("torch", "cpu"))
 
 
-def set_default_tensor_type(t):
+def set_default_tensor_type(t: Any) -> None:
     """Sets the default dtype, and where torch.Tensor() makes its tensors.
 
     Args:

@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.finfo and torch.iinfo: the limits of dtypes."""
+from __future__ import annotations
+
 from phlox import _C
+
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from typing import Any
 
 _FLOATS = {  # resolution, largest, eps, smallest normal
     _C.float16: (1e-3, 65504.0, 2.0**-10, 2.0**-14),
@@ -20,9 +26,13 @@ def _dtype(given):
 class _Limits:
     """Limits are equal where their dtypes are."""
 
+    dtype: str
+    bits: int
+    min: Any
+    max: Any
     __slots__ = ("dtype", "bits", "min", "max")
 
-    def __init__(self, dtype, low, high):
+    def __init__(self, dtype: _C.dtype, low: float, high: float) -> None:
         self.dtype, self.bits = str(dtype)[len("torch."):], dtype.itemsize * 8
         self.min, self.max = low, high
 
@@ -44,9 +54,13 @@ class finfo(_Limits):
     """
 
     __module__ = "torch"
+    resolution: float
+    eps: float
+    smallest_normal: float
+    tiny: float
     __slots__ = ("resolution", "eps", "smallest_normal", "tiny")
 
-    def __init__(self, type=None):
+    def __init__(self, type: _C.dtype | None = None) -> None:
         dtype = _C.get_default_dtype() if type is None else _dtype(type)
         if dtype not in _FLOATS:
             raise TypeError("torch.finfo() requires a floating point input type. Use torch.iinfo "
@@ -74,7 +88,7 @@ class iinfo(_Limits):
     __module__ = "torch"
     __slots__ = ()
 
-    def __init__(self, type):
+    def __init__(self, type: _C.dtype) -> None:
         dtype = _dtype(type)
         if dtype.is_floating_point or dtype == _C.bool:
             raise TypeError("torch.iinfo() requires an integer input type. Use torch.finfo to "

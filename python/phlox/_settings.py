@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.set_printoptions."""
+from __future__ import annotations
+
 from phlox import _C
 
 _MOST = 2**31 - 1
 _PROFILES = {"default": (4, 1000, 3, 80), "short": (2, 1000, 2, 80), "full": (4, _MOST, 3, 80)}
 
 
-def set_printoptions(precision=None, threshold=None, edgeitems=None, linewidth=None, profile=None,
-                     sci_mode=None):
+def set_printoptions(precision: int | None = None, threshold: float | None = None,
+                     edgeitems: int | None = None, linewidth: int | None = None,
+                     profile: str | None = None, sci_mode: bool | None = None) -> None:
     """Sets how tensors print.
 
     Args:

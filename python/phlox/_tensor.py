@@ -1,9 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Methods of Tensor that cost no time where they matter: copies and pickles, conversions by name,
 factories like it."""
+from __future__ import annotations
+
 import warnings
 
 from phlox import _C, _functional
+
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from phlox._typing import Device, Number
 
 _Parameter = _C._Parameter
 
@@ -35,7 +44,7 @@ def _memory_copied(tensor, memo):
 
 
 class Tensor:
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
         if not self.is_leaf:
             raise RuntimeError("Only Tensors created explicitly by the user (graph leaves) support "
                                "the deepcopy protocol at the moment.  If you were attempting to "
@@ -50,11 +59,11 @@ class Tensor:
         memo[id(self)] = copy
         return copy
 
-    def __copy__(self):
+    def __copy__(self) -> Tensor:
         """The same memory, without history and gradient."""
         return _like(self.detach(), self)
 
-    def __reduce_ex__(self, protocol):
+    def __reduce_ex__(self, protocol: Any) -> Any:
         # A pickle names the class as None (Tensor), True (Parameter), or by itself.
         if self.requires_grad and not self.is_leaf:
             raise RuntimeError("Cowardly refusing to serialize non-leaf tensor which "
@@ -66,11 +75,11 @@ class Tensor:
                   str(self.device), self.requires_grad)
         return _C._rebuild_tensor, values, self.__dict__ or None
 
-    def __setstate__(self, state):
+    def __setstate__(self, state: Any) -> None:
         if isinstance(state, dict):
             self.__dict__.update(state)
 
-    def __format__(self, spec):
+    def __format__(self, spec: str) -> str:
         if self.dim() == 0 and type(self) is _C.Tensor:
             return format(self.item(), spec)
         if spec:
@@ -80,11 +89,11 @@ class Tensor:
     isclose, allclose = _functional.isclose, _functional.allclose
     unique, unique_consecutive = _functional.unique, _functional.unique_consecutive
 
-    def apply_(self, callable):
+    def apply_(self, callable: Callable[[Any], Number]) -> Tensor:
         """Replaces each element x by callable(x), in place. On the CPU only, and slow."""
         return _mapped(self, callable)
 
-    def map_(self, tensor, callable):
+    def map_(self, tensor: Tensor, callable: Callable[[Any, Any], Number]) -> Tensor:
         """Replaces each element x by callable(x, y), where y is the element of `tensor`, in place.
         On the CPU only, and slow."""
         if not isinstance(tensor, _C.Tensor):
@@ -92,7 +101,7 @@ class Tensor:
                             f"{type(tensor).__name__}")
         return _mapped(self, callable, tensor)
 
-    def type(self, dtype=None, non_blocking=False):
+    def type(self, dtype: Any = None, non_blocking: bool = False) -> Any:
         """The name of the tensor's type; or the tensor converted to `dtype`, which may be such a
         name.
 
@@ -120,24 +129,25 @@ class Tensor:
             device = None
         return self.to(device=device, dtype=dtype, non_blocking=non_blocking)
 
-    def new_empty(self, *size, **options):
+    def new_empty(self, *size: int | Sequence[int], **options: Any) -> Tensor:
         """torch.empty with the dtype and on the device of this tensor."""
         return _factory(self, _C.empty, size, options)
 
-    def new_zeros(self, *size, **options):
+    def new_zeros(self, *size: int | Sequence[int], **options: Any) -> Tensor:
         """torch.zeros with the dtype and on the device of this tensor."""
         return _factory(self, _C.zeros, size, options)
 
-    def new_ones(self, *size, **options):
+    def new_ones(self, *size: int | Sequence[int], **options: Any) -> Tensor:
         """torch.ones with the dtype and on the device of this tensor."""
         return _factory(self, _C.ones, size, options)
 
-    def new_full(self, *args, **options):
+    def new_full(self, *args: Number | Sequence[int], **options: Any) -> Tensor:
         """torch.full with the dtype and on the device of this tensor."""
         return _factory(self, _C.full, args, options)
 
-    def new_tensor(self, data, *, dtype=None, device=None, requires_grad=False, layout=None,
-                   pin_memory=False):
+    def new_tensor(self, data: Any, *, dtype: _C.dtype | None = None, device: Device | None = None,
+                   requires_grad: bool = False, layout: _C.layout | None = None,
+                   pin_memory: bool = False) -> Tensor:
         """torch.tensor(data) with the dtype and on the device of this tensor."""
         dtype = self.dtype if dtype is None else dtype
         device = self.device if device is None else device
@@ -151,7 +161,7 @@ class Tensor:
         return _C.tensor(data, dtype=dtype, device=device, requires_grad=requires_grad,
                          pin_memory=pin_memory)
 
-    def new(self, *data, **options):
+    def new(self, *data: Any, **options: Any) -> Tensor:
         """A tensor of sizes, or of a sequence of values, of this one's type: the form from before
         dtypes."""
         values = len(data) == 1 and isinstance(data[0], (list, tuple))

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.backends: modules whose attributes are settings, read and written where the library keeps
 them; and torch.set_float32_matmul_precision."""
+from __future__ import annotations
+
 import sys
 import warnings
 from types import ModuleType
@@ -63,7 +65,7 @@ mkldnn = _module("mkldnn", is_available=_is_not_there, is_built=_is_not_there)
 mps = _module("mps", is_available=_is_not_there, is_built=_is_not_there)
 
 
-def set_float32_matmul_precision(precision):
+def set_float32_matmul_precision(precision: str) -> None:
     """Sets how precise products of float32 matrices on a GPU are.
 
     Args:
@@ -79,7 +81,7 @@ def set_float32_matmul_precision(precision):
     _C._setting(_MATMUL, _PRECISIONS.index(precision))
 
 
-def get_float32_matmul_precision():
+def get_float32_matmul_precision() -> str:
     """What set_float32_matmul_precision set.
 
     >>> torch.get_float32_matmul_precision()

@@ -1,10 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.autograd.gradcheck."""
+from __future__ import annotations
+
 from phlox import _C, autograd
 
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
 
-def gradcheck(func, inputs, eps=1e-6, atol=1e-5, rtol=1e-3, raise_exception=True, nondet_tol=0.0,
-              fast_mode=False, check_undefined_grad=True):
+
+def gradcheck(func: Callable[..., Any], inputs: _C.Tensor | Sequence[Any], eps: float = 1e-06,
+              atol: float = 1e-05, rtol: float = 0.001, raise_exception: bool = True,
+              nondet_tol: float = 0.0, fast_mode: bool = False,
+              check_undefined_grad: bool = True) -> bool:
     """Compares gradients with differences: True, or an error that tells where they part.
 
     Args:

@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What torch.cuda tells of a device, and the mode of calls that wait."""
+from __future__ import annotations
+
 from collections import namedtuple
 
 from phlox import cuda
+
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from phlox._typing import Device
 
 _MODES = ("default", "warn", "error")
 
@@ -23,24 +29,24 @@ class _CudaDeviceProperties(namedtuple("_CudaDeviceProperties", (
         return f"_CudaDeviceProperties({text})"
 
 
-def get_device_properties(device=None):
+def get_device_properties(device: Device | None = None) -> _CudaDeviceProperties:
     """What a device is: name, capability, memory, ... as a tuple with named fields; the current
     device by default."""
     return _CudaDeviceProperties(*cuda._device_properties(device))
 
 
-def get_device_name(device=None):
+def get_device_name(device: Device | None = None) -> str:
     """The name of a device's model; the current device by default."""
     return get_device_properties(device).name
 
 
-def get_device_capability(device=None):
+def get_device_capability(device: Device | None = None) -> tuple[int, int]:
     """Major and minor number of a device's capability; the current device by default."""
     properties = get_device_properties(device)
     return properties.major, properties.minor
 
 
-def set_sync_debug_mode(debug_mode):
+def set_sync_debug_mode(debug_mode: int | str) -> None:
     """Sets what calls that wait for a device do.
 
     Args:
@@ -55,6 +61,6 @@ def set_sync_debug_mode(debug_mode):
     cuda._sync_debug_mode(debug_mode)
 
 
-def get_sync_debug_mode():
+def get_sync_debug_mode() -> int:
     """The mode that set_sync_debug_mode set, as a number."""
     return cuda._sync_debug_mode(None)

@@ -1,6 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """with torch.cuda.device(...), device_of(...), stream(...): what is current within a block."""
+from __future__ import annotations
+
 from phlox import cuda
+
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from typing import Any, Literal
+
+    from phlox._typing import Device
 
 
 class device:
@@ -15,15 +23,15 @@ class device:
 
     __module__ = "torch.cuda"
 
-    def __init__(self, device):
+    def __init__(self, device: Device | None) -> None:
         self.idx, self._restores = cuda._scope_index(device)
         self._before = []
 
-    def __enter__(self):
+    def __enter__(self) -> device:
         self._before.append(cuda._exchange_device(self.idx))
         return self
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: object) -> Literal[False]:
         if not self._before:
             raise RuntimeError("the device scope was not entered")
         before = self._before.pop()
@@ -42,7 +50,7 @@ class device_of(device):
 
     __module__ = "torch.cuda"
 
-    def __init__(self, obj):
+    def __init__(self, obj: Any) -> None:
         super().__init__(obj.get_device() if obj.is_cuda else -1)
 
 
@@ -58,14 +66,14 @@ class StreamContext:
 
     __module__ = "torch.cuda"
 
-    def __init__(self, stream=...):
+    def __init__(self, stream: cuda.Stream | None = ...) -> None:
         if stream is ...:
             raise TypeError("stream() missing 1 required positional argument: 'stream' (a new "
                             "stream is made by torch.cuda.Stream())")
         self.stream = stream
         self._before = []
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         if self.stream is None:
             return
         if not isinstance(self.stream, cuda.Stream):
@@ -74,7 +82,7 @@ class StreamContext:
         cuda.set_stream(self.stream)
         self._before.append(before)
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc: object) -> None:
         if self.stream is None:
             return
         if not self._before:

@@ -1,8 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.cuda.comm: copies, cuts, joins and sums of tensors over devices, by hand."""
+from __future__ import annotations
+
 import warnings
 
 from phlox import _C
+
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from typing import Any
+
+    from phlox._typing import Device
 
 _C._name_missing(__name__)
 
@@ -21,7 +30,8 @@ def _need_tensor(tensor, function):
                         f"{type(tensor).__name__}")
 
 
-def broadcast(tensor, devices=None, *, out=None):
+def broadcast(tensor: _C.Tensor, devices: Iterable[Device] | None = None, *,
+              out: Sequence[_C.Tensor] | None = None) -> tuple[_C.Tensor, ...]:
     """Copies of a tensor on several devices.
 
     Args:
@@ -45,7 +55,7 @@ def broadcast(tensor, devices=None, *, out=None):
     return out
 
 
-def reduce_add(inputs, destination=None):
+def reduce_add(inputs: Sequence[_C.Tensor], destination: Device | None = None) -> _C.Tensor:
     """The sum of tensors of several devices.
 
     Args:
@@ -61,7 +71,8 @@ def reduce_add(inputs, destination=None):
     return _C._reduce_add(inputs, destination)
 
 
-def scatter(tensor, devices, chunk_sizes=None, dim=0):
+def scatter(tensor: _C.Tensor, devices: Iterable[Device], chunk_sizes: Sequence[int] | None = None,
+            dim: int = 0) -> tuple[_C.Tensor, ...]:
     """The parts of a tensor, each on a device.
 
     Args:
@@ -84,7 +95,8 @@ def scatter(tensor, devices, chunk_sizes=None, dim=0):
     return tuple(_C._scatter_tensor(tensor, devices, dim, chunk_sizes))
 
 
-def gather(tensors, dim=0, destination=None):
+def gather(tensors: Sequence[_C.Tensor], dim: int = 0,
+           destination: Device | None = None) -> _C.Tensor:
     """Tensors of several devices joined along a dimension.
 
     Args:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.cuda.memory: the figures of memory, told as a table and as a snapshot."""
+from __future__ import annotations
+
 import warnings
 
 from phlox import _C, cuda
@@ -8,6 +10,13 @@ from phlox.cuda import (  # noqa: F401
     max_memory_allocated, max_memory_reserved, mem_get_info, memory_allocated, memory_reserved,
     memory_stats,
     reset_accumulated_memory_stats, reset_peak_memory_stats, set_per_process_memory_fraction)
+
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from phlox._typing import Device
 
 _C._name_missing(__name__)
 
@@ -32,7 +41,7 @@ def _cell(value, scale, is_bytes):
     return f" {value:6d} {units[unit]} |" if is_bytes else f" {value:7d} {units[unit]}  |"
 
 
-def memory_summary(device=None, abbreviated=False):
+def memory_summary(device: Device | None = None, abbreviated: bool = False) -> str:
     """The figures of a device as a table, to print.
 
     Args:
@@ -67,7 +76,7 @@ def memory_summary(device=None, abbreviated=False):
 
 
 # ---- the snapshot
-def memory_snapshot():
+def memory_snapshot() -> list[dict[str, Any]]:
     """The segments that the allocator holds, of all devices: dicts with their blocks, as PyTorch
     has them."""
     segments = []
@@ -95,8 +104,8 @@ def memory_snapshot():
 
 
 # ---- older names
-def _renamed(old, function):
-    def renamed(device=None):
+def _renamed(old: str, function: Callable[..., int]) -> Callable[..., int]:
+    def renamed(device: Device | None = None) -> int:
         warnings.warn(f"`torch.cuda.{old}` has been renamed to "
                       f"`torch.cuda.{function.__name__}`", FutureWarning, 2)
         return function(device)
@@ -106,8 +115,8 @@ def _renamed(old, function):
     return renamed
 
 
-def _resets_all(old):
-    def reset(device=None):
+def _resets_all(old: str) -> Callable[..., None]:
+    def reset(device: Device | None = None) -> None:
         warnings.warn(f"torch.cuda.{old} now calls torch.cuda.reset_peak_memory_stats, which "
                       "resets /all/ peak memory stats.", FutureWarning, 2)
         return reset_peak_memory_stats(device)

@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.nn.ParameterList and ParameterDict: modules that hold parameters by number or by name. Each value is an
 attribute of the module, so that a tensor is a registered parameter and anything else a plain attribute."""
+from __future__ import annotations
+
 from phlox import Tensor
 from phlox.nn import Module, Parameter
+
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
 
 
 def _kept(value):
@@ -32,7 +39,7 @@ class ParameterList(Module):
     ['0']
     """
 
-    def __init__(self, values=None):
+    def __init__(self, values: Iterable[Any] | None = None) -> None:
         super().__init__()
         self._size = 0
         if values is not None:
@@ -44,31 +51,31 @@ class ParameterList(Module):
             raise IndexError(f"index {index} is out of range")
         return str(index % self._size)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self._size
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         """The value at an index, or a ParameterList of those of a slice."""
         if isinstance(index, slice):
             return type(self)().extend(list(self)[index])
         return getattr(self, self._name(index))
 
-    def __setitem__(self, index, value):
+    def __setitem__(self, index: int, value: Any) -> None:
         setattr(self, self._name(index), _kept(value))
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return iter([getattr(self, str(i)) for i in range(self._size)])
 
-    def __iadd__(self, values):
+    def __iadd__(self, values: Iterable[Any]) -> ParameterList:
         return self.extend(values)
 
-    def append(self, value):
+    def append(self, value: Any) -> ParameterList:
         """Adds a value at the end; gives the list."""
         setattr(self, str(self._size), _kept(value))
         self._size += 1
         return self
 
-    def extend(self, values):
+    def extend(self, values: Iterable[Any]) -> ParameterList:
         """Adds values at the end; gives the list."""
         if not _is_iterable(values):
             raise TypeError(f"ParameterList.extend should be called with an iterable, but got {type(values).__name__}")
@@ -76,11 +83,11 @@ class ParameterList(Module):
             self.append(value)
         return self
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         """The lines of the printed form."""
         return "\n".join(_line(i, value, True) for i, value in enumerate(self))
 
-    def forward(self, *args, **kwargs):
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Fails: a ParameterList holds, and computes nothing."""
         raise RuntimeError("ParameterList should not be called.")
 
@@ -93,7 +100,7 @@ class ParameterDict(Module):
     ['a']
     """
 
-    def __init__(self, parameters=None):
+    def __init__(self, parameters: Any = None) -> None:
         super().__init__()
         self._keys = {}
         if parameters is not None:
@@ -106,98 +113,98 @@ class ParameterDict(Module):
                             f"is '{type(key).__name__}'). Open an issue on github if you need non-string keys.")
         return key
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._keys)
 
-    def __contains__(self, key):
+    def __contains__(self, key: object) -> bool:
         return key in self._keys
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: str) -> Any:
         return getattr(self, self._checked(key))
 
-    def __setitem__(self, key, value):
+    def __setitem__(self, key: str, value: Any) -> None:
         setattr(self, self._checked(key), _kept(value))
         self._keys[key] = None
 
-    def __delitem__(self, key):
+    def __delitem__(self, key: str) -> None:
         del self._keys[key]
         delattr(self, key)
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[str]:
         return iter(self._keys.keys())
 
-    def __reversed__(self):
+    def __reversed__(self) -> Iterator[str]:
         return reversed(list(self._keys))
 
-    def __or__(self, other):
+    def __or__(self, other: ParameterDict) -> ParameterDict:
         made = self.copy()
         made.update(other)
         return made
 
-    def __ror__(self, other):
+    def __ror__(self, other: ParameterDict) -> ParameterDict:
         made = type(self)()
         made.update(other)
         made.update(self)
         return made
 
-    def __ior__(self, other):
+    def __ior__(self, other: ParameterDict) -> ParameterDict:
         self.update(other)
         return self
 
-    def keys(self):
+    def keys(self) -> Iterable[str]:
         """The names."""
         return self._keys.keys()
 
-    def values(self):
+    def values(self) -> Iterable[Any]:
         """The values."""
         return [self[key] for key in self._keys]
 
-    def items(self):
+    def items(self) -> Iterable[tuple[str, Any]]:
         """Names and values."""
         return [(key, self[key]) for key in self._keys]
 
-    def copy(self):
+    def copy(self) -> ParameterDict:
         """Another ParameterDict of the same values."""
         made = type(self)()
         made.update(self)
         return made
 
-    def get(self, key, default=None):
+    def get(self, key: str, default: Any = None) -> Any:
         """The value of a name, or the default."""
         return self[key] if key in self._keys else default
 
-    def setdefault(self, key, default=None):
+    def setdefault(self, key: str, default: Any = None) -> Any:
         """The value of a name, which becomes the default if there is none."""
         if key not in self._keys:
             self[key] = default
         return self[key]
 
-    def pop(self, key):
+    def pop(self, key: str) -> Any:
         """Takes out the value of a name, and gives it."""
         value = self[key]
         del self[key]
         return value
 
-    def popitem(self):
+    def popitem(self) -> tuple[str, Any]:
         """Takes out the name and value that came last."""
         if not self._keys:
             raise KeyError("popitem(): dictionary is empty")
         key = list(self._keys)[-1]
         return key, self.pop(key)
 
-    def clear(self):
+    def clear(self) -> None:
         """Takes out all values."""
         for key in list(self._keys):
             del self[key]
 
-    def fromkeys(self, keys, default=None):
+    def fromkeys(self, keys: Iterable[str], default: Any = None) -> ParameterDict:
         """A ParameterDict of these names, each with the default."""
         made = ParameterDict()
         for key in keys:
             made[key] = default
         return made
 
-    def update(self, parameters):
+    def update(self, parameters: Any) -> None:
         """Takes over the values of a mapping, or of pairs; those of a plain dict in the order of their names."""
         if not _is_iterable(parameters):
             raise TypeError("ParametersDict.update should be called with an iterable of key/value pairs, but got "
@@ -213,10 +220,10 @@ class ParameterDict(Module):
                 raise ValueError(f"ParameterDict update sequence element #{i} has length {len(pair)}; 2 is required")
             self[pair[0]] = pair[1]
 
-    def extra_repr(self):
+    def extra_repr(self) -> str:
         """The lines of the printed form."""
         return "\n".join(_line(key, value, False) for key, value in self.items())
 
-    def forward(self, *args, **kwargs):
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Fails: a ParameterDict holds, and computes nothing."""
         raise RuntimeError("ParameterDict should not be called.")

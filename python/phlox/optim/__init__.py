@@ -6,8 +6,8 @@ step of a group is one call of the core; the classes of the library's kinds are 
 generator from optim/*.optim."""
 from phlox import _C
 
-from . import lr_scheduler
+from . import lr_scheduler as lr_scheduler
 from ._kinds import *
-from .optimizer import Optimizer
+from .optimizer import Optimizer as Optimizer
 
 _C._name_missing(__name__)

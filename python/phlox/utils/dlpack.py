@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.utils.dlpack: tensors from and for other libraries."""
+from __future__ import annotations
+
 from phlox import _C
+
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from typing import Any
 
 _C._name_missing(__name__)
 _CUDA = 2  # DLPack's number of the device type
 
 
-def from_dlpack(ext_tensor):
+def from_dlpack(ext_tensor: Any) -> _C.Tensor:
     """A tensor over the memory of an object with __dlpack__, or of a capsule, which it takes.
 
     Args:
@@ -24,6 +30,6 @@ def from_dlpack(ext_tensor):
     return _C._take_capsule(ext_tensor.__dlpack__(**options))
 
 
-def to_dlpack(tensor):
+def to_dlpack(tensor: _C.Tensor) -> Any:
     """tensor.__dlpack__()."""
     return tensor.__dlpack__()

@@ -1,8 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """nn.functional.interpolate."""
+from __future__ import annotations
+
 from math import floor
 
 from phlox import _C
+
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 
 def _scales(given):
@@ -16,8 +23,10 @@ def _scales(given):
     return float(given[0]), float(given[-1])
 
 
-def interpolate(input, size=None, scale_factor=None, mode="nearest", align_corners=None,
-                recompute_scale_factor=None, antialias=False):
+def interpolate(input: _C.Tensor, size: int | Sequence[int] | None = None,
+                scale_factor: float | Sequence[float] | None = None, mode: str = "nearest",
+                align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
+                antialias: bool = False) -> _C.Tensor:
     """Images (N, C, H, W) or lines (N, C, L) of another size.
 
     Args:

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The package's types, as mypy sees them: a training script passes, and a wrong call is an error. Skipped where mypy is not installed."""
+import os, re, shutil, subprocess, sys, tempfile, unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PACKAGE = os.path.join(HERE, "..", "..", "python")
+
+
+@unittest.skipUnless(shutil.which("mypy"), "mypy is not installed")
+class Types(unittest.TestCase):
+    def check(self, name, *options):
+        """What mypy says of a file, {line: text} of its errors, and of all else."""
+        with tempfile.TemporaryDirectory() as cache:
+            run = subprocess.run(["mypy", "--python-version", "3.11", "--cache-dir", cache, "--show-error-codes", *options,
+                                  os.path.join(HERE, "typed", name)],
+                                 capture_output=True, text=True, cwd=HERE, env={**os.environ, "MYPYPATH": PACKAGE})
+        found, rest = {}, []
+        for line in run.stdout.splitlines():
+            place = re.match(rf".*{name}:(\d+): error: (.*)", line)
+            if place:
+                found[int(place[1])] = place[2]
+            elif "note:" not in line and not line.startswith(("Found ", "Success")):
+                rest.append(line)
+        return found, rest, run
+
+    def test_a_training_script_passes_the_strict_check(self):
+        found, rest, run = self.check("training.py", "--strict", "--follow-imports=silent")
+        self.assertEqual((found, rest, run.returncode), ({}, [], 0), run.stdout + run.stderr)
+
+    def test_wrong_calls_are_errors_and_right_ones_have_exact_types(self):
+        found, rest, run = self.check("mistakes.py", "--follow-imports=silent")
+        with open(os.path.join(HERE, "typed", "mistakes.py")) as file:
+            marked = {number for number, line in enumerate(file, 1) if line.endswith("# error\n")}
+        self.assertGreater(len(marked), 30)
+        self.assertEqual(set(found), marked, {line: found.get(line) for line in set(found) ^ marked})
+        self.assertEqual(rest, [])
+
+    def test_no_stub_has_a_mistake(self):
+        stubs = [os.path.join(folder, name) for folder, _, names in os.walk(os.path.join(PACKAGE, "phlox"))
+                 for name in names if name.endswith(".pyi")]
+        self.assertGreater(len(stubs), 15)
+        found, rest, run = self.check("training.py", "--follow-imports=silent", *stubs)
+        self.assertEqual((rest, run.returncode), ([], 0), run.stdout + run.stderr)
+
+
+class Package(unittest.TestCase):
+    def test_it_says_that_it_has_types(self):
+        self.assertTrue(os.path.exists(os.path.join(PACKAGE, "phlox", "py.typed")))
+
+    def test_functions_in_python_say_their_types(self):
+        import phlox as torch
+        for path, files in torch._IN_PYTHON.items():
+            module = sys.modules["phlox." + path if path else "phlox"]
+            for name in " ".join(files.values()).split():
+                value = getattr(module, name)
+                if type(value).__name__ == "function":
+                    with self.subTest(module=path, name=name):
+                        self.assertIn("return", value.__annotations__)
+
+    def test_the_training_script_runs(self):
+        run = subprocess.run([sys.executable, os.path.join(HERE, "typed", "training.py")], capture_output=True, text=True,
+                             env={**os.environ, "PYTHONPATH": PACKAGE, "PHLOX_SIM_DEVICES": "2"})
+        self.assertEqual(run.returncode, 0, run.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
