@@ -310,6 +310,7 @@ void og_schedule_write_page(FILE *to);
 typedef struct og_remarks {
   const char *shape, *dtypes, *errors;
 } og_remarks;
+bool og_is_nonempty(const og_op *op);  // a reduction: without elements there is no result
 og_remarks og_remarks_of(const og_op *op, bool in_c);  // for C programs, or for Python's
 const char *og_example(const og_op *op);               // a call in C
 

@@ -4,9 +4,19 @@
 // the reference page and Python's docstrings have it from here.
 #include "opgen.h"
 
+// How many parameters are tensors or lists of them.
+static int tensors_of(const og_op *op) {
+  int count = 0;
+  for (int i = 0; i < op->param_count; i++)
+    count += op->params[i].type == OG_TENSOR || op->params[i].type == OG_TENSORS;
+  return count;
+}
+
 static const char *shape_of(const og_op *op) {
   if (op->shape.text) return op->shape.text;
-  if (og_is(op, "pointwise")) return "the tensors broadcast to one shape, which the result has";
+  if (og_is(op, "pointwise") && tensors_of(op) > 1)
+    return "the tensors broadcast to one shape, which the result has";
+  if (og_is(op, "pointwise")) return og_format("any; the result has %s's", op->params[0].name);
   if (!og_is(op, "reduce")) return NULL;
   if (og_param_find(op, "dim") < 0) return "any; the result has no dimensions";
   return "any; the result lacks the dimensions dim, or has size 1 there with keepdim";
@@ -17,16 +27,21 @@ static const char *result_dtype(const og_op *op) {
   if (og_has(op, OG_W_compare) || og_has(op, OG_W_boolresult)) return "bool results";
   if (og_has(op, OG_W_longresult)) return "int64 results";
   if (og_has(op, OG_W_float)) return "integers become the default float";
+  if (og_has(op, OG_W_whole)) return "bool becomes int64";
   if (og_has(op, OG_W_sum)) return "integers and bool become int64";
   if (og_has(op, OG_W_promote) && op->param_count > 1) return "promoted to one dtype";
   return NULL;
 }
 
+// The dtypes that alone are taken, or NULL: all. Bool that becomes int64 is no other dtype.
+static const char *limit_of(const og_op *op) {
+  bool all = !op->dtypes.text || !strcmp(op->dtypes.text, "all") || og_has(op, OG_W_whole);
+  return all ? NULL : op->dtypes.text;
+}
+
 // What is taken, where the entry does not say.
 static const char *taken_dtypes(const og_op *op) {
-  bool tensor = false;
-  for (int i = 0; i < op->param_count; i++)
-    tensor |= op->params[i].type == OG_TENSOR || op->params[i].type == OG_TENSORS;
+  bool tensor = tensors_of(op) > 0;
   if (og_is(op, "composite") && !og_has(op, OG_W_factory)) return "those of the ops that it calls";
   if (tensor && !og_has(op, OG_W_factory)) return "all";
   if (og_param_find(op, "dtype") < 0) return NULL;
@@ -38,18 +53,46 @@ static const char *dtypes_of(const og_op *op) {
                                         {"integral", "bool and integers"},
                                         {"integer", "integers"}};
   const char *set = taken_dtypes(op), *result = result_dtype(op);
-  for (int i = 0; op->dtypes.text && i < 4; i++)
-    if (!strcmp(op->dtypes.text, sets[i][0])) set = sets[i][1];
+  for (int i = 0; limit_of(op) && i < 4; i++)
+    if (!strcmp(limit_of(op), sets[i][0])) set = sets[i][1];
   if (!set) return result;
   return result ? og_format("%s; %s", set, result) : set;
 }
 
-og_remarks og_remarks_of(const og_op *op, bool in_c) {
-  og_remarks r = {.shape = shape_of(op), .dtypes = dtypes_of(op), .errors = op->errors.text};
-  for (int i = 0; i < op->check_count; i++) {
-    const char *one = og_check_sentence(&op->checks[i], in_c ? "PX_" : NULL);
-    r.errors = r.errors ? og_format("%s; %s", r.errors, one) : one;
+// What is refused because of the kind.
+static const char *errors_of(const og_op *op) {
+  if (op->errors.text) return op->errors.text;
+  if (og_is(op, "pointwise") && tensors_of(op) > 1)
+    return "RuntimeError if the shapes do not broadcast";
+  if (!og_is(op, "reduce")) return NULL;
+  if (og_param_find(op, "dim") < 0)
+    return og_is_nonempty(op) ? "RuntimeError if there are no elements" : NULL;
+  return og_is_nonempty(op) ? "IndexError if a dim is out of range or of size 0"
+                            : "IndexError if a dim is out of range";
+}
+
+// What is refused because of the dtype.
+static const char *dtype_errors(const og_op *op) {
+  if (!limit_of(op) || og_is(op, "composite")) return NULL;
+  bool numeric = !strcmp(limit_of(op), "numeric");  // all but bool
+  for (int i = 0; i < op->refusal_count; i++) {
+    const char *what = op->refusals[i].text;
+    bool meant = !strncmp(what, "dtype ", 6) || (numeric && !strncmp(what, "bool ", 5));
+    if (meant && strstr(what, ": RUNTIME \"")) return "RuntimeError for other dtypes";
   }
+  return "NotImplementedError for other dtypes";
+}
+
+static const char *joined(const char *a, const char *b) {
+  return a && b ? og_format("%s; %s", a, b) : a ? a : b;
+}
+
+og_remarks og_remarks_of(const og_op *op, bool in_c) {
+  og_remarks r = {.shape = shape_of(op),
+                  .dtypes = dtypes_of(op),
+                  .errors = joined(errors_of(op), dtype_errors(op))};
+  for (int i = 0; i < op->check_count; i++)
+    r.errors = joined(r.errors, og_check_sentence(&op->checks[i], in_c ? "PX_" : NULL));
   return r;
 }
 

@@ -111,7 +111,7 @@ static const char *result_dtype(const og_op *op, int r) {
 }
 
 // Whether a reduction over nothing is an error: its fold, or that of its kernel, has no identity.
-static bool nonempty(const og_op *op) {
+bool og_is_nonempty(const og_op *op) {
   const og_op *folded = op->kernel.text ? og_find(op->kernel.text) : op;
   if (folded && folded->fold.text) return og_fold_parse(folded).start;
   return og_has(op, OG_W_nonempty);
@@ -139,7 +139,8 @@ void og_write_impl(FILE *to, const og_op *op) {
           dtype_mask(op));
   if (op->wrapper.text || op->refusal_count) fprintf(to, ".texts = &texts_%s, ", op->name);
   if (op->check_count) fprintf(to, ".check = check_%s, ", op->name);
-  fprintf(to, ".nonempty = %d, .any_scalars = %d, ", nonempty(op), og_has(op, OG_W_cpuscalars));
+  fprintf(to, ".nonempty = %d, .any_scalars = %d, ", og_is_nonempty(op),
+          og_has(op, OG_W_cpuscalars));
   int turned = op->turned.text ? og_param_find(op, op->turned.text) : 0;
   if (turned < 0) og_die(op->turned.place, "%s has no parameter '%s'", op->name, op->turned.text);
   fprintf(to, ".promotion = %s, .mutates = %d, .turned = %d, .masks = 0x%x, .result_dtypes = {",
