@@ -31,6 +31,7 @@ EXT_OWNS(ctx, EXT_OBJECT(ctx_object, dict), EXT_OBJECT(ctx_object, cls),
 EXT_TYPE(
     ctx, "torch.autograd.function.FunctionCtx", "autograd.function.FunctionCtx", ctx_object,
     EXT_OPEN | EXT_CYCLES,
+    "FunctionCtx()\n--\n\n"
     "The first argument of a Function's forward and backward: what one leaves for the other, in "
     "attributes\nand by save_for_backward.",
     EXT_LIFE(ctx), .tp_new = PyType_GenericNew, .tp_dictoffset = offsetof(ctx_object, dict));
@@ -289,6 +290,7 @@ typedef struct function_object {
 } function_object;
 EXT_TYPE(function, "torch.autograd.Function", "autograd.Function autograd.function.Function",
          function_object, EXT_OPEN,
+         "Function()\n--\n\n"
          "An operation with a gradient of its own: a class derived from it has two static methods, "
          "forward\nand backward, and is used by `apply`.\n\n"
          ">>> class Double(torch.autograd.Function):\n"

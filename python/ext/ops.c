@@ -280,10 +280,12 @@ static PyTypeObject *make_result_type(const px_op *op, const char *name) {
   PyObject *known = PyDict_GetItemString(PyModule_GetDict(return_types), name);
   if (known) return (PyTypeObject *)Py_NewRef(known);
   PyStructSequence_Field fields[5] = {{NULL, NULL}};
-  for (int i = 0; i < op->result_count; i++) fields[i].name = op->result_names[i];
+  for (int i = 0; i < op->result_count; i++)
+    fields[i] = (PyStructSequence_Field){op->result_names[i], "One of the results, a tensor."};
   char full[80];
   snprintf(full, sizeof full, "torch.return_types.%s", name);
-  PyStructSequence_Desc desc = {full, NULL, fields, op->result_count};
+  PyStructSequence_Desc desc = {full, "The results of an op, as a tuple with named fields.", fields,
+                                op->result_count};
   PyTypeObject *type = PyStructSequence_NewType(&desc);
   if (!type) return NULL;
   type->tp_repr = type->tp_str = struct_repr;
@@ -524,6 +526,7 @@ static int ext_init_ops(PyObject *m) {
 }
 EXT_START(EXT_OPS, ext_init_ops);
 EXT_MODULE(nn, "nn", "Layers, losses and containers.");
+EXT_MODULE(return_types, "return_types", "Tuples with named fields, of ops with several results.");
 EXT_MODULE(nn_functional, "nn.functional", "Functions that layers are made of.");
 
 // ---- for tools

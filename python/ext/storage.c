@@ -167,3 +167,5 @@ EXT_FUNCTION(torch, is_storage, "(obj: object) -> bool", "Whether an object is a
   EXT_BIND(obj);
   return PyBool_FromLong(Py_IS_TYPE(obj, &untyped_type) || Py_IS_TYPE(obj, &typed_type));
 }
+
+EXT_MODULE(storage, "storage", "The classes of the memory under tensors.");

@@ -179,7 +179,9 @@ static PyObject *parameter_repr(PyObject *self) {
 
 static Py_hash_t tensor_hash(PyObject *self) { return _Py_HashPointer(self); }
 
-#define TENSOR_DOC "A multi-dimensional array of one dtype on one device."
+#define TENSOR_DOC \
+  "Tensor(*data, device=None)\n--\n\n" \
+  "A multi-dimensional array of one dtype on one device."
 EXT_SHARED_TYPE(tensor_base, ext_TensorBaseType, "torch._C.TensorBase", "_TensorBase",
                 ext_tensor_object, EXT_OPEN | EXT_CYCLES, TENSOR_DOC, .tp_dealloc = tensor_dealloc,
                 .tp_traverse = tensor_traverse, .tp_clear = tensor_clear, .tp_repr = tensor_repr,

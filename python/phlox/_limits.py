@@ -30,7 +30,8 @@ class _Limits:
     bits: int
     min: Any
     max: Any
-    __slots__ = ("dtype", "bits", "min", "max")
+    __slots__ = {"dtype": "The dtype's name.", "bits": "Of an element.", "min": "The least number.",
+                 "max": "The greatest number."}
 
     def __init__(self, dtype: _C.dtype, low: float, high: float) -> None:
         self.dtype, self.bits = str(dtype)[len("torch."):], dtype.itemsize * 8
@@ -58,7 +59,10 @@ class finfo(_Limits):
     eps: float
     smallest_normal: float
     tiny: float
-    __slots__ = ("resolution", "eps", "smallest_normal", "tiny")
+    __slots__ = {"resolution": "The last decimal digit that is certain, as a number.",
+                 "eps": "From 1 to the next number.",
+                 "smallest_normal": "The least positive number with all its digits.",
+                 "tiny": "The same."}
 
     def __init__(self, type: _C.dtype | None = None) -> None:
         dtype = _C.get_default_dtype() if type is None else _dtype(type)

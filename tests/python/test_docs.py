@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What help() and inspect show: signatures and docstrings of ops."""
+"""What help() and inspect show: signatures and docstrings of all public names (names.py finds them)."""
 import ast, inspect, unittest
 import phlox as torch
+import names
 
 
 def ops(space):
@@ -42,6 +43,20 @@ class OpSignatures(unittest.TestCase):
         self.assertTrue(torch.max.__doc__.startswith("max(input: Tensor) -> Tensor\n"
                                                      "max(input: Tensor, dim: int, keepdim: bool = False) -> return_types.max\n"))
         self.assertTrue(torch.ones(2).relu.__doc__.startswith("relu() -> Tensor\n\nReplaces"))
+
+
+# Classes of errors that C makes, which are called as Python's own are.
+UNSIGNED = {"AcceleratorError", "OutOfMemoryError"}
+
+
+class Names(unittest.TestCase):
+    def test_every_public_name_has_a_docstring_and_a_signature(self):
+        every, mute, callables, unsigned = names.report()
+        print(f"{len(every)} public names, {len(every) - len(mute)} with a docstring; "
+              f"{len(callables)} callables, {len(callables) - len(unsigned)} with a signature")
+        self.assertGreater(len(every), 1200)
+        self.assertEqual(mute, [])
+        self.assertEqual(set(unsigned), UNSIGNED)
 
 
 if __name__ == "__main__":
