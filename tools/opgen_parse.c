@@ -153,4 +153,6 @@ void og_op_end(const og_op *op) {
   bool first = op->param_count && op->params[0].type == OG_TENSOR;
   if (og_has_inplace(op) && !first)
     og_die(at, "op %s cannot be in-place: its first parameter is no Tensor", op->name);
+  bool told = og_is(op, "pointwise") || og_is(op, "reduce");  // by the kind
+  if (!told && !op->shape.text && !og_is_hidden(op)) og_die(at, "op %s has no shape", op->name);
 }

@@ -71,9 +71,10 @@ PX_TEST(bad_entries) {
   REFUSED(OP "  kind pointwise\n  kind view\n", "3: kind of x is already given at line 2");
   REFUSED(OP "  doc D.\n", "1: op x has no kind");
   REFUSED(OP "  kind pointwise\n  doc D.\n", "1: pointwise op x has no expr");
+  REFUSED("op x(Tensor self) -> Tensor\n  kind view\n  doc D.\n", "1: op x has no shape");
   REFUSED("  kind view\n", "1: a field outside of an entry");
   REFUSED(GOOD "  dtypes floating\n", "5: unknown dtypes 'floating' of x");
-  REFUSED("op x(Tensor self, int n=abc) -> Tensor\n  kind view\n  run f\n  doc D.\n",
+  REFUSED("op x(Tensor self, int n=abc) -> Tensor\n  kind view\n  run f\n  shape any\n  doc D.\n",
           "1: bad default 'abc' of n in op x");
 }
 
