@@ -26,7 +26,9 @@ INCLUDES := -Iinclude -Isrc -Ibackends -I$(O)/gen
 LINK      = $(CC) $(LDFLAGS) -pthread $(SANFLAGS)
 TOOL      = $(CC) -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra
 # Kernels: errno and traps of math functions are not looked at; NaN and infinity are.
-KFLAGS   := $(if $(SAN),,-O3) -fno-math-errno -fno-trapping-math
+# Where a short loop lies among lines of the instruction cache moved a product of small matrices by a fifth.
+KALIGN   := $(shell $(CC) -Werror -falign-functions=64 -falign-loops=32 -E -x c /dev/null >/dev/null 2>&1 && echo -falign-functions=64 -falign-loops=32)
+KFLAGS   := $(if $(SAN),,-O3 $(KALIGN)) -fno-math-errno -fno-trapping-math
 V3FLAGS  := -march=x86-64-v3
 
 OPS      := $(wildcard ops/*.op layers/*.layer optim/*.optim)

@@ -190,9 +190,11 @@ static TARGET void NAME(pack_b)(const px__gemm *g, int64_t p0, int64_t k, int64_
     return;
   }
   if (cols < 2 * L) memset(to, 0, (size_t)k * 2 * L * sizeof(T));
-  if (br == 1 && cols == 2 * L) {
+  if (br == 1 && cols >= L && !rows) {
     NAME(pack_columns)(b, bc, k, to);
-    NAME(pack_columns)(b + L * bc, bc, k, to + L);
+    if (cols == 2 * L) NAME(pack_columns)(b + L * bc, bc, k, to + L);
+    for (int64_t p = 0; cols < 2 * L && p < k; p++)
+      for (int j = L; j < cols; j++) to[p * 2 * L + j] = b[p + j * bc];
     return;
   }
   for (int64_t p = 0; p < k; p++, to += 2 * L)

@@ -316,8 +316,9 @@ static px_status put_result(px_tensor *self, const px_tensor *made) {
 }
 
 // Computes the result, from a copy of self if there is a graph that keeps it, and copies it into
-// self.
-static px_status call_into_self(const px_op *op, const px_value *args, void **results) {
+// self. It has a frame of its own, which other calls should not pay for.
+__attribute__((noinline)) static px_status call_into_self(const px_op *op, const px_value *args,
+                                                          void **results) {
   px_value own[PX__MAX_PARAMS];
   PX_SCOPED(px_tensor) kept = NULL;
   PX_CHECK(op->param_count > 0 && args[0].kind == PX_ARG_TENSOR, PX_TYPE,

@@ -15,7 +15,9 @@ static inline px_dtype px__dtype_of(px_value a) {
   if (px__is_tensor(a)) return (px_dtype)a.v.tensor->dtype;
   return a.kind == PX_ARG_NONE ? PX_DTYPE_NONE : px_scalar_dtype(px_value_scalar(a));
 }
+// Inline, and without a call: add asks it each time.
 static inline bool px__is_float(px_value a) {
+  if (a.kind == PX_ARG_SCALAR) return a.category == 'f';
   return a.kind != PX_ARG_NONE && px_dtype_is_float(px__dtype_of(a));
 }
 static inline bool px__is_bool(px_value a) { return px__dtype_of(a) == PX_BOOL; }
