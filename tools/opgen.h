@@ -105,8 +105,8 @@ typedef struct og_op {
   bool result_list;
   const char *kind;
   unsigned words;  // bit i: og_words[i]
-  og_field turned, alias, wrapper, autocast, shape, errors, expr, fold, dtypes, run, kernel, body,
-      gradname, pyname, note, doc, masks, saves, nograd, domain, kind_field, results;
+  og_field turned, alias, wrapper, autocast, shape, errors, example, expr, fold, dtypes, run,
+      kernel, body, gradname, pyname, note, doc, masks, saves, nograd, domain, kind_field, results;
   og_field refusals[OG_MAX_REFUSALS];
   int refusal_count;
   og_field checks[OG_MAX_CHECKS];
@@ -311,6 +311,8 @@ typedef struct og_remarks {
   const char *shape, *dtypes, *errors;
 } og_remarks;
 bool og_is_nonempty(const og_op *op);  // a reduction: without elements there is no result
+// The lines of a docstring that `example EXPRESSION -> TEXT` becomes.
+const char *og_told_example(const og_field *f);
 og_remarks og_remarks_of(const og_op *op, bool in_c);  // for C programs, or for Python's
 const char *og_example(const og_op *op);               // a call in C
 

@@ -170,6 +170,7 @@ void og_write_page(FILE *to, const og_op *op) {
   if (r.dtypes) fprintf(to, "- Dtypes: %s.\n", r.dtypes);
   if (r.errors) fprintf(to, "- Errors: %s.\n", r.errors);
   if (r.shape || r.dtypes || r.errors) fprintf(to, "\n");
+  if (op->example.text) fprintf(to, "Example:\n%s\n\n", og_told_example(&op->example));
   if (op->pyname.text) fprintf(to, "Python: `%s`. ", op->pyname.text);
   if (og_has_inplace(op)) fprintf(to, "In place: `%s_`. ", op->name);
   if (og_has(op, OG_W_out)) fprintf(to, "Takes `out=`. ");

@@ -96,6 +96,13 @@ og_remarks og_remarks_of(const og_op *op, bool in_c) {
   return r;
 }
 
+// ---- examples
+const char *og_told_example(const og_field *f) {
+  const char *arrow = strstr(f->text, " -> ");
+  if (!arrow) og_die(f->place, "expected `example EXPRESSION -> TEXT`");
+  return og_format("\n    >>> %s\n    %s", og_trimmed(f->text, arrow), og_skip(arrow + 4));
+}
+
 // ---- an example call in C
 
 static const char *example_argument(const og_param *p) {

@@ -127,13 +127,6 @@ static const char *docstring_params(const og_layer *l) {
   return text;
 }
 
-// `example EXPRESSION -> TEXT`
-static const char *told_example(const og_field *f) {
-  const char *arrow = strstr(f->text, " -> ");
-  if (!arrow) og_die(f->place, "expected `example EXPRESSION -> TEXT`");
-  return og_format("\n    >>> %s\n    %s", og_trimmed(f->text, arrow), og_skip(arrow + 4));
-}
-
 static const char *docstring_example(const og_layer *l, const og_field *f) {
   sample s = read_sample(l, f);
   return og_format(
@@ -156,7 +149,7 @@ const char *og_layer_docstring(const og_layer *l) {
   for (int i = 0; (f = og_entry_next(l->e, "sample", f)); i++)
     text = og_format("%s%s%s", text, i ? "" : "\n\nExample:", docstring_example(l, f));
   f = og_entry_field(l->e, "example");
-  if (f) text = og_format("%s\n\nExample:%s", text, told_example(f));
+  if (f) text = og_format("%s\n\nExample:%s", text, og_told_example(f));
   return og_format("%s\n", text);
 }
 

@@ -108,7 +108,8 @@ void og_op_field(og_op *op, char *line, og_place at) {
                 {"note", &op->note},         {"doc", &op->doc},           {"masks", &op->masks},
                 {"saves", &op->saves},       {"domain", &op->domain},     {"nograd", &op->nograd},
                 {"turned", &op->turned},     {"alias", &op->alias},       {"wrapper", &op->wrapper},
-                {"autocast", &op->autocast}, {"shape", &op->shape},       {"errors", &op->errors}};
+                {"autocast", &op->autocast}, {"shape", &op->shape},       {"errors", &op->errors},
+                {"example", &op->example}};
   if (!strcmp(name, "grad")) {
     parse_grad(op, text, at);
     return;

@@ -171,7 +171,14 @@ static void write_class_doc(FILE *to, const og_entry *e) {
   if (!by_metric(e))
     fprintf(to, "        last_epoch (int): the epoch to go on from; -1: the start. Default: -1\n");
   fprintf(to, "\n    Raises:\n        ValueError: for options that make no schedule\n");
-  if (text_of(e, "sample"))
+  if (by_metric(e))
+    fprintf(to,
+            "\n    Example:\n"
+            "        >>> optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=1)\n"
+            "        >>> schedule = torch.optim.lr_scheduler.%s(optimizer)\n"
+            "        >>> optimizer.step()\n        >>> schedule.step(0.25)\n",
+            e->name);
+  else if (text_of(e, "sample"))
     fprintf(to,
             "\n    Example:\n"
             "        >>> optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=1)\n"

@@ -76,7 +76,7 @@ typedef struct px_op {
   // Its other names in Python, between spaces, or NULL: `multiply` is a function and a method,
   // `nn.relu` in nn.functional, `torch.conv2d` a function.
   const char *aliases;
-  const char *remarks;  // lines that tell shapes, dtypes and errors; or NULL
+  const char *remarks;  // lines: shapes, dtypes, errors, an example; or NULL
   uint8_t autocast;     // px_autocast_policy
   // Of ops that a program registered (phlox/register.h): their gradient function.
   px_status (*gradient)(struct px_op_gradient *gradient);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What help() and inspect show: signatures and docstrings of all public names (names.py finds them)."""
-import ast, inspect, unittest
+import ast, doctest, inspect, sys, unittest
 import phlox as torch
 import names
 
@@ -57,6 +57,41 @@ class Names(unittest.TestCase):
         self.assertGreater(len(every), 1200)
         self.assertEqual(mute, [])
         self.assertEqual(set(unsigned), UNSIGNED)
+
+
+class Examples(unittest.TestCase):
+    """Examples in docstrings print what they say. A tensor of an op's example stands in one line."""
+
+    def run_one(self, path, value):
+        """The number of lines in the docstring's examples."""
+        home = sys.modules.get("phlox." + path.rpartition(".")[0])
+        space = {**(vars(home) if hasattr(home, "__file__") else {}), "torch": torch}  # of a file in Python, its names
+        test = doctest.DocTestParser().get_doctest(names.docstring(value) or "", space, path, None, 0)
+        text = []
+        failed = doctest.DocTestRunner(verbose=False, optionflags=doctest.NORMALIZE_WHITESPACE).run(test, out=text.append).failed
+        self.assertEqual(failed, 0, "".join(text))
+        return len(test.examples)
+
+    def test_all_of_them_run(self):
+        counts = {}
+        for path, value in names.public():
+            if "cuda" in (names.docstring(value) or "") and not torch.cuda.is_available():
+                continue
+            with self.subTest(path=path):
+                counts[path] = self.run_one(path, value)
+        told = {path for path, count in counts.items() if count}
+        print(f"{sum(counts.values())} lines of examples at {len(told)} names")
+        self.assertGreater(sum(type(value).__name__ == "op" for path, value in names.public() if path in told), 60)
+        self.assertLessEqual({"nn.Linear", "nn.Conv2d", "nn.BatchNorm2d", "nn.ReLU", "nn.CrossEntropyLoss", "nn.MaxPool2d",
+                              "optim.SGD", "optim.Adam", "optim.lr_scheduler.StepLR", "utils.data.DataLoader"}, told)
+
+    def test_every_layer_optimiser_and_schedule_has_one(self):
+        for space, base in ((torch.nn, torch.nn.Module), (torch.optim, torch.optim.Optimizer),
+                            (torch.optim.lr_scheduler, torch.optim.lr_scheduler.LRScheduler)):
+            for name, cls in vars(space).items():
+                if inspect.isclass(cls) and issubclass(cls, base) and cls is not base and not name.startswith(("_", "Kind", "Plateau")):
+                    with self.subTest(name=name):
+                        self.assertIn(">>> ", cls.__doc__)
 
 
 if __name__ == "__main__":

@@ -161,6 +161,12 @@ class DataParallel(_Pass, Module):
     are joined; None: the first device. dim: the dimension that is cut.
 
     RuntimeError for a module that is elsewhere. Without devices the module is called as it is.
+
+        >>> model = torch.nn.Linear(3, 2)
+        >>> if torch.cuda.is_available():
+        ...     model = torch.nn.DataParallel(model.cuda())
+        >>> model(torch.ones(8, 3)).shape
+        torch.Size([8, 2])
     """
 
     def __init__(self, module: Module, device_ids: Sequence[Any] | None = None,

@@ -148,7 +148,14 @@ class LambdaLR(LRScheduler):
 
 
 class MultiplicativeLR(LambdaLR):
-    """Multiplies each group's rate of now by what a function says of the epoch."""
+    """Multiplies each group's rate of now by what a function says of the epoch.
+
+        >>> optimizer = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=1.0)
+        >>> rates = torch.optim.lr_scheduler
+        >>> schedule = rates.MultiplicativeLR(optimizer, lambda epoch: 0.5)
+        >>> optimizer.step(); schedule.step(); schedule.get_last_lr()
+        [0.5]
+    """
 
     def get_lr(self) -> list[float]:
         """The rates of now times what the functions say."""
