@@ -152,7 +152,7 @@ PyObject *ext_op_doc(const ext_callable *self) {
   for (int i = 0; i < self->count; i++) {
     const px_op *op = self->signatures[i].op;
     append(&text, "\n%s\n", op->doc ? op->doc : "");
-    if (op->remarks && *op->remarks) append(&text, "\n%s\n", op->remarks);
+    if (op->remarks && *op->remarks) append(&text, "\n%s", op->remarks);
   }
   return text;
 }

@@ -1,9 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package's types, as mypy sees them: a training script passes, and a wrong call is an error. Skipped where mypy is not installed."""
-import os, re, shutil, subprocess, sys, tempfile, unittest
+"""The package's types, as mypy and pyright see them: a training script passes, and a wrong call is an error. Skipped where they
+are not installed."""
+import json, os, re, shutil, subprocess, sys, tempfile, unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PACKAGE = os.path.join(HERE, "..", "..", "python")
+
+
+PYRIGHT = shutil.which("pyright") or shutil.which("basedpyright")
+
+
+def marked_lines():
+    with open(os.path.join(HERE, "typed", "mistakes.py")) as file:
+        return {number for number, line in enumerate(file, 1) if line.endswith("# error\n")}
 
 
 @unittest.skipUnless(shutil.which("mypy"), "mypy is not installed")
@@ -29,8 +38,7 @@ class Types(unittest.TestCase):
 
     def test_wrong_calls_are_errors_and_right_ones_have_exact_types(self):
         found, rest, run = self.check("mistakes.py", "--follow-imports=silent")
-        with open(os.path.join(HERE, "typed", "mistakes.py")) as file:
-            marked = {number for number, line in enumerate(file, 1) if line.endswith("# error\n")}
+        marked = marked_lines()
         self.assertGreater(len(marked), 30)
         self.assertEqual(set(found), marked, {line: found.get(line) for line in set(found) ^ marked})
         self.assertEqual(rest, [])
@@ -41,6 +49,19 @@ class Types(unittest.TestCase):
         self.assertGreater(len(stubs), 15)
         found, rest, run = self.check("training.py", "--follow-imports=silent", *stubs)
         self.assertEqual((rest, run.returncode), ([], 0), run.stdout + run.stderr)
+
+
+@unittest.skipUnless(PYRIGHT, "pyright is not installed")
+class TypesOfPyright(unittest.TestCase):
+    def test_it_finds_the_wrong_calls_and_no_others(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with open(os.path.join(folder, "pyrightconfig.json"), "w") as file:
+                json.dump({"typeCheckingMode": "standard", "extraPaths": [os.path.abspath(PACKAGE)], "pythonVersion": "3.11",
+                           "include": [os.path.join(HERE, "typed")]}, file)
+            run = subprocess.run([PYRIGHT, "--outputjson", "-p", file.name], capture_output=True, text=True)
+        errors = [one for one in json.loads(run.stdout)["generalDiagnostics"] if one["severity"] == "error"]
+        found = {(os.path.basename(one["file"]), one["range"]["start"]["line"] + 1) for one in errors}
+        self.assertEqual(found, {("mistakes.py", line) for line in marked_lines()})
 
 
 class Package(unittest.TestCase):

@@ -23,7 +23,7 @@ x.sum(dim=0.5)  # error
 x.no_such_method()  # error
 x + "1"  # error
 x["name"]  # error
-x.shape = (3, 2)  # error
+torch.ones(2).shape = (3, 2)  # error
 x.requires_grad = "yes"  # error
 x.backward("gradient")  # error
 F.relu("x")  # error
