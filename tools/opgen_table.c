@@ -213,7 +213,7 @@ void og_write_descriptor(FILE *to, const og_op *op) {
     if (lines[i][1])
       fprintf(to, " %s \"\\n\"", og_quote(og_format("%s: %s.", lines[i][0], lines[i][1])));
   if (op->example.text)
-    fprintf(to, " %s", og_quote(og_format("\nExample:%s", og_told_example(&op->example))));
+    fprintf(to, " %s", og_quote(og_format("\nExample:%s\n", og_told_example(&op->example))));
   fprintf(to, ",\n");
   fprintf(to, "        .grad_name = \"%s\", .result_names = %s%s, .params = %s%s,\n", grad_name(op),
           named ? "results_" : "NULL", named ? op->name : "", op->param_count ? "params_" : "NULL",
