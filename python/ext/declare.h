@@ -337,9 +337,9 @@ enum {
   EXT_CYCLES = 2,  // can be part of a cycle: the collector sees it
   EXT_CLASS = 4,   // messages name it without its module, as PyTorch's do for classes of Python.
                    // Looking up attributes takes a little longer: not where that is done often.
-  EXT_VECTORCALL = 8,
-  EXT_BINDS = 16,     // to objects, as functions do
-  EXT_PREFIXED = 32,  // messages about arguments say Class.method(), as of a class of Python
+  EXT_VECTORCALL = 8,  // called without a tuple, by tp_vectorcall_offset
+  EXT_BINDS = 16,      // to objects, as functions do, and is called without being bound
+  EXT_PREFIXED = 32,   // messages about arguments say Class.method(), as of a class of Python
 };
 typedef struct ext_inherited {
 } ext_inherited;  // for a type whose objects are those of its base: of no size of their own
@@ -351,12 +351,14 @@ typedef struct ext_inherited {
 #define EXT_SHARED_TYPE(word, symbol, full_name, paths, object, flags, text, ...) \
   EXT_TYPE_(, word, symbol, full_name, paths, object, flags, text, __VA_ARGS__)
 #define EXT_TYPE_(linkage, word, symbol, full_name, paths, object, flags_, text, ...) \
-  linkage PyTypeObject symbol = {PyVarObject_HEAD_INIT(NULL, 0).tp_name = full_name, \
-                                 .tp_basicsize = sizeof(object), .tp_doc = text, \
-                                 .tp_flags = Py_TPFLAGS_DEFAULT | \
-                                             ((flags_)&EXT_OPEN ? Py_TPFLAGS_BASETYPE : 0) | \
-                                             ((flags_)&EXT_CYCLES ? Py_TPFLAGS_HAVE_GC : 0), \
-                                 __VA_ARGS__}; \
+  linkage PyTypeObject symbol = { \
+      PyVarObject_HEAD_INIT(NULL, 0).tp_name = full_name, .tp_basicsize = sizeof(object), \
+      .tp_doc = text, \
+      .tp_flags = Py_TPFLAGS_DEFAULT | ((flags_)&EXT_OPEN ? Py_TPFLAGS_BASETYPE : 0) | \
+                  ((flags_)&EXT_CYCLES ? Py_TPFLAGS_HAVE_GC : 0) | \
+                  ((flags_)&EXT_VECTORCALL ? Py_TPFLAGS_HAVE_VECTORCALL : 0) | \
+                  ((flags_)&EXT_BINDS ? Py_TPFLAGS_METHOD_DESCRIPTOR : 0), \
+      __VA_ARGS__}; \
   EXT_ROW_(word##_declared, .what = EXT_ROW_TYPE, .owner = #word, .name = paths, .doc = text, \
            .type = &symbol, .flags = flags_)
 // The slots of a type that EXT_OWNS something.

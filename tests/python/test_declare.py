@@ -35,6 +35,12 @@ def compile_signature(text):
 
 
 class Signatures(unittest.TestCase):
+    def test_calls_of_ops_and_modules_make_no_tuple(self):
+        vectorcall, method_descriptor = 1 << 11, 1 << 17
+        for one in (torch.add, torch.Tensor.add, torch.nn.functional.relu, torch.nn.ReLU()):
+            self.assertTrue(type(one).__flags__ & vectorcall, one)
+        self.assertTrue(type(torch.Tensor.__dict__["add"]).__flags__ & method_descriptor)
+
     def test_inspect_reads_each(self):
         count = 0
         for row, function in signatures():
