@@ -63,7 +63,6 @@ PX_RUN(channel_dropout) {
 
 // Examples become channels of one example; the statistics of a channel are the means over examples.
 static px_status fold_batch(px_tensor **out, const px_tensor *t, int64_t times) {
-  PX_SCOPED(px_tensor) many = NULL;
   if (!t) return *out = NULL, PX_OK;
   return px_repeat(out, t, &times, 1);
 }
