@@ -161,6 +161,17 @@ static px_status add_mask(px__picking *p, const px_tensor *self, int dim, const 
   return PX_OK;
 }
 
+// Two indices of one dimension would leave another one unbounded.
+static px_status check_distinct(const px__picking *p) {
+  bool seen[PX_MAX_DIMS] = {false};
+  for (int i = 0; i < p->count; i++) {
+    PX_CHECK(!seen[p->dims[i]], PX_VALUE, "index(): dimension %d is indexed twice",
+             (int)p->dims[i]);
+    seen[p->dims[i]] = true;
+  }
+  return PX_OK;
+}
+
 static px_status add_indices(px__picking *p, const px_tensor *self, px_value indices,
                              px_value dims) {
   PX_CHECK(indices.n == dims.n, PX_VALUE, "index() wants a dimension for each index tensor");
@@ -178,7 +189,7 @@ static px_status add_indices(px__picking *p, const px_tensor *self, px_value ind
     PX_TRY(own_index(p, t, self));
     note_dim(p, p->count - 1, self, dim);
   }
-  return PX_OK;
+  return check_distinct(p);
 }
 
 static px_status shape_mismatch(const px__picking *p) {

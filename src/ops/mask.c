@@ -3,6 +3,8 @@
 // so these ops wait for it.
 #include "ops/index_impl.h"
 
+#include <stdlib.h>
+
 px_status px__index_max(px_tensor **out, const px_tensor *self) {
   PX_SCOPED(px_tensor) wide = NULL;
   PX_SCOPED(px_tensor) most = NULL;
@@ -160,7 +162,10 @@ PX_RUN(diag_embed) {
   PX_TRY(px__wrap_dim(&b, args->dim2, n));
   PX_CHECK(a != b, PX_RUNTIME, "diagonal dimensions cannot be identical %lld, %lld",
            (long long)args->dim1, (long long)args->dim2);
-  int64_t length = self->sizes[self->ndim - 1] + (offset < 0 ? -offset : offset);
+  int64_t length;
+  bool over = offset < -INT64_MAX ||
+              __builtin_add_overflow(self->sizes[self->ndim - 1], llabs(offset), &length);
+  PX_CHECK(!over, PX_RUNTIME, "diag_embed: offset %lld is out of range", (long long)offset);
   for (int d = 0, from = 0; d < n; d++) sizes[d] = d == a || d == b ? length : self->sizes[from++];
   PX_TRY(px__zeros_like_sized(&made, self, n, sizes));
   PX_TRY(px_diagonal(&part, made, offset, a, b));

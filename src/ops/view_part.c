@@ -96,6 +96,7 @@ PX_RUN(diagonal) {
   PX_CHECK(a != b && self->ndim >= 2, PX_RUNTIME,
            "diagonal dimensions cannot be identical %lld, %lld", (long long)args->dim1,
            (long long)args->dim2);
+  if (shift < -INT64_MAX) shift = -INT64_MAX;  // as far away
   int64_t rows = self->sizes[a] - (shift < 0 ? -shift : 0);
   int64_t columns = self->sizes[b] - (shift > 0 ? shift : 0);
   int64_t length = rows < columns ? rows : columns, offset = self->offset;

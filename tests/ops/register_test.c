@@ -59,6 +59,7 @@ static px_status call(px_tensor **out, const px_op *op, px_tensor *a, px_value b
   px_value args[16] = {PX_T(a), b};
   PX_TRY(px_op_call(op, PX_CALL_NEW, args, results));
   *out = results[0];
+  for (int i = 1; i < 4; i++) px_release(results[i]);
   return PX_OK;
 }
 

@@ -68,7 +68,7 @@ PX_TEST(a_missing_wait_is_a_data_race) {
     status = status_of(false, report, sizeof report);
   CHECK_EQ(status, FOUND);
   CHECK(strstr(report, "WARNING: ThreadSanitizer: data race"));
-  CHECK(strstr(report, "kernel_sum") && strstr(report, "px__cpu_normal"));
+  CHECK(strstr(report, "px__cpu_op_sum") && strstr(report, "_normal"));
 }
 
 PX_TEST(a_wait_orders_the_streams) {
