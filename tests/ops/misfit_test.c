@@ -2,6 +2,9 @@
 // Every op of the tables, the library's own ones too, called by name with arguments that do not
 // fit: an error or a result, and no crash. Each argument of each sample is exchanged, one at a
 // time. (What is read out of bounds without a crash, the address sanitizer finds.)
+
+// A sanitizer's allocator, too, says no by NULL.
+#define TSAN_DEFAULTS "allocator_may_return_null=1:atexit_sleep_ms=20"
 #include "test.h"
 
 #include "samples.h"
@@ -12,11 +15,9 @@
 
 #define LENGTH(array) (int)(sizeof(array) / sizeof *(array))
 
-// A sanitizer's allocator, too, says no by NULL. (Its library looks the names up: they are seen.)
+// The sanitizer's library looks this up by name.
 __attribute__((visibility("default"))) const char *__asan_default_options(void);
-__attribute__((visibility("default"))) const char *__tsan_default_options(void);
 const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
-const char *__tsan_default_options(void) { return "allocator_may_return_null=1"; }
 
 // Tensors of other sizes and dtypes; NULL after the last.
 static px_tensor *odd_tensor(int which) {
