@@ -78,6 +78,17 @@ PX_CUDA_KERNEL(log_softmax_backward) {
 
 // ---- layers
 
+// What every gradient of a norm has: that of the input, the weight and the bias comes out, and that
+// of the output, the input and the weight go in, in the order of `out` and `in`.
+static k_rows backward_rows(px__cuda_dense *d, int dtype, const px_operand *const out[3],
+                            const px_operand *const in[3]) {
+  k_rows p = {0};
+  for (int i = 0; i < 3; i++) {
+    p.out[i] = px__cuda_dense_out(d, out[i], dtype);
+    p.in[i] = px__cuda_dense_in(d, in[i], dtype);
+  }
+  return p;
+}
 PX_CUDA_KERNEL(native_layer_norm) {
   int dtype = args->input->dtype, compute = px__compute_of(dtype);
   px__cuda_dense d = {.launch = l};
@@ -118,15 +129,12 @@ static px_status layer_backward(const px_launch *l, k_rows *p, int dtype, const 
 PX_CUDA_KERNEL(layer_norm_backward) {
   int dtype = args->input->dtype, compute = px__compute_of(dtype);
   px__cuda_dense d = {.launch = l};
-  k_rows p = {
-      .out = {px__cuda_dense_out(&d, args->grad_input, dtype),
-              px__cuda_dense_out(&d, args->grad_weight, dtype),
-              px__cuda_dense_out(&d, args->grad_bias, dtype)},
-      .in = {px__cuda_dense_in(&d, args->grad_output, dtype),
-             px__cuda_dense_in(&d, args->input, dtype), px__cuda_dense_in(&d, args->weight, dtype),
-             px__cuda_dense_in(&d, args->mean, compute),
-             px__cuda_dense_in(&d, args->rstd, compute)},
-      .size = px__list_product(&args->normalized_shape)};
+  k_rows p = backward_rows(
+      &d, dtype, (const px_operand *[]){args->grad_input, args->grad_weight, args->grad_bias},
+      (const px_operand *[]){args->grad_output, args->input, args->weight});
+  p.in[3] = px__cuda_dense_in(&d, args->mean, compute);
+  p.in[4] = px__cuda_dense_in(&d, args->rstd, compute);
+  p.size = px__list_product(&args->normalized_shape);
   PX_CUDA_PASS(d.status);
   const void *all[] = {p.out[0], p.in[0], p.in[1], p.in[2]};
   p.outer = p.size ? px_operand_numel(args->input) / p.size : 0;
@@ -181,18 +189,15 @@ PX_CUDA_KERNEL(native_batch_norm) {
 PX_CUDA_KERNEL(batch_norm_backward) {
   int dtype = args->input->dtype, compute = px__compute_of(dtype);
   px__cuda_dense d = {.launch = l};
-  k_rows p = {
-      .out = {px__cuda_dense_out(&d, args->grad_input, dtype),
-              px__cuda_dense_out(&d, args->grad_weight, dtype),
-              px__cuda_dense_out(&d, args->grad_bias, dtype)},
-      .in = {px__cuda_dense_in(&d, args->grad_output, dtype),
-             px__cuda_dense_in(&d, args->input, dtype), px__cuda_dense_in(&d, args->weight, dtype),
-             px__cuda_dense_in(&d, args->running_mean, compute),
-             px__cuda_dense_in(&d, args->running_var, compute),
-             px__cuda_dense_in(&d, args->save_mean, compute),
-             px__cuda_dense_in(&d, args->save_invstd, compute)},
-      .training = args->training,
-      .eps = args->eps};
+  k_rows p = backward_rows(
+      &d, dtype, (const px_operand *[]){args->grad_input, args->grad_weight, args->grad_bias},
+      (const px_operand *[]){args->grad_output, args->input, args->weight});
+  p.in[3] = px__cuda_dense_in(&d, args->running_mean, compute);
+  p.in[4] = px__cuda_dense_in(&d, args->running_var, compute);
+  p.in[5] = px__cuda_dense_in(&d, args->save_mean, compute);
+  p.in[6] = px__cuda_dense_in(&d, args->save_invstd, compute);
+  p.training = args->training;
+  p.eps = args->eps;
   PX_CUDA_PASS(d.status);
   px__around(args->input, 1, &p.outer, &p.size, &p.inner);
   if (p.outer * p.size * p.inner > 0 && px__operand_given(args->grad_output)) {
