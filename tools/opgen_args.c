@@ -119,78 +119,83 @@ static void write_values(FILE *to, const view *v, const char *list, bool tensors
   }
 }
 
-static void write_view_of(FILE *to, const view *v) {
+// ---- the kinds of views
+
+// A view is the struct px__NAME_WORD and the function px__NAME_WORD_of that fills it. Beside the
+// arguments, which are read from the px_values at `list`, it has fields that come from elsewhere:
+// `own` writes those, or what they are set to.
+typedef struct view_kind {
+  const char *word, *given, *before, *list;
+  bool tensors;                  // arguments that are tensors are fields too
+  const char *function, *takes;  // the prefix and the parameter of what has the view, to declare
+  void (*own)(FILE *to, const view *v, bool values);
+} view_kind;
+
+static void write_view(FILE *to, const view *v, const view_kind *kind) {
+  const char *name = og_format("px__%s_%s", v->stem, kind->word);
   fprintf(to, "// ");
   for (int k = 0; k < v->count; k++) fprintf(to, "%s%s", k ? ", " : "", v->ops[k]->name);
+  fprintf(to, "\ntypedef struct %s {\n", name);
+  if (kind->own) kind->own(to, v, false);
+  write_fields(to, v, kind->tensors);
+  fprintf(to, "} %s;\nstatic inline %s %s_of(%s) {\n%s  return (%s){\n", name, name, name,
+          kind->given, kind->before, name);
+  if (kind->own) kind->own(to, v, true);
+  write_values(to, v, kind->list, kind->tensors);
+  fprintf(to, "  };\n}\n");
+  if (kind->function)
+    fprintf(to, "px_status px__%s_%s(%s);\n", kind->function, v->stem, kind->takes);
   fprintf(to, "\n");
 }
 
-// ---- run functions: px__NAME_args
+static const view_kind run_view = {.word = "args",
+                                   .given = "const px_value *args",
+                                   .before = "",
+                                   .list = "args",
+                                   .tensors = true,
+                                   .function = "run",
+                                   .takes = "px_call *call"};
 
-static void write_run_view(FILE *to, const view *v) {
-  write_view_of(to, v);
-  fprintf(to, "typedef struct px__%s_args {\n", v->stem);
-  write_fields(to, v, true);
-  fprintf(to, "} px__%s_args;\n", v->stem);
-  fprintf(to,
-          "static inline px__%s_args px__%s_args_of(const px_value *args) {\n"
-          "  return (px__%s_args){\n",
-          v->stem, v->stem, v->stem);
-  write_values(to, v, "args", true);
-  fprintf(to, "  };\n}\npx_status px__run_%s(px_call *call);\n\n", v->stem);
-}
+// ---- kernels: operands, and the list of tensors
 
-// ---- kernels: px__NAME_kernel
-
-typedef void (*operand_writer)(FILE *to, const char *name, bool optional, int n);
-static int operand_list(const view *v, operand_writer each, FILE *to) {
-  const og_op *op = v->ops[0];
-  int n = 0;
-  for (int r = 0; r < op->result_count; r++, n++)
-    if (agreed_result(v, r)) each(to, result_name(op, r), false, n);
-  for (int i = 0; i < op->param_count && op->params[i].type != OG_TENSORS; i++)
-    if (op->params[i].type == OG_TENSOR && agreed_param(v, i))
-      each(to, op->params[i].name, op->params[i].optional, n++);
-    else if (op->params[i].type == OG_TENSOR)
-      break;
-  return n;
-}
-static void operand_field(FILE *to, const char *name, bool optional, int n) {
-  (void)n;
-  fprintf(to, "  const px_operand *%s;%s\n", name, optional ? "  // no dtype, if absent" : "");
-}
-static void operand_value(FILE *to, const char *name, bool optional, int n) {
-  (void)optional;
-  fprintf(to, "      .%s = &o[%d],\n", name, n);
+static void write_operand(FILE *to, bool values, const char *name, bool optional, int n) {
+  if (values)
+    fprintf(to, "      .%s = &o[%d],\n", name, n);
+  else
+    fprintf(to, "  const px_operand *%s;%s\n", name, optional ? "  // no dtype, if absent" : "");
 }
 static bool has_list(const og_op *op) {
   for (int i = 0; i < op->param_count; i++)
     if (op->params[i].type == OG_TENSORS) return true;
   return false;
 }
-
-static void write_kernel_view(FILE *to, const view *v) {
-  bool listed = has_list(v->ops[0]);
-  write_view_of(to, v);
-  fprintf(to, "typedef struct px__%s_kernel {\n", v->stem);
-  int n = operand_list(v, operand_field, to);
-  if (listed)
-    fprintf(
-        to,
-        "  const px_operand *list;  // the tensors of a list, and what follows\n  int list_n;\n");
-  write_fields(to, v, false);
-  fprintf(to, "} px__%s_kernel;\n", v->stem);
-  fprintf(to,
-          "static inline px__%s_kernel px__%s_kernel_of(const px_launch *l) {\n"
-          "  const px_operand *o = l->operands;\n  (void)o;\n  return (px__%s_kernel){\n",
-          v->stem, v->stem, v->stem);
-  operand_list(v, operand_value, to);
-  if (listed) fprintf(to, "      .list = o + %d, .list_n = l->operand_count - %d,\n", n, n);
-  write_values(to, v, "l->params", false);
-  fprintf(to, "  };\n}\n\n");
+static void write_operands(FILE *to, const view *v, bool values) {
+  const og_op *op = v->ops[0];
+  int n = 0;
+  for (int r = 0; r < op->result_count; r++, n++)
+    if (agreed_result(v, r)) write_operand(to, values, result_name(op, r), false, n);
+  for (int i = 0; i < op->param_count && op->params[i].type != OG_TENSORS; i++)
+    if (op->params[i].type == OG_TENSOR && agreed_param(v, i))
+      write_operand(to, values, op->params[i].name, op->params[i].optional, n++);
+    else if (op->params[i].type == OG_TENSOR)
+      break;
+  if (!has_list(op)) return;
+  if (values)
+    fprintf(to, "      .list = o + %d, .list_n = l->operand_count - %d,\n", n, n);
+  else
+    fprintf(to,
+            "  const px_operand *list;  // the tensors of a list, and what follows\n"
+            "  int list_n;\n");
 }
 
-// ---- gradient functions: px__NAME_grad
+static const view_kind kernel_view = {
+    .word = "kernel",
+    .given = "const px_launch *l",
+    .before = "  const px_operand *o = l->operands;\n  (void)o;\n",
+    .list = "l->params",
+    .own = write_operands};
+
+// ---- gradient functions: results, their gradients, and the gradients that are wanted
 
 static void write_grad_results(FILE *to, const og_op *op, bool values) {
   for (int r = 0; r < op->result_count && !op->result_list; r++) {
@@ -217,23 +222,19 @@ static void write_grad_wanted(FILE *to, const view *v, bool values) {
               p->type == OG_TENSORS ? "b->out_lists[" : "&b->out[", i);
   }
 }
-
-static void write_grad_view(FILE *to, const view *v) {
-  write_view_of(to, v);
-  fprintf(to, "typedef struct px__%s_grad {\n", v->stem);
-  write_fields(to, v, true);
-  write_grad_results(to, v->ops[0], false);
-  write_grad_wanted(to, v, false);
-  fprintf(to, "} px__%s_grad;\n", v->stem);
-  fprintf(to,
-          "static inline px__%s_grad px__%s_grad_of(px__backward *b) {\n"
-          "  return (px__%s_grad){\n",
-          v->stem, v->stem, v->stem);
-  write_values(to, v, "b->args", true);
-  write_grad_results(to, v->ops[0], true);
-  write_grad_wanted(to, v, true);
-  fprintf(to, "  };\n}\npx_status px__grad_%s(px__backward *b);\n\n", v->stem);
+static void write_grad(FILE *to, const view *v, bool values) {
+  write_grad_results(to, v->ops[0], values);
+  write_grad_wanted(to, v, values);
 }
+
+static const view_kind grad_view = {.word = "grad",
+                                    .given = "px__backward *b",
+                                    .before = "",
+                                    .list = "b->args",
+                                    .tensors = true,
+                                    .function = "grad",
+                                    .takes = "px__backward *b",
+                                    .own = write_grad};
 
 // ---- helpers of formulas: C functions with typed parameters
 
@@ -254,14 +255,14 @@ static view views[OG_MAX_OPS];
 void og_write_run_views(FILE *to) {
   memset(views, 0, sizeof views);
   int n = gather(views, og.ops, og.count, run_stem, 0);
-  for (int i = 0; i < n; i++) write_run_view(to, &views[i]);
+  for (int i = 0; i < n; i++) write_view(to, &views[i], &run_view);
 }
 void og_write_grad_views(FILE *to) {
   memset(views, 0, sizeof views);
   int n = gather(views, og.ops, og.count, grad_stem, 0);
   for (int i = 0; i < og.helper_count; i++) write_helper(to, og.helpers[i]);
   fprintf(to, "\n");
-  for (int i = 0; i < n; i++) write_grad_view(to, &views[i]);
+  for (int i = 0; i < n; i++) write_view(to, &views[i], &grad_view);
 }
 
 static const char *extra_name(const og_op *op) { return op->name; }
@@ -274,5 +275,5 @@ void og_write_kernel_views(FILE *to) {
   memset(views, 0, sizeof views);
   int n = gather(views, og.kernels, og.kernel_count, extra_name, 0);
   n = gather(views, og.ops, og.count, hand_kernel, n);
-  for (int i = 0; i < n; i++) write_kernel_view(to, &views[i]);
+  for (int i = 0; i < n; i++) write_view(to, &views[i], &kernel_view);
 }
