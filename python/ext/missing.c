@@ -1,33 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// What PyTorch has and Phlox lacks: the name exists and raises NotImplementedError when called, so
-// that a script fails where it uses it, with the name, and not by a wrong result.
+// What PyTorch has and Phlox lacks: an attribute that does not exist, as hasattr sees it, and whose
+// AttributeError says that Phlox lacks it.
 #include "ext.h"
 #include "missing.h"
 
 #include <string.h>
 
+// ---- methods of Tensor
+// A descriptor that refuses: looking up what is there takes no longer for it.
 typedef struct missing_object {
-  PyObject_HEAD const char *space;
-  PyObject *name;
+  PyObject_HEAD PyObject *name;
 } missing_object;
 
-static PyObject *missing_call(PyObject *self, PyObject *args, PyObject *kwargs) {
-  const missing_object *object = (missing_object *)self;
-  EXT_FAIL(PyExc_NotImplementedError, "%s.%U is not implemented in Phlox", object->space,
-           object->name);
-}
-static PyObject *missing_repr(PyObject *self) {
-  const missing_object *object = (missing_object *)self;
-  return PyUnicode_FromFormat("<%s.%U: not implemented>", object->space, object->name);
+static PyObject *missing_get(PyObject *self, PyObject *instance, PyObject *owner) {
+  PyObject *name = ((missing_object *)self)->name;
+  bool of_class = !instance || instance == Py_None;
+  PyTypeObject *type = of_class ? (PyTypeObject *)owner : Py_TYPE(instance);
+  EXT_FAIL(PyExc_AttributeError,
+           "%s'%s'%s has no attribute '%U': torch.Tensor.%U is not implemented in Phlox",
+           of_class ? "type object " : "", type->tp_name, of_class ? "" : " object", name, name);
 }
 EXT_OWNS(missing, EXT_OBJECT(missing_object, name));
 EXT_TYPE(missing, "torch.missing", "", missing_object, EXT_FINAL,
-         "A function or method of PyTorch that Phlox lacks.", EXT_LIFE(missing),
-         .tp_call = missing_call, .tp_repr = missing_repr);
-EXT_GET(missing, __name__, "str", Py_NewRef(((missing_object *)self)->name), NULL);
+         "A method of PyTorch that Phlox lacks.", EXT_LIFE(missing), .tp_descr_get = missing_get);
 
 // Binds the names, which are separated by spaces, where there is nothing else of that name.
-static int fill(PyObject *dict, const char *space, const char *names) {
+static int fill(PyObject *dict, const char *names) {
   while (*names) {
     size_t length = strcspn(names, " ");
     EXT_OWNED *name = PyUnicode_FromStringAndSize(names, (Py_ssize_t)length);
@@ -36,7 +34,6 @@ static int fill(PyObject *dict, const char *space, const char *names) {
     if (PyDict_Contains(dict, name)) continue;
     EXT_OWNED *object = ext_new(&missing_type);
     if (!object) return -1;
-    ((missing_object *)object)->space = space;
     ((missing_object *)object)->name = Py_NewRef(name);
     if (PyDict_SetItem(dict, name, object) < 0) return -1;
   }
@@ -44,11 +41,11 @@ static int fill(PyObject *dict, const char *space, const char *names) {
 }
 
 // ---- modules' __getattr__
-// "phlox.nn" as "torch.nn"; the root is "phlox._C".
+// "phlox.nn" as "torch.nn", which it is called under -m phlox; the root is "phlox._C".
 static PyObject *torch_name(PyObject *module) {
-  const char *name = PyModule_GetName(module);
+  const char *name = PyModule_GetName(module), *below = name ? strchr(name, '.') : NULL;
   if (!name) return NULL;
-  return PyUnicode_FromFormat("torch%s", strcmp(name, "phlox._C") ? name + sizeof "phlox" - 1 : "");
+  return PyUnicode_FromFormat("torch%s", below && strcmp(below, "._C") ? below : "");
 }
 
 static PyObject *absent(PyObject *module, PyObject *name) {
@@ -96,12 +93,7 @@ static int give_all_getattr(PyObject *root) {
 
 // The last part of the start: it fills what the others left.
 static int fill_missing(PyObject *torch) {
-  EXT_OWNED *nn = PyObject_GetAttrString(torch, "nn");
-  EXT_OWNED *functional = nn ? PyObject_GetAttrString(nn, "functional") : NULL;
-  if (!functional || fill(PyModule_GetDict(torch), "torch", torch_names) < 0 ||
-      fill(ext_TensorType->tp_dict, "torch.Tensor", tensor_names) < 0 ||
-      fill(PyModule_GetDict(functional), "torch.nn.functional", functional_names) < 0)
-    return -1;
+  if (fill(ext_TensorType->tp_dict, tensor_names) < 0) return -1;
   PyType_Modified(ext_TensorType);
   return give_all_getattr(torch);
 }

@@ -10,8 +10,8 @@ import phlox
 class Same:
     """An import hook: torch.x is phlox.x, also where that is yet to be imported."""
 
-    def __init__(self, spec):
-        self.spec = spec
+    def __init__(self, alias, spec):
+        self.alias, self.spec = alias, spec
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
@@ -25,20 +25,28 @@ class Same:
             if error.name != real:
                 raise
             return None
-        return util.spec_from_loader(name, cls(spec))
+        return util.spec_from_loader(name, cls(name, spec))
 
     def create_module(self, alias):
         return sys.modules[self.spec.name if self.spec else "phlox" + alias.name[5:]]
 
     def exec_module(self, module):
         module.__spec__ = self.spec
+        rename("phlox" + self.alias[5:])
+
+
+def rename(first):
+    """Gives the module, and those below it, their names as programs see them. Their specs and
+    packages, by which imports go, stay."""
+    for name, module in list(sys.modules.items()):
+        if name == first or name.startswith(first + "."):
+            sys.modules["torch" + name[5:]] = module
+            module.__name__ = "torch" + name[5:]
 
 
 def bind():
     """Makes `import torch` and `import torch.x` give Phlox."""
-    for name, module in list(sys.modules.items()):
-        if name == "phlox" or name.startswith("phlox."):
-            sys.modules["torch" + name[5:]] = module
+    rename("phlox")
     sys.meta_path.insert(0, Same)
 
 

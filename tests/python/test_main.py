@@ -27,8 +27,16 @@ class Main(unittest.TestCase):
         code = ("import sys, torch; print('phlox.utils.data' in sys.modules, 'data' in dir(torch.utils)); "
                 "from torch.utils.data.sampler import Sampler; import phlox.utils.data as data, torch.utils.data as same; "
                 "print(data is same is torch.utils.data, Sampler is data.Sampler, data.__spec__.name, data.__name__)")
-        self.assertEqual(run("-c", code)[1].split("\n"), ["False True", "True True phlox.utils.data phlox.utils.data"])
+        self.assertEqual(run("-c", code)[1].split("\n"), ["False True", "True True phlox.utils.data torch.utils.data"])
         self.assertIn("No module named 'torch.utils.no_such'", run("-c", "import torch.utils.no_such")[2])
+
+    def test_modules_are_called_torch(self):
+        code = ("import torch; from torch.optim import lr_scheduler; "
+                "print(*(m.__name__ for m in (torch, torch.nn, torch.nn.utils, torch.cuda, torch.cuda.memory, torch.optim, lr_scheduler, "
+                "torch.backends.cudnn)))")
+        self.assertEqual(run("-c", code)[1], "torch torch.nn torch.nn.utils torch.cuda torch.cuda.memory "
+                         "torch.optim torch.optim.lr_scheduler torch.backends.cudnn")
+        self.assertEqual(phlox.__name__, "phlox")
 
     def test_number_of_threads(self):
         count = "import os; print(len(os.listdir('/proc/self/task')))"

@@ -135,11 +135,20 @@ class Calls(unittest.TestCase):
         values, indices = r
         self.assertTrue(repr(r).startswith("torch.return_types.max(\nvalues="))
 
-    def test_what_is_missing_says_so_when_called(self):
-        with self.assertRaisesRegex(NotImplementedError, "torch.stft is not implemented in Phlox"):
-            torch.stft(torch.ones(8), 4)
-        with self.assertRaises(AttributeError):
-            torch.no_such_name
+    def test_what_is_missing_is_absent_and_its_error_says_so(self):
+        x = torch.ones(8)
+        for owner, name, text in ((torch, "stft", "module 'torch' has no attribute 'stft': torch.stft is not implemented in Phlox"),
+                                  (torch.nn.functional, "ctc_loss", "module 'torch.nn.functional' has no attribute 'ctc_loss': "
+                                                                    "torch.nn.functional.ctc_loss is not implemented in Phlox"),
+                                  (x, "stft", "'Tensor' object has no attribute 'stft': torch.Tensor.stft is not implemented in Phlox"),
+                                  (torch.Tensor, "stft", "type object 'Tensor' has no attribute 'stft': torch.Tensor.stft is not implemented in Phlox"),
+                                  (torch, "no_such_name", "module 'torch' has no attribute 'no_such_name'"),
+                                  (x, "no_such_name", "'Tensor' object has no attribute 'no_such_name'")):
+            with self.assertRaisesRegex(AttributeError, f"^{text}$"):
+                getattr(owner, name)
+            self.assertFalse(hasattr(owner, name))
+        x.stft = 3  # nothing is in the way of a program's own
+        self.assertEqual(x.stft, 3)
 
 
 class Refusals(unittest.TestCase):
