@@ -27,13 +27,8 @@ EXT_GET(tensor_base, name, "None", Py_NewRef(Py_None), "None.");
 
 // What no tensor of Phlox is.
 EXT_GET(tensor_base, is_sparse, "bool", Py_NewRef(Py_False), "False: Phlox has no such tensors.");
-EXT_ALSO(tensor_base, is_sparse_csr, tensor_base_attr_is_sparse);
-EXT_ALSO(tensor_base, is_quantized, tensor_base_attr_is_sparse);
-EXT_ALSO(tensor_base, is_meta, tensor_base_attr_is_sparse);
-EXT_ALSO(tensor_base, is_mps, tensor_base_attr_is_sparse);
-EXT_ALSO(tensor_base, is_mkldnn, tensor_base_attr_is_sparse);
-EXT_ALSO(tensor_base, is_xpu, tensor_base_attr_is_sparse);
-EXT_ALSO(tensor_base, is_nested, tensor_base_attr_is_sparse);
+EXT_ALSO(tensor_base, tensor_base_attr_is_sparse, is_sparse_csr, is_quantized, is_meta, is_mps,
+         is_mkldnn, is_xpu, is_nested);
 
 EXT_GETTER(tensor_base, names, "tuple", "A None for each dimension: names are not supported.") {
   PyObject *names = PyTuple_New(px_tensor_ndim(T(self)));
@@ -144,7 +139,7 @@ EXT_GETTER(tensor_base, mT, "Tensor", "The view with the last two dimensions exc
              px_tensor_ndim(T(self)));
   return transposed(self, -2, -1);
 }
-EXT_ALSO(tensor_base, mH, tensor_base_attr_mT);
+EXT_ALSO(tensor_base, tensor_base_attr_mT, mH);
 EXT_GETTER(tensor_base, H, "Tensor", "A matrix transposed.") {
   int ndim = px_tensor_ndim(T(self));
   if (ndim == 0) return Py_NewRef(self);

@@ -21,14 +21,12 @@ EXT_METHOD0(torch, _settings, "list[tuple[str, str]]",
 }
 EXT_FUNCTION(torch, _setting, "(number: int, value: int | None = None) -> int",
              "The value of a setting, which is set before where a value is given.") {
-  int64_t number, value;
-  EXT_BIND(number, value);
+  EXT_ARGS(int64_t, number, value);
   if (value != EXT_NO_INT) px_setting_set((px_setting)number, (int)value);
   return PyLong_FromLong(px_setting_get((px_setting)number));
 }
 EXT_FUNCTION(torch, _library_version, "(name: str) -> int",
              "The version of a library that kernels are taken from, as \"cudnn\"; 0: not there.") {
-  const char *name;
-  EXT_BIND(name);
+  EXT_ARGS(const char *, name);
   return PyLong_FromLongLong(px_device_library(name));
 }

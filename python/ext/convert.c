@@ -112,8 +112,7 @@ EXT_METHOD(tensor, cuda,
 
 EXT_METHOD(tensor, cpu, "(*, memory_format: memory_format | None = None) -> Tensor",
            "The tensor in the host's memory.") {
-  PyObject *memory_format;
-  EXT_BIND(memory_format);
+  EXT_ARGS(PyObject *, memory_format);
   return convert_as(self, px_cpu(), PX_DTYPE_NONE, false, false, memory_format);
 }
 
@@ -138,8 +137,7 @@ DTYPE_METHOD(byte, PX_UINT8)
 DTYPE_METHOD(bool, PX_BOOL)
 
 EXT_METHOD(tensor, type_as, "(other: Tensor) -> Tensor", "to(other).") {
-  px_tensor *other;
-  EXT_BIND(other);
+  EXT_ARGS(px_tensor *, other);
   return ext_convert(self, px_tensor_device(other), px_tensor_dtype(other), false, false);
 }
 
@@ -171,8 +169,7 @@ EXT_METHOD(
 }
 EXT_METHOD(tensor, is_pinned, "(device: Device | None = None) -> bool",
            "Whether it is in pinned memory.") {
-  PyObject *device;
-  EXT_BIND(device);
+  EXT_ARGS(PyObject *, device);
   if (no_device(device, "is_pinned") < 0) return NULL;
   return PyBool_FromLong(px_tensor_is_pinned(ext_tensor(self)));
 }
@@ -181,12 +178,10 @@ EXT_METHOD(
     tensor, record_stream, "(stream: Stream) -> None",
     "Marks the memory as used by `stream` up to now. Phlox does so itself at each call; this "
     "is for\nuses that it does not see.") {
-  PyObject *stream;
   px_stream *used;
-  EXT_BIND(stream);
+  EXT_ARGS(PyObject *, stream);
   if (!PyObject_TypeCheck(stream, &ext_StreamType))
     EXT_FAIL(PyExc_RuntimeError, "unknown parameter type");
   if (ext_to_stream(stream, &used) < 0) return NULL;
-  EXT_TRY(px_tensor_record_stream(ext_tensor(self), used));
-  Py_RETURN_NONE;
+  return ext_none(px_tensor_record_stream(ext_tensor(self), used));
 }

@@ -18,7 +18,7 @@ EXT_METHOD0(cuda, current_device, "int", "The index of this thread's current dev
 EXT_GIVES(cuda, is_initialized, "bool", px_device_initialized(),
           "Whether the devices were used: they open at their first use.");
 EXT_DOES(cuda, init, px_device_init(), "Opens the devices now, rather than at their first use.");
-EXT_ALSO(cuda, _lazy_init, cuda_init);
+EXT_ALSO(cuda, cuda_init, _lazy_init);
 
 static int not_cuda(px_device device) {
   char text[PX_DEVICE_TEXT];
@@ -34,10 +34,9 @@ EXT_FUNCTION(cuda, set_device, "(device: Device) -> None",
              "Makes a device current for this thread.\n\n"
              "Args:\n"
              "    device (torch.device, str or int): with an index\n") {
-  PyObject *device;
   px_device at;
   int64_t index;
-  EXT_BIND(device);
+  EXT_ARGS(PyObject *, device);
   if (PyLong_Check(device)) {
     if (ext_to_int(device, &index) < 0) return NULL;
     EXT_TRY(px_device_set(narrow(index)));
@@ -49,25 +48,21 @@ EXT_FUNCTION(cuda, set_device, "(device: Device) -> None",
   if (!named || at.index < 0)
     EXT_FAIL(PyExc_ValueError,
              "Expected a torch.device with a specified index or an integer, but got:%S", device);
-  EXT_TRY(px_device_set(at.index));
-  Py_RETURN_NONE;
+  return ext_none(px_device_set(at.index));
 }
 EXT_FUNCTION(cuda, synchronize, "(device: Device | None = None) -> None",
              "Waits for all work of a device, the current one by default.") {
-  ext_cuda device;
-  EXT_BIND(device);
-  EXT_WAIT(px_device_synchronize(device.index));
-  Py_RETURN_NONE;
+  EXT_ARGS(ext_cuda, device);
+  return ext_none(EXT_NOGIL(px_device_synchronize(device.index)));
 }
 
 // ---- for the scopes
 // The index that a scope makes current, -1 for none, and whether what its block does to the current
 // device is undone.
 EXT_FUNCTION(cuda, _scope_index, "(device: Device | None) -> tuple[int, bool]", NULL) {
-  PyObject *device;
   px_device at;
   int64_t index;
-  EXT_BIND(device);
+  EXT_ARGS(PyObject *, device);
   if (!device) return Py_BuildValue("(iO)", -1, Py_True);
   if (PyLong_Check(device)) {
     if (ext_to_int(device, &index) < 0) return NULL;
@@ -79,8 +74,7 @@ EXT_FUNCTION(cuda, _scope_index, "(device: Device | None) -> tuple[int, bool]", 
 }
 EXT_FUNCTION(cuda, _exchange_device, "(index: int) -> int",
              "Makes a device current unless the index is negative; gives the one before.") {
-  int64_t index;
-  EXT_BIND(index);
+  EXT_ARGS(int64_t, index);
   int before = px_device_peek();
   if (index >= 0 && index != before) EXT_TRY(px_device_set((int)index));
   return PyLong_FromLong(before);
@@ -98,9 +92,8 @@ static PyObject *uuid_text(const unsigned char *u) {
 
 EXT_FUNCTION(cuda, _device_properties, "(device: Device | None) -> tuple",
              "What a device is, in the order of get_device_properties.") {
-  ext_cuda device;
   px_device_properties p;
-  EXT_BIND(device);
+  EXT_ARGS(ext_cuda, device);
   EXT_TRY(px_device_get_properties(&p, device.index));
   return Py_BuildValue("(siiniNiiiniO)", p.name, p.major, p.minor, (Py_ssize_t)p.total_memory,
                        p.multi_processor_count, uuid_text(p.uuid), p.pci_bus_id, p.pci_device_id,
@@ -109,39 +102,33 @@ EXT_FUNCTION(cuda, _device_properties, "(device: Device | None) -> tuple",
 }
 EXT_FUNCTION(cuda, can_device_access_peer, "(device: Device, peer_device: Device) -> bool",
              "Whether kernels on `device` can use memory of `peer_device`.") {
-  ext_cuda device, peer_device;
   bool can;
-  EXT_BIND(device, peer_device);
+  EXT_ARGS(ext_cuda, device, peer_device);
   EXT_TRY(px_device_can_access_peer(&can, device.index, peer_device.index));
   return PyBool_FromLong(can);
 }
 EXT_FUNCTION(cuda, enable_peer_access, "(device: Device, peer_device: Device) -> None",
              "Lets kernels on `device` use memory of `peer_device`. Not in PyTorch.") {
-  ext_cuda device, peer_device;
-  EXT_BIND(device, peer_device);
-  EXT_WAIT(px_device_enable_peer(device.index, peer_device.index));
-  Py_RETURN_NONE;
+  EXT_ARGS(ext_cuda, device, peer_device);
+  return ext_none(EXT_NOGIL(px_device_enable_peer(device.index, peer_device.index)));
 }
 EXT_FUNCTION(cuda, mem_get_info, "(device: Device | None = None) -> tuple[int, int]",
              "The bytes of a device that are free, and all.") {
-  ext_cuda device;
   size_t free_bytes, total;
-  EXT_BIND(device);
+  EXT_ARGS(ext_cuda, device);
   EXT_TRY(px_device_memory(&free_bytes, &total, device.index));
   return Py_BuildValue("(nn)", (Py_ssize_t)free_bytes, (Py_ssize_t)total);
 }
 EXT_FUNCTION(cuda, is_bf16_supported, "(including_emulation: bool = True) -> bool",
              "Whether bfloat16 works on the devices: it does wherever there is one.") {
-  bool including_emulation;
-  EXT_BIND(including_emulation);
+  EXT_ARGS(bool, including_emulation);
   return PyBool_FromLong(px_device_count(PX_CUDA) > 0);
 }
 
 // ---- others
 EXT_FUNCTION(cuda, _sync_debug_mode, "(mode: int | None) -> int",
              "What calls that wait for a device do; set before where a mode is given.") {
-  int64_t mode;
-  EXT_BIND(mode);
+  EXT_ARGS(int64_t, mode);
   EXT_TRY(px_device_init());
   if (mode != EXT_NO_INT)
     EXT_TRY(px_sync_debug_set(mode < 0 || mode > 2 ? (px_sync_debug)3 : (px_sync_debug)mode));
@@ -157,15 +144,10 @@ EXT_GIVES(cuda, _backend_name, "str", px_device_backend(), "The backend that ser
 // ---- torch.accelerator
 EXT_FUNCTION(accelerator, current_accelerator, "(check_available: bool = False) -> device | None",
              "device('cuda') where there is one, or None.") {
-  bool check_available;
-  EXT_BIND(check_available);
+  EXT_ARGS(bool, check_available);
   if (px_device_count(PX_CUDA) == 0) Py_RETURN_NONE;
   return ext_device(px_cuda(-1));
 }
-EXT_ALSO(accelerator, is_available, cuda_is_available);
-EXT_ALSO(accelerator, device_count, cuda_device_count);
-EXT_ALSO(accelerator, current_device_index, cuda_current_device);
-EXT_ALSO(accelerator, current_device_idx, cuda_current_device);
-EXT_ALSO(accelerator, set_device_index, cuda_set_device);
-EXT_ALSO(accelerator, set_device_idx, cuda_set_device);
-EXT_ALSO(accelerator, synchronize, cuda_synchronize);
+EXT_SHARES(accelerator, cuda, is_available, device_count, synchronize);
+EXT_ALSO(accelerator, cuda_current_device, current_device_index, current_device_idx);
+EXT_ALSO(accelerator, cuda_set_device, set_device_index, set_device_idx);

@@ -32,12 +32,10 @@ FIGURE(memory_reserved, px_memory_reserved, "Bytes of a device that the allocato
 FIGURE(max_memory_reserved, px_memory_reserved_peak, "The most bytes that the allocator held.")
 
 static PyObject *reset(const ext_call *call, px_status (*function)(int device)) {
-  PyObject *device;
   int index;
-  EXT_BIND(device);
+  EXT_ARGS(PyObject *, device);
   if (index_of(device, &index) < 0) return NULL;
-  EXT_TRY(function(index));
-  Py_RETURN_NONE;
+  return ext_none(function(index));
 }
 EXT_FUNCTION(cuda, reset_peak_memory_stats, "(device: Device | None = None) -> None",
              "Lets the peaks of a device begin again from what is used now.") {
@@ -60,15 +58,12 @@ EXT_FUNCTION(cuda, set_per_process_memory_fraction,
   EXT_BIND(fraction, device);
   if (!PyFloat_Check(fraction))
     EXT_FAIL(PyExc_TypeError, "Invalid type for fraction argument, must be `float`");
-  EXT_TRY(px_memory_set_fraction(PyFloat_AS_DOUBLE(fraction), device.index));
-  Py_RETURN_NONE;
+  return ext_none(px_memory_set_fraction(PyFloat_AS_DOUBLE(fraction), device.index));
 }
 EXT_FUNCTION(cuda, _set_allocator_settings, "(env: str) -> None",
              "The settings of PYTORCH_CUDA_ALLOC_CONF from here on.") {
-  const char *env;
-  EXT_BIND(env);
-  EXT_TRY(px_memory_configure(env));
-  Py_RETURN_NONE;
+  EXT_ARGS(const char *, env);
+  return ext_none(px_memory_configure(env));
 }
 EXT_GIVES(cuda, get_allocator_backend, "str", (const char *)"native", "\"native\".");
 
@@ -84,9 +79,8 @@ static PyObject *ordered_dict(void) {
 }
 EXT_FUNCTION(cuda, memory_stats, "(device: Device | None = None) -> OrderedDict[str, int]",
              "All figures of a device, with PyTorch's keys, as \"allocated_bytes.all.peak\".") {
-  PyObject *device;
   int index;
-  EXT_BIND(device);
+  EXT_ARGS(PyObject *, device);
   EXT_OWNED *stats = ordered_dict();
   if (!stats || index_of(device, &index) < 0) return NULL;
   EXT_TRY(px_memory_stats(index, add_stat, stats));
@@ -110,8 +104,7 @@ static void add_block(const px_memory_block *b, void *context) {
 }
 EXT_FUNCTION(cuda, _memory_blocks, "(device: int) -> list[dict]",
              "The blocks of a device, by segment and address.") {
-  int64_t device;
-  EXT_BIND(device);
+  EXT_ARGS(int64_t, device);
   EXT_OWNED *list = PyList_New(0);
   if (!list) return NULL;
   EXT_TRY(px_memory_snapshot((int)device, add_block, list));

@@ -64,9 +64,8 @@ EXT_FUNCTION(torch, _rows, "(tensors: Sequence[Tensor], indices: object) -> list
 }
 
 EXT_FUNCTION(torch, _draw_seed, "(generator: Generator | None) -> int", NULL) {
-  px_generator *generator;
   int64_t seed;
-  EXT_BIND(generator);
+  EXT_ARGS(px_generator *, generator);
   EXT_TRY(px_seed_draw(&seed, generator));
   return PyLong_FromLongLong(seed);
 }

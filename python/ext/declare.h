@@ -15,8 +15,7 @@
 //            "A queue of work of one device.", EXT_LIFE(stream), .tp_new = stream_new);
 //   EXT_GET(stream, priority, "int", px_stream_priority(S(self)), "Lower numbers go first.");
 //   EXT_METHOD(stream, wait_event, "(event: Event) -> None", "Work queued from now on waits.") {
-//     PyObject *event;
-//     EXT_BIND(event);
+//     EXT_ARGS(PyObject *, event);
 //     ...
 //   }
 //
@@ -99,18 +98,21 @@ typedef struct ext_place {
 #define EXT_BIND(...) EXT_BIND_OR(NULL, __VA_ARGS__)
 #define EXT_BIND_OR(failed, ...) \
   do { \
-    const ext_place ext_places_[] = {EXT_EACH(EXT_PLACE_, __VA_ARGS__)}; \
+    const ext_place ext_places_[] = {EXT_EACH(EXT_PLACE_, , __VA_ARGS__)}; \
     if (ext_bind_call(call, EXT_LENGTH(ext_places_), ext_places_, #__VA_ARGS__) < 0) \
       return failed; \
   } while (0)
+// The same for variables of one type, which it declares.
+#define EXT_ARGS(type, ...) \
+  __typeof__(type) __VA_ARGS__; \
+  EXT_BIND(__VA_ARGS__)
 // How a kind is read from an object, told by the file that has the type. TypeError "must be int,
 // not str" where it is another; what calls adds the names of function and argument.
 #define EXT_CONVERTS(kind_, function) \
   EXT_ROW_(function##_converts, .what = EXT_ROW_CONVERTER, .owner = "", .name = #kind_, \
            .kind = kind_, .convert = function)
 void ext_set_converter(ext_kind kind, int (*convert)(PyObject *object, void *out));
-#define EXT_PLACE_(variable) \
-  { &(variable), EXT_KIND(variable) }
+#define EXT_PLACE_(nothing, variable) {&(variable), EXT_KIND(variable)},
 int ext_bind_call(const ext_call *call, int count, const ext_place *places, const char *variables);
 // The docstring with the signature as CPython takes it apart again; `first` is "$self", or NULL.
 char *ext_text_signature(const char *name, const char *signature, const char *doc,
@@ -118,29 +120,29 @@ char *ext_text_signature(const char *name, const char *signature, const char *do
 // The same for a function's signature as a method's: without its first parameter.
 char *ext_text_of_method(const char *name, const char *signature, const char *doc);
 
-// EXT_EACH(m, a, b, c) is m(a), m(b), m(c).
-#define EXT_EACH(m, ...) \
+// EXT_EACH(m, of, a, b, c) is m(of, a) m(of, b) m(of, c).
+#define EXT_EACH(m, of, ...) \
   EXT_17TH_(__VA_ARGS__, EXT_EACH16_, EXT_EACH15_, EXT_EACH14_, EXT_EACH13_, EXT_EACH12_, \
             EXT_EACH11_, EXT_EACH10_, EXT_EACH9_, EXT_EACH8_, EXT_EACH7_, EXT_EACH6_, EXT_EACH5_, \
             EXT_EACH4_, EXT_EACH3_, EXT_EACH2_, EXT_EACH1_) \
-  (m, __VA_ARGS__)
+  (m, of, __VA_ARGS__)
 #define EXT_17TH_(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, ...) q
-#define EXT_EACH1_(m, a) m(a)
-#define EXT_EACH2_(m, a, ...) m(a), EXT_EACH1_(m, __VA_ARGS__)
-#define EXT_EACH3_(m, a, ...) m(a), EXT_EACH2_(m, __VA_ARGS__)
-#define EXT_EACH4_(m, a, ...) m(a), EXT_EACH3_(m, __VA_ARGS__)
-#define EXT_EACH5_(m, a, ...) m(a), EXT_EACH4_(m, __VA_ARGS__)
-#define EXT_EACH6_(m, a, ...) m(a), EXT_EACH5_(m, __VA_ARGS__)
-#define EXT_EACH7_(m, a, ...) m(a), EXT_EACH6_(m, __VA_ARGS__)
-#define EXT_EACH8_(m, a, ...) m(a), EXT_EACH7_(m, __VA_ARGS__)
-#define EXT_EACH9_(m, a, ...) m(a), EXT_EACH8_(m, __VA_ARGS__)
-#define EXT_EACH10_(m, a, ...) m(a), EXT_EACH9_(m, __VA_ARGS__)
-#define EXT_EACH11_(m, a, ...) m(a), EXT_EACH10_(m, __VA_ARGS__)
-#define EXT_EACH12_(m, a, ...) m(a), EXT_EACH11_(m, __VA_ARGS__)
-#define EXT_EACH13_(m, a, ...) m(a), EXT_EACH12_(m, __VA_ARGS__)
-#define EXT_EACH14_(m, a, ...) m(a), EXT_EACH13_(m, __VA_ARGS__)
-#define EXT_EACH15_(m, a, ...) m(a), EXT_EACH14_(m, __VA_ARGS__)
-#define EXT_EACH16_(m, a, ...) m(a), EXT_EACH15_(m, __VA_ARGS__)
+#define EXT_EACH1_(m, of, a) m(of, a)
+#define EXT_EACH2_(m, of, a, ...) m(of, a) EXT_EACH1_(m, of, __VA_ARGS__)
+#define EXT_EACH3_(m, of, a, ...) m(of, a) EXT_EACH2_(m, of, __VA_ARGS__)
+#define EXT_EACH4_(m, of, a, ...) m(of, a) EXT_EACH3_(m, of, __VA_ARGS__)
+#define EXT_EACH5_(m, of, a, ...) m(of, a) EXT_EACH4_(m, of, __VA_ARGS__)
+#define EXT_EACH6_(m, of, a, ...) m(of, a) EXT_EACH5_(m, of, __VA_ARGS__)
+#define EXT_EACH7_(m, of, a, ...) m(of, a) EXT_EACH6_(m, of, __VA_ARGS__)
+#define EXT_EACH8_(m, of, a, ...) m(of, a) EXT_EACH7_(m, of, __VA_ARGS__)
+#define EXT_EACH9_(m, of, a, ...) m(of, a) EXT_EACH8_(m, of, __VA_ARGS__)
+#define EXT_EACH10_(m, of, a, ...) m(of, a) EXT_EACH9_(m, of, __VA_ARGS__)
+#define EXT_EACH11_(m, of, a, ...) m(of, a) EXT_EACH10_(m, of, __VA_ARGS__)
+#define EXT_EACH12_(m, of, a, ...) m(of, a) EXT_EACH11_(m, of, __VA_ARGS__)
+#define EXT_EACH13_(m, of, a, ...) m(of, a) EXT_EACH12_(m, of, __VA_ARGS__)
+#define EXT_EACH14_(m, of, a, ...) m(of, a) EXT_EACH13_(m, of, __VA_ARGS__)
+#define EXT_EACH15_(m, of, a, ...) m(of, a) EXT_EACH14_(m, of, __VA_ARGS__)
+#define EXT_EACH16_(m, of, a, ...) m(of, a) EXT_EACH15_(m, of, __VA_ARGS__)
 
 // ---- rows
 typedef enum ext_what {
@@ -255,10 +257,19 @@ struct ext_row {
         NULL, &(ext_call){&module##_##name_##_row, self, args, nargs, kwnames, NULL}); \
   } \
   static PyObject *module##_##name_(PyObject *self, const ext_call *call)
-// Another name for a member or attribute of the same file, perhaps with another owner.
-#define EXT_ALSO(owner_, name_, id) \
+// Other names for a member or attribute of the same file, perhaps with another owner.
+#define EXT_ALSO(owner, id, ...) EXT_EACH(EXT_ALSO_, (owner, id), __VA_ARGS__) struct ext_row
+#define EXT_ALSO_(of, name) EXT_APPLY_(EXT_ALSO_ROW_, name, EXT_UNPACK_ of)
+#define EXT_ALSO_ROW_(name_, owner_, id) \
   EXT_ROW_(owner_##_also_##name_, .what = EXT_ROW_MEMBER, .owner = #owner_, .name = #name_, \
-           .same = &id##_row)
+           .same = &id##_row);
+// Members that another owner has by the same names (attributes: of OWNER_attr).
+#define EXT_SHARES(owner, other, ...) \
+  EXT_EACH(EXT_SHARES_, (owner, other), __VA_ARGS__) struct ext_row
+#define EXT_SHARES_(of, name) EXT_APPLY_(EXT_SHARES_ROW_, name, EXT_UNPACK_ of)
+#define EXT_SHARES_ROW_(name, owner, other) EXT_ALSO_ROW_(name, owner, other##_##name)
+#define EXT_APPLY_(m, ...) m(__VA_ARGS__)
+#define EXT_UNPACK_(...) __VA_ARGS__
 
 // ---- attributes
 #define EXT_GETTER(owner_, name_, annotation, doc_) \

@@ -178,8 +178,7 @@ EXT_METHOD0(device, __reduce__, "tuple", NULL) {
   return Py_BuildValue("N(N)", ext_from_module("_device_of"), device_str(self));
 }
 EXT_FUNCTION(torch, _device_of, "(device: Device) -> device", "The device of a pickle.") {
-  px_device device;
-  EXT_BIND(device);
+  EXT_ARGS(px_device, device);
   return ext_device(device);
 }
 
@@ -197,8 +196,7 @@ EXT_METHOD(device, __exit__, "(*exc: object) -> None", NULL) {
   if (!depth) EXT_FAIL(PyExc_RuntimeError, "device was not entered");
   px_device before = device_of(PyList_GET_ITEM(saved, depth - 1));
   if (PyList_SetSlice(saved, depth - 1, depth, NULL) < 0) return NULL;
-  EXT_TRY(px_device_set_default(before));
-  Py_RETURN_NONE;
+  return ext_none(px_device_set_default(before));
 }
 
 EXT_FUNCTION(torch, set_default_device, "(device: Device | None) -> None",
@@ -206,10 +204,8 @@ EXT_FUNCTION(torch, set_default_device, "(device: Device | None) -> None",
              "Args:\n"
              "    device (torch.device, str, int or None): None is the CPU again\n\n"
              ">>> torch.set_default_device('cpu')\n") {
-  px_device device;
-  EXT_BIND(device);
-  EXT_TRY(px_device_set_default(device));
-  Py_RETURN_NONE;
+  EXT_ARGS(px_device, device);
+  return ext_none(px_device_set_default(device));
 }
 EXT_FUNCTION0(torch, get_default_device, "device",
               "The device where factories of this thread put what they make.\n\n"

@@ -83,9 +83,8 @@ EXT_METHOD0(tensor, __dlpack_device__, "tuple[int, int]", "DLPack's number of it
 
 EXT_FUNCTION(torch, _take_capsule, "(capsule: object) -> Tensor",
              "The tensor of a capsule, which is renamed so that nobody takes it again.") {
-  PyObject *capsule;
   px_tensor *tensor;
-  EXT_BIND(capsule);
+  EXT_ARGS(PyObject *, capsule);
   px_dl_managed *managed = PyCapsule_GetPointer(capsule, "dltensor");
   if (!managed) return NULL;
   EXT_TRY(px_dlpack_import_take(&tensor, managed));
@@ -94,9 +93,8 @@ EXT_FUNCTION(torch, _take_capsule, "(capsule: object) -> Tensor",
 }
 EXT_FUNCTION(cuda, _native_stream, "(device: int) -> int",
              "The handle of a device's current stream, as the protocol wants it.") {
-  int64_t device;
   px_stream *stream;
-  EXT_BIND(device);
+  EXT_ARGS(int64_t, device);
   EXT_TRY(px_stream_current(&stream, px_cuda((int)device)));
   return PyLong_FromVoidPtr(px_stream_native(stream));
 }

@@ -54,9 +54,8 @@ EXT_METHOD0(dtype, __reduce__, "tuple", NULL) {
   return Py_BuildValue("N(s)", ext_from_module("_dtype_of_name"), px_dtype_name(dtype_of(self)));
 }
 EXT_FUNCTION(torch, _dtype_of_name, "(name: str) -> dtype", "The dtype of a pickle.") {
-  const char *name;
   px_dtype dtype;
-  EXT_BIND(name);
+  EXT_ARGS(const char *, name);
   EXT_TRY(px_dtype_parse(&dtype, name));
   return ext_dtype(dtype);
 }
@@ -79,12 +78,9 @@ EXT_METHOD0(layout, __reduce__, "tuple", NULL) {
   const char *name = strchr(((name_object *)self)->name, '.') + 1;
   return Py_BuildValue("N(s)", ext_from_module("_name_of"), name);
 }
-EXT_ALSO(memory_format, __copy__, layout___copy__);
-EXT_ALSO(memory_format, __deepcopy__, layout___deepcopy__);
-EXT_ALSO(memory_format, __reduce__, layout___reduce__);
+EXT_SHARES(memory_format, layout, __copy__, __deepcopy__, __reduce__);
 EXT_FUNCTION(torch, _name_of, "(name: str) -> object", "The layout or memory format of a pickle.") {
-  PyObject *name;
-  EXT_BIND(name);
+  EXT_ARGS(PyObject *, name);
   return PyObject_GetAttr(self, name);
 }
 bool ext_is_packed_format(PyObject *object) {
@@ -108,16 +104,14 @@ EXT_FUNCTION(torch, set_default_dtype, "(d: dtype) -> None",
              "Sets the dtype of factories and of Python's floats.\n\n"
              "Args:\n"
              "    d (torch.dtype): of floating point; TypeError for others\n") {
-  PyObject *d;
   px_dtype dtype;
-  EXT_BIND(d);
+  EXT_ARGS(PyObject *, d);
   if (!ext_is_dtype(d))
     EXT_FAIL(PyExc_TypeError,
              "invalid dtype object: only floating-point types are supported as "
              "the default type");
   if (ext_to_dtype(d, &dtype) < 0) return NULL;
-  EXT_TRY(px_dtype_set_default(dtype));
-  Py_RETURN_NONE;
+  return ext_none(px_dtype_set_default(dtype));
 }
 EXT_GIVES(torch, get_default_dtype, "dtype", ext_dtype(px_dtype_default()),
           "The dtype of factories and of Python's floats.\n\n"
@@ -127,16 +121,14 @@ EXT_FUNCTION(torch, promote_types, "(type1: dtype, type2: dtype) -> dtype",
              "The smallest dtype that holds the values of both.\n\n"
              ">>> torch.promote_types(torch.int32, torch.float32)\n"
              "torch.float32\n") {
-  px_dtype type1, type2;
-  EXT_BIND(type1, type2);
+  EXT_ARGS(px_dtype, type1, type2);
   return ext_dtype(px_dtype_promote(type1, type2));
 }
 EXT_FUNCTION(torch, can_cast, "(from_: dtype, to: dtype) -> bool",
              "Whether values of a dtype may be put into a tensor of another.\n\n"
              ">>> torch.can_cast(torch.float32, torch.int32)\n"
              "False\n") {
-  px_dtype from_, to;
-  EXT_BIND(from_, to);
+  EXT_ARGS(px_dtype, from_, to);
   return PyBool_FromLong(px_dtype_can_cast(from_, to));
 }
 

@@ -46,6 +46,10 @@ extern PyObject *ext_AcceleratorError, *ext_OutOfMemoryError;
   })
 // Checks a px_status expression that can block.
 #define EXT_WAIT(call) EXT_TRY(EXT_NOGIL(call))
+// None, or the error: the last line of what has no result.
+static inline PyObject *ext_none(px_status status) {
+  return status == PX_OK ? Py_NewRef(Py_None) : ext_raise();
+}
 #define EXT_FAIL(exception, ...) return (void *)PyErr_Format(exception, __VA_ARGS__)
 #define EXT_FAIL_INT(exception, ...) return PyErr_Format(exception, __VA_ARGS__), -1
 #define EXT_LENGTH(array) ((int)(sizeof(array) / sizeof((array)[0])))

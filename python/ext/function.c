@@ -38,8 +38,7 @@ EXT_TYPE(
 
 // Keeps the arguments in a field until `apply` reads them.
 static PyObject *keep(PyObject **field, const ext_call *call) {
-  ext_rest tensors;
-  EXT_BIND(tensors);
+  EXT_ARGS(ext_rest, tensors);
   PyObject *tuple = ext_tuple_of(tensors);
   if (!tuple) return NULL;
   Py_XSETREF(*field, tuple);
@@ -49,7 +48,7 @@ EXT_METHOD(ctx, save_for_backward, "(*tensors: Tensor | None) -> None",
            "Keeps tensors for backward, in saved_tensors: inputs, results, or others.") {
   return keep(&ctx_of(self)->to_save, call);
 }
-EXT_ALSO(ctx, save_for_forward, ctx_save_for_backward);
+EXT_ALSO(ctx, ctx_save_for_backward, save_for_forward);
 EXT_METHOD(ctx, mark_dirty, "(*tensors: Tensor) -> None",
            "Says which inputs forward changed in place.") {
   return keep(&ctx_of(self)->dirty, call);
@@ -61,8 +60,7 @@ EXT_METHOD(ctx, mark_non_differentiable, "(*tensors: Tensor) -> None",
 EXT_METHOD(
     ctx, set_materialize_grads, "(value: bool) -> None",
     "Whether backward gets zeros (the default) or None for results that nothing depends on.") {
-  bool value;
-  EXT_BIND(value);
+  EXT_ARGS(bool, value);
   ctx_of(self)->materialize = value;
   Py_RETURN_NONE;
 }
@@ -88,7 +86,7 @@ EXT_GETTER(ctx, saved_tensors, "tuple[Tensor | None, ...]", "What save_for_backw
   }
   return tuple;
 }
-EXT_ALSO(ctx, saved_variables, ctx_attr_saved_tensors);
+EXT_ALSO(ctx, ctx_attr_saved_tensors, saved_variables);
 EXT_GET(ctx, needs_input_grad, "tuple[bool, ...]",
         ctx_of(self)->needs ? Py_NewRef(ctx_of(self)->needs) : PyTuple_New(0),
         "Whether each argument of forward wants a gradient.");
@@ -307,8 +305,7 @@ EXT_TYPE(function, "torch.autograd.Function", "autograd.Function autograd.functi
 
 EXT_CLASS_METHOD(function, apply, "(*args: object) -> object",
                  "Runs forward without recording, and records backward as one operation.") {
-  ext_rest args;
-  EXT_BIND(args);
+  EXT_ARGS(ext_rest, args);
   EXT_OWNED *tuple = ext_tuple_of(args);
   return tuple ? apply(self, tuple) : NULL;
 }
@@ -345,7 +342,6 @@ static PyMethodDef run_once_def = {"once_differentiable", (PyCFunction)(void (*)
                                    METH_VARARGS | METH_KEYWORDS, NULL};
 EXT_FUNCTION(autograd_function, once_differentiable, "(fn: Callable) -> Callable",
              "For backward, as a decorator: it runs without recording.") {
-  PyObject *fn;
-  EXT_BIND(fn);
+  EXT_ARGS(PyObject *, fn);
   return PyCFunction_New(&run_once_def, fn);
 }

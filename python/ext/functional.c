@@ -8,14 +8,12 @@
 #include "phlox/ops.h"
 
 EXT_FUNCTION(torch, is_tensor, "(obj: object) -> bool", "Whether an object is a tensor.") {
-  PyObject *obj;
-  EXT_BIND(obj);
+  EXT_ARGS(PyObject *, obj);
   return PyBool_FromLong(ext_is_tensor(obj));
 }
 EXT_FUNCTION(torch, is_floating_point, "(input: Tensor) -> bool",
              "Whether the elements are floating point.") {
-  px_tensor *input;
-  EXT_BIND(input);
+  EXT_ARGS(px_tensor *, input);
   return PyBool_FromLong(px_dtype_is_float(px_tensor_dtype(input)));
 }
 
@@ -37,8 +35,7 @@ EXT_BOTH(torch, tensor, equal, "(input: Tensor, other: Tensor) -> bool",
          "Raises RuntimeError for tensors of two devices.\n\n"
          ">>> torch.equal(torch.tensor([1, 2]), torch.tensor([1, 2]))\n"
          "True\n") {
-  PyObject *input, *other;
-  EXT_BIND(input, other);
+  EXT_ARGS(PyObject *, input, other);
   px_tensor *a = ext_need_tensor(input, "equal", "input");
   px_tensor *b = a ? ext_need_tensor(other, "equal", "other") : NULL;
   if (!b) return NULL;
@@ -96,8 +93,7 @@ EXT_FUNCTION(
 }
 EXT_METHOD(tensor, where, "(condition: Tensor, other: Tensor | Number) -> Tensor",
            "torch.where(condition, self, other).") {
-  PyObject *condition, *other;
-  EXT_BIND(condition, other);
+  EXT_ARGS(PyObject *, condition, other);
   PyObject *given[] = {condition, self, other};
   return PyObject_Vectorcall(where_op, given, 3, NULL);
 }

@@ -159,8 +159,7 @@ PyObject *ext_backward(int count, px_tensor *const *outputs, px_tensor *const *g
   bool retain = retain_graph < 0 ? create_graph : retain_graph;
   if (!ext_is_none(inputs))
     return backward_inputs(count, outputs, gradients, retain, create_graph, inputs);
-  EXT_WAIT(px_backward(count, outputs, gradients, retain, create_graph));
-  Py_RETURN_NONE;
+  return ext_none(EXT_NOGIL(px_backward(count, outputs, gradients, retain, create_graph)));
 }
 
 // outputs and their gradients out of the arguments; the count or -1.
@@ -291,8 +290,7 @@ EXT_FUNCTION(autograd, _gradcheck,
     if (ext_is_tensor(PyTuple_GET_ITEM(inputs, i)))
       items[n++] = ext_tensor(PyTuple_GET_ITEM(inputs, i));
   check_context context = {func, inputs};
-  EXT_WAIT(px_gradcheck(call_checked, &context, n, items, eps, atol, rtol));
-  Py_RETURN_NONE;
+  return ext_none(EXT_NOGIL(px_gradcheck(call_checked, &context, n, items, eps, atol, rtol)));
 }
 
 EXT_MODULE(autograd, "autograd", "Automatic differentiation.");

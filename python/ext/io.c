@@ -14,10 +14,9 @@ static const char *path_of(PyObject *object, PyObject **keep) {
 
 EXT_FUNCTION(torch, _save_tree, "(obj: object, path: object) -> bytes | None",
              "Writes a file, or gives its bytes where path is None.") {
-  PyObject *obj, *path;
   void *bytes;
   size_t length;
-  EXT_BIND(obj, path);
+  EXT_ARGS(PyObject *, obj, path);
   EXT_OWNED *keep = NULL;
   PX_SCOPED(px_tree) tree = ext_tree_from(obj);
   if (!tree) return NULL;
@@ -70,8 +69,7 @@ static px_tree *read_file(PyObject *path) {
 }
 EXT_FUNCTION(torch, _load_tree, "(path: object, data: object, device_of: Callable) -> object",
              "Reads a file, or bytes where path is None.") {
-  PyObject *path, *data, *device_of;
-  EXT_BIND(path, data, device_of);
+  EXT_ARGS(PyObject *, path, data, device_of);
   PX_SCOPED(px_tree) tree = path == Py_None ? read_bytes(data) : read_file(path);
   return tree ? ext_tree_object(tree, placed, device_of) : NULL;
 }

@@ -129,16 +129,14 @@ int ext_dtype_of_type_name(const char *text, px_dtype *dtype, px_device *device)
 }
 EXT_FUNCTION(torch, _type_of_name, "(name: str) -> tuple[dtype, device] | None",
              "The dtype and device of \"torch.cuda.FloatTensor\".") {
-  const char *name;
   px_dtype dtype;
   px_device device;
-  EXT_BIND(name);
+  EXT_ARGS(const char *, name);
   if (!ext_dtype_of_type_name(name, &dtype, &device)) Py_RETURN_NONE;
   return Py_BuildValue("(NN)", ext_dtype(dtype), ext_device(device));
 }
 EXT_FUNCTION(torch, _dtype_class, "(dtype: dtype) -> str", "\"Float\" of torch.float32.") {
-  px_dtype dtype;
-  EXT_BIND(dtype);
+  EXT_ARGS(px_dtype, dtype);
   return PyUnicode_FromString(px_dtype_class(dtype));
 }
 

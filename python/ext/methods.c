@@ -28,9 +28,8 @@ EXT_METHOD(tensor, size, "(dim: int | None = None) -> Size | int",
            "    dim (int or None): a dimension; -1 is the last\n\n"
            ">>> torch.zeros(2, 3).size(), torch.zeros(2, 3).size(-1)\n"
            "(torch.Size([2, 3]), 3)\n") {
-  PyObject *dim;
   int at;
-  EXT_BIND(dim);
+  EXT_ARGS(PyObject *, dim);
   const px_tensor *t = T(self);
   if (!dim) return ext_size(px_tensor_ndim(t), px_tensor_sizes(t));
   if (dim_of(dim, px_tensor_ndim(t), &at) < 0) return NULL;
@@ -40,18 +39,17 @@ EXT_METHOD(tensor, stride, "(dim: int | None = None) -> tuple[int, ...] | int",
            "The elements between neighbours of each dimension, or of one.\n\n"
            ">>> torch.zeros(2, 3).stride()\n"
            "(3, 1)\n") {
-  PyObject *dim;
   int at;
-  EXT_BIND(dim);
+  EXT_ARGS(PyObject *, dim);
   const px_tensor *t = T(self);
   if (!dim) return ext_tuple(px_tensor_ndim(t), px_tensor_strides(t), 1);
   if (dim_of(dim, px_tensor_ndim(t), &at) < 0) return NULL;
   return PyLong_FromLongLong(px_tensor_strides(t)[at]);
 }
 EXT_GIVES(tensor, dim, "int", px_tensor_ndim(T(self)), "Number of dimensions.");
-EXT_ALSO(tensor, ndimension, tensor_dim);
+EXT_ALSO(tensor, tensor_dim, ndimension);
 EXT_GIVES(tensor, numel, "int", px_tensor_numel(T(self)), "Number of elements.");
-EXT_ALSO(tensor, nelement, tensor_numel);
+EXT_ALSO(tensor, tensor_numel, nelement);
 EXT_GIVES(tensor, element_size, "int", px_dtype_size(px_tensor_dtype(T(self))),
           "Bytes of an element.");
 EXT_GIVES(tensor, storage_offset, "int", px_tensor_offset(T(self)),
@@ -61,8 +59,7 @@ EXT_GIVES(tensor, data_ptr, "int", px_tensor_numel(T(self)) ? px_tensor_data(T(s
           "on\nevery stream that has unfinished work when it is freed.");
 EXT_METHOD(tensor, is_contiguous, "(memory_format: memory_format | None = None) -> bool",
            "Whether the elements lie in row-major order without gaps.") {
-  PyObject *memory_format;
-  EXT_BIND(memory_format);
+  EXT_ARGS(PyObject *, memory_format);
   return PyBool_FromLong(px_tensor_is_contiguous(T(self)));
 }
 EXT_GIVES(tensor, get_device, "int",
@@ -78,14 +75,9 @@ EXT_GIVES(tensor, is_inference, "bool", px_tensor_is_inference(T(self)),
 
 // What no tensor of Phlox is, and what does nothing here.
 EXT_GIVES(tensor, is_complex, "bool", Py_NewRef(Py_False), "False: Phlox has no such tensors.");
-EXT_ALSO(tensor, is_conj, tensor_is_complex);
-EXT_ALSO(tensor, is_neg, tensor_is_complex);
-EXT_ALSO(tensor, is_shared, tensor_is_complex);
-EXT_ALSO(tensor, is_coalesced, tensor_is_complex);
+EXT_ALSO(tensor, tensor_is_complex, is_conj, is_neg, is_shared, is_coalesced);
 EXT_GIVES(tensor, conj, "Tensor", Py_NewRef(self), "The tensor itself.");
-EXT_ALSO(tensor, resolve_conj, tensor_conj);
-EXT_ALSO(tensor, resolve_neg, tensor_conj);
-EXT_ALSO(tensor, share_memory_, tensor_conj);
+EXT_ALSO(tensor, tensor_conj, resolve_conj, resolve_neg, share_memory_);
 
 EXT_METHOD(tensor, is_same_size, "(other: Tensor) -> bool", "Whether the sizes are equal.") {
   px_tensor *other, *t = T(self);
@@ -109,9 +101,8 @@ EXT_METHOD(tensor, resize_, "(*sizes: int | Sequence[int]) -> Tensor",
            "Args:\n"
            "    sizes (ints, or a sequence of them): the new sizes\n\n"
            "Raises RuntimeError for a tensor that requires a gradient.") {
-  ext_rest sizes;
   ext_ints read;
-  EXT_BIND(sizes);
+  EXT_ARGS(ext_rest, sizes);
   EXT_OWNED *all = sizes.count == 1 ? Py_NewRef(sizes.items[0]) : ext_tuple_of(sizes);
   if (!all || ext_to_ints(all, &read) < 0) return NULL;
   if (px_tensor_requires_grad(T(self)))
@@ -122,8 +113,7 @@ EXT_METHOD(tensor, resize_, "(*sizes: int | Sequence[int]) -> Tensor",
 
 // An op whose argument is the size of `other`.
 static PyObject *with_size_of(PyObject *self, const ext_call *call, const char *op) {
-  px_tensor *other;
-  EXT_BIND(other);
+  EXT_ARGS(px_tensor *, other);
   PyObject *method = ext_op_object('m', op);
   if (!method) EXT_FAIL(PyExc_NotImplementedError, "%s", op);
   EXT_OWNED *size = ext_size(px_tensor_ndim(other), px_tensor_sizes(other));
@@ -221,15 +211,13 @@ EXT_METHOD(tensor, requires_grad_, "(requires_grad: bool = True) -> Tensor",
            "Sets whether operations on it are recorded, in place.\n\n"
            ">>> torch.ones(2).requires_grad_()\n"
            "tensor([1., 1.], requires_grad=True)\n") {
-  bool requires_grad;
-  EXT_BIND(requires_grad);
+  EXT_ARGS(bool, requires_grad);
   EXT_TRY(px_tensor_set_requires_grad(T(self), requires_grad));
   return Py_NewRef(self);
 }
 EXT_METHOD0(tensor, retain_grad, "None",
             "Keeps the gradient of a tensor that is no leaf in grad.") {
-  EXT_TRY(px_tensor_retain_grad(T(self)));
-  Py_RETURN_NONE;
+  return ext_none(px_tensor_retain_grad(T(self)));
 }
 EXT_METHOD(tensor, register_hook, "(hook: Callable) -> RemovableHandle",
            "Calls hook(grad) each time the gradient is computed; what it gives, if not None, takes "
@@ -238,14 +226,12 @@ EXT_METHOD(tensor, register_hook, "(hook: Callable) -> RemovableHandle",
            ">>> handle = x.register_hook(lambda grad: grad * 2)\n"
            ">>> x.sum().backward(); x.grad\n"
            "tensor([2., 2.])\n") {
-  PyObject *hook;
-  EXT_BIND(hook);
+  EXT_ARGS(PyObject *, hook);
   return ext_tensor_register_hook(self, hook, false);
 }
 EXT_METHOD(tensor, register_post_accumulate_grad_hook, "(hook: Callable) -> RemovableHandle",
            "Calls hook(tensor) each time after a leaf's grad was added to.") {
-  PyObject *hook;
-  EXT_BIND(hook);
+  EXT_ARGS(PyObject *, hook);
   return ext_tensor_register_hook(self, hook, true);
 }
 
@@ -274,9 +260,8 @@ EXT_METHOD(
 
 // ---- pickles (phlox/_tensor.py)
 EXT_FUNCTION(torch, _bytes_of, "(tensor: Tensor) -> bytes", "All elements in row-major order.") {
-  px_tensor *tensor;
   size_t bytes;
-  EXT_BIND(tensor);
+  EXT_ARGS(px_tensor *, tensor);
   void *memory = read_all(tensor, &bytes);
   PyObject *data = memory ? PyBytes_FromStringAndSize(memory, (Py_ssize_t)bytes) : NULL;
   PyMem_Free(memory);
@@ -313,8 +298,7 @@ EXT_FUNCTION(torch, _rebuild_tensor,
 
 EXT_METHOD(tensor, as_subclass, "(cls: type) -> Tensor",
            "The same memory, without history, as an object of a class derived from Tensor.") {
-  PyObject *cls;
-  EXT_BIND(cls);
+  EXT_ARGS(PyObject *, cls);
   if (!PyType_Check(cls) || !PyType_IsSubtype((PyTypeObject *)cls, ext_TensorType))
     EXT_FAIL(PyExc_TypeError, "as_subclass(): argument 'cls' must be a subclass of Tensor");
   px_tensor *alias = NULL;

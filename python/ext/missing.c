@@ -71,8 +71,7 @@ static int give_getattr(PyObject *module) {
 
 EXT_FUNCTION(torch, _name_missing, "(name: str) -> None",
              "Lets a module in Python, which is being imported, say what it lacks.") {
-  PyObject *name;
-  EXT_BIND(name);
+  EXT_ARGS(PyObject *, name);
   PyObject *module = PyDict_GetItemWithError(PyImport_GetModuleDict(), name);
   if (!module) return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_KeyError, "%R", name);
   if (give_getattr(module) < 0) return NULL;

@@ -105,8 +105,7 @@ static PyMethodDef mode_methods[] = {
            .tp_new = word##_new, .tp_call = mode_call, .tp_methods = mode_methods)
 
 EXT_NEW(no_grad, "(function: Callable | None = None)") {
-  PyObject *function;
-  EXT_BIND(function);
+  EXT_ARGS(PyObject *, function);
   return mode_or_decorated(type, NO_GRAD, false, function);
 }
 MODE_TYPE(no_grad, "no_grad", "no_grad autograd.no_grad autograd.grad_mode.no_grad",
@@ -118,8 +117,7 @@ MODE_TYPE(no_grad, "no_grad", "no_grad autograd.no_grad autograd.grad_mode.no_gr
           "False\n");
 
 EXT_NEW(enable_grad, "(function: Callable | None = None)") {
-  PyObject *function;
-  EXT_BIND(function);
+  EXT_ARGS(PyObject *, function);
   return mode_or_decorated(type, ENABLE_GRAD, true, function);
 }
 MODE_TYPE(
@@ -128,8 +126,7 @@ MODE_TYPE(
     "and a\ndecorator.");
 
 EXT_NEW(inference_mode, "(mode: bool | Callable = True)") {
-  PyObject *mode;
-  EXT_BIND(mode);
+  EXT_ARGS(PyObject *, mode);
   bool function = mode && PyCallable_Check(mode) && !PyBool_Check(mode);
   int value = function ? 1 : ext_to_bool(mode, true);
   return value < 0 ? NULL : mode_or_decorated(type, INFERENCE, value, mode);
@@ -142,8 +139,7 @@ MODE_TYPE(inference_mode, "inference_mode",
           "    mode (bool): whether it is on\n");
 
 EXT_NEW(set_grad_enabled, "(mode: bool = True)") {
-  bool mode;
-  EXT_BIND(mode);
+  EXT_ARGS(bool, mode);
   return make_mode(type, SET_GRAD, true, mode, true);
 }
 MODE_TYPE(set_grad_enabled, "set_grad_enabled",
@@ -154,8 +150,7 @@ MODE_TYPE(set_grad_enabled, "set_grad_enabled",
           "    mode (bool): whether they are\n");
 
 EXT_NEW(detect_anomaly, "(check_nan: bool = True)") {
-  bool check_nan;
-  EXT_BIND(check_nan);
+  EXT_ARGS(bool, check_nan);
   if (PyErr_WarnEx(PyExc_UserWarning,
                    "Anomaly Detection has been enabled. This mode will increase the runtime and "
                    "should only be enabled for debugging.",
@@ -169,8 +164,7 @@ MODE_TYPE(detect_anomaly, "autograd.detect_anomaly", "autograd.detect_anomaly",
           "    check_nan (bool): a gradient that is NaN is an error\n");
 
 EXT_NEW(set_detect_anomaly, "(mode: bool = True, check_nan: bool = True)") {
-  bool mode, check_nan;
-  EXT_BIND(mode, check_nan);
+  EXT_ARGS(bool, mode, check_nan);
   return make_mode(type, ANOMALY, true, mode, check_nan);
 }
 MODE_TYPE(set_detect_anomaly, "autograd.set_detect_anomaly", "autograd.set_detect_anomaly",

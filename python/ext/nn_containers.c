@@ -112,14 +112,12 @@ static PyObject *extend(PyObject *self, PyObject *items) {
 }
 
 EXT_METHOD(sequential, append, "(module: Module) -> Self", "Adds a module at the end.") {
-  PyObject *module;
-  EXT_BIND(module);
+  EXT_ARGS(PyObject *, module);
   return append(self, module);
 }
 EXT_METHOD(sequential, extend, "(modules: Iterable[Module]) -> Self",
            "Adds modules at the end, in their order.") {
-  PyObject *modules;
-  EXT_BIND(modules);
+  EXT_ARGS(PyObject *, modules);
   return extend(self, modules);
 }
 EXT_METHOD(sequential, insert, "(index: int, module: Module) -> None",
@@ -143,14 +141,10 @@ static PyObject *pop(PyObject *self, PyObject *key) {
 
 EXT_METHOD(sequential, pop, "(key: int) -> Module",
            "Takes out the module at an index, and gives it.") {
-  PyObject *key;
-  EXT_BIND(key);
+  EXT_ARGS(PyObject *, key);
   return pop(self, key);
 }
-EXT_ALSO(module_list, append, sequential_append);
-EXT_ALSO(module_list, extend, sequential_extend);
-EXT_ALSO(module_list, insert, sequential_insert);
-EXT_ALSO(module_list, pop, sequential_pop);
+EXT_SHARES(module_list, sequential, append, extend, insert, pop);
 
 // ---- dicts
 
@@ -161,8 +155,7 @@ EXT_GIVES(module_dict, items, "list[tuple[str, Module]]", PyDict_Items(children_
           "Names and modules.");
 EXT_METHOD(module_dict, update, "(modules: Mapping[str, Module]) -> None",
            "Takes over the modules of a mapping, in the place of those of the same names.") {
-  PyObject *modules;
-  EXT_BIND(modules);
+  EXT_ARGS(PyObject *, modules);
   EXT_OWNED *pairs = PyMapping_Items(modules);
   for (Py_ssize_t i = 0; pairs && i < PyList_GET_SIZE(pairs); i++) {
     PyObject *pair = PyList_GET_ITEM(pairs, i);
@@ -173,8 +166,7 @@ EXT_METHOD(module_dict, update, "(modules: Mapping[str, Module]) -> None",
 }
 EXT_METHOD(module_dict, pop, "(key: str) -> Module",
            "Takes out the module of a name, and gives it.") {
-  PyObject *key;
-  EXT_BIND(key);
+  EXT_ARGS(PyObject *, key);
   return pop(self, key);
 }
 static PyObject *clear(PyObject *self) {

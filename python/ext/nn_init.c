@@ -58,13 +58,11 @@ EXT_FUNCTION(init, constant_, "(tensor: Tensor, val: float) -> Tensor",
   return fill(tensor, val);
 }
 EXT_FUNCTION(init, ones_, "(tensor: Tensor) -> Tensor", "Fills the tensor with ones.") {
-  PyObject *tensor;
-  EXT_BIND(tensor);
+  EXT_ARGS(PyObject *, tensor);
   return fill(tensor, 1);
 }
 EXT_FUNCTION(init, zeros_, "(tensor: Tensor) -> Tensor", "Fills the tensor with zeros.") {
-  PyObject *tensor;
-  EXT_BIND(tensor);
+  EXT_ARGS(PyObject *, tensor);
   return fill(tensor, 0);
 }
 

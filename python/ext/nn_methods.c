@@ -41,8 +41,8 @@ EXT_METHOD(module, register_parameter, "(name: str, param: Parameter | None) -> 
     EXT_FAIL(PyExc_TypeError,
              "cannot assign '%s' object to parameter '%s' (torch.nn.Parameter or None required)",
              given, text);
-  EXT_TRY(px_module_register_parameter(ext_module(self), text, param ? ext_tensor(param) : NULL));
-  Py_RETURN_NONE;
+  return ext_none(
+      px_module_register_parameter(ext_module(self), text, param ? ext_tensor(param) : NULL));
 }
 
 EXT_METHOD(module, register_buffer,
@@ -62,9 +62,8 @@ EXT_METHOD(module, register_buffer,
              ext_type_name(tensor), text);
   if (is_taken(self, name, PX_ENTRY_BUFFER))
     EXT_FAIL(PyExc_KeyError, "attribute '%s' already exists", text);
-  EXT_TRY(px_module_register_buffer(ext_module(self), text, tensor ? ext_tensor(tensor) : NULL,
-                                    persistent));
-  Py_RETURN_NONE;
+  return ext_none(px_module_register_buffer(ext_module(self), text,
+                                            tensor ? ext_tensor(tensor) : NULL, persistent));
 }
 
 EXT_METHOD(module, add_module, "(name: str, module: Module | None) -> None",
@@ -75,7 +74,7 @@ EXT_METHOD(module, add_module, "(name: str, module: Module | None) -> None",
   if (ext_module_put_child(self, name, module) < 0) return NULL;
   Py_RETURN_NONE;
 }
-EXT_ALSO(module, register_module, module_add_module);
+EXT_ALSO(module, module_add_module, register_module);
 
 // ---- walks: lists of tensors or modules, with or without their names
 
@@ -161,8 +160,7 @@ EXT_GIVES(module, named_children, "Iterator[tuple[str, Module]]", child_list(sel
 
 EXT_METHOD(module, get_submodule, "(target: str) -> Module",
            "The module of a dotted name below this one; itself for ''.") {
-  PyObject *target;
-  EXT_BIND(target);
+  EXT_ARGS(PyObject *, target);
   EXT_OWNED *parts = PyObject_CallMethod(target, "split", "s", ".");
   if (!parts) return NULL;
   PyObject *at = Py_NewRef(self);
@@ -177,8 +175,7 @@ EXT_METHOD(module, get_submodule, "(target: str) -> Module",
 
 EXT_METHOD(module, apply, "(fn: Callable[[Module], None]) -> Self",
            "Calls a function with every module below this one, and then with it.") {
-  PyObject *fn;
-  EXT_BIND(fn);
+  EXT_ARGS(PyObject *, fn);
   PyObject *name, *child;
   Py_ssize_t at = 0;
   while (PyDict_Next(((ext_module_object *)self)->children, &at, &name, &child)) {
@@ -194,8 +191,7 @@ EXT_METHOD(module, apply, "(fn: Callable[[Module], None]) -> Self",
 
 EXT_METHOD(module, train, "(mode: bool = True) -> Self",
            "Puts the module and all below it into training mode, or out of it.") {
-  PyObject *mode;
-  EXT_BIND(mode);
+  EXT_ARGS(PyObject *, mode);
   if (mode && !PyBool_Check(mode))
     EXT_FAIL(PyExc_ValueError, "training mode is expected to be boolean");
   READY(self);
@@ -216,8 +212,7 @@ EXT_GIVES(module, eval, "Self", PyObject_CallMethod(self, "train", "O", Py_False
 
 EXT_METHOD(module, requires_grad_, "(requires_grad: bool = True) -> Self",
            "Says of all parameters whether gradients are wanted.") {
-  bool requires_grad;
-  EXT_BIND(requires_grad);
+  EXT_ARGS(bool, requires_grad);
   READY(self);
   EXT_TRY(px_module_requires_grad(ext_module(self), requires_grad));
   return Py_NewRef(self);
@@ -235,14 +230,12 @@ static px_status zero_one(const char *name, const px_module_entry *entry, px_mod
 
 EXT_METHOD(module, zero_grad, "(set_to_none: bool = True) -> None",
            "Lets go of the gradients of all parameters, or fills them with zeros.") {
-  bool set_to_none;
-  EXT_BIND(set_to_none);
+  EXT_ARGS(bool, set_to_none);
   READY(self);
-  if (set_to_none)
-    EXT_TRY(px_module_zero_grad(ext_module(self)));
-  else
-    EXT_TRY(px_module_each(ext_module(self), PX_ENTRY_PARAMETER, "", true, false, zero_one, NULL));
-  Py_RETURN_NONE;
+  px_module *m = ext_module(self);
+  return ext_none(set_to_none
+                      ? px_module_zero_grad(m)
+                      : px_module_each(m, PX_ENTRY_PARAMETER, "", true, false, zero_one, NULL));
 }
 
 // ---- moves
@@ -298,9 +291,8 @@ EXT_METHOD(module, to,
 
 EXT_METHOD(module, cuda, "(device: Device | None = None, *, device_id: int | None = None) -> Self",
            "Moves the module to a device of type cuda, the current one if none is named.") {
-  PyObject *device, *device_id;
   int index;
-  EXT_BIND(device, device_id);
+  EXT_ARGS(PyObject *, device, device_id);
   if (device_id) {
     if (PyErr_WarnEx(PyExc_FutureWarning,
                      "Module.cuda(device_id=...) is an old name: use device=", 1) < 0)
@@ -348,16 +340,14 @@ EXT_METHOD(
     module, register_forward_hook, "(hook: Callable) -> RemovableHandle",
     "Calls hook(module, args, result) after each forward; what it gives, unless None, is the "
     "result.") {
-  PyObject *hook;
-  EXT_BIND(hook);
+  EXT_ARGS(PyObject *, hook);
   READY(self);
   return ext_module_add_hook(self, false, hook);
 }
 EXT_METHOD(module, register_forward_pre_hook, "(hook: Callable) -> RemovableHandle",
            "Calls hook(module, args) before each forward; what it gives, unless None, are the "
            "arguments.") {
-  PyObject *hook;
-  EXT_BIND(hook);
+  EXT_ARGS(PyObject *, hook);
   READY(self);
   return ext_module_add_hook(self, true, hook);
 }
@@ -366,7 +356,7 @@ EXT_METHOD(module, register_full_backward_hook, "(*hook: Callable) -> None",
   EXT_FAIL(PyExc_NotImplementedError,
            "Module.register_full_backward_hook is not implemented in Phlox");
 }
-EXT_ALSO(module, register_backward_hook, module_register_full_backward_hook);
+EXT_ALSO(module, module_register_full_backward_hook, register_backward_hook);
 
 EXT_METHOD0(module, extra_repr, "str",
             "What stands between the parentheses of the printed form; programs override it.") {

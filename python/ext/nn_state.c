@@ -215,8 +215,7 @@ PyObject *ext_module_mirror(PyObject *model, px_module *copied,
 // A new object of the library's type of that name, which __setstate__ fills.
 EXT_FUNCTION(torch, _rebuild_module, "(name: str) -> Module",
              "An empty module of a library type, for pickles.") {
-  const char *name;
-  EXT_BIND(name);
+  EXT_ARGS(const char *, name);
   EXT_OWNED *none = PyTuple_New(0);
   PyTypeObject *type = none ? ext_module_type(name) : NULL;
   return type ? type->tp_new(type, none, NULL) : NULL;
@@ -349,8 +348,7 @@ static int put_attribute(PyObject *self, PyObject *name, PyObject *value) {
 }
 
 EXT_METHOD(module, __setstate__, "(state: dict) -> None", "Fills an empty module from a pickle.") {
-  PyObject *state;
-  EXT_BIND(state);
+  EXT_ARGS(PyObject *, state);
   static const px_module_kind bare = {.name = "copy"};
   ext_module_object *object = (ext_module_object *)self;
   const px_module_kind *kind = ext_module_kind(Py_TYPE(self));

@@ -115,8 +115,7 @@ px_tensor *ext_tensor_from_array(PyObject *object) {
 EXT_FUNCTION(torch, from_numpy, "(ndarray: object) -> Tensor",
              "A tensor over the memory of a NumPy array: a change of one is seen in the other.\n\n"
              "Raises TypeError for dtypes that Phlox lacks, ValueError for negative strides.") {
-  PyObject *ndarray;
-  EXT_BIND(ndarray);
+  EXT_ARGS(PyObject *, ndarray);
   if (!ext_is_array(ndarray))
     EXT_FAIL(PyExc_TypeError, "expected np.ndarray (got %s)", ext_type_name(ndarray));
   ext_array read;
@@ -219,8 +218,7 @@ EXT_METHOD(tensor, numpy, "(*, force: bool = False) -> numpy.ndarray",
            "    force (bool): a tensor on a device, or one that requires a gradient, is copied or "
            "detached\n\n"
            "Raises TypeError for bfloat16, which NumPy lacks.") {
-  bool force;
-  EXT_BIND(force);
+  EXT_ARGS(bool, force);
   if (!force) return to_numpy(ext_tensor(self));
   px_tensor *detached = NULL;
   EXT_TRY(px_tensor_detach(&detached, ext_tensor(self)));

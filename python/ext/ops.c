@@ -255,13 +255,10 @@ EXT_GET(op, __module__, "str", PyUnicode_InternFromString("torch"), NULL);
 EXT_GET(op, __doc__, "str", ext_op_doc((ext_callable *)self), NULL);
 EXT_GET(op, __text_signature__, "str", ext_op_text_signature((ext_callable *)self), NULL);
 EXT_GIVES(op, __reduce__, "str", NAME(self), NULL);
-EXT_ALSO(op, __qualname__, op_attr___name__);
-EXT_ALSO(op_method, __name__, op_attr___name__);
-EXT_ALSO(op_method, __qualname__, op_attr___name__);
-EXT_ALSO(op_method, __module__, op_attr___module__);
-EXT_ALSO(op_method, __doc__, op_attr___doc__);
-EXT_ALSO(op_method, __text_signature__, op_attr___text_signature__);
-EXT_ALSO(op_method, __reduce__, op___reduce__);
+EXT_ALSO(op, op_attr___name__, __qualname__);
+EXT_SHARES(op_method, op_attr, __name__, __module__, __doc__, __text_signature__);
+EXT_ALSO(op_method, op_attr___name__, __qualname__);
+EXT_SHARES(op_method, op, __reduce__);
 
 // ---- named tuples of several results
 static PyObject *struct_repr(PyObject *self) {

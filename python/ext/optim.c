@@ -85,8 +85,7 @@ EXT_FUNCTION(torch, _optimizer_check, "(kind: str, group: dict) -> None",
   EXT_BIND(kind, group);
   const keys *k = keys_of(kind);
   if (!k || read_options(k, group, options) < 0) return NULL;
-  EXT_TRY(px_optimizer_kind_check(k->kind, options));
-  Py_RETURN_NONE;
+  return ext_none(px_optimizer_kind_check(k->kind, options));
 }
 
 // ---- steps
@@ -189,8 +188,7 @@ static PyObject *step_group(const keys *kind, const double *options, PyObject *p
   if (!failed) failed = give_states(&w, kind, state);
   work_end(&w);
   if (failed) return status == PX_OK ? NULL : (px_error_clear(), NULL);
-  EXT_TRY(status);
-  Py_RETURN_NONE;
+  return ext_none(status);
 }
 
 EXT_FUNCTION(torch, _optimizer_step, "(kind: str, group: dict, state: dict) -> None",

@@ -54,8 +54,7 @@ EXT_MODULE(ops, "ops", "Ops that shared objects bring along: torch.ops.NAMESPACE
 
 EXT_FUNCTION(ops, load_library, "(path: object) -> None",
              "Loads a shared object that registers ops. Loading it again does nothing.") {
-  PyObject *path;
-  EXT_BIND(path);
+  EXT_ARGS(PyObject *, path);
   EXT_OWNED *bytes = NULL;
   if (!PyUnicode_FSConverter(path, &bytes)) return NULL;
   EXT_WAIT(px_op_load_library(PyBytes_AS_STRING(bytes)));

@@ -26,9 +26,8 @@ static int to_devices(PyObject *object, devices *out) {
 }
 
 EXT_FUNCTION(torch, _device_indices, "(devices: Sequence[Device]) -> list[int]", NULL) {
-  PyObject *devices_;
   devices to;
-  EXT_BIND(devices_);
+  EXT_ARGS(PyObject *, devices_);
   if (to_devices(devices_, &to) < 0) return NULL;
   PyObject *list = PyList_New(to.count);
   for (int i = 0; list && i < to.count; i++)
@@ -126,8 +125,7 @@ EXT_FUNCTION(torch, _data_parallel_check, "(module: Module, device: Device) -> N
   PyObject *module;
   ext_cuda device;
   EXT_BIND(module, device);
-  EXT_TRY(px_data_parallel_check(ext_module(module), px_cuda(device.index)));
-  Py_RETURN_NONE;
+  return ext_none(px_data_parallel_check(ext_module(module), px_cuda(device.index)));
 }
 
 static PyObject *shallow(PyObject *dict, PyObject *memo) { return PyDict_Copy(dict); }
@@ -188,9 +186,8 @@ static px_status apply_one(int i, void *context) {
 EXT_FUNCTION(torch, _parallel_apply,
              "(modules: list, inputs: list, kwargs: list, devices: Sequence[Device]) -> list",
              "What each module gives, on a thread of its own.") {
-  PyObject *modules, *inputs, *kwargs, *devices_;
   devices to;
-  EXT_BIND(modules, inputs, kwargs, devices_);
+  EXT_ARGS(PyObject *, modules, inputs, kwargs, devices_);
   if (to_devices(devices_, &to) < 0) return NULL;
   application a = {modules, inputs, kwargs, {NULL}, to.at};
   px_status status = EXT_NOGIL(px_parallel_apply(to.count, to.at, apply_one, &a));

@@ -90,9 +90,8 @@ EXT_SHARED_TYPE(generator, ext_GeneratorType, "torch._C.Generator", "Generator",
 EXT_GET(generator, device, "device", px_generator_device(generator_of(self)), "Where it draws.");
 EXT_METHOD(generator, manual_seed, "(seed: int) -> Generator",
            "Begins the stream of a seed, an int of 64 bits; gives the generator.") {
-  PyObject *seed;
   uint64_t value;
-  EXT_BIND(seed);
+  EXT_ARGS(PyObject *, seed);
   if (to_seed(seed, &value) < 0) return NULL;
   px_generator_seed(generator_of(self), value);
   return Py_NewRef(self);
@@ -109,26 +108,23 @@ EXT_GIVES(generator, get_state, "Tensor", state_of(generator_of(self)),
           "Where in its stream it is, as a tensor of bytes.");
 EXT_METHOD(generator, set_state, "(new_state: Tensor) -> Generator",
            "Goes to where get_state was called; gives the generator.") {
-  PyObject *new_state;
-  EXT_BIND(new_state);
+  EXT_ARGS(PyObject *, new_state);
   return set_state(generator_of(self), new_state) < 0 ? NULL : Py_NewRef(self);
 }
 
 // ---- the default generators (phlox/random.py, phlox/cuda/random.py)
 EXT_FUNCTION(torch, _manual_seed, "(seed: int) -> None",
              "Begins the stream of a seed on the CPU and all devices.") {
-  PyObject *seed;
   uint64_t value;
-  EXT_BIND(seed);
+  EXT_ARGS(PyObject *, seed);
   if (to_seed(seed, &value) < 0) return NULL;
   px_manual_seed(value);
   Py_RETURN_NONE;
 }
 EXT_FUNCTION(cuda, _default_generator, "(index: int) -> Generator",
              "The default generator of a device.") {
-  int64_t index;
   px_generator *generator;
-  EXT_BIND(index);
+  EXT_ARGS(int64_t, index);
   EXT_TRY(px_generator_default(&generator, px_cuda((int)index)));
   return ext_generator(px_retain(generator));
 }
@@ -145,8 +141,7 @@ EXT_FUNCTION(
     "(precision: int | None, threshold: int | None, edgeitems: int | None, linewidth: int | "
     "None, sci_mode: int) -> None",
     "Sets the options that are given; sci_mode, -1 for as the values are, is set always.") {
-  int64_t precision, threshold, edgeitems, linewidth, sci_mode;
-  EXT_BIND(precision, threshold, edgeitems, linewidth, sci_mode);
+  EXT_ARGS(int64_t, precision, threshold, edgeitems, linewidth, sci_mode);
   px_print_options options = px_print_options_get();
   if (precision != EXT_NO_INT) options.precision = (int)precision;
   if (threshold != EXT_NO_INT) options.threshold = (int)threshold;
@@ -157,13 +152,11 @@ EXT_FUNCTION(
   Py_RETURN_NONE;
 }
 EXT_GIVES(torch, get_num_threads, "int", px_num_threads(), "Threads that CPU kernels run on.");
-EXT_ALSO(torch, get_num_interop_threads, torch_get_num_threads);
+EXT_ALSO(torch, torch_get_num_threads, get_num_interop_threads);
 EXT_FUNCTION(torch, set_num_threads, "(num: int) -> None",
              "Sets the number of threads that CPU kernels run on, from 1.") {
-  int64_t num;
-  EXT_BIND(num);
-  EXT_TRY(px_set_num_threads(num));
-  Py_RETURN_NONE;
+  EXT_ARGS(int64_t, num);
+  return ext_none(px_set_num_threads(num));
 }
 
 static int to_generator(PyObject *object, void *out) { return ext_to_generator(object, out); }

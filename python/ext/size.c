@@ -90,7 +90,6 @@ EXT_METHOD0(size, __reduce__, "tuple", NULL) {
   return Py_BuildValue("N(N)", ext_from_module("_size_of"), PySequence_List(self));
 }
 EXT_FUNCTION(torch, _size_of, "(sizes: list[int]) -> Size", "The Size of a pickle.") {
-  PyObject *sizes;
-  EXT_BIND(sizes);
+  EXT_ARGS(PyObject *, sizes);
   return PyObject_CallOneArg((PyObject *)&ext_SizeType, sizes);
 }

@@ -83,10 +83,10 @@ STORAGE_TYPE(typed, "TypedStorage", "The memory of tensors, in elements of a dty
 // Both have these.
 #define STORAGE_GET(name, annotation, expression, text) \
   EXT_GET(untyped, name, annotation, expression, text); \
-  EXT_ALSO(typed, name, untyped_attr_##name)
+  EXT_SHARES(typed, untyped_attr, name)
 #define STORAGE_GIVES(name, annotation, expression, text) \
   EXT_GIVES(untyped, name, annotation, expression, text); \
-  EXT_ALSO(typed, name, untyped_##name)
+  EXT_SHARES(typed, untyped, name)
 STORAGE_GET(device, "device", px_storage_device(storage_of(self)), "Where the memory is.");
 STORAGE_GET(is_cuda, "bool", (bool)(px_storage_device(storage_of(self)).type == PX_CUDA),
             "Whether it is on a device of type cuda.");
@@ -99,26 +99,22 @@ STORAGE_GIVES(element_size, "int",
               "Bytes of an element; 1 where it is untyped.");
 STORAGE_GIVES(untyped, "UntypedStorage", storage_wrap(px_retain(storage_of(self)), PX_DTYPE_NONE),
               "The same memory, in bytes.");
-EXT_ALSO(untyped, _untyped, untyped_untyped);
-EXT_ALSO(typed, _untyped, untyped_untyped);
+EXT_ALSO(untyped, untyped_untyped, _untyped);
+EXT_ALSO(typed, untyped_untyped, _untyped);
 
 EXT_METHOD0(untyped, get_device, "int", "The index of its device; -1 on the CPU.") {
   px_device device = px_storage_device(storage_of(self));
   return PyLong_FromLong(device.type == PX_CUDA ? device.index : -1);
 }
-EXT_ALSO(typed, get_device, untyped_get_device);
 EXT_METHOD0(untyped, tolist, "list", "The elements, or the bytes, as numbers.") {
   EXT_OWNED *elements = flat(self);
   return elements ? PyObject_CallMethod(elements, "tolist", NULL) : NULL;
 }
-EXT_ALSO(typed, tolist, untyped_tolist);
 EXT_METHOD(untyped, is_pinned, "(device: Device | None = None) -> bool",
            "Whether it is pinned memory.") {
-  PyObject *device;
-  EXT_BIND(device);
+  EXT_ARGS(PyObject *, device);
   return PyBool_FromLong(px_storage_is_pinned(storage_of(self)));
 }
-EXT_ALSO(typed, is_pinned, untyped_is_pinned);
 EXT_METHOD(untyped, pin_memory, "(device: Device | None = None) -> UntypedStorage",
            "A copy in pinned memory.") {
   PyObject *device;
@@ -131,7 +127,6 @@ EXT_METHOD(untyped, pin_memory, "(device: Device | None = None) -> UntypedStorag
   EXT_WAIT(px_storage_pin(&pinned, storage_of(self)));
   return storage_wrap(pinned, dtype_of(self));
 }
-EXT_ALSO(typed, pin_memory, untyped_pin_memory);
 
 // The storage itself where it is there already, else a copy on the device.
 static PyObject *storage_on(PyObject *self, px_device device) {
@@ -149,7 +144,7 @@ EXT_METHOD(untyped, cuda,
   EXT_BIND(device, non_blocking);
   return storage_on(self, px_cuda(device.index));
 }
-EXT_ALSO(typed, cuda, untyped_cuda);
+EXT_SHARES(typed, untyped, get_device, tolist, is_pinned, pin_memory, cuda);
 STORAGE_GIVES(cpu, "UntypedStorage", storage_on(self, px_cpu()),
               "A copy in the host's memory, or itself where it is there.");
 
@@ -161,10 +156,9 @@ EXT_GIVES(tensor, storage, "TypedStorage",
           storage_wrap(px_retain(px_tensor_storage(ext_tensor(self))),
                        px_tensor_dtype(ext_tensor(self))),
           "The memory that the tensor is a view of, in elements: the older form.");
-EXT_ALSO(tensor, _typed_storage, tensor_storage);
+EXT_ALSO(tensor, tensor_storage, _typed_storage);
 EXT_FUNCTION(torch, is_storage, "(obj: object) -> bool", "Whether an object is a storage.") {
-  PyObject *obj;
-  EXT_BIND(obj);
+  EXT_ARGS(PyObject *, obj);
   return PyBool_FromLong(Py_IS_TYPE(obj, &untyped_type) || Py_IS_TYPE(obj, &typed_type));
 }
 

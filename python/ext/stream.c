@@ -134,24 +134,19 @@ static int need(PyObject *object, PyTypeObject *type, const char *method) {
 }
 EXT_METHOD(stream, wait_stream, "(stream: Stream) -> None",
            "Work queued from now on waits for all work that `stream` has so far.") {
-  PyObject *stream;
-  EXT_BIND(stream);
+  EXT_ARGS(PyObject *, stream);
   if (need(stream, &ext_StreamType, "record_event") < 0) return NULL;
-  EXT_TRY(px_stream_wait_stream(stream_of(self), stream_of(stream)));
-  Py_RETURN_NONE;
+  return ext_none(px_stream_wait_stream(stream_of(self), stream_of(stream)));
 }
 EXT_METHOD(stream, wait_event, "(event: Event) -> None",
            "Work queued from now on waits for the latest record of `event`.") {
-  PyObject *event;
-  EXT_BIND(event);
+  EXT_ARGS(PyObject *, event);
   if (need(event, &ext_EventType, "wait") < 0) return NULL;
-  EXT_TRY(px_stream_wait_event(stream_of(self), event_of(event)));
-  Py_RETURN_NONE;
+  return ext_none(px_stream_wait_event(stream_of(self), event_of(event)));
 }
 EXT_METHOD(stream, record_event, "(event: Event | None = None) -> Event",
            "Records `event`, or a new one, after all work so far, and gives it.") {
-  PyObject *event;
-  EXT_BIND(event);
+  EXT_ARGS(PyObject *, event);
   EXT_OWNED *used = event ? Py_NewRef(event) : PyObject_CallNoArgs((PyObject *)&ext_EventType);
   if (!used || need(used, &ext_EventType, "record") < 0) return NULL;
   EXT_TRY(px_event_record(event_of(used), stream_of(self)));
@@ -172,8 +167,7 @@ EXT_OWNS(event, EXT_CORE(event_object, event));
 EXT_NEW(event,
         "(enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, "
         "external: bool = False)") {
-  bool enable_timing, blocking, interprocess, external;
-  EXT_BIND(enable_timing, blocking, interprocess, external);
+  EXT_ARGS(bool, enable_timing, blocking, interprocess, external);
   unsigned flags = (enable_timing ? PX_EVENT_TIMING : 0) | (blocking ? PX_EVENT_BLOCKING : 0) |
                    (interprocess ? PX_EVENT_INTERPROCESS : 0);
   px_event *made = NULL;
@@ -210,19 +204,15 @@ static int stream_or_current(px_stream **stream) {
 }
 EXT_METHOD(event, record, "(stream: Stream | None = None) -> None",
            "Marks the place after all work that the stream (the current one) has so far.") {
-  px_stream *stream;
-  EXT_BIND(stream);
+  EXT_ARGS(px_stream *, stream);
   if (stream_or_current(&stream) < 0) return NULL;
-  EXT_TRY(px_event_record(event_of(self), stream));
-  Py_RETURN_NONE;
+  return ext_none(px_event_record(event_of(self), stream));
 }
 EXT_METHOD(event, wait, "(stream: Stream | None = None) -> None",
            "Work that the stream (the current one) gets from now on waits for the mark.") {
-  px_stream *stream;
-  EXT_BIND(stream);
+  EXT_ARGS(px_stream *, stream);
   if (stream_or_current(&stream) < 0) return NULL;
-  EXT_TRY(px_stream_wait_event(stream, event_of(self)));
-  Py_RETURN_NONE;
+  return ext_none(px_stream_wait_event(stream, event_of(self)));
 }
 EXT_METHOD0(event, query, "bool", "Whether the work before the mark is done.") {
   bool done;
@@ -234,9 +224,8 @@ EXT_DOES(event, synchronize, px_event_synchronize(event_of(self)),
 EXT_METHOD(event, elapsed_time, "(end_event: Event) -> float",
            "Milliseconds from this mark to that of `end_event`. Both must be made with "
            "enable_timing=True,\nand their work be done.") {
-  PyObject *end_event;
   float milliseconds;
-  EXT_BIND(end_event);
+  EXT_ARGS(PyObject *, end_event);
   if (!PyObject_TypeCheck(end_event, &ext_EventType))
     EXT_FAIL(PyExc_TypeError, "expected a torch.cuda.Event, not %s", ext_type_name(end_event));
   EXT_TRY(px_event_elapsed(&milliseconds, event_of(self), event_of(end_event)));
@@ -268,15 +257,12 @@ EXT_FUNCTION(cuda, default_stream, "(device: Device | None = None) -> Stream",
 }
 EXT_FUNCTION(cuda, set_stream, "(stream: Stream | None) -> None",
              "Makes a stream, and its device, current for this thread. None changes nothing.") {
-  px_stream *stream;
-  EXT_BIND(stream);
+  EXT_ARGS(px_stream *, stream);
   if (!stream) Py_RETURN_NONE;
   EXT_TRY(px_device_set(px_stream_device(stream).index));
-  EXT_TRY(px_stream_set_current(stream));
-  Py_RETURN_NONE;
+  return ext_none(px_stream_set_current(stream));
 }
-EXT_ALSO(accelerator, current_stream, cuda_current_stream);
-EXT_ALSO(accelerator, set_stream, cuda_set_stream);
+EXT_SHARES(accelerator, cuda, current_stream, set_stream);
 
 static int to_stream(PyObject *object, void *out) { return ext_to_stream(object, out); }
 EXT_CONVERTS(EXT_KIND_STREAM, to_stream);
