@@ -59,28 +59,15 @@ int ext_to_double(PyObject *object, double *out) {
 }
 
 static int scalar_of_item(PyObject *object, px_scalar *out) {
-  PyObject *item = PyObject_CallMethod(object, "item", NULL);
-  if (!item) return -1;
-  int status = ext_to_scalar(item, out);
-  Py_DECREF(item);
-  return status;
+  EXT_OWNED *item = PyObject_CallMethod(object, "item", NULL);
+  return item ? ext_to_scalar(item, out) : -1;
 }
 
 int ext_to_scalar(PyObject *object, px_scalar *out) {
-  if (PyFloat_Check(object)) {
-    *out = px_float(PyFloat_AS_DOUBLE(object));
-    return 0;
-  }
-  if (PyBool_Check(object)) {
-    *out = px_bool(object == Py_True);
-    return 0;
-  }
-  if (PyLong_Check(object)) {
-    int64_t value = 0;
-    if (ext_to_int(object, &value) < 0) return -1;
-    *out = px_int(value);
-    return 0;
-  }
+  int64_t value = 0;
+  if (PyFloat_Check(object)) return *out = px_float(PyFloat_AS_DOUBLE(object)), 0;
+  if (PyBool_Check(object)) return *out = px_bool(object == Py_True), 0;
+  if (PyLong_Check(object)) return ext_to_int(object, &value) < 0 ? -1 : (*out = px_int(value), 0);
   if (ext_is_tensor(object)) {
     EXT_TRY_INT(EXT_NOGIL(px_tensor_item(out, ext_tensor(object))));
     return 0;

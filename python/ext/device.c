@@ -42,14 +42,8 @@ static int device_from_index(int64_t index, px_device *out) {
 }
 
 int ext_to_device(PyObject *object, px_device *out) {
-  if (ext_is_none(object)) {
-    *out = PX_DEVICE_NONE;
-    return 0;
-  }
-  if (ext_is_device(object)) {
-    *out = device_of(object);
-    return 0;
-  }
+  if (ext_is_none(object)) return *out = PX_DEVICE_NONE, 0;
+  if (ext_is_device(object)) return *out = device_of(object), 0;
   if (PyUnicode_Check(object)) {
     const char *text = PyUnicode_AsUTF8(object);
     if (!text) return -1;

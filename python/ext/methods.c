@@ -22,29 +22,28 @@ static int dim_of(PyObject *given, int ndim, int *dim) {
   *dim = (int)(at < 0 ? at + ndim : at);
   return 0;
 }
+// One value for each dimension: that of the dimension which a call's argument names, or all.
+static PyObject *of_dims(const ext_call *call, const px_tensor *t, const int64_t *values,
+                         PyObject *(*all)(int ndim, const int64_t *values)) {
+  int at, ndim = px_tensor_ndim(t);
+  EXT_ARGS(PyObject *, dim);
+  if (!dim) return all(ndim, values);
+  return dim_of(dim, ndim, &at) < 0 ? NULL : PyLong_FromLongLong(values[at]);
+}
+static PyObject *tuple_of(int count, const int64_t *values) { return ext_tuple(count, values, 1); }
 EXT_METHOD(tensor, size, "(dim: int | None = None) -> Size | int",
            "The sizes, or that of one dimension.\n\n"
            "Args:\n"
            "    dim (int or None): a dimension; -1 is the last\n\n"
            ">>> torch.zeros(2, 3).size(), torch.zeros(2, 3).size(-1)\n"
            "(torch.Size([2, 3]), 3)\n") {
-  int at;
-  EXT_ARGS(PyObject *, dim);
-  const px_tensor *t = T(self);
-  if (!dim) return ext_size(px_tensor_ndim(t), px_tensor_sizes(t));
-  if (dim_of(dim, px_tensor_ndim(t), &at) < 0) return NULL;
-  return PyLong_FromLongLong(px_tensor_size(t, at));
+  return of_dims(call, T(self), px_tensor_sizes(T(self)), ext_size);
 }
 EXT_METHOD(tensor, stride, "(dim: int | None = None) -> tuple[int, ...] | int",
            "The elements between neighbours of each dimension, or of one.\n\n"
            ">>> torch.zeros(2, 3).stride()\n"
            "(3, 1)\n") {
-  int at;
-  EXT_ARGS(PyObject *, dim);
-  const px_tensor *t = T(self);
-  if (!dim) return ext_tuple(px_tensor_ndim(t), px_tensor_strides(t), 1);
-  if (dim_of(dim, px_tensor_ndim(t), &at) < 0) return NULL;
-  return PyLong_FromLongLong(px_tensor_strides(t)[at]);
+  return of_dims(call, T(self), px_tensor_strides(T(self)), tuple_of);
 }
 EXT_GIVES(tensor, dim, "int", px_tensor_ndim(T(self)), "Number of dimensions.");
 EXT_ALSO(tensor, tensor_dim, ndimension);

@@ -15,55 +15,43 @@ static int fan_out_of(const char *mode, bool *fan_out) {
   return 0;
 }
 
-EXT_FUNCTION(init, uniform_,
-             "(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None)"
-             " -> Tensor",
-             "Fills the tensor with numbers between a and b, all equally likely.") {
-  PyObject *tensor;
-  double a, b;
-  px_generator *generator;
-  EXT_BIND(tensor, a, b, generator);
-  px_tensor *t = tensor_of(tensor);
-  if (!t) return NULL;
-  EXT_TRY(px_init_uniform(t, a, b, generator));
-  return Py_NewRef(tensor);
-}
+// Fills `tensor` by a function of the core's, which gets what follows, and gives it back.
+#define FILL(function, ...) \
+  px_tensor *t = tensor_of(tensor); \
+  if (!t) return NULL; \
+  EXT_TRY(function(t, __VA_ARGS__)); \
+  return Py_NewRef(tensor)
 
-EXT_FUNCTION(init, normal_,
-             "(tensor: Tensor, mean: float = 0.0, std: float = 1.0, "
-             "generator: Generator | None = None) -> Tensor",
-             "Fills the tensor with normally distributed numbers.") {
-  PyObject *tensor;
-  double mean, std;
-  px_generator *generator;
-  EXT_BIND(tensor, mean, std, generator);
-  px_tensor *t = tensor_of(tensor);
-  if (!t) return NULL;
-  EXT_TRY(px_init_normal(t, mean, std, generator));
-  return Py_NewRef(tensor);
-}
-
-static PyObject *fill(PyObject *tensor, double value) {
-  px_tensor *t = tensor_of(tensor);
-  if (!t) return NULL;
-  EXT_TRY(px_init_constant(t, value));
-  return Py_NewRef(tensor);
-}
+// Numbers that two arguments describe.
+#define DRAW(name, function, first, second, signature, text) \
+  EXT_FUNCTION(init, name##_, \
+               "(tensor: Tensor, " signature ", generator: Generator | None = None) -> Tensor", \
+               text) { \
+    PyObject *tensor; \
+    double first, second; \
+    px_generator *generator; \
+    EXT_BIND(tensor, first, second, generator); \
+    FILL(function, first, second, generator); \
+  }
+DRAW(uniform, px_init_uniform, a, b, "a: float = 0.0, b: float = 1.0",
+     "Fills the tensor with numbers between a and b, all equally likely.")
+DRAW(normal, px_init_normal, mean, std, "mean: float = 0.0, std: float = 1.0",
+     "Fills the tensor with normally distributed numbers.")
 
 EXT_FUNCTION(init, constant_, "(tensor: Tensor, val: float) -> Tensor",
              "Fills the tensor with a number.") {
   PyObject *tensor;
   double val;
   EXT_BIND(tensor, val);
-  return fill(tensor, val);
+  FILL(px_init_constant, val);
 }
 EXT_FUNCTION(init, ones_, "(tensor: Tensor) -> Tensor", "Fills the tensor with ones.") {
   EXT_ARGS(PyObject *, tensor);
-  return fill(tensor, 1);
+  FILL(px_init_constant, 1);
 }
 EXT_FUNCTION(init, zeros_, "(tensor: Tensor) -> Tensor", "Fills the tensor with zeros.") {
   EXT_ARGS(PyObject *, tensor);
-  return fill(tensor, 0);
+  FILL(px_init_constant, 0);
 }
 
 // The two initialisations of each name differ in the core's function alone.
@@ -78,10 +66,8 @@ EXT_FUNCTION(init, zeros_, "(tensor: Tensor) -> Tensor", "Fills the tensor with 
     px_generator *generator; \
     bool fan_out; \
     EXT_BIND(tensor, a, mode, nonlinearity, generator); \
-    px_tensor *t = tensor_of(tensor); \
-    if (!t || fan_out_of(mode, &fan_out) < 0) return NULL; \
-    EXT_TRY(px_init_kaiming_##name(t, a, fan_out, nonlinearity, generator)); \
-    return Py_NewRef(tensor); \
+    if (!tensor_of(tensor) || fan_out_of(mode, &fan_out) < 0) return NULL; \
+    FILL(px_init_kaiming_##name, a, fan_out, nonlinearity, generator); \
   }
 KAIMING(uniform, "Uniform numbers whose spread keeps variances through a layer (He et al. 2015).")
 KAIMING(normal, "Normal numbers whose spread keeps variances through a layer (He et al. 2015).")
@@ -94,10 +80,7 @@ KAIMING(normal, "Normal numbers whose spread keeps variances through a layer (He
     double gain; \
     px_generator *generator; \
     EXT_BIND(tensor, gain, generator); \
-    px_tensor *t = tensor_of(tensor); \
-    if (!t) return NULL; \
-    EXT_TRY(px_init_xavier_##name(t, gain, generator)); \
-    return Py_NewRef(tensor); \
+    FILL(px_init_xavier_##name, gain, generator); \
   }
 XAVIER(uniform, "Uniform numbers whose spread is that of both fans (Glorot and Bengio 2010).")
 XAVIER(normal, "Normal numbers whose spread is that of both fans (Glorot and Bengio 2010).")

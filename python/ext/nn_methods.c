@@ -336,20 +336,21 @@ EXT_METHOD(module, type, "(dst_type: dtype | str) -> Self",
 
 // ---- hooks and texts
 
+static PyObject *add_hook(PyObject *self, const ext_call *call, bool before) {
+  EXT_ARGS(PyObject *, hook);
+  READY(self);
+  return ext_module_add_hook(self, before, hook);
+}
 EXT_METHOD(
     module, register_forward_hook, "(hook: Callable) -> RemovableHandle",
     "Calls hook(module, args, result) after each forward; what it gives, unless None, is the "
     "result.") {
-  EXT_ARGS(PyObject *, hook);
-  READY(self);
-  return ext_module_add_hook(self, false, hook);
+  return add_hook(self, call, false);
 }
 EXT_METHOD(module, register_forward_pre_hook, "(hook: Callable) -> RemovableHandle",
            "Calls hook(module, args) before each forward; what it gives, unless None, are the "
            "arguments.") {
-  EXT_ARGS(PyObject *, hook);
-  READY(self);
-  return ext_module_add_hook(self, true, hook);
+  return add_hook(self, call, true);
 }
 EXT_METHOD(module, register_full_backward_hook, "(*hook: Callable) -> None",
            "Not implemented in Phlox.") {

@@ -405,25 +405,22 @@ static int forget(PyObject *self, const char *name) {
   return 0;
 }
 
-// In place where the name is already of this sort, so that the order of entries stays.
-static int assign_parameter(PyObject *self, const char *name, PyObject *value) {
+// A name that is already of this sort stays, and with it the order of entries.
+static int make_way(PyObject *self, const char *name, px_entry_sort sort) {
   px_module_entry entry;
-  if (ext_module_ready(self, "parameters") < 0) return -1;
-  bool known =
-      px_module_entry_find(ext_module(self), name, &entry) && entry.sort == PX_ENTRY_PARAMETER;
-  if (!known && forget(self, name) < 0) return -1;
+  if (ext_module_ready(self, sort == PX_ENTRY_MODULE ? "module" : "parameters") < 0) return -1;
+  bool known = px_module_entry_find(ext_module(self), name, &entry) && entry.sort == sort;
+  return known ? 0 : forget(self, name);
+}
+static int assign_parameter(PyObject *self, const char *name, PyObject *value) {
+  if (make_way(self, name, PX_ENTRY_PARAMETER) < 0) return -1;
   EXT_TRY_INT(px_module_register_parameter(ext_module(self), name,
                                            value == Py_None ? NULL : ext_tensor(value)));
   return 0;
 }
 
 static int assign_child(PyObject *self, const char *name, PyObject *value) {
-  px_module_entry entry;
-  if (ext_module_ready(self, "module") < 0) return -1;
-  bool known =
-      px_module_entry_find(ext_module(self), name, &entry) && entry.sort == PX_ENTRY_MODULE;
-  if (!known && forget(self, name) < 0) return -1;
-  return ext_module_put_child(self, name, value);
+  return make_way(self, name, PX_ENTRY_MODULE) < 0 ? -1 : ext_module_put_child(self, name, value);
 }
 
 // Assigns to a name that the module has already; 0 where it has none, 1 done, -1 exception.

@@ -118,13 +118,15 @@ EXT_GETTER(stream, cuda_stream, "int", "The backend's handle as a number.") {
   return PyLong_FromVoidPtr(px_stream_native(stream_of(self)));
 }
 
-EXT_METHOD0(stream, query, "bool", "Whether all work so far is done.") {
-  bool done;
-  EXT_TRY(px_stream_query(&done, stream_of(self)));
-  return PyBool_FromLong(done);
-}
-EXT_DOES(stream, synchronize, px_stream_synchronize(stream_of(self)),
-         "Waits until all work so far is done.");
+#define WAITED_FOR(word, work) \
+  EXT_METHOD0(word, query, "bool", "Whether " work " is done.") { \
+    bool done; \
+    EXT_TRY(px_##word##_query(&done, word##_of(self))); \
+    return PyBool_FromLong(done); \
+  } \
+  EXT_DOES(word, synchronize, px_##word##_synchronize(word##_of(self)), \
+           "Waits until " work " is done.")
+WAITED_FOR(stream, "all work so far");
 
 // What PyTorch says of another object: that it lacks the method that would be called.
 static int need(PyObject *object, PyTypeObject *type, const char *method) {
@@ -214,13 +216,7 @@ EXT_METHOD(event, wait, "(stream: Stream | None = None) -> None",
   if (stream_or_current(&stream) < 0) return NULL;
   return ext_none(px_stream_wait_event(stream, event_of(self)));
 }
-EXT_METHOD0(event, query, "bool", "Whether the work before the mark is done.") {
-  bool done;
-  EXT_TRY(px_event_query(&done, event_of(self)));
-  return PyBool_FromLong(done);
-}
-EXT_DOES(event, synchronize, px_event_synchronize(event_of(self)),
-         "Waits until the work before the mark is done.");
+WAITED_FOR(event, "the work before the mark");
 EXT_METHOD(event, elapsed_time, "(end_event: Event) -> float",
            "Milliseconds from this mark to that of `end_event`. Both must be made with "
            "enable_timing=True,\nand their work be done.") {
