@@ -92,6 +92,9 @@ PX_CALL px_device_memory(size_t *free, size_t *total, int index);
 // bad index.
 PX_CALL px_device_can_access_peer(bool *out, int from, int to);
 // Enables this, for the ordered pair. PX_RUNTIME if it is not possible. Enabling twice is fine.
+// With both directions enabled, operands of a call may be on both devices: the call runs where its
+// first operand is, after all work that the calling thread's current streams of both devices have
+// been given, and before all that they will be given.
 PX_CALL px_device_enable_peer(int from, int to);
 PX_API bool px_device_peer_enabled(int from, int to);
 

@@ -108,7 +108,9 @@ EXT_FUNCTION(cuda, can_device_access_peer, "(device: Device, peer_device: Device
   return PyBool_FromLong(can);
 }
 EXT_FUNCTION(cuda, enable_peer_access, "(device: Device, peer_device: Device) -> None",
-             "Lets kernels on `device` use memory of `peer_device`. Not in PyTorch.") {
+             "Lets kernels on `device` use memory of `peer_device`. With both directions, an op "
+             "may have operands on both: the current streams of both devices wait for it. Not "
+             "in PyTorch.") {
   EXT_ARGS(ext_cuda, device, peer_device);
   return ext_none(EXT_NOGIL(px_device_enable_peer(device.index, peer_device.index)));
 }

@@ -58,7 +58,8 @@ bool px__runs_host_kernels(px_device_type type);
 // Fails if the environment has a bad value that concerns kernels of the type. Checked at first use.
 px_status px__kernels_ready(px_device_type type) __attribute__((warn_unused_result));
 // Issues a launch on the current stream of the device (index resolved), and fills in its id, fault,
-// stream and device. On the CPU the kernel has run on return and its fault is raised; on a device
+// stream and device. The current streams of other devices that have operands come before it, and
+// wait for it. On the CPU the kernel has run on return and its fault is raised; on a device
 // faults are raised by the next call that synchronizes.
 px_status px__launch(px_device device, px_launch *launch, const px_access *accesses,
                      int access_count) __attribute__((warn_unused_result));

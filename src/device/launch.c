@@ -63,6 +63,44 @@ static px_status issue(px__device *d, px_stream *stream, px_launch *launch,
   return status;
 }
 
+// ---- operands on peers
+// Which other devices have operands of a launch, one bit each.
+static uint64_t peers_of(const px__device *d, const px_access *accesses, int count) {
+  uint64_t peers = 0;
+  for (int i = 0; i < count; i++) {
+    const px_block *block = accesses[i].block;
+    if (block && block->device.type == PX_CUDA && block->device.index != d->index)
+      peers |= (uint64_t)1 << block->device.index;
+  }
+  return peers;
+}
+
+static px_stream *peer_stream(uint64_t peers) {
+  return px__stream_now(px__rt.devices[__builtin_ctzll(peers)]);
+}
+
+// The launch is issued: a peer's stream that cannot be made to wait for it is kept from going on by
+// waiting here.
+static px_status hold_back(px_stream *peer, px_stream *stream) {
+  if (px__stream_order(peer, stream) == PX_OK) return PX_OK;
+  px_error_clear();
+  return px__stream_wait_all(stream);
+}
+
+// The current streams of all devices that have operands come before the launch, and go on after it,
+// as if each op were executed when it is called.
+static px_status issue_among(px__device *d, px_stream *stream, px_launch *launch,
+                             const px_access *accesses, int count) {
+  uint64_t peers = peers_of(d, accesses, count);
+  for (uint64_t left = peers; left; left &= left - 1)
+    PX_TRY(px__stream_order(stream, peer_stream(left)));
+  PX_TRY(issue(d, stream, launch, accesses, count));
+  px_status status = PX_OK;
+  for (uint64_t left = peers; left && status == PX_OK; left &= left - 1)
+    status = hold_back(peer_stream(left), stream);
+  return status;
+}
+
 px_status px__launch(px_device device, px_launch *launch, const px_access *accesses,
                      int access_count) {
   if (device.type == PX_CPU) return launch_host(launch, accesses, access_count);
@@ -72,6 +110,7 @@ px_status px__launch(px_device device, px_launch *launch, const px_access *acces
   PX_CHECK(!px__fault(PX__FAULT_LAUNCH), PX_ACCELERATOR, "%s could not be launched (injected)",
            launch->op);
   px_stream *stream = px__stream_now(d);
-  PX_TRY(issue(d, stream, launch, accesses, access_count));
+  bool peered = __atomic_load_n(&px__rt.peered, __ATOMIC_RELAXED);
+  PX_TRY((PX_UNLIKELY(peered) ? issue_among : issue)(d, stream, launch, accesses, access_count));
   return PX_UNLIKELY(px__rt.blocking) ? px__stream_finish(stream) : PX_OK;
 }

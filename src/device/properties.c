@@ -46,6 +46,7 @@ px_status px_device_enable_peer(int from, int to) {
   if (status == PX_OK) {
     __atomic_store_n(&a->peer_open[to], true, __ATOMIC_RELEASE);
     __atomic_store_n(&a->peer_asked[to], true, __ATOMIC_RELEASE);
+    __atomic_store_n(&px__rt.peered, true, __ATOMIC_RELEASE);
   }
   px__device_unlock(a);
   return status;

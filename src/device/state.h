@@ -163,6 +163,7 @@ typedef struct px__runtime {
   const px_backend *backend;  // NULL before initialisation
   int count;
   bool ready, forked;  // atomic
+  bool peered;         // atomic: the program has enabled peer access somewhere
   bool blocking, uncached;
   int least, greatest;  // priorities
   px__device *devices[PX__DEVICES];

@@ -145,9 +145,10 @@ px_status px__stream_wait_all(px_stream *s) {
   px__clock clock = {0};
   px__device_lock(s->owner);
   uint64_t seq = s->issued;
-  px_status status = px__clock_copy(&clock, &s->clock);
+  // Without memory for the clock, less is known to be done.
+  if (px__clock_copy(&clock, &s->clock) != PX_OK) px_error_clear();
   px__device_unlock(s->owner);
-  if (status == PX_OK) status = px__rt.backend->stream_synchronize(s->native);
+  px_status status = px__rt.backend->stream_synchronize(s->native);
   if (status == PX_OK) {
     px__device_lock(s->owner);
     px__stream_synced(s, seq, &clock);

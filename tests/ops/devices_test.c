@@ -4,6 +4,7 @@
 
 #include "ops_help.h"
 #include "phlox/memory.h"
+#include "phlox/stream.h"
 
 static px_tensor *on(int device, px_tensor *take) {
   px_tensor *moved = NULL;
@@ -114,4 +115,127 @@ PX_TEST(masks_must_be_bool) {
         "where expected condition to be a boolean tensor, but got a tensor with dtype Float");
   FAILS(px_masked_fill(&out, m, m, px_int(0)), PX_RUNTIME,
         "masked_fill only supports boolean masks, but got mask with dtype float");
+}
+
+// ---- operands on peers
+// Two devices that may use each other's memory, whose work lags behind the host.
+static void two_peers(void) {
+  setenv("PHLOX_SIM_DEVICES", "2", 1);
+  setenv("PHLOX_SIM_DELAY", "500", 1);
+  OK(px_device_enable_peer(0, 1));
+  OK(px_device_enable_peer(1, 0));
+  px_race_enable(1, true);
+}
+
+static px_tensor *full_on(int device, double value) {
+  px_tensor *t = NULL;
+  const int64_t size = 4096;
+  OK(px_full(&t, &size, 1, px_float(value), PX_FLOAT32, px_cuda(device), false, false));
+  return t;
+}
+
+static double first_of(const px_tensor *t) {
+  PX_SCOPED(px_tensor) one = NULL;
+  px_scalar value;
+  OK(px_select(&one, t, 0, px_tensor_numel(t) - 1));
+  OK(px_tensor_item(&value, one));
+  return px_scalar_float(value);
+}
+
+PX_TEST(a_call_on_two_peers_waits_for_both_and_both_wait_for_it) {
+  two_peers();
+  PX_SCOPED(px_tensor) a = full_on(0, 1);
+  PX_SCOPED(px_tensor) b = full_on(1, 1);
+  for (int round = 0; round < 20; round++) {
+    PX_SCOPED(px_tensor) c = NULL;
+    OK(px_fill_(b, px_float(round)));
+    OK(px_add(&c, a, b, px_int(1)));
+    OK(px_zero_(b));
+    CHECK(px_device_equal(px_tensor_device(c), px_cuda(0)));
+    CHECK_EQ(first_of(c), 1 + round);
+    CHECK_EQ(first_of(b), 0);
+  }
+  CHECK_EQ(px_race_count(), 0);
+}
+
+PX_TEST(the_current_streams_of_peers_are_the_ones_in_order) {
+  two_peers();
+  px_stream *streams[2];
+  for (int i = 0; i < 2; i++) {
+    OK(px_stream_new(&streams[i], px_cuda(i), 0));
+    OK(px_stream_set_current(streams[i]));
+  }
+  PX_SCOPED(px_tensor) a = full_on(0, 2);
+  PX_SCOPED(px_tensor) b = full_on(1, 3);
+  PX_SCOPED(px_tensor) c = NULL;
+  OK(px_mul(&c, a, b));
+  OK(px_add_(b, c, px_int(1)));  // written on cuda:1, read from cuda:0
+  OK(px_zero_(c));
+  CHECK_EQ(first_of(b), 9);
+  CHECK_EQ(px_race_count(), 0);
+  for (int i = 0; i < 2; i++) px_release(streams[i]);
+}
+
+PX_TEST(memory_that_a_peer_reads_is_not_given_away) {
+  two_peers();
+  PX_SCOPED(px_tensor) a = full_on(0, 1);
+  for (int round = 0; round < 20; round++) {
+    PX_SCOPED(px_tensor) c = NULL;
+    px_tensor *b = full_on(1, round);
+    OK(px_add(&c, a, b, px_int(1)));
+    px_release(b);
+    PX_SCOPED(px_tensor) other = full_on(1, -1);
+    CHECK_EQ(first_of(c), 1 + round);
+  }
+  CHECK_EQ(px_race_count(), 0);
+}
+
+// z = sum(a * b + b), with a on cuda:0 and b on cuda:1: gradients arrive where the leaves are.
+static void check_backward_of_peers(px_tensor *a, px_tensor *b) {
+  PX_SCOPED(px_tensor) product = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) z = NULL;
+  OK(px_mul(&product, a, b));
+  OK(px_add(&y, product, b, px_int(1)));
+  OK(px_sum(&z, y, NULL, 0, false, PX_DTYPE_NONE));
+  OK(px_backward(1, &z, NULL, false, false));
+  px_grad_set_enabled(false);
+  OK(px_zero_(a));
+  OK(px_zero_(b));
+  px_grad_set_enabled(true);
+  CHECK(px_device_equal(px_tensor_device(px_tensor_grad(b)), px_cuda(1)));
+  CHECK_EQ(first_of(px_tensor_grad(a)), 3);
+  CHECK_EQ(first_of(px_tensor_grad(b)), 3);
+}
+
+PX_TEST(backward_of_a_call_on_two_peers_is_in_order_too) {
+  two_peers();
+  PX_SCOPED(px_stream) side = NULL;
+  OK(px_stream_new(&side, px_cuda(1), 0));
+  for (int round = 0; round < 10; round++) {
+    if (round == 5) OK(px_stream_set_current(side));
+    PX_SCOPED(px_tensor) a = full_on(0, 2);
+    PX_SCOPED(px_tensor) b = full_on(1, 3);
+    OK(px_tensor_set_requires_grad(a, true));
+    OK(px_tensor_set_requires_grad(b, true));
+    check_backward_of_peers(a, b);
+  }
+  CHECK_EQ(px_race_count(), 0);
+}
+
+PX_TEST(a_call_on_two_peers_fails_or_is_in_order_whatever_fails) {
+  two_peers();
+  PX_SCOPED(px_tensor) a = full_on(0, 1);
+  PX_SCOPED(px_tensor) b = full_on(1, 2);
+  bool failed = true;
+  for (int64_t n = 1; failed; n++) {
+    px_tensor *c = NULL;
+    OK(px_fault_arm("alloc", n, false));
+    failed = px_add(&c, a, b, px_int(1)) != PX_OK;
+    px_fault_disarm_all();
+    OK(px_fill_(b, px_float(n)));
+    if (!failed) CHECK_EQ(first_of(c), 1 + (n == 1 ? 2 : (double)n - 1));
+    px_release(c);
+  }
+  CHECK_EQ(px_race_count(), 0);
 }

@@ -163,9 +163,28 @@ static px_status state_restore(const thread_state *state) {
   return px_device_set(state->device);
 }
 
+static bool has_peer(int device, int count) {
+  for (int other = 0; other < count; other++)
+    if (other != device && px__are_peers(device, other)) return true;
+  return false;
+}
+
+static px_status note_peers(px__task *task) {
+  int count = task->shared ? px_device_count(PX_CUDA) : 0;
+  for (int device = 0; device < count; device++) {
+    px_stream *stream;
+    if (!has_peer(device, count)) continue;
+    PX_TRY(px_stream_current(&stream, px_cuda(device)));
+    PX_TRY(px_realloc((void **)&task->peers, (size_t)(task->peer_count + 1) * sizeof(px_stream *)));
+    task->peers[task->peer_count++] = px_retain(stream);
+  }
+  return PX_OK;
+}
+
 static px_status work(px__task *task, px__roots *roots) {
   thread_state before;
   PX_TRY(state_save(&before, task));
+  PX_TRY(note_peers(task));
   px__task_lock(task);
   px_status status = push_roots(task, roots);
   px__task_unlock(task);

@@ -64,6 +64,10 @@ struct px__task {
   int capture_count;
   px_stream **ends;  // streams on which leaves were written; owned references
   int end_count, end_room;
+  // Of a shared task: the caller's current streams of devices whose memory others may use, so that
+  // a worker's launches with operands on several devices are ordered with them. Owned references.
+  px_stream **peers;
+  int peer_count;
 };
 
 // ---- queue.c

@@ -192,6 +192,11 @@ bool px__grad_swap(bool enabled);
 // The node whose backward runs on this thread.
 extern _Thread_local px_node *px__running;
 
+// Whether a call may have operands on both devices.
+static inline bool px__are_peers(int a, int b) {
+  return px_device_peer_enabled(a, b) && px_device_peer_enabled(b, a);
+}
+
 // ---- validate.c
 // Brings *grad to the form of `meta`: summed to its shape, of its dtype. `function` made it, or
 // NULL for the user; `index` is for the message.

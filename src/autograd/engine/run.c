@@ -211,15 +211,16 @@ static px_status run_entry(px__task *task, px__task_entry *entry) {
   return status;
 }
 
-static px_status enter_device(const px_node *node) {
+static px_status enter_device(const px__task *task, const px_node *node) {
   if (node->device.type != PX_CUDA) return PX_OK;
+  for (int i = 0; i < task->peer_count; i++) PX_TRY(px_stream_set_current(task->peers[i]));
   PX_TRY(px_device_set(node->device.index));
   return px_stream_set_current(node->stream);
 }
 
 static px_status run(px__item item) {
   px__task_entry *entry = &item.task->entries[item.entry];
-  PX_TRY(enter_device(entry->node));
+  PX_TRY(enter_device(item.task, entry->node));
   return run_entry(item.task, entry);
 }
 

@@ -27,6 +27,8 @@ void px__task_end(px__task *task) {
     px_release(task->captures[i].stream);
   }
   for (int i = 0; i < task->end_count; i++) px_release(task->ends[i]);
+  for (int i = 0; i < task->peer_count; i++) px_release(task->peers[i]);
+  px_free(task->peers);
   px_free(task->captures);
   px_free(task->ends);
   px_free(task->entries);

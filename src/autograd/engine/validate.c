@@ -71,6 +71,11 @@ static px_status convert(px_tensor **grad, px_dtype dtype, px_device device) {
   return replace(grad, made);
 }
 
+// Whether a call may have operands on both: then the gradients of one are computed on the other.
+static bool may_mix(px_device a, px_device b) {
+  return a.type == PX_CUDA && b.type == PX_CUDA && px__are_peers(a.index, b.index);
+}
+
 px_status px__fit_grad(px_tensor **grad, const px__meta *meta, const char *function, int index) {
   if (meta->dtype == PX_DTYPE_NONE) return PX_OK;
   if (!same_sizes(*grad, meta)) {
@@ -81,7 +86,8 @@ px_status px__fit_grad(px_tensor **grad, const px__meta *meta, const char *funct
     PX_TRY(convert(grad, (px_dtype)meta->dtype, px_tensor_device(*grad)));
   px_device have = px_tensor_device(*grad);
   if (px_device_equal(have, meta->device)) return PX_OK;
-  if (px_tensor_ndim(*grad) == 0) return convert(grad, (px_dtype)meta->dtype, meta->device);
+  if (px_tensor_ndim(*grad) == 0 || may_mix(have, meta->device))
+    return convert(grad, (px_dtype)meta->dtype, meta->device);
   char who[256], have_text[PX_DEVICE_TEXT], want_text[PX_DEVICE_TEXT];
   who_text(who, sizeof who, function, index);
   PX_FAIL(PX_RUNTIME, "%s - expected device %s but got %s", who,
