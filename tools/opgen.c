@@ -51,7 +51,8 @@ const og_op *og_helper(const char *name) {
 
 const char *og_run(const og_op *op) {
   if (op->run.text) return op->run.text;
-  return og_is(op, "pointwise") || og_is(op, "reduce") || op->body.text ? NULL : op->name;
+  bool follows = op->body.text || op->made_count;
+  return og_is(op, "pointwise") || og_is(op, "reduce") || follows ? NULL : op->name;
 }
 
 int og_param_find(const og_op *op, const char *name) {
@@ -202,13 +203,14 @@ static void write_run_functions(const char *folder) {
 static void write_table(const char *folder) {
   FILE *to = og_create(folder, "ops_table.c");
   fprintf(to,
-          "%s#include \"op_ids.h\"\n#include \"call/checks.h\"\n#include \"run_functions.h\"\n"
+          "%s#include \"op_ids.h\"\n#include \"call/shapes.h\"\n#include \"run_functions.h\"\n"
           "#include \"autograd/rules/formula.h\"\n\n",
           license);
   each(to, og_write_body);
   each(to, og_write_params);
   each(to, og_write_texts);
   each(to, og_write_checks);
+  each(to, og_write_results);
   each(to, og_write_impl);
   fprintf(to, "const px_op px__op_table[] = {\n");
   each(to, og_write_descriptor);
@@ -327,6 +329,7 @@ static const struct {
              {"", og_write_params},
              {"", og_write_texts},
              {"", og_write_checks},
+             {"", og_write_results},
              {"", og_write_impl},
              {"", og_write_descriptor},
              {"backward.c", og_write_backward},

@@ -106,11 +106,14 @@ typedef struct og_op {
   const char *kind;
   unsigned words;  // bit i: og_words[i]
   og_field turned, alias, wrapper, autocast, shape, errors, example, expr, fold, dtypes, run,
-      kernel, body, gradname, pyname, note, doc, masks, saves, nograd, domain, kind_field, results;
+      kernel, body, gradname, pyname, note, doc, masks, saves, nograd, domain, kind_field, expands,
+      draws;
   og_field refusals[OG_MAX_REFUSALS];
   int refusal_count;
   og_field checks[OG_MAX_CHECKS];
   int check_count;
+  og_field made[OG_MAX_RESULTS];  // `result` lines
+  int made_count;
   og_field samples[OG_MAX_SAMPLES];
   int sample_count;
   og_field grads[OG_MAX_PARAMS];  // the formula of parameter i
@@ -231,6 +234,23 @@ og_value og_number(const og_node *n, og_naming naming, void *context);
 const char *og_condition(const og_node *n, og_naming naming, void *context);
 const char *og_test(const og_node *n, og_naming naming, void *context);  // for `if (...)`
 
+// ---- opgen_checks.c: the same of an op's arguments `a`, px_values
+og_value og_argument_number(const og_op *op, const og_node *n);
+const char *og_argument_test(const og_op *op, const og_node *n);
+void og_write_checks(FILE *to, const og_op *op);
+bool og_has_checks(const og_op *op);                   // before anything else
+void og_write_late_checks(FILE *to, const og_op *op);  // those behind `check device`
+
+// ---- opgen_results.c: `result NAMES = SIZES : DTYPE, ...`
+#define OG_LETTERS "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
+typedef struct og_result {
+  int results[OG_MAX_RESULTS], count;
+  og_node *shape, *dtypes;  // one dtype for all, or one for each
+  og_place place;
+} og_result;
+og_result og_result_parse(const og_op *op, const og_field *field);
+void og_write_results(FILE *to, const og_op *op);
+
 // ---- opgen_kernels.c: expressions for one type of number
 typedef struct og_expr {
   const char *text;
@@ -273,6 +293,8 @@ typedef struct og_check {
   og_place place;
 } og_check;
 og_check og_check_parse(const og_field *field);
+// `check NAME of TENSOR`: whether it is one, and its parts.
+bool og_check_dimension(const og_field *field, char **dim, char **tensor);
 // The error and the condition that must hold: "ValueError unless lr >= 0", or, with the prefix PX_,
 // "PX_VALUE unless lr >= 0".
 const char *og_check_sentence(const og_field *field, const char *prefix);
@@ -310,6 +332,7 @@ void og_schedule_write_page(FILE *to);
 typedef struct og_remarks {
   const char *shape, *dtypes, *errors;
 } og_remarks;
+const char *og_shape_of(const og_op *op);
 bool og_is_nonempty(const og_op *op);  // a reduction: without elements there is no result
 // The lines of a docstring that `example EXPRESSION -> TEXT` becomes.
 const char *og_told_example(const og_field *f);
@@ -336,8 +359,7 @@ typedef struct og_owner {
 void og_write_param_array(FILE *to, const og_owner *of, const og_param *params, int count);
 void og_write_descriptor(FILE *to, const og_op *op);
 void og_write_impl(FILE *to, const og_op *op);
-void og_write_texts(FILE *to, const og_op *op);   // opgen_texts.c
-void og_write_checks(FILE *to, const og_op *op);  // opgen_checks.c
+void og_write_texts(FILE *to, const og_op *op);  // opgen_texts.c
 void og_write_body(FILE *to, const og_op *op);
 void og_write_backward(FILE *to, const og_op *op);
 void og_write_kernel(FILE *to, const og_op *op);

@@ -120,6 +120,14 @@ og_check og_check_parse(const og_field *field) {
   return c;
 }
 
+bool og_check_dimension(const og_field *field, char **dim, char **tensor) {
+  const char *end = og_word_end(field->text), *of = og_skip(end);
+  if (strncmp(of, "of ", 3)) return false;
+  *dim = og_copy(field->text, (size_t)(end - field->text));
+  *tensor = og_trimmed(of + 3, of + strlen(of));
+  return true;
+}
+
 // A status as Python's exception.
 static const char *exception_of(const char *code) {
   static const char *const names[][2] = {
@@ -132,6 +140,10 @@ static const char *exception_of(const char *code) {
 }
 
 const char *og_check_sentence(const og_field *field, const char *prefix) {
+  char *dim, *tensor;
+  if (!strcmp(field->text, "device")) return NULL;  // as of all ops
+  if (og_check_dimension(field, &dim, &tensor))
+    return og_format("%s if %s is out of range", prefix ? "PX_INDEX" : "IndexError", dim);
   og_check c = og_check_parse(field);
   const char *condition = og_trimmed(field->text, strstr(field->text, " : "));
   return og_format("%s%s unless %s", prefix ? prefix : "", prefix ? c.code : exception_of(c.code),

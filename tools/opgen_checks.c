@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes the checks of an op's arguments, `check CONDITION : CODE "text"`, as one C function that
-// the driver calls before anything else. Conditions are those of opgen_condition.c; what they ask
-// of tensors is in src/call/checks.h.
+// the driver calls before anything else; those that follow `check device` are part of the run
+// function (opgen_results.c). Conditions are those of opgen_condition.c; what they ask of tensors
+// is in src/call/checks.h.
 #include "opgen.h"
 
 // A function of conditions: its C name, how many names it takes, what it gives.
@@ -92,7 +93,29 @@ static void write_part(const og_op *op, const og_check *c, const char *text, con
   *list = og_format("%s, %s%s", *list, whole ? "(long long)" : "", v.c);
 }
 
+og_value og_argument_number(const og_op *op, const og_node *n) {
+  og_value v = og_number(n, naming, (void *)op);
+  if (v.n || v.type == OG_TEXT || v.type == OG_TYPE_COUNT)
+    og_die(n->place, "'%s' is no number in an entry of %s", n->text, op->name);
+  return v;
+}
+const char *og_argument_test(const og_op *op, const og_node *n) {
+  return og_test(n, naming, (void *)op);
+}
+
+// `check NAME of TENSOR`: a dimension of it; its text is the library's.
+static bool write_dimension(FILE *to, const og_op *op, const og_field *field) {
+  char *dim, *tensor;
+  if (!og_check_dimension(field, &dim, &tensor)) return false;
+  int d = og_param_find(op, dim), t = og_param_find(op, tensor);
+  if (d < 0 || op->params[d].type != OG_INT || t < 0 || op->params[t].type != OG_TENSOR)
+    og_die(field->place, "%s has no int '%s' or no tensor '%s'", op->name, dim, tensor);
+  fprintf(to, "  PX_TRY(px__check_dim(a[%d], px_value_int(a[%d])));\n", t, d);
+  return true;
+}
+
 static void write_check(FILE *to, const og_op *op, const og_field *field) {
+  if (write_dimension(to, op, field)) return;
   og_check c = og_check_parse(field);
   const char *format = "", *list = "";
   for (const char *at = c.text; *at;) {
@@ -109,11 +132,26 @@ static void write_check(FILE *to, const og_op *op, const og_field *field) {
           og_quote(format), list);
 }
 
+// Where `check device` stands; the number of checks if it does not.
+static int device_check(const og_op *op) {
+  for (int i = 0; i < op->check_count; i++)
+    if (!strcmp(op->checks[i].text, "device")) return i;
+  return op->check_count;
+}
+bool og_has_checks(const og_op *op) { return device_check(op) > 0; }
+
 void og_write_checks(FILE *to, const og_op *op) {
-  if (!op->check_count) return;
+  int early = device_check(op);
+  if (early < op->check_count && !op->made_count)
+    og_die(op->checks[early].place, "check device of %s, which has no result line", op->name);
+  if (early == 0) return;
   fprintf(to,
           "static px_status check_%s(const px_call *call) {\n  const px_value *a = call->args;\n",
           op->name);
-  for (int i = 0; i < op->check_count; i++) write_check(to, op, &op->checks[i]);
+  for (int i = 0; i < early; i++) write_check(to, op, &op->checks[i]);
   fprintf(to, "  return PX_OK;\n}\n");
+}
+
+void og_write_late_checks(FILE *to, const og_op *op) {
+  for (int i = device_check(op) + 1; i < op->check_count; i++) write_check(to, op, &op->checks[i]);
 }

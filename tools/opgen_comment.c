@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes what is said of an op beside its one sentence: shapes, dtypes, errors, an example. From
-// the fields `shape`, `errors` and `check`, and from the kind where they say nothing. The C header,
-// the reference page and Python's docstrings have it from here.
+// the fields `shape`, `errors` and `check`, and from `result` and the kind where they say nothing.
+// The C header, the reference page and Python's docstrings have it from here.
 #include "opgen.h"
 
 // How many parameters are tensors or lists of them.
@@ -12,11 +12,38 @@ static int tensors_of(const og_op *op) {
   return count;
 }
 
-static const char *shape_of(const og_op *op) {
+// What one `result` line says of sizes in words; NULL where they need the entry's own.
+static const char *shape_in_words(const og_op *op, const og_result *r) {
+  const og_node *n = r->shape;
+  bool of_self = (n->kind == OG_SHAPE || n->kind == OG_CALL) && n->count &&
+                 n->items[0]->kind == OG_NAME && og_param_find(op, n->items[0]->text) == 0 &&
+                 op->params[0].type == OG_TENSOR;
+  if (!of_self) return NULL;
+  bool lone = !op->result_names[0];
+  const char *names = lone ? "the result" : "", *last = r->count > 1 ? " and " : "";
+  for (int i = 0; !lone && i < r->count; i++)
+    names = og_format("%s%s%s", names,
+                      i == 0              ? ""
+                      : i == r->count - 1 ? last
+                                          : ", ",
+                      op->result_names[r->results[i]]);
+  if (!strcmp(n->text, "sizes"))
+    return og_format("any; %s ha%s %s's", names, r->count > 1 ? "ve" : "s", n->items[0]->text);
+  if (strcmp(n->text, "reduced") || n->items[1]->kind != OG_NAME) return NULL;
+  return og_format("any; %s lack%s the dimension %s, or ha%s size 1 there with %s", names,
+                   r->count > 1 ? "" : "s", n->items[1]->text, r->count > 1 ? "ve" : "s",
+                   n->items[2]->text);
+}
+
+const char *og_shape_of(const og_op *op) {
   if (op->shape.text) return op->shape.text;
   if (og_is(op, "pointwise") && tensors_of(op) > 1)
     return "the tensors broadcast to one shape, which the result has";
   if (og_is(op, "pointwise")) return og_format("any; the result has %s's", op->params[0].name);
+  if (op->made_count == 1) {
+    og_result r = og_result_parse(op, &op->made[0]);
+    return shape_in_words(op, &r);
+  }
   if (!og_is(op, "reduce")) return NULL;
   if (og_param_find(op, "dim") < 0) return "any; the result has no dimensions";
   return "any; the result lacks the dimensions dim, or has size 1 there with keepdim";
@@ -88,7 +115,7 @@ static const char *joined(const char *a, const char *b) {
 }
 
 og_remarks og_remarks_of(const og_op *op, bool in_c) {
-  og_remarks r = {.shape = shape_of(op),
+  og_remarks r = {.shape = og_shape_of(op),
                   .dtypes = dtypes_of(op),
                   .errors = joined(errors_of(op), dtype_errors(op))};
   for (int i = 0; i < op->check_count; i++)

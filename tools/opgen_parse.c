@@ -101,6 +101,14 @@ void og_op_field(og_op *op, char *line, og_place at) {
   char *name = og_copy(line, (size_t)(end - line)), *text = og_trimmed(end, end + strlen(end));
   struct {
     const char *name;
+    og_field *items;
+    int *count, most;
+  } lists[] = {{"refuse", op->refusals, &op->refusal_count, OG_MAX_REFUSALS},
+               {"check", op->checks, &op->check_count, OG_MAX_CHECKS},
+               {"result", op->made, &op->made_count, OG_MAX_RESULTS},
+               {"sample", op->samples, &op->sample_count, OG_MAX_SAMPLES}};
+  struct {
+    const char *name;
     og_field *field;
   } fields[] = {{"kind", &op->kind_field},   {"expr", &op->expr},         {"fold", &op->fold},
                 {"dtypes", &op->dtypes},     {"run", &op->run},           {"kernel", &op->kernel},
@@ -109,25 +117,16 @@ void og_op_field(og_op *op, char *line, og_place at) {
                 {"saves", &op->saves},       {"domain", &op->domain},     {"nograd", &op->nograd},
                 {"turned", &op->turned},     {"alias", &op->alias},       {"wrapper", &op->wrapper},
                 {"autocast", &op->autocast}, {"shape", &op->shape},       {"errors", &op->errors},
-                {"example", &op->example}};
+                {"example", &op->example},   {"expands", &op->expands},   {"draws", &op->draws}};
   if (!strcmp(name, "grad")) {
     parse_grad(op, text, at);
     return;
   }
   if (!*text) og_die(at, "field '%s' of %s is empty", name, op->name);
-  if (!strcmp(name, "refuse")) {
-    if (op->refusal_count == OG_MAX_REFUSALS) og_die(at, "too many refusals of %s", op->name);
-    op->refusals[op->refusal_count++] = (og_field){.text = text, .place = at};
-    return;
-  }
-  if (!strcmp(name, "check")) {
-    if (op->check_count == OG_MAX_CHECKS) og_die(at, "too many checks of %s", op->name);
-    op->checks[op->check_count++] = (og_field){.text = text, .place = at};
-    return;
-  }
-  if (!strcmp(name, "sample")) {
-    if (op->sample_count == OG_MAX_SAMPLES) og_die(at, "too many samples of %s", op->name);
-    op->samples[op->sample_count++] = (og_field){.text = text, .place = at};
+  for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+    if (strcmp(name, lists[i].name)) continue;
+    if (*lists[i].count == lists[i].most) og_die(at, "too many fields '%s' of %s", name, op->name);
+    lists[i].items[(*lists[i].count)++] = (og_field){.text = text, .place = at};
     return;
   }
   for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
@@ -150,10 +149,14 @@ void og_op_end(const og_op *op) {
     og_die(at, "fold of %s, which is no reduce op", op->name);
   if (op->body.text && !og_is(op, "composite"))
     og_die(at, "body of %s, which is not composite", op->name);
+  bool made = op->made_count > 0;
+  if (made && !og_is(op, "kernel"))
+    og_die(op->made[0].place, "result of %s, which is no kernel op", op->name);
+  if (!made && (op->expands.text || op->draws.text))
+    og_die(at, "op %s has expands or draws, but no result", op->name);
   if (og_is(op, "reduce") && op->run.text) og_die(at, "run of %s, which is %s", op->name, op->kind);
   bool first = op->param_count && op->params[0].type == OG_TENSOR;
   if (og_has_inplace(op) && !first)
     og_die(at, "op %s cannot be in-place: its first parameter is no Tensor", op->name);
-  bool told = og_is(op, "pointwise") || og_is(op, "reduce");  // by the kind
-  if (!told && !op->shape.text && !og_is_hidden(op)) og_die(at, "op %s has no shape", op->name);
+  if (!og_is_hidden(op) && !og_shape_of(op)) og_die(at, "op %s has no shape", op->name);
 }

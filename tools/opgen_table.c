@@ -130,15 +130,16 @@ static const char *autocast_of(const og_op *op) {
 }
 
 void og_write_impl(FILE *to, const og_op *op) {
-  const char *run = op->body_node ? og_format("body_%s", op->name)
-                    : og_run(op)  ? og_format("px__run_%s", og_run(op))
-                                  : "NULL";
+  const char *run = op->body_node    ? og_format("body_%s", op->name)
+                    : op->made_count ? og_format("make_%s", op->name)
+                    : og_run(op)     ? og_format("px__run_%s", og_run(op))
+                                     : "NULL";
   const char *kernel = og_has_kernel(op) ? op->name : og_hand_kernel(op);
   fprintf(to, "static const px__op_impl impl_%s = {.run = %s, .kernel = %s%s%s, .dtypes = 0x%x, ",
           op->name, run, kernel ? "\"" : "", kernel ? kernel : "NULL", kernel ? "\"" : "",
           dtype_mask(op));
   if (op->wrapper.text || op->refusal_count) fprintf(to, ".texts = &texts_%s, ", op->name);
-  if (op->check_count) fprintf(to, ".check = check_%s, ", op->name);
+  if (og_has_checks(op)) fprintf(to, ".check = check_%s, ", op->name);
   fprintf(to, ".nonempty = %d, .any_scalars = %d, ", og_is_nonempty(op),
           og_has(op, OG_W_cpuscalars));
   int turned = op->turned.text ? og_param_find(op, op->turned.text) : 0;

@@ -266,6 +266,7 @@ static px_status triangle(rows *r) {
   int last = r->to->ndim - 1;
   int64_t count = 1;
   for (int d = 0; d < last; d++) count *= r->to->sizes[d];
+  if (r->to->sizes[last] == 0) return PX_OK;
   px__cpu_parallel(count, PIECE / r->to->sizes[last] + 1, run_rows, r);
   return PX_OK;
 }

@@ -40,9 +40,11 @@ static inline bool px__same_sizes(px_value a, px_value b) {
   px__sizes x = px__sizes_of(a), y = px__sizes_of(b);
   return x.n == y.n && (x.n == 0 || !memcmp(x.at, y.at, (size_t)x.n * sizeof *x.at));
 }
-// The size of dimension d, from the end if it is negative; -1 if there is none.
+// The size of dimension d, from the end if it is negative; -1 if there is none. A 0-dim tensor has
+// dimensions 0 and -1, of size 1.
 static inline int64_t px__size_of(px_value a, int64_t d) {
   px__sizes x = px__sizes_of(a);
+  if (x.n == 0 && px__is_tensor(a) && (d == 0 || d == -1)) return 1;
   if (d < 0) d += x.n;
   return d >= 0 && d < x.n ? x.at[d] : -1;
 }

@@ -133,16 +133,18 @@ px_status px__launch_call_as(px_call *call, px_dtype compute) {
 
 px_status px__launch_call(px_call *call) { return px__launch_call_as(call, PX_DTYPE_NONE); }
 
-uint64_t px__philox_steps(px_device device, int64_t n, int values_per_draw) {
+// On devices the numbers depend on the number of blocks that PyTorch would launch.
+px_status px__call_draws(px_call *call, px_generator *generator, int64_t n, int64_t each) {
+  enum { BLOCK = 256 };
   px_device_properties p;
-  if (device.type == PX_CPU || n <= 0) return 0;
-  if (px_device_get_properties(&p, device.index) != PX_OK) {
-    px_error_clear();
-    return 0;
-  }
-  uint64_t count = (uint64_t)n, wanted = (count + 255) / 256;
-  uint64_t most =
-      (uint64_t)p.multi_processor_count * (uint64_t)(p.max_threads_per_multi_processor / 256);
-  uint64_t grid = wanted < most ? wanted : most;
-  return ((count - 1) / (256 * grid * (uint64_t)values_per_draw) + 1) * 4;
+  if (generator) PX_TRY(px__generator_fits(generator, call->device));
+  call->generator = generator, call->uses_random = true;
+  call->blocks = 1, call->counter = 0;
+  if (call->device.type == PX_CPU || n <= 0) return PX_OK;
+  PX_TRY(px_device_get_properties(&p, call->device.index));
+  int64_t most = (int64_t)p.multi_processor_count * (p.max_threads_per_multi_processor / BLOCK);
+  int64_t wanted = (n + BLOCK - 1) / BLOCK;
+  call->blocks = wanted < most ? wanted : most;
+  call->counter = (uint64_t)((n - 1) / (BLOCK * call->blocks * each) + 1) * 4;
+  return PX_OK;
 }

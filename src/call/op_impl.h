@@ -27,8 +27,7 @@ typedef struct px_call {
   px_dtype compute, dtype;              // pointwise and reduce
   px_tensor *results[PX__MAX_RESULTS];  // owned
   px_list *list;                        // of ops that return a list; owned
-  // Random kernels: set `uses_random`, `counter`, how far the Philox offset moves
-  // (px__philox_steps), and `blocks` of the launch.
+  // Random kernels, set by px__call_draws: `counter` is how far the Philox offset moves.
   bool uses_random;
   px_generator *generator;
   uint64_t counter;
@@ -59,11 +58,11 @@ typedef struct px__op_texts {
 
 // What a descriptor's `impl` points to.
 typedef struct px__op_impl {
-  // kernel: checks the arguments and makes the results; then the driver launches `kernel` with the
-  // results and the tensor arguments as operands. view, function: makes the results; calls that it
-  // makes are not recorded, and the driver records the op. composite: makes the results by calling
-  // other ops, which record themselves. pointwise: refuses bad arguments before anything else, or
-  // NULL. reduce: NULL.
+  // kernel: checks the arguments and makes the results (generated from `result` lines); then the
+  // driver launches `kernel` with the results and the tensor arguments as operands. view, function:
+  // makes the results; calls that it makes are not recorded, and the driver records the op.
+  // composite: makes the results by calling other ops, which record themselves. pointwise: refuses
+  // bad arguments before anything else, or NULL. reduce: NULL.
   px_status (*run)(px_call *call);
   px_status (*check)(const px_call *call);  // refuses arguments, before anything else; or NULL
   const char *kernel;                       // "softmax"
@@ -106,9 +105,10 @@ px_status px__run_kernel(const char *name, px_device device, int result_count,
                          px_tensor *const *results, int input_count, px_tensor *const *inputs,
                          const px_value *params, int param_count)
     __attribute__((warn_unused_result));
-// How far drawing n elements on a device advances the offset of a Philox generator, by PyTorch's
-// rule.
-uint64_t px__philox_steps(px_device device, int64_t n, int values_per_draw);
+// Says that the call's kernel draws n numbers from a generator (NULL: the device's own), `each` at
+// a time; on a device the generator advances by PyTorch's rule.
+px_status px__call_draws(px_call *call, px_generator *generator, int64_t n, int64_t each)
+    __attribute__((warn_unused_result));
 
 // The hooks of the layer above (phlox/extend.h), or NULL until it sets them.
 extern const px_op_hooks *px__hooks;

@@ -117,18 +117,13 @@ static px_status check_conv_grad(const px_call *call, const px_tensor *grad, px_
   return PX_OK;
 }
 static px_value sizes_of(const px_tensor *t) { return PX_IS(t->sizes, t->ndim); }
-static px_status give_size(px_call *call, px_value size, const px_tensor *like) {
-  return px__call_result(call, 0, size.n, size.v.ints, (px_dtype)like->dtype);
-}
 PX_RUN(conv2d_backward_input) {
-  PX_TRY(check_conv_grad(call, args->grad_output, args->input_size, sizes_of(args->weight),
-                         STEPS(args), args->groups));
-  return give_size(call, args->input_size, args->grad_output);
+  return check_conv_grad(call, args->grad_output, args->input_size, sizes_of(args->weight),
+                         STEPS(args), args->groups);
 }
 PX_RUN(conv2d_backward_weight) {
-  PX_TRY(check_conv_grad(call, args->grad_output, sizes_of(args->input), args->weight_size,
-                         STEPS(args), args->groups));
-  return give_size(call, args->weight_size, args->grad_output);
+  return check_conv_grad(call, args->grad_output, sizes_of(args->input), args->weight_size,
+                         STEPS(args), args->groups);
 }
 
 // Padding on both sides that keeps the size: {before, ..., behind, ...} for each dimension.
@@ -358,10 +353,6 @@ PX_RUN(max_pool2d_with_indices) {
   PX_TRY(px__call_result(call, 0, x->ndim, sizes, (px_dtype)x->dtype));
   return px__call_result(call, 1, x->ndim, sizes, PX_INT64);
 }
-PX_RUN(max_pool2d_pick) {
-  const px_tensor *t = args->self, *indices = args->indices;
-  return px__call_result(call, 0, indices->ndim, indices->sizes, (px_dtype)t->dtype);
-}
 PX_RUN(max_pool2d) {
   PX_SCOPED(px_tensor) indices = NULL;
   px_value kernel = args->kernel_size, stride = args->stride, padding = args->padding;
@@ -387,41 +378,11 @@ static px_status check_pool_grad(const px_call *call, const px_tensor *grad, px_
            px__size_text(have, sizeof have, grad));
   return PX_OK;
 }
-// The windows of max_pool2d are known by their indices alone.
-PX_RUN(max_pool2d_backward) {
-  const px_tensor *grad = args->grad_output, *indices = args->indices;
-  PX_CHECK(args->input_size.n == 3 || args->input_size.n == 4, PX_RUNTIME,
-           "%s: input_size must have 3 or 4 sizes", call->op->name);
-  PX_CHECK(indices->dtype == PX_INT64, PX_RUNTIME, "%s: indices must be int64", call->op->name);
-  PX_TRY(check_pool_grad(call, grad, sizes_of(indices), indices->sizes));
-  int64_t lead = args->input_size.n - 2;
-  PX_CHECK(grad->ndim == args->input_size.n &&
-               !memcmp(grad->sizes, args->input_size.v.ints, (size_t)lead * sizeof *grad->sizes),
-           PX_RUNTIME, "%s: the gradient does not fit input_size", call->op->name);
-  return give_size(call, args->input_size, grad);
-}
 PX_RUN(avg_pool2d_backward) {
   int64_t sizes[PX_MAX_DIMS];
   window w = {args->kernel_size, args->stride, args->padding, PX_IS(NULL, 0), args->ceil_mode};
   PX_TRY(pool_sizes(call->op->name, args->input_size, &w, sizes));
-  PX_TRY(check_pool_grad(call, args->grad_output, args->input_size, sizes));
-  return give_size(call, args->input_size, args->grad_output);
-}
-PX_RUN(adaptive_avg_pool2d_backward) {
-  const px_tensor *grad = args->grad_output;
-  px_value size = args->input_size;
-  PX_CHECK((size.n == 3 || size.n == 4) && grad->ndim == size.n &&
-               !memcmp(grad->sizes, size.v.ints, (size_t)(size.n - 2) * sizeof *grad->sizes),
-           PX_RUNTIME, "%s: the gradient does not fit input_size", call->op->name);
-  return give_size(call, size, grad);
-}
-PX_RUN(adaptive_avg_pool2d) {
-  const px_tensor *x = args->self;
-  px_value size = args->output_size;
-  int64_t sizes[PX_MAX_DIMS];
-  for (int i = 0; i < x->ndim; i++) sizes[i] = x->sizes[i];
-  for (int k = 0; k < 2; k++) sizes[x->ndim - 2 + k] = px__int_at(size, k);
-  return px__call_result(call, 0, x->ndim, sizes, (px_dtype)x->dtype);
+  return check_pool_grad(call, args->grad_output, args->input_size, sizes);
 }
 
 // ---- pooling of signals

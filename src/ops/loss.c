@@ -48,18 +48,9 @@ static px_status check_target(const px_tensor *x, const px_tensor *target,
   return PX_OK;
 }
 PX_RUN(nll_loss_forward) {
-  const px_tensor *x = args->self, *target = args->target;
   reduction how;
-  PX_TRY(px__call_same_device(call));
   PX_TRY(reduction_of(&how, args->reduction));
-  PX_TRY(check_target(x, target, args->weight));
-  bool each = how == NONE && x->ndim > 1;
-  PX_TRY(px__call_result(call, 0, each ? target->ndim : 0, target->sizes, (px_dtype)x->dtype));
-  return px__call_result(call, 1, 0, NULL, (px_dtype)x->dtype);
-}
-PX_RUN(nll_loss_backward) {
-  px_value size = args->input_size;
-  return px__call_result(call, 0, size.n, size.v.ints, (px_dtype)args->grad_output->dtype);
+  return check_target(args->self, args->target, args->weight);
 }
 
 typedef struct nll {
@@ -209,16 +200,8 @@ static px_status pair_of(pair *out, const px_tensor *a, const px_tensor *b) {
   return px_expand(&out->b, b, sizes, ndim);
 }
 PX_RUN(element_loss) {
-  const px_tensor *a = args->self, *b = args->target;
   reduction how;
-  PX_TRY(reduction_of(&how, args->reduction));
-  px_dtype dtype = px_dtype_promote((px_dtype)a->dtype, (px_dtype)b->dtype);
-  if (!px_dtype_is_float(dtype)) return px__refuse_dtype(call->op, dtype, call->device);
-  return px__call_result(call, 0, how == NONE ? a->ndim : 0, a->sizes, dtype);
-}
-PX_RUN(element_loss_backward) {
-  const px_tensor *a = args->self;
-  return px__call_result(call, 0, a->ndim, a->sizes, (px_dtype)a->dtype);
+  return reduction_of(&how, args->reduction);
 }
 PX_RUN(mse_loss) {
   PAIR p = {NULL, NULL};

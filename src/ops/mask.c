@@ -143,13 +143,6 @@ PX_RUN(masked_fill_tensor) {
 
 // ---- triangles and diagonals
 
-PX_RUN(triangle) {
-  const px_tensor *self = args->self;
-  PX_TRY(px__call_result(call, 0, self->ndim, self->sizes, (px_dtype)self->dtype));
-  call->skip_launch = self->numel == 0;
-  return PX_OK;
-}
-
 PX_RUN(diag_embed) {
   px_tensor *self = args->self;
   int64_t offset = args->offset, sizes[PX_MAX_DIMS];

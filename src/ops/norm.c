@@ -1,40 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of softmax, the normalisations, and dropout.
+// Run functions of the normalisations, and of dropout.
 #include "ops/run.h"
 
 #include <stdio.h>
 
-#define LL(x) ((long long)(x))
-
-// ---- softmax
-PX_RUN(softmax) {
-  const px_tensor *t = args->self;
-  int dim;
-  PX_TRY(px__wrap_dim(&dim, args->dim, t->ndim));
-  px_dtype dtype = args->dtype != PX_DTYPE_NONE ? args->dtype : (px_dtype)t->dtype;
-  if (!px_dtype_is_float(dtype)) return px__refuse_dtype(call->op, dtype, call->device);
-  return px__call_result(call, 0, t->ndim, t->sizes, dtype);
-}
-PX_RUN(softmax_backward) {
-  const px_tensor *grad = args->grad_output;
-  return px__call_result(call, 0, grad->ndim, grad->sizes, (px_dtype)grad->dtype);
-}
-
 // ---- layer_norm
 
-PX_RUN(native_layer_norm) {
-  const px_tensor *x = args->input, *w = args->weight;
-  px_value shape = args->normalized_shape;
-  PX_CHECK(!w || w->dtype == x->dtype || w->dtype == PX_FLOAT32, PX_RUNTIME,
-           "expected scalar type %s but found %s", px_dtype_class((px_dtype)x->dtype),
-           px_dtype_class((px_dtype)w->dtype));
-  int64_t sizes[PX_MAX_DIMS];
-  for (int i = 0; i < x->ndim; i++) sizes[i] = i < x->ndim - shape.n ? x->sizes[i] : 1;
-  px_dtype dtype = (px_dtype)x->dtype, compute = dtype == PX_FLOAT64 ? PX_FLOAT64 : PX_FLOAT32;
-  PX_TRY(px__call_result(call, 0, x->ndim, x->sizes, dtype));
-  PX_TRY(px__call_result(call, 1, x->ndim, sizes, compute));
-  return px__call_result(call, 2, x->ndim, sizes, compute);
-}
 PX_RUN(layer_norm) {
   PX_SCOPED(px_tensor) mean = NULL;
   PX_SCOPED(px_tensor) rstd = NULL;
@@ -42,34 +13,8 @@ PX_RUN(layer_norm) {
   return px_native_layer_norm(&call->results[0], &mean, &rstd, args->input, shape.v.ints, shape.n,
                               args->weight, args->bias, args->eps);
 }
-PX_RUN(layer_norm_backward) {
-  const px_tensor *x = args->input, *w = args->weight;
-  px_value shape = args->normalized_shape;
-  px_dtype dtype = w ? (px_dtype)w->dtype : (px_dtype)x->dtype;
-  PX_TRY(px__call_result(call, 0, x->ndim, x->sizes, (px_dtype)x->dtype));
-  PX_TRY(px__call_result(call, 1, shape.n, shape.v.ints, dtype));
-  return px__call_result(call, 2, shape.n, shape.v.ints, dtype);
-}
 
 // ---- batch_norm
-
-PX_RUN(native_batch_norm) {
-  const px_tensor *x = args->input;
-  bool training = args->training;
-  int64_t channels = x->sizes[1];
-  px_dtype dtype = (px_dtype)x->dtype, compute = dtype == PX_FLOAT64 ? PX_FLOAT64 : PX_FLOAT32;
-  int64_t kept = training ? channels : 0;
-  PX_TRY(px__call_result(call, 0, x->ndim, x->sizes, dtype));
-  for (int i = 1; i <= 3; i++) PX_TRY(px__call_result(call, i, 1, &kept, compute));
-  return PX_OK;
-}
-PX_RUN(batch_norm_backward) {
-  const px_tensor *x = args->input, *w = args->weight;
-  px_dtype dtype = w ? (px_dtype)w->dtype : (px_dtype)x->dtype;
-  PX_TRY(px__call_result(call, 0, x->ndim, x->sizes, (px_dtype)x->dtype));
-  PX_TRY(px__call_result(call, 1, 1, &x->sizes[1], dtype));
-  return px__call_result(call, 2, 1, &x->sizes[1], dtype);
-}
 
 // Moves the running statistics: the variance that is kept is the unbiased one.
 // They are no part of the graph.
@@ -79,10 +24,6 @@ static px_status update_running(px_tensor *running, const px_tensor *now, double
   px_status status = px_running_average_(running, now, momentum);
   if (px__hooks) px__hooks->suspend(false);
   return status;
-}
-PX_RUN(running_average) {
-  const px_tensor *self = args->self;
-  return px__call_result(call, 0, self->ndim, self->sizes, (px_dtype)self->dtype);
 }
 PX_RUN(batch_norm) {
   const px_tensor *x = args->input;

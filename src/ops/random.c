@@ -1,47 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Run functions of the random ops: the generator that a kernel draws from, how far it advances, and
-// PyTorch's texts.
-//
-// On devices the numbers depend on the number of blocks that PyTorch would launch (l->blocks).
+// Run functions of the random ops: what their entries cannot say of how far a generator advances,
+// and tensors that are made and filled.
 #include "ops/run.h"
 
 #define LL(x) ((long long)(x))
-enum { BLOCK = 256 };
 
-static px_status blocks_of(int64_t *out, px_device device, int64_t n) {
-  *out = 1;
-  if (device.type == PX_CPU || n <= 0) return PX_OK;
-  px_device_properties p;
-  PX_TRY(px_device_get_properties(&p, device.index));
-  int64_t most = (int64_t)p.multi_processor_count * (p.max_threads_per_multi_processor / BLOCK);
-  int64_t wanted = (n + BLOCK - 1) / BLOCK;
-  *out = wanted < most ? wanted : most;
-  return PX_OK;
-}
-// Says that the call's kernel draws n values, `unroll` at a time.
-static px_status draws(px_call *call, px_generator *generator, int64_t n, int unroll) {
-  if (generator) PX_TRY(px__generator_fits(generator, call->device));
-  PX_TRY(blocks_of(&call->blocks, call->device, n));
-  call->generator = generator;
-  call->uses_random = true;
-  call->counter = px__philox_steps(call->device, n, unroll);
-  return PX_OK;
-}
-static int unroll_of(px_dtype dtype) { return dtype == PX_FLOAT64 ? 2 : 4; }
-static px_status fill(px_call *call, const px_tensor *t, px_generator *generator, int unroll) {
-  PX_TRY(px__call_result(call, 0, t->ndim, t->sizes, (px_dtype)t->dtype));
-  return draws(call, generator, t->numel, unroll);
-}
-
-PX_RUN(uniform) {
-  return fill(call, args->self, args->generator, unroll_of((px_dtype)args->self->dtype));
-}
-PX_RUN(normal) {
-  return fill(call, args->self, args->generator, unroll_of((px_dtype)args->self->dtype));
-}
-PX_RUN(exponential) {
-  return fill(call, args->self, args->generator, unroll_of((px_dtype)args->self->dtype));
-}
 // Without `to`, `from` is where the range ends.
 PX_RUN(random) {
   px_value from = px__given(args->to) ? args->from : PX_I(0);
@@ -54,31 +17,18 @@ PX_RUN(random) {
   uint64_t range = ranged ? (uint64_t)to.v.i - (uint64_t)from.v.i : 0;
   int narrow = call->device.type == PX_CPU ? 32 : 28;  // bits that one word serves, as in PyTorch
   bool wide = ranged ? range >= UINT64_C(1) << narrow : dtype == PX_INT64 || dtype == PX_FLOAT64;
-  return fill(call, args->self, args->generator, wide ? 2 : 4);
+  return px__call_draws(call, args->generator, args->self->numel, wide ? 2 : 4);
 }
-PX_RUN(bernoulli_scalar) {
-  return fill(call, args->self, args->generator, unroll_of((px_dtype)args->self->dtype));
-}
-PX_RUN(dropout_mask) { return fill(call, args->self, args->generator, 4); }
 PX_RUN(bernoulli) {
-  PX_TRY(fill(call, args->self, args->generator, 4));
+  PX_TRY(px__call_draws(call, args->generator, args->self->numel, 4));
   if (call->device.type != PX_CPU) call->counter = 12;  // a thread draws once; PyTorch reserves ten
   return PX_OK;
 }
 PX_RUN(randperm_fill) {
-  PX_TRY(fill(call, args->self, args->generator, 2));
+  PX_TRY(px__call_draws(call, args->generator, args->self->numel, 2));
   // Each thread may draw as many numbers again as there are elements, to order equal keys.
   if (call->device.type != PX_CPU) call->counter += (uint64_t)(args->self->numel + 3) / 4 * 4;
   return PX_OK;
-}
-
-PX_RUN(multinomial) {
-  const px_tensor *p = args->self;
-  int64_t samples = args->num_samples;
-  int64_t sizes[2] = {p->sizes[0], samples};
-  if (p->ndim == 1) sizes[0] = samples;
-  PX_TRY(px__call_result(call, 0, p->ndim, sizes, PX_INT64));
-  return draws(call, args->generator, args->replacement ? call->results[0]->numel : p->numel, 4);
 }
 
 // ---- makers: an empty tensor, filled

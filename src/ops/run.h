@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the run functions of the op tables share.
 //
-// `PX_RUN(softmax) { ... }` defines the function that entries name by `run softmax`, or that the op
-// softmax has by its own name. It gets the call and, as `args`, the arguments by name, each in the
+// `PX_RUN(flip) { ... }` defines the function that entries name by `run flip`, or that the op flip
+// has by its own name. It gets the call and, as `args`, the arguments by name, each in the
 // C type of its schema (build/gen/run_functions.h): a tensor, a number, a text. What may be absent
 // and is no pointer, and lists, are px_values. It checks, makes results with px__call_result, or
-// leaves them in call->results.
+// leaves them in call->results. Where the entry has `result` lines, it only checks.
 #pragma once
 #include "call/call_impl.h"
 #include "hidden_ops.h"

@@ -4,47 +4,10 @@
 
 #include "ops/run.h"
 
-#define LL(x) ((long long)(x))
-
 static int64_t length_of(const px_tensor *t, int dim) { return t->ndim ? t->sizes[dim] : 1; }
-static px_status values_and_indices(px_call *call, const px_tensor *t, int ndim,
-                                    const int64_t *sizes) {
-  PX_TRY(px__call_result(call, 0, ndim, sizes, (px_dtype)t->dtype));
-  return px__call_result(call, 1, ndim, sizes, PX_INT64);
-}
-PX_RUN(sort) {
-  const px_tensor *t = args->self;
-  int dim;
-  PX_TRY(px__wrap_dim(&dim, args->dim, t->ndim));
-  return values_and_indices(call, t, t->ndim, t->sizes);
-}
 PX_RUN(argsort) {
   PX_SCOPED(px_tensor) values = NULL;
   return px_sort(&values, &call->results[0], args->self, args->dim, args->descending, args->stable);
-}
-PX_RUN(topk) {
-  const px_tensor *t = args->self;
-  int64_t k = args->k, sizes[PX_MAX_DIMS];
-  int dim;
-  PX_TRY(px__wrap_dim(&dim, args->dim, t->ndim));
-  PX_CHECK(k >= 0 && k <= length_of(t, dim), PX_RUNTIME, "selected index k out of range");
-  for (int i = 0; i < t->ndim; i++) sizes[i] = i == dim ? k : t->sizes[i];
-  return values_and_indices(call, t, t->ndim, sizes);
-}
-PX_RUN(kthvalue) {
-  const px_tensor *t = args->self;
-  int64_t k = args->k, sizes[PX_MAX_DIMS];
-  int dim, n = 0;
-  PX_TRY(px__wrap_dim(&dim, args->dim, t->ndim));
-  PX_CHECK(k >= 1 && k <= length_of(t, dim), PX_RUNTIME,
-           "kthvalue(): selected number k out of range for dimension %d", dim);
-  for (int i = 0; i < t->ndim; i++) {
-    if (i != dim)
-      sizes[n++] = t->sizes[i];
-    else if (args->keepdim)
-      sizes[n++] = 1;
-  }
-  return values_and_indices(call, t, n, sizes);
 }
 // Where a line holds a NaN, its first one is the median: the maximum finds it.
 static px_status nan_first(px_call *call, const px_tensor *t, int dim, bool keepdim) {
@@ -79,12 +42,4 @@ PX_RUN(median) {
                    px__tensor_device(t), false, false);
   PX_TRY(px_reshape(&flat, t, &n, 1));
   return px_median_dim(&call->results[0], &where, flat, 0, false);
-}
-PX_RUN(place_along) {
-  px_value size = args->size;
-  return px__call_result(call, 0, size.n, size.v.ints, (px_dtype)args->grad_output->dtype);
-}
-PX_RUN(pick_along) {
-  const px_tensor *t = args->self, *indices = args->indices;
-  return px__call_result(call, 0, indices->ndim, indices->sizes, (px_dtype)t->dtype);
 }

@@ -78,6 +78,68 @@ PX_TEST(bad_entries) {
           "1: bad default 'abc' of n in op x");
 }
 
+#define KERNEL(schema, fields) "op x(" schema "\n  kind kernel\n  doc D.\n  shape any\n" fields
+#define ONE(fields) KERNEL("Tensor self, int dim, Tensor? other) -> Tensor", fields)
+#define TWO(fields) KERNEL("Tensor self, int[] size) -> (Tensor a, Tensor b)", fields)
+PX_TEST(bad_results) {
+  REFUSED(ONE("  result sizes(self)\n"), "5: expected `result NAMES = SIZES : DTYPE`");
+  REFUSED(ONE("  result sizes(slf) : self\n"),
+          "5: sizes() in a result of x wants a tensor or a list of sizes");
+  REFUSED(ONE("  result sizes(dim) : self\n"),
+          "5: sizes() in a result of x wants a tensor or a list of sizes");
+  REFUSED(ONE("  result size : self\n"), "5: 'size' is no shape in a result of x");
+  REFUSED(ONE("  result along(self, dim) : self\n"),
+          "5: unknown shape 'along' of 2 arguments in a result of x");
+  REFUSED(ONE("  result [dm] : self\n"), "5: unknown name 'dm' in a check of x");
+  REFUSED(ONE("  result [self] : dim\n"), "5: 'dim' has no dtype in a result of x");
+  REFUSED(ONE("  result [] : halved(self)\n"), "5: 'halved' is no dtype in a result of x");
+  REFUSED(ONE("  result [] : self or other\n"),
+          "5: 'or' in a dtype of x wants an optional parameter at its left side");
+  REFUSED(ONE("  result out = [] : self\n"), "5: x has no result 'out'");
+  REFUSED(ONE("  result [] : self, int64\n"), "5: 1 results of x have 2 dtypes");
+  REFUSED(ONE("  result [] : self\n  result [] : self\n"), "6: a result of x is already given");
+  REFUSED(TWO("  result [] : self\n"), "5: a result of x, which has several, without a name");
+  REFUSED(TWO("  result b = [] : self\n"), "1: a result of x has no line");
+  REFUSED(TWO("  result a, b = [] : self\n  result a = [] : self\n"),
+          "6: a result of x is already given");
+  REFUSED(ONE("  result [] : self\n  expands dim\n"), "6: x has no tensor 'dim'");
+  REFUSED(ONE("  result [] : self\n  draws 4\n"),
+          "6: expected `draws NUMBER by NUMBER` in an op with a generator");
+  REFUSED(ONE("  expands self\n"), "1: op x has expands or draws, but no result");
+  REFUSED(ONE("  check device\n"), "5: check device of x, which has no result line");
+  REFUSED(ONE("  check dm of self\n"), "5: x has no int 'dm' or no tensor 'self'");
+  REFUSED(GOOD "  result [] : self\n", "5: result of x, which is no kernel op");
+  REFUSED("op x(Tensor self) -> Tensor\n  kind kernel\n  doc D.\n  result [1] : self\n",
+          "1: op x has no shape");
+}
+PX_TEST(results_become_run_functions) {
+  show("x",
+       ONE("  check dim of self\n  check device\n  check ndim(self) > 1 : RUNTIME \"few\"\n"
+           "  run f\n  expands other\n"
+           "  result [*leading(self, 1), 2 * dim] if dim > 0 else [] : float(other or self)\n"));
+  CHECK_EQ(status, 0);
+  CHECK(strstr(text, ".run = make_x,"));
+  const char *early = strstr(text, "PX_TRY(px__check_dim(a[0], px_value_int(a[1])));");
+  const char *device = strstr(text, "PX_TRY(px__call_same_device(call));");
+  const char *late = strstr(text, "\"few\""), *run = strstr(text, "PX_TRY(px__run_f(call));");
+  CHECK(early && early < device && device < late && late < run);
+  CHECK(strstr(text, "px__shape_add(&s, (2 * px_value_int(a[1])));"));
+  CHECK(strstr(text, "px__refuse_dtype(call->op, d, call->device);"));
+  CHECK(strstr(text, "PX_TRY(px__check_expands(a[2], &s));"));
+  show("x",
+       TWO("  result b = sizes(size) : int64\n  result a = rows(self, len(size)) : wide(self)\n"));
+  CHECK(strstr(text, "return px__shape_result(call, 0, &s, d);"));
+  CHECK(strstr(text, "PX_TRY(px__shape_result(call, 1, &s, d));"));
+}
+PX_TEST(shapes_are_told_in_words_by_results) {
+  show("x", "op x(Tensor self) -> Tensor\n  kind kernel\n  doc D.\n  result sizes(self) : self\n");
+  CHECK(strstr(text, "Shapes: any; the result has self's."));
+  show("x",
+       "op x(Tensor self, int dim, bool keepdim) -> (Tensor a, Tensor b)\n  kind kernel\n"
+       "  doc D.\n  result a, b = reduced(self, dim, keepdim) : self, int64\n");
+  CHECK(strstr(text, "any; a and b lack the dimension dim, or have size 1 there with keepdim"));
+}
+
 #define LAYER "layer X(int size=1)\n"
 PX_TEST(bad_entries_of_other_sorts) {
   REFUSED("layr X()\n", "1: expected `op`, `kernel`, `helper` or `layer`, not 'layr X()'");
