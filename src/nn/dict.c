@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ordered maps of names to tensors. Found by a walk: they hold tens of entries, and are not on a
-// hot path.
+// Ordered maps of names to tensors, such as a file's of a hundred thousand. A row is found through
+// a table of slots by the hash of its name; names come from files too, so a secret is hashed along.
+#include <sys/random.h>
+
 #include "nn/nn_impl.h"
 
 typedef struct row {
   char *name;
   px_tensor *value;
+  uint64_t hash;
 } row;
 
 struct px_dict {
   px_object head;
   row *rows;
   int count, room;
+  int *slots;       // 1 + the number of a row; 0: free
+  uint64_t places;  // a power of two, at least twice the count
 };
 
 static void dict_destroy(void *object) {
@@ -21,6 +26,7 @@ static void dict_destroy(void *object) {
     px_release(dict->rows[i].value);
   }
   px_free(dict->rows);
+  px_free(dict->slots);
   px_object_end(dict);
   px_free(dict);
 }
@@ -33,33 +39,88 @@ px_status px_dict_new(px_dict **out) {
   return PX_OK;
 }
 
-static int dict_find(const px_dict *dict, const char *name) {
+static uint64_t secret(void) {
+  static uint64_t known;  // atomic; any thread's will do, if all use the first
+  uint64_t value = __atomic_load_n(&known, __ATOMIC_RELAXED), none = 0;
+  if (value) return value;
+  if (getrandom(&value, sizeof value, GRND_NONBLOCK) != sizeof value) value = (uintptr_t)&known;
+  value |= 1;
+  bool first =
+      __atomic_compare_exchange_n(&known, &none, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  return first ? value : none;
+}
+
+static uint64_t mixed(uint64_t a, uint64_t b) {
+  unsigned __int128 product = (unsigned __int128)a * b;
+  return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+static uint64_t hash_of(const char *name) {
+  size_t length = strlen(name);
+  uint64_t hash = secret() ^ length;
+  for (size_t at = 0; at < length; at += sizeof(uint64_t)) {
+    uint64_t word = 0, rest = length - at;
+    memcpy(&word, name + at, rest < sizeof word ? rest : sizeof word);
+    hash = mixed(hash ^ word, 0x9e3779b97f4a7c15u ^ secret());
+  }
+  return mixed(hash, 0xd6e8feb86659fd93u);
+}
+
+// The slot of a name, or the free one that it would take. There are slots, and a free one.
+static int *slot_of(const px_dict *dict, const char *name, uint64_t hash) {
+  for (uint64_t at = hash;; at++) {
+    int *slot = &dict->slots[at & (dict->places - 1)];
+    const row *known = *slot ? &dict->rows[*slot - 1] : NULL;
+    if (!known || (known->hash == hash && !strcmp(known->name, name))) return slot;
+  }
+}
+
+static row *dict_find(const px_dict *dict, const char *name, uint64_t hash) {
+  int slot = dict->places ? *slot_of(dict, name, hash) : 0;
+  return slot ? &dict->rows[slot - 1] : NULL;
+}
+
+static px_status more_slots(px_dict *dict) {
+  if (2 * (uint64_t)(dict->count + 1) <= dict->places) return PX_OK;
+  uint64_t places = dict->places ? 2 * dict->places : 8;
+  int *slots;
+  PX_TRY(px_alloc((void **)&slots, places * sizeof *slots));
+  px_free(dict->slots);
+  dict->slots = slots;
+  dict->places = places;
   for (int i = 0; i < dict->count; i++)
-    if (!strcmp(dict->rows[i].name, name)) return i;
-  return -1;
+    *slot_of(dict, dict->rows[i].name, dict->rows[i].hash) = i + 1;
+  return PX_OK;
+}
+
+static px_status dict_add(row **out, px_dict *dict, const char *name, uint64_t hash) {
+  char *copy;
+  PX_TRY(px__nn_grow((void **)&dict->rows, &dict->room, dict->count, sizeof(row)));
+  PX_TRY(more_slots(dict));
+  PX_TRY(px__nn_strdup(&copy, name));
+  int *slot = slot_of(dict, name, hash);
+  *out = &dict->rows[dict->count++];
+  **out = (row){copy, NULL, hash};
+  *slot = dict->count;
+  return PX_OK;
 }
 
 px_status px_dict_set(px_dict *dict, const char *name, px_tensor *value) {
   PX_GIVEN(dict);
   PX_GIVEN(name);
   PX_GIVEN(value);
-  int i = dict_find(dict, name);
-  if (i < 0) {
-    PX_TRY(px__nn_grow((void **)&dict->rows, &dict->room, dict->count, sizeof(row)));
-    char *copy;
-    PX_TRY(px__nn_strdup(&copy, name));
-    i = dict->count++;
-    dict->rows[i] = (row){copy, NULL};
-  }
-  px_tensor *old = dict->rows[i].value;
-  dict->rows[i].value = px_retain(value);
+  uint64_t hash = hash_of(name);
+  row *at = dict_find(dict, name, hash);
+  if (!at) PX_TRY(dict_add(&at, dict, name, hash));
+  px_tensor *old = at->value;
+  at->value = px_retain(value);
   px_release(old);
   return PX_OK;
 }
 
 px_tensor *px_dict_get(const px_dict *dict, const char *name) {
-  int i = dict_find(dict, name);
-  return i < 0 ? NULL : dict->rows[i].value;
+  row *at = dict_find(dict, name, hash_of(name));
+  return at ? at->value : NULL;
 }
 
 int64_t px_dict_size(const px_dict *dict) { return dict->count; }
