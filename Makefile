@@ -41,7 +41,7 @@ EXT      := $(wildcard python/ext/*.c)
 COREOBJ  := $(CORE:%.c=$(O)/%.o) $(GENSRC:%.c=%.o)
 VARIANTS := $(if $(SAN),base,base v3)
 CPUOBJ   := $(VARIANTS:%=$(O)/cpu_%.o)
-ARCHIVES := -l:libyajl_s.a
+ARCHIVES := -l:libjson-c.a
 
 # The cuda backend is built where nvcc is found; CUDA=0 leaves it out, and so do sanitizer builds.
 CUDA     ?= 1

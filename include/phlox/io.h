@@ -1,19 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files of tensors, and checkpoints: trees of tensors, numbers, texts, lists and dicts. The format
-// is safetensors. Files are written atomically; when a file is read, every size and offset is
-// checked before it is used.
+// is safetensors. When a file is read, every size and offset is checked before it is used.
 #pragma once
 #include "phlox/nn.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-// Writes tensors of any device to a file. It writes a temporary file beside `path` and then renames
-// it, so a crash leaves the old file intact. metadata: key, value, key, value, ..., NULL; or NULL.
-// PX_IO, with errno in the detail.
+// A file that is being written. Where `path` is new, or a regular file with one name, a temporary
+// file beside it gets its owner, mode and, in the end, its name: whoever reads sees the old file or
+// the new one, whole, and a crash leaves the old one. Otherwise (several hard links, a pipe, a
+// device, a folder that takes no new files) it is written in place. Symbolic links are followed.
+// Temporary files of this path that killed programs left are removed. PX_NOT_FOUND; PX_IO, with
+// errno in the detail.
+typedef struct px_file px_file;
+PX_CALL px_file_create(px_file **out, const char *path);
+PX_CALL px_file_write(px_file *self, const void *bytes, size_t length);
+// Completes the file. One that is released before leaves the old file.
+PX_CALL px_file_commit(px_file *self);
+
+// Writes tensors of any device to a file, as px_file_create does. metadata: key, value, key,
+// value, ..., NULL; or NULL.
 PX_CALL px_save(const char *path, const px_dict *tensors, const char *const *metadata);
 // Reads a file; tensors are made on `device` (PX_DEVICE_NONE: the CPU). PX_NOT_FOUND, PX_IO;
 // PX_RUNTIME, which says what is wrong and where, for a file that is not a safetensors file.
+// Tensors of dtypes that Phlox lacks (F8_E4M3, U16, C64 ...) are left out.
 PX_CALL px_load(px_dict **out, const char *path, px_device device);
 // Gives the metadata of a key, to be freed with px_free; *out is NULL if the file has no such key.
 PX_CALL px_load_metadata(char **out, const char *path, const char *key);
@@ -27,7 +38,8 @@ typedef enum px_tree_kind {
   PX_TREE_DTYPE,
   PX_TREE_DEVICE,
   PX_TREE_TENSOR,
-  PX_TREE_LIST,  // from here on: with parts
+  PX_TREE_FOREIGN,  // a tensor of a dtype that Phlox lacks, in a file; its text names the dtype
+  PX_TREE_LIST,     // from here on: with parts
   PX_TREE_TUPLE,
   PX_TREE_SIZE,  // a tuple of ints (torch.Size)
   PX_TREE_DICT,  // from here on: with keys, in order
@@ -45,8 +57,8 @@ PX_CALL px_tree_device(px_tree **out, px_device device);
 PX_CALL px_tree_tensor(px_tree **out, px_tensor *tensor);
 // An empty list, tuple, size or dict. PX_VALUE for a kind without parts.
 PX_CALL px_tree_new(px_tree **out, px_tree_kind kind);
-// Makes a tree of a dict of tensors (a state_dict), and the reverse: PX_TYPE if the tree is no such
-// dict.
+// Makes a tree of a dict of tensors (a state_dict), and the reverse, without what is
+// PX_TREE_FOREIGN: PX_TYPE if the tree is no such dict.
 PX_CALL px_tree_from_dict(px_tree **out, const px_dict *tensors);
 PX_CALL px_tree_to_dict(px_dict **out, const px_tree *self);
 // Adds a part, of which the tree keeps a reference: at the end, under a key, or under a text. It
@@ -73,7 +85,7 @@ PX_API px_tree *px_tree_get(const px_tree *self, const char *key);  // by text; 
 // requires grad, or is a parameter, is kept. PX_VALUE for a tree that is too deep.
 PX_CALL px_save_tree(const char *path, const px_tree *tree);
 // Reads what px_save_tree or torch.save wrote, as px_load does; a file without a structure gives a
-// dict of tensors.
+// dict of tensors, among which those of dtypes that Phlox lacks are PX_TREE_FOREIGN.
 PX_CALL px_load_tree(px_tree **out, const char *path, px_device device);
 // The same, to and from memory. The caller frees *bytes with px_free. `name` stands for the file in
 // error messages.

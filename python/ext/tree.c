@@ -161,14 +161,26 @@ static PyObject *ordered_new(void) {
   return collections ? PyObject_CallMethod(collections, "OrderedDict", NULL) : NULL;
 }
 
+// A dict that says, for a tensor of a dtype that Phlox lacks, why it is not there.
+static PyObject *partly_read(PyObject *dict, PyObject *foreign) {
+  EXT_OWNED *files = PyImport_ImportModule("phlox._files");
+  return files ? PyObject_CallMethod(files, "PartlyRead", "OO", dict, foreign) : NULL;
+}
+
 static PyObject *dict_object(const px_tree *tree, building *b, bool ordered) {
+  EXT_OWNED *foreign = PyDict_New();
   EXT_OWNED *dict = ordered ? ordered_new() : PyDict_New();
-  for (int64_t i = 0; dict && i < px_tree_size(tree); i++) {
+  for (int64_t i = 0; dict && foreign && i < px_tree_size(tree); i++) {
+    px_tree *part = px_tree_at(tree, i);
+    bool known = px_tree_kind_of(part) != PX_TREE_FOREIGN;
     EXT_OWNED *key = to_object(px_tree_key(tree, i), b);
-    EXT_OWNED *value = key ? to_object(px_tree_at(tree, i), b) : NULL;
-    if (!value || PyObject_SetItem(dict, key, value) < 0) return NULL;
+    EXT_OWNED *value = !key    ? NULL
+                       : known ? to_object(part, b)
+                               : PyUnicode_FromString(px_tree_get_text(part));
+    if (!value || PyObject_SetItem(known ? dict : foreign, key, value) < 0) return NULL;
   }
-  return ext_moved(&dict);
+  if (!dict || !foreign) return NULL;
+  return PyDict_GET_SIZE(foreign) ? partly_read(dict, foreign) : ext_moved(&dict);
 }
 
 static PyObject *to_object(const px_tree *tree, building *b) {

@@ -10,6 +10,20 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+class PartlyRead(dict):
+    """The tensors of a file, less those of dtypes that Phlox lacks: `foreign` has the dtypes of
+    these by name, and asking for one raises NotImplementedError."""
+
+    def __init__(self, tensors: dict[str, Any], foreign: dict[str, str]) -> None:
+        super().__init__(tensors)
+        self.foreign = foreign
+
+    def __missing__(self, key):
+        if key not in self.foreign: raise KeyError(key)
+        raise NotImplementedError(f"tensor '{key}' of the file has the dtype {self.foreign[key]}, "
+                                  "which Phlox lacks; the other tensors were read")
+
+
 def _is_path(f):
     return isinstance(f, (str, bytes)) or hasattr(f, "__fspath__")
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files for the formats of this folder: whole reads that are checked, writes that are atomic. And
-// what its files share.
+// Files for the formats of this folder: whole reads that are checked, writes that leave the old
+// file or the new one. And what the files of this folder share.
 #pragma once
+#include <json-c/json.h>
+
 #include "phlox/io.h"
 
 // A file open for reading; `size` is fixed at opening. All zero but `descriptor` -1 when closed.
@@ -19,14 +21,20 @@ px_status px__reader_read(const px__reader *reader, void *to, int64_t offset, in
     __attribute__((warn_unused_result));
 void px__reader_close(px__reader *reader);
 
-// A file being written beside its final place. `commit` flushes it to the disk and gives it its
-// name; `abandon` removes it and may follow a failure anywhere, also after commit.
+// Whether the fault point "file" fails this call of the system; errno says EIO then.
+bool px__file_fault(void);
+#define PX_FAIL_ERRNO(code, what, path) \
+  return px_error_set((code), errno, __FILE__, __LINE__, __func__, "%s: '%s': %s", (what), (path), \
+                      strerror(errno))
+
+// A file being written: beside its final place, whose name it gets by `commit`; or in place, where
+// that would break what the name is. `abandon` may follow a failure anywhere, and commit.
 typedef struct px__writer {
   int descriptor;
   bool in_memory;  // the bytes gather in `memory`, which commit leaves to the caller
   char *memory;
   size_t length, room;
-  char *temporary;
+  char *temporary, *target;  // both NULL where it is written in place
   const char *path;
 } px__writer;
 px__writer px__writer_memory(void);
@@ -37,12 +45,56 @@ px_status px__writer_commit(px__writer *writer) __attribute__((warn_unused_resul
 void px__writer_abandon(px__writer *writer);
 
 #define PX__METADATA "__metadata__"
-// Parses JSON whose brackets nest no deeper than `limit`. NULL, with the reason in `wrong`, if that
-// fails; the caller frees the result with yajl_tree_free.
-struct yajl_val_s *px__json_parse(const char *text, int limit, char *wrong, size_t room);
+#define PX__STRUCTURE "phlox.structure"     // the metadata that holds a tree's structure
+const char *px__type_name(px_dtype dtype);  // as files have it: "F32"
+
+// A cursor over the JSON text of a file. `of` says in messages what cannot be read.
+typedef struct px__json {
+  const char *text;
+  size_t length, at;
+  const char *path, *of;
+  bool first;  // no member of the object at hand has been read
+  json_tokener *parser;
+} px__json;
+// Steps into an object, and on to its next member; *more is false past the last one.
+px_status px__json_begin(px__json *json) __attribute__((warn_unused_result));
+px_status px__json_more(px__json *json, bool *more) __attribute__((warn_unused_result));
+// Reads a value of at most `limit` bytes, for json_object_put; NULL with PX_OK for null.
+px_status px__json_value(json_object **out, px__json *json, size_t limit)
+    __attribute__((warn_unused_result));
+// Reads a member's name, which *text borrows from *key, and stops before its value.
+px_status px__json_key(json_object **key, const char **text, px__json *json, size_t limit)
+    __attribute__((warn_unused_result));
+// The text of a value, borrowed; NULL if it is none.
+px_status px__json_text(const char **out, json_object *value, const px__json *json)
+    __attribute__((warn_unused_result));
+// Steps over a text without decoding it.
+px_status px__json_skip_text(px__json *json) __attribute__((warn_unused_result));
+// Nothing but blanks follows.
+px_status px__json_end(px__json *json) __attribute__((warn_unused_result));
+void px__json_close(px__json *json);
+
+// Writes JSON, and the commas in it. `open` and `shut` take brackets. PX_VALUE for a text that is
+// not UTF-8.
+typedef struct px__json_writer {
+  px__writer *to;
+  bool first, after_key;
+  json_tokener *parser;
+} px__json_writer;
+px_status px__json_open(px__json_writer *w, char bracket) __attribute__((warn_unused_result));
+px_status px__json_shut(px__json_writer *w, char bracket) __attribute__((warn_unused_result));
+px_status px__json_put(px__json_writer *w, const char *literal) __attribute__((warn_unused_result));
+px_status px__json_put_text(px__json_writer *w, const char *text)
+    __attribute__((warn_unused_result));
+px_status px__json_put_key(px__json_writer *w, const char *text)
+    __attribute__((warn_unused_result));
+void px__json_writer_close(px__json_writer *w);
+
 // A tensor that was on `home` when it was written.
 px_status px__tree_tensor_of(px_tree **out, px_tensor *tensor, px_device home)
     __attribute__((warn_unused_result));
+// A tensor of a dtype that only files have.
+px_status px__tree_foreign(px_tree **out, const char *dtype) __attribute__((warn_unused_result));
 // A tree as JSON (px_free), and its tensors by the names that stand for them there; and back.
 px_status px__structure_write(char **text, px_dict *tensors, const px_tree *tree)
     __attribute__((warn_unused_result));

@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The safetensors format: 8 bytes of header length, a JSON header, then the tensors' bytes without
-// gaps. https://huggingface.co/docs/safetensors
+// Reads the safetensors format: 8 bytes of header length, a JSON header, then the tensors' bytes
+// without gaps. https://huggingface.co/docs/safetensors
 //
-// A file is not trusted: lengths, counts, types and offsets are checked before anything is
-// allocated for them, and what is allocated is at most the file's size.
+// A file is not trusted: lengths, counts, types and offsets are checked before tensors are made,
+// and these take no more than the file has. One entry of the header is a JSON value at a time.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <yajl/yajl_gen.h>
-#include <yajl/yajl_tree.h>
 
 #include "io/io_impl.h"
 #include "phlox/ops.h"
 
 enum { HEADER_LIMIT = 100 << 20 };
-#define STRUCTURE "phlox.structure"  // the metadata that holds a tree's structure
 
 static const struct {
   const char *name;
@@ -23,173 +20,179 @@ static const struct {
              {"I32", PX_INT32},   {"I64", PX_INT64},  {"F16", PX_FLOAT16}, {"BF16", PX_BFLOAT16},
              {"F32", PX_FLOAT32}, {"F64", PX_FLOAT64}};
 
-static const char *type_name(px_dtype dtype) {
+const char *px__type_name(px_dtype dtype) {
   for (size_t i = 0; i < sizeof types / sizeof *types; i++)
     if (types[i].dtype == dtype) return types[i].name;
   return "?";
 }
 
-// ---- writing
+// ---- entries
 
-static int64_t bytes_of(const px_tensor *t) {
-  return px_tensor_numel(t) * (int64_t)px_dtype_size(px_tensor_dtype(t));
-}
-
-static void put_text(yajl_gen json, const char *text) {
-  yajl_gen_string(json, (const unsigned char *)text, strlen(text));
-}
-
-static void put_integers(yajl_gen json, const char *name, int count, const int64_t *values) {
-  put_text(json, name);
-  yajl_gen_array_open(json);
-  for (int i = 0; i < count; i++) yajl_gen_integer(json, values[i]);
-  yajl_gen_array_close(json);
-}
-
-static void put_tensor(yajl_gen json, const px_tensor *t, int64_t begin) {
-  yajl_gen_map_open(json);
-  put_text(json, "dtype");
-  put_text(json, type_name(px_tensor_dtype(t)));
-  put_integers(json, "shape", px_tensor_ndim(t), px_tensor_sizes(t));
-  put_integers(json, "data_offsets", 2, (int64_t[]){begin, begin + bytes_of(t)});
-  yajl_gen_map_close(json);
-}
-
-static void put_header(yajl_gen json, const px_dict *tensors, const char *const *metadata) {
-  int64_t offset = 0;
-  yajl_gen_map_open(json);
-  if (metadata) {
-    put_text(json, PX__METADATA);
-    yajl_gen_map_open(json);
-    for (; *metadata; metadata++) put_text(json, *metadata);
-    yajl_gen_map_close(json);
-  }
-  for (int64_t i = 0; i < px_dict_size(tensors); i++) {
-    put_text(json, px_dict_name(tensors, i));
-    put_tensor(json, px_dict_value(tensors, i), offset);
-    offset += bytes_of(px_dict_value(tensors, i));
-  }
-  yajl_gen_map_close(json);
-}
-
-static px_status write_tensor(px__writer *writer, const px_tensor *t) {
-  void *room;
-  size_t bytes = (size_t)bytes_of(t);
-  PX_TRY(px_alloc(&room, bytes));
-  px_status status = px_tensor_read(t, room, bytes);
-  if (status == PX_OK) status = px__writer_write(writer, room, bytes);
-  px_free(room);
-  return status;
-}
-
-static px_status write_header(px__writer *writer, const char *text, size_t length) {
-  static const char blanks[8] = "        ";
-  uint64_t padded = (length + 7) / 8 * 8;
-  PX_TRY(px__writer_write(writer, &padded, sizeof padded));  // little-endian, as the machine
-  PX_TRY(px__writer_write(writer, text, length));
-  return px__writer_write(writer, blanks, padded - length);
-}
-
-static px_status write_all(px__writer *writer, const px_dict *tensors, const char *text,
-                           size_t length) {
-  PX_TRY(write_header(writer, text, length));
-  for (int64_t i = 0; i < px_dict_size(tensors); i++)
-    PX_TRY(write_tensor(writer, px_dict_value(tensors, i)));
-  return px__writer_commit(writer);
-}
-
-static px_status save(px__writer *writer, const px_dict *tensors, const char *const *metadata) {
-  const unsigned char *text = NULL;
-  size_t length = 0;
-  PX_CHECK(!px_dict_get(tensors, PX__METADATA), PX_VALUE,
-           "'%s' cannot be a tensor's name in a file", PX__METADATA);
-  yajl_gen json = yajl_gen_alloc(NULL);
-  PX_CHECK(json, PX_NOMEM, "out of memory while writing '%s'", writer->path);
-  put_header(json, tensors, metadata);
-  yajl_gen_get_buf(json, &text, &length);
-  px_status status = write_all(writer, tensors, (const char *)text, length);
-  yajl_gen_free(json);
-  return status;
-}
-
-px_status px_save(const char *path, const px_dict *tensors, const char *const *metadata) {
-  PX_GIVEN(path);
-  PX_GIVEN(tensors);
-  px__writer writer;
-  px_status status = px__writer_open(&writer, path);
-  if (status == PX_OK) status = save(&writer, tensors, metadata);
-  px__writer_abandon(&writer);
-  return status;
-}
-
-static px_status save_tree(px__writer *writer, const px_tree *tree) {
-  PX_SCOPED(px_dict) tensors = NULL;
-  char *structure = NULL;
-  PX_TRY(px_dict_new(&tensors));
-  PX_TRY(px__structure_write(&structure, tensors, tree));
-  const char *metadata[] = {"phlox", px_version(), STRUCTURE, structure, NULL};
-  px_status status = save(writer, tensors, metadata);
-  px_free(structure);
-  return status;
-}
-
-px_status px_save_tree(const char *path, const px_tree *tree) {
-  PX_GIVEN(path);
-  PX_GIVEN(tree);
-  px__writer writer;
-  px_status status = px__writer_open(&writer, path);
-  if (status == PX_OK) status = save_tree(&writer, tree);
-  px__writer_abandon(&writer);
-  return status;
-}
-
-px_status px_tree_encode(void **bytes, size_t *length, const px_tree *tree) {
-  PX_GIVEN(tree);
-  px__writer writer = px__writer_memory();
-  *bytes = NULL;
-  px_status status = save_tree(&writer, tree);
-  if (status == PX_OK) {
-    *bytes = writer.memory;
-    *length = writer.length;
-    writer.memory = NULL;
-  }
-  px__writer_abandon(&writer);
-  return status;
-}
-
-// ---- reading
+// What the header says of one tensor. The texts lie in the header's, where they were read.
+typedef struct entry {
+  const char *name;
+  const char *foreign;  // the dtype's name, if Phlox lacks it
+  px_dtype dtype;
+  int ndim;
+  size_t sizes;  // where they begin in the header's `sizes`
+  int64_t begin, end;
+} entry;
 
 typedef struct header {
   px__reader file;
-  yajl_val root;
-  int64_t data;  // offset of the tensors' bytes in the file
+  char *text;
+  int64_t data;               // offset of the tensors' bytes in the file
+  px__writer entries, sizes;  // growing arrays of entry and of int64_t
+  const char *wanted;         // of the metadata, the key whose value is wanted
+  const char *found;          // that value; NULL if there is none
 } header;
 
-enum { DEPTH_LIMIT = 8 };
+enum { NAME_LIMIT = 1 << 16, ENTRY_LIMIT = 1 << 13 };
 
-static bool size_of(yajl_val number, int64_t *out) {
-  if (!YAJL_IS_INTEGER(number)) return false;
-  *out = YAJL_GET_INTEGER(number);
+static const entry *entry_at(const header *h, size_t i) {
+  return (const entry *)(const void *)h->entries.memory + i;
+}
+static size_t entry_count(const header *h) { return h->entries.length / sizeof(entry); }
+static const int64_t *sizes_of(const header *h, const entry *e) {
+  return (const int64_t *)(const void *)h->sizes.memory + e->sizes;
+}
+
+static bool size_of(int64_t *out, json_object *number) {
+  if (!json_object_is_type(number, json_type_int)) return false;
+  *out = json_object_get_int64(number);
   return *out >= 0;
 }
 
-static px_status header_parse(header *h, int64_t length) {
-  char *text, wrong[256] = "it holds a zero byte";
-  PX_TRY(px_alloc((void **)&text, (size_t)length + 1));
-  px_status status = px__reader_read(&h->file, text, 8, length);
-  bool whole = status == PX_OK && strlen(text) == (size_t)length;
-  if (whole) h->root = px__json_parse(text, DEPTH_LIMIT, wrong, sizeof wrong);
-  px_free(text);
-  PX_TRY(status);
-  PX_CHECK(YAJL_IS_OBJECT(h->root), PX_RUNTIME, "'%s': the header is not a JSON object: %s",
-           h->file.path, wrong);
-  h->data = 8 + length;
+// The value of a key of an object; NULL if it has none.
+static json_object *member(json_object *object, const char *key) {
+  json_object *value = NULL;
+  return json_object_object_get_ex(object, key, &value) ? value : NULL;
+}
+
+// A dtype that Phlox lacks is no reason to lose the other tensors. Its name stays where the entry's
+// text was, which is longer.
+static px_status entry_dtype(entry *out, const header *h, json_object *item, char *room) {
+  json_object *value = member(item, "dtype");
+  const char *name =
+      json_object_is_type(value, json_type_string) ? json_object_get_string(value) : NULL;
+  PX_CHECK(name, PX_RUNTIME, "'%s': tensor '%.200s' has an unknown dtype", h->file.path, out->name);
+  out->dtype = PX_DTYPE_NONE;
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    if (!strcmp(types[i].name, name)) return out->dtype = types[i].dtype, PX_OK;
+  out->foreign = memcpy(room, name, strlen(name) + 1);
   return PX_OK;
 }
 
-static void header_close(header *h) {
-  yajl_tree_free(h->root);
-  px__reader_close(&h->file);
+// Sizes, and the bytes that they come to; of a foreign dtype the elements.
+static px_status entry_sizes(entry *out, header *h, json_object *item, int64_t *bytes) {
+  json_object *shape = member(item, "shape");
+  bool fits =
+      json_object_is_type(shape, json_type_array) && json_object_array_length(shape) <= PX_MAX_DIMS;
+  PX_CHECK(fits, PX_RUNTIME, "'%s': tensor '%.200s' has no shape of at most %d sizes", h->file.path,
+           out->name, PX_MAX_DIMS);
+  *bytes = out->foreign ? 1 : (int64_t)px_dtype_size(out->dtype);
+  out->ndim = (int)json_object_array_length(shape);
+  out->sizes = h->sizes.length / sizeof(int64_t);
+  for (int i = 0; i < out->ndim; i++) {
+    int64_t n;
+    PX_CHECK(size_of(&n, json_object_array_get_idx(shape, (size_t)i)) &&
+                 !__builtin_mul_overflow(*bytes, n, bytes),
+             PX_RUNTIME, "'%s': tensor '%.200s' has an invalid size", h->file.path, out->name);
+    PX_TRY(px__writer_write(&h->sizes, &n, sizeof n));
+  }
+  return PX_OK;
+}
+
+static px_status entry_offsets(entry *out, const header *h, json_object *item, int64_t bytes) {
+  json_object *offsets = member(item, "data_offsets");
+  bool pair = json_object_is_type(offsets, json_type_array) &&
+              json_object_array_length(offsets) == 2 &&
+              size_of(&out->begin, json_object_array_get_idx(offsets, 0)) &&
+              size_of(&out->end, json_object_array_get_idx(offsets, 1));
+  PX_CHECK(pair, PX_RUNTIME, "'%s': tensor '%.200s' has invalid data_offsets", h->file.path,
+           out->name);
+  PX_CHECK(out->begin <= out->end && (out->foreign || out->end - out->begin == bytes), PX_RUNTIME,
+           "'%s': tensor '%.200s' takes %lld bytes, but its data_offsets are %lld to %lld",
+           h->file.path, out->name, (long long)bytes, (long long)out->begin, (long long)out->end);
+  PX_CHECK(out->end <= h->file.size - h->data, PX_RUNTIME,
+           "'%s' is truncated: tensor '%.200s' ends at byte %lld of %lld", h->file.path, out->name,
+           (long long)out->end, (long long)(h->file.size - h->data));
+  return PX_OK;
+}
+
+static px_status entry_read(header *h, const char *name, json_object *item, char *room) {
+  entry e = {.name = name};
+  int64_t bytes = 0;
+  PX_CHECK(json_object_is_type(item, json_type_object), PX_RUNTIME,
+           "'%s': the entry '%.200s' is not an object", h->file.path, name);
+  PX_TRY(entry_dtype(&e, h, item, room));
+  PX_TRY(entry_sizes(&e, h, item, &bytes));
+  PX_TRY(entry_offsets(&e, h, item, bytes));
+  return px__writer_write(&h->entries, &e, sizeof e);
+}
+
+// ---- the header
+
+// Keeps a text that was read in the place where it stood escaped, and was not shorter.
+static const char *kept(header *h, size_t at, const char *text) {
+  return memcpy(h->text + at, text, strlen(text) + 1);
+}
+
+static px_status metadata_value(header *h, px__json *json, bool wanted) {
+  json_object *value;
+  size_t at = json->at;
+  bool is_text = at < json->length && json->text[at] == '"';
+  if (is_text && !wanted) return px__json_skip_text(json);
+  PX_TRY(px__json_value(&value, json, is_text ? json->length : ENTRY_LIMIT));
+  const char *text;
+  px_status status = px__json_text(&text, value, json);
+  if (status == PX_OK && text) h->found = kept(h, at, text);
+  json_object_put(value);
+  return status;
+}
+
+static px_status metadata_read(header *h, px__json *json) {
+  json_object *key;
+  const char *name;
+  bool more, outer = json->first;
+  if (json->at >= json->length || json->text[json->at] != '{')
+    return metadata_value(h, json, false);
+  PX_TRY(px__json_begin(json));
+  for (;;) {
+    PX_TRY(px__json_more(json, &more));
+    if (!more) break;
+    PX_TRY(px__json_key(&key, &name, json, NAME_LIMIT));
+    bool wanted = h->wanted && !strcmp(name, h->wanted);
+    json_object_put(key);
+    PX_TRY(metadata_value(h, json, wanted));
+  }
+  json->first = outer;
+  return PX_OK;
+}
+
+static px_status member_read(header *h, px__json *json) {
+  json_object *key, *item;
+  const char *name;
+  size_t at = json->at;
+  PX_TRY(px__json_key(&key, &name, json, NAME_LIMIT));
+  name = kept(h, at, name);
+  json_object_put(key);
+  if (!strcmp(name, PX__METADATA)) return metadata_read(h, json);
+  at = json->at;
+  PX_TRY(px__json_value(&item, json, ENTRY_LIMIT));
+  px_status status = entry_read(h, name, item, h->text + at);
+  json_object_put(item);
+  return status;
+}
+
+static px_status members_read(header *h, px__json *json) {
+  bool more;
+  PX_TRY(px__json_begin(json));
+  for (;;) {
+    PX_TRY(px__json_more(json, &more));
+    if (!more) return px__json_end(json);
+    PX_TRY(member_read(h, json));
+  }
 }
 
 // A zip of pickles, which PyTorch writes, is worth a word of its own.
@@ -208,153 +211,114 @@ static px_status header_length(int64_t *out, const header *h) {
   return PX_OK;
 }
 
-// Reads the header of h->file, which is open; and closes it after a failure.
-static px_status header_read(header *h) {
+static void header_close(header *h) {
+  px_free(h->text);
+  px__writer_abandon(&h->entries);
+  px__writer_abandon(&h->sizes);
+  px__reader_close(&h->file);
+}
+
+static px_status header_parse(header *h) {
   int64_t length = 0;
-  px_status status = header_length(&length, h);
-  if (status == PX_OK) status = header_parse(h, length);
+  PX_TRY(header_length(&length, h));
+  PX_TRY(px_alloc((void **)&h->text, (size_t)length + 1));
+  PX_TRY(px__reader_read(&h->file, h->text, 8, length));
+  h->data = 8 + length;
+  px__json json = {.text = h->text,
+                   .length = (size_t)length,
+                   .path = h->file.path,
+                   .of = "the header is not a JSON object"};
+  px_status status = members_read(h, &json);
+  px__json_close(&json);
+  return status;
+}
+
+// Reads the header of a file; and closes it after a failure.
+static px_status header_read(header *h, px__reader file, const char *wanted) {
+  *h = (header){
+      .file = file, .entries = px__writer_memory(), .sizes = px__writer_memory(), .wanted = wanted};
+  px_status status = header_parse(h);
   if (status != PX_OK) header_close(h);
   return status;
 }
 
-static px_status header_open(header *h, const char *path) {
-  *h = (header){.file = {.descriptor = -1}};
-  PX_TRY(px__reader_open(&h->file, path));
-  return header_read(h);
+static px_status header_open(header *h, const char *path, const char *wanted) {
+  px__reader file;
+  PX_TRY(px__reader_open(&file, path));
+  return header_read(h, file, wanted);
 }
 
-typedef struct entry {
-  const char *name;
-  px_dtype dtype;
-  int ndim;
-  int64_t sizes[PX_MAX_DIMS];
+// ---- the tensors
+
+typedef struct range {
   int64_t begin, end;
-} entry;
-
-// The value of a key of an object; NULL if it has none.
-static yajl_val member(yajl_val object, const char *key) {
-  return yajl_tree_get(object, (const char *[]){key, NULL}, yajl_t_any);
-}
-
-static px_status entry_dtype(entry *out, const char *path, yajl_val item) {
-  const char *dtype = YAJL_GET_STRING(member(item, "dtype"));
-  for (size_t i = 0; dtype && i < sizeof types / sizeof *types; i++)
-    if (!strcmp(types[i].name, dtype)) return out->dtype = types[i].dtype, PX_OK;
-  PX_FAIL(PX_RUNTIME, "'%s': tensor '%.200s' has an unknown dtype", path, out->name);
-}
-
-// Sizes, and the bytes that they come to.
-static px_status entry_sizes(entry *out, const char *path, yajl_val item, int64_t *bytes) {
-  yajl_val shape = member(item, "shape");
-  PX_CHECK(YAJL_IS_ARRAY(shape) && shape->u.array.len <= PX_MAX_DIMS, PX_RUNTIME,
-           "'%s': tensor '%.200s' has no shape of at most %d sizes", path, out->name, PX_MAX_DIMS);
-  *bytes = (int64_t)px_dtype_size(out->dtype);
-  for (size_t i = 0; i < shape->u.array.len; i++) {
-    int64_t n;
-    PX_CHECK(size_of(shape->u.array.values[i], &n) && !__builtin_mul_overflow(*bytes, n, bytes),
-             PX_RUNTIME, "'%s': tensor '%.200s' has an invalid size", path, out->name);
-    out->sizes[out->ndim++] = n;
-  }
-  return PX_OK;
-}
-
-static px_status entry_parse(entry *out, const header *h, const char *name, yajl_val item) {
-  const char *path = h->file.path;
-  int64_t bytes = 0;
-  memset(out, 0, sizeof *out);
-  out->name = name;
-  PX_CHECK(YAJL_IS_OBJECT(item), PX_RUNTIME, "'%s': the entry '%.200s' is not an object", path,
-           name);
-  PX_TRY(entry_dtype(out, path, item));
-  PX_TRY(entry_sizes(out, path, item, &bytes));
-  yajl_val offsets = member(item, "data_offsets");
-  PX_CHECK(YAJL_IS_ARRAY(offsets) && offsets->u.array.len == 2 &&
-               size_of(offsets->u.array.values[0], &out->begin) &&
-               size_of(offsets->u.array.values[1], &out->end),
-           PX_RUNTIME, "'%s': tensor '%.200s' has invalid data_offsets", path, name);
-  PX_CHECK(out->begin <= out->end && out->end - out->begin == bytes, PX_RUNTIME,
-           "'%s': tensor '%.200s' takes %lld bytes, but its data_offsets are %lld to %lld", path,
-           name, (long long)bytes, (long long)out->begin, (long long)out->end);
-  PX_CHECK(out->end <= h->file.size - h->data, PX_RUNTIME,
-           "'%s' is truncated: tensor '%.200s' ends at byte %lld of %lld", path, name,
-           (long long)out->end, (long long)(h->file.size - h->data));
-  return PX_OK;
-}
+} range;
 
 static int by_begin(const void *a, const void *b) {
-  const entry *x = a, *y = b;
+  const range *x = a, *y = b;
   if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
   return (x->end > y->end) - (x->end < y->end);
 }
 
-// The tensors' bytes must fill the rest of the file: no holes, no overlaps, nothing after them.
-static px_status layout_check(const header *h, entry *entries, int count) {
+static bool in_order(const header *h) {
   int64_t at = 0;
-  qsort(entries, (size_t)count, sizeof *entries, by_begin);
-  for (int i = 0; i < count; i++) {
-    PX_CHECK(entries[i].begin == at, PX_RUNTIME,
+  for (size_t i = 0; i < entry_count(h); at = entry_at(h, i++)->end)
+    if (entry_at(h, i)->begin != at) return false;
+  return true;
+}
+
+static px_status ranges_check(const header *h, range *ranges, size_t count) {
+  int64_t at = 0;
+  for (size_t i = 0; i < count; i++)
+    ranges[i] = (range){entry_at(h, i)->begin, entry_at(h, i)->end};
+  qsort(ranges, count, sizeof *ranges, by_begin);
+  for (size_t i = 0; i < count; at = ranges[i++].end)
+    PX_CHECK(ranges[i].begin == at, PX_RUNTIME,
              "'%s': the tensors' bytes overlap or leave a hole at byte %lld", h->file.path,
              (long long)at);
-    at = entries[i].end;
-  }
-  PX_CHECK(at == h->file.size - h->data, PX_RUNTIME, "'%s' has %lld bytes that no tensor owns",
-           h->file.path, (long long)(h->file.size - h->data - at));
   return PX_OK;
 }
 
-static int by_name(const void *a, const void *b) {
-  return strcmp(((const entry *)a)->name, ((const entry *)b)->name);
-}
-
-static px_status names_check(const header *h, entry *entries, int count) {
-  qsort(entries, (size_t)count, sizeof *entries, by_name);
-  for (int i = 1; i < count; i++)
-    PX_CHECK(strcmp(entries[i - 1].name, entries[i].name), PX_RUNTIME,
-             "'%s': the name '%.200s' stands twice", h->file.path, entries[i].name);
+// The tensors' bytes must fill the rest of the file: no holes, no overlaps, nothing after them.
+static px_status layout_check(const header *h) {
+  size_t count = entry_count(h);
+  int64_t owned = 0;
+  for (size_t i = 0; i < count; i++)
+    if (entry_at(h, i)->end > owned) owned = entry_at(h, i)->end;
+  if (!in_order(h)) {
+    range *ranges;
+    PX_TRY(px_alloc((void **)&ranges, count * sizeof *ranges));
+    px_status status = ranges_check(h, ranges, count);
+    px_free(ranges);
+    PX_TRY(status);
+  }
+  PX_CHECK(owned == h->file.size - h->data, PX_RUNTIME, "'%s' has %lld bytes that no tensor owns",
+           h->file.path, (long long)(h->file.size - h->data - owned));
   return PX_OK;
 }
 
-static bool is_metadata(const char *name) { return !strcmp(name, PX__METADATA); }
-
-static px_status entries_check(const header *h) {
-  entry *entries;
-  int count = 0, length = (int)h->root->u.object.len;
-  PX_TRY(px_alloc((void **)&entries, (size_t)length * sizeof *entries));
-  px_status status = PX_OK;
-  for (int i = 0; i < length && status == PX_OK; i++) {
-    const char *name = h->root->u.object.keys[i];
-    if (is_metadata(name)) continue;
-    status = entry_parse(&entries[count++], h, name, h->root->u.object.values[i]);
-  }
-  if (status == PX_OK) status = names_check(h, entries, count);
-  if (status == PX_OK) status = layout_check(h, entries, count);
-  px_free(entries);
-  return status;
-}
-
-static px_status read_tensor(px_tensor **out, const header *h, const char *name, yajl_val item,
-                             px_device device) {
-  entry e;
+static px_status read_tensor(px_tensor **out, const header *h, const entry *e, px_device device) {
   void *room;
   PX_SCOPED(px_tensor) host = NULL;
-  PX_TRY(entry_parse(&e, h, name, item));
-  PX_TRY(px_tensor_empty(&host, e.ndim, e.sizes, e.dtype, px_cpu()));
+  PX_TRY(px_tensor_empty(&host, e->ndim, sizes_of(h, e), e->dtype, px_cpu()));
   PX_TRY(px_tensor_host_data(&room, host));
-  PX_TRY(px__reader_read(&h->file, room, h->data + e.begin, e.end - e.begin));
+  PX_TRY(px__reader_read(&h->file, room, h->data + e->begin, e->end - e->begin));
   // A bool is one byte, 0 or 1: any other would be a trap for C.
-  for (int64_t i = 0; e.dtype == PX_BOOL && i < e.end - e.begin; i++)
+  for (int64_t i = 0; e->dtype == PX_BOOL && i < e->end - e->begin; i++)
     ((uint8_t *)room)[i] = ((uint8_t *)room)[i] != 0;
   return px_to(out, host, PX_DTYPE_NONE, device.type < 0 ? px_cpu() : device, false, false);
 }
 
 static px_status read_all(px_dict *tensors, const header *h, px_device device) {
-  PX_TRY(entries_check(h));
-  for (size_t i = 0; i < h->root->u.object.len; i++) {
+  PX_TRY(layout_check(h));
+  for (size_t i = 0; i < entry_count(h); i++) {
     PX_SCOPED(px_tensor) t = NULL;
-    const char *name = h->root->u.object.keys[i];
-    if (is_metadata(name)) continue;
-    PX_TRY(read_tensor(&t, h, name, h->root->u.object.values[i], device));
-    PX_TRY(px_dict_set(tensors, name, t));
+    const entry *e = entry_at(h, i);
+    PX_CHECK(!px_dict_get(tensors, e->name), PX_RUNTIME, "'%s': the name '%.200s' stands twice",
+             h->file.path, e->name);
+    if (e->foreign) continue;
+    PX_TRY(read_tensor(&t, h, e, device));
+    PX_TRY(px_dict_set(tensors, e->name, t));
   }
   return PX_OK;
 }
@@ -365,34 +329,50 @@ px_status px_load(px_dict **out, const char *path, px_device device) {
   header h;
   PX_SCOPED(px_dict) tensors = NULL;
   PX_TRY(px_dict_new(&tensors));
-  PX_TRY(header_open(&h, path));
+  PX_TRY(header_open(&h, path, NULL));
   px_status status = read_all(tensors, &h, device);
   header_close(&h);
   if (status == PX_OK) *out = PX_MOVE(tensors);
   return status;
 }
 
-static const char *metadata_of(const header *h, const char *key) {
-  return YAJL_GET_STRING(member(member(h->root, PX__METADATA), key));
+// A file without a structure is a dict of what it has.
+static px_status plain_tree(px_tree **out, const header *h, const px_dict *tensors) {
+  PX_SCOPED(px_tree) made = NULL;
+  PX_TRY(px_tree_new(&made, PX_TREE_DICT));
+  for (size_t i = 0; i < entry_count(h); i++) {
+    PX_SCOPED(px_tree) part = NULL;
+    const entry *e = entry_at(h, i);
+    if (e->foreign)
+      PX_TRY(px__tree_foreign(&part, e->foreign));
+    else
+      PX_TRY(px_tree_tensor(&part, px_dict_get(tensors, e->name)));
+    PX_TRY(px_tree_set(made, e->name, part));
+  }
+  *out = PX_MOVE(made);
+  return PX_OK;
 }
 
-static px_status read_tree(px_tree **out, const header *h, px_device device) {
+// Reads the tree of an open file, and closes it.
+static px_status read_tree(px_tree **out, px__reader file, px_device device) {
+  header h;
   PX_SCOPED(px_dict) tensors = NULL;
-  const char *structure = metadata_of(h, STRUCTURE);
-  PX_TRY(px_dict_new(&tensors));
-  PX_TRY(read_all(tensors, h, device));
-  if (!structure) return px_tree_from_dict(out, tensors);
-  return px__structure_read(out, structure, tensors, h->file.path);
+  PX_TRY(header_read(&h, file, PX__STRUCTURE));
+  px_status status = px_dict_new(&tensors);
+  if (status == PX_OK) status = read_all(tensors, &h, device);
+  if (status == PX_OK)
+    status = h.found ? px__structure_read(out, h.found, tensors, h.file.path)
+                     : plain_tree(out, &h, tensors);
+  header_close(&h);
+  return status;
 }
 
 px_status px_load_tree(px_tree **out, const char *path, px_device device) {
   PX_GIVEN(path);
+  px__reader file;
   *out = NULL;
-  header h;
-  PX_TRY(header_open(&h, path));
-  px_status status = read_tree(out, &h, device);
-  header_close(&h);
-  return status;
+  PX_TRY(px__reader_open(&file, path));
+  return read_tree(out, file, device);
 }
 
 px_status px_tree_decode(px_tree **out, const void *bytes, size_t length, px_device device,
@@ -400,11 +380,7 @@ px_status px_tree_decode(px_tree **out, const void *bytes, size_t length, px_dev
   PX_GIVEN(bytes);
   PX_GIVEN(name);
   *out = NULL;
-  header h = {.file = px__reader_memory(bytes, length, name)};
-  PX_TRY(header_read(&h));
-  px_status status = read_tree(out, &h, device);
-  header_close(&h);
-  return status;
+  return read_tree(out, px__reader_memory(bytes, length, name), device);
 }
 
 px_status px_load_metadata(char **out, const char *path, const char *key) {
@@ -412,13 +388,12 @@ px_status px_load_metadata(char **out, const char *path, const char *key) {
   PX_GIVEN(key);
   *out = NULL;
   header h;
-  PX_TRY(header_open(&h, path));
-  const char *value = metadata_of(&h, key);
+  PX_TRY(header_open(&h, path, key));
   px_status status = PX_OK;
-  if (value) {
-    size_t bytes = strlen(value) + 1;
+  if (h.found) {
+    size_t bytes = strlen(h.found) + 1;
     status = px_alloc((void **)out, bytes);
-    if (status == PX_OK) memcpy(*out, value, bytes);
+    if (status == PX_OK) memcpy(*out, h.found, bytes);
   }
   header_close(&h);
   return status;

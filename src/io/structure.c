@@ -14,12 +14,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <yajl/yajl_gen.h>
-#include <yajl/yajl_tree.h>
 
 #include "io/io_impl.h"
 
-enum { PATH_ROOM = 256, NUMBER_ROOM = 40, JSON_DEPTH = 125 };  // yajl writes 128 levels
+enum { PATH_ROOM = 256, NUMBER_ROOM = 40 };
 
 static const struct {
   const char *tag;
@@ -44,85 +42,103 @@ static locale_t plain_locale(void) {
 
 // ---- writing
 
+// A tensor that the file has already, and its number there.
+typedef struct seen {
+  const px_tensor *tensor;
+  int64_t number;
+} seen;
+
 typedef struct writing {
-  yajl_gen json;
+  px__json_writer json;
   px_dict *tensors;
+  seen *seen;            // by a tensor's address
+  int64_t places;        // of `seen`: a power of two, at least twice the tensors
   char path[PATH_ROOM];  // of the part at hand, "model.0.weight"
   size_t length;         // PATH_ROOM and more: it does not fit
 } writing;
 
-static void put_text(writing *w, const char *text) {
-  yajl_gen_string(w->json, (const unsigned char *)text, strlen(text));
-}
-
-static px_status put_checked(writing *w, const char *text) {
-  yajl_gen_status status = yajl_gen_string(w->json, (const unsigned char *)text, strlen(text));
-  PX_CHECK(status != yajl_gen_invalid_string, PX_VALUE, "a text of the tree is not UTF-8");
-  return PX_OK;
-}
-
-static void put_tag(writing *w, px_tree_kind kind) {
-  yajl_gen_array_open(w->json);
+static px_status put_tag(writing *w, px_tree_kind kind) {
+  PX_TRY(px__json_open(&w->json, '['));
   for (int i = 0; i < TAGS; i++)
-    if (tags[i].kind == kind) put_text(w, tags[i].tag);
+    if (tags[i].kind == kind) return px__json_put_text(&w->json, tags[i].tag);
+  PX_FAIL(PX_TYPE, "a tensor of a dtype that Phlox lacks cannot be written");
 }
 
-static void put_pair(writing *w, px_tree_kind kind, const char *text) {
-  put_tag(w, kind);
-  put_text(w, text);
-  yajl_gen_array_close(w->json);
+static px_status put_pair(writing *w, px_tree_kind kind, const char *text) {
+  PX_TRY(put_tag(w, kind));
+  PX_TRY(px__json_put_text(&w->json, text));
+  return px__json_shut(&w->json, ']');
 }
 
 // The shortest form that reads back as the same number.
-static void put_float(writing *w, double number) {
+static px_status put_float(writing *w, double number) {
   char text[NUMBER_ROOM];
-  if (!isfinite(number)) {
-    put_pair(w, PX_TREE_NUMBER, isnan(number) ? "nan" : number > 0 ? "inf" : "-inf");
-    return;
-  }
+  if (!isfinite(number))
+    return put_pair(w, PX_TREE_NUMBER, isnan(number) ? "nan" : number > 0 ? "inf" : "-inf");
   for (int digits = 15; digits <= 17; digits++) {
     snprintf(text, sizeof text - 2, "%.*g", digits, number);
     if (strtod(text, NULL) == number) break;
   }
   if (!strpbrk(text, ".e")) memcpy(text + strlen(text), ".0", 3);
-  yajl_gen_number(w->json, text, strlen(text));
+  return px__json_put(&w->json, text);
 }
 
-static void put_number(writing *w, px_scalar number) {
-  if (number.kind == 'b')
-    yajl_gen_bool(w->json, number.v.i != 0);
-  else if (number.kind == 'i')
-    yajl_gen_integer(w->json, number.v.i);
-  else
-    put_float(w, number.v.f);
+static px_status put_number(writing *w, px_scalar number) {
+  char text[NUMBER_ROOM];
+  if (number.kind == 'b') return px__json_put(&w->json, number.v.i ? "true" : "false");
+  if (number.kind != 'i') return put_float(w, number.v.f);
+  snprintf(text, sizeof text, "%lld", (long long)number.v.i);
+  return px__json_put(&w->json, text);
+}
+
+static seen *seen_at(const writing *w, const px_tensor *t) {
+  uint64_t at = (uintptr_t)t * 0x9e3779b97f4a7c15u >> 20;
+  for (;; at++) {
+    seen *place = &w->seen[at & (uint64_t)(w->places - 1)];
+    if (!place->tensor || place->tensor == t) return place;
+  }
+}
+
+// Room for one tensor more.
+static px_status more_seen(writing *w) {
+  seen *old = w->seen;
+  int64_t places = w->places;
+  if (2 * (px_dict_size(w->tensors) + 1) <= places) return PX_OK;
+  PX_TRY(px_alloc((void **)&w->seen, (size_t)(places ? 2 * places : 16) * sizeof *old));
+  w->places = places ? 2 * places : 16;
+  for (int64_t i = 0; i < places; i++)
+    if (old[i].tensor) *seen_at(w, old[i].tensor) = old[i];
+  px_free(old);
+  return PX_OK;
 }
 
 // The name that the tensor has in the file: its path in the tree, if that is short and free.
 static px_status name_of(char *name, writing *w, px_tensor *t) {
-  for (int64_t i = 0; i < px_dict_size(w->tensors); i++)
-    if (px_dict_value(w->tensors, i) == t)
-      return snprintf(name, PATH_ROOM, "%s", px_dict_name(w->tensors, i)), PX_OK;
+  PX_TRY(more_seen(w));
+  seen *known = seen_at(w, t);
+  if (known->tensor)
+    return snprintf(name, PATH_ROOM, "%s", px_dict_name(w->tensors, known->number)), PX_OK;
   bool fits = w->length && w->length < PATH_ROOM && strcmp(w->path, PX__METADATA);
   snprintf(name, PATH_ROOM, "%s", fits ? w->path : "tensor");
   for (int64_t n = px_dict_size(w->tensors); px_dict_get(w->tensors, name); n++)
     snprintf(name, PATH_ROOM, "tensor.%lld", (long long)n);
-  return px_dict_set(w->tensors, name, t);
+  PX_TRY(px_dict_set(w->tensors, name, t));
+  *known = (seen){t, px_dict_size(w->tensors) - 1};
+  return PX_OK;
 }
 
 static px_status put_tensor(writing *w, const px_tree *tree) {
   char name[PATH_ROOM], device[PX_DEVICE_TEXT];
   px_tensor *t = px_tree_get_tensor(tree);
-  PX_TRY(name_of(name, w, t));
-  put_tag(w, PX_TREE_TENSOR);
-  put_text(w, name);
-  put_text(w, px_device_format(px_tensor_device(t), device));
   bool leaf = px_tensor_requires_grad(t) && px_tensor_is_leaf(t);
-  if (px_tensor_is_parameter(t))
-    put_text(w, leaf ? "parameter" : "frozen");
-  else if (leaf)
-    put_text(w, "grad");
-  yajl_gen_array_close(w->json);
-  return PX_OK;
+  const char *mark = leaf ? "grad" : NULL;
+  if (px_tensor_is_parameter(t)) mark = leaf ? "parameter" : "frozen";
+  PX_TRY(name_of(name, w, t));
+  PX_TRY(put_tag(w, PX_TREE_TENSOR));
+  PX_TRY(px__json_put_text(&w->json, name));
+  PX_TRY(px__json_put_text(&w->json, px_device_format(px_tensor_device(t), device)));
+  if (mark) PX_TRY(px__json_put_text(&w->json, mark));
+  return px__json_shut(&w->json, ']');
 }
 
 static px_status put_tree(writing *w, const px_tree *tree, int depth);
@@ -151,28 +167,26 @@ static bool keys_are_texts(const px_tree *tree) {
 }
 
 static px_status put_object(writing *w, const px_tree *tree, int depth) {
-  yajl_gen_map_open(w->json);
+  PX_TRY(px__json_open(&w->json, '{'));
   for (int64_t i = 0; i < px_tree_size(tree); i++) {
-    PX_TRY(put_checked(w, px_tree_get_text(px_tree_key(tree, i))));
+    PX_TRY(px__json_put_key(&w->json, px_tree_get_text(px_tree_key(tree, i))));
     PX_TRY(put_part(w, tree, i, depth));
   }
-  yajl_gen_map_close(w->json);
-  return PX_OK;
+  return px__json_shut(&w->json, '}');
 }
 
 static px_status put_parts(writing *w, const px_tree *tree, int depth) {
-  put_tag(w, px_tree_kind_of(tree));
+  PX_TRY(put_tag(w, px_tree_kind_of(tree)));
   for (int64_t i = 0; i < px_tree_size(tree); i++) {
     bool pair = px_tree_key(tree, i) != NULL;
     if (pair) {
-      yajl_gen_array_open(w->json);
+      PX_TRY(px__json_open(&w->json, '['));
       PX_TRY(put_tree(w, px_tree_key(tree, i), depth));
     }
     PX_TRY(put_part(w, tree, i, depth));
-    if (pair) yajl_gen_array_close(w->json);
+    if (pair) PX_TRY(px__json_shut(&w->json, ']'));
   }
-  yajl_gen_array_close(w->json);
-  return PX_OK;
+  return px__json_shut(&w->json, ']');
 }
 
 static px_status put_tree(writing *w, const px_tree *tree, int depth) {
@@ -183,19 +197,15 @@ static px_status put_tree(writing *w, const px_tree *tree, int depth) {
            PX_TREE_DEPTH);
   switch (kind) {
     case PX_TREE_NONE:
-      yajl_gen_null(w->json);
-      return PX_OK;
+      return px__json_put(&w->json, "null");
     case PX_TREE_NUMBER:
-      put_number(w, px_tree_get_number(tree));
-      return PX_OK;
+      return put_number(w, px_tree_get_number(tree));
     case PX_TREE_TEXT:
-      return put_checked(w, px_tree_get_text(tree));
+      return px__json_put_text(&w->json, px_tree_get_text(tree));
     case PX_TREE_DTYPE:
-      put_pair(w, kind, px_dtype_name(px_tree_get_dtype(tree)));
-      return PX_OK;
+      return put_pair(w, kind, px_dtype_name(px_tree_get_dtype(tree)));
     case PX_TREE_DEVICE:
-      put_pair(w, kind, px_device_format(px_tree_get_device(tree), device));
-      return PX_OK;
+      return put_pair(w, kind, px_device_format(px_tree_get_device(tree), device));
     case PX_TREE_TENSOR:
       return put_tensor(w, tree);
     case PX_TREE_DICT:
@@ -207,20 +217,19 @@ static px_status put_tree(writing *w, const px_tree *tree, int depth) {
 }
 
 px_status px__structure_write(char **text, px_dict *tensors, const px_tree *tree) {
-  const unsigned char *bytes;
-  size_t length;
-  writing w = {.json = yajl_gen_alloc(NULL), .tensors = tensors};
-  PX_CHECK(w.json, PX_NOMEM, "out of memory while writing a structure");
-  yajl_gen_config(w.json, yajl_gen_validate_utf8, 1);
+  px__writer to = px__writer_memory();
+  writing w = {.json = {.to = &to, .first = true}, .tensors = tensors};
   locale_t before = uselocale(plain_locale());
   px_status status = put_tree(&w, tree, 0);
   uselocale(before);
+  px__json_writer_close(&w.json);
+  px_free(w.seen);
+  if (status == PX_OK) status = px__writer_write(&to, "", 1);
   if (status == PX_OK) {
-    yajl_gen_get_buf(w.json, &bytes, &length);
-    status = px_alloc((void **)text, length + 1);
-    if (status == PX_OK) memcpy(*text, bytes, length);
+    *text = to.memory;
+    to.memory = NULL;
   }
-  yajl_gen_free(w.json);
+  px__writer_abandon(&to);
   return status;
 }
 
@@ -233,61 +242,67 @@ typedef struct reading {
 
 #define WRONG(r, what) PX_FAIL(PX_RUNTIME, "'%s': its structure %s", (r)->path, (what))
 
-static px_status read_tree(px_tree **out, const reading *r, yajl_val json);
+static px_status read_tree(px_tree **out, const reading *r, json_object *json);
 
-static px_status read_number(px_tree **out, const reading *r, yajl_val json) {
-  const char *text = YAJL_GET_NUMBER(json);
-  if (strpbrk(text, ".eE")) {
-    if (!YAJL_IS_DOUBLE(json)) WRONG(r, "has a number out of range");
-    return px_tree_number(out, px_float(YAJL_GET_DOUBLE(json)));
+static px_status read_number(px_tree **out, const reading *r, json_object *json) {
+  if (json_object_is_type(json, json_type_int)) {
+    if (json_object_get_uint64(json) > INT64_MAX && json_object_get_int64(json) >= 0)
+      WRONG(r, "has a number out of range");
+    return px_tree_number(out, px_int(json_object_get_int64(json)));
   }
-  errno = 0;
-  long long number = strtoll(text, NULL, 10);  // the parser's own has no -2^63
-  if (errno) WRONG(r, "has a number out of range");
-  return px_tree_number(out, px_int(number));
+  if (!isfinite(json_object_get_double(json))) WRONG(r, "has a number out of range");
+  return px_tree_number(out, px_float(json_object_get_double(json)));
+}
+
+static px_status read_text(px_tree **out, const reading *r, json_object *json) {
+  const char *text = json_object_get_string(json);
+  if (strlen(text) != (size_t)json_object_get_string_len(json)) WRONG(r, "has a zero byte");
+  return px_tree_text(out, text);
 }
 
 // Adds one part: of a list the value, of a dict a pair.
-static px_status read_part(px_tree *made, const reading *r, yajl_val json) {
+static px_status read_part(px_tree *made, const reading *r, json_object *json) {
   PX_SCOPED(px_tree) key = NULL;
   PX_SCOPED(px_tree) value = NULL;
   if (px_tree_kind_of(made) < PX_TREE_DICT) {
     PX_TRY(read_tree(&value, r, json));
     return px_tree_append(made, value);
   }
-  if (!YAJL_IS_ARRAY(json) || json->u.array.len != 2) WRONG(r, "has a dict of something but pairs");
-  PX_TRY(read_tree(&key, r, json->u.array.values[0]));
-  PX_TRY(read_tree(&value, r, json->u.array.values[1]));
+  if (!json_object_is_type(json, json_type_array) || json_object_array_length(json) != 2)
+    WRONG(r, "has a dict of something but pairs");
+  PX_TRY(read_tree(&key, r, json_object_array_get_idx(json, 0)));
+  PX_TRY(read_tree(&value, r, json_object_array_get_idx(json, 1)));
   return px_tree_add(made, key, value);
 }
 
-static px_status read_parts(px_tree **out, const reading *r, yajl_val json, px_tree_kind kind) {
+static px_status read_parts(px_tree **out, const reading *r, json_object *json, px_tree_kind kind) {
   PX_SCOPED(px_tree) made = NULL;
   PX_TRY(px_tree_new(&made, kind));
-  for (size_t i = 1; i < json->u.array.len; i++)
-    PX_TRY(read_part(made, r, json->u.array.values[i]));
+  for (size_t i = 1; i < json_object_array_length(json); i++)
+    PX_TRY(read_part(made, r, json_object_array_get_idx(json, i)));
   *out = PX_MOVE(made);
   return PX_OK;
 }
 
-static px_status read_object(px_tree **out, const reading *r, yajl_val json) {
+static px_status read_object(px_tree **out, const reading *r, json_object *json) {
   PX_SCOPED(px_tree) made = NULL;
   PX_TRY(px_tree_new(&made, PX_TREE_DICT));
-  for (size_t i = 0; i < json->u.object.len; i++) {
+  json_object_object_foreach(json, key, part) {
     PX_SCOPED(px_tree) value = NULL;
-    PX_TRY(read_tree(&value, r, json->u.object.values[i]));
-    PX_TRY(px_tree_set(made, json->u.object.keys[i], value));
+    PX_TRY(read_tree(&value, r, part));
+    PX_TRY(px_tree_set(made, key, value));
   }
   *out = PX_MOVE(made);
   return PX_OK;
 }
 
 // The text at place i of a tagged array; NULL if there is none.
-static const char *text_at(yajl_val json, size_t i) {
-  return i < json->u.array.len ? YAJL_GET_STRING(json->u.array.values[i]) : NULL;
+static const char *text_at(json_object *json, size_t i) {
+  json_object *value = json_object_array_get_idx(json, i);
+  return json_object_is_type(value, json_type_string) ? json_object_get_string(value) : NULL;
 }
 
-static px_status read_tensor(px_tree **out, const reading *r, yajl_val json) {
+static px_status read_tensor(px_tree **out, const reading *r, json_object *json) {
   const char *name = text_at(json, 1), *home = text_at(json, 2), *mark = text_at(json, 3);
   px_device device;
   px_tensor *t = name ? px_dict_get(r->tensors, name) : NULL;
@@ -322,7 +337,7 @@ static px_status read_word(px_tree **out, const reading *r, px_tree_kind kind, c
   return px_tree_device(out, device);
 }
 
-static px_status read_tagged(px_tree **out, const reading *r, yajl_val json) {
+static px_status read_tagged(px_tree **out, const reading *r, json_object *json) {
   const char *tag = text_at(json, 0);
   for (int i = 0; tag && i < TAGS; i++) {
     if (strcmp(tags[i].tag, tag)) continue;
@@ -333,25 +348,34 @@ static px_status read_tagged(px_tree **out, const reading *r, yajl_val json) {
   PX_FAIL(PX_RUNTIME, "'%s': its structure has the unknown tag '%.100s'", r->path, tag ? tag : "");
 }
 
-static px_status read_tree(px_tree **out, const reading *r, yajl_val json) {
-  if (YAJL_IS_NULL(json)) return px_tree_none(out);
-  if (YAJL_IS_TRUE(json) || YAJL_IS_FALSE(json))
-    return px_tree_number(out, px_bool(YAJL_IS_TRUE(json)));
-  if (YAJL_IS_NUMBER(json)) return read_number(out, r, json);
-  if (YAJL_IS_STRING(json)) return px_tree_text(out, YAJL_GET_STRING(json));
-  return YAJL_IS_OBJECT(json) ? read_object(out, r, json) : read_tagged(out, r, json);
+static px_status read_tree(px_tree **out, const reading *r, json_object *json) {
+  switch (json_object_get_type(json)) {
+    case json_type_null:
+      return px_tree_none(out);
+    case json_type_boolean:
+      return px_tree_number(out, px_bool(json_object_get_boolean(json)));
+    case json_type_int:
+    case json_type_double:
+      return read_number(out, r, json);
+    case json_type_string:
+      return read_text(out, r, json);
+    case json_type_object:
+      return read_object(out, r, json);
+    default:
+      return read_tagged(out, r, json);
+  }
 }
 
 px_status px__structure_read(px_tree **out, const char *text, const px_dict *tensors,
                              const char *path) {
-  char wrong[256];
+  px__json json = {
+      .text = text, .length = strlen(text), .path = path, .of = "its structure is not JSON"};
   reading r = {tensors, path};
-  locale_t before = uselocale(plain_locale());
-  yajl_val json = px__json_parse(text, JSON_DEPTH, wrong, sizeof wrong);
-  px_status status = json ? read_tree(out, &r, json)
-                          : px_error_set(PX_RUNTIME, 0, __FILE__, __LINE__, __func__,
-                                         "'%s': its structure is not JSON: %s", path, wrong);
-  uselocale(before);
-  yajl_tree_free(json);
+  json_object *root;
+  px_status status = px__json_value(&root, &json, json.length);
+  if (status == PX_OK) status = px__json_end(&json);
+  if (status == PX_OK) status = read_tree(out, &r, root);
+  json_object_put(root);
+  px__json_close(&json);
   return status;
 }

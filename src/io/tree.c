@@ -81,6 +81,12 @@ px_status px_tree_tensor(px_tree **out, px_tensor *tensor) {
   return PX_OK;
 }
 
+px_status px__tree_foreign(px_tree **out, const char *dtype) {
+  PX_TRY(px_tree_text(out, dtype));
+  (*out)->kind = PX_TREE_FOREIGN;
+  return PX_OK;
+}
+
 px_status px__tree_tensor_of(px_tree **out, px_tensor *tensor, px_device home) {
   PX_TRY(px_tree_tensor(out, tensor));
   (*out)->device = home;
@@ -159,6 +165,7 @@ px_status px_tree_to_dict(px_dict **out, const px_tree *self) {
   PX_TRY(px_dict_new(&made));
   for (int64_t i = 0; i < self->count; i++) {
     const char *name = self->keys[i]->text;
+    if (self->parts[i]->kind == PX_TREE_FOREIGN) continue;
     PX_CHECK(name && self->parts[i]->tensor, PX_TYPE,
              "the tree is no dict of tensors: its part %lld is none", (long long)i);
     PX_TRY(px_dict_set(made, name, self->parts[i]->tensor));

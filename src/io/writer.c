@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writing so that a crash leaves the old file whole, and the file stays what it was: its mode, its
+// owner, its links.
+//
+// A temporary file is locked (flock) while its writer lives. So one that nobody has locked is what
+// a killed writer left, also of another container that shares the folder, and the next writer of
+// the same name removes it.
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "io/io_impl.h"
+
+enum { TRIES = 16 };
+
+px__writer px__writer_memory(void) {
+  return (px__writer){.descriptor = -1, .in_memory = true, .path = "memory"};
+}
+
+// ---- names
+
+// The folder of a path, with its slash; "" for the current one.
+static int folder_length(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash ? (int)(slash - path) + 1 : 0;
+}
+
+static int folder_open(const char *path) {
+  char folder[PATH_MAX];
+  int length = folder_length(path);
+  if (length >= PATH_MAX) return -1;
+  snprintf(folder, sizeof folder, "%.*s", length ? length : 1, length ? path : ".");
+  return open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+// Whether `name` is that of a temporary file of `base`: "base.123.4.tmp".
+static bool is_temporary(const char *name, const char *base) {
+  size_t length = strlen(base);
+  if (strncmp(name, base, length) != 0) return false;
+  name += length;
+  for (int number = 0; number < 2; number++) {
+    if (*name++ != '.' || !isdigit((unsigned char)*name)) return false;
+    while (isdigit((unsigned char)*name)) name++;
+  }
+  return !strcmp(name, ".tmp");
+}
+
+static void remove_unlocked(int folder, const char *name) {
+  int descriptor = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (descriptor < 0) return;
+  if (flock(descriptor, LOCK_EX | LOCK_NB) == 0) unlinkat(folder, name, 0);
+  close(descriptor);
+}
+
+// Removes what killed writers of this path left. What cannot be removed does no harm.
+static void remove_leftovers(const char *target) {
+  int folder = folder_open(target);
+  if (folder < 0) return;
+  DIR *names = fdopendir(folder);
+  if (!names) {
+    close(folder);
+    return;
+  }
+  for (struct dirent *entry = readdir(names); entry; entry = readdir(names))
+    if (is_temporary(entry->d_name, target + folder_length(target)))
+      remove_unlocked(folder, entry->d_name);
+  closedir(names);
+}
+
+// ---- opening
+
+static px_status fail_to_create(const char *path) {
+  if (errno == ENOENT)
+    return px_error_set(PX_NOT_FOUND, ENOENT, __FILE__, __LINE__, __func__,
+                        "[Errno 2] No such file or directory: '%s'", path);
+  PX_FAIL_ERRNO(PX_IO, "cannot create", path);
+}
+
+static px_status open_in_place(px__writer *writer) {
+  int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY;
+  writer->descriptor = px__file_fault() ? -1 : open(writer->path, flags, 0666);
+  return writer->descriptor < 0 ? fail_to_create(writer->path) : PX_OK;
+}
+
+// Whether the file is still there once it is locked: another writer may have taken it for a
+// leftover in between.
+static bool locked(int descriptor) {
+  struct stat facts;
+  return flock(descriptor, LOCK_EX | LOCK_NB) == 0 && fstat(descriptor, &facts) == 0 &&
+         facts.st_nlink;
+}
+
+// Opens a temporary file beside the target; false, with errno, if that cannot be.
+static bool open_temporary(px__writer *writer, size_t room) {
+  static unsigned writers;  // atomic: threads that write to one path do not meet in one file
+  for (int i = 0; i < TRIES; i++) {
+    snprintf(writer->temporary, room, "%s.%ld.%u.tmp", writer->target, (long)getpid(),
+             __atomic_fetch_add(&writers, 1, __ATOMIC_RELAXED));
+    int flags = O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC;
+    int descriptor = px__file_fault() ? -1 : open(writer->temporary, flags, 0666);
+    if (descriptor >= 0 && locked(descriptor)) {
+      writer->descriptor = descriptor;
+      return true;
+    }
+    if (descriptor < 0 && errno != EEXIST) return false;
+    if (descriptor >= 0) close(descriptor);
+  }
+  errno = EEXIST;
+  return false;
+}
+
+// Gives the temporary file the owner and the mode of the old one.
+static bool takes_after(int descriptor, const struct stat *old) {
+  struct stat facts;
+  if (fstat(descriptor, &facts) != 0) return false;
+  bool same = facts.st_uid == old->st_uid && facts.st_gid == old->st_gid;
+  if (!same && fchown(descriptor, old->st_uid, old->st_gid) != 0) return false;
+  return fchmod(descriptor, old->st_mode & 07777) == 0;
+}
+
+static void forget_temporary(px__writer *writer) {
+  if (writer->descriptor >= 0) close(writer->descriptor);
+  if (writer->descriptor >= 0) unlink(writer->temporary);
+  px_free(writer->temporary);
+  px_free(writer->target);
+  writer->temporary = writer->target = NULL;
+  writer->descriptor = -1;
+}
+
+// Opens a temporary file for `target`, which is there as `old` or, where that is NULL, is not.
+// Falls back on writing in place where the folder takes no new file or the owner cannot be kept.
+static px_status open_beside(px__writer *writer, const char *target, const struct stat *old) {
+  size_t room = strlen(target) + 48;
+  PX_TRY(px_alloc((void **)&writer->target, room));
+  memcpy(writer->target, target, strlen(target) + 1);
+  PX_TRY(px_alloc((void **)&writer->temporary, room));
+  remove_leftovers(target);
+  bool opened = open_temporary(writer, room);
+  if (opened && (!old || takes_after(writer->descriptor, old))) return PX_OK;
+  int reason = errno;
+  forget_temporary(writer);
+  errno = reason;
+  if (old && (reason == EACCES || reason == EPERM || reason == EROFS)) return open_in_place(writer);
+  return fail_to_create(writer->path);
+}
+
+px_status px__writer_open(px__writer *writer, const char *path) {
+  char target[PATH_MAX];
+  struct stat old;
+  *writer = (px__writer){.descriptor = -1, .path = path};
+  bool is_there = stat(path, &old) == 0;
+  if (!is_there) {
+    // A link that leads to nothing makes its target.
+    struct stat link;
+    if (lstat(path, &link) == 0) return open_in_place(writer);
+    return open_beside(writer, path, NULL);
+  }
+  bool replaceable = S_ISREG(old.st_mode) && old.st_nlink == 1 && access(path, W_OK) == 0;
+  if (!replaceable || !realpath(path, target)) return open_in_place(writer);
+  return open_beside(writer, target, &old);
+}
+
+// ---- writing
+
+static px_status gather(px__writer *writer, const void *from, size_t bytes) {
+  if (bytes > writer->room - writer->length) {
+    size_t room = 2 * writer->room + bytes;
+    PX_TRY(px_realloc((void **)&writer->memory, room));
+    writer->room = room;
+  }
+  if (bytes) memcpy(writer->memory + writer->length, from, bytes);
+  writer->length += bytes;
+  return PX_OK;
+}
+
+px_status px__writer_write(px__writer *writer, const void *from, size_t bytes) {
+  if (writer->in_memory) return gather(writer, from, bytes);
+  for (size_t done = 0; done < bytes;) {
+    ssize_t put =
+        px__file_fault() ? -1 : write(writer->descriptor, (const char *)from + done, bytes - done);
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) PX_FAIL_ERRNO(PX_IO, "cannot write", writer->path);
+    done += (size_t)put;
+  }
+  return PX_OK;
+}
+
+// Makes the new name durable. A failure here is not an error: the file's contents are safe already.
+static void sync_folder(const char *path) {
+  int descriptor = folder_open(path);
+  if (descriptor < 0) return;
+  (void)!fsync(descriptor);
+  close(descriptor);
+}
+
+// Pipes and devices have nothing to flush.
+static bool flushed(int descriptor) {
+  struct stat facts;
+  if (px__file_fault() || fstat(descriptor, &facts) != 0) return false;
+  return !S_ISREG(facts.st_mode) || fdatasync(descriptor) == 0;
+}
+
+// The lock lasts until the file has its name.
+px_status px__writer_commit(px__writer *writer) {
+  if (writer->in_memory) return PX_OK;
+  if (!flushed(writer->descriptor)) PX_FAIL_ERRNO(PX_IO, "cannot flush", writer->path);
+  if (writer->temporary) {
+    if (px__file_fault() || rename(writer->temporary, writer->target) != 0)
+      PX_FAIL_ERRNO(PX_IO, "cannot rename to", writer->path);
+    sync_folder(writer->target);
+    px_free(writer->temporary);
+    writer->temporary = NULL;
+  }
+  int descriptor = writer->descriptor;
+  writer->descriptor = -1;
+  if (close(descriptor) != 0) PX_FAIL_ERRNO(PX_IO, "cannot close", writer->path);
+  return PX_OK;
+}
+
+void px__writer_abandon(px__writer *writer) {
+  if (writer->temporary) {
+    forget_temporary(writer);
+  } else if (writer->descriptor >= 0) {
+    close(writer->descriptor);
+  }
+  px_free(writer->target);
+  px_free(writer->memory);
+  *writer = (px__writer){.descriptor = -1};
+}
+
+// ---- for programs
+
+struct px_file {
+  px_object head;
+  px__writer writer;
+  char *path;
+};
+
+static void file_destroy(void *object) {
+  px_file *self = object;
+  px__writer_abandon(&self->writer);
+  px_free(self->path);
+  px_object_end(self);
+  px_free(self);
+}
+static const px_class file_class = {"file", file_destroy};
+
+px_status px_file_create(px_file **out, const char *path) {
+  PX_GIVEN(path);
+  PX_SCOPED(px_file) self = NULL;
+  *out = NULL;
+  PX_TRY(px_alloc((void **)&self, sizeof *self));
+  px_object_init(self, &file_class);
+  self->writer.descriptor = -1;
+  PX_TRY(px_alloc((void **)&self->path, strlen(path) + 1));
+  memcpy(self->path, path, strlen(path) + 1);
+  PX_TRY(px__writer_open(&self->writer, self->path));
+  *out = PX_MOVE(self);
+  return PX_OK;
+}
+
+px_status px_file_write(px_file *self, const void *bytes, size_t length) {
+  PX_GIVEN(self);
+  PX_CHECK(self->writer.descriptor >= 0, PX_VALUE, "'%s' is complete", self->path);
+  return px__writer_write(&self->writer, bytes, length);
+}
+
+px_status px_file_commit(px_file *self) {
+  PX_GIVEN(self);
+  PX_CHECK(self->writer.descriptor >= 0, PX_VALUE, "'%s' is complete", self->path);
+  return px__writer_commit(&self->writer);
+}
