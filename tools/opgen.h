@@ -295,9 +295,6 @@ typedef struct og_check {
 og_check og_check_parse(const og_field *field);
 // `check NAME of TENSOR`: whether it is one, and its parts.
 bool og_check_dimension(const og_field *field, char **dim, char **tensor);
-// The error and the condition that must hold: "ValueError unless lr >= 0", or, with the prefix PX_,
-// "PX_VALUE unless lr >= 0".
-const char *og_check_sentence(const og_field *field, const char *prefix);
 // PX_CHECK of it; `params` tell which names are whole numbers.
 void og_write_check(FILE *to, const og_check *c, const og_param *params, int count);
 
@@ -311,6 +308,22 @@ FILE *og_body_begin(og_body *b);
 void og_body_end(og_body *b);
 // `const double NAME = VALUE;`, if the body mentions the name.
 void og_declare(FILE *to, const og_body *body, const char *name, const char *value);
+
+// ---- opgen_checks.c: functions of conditions
+// One of `count` names: its C name and type, and words for it. `says`: what a
+// condition says of the first name, %s being the second; for a count the noun, and `number` is how
+// it is written where a number stands.
+typedef struct og_function {
+  const char *name, *c;
+  int count;
+  og_type type;
+  const char *says, *number;
+} og_function;
+const og_function *og_function_of(const char *name);  // NULL for others
+
+// ---- opgen_words.c: checks in words
+// The error and when: "ValueError unless lr >= 0", or, with the prefix PX_, "PX_VALUE unless ...".
+const char *og_check_sentence(const og_field *field, const char *prefix);
 
 // ---- opgen_optim*.c: optimisers
 void og_optim_read(void);              // makes an op of each update

@@ -128,28 +128,6 @@ bool og_check_dimension(const og_field *field, char **dim, char **tensor) {
   return true;
 }
 
-// A status as Python's exception.
-static const char *exception_of(const char *code) {
-  static const char *const names[][2] = {
-      {"RUNTIME", "RuntimeError"},     {"VALUE", "ValueError"},
-      {"TYPE", "TypeError"},           {"INDEX", "IndexError"},
-      {"ASSERTION", "AssertionError"}, {"UNIMPLEMENTED", "NotImplementedError"}};
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-    if (!strcmp(code, names[i][0])) return names[i][1];
-  return code;
-}
-
-const char *og_check_sentence(const og_field *field, const char *prefix) {
-  char *dim, *tensor;
-  if (!strcmp(field->text, "device")) return NULL;  // as of all ops
-  if (og_check_dimension(field, &dim, &tensor))
-    return og_format("%s if %s is out of range", prefix ? "PX_INDEX" : "IndexError", dim);
-  og_check c = og_check_parse(field);
-  const char *condition = og_trimmed(field->text, strstr(field->text, " : "));
-  return og_format("%s%s unless %s", prefix ? prefix : "", prefix ? c.code : exception_of(c.code),
-                   condition);
-}
-
 // The text with its {names} is a format, and they are what it prints.
 void og_write_check(FILE *to, const og_check *c, const og_param *params, int count) {
   const char *format = "", *arguments = "";

@@ -5,22 +5,31 @@
 // is in src/call/checks.h.
 #include "opgen.h"
 
-// A function of conditions: its C name, how many names it takes, what it gives.
-static const struct {
-  const char *name, *c;
-  int count;
-  og_type type;
-} functions[] = {
-    {"ndim", "px__ndim_of", 1, OG_INT},      {"numel", "px__numel_of", 1, OG_INT},
-    {"len", "px__length_of", 1, OG_INT},     {"isfloat", "px__is_float", 1, OG_BOOL},
-    {"isbool", "px__is_bool", 1, OG_BOOL},   {"isint64", "px__is_int64", 1, OG_BOOL},
-    {"same", "px__same_sizes", 2, OG_BOOL},  {"istensor", "px__is_tensor", 1, OG_BOOL},
-    {"fits", "px__fits", 2, OG_BOOL},        {"suffix", "px__suffix", 2, OG_BOOL},
-    {"rows", "px__rows_of", 2, OG_INT},      {"classes", "px__classes", 2, OG_BOOL},
-    {"shape", "PX__SHAPE_TEXT", 1, OG_TEXT}, {"dtype", "px__class_of", 1, OG_TEXT},
-    {"ctype", "px__ctype_of", 1, OG_TEXT},   {"numbers", "PX__NUMBERS_TEXT", 1, OG_TEXT},
-    {"exact", "PX__EXACT_TEXT", 1, OG_TEXT}, {"alike", "px__same_dtype", 2, OG_BOOL}};
+static const og_function functions[] = {
+    {"ndim", "px__ndim_of", 1, OG_INT, "dimension", "%s.dim()"},
+    {"numel", "px__numel_of", 1, OG_INT, "element", "%s.numel()"},
+    {"len", "px__length_of", 1, OG_INT, "entry", "len(%s)"},
+    {"isfloat", "px__is_float", 1, OG_BOOL, "is floating point", NULL},
+    {"isbool", "px__is_bool", 1, OG_BOOL, "is bool", NULL},
+    {"isint64", "px__is_int64", 1, OG_BOOL, "is int64", NULL},
+    {"istensor", "px__is_tensor", 1, OG_BOOL, "is a tensor", NULL},
+    {"same", "px__same_sizes", 2, OG_BOOL, "has the sizes of %s", NULL},
+    {"alike", "px__same_dtype", 2, OG_BOOL, "has the dtype of %s", NULL},
+    {"fits", "px__fits", 2, OG_BOOL, "fits the dtype of %s", NULL},
+    {"suffix", "px__suffix", 2, OG_BOOL, "has the last sizes %s", NULL},
+    {"rows", "px__rows_of", 2, OG_INT, NULL, NULL},
+    {"classes", "px__classes", 2, OG_BOOL, NULL, NULL},
+    {"shape", "PX__SHAPE_TEXT", 1, OG_TEXT, NULL, NULL},
+    {"dtype", "px__class_of", 1, OG_TEXT, NULL, NULL},
+    {"ctype", "px__ctype_of", 1, OG_TEXT, NULL, NULL},
+    {"numbers", "PX__NUMBERS_TEXT", 1, OG_TEXT, NULL, NULL},
+    {"exact", "PX__EXACT_TEXT", 1, OG_TEXT, NULL, NULL}};
 enum { FUNCTIONS = sizeof functions / sizeof *functions };
+const og_function *og_function_of(const char *name) {
+  for (int i = 0; i < FUNCTIONS; i++)
+    if (!strcmp(functions[i].name, name)) return &functions[i];
+  return NULL;
+}
 // Those that take a number after the names.
 static const struct {
   const char *name, *c;
@@ -48,10 +57,9 @@ static const char *names_of(const og_op *op, const og_node *n, int count) {
 }
 
 static og_value call_of(const og_op *op, const og_node *n) {
-  for (int i = 0; i < FUNCTIONS; i++)
-    if (!strcmp(functions[i].name, n->text) && functions[i].count == n->count)
-      return (og_value){.type = functions[i].type,
-                        .c = og_format("%s(%s)", functions[i].c, names_of(op, n, n->count))};
+  const og_function *f = og_function_of(n->text);
+  if (f && f->count == n->count)
+    return (og_value){.type = f->type, .c = og_format("%s(%s)", f->c, names_of(op, n, n->count))};
   for (int i = 0; i < NUMBERED; i++) {
     int count = numbered[i].count;
     if (strcmp(numbered[i].name, n->text) || count + 1 != n->count) continue;

@@ -359,7 +359,7 @@ void optim_write_constructor(FILE *to, const optim *o) {
   fprintf(to, "// %s\n// %s.\n", og_entry_field(o->entry, "doc")->text,
           og_entry_field(o->entry, "paper")->text);
   for (const og_field *f = NULL; (f = og_entry_next(o->entry, "check", f));)
-    fprintf(to, "//   fails unless %s\n", f->text);
+    fprintf(to, "//   fails: %s\n", og_check_sentence(f, "PX_"));
   for (int i = 0; i < o->state_count; i++)
     fprintf(to, "%s%s%s", i ? ", " : "//   state: ", o->states[i].name,
             i + 1 < o->state_count ? "" : "\n");

@@ -140,6 +140,34 @@ PX_TEST(shapes_are_told_in_words_by_results) {
   CHECK(strstr(text, "any; a and b lack the dimension dim, or have size 1 there with keepdim"));
 }
 
+// Conditions as the header, the page and the docstring say them.
+PX_TEST(checks_are_told_in_words) {
+  static const char *const rows[][2] = {
+      {"alpha >= 0", "unless alpha >= 0"},
+      {"0 <= alpha < 1", "unless 0 <= alpha < 1"},
+      {"not isfloat(alpha) or isfloat(self) or isfloat(other)",
+       "if alpha is floating point, unless self or other is floating point"},
+      {"not isbool(self) and not isbool(other)", "if self or other is bool"},
+      {"not isbool(self) or not isbool(other)", "if self and other are bool"},
+      {"same(self, other) and alike(self, other)",
+       "unless self has the sizes of other and the dtype of other"},
+      {"alpha is None or ndim(self) == 1 and numel(self) == numel(other)",
+       "if alpha is given, unless self has 1 dimension and as many elements as other"},
+      {"2 <= ndim(self) <= 3 and ndim(other) >= 2",
+       "unless self has 2 or 3 dimensions and other has at least 2 dimensions"},
+      {"numel(self) > 0 and ndim(other) != 0", "if self is empty or other has no dimensions"},
+      {"ndim(self) != 2 or not ndim(other) < 3",
+       "if self has 2 dimensions and other has fewer than 3 dimensions"},
+      {"size(self, 0) % 2 == 0 or (isint64(self) and isint64(other))",
+       "unless self.size(0) % 2 == 0 or (self and other are int64)"}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    char table[512], words[256];
+    snprintf(table, sizeof table, GOOD "  check %s : VALUE \"no\"\n", rows[i][0]);
+    snprintf(words, sizeof words, "PX_VALUE %s.", rows[i][1]);
+    CHECK(strstr(show("x", table), words));
+  }
+}
+
 #define LAYER "layer X(int size=1)\n"
 PX_TEST(bad_entries_of_other_sorts) {
   REFUSED("layr X()\n", "1: expected `op`, `kernel`, `helper` or `layer`, not 'layr X()'");
