@@ -43,9 +43,15 @@ bool ext_takes_number(const px_op *op, int param) {
          (op->kind == PX_OP_POINTWISE || op->flags & PX_OP_TAKES_NUMBERS);
 }
 
-static int to_tensor(const ext_signature *s, int i, PyObject *object, px_value *out) {
+static px_tensor *take_tensor(ext_frame *frame, PyObject *object) {
+  if (!ext_is_plain(object) && ext_overrides(object)) frame->overridden = true;
+  return ext_tensor(object);
+}
+
+static int to_tensor(const ext_signature *s, int i, ext_frame *frame, PyObject *object,
+                     px_value *out) {
   if (ext_is_tensor(object)) {
-    *out = PX_T(ext_tensor(object));
+    *out = PX_T(take_tensor(frame, object));
     return 1;
   }
   px_scalar scalar;
@@ -154,7 +160,7 @@ static int to_tensors(ext_frame *frame, PyObject *object, px_value *out) {
   for (Py_ssize_t i = 0; i < count; i++) {
     PyObject *item = PySequence_Fast_GET_ITEM(sequence, i);
     if (!ext_is_tensor(item)) return 0;
-    room[i] = ext_tensor(item);
+    room[i] = take_tensor(frame, item);
   }
   *out = PX_TS(room, count);
   return 1;
@@ -205,7 +211,7 @@ static int to_value(const ext_signature *s, int i, ext_frame *frame, PyObject *o
   }
   switch (param->kind) {
     case PX_ARG_TENSOR:
-      return to_tensor(s, i, object, out);
+      return to_tensor(s, i, frame, object, out);
     case PX_ARG_TENSORS:
       return to_tensors(frame, object, out);
     case PX_ARG_SCALAR:
@@ -290,6 +296,7 @@ static int extra_keyword(const ext_signature *s, ext_frame *frame, PyObject *nam
   if (!text) return -1;
   if (!strcmp(text, "out") && (s->op->flags & PX_OP_HAS_OUT || value == Py_None)) {
     frame->out = value == Py_None ? NULL : value;
+    if (ext_overrides(value)) frame->overridden = true;
     return 1;
   }
   bool makes = ext_makes_tensors(s->op);
@@ -358,7 +365,7 @@ int ext_bind(const ext_signature *s, ext_frame *frame, PyObject *const *args, Py
   frame->ints_used = frame->owned_count = frame->memory_count = frame->tensors_used = 0;
   frame->out = NULL;
   frame->requires_grad = frame->pin_memory = frame->packed = frame->reads = false;
-  frame->inplace = false;
+  frame->inplace = frame->overridden = false;
   int fits = bind_positions(s, frame, args, nargs, &given);
   if (fits > 0 && kwnames) fits = bind_keywords(s, frame, args + nargs, kwnames, &given);
   if (fits <= 0) return fits;

@@ -196,6 +196,10 @@ struct ext_row {
 #define EXT_START(stage_, function) \
   EXT_ROW_(function, .what = EXT_ROW_START, .stage = stage_, .name = #function, .start = function)
 
+// Calls of torch's functions go to the modes that are entered (override.c).
+PyObject *ext_under_modes(PyObject *self, const ext_call *call,
+                          PyObject *(*function)(PyObject *self, const ext_call *call));
+
 // ---- methods of types and functions of modules (the owner decides which)
 #define EXT_METHOD(owner, name, signature, doc) \
   EXT_CALLABLE_(owner##_##name, #owner, #name, signature, doc, 0)
@@ -217,7 +221,9 @@ struct ext_row {
   static PyObject *id(PyObject *self, const ext_call *call); \
   static PyObject *id##_call(PyObject *self, PyObject *const *args, Py_ssize_t nargs, \
                              PyObject *kwnames) { \
-    return id(self, &(ext_call){&id##_row, NULL, args, nargs, kwnames, NULL}); \
+    const ext_call call = {&id##_row, NULL, args, nargs, kwnames, NULL}; \
+    if (__builtin_expect(ext_mode_count, 0)) return ext_under_modes(self, &call, id); \
+    return id(self, &call); \
   } \
   static PyObject *id(PyObject *self, const ext_call *call)
 

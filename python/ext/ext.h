@@ -96,6 +96,14 @@ static inline bool ext_is_tensor(PyObject *object) {
 static inline px_tensor *ext_tensor(PyObject *object) {
   return ((ext_tensor_object *)object)->tensor;
 }
+// Whether it is of no class of a program's own.
+static inline bool ext_is_plain(PyObject *object) {
+  return Py_IS_TYPE(object, ext_TensorType) || Py_IS_TYPE(object, ext_ParameterType);
+}
+// The tensor of an object as one of another class: a view, or, of an object that nobody else has
+// and that is about to end (`spent`), the tensor itself.
+PyObject *ext_as_class(PyObject *object, PyTypeObject *cls, bool spent);
+PyObject *ext_tensor_text(PyObject *self, const char *prefix);  // "tensor(" is the usual one
 // The Python object of a tensor: the one it has, or a new one. NULL gives None.
 PyObject *ext_wrap(px_tensor *tensor_take);
 PyObject *ext_wrap_as(PyTypeObject *type, px_tensor *tensor_take);
@@ -108,6 +116,26 @@ px_tensor *ext_tensor_from(PyObject *data, px_dtype dtype, px_device device);
 // The tensors of a sequence (or of one tensor): `keep` owns the sequence; at most `room` of them.
 int ext_to_tensors(PyObject *object, px_tensor **items, int room, const char *function,
                    PyObject **keep);
+
+// ---- __torch_function__ (override.c)
+extern int ext_mode_count;  // modes that are entered, of all threads
+bool ext_mode_active(void);
+int ext_mode_push(PyObject *mode);
+PyObject *ext_mode_pop(void);
+// Counts up and down how often this thread has switched off what classes take over, and modes.
+void ext_overrides_off(int classes, int modes);
+extern PyObject *ext_disabled_function;  // the __torch_function__ of classes that take over nothing
+// Whether an object, or one of several or in lists among them, takes calls over.
+bool ext_overrides(PyObject *object);
+bool ext_any_overrides(PyObject *const *args, Py_ssize_t count);
+// Whether a call of a tensor's is taken over.
+static inline bool ext_is_taken(PyObject *self) {
+  return __builtin_expect(!ext_is_plain(self) || ext_mode_count, 0) &&
+         (ext_mode_active() || ext_overrides(self));
+}
+// A call as those answer who take it over. The slot's further arguments may be NULL.
+PyObject *ext_ask(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
+PyObject *ext_ask_slot(const char *name, PyObject *self, PyObject *other, PyObject *third);
 
 // ---- other values
 PyObject *ext_device(px_device device);

@@ -72,6 +72,11 @@ static bool is_basic(PyObject *item) {
   return PyLong_CheckExact(item) || PySlice_Check(item) || item == Py_None || item == Py_Ellipsis;
 }
 static bool is_array(PyObject *item) { return !PyLong_Check(item) && ext_is_array(item); }
+// What torch.tensor makes an index of: an array, or a sequence (of numbers).
+static bool is_data(PyObject *item) {
+  return is_array(item) || (PySequence_Check(item) && !PyUnicode_Check(item) &&
+                            !PyBytes_Check(item) && !ext_is_tensor(item));
+}
 
 // How many dimensions of the tensor an item takes.
 static int dims_of(PyObject *item) {
@@ -122,7 +127,9 @@ static int apply_tensor(reading *r, px_tensor *index) {
   return take_view(r, select_view(r->view, r->dim, px_scalar_int(scalar)));
 }
 
-static int apply_data(reading *r, PyObject *item) {
+static int apply_data(reading *r, PyObject *data) {
+  EXT_OWNED *item = is_array(data) ? Py_NewRef(data) : PySequence_List(data);
+  if (!item) return -1;
   PX_SCOPED(px_tensor) index = ext_tensor_from(item, PX_DTYPE_NONE, px_cpu());
   if (!index) return -1;
   if (px_tensor_numel(index) == 0 && px_dtype_is_float(px_tensor_dtype(index))) {
@@ -155,7 +162,7 @@ static int apply_item(reading *r, PyObject *item) {
   }
   if (PyBool_Check(item)) return apply_bool(r, item == Py_True);
   if (ext_is_tensor(item)) return apply_tensor(r, ext_tensor(item));
-  if (PyList_Check(item) || PyTuple_Check(item) || is_array(item)) return apply_data(r, item);
+  if (is_data(item)) return apply_data(r, item);
   if (PyFloat_Check(item) || !PyIndex_Check(item)) return bad_index(item);
   if (ext_to_int(item, &index) < 0) return -1;
   return take_view(r, select_view(r->view, r->dim, index));
@@ -171,8 +178,8 @@ static int read_index(reading *r, PyObject *self, PyObject *index) {
   int ndim = px_tensor_ndim(r->view), dims = 0, ellipses = 0;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items); i++) {
     PyObject *item = PyTuple_GET_ITEM(items, i);
-    if (!is_basic(item) && !ext_is_tensor(item) && !PyList_Check(item) && !PyTuple_Check(item) &&
-        !PyBool_Check(item) && (PyFloat_Check(item) || !PyIndex_Check(item)) && !is_array(item))
+    if (!is_basic(item) && !ext_is_tensor(item) && !PyBool_Check(item) && !is_data(item) &&
+        (PyFloat_Check(item) || !PyIndex_Check(item)))
       return bad_index(item);
     dims += dims_of(item);
     ellipses += item == Py_Ellipsis;
@@ -225,6 +232,10 @@ static int write_picked(const reading *r, px_tensor *values, bool accumulate) {
 }
 
 // ---- reading
+static bool index_is_taken(PyObject *index) {
+  return !PyLong_CheckExact(index) && !PySlice_Check(index) && ext_any_overrides(&index, 1);
+}
+
 static PyObject *full_view(PyObject *self) {
   px_tensor *t = ext_tensor(self);
   return ext_op_named(
@@ -233,6 +244,8 @@ static PyObject *full_view(PyObject *self) {
 }
 
 PyObject *ext_getitem(PyObject *self, PyObject *index) {
+  if (ext_is_taken(self) || index_is_taken(index))
+    return ext_ask_slot("__getitem__", self, index, NULL);
   if (PyLong_CheckExact(index)) {
     int64_t i;
     px_tensor *view = ext_to_int(index, &i) < 0 ? NULL : select_view(ext_tensor(self), 0, i);
@@ -334,6 +347,10 @@ EXT_METHOD(tensor, index_put_,
 
 int ext_setitem(PyObject *self, PyObject *index, PyObject *value) {
   if (!value) EXT_FAIL_INT(PyExc_TypeError, "Tensor does not support deleting items");
+  if (ext_is_taken(self) || index_is_taken(index) || ext_overrides(value)) {
+    EXT_OWNED *done = ext_ask_slot("__setitem__", self, index, value);
+    return done ? 0 : -1;
+  }
   reading r;
   int status = read_index(&r, self, index);
   if (status == 0) status = r.index_count ? write_index(&r, value) : write_view(r.view, value);
@@ -343,6 +360,10 @@ int ext_setitem(PyObject *self, PyObject *index, PyObject *value) {
 
 // ---- the slots
 static Py_ssize_t tensor_length(PyObject *self) {
+  if (ext_is_taken(self)) {
+    EXT_OWNED *length = ext_ask_slot("__len__", self, NULL, NULL);
+    return length ? PyLong_AsSsize_t(length) : -1;
+  }
   const px_tensor *tensor = ext_tensor(self);
   if (px_tensor_ndim(tensor) == 0) EXT_FAIL_INT(PyExc_TypeError, "len() of a 0-d tensor");
   return (Py_ssize_t)px_tensor_size(tensor, 0);
@@ -363,6 +384,10 @@ static PyObject *tensor_iter(PyObject *self) {
 }
 
 static int tensor_contains(PyObject *self, PyObject *element) {
+  if (ext_is_taken(self) || ext_overrides(element)) {
+    EXT_OWNED *found = ext_ask_slot("__contains__", self, element, NULL);
+    return found ? PyObject_IsTrue(found) : -1;
+  }
   if (!ext_is_tensor(element) && !ext_is_number(element))
     EXT_FAIL_INT(PyExc_RuntimeError,
                  "Tensor.__contains__ only supports Tensor or scalar, but you passed in a %R.",

@@ -295,12 +295,50 @@ EXT_FUNCTION(torch, _rebuild_tensor,
   return ext_wrap_as((PyTypeObject *)type, PX_MOVE(made));
 }
 
+// ---- as text
+static PyObject *tensor_repr(PyObject *self) {
+  if (!ext_is_plain(self) && ext_overrides(self)) return ext_ask_slot("__repr__", self, NULL, NULL);
+  if (!ext_tensor(self)) return PyUnicode_FromString("tensor(<unset>)");
+  if (Py_IS_TYPE(self, ext_TensorType)) return ext_tensor_text(self, "tensor(");
+  char prefix[96];
+  snprintf(prefix, sizeof prefix, "%s(", ext_type_name(self));
+  return ext_tensor_text(self, prefix);
+}
+EXT_SLOT(tensor_base, tp_repr, tensor_repr);
+EXT_SLOT(tensor_base, tp_str, tensor_repr);
+
+// ---- as an object of another class
+static int need_class(PyObject *cls, const char *function) {
+  if (PyType_Check(cls) && PyType_IsSubtype((PyTypeObject *)cls, ext_TensorType)) return 0;
+  EXT_FAIL_INT(PyExc_TypeError, "%s(): argument 'cls' must be a subclass of Tensor", function);
+}
+
+PyObject *ext_as_class(PyObject *object, PyTypeObject *cls, bool spent) {
+  px_tensor *tensor = T(object);
+  if (spent && ext_is_plain(object))
+    ((ext_tensor_object *)object)->tensor = NULL;
+  else
+    tensor = ext_op_tensor(EXT_OP("alias"), PX_CALL_NEW, 1, (ext_named[]){{"self", PX_T(tensor)}});
+  return tensor ? ext_wrap_as(cls, tensor) : NULL;
+}
+
 EXT_METHOD(tensor, as_subclass, "(cls: type) -> Tensor",
-           "The same memory, without history, as an object of a class derived from Tensor.") {
+           "A view of the tensor as an object of a class derived from Tensor.") {
   EXT_ARGS(PyObject *, cls);
-  if (!PyType_Check(cls) || !PyType_IsSubtype((PyTypeObject *)cls, ext_TensorType))
-    EXT_FAIL(PyExc_TypeError, "as_subclass(): argument 'cls' must be a subclass of Tensor");
-  px_tensor *alias = NULL;
-  EXT_TRY(px_tensor_detach(&alias, T(self)));
-  return ext_wrap_as((PyTypeObject *)cls, alias);
+  if (need_class(cls, "as_subclass") < 0) return NULL;
+  return ext_as_class(self, (PyTypeObject *)cls, false);
+}
+
+EXT_STATIC_METHOD(tensor, _make_subclass,
+                  "(cls: type, data: Tensor, require_grad: bool = False) -> Tensor",
+                  "The memory of a tensor as a leaf of a class derived from Tensor.") {
+  PyObject *cls;
+  px_tensor *data;
+  bool require_grad;
+  EXT_BIND(cls, data, require_grad);
+  if (need_class(cls, "_make_subclass") < 0) return NULL;
+  PX_SCOPED(px_tensor) leaf = NULL;
+  EXT_TRY(px_tensor_detach(&leaf, data));
+  if (require_grad) EXT_TRY(px_tensor_set_requires_grad(leaf, true));
+  return ext_wrap_as((PyTypeObject *)cls, PX_MOVE(leaf));
 }

@@ -43,10 +43,11 @@ static const px_op *op_of(slot_op slot) {
   return slot_ops[slot];
 }
 
-// 1 if the object is an operand, 0 if not, -1 on errors.
+// 1 if the object is an operand, 0 if not, -1 on errors; TAKEN if it takes calls over.
 // Exact types first; PyLong_CheckExact also keeps bools, which are numbers of another dtype, out.
+enum { TAKEN = 2 };
 static inline int operand(PyObject *object, px_value *out) {
-  if (ext_is_tensor(object)) {
+  if (ext_is_plain(object)) {
     *out = PX_T(ext_tensor(object));
     return 1;
   }
@@ -60,10 +61,16 @@ static inline int operand(PyObject *object, px_value *out) {
     *out = PX_S(px_int(value));
     return 1;
   }
+  if (ext_overrides(object)) return TAKEN;
   px_scalar scalar;
-  if (!ext_is_number(object)) return 0;
-  if (ext_to_scalar(object, &scalar) < 0) return -1;
-  *out = PX_S(scalar);
+  if (ext_is_tensor(object))
+    *out = PX_T(ext_tensor(object));
+  else if (!ext_is_number(object))
+    return 0;
+  else if (ext_to_scalar(object, &scalar) < 0)
+    return -1;
+  else
+    *out = PX_S(scalar);
   return 1;
 }
 
@@ -86,12 +93,38 @@ static PyObject *call_values(slot_op slot, px_call_mode mode, px_value *args, in
   return ext_wrap(results[0]);
 }
 
+// The call as those answer who take it over: of the op's method, or, where the tensor is on the
+// right, of the method that Python has for that.
+static PyObject *ask(slot_op slot, bool inplace, PyObject *a, PyObject *b) {
+  static const char *const swapped[SLOT_OPS] = {
+      [FLOORDIV] = "__rfloordiv__", [REM] = "__rmod__",       [POW] = "__rpow__",
+      [LSHIFT] = "__rlshift__",     [RSHIFT] = "__rrshift__", [MATMUL] = "__rmatmul__"};
+  char name[32];
+  snprintf(name, sizeof name, "%s%s", slot_names[slot], inplace ? "_" : "");
+  if (ext_is_tensor(a)) return ext_ask_slot(name, a, b, NULL);
+  return ext_ask_slot(swapped[slot] ? swapped[slot] : name, b, a, NULL);
+}
+
+// The same with an array of NumPy's as a tensor over its memory. NotImplemented if there is none.
+static PyObject *with_array(PyObject *(*call)(slot_op, PyObject *, PyObject *), slot_op slot,
+                            PyObject *a, PyObject *b) {
+  bool of_left = !ext_is_tensor(a);
+  PyObject *array = of_left ? a : b, *other = of_left ? b : a;
+  if (!ext_is_array(array) || !ext_is_tensor(other)) Py_RETURN_NOTIMPLEMENTED;
+  px_tensor *made = ext_tensor_from_array(array);
+  EXT_OWNED *tensor = made ? ext_wrap(made) : NULL;
+  if (!tensor) return NULL;
+  return of_left ? call(slot, tensor, b) : call(slot, a, tensor);
+}
+
 static PyObject *binary(slot_op slot, PyObject *a, PyObject *b) {
   px_value args[PX_MAX_OPERANDS];
-  int left = operand(a, &args[0]);
-  int right = left > 0 ? operand(b, &args[1]) : 0;
+  int left = operand(a, &args[0]), right = left ? operand(b, &args[1]) : 0;
   if (left < 0 || right < 0) return NULL;
-  if (!left || !right) Py_RETURN_NOTIMPLEMENTED;
+  if (!left || !right) return with_array(binary, slot, a, b);
+  if (__builtin_expect((left | right) & TAKEN || ext_mode_count, 0) &&
+      ((left | right) & TAKEN || ext_mode_active()))
+    return ask(slot, false, a, b);
   args[2] = args[3] = PX_NONE();
   return call_values(slot, PX_CALL_NEW, args, 2);
 }
@@ -100,12 +133,14 @@ static PyObject *inplace(slot_op slot, PyObject *a, PyObject *b) {
   px_value args[PX_MAX_OPERANDS] = {PX_T(ext_tensor(a))};
   int right = operand(b, &args[1]);
   if (right < 0) return NULL;
-  if (!right) Py_RETURN_NOTIMPLEMENTED;
+  if (!right) return with_array(inplace, slot, a, b);
+  if (right == TAKEN || ext_is_taken(a)) return ask(slot, true, a, b);
   args[2] = args[3] = PX_NONE();
   return call_values(slot, PX_CALL_INPLACE, args, 2);
 }
 
 static PyObject *unary(slot_op slot, PyObject *a) {
+  if (ext_is_taken(a)) return ext_ask_slot(slot_names[slot], a, NULL, NULL);
   px_value args[PX_MAX_OPERANDS] = {PX_T(ext_tensor(a)), PX_NONE(), PX_NONE()};
   return call_values(slot, PX_CALL_NEW, args, 1);
 }
@@ -128,13 +163,15 @@ INPLACE(XX)
 
 // number - tensor is rsub(tensor, number), as in PyTorch (RsubBackward).
 static PyObject *sub(PyObject *a, PyObject *b) {
-  return ext_is_tensor(a) ? binary(SUB, a, b) : binary(RSUB, b, a);
+  if (ext_is_tensor(a)) return binary(SUB, a, b);
+  return ext_is_taken(b) ? ext_ask_slot("__rsub__", b, a, NULL) : binary(RSUB, b, a);
 }
 
 // number / tensor is reciprocal(tensor) * number (MulBackward0).
 static PyObject *divide(PyObject *a, PyObject *b) {
   if (ext_is_tensor(a)) return binary(DIV, a, b);
-  if (!ext_is_number(a)) Py_RETURN_NOTIMPLEMENTED;
+  if (ext_is_taken(b)) return ext_ask_slot("__rtruediv__", b, a, NULL);
+  if (!ext_is_number(a)) return with_array(binary, DIV, a, b);
   EXT_OWNED *inverse = unary(RECIPROCAL, b);
   return inverse ? binary(MUL, inverse, a) : NULL;
 }
@@ -143,7 +180,9 @@ static PyObject *power(PyObject *a, PyObject *b, PyObject *modulus) { return bin
 static PyObject *ipower(PyObject *a, PyObject *b, PyObject *modulus) { return inplace(POW, a, b); }
 
 static PyObject *matmul(PyObject *a, PyObject *b) {
-  if (!ext_is_tensor(a) || !ext_is_tensor(b)) Py_RETURN_NOTIMPLEMENTED;
+  PyObject *other = ext_is_tensor(a) ? b : a;
+  if (!ext_is_tensor(other) && !ext_overrides(other) && !ext_is_array(other))
+    Py_RETURN_NOTIMPLEMENTED;
   return binary(MATMUL, a, b);
 }
 
@@ -172,6 +211,10 @@ static int item_of(PyObject *self, px_scalar *out) {
 }
 
 static int truth(PyObject *self) {
+  if (ext_is_taken(self)) {
+    EXT_OWNED *answer = ext_ask_slot("__bool__", self, NULL, NULL);
+    return answer ? PyObject_IsTrue(answer) : -1;
+  }
   int64_t n = px_tensor_numel(ext_tensor(self));
   if (n > 1)
     EXT_FAIL_INT(PyExc_RuntimeError,
@@ -185,15 +228,18 @@ static int truth(PyObject *self) {
 
 static PyObject *as_int(PyObject *self) {
   px_scalar scalar;
+  if (ext_is_taken(self)) return ext_ask_slot("__int__", self, NULL, NULL);
   if (item_of(self, &scalar) < 0) return NULL;
   return scalar.kind == 'f' ? PyLong_FromDouble(scalar.v.f)
                             : PyLong_FromLongLong(px_scalar_int(scalar));
 }
 static PyObject *as_float(PyObject *self) {
   px_scalar scalar;
+  if (ext_is_taken(self)) return ext_ask_slot("__float__", self, NULL, NULL);
   return item_of(self, &scalar) < 0 ? NULL : PyFloat_FromDouble(px_scalar_float(scalar));
 }
 static PyObject *as_index(PyObject *self) {
+  if (ext_is_taken(self)) return ext_ask_slot("__index__", self, NULL, NULL);
   if (px_dtype_is_float(px_tensor_dtype(ext_tensor(self))) ||
       px_tensor_numel(ext_tensor(self)) != 1)
     EXT_FAIL(PyExc_TypeError,

@@ -146,6 +146,11 @@ static PyObject *run(const ext_signature *s, ext_frame *frame) {
   return wrap_results(s, results);
 }
 
+static bool is_taken(const ext_frame *frame) {
+  return __builtin_expect(frame->overridden || ext_mode_count, 0) &&
+         (frame->overridden || ext_mode_active());
+}
+
 static PyObject *callable_call(PyObject *object, PyObject *const *args, size_t nargsf,
                                PyObject *kwnames) {
   ext_callable *self = (ext_callable *)object;
@@ -158,10 +163,14 @@ static PyObject *callable_call(PyObject *object, PyObject *const *args, size_t n
              self->name, nargs ? Py_TYPE(args[0])->tp_name : "NoneType");
   for (int i = 0; i < self->count; i++) {
     int fits = ext_bind(&self->signatures[i], &frame, args, nargs, kwnames);
-    PyObject *result = fits > 0 ? run(&self->signatures[i], &frame) : NULL;
+    PyObject *result = fits <= 0          ? NULL
+                       : is_taken(&frame) ? ext_ask(object, args, nargs, kwnames)
+                                          : run(&self->signatures[i], &frame);
     ext_frame_done(&frame);
     if (fits) return result;
   }
+  Py_ssize_t all = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+  if (ext_any_overrides(args, all)) return ext_ask(object, args, nargs, kwnames);
   return ext_no_fit(self, &frame, args, nargs, kwnames);
 }
 

@@ -37,8 +37,9 @@ typedef struct ext_frame {
   PyObject *out;
   bool requires_grad, pin_memory;
   bool inplace;
-  bool packed;  // memory_format=torch.contiguous_format
-  bool reads;   // a number was read from a device's tensor: from which
+  bool packed;      // memory_format=torch.contiguous_format
+  bool overridden;  // a tensor's class takes calls over
+  bool reads;       // a number was read from a device's tensor: from which
   px_device read_at;
   // Why it does not fit.
   ext_misfit misfit;

@@ -156,7 +156,7 @@ static void tensor_dealloc(PyObject *object) {
   if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) Py_DECREF(type);
 }
 
-static PyObject *tensor_text(PyObject *self, const char *prefix) {
+PyObject *ext_tensor_text(PyObject *self, const char *prefix) {
   char *text = NULL;
   EXT_WAIT(px_tensor_text(&text, ext_tensor(self), prefix));
   PyObject *result = PyUnicode_FromString(text);
@@ -164,16 +164,8 @@ static PyObject *tensor_text(PyObject *self, const char *prefix) {
   return result;
 }
 
-static PyObject *tensor_repr(PyObject *self) {
-  if (!ext_tensor(self)) return PyUnicode_FromString("tensor(<unset>)");
-  if (Py_IS_TYPE(self, ext_TensorType)) return tensor_text(self, "tensor(");
-  char prefix[96];
-  snprintf(prefix, sizeof prefix, "%s(", ext_type_name(self));
-  return tensor_text(self, prefix);
-}
-
 static PyObject *parameter_repr(PyObject *self) {
-  EXT_OWNED *text = tensor_text(self, "tensor(");
+  EXT_OWNED *text = ext_tensor_text(self, "tensor(");
   return text ? PyUnicode_FromFormat("Parameter containing:\n%U", text) : NULL;
 }
 
@@ -184,8 +176,7 @@ static Py_hash_t tensor_hash(PyObject *self) { return _Py_HashPointer(self); }
   "A multi-dimensional array of one dtype on one device."
 EXT_SHARED_TYPE(tensor_base, ext_TensorBaseType, "torch._C.TensorBase", "_TensorBase",
                 ext_tensor_object, EXT_OPEN | EXT_CYCLES, TENSOR_DOC, .tp_dealloc = tensor_dealloc,
-                .tp_traverse = tensor_traverse, .tp_clear = tensor_clear, .tp_repr = tensor_repr,
-                .tp_str = tensor_repr, .tp_hash = tensor_hash,
+                .tp_traverse = tensor_traverse, .tp_clear = tensor_clear, .tp_hash = tensor_hash,
                 .tp_dictoffset = offsetof(ext_tensor_object, dict),
                 .tp_weaklistoffset = offsetof(ext_tensor_object, weak));
 

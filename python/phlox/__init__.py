@@ -24,6 +24,7 @@ _IN_PYTHON = {
         "_limits": "finfo iinfo",
         "_legacy": "set_default_tensor_type " + _TENSOR_TYPES,
         "optim": "optim",
+        "overrides": "overrides",
         "backends": "backends get_float32_matmul_precision set_float32_matmul_precision",
         "phlox.utils.dlpack": "from_dlpack to_dlpack",
         "version": "version",

@@ -65,7 +65,7 @@ NAMES = {f"{module}.{name}" for module, names in {
         "mkldnn_linear_backward_weights mkldnn_max_pool2d mkldnn_max_pool3d mode mps msort "
         "multiprocessing mvlgamma nanmean nanmedian nanquantile narrow_copy native_batch_norm "
         "native_channel_shuffle native_dropout native_group_norm native_norm nested nextafter "
-        "norm_except_dim nuclear_norm onnx orgqr ormqr overrides package parse_ir parse_schema "
+        "norm_except_dim nuclear_norm onnx orgqr ormqr package parse_ir parse_schema "
         "parse_type_comment pca_lowrank pdist permute_copy pinverse poisson polar polygamma "
         "positive prepare_multiprocessing_environment profiler put q_per_channel_axis "
         "q_per_channel_scales q_per_channel_zero_points q_scale q_zero_point qr qscheme quantile "

@@ -52,6 +52,22 @@ class Arrays(unittest.TestCase):
         self.assertEqual(torch.ones(3)[np.int64(1)].item(), 1)
         self.assertEqual(torch.arange(4)[np.array([0, 3])].tolist(), [0, 3])
 
+    def test_operators_take_arrays_element_by_element(self):
+        a, b = torch.arange(3.0), np.arange(3.0, dtype=np.float32)
+        for result, values in ((a == b, [True] * 3), (b == a, [True] * 3), (a != b, [False] * 3), (b < a + 1, [True] * 3), (b / (a + 1), [0.0, 0.5, 2 / 3]),
+                               (a / (b + 1), [0.0, 0.5, 2 / 3]), (b - a, [0.0] * 3), (a * b, [0.0, 1.0, 4.0]), (b * a, [0.0, 1.0, 4.0]), (b @ a, 5.0)):
+            self.assertIs(type(result), torch.Tensor)
+            self.assertTrue(torch.allclose(result.double(), torch.tensor(values, dtype=torch.float64)), result)
+        same = a
+        a += b
+        self.assertIs(a, same)
+        self.assertEqual(a.tolist(), [0, 2, 4])
+        w = torch.ones(3, requires_grad=True)
+        (w * b).sum().backward()
+        self.assertEqual(w.grad.tolist(), [0, 1, 2])
+        with self.assertRaisesRegex(TypeError, "can't convert np.ndarray of type numpy.str_"):
+            a == np.array(["a", "b", "c"])
+
     def test_read_only_arrays_warn(self):
         a = np.ones(2)
         a.setflags(write=False)

@@ -208,6 +208,15 @@ class Indexing(unittest.TestCase):
         self.assertEqual(x[True].shape, (1, 3, 4))
         self.assertEqual(x[()].shape, (3, 4))
 
+    def test_any_sequence_is_an_index(self):
+        x = torch.arange(6).view(2, 3)
+        self.assertEqual((x[range(1)].tolist(), x[:, range(0, 3, 2)].tolist()), ([[0, 1, 2]], [[0, 2], [3, 5]]))
+        x[:, range(2)] = 9
+        self.assertEqual(x.tolist(), [[9, 9, 2], [9, 9, 5]])
+        for bad in ("x", b"x", {1}, 1.5):
+            with self.assertRaisesRegex(IndexError, "only integers, slices"):
+                x[bad]
+
     def test_index_put(self):
         x = torch.zeros(3)
         x.index_put_((torch.tensor([0, 0, 2]),), torch.ones(3), accumulate=True)
