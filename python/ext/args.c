@@ -76,6 +76,10 @@ int ext_to_scalar(PyObject *object, px_scalar *out) {
   EXT_FAIL_INT(PyExc_TypeError, "must be Number, not %s", ext_type_name(object));
 }
 
+PyObject *ext_items(PyObject *object, const char *text) {
+  return PyList_Check(object) ? PyList_AsTuple(object) : PySequence_Fast(object, text);
+}
+
 int ext_to_ints(PyObject *object, ext_ints *out) {
   out->count = 0;
   if (PyLong_Check(object) || (!PySequence_Check(object) && PyIndex_Check(object)) ||
@@ -83,7 +87,7 @@ int ext_to_ints(PyObject *object, ext_ints *out) {
     out->count = 1;
     return ext_to_int(object, out->items);
   }
-  EXT_OWNED *sequence = PySequence_Fast(object, "must be tuple of ints");
+  EXT_OWNED *sequence = ext_items(object, "must be tuple of ints");
   if (!sequence) return -1;
   Py_ssize_t count = PySequence_Fast_GET_SIZE(sequence);
   if (count > EXT_LENGTH(out->items))
@@ -105,7 +109,7 @@ px_tensor *ext_need_tensor(PyObject *object, const char *function, const char *a
 int ext_to_tensors(PyObject *object, px_tensor **items, int room, const char *function,
                    PyObject **keep) {
   *keep = ext_is_tensor(object) ? PyTuple_Pack(1, object)
-                                : PySequence_Fast(object, "expected a sequence of Tensors");
+                                : ext_items(object, "expected a sequence of Tensors");
   if (!*keep) return -1;
   Py_ssize_t count = PySequence_Fast_GET_SIZE(*keep);
   if (count > room) {

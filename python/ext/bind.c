@@ -138,11 +138,22 @@ static PyObject *sequence_of(ext_frame *frame, PyObject *object) {
   return own(frame, sequence) < 0 ? NULL : sequence;
 }
 
+// Whether an int among the items is made by code of the program, which may change the list.
+static bool runs_code(PyObject *sequence) {
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence); i++)
+    if (!PyLong_CheckExact(PySequence_Fast_GET_ITEM(sequence, i))) return true;
+  return false;
+}
+
 static int to_ints(ext_frame *frame, PyObject *object, px_value *out) {
   if (is_integer(object)) return ints_of(frame, &object, 1, out);
   if (ext_is_tensor(object)) return 0;
   PyObject *sequence = sequence_of(frame, object);
   if (!sequence) return PyErr_Occurred() ? -1 : 0;
+  if (PyList_Check(sequence) && runs_code(sequence)) {
+    sequence = PyList_AsTuple(sequence);
+    if (!sequence || own(frame, sequence) < 0) return -1;
+  }
   return ints_of(frame, PySequence_Fast_ITEMS(sequence), PySequence_Fast_GET_SIZE(sequence), out);
 }
 

@@ -68,8 +68,10 @@ static int infer_dtype(PyObject *data, int depth, px_dtype *dtype) {
   if (ext_is_tensor(data) || ext_is_array(data)) return infer_dtype(data, 0, dtype);
   EXT_OWNED *items = PySequence_Fast(data, "");
   if (!items) return PyErr_Clear(), 0;  // reported when the values are stored
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items); i++)
-    if (infer_dtype(PySequence_Fast_GET_ITEM(items, i), depth - 1, dtype) < 0) return -1;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items); i++) {
+    EXT_OWNED *item = Py_NewRef(PySequence_Fast_GET_ITEM(items, i));
+    if (infer_dtype(item, depth - 1, dtype) < 0) return -1;
+  }
   return 0;
 }
 
@@ -129,8 +131,12 @@ static int store(filling *f, PyObject *data, int dim) {
   if (length != f->sizes->items[dim])
     EXT_FAIL_INT(PyExc_ValueError, "expected sequence of length %lld at dim %d (got %zd)",
                  (long long)f->sizes->items[dim], dim, length);
-  for (Py_ssize_t i = 0; i < length; i++)
-    if (store(f, PySequence_Fast_GET_ITEM(items, i), dim + 1) < 0) return -1;
+  for (Py_ssize_t i = 0; i < length; i++) {
+    if (PySequence_Fast_GET_SIZE(items) != length)  // an item's own code has changed it
+      EXT_FAIL_INT(PyExc_RuntimeError, "list changed size during iteration");
+    EXT_OWNED *item = Py_NewRef(PySequence_Fast_GET_ITEM(items, i));
+    if (store(f, item, dim + 1) < 0) return -1;
+  }
   return 0;
 }
 

@@ -113,6 +113,9 @@ PyObject *ext_wrap_list(px_list *list_take);  // a tuple
 px_tensor *ext_need_tensor(PyObject *object, const char *function, const char *argument);
 // A tensor from anything that torch.tensor takes. New reference.
 px_tensor *ext_tensor_from(PyObject *data, px_dtype dtype, px_device device);
+// The items of a sequence as a list or tuple that nobody else can change: a list of the program's
+// may be changed by its own items, while they are converted, or by another thread.
+PyObject *ext_items(PyObject *object, const char *text);
 // The tensors of a sequence (or of one tensor): `keep` owns the sequence; at most `room` of them.
 int ext_to_tensors(PyObject *object, px_tensor **items, int room, const char *function,
                    PyObject **keep);

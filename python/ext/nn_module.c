@@ -45,12 +45,14 @@ static int value_of_number(PyObject *object, uint8_t kind, px_value *out) {
 int ext_to_value(PyObject *object, uint8_t kind, px_value *out, ext_ints *room) {
   px_dtype dtype;
   px_device device;
+  int truth;
   *out = PX_NONE();
   if (ext_is_none(object)) return 1;
   switch (kind) {
     case PX_ARG_BOOL:
-      *out = PX_B(PyObject_IsTrue(object) == 1);
-      return 1;
+      truth = PyObject_IsTrue(object);
+      *out = PX_B(truth == 1);
+      return truth < 0 ? -1 : 1;
     case PX_ARG_INT:
     case PX_ARG_FLOAT:
       return value_of_number(object, kind, out);
@@ -579,6 +581,14 @@ EXT_SHARED_TYPE(
     .tp_weaklistoffset = offsetof(ext_module_object, weak));
 
 // ---- the layers' types
+
+static int to_module(PyObject *object, void *out) {
+  if (!ext_is_module(object))
+    EXT_FAIL_INT(PyExc_TypeError, "must be Module, not %s", ext_type_name(object));
+  *(px_module **)out = ext_module(object);
+  return ext_module_ready(object, "module");
+}
+EXT_CONVERTS(EXT_KIND_MODULE, to_module);
 
 static PyObject *types;  // dict of kind name to type
 

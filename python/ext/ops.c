@@ -35,8 +35,22 @@ static bool is_long(const px_op *op, const px_value *args) {
   return false;
 }
 
+// Another thread may take tensors out of a list of the program's meanwhile.
+static void hold(const px_op *op, const px_value *args, bool on) {
+  for (int i = 0; i < op->param_count; i++)
+    for (int k = 0; args[i].kind == PX_ARG_TENSORS && k < args[i].n; k++)
+      on ? (void)px_retain(args[i].v.tensors[k]) : px_release(args[i].v.tensors[k]);
+}
+static px_status call_long(const px_op *op, px_call_mode mode, const px_value *args,
+                           void **results) {
+  hold(op, args, true);
+  px_status status = EXT_NOGIL(px_op_call(op, mode, args, results));
+  hold(op, args, false);
+  return status;
+}
+
 static px_status call_op(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
-  if (is_long(op, args)) return EXT_NOGIL(px_op_call(op, mode, args, results));
+  if (is_long(op, args)) return call_long(op, mode, args, results);
   return px_op_call(op, mode, args, results);
 }
 

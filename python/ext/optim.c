@@ -201,7 +201,7 @@ EXT_FUNCTION(torch, _optimizer_step, "(kind: str, group: dict, state: dict) -> N
   if (!k || read_options(k, group, options) < 0) return NULL;
   PyObject *given = PyDict_GetItemString(group, "params");
   if (!given) return PyErr_SetString(PyExc_KeyError, "params"), NULL;
-  EXT_OWNED *params = PySequence_Fast(given, "params is no sequence");
+  EXT_OWNED *params = ext_items(given, "params is no sequence");
   return params ? step_group(k, options, params, state) : NULL;
 }
 
@@ -209,7 +209,7 @@ EXT_FUNCTION(torch, _clear_grads, "(params: Sequence[Tensor], set_to_none: bool)
   PyObject *params;
   bool set_to_none;
   EXT_BIND(params, set_to_none);
-  EXT_OWNED *list = PySequence_Fast(params, "params is no sequence");
+  EXT_OWNED *list = ext_items(params, "params is no sequence");
   if (!list) return NULL;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list); i++) {
     px_tensor *tensor = ext_need_tensor(PySequence_Fast_GET_ITEM(list, i), "zero_grad", "params");
@@ -304,7 +304,7 @@ EXT_FUNCTION(torch, _clip_grad_norm,
   bool error_if_nonfinite;
   px_tensor *total = NULL;
   EXT_BIND(parameters, max_norm, norm_type, error_if_nonfinite);
-  EXT_OWNED *list = PySequence_Fast(parameters, "parameters is no sequence");
+  EXT_OWNED *list = ext_items(parameters, "parameters is no sequence");
   if (!list) return NULL;
   Py_ssize_t count = PySequence_Fast_GET_SIZE(list);
   px_tensor **items = PyMem_Malloc((size_t)(count ? count : 1) * sizeof *items);

@@ -13,7 +13,7 @@ typedef struct devices {
 } devices;
 
 static int to_devices(PyObject *object, devices *out) {
-  EXT_OWNED *sequence = PySequence_Fast(object, "device_ids must be a sequence of devices");
+  EXT_OWNED *sequence = ext_items(object, "device_ids must be a sequence of devices");
   if (!sequence) return -1;
   out->count = (int)PySequence_Fast_GET_SIZE(sequence);
   if (out->count > LIMIT) EXT_FAIL_INT(PyExc_ValueError, "at most %d devices", LIMIT);
@@ -122,25 +122,27 @@ EXT_FUNCTION(torch, _gather_tensors,
 
 EXT_FUNCTION(torch, _data_parallel_check, "(module: Module, device: Device) -> None",
              "RuntimeError unless all of the module is on the device.") {
-  PyObject *module;
+  px_module *module;
   ext_cuda device;
   EXT_BIND(module, device);
-  return ext_none(px_data_parallel_check(ext_module(module), px_cuda(device.index)));
+  return ext_none(px_data_parallel_check(module, px_cuda(device.index)));
 }
 
 static PyObject *shallow(PyObject *dict, PyObject *memo) { return PyDict_Copy(dict); }
 
 EXT_FUNCTION(torch, _replicate, "(module: Module, devices: Sequence[Device]) -> list[Module]",
              NULL) {
-  PyObject *module, *devices_;
+  px_module *module;
+  PyObject *devices_;
   devices to;
   px_module *copies[LIMIT] = {NULL};
   EXT_BIND(module, devices_);
   if (to_devices(devices_, &to) < 0) return NULL;
-  EXT_WAIT(px_replicate(copies, ext_module(module), to.at, to.count));
+  EXT_WAIT(px_replicate(copies, module, to.at, to.count));
   PyObject *list = PyList_New(to.count);
   for (int i = 0; i < to.count; i++) {
-    PyObject *replica = list ? ext_module_mirror(module, copies[i], shallow, NULL) : NULL;
+    PyObject *replica =
+        list ? ext_module_mirror(px_module_user(module), copies[i], shallow, NULL) : NULL;
     if (replica)
       PyList_SET_ITEM(list, i, replica);
     else

@@ -16,9 +16,34 @@ static px_status check_list(px_value v, const char *name, int64_t least, bool fo
            "expected %s to be a single integer value or a list of 2 values to match the "
            "convolution dimensions, but got %d values",
            name, v.n);
-  for (int i = 0; i < v.n; i++)
+  for (int i = 0; i < v.n; i++) {
     PX_CHECK(v.v.ints[i] >= least, PX_RUNTIME, "%s %s is not supported",
              least ? "non-positive" : "negative", name);
+    PX_CHECK(v.v.ints[i] <= INT32_MAX, PX_RUNTIME, "integer out of range");
+  }
+  return PX_OK;
+}
+// The first dimension of a weight divides into groups.
+static px_status check_groups(const px_tensor *w, int64_t groups) {
+  char ws[128];
+  PX_CHECK(w->sizes[0] >= groups, PX_RUNTIME,
+           "Given groups=%lld, expected weight to be at least %lld at dimension 0, but got weight "
+           "of size %s instead",
+           LL(groups), LL(groups), px__size_text(ws, sizeof ws, w));
+  PX_CHECK(w->sizes[0] % groups == 0, PX_RUNTIME,
+           "Given groups=%lld, expected weight to be divisible by %lld at dimension 0, but got "
+           "weight of size [%s] instead",
+           LL(groups), LL(groups), px__size_text(ws, sizeof ws, w));
+  return PX_OK;
+}
+// A kernel of the sizes w has elements, and sizes of images and kernels can be calculated with.
+static px_status check_kernel(const int64_t *x, const int64_t *w) {
+  PX_CHECK(w[2] > 0 && w[3] > 0, PX_RUNTIME,
+           "kernel size should be greater than zero, but got kernel_height: %lld kernel_width: "
+           "%lld",
+           LL(w[2]), LL(w[3]));
+  for (int k = 2; k < 4; k++)
+    PX_CHECK(w[k] <= INT32_MAX && x[k] <= INT64_MAX / 4, PX_RUNTIME, "integer out of range");
   return PX_OK;
 }
 
@@ -41,10 +66,7 @@ static px_status check_conv(const px__conv2d_args *args) {
   PX_CHECK(!b || b->dtype == x->dtype, PX_RUNTIME,
            "Input type (%s) and bias type (%s) should be the same", px_tensor_type_name(x, name_x),
            px_tensor_type_name(b ? b : x, name_w));
-  PX_CHECK(w->sizes[0] >= groups && w->sizes[0] % groups == 0, PX_RUNTIME,
-           "Given groups=%lld, expected weight to be at least %lld at dimension 0 and divisible by "
-           "groups, but got weight of size %s instead",
-           LL(groups), LL(groups), ws);
+  PX_TRY(check_groups(w, groups));
   PX_CHECK(x->sizes[1] == w->sizes[1] * groups, PX_RUNTIME,
            "Given groups=%lld, weight of size %s, expected input%s to have %lld channels, but got "
            "%lld channels instead",
@@ -62,6 +84,7 @@ typedef struct steps {
 #define STEPS(args) ((steps){(args)->stride, (args)->padding, (args)->dilation})
 static px_status conv_sizes(const int64_t *x, const int64_t *w, steps by, int64_t *sizes) {
   int64_t padded[2], kernel[2];
+  PX_TRY(check_kernel(x, w));
   sizes[0] = x[0], sizes[1] = w[0];
   for (int k = 0; k < 2; k++) {
     padded[k] = x[2 + k] + pad_before(by.padding, k) + pad_behind(by.padding, k);
@@ -85,6 +108,25 @@ static px_status unbatched(px_call *call, const px__conv2d_args *args) {
                    padding.v.ints, padding.n, dilation.v.ints, dilation.n, args->groups));
   return px_squeeze_dim(&call->results[0], result, (int64_t[]){0}, 1);
 }
+// Of no channels PyTorch makes an image without channels; its gradients are zeros.
+static px_status without_channels(px_call *call, const px__conv2d_args *args, int64_t *sizes) {
+  const int64_t flat = -1;
+  PX_SCOPED(px_tensor) input = NULL;
+  PX_SCOPED(px_tensor) weight = NULL;
+  PX_SCOPED(px_tensor) product = NULL;
+  PX_SCOPED(px_tensor) bias = NULL;
+  PX_SCOPED(px_tensor) shifted = NULL;
+  call->composed = true;
+  PX_TRY(px_reshape(&input, args->input, &flat, 1));
+  PX_TRY(px_reshape(&weight, args->weight, &flat, 1));
+  PX_TRY(px_mul(&product, input, weight));
+  if (args->bias) {
+    PX_TRY(px_sum(&bias, args->bias, NULL, 0, false, PX_DTYPE_NONE));
+    PX_TRY(px_add(&shifted, product, bias, px_int(1)));
+  }
+  sizes[1] = 0;
+  return px_reshape(&call->results[0], shifted ? shifted : product, sizes, 4);
+}
 PX_RUN(conv2d) {
   const px_tensor *x = args->input, *w = args->weight;
   if (x->ndim == 3 && w->ndim == 4) return unbatched(call, args);
@@ -92,6 +134,7 @@ PX_RUN(conv2d) {
   PX_TRY(px__call_same_device(call));
   int64_t sizes[4];
   PX_TRY(conv_sizes(x->sizes, w->sizes, STEPS(args), sizes));
+  if (!x->sizes[1]) return without_channels(call, args, sizes);
   return px__call_result(call, 0, 4, sizes, (px_dtype)x->dtype);
 }
 
@@ -207,7 +250,8 @@ static px_status check_transposed(const px__conv_transpose2d_args *args, const p
            "Expected 3D (unbatched) or 4D (batched) input to conv_transpose2d, but got input of "
            "size: %s",
            px__size_text(xs, sizeof xs, x));
-  PX_CHECK(w->sizes[0] % groups == 0 && x->sizes[1] == w->sizes[0], PX_RUNTIME,
+  PX_TRY(check_groups(w, groups));
+  PX_CHECK(x->sizes[1] == w->sizes[0], PX_RUNTIME,
            "Given transposed=1, weight of size %s, expected input%s to have %lld channels, but got "
            "%lld channels instead",
            px__size_text(ws, sizeof ws, w), px__size_text(xs, sizeof xs, x), LL(w->sizes[0]),
@@ -226,11 +270,14 @@ static px_status check_transposed(const px__conv_transpose2d_args *args, const p
 static px_status transposed_sizes(const px__conv_transpose2d_args *args, const px_tensor *x,
                                   int64_t *sizes) {
   const px_tensor *w = args->weight;
+  PX_TRY(check_kernel(x->sizes, w->sizes));
   sizes[0] = x->sizes[0], sizes[1] = w->sizes[1] * args->groups;
   for (int k = 0; k < 2; k++) {
-    int64_t stride = px__int_at(args->stride, k), dilation = px__int_at(args->dilation, k);
-    sizes[2 + k] = (x->sizes[2 + k] - 1) * stride - 2 * px__int_at(args->padding, k) +
-                   dilation * (w->sizes[2 + k] - 1) + px__int_at(args->output_padding, k) + 1;
+    int64_t stride = px__int_at(args->stride, k), dilation = px__int_at(args->dilation, k), span;
+    PX_CHECK(!px__mul_size(x->sizes[2 + k] - 1, stride, &span) && span <= INT64_MAX / 4, PX_RUNTIME,
+             "integer out of range");
+    sizes[2 + k] = span - 2 * px__int_at(args->padding, k) + dilation * (w->sizes[2 + k] - 1) +
+                   px__int_at(args->output_padding, k) + 1;
     PX_CHECK(sizes[2 + k] > 0, PX_RUNTIME,
              "Given input size per channel: (%lld x %lld). Calculated output size per channel: "
              "dimension %d is %lld. Output size is too small",
@@ -259,8 +306,11 @@ PX_RUN(conv_transpose2d) {
   PX_TRY(px_conv2d_backward_input(&spread, x, w, sizes, 4, stride.v.ints, stride.n, padding.v.ints,
                                   padding.n, dilation.v.ints, dilation.n, args->groups));
   if (bias) {
+    char ws[128], bs[128];
     PX_CHECK(bias->ndim == 1 && bias->numel == sizes[1], PX_RUNTIME,
-             "expected bias to be 1-dimensional with %lld elements", LL(sizes[1]));
+             "Given transposed=1, weight of size %s, expected bias to be 1-dimensional with %lld "
+             "elements, but got bias of size %s instead",
+             px__size_text(ws, sizeof ws, w), LL(sizes[1]), px__size_text(bs, sizeof bs, bias));
     PX_TRY(px_reshape(&shift, bias, (int64_t[]){sizes[1], 1, 1}, 3));
     PX_TRY(px_add(&whole, spread, shift, px_int(1)));
   } else {
@@ -319,27 +369,53 @@ static px_status check_window(const char *name, const window *w) {
            "%s: stride must either be omitted, a single int, or a tuple of two ints", name);
   PX_CHECK(padding.n == 1 || padding.n == 2, PX_RUNTIME,
            "%s: padding must either be a single int, or a tuple of two ints", name);
+  const px_value lists[] = {kernel, stride, padding, w->dilation};
+  for (int i = 0; i < 4; i++)
+    for (int k = 0; k < lists[i].n; k++)
+      PX_CHECK(lists[i].v.ints[k] == (int)lists[i].v.ints[k], PX_RUNTIME, "integer out of range");
+  return PX_OK;
+}
+// Batches may be empty, images not.
+static px_status check_image(px_value x) {
+  char text[128];
+  PX_CHECK(x.n == 3 || x.n == 4, PX_RUNTIME,
+           "non-empty 3D or 4D (batch mode) tensor expected for input, but got ndim: %d", x.n);
+  for (int i = x.n - 3; i < x.n; i++)
+    PX_CHECK(x.v.ints[i] > 0, PX_RUNTIME,
+             "Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for input, but "
+             "got:%s",
+             px__sizes_text(text, sizeof text, x.n, x.v.ints));
+  return PX_OK;
+}
+// How many places the window has along dimension k, where the image has `size` elements.
+static px_status pool_places(int64_t *out, const window *w, int k, int64_t size) {
+  px_value strides = w->stride.n ? w->stride : w->kernel;
+  int64_t kernel = px__int_at(w->kernel, k), pad = px__int_at(w->padding, k);
+  int64_t step = px__int_at(strides, k), gap = w->dilation.n ? px__int_at(w->dilation, k) : 1;
+  PX_CHECK(kernel > 0, PX_RUNTIME,
+           "kernel size should be greater than zero, but got kH: %lld kW: %lld",
+           LL(px__int_at(w->kernel, 0)), LL(px__int_at(w->kernel, 1)));
+  PX_CHECK(step != 0, PX_RUNTIME, "stride should not be zero");
+  PX_CHECK(step > 0, PX_RUNTIME, "stride should be greater than zero, but got dH: %lld dW: %lld",
+           LL(px__int_at(strides, 0)), LL(px__int_at(strides, 1)));
+  PX_CHECK(pad >= 0, PX_RUNTIME, "pad must be non-negative, but got pad: %lld", LL(pad));
+  PX_CHECK(pad <= kernel / 2, PX_RUNTIME,
+           "pad should be at most half of effective kernel size, but got pad=%lld, "
+           "kernel_size=%lld and dilation=%lld",
+           LL(pad), LL(kernel), LL(gap));
+  PX_CHECK(size <= INT64_MAX / 4, PX_RUNTIME, "integer out of range");
+  *out = pooled(size, kernel, step, pad, gap, w->ceiling);
   return PX_OK;
 }
 // What the window gives of an input whose sizes are x.
 static px_status pool_sizes(const char *name, px_value x, const window *w, int64_t *sizes) {
   char text[128];
   PX_TRY(check_window(name, w));
-  PX_CHECK(x.n == 3 || x.n == 4, PX_RUNTIME,
-           "non-empty 3D or 4D (batch mode) tensor expected for input, but got ndim: %d", x.n);
+  PX_TRY(check_image(x));
   for (int i = 0; i < x.n; i++) sizes[i] = x.v.ints[i];
   for (int k = 0; k < 2; k++) {
-    int64_t size = px__int_at(w->kernel, k), pad = px__int_at(w->padding, k);
-    int64_t step = px__int_at(w->stride.n ? w->stride : w->kernel, k);
-    int64_t gap = w->dilation.n ? px__int_at(w->dilation, k) : 1, *out = &sizes[x.n - 2 + k];
-    PX_CHECK(size > 0, PX_RUNTIME, "kernel size should be greater than zero, but got kH: %lld",
-             LL(size));
-    PX_CHECK(step > 0, PX_RUNTIME, "stride should not be zero");
-    PX_CHECK(pad >= 0 && pad <= size / 2, PX_RUNTIME,
-             "pad should be at most half of effective kernel size, but got pad=%lld, "
-             "kernel_size=%lld and dilation=%lld",
-             LL(pad), LL(size), LL(gap));
-    *out = pooled(*out, size, step, pad, gap, w->ceiling);
+    int64_t *out = &sizes[x.n - 2 + k];
+    PX_TRY(pool_places(out, w, k, *out));
     PX_CHECK(*out >= 1, PX_RUNTIME, "Given input size: %s. Calculated output size is too small",
              px__sizes_text(text, sizeof text, x.n, x.v.ints));
   }

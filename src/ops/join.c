@@ -160,7 +160,8 @@ PX_RUN(repeat) {
              "Trying to create tensor with negative dimension %lld: %s",
              (long long)repeats.v.ints[d],
              px__sizes_text(text, sizeof text, repeats.n, repeats.v.ints));
-    sizes[d] = repeats.v.ints[d] * (from < 0 ? 1 : self->sizes[from]);
+    PX_CHECK(!px__mul_size(repeats.v.ints[d], from < 0 ? 1 : self->sizes[from], &sizes[d]),
+             PX_RUNTIME, "numel: integer multiplication overflow");
   }
   PX_TRY(px__call_result(call, 0, repeats.n, sizes, (px_dtype)self->dtype));
   return call->results[0]->numel ? repeat_into(call->results[0], self, repeats.v.ints) : PX_OK;
@@ -197,24 +198,30 @@ PX_RUN(repeat_interleave) {
   sizes[dim + 1] = repeats;
   PX_TRY(px_expand(&wide, column, sizes, column->ndim));
   memcpy(sizes, flat->sizes, sizeof sizes);
-  sizes[dim] *= repeats;
+  PX_CHECK(!px__mul_size(sizes[dim], repeats, &sizes[dim]), PX_RUNTIME,
+           "numel: integer multiplication overflow");
   return px_reshape(&call->results[0], wide, sizes, flat->ndim);
 }
 
 // How often each place occurs is read on the host: the result's size depends on it.
+static px_status sum_repeats(int64_t *total, const int64_t *times, int64_t n) {
+  size_t bytes;
+  *total = 0;
+  for (int64_t i = 0; i < n; i++) {
+    PX_CHECK(times[i] >= 0, PX_RUNTIME, "repeats can not be negative");
+    PX_CHECK(!px__add_size(*total, times[i], total), PX_RUNTIME,
+             "repeat_interleave: the sum of repeats is too large");
+  }
+  return px__row_major_bytes(&bytes, 1, total, PX_INT64);
+}
 static px_status spread_places(px_tensor **out, const px_tensor *repeats, int64_t n) {
   PX_SCOPED(px_tensor) wide = NULL;
   int64_t *times = NULL, *places = NULL, total = 0;
   PX_TRY(px_to(&wide, repeats, PX_INT64, PX_DEVICE_NONE, false, false));
   PX_TRY(px__alloc((void **)&times, (size_t)(n ? n : 1) * sizeof *times));
   px_status status = px_tensor_read(wide, times, (size_t)repeats->numel * sizeof *times);
-  for (int64_t i = 0; i < n && status == PX_OK; i++) {
-    if (repeats->numel == 1) times[i] = times[0];
-    if (times[i] < 0)
-      status =
-          px_error_set(PX_RUNTIME, 0, __FILE__, __LINE__, __func__, "repeats can not be negative");
-    total += times[i];
-  }
+  for (int64_t i = 1; i < n && repeats->numel == 1; i++) times[i] = times[0];
+  if (status == PX_OK) status = sum_repeats(&total, times, n);
   if (status == PX_OK)
     status = px__alloc((void **)&places, (size_t)(total ? total : 1) * sizeof *places);
   for (int64_t i = 0, at = 0; i < n && status == PX_OK; i++)
@@ -229,7 +236,10 @@ static px_status spread_places(px_tensor **out, const px_tensor *repeats, int64_
 PX_RUN(repeat_interleave_tensor) {
   px_tensor *self = args->self;
   const px_tensor *repeats = args->repeats;
+  px_dtype dtype = (px_dtype)repeats->dtype;
   int dim = 0;
+  if (dtype != PX_INT64 && dtype != PX_INT32)
+    return px__refuse_dtype(call->op, dtype, px__tensor_device(repeats));
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) places = NULL;
   if (px__given(args->dim)) {
@@ -305,6 +315,8 @@ static px_status roll_once(px_tensor **out, const px_tensor *self, int64_t shift
 PX_RUN(roll) {
   px_tensor *self = args->self;
   px_value shifts = args->shifts, dims = args->dims;
+  PX_CHECK(self->ndim || !dims.n, PX_INDEX,
+           "Dimension specified as %lld but tensor has no dimensions", (long long)dims.v.ints[0]);
   PX_SCOPED(px_tensor) at = NULL;
   if (dims.n == 0 && shifts.n == 1) {
     PX_SCOPED(px_tensor) flat = NULL;

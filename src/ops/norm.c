@@ -16,6 +16,30 @@ PX_RUN(layer_norm) {
 
 // ---- batch_norm
 
+static px_status per_channel(px_tensor **out, const px_tensor *t, int ndim) {
+  int64_t sizes[PX_MAX_DIMS];
+  for (int i = 0; i < ndim; i++) sizes[i] = i == 1 ? t->numel : 1;
+  return px_reshape(out, t, sizes, ndim);
+}
+// Scales and shifts a batch of nothing, which has no statistics.
+static px_status scale_nothing(px_call *call, const px__batch_norm_args *args) {
+  const px_tensor *x = args->input;
+  PX_SCOPED(px_tensor) weight = NULL;
+  PX_SCOPED(px_tensor) bias = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_TRY(px_clone(&y, x, NULL));
+  if (args->weight) {
+    PX_SCOPED(px_tensor) from = PX_MOVE(y);
+    PX_TRY(per_channel(&weight, args->weight, x->ndim));
+    PX_TRY(px_mul(&y, from, weight));
+  }
+  if (args->bias) {
+    PX_SCOPED(px_tensor) from = PX_MOVE(y);
+    PX_TRY(per_channel(&bias, args->bias, x->ndim));
+    PX_TRY(px_add(&y, from, bias, px_int(1)));
+  }
+  return px_to(&call->results[0], y, (px_dtype)x->dtype, PX_DEVICE_NONE, false, false);
+}
 // Moves the running statistics: the variance that is kept is the unbiased one.
 // They are no part of the graph.
 static px_status update_running(px_tensor *running, const px_tensor *now, double momentum) {
@@ -36,6 +60,7 @@ PX_RUN(batch_norm) {
             "Expected more than 1 value per channel when training, got input size torch.Size(%s)",
             px__size_text(text, sizeof text, x));
   }
+  if (x->ndim >= 2 && !x->numel) return scale_nothing(call, args);
   PX_SCOPED(px_tensor) save_mean = NULL;
   PX_SCOPED(px_tensor) invstd = NULL;
   PX_SCOPED(px_tensor) variance = NULL;
@@ -50,11 +75,6 @@ PX_RUN(batch_norm) {
 
 // ---- group_norm: layers of the channels of a group, then one scale and shift a channel
 
-static px_status per_channel(px_tensor **out, const px_tensor *t, int ndim) {
-  int64_t sizes[PX_MAX_DIMS];
-  for (int i = 0; i < ndim; i++) sizes[i] = i == 1 ? t->numel : 1;
-  return px_reshape(out, t, sizes, ndim);
-}
 PX_RUN(group_norm) {
   const px_tensor *x = args->input, *w = args->weight;
   const px_tensor *b = args->bias;

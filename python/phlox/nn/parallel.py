@@ -194,6 +194,8 @@ def data_parallel(module: Module, inputs: Any, device_ids: Sequence[Any] | None 
                   output_device: Any = None, dim: int = 0,
                   module_kwargs: dict[str, Any] | None = None) -> Any:
     """Calls a module on parts of `inputs`, as DataParallel does."""
+    if not isinstance(module, Module):
+        raise TypeError(f"data_parallel() takes a Module, not {type(module).__name__}")
     once = _Pass()
     once.module, once.dim, once.device_ids = module, dim, _device_ids(device_ids)
     once.output_device = output_device
