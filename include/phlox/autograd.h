@@ -16,11 +16,20 @@ extern "C" {
 
 typedef struct px_node px_node;
 
-// Modes of the calling thread.
+// Modes of the calling thread. docs/threads.md says what threads of the library take over.
 PX_API bool px_grad_enabled(void);
 PX_API void px_grad_set_enabled(bool enabled);
 PX_API bool px_inference_enabled(void);
 PX_API void px_inference_set_enabled(bool enabled);
+// All modes of a thread, for one that works on its behalf: `grad` is what px_grad_set_enabled set,
+// also under inference mode; `device` is px_device_preferred.
+typedef struct px_modes {
+  bool grad, inference;
+  px_device device;
+} px_modes;
+PX_API px_modes px_modes_get(void);
+PX_API void px_modes_set(px_modes modes);
+// Of the process.
 PX_API bool px_anomaly_enabled(void);
 PX_API void px_anomaly_set(bool enabled, bool check_nan);
 PX_API bool px_anomaly_checks_nan(void);  // true unless it was set otherwise

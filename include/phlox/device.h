@@ -61,12 +61,14 @@ PX_CALL px_device_set(int index);
 // Fills in the index of a cuda device that has none, and checks that the device exists; removes the
 // index of a cpu device. Errors as px_device_set.
 PX_CALL px_device_resolve(px_device *out, px_device device);
-// The device on which factories make tensors if none is given: cpu, unless the calling thread has
-// set another. PX_DEVICE_NONE resets it.
+// The device on which factories make tensors if none is given: what the calling thread prefers, or
+// else the process's (px_device_home).
 PX_API px_device px_device_default(void);
+// Sets what the calling thread prefers; PX_DEVICE_NONE: nothing. PX_VALUE for an unknown type.
 PX_CALL px_device_set_default(px_device device);
-// The device whose tensors print without `device=`: cpu, unless set; cuda without an index means
-// the current device. Setting it makes it the default device too; PX_DEVICE_NONE resets both.
+PX_API px_device px_device_preferred(void);
+// The process's default device, whose tensors print without `device=`: cpu, unless set (by
+// PX_DEVICE_NONE: the cpu again); cuda without an index means the current device.
 PX_API px_device px_device_home(void);
 PX_CALL px_device_set_home(px_device device);
 // Waits until all work on the device is done, and raises what its kernels reported (PX_INDEX ...).

@@ -42,7 +42,7 @@ PX_API bool px_dtype_is_integer(px_dtype dtype);
 PX_API px_dtype px_dtype_promote(px_dtype a, px_dtype b);
 // Whether a result of type `from` may be stored as `to` in place: not in a lower category.
 PX_API bool px_dtype_can_cast(px_dtype from, px_dtype to);
-// The floating-point type of the calling thread's new tensors if none is given; float32 unless set.
+// The floating-point type of the process's new tensors if none is given; float32 unless set.
 // Setting gives PX_TYPE for a type that is not floating-point.
 PX_API px_dtype px_dtype_default(void);
 PX_CALL px_dtype_set_default(px_dtype dtype);

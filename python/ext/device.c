@@ -179,7 +179,7 @@ EXT_FUNCTION(torch, _device_of, "(device: Device) -> device", "The device of a p
 EXT_METHOD0(device, __enter__, "device", NULL) {
   device_object *object = (device_object *)self;
   if (!object->saved) object->saved = PyList_New(0);
-  EXT_OWNED *before = object->saved ? ext_device(px_device_default()) : NULL;
+  EXT_OWNED *before = object->saved ? ext_device(px_device_preferred()) : NULL;
   if (!before || PyList_Append(object->saved, before) < 0) return NULL;
   EXT_TRY(px_device_set_default(object->device));
   return Py_NewRef(self);
@@ -188,7 +188,8 @@ EXT_METHOD(device, __exit__, "(*exc: object) -> None", NULL) {
   PyObject *saved = ((device_object *)self)->saved;
   Py_ssize_t depth = saved ? PyList_GET_SIZE(saved) : 0;
   if (!depth) EXT_FAIL(PyExc_RuntimeError, "device was not entered");
-  px_device before = device_of(PyList_GET_ITEM(saved, depth - 1));
+  PyObject *last = PyList_GET_ITEM(saved, depth - 1);
+  px_device before = last == Py_None ? PX_DEVICE_NONE : device_of(last);
   if (PyList_SetSlice(saved, depth - 1, depth, NULL) < 0) return NULL;
   return ext_none(px_device_set_default(before));
 }
@@ -196,7 +197,7 @@ EXT_METHOD(device, __exit__, "(*exc: object) -> None", NULL) {
 EXT_FUNCTION(torch, set_default_device, "(device: Device | None) -> None",
              "Sets where factories of this thread put what they make.\n\n"
              "Args:\n"
-             "    device (torch.device, str, int or None): None is the CPU again\n\n"
+             "    device (torch.device, str, int or None): None is none\n\n"
              ">>> torch.set_default_device('cpu')\n") {
   EXT_ARGS(px_device, device);
   return ext_none(px_device_set_default(device));

@@ -3,6 +3,7 @@
 //
 // Batch number b goes through slot b mod slot_count. Workers take the next number while its slot is
 // free; the consumer takes batches in order. All fields of a pass below `lock` are owned by it.
+#include "phlox/autograd.h"
 #include "phlox/data.h"
 #include "phlox/ops.h"
 
@@ -120,6 +121,7 @@ static px_status fetch(px_list **out, px_loader_iter *self, int64_t number) {
 typedef struct worker {
   px_loader_iter *pass;
   int number;
+  px_modes modes;  // of the thread that started the pass, as a worker process would have them
 } worker;
 
 // An error that nobody will see takes another language's exception with it.
@@ -163,6 +165,7 @@ static void deliver(px_loader_iter *self, int64_t number, slot result) {
 static void *work(void *argument) {
   worker self = *(worker *)argument;
   px_free(argument);
+  px_modes_set(self.modes);
   for (int64_t number; (number = claim(self.pass)) >= 0;) {
     slot result = {.full = true};
     result.status = fetch(&result.batch, self.pass, number);
@@ -175,7 +178,7 @@ static void *work(void *argument) {
 static px_status start_worker(px_loader_iter *self, int number) {
   worker *argument;
   PX_TRY(px_alloc((void **)&argument, sizeof *argument));
-  *argument = (worker){self, number};
+  *argument = (worker){self, number, px_modes_get()};
   px_status status = px_thread_start(&self->workers[number], work, argument);
   if (status != PX_OK)
     px_free(argument);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is current in the calling thread: device, streams, default device.
+// What is current in the calling thread: device, streams, default device. The default device of
+// threads that have not chosen one is the process's.
 #include "device/state.h"
 
 static _Thread_local int current_device;
-static _Thread_local px_device default_device = {PX_CPU, -1};
-static _Thread_local px_device home = {PX_CPU, -1};
+static _Thread_local px_device preferred = {-1, -1};
+static px_device home = {PX_CPU, -1};  // atomic
 
 px_status px_device_current(int *index) {
   PX_TRY(px_device_init());
@@ -33,20 +34,31 @@ px_status px_device_resolve(px_device *out, px_device device) {
   return PX_OK;
 }
 
-px_device px_device_default(void) { return default_device; }
+px_device px_device_home(void) {
+  px_device device;
+  __atomic_load(&home, &device, __ATOMIC_RELAXED);
+  return device;
+}
 
-px_status px_device_set_default(px_device device) {
-  if (device.type < 0) device = px_cpu();
+px_device px_device_preferred(void) { return preferred; }
+
+px_device px_device_default(void) { return preferred.type < 0 ? px_device_home() : preferred; }
+
+static px_status check_type(px_device device) {
   PX_CHECK(device.type < PX_DEVICE_TYPES, PX_VALUE, "there is no device type %d", device.type);
-  default_device = device;
   return PX_OK;
 }
 
-px_device px_device_home(void) { return home; }
+px_status px_device_set_default(px_device device) {
+  PX_TRY(check_type(device));
+  preferred = device;
+  return PX_OK;
+}
 
 px_status px_device_set_home(px_device device) {
-  PX_TRY(px_device_set_default(device));
-  home = default_device;
+  PX_TRY(check_type(device));
+  if (device.type < 0) device = px_cpu();
+  __atomic_store(&home, &device, __ATOMIC_RELAXED);
   return PX_OK;
 }
 

@@ -56,14 +56,14 @@ bool px_dtype_can_cast(px_dtype from, px_dtype to) {
   return from == PX_BOOL || to != PX_BOOL;
 }
 
-static _Thread_local px_dtype default_dtype = PX_FLOAT32;
+static px_dtype default_dtype = PX_FLOAT32;  // atomic
 
-px_dtype px_dtype_default(void) { return default_dtype; }
+px_dtype px_dtype_default(void) { return __atomic_load_n(&default_dtype, __ATOMIC_RELAXED); }
 
 px_status px_dtype_set_default(px_dtype dtype) {
   PX_CHECK(px_dtype_is_float(dtype), PX_TYPE,
            "only floating-point types are supported as the default type");
-  default_dtype = dtype;
+  __atomic_store_n(&default_dtype, dtype, __ATOMIC_RELAXED);
   return PX_OK;
 }
 

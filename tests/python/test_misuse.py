@@ -84,6 +84,7 @@ def objects():
     made = {}
     lib.px_fault_disarm_all()
     lib.px_device_set_default(NONE)
+    lib.px_device_set_home(NONE)
 
     def new(kind, function, *arguments):
         place = c.c_void_p()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What holds for a whole process: order between devices. Each test is a process of its own."""
+"""What holds for a whole process: order between devices, settings. Each test is a process of its own."""
 import os
+import pathlib
 import subprocess
 import sys
 import unittest
@@ -46,6 +47,121 @@ for i in range(10):
 assert (a.grad.device, b.grad.device) == (a.device, b.device)
 assert a.grad[1].item() == b.grad[1].item() == 55
 """, PHLOX_SIM_DELAY="300", PHLOX_SANITIZE=check)
+
+
+class Settings(unittest.TestCase):
+    """The table of docs/threads.md: what is the process's, what is a thread's, and who takes it over."""
+    page = pathlib.Path(__file__).resolve().parents[2] / "docs/threads.md"
+    # name: what sets it, and what tells that it is set
+    settings = {
+        "set_default_dtype": ("torch.set_default_dtype(torch.float64)", "torch.ones(1).dtype == torch.float64"),
+        "set_default_tensor_type": ("torch.set_default_tensor_type('torch.cuda.DoubleTensor')",
+                                    "torch.ones(1).is_cuda and torch.Tensor(2).is_cuda and torch.ones(1).dtype == torch.float64"),
+        "autograd.set_detect_anomaly": ("torch.autograd.set_detect_anomaly(True)", "torch.is_anomaly_enabled()"),
+        "set_printoptions": ("torch.set_printoptions(precision=1)", "repr(torch.tensor(.25)) in ('tensor(0.2)', 'tensor(0.3)')"),
+        "set_num_threads": ("torch.set_num_threads(3)", "torch.get_num_threads() == 3"),
+        "manual_seed": ("torch.manual_seed(77)", "torch.initial_seed() == 77"),
+        "set_float32_matmul_precision": ("torch.set_float32_matmul_precision('high')", "torch.get_float32_matmul_precision() == 'high'"),
+        "backends.cudnn.deterministic": ("torch.backends.cudnn.deterministic = True", "torch.backends.cudnn.deterministic"),
+        "cuda.set_sync_debug_mode": ("torch.cuda.set_sync_debug_mode('warn')", "torch.cuda.get_sync_debug_mode() == 1"),
+        "cuda.set_per_process_memory_fraction": ("torch.cuda.set_per_process_memory_fraction(1e-9)", "out_of_memory()"),
+        "cuda._sanitizer.enable_cuda_sanitizer": ("import phlox.cuda._sanitizer as s; s.enable_cuda_sanitizer()", "raced()"),
+        "set_grad_enabled": ("torch.set_grad_enabled(False)", "not torch.is_grad_enabled()"),
+        "inference_mode": ("mode = torch.inference_mode(); mode.__enter__()", "torch.is_inference_mode_enabled()"),
+        "set_default_device": ("torch.set_default_device('cuda:1')", "torch.ones(1).get_device() == 1"),
+        "cuda.set_device": ("torch.cuda.set_device(1)", "torch.cuda.current_device() == 1"),
+        "cuda.set_stream": ("torch.cuda.set_stream(torch.cuda.Stream())", "torch.cuda.current_stream() != torch.cuda.default_stream()"),
+    }
+    start = """
+import threading
+from phlox.utils.data import DataLoader, Dataset
+def out_of_memory():
+    torch.cuda.empty_cache()
+    try: torch.empty(1 << 30, device="cuda")
+    except torch.OutOfMemoryError: return True
+    return False
+def raced():
+    x = torch.ones(9, device="cuda")
+    with torch.cuda.stream(torch.cuda.Stream()):
+        try: x.zero_()
+        except RuntimeError: return True
+    return False
+def there(): return bool(%s)
+def in_thread():
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(there()))
+    thread.start(), thread.join()
+    return seen[0]
+class Replica(torch.nn.Module):
+    def forward(self, x): return torch.full_like(x, there())
+def in_replicas():
+    with torch.device("cpu"): x = torch.zeros(2, 1)
+    replicas = torch.nn.parallel.data_parallel(Replica(), x.cuda(0), device_ids=[0, 1])
+    return bool(replicas[1])
+class Items(Dataset):
+    def __len__(self): return 1
+    def __getitem__(self, i): return there()
+def in_workers():
+    return bool(list(DataLoader(Items(), num_workers=1, collate_fn=lambda batch: batch[0]))[0])
+def in_engine():
+    seen = []
+    class Look(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x): return x * 2
+        @staticmethod
+        def backward(ctx, g):
+            seen.append((g.get_device(), there()))
+            return g
+    parts = [torch.ones(1, device=f"cuda:{i}", requires_grad=True) for i in range(2)]
+    torch.autograd.backward([Look.apply(part).sum() for part in parts])
+    return dict(seen)[1]
+was = there()
+"""
+
+    def rows(self):
+        lines = [line.split("|")[1:-1] for line in self.page.read_text().splitlines() if line.startswith("| ")]
+        return {row[1].strip().strip("`"): [cell.strip() for cell in row] for row in lines[1:] if row[1].strip()}
+
+    def see(self, name, code):
+        change, there = self.settings[name]
+        return run(self.start % there + f"{change}\nassert there() and not was\n{code}", PHLOX_SIM_DEVICES="2").split()
+
+    def test_the_table_is_whole(self):
+        self.assertEqual(set(self.rows()), set(self.settings))
+
+    def test_whose_each_setting_is(self):
+        for name, row in self.rows().items():
+            with self.subTest(name):
+                self.assertEqual(self.see(name, "print(in_thread())"), [str(row[3] == "process")])
+
+    def test_replicas_have_the_grad_mode_and_their_device(self):
+        for name, taken in (("set_default_dtype", True), ("set_grad_enabled", True), ("set_default_device", False), ("cuda.set_device", True)):
+            with self.subTest(name):
+                self.assertEqual(self.see(name, "print(in_replicas())"), [str(taken)])
+
+    def test_the_engine_has_the_callers_default_device(self):
+        for name, taken in (("set_default_dtype", True), ("set_default_device", True), ("cuda.set_stream", False)):
+            with self.subTest(name):
+                self.assertEqual(self.see(name, "print(in_engine())"), [str(taken)])
+
+    def test_workers_have_what_the_thread_had_that_made_them(self):
+        for name, taken in (("set_default_dtype", True), ("set_grad_enabled", True), ("inference_mode", True), ("set_num_threads", False),
+                            ("manual_seed", False)):
+            with self.subTest(name):
+                self.assertEqual(self.see(name, "print(in_workers())"), [str(taken)])
+
+    def test_a_device_as_a_context_gives_back_that_there_was_none(self):
+        run("""
+with torch.device("cuda:1"):
+    with torch.device("cpu"): assert torch.ones(1).device.type == "cpu"
+    assert torch.ones(1).get_device() == 1
+torch.set_default_tensor_type("torch.cuda.FloatTensor")
+assert torch.ones(1).is_cuda
+torch.set_default_device("cpu")
+assert torch.ones(1).device.type == "cpu"
+torch.set_default_device(None)
+assert torch.ones(1).is_cuda
+""", PYTHONWARNINGS="ignore")
 
 
 if __name__ == "__main__":

@@ -59,6 +59,7 @@ PX_TEST(a_device_is_named_unless_it_is_the_default_types) {
   expect(there, "tensor([1., 1.], device='cuda:1')");
   OK(px_device_set_default(px_cuda(-1)));
   expect(host, "tensor([1., 1.])");
+  OK(px_device_set_default(PX_DEVICE_NONE));
   OK(px_device_set_home(px_cuda(-1)));
   CHECK(px_device_equal(px_device_default(), px_device_home()));
   expect(there, "tensor([1., 1.], device='cuda:1')");

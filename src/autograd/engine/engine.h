@@ -68,6 +68,7 @@ struct px__task {
   // a worker's launches with operands on several devices are ordered with them. Owned references.
   px_stream **peers;
   int peer_count;
+  px_modes modes;  // of the caller, for the threads that run the nodes
 };
 
 // ---- queue.c

@@ -39,6 +39,18 @@ void px_inference_set_enabled(bool enabled) {
   mark();
 }
 
+px_modes px_modes_get(void) {
+  return (px_modes){!modes.no_grad, modes.inference, px_device_preferred()};
+}
+
+void px_modes_set(px_modes taken) {
+  modes.no_grad = !taken.grad;
+  modes.inference = taken.inference;
+  mark();
+  // A thread preferred it, so there is such a device type.
+  if (px_device_set_default(taken.device) != PX_OK) px_error_clear();
+}
+
 bool px_anomaly_enabled(void) { return __atomic_load_n(&anomaly, __ATOMIC_RELAXED); }
 
 bool px_anomaly_checks_nan(void) { return __atomic_load_n(&check_nan, __ATOMIC_RELAXED); }

@@ -230,10 +230,12 @@ int px__run_depth(void) { return depth; }
 void px__run_item(px__item item) {
   int depth_before = depth;
   depth = item.depth + 1;
-  bool grad = px__grad_swap(item.task->create);
+  px_modes before = px_modes_get(), during = item.task->modes;
+  during.grad = item.task->create;
+  px_modes_set(during);
   bool failed = __atomic_load_n(&item.task->failed, __ATOMIC_RELAXED);
   if (!failed && run(item) != PX_OK) px__task_fail(item.task);
-  px__grad_swap(grad);
+  px_modes_set(before);
   depth = depth_before;
   finish(item.task);
 }

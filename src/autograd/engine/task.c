@@ -10,6 +10,7 @@ px_status px__task_init(px__task *task) {
   memset(task, 0, sizeof *task);
   pthread_mutex_init(&task->lock, NULL);
   task->device = -1;
+  task->modes = px_modes_get();
   task->number = __atomic_add_fetch(&last_number, 1, __ATOMIC_RELAXED);
   return PX_OK;
 }

@@ -40,6 +40,7 @@ def _caught():
 def _begin(dataset, number, count, seed, init):
     """Makes a process worker `number` of `count`; what went wrong, or None."""
     try:
+        torch.set_num_threads(1)  # the workers themselves keep the processor busy
         _seed(seed + number)
         dataloader.worker_info = WorkerInfo(id=number, num_workers=count, seed=seed + number,
                                             dataset=dataset)

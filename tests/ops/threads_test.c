@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whose settings are: the process's or a thread's, and which threads take them over
+// (docs/threads.md).
+#include "devices.h"
+
+#include <pthread.h>
+
+typedef struct seen {
+  px_dtype dtype;
+  px_device home, device;
+  bool grad, inference, anomaly;
+  int current, threads, edge, sync, race;
+} seen;
+
+static seen look_around(void) {
+  return (seen){.dtype = px_dtype_default(),
+                .home = px_device_home(),
+                .device = px_device_default(),
+                .grad = px_grad_enabled(),
+                .inference = px_inference_enabled(),
+                .anomaly = px_anomaly_enabled(),
+                .current = px_device_peek(),
+                .threads = px_num_threads(),
+                .edge = px_print_options_get().edgeitems,
+                .sync = px_sync_debug_get(),
+                .race = px_race_level()};
+}
+
+static void *look_from_a_thread(void *place) {
+  *(seen *)place = look_around();
+  return NULL;
+}
+
+static seen other_thread(void) {
+  pthread_t thread;
+  seen there;
+  CHECK(pthread_create(&thread, NULL, look_from_a_thread, &there) == 0);
+  pthread_join(thread, NULL);
+  return there;
+}
+
+PX_TEST(settings_of_the_process_hold_in_all_threads) {
+  simulate(2);
+  px_print_options options = px_print_options_get();
+  options.edgeitems = 9;
+  px_print_options_set(options);
+  OK(px_dtype_set_default(PX_FLOAT64));
+  OK(px_device_set_home(px_cuda(1)));
+  OK(px_set_num_threads(3));
+  OK(px_sync_debug_set(PX_SYNC_WARN));
+  px_anomaly_set(true, true);
+  px_race_enable(1, true);
+  seen there = other_thread();
+  CHECK_EQ(there.dtype, PX_FLOAT64);
+  CHECK(px_device_equal(there.home, px_cuda(1)) && px_device_equal(there.device, px_cuda(1)));
+  CHECK(there.anomaly && there.threads == 3 && there.edge == 9);
+  CHECK(there.sync == PX_SYNC_WARN && there.race);
+  OK(px_device_set_home(PX_DEVICE_NONE));
+  CHECK(px_device_equal(px_device_default(), px_cpu()));
+}
+
+PX_TEST(settings_of_a_thread_do_not_hold_in_others) {
+  simulate(2);
+  OK(px_device_set(1));
+  OK(px_device_set_default(px_cuda(1)));
+  px_grad_set_enabled(false);
+  px_inference_set_enabled(true);
+  seen there = other_thread();
+  CHECK(px_device_equal(there.device, px_cpu()) && there.current == 0);
+  CHECK(there.grad && !there.inference);
+}
+
+PX_TEST(modes_are_taken_over_as_they_are) {
+  px_grad_set_enabled(true);
+  px_inference_set_enabled(true);
+  px_modes modes = px_modes_get();
+  CHECK(modes.grad && modes.inference && modes.device.type < 0);
+  px_modes_set((px_modes){false, false, px_cuda(0)});
+  CHECK(!px_grad_enabled() && px_device_equal(px_device_default(), px_cuda(0)));
+  px_modes_set(modes);
+  CHECK(!px_grad_enabled());
+  px_inference_set_enabled(false);
+  CHECK(px_grad_enabled());
+  CHECK(px_device_equal(px_device_default(), px_cpu()));
+}
+
+// ---- threads of the library
+static px_status note(px_list **out, const int64_t *indices, int64_t count, void *context) {
+  *(seen *)context = look_around();
+  return px_list_new(out, NULL, 0);
+}
+static int64_t one(void *context) { return 1; }
+
+PX_TEST(workers_of_a_loader_have_the_modes_of_who_started_the_pass) {
+  static const px_dataset_kind kind = {.name = "look", .length = one, .batch = note};
+  seen there = {.grad = true};
+  PX_SCOPED(px_dataset) dataset = NULL;
+  PX_SCOPED(px_loader) loader = NULL;
+  PX_SCOPED(px_loader_iter) pass = NULL;
+  PX_SCOPED(px_list) batch = NULL;
+  OK(px_dataset_new(&dataset, &kind, &there));
+  OK(px_loader_new(&loader, dataset, &(px_loader_options){.workers = 1}));
+  px_grad_set_enabled(false);
+  OK(px_device_set_default(px_cuda(0)));
+  OK(px_loader_start(&pass, loader));
+  OK(px_loader_next(&batch, pass));
+  CHECK(!there.grad && px_device_equal(there.device, px_cuda(0)));
+}
+
+static px_status note_hook(px_tensor **out, px_tensor *grad, void *context) {
+  ((seen *)context)[px_tensor_device(grad).index] = look_around();
+  return PX_OK;
+}
+
+PX_TEST(the_engine_has_the_default_device_of_the_caller) {
+  simulate(2);
+  seen there[2];
+  int64_t id;
+  px_tensor *leaves[2] = {NULL}, *sums[2] = {NULL};
+  for (int i = 0; i < 2; i++) {
+    const int64_t size = 4;
+    OK(px_ones(&leaves[i], &size, 1, PX_DTYPE_NONE, px_cuda(i), false, true));
+    OK(px_sum(&sums[i], leaves[i], NULL, 0, false, PX_DTYPE_NONE));
+    OK(px_tensor_add_hook(&id, leaves[i], note_hook, there, NULL));
+  }
+  OK(px_device_set_default(px_cuda(1)));
+  OK(px_backward(2, sums, NULL, false, false));
+  for (int i = 0; i < 2; i++) {
+    CHECK(px_device_equal(there[i].device, px_cuda(1)) && there[i].current == i);
+    CHECK(!there[i].grad);
+    px_release(leaves[i]), px_release(sums[i]);
+  }
+}
+
+static px_status note_replica(int number, void *context) {
+  ((seen *)context)[number] = look_around();
+  return PX_OK;
+}
+
+PX_TEST(replicas_have_the_grad_mode_and_their_device) {
+  simulate(2);
+  seen there[2];
+  px_device devices[2] = {px_cuda(0), px_cuda(1)};
+  px_grad_set_enabled(false);
+  OK(px_device_set_default(px_cuda(1)));
+  OK(px_parallel_apply(2, devices, note_replica, there));
+  for (int i = 0; i < 2; i++) {
+    CHECK(!there[i].grad && there[i].current == i);
+    CHECK(px_device_equal(there[i].device, px_cpu()));
+  }
+}
