@@ -5,6 +5,8 @@
 #include "phlox/layers.h"
 #include "samples.h"
 
+#include <pthread.h>
+
 typedef struct layer_row {
   const char *name, *constructor, *inputs, *sizes;
 } layer_row;
@@ -235,6 +237,61 @@ static bool leaves_nothing(subject *s) {
   return true;
 }
 PX_TEST(failures_of_memory_leave_nothing) { CHECK_EQ(each_row(leaves_nothing), 0); }
+
+// ---- several threads
+
+enum { CALLERS = 4, ROUNDS = 5 };
+typedef struct caller {
+  subject *s;
+  const px_tensor *expected;
+  bool fine;
+  pthread_t thread;
+} caller;
+
+static bool is_random(const px_module *m) {
+  return px_module_training(m) && strstr(px_module_kind_of(m)->name, "ropout");
+}
+
+// Calls the layer, and sends a gradient back through it.
+static bool learn(caller *self) {
+  PX_SCOPED(px_tensor) result = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  if (forward(&result, self->s->module, self->s) != PX_OK) return report(self->s, "the call");
+  if (!is_random(self->s->module) && !same_numbers(result, self->expected))
+    return report(self->s, "the numbers");
+  if (!px_tensor_requires_grad(result)) return true;
+  OK(px_sum(&sum, result, NULL, 0, false, PX_DTYPE_NONE));
+  return px_backward(1, &sum, NULL, false, false) == PX_OK || report(self->s, "backward");
+}
+
+static void *learn_often(void *argument) {
+  caller *self = argument;
+  self->fine = true;
+  for (int i = 0; i < ROUNDS && self->fine; i++) self->fine = learn(self);
+  return NULL;
+}
+
+// Threads that call one layer at once see each other's work nowhere but in the gradients.
+static bool serves_threads(subject *s) {
+  caller callers[CALLERS];
+  PX_SCOPED(px_tensor) expected = NULL;
+  px_module_entry entry;
+  bool fine = true;
+  (void)wanted_of(s);
+  // Running statistics change in training: the layer then has state that calls write.
+  if (px_module_entry_at(s->module, PX_ENTRY_BUFFER, 0, &entry)) px_module_train(s->module, false);
+  if (forward(&expected, s->module, s) != PX_OK) return report(s, "the call");
+  for (int i = 0; i < CALLERS; i++) {
+    callers[i] = (caller){.s = s, .expected = expected};
+    CHECK(pthread_create(&callers[i].thread, NULL, learn_often, &callers[i]) == 0);
+  }
+  for (int i = 0; i < CALLERS; i++) {
+    pthread_join(callers[i].thread, NULL);
+    fine &= callers[i].fine;
+  }
+  return fine;
+}
+PX_TEST(a_layer_serves_several_threads_at_once) { CHECK_EQ(each_row(serves_threads), 0); }
 
 // ---- the constructors for C
 

@@ -164,5 +164,41 @@ assert torch.ones(1).is_cuda
 """, PYTHONWARNINGS="ignore")
 
 
+class OneModuleManyThreads(unittest.TestCase):
+    def test_a_module_serves_several_threads_at_once(self):
+        for device, check in ("cpu", "0"), ("cuda", "0"), ("cuda", "1"):
+            with self.subTest(device):
+                self.assertEqual(run("""
+import sys, threading
+from phlox import nn
+sys.setswitchinterval(1e-5)
+device, calls = "%s", []
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Dropout(0.5), nn.Linear(64, 3))
+        self.net[1].eval()
+    def forward(self, x): return self.net(x)
+net = Net().to(device)
+net.register_forward_hook(lambda *call: calls.append(1))
+x = torch.randn(5, 1, 6, 6, device=device)
+net.net[4].p = 0.0
+want = net(x)
+torch.cuda.synchronize()
+wrong = []
+def work():
+    for i in range(20):
+        with torch.set_grad_enabled(i %% 2 == 0):
+            y = net(x)
+        if not torch.equal(y, want) or y.requires_grad != (i %% 2 == 0): wrong.append(i)
+        if y.requires_grad: y.sum().backward()
+threads = [threading.Thread(target=work) for _ in range(4)]
+[t.start() for t in threads], [t.join() for t in threads]
+once = torch.autograd.grad(net(x).sum(), list(net.parameters()))
+close = [torch.allclose(p.grad, 40 * g, rtol=1e-3, atol=1e-3) for p, g in zip(net.parameters(), once)]
+print(wrong, len(calls), all(close))
+""" % device, PHLOX_SANITIZE=check), "[] 82 True\n")
+
+
 if __name__ == "__main__":
     unittest.main()
