@@ -60,7 +60,7 @@ $(GEN): $(O)/opgen $(OPS)
 	@touch $@
 # What opgen writes changes only where its text does: a new op rebuilds what it touches.
 GENHEAD  := $(addprefix $(O)/gen/,phlox/ops.h hidden_ops.h conditions.h phlox/layers.h phlox/optimizers.h layer_functions.h layer_samples.inc op_ids.h grad_functions.h run_functions.h \
-  kernel_args.h cpu_kernels.h samples.inc)
+  kernel_args.h cpu_kernels.h cuda_args.h samples.inc)
 CPUGEN   := kernels_cpu_table kernels_cpu_optim $(addprefix kernels_cpu_,0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
 $(GENSRC) $(GENHEAD) $(CPUGEN:%=$(O)/gen/%.c): $(GEN) ;
 
@@ -104,7 +104,7 @@ FATBINS  := $(patsubst backends/cuda/kernels/%.cu,$(O)/cuda/%.fatbin,$(wildcard 
 CUDAINC   = $(addprefix -isystem ,$(TOOLKIT))
 $(CUDAGEN:%=$(O)/gen/%.cu) $(CUDAROWS:.o=.c): $(GEN) ;
 $(O)/backends/cuda/%.o $(CUDAROWS) $(O)/cuda/modules.o: INCLUDES += $(CUDAINC)
-$(O)/cuda/%.fatbin: backends/cuda/kernels/%.cu
+$(O)/cuda/%.fatbin: backends/cuda/kernels/%.cu | $(GENHEAD)
 	@mkdir -p $(@D)
 	$(call say,NVCC)$(NVCC) -std=c++17 $(NVFLAGS) $(CUDAARCH) -Ibackends -I$(O)/gen -MMD -MP -MF $@.d --fatbin -o $@ $<
 $(O)/cuda/%.fatbin: $(O)/gen/%.cu

@@ -25,6 +25,23 @@ static inline void px__around(const px_operand *o, int64_t dim, int64_t *outer, 
   for (int i = 0; i < o->ndim; i++) *(i < dim ? outer : i == dim ? size : inner) *= o->sizes[i];
 }
 
+static inline int64_t px__operand_ndim(const px_operand *o) { return o->ndim; }
+// The size of a dimension (negative counts from the end), and the products of those before and
+// behind it. A 0-dim operand has one element in its dimension.
+static inline int64_t px__operand_size(const px_operand *o, int64_t dim) {
+  return o->ndim ? o->sizes[dim < 0 ? dim + o->ndim : dim] : 1;
+}
+static inline int64_t px__operand_before(const px_operand *o, int64_t dim) {
+  int64_t outer, size, inner;
+  px__around(o, dim, &outer, &size, &inner);
+  return outer;
+}
+static inline int64_t px__operand_behind(const px_operand *o, int64_t dim) {
+  int64_t outer, size, inner;
+  px__around(o, dim, &outer, &size, &inner);
+  return inner;
+}
+
 // An optional number, or another one where there is none.
 static inline double px__number_or(const px_value *v, double otherwise) {
   return v->kind == PX_ARG_NONE ? otherwise : px_value_float(*v);

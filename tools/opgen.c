@@ -334,6 +334,8 @@ static const struct {
              {"", og_write_descriptor},
              {"backward.c", og_write_backward},
              {"kernels_cpu_N.c", og_write_kernel},
+             {"cuda_args.h", og_write_launch_struct},
+             {"kernels_cuda_rows.c", og_write_launch},
              {"ops.md", og_write_page},
              {"samples.inc", og_write_samples}};
 enum { PARTS = sizeof parts / sizeof *parts };

@@ -106,8 +106,8 @@ typedef struct og_op {
   const char *kind;
   unsigned words;  // bit i: og_words[i]
   og_field turned, alias, wrapper, autocast, shape, errors, example, expr, fold, dtypes, run,
-      kernel, body, gradname, pyname, note, doc, masks, saves, nograd, domain, kind_field, expands,
-      draws;
+      kernel, body, gradname, pyname, note, doc, masks, saves, nograd, domain, kind_field, cuda,
+      expands, draws;
   og_field refusals[OG_MAX_REFUSALS];
   int refusal_count;
   og_field checks[OG_MAX_CHECKS];
@@ -274,6 +274,8 @@ og_fold og_fold_parse(const og_op *op);
 void og_write_run_views(FILE *to);
 void og_write_grad_views(FILE *to);
 void og_write_kernel_views(FILE *to);
+// The name of result r in a kernel's view: `out` of a lone one.
+const char *og_result_name(const og_op *op, int r);
 // The C expression of a helper's i-th argument, of a px_value's.
 const char *og_helper_argument(const og_op *helper, int i, const char *value);
 
@@ -353,7 +355,20 @@ og_remarks og_remarks_of(const og_op *op, bool in_c);  // for C programs, or for
 const char *og_example(const og_op *op);               // a call in C
 
 // ---- opgen_cuda.c
+// A dtype of device kernels: b bool, i integer, f float.
+typedef struct og_stamp {
+  const char *suffix, *storage, *c, *math, *dtype;
+  int bytes;
+  char kind;
+} og_stamp;
+enum { OG_STAMPS = 10 };
+extern const og_stamp og_stamps[OG_STAMPS];
+bool og_in_set(const og_op *op, const og_stamp *s);  // whether the op takes it
 void og_write_cuda(const char *folder);
+
+// ---- opgen_launch.c: a line `cuda`
+void og_write_launch_struct(FILE *to, const og_op *op);
+void og_write_launch(FILE *to, const og_op *op);
 
 // ---- opgen_layer.c
 void og_analyse_layers(void);

@@ -46,14 +46,14 @@ static bool agreed_param(const view *v, int i) {
 }
 
 // The name of result r in a view; "out" for a lone one.
-static const char *result_name(const og_op *op, int r) {
+const char *og_result_name(const og_op *op, int r) {
   const char *name = op->result_names[r] ? op->result_names[r] : "out";
   return og_param_find(op, name) < 0 ? name : og_format("out_%s", name);
 }
 static bool agreed_result(const view *v, int r) {
   for (int k = 1; k < v->count; k++)
     if (r >= v->ops[k]->result_count ||
-        strcmp(result_name(v->ops[0], r), result_name(v->ops[k], r)))
+        strcmp(og_result_name(v->ops[0], r), og_result_name(v->ops[k], r)))
       return false;
   return true;
 }
@@ -173,7 +173,7 @@ static void write_operands(FILE *to, const view *v, bool values) {
   const og_op *op = v->ops[0];
   int n = 0;
   for (int r = 0; r < op->result_count; r++, n++)
-    if (agreed_result(v, r)) write_operand(to, values, result_name(op, r), false, n);
+    if (agreed_result(v, r)) write_operand(to, values, og_result_name(op, r), false, n);
   for (int i = 0; i < op->param_count && op->params[i].type != OG_TENSORS; i++)
     if (op->params[i].type == OG_TENSOR && agreed_param(v, i))
       write_operand(to, values, op->params[i].name, op->params[i].optional, n++);

@@ -7,12 +7,7 @@
 #include "opgen.h"
 
 enum { MODULES = 8 };  // Makefile: CUDAGEN
-typedef struct stamp {
-  const char *suffix, *storage, *c, *math, *dtype;
-  int bytes;
-  char kind;  // b bool, i integer, f float
-} stamp;
-static const stamp stamps[] = {
+const og_stamp og_stamps[OG_STAMPS] = {
     {"bool", "k_bool", "bool", "bool", "PX_BOOL", 1, 'b'},
     {"u8", "uint8_t", "uint8_t", "u8", "PX_UINT8", 1, 'i'},
     {"i8", "int8_t", "int8_t", "i8", "PX_INT8", 1, 'i'},
@@ -24,9 +19,8 @@ static const stamp stamps[] = {
     {"f32", "float", "float", "f32", "PX_FLOAT32", 4, 'f'},
     {"f64", "double", "double", "f64", "PX_FLOAT64", 8, 'f'},
 };
-enum { STAMPS = sizeof stamps / sizeof *stamps };
 
-static bool in_set(const og_op *op, const stamp *s) {
+bool og_in_set(const og_op *op, const og_stamp *s) {
   const char *set = op->dtypes.text ? op->dtypes.text : "all";
   if (og_has(op, OG_W_float) && s->kind != 'f') return false;
   return !strcmp(set, "all")        ? true
@@ -51,7 +45,7 @@ static int number_at(const og_op *op, int param) {
   return n;
 }
 
-static void write_locals(FILE *to, const og_op *op, const stamp *s, const og_expr *e) {
+static void write_locals(FILE *to, const og_op *op, const og_stamp *s, const og_expr *e) {
   for (int i = 0; i < op->param_count; i++) {
     const og_param *p = &op->params[i];
     if (!(e->used >> i & 1u)) continue;
@@ -69,7 +63,7 @@ static void write_locals(FILE *to, const og_op *op, const stamp *s, const og_exp
             s->c, s->suffix, s->suffix);
 }
 
-static void write_each(FILE *to, const og_op *op, const stamp *s, const og_expr *e) {
+static void write_each(FILE *to, const og_op *op, const og_stamp *s, const og_expr *e) {
   const char *arguments = "", *inputs = "";
   int tensor = op->result_count;
   for (int i = 0; i < op->param_count; i++) {
@@ -88,7 +82,7 @@ static void write_each(FILE *to, const og_op *op, const stamp *s, const og_expr 
           gives_bool(op) ? "bool" : s->c, e->text, inputs);
 }
 
-static void write_function(FILE *to, const og_op *op, const stamp *s) {
+static void write_function(FILE *to, const og_op *op, const og_stamp *s) {
   og_expr e = og_rewrite(op, op->expr.text, op->expr.place, s->math, s->c, NULL, false);
   fprintf(to,
           "extern \"C\" __global__ void __launch_bounds__(K_LOOP)\n    %s_%s(const "
@@ -129,9 +123,10 @@ static void write_pointwise_row(FILE *to, const og_op *op, int module) {
   if (e.asks)
     fprintf(to, "      .test_param = %d, .test_text = %s,\n", e.test_param, og_quote(e.test_text));
   fprintf(to, "      .functions = {\n");
-  for (int i = 0; i < STAMPS; i++)
-    if (in_set(op, &stamps[i]))
-      fprintf(to, "          [%s] = \"%s_%s\",\n", stamps[i].dtype, op->name, stamps[i].suffix);
+  for (int i = 0; i < OG_STAMPS; i++)
+    if (og_in_set(op, &og_stamps[i]))
+      fprintf(to, "          [%s] = \"%s_%s\",\n", og_stamps[i].dtype, op->name,
+              og_stamps[i].suffix);
   fprintf(to, "      }};\n  return px__cuda_pointwise_run(l, &op);\n}\n");
   fprintf(to, "PX_CUDA_ROW(%s, \"%s\", run_%s);\n\n", op->name, op->name, op->name);
 }
@@ -209,16 +204,21 @@ static FILE *create(const char *folder, const char *name, const char *include) {
 
 void og_write_cuda(const char *folder) {
   FILE *modules[MODULES], *rows = create(folder, "kernels_cuda_rows.c", "cuda/host/kernel.h");
+  FILE *structs = create(folder, "cuda_args.h", "cuda/params.h");
   FILE *folds = create(folder, "kernels_cuda_fold.cu", "cuda/kernels/fold.cuh");
   for (int m = 0; m < MODULES; m++)
     modules[m] = create(folder, og_format("kernels_cuda_%d.cu", m), "cuda/kernels/loop.cuh");
+  fprintf(structs, "#pragma once\n\n");
+  fprintf(rows, "#include \"cuda_args.h\"\n\n");
   for (int i = 0; i < og.count; i++) {
     const og_op *op = og.ops[i];
+    og_write_launch_struct(structs, op);
+    og_write_launch(rows, op);
     if (is_pointwise(op)) {
       int m = og_shard(op, MODULES);
       fprintf(modules[m], "// %s: %s\n", op->name, op->expr.text);
-      for (int k = 0; k < STAMPS; k++)
-        if (in_set(op, &stamps[k])) write_function(modules[m], op, &stamps[k]);
+      for (int k = 0; k < OG_STAMPS; k++)
+        if (og_in_set(op, &og_stamps[k])) write_function(modules[m], op, &og_stamps[k]);
       fprintf(modules[m], "\n");
       write_pointwise_row(rows, op, m);
     } else if (is_fold(op)) {
@@ -227,6 +227,7 @@ void og_write_cuda(const char *folder) {
     }
   }
   for (int m = 0; m < MODULES; m++) og_finish(modules[m]);
+  og_finish(structs);
   og_finish(folds);
   og_finish(rows);
 }

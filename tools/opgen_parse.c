@@ -117,7 +117,8 @@ void og_op_field(og_op *op, char *line, og_place at) {
                 {"saves", &op->saves},       {"domain", &op->domain},     {"nograd", &op->nograd},
                 {"turned", &op->turned},     {"alias", &op->alias},       {"wrapper", &op->wrapper},
                 {"autocast", &op->autocast}, {"shape", &op->shape},       {"errors", &op->errors},
-                {"example", &op->example},   {"expands", &op->expands},   {"draws", &op->draws}};
+                {"example", &op->example},   {"expands", &op->expands},   {"draws", &op->draws},
+                {"cuda", &op->cuda}};
   if (!strcmp(name, "grad")) {
     parse_grad(op, text, at);
     return;
@@ -152,8 +153,8 @@ void og_op_end(const og_op *op) {
   bool made = op->made_count > 0;
   if (made && !og_is(op, "kernel"))
     og_die(op->made[0].place, "result of %s, which is no kernel op", op->name);
-  if (!made && (op->expands.text || op->draws.text))
-    og_die(at, "op %s has expands or draws, but no result", op->name);
+  if (!made && (op->expands.text || op->draws.text || op->cuda.text))
+    og_die(at, "op %s has expands, draws or cuda, but no result", op->name);
   if (og_is(op, "reduce") && op->run.text) og_die(at, "run of %s, which is %s", op->name, op->kind);
   bool first = op->param_count && op->params[0].type == OG_TENSOR;
   if (og_has_inplace(op) && !first)

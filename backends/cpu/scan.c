@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Running sums and products along one dimension, forwards or backwards, in double or int64.
+// Running sums, products and extremes along one dimension, in double or int64; sums go backwards
+// too.
 //
 // Lines along the dimension are independent of each other. A line goes through a block at a time,
 // so that any dtypes and strides will do; lines that lie side by side go a row of them at a time.
@@ -191,4 +192,69 @@ PX_KERNEL(cumprod_backward) {
   scan s = {
       .run = cumprod_backward_line, .out = args->out, .in = args->self, .grad = args->grad_output};
   return run(&s, args->dim);
+}
+
+// ---- cummax, cummin: the later of equals, and a NaN before all
+
+typedef struct extremes {
+  const px_operand *values, *indices, *in;
+  int dim;
+  int64_t length;
+  bool least;
+} extremes;
+
+// n more elements, from place `from` on, of which the best so far is *best at *place.
+#define EXTREMES(T, is_nan) \
+  static void extremes_##T(T *e, int64_t *places, int64_t n, int64_t from, T *best, \
+                           int64_t *place, bool least) { \
+    for (int64_t i = 0; i < n; i++) { \
+      bool beats = least ? e[i] <= *best : e[i] >= *best; \
+      if (*place < 0 || beats || is_nan(e[i])) *best = e[i], *place = from + i; \
+      e[i] = *best, places[i] = *place; \
+    } \
+  }
+#define NEVER(x) false
+EXTREMES(double, isnan)
+EXTREMES(int64_t, NEVER)
+
+static void extremes_of_lines(void *context, int64_t begin, int64_t end) {
+  const extremes *s = context;
+  bool real = px_dtype_is_float((px_dtype)s->in->dtype);
+  int dtype = real ? PX_FLOAT64 : PX_INT64;
+  for (int64_t k = begin; k < end; k++) {
+    px__line_place where = px__line_find(s->in, s->dim, k);
+    line in = px__line_of(s->in, &where), out = px__line_of(s->values, &where);
+    line at = px__line_of(s->indices, &where);
+    union {
+      double f[BLOCK];
+      int64_t i[BLOCK];
+    } room;
+    double best = 0;
+    int64_t whole = 0, place = -1, places[BLOCK];
+    for (int64_t i = 0; i < s->length; i += BLOCK) {
+      int64_t n = s->length - i < BLOCK ? s->length - i : BLOCK;
+      px__cpu_convert(&room, 8, dtype, in.at + i * in.stride, in.stride, in.dtype, n);
+      if (real)
+        extremes_double(room.f, places, n, i, &best, &place, s->least);
+      else
+        extremes_int64_t(room.i, places, n, i, &whole, &place, s->least);
+      px__cpu_convert(out.at + i * out.stride, out.stride, out.dtype, &room, 8, dtype, n);
+      px__cpu_convert(at.at + i * at.stride, at.stride, at.dtype, places, 8, PX_INT64, n);
+    }
+  }
+}
+static px_status running_extremes(extremes *s, int64_t dim) {
+  int64_t size, outer, inner;
+  px__around(s->in, dim, &outer, &size, &inner);
+  s->dim = (int)(dim < 0 ? dim + s->in->ndim : dim), s->length = size;
+  if (size) px__cpu_parallel(outer * inner, PARALLEL / size + 1, extremes_of_lines, s);
+  return PX_OK;
+}
+PX_KERNEL(cummax) {
+  extremes s = {.values = args->values, .indices = args->indices, .in = args->self};
+  return running_extremes(&s, args->dim);
+}
+PX_KERNEL(cummin) {
+  extremes s = {.values = args->values, .indices = args->indices, .in = args->self, .least = true};
+  return running_extremes(&s, args->dim);
 }

@@ -8,7 +8,7 @@ static const char tensor_names[] =
     "as_strided_scatter bitwise_left_shift bitwise_left_shift_ bitwise_right_shift "
     "bitwise_right_shift_ cauchy_ ccol_indices cdouble cfloat chalf cholesky cholesky_inverse "
     "cholesky_solve coalesce col_indices conj_physical conj_physical_ copysign copysign_ "
-    "corrcoef cov cross crow_indices cummax cummin cumprod_ cumsum_ deg2rad deg2rad_ dense_dim "
+    "corrcoef cov cross crow_indices cumprod_ cumsum_ deg2rad deg2rad_ dense_dim "
     "dequantize det diagflat diagonal_scatter diff digamma digamma_ dist dsplit eig erfinv "
     "erfinv_ fill_diagonal_ float_power float_power_ fmax fmin frexp gcd gcd_ geometric_ geqrf "
     "has_names heaviside heaviside_ histc histogram hsplit i0 i0_ igamma igamma_ igammac "

@@ -36,7 +36,7 @@ NAMES = {f"{module}.{name}" for module, names in {
         "conj_physical conj_physical_ conv3d conv_tbc conv_transpose3d convolution copysign "
         "corrcoef cov cpu cross crow_indices_copy ctc_loss cudnn_affine_grid_generator "
         "cudnn_batch_norm cudnn_convolution cudnn_convolution_add_relu cudnn_convolution_relu "
-        "cudnn_convolution_transpose cudnn_grid_sampler cudnn_is_acceptable cummax cummin "
+        "cudnn_convolution_transpose cudnn_grid_sampler cudnn_is_acceptable "
         "cumulative_trapezoid deg2rad deg2rad_ dequantize det detach_ detach_copy diagflat "
         "diagonal_copy diagonal_scatter diff digamma dist distributed distributions dropout_ dsmm "
         "dsplit dstack eig embedding embedding_bag embedding_renorm_ empty_quantized "

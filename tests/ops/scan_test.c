@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Running sums and products beside a loop, along lines that lie in one piece and side by side.
+// Running sums, products and extremes beside a loop, along lines that lie in one piece and side by
+// side.
 #include "kernels_help.h"
 
 static double at(const px_tensor *t, int64_t i) {
@@ -60,4 +61,78 @@ PX_TEST(the_gradient_of_sums_side_by_side_runs_backwards) {
     }
   }
   px_release(y);
+}
+
+// ---- cummax, cummin
+
+// Beside a loop, where the later of equals wins and a NaN beats all; along `dim` of a matrix.
+static void check_extremes(const px_tensor *x, int64_t dim, bool least) {
+  PX_SCOPED(px_tensor) values = NULL;
+  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) copy = NULL;
+  OK(px_clone(&copy, x, "contiguous_format"));
+  OK((least ? px_cummin : px_cummax)(&values, &places, x, dim));
+  CHECK_EQ(px_tensor_dtype(values), px_tensor_dtype(x));
+  CHECK_EQ(px_tensor_dtype(places), PX_INT64);
+  const int64_t *sizes = px_tensor_sizes(x), length = sizes[dim], columns = sizes[1];
+  for (int64_t line = 0; line < sizes[1 - dim]; line++) {
+    double best = 0;
+    int64_t place = -1;
+    for (int64_t i = 0; i < length; i++) {
+      int64_t e = dim == 0 ? i * columns + line : line * columns + i;
+      double v = at(copy, e);
+      bool better = place < 0 || isnan(v) || (!isnan(best) && (least ? v <= best : v >= best));
+      if (better) best = v, place = i;
+      CHECK(at(values, e) == best || (isnan(best) && isnan(at(values, e))));
+      CHECK_EQ((int64_t)at(places, e), place);
+    }
+  }
+}
+PX_TEST(extremes_of_every_dtype_along_rows_and_columns) {
+  static const int64_t shapes[][2] = {{1, 9}, {5, 8}, {3, 1200}, {700, 2}};
+  for (int dtype = 0; dtype < PX_DTYPE_COUNT; dtype++)
+    for (int i = 0; i < 4; i++) {
+      PX_SCOPED(px_tensor) turned = NULL;
+      PX_SCOPED(px_tensor) x = pattern((px_dtype)dtype, 2, shapes[i]);
+      OK(px_transpose(&turned, x, 0, 1));
+      for (int k = 0; k < 4; k++) {
+        check_extremes(x, k & 1, k >> 1);
+        check_extremes(turned, k & 1, k >> 1);
+      }
+    }
+}
+PX_TEST(the_later_of_equals_wins_and_the_latest_nan) {
+  PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(2, 5), VALUES(2, 1, 2, NAN, 3, 1, NAN, 0, NAN, -1));
+  check_extremes(x, 1, false);
+  check_extremes(x, 1, true);
+  PX_SCOPED(px_tensor) values = NULL;
+  PX_SCOPED(px_tensor) places = NULL;
+  OK(px_cummax(&values, &places, x, -1));
+  ELEMENTS(places, 0, 0, 0, 2, 3, 3, 0, 1, 1, 3, 3);
+}
+PX_TEST(extremes_of_one_number_and_of_none) {
+  PX_SCOPED(px_tensor) one = made(PX_FLOAT32, 0, NULL, VALUES(3));
+  PX_SCOPED(px_tensor) none = made(PX_FLOAT32, S(2, 0), NULL);
+  px_tensor *values = NULL, *places = NULL;
+  OK(px_cummin(&values, &places, one, -1));
+  ELEMENTS(values, 0, 3);
+  ELEMENTS(places, 0, 0);
+  px_release(values), px_release(places);
+  OK(px_cummax(&values, &places, none, 1));
+  CHECK_EQ(px_tensor_numel(places), 0);
+  px_release(values), px_release(places);
+  FAILS(px_cummax(&values, &places, one, 1), PX_INDEX,
+        "Dimension out of range (expected to be in range of [-1, 0], but got 1)");
+  FAILS(px_cummin(&values, &places, none, 2), PX_INDEX, "[-2, 1], but got 2");
+}
+PX_TEST(the_gradient_of_an_extreme_adds_up_where_it_was) {
+  PX_SCOPED(px_tensor) x = made(PX_FLOAT32, S(5), VALUES(1, 3, 2, 3, 0));
+  PX_SCOPED(px_tensor) g = made(PX_FLOAT32, S(5), VALUES(1, 2, 4, 8, 16));
+  px_tensor *values = NULL, *places = NULL;
+  OK(px_tensor_set_requires_grad(x, true));
+  OK(px_cummax(&values, &places, x, 0));
+  CHECK_TEXT(node_name(values), "CummaxBackward0");
+  OK(px_backward(1, &values, &g, false, false));
+  ELEMENTS(px_tensor_grad(x), 0, 1, 6, 0, 24, 0);
+  px_release(values), px_release(places);
 }

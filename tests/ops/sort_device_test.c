@@ -230,6 +230,27 @@ PX_TEST(running_sums_of_short_rows) {
   same_take("running products", x, y);
   px_release(whole), px_release(a), px_release(b);
 }
+// Short and long rows, columns, NaN, and equal numbers.
+PX_TEST(running_extremes_are_the_cpus) {
+  static const px_dtype dtypes[] = {PX_BOOL,    PX_UINT8,    PX_INT64,   PX_INT16,
+                                    PX_FLOAT16, PX_BFLOAT16, PX_FLOAT32, PX_FLOAT64};
+  static const int64_t shapes[][2] = {{300, 1}, {40, 31}, {7, 33}, {2, 5003}, {1, 64}};
+  arrange();
+  for (int k = 0; k < 8; k++)
+    for (int i = 0; i < 5; i++) {
+      px_tensor *a = mixed(MIXED, dtypes[k], 2, shapes[i]), *b = there(a);
+      for (int way = 0; way < 4; way++) {
+        px_tensor *want[2] = {0}, *got[2] = {0};
+        px_status (*op)(px_tensor **, px_tensor **, const px_tensor *, int64_t) =
+            way & 1 ? px_cummin : px_cummax;
+        OK(op(&want[0], &want[1], a, way >> 1));
+        OK(op(&got[0], &got[1], b, way >> 1));
+        same_take("running extremes", want[0], got[0]);
+        same_take("their places", want[1], got[1]);
+      }
+      px_release(a), px_release(b);
+    }
+}
 PX_TEST(running_sums_are_the_same_every_time) {
   static const double some = 0.1, great = 1e9, small = -1e-9;
   arrange();

@@ -105,7 +105,7 @@ PX_TEST(bad_results) {
   REFUSED(ONE("  result [] : self\n  expands dim\n"), "6: x has no tensor 'dim'");
   REFUSED(ONE("  result [] : self\n  draws 4\n"),
           "6: expected `draws NUMBER by NUMBER` in an op with a generator");
-  REFUSED(ONE("  expands self\n"), "1: op x has expands or draws, but no result");
+  REFUSED(ONE("  expands self\n"), "1: op x has expands, draws or cuda, but no result");
   REFUSED(ONE("  check device\n"), "5: check device of x, which has no result line");
   REFUSED(ONE("  check dm of self\n"), "5: x has no int 'dm' or no tensor 'self'");
   REFUSED(GOOD "  result [] : self\n", "5: result of x, which is no kernel op");
@@ -130,6 +130,41 @@ PX_TEST(results_become_run_functions) {
        TWO("  result b = sizes(size) : int64\n  result a = rows(self, len(size)) : wide(self)\n"));
   CHECK(strstr(text, "return px__shape_result(call, 0, &s, d);"));
   CHECK(strstr(text, "PX_TRY(px__shape_result(call, 1, &s, d));"));
+}
+#define CUDA(line) ONE("  dtypes float\n  result [dim] : self\n  cuda " line "\n")
+PX_TEST(bad_launches) {
+  REFUSED(CUDA("lines"), "7: expected `cuda MODULE by NUMBER with NAME = NUMBER, ...`");
+  REFUSED(CUDA("lines by m"), "7: unknown 'm' in the cuda line of x");
+  REFUSED(CUDA("lines by numel(dim)"), "7: 'dim' in the cuda line of x is no tensor");
+  REFUSED(CUDA("lines by numel(other)"), "7: 'other' in the cuda line of x is no tensor");
+  REFUSED(CUDA("lines by 1 with dim = 2"), "7: `with` of x wants NAME = NUMBER, with new names");
+  REFUSED(CUDA("lines by 1 with numel(out)"), "7: `with` of x wants NAME = NUMBER, with new names");
+  REFUSED(ONE("  result [] : whole(self)\n  cuda lines by 1\n"),
+          "5: cuda of x, whose result has no dtype that is known before");
+  REFUSED(KERNEL("Tensor[] list) -> Tensor", "  result [] : int64\n  cuda lines by 1\n"),
+          "6: cuda of x, which begins with no tensor, or has no result line");
+  REFUSED(
+      "op x(Tensor self) -> Tensor\n  kind kernel inplace\n  doc D.\n"
+      "  result sizes(self) : self\n  cuda lines by 1\n",
+      "5: cuda of x, which changes a tensor");
+}
+PX_TEST(launches_become_structs_and_functions_of_the_host) {
+  show("x", KERNEL("Tensor self, Tensor at, float p, bool b, str s) -> (Tensor a, Tensor n)",
+                   "  dtypes float\n  check isint64(at) : RUNTIME \"at\"\n"
+                   "  result a, n = sizes(at) : self, int64\n"
+                   "  cuda lines by each * 2 with each = numel(a) // ndim(self)\n"));
+  CHECK_EQ(status, 0);
+  CHECK(strstr(text,
+               "typedef struct k_x {\n  k_where where;\n  void *a;\n  int64_t *n;\n"
+               "  const void *self;\n  const int64_t *at;\n  double p;\n  int32_t b;\n"
+               "  int64_t each;\n} k_x;"));
+  CHECK(strstr(text, "K_KERNEL(x, bf16, __nv_bfloat16, k_x)") && !strstr(text, "K_KERNEL(x, i64"));
+  CHECK(strstr(text, ".at = px__cuda_dense_in(&d, args->at, PX_INT64),"));
+  CHECK(strstr(text, ".n = px__cuda_dense_out(&d, args->n, PX_INT64),"));
+  CHECK(strstr(text,
+               "p.each = px__quotient(px_operand_numel(args->a), "
+               "px__operand_ndim(args->self));"));
+  CHECK(strstr(text, "px__cuda_over(l, \"lines\", functions[dtype], (p.each * 2), &p)"));
 }
 PX_TEST(shapes_are_told_in_words_by_results) {
   show("x", "op x(Tensor self) -> Tensor\n  kind kernel\n  doc D.\n  result sizes(self) : self\n");

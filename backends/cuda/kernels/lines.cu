@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lines along a dimension: running sums and products. Operands are dense, outer x size x inner.
+// Lines along a dimension: running sums, products and extremes. Operands are dense, outer x size x
+// inner.
 //
 // Lines in one piece (inner = 1) are read and written in vectors of 16 bytes by warps: short ones
 // several to a warp, most ones a warp each, few long ones a block of K_BLOCK threads a tile. Lines
 // whose elements are apart are cut into chunks, a thread each; neighbouring threads have
 // neighbouring lines, so that their elements share lines of memory.
+#include "cuda_args.h"
 #include "tiles.cuh"
 
 // ---- scans, in double or int64
@@ -272,3 +274,67 @@ static __device__ __forceinline__ void cumprod_backward_body(const k_lines &p) {
 }
 K_KERNEL(cumprod_backward, i64, int64_t, k_lines)
 K_KERNEL(cumprod_backward, f64, double, k_lines)
+
+// ---- cummax, cummin: the later of equals, and a NaN before all
+
+template <bool MOST, typename C>
+static __device__ __forceinline__ bool beats(C later, C earlier) {
+  return (MOST ? later >= earlier : later <= earlier) || later != later;
+}
+
+// A line in one piece, by a warp: of 32 neighbours at a time each finds the best up to itself, then
+// that of all before.
+template <bool MOST, typename S, typename P>
+static __device__ __forceinline__ void extremes_of_row(const P &p, int64_t row) {
+  typedef typename k_type<S>::number C;
+  int lane = (int)(threadIdx.x % 32);
+  const S *in = (const S *)p.self + row * p.size;
+  S *values = (S *)p.values + row * p.size;
+  int64_t *indices = p.indices + row * p.size, carried_at = 0;
+  C carried = C();
+  for (int64_t first = 0; first < p.size; first += 32) {
+    int64_t i = first + lane, at = i;
+    C best = i < p.size ? (C)k_get(in[i]) : C();
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+      C other = (C)__shfl_up_sync(~0u, best, step);
+      int64_t other_at = __shfl_up_sync(~0u, at, step);
+      if (lane >= step && !beats<MOST>(best, other)) best = other, at = other_at;
+    }
+    if (first > 0 && !beats<MOST>(best, carried)) best = carried, at = carried_at;
+    if (i < p.size) k_put(values + i, best), indices[i] = at;
+    carried = (C)__shfl_sync(~0u, best, 31), carried_at = __shfl_sync(~0u, at, 31);
+  }
+}
+// A line whose elements are apart, by a thread.
+template <bool MOST, typename S, typename P>
+static __device__ __forceinline__ void extremes_of_line(const P &p, int64_t line) {
+  typedef typename k_type<S>::number C;
+  int64_t from = line / p.inner * p.size * p.inner + line % p.inner, at = 0;
+  C best = C();
+  for (int64_t i = 0; i < p.size; i++) {
+    C x = k_get(((const S *)p.self)[from + i * p.inner]);
+    if (i == 0 || beats<MOST>(x, best)) best = x, at = i;
+    k_put((S *)p.values + from + i * p.inner, best);
+    p.indices[from + i * p.inner] = at;
+  }
+}
+template <bool MOST, typename S, typename P>
+static __device__ __forceinline__ void extremes_of_lines(const P &p) {
+  if (p.inner == 1)
+    for (int64_t row = k_thread() / 32; row < p.outer; row += k_threads() / 32)
+      extremes_of_row<MOST, S>(p, row);
+  else
+    for (int64_t line = k_thread(); line < p.outer * p.inner; line += k_threads())
+      extremes_of_line<MOST, S>(p, line);
+}
+template <typename S>
+static __device__ __forceinline__ void cummax_body(const k_cummax &p) {
+  extremes_of_lines<true, S>(p);
+}
+K_KERNELS_cummax
+template <typename S>
+static __device__ __forceinline__ void cummin_body(const k_cummin &p) {
+  extremes_of_lines<false, S>(p);
+}
+K_KERNELS_cummin
