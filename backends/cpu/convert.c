@@ -5,6 +5,7 @@
 #include "cpu/convert.h"
 
 #include "cpu/half.h"
+#include "cpu/vector.h"
 
 #include <string.h>
 
@@ -125,7 +126,7 @@ static void copy_bytes(char *to, const char *from, int64_t n) {
     else if (fs == 0) \
       for (T one = n ? *f : 0, *end = t + n; t < end; t++) *t = one; \
     else if (fs == -item) \
-      _Pragma("GCC ivdep") for (int64_t i = 0; i < n; i++) t[i] = f[-i]; \
+      PX__CPU_APART for (int64_t i = 0; i < n; i++) t[i] = f[-i]; \
     else \
       for (int64_t i = 0; i < n; i++) t[i] = *(const T *)(const void *)(from + i * fs); \
   }

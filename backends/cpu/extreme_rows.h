@@ -10,7 +10,7 @@
     if (n >= LANES) { \
       memcpy(lane, e, sizeof lane); \
       for (i = LANES; i + LANES <= n; i += LANES) \
-        PX__FOLD_KEEP for (int k = 0; k < LANES; k++) lane[k] = CHOOSE(lane[k], e[i + k]); \
+        PX__CPU_ROLLED for (int k = 0; k < LANES; k++) lane[k] = CHOOSE(lane[k], e[i + k]); \
       for (int k = 0; k < LANES; k++) top = CHOOSE(top, lane[k]); \
     } \
     for (; i < n; i++) top = CHOOSE(top, e[i]); \

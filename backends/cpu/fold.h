@@ -6,6 +6,7 @@
 // of threads. Inputs of other dtypes are converted in blocks.
 #pragma once
 #include "cpu/math.h"
+#include "cpu/vector.h"
 
 enum { PX__CPU_LANES = 16, PX__CPU_BLOCK = 1024 };
 
@@ -26,13 +27,6 @@ typedef struct px__cpu_fold {
 // float32 and float64 elements, NULL where the op has none.
 px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds);
 
-#ifdef __clang__
-#define PX__FOLD_LOOP _Pragma("clang loop vectorize(assume_safety)")
-#define PX__FOLD_KEEP
-#else
-#define PX__FOLD_LOOP _Pragma("GCC ivdep")
-#define PX__FOLD_KEEP _Pragma("GCC unroll 1")
-#endif
 #define PX__WIDE_i64 PX_INT64
 #define PX__WIDE_f32 PX_FLOAT64
 #define PX__WIDE_f64 PX_FLOAT64
@@ -43,7 +37,7 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
 // From the functions identity_, map_, combine_ (of T) and merge_, finish_ (of D). Where combine_
 // chooses between floats, gcc makes branches of it unless the loop over the lanes stays one.
 #define PX__CPU_FOLD(NAME, S, T, D) PX__CPU_FOLD_BY(, NAME, S, T, D)
-#define PX__CPU_FOLD_CHOICE(NAME, S, T, D) PX__CPU_FOLD_BY(PX__FOLD_KEEP, NAME, S, T, D)
+#define PX__CPU_FOLD_CHOICE(NAME, S, T, D) PX__CPU_FOLD_BY(PX__CPU_ROLLED, NAME, S, T, D)
 #define PX__CPU_FOLD_BY(LOOP, NAME, S, T, D) \
   static void fold_identity_##NAME##_##S(void *wide, int64_t n) { \
     for (int64_t i = 0; i < n; i++) ((D *)wide)[i] = identity_##NAME##_##S(); \
@@ -79,7 +73,7 @@ px_status px__cpu_fold_run(const px_launch *l, const px__cpu_fold *const *folds)
   static void fold_column_##NAME##_##S(void *narrow, const void *elements, int64_t n) { \
     T *a = narrow; \
     const T *e = elements; \
-    PX__FOLD_LOOP for (int64_t i = 0; i < n; i++) a[i] = \
+    PX__CPU_APART for (int64_t i = 0; i < n; i++) a[i] = \
         combine_##NAME##_##S(a[i], map_##NAME##_##S(e[i])); \
   } \
   static void fold_widen_##NAME##_##S(void *wide, void *narrow, int64_t n) { \

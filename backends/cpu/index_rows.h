@@ -3,6 +3,7 @@
 // and offsets are in bytes.
 #pragma once
 #include "cpu/half.h"
+#include "cpu/vector.h"
 #include "phlox/backend.h"
 
 // n elements of `from`, along a line of `to`.
@@ -22,7 +23,7 @@ typedef struct moves {
     T *t = (T *)(void *)to_; \
     const T *f = (const T *)(const void *)from_; \
     if (ts == item && fs == item) { \
-      _Pragma("GCC ivdep") for (int64_t k = 0; k < n; k++) { \
+      PX__CPU_APART for (int64_t k = 0; k < n; k++) { \
         T a = t[k], b = f[k]; \
         (void)a; \
         t[k] = (T)(expr); \

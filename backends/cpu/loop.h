@@ -7,6 +7,7 @@
 // Operands may be the same memory (in-place), never partly overlapping.
 #pragma once
 #include "cpu/math.h"
+#include "cpu/vector.h"
 
 typedef void (*px__cpu_row)(char *const *p_, const int64_t *s_, int64_t n_, const px_launch *l);
 typedef struct px__cpu_pointwise {
@@ -23,14 +24,7 @@ static inline bool px__cpu_is(const px_value *v, const char *text) {
   return v->kind == PX_ARG_TEXT && !strcmp(v->v.text, text);
 }
 
-#ifdef __clang__
-#define PX__CPU_LOOP \
-  _Pragma("clang loop vectorize(assume_safety)") for (int64_t k_ = 0; k_ < n_; k_++)
-#define PX__CPU_ROLLED
-#else
-#define PX__CPU_ROLLED _Pragma("GCC unroll 1")
-#define PX__CPU_LOOP _Pragma("GCC ivdep") for (int64_t k_ = 0; k_ < n_; k_++)
-#endif
+#define PX__CPU_LOOP PX__CPU_APART for (int64_t k_ = 0; k_ < n_; k_++)
 
 // The operand of an optional tensor; absent ones read as zero.
 #define PX__CPU_MAYBE(T, a, i) \

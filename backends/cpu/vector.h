@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// What gcc and clang are told of a loop, each in its own words.
+#pragma once
+
+// PX__CPU_APART: no pass reads what another one writes, so that it is vectorised without a test.
+// PX__CPU_ROLLED: gcc leaves it a loop, which it then vectorises; clang does so unasked.
+#ifdef __clang__
+#define PX__CPU_APART _Pragma("clang loop vectorize(assume_safety)")
+#define PX__CPU_ROLLED
+#else
+#define PX__CPU_APART _Pragma("GCC ivdep")
+#define PX__CPU_ROLLED _Pragma("GCC unroll 1")
+#endif
