@@ -44,8 +44,10 @@ WORDS = {"tensor": torch.Tensor, "parameter": torch.nn.Parameter,
          "module_list": torch.nn.ModuleList,
          "sequential": torch.nn.Sequential, "module_dict": torch.nn.ModuleDict}
 
-SCOPES = "enable_grad inference_mode set_grad_enabled detect_anomaly set_detect_anomaly".split()
 BASES = {"Size": "tuple[int, ...]"}
+# Classes that have the members of another one: those that are written by hand once.
+AS = {"ModuleList": "Sequential", **dict.fromkeys(
+    "enable_grad inference_mode set_grad_enabled detect_anomaly set_detect_anomaly".split(), "no_grad")}
 
 
 def by_hand(path):
@@ -64,7 +66,7 @@ def by_hand(path):
     body = ast.parse(text).body
     classes = [node for node in body if isinstance(node, ast.ClassDef)]
     found = {node.name: members_of(node.body) for node in classes}
-    found.update((scope, found["no_grad"]) for scope in SCOPES)
+    found.update((name, found[other]) for name, other in AS.items())
     return {**found, "": members_of(node for node in body if node not in classes)}
 
 
