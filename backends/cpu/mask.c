@@ -142,6 +142,7 @@ static void write_elements(const selection *s, const unit *x, const int32_t *at,
                            int64_t row) {
   const char *from = start_of(s->from, x);
   int64_t stride = last_stride(s->from);
+  // NOLINTBEGIN(clang-analyzer-core.UndefinedBinaryOperatorResult): `at` has n places
   switch (px__cpu_item[s->from->dtype]) {
     case 1:
       TAKE(uint8_t) break;
@@ -152,6 +153,7 @@ static void write_elements(const selection *s, const unit *x, const int32_t *at,
     default:
       TAKE(uint64_t)
   }
+  // NOLINTEND(clang-analyzer-core.UndefinedBinaryOperatorResult)
 }
 
 static void write_pieces(void *context, int64_t begin, int64_t end) {

@@ -129,7 +129,8 @@ static bool first_line(const job *t, const lines *x, scratch *s) {
 static bool scratch_new(scratch *s, const job *t) {
   s->counts = malloc(sizeof *s->counts);
   s->room[0] = malloc((size_t)(t->hold * t->rooms) * sizeof *s->room[0]);
-  for (int i = 1; s->room[0] && i < t->rooms; i++) s->room[i] = s->room[0] + i * t->hold;
+  for (int i = 1; s->room[0] && i < t->rooms && i < MOST_ROOM; i++)
+    s->room[i] = s->room[0] + i * t->hold;
   return s->counts && s->room[0];
 }
 

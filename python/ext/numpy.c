@@ -142,10 +142,11 @@ static PyObject *interface_of(const px_tensor *t, void *data, int version) {
   px_dtype dtype = px_tensor_dtype(t);
   size_t size = px_dtype_size(dtype);
   int ndim = px_tensor_ndim(t);
-  char typestr[8], kind = dtype == PX_BOOL           ? 'b'
-                          : px_dtype_is_float(dtype) ? 'f'
-                          : dtype == PX_UINT8        ? 'u'
-                                                     : 'i';
+  char typestr[8];
+  int kind = dtype == PX_BOOL           ? 'b'
+             : px_dtype_is_float(dtype) ? 'f'
+             : dtype == PX_UINT8        ? 'u'
+                                        : 'i';
   snprintf(typestr, sizeof typestr, "%c%c%zu", size == 1 ? '|' : '<', kind, size);
   PyObject *strides = px_tensor_is_contiguous(t)
                           ? Py_NewRef(Py_None)

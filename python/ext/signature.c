@@ -18,7 +18,7 @@ static const char *end_of(const char *at, const char *ends) {
   int depth = 0;
   for (char quote = 0; *at; at++) {
     if (quote) {
-      quote = *at == quote ? 0 : quote;
+      if (*at == quote) quote = 0;
       continue;
     }
     if (depth == 0 && strchr(ends, *at)) break;
@@ -230,6 +230,7 @@ static int bind_name(const ext_row *row, PyObject *name, PyObject *value, PyObje
   int i = name_index(row, name);
   if (i < 0 || row->params[i].kind == EXT_KIND_REST)
     EXT_FAIL_INT(PyExc_TypeError, "%s() got an unexpected keyword argument '%U'", said(row), name);
+  // NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Branch): the row has no other parameters
   if (given[i])
     EXT_FAIL_INT(PyExc_TypeError, "%s() got multiple values for argument '%U'", said(row), name);
   given[i] = value;
@@ -324,6 +325,7 @@ int ext_bind_call(const ext_call *call, int count, const ext_place *places, cons
     const struct ext_param *param = &row->params[i];
     if (param->kind == EXT_KIND_REST) {
       *(ext_rest *)places[i].at = (ext_rest){call->args + (direct - first), nargs - direct};
+      // NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Branch): all `count` are set above
     } else if (!given[i] || (given[i] == Py_None && param->takes_none)) {
       if (!given[i] && param->required) return missing(row, i);
       if (set_default(param, places[i].at) < 0) return -1;

@@ -306,6 +306,7 @@ static void start(px_call *call, const px_op *op, px_call_mode mode) {
 // The result takes self's place: it must be as large, and of a dtype that self can hold.
 static px_status put_result(px_tensor *self, const px_tensor *made) {
   char have[128], want[128];
+  // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a call that worked has made a result
   bool same = self->ndim == made->ndim &&
               !memcmp(self->sizes, made->sizes, (size_t)self->ndim * sizeof *self->sizes);
   PX_CHECK(same, PX_RUNTIME, "output with shape %s doesn't match the broadcast shape %s",

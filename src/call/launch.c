@@ -69,6 +69,7 @@ static inline px_status list(listing *x, const char *op, const px_tensor *t, boo
 static void turn(listing *x) {
   px_operand *o = &x->operands[x->n - 1];
   for (int d = 0; d < 2; d++) {
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the op demands this operand
     x->turned[0][d] = o->sizes[1 - d];
     x->turned[1][d] = o->strides[1 - d];
   }

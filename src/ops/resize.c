@@ -73,15 +73,16 @@ static px_status tables_fill(tables *t, const struct mode *m, const px_tensor *x
                              int64_t to, double scale, bool corners) {
   int64_t *places[TAPS], one[TAPS];
   float *weights[TAPS], weight[TAPS];
-  for (int k = 0; k < m->taps; k++) {
+  const int taps = m->taps;
+  for (int k = 0; k < taps; k++) {
     PX_TRY(px_tensor_empty(&t->places[k], 1, &to, PX_INT64, px_cpu()));
     PX_TRY(px_tensor_empty(&t->weights[k], 1, &to, PX_FLOAT32, px_cpu()));
     places[k] = px__tensor_at(t->places[k]), weights[k] = px__tensor_at(t->weights[k]);
   }
   for (int64_t i = 0; i < to; i++) {
     m->spread(place_of(m, i, x->sizes[dim], to, scale, corners), x->sizes[dim], one, weight);
-    for (int k = 0; k < m->taps; k++) places[k][i] = one[k];
-    for (int k = 0; k < m->taps && m->taps > 1; k++) weights[k][i] = weight[k];
+    for (int k = 0; k < taps; k++) places[k][i] = one[k];
+    for (int k = 0; k < taps && taps > 1; k++) weights[k][i] = weight[k];
   }
   return PX_OK;
 }
@@ -97,6 +98,7 @@ static px_status tap(px_tensor **out, const px_tensor *x, int dim, const tables 
   px_device device = px__tensor_device(x);
   PX_TRY(px_to(&places, t->places[k], PX_INT64, device, false, false));
   if (!weighed) return px_index_select(out, x, dim, places);
+  // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): what weighs has weights
   for (int d = 0; d < x->ndim; d++) sizes[d] = d == dim ? t->weights[k]->numel : 1;
   PX_TRY(px_index_select(&picked, x, dim, places));
   PX_TRY(px_to(&weights, t->weights[k], (px_dtype)x->dtype, device, false, false));

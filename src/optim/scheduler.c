@@ -104,6 +104,7 @@ static px_status take_options(px_scheduler *self, const double *options, const i
                               int count) {
   const px_scheduler_kind *kind = self->kind;
   for (int k = 0; k < kind->option_count; k++)
+    // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): the kind's options are all given, or none
     self->options[k] = options && !isnan(options[k]) ? options[k] : kind->options[k].fallback;
   self->milestone_count = count;
   PX_TRY(px_alloc((void **)&self->milestones, (size_t)(count + 1) * sizeof *milestones));

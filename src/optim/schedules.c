@@ -19,7 +19,10 @@ double px__passed(const px_schedule_point *at) {
 
 double px__restarts(const px_schedule_point *at, double period, double times) {
   double epoch = times == 1 ? fmod(at->epoch, period) : at->epoch;
-  for (; epoch >= period; period *= times) epoch -= period;
+  while (epoch >= period) {
+    epoch -= period;
+    period *= times;
+  }
   return M_PI * epoch / period;
 }
 

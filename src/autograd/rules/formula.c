@@ -24,6 +24,7 @@ static px_status keep_dims(px_tensor **out, const px_tensor *t, px_value sizes, 
                            bool keepdim) {
   int64_t kept[PX_MAX_DIMS];
   uint32_t reduced = reduced_dims(dim, sizes.n);
+  // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): there are sizes.n of them
   for (int d = 0; d < sizes.n; d++) kept[d] = reduced >> d & 1u ? 1 : sizes.v.ints[d];
   if (keepdim || px_tensor_ndim(t) == sizes.n) {
     *out = px_retain(t);
