@@ -165,7 +165,7 @@ static px_status train(job *j) {
 static px_status predict(job *j, px_tensor *images, int64_t *labels) {
   PX_SCOPED(px_tensor) scores = NULL;
   PX_SCOPED(px_tensor) best = NULL;
-  px_module_train(j->net, false);
+  PX_TRY(px_module_train(j->net, false));
   px_grad_set_enabled(false);
   px_status status = forward(&scores, j, images);
   px_grad_set_enabled(true);

@@ -136,7 +136,7 @@ def functions(name, rows, indent="", first=""):
 def members(cls, name):
     hand = BY_HAND.get(name, {})
     text = plain("".join(line for lines in hand.values() for line in lines))
-    known = {"__dict__", *hand, *(torch._OF_TENSOR.split() if cls is torch.Tensor else ())}
+    known = {"__dict__", *hand, *methods_in_python(cls)}
     for member, rows in TABLE.classes.get(cls, {}).items():
         if member in known:
             continue
@@ -162,19 +162,22 @@ def class_text(name, cls):
         return f"class {name}(NamedTuple):\n{fields}"
     base = plain(BASES.get(name, base))
     body = (quoted(cls.__doc__, "    ") if cls.__doc__ else "") + members(cls, name)
-    if cls is torch.Tensor:
-        body += in_python()
+    body += in_python(cls)
     return f"class {name}{f'({base})' if base else ''}:\n{body or '    ...' + chr(10)}"
 
 
-def in_python():
-    """The methods of Tensor in _tensor.py and _functional.py, with the types they say."""
+def methods_in_python(cls):
+    return torch._METHODS.get(cls, ("", ""))[1].split()
+
+
+def in_python(cls):
+    """The methods of a class of C in a file of Python, with the types they say."""
     import inspect
     text = ""
-    for name in torch._OF_TENSOR.split():
-        method = getattr(torch.Tensor, name)
+    for name in methods_in_python(cls):
+        method = getattr(cls, name)
         signature = str(inspect.signature(method)).replace("'", "").replace("_C.", "")
-        text += f"    def {name}{plain(signature)}:\n{quoted(method.__doc__ or name, '        ')}"
+        text += f"    def {name}{plain(signature)}:\n{quoted(inspect.cleandoc(method.__doc__ or name), '        ')}"
     return text
 
 

@@ -45,6 +45,7 @@ extern "C" {
   XX(IO, "input/output error", "OSError") \
   XX(NOT_FOUND, "no such file", "FileNotFoundError") \
   XX(STOP, "end of iteration", "StopIteration") \
+  XX(RECURSION, "too deep a nest", "RecursionError") \
   XX(FOREIGN, "error of the embedding language", "") \
   XX(BUG, "internal error; please report it", "SystemError")
 typedef enum px_status {

@@ -23,6 +23,9 @@ PX_API int64_t px_dict_size(const px_dict *dict);
 PX_API const char *px_dict_name(const px_dict *dict, int64_t i);  // NULL past the end
 PX_API px_tensor *px_dict_value(const px_dict *dict, int64_t i);
 
+// Gives one result for `count` inputs.
+typedef px_status (*px_module_function)(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                                        int count);
 // What a kind of module is.
 typedef struct px_module_kind {
   const char *name;  // "Linear"
@@ -33,8 +36,7 @@ typedef struct px_module_kind {
   int param_count;
   // Makes parameters and buffers from the attributes; NULL if there are none.
   px_status (*init)(px_module *self);
-  // Gives one result for `count` inputs. NULL: the module cannot be called.
-  px_status (*forward)(px_tensor **out, px_module *self, px_tensor *const *inputs, int count);
+  px_module_function forward;  // NULL: the module cannot be called
   // The text between the parentheses of the printed form: a template, or a function; NULL: none. In
   // a template, {name} is the value of an attribute (of a tensor's name: whether there is one). A
   // part in [...] is left out if all names in it have their defaults; of [a|b] the first part that
@@ -86,6 +88,9 @@ PX_CALL px_module_adopt_kind(px_module *self, const px_module_kind *kind);
 PX_API void *px_module_context(const px_module *self);
 PX_API void *px_module_user(const px_module *self);  // the embedding language's object, borrowed
 PX_API void px_module_set_user(px_module *self, void *user);
+// Lets calls of this module, after its hooks, go to another language's function, or with NULL to
+// the kind's again. The function takes any number of inputs, at most 4.
+PX_API void px_module_set_forward(px_module *self, px_module_function forward);
 
 // Makes a Sequential of `count` modules, named 0, 1, ...; it keeps references to them.
 PX_CALL px_sequential_new(px_module **out, px_module *const *children, int count);
@@ -170,7 +175,7 @@ PX_CALL px_module_run(px_module *self, const px_module_way *way, void *call);
 typedef px_status (*px_module_step)(px_module *child, void *value);
 PX_CALL px_module_chain(px_module *self, px_module_step step, void *value);
 PX_API bool px_module_training(const px_module *self);
-PX_API void px_module_train(px_module *self, bool training);         // self and all below
+PX_CALL px_module_train(px_module *self, bool training);             // self and all below
 PX_API void px_module_set_training(px_module *self, bool training);  // self alone
 PX_CALL px_module_requires_grad(px_module *self, bool requires_grad);
 PX_CALL px_module_zero_grad(px_module *self);
@@ -189,9 +194,9 @@ PX_CALL px_module_load_state_dict(px_module *self, px_dict *state, bool strict);
 typedef px_status (*px_module_replace)(px_tensor **out, px_tensor *tensor, px_entry_sort sort,
                                        void *context);
 PX_CALL px_module_copy(px_module **out, px_module *self, px_module_replace replace, void *context);
-// Gives PyTorch's printed form of the module, which the caller frees with px_free. Writes only the
-// part between the parentheses: extra_repr.
+// Gives PyTorch's printed form of the module, which the caller frees with px_free.
 PX_CALL px_module_text(char **out, px_module *self);
+// Writes the part between the parentheses, by the kind's template.
 PX_API void px_module_extra_repr(const px_module *self, char *text, size_t room);
 
 // ---- initialisation (torch.nn.init), in place, without recording

@@ -174,6 +174,7 @@ static int make_type(PyObject *root, const ext_row *row) {
   fill_slots(row->type, row->owner);
   if (row->flags & EXT_CLASS) make_class(row->type);
   if (PyType_Ready(row->type) < 0 || ext_own(row->owner, row->type) < 0) return -1;
+  if (row->flags & EXT_PATCHED) row->type->tp_flags &= ~Py_TPFLAGS_IMMUTABLETYPE;
   for (const char *at = row->name; *at;) {
     PyObject *module = module_at(root, &at, name, sizeof name);
     if (!module || PyModule_AddObjectRef(module, name, (PyObject *)row->type) < 0) return -1;

@@ -359,6 +359,7 @@ enum {
   EXT_VECTORCALL = 8,  // called without a tuple, by tp_vectorcall_offset
   EXT_BINDS = 16,      // to objects, as functions do, and is called without being bound
   EXT_PREFIXED = 32,   // messages about arguments say Class.method(), as of a class of Python
+  EXT_PATCHED = 64,    // programs may change the class, as they may one of Python's
 };
 typedef struct ext_inherited {
 } ext_inherited;  // for a type whose objects are those of its base: of no size of their own

@@ -2,6 +2,8 @@
 // torch.nn.Module as the extension sees it: shared by the nn_*.c files and by parallel.c.
 #pragma once
 #include "ext.h"
+#include <limits.h>
+
 #include "phlox/nn.h"
 
 // The Python object of a module. The px_module is the truth about parameters, buffers, children and
@@ -10,10 +12,56 @@
 typedef struct ext_module_object {
   PyObject_HEAD px_module *module;
   PyObject *dict, *weak;
-  PyObject *children;   // dict of name to Module or None
-  bool python_forward;  // the type has a forward of its own
+  PyObject *children;              // dict of name to Module or None
+  struct ext_module_class *class;  // what was known of the type when it was last asked
+  unsigned patched;                // what the dict has of the protocol, when it had `seen` items
+  Py_ssize_t seen;
   vectorcallfunc call;
 } ext_module_object;
+
+// What the library asks of modules and programs may replace, in a class or in an object: methods,
+// and dicts of hooks. Several names may have one bit.
+// clang-format off
+#define EXT_MODULE_PROTOCOL(XX) \
+  XX(FORWARD, forward) \
+  XX(HOOKS, _forward_pre_hooks) XX(HOOKS, _forward_hooks) \
+  XX(HOOKS, _backward_pre_hooks) XX(HOOKS, _backward_hooks) \
+  XX(EXTRA_REPR, extra_repr) \
+  XX(TRAIN, train)
+// clang-format on
+enum {
+  EXT_HEARS_FORWARD = 1,
+  EXT_HEARS_HOOKS = 2,
+  EXT_HEARS_EXTRA_REPR = 4,
+  EXT_HEARS_TRAIN = 8,
+};
+
+// What is known of a type of modules.
+typedef struct ext_module_class {
+  PyTypeObject *type;
+  unsigned version, patched;     // bits of EXT_HEARS for methods that are not the library's
+  const px_module_kind *native;  // of the library's type that it is or descends from, or NULL
+  px_module_kind kind;           // of its modules
+} ext_module_class;
+#define EXT_NO_VERSION UINT_MAX
+// NULL with an exception. A type of the library is told with its kind, before it is first used.
+ext_module_class *ext_module_class_of(PyTypeObject *type);
+int ext_module_know(PyTypeObject *type, const px_module_kind *native);
+// Bits of EXT_HEARS for what an object, or its class, has in the place of the library's own.
+unsigned ext_module_hears(PyObject *self);
+// Whether the module or one below it has any of the bits; -1 with an exception.
+int ext_module_any_hears(PyObject *self, unsigned bits);
+// Says that a name was stored in the object's dict.
+void ext_module_stored(PyObject *self, PyObject *name);
+// What the classes start from: told once, when Module has all of its methods.
+typedef struct ext_module_base {
+  PyTypeObject *type;
+  getattrofunc getattro;  // object.__getattribute__ and Module.__getattr__ in one step
+  void (*extra_repr)(const px_module *self, char *text, size_t room);  // a subclass's
+} ext_module_base;
+int ext_module_protocol(const ext_module_base *base);
+// Calls a function of phlox/nn/_module.py with one argument, or two.
+PyObject *ext_module_python(const char *name, PyObject *first, PyObject *second);
 
 extern PyTypeObject ext_ModuleType;
 static inline bool ext_is_module(PyObject *object) {
@@ -22,8 +70,6 @@ static inline bool ext_is_module(PyObject *object) {
 static inline px_module *ext_module(PyObject *object) {
   return ((ext_module_object *)object)->module;
 }
-// The kind of modules of a Python type: made on first use and kept for good.
-const px_module_kind *ext_module_kind(PyTypeObject *type);
 // The Python type of a library kind ("Linear").
 PyTypeObject *ext_module_type(const char *kind);
 // Makes the type torch.nn.NAME, which ext_module_type then finds: pickles go by it. Its docstring
@@ -34,6 +80,8 @@ PyObject *ext_module_wrap(px_module *module);
 // A new object of the type over an existing px_module (reference taken); children are wrapped by
 // `child`.
 PyObject *ext_module_over(PyTypeObject *type, px_module *module_take);
+// Gives the object an empty px_module of its class's kind.
+int ext_module_begin(PyObject *self);
 // Registers a child and keeps its object.
 int ext_module_put_child(PyObject *self, const char *name, PyObject *child);
 // Fails where Module.__init__ has not run.
@@ -48,14 +96,13 @@ int ext_to_value(PyObject *object, uint8_t kind, px_value *out, ext_ints *room);
 // The layer's own forward, without hooks.
 PyObject *ext_module_forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                              PyObject *kwnames);
-// Adds a hook of Python, and gives its handle, or its id; the function of a hook, NULL if it is
-// C's.
-PyObject *ext_module_add_hook(PyObject *self, bool before, PyObject *function);
-int ext_module_hook(int64_t *id, PyObject *self, bool before, PyObject *function);
-PyObject *ext_hook_function(const px_hook_entry *hook);
 // Python objects for a px_module that was copied from `model`'s: the same types, with attributes
 // copied by `copy_dict`.
 PyObject *ext_module_mirror(PyObject *model, px_module *copied,
                             PyObject *(*copy_dict)(PyObject *dict, PyObject *memo), PyObject *memo);
 PyObject *ext_module_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames);
+PyObject *ext_module_tp_call(PyObject *self, PyObject *args, PyObject *kwargs);
+// The hooks of Python and the forward that Python's lookup finds, without the hooks of C.
+PyObject *ext_module_run(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                         PyObject *kwnames);
 bool ext_is_sequential(const px_module_kind *kind);

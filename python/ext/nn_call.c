@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calling a module: hooks, then the type's own forward, or the layer's in C.
+// Calling a module: hooks, then the forward that a program has put in its place, or the layer's in
+// C.
 #include "nn.h"
 
 #include <string.h>
@@ -51,11 +52,10 @@ static int bind_inputs(const px_module_kind *kind, PyObject *const *args, Py_ssi
 }
 
 // The layer's forward in C.
-static PyObject *call_layer(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
-                            PyObject *kwnames) {
+static PyObject *call_layer(PyObject *self, const px_module_kind *kind, PyObject *const *args,
+                            Py_ssize_t nargs, PyObject *kwnames) {
   enum { LIMIT = 4 };
   px_module *module = ext_module(self);
-  const px_module_kind *kind = px_module_kind_of(module);
   PyObject *bound[LIMIT] = {NULL}, *const *given = args;
   px_tensor *inputs[LIMIT] = {NULL}, *result;
   if (kwnames || nargs != kind->input_count) {
@@ -74,7 +74,8 @@ static PyObject *call_layer(PyObject *self, PyObject *const *args, Py_ssize_t na
 // One step of Sequential: the child's object is called, so that subclasses and hooks of Python take
 // part, and what is no tensor goes through. A child that C registered may have no object.
 static px_status call_child(px_module *child, void *value) {
-  PyObject **x = value, *object = child ? px_module_user(child) : Py_None, *next;
+  PyObject **x = value, *next;
+  EXT_OWNED *object = Py_XNewRef(child ? px_module_user(child) : Py_None);  // it may be replaced
   if (object) {
     next = PyObject_CallOneArg(object, *x);
   } else {
@@ -88,11 +89,12 @@ static px_status call_child(px_module *child, void *value) {
   return PX_OK;
 }
 
-static PyObject *call_sequential(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
-  if (nargs != 1)
-    EXT_FAIL(PyExc_TypeError,
-             "Sequential.forward() takes 2 positional arguments but %zd were given", nargs + 1);
-  EXT_OWNED *x = Py_NewRef(args[0]);
+static PyObject *call_sequential(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                                 PyObject *kwnames) {
+  PyObject *given[1] = {NULL};
+  if (bind_inputs(((ext_module_object *)self)->class->native, args, nargs, kwnames, given) < 0)
+    return NULL;
+  EXT_OWNED *x = Py_NewRef(given[0]);
   EXT_TRY(px_module_chain(ext_module(self), call_child, &x));
   return ext_moved(&x);
 }
@@ -113,170 +115,138 @@ PyObject *ext_module_forward(PyObject *self, PyObject *const *args, Py_ssize_t n
   if (!ext_module(self))
     EXT_FAIL(PyExc_AttributeError, "'%s' object was called before its Module.__init__()",
              ext_type_name(self));
-  const px_module_kind *kind = px_module_kind_of(ext_module(self));
-  if (!kind->forward) return no_forward(self);
-  if (ext_is_sequential(kind)) return call_sequential(self, args, nargs);
-  return call_layer(self, args, nargs, kwnames);
+  const px_module_kind *kind = ((ext_module_object *)self)->class->native;
+  if (!kind || !kind->forward) return no_forward(self);
+  if (Py_EnterRecursiveCall(" while calling a module")) return NULL;
+  PyObject *result = ext_is_sequential(kind) ? call_sequential(self, args, nargs, kwnames)
+                                             : call_layer(self, kind, args, nargs, kwnames);
+  Py_LeaveRecursiveCall();
+  return result;
 }
 
-static PyObject *forward_of(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
-                            PyObject *kwnames) {
+// The forward that Python's lookup finds, which may be a function in the object's dict.
+static PyObject *found_forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                               PyObject *kwnames) {
   static PyObject *name;
-  if (!((ext_module_object *)self)->python_forward)
-    return ext_module_forward(self, args, nargs, kwnames);
   if (!name && !(name = PyUnicode_InternFromString("forward"))) return NULL;
   EXT_OWNED *forward = PyObject_GetAttr(self, name);
   return forward ? PyObject_Vectorcall(forward, args, (size_t)nargs, kwnames) : NULL;
 }
 
-// ---- hooks. They are the core's, whose walk runs them; a function of Python is the context of
-// `python_hook`.
+// ---- hooks. Those of Python are in dicts of the object, where programs find them, and are run by
+// Python; those of C are the core's, whose walk runs them around the rest.
 
-// What a hook of Python is called with; `result` is NULL before forward.
-static PyObject *call_hook(PyObject *hook, PyObject *self, PyObject *args, PyObject *result) {
-  EXT_OWNED *kept = Py_NewRef(hook);  // it may remove itself
-  return PyObject_CallFunctionObjArgs(kept, self, args, result, NULL);
+static bool all_watched;  // there are, or were, hooks for the calls of all modules
+EXT_FUNCTION0(torch, _watch_modules, "None", "From now on each call of a module asks for hooks.") {
+  all_watched = true;
+  Py_RETURN_NONE;
 }
 
-static PyObject *tuple_of(px_tensor *const *tensors, int count) {
-  PyObject *tuple = PyTuple_New(count);
-  for (int i = 0; tuple && i < count; i++)
-    PyTuple_SET_ITEM(tuple, i, ext_wrap_borrowed(tensors[i]));
-  return tuple;
+static PyObject *call_with_hooks(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                                 PyObject *kwnames) {
+  enum { LIMIT = 64 };
+  PyObject *flat[LIMIT];
+  Py_ssize_t count = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+  if (count >= LIMIT)
+    EXT_FAIL(PyExc_TypeError, "a module with hooks takes at most %d arguments", LIMIT - 1);
+  EXT_OWNED *module = PyImport_ImportModule("phlox.nn._module");
+  EXT_OWNED *call = module ? PyObject_GetAttrString(module, "call") : NULL;
+  if (!call) return NULL;
+  flat[0] = self;
+  for (Py_ssize_t i = 0; i < count; i++) flat[i + 1] = args[i];
+  return PyObject_Vectorcall(call, flat, (size_t)nargs + 1, kwnames);
 }
 
-// What a hook said in place of a tensor: it, or the first of a tuple.
-static int take_tensor(px_tensor **out, PyObject *said) {
-  if (said == Py_None) return 0;
-  if (PyTuple_Check(said) && PyTuple_GET_SIZE(said) == 1) said = PyTuple_GET_ITEM(said, 0);
-  *out = px_retain(ext_need_tensor(said, "hook", "result"));
-  return *out ? 0 : -1;
+// Without the hooks of C.
+static PyObject *run(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+  unsigned heard = ext_module_hears(self);
+  if (heard & EXT_HEARS_HOOKS || all_watched) return call_with_hooks(self, args, nargs, kwnames);
+  if (heard & EXT_HEARS_FORWARD) return found_forward(self, args, nargs, kwnames);
+  return ext_module_forward(self, args, nargs, kwnames);
 }
 
-// For calls that come from C.
-static px_status python_hook(px_tensor **replacement, px_module *self, px_tensor *const *inputs,
-                             int count, px_tensor *result, void *context) {
-  PyGILState_STATE gil = PyGILState_Ensure();
-  PyObject *object = Py_XNewRef(px_module_user(self)), *args = tuple_of(inputs, count);
-  PyObject *value = result ? ext_wrap_borrowed(result) : NULL;
-  if (!object) PyErr_SetString(PyExc_RuntimeError, "this module has lost its Python object");
-  PyObject *said = object && args ? call_hook(context, object, args, value) : NULL;
-  px_status status = said && take_tensor(replacement, said) == 0 ? PX_OK : ext_foreign();
-  Py_XDECREF(said);
-  Py_XDECREF(value);
-  Py_XDECREF(args);
-  Py_XDECREF(object);
-  PyGILState_Release(gil);
-  return status;
-}
-
-PyObject *ext_hook_function(const px_hook_entry *hook) {
-  return hook->run == python_hook ? hook->context : NULL;
-}
-
-int ext_module_hook(int64_t *id, PyObject *self, bool before, PyObject *function) {
-  EXT_TRY_INT(px_module_add_hook(id, ext_module(self), before, python_hook, function, ext_release));
-  Py_INCREF(function);
-  return 0;
-}
-
-// A call from Python that passes hooks.
+// A call from Python that passes hooks of C.
 typedef struct python_call {
-  PyObject *self, *args, *result;  // args: a tuple, owned
-  PyObject *const *keywords, *kwnames;
+  PyObject *self, *result;
+  PyObject **args;  // each owned
+  Py_ssize_t nargs;
+  PyObject *kwnames;
 } python_call;
 
-// Puts what a hook of Python said in the place of the arguments or the result.
-static px_status take_said(python_call *call, bool before, PyObject *said) {
-  if (said == Py_None) {
-    Py_DECREF(said);
-  } else if (!before) {
-    Py_SETREF(call->result, said);
-  } else if (PyTuple_Check(said)) {
-    Py_SETREF(call->args, said);
-  } else {
-    PyObject *packed = PyTuple_Pack(1, said);
-    Py_DECREF(said);
-    if (!packed) return ext_foreign();
-    Py_SETREF(call->args, packed);
+// A hook of C sees tensors, and replaces the first input, or the result.
+static px_status run_c_hook(px_module *self, const px_hook_entry *hook, void *with) {
+  enum { LIMIT = 4 };
+  python_call *call = with;
+  px_tensor *inputs[LIMIT] = {NULL}, *replacement = NULL;
+  bool fit = call->nargs <= LIMIT && (!call->result || ext_is_tensor(call->result));
+  for (Py_ssize_t i = 0; fit && i < call->nargs; i++) {
+    fit = ext_is_tensor(call->args[i]);
+    inputs[i] = fit ? ext_tensor(call->args[i]) : NULL;
   }
+  PX_CHECK(fit && call->nargs, PX_TYPE, "%s has a hook of C, which takes tensors alone",
+           px_module_kind_of(self)->name);
+  px_tensor *result = call->result ? ext_tensor(call->result) : NULL;
+  PX_TRY(hook->run(&replacement, self, inputs, (int)call->nargs, result, hook->context));
+  PyObject *said = replacement ? ext_wrap(replacement) : NULL;
+  if (!replacement) return PX_OK;
+  if (!said) return ext_foreign();
+  Py_SETREF(*(hook->before ? &call->args[0] : &call->result), said);
   return PX_OK;
 }
 
-// A hook of C sees tensors.
-static px_status run_c_hook(px_module *self, const px_hook_entry *hook, python_call *call) {
-  enum { LIMIT = 4 };
-  px_tensor *inputs[LIMIT] = {NULL}, *replacement = NULL, *result = NULL;
-  int count = (int)PyTuple_GET_SIZE(call->args);
-  bool fit = count <= LIMIT && (!call->result || ext_is_tensor(call->result));
-  for (int i = 0; fit && i < count; i++) {
-    PyObject *item = PyTuple_GET_ITEM(call->args, i);
-    inputs[i] = ext_is_tensor(item) ? ext_tensor(item) : NULL;
-    fit = inputs[i] != NULL;
-  }
-  PX_CHECK(fit, PX_TYPE, "%s has a hook of C, which takes tensors alone",
-           px_module_kind_of(self)->name);
-  if (call->result) result = ext_tensor(call->result);
-  PX_TRY(hook->run(&replacement, self, inputs, count, result, hook->context));
-  PyObject *said = replacement ? ext_wrap(replacement) : Py_NewRef(Py_None);
-  return said ? take_said(call, hook->before, said) : ext_foreign();
-}
-
-static px_status run_hook(px_module *self, const px_hook_entry *hook, void *with) {
+static px_status run_python(px_module *self, void *with) {
   python_call *call = with;
-  PyObject *function = ext_hook_function(hook);
-  if (!function) return run_c_hook(self, hook, call);
-  PyObject *said = call_hook(function, call->self, call->args, call->result);
-  return said ? take_said(call, hook->before, said) : ext_foreign();
-}
-
-static px_status run_forward(px_module *self, void *with) {
-  enum { LIMIT = 32 };
-  python_call *call = with;
-  PyObject *flat[LIMIT];
-  Py_ssize_t count = PyTuple_GET_SIZE(call->args);
-  Py_ssize_t keywords = call->kwnames ? PyTuple_GET_SIZE(call->kwnames) : 0;
-  PX_CHECK(count + keywords <= LIMIT, PX_TYPE, "a module with hooks takes at most %d arguments",
-           LIMIT);
-  for (Py_ssize_t i = 0; i < count; i++) flat[i] = PyTuple_GET_ITEM(call->args, i);
-  for (Py_ssize_t i = 0; i < keywords; i++) flat[count + i] = call->keywords[i];
-  call->result = forward_of(call->self, flat, count, call->kwnames);
+  call->result = run(call->self, call->args, call->nargs, call->kwnames);
   return call->result ? PX_OK : ext_foreign();
 }
 
-static PyObject *call_hooked(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
-                             PyObject *kwnames) {
-  static const px_module_way way = {run_hook, run_forward};
-  python_call call = {self, PyTuple_New(nargs), NULL, args + nargs, kwnames};
-  if (!call.args) return NULL;
-  for (Py_ssize_t i = 0; i < nargs; i++) PyTuple_SET_ITEM(call.args, i, Py_NewRef(args[i]));
+static PyObject *run_hooked(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                            PyObject *kwnames) {
+  static const px_module_way way = {run_c_hook, run_python};
+  Py_ssize_t count = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+  python_call call = {self, NULL, PyMem_Calloc((size_t)count + 1, sizeof *args), nargs, kwnames};
+  if (!call.args) return PyErr_NoMemory();
+  for (Py_ssize_t i = 0; i < count; i++) call.args[i] = Py_NewRef(args[i]);
   px_status status = px_module_run(ext_module(self), &way, &call);
-  Py_XDECREF(call.args);
+  for (Py_ssize_t i = 0; i < count; i++) Py_DECREF(call.args[i]);
+  PyMem_Free(call.args);
   if (status == PX_OK) return call.result;
   Py_XDECREF(call.result);
   return ext_raise();
 }
 
-PyObject *ext_module_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
+// ---- calls
+
+PyObject *ext_module_run(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                         PyObject *kwnames) {
+  return run(self, args, nargs, kwnames);
+}
+
+static PyObject *call(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   px_module *module = ext_module(self);
+  if (module && px_module_has_hooks(module)) return run_hooked(self, args, nargs, kwnames);
+  return run(self, args, nargs, kwnames);
+}
+
+// Where a program has put a __call__ of its own into a class, the slot knows it.
+PyObject *ext_module_call(PyObject *self, PyObject *const *args, size_t nargsf, PyObject *kwnames) {
   Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
-  if (module && px_module_has_hooks(module)) return call_hooked(self, args, nargs, kwnames);
-  return forward_of(self, args, nargs, kwnames);
+  if (Py_TYPE(self)->tp_call != ext_module_tp_call)
+    return _PyObject_MakeTpCall(PyThreadState_Get(), self, args, nargs, kwnames);
+  return call(self, args, nargs, kwnames);
 }
 
-// ---- handles
-
-// The target is a weak reference: a hook does not keep its module.
-static void remove_hook(void *weak, int64_t id) {
-  PyObject *module = PyWeakref_GetObject(weak);
-  if (module != Py_None && ext_module(module)) px_module_remove_hook(ext_module(module), id);
-}
-static void drop(void *object) { Py_DECREF((PyObject *)object); }
-
-PyObject *ext_module_add_hook(PyObject *self, bool before, PyObject *function) {
-  int64_t id;
-  PyObject *weak = PyWeakref_NewRef(self, NULL);
-  if (!weak) return NULL;
-  if (ext_module_hook(&id, self, before, function) < 0) return drop(weak), NULL;
-  return ext_handle(weak, id, remove_hook, drop);
+// Module.__call__, also where a class has another and calls this one.
+PyObject *ext_module_tp_call(PyObject *self, PyObject *args, PyObject *kwargs) {
+  Py_ssize_t nargs = PyTuple_GET_SIZE(args), count = kwargs ? PyDict_GET_SIZE(kwargs) : 0, at = 0;
+  if (!count) return call(self, &PyTuple_GET_ITEM(args, 0), nargs, NULL);
+  PyObject **flat = PyMem_Malloc((size_t)(nargs + count) * sizeof *flat), *name;
+  EXT_OWNED *kwnames = PyTuple_New(count);
+  if (!flat || !kwnames) return PyMem_Free(flat), PyErr_NoMemory();
+  for (Py_ssize_t i = 0; i < nargs; i++) flat[i] = PyTuple_GET_ITEM(args, i);
+  for (Py_ssize_t i = 0; PyDict_Next(kwargs, &at, &name, &flat[nargs + i]); i++)
+    PyTuple_SET_ITEM(kwnames, i, Py_NewRef(name));
+  PyObject *result = call(self, flat, nargs, kwnames);
+  PyMem_Free(flat);
+  return result;
 }

@@ -175,7 +175,24 @@ static PyObject *clear(PyObject *self) {
 }
 EXT_GIVES(module_dict, clear, "None", clear(self), "Takes out all modules.");
 
+// ---- Identity, which takes any arguments, and gives what it is given
+
+static int init_identity(PyObject *self, PyObject *args, PyObject *kwargs) {
+  return ext_module_begin(self);
+}
+EXT_METHOD(identity, forward, "(input: Any) -> Any", "Gives its input.") {
+  EXT_ARGS(PyObject *, input);
+  return Py_NewRef(input ? input : Py_None);
+}
+
 // ---- types
+
+static int make_identity(PyObject *root) {
+  static const PyType_Slot identity_slots[] = {{Py_tp_init, (void *)init_identity}, {0, NULL}};
+  PyTypeObject *type = ext_module_make_type("Identity", identity_slots);
+  return type ? ext_own("identity", type) : -1;
+}
+EXT_START(EXT_TYPES, make_identity);
 
 static PyType_Slot slots[] = {{Py_tp_iter, (void *)iterate},
                               {Py_sq_length, (void *)length},

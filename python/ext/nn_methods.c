@@ -334,42 +334,13 @@ EXT_METHOD(module, type, "(dst_type: dtype | str) -> Self",
   return move(self, dtype, device, false);
 }
 
-// ---- hooks and texts
-
-static PyObject *add_hook(PyObject *self, const ext_call *call, bool before) {
-  EXT_ARGS(PyObject *, hook);
-  READY(self);
-  return ext_module_add_hook(self, before, hook);
-}
-EXT_METHOD(
-    module, register_forward_hook, "(hook: Callable) -> RemovableHandle",
-    "Calls hook(module, args, result) after each forward; what it gives, unless None, is the "
-    "result.") {
-  return add_hook(self, call, false);
-}
-EXT_METHOD(module, register_forward_pre_hook, "(hook: Callable) -> RemovableHandle",
-           "Calls hook(module, args) before each forward; what it gives, unless None, are the "
-           "arguments.") {
-  return add_hook(self, call, true);
-}
-EXT_METHOD(module, register_full_backward_hook, "(*hook: Callable) -> None",
-           "Not implemented in Phlox.") {
-  EXT_FAIL(PyExc_NotImplementedError,
-           "Module.register_full_backward_hook is not implemented in Phlox");
-}
-EXT_ALSO(module, module_register_full_backward_hook, register_backward_hook);
+// ---- texts
 
 EXT_METHOD0(module, extra_repr, "str",
             "What stands between the parentheses of the printed form; programs override it.") {
   char text[512];
   READY(self);
-  const px_module_kind *kind = px_module_kind_of(ext_module(self));
-  // A subclass that overrides this and calls super() must not come back to itself.
-  const px_module_kind *plain = px_module_kind_find(kind->name);
-  if (plain)
-    px_module_extra_repr(ext_module(self), text, sizeof text);
-  else
-    *text = 0;
+  px_module_extra_repr(ext_module(self), text, sizeof text);
   return PyUnicode_FromString(text);
 }
 

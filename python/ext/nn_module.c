@@ -83,10 +83,16 @@ int ext_to_value(PyObject *object, uint8_t kind, px_value *out, ext_ints *room) 
   }
 }
 
-// ---- kinds of Python types
+PyObject *ext_module_python(const char *name, PyObject *first, PyObject *second) {
+  EXT_OWNED *module = PyImport_ImportModule("phlox.nn._module");
+  EXT_OWNED *function = module ? PyObject_GetAttrString(module, name) : NULL;
+  return function ? PyObject_CallFunctionObjArgs(function, first, second, NULL) : NULL;
+}
 
-static PyObject *kinds;  // type -> address of its px_module_kind; kinds live as long as the process
+// ---- what C calls
 
+// Modules that have a Python object are called through it, so that hooks and methods of Python's
+// take part.
 static px_status python_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
                                 int count) {
   PyGILState_STATE gil = PyGILState_Ensure();
@@ -95,7 +101,7 @@ static px_status python_forward(px_tensor **out, px_module *self, px_tensor *con
   int made = 0;
   if (!object) PyErr_SetString(PyExc_RuntimeError, "this module has lost its Python object");
   for (; object && made < count; made++) args[made] = ext_wrap_borrowed(inputs[made]);
-  if (object) result = PyObject_Vectorcall(object, args, (size_t)made, NULL);
+  if (object) result = ext_module_run(object, args, made, NULL);
   if (result && !ext_is_tensor(result))
     PyErr_Format(PyExc_TypeError, "forward must give a Tensor here, not %s", ext_type_name(result));
   if (result && !PyErr_Occurred())
@@ -120,66 +126,35 @@ static void python_repr(const px_module *self, char *text, size_t room) {
   PyGILState_Release(gil);
 }
 
-// The library kind that a type descends from, or NULL.
-static const px_module_kind *kind_above(PyTypeObject *type) {
-  for (PyTypeObject *at = type; at; at = at->tp_base) {
-    PyObject *known = PyDict_GetItem(kinds, (PyObject *)at);
-    if (known) return PyLong_AsVoidPtr(known);
-  }
-  return NULL;
-}
-
-static bool overrides(PyTypeObject *type, const char *name) {
-  EXT_OWNED *mine = PyObject_GetAttrString((PyObject *)type, name);
-  for (PyTypeObject *at = type; at; at = at->tp_base) {
-    if (at->tp_flags & Py_TPFLAGS_HEAPTYPE && !PyDict_GetItem(kinds, (PyObject *)at)) continue;
-    EXT_OWNED *theirs = PyObject_GetAttrString((PyObject *)at, name);
-    return mine && theirs && mine != theirs;
-  }
-  return false;
-}
-
-static int keep_kind(PyTypeObject *type, const px_module_kind *kind) {
-  EXT_OWNED *address = PyLong_FromVoidPtr((void *)kind);
-  return address ? PyDict_SetItem(kinds, (PyObject *)type, address) : -1;
-}
-
-const px_module_kind *ext_module_kind(PyTypeObject *type) {
-  PyObject *known = PyDict_GetItem(kinds, (PyObject *)type);
-  if (known) return PyLong_AsVoidPtr(known);
-  px_module_kind *made = PyMem_Calloc(1, sizeof *made);
-  char *name = made ? PyMem_Malloc(strlen(type->tp_name) + 1) : NULL;
-  if (!name) return PyErr_NoMemory(), PyMem_Free(made), NULL;
-  const px_module_kind *above = kind_above(type);
-  if (above) *made = *above;
-  const char *dot = strrchr(type->tp_name, '.');
-  made->name = strcpy(name, dot ? dot + 1 : type->tp_name);
-  if (overrides(type, "forward")) made->forward = python_forward, made->input_count = 1;
-  if (overrides(type, "extra_repr")) made->repr_fn = python_repr;
-  bool own_init = overrides(type, "__init__");
-  if (own_init && !above) made->init = NULL;
-  return keep_kind(type, made) < 0 ? NULL : made;
-}
-
 // ---- making and ending
 
 static PyObject *module_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
   ext_module_object *self = (ext_module_object *)type->tp_alloc(type, 0);
   if (!self) return NULL;
-  const px_module_kind *kind = ext_module_kind(type);
   self->call = ext_module_call;
-  self->children = kind ? PyDict_New() : NULL;
-  self->python_forward = kind && kind->forward == python_forward;
+  self->class = ext_module_class_of(type);
+  self->children = self->class ? PyDict_New() : NULL;
   if (!self->children) Py_CLEAR(self);
   return (PyObject *)self;
 }
 
-static int adopt(PyObject *object, px_module *module) {
+// Makes a px_module the object's; what it had before goes.
+static void adopt(PyObject *object, px_module *module_take) {
   ext_module_object *self = (ext_module_object *)object;
   px_module *old = self->module;
-  self->module = module;
-  px_module_set_user(module, self);
+  self->module = module_take;
+  px_module_set_user(module_take, self);
+  px_module_set_forward(module_take, python_forward);
+  PyDict_Clear(self->children);
   if (old) px_module_set_user(old, NULL), px_release(old);
+}
+
+int ext_module_begin(PyObject *self) {
+  static const px_module_kind bare = {.name = "Module"};
+  PX_SCOPED(px_module) empty = NULL;
+  EXT_TRY_INT(px_module_new(&empty, &bare, NULL, NULL));
+  EXT_TRY_INT(px_module_adopt_kind(empty, &((ext_module_object *)self)->class->kind));
+  adopt(self, PX_MOVE(empty));
   return 0;
 }
 
@@ -236,11 +211,37 @@ static int init_layer(PyObject *self, const px_module_kind *kind, PyObject *args
   return 0;
 }
 
+// With call_super_init, what comes after Module among the bases is made too, and takes the
+// arguments.
+static int init_next(PyObject *self, PyObject *args, PyObject *kwargs) {
+  EXT_OWNED *next = PyObject_CallFunction((PyObject *)&PySuper_Type, "OO", &ext_ModuleType, self);
+  EXT_OWNED *init = next ? PyObject_GetAttrString(next, "__init__") : NULL;
+  EXT_OWNED *none = init ? PyObject_Call(init, args, kwargs) : NULL;
+  return none ? 0 : -1;
+}
+
+// Module.__init__, for classes of Python's.
+static int module_init(PyObject *self, PyObject *args, PyObject *kwargs) {
+  EXT_OWNED *wanted = PyObject_GetAttrString(self, "call_super_init");
+  int passes = wanted ? PyObject_IsTrue(wanted) : -1;
+  PyObject *name, *value;
+  Py_ssize_t at = 0, count = PyTuple_GET_SIZE(args);
+  if (passes < 0) return -1;
+  if (!passes && kwargs && PyDict_Next(kwargs, &at, &name, &value))
+    EXT_FAIL_INT(PyExc_TypeError, "%s.__init__() got an unexpected keyword argument '%U'",
+                 ext_type_name(self), name);
+  if (!passes && count)
+    EXT_FAIL_INT(PyExc_TypeError, "%s.__init__() takes 1 positional argument but %zd were given",
+                 ext_type_name(self), count + 1);
+  if (ext_module_begin(self) < 0) return -1;
+  return passes ? init_next(self, args, kwargs) : 0;
+}
+
 static int init_children(PyObject *self, PyObject *args, PyObject *kwargs);
 
-static int module_init(PyObject *self, PyObject *args, PyObject *kwargs) {
-  const px_module_kind *kind = ext_module_kind(Py_TYPE(self));
-  if (!kind) return -1;
+// That of the library's types.
+static int layer_init(PyObject *self, PyObject *args, PyObject *kwargs) {
+  const px_module_kind *kind = &((ext_module_object *)self)->class->kind;
   if (kind->param_count) return init_layer(self, kind, args, kwargs);
   px_module *module;
   EXT_TRY_INT(px_module_new(&module, kind, NULL, NULL));
@@ -252,9 +253,6 @@ static int module_traverse(PyObject *object, visitproc visit, void *arg) {
   ext_module_object *self = (ext_module_object *)object;
   Py_VISIT(self->dict);
   Py_VISIT(self->children);
-  px_hook_entry hook;
-  for (int i = 0; self->module && px_module_hook_at(self->module, i, &hook); i++)
-    Py_VISIT(ext_hook_function(&hook));
   return 0;
 }
 
@@ -262,12 +260,6 @@ static int module_clear(PyObject *object) {
   ext_module_object *self = (ext_module_object *)object;
   Py_CLEAR(self->dict);
   Py_CLEAR(self->children);
-  px_hook_entry hook;
-  for (int i = 0; self->module && px_module_hook_at(self->module, i, &hook);)
-    if (ext_hook_function(&hook))
-      px_module_remove_hook(self->module, hook.id);
-    else
-      i++;
   return 0;
 }
 
@@ -278,6 +270,8 @@ static void module_dealloc(PyObject *object) {
   module_clear(object);
   if (self->module) {
     px_module_set_user(self->module, NULL);
+    // What C has of it still runs, unless the class has a forward of Python's.
+    if (!(self->class->patched & EXT_HEARS_FORWARD)) px_module_set_forward(self->module, NULL);
     px_release(self->module);
   }
   Py_TYPE(object)->tp_free(object);  // a heap type's own dealloc lets go of the type
@@ -318,7 +312,7 @@ static int put_items(PyObject *self, PyObject *items) {
 
 // What a constructor without parameters was given: the children of a container, or a mistake.
 static int init_children(PyObject *self, PyObject *args, PyObject *kwargs) {
-  const px_module_kind *above = kind_above(Py_TYPE(self));
+  const px_module_kind *above = ((ext_module_object *)self)->class->native;
   bool sequential = above && ext_is_sequential(above);
   bool container = sequential || (above && !above->forward);
   Py_ssize_t count = PyTuple_GET_SIZE(args), at = 0;
@@ -379,13 +373,49 @@ static PyObject *own_attribute(PyObject *self, const char *name) {
   return NULL;
 }
 
-static PyObject *module_getattro(PyObject *self, PyObject *name) {
-  PyObject *found = _PyObject_GenericGetAttrWithDict(self, name, NULL, 1);
-  if (found || PyErr_Occurred()) return found;
+// Dicts of hooks are made when they are first asked for. From then on they are plain attributes.
+static PyObject *hook_dict(PyObject *self, PyObject *name) {
+  static const char *const names[] = {"_forward_pre_hooks",
+                                      "_forward_pre_hooks_with_kwargs",
+                                      "_forward_hooks",
+                                      "_forward_hooks_with_kwargs",
+                                      "_forward_hooks_always_called",
+                                      "_backward_pre_hooks",
+                                      "_backward_hooks",
+                                      "_state_dict_pre_hooks",
+                                      "_state_dict_hooks",
+                                      "_load_state_dict_pre_hooks",
+                                      "_load_state_dict_post_hooks"};
+  if (PyUnicode_CompareWithASCIIString(name, "_is_full_backward_hook") == 0) Py_RETURN_NONE;
+  int i = 0;
+  while (i < EXT_LENGTH(names) && PyUnicode_CompareWithASCIIString(name, names[i])) i++;
+  EXT_OWNED *collections = i < EXT_LENGTH(names) ? PyImport_ImportModule("collections") : NULL;
+  PyObject *made = collections ? PyObject_CallMethod(collections, "OrderedDict", NULL) : NULL;
+  if (made && PyObject_GenericSetAttr(self, name, made) < 0) Py_CLEAR(made);
+  return made;
+}
+
+static PyObject *module_getattr(PyObject *self, PyObject *name) {
   const char *text = PyUnicode_AsUTF8(name);
-  found = text ? own_attribute(self, text) : NULL;
+  PyObject *found = text ? own_attribute(self, text) : NULL;
+  if (!found && text && *text == '_' && ext_module(self) && !PyErr_Occurred())
+    found = hook_dict(self, name);
   if (found || PyErr_Occurred()) return found;
   EXT_FAIL(PyExc_AttributeError, "'%s' object has no attribute '%U'", ext_type_name(self), name);
+}
+
+// object.__getattribute__ and Module.__getattr__ in one step.
+static PyObject *module_getattro(PyObject *self, PyObject *name) {
+  PyObject *found = _PyObject_GenericGetAttrWithDict(self, name, NULL, 1);
+  return found || PyErr_Occurred() ? found : module_getattr(self, name);
+}
+
+EXT_METHOD(module, __getattr__, "(name: str) -> Any",
+           "What has the name among parameters, buffers and children: called where the object and "
+           "its class have\nno such attribute.") {
+  EXT_ARGS(PyObject *, name);
+  if (!PyUnicode_Check(name)) EXT_FAIL(PyExc_TypeError, "attribute name must be string");
+  return module_getattr(self, name);
 }
 
 void ext_type_text(PyObject *value, char *text, size_t room) {
@@ -497,12 +527,14 @@ static int module_delattr(PyObject *self, PyObject *name, const char *text) {
   px_module_entry entry;
   if (ext_module(self) && px_module_entry_find(ext_module(self), text, &entry))
     return forget(self, text);
+  ext_module_stored(self, name);
   return PyObject_GenericSetAttr(self, name, NULL);
 }
 
-static int module_setattro(PyObject *self, PyObject *name, PyObject *value) {
-  const char *text = PyUnicode_AsUTF8(name);
-  if (!text) return -1;
+static int module_setattr(PyObject *self, PyObject *name, PyObject *value) {
+  const char *text = PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
+  if (!text && PyErr_Occurred()) return -1;
+  if (!text) EXT_FAIL_INT(PyExc_TypeError, "attribute name must be string");
   if (!value) return module_delattr(self, name, text);
   if (PyObject_TypeCheck(value, ext_ParameterType)) return assign_parameter(self, text, value);
   if (ext_is_module(value)) return assign_child(self, text, value);
@@ -510,8 +542,46 @@ static int module_setattro(PyObject *self, PyObject *name, PyObject *value) {
   if (!done) done = assign_attribute(self, text, value);
   if (done) return done < 0 ? -1 : 0;
   if (warn_moved_parameter(self, text, value) < 0) return -1;
+  ext_module_stored(self, name);
   return PyObject_GenericSetAttr(self, name, value);
 }
+
+EXT_METHOD(module, __setattr__, "(name: str, value: Any) -> None",
+           "Parameters and modules become the module's own; all else is a plain attribute.") {
+  PyObject *name, *value;
+  if (call->nargs == 2 && !call->kwnames)
+    name = call->args[0], value = call->args[1];  // in less time
+  else
+    EXT_BIND(name, value);
+  if (module_setattr(self, name, value ? value : Py_None) < 0) return NULL;
+  Py_RETURN_NONE;
+}
+EXT_METHOD(module, __delattr__, "(name: str) -> None",
+           "Forgets an attribute, a parameter, a buffer or a child.") {
+  EXT_ARGS(PyObject *, name);
+  if (module_setattr(self, name, NULL) < 0) return NULL;
+  Py_RETURN_NONE;
+}
+
+// Through setattr, so that CPython's slots know them. They are methods and no slots: CPython lets
+// object.__setattr__(module, ...) pass only where no type of C has a slot of its own.
+static int set_accessors(PyObject *root) {
+  static const char *const names[] = {"__getattr__", "__setattr__", "__delattr__"};
+  for (int i = 0; i < EXT_LENGTH(names); i++) {
+    PyObject *own = PyDict_GetItemString(ext_ModuleType.tp_dict, names[i]);
+    EXT_OWNED *method = Py_XNewRef(own);
+    if (!method || PyObject_SetAttrString((PyObject *)&ext_ModuleType, names[i], method) < 0)
+      return -1;
+  }
+  PyObject *dict = ext_ModuleType.tp_dict;
+  EXT_OWNED *version = PyLong_FromLong(1);
+  if (!version || PyDict_SetItemString(dict, "call_super_init", Py_False) < 0 ||
+      PyDict_SetItemString(dict, "_version", version) < 0)
+    return -1;
+  PyType_Modified(&ext_ModuleType);
+  return ext_module_protocol(&(ext_module_base){&ext_ModuleType, module_getattro, python_repr});
+}
+EXT_START(EXT_LAYERS, set_accessors);
 
 EXT_GETTER_AND_SETTER(module, training, "bool",
                       "Whether the module is being trained, which Dropout and batch norms ask.") {
@@ -547,17 +617,14 @@ static PyGetSetDef getset[] = {
     {NULL, NULL, NULL, NULL, NULL}};
 
 static PyObject *module_repr(PyObject *self) {
-  char *text;
   if (!ext_module(self)) return PyUnicode_FromFormat("%s(<not initialised>)", ext_type_name(self));
-  EXT_TRY(px_module_text(&text, ext_module(self)));
-  PyObject *said = PyUnicode_FromString(text);
-  px_free(text);
-  return said;
+  bool is_list = PyObject_TypeCheck(self, ext_module_type("ModuleList"));
+  return ext_module_python("text_of", self, is_list ? Py_True : Py_False);
 }
 
 EXT_SHARED_TYPE(
     module, ext_ModuleType, "torch.nn.Module", "nn.Module", ext_module_object,
-    EXT_OPEN | EXT_CYCLES | EXT_VECTORCALL | EXT_PREFIXED,
+    EXT_OPEN | EXT_CYCLES | EXT_VECTORCALL | EXT_PREFIXED | EXT_PATCHED,
     "Module()\n--\n\n"
     "The base of all modules: named parameters, buffers and children, and a forward function. "
     "Classes derive\nfrom it, call super().__init__(), assign parameters and modules, and define "
@@ -573,11 +640,10 @@ EXT_SHARED_TYPE(
     "torch.Size([4, 3])\n"
     ">>> [name for name, _ in Twice().named_parameters()]\n"
     "['inner.weight', 'inner.bias']\n",
-    .tp_vectorcall_offset = offsetof(ext_module_object, call), .tp_call = PyVectorcall_Call,
+    .tp_vectorcall_offset = offsetof(ext_module_object, call), .tp_call = ext_module_tp_call,
     .tp_dealloc = module_dealloc, .tp_traverse = module_traverse, .tp_clear = module_clear,
     .tp_new = module_new, .tp_init = module_init, .tp_repr = module_repr, .tp_str = module_repr,
-    .tp_getattro = module_getattro, .tp_setattro = module_setattro, .tp_getset = getset,
-    .tp_dictoffset = offsetof(ext_module_object, dict),
+    .tp_getset = getset, .tp_dictoffset = offsetof(ext_module_object, dict),
     .tp_weaklistoffset = offsetof(ext_module_object, weak));
 
 // ---- the layers' types
@@ -603,6 +669,7 @@ static PyTypeObject *new_type(const char *name, const px_module_kind *kind,
   enum { SLOTS = 16 };
   PyType_Slot slots[SLOTS] = {{0, NULL}};
   int n = 0;
+  slots[n++] = (PyType_Slot){Py_tp_init, (void *)layer_init};  // unless it has its own
   if (kind) slots[n++] = (PyType_Slot){Py_tp_doc, (void *)kind->doc};
   for (; own && own->slot && n < SLOTS - 1; own++) slots[n++] = *own;
   PyType_Spec spec = {name, sizeof(ext_module_object), 0,
@@ -615,13 +682,12 @@ static PyTypeObject *new_type(const char *name, const px_module_kind *kind,
 
 PyTypeObject *ext_module_make_type(const char *name, const PyType_Slot *slots) {
   const px_module_kind *kind = px_module_kind_find(name);
-  if (!kinds) kinds = PyDict_New();
   if (!types) types = PyDict_New();
   char *full = PyMem_Malloc(strlen(name) + 16);  // kept: a heap type of 3.11 points to it
-  if (!kinds || !types || !full) return (PyTypeObject *)PyErr_NoMemory();
+  if (!types || !full) return (PyTypeObject *)PyErr_NoMemory();
   sprintf(full, "torch.nn.%s", name);
   EXT_OWNED *type = (PyObject *)new_type(full, kind, slots);
-  if (!type || (kind && keep_kind((PyTypeObject *)type, kind) < 0)) return NULL;
+  if (!type || ext_module_know((PyTypeObject *)type, kind) < 0) return NULL;
   // cppcheck-suppress memleak ; the type keeps its name
   return PyDict_SetItemString(types, name, type) < 0 ? NULL : (PyTypeObject *)type;
 }
@@ -637,8 +703,42 @@ static int make_layers(PyObject *root) {
 }
 EXT_START(EXT_TYPES, make_layers);
 
+// A method of Module as the type's own, so that it comes before those of other bases; with its own
+// signature, if there is one.
+static int own_method(PyTypeObject *type, const char *name, const char *signature) {
+  if (PyDict_GetItemString(type->tp_dict, name)) return 0;
+  PyObject *base = PyDict_GetItemString(ext_ModuleType.tp_dict, name);
+  if (!base || !Py_IS_TYPE(base, &PyMethodDescr_Type)) return -1;
+  PyMethodDef *method = PyMem_Malloc(sizeof *method);  // kept, as the type is
+  if (!method) return PyErr_NoMemory(), -1;
+  *method = *((PyMethodDescrObject *)base)->d_method;
+  const char *doc = strstr(method->ml_doc, "--\n\n");
+  if (signature && doc) method->ml_doc = ext_text_signature(name, signature, doc + 4, "$self");
+  EXT_OWNED *made = PyDescr_NewMethod(type, method);
+  // cppcheck-suppress memleak ; the descriptor points to it
+  return made ? PyDict_SetItemString(type->tp_dict, name, made) : -1;
+}
+
+static int own_methods(PyTypeObject *type, const px_module_kind *kind) {
+  char signature[256];
+  size_t used = (size_t)snprintf(signature, sizeof signature, "(");
+  for (int i = 0; i < kind->input_count; i++)
+    used += (size_t)snprintf(signature + used, sizeof signature - used, "%s%s: Tensor",
+                             i ? ", " : "", kind->inputs ? kind->inputs[i] : "input");
+  snprintf(signature + used, sizeof signature - used, ") -> Tensor");
+  if (kind->forward && own_method(type, "forward", signature) < 0) return -1;
+  if (own_method(type, "extra_repr", NULL) < 0) return -1;
+  PyType_Modified(type);
+  return 0;
+}
+
 EXT_MODULE(nn, "nn", "Modules: parameters, layers and losses.");
 static int name_layers(PyObject *root) {
+  const px_module_kind *kind;
+  for (int i = 0; (kind = px_module_kind_at(i)); i++) {
+    PyTypeObject *type = ext_module_type(kind->name);
+    if (own_methods(type, kind) < 0 || !ext_module_class_of(type)) return -1;
+  }
   PyObject *nn = ext_submodule(root, "nn");
   if (!nn || PyDict_Update(PyModule_GetDict(nn), types) < 0) return -1;
   return PyObject_SetAttrString(nn, "Parameter", (PyObject *)ext_ParameterType);

@@ -180,16 +180,6 @@ EXT_METHOD(module, load_state_dict,
 
 // ---- copies
 
-static int copy_hooks(PyObject *to, PyObject *from) {
-  px_hook_entry hook;
-  int64_t id;
-  for (int i = 0; px_module_hook_at(ext_module(from), i, &hook); i++) {
-    PyObject *function = ext_hook_function(&hook);
-    if (function && ext_module_hook(&id, to, hook.before, function) < 0) return -1;
-  }
-  return 0;
-}
-
 // Objects for a px_module that was copied from `model`'s: same types, attributes copied by
 // `copy_dict`.
 PyObject *ext_module_mirror(PyObject *model, px_module *copied,
@@ -199,7 +189,6 @@ PyObject *ext_module_mirror(PyObject *model, px_module *copied,
   ext_module_object *from = (ext_module_object *)model, *to = (ext_module_object *)self;
   if (!self) return NULL;
   if (from->dict && !(to->dict = copy_dict(from->dict, memo))) return Py_DECREF(self), NULL;
-  if (copy_hooks(self, model) < 0) return Py_DECREF(self), NULL;
   PyObject *name, *child;
   Py_ssize_t at = 0;
   while (PyDict_Next(from->children, &at, &name, &child)) {
@@ -255,31 +244,6 @@ static PyObject *attributes_of(PyObject *self) {
   return attributes;
 }
 
-// Hooks of Python are kept as (before, function).
-static int keep_hooks(PyObject *self, PyObject *state) {
-  EXT_OWNED *list = PyList_New(0);
-  px_hook_entry hook;
-  for (int i = 0; list && px_module_hook_at(ext_module(self), i, &hook); i++) {
-    PyObject *function = ext_hook_function(&hook);
-    EXT_OWNED *pair = function ? Py_BuildValue("(iO)", hook.before, function) : NULL;
-    if (function && (!pair || PyList_Append(list, pair) < 0)) return -1;
-  }
-  if (!list || !PyList_GET_SIZE(list)) return list ? 0 : -1;
-  return PyDict_SetItemString(state, "hooks", list);
-}
-
-static int add_hooks(PyObject *self, PyObject *hooks) {
-  for (Py_ssize_t i = 0; hooks && PyList_Check(hooks) && i < PyList_GET_SIZE(hooks); i++) {
-    PyObject *function;
-    int before;
-    int64_t id;
-    if (!PyArg_ParseTuple(PyList_GET_ITEM(hooks, i), "iO", &before, &function) ||
-        ext_module_hook(&id, self, before, function) < 0)
-      return -1;
-  }
-  return 0;
-}
-
 // Pickled, and copied, as the type, the attributes, and the entries; children are pickled by
 // themselves.
 EXT_METHOD0(module, __reduce__, "tuple", "The parts that a pickle or a copy is made of.") {
@@ -296,7 +260,6 @@ EXT_METHOD0(module, __reduce__, "tuple", "The parts that a pickle or a copy is m
       PyDict_SetItemString(state, "passing", passing) < 0 ||
       PyDict_SetItemString(state, "dict", object->dict ? object->dict : Py_None) < 0)
     return NULL;
-  if (keep_hooks(self, state) < 0) return NULL;
   PyObject *argument;
   EXT_OWNED *maker = maker_of(self, &argument);
   EXT_OWNED *owned = argument;
@@ -349,17 +312,9 @@ static int put_attribute(PyObject *self, PyObject *name, PyObject *value) {
 
 EXT_METHOD(module, __setstate__, "(state: dict) -> None", "Fills an empty module from a pickle.") {
   EXT_ARGS(PyObject *, state);
-  static const px_module_kind bare = {.name = "copy"};
   ext_module_object *object = (ext_module_object *)self;
-  const px_module_kind *kind = ext_module_kind(Py_TYPE(self));
-  if (!PyDict_Check(state) || !kind) EXT_FAIL(PyExc_TypeError, "a module's state is a dict");
-  if (!object->module) {
-    PX_SCOPED(px_module) empty = NULL;
-    EXT_TRY(px_module_new(&empty, &bare, NULL, NULL));
-    EXT_TRY(px_module_adopt_kind(empty, kind));
-    object->module = PX_MOVE(empty);
-    px_module_set_user(object->module, self);
-  }
+  if (!PyDict_Check(state)) EXT_FAIL(PyExc_TypeError, "a module's state is a dict");
+  if (!object->module && ext_module_begin(self) < 0) return NULL;
   if (set_each(state, "attributes", self, put_attribute) < 0 ||
       set_each(state, "_parameters", self, put_parameter) < 0 ||
       set_each(state, "_buffers", self, put_buffer) < 0 ||
@@ -368,9 +323,9 @@ EXT_METHOD(module, __setstate__, "(state: dict) -> None", "Fills an empty module
   PyObject *dict = PyDict_GetItemString(state, "dict"),
            *training = PyDict_GetItemString(state, "training");
   if (!ext_is_none(dict)) Py_XSETREF(object->dict, PyDict_Copy(dict));
+  object->seen = -1;
   px_module_set_training(object->module, training != Py_False);
   PyObject *passing = PyDict_GetItemString(state, "passing");
-  if (add_hooks(self, PyDict_GetItemString(state, "hooks")) < 0) return NULL;
   for (Py_ssize_t i = 0; passing && PyList_Check(passing) && i < PyList_GET_SIZE(passing); i++)
     if (make_passing(self, PyList_GET_ITEM(passing, i)) < 0) return NULL;
   Py_RETURN_NONE;

@@ -42,13 +42,20 @@ _IN_PYTHON = {
                   "seed seed_all set_rng_state set_rng_state_all",
     },
     "nn.functional": {"_images": "interpolate upsample"},
-    "nn": {"utils": "utils", "parallel": "parallel DataParallel", "parameters": "ParameterDict "
+    "nn": {"utils": "utils", "modules": "modules", "parallel": "parallel DataParallel", "parameters": "ParameterDict "
                                                                                 "ParameterList"},
     "utils": {"data": "data", "dlpack": "dlpack"},
 }
-_OF_TENSOR = ("__copy__ __deepcopy__ __format__ __reduce_ex__ __setstate__ allclose apply_ isclose "
-              "map_ new new_empty new_full new_ones new_tensor new_zeros type unique "
-              "unique_consecutive")
+# Methods of types of C in Python: the file, whose class of the same name has them, and the names.
+_METHODS = {
+    _C.Tensor: ("phlox._tensor",
+                "__copy__ __deepcopy__ __format__ __reduce_ex__ __setstate__ allclose apply_ "
+                "isclose map_ new new_empty new_full new_ones new_tensor new_zeros type unique "
+                "unique_consecutive"),
+    _C.nn.Module: ("phlox.nn._module",
+                   "register_backward_hook register_forward_hook register_forward_pre_hook "
+                   "register_full_backward_hook register_full_backward_pre_hook"),
+}
 
 
 def _import_when_asked(module, files):
@@ -75,17 +82,17 @@ def _import_when_asked(module, files):
 
 
 class _Late:
-    """A method of Tensor in Python, which is imported, and takes this place, when it is first asked
-    for."""
+    """A method in Python of a type of C, which is imported, and takes this place, when it is first
+    asked for."""
 
-    def __init__(self, name):
-        self.name = name
+    def __init__(self, file, cls, name):
+        self.file, self.cls, self.name = file, cls, name
 
-    def __get__(self, tensor, cls):
-        from . import _tensor
-        method = vars(_tensor.Tensor)[self.name]
-        setattr(_C.Tensor, self.name, method)
-        return method.__get__(tensor, cls)
+    def __get__(self, instance, cls):
+        from importlib import import_module
+        method = vars(getattr(import_module(self.file), self.cls.__name__))[self.name]
+        setattr(self.cls, self.name, method)
+        return method.__get__(instance, cls)
 
 
 def _arrange():
@@ -95,8 +102,9 @@ def _arrange():
         if path:
             module.__path__.append(f"{__path__[0]}/{path.replace('.', '/')}")
         _import_when_asked(module, files)
-    for name in _OF_TENSOR.split():
-        setattr(_C.Tensor, name, _Late(name))
+    for cls, (file, names) in _METHODS.items():
+        for name in names.split():
+            setattr(cls, name, _Late(file, cls, name))
 
 
 _arrange()

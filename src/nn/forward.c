@@ -81,9 +81,14 @@ static px_status tensor_hook(px_module *self, const px_hook_entry *hook, void *w
   return PX_OK;
 }
 
+static px_status forward_bare(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                              int count) {
+  return (self->forward ? self->forward : self->kind->forward)(out, self, inputs, count);
+}
+
 static px_status tensor_forward(px_module *self, void *with) {
   tensor_call *call = with;
-  return self->kind->forward(&call->result, self, call->inputs, call->count);
+  return forward_bare(&call->result, self, call->inputs, call->count);
 }
 
 static px_status forward_hooked(px_tensor **out, px_module *self, px_tensor *const *inputs,
@@ -105,13 +110,16 @@ px_status px_module_forward(px_tensor **out, px_module *self, px_tensor *const *
   PX_GIVEN(self);
   PX_GIVEN_N(inputs, count);
   *out = NULL;
-  PX_CHECK(self->kind->forward, PX_UNIMPLEMENTED,
+  PX_CHECK(self->forward || self->kind->forward, PX_UNIMPLEMENTED,
            "Module [%s] is missing the required \"forward\" function", self->kind->name);
-  PX_CHECK(count == self->kind->input_count && count <= INPUT_LIMIT, PX_TYPE,
+  PX_CHECK((self->forward || count == self->kind->input_count) && count <= INPUT_LIMIT, PX_TYPE,
            "%s.forward() takes %d positional arguments but %d were given", self->kind->name,
            self->kind->input_count + 1, count + 1);
-  if (self->hook_count && count) return forward_hooked(out, self, inputs, count);
-  return self->kind->forward(out, self, inputs, count);
+  PX_TRY(px__nn_enter(self));
+  px_status status = self->hook_count && count ? forward_hooked(out, self, inputs, count)
+                                               : forward_bare(out, self, inputs, count);
+  px__nn_leave();
+  return status;
 }
 
 px_status px_module_call(px_tensor **out, px_module *self, px_tensor *input) {
@@ -137,6 +145,13 @@ static px_status copy_entry(px_module *made, const px__entry *entry, px_module_r
   return px_module_register_buffer(made, entry->name, kept, entry->persistent);
 }
 
+static px_status copy_entries(px_module *made, const px_module *self, px_module_replace replace,
+                              void *context) {
+  for (int i = 0; i < self->entry_count; i++)
+    PX_TRY(copy_entry(made, &self->entries[i], replace, context));
+  return PX_OK;
+}
+
 px_status px_module_copy(px_module **out, px_module *self, px_module_replace replace,
                          void *context) {
   PX_GIVEN(self);
@@ -149,8 +164,9 @@ px_status px_module_copy(px_module **out, px_module *self, px_module_replace rep
   made->training = self->training;
   for (int i = 0; i < self->attribute_count; i++)
     PX_TRY(px_module_set_attribute(made, self->attributes[i].name, self->attributes[i].value));
-  for (int i = 0; i < self->entry_count; i++)
-    PX_TRY(copy_entry(made, &self->entries[i], replace, context));
-  *out = PX_MOVE(made);
-  return PX_OK;
+  PX_TRY(px__nn_enter(self));
+  px_status status = copy_entries(made, self, replace, context);
+  px__nn_leave();
+  if (status == PX_OK) *out = PX_MOVE(made);
+  return status;
 }

@@ -17,14 +17,24 @@ px_status px__nn_strdup(char **out, const char *text) {
   return PX_OK;
 }
 
+static _Thread_local int nest;  // of calls and walks of modules, on this thread
+
+px_status px__nn_enter(const px_module *self) {
+  enum { DEEPEST = 1000 };
+  PX_CHECK(nest < DEEPEST, PX_RECURSION, "%s: modules are nested deeper than %d", self->kind->name,
+           DEEPEST);
+  nest++;
+  return PX_OK;
+}
+void px__nn_leave(void) { nest--; }
+
 static void entry_clear(px__entry *entry) {
   px_free(entry->name);
   px_release(entry->tensor);
   px_release(entry->module);
 }
 
-static void module_destroy(void *object) {
-  px_module *self = object;
+static void module_end(px_module *self) {
   for (int i = 0; i < self->entry_count; i++) entry_clear(&self->entries[i]);
   for (int i = 0; i < self->attribute_count; i++) {
     px_free(self->attributes[i].name);
@@ -38,6 +48,23 @@ static void module_destroy(void *object) {
   px_free(self->hooks);
   px_object_end(self);
   px_free(self);
+}
+
+// Without recursion, so that modules may be nested as deep as memory lasts: those that end because
+// their parent does wait in a list.
+static void module_destroy(void *object) {
+  static _Thread_local px_module *waiting;
+  static _Thread_local bool ending;
+  px_module *self = object;
+  self->next_waiting = waiting;
+  waiting = self;
+  if (ending) return;
+  ending = true;
+  while ((self = waiting)) {
+    waiting = self->next_waiting;
+    module_end(self);
+  }
+  ending = false;
 }
 
 static const px_class module_class = {"module", module_destroy};
@@ -101,6 +128,7 @@ const px_module_kind *px_module_kind_of(const px_module *self) { return self->ki
 void *px_module_context(const px_module *self) { return self->context; }
 void *px_module_user(const px_module *self) { return self->user; }
 void px_module_set_user(px_module *self, void *user) { self->user = user; }
+void px_module_set_forward(px_module *self, px_module_function forward) { self->forward = forward; }
 bool px_module_training(const px_module *self) { return self->training; }
 void px_module_set_training(px_module *self, bool training) { self->training = training; }
 

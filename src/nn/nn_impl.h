@@ -27,6 +27,7 @@ struct px_module {
   const px_module_kind *kind;
   void *context;
   void *user;
+  px_module_function forward;  // of the embedding language; NULL: the kind's
   bool training;
   px__entry *entries;
   int entry_count, entry_room;
@@ -34,12 +35,18 @@ struct px_module {
   int attribute_count, attribute_room;
   px_hook_entry *hooks;
   int hook_count, hook_room;
+  px_module *next_waiting;  // of those that end
 };
 
 // Makes room for one more item of `size` bytes in a growing array.
 px_status px__nn_grow(void **items, int *room, int count, size_t size)
     __attribute__((warn_unused_result));
 px_status px__nn_strdup(char **out, const char *text) __attribute__((warn_unused_result));
+
+// Around what modules do with the modules below them: PX_RECURSION where a nest is so deep that the
+// stack could end.
+px_status px__nn_enter(const px_module *self) __attribute__((warn_unused_result));
+void px__nn_leave(void);
 
 // Shorthands for forward functions: an attribute as a number, or the entry's tensor (NULL if none).
 double px__float_of(const px_module *self, const char *name);

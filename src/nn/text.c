@@ -146,16 +146,21 @@ const char *px__filled(const px_module *self, const char *format, char *text, si
 void px_module_extra_repr(const px_module *self, char *text, size_t size) {
   if (!size) return;
   *text = 0;
-  if (self->kind->repr_fn) {
-    self->kind->repr_fn(self, text, size);
-    return;
-  }
   space to = {text, 0, size};
   for (const char *at = self->kind->repr; at && *at;) {
     const char *next = at + strcspn(at, "[");
     fill_part(&to, self, at, next);
     at = *next ? fill_option(&to, self, next + 1) : next;
   }
+}
+
+// What a kind of another language says, or the template.
+static void extra_text(const px_module *self, char *text, size_t size) {
+  *text = 0;
+  if (self->kind->repr_fn)
+    self->kind->repr_fn(self, text, size);
+  else
+    px_module_extra_repr(self, text, size);
 }
 
 // A text that grows; `failed` once memory was short.
@@ -256,14 +261,18 @@ px_status px_module_text(char **out, px_module *self) {
   px_module_entry entry;
   *out = NULL;
   PX_TRY(px_alloc((void **)&extra, EXTRA));
-  px_module_extra_repr(self, extra, EXTRA);
+  extra_text(self, extra, EXTRA);
   append(&g, self->kind->name, strlen(self->kind->name));
   append(&g, "(", 1);
   bool children = px_module_entry_at(self, PX_ENTRY_MODULE, 0, &entry);
   bool one_line = !children && !strchr(extra, '\n');
   extra_lines(&g, extra, one_line);
   px_free(extra);
-  px_status status = children ? child_lines(&g, self) : PX_OK;
+  px_status status = children ? px__nn_enter(self) : PX_OK;
+  if (children && status == PX_OK) {
+    status = child_lines(&g, self);
+    px__nn_leave();
+  }
   append(&g, one_line ? ")" : "\n)", one_line ? 1 : 2);
   if (status == PX_OK && g.failed)
     status = px_error_set(PX_NOMEM, 0, __FILE__, __LINE__, __func__, "out of memory");

@@ -46,6 +46,18 @@ static px_status visit_entries(walk *w, px_module *self, const char *prefix, px_
   return PX_OK;
 }
 
+static px_status walk_module(walk *w, px_module *self, const char *prefix);
+
+static px_status walk_below(walk *w, px_module *self, const char *prefix) {
+  for (int i = 0; w->recurse && i < self->entry_count; i++) {
+    if (!self->entries[i].module) continue;
+    char name[NAME_ROOM];
+    join(name, prefix, self->entries[i].name);
+    PX_TRY(walk_module(w, self->entries[i].module, name));
+  }
+  return PX_OK;
+}
+
 static px_status walk_module(walk *w, px_module *self, const char *prefix) {
   bool fresh;
   PX_TRY(seen_add(w, self, &fresh));
@@ -54,13 +66,10 @@ static px_status walk_module(walk *w, px_module *self, const char *prefix) {
   if (w->sorts & PX_ENTRY_MODULE) PX_TRY(w->visit(prefix, &own, self, w->context));
   if (w->sorts & PX_ENTRY_PARAMETER) PX_TRY(visit_entries(w, self, prefix, PX_ENTRY_PARAMETER));
   if (w->sorts & PX_ENTRY_BUFFER) PX_TRY(visit_entries(w, self, prefix, PX_ENTRY_BUFFER));
-  for (int i = 0; w->recurse && i < self->entry_count; i++) {
-    if (!self->entries[i].module) continue;
-    char name[NAME_ROOM];
-    join(name, prefix, self->entries[i].name);
-    PX_TRY(walk_module(w, self->entries[i].module, name));
-  }
-  return PX_OK;
+  PX_TRY(px__nn_enter(self));
+  px_status status = walk_below(w, self, prefix);
+  px__nn_leave();
+  return status;
 }
 
 px_status px_module_each(px_module *self, int sorts, const char *prefix, bool recurse,
@@ -99,10 +108,15 @@ px_status px_module_parameters(px_list **out, px_module *self) {
 
 // ---- modes
 
-void px_module_train(px_module *self, bool training) {
-  self->training = training;
-  for (int i = 0; i < self->entry_count; i++)
-    if (self->entries[i].module) px_module_train(self->entries[i].module, training);
+static px_status set_mode(const char *name, const px_module_entry *entry, px_module *owner,
+                          void *context) {
+  owner->training = *(bool *)context;
+  return PX_OK;
+}
+
+px_status px_module_train(px_module *self, bool training) {
+  PX_GIVEN(self);
+  return px_module_each(self, PX_ENTRY_MODULE, "", true, false, set_mode, &training);
 }
 
 static px_status set_requires(const char *name, const px_module_entry *entry, px_module *owner,

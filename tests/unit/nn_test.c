@@ -138,7 +138,7 @@ PX_TEST(batch_norm_keeps_running_statistics) {
   holds(trained, (double[]){-1.22474265, -1.22474253, 0, 1.22474253, 1.22474241, 0}, 1e-6);
   HOLDS(entry(m, "running_mean"), 0.300000012, 0.400000006);
   HOLDS(entry(m, "running_var"), 1.29999995, 1.29999995);
-  px_module_train(m, false);
+  OK(px_module_train(m, false));
   OK(px_module_call(&tested, m, x));
   holds(tested, (double[]){0.613938272, 1.40328753, 2.36804771, 4.91150618, 4.12215710, 3.15739679},
         2e-6);
@@ -151,7 +151,7 @@ PX_TEST(dropout_is_for_training_alone) {
   PX_SCOPED(px_tensor) tested = NULL;
   OK(px_module_call(&trained, m, x));
   HOLDS(trained, 0, 0);
-  px_module_train(m, false);
+  OK(px_module_train(m, false));
   OK(px_module_call(&tested, m, x));
   HOLDS(tested, 1, 2);
 }
@@ -466,11 +466,59 @@ PX_TEST(training_is_for_all_below) {
   PX_SCOPED(px_module) net = small_net();
   px_module_entry inner, drop;
   CHECK(px_module_training(net));
-  px_module_train(net, false);
+  OK(px_module_train(net, false));
   CHECK(px_module_entry_find(net, "4", &inner) && px_module_entry_find(inner.module, "1", &drop));
   CHECK(!px_module_training(net) && !px_module_training(drop.module));
   px_module_set_training(net, true);
   CHECK(px_module_training(net) && !px_module_training(drop.module));
+}
+
+// A Sequential in a Sequential, and so on.
+static px_module *nest(int depth) {
+  px_module *net = of_kind("Identity", (px_value){0}), *outer;
+  for (; depth; depth--, net = outer) {
+    OK(px_sequential_new(&outer, &net, 1));
+    px_release(net);
+  }
+  return net;
+}
+
+static px_status keep(px_tensor **out, px_tensor *tensor, px_entry_sort sort, void *context) {
+  return PX_OK;
+}
+
+PX_TEST(a_nest_of_any_depth_ends_and_one_too_deep_to_walk_is_an_error) {
+  PX_SCOPED(px_module) net = nest(100000);
+  PX_SCOPED(px_module) shallow = nest(500);
+  PX_SCOPED(px_tensor) x = ROW(1);
+  px_tensor *y = NULL;
+  px_module *copy;
+  px_dict *state;
+  char *text;
+  const char *says = "Sequential: modules are nested deeper than 1000";
+  FAILS(px_module_call(&y, net, x), PX_RECURSION, says);
+  FAILS(px_module_text(&text, net), PX_RECURSION, says);
+  FAILS(px_module_state_dict(&state, net, ""), PX_RECURSION, says);
+  FAILS(px_module_to(net, PX_FLOAT64, px_cpu(), false), PX_RECURSION, says);
+  FAILS(px_module_copy(&copy, net, keep, NULL), PX_RECURSION, says);
+  OK(px_module_call(&y, shallow, x));
+  px_release(y);
+}
+
+static px_status seven(px_tensor **out, px_module *self, px_tensor *const *inputs, int count) {
+  return px_add_scalar(out, inputs[count - 1], px_int(7), px_int(1));
+}
+
+PX_TEST(a_forward_of_another_language_takes_the_place_of_the_kinds) {
+  PX_SCOPED(px_module) layer = linear(2, 1);
+  PX_SCOPED(px_tensor) x = ROW(1, 2);
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) z = NULL;
+  px_module_set_forward(layer, seven);
+  OK(px_module_forward(&y, layer, (px_tensor *[]){x, x}, 2));
+  HOLDS(y, 8, 9);
+  px_module_set_forward(layer, NULL);
+  FAILS(px_module_forward(&z, layer, (px_tensor *[]){x, x}, 2), PX_TYPE, "takes 2 positional");
 }
 
 PX_TEST(a_module_without_forward_says_so) {

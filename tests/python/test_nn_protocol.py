@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.nn.Module as programs subclass, patch and hook it: what they put in the place of a method is called."""
+import os
+os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
+
+import copy
+import gc
+import inspect
+import pickle
+import unittest
+import warnings
+import weakref
+
+import phlox as torch
+from phlox import nn
+from phlox.nn.modules import module as all_modules
+
+F = nn.functional
+
+
+class Doubled(nn.Linear):
+    def forward(self, x):
+        return super().forward(x) * 2
+
+
+class Subclasses(unittest.TestCase):
+    def test_super_forward_is_the_layers(self):
+        x, layer = torch.ones(3, 4), Doubled(4, 2)
+        self.assertTrue(torch.equal(layer(x), F.linear(x, layer.weight, layer.bias) * 2))
+
+    def test_super_forward_of_every_layer(self):
+        for name, args, shape in (("Conv2d", (1, 2, 3), (1, 1, 5, 5)), ("BatchNorm1d", (4,), (3, 4)), ("ReLU", (), (3, 4)),
+                                  ("LayerNorm", (4,), (3, 4)), ("Dropout", (0.0,), (3, 4)), ("MaxPool2d", (2,), (1, 1, 4, 4)),
+                                  ("Softmax", (1,), (3, 4)), ("Flatten", (), (3, 4)), ("Identity", (), (3, 4))):
+            base = getattr(nn, name)
+            sub = type("Sub", (base,), {"forward": lambda self, x, base=base: base.forward(self, x) + 1})
+            x = torch.rand(shape)
+            torch.manual_seed(0)
+            plain = base(*args)
+            torch.manual_seed(0)
+            self.assertTrue(torch.allclose(sub(*args)(x), plain(x) + 1), name)
+
+    def test_super_forward_of_a_container_and_of_a_loss(self):
+        class More(nn.Sequential):
+            def forward(self, x):
+                return super().forward(x) + 1
+
+        class Triple(nn.CrossEntropyLoss):
+            def forward(self, input, target):
+                return super().forward(input, target) * 3
+        x, target = torch.ones(3, 4), torch.zeros(3, dtype=torch.long)
+        self.assertEqual(More(nn.Identity(), nn.Identity())(x).sum(), 24)
+        self.assertTrue(torch.allclose(Triple()(x, target), 3 * F.cross_entropy(x, target)))
+
+    def test_the_first_base_with_a_forward_counts(self):
+        class Says(nn.Module):
+            def forward(self, x):
+                return "says"
+        x = torch.ones(1, 2)
+        self.assertEqual(type("A", (Says, nn.Linear), {})(2, 2)(x), "says")
+        self.assertIsInstance(type("B", (nn.Linear, Says), {})(2, 2)(x), torch.Tensor)
+
+    def test_a_layer_without_the_init_of_its_class(self):
+        class Ones(nn.Linear):
+            def __init__(self):
+                nn.Module.__init__(self)
+                self.weight, self.bias = nn.Parameter(torch.ones(2, 4)), None
+        self.assertEqual(Ones()(torch.ones(1, 4)).tolist(), [[4, 4]])
+
+    def test_arguments_of_init(self):
+        class Given(nn.Module):
+            def __init__(self, *args, **kwargs):
+                super().__init__(*args, **kwargs)
+        self.assertRaisesRegex(TypeError, r"Given.__init__\(\) takes 1 positional argument but 2 were given", Given, 3)
+        self.assertRaisesRegex(TypeError, r"Given.__init__\(\) got an unexpected keyword argument 'a'", Given, a=3)
+
+    def test_call_super_init_makes_the_next_base(self):
+        class Other:
+            def __init__(self, number):
+                self.number = number
+
+        class Both(nn.Module, Other):
+            call_super_init = True
+
+            def __init__(self):
+                super().__init__(number=4)
+        self.assertEqual(Both().number, 4)
+
+    def test_a_class_may_be_changed(self):
+        layer, x = nn.Linear(4, 2), torch.ones(1, 4)
+        plain = layer(x)
+        layer.__class__ = Doubled
+        self.assertTrue(torch.equal(layer(x), plain * 2))
+
+    def test_identity_takes_and_gives_anything(self):
+        self.assertEqual(nn.Identity(54, unused=1)(3), 3)
+        self.assertEqual(repr(nn.Identity(54)), "Identity()")
+
+    def test_signatures_of_forward(self):
+        self.assertEqual(list(inspect.signature(nn.BCELoss.forward).parameters), ["self", "input", "target"])
+
+
+class Patches(unittest.TestCase):
+    def test_a_forward_of_an_object(self):
+        layer, x = nn.Linear(2, 2), torch.ones(2)
+        layer.forward = lambda x: x * 3
+        self.assertEqual(nn.Sequential(layer)(x).tolist(), [3, 3])
+        del layer.forward
+        self.assertTrue(torch.equal(layer(x), F.linear(x, layer.weight, layer.bias)))
+
+    def test_a_forward_of_a_library_class(self):
+        layer, x = nn.Sequential(nn.Tanh()), torch.zeros(1)
+        own = nn.Tanh.forward
+        nn.Tanh.forward = lambda self, x: x + 10
+        try:
+            self.assertEqual(layer(x).item(), 10)
+        finally:
+            nn.Tanh.forward = own
+        self.assertEqual(layer(x).item(), 0)
+
+    def test_a_forward_of_a_class_above(self):
+        layer, x = type("Sub", (Doubled,), {})(2, 2), torch.ones(2)
+        layer(x)
+        own = Doubled.forward
+        Doubled.forward = lambda self, x: x + 5
+        try:
+            self.assertEqual(layer(x).tolist(), [6, 6])
+        finally:
+            Doubled.forward = own
+        self.assertTrue(torch.equal(layer(x), 2 * F.linear(x, layer.weight, layer.bias)))
+
+    def test_call_of_all_modules(self):
+        net, seen, own = nn.Sequential(nn.ReLU(), Doubled(2, 1)), [], nn.Module.__call__
+
+        def counted(self, *args, **kwargs):
+            seen.append(type(self).__name__)
+            return own(self, *args, **kwargs)
+        nn.Module.__call__ = counted
+        try:
+            net(torch.ones(1, 2))
+        finally:
+            nn.Module.__call__ = own
+        net(torch.ones(1, 2))
+        self.assertEqual(seen, ["Sequential", "ReLU", "Doubled"])
+
+    def test_attributes_of_all_modules(self):
+        nn.Module.marker = 5
+        self.assertEqual(nn.Linear(1, 1).marker, 5)
+        del nn.Module.marker
+        self.assertFalse(hasattr(nn.Linear(1, 1), "marker"))
+
+    def test_object_setattr_goes_round_the_module(self):
+        layer, other = nn.Linear(1, 1), nn.ReLU()
+        object.__setattr__(layer, "friend", other)
+        self.assertIs(layer.friend, other)
+        self.assertEqual(list(layer.children()), [])
+
+    def test_getattr_of_a_wrapper(self):
+        class Wrapper(nn.Module):
+            def __init__(self, inner):
+                super().__init__()
+                self.inner = inner
+
+            def __getattr__(self, name):
+                try:
+                    return super().__getattr__(name)
+                except AttributeError:
+                    return getattr(self.inner, name)
+        self.assertEqual(Wrapper(nn.Linear(3, 2)).in_features, 3)
+        with self.assertRaisesRegex(AttributeError, "'Linear' object has no attribute 'nothing'"):
+            Wrapper(nn.Linear(3, 2)).nothing
+
+    def test_getattr_is_asked_before_the_parameters(self):
+        class Late(nn.Linear):
+            def __getattr__(self, name):
+                return "late" if name == "weight" else super().__getattr__(name)
+        self.assertEqual(Late(1, 1).weight, "late")
+        self.assertIsInstance(Late(1, 1).bias, nn.Parameter)
+
+    def test_setattr_of_a_subclass(self):
+        class Loud(nn.Module):
+            def __setattr__(self, name, value):
+                super().__setattr__(name + "_", value)
+        module = Loud()
+        module.inner = nn.ReLU()
+        self.assertEqual([name for name, _ in module.named_children()], ["inner_"])
+
+    def test_a_deep_nest_ends_in_an_error(self):
+        net = nn.Identity()
+        for _ in range(20000):
+            net = nn.Sequential(net)
+        for use in (lambda: net(torch.ones(1)), lambda: repr(net), lambda: net.state_dict(), lambda: net.to("cpu"),
+                    lambda: net.train(), lambda: list(net.parameters()), lambda: net.apply(id)):
+            self.assertRaises(RecursionError, use)
+
+
+class Hooks(unittest.TestCase):
+    def test_with_keyword_arguments(self):
+        class Scaled(nn.Module):
+            def forward(self, x, scale=1):
+                return x * scale
+        module, x = Scaled(), torch.ones(1)
+        with module.register_forward_pre_hook(lambda m, args, kwargs: (args, {"scale": 3}), with_kwargs=True):
+            self.assertEqual(module(x, scale=2).item(), 3)
+        with module.register_forward_hook(lambda m, args, kwargs, out: out + kwargs["scale"], with_kwargs=True):
+            self.assertEqual(module(x, scale=2).item(), 4)
+        self.assertEqual((len(module._forward_hooks), len(module._forward_hooks_with_kwargs)), (0, 0))
+        module.register_forward_pre_hook(lambda m, args, kwargs: 5, with_kwargs=True)
+        self.assertRaisesRegex(RuntimeError, "forward pre-hook must return None or a tuple", module, x)
+
+    def test_prepended(self):
+        module, seen = nn.Identity(), []
+        module.register_forward_hook(lambda *_: seen.append(1))
+        module.register_forward_hook(lambda *_: seen.append(2), prepend=True)
+        module(0)
+        self.assertEqual(seen, [2, 1])
+
+    def test_always_called(self):
+        module, seen = nn.Linear(2, 2), []
+        module.register_forward_hook(lambda m, args, out: seen.append(out), always_call=True)
+        module.register_forward_hook(lambda m, args, out: seen.append(0))
+        self.assertRaises(RuntimeError, module, torch.ones(3))
+        self.assertEqual(seen, [None])
+
+    def test_the_dicts_of_hooks_may_be_written(self):
+        module = nn.Identity()
+        module.register_forward_hook(lambda m, args, out: out + 1)
+        self.assertEqual(module(1), 2)
+        module._forward_hooks[77] = lambda m, args, out: out * 10
+        self.assertEqual(module(1), 20)
+        module._forward_hooks.clear()
+        self.assertEqual(module(1), 1)
+
+    def test_of_all_modules(self):
+        net, seen = nn.Sequential(nn.Identity()), []
+        with all_modules.register_module_forward_hook(lambda m, args, out: seen.append(type(m).__name__)):
+            with all_modules.register_module_forward_pre_hook(lambda m, args: (args[0] + 1,)):
+                self.assertEqual(net(1), 3)
+        self.assertEqual((net(1), seen), (1, ["Identity", "Sequential"]))
+
+    def test_a_hook_does_not_keep_its_module(self):
+        module = nn.Identity()
+        handle = module.register_forward_hook(lambda m, args, out: None)
+        gone = weakref.ref(module)
+        del module
+        self.assertIsNone(gone())
+        handle.remove()
+
+    def test_hooks_are_copied_and_pickled(self):
+        module = nn.Identity()
+        module.register_forward_hook(add_one)
+        for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+            self.assertEqual(other(1), 2)
+
+
+def add_one(module, args, out):
+    return out + 1
+
+
+class BackwardHooks(unittest.TestCase):
+    def test_see_the_gradients_of_inputs_and_outputs(self):
+        layer, seen = nn.Linear(2, 3), []
+        layer.register_full_backward_hook(lambda m, inward, out: seen.append((inward[0].tolist(), out[0].tolist())))
+        x = torch.ones(1, 2, requires_grad=True)
+        (layer(x) * 2).sum().backward()
+        self.assertEqual(seen, [(x.grad.tolist(), [[2, 2, 2]])])
+        self.assertTrue(torch.allclose(x.grad, 2 * layer.weight.sum(0, keepdim=True)))
+
+    def test_may_give_others(self):
+        layer = nn.Identity()
+        layer.register_full_backward_pre_hook(lambda m, out: (out[0] * 3,))
+        layer.register_full_backward_hook(lambda m, inward, out: (inward[0] + out[0],))
+        x = torch.ones(1, requires_grad=True)
+        layer(x).backward()
+        self.assertEqual(x.grad.item(), 6)
+
+    def test_without_gradients_of_inputs(self):
+        layer, seen = nn.Linear(2, 1), []
+        layer.register_full_backward_hook(lambda m, inward, out: seen.append(inward))
+        layer(torch.ones(1, 2)).sum().backward()
+        self.assertEqual(seen, [(None,)])
+        layer.register_full_backward_hook(lambda m, inward, out: (torch.ones(1),))
+        self.assertRaisesRegex(RuntimeError, "where no input requires gradient should always return None",
+                               layer(torch.ones(1, 2)).sum().backward)
+
+    def test_of_the_wrong_number(self):
+        layer, x = nn.Identity(), torch.ones(1, requires_grad=True)
+        layer.register_full_backward_hook(lambda m, inward, out: (None, None))
+        self.assertRaisesRegex(RuntimeError, "invalid number of grad, got 2, but expected 1", layer(x).backward)
+
+    def test_several_inputs_and_results(self):
+        class Swap(nn.Module):
+            def forward(self, a, b, factor):
+                return b * factor, a
+        module, seen = Swap(), []
+        module.register_full_backward_hook(lambda m, inward, out: seen.append((inward, out)))
+        a, b = torch.ones(1, requires_grad=True), torch.ones(1)
+        module(a, b, 2)[1].backward()
+        (inward, out), = seen
+        self.assertEqual((inward[0].item(), inward[1:], out[0], out[1].item()), (1, (None, None), None, 1))
+
+    def test_old_and_new_do_not_mix(self):
+        layer = nn.Identity()
+        layer.register_full_backward_hook(lambda *_: None)
+        self.assertRaisesRegex(RuntimeError, "Cannot use both regular backward hooks and full backward hooks",
+                               layer.register_backward_hook, lambda *_: None)
+
+    def test_of_all_modules(self):
+        net, seen = nn.Sequential(nn.ReLU(), nn.Tanh()), []
+        with all_modules.register_module_full_backward_hook(lambda m, inward, out: seen.append(type(m).__name__)):
+            net(torch.ones(1, requires_grad=True)).backward()
+        self.assertEqual(seen, ["Tanh", "ReLU", "Sequential"])
+
+
+if __name__ == "__main__":
+    unittest.main()
