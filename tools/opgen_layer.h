@@ -31,6 +31,7 @@ int og_layer_own(const og_layer *l, const char *name);            // -1: none
 int og_layer_input(const og_layer *l, const char *name);
 int og_layer_param(const og_layer *l, const char *name);
 og_value og_layer_param_value(const og_param *p);
+const char *og_layer_absent(const og_param *p);  // in C, of an argument that is not given
 bool og_mentions(const og_node *n, const char *name);
 
 // ---- opgen_layer_init.c, opgen_layer_forward.c: C functions init_NAME and forward_NAME

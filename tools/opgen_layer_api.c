@@ -58,12 +58,8 @@ static const char *default_of(const og_entry *e, const og_param *p) {
       return none ? "-1" : !strcmp(p->fallback, "True") ? "true" : "false";
     case OG_TEXT:
       return none ? "NULL" : og_quote(og_copy(p->fallback + 1, strlen(p->fallback) - 2));
-    case OG_DTYPE:
-      return "PX_DTYPE_NONE";
-    case OG_DEVICE:
-      return "PX_DEVICE_NONE";
     default:
-      return "NULL";
+      return og_layer_absent(p);
   }
 }
 

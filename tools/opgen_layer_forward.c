@@ -40,7 +40,7 @@ static const char *write_tensor(context *x, const og_node *n);
 
 // ---- arguments of ops
 
-static const char *no_argument(const og_param *p) {
+const char *og_layer_absent(const og_param *p) {
   switch (p->type) {
     case OG_INTS:
     case OG_TENSORS:
@@ -92,7 +92,7 @@ static const char *argument(context *x, const og_node *n, const og_op *op, const
   bool none = !n || (n->kind == OG_CONSTANT && !strcmp(n->text, "None"));
   if (none && !p->optional)
     og_die(x->l->e->place, "%s wants '%s' in the forward of %s", op->name, p->name, x->l->e->name);
-  if (none) return no_argument(p);
+  if (none) return og_layer_absent(p);
   if (p->type == OG_TENSOR) return write_tensor(x, n);
   if (p->type == OG_INTS) return list_argument(x, n);
   og_value v = og_number(n, name_of, x);

@@ -123,7 +123,11 @@ def _device_ids(given):
 
 
 class _Pass:
-    """What a pass over several devices consists of, along the dimension self.dim."""
+    """What a pass over several devices consists of, along the dimension self.dim.
+
+    The core has a pass of its own, of a module from tensor to tensor (px_data_parallel). Here any
+    tree of arguments is cut, and each part of a pass is a method that programs override; what the
+    parts do is the core's, in both."""
 
     def scatter(self, inputs, kwargs, device_ids):
         """Cuts the arguments; a program may override it, and the three below."""
