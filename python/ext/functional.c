@@ -53,6 +53,10 @@ EXT_BOTH(torch, tensor, equal, "(input: Tensor, other: Tensor) -> bool",
 // ---- forms of ops that take fewer arguments
 // The columns of nonzero(): what where(condition) gives.
 static PyObject *nonzero_tuple(PyObject *self) {
+  if (px_tensor_ndim(ext_tensor(self)) == 0) {
+    EXT_OWNED *row = PyObject_CallMethod(self, "unsqueeze", "i", 0);
+    return row ? nonzero_tuple(row) : NULL;
+  }
   EXT_OWNED *found = ext_op_named(EXT_OP("nonzero"), PX_CALL_NEW, 1,
                                   (ext_named[]){{"self", PX_T(ext_tensor(self))}});
   return found ? PyObject_CallMethod(found, "unbind", "i", 1) : NULL;
@@ -73,8 +77,15 @@ EXT_BOTH(
   EXT_BIND(input, out, as_tuple);
   px_tensor *t = ext_need_tensor(input, "nonzero", "input");
   if (!t) return NULL;
+  if (as_tuple && out)
+    EXT_FAIL(PyExc_TypeError, "nonzero(): argument 'out' does not go with as_tuple=True");
   if (as_tuple) return nonzero_tuple(input);
-  return ext_op_named(EXT_OP("nonzero"), PX_CALL_NEW, 1, (ext_named[]){{"self", PX_T(t)}});
+  const px_op *op = EXT_OP("nonzero");
+  void *into[4] = {out ? ext_need_tensor(out, "nonzero", "out") : NULL};
+  if (!op || (out && !into[0])) return NULL;
+  px_value args[] = {PX_T(t)};
+  EXT_TRY(EXT_NOGIL(px_op_call(op, out ? PX_CALL_OUT : PX_CALL_NEW, args, into)));
+  return ext_wrap(into[0]);
 }
 
 static PyObject *where_op;

@@ -341,8 +341,9 @@ static int8_t varargs_of(const px_op *op, bool method) {
 static bool goes_before(const px_op *a, const px_op *b) {
   for (int i = 0; i < a->param_count && i < b->param_count; i++) {
     if (a->params[i].kind == b->params[i].kind) continue;
-    return a->params[i].kind == PX_ARG_TENSOR &&
-           (b->params[i].kind == PX_ARG_SCALAR || b->params[i].kind == PX_ARG_FLOAT);
+    bool number = b->params[i].kind == PX_ARG_SCALAR || b->params[i].kind == PX_ARG_FLOAT ||
+                  (b->params[i].kind == PX_ARG_INT && !ext_takes_number(a, i));
+    return a->params[i].kind == PX_ARG_TENSOR && number;
   }
   return false;
 }

@@ -169,7 +169,8 @@ static PyObject *parameter_repr(PyObject *self) {
   return text ? PyUnicode_FromFormat("Parameter containing:\n%U", text) : NULL;
 }
 
-static Py_hash_t tensor_hash(PyObject *self) { return _Py_HashPointer(self); }
+// That of id(self): an address is its own hash, as an int.
+static Py_hash_t tensor_hash(PyObject *self) { return (Py_hash_t)(uintptr_t)self; }
 
 #define TENSOR_DOC \
   "Tensor(*data, device=None)\n--\n\n" \

@@ -86,6 +86,14 @@ def meshgrid(*tensors: _C.Tensor | Sequence[_C.Tensor],
         raise RuntimeError('torch.meshgrid: indexing must be one of "xy" or "ij", but received: '
                            f'{indexing}')
     tensors = _tensors(tensors, "meshgrid")
+    for tensor in tensors:
+        if tensor.dim() > 1:
+            raise RuntimeError("torch.meshgrid: Expected 0D or 1D tensor in the tensor list but "
+                               f"got: {tensor}")
+        if tensor.dtype != tensors[0].dtype:
+            raise RuntimeError("torch.meshgrid expects all tensors to have the same dtype")
+        if tensor.device != tensors[0].device:
+            raise RuntimeError("torch.meshgrid expects all tensors to have the same device")
     dims = list(range(len(tensors)))
     if indexing == "xy" and len(dims) > 1:
         dims[:2] = 1, 0

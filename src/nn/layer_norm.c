@@ -20,7 +20,8 @@ static px_status batch_weight(double *out, px_module *self) {
   px_tensor *seen = px__tensor_of(self, "num_batches_tracked");
   px_value momentum = px_module_attribute(self, "momentum");
   *out = momentum.kind == PX_ARG_NONE ? 0 : px_value_float(momentum);
-  if (!self->training || !seen) return PX_OK;
+  if (!self->training || !seen || !px_module_attribute(self, "track_running_stats").v.i)
+    return PX_OK;
   PX_TRY(px_add_scalar_(seen, px_int(1), px_int(1)));
   if (momentum.kind != PX_ARG_NONE) return PX_OK;
   px_scalar count;
@@ -33,17 +34,20 @@ px_status px__batch_norm_forward(px_tensor **out, px_module *self, px_tensor *co
                                  int64_t dims) {
   double weight;
   px_tensor *mean = px__tensor_of(self, "running_mean"), *var = px__tensor_of(self, "running_var");
+  bool tracks = px_module_attribute(self, "track_running_stats").v.i;
   PX_TRY(check_batch(inputs[0], dims));
   PX_TRY(batch_weight(&weight, self));
+  bool batch = self->training || (!mean && !var);
+  if (self->training && !tracks) mean = var = NULL;  // a program has turned it off since
   return px_batch_norm(out, inputs[0], mean, var, px__tensor_of(self, "weight"),
-                       px__tensor_of(self, "bias"), self->training || !mean, weight,
-                       px__float_of(self, "eps"));
+                       px__tensor_of(self, "bias"), batch, weight, px__float_of(self, "eps"));
 }
 
 px_status px__instance_norm_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
                                     int64_t dims) {
   px_tensor *mean = px__tensor_of(self, "running_mean"), *var = px__tensor_of(self, "running_var");
   int ndim = px_tensor_ndim(inputs[0]), alone = 1 + (int)dims;
+  bool tracks = px_module_attribute(self, "track_running_stats").v.i;
   PX_CHECK(ndim == alone || ndim == alone + 1, PX_VALUE,
            "expected %dD or %dD input (got %dD input)", alone, alone + 1, ndim);
   PX_SCOPED(px_tensor) batch = NULL;
@@ -53,7 +57,7 @@ px_status px__instance_norm_forward(px_tensor **out, px_module *self, px_tensor 
   else
     batch = px_retain(inputs[0]);
   PX_TRY(px_instance_norm(&result, batch, mean, var, px__tensor_of(self, "weight"),
-                          px__tensor_of(self, "bias"), self->training || !mean,
+                          px__tensor_of(self, "bias"), self->training || !tracks,
                           px__float_of(self, "momentum"), px__float_of(self, "eps")));
   if (ndim == alone) return px_squeeze_dim(out, result, (int64_t[]){0}, 1);
   *out = PX_MOVE(result);

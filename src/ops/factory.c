@@ -127,6 +127,9 @@ PX_RUN(linspace) {
   int64_t n = args->steps;
   PX_TRY(make(call, &o, 1, &n));
   px_value params[2] = {PX_S(args->start), PX_S(args->end)};
+  // Whole numbers go from a whole number to a whole number.
+  for (int i = 0; i < 2 && !px_dtype_is_float((px_dtype)call->results[0]->dtype); i++)
+    params[i] = PX_S(px_int(px_scalar_int(px_value_scalar(params[i]))));
   return run_filler(call, "linspace", params, 2);
 }
 

@@ -154,16 +154,27 @@ static px_status value_like(px_tensor **out, const px_tensor *like, px_scalar va
   return px_full(out, NULL, 0, value, (px_dtype)like->dtype, px__tensor_device(like), false, false);
 }
 
-PX_RUN(index_fill) {
+static px_status fill_places(px_call *call, px_tensor *self, int64_t at, const px_tensor *index,
+                             const px_tensor *value) {
   px__picking p;
   int dim;
+  PX_TRY(px__wrap_dim(&dim, at, self->ndim));
+  PX_TRY(px__start_from_self(call, self));
+  px_tensor *to = call->results[0];
+  return put(&p, px__pick_dim(&p, to, dim, index), to, value, false);
+}
+PX_RUN(index_fill) {
   PX_SCOPED(px_tensor) value = NULL;
   PX_TRY(px__call_same_device(call));
-  PX_TRY(px__wrap_dim(&dim, args->dim, args->self->ndim));
   PX_TRY(value_like(&value, args->self, args->value));
-  PX_TRY(px__start_from_self(call, args->self));
-  px_tensor *to = call->results[0];
-  return put(&p, px__pick_dim(&p, to, dim, args->index), to, value, false);
+  return fill_places(call, args->self, args->dim, args->index, value);
+}
+PX_RUN(index_fill_tensor) {
+  px_device device = px__tensor_device(args->self);
+  PX_SCOPED(px_tensor) value = NULL;
+  PX_TRY(px__check_value(args->value, device));
+  PX_TRY(px_to(&value, args->value, (px_dtype)args->self->dtype, device, false, false));
+  return fill_places(call, args->self, args->dim, args->index, value);
 }
 
 // ---- an index for each element

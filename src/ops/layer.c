@@ -41,14 +41,52 @@ PX_RUN(prelu) {
 
 // ---- noise
 
-// A mask of one number a channel. What has a dimension less has no batch.
+// lambd is rounded as self's elements are.
+PX_RUN(hardshrink) {
+  char element[8];
+  px_scalar lambd = args->lambd;
+  px_dtype dtype = (px_dtype)args->self->dtype;
+  PX_SCOPED(px_tensor) size = NULL;
+  PX_SCOPED(px_tensor) small = NULL;
+  if (px_dtype_is_float(dtype)) {
+    px_scalar_store(lambd, dtype, element);
+    lambd = px_scalar_load(dtype, element);
+  }
+  PX_TRY(px_abs(&size, args->self));
+  PX_TRY(px_le_scalar(&small, size, lambd));
+  return px_masked_fill(&call->results[0], args->self, small, px_int(0));
+}
+
+// What dropout2d takes beside images: PyTorch's words, and whether there is a batch.
+static px_status warn_of_images(const px_tensor *x) {
+  if (x->ndim == 3)
+    return px_warn(
+        PX_WARN_USER,
+        "dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D dropout "
+        "behavior is desired - input is interpreted as shape (N, C, L), where C is the channel "
+        "dim. This behavior will change in a future release to interpret the input as one without "
+        "a batch dimension, i.e. shape (C, H, W). To maintain the 1D channel-wise dropout "
+        "behavior, please switch to using dropout1d instead.");
+  if (x->ndim == 4) return PX_OK;
+  return px_warn(
+      PX_WARN_USER,
+      "dropout2d: Received a %d-D input to dropout2d, which is deprecated and will result in an "
+      "error in a future release. To retain the behavior and silence this warning, please use "
+      "dropout instead. Note that dropout2d exists to provide channel-wise dropout on inputs with "
+      "2 spatial dimensions, a channel dimension, and an optional batch dimension (i.e. 3D or 4D "
+      "inputs).",
+      x->ndim);
+}
+// A mask of one number a channel. A signal of two dimensions has no batch.
 PX_RUN(channel_dropout) {
   const px_tensor *x = args->input;
   double p = args->p;
-  int image = call->op->name[7] == '1' ? 3 : 4, given = x->ndim == image ? 2 : 1;
+  bool signals = call->op->name[7] == '1';
+  int given = signals && x->ndim == 2 ? 1 : 2;
+  if (!signals) PX_TRY(warn_of_images(x));
   PX_SCOPED(px_tensor) ones = NULL;
   PX_SCOPED(px_tensor) mask = NULL;
-  int64_t sizes[4];
+  int64_t sizes[PX_MAX_DIMS];
   if (!args->training || p == 0) {
     call->results[0] = px_retain((px_tensor *)x);
     return PX_OK;

@@ -262,7 +262,6 @@ static px_status positive_logits(px_tensor **out, const px_tensor *x, const px_t
   PX_SCOPED(px_tensor) excess = NULL;
   PX_SCOPED(px_tensor) share = NULL;
   PX_SCOPED(px_tensor) factor = NULL;
-  PX_SCOPED(px_tensor) minus = NULL;
   PX_SCOPED(px_tensor) soft = NULL;
   PX_SCOPED(px_tensor) product = NULL;
   PX_TRY(px_rsub_scalar(&no, target, px_int(1), px_int(1)));
@@ -270,10 +269,9 @@ static px_status positive_logits(px_tensor **out, const px_tensor *x, const px_t
   PX_TRY(px_add_scalar(&excess, pos_weight, px_int(-1), px_int(1)));
   PX_TRY(px_mul(&share, excess, target));
   PX_TRY(px_add_scalar(&factor, share, px_int(1), px_int(1)));
-  PX_TRY(px_neg(&minus, x));
-  PX_TRY(px_softplus(&soft, minus, px_float(1), px_float(1e30)));
+  PX_TRY(px_log_sigmoid(&soft, x));
   PX_TRY(px_mul(&product, factor, soft));
-  return px_add(out, linear, product, px_int(1));
+  return px_sub(out, linear, product, px_int(1));
 }
 PX_RUN(binary_cross_entropy_with_logits) {
   const px_tensor *x = args->input, *target = args->target;
@@ -388,9 +386,19 @@ PX_RUN(poisson_nll_loss) {
   PX_TRY(px_add(&full, each, count, px_int(1)));
   return reduce(&call->results[0], full, how);
 }
+// A variance for each element, or for each of the last dimension: then it may lack that.
+static px_status variance_of(px_tensor **out, px_tensor *var, const px_tensor *x) {
+  int lead = x->ndim - 1;
+  bool leads = lead >= 0 && var->ndim >= lead;
+  for (int d = 0; d < lead && leads; d++) leads = var->sizes[d] == x->sizes[d];
+  if (leads && var->ndim == lead) return px_unsqueeze(out, var, -1);
+  bool fits = lead < 0 || (leads && (var->sizes[lead] == x->sizes[lead] || var->sizes[lead] == 1));
+  PX_CHECK(var->ndim == x->ndim && fits, PX_VALUE, "var is of incorrect size");
+  *out = px_retain(var);
+  return PX_OK;
+}
 PX_RUN(gaussian_nll_loss) {
   const px_tensor *x = args->input, *target = args->target;
-  const px_tensor *var = args->var;
   PX_SCOPED(px_tensor) difference = NULL;
   PX_SCOPED(px_tensor) square = NULL;
   PX_SCOPED(px_tensor) safe = NULL;
@@ -402,6 +410,8 @@ PX_RUN(gaussian_nll_loss) {
   px_scalar least = px_float(args->eps);
   reduction how;
   PX_TRY(reduction_of(&how, args->reduction));
+  PX_SCOPED(px_tensor) var = NULL;
+  PX_TRY(variance_of(&var, args->var, x));
   // The floor of the variance has no gradient.
   PX_SCOPED(px_tensor) plain = NULL;
   PX_SCOPED(px_tensor) floor = NULL;

@@ -42,7 +42,13 @@ px_status px__nonzero(px_tensor **out, const px_tensor *self) {
   return PX_OK;
 }
 
-PX_RUN(nonzero) { return px__nonzero(&call->results[0], args->self); }
+PX_RUN(nonzero) {
+  const px_tensor *out = call->given[0];
+  PX_CHECK(!out || out->dtype == PX_INT64, PX_RUNTIME,
+           "nonzero: Expected out tensor to have scalar type Long but got scalar type%s",
+           px_dtype_class((px_dtype)out->dtype));
+  return px__nonzero(&call->results[0], args->self);
+}
 
 // The places in row-major order, of the shape that a and mask broadcast to, where mask is true.
 static px_status flat_places(px_tensor **out, const px_tensor *mask, int ndim,
@@ -123,6 +129,21 @@ PX_RUN(masked_scatter) {
   PX_TRY(px__tensor_copy(self, made, false));
   call->results[0] = px_retain(self);
   return PX_OK;
+}
+
+// Source's first elements went to the places, in order; the others went nowhere.
+PX_RUN(masked_scatter_backward) {
+  const px_tensor *grad = args->grad_output;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) taken = NULL;
+  PX_SCOPED(px_tensor) padded = NULL;
+  int64_t rest[2] = {0, 1};
+  for (int d = 0; d < args->sizes.n; d++) rest[1] *= args->sizes.v.ints[d];
+  PX_TRY(px_expand(&wide, args->mask, grad->sizes, grad->ndim));
+  PX_TRY(px_masked_select(&taken, grad, wide));
+  rest[1] -= taken->numel;
+  PX_TRY(px_constant_pad_nd(&padded, taken, rest, 2, px_int(0)));
+  return px_reshape(&call->results[0], padded, args->sizes.v.ints, args->sizes.n);
 }
 
 PX_RUN(masked_fill_tensor) {

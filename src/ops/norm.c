@@ -73,8 +73,33 @@ PX_RUN(batch_norm) {
   return update_running(var, variance, momentum);
 }
 
+// ---- cosines
+
+PX_RUN(cosine_similarity) {
+  const px_tensor *a = args->x1, *b = args->x2;
+  int64_t sizes[PX_MAX_DIMS];
+  int ndim;
+  PX_SCOPED(px_tensor) x1 = NULL;
+  PX_SCOPED(px_tensor) x2 = NULL;
+  PX_TRY(px__broadcast(&ndim, sizes, a->ndim, a->sizes, b->ndim, b->sizes));
+  PX_TRY(px_expand(&x1, a, sizes, ndim));
+  PX_TRY(px_expand(&x2, b, sizes, ndim));
+  return px_cosine_along(&call->results[0], x1, x2, args->dim, args->eps);
+}
+
 // ---- group_norm: layers of the channels of a group, then one scale and shift a channel
 
+// Of one value there is no deviation. PyTorch tells the sizes of the groups of all examples.
+static px_status check_group_values(const px_tensor *x, int64_t groups) {
+  int64_t sizes[PX_MAX_DIMS];
+  char text[128];
+  memcpy(sizes, x->sizes, sizeof sizes);
+  sizes[0] = x->sizes[0] * x->sizes[1] / groups, sizes[1] = groups;
+  PX_CHECK(!x->numel || x->numel != groups, PX_VALUE,
+           "Expected more than 1 value per channel when training, got input size %s",
+           px__sizes_text(text, sizeof text, x->ndim, sizes));
+  return PX_OK;
+}
 PX_RUN(group_norm) {
   const px_tensor *x = args->input, *w = args->weight;
   const px_tensor *b = args->bias;
@@ -85,6 +110,7 @@ PX_RUN(group_norm) {
   PX_SCOPED(px_tensor) scale = NULL;
   PX_SCOPED(px_tensor) shift = NULL;
   PX_SCOPED(px_tensor) scaled = NULL;
+  PX_TRY(check_group_values(x, groups));
   int64_t each = x->sizes[0] ? x->numel / (x->sizes[0] * groups) : 0;
   int64_t sizes[3] = {x->sizes[0], groups, each};
   PX_TRY(px_reshape(&flat, x, sizes, 3));

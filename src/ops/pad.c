@@ -68,7 +68,7 @@ static int64_t mirrored(int64_t i, int64_t size) {
   return i < 0 ? -i : i >= size ? 2 * (size - 1) - i : i;
 }
 static int64_t nearest(int64_t i, int64_t size) { return i < 0 ? 0 : i >= size ? size - 1 : i; }
-static int64_t around(int64_t i, int64_t size) { return (i + size) % size; }
+static int64_t around(int64_t i, int64_t size) { return (i % size + size) % size; }
 
 static const struct {
   const char *name;
@@ -98,8 +98,12 @@ static px_status pad_dim(px_tensor **out, const px_tensor *self, int dim, int mo
            "padding (%lld, %lld) leaves nothing of dimension %d of size %lld", LL(before),
            LL(behind), dim, LL(size));
   PX_TRY(px_tensor_empty(&places, 1, &count, PX_INT64, px_cpu()));
-  int64_t *to = px__tensor_at(places);
-  for (int64_t i = 0; i < count; i++) to[i] = modes[mode].place(i - before, size);
+  // What a negative pad cuts off has no part in what goes around.
+  bool cuts = modes[mode].place == around;
+  int64_t first = cuts && before < 0 ? -before : 0, last = cuts && behind < 0 ? -behind : 0;
+  int64_t *to = px__tensor_at(places), kept = size - first - last;
+  PX_CHECK(kept > 0, PX_RUNTIME, "Negative padding value is resulting in an empty dimension");
+  for (int64_t i = 0; i < count; i++) to[i] = first + modes[mode].place(i - before - first, kept);
   PX_TRY(px_to(&near, places, PX_INT64, px__tensor_device(self), false, false));
   return px_index_select(out, self, dim, near);
 }
@@ -111,10 +115,12 @@ static px_status pad_edges(px_tensor **out, const px_tensor *self, px_value pad,
            "Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now");
   for (int k = 0; k < dims; k++) {
     px_tensor *next;
+    if (!pad.v.ints[2 * k] && !pad.v.ints[2 * k + 1]) continue;
     PX_TRY(pad_dim(&next, now, now->ndim - 1 - k, mode, pad.v.ints[2 * k], pad.v.ints[2 * k + 1]));
     px_release(now);
     now = next;
   }
+  if (now == self) return px_clone(out, self, NULL);
   *out = PX_MOVE(now);
   return PX_OK;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Resizing signals and images, one dimension after the other. Each place of the result is a
 // weighted sum of a few places of the input, its taps, which are taken by indexing. Places are
-// computed in float, as in PyTorch.
+// computed in float, of float64 in double, as in PyTorch. Sums of uint8 are rounded.
 #include <math.h>
 
 #include "ops/run.h"
@@ -10,57 +10,38 @@
 
 enum { TAPS = 4 };
 
-// The places and weights of one place of the result that lies at `at` of the input.
-typedef void (*spread)(float at, int64_t size, int64_t *places, float *weights);
-
 static int64_t within(int64_t i, int64_t size) { return i < 0 ? 0 : i >= size ? size - 1 : i; }
-
-static void one_tap(float at, int64_t size, int64_t *places, float *weights) {
-  places[0] = within((int64_t)floorf(at), size);
-}
-static void two_taps(float at, int64_t size, int64_t *places, float *weights) {
-  float inside = at < 0 ? 0 : at;
-  places[0] = within((int64_t)inside, size);
-  places[1] = within(places[0] + 1, size);
-  weights[1] = inside - (float)places[0];
-  weights[0] = 1 - weights[1];
-}
-// Keys 1981, with a = -0.75.
-static float keys(float x) {
-  const float a = -0.75f;
-  x = fabsf(x);
-  if (x <= 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
-  return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
-}
-static void four_taps(float at, int64_t size, int64_t *places, float *weights) {
-  float low = floorf(at), rest = at - low;
-  for (int k = 0; k < 4; k++) {
-    places[k] = within((int64_t)low - 1 + k, size);
-    weights[k] = keys(rest + 1 - (float)k);
-  }
-}
 
 static const struct mode {
   const char *name;
   int dims;  // spatial dimensions; 0: any
   int taps;
-  spread spread;
   float centre;  // of a place: what is added before scaling, and taken off again if there are taps
   bool corners;  // takes align_corners
-} modes[] = {{"nearest", 0, 1, one_tap, 0, false},
-             {"nearest-exact", 0, 1, one_tap, 0.5f, false},
-             {"linear", 1, 2, two_taps, 0.5f, true},
-             {"bilinear", 2, 2, two_taps, 0.5f, true},
-             {"bicubic", 2, 4, four_taps, 0.5f, true}};
+  const char *cpu, *cuda;  // PyTorch's kernels
+} modes[] = {
+    {"nearest", 0, 1, 0, false, "", ""},
+    {"nearest-exact", 0, 1, 0.5f, false, "", ""},
+    {"linear", 1, 2, 0.5f, true, "compute_indices_weights_linear", "upsample_linear1d_out_frame"},
+    {"bilinear", 2, 2, 0.5f, true, "compute_indices_weights_linear",
+     "upsample_bilinear2d_out_frame"},
+    {"bicubic", 2, 4, 0.5f, true, "compute_indices_weights_cubic", "upsample_bicubic2d_out_frame"}};
 
-// Where place i of `to` lies among `from` places.
-static float place_of(const struct mode *m, int64_t i, int64_t from, int64_t to, double scale,
-                      bool corners) {
-  float step = scale > 0 ? (float)(1 / scale) : (float)from / (float)to;
-  if (corners) return to > 1 ? (float)i * ((float)(from - 1) / (float)(to - 1)) : 0;
-  float at = ((float)i + m->centre) * step;
-  return m->taps > 1 ? at - m->centre : at;
-}
+// `from` places become `to`, by a scale, if that is not 0.
+typedef struct span {
+  int64_t from, to;
+  double scale;
+  bool corners;
+} span;
+
+#define T float
+#define NAME(x) x##_f32
+#define M(x) x##f
+#include "ops/resize_taps.h"
+#define T double
+#define NAME(x) x##_f64
+#define M(x) x
+#include "ops/resize_taps.h"
 
 typedef struct tables {
   px_tensor *places[TAPS], *weights[TAPS];
@@ -69,21 +50,17 @@ typedef struct tables {
 static void tables_drop(tables *t) {
   for (int k = 0; k < TAPS; k++) px_release(t->places[k]), px_release(t->weights[k]);
 }
-static px_status tables_fill(tables *t, const struct mode *m, const px_tensor *x, int dim,
-                             int64_t to, double scale, bool corners) {
-  int64_t *places[TAPS], one[TAPS];
-  float *weights[TAPS], weight[TAPS];
+static px_status tables_fill(tables *t, const struct mode *m, const span *s, bool wide) {
+  int64_t *places[TAPS];
+  void *weights[TAPS];
+  px_dtype dtype = wide ? PX_FLOAT64 : PX_FLOAT32;
   const int taps = m->taps;
   for (int k = 0; k < taps; k++) {
-    PX_TRY(px_tensor_empty(&t->places[k], 1, &to, PX_INT64, px_cpu()));
-    PX_TRY(px_tensor_empty(&t->weights[k], 1, &to, PX_FLOAT32, px_cpu()));
+    PX_TRY(px_tensor_empty(&t->places[k], 1, &s->to, PX_INT64, px_cpu()));
+    PX_TRY(px_tensor_empty(&t->weights[k], 1, &s->to, dtype, px_cpu()));
     places[k] = px__tensor_at(t->places[k]), weights[k] = px__tensor_at(t->weights[k]);
   }
-  for (int64_t i = 0; i < to; i++) {
-    m->spread(place_of(m, i, x->sizes[dim], to, scale, corners), x->sizes[dim], one, weight);
-    for (int k = 0; k < taps; k++) places[k][i] = one[k];
-    for (int k = 0; k < taps && taps > 1; k++) weights[k][i] = weight[k];
-  }
+  (wide ? fill_f64 : fill_f32)(m, s, places, weights);
   return PX_OK;
 }
 
@@ -120,12 +97,11 @@ static px_status sum_taps(px_tensor **out, const px_tensor *x, int dim, const ta
   return PX_OK;
 }
 
-static px_status resize_dim(px_tensor **x, const struct mode *m, int dim, int64_t to, double scale,
-                            bool corners) {
+static px_status resize_dim(px_tensor **x, const struct mode *m, int dim, const span *s) {
   tables t = {{NULL}, {NULL}};
   px_tensor *next = NULL;
-  if ((*x)->sizes[dim] == to && m->taps == 1) return PX_OK;
-  px_status status = tables_fill(&t, m, *x, dim, to, scale, corners);
+  if (s->from == s->to && m->taps == 1) return PX_OK;
+  px_status status = tables_fill(&t, m, s, (*x)->dtype == PX_FLOAT64);
   if (status == PX_OK) status = sum_taps(&next, *x, dim, &t, m->taps);
   tables_drop(&t);
   if (status != PX_OK) return status;
@@ -177,18 +153,40 @@ static px_status size_of(int64_t *to, double *scale, const px_tensor *x, px_valu
   return PX_OK;
 }
 
+// Bytes are summed as floats; other whole numbers are refused where there are weights.
+static px_status as_floats(px_tensor **out, px_tensor *x, const struct mode *m) {
+  bool on_device = px__tensor_device(x).type == PX_CUDA;
+  px_dtype dtype = (px_dtype)x->dtype;
+  if (m->taps > 1 && dtype == PX_UINT8)
+    return px_to(out, x, PX_FLOAT32, PX_DEVICE_NONE, false, false);
+  PX_CHECK(m->taps == 1 || px_dtype_is_float(dtype), PX_UNIMPLEMENTED,
+           "\"%s\" not implemented for '%s'", on_device ? m->cuda : m->cpu, px_dtype_class(dtype));
+  *out = px_retain(x);
+  return PX_OK;
+}
+static px_status as_bytes(px_tensor **out, const px_tensor *x) {
+  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) bounded = NULL;
+  PX_TRY(px_round(&whole, x));
+  PX_TRY(px_hardtanh(&bounded, whole, px_int(0), px_int(255)));
+  return px_to(out, bounded, PX_UINT8, PX_DEVICE_NONE, false, false);
+}
+
 PX_RUN(resize_images) {
-  PX_SCOPED(px_tensor) x = px_retain(args->input);
+  px_tensor *input = args->input;
+  PX_SCOPED(px_tensor) x = NULL;
   bool corners = args->align_corners;
   const struct mode *m = NULL;
-  int64_t to[2];
-  double scale[2];
-  PX_TRY(mode_of(&m, x, args->mode, corners));
-  for (int k = 0; k < x->ndim - 2; k++) {
-    px_value given = x->ndim == 4 && k == 0 ? args->scale_height : args->scale_width;
-    PX_TRY(size_of(&to[k], &scale[k], x, args->size, given, k));
+  span spans[2];
+  PX_TRY(mode_of(&m, input, args->mode, corners));
+  for (int k = 0; k < input->ndim - 2; k++) {
+    px_value given = input->ndim == 4 && k == 0 ? args->scale_height : args->scale_width;
+    spans[k] = (span){.from = input->sizes[2 + k], .corners = corners};
+    PX_TRY(size_of(&spans[k].to, &spans[k].scale, input, args->size, given, k));
   }
-  for (int k = x->ndim - 3; k >= 0; k--) PX_TRY(resize_dim(&x, m, 2 + k, to[k], scale[k], corners));
+  PX_TRY(as_floats(&x, input, m));
+  for (int k = input->ndim - 3; k >= 0; k--) PX_TRY(resize_dim(&x, m, 2 + k, &spans[k]));
+  if (x->dtype != input->dtype) return as_bytes(&call->results[0], x);
   call->results[0] = PX_MOVE(x);
   return PX_OK;
 }

@@ -40,7 +40,7 @@ class OpSignatures(unittest.TestCase):
                 self.assertTrue(doc)
 
     def test_docstrings_begin_with_them(self):
-        self.assertTrue(torch.max.__doc__.startswith("max(input: Tensor) -> Tensor\n"
+        self.assertTrue(torch.max.__doc__.startswith("max(input: Tensor) -> Tensor\nmax(input: Tensor, other: Tensor) -> Tensor\n"
                                                      "max(input: Tensor, dim: int, keepdim: bool = False) -> return_types.max\n"))
         self.assertTrue(torch.ones(2).relu.__doc__.startswith("relu() -> Tensor\n\nReplaces"))
 

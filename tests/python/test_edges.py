@@ -243,5 +243,175 @@ class Misfits(Edges):
             collate(mixed)
 
 
+class Values(Edges):
+    @each_device
+    def test_a_tensor_without_dimensions_is_compared_with_and_is_no_dimension(self):
+        x = torch.tensor([1, 5, 2])
+        self.assertEqual(torch.max(x, torch.tensor(2)).tolist(), [2, 5, 2])
+        self.assertEqual(x.min(torch.tensor(2)).tolist(), [1, 2, 2])
+        self.assertEqual(torch.max(x, 0).indices.item(), 1)
+        self.assertEqual(torch.max(x, dim=torch.tensor(0, device="cpu")).values.item(), 5)
+
+    @each_device
+    def test_bytes_are_resized_as_numbers_that_are_rounded(self):
+        ramp = torch.arange(0, 250, 50, dtype=torch.uint8).view(1, 1, 1, 5)
+        wide = F.interpolate(ramp.expand(1, 1, 5, 5), scale_factor=2, mode="bilinear")
+        self.assertEqual(wide[0, 0, 0].tolist(), [0, 12, 38, 62, 88, 112, 138, 162, 188, 200])
+        sharp = torch.tensor([[0, 0, 255, 255, 255]], dtype=torch.uint8).expand(5, 5)[None, None]
+        out = F.interpolate(sharp, scale_factor=2, mode="bicubic")
+        self.assertEqual((out.dtype, out.min().item(), out.max().item()), (torch.uint8, 0, 255))
+        with self.assertRaisesRegex(NotImplementedError, "not implemented for 'Long'"):
+            F.interpolate(ramp.long(), size=(2, 2), mode="bilinear")
+
+    @each_device
+    def test_doubles_are_resized_by_weights_of_doubles(self):
+        x = torch.tensor([0., 1.], dtype=torch.float64).view(1, 1, 2)
+        self.assertEqual(F.interpolate(x, size=7, mode="linear", align_corners=True)[0, 0, 1].item(), 1 / 6)
+
+    @each_device
+    def test_cosines_of_what_broadcasts_are_those_of_the_whole(self):
+        x, y = torch.ones(3, 1), torch.tensor([1., 2., 3., 4.])
+        wide = F.cosine_similarity(x.expand(3, 4), y.expand(3, 4), dim=1)
+        self.assertTrue(torch.equal(F.cosine_similarity(x, y, dim=1), wide))
+        self.assertLessEqual(wide.max().item(), 1)
+
+    @each_device
+    def test_a_variance_may_lack_the_last_dimension(self):
+        x, y, var = torch.ones(2, 2, 2), torch.zeros(2, 2, 2), torch.tensor([[1., 2.], [3., 4.]])
+        wanted = F.gaussian_nll_loss(x, y, var[..., None].expand(2, 2, 2), reduction="none")
+        self.assertTrue(torch.equal(F.gaussian_nll_loss(x, y, var, reduction="none"), wanted))
+        self.assertTrue(torch.equal(nn.GaussianNLLLoss(reduction="none")(x, y, var[..., None]), wanted))
+        self.refuses(ValueError, "var is of incorrect size", F.gaussian_nll_loss, x, y, torch.ones(2))
+
+    @each_device
+    def test_values_that_are_put_into_places_get_gradients(self):
+        source = torch.ones(2, 2, requires_grad=True)
+        torch.zeros(3).masked_scatter(torch.tensor([True, False, True]), source * 1).mul(torch.tensor([2., 3., 4.])).sum().backward()
+        self.assertEqual(source.grad.tolist(), [[2, 4], [0, 0]])
+        for put in (lambda x, v: x.index_fill(0, torch.tensor([0, 2]), v), lambda x, v: x.clone().index_fill_(0, torch.tensor([0, 2]), v),
+                    lambda x, v: x.masked_fill(torch.tensor([True, False, True]), v)):
+            x, value = torch.zeros(3, requires_grad=True), torch.tensor(5., requires_grad=True)
+            y = put(x, value)
+            y.mul(torch.tensor([2., 3., 4.])).sum().backward()
+            self.assertEqual((y.tolist(), x.grad.tolist(), value.grad.item()), ([5, 0, 5], [0, 3, 0], 6))
+        self.refuses(RuntimeError, "index_fill_ only supports a 0-dimensional value tensor, but got tensor with 1 dimension(s).",
+                     torch.zeros(3).index_fill, 0, torch.tensor([0]), torch.ones(1))
+
+    @each_device
+    def test_clamp_to_crossed_bounds_gives_the_upper_one_and_its_gradient(self):
+        low, high = (torch.full((2,), v, requires_grad=True) for v in (2., 1.))
+        x = torch.tensor([0., 5.], requires_grad=True)
+        y = torch.clamp(x, low, high)
+        y.sum().backward()
+        self.assertEqual([t.tolist() for t in (y, x.grad, low.grad, high.grad)], [[1, 1], [0, 0], [0, 0], [1, 1]])
+
+    @each_device
+    def test_clamp_gives_nan_for_a_bound_that_is_nan(self):
+        x, nan = torch.tensor([1., 2.]), float("nan")
+        for y in (torch.clamp(x, nan, 1.), x.clamp(torch.tensor(nan), torch.tensor(1.)), x.clamp(max=nan), x.clamp_min(torch.tensor(nan))):
+            self.assertTrue(bool(y.isnan().all()))
+        self.assertEqual(torch.clamp(torch.tensor([nan]), 0., 1.).isnan().tolist(), [True])
+
+    @each_device
+    def test_dropout2d_of_what_is_no_image_warns_and_drops_channels(self):
+        with self.assertWarnsRegex(UserWarning, "dropout2d: Received a 3D input to dropout2d"):
+            y = F.dropout2d(torch.ones(20, 30, 2))
+        self.assertTrue(torch.equal(y[..., 0], y[..., 1]))
+        self.assertTrue(0 < y[..., 0].count_nonzero() < 600)
+        self.assertGreater(len({tuple(row) for row in y[..., 0].tolist()}), 2)
+        with self.assertWarnsRegex(UserWarning, "dropout2d: Received a 2-D input to dropout2d, which is deprecated"):
+            self.assertEqual(nn.Dropout2d(.5)(torch.randn(2, 4)).shape, (2, 4))
+        self.refuses(RuntimeError, "Feature dropout requires at least 2 dimensions in the input", F.dropout2d, torch.ones(3))
+        self.refuses(RuntimeError, "dropout1d: Expected 2D or 3D input, but received a 4D input. Note", F.dropout1d, torch.ones(1, 1, 1, 1))
+
+    @each_device
+    def test_what_a_circular_pad_cuts_off_does_not_come_around(self):
+        x = torch.arange(16.).view(1, 1, 4, 4)
+        self.assertEqual(F.pad(x, (-1, 1, -2, 1), "circular").tolist(), [[[[9, 10, 11, 9], [13, 14, 15, 13], [9, 10, 11, 9]]]])
+        self.assertEqual(F.pad(torch.ones(1, 1, 0, 2), (1, 1, 0, 0), "circular").shape, (1, 1, 0, 4))
+        same = F.pad(x, (0, 0, 0, 0), "reflect")
+        self.assertTrue(torch.equal(same, x) and same.data_ptr() != x.data_ptr())
+
+    @each_device
+    def test_losses_of_large_logits_are_finite(self):
+        loss = F.binary_cross_entropy_with_logits(torch.tensor([-200.]), torch.tensor([1.]), pos_weight=torch.tensor([2.]))
+        self.assertEqual(loss.item(), 400)
+
+    @each_device
+    def test_nonzero_of_a_number_and_into_a_tensor(self):
+        self.assertEqual([t.tolist() for t in torch.nonzero(torch.tensor(1.), as_tuple=True)], [[0]])
+        self.assertEqual([t.tolist() for t in torch.tensor(0.).nonzero(as_tuple=True)], [[]])
+        out = torch.zeros(1, 2, dtype=torch.int64)[:, ::2]
+        self.assertIs(torch.nonzero(torch.tensor([0, 3]), out=out), out)
+        self.assertEqual(out.tolist(), [[1]])
+        self.refuses(RuntimeError, "nonzero: Expected out tensor to have scalar type Long but got scalar typeFloat", torch.nonzero,
+                     torch.tensor([0, 3]), out=torch.zeros(1, 1))
+
+    @each_device
+    def test_statistics_that_are_not_tracked_any_more_stay(self):
+        layer = nn.BatchNorm1d(2)
+        layer.track_running_stats = False
+        layer(torch.randn(4, 2))
+        self.assertEqual((layer.running_mean.tolist(), layer.num_batches_tracked.item()), ([0, 0], 0))
+        layer.eval()
+        self.assertAlmostEqual(layer(torch.full((4, 2), 7.)).mean().item(), 7, 3)
+
+    def test_a_loader_of_an_iterable_dataset_counts_batches(self):
+        class Ten(torch.utils.data.IterableDataset):
+            def __iter__(self):
+                return iter(range(10))
+
+            def __len__(self):
+                return 10
+
+        loader = torch.utils.data.DataLoader
+        self.assertEqual([len(loader(Ten(), **how)) for how in ({"batch_size": 2}, {"batch_size": 4}, {"batch_size": 4, "drop_last": True},
+                                                                {"batch_size": None})], [5, 3, 2, 10])
+
+    @each_device
+    def test_whole_numbers_of_linspace_go_from_a_whole_number(self):
+        self.assertEqual(torch.linspace(4.9, 0.9, 5, dtype=torch.int64).tolist(), [4, 3, 2, 1, 0])
+
+    def test_grids_are_of_lines_of_one_dtype(self):
+        self.refuses(RuntimeError, "torch.meshgrid: Expected 0D or 1D tensor in the tensor list but got: ", torch.meshgrid,
+                     torch.ones(2, 2), torch.ones(2))
+        self.refuses(RuntimeError, "torch.meshgrid expects all tensors to have the same dtype", torch.meshgrid, torch.ones(2),
+                     torch.ones(2, dtype=torch.int64))
+
+    def test_the_hash_of_a_tensor_is_its_id(self):
+        x = torch.ones(2)
+        self.assertEqual(hash(x), id(x))
+
+    @each_device
+    def test_thresholds_in_short_floats(self):
+        for dtype in (torch.bfloat16, torch.float16):
+            x = torch.tensor([0.3, -0.3, 0.5], dtype=dtype)
+            self.assertEqual(F.hardshrink(x, 0.3).tolist(), [0, 0, 0.5])
+            wanted = (x.float() - 0.3 * x.float().sign()).clamp(min=0).to(dtype)
+            self.assertEqual(F.softshrink(x, 0.3)[::2].tolist(), wanted[::2].tolist())
+
+    def test_arguments_that_have_no_meaning_are_refused(self):
+        one, rows = torch.ones(2), torch.ones(2, 3)
+        for error, text, call in (
+                (RuntimeError, "lambda must be greater or equal to 0, but found to be -1.", lambda: F.softshrink(one, -1)),
+                (RuntimeError, "lambda must be greater or equal to 0, but found to be -1.", lambda: nn.Softshrink(-1)(one)),
+                (ValueError, "min_val cannot be greater than max_val", lambda: F.hardtanh(one, 1, -1)),
+                (RuntimeError, "approximate argument must be either none or tanh.", lambda: F.gelu(one, approximate="bad")),
+                (RuntimeError, "approximate argument must be either none or tanh.", lambda: nn.GELU("bad")(one)),
+                (ValueError, "margin must be greater than 0, got -1", lambda: F.triplet_margin_loss(rows, rows, rows, margin=-1)),
+                (ValueError, "TripletMarginLoss: expected margin to be greater than 0, got -1", lambda: nn.TripletMarginLoss(-1)),
+                (RuntimeError, "rtol must be greater than or equal to zero, but got -1", lambda: torch.isclose(one, one, rtol=-1)),
+                (RuntimeError, "atol must be greater than or equal to zero, but got -2", lambda: torch.allclose(one, one, atol=-2)),
+                (ValueError, "Expected more than 1 value per channel when training, got input size [1, 2]",
+                 lambda: nn.GroupNorm(2, 2)(torch.ones(1, 2))),
+                (RuntimeError, "1D target tensor expects 2D input tensors, but found inputs with sizes [2, 3, 4] and [2, 3, 4].",
+                 lambda: F.cosine_embedding_loss(torch.ones(2, 3, 4), torch.ones(2, 3, 4), one)),
+                (RuntimeError, "0D target tensor expects 1D input tensors, but found inputs with sizes [2, 3] and [2, 3].",
+                 lambda: F.cosine_embedding_loss(rows, rows, torch.tensor(1.))),
+                (RuntimeError, "0D or 1D target tensor expected, multi-target not supported",
+                 lambda: F.cosine_embedding_loss(rows, rows, rows))):
+            self.refuses(error, text, call)
+
+
 if __name__ == "__main__":
     unittest.main()

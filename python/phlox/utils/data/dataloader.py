@@ -204,7 +204,10 @@ class DataLoader:
     def __len__(self) -> int:
         if self.batch_sampler is not None:
             return len(self.batch_sampler)
-        return len(self.dataset if self._iterable else self.sampler)
+        length = len(self.dataset if self._iterable else self.sampler)
+        if not self._iterable or self.batch_size is None:
+            return length
+        return (length if self.drop_last else length + self.batch_size - 1) // self.batch_size
 
     def __iter__(self) -> Iterator[Any]:
         if self.pin_memory and not torch.cuda.is_available():

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a place of the result of a resize lies in the input, and the weights of the places beside
+// it. Included once for each type in which places are computed: T, and NAME(x), its name of x, and
+// M(x), libm's name.
+
+static void NAME(two_taps)(T at, int64_t size, int64_t *places, T *weights) {
+  T inside = at < 0 ? 0 : at;
+  places[0] = within((int64_t)inside, size);
+  places[1] = within(places[0] + 1, size);
+  weights[1] = inside - (T)places[0];
+  weights[0] = 1 - weights[1];
+}
+// Keys 1981, with a = -0.75.
+static T NAME(keys)(T x) {
+  const T a = (T)-0.75;
+  x = M(fabs)(x);
+  if (x <= 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
+  return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
+}
+static void NAME(four_taps)(T at, int64_t size, int64_t *places, T *weights) {
+  T low = M(floor)(at), rest = at - low;
+  for (int k = 0; k < 4; k++) {
+    places[k] = within((int64_t)low - 1 + k, size);
+    weights[k] = NAME(keys)(rest + 1 - (T)k);
+  }
+}
+// The places and weights of place i of `to` among `from` places.
+static void NAME(spread)(const struct mode *m, const span *s, int64_t i, int64_t *places,
+                         T *weights) {
+  T centre = (T)m->centre;
+  T step = s->scale > 0 ? (T)(1 / s->scale) : (T)s->from / (T)s->to;
+  T at = ((T)i + centre) * step - (m->taps > 1 ? centre : 0);
+  if (s->corners) at = s->to > 1 ? (T)i * ((T)(s->from - 1) / (T)(s->to - 1)) : 0;
+  if (m->taps == 1)
+    places[0] = within((int64_t)M(floor)(at), s->from);
+  else
+    (m->taps == 2 ? NAME(two_taps) : NAME(four_taps))(at, s->from, places, weights);
+}
+static void NAME(fill)(const struct mode *m, const span *s, int64_t *const *places,
+                       void *const *weights) {
+  int64_t one[TAPS];
+  T weight[TAPS] = {1};
+  for (int64_t i = 0; i < s->to; i++) {
+    NAME(spread)(m, s, i, one, weight);
+    for (int k = 0; k < m->taps; k++) places[k][i] = one[k], ((T *)weights[k])[i] = weight[k];
+  }
+}
+#undef T
+#undef NAME
+#undef M
