@@ -232,10 +232,12 @@ typedef struct og_value {
 typedef og_value (*og_naming)(const og_node *n, void *context);
 og_value og_number(const og_node *n, og_naming naming, void *context);
 const char *og_condition(const og_node *n, og_naming naming, void *context);
+// A whole number; anything else is an error.
+const char *og_whole_number(const og_node *n, og_naming naming, void *context);
 const char *og_test(const og_node *n, og_naming naming, void *context);  // for `if (...)`
 
 // ---- opgen_checks.c: the same of an op's arguments `a`, px_values
-og_value og_argument_number(const og_op *op, const og_node *n);
+const char *og_argument_number(const og_op *op, const og_node *n);  // a whole one, or an error
 const char *og_argument_test(const og_op *op, const og_node *n);
 void og_write_checks(FILE *to, const og_op *op);
 bool og_has_checks(const og_op *op);                   // before anything else

@@ -44,7 +44,7 @@ static og_value naming(const og_node *n, void *context);
 
 static const char *value_of(const og_op *op, const og_node *n) {
   int i = n->kind == OG_NAME ? og_param_find(op, n->text) : -1;
-  if (i < 0) og_die(n->place, "unknown name '%s' in a check of %s", n->text, op->name);
+  if (i < 0) og_die(n->place, "unknown name '%s' in a line of %s", n->text, op->name);
   return og_format("a[%d]", i);
 }
 
@@ -67,7 +67,7 @@ static og_value call_of(const og_op *op, const og_node *n) {
     return (og_value){.type = numbered[i].type,
                       .c = og_format("%s(%s, %s)", numbered[i].c, names_of(op, n, count), last.c)};
   }
-  og_die(n->place, "unknown function '%s' of %d arguments in a check of %s", n->text, n->count,
+  og_die(n->place, "unknown function '%s' of %d arguments in a line of %s", n->text, n->count,
          op->name);
 }
 
@@ -84,7 +84,7 @@ static og_value naming(const og_node *n, void *context) {
   if (p->type == OG_SCALAR) v.type = OG_FLOAT;
   if (p->type == OG_TEXT) v.c = og_format("%s.v.text", a);
   if (p->type == OG_INTS) v.c = og_format("%s.v.ints", a), v.n = og_format("%s.n", a);
-  if (!v.c) og_die(n->place, "'%s' has no value in a check of %s", n->text, op->name);
+  if (!v.c) og_die(n->place, "'%s' has no value in a line of %s", n->text, op->name);
   return v;
 }
 
@@ -101,11 +101,8 @@ static void write_part(const og_op *op, const og_check *c, const char *text, con
   *list = og_format("%s, %s%s", *list, whole ? "(long long)" : "", v.c);
 }
 
-og_value og_argument_number(const og_op *op, const og_node *n) {
-  og_value v = og_number(n, naming, (void *)op);
-  if (v.n || v.type == OG_TEXT || v.type == OG_TYPE_COUNT)
-    og_die(n->place, "'%s' is no number in an entry of %s", n->text, op->name);
-  return v;
+const char *og_argument_number(const og_op *op, const og_node *n) {
+  return og_whole_number(n, naming, (void *)op);
 }
 const char *og_argument_test(const og_op *op, const og_node *n) {
   return og_test(n, naming, (void *)op);

@@ -121,6 +121,12 @@ og_value og_number(const og_node *n, og_naming naming, void *context) {
   }
 }
 
+const char *og_whole_number(const og_node *n, og_naming naming, void *context) {
+  og_value v = og_number(n, naming, context);
+  if (v.type != OG_INT && v.type != OG_BOOL) og_die(n->place, "'%s' is no whole number", n->text);
+  return v.c;
+}
+
 // Without the parentheses around all of it, which `if` has itself.
 const char *og_test(const og_node *n, og_naming naming, void *context) {
   const char *c = og_condition(n, naming, context);

@@ -57,7 +57,7 @@ static og_value naming(const og_node *n, void *context) {
   for (size_t k = 0; n->kind != OG_NAME && k < sizeof functions / sizeof *functions; k++) {
     if (strcmp(n->text, functions[k].name) || n->count != functions[k].count) continue;
     v.c = og_format("%s(%s", functions[k].c, operand(x->op, n->items[0]));
-    if (n->count > 1) v.c = og_format("%s, %s", v.c, og_number(n->items[1], naming, context).c);
+    if (n->count > 1) v.c = og_format("%s, %s", v.c, og_whole_number(n->items[1], naming, context));
     v.c = og_format("%s)", v.c);
     return v;
   }
@@ -166,10 +166,10 @@ void og_write_launch(FILE *to, const og_op *op) {
   }
   fprintf(to, "  };\n  PX_CUDA_PASS(d.status);\n");
   for (int i = 0; x.with && i < x.with->count; i++)
-    fprintf(to, "  p.%s = %s;\n", x.with->keys[i], og_number(x.with->items[i], naming, &x).c);
+    fprintf(to, "  p.%s = %s;\n", x.with->keys[i], og_whole_number(x.with->items[i], naming, &x));
   fprintf(to,
           "  if (!functions[dtype]) return px__cuda_missing(l, dtype);\n"
           "  PX_CUDA_PASS(px__cuda_over(l, \"%s\", functions[dtype], %s, &p));\n"
           "  return px__cuda_dense_close(&d);\n}\n\n",
-          x.module, og_number(x.by, naming, &x).c);
+          x.module, og_whole_number(x.by, naming, &x));
 }

@@ -31,7 +31,7 @@ static void write_shape_of(FILE *to, const og_op *op, const og_node *n, const ch
       og_die(n->place, "%s() in a result of %s wants a tensor or a list of sizes", n->text,
              op->name);
     fprintf(to, "%s%s(&s, a[%d]", indent, shapes[k].c, og_param_find(op, n->items[0]->text));
-    for (int i = 1; i < n->count; i++) fprintf(to, ", %s", og_argument_number(op, n->items[i]).c);
+    for (int i = 1; i < n->count; i++) fprintf(to, ", %s", og_argument_number(op, n->items[i]));
     fprintf(to, ");\n");
     return;
   }
@@ -68,7 +68,7 @@ static void write_shape(FILE *to, const og_op *op, const og_node *n, const char 
     if (item->kind == OG_SPREAD)
       write_shape(to, op, item->items[0], indent);
     else
-      fprintf(to, "%spx__shape_add(&s, %s);\n", indent, og_argument_number(op, item).c);
+      fprintf(to, "%spx__shape_add(&s, %s);\n", indent, og_argument_number(op, item));
   }
 }
 
@@ -129,6 +129,8 @@ og_result og_result_parse(const og_op *op, const og_field *field) {
       int i = og_result_find(op, name);
       if (i < 0 || !op->result_names[i])
         og_die(field->place, "%s has no result '%s'", op->name, name);
+      if (r.count == op->result_count)
+        og_die(field->place, "a result of %s is named twice", op->name);
       r.results[r.count++] = i;
     }
     shape = equals + 1;
@@ -178,8 +180,8 @@ static void write_draws(FILE *to, const og_op *op) {
   if (!f->text) return;
   if (!by || generator < 0)
     og_die(f->place, "expected `draws NUMBER by NUMBER` in an op with a generator");
-  const char *n = og_argument_number(op, og_formula(og_trimmed(f->text, by), f->place)).c;
-  const char *each = og_argument_number(op, og_formula(og_skip(by + 4), f->place)).c;
+  const char *n = og_argument_number(op, og_formula(og_trimmed(f->text, by), f->place));
+  const char *each = og_argument_number(op, og_formula(og_skip(by + 4), f->place));
   fprintf(to, "  PX_TRY(px__call_draws(call, a[%d].v.generator, %s, %s));\n", generator, n, each);
 }
 

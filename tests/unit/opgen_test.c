@@ -90,8 +90,10 @@ PX_TEST(bad_results) {
   REFUSED(ONE("  result size : self\n"), "5: 'size' is no shape in a result of x");
   REFUSED(ONE("  result along(self, dim) : self\n"),
           "5: unknown shape 'along' of 2 arguments in a result of x");
-  REFUSED(ONE("  result [dm] : self\n"), "5: unknown name 'dm' in a check of x");
-  REFUSED(ONE("  result [self] : dim\n"), "5: 'dim' has no dtype in a result of x");
+  REFUSED(ONE("  result [dm] : self\n"), "5: unknown name 'dm' in a line of x");
+  REFUSED(ONE("  result [self] : self\n"), "5: 'self' is no whole number");
+  REFUSED(ONE("  result [dim / 2] : self\n"), "5: '/' is no whole number");
+  REFUSED(ONE("  result [dim] : dim\n"), "5: 'dim' has no dtype in a result of x");
   REFUSED(ONE("  result [] : halved(self)\n"), "5: 'halved' is no dtype in a result of x");
   REFUSED(ONE("  result [] : self or other\n"),
           "5: 'or' in a dtype of x wants an optional parameter at its left side");
@@ -99,6 +101,7 @@ PX_TEST(bad_results) {
   REFUSED(ONE("  result [] : self, int64\n"), "5: 1 results of x have 2 dtypes");
   REFUSED(ONE("  result [] : self\n  result [] : self\n"), "6: a result of x is already given");
   REFUSED(TWO("  result [] : self\n"), "5: a result of x, which has several, without a name");
+  REFUSED(TWO("  result a, a, b = [] : self\n"), "5: a result of x is named twice");
   REFUSED(TWO("  result b = [] : self\n"), "1: a result of x has no line");
   REFUSED(TWO("  result a, b = [] : self\n  result a = [] : self\n"),
           "6: a result of x is already given");
@@ -134,6 +137,7 @@ PX_TEST(results_become_run_functions) {
 #define CUDA(line) ONE("  dtypes float\n  result [dim] : self\n  cuda " line "\n")
 PX_TEST(bad_launches) {
   REFUSED(CUDA("lines"), "7: expected `cuda MODULE by NUMBER with NAME = NUMBER, ...`");
+  REFUSED(CUDA("lines by 0.5"), "7: '0.5' is no whole number");
   REFUSED(CUDA("lines by m"), "7: unknown 'm' in the cuda line of x");
   REFUSED(CUDA("lines by numel(dim)"), "7: 'dim' in the cuda line of x is no tensor");
   REFUSED(CUDA("lines by numel(other)"), "7: 'other' in the cuda line of x is no tensor");
