@@ -64,6 +64,16 @@ PX_TEST(other_ops_name_the_argument) {
         "argument in method wrapper_CUDA_cat)");
 }
 
+PX_TEST(devices_are_told_before_sizes_and_dtypes) {
+  PX_SCOPED(px_tensor) a = on(0, matrix());
+  PX_SCOPED(px_tensor) b = on(1, matrix());
+  PX_SCOPED(px_tensor) whole = on(1, longs(1, 1));
+  px_tensor *out = NULL;
+  FAILS(px_mm(&out, a, b), PX_RUNTIME, "but got mat2 is on cuda:1");
+  FAILS(px_dot(&out, b, whole), PX_RUNTIME, "1D tensors expected, but got 2D and 1D tensors");
+  FAILS(px_addmm(&out, a, b, a, px_int(1), px_int(1)), PX_RUNTIME, "but got mat1 is on cuda:1");
+}
+
 PX_TEST(an_index_comes_along_from_the_cpu) {
   PX_SCOPED(px_tensor) a = on(0, matrix());
   PX_SCOPED(px_tensor) i = longs(1, 1);
