@@ -222,9 +222,9 @@ $(foreach folder,$(sort $(patsubst %/,%,$(dir $(CORE) $(SIM) $(wildcard backends
 $(eval $(call tidied,backends/cpu,base))
 $(eval $(call tidied,python/ext,ext))
 lint-files: $(TIDIED:%.c=$(O)/lint/%.ok)
-# cppcheck does not know __builtin_expect, nor that gcc and clang define the shift of a negative number. Kernels read bytes as a dtype.
+# cppcheck does not know __builtin_expect and __typeof__, nor that gcc and clang define the shift of a negative number. Kernels read bytes as a dtype.
 CPPCHECK  = cppcheck -j$$(nproc) --quiet --error-exitcode=1 --enable=warning,portability,performance --inline-suppr \
-  --library=posix --library=gnu --library=python '-D__builtin_expect(x,y)=(x)' --suppress=shiftTooManyBitsSigned --suppress=invalidPointerCast \
+  --library=posix --library=gnu --library=python '-D__builtin_expect(x,y)=(x)' '-D__typeof__(x)=x' --suppress=shiftTooManyBitsSigned --suppress=invalidPointerCast \
   --cppcheck-build-dir=$(O)/lint/cppcheck $(filter -I%,$(LINTINC))
 lint: $(GENHEAD)
 	@mkdir -p $(O)/lint/cppcheck

@@ -7,6 +7,7 @@
 
 extern ext_row *__start_ext_rows[] __attribute__((visibility("hidden")));
 extern ext_row *__stop_ext_rows[] __attribute__((visibility("hidden")));
+#define EACH_ROW(at) for (ext_row **at = __start_ext_rows; at != __stop_ext_rows; at++)
 
 // Word to a type, or to a list of modules.
 static PyObject *owners;
@@ -164,9 +165,9 @@ static void make_class(PyTypeObject *type) {
   if (!type->tp_setattro) type->tp_setattro = class_setattro;
 }
 static void fill_slots(PyTypeObject *type, const char *word) {
-  for (ext_row **at = __start_ext_rows; at < __stop_ext_rows; at++)
-    if ((*at)->what == EXT_ROW_SLOT && !strcmp((*at)->owner, word))
-      memcpy((char *)type + (*at)->offset, &(*at)->slot, sizeof(void *));
+  EACH_ROW(at)
+  if ((*at)->what == EXT_ROW_SLOT && !strcmp((*at)->owner, word))
+    memcpy((char *)type + (*at)->offset, &(*at)->slot, sizeof(void *));
 }
 
 static int make_type(PyObject *root, const ext_row *row) {
@@ -184,8 +185,8 @@ static int make_type(PyObject *root, const ext_row *row) {
 
 // The row of the type of a word; NULL for types that are made at run time.
 static ext_row *type_row(const char *word) {
-  for (ext_row **at = __start_ext_rows; at < __stop_ext_rows; at++)
-    if ((*at)->what == EXT_ROW_TYPE && !strcmp((*at)->owner, word)) return *at;
+  EACH_ROW(at)
+  if ((*at)->what == EXT_ROW_TYPE && !strcmp((*at)->owner, word)) return *at;
   return NULL;
 }
 
@@ -278,7 +279,7 @@ static int add_member(ext_row *row) {
 
 // ---- all of it
 static int make_all(PyObject *root, ext_what what) {
-  for (ext_row **at = __start_ext_rows; at < __stop_ext_rows; at++) {
+  EACH_ROW(at) {
     ext_row *row = *at;
     bool member = row->what == EXT_ROW_MEMBER || row->what == EXT_ROW_ATTRIBUTE;
     int failed = what == EXT_ROW_MEMBER && member ? add_member(row)
@@ -294,7 +295,7 @@ static int make_all(PyObject *root, ext_what what) {
 }
 
 static int start_all(PyObject *root, ext_stage stage) {
-  for (ext_row **at = __start_ext_rows; at < __stop_ext_rows; at++) {
+  EACH_ROW(at) {
     const ext_row *row = *at;
     if (row->what != EXT_ROW_START || row->stage != stage || row->start(root) == 0) continue;
     if (!PyErr_Occurred()) PyErr_Format(PyExc_ImportError, "%s failed", row->name);
@@ -321,9 +322,9 @@ EXT_MODULE(torch, ".", "Tensors, devices, streams and automatic differentiation.
 EXT_FUNCTION0(torch, _declared, "list[tuple]", "Everything that was declared, for tools.") {
   static const char *const whats[] = {"module", "type", "new", "member", "attribute"};
   PyObject *list = PyList_New(0);
-  for (ext_row **at = __start_ext_rows; list && at < __stop_ext_rows; at++) {
+  EACH_ROW(at) {
     const ext_row *row = *at;
-    if (row->what >= EXT_ROW_SLOT) continue;
+    if (!list || row->what >= EXT_ROW_SLOT) continue;
     const char *what = row->attribute.set ? "variable" : whats[row->what];
     EXT_OWNED *item =
         Py_BuildValue("(sszzz)", what, row->owner, row->name, row->signature, row->doc);

@@ -115,6 +115,7 @@ static int work_begin(work *w, Py_ssize_t room) {
   if (!block) return PyErr_NoMemory(), -1;
   *w = (work){(px_tensor **)block, (px_tensor **)(block + room),
               (PyObject **)(block + room * (1 + PX_OPTIMIZER_STATES)), 0};
+  // cppcheck-suppress memleak ; it is the work's now
   return 0;
 }
 

@@ -69,6 +69,7 @@ static void remove_leftovers(const char *target) {
     close(folder);
     return;
   }
+  // cppcheck-suppress readdirCalled ; no other thread reads this folder by `names`
   for (struct dirent *entry = readdir(names); entry; entry = readdir(names))
     if (is_temporary(entry->d_name, target + folder_length(target)))
       remove_unlocked(folder, entry->d_name);

@@ -93,9 +93,9 @@ PX_RUN(randint_like) {
                 px_random_(call->results[0], &args->low, &args->high, NULL));
 }
 PX_RUN(randint_like_below) {
+  int64_t low = 0;
   PX_TRY(made_like(call, args->self, PX_OPTIONS(args)));
-  return marked(call, args->requires_grad,
-                px_random_(call->results[0], &(int64_t){0}, &args->high, NULL));
+  return marked(call, args->requires_grad, px_random_(call->results[0], &low, &args->high, NULL));
 }
 PX_RUN(bernoulli_like) {
   const px_tensor *self = args->self;

@@ -144,6 +144,7 @@ static px_status size_of(int64_t *to, double *scale, const px_tensor *x, px_valu
            px__sizes_text(have, sizeof have, x->ndim - 2, x->sizes + 2),
            px__sizes_text(want, sizeof want, size.n, size.v.ints));
   double wide = (double)from * *scale;
+  // cppcheck-suppress incorrectLogicOperator ; it does not read 0x1p53
   PX_CHECK(wide < 0x1p53 && wide > -0x1p53, PX_RUNTIME, "interpolate: scale_factor is too large");
   *to = size.kind == PX_ARG_NONE ? (int64_t)floor(wide) : px__int_at(size, k);
   PX_CHECK(from > 0 && *to > 0, PX_RUNTIME,
