@@ -84,8 +84,9 @@ PX_API px_tree *px_tree_get(const px_tree *self, const char *key);  // by text; 
 // Writes a tree as px_save does. A tensor that occurs several times is written once; whether it
 // requires grad, or is a parameter, is kept. PX_VALUE for a tree that is too deep.
 PX_CALL px_save_tree(const char *path, const px_tree *tree);
-// Reads what px_save_tree or torch.save wrote, as px_load does; a file without a structure gives a
-// dict of tensors, among which those of dtypes that Phlox lacks are PX_TREE_FOREIGN.
+// Reads what px_save_tree, or torch.save to a name that ends in .safetensors, wrote, as px_load
+// does; a file without a structure gives a dict of tensors, among which those of dtypes that Phlox
+// lacks are PX_TREE_FOREIGN.
 PX_CALL px_load_tree(px_tree **out, const char *path, px_device device);
 // The same, to and from memory. The caller frees *bytes with px_free. `name` stands for the file in
 // error messages.

@@ -40,6 +40,10 @@ PX_CALL px_tensor_from_data(px_tensor **out, const void *data, int ndim, const i
 PX_CALL px_tensor_wrap(px_tensor **out, void *data, size_t bytes, int ndim, const int64_t *sizes,
                        const int64_t *strides, px_dtype dtype, px_device device,
                        void (*release)(void *context), void *context);
+// Makes a tensor over a storage, of which it keeps a reference, with any geometry that fits it. The
+// offset is in elements. It is no view: it has no base.
+PX_CALL px_tensor_from_storage(px_tensor **out, px_storage *storage, px_dtype dtype, int ndim,
+                               const int64_t *sizes, const int64_t *strides, int64_t offset);
 // Makes a 0-dim CPU tensor from a number. As an operand it takes part in promotion as a number
 // does: it is "wrapped".
 PX_CALL px_tensor_from_scalar(px_tensor **out, px_scalar value);

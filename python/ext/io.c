@@ -32,6 +32,44 @@ EXT_FUNCTION(torch, _save_tree, "(obj: object, path: object) -> bytes | None",
   return data;
 }
 
+// ---- files that are written as the library writes them, for .pt files
+
+typedef struct file_object {
+  PyObject_HEAD px_file *file;
+} file_object;
+EXT_OWNS(file, EXT_CORE(file_object, file));
+EXT_NEW(file, "(path: object)") {
+  EXT_ARGS(PyObject *, path);
+  EXT_OWNED *keep = NULL;
+  px_file *made = NULL;
+  const char *name = path_of(path, &keep);
+  if (!name) return NULL;
+  EXT_WAIT(px_file_create(&made, name));
+  file_object *self = ext_new(type);
+  if (!self)
+    px_release(made);
+  else
+    self->file = made;
+  return (PyObject *)self;
+}
+EXT_TYPE(file, "torch._C._File", "_File", file_object, EXT_FINAL,
+         "A file that gets its name when it is complete.", EXT_LIFE(file), .tp_new = file_new);
+EXT_METHOD(file, write, "(data: bytes) -> int", "Writes any bytes; gives their number.") {
+  EXT_ARGS(PyObject *, data);
+  Py_buffer bytes;
+  px_file *file = ((file_object *)self)->file;
+  if (PyObject_GetBuffer(data, &bytes, PyBUF_SIMPLE) < 0) return NULL;
+  px_status status = EXT_NOGIL(px_file_write(file, bytes.buf, (size_t)bytes.len));
+  Py_ssize_t length = bytes.len;
+  PyBuffer_Release(&bytes);
+  EXT_TRY(status);
+  return PyLong_FromSsize_t(length);
+}
+EXT_METHOD0(file, commit, "None", "Completes the file.") {
+  EXT_WAIT(px_file_commit(((file_object *)self)->file));
+  Py_RETURN_NONE;
+}
+
 // A tensor where `device_of(tensor, home)`, a function of Python's, wants it.
 static PyObject *placed(px_tensor *tensor, px_device home, void *device_of) {
   px_device device;

@@ -68,6 +68,16 @@ static int storage_set_item(PyObject *self, PyObject *index, PyObject *value) {
   return elements ? ext_setitem(elements, index, value) : -1;
 }
 
+// The bytes, for Python's files and checksums. Those of a device are nobody's to read.
+static int storage_buffer(PyObject *self, Py_buffer *view, int flags) {
+  px_storage *storage = storage_of(self);
+  if (px_storage_device(storage).type != PX_CPU)
+    EXT_FAIL_INT(PyExc_BufferError, "the memory of a device has no buffer");
+  return PyBuffer_FillInfo(view, self, px_storage_data(storage),
+                           (Py_ssize_t)px_storage_bytes(storage), 0, flags);
+}
+static PyBufferProcs buffer = {.bf_getbuffer = storage_buffer};
+
 // ---- the types
 static PyMappingMethods mapping = {.mp_length = storage_length,
                                    .mp_subscript = storage_item,
@@ -79,6 +89,8 @@ EXT_OWNS(storage, EXT_CORE(storage_object, storage));
            .tp_richcompare = storage_compare, .tp_as_mapping = &mapping)
 STORAGE_TYPE(untyped, "UntypedStorage", "The memory of tensors, in bytes.");
 STORAGE_TYPE(typed, "TypedStorage", "The memory of tensors, in elements of a dtype.");
+
+EXT_SLOT(untyped, tp_as_buffer, &buffer);
 
 // Both have these.
 #define STORAGE_GET(name, annotation, expression, text) \
@@ -157,6 +169,25 @@ EXT_GIVES(tensor, storage, "TypedStorage",
                        px_tensor_dtype(ext_tensor(self))),
           "The memory that the tensor is a view of, in elements: the older form.");
 EXT_ALSO(tensor, tensor_storage, _typed_storage);
+EXT_FUNCTION(torch, _tensor_of_storage,
+             "(storage: UntypedStorage | TypedStorage, dtype: dtype, offset: int, "
+             "size: Sequence[int], stride: Sequence[int]) -> Tensor",
+             "A tensor over a storage, with any geometry that fits it.") {
+  PyObject *storage;
+  px_dtype dtype;
+  int64_t offset;
+  ext_ints size, stride;
+  EXT_BIND(storage, dtype, offset, size, stride);
+  px_tensor *made = NULL;
+  if (!Py_IS_TYPE(storage, &untyped_type) && !Py_IS_TYPE(storage, &typed_type))
+    EXT_FAIL(PyExc_TypeError, "expected a storage, not %.200s", Py_TYPE(storage)->tp_name);
+  if (size.count != stride.count)
+    EXT_FAIL(PyExc_RuntimeError, "a tensor of %d sizes has as many strides, not %d", size.count,
+             stride.count);
+  EXT_TRY(px_tensor_from_storage(&made, storage_of(storage), dtype, size.count, size.items,
+                                 stride.items, offset));
+  return ext_wrap(made);
+}
 EXT_FUNCTION(torch, is_storage, "(obj: object) -> bool", "Whether an object is a storage.") {
   EXT_ARGS(PyObject *, obj);
   return PyBool_FromLong(Py_IS_TYPE(obj, &untyped_type) || Py_IS_TYPE(obj, &typed_type));

@@ -18,7 +18,8 @@ _IN_PYTHON = {
         "_functional": "allclose asarray broadcast_shapes broadcast_tensors einsum is_complex "
                        "is_nonzero isclose meshgrid numel result_type scalar_tensor unique "
                        "unique_consecutive",
-        "_files": "frombuffer load save",
+        "_files": "frombuffer",
+        "serialization": "load save serialization",
         "random": "get_rng_state initial_seed manual_seed random seed set_rng_state",
         "_settings": "set_printoptions",
         "_limits": "finfo iinfo",

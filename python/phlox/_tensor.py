@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import warnings
 
-from phlox import _C, _functional
+from phlox import _C, _functional, _utils
 
 TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
@@ -41,6 +41,17 @@ def _memory_copied(tensor, memo):
     if key not in memo:
         memo[key] = plain.as_strided((storage.nbytes() // tensor.itemsize,), (1,), 0).clone()
     return memo[key].as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).detach()
+
+
+def _rebuild_from_type_v2(func, new_type, args, state):
+    """For pickles: what func(*args) gives, as an object of the class, with its attributes."""
+    made = func(*args)
+    if type(made) is not new_type:
+        made = made.as_subclass(new_type)
+    if getattr(new_type, "__setstate__", None) is not _C.Tensor.__setstate__:
+        made.__setstate__(state)
+        return made
+    return _utils.with_state(made, state)
 
 
 class Tensor:

@@ -270,6 +270,7 @@ px_status px_file_create(px_file **out, const char *path) {
 
 px_status px_file_write(px_file *self, const void *bytes, size_t length) {
   PX_GIVEN(self);
+  PX_GIVEN_N(bytes, length);
   PX_CHECK(self->writer.descriptor >= 0, PX_VALUE, "'%s' is complete", self->path);
   return px__writer_write(&self->writer, bytes, length);
 }

@@ -5,35 +5,48 @@
 
 enum { SIZES_TEXT = 512 };
 
-static px_status check_bounds(const px_tensor *self, int ndim, const int64_t *sizes,
-                              const int64_t *strides, int64_t offset) {
+static px_status check_bounds(const px_storage *storage, px_dtype dtype, int ndim,
+                              const int64_t *sizes, const int64_t *strides, int64_t offset) {
   char a[SIZES_TEXT], b[SIZES_TEXT];
-  size_t needed, held = self->storage->block->bytes;
-  PX_TRY(px__extent_bytes(&needed, ndim, sizes, strides, offset, (px_dtype)self->dtype));
+  size_t needed, held = storage->block->bytes;
+  PX_TRY(px__extent_bytes(&needed, ndim, sizes, strides, offset, dtype));
   PX_CHECK(needed <= held, PX_RUNTIME,
            "setStorage: sizes %s, strides %s, storage offset %lld, and itemsize %zu requiring a "
            "storage size of %zu are out of bounds for storage of size %zu",
            px__sizes_text(a, sizeof a, ndim, sizes), px__sizes_text(b, sizeof b, ndim, strides),
-           (long long)offset, px__item(self), needed, held);
+           (long long)offset, px_dtype_size(dtype), needed, held);
   return PX_OK;
 }
 
-px_status px_tensor_as_strided(px_tensor **out, const px_tensor *self, int ndim,
-                               const int64_t *sizes, const int64_t *strides, int64_t offset) {
-  PX_GIVEN(self);
+static px_status check_geometry(const px_storage *storage, px_dtype dtype, int ndim,
+                                const int64_t *sizes, const int64_t *strides, int64_t offset) {
+  char text[SIZES_TEXT];
   PX_GIVEN_N(sizes, ndim);
   PX_GIVEN_N(strides, ndim);
-  char text[SIZES_TEXT];
-  *out = NULL;
   PX_TRY(px__check_sizes(ndim, sizes));
   for (int d = 0; d < ndim; d++)
     PX_CHECK(strides[d] >= 0, PX_RUNTIME,
              "as_strided: Negative strides are not supported at the moment, got strides: %s",
              px__sizes_text(text, sizeof text, ndim, strides));
   PX_CHECK(offset >= 0, PX_RUNTIME, "Tensor: invalid storage offset %lld", (long long)offset);
-  PX_TRY(check_bounds(self, ndim, sizes, strides, offset));
+  return check_bounds(storage, dtype, ndim, sizes, strides, offset);
+}
+
+px_status px_tensor_as_strided(px_tensor **out, const px_tensor *self, int ndim,
+                               const int64_t *sizes, const int64_t *strides, int64_t offset) {
+  PX_GIVEN(self);
+  *out = NULL;
+  PX_TRY(check_geometry(self->storage, (px_dtype)self->dtype, ndim, sizes, strides, offset));
   PX_TRY(px__tensor_view(out, self, ndim, sizes, strides, offset));
   return PX_OK;
+}
+
+px_status px_tensor_from_storage(px_tensor **out, px_storage *storage, px_dtype dtype, int ndim,
+                                 const int64_t *sizes, const int64_t *strides, int64_t offset) {
+  PX_GIVEN(storage);
+  *out = NULL;
+  PX_TRY(check_geometry(storage, dtype, ndim, sizes, strides, offset));
+  return px__tensor_new(out, storage, dtype, ndim, sizes, strides, offset);
 }
 
 static px_status same_memory(px_tensor **out, const px_tensor *self) {

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The zip files that .pt files are: records that are stored, not compressed, each at a multiple of
+64 bytes, so that a map of the file can serve as their memory.
+
+zipfile finds the records of a file. Where one lies, how long it is and its checksum are checked
+here, before anything is allocated for it; all together are no longer than the file."""
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import zipfile
+import zlib
+
+ALIGNMENT = 64
+_LOCAL_HEADER = 30  # bytes of a record's header before its name
+_ADVICE = (" This is an internal miniz error. If you are seeing this error, there is a high "
+           "likelihood that your checkpoint file is corrupted. This can happen if the checkpoint "
+           "was not saved properly, was transferred incorrectly, or the file was modified after "
+           "saving.")
+
+
+class Reader:
+    """The records of an open file, by their names below its one folder."""
+
+    def __init__(self, file):
+        self.file = file
+        self.size = file.seek(0, os.SEEK_END)
+        self.left = self.size  # bytes that storages may still take
+        try:
+            records = zipfile.ZipFile(file).infolist()
+        except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, EOFError,
+                struct.error):
+            raise RuntimeError("PytorchStreamReader failed reading zip archive: failed finding "
+                               "central directory." + _ADVICE) from None
+        self.prefix = records[0].filename.partition("/")[0] + "/" if records else ""
+        self.records = {record.filename[len(self.prefix):]: record for record in records
+                        if record.filename.startswith(self.prefix)}
+
+    def place(self, name):
+        """Where a record's bytes begin, and their number."""
+        record = self.records.get(name)
+        if record is None:
+            raise RuntimeError(f"PytorchStreamReader failed locating file {name}: file not found."
+                               + _ADVICE)
+        if record.compress_type != zipfile.ZIP_STORED or record.flag_bits & 1:
+            raise RuntimeError(f"PytorchStreamReader failed reading file {name}: it is compressed "
+                               "or encrypted, which files of torch.save are not")
+        self.file.seek(record.header_offset)
+        header = self.file.read(_LOCAL_HEADER)
+        if len(header) < _LOCAL_HEADER or header[:4] != b"PK\3\4":
+            raise RuntimeError(f"PytorchStreamReader failed reading file {name}: invalid header or "
+                               "archive is corrupted." + _ADVICE)
+        begin = record.header_offset + _LOCAL_HEADER + sum(struct.unpack("<HH", header[26:]))
+        if record.file_size != record.compress_size or begin + record.file_size > self.size:
+            raise RuntimeError(f"PytorchStreamReader failed reading file {name}: file read failed."
+                               + _ADVICE)
+        return begin, record.file_size
+
+    def fill(self, name, begin, room):
+        """Reads a record, which begins there, into memory of its size."""
+        self.file.seek(begin)
+        room, done = memoryview(room), 0
+        while done < len(room):
+            got = self.file.readinto(room[done:])
+            if not got:
+                raise RuntimeError(f"PytorchStreamReader failed reading file {name}: file read "
+                                   "failed." + _ADVICE)
+            done += got
+        if zlib.crc32(room) != self.records[name].CRC:
+            raise RuntimeError(f"PytorchStreamReader failed reading file {name}: CRC-32 check "
+                               "failed." + _ADVICE)
+
+    def read(self, name):
+        begin, size = self.place(name)
+        room = bytearray(size)
+        self.fill(name, begin, room)
+        return bytes(room)
+
+    def claim(self, name, size):
+        """Where the bytes of a storage begin. They are counted: records that overlap would let a
+        small file take much memory."""
+        begin, held = self.place(name)
+        if held != size:
+            raise RuntimeError(f"record size ({held} bytes) does not match expected size ({size} "
+                               "bytes)")
+        self.left -= size
+        if self.left < 0:
+            raise RuntimeError("the file's storages overlap: together they are larger than the "
+                               "file")
+        return begin
+
+    def map(self):
+        """A private map of the file: what is written to it stays in memory."""
+        return mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_COPY)
+
+
+class Writer:
+    """Writes records one after the other to what has `write`."""
+
+    def __init__(self, sink, folder):
+        self.sink, self.folder, self.at = sink, folder, 0
+        self.zip = zipfile.ZipFile(self, "w")
+
+    # what zipfile calls
+    def write(self, data):
+        self.sink.write(data)
+        self.at += len(data)
+        return len(data)
+
+    def flush(self):
+        pass
+
+    def record(self, name, data):
+        info = zipfile.ZipInfo(f"{self.folder}/{name}")
+        info.file_size = memoryview(data).nbytes
+        large = info.file_size > zipfile.ZIP64_LIMIT // 2
+        before = _LOCAL_HEADER + len(info.filename.encode()) + 4 + (20 if large else 0)
+        blanks = -(self.at + before) % ALIGNMENT
+        info.extra = struct.pack("<HH", 0x4246, blanks) + b"Z" * blanks
+        with self.zip.open(info, "w", force_zip64=large) as record:
+            record.write(data)
+        info.extra = b""  # of the local header alone
+
+    def close(self):
+        self.zip.close()

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What pickles of tensors name: the functions that rebuild them, by PyTorch's names, and the classes
+of storages; and how a name of torch is found in Phlox, and the other way."""
+from __future__ import annotations
+
+from importlib import import_module
+
+from phlox import _C
+
+# ---- storages, which a pickle names by their dtype
+
+
+class StorageType:
+    """The class of storages of a dtype, as a pickle names it: torch.FloatStorage."""
+
+    def __init__(self, name, dtype, module="torch"):
+        self.__qualname__, self.__module__, self.dtype = name, module, dtype
+
+    def __repr__(self):
+        return f"{self.__module__}.{self.__qualname__}"
+
+
+STORAGE_TYPES = [
+    StorageType("FloatStorage", _C.float32), StorageType("DoubleStorage", _C.float64),
+    StorageType("HalfStorage", _C.float16), StorageType("BFloat16Storage", _C.bfloat16),
+    StorageType("LongStorage", _C.int64), StorageType("IntStorage", _C.int32),
+    StorageType("ShortStorage", _C.int16), StorageType("CharStorage", _C.int8),
+    StorageType("ByteStorage", _C.uint8), StorageType("BoolStorage", _C.bool),
+    StorageType("UntypedStorage", None, "torch.storage"),
+]
+TYPE_OF_DTYPE = {kind.dtype: kind for kind in STORAGE_TYPES}
+_TYPE_OF_NAME = {repr(kind): kind for kind in STORAGE_TYPES}
+
+
+def typed(storage, dtype):
+    """A storage with its dtype, from one in bytes."""
+    if dtype is None:
+        return storage
+    count = storage.nbytes() // dtype.itemsize
+    return _C._tensor_of_storage(storage, dtype, 0, (count,), (1,)).storage()
+
+
+# ---- names
+
+def find(module, name):
+    """The object that PyTorch calls module.name. What it keeps in an inner module, as
+    torch.nn.modules.linear.Linear, is looked for outwards."""
+    if f"{module}.{name}" in _TYPE_OF_NAME:
+        return _TYPE_OF_NAME[f"{module}.{name}"]
+    path = "phlox" + module[len("torch"):]
+    while path:
+        try:
+            found = import_module(path)
+            for part in name.split("."):
+                found = getattr(found, part)
+            return found
+        except (ImportError, AttributeError):
+            path = path.rpartition(".")[0]
+    raise AttributeError(f"Phlox lacks {module}.{name}, which the file names")
+
+
+def is_torch(module):
+    return module == "torch" or module.startswith("torch.")
+
+
+def public_name(obj, name=None):
+    """(module, name) of an object of Phlox, as PyTorch's programs know it; None for others'."""
+    if isinstance(obj, _C.dtype):
+        return "torch", str(obj).partition(".")[2]
+    module = getattr(obj, "__module__", None)
+    name = name or getattr(obj, "__qualname__", None) or getattr(obj, "__name__", None)
+    if not isinstance(module, str) or not name:
+        return None
+    if module == "phlox" or module.startswith("phlox."):
+        module = "torch" + module[len("phlox"):]
+    if not is_torch(module):
+        return None
+    outer, _, inner = module.rpartition(".")
+    if inner.startswith("_") and _is(obj, outer, name):  # a file that gives its names to its folder
+        return outer, name
+    return (module, name) if _is(obj, module, name) else None
+
+
+def _is(obj, module, name):
+    try:
+        return find(module, name) is obj
+    except AttributeError:
+        return False
+
+
+# ---- what pickles call
+
+def _rebuild_tensor(storage, storage_offset, size, stride):
+    dtype = storage.dtype or _C.uint8
+    return _C._tensor_of_storage(storage, dtype, storage_offset, size, stride)
+
+
+def _rebuild_tensor_v2(storage, storage_offset, size, stride, requires_grad, backward_hooks,
+                       metadata=None):
+    tensor = _rebuild_tensor(storage, storage_offset, size, stride)
+    for hook in (backward_hooks or {}).values():
+        tensor.register_hook(hook)
+    return tensor.requires_grad_() if requires_grad else tensor
+
+
+def _rebuild_parameter(data, requires_grad, backward_hooks):
+    parameter = _C._Parameter(data, requires_grad)
+    for hook in (backward_hooks or {}).values():
+        parameter.register_hook(hook)
+    return parameter
+
+
+def _rebuild_parameter_with_state(data, requires_grad, backward_hooks, state):
+    return with_state(_rebuild_parameter(data, requires_grad, backward_hooks), state)
+
+
+def with_state(obj, state):
+    """Gives an object the attributes of a pickle: a dict, or a dict and one of slots."""
+    attributes, slots = state if isinstance(state, tuple) else (state, None)
+    obj.__dict__.update(attributes or {})
+    for name, value in (slots or {}).items():
+        setattr(obj, name, value)
+    return obj

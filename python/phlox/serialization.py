@@ -1,0 +1,522 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.save and torch.load.
+
+Files are PyTorch's: a zip of a pickle and of the bytes of each storage; what PyTorch wrote before
+(pickles, then storages), and safetensors, are read as well. Globals of Phlox have torch's names in
+files, so that PyTorch finds what it has, too."""
+from __future__ import annotations
+
+import io
+import mmap as _mmap
+import os
+import pickle
+import sys
+from collections import OrderedDict
+from contextlib import contextmanager
+from types import FunctionType
+
+from phlox import _C, _archive, _unpickle, _utils
+
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+_MAGIC, _PROTOCOL = 0x1950a86a20f9469cfc6c, 1001  # how files of pickles alone begin
+
+
+# ---- what weights_only allows
+
+def add_safe_globals(safe_globals: list[Any]) -> None:
+    """Lets torch.load(weights_only=True) use these classes and functions, or pairs of one and the
+    name that files have for it."""
+    for item in safe_globals:
+        _unpickle.name_of(item)
+    _unpickle.safe[:0] = [item for item in safe_globals if item not in _unpickle.safe]
+
+
+def get_safe_globals() -> list[Any]:
+    """What add_safe_globals was given."""
+    return list(_unpickle.safe)
+
+
+def clear_safe_globals() -> None:
+    """Takes back what add_safe_globals was given."""
+    _unpickle.safe.clear()
+
+
+@contextmanager
+def safe_globals(safe_globals: list[Any]) -> Iterator[None]:
+    """A scope in which torch.load(weights_only=True) may use these as well."""
+    before = get_safe_globals()
+    add_safe_globals(safe_globals)
+    try:
+        yield
+    finally:
+        _unpickle.safe[:] = before
+
+
+def _get_layout(name):
+    found = {str(layout): layout for layout in (_C.strided,)}.get(name)
+    if found is None:
+        raise ValueError(f"Phlox lacks the layout {name}")
+    return found
+
+
+# ---- writing
+
+class _Storages:
+    """The storages that a pickle refers to, by key, and how it does; `more` ends what does."""
+
+    def __init__(self, *more):
+        self.keys, self.dtypes, self.more = {}, {}, more
+
+    def refer(self, storage):
+        untyped, dtype = storage.untyped(), storage.dtype
+        key = self.keys.setdefault(untyped, str(len(self.keys)))
+        if self.dtypes.setdefault(key, dtype) != dtype:
+            raise RuntimeError("Cannot save multiple tensors or storages that view the same data "
+                               "as different types")
+        if self.more and dtype is None:  # the older form has no storages of bytes
+            dtype = _C.uint8
+        return ("storage", _utils.TYPE_OF_DTYPE[dtype], key, str(storage.device), storage.size(),
+                *self.more)
+
+
+def _reduced(obj):
+    """How a tensor, or what else of torch has a form of its own in files, is rebuilt."""
+    if isinstance(obj, _C.Tensor):
+        return _reduced_tensor(obj)
+    if isinstance(obj, _C.device):
+        return _C.device, (obj.type,) if obj.index is None else (obj.type, obj.index)
+    if type(obj) is _C.Size:
+        return _C.Size, (tuple(obj),)
+    if isinstance(obj, _C.layout):
+        return _get_layout, (str(obj),)
+    if isinstance(obj, (_utils.StorageType, _C.dtype)):
+        return obj.__qualname__ if isinstance(obj, _utils.StorageType) else str(obj)[6:]
+    return NotImplemented
+
+
+def _reduced_tensor(tensor):
+    kind = type(tensor)
+    state = tensor.__dict__
+    if isinstance(tensor, _C._Parameter):
+        args = tensor.detach(), tensor.requires_grad, OrderedDict()
+        func = _utils._rebuild_parameter
+        if kind is _C._Parameter:
+            return (_utils._rebuild_parameter_with_state, (*args, state)) if state else (func, args)
+    else:
+        args = (tensor.storage(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride(),
+                tensor.requires_grad, OrderedDict())
+        func = _utils._rebuild_tensor_v2
+        if kind is _C.Tensor and not state:
+            return func, args
+    from phlox._tensor import _rebuild_from_type_v2
+    return _rebuild_from_type_v2, (func, kind, args, state)
+
+
+def _pickler_of(module, storages):
+    """A class of picklers that writes torch's names for what is Phlox's. That takes a pickler in
+    Python: the one in C looks names up as they are."""
+    base = getattr(module, "_Pickler", module.Pickler)
+
+    class Pickler(base):
+        def persistent_id(self, obj):
+            return storages.refer(obj) if _C.is_storage(obj) else None
+
+        def reducer_override(self, obj):
+            return _reduced(obj)
+
+        def save_global(self, obj, name=None):
+            public = _utils.public_name(obj, name)
+            if public is None:
+                return super().save_global(obj, name)
+            if self.proto >= 4:
+                for text in public:
+                    self.save(text)
+                self.write(pickle.STACK_GLOBAL)
+            else:
+                self.write(pickle.GLOBAL + "{}\n{}\n".format(*public).encode())
+            self.memoize(obj)
+
+        dispatch = {**getattr(base, "dispatch", {}), FunctionType: save_global}
+
+    return Pickler
+
+
+def _pickled(obj, module, protocol, storages):
+    room = io.BytesIO()
+    _pickler_of(module, storages)(room, protocol).dump(obj)
+    return room.getvalue()
+
+
+def _write_zip(sink, folder, obj, module, protocol):
+    storages = _Storages()
+    data = _pickled(obj, module, protocol, storages)
+    archive = _archive.Writer(sink(), folder)
+    for name, record in (("data.pkl", data), (".format_version", b"1"),
+                         (".storage_alignment", str(_archive.ALIGNMENT).encode()),
+                         ("byteorder", sys.byteorder.encode())):
+        archive.record(name, record)
+    for storage, key in storages.keys.items():
+        archive.record(f"data/{key}", storage.cpu())
+    archive.record("version", b"3\n")
+    archive.close()
+    return archive.sink
+
+
+def _write_legacy(sink, folder, obj, module, protocol):
+    storages = _Storages(None)  # of which storage it is a part, as there were once
+    data = _pickled(obj, module, protocol, storages)
+    about = {"protocol_version": _PROTOCOL, "little_endian": sys.byteorder == "little",
+             "type_sizes": {"short": 2, "int": 4, "long": 4}}
+    keys = sorted(storages.keys.values())
+    begin = [pickle.dumps(value, protocol) for value in (_MAGIC, _PROTOCOL, about)]
+    file = sink()
+    for part in (*begin, data, pickle.dumps(keys, protocol)):
+        file.write(part)
+    by_key = {key: storage for storage, key in storages.keys.items()}
+    for key in keys:
+        size = (storages.dtypes[key] or _C.uint8).itemsize
+        file.write((by_key[key].nbytes() // size).to_bytes(8, "little"))
+        file.write(memoryview(by_key[key].cpu()))
+    return file
+
+
+def _is_path(f):
+    return isinstance(f, (str, bytes)) or hasattr(f, "__fspath__")
+
+
+def save(obj: Any, f: Any, pickle_module: Any = pickle, pickle_protocol: int = 2,
+         _use_new_zipfile_serialization: bool = True) -> None:
+    """Writes any object that can be pickled, and the tensors in it, as PyTorch does. Tensors that
+    share memory share it when they are loaded.
+
+    Args:
+        obj: the object
+        f (path or file): where to; of a file-like object, `write` is called. A path that ends in
+            ".safetensors" gets a safetensors file, which holds tensors, numbers, strings, None,
+            and lists, tuples and dicts of them
+        pickle_module, pickle_protocol: what pickles, and how
+        _use_new_zipfile_serialization (bool): False writes the form of PyTorch before 1.6
+
+    >>> import io; file = io.BytesIO()
+    >>> torch.save({"x": torch.ones(2)}, file); file.seek(0)
+    0
+    >>> torch.load(file)
+    {'x': tensor([1., 1.])}
+    """
+    write = _write_zip if _use_new_zipfile_serialization else _write_legacy
+    if not _is_path(f):
+        if not hasattr(f, "write"):
+            raise AttributeError("expected 'f' to be string, path, or a file-like object with a "
+                                 "'write' attribute")
+        write(lambda: f, "archive", obj, pickle_module, pickle_protocol)
+        return
+    path = os.fspath(f)
+    name = os.path.basename(os.fsdecode(path))
+    parent = os.path.dirname(os.fsdecode(path))
+    if name.endswith(".safetensors"):
+        _C._save_tree(obj, f)
+        return
+    if parent and not os.path.isdir(parent):
+        raise RuntimeError(f"Parent directory {parent} does not exist.")
+    folder = os.path.splitext(name)[0] or "archive"
+    write(lambda: _C._File(path), folder, obj, pickle_module, pickle_protocol).commit()
+
+
+# ---- where storages go
+
+def _there(location):
+    """The device of a location as files have it, "cuda:1": it must be there."""
+    try:
+        device = _C.device(location)
+    except (RuntimeError, TypeError, ValueError):
+        raise RuntimeError("don't know how to restore data location of "
+                           f"torch.storage.UntypedStorage (tagged with {location})") from None
+    count = _C.cuda.device_count() if device.type == "cuda" else None
+    if count == 0:
+        raise RuntimeError("Attempting to deserialize object on a CUDA device but "
+                           "torch.cuda.is_available() is False. If you are running on a CPU-only "
+                           "machine, please use torch.load with map_location=torch.device('cpu') "
+                           "to map your storages to the CPU.")
+    if count is not None and device.index is not None and device.index >= count:
+        raise RuntimeError(f"Attempting to deserialize object on CUDA device {device.index} but "
+                           f"torch.cuda.device_count() is {count}. Please use torch.load with "
+                           "map_location to map your storages to an existing device.")
+    return device
+
+
+def _moved(storage, location):
+    device = _there(location)
+    return storage if device.type == "cpu" else storage.cuda(device.index)
+
+
+def _restored(storage, location, map_location):
+    """A storage where map_location, or the file, wants it."""
+    if isinstance(map_location, (str, _C.device)):
+        return _moved(storage, str(map_location))
+    if isinstance(map_location, dict):
+        return _moved(storage, map_location.get(location, location))
+    if map_location is not None:
+        mapped = map_location(storage, location)
+        if mapped is not None:
+            return mapped.untyped()
+    return _moved(storage, location)
+
+
+def _device_of(map_location, tensor, saved):
+    """The device of a tensor of a safetensors file."""
+    if isinstance(map_location, (str, _C.device)):
+        saved = map_location
+    elif isinstance(map_location, dict):
+        saved = map_location.get(saved, saved)
+    elif map_location is not None:
+        mapped = map_location(tensor.untyped_storage(), saved)
+        saved = saved if mapped is None else mapped.device
+    return _there(str(saved))
+
+
+def _bytes(storage):
+    return _C._tensor_of_storage(storage, _C.uint8, 0, (storage.nbytes(),), (1,))
+
+
+def _cleaned(storage, dtype, order):
+    """A storage that has been read: in this machine's order of bytes, and a bool is 0 or 1."""
+    size = 1 if dtype is None else dtype.itemsize
+    if order != sys.byteorder and size > 1:
+        room = memoryview(storage)
+        data = bytes(room)
+        for i in range(size):
+            room[i::size] = data[size - 1 - i::size]
+    if dtype is _C.bool:
+        flags = _bytes(storage)
+        flags.copy_(flags != 0)
+    return storage
+
+
+def _saved(saved):
+    """The parts of what stands for a storage in a pickle, with its size in bytes."""
+    _, kind, key, location, count = saved[:5]
+    if not isinstance(kind, _utils.StorageType):  # a class, in files of other origins
+        raise pickle.UnpicklingError(f"a storage of the type {kind}, which Phlox lacks")
+    if not isinstance(count, int) or count < 0 or not isinstance(location, str):
+        raise pickle.UnpicklingError(f"a storage of {count!r} elements on {location!r}")
+    return kind.dtype, str(key), location, count * (kind.dtype.itemsize if kind.dtype else 1)
+
+
+# ---- reading
+
+class _Source:
+    """A file that is read, and how: what the three formats have in common."""
+
+    def __init__(self, file, map_location, module, weights_only, arguments):
+        self.file, self.map_location, self.module = file, map_location, module
+        self.weights_only, self.arguments = weights_only, arguments
+        self.storages = {}
+
+    def unpickled(self, data, at=0):
+        """The value of the pickle at a place of `data`, bytes or a map; and where it ends."""
+        if self.weights_only:
+            reader = _unpickle.Unpickler(data, at, self.persistent_load)
+            return _explained(reader.load), reader.at
+        source, load = self, self.persistent_load
+
+        class Unpickler(self.module.Unpickler):
+            def find_class(self, module, name):
+                ours = _utils.is_torch(module)
+                return _utils.find(module, name) if ours else super().find_class(module, name)
+
+            def persistent_load(self, saved):
+                return load(saved)
+
+        stream = io.BytesIO(data[at:]) if at else io.BytesIO(data)
+        value = Unpickler(stream, **source.arguments).load()
+        return value, at + stream.tell()
+
+    def persistent_load(self, saved):
+        dtype, key, location, size = _saved(saved)
+        if key not in self.storages:
+            self.storages[key] = self.storage(dtype, key, location, size), dtype
+        storage, known = self.storages[key]
+        if known != dtype:
+            raise pickle.UnpicklingError(f"storage {key} is of two dtypes, {known} and {dtype}")
+        return _utils.typed(storage, dtype)
+
+
+class _Zip(_Source):
+    def read(self, mmap):
+        self.archive = _archive.Reader(self.file)
+        self.map = self.archive.map() if mmap else None
+        records = self.archive.records
+        self.order = (self.archive.read("byteorder").decode("ascii", "replace")
+                      if "byteorder" in records else "little")
+        if self.order not in ("little", "big"):
+            raise ValueError("Unknown endianness type: " + self.order)
+        if "constants.pkl" in records:
+            raise RuntimeError("the file is an archive of torch.jit, which Phlox does not run")
+        return self.unpickled(self.archive.read("data.pkl"))[0]
+
+    def storage(self, dtype, key, location, size):
+        name = f"data/{key}"
+        begin = self.archive.claim(name, size)
+        if self.map and size and begin % (dtype.itemsize if dtype else 1) == 0:
+            made = _C._over_buffer(self.map, _C.uint8, size, begin).untyped_storage()
+        else:
+            made = _C.empty(size, dtype=_C.uint8, device="cpu").untyped_storage()
+            self.archive.fill(name, begin, made)
+        return _restored(_cleaned(made, dtype, self.order), location, self.map_location)
+
+
+class _Legacy(_Source):
+    """Pickles, and then the storages that they refer to."""
+
+    def read(self):
+        self.raw = {}
+        begin = self.file.tell()
+        data = self.whole()
+        value, at = self.unpickled(data, 0)
+        if value != _MAGIC:
+            raise RuntimeError("Invalid magic number; corrupt file?")
+        version, at = self.unpickled(data, at)
+        if version != _PROTOCOL:
+            raise RuntimeError(f"Invalid protocol version: {version}")
+        about, at = self.unpickled(data, at)
+        self.left = len(data) - at
+        little = about.get("little_endian", True) if isinstance(about, dict) else True
+        value, at = self.unpickled(data, at)
+        keys, at = self.unpickled(data, at)
+        for key in keys:
+            at = self.fill(data, at, str(key), "little" if little else "big")
+        self.file.seek(begin + at)
+        return value
+
+    def whole(self):
+        """The rest of the file: a map, if that can be."""
+        try:
+            if self.file.tell() == 0:
+                return _mmap.mmap(self.file.fileno(), 0, access=_mmap.ACCESS_READ)
+        except (OSError, ValueError):
+            pass
+        return self.file.read()
+
+    def storage(self, dtype, key, location, size):
+        self.left -= size
+        if self.left < 0:
+            raise RuntimeError("unexpected EOF: the file is shorter than its storages. The file "
+                               "might be corrupted.")
+        # Zeros, until the pickle has been read: the sizes in it tell where the bytes are.
+        self.raw[key] = _C.zeros(size, dtype=_C.uint8, device="cpu").untyped_storage()
+        return _restored(self.raw[key], location, self.map_location)
+
+    def persistent_load(self, saved):
+        if len(saved) > 5 and saved[5] is not None:
+            raise pickle.UnpicklingError("a storage that is part of another, as PyTorch wrote it "
+                                         "before 0.4")
+        return super().persistent_load(saved)
+
+    def fill(self, data, at, key, order):
+        if key not in self.storages:
+            raise RuntimeError(f"the file has a storage {key} that nothing refers to")
+        storage, dtype = self.storages[key]
+        raw = self.raw[key]
+        begin, size = at + 8, raw.nbytes()
+        end = begin + size
+        if end > len(data):
+            raise RuntimeError(f"unexpected EOF, expected {end - len(data)} more bytes. The file "
+                               "might be corrupted.")
+        count = int.from_bytes(data[at:begin], order)
+        if count * (dtype.itemsize if dtype else 1) != size:
+            raise RuntimeError(f"storage {key} has {count} elements in one place of the file and "
+                               f"{size} bytes in another")
+        with memoryview(data) as view, view[begin:end] as part:
+            memoryview(raw)[:] = part
+        _cleaned(raw, dtype, order)
+        if storage != raw:
+            _bytes(storage).copy_(_bytes(raw))
+        return end
+
+
+def _explained(load):
+    """What load() gives; its errors say what can be done about them."""
+    trust = ("Re-running `torch.load` with `weights_only` set to `False` will likely succeed, but "
+             "it can result in arbitrary code execution. Do it only if you got the file from a "
+             "trusted source.")
+    try:
+        return load()
+    except _unpickle.Blocked as error:
+        text = f"{trust}\n\n{error}"
+    except _unpickle.Unsafe as error:
+        text = ("This file can still be loaded, to do so you have two options, do those steps only "
+                f"if you trust the source of the checkpoint.\n\t(1) {trust}\n\t(2) Alternatively, "
+                "to load with `weights_only=True`:\n\tWeightsUnpickler error: " + str(error))
+    except pickle.UnpicklingError as error:
+        text = f"{trust}\nWeightsUnpickler error: {error}"
+    raise pickle.UnpicklingError("Weights only load failed. " + text) from None
+
+
+def _is_safetensors(begin):
+    return len(begin) > 8 and begin[8:9] == b"{" and int.from_bytes(begin[:8], "little") < 1 << 40
+
+
+def _load(file, path, source, mmap):
+    at = file.tell()
+    begin = file.read(9)
+    file.seek(at)
+    if not begin:
+        raise EOFError("Ran out of input: the file is empty")
+    if begin[:4] == b"PK\3\4":
+        return _Zip(file, *source).read(mmap)
+    if mmap:
+        raise RuntimeError("mmap can only be used with files saved with `torch.save("
+                           f"{os.fsdecode(path)}, _use_new_zipfile_serialization=True), please "
+                           "torch.save your checkpoint with this option in order to use mmap.")
+    if _is_safetensors(begin):
+        device_of = lambda tensor, home: _device_of(source[0], tensor, str(home))
+        data = None if path is not None else file.read()
+        return _C._load_tree(path, data, device_of)
+    return _Legacy(file, *source).read()
+
+
+def load(f: Any, map_location: Any = None, pickle_module: Any = None, *,
+         weights_only: bool | None = None, mmap: bool | None = None,
+         **pickle_load_args: Any) -> Any:
+    """Reads what torch.save wrote, here or in PyTorch, and safetensors files.
+
+    Args:
+        f (path or file): where from; a file-like object has read, seek, tell and readline
+        map_location (device, str, dict, callable or None): where storages go: a device; a dict of
+            names of devices; or a function of a storage on the CPU and the name of the device that
+            it was saved on, which gives a storage or None. None is where they were
+        pickle_module: what unpickles, without weights_only
+        weights_only (bool): True, the default, reads tensors, numbers, strings and containers of
+            them, and what add_safe_globals names: a file from anybody is safe. False runs what the
+            pickle says
+        mmap (bool): tensors use a private map of the file, which is read when they are
+        pickle_load_args: of the unpickler, without weights_only
+
+    Raises pickle.UnpicklingError for what weights_only does not allow; RuntimeError for files that
+    are corrupt, and for what was saved on a device that is not there.
+    """
+    if weights_only is None:
+        weights_only = pickle_module is None
+    if weights_only and pickle_module is not None:
+        raise RuntimeError("Can not safely load weights when explicit pickle_module is specified")
+    if weights_only and pickle_load_args:
+        raise TypeError("load() takes arguments of the unpickler only with weights_only=False, but "
+                        f"got {', '.join(pickle_load_args)}")
+    source = map_location, pickle_module or pickle, weights_only, pickle_load_args
+    if not _is_path(f):
+        for name in ("read", "seek", "tell", "readline"):
+            if not hasattr(f, name):
+                raise AttributeError(f"'{type(f).__name__}' object has no attribute '{name}'. You "
+                                     "can only torch.load from a file that is seekable. Please "
+                                     "pre-load the data into a buffer like io.BytesIO and try to "
+                                     "load from it instead.")
+        if mmap:
+            raise ValueError("f must be a file path in order to use the mmap argument")
+        return _load(f, None, source, mmap)
+    path = os.fspath(f)
+    with open(path, "rb") as file:
+        return _load(file, path, source, mmap)

@@ -1,0 +1,459 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of torch.save: what they keep, what weights_only allows, files that lie, and PyTorch reading and writing them."""
+import os
+os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
+
+import argparse
+import io
+import pickle
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+import zipfile
+from collections import Counter, OrderedDict, defaultdict, deque
+
+import phlox as torch
+from phlox import nn
+
+UnpicklingError = pickle.UnpicklingError
+
+
+class Own:
+    def __init__(self):
+        self.x = torch.ones(2)
+
+
+class WithState(Own):
+    def __setstate__(self, state):
+        self.x, self.seen = state["x"], True
+
+
+class Tagged(torch.Tensor):
+    pass
+
+
+def saved(thing, **options):
+    buffer = io.BytesIO()
+    torch.save(thing, buffer, **options)
+    buffer.seek(0)
+    return buffer
+
+
+def through(thing, loading={}, **options):
+    return torch.load(saved(thing, **options), **loading)
+
+
+class Forms(unittest.TestCase):
+    """In the zip form; below, in the older one."""
+    options = {}
+
+    def through(self, thing, **loading):
+        return through(thing, loading, **self.options)
+
+    def test_views_share_memory(self):
+        base = torch.arange(6.0)
+        back = self.through({"base": base, "view": base[2:4], "t": torch.arange(6).view(2, 3).t()})
+        back["view"][0] = 50
+        self.assertEqual(back["base"].tolist(), [0, 1, 50, 3, 4, 5])
+        self.assertEqual((back["t"].stride(), back["t"].tolist()), ((1, 3), [[0, 3], [1, 4], [2, 5]]))
+        self.assertEqual((back["view"].storage_offset(), back["view"]._base), (2, None))
+
+    def test_tied_weights_stay_tied(self):
+        a = nn.Linear(2, 2)
+        back = self.through(OrderedDict(a=a.weight, b=a.weight, c=a.weight.detach()))
+        self.assertIs(back["a"], back["b"])
+        self.assertEqual(back["a"].untyped_storage().data_ptr(), back["c"].untyped_storage().data_ptr())
+
+    def test_what_weights_only_allows(self):
+        things = [b"ab", bytearray(b"xy"), {1, 2}, 1j, Counter("aab"), OrderedDict(a=1), torch.float16, torch.device("cuda:1"),
+                  torch.Size([2, 3]), torch.strided, 2**100, -2**31, 70000, "\u00e9\0", (1,), [[], {}, ()]]
+        back = self.through(things)
+        self.assertEqual([type(t) for t in back], [type(t) for t in things])
+        self.assertEqual(back, things)
+
+    def test_parameters_and_attributes(self):
+        p, t = nn.Parameter(torch.ones(2), requires_grad=False), torch.ones(1, requires_grad=True)
+        p.note, t.note = "p", ["t"]
+        q, u = self.through((p, t))
+        self.assertEqual((type(q), q.requires_grad, q.note), (nn.Parameter, False, "p"))
+        self.assertEqual((type(u), u.requires_grad, u.note, u.is_leaf), (torch.Tensor, True, ["t"], True))
+
+    def test_every_dtype(self):
+        for name in "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".split():
+            t = torch.tensor([0, 1, 1], dtype=getattr(torch, name))
+            self.assertTrue(torch.equal(self.through(t), t), name)
+            self.assertEqual(self.through(torch.empty(0, 3, dtype=t.dtype)).shape, (0, 3))
+
+    def test_storages(self):
+        t = torch.arange(3.0)
+        storage, same = self.through([t.storage(), t])
+        self.assertEqual((storage.tolist(), storage.dtype), ([0, 1, 2], torch.float32))
+        self.assertEqual(storage.data_ptr(), same.data_ptr())
+
+    def test_objects_and_modules(self):
+        for thing in (Own(), argparse.Namespace(a=torch.ones(2)), nn.Sequential(nn.Linear(2, 2), nn.ReLU()), defaultdict(list, a=[1])):
+            with self.assertRaisesRegex(UnpicklingError, "(?s)Weights only load failed.*Unsupported global: GLOBAL"):
+                self.through(thing)
+            self.assertIs(type(self.through(thing, weights_only=False)), type(thing))
+        net = nn.Linear(2, 2)
+        self.assertTrue(torch.equal(self.through(net, weights_only=False).weight, net.weight))
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
+        self.assertEqual(self.through(optimizer, weights_only=False).param_groups[0]["lr"], 0.5)
+
+    def test_numpy(self):
+        try:
+            import numpy
+        except ImportError:
+            self.skipTest("NumPy is not installed")
+        a = numpy.arange(3)
+        self.assertEqual(self.through([a], weights_only=False)[0].tolist(), [0, 1, 2])
+        with self.assertRaisesRegex(UnpicklingError, r"GLOBAL numpy.*_reconstruct was not an allowed global by default"):
+            self.through(a)
+
+    def test_subclasses_of_tensor(self):
+        t = torch.ones(2).as_subclass(Tagged)
+        t.note = 3
+        with self.assertRaises(UnpicklingError):
+            self.through(t)
+        for back in (self.through(t, weights_only=False), self.allowed(t, [Tagged])):
+            self.assertEqual((type(back), back.note, back.tolist()), (Tagged, 3, [1, 1]))
+
+    def allowed(self, thing, classes):
+        with torch.serialization.safe_globals(classes):
+            return self.through(thing)
+
+    def test_safe_globals(self):
+        self.assertEqual(self.allowed(Own(), [Own]).x.tolist(), [1, 1])
+        back = self.allowed(WithState(), [WithState])
+        self.assertTrue(back.seen)
+        self.assertEqual(self.allowed(Own(), [(Own, f"{__name__}.Own")]).x.tolist(), [1, 1])
+        self.assertEqual(torch.serialization.get_safe_globals(), [])
+        torch.serialization.add_safe_globals([deque, defaultdict, dict])
+        self.assertEqual(set(torch.serialization.get_safe_globals()), {deque, defaultdict, dict})
+        self.assertEqual(self.through(defaultdict(dict, a=1)), {"a": 1})
+        torch.serialization.clear_safe_globals()
+        with self.assertRaisesRegex(UnpicklingError, "GLOBAL collections.deque"):
+            self.through(deque())
+        with self.assertRaisesRegex(TypeError, "a safe global is a class or a function"):
+            torch.serialization.add_safe_globals([3])
+
+    @unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
+    def test_devices(self):
+        t = torch.arange(3.0, device="cuda:1")
+        a, b = self.through([t, t[1:]])
+        self.assertEqual((str(a.device), b.tolist()), ("cuda:1", [1, 2]))
+        b[0] = 9
+        self.assertEqual(a.tolist(), [0, 9, 2])
+        for where, device in (("cpu", "cpu"), (torch.device("cuda:0"), "cuda:0"), ({"cuda:1": "cuda:0"}, "cuda:0"),
+                              (lambda s, l: s, "cpu"), (lambda s, l: s.cuda(0), "cuda:0"), (lambda s, l: None, "cuda:1")):
+            back = self.through(t, map_location=where)
+            self.assertEqual((str(back.device), back.tolist()), (device, [0, 1, 2]))
+
+    def test_one_storage_has_one_dtype(self):
+        t = torch.ones(2)
+        with self.assertRaisesRegex(RuntimeError, "Cannot save multiple tensors or storages that view the same data as different types"):
+            saved([t, t.untyped_storage()], **self.options)
+
+    def test_what_cannot_be_pickled_leaves_the_old_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "x.pt")
+            torch.save(1, path, **self.options)
+            for thing in (threading.Lock(), lambda: 1):
+                with self.assertRaises((TypeError, AttributeError, pickle.PicklingError)):
+                    torch.save([torch.ones(3), thing], path, **self.options)
+            self.assertEqual((torch.load(path), os.listdir(folder)), (1, ["x.pt"]))
+
+
+class OlderForms(Forms):
+    options = {"_use_new_zipfile_serialization": False}
+
+    def test_files_follow_each_other(self):
+        both = io.BytesIO(saved([torch.ones(2)], **self.options).getvalue() + saved({"a": 3}, **self.options).getvalue())
+        self.assertEqual((torch.load(both)[0].tolist(), torch.load(both)), ([1, 1], {"a": 3}))
+
+
+class Zips(unittest.TestCase):
+    def test_the_file_is_an_aligned_zip(self):
+        file = saved({"x": torch.ones(3), "y": torch.ones(5, dtype=torch.int8)})
+        archive = zipfile.ZipFile(file)
+        self.assertIsNone(archive.testzip())
+        for record in archive.infolist():
+            file.seek(record.header_offset + 26)
+            begin = record.header_offset + 30 + sum(int.from_bytes(file.read(2), "little") for _ in range(2))
+            self.assertEqual((begin % 64, record.compress_type), (0, zipfile.ZIP_STORED), record.filename)
+        self.assertEqual(archive.read("archive/byteorder"), sys.byteorder.encode())
+
+    def test_a_map_of_the_file_is_memory(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "x.pt")
+            torch.save({"x": torch.arange(4.0), "e": torch.empty(0)}, path)
+            back = torch.load(path, mmap=True)["x"]
+            back[1] = 7
+            self.assertEqual((back.tolist(), torch.load(path)["x"].tolist()), ([0, 7, 2, 3], [0, 1, 2, 3]))
+            with self.assertRaisesRegex(ValueError, "f must be a file path in order to use the mmap argument"):
+                torch.load(saved(1), mmap=True)
+            torch.save(1, path, _use_new_zipfile_serialization=False)
+            with self.assertRaisesRegex(RuntimeError, "mmap can only be used with files saved with"):
+                torch.load(path, mmap=True)
+
+    def test_the_other_order_of_bytes(self):
+        file = io.BytesIO()
+        with zipfile.ZipFile(saved(torch.tensor([1, 256], dtype=torch.int16))) as given, zipfile.ZipFile(file, "w") as made:
+            for name in given.namelist():
+                made.writestr(name, b"big" if name.endswith("byteorder") else given.read(name))
+        file.seek(0)
+        self.assertEqual(torch.load(file).tolist(), [256, 1])
+
+    def test_protocols(self):
+        for protocol in (2, 3, 4, 5):
+            file = saved([torch.ones(2), nn.Linear(1, 1)], pickle_protocol=protocol)
+            self.assertEqual(torch.load(file, weights_only=False)[0].tolist(), [1, 1])
+        with self.assertRaisesRegex(UnpicklingError, "Unsupported operand 149"):
+            torch.load(saved([1], pickle_protocol=4))
+
+    def test_arguments(self):
+        with self.assertRaisesRegex(RuntimeError, "Can not safely load weights when explicit pickle_module is specified"):
+            torch.load(saved(1), pickle_module=pickle, weights_only=True)
+        with self.assertRaisesRegex(TypeError, "weights_only=False"):
+            torch.load(saved(1), encoding="latin1")
+        self.assertEqual(torch.load(saved(1), pickle_module=pickle), 1)
+        self.assertEqual(torch.load(saved("a"), weights_only=False, encoding="latin1"), "a")
+        with self.assertRaisesRegex(RuntimeError, "Parent directory .* does not exist"):
+            torch.save(1, "/no/such/folder/x.pt")
+        with self.assertRaises(IsADirectoryError):
+            torch.load("/tmp")
+
+    def test_names_are_torchs(self):
+        file = saved([nn.Parameter(torch.ones(1)), torch.optim.SGD, torch.relu, torch.float32])
+        text = zipfile.ZipFile(file).read("archive/data.pkl")
+        for name in (b"torch._utils\n_rebuild_parameter\n", b"torch\nFloatStorage\n", b"torch.optim\nSGD\n", b"torch\nfloat32\n"):
+            self.assertIn(name, text)
+        self.assertNotIn(b"phlox", text)
+        file.seek(0)
+        self.assertIs(torch.load(file, weights_only=False)[1], torch.optim.SGD)
+
+
+def raw(ops, *records):
+    """A zip with this pickle."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, data in (("data.pkl", ops), ("version", b"3\n"), *records):
+            archive.writestr("archive/" + name, data)
+    file.seek(0)
+    return file
+
+
+def text(string):
+    return b"X" + len(string).to_bytes(4, "little") + string.encode()
+
+
+def storage(key="0", count=b"K\x04", kind=b"ctorch\nFloatStorage\n", location="cpu"):
+    return b"(" + text("storage") + kind + text(key) + text(location) + count + b"tQ"
+
+
+def tensor(of=None, offset=b"K\0", size=b"K\4\x85", stride=b"K\1\x85"):
+    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + (of or storage()) + offset + size + stride + b"\x89ccollections\nOrderedDict\n)RtR"
+
+
+RECORD = ("data/0", bytes(16))
+
+
+class Lies(unittest.TestCase):
+    def refuses(self, pattern, ops, *records, error=UnpicklingError):
+        with self.assertRaisesRegex(error, pattern):
+            torch.load(raw(b"\x80\x02" + ops + b".", *records))
+
+    def test_nothing_is_called_that_is_not_listed(self):
+        for module in ("os", "posix", "sys", "nt"):
+            self.refuses(f"unsupported GLOBAL {module}.system whose module {module} is blocked", b"c" + module.encode() + b"\nsystem\n)R")
+        for name in (b"builtins\neval", b"builtins\ngetattr", b"torch\nload", b"torch.serialization\nload", b"torch\n_C", b"torch\nTensor.map_",
+                     b"collections\nOrderedDict.__init__", b"phlox._utils\n_rebuild_tensor", b"_codecs\nlookup", b"torch\n_import"):
+            self.refuses("Unsupported global", b"c" + name + b"\n)R")
+        self.refuses("Trying to call reduce for unrecognized function", b"])R")
+        self.refuses("Trying to call reduce for unrecognized function", b"ctorch\nTensor\nK\5\x85R")
+        self.refuses("Unsupported operand 105", b"(icollections\nOrderedDict\n")
+        self.refuses("Unsupported operand 147", text("os") + text("system") + b"\x93")
+        self.refuses("unrecognized function", b"ctorch._tensor\n_rebuild_from_type_v2\n(ccollections\nOrderedDict\nctorch\nTensor\n)}tR")
+
+    def test_what_is_listed_cannot_be_changed(self):
+        for name in (b"torch._utils\n_rebuild_tensor_v2", b"collections\nOrderedDict", b"torch.nn.parameter\nParameter", b"torch\nFloatStorage",
+                     b"torch\nfloat32", b"torch\nSize"):
+            self.refuses("Can only build Tensor, Parameter, OrderedDict or types allowlisted", b"c" + name + b"\n}" + text("a") + b"K\1sb")
+        self.refuses("Can only SETITEM for dict", b"ccollections\nOrderedDict\nK\2K\3s")
+        self.refuses("Can only append to lists", b"K\1K\2a")
+        self.refuses("Can only extend lists", b"K\1(K\2e")
+        self.refuses("Can only SETITEMS for dict", b"K\1(K\2K\1u")
+        self.refuses("Can only create new object for nn.Parameter", b"ctorch\nSize\n)\x81")
+
+    def test_arguments_are_checked(self):
+        self.refuses("bytearray is called with a size", b"c__builtin__\nbytearray\n\x8a\x06\0\0\0\0\0\1\x85R")
+        self.refuses("bytes are written as latin1, not 'idna'", b"c_codecs\nencode\n" + text("a") + text("idna") + b"\x86R")
+        self.refuses("does not take the arguments", b"ctorch\nSize\n" + text("a") + b"\x85R")
+        self.refuses("does not take the arguments", b"ctorch._utils\n_rebuild_tensor_v2\nK\1\x85R")
+        self.refuses("a Parameter is made of a tensor", b"ctorch.nn.parameter\nParameter\nK\1\x85R")
+
+    def test_stacks_and_memos(self):
+        self.refuses("from an empty stack", b"")
+        self.refuses("from an empty stack", b"R")
+        self.refuses("from an empty stack", b"a")
+        self.refuses("a mark that is not there", b"t")
+        self.refuses("remembers nothing under 5", b"h\5")
+        self.refuses("a name has no end", b"ccollections")
+        for cut in (b"X\xff\xff\xff\x7fa", b"J\1", b"\x8a\xffa", b"K"):
+            with self.assertRaises((EOFError, UnpicklingError)):
+                torch.load(raw(b"\x80\x02" + cut))
+        self.assertEqual(torch.load(raw(b"\x80\x02K\1r\xff\xff\xff\xff0."[:-2] + b".")), 1)  # the largest index costs nothing
+
+    def test_what_a_pickle_makes_is_bounded(self):
+        for step in (b"]", b"}", b"\x8f"):
+            self.refuses("more values than its length is worth", step * 40000)
+        self.refuses("a key of more than 1000 parts", b"}N" + b"\x85q\0" * 5000 + b"K\1s")
+        self.refuses("a key of more than 1000 parts", b"Nq\0" + b"h\0h\0\x86q\0" * 40 + b"}h\0K\1s")
+        self.refuses("a key of more than 1000 parts", b"Nq\0" + b"h\0h\0\x86q\0" * 40 + b"c__builtin__\nset\n]h\0a\x85R")
+        self.refuses("does not take the arguments", b"}]K\1s")  # a list is no key
+        deep = torch.load(raw(b"\x80\x02N" + b"\x85q\0" * 100000 + b"."))
+        for _ in range(100000):
+            deep, = deep
+
+    def test_tensors_stay_in_their_storages(self):
+        self.assertEqual(torch.load(raw(b"\x80\x02" + tensor() + b".", RECORD)).tolist(), [0, 0, 0, 0])
+        self.refuses("out of bounds for storage of size 16", tensor(offset=b"K\1"), RECORD, error=RuntimeError)
+        self.refuses("out of bounds for storage of size 16", tensor(stride=b"M\xff\xff\x85"), RECORD, error=RuntimeError)
+        for size in (b"J\xff\xff\xff\xff\x85", b"\x8a\x08\xff\xff\xff\xff\xff\xff\xff\x7f\x85", b"\x8a\x09" + b"\xff" * 8 + b"\x7f\x85"):
+            with self.assertRaises((RuntimeError, UnpicklingError)):
+                torch.load(raw(b"\x80\x02" + tensor(size=size) + b".", RECORD))
+        for part in ({"stride": b"J\xff\xff\xff\xff\x85"}, {"offset": b"J\xff\xff\xff\xff"}, {"stride": b")"}):
+            self.refuses(".", tensor(**part), RECORD, error=RuntimeError)
+
+    def test_storages_are_those_of_the_file(self):
+        self.refuses("failed locating file data/7: file not found", tensor(storage("7")), RECORD, error=RuntimeError)
+        self.refuses(r"record size \(16 bytes\) does not match expected size \(20 bytes\)", tensor(storage(count=b"K\5")), RECORD, error=RuntimeError)
+        self.refuses("of two dtypes", b"(" + tensor() + tensor(storage(kind=b"ctorch\nIntStorage\n")) + b"t", RECORD)
+        self.refuses("a storage of -1 elements", tensor(storage(count=b"J\xff\xff\xff\xff")), RECORD)
+        self.refuses("a storage of 'x' elements", tensor(storage(count=text("x"))), RECORD)
+        self.refuses("don't know how to restore data location", tensor(storage(location="moon")), RECORD, error=RuntimeError)
+        self.refuses("Only persistent_load of storage is allowed", b"(" + text("file") + b"tQ")
+        self.refuses("saved_id must be a tuple, got int", b"K\1Q")
+        self.refuses("values to unpack|storage", b"(" + text("storage") + b"tQ", error=Exception)
+        self.refuses("a storage of the type", tensor(storage(kind=b"ctorch\nTensor\n")), RECORD)
+
+    def test_bools_are_0_or_1(self):
+        back = torch.load(raw(b"\x80\x02" + tensor(storage(kind=b"ctorch\nBoolStorage\n")) + b".", ("data/0", b"\0\1\2\xff")))
+        self.assertEqual((back.tolist(), back.int().tolist()), ([False, True, True, True], [0, 1, 1, 1]))
+
+    def test_zip_bombs(self):
+        file = io.BytesIO()
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("archive/data.pkl", b"\x80\x02" + tensor(storage(count=b"J\0\0\0\4"), size=b"K\1\x85") + b".")
+            archive.writestr("archive/data/0", bytes(1 << 28))
+        with self.assertRaisesRegex(RuntimeError, "compressed or encrypted"):
+            torch.load(io.BytesIO(file.getvalue()))
+        # Many records over the same bytes.
+        many = b"(" + b"".join(tensor(storage(str(i), count=b"M\0\x40"), size=b"K\1\x85") for i in range(20)) + b"t"
+        file = raw(b"\x80\x02" + many + b".", ("data/0", bytes(1 << 16)))
+        with zipfile.ZipFile(file, "a") as archive:
+            first = archive.getinfo("archive/data/0")
+            for i in range(1, 20):
+                import copy
+                again = copy.copy(first)
+                again.filename = again.orig_filename = f"archive/data/{i}"
+                archive.filelist.append(again)
+                archive.NameToInfo[again.filename] = again
+            archive._didModify = True
+        file.seek(0)
+        with self.assertRaisesRegex(RuntimeError, "storages overlap"):
+            torch.load(file)
+
+    def test_files_that_are_none(self):
+        for data, error, pattern in ((b"", EOFError, "empty"), (b"no such form", UnpicklingError, "Unsupported operand 110"),
+                                     (b"PK\3\4" + bytes(100), RuntimeError, "failed finding central directory"),
+                                     (pickle.dumps({"a": 1}, 2), RuntimeError, "Invalid magic number; corrupt file?")):
+            with self.assertRaisesRegex(error, pattern):
+                torch.load(io.BytesIO(data))
+
+    def test_cut_and_changed_files(self):
+        for options in ({}, {"_use_new_zipfile_serialization": False}):
+            whole = saved({"t": torch.arange(50.0), "n": [1, "x"]}, **options).getvalue()
+            for cut in range(0, len(whole), 23):
+                with self.assertRaises((EOFError, RuntimeError, UnpicklingError)):
+                    torch.load(io.BytesIO(whole[:cut]))
+            for at in range(0, len(whole), 13):
+                for value in (0, 0x28, 0xff):
+                    changed = whole[:at] + bytes([value]) + whole[at + 1:]
+                    try:
+                        torch.load(io.BytesIO(changed))
+                    except (EOFError, RuntimeError, UnpicklingError, ValueError):
+                        pass
+
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PYTORCH = os.environ.get("PYTORCH_PYTHON", sys.executable)
+
+
+def pytorch(program, *args):
+    """What a program prints that runs with PyTorch, in a process of its own."""
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run([PYTORCH, "-W", "ignore", "-c", program, *args], cwd="/", env=env, capture_output=True, text=True)
+
+
+HAS_PYTORCH = pytorch("import torch; torch.load").returncode == 0
+
+
+@unittest.skipUnless(HAS_PYTORCH, "PyTorch is not installed for this Python (PYTORCH_PYTHON names another)")
+class BesidePyTorch(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = os.path.join(self.folder.name, "x.pt")
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def run_pytorch(self, program):
+        done = pytorch("import torch, sys, collections\npath = sys.argv[1]\n" + program, self.path)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def test_pytorch_reads_what_phlox_writes(self):
+        for legacy in (False, True):
+            base = torch.arange(6.0)
+            torch.save({"base": base, "view": base[2:4], "t": torch.ones(2, 3).t(), "p": nn.Parameter(torch.ones(2)),
+                        "b": torch.tensor([True, False]), "h": torch.ones(2, dtype=torch.bfloat16), "size": torch.Size([1]),
+                        "dtype": torch.int16, "device": torch.device("cuda:1"), "cuda": torch.ones(1, device="cuda:1") if
+                        torch.cuda.device_count() > 1 else None, "o": OrderedDict(a=1), "bytes": b"ab", "n": 2**70},
+                       self.path, _use_new_zipfile_serialization=not legacy)
+            said = self.run_pytorch("""
+d = torch.load(path, map_location="cpu")
+d["view"][0] = 50
+assert d["base"].tolist() == [0, 1, 50, 3, 4, 5] and d["t"].stride() == (1, 3)
+assert type(d["p"]) is torch.nn.Parameter and d["p"].requires_grad
+assert d["b"].tolist() == [True, False] and d["h"].dtype == torch.bfloat16 and d["h"].tolist() == [1, 1]
+assert type(d["size"]) is torch.Size and d["dtype"] is torch.int16 and d["device"] == torch.device("cuda:1")
+assert type(d["o"]) is collections.OrderedDict and d["bytes"] == b"ab" and d["n"] == 2**70
+assert d["cuda"] is None or d["cuda"].tolist() == [1]
+print("read")""")
+            self.assertEqual(said.strip(), "read")
+
+    def test_phlox_reads_what_pytorch_writes(self):
+        for form in ("", ", _use_new_zipfile_serialization=False"):
+            self.run_pytorch(f"""
+base = torch.arange(6.0)
+p = torch.nn.Parameter(torch.ones(2));
+net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+torch.save(dict(base=base, view=base[2:4], t=torch.ones(2, 3).t(), p=p, b=torch.tensor([True, False]), h=torch.ones(2, dtype=torch.bfloat16),
+                size=torch.Size([1]), dtype=torch.int16, device=torch.device("cuda:1"), o=collections.OrderedDict(a=1), bytes=b"ab",
+                state=net.state_dict(), s=set([1]), c=collections.Counter("aab"), layout=torch.strided), path{form})""")
+            back = torch.load(self.path)
+            back["view"][0] = 50
+            self.assertEqual((back["base"].tolist(), back["t"].stride()), ([0, 1, 50, 3, 4, 5], (1, 3)))
+            self.assertEqual((type(back["p"]), back["p"].requires_grad), (nn.Parameter, True))
+            self.assertEqual((back["b"].tolist(), back["h"].tolist(), back["h"].dtype), ([True, False], [1, 1], torch.bfloat16))
+            self.assertEqual((back["size"], back["dtype"], back["device"]), (torch.Size([1]), torch.int16, torch.device("cuda:1")))
+            self.assertEqual((back["o"], back["bytes"], back["s"], back["c"]), ({"a": 1}, b"ab", {1}, Counter("aab")))
+            self.assertIs(back["layout"], torch.strided)
+            nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3)).load_state_dict(back["state"])
+
+
+if __name__ == "__main__":
+    unittest.main()
