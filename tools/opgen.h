@@ -160,7 +160,7 @@ extern og_tables og;
   XX(sum) \
   XX(inplace) XX(out) XX(nomethod) XX(nofunction) XX(numbers) XX(nn) XX(hidden) XX(factory) \
       XX(random) XX(onlyinplace) XX(mutates) XX(boolresult) XX(longresult) \
-      XX(nonempty) XX(cpuscalars)
+      XX(nonempty) XX(cpuscalars) XX(idempotent) XX(apart)
 // clang-format on
 typedef enum og_word {
 #define XX(w) OG_W_##w,

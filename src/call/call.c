@@ -151,6 +151,7 @@ static px_status before_write(px_call *call, void **results) {
     PX_CHECK(results[0], PX_TYPE, "%s(): argument 'out' must be Tensor, not NoneType", op->name);
   }
   px_tensor *self = call->given[0];
+  if (op->kind != PX_OP_VIEW) PX_TRY(px__check_written(call));
   if (!self || !px__hooks) return PX_OK;
   bool on = px__hooks->recording();
   if (call->mode == PX_CALL_OUT) {

@@ -77,11 +77,9 @@ void px__immediate(px_operand *operand, px_scalar value, px_dtype dtype, int ndi
                    const int64_t *sizes);
 extern const int64_t px__zero_strides[PX_MAX_DIMS];
 
-// PX_RUNTIME if elements of a tensor that is to be written share memory.
-px_status px__check_self_overlap(const px_tensor *t) __attribute__((warn_unused_result));
-// PX_RUNTIME if `in` and `out` overlap in part.
-px_status px__check_overlap(const px_tensor *out, const px_tensor *in)
-    __attribute__((warn_unused_result));
+// PX_RUNTIME if elements of a tensor that is to be written share memory, or such a tensor overlaps
+// in part with one that is read. (Of some ops: overlaps at all.)
+px_status px__check_written(const px_call *call) __attribute__((warn_unused_result));
 // Resizes an out= tensor, with PyTorch's warning if it had elements.
 px_status px__resize_output(px_tensor *out, int ndim, const int64_t *sizes)
     __attribute__((warn_unused_result));

@@ -82,9 +82,6 @@ static bool simple_dtypes(px_call *call, const px_tensor *t) {
 static px_status short_result(px_call *call, const px_tensor *like) {
   if (call->mode == PX_CALL_INPLACE) {
     PX_TRY(px__check_cast(call->dtype, (px_dtype)like->dtype));
-    for (int i = 1; i < call->op->param_count; i++)
-      if (call->args[i].kind == PX_ARG_TENSOR)
-        PX_TRY(px__check_overlap(call->given[0], call->args[i].v.tensor));
     call->results[0] = px_retain(call->given[0]);
     return PX_OK;
   }
@@ -214,8 +211,6 @@ static px_status general_way(px_call *call) {
   PX_TRY(general_result(call, &s));
   px_tensor *out = call->results[0];
   if (!out->numel) return PX_OK;
-  for (int i = 0; i < call->op->param_count && call->given[0]; i++)
-    if (call->args[i].kind == PX_ARG_TENSOR) PX_TRY(px__check_overlap(out, call->args[i].v.tensor));
   spread_tensor(&s, out, true);
   for (int i = 0; i < call->op->param_count; i++)
     if (call->op->params[i].kind == PX_ARG_TENSOR) PX_TRY(spread_argument(call, &s, i));

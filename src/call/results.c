@@ -5,8 +5,8 @@
 // argument. Otherwise it writes a new tensor, which is copied to the out= tensor after the launch.
 #include "call/call_impl.h"
 
-px_status px__check_self_overlap(const px_tensor *t) {
-  if (PX_LIKELY(t->contiguous) || t->numel <= 1) return PX_OK;
+static px_status check_self_overlap(const px_tensor *t) {
+  if (t->numel <= 1) return PX_OK;
   for (int d = 0; d < t->ndim; d++)
     PX_CHECK(t->strides[d] != 0 || t->sizes[d] <= 1, PX_RUNTIME,
              "unsupported operation: more than one element of the written-to tensor refers to a "
@@ -32,17 +32,44 @@ static bool same_geometry(const px_tensor *a, const px_tensor *b) {
   return true;
 }
 
-px_status px__check_overlap(const px_tensor *out, const px_tensor *in) {
-  if (out == in || out->storage != in->storage || !out->numel || !in->numel) return PX_OK;
-  if (same_geometry(out, in)) return PX_OK;
-  if (!is_dense(out) || !is_dense(in)) return PX_OK;
-  size_t a = (size_t)out->offset * px__item(out), b = (size_t)in->offset * px__item(in);
+// In which way two tensors of one storage share memory. Of tensors with gaps it is not known.
+typedef enum sharing { NOTHING, A_PART, ALL } sharing;
+static sharing sharing_of(const px_tensor *a, const px_tensor *b) {
+  if (a == b || same_geometry(a, b)) return ALL;
+  if (!is_dense(a) || !is_dense(b)) return NOTHING;
+  size_t at = (size_t)a->offset * px__item(a), bt = (size_t)b->offset * px__item(b);
   bool apart =
-      a + (size_t)out->numel * px__item(out) <= b || b + (size_t)in->numel * px__item(in) <= a;
-  PX_CHECK(apart, PX_RUNTIME,
+      at + (size_t)a->numel * px__item(a) <= bt || bt + (size_t)b->numel * px__item(b) <= at;
+  return apart ? NOTHING : A_PART;
+}
+
+static inline px_status check_read(const px_tensor *out, const px_tensor *in, bool apart) {
+  if (PX_LIKELY(!in || out->storage != in->storage) || !out->numel || !in->numel) return PX_OK;
+  sharing found = sharing_of(out, in);
+  PX_CHECK(found != A_PART && !(apart && found == ALL), PX_RUNTIME,
            "unsupported operation: some elements of the input tensor and the written-to tensor "
            "refer to a single memory location. Please clone() the tensor before performing the "
            "operation.");
+  return PX_OK;
+}
+
+px_status px__check_written(const px_call *call) {
+  const px_op *op = call->op;
+  bool self = call->mode == PX_CALL_INPLACE;
+  bool apart = px__impl(op)->apart && (self || !(op->flags & PX_OP_HAS_INPLACE));
+  // A value is read before it is written, and reductions write beside what they read.
+  bool reads = apart || !(px__impl(op)->idempotent || op->kind == PX_OP_REDUCE);
+  for (int i = 0; i < op->result_count; i++) {
+    const px_tensor *out = call->given[i];
+    if (!out) continue;
+    if (PX_UNLIKELY(!out->contiguous) && !px__impl(op)->idempotent) PX_TRY(check_self_overlap(out));
+    for (int k = self ? 1 : 0; k < op->param_count && reads; k++) {
+      px_value a = call->args[k];
+      if (a.kind == PX_ARG_TENSOR) PX_TRY(check_read(out, a.v.tensor, apart));
+      for (int j = 0; a.kind == PX_ARG_TENSORS && j < a.n; j++)
+        PX_TRY(check_read(out, a.v.tensors[j], apart));
+    }
+  }
   return PX_OK;
 }
 
@@ -84,7 +111,6 @@ static px_status inplace_result(px_call *call, int i, int ndim, const int64_t *s
            px__sizes_text(have, sizeof have, self->ndim, self->sizes),
            px__sizes_text(want, sizeof want, ndim, sizes));
   PX_TRY(px__check_cast(dtype, (px_dtype)self->dtype));
-  PX_TRY(px__check_self_overlap(self));
   call->results[i] = px_retain(self);
   return PX_OK;
 }
@@ -95,7 +121,6 @@ px_status px__call_result(px_call *call, int i, int ndim, const int64_t *sizes, 
   if (given && call->mode == PX_CALL_INPLACE) return inplace_result(call, i, ndim, sizes, dtype);
   if (given) {
     PX_TRY(px__check_cast(dtype, (px_dtype)given->dtype));
-    PX_TRY(px__check_self_overlap(given));
     if (given->contiguous && given->dtype == dtype && has_sizes(given, ndim, sizes) &&
         px_device_equal(px__tensor_device(given), call->device) && !shares_storage(call, given)) {
       call->results[i] = px_retain(given);

@@ -5,7 +5,6 @@
 
 PX_RUN(copy) {
   px_tensor *self = args->self;
-  PX_TRY(px__check_self_overlap(self));
   PX_TRY(px__tensor_copy(self, args->src, args->non_blocking));
   call->results[0] = px_retain(self);
   return PX_OK;

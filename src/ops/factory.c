@@ -248,13 +248,21 @@ PX_RUN(filled) {
   return fill(call->results[0], args->value);
 }
 
+// t without its repetitions: where elements share memory, one of them stands for all.
+static px_status unexpanded(px_tensor **out, const px_tensor *t) {
+  int64_t sizes[PX_MAX_DIMS];
+  for (int d = 0; d < t->ndim; d++) sizes[d] = t->strides[d] || !t->sizes[d] ? t->sizes[d] : 1;
+  return px__tensor_view(out, t, t->ndim, sizes, t->strides, t->offset);
+}
 // Writes the one element of value everywhere. It is copied where both are on one device, and read
 // by the host otherwise, which waits for it.
 static px_status spread(px_tensor *to, const px_tensor *value) {
   px_scalar number;
+  PX_SCOPED(px_tensor) each = NULL;
   PX_TRY(px__check_value(value, px__tensor_device(to)));
+  PX_TRY(unexpanded(&each, to));
   if (px_device_equal(px__tensor_device(to), px__tensor_device(value)))
-    return px__tensor_copy(to, value, false);
+    return px__tensor_copy(each, value, false);
   PX_TRY(px_tensor_item(&number, value));
   return px_fill_(to, number);
 }

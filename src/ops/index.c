@@ -9,7 +9,6 @@ void px__picking_drop(px__picking *p) {
 
 px_status px__start_from_self(px_call *call, px_tensor *self) {
   if (call->mode != PX_CALL_INPLACE) return px_clone(&call->results[0], self, NULL);
-  PX_TRY(px__check_self_overlap(self));
   call->results[0] = px_retain(self);
   return PX_OK;
 }

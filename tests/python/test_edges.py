@@ -413,5 +413,65 @@ class Values(Edges):
             self.refuses(error, text, call)
 
 
+class Overlaps(Edges):
+    WRITTEN = "unsupported operation: more than one element of the written-to tensor refers to a single memory location."
+    READ = "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location."
+
+    def leaves(self, x, text, call):
+        """The call is refused, and has changed nothing."""
+        before = x.clone()
+        self.refuses(RuntimeError, text, call)
+        self.assertTrue(torch.equal(x, before))
+
+    @each_device
+    def test_what_is_written_may_not_overlap_in_part_with_what_is_read(self):
+        x, i, mask = torch.arange(6.), torch.tensor([1, 0]), torch.tensor([True, False, True])
+        for call in (lambda: torch.add(x[:3], 1, out=x[1:4]), lambda: torch.cat([x[:2], x[2:]], out=x), lambda: x[:3].add_(x[1:4]),
+                     lambda: x.__setitem__(slice(2, 5), x[3:6]), lambda: x[:4].copy_(x[1:5]), lambda: x.sub_(x[0]),
+                     lambda: torch.gather(x, 0, torch.tensor([5, 4, 3]), out=x[:3]), lambda: x[:3].scatter_(0, i, x[1:3]),
+                     lambda: x[:3].scatter_add_(0, i, x[1:3]), lambda: x[:3].index_add_(0, i, x[1:3]), lambda: x[:3].index_copy_(0, i, x[1:3]),
+                     lambda: x[:3].__setitem__(i, x[1:3]), lambda: torch.where(mask, x[:3], x[:3], out=x[1:4]),
+                     lambda: torch.index_select(x, 0, i, out=x[:2]), lambda: torch.stack([x[:2], x[2:4]], out=x[1:5].view(2, 2)),
+                     lambda: x[:4].lerp_(x[1:5], .5)):
+            self.leaves(x, self.READ, call)
+
+    @each_device
+    def test_places_may_not_be_written_from_the_tensor_that_is_written(self):
+        x, i = torch.arange(3.), torch.tensor([2, 1, 0])
+        whole = torch.arange(3)
+        for t, call in ((x, lambda: x.scatter_(0, i, x)), (x, lambda: x.index_copy_(0, i, x)), (x, lambda: x.index_add_(0, i, x)),
+                        (x, lambda: x.__setitem__(i, x)), (x, lambda: torch.gather(x, 0, i, out=x)),
+                        (x, lambda: torch.index_select(x, 0, i, out=x)), (whole, lambda: whole.scatter_(0, whole, 5)),
+                        (whole, lambda: whole.index_fill_(0, whole, 5))):
+            self.leaves(t, self.READ, call)
+        square = torch.ones(2, 2)
+        self.leaves(square, self.READ, lambda: square.addmm_(square, square))
+
+    @each_device
+    def test_the_same_elements_may_be_read_and_written(self):
+        x = torch.arange(4.).view(2, 2)
+        self.assertEqual(torch.add(x, x, out=x).tolist(), [[0, 2], [4, 6]])
+        self.assertEqual(x.copy_(x).tolist(), [[0, 2], [4, 6]])
+        self.assertEqual(torch.mm(x, x, out=x).tolist(), [[8, 12], [24, 44]])
+        self.assertEqual(torch.cumsum(x, 0, out=x).tolist(), [[8, 12], [32, 56]])
+        y = torch.arange(6.)
+        self.assertEqual(y[::2].add_(y[1::2]).tolist(), [1, 5, 9])
+        self.assertEqual(y[:3].mul_(y[3:]).tolist(), [3, 9, 25])
+        z = torch.arange(6.)
+        self.assertEqual(z.masked_scatter_(z > 2, z).tolist(), [0, 1, 2, 0, 1, 2])
+
+    @each_device
+    def test_elements_that_share_memory_may_only_be_filled(self):
+        x, i = torch.zeros(1).expand(3), torch.tensor([0])
+        for call in (lambda: x.add_(1), lambda: x.copy_(torch.ones(3)), lambda: torch.add(torch.ones(3), 1, out=x), lambda: x.normal_(),
+                     lambda: x.index_add_(0, i, torch.ones(1)), lambda: x.scatter_(0, i, 1.), lambda: x.__setitem__(i, torch.ones(1)),
+                     lambda: torch.mm(torch.ones(1, 1), torch.ones(1, 3), out=x[None]), lambda: torch.gather(torch.ones(3), 0, i, out=x)):
+            self.leaves(x, self.WRITTEN, call)
+        for call, value in ((lambda: x.fill_(2), 2), (lambda: x.fill_(torch.tensor(3.)), 3), (lambda: x.zero_(), 0),
+                            (lambda: x.masked_fill_(torch.tensor([True, False, True]), 4), 4), (lambda: x.index_fill_(0, i, 5), 5)):
+            call()
+            self.assertEqual(x.tolist(), [value] * 3)
+
+
 if __name__ == "__main__":
     unittest.main()
