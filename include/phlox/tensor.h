@@ -122,6 +122,25 @@ PX_API bool px_storage_is_pinned(const px_storage *storage);
 PX_API void *px_storage_data(const px_storage *storage);
 // Gives a page-locked copy, or the storage itself if it is pinned.
 PX_CALL px_storage_pin(px_storage **out, px_storage *storage);
+// Moves the memory of a CPU storage, with its contents, into shared memory, which other processes
+// can have too; all tensors over the storage see it there. No other thread may use them meanwhile.
+// The storage cannot grow any more. Nothing happens if it is shared already, or a device's.
+//
+//   px_tensor *t;
+//   PX_TRY(px_zeros(&t, PX_SIZES(4)));
+//   PX_TRY(px_storage_share(px_tensor_storage(t)));
+//   if (fork() == 0) write_to(t);  // the parent sees it
+//
+// PX_RUNTIME if the system gives no file or no memory.
+PX_CALL px_storage_share(px_storage *storage);
+// Whether other processes can have the memory: shared memory, and that of devices.
+PX_API bool px_storage_is_shared(const px_storage *storage);
+// Gives the file of shared memory, to be sent to another process. It stays the storage's, and is
+// closed with it. PX_RUNTIME if there is none.
+PX_CALL px_storage_fd(int *out, px_storage *storage);
+// Makes a storage over the first `bytes` of such a file, which stays the caller's. PX_VALUE if the
+// file has fewer bytes or is no regular file.
+PX_CALL px_storage_from_fd(px_storage **out, int fd, size_t bytes);
 
 // ---- printing
 

@@ -74,9 +74,9 @@ EXT_GIVES(tensor, is_inference, "bool", px_tensor_is_inference(T(self)),
 
 // What no tensor of Phlox is, and what does nothing here.
 EXT_GIVES(tensor, is_complex, "bool", Py_NewRef(Py_False), "False: Phlox has no such tensors.");
-EXT_ALSO(tensor, tensor_is_complex, is_conj, is_neg, is_shared, is_coalesced);
+EXT_ALSO(tensor, tensor_is_complex, is_conj, is_neg, is_coalesced);
 EXT_GIVES(tensor, conj, "Tensor", Py_NewRef(self), "The tensor itself.");
-EXT_ALSO(tensor, tensor_conj, resolve_conj, resolve_neg, share_memory_);
+EXT_ALSO(tensor, tensor_conj, resolve_conj, resolve_neg);
 
 EXT_METHOD(tensor, is_same_size, "(other: Tensor) -> bool", "Whether the sizes are equal.") {
   px_tensor *other, *t = T(self);

@@ -114,6 +114,9 @@ STORAGE_GIVES(untyped, "UntypedStorage", storage_wrap(px_retain(storage_of(self)
 EXT_ALSO(untyped, untyped_untyped, _untyped);
 EXT_ALSO(typed, untyped_untyped, _untyped);
 
+STORAGE_GIVES(is_shared, "bool", px_storage_is_shared(storage_of(self)),
+              "Whether other processes can have the memory.");
+
 EXT_METHOD0(untyped, get_device, "int", "The index of its device; -1 on the CPU.") {
   px_device device = px_storage_device(storage_of(self));
   return PyLong_FromLong(device.type == PX_CUDA ? device.index : -1);
@@ -140,6 +143,12 @@ EXT_METHOD(untyped, pin_memory, "(device: Device | None = None) -> UntypedStorag
   return storage_wrap(pinned, dtype_of(self));
 }
 
+EXT_METHOD0(untyped, share_memory_, "UntypedStorage",
+            "Moves the memory to shared memory, which other processes can have too.") {
+  EXT_WAIT(px_storage_share(storage_of(self)));
+  return Py_NewRef(self);
+}
+
 // The storage itself where it is there already, else a copy on the device.
 static PyObject *storage_on(PyObject *self, px_device device) {
   if (px_device_equal(px_storage_device(storage_of(self)), device)) return Py_NewRef(self);
@@ -156,7 +165,7 @@ EXT_METHOD(untyped, cuda,
   EXT_BIND(device, non_blocking);
   return storage_on(self, px_cuda(device.index));
 }
-EXT_SHARES(typed, untyped, get_device, tolist, is_pinned, pin_memory, cuda);
+EXT_SHARES(typed, untyped, get_device, tolist, is_pinned, pin_memory, share_memory_, cuda);
 STORAGE_GIVES(cpu, "UntypedStorage", storage_on(self, px_cpu()),
               "A copy in the host's memory, or itself where it is there.");
 
@@ -169,6 +178,42 @@ EXT_GIVES(tensor, storage, "TypedStorage",
                        px_tensor_dtype(ext_tensor(self))),
           "The memory that the tensor is a view of, in elements: the older form.");
 EXT_ALSO(tensor, tensor_storage, _typed_storage);
+EXT_GIVES(tensor, is_shared, "bool", px_storage_is_shared(px_tensor_storage(ext_tensor(self))),
+          "Whether other processes can have the memory: always, of a device's tensor.");
+EXT_METHOD0(tensor, share_memory_, "Tensor",
+            "Moves the memory of the tensor, and of all that are views of it, to shared memory. "
+            "Nothing\nhappens if it is there, or on a device.\n\n"
+            ">>> torch.zeros(2).share_memory_().is_shared()\n"
+            "True\n") {
+  EXT_WAIT(px_storage_share(px_tensor_storage(ext_tensor(self))));
+  return Py_NewRef(self);
+}
+
+// ---- for other processes
+static int need_storage(PyObject *object) {
+  if (Py_IS_TYPE(object, &untyped_type) || Py_IS_TYPE(object, &typed_type)) return 0;
+  EXT_FAIL_INT(PyExc_TypeError, "expected a storage, not %.200s", Py_TYPE(object)->tp_name);
+}
+EXT_FUNCTION(
+    torch, _storage_fd, "(storage: UntypedStorage) -> int",
+    "The file of a storage in shared memory, which is moved there. The storage closes it.") {
+  EXT_ARGS(PyObject *, storage);
+  int fd;
+  if (need_storage(storage) < 0) return NULL;
+  EXT_WAIT(px_storage_share(storage_of(storage)));
+  EXT_TRY(px_storage_fd(&fd, storage_of(storage)));
+  return PyLong_FromLong(fd);
+}
+EXT_FUNCTION(torch, _storage_of_fd, "(fd: int, bytes: int) -> UntypedStorage",
+             "The storage over a file of shared memory, which stays the caller's.") {
+  EXT_ARGS(int64_t, fd, bytes);
+  px_storage *made;
+  if (bytes < 0) EXT_FAIL(PyExc_ValueError, "a storage has no negative size");
+  EXT_TRY(px_storage_from_fd(&made, (int)fd, (size_t)bytes));
+  return storage_wrap(made, PX_DTYPE_NONE);
+}
+
+// ---- tensors over storages
 EXT_FUNCTION(torch, _tensor_of_storage,
              "(storage: UntypedStorage | TypedStorage, dtype: dtype, offset: int, "
              "size: Sequence[int], stride: Sequence[int]) -> Tensor",
@@ -179,8 +224,7 @@ EXT_FUNCTION(torch, _tensor_of_storage,
   ext_ints size, stride;
   EXT_BIND(storage, dtype, offset, size, stride);
   px_tensor *made = NULL;
-  if (!Py_IS_TYPE(storage, &untyped_type) && !Py_IS_TYPE(storage, &typed_type))
-    EXT_FAIL(PyExc_TypeError, "expected a storage, not %.200s", Py_TYPE(storage)->tp_name);
+  if (need_storage(storage) < 0) return NULL;
   if (size.count != stride.count)
     EXT_FAIL(PyExc_RuntimeError, "a tensor of %d sizes has as many strides, not %d", size.count,
              stride.count);

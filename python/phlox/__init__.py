@@ -26,6 +26,7 @@ _IN_PYTHON = {
         "_legacy": "set_default_tensor_type " + _TENSOR_TYPES,
         "optim": "optim",
         "overrides": "overrides",
+        "multiprocessing": "multiprocessing",
         "backends": "backends get_float32_matmul_precision set_float32_matmul_precision",
         "phlox.utils.dlpack": "from_dlpack to_dlpack",
         "version": "version",
@@ -108,5 +109,37 @@ def _arrange():
             setattr(cls, name, _Late(file, cls, name))
 
 
+class _AfterMultiprocessing:
+    """An import hook: once multiprocessing is there, tensors go to other processes by their memory.
+    Programs that never import it do not pay for it."""
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name != "multiprocessing.reduction":
+            return None
+        import sys
+        from importlib.machinery import PathFinder
+        sys.meta_path.remove(cls)
+        spec = PathFinder.find_spec(name, path)
+        load = spec.loader.exec_module
+
+        def load_and_register(module):
+            load(module)
+            sys.modules[name] = module
+            from . import _reductions  # noqa: F401
+
+        spec.loader.exec_module = load_and_register
+        return spec
+
+
+def _share_tensors():
+    import sys
+    if "multiprocessing.reduction" in sys.modules:
+        from . import _reductions  # noqa: F401
+    else:
+        sys.meta_path.insert(0, _AfterMultiprocessing)
+
+
 _arrange()
-del _arrange
+_share_tensors()
+del _arrange, _share_tensors

@@ -63,7 +63,7 @@ NAMES = {f"{module}.{name}" for module, names in {
         "miopen_convolution_add_relu miopen_convolution_relu miopen_convolution_transpose "
         "miopen_depthwise_convolution miopen_rnn mkldnn_adaptive_avg_pool2d mkldnn_convolution "
         "mkldnn_linear_backward_weights mkldnn_max_pool2d mkldnn_max_pool3d mode mps msort "
-        "multiprocessing mvlgamma nanmean nanmedian nanquantile narrow_copy native_batch_norm "
+        "mvlgamma nanmean nanmedian nanquantile narrow_copy native_batch_norm "
         "native_channel_shuffle native_dropout native_group_norm native_norm nested nextafter "
         "norm_except_dim nuclear_norm onnx orgqr ormqr package parse_ir parse_schema "
         "parse_type_comment pca_lowrank pdist permute_copy pinverse poisson polar polygamma "

@@ -3,9 +3,20 @@
 #include "tensor/pool.h"
 #include "tensor/tensor_impl.h"
 
+// Memory whose address was handed out (an array of NumPy's over it) outlives its replacement.
+struct px__former {
+  px__former *next;
+  px_block *block;
+};
+
 static void storage_destroy(void *self) {
   px_storage *storage = self;
   if (storage->block) px__block_free(storage->block);
+  for (px__former *f = storage->former, *next; f; f = next) {
+    next = f->next;
+    px__block_free(f->block);
+    px__free(f);
+  }
   px__object_end(storage);
   px__pool_give(PX__POOL_STORAGE, storage);
 }
@@ -18,6 +29,8 @@ static px_status storage_make(px_storage **out) {
   (*out)->block = NULL;
   (*out)->version = 0;
   (*out)->fixed = false;
+  (*out)->shared = NULL;
+  (*out)->former = NULL;
   return PX_OK;
 }
 
@@ -50,6 +63,24 @@ px_status px__storage_new(px_storage **out, size_t bytes, px_device device) {
   return PX_OK;
 }
 
+px_status px__storage_replace(px_storage *storage, px_block *block) {
+  px_block *old = storage->block;
+  px__former *former = NULL;
+  bool known = old->foreign && old->device.type == PX_CPU;
+  if (known && PX_NEW(&former) != PX_OK) {
+    px__block_free(block);
+    return px_error_pass(PX_NOMEM, __FILE__, __LINE__, __func__);
+  }
+  storage->block = block;
+  if (former) {
+    *former = (px__former){storage->former, old};
+    storage->former = former;
+  } else {
+    px__block_free(old);
+  }
+  return PX_OK;
+}
+
 // All tensors over the storage see the new memory, as they share one resize in PyTorch.
 px_status px__storage_grow(px_storage *storage, size_t bytes) {
   px_block *old = storage->block, *grown = NULL;
@@ -64,9 +95,7 @@ px_status px__storage_grow(px_storage *storage, size_t bytes) {
     px__block_free(grown);
     return px_error_pass(status, __FILE__, __LINE__, __func__);
   }
-  storage->block = grown;
-  px__block_free(old);
-  return PX_OK;
+  return px__storage_replace(storage, grown);
 }
 
 size_t px_storage_bytes(const px_storage *storage) { return storage->block->bytes; }

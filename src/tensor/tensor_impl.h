@@ -5,11 +5,15 @@
 #include "phlox/random.h"
 #include "phlox/tensor.h"
 
+typedef struct px__shared px__shared;  // shared.c
+typedef struct px__former px__former;  // storage.c
 struct px_storage {
   px_object head;
   px_block *block;
-  uint64_t version;  // of all tensors over it, but for aliases
-  bool fixed;        // somebody else's memory: cannot grow
+  uint64_t version;    // of all tensors over it, but for aliases
+  bool fixed;          // somebody else's memory, or other processes' too: cannot grow
+  px__shared *shared;  // the block's memory file, if it has one
+  px__former *former;  // blocks that it had, and whose addresses are still known to somebody
 };
 
 // The version of a tensor that does not use its storage's; its views and detached forms share it.
@@ -91,6 +95,9 @@ px_status px__storage_from_block(px_storage **out, px_block *block_take)
 // ends, but not if this call fails.
 px_status px__storage_wrap(px_storage **out, void *data, size_t bytes, px_device device,
                            void (*release)(void *), void *context)
+    __attribute__((warn_unused_result));
+// Gives a storage another block, and takes it, also on failure.
+px_status px__storage_replace(px_storage *storage, px_block *block_take)
     __attribute__((warn_unused_result));
 // Grows a storage to at least `bytes`, with its contents. PX_RUNTIME for memory of somebody else.
 px_status px__storage_grow(px_storage *storage, size_t bytes) __attribute__((warn_unused_result));

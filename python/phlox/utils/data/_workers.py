@@ -10,6 +10,7 @@ import traceback
 
 import phlox as torch
 from phlox._errors import raise_caught
+from phlox._reductions import copy_tensors
 
 from . import dataloader
 from ._collate import pin_memory
@@ -63,6 +64,7 @@ def _main(how, tasks, results, number, count, seed, init):
         results.put((*answer[:3], "error", _caught()))
 
     results._on_queue_feeder_error = unsendable
+    copy_tensors()
     failed = _begin(dataset, number, count, seed, init)
     turn = None
     while (task := tasks.get()) is not None:

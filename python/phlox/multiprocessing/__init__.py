@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python's multiprocessing, in which tensors on the CPU go from process to process by their memory:
+what one process writes, the others see."""
+import multiprocessing
+from multiprocessing import *  # noqa: F403
+
+from phlox._reductions import init_reductions
+
+from .spawn import (ProcessContext, ProcessException, ProcessExitedException,
+                    ProcessRaisedException, SpawnContext, spawn, start_processes)
+
+__all__ = ["get_all_sharing_strategies", "get_sharing_strategy", "init_reductions",
+           "set_sharing_strategy", "spawn", "start_processes", "ProcessContext",
+           "ProcessException", "ProcessExitedException", "ProcessRaisedException",
+           "SpawnContext"] + multiprocessing.__all__
+
+
+def get_all_sharing_strategies() -> set[str]:
+    """The ways in which shared memory reaches another process: by its file's descriptor."""
+    return {"file_descriptor"}
+
+
+def get_sharing_strategy() -> str:
+    """The way in use."""
+    return "file_descriptor"
+
+
+def set_sharing_strategy(new_strategy: str) -> None:
+    """Chooses one of get_all_sharing_strategies()."""
+    if new_strategy not in get_all_sharing_strategies():
+        raise NotImplementedError(f"sharing strategy {new_strategy!r} is not implemented in Phlox, "
+                                  f"which has {get_sharing_strategy()!r} alone")

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors between processes: by shared memory through queues, pipes, pools and arguments; spawn()."""
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import unittest
+import warnings
+
+import phlox as torch
+import phlox.multiprocessing as mp
+from phlox import nn
+
+
+def answer(tensor, queue, received):
+    tensor.add_(1)
+    queue.put(tensor * 0 + 5)
+    received.wait(60)
+
+
+def step(number, weight, rounds):
+    for _ in range(rounds):
+        loss = ((weight - 3) ** 2).sum()
+        weight.grad = None
+        loss.backward()
+        with torch.no_grad():
+            weight -= 0.1 * weight.grad
+
+
+def fill(number, tensor, offset=0):
+    tensor[number] = number + 1 + offset
+
+
+def fail(number, path):
+    if number == 1:
+        raise ValueError("the second one")
+    while True:
+        signal.pause()
+
+
+def total(tensor):
+    return tensor.sum()
+
+
+def leave(number):
+    sys.exit(3)
+
+
+def be_killed(number):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def write_through(connection):
+    held = connection.recv()
+    for tensor in held["tensors"]:
+        tensor.detach().fill_(7)
+    held["storage"][0] = 9
+    connection.send([type(t).__name__ for t in held["tensors"]] + [t.requires_grad for t in held["tensors"]] + [held["tensors"][0].note])
+    connection.recv()
+
+
+class Sharing(unittest.TestCase):
+    def test_a_childs_writes_are_seen_and_its_tensors_arrive(self):
+        for method in ("fork", "spawn", "forkserver"):
+            context = mp.get_context(method)
+            tensor, queue, received = torch.zeros(3), context.Queue(), context.Event()
+            self.assertIs(tensor.share_memory_(), tensor)
+            process = context.Process(target=answer, args=(tensor, queue, received))
+            process.start()
+            result = queue.get(timeout=60)
+            received.set()
+            process.join()
+            self.assertEqual((tensor.tolist(), result.tolist(), result.is_shared(), process.exitcode), ([1, 1, 1], [5, 5, 5], True, 0))
+
+    def test_what_is_sent_moves_to_shared_memory_with_all_that_it_has(self):
+        ours, theirs = multiprocessing.Pipe()
+        process = multiprocessing.get_context("fork").Process(target=write_through, args=(theirs,))
+        process.start()
+        plain, matrix = torch.zeros(4), torch.zeros(2, 3).t()
+        plain.note = "kept"
+        parameter, storage = nn.Parameter(torch.zeros(2)), torch.zeros(2, dtype=torch.uint8).untyped_storage()
+        ours.send({"tensors": [plain, plain[1:], matrix, parameter.data, parameter.detach(), parameter], "storage": storage})
+        self.assertTrue(ours.poll(60))
+        names = ours.recv()
+        ours.send(None)
+        process.join()
+        self.assertEqual(names, ["Tensor"] * 5 + ["Parameter"] + [False] * 5 + [True, "kept"])
+        for tensor in (plain, matrix, parameter):
+            self.assertTrue(tensor.is_shared() and bool((tensor == 7).all()))
+        self.assertEqual(storage[0], 9)
+
+    def test_hogwild_trains_one_weight_in_many_processes(self):
+        weight = torch.zeros(4, requires_grad=True)
+        weight.share_memory_()
+        mp.spawn(step, (weight, 40), 2)
+        self.assertTrue(torch.allclose(weight, torch.full((4,), 3.0), atol=0.05), weight)
+
+    def test_views_see_the_memory_move(self):
+        base = torch.arange(6.0)
+        view, array_before = base[2:], base.data_ptr()
+        self.assertFalse(base.is_shared())
+        view.share_memory_()
+        self.assertTrue(base.is_shared() and base.untyped_storage().is_shared() and base.storage().is_shared())
+        base[3] = 9
+        self.assertEqual((view[1].item(), base.tolist()), (9, [0, 1, 2, 9, 4, 5]))
+        self.assertNotEqual(base.data_ptr(), array_before)
+        with self.assertRaisesRegex(RuntimeError, "storage that is not resizable"):
+            base.resize_(100)
+
+    def test_a_pool_takes_and_gives_tensors(self):
+        with mp.get_context("fork").Pool(2) as pool:
+            self.assertEqual([t.item() for t in pool.map(total, [torch.ones(3), torch.ones(4)])], [3, 4])
+
+    def test_a_non_leaf_is_refused(self):
+        queue = multiprocessing.SimpleQueue()
+        with self.assertRaisesRegex(RuntimeError, "Cowardly refusing to serialize non-leaf tensor"):
+            queue.put(torch.ones(2, requires_grad=True) * 2)
+
+    def test_no_descriptor_is_left_open(self):
+        queue = multiprocessing.SimpleQueue()
+        before = len(os.listdir("/proc/self/fd"))
+        for i in range(20):
+            queue.put(torch.full((10,), float(i)))
+            self.assertEqual(queue.get()[3].item(), i)
+        self.assertLessEqual(len(os.listdir("/proc/self/fd")), before + 3)  # the thread that hands out descriptors has some
+
+    def test_a_file_that_is_none_is_refused(self):
+        with tempfile.TemporaryFile() as file:
+            with self.assertRaisesRegex(ValueError, "has not the 8 bytes"):
+                torch._C._storage_of_fd(file.fileno(), 8)
+        with self.assertRaisesRegex(ValueError, "no negative size"):
+            torch._C._storage_of_fd(0, -1)
+
+    def test_strategies(self):
+        self.assertIn(mp.get_sharing_strategy(), mp.get_all_sharing_strategies())
+        mp.set_sharing_strategy("file_descriptor")
+        with self.assertRaisesRegex(NotImplementedError, "'carrier pigeon' is not implemented"):
+            mp.set_sharing_strategy("carrier pigeon")
+
+    @unittest.skipUnless(torch.cuda.is_available(), "wants a device")
+    def test_a_tensor_on_a_device_is_copied_and_says_so(self):
+        queue, sent = multiprocessing.SimpleQueue(), torch.ones(2, device="cuda")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            queue.put(sent)
+        self.assertIn("copies tensors on devices", str(caught[0].message))
+        self.assertEqual((str(queue.get().device), sent.is_shared()), ("cuda:0", True))
+
+
+class Spawn(unittest.TestCase):
+    def test_each_process_has_its_number(self):
+        tensor = torch.zeros(3).share_memory_()
+        self.assertIsNone(mp.spawn(fill, (tensor,), 3))
+        self.assertEqual(tensor.tolist(), [1, 2, 3])
+        context = mp.start_processes(fill, (tensor, 10), 3, join=False, start_method="fork")
+        self.assertEqual(len(context.pids()), 3)
+        while not context.join():
+            pass
+        self.assertTrue(context.join())
+        self.assertEqual(tensor.tolist(), [11, 12, 13])
+
+    def test_a_failure_ends_all_and_has_its_traceback(self):
+        with tempfile.TemporaryDirectory() as folder:
+            context = mp.start_processes(fail, (folder,), 3, join=False, start_method="fork")
+            with self.assertRaisesRegex(mp.ProcessRaisedException, "-- Process 1 terminated with the following error:\n(.|\n)*ValueError: the second one") as caught:
+                while not context.join():
+                    pass
+            self.assertEqual((caught.exception.error_index, caught.exception.pid), (1, context.pids()[1]))
+            self.assertFalse(any(process.is_alive() for process in context.processes))
+
+    def test_an_exit_and_a_signal_are_told(self):
+        with self.assertRaisesRegex(mp.ProcessExitedException, "process 0 terminated with exit code 3") as caught:
+            mp.start_processes(leave, (), 1, start_method="fork")
+        self.assertEqual((caught.exception.exit_code, caught.exception.signal_name), (3, None))
+        with self.assertRaisesRegex(mp.ProcessExitedException, "process 0 terminated with signal SIGKILL") as caught:
+            mp.start_processes(be_killed, (), 1, start_method="fork")
+        self.assertEqual(caught.exception.signal_name, "SIGKILL")
+
+    def test_what_cannot_be_sent_leaves_no_process(self):
+        with self.assertRaises(Exception):
+            mp.spawn(lambda number: None, (), 2)
+        self.assertFalse(any(process.name.startswith("SpawnProcess") for process in multiprocessing.active_children()))
+
+    def test_another_start_method_is_warned_about(self):
+        tensor = torch.zeros(1).share_memory_()
+        with self.assertWarnsRegex(FutureWarning, "only supports start_method=spawn"):
+            mp.spawn(fill, (tensor,), 1, start_method="fork")
+        self.assertEqual(tensor.tolist(), [1])
+
+
+if __name__ == "__main__":
+    unittest.main()
