@@ -43,9 +43,15 @@ void px__error_restore(px__error_guard *guard);
 
 // px__env_NAME(&value) reads a variable of phlox/env.def into a place of its type. The environment
 // is asked at each call: keep the result where the call is hot.
+enum {
+#define PX_ENV(name, type, fallback, allowed, doc) PX__ENV_##name,
+#include "phlox/env.def"
+#undef PX_ENV
+};
+px_status px__env_read_row(int row, void *out) __attribute__((warn_unused_result));
 #define PX_ENV(name, type, fallback, allowed, doc) \
   __attribute__((warn_unused_result)) static inline px_status px__env_##name(px_env_##type *out) { \
-    return px_env_read(#name, out); \
+    return px__env_read_row(PX__ENV_##name, out); \
   }
 #include "phlox/env.def"
 #undef PX_ENV

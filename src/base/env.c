@@ -42,11 +42,12 @@ static const char *read_number(const char *text, bool bytes, int64_t *out) {
   return px__mul_size(*out, (int64_t)1024 << 10 * (suffix - suffixes), out) ? NULL : end + 1;
 }
 
-// Whether `text` is a number, and within the bounds of "least..greatest".
+// Whether `text` is a number, and within the bounds of "least..greatest", as a default is.
 static bool read_bounded(const px_env_row *row, const char *text, bool bytes, int64_t *out) {
   int64_t least, greatest;
-  const char *dots = read_number(row->allowed, bytes, &least);
   const char *end = read_number(text, bytes, out);
+  if (text == row->fallback) return true;
+  const char *dots = read_number(row->allowed, bytes, &least);
   read_number(dots + 2, bytes, &greatest);
   return end && !*end && *out >= least && *out <= greatest;
 }
@@ -118,14 +119,18 @@ static int find(const char *name) {
   return -1;
 }
 
+px_status px__env_read_row(int i, void *out) {
+  const px_env_row *row = &variables[i].row;
+  const char *text = getenv(row->name);
+  if (*row->fallback && (!text || !*text)) text = row->fallback;
+  return variables[i].read(row, text, out);
+}
+
 px_status px_env_read(const char *name, void *out) {
   PX_GIVEN(name);
   int i = find(name);
   PX_CHECK(i >= 0, PX_KEY, "Phlox has no environment variable '%s'", name);
-  const px_env_row *row = &variables[i].row;
-  const char *text = getenv(name);
-  if (*row->fallback && (!text || !*text)) text = row->fallback;
-  return variables[i].read(row, text, out);
+  return px__env_read_row(i, out);
 }
 
 // ---- misspelt names

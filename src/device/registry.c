@@ -55,11 +55,9 @@ static void *open_in(const char *folder, size_t length, const char *name) {
   return needed > 0 && needed < (int)sizeof path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
 }
 
-// In PHLOX_BACKEND_PATH, then beside this library, then where the system looks.
-static void *open_backend(const char *name) {
-  const char *folder;
-  bool named = px__env_PHLOX_BACKEND_PATH(&folder) == PX_OK && folder;  // choose tells
-  void *handle = named ? open_in(folder, strlen(folder), name) : NULL;
+// In `folder` if it is given, then beside this library, then where the system looks.
+static void *open_backend(const char *folder, const char *name) {
+  void *handle = folder ? open_in(folder, strlen(folder), name) : NULL;
   Dl_info self;
   if (!handle && dladdr((void *)&px__rt, &self) && self.dli_fname) {
     const char *slash = strrchr(self.dli_fname, '/');
@@ -72,19 +70,30 @@ static void *open_backend(const char *name) {
   return dlopen(file, RTLD_NOW | RTLD_LOCAL);
 }
 
-static const px_backend *load(const char *name) {
-  for (int i = 0; i < loaded_count; i++)
-    if (!strcmp(loaded[i].name, name)) return loaded[i].table;
-  if (loaded_count == BACKENDS) return NULL;
-  void *handle = open_backend(name);
+static const px_backend *open_table(const char *folder, const char *name) {
+  void *handle = open_backend(folder, name);
   px_backend_entry_fn entry = NULL;
   if (handle) *(void **)&entry = dlsym(handle, PX_BACKEND_ENTRY);
   prepare_core();
   const px_backend *table = entry ? entry(&core) : NULL;
-  if (table && (table->abi != PX_BACKEND_ABI || table->type != PX_CUDA)) table = NULL;
-  snprintf(loaded[loaded_count].name, sizeof loaded[0].name, "%s", name);
-  loaded[loaded_count++].table = table;
-  return table;
+  bool fits = table && table->abi == PX_BACKEND_ABI && table->type == PX_CUDA;
+  return fits ? table : NULL;
+}
+
+// The backend whose name is at the beginning of `list`; NULL where there is none. Fails if
+// PHLOX_BACKEND_PATH, which is read when a backend is first looked for, is no folder.
+static px_status load(const px_backend **out, const char *list, size_t length) {
+  const char *folder;
+  *out = NULL;
+  for (int i = 0; i < loaded_count; i++)
+    if (!strncmp(loaded[i].name, list, length) && !loaded[i].name[length])
+      return *out = loaded[i].table, PX_OK;
+  if (length == 0 || length >= sizeof loaded[0].name || loaded_count == BACKENDS) return PX_OK;
+  PX_TRY(px__env_PHLOX_BACKEND_PATH(&folder));
+  snprintf(loaded[loaded_count].name, sizeof loaded[0].name, "%.*s", (int)length, list);
+  *out = loaded[loaded_count].table = open_table(folder, loaded[loaded_count].name);
+  loaded_count++;
+  return PX_OK;
 }
 
 #define NAMED_TWICE \
@@ -106,16 +115,14 @@ static px_status see(choice *c, int present) {
 // Chooses the first backend that has a device, and lists its visible devices. Fails if the
 // environment has a bad value.
 static px_status choose(choice *c) {
-  const char *list, *folder;
-  *c = (choice){.count = 0};
+  const char *list;
+  c->backend = NULL, c->count = 0, c->loaded = false;
   PX_TRY(px__env_PHLOX_BACKENDS(&list));
-  PX_TRY(px__env_PHLOX_BACKEND_PATH(&folder));
   while (*list) {
-    char name[32];
+    const px_backend *backend;
     size_t length = strcspn(list, ",");
-    snprintf(name, sizeof name, "%.*s", (int)length, list);
+    PX_TRY(load(&backend, list, length));
     list += length + (list[length] == ',');
-    const px_backend *backend = *name ? load(name) : NULL;
     int present = backend ? backend->probe() : 0;
     c->loaded |= backend != NULL;
     if (present == 0) continue;
