@@ -5,7 +5,8 @@
 // has by its own name. It gets the call and, as `args`, the arguments by name, each in the
 // C type of its schema (build/gen/run_functions.h): a tensor, a number, a text. What may be absent
 // and is no pointer, and lists, are px_values. It checks, makes results with px__call_result, or
-// leaves them in call->results. Where the entry has `result` lines, it only checks.
+// leaves them in call->results. Where the entry has `result` lines, it only checks. It is part of
+// the function that the driver calls, so that arguments that it does not read are not copied.
 #pragma once
 #include "call/call_impl.h"
 #include "hidden_ops.h"
@@ -17,7 +18,8 @@
     const px__##name##_args args = px__##name##_args_of(call->args); \
     return run_##name(call, &args); \
   } \
-  static inline px_status run_##name(px_call *call, const px__##name##_args *args)
+  __attribute__((always_inline)) static inline px_status run_##name(px_call *call, \
+                                                                    const px__##name##_args *args)
 
 // Whether an argument was given.
 static inline bool px__given(px_value value) { return value.kind != PX_ARG_NONE; }
