@@ -31,6 +31,12 @@ optimizer = torch.optim.Adam(net.parameters(), lr=0.003)
 x, y = torch.rand(1438, 1, 8, 8), torch.randint(0, 10, (1438,))
 """
 LINEAR = "net = torch.nn.Linear(16, 16); x = torch.ones(16, 16)"
+SMALL = """
+net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+optimizer = torch.optim.Adam(net.parameters())
+net(torch.ones(2, 4)).sum().backward()
+optimizer.step()
+"""
 BIG = "x = torch.rand(16 * 2**20)"
 MB16 = 64 * 2**20 / 1e9  # GB of 16 M floats
 # From Python: name, statement, setup, then any of: goal in seconds, times (goal as a multiple of torch's speed),
@@ -40,6 +46,10 @@ ROWS = [
     ("view x[0]", "x[0]", "x = torch.ones(4, 4)", {"goal": 120e-9}),
     ("Linear 16x16 forward", "net(x)", LINEAR, {"goal": 900e-9}),
     ("Linear 16x16 forward+backward", "net(x).sum().backward()", LINEAR, {"goal": 7e-6}),
+    ("Adam step of small parameters", "optimizer.step()", SMALL, {}),
+    ("optimizer.zero_grad, no gradients", "optimizer.zero_grad()", SMALL + "optimizer.zero_grad()", {}),
+    ("StepLR.step", "schedule.step()", SMALL + "schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)", {}),
+    ("cuda.device_count", "torch.cuda.device_count()", "", {}),
     ("MLP 784-1024-1024-10 step, batch 128", "train(net, optimizer, x, y)", NET + """
 from torch import nn
 net = nn.Sequential(nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
