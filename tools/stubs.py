@@ -42,7 +42,8 @@ HOMES = {"typing": "Any Callable Iterable Iterator Literal Mapping NamedTuple Op
 HOME_OF = {name: home for home, names in HOMES.items() for name in names.split()}
 WORDS = {"tensor": torch.Tensor, "parameter": torch.nn.Parameter,
          "module_list": torch.nn.ModuleList,
-         "sequential": torch.nn.Sequential, "module_dict": torch.nn.ModuleDict}
+         "sequential": torch.nn.Sequential, "module_dict": torch.nn.ModuleDict,
+         "optimizer": sys.modules["phlox._C"]._Optimizer}
 
 BASES = {"Size": "tuple[int, ...]"}
 # Classes that have the members of another one: those that are written by hand once.
@@ -282,6 +283,9 @@ def private_text():
             "_TensorBase = Tensor\n")
     for name, rows in TABLE.functions["phlox"].items():
         text += functions(name, rows) if name.startswith("_") else ""
+    for name, cls in vars(sys.modules["phlox._C"]).items():
+        own = isinstance(cls, type) and name.startswith("_") and name not in text
+        text += class_text(name, cls) if own and cls in TABLE.classes else ""
     return text
 
 

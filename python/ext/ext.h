@@ -91,7 +91,8 @@ typedef struct ext_tensor_object {
 // The base has the operators and attributes; the classes over it are made at start.
 extern PyTypeObject ext_TensorBaseType, *ext_TensorType, *ext_ParameterType;
 static inline bool ext_is_tensor(PyObject *object) {
-  return Py_IS_TYPE(object, ext_TensorType) || PyObject_TypeCheck(object, &ext_TensorBaseType);
+  return Py_IS_TYPE(object, ext_TensorType) || Py_IS_TYPE(object, ext_ParameterType) ||
+         PyObject_TypeCheck(object, &ext_TensorBaseType);
 }
 static inline px_tensor *ext_tensor(PyObject *object) {
   return ((ext_tensor_object *)object)->tensor;

@@ -9,6 +9,16 @@
 #include "declare.h"
 
 enum { KINDS = 64, OPTIONS = 16 };
+// Names of attributes and keys.
+static PyObject *groups_name, *params_name, *lr_name, *optimizer_name, *options_name, *words_name,
+    *bases_name;
+static const struct {
+  PyObject **name;
+  const char *text;
+} interned[] = {
+    {&groups_name, "param_groups"}, {&params_name, "params"},    {&lr_name, "lr"},
+    {&optimizer_name, "optimizer"}, {&options_name, "_options"}, {&words_name, "_words"},
+    {&bases_name, "base_lrs"}};
 
 // The keys of a kind in param_groups and in the states, made when it is first used.
 typedef struct keys {
@@ -94,6 +104,7 @@ EXT_FUNCTION(torch, _optimizer_check, "(kind: str, group: dict) -> None",
 // while other threads run; a state that the step has begun is the core's reference, and ours.
 enum { HELD = 1 + PX_OPTIMIZER_STATES };
 typedef struct work {
+  const keys *kind;
   px_tensor **tensors, **states;
   PyObject **held;  // of each parameter: itself, then its states
   Py_ssize_t count;
@@ -101,7 +112,7 @@ typedef struct work {
 
 static void work_end(work *w) {
   for (Py_ssize_t i = 0; i < w->count; i++)
-    for (int k = 0; k < HELD; k++) {
+    for (int k = 0; k <= w->kind->state_count; k++) {
       PyObject *held = w->held[i * HELD + k];
       if (!held) px_release(w->states[i * PX_OPTIMIZER_STATES + k - 1]);
       Py_XDECREF(held);
@@ -109,11 +120,11 @@ static void work_end(work *w) {
   PyMem_Free(w->tensors);
 }
 
-static int work_begin(work *w, Py_ssize_t room) {
+static int work_begin(work *w, const keys *kind, Py_ssize_t room) {
   size_t each = (1 + PX_OPTIMIZER_STATES + HELD) * sizeof(void *);
   void **block = PyMem_Calloc((size_t)(room ? room : 1), each);
   if (!block) return PyErr_NoMemory(), -1;
-  *w = (work){(px_tensor **)block, (px_tensor **)(block + room),
+  *w = (work){kind, (px_tensor **)block, (px_tensor **)(block + room),
               (PyObject **)(block + room * (1 + PX_OPTIMIZER_STATES)), 0};
   // cppcheck-suppress memleak ; it is the work's now
   return 0;
@@ -131,7 +142,33 @@ static PyObject *state_tensor(PyObject *state, PyObject *key, PyObject *value) {
   return object && PyDict_SetItem(state, key, object) == 0 ? ext_moved(&object) : NULL;
 }
 
-static int take_parameter(work *w, const keys *kind, PyObject *parameter, PyObject *all) {
+static int take_state(work *w, int k, PyObject *state, PyObject *value) {
+  Py_ssize_t i = w->count - 1;
+  if (value == Py_None) return 0;
+  PyObject *found = state_tensor(state, w->kind->state[k], value);
+  if (!found) return -1;
+  w->held[i * HELD + 1 + k] = found;
+  w->states[i * PX_OPTIMIZER_STATES + k] = ext_tensor(found);
+  return 0;
+}
+
+// The states of the latest parameter. Mostly their dict has them alone and in the kind's order, and
+// a walk finds them; others are looked up.
+static int take_states(work *w, PyObject *state) {
+  PyObject *name = NULL, *value;
+  Py_ssize_t at = 0, count = w->kind->state_count, left = PyDict_GET_SIZE(state);
+  for (int k = 0; k < count && left > 0; k++) {
+    PyObject *const key = w->kind->state[k];
+    if (!name && !PyDict_Next(state, &at, &name, &value)) return 0;
+    bool here = name == key;
+    PyObject *found = here ? value : PyDict_GetItemWithError(state, key);
+    if (found ? take_state(w, k, state, found) < 0 : PyErr_Occurred() != NULL) return -1;
+    if (here) name = NULL, left--;
+  }
+  return 0;
+}
+
+static int take_parameter(work *w, PyObject *parameter, PyObject *all) {
   Py_ssize_t i = w->count;
   if (!ext_is_tensor(parameter))
     EXT_FAIL_INT(PyExc_TypeError,
@@ -144,15 +181,7 @@ static int take_parameter(work *w, const keys *kind, PyObject *parameter, PyObje
   w->count++;
   PyObject *state = PyDict_GetItemWithError(all, parameter);
   if (!state || !PyDict_Check(state)) return PyErr_Occurred() ? -1 : 0;
-  for (int k = 0; k < kind->state_count; k++) {
-    PyObject *value = PyDict_GetItemWithError(state, kind->state[k]);
-    if (!value || value == Py_None) continue;
-    PyObject *found = state_tensor(state, kind->state[k], value);
-    if (!found) return -1;
-    w->held[i * HELD + 1 + k] = found;
-    w->states[i * PX_OPTIMIZER_STATES + k] = ext_tensor(found);
-  }
-  return PyErr_Occurred() ? -1 : 0;
+  return take_states(w, state);
 }
 
 // Puts a state that has come to be into the program's dict.
@@ -165,12 +194,12 @@ static int give_state(PyObject *all, PyObject *parameter, PyObject *key, px_tens
   return PyDict_SetItem(state ? state : first, key, object);
 }
 
-static int give_states(const work *w, const keys *kind, PyObject *all) {
+static int give_states(const work *w, PyObject *all) {
   for (Py_ssize_t i = 0; i < w->count; i++)
-    for (int k = 0; k < kind->state_count; k++) {
+    for (int k = 0; k < w->kind->state_count; k++) {
       px_tensor *now = w->states[i * PX_OPTIMIZER_STATES + k];
       if (!now || w->held[i * HELD + 1 + k]) continue;
-      if (give_state(all, w->held[i * HELD], kind->state[k], now) < 0) return -1;
+      if (give_state(all, w->held[i * HELD], w->kind->state[k], now) < 0) return -1;
     }
   return 0;
 }
@@ -179,14 +208,14 @@ static PyObject *step_group(const keys *kind, const double *options, PyObject *p
                             PyObject *state) {
   work w;
   Py_ssize_t count = PySequence_Fast_GET_SIZE(params);
-  if (work_begin(&w, count) < 0) return NULL;
+  if (work_begin(&w, kind, count) < 0) return NULL;
   int failed = 0;
   for (Py_ssize_t i = 0; i < count && !failed; i++)
-    failed = take_parameter(&w, kind, PySequence_Fast_GET_ITEM(params, i), state);
+    failed = take_parameter(&w, PySequence_Fast_GET_ITEM(params, i), state);
   px_status status = PX_OK;
   if (!failed)
     status = EXT_NOGIL(px_optimizer_kind_step(kind->kind, options, w.tensors, w.states, w.count));
-  if (!failed) failed = give_states(&w, kind, state);
+  if (!failed) failed = give_states(&w, state);
   work_end(&w);
   if (failed) return status == PX_OK ? NULL : (px_error_clear(), NULL);
   return ext_none(status);
@@ -200,25 +229,60 @@ EXT_FUNCTION(torch, _optimizer_step, "(kind: str, group: dict, state: dict) -> N
   EXT_BIND(kind, group, state);
   const keys *k = keys_of(kind);
   if (!k || read_options(k, group, options) < 0) return NULL;
-  PyObject *given = PyDict_GetItemString(group, "params");
-  if (!given) return PyErr_SetString(PyExc_KeyError, "params"), NULL;
+  PyObject *given = PyDict_GetItemWithError(group, params_name);
+  if (!given) return PyErr_SetObject(PyExc_KeyError, params_name), NULL;
   EXT_OWNED *params = ext_items(given, "params is no sequence");
   return params ? step_group(k, options, params, state) : NULL;
 }
 
-EXT_FUNCTION(torch, _clear_grads, "(params: Sequence[Tensor], set_to_none: bool) -> None", NULL) {
-  PyObject *params;
-  bool set_to_none;
-  EXT_BIND(params, set_to_none);
-  EXT_OWNED *list = ext_items(params, "params is no sequence");
-  if (!list) return NULL;
+// ---- the base of Optimizer: what is called in each turn of a loop and costs less than a call of
+// Python's
+static PyObject *list_of(PyObject *object, const char *otherwise) {
+  return PyList_CheckExact(object) ? Py_NewRef(object) : PySequence_Fast(object, otherwise);
+}
+
+static int clear_group(PyObject *group, bool set_to_none) {
+  bool plain = PyDict_CheckExact(group);
+  PyObject *known = plain ? PyDict_GetItemWithError(group, params_name) : NULL;
+  EXT_OWNED *params = known ? Py_NewRef(known) : PyObject_GetItem(group, params_name);
+  EXT_OWNED *list = params ? list_of(params, "params is no sequence") : NULL;
+  if (!list) return -1;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list); i++) {
-    px_tensor *tensor = ext_need_tensor(PySequence_Fast_GET_ITEM(list, i), "zero_grad", "params");
-    if (!tensor) return NULL;
-    EXT_TRY(px_clear_grads(&tensor, 1, set_to_none));
+    EXT_OWNED *item = Py_NewRef(PySequence_Fast_GET_ITEM(list, i));
+    px_tensor *tensor =
+        ext_is_tensor(item) ? ext_tensor(item) : ext_need_tensor(item, "zero_grad", "params");
+    if (!tensor) return -1;
+    if (px_tensor_grad(tensor)) EXT_TRY_INT(px_clear_grads(&tensor, 1, set_to_none));
+  }
+  return 0;
+}
+
+EXT_METHOD(optimizer, zero_grad, "(set_to_none: bool = True) -> None",
+           "Clears the gradients of all parameters: to None, or to zeros.") {
+  bool set_to_none = true;
+  if (call->nargs || call->kwnames) EXT_BIND(set_to_none);  // mostly there is nothing to bind
+  EXT_OWNED *groups = PyObject_GetAttr(self, groups_name);
+  EXT_OWNED *list = groups ? list_of(groups, "param_groups is no sequence") : NULL;
+  if (!list) return NULL;
+  for (Py_ssize_t g = 0; g < PySequence_Fast_GET_SIZE(list); g++) {
+    EXT_OWNED *group = Py_NewRef(PySequence_Fast_GET_ITEM(list, g));
+    if (clear_group(group, set_to_none) < 0) return NULL;
   }
   Py_RETURN_NONE;
 }
+
+// A heap type, over which Python's pickles look to the class above.
+static int make_base(PyObject *torch) {
+  static PyType_Slot slots[] = {{Py_tp_doc, "What torch.optim.Optimizer has in C."}, {0, NULL}};
+  PyType_Spec spec = {"torch.optim.optimizer._Base", sizeof(PyObject), 0,
+                      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
+  PyTypeObject *type = (PyTypeObject *)PyType_FromSpec(&spec);
+  if (!type || ext_own("optimizer", type) < 0) return -1;
+  for (int i = 0; i < EXT_LENGTH(interned); i++)
+    if (!(*interned[i].name = PyUnicode_InternFromString(interned[i].text))) return -1;
+  return ext_add_type(torch, "_Optimizer", type);
+}
+EXT_START(EXT_TYPES, make_base);
 
 // ---- schedules
 
@@ -254,31 +318,123 @@ EXT_FUNCTION(torch, _schedule_check, "(kind: str, options: list) -> tuple[list, 
   return filled ? Py_BuildValue("Od", filled, px_scheduler_kind_first(k, options)) : NULL;
 }
 
-EXT_FUNCTION(torch, _schedule_rate,
-             "(kind: str, closed: bool, options: list, milestones: Sequence[int], epoch: float, "
-             "base: float, lr: float) -> tuple[float, float]",
-             "The rate, and the momentum that goes along with it, NaN for none.") {
+// The place of a word among those of an option, which the class lists in _words; -1: nowhere.
+static int word_index(PyObject *schedule, PyObject *name, PyObject *word) {
+  EXT_OWNED *all = PyObject_GetAttr(schedule, words_name);
+  PyObject *row = all && PyDict_Check(all) ? PyDict_GetItemWithError(all, name) : NULL;
+  PyObject *words = row && PyTuple_Check(row) ? PyTuple_GetItem(row, 0) : NULL;
+  for (int i = 0; words && PyTuple_Check(words) && i < PyTuple_GET_SIZE(words); i++)
+    if (PyTuple_GET_ITEM(words, i) == word) return i;
+  PyErr_Clear();
+  return -1;
+}
+
+// An attribute of a schedule that is an option. What is not simply a number, a known word or None
+// is read by its class.
+static int read_attribute(PyObject *schedule, PyObject *name, char type, double *out) {
+  EXT_OWNED *value = PyObject_GetAttr(schedule, name);
+  int word = value && type == 'c' ? word_index(schedule, name, value) : -1;
+  if (!value) return -1;
+  if (word >= 0) return *out = word, 0;
+  if (type != 'c' && value == Py_None) return *out = NAN, 0;
+  if (type != 'c' && (PyFloat_CheckExact(value) || PyLong_Check(value)))
+    return ext_to_double(value, out);
+  EXT_OWNED *number = PyObject_CallMethod(schedule, "_number", "O", name);
+  return number ? ext_to_double(number, out) : -1;
+}
+
+// Milestones in memory of PyMem.
+static int read_milestones(PyObject *schedule, PyObject *name, px_schedule_point *at) {
+  EXT_OWNED *value = PyObject_GetAttr(schedule, name);
+  EXT_OWNED *list = value ? ext_items(value, "milestones is no sequence") : NULL;
+  if (!list) return -1;
+  Py_ssize_t count = PySequence_Fast_GET_SIZE(list);
+  int64_t *items = PyMem_Malloc((size_t)(count ? count : 1) * sizeof *items);
+  if (!items) return PyErr_NoMemory(), -1;
+  at->milestones = items, at->milestone_count = (int)count;
+  for (Py_ssize_t i = 0; i < count; i++)
+    if (ext_to_int(PySequence_Fast_GET_ITEM(list, i), &items[i]) < 0) return -1;
+  return 0;
+}
+
+static int read_schedule(PyObject *schedule, const px_scheduler_kind *kind, double *options,
+                         px_schedule_point *at) {
+  int count;
+  const px_option *rows = px_scheduler_kind_options(kind, &count);
+  EXT_OWNED *names = PyObject_GetAttr(schedule, options_name);
+  if (!names || !PyTuple_Check(names) || PyTuple_GET_SIZE(names) != count || count > OPTIONS)
+    return names ? (PyErr_SetString(PyExc_TypeError, "_options are others"), -1) : -1;
+  for (int k = 0; k < count; k++) {
+    PyObject *name = PyTuple_GET_ITEM(names, k);
+    if (read_attribute(schedule, name, rows[k].type, &options[k]) < 0) return -1;
+    if (rows[k].type == 'm' && read_milestones(schedule, name, at) < 0) return -1;
+  }
+  return 0;
+}
+
+// Adds what the schedule says of a group to the lists.
+static int add_rate(PyObject *rates, PyObject *momenta, const px_scheduler_kind *kind,
+                    px_schedule_point *at, bool closed, PyObject *group) {
+  double rate, momentum;
+  EXT_OWNED *lr = PyObject_GetItem(group, lr_name);
+  if (!lr || ext_to_double(lr, &at->lr) < 0) return -1;
+  EXT_TRY_INT(px_scheduler_kind_rate(&rate, &momentum, kind, at, closed));
+  EXT_OWNED *next = PyFloat_FromDouble(rate);
+  if (!next || PyList_Append(rates, next) < 0) return -1;
+  if (isnan(momentum) || isnan(at->base)) return 0;
+  EXT_OWNED *turned = PyFloat_FromDouble(momentum);
+  return turned ? PyList_Append(momenta, turned) : -1;
+}
+
+static PyObject *rates_of(PyObject *schedule, const px_scheduler_kind *kind, px_schedule_point *at,
+                          bool closed) {
+  EXT_OWNED *optimizer = PyObject_GetAttr(schedule, optimizer_name);
+  EXT_OWNED *groups = optimizer ? PyObject_GetAttr(optimizer, groups_name) : NULL;
+  EXT_OWNED *bases = groups ? PyObject_GetAttr(schedule, bases_name) : NULL;
+  EXT_OWNED *rates = PyList_New(0);
+  EXT_OWNED *momenta = PyList_New(0);
+  if (!bases || !rates || !momenta) return NULL;
+  if (!PyList_Check(groups) || !PyList_Check(bases))
+    EXT_FAIL(PyExc_TypeError, "param_groups and base_lrs are lists");
+  for (Py_ssize_t g = 0; g < PyList_GET_SIZE(groups); g++) {
+    at->base = NAN;
+    EXT_OWNED *group = Py_NewRef(PyList_GET_ITEM(groups, g));
+    EXT_OWNED *base = Py_XNewRef(g < PyList_GET_SIZE(bases) ? PyList_GET_ITEM(bases, g) : NULL);
+    if (base && ext_to_double(base, &at->base) < 0) return NULL;
+    if (add_rate(rates, momenta, kind, at, closed, group) < 0) return NULL;
+  }
+  return PyTuple_Pack(2, rates, momenta);
+}
+
+EXT_FUNCTION(torch, _schedule_rates,
+             "(schedule: object, kind: str, closed: bool, epoch: float) -> tuple[list[float], "
+             "list[float]]",
+             "The rates of the groups, and the momenta that go along with them, if the kind has "
+             "any, of the groups that were there at the start.") {
+  PyObject *schedule;
   const char *kind;
   bool closed;
-  PyObject *options_;
-  ext_ints milestones;
-  double options[OPTIONS], epoch, base, lr, rate, momentum;
-  EXT_BIND(kind, closed, options_, milestones, epoch, base, lr);
+  double options[OPTIONS], epoch;
+  EXT_BIND(schedule, kind, closed, epoch);
   const px_scheduler_kind *k = schedule_of(kind);
-  if (!k || read_numbers(options_, options) < 0) return NULL;
-  px_schedule_point at = {options, milestones.items, milestones.count, epoch, base, lr};
-  EXT_TRY(px_scheduler_kind_rate(&rate, &momentum, k, &at, closed));
-  return Py_BuildValue("dd", rate, momentum);
+  px_schedule_point at = {.options = options, .epoch = epoch};
+  if (!k) return NULL;
+  bool read = read_schedule(schedule, k, options, &at) == 0;
+  PyObject *rates = read ? rates_of(schedule, k, &at, closed) : NULL;
+  PyMem_Free((void *)at.milestones);
+  return rates;
 }
 
 EXT_FUNCTION(torch, _plateau_step,
-             "(options: list, best: float, bad_epochs: float, cooling: float, metric: float) -> "
-             "tuple[bool, float, int, int]",
+             "(schedule: object, kind: str, best: float, bad_epochs: float, cooling: float, "
+             "metric: float) -> tuple[bool, float, int, int]",
              "Whether the rates fall, and what is remembered from now on.") {
-  PyObject *options_;
+  PyObject *schedule;
+  const char *kind;
   double options[OPTIONS], best, bad_epochs, cooling, metric;
-  EXT_BIND(options_, best, bad_epochs, cooling, metric);
-  if (read_numbers(options_, options) < 0) return NULL;
+  EXT_BIND(schedule, kind, best, bad_epochs, cooling, metric);
+  const px_scheduler_kind *k = schedule_of(kind);
+  if (!k || read_schedule(schedule, k, options, &(px_schedule_point){0}) < 0) return NULL;
   px_plateau p = {best, bad_epochs, cooling};
   bool falls = px_plateau_step(&p, options, metric);
   return Py_BuildValue("Odnn", falls ? Py_True : Py_False, p.best, (Py_ssize_t)p.bad_epochs,

@@ -76,16 +76,31 @@ static px_status write_scalar(px_tensor *t, double value) {
 
 // ---- a step
 
-// What one step works on. The states that it began are its own until it is done.
+// What the step of one parameter works on; the states that it begins are its own until it is done.
+// `args` are those of the op, of which only the values change from one parameter to the next.
+enum { STATES_AT = 2, MOST_ARGS = STATES_AT + PX_OPTIMIZER_STATES + PX__NUMBER_LIMIT };
 typedef struct step {
   const px_optimizer_kind *kind;
+  const px_op *op;
   const double *options;
   px_tensor *parameter;
   px_tensor **state;
   px_tensor *begun[PX_OPTIMIZER_STATES];
   bool kept[PX_OPTIMIZER_STATES];
   double scalars[PX_OPTIMIZER_STATES], first;
+  px_value args[MOST_ARGS];
+  int tensors;  // how many of the args are tensors; numbers follow
 } step;
+
+static void start(step *s, const px_optimizer_kind *kind, const double *options) {
+  s->kind = kind, s->options = options, s->op = px_op_find(kind->op);
+  s->tensors = STATES_AT;
+  for (int k = 0; k < kind->state_count; k++) {
+    s->begun[k] = NULL, s->scalars[k] = 0;
+    s->tensors += !kind->states[k].scalar;
+  }
+  for (int k = 0; k < kind->number_count; k++) s->args[s->tensors + k] = PX_F(0);
+}
 
 static px_status begin_state(step *s, int k, double value) {
   if (s->kind->states[k].scalar) {
@@ -97,39 +112,35 @@ static px_status begin_state(step *s, int k, double value) {
                       false, false);
 }
 
-static px_status begin_states(step *s) {
+// The states that are kept, as the op's arguments or as scalars.
+static px_status take_states(step *s) {
+  px_value *arg = &s->args[STATES_AT];
   for (int k = 0; k < s->kind->state_count; k++) {
     double value = 0;
     s->kept[k] = s->kind->begin(s->options, k, &value);
     if (s->kept[k] && !s->state[k]) PX_TRY(begin_state(s, k, value));
-    if (s->kept[k] && s->kind->states[k].scalar)
-      PX_TRY(read_scalar(&s->scalars[k], s->state[k] ? s->state[k] : s->begun[k]));
+    px_tensor *t = s->state[k] ? s->state[k] : s->begun[k];
+    if (!s->kind->states[k].scalar)
+      *arg++ = s->kept[k] ? PX_T(t) : PX_NONE();
+    else if (s->kept[k])
+      PX_TRY(read_scalar(&s->scalars[k], t));
   }
   return PX_OK;
 }
 
-static px_status call_op(step *s, const px_op *op, const double *numbers) {
-  enum { LIMIT = 2 + PX_OPTIMIZER_STATES + PX__NUMBER_LIMIT };
-  px_value args[LIMIT] = {PX_T(s->parameter), PX_T(px_tensor_grad(s->parameter))};
-  void *results[1 + PX_OPTIMIZER_STATES] = {NULL};
-  int n = 2, changed = 1;
-  for (int k = 0; k < s->kind->state_count; k++) {
-    if (s->kind->states[k].scalar) continue;
-    px_tensor *t = s->state[k] ? s->state[k] : s->begun[k];
-    args[n++] = s->kept[k] ? PX_T(t) : PX_NONE();
-    changed++;
-  }
-  for (int k = 0; k < s->kind->number_count; k++) args[n++] = PX_F(numbers[k]);
-  px_status status = px_op_call(op, PX_CALL_NEW, args, results);
-  for (int i = 0; i < changed; i++) px_release(results[i]);
-  return status;
-}
-
-static px_status take_step(step *s, const px_op *op) {
+static px_status take_step(step *s) {
   double numbers[PX__NUMBER_LIMIT];
-  PX_TRY(begin_states(s));
+  void *results[1 + PX_OPTIMIZER_STATES];
+  px_value *number = s->args + s->tensors;
+  const px_value *end = number + s->kind->number_count;
+  s->first = 0;
+  PX_TRY(take_states(s));
   PX_TRY(s->kind->numbers(s->options, s->scalars, s->first, numbers));
-  return call_op(s, op, numbers);
+  s->args[0] = PX_T(s->parameter), s->args[1] = PX_T(px_tensor_grad(s->parameter));
+  for (const double *from = numbers; number < end; number++) number->v.f = *from++;
+  PX_TRY(px_op_call(s->op, PX_CALL_NEW, s->args, results));
+  for (int i = 0; i < s->tensors - 1; i++) px_release(results[i]);
+  return PX_OK;
 }
 
 // Nothing fails from here on but the write of a scalar that a program has replaced by a tensor of
@@ -142,16 +153,24 @@ static px_status finish(step *s) {
   return PX_OK;
 }
 
+static void drop_begun(step *s) {
+  for (int k = 0; k < s->kind->state_count; k++) {
+    px_release(s->begun[k]);
+    s->begun[k] = NULL;
+  }
+}
+
 static px_status step_parameters(const px_optimizer_kind *kind, const double *options,
                                  px_tensor *const *parameters, px_tensor **states, int64_t count) {
-  const px_op *op = px_op_find(kind->op);
+  step s;
   PX_TRY(kind->check(options, -1));
+  start(&s, kind, options);
   for (int64_t i = 0; i < count; i++) {
-    step s = {kind, options, parameters[i], states + i * PX_OPTIMIZER_STATES, {0}, {0}, {0}, 0};
     if (!px_tensor_grad(parameters[i])) continue;
-    px_status status = take_step(&s, op);
+    s.parameter = parameters[i], s.state = states + i * PX_OPTIMIZER_STATES;
+    px_status status = take_step(&s);
     if (status == PX_OK) status = finish(&s);
-    for (int k = 0; k < kind->state_count; k++) px_release(s.begun[k]);
+    if (status != PX_OK) drop_begun(&s);
     PX_TRY(status);
   }
   return PX_OK;

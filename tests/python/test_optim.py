@@ -435,6 +435,23 @@ class Others(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "a number of steps is not negative, but got -1"):
             run(lambda o, p: o.state[p]["step"].fill_(-1))
 
+    def test_every_protocol_of_pickle_takes_an_optimizer(self):
+        optimizer = ADAM([nn.Parameter(torch.ones(2))], lr=0.5)
+        for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+            again = pickle.loads(pickle.dumps(optimizer, protocol))
+            self.assertEqual(again.param_groups[0]["lr"], 0.5)
+
+    def test_states_are_found_in_any_order_and_among_others(self):
+        p, q = (nn.Parameter(torch.ones(2)) for _ in range(2))
+        one, other = ADAM([p], lr=0.1), ADAM([q], lr=0.1)
+        for _ in range(3):
+            p.grad, q.grad = torch.ones(2), torch.ones(2)
+            one.step(), other.step()
+            turned = dict(reversed(other.state[q].items()))
+            other.state[q] = {"mine": 1, **turned, "".join(["st", "ep"]): turned["step"]}
+        self.assertEqual(p.tolist(), q.tolist())
+        self.assertEqual(other.state[q]["step"].item(), 3)
+
     def test_copies_and_pickles_go_on_as_the_original(self):
         for make in (lambda p: SGD(p, 0.1, momentum=0.9), lambda p: optim.Adam(p, 0.1, betas=(0.5, 0.9)), optim.RMSprop):
             p, optimizer = self.run_steps(make, 2)
@@ -501,6 +518,14 @@ class Schedules(unittest.TestCase):
         with self.assertWarnsRegex(UserWarning, "The epoch parameter in `scheduler.step()"):
             schedule.step(4)
         self.near(schedule.get_last_lr(), [0.001])
+
+    def test_milestones_are_as_many_as_one_likes(self):
+        optimizer = SGD([nn.Parameter(torch.ones(1))], lr=1.0)
+        schedule = optim.lr_scheduler.MultiStepLR(optimizer, list(range(1, 301)), 0.5)
+        optimizer.step()
+        for _ in range(3):
+            schedule.step()
+        self.assertEqual(schedule.get_last_lr(), [0.125])
 
     def test_schedules_of_schedules(self):
         rates = optim.lr_scheduler

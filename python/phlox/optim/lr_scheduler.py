@@ -324,19 +324,11 @@ class KindLR(_Options, LRScheduler):
             group["initial_lr"] = lr
 
     def _rates(self, closed, epoch):
-        numbers, stones = self._numbers(), getattr(self, "milestones", ())
-        groups, rates = self.optimizer.param_groups, []
-        bases = self.base_lrs + [nan] * (len(groups) - len(self.base_lrs))
-        turned = []
-        for group, base in zip(groups, bases):
-            lr, momentum = _C._schedule_rate(self._kind, closed, numbers, stones, epoch, base,
-                                             float(group["lr"]))
-            rates.append(lr)
-            turned.append(momentum)
-        for group, momentum in zip(groups, turned[:len(self.base_lrs)]):
-            if not isnan(momentum) and "betas" in group:
+        rates, momenta = _C._schedule_rates(self, self._kind, closed, epoch)
+        for group, momentum in zip(self.optimizer.param_groups, momenta):
+            if "betas" in group:
                 group["betas"] = (momentum, *group["betas"][1:])
-            elif not isnan(momentum):
+            else:
                 group["momentum"] = momentum
         return rates
 
@@ -367,13 +359,13 @@ class PlateauLR(_Options, LRScheduler):
 
     def step(self, metrics: Any, epoch: int | None = None) -> None:
         """Looks at a metric, a number or a tensor of one, and lets the rates fall if it is time."""
-        numbers, metric = self._numbers(), float(metrics)
-        self.last_epoch += 1
         falls, self.best, self.num_bad_epochs, self.cooldown_counter = _C._plateau_step(
-            numbers, self.best, self.num_bad_epochs, self.cooldown_counter, metric)
+            self, self._kind, self.best, self.num_bad_epochs, self.cooldown_counter,
+            float(metrics))
+        self.last_epoch += 1
         groups = self.optimizer.param_groups
         for group in groups if falls else ():
-            group["lr"] = _C._plateau_rate(numbers, float(group["lr"]))
+            group["lr"] = _C._plateau_rate(self._numbers(), float(group["lr"]))
         self._last_lr = [group["lr"] for group in groups]
 
 

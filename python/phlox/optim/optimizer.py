@@ -58,7 +58,7 @@ _HOOKS = ("_step_pre_hooks", "_step_post_hooks", "_state_dict_pre_hooks", "_stat
           "_load_pre_hooks", "_load_post_hooks")
 
 
-class Optimizer:
+class Optimizer(_C._Optimizer):
     """The base of all optimisers: derive from it with a `step` that reads self.param_groups and
     self.state.
 
@@ -157,11 +157,6 @@ class Optimizer:
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates the parameters. closure: computes the loss once more, which is returned."""
         raise NotImplementedError
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Clears the gradients of all parameters: to None, or to zeros."""
-        for group in self.param_groups:
-            _C._clear_grads(group["params"], set_to_none)
 
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> _Handle:
         """Calls hook(optimizer, args, kwargs) before each step; it may return others."""
