@@ -60,6 +60,7 @@ typedef struct og_param {
   bool optional, keyword;
   bool worded;           // str|int[2]: a word may stand for the numbers
   int size;              // of int[2]: 2; 0 for any number of them
+  bool passing;          // of a layer: what the constructor alone reads, no attribute
   const char *fallback;  // text of the default, or NULL
 } og_param;
 

@@ -83,6 +83,15 @@ static void read_run(og_layer *l) {
   l->run_arguments = open ? og_trimmed(open + 1, strrchr(open, ')')) : NULL;
 }
 
+// Where tensors go, the names of tensors, and PyTorch's older words for `reduction`.
+static void mark_passing(og_layer *l) {
+  for (int i = 0; i < l->e->param_count; i++) {
+    og_param *p = &((og_entry *)l->e)->params[i];
+    p->passing = p->type == OG_DEVICE || p->type == OG_DTYPE || og_layer_own(l, p->name) >= 0 ||
+                 !strcmp(p->name, "size_average") || !strcmp(p->name, "reduce");
+  }
+}
+
 static og_layer *read_layer(const og_entry *e) {
   og_layer *l = calloc(1, sizeof *l);
   if (!l) exit(1);
@@ -94,6 +103,7 @@ static og_layer *read_layer(const og_entry *e) {
   for (int i = 0; i < e->field_count; i++)
     if (!strcmp(e->fields[i].name, "param") || !strcmp(e->fields[i].name, "buffer"))
       read_own(l, &e->fields[i]);
+  mark_passing(l);
   read_run(l);
   const og_field *forward = og_entry_field(e, "forward");
   if (forward) l->forward = og_formula(forward->text, forward->place);
@@ -157,6 +167,9 @@ static void write_kind_parts(FILE *to, const og_layer *l) {
   const og_entry *e = l->e;
   og_owner of = {"layer", e->name, e->place};
   og_write_param_array(to, &of, e->params, e->param_count);
+  if (l->own_count) fprintf(to, "static const char *const tensors_%s[] = {", e->name);
+  for (int i = 0; i < l->own_count; i++)
+    fprintf(to, "\"%s\"%s", l->own[i].name, i + 1 < l->own_count ? ", " : "};\n");
   fprintf(to, "static const char *const inputs_%s[] = {", e->name);
   for (int i = 0; i < l->input_count; i++) fprintf(to, "%s\"%s\"", i ? ", " : "", l->inputs[i]);
   fprintf(to, "};\n");
@@ -174,6 +187,8 @@ static void write_row(FILE *to, const og_layer *l) {
   if (og_layer_has_init(l)) fprintf(to, "     .init = init_%s,\n", e->name);
   if (forward) fprintf(to, "     .forward = %s,\n", forward);
   if (repr) fprintf(to, "     .repr = %s,\n", og_quote(repr));
+  if (l->own_count)
+    fprintf(to, "     .tensors = tensors_%s, .tensor_count = %d,\n", e->name, l->own_count);
   fprintf(to, "     .inputs = inputs_%s, .input_count = %d},\n", e->name, l->input_count);
 }
 

@@ -166,7 +166,7 @@ static void write_children_stub(FILE *to, const og_layer *l) {
 void og_write_layer_stub(FILE *to, const og_layer *l) {
   fprintf(to, "class %s(Module):\n", l->e->name);
   for (int i = 0; i < l->e->param_count; i++)
-    if (l->e->params[i].type != OG_TENSOR && og_layer_own(l, l->e->params[i].name) < 0)
+    if (l->e->params[i].type != OG_TENSOR && !l->e->params[i].passing)
       fprintf(to, "    %s: %s\n", l->e->params[i].name, python_type(&l->e->params[i]));
   for (int i = 0; i < l->own_count; i++)
     fprintf(

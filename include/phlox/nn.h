@@ -45,6 +45,8 @@ typedef struct px_module_kind {
   void (*repr_fn)(const px_module *self, char *text, size_t room);
   const char *const *inputs;  // their names ("input", "target"), or NULL
   int input_count;
+  const char *const *tensors;  // names of the parameters and buffers that forward reads
+  int tensor_count;
   // For kinds of another language.
   void (*release)(void *context);
 } px_module_kind;
@@ -127,6 +129,9 @@ typedef struct px_module_entry {
 // false if there is none. Entries of children are not among them.
 PX_API bool px_module_entry_at(const px_module *self, int sorts, int i, px_module_entry *out);
 PX_API bool px_module_entry_find(const px_module *self, const char *name, px_module_entry *out);
+// Puts an entry in the place of the one of its name, of whatever sort, without what the register
+// functions check; the module keeps a reference.
+PX_CALL px_module_put(px_module *self, const px_module_entry *entry);
 // Calls `visit` for the entries of self and, with `recurse`, of its children, in depth-first order.
 // A tensor or module that occurs several times is visited once, unless `duplicates`. `name` is the
 // full name, with dots, valid during the call. With PX_ENTRY_MODULE, self comes first, as `prefix`.

@@ -18,6 +18,7 @@ typedef struct px_param {
   bool keyword_only;
   bool has_default;
   bool worded;                // of integers: a word may stand in their place
+  bool passing;               // of a layer: no attribute, as where a tensor has the name
   px_value fallback;          // the default
   const char *fallback_text;  // as in the schema
 } px_param;

@@ -14,7 +14,8 @@ typedef struct ext_module_object {
   PyObject *dict, *weak;
   PyObject *children;              // dict of name to Module or None
   struct ext_module_class *class;  // what was known of the type when it was last asked
-  unsigned patched;                // what the dict has of the protocol, when it had `seen` items
+  bool lacks;        // perhaps tensors that the layer's forward reads: entries were taken out
+  unsigned patched;  // what the dict has of the protocol, when it had `seen` items
   Py_ssize_t seen;
   vectorcallfunc call;
 } ext_module_object;

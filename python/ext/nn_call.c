@@ -51,6 +51,37 @@ static int bind_inputs(const px_module_kind *kind, PyObject *const *args, Py_ssi
                kind->name, missing, missing > 1 ? "s" : "", names);
 }
 
+static PyObject *call_layer(PyObject *self, const px_module_kind *kind, PyObject *const *args,
+                            Py_ssize_t nargs, PyObject *kwnames);
+
+// The tensors that forward reads and that are no entries, among them the i-th, are plain attributes
+// or properties, as code that computes a weight leaves them: they are entries for the time of the
+// call.
+static PyObject *call_lacking(PyObject *self, const px_module_kind *kind, int i,
+                              PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+  px_module_entry entry;
+  while (i < kind->tensor_count && px_module_entry_find(ext_module(self), kind->tensors[i], &entry))
+    i++;
+  if (i == kind->tensor_count) return call_layer(self, kind, args, nargs, kwnames);
+  const char *name = kind->tensors[i];
+  EXT_OWNED *value = PyObject_GetAttrString(self, name);
+  if (!value || (value != Py_None && !ext_need_tensor(value, kind->name, name))) return NULL;
+  entry = (px_module_entry){name, PX_ENTRY_BUFFER, false,
+                            value == Py_None ? NULL : ext_tensor(value), NULL};
+  EXT_TRY(px_module_put(ext_module(self), &entry));
+  EXT_OWNED *result = call_lacking(self, kind, i + 1, args, nargs, kwnames);
+  ((ext_module_object *)self)->lacks = true;
+  EXT_TRY(px_module_remove(ext_module(self), name));
+  return ext_moved(&result);
+}
+
+static bool lacks_tensors(PyObject *self, const px_module_kind *kind) {
+  px_module_entry entry;
+  for (int i = 0; i < kind->tensor_count; i++)
+    if (!px_module_entry_find(ext_module(self), kind->tensors[i], &entry)) return true;
+  return ((ext_module_object *)self)->lacks = false;
+}
+
 // The layer's forward in C.
 static PyObject *call_layer(PyObject *self, const px_module_kind *kind, PyObject *const *args,
                             Py_ssize_t nargs, PyObject *kwnames) {
@@ -58,6 +89,8 @@ static PyObject *call_layer(PyObject *self, const px_module_kind *kind, PyObject
   px_module *module = ext_module(self);
   PyObject *bound[LIMIT] = {NULL}, *const *given = args;
   px_tensor *inputs[LIMIT] = {NULL}, *result;
+  if (((ext_module_object *)self)->lacks && lacks_tensors(self, kind))
+    return call_lacking(self, kind, 0, args, nargs, kwnames);
   if (kwnames || nargs != kind->input_count) {
     if (bind_inputs(kind, args, nargs, kwnames, bound) < 0) return NULL;
     given = bound;

@@ -155,6 +155,7 @@ int ext_module_begin(PyObject *self) {
   EXT_TRY_INT(px_module_new(&empty, &bare, NULL, NULL));
   EXT_TRY_INT(px_module_adopt_kind(empty, &((ext_module_object *)self)->class->kind));
   adopt(self, PX_MOVE(empty));
+  ((ext_module_object *)self)->lacks = true;
   return 0;
 }
 
@@ -368,7 +369,7 @@ static PyObject *own_attribute(PyObject *self, const char *name) {
   }
   const px_module_kind *kind = px_module_kind_of(module);
   for (int i = 0; i < kind->param_count; i++)
-    if (!strcmp(kind->params[i].name, name))
+    if (!kind->params[i].passing && !strcmp(kind->params[i].name, name))
       return ext_from_value(px_module_attribute(module, name));
   return NULL;
 }
@@ -432,8 +433,9 @@ static int forget(PyObject *self, const char *name) {
   if (object->dict && PyDict_GetItemString(object->dict, name))
     PyDict_DelItemString(object->dict, name);
   if (PyDict_GetItemString(object->children, name)) PyDict_DelItemString(object->children, name);
-  if (px_module_entry_find(object->module, name, &entry))
-    EXT_TRY_INT(px_module_remove(object->module, name));
+  if (!px_module_entry_find(object->module, name, &entry)) return 0;
+  EXT_TRY_INT(px_module_remove(object->module, name));
+  object->lacks = true;
   return 0;
 }
 
@@ -492,7 +494,7 @@ static int assign_attribute(PyObject *self, const char *name, PyObject *value) {
   for (int i = 0; kind && i < kind->param_count; i++) {
     px_value converted;
     ext_ints room;
-    if (strcmp(kind->params[i].name, name)) continue;
+    if (kind->params[i].passing || strcmp(kind->params[i].name, name)) continue;
     int fits = ext_to_value(value, kind->params[i].kind, &converted, &room);
     if (fits <= 0) return fits;
     EXT_TRY_INT(px_module_set_attribute(module, name, converted));
@@ -594,28 +596,6 @@ EXT_SETTER(module, training) {
   return 0;
 }
 
-// The entries of one sort as a dict.
-static PyObject *entries_of(PyObject *self, px_entry_sort sort) {
-  PyObject *dict = PyDict_New();
-  px_module_entry entry;
-  for (int i = 0; dict && ext_module(self) && px_module_entry_at(ext_module(self), sort, i, &entry);
-       i++) {
-    EXT_OWNED *value = own_attribute(self, entry.name);
-    if (!value || PyDict_SetItemString(dict, entry.name, value) < 0) Py_CLEAR(dict);
-  }
-  return dict;
-}
-EXT_GET(module, _parameters, "dict[str, Parameter | None]", entries_of(self, PX_ENTRY_PARAMETER),
-        "The module's own parameters by name.");
-EXT_GET(module, _buffers, "dict[str, Tensor | None]", entries_of(self, PX_ENTRY_BUFFER),
-        "The module's own buffers by name.");
-EXT_GET(module, _modules, "dict[str, Module | None]", entries_of(self, PX_ENTRY_MODULE),
-        "The children by name.");
-
-static PyGetSetDef getset[] = {
-    {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
-    {NULL, NULL, NULL, NULL, NULL}};
-
 static PyObject *module_repr(PyObject *self) {
   if (!ext_module(self)) return PyUnicode_FromFormat("%s(<not initialised>)", ext_type_name(self));
   bool is_list = PyObject_TypeCheck(self, ext_module_type("ModuleList"));
@@ -643,7 +623,7 @@ EXT_SHARED_TYPE(
     .tp_vectorcall_offset = offsetof(ext_module_object, call), .tp_call = ext_module_tp_call,
     .tp_dealloc = module_dealloc, .tp_traverse = module_traverse, .tp_clear = module_clear,
     .tp_new = module_new, .tp_init = module_init, .tp_repr = module_repr, .tp_str = module_repr,
-    .tp_getset = getset, .tp_dictoffset = offsetof(ext_module_object, dict),
+    .tp_dictoffset = offsetof(ext_module_object, dict),
     .tp_weaklistoffset = offsetof(ext_module_object, weak));
 
 // ---- the layers' types

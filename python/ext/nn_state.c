@@ -221,112 +221,24 @@ static PyObject *maker_of(PyObject *self, PyObject **argument) {
   return module ? PyObject_GetAttrString(module, ours ? "_rebuild_module" : "__newobj__") : NULL;
 }
 
-// Names of the buffers that do not persist.
-static PyObject *passing_buffers(PyObject *self) {
-  PyObject *names = PyList_New(0);
-  px_module_entry entry;
-  for (int i = 0; names && px_module_entry_at(ext_module(self), PX_ENTRY_BUFFER, i, &entry); i++) {
-    if (entry.persistent) continue;
-    EXT_OWNED *name = PyUnicode_FromString(entry.name);
-    if (!name || PyList_Append(names, name) < 0) Py_CLEAR(names);
-  }
-  return names;
+// What stands in place of the live dicts, which are the module's own.
+EXT_METHOD0(module, __getstate__, "dict[str, Any]", "What a pickle or a copy has of the module.") {
+  return ext_module_python("state_of", self, NULL);
 }
-
-static PyObject *attributes_of(PyObject *self) {
-  PyObject *attributes = PyDict_New();
-  const px_module_kind *kind = px_module_kind_of(ext_module(self));
-  for (int i = 0; attributes && i < kind->param_count; i++) {
-    const char *name = kind->params[i].name;
-    EXT_OWNED *value = ext_from_value(px_module_attribute(ext_module(self), name));
-    if (!value || PyDict_SetItemString(attributes, name, value) < 0) Py_CLEAR(attributes);
-  }
-  return attributes;
-}
-
-// Pickled, and copied, as the type, the attributes, and the entries; children are pickled by
-// themselves.
-EXT_METHOD0(module, __reduce__, "tuple", "The parts that a pickle or a copy is made of.") {
-  static const char *const sorts[] = {"_parameters", "_buffers", "_modules", "training"};
-  ext_module_object *object = (ext_module_object *)self;
-  EXT_OWNED *state = PyDict_New();
-  for (int i = 0; state && i < EXT_LENGTH(sorts); i++) {
-    EXT_OWNED *value = PyObject_GetAttrString(self, sorts[i]);
-    if (!value || PyDict_SetItemString(state, sorts[i], value) < 0) return NULL;
-  }
-  EXT_OWNED *attributes = state ? attributes_of(self) : NULL;
-  EXT_OWNED *passing = attributes ? passing_buffers(self) : NULL;
-  if (!passing || PyDict_SetItemString(state, "attributes", attributes) < 0 ||
-      PyDict_SetItemString(state, "passing", passing) < 0 ||
-      PyDict_SetItemString(state, "dict", object->dict ? object->dict : Py_None) < 0)
-    return NULL;
-  PyObject *argument;
-  EXT_OWNED *maker = maker_of(self, &argument);
-  EXT_OWNED *owned = argument;
-  return maker ? Py_BuildValue("O(O)O", maker, owned, state) : NULL;
-}
-
-static int set_each(PyObject *state, const char *part, PyObject *self,
-                    int (*put)(PyObject *self, PyObject *name, PyObject *value)) {
-  PyObject *dict = PyDict_GetItemString(state, part), *name, *value;
-  Py_ssize_t at = 0;
-  while (dict && dict != Py_None && PyDict_Next(dict, &at, &name, &value))
-    if (put(self, name, value) < 0) return -1;
-  return 0;
-}
-
-static int put_parameter(PyObject *self, PyObject *name, PyObject *value) {
-  EXT_TRY_INT(px_module_register_parameter(ext_module(self), PyUnicode_AsUTF8(name),
-                                           value == Py_None ? NULL : ext_tensor(value)));
-  return 0;
-}
-static int put_buffer(PyObject *self, PyObject *name, PyObject *value) {
-  EXT_TRY_INT(px_module_register_buffer(ext_module(self), PyUnicode_AsUTF8(name),
-                                        value == Py_None ? NULL : ext_tensor(value), true));
-  return 0;
-}
-// Makes a buffer one that does not persist.
-static int make_passing(PyObject *self, PyObject *name) {
-  const char *text = PyUnicode_AsUTF8(name);
-  px_module_entry entry;
-  if (!text || !px_module_entry_find(ext_module(self), text, &entry)) return -1;
-  PX_SCOPED(px_tensor) tensor = px_retain(entry.tensor);
-  EXT_TRY_INT(px_module_remove(ext_module(self), text));
-  EXT_TRY_INT(px_module_register_buffer(ext_module(self), text, tensor, false));
-  return 0;
-}
-static int put_child(PyObject *self, PyObject *name, PyObject *value) {
-  return ext_module_put_child(self, PyUnicode_AsUTF8(name), value);
-}
-static int put_attribute(PyObject *self, PyObject *name, PyObject *value) {
-  px_value converted;
-  ext_ints room;
-  const px_module_kind *kind = px_module_kind_of(ext_module(self));
-  for (int i = 0; i < kind->param_count; i++) {
-    if (PyUnicode_CompareWithASCIIString(name, kind->params[i].name)) continue;
-    if (ext_to_value(value, kind->params[i].kind, &converted, &room) < 0) return -1;
-    EXT_TRY_INT(px_module_set_attribute(ext_module(self), kind->params[i].name, converted));
-  }
-  return 0;
-}
-
 EXT_METHOD(module, __setstate__, "(state: dict) -> None", "Fills an empty module from a pickle.") {
   EXT_ARGS(PyObject *, state);
-  ext_module_object *object = (ext_module_object *)self;
-  if (!PyDict_Check(state)) EXT_FAIL(PyExc_TypeError, "a module's state is a dict");
-  if (!object->module && ext_module_begin(self) < 0) return NULL;
-  if (set_each(state, "attributes", self, put_attribute) < 0 ||
-      set_each(state, "_parameters", self, put_parameter) < 0 ||
-      set_each(state, "_buffers", self, put_buffer) < 0 ||
-      set_each(state, "_modules", self, put_child) < 0)
-    return NULL;
-  PyObject *dict = PyDict_GetItemString(state, "dict"),
-           *training = PyDict_GetItemString(state, "training");
-  if (!ext_is_none(dict)) Py_XSETREF(object->dict, PyDict_Copy(dict));
-  object->seen = -1;
-  px_module_set_training(object->module, training != Py_False);
-  PyObject *passing = PyDict_GetItemString(state, "passing");
-  for (Py_ssize_t i = 0; passing && PyList_Check(passing) && i < PyList_GET_SIZE(passing); i++)
-    if (make_passing(self, PyList_GET_ITEM(passing, i)) < 0) return NULL;
-  Py_RETURN_NONE;
+  if (!state || !PyMapping_Check(state)) EXT_FAIL(PyExc_TypeError, "a module's state is a dict");
+  if (!ext_module(self) && ext_module_begin(self) < 0) return NULL;
+  EXT_OWNED *dict = PyObject_GetAttrString(self, "__dict__");
+  EXT_OWNED *none = dict ? PyObject_CallMethod(dict, "update", "O", state) : NULL;
+  return ext_moved(&none);
+}
+
+// Pickled, and copied, as the type and the state; children are pickled by themselves.
+EXT_METHOD0(module, __reduce__, "tuple", "The parts that a pickle or a copy is made of.") {
+  EXT_OWNED *state = PyObject_CallMethod(self, "__getstate__", NULL);
+  PyObject *argument;
+  EXT_OWNED *maker = state ? maker_of(self, &argument) : NULL;
+  EXT_OWNED *owned = state ? argument : NULL;
+  return maker ? Py_BuildValue("O(O)O", maker, owned, state) : NULL;
 }

@@ -284,6 +284,27 @@ px_status px_module_register_module(px_module *self, const char *name, px_module
   return entry_register(self, entry);
 }
 
+// At its place if the sort stays, else at the end.
+px_status px_module_put(px_module *self, const px_module_entry *given) {
+  PX_GIVEN(self);
+  PX_GIVEN(given);
+  PX_GIVEN(given->name);
+  int i = entry_find(self, given->name);
+  px__entry entry = {(char *)given->name, given->sort, given->persistent, given->tensor,
+                     given->module};
+  if (i < 0 || self->entries[i].sort == given->sort) return entry_register(self, entry);
+  px_retain(given->tensor);
+  px_retain(given->module);
+  px__entry old = self->entries[i];
+  entry.name = old.name;
+  memmove(&self->entries[i], &self->entries[i + 1],
+          (size_t)(self->entry_count - 1 - i) * sizeof entry);
+  self->entries[self->entry_count - 1] = entry;
+  px_release(old.tensor);
+  px_release(old.module);
+  return PX_OK;
+}
+
 px_status px_module_remove(px_module *self, const char *name) {
   PX_GIVEN(self);
   PX_GIVEN(name);

@@ -630,3 +630,16 @@ PX_TEST(fans_are_those_of_the_receptive_field) {
   FAILS(px_init_fans(&in, &out, bias), PX_VALUE,
         "Fan in and fan out can not be computed for tensor with fewer than 2 dimensions");
 }
+
+PX_TEST(an_entry_is_put_in_the_place_of_any_other_of_its_name) {
+  PX_SCOPED(px_module) m = linear(2, 1);
+  PX_SCOPED(px_tensor) x = ROW(1);
+  px_module_entry put = {"weight", PX_ENTRY_BUFFER, true, x, NULL}, found;
+  OK(px_module_put(m, &put));
+  CHECK(px_module_entry_find(m, "weight", &found) && found.sort == PX_ENTRY_BUFFER);
+  CHECK(found.tensor == x && px_module_entry_at(m, PX_ENTRY_BUFFER, 0, &found));
+  CHECK(px_module_entry_at(m, PX_ENTRY_PARAMETER, 0, &found) && !strcmp(found.name, "bias"));
+  put = (px_module_entry){"a.b", PX_ENTRY_PARAMETER, true, NULL, NULL};
+  OK(px_module_put(m, &put));
+  CHECK(px_module_entry_find(m, "a.b", &found) && !found.tensor);
+}

@@ -11,6 +11,7 @@ from phlox.autograd import Function
 from phlox.utils.hooks import RemovableHandle
 
 from phlox import _C
+from phlox.nn._views import Live, Passing, fill, live
 
 TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ class _BackwardHooks:
 # ---- calls
 
 def _all_hooks(module, name):
-    return (*globals()[f"_global{name}"].items(), *module.__dict__.get(name, {}).items())
+    return (*globals()[f"_global{name}"].items(), *_C._module_dict(module).get(name, {}).items())
 
 
 def _backward_of(module):
@@ -188,7 +189,7 @@ def _backward_of(module):
 
 
 def _before(module, args, kwargs):
-    with_kwargs = module.__dict__.get("_forward_pre_hooks_with_kwargs", {})
+    with_kwargs = _C._module_dict(module).get("_forward_pre_hooks_with_kwargs", {})
     for key, hook in _all_hooks(module, "_forward_pre_hooks"):
         said = hook(module, args, kwargs) if key in with_kwargs else hook(module, args)
         if said is None:
@@ -205,7 +206,7 @@ def _before(module, args, kwargs):
 
 def _after(module, hooks, args, kwargs, result, done):
     """Calls (id, hook) after forward; `done` collects the ids."""
-    with_kwargs = (_global_forward_hooks_with_kwargs, module.__dict__.get("_forward_hooks_with_kwargs", {}))
+    with_kwargs = (_global_forward_hooks_with_kwargs, _C._module_dict(module).get("_forward_hooks_with_kwargs", {}))
     for key, hook in hooks:
         done.add(key)
         named = any(key in marks for marks in with_kwargs)
@@ -215,7 +216,7 @@ def _after(module, hooks, args, kwargs, result, done):
 
 
 def _always_called(module, done):
-    marks = (_global_forward_hooks_always_called, module.__dict__.get("_forward_hooks_always_called", {}))
+    marks = (_global_forward_hooks_always_called, _C._module_dict(module).get("_forward_hooks_always_called", {}))
     return [(key, hook) for key, hook in _all_hooks(module, "_forward_hooks")
             if key not in done and any(key in mark for mark in marks)]
 
@@ -322,3 +323,11 @@ def text_of(module: Any, of_list: bool) -> str:
         return f"{module._get_name()}({extra})"
     body = "".join(f"\n  {line}" for line in lines + children)
     return f"{module._get_name()}({body}\n)" if body else f"{module._get_name()}()"
+
+
+# ---- pickles and copies
+
+def state_of(module: Any) -> dict[str, Any]:
+    """A module's __dict__, with plain dicts in the place of those that are live."""
+    return {name: value.copy() if isinstance(value, (Live, Passing)) else value
+            for name, value in module.__dict__.items()}
