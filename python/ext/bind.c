@@ -194,8 +194,10 @@ static int to_dtype(PyObject *object, px_value *out) {
 }
 
 static int to_text(PyObject *object, px_value *out) {
-  if (Py_IS_TYPE(object, &ext_MemoryFormatType)) {  // orders of channels are a matter of speed
-    *out = ext_is_packed_format(object) ? PX_TX("contiguous_format") : PX_NONE();
+  if (Py_IS_TYPE(object, &ext_MemoryFormatType)) {
+    ext_format format;
+    if (ext_to_format(object, &format) < 0) return -1;
+    *out = format.packed ? PX_TX("contiguous_format") : PX_NONE();
     return 1;
   }
   if (!PyUnicode_Check(object)) return 0;
@@ -300,6 +302,26 @@ bool ext_makes_tensors(const px_op *op) {
   return op->flags & PX_OP_IS_FACTORY || strstr(op->name, "_like") || !strncmp(op->name, "new_", 4);
 }
 
+// Whether an op, which has no parameter for it, takes a memory format.
+static bool takes_format(const px_op *op) {
+  return strstr(op->name, "_like") || !strcmp(op->name, "empty") || !strcmp(op->name, "contiguous");
+}
+// What is said of a new tensor beside its parameters: 1 taken, 0 unknown, -1.
+static int looks_keyword(const ext_signature *s, ext_frame *frame, const char *text,
+                         PyObject *value) {
+  bool makes = ext_makes_tensors(s->op), format = !strcmp(text, "memory_format");
+  ext_format order = {false};
+  ext_layout layout;
+  if (makes && !strcmp(text, "names")) return ext_no_names(value) < 0 ? -1 : 1;
+  if (format ? !takes_format(s->op) : !makes || strcmp(text, "layout")) return 0;
+  if (value == Py_None) return 1;
+  int status = format ? ext_to_format(value, &order) : ext_to_layout(value, &layout);
+  frame->packed |= order.packed;
+  if (status == 0 || !PyErr_ExceptionMatches(PyExc_TypeError)) return status < 0 ? -1 : 1;
+  EXT_FAIL_INT(PyExc_TypeError, "%s(): argument '%s' must be torch.%s, not %s", s->op->python_name,
+               text, text, ext_type_name(value));
+}
+
 // Keywords that are no parameters of the op: 1 taken, 0 unknown, -1.
 static int extra_keyword(const ext_signature *s, ext_frame *frame, PyObject *name,
                          PyObject *value) {
@@ -313,8 +335,8 @@ static int extra_keyword(const ext_signature *s, ext_frame *frame, PyObject *nam
   bool makes = ext_makes_tensors(s->op);
   if (ext_takes_inplace(s) && !strcmp(text, "inplace")) return set_inplace(frame, value);
   if (s->functional && !strcmp(text, "_stacklevel")) return 1;
-  if (!strcmp(text, "memory_format")) frame->packed = ext_is_packed_format(value);
-  if (!strcmp(text, "memory_format") || !strcmp(text, "layout") || !strcmp(text, "names")) return 1;
+  int looks = looks_keyword(s, frame, text, value);
+  if (looks) return looks;
   if (makes && !strcmp(text, "requires_grad")) {
     int wanted = ext_to_bool(value, false);
     frame->requires_grad = wanted > 0;

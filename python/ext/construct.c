@@ -217,11 +217,13 @@ EXT_FUNCTION(
     ">>> torch.tensor([[1, 2], [3, 4.5]])\n"
     "tensor([[1.0000, 2.0000],\n"
     "        [3.0000, 4.5000]])\n") {
-  PyObject *data, *names, *layout;
+  PyObject *data, *names;
+  ext_layout layout;
   px_dtype dtype;
   px_device device;
   bool requires_grad, pin_memory;
   EXT_BIND(data, dtype, device, requires_grad, pin_memory, names, layout);
+  if (ext_no_names(names) < 0) return NULL;
   if (ext_is_tensor(data) &&
       PyErr_WarnEx(PyExc_UserWarning,
                    "To copy construct from a tensor, it is recommended to use "

@@ -7,9 +7,9 @@
 
 // A copy that was made takes the order of self's dimensions, unless the program wants it row-major.
 static PyObject *convert_as(PyObject *self, px_device device, px_dtype dtype, bool non_blocking,
-                            bool copy, PyObject *format) {
+                            bool copy, ext_format format) {
   EXT_OWNED *made = ext_convert(self, device, dtype, non_blocking, copy);
-  if (!made || made == self || !ext_is_packed_format(format)) return ext_moved(&made);
+  if (!made || made == self || !format.packed) return ext_moved(&made);
   return PyObject_CallMethod(made, "contiguous", NULL);
 }
 
@@ -65,7 +65,8 @@ EXT_METHOD(tensor, to,
   px_device device = PX_DEVICE_NONE;
   px_dtype dtype = PX_DTYPE_NONE;
   ext_maybe non_blocking = -1, copy = -1;
-  PyObject *memory_format = NULL, *other = NULL;
+  PyObject *other = NULL;
+  ext_format memory_format = {false};
   if (call->kwnames) EXT_BIND(target, device, dtype, non_blocking, copy, memory_format, other);
   to_request to = {PX_DEVICE_NONE, PX_DTYPE_NONE};
   if (target.count > 4)
@@ -94,7 +95,7 @@ EXT_METHOD(tensor, cuda,
            "    non_blocking (bool): a copy from pinned memory does not wait\n") {
   px_device device;
   ext_maybe non_blocking, async_;
-  PyObject *memory_format;
+  ext_format memory_format;
   EXT_BIND(device, non_blocking, memory_format, async_);
   if (async_ >= 0 &&
       PyErr_WarnEx(PyExc_UserWarning,
@@ -112,7 +113,7 @@ EXT_METHOD(tensor, cuda,
 
 EXT_METHOD(tensor, cpu, "(*, memory_format: memory_format | None = None) -> Tensor",
            "The tensor in the host's memory.") {
-  EXT_ARGS(PyObject *, memory_format);
+  EXT_ARGS(ext_format, memory_format);
   return convert_as(self, px_cpu(), PX_DTYPE_NONE, false, false, memory_format);
 }
 
@@ -121,7 +122,7 @@ EXT_METHOD(tensor, cpu, "(*, memory_format: memory_format | None = None) -> Tens
   EXT_CALLABLE_(tensor_##name, "tensor", #name, \
                 "(memory_format: memory_format | None = None) -> Tensor", "to(torch." #name ").", \
                 0) { \
-    PyObject *memory_format; \
+    ext_format memory_format; \
     EXT_BIND(memory_format); \
     return convert_as(self, PX_DEVICE_NONE, dtype, false, false, memory_format); \
   }

@@ -68,6 +68,8 @@ typedef enum ext_kind {
   EXT_KIND_CUDA,       // ext_cuda
   EXT_KIND_GENERATOR,  // px_generator *, borrowed
   EXT_KIND_STREAM,     // px_stream *, borrowed
+  EXT_KIND_FORMAT,     // ext_format
+  EXT_KIND_LAYOUT,     // ext_layout
   EXT_KIND_MODULE,     // struct px_module *, borrowed
   EXT_KIND_REST,       // ext_rest, for *args
 } ext_kind;
@@ -87,6 +89,8 @@ typedef enum ext_kind {
       ext_cuda *: EXT_KIND_CUDA, \
       px_generator **: EXT_KIND_GENERATOR, \
       px_stream **: EXT_KIND_STREAM, \
+      ext_format *: EXT_KIND_FORMAT, \
+      ext_layout *: EXT_KIND_LAYOUT, \
       struct px_module **: EXT_KIND_MODULE, \
       ext_rest *: EXT_KIND_REST)
 typedef struct ext_place {

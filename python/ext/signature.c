@@ -125,14 +125,15 @@ static int to_text(PyObject *object, void *out) {
 static struct {
   const char *word;
   int (*convert)(PyObject *object, void *out);
-} kinds[] = {[EXT_KIND_OBJECT] = {"", to_object},        [EXT_KIND_BOOL] = {"bool", to_bool},
-             [EXT_KIND_MAYBE] = {"bool", to_maybe},      [EXT_KIND_INT] = {"int", to_int},
-             [EXT_KIND_FLOAT] = {"float", to_float},     [EXT_KIND_TEXT] = {"str", to_text},
-             [EXT_KIND_NUMBER] = {"Number", NULL},       [EXT_KIND_INTS] = {"int", NULL},
-             [EXT_KIND_TENSOR] = {"Tensor", NULL},       [EXT_KIND_DTYPE] = {"dtype", NULL},
-             [EXT_KIND_DEVICE] = {"Device", NULL},       [EXT_KIND_CUDA] = {"Device", NULL},
-             [EXT_KIND_GENERATOR] = {"Generator", NULL}, [EXT_KIND_STREAM] = {"Stream", NULL},
-             [EXT_KIND_MODULE] = {"Module", NULL},       [EXT_KIND_REST] = {"", NULL}};
+} kinds[] = {[EXT_KIND_OBJECT] = {"", to_object},         [EXT_KIND_BOOL] = {"bool", to_bool},
+             [EXT_KIND_MAYBE] = {"bool", to_maybe},       [EXT_KIND_INT] = {"int", to_int},
+             [EXT_KIND_FLOAT] = {"float", to_float},      [EXT_KIND_TEXT] = {"str", to_text},
+             [EXT_KIND_NUMBER] = {"Number", NULL},        [EXT_KIND_INTS] = {"int", NULL},
+             [EXT_KIND_TENSOR] = {"Tensor", NULL},        [EXT_KIND_DTYPE] = {"dtype", NULL},
+             [EXT_KIND_DEVICE] = {"Device", NULL},        [EXT_KIND_CUDA] = {"Device", NULL},
+             [EXT_KIND_GENERATOR] = {"Generator", NULL},  [EXT_KIND_STREAM] = {"Stream", NULL},
+             [EXT_KIND_FORMAT] = {"memory_format", NULL}, [EXT_KIND_LAYOUT] = {"layout", NULL},
+             [EXT_KIND_MODULE] = {"Module", NULL},        [EXT_KIND_REST] = {"", NULL}};
 void ext_set_converter(ext_kind kind, int (*convert)(PyObject *object, void *out)) {
   kinds[kind].convert = convert;
 }
@@ -280,6 +281,12 @@ static int set_default(const struct ext_param *param, void *out) {
       break;
     case EXT_KIND_CUDA:
       return kinds[EXT_KIND_CUDA].convert(NULL, out);
+    case EXT_KIND_FORMAT:
+      *(ext_format *)out = (ext_format){false};
+      break;
+    case EXT_KIND_LAYOUT:
+      *(ext_layout *)out = (ext_layout){true};
+      break;
     case EXT_KIND_TEXT:
       *(const char **)out = param->value;
       break;

@@ -193,7 +193,7 @@ def scalar_tensor(s: Number, *, dtype: _C.dtype | None = None, device: Device | 
     tensor(3.)
     """
     return _C.tensor(s, dtype=_C.get_default_dtype() if dtype is None else dtype, device=device,
-                     requires_grad=requires_grad, pin_memory=pin_memory)
+                     requires_grad=requires_grad, pin_memory=pin_memory, layout=layout)
 
 
 def unique(input: _C.Tensor, sorted: bool = True, return_inverse: bool = False,

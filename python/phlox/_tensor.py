@@ -170,7 +170,7 @@ class Tensor:
             data = data.detach().to(device, dtype, copy=True)
             return data.requires_grad_(requires_grad)
         return _C.tensor(data, dtype=dtype, device=device, requires_grad=requires_grad,
-                         pin_memory=pin_memory)
+                         pin_memory=pin_memory, layout=layout)
 
     def new(self, *data: Any, **options: Any) -> Tensor:
         """A tensor of sizes, or of a sequence of values, of this one's type: the form from before

@@ -473,5 +473,63 @@ class Overlaps(Edges):
             self.assertEqual(x.tolist(), [value] * 3)
 
 
+class Looks(Edges):
+    """Layouts, memory formats and names: what Phlox lacks is refused by its name."""
+
+    @each_device
+    def test_channels_last_is_refused_wherever_a_format_is_taken(self):
+        x = torch.ones(2, 3, 4, 5)
+        for last in (torch.channels_last, torch.channels_last_3d):
+            for call in (lambda **how: x.to(**how), lambda **how: x.to(torch.float64, **how), lambda **how: x.contiguous(**how),
+                         lambda **how: x.clone(**how), lambda **how: x.double(**how), lambda **how: x.cpu(**how),
+                         lambda **how: torch.empty(2, 3, 4, 5, **how), lambda **how: torch.empty_like(x, **how),
+                         lambda **how: torch.ones_like(x, **how), lambda **how: nn.Conv2d(1, 1, 1).to(**how)):
+                with self.assertRaisesRegex(NotImplementedError, "memory_format"):
+                    call(memory_format=last)
+
+    @each_device
+    def test_whether_channels_lie_last_is_told_by_strides(self):
+        x, volume = torch.ones(2, 3, 3, 2).permute(0, 3, 1, 2), torch.ones(2, 3, 3, 4, 5).permute(0, 4, 1, 2, 3)
+        plain = torch.ones(2, 2, 3, 3)
+        last, last_3d = torch.channels_last, torch.channels_last_3d
+        self.assertEqual([t.is_contiguous(memory_format=last) for t in (x, plain, volume, torch.ones(2, 2), torch.ones(2, 1, 3, 3))],
+                         [True, False, False, False, True])
+        self.assertEqual([t.is_contiguous(memory_format=last_3d) for t in (volume, x)], [True, False])
+        self.assertEqual([t.is_contiguous() for t in (x, plain)], [False, True])
+        self.assertTrue(plain.is_contiguous(memory_format=torch.contiguous_format))
+
+    @each_device
+    def test_the_formats_and_the_layout_there_are_may_be_named(self):
+        x = torch.ones(2, 3).t()
+        for kept in (torch.preserve_format, None):
+            self.assertEqual(torch.ones_like(x, memory_format=kept).stride(), (1, 3))
+        self.assertEqual(torch.ones_like(x, memory_format=torch.contiguous_format).stride(), (2, 1))
+        self.assertTrue(x.contiguous(memory_format=torch.contiguous_format).is_contiguous())
+        for layout in (torch.strided, None):
+            for made in (torch.ones(2, layout=layout), torch.tensor([1., 1.], layout=layout), torch.ones(2).new_ones(2, layout=layout)):
+                self.assertEqual(made.tolist(), [1, 1])
+
+    @each_device
+    def test_sparse_layouts_and_names_are_refused(self):
+        x = torch.ones(2)
+        for make in (lambda **how: torch.ones(2, **how), lambda **how: torch.zeros_like(x, **how), lambda **how: torch.tensor([1.], **how),
+                     lambda **how: x.new_zeros(2, **how), lambda **how: torch.scalar_tensor(1, **how),
+                     lambda **how: x.new_tensor([1], **how), lambda **how: torch.arange(3, **how)):
+            self.refuses(NotImplementedError, "layout=torch.sparse_coo is not implemented in Phlox", make, layout=torch.sparse_coo)
+            with self.assertRaisesRegex(TypeError, "must be torch.layout, not str"):
+                make(layout="strided")
+        for make in (lambda **how: torch.ones(2, **how), lambda **how: torch.tensor([1.], **how)):
+            self.refuses(NotImplementedError, "named tensors (names=) are not implemented in Phlox", make, names=("a",))
+            self.assertEqual(make(names=None).dim(), 1)
+
+    def test_ops_that_make_no_tensor_of_their_own_take_no_looks(self):
+        for name, value in (("layout", torch.strided), ("names", ("a",)), ("memory_format", torch.preserve_format)):
+            for call in (torch.ones(2).sum, torch.ones(2).add, torch.ones(2).exp):
+                with self.assertRaisesRegex(TypeError, "unexpected keyword|invalid combination|missing"):
+                    call(**{name: value})
+        self.refuses(TypeError, "empty(): argument 'memory_format' must be torch.memory_format, not str", torch.empty, 2,
+                     memory_format="channels_last")
+
+
 if __name__ == "__main__":
     unittest.main()
