@@ -37,6 +37,11 @@ class Broken(Squares):
         return i
 
 
+class AtOnce(Squares):
+    def __getitems__(self, indices):
+        return [-i for i in indices]
+
+
 class Dying(Squares):
     def __getitem__(self, i):
         if i == 2:
@@ -373,6 +378,50 @@ class Workers(unittest.TestCase):
                 list(DataLoader(dataset, num_workers=1, multiprocessing_context="spawn"))
             gc.collect()
         unraisable.assert_not_called()
+
+
+class AsPyTorch(unittest.TestCase):
+    def test_an_order_without_end_begins_at_once(self):
+        order = iter(RandomSampler(range(3), replacement=True, num_samples=10**10))
+        self.assertIn(next(order), (0, 1, 2))
+        self.assertIn(next(iter(RandomSampler(range(3), num_samples=10**10))), (0, 1, 2))
+
+    def test_orders_drawn_some_at_a_time_are_the_same(self):
+        from phlox.utils.data import sampler
+        for replacement, count in ((True, 100), (True, 64), (False, 10), (False, 14), (False, 3)):
+            for seeded in (True, False):
+                runs = []
+                for at_once in (1 << 20, 0):
+                    torch.manual_seed(5)
+                    generator = torch.Generator().manual_seed(3) if seeded else None
+                    with mock.patch.object(sampler, "_AT_ONCE", at_once):
+                        runs.append(list(RandomSampler(range(5), replacement, count, generator)))
+                    runs.append(torch.rand(2, generator=generator).tolist())
+                self.assertEqual(runs[:2], runs[2:], (replacement, count, seeded))
+
+    def test_a_dataset_is_asked_for_a_batch_at_once(self):
+        for dataset in (AtOnce(6), Subset(AtOnce(6), range(6))):
+            for workers in (0, 1):
+                loader = DataLoader(dataset, 3, num_workers=workers)
+                self.assertEqual([b.tolist() for b in loader], [[0, -1, -2], [-3, -4, -5]])
+        self.assertEqual(Subset(range(10), [5, 7]).__getitems__([1, 0]), [7, 5])
+
+    def test_without_batches_items_are_converted(self):
+        data = TensorDataset(torch.arange(2), torch.ones(2))
+        for workers in (0, 1):
+            self.assertEqual([(type(item), len(item)) for item in DataLoader(data, batch_size=None, num_workers=workers)], [(list, 2)] * 2)
+        convert = DataLoader(data, batch_size=None).collate_fn
+        self.assertEqual(convert(({"a": (1, "text")}, Pair(1, 2), b"x", None)), [{"a": [1, "text"]}, Pair(1, 2), b"x", None])
+
+    @unittest.skipUnless(torch.cuda.is_available(), "wants a device")
+    def test_datasets_and_generators_may_live_on_devices(self):
+        data = TensorDataset(torch.arange(8.0, device="cuda"), torch.arange(8, device="cuda"))
+        for loader in (DataLoader(data, 4, shuffle=True), DataLoader(random_split(data, [6, 2])[0], 4)):
+            x, y = next(iter(loader))
+            self.assertTrue(x.is_cuda and y.is_cuda and torch.equal(x.long(), y) and len(x) == 4)
+        generator = torch.Generator("cuda").manual_seed(1)
+        orders = [sorted(torch.cat([y for _, y in DataLoader(data, 3, shuffle=True, generator=generator)]).tolist()) for _ in range(2)]
+        self.assertEqual(orders, [list(range(8))] * 2)
 
 
 if __name__ == "__main__":

@@ -60,8 +60,20 @@ def _collate_sequences(first, items):
 
 
 def default_convert(data: Any) -> Any:
-    """Makes a tensor of a NumPy array; everything else stays what it is."""
-    return torch.as_tensor(data) if _is_numpy(data) else data
+    """Makes tensors of NumPy arrays, also within mappings and sequences; what else they hold stays
+    what it is. Tuples become lists.
+
+        >>> default_convert((torch.tensor(1), "a", [2]))
+        [tensor(1), 'a', [2]]
+    """
+    if _is_numpy(data):
+        return torch.as_tensor(data) if data.dtype.kind in "biuf" else data
+    if isinstance(data, Mapping):
+        return _like(data, {key: default_convert(value) for key, value in data.items()})
+    if not isinstance(data, Sequence) or isinstance(data, (str, bytes)):
+        return data
+    items = [default_convert(item) for item in data]
+    return type(data)(*items) if hasattr(data, "_fields") else items
 
 
 def pin_memory(batch: Any) -> Any:

@@ -10,7 +10,7 @@ from itertools import islice
 import phlox as torch
 from phlox import _C
 
-from ._collate import default_collate, pin_memory
+from ._collate import default_collate, default_convert, pin_memory
 from .dataset import IterableDataset, whole_batch
 from .sampler import BatchSampler, RandomSampler, SequentialSampler
 
@@ -25,8 +25,7 @@ worker_info = None  # in a worker process: what get_worker_info() gives
 def fetch(dataset, collate, batched, index):
     """What a pass does for one index, or one list of indices. `collate` None: the default."""
     if not batched:
-        item = dataset[index]
-        return item if collate is None else collate(item)
+        return (collate or default_convert)(dataset[index])
     batch = whole_batch(dataset, index) if collate is None else None
     if batch is not None:
         return batch
@@ -39,7 +38,7 @@ def take(items, size, drop_last, collate):
     """The next batch of an iterator over items (size None: the next item); StopIteration at the
     end."""
     if size is None:
-        return next(items)
+        return (collate or default_convert)(next(items))
     batch = list(islice(items, size))
     if not batch or (drop_last and len(batch) < size):
         raise StopIteration
@@ -186,8 +185,9 @@ class DataLoader:
 
     @property
     def collate_fn(self) -> Callable[[list[Any]], Any]:
-        """The function that makes a batch of a list of items."""
-        return self._collate or default_collate
+        """The function that makes a batch of a list of items, or, with batch_size None, of one."""
+        batched = self.batch_sampler is not None or self.batch_size is not None
+        return self._collate or (default_collate if batched else default_convert)
 
     @property
     def _indices(self):
@@ -214,7 +214,7 @@ class DataLoader:
             warnings.warn("'pin_memory' argument is set as true but no accelerator is found, then "
                           "device pinned memory won't be used.", stacklevel=2)
         # Drawn at the start of every pass: the order of a seeded run depends on it.
-        seed = _C._draw_seed(self.generator)
+        seed = _draw_seed(self.generator)
         if not self.num_workers:
             return _Pass(self)
         from . import _workers
@@ -224,6 +224,13 @@ class DataLoader:
         if self.persistent_workers:
             self._pool = started
         return started
+
+
+def _draw_seed(generator):
+    if generator is None or generator.device.type == "cpu":
+        return _C._draw_seed(generator)
+    return torch.empty((), dtype=torch.int64, device=generator.device).random_(
+        generator=generator).item()
 
 
 def get_worker_info() -> Any:

@@ -75,6 +75,12 @@ class Subset(Dataset):
             return self.dataset[[self.indices[i] for i in index]]
         return self.dataset[self.indices[index]]
 
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """The items at several indices, asked for at once where the dataset can give them so."""
+        wanted = [self.indices[i] for i in indices]
+        get_all = getattr(self.dataset, "__getitems__", None)
+        return get_all(wanted) if get_all else [self.dataset[i] for i in wanted]
+
     def __len__(self) -> int:
         return len(self.indices)
 

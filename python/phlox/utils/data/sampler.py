@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+_AT_ONCE = 1 << 20  # indices that are drawn before the first is given
+
+
 def _check_count(name, count):
     if not isinstance(count, int) or isinstance(count, bool) or count <= 0:
         raise ValueError(f"{name} should be a positive integer value, but got {name}={count}")
@@ -71,8 +74,24 @@ class RandomSampler(Sampler):
         return len(self.data_source) if self._num_samples is None else self._num_samples
 
     def __iter__(self) -> Iterator[int]:
-        return iter(_C._random_order(len(self.data_source), self.num_samples, self.replacement,
-                                     self.generator))
+        length, count = len(self.data_source), self.num_samples
+        device = self.generator.device if self.generator else None
+        if count <= _AT_ONCE and (device is None or device.type == "cpu"):
+            return iter(_C._random_order(length, count, self.replacement, self.generator))
+        return self._some_at_a_time(length, count)
+
+    def _some_at_a_time(self, length, count):
+        generator = self.generator
+        if generator is None:
+            generator = torch.Generator()
+            generator.manual_seed(_C._draw_seed(None))
+        options = {"generator": generator, "device": generator.device}
+        if self.replacement:
+            for done in range(0, count, 32):
+                yield from torch.randint(length, (min(32, count - done),), **options).tolist()
+            return
+        for done in range(0, count + 1, length):  # an order of which nothing is left is drawn too
+            yield from torch.randperm(length, **options).tolist()[:count - done]
 
     def __len__(self) -> int:
         return self.num_samples
