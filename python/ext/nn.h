@@ -28,13 +28,33 @@ typedef struct ext_module_object {
   XX(HOOKS, _forward_pre_hooks) XX(HOOKS, _forward_hooks) \
   XX(HOOKS, _backward_pre_hooks) XX(HOOKS, _backward_hooks) \
   XX(EXTRA_REPR, extra_repr) \
-  XX(TRAIN, train)
+  XX(TRAIN, train) \
+  XX(APPLY, _apply) \
+  XX(SAVE, state_dict) XX(SAVE, _save_to_state_dict) XX(SAVE, get_extra_state) \
+  XX(SAVE, _state_dict_pre_hooks) XX(SAVE, _state_dict_hooks) \
+  XX(LOAD, _load_from_state_dict) XX(LOAD, set_extra_state) \
+  XX(LOAD, _load_state_dict_pre_hooks) XX(LOAD, _load_state_dict_post_hooks) \
+  XX(VERSION, _version) \
+  XX(PARAMETERS, parameters) XX(NAMED_PARAMETERS, named_parameters) \
+  XX(NAMED_BUFFERS, named_buffers) XX(NAMED_MODULES, named_modules) \
+  XX(NAMED_CHILDREN, named_children) \
+  XX(REGISTER, register_parameter) XX(REGISTER, register_buffer)
 // clang-format on
 enum {
   EXT_HEARS_FORWARD = 1,
   EXT_HEARS_HOOKS = 2,
   EXT_HEARS_EXTRA_REPR = 4,
   EXT_HEARS_TRAIN = 8,
+  EXT_HEARS_APPLY = 16,
+  EXT_HEARS_SAVE = 32,
+  EXT_HEARS_LOAD = 64,
+  EXT_HEARS_VERSION = 128,
+  EXT_HEARS_PARAMETERS = 256,
+  EXT_HEARS_NAMED_PARAMETERS = 512,
+  EXT_HEARS_NAMED_BUFFERS = 1024,
+  EXT_HEARS_NAMED_MODULES = 2048,
+  EXT_HEARS_NAMED_CHILDREN = 4096,
+  EXT_HEARS_REGISTER = 8192,
 };
 
 // What is known of a type of modules.
@@ -83,6 +103,10 @@ PyObject *ext_module_wrap(px_module *module);
 PyObject *ext_module_over(PyTypeObject *type, px_module *module_take);
 // Gives the object an empty px_module of its class's kind.
 int ext_module_begin(PyObject *self);
+// What goes into an entry ("parameter", "buffer", "module"): the value, or what a program's hook
+// for all registrations gives in its place. New reference.
+PyObject *ext_module_registered(PyObject *self, const char *sort, const char *name,
+                                PyObject *value);
 // Registers a child and keeps its object.
 int ext_module_put_child(PyObject *self, const char *name, PyObject *child);
 // Fails where Module.__init__ has not run.

@@ -12,9 +12,10 @@ typedef struct protocol_row {
   const char *name;
   unsigned bit;
   PyObject *word;     // the name, interned
-  PyCFunction plain;  // the library's own method
+  PyObject *own;      // what Module has by this name, if that is not a method of C
+  PyCFunction plain;  // the method of C
 } protocol_row;
-#define ROW(bit, name) {#name, EXT_HEARS_##bit, NULL, NULL},
+#define ROW(bit, name) {#name, EXT_HEARS_##bit, NULL, NULL, NULL},
 static protocol_row rows[] = {EXT_MODULE_PROTOCOL(ROW)};
 
 static ext_module_base base;
@@ -63,8 +64,8 @@ int ext_module_know(PyTypeObject *type, const px_module_kind *native) {
 }
 
 static bool is_plain(const protocol_row *row, PyObject *found) {
-  return found && Py_IS_TYPE(found, &PyMethodDescr_Type) &&
-         ((PyMethodDescrObject *)found)->d_method->ml_meth == row->plain;
+  return found == row->own || (found && Py_IS_TYPE(found, &PyMethodDescr_Type) &&
+                               ((PyMethodDescrObject *)found)->d_method->ml_meth == row->plain);
 }
 
 // Module.__getattr__ is a method, for super().__getattr__(name) in classes that have their own. It
@@ -84,7 +85,7 @@ static void look_again(ext_module_class *class) {
   if (!base.type) return;  // at the start, when Module is being made
   class->patched = 0;
   for (int i = 0; i < EXT_LENGTH(rows); i++)
-    if (rows[i].plain && !is_plain(&rows[i], _PyType_Lookup(class->type, rows[i].word)))
+    if (!is_plain(&rows[i], _PyType_Lookup(class->type, rows[i].word)))
       class->patched |= rows[i].bit;
   class->kind.repr_fn = class->patched & EXT_HEARS_EXTRA_REPR ? base.extra_repr
                         : class->native                       ? class->native->repr_fn
@@ -165,6 +166,8 @@ int ext_module_protocol(const ext_module_base *given) {
     PyObject *own = rows[i].word ? PyDict_GetItem(base.type->tp_dict, rows[i].word) : NULL;
     if (own && Py_IS_TYPE(own, &PyMethodDescr_Type))
       rows[i].plain = ((PyMethodDescrObject *)own)->d_method->ml_meth;
+    else
+      rows[i].own = Py_XNewRef(own);
   }
   return PyErr_Occurred() || !ext_module_class_of(base.type) ? -1 : 0;
 }

@@ -41,8 +41,11 @@ EXT_METHOD(module, register_parameter, "(name: str, param: Parameter | None) -> 
     EXT_FAIL(PyExc_TypeError,
              "cannot assign '%s' object to parameter '%s' (torch.nn.Parameter or None required)",
              given, text);
-  return ext_none(
-      px_module_register_parameter(ext_module(self), text, param ? ext_tensor(param) : NULL));
+  EXT_OWNED *put =
+      param ? ext_module_registered(self, "parameter", text, param) : Py_NewRef(Py_None);
+  if (!put || (put != Py_None && !ext_need_tensor(put, "register_parameter", "param"))) return NULL;
+  return ext_none(px_module_register_parameter(ext_module(self), text,
+                                               put == Py_None ? NULL : ext_tensor(put)));
 }
 
 EXT_METHOD(module, register_buffer,
@@ -62,8 +65,10 @@ EXT_METHOD(module, register_buffer,
              ext_type_name(tensor), text);
   if (is_taken(self, name, PX_ENTRY_BUFFER))
     EXT_FAIL(PyExc_KeyError, "attribute '%s' already exists", text);
+  EXT_OWNED *put = ext_module_registered(self, "buffer", text, tensor ? tensor : Py_None);
+  if (!put || (put != Py_None && !ext_need_tensor(put, "register_buffer", "tensor"))) return NULL;
   return ext_none(px_module_register_buffer(ext_module(self), text,
-                                            tensor ? ext_tensor(tensor) : NULL, persistent));
+                                            put == Py_None ? NULL : ext_tensor(put), persistent));
 }
 
 EXT_METHOD(module, add_module, "(name: str, module: Module | None) -> None",
@@ -94,6 +99,20 @@ static px_status gather(const char *name, const px_module_entry *entry, px_modul
   return status < 0 ? ext_foreign() : PX_OK;
 }
 
+// What parameters() gives where a class has named_parameters of its own: the second of each pair.
+static PyObject *seconds(PyObject *pairs_take) {
+  EXT_OWNED *pairs = pairs_take;
+  return pairs ? ext_module_python("seconds", pairs, NULL) : NULL;
+}
+
+// Entries with their names where a class says itself which modules there are.
+static PyObject *named_members(PyObject *self, int sort, const char *prefix, bool recurse,
+                               bool duplicates) {
+  EXT_OWNED *how =
+      Py_BuildValue("(isNN)", sort, prefix, PyBool_FromLong(recurse), PyBool_FromLong(!duplicates));
+  return how ? ext_module_python("named_members", self, how) : NULL;
+}
+
 static PyObject *walk(PyObject *self, int sorts, const char *prefix, bool recurse, bool named,
                       bool duplicates) {
   READY(self);
@@ -105,12 +124,15 @@ static PyObject *walk(PyObject *self, int sorts, const char *prefix, bool recurs
 }
 
 // parameters and buffers, and the same with names, differ in the sort of entries alone.
-#define WALK(name, what, sort) \
+#define WALK(name, what, sort, heard) \
   EXT_METHOD(module, name, "(recurse: bool = True) -> Iterator[" what "]", \
              "The module's " #name \
              ", and, with recurse, those of the modules below; each once.") { \
     bool recurse; \
     EXT_BIND(recurse); \
+    if (ext_module_hears(self) & (heard | EXT_HEARS_NAMED_MODULES)) \
+      return seconds( \
+          PyObject_CallMethod(self, "named_" #name, "sN", "", PyBool_FromLong(recurse))); \
     return walk(self, sort, "", recurse, false, false); \
   } \
   EXT_METHOD(module, named_##name, \
@@ -120,13 +142,18 @@ static PyObject *walk(PyObject *self, int sorts, const char *prefix, bool recurs
     const char *prefix; \
     bool recurse, remove_duplicate; \
     EXT_BIND(prefix, recurse, remove_duplicate); \
+    if (ext_module_hears(self) & EXT_HEARS_NAMED_MODULES) \
+      return named_members(self, sort, prefix, recurse, !remove_duplicate); \
     return walk(self, sort, prefix, recurse, true, !remove_duplicate); \
   }
-WALK(parameters, "Parameter", PX_ENTRY_PARAMETER)
-WALK(buffers, "Tensor", PX_ENTRY_BUFFER)
+WALK(parameters, "Parameter", PX_ENTRY_PARAMETER, EXT_HEARS_NAMED_PARAMETERS)
+WALK(buffers, "Tensor", PX_ENTRY_BUFFER, EXT_HEARS_NAMED_BUFFERS)
 
-EXT_GIVES(module, modules, "Iterator[Module]", walk(self, PX_ENTRY_MODULE, "", true, false, false),
-          "The module and all below it, each once.");
+EXT_METHOD0(module, modules, "Iterator[Module]", "The module and all below it, each once.") {
+  if (ext_module_hears(self) & EXT_HEARS_NAMED_MODULES)
+    return seconds(PyObject_CallMethod(self, "named_modules", NULL));
+  return walk(self, PX_ENTRY_MODULE, "", true, false, false);
+}
 EXT_METHOD(module, named_modules,
            "(memo: set | None = None, prefix: str = '', remove_duplicate: bool = True) -> "
            "Iterator[tuple[str, Module]]",
@@ -154,7 +181,11 @@ static PyObject *child_list(PyObject *self, bool named) {
   return list && seen ? PyObject_GetIter(list) : NULL;
 }
 
-EXT_GIVES(module, children, "Iterator[Module]", child_list(self, false), "The module's children.");
+EXT_METHOD0(module, children, "Iterator[Module]", "The module's children.") {
+  if (ext_module_hears(self) & EXT_HEARS_NAMED_CHILDREN)
+    return seconds(PyObject_CallMethod(self, "named_children", NULL));
+  return child_list(self, false);
+}
 EXT_GIVES(module, named_children, "Iterator[tuple[str, Module]]", child_list(self, true),
           "Names and children.");
 
@@ -176,18 +207,34 @@ EXT_METHOD(module, get_submodule, "(target: str) -> Module",
 EXT_METHOD(module, apply, "(fn: Callable[[Module], None]) -> Self",
            "Calls a function with every module below this one, and then with it.") {
   EXT_ARGS(PyObject *, fn);
-  PyObject *name, *child;
-  Py_ssize_t at = 0;
-  while (PyDict_Next(((ext_module_object *)self)->children, &at, &name, &child)) {
-    if (child == Py_None) continue;
-    EXT_OWNED *done = PyObject_CallMethod(child, "apply", "O", fn);
+  EXT_OWNED *children = PyObject_CallMethod(self, "children", NULL);
+  EXT_OWNED *list = children ? PySequence_List(children) : NULL;
+  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list); i++) {
+    EXT_OWNED *done = PyObject_CallMethod(PyList_GET_ITEM(list, i), "apply", "O", fn);
     if (!done) return NULL;
   }
+  if (!list) return NULL;
   EXT_OWNED *result = PyObject_CallOneArg(fn, self);
   return result ? Py_NewRef(self) : NULL;
 }
 
-// ---- modes. Subclasses may override train, so it goes through the children's own method.
+// ---- modes
+
+// A child whose class has a train of its own is asked to train.
+static int set_mode(PyObject *self, PyObject *mode) {
+  EXT_OWNED *children = PyDict_Values(((ext_module_object *)self)->children);
+  if (!children || Py_EnterRecursiveCall(" in train()")) return -1;
+  px_module_set_training(ext_module(self), mode == Py_True);
+  int status = 0;
+  for (Py_ssize_t i = 0; status == 0 && i < PyList_GET_SIZE(children); i++) {
+    PyObject *child = PyList_GET_ITEM(children, i);
+    bool asked = child != Py_None && ext_module_hears(child) & EXT_HEARS_TRAIN;
+    EXT_OWNED *done = asked ? PyObject_CallMethod(child, "train", "O", mode) : NULL;
+    if (child != Py_None) status = !asked ? set_mode(child, mode) : done ? 0 : -1;
+  }
+  Py_LeaveRecursiveCall();
+  return status;
+}
 
 EXT_METHOD(module, train, "(mode: bool = True) -> Self",
            "Puts the module and all below it into training mode, or out of it.") {
@@ -195,25 +242,23 @@ EXT_METHOD(module, train, "(mode: bool = True) -> Self",
   if (mode && !PyBool_Check(mode))
     EXT_FAIL(PyExc_ValueError, "training mode is expected to be boolean");
   READY(self);
-  px_module_set_training(ext_module(self), mode != Py_False);
-  PyObject *name, *child;
-  Py_ssize_t at = 0;
-  while (PyDict_Next(((ext_module_object *)self)->children, &at, &name, &child)) {
-    EXT_OWNED *done = child == Py_None
-                          ? Py_NewRef(child)
-                          : PyObject_CallMethod(child, "train", "O", mode ? mode : Py_True);
-    if (!done) return NULL;
-  }
-  return Py_NewRef(self);
+  return set_mode(self, mode ? mode : Py_True) < 0 ? NULL : Py_NewRef(self);
 }
 
 EXT_GIVES(module, eval, "Self", PyObject_CallMethod(self, "train", "O", Py_False),
           "Puts the module and all below it out of training mode.");
 
+// A class that says itself which its parameters are.
+enum {
+  SAYS_PARAMETERS = EXT_HEARS_PARAMETERS | EXT_HEARS_NAMED_PARAMETERS | EXT_HEARS_NAMED_MODULES
+};
+
 EXT_METHOD(module, requires_grad_, "(requires_grad: bool = True) -> Self",
            "Says of all parameters whether gradients are wanted.") {
   EXT_ARGS(bool, requires_grad);
   READY(self);
+  if (ext_module_hears(self) & SAYS_PARAMETERS)
+    return ext_module_python("require_grad", self, requires_grad ? Py_True : Py_False);
   EXT_TRY(px_module_requires_grad(ext_module(self), requires_grad));
   return Py_NewRef(self);
 }
@@ -232,6 +277,8 @@ EXT_METHOD(module, zero_grad, "(set_to_none: bool = True) -> None",
            "Lets go of the gradients of all parameters, or fills them with zeros.") {
   EXT_ARGS(bool, set_to_none);
   READY(self);
+  if (ext_module_hears(self) & SAYS_PARAMETERS)
+    return ext_module_python("zero_grads", self, set_to_none ? Py_True : Py_False);
   px_module *m = ext_module(self);
   return ext_none(set_to_none
                       ? px_module_zero_grad(m)
@@ -240,8 +287,33 @@ EXT_METHOD(module, zero_grad, "(set_to_none: bool = True) -> None",
 
 // ---- moves
 
+EXT_METHOD(module, _apply, "(fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self",
+           "Puts what a function gives for each parameter, gradient and buffer in its place. Moves "
+           "call it where\na class below has another.") {
+  PyObject *fn;
+  bool recurse;
+  EXT_BIND(fn, recurse);
+  READY(self);
+  EXT_OWNED *how = PyTuple_Pack(2, fn, recurse ? Py_True : Py_False);
+  return how ? ext_module_python("apply_own", self, how) : NULL;
+}
+
+// By the _apply of the modules.
+static PyObject *move_by_apply(PyObject *self, px_dtype dtype, px_device device,
+                               bool non_blocking) {
+  EXT_OWNED *to = PyTuple_New(3);
+  if (!to) return NULL;
+  PyTuple_SET_ITEM(to, 0, ext_dtype(dtype));
+  PyTuple_SET_ITEM(
+      to, 1, px_device_equal(device, PX_DEVICE_NONE) ? Py_NewRef(Py_None) : ext_device(device));
+  PyTuple_SET_ITEM(to, 2, PyBool_FromLong(non_blocking));
+  return ext_module_python("move", self, to);
+}
+
 static PyObject *move(PyObject *self, px_dtype dtype, px_device device, bool non_blocking) {
   READY(self);
+  int applies = ext_module_any_hears(self, EXT_HEARS_APPLY);
+  if (applies) return applies < 0 ? NULL : move_by_apply(self, dtype, device, non_blocking);
   EXT_WAIT(px_module_to(ext_module(self), dtype, device, non_blocking));
   return Py_NewRef(self);
 }

@@ -283,8 +283,24 @@ int ext_module_ready(PyObject *self, const char *what) {
   EXT_FAIL_INT(PyExc_AttributeError, "cannot assign %s before Module.__init__() call", what);
 }
 
-int ext_module_put_child(PyObject *self, const char *name, PyObject *child) {
+static bool registrations_watched;
+EXT_FUNCTION0(torch, _watch_registrations, "None",
+              "From now on what modules register is shown to the hooks for it.") {
+  registrations_watched = true;
+  Py_RETURN_NONE;
+}
+
+PyObject *ext_module_registered(PyObject *self, const char *sort, const char *name,
+                                PyObject *value) {
+  if (!registrations_watched) return Py_NewRef(value);
+  EXT_OWNED *what = Py_BuildValue("(ssO)", sort, name, value);
+  return what ? ext_module_python("registered", self, what) : NULL;
+}
+
+int ext_module_put_child(PyObject *self, const char *name, PyObject *given) {
   if (ext_module_ready(self, "module") < 0) return -1;
+  EXT_OWNED *child = ext_module_registered(self, "module", name, given ? given : Py_None);
+  if (!child) return -1;
   bool none = ext_is_none(child);
   if (!none && !ext_is_module(child))
     EXT_FAIL_INT(PyExc_TypeError, "%s is not a Module subclass", ext_type_name(child));
@@ -385,7 +401,9 @@ static PyObject *hook_dict(PyObject *self, PyObject *name) {
                                       "_backward_hooks",
                                       "_state_dict_pre_hooks",
                                       "_state_dict_hooks",
+                                      "_state_dict_hooks_without_result",
                                       "_load_state_dict_pre_hooks",
+                                      "_load_state_dict_pre_hooks_of_module",
                                       "_load_state_dict_post_hooks"};
   if (PyUnicode_CompareWithASCIIString(name, "_is_full_backward_hook") == 0) Py_RETURN_NONE;
   int i = 0;
@@ -448,9 +466,28 @@ static int make_way(PyObject *self, const char *name, px_entry_sort sort) {
 }
 static int assign_parameter(PyObject *self, const char *name, PyObject *value) {
   if (make_way(self, name, PX_ENTRY_PARAMETER) < 0) return -1;
+  if (value != Py_None && (registrations_watched || ext_module_hears(self) & EXT_HEARS_REGISTER)) {
+    EXT_OWNED *none = PyObject_CallMethod(self, "register_parameter", "sO", name, value);
+    return none ? 0 : -1;
+  }
   EXT_TRY_INT(px_module_register_parameter(ext_module(self), name,
                                            value == Py_None ? NULL : ext_tensor(value)));
   return 0;
+}
+
+// nn.Buffer makes tensors that become buffers where they are assigned.
+static bool is_made_buffer(PyObject *value) {
+  PyObject *dict = ext_is_tensor(value) ? ((ext_tensor_object *)value)->dict : NULL;
+  return dict && PyDict_GetItemString(dict, "_is_buffer") == Py_True;
+}
+
+static int assign_made_buffer(PyObject *self, const char *name, PyObject *value) {
+  if (make_way(self, name, PX_ENTRY_BUFFER) < 0) return -1;
+  EXT_OWNED *persistent = PyObject_GetAttrString(value, "persistent");
+  EXT_OWNED *none =
+      persistent ? PyObject_CallMethod(self, "register_buffer", "sOO", name, value, persistent)
+                 : NULL;
+  return none ? 1 : -1;
 }
 
 static int assign_child(PyObject *self, const char *name, PyObject *value) {
@@ -482,8 +519,11 @@ static int assign_known(PyObject *self, const char *name, PyObject *value) {
                  "cannot assign '%s' as buffer '%s' (torch.nn.Buffer, torch.Tensor or None "
                  "expected)",
                  given, name);
-  EXT_TRY_INT(px_module_register_buffer(
-      ext_module(self), name, value == Py_None ? NULL : ext_tensor(value), entry.persistent));
+  if (is_made_buffer(value)) return assign_made_buffer(self, name, value);
+  EXT_OWNED *put = ext_module_registered(self, "buffer", name, value);
+  if (!put || (put != Py_None && !ext_need_tensor(put, name, "buffer"))) return -1;
+  EXT_TRY_INT(px_module_register_buffer(ext_module(self), name,
+                                        put == Py_None ? NULL : ext_tensor(put), entry.persistent));
   return 1;
 }
 
@@ -541,6 +581,7 @@ static int module_setattr(PyObject *self, PyObject *name, PyObject *value) {
   if (PyObject_TypeCheck(value, ext_ParameterType)) return assign_parameter(self, text, value);
   if (ext_is_module(value)) return assign_child(self, text, value);
   int done = assign_known(self, text, value);
+  if (!done && is_made_buffer(value)) done = assign_made_buffer(self, text, value);
   if (!done) done = assign_attribute(self, text, value);
   if (done) return done < 0 ? -1 : 0;
   if (warn_moved_parameter(self, text, value) < 0) return -1;

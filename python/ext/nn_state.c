@@ -13,30 +13,6 @@ static PyObject *dict_of(const px_dict *state) {
   return dict;
 }
 
-// What modules of Python classes keep beside tensors: `put` with get_extra_state's value, or take
-// set_extra_state's from `state`, which loses it.
-static int each_extra(PyObject *self, const char *prefix, PyObject *state, bool put) {
-  EXT_OWNED *key = PyUnicode_FromFormat("%s_extra_state", prefix);
-  PyObject *name, *child;
-  Py_ssize_t at = 0;
-  if (!key) return -1;
-  if (put && PyObject_HasAttrString(self, "get_extra_state")) {
-    EXT_OWNED *value = PyObject_CallMethod(self, "get_extra_state", NULL);
-    if (!value || PyObject_SetItem(state, key, value) < 0) return -1;
-  }
-  if (!put && PyDict_Contains(state, key) && PyObject_HasAttrString(self, "set_extra_state")) {
-    EXT_OWNED *done = PyObject_CallMethod(self, "set_extra_state", "O", PyDict_GetItem(state, key));
-    if (!done || PyDict_DelItem(state, key) < 0) return -1;
-  }
-  while (PyDict_Next(((ext_module_object *)self)->children, &at, &name, &child)) {
-    if (child == Py_None) continue;
-    EXT_OWNED *below = PyUnicode_FromFormat("%s%U.", prefix, name);
-    const char *text = below ? PyUnicode_AsUTF8(below) : NULL;
-    if (!text || each_extra(child, text, state, put) < 0) return -1;
-  }
-  return 0;
-}
-
 // Puts the parameters and buffers themselves where `dict` has what they hold.
 static px_status put_itself(const char *name, const px_module_entry *entry, px_module *owner,
                             void *dict) {
@@ -59,6 +35,13 @@ EXT_METHOD(module, state_dict,
   const char *prefix;
   bool keep_vars;
   EXT_BIND(destination, prefix, keep_vars);
+  int own = ext_module_any_hears(self, EXT_HEARS_SAVE | EXT_HEARS_VERSION);
+  if (own < 0) return NULL;
+  if (own || (destination && PyObject_HasAttrString(destination, "_metadata"))) {
+    EXT_OWNED *how = Py_BuildValue("(OsO)", destination ? destination : Py_None, prefix,
+                                   keep_vars ? Py_True : Py_False);
+    return how ? ext_module_python("save", self, how) : NULL;
+  }
   char bare[256];  // PyTorch's prefix ends in a dot, the core's does not
   size_t length = strlen(prefix);
   snprintf(bare, sizeof bare, "%.*s",
@@ -70,7 +53,6 @@ EXT_METHOD(module, state_dict,
   if (keep_vars)
     EXT_TRY(px_module_each(ext_module(self), PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, bare, true, true,
                            put_itself, dict));
-  if (each_extra(self, prefix, dict, true) < 0) return NULL;
   if (ext_is_none(destination)) return ext_moved(&dict);
   EXT_OWNED *none = PyObject_CallMethod(destination, "update", "O", dict);
   return none ? Py_NewRef(destination) : NULL;
@@ -142,6 +124,18 @@ static int keys_ready(void) {
   return 0;
 }
 
+// Where classes have methods of their own for it, or hooks.
+static PyObject *load_by_methods(PyObject *self, PyObject *state, bool strict, bool assign) {
+  PyObject *keys = PyStructSequence_New(&keys_type);
+  if (!keys) return NULL;
+  for (int i = 0; i < 2; i++) PyStructSequence_SET_ITEM(keys, i, PyList_New(0));
+  EXT_OWNED *how =
+      Py_BuildValue("(ONNO)", state, PyBool_FromLong(strict), PyBool_FromLong(assign), keys);
+  EXT_OWNED *done = how ? ext_module_python("load", self, how) : NULL;
+  if (!done) Py_CLEAR(keys);
+  return keys;
+}
+
 EXT_METHOD(module, load_state_dict,
            "(state_dict: Mapping[str, Tensor], strict: bool = True, assign: bool = False) -> "
            "tuple[list[str], list[str]]",
@@ -159,11 +153,14 @@ EXT_METHOD(module, load_state_dict,
   if (!PyMapping_Check(state_dict) || !PyObject_HasAttrString(state_dict, "items"))
     EXT_FAIL(PyExc_TypeError, "Expected state_dict to be dict-like, got %R.",
              (PyObject *)Py_TYPE(state_dict));
+  if (keys_ready() < 0) return NULL;
+  int heard = ext_module_any_hears(self, EXT_HEARS_LOAD | EXT_HEARS_VERSION);
+  if (heard) return heard < 0 ? NULL : load_by_methods(self, state_dict, strict, assign);
   EXT_OWNED *given = PyDict_New();
   EXT_TRY(px_dict_new(&state));
   EXT_TRY(px_module_state_dict(&own, ext_module(self), ""));
-  if (!given || PyDict_Update(given, state_dict) < 0 || each_extra(self, "", given, false) < 0 ||
-      dict_from(self, state, own, given) < 0 || keys_ready() < 0)
+  if (!given || PyDict_Update(given, state_dict) < 0 || dict_from(self, state, own, given) < 0 ||
+      keys_ready() < 0)
     return NULL;
   EXT_WAIT(px_module_load_state_dict(ext_module(self), state, strict));
   if (assign)
@@ -177,6 +174,31 @@ EXT_METHOD(module, load_state_dict,
   if (!missing || !unexpected) Py_CLEAR(keys);
   return keys;
 }
+
+EXT_METHOD(module, _save_to_state_dict, "(destination: dict, prefix: str, keep_vars: bool) -> None",
+           "Puts what the module itself has into a state dict; classes override it.") {
+  EXT_ARGS(PyObject *, destination, prefix, keep_vars);
+  EXT_OWNED *how = PyTuple_Pack(3, destination, prefix, keep_vars);
+  return how ? ext_module_python("save_own", self, how) : NULL;
+}
+EXT_METHOD(module, _load_from_state_dict,
+           "(state_dict: dict, prefix: str, local_metadata: dict, strict: bool, missing_keys: "
+           "list[str], unexpected_keys: list[str], error_msgs: list[str]) -> None",
+           "Takes what the module itself has from a state dict; classes override it.") {
+  EXT_ARGS(PyObject *, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
+           error_msgs);
+  EXT_OWNED *how = PyTuple_Pack(7, state_dict, prefix, local_metadata, strict, missing_keys,
+                                unexpected_keys, error_msgs);
+  return how ? ext_module_python("load_own", self, how) : NULL;
+}
+
+#define NOT_CALLED(name, signature) \
+  EXT_METHOD(module, name, signature, "What a class keeps in its state_dict beside tensors.") { \
+    EXT_FAIL(PyExc_RuntimeError, \
+             "Reached a code path in Module." #name "() that should never be called."); \
+  }
+NOT_CALLED(get_extra_state, "() -> Any")
+NOT_CALLED(set_extra_state, "(state: Any) -> None")
 
 // ---- copies
 

@@ -44,8 +44,8 @@ _IN_PYTHON = {
                   "seed seed_all set_rng_state set_rng_state_all",
     },
     "nn.functional": {"_images": "interpolate upsample"},
-    "nn": {"utils": "utils", "modules": "modules", "parallel": "parallel DataParallel", "parameters": "ParameterDict "
-                                                                                "ParameterList"},
+    "nn": {"utils": "utils", "modules": "modules", "parallel": "parallel DataParallel",
+           "parameters": "Buffer ParameterDict ParameterList"},
     "utils": {"data": "data", "dlpack": "dlpack"},
 }
 # Methods of types of C in Python: the file, whose class of the same name has them, and the names.
@@ -55,8 +55,12 @@ _METHODS = {
                 "isclose map_ new new_empty new_full new_ones new_tensor new_zeros type unique "
                 "unique_consecutive"),
     _C.nn.Module: ("phlox.nn._module",
-                   "register_backward_hook register_forward_hook register_forward_pre_hook "
-                   "register_full_backward_hook register_full_backward_pre_hook"),
+                   "_register_load_state_dict_pre_hook _register_state_dict_hook get_buffer "
+                   "get_parameter register_backward_hook register_forward_hook "
+                   "register_forward_pre_hook register_full_backward_hook "
+                   "register_full_backward_pre_hook register_load_state_dict_post_hook "
+                   "register_load_state_dict_pre_hook register_state_dict_post_hook "
+                   "register_state_dict_pre_hook set_submodule share_memory to_empty"),
 }
 
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict
 
+import phlox as torch
 from phlox import Tensor
 from phlox.autograd import Function
 from phlox.utils.hooks import RemovableHandle
 
 from phlox import _C
+from phlox.nn import Parameter
 from phlox.nn._views import Live, Passing, fill, live
 
 TYPE_CHECKING = False  # type checkers know the name
@@ -82,6 +84,42 @@ def _add_global_backward(hook, full):
         raise RuntimeError(_MIXED_GLOBAL)
     _global_is_full_backward_hook = full
     return _add_global(_global_backward_hooks, hook)
+
+
+# ---- hooks for what all modules register
+
+_global_parameter_registration_hooks: OrderedDict = OrderedDict()
+_global_buffer_registration_hooks: OrderedDict = OrderedDict()
+_global_module_registration_hooks: OrderedDict = OrderedDict()
+
+
+def registered(module: Any, what: tuple) -> Any:
+    """What a module registers, or what the hooks give in its place."""
+    sort, name, value = what
+    for hook in list(globals()[f"_global_{sort}_registration_hooks"].values()):
+        said = hook(module, name, value)
+        value = value if said is None else said
+    return value
+
+
+def _watch(hooks, hook):
+    _C._watch_registrations()
+    return _add(hooks, hook)
+
+
+def register_module_parameter_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Calls hook(module, name, parameter) when any module registers a parameter; what it gives is registered."""
+    return _watch(_global_parameter_registration_hooks, hook)
+
+
+def register_module_buffer_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """The same for buffers."""
+    return _watch(_global_buffer_registration_hooks, hook)
+
+
+def register_module_module_registration_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """The same for children."""
+    return _watch(_global_module_registration_hooks, hook)
 
 
 # ---- gradients on their way into a module and out of it
@@ -283,6 +321,75 @@ class Module:
         """The old form of register_full_backward_hook."""
         return _add_backward(self, hook, False, False)
 
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Calls hook(module, prefix, keep_vars) before the module's part of a state_dict is made."""
+        return _add(self._state_dict_pre_hooks, hook)
+
+    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Calls hook(module, state_dict, prefix, local_metadata) when the module's part of a state_dict is there."""
+        return _add(self._state_dict_hooks, hook, self._state_dict_hooks_without_result)
+
+    def _register_state_dict_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """The same; what the hook gives, unless None, takes the place of the state_dict."""
+        return _add(self._state_dict_hooks, hook)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Calls hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        before the module takes its part of a state dict."""
+        return self._register_load_state_dict_pre_hook(hook, with_module=True)
+
+    def _register_load_state_dict_pre_hook(self, hook: Callable[..., Any],
+                                           with_module: bool = False) -> RemovableHandle:
+        """The same; the hook gets the module only with with_module."""
+        return _add(self._load_state_dict_pre_hooks, hook, *([self._load_state_dict_pre_hooks_of_module] * with_module))
+
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Calls hook(module, incompatible_keys) when a state dict was loaded; it may change the keys in place."""
+        return _add(self._load_state_dict_post_hooks, hook)
+
+    def to_empty(self, *, device: Any, recurse: bool = True) -> Any:
+        """Moves the module without what its tensors hold."""
+        return self._apply(lambda tensor: torch.empty_like(tensor, device=device), recurse=recurse)
+
+    def share_memory(self) -> Any:
+        """Moves the tensors into memory that other processes share."""
+        return self._apply(lambda tensor: tensor.share_memory_())
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter of a dotted name."""
+        return _found(self, target, Parameter, "nn.Parameter")
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer of a dotted name."""
+        owner, _, name = target.rpartition(".")
+        value = _found(self, target, Tensor, "a buffer")
+        if name not in self.get_submodule(owner)._buffers:
+            raise AttributeError(f"`{name}` is not a buffer")
+        return value
+
+    def set_submodule(self, target: str, module: Any, strict: bool = False) -> None:
+        """Puts a module in the place of the one of a dotted name, or, unless strict, adds it."""
+        if not target:
+            raise ValueError("Cannot set the submodule without a target name!")
+        owner, _, name = target.rpartition(".")
+        parent = self.get_submodule(owner)
+        if strict and not hasattr(parent, name):
+            raise AttributeError(f"{parent._get_name()} has no attribute `{name}`")
+        if hasattr(parent, name) and not isinstance(getattr(parent, name), _C.nn.Module):
+            raise AttributeError(f"`{name}` is not an nn.Module")
+        setattr(parent, name, module)
+
+
+def _found(module, target, cls, what):
+    owner, _, name = target.rpartition(".")
+    parent = module.get_submodule(owner)
+    if not hasattr(parent, name):
+        raise AttributeError(f"{parent._get_name()} has no attribute `{name}`")
+    value = getattr(parent, name)
+    if not isinstance(value, cls):
+        raise AttributeError(f"`{name}` is not {'an ' if what == 'nn.Parameter' else ''}{what}")
+    return value
+
 
 def _add_backward(module, hook, full, prepend):
     if module._is_full_backward_hook is (not full):
@@ -331,3 +438,198 @@ def state_of(module: Any) -> dict[str, Any]:
     """A module's __dict__, with plain dicts in the place of those that are live."""
     return {name: value.copy() if isinstance(value, (Live, Passing)) else value
             for name, value in module.__dict__.items()}
+
+
+# ---- where classes override what the core does otherwise
+
+def seconds(pairs: Any) -> Any:
+    """The second of each pair."""
+    return (value for _, value in pairs)
+
+
+def named_members(module: Any, how: tuple) -> Any:
+    """Names and entries of the modules that a class's own named_modules gives."""
+    sort, prefix, recurse, once = how
+    seen = set()
+    for path, owner in module.named_modules(prefix=prefix, remove_duplicate=once) if recurse else [(prefix, module)]:
+        for name, value in _C._module_entries(owner, sort).items():
+            if value is None or (once and id(value) in seen):
+                continue
+            seen.add(id(value))
+            yield f"{path}.{name}" if path else name, value
+
+
+def require_grad(module: Any, requires_grad: bool) -> Any:
+    """requires_grad_ for what a class says its parameters are."""
+    for parameter in module.parameters():
+        parameter.requires_grad_(requires_grad)
+    return module
+
+
+def zero_grads(module: Any, set_to_none: bool) -> None:
+    """zero_grad for what a class says its parameters are."""
+    for parameter in module.parameters():
+        if set_to_none:
+            parameter.grad = None
+        elif parameter.grad is not None:
+            parameter.grad.detach_().zero_()
+
+
+def _apply_to_parameter(fn, parameter):
+    with _C.no_grad():
+        value, grad = fn(parameter), parameter.grad
+        if grad is not None:
+            moved, wants = fn(grad), grad.requires_grad
+            parameter.grad = None
+        parameter.data = value
+        if grad is not None:
+            grad.data = moved
+            parameter.grad = grad.requires_grad_(wants)
+
+
+def apply_own(module: Any, fn_and_recurse: tuple) -> Any:
+    """Module._apply."""
+    fn, recurse = fn_and_recurse
+    if recurse:
+        for child in module.children():
+            child._apply(fn)
+    for parameter in module._parameters.values():
+        if parameter is not None:
+            _apply_to_parameter(fn, parameter)
+    for name, buffer in module._buffers.items():
+        if buffer is not None:
+            module._buffers[name] = fn(buffer)
+    return module
+
+
+def move(module: Any, to: tuple) -> Any:
+    """Moves by _apply to a dtype and a device, of which either may be None."""
+    dtype, device, non_blocking = to
+    if dtype is not None and not dtype.is_floating_point:
+        raise TypeError("nn.Module.to only accepts floating point or complex dtypes, but got desired "
+                        f"dtype={dtype}")
+    return module._apply(lambda t: t.to(device if device is not None else t.device,
+                                        dtype if dtype is not None and t.is_floating_point() else t.dtype,
+                                        non_blocking))
+
+
+# ---- state dicts, where classes have methods of their own for them, or hooks
+
+def _overrides(module, name):
+    return getattr(type(module), name) is not getattr(_C.nn.Module, name)
+
+
+def save(module: Any, how: tuple) -> Any:
+    """Module.state_dict."""
+    destination, prefix, keep_vars = how
+    if destination is None:
+        destination = OrderedDict()
+        destination._metadata = OrderedDict()
+    metadata = {"version": module._version}
+    if hasattr(destination, "_metadata"):
+        destination._metadata[prefix[:-1]] = metadata
+    own = _C._module_dict(module)
+    for hook in list(own.get("_state_dict_pre_hooks", {}).values()):
+        hook(module, prefix, keep_vars)
+    module._save_to_state_dict(destination, prefix, keep_vars)
+    for name, child in module._modules.items():
+        if child is not None:
+            child.state_dict(destination=destination, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+    for key, hook in list(own.get("_state_dict_hooks", {}).items()):
+        said = hook(module, destination, prefix, metadata)
+        if said is not None and key in own.get("_state_dict_hooks_without_result", {}):
+            raise RuntimeError("state_dict post-hook must return None")
+        destination = destination if said is None else said
+    return destination
+
+
+def save_own(module: Any, how: tuple) -> None:
+    """Module._save_to_state_dict."""
+    destination, prefix, keep_vars = how
+    passing = module._non_persistent_buffers_set
+    for name, value in (*module._parameters.items(), *module._buffers.items()):
+        if value is not None and name not in passing:
+            destination[prefix + name] = value if keep_vars else value.detach()
+    if _overrides(module, "get_extra_state"):
+        destination[prefix + "_extra_state"] = module.get_extra_state()
+
+
+def _load_below(module, state, prefix, metadata, assign, keys, errors):
+    local = dict((metadata or {}).get(prefix[:-1], {}))
+    if assign:
+        local["assign_to_params_buffers"] = assign
+    module._load_from_state_dict(state, prefix, local, True, keys.missing_keys, keys.unexpected_keys, errors)
+    for name, child in module._modules.items():
+        if child is not None:
+            below = f"{prefix}{name}."
+            part = OrderedDict((key, value) for key, value in state.items() if key.startswith(below))
+            _load_below(child, part, below, metadata, assign, keys, errors)
+    for hook in list(_C._module_dict(module).get("_load_state_dict_post_hooks", {}).values()):
+        if hook(module, keys) is not None:
+            raise AssertionError("Hooks registered with ``register_load_state_dict_post_hook`` are not expected to "
+                                 "return new values, if incompatible_keys need to be modified, it should be done "
+                                 "inplace.")
+
+
+def load(module: Any, how: tuple) -> None:
+    """Module.load_state_dict: fills the lists of keys."""
+    state, strict, assign, keys = how
+    errors = []
+    _load_below(module, OrderedDict(state), "", getattr(state, "_metadata", None), assign, keys, errors)
+    for what, names in (("Missing", keys.missing_keys), ("Unexpected", keys.unexpected_keys)):
+        if strict and names:
+            quoted = ", ".join(f'"{name}"' for name in names)
+            errors.insert(0, f"{what} key(s) in state_dict: {quoted}. ")
+    if errors:
+        raise RuntimeError(f"Error(s) in loading state_dict for {type(module).__name__}:\n\t" + "\n\t".join(errors))
+
+
+def _load_tensor(module, name, own, given, key, assign, errors):
+    if not isinstance(given, Tensor):
+        errors.append(f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like object from '
+                      f"checkpoint but received {type(given)}")
+    elif given.shape != own.shape:
+        errors.append(f"size mismatch for {key}: copying a param with shape {given.shape} from checkpoint, the shape "
+                      f"in current model is {own.shape}.")
+    else:
+        try:
+            with _C.no_grad():
+                if assign:
+                    own.data = given.detach()
+                else:
+                    own.copy_(given)
+        except Exception as error:
+            errors.append(f'While copying the parameter named "{key}", whose dimensions in the model are {own.size()} '
+                          f"and whose dimensions in the checkpoint are {given.size()}, an exception occurred : "
+                          f"{error.args}.")
+
+
+def load_own(module: Any, how: tuple) -> None:
+    """Module._load_from_state_dict."""
+    state, prefix, metadata, strict, missing, unexpected, errors = how
+    own = _C._module_dict(module)
+    for key, hook in list(own.get("_load_state_dict_pre_hooks", {}).items()):
+        of_module = (module,) if key in own.get("_load_state_dict_pre_hooks_of_module", {}) else ()
+        hook(*of_module, *how)
+    passing = module._non_persistent_buffers_set
+    tensors = {name: value for name, value in (*module._parameters.items(), *module._buffers.items())
+               if value is not None and name not in passing}
+    for name, value in tensors.items():
+        key = prefix + name
+        if key in state:
+            _load_tensor(module, name, value, state[key], key, metadata.get("assign_to_params_buffers"), errors)
+        elif strict:
+            missing.append(key)
+    extra = prefix + "_extra_state"
+    if _overrides(module, "set_extra_state"):
+        if extra in state:
+            module.set_extra_state(state[extra])
+        elif strict:
+            missing.append(extra)
+    elif strict and extra in state:
+        unexpected.append(extra)
+    for key in state if strict else ():
+        name, _, below = key[len(prefix):].partition(".")
+        known = (name in module._modules) if below else (name in tensors)
+        if key.startswith(prefix) and key != extra and not known:
+            unexpected.append(key)

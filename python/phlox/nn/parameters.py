@@ -3,7 +3,7 @@
 attribute of the module, so that a tensor is a registered parameter and anything else a plain attribute."""
 from __future__ import annotations
 
-from phlox import Tensor
+from phlox import Tensor, empty
 from phlox.nn import Module, Parameter
 
 TYPE_CHECKING = False  # type checkers know the name
@@ -29,6 +29,31 @@ def _line(name, value, by_dtype):
 
 def _is_iterable(value):
     return hasattr(value, "__iter__") or hasattr(value, "__getitem__")
+
+
+class _Made(type):
+    """A class whose instances are marked tensors."""
+
+    def __instancecheck__(cls, value):
+        return isinstance(value, Tensor) and getattr(value, "_is_buffer", False)
+
+
+class Buffer(Tensor, metaclass=_Made):
+    """A tensor that becomes a buffer of the module to which it is assigned; persistent=False leaves it out of
+    state_dict.
+
+    >>> module = torch.nn.Module()
+    >>> module.scale = torch.nn.Buffer(torch.ones(2))
+    >>> list(module.state_dict())
+    ['scale']
+    """
+
+    def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Tensor:
+        """Marks the tensor's memory as a buffer."""
+        data = empty(0) if data is None else data
+        made = data.detach().requires_grad_(data.requires_grad)
+        made.persistent, made._is_buffer = persistent, True
+        return made
 
 
 class ParameterList(Module):
