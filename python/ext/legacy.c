@@ -15,12 +15,13 @@ static px_tensor *empty_of(const ext_ints *sizes, px_dtype dtype, px_device devi
   return made;
 }
 
-static px_tensor *alias_of(PyObject *source, px_dtype dtype) {
+static px_tensor *alias_of(PyObject *source, px_dtype dtype, px_device device) {
   px_tensor *t = ext_tensor(source), *alias = NULL;
   char text[48];
-  if (px_tensor_dtype(t) != dtype) {
-    PyErr_Format(PyExc_TypeError, "expected %s (got %s)", px_dtype_class(dtype),
-                 px_tensor_type_name(t, text));
+  bool cuda = device.type == PX_CUDA;
+  if (px_tensor_dtype(t) != dtype || px_tensor_is_cuda(t) != cuda) {
+    PyErr_Format(PyExc_TypeError, "expected torch.%s%sTensor (got %s)", cuda ? "cuda." : "",
+                 px_dtype_class(dtype), px_tensor_type_name(t, text));
     return NULL;
   }
   if (px_tensor_detach(&alias, t) != PX_OK) return ext_raise();
@@ -36,7 +37,7 @@ static px_tensor *construct(PyObject *const *args, Py_ssize_t nargs, px_dtype dt
     return empty_of(&sizes, dtype, device);
   }
   PyObject *first = args[0];
-  if (nargs == 1 && ext_is_tensor(first)) return alias_of(first, dtype);
+  if (nargs == 1 && ext_is_tensor(first)) return alias_of(first, dtype, device);
   if (nargs == 1 && Py_IS_TYPE(first, &ext_SizeType))
     return ext_to_ints(first, &sizes) < 0 ? NULL : empty_of(&sizes, dtype, device);
   if (nargs == 1 && !PyLong_Check(first) &&
@@ -78,8 +79,10 @@ static PyObject *tensor_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
   PyObject *const *items = PySequence_Fast_ITEMS(args);
   Py_ssize_t nargs = PyTuple_GET_SIZE(args);
   PyObject *data = kwargs ? PyDict_GetItemString(kwargs, "data") : NULL;
-  if (nargs == 1 && ext_is_tensor(items[0]) && type != ext_TensorType)
+  if (nargs == 1 && ext_is_tensor(items[0])) {
     dtype = px_tensor_dtype(ext_tensor(items[0]));
+    device = px_tensor_device(ext_tensor(items[0]));
+  }
   px_tensor *made =
       data ? construct(&data, 1, dtype, device) : construct(items, nargs, dtype, device);
   return made ? ext_wrap_as(type, made) : NULL;

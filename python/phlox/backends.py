@@ -26,10 +26,38 @@ def _attribute(number, name):
     return property(lambda module: bool(_C._setting(number)), write, remove)
 
 
+def _precision(*paths):
+    """fp32_precision: the settings allow_tf32 of the modules in other words."""
+    numbers = [_SETTINGS.index((path, "allow_tf32")) for path in paths]
+    words = {"ieee": [0] * len(numbers), "tf32": [1] * len(numbers),
+             "none": [_C._setting(number) for number in numbers]}  # as it was at the start
+
+    def read(module):
+        return "tf32" if all(_C._setting(number) for number in numbers) else "ieee"
+
+    def write(module, value):
+        if value not in words:
+            raise RuntimeError(f"Unknown precision: {value}")
+        for number, setting in zip(numbers, words[value]):
+            _C._setting(number, setting)
+
+    return property(read, write)
+
+
+def _refuse_unknown(module, name, value):
+    if not hasattr(type(module), name) and not name.startswith("__"):
+        raise AttributeError(f"Unknown attribute {name}")
+    ModuleType.__setattr__(module, name, value)
+
+
 def _module(path, **functions):
     """A module below torch.backends with its settings and functions."""
     settings = {name: _attribute(i, name)
                 for i, (where, name) in enumerate(_SETTINGS) if where == path}
+    if "allow_tf32" in settings:
+        settings["fp32_precision"] = _precision(path)
+    if path == "cuda.matmul":
+        settings["__setattr__"] = _refuse_unknown
     full = f"{__name__}.{path}"
     module = type("module", (ModuleType,), {
         "__module__": "torch.backends", **settings,
@@ -57,6 +85,13 @@ def _cudnn_version():
     return _C._library_version("cudnn") or None
 
 
+class _Backends(ModuleType):
+    """torch.backends itself."""
+
+    fp32_precision = _precision("cuda.matmul", "cudnn")
+
+
+sys.modules[__name__].__class__ = _Backends
 _C._name_missing(__name__)
 cuda = _module("cuda", is_built=_is_there)
 cuda.matmul = _module("cuda.matmul")

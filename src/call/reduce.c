@@ -25,7 +25,9 @@ static px_status choose_dims(const px_call *call, const px_tensor *self, shape *
   const int64_t *dims = dim.kind == PX_ARG_INTS ? dim.v.ints : &one;
   int n = dim.kind == PX_ARG_INTS ? dim.n : dim.kind == PX_ARG_NONE ? 0 : 1;
   s->keep = argument(call, "keepdim").v.i != 0;
-  s->all = n == 0;
+  bool given = dim.kind == PX_ARG_INTS;  // of all and any no dimensions are none, else all
+  s->all = n == 0 && !(given && px__impl(call->op)->promotion == PX__PROMOTE_FIRST &&
+                       px__impl(call->op)->result_dtypes[0] == PX_BOOL);
   PX_TRY(px__wrap_dims(&s->reduced, dims, n, self->ndim));
   uint32_t every = (1u << self->ndim) - 1;
   s->reduced = s->all ? every : s->reduced & every;

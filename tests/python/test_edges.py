@@ -531,5 +531,70 @@ class Looks(Edges):
                      memory_format="channels_last")
 
 
+class Switches(Edges):
+    """Settings and options that were taken and had no effect."""
+
+    def test_precisions_of_float32_take_effect_and_others_are_refused(self):
+        backends = torch.backends
+        try:
+            for precision, allowed in (("tf32", True), ("ieee", False)):
+                backends.fp32_precision = precision
+                self.assertEqual((backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32, backends.fp32_precision),
+                                 (allowed, allowed, precision))
+            backends.cuda.matmul.fp32_precision = "tf32"
+            self.assertEqual((torch.get_float32_matmul_precision(), backends.cudnn.fp32_precision), ("high", "ieee"))
+            for where in (backends, backends.cuda.matmul, backends.cudnn):
+                with self.assertRaisesRegex(RuntimeError, "^Unknown precision: nonsense"):
+                    where.fp32_precision = "nonsense"
+        finally:
+            backends.fp32_precision = "none"
+        self.assertEqual((backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32), (False, True))
+
+    def test_products_have_no_other_settings(self):
+        with self.assertRaisesRegex(AttributeError, "^Unknown attribute foo"):
+            torch.backends.cuda.matmul.foo = 1
+
+    def test_options_of_optimisers_that_contradict_each_other_are_refused(self):
+        for make in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
+            self.refuses(RuntimeError, "`fused` and `foreach` cannot be `True` together.", make, [torch.ones(1)], lr=1., fused=True,
+                         foreach=True)
+            self.refuses(RuntimeError, "`fused` does not support `differentiable`", make, [torch.ones(1)], lr=1., fused=True,
+                         differentiable=True)
+            self.refuses(NotImplementedError, "an optimizer with differentiable=True", make, [torch.ones(1)], lr=1., differentiable=True)
+
+    def test_a_typed_constructor_takes_a_tensor_of_its_type_alone(self):
+        x = torch.ones(2)
+        self.assertEqual(torch.Tensor(x.long()).dtype, torch.int64)
+        self.refuses(TypeError, "expected torch.LongTensor (got torch.FloatTensor)", torch.LongTensor, x)
+        if torch.cuda.device_count():
+            with self.assertWarns(UserWarning):
+                self.refuses(TypeError, "expected torch.cuda.FloatTensor (got torch.FloatTensor)", torch.cuda.FloatTensor, x)
+            self.refuses(TypeError, "expected torch.FloatTensor (got torch.cuda.FloatTensor)", torch.FloatTensor, x.cuda())
+            self.assertEqual(torch.Tensor(x.cuda()).device.type, "cuda")
+
+    @each_device
+    def test_all_and_any_of_no_dimensions_are_truths_of_elements(self):
+        x = torch.tensor([[1, 0], [1, 1]])
+        for op in (torch.all, torch.any):
+            self.assertEqual(op(x, dim=()).tolist(), [[True, False], [True, True]])
+        self.assertEqual((torch.all(x).item(), torch.any(x, dim=None).item(), torch.sum(x, dim=()).item()), (False, True, 3))
+
+    @each_device
+    def test_a_second_backward_over_a_product_with_a_number_is_refused(self):
+        for op in (lambda x: x * 2, lambda x: 2 * x, lambda x: x / 2, lambda x: 2 / x, lambda x: x * x):
+            x = torch.ones(2, requires_grad=True)
+            y = op(x).sum()
+            y.backward(retain_graph=True)
+            y.backward()
+            grad = x.grad.clone()
+            self.refuses(RuntimeError, "Trying to backward through the graph a second time", y.backward)
+            self.assertTrue(torch.equal(x.grad, grad))
+        for op in (lambda x: x + 2, lambda x: 2 - x, lambda x: x.view(2, 1), lambda x: x.lerp(torch.zeros(2), .5)):
+            x = torch.ones(2, requires_grad=True)
+            y = op(x).sum()
+            y.backward()
+            y.backward()
+
+
 if __name__ == "__main__":
     unittest.main()

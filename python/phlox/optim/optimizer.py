@@ -256,6 +256,11 @@ class KindOptimizer(Optimizer):
     _kind = None
 
     def _check_group(self, group):
+        if group.get("fused"):
+            if group.get("differentiable"):
+                raise RuntimeError("`fused` does not support `differentiable`")
+            if group.get("foreach"):
+                raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
         for name in ("capturable", "differentiable"):
             if group.get(name):
                 raise NotImplementedError(f"an optimizer with {name}=True is not implemented in "

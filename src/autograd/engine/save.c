@@ -71,9 +71,13 @@ static size_t list_bytes(px_value arg) {
 
 typedef struct px__layout {
   int edges, saves;
-  bool keeps;  // a tensor, not outlines alone
+  bool keeps;  // a tensor, not outlines alone; or the number of x * 2, which PyTorch keeps as one
   size_t lists;
 } px__layout;
+
+static bool is_operand(const px_op *op, int i, px_value arg) {
+  return i <= 1 && op->params[i].kind == PX_ARG_TENSOR && arg.kind != PX_ARG_NONE;
+}
 
 static px__layout lay_out(const px_op *op, const px_value *args, uint32_t mask, uint32_t saved,
                           uint32_t kept, int result_count) {
@@ -81,7 +85,7 @@ static px__layout lay_out(const px_op *op, const px_value *args, uint32_t mask, 
   for (int i = 0; i < op->param_count; i++) {
     l.edges += edges_of(mask, args, i);
     if (kept >> i & 1) l.saves += tensors_of(args[i]);
-    l.keeps |= (saved >> i & 1) && tensors_of(args[i]);
+    l.keeps |= (saved >> i & 1) && (tensors_of(args[i]) || is_operand(op, i, args[i]));
     l.lists += list_bytes(args[i]);
   }
   for (int k = 0; k < result_count; k++) l.saves += k < 16 && (saved >> (16 + k) & 1);
@@ -367,5 +371,5 @@ static px_status apply(px_node *node, const px__run *run) {
   return call(self, run, self->args, self->results);
 }
 
-// A node that saved no tensor has nothing to release, and can run again.
+// A node that kept nothing has nothing to release, and can run again.
 static const px__kind keeping_kind = {apply, drop, NULL}, plain_kind = {apply, NULL, drop};
