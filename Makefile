@@ -123,10 +123,13 @@ cuda: $(CUDALIB)
 	$(if $(CUDALIB)$(SAN),,@echo 'nvcc is not here (or CUDA=0): the cuda backend is not built')
 
 # ---- Python
-PYINC := $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_paths()["include"])' 2>/dev/null)
+PYABI := $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_paths()["include"], sysconfig.get_config_var("SOABI"))' 2>/dev/null)
+PYINC := $(firstword $(PYABI))
+# Another Python needs another extension: the file changes when the interpreter does.
+$(if $(PYABI),$(shell mkdir -p $(O)/ext && { echo '$(PYABI)' | cmp -s - $(O)/ext/abi || echo '$(PYABI)' >$(O)/ext/abi; }))
 PYHAS := $(wildcard $(PYINC)/Python.h)
 python: $(if $(PYHAS),$(if $(SAN),$(O)/_C.so,$(O)/python))
-$(O)/ext/%.o: python/ext/%.c | $(GENHEAD)
+$(O)/ext/%.o: python/ext/%.c $(O)/ext/abi | $(GENHEAD)
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) -Iinclude -Ipython/ext -I$(O)/gen -I$(PYINC) $(CPPFLAGS) -Wno-cast-function-type -MMD -MP -c -o $@ $<
 $(O)/_C.so: $(EXT:python/ext/%.c=$(O)/ext/%.o) $(O)/libphlox.so

@@ -78,4 +78,16 @@ zipfile.ZipFile(os.path.join(place, wheel.build_wheel(place))).extractall(place 
 END
 said=$(cd "$place" && PYTHONPATH=site PHLOX_SIM_DEVICES=1 "${PYTHON:-python3}" -m phlox -c "import torch; print(torch.__file__, torch.ones(2, device='cuda').sum())")
 echo "$said" | grep -q "site/phlox/.* tensor(2., device='cuda:0')" || { echo "the wheel said: $said"; exit 1; }
+# In a tree that was built, another Python gets an extension of its own.
+cd "$tree"
+stamp=${O:-build}/ext/abi
+cp -p "$stamp" "$place/abi"
+printf '#!/bin/sh\necho "%s cpython-of-another-kind"\n' "$(cut -d' ' -f1 "$stamp")" >"$place/python"
+chmod +x "$place/python"
+planned=$(make -n PYTHON="$place/python" "${O:-build}/_C.so")
+cp -p "$place/abi" "$stamp"
+case $planned in
+  *python/ext/tensor.c*) ;;
+  *) echo "another Python would get this one's extension"; exit 1 ;;
+esac
 echo "1 passed, 0 failed"
