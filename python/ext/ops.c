@@ -274,14 +274,16 @@ CALLABLE_TYPE(op_method, "torch.method", EXT_BINDS, method_get);
 
 #define NAME(self) Py_NewRef(((ext_callable *)(self))->name)
 EXT_GET(op, __name__, "str", NAME(self), NULL);
-EXT_GET(op, __module__, "str", PyUnicode_InternFromString("torch"), NULL);
+EXT_GET(op, __module__, "str",
+        PyUnicode_InternFromString(((ext_callable *)self)->signatures[0].functional
+                                       ? "torch.nn.functional"
+                                       : "torch"),
+        NULL);
 EXT_GET(op, __doc__, "str", ext_op_doc((ext_callable *)self), NULL);
 EXT_GET(op, __text_signature__, "str", ext_op_text_signature((ext_callable *)self), NULL);
-EXT_GIVES(op, __reduce__, "str", NAME(self), NULL);
 EXT_ALSO(op, op_attr___name__, __qualname__);
 EXT_SHARES(op_method, op_attr, __name__, __module__, __doc__, __text_signature__);
 EXT_ALSO(op_method, op_attr___name__, __qualname__);
-EXT_SHARES(op_method, op, __reduce__);
 
 // ---- named tuples of several results
 static PyObject *struct_repr(PyObject *self) {

@@ -101,6 +101,18 @@ class _Late:
         return method.__get__(instance, cls)
 
 
+def _reduced(obj):
+    from . import _utils
+    return _utils.reduced(obj)
+
+
+def _make_picklable():
+    import copyreg
+    for kind in (_C.Generator, _C.UntypedStorage, _C.TypedStorage, type(_C.relu),
+                 type(_C.Tensor.relu)):
+        copyreg.pickle(kind, _reduced)
+
+
 def _arrange():
     import sys
     for path, files in _IN_PYTHON.items():
@@ -146,4 +158,5 @@ def _share_tensors():
 
 _arrange()
 _share_tensors()
-del _arrange, _share_tensors
+_make_picklable()
+del _arrange, _share_tensors, _make_picklable

@@ -23,6 +23,10 @@ def _dtype(given):
         raise TypeError(f"must be torch.dtype, not {type(given).__name__}") from None
 
 
+def _limits_of(name, dtype):
+    return globals()[name](dtype)
+
+
 class _Limits:
     """Limits are equal where their dtypes are."""
 
@@ -42,6 +46,9 @@ class _Limits:
 
     def __hash__(self):
         return hash(self.dtype)
+
+    def __reduce__(self):
+        return _limits_of, (type(self).__name__, getattr(_C, self.dtype))
 
 
 class finfo(_Limits):

@@ -88,6 +88,32 @@ def _is(obj, module, name):
         return False
 
 
+# ---- how what is made in C is pickled and copied, beside what says so itself
+
+def reduced(obj):
+    """For copyreg, which phlox/__init__.py tells of the types."""
+    if isinstance(obj, _C.Generator):
+        return _rebuild_generator, (str(obj.device), obj.initial_seed(), obj.get_state())
+    if _C.is_storage(obj):
+        return _rebuild_storage, (bytes(memoryview(obj.cpu().untyped())), obj.dtype, str(obj.device))
+    return find, ("torch", f"Tensor.{obj.__name__}") if isinstance(obj, METHOD) else public_name(obj)
+
+
+METHOD = type(_C.Tensor.relu)
+
+
+def _rebuild_generator(device, seed, state):
+    generator = _C.Generator(device).manual_seed(seed)
+    return generator.set_state(state)
+
+
+def _rebuild_storage(data, dtype, device):
+    storage = _C.empty(len(data), dtype=_C.uint8, device="cpu").untyped_storage()
+    memoryview(storage)[:] = data
+    device = _C.device(device)
+    return typed(storage if device.type == "cpu" else storage.cuda(device.index), dtype)
+
+
 # ---- what pickles call
 
 def _rebuild_tensor(storage, storage_offset, size, stride):

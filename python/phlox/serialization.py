@@ -93,8 +93,8 @@ def _reduced(obj):
         return _C.Size, (tuple(obj),)
     if isinstance(obj, _C.layout):
         return _get_layout, (str(obj),)
-    if isinstance(obj, (_utils.StorageType, _C.dtype)):
-        return obj.__qualname__ if isinstance(obj, _utils.StorageType) else str(obj)[6:]
+    if isinstance(obj, (_utils.StorageType, _C.dtype, type(_C.relu))):
+        return _utils.public_name(obj)[1]
     return NotImplemented
 
 
@@ -376,6 +376,7 @@ class _Legacy(_Source):
         self.raw = {}
         begin = self.file.tell()
         data = self.whole()
+        self.left = len(data)
         value, at = self.unpickled(data, 0)
         if value != _MAGIC:
             raise RuntimeError("Invalid magic number; corrupt file?")
@@ -383,10 +384,11 @@ class _Legacy(_Source):
         if version != _PROTOCOL:
             raise RuntimeError(f"Invalid protocol version: {version}")
         about, at = self.unpickled(data, at)
-        self.left = len(data) - at
         little = about.get("little_endian", True) if isinstance(about, dict) else True
         value, at = self.unpickled(data, at)
         keys, at = self.unpickled(data, at)
+        if not isinstance(keys, list):
+            raise RuntimeError("the file has no list of its storages; corrupt file?")
         for key in keys:
             at = self.fill(data, at, str(key), "little" if little else "big")
         self.file.seek(begin + at)

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random index expressions and random tensors' printed forms, beside PyTorch's where it is importable, else beside NumPy's.
+"""Random index expressions and random tensors' printed forms, beside PyTorch's where it is importable, else beside NumPy's;
+and .pt files that lie.
 
 FUZZ_SECONDS (default 2) bounds each test, FUZZ_SEED (default 1) begins it; a failure names the case's own seed."""
+import io
 import itertools
 import os
+import pickle
 import random
 import time
 import unittest
 import warnings
+import zipfile
 
 import phlox
 
@@ -136,6 +140,54 @@ class Printing(unittest.TestCase):
             with numpy.errstate(all="ignore"):
                 x = self.values(r, dtype, sizes).copy()
             self.assertEqual(repr(torch.from_numpy(x)), repr(phlox.from_numpy(x)), f"seed {seed}: {dtype} of {sizes}")
+
+
+class Files(unittest.TestCase):
+    """.pt files that lie: changed at random, and pickles of their own words. They are read, or refused by an error that torch.load has."""
+    ERRORS = (EOFError, RuntimeError, ValueError, pickle.UnpicklingError)
+    WORDS = (b"]", b"}", b")", b"(", b"N", b"K\1", b"J\xff\xff\xff\xff", b"a", b"e", b"s", b"u", b"t", b"\x85", b"\x86", b"\x87", b"R", b"b", b"\x81",
+             b"q\0", b"h\0", b"q\1", b"h\1", b"X\7\0\0\0storage", b"X\1\0\0\0000", b"X\3\0\0\0cpu", b"ctorch\nFloatStorage\n", b"Q",
+             b"ctorch._utils\n_rebuild_tensor_v2\n", b"ccollections\nOrderedDict\n", b"ctorch\nSize\n", b"c__builtin__\nset\n",
+             b"ctorch.nn.parameter\nParameter\n", b"ctorch\ndevice\n", b"ctorch\nint8\n", b"c__builtin__\nbytearray\n", b"c_codecs\nencode\n",
+             b"(X\7\0\0\0storagectorch\nFloatStorage\nX\1\0\0\0000X\3\0\0\0cpuK\4tQ")
+
+    def read(self, data, seed):
+        try:
+            repr(phlox.load(io.BytesIO(data)))
+        except self.ERRORS as error:
+            self.assertTrue(str(error), f"case {seed}")
+        except Exception as error:
+            raise AssertionError(f"case {seed}: {error!r}") from error
+
+    def test_changed_files(self):
+        thing = {"a": phlox.arange(6.0), "b": phlox.ones(2, 3).t(), "p": phlox.nn.Parameter(phlox.ones(2)), "n": [1, 2.5, "x", None, {1}, b"y"]}
+        wholes = []
+        for new in (True, False):
+            file = io.BytesIO()
+            phlox.save(thing, file, _use_new_zipfile_serialization=new)
+            wholes.append(file.getvalue())
+        for seed, r in cases():
+            data = bytearray(r.choice(wholes))
+            for _ in range(r.randint(1, 4)):
+                at = r.randrange(len(data))
+                act = r.randrange(4)
+                if act == 0:
+                    data[at] = r.randrange(256)
+                elif act == 1:
+                    data[at] ^= 1 << r.randrange(8)
+                elif act == 2:
+                    del data[at:at + r.randint(1, 30)]
+                else:
+                    data[at:at] = data[at // 2:at // 2 + r.randint(1, 30)]
+            self.read(bytes(data), seed)
+
+    def test_pickles_of_their_own_words(self):
+        for seed, r in cases():
+            file = io.BytesIO()
+            with zipfile.ZipFile(file, "w") as archive:
+                archive.writestr("a/data.pkl", b"\x80\2" + b"".join(r.choices(self.WORDS, k=r.randint(1, 30))) + b".")
+                archive.writestr("a/data/0", bytes(16))
+            self.read(file.getvalue(), seed)
 
 
 if __name__ == "__main__":

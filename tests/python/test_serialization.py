@@ -4,6 +4,7 @@ import os
 os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
 
 import argparse
+import copy
 import io
 import pickle
 import subprocess
@@ -235,6 +236,56 @@ class Zips(unittest.TestCase):
         self.assertIs(torch.load(file, weights_only=False)[1], torch.optim.SGD)
 
 
+@torch.no_grad()
+def quiet(x):
+    return torch.is_grad_enabled()
+
+
+class Pickles(unittest.TestCase):
+    """Python's own pickle and copy, of what has no file of its own."""
+
+    def both(self, thing):
+        return pickle.loads(pickle.dumps(thing)), copy.deepcopy(thing), through(thing, {"weights_only": False})
+
+    def test_generators_go_on_where_they_were(self):
+        for device in ("cpu", "cuda")[:1 + torch.cuda.is_available()]:
+            generator = torch.Generator(device).manual_seed(7)
+            torch.rand(3, generator=generator, device=device)
+            others = self.both(generator)
+            expected = torch.rand(4, generator=generator, device=device)
+            for other in others:
+                self.assertEqual((other.initial_seed(), other.device.type), (7, device))
+                self.assertTrue(torch.equal(torch.rand(4, generator=other, device=device), expected))
+
+    def test_storages(self):
+        for thing in (torch.arange(3.0).storage(), torch.arange(3).untyped_storage()):
+            for other in self.both(thing)[:2]:
+                self.assertEqual((type(other), other.dtype, other.tolist()), (type(thing), thing.dtype, thing.tolist()))
+                self.assertNotEqual(other.data_ptr(), thing.data_ptr())
+
+    def test_functions_are_themselves(self):
+        for thing in (nn.functional.relu, torch.relu, torch.Tensor.relu, nn.functional.linear, torch.Tensor.add_, quiet):
+            for other in self.both(thing):
+                self.assertIs(other, thing)
+        self.assertEqual((nn.functional.relu.__module__, torch.relu.__module__), ("torch.nn.functional", "torch"))
+        self.assertFalse(copy.deepcopy(torch.no_grad()(lambda x: torch.is_grad_enabled()))(1))
+
+    def test_datasets_and_limits(self):
+        data = torch.utils.data.Subset(torch.utils.data.TensorDataset(torch.arange(4)), [1, 3])
+        for other in self.both(data):
+            self.assertEqual(other[1][0].item(), 3)
+        for other in self.both(torch.finfo(torch.float16)) + self.both(torch.iinfo(torch.int8)):
+            self.assertIn(other.max, (65504.0, 127))
+
+    def test_what_belongs_to_the_process_is_refused(self):
+        if not torch.cuda.is_available():
+            self.skipTest("a device is wanted")
+        for thing, name in ((torch.cuda.Stream(), "Stream"), (torch.cuda.Event(), "Event")):
+            for act in (pickle.dumps, copy.deepcopy, saved):
+                with self.assertRaisesRegex(TypeError, f"cannot pickle 'torch.cuda.{name}' object"):
+                    act(thing)
+
+
 def raw(ops, *records):
     """A zip with this pickle."""
     file = io.BytesIO()
@@ -356,7 +407,6 @@ class Lies(unittest.TestCase):
         with zipfile.ZipFile(file, "a") as archive:
             first = archive.getinfo("archive/data/0")
             for i in range(1, 20):
-                import copy
                 again = copy.copy(first)
                 again.filename = again.orig_filename = f"archive/data/{i}"
                 archive.filelist.append(again)
