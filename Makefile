@@ -71,13 +71,14 @@ $(O)/%.o: %.c | $(GENHEAD)
 $(O)/gen/%.o: $(O)/gen/%.c
 	$(call say,CC)$(COMPILE) $(INCLUDES) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 # The CPU kernels are compiled once for any x86-64 and once for AVX2; all their names but the table's are made local.
+# Whole numbers of tensors wrap around, as on GPUs: -fwrapv says so to the compiler, and to the sanitizer.
 define variant
 $(O)/$(1)/%.o: backends/cpu/%.c | $$(GENHEAD)
 	@mkdir -p $$(@D)
-	$$(call say,CC)$$(COMPILE) $$(INCLUDES) $$(CPPFLAGS) $$(KFLAGS) $(2) -DPX_CPU_TABLE=px__cpu_table_$(1) -MMD -MP -c -o $$@ $$<
+	$$(call say,CC)$$(COMPILE) $$(INCLUDES) $$(CPPFLAGS) $$(KFLAGS) -fwrapv $(2) -DPX_CPU_TABLE=px__cpu_table_$(1) -MMD -MP -c -o $$@ $$<
 $(O)/$(1)/kernels_cpu_%.o: $(O)/gen/kernels_cpu_%.c
 	@mkdir -p $$(@D)
-	$$(call say,CC)$$(COMPILE) $$(INCLUDES) $$(CPPFLAGS) $$(KFLAGS) $(2) -DPX_CPU_TABLE=px__cpu_table_$(1) -MMD -MP -c -o $$@ $$<
+	$$(call say,CC)$$(COMPILE) $$(INCLUDES) $$(CPPFLAGS) $$(KFLAGS) -fwrapv $(2) -DPX_CPU_TABLE=px__cpu_table_$(1) -MMD -MP -c -o $$@ $$<
 $(O)/cpu_$(1).o: $(CPU:backends/cpu/%.c=$(O)/$(1)/%.o) $(CPUGEN:%=$(O)/$(1)/%.o)
 	$$(call say,LD)$$(CC) -r -nostdlib -o $$@ $$^ && objcopy --keep-global-symbol=px__cpu_table_$(1) $$@
 endef

@@ -58,9 +58,12 @@ static int read_strides(PyObject *interface, ext_array *out) {
   bool given = strides && strides != Py_None;
   if (given && ext_to_ints(strides, &bytes) < 0) return -1;
   out->bytes = (size_t)size;
-  bool empty = false;
+  bool empty = false, over = false;
+  int64_t reach;
   for (int i = out->ndim - 1; i >= 0; i--) {
-    int64_t stride = given ? bytes.items[i] : step * size;
+    int64_t stride;
+    over |= __builtin_mul_overflow(step, size, &stride);
+    if (given) stride = bytes.items[i];
     if (stride < 0)
       EXT_FAIL_INT(PyExc_ValueError,
                    "At least one stride in the given numpy array is negative, and tensors with "
@@ -71,10 +74,13 @@ static int read_strides(PyObject *interface, ext_array *out) {
                    "given numpy array strides not a multiple of the element byte size. Copy the "
                    "numpy array to reallocate the memory.");
     out->strides[i] = stride / size;
-    step *= out->sizes[i];
     empty |= out->sizes[i] == 0;
-    if (out->sizes[i] > 1) out->bytes += (size_t)((out->sizes[i] - 1) * stride);
+    over |= __builtin_mul_overflow(step, out->sizes[i], &step) ||
+            __builtin_mul_overflow(out->sizes[i] - (out->sizes[i] > 0), stride, &reach) ||
+            __builtin_add_overflow(out->bytes, (size_t)reach, &out->bytes);
   }
+  if (over && !empty)
+    EXT_FAIL_INT(PyExc_ValueError, "the array spans more memory than there are addresses");
   if (empty) out->bytes = 0;
   return 0;
 }

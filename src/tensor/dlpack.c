@@ -141,6 +141,10 @@ px_status px_dlpack_import_take(px_tensor **out, px_dl_managed *managed) {
   px__row_major(t->ndim, t->shape, strides);
   if (t->strides) memcpy(strides, t->strides, (size_t)t->ndim * sizeof *strides);
   PX_TRY(px__extent_bytes(&bytes, t->ndim, t->shape, strides, 0, dtype));
+  uintptr_t at = (uintptr_t)t->data, end;
+  PX_CHECK(!__builtin_add_overflow(at, (uintptr_t)t->byte_offset, &at) &&
+               !__builtin_add_overflow(at, (uintptr_t)bytes, &end) && t->byte_offset <= INT64_MAX,
+           PX_RUNTIME, "a byte_offset of %llu is out of range", (unsigned long long)t->byte_offset);
   void *first = t->data ? (char *)t->data + t->byte_offset : NULL;
   return px_tensor_wrap(out, first, bytes, t->ndim, t->shape, strides, dtype, device,
                         managed_release, managed);

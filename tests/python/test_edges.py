@@ -596,5 +596,47 @@ class Switches(Edges):
             y.backward()
 
 
+class WholeNumbers(Edges):
+    @each_device
+    def test_whole_numbers_wrap_around(self):
+        for dtype in (torch.int64, torch.int32, torch.int16, torch.int8):
+            most = torch.iinfo(dtype).max
+            least = -most - 1
+            x = torch.tensor([most, least], dtype=dtype)
+            self.assertEqual([t.tolist() for t in (x + 1, x - 1, x * 2, -x, x.abs(), x.cumsum(0), x ** 2)],
+                             [[least, least + 1], [most - 1, most], [-2, 0], [-most, least], [most, least],
+                              x.long().cumsum(0).tolist(), [1, 0]])
+        x = torch.tensor([2**63 - 1, 1])
+        self.assertEqual((x.sum().item(), x.prod().item(), x.dot(x).item()), (-2**63, 2**63 - 1, 2))
+        self.assertEqual(torch.addcmul(x, x, x).tolist(), [-2**63, 2])
+
+    @each_device
+    def test_a_roll_by_any_number_and_its_gradient(self):
+        x, weights = torch.arange(3., requires_grad=True), torch.tensor([1., 2., 4.])
+        for shift in (-2**63, 2**63 - 1, -1, 7):
+            x.grad = None
+            (torch.roll(x, shift, 0) * weights).sum().backward()
+            self.assertEqual(torch.roll(x, shift, 0).tolist(), torch.roll(x, shift % 3, 0).tolist())
+            self.assertEqual(x.grad.tolist(), torch.roll(weights, -(shift % 3), 0).tolist())
+
+    @each_device
+    def test_a_whole_number_divided_by_zero_is_an_error_at_the_next_wait(self):
+        for op in (torch.floor_divide, torch.remainder, torch.fmod, lambda a, b: torch.div(a, b, rounding_mode="trunc")):
+            with self.assertRaisesRegex(RuntimeError, "^ZeroDivisionError"):
+                op(torch.tensor([1, 2]), torch.tensor([0, 1])).tolist()
+        self.assertEqual((torch.tensor([7]) // torch.tensor([2])).tolist(), [3])
+
+    def test_an_array_beyond_all_addresses_is_refused(self):
+        class Array:
+            __array_interface__ = {"shape": (2**62, 2), "typestr": "<f4", "data": (4096, False), "strides": None, "version": 3}
+
+        class Spread(Array):
+            __array_interface__ = dict(Array.__array_interface__, shape=(2, 2), strides=(2**62, 2**62))
+
+        for array in (Array(), Spread()):
+            with self.assertRaises((ValueError, RuntimeError, TypeError)):
+                torch.as_tensor(array)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -67,6 +67,9 @@ PX_TEST(what_phlox_has_not_is_refused_and_stays_the_givers) {
   managed->dl_tensor.data = NULL;
   FAILS(px_dlpack_import_take(&back, managed), PX_VALUE, "needs memory, but got NULL");
   managed->dl_tensor = good;
+  managed->dl_tensor.byte_offset = (uint64_t)1 << 63;
+  FAILS(px_dlpack_import_take(&back, managed), PX_RUNTIME, "byte_offset");
+  managed->dl_tensor = good;
   managed->deleter(managed);
   px_release(t);
 }

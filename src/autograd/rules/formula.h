@@ -41,8 +41,8 @@ static inline px_value px__f_arith(char op, px_value a, px_value b) {
   px_scalar x = px_value_scalar(a), y = px_value_scalar(b);
   if (x.kind == 'f' || y.kind == 'f' || op == '/')
     return PX_S(px_float(px__f_apply(op, px_scalar_float(x), px_scalar_float(y))));
-  int64_t i = px_scalar_int(x), j = px_scalar_int(y);
-  return PX_S(px_int(op == '+' ? i + j : op == '-' ? i - j : i * j));
+  uint64_t i = (uint64_t)px_scalar_int(x), j = (uint64_t)px_scalar_int(y);  // they wrap around
+  return PX_S(px_int((int64_t)(op == '+' ? i + j : op == '-' ? i - j : i * j)));
 }
 
 // tensor * number, by the op `mul`.
