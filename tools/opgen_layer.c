@@ -187,6 +187,8 @@ static void write_row(FILE *to, const og_layer *l) {
   if (og_layer_has_init(l)) fprintf(to, "     .init = init_%s,\n", e->name);
   if (forward) fprintf(to, "     .forward = %s,\n", forward);
   if (repr) fprintf(to, "     .repr = %s,\n", og_quote(repr));
+  const char *formula = og_layer_text(l, "forward");
+  if (formula) fprintf(to, "     .formula = %s,\n", og_quote(formula));
   if (l->own_count)
     fprintf(to, "     .tensors = tensors_%s, .tensor_count = %d,\n", e->name, l->own_count);
   fprintf(to, "     .inputs = inputs_%s, .input_count = %d},\n", e->name, l->input_count);

@@ -226,7 +226,7 @@ def layers(path):
         text += plain(line)
         if name:
             cls = getattr(torch.nn, name[1])
-            text += quoted(cls.__doc__, "    ") + members(cls, name[1])
+            text += quoted(cls.__doc__, "    ") + members(cls, name[1]) + in_python(cls)
     return text
 
 

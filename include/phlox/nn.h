@@ -42,6 +42,7 @@ typedef struct px_module_kind {
   // part in [...] is left out if all names in it have their defaults; of [a|b] the first part that
   // is not left out is printed.
   const char *repr;
+  const char *formula;  // the forward in words, for bindings that let programs replace functions
   void (*repr_fn)(const px_module *self, char *text, size_t room);
   const char *const *inputs;  // their names ("input", "target"), or NULL
   int input_count;

@@ -118,6 +118,10 @@ void ext_type_text(PyObject *value, char *text, size_t room);
 PyObject *ext_from_value(px_value value);
 int ext_to_value(PyObject *object, uint8_t kind, px_value *out, ext_ints *room);
 
+// Gives what a layer's forward comes to with functions that a program has put into
+// torch.nn.functional: 1; or 0 where the layer uses none of those; -1 with an exception.
+int ext_module_by_functions(PyObject **out, PyObject *self, const px_module_kind *kind,
+                            PyObject *const *inputs);
 // The layer's own forward, without hooks.
 PyObject *ext_module_forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                              PyObject *kwnames);

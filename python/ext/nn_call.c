@@ -95,6 +95,9 @@ static PyObject *call_layer(PyObject *self, const px_module_kind *kind, PyObject
     if (bind_inputs(kind, args, nargs, kwnames, bound) < 0) return NULL;
     given = bound;
   }
+  PyObject *said;
+  int done = ext_module_by_functions(&said, self, kind, given);
+  if (done) return said;
   for (int i = 0; i < kind->input_count; i++)
     if (!(inputs[i] = ext_need_tensor(given[i], kind->name, input_name(kind, i)))) return NULL;
   if (px_tensor_numel(inputs[0]) < MANY_ELEMENTS)

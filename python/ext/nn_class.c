@@ -159,6 +159,14 @@ int ext_module_any_hears(PyObject *self, unsigned bits) {
   return seen ? any_below(self, bits, seen) : -1;
 }
 
+// ---- methods in Python
+
+PyObject *ext_module_python(const char *name, PyObject *first, PyObject *second) {
+  EXT_OWNED *module = PyImport_ImportModule("phlox.nn._module");
+  EXT_OWNED *function = module ? PyObject_GetAttrString(module, name) : NULL;
+  return function ? PyObject_CallFunctionObjArgs(function, first, second, NULL) : NULL;
+}
+
 int ext_module_protocol(const ext_module_base *given) {
   base = *given;
   for (int i = 0; i < EXT_LENGTH(rows); i++) {

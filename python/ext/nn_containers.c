@@ -194,15 +194,13 @@ static int make_identity(PyObject *root) {
 }
 EXT_START(EXT_TYPES, make_identity);
 
-static PyType_Slot slots[] = {{Py_tp_iter, (void *)iterate},
-                              {Py_sq_length, (void *)length},
-                              {Py_sq_contains, (void *)contains},
-                              {Py_mp_length, (void *)length},
-                              {Py_mp_subscript, (void *)subscript},
-                              {Py_mp_ass_subscript, (void *)assign},
-                              {Py_sq_inplace_concat, (void *)extend},  // of lists
-                              {0, NULL}};
-enum { GROWS = 6 };
+static const PyType_Slot slots[] = {{Py_tp_iter, (void *)iterate},
+                                    {Py_sq_length, (void *)length},
+                                    {Py_sq_contains, (void *)contains},
+                                    {Py_mp_length, (void *)length},
+                                    {Py_mp_subscript, (void *)subscript},
+                                    {Py_mp_ass_subscript, (void *)assign},
+                                    {0, NULL}};
 
 static int make_containers(PyObject *root) {
   static const struct {
@@ -210,7 +208,6 @@ static int make_containers(PyObject *root) {
   } rows[] = {
       {"sequential", "Sequential"}, {"module_list", "ModuleList"}, {"module_dict", "ModuleDict"}};
   for (int i = 0; i < EXT_LENGTH(rows); i++) {
-    if (i == EXT_LENGTH(rows) - 1) slots[GROWS] = (PyType_Slot){0, NULL};
     PyTypeObject *type = ext_module_make_type(rows[i].kind, slots);
     if (!type || ext_own(rows[i].word, type) < 0) return -1;
   }

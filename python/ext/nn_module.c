@@ -83,12 +83,6 @@ int ext_to_value(PyObject *object, uint8_t kind, px_value *out, ext_ints *room) 
   }
 }
 
-PyObject *ext_module_python(const char *name, PyObject *first, PyObject *second) {
-  EXT_OWNED *module = PyImport_ImportModule("phlox.nn._module");
-  EXT_OWNED *function = module ? PyObject_GetAttrString(module, name) : NULL;
-  return function ? PyObject_CallFunctionObjArgs(function, first, second, NULL) : NULL;
-}
-
 // ---- what C calls
 
 // Modules that have a Python object are called through it, so that hooks and methods of Python's

@@ -61,6 +61,9 @@ _METHODS = {
                    "register_full_backward_pre_hook register_load_state_dict_post_hook "
                    "register_load_state_dict_pre_hook register_state_dict_post_hook "
                    "register_state_dict_pre_hook set_submodule share_memory to_empty"),
+    _C.nn.Sequential: ("phlox.nn._containers",
+                       "__add__ __iadd__ __imul__ __mul__ __reversed__ __rmul__"),
+    _C.nn.ModuleList: ("phlox.nn._containers", "__add__ __iadd__ __reversed__"),
 }
 
 

@@ -143,6 +143,27 @@ class Patches(unittest.TestCase):
         net(torch.ones(1, 2))
         self.assertEqual(seen, ["Sequential", "ReLU", "Doubled"])
 
+    def test_functions_that_layers_call(self):
+        x, own = torch.rand(2, 3), {}
+        calls = {"relu": lambda x, inplace=False: x + 100, "linear": lambda x, weight, bias=None: "linear",
+                 "softmax": lambda x, dim: dim, "cross_entropy": lambda *args: "loss",
+                 "hardtanh": lambda x, low, high, inplace: (low, high, inplace)}
+        layers = {"relu": nn.ReLU(), "linear": Doubled(3, 1), "softmax": nn.Softmax(), "cross_entropy": nn.CrossEntropyLoss(),
+                  "hardtanh": nn.Hardtanh(-2, 2, inplace=True)}
+        for name, function in calls.items():
+            own[name] = getattr(F, name)
+            setattr(F, name, function)
+        try:
+            self.assertTrue(torch.equal(layers["relu"](x), x + 100))
+            self.assertEqual([layers["linear"](x), layers["softmax"](x), layers["cross_entropy"](x, x)],
+                             ["linear" * 2, 1, "loss"])
+            self.assertEqual(layers["hardtanh"](x), (-2, 2, True))
+            self.assertTrue(torch.equal(nn.Sigmoid()(x), x.sigmoid()))
+        finally:
+            for name, function in own.items():
+                setattr(F, name, function)
+        self.assertTrue(torch.equal(layers["relu"](x), x))
+
     def test_attributes_of_all_modules(self):
         nn.Module.marker = 5
         self.assertEqual(nn.Linear(1, 1).marker, 5)
@@ -255,6 +276,56 @@ class Hooks(unittest.TestCase):
 
 def add_one(module, args, out):
     return out + 1
+
+
+class Operators(unittest.TestCase):
+    def test_sequentials_are_added_and_multiplied(self):
+        a, b = nn.Sequential(nn.ReLU()), nn.Sequential(nn.Tanh())
+        kinds = lambda net: [type(module).__name__ for module in net]
+        self.assertEqual(kinds(a + b), ["ReLU", "Tanh"])
+        self.assertIs((a + b)[0], a[0])
+        self.assertEqual((kinds(a * 2), kinds(2 * a), kinds(reversed(a + b))), (["ReLU"] * 2, ["ReLU"] * 2, ["Tanh", "ReLU"]))
+        net = a
+        a += b
+        a *= 2
+        self.assertIs(a, net)
+        self.assertEqual((kinds(a), list(a._modules)), (["ReLU", "Tanh"] * 2, ["0", "1", "2", "3"]))
+        self.assertRaisesRegex(ValueError, "add operator supports only objects of Sequential class", lambda: a + [b])
+        self.assertRaisesRegex(ValueError, "Non-positive multiplication factor 0", lambda: a * 0)
+        self.assertRaisesRegex(TypeError, r"unsupported operand type\(s\) for \*", lambda: a * 1.5)
+
+    def test_module_lists_are_added(self):
+        layers = nn.ModuleList([nn.ReLU()])
+        self.assertEqual([type(m).__name__ for m in layers + [nn.Tanh()]], ["ReLU", "Tanh"])
+        layers += [nn.Tanh()]
+        self.assertEqual(len(layers), 2)
+
+
+class Graphs(unittest.TestCase):
+    def test_a_module_is_moved_while_a_graph_lives(self):
+        for move in (lambda m: m.cuda(), lambda m: m.double()):
+            layer = nn.Linear(2, 1)
+            old = layer(torch.ones(1, 2))
+            move(layer)
+            x = torch.ones(1, 2).to(layer.weight)
+            layer(x).sum().backward()
+            self.assertEqual((layer.weight.grad.device, layer.weight.grad.dtype), (x.device, x.dtype))
+            self.assertEqual(layer.weight.grad.tolist(), [[1, 1]])
+            self.assertIsNotNone(old.grad_fn)
+
+    def test_replicas_of_a_module_that_was_elsewhere(self):
+        layer = nn.Linear(2, 2).cuda()
+        replicas, x = nn.DataParallel(layer, device_ids=[0, 1]), torch.ones(4, 2, device="cuda")
+        first = replicas(x).sum()
+        layer.to("cuda:1").to("cuda:0")
+        layer.zero_grad()
+        replicas(x).sum().backward()
+        self.assertEqual(layer.weight.grad.tolist(), [[4, 4]] * 2)
+        self.assertTrue(first.requires_grad)
+
+    def test_functions_are_pickled(self):
+        for function in (F.relu, torch.relu, F.linear, torch.add, torch.Tensor.add):
+            self.assertIs(pickle.loads(pickle.dumps(function)), function)
 
 
 class BackwardHooks(unittest.TestCase):

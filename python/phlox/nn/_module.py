@@ -3,6 +3,7 @@
 them, and calls of modules that have some. All hooks are functions in an OrderedDict by the id of their handle."""
 from __future__ import annotations
 
+import re
 import warnings
 from collections import OrderedDict
 
@@ -438,6 +439,34 @@ def state_of(module: Any) -> dict[str, Any]:
     """A module's __dict__, with plain dicts in the place of those that are live."""
     return {name: value.copy() if isinstance(value, (Live, Passing)) else value
             for name, value in module.__dict__.items()}
+
+
+# ---- functions that a program has put into torch.nn.functional
+
+class _Names(dict):
+    """What the names in a layer's formula stand for."""
+
+    def __init__(self, module, inputs):
+        super().__init__(inputs)
+        self.module = module
+        self.update(ndim=lambda x: x.dim(), numel=lambda x: x.numel(), worded=lambda x: isinstance(x, str),
+                    list=lambda x: [x] if isinstance(x, int) else list(x), training=module.training)
+
+    def __missing__(self, name):
+        for place in (self.module, torch.nn.functional, torch):
+            if hasattr(place, name):
+                return getattr(place, name)
+        raise KeyError(name)
+
+
+def by_functions(module: Any, how: tuple) -> Any:
+    """A layer's forward with the functions that a program has replaced; NotImplemented where it calls none of them."""
+    formula, inputs, replaced = how
+    if replaced.isdisjoint(re.findall(r"(\w+)\(", formula)):
+        return NotImplemented
+    if hasattr(module, "inplace"):
+        formula = f"{formula.rstrip()[:-1]}, inplace={module.inplace})"
+    return eval(f"({formula})", {"__builtins__": {}}, _Names(module, inputs))
 
 
 # ---- where classes override what the core does otherwise

@@ -31,11 +31,19 @@ static void end(px_node *node) {
   px_release(leaf);
 }
 
+static bool is_for(const px_node *node, const px_tensor *leaf) {
+  const px__meta *meta = &node->results[0];
+  return meta->dtype == px_tensor_dtype(leaf) && meta->ndim == px_tensor_ndim(leaf) &&
+         px_device_equal(meta->device, px_tensor_device(leaf)) &&
+         !memcmp(meta->sizes, px_tensor_sizes(leaf), (size_t)meta->ndim * sizeof(int64_t));
+}
+
 // A thread may take the node from the gradient state just when its last owner releases it. The
 // taker adds a reference with the lock held, so the last owner then finds a count above zero.
-static px_node *take(px__grad_state *state) {
+// A node of before the leaf was moved or cast stays with the graphs that have it.
+static px_node *take(px__grad_state *state, const px_tensor *leaf) {
   px_node *node = state->accumulator;
-  if (!node) return NULL;
+  if (!node || !is_for(node, leaf)) return NULL;
   int32_t refs = __atomic_load_n(&node->head.refs, __ATOMIC_RELAXED);
   while (refs > 0 && !__atomic_compare_exchange_n(&node->head.refs, &refs, refs + 1, true,
                                                   __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
@@ -59,7 +67,7 @@ px_status px__accumulator(px_node **out, px_tensor *leaf) {
   px__grad_state *state;
   PX_TRY(px__grad_state_make(&state, leaf));
   px__spin_lock(&state->lock);
-  *out = take(state);
+  *out = take(state, leaf);
   px__spin_unlock(&state->lock);
   if (*out) return PX_OK;
   px_node *node;
@@ -68,7 +76,7 @@ px_status px__accumulator(px_node **out, px_tensor *leaf) {
   node->sequence = UINT64_MAX;  // runs as soon as it can
   ((px__accumulate *)node)->leaf = px_retain(leaf);
   px__spin_lock(&state->lock);
-  px_node *other = take(state);  // another thread was faster
+  px_node *other = take(state, leaf);  // another thread was faster
   if (!other) state->accumulator = node;
   px__spin_unlock(&state->lock);
   if (other) px_release(node);
