@@ -43,7 +43,7 @@ enum {
   PX_OP_ONLY_INPLACE =
       256,             // exists as name_ only (normal_, scatter_...): px_name_ is the C function
   PX_OP_HIDDEN = 512,  // not in Python's namespaces: backward kernels and the like
-  PX_OP_TAKES_NUMBERS = 1024,  // for tensors after the first, as pointwise ops do
+  PX_OP_TAKES_NUMBERS = 1024,  // for tensors after the first, as pointwise ops do, or the first
   PX_OP_REGISTERED = 2048      // by a program (phlox/register.h)
 };
 // What mixed precision does with the floating-point tensors that an op is given.

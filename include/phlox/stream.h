@@ -25,6 +25,8 @@ PX_CALL px_stream_current(px_stream **out, px_device device);
 PX_CALL px_stream_set_current(px_stream *stream);
 PX_API px_device px_stream_device(const px_stream *stream);
 PX_API int px_stream_priority(const px_stream *stream);
+// Gives the lowest and the highest priority of the devices' streams: 0, and a number below it.
+PX_CALL px_stream_priority_range(int *least, int *greatest);
 // A number that is unique in the process, 0 for default streams; and the backend's handle (a
 // CUstream of the cuda backend).
 PX_API int64_t px_stream_id(const px_stream *stream);

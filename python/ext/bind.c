@@ -39,8 +39,9 @@ static bool is_integer(PyObject *object) {
 }
 
 bool ext_takes_number(const px_op *op, int param) {
-  return param > 0 && op->params[param].kind == PX_ARG_TENSOR &&
-         (op->kind == PX_OP_POINTWISE || op->flags & PX_OP_TAKES_NUMBERS);
+  bool pointwise = op->kind == PX_OP_POINTWISE, marked = op->flags & PX_OP_TAKES_NUMBERS;
+  return op->params[param].kind == PX_ARG_TENSOR &&
+         (param > 0 ? pointwise || marked : pointwise && marked);
 }
 
 static px_tensor *take_tensor(ext_frame *frame, PyObject *object) {

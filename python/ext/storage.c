@@ -28,16 +28,15 @@ static Py_ssize_t storage_length(PyObject *self) {
   return (Py_ssize_t)(dtype_of(self) == PX_DTYPE_NONE ? bytes
                                                       : bytes / px_dtype_size(dtype_of(self)));
 }
-static PyObject *storage_repr(PyObject *self) {
+static PyObject *storage_title(PyObject *self) {
   char text[PX_DEVICE_TEXT];
   px_dtype dtype = dtype_of(self);
-  px_device device = px_storage_device(storage_of(self));
+  px_device_format(px_storage_device(storage_of(self)), text);
   if (dtype == PX_DTYPE_NONE)
-    return PyUnicode_FromFormat("[torch.storage.UntypedStorage(device=%s) of size %zd]",
-                                px_device_format(device, text), storage_length(self));
+    return PyUnicode_FromFormat("[torch.storage.UntypedStorage(device=%s) of size %zd]", text,
+                                storage_length(self));
   return PyUnicode_FromFormat("[torch.storage.TypedStorage(dtype=torch.%s, device=%s) of size %zd]",
-                              px_dtype_name(dtype), px_device_format(device, text),
-                              storage_length(self));
+                              px_dtype_name(dtype), text, storage_length(self));
 }
 static Py_hash_t storage_hash(PyObject *self) { return _Py_HashPointer(storage_of(self)); }
 static PyObject *storage_compare(PyObject *a, PyObject *b, int op) {
@@ -57,6 +56,20 @@ static PyObject *flat(PyObject *self) {
   if (status == PX_OK) return ext_wrap(made);
   px_release(storage_of(self));
   return ext_raise();
+}
+// Each element in a line, as PyTorch writes them, and the title.
+static PyObject *storage_repr(PyObject *self) {
+  EXT_OWNED *elements = flat(self);
+  EXT_OWNED *list = elements ? PyObject_CallMethod(elements, "tolist", NULL) : NULL;
+  EXT_OWNED *title = list ? storage_title(self) : NULL;
+  EXT_OWNED *texts = title ? PyList_New(0) : NULL;
+  for (Py_ssize_t i = 0; texts && i < PyList_GET_SIZE(list); i++) {
+    EXT_OWNED *line = PyUnicode_FromFormat(" %S", PyList_GET_ITEM(list, i));
+    if (!line || PyList_Append(texts, line) < 0) return NULL;
+  }
+  if (!texts || PyList_Append(texts, title) < 0) return NULL;
+  EXT_OWNED *comma = PyUnicode_FromString("\n");
+  return comma ? PyUnicode_Join(comma, texts) : NULL;
 }
 static PyObject *storage_item(PyObject *self, PyObject *index) {
   EXT_OWNED *elements = flat(self);

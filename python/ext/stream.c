@@ -73,6 +73,10 @@ EXT_NEW(stream,
   PyObject *stream_id, *device_index, *device_type;
   px_stream *made = NULL;
   EXT_BIND(device, priority, stream_id, device_index, device_type);
+  if (stream_id || device_index || device_type)
+    EXT_FAIL(PyExc_NotImplementedError,
+             "Stream(): making the object of a stream by its stream_id is not implemented in "
+             "Phlox");
   EXT_TRY(px_stream_new(&made, px_cuda(device.index), (int)priority));
   return ext_over(type, made);
 }
@@ -112,6 +116,18 @@ EXT_GET(stream, device_index, "int", (int)px_stream_device(stream_of(self)).inde
         "The index of the stream's device.");
 EXT_GET(stream, stream_id, "int", px_stream_id(stream_of(self)),
         "The stream's number on its device; 0 is the default stream.");
+EXT_STATIC_METHOD(stream, priority_range, "() -> tuple[int, int]",
+                  "The lowest priority and the highest, which is a number below it.\n\n"
+                  ">>> torch.cuda.Stream.priority_range()[0]\n"
+                  "0\n") {
+  int least, greatest;
+  if (call->nargs || call->kwnames)
+    EXT_FAIL(PyExc_TypeError, "priority_range() takes no arguments");
+  EXT_TRY(px_stream_priority_range(&least, &greatest));
+  return Py_BuildValue("(ii)", least, greatest);
+}
+enum { OF_CUDA = 1 };  // PyTorch's number of the device type
+EXT_GET(stream, device_type, "int", (int)OF_CUDA, "The number of the device type: 1, for cuda.");
 EXT_GET(stream, priority, "int", px_stream_priority(stream_of(self)), "Lower numbers go first.");
 EXT_GETTER(stream, cuda_stream, "int", "The backend's handle as a number.") {
   if (!px_stream_id(stream_of(self))) return PyLong_FromLong(0);
@@ -168,8 +184,10 @@ EXT_OWNS(event, EXT_CORE(event_object, event));
 
 EXT_NEW(event,
         "(enable_timing: bool = False, blocking: bool = False, interprocess: bool = False, "
-        "external: bool = False)") {
-  EXT_ARGS(bool, enable_timing, blocking, interprocess, external);
+        "external: bool = False, *, device: Device | None = None)") {
+  bool enable_timing, blocking, interprocess, external;
+  ext_cuda device;
+  EXT_BIND(enable_timing, blocking, interprocess, external, device);
   unsigned flags = (enable_timing ? PX_EVENT_TIMING : 0) | (blocking ? PX_EVENT_BLOCKING : 0) |
                    (interprocess ? PX_EVENT_INTERPROCESS : 0);
   px_event *made = NULL;
@@ -187,7 +205,9 @@ EXT_SHARED_TYPE(event, ext_EventType, "torch.cuda.Event", "cuda.Event Event", ev
                 "Args:\n"
                 "    enable_timing (bool): elapsed_time may ask it\n"
                 "    blocking (bool): synchronize sleeps rather than spins\n"
-                "    interprocess (bool): not served by the backends there are\n\n"
+                "    interprocess (bool): not served by the backends there are\n"
+                "    device (torch.device, str or int): the event is of the device that first "
+                "records it, so\n        this is only checked\n\n"
                 ">>> a, b = (torch.cuda.Event(enable_timing=True) for _ in range(2))\n"
                 ">>> a.record(); b.record(); b.synchronize()\n"
                 ">>> a.elapsed_time(b) >= 0\n"

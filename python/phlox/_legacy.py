@@ -71,7 +71,8 @@ def set_default_tensor_type(t: Any) -> None:
     elif isinstance(t, str):
         found = _C._type_of_name(t)
         if found is None:
-            raise TypeError(f"type {t} not available")
+            module, _, name = t.rpartition(".")
+            raise AttributeError(f"module '{module}' has no attribute '{name}'")
     else:
         raise TypeError("invalid type object")
     if not found[0].is_floating_point:

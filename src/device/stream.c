@@ -29,6 +29,13 @@ px_status px_stream_default(px_stream **out, px_device device) {
 
 px_device px_stream_device(const px_stream *stream) { return stream->device; }
 int px_stream_priority(const px_stream *stream) { return stream->priority; }
+px_status px_stream_priority_range(int *least, int *greatest) {
+  *least = *greatest = 0;
+  PX_TRY(px_device_init());
+  *least = px__rt.least;
+  *greatest = px__rt.greatest;
+  return PX_OK;
+}
 int64_t px_stream_id(const px_stream *stream) { return stream->id; }
 void *px_stream_native(const px_stream *stream) { return stream->native; }
 

@@ -99,6 +99,20 @@ class Cuda(unittest.TestCase):
         del streams
         self.assertLess(len({torch.cuda.Stream().cuda_stream for _ in range(200)}), 100)
 
+    def test_streams_and_events_answer_as_pytorchs(self):
+        least, greatest = torch.cuda.Stream.priority_range()
+        self.assertEqual((least, greatest < 0, torch.cuda.Stream(priority=-100).priority, torch.cuda.Stream().device_type), (0, True, greatest, 1))
+        event = torch.Event(device="cuda")
+        event.record()
+        event.synchronize()
+        self.assertTrue(event.query())
+        with self.assertRaisesRegex(ValueError, "Expected a cuda device"):
+            torch.Event(device="cpu")
+        with self.assertRaisesRegex(NotImplementedError, "by its stream_id"):
+            torch.cuda.Stream(stream_id=3, device_index=0, device_type=1)
+        with self.assertRaisesRegex(TypeError, "takes no arguments"):
+            torch.cuda.Stream.priority_range(1)
+
 
 @unittest.skipIf(cuda.device_count() < 2, "two devices are wanted")
 class Several(unittest.TestCase):

@@ -129,6 +129,31 @@ class Calls(unittest.TestCase):
                 getattr(two, call)(2)
         self.assertEqual((two.size(-1), two.stride(-2)), (3, 3))
 
+    def test_a_number_may_be_the_first_operand_of_arithmetic(self):
+        two = torch.tensor(2.0)
+        results = torch.div(1.0, two), torch.add(1, 2), torch.mul(2, two), torch.sub(3, two), torch.div(7, two, rounding_mode="floor"), torch.floor_divide(7, 2), torch.true_divide(1, 2)
+        self.assertEqual([(r.item(), r.dtype) for r in results],
+                         [(.5, torch.float32), (3, torch.int64), (4, torch.float32), (1, torch.float32), (3, torch.float32), (3, torch.int64), (.5, torch.float32)])
+        self.assertEqual(torch.add(1.0, torch.ones(1, dtype=torch.float16), alpha=2).dtype, torch.float16)
+        two.requires_grad_()
+        torch.div(1.0, two).backward()
+        self.assertEqual(two.grad.item(), -.25)
+        for call in (lambda: torch.relu(1.0), lambda: torch.add("x", 1), lambda: torch.eq(1, two)):
+            with self.assertRaisesRegex(TypeError, r"argument 'input' \(position 1\) must be Tensor"):
+                call()
+
+    def test_storages_print_their_elements(self):
+        self.assertEqual(str(torch.tensor([1.0, 2.5]).storage()), " 1.0\n 2.5\n[torch.storage.TypedStorage(dtype=torch.float32, device=cpu) of size 2]")
+        self.assertEqual(repr(torch.ones(1, dtype=torch.int16).untyped_storage()), " 1\n 0\n[torch.storage.UntypedStorage(device=cpu) of size 2]")
+
+    def test_variables_of_old(self):
+        with self.assertRaisesRegex(TypeError, "^Variable data has to be a tensor, but got list$"):
+            torch.autograd.Variable([1, 2])
+        with self.assertWarnsRegex(UserWarning, "volatile was removed and now has no effect"):
+            torch.autograd.Variable(torch.ones(1), volatile=True)
+        with self.assertWarns(UserWarning), self.assertRaisesRegex(AttributeError, "module 'torch' has no attribute 'NoTensor'"):
+            torch.set_default_tensor_type("torch.NoTensor")
+
     def test_several_results_have_names(self):
         r = torch.tensor([[1., 3.], [4., 2.]]).max(1)
         self.assertEqual((r.values.tolist(), r.indices.tolist()), ([3., 4.], [1, 0]))

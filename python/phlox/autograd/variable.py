@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.autograd.Variable: every tensor is one."""
+import warnings
+
 from phlox import _C
 
 _C._name_missing(__name__)
@@ -12,8 +14,10 @@ class VariableMeta(type):
 
     def __call__(cls, data=None, requires_grad=False, volatile=False):
         if not isinstance(data, _C.Tensor):
-            raise TypeError(f"Variable(): argument 'data' must be Tensor, not "
-                            f"{type(data).__name__}")
+            raise TypeError(f"Variable data has to be a tensor, but got {type(data).__name__}")
+        if volatile:
+            warnings.warn("volatile was removed and now has no effect. Use `with torch.no_grad():` "
+                          "instead.", stacklevel=2)
         made = data.detach()
         return made.requires_grad_() if requires_grad else made
 
