@@ -247,3 +247,22 @@ PX_TEST(probabilities_that_are_none_are_reported) {
   OK(px_device_synchronize(0));
   px_release(y);
 }
+
+static void cross_entropy_of_chances(double input, double target, const char *text) {
+  PX_SCOPED(px_tensor) x = there_take(made(PX_FLOAT32, S(2), VALUES(input, 0.5)));
+  PX_SCOPED(px_tensor) t = there_take(made(PX_FLOAT32, S(2), VALUES(0, target)));
+  PX_SCOPED(px_tensor) y = NULL;
+  px_status status = px_binary_cross_entropy(&y, x, t, NULL, "mean");
+  if (!status) status = px_device_synchronize(0);
+  CHECK_EQ(status, PX_RUNTIME);
+  CHECK(strstr(px_error_last()->message, text));
+  px_error_clear();
+  OK(px_device_synchronize(0));
+}
+PX_TEST(a_binary_cross_entropy_of_what_are_no_probabilities_is_reported) {
+  arrange();
+  cross_entropy_of_chances(1.5, 1, "all elements of input should be between 0 and 1");
+  cross_entropy_of_chances(-0.5, 1, "all elements of input should be between 0 and 1");
+  cross_entropy_of_chances(NAN, 1, "all elements of input should be between 0 and 1");
+  cross_entropy_of_chances(0.5, 2, "all elements of target should be between 0 and 1");
+}

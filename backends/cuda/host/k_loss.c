@@ -71,7 +71,8 @@ static px_status forward(const px_launch *l, int what, const px_operand *out,
                          const px_operand *self, const px_operand *target, int how, double number) {
   int dtype = out->dtype;
   px__cuda_dense d = {.launch = l};
-  k_rows p = {.out = {px__cuda_dense_out(&d, out, dtype)},
+  k_rows p = {.where = px__cuda_where(l),
+              .out = {px__cuda_dense_out(&d, out, dtype)},
               .in = {px__cuda_dense_in(&d, self, dtype), px__cuda_dense_in(&d, target, dtype)},
               .size = px_operand_numel(self),
               .logs = what,

@@ -109,14 +109,21 @@ static __device__ __forceinline__ C slope_of(int what, C a, C b, C p) {
       return 1 / (1 + (C)exp(-a)) - b;
   }
 }
+// A probability that is none is reported, the input's before the target's.
+template <typename C>
+static __device__ __forceinline__ void check_chances(const k_rows &p, C a, C b) {
+  if (!(a >= 0 && a <= 1)) k_fault(&p.where, K_FAULT_INPUT, 0, 0, 0);
+  if (!(b >= 0 && b <= 1)) k_fault(&p.where, K_FAULT_TARGETS, 0, 0, 0);
+}
 // Out: the losses, or (1) a sum for each block; in: a, b; size elements.
 template <typename S>
 static __device__ __forceinline__ void element_body(const k_rows &p) {
   typedef typename k_type<S>::number C;
   double sum = 0;
   for (int64_t i = k_thread(); i < p.size; i += k_threads()) {
-    C v = loss_of(p.logs, (C)k_get(((const S *)p.in[0])[i]), (C)k_get(((const S *)p.in[1])[i]),
-                  (C)p.number);
+    C a = (C)k_get(((const S *)p.in[0])[i]), b = (C)k_get(((const S *)p.in[1])[i]);
+    C v = loss_of(p.logs, a, b, (C)p.number);
+    if (p.logs == K_BCE) check_chances(p, a, b);
     if (p.how == K_EACH)
       k_put((S *)p.out[0] + i, v);
     else
