@@ -6,6 +6,7 @@ Files are PyTorch's: a zip of a pickle and of the bytes of each storage; what Py
 files, so that PyTorch finds what it has, too."""
 from __future__ import annotations
 
+import copyreg
 import io
 import mmap as _mmap
 import os
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Any
 
+_Module = _C.nn.Module
+_HOOKS = ("_backward_pre_hooks", "_backward_hooks", "_forward_hooks", "_forward_hooks_with_kwargs",
+          "_forward_hooks_always_called", "_forward_pre_hooks", "_forward_pre_hooks_with_kwargs",
+          "_state_dict_hooks", "_state_dict_pre_hooks", "_load_state_dict_pre_hooks",
+          "_load_state_dict_post_hooks")
 _MAGIC, _PROTOCOL = 0x1950a86a20f9469cfc6c, 1001  # how files of pickles alone begin
 
 
@@ -93,9 +99,20 @@ def _reduced(obj):
         return _C.Size, (tuple(obj),)
     if isinstance(obj, _C.layout):
         return _get_layout, (str(obj),)
+    if isinstance(obj, _Module) and type(obj).__reduce__ is _Module.__reduce__:
+        return copyreg.__newobj__, (type(obj),), _state_of_module(obj)
     if isinstance(obj, (_utils.StorageType, _C.dtype, type(_C.relu))):
         return _utils.public_name(obj)[1]
     return NotImplemented
+
+
+def _state_of_module(module):
+    """A module's state, with what PyTorch's modules have besides."""
+    state = module.__getstate__()
+    if not isinstance(state, dict) or "_parameters" not in state:
+        return state  # of a class that has a form of its own
+    hooks = {name: OrderedDict() for name in _HOOKS}
+    return {**hooks, "_is_full_backward_hook": None, **state}
 
 
 def _reduced_tensor(tensor):

@@ -98,6 +98,7 @@ class Forms(unittest.TestCase):
             with self.assertRaisesRegex(UnpicklingError, "(?s)Weights only load failed.*Unsupported global: GLOBAL"):
                 self.through(thing)
             self.assertIs(type(self.through(thing, weights_only=False)), type(thing))
+        self.assertEqual(str(self.allowed(nn.Sequential(nn.ReLU()), [nn.Sequential, nn.ReLU])), "Sequential(\n  (0): ReLU()\n)")
         net = nn.Linear(2, 2)
         self.assertTrue(torch.equal(self.through(net, weights_only=False).weight, net.weight))
         optimizer = torch.optim.SGD(net.parameters(), lr=0.5)
@@ -239,6 +240,44 @@ class Zips(unittest.TestCase):
 @torch.no_grad()
 def quiet(x):
     return torch.is_grad_enabled()
+
+
+class Failures(unittest.TestCase):
+    def test_a_write_that_fails_leaves_the_old_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "x.pt")
+            torch.save("old", path)
+            code = f"import phlox as torch; torch.save([torch.ones(3), 'new'], {path!r})"
+            failed = 0
+            for n in (1, 2, 3, 6, 10, 1000):  # the faults of opening, writing, flushing and renaming come in this order
+                done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PHLOX_FAULT": f"file:{n}"}, capture_output=True, text=True)
+                self.assertEqual(os.listdir(folder), ["x.pt"])
+                if done.returncode:
+                    failed += 1
+                    self.assertIn("OSError", done.stderr)
+                    self.assertEqual(torch.load(path), "old")
+            self.assertEqual((failed, torch.load(path)[1]), (5, "new"))
+
+    def test_links_and_modes_are_kept(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, link = os.path.join(folder, "x.pt"), os.path.join(folder, "l.pt")
+            torch.save(1, path)
+            os.chmod(path, 0o600)
+            os.symlink("x.pt", link)
+            torch.save(2, link)
+            self.assertEqual((os.stat(path).st_mode & 0o777, os.path.islink(link), torch.load(path)), (0o600, True, 2))
+            pipe = os.path.join(folder, "pipe")
+            os.mkfifo(pipe)
+            got = []
+
+            def read():
+                with open(pipe, "rb") as file:
+                    got.append(file.read())
+            reader = threading.Thread(target=read)
+            reader.start()
+            torch.save([torch.ones(2)], pipe)
+            reader.join()
+            self.assertEqual(torch.load(io.BytesIO(got[0]))[0].tolist(), [1, 1])
 
 
 class Pickles(unittest.TestCase):
@@ -484,6 +523,34 @@ assert type(d["o"]) is collections.OrderedDict and d["bytes"] == b"ab" and d["n"
 assert d["cuda"] is None or d["cuda"].tolist() == [1]
 print("read")""")
             self.assertEqual(said.strip(), "read")
+
+    NET = "nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.BatchNorm2d(2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Dropout(0.5), nn.Linear(8, 3))"
+
+    def test_modules_go_to_pytorch(self):
+        net = eval(self.NET).eval()
+        torch.save(net, self.path)
+        said = self.run_pytorch("""
+net = torch.load(path, **({"weights_only": False} if torch.__version__ >= "2" else {}))
+assert not net.training and net[6].in_features == 8 and type(net[0]) is torch.nn.Conv2d
+net.train(); net(torch.ones(2, 1, 4, 4)).sum().backward(); net.zero_grad(); net.eval()
+print(net(torch.ones(1, 1, 4, 4)).tolist())""")
+        net.train(), net(torch.ones(2, 1, 4, 4)), net.eval()
+        expected = net(torch.ones(1, 1, 4, 4))
+        self.assertTrue(torch.allclose(torch.tensor(eval(said)), expected, atol=1e-5))
+
+    def test_modules_come_from_pytorch(self):
+        said = self.run_pytorch(f"""
+from torch import nn
+net = {self.NET}.eval()
+torch.save(net, path)
+print(net(torch.ones(1, 1, 4, 4)).tolist())""")
+        net = torch.load(self.path, weights_only=False)
+        self.assertTrue(torch.allclose(torch.tensor(eval(said)), net(torch.ones(1, 1, 4, 4)), atol=1e-5))
+        kinds = [nn.Sequential, nn.Conv2d, nn.BatchNorm2d, nn.ReLU, nn.MaxPool2d, nn.Flatten, nn.Dropout, nn.Linear]
+        with self.assertRaisesRegex(UnpicklingError, "GLOBAL torch.nn.modules.container.Sequential was not an allowed global"):
+            torch.load(self.path)
+        with torch.serialization.safe_globals(kinds):
+            self.assertEqual(str(torch.load(self.path)), str(net))
 
     def test_phlox_reads_what_pytorch_writes(self):
         for form in ("", ", _use_new_zipfile_serialization=False"):
