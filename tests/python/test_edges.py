@@ -595,6 +595,26 @@ class Switches(Edges):
             y.backward()
             y.backward()
 
+    @each_device
+    def test_saved_results_of_a_function_know_which_they_are(self):
+        seen = []
+
+        class Both(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                a, b = x * 2, x * 3
+                ctx.save_for_backward(a, b, x)
+                return a, b
+
+            @staticmethod
+            def backward(ctx, a, b):
+                seen.extend((t.output_nr, t.requires_grad, t.is_leaf) for t in ctx.saved_tensors)
+                return 2 * a + 3 * b
+
+        x = torch.ones(2, requires_grad=True)
+        sum(Both.apply(x)).sum().backward()
+        self.assertEqual((seen, x.grad.tolist()), ([(0, True, False), (1, True, False), (0, True, True)], [5, 5]))
+
 
 class WholeNumbers(Edges):
     @each_device

@@ -171,8 +171,7 @@ px_status px_saved_unpack(px_tensor **out, px_saved *saved, const char *node_nam
   const char *maker = saved->origin ? node_name : history.node ? history.node->name : NULL;
   PX_TRY(px__check_version(saved->tensor, saved->version, maker, history.nr));
   bool leaf = history.node && history.node->kind == &px__accumulate_kind;
-  if (saved->alias && history.node && !leaf && px_grad_enabled())
-    return px__with_history(out, saved->tensor, history);
+  if (saved->alias && history.node && !leaf) return px__with_history(out, saved->tensor, history);
   *out = px_retain(saved->tensor);
   return PX_OK;
 }
