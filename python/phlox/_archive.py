@@ -13,6 +13,7 @@ import zipfile
 import zlib
 
 ALIGNMENT = 64
+_PIECE = 1 << 20  # bytes that are copied at a time, from files that cannot read into memory
 _LOCAL_HEADER = 30  # bytes of a record's header before its name
 _ADVICE = (" This is an internal miniz error. If you are seeing this error, there is a high "
            "likelihood that your checkpoint file is corrupted. This can happen if the checkpoint "
@@ -25,7 +26,8 @@ class Reader:
 
     def __init__(self, file):
         self.file = file
-        self.size = file.seek(0, os.SEEK_END)
+        file.seek(0, os.SEEK_END)
+        self.size = file.tell()
         self.left = self.size  # bytes that storages may still take
         try:
             records = zipfile.ZipFile(file).infolist()
@@ -62,7 +64,7 @@ class Reader:
         self.file.seek(begin)
         room, done = memoryview(room), 0
         while done < len(room):
-            got = self.file.readinto(room[done:])
+            got = self.into(room[done:])
             if not got:
                 raise RuntimeError(f"PytorchStreamReader failed reading file {name}: file read "
                                    "failed." + _ADVICE)
@@ -70,6 +72,13 @@ class Reader:
         if zlib.crc32(room) != self.records[name].CRC:
             raise RuntimeError(f"PytorchStreamReader failed reading file {name}: CRC-32 check "
                                "failed." + _ADVICE)
+
+    def into(self, room):
+        if hasattr(self.file, "readinto"):
+            return self.file.readinto(room)
+        data = self.file.read(min(len(room), _PIECE))
+        room[:len(data)] = data
+        return len(data)
 
     def read(self, name):
         begin, size = self.place(name)

@@ -416,7 +416,7 @@ class _Legacy(_Source):
         try:
             if self.file.tell() == 0:
                 return _mmap.mmap(self.file.fileno(), 0, access=_mmap.ACCESS_READ)
-        except (OSError, ValueError):
+        except (AttributeError, OSError, ValueError):
             pass
         return self.file.read()
 

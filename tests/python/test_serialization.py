@@ -187,6 +187,22 @@ class Zips(unittest.TestCase):
             self.assertEqual((begin % 64, record.compress_type), (0, zipfile.ZIP_STORED), record.filename)
         self.assertEqual(archive.read("archive/byteorder"), sys.byteorder.encode())
 
+    def test_files_need_no_more_than_the_methods_that_pytorch_asks_for(self):
+        class File:
+            def __init__(self, file):
+                for name in ("read", "readline", "tell"):
+                    setattr(self, name, getattr(file, name))
+                self.inner = file
+
+            def seek(self, *place):
+                self.inner.seek(*place)
+        for options in ({}, {"_use_new_zipfile_serialization": False}):
+            self.assertEqual(torch.load(File(saved(torch.arange(5), **options))).tolist(), [0, 1, 2, 3, 4])
+        written = []
+        File.write = lambda self, data: written.append(bytes(data))
+        torch.save(torch.ones(2), File(io.BytesIO()))
+        self.assertEqual(torch.load(io.BytesIO(b"".join(written))).tolist(), [1, 1])
+
     def test_a_map_of_the_file_is_memory(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "x.pt")
