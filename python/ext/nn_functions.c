@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions of torch.nn.functional that a program has replaced. Layers call the ops themselves;
-// where one of theirs was replaced, the layer's formula is evaluated by Python, with the program's
-// function. Whether anything in the module's dict changed is one comparison a call.
+// Layers by Python's functions. Layers call the ops themselves; where a program has replaced one of
+// theirs in torch.nn.functional, or where an input or a mode takes calls over (__torch_function__),
+// the layer's formula is evaluated by Python. Whether anything in the module's dict changed is one
+// comparison a call.
 #include "nn.h"
 
 static PyObject *functions, *usual;  // the module's dict, and a copy of it from the start
@@ -44,21 +45,42 @@ static int watch(void) {
 }
 #endif
 
+static bool is_taken(const px_module_kind *kind, PyObject *const *inputs) {
+  if (ext_mode_count && ext_mode_active()) return true;
+  for (int i = 0; i < kind->input_count; i++)
+    if (!ext_is_plain(inputs[i]) && ext_overrides(inputs[i])) return true;
+  return false;
+}
+
+// A layer without a formula has one function, its forward.
+static int ask_forward(PyObject **out, PyObject *self, const px_module_kind *kind,
+                       PyObject *const *inputs) {
+  enum { LIMIT = 4 };
+  PyObject *args[LIMIT + 1] = {self};
+  EXT_OWNED *forward = PyObject_GetAttrString((PyObject *)Py_TYPE(self), "forward");
+  for (int i = 0; i < kind->input_count && i < LIMIT; i++) args[i + 1] = inputs[i];
+  *out = forward ? ext_ask(forward, args, kind->input_count + 1, NULL) : NULL;
+  return *out ? 1 : -1;
+}
+
 int ext_module_by_functions(PyObject **out, PyObject *self, const px_module_kind *kind,
                             PyObject *const *inputs) {
   *out = NULL;
+  bool taken = is_taken(kind, inputs);
   if (has_changed() && find_replaced() < 0) return -1;
-  if (!PySet_GET_SIZE(replaced) || !kind->formula) return 0;
+  if (taken && !kind->formula) return ask_forward(out, self, kind, inputs);
+  if ((!taken && !PySet_GET_SIZE(replaced)) || !kind->formula) return 0;
   EXT_OWNED *given = PyDict_New();
   for (int i = 0; given && i < kind->input_count; i++)
     if (PyDict_SetItemString(given, kind->inputs ? kind->inputs[i] : "input", inputs[i]) < 0)
       return -1;
-  EXT_OWNED *how = given ? Py_BuildValue("(sOO)", kind->formula, given, replaced) : NULL;
+  EXT_OWNED *how =
+      given ? Py_BuildValue("(sOO)", kind->formula, given, taken ? Py_None : replaced) : NULL;
   PyObject *result = how ? ext_module_python("by_functions", self, how) : NULL;
   if (!result) return -1;
   if (result != Py_NotImplemented) return *out = result, 1;
   Py_DECREF(result);
-  return 0;
+  return taken ? ask_forward(out, self, kind, inputs) : 0;
 }
 
 static int keep_usual(PyObject *root) {

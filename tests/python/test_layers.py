@@ -64,6 +64,38 @@ class Documents(unittest.TestCase):
                 self.assertRegex(doc, rf"\n    {parameter} \(", name)
 
 
+class Tagged(torch.Tensor):
+    pass
+
+
+class Listing(torch.overrides.TorchFunctionMode):
+    def __init__(self):
+        self.seen = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.seen.append(func)
+        return func(*args, **(kwargs or {}))
+
+
+class Overridden(unittest.TestCase):
+    def test_layers_keep_classes_and_are_seen_by_modes(self):
+        for name, made, given in cases():
+            with self.subTest(name):
+                layer, inputs = build(torch, made), eval(f"({given},)", {"torch": torch})
+                results = []
+                for tag in (False, True):
+                    torch.manual_seed(4)
+                    results.append(copy.deepcopy(layer)(*[x.as_subclass(Tagged) if tag else x for x in inputs]))
+                torch.manual_seed(4)
+                with Listing() as listing:
+                    results.append(copy.deepcopy(layer)(*inputs))
+                listing.seen = [f for f in listing.seen if getattr(f, "__name__", "") not in ("__get__", "__set__", "clone", "detach", "as_strided")]
+                self.assertEqual([type(r) for r in results], [torch.Tensor, Tagged, torch.Tensor])
+                self.assertTrue(name == "Identity" or listing.seen)
+                for result in results[1:]:
+                    self.assertTrue(torch.equal(results[0], result.as_subclass(torch.Tensor)) or results[0].isnan().any())
+
+
 class Lives(unittest.TestCase):
     def same(self, a, b):
         self.assertEqual(repr(a), repr(b))

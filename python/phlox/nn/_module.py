@@ -3,9 +3,11 @@
 them, and calls of modules that have some. All hooks are functions in an OrderedDict by the id of their handle."""
 from __future__ import annotations
 
+import ast
 import re
 import warnings
 from collections import OrderedDict
+from functools import lru_cache
 
 import phlox as torch
 from phlox import Tensor
@@ -452,21 +454,52 @@ class _Names(dict):
         self.update(ndim=lambda x: x.dim(), numel=lambda x: x.numel(), worded=lambda x: isinstance(x, str),
                     list=lambda x: [x] if isinstance(x, int) else list(x), training=module.training)
 
+    def has(self, name):
+        return name in self or hasattr(torch.nn.functional, name) or hasattr(torch, name)
+
     def __missing__(self, name):
-        for place in (self.module, torch.nn.functional, torch):
-            if hasattr(place, name):
-                return getattr(place, name)
-        raise KeyError(name)
+        if not name.startswith(_CALLED):  # Threshold has an attribute by the name of its function
+            return getattr(self.module, name)
+        name = name[len(_CALLED):]
+        if name in self:
+            return self[name]
+        place = torch.nn.functional if hasattr(torch.nn.functional, name) else torch
+        return _by_position(getattr(place, name), name)
+
+
+_CALLED = "called_"  # before the names of functions in a formula
+
+
+@lru_cache(None)
+def _keywords():
+    """Of each op of the library with arguments by name alone: how many come before them, and their names."""
+    found = {}
+    for _, owner, name, signature, _ in _C._op_signatures():
+        args = ast.parse(f"def op{signature}: ...").body[0].args
+        if owner != "tensor" and args.kwonlyargs and (owner == "nn_functional" or name not in found):
+            found[name] = len(args.args), [arg.arg for arg in args.kwonlyargs]
+    return found
+
+
+def _by_position(function, name):
+    """The function for formulas, which give all arguments by position."""
+    count, alone = _keywords().get(name, (0, ()))
+
+    def call(*args, **kwargs):
+        return function(*args[:count], **dict(zip(alone, args[count:])), **kwargs)
+    return call if alone else function
 
 
 def by_functions(module: Any, how: tuple) -> Any:
-    """A layer's forward with the functions that a program has replaced; NotImplemented where it calls none of them."""
+    """A layer's forward with the functions that a program has replaced (None: any); NotImplemented where it calls none of
+    them, or one that Python has not."""
     formula, inputs, replaced = how
-    if replaced.isdisjoint(re.findall(r"(\w+)\(", formula)):
+    names, called = _Names(module, inputs), re.findall(r"(\w+)\(", formula)
+    if replaced is not None and replaced.isdisjoint(called) or not all(map(names.has, called)):
         return NotImplemented
     if hasattr(module, "inplace"):
         formula = f"{formula.rstrip()[:-1]}, inplace={module.inplace})"
-    return eval(f"({formula})", {"__builtins__": {}}, _Names(module, inputs))
+    return eval("(" + re.sub(r"(\w+)\(", rf"{_CALLED}\1(", formula) + ")", {"__builtins__": {}}, names)
 
 
 # ---- where classes override what the core does otherwise
