@@ -279,7 +279,8 @@ static bool serves_threads(subject *s) {
   bool fine = true;
   (void)wanted_of(s);
   // Running statistics change in training: the layer then has state that calls write.
-  if (px_module_entry_at(s->module, PX_ENTRY_BUFFER, 0, &entry)) px_module_train(s->module, false);
+  if (px_module_entry_at(s->module, PX_ENTRY_BUFFER, 0, &entry))
+    OK(px_module_train(s->module, false));
   if (forward(&expected, s->module, s) != PX_OK) return report(s, "the call");
   for (int i = 0; i < CALLERS; i++) {
     callers[i] = (caller){.s = s, .expected = expected};
