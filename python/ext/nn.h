@@ -68,8 +68,17 @@ typedef struct ext_module_class {
 // NULL with an exception. A type of the library is told with its kind, before it is first used.
 ext_module_class *ext_module_class_of(PyTypeObject *type);
 int ext_module_know(PyTypeObject *type, const px_module_kind *native);
-// Bits of EXT_HEARS for what an object, or its class, has in the place of the library's own.
-unsigned ext_module_hears(PyObject *self);
+// Bits of EXT_HEARS for what an object, or its class, has in the place of the library's own; looks
+// where the class or the object's dict has changed.
+unsigned ext_module_look(PyObject *self);
+static inline unsigned ext_module_hears(PyObject *self) {
+  const ext_module_object *object = (const ext_module_object *)self;
+  const ext_module_class *class = object->class;
+  Py_ssize_t size = object->dict ? PyDict_GET_SIZE(object->dict) : 0;
+  bool same = class->type == Py_TYPE(self) && class->version == Py_TYPE(self)->tp_version_tag &&
+              size == object->seen;
+  return same ? class->patched | object->patched : ext_module_look(self);
+}
 // Whether the module or one below it has any of the bits; -1 with an exception.
 int ext_module_any_hears(PyObject *self, unsigned bits);
 // Says that a name was stored in the object's dict.

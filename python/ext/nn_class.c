@@ -116,7 +116,7 @@ static unsigned bits_of(PyObject *dict) {
   return bits;
 }
 
-unsigned ext_module_hears(PyObject *self) {
+unsigned ext_module_look(PyObject *self) {
   ext_module_object *object = (ext_module_object *)self;
   if (object->class->type != Py_TYPE(self) ||
       object->class->version != Py_TYPE(self)->tp_version_tag) {

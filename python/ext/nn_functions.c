@@ -13,6 +13,7 @@ static int find_replaced(void) {
   Py_ssize_t at = 0;
   if (PySet_Clear(replaced) < 0) return -1;
   while (PyDict_Next(usual, &at, &name, &value)) {
+    if (PyUnicode_READ_CHAR(name, 0) == '_') continue;  // no function of a formula's
     now = PyDict_GetItemWithError(functions, name);
     if (now && now != value && PySet_Add(replaced, name) < 0) return -1;
   }

@@ -74,6 +74,20 @@ px_status px__embedding_init(px_module *self) {
 
 // ---- arguments
 
+px_status px__older_reduction(px_module *self) {
+  px_value averages = px_module_attribute(self, "size_average"),
+           reduces = px_module_attribute(self, "reduce");
+  if (averages.kind == PX_ARG_NONE && reduces.kind == PX_ARG_NONE) return PX_OK;
+  const char *word = reduces.kind != PX_ARG_NONE && !reduces.v.i     ? "none"
+                     : averages.kind != PX_ARG_NONE && !averages.v.i ? "sum"
+                                                                     : "mean";
+  PX_TRY(px_warn(PX_WARN_USER,
+                 "size_average and reduce args will be deprecated, please use reduction='%s' "
+                 "instead.",
+                 word));
+  return px_module_set_attribute(self, "reduction", PX_TX(word));
+}
+
 px_status px__spread(px_module *self, const char *name, int count) {
   px_value value = px_module_attribute(self, name);
   int64_t each[PX__ATTRIBUTE_INTS];

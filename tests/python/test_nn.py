@@ -838,10 +838,21 @@ class Functional(unittest.TestCase):
         self.assertEqual((conv.padding, conv(torch.ones(1, 1, 5, 5)).shape), ("same", (1, 2, 5, 5)))
         with self.assertRaisesRegex(NotImplementedError, "MaxPool2d: return_indices=True is not implemented"):
             nn.MaxPool2d(2, return_indices=True)
-        with self.assertRaisesRegex(NotImplementedError, "KLDivLoss: size_average and reduce are not implemented"):
-            nn.KLDivLoss(size_average=False)
         with self.assertRaisesRegex(ValueError, "Invalid padding string 'bad', should be one of {'valid', 'same'}"):
             nn.Conv2d(1, 2, 3, padding="bad")
+
+    def test_older_words_for_reduction(self):
+        a, b = torch.rand(2, 3), torch.rand(2, 3)
+        for words, wanted in (({"size_average": False}, "sum"), ({"reduce": False}, "none"), ({"size_average": True}, "mean"),
+                              ({"size_average": False, "reduce": False}, "none")):
+            for name in ("L1Loss", "MSELoss", "SmoothL1Loss", "BCELoss", "KLDivLoss", "PoissonNLLLoss"):
+                with self.assertWarnsRegex(UserWarning, f"please use reduction='{wanted}' instead"):
+                    loss = getattr(nn, name)(**words)
+                self.assertEqual(loss.reduction, wanted)
+                self.assertTrue(torch.equal(loss(a, b), getattr(nn, name)(reduction=wanted)(a, b)))
+        with self.assertWarns(UserWarning):
+            weighted = nn.CrossEntropyLoss(torch.ones(3), False)
+        self.assertEqual((weighted.reduction, weighted.weight.tolist()), ("sum", [1, 1, 1]))
 
     def test_printed_numbers(self):
         self.assertEqual(repr(nn.Threshold(0.1, 20)), "Threshold(threshold=0.1, value=20.0)")
