@@ -153,9 +153,9 @@ PyObject *ext_module_forward(PyObject *self, PyObject *const *args, Py_ssize_t n
              ext_type_name(self));
   const px_module_kind *kind = ((ext_module_object *)self)->class->native;
   if (!kind || !kind->forward) return no_forward(self);
+  if (!ext_is_sequential(kind)) return call_layer(self, kind, args, nargs, kwnames);
   if (Py_EnterRecursiveCall(" while calling a module")) return NULL;
-  PyObject *result = ext_is_sequential(kind) ? call_sequential(self, args, nargs, kwnames)
-                                             : call_layer(self, kind, args, nargs, kwnames);
+  PyObject *result = call_sequential(self, args, nargs, kwnames);
   Py_LeaveRecursiveCall();
   return result;
 }
