@@ -34,7 +34,9 @@ V3FLAGS  := -march=x86-64-v3
 OPS      := $(wildcard ops/*.op layers/*.layer optim/*.optim)
 GEN      := $(O)/gen/stamp
 CORE     := $(wildcard src/*/*.c src/*/*/*.c)
-GENSRC   := $(addprefix $(O)/gen/,ops_table.c ops_api.c backward.c layers.c optim_kinds.c schedule_kinds.c)
+# An op's code and its kernels are in one of many small files: a new op changes one of each.
+OPSGEN   := $(patsubst %,ops_%.c,$(shell seq 0 31))
+GENSRC   := $(addprefix $(O)/gen/,ops_table.c $(OPSGEN) layers.c optim_kinds.c schedule_kinds.c)
 CPU      := $(wildcard backends/cpu/*.c)
 SIM      := $(wildcard backends/sim/*.c)
 EXT      := $(wildcard python/ext/*.c)
@@ -55,14 +57,16 @@ $(O)/opgen: $(wildcard tools/opgen*.c tools/opgen*.h)
 	@mkdir -p $(O)
 	$(call say,HOSTCC)$(TOOL) -o $@ $(filter %.c,$^)
 $(GEN): $(O)/opgen $(OPS)
-	@mkdir -p $(O)/gen/phlox
+	@mkdir -p $(O)/gen/phlox/ops $(O)/gen/hidden
 	$(call say,OPGEN)$(O)/opgen $(O)/gen $(OPS)
 	@touch $@
 # What opgen writes changes only where its text does: a new op rebuilds what it touches.
-GENHEAD  := $(addprefix $(O)/gen/,phlox/ops.h hidden_ops.h conditions.h phlox/layers.h phlox/optimizers.h layer_functions.h layer_samples.inc op_ids.h grad_functions.h run_functions.h \
+OPHEAD   := $(patsubst ops/%.op,$(O)/gen/phlox/ops/%.h,$(wildcard ops/*.op))
+GENHEAD  := $(OPHEAD) $(addprefix $(O)/gen/,phlox/ops.h conditions.h phlox/layers.h phlox/optimizers.h layer_functions.h layer_samples.inc grad_functions.h run_functions.h \
   kernel_args.h cpu_kernels.h cuda_args.h samples.inc)
-CPUGEN   := kernels_cpu_table kernels_cpu_optim $(addprefix kernels_cpu_,0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+CPUGEN   := kernels_cpu_table kernels_cpu_optim $(addprefix kernels_cpu_,$(shell seq 0 63))
 $(GENSRC) $(GENHEAD) $(CPUGEN:%=$(O)/gen/%.c): $(GEN) ;
+$(O)/gen/hidden/%.h: $(GEN) ;
 
 # ---- the library
 $(O)/%.o: %.c | $(GENHEAD)
@@ -244,12 +248,13 @@ sanitized-acceptance: all
 INSTALL  ?= install
 SETPLACE  = sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|; s|@INCLUDE@|$(shell realpath -m --relative-to=$(LIBDIR) $(PREFIX)/include)|'
 install: $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB)
-	@install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(LIBDIR)/cmake/phlox $(DESTDIR)$(PREFIX)/include/phlox
+	@install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(LIBDIR)/cmake/phlox $(DESTDIR)$(PREFIX)/include/phlox/ops
 	$(INSTALL) -m 755 $(O)/libphlox.so $(DESTDIR)$(LIBDIR)/libphlox.so.$(VERSION)
 	ln -sf libphlox.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libphlox.so.0
 	ln -sf libphlox.so.0 $(DESTDIR)$(LIBDIR)/libphlox.so
 	$(INSTALL) -m 755 $(O)/libphlox_sim.so $(CUDALIB) $(DESTDIR)$(LIBDIR)/
 	install -m 644 include/phlox/*.h include/phlox/*.def $(O)/gen/phlox/*.h $(DESTDIR)$(PREFIX)/include/phlox/
+	install -m 644 $(OPHEAD) $(DESTDIR)$(PREFIX)/include/phlox/ops/
 	@$(SETPLACE) phlox.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/phlox.pc
 	@$(SETPLACE) phlox-config.cmake.in >$(DESTDIR)$(LIBDIR)/cmake/phlox/phlox-config.cmake
 	@$(SETPLACE) phlox-config-version.cmake.in >$(DESTDIR)$(LIBDIR)/cmake/phlox/phlox-config-version.cmake

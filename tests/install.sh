@@ -16,8 +16,8 @@ said=$(LD_LIBRARY_PATH="$place/usr/lib" PHLOX_SIM_DEVICES=1 ./hello)
 echo "$said" | grep -q "device='cuda:0'" || { echo "hello said: $said"; exit 1; }
 # Each header by itself, in the languages that include it.
 flags="-Wall -Wextra -Wconversion -Wshadow -pedantic -Werror $(pkg-config --cflags phlox)"
-for header in "$place"/usr/include/phlox/*.h; do
-  echo "#include <phlox/${header##*/}>" >alone.c
+for header in "$place"/usr/include/phlox/*.h "$place"/usr/include/phlox/ops/*.h; do
+  echo "#include <${header#"$place"/usr/include/}>" >alone.c
   for language in 'gcc -x c -std=c99' 'gcc -x c -std=c11' 'g++ -x c++ -std=c++11' 'g++ -x c++ -std=c++17' 'clang++ -x c++ -std=c++17'; do
     command -v "${language%% *}" >/dev/null || continue
     $language $flags -fsyntax-only alone.c

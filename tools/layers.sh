@@ -19,8 +19,8 @@ allow src/base     'phlox/(base.h|env.def)|base/'
 allow src/device   'phlox/(base|device|stream|event|memory|dtype|backend|extend).h|base/|device/|cpu/'
 allow src/tensor   'phlox/(base|device|stream|event|memory|dtype|backend|tensor|random|dlpack|extend).h|base/|device/device_impl.h|tensor/|cpu/(mt19937|philox).h'
 allow src/call     'phlox/|base/|device/device_impl.h|tensor/|call/|conditions.h$'
-allow src/ops      'phlox/|base/|device/device_impl.h|tensor/|call/|ops/|run_functions.h|hidden_ops.h'
-allow src/autograd 'phlox/|autograd/|[a-z_]+.h$'
+allow src/ops      'phlox/|base/|device/device_impl.h|tensor/|call/|ops/|run_functions.h|hidden/'
+allow src/autograd 'phlox/|autograd/|hidden/|[a-z_]+.h$'
 allow src/nn       'phlox/|nn/|layer_functions.h|conditions.h$'
 allow src/optim    'phlox/|optim/'
 allow src/data     'phlox/|data/'
@@ -36,5 +36,10 @@ for file in backends/*.h backends/*/*.[ch]; do
     echo "$file: a backend includes phlox/backend.h and nothing else of Phlox"
     status=1
   fi
+done
+# What includes all ops is compiled anew for each new one: files of the library include the tables that they call (phlox/ops/view.h).
+for file in $(grep -lrE '^ *#include "phlox/(ops|phlox).h"' --include='*.[ch]' src python/ext); do
+  echo "$file: includes all ops, instead of those of the tables that it needs"
+  status=1
 done
 exit $status

@@ -7,8 +7,8 @@
 // in a table ends the run with `file:line: text`, status 1.
 #include "opgen.h"
 
-// Files of generated CPU kernels (Makefile: CPUGEN).
-enum { CPU_SHARDS = 16 };
+// Files of generated code and of generated CPU kernels (Makefile: OPSGEN, CPUGEN).
+enum { OP_SHARDS = 32, CPU_SHARDS = 64 };
 
 og_tables og;
 
@@ -53,6 +53,11 @@ const char *og_run(const og_op *op) {
   if (op->run.text) return op->run.text;
   bool follows = op->body.text || op->made_count;
   return og_is(op, "pointwise") || og_is(op, "reduce") || follows ? NULL : op->name;
+}
+
+const char *og_run_function(const og_op *op) {
+  og_use("px_status px__run_%s(px_call *call);", og_run(op));
+  return og_format("px__run_%s", og_run(op));
 }
 
 int og_param_find(const og_op *op, const char *name) {
@@ -126,6 +131,31 @@ void og_finish(FILE *file) {
   o->file = NULL;
 }
 
+// ---- what a generated file uses of others
+
+static const char **uses;
+static int use_count;
+
+void og_use(const char *format, ...) {
+  va_list args;
+  char *text = NULL;
+  va_start(args, format);
+  if (vasprintf(&text, format, args) < 0) exit(1);
+  va_end(args);
+  for (int i = 0; i < use_count; i++)
+    if (!strcmp(uses[i], text)) return;
+  uses = realloc(uses, (size_t)(use_count + 1) * sizeof *uses);
+  if (!uses) exit(1);
+  uses[use_count++] = text;
+}
+
+void og_body_write(FILE *to, og_body *b) {
+  og_body_end(b);
+  for (int i = 0; i < use_count; i++) fprintf(to, "%s\n", uses[i]);
+  fprintf(to, "\n%s", b->text);
+  use_count = 0;
+}
+
 // FNV-1a.
 int og_shard(const og_op *op, int shards) {
   uint32_t hash = 2166136261u;
@@ -138,26 +168,42 @@ static void each(FILE *to, writer write) {
   for (int i = 0; i < og.count; i++) write(to, og.ops[i]);
 }
 
-static void write_headers(const char *folder) {
-  FILE *to = og_create(folder, "phlox/ops.h");
-  fprintf(to,
-          "%s#pragma once\n#include \"phlox/op.h\"\n#include \"phlox/random.h\"\n"
-          "#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n",
-          license);
-  for (int i = 0; i < og.count; i++)
-    if (!og_is_hidden(og.ops[i])) og_write_prototypes(to, og.ops[i]);
+// "pointwise" of "ops/pointwise.op".
+static const char *stem_of(const char *path) {
+  const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+  return og_copy(name, strcspn(name, "."));
+}
+
+// Writes the prototypes of a table's ops, public or hidden ones, and says whether there are any.
+static bool write_table_header(const char *folder, const char *file, bool hidden) {
+  FILE *to = NULL;
+  for (int i = 0; i < og.count; i++) {
+    const og_op *op = og.ops[i];
+    if (og_is_hidden(op) != hidden || strcmp(op->place.file, file)) continue;
+    if (!to) {
+      to = og_create(folder, og_format("%s/%s.h", hidden ? "hidden" : "phlox/ops", stem_of(file)));
+      fprintf(to,
+              "%s#pragma once\n#include \"phlox/op.h\"\n#include \"phlox/random.h\"\n"
+              "#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n",
+              license);
+    }
+    og_write_prototypes(to, op);
+  }
+  if (!to) return false;
   fprintf(to, "#ifdef __cplusplus\n}\n#endif\n");
   og_finish(to);
-  to = og_create(folder, "hidden_ops.h");
-  fprintf(to, "%s// Ops that are the library's own.\n#pragma once\n#include \"phlox/ops.h\"\n\n",
-          license);
-  for (int i = 0; i < og.count; i++)
-    if (og_is_hidden(og.ops[i])) og_write_prototypes(to, og.ops[i]);
-  og_finish(to);
-  to = og_create(folder, "op_ids.h");
-  fprintf(to, "%s#pragma once\nenum {\n", license);
-  for (int i = 0; i < og.count; i++) fprintf(to, "  PX__OP_%s,\n", og.ops[i]->name);
-  fprintf(to, "  PX__OP_COUNT\n};\n");
+  return true;
+}
+
+// One header a table, so that a new op rebuilds what calls ops of its table.
+static void write_headers(const char *folder, char **files, int count) {
+  FILE *to = og_create(folder, "phlox/ops.h");
+  fprintf(to, "%s#pragma once\n", license);
+  for (int i = 0; i < count; i++) {
+    write_table_header(folder, files[i], true);
+    if (write_table_header(folder, files[i], false))
+      fprintf(to, "#include \"phlox/ops/%s.h\"\n", stem_of(files[i]));
+  }
   og_finish(to);
   to = og_create(folder, "grad_functions.h");
   fprintf(to, "%s#pragma once\n#include \"autograd/rules/backward.h\"\n", license);
@@ -200,46 +246,42 @@ static void write_run_functions(const char *folder) {
   og_finish(to);
 }
 
-static void write_table(const char *folder) {
-  FILE *to = og_create(folder, "ops_table.c");
+// All that an op becomes but its kernels.
+static void write_code(FILE *to, const og_op *op) {
+  og_write_body(to, op);
+  og_write_params(to, op);
+  og_write_texts(to, op);
+  og_write_checks(to, op);
+  og_write_results(to, op);
+  og_write_impl(to, op);
+  og_write_backward(to, op);
+  og_write_descriptor(to, op);
+  og_write_api(to, op);
+}
+
+static void write_shard(const char *folder, int shard) {
+  FILE *to = og_create(folder, og_format("ops_%d.c", shard));
   fprintf(to,
-          "%s#include \"op_ids.h\"\n#include \"call/shapes.h\"\n#include \"run_functions.h\"\n"
-          "#include \"autograd/rules/formula.h\"\n\n",
+          "%s#include \"autograd/rules/formula.h\"\n#include \"call/shapes.h\"\n"
+          "#include \"phlox/random.h\"\n#include \"phlox/register.h\"\n\n",
           license);
-  each(to, og_write_body);
-  each(to, og_write_params);
-  each(to, og_write_texts);
-  each(to, og_write_checks);
-  each(to, og_write_results);
-  each(to, og_write_impl);
-  fprintf(to, "const px_op px__op_table[] = {\n");
-  each(to, og_write_descriptor);
-  fprintf(to, "};\nconst int px__op_table_count = %d;\n", og.count);
-  og_finish(to);
-  to = og_create(folder, "ops_api.c");
-  fprintf(to, "%s#include \"hidden_ops.h\"\n#include \"op_ids.h\"\n#include \"call/op_impl.h\"\n\n",
-          license);
-  each(to, og_write_api);
+  og_body b;
+  FILE *body = og_body_begin(&b);
+  for (int i = 0; i < og.count; i++)
+    if (og_shard(og.ops[i], OP_SHARDS) == shard) write_code(body, og.ops[i]);
+  og_body_write(to, &b);
   og_finish(to);
 }
 
-static void write_backward(const char *folder) {
-  FILE *to = og_create(folder, "backward.c");
-  fprintf(to,
-          "%s#include \"autograd/rules/backward.h\"\n#include \"autograd/rules/formula.h\"\n"
-          "#include \"grad_functions.h\"\n#include \"op_ids.h\"\n\n",
-          license);
-  each(to, og_write_backward);
-  fprintf(to, "const px__backward_fn px__backward_table[] = {\n");
-  for (int i = 0; i < og.count; i++) {
-    const og_op *op = og.ops[i];
-    if (op->grad_all.text)
-      fprintf(to, "    [PX__OP_%s] = px__grad_%s,\n", op->name, op->grad_all.text);
-    else
-      fprintf(to, "    [PX__OP_%s] = %s%s,\n", op->name, og_has_backward(op) ? "backward_" : "NULL",
-              og_has_backward(op) ? op->name : "");
-  }
-  fprintf(to, "};\n");
+static void write_table(const char *folder) {
+  for (int s = 0; s < OP_SHARDS; s++) write_shard(folder, s);
+  FILE *to = og_create(folder, "ops_table.c");
+  fprintf(to, "%s#include \"call/op_impl.h\"\n\n", license);
+  for (int i = 0; i < og.count; i++)
+    fprintf(to, "extern const px_op px__op_%s;\n", og.ops[i]->name);
+  fprintf(to, "\nconst px_op *const px__op_table[] = {\n");
+  for (int i = 0; i < og.count; i++) fprintf(to, "    &px__op_%s,\n", og.ops[i]->name);
+  fprintf(to, "};\nconst int px__op_table_count = %d;\n", og.count);
   og_finish(to);
 }
 
@@ -299,14 +341,13 @@ static void write_kernel_table(const char *folder) {
 }
 
 static void write_kernels(const char *folder) {
-  FILE *shards[CPU_SHARDS];
   for (int s = 0; s < CPU_SHARDS; s++) {
-    shards[s] = og_create(folder, og_format("kernels_cpu_%d.c", s));
-    fprintf(shards[s], "%s#include \"cpu/fold.h\"\n#include \"cpu/loop.h\"\n\n", license);
+    FILE *to = og_create(folder, og_format("kernels_cpu_%d.c", s));
+    fprintf(to, "%s#include \"cpu/fold.h\"\n#include \"cpu/loop.h\"\n\n", license);
+    for (int i = 0; i < og.count; i++)
+      if (og_shard(og.ops[i], CPU_SHARDS) == s) og_write_kernel(to, og.ops[i]);
+    og_finish(to);
   }
-  for (int i = 0; i < og.count; i++)
-    og_write_kernel(shards[og_shard(og.ops[i], CPU_SHARDS)], og.ops[i]);
-  for (int s = 0; s < CPU_SHARDS; s++) og_finish(shards[s]);
 }
 
 static void write_texts(const char *folder) {
@@ -323,20 +364,9 @@ static void write_texts(const char *folder) {
 static const struct {
   const char *title;
   writer write;
-} parts[] = {{"phlox/ops.h", og_write_prototypes},
-             {"ops_api.c", og_write_api},
-             {"ops_table.c", og_write_body},
-             {"", og_write_params},
-             {"", og_write_texts},
-             {"", og_write_checks},
-             {"", og_write_results},
-             {"", og_write_impl},
-             {"", og_write_descriptor},
-             {"backward.c", og_write_backward},
-             {"kernels_cpu_N.c", og_write_kernel},
-             {"cuda_args.h", og_write_launch_struct},
-             {"kernels_cuda_rows.c", og_write_launch},
-             {"ops.md", og_write_page},
+} parts[] = {{"phlox/ops/%s.h", og_write_prototypes},  {"ops_N.c", write_code},
+             {"kernels_cpu_N.c", og_write_kernel},     {"cuda_args.h", og_write_launch_struct},
+             {"kernels_cuda_rows.c", og_write_launch}, {"ops.md", og_write_page},
              {"samples.inc", og_write_samples}};
 enum { PARTS = sizeof parts / sizeof *parts };
 
@@ -347,6 +377,7 @@ static void rehearse(void) {
   for (int i = 0; i < PARTS; i++) each(nowhere, parts[i].write);
   og_optim_rehearse(nowhere);
   og_schedule_rehearse(nowhere);
+  use_count = 0;
   fclose(nowhere);
 }
 
@@ -358,7 +389,7 @@ static void show(const char *name) {
     exit(1);
   }
   for (int i = 0; i < PARTS; i++) {
-    if (*parts[i].title) printf("---- %s\n", parts[i].title);
+    if (*parts[i].title) printf("---- %s\n", og_format(parts[i].title, stem_of(op->place.file)));
     parts[i].write(stdout, op);
   }
 }
@@ -377,7 +408,6 @@ int main(int argc, char **argv) {
   og_optim_read();
   qsort(og.ops, (size_t)og.count, sizeof *og.ops, by_name);
   for (int i = 0; i < og.count; i++) {
-    og.ops[i]->id = i;
     if (i && !strcmp(og.ops[i]->name, og.ops[i - 1]->name))
       og_die(og.ops[i]->place, "op '%s' is already at %s:%d", og.ops[i]->name,
              og.ops[i - 1]->place.file, og.ops[i - 1]->place.line);
@@ -389,11 +419,10 @@ int main(int argc, char **argv) {
     show(argv[2]);
     return 0;
   }
-  write_headers(argv[1]);
+  write_headers(argv[1], argv + 2, argc - 2);
   write_conditions(argv[1]);
   write_run_functions(argv[1]);
   write_table(argv[1]);
-  write_backward(argv[1]);
   write_kernel_table(argv[1]);
   write_kernels(argv[1]);
   og_write_cuda(argv[1]);

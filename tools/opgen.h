@@ -122,7 +122,6 @@ typedef struct og_op {
   og_node *grad_nodes[OG_MAX_PARAMS], *body_node;
   unsigned grad_mask, save_mask, shape_mask, save_result_mask, mask_params;
   unsigned save_for[OG_MAX_PARAMS];
-  int id;
 } og_op;
 
 // An entry that is no op: what its schema line and its fields say, as text.
@@ -180,6 +179,7 @@ const og_op *og_find(const char *name);
 const og_op *og_helper(const char *name);
 // The run function's name without px__run_, or NULL.
 const char *og_run(const og_op *op);
+const char *og_run_function(const og_op *op);          // the whole name, declared where it is used
 int og_param_find(const og_op *op, const char *name);  // -1: none
 int og_result_find(const og_op *op, const char *name);
 bool og_is_tensor(const og_param *p);    // Tensor or Tensor?
@@ -187,6 +187,9 @@ const char *og_quote(const char *text);  // as a C string literal
 // An output, and its end; several may be open.
 FILE *og_create(const char *folder, const char *name);
 void og_finish(FILE *file);
+// A declaration that the file which is being written needs: a generated file declares what it calls
+// of other entries, and includes no header of all, so that a new entry leaves it as it is.
+void og_use(const char *format, ...) __attribute__((format(printf, 1, 2)));
 // The file that an op's generated kernels are in, of `shards` alike. It follows from the name
 // alone, so that a new entry changes one of them.
 int og_shard(const og_op *op, int shards);
@@ -279,6 +282,7 @@ void og_write_grad_views(FILE *to);
 void og_write_kernel_views(FILE *to);
 // The name of result r in a kernel's view: `out` of a lone one.
 const char *og_result_name(const og_op *op, int r);
+const char *og_helper_prototype(const og_op *helper);
 // The C expression of a helper's i-th argument, of a px_value's.
 const char *og_helper_argument(const og_op *helper, int i, const char *value);
 
@@ -311,6 +315,8 @@ typedef struct og_body {
 } og_body;
 FILE *og_body_begin(og_body *b);
 void og_body_end(og_body *b);
+// Ends a body, and writes the declarations that were used, and the body.
+void og_body_write(FILE *to, og_body *b);
 // `const double NAME = VALUE;`, if the body mentions the name.
 void og_declare(FILE *to, const og_body *body, const char *name, const char *value);
 
@@ -380,6 +386,7 @@ void og_write_layers(const char *folder);
 
 // ---- the outputs: each writes what belongs to one op, or to all
 void og_write_prototypes(FILE *to, const og_op *op);
+const char *og_prototype(const og_op *op);  // of px_NAME
 void og_write_api(FILE *to, const og_op *op);
 void og_write_params(FILE *to, const og_op *op);
 // The px_params of any sort of entry, as an array params_NAME.

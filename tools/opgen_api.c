@@ -75,20 +75,27 @@ static void write_comment(FILE *to, const og_op *op) {
   if (!og_is_hidden(op)) fprintf(to, "// Example: %s\n", og_example(op));
 }
 
+static const char *prototype(const og_op *op, form f) {
+  og_body b;
+  FILE *to = og_body_begin(&b);
+  fprintf(to, og_is_hidden(op) ? "__attribute__((warn_unused_result)) px_status " : "PX_CALL ");
+  write_signature(to, op, f);
+  og_body_end(&b);
+  return og_format("%s;", b.text);
+}
+const char *og_prototype(const og_op *op) { return prototype(op, NEW); }
+
 void og_write_prototypes(FILE *to, const og_op *op) {
   static const char *const says[] = {"", "in place", "into `out`", "with a number",
                                      "with a number, in place"};
   write_comment(to, op);
-  for (int f = NEW; f < FORMS; f++) {
-    if (!has_form(op, (form)f)) continue;
-    fprintf(to, og_is_hidden(op) ? "__attribute__((warn_unused_result)) px_status " : "PX_CALL ");
-    write_signature(to, op, (form)f);
-    fprintf(to, *says[f] ? ";  // %s\n" : ";\n", says[f]);
-  }
+  for (int f = NEW; f < FORMS; f++)
+    if (has_form(op, (form)f))
+      fprintf(to, *says[f] ? "%s  // %s\n" : "%s\n", prototype(op, (form)f), says[f]);
   fprintf(to, "\n");
 }
 
-// ---- ops_api.c
+// ---- ops_N.c: the C functions
 
 static void write_argument(FILE *to, const og_param *p, bool scalar) {
   const char *n = p->name, *make = og_types[p->type].make;
@@ -122,7 +129,7 @@ static const char *out_name(const og_op *op, int i) {
 }
 
 static void write_new(FILE *to, const og_op *op) {
-  const char *call = og_format("px_op_call(&px__op_table[PX__OP_%s], PX_CALL_NEW, args,", op->name);
+  const char *call = og_format("px_op_call(&px__op_%s, PX_CALL_NEW, args,", op->name);
   if (op->result_count == 1) {
     fprintf(to, "  return %s (void **)%s);\n}\n\n", call, out_name(op, 0));
     return;
@@ -138,8 +145,8 @@ static void write_into(FILE *to, const og_op *op, form f) {
   fprintf(to, "  void *results[%d] = {", count > op->result_count ? count : op->result_count);
   for (int i = 0; f == OUT && i < count; i++) fprintf(to, "%s%s", i ? ", " : "", out_name(op, i));
   fprintf(to, "%s};\n", in_place(f) ? "NULL" : "");
-  fprintf(to, "  PX_TRY(px_op_call(&px__op_table[PX__OP_%s], PX_CALL_%s, args, results));\n",
-          op->name, in_place(f) ? "INPLACE" : "OUT");
+  fprintf(to, "  PX_TRY(px_op_call(&px__op_%s, PX_CALL_%s, args, results));\n", op->name,
+          in_place(f) ? "INPLACE" : "OUT");
   for (int i = 0; i < count; i++) fprintf(to, "  px_release(results[%d]);\n", i);
   fprintf(to, "  return PX_OK;\n}\n\n");
 }
@@ -147,6 +154,7 @@ static void write_into(FILE *to, const og_op *op, form f) {
 void og_write_api(FILE *to, const og_op *op) {
   for (int f = NEW; f < FORMS; f++) {
     if (!has_form(op, (form)f)) continue;
+    og_use("%s", prototype(op, (form)f));
     fprintf(to, "px_status ");
     write_signature(to, op, (form)f);
     fprintf(to, " {\n");

@@ -241,11 +241,12 @@ static const view_kind grad_view = {.word = "grad",
 const char *og_helper_argument(const og_op *helper, int i, const char *value) {
   return field_value(helper, &helper->params[i], value);
 }
-static void write_helper(FILE *to, const og_op *helper) {
-  fprintf(to, "px_status px__grad_%s(px_tensor **out", helper->name);
+const char *og_helper_prototype(const og_op *helper) {
+  const char *text = og_format("px_status px__grad_%s(px_tensor **out", helper->name);
   for (int i = 0; i < helper->param_count; i++)
-    fprintf(to, ", %s%s", field_type(helper, &helper->params[i]), helper->params[i].name);
-  fprintf(to, ");\n");
+    text =
+        og_format("%s, %s%s", text, field_type(helper, &helper->params[i]), helper->params[i].name);
+  return og_format("%s);", text);
 }
 
 // ---- the files
@@ -260,7 +261,7 @@ void og_write_run_views(FILE *to) {
 void og_write_grad_views(FILE *to) {
   memset(views, 0, sizeof views);
   int n = gather(views, og.ops, og.count, grad_stem, 0);
-  for (int i = 0; i < og.helper_count; i++) write_helper(to, og.helpers[i]);
+  for (int i = 0; i < og.helper_count; i++) fprintf(to, "%s\n", og_helper_prototype(og.helpers[i]));
   fprintf(to, "\n");
   for (int i = 0; i < n; i++) write_view(to, &views[i], &grad_view);
 }

@@ -94,6 +94,12 @@ static int target_of(const context *x, const og_node *call, const og_op *op, int
   return at;
 }
 
+// The C expression of an op's descriptor, which is declared where it is used.
+static const char *descriptor(const char *name) {
+  og_use("extern const px_op px__op_%s;", name);
+  return og_format("&px__op_%s", name);
+}
+
 static value write_call(context *x, const og_node *call) {
   const og_op *op = og_find(call->text);
   const char *given[OG_MAX_PARAMS] = {NULL};
@@ -114,8 +120,8 @@ static value write_call(context *x, const og_node *call) {
   fprintf(x->to, "%sconst px_value a%d[] = {", x->indent, step);
   for (int i = 0; i < op->param_count; i++)
     fprintf(x->to, "%s%s", i ? ", " : "", given[i] ? given[i] : "{0}");
-  fprintf(x->to, "};\n%sPX_TRY(px__f_call(&t%d, PX__OP_%s, a%d));\n", x->indent, step, op->name,
-          step);
+  fprintf(x->to, "};\n%sPX_TRY(px__f_call(&t%d, %s, a%d));\n", x->indent, step,
+          descriptor(op->name), step);
   return (value){IS_TENSOR, og_format("PX_T(t%d)", step), NULL};
 }
 
@@ -131,6 +137,7 @@ static value write_helper(context *x, const og_node *n) {
     items = og_format("%s, %s", items, og_helper_argument(helper, i, og_format("(%s)", c)));
   }
   int step = ++x->steps;
+  og_use("%s", og_helper_prototype(helper));
   fprintf(x->to, "%sPX_SCOPED(px_tensor) t%d = NULL;\n", x->indent, step);
   fprintf(x->to, "%sPX_TRY(px__grad_%s(&t%d%s));\n", x->indent, n->text, step, items);
   return (value){IS_TENSOR, og_format("PX_T(t%d)", step), NULL};
@@ -149,8 +156,8 @@ static value write_scaling(context *x, const og_node *n) {
   value left = write_node(x, n->items[0]), right = write_node(x, n->items[1]);
   int step = ++x->steps;
   fprintf(x->to, "%sPX_SCOPED(px_tensor) t%d = NULL;\n", x->indent, step);
-  fprintf(x->to, "%sPX_TRY(px__f_scale(&t%d, PX__OP_mul, %s, %s));\n", x->indent, step, left.c,
-          right.c);
+  fprintf(x->to, "%sPX_TRY(px__f_scale(&t%d, %s, %s, %s));\n", x->indent, step, descriptor("mul"),
+          left.c, right.c);
   return (value){IS_TENSOR, og_format("PX_T(t%d)", step), NULL};
 }
 
@@ -231,7 +238,10 @@ static unsigned grads_read(const og_op *op, const og_node *n) {
 static bool is_zero(const og_node *n) { return n->kind == OG_NUMBER && strtod(n->text, NULL) == 0; }
 
 // Zeros that are there: a leaf behind them gets a gradient, as in PyTorch.
-static void write_zeros(FILE *to, int i) {
+static void write_zeros(FILE *to, const og_node *n, int i) {
+  const og_op *zeros = og_find("zeros_like");
+  if (!zeros) og_die(n->place, "the gradient 0 wants the op zeros_like");
+  og_use("%s", og_prototype(zeros));
   fprintf(to,
           "  if (b->needs & %uu)\n"
           "    PX_TRY(px_zeros_like(&b->out[%d], b->grads[0], PX_DTYPE_NONE, PX_DEVICE_NONE,\n"
@@ -242,7 +252,7 @@ static void write_zeros(FILE *to, int i) {
 static void write_gradient(FILE *to, const og_op *op, int i) {
   const og_node *n = op->grad_nodes[i];
   if (is_zero(n)) {
-    write_zeros(to, i);
+    write_zeros(to, n, i);
     return;
   }
   context x = {to, op, 0, "    ", "b->args", false};
@@ -261,7 +271,7 @@ bool og_has_backward(const og_op *op) { return op->grad_mask && !op->grad_all.te
 
 void og_write_backward(FILE *to, const og_op *op) {
   if (!og_has_backward(op)) return;
-  fprintf(to, "static px_status backward_%s(px__backward *b) {\n", op->name);
+  fprintf(to, "static px_status backward_%s(px_op_gradient *b) {\n", op->name);
   for (int i = 0; i < op->param_count; i++)
     if (op->grad_nodes[i]) write_gradient(to, op, i);
   fprintf(to, "  return PX_OK;\n}\n\n");

@@ -247,9 +247,11 @@ static void write_code(const char *folder) {
   FILE *to = og_create(folder, "layers.c");
   fprintf(to,
           "%s#include \"phlox/layers.h\"\n#include \"layer_functions.h\"\n"
-          "#include \"nn/layer_code.h\"\n#include \"phlox/ops.h\"\n\n#include <math.h>\n\n",
+          "#include \"nn/layer_code.h\"\n#include \"phlox/op.h\"\n\n#include <math.h>\n\n",
           license);
-  each(to, write_kind_parts);
+  og_body b;
+  each(og_body_begin(&b), write_kind_parts);
+  og_body_write(to, &b);
   fprintf(to, "const px_module_kind px__layers[] = {\n");
   each(to, write_row);
   fprintf(to, "};\nconst int px__layer_count = %d;\n\n", layer_count);

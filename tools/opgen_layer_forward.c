@@ -130,6 +130,7 @@ static const char *rest_of(context *x, const og_node *call) {
   const og_node *given[OG_MAX_PARAMS] = {NULL};
   const og_op *op = arguments_of(x, call, given);
   const char *c = "";
+  og_use("%s", og_prototype(op));
   for (int i = 0; i < op->param_count; i++)
     c = og_format("%s, %s", c, argument(x, given[i], op, &op->params[i]));
   return og_format("%s)", c);

@@ -209,7 +209,7 @@ void og_write_results(FILE *to, const og_op *op) {
           "  PX_TRY(px__call_same_device(call));\n",
           op->name);
   og_write_late_checks(to, op);
-  if (op->run.text) fprintf(to, "  PX_TRY(px__run_%s(call));\n", op->run.text);
+  if (op->run.text) fprintf(to, "  PX_TRY(%s(call));\n", og_run_function(op));
   write_draws(to, op);
   for (int k = 0; k < op->made_count; k++) write_result(to, op, &lines[k], k == op->made_count - 1);
   fprintf(to, "}\n");

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes the descriptors (ops_table.c): parameters with their defaults, the library's own part,
-// and the row of px__op_table.
+// Writes the descriptors: parameters with their defaults, the library's own part, the px_op.
 #include "opgen.h"
 
 #include <ctype.h>
@@ -133,12 +132,15 @@ static const char *autocast_of(const og_op *op) {
 void og_write_impl(FILE *to, const og_op *op) {
   const char *run = op->body_node    ? og_format("body_%s", op->name)
                     : op->made_count ? og_format("make_%s", op->name)
-                    : og_run(op)     ? og_format("px__run_%s", og_run(op))
+                    : og_run(op)     ? og_run_function(op)
                                      : "NULL";
   const char *kernel = og_has_kernel(op) ? op->name : og_hand_kernel(op);
-  fprintf(to, "static const px__op_impl impl_%s = {.run = %s, .kernel = %s%s%s, .dtypes = 0x%x, ",
-          op->name, run, kernel ? "\"" : "", kernel ? kernel : "NULL", kernel ? "\"" : "",
-          dtype_mask(op));
+  fprintf(to,
+          "static px_kernel found_%s[PX_DEVICE_TYPES];\n"
+          "static const px__op_impl impl_%s = {.run = %s, .found = found_%s, .kernel = %s%s%s, "
+          ".dtypes = 0x%x, ",
+          op->name, op->name, run, op->name, kernel ? "\"" : "", kernel ? kernel : "NULL",
+          kernel ? "\"" : "", dtype_mask(op));
   if (op->wrapper.text || op->refusal_count) fprintf(to, ".texts = &texts_%s, ", op->name);
   if (og_has_checks(op)) fprintf(to, ".check = check_%s, ", op->name);
   fprintf(to, ".nonempty = %d, .any_scalars = %d, .idempotent = %d, .apart = %d, ",
@@ -205,33 +207,41 @@ static const char *upper_kind(const og_op *op) {
   return upper;
 }
 
+static const char *gradient_of(const og_op *op) {
+  if (op->grad_all.text) {
+    og_use("px_status px__grad_%s(px_op_gradient *b);", op->grad_all.text);
+    return og_format("px__grad_%s", op->grad_all.text);
+  }
+  return og_has_backward(op) ? og_format("backward_%s", op->name) : "NULL";
+}
+
 void og_write_descriptor(FILE *to, const og_op *op) {
   bool named = op->result_count > 1 || op->result_names[0];
-  fprintf(to, "    [PX__OP_%s] = {.name = \"%s\",\n        .schema = %s,\n        .doc = %s,\n",
+  fprintf(to, "const px_op px__op_%s = {\n    .name = \"%s\",\n    .schema = %s,\n    .doc = %s,\n",
           op->name, op->name, og_quote(op->schema), og_quote(op->doc.text));
   og_remarks r = og_remarks_of(op, false);
   const char *lines[][2] = {{"Shapes", r.shape}, {"Dtypes", r.dtypes}, {"Errors", r.errors}};
-  fprintf(to, "        .remarks = \"\"");
+  fprintf(to, "    .remarks = \"\"");
   for (int i = 0; i < 3; i++)
     if (lines[i][1])
       fprintf(to, " %s \"\\n\"", og_quote(og_format("%s: %s.", lines[i][0], lines[i][1])));
   if (op->example.text)
     fprintf(to, " %s", og_quote(og_format("\nExample:%s\n", og_told_example(&op->example))));
   fprintf(to, ",\n");
-  fprintf(to, "        .grad_name = \"%s\", .result_names = %s%s, .params = %s%s,\n", grad_name(op),
+  fprintf(to, "    .grad_name = \"%s\", .result_names = %s%s, .params = %s%s,\n", grad_name(op),
           named ? "results_" : "NULL", named ? op->name : "", op->param_count ? "params_" : "NULL",
           op->param_count ? op->name : "");
-  fprintf(to, "        .id = PX__OP_%s, .kind = PX_OP_%s, .param_count = %d, .result_count = %d,\n",
-          op->name, upper_kind(op), op->param_count, op->result_count);
-  fprintf(to, "        .flags = ");
+  fprintf(to, "    .kind = PX_OP_%s, .param_count = %d, .result_count = %d,\n", upper_kind(op),
+          op->param_count, op->result_count);
+  fprintf(to, "    .flags = ");
   write_flags(to, op);
   fprintf(to,
-          ",\n        .grad_mask = 0x%x, .save_mask = 0x%x, .shape_mask = 0x%x, .save_result_mask "
+          ",\n    .grad_mask = 0x%x, .save_mask = 0x%x, .shape_mask = 0x%x, .save_result_mask "
           "= 0x%x,\n",
           op->grad_mask, op->save_mask, op->shape_mask, op->save_result_mask);
-  fprintf(to, "        .impl = &impl_%s, .save_for = %s%s, .python_name = \"%s\",\n", op->name,
+  fprintf(to, "    .impl = &impl_%s, .save_for = %s%s, .python_name = \"%s\",\n", op->name,
           og_has_backward(op) ? "save_for_" : "NULL", og_has_backward(op) ? op->name : "",
           op->pyname.text ? op->pyname.text : op->name);
-  fprintf(to, "        .aliases = %s, .autocast = %s},\n",
-          op->alias.text ? og_quote(op->alias.text) : "NULL", autocast_of(op));
+  fprintf(to, "    .aliases = %s, .autocast = %s, .gradient = %s};\n",
+          op->alias.text ? og_quote(op->alias.text) : "NULL", autocast_of(op), gradient_of(op));
 }

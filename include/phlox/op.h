@@ -59,7 +59,6 @@ typedef struct px_op {
   const char *grad_name;            // "AddBackward0"
   const char *const *result_names;  // result_count names ("values", "indices") or NULL
   const px_param *params;
-  int16_t id;
   uint8_t kind, param_count, result_count;
   uint16_t flags;
   uint32_t grad_mask;         // parameters (bit i) that have a gradient formula
@@ -71,15 +70,15 @@ typedef struct px_op {
   // parameters in the low 16 bits, results in the high ones. Only what the wanted gradients need is
   // saved.
   const uint32_t *save_for;
-  // The name in Python. Several ops may share one (max, max_dim): a call means the first by id
-  // whose parameters take its arguments.
+  // The name in Python. Several ops may share one (max, max_dim): a call means the first by
+  // px_op_at whose parameters take its arguments.
   const char *python_name;
   // Its other names in Python, between spaces, or NULL: `multiply` is a function and a method,
   // `nn.relu` in nn.functional, `torch.conv2d` a function.
   const char *aliases;
   const char *remarks;  // lines: shapes, dtypes, errors, an example; or NULL
   uint8_t autocast;     // px_autocast_policy
-  // Of ops that a program registered (phlox/register.h): their gradient function.
+  // The gradient function, or NULL.
   px_status (*gradient)(struct px_op_gradient *gradient);
 } px_op;
 
@@ -87,10 +86,11 @@ typedef struct px_op {
 // no such kind.
 PX_API const char *px_arg_name(int kind);
 
-// The number of ops, registered ones included; the op of an id; an op by name, without the trailing
-// underscore of in-place forms. NULL if there is none.
+// The number of ops, registered ones included; the i-th, in the order of their names, registered
+// ones last; an op by name, without the trailing underscore of in-place forms. NULL if there is
+// none.
 PX_API int px_op_count(void);
-PX_API const px_op *px_op_at(int id);
+PX_API const px_op *px_op_at(int i);
 PX_API const px_op *px_op_find(const char *name);
 
 typedef enum px_call_mode { PX_CALL_NEW, PX_CALL_INPLACE, PX_CALL_OUT } px_call_mode;

@@ -5,7 +5,7 @@
 #include "phlox/dlpack.h"
 
 #include "ext.h"
-#include "phlox/ops.h"
+#include "phlox/ops/copy.h"
 
 static void capsule_end(PyObject *capsule) {
   px_dl_managed *managed =

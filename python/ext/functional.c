@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "ext.h"
-#include "phlox/ops.h"
+#include "phlox/ops/layer.h"
 
 EXT_FUNCTION(torch, is_tensor, "(obj: object) -> bool", "Whether an object is a tensor.") {
   EXT_ARGS(PyObject *, obj);

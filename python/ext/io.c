@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trees of values in safetensors files and in bytes, for torch.save and torch.load, which are
 // phlox/_files.py. Nothing in a file is ever executed.
-#include "phlox/ops.h"
+#include "phlox/ops/copy.h"
 #include "tree.h"
 
 // The file's name as UTF-8 in *keep's bytes.

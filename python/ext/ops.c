@@ -3,8 +3,7 @@
 // the first signature that fits, calls the op, and wraps the results. The callables are made at
 // start from the core's descriptors, their second names likewise.
 #include "ops.h"
-
-#include "phlox/ops.h"
+#include "phlox/ops/copy.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
 // computes them; the call is recorded for differentiation; and only then does the caller get the
 // results. If anything fails, the caller's tensors have not changed.
 #include "call/call_impl.h"
-#include "phlox/ops.h"
+#include "phlox/ops/copy.h"
 
 // ---- arguments
 

@@ -24,12 +24,9 @@ px_status px__call_reduce(px_call *call) __attribute__((warn_unused_result));
 // Launching.
 px_status px__launch_call(px_call *call) __attribute__((warn_unused_result));
 px_status px__launch_call_as(px_call *call, px_dtype compute) __attribute__((warn_unused_result));
-enum { PX__KERNEL_CACHE = 2048 };
-extern px_kernel px__kernel_cache[PX_DEVICE_TYPES][PX__KERNEL_CACHE];  // by op id; atomic
 px_kernel px__op_kernel_find(const px_op *op, px_device_type type);
 static inline px_kernel px__op_kernel(const px_op *op, px_device_type type) {
-  bool cached = op->id >= 0 && op->id < PX__KERNEL_CACHE;
-  px_kernel k = cached ? __atomic_load_n(&px__kernel_cache[type][op->id], __ATOMIC_RELAXED) : NULL;
+  px_kernel k = __atomic_load_n(&px__impl(op)->found[type], __ATOMIC_RELAXED);
   return PX_LIKELY(k != NULL) ? k : px__op_kernel_find(op, type);
 }
 static inline const char *px__kernel_name(const px_op *op) {

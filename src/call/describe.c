@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looking up ops by id and by name, and writing a call as text.
+// Looking up ops by number and by name, and writing a call as text.
 #include "call/op_impl.h"
 
 #include <stdio.h>
 
 int px_op_count(void) { return px__op_table_count + px__registered_count(); }
 
-const px_op *px_op_at(int id) {
-  if (PX_LIKELY(id >= 0 && id < px__op_table_count)) return &px__op_table[id];
-  return px__registered_at(id - px__op_table_count);
+const px_op *px_op_at(int i) {
+  if (i >= 0 && i < px__op_table_count) return px__op_table[i];
+  return px__registered_at(i - px__op_table_count);
 }
 
-// An open-addressed table of ids by name, built at the first lookup; 0 is free, id + 1 otherwise.
+// An open-addressed table of ops by name, built at the first lookup.
 enum { SLOTS = 4096 };
-static int16_t slots[SLOTS];
+static const px_op *slots[SLOTS];
 static pthread_once_t built = PTHREAD_ONCE_INIT;
 
 static uint32_t hash(const char *name) {
@@ -24,16 +24,16 @@ static uint32_t hash(const char *name) {
 
 static void build(void) {
   for (int i = 0; i < px__op_table_count && i < SLOTS / 2; i++) {
-    uint32_t at = hash(px__op_table[i].name) % SLOTS;
+    uint32_t at = hash(px__op_table[i]->name) % SLOTS;
     while (slots[at]) at = (at + 1) % SLOTS;
-    slots[at] = (int16_t)(i + 1);
+    slots[at] = px__op_table[i];
   }
 }
 
 const px_op *px_op_find(const char *name) {
   pthread_once(&built, build);
   for (uint32_t at = hash(name) % SLOTS; slots[at]; at = (at + 1) % SLOTS)
-    if (!strcmp(px__op_table[slots[at] - 1].name, name)) return &px__op_table[slots[at] - 1];
+    if (!strcmp(slots[at]->name, name)) return slots[at];
   return px__registered_find(name);
 }
 

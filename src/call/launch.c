@@ -2,15 +2,13 @@
 // From a call to a launch: kernels by op and device type, operands, accesses.
 #include "call/call_impl.h"
 
-px_kernel px__kernel_cache[PX_DEVICE_TYPES][PX__KERNEL_CACHE];
 const int64_t px__zero_strides[PX_MAX_DIMS];
 
 px_kernel px__op_kernel_find(const px_op *op, px_device_type type) {
   if (px__kernels_ready(type) != PX_OK) return NULL;  // px__no_kernel tells why
   px_kernel k = PX_LIKELY(!px__impl(op)->registered) ? px__kernel_find(type, px__kernel_name(op))
                                                      : px__registered_kernel_find(op, type);
-  if (k && op->id >= 0 && op->id < PX__KERNEL_CACHE)
-    __atomic_store_n(&px__kernel_cache[type][op->id], k, __ATOMIC_RELAXED);
+  if (k) __atomic_store_n(&px__impl(op)->found[type], k, __ATOMIC_RELAXED);
   return k;
 }
 

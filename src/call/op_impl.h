@@ -66,6 +66,7 @@ typedef struct px__op_impl {
   px_status (*run)(px_call *call);
   px_status (*check)(const px_call *call);  // refuses arguments, before anything else; or NULL
   const char *kernel;                       // "softmax"
+  px_kernel *found;                         // the kernels that were found, by device type; atomic
   uint16_t dtypes;    // bit i: px_dtype i is supported (of `compute` or of the first tensor)
   uint8_t promotion;  // px__promotion
   bool mutates;       // kernel writes into a result that starts as a copy of the first argument
@@ -116,7 +117,7 @@ px_status px__call_draws(px_call *call, px_generator *generator, int64_t n, int6
 extern const px_op_hooks *px__hooks;
 
 // Generated (build/gen/ops_table.c).
-extern const px_op px__op_table[];
+extern const px_op *const px__op_table[];  // by name
 extern const int px__op_table_count;
 
 // Registered ops (registered.c): how many, the i-th, one by name, and its kernel for a device type;

@@ -265,6 +265,7 @@ static void fill_impl(px__registered *r, const px_op_definition *d, const chosen
   r->run = d->run;
   r->strided = c->strided;
   r->impl.registered = r;
+  r->impl.found = r->found;
   r->impl.promotion = (uint8_t)c->promotion;
   r->impl.run = c->kind == PX_OP_POINTWISE ? (c->strided ? NULL : px__registered_pointwise)
                 : c->kind == PX_OP_KERNEL  ? px__registered_kernel

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ops that programs have registered.
 //
-// Their ids follow those of the op tables. They are published in order: a reader that sees a count
-// sees all ops below it, and these do not change. Only adding one takes the lock.
+// They are numbered (px_op_at) after those of the op tables. They are published in order: a reader
+// that sees a count sees all ops below it, and these do not change. Only adding one takes the lock.
 #include "call/registered.h"
 
-// Ids must find room in the cache of kernels.
 enum { LIMIT = 1024 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const px__registered *all[LIMIT];  // up to `count`; written under `lock`
@@ -26,7 +25,6 @@ const px_op *px__registered_find(const char *name) {
 static px_status add(px__registered *r) {
   PX_CHECK(!px__registered_find(r->op.name), PX_VALUE, "there is an op '%s' already", r->op.name);
   PX_CHECK(count < LIMIT, PX_VALUE, "%d ops can be registered", LIMIT);
-  r->op.id = (int16_t)(px__op_table_count + count);
   all[count] = r;
   __atomic_store_n(&count, count + 1, __ATOMIC_RELEASE);
   return PX_OK;

@@ -2,7 +2,7 @@
 // Registered ops, for the files that make and run them.
 //
 // A px__registered is the whole of a registered op: its descriptor and all that this points to. It
-// is filled by one thread, then published, and never changes or goes away.
+// is filled by one thread, then published, and never changes (but for `found`) or goes away.
 #pragma once
 #include "call/call_impl.h"
 #include "phlox/register.h"
@@ -27,6 +27,7 @@ void px__schema_end(px__schema *schema);
 struct px__registered {
   px_op op;
   px__op_impl impl;
+  px_kernel found[PX_DEVICE_TYPES];  // kernels by device type; atomic
   px__schema schema;
   px_op_kernel kernels[PX_OP_KERNELS + 1];  // device NULL ends them
   px_status (*shape)(px_op_result *results, const px_value *args);

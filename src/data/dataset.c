@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Datasets: tensors by rows, subsets, random splits, and collation.
 #include "phlox/data.h"
-#include "phlox/ops.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/random.h"
+#include "phlox/ops/view.h"
 
 #include <string.h>
 

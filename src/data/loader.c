@@ -5,7 +5,7 @@
 // free; the consumer takes batches in order. All fields of a pass below `lock` are owned by it.
 #include "phlox/autograd.h"
 #include "phlox/data.h"
-#include "phlox/ops.h"
+#include "phlox/ops/copy.h"
 
 #include <pthread.h>
 #include <stdio.h>

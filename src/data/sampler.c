@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "phlox/data.h"
-#include "phlox/ops.h"
+#include "phlox/ops/random.h"
 
 struct px_sampler {
   px_object head;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "io/io_impl.h"
-#include "phlox/ops.h"
+#include "phlox/ops/copy.h"
 
 enum { HEADER_LIMIT = 100 << 20 };
 

@@ -4,7 +4,8 @@
 // Kaiming: He et al. 2015, "Delving deep into rectifiers". Xavier: Glorot and Bengio 2010,
 // "Understanding the difficulty of training deep feedforward neural networks".
 #include "nn/nn_impl.h"
-#include "phlox/ops.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/random.h"
 
 #include <math.h>
 

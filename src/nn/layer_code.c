@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "layer_functions.h"
-#include "phlox/ops.h"
+#include "phlox/ops/view.h"
 
 const px_module_kind *px_module_kind_at(int i) {
   return i >= 0 && i < px__layer_count ? &px__layers[i] : NULL;

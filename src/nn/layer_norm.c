@@ -3,7 +3,10 @@
 // look at the number of dimensions, which no formula says.
 #include "layer_functions.h"
 #include "nn/nn_impl.h"
-#include "phlox/ops.h"
+#include "phlox/ops/layer.h"
+#include "phlox/ops/norm.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/view.h"
 
 // A signal has 1 dimension, an image 2, a volume 3.
 static px_status check_batch(const px_tensor *x, int64_t dims) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // state_dict and load_state_dict.
 #include "nn/nn_impl.h"
-#include "phlox/ops.h"
+#include "phlox/ops/copy.h"
 
 #include <stdio.h>
 

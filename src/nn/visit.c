@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Walking a module and its children: parameters, buffers, modes, moves.
 #include "nn/nn_impl.h"
-#include "phlox/ops.h"
+#include "phlox/ops/copy.h"
 
 #include <stdio.h>
 

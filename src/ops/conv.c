@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run functions of convolution and pooling: sizes of results, and PyTorch's texts for what does not
 // fit.
+#include "hidden/conv.h"
 #include "ops/run.h"
+#include "phlox/ops/conv.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/view.h"
 
 #define LL(x) ((long long)(x))
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies as ops. px__tensor_copy of the tensor layer copies; this file decides when self is
 // returned instead, what memory a result has, and what is refused.
+#include "hidden/copy.h"
 #include "ops/run.h"
+#include "phlox/ops/copy.h"
 
 PX_RUN(copy) {
   px_tensor *self = args->self;

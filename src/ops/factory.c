@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Factories: dtype, device, page-locked memory and requires_grad of new tensors, and their values.
 #include "ops/run.h"
+#include "phlox/ops/pointwise.h"
 
 #include <math.h>
 

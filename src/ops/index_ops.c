@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ops that index: shapes and checks. index.c moves the elements.
+#include "hidden/view.h"
 #include "ops/index_impl.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/view.h"
 
 // ---- getting and putting with a picking that is dropped whatever happens
 

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ops that concatenate tensors, repeat them or rearrange their elements, by copies into views.
+#include "hidden/view.h"
 #include "ops/run.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/view.h"
 
 // ---- cat and stack
 

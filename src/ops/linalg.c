@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run functions of the matrix ops that call others. The composites (matmul, linear) choose between
 // the kernels as PyTorch does, because the names of the recorded nodes show it.
+#include "hidden/linalg.h"
+#include "hidden/view.h"
 #include "ops/run.h"
+#include "phlox/ops/linalg.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/view.h"
 
 PX_RUN(trace) {
   const px_tensor *self = args->self;

@@ -2,7 +2,13 @@
 // Run functions of the losses: checks with PyTorch's texts, and the composites in PyTorch's steps.
 #include <math.h>
 
+#include "hidden/loss.h"
 #include "ops/run.h"
+#include "phlox/ops/layer.h"
+#include "phlox/ops/norm.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/view.h"
 
 #define LL(x) ((long long)(x))
 

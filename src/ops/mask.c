@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ops over masks, triangles and diagonals. Only the device knows how many elements a mask selects,
 // so these ops wait for it.
+#include "hidden/index.h"
 #include "ops/index_impl.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/view.h"
 
 #include <stdlib.h>
 

@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run functions of the normalisations, and of dropout.
+#include "hidden/norm.h"
+#include "hidden/random.h"
 #include "ops/run.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/norm.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/view.h"
 
 #include <stdio.h>
 

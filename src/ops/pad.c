@@ -2,6 +2,10 @@
 // Padding with a value: the tensor is copied into a larger one. Padding with what is at the edges:
 // by indexing, one dimension after the other. Sizes come in pairs, the last dimension first.
 #include "ops/run.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/view.h"
 
 #define LL(x) ((long long)(x))
 

@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run functions of the random ops: what their entries cannot say of how far a generator advances,
 // and tensors that are made and filled.
+#include "hidden/random.h"
 #include "ops/run.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/random.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/view.h"
 
 #define LL(x) ((long long)(x))
 

@@ -5,6 +5,10 @@
 #include <math.h>
 
 #include "ops/run.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/view.h"
 
 #define LL(x) ((long long)(x))
 

@@ -9,7 +9,6 @@
 // the function that the driver calls, so that arguments that it does not read are not copied.
 #pragma once
 #include "call/call_impl.h"
-#include "hidden_ops.h"
 #include "run_functions.h"
 
 #define PX_RUN(name) \

@@ -3,6 +3,11 @@
 #include <math.h>
 
 #include "ops/run.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/sort.h"
+#include "phlox/ops/view.h"
 
 static int64_t length_of(const px_tensor *t, int dim) { return t->ndim ? t->sizes[dim] : 1; }
 PX_RUN(argsort) {

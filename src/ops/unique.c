@@ -3,6 +3,13 @@
 // rows together (unique_consecutive does not sort); a row that differs from the one before begins a
 // group. A NaN is equal to nothing, as in PyTorch.
 #include "ops/run.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/sort.h"
+#include "phlox/ops/view.h"
 
 // Rows, sizes[0] of them: elements of a flat tensor, or rows of a matrix. `order`: where each was
 // before they were sorted; NULL if they were not.

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // View ops: sizes and strides over the same memory. Shapes and the order of dimensions; parts and
 // lists of parts are in view_part.c, what gradients need in view_backward.c.
+#include "hidden/view.h"
 #include "ops/run.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/view.h"
 
 // ---- sizes
 

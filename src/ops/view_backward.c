@@ -2,6 +2,11 @@
 // Gradients of views: the part's gradient among zeros. Parts that overlap (windows, strided views)
 // add up.
 #include "ops/run.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/view.h"
 
 px_status px__zeros_like_sized(px_tensor **out, const px_tensor *t, int ndim,
                                const int64_t *sizes) {

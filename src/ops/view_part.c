@@ -2,6 +2,7 @@
 // View ops that take parts of a tensor: one place or a slice of a dimension, diagonals, windows,
 // and lists of parts.
 #include "ops/run.h"
+#include "phlox/ops/view.h"
 
 // ---- one part
 

@@ -2,7 +2,10 @@
 // Clipping gradients by their common norm.
 #include <math.h>
 
-#include "phlox/ops.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/reduce.h"
 #include "phlox/optim.h"
 
 // The norm of one gradient, as a 0-dim tensor on `device`.

@@ -8,7 +8,7 @@
 
 #include "optim/optim_impl.h"
 #include "phlox/op.h"
-#include "phlox/ops.h"
+#include "phlox/ops/factory.h"
 
 const px_optimizer_kind *px_optimizer_kind_at(int i) {
   return i >= 0 && i < px__optimizer_kind_count ? &px__optimizer_kinds[i] : NULL;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // For the files of this folder.
 #pragma once
-#include "phlox/ops.h"
 #include "phlox/parallel.h"
 
 enum { PX__REPLICAS = 64 };  // the most devices of one call

@@ -118,10 +118,17 @@ PX_TEST(sums_nothing_to_zero) {
   IS(s, 1, 0.);
 }
 
+PX_TEST(ops_are_in_the_order_of_their_names) {
+  int count = px_op_count();
+  for (int i = 0; i < count; i++) CHECK(px_op_find(px_op_at(i)->name) == px_op_at(i));
+  for (int i = 1; i < count; i++) CHECK(strcmp(px_op_at(i - 1)->name, px_op_at(i)->name) < 0);
+  CHECK(!px_op_at(-1) && !px_op_at(count));
+}
+
 PX_TEST(finds_and_describes_ops) {
   const px_op *op = px_op_find("add");
   char text[128];
-  CHECK(op && px_op_at(op->id) == op && px_op_find("no such op") == NULL);
+  CHECK(op && !strcmp(op->name, "add") && !px_op_find("no such op"));
   PX_SCOPED(px_tensor) m = matrix();
   px_value args[16] = {PX_T(m), PX_S(px_float(1.5))};
   CHECK_TEXT(px_op_describe(op, args, text, sizeof text), "add(f32[2,3]@cpu, 1.5)");

@@ -304,7 +304,7 @@ PX_TEST(numbers_fold_and_tensors_call_ops) {
   show("x", GOOD "  grad self = x(grad, other, alpha=2 * alpha)\n");
   CHECK_EQ(status, 0);
   CHECK(strstr(text, "px__f_arith('*', PX_S(px_int(2)), b->args[2])"));
-  CHECK(strstr(text, "PX_TRY(px__f_call(&t1, PX__OP_x, a1));"));
+  CHECK(strstr(text, "PX_TRY(px__f_call(&t1, &px__op_x, a1));"));
 }
 PX_TEST(masks_say_what_is_saved) {
   show("x", "helper spread(Tensor grad, int[] sizes, Tensor like)\n" GOOD
@@ -338,4 +338,37 @@ PX_TEST(long_fields_go_on) {
   show("x", OP "  kind pointwise\n  expr self +\n      other\n  doc Adds\n      much.\n");
   CHECK_EQ(status, 0);
   CHECK(strstr(text, "// Adds much."));
+}
+
+// The files of which the text changes where an entry is added at the end of a table; those that are
+// one of many alike are called so.
+static const char *changed(const char *table, const char *entry) {
+  static const char script[] =
+      "set -e; export LC_ALL=C; place=$(mktemp -d); trap 'rm -r $place' EXIT\n"
+      "write() { mkdir -p $place/$1/phlox/ops $place/$1/hidden;"
+      " $OPGEN $place/$1 $(cd $place && ls -d $place/*/*.op $place/*/*.layer $place/*/*.optim); }\n"
+      "cp -r ops layers optim $place; write old; printf '\\n%s' \"$ENTRY\" >>$place/$TABLE; write "
+      "new\n"
+      "cd $place/old; for f in $(find . -type f | sort); do cmp -s $f ../new/$f || echo $f; done"
+      " | sed 's/_[0-9][0-9]*[.]/_N./' 2>&1";
+  const char *opgen = getenv("OPGEN");
+  if (access("ops/pointwise.op", R_OK) || access(opgen ? opgen : "build/opgen", X_OK))
+    SKIP("no tables, or no generator at build/opgen");
+  if (!opgen) setenv("OPGEN", "build/opgen", 1);
+  setenv("ENTRY", entry, 1), setenv("TABLE", table, 1);
+  FILE *pipe = popen(script, "r");
+  CHECK(pipe != NULL);
+  text[fread(text, 1, sizeof text - 1, pipe)] = 0;
+  CHECK_EQ(pclose(pipe), 0);
+  if (!opgen) unsetenv("OPGEN");
+  return text;
+}
+PX_TEST(a_new_op_changes_one_file_of_each_kind) {
+  CHECK_TEXT(changed("ops/pointwise.op",
+                     "op squareplus(Tensor self) -> Tensor\n  kind pointwise float inplace out\n"
+                     "  expr (self + sqrt(self * self + 4)) / 2\n  grad self = grad * self\n"
+                     "  doc Gives half of self plus a root.\n"),
+             "./kernels_cpu_N.c\n./kernels_cpu_table.c\n./kernels_cuda_N.cu\n"
+             "./kernels_cuda_rows.c\n./ops.md\n./ops_N.c\n./ops_table.c\n"
+             "./phlox/ops/pointwise.h\n./samples.inc\n");
 }

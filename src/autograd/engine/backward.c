@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The two calls that start the engine: px_backward and px_grad.
 #include "engine.h"
+#include "phlox/ops/pointwise.h"
 
 #include <stdio.h>
 

@@ -2,6 +2,7 @@
 // Gradients that wait for their node. If several arrive for one result of a node, they are summed,
 // on the stream of that node, which first waits for the stream on which the new gradient was made.
 #include "engine.h"
+#include "phlox/ops/pointwise.h"
 
 // Makes the node's stream current on the gradient's device, if that is its device, after ordering
 // it behind what this thread's current stream has been given so far. *before: what to go back to.

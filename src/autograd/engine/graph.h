@@ -6,7 +6,7 @@
 // cycle: a saved result, and a saved input that could later change in place, are aliases without
 // history (the edges have their history). The one weak pointer is gradient state -> AccumulateGrad.
 #pragma once
-#include "hidden_ops.h"
+#include "phlox/op.h"
 #include "phlox/autograd.h"
 #include "phlox/extend.h"
 

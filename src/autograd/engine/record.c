@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "modes.h"
+#include "phlox/ops/copy.h"
 
 // ---- which parameters want a gradient
 

@@ -291,11 +291,10 @@ static px_status call(px__op_node *self, const px__run *run, const px_value *arg
   for (int i = 0; i < op->param_count; i++)
     if (args[i].kind == PX_ARG_TENSORS && (op->grad_mask >> i & 1)) lists[i] = run->out + first[i];
   px__backward b = {op, args, results, run->grads, self->node.result_count, needs, out, lists};
-  if (op->gradient && !op->save_result_mask) b.results = no_results;
-  px__backward_fn fn = op->gradient ? op->gradient : px__backward_table[op->id];
-  PX_CHECK(fn && !(needs & ~op->grad_mask), PX_UNIMPLEMENTED,
+  if (!op->save_result_mask) b.results = no_results;
+  PX_CHECK(op->gradient && !(needs & ~op->grad_mask), PX_UNIMPLEMENTED,
            "derivative for aten::%s is not implemented", op->name);
-  px_status status = fn(&b);
+  px_status status = op->gradient(&b);
   for (int i = 0; i < op->param_count; i++) {
     bool lands = out[i] && (op->grad_mask >> i & 1) && !lists[i];
     if (lands)

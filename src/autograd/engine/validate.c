@@ -4,6 +4,10 @@
 #include <stdio.h>
 
 #include "graph.h"
+#include "hidden/copy.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/view.h"
 
 static bool same_sizes(const px_tensor *grad, const px__meta *meta) {
   if (px_tensor_ndim(grad) != meta->ndim) return false;

@@ -4,7 +4,9 @@
 // base are then out of date. When the history of one is asked for, it is made anew, as a strided
 // view of the changed base.
 #include "graph.h"
-#include "op_ids.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/view.h"
 
 bool px__view_stale(const px_tensor *t) {
   // A view that was made while nothing was recorded stays without a history.
@@ -16,7 +18,7 @@ bool px__view_stale(const px_tensor *t) {
 
 px_status px__view_refresh(px_tensor *t) {
   px_tensor *base = px_tensor_base(t);
-  const px_op *op = px_op_at(PX__OP__as_strided);
+  const px_op *op = px_op_find("_as_strided");
   int ndim = px_tensor_ndim(t);
   px_value args[PX__MAX_PARAMS_OF_OP] = {PX_T(base),
                                          PX_IS(px_tensor_sizes(t), ndim),

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the gradient function of an op works on. The functions are generated from the formulas in
-// ops/*.op (build/gen/backward.c), or written by hand in this folder and named in an entry.
+// ops/*.op (build/gen/ops_N.c), or written by hand in this folder and named in an entry.
 #pragma once
 #include "phlox/op.h"
-#include "hidden_ops.h"
 #include "phlox/register.h"
 
 // Tensors of `args` that were not saved are outlines.
 typedef px_op_gradient px__backward;
-typedef px_status (*px__backward_fn)(px__backward *b);
 
 // `PX_GRAD(layer_norm) { ... args->grad ... args->d_input ... }` defines the function that entries
 // name by `grad * = layer_norm`. As `args` it gets the arguments by name, the saved results, the
@@ -21,9 +19,6 @@ typedef px_status (*px__backward_fn)(px__backward *b);
     return grad_##name(b, &args); \
   } \
   static inline px_status grad_##name(px__backward *b, const px__##name##_grad *args)
-
-// Generated: one row an op, by op id; NULL where the op has no formula.
-extern const px__backward_fn px__backward_table[];
 
 // A helper of formulas, which they name as @spread(grad, ...), is px__grad_spread: a C function
 // with the parameters of its `helper` line, in the types that args have; *out is a new reference.

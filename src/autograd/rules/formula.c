@@ -6,8 +6,13 @@
 #include "autograd/rules/formula.h"
 
 #include "grad_functions.h"
+#include "hidden/reduce.h"
 #include "phlox/autograd.h"
-#include "phlox/ops.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/view.h"
 
 // The dimensions of a reduction as bits; all of them where none are given.
 static uint32_t reduced_dims(px_value dim, int ndim) {

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What generated formulas use: calls of ops by id, and arithmetic with numbers in px_values.
+// What generated formulas use: calls of ops, and arithmetic with numbers in px_values.
 //
-// It uses public headers only, so that the bodies of composite ops (build/gen/ops_table.c) may use
+// It uses public headers only, so that the bodies of composite ops (build/gen/ops_N.c) may use
 // it as well as the backward functions.
 #pragma once
 #include "phlox/op.h"
 
 // Calls an op of one result, or of several of which only the first is wanted.
-__attribute__((warn_unused_result, unused)) static px_status px__f_call(px_tensor **out, int id,
+__attribute__((warn_unused_result, unused)) static px_status px__f_call(px_tensor **out,
+                                                                        const px_op *op,
                                                                         const px_value *args) {
   void *results[4] = {NULL};
-  PX_TRY(px_op_call(px_op_at(id), PX_CALL_NEW, args, results));
+  PX_TRY(px_op_call(op, PX_CALL_NEW, args, results));
   *out = (px_tensor *)results[0];
   for (int i = 1; i < 4; i++) px_release(results[i]);
   return PX_OK;
@@ -46,7 +47,8 @@ static inline px_value px__f_arith(char op, px_value a, px_value b) {
 }
 
 // tensor * number, by the op `mul`.
-__attribute__((warn_unused_result, unused)) static px_status px__f_scale(px_tensor **out, int mul,
+__attribute__((warn_unused_result, unused)) static px_status px__f_scale(px_tensor **out,
+                                                                         const px_op *mul,
                                                                          px_value t,
                                                                          px_value number) {
   const px_value args[2] = {t, px__f_scalar(number)};

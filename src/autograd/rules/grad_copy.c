@@ -3,6 +3,7 @@
 #include "autograd/rules/backward.h"
 
 #include "grad_functions.h"
+#include "phlox/ops/copy.h"
 
 static px_status like(px_tensor **out, px_tensor *grad, const px_tensor *source) {
   return px_to(out, grad, px_tensor_dtype(source), px_tensor_device(source), false, false);

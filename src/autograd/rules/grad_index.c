@@ -3,6 +3,13 @@
 #include "autograd/rules/backward.h"
 
 #include "grad_functions.h"
+#include "hidden/index.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/view.h"
 
 // ---- x[i, j]
 

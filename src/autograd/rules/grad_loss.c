@@ -4,6 +4,8 @@
 
 #include "autograd/rules/backward.h"
 #include "grad_functions.h"
+#include "phlox/ops/conv.h"
+#include "phlox/ops/pointwise.h"
 
 // Their product, divided by the elements where they are averaged.
 px_status px__grad_per_element(px_tensor **out, px_tensor *grad, px_tensor *grad_output,

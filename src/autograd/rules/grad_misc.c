@@ -3,6 +3,10 @@
 #include "autograd/rules/backward.h"
 
 #include "grad_functions.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/linalg.h"
+#include "phlox/ops/view.h"
 
 // The gradient of as_strided_backward: the same elements of `grad`, laid out as the base was.
 px_status px__grad_as_strided_again(px_tensor **out, px_tensor *grad, px_value base_size,

@@ -4,7 +4,11 @@
 // themselves.
 #include "autograd/rules/backward.h"
 #include "grad_functions.h"
+#include "hidden/norm.h"
 #include "phlox/autograd.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/view.h"
 
 static void give(px_tensor **to, px_tensor **from) {
   if (to) *to = PX_MOVE(*from);

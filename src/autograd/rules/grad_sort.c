@@ -2,6 +2,8 @@
 // Helpers of the formulas of sorting.
 #include "autograd/rules/backward.h"
 #include "grad_functions.h"
+#include "hidden/sort.h"
+#include "phlox/ops/view.h"
 
 // The gradient of the chosen elements, at their places; `sizes` are those of the input.
 px_status px__grad_kthvalue(px_tensor **out, px_tensor *grad, px_tensor *indices, px_value sizes,

@@ -3,6 +3,9 @@
 #include "autograd/rules/backward.h"
 
 #include "grad_functions.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/view.h"
 
 px_status px__grad_permute(px_tensor **out, px_tensor *grad, px_value dims) {
   int64_t inverse[PX_MAX_DIMS];
