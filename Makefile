@@ -149,7 +149,7 @@ $(O)/python: $(GEN) $(O)/_C.so $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB) 
 
 # ---- tests: every tests/{unit,cts,ops,fault,race,fuzz}/*.c is a program
 TESTS    := $(wildcard tests/unit/*.c tests/cts/*.c tests/ops/*.c tests/fault/*.c tests/race/*.c tests/fuzz/*.c)
-TESTHEAD := $(wildcard tests/*.h tests/unit/*.h)
+TESTHEAD := $(wildcard tests/*.h tests/*/*.h)
 TESTBIN  := $(TESTS:tests/%.c=$(O)/tests/%)
 # Unit tests may look inside the library: they link its objects. The others see the public headers alone.
 $(O)/tests/unit/%: tests/unit/%.c $(TESTHEAD) $(GENHEAD) $(COREOBJ) $(CPUOBJ)
@@ -161,6 +161,10 @@ $(O)/tests/%: tests/%.c $(TESTHEAD) $(GENHEAD) $(O)/libphlox.so
 tests: all examples $(TESTBIN)
 test: tests
 	script/test --built
+
+# Random cases, for FUZZ_SECONDS (180) each, from FUZZ_SEED (1) on.
+fuzz: all $(filter $(O)/tests/fuzz/%,$(TESTBIN))
+	tools/fuzz.sh $(O) $(PYTHON) $(if $(SAN),$(SANLIB))
 
 # What editors and analysers read: the command of each object file.
 compile_commands.json: Makefile
@@ -267,5 +271,5 @@ clean:
 show: $(O)/opgen
 	@$(O)/opgen --show $(OP) $(OPS)
 
-.PHONY: all compile_commands.json cuda python tests test clean show check lint lint-files bench bench-cuda bench-ops demo docs examples install install-strip asan ubsan tsan sanitized-acceptance
+.PHONY: all compile_commands.json cuda python tests test clean show check lint lint-files fuzz bench bench-cuda bench-ops demo docs examples install install-strip asan ubsan tsan sanitized-acceptance
 -include $(shell find $(O) -name '*.d' 2>/dev/null)

@@ -1,21 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Runs the acceptance programs against a sanitizer's build of the library and the module: tools/sanitized.sh BUILD RUNTIME PYTHON.
-# The module is put together in a folder of its own, so that the tree keeps the plain one.
 set -eu
 build=$1 runtime=$2 python=$3
 if [ ! -d ../shared/acceptance ]; then
   echo "the acceptance programs are not beside this checkout: skipped"
   exit 0
 fi
+tools/module.sh "$build"
 place="$build/module"
-rm -rf "$place"
-mkdir -p "$place/phlox"
-cp -r python/phlox "$place/"
-rm -f "$place"/phlox/*.so*
-cp "$build/gen/_kinds.py" "$build/gen/_schedules.py" "$place/phlox/optim/"
-cp "$build/_C.so" "$build/libphlox_sim.so" "$place/phlox/"
-cp "$build/libphlox.so" "$place/phlox/libphlox.so.0"
 # The thread sanitizer gives up by default when the child of a program with threads starts threads, which workers of data loaders do.
 export TSAN_OPTIONS="die_after_fork=0 ${TSAN_OPTIONS:-}"
 passed=0 failed=0

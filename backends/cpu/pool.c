@@ -13,6 +13,7 @@ typedef struct pool {
   void *out;
   const void *in;
   int64_t *indices;
+  const px_launch *launch;  // of kernels that are given indices
   int64_t h, w, oh, ow, kh, kw, sh, sw, ph, pw, dh, dw, divisor;
   bool wide, backward, max, pick, adaptive, count_pad;
 } pool;
@@ -41,6 +42,13 @@ static window window_of(const pool *t, int64_t oy, int64_t ox) {
   int64_t wide = extent(ox, t->sw, t->pw, t->kw, t->w, &v.x0, &v.x1);
   v.divisor = t->divisor ? t->divisor : t->count_pad ? tall * wide : (v.y1 - v.y0) * (v.x1 - v.x0);
   return v;
+}
+
+// Whether a plane has the place; if not, that is reported.
+static inline bool is_place(const pool *t, int64_t place) {
+  bool good = place >= 0 && place < t->h * t->w;
+  if (!good) px_kernel_fault(t->launch, PX_FAULT_RANGE, place, t->h * t->w, 0);
+  return good;
 }
 
 #define BOTH "cpu/pool_rows.h"
@@ -96,7 +104,8 @@ PX_KERNEL(max_pool2d_with_indices) {
 PX_KERNEL(max_pool2d_backward) {
   px__dense d = {.launch = l};
   int compute = px__compute_of(args->out->dtype);
-  pool t = {.max = true,
+  pool t = {.launch = l,
+            .max = true,
             .backward = true,
             .wide = compute == PX_FLOAT64,
             .out = px__dense_out(&d, args->out, compute),
@@ -109,7 +118,8 @@ PX_KERNEL(max_pool2d_backward) {
 PX_KERNEL(max_pool2d_pick) {
   px__dense d = {.launch = l};
   int compute = px__compute_of(args->out->dtype);
-  pool t = {.pick = true,
+  pool t = {.launch = l,
+            .pick = true,
             .wide = compute == PX_FLOAT64,
             .out = px__dense_out(&d, args->out, compute),
             .in = px__dense_in(&d, args->self, compute),

@@ -31,13 +31,14 @@ static void NAME(max_plane_backward)(const pool *t, int64_t plane) {
   const T *g = (const T *)t->in + plane * t->oh * t->ow;
   const int64_t *where = t->indices + plane * t->oh * t->ow;
   memset(to, 0, (size_t)(t->h * t->w) * sizeof(T));
-  for (int64_t i = 0; i < t->oh * t->ow; i++) to[where[i]] += g[i];
+  for (int64_t i = 0; i < t->oh * t->ow; i++)
+    if (is_place(t, where[i])) to[where[i]] += g[i];
 }
 static void NAME(pick_plane)(const pool *t, int64_t plane) {
   const T *in = (const T *)t->in + plane * t->h * t->w;
   T *to = (T *)t->out + plane * t->oh * t->ow;
   const int64_t *where = t->indices + plane * t->oh * t->ow;
-  for (int64_t i = 0; i < t->oh * t->ow; i++) to[i] = in[where[i]];
+  for (int64_t i = 0; i < t->oh * t->ow; i++) to[i] = is_place(t, where[i]) ? in[where[i]] : 0;
 }
 // The sum of n numbers side by side, in lanes where there are many.
 static inline T NAME(row_sum)(const T *at, int64_t n) {

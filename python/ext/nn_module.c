@@ -42,6 +42,12 @@ static int value_of_number(PyObject *object, uint8_t kind, px_value *out) {
   return 1;
 }
 
+static int value_of_text(PyObject *object, px_value *out) {
+  const char *text = PyUnicode_AsUTF8(object);
+  *out = PX_TX(text);
+  return text ? 1 : -1;
+}
+
 int ext_to_value(PyObject *object, uint8_t kind, px_value *out, ext_ints *room) {
   px_dtype dtype;
   px_device device;
@@ -57,15 +63,13 @@ int ext_to_value(PyObject *object, uint8_t kind, px_value *out, ext_ints *room) 
     case PX_ARG_FLOAT:
       return value_of_number(object, kind, out);
     case PX_ARG_INTS:
-      if (PyUnicode_Check(object)) return *out = PX_TX(PyUnicode_AsUTF8(object)), 1;
+      if (PyUnicode_Check(object)) return value_of_text(object, out);
       if (ext_to_ints(object, room) < 0) return -1;
       *out = PX_IS(room->items, room->count);
       if (PyLong_Check(object)) out->category = 'i';
       return 1;
     case PX_ARG_TEXT:
-      if (!PyUnicode_Check(object)) return 0;
-      *out = PX_TX(PyUnicode_AsUTF8(object));
-      return 1;
+      return PyUnicode_Check(object) ? value_of_text(object, out) : 0;
     case PX_ARG_TENSOR:
       if (!ext_is_tensor(object)) return 0;
       *out = PX_T(ext_tensor(object));

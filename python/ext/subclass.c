@@ -57,8 +57,9 @@ EXT_CLASS_METHOD(tensor, __torch_function__,
   PyObject *func, *types, *args_, *kwargs;
   EXT_BIND(func, types, args_, kwargs);
   EXT_OWNED *classes = PySequence_Fast(types, "types must be a sequence");
+  if (!classes) return NULL;
   EXT_OWNED *arguments = args_ ? PySequence_Tuple(args_) : PyTuple_New(0);
-  if (!classes || !arguments) return NULL;
+  if (!arguments) return NULL;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(classes); i++) {
     int derived = PyObject_IsSubclass(self, PySequence_Fast_GET_ITEM(classes, i));
     if (derived <= 0) return derived < 0 ? NULL : Py_NewRef(Py_NotImplemented);

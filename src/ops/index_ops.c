@@ -230,6 +230,7 @@ PX_RUN(gather_backward) {
   PX_TRY(px__zeros_of(&call->results[0], args->grad_output, args->input_sizes));
   px_tensor *to = call->results[0];
   PX_TRY(px__wrap_dim(&dim, args->dim, to->ndim));
+  PX_TRY(check_along(call, to, dim, args->index, args->grad_output, "self"));
   return put(&p, px__pick_along(&p, to, dim, args->index), to, args->grad_output, true);
 }
 

@@ -90,12 +90,24 @@ PX_RUN(masked_select) {
   PX_SCOPED(px_tensor) places = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
   PX_TRY(px__call_same_device(call));
+  px_device a = px__tensor_device(self), b = px__tensor_device(mask);
+  // A number is on the host.
+  PX_CHECK(px__device_reaches(a, b) && px__device_reaches(b, a), PX_RUNTIME,
+           "expected self and mask to be on the same device");
   PX_TRY(px__broadcast(&ndim, sizes, self->ndim, self->sizes, mask->ndim, mask->sizes));
   PX_TRY(px_expand(&wide, self, sizes, ndim));
   if (px__kernel_find((px_device_type)px__tensor_device(self).type, "selected"))
     return select_masked(&call->results[0], wide, mask);
   PX_TRY(flat_places(&places, mask, ndim, sizes));
   return px_take(&call->results[0], wide, places);
+}
+
+static px_status put_flat(px_tensor *to, const px_tensor *places, px_tensor *values, bool add) {
+  px__picking p;
+  px_status status = px__pick_flat(&p, to, places);
+  if (status == PX_OK) status = px__picking_put(&p, to, values, add);
+  px__picking_drop(&p);
+  return status;
 }
 
 PX_RUN(masked_select_backward) {
@@ -105,13 +117,14 @@ PX_RUN(masked_select_backward) {
   PX_SCOPED(px_tensor) places = NULL;
   PX_TRY(px__broadcast(&ndim, sizes, args->input_sizes.n, args->input_sizes.v.ints, mask->ndim,
                        mask->sizes));
+  // Memory comes first: sizes for which there is none are not walked through.
+  PX_TRY(px__zeros_of(&call->results[0], grad, PX_IS(sizes, ndim)));
   PX_TRY(flat_places(&places, mask, ndim, sizes));
-  return px_take_backward(&call->results[0], grad, sizes, ndim, places);
+  return put_flat(call->results[0], places, grad, true);
 }
 
 PX_RUN(masked_scatter) {
   px_tensor *self = args->self, *mask = args->mask, *source = args->source;
-  px__picking p;
   PX_SCOPED(px_tensor) places = NULL;
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) part = NULL;
@@ -123,10 +136,7 @@ PX_RUN(masked_scatter) {
   PX_TRY(px_reshape(&flat, source, (const int64_t[]){-1}, 1));
   PX_TRY(px__part_slice(&part, flat, 0, 0, places->numel, 1));
   PX_TRY(px_clone(&made, self, "contiguous_format"));
-  px_status status = px__pick_flat(&p, made, places);
-  if (status == PX_OK) status = px__picking_put(&p, made, part, false);
-  px__picking_drop(&p);
-  PX_TRY(status);
+  PX_TRY(put_flat(made, places, part, false));
   if (call->mode != PX_CALL_INPLACE) {
     call->results[0] = PX_MOVE(made);
     return PX_OK;

@@ -3,10 +3,13 @@
 // its states, which the kernel changes in place.
 #include "ops/run.h"
 
+// A number may stand for a tensor without dimensions: it lies on the host.
 static px_status same(const px_tensor *t, const px_tensor *param, const char *name) {
   bool equal =
       t->ndim == param->ndim && !memcmp(t->sizes, param->sizes, (size_t)t->ndim * sizeof *t->sizes);
   PX_CHECK(equal, PX_RUNTIME, "an optimizer's %s must have the parameter's size", name);
+  PX_CHECK(px__device_reaches(px__tensor_device(param), px__tensor_device(t)), PX_RUNTIME,
+           "an optimizer's %s must be on the parameter's device", name);
   return PX_OK;
 }
 

@@ -112,6 +112,7 @@ PX_RUN(bernoulli_tensor) {
   px_tensor *self = args->self;
   PX_SCOPED(px_tensor) chances = NULL;
   PX_SCOPED(px_tensor) drawn = NULL;
+  if (px__tensor_device(args->p).type != PX_CPU) PX_TRY(px__call_same_device(call));
   PX_TRY(px_expand_as(&chances, args->p, self));
   PX_TRY(px_bernoulli(&drawn, chances, args->generator));
   PX_TRY(px__call_result(call, 0, self->ndim, self->sizes, (px_dtype)self->dtype));

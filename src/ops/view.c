@@ -34,7 +34,7 @@ PX_RUN(_unsafe_view) {
   const px_tensor *self = args->self;
   PX_TRY(wanted_sizes(args->size, sizes));
   PX_TRY(px__view_strides(&possible, self, args->size.n, sizes, strides));
-  PX_CHECK(possible, PX_BUG, "_unsafe_view of a tensor that has to be copied");
+  PX_CHECK(possible, PX_RUNTIME, "_unsafe_view of a tensor that has to be copied");
   return px__tensor_new(&call->results[0], self->storage, (px_dtype)self->dtype, args->size.n,
                         sizes, strides, self->offset);
 }
@@ -90,17 +90,22 @@ PX_RUN(unflatten) {
   int dim, n = 0;
   int64_t sizes[PX_MAX_DIMS];
   px_value parts = args->sizes;
+  PX_CHECK(self->ndim > 0, PX_INDEX, "Dimension specified as %lld but tensor has no dimensions",
+           (long long)args->dim);
   PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
   PX_CHECK(self->ndim - 1 + parts.n <= PX_MAX_DIMS, PX_RUNTIME, "unflatten: too many dimensions");
   int64_t known = 1, open = -1;
+  bool huge = false;
   for (int i = 0; i < parts.n; i++) {
     if (parts.v.ints[i] == -1)
       open = i;
     else
-      known *= parts.v.ints[i];
+      huge |= __builtin_mul_overflow(known, parts.v.ints[i], &known);
   }
   char text[256];
-  bool fits = open >= 0 ? known > 0 && self->sizes[dim] % known == 0 : known == self->sizes[dim];
+  bool fits = huge        ? false
+              : open >= 0 ? known > 0 && self->sizes[dim] % known == 0
+                          : known == self->sizes[dim];
   PX_CHECK(fits, PX_RUNTIME,
            "unflatten: Provided sizes %s don't multiply up to the size of dim %d (%lld) in the "
            "input tensor",

@@ -21,6 +21,7 @@ PX_RUN(select_backward) {
   PX_SCOPED(px_tensor) part = NULL;
   int dim;
   PX_TRY(px__zeros_of(&call->results[0], args->grad_output, args->input_sizes));
+  PX_CHECK(args->input_sizes.n > 0, PX_INDEX, "select() cannot be applied to a 0-dim tensor.");
   PX_TRY(px__wrap_dim(&dim, args->dim, args->input_sizes.n));
   PX_TRY(px__part_select(&part, call->results[0], dim, args->index));
   return px__tensor_copy(part, args->grad_output, false);
@@ -101,22 +102,30 @@ static px_status add_strided(px_tensor *memory, px_tensor *grad, const int64_t *
   return px_index_add_(memory, 0, index, flat, px_int(1));
 }
 
-static int64_t extent(int ndim, const int64_t *sizes, const int64_t *strides, int64_t offset) {
-  int64_t last = offset;
-  for (int d = 0; d < ndim; d++) {
-    if (sizes[d] == 0) return 0;
-    last += (sizes[d] - 1) * strides[d];
+// The number of elements of memory that a geometry spans; *most grows to it.
+static px_status span(int64_t *most, int ndim, const int64_t *sizes, px_value strides,
+                      int64_t offset) {
+  int64_t last = offset, step;
+  bool empty = false, fits = offset >= 0 && offset < INT64_MAX;
+  PX_CHECK(strides.n == ndim, PX_RUNTIME, "mismatch in length of strides and shape");
+  for (int d = 0; d < ndim && fits; d++) {
+    empty |= sizes[d] == 0;
+    fits = sizes[d] >= 0 && strides.v.ints[d] >= 0 &&
+           !__builtin_mul_overflow(sizes[d] ? sizes[d] - 1 : 0, strides.v.ints[d], &step) &&
+           !__builtin_add_overflow(last, step, &last) && last < INT64_MAX;
   }
-  return last + 1;
+  PX_CHECK(fits, PX_RUNTIME, "sizes, strides and offset do not fit any memory");
+  if (!empty && last + 1 > *most) *most = last + 1;
+  return PX_OK;
 }
 
 PX_RUN(as_strided_backward) {
   px_tensor *grad = args->grad_output;
   px_value base = args->base_size, base_stride = args->base_stride, stride = args->stride;
   int64_t base_offset = args->base_offset, offset = args->storage_offset;
-  int64_t need = extent(base.n, base.v.ints, base_stride.v.ints, base_offset);
-  int64_t view = extent(grad->ndim, grad->sizes, stride.v.ints, offset);
-  int64_t length = need > view ? need : view;
+  int64_t length = 0;
+  PX_TRY(span(&length, base.n, base.v.ints, base_stride, base_offset));
+  PX_TRY(span(&length, grad->ndim, grad->sizes, stride, offset));
   PX_SCOPED(px_tensor) memory = NULL;
   PX_SCOPED(px_tensor) part = NULL;
   PX_TRY(px__zeros_like_sized(&memory, grad, 1, &length));

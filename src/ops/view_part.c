@@ -40,6 +40,7 @@ static int64_t clamp_place(int64_t place, int64_t n) {
 
 px_status px__slice_range(const px_tensor *self, px_value start, px_value end, int64_t step,
                           int dim, int64_t *first, int64_t *count) {
+  PX_CHECK(self->ndim > 0, PX_INDEX, "slice() cannot be applied to a 0-dim tensor.");
   int64_t n = self->sizes[dim];
   PX_CHECK(step > 0, PX_VALUE, "step must be greater than zero");
   int64_t from = start.kind == PX_ARG_NONE ? 0 : clamp_place(start.v.i, n);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Deterministic fuzzing: a target runs cases 0, 1, 2, ... for FUZZ_SECONDS (default 1); a case
-// follows from FUZZ_SEED (default 1) and its number alone. A failure names its case; FUZZ_CASE=n
-// runs that one.
+// follows from FUZZ_SEED (default 1) and its number alone. A failure names its case, and so does a
+// case that takes longer than FUZZ_LIMIT seconds (default 20); FUZZ_CASE=n runs that one.
 #pragma once
 #include "phlox/phlox.h"
 #include "test.h"
@@ -47,6 +47,10 @@ static inline void fuzz_signal(int number) {
 void __sanitizer_set_death_callback(void (*callback)(void));
 #endif
 static bool fuzz_done;
+static inline unsigned fuzz_limit(void) {
+  const char *limit = getenv("FUZZ_LIMIT");
+  return limit ? (unsigned)atoi(limit) : 20;
+}
 static inline void fuzz_exit(void) {
   if (!fuzz_done) fuzz_died();
 }
@@ -59,10 +63,10 @@ static inline double fuzz_now(void) {
 
 // Runs a target until its time is over; each case leaves as many objects as it found.
 static inline void fuzz_run(const char *name, void (*one)(void)) {
-  const char *only = getenv("FUZZ_CASE"), *seconds = getenv("FUZZ_SECONDS");
-  const char *seed = getenv("FUZZ_SEED");
+  const char *only = getenv("FUZZ_CASE"), *from = getenv("FUZZ_FROM");
+  const char *seconds = getenv("FUZZ_SECONDS"), *seed = getenv("FUZZ_SEED");
   uint64_t base = seed ? strtoull(seed, NULL, 10) : 1;
-  double end = fuzz_now() + (seconds ? atof(seconds) : 1);
+  double begin = fuzz_now(), end = begin + (seconds ? atof(seconds) : 1);
   fuzz_name = name;
   atexit(fuzz_exit);
 #ifdef __SANITIZE_ADDRESS__
@@ -70,15 +74,19 @@ static inline void fuzz_run(const char *name, void (*one)(void)) {
 #else
   for (int i = 0; i < 4; i++) signal((int[]){SIGSEGV, SIGBUS, SIGFPE, SIGABRT}[i], fuzz_signal);
 #endif
-  for (fuzz_case = only ? atoll(only) : 0; only || fuzz_now() < end; fuzz_case++) {
+  signal(SIGALRM, fuzz_signal);
+  int64_t first = only ? atoll(only) : from ? atoll(from) : 0;
+  for (fuzz_case = first; only || fuzz_now() < end; fuzz_case++) {
     fuzz_state = base * 0x2545f4914f6cdd1du + (uint64_t)fuzz_case;
     int64_t objects = px_live_objects(NULL);
+    alarm(fuzz_limit());
     one();
     px_error_clear();
     CHECK_EQ(px_live_objects(NULL), objects);
     if (only) break;
   }
-  fprintf(stderr, "%s: %lld cases\n", name, (long long)fuzz_case);
+  fprintf(stderr, "%s: %lld cases, %.0f a second\n", name, (long long)(fuzz_case - first),
+          (double)(fuzz_case - first) / (fuzz_now() - begin));
   fuzz_done = true;
 }
 #define FUZZ(name) \

@@ -7,6 +7,8 @@
 #define TSAN_DEFAULTS "allocator_may_return_null=1:atexit_sleep_ms=20"
 #include "test.h"
 
+#include "devices.h"
+#include "hidden.h"
 #include "samples.h"
 
 #include <sys/mman.h>
@@ -121,4 +123,68 @@ PX_TEST(arguments_that_do_not_fit_are_refused) {
   for (int row = 0; row < SAMPLE_ROWS; row++)
     if (!only || !strcmp(sample_rows[row].op_name, only)) dead += dies(row);
   CHECK_EQ(dead, 0);
+}
+
+// ---- what random calls found (tests/fuzz/ops.c)
+
+static px_tensor *ones(int ndim, const int64_t *sizes, px_dtype dtype, px_device device) {
+  px_tensor *t = NULL;
+  OK(px_ones(&t, sizes, ndim, dtype, device, false, false));
+  return t;
+}
+
+PX_TEST(backward_ops_check_their_sizes) {
+  int64_t sizes[] = {4, 5}, wrong[] = {2, 3, 0}, negative[] = {-4, 2}, three = 3;
+  PX_SCOPED(px_tensor) x = ones(2, sizes, PX_FLOAT32, px_cpu());
+  PX_SCOPED(px_tensor) one = ones(0, sizes, PX_FLOAT32, px_cpu());
+  PX_SCOPED(px_tensor) whole = ones(2, sizes, PX_INT64, px_cpu());
+  PX_SCOPED(px_tensor) turned = NULL;
+  px_tensor *y = NULL;
+  OK(px_transpose(&turned, x, 0, 1));
+  int64_t window[] = {1, 1, 2, 2}, pixel[] = {1, 1, 1, 1}, nine = 9;
+  PX_SCOPED(px_tensor) plane = ones(4, window, PX_FLOAT32, px_cpu());
+  PX_SCOPED(px_tensor) far_grad = ones(4, pixel, PX_FLOAT32, px_cpu());
+  PX_SCOPED(px_tensor) far = NULL;
+  OK(px_tensor_from_data(&far, &nine, 4, pixel, PX_INT64, px_cpu()));
+  FAILS(HIDDEN(cumprod_backward, (&y), PX_T(x), PX_T(x), PX_I(2)), PX_INDEX, "out of range");
+  FAILS(HIDDEN(gather_backward, (&y), PX_T(x), PX_IS(wrong, 3), PX_I(1), PX_T(whole)), PX_RUNTIME,
+        "same number of dimensions");
+  FAILS(HIDDEN(slice_backward, (&y), PX_T(one), PX_IS(NULL, 0), PX_I(0), PX_I(4), PX_I(9), PX_I(1)),
+        PX_INDEX, "0-dim tensor");
+  FAILS(HIDDEN(select_backward, (&y), PX_T(one), PX_IS(NULL, 0), PX_I(0), PX_I(4)), PX_INDEX,
+        "0-dim tensor");
+  FAILS(HIDDEN(as_strided_backward, (&y), PX_T(x), PX_IS(negative, 2), PX_IS(sizes, 2), PX_I(0),
+               PX_IS(sizes, 2), PX_IS(sizes, 2), PX_I(0)),
+        PX_RUNTIME, "do not fit any memory");
+  FAILS(HIDDEN(as_strided_backward, (&y), PX_T(x), PX_IS(sizes, 2), PX_IS(sizes, 1), PX_I(0),
+               PX_IS(sizes, 2), PX_IS(sizes, 2), PX_I(0)),
+        PX_RUNTIME, "mismatch in length");
+  FAILS(HIDDEN(masked_select_backward, (&y), PX_T(x), PX_IS(sizes, 2), PX_T(x)), PX_RUNTIME,
+        "expected BoolTensor");
+  FAILS(HIDDEN(_unsafe_view, (&y), PX_T(turned), PX_IS((int64_t[]){20}, 1)), PX_RUNTIME,
+        "has to be copied");
+  FAILS(HIDDEN(max_pool2d_pick, (&y), PX_T(plane), PX_T(far)), PX_INDEX, "index 9, size 4");
+  FAILS(HIDDEN(max_pool2d_backward, (&y), PX_T(far_grad), PX_T(far), PX_IS(window, 4)), PX_INDEX,
+        "index 9, size 4");
+  FAILS(px_unflatten(&y, one, 0, &three, 1), PX_INDEX, "has no dimensions");
+  CHECK(!y);
+}
+
+// A number in the place of a tensor lies on the host, which kernels of a device do not reach.
+PX_TEST(numbers_beside_tensors_of_a_device_are_refused) {
+  simulate(1);
+  px_device there = {PX_CUDA, 0};
+  int64_t four = 4;
+  PX_SCOPED(px_tensor) mask = ones(1, &four, PX_BOOL, there);
+  PX_SCOPED(px_tensor) param = ones(0, NULL, PX_FLOAT32, there);
+  PX_SCOPED(px_tensor) host = ones(1, &four, PX_FLOAT32, px_cpu());
+  PX_SCOPED(px_tensor) chances = ones(1, &four, PX_FLOAT32, there);
+  px_tensor *y = NULL;
+  FAILS(HIDDEN(masked_select, (&y), PX_I(7), PX_T(mask)), PX_RUNTIME, "on the same device");
+  FAILS(HIDDEN(masked_select, (&y), PX_T(chances), PX_B(true)), PX_RUNTIME, "on the same device");
+  FAILS(HIDDEN(sgd_step, (&y), PX_T(param), PX_I(3), PX_NONE(), PX_F(0), PX_F(0), PX_F(1), PX_F(1),
+               PX_F(0), PX_F(0), PX_F(0)),
+        PX_RUNTIME, "gradient must be on the parameter's device");
+  FAILS(px_bernoulli_tensor_(host, chances, NULL), PX_RUNTIME, "same device");
+  OK(px_device_synchronize(0));
 }

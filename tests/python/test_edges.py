@@ -413,6 +413,24 @@ class Values(Edges):
             self.refuses(error, text, call)
 
 
+class Malformed(unittest.TestCase):
+    def test_a_text_that_is_no_utf8_is_refused(self):
+        for call in (lambda: torch.nn.GELU("\ud800"), lambda: torch.nn.Conv2d(1, 1, 1, padding="\ud800"), lambda: torch.nn.L1Loss(reduction="\ud800"),
+                     lambda: torch.nn.functional.gelu(torch.ones(2), approximate="\ud800")):
+            with self.assertRaises(UnicodeEncodeError):
+                call()
+
+    def test_a_state_that_is_none_of_a_module_is_refused(self):
+        for state, error in ((3, TypeError), ({"_parameters": {"weight": 3}}, TypeError), ({"_buffers": {"x": "y"}}, TypeError), ({"_modules": 3}, TypeError),
+                             ({"_parameters": {1: None}}, TypeError)):
+            with self.subTest(state=state), self.assertRaises(error):
+                torch.nn.Linear(2, 2).__setstate__(state)
+
+    def test_torch_function_of_types_that_are_no_sequence_is_a_type_error(self):
+        with self.assertRaisesRegex(TypeError, "types must be a sequence"):
+            torch.Tensor.__torch_function__(lambda *a: a, 0, torch.ones(2))
+
+
 class Overlaps(Edges):
     WRITTEN = "unsupported operation: more than one element of the written-to tensor refers to a single memory location."
     READ = "unsupported operation: some elements of the input tensor and the written-to tensor refer to a single memory location."
