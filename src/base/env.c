@@ -127,6 +127,7 @@ px_status px__env_read_row(int i, void *out) {
 }
 
 px_status px_env_read(const char *name, void *out) {
+  PX_GIVEN(out);
   PX_GIVEN(name);
   int i = find(name);
   PX_CHECK(i >= 0, PX_KEY, "Phlox has no environment variable '%s'", name);

@@ -67,7 +67,10 @@ const char *px__sizes_text(char *text, size_t room, int n, const int64_t *sizes)
   return text;
 }
 
-px_status px_alloc(void **out, size_t bytes) { return px__alloc(out, bytes); }
+px_status px_alloc(void **out, size_t bytes) {
+  PX_GIVEN(out);
+  return px__alloc(out, bytes);
+}
 px_status px_realloc(void **place, size_t bytes) { return px__realloc(place, bytes); }
 px_status px_thread_start(void *thread, void *(*run)(void *), void *argument) {
   return px__thread_start(thread, run, argument);

@@ -356,6 +356,7 @@ static inline bool lacks_inplace(const px_op *op) {
 }
 
 px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
+  PX_GIVEN(results);
   PX_GIVEN(args);
   px_call call;
   px_value room[PX__MAX_PARAMS];

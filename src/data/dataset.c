@@ -23,6 +23,7 @@ static void dataset_destroy(void *object) {
 static const px_class dataset_class = {"dataset", dataset_destroy};
 
 px_status px_dataset_new(px_dataset **out, const px_dataset_kind *kind, void *context) {
+  PX_GIVEN(out);
   *out = NULL;
   PX_CHECK(kind && kind->length && (kind->get || kind->batch), PX_VALUE,
            "a kind of dataset needs a length, and a way to get items");
@@ -45,6 +46,7 @@ static px_status index_check(int64_t *at, int64_t index, int64_t length) {
 }
 
 px_status px_dataset_get(px_list **out, px_dataset *self, int64_t index) {
+  PX_GIVEN(out);
   PX_GIVEN(self);
   int64_t at;
   PX_TRY(index_check(&at, index, px_dataset_length(self)));
@@ -58,6 +60,7 @@ static px_status collate_items(px_list **out, px_dataset *self, const int64_t *i
 }
 
 px_status px_dataset_batch(px_list **out, px_dataset *self, const int64_t *indices, int64_t count) {
+  PX_GIVEN(out);
   PX_GIVEN(self);
   PX_GIVEN_N(indices, count);
   *out = NULL;
@@ -117,6 +120,7 @@ static px_status cut_rows(px_tensor **made, px_tensor *const *tensors, int64_t n
 
 px_status px_collate_rows(px_list **out, px_tensor *const *tensors, int64_t n,
                           const int64_t *indices, int64_t count) {
+  PX_GIVEN(out);
   PX_GIVEN_N(tensors, n);
   PX_GIVEN_N(indices, count);
   *out = NULL;
@@ -136,6 +140,7 @@ static const px_dataset_kind rows_kind = {"TensorDataset", rows_length, rows_get
                                           px_release};
 
 px_status px_dataset_tensors(px_dataset **out, px_tensor *const *tensors, int count) {
+  PX_GIVEN(out);
   PX_GIVEN_N(tensors, count);
   *out = NULL;
   for (int i = 0; i < count; i++) {
@@ -187,6 +192,7 @@ static const px_dataset_kind subset_kind = {"Subset", subset_length, subset_get,
 
 px_status px_dataset_subset(px_dataset **out, px_dataset *dataset, const int64_t *indices,
                             int64_t count) {
+  PX_GIVEN(out);
   PX_GIVEN(dataset);
   PX_GIVEN_N(indices, count);
   *out = NULL;
@@ -202,6 +208,7 @@ px_status px_dataset_subset(px_dataset **out, px_dataset *dataset, const int64_t
 }
 
 px_status px_random_permutation(int64_t *out, int64_t length, px_generator *generator) {
+  PX_GIVEN_N(out, length);
   PX_SCOPED(px_tensor) order = NULL;
   PX_TRY(px_randperm(&order, length, generator, PX_INT64, px_cpu(), false, false));
   return px_tensor_read(order, out, (size_t)length * sizeof *out);
@@ -218,6 +225,7 @@ static px_status split_at(px_dataset **parts, px_dataset *dataset, const int64_t
 
 px_status px_dataset_random_split(px_dataset **parts, px_dataset *dataset, const int64_t *lengths,
                                   int count, px_generator *generator) {
+  PX_GIVEN_N(parts, count);
   PX_GIVEN(dataset);
   PX_GIVEN_N(lengths, count);
   int64_t sum = 0, *order;
@@ -245,6 +253,7 @@ static px_status stack_column(px_tensor **out, px_list *const *items, int64_t co
 }
 
 px_status px_collate(px_list **out, px_list *const *items, int64_t count) {
+  PX_GIVEN(out);
   PX_GIVEN_N(items, count);
   *out = NULL;
   PX_CHECK(count > 0, PX_VALUE, "a batch needs at least one item");

@@ -65,6 +65,7 @@ static px_status options_check(const px_loader_options *o) {
 }
 
 px_status px_loader_new(px_loader **out, px_dataset *dataset, const px_loader_options *options) {
+  PX_GIVEN(out);
   PX_GIVEN(dataset);
   static const px_loader_options defaults;
   *out = NULL;
@@ -224,6 +225,7 @@ static void iter_destroy(void *object) {
 static const px_class iter_class = {"loader_iter", iter_destroy};
 
 px_status px_loader_start(px_loader_iter **out, px_loader *loader) {
+  PX_GIVEN(out);
   PX_GIVEN(loader);
   *out = NULL;
   px_loader_iter *made;
@@ -263,6 +265,7 @@ static px_status receive(px_list **batch, px_loader_iter *self) {
 }
 
 px_status px_loader_next(px_list **batch, px_loader_iter *self) {
+  PX_GIVEN(batch);
   PX_GIVEN(self);
   *batch = NULL;
   PX_CHECK(self->next < self->batch_count, PX_STOP, "end of the pass");

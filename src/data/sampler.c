@@ -33,6 +33,7 @@ static px_status draw_in_order(px_sampler *self, int64_t *indices) {
 }
 
 px_status px_seed_draw(int64_t *out, px_generator *generator) {
+  PX_GIVEN(out);
   if (!generator) PX_TRY(px_generator_default(&generator, px_cpu()));
   *out = (int64_t)(px_generator_next(generator) & INT64_MAX);
   return PX_OK;
@@ -105,6 +106,7 @@ static px_status sampler_new(px_sampler **out, int64_t length,
 }
 
 px_status px_sampler_sequential(px_sampler **out, int64_t length) {
+  PX_GIVEN(out);
   *out = NULL;
   PX_CHECK(length >= 0, PX_VALUE, "a sampler cannot have %lld samples", (long long)length);
   return sampler_new(out, length, draw_in_order, NULL);
@@ -118,6 +120,7 @@ static px_status check_samples(int64_t count) {
 }
 
 px_status px_sampler_random(px_sampler **out, int64_t length, px_generator *generator) {
+  PX_GIVEN(out);
   PX_TRY(check_samples(length));
   return sampler_new(out, length, draw_random, generator);
 }
@@ -134,6 +137,7 @@ static px_status check_weights(const px_tensor *weights) {
 
 px_status px_sampler_weighted(px_sampler **out, px_tensor *weights, int64_t count, bool replacement,
                               px_generator *generator) {
+  PX_GIVEN(out);
   PX_GIVEN(weights);
   PX_TRY(check_samples(count));
   PX_TRY(check_weights(weights));
@@ -147,5 +151,6 @@ int64_t px_sampler_length(const px_sampler *self) { return self->length; }
 
 px_status px_sampler_draw(px_sampler *self, int64_t *indices) {
   PX_GIVEN(self);
+  PX_GIVEN_N(indices, self->length);
   return self->draw(self, indices);
 }

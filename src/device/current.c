@@ -8,6 +8,7 @@ static _Thread_local px_device preferred = {-1, -1};
 static px_device home = {PX_CPU, -1};  // atomic
 
 px_status px_device_current(int *index) {
+  PX_GIVEN(index);
   PX_TRY(px_device_init());
   *index = current_device;
   return PX_OK;
@@ -24,6 +25,7 @@ px_status px_device_set(int index) {
 }
 
 px_status px_device_resolve(px_device *out, px_device device) {
+  PX_GIVEN(out);
   PX_CHECK(device.type >= 0 && device.type < PX_DEVICE_TYPES, PX_RUNTIME,
            "a device is needed, but none was given");
   if (device.type == PX_CPU) return *out = px_cpu(), PX_OK;
@@ -63,6 +65,7 @@ px_status px_device_set_home(px_device device) {
 }
 
 px_status px_stream_current(px_stream **out, px_device device) {
+  PX_GIVEN(out);
   if (device.type == PX_CPU) return *out = &px__cpu_stream, PX_OK;
   px__device *d;
   if (device.type != PX_CUDA || device.index < 0) PX_TRY(px_device_resolve(&device, device));

@@ -26,6 +26,7 @@ static void event_destroy(void *self) {
 static const px_class event_class = {"event", event_destroy};
 
 px_status px_event_new(px_event **out, unsigned flags) {
+  PX_GIVEN(out);
   px_event *event;
   PX_CHECK(!px__fault(PX__FAULT_EVENT), PX_ACCELERATOR, "an event could not be made (injected)");
   PX_TRY(PX_NEW(&event));
@@ -86,6 +87,7 @@ px_status px_stream_wait_event(px_stream *stream, px_event *event) {
 }
 
 px_status px_event_query(bool *out, px_event *event) {
+  PX_GIVEN(out);
   PX_GIVEN(event);
   *out = true;
   if (px__rt.forked) return px__error_cuda(3);
@@ -127,6 +129,7 @@ px_status px_event_synchronize(px_event *event) {
 }
 
 px_status px_event_elapsed(float *milliseconds, px_event *start, px_event *end) {
+  PX_GIVEN(milliseconds);
   PX_GIVEN(start);
   PX_GIVEN(end);
   PX_CHECK(start->flags & end->flags & PX_EVENT_TIMING, PX_VALUE,

@@ -62,6 +62,7 @@ static int64_t parse_index(const char *at) {
 }
 
 px_status px_device_parse(px_device *out, const char *text) {
+  PX_GIVEN(out);
   PX_GIVEN(text);
   PX_CHECK(*text, PX_RUNTIME, "Device string must not be empty");
   size_t length = 0;

@@ -5,6 +5,7 @@
 static bool is_device(int index) { return index >= 0 && index < px__rt.count; }
 
 px_status px_device_get_properties(px_device_properties *out, int index) {
+  PX_GIVEN(out);
   px__device *d;
   PX_TRY(px_device_init());
   PX_CHECK(is_device(index), PX_ASSERTION, "Invalid device id");
@@ -14,6 +15,8 @@ px_status px_device_get_properties(px_device_properties *out, int index) {
 }
 
 px_status px_device_memory(size_t *free, size_t *total, int index) {
+  PX_GIVEN(free);
+  PX_GIVEN(total);
   px__device *d;
   PX_TRY(px_device_init());
   PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
@@ -29,6 +32,7 @@ static px_status pair(px__device **a, px__device **b, int from, int to) {
 }
 
 px_status px_device_can_access_peer(bool *out, int from, int to) {
+  PX_GIVEN(out);
   px__device *a, *b;
   PX_TRY(pair(&a, &b, from, to));
   *out = a != b && px__rt.backend->can_access_peer(a->physical, b->physical);

@@ -102,6 +102,7 @@ static void look(const px_memory_stat *stat, void *context) {
 }
 
 px_status px_memory_stat_get(int64_t *out, int device, const char *key) {
+  PX_GIVEN(out);
   PX_GIVEN(key);
   px__ledger stats;
   bool any;

@@ -4,6 +4,7 @@
 #include "device/state.h"
 
 px_status px_stream_new(px_stream **out, px_device device, int priority) {
+  PX_GIVEN(out);
   *out = NULL;
   if (device.type == PX_CPU) return *out = px_retain(&px__cpu_stream), PX_OK;
   px__device *d;
@@ -19,6 +20,7 @@ px_status px_stream_new(px_stream **out, px_device device, int priority) {
 }
 
 px_status px_stream_default(px_stream **out, px_device device) {
+  PX_GIVEN(out);
   if (device.type == PX_CPU) return *out = &px__cpu_stream, PX_OK;
   px__device *d;
   PX_TRY(px_device_resolve(&device, device));
@@ -30,6 +32,8 @@ px_status px_stream_default(px_stream **out, px_device device) {
 px_device px_stream_device(const px_stream *stream) { return stream->device; }
 int px_stream_priority(const px_stream *stream) { return stream->priority; }
 px_status px_stream_priority_range(int *least, int *greatest) {
+  PX_GIVEN(least);
+  PX_GIVEN(greatest);
   *least = *greatest = 0;
   PX_TRY(px_device_init());
   *least = px__rt.least;
@@ -42,6 +46,7 @@ void *px_stream_native(const px_stream *stream) { return stream->native; }
 static px_status check_alive(void) { return px__rt.forked ? px__error_cuda(3) : PX_OK; }
 
 px_status px_stream_query(bool *out, px_stream *stream) {
+  PX_GIVEN(out);
   PX_GIVEN(stream);
   *out = true;
   if (!stream->owner) return PX_OK;

@@ -324,6 +324,7 @@ static px_status read_all(px_dict *tensors, const header *h, px_device device) {
 }
 
 px_status px_load(px_dict **out, const char *path, px_device device) {
+  PX_GIVEN(out);
   PX_GIVEN(path);
   *out = NULL;
   header h;
@@ -368,6 +369,7 @@ static px_status read_tree(px_tree **out, px__reader file, px_device device) {
 }
 
 px_status px_load_tree(px_tree **out, const char *path, px_device device) {
+  PX_GIVEN(out);
   PX_GIVEN(path);
   px__reader file;
   *out = NULL;
@@ -377,6 +379,7 @@ px_status px_load_tree(px_tree **out, const char *path, px_device device) {
 
 px_status px_tree_decode(px_tree **out, const void *bytes, size_t length, px_device device,
                          const char *name) {
+  PX_GIVEN(out);
   PX_GIVEN(bytes);
   PX_GIVEN(name);
   *out = NULL;
@@ -384,6 +387,7 @@ px_status px_tree_decode(px_tree **out, const void *bytes, size_t length, px_dev
 }
 
 px_status px_load_metadata(char **out, const char *path, const char *key) {
+  PX_GIVEN(out);
   PX_GIVEN(path);
   PX_GIVEN(key);
   *out = NULL;

@@ -126,6 +126,8 @@ px_status px_save_tree(const char *path, const px_tree *tree) {
 }
 
 px_status px_tree_encode(void **bytes, size_t *length, const px_tree *tree) {
+  PX_GIVEN(bytes);
+  PX_GIVEN(length);
   PX_GIVEN(tree);
   px__writer writer = px__writer_memory();
   *bytes = NULL;

@@ -41,15 +41,20 @@ static px_status make(px_tree **out, px_tree_kind kind) {
   return PX_OK;
 }
 
-px_status px_tree_none(px_tree **out) { return make(out, PX_TREE_NONE); }
+px_status px_tree_none(px_tree **out) {
+  PX_GIVEN(out);
+  return make(out, PX_TREE_NONE);
+}
 
 px_status px_tree_number(px_tree **out, px_scalar number) {
+  PX_GIVEN(out);
   PX_TRY(make(out, PX_TREE_NUMBER));
   (*out)->number = number;
   return PX_OK;
 }
 
 px_status px_tree_text(px_tree **out, const char *utf8) {
+  PX_GIVEN(out);
   PX_GIVEN(utf8);
   PX_SCOPED(px_tree) self = NULL;
   size_t bytes = strlen(utf8) + 1;
@@ -62,18 +67,21 @@ px_status px_tree_text(px_tree **out, const char *utf8) {
 }
 
 px_status px_tree_dtype(px_tree **out, px_dtype dtype) {
+  PX_GIVEN(out);
   PX_TRY(make(out, PX_TREE_DTYPE));
   (*out)->dtype = dtype;
   return PX_OK;
 }
 
 px_status px_tree_device(px_tree **out, px_device device) {
+  PX_GIVEN(out);
   PX_TRY(make(out, PX_TREE_DEVICE));
   (*out)->device = device;
   return PX_OK;
 }
 
 px_status px_tree_tensor(px_tree **out, px_tensor *tensor) {
+  PX_GIVEN(out);
   PX_GIVEN(tensor);
   PX_TRY(make(out, PX_TREE_TENSOR));
   (*out)->tensor = px_retain(tensor);
@@ -94,6 +102,7 @@ px_status px__tree_tensor_of(px_tree **out, px_tensor *tensor, px_device home) {
 }
 
 px_status px_tree_new(px_tree **out, px_tree_kind kind) {
+  PX_GIVEN(out);
   *out = NULL;
   PX_CHECK(kind >= PX_TREE_LIST && kind <= PX_TREE_ORDERED, PX_VALUE,
            "a tree of kind %d has no parts", (int)kind);
@@ -144,6 +153,7 @@ px_status px_tree_set(px_tree *self, const char *key, px_tree *value) {
 }
 
 px_status px_tree_from_dict(px_tree **out, const px_dict *tensors) {
+  PX_GIVEN(out);
   PX_GIVEN(tensors);
   PX_SCOPED(px_tree) made = NULL;
   *out = NULL;
@@ -158,6 +168,7 @@ px_status px_tree_from_dict(px_tree **out, const px_dict *tensors) {
 }
 
 px_status px_tree_to_dict(px_dict **out, const px_tree *self) {
+  PX_GIVEN(out);
   PX_GIVEN(self);
   PX_SCOPED(px_dict) made = NULL;
   *out = NULL;

@@ -255,6 +255,7 @@ static void file_destroy(void *object) {
 static const px_class file_class = {"file", file_destroy};
 
 px_status px_file_create(px_file **out, const char *path) {
+  PX_GIVEN(out);
   PX_GIVEN(path);
   PX_SCOPED(px_file) self = NULL;
   *out = NULL;

@@ -30,7 +30,10 @@ px_status px__sequential_forward(px_tensor **out, px_module *self, px_tensor *co
 }
 
 px_status px_sequential_new(px_module **out, px_module *const *children, int count) {
+  PX_GIVEN(out);
   PX_GIVEN_N(children, count);
+  for (int i = 0; i < count; i++)
+    PX_CHECK(children[i], PX_TYPE, "module %d of a Sequential is missing", i);
   *out = NULL;
   PX_SCOPED(px_module) self = NULL;
   PX_TRY(px_module_new(&self, px_module_kind_find("Sequential"), NULL, NULL));

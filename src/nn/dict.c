@@ -34,6 +34,7 @@ static void dict_destroy(void *object) {
 static const px_class dict_class = {"dict", dict_destroy};
 
 px_status px_dict_new(px_dict **out) {
+  PX_GIVEN(out);
   PX_TRY(px_alloc((void **)out, sizeof **out));
   px_object_init(*out, &dict_class);
   return PX_OK;

@@ -8,6 +8,7 @@ enum { INPUT_LIMIT = 4 };
 
 px_status px_module_add_hook(int64_t *id, px_module *self, bool before, px_module_hook hook,
                              void *context, void (*release)(void *context)) {
+  PX_GIVEN(id);
   PX_GIVEN(self);
   static int64_t next;  // atomic; ids are unique in the process
   PX_CHECK(hook, PX_TYPE, "a hook needs a function");
@@ -107,6 +108,7 @@ static px_status forward_hooked(px_tensor **out, px_module *self, px_tensor *con
 }
 
 px_status px_module_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count) {
+  PX_GIVEN(out);
   PX_GIVEN(self);
   PX_GIVEN_N(inputs, count);
   *out = NULL;
@@ -123,6 +125,7 @@ px_status px_module_forward(px_tensor **out, px_module *self, px_tensor *const *
 }
 
 px_status px_module_call(px_tensor **out, px_module *self, px_tensor *input) {
+  PX_GIVEN(out);
   PX_GIVEN(self);
   return px_module_forward(out, self, &input, 1);
 }
@@ -154,6 +157,7 @@ static px_status copy_entries(px_module *made, const px_module *self, px_module_
 
 px_status px_module_copy(px_module **out, px_module *self, px_module_replace replace,
                          void *context) {
+  PX_GIVEN(out);
   PX_GIVEN(self);
   PX_GIVEN(replace);
   static const px_module_kind bare = {.name = "copy"};  // entries come from self, not from init

@@ -10,6 +10,8 @@
 #include <math.h>
 
 px_status px_init_fans(int64_t *fan_in, int64_t *fan_out, const px_tensor *weight) {
+  PX_GIVEN(fan_in);
+  PX_GIVEN(fan_out);
   PX_GIVEN(weight);
   int ndim = px_tensor_ndim(weight);
   PX_CHECK(ndim >= 2, PX_VALUE,
@@ -22,6 +24,7 @@ px_status px_init_fans(int64_t *fan_in, int64_t *fan_out, const px_tensor *weigh
 }
 
 px_status px_init_gain(double *out, const char *nonlinearity, double parameter) {
+  PX_GIVEN(out);
   PX_GIVEN(nonlinearity);
   static const struct {
     const char *name;

@@ -100,6 +100,7 @@ static px_status set_arguments(px_module *self, const px_value *args) {
 
 px_status px_module_new(px_module **out, const px_module_kind *kind, const px_value *args,
                         void *context) {
+  PX_GIVEN(out);
   PX_GIVEN(kind);
   *out = NULL;
   px_module *made;
@@ -285,21 +286,21 @@ px_status px_module_register_module(px_module *self, const char *name, px_module
 }
 
 // At its place if the sort stays, else at the end.
-px_status px_module_put(px_module *self, const px_module_entry *given) {
+px_status px_module_put(px_module *self, const px_module_entry *entry) {
   PX_GIVEN(self);
-  PX_GIVEN(given);
-  PX_GIVEN(given->name);
-  int i = entry_find(self, given->name);
-  px__entry entry = {(char *)given->name, given->sort, given->persistent, given->tensor,
-                     given->module};
-  if (i < 0 || self->entries[i].sort == given->sort) return entry_register(self, entry);
-  px_retain(given->tensor);
-  px_retain(given->module);
+  PX_GIVEN(entry);
+  PX_GIVEN(entry->name);
+  int i = entry_find(self, entry->name);
+  px__entry fresh = {(char *)entry->name, entry->sort, entry->persistent, entry->tensor,
+                     entry->module};
+  if (i < 0 || self->entries[i].sort == entry->sort) return entry_register(self, fresh);
+  px_retain(entry->tensor);
+  px_retain(entry->module);
   px__entry old = self->entries[i];
-  entry.name = old.name;
+  fresh.name = old.name;
   memmove(&self->entries[i], &self->entries[i + 1],
-          (size_t)(self->entry_count - 1 - i) * sizeof entry);
-  self->entries[self->entry_count - 1] = entry;
+          (size_t)(self->entry_count - 1 - i) * sizeof fresh);
+  self->entries[self->entry_count - 1] = fresh;
   px_release(old.tensor);
   px_release(old.module);
   return PX_OK;

@@ -16,6 +16,7 @@ static px_status add_state(const char *name, const px_module_entry *entry, px_mo
 }
 
 px_status px_module_state_dict(px_dict **out, px_module *self, const char *prefix) {
+  PX_GIVEN(out);
   PX_GIVEN(self);
   *out = NULL;
   PX_SCOPED(px_dict) state = NULL;

@@ -254,6 +254,7 @@ static void extra_lines(growing *g, const char *extra, bool inline_) {
 }
 
 px_status px_module_text(char **out, px_module *self) {
+  PX_GIVEN(out);
   PX_GIVEN(self);
   enum { EXTRA = 16384 };
   char *extra;

@@ -98,6 +98,7 @@ static px_status collect(const char *name, const px_module_entry *entry, px_modu
 }
 
 px_status px_module_parameters(px_list **out, px_module *self) {
+  PX_GIVEN(out);
   PX_GIVEN(self);
   tensor_array all = {0};
   px_status status = px_module_each(self, PX_ENTRY_PARAMETER, "", true, false, collect, &all);

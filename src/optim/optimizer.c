@@ -29,6 +29,7 @@ static void optimizer_destroy(void *object) {
 static const px_class optimizer_class = {"optimizer", optimizer_destroy};
 
 px_status px_optimizer_new(px_optimizer **out, const char *name) {
+  PX_GIVEN(out);
   PX_GIVEN(name);
   *out = NULL;
   const px_optimizer_kind *kind = px_optimizer_kind_find(name);
@@ -41,6 +42,7 @@ px_status px_optimizer_new(px_optimizer **out, const char *name) {
 
 px_status px_optimizer_make(px_optimizer **out, const char *name, const double *options,
                             px_tensor *const *parameters, int64_t count) {
+  PX_GIVEN(out);
   PX_GIVEN(options);
   PX_GIVEN_N(parameters, count);
   PX_SCOPED(px_optimizer) made = NULL;
@@ -131,6 +133,7 @@ px_status px_optimizer_set(px_optimizer *self, int group, const char *option, do
 }
 
 px_status px_optimizer_get(double *out, const px_optimizer *self, int group, const char *option) {
+  PX_GIVEN(out);
   PX_GIVEN(self);
   PX_GIVEN(option);
   int k = option_find(self, option);

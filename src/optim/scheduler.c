@@ -46,6 +46,8 @@ static bool by_metric(const px_scheduler_kind *kind) { return !kind->next && !ki
 
 px_status px_scheduler_kind_rate(double *lr, double *momentum, const px_scheduler_kind *kind,
                                  const px_schedule_point *at, bool closed) {
+  PX_GIVEN(lr);
+  PX_GIVEN(momentum);
   PX_GIVEN(kind);
   PX_GIVEN(at);
   PX_GIVEN(at->options);
@@ -142,6 +144,7 @@ static px_status begin_kind(px_scheduler *self, int64_t last_epoch) {
 px_status px_scheduler_new(px_scheduler **out, const px_scheduler_kind *kind,
                            px_optimizer *optimizer, const double *options,
                            const int64_t *milestones, int count, int64_t last_epoch) {
+  PX_GIVEN(out);
   PX_GIVEN(kind);
   PX_GIVEN(optimizer);
   PX_GIVEN_N(milestones, count);
@@ -165,6 +168,7 @@ px_status px_scheduler_new(px_scheduler **out, const px_scheduler_kind *kind,
 
 px_status px_scheduler_custom(px_scheduler **out, px_optimizer *optimizer, px_rates rates,
                               void *context, int64_t last_epoch) {
+  PX_GIVEN(out);
   PX_GIVEN(optimizer);
   PX_SCOPED(px_scheduler) self = NULL;
   *out = NULL;
@@ -179,6 +183,7 @@ px_status px_scheduler_custom(px_scheduler **out, px_optimizer *optimizer, px_ra
 
 px_status px_scheduler_step_lr(px_scheduler **out, px_optimizer *optimizer, int64_t step_size,
                                double gamma) {
+  PX_GIVEN(out);
   PX_GIVEN(optimizer);
   double options[] = {(double)step_size, gamma};
   return px_scheduler_new(out, px_scheduler_kind_find("StepLR"), optimizer, options, NULL, 0, -1);
@@ -186,6 +191,7 @@ px_status px_scheduler_step_lr(px_scheduler **out, px_optimizer *optimizer, int6
 
 px_status px_scheduler_cosine(px_scheduler **out, px_optimizer *optimizer, int64_t t_max,
                               double eta_min) {
+  PX_GIVEN(out);
   PX_GIVEN(optimizer);
   double options[] = {(double)t_max, eta_min};
   return px_scheduler_new(out, px_scheduler_kind_find("CosineAnnealingLR"), optimizer, options,
@@ -292,6 +298,7 @@ static double *value_find(px_scheduler *self, const char *name) {
 }
 
 px_status px_scheduler_get(double *out, const px_scheduler *self, const char *option) {
+  PX_GIVEN(out);
   PX_GIVEN(self);
   PX_GIVEN(option);
   const double *value = value_find((px_scheduler *)self, option);

@@ -85,6 +85,7 @@ static px_status add_parts(px_tensor **out, px_tensor *const *tensors, int count
 
 px_status px_reduce_add(px_tensor **out, px_tensor *const *tensors, int count,
                         px_device destination) {
+  PX_GIVEN(out);
   PX_GIVEN_N(tensors, count);
   *out = NULL;
   PX_CHECK(count > 0, PX_RUNTIME, "reduce_add expects at least one tensor");
@@ -124,6 +125,7 @@ static px_status copies(px_tensor **results, px_tensor *tensor, const px_device 
 
 px_status px_broadcast(px_tensor **results, px_tensor *tensor, const px_device *devices,
                        int device_count) {
+  PX_GIVEN_N(results, device_count);
   PX_GIVEN(tensor);
   PX_GIVEN_N(devices, device_count);
   PX_TRY(px__check_devices("broadcast", 0, device_count));
@@ -186,6 +188,7 @@ static px_status warn_scalars(void) {
 
 px_status px_gather_parts(px_tensor **out, px_tensor *const *tensors, int count,
                           px_device destination, int dim) {
+  PX_GIVEN(out);
   PX_GIVEN_N(tensors, count);
   static const px_function function = {"GatherBackward", gather_backward, px_free, NULL};
   *out = NULL;
@@ -213,6 +216,7 @@ static px_status scatter_backward(px_tensor **grad_inputs, int input_count,
 
 px_status px_scatter_sizes(px_tensor **results, px_tensor *tensor, const px_device *devices,
                            const int64_t *sizes, int device_count, int dim) {
+  PX_GIVEN_N(results, device_count);
   PX_GIVEN(tensor);
   PX_GIVEN_N(devices, device_count);
   PX_GIVEN_N(sizes, device_count);
@@ -229,6 +233,8 @@ px_status px_scatter_sizes(px_tensor **results, px_tensor *tensor, const px_devi
 
 px_status px_scatter_parts(px_tensor **results, int *count, px_tensor *tensor,
                            const px_device *devices, int device_count, int dim) {
+  PX_GIVEN_N(results, device_count);
+  PX_GIVEN(count);
   PX_GIVEN(tensor);
   PX_GIVEN_N(devices, device_count);
   PX_CHECK(px_tensor_ndim(tensor) > 0, PX_RUNTIME, "chunk expects at least a 1-dimensional tensor");

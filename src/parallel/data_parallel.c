@@ -151,6 +151,7 @@ static px_status replicate_all(px_module **replicas, px_module *module, copy_all
 
 px_status px_replicate(px_module **replicas, px_module *module, const px_device *devices,
                        int device_count) {
+  PX_GIVEN_N(replicas, device_count);
   PX_GIVEN(module);
   PX_GIVEN_N(devices, device_count);
   PX_TRY(px__check_devices("replicate", 0, device_count));
@@ -210,6 +211,7 @@ static px_status run_pass(px_tensor **out, pass *p, px_module *module, px_tensor
 px_status px_data_parallel(px_tensor **out, px_module *module, px_tensor *input,
                            const px_device *devices, int device_count, px_device output_device,
                            int dim) {
+  PX_GIVEN(out);
   PX_GIVEN(module);
   PX_GIVEN(input);
   PX_GIVEN_N(devices, device_count);

@@ -229,6 +229,7 @@ px_status px_tensor_read(const px_tensor *self, void *to, size_t bytes) {
 }
 
 px_status px_tensor_item(px_scalar *out, const px_tensor *self) {
+  PX_GIVEN(out);
   PX_GIVEN(self);
   PX_CHECK(self->numel == 1, PX_RUNTIME,
            "a Tensor with %lld elements cannot be converted to Scalar", (long long)self->numel);
@@ -247,6 +248,7 @@ px_status px_tensor_item(px_scalar *out, const px_tensor *self) {
 
 px_status px_tensor_from_data(px_tensor **out, const void *data, int ndim, const int64_t *sizes,
                               px_dtype dtype, px_device device) {
+  PX_GIVEN(out);
   PX_GIVEN_N(sizes, ndim);
   PX_SCOPED(px_tensor) made = NULL;
   *out = NULL;

@@ -82,6 +82,7 @@ static px_status hand_out(px_stream **current, px_tensor *tensor) {
 }
 
 px_status px_dlpack_export(px_dl_managed **out, px_tensor *tensor, px_stream *stream) {
+  PX_GIVEN(out);
   PX_GIVEN(tensor);
   px_stream *current;
   *out = NULL;
@@ -91,6 +92,7 @@ px_status px_dlpack_export(px_dl_managed **out, px_tensor *tensor, px_stream *st
 }
 
 px_status px_dlpack_export_native(px_dl_managed **out, px_tensor *tensor, void *native) {
+  PX_GIVEN(out);
   PX_GIVEN(tensor);
   px_stream *current;
   *out = NULL;
@@ -126,6 +128,7 @@ static void managed_release(void *context) {
 }
 
 px_status px_dlpack_import_take(px_tensor **out, px_dl_managed *managed) {
+  PX_GIVEN(out);
   PX_GIVEN(managed);
   *out = NULL;
   const px_dl_tensor *t = &managed->dl_tensor;

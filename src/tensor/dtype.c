@@ -28,6 +28,7 @@ bool px_dtype_is_float(px_dtype dtype) { return known(dtype) && rows[dtype].cate
 bool px_dtype_is_integer(px_dtype dtype) { return known(dtype) && rows[dtype].category == 'i'; }
 
 px_status px_dtype_parse(px_dtype *out, const char *name) {
+  PX_GIVEN(out);
   static const struct {
     const char *name;
     px_dtype dtype;

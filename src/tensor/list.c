@@ -18,6 +18,7 @@ static void list_destroy(void *self) {
 static const px_class list_class = {"list", list_destroy};
 
 px_status px_list_new(px_list **out, px_tensor *const *items, int64_t count) {
+  PX_GIVEN(out);
   PX_GIVEN_N(items, count);
   *out = NULL;
   PX_CHECK(count >= 0, PX_VALUE, "a list cannot have %lld items", (long long)count);

@@ -234,6 +234,7 @@ static void add_suffixes(printer *p, const px_tensor *self, int indent) {
 }
 
 px_status px_tensor_text(char **out, const px_tensor *self, const char *prefix) {
+  PX_GIVEN(out);
   PX_GIVEN(self);
   if (!prefix) prefix = "tensor(";
   *out = NULL;

@@ -49,6 +49,7 @@ static px_generator *default_of(px_device device) {
 }
 
 px_status px_generator_new(px_generator **out, px_device device) {
+  PX_GIVEN(out);
   px_device resolved;
   *out = NULL;
   PX_TRY(px_device_resolve(&resolved, device));
@@ -71,6 +72,7 @@ static px_status resolve(px_device *device) {
   return px_device_resolve(device, *device);
 }
 px_status px_generator_default(px_generator **out, px_device device) {
+  PX_GIVEN(out);
   *out = NULL;
   PX_TRY(resolve(&device));
   PX_CHECK(device.type == PX_CPU || device.index < DEFAULT_LIMIT, PX_RUNTIME,

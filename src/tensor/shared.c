@@ -105,6 +105,7 @@ static px_status block_over(px_block **out, px__shared *s, size_t bytes) {
 }
 
 px_status px_storage_from_fd(px_storage **out, int fd, size_t bytes) {
+  PX_GIVEN(out);
   px__shared *s = NULL;
   px_block *block = NULL;
   *out = NULL;
@@ -140,6 +141,7 @@ bool px_storage_is_shared(const px_storage *storage) {
 }
 
 px_status px_storage_fd(int *out, px_storage *storage) {
+  PX_GIVEN(out);
   *out = -1;
   PX_GIVEN(storage);
   PX_CHECK(storage->shared, PX_RUNTIME, "the storage is not in shared memory");

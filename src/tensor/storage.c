@@ -108,6 +108,7 @@ void *px_storage_data(const px_storage *storage) {
 }
 
 px_status px_storage_pin(px_storage **out, px_storage *storage) {
+  PX_GIVEN(out);
   PX_GIVEN(storage);
   *out = NULL;
   px_block *from = storage->block, *pinned = NULL;

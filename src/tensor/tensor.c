@@ -120,6 +120,7 @@ static px_status settle_options(px_dtype *dtype, px_device *device) {
 
 px_status px_tensor_empty(px_tensor **out, int ndim, const int64_t *sizes, px_dtype dtype,
                           px_device device) {
+  PX_GIVEN(out);
   PX_GIVEN_N(sizes, ndim);
   size_t bytes;
   px_storage *storage;
@@ -134,6 +135,7 @@ px_status px_tensor_empty(px_tensor **out, int ndim, const int64_t *sizes, px_dt
 
 px_status px_tensor_empty_strided(px_tensor **out, int ndim, const int64_t *sizes,
                                   const int64_t *strides, px_dtype dtype, px_device device) {
+  PX_GIVEN(out);
   PX_GIVEN_N(sizes, ndim);
   PX_GIVEN_N(strides, ndim);
   size_t bytes;
@@ -148,6 +150,7 @@ px_status px_tensor_empty_strided(px_tensor **out, int ndim, const int64_t *size
 }
 
 px_status px_tensor_empty_pinned(px_tensor **out, int ndim, const int64_t *sizes, px_dtype dtype) {
+  PX_GIVEN(out);
   PX_GIVEN_N(sizes, ndim);
   size_t bytes;
   px_block *block;
@@ -165,6 +168,7 @@ px_status px_tensor_empty_pinned(px_tensor **out, int ndim, const int64_t *sizes
 px_status px_tensor_wrap(px_tensor **out, void *data, size_t bytes, int ndim, const int64_t *sizes,
                          const int64_t *strides, px_dtype dtype, px_device device,
                          void (*release)(void *context), void *context) {
+  PX_GIVEN(out);
   PX_GIVEN_N(sizes, ndim);
   size_t needed;
   *out = NULL;
@@ -188,6 +192,7 @@ px_status px_tensor_wrap(px_tensor **out, void *data, size_t bytes, int ndim, co
 }
 
 px_status px_tensor_from_scalar(px_tensor **out, px_scalar value) {
+  PX_GIVEN(out);
   static const px_dtype dtypes[] = {['b'] = PX_BOOL, ['i'] = PX_INT64, ['f'] = PX_FLOAT64};
   *out = NULL;
   PX_CHECK(value.kind == 'b' || value.kind == 'i' || value.kind == 'f', PX_TYPE,
@@ -262,6 +267,7 @@ void *px_tensor_data(const px_tensor *self) {
 }
 
 px_status px_tensor_host_data(void **out, const px_tensor *self) {
+  PX_GIVEN(out);
   PX_GIVEN(self);
   *out = NULL;
   if (px__tensor_device(self).type != PX_CPU) return PX_OK;

@@ -34,6 +34,7 @@ static px_status check_geometry(const px_storage *storage, px_dtype dtype, int n
 
 px_status px_tensor_as_strided(px_tensor **out, const px_tensor *self, int ndim,
                                const int64_t *sizes, const int64_t *strides, int64_t offset) {
+  PX_GIVEN(out);
   PX_GIVEN(self);
   *out = NULL;
   PX_TRY(check_geometry(self->storage, (px_dtype)self->dtype, ndim, sizes, strides, offset));
@@ -43,6 +44,7 @@ px_status px_tensor_as_strided(px_tensor **out, const px_tensor *self, int ndim,
 
 px_status px_tensor_from_storage(px_tensor **out, px_storage *storage, px_dtype dtype, int ndim,
                                  const int64_t *sizes, const int64_t *strides, int64_t offset) {
+  PX_GIVEN(out);
   PX_GIVEN(storage);
   *out = NULL;
   PX_TRY(check_geometry(storage, dtype, ndim, sizes, strides, offset));
@@ -57,6 +59,7 @@ static px_status same_memory(px_tensor **out, const px_tensor *self) {
 }
 
 px_status px_tensor_detach(px_tensor **out, const px_tensor *self) {
+  PX_GIVEN(out);
   PX_GIVEN(self);
   *out = NULL;
   PX_TRY(same_memory(out, self));
@@ -83,6 +86,7 @@ static px_status count_alone(px_tensor *self, uint64_t count) {
 }
 
 px_status px_tensor_alias(px_tensor **out, const px_tensor *self) {
+  PX_GIVEN(out);
   PX_GIVEN(self);
   *out = NULL;
   PX_SCOPED(px_tensor) made = NULL;
@@ -93,6 +97,7 @@ px_status px_tensor_alias(px_tensor **out, const px_tensor *self) {
 }
 
 px_status px_tensor_outline(px_tensor **out, const px_tensor *self) {
+  PX_GIVEN(out);
   PX_GIVEN(self);
   *out = NULL;
   PX_SCOPED(px_storage) none = NULL;

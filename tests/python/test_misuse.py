@@ -49,7 +49,7 @@ nothing = c.CFUNCTYPE(c.c_int, *[c.c_void_p] * 6)(lambda *arguments: 0)
 
 # Pointers that may be NULL, by the name of the parameter, or of the function and the parameter.
 OPTIONAL = {"release", "generator", "metadata", "gradients", "node_name",
-            "prefix", "px_loader_new.options", "px_module_new.args", "px_dlpack_export.stream", "px_stream_set_current.stream",
+            "prefix", "total", "px_loader_new.options", "px_module_new.args", "px_dlpack_export.stream", "px_stream_set_current.stream",
             "px_memory_configure.text", "px_module_register_parameter.parameter", "px_module_register_buffer.buffer",
             "px_module_register_module.child", "px_init_kaiming_uniform.nonlinearity", "px_init_kaiming_normal.nonlinearity",
             "px_tensor_wrap.strides", "px_tensor_set_grad.grad", "px_parallel_apply.devices", "px_function_record.inputs", "px_function_record.outputs",
@@ -168,7 +168,7 @@ def choices(function, parameter, made):
         return made[base], [None] + ([made["number"], made["device"]] if base == "px_tensor" else [])
     if base in made and constant:
         return (c.c_void_p * 8)(*[made[base].value] * 8), [None, (c.c_void_p * 8)()]
-    needed = constant or name in ("managed", "to")  # else a place for a result, which is always given
+    needed = constant or base != "void" or stars > 1 or name in ("managed", "to", "out")  # else what a callback gets
     return c.create_string_buffer(1 << 16), [None] if needed else []
 
 

@@ -310,6 +310,7 @@ PX_TEST(missing_tensors_and_functions_are_errors) {
         "element 0 of inputs is missing");
   FAILS(px_tensor_add_hook(&id, x, NULL, NULL, NULL), PX_TYPE, "needs a function");
   FAILS(px_tensor_add_accumulated_hook(&id, x, NULL, NULL, NULL), PX_TYPE, "needs a function");
+  FAILS(px_tensor_add_hook(NULL, x, widen, NULL, NULL), PX_TYPE, "`id` is NULL");
   CHECK(!result);
   back(y);  // all is as it was
   CHECK_NEAR(at(px_tensor_grad(x), 0), 2, 0);

@@ -57,6 +57,15 @@ static px_module *small_net(void) {
   return net;
 }
 
+PX_TEST(a_sequential_lacks_no_module) {
+  PX_SCOPED(px_module) only = linear(1, 1);
+  px_module *net = NULL;
+  FAILS(px_sequential_new(&net, (px_module *[]){only, NULL}, 2), PX_TYPE,
+        "module 1 of a Sequential is missing");
+  FAILS(px_sequential_new(NULL, &only, 1), PX_TYPE, "`out` is NULL");
+  CHECK(!net);
+}
+
 // ---- numbers
 
 PX_TEST(linear_starts_as_pytorchs) {

@@ -254,6 +254,7 @@ static px_status hand_out(px__task *task, px_tensor **results, bool allow_unused
 px_status px_grad(px_tensor **results, int64_t count, px_tensor *const *outputs,
                   px_tensor *const *gradients, int64_t input_count, px_tensor *const *inputs,
                   bool retain_graph, bool create_graph, bool allow_unused) {
+  PX_GIVEN_N(results, input_count);
   PX_GIVEN_N(outputs, count);
   PX_GIVEN_N(inputs, input_count);
   px__task task;

@@ -147,6 +147,7 @@ static px_status keep(px_saved *saved, px_tensor *t, bool is_output) {
 }
 
 px_status px_saved_new(px_saved **out, px_tensor *tensor, bool is_output) {
+  PX_GIVEN(out);
   PX_GIVEN(tensor);
   PX_SCOPED(px_saved) saved = NULL;
   PX_TRY(px_alloc((void **)&saved, sizeof *saved));
@@ -166,6 +167,7 @@ static px__edge history_of(const px_saved *saved) {
 }
 
 px_status px_saved_unpack(px_tensor **out, px_saved *saved, const char *node_name) {
+  PX_GIVEN(out);
   PX_GIVEN(saved);
   px__edge history = history_of(saved);
   const char *maker = saved->origin ? node_name : history.node ? history.node->name : NULL;

@@ -70,6 +70,7 @@ static px_status hook_new(px__gradient_hook **out) {
 
 px_status px_tensor_add_hook(int64_t *id, px_tensor *self, px_grad_hook on_grad, void *context,
                              void (*release)(void *context)) {
+  PX_GIVEN(id);
   PX_GIVEN(self);
   PX_CHECK(on_grad, PX_TYPE, "a hook needs a function");
   PX_CHECK(px_tensor_requires_grad(self), PX_RUNTIME,
@@ -98,6 +99,7 @@ px_status px_tensor_add_accumulated_hook(int64_t *id, px_tensor *self,
                                          px_status (*on_accumulated)(px_tensor *self,
                                                                      void *context),
                                          void *context, void (*release)(void *context)) {
+  PX_GIVEN(id);
   PX_GIVEN(self);
   PX_CHECK(on_accumulated, PX_TYPE, "a hook needs a function");
   PX_CHECK(px_tensor_requires_grad(self), PX_RUNTIME,

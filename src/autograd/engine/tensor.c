@@ -105,6 +105,7 @@ px_status px_tensor_detach_inplace(px_tensor *self) {
 }
 
 px_status px_tensor_grad_fn(px_node **out, px_tensor *self) {
+  PX_GIVEN(out);
   PX_GIVEN(self);
   *out = NULL;
   if (px__view_stale(self)) PX_TRY(px__view_refresh(self));
