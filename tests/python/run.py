@@ -2,18 +2,20 @@
 """Runs one file of unittest cases, or those that are named after it; the last line is 'N passed, N failed, N skipped'. Says what was skipped, and why."""
 import importlib.util, os, sys, unittest
 
-path = os.path.abspath(sys.argv[1])
-sys.path.insert(0, os.path.dirname(path))
-spec = importlib.util.spec_from_file_location(os.path.basename(path)[:-3], path)
-module = importlib.util.module_from_spec(spec)
-sys.modules[spec.name] = module
-spec.loader.exec_module(module)
-loader = unittest.defaultTestLoader
-tests = loader.loadTestsFromNames(sys.argv[2:], module) if sys.argv[2:] else loader.loadTestsFromModule(module)
-result = unittest.TextTestRunner(verbosity=1).run(tests)
-for test, reason in result.skipped:
-    print(f"skip {test.id()}: {reason}")
-skipped = {test.id() for test, _ in result.skipped}
-failed = {getattr(test, "test_case", test).id() for test, _ in result.failures + result.errors}  # subtests are one test
-print(f"{max(result.testsRun - len(failed) - len(skipped), 0)} passed, {len(failed)} failed, {len(skipped)} skipped")
-sys.exit(len(failed) > 0)
+# A process that a test spawns imports this file, and runs nothing.
+if __name__ == "__main__":
+    path = os.path.abspath(sys.argv[1])
+    sys.path.insert(0, os.path.dirname(path))
+    spec = importlib.util.spec_from_file_location(os.path.basename(path)[:-3], path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    loader = unittest.defaultTestLoader
+    tests = loader.loadTestsFromNames(sys.argv[2:], module) if sys.argv[2:] else loader.loadTestsFromModule(module)
+    result = unittest.TextTestRunner(verbosity=1).run(tests)
+    for test, reason in result.skipped:
+        print(f"skip {test.id()}: {reason}")
+    skipped = {test.id() for test, _ in result.skipped}
+    failed = {getattr(test, "test_case", test).id() for test, _ in result.failures + result.errors}  # subtests are one test
+    print(f"{max(result.testsRun - len(failed) - len(skipped), 0)} passed, {len(failed)} failed, {len(skipped)} skipped")
+    sys.exit(len(failed) > 0)
