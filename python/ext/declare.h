@@ -52,7 +52,7 @@ typedef struct ext_rest {
 PyObject *ext_tuple_of(ext_rest rest);
 #define EXT_NO_INT INT64_MIN  // an int that is None
 
-// Where an argument goes; the kind says how it is converted.
+// What an argument becomes; the kind says how it is converted.
 typedef enum ext_kind {
   EXT_KIND_OBJECT,     // PyObject *: as it is, borrowed; NULL if not given
   EXT_KIND_BOOL,       // bool: the truth of anything
@@ -93,10 +93,12 @@ typedef enum ext_kind {
       ext_layout *: EXT_KIND_LAYOUT, \
       struct px_module **: EXT_KIND_MODULE, \
       ext_rest *: EXT_KIND_REST)
-typedef struct ext_place {
-  void *at;
-  ext_kind kind;
-} ext_place;
+// The C variables of a function: what is known of them before it is called.
+typedef struct ext_variables {
+  int count;
+  const ext_kind *kinds;
+  const char *names;  // with commas between them
+} ext_variables;
 
 // Binds the arguments of `call` to variables: one for each parameter of the signature, in its order
 // and with its names (a name that C has taken ends in "_"). A parameter that is not given, or given
@@ -104,9 +106,11 @@ typedef struct ext_place {
 #define EXT_BIND(...) EXT_BIND_OR(NULL, __VA_ARGS__)
 #define EXT_BIND_OR(failed, ...) \
   do { \
-    const ext_place ext_places_[] = {EXT_EACH(EXT_PLACE_, , __VA_ARGS__)}; \
-    if (ext_bind_call(call, EXT_LENGTH(ext_places_), ext_places_, #__VA_ARGS__) < 0) \
-      return failed; \
+    static const ext_kind ext_kinds_[] = {EXT_EACH(EXT_KIND_OF_, , __VA_ARGS__)}; \
+    static const ext_variables ext_variables_ = {EXT_LENGTH(ext_kinds_), ext_kinds_, \
+                                                 #__VA_ARGS__}; \
+    void *const ext_places_[] = {EXT_EACH(EXT_PLACE_, , __VA_ARGS__)}; \
+    if (ext_bind_call(call, &ext_variables_, ext_places_) < 0) return failed; \
   } while (0)
 // The same for variables of one type, which it declares.
 #define EXT_ARGS(type, ...) \
@@ -118,8 +122,9 @@ typedef struct ext_place {
   EXT_ROW_(function##_converts, .what = EXT_ROW_CONVERTER, .owner = "", .name = #kind_, \
            .kind = kind_, .convert = function)
 void ext_set_converter(ext_kind kind, int (*convert)(PyObject *object, void *out));
-#define EXT_PLACE_(nothing, variable) {&(variable), EXT_KIND(variable)},
-int ext_bind_call(const ext_call *call, int count, const ext_place *places, const char *variables);
+#define EXT_KIND_OF_(nothing, variable) EXT_KIND(variable),
+#define EXT_PLACE_(nothing, variable) &(variable),
+int ext_bind_call(const ext_call *call, const ext_variables *variables, void *const *places);
 // The docstring with the signature as CPython takes it apart again; `first` is "$self", or NULL.
 char *ext_text_signature(const char *name, const char *signature, const char *doc,
                          const char *first);
@@ -202,9 +207,9 @@ struct ext_row {
 #define EXT_START(stage_, function) \
   EXT_ROW_(function, .what = EXT_ROW_START, .stage = stage_, .name = #function, .start = function)
 
-// Calls of torch's functions go to the modes that are entered (override.c).
-PyObject *ext_under_modes(PyObject *self, const ext_call *call,
-                          PyObject *(*function)(PyObject *self, const ext_call *call));
+// Calls of torch's functions go to the modes that are entered (override.c): whether they take this
+// one, and then what they make of it.
+bool ext_modes_take(PyObject *self, const ext_call *call, PyObject **result);
 
 // ---- methods of types and functions of modules (the owner decides which)
 #define EXT_METHOD(owner, name, signature, doc) \
@@ -228,7 +233,8 @@ PyObject *ext_under_modes(PyObject *self, const ext_call *call,
   static PyObject *id##_call(PyObject *self, PyObject *const *args, Py_ssize_t nargs, \
                              PyObject *kwnames) { \
     const ext_call call = {&id##_row, NULL, args, nargs, kwnames, NULL}; \
-    if (__builtin_expect(ext_mode_count, 0)) return ext_under_modes(self, &call, id); \
+    PyObject *taken; \
+    if (__builtin_expect(ext_mode_count, 0) && ext_modes_take(self, &call, &taken)) return taken; \
     return id(self, &call); \
   } \
   static PyObject *id(PyObject *self, const ext_call *call)

@@ -175,13 +175,12 @@ PyObject *ext_ask_slot(const char *name, PyObject *self, PyObject *other, PyObje
              : NULL;
 }
 
-PyObject *ext_under_modes(PyObject *self, const ext_call *call,
-                          PyObject *(*function)(PyObject *self, const ext_call *call)) {
+bool ext_modes_take(PyObject *self, const ext_call *call, PyObject **result) {
   const ext_row *row = call->row;
-  if (!ext_mode_active() || strcmp(row->owner, "torch") || row->name[0] == '_')
-    return function(self, call);
+  if (!ext_mode_active() || strcmp(row->owner, "torch") || row->name[0] == '_') return false;
   EXT_OWNED *known = PyObject_GetAttrString(self, row->name);
-  return known ? ext_ask(known, call->args, call->nargs, call->kwnames) : NULL;
+  *result = known ? ext_ask(known, call->args, call->nargs, call->kwnames) : NULL;
+  return true;
 }
 
 EXT_FUNCTION(torch, _ask,

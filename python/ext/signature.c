@@ -121,19 +121,30 @@ static int to_text(PyObject *object, void *out) {
   return *(const char **)out ? 0 : -1;
 }
 
-// What an annotation has to say of a kind, and how a value is converted.
+// What an annotation has to say of a kind, how a value is converted, and the bytes of a default: 1,
+// 4 or 8; 0 where it is made at each call.
 static struct {
   const char *word;
   int (*convert)(PyObject *object, void *out);
-} kinds[] = {[EXT_KIND_OBJECT] = {"", to_object},         [EXT_KIND_BOOL] = {"bool", to_bool},
-             [EXT_KIND_MAYBE] = {"bool", to_maybe},       [EXT_KIND_INT] = {"int", to_int},
-             [EXT_KIND_FLOAT] = {"float", to_float},      [EXT_KIND_TEXT] = {"str", to_text},
-             [EXT_KIND_NUMBER] = {"Number", NULL},        [EXT_KIND_INTS] = {"int", NULL},
-             [EXT_KIND_TENSOR] = {"Tensor", NULL},        [EXT_KIND_DTYPE] = {"dtype", NULL},
-             [EXT_KIND_DEVICE] = {"Device", NULL},        [EXT_KIND_CUDA] = {"Device", NULL},
-             [EXT_KIND_GENERATOR] = {"Generator", NULL},  [EXT_KIND_STREAM] = {"Stream", NULL},
-             [EXT_KIND_FORMAT] = {"memory_format", NULL}, [EXT_KIND_LAYOUT] = {"layout", NULL},
-             [EXT_KIND_MODULE] = {"Module", NULL},        [EXT_KIND_REST] = {"", NULL}};
+  unsigned char bytes;
+} kinds[] = {[EXT_KIND_OBJECT] = {"", to_object, sizeof(PyObject *)},
+             [EXT_KIND_BOOL] = {"bool", to_bool, sizeof(bool)},
+             [EXT_KIND_MAYBE] = {"bool", to_maybe, sizeof(ext_maybe)},
+             [EXT_KIND_INT] = {"int", to_int, sizeof(int64_t)},
+             [EXT_KIND_FLOAT] = {"float", to_float, sizeof(double)},
+             [EXT_KIND_TEXT] = {"str", to_text, sizeof(const char *)},
+             [EXT_KIND_NUMBER] = {"Number", NULL, 0},
+             [EXT_KIND_INTS] = {"int", NULL, 0},
+             [EXT_KIND_TENSOR] = {"Tensor", NULL, sizeof(px_tensor *)},
+             [EXT_KIND_DTYPE] = {"dtype", NULL, sizeof(px_dtype)},
+             [EXT_KIND_DEVICE] = {"Device", NULL, sizeof(px_device)},
+             [EXT_KIND_CUDA] = {"Device", NULL, 0},
+             [EXT_KIND_GENERATOR] = {"Generator", NULL, sizeof(px_generator *)},
+             [EXT_KIND_STREAM] = {"Stream", NULL, sizeof(px_stream *)},
+             [EXT_KIND_FORMAT] = {"memory_format", NULL, sizeof(ext_format)},
+             [EXT_KIND_LAYOUT] = {"layout", NULL, sizeof(ext_layout)},
+             [EXT_KIND_MODULE] = {"Module", NULL, sizeof(struct px_module *)},
+             [EXT_KIND_REST] = {"", NULL, 0}};
 void ext_set_converter(ext_kind kind, int (*convert)(PyObject *object, void *out)) {
   kinds[kind].convert = convert;
 }
@@ -143,9 +154,70 @@ struct ext_param {
   PyObject *name;  // interned, so that keywords compare by address
   char *value;     // the default, where it is no None
   double number;   // of a default that is a number or a truth
+  int (*convert)(PyObject *object, void *out);
   ext_kind kind;
   bool required, takes_none, by_name;  // None stands for the default; by keyword only
+  unsigned char bytes;                 // of the default as it is in C; 0 if a call has to make it
+  _Alignas(8) char image[8];
 };
+
+// Makes what stands for None, or for an argument that is not given.
+__attribute__((noinline)) static int make_default(const struct ext_param *param, void *out) {
+  switch (param->kind) {
+    case EXT_KIND_BOOL:
+      *(bool *)out = param->number != 0;
+      break;
+    case EXT_KIND_MAYBE:
+      *(ext_maybe *)out = (ext_maybe)(isnan(param->number) ? -1 : param->number != 0);
+      break;
+    case EXT_KIND_INT:
+      *(int64_t *)out = isnan(param->number) ? EXT_NO_INT : (int64_t)param->number;
+      break;
+    case EXT_KIND_FLOAT:
+      *(double *)out = param->number;
+      break;
+    case EXT_KIND_NUMBER:
+      *(px_scalar *)out = param->value && strpbrk(param->value, ".e")
+                              ? px_float(param->number)
+                              : px_int((int64_t)param->number);
+      break;
+    case EXT_KIND_INTS:
+      ((ext_ints *)out)->count = -1;
+      break;
+    case EXT_KIND_DTYPE:
+      *(px_dtype *)out = PX_DTYPE_NONE;
+      break;
+    case EXT_KIND_DEVICE:
+      *(px_device *)out = PX_DEVICE_NONE;
+      break;
+    case EXT_KIND_CUDA:
+      return kinds[EXT_KIND_CUDA].convert(NULL, out);
+    case EXT_KIND_FORMAT:
+      *(ext_format *)out = (ext_format){false};
+      break;
+    case EXT_KIND_LAYOUT:
+      *(ext_layout *)out = (ext_layout){true};
+      break;
+    case EXT_KIND_TEXT:
+      *(const char **)out = param->value;
+      break;
+    default:
+      *(void **)out = NULL;
+  }
+  return 0;
+}
+// The same by its bytes, which is less to do at each call: pointers and truths are the most.
+static inline int set_default(const struct ext_param *param, void *out) {
+  if (param->bytes == 8)
+    memcpy(out, param->image, 8);
+  else if (param->bytes == 1)
+    memcpy(out, param->image, 1);
+  else if (param->bytes == 4)
+    memcpy(out, param->image, 4);
+  else
+    return make_default(param, out);
+  return 0;
+}
 
 static int bad_signature(const ext_row *row, const char *why) {
   EXT_FAIL_INT(PyExc_SystemError, "%s.%s%s: %s", row->owner, row->name, row->signature, why);
@@ -156,13 +228,7 @@ static bool says(const char *text, int length, const char *word) {
   return found && found + strlen(word) <= text + length;
 }
 
-static int read_param(struct ext_param *param, const piece *p, ext_kind kind) {
-  PyObject *name = PyUnicode_FromStringAndSize(p->name, p->name_length);
-  if (!name) return -1;
-  PyUnicode_InternInPlace(&name);
-  *param = (struct ext_param){.name = name, .kind = kind, .required = !p->value, .number = NAN};
-  param->takes_none =
-      says(p->type, p->type_length, "None") || (p->value && kind != EXT_KIND_OBJECT);
+static int read_default(struct ext_param *param, const piece *p) {
   if (!p->value || !strncmp(p->value, "None", 4)) return 0;
   bool quoted = *p->value == '\'';
   param->value = strndup(p->value + quoted, (size_t)(p->value_length - 2 * quoted));
@@ -170,6 +236,21 @@ static int read_param(struct ext_param *param, const piece *p, ext_kind kind) {
   bool word = quoted || strchr("TF", *param->value);
   param->number = word ? !strcmp(param->value, "True") : strtod(param->value, NULL);
   return 0;
+}
+static int read_param(struct ext_param *param, const piece *p, ext_kind kind) {
+  PyObject *name = PyUnicode_FromStringAndSize(p->name, p->name_length);
+  if (!name) return -1;
+  PyUnicode_InternInPlace(&name);
+  *param = (struct ext_param){.name = name,
+                              .kind = kind,
+                              .convert = kinds[kind].convert,
+                              .required = !p->value,
+                              .number = NAN};
+  param->takes_none =
+      says(p->type, p->type_length, "None") || (p->value && kind != EXT_KIND_OBJECT);
+  if (read_default(param, p) < 0) return -1;
+  param->bytes = kinds[kind].bytes;
+  return param->bytes ? make_default(param, param->image) : 0;
 }
 
 // The C variables have the names of the parameters, or those with "_" behind.
@@ -183,8 +264,9 @@ static bool named_alike(const char **variables, const piece *p) {
 
 // At the first call, under the GIL: `params` is set last, so that a failure leaves the row as it
 // was.
-static int prepare(ext_row *row, int count, const ext_place *places, const char *variables) {
-  struct ext_param *params = PyMem_Calloc((size_t)count, sizeof *params);
+__attribute__((noinline, cold)) static int prepare(ext_row *row, const ext_variables *variables) {
+  struct ext_param *params = PyMem_Calloc((size_t)variables->count, sizeof *params);
+  const char *names = variables->names;
   bool by_name = false;
   piece p;
   int n = 0;
@@ -196,16 +278,16 @@ static int prepare(ext_row *row, int count, const ext_place *places, const char 
     by_name |= rest;
     if (rest && p.name_length == 1) continue;
     if (rest) p.name++, p.name_length--;
-    if (n == count || !named_alike(&variables, &p))
+    if (n == variables->count || !named_alike(&names, &p))
       return bad_signature(row, "the variables bound are others");
-    if (!says(p.type, p.type_length, kinds[places[n].kind].word))
+    if (!says(p.type, p.type_length, kinds[variables->kinds[n]].word))
       return bad_signature(row, "a variable is of another kind");
-    if (read_param(&params[n], &p, places[n].kind) < 0) return -1;
+    if (read_param(&params[n], &p, variables->kinds[n]) < 0) return -1;
     params[n].by_name = by_name;
     if (!by_name) row->positional++;
     n++;
   }
-  if (n != count) return bad_signature(row, "there are more variables");
+  if (n != variables->count) return bad_signature(row, "there are more variables");
   row->param_count = n;
   row->params = params;
   return 0;
@@ -250,54 +332,9 @@ static int bind_names(const ext_call *call, PyObject **given) {
   return 0;
 }
 
-// What stands for None, or for an argument that is not given.
-static int set_default(const struct ext_param *param, void *out) {
-  switch (param->kind) {
-    case EXT_KIND_BOOL:
-      *(bool *)out = param->number != 0;
-      break;
-    case EXT_KIND_MAYBE:
-      *(ext_maybe *)out = (ext_maybe)(isnan(param->number) ? -1 : param->number != 0);
-      break;
-    case EXT_KIND_INT:
-      *(int64_t *)out = isnan(param->number) ? EXT_NO_INT : (int64_t)param->number;
-      break;
-    case EXT_KIND_FLOAT:
-      *(double *)out = param->number;
-      break;
-    case EXT_KIND_NUMBER:
-      *(px_scalar *)out = param->value && strpbrk(param->value, ".e")
-                              ? px_float(param->number)
-                              : px_int((int64_t)param->number);
-      break;
-    case EXT_KIND_INTS:
-      ((ext_ints *)out)->count = -1;
-      break;
-    case EXT_KIND_DTYPE:
-      *(px_dtype *)out = PX_DTYPE_NONE;
-      break;
-    case EXT_KIND_DEVICE:
-      *(px_device *)out = PX_DEVICE_NONE;
-      break;
-    case EXT_KIND_CUDA:
-      return kinds[EXT_KIND_CUDA].convert(NULL, out);
-    case EXT_KIND_FORMAT:
-      *(ext_format *)out = (ext_format){false};
-      break;
-    case EXT_KIND_LAYOUT:
-      *(ext_layout *)out = (ext_layout){true};
-      break;
-    case EXT_KIND_TEXT:
-      *(const char **)out = param->value;
-      break;
-    default:
-      *(void **)out = NULL;
-  }
-  return 0;
-}
-
 // "must be int, not str" as "size(): argument 'dim' (position 1) must be int, not str".
-static int explain(const ext_row *row, int i, Py_ssize_t nargs, int first) {
+__attribute__((noinline, cold)) static int explain(const ext_row *row, int i, Py_ssize_t nargs,
+                                                   int first) {
   if (!PyErr_ExceptionMatches(PyExc_TypeError)) return -1;
   PyObject *exception = ext_exception_take();
   EXT_OWNED *text = PyObject_Str(exception);
@@ -315,30 +352,76 @@ static int missing(const ext_row *row, int i) {
                row->params[i].by_name ? "keyword-only" : "positional", row->params[i].name);
 }
 
-int ext_bind_call(const ext_call *call, int count, const ext_place *places, const char *variables) {
-  ext_row *row = call->row;
-  if (__builtin_expect(!row->params, 0) && prepare(row, count, places, variables) < 0) return -1;
-  PyObject *given[EXT_MAX_PARAMS];
-  int first = call->first != NULL, positional = row->positional;
-  Py_ssize_t nargs = call->nargs + first, direct = nargs < positional ? nargs : positional;
-  if (first) given[0] = call->first;
+static int too_many(const ext_call *call, int positional) {
+  EXT_FAIL_INT(PyExc_TypeError, "%s() takes %d positional argument%s but %zd were given",
+               said(call->row), positional, positional == 1 ? "" : "s", call->nargs);
+}
+
+// What is not given: what is left of the positional arguments, or the default.
+__attribute__((noinline)) static int bind_nothing(const ext_call *call, int i, void *out) {
+  const ext_row *row = call->row;
+  const struct ext_param *param = &row->params[i];
+  if (!param->required) return set_default(param, out);
+  if (param->kind != EXT_KIND_REST) return missing(row, i);
+  Py_ssize_t bound = row->positional - (call->first != NULL);
+  if (bound > call->nargs) bound = call->nargs;
+  *(ext_rest *)out = (ext_rest){call->args + bound, call->nargs - bound};
+  return 0;
+}
+
+static inline int bind_value(const ext_call *call, int i, PyObject *value, void *out) {
+  const struct ext_param *param = &call->row->params[i];
+  if (value == Py_None && param->takes_none) return set_default(param, out);
+  if (param->kind == EXT_KIND_OBJECT) return to_object(value, out);
+  if (__builtin_expect(param->convert(value, out) < 0, 0))
+    return explain(call->row, i, call->nargs + (call->first != NULL), call->first != NULL);
+  return 0;
+}
+
+static int bind_named(const ext_call *call, Py_ssize_t direct, void *const *places) {
+  PyObject *given[EXT_MAX_PARAMS] = {call->first};
+  int first = call->first != NULL;
   for (Py_ssize_t i = first; i < direct; i++) given[i] = call->args[i - first];
-  for (Py_ssize_t i = direct; i < count; i++) given[i] = NULL;
-  if (nargs > positional && (positional == count || places[positional].kind != EXT_KIND_REST))
-    EXT_FAIL_INT(PyExc_TypeError, "%s() takes %d positional argument%s but %zd were given",
-                 said(row), positional - first, positional - first == 1 ? "" : "s", call->nargs);
-  if ((call->kwnames || call->kwargs) && bind_names(call, given) < 0) return -1;
-  for (int i = 0; i < count; i++) {
-    const struct ext_param *param = &row->params[i];
-    if (param->kind == EXT_KIND_REST) {
-      *(ext_rest *)places[i].at = (ext_rest){call->args + (direct - first), nargs - direct};
-      // NOLINTNEXTLINE(clang-analyzer-core.uninitialized.Branch): all `count` are set above
-    } else if (!given[i] || (given[i] == Py_None && param->takes_none)) {
-      if (!given[i] && param->required) return missing(row, i);
-      if (set_default(param, places[i].at) < 0) return -1;
-    } else if (kinds[param->kind].convert(given[i], places[i].at) < 0) {
-      return explain(row, i, nargs, first);
-    }
+  if (bind_names(call, given) < 0) return -1;
+  for (int i = 0; i < call->row->param_count; i++)
+    if ((given[i] ? bind_value(call, i, given[i], places[i]) : bind_nothing(call, i, places[i])) <
+        0)
+      return -1;
+  return 0;
+}
+
+// Any call. The first of a row reads its signature.
+__attribute__((noinline)) static int bind_any(const ext_call *call, const ext_variables *variables,
+                                              void *const *places) {
+  ext_row *row = call->row;
+  if (!row->params && prepare(row, variables) < 0) return -1;
+  int first = call->first != NULL, positional = row->positional, count = row->param_count, i = 0;
+  Py_ssize_t nargs = call->nargs + first, direct = nargs < positional ? nargs : positional;
+  if (nargs > positional && (positional == count || row->params[positional].kind != EXT_KIND_REST))
+    return too_many(call, positional - first);
+  if (call->kwnames || call->kwargs) return bind_named(call, direct, places);
+  if (first && bind_value(call, i++, call->first, places[0]) < 0) return -1;
+  for (; i < direct; i++)
+    if (bind_value(call, i, call->args[i - first], places[i]) < 0) return -1;
+  for (; i < count; i++)
+    if (bind_nothing(call, i, places[i]) < 0) return -1;
+  return 0;
+}
+
+// Most calls have no keywords and few arguments. What they need is all here; what they might need
+// is elsewhere, so that it takes no registers.
+int ext_bind_call(const ext_call *call, const ext_variables *variables, void *const *places) {
+  const ext_row *row = call->row;
+  Py_ssize_t nargs = call->nargs;
+  if (!row->params || call->first || call->kwnames || call->kwargs || nargs > row->positional)
+    return bind_any(call, variables, places);
+  const struct ext_param *param = row->params, *end = param + row->param_count;
+  for (Py_ssize_t i = 0; i < nargs; i++, param++)
+    if (bind_value(call, (int)i, call->args[i], places[i]) < 0) return -1;
+  for (places += nargs; param < end; param++, places++) {
+    int bound = param->required ? bind_nothing(call, (int)(param - row->params), *places)
+                                : set_default(param, *places);
+    if (bound < 0) return -1;
   }
   return 0;
 }
