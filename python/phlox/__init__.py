@@ -16,8 +16,7 @@ _TENSOR_TYPES = ("BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor F
 _IN_PYTHON = {
     "": {
         "_functional": "allclose asarray broadcast_shapes broadcast_tensors einsum is_complex "
-                       "is_nonzero isclose meshgrid numel result_type scalar_tensor unique "
-                       "unique_consecutive",
+                       "is_nonzero isclose meshgrid numel result_type scalar_tensor",
         "_files": "frombuffer",
         "serialization": "load save serialization",
         "random": "get_rng_state initial_seed manual_seed random seed set_rng_state",
@@ -52,8 +51,7 @@ _IN_PYTHON = {
 _METHODS = {
     _C.Tensor: ("phlox._tensor",
                 "__copy__ __deepcopy__ __format__ __reduce_ex__ __setstate__ allclose apply_ "
-                "isclose map_ new new_empty new_full new_ones new_tensor new_zeros type unique "
-                "unique_consecutive"),
+                "isclose map_ new new_empty new_full new_ones new_tensor new_zeros type"),
     _C.nn.Module: ("phlox.nn._module",
                    "_register_load_state_dict_pre_hook _register_state_dict_hook get_buffer "
                    "get_parameter register_backward_hook register_forward_hook "

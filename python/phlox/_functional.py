@@ -196,43 +196,6 @@ def scalar_tensor(s: Number, *, dtype: _C.dtype | None = None, device: Device | 
                      requires_grad=requires_grad, pin_memory=pin_memory, layout=layout)
 
 
-def unique(input: _C.Tensor, sorted: bool = True, return_inverse: bool = False,
-           return_counts: bool = False, dim: int | None = None) -> Any:
-    """The values that occur, each once.
-
-    Args:
-        input (Tensor)
-        sorted (bool): in ascending order; they are so in any case
-        return_inverse (bool): also gives the index in the result of each element
-        return_counts (bool): also gives how often each value occurs
-        dim (int or None): compares slices along a dimension, rather than elements
-
-    >>> torch.unique(torch.tensor([3, 1, 3]), return_counts=True)
-    (tensor([1, 3]), tensor([1, 2]))
-    """
-    _need_tensor("unique", "input", input)
-    inverse, counts = bool(return_inverse), bool(return_counts)
-    return _chosen(_C._unique(input, dim, bool(sorted), inverse, counts), inverse, counts)
-
-
-def unique_consecutive(input: _C.Tensor, return_inverse: bool = False, return_counts: bool = False,
-                       dim: int | None = None) -> Any:
-    """The values without repetitions of the one before; arguments as those of unique.
-
-    >>> torch.unique_consecutive(torch.tensor([1, 1, 2, 1]))
-    tensor([1, 2, 1])
-    """
-    _need_tensor("unique_consecutive", "input", input)
-    inverse, counts = bool(return_inverse), bool(return_counts)
-    return _chosen(_C._unique_consecutive(input, inverse, counts, dim), inverse, counts)
-
-
-def _chosen(results, inverse, counts):
-    """The first of an op's three results, and those of the others that are wanted."""
-    wanted = tuple(result for result, want in zip(results, (True, inverse, counts)) if want)
-    return wanted if len(wanted) > 1 else wanted[0]
-
-
 def einsum(equation: Any, *operands: Any) -> _C.Tensor:
     """Sums of products along dimensions that are named by letters.
 

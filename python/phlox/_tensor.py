@@ -98,7 +98,6 @@ class Tensor:
         return str(self)
 
     isclose, allclose = _functional.isclose, _functional.allclose
-    unique, unique_consecutive = _functional.unique, _functional.unique_consecutive
 
     def apply_(self, callable: Callable[[Any], Number]) -> Tensor:
         """Replaces each element x by callable(x), in place. On the CPU only, and slow."""

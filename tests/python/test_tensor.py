@@ -399,6 +399,14 @@ class Unique(unittest.TestCase):
         with self.assertRaisesRegex(IndexError, r"Dimension out of range \(expected to be in range of \[-2, 1\], but got 5\)"):
             torch.unique(x, dim=5)
 
+    def test_errors_name_the_function_that_was_called(self):
+        x = torch.ones(2)
+        for f in (torch.unique, torch.unique_consecutive):
+            with self.assertRaisesRegex(TypeError, rf"^{f.__name__}\(\): argument 'dim' must be int, not str$"):
+                f(x, dim="a")
+            with self.assertRaisesRegex(TypeError, rf"^{f.__name__}\(\): argument 'input' must be Tensor, not list$"):
+                f([1])
+
     def test_runs(self):
         x = torch.tensor([1, 1, 2, 2, 3, 1, 1, 2])
         self.assertEqual([t.tolist() for t in torch.unique_consecutive(x, return_inverse=True, return_counts=True)],
