@@ -72,6 +72,15 @@ static void write_shape(FILE *to, const og_op *op, const og_node *n, const char 
   }
 }
 
+// The parameter whose sizes a result has as they are, and that are not copied then; -1: none.
+static int whole_sizes(const og_op *op, const og_node *n) {
+  if (n->kind == OG_LIST && n->count == 1 && n->items[0]->kind == OG_SPREAD)
+    n = n->items[0]->items[0];
+  bool whole = (n->kind == OG_SHAPE || n->kind == OG_CALL) && n->count == 1 &&
+               !strcmp(n->text, "sizes") && has_sizes(op, n->items[0]);
+  return whole ? og_param_find(op, n->items[0]->text) : -1;
+}
+
 // ---- dtypes, as C expressions
 
 static const char *dtype(const og_op *op, const og_node *n);
@@ -156,18 +165,24 @@ static void write_dtype(FILE *to, const og_op *op, const og_node *n) {
 }
 
 static void write_result(FILE *to, const og_op *op, const og_result *r, bool last) {
-  fprintf(to, "  s.n = 0;\n");
-  write_shape(to, op, r->shape, "  ");
+  int whole = whole_sizes(op, r->shape);
+  if (whole >= 0) {
+    fprintf(to, "  x = px__sizes_of(a[%d]);\n", whole);
+  } else {
+    fprintf(to, "  s.n = 0;\n");
+    write_shape(to, op, r->shape, "  ");
+    fprintf(to, "  x = px__shape_made(&s);\n");
+  }
   if (op->expands.text && r->results[0] == 0) {
     int i = og_param_find(op, op->expands.text);
     if (i < 0 || op->params[i].type != OG_TENSOR)
       og_die(op->expands.place, "%s has no tensor '%s'", op->name, op->expands.text);
-    fprintf(to, "  PX_TRY(px__check_expands(a[%d], &s));\n", i);
+    fprintf(to, "  PX_TRY(px__check_expands(a[%d], x));\n", i);
   }
   for (int i = 0; i < r->count; i++) {
     bool end = last && i == r->count - 1;
     if (i < r->dtypes->count) write_dtype(to, op, r->dtypes->items[i]);
-    fprintf(to, "  %spx__shape_result(call, %d, &s, d)%s;\n", end ? "return " : "PX_TRY(",
+    fprintf(to, "  %spx__shape_result(call, %d, x, d)%s;\n", end ? "return " : "PX_TRY(",
             r->results[i], end ? "" : ")");
   }
 }
@@ -201,13 +216,17 @@ static void check_results(const og_op *op, const og_result *lines) {
 void og_write_results(FILE *to, const og_op *op) {
   og_result lines[OG_MAX_RESULTS];
   if (!op->made_count) return;
-  for (int k = 0; k < op->made_count; k++) lines[k] = og_result_parse(op, &op->made[k]);
+  bool built = false;  // from parts, and not a parameter's
+  for (int k = 0; k < op->made_count; k++) {
+    lines[k] = og_result_parse(op, &op->made[k]);
+    built |= whole_sizes(op, lines[k].shape) < 0;
+  }
   check_results(op, lines);
   fprintf(to,
           "static px_status make_%s(px_call *call) {\n"
-          "  const px_value *a = call->args;\n  px__shape s;\n  px_dtype d;\n"
+          "  const px_value *a = call->args;\n%s  px__sizes x;\n  px_dtype d;\n"
           "  PX_TRY(px__call_same_device(call));\n",
-          op->name);
+          op->name, built ? "  px__shape s;\n" : "");
   og_write_late_checks(to, op);
   if (op->run.text) fprintf(to, "  PX_TRY(%s(call));\n", og_run_function(op));
   write_draws(to, op);

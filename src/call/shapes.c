@@ -2,21 +2,21 @@
 // What arguments must be for results of the sizes that `result` lines say.
 #include "call/shapes.h"
 
-px_status px__check_expands(px_value a, const px__shape *s) {
+px_status px__check_expands(px_value a, px__sizes target) {
   char want[128], have[128];
   px__sizes x = px__sizes_of(a);
   for (int i = 0; i < x.n; i++) {
-    int at = s->n - x.n + i;
-    if (at >= 0 && (x.at[i] == 1 || x.at[i] == s->sizes[at])) continue;
+    int at = target.n - x.n + i;
+    if (at >= 0 && (x.at[i] == 1 || x.at[i] == target.at[at])) continue;
     PX_CHECK(at >= 0, PX_RUNTIME,
              "The number of sizes provided (%d) must be greater or equal to the number of "
              "dimensions in the tensor (%d)",
-             s->n, x.n);
+             target.n, x.n);
     PX_FAIL(PX_RUNTIME,
             "The expanded size of the tensor (%lld) must match the existing size (%lld) at "
             "non-singleton dimension %d.  Target sizes: %s.  Tensor sizes: %s",
-            (long long)s->sizes[at], (long long)x.at[i], at,
-            px__sizes_text(want, sizeof want, s->n, s->sizes),
+            (long long)target.at[at], (long long)x.at[i], at,
+            px__sizes_text(want, sizeof want, target.n, target.at),
             px__sizes_text(have, sizeof have, x.n, x.at));
   }
   return PX_OK;

@@ -40,14 +40,16 @@ static inline void px__shape_reduced(px__shape *s, px_value of, int64_t dim, boo
     if (d != dim || keepdim) px__shape_add(s, d == dim ? 1 : x.at[d]);
 }
 
+static inline px__sizes px__shape_made(const px__shape *s) { return (px__sizes){s->sizes, s->n}; }
+
 // Makes result i of these sizes.
-static inline px_status px__shape_result(px_call *call, int i, const px__shape *s, px_dtype dtype) {
-  PX_CHECK(s->n <= PX_MAX_DIMS, PX_RUNTIME, "%s: too many dimensions", call->op->name);
-  return px__call_result(call, i, s->n, s->sizes, dtype);
+static inline px_status px__shape_result(px_call *call, int i, px__sizes x, px_dtype dtype) {
+  PX_CHECK(x.n <= PX_MAX_DIMS, PX_RUNTIME, "%s: too many dimensions", call->op->name);
+  return px__call_result(call, i, x.n, x.at, dtype);
 }
 
 // Fails, with the text of expand(), unless a tensor broadcasts to these sizes.
-px_status px__check_expands(px_value a, const px__shape *s) __attribute__((warn_unused_result));
+px_status px__check_expands(px_value a, px__sizes target) __attribute__((warn_unused_result));
 // Fails, with PyTorch's text, unless dim is a dimension of a tensor; 0-dim ones have 0 and -1.
 static inline px_status px__check_dim(px_value a, int64_t dim) {
   int wrapped;

@@ -128,11 +128,12 @@ PX_TEST(results_become_run_functions) {
   CHECK(early && early < device && device < late && late < run);
   CHECK(strstr(text, "px__shape_add(&s, (2 * px_value_int(a[1])));"));
   CHECK(strstr(text, "px__refuse_dtype(call->op, d, call->device);"));
-  CHECK(strstr(text, "PX_TRY(px__check_expands(a[2], &s));"));
+  CHECK(strstr(text, "PX_TRY(px__check_expands(a[2], x));"));
   show("x",
        TWO("  result b = sizes(size) : int64\n  result a = rows(self, len(size)) : wide(self)\n"));
-  CHECK(strstr(text, "return px__shape_result(call, 0, &s, d);"));
-  CHECK(strstr(text, "PX_TRY(px__shape_result(call, 1, &s, d));"));
+  CHECK(strstr(text, "return px__shape_result(call, 0, x, d);"));
+  CHECK(strstr(text, "x = px__sizes_of(a[1]);"));
+  CHECK(strstr(text, "PX_TRY(px__shape_result(call, 1, x, d));"));
 }
 #define CUDA(line) ONE("  dtypes float\n  result [dim] : self\n  cuda " line "\n")
 PX_TEST(bad_launches) {
