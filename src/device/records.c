@@ -4,6 +4,8 @@
 #include "device/state.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
 
 static const struct {
   px_status status;
@@ -52,4 +54,40 @@ px_status px__fault_raise(px__device *d) {
     PX_NOTE("\nIt was reported by %s on %s", record.op, stream);
   if (record.site.file) PX_NOTE(", launched at %s:%d", record.site.file, record.site.line);
   return status;
+}
+
+// ---- at the end of the program
+
+enum { PATIENCE = 200 };  // milliseconds, of all devices together
+
+static bool is_idle(px__device *d) {
+  bool done = true;
+  px_status status = PX_OK;  // a device that fails will report nothing more
+  px__device_lock(d);
+  for (int i = 0; i < d->stream_count && done && status == PX_OK; i++)
+    status = px__rt.backend->stream_query(d->streams[i]->native, &done);
+  px__device_unlock(d);
+  return done || status != PX_OK;
+}
+
+// Tells what kernels reported and no call has raised. It waits a little for work that is under way,
+// and no longer: a program must be able to end while a kernel hangs.
+static void tell_faults(void) {
+  const struct timespec pause = {.tv_nsec = 1000000};
+  if (!px__device_alive()) return;
+  for (int i = 0, waited = 0; i < px__rt.count; i++) {
+    px__device *d = px__rt.devices[i];
+    if (!__atomic_load_n(&d->open, __ATOMIC_ACQUIRE)) continue;
+    for (; waited < PATIENCE && !is_idle(d); waited++) nanosleep(&pause, NULL);
+    px_status status = px__fault_raise(d);
+    if (status != PX_OK)
+      dprintf(2, "phlox: the program ended before a call waited for this error: %s: %s\n",
+              px_status_exception(status), px_error_last()->message);
+  }
+}
+
+// Called when a device is open: what the backend has arranged for the end then comes after this.
+void px__fault_watch(void) {
+  static bool watched;  // atomic
+  if (!__atomic_exchange_n(&watched, true, __ATOMIC_RELAXED)) (void)atexit(tell_faults);
 }

@@ -242,6 +242,7 @@ static px_status open_device(px__device *d) {
   __atomic_store_n(&d->stream_count, 1, __ATOMIC_RELEASE);
   px__settings_apply(d);
   __atomic_store_n(&d->open, true, __ATOMIC_RELEASE);
+  px__fault_watch();
   return PX_OK;
 }
 

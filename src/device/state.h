@@ -276,6 +276,8 @@ static inline void px__record_add(const px__work *work) {  // lock held
 }
 bool px__record_find(px__record *out, px__device *d, uint64_t id);
 px_status px__fault_raise(px__device *d) __attribute__((warn_unused_result));
+// At the end of the program, what no call has raised goes to the standard error.
+void px__fault_watch(void);
 // The error of a fault slot, which is cleared: code's text and status.
 px_status px__fault_error(px_fault_slot *slot) __attribute__((warn_unused_result));
 

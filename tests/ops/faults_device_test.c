@@ -4,6 +4,9 @@
 #include "device_help.h"
 #include "phlox/event.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 // ---- calls with an index that is none: x is f32[5, 3], bad holds 1 and 9, or 1 and -7
 
 typedef struct things {
@@ -126,6 +129,47 @@ PX_TEST(the_message_names_the_op_and_the_stream) {
   px_error_clear();
   px_release(y);
   let_go(&t);
+}
+
+// ---- at the end of the program
+
+// Runs a program, whose standard error goes to `text`; gives its exit status.
+static int status_of(void (*program)(void), char *text, size_t room) {
+  int pipe_ends[2], status;
+  size_t length = 0;
+  CHECK(!pipe(pipe_ends) && !fflush(NULL));
+  pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    dup2(pipe_ends[1], 2);
+    close(pipe_ends[1]);
+    program();
+    exit(0);
+  }
+  close(pipe_ends[1]);
+  for (ssize_t n; (n = read(pipe_ends[0], text + length, room - 1 - length)) > 0;)
+    length += (size_t)n;
+  text[length] = 0;
+  close(pipe_ends[0]);
+  CHECK(waitpid(child, &status, 0) == child);
+  return status;
+}
+static void ends_without_waiting(void) {
+  things t = prepare();
+  px_tensor *y = NULL;
+  OK(call_index_select(&y, &t));
+}
+static void waits_before_it_ends(void) {
+  ends_without_waiting();
+  CHECK_EQ(px_device_synchronize(0), PX_INDEX);
+}
+PX_TEST(a_fault_that_no_call_waited_for_is_said_at_the_end) {
+  char text[4096];
+  CHECK_EQ(status_of(ends_without_waiting, text, sizeof text), 0);
+  CHECK(strstr(text, "ended before a call waited for this error: IndexError: " RANGE("9")));
+  CHECK(strstr(text, "It was reported by index_select"));
+  CHECK_EQ(status_of(waits_before_it_ends, text, sizeof text), 0);
+  CHECK_TEXT(text, "");
 }
 
 // ---- every call that waits raises

@@ -16,6 +16,17 @@ def run(code, **environment):
     return done.stdout
 
 
+class End(unittest.TestCase):
+    def test_a_fault_that_nobody_waited_for_is_said_with_its_line(self):
+        for end, said in ("", True), ("try: torch.cuda.synchronize()\nexcept IndexError: pass", False):
+            with self.subTest(end):
+                code = 'import phlox as torch\nx = torch.ones(3, device="cuda")\ny = x[torch.tensor([7], device="cuda")]\n' + end
+                done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PHLOX_SIM_DEVICES": "1"}, capture_output=True, text=True,
+                                      timeout=100)
+                self.assertEqual((done.returncode, done.stdout), (0, ""))
+                self.assertEqual("IndexError: index 7 is out of bounds" in done.stderr and "launched at <string>:3" in done.stderr, said, done.stderr)
+
+
 class Peers(unittest.TestCase):
     """Operands on two devices: as if every op were executed when it is called."""
     start = """
