@@ -645,7 +645,9 @@ class WholeNumbers(Edges):
                              [[least, least + 1], [most - 1, most], [-2, 0], [-most, least], [most, least],
                               x.long().cumsum(0).tolist(), [1, 0]])
         x = torch.tensor([2**63 - 1, 1])
-        self.assertEqual((x.sum().item(), x.prod().item(), x.dot(x).item()), (-2**63, 2**63 - 1, 2))
+        self.assertEqual((x.sum().item(), x.prod().item()), (-2**63, 2**63 - 1))
+        if not x.is_cuda:  # GPUs have no products of whole numbers, as in PyTorch
+            self.assertEqual(x.dot(x).item(), 2)
         self.assertEqual(torch.addcmul(x, x, x).tolist(), [-2**63, 2])
 
     @each_device

@@ -40,6 +40,7 @@ class Counting(nn.Module):
 
 
 class Moves(unittest.TestCase):
+    @unittest.skipIf(torch.cuda.device_count() < 2, "two devices are wanted")
     def test_apply_of_a_child_moves_what_it_keeps(self):
         net = nn.Sequential(Moving())
         net.double()

@@ -16,6 +16,9 @@ def run(code, **environment):
     return done.stdout
 
 
+two_devices = unittest.skipIf(int(run("print(torch.cuda.device_count())")) < 2, "two devices are wanted")
+
+
 class End(unittest.TestCase):
     def test_a_fault_that_nobody_waited_for_is_said_with_its_line(self):
         for end, said in ("", True), ("try: torch.cuda.synchronize()\nexcept IndexError: pass", False):
@@ -27,6 +30,7 @@ class End(unittest.TestCase):
                 self.assertEqual("IndexError: index 7 is out of bounds" in done.stderr and "launched at <string>:3" in done.stderr, said, done.stderr)
 
 
+@two_devices
 class Peers(unittest.TestCase):
     """Operands on two devices: as if every op were executed when it is called."""
     start = """
@@ -60,6 +64,7 @@ assert a.grad[1].item() == b.grad[1].item() == 55
 """, PHLOX_SIM_DELAY="300", PHLOX_SANITIZE=check)
 
 
+@two_devices
 class Settings(unittest.TestCase):
     """The table of docs/threads.md: what is the process's, what is a thread's, and who takes it over."""
     page = pathlib.Path(__file__).resolve().parents[2] / "docs/threads.md"
@@ -77,6 +82,7 @@ class Settings(unittest.TestCase):
         "cuda.set_sync_debug_mode": ("torch.cuda.set_sync_debug_mode('warn')", "torch.cuda.get_sync_debug_mode() == 1"),
         "cuda.set_per_process_memory_fraction": ("torch.cuda.set_per_process_memory_fraction(1e-9)", "out_of_memory()"),
         "cuda._sanitizer.enable_cuda_sanitizer": ("import phlox.cuda._sanitizer as s; s.enable_cuda_sanitizer()", "raced()"),
+        "overrides.TorchFunctionMode": ("torch.overrides.BaseTorchFunctionMode().__enter__()", "torch._C._modes()"),
         "set_grad_enabled": ("torch.set_grad_enabled(False)", "not torch.is_grad_enabled()"),
         "inference_mode": ("mode = torch.inference_mode(); mode.__enter__()", "torch.is_inference_mode_enabled()"),
         "set_default_device": ("torch.set_default_device('cuda:1')", "torch.ones(1).get_device() == 1"),
