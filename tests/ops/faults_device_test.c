@@ -158,6 +158,8 @@ static void ends_without_waiting(void) {
   things t = prepare();
   px_tensor *y = NULL;
   OK(call_index_select(&y, &t));
+  px_release(y);
+  let_go(&t);
 }
 static void waits_before_it_ends(void) {
   ends_without_waiting();
