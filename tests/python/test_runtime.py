@@ -141,7 +141,7 @@ was = there()
 
     def see(self, name, code):
         change, there = self.settings[name]
-        return run(self.start % there + f"{change}\nassert there() and not was\n{code}", PHLOX_SIM_DEVICES="2").split()
+        return run(self.start % there + f"{change}\nassert there() and not was\n{code}", PHLOX_SIM_DEVICES="2", PHLOX_SANITIZE="0").split()
 
     def test_the_table_is_whole(self):
         self.assertEqual(set(self.rows()), set(self.settings))
