@@ -126,35 +126,42 @@ def _arrange():
             setattr(cls, name, _Late(file, cls, name))
 
 
-class _AfterMultiprocessing:
-    """An import hook: once multiprocessing is there, tensors go to other processes by their memory.
-    Programs that never import it do not pay for it."""
+class _AfterImport:
+    """An import hook: once a module is loaded, `then` gets it. Programs that never import it do not
+    pay for it."""
 
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        if name != "multiprocessing.reduction":
+    def __init__(self, name, then):
+        self.name, self.then = name, then
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self.name:
             return None
         import sys
         from importlib.machinery import PathFinder
-        sys.meta_path.remove(cls)
+        sys.meta_path.remove(self)
         spec = PathFinder.find_spec(name, path)
         load = spec.loader.exec_module
 
-        def load_and_register(module):
+        def load_and_tell(module):
             load(module)
-            sys.modules[name] = module
-            from . import _reductions  # noqa: F401
+            self.then(module)
 
-        spec.loader.exec_module = load_and_register
+        spec.loader.exec_module = load_and_tell
         return spec
 
 
 def _share_tensors():
+    """Tensors go to other processes by their memory once multiprocessing is there."""
     import sys
-    if "multiprocessing.reduction" in sys.modules:
+    name = "multiprocessing.reduction"
+
+    def register(reduction):
         from . import _reductions  # noqa: F401
+
+    if name in sys.modules:
+        register(sys.modules[name])
     else:
-        sys.meta_path.insert(0, _AfterMultiprocessing)
+        sys.meta_path.insert(0, _AfterImport(name, register))
 
 
 _arrange()

@@ -50,25 +50,10 @@ def bind():
     sys.meta_path.insert(0, Same)
 
 
-class ChildrenToo:
-    """An import hook: once multiprocessing.util is loaded, commands for children get `-m phlox`."""
-
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name != "multiprocessing.util":
-            return None
-        from importlib.machinery import PathFinder
-        sys.meta_path.remove(ChildrenToo)
-        spec = PathFinder.find_spec(name, path)
-        load = spec.loader.exec_module
-
-        def load_and_change(util):
-            load(util)
-            flags = util._args_from_interpreter_flags
-            util._args_from_interpreter_flags = lambda: flags() + ["-m", "phlox"]
-
-        spec.loader.exec_module = load_and_change
-        return spec
+def run_children_so(util):
+    """Commands for the children of multiprocessing get `-m phlox`."""
+    flags = util._args_from_interpreter_flags
+    util._args_from_interpreter_flags = lambda: flags() + ["-m", "phlox"]
 
 
 def fresh_main(file=None):
@@ -83,7 +68,7 @@ def fresh_main(file=None):
 
 def main(args):
     bind()
-    sys.meta_path.insert(0, ChildrenToo)
+    sys.meta_path.insert(0, phlox._AfterImport("multiprocessing.util", run_children_so))
     if not args:
         sys.argv = [""]
         import code
