@@ -108,7 +108,7 @@ typedef struct og_op {
   unsigned words;  // bit i: og_words[i]
   og_field turned, alias, wrapper, autocast, shape, errors, example, expr, fold, dtypes, run,
       kernel, body, gradname, pyname, note, doc, masks, saves, nograd, domain, kind_field, cuda,
-      expands, draws;
+      expands, draws, out, expanded;
   og_field refusals[OG_MAX_REFUSALS];
   int refusal_count;
   og_field checks[OG_MAX_CHECKS];
@@ -357,6 +357,7 @@ typedef struct og_remarks {
   const char *shape, *dtypes, *errors;
 } og_remarks;
 const char *og_shape_of(const og_op *op);
+const char *og_out_words(const og_op *op);
 bool og_is_nonempty(const og_op *op);  // a reduction: without elements there is no result
 // The lines of a docstring that `example EXPRESSION -> TEXT` becomes.
 const char *og_told_example(const og_field *f);
@@ -397,7 +398,8 @@ typedef struct og_owner {
 void og_write_param_array(FILE *to, const og_owner *of, const og_param *params, int count);
 void og_write_descriptor(FILE *to, const og_op *op);
 void og_write_impl(FILE *to, const og_op *op);
-void og_write_texts(FILE *to, const og_op *op);  // opgen_texts.c
+bool og_has_texts(const og_op *op);  // opgen_texts.c
+void og_write_texts(FILE *to, const og_op *op);
 void og_write_body(FILE *to, const og_op *op);
 void og_write_backward(FILE *to, const og_op *op);
 void og_write_kernel(FILE *to, const og_op *op);

@@ -181,7 +181,7 @@ void og_write_page(FILE *to, const og_op *op) {
   if (op->example.text) fprintf(to, "Example:\n%s\n\n", og_told_example(&op->example));
   if (op->pyname.text) fprintf(to, "Python: `%s`. ", op->pyname.text);
   if (og_has_inplace(op)) fprintf(to, "In place: `%s_`. ", op->name);
-  if (og_has(op, OG_W_out)) fprintf(to, "Takes `out=`. ");
+  if (og_has(op, OG_W_out)) fprintf(to, "Takes `out=`%s. ", og_out_words(op));
   if (op->expr.text) fprintf(to, "Each element is `%s`. ", op->expr.text);
   if (op->body.text) fprintf(to, "It is `%s`. ", op->body.text);
   if (op->grad_mask)

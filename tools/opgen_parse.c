@@ -110,15 +110,16 @@ void og_op_field(og_op *op, char *line, og_place at) {
   struct {
     const char *name;
     og_field *field;
-  } fields[] = {{"kind", &op->kind_field},   {"expr", &op->expr},         {"fold", &op->fold},
-                {"dtypes", &op->dtypes},     {"run", &op->run},           {"kernel", &op->kernel},
-                {"body", &op->body},         {"gradname", &op->gradname}, {"pyname", &op->pyname},
-                {"note", &op->note},         {"doc", &op->doc},           {"masks", &op->masks},
-                {"saves", &op->saves},       {"domain", &op->domain},     {"nograd", &op->nograd},
-                {"turned", &op->turned},     {"alias", &op->alias},       {"wrapper", &op->wrapper},
-                {"autocast", &op->autocast}, {"shape", &op->shape},       {"errors", &op->errors},
-                {"example", &op->example},   {"expands", &op->expands},   {"draws", &op->draws},
-                {"cuda", &op->cuda}};
+  } fields[] = {
+      {"kind", &op->kind_field},   {"expr", &op->expr},         {"fold", &op->fold},
+      {"dtypes", &op->dtypes},     {"run", &op->run},           {"kernel", &op->kernel},
+      {"body", &op->body},         {"gradname", &op->gradname}, {"pyname", &op->pyname},
+      {"note", &op->note},         {"doc", &op->doc},           {"masks", &op->masks},
+      {"saves", &op->saves},       {"domain", &op->domain},     {"nograd", &op->nograd},
+      {"turned", &op->turned},     {"alias", &op->alias},       {"wrapper", &op->wrapper},
+      {"autocast", &op->autocast}, {"shape", &op->shape},       {"errors", &op->errors},
+      {"example", &op->example},   {"expands", &op->expands},   {"draws", &op->draws},
+      {"cuda", &op->cuda},         {"out", &op->out},           {"expanded", &op->expanded}};
   if (!strcmp(name, "grad")) {
     parse_grad(op, text, at);
     return;

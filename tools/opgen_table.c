@@ -129,6 +129,22 @@ static const char *autocast_of(const og_op *op) {
   og_die(op->autocast.place, "unknown policy '%s' of %s", op->autocast.text, op->name);
 }
 
+// Which dtypes an out= tensor may have. Elements are cast one by one, other results are written.
+static const struct {
+  const char *name, *rule, *words;
+} out_rules[] = {{"cast", "PX__OUT_CAST", ""},
+                 {"same", "PX__OUT_SAME", " of the result's dtype"},
+                 {"any", "PX__OUT_ANY", " of any dtype"},
+                 {"gives", "PX__OUT_GIVES", ", whose dtype it computes in"}};
+static int out_rule(const og_op *op) {
+  bool casts = og_is(op, "pointwise") || og_is(op, "reduce");
+  const char *name = op->out.text ? op->out.text : casts ? "cast" : "same";
+  for (int i = 0; i < 4; i++)
+    if (!strcmp(name, out_rules[i].name)) return i;
+  og_die(op->out.place, "unknown rule '%s' of %s for out=", name, op->name);
+}
+const char *og_out_words(const og_op *op) { return out_rules[out_rule(op)].words; }
+
 void og_write_impl(FILE *to, const og_op *op) {
   const char *run = op->body_node    ? og_format("body_%s", op->name)
                     : op->made_count ? og_format("make_%s", op->name)
@@ -138,10 +154,10 @@ void og_write_impl(FILE *to, const og_op *op) {
   fprintf(to,
           "static px_kernel found_%s[PX_DEVICE_TYPES];\n"
           "static const px__op_impl impl_%s = {.run = %s, .found = found_%s, .kernel = %s%s%s, "
-          ".dtypes = 0x%x, ",
+          ".dtypes = 0x%x, .out = %s, ",
           op->name, op->name, run, op->name, kernel ? "\"" : "", kernel ? kernel : "NULL",
-          kernel ? "\"" : "", dtype_mask(op));
-  if (op->wrapper.text || op->refusal_count) fprintf(to, ".texts = &texts_%s, ", op->name);
+          kernel ? "\"" : "", dtype_mask(op), out_rules[out_rule(op)].rule);
+  if (og_has_texts(op)) fprintf(to, ".texts = &texts_%s, ", op->name);
   if (og_has_checks(op)) fprintf(to, ".check = check_%s, ", op->name);
   fprintf(to, ".nonempty = %d, .any_scalars = %d, .idempotent = %d, .apart = %d, ",
           og_is_nonempty(op), og_has(op, OG_W_cpuscalars), og_has(op, OG_W_idempotent),

@@ -29,13 +29,13 @@ static void write_kernel_names(FILE *to, const char *names) {
 }
 
 static void write_refusal(FILE *to, const og_op *op, const og_field *f) {
-  static const char *const kinds[] = {"bool", "dtype", "mask", "device"};
+  static const char *const kinds[] = {"bool", "dtype", "mask", "device", "out"};
   const char *end = og_word_end(f->text), *rest = og_skip(end);
   if (!strncmp(f->text, "name ", 5)) {
     write_kernel_names(to, rest);
     return;
   }
-  for (int i = 0; i < 4; i++)
+  for (int i = 0; i < 5; i++)
     if (!strncmp(f->text, kinds[i], (size_t)(end - f->text)) && *rest == ':') {
       fprintf(to, ".of_%s = %s, ", kinds[i], refusal(op, f, og_skip(rest + 1)));
       return;
@@ -43,9 +43,14 @@ static void write_refusal(FILE *to, const og_op *op, const og_field *f) {
   og_die(f->place, "unknown refusal '%s' of %s", f->text, op->name);
 }
 
+bool og_has_texts(const og_op *op) {
+  return op->wrapper.text || op->refusal_count || op->expanded.text;
+}
+
 void og_write_texts(FILE *to, const og_op *op) {
-  if (!op->wrapper.text && !op->refusal_count) return;
+  if (!og_has_texts(op)) return;
   fprintf(to, "static const px__op_texts texts_%s = {", op->name);
   for (int i = 0; i < op->refusal_count; i++) write_refusal(to, op, &op->refusals[i]);
+  if (op->expanded.text) fprintf(to, ".of_expanded = %s, ", og_quote(op->expanded.text));
   fprintf(to, ".wrapper = %s};\n", wrapper_of(op));
 }

@@ -160,7 +160,7 @@ static px_status before_write(px_call *call, void **results) {
     PX_CHECK(!needs, PX_RUNTIME,
              "%s(): functions with out=... arguments don't support automatic differentiation, but "
              "one of the arguments requires grad.",
-             op->name);
+             op->python_name);
   }
   if (on || (self->flags & PX_TENSOR_INFERENCE))
     PX_TRY(px__hooks->before_inplace(op, call->mode, self, call->args, &call->original));
@@ -355,14 +355,39 @@ static inline bool lacks_inplace(const px_op *op) {
          op->result_count == 1 && op->kind != PX_OP_VIEW;
 }
 
+// ---- out=, of ops whose argument dtype it gives
+
+// Whether out says what nothing else does: the dtype that is computed in, and where.
+static bool leaves_dtype(const px_op *op, const px_value *args) {
+  for (int i = 0; i < op->param_count && px__impl(op)->out == PX__OUT_GIVES; i++)
+    if (op->params[i].kind == PX_ARG_DTYPE) return args[i].kind == PX_ARG_NONE;
+  return false;
+}
+
+__attribute__((noinline)) static px_status call_like_out(const px_op *op, const px_value *args,
+                                                         void **results) {
+  px_value own[PX__MAX_PARAMS];
+  const px_tensor *out = results[0];
+  PX_CHECK(out, PX_TYPE, "%s(): argument 'out' must be Tensor, not NoneType", op->name);
+  for (int i = 0; i < op->param_count; i++) {
+    int kind = args[i].kind == PX_ARG_NONE ? op->params[i].kind : PX_ARG_NONE;
+    own[i] = kind == PX_ARG_DTYPE    ? PX_DT((px_dtype)out->dtype)
+             : kind == PX_ARG_DEVICE ? PX_DV(px__tensor_device(out))
+                                     : args[i];
+  }
+  return px_op_call(op, PX_CALL_OUT, own, results);
+}
+
 px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
   PX_GIVEN(results);
   PX_GIVEN(args);
   px_call call;
   px_value room[PX__MAX_PARAMS];
   PX_CHECK(op, PX_ATTRIBUTE, "there is no such op");  // px_op_find did not find it
-  if (PX_UNLIKELY(mode == PX_CALL_INPLACE) && lacks_inplace(op))
-    return call_into_self(op, args, results);
+  if (PX_UNLIKELY(mode != PX_CALL_NEW)) {
+    if (mode == PX_CALL_INPLACE && lacks_inplace(op)) return call_into_self(op, args, results);
+    if (mode == PX_CALL_OUT && leaves_dtype(op, args)) return call_like_out(op, args, results);
+  }
   start(&call, op, mode);
   if (PX_LIKELY(is_exact(op, args))) {
     call.args = (px_value *)args;  // only wrap_numbers writes them, which is not called

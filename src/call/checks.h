@@ -10,9 +10,10 @@ static inline int64_t px__ndim_of(px_value a) { return px__is_tensor(a) ? a.v.te
 static inline int64_t px__numel_of(px_value a) { return px__is_tensor(a) ? a.v.tensor->numel : 1; }
 static inline int64_t px__length_of(px_value a) { return a.n; }
 
-// The dtype of a tensor, or that which a number has.
+// The dtype of a tensor, that which a number has, or an argument that is one.
 static inline px_dtype px__dtype_of(px_value a) {
   if (px__is_tensor(a)) return (px_dtype)a.v.tensor->dtype;
+  if (a.kind == PX_ARG_DTYPE) return (px_dtype)a.v.i;
   return a.kind == PX_ARG_NONE ? PX_DTYPE_NONE : px_scalar_dtype(px_value_scalar(a));
 }
 // Inline, and without a call: add asks it each time.

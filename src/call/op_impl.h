@@ -17,6 +17,14 @@ typedef enum px__promotion {
   PX__PROMOTE_SUM       // reduce: integers and bool become int64
 } px__promotion;
 
+// Which dtypes an out= tensor may have, beside the result's own.
+typedef enum px__out_rule {
+  PX__OUT_CAST,  // those to which promotion lets the result be cast
+  PX__OUT_SAME,  // none
+  PX__OUT_ANY,   // all
+  PX__OUT_GIVES  // all: the result has out's, as if the argument dtype said so
+} px__out_rule;
+
 // A call in progress. The driver fills in the first fields; the op's run function makes the results
 // with px__call_result.
 typedef struct px_call {
@@ -53,7 +61,9 @@ typedef struct px__op_texts {
   const char *wrapper;  // PyTorch's method in the text of two devices; NULL: the element-wise text
   px__refusal of_bool, of_dtype, of_mask;  // may name the dtype's class, by %s
   px__refusal of_device;                   // a mask is elsewhere: its device and self's, by %s
-  const char *cpu_kernel, *cuda_kernel;    // in '"kernel" not implemented for'; NULL: its own
+  px__refusal of_out;       // out= has another dtype: its class and the result's, by %1$s and %2$s
+  const char *of_expanded;  // the warning where elements of self share memory, in place
+  const char *cpu_kernel, *cuda_kernel;  // in '"kernel" not implemented for'; NULL: its own
 } px__op_texts;
 
 // What a descriptor's `impl` points to.
@@ -69,6 +79,7 @@ typedef struct px__op_impl {
   px_kernel *found;                         // the kernels that were found, by device type; atomic
   uint16_t dtypes;    // bit i: px_dtype i is supported (of `compute` or of the first tensor)
   uint8_t promotion;  // px__promotion
+  uint8_t out;        // px__out_rule
   bool mutates;       // kernel writes into a result that starts as a copy of the first argument
                       // (scatter, index_add)
   bool nonempty;      // reduce: over nothing there is no result

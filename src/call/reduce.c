@@ -54,6 +54,13 @@ static void result_shape(const px_tensor *self, shape *s) {
   }
 }
 
+// Whether an out= tensor has another floating-point dtype: elements are added up in this one.
+static bool takes_other(const px_call *call, px_dtype dtype) {
+  const px_tensor *out = call->mode == PX_CALL_OUT ? call->given[0] : NULL;
+  return out && px__impl(call->op)->out == PX__OUT_CAST && px_dtype_is_float(dtype) &&
+         px_dtype_is_float((px_dtype)out->dtype);
+}
+
 static px_status choose_dtypes(px_call *call, const px_tensor *self) {
   px_value asked = argument(call, "dtype");
   px_dtype d = (px_dtype)self->dtype;
@@ -64,6 +71,7 @@ static px_status choose_dtypes(px_call *call, const px_tensor *self) {
     d = PX_INT64;
   else if (rule == PX__PROMOTE_FLOAT && !px_dtype_is_float(d))
     d = px_dtype_default();
+  if (asked.kind != PX_ARG_DTYPE && takes_other(call, d)) d = (px_dtype)call->given[0]->dtype;
   call->compute = d;
   call->dtype = d;
   return px__check_dtype(call->op, d, call->device);
@@ -119,9 +127,16 @@ static px_status launch_fold(px_call *call, const px_tensor *self, const shape *
   return px__launch(call->device, &l, accesses, uses);
 }
 
+// Of bool, elements are true or false before they are added up.
+static px_status as_truth(px_tensor **out, const px_tensor *self) {
+  PX_TRY(px_tensor_empty(out, self->ndim, self->sizes, PX_BOOL, px__tensor_device(self)));
+  return px__tensor_copy(*out, self, false);
+}
+
 px_status px__call_reduce(px_call *call) {
   const px_tensor *self = px__arg_tensor(call, 0);
   PX_CHECK(self, PX_TYPE, "%s(): argument 'input' (position 1) must be Tensor", call->op->name);
+  PX_SCOPED(px_tensor) truth = NULL;
   shape s;
   call->device = px__tensor_device(self);
   PX_TRY(choose_dims(call, self, &s));
@@ -129,5 +144,9 @@ px_status px__call_reduce(px_call *call) {
   PX_TRY(check_empty(call, self, &s));
   result_shape(self, &s);
   PX_TRY(make_results(call, &s));
+  if (PX_UNLIKELY(call->compute == PX_BOOL && self->dtype != PX_BOOL)) {
+    PX_TRY(as_truth(&truth, self));
+    self = truth;
+  }
   return call->results[0]->numel ? launch_fold(call, self, &s) : PX_OK;
 }

@@ -5,12 +5,21 @@
 // argument. Otherwise it writes a new tensor, which is copied to the out= tensor after the launch.
 #include "call/call_impl.h"
 
-static px_status check_self_overlap(const px_tensor *t) {
-  if (t->numel <= 1) return PX_OK;
-  for (int d = 0; d < t->ndim; d++)
-    PX_CHECK(t->strides[d] != 0 || t->sizes[d] <= 1, PX_RUNTIME,
-             "unsupported operation: more than one element of the written-to tensor refers to a "
-             "single memory location. Please clone() the tensor before performing the operation.");
+static bool is_expanded(const px_tensor *t) {
+  for (int d = 0; d < t->ndim && t->numel > 1; d++)
+    if (t->strides[d] == 0 && t->sizes[d] > 1) return true;
+  return false;
+}
+
+// Elements that share memory are written by few ops, of some with a warning.
+static px_status check_expanded(const px_op *op, const px_tensor *out) {
+  const px__op_impl *impl = px__impl(op);
+  if (!is_expanded(out)) return PX_OK;
+  if (impl->texts && impl->texts->of_expanded)
+    return px_warn(PX_WARN_USER, "%s", impl->texts->of_expanded);
+  PX_CHECK(impl->idempotent, PX_RUNTIME,
+           "unsupported operation: more than one element of the written-to tensor refers to a "
+           "single memory location. Please clone() the tensor before performing the operation.");
   return PX_OK;
 }
 
@@ -62,7 +71,7 @@ px_status px__check_written(const px_call *call) {
   for (int i = 0; i < op->result_count; i++) {
     const px_tensor *out = call->given[i];
     if (!out) continue;
-    if (PX_UNLIKELY(!out->contiguous) && !px__impl(op)->idempotent) PX_TRY(check_self_overlap(out));
+    if (PX_UNLIKELY(!out->contiguous)) PX_TRY(check_expanded(op, out));
     for (int k = self ? 1 : 0; k < op->param_count && reads; k++) {
       px_value a = call->args[k];
       if (a.kind == PX_ARG_TENSOR) PX_TRY(check_read(out, a.v.tensor, apart));
@@ -102,6 +111,38 @@ static bool shares_storage(const px_call *call, const px_tensor *out) {
   return false;
 }
 
+// The names of dtypes in PyTorch's text for out=.
+static const char *element_name(px_dtype dtype) {
+  static const char *const names[PX_DTYPE_COUNT] = {
+      [PX_BOOL] = "bool",         [PX_UINT8] = "unsigned char",
+      [PX_INT8] = "signed char",  [PX_INT16] = "short int",
+      [PX_INT32] = "int",         [PX_INT64] = "long int",
+      [PX_FLOAT16] = "c10::Half", [PX_BFLOAT16] = "c10::BFloat16",
+      [PX_FLOAT32] = "float",     [PX_FLOAT64] = "double"};
+  return names[dtype];
+}
+
+// Whether the argument `dtype` says what the result is: then out= must be of this dtype.
+static bool asks_dtype(const px_call *call) {
+  for (int i = 0; i < call->op->param_count; i++)
+    if (call->args[i].kind == PX_ARG_DTYPE) return true;
+  return false;
+}
+
+// Whether a result of a dtype can be given by an out= tensor of another.
+static px_status check_out(const px_call *call, px_dtype made, px_dtype given) {
+  const px__op_texts *texts = px__impl(call->op)->texts;
+  px__out_rule rule = (px__out_rule)px__impl(call->op)->out;
+  if (made == given || rule == PX__OUT_ANY) return PX_OK;
+  bool casts = rule == PX__OUT_CAST && !asks_dtype(call);
+  if (casts && px_dtype_can_cast(made, given)) return PX_OK;
+  if (texts && texts->of_out.code)
+    PX_FAIL_AS(texts->of_out, px_dtype_class(given), px_dtype_class(made));
+  if (casts) return px__check_cast(made, given);
+  PX_FAIL(PX_RUNTIME, "Expected out tensor to have dtype %s, but got %s instead",
+          element_name(made), element_name(given));
+}
+
 static px_status inplace_result(px_call *call, int i, int ndim, const int64_t *sizes,
                                 px_dtype dtype) {
   px_tensor *self = call->given[i];
@@ -120,7 +161,7 @@ px_status px__call_result(px_call *call, int i, int ndim, const int64_t *sizes, 
   px_tensor *given = call->given[i];
   if (given && call->mode == PX_CALL_INPLACE) return inplace_result(call, i, ndim, sizes, dtype);
   if (given) {
-    PX_TRY(px__check_cast(dtype, (px_dtype)given->dtype));
+    PX_TRY(check_out(call, dtype, (px_dtype)given->dtype));
     if (given->contiguous && given->dtype == dtype && has_sizes(given, ndim, sizes) &&
         px_device_equal(px__tensor_device(given), call->device) && !shares_storage(call, given)) {
       call->results[i] = px_retain(given);
@@ -131,10 +172,12 @@ px_status px__call_result(px_call *call, int i, int ndim, const int64_t *sizes, 
 }
 
 px_status px__call_deliver(px_call *call) {
-  for (int i = 0; i < call->op->result_count && call->mode == PX_CALL_OUT; i++) {
+  if (call->mode != PX_CALL_OUT) return PX_OK;
+  if (call->op->kind != PX_OP_POINTWISE) PX_TRY(px__call_same_device(call));
+  for (int i = 0; i < call->op->result_count; i++) {
     px_tensor *given = call->given[i], *made = call->results[i];
     if (!given || !made || given == made) continue;
-    PX_TRY(px__check_cast((px_dtype)made->dtype, (px_dtype)given->dtype));
+    PX_TRY(check_out(call, (px_dtype)made->dtype, (px_dtype)given->dtype));
     PX_TRY(px__resize_output(given, made->ndim, made->sizes));
     PX_TRY(px__tensor_copy(given, made, false));
     px_release(made);

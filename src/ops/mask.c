@@ -47,13 +47,7 @@ px_status px__nonzero(px_tensor **out, const px_tensor *self) {
   return PX_OK;
 }
 
-PX_RUN(nonzero) {
-  const px_tensor *out = call->given[0];
-  PX_CHECK(!out || out->dtype == PX_INT64, PX_RUNTIME,
-           "nonzero: Expected out tensor to have scalar type Long but got scalar type%s",
-           px_dtype_class((px_dtype)out->dtype));
-  return px__nonzero(&call->results[0], args->self);
-}
+PX_RUN(nonzero) { return px__nonzero(&call->results[0], args->self); }
 
 // The places in row-major order, of the shape that a and mask broadcast to, where mask is true.
 static px_status flat_places(px_tensor **out, const px_tensor *mask, int ndim,
@@ -161,12 +155,24 @@ PX_RUN(masked_scatter_backward) {
   return px_reshape(&call->results[0], padded, args->sizes.v.ints, args->sizes.n);
 }
 
+// In place, where self may have elements that share memory: these are written where mask holds.
+static px_status fill_masked(px_call *call, px_tensor *self, const px_tensor *mask,
+                             const px_tensor *value) {
+  px_scalar number;
+  PX_TRY(px_tensor_item(&number, value));
+  PX_TRY(px_masked_fill_(self, mask, number));
+  call->results[0] = px_retain(self);
+  return PX_OK;
+}
+
 PX_RUN(masked_fill_tensor) {
   px_tensor *self = args->self, *mask = args->mask;
   const px_tensor *value = args->value;
   PX_SCOPED(px_tensor) here = NULL;
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(px__check_value(value, px__tensor_device(self)));
+  if (call->mode == PX_CALL_INPLACE && !self->contiguous)
+    return fill_masked(call, self, mask, value);
   PX_TRY(px_to(&here, value, (px_dtype)self->dtype, px__tensor_device(self), false, false));
   PX_TRY(px_where(&made, mask, here, self));
   if (call->mode != PX_CALL_INPLACE) {

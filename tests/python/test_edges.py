@@ -6,6 +6,7 @@ import os
 import re
 import threading
 import unittest
+import warnings
 
 os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
 
@@ -482,13 +483,36 @@ class Overlaps(Edges):
     def test_elements_that_share_memory_may_only_be_filled(self):
         x, i = torch.zeros(1).expand(3), torch.tensor([0])
         for call in (lambda: x.add_(1), lambda: x.copy_(torch.ones(3)), lambda: torch.add(torch.ones(3), 1, out=x), lambda: x.normal_(),
-                     lambda: x.index_add_(0, i, torch.ones(1)), lambda: x.scatter_(0, i, 1.), lambda: x.__setitem__(i, torch.ones(1)),
+                     lambda: x.index_add_(0, i, torch.ones(1)), lambda: x.scatter_(0, i, 1.),
+                     lambda: x.index_copy_(0, i, torch.ones(1)), lambda: x.masked_scatter_(torch.tensor([True] * 3), torch.ones(3)),
                      lambda: torch.mm(torch.ones(1, 1), torch.ones(1, 3), out=x[None]), lambda: torch.gather(torch.ones(3), 0, i, out=x)):
             self.leaves(x, self.WRITTEN, call)
         for call, value in ((lambda: x.fill_(2), 2), (lambda: x.fill_(torch.tensor(3.)), 3), (lambda: x.zero_(), 0),
                             (lambda: x.masked_fill_(torch.tensor([True, False, True]), 4), 4), (lambda: x.index_fill_(0, i, 5), 5)):
-            call()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                call()
             self.assertEqual(x.tolist(), [value] * 3)
+
+    @each_device
+    def test_elements_that_share_memory_are_written_by_index_with_a_warning(self):
+        i, mask = torch.tensor([0, 1]), torch.tensor([True, False, True])
+        for name, value, call in (("index_put_", 6, lambda x: x.index_put_((i,), torch.tensor([6., 6.]))),
+                                  ("index_put_", 11, lambda x: x.index_put_((i,), torch.tensor([5., 6.]), accumulate=True)),
+                                  ("index_put_", 6, lambda x: x.__setitem__(i, torch.tensor([6., 6.]))),
+                                  ("index_put_", 6, lambda x: x.expand(2, 3).__setitem__((i, i), torch.tensor([6., 6.]))),
+                                  ("index_fill_", 7, lambda x: x.index_fill_(0, i, 7.)),
+                                  ("index_fill_", 7, lambda x: x.index_fill_(0, i, torch.tensor(7.))),
+                                  ("masked_fill_", 4, lambda x: x.masked_fill_(mask, 4.)),
+                                  ("masked_fill_", 4, lambda x: x.masked_fill_(mask, torch.tensor(4.)))):
+            x = torch.zeros(1).expand(3)
+            with self.assertWarnsRegex(UserWarning, f"^Use of {name} on expanded tensors is deprecated. Please clone\\(\\) the tensor before"):
+                call(x)
+            self.assertEqual(x.tolist(), [value] * 3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            torch.zeros(3, 2).t().index_put_((i,), torch.ones(3))  # not row-major is not expanded
+            torch.zeros(1).expand(1).index_fill_(0, i[:1], 7.)
 
 
 class Looks(Edges):

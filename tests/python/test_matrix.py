@@ -8,6 +8,7 @@ import unittest
 import warnings
 
 import phlox
+import samples
 
 try:
     import torch
@@ -15,8 +16,6 @@ try:
 except ImportError:
     torch = None
 
-ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-SAMPLES = os.environ.get("MATRIX_SAMPLES", os.path.join(ROOT, "build", "gen", "samples.inc"))
 # MATRIX_DEVICE=cpu compares on the CPU, where there is no GPU.
 DEVICE = os.environ.get("MATRIX_DEVICE", "cuda")
 DTYPES = {"float64": 1e-9, "float32": 2e-5, "float16": 1e-2, "bfloat16": 6e-2, "int64": 0, "int32": 0, "int16": 0,
@@ -38,7 +37,7 @@ OTHERS = {"kl_div", "hinge_embedding_loss"}
 
 def missing():
     if torch is None: return "PyTorch is not installed for this Python"
-    if not os.path.exists(SAMPLES): return "the samples of the op tables were not generated"
+    if not os.path.exists(samples.PATH): return "the samples of the op tables were not generated"
     if DEVICE == "cpu": return None
     if not torch.cuda.is_available(): return "this PyTorch has no CUDA device"
     if phlox.cuda._backend_name() != "cuda": return "Phlox has no NVIDIA GPU"
@@ -48,83 +47,12 @@ def missing():
 REASON = missing()
 
 
-def python_names():
-    """The name in Python of ops whose entry gives another one."""
-    names, folder = {}, os.path.join(ROOT, "ops")
-    for file in os.listdir(folder):
-        op = None
-        with open(os.path.join(folder, file)) as lines:
-            for line in lines if file.endswith(".op") else ():
-                op = re.match(r"op (\w+)", line) or op
-                name = re.match(r"  pyname (\w+)", line)
-                if name: names[op.group(1)] = name.group(1)
-    return names
-
-
-class Numbers:
-    """Values for the tensors of one sample: the same for each library."""
-    def __init__(self, low, high):
-        self.low, self.high, self.drawn = low, high, 0
-
-    def of(self, kind, n, limit):
-        self.drawn += 1
-        low, high = (max(self.low, 0.3), max(self.high, 1.9)) if kind == "p" else (self.low, self.high)
-        if kind in "fp":
-            first, last = math.ceil(low * 128) | 1, math.floor(high * 128)
-            steps = (last - first) // 2 + 1
-            return [(first + 2 * ((self.drawn * 13 + i * 37) % steps)) / 128 for i in range(n)]
-        if kind == "i": return [(i * 7 + 3 + self.drawn) % limit for i in range(n)]
-        if kind == "b": return [(i * 5 + self.drawn) % 3 != 0 for i in range(n)]
-        return list(range(n))[::-1]
-
-
-TOKEN = re.compile(r"(?P<name>\w+=)?(?:(?P<kind>f|p|i|b|perm)\((?P<sizes>[^)]*)\)|(?P<list>\[[^\]]*\])|(?P<open>\{)|"
-                   r"(?P<close>\})|(?P<text>'[^']*')|(?P<word>[^\s{}]+))")
-
-
-def tensor(library, numbers, match, dtype):
-    sizes, _, limit = match["sizes"].partition(";")
-    sizes = [int(x) for x in sizes.split(",") if x.strip()]
-    values = numbers.of(match["kind"][0] if match["kind"] != "perm" else "q", math.prod(sizes), int(limit or 1))
-    kind = {"f": dtype, "p": dtype, "b": "bool"}.get(match["kind"], "int64")
-    t = library.tensor(values, dtype=library.float64 if kind == dtype else getattr(library, kind))
-    return t.to(getattr(library, kind)).reshape(sizes).to(DEVICE)
-
-
-def word(library, text):
-    if text in ("True", "False", "None"): return {"True": True, "False": False, "None": None}[text]
-    if re.fullmatch(r"-?\d+", text): return int(text)
-    try: return float(text)
-    except ValueError: return getattr(library, text) if text in DTYPES else text
-
-
-def arguments(library, text, low, high, dtype):
-    """The arguments of a sample: positional ones and those by name."""
-    numbers, args, keywords, inside = Numbers(low, high), [], {}, None
-    for match in TOKEN.finditer(text):
-        if match["close"]:
-            args.append(inside)
-            inside = None
-            continue
-        if match["open"]:
-            inside = []
-            continue
-        if match["kind"]: value = tensor(library, numbers, match, dtype)
-        elif match["list"]: value = [int(x) for x in match["list"][1:-1].split(",") if x.strip()]
-        elif match["text"]: value = match["text"][1:-1]
-        else: value = word(library, match["word"])
-        if inside is not None: inside.append(value)
-        elif match["name"]: keywords[match["name"][:-1]] = value
-        else: args.append(value)
-    return args, keywords
-
-
 def outcome(library, name, sample, dtype):
     """The results as a list of tensors; or the exception, or None where the library has no such name."""
     text, low, high = sample
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        args, keywords = arguments(library, text, low, high, dtype)
+        args, keywords = samples.arguments(library, text, low, high, dtype, DEVICE)
         first = args[0] if args else None
         places = [library.nn.functional, library] + ([first] if isinstance(first, library.Tensor) else [])
         found = [getattr(place, name) for place in places if hasattr(place, name)]
@@ -161,15 +89,10 @@ def differ(a, b, name):
 
 @unittest.skipIf(REASON, REASON)
 class Matrix(unittest.TestCase):
-    def samples(self):
-        names = python_names()
-        with open(SAMPLES) as file:
-            for op, text, low, high in re.findall(r'PX_SAMPLE\("(\w+)", "([^"]*)", (\S+), (\S+)\)', file.read()):
-                if op not in OTHERS: yield op, names.get(op, op), (text, float(low), float(high))
-
     def test_every_dtype(self):
         lacking, wrong, unknown, compared = [], [], set(), 0
-        for op, name, sample in self.samples():
+        for op, name, sample in samples.samples():
+            if op in OTHERS: continue
             for dtype in DTYPES:
                 wanted = outcome(torch, name, sample, dtype)
                 if not isinstance(wanted, list): continue

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""out= of every op that takes it: of other dtypes, sizes, layouts and devices, and what requires grad; where PyTorch is
+installed, beside it."""
+import os
+import re
+import unittest
+import warnings
+
+import phlox
+import samples
+
+try:
+    import torch
+    torch = None if "phlox" in (torch.__file__ or "") else torch
+except ImportError:
+    torch = None
+
+HAS_SAMPLES = os.path.exists(samples.PATH)
+DRAWS = re.compile(r"^(normal|bernoulli|empty)")  # other numbers each time
+# What PyTorch says where Phlox says otherwise, and why.
+OTHERS = {
+    "lerp": "PyTorch takes no integers, and checks out= by the form of weight",
+    "matmul": "PyTorch has the texts, and the warnings, of the products that it calls, and misreads what is laid out by columns",
+    "nonzero": "PyTorch lays a new result out by columns",
+}
+TEXTS = {"floor_divide": "PyTorch's text has another name", "square": "PyTorch's text is that of pow",
+         "mv": "PyTorch's text depends on whether out has the right size"}
+ROUNDED = {"logsumexp", "prod"}  # PyTorch rounds between steps, or computes in float32
+OLD = torch is not None and torch.__version__.startswith("1.")
+FORMS = ("rows", "empty", "columns", "gaps", "larger", "leaf", "history")
+
+
+def function(library, name):
+    return getattr(library, name, None) or getattr(library.nn.functional, name, None)
+
+
+def call(library, name, sample, dtype, out, device="cpu"):
+    args, keywords = samples.arguments(library, *sample, dtype, device)
+    return function(library, name)(*args, **keywords, out=out)
+
+
+def result_of(name, sample, dtype):
+    """The result without out=, if it is one tensor, and the op takes out=."""
+    try:
+        args, keywords = samples.arguments(phlox, *sample, dtype)
+        made = function(phlox, name)(*args, **keywords)
+        if not isinstance(made, phlox.Tensor): return None
+        call(phlox, name, sample, dtype, phlox.empty(0, dtype=made.dtype))
+    except (TypeError, AttributeError, NotImplementedError, RuntimeError):
+        return None
+    return made
+
+
+def make(library, form, sizes, dtype):
+    sizes, kind = tuple(sizes), getattr(library, dtype)
+    if form == "empty": return library.zeros(0, dtype=kind)
+    if form == "columns": return library.zeros(sizes[::-1], dtype=kind).permute(tuple(range(len(sizes)))[::-1])
+    if form == "gaps": return library.zeros(sizes + (2,), dtype=kind)[..., 0]
+    if form == "larger": return library.zeros((2,) + sizes, dtype=kind)
+    made = library.zeros(sizes, dtype=kind)
+    if form in ("leaf", "history"): made.requires_grad_()
+    return made * 1 if form == "history" else made
+
+
+def state(t):
+    return str(t.dtype), tuple(t.shape), t.stride(), [round(x, 2) if x == x else None for x in t.detach().double().cpu().flatten().tolist()]
+
+
+def outcome(library, name, sample, dtype, out):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try: same = call(library, name, sample, dtype, out) is out
+        except (RuntimeError, TypeError, IndexError) as error: return type(error).__name__, str(error).splitlines()[0]
+    resized = {str(w.message).partition(" (")[0] for w in caught if "was resized" in str(w.message)}
+    return (same, *state(out), resized)
+
+
+def near(name, a, b):
+    return len(a) == 6 and len(b) == 6 and name in ROUNDED and a[:4] == b[:4] and a[5] == b[5] and all(
+        abs(x - y) <= 2e-2 * max(1, abs(y)) for x, y in zip(a[4], b[4]))
+
+
+def cases(draws=False):
+    for op, name, sample in samples.samples():
+        if bool(DRAWS.match(name)) != draws: continue
+        for dtype in ("float32", "int64"):
+            made = result_of(name, sample, dtype)
+            if made is not None: yield name, sample, dtype, made
+
+
+@unittest.skipIf(not HAS_SAMPLES, "the samples of the op tables were not generated")
+class Out(unittest.TestCase):
+    @unittest.skipIf(torch is None, "PyTorch is not installed for this Python")
+    def test_every_dtype_and_form_is_taken_or_refused_as_pytorch_does(self):
+        wrong, compared, seen = [], 0, set()
+        for name, sample, dtype, made in cases():
+            if name in OTHERS or function(torch, name) is None: continue
+            own = str(made.dtype).partition(".")[2]
+            kinds = ("float64",) if OLD else samples.DTYPES  # errors are slow to come from PyTorch 1
+            wanted = [(form, own) for form in FORMS] + [(form, kind) for form in ("rows", "empty", "larger") for kind in kinds if kind != own]
+            for form, kind in wanted:
+                if form in ("leaf", "history") and "float" not in kind: continue
+                theirs, ours = (make(library, form, made.shape, kind) for library in (torch, phlox))
+                a, b = (outcome(library, name, sample, dtype, out) for library, out in ((torch, theirs), (phlox, ours)))
+                compared += 1
+                seen.add(name)
+                if a == b or near(name, a, b): continue
+                if len(a) == 2 and (OLD or name in TEXTS and len(b) == 2): continue  # PyTorch 1 refuses more
+                if name == "floor_divide" and form == "history": continue  # PyTorch writes it, and loses its history
+                wrong.append(f"{name}({sample[0]}) of {dtype}, out {form} of {kind}:\n  {a}\n  {b}")
+        self.assertEqual(wrong, [], "\n".join(wrong))
+        self.assertGreater(len(seen), 80)
+        self.assertGreater(compared, 1500)
+
+    def test_what_is_refused_is_left_as_it_was(self):
+        refused = 0
+        for name, sample, dtype, made in cases():
+            for kind in samples.DTYPES:
+                for form in ("rows", "larger"):
+                    out = make(phlox, form, made.shape, kind)
+                    before = state(out)
+                    if len(outcome(phlox, name, sample, dtype, out)) > 2: continue
+                    refused += 1
+                    self.assertEqual(state(out), before, (name, sample, kind))
+        self.assertGreater(refused, 1000)
+
+    def test_every_layout_is_written(self):
+        for name, sample, dtype, made in cases():
+            for form in ("rows", "empty", "columns", "gaps", "larger"):
+                out = make(phlox, form, made.shape, str(made.dtype).partition(".")[2])
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    call(phlox, name, sample, dtype, out)
+                with self.subTest(name, sample=sample, form=form):
+                    self.assertEqual((out.shape, state(out)[3]), (made.shape, state(made)[3]))
+
+    @unittest.skipIf(phlox.cuda.device_count() == 0, "there is no device")
+    def test_of_another_device_is_refused(self):
+        names = set()
+        for name, sample, dtype, made in cases():
+            for device, other in (("cuda", "cpu"), ("cpu", "cuda")):
+                out = phlox.zeros(made.shape, dtype=made.dtype, device=other)
+                before = state(out)
+                with self.subTest(name, sample=sample, device=device):
+                    with self.assertRaisesRegex(RuntimeError, "Expected all tensors to be on the same device"):
+                        call(phlox, name, sample, dtype, out, device)
+                    self.assertEqual(state(out), before)
+                names.add(name)
+        self.assertGreater(len(names), 80)
+
+    def test_numbers_are_drawn_in_the_dtype_of_out(self):
+        x = phlox.full((1000,), 0.5)
+        for draw in (lambda out: phlox.normal(x, x, out=out), lambda out: phlox.normal(x, 1.0, out=out),
+                     lambda out: phlox.normal(0.0, x, out=out), lambda out: phlox.normal(0.0, 1.0, (1000,), out=out)):
+            out = draw(phlox.zeros(1000, dtype=phlox.float64))
+            self.assertTrue((out != out.float().double()).any())  # more digits than float32 has
+            with self.assertRaisesRegex(NotImplementedError, "not implemented for 'Long'"):
+                draw(phlox.zeros(1000, dtype=phlox.int64))
+        for dtype in samples.DTYPES:
+            out = phlox.bernoulli(x, out=phlox.zeros(0, dtype=getattr(phlox, dtype)))
+            self.assertEqual(sorted(set(out.double().tolist())), [0, 1])
+
+    def test_sums_are_added_up_in_the_dtype_of_out(self):
+        x = phlox.tensor([2.0**24, 1.0, 1.0])
+        for add in (lambda **k: phlox.sum(x, 0, **k), lambda **k: phlox.cumsum(x, 0, **k)[-1]):
+            self.assertEqual(add(out=phlox.zeros(0, dtype=phlox.float64)).item(), 2**24 + 2)
+            with self.assertRaisesRegex(RuntimeError, "Expected out tensor to have dtype double, but got float instead"):
+                add(dtype=phlox.float64, out=phlox.zeros(0))
+        self.assertEqual(phlox.sum(phlox.tensor([[2, -2], [0, 0]]), 1, dtype=phlox.bool).tolist(), [True, False])
+        self.assertEqual(phlox.sum(phlox.tensor([0.5, 0.3]), 0, out=phlox.zeros(0, dtype=phlox.bool)).item(), True)
+        for op in (phlox.cumsum, phlox.cumprod):
+            self.assertRaisesRegex(NotImplementedError, f'"{op.__name__}_out_cpu" not implemented for \'Bool\'', op, x, 0, dtype=phlox.bool)
+
+
+if __name__ == "__main__":
+    unittest.main()
