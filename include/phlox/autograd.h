@@ -60,10 +60,28 @@ typedef px_status (*px_grad_hook)(px_tensor **out, px_tensor *grad, void *contex
 PX_CALL px_tensor_add_hook(int64_t *id, px_tensor *self, px_grad_hook hook, void *context,
                            void (*release)(void *context));
 PX_API void px_tensor_remove_hook(px_tensor *self, int64_t id);
+// A hook as an object, borrowed, or NULL: who keeps it may remove it when the tensor has ended too,
+// while the graph still has it. It does not keep the tensor, nor the context.
+typedef struct px_hook px_hook;
+PX_API px_hook *px_tensor_hook(const px_tensor *self, int64_t id);
+PX_API void px_hook_remove(px_hook *hook);
 // The same, called after the gradient of a leaf has been accumulated.
 PX_CALL px_tensor_add_accumulated_hook(int64_t *id, px_tensor *self,
                                        px_status (*hook)(px_tensor *self, void *context),
                                        void *context, void (*release)(void *context));
+
+// For garbage collectors of embedding languages. px_tensor_is_sole: whether nothing but `owners`
+// references keeps self, and nothing but self the node that made it. The contexts of hooks and of a
+// program's function that then end with self; `hook` is the id, or 0. False past the end.
+typedef struct px_context {
+  void *context;
+  void (*release)(void *context);
+  int64_t hook;
+} px_context;
+// Of the program's function that a node runs; false for other nodes.
+PX_API bool px_node_context(const px_node *node, px_context *out);
+PX_API bool px_tensor_is_sole(const px_tensor *self, int32_t owners);
+PX_API bool px_tensor_context_at(const px_tensor *self, int i, px_context *out);
 
 // Computes the gradients of `outputs` and adds them to .grad of the leaves. `gradients` are those
 // to begin with, of the shapes of `outputs`; NULL, or an element that is NULL, means 1, for an

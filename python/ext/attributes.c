@@ -43,6 +43,8 @@ EXT_GETTER(tensor_base, _version, "int", "How often the memory was changed in pl
 }
 EXT_GET(tensor_base, _base, "Tensor | None", ext_wrap_borrowed(px_tensor_base(T(self))),
         "The tensor that this is a view of, or None.");
+EXT_GIVES(tensor_base, _is_view, "bool", (bool)(px_tensor_base(T(self)) != NULL),
+          "Whether it is a view of another tensor.");
 
 // ---- gradients
 static const char *const non_leaf_grad =

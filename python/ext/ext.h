@@ -96,7 +96,9 @@ const char *ext_type_name(PyObject *object);
 // ---- tensors
 typedef struct ext_tensor_object {
   PyObject_HEAD px_tensor *tensor;
-  PyObject *dict, *weak, *hooks;
+  PyObject *dict, *weak;
+  int32_t kept;  // how often modules that keep this object have the tensor
+  signed char sole;
 } ext_tensor_object;
 // The base has the operators and attributes; the classes over it are made at start.
 extern PyTypeObject ext_TensorBaseType, *ext_TensorType, *ext_ParameterType;

@@ -190,18 +190,46 @@ static int save_tensors(ctx_object *self, PyObject *outputs) {
   return 0;
 }
 
-// An output that is an input, and not marked dirty, becomes a tensor of its own.
+// An output that is an input, and not marked dirty, becomes a tensor of its own: a view, unless it
+// has no gradient.
+static px_tensor *own_output(const ctx_object *self, PyObject *item) {
+  px_tensor *alias = NULL;
+  if (!holds(self->constant, item))
+    return ext_op_tensor(EXT_OP("alias"), PX_CALL_NEW, 1,
+                         (ext_named[]){{"self", PX_T(ext_tensor(item))}});
+  return px_tensor_detach(&alias, ext_tensor(item)) == PX_OK ? alias : ext_raise();
+}
+
+static void replace(PyObject *tuple, const PyObject *item, PyObject *other) {
+  for (Py_ssize_t i = 0; tuple && i < PyTuple_GET_SIZE(tuple); i++) {
+    PyObject *old = PyTuple_GET_ITEM(tuple, i);
+    if (old != item) continue;
+    PyTuple_SET_ITEM(tuple, i, Py_NewRef(other));
+    Py_DECREF(old);
+  }
+}
+
 static int separate(const ctx_object *self, PyObject *inputs, PyObject *outputs) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(outputs); i++) {
     PyObject *item = PyTuple_GET_ITEM(outputs, i);
     if (!ext_is_tensor(item) || !holds(inputs, item) || holds(self->dirty, item)) continue;
-    px_tensor *alias = NULL;
-    EXT_TRY_INT(px_tensor_detach(&alias, ext_tensor(item)));
-    PyObject *fresh = ext_wrap_as(ext_TensorType, alias);
+    px_tensor *alias = own_output(self, item);
+    PyObject *fresh = alias ? ext_wrap_as(ext_TensorType, alias) : NULL;
     if (!fresh) return -1;
     PyTuple_SET_ITEM(outputs, i, fresh);
+    replace(self->constant, item, fresh);
     Py_DECREF(item);
   }
+  return 0;
+}
+
+static int check_dirty(const ctx_object *self, PyObject *outputs) {
+  for (Py_ssize_t i = 0; self->dirty && i < PyTuple_GET_SIZE(self->dirty); i++)
+    if (!holds(outputs, PyTuple_GET_ITEM(self->dirty, i)))
+      EXT_FAIL_INT(PyExc_RuntimeError,
+                   "Some elements marked as dirty during the forward method were not returned as "
+                   "output. The inputs that are modified inplace must all be outputs of the "
+                   "Function.");
   return 0;
 }
 
@@ -273,13 +301,11 @@ static PyObject *apply(PyObject *cls, PyObject *args) {
   bool grad = px_grad_enabled();
   px_grad_set_enabled(false);
   EXT_OWNED *result = call_forward(self, cls, args);
+  EXT_OWNED *list = result && PyTuple_Check(result) ? PySequence_List(result) : NULL;
+  EXT_OWNED *outputs = list ? PyList_AsTuple(list) : result ? PyTuple_Pack(1, result) : NULL;
+  int failed = !outputs || check_dirty(self, outputs) < 0 || separate(self, args, outputs) < 0;
   px_grad_set_enabled(grad);
-  if (!result) return NULL;
-  EXT_OWNED *outputs = PyTuple_Check(result) ? PySequence_List(result) : NULL;
-  Py_XSETREF(outputs, outputs ? PyList_AsTuple(outputs) : PyTuple_Pack(1, result));
-  if (!outputs || separate(self, args, outputs) < 0 || record(self, args, outputs) < 0 ||
-      save_tensors(self, outputs) < 0)
-    return NULL;
+  if (failed || record(self, args, outputs) < 0 || save_tensors(self, outputs) < 0) return NULL;
   return PyTuple_Check(result) ? ext_moved(&outputs) : Py_NewRef(PyTuple_GET_ITEM(outputs, 0));
 }
 

@@ -34,8 +34,28 @@ PyObject *ext_node(px_node *node) {
   return type ? ext_over(type, px_retain(node)) : NULL;
 }
 EXT_OWNS(node, EXT_CORE(node_object, node), EXT_OBJECT(node_object, metadata));
+// The ctx of a Function's node, borrowed, or NULL.
+static PyObject *ctx_of(PyObject *self) {
+  px_context context;
+  bool own = px_node_context(node_of(self), &context) && context.release == ext_release;
+  return own ? context.context : NULL;
+}
+
 static PyObject *node_repr(PyObject *self) {
-  return PyUnicode_FromFormat("<%s object at %p>", px_node_name(node_of(self)), node_of(self));
+  return PyUnicode_FromFormat("<%s%s object at %p>", ctx_of(self) ? "torch.autograd.function." : "",
+                              px_node_name(node_of(self)), node_of(self));
+}
+
+// A Function's node has what its ctx has: saved_tensors, and what forward left there.
+static PyObject *node_getattr(PyObject *self, PyObject *name) {
+  PyObject *found = PyObject_GenericGetAttr(self, name), *ctx = ctx_of(self);
+  if (found || !ctx || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
+  EXT_OWNED *first = ext_exception_take();
+  found = PyObject_GetAttr(ctx, name);
+  if (found || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
+  PyErr_Clear();
+  ext_exception_give(ext_moved(&first));
+  return NULL;
 }
 static Py_hash_t node_hash(PyObject *self) { return _Py_HashPointer(node_of(self)); }
 static PyObject *node_compare(PyObject *a, PyObject *b, int op) {
@@ -44,7 +64,8 @@ static PyObject *node_compare(PyObject *a, PyObject *b, int op) {
 }
 EXT_TYPE(node, "torch.autograd.graph.Node", "autograd.graph.Node", node_object, EXT_OPEN,
          "An operation that was recorded: the grad_fn of its results.", EXT_LIFE(node),
-         .tp_repr = node_repr, .tp_hash = node_hash, .tp_richcompare = node_compare);
+         .tp_repr = node_repr, .tp_getattro = node_getattr, .tp_hash = node_hash,
+         .tp_richcompare = node_compare);
 
 EXT_GIVES(node, name, "str", px_node_name(node_of(self)), "The name, as AddBackward0.");
 EXT_GIVES(node, _sequence_nr, "int", px_node_sequence(node_of(self)),
@@ -106,7 +127,7 @@ static px_status run_accumulated_hook(px_tensor *self, void *context) {
   return status;
 }
 
-static void remove_hook(void *tensor, int64_t id) { px_tensor_remove_hook(tensor, id); }
+static void remove_hook(void *hook, int64_t id) { px_hook_remove(hook); }
 
 PyObject *ext_tensor_register_hook(PyObject *self, PyObject *hook, bool accumulated) {
   px_tensor *tensor = ext_tensor(self);
@@ -118,7 +139,8 @@ PyObject *ext_tensor_register_hook(PyObject *self, PyObject *hook, bool accumula
   px_status status = accumulated ? px_tensor_add_accumulated_hook(&id, tensor, run_accumulated_hook,
                                                                   hook, ext_release)
                                  : px_tensor_add_hook(&id, tensor, run_hook, hook, ext_release);
-  if (status == PX_OK) return ext_handle(px_retain(tensor), id, remove_hook, px_release);
+  if (status == PX_OK)
+    return ext_handle(px_retain(px_tensor_hook(tensor, id)), id, remove_hook, px_release);
   Py_DECREF(hook);
   return ext_raise();
 }
@@ -196,13 +218,20 @@ EXT_FUNCTION(
   return n < 0 ? NULL : ext_backward(n, outs, grads, retain_graph, create_graph, inputs);
 }
 
+// Zeros for an input that outputs do not depend on; with create_graph a leaf that can be derived.
+static px_tensor *zeros_of(px_tensor *input, bool create) {
+  PX_SCOPED(px_tensor)
+  zeros = ext_op_tensor(EXT_OP("zeros_like"), PX_CALL_NEW, 1, (ext_named[]){{"self", PX_T(input)}});
+  if (zeros && create) EXT_TRY(px_tensor_set_requires_grad(zeros, true));
+  return PX_MOVE(zeros);
+}
+
 // A tuple of the gradients, which it takes; zeros for those that are not there, where asked for.
-static PyObject *tuple_of(int count, px_tensor **grads_take, px_tensor *const *inputs, bool zeros) {
+static PyObject *tuple_of(int count, px_tensor **grads_take, px_tensor *const *inputs, bool zeros,
+                          bool create) {
   PyObject *tuple = PyTuple_New(count);
   for (int i = 0; i < count; i++) {
-    if (!grads_take[i] && zeros)
-      grads_take[i] = ext_op_tensor(EXT_OP("zeros_like"), PX_CALL_NEW, 1,
-                                    (ext_named[]){{"self", PX_T(inputs[i])}});
+    if (!grads_take[i] && zeros) grads_take[i] = zeros_of(inputs[i], create);
     PyObject *item = ext_wrap(grads_take[i]);
     if (tuple && item)
       PyTuple_SET_ITEM(tuple, i, item);
@@ -244,9 +273,13 @@ EXT_FUNCTION(
   if (m < 0) return NULL;
   if (m == 0) EXT_FAIL(PyExc_RuntimeError, "`inputs` argument to `grad()` cannot be empty.");
   bool retain = retain_graph < 0 ? create_graph : retain_graph;
+  if (materialize_grads && allow_unused == 0)
+    EXT_FAIL(PyExc_ValueError,
+             "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
+             "allow_unused=False.");
   bool unused_ok = allow_unused < 0 ? materialize_grads : allow_unused;
   EXT_WAIT(px_grad(results, n, outs, grads, m, ins, retain, create_graph, unused_ok));
-  return tuple_of(m, results, ins, materialize_grads);
+  return tuple_of(m, results, ins, materialize_grads, create_graph);
 }
 
 // ---- gradcheck(fn, inputs)

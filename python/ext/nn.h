@@ -7,12 +7,14 @@
 #include "phlox/nn.h"
 
 // The Python object of a module. The px_module is the truth about parameters, buffers, children and
-// attributes; `children` keeps the Python objects of child modules alive. `module` is NULL until
-// Module.__init__ has run.
+// attributes; `children` and `tensors` keep the Python objects of child modules and tensors alive.
+// `module` is NULL until Module.__init__ has run.
 typedef struct ext_module_object {
   PyObject_HEAD px_module *module;
   PyObject *dict, *weak;
   PyObject *children;              // dict of name to Module or None
+  ext_tensor_object **tensors;     // owned; one for each entry that was a tensor when last looked
+  int tensor_count, tensor_at;     // tensor_at: where the next search begins
   struct ext_module_class *class;  // what was known of the type when it was last asked
   bool lacks;        // perhaps tensors that the layer's forward reads: entries were taken out
   unsigned patched;  // what the dict has of the protocol, when it had `seen` items
@@ -116,6 +118,11 @@ int ext_module_begin(PyObject *self);
 // for all registrations gives in its place. New reference.
 PyObject *ext_module_registered(PyObject *self, const char *sort, const char *name,
                                 PyObject *value);
+// The object of an entry's tensor, which the module keeps: a parameter is the same object for as
+// long as a module has it. New reference.
+PyObject *ext_module_tensor(px_module *owner, px_tensor *tensor);
+// Keeps the objects of the tensors that are entries now, and no others.
+int ext_module_keep(PyObject *self);
 // Registers a child and keeps its object.
 int ext_module_put_child(PyObject *self, const char *name, PyObject *child);
 // Fails where Module.__init__ has not run.

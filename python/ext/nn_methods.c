@@ -44,8 +44,9 @@ EXT_METHOD(module, register_parameter, "(name: str, param: Parameter | None) -> 
   EXT_OWNED *put =
       param ? ext_module_registered(self, "parameter", text, param) : Py_NewRef(Py_None);
   if (!put || (put != Py_None && !ext_need_tensor(put, "register_parameter", "param"))) return NULL;
-  return ext_none(px_module_register_parameter(ext_module(self), text,
-                                               put == Py_None ? NULL : ext_tensor(put)));
+  EXT_TRY(px_module_register_parameter(ext_module(self), text,
+                                       put == Py_None ? NULL : ext_tensor(put)));
+  return ext_module_keep(self) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 EXT_METHOD(module, register_buffer,
@@ -67,8 +68,9 @@ EXT_METHOD(module, register_buffer,
     EXT_FAIL(PyExc_KeyError, "attribute '%s' already exists", text);
   EXT_OWNED *put = ext_module_registered(self, "buffer", text, tensor ? tensor : Py_None);
   if (!put || (put != Py_None && !ext_need_tensor(put, "register_buffer", "tensor"))) return NULL;
-  return ext_none(px_module_register_buffer(ext_module(self), text,
-                                            put == Py_None ? NULL : ext_tensor(put), persistent));
+  EXT_TRY(px_module_register_buffer(ext_module(self), text, put == Py_None ? NULL : ext_tensor(put),
+                                    persistent));
+  return ext_module_keep(self) < 0 ? NULL : Py_NewRef(Py_None);
 }
 
 EXT_METHOD(module, add_module, "(name: str, module: Module | None) -> None",
@@ -92,7 +94,7 @@ static px_status gather(const char *name, const px_module_entry *entry, px_modul
                         void *context) {
   gathering *to = context;
   PyObject *value = entry->sort == PX_ENTRY_MODULE ? ext_module_wrap(entry->module)
-                                                   : ext_wrap_borrowed(entry->tensor);
+                                                   : ext_module_tensor(owner, entry->tensor);
   PyObject *item = to->named && value ? Py_BuildValue("(sN)", name, value) : value;
   int status = item ? PyList_Append(to->list, item) : -1;
   Py_XDECREF(item);

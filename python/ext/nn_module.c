@@ -248,15 +248,96 @@ static int layer_init(PyObject *self, PyObject *args, PyObject *kwargs) {
   return init_children(self, args, kwargs);
 }
 
+// ---- objects of tensors
+
+static void drop_tensors(int count, ext_tensor_object **tensors_take) {
+  for (int i = 0; i < count; i++) {
+    tensors_take[i]->kept--;
+    Py_DECREF(tensors_take[i]);
+  }
+  PyMem_Free(tensors_take);
+}
+
+enum { ALL_ENTRIES = PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER | PX_ENTRY_MODULE };
+static px_tensor *tensor_at(const ext_module_object *self, int i) {
+  px_module_entry entry;
+  return px_module_entry_at(self->module, ALL_ENTRIES, i, &entry) ? entry.tensor : NULL;
+}
+
+// Of a module that has only tensors, to which one was added: in a time that does not depend on how
+// many there are. 1 if it is done.
+static int keep_last(ext_module_object *self) {
+  int n = self->tensor_count;
+  px_module_entry entry;
+  px_tensor *last = tensor_at(self, n), *before = n ? tensor_at(self, n - 1) : NULL;
+  if (!last || px_module_entry_at(self->module, ALL_ENTRIES, n + 1, &entry)) return 0;
+  if (n && (!before || before != self->tensors[n - 1]->tensor)) return 0;
+  if (!(n & (n - 1))) {  // room for twice as many
+    void *more = PyMem_Realloc(self->tensors, (size_t)(n ? 2 * n : 1) * sizeof *self->tensors);
+    if (!more) return PyErr_NoMemory(), -1;
+    self->tensors = more;
+  }
+  PyObject *item = ext_wrap_borrowed(last);
+  if (!item) return -1;
+  (self->tensors[self->tensor_count++] = (ext_tensor_object *)item)->kept++;
+  return 1;
+}
+
+int ext_module_keep(PyObject *object) {
+  ext_module_object *self = (ext_module_object *)object;
+  ext_tensor_object **tensors = NULL;
+  px_module_entry entry;
+  size_t room = 1;
+  int made = 0, done = keep_last(self);
+  if (done) return done < 0 ? -1 : 0;
+  for (int i = 0; px_module_entry_at(self->module, ALL_ENTRIES, i, &entry); i++)
+    room += entry.tensor != NULL;
+  while (room & (room - 1)) room++;
+  if (!(tensors = PyMem_Calloc(room, sizeof *tensors))) return PyErr_NoMemory(), -1;
+  for (int i = 0, n = (int)room; made < n; i++) {
+    if (!px_module_entry_at(self->module, ALL_ENTRIES, i, &entry)) break;
+    PyObject *item = entry.tensor ? ext_wrap_borrowed(entry.tensor) : NULL;
+    if (entry.tensor && !item) return drop_tensors(made, tensors), -1;
+    if (item) (tensors[made++] = (ext_tensor_object *)item)->kept++;
+  }
+  ext_tensor_object **before = self->tensors;
+  int count = self->tensor_count;
+  self->tensors = tensors, self->tensor_count = made, self->tensor_at = 0;
+  drop_tensors(count, before);
+  return 0;
+}
+
+static bool keeps(ext_module_object *self, const PyObject *object) {
+  for (int i = 0, n = self->tensor_count; i < n; i++) {
+    int at = (self->tensor_at + i) % n;
+    if ((PyObject *)self->tensors[at] != object) continue;
+    self->tensor_at = at + 1;
+    return true;
+  }
+  return false;
+}
+
+PyObject *ext_module_tensor(px_module *owner, px_tensor *tensor) {
+  PyObject *object = ext_wrap_borrowed(tensor), *module = px_module_user(owner);
+  if (!object || !tensor || !module || keeps((ext_module_object *)module, object)) return object;
+  if (ext_module_keep(module) < 0) Py_CLEAR(object);
+  return object;
+}
+
 static int module_traverse(PyObject *object, visitproc visit, void *arg) {
   ext_module_object *self = (ext_module_object *)object;
   Py_VISIT(self->dict);
   Py_VISIT(self->children);
+  for (int i = 0; i < self->tensor_count; i++) Py_VISIT(self->tensors[i]);
   return 0;
 }
 
 static int module_clear(PyObject *object) {
   ext_module_object *self = (ext_module_object *)object;
+  ext_tensor_object **tensors = self->tensors;
+  int count = self->tensor_count;
+  self->tensors = NULL, self->tensor_count = 0;
+  drop_tensors(count, tensors);
   Py_CLEAR(self->dict);
   Py_CLEAR(self->children);
   return 0;
@@ -378,7 +459,7 @@ static PyObject *own_attribute(PyObject *self, const char *name) {
   px_module_entry entry;
   if (!module) return NULL;
   if (px_module_entry_find(module, name, &entry)) {
-    if (entry.sort != PX_ENTRY_MODULE) return ext_wrap_borrowed(entry.tensor);
+    if (entry.sort != PX_ENTRY_MODULE) return ext_module_tensor(module, entry.tensor);
     return Py_XNewRef(PyDict_GetItemString(((ext_module_object *)self)->children, name));
   }
   const px_module_kind *kind = px_module_kind_of(module);
@@ -452,7 +533,7 @@ static int forget(PyObject *self, const char *name) {
   if (!px_module_entry_find(object->module, name, &entry)) return 0;
   EXT_TRY_INT(px_module_remove(object->module, name));
   object->lacks = true;
-  return 0;
+  return entry.sort == PX_ENTRY_MODULE ? 0 : ext_module_keep(self);
 }
 
 // A name that is already of this sort stays, and with it the order of entries.
@@ -470,7 +551,7 @@ static int assign_parameter(PyObject *self, const char *name, PyObject *value) {
   }
   EXT_TRY_INT(px_module_register_parameter(ext_module(self), name,
                                            value == Py_None ? NULL : ext_tensor(value)));
-  return 0;
+  return ext_module_keep(self);
 }
 
 // nn.Buffer makes tensors that become buffers where they are assigned.
@@ -522,7 +603,7 @@ static int assign_known(PyObject *self, const char *name, PyObject *value) {
   if (!put || (put != Py_None && !ext_need_tensor(put, name, "buffer"))) return -1;
   EXT_TRY_INT(px_module_register_buffer(ext_module(self), name,
                                         put == Py_None ? NULL : ext_tensor(put), entry.persistent));
-  return 1;
+  return ext_module_keep(self) < 0 ? -1 : 1;
 }
 
 // Assigns to an attribute of the layer, such as p of Dropout; 0 where it has none of that name.

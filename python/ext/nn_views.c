@@ -23,7 +23,7 @@ EXT_FUNCTION(torch, _module_entries, "(module: Module, sort: int) -> dict[str, A
   EXT_OWNED *dict = PyDict_New();
   px_module_entry entry;
   for (int i = 0; dict && px_module_entry_at(ext_module(module), (int)sort, i, &entry); i++) {
-    EXT_OWNED *value = ext_wrap_borrowed(entry.tensor);
+    EXT_OWNED *value = ext_module_tensor(ext_module(module), entry.tensor);
     if (!value || PyDict_SetItemString(dict, entry.name, value) < 0) return NULL;
   }
   return ext_moved(&dict);
@@ -82,6 +82,7 @@ EXT_FUNCTION(torch, _module_put,
   } else if (found && known.sort == PX_ENTRY_MODULE) {
     if (PyDict_DelItemString(children, name) < 0) return NULL;
   }
+  if (ext_module_keep(module) < 0) return NULL;
   Py_RETURN_NONE;
 }
 
@@ -98,6 +99,7 @@ EXT_FUNCTION(torch, _module_drop, "(module: Module, sort: int, name: object) -> 
   EXT_TRY(px_module_remove(ext_module(module), text));
   object_of(module)->lacks = true;
   if (sort == PX_ENTRY_MODULE && PyDict_DelItem(object_of(module)->children, name) < 0) return NULL;
+  if (ext_module_keep(module) < 0) return NULL;
   Py_RETURN_NONE;
 }
 

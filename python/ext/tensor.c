@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Tensor type: one Python object per px_tensor. The object owns a reference to the tensor; the
 // tensor knows its object (px_tensor_user, borrowed), so that a tensor that comes back from the
-// core is the same Python object as long as that lives. An object that has attributes, hooks or a
-// class of its own and ends before its tensor leaves them with the tensor (px_tensor_set_kept): the
-// next object takes them. Plain objects are recycled through a free list.
+// core is the same Python object as long as that lives. An object that has attributes or a class of
+// its own and ends before its tensor leaves them with the tensor (px_tensor_set_kept): the next
+// object takes them. Modules keep the objects of their tensors. Plain objects are recycled through
+// a free list.
 #include "ext.h"
 
 enum { FREE_MAX = 128 };
@@ -13,7 +14,7 @@ static int free_count;
 // ---- what a tensor keeps of an object that ended
 typedef struct kept_object {
   struct kept_object *next;  // in `dropped`
-  PyObject *type, *dict, *hooks;
+  PyObject *type, *dict;
 } kept_object;
 
 // Of tensors that ended: perhaps on a thread without the GIL, or under a lock of the library's, so
@@ -22,7 +23,6 @@ static kept_object *dropped;  // atomic
 
 static void kept_end(kept_object *kept) {
   Py_XDECREF(kept->dict);
-  Py_XDECREF(kept->hooks);
   Py_XDECREF(kept->type);
   PyMem_RawFree(kept);
 }
@@ -48,12 +48,12 @@ static void drain_dropped(void) {
 static void keep(ext_tensor_object *self) {
   PyTypeObject *type = Py_TYPE(self);
   bool plain = type == ext_TensorType || type == ext_ParameterType;
-  bool empty = (!self->dict || !PyDict_GET_SIZE(self->dict)) && !self->hooks;
+  bool empty = !self->dict || !PyDict_GET_SIZE(self->dict);
   if ((plain && empty) || px_refs(self->tensor) < 2) return;
   kept_object *kept = PyMem_RawMalloc(sizeof *kept);
   if (!kept) return;
-  *kept = (kept_object){NULL, Py_NewRef(type), self->dict, self->hooks};
-  self->dict = self->hooks = NULL;
+  *kept = (kept_object){NULL, Py_NewRef(type), self->dict};
+  self->dict = NULL;
   px_tensor_set_kept(self->tensor, kept);
 }
 
@@ -82,8 +82,7 @@ static PyObject *wrap_again(kept_object *kept, px_tensor *tensor) {
   ext_tensor_object *self = (ext_tensor_object *)ext_wrap_as((PyTypeObject *)kept->type, tensor);
   if (!self) return NULL;
   self->dict = kept->dict;
-  self->hooks = kept->hooks;
-  kept->dict = kept->hooks = NULL;
+  kept->dict = NULL;
   kept_end(kept);
   return (PyObject *)self;
 }
@@ -117,19 +116,38 @@ PyObject *ext_wrap_list(px_list *list) {
   return tuple;
 }
 
-// The tensor is no part of the garbage that Python looks for: what it holds of Python's (hooks,
-// saved tensors of a Function) is behind the core's counts, which the collector cannot see.
+// What the tensor holds of Python's (hooks, the ctx of a Function) and the object's attributes are
+// the object's where nothing but it and modules that keep it have the tensor. Else they may be
+// needed when the object has ended, and the collector is to believe that somebody else has them.
+// It asks several times, and must be told the same: meanwhile a thread without the GIL may use the
+// tensor of an object that is in use. The first question of a collection, that for references to be
+// counted off, comes with the object itself.
+static bool is_sole(ext_tensor_object *self, const void *arg) {
+  if (arg == self || !self->sole)
+    self->sole = self->tensor && px_tensor_is_sole(self->tensor, 1 + self->kept) ? 1 : -1;
+  return self->sole > 0;
+}
+
 static int tensor_traverse(PyObject *object, visitproc visit, void *arg) {
   ext_tensor_object *self = (ext_tensor_object *)object;
-  Py_VISIT(self->dict);
-  Py_VISIT(self->hooks);
   if (Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE) Py_VISIT(Py_TYPE(object));
+  if (!is_sole(self, arg)) return 0;
+  Py_VISIT(self->dict);
+  px_context context;
+  for (int i = 0; self->tensor && px_tensor_context_at(self->tensor, i, &context); i++)
+    if (context.release == ext_release) Py_VISIT((PyObject *)context.context);
   return 0;
 }
 static int tensor_clear(PyObject *object) {
   ext_tensor_object *self = (ext_tensor_object *)object;
+  if (self->sole <= 0) return 0;
   Py_CLEAR(self->dict);
-  Py_CLEAR(self->hooks);
+  px_context context;
+  for (int i = 0; self->tensor && px_tensor_context_at(self->tensor, i, &context);)
+    if (context.release == ext_release && context.hook)
+      px_tensor_remove_hook(self->tensor, context.hook);
+    else
+      i++;
   return 0;
 }
 
@@ -141,10 +159,11 @@ static void tensor_dealloc(PyObject *object) {
   if (self->weak) PyObject_ClearWeakRefs(object);
   px_tensor *tensor = self->tensor;
   if (tensor) px_tensor_set_user(tensor, NULL);
-  bool plain = Py_IS_TYPE(object, ext_TensorType) && !self->dict && !self->hooks;
+  bool plain = Py_IS_TYPE(object, ext_TensorType) && !self->dict;
   if (!plain && tensor) keep(self);
-  if (self->dict || self->hooks) tensor_clear(object);
+  Py_CLEAR(self->dict);
   self->tensor = NULL;
+  self->sole = 0;
   if (tensor) px_release(tensor);
   drain_dropped();
   PyTypeObject *type = Py_TYPE(object);

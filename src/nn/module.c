@@ -323,7 +323,10 @@ static px_module_entry entry_shown(const px__entry *entry) {
 }
 
 bool px_module_entry_at(const px_module *self, int sorts, int i, px_module_entry *out) {
-  for (int k = 0; k < self->entry_count; k++) {
+  enum { ALL = PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER | PX_ENTRY_MODULE };
+  int first = sorts == ALL && i > 0 ? i : 0;  // at once
+  i -= first;
+  for (int k = first; k < self->entry_count; k++) {
     if (!((int)self->entries[k].sort & sorts) || i-- > 0) continue;
     *out = entry_shown(&self->entries[k]);
     return true;

@@ -35,6 +35,7 @@ enum {
   PX_TENSOR_VIEW = 32,         // `base` is what it is a view of
   PX_TENSOR_UNRECORDED = 64,   // a view made while grad mode was off
   PX_TENSOR_MULTI_VIEW = 128,  // a view made by an op that gives several
+  PX_TENSOR_FUNCTION_VIEW = 256,
 };
 struct px_tensor {
   px_object head;

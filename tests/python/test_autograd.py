@@ -35,7 +35,114 @@ class Split(torch.autograd.Function):
         return grads[0] * 2, None
 
 
+class Same(torch.autograd.Function):
+    """Gives what forward of `how` makes, and a gradient times 3."""
+    @staticmethod
+    def forward(ctx, x, how):
+        result = how(ctx, x)
+        return tuple(result) if isinstance(result, list) else result
+
+    @staticmethod
+    def backward(ctx, *grads):
+        return sum(grad.reshape(2, 2) for grad in grads) * 3, None
+
+
+def dirty(ctx, x):
+    ctx.mark_dirty(x.mul_(2))
+    return x
+
+
 class Functions(unittest.TestCase):
+    def same(self, how, leaf=False):
+        """An input that is no leaf, and what Same gives for it."""
+        x = torch.ones(2, 2, requires_grad=True)
+        x = x if leaf else x * 1
+        return x, Same.apply(x, how)
+
+    def test_a_view_made_in_a_function_is_a_view_that_does_not_change(self):
+        views = {"view": lambda ctx, x: x.view(-1), "itself": lambda ctx, x: x, "inner": lambda ctx, x: (x * 1).view(-1)}
+        for name, how in views.items():
+            for leaf in (True, False):
+                x, y = self.same(how, leaf)
+                self.assertTrue(y._is_view() and y.grad_fn.name() == "SameBackward" and y is not x, name)
+                self.assertEqual(y._base is x, name != "inner")
+                with self.assertRaisesRegex(RuntimeError, "Output 0 of SameBackward is a view and is being modified inplace. This view "
+                                            "was created inside a custom Function"):
+                    y.mul_(2)
+                y.sum().backward()
+                if leaf:
+                    self.assertEqual(x.grad.tolist(), [[3, 3], [3, 3]])
+
+    def test_a_view_made_in_a_function_does_not_outlive_a_change_of_its_base(self):
+        text = "Output 0 of SameBackward is a view and its base or another view of its base has been modified inplace. This view "
+        x, y = self.same(lambda ctx, x: x.view(-1))
+        x.mul_(2)
+        for ask in (lambda: y.grad_fn, lambda: y.sum(), lambda: y.sum().backward()):
+            self.assertRaisesRegex(RuntimeError, text + "was created inside a custom Function", ask)
+        x, y = self.same(lambda ctx, x: [x[0], x[1]])
+        self.assertRaisesRegex(RuntimeError, "Output 1 of SameBackward is a view and is being modified inplace. This view is the output of "
+                               "a function that returns multiple views", y[1].mul_, 2)
+        x.mul_(2)
+        self.assertRaisesRegex(RuntimeError, text + "is the output of a function", lambda: y[0].grad_fn)
+        x = torch.ones(2, 2, requires_grad=True) * 1
+        rows = x.unbind()
+        x.mul_(2)
+        self.assertRaisesRegex(RuntimeError, "Output 1 of UnbindBackward0 is a view and its base", lambda: rows[1].grad_fn)
+
+    def test_what_is_marked_dirty(self):
+        x, y = self.same(dirty)
+        self.assertTrue(y is x and y.grad_fn.name() == "SameBackward")
+        for how, leaf, text in (
+                (dirty, True, "a leaf Variable that requires grad has been used in an in-place operation."),
+                (lambda ctx, x: dirty(ctx, x) * 1, False, "Some elements marked as dirty during the forward method were not")):
+            self.assertRaisesRegex(RuntimeError, text, self.same, how, leaf)
+        row = (torch.ones(2, 2, requires_grad=True) * 1)[0]
+        self.assertRaisesRegex(RuntimeError, "your Function cannot return more than one Tensor", Same.apply, row,
+                               lambda ctx, x: [dirty(ctx, x), x * 2])
+
+    def test_an_input_that_is_given_back_as_a_constant(self):
+        def how(ctx, x):
+            ctx.mark_non_differentiable(x)
+            return x
+        x, y = self.same(how)
+        self.assertEqual((y is x, y.requires_grad, y._is_view()), (False, False, False))
+
+    def test_a_node_of_a_function_has_what_its_ctx_has(self):
+        def how(ctx, x):
+            ctx.note = 5
+            ctx.save_for_backward(x)
+            return x * 2
+        x, y = self.same(how)
+        node = y.grad_fn
+        self.assertEqual((node.note, node.needs_input_grad, len(node.saved_tensors)), (5, (True, False), 1))
+        self.assertRegex(repr(node), "^<torch.autograd.function.SameBackward object at 0x")
+        self.assertRaisesRegex(AttributeError, "'SameBackward' object has no attribute 'absent'", lambda: node.absent)
+
+    def test_a_saved_output_knows_which_it_is(self):
+        class Two(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                results = x * 1, x * 2
+                ctx.save_for_backward(*results, x)
+                return results
+
+            @staticmethod
+            def backward(ctx, a, b):
+                Two.seen = [(t.output_nr, t.requires_grad, t.is_leaf) for t in ctx.saved_tensors]
+                return a + 2 * b
+        x = torch.ones(2, requires_grad=True)
+        sum(Two.apply(x)).sum().backward()
+        self.assertEqual(Two.seen, [(0, True, False), (1, True, False), (0, True, True)])
+
+    def test_gradients_that_are_not_there_are_made(self):
+        x, y = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+        for create in (False, True):
+            grads = torch.autograd.grad((x * 2).sum(), (x, y), materialize_grads=True, create_graph=create)
+            self.assertEqual([(g.tolist(), g.requires_grad) for g in grads], [([2, 2], False), ([0, 0], create)])
+        self.assertRaisesRegex(ValueError, "Expected allow_unused to be True or not passed when materialize_grads=True, but got: "
+                               "allow_unused=False.", torch.autograd.grad, (x * 2).sum(), y, materialize_grads=True,
+                               allow_unused=False)
+
     def test_gradients_that_nobody_gave_are_zeros(self):
         nothing = (torch.float32, [0, 0])
         for fill, wanted in ((True, [(torch.bool, [False] * 2), nothing]), (False, [None, None])):

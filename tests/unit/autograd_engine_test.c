@@ -171,6 +171,72 @@ PX_TEST(hooks_change_gradients_until_removed) {
   CHECK_EQ(calls, 2);
 }
 
+static void ended(void *context) { *(int *)context += 100; }
+
+PX_TEST(a_hook_is_removed_after_its_tensor_and_keeps_no_context) {
+  int calls = 0;
+  int64_t id;
+  PX_SCOPED(px_tensor) x = LEAF(1), *y = NULL, *z = NULL;
+  OK(px_mul_scalar(&y, x, px_float(1)));
+  OK(px_mul_scalar(&z, y, px_float(1)));
+  OK(px_tensor_add_hook(&id, y, triple, &calls, ended));
+  CHECK(!px_tensor_hook(y, id + 1));
+  PX_SCOPED(px_hook) hook = px_retain(px_tensor_hook(y, id));
+  px_release(PX_MOVE(y));
+  OK(px_backward(1, &z, NULL, true, false));
+  CHECK_EQ(calls, 1);
+  px_hook_remove(hook);
+  CHECK_EQ(calls, 101);
+  OK(px_backward(1, &z, NULL, true, false));
+  CHECK_EQ(calls, 101);
+  OK(px_tensor_add_hook(&id, x, triple, &calls, ended));
+  PX_SCOPED(px_hook) last = px_retain(px_tensor_hook(x, id));
+  px_release(PX_MOVE(z));
+  px_release(PX_MOVE(x));
+  CHECK_EQ(calls, 201);
+  px_hook_remove(last);
+  CHECK_EQ(calls, 201);
+}
+
+static px_status once(px_tensor **out, px_tensor *grad, void *context) {
+  px_hook_remove(*(px_hook **)context);
+  return px_mul_scalar(out, grad, px_float(7));
+}
+
+PX_TEST(a_hook_may_remove_itself) {
+  px_hook *hook = NULL;
+  int64_t id;
+  PX_SCOPED(px_tensor) x = LEAF(1), *y = NULL;
+  OK(px_mul_scalar(&y, x, px_float(1)));
+  OK(px_tensor_add_hook(&id, x, once, &hook, NULL));
+  hook = px_tensor_hook(x, id);
+  OK(px_backward(1, &y, NULL, true, false));
+  OK(px_backward(1, &y, NULL, true, false));
+  CHECK_NEAR(at(px_tensor_grad(x), 0), 8, 0);
+  CHECK(!px_tensor_hook(x, id));
+}
+
+PX_TEST(contexts_of_a_tensor_are_shown_while_nobody_else_needs_them) {
+  int calls = 0;
+  int64_t on_leaf, on_result;
+  px_context found;
+  PX_SCOPED(px_tensor) x = LEAF(1), *y = NULL, *z = NULL;
+  CHECK(px_tensor_is_sole(x, 1) && !px_tensor_is_sole(x, 2));
+  CHECK(!px_tensor_context_at(x, 0, &found));
+  OK(px_tensor_add_hook(&on_leaf, x, triple, &calls, ended));
+  CHECK(px_tensor_context_at(x, 0, &found));
+  CHECK(found.context == &calls && found.release == ended && found.hook == on_leaf);
+  CHECK(!px_tensor_context_at(x, 1, &found));
+  OK(px_mul_scalar(&y, x, px_float(1)));
+  CHECK(!px_tensor_is_sole(x, 1));  // the graph has it
+  OK(px_tensor_add_hook(&on_result, y, triple, &calls, NULL));
+  CHECK(px_tensor_is_sole(y, 1) && px_tensor_context_at(y, 0, &found));
+  OK(px_mul_scalar(&z, y, px_float(1)));
+  CHECK(!px_tensor_is_sole(y, 1));
+  OK(px_mul_scalar_(y, px_float(2)));  // the hook stays with the node that z needs
+  CHECK(px_tensor_is_sole(y, 1) && !px_tensor_context_at(y, 0, &found));
+}
+
 PX_TEST(a_hook_needs_a_gradient) {
   int64_t id;
   PX_SCOPED(px_tensor) x = VECTOR(1);

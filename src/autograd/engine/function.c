@@ -42,6 +42,13 @@ static bool is_custom(const px_node *node) {
   return node && (node->kind == &plain_kind || node->kind == &saving_kind);
 }
 
+bool px_node_context(const px_node *node, px_context *out) {
+  if (!is_custom(node)) return false;
+  const px__custom *self = (const px__custom *)node;
+  *out = (px_context){self->context, self->function.release, 0};
+  return true;
+}
+
 static bool is_input(const px_tensor *t, int count, px_tensor *const *inputs) {
   for (int i = 0; i < count; i++)
     if (inputs[i] == t) return true;
@@ -69,16 +76,26 @@ static px_status custom_new(px_node **out, const px_function *function, void *co
   return PX_OK;
 }
 
+// Changing such a view would put another gradient in the place of the function's.
+static void mark_view(px_tensor *output, bool alone) {
+  if (!(px_tensor_marks(output) & PX_MARK_VIEW)) return;
+  px_tensor_mark(output, PX_MARK_UNRECORDED, false);
+  px_tensor_mark(output, alone ? PX_MARK_FUNCTION_VIEW : PX_MARK_MULTI_VIEW, true);
+  px_tensor_set_view_version(output, px_tensor_version(output));
+}
+
 static px_status connect(px_node *node, int input_count, px_tensor *const *inputs, int output_count,
                          px_tensor *const *outputs) {
   for (int i = 0; i < input_count; i++)
     if (inputs[i]) PX_TRY(px__edge_of(&node->edges[i], inputs[i]));
   for (int i = 0; i < output_count; i++) {
     if (!outputs[i] || !px_dtype_is_float(px_tensor_dtype(outputs[i]))) continue;
-    if (is_input(outputs[i], input_count, inputs) && i == 0)
+    bool changed = is_input(outputs[i], input_count, inputs);
+    if (changed && i == 0)
       PX_TRY(px__rebase(outputs[i], node));
     else
       PX_TRY(px__set_history(outputs[i], node, i));
+    if (!changed) mark_view(outputs[i], output_count == 1);
   }
   return PX_OK;
 }
@@ -86,9 +103,19 @@ static px_status connect(px_node *node, int input_count, px_tensor *const *input
 static px_status check_changed(int input_count, px_tensor *const *inputs, int output_count,
                                px_tensor *const *outputs) {
   PX_CHECK(outputs || output_count <= 0, PX_TYPE, "px_function_record(): `outputs` is NULL");
-  for (int i = 0; i < output_count; i++)
-    if (outputs[i] && is_input(outputs[i], input_count, inputs))
-      PX_TRY(px__check_inplace(outputs[i]));
+  for (int i = 0; i < output_count; i++) {
+    if (!outputs[i] || !is_input(outputs[i], input_count, inputs)) continue;
+    PX_CHECK(!(px_tensor_is_leaf(outputs[i]) && px_tensor_requires_grad(outputs[i])), PX_RUNTIME,
+             "a leaf Variable that requires grad has been used in an in-place operation.");
+    PX_CHECK(output_count == 1 || !(px_tensor_marks(outputs[i]) & PX_MARK_VIEW), PX_RUNTIME,
+             "If your Function modifies inplace an input that is a view of another Tensor, your "
+             "Function cannot return more than one Tensor. This is not supported by the current "
+             "autograd engine. You should either make sure the input is not a view (using .clone() "
+             "for example) or make your Function only return one Tensor (potentially splitting it "
+             "into two Functions: one doing the inplace that returns a single Tensor and a second "
+             "one that does the other operations).");
+    PX_TRY(px__check_inplace(outputs[i]));
+  }
   return PX_OK;
 }
 

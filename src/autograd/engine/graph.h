@@ -39,20 +39,24 @@ typedef struct px__kind {
   void (*end)(px_node *node);   // releases the rest when the node ends. Or NULL
 } px__kind;
 
-typedef struct px__gradient_hook {
+// Lists and runs are its users. When the last one goes, so does the context, whoever else holds the
+// hook. One lock (hooks.c) guards what changes of hooks and lists.
+struct px_hook {
   px_object head;
   int64_t id;
   int32_t nr;  // which result of the node
+  int32_t users;
+  struct px__gradient_hooks *lists[2];  // that it is in
   bool removed;
   px_grad_hook on_grad;  // one of these
   px_status (*on_accumulated)(px_tensor *self, void *context);
   struct px__box *box;  // retain_grad: where the gradient goes
   void *context;
   void (*release)(void *context);
-} px__gradient_hook;
+};
 typedef struct px__gradient_hooks {
   int count, room;
-  px__gradient_hook **items;  // owned
+  px_hook **items;  // owned
 } px__gradient_hooks;
 // The retained gradient of a non-leaf. Its gradient state and a hook of its node share it; when the
 // tensor ends, the box is closed and the hook keeps nothing more.
@@ -139,6 +143,8 @@ __attribute__((warn_unused_result)) px_status px__with_history(px_tensor **out, 
 
 // ---- hooks.c
 void px__hooks_clear(px__gradient_hooks *hooks);
+// Gives the i-th hook that only the lists of self, and of the node that made it, have.
+bool px__hooks_at(const px__grad_state *self, int i, px_context *out);
 // Releases the retained gradient and keeps no other: the tensor ends.
 void px__box_close(px__box *box);
 // Runs node's hooks over the gradients of its results, replacing them.
@@ -166,6 +172,8 @@ __attribute__((warn_unused_result)) px_status px__check_version(const px_tensor 
 __attribute__((warn_unused_result)) px_status px__rebase(px_tensor *t, px_node *node);
 // Fails if t may not be changed in place while calls are recorded: leaves, and some views.
 __attribute__((warn_unused_result)) px_status px__check_inplace(px_tensor *t);
+// Fails for a view that may not change in place, or (`base`) whose base may not have changed.
+__attribute__((warn_unused_result)) px_status px__check_view(const px_tensor *t, bool base);
 extern const px__kind px__zero_kind;  // its first input's gradient is zero, in place
 
 // ---- view.c

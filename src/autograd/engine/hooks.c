@@ -2,7 +2,7 @@
 // Hooks on gradients of tensors, and retain_grad.
 //
 // A hook is an object shared by the tensor's gradient state and the node that made the tensor: the
-// node runs it, the tensor can remove it. So hooks outlive the tensor, as the graph does. If the
+// node runs it, so hooks outlive the tensor, as the graph does. If the
 // tensor is changed in place, its hooks stay with the old node; only retain_grad moves to the new
 // one.
 #include "graph.h"
@@ -10,9 +10,12 @@
 
 static int64_t last_id;  // atomic
 
+static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;  // of lists, and of their places in hooks
+static void lock(void) { pthread_mutex_lock(&guard); }
+static void unlock(void) { pthread_mutex_unlock(&guard); }
+
 static void hook_destroy(void *self) {
-  px__gradient_hook *hook = self;
-  if (hook->release && !hook->removed) hook->release(hook->context);
+  px_hook *hook = self;
   px_release(hook->box);
   px_object_end(hook);
   px_free(hook);
@@ -26,46 +29,88 @@ static void box_destroy(void *self) {
 static const px_class hook_class = {"hook", hook_destroy};
 static const px_class box_class = {"retained gradient", box_destroy};
 
-void px__hooks_clear(px__gradient_hooks *hooks) {
-  int count = hooks->count;
-  hooks->count = 0;
-  for (int i = 0; i < count; i++) px_release(hooks->items[i]);
-  px_free(hooks->items);
-  *hooks = (px__gradient_hooks){0};
+// Takes away a user, and its reference.
+static void leave(px_hook *hook) {
+  lock();
+  bool last = --hook->users == 0;
+  unlock();
+  if (last && hook->release) hook->release(hook->context);
+  px_release(hook);
+}
+static void leave_at(px_hook **place) {
+  if (*place) leave(*place);
+}
+#define USED __attribute__((cleanup(leave_at))) px_hook
+
+// The place of a list among those that the hook is in; that of NULL is a free one. With the lock.
+static px__gradient_hooks **place_in(px_hook *hook, const px__gradient_hooks *list) {
+  return hook->lists[0] == list ? &hook->lists[0] : &hook->lists[1];
 }
 
-static px_status append(px__gradient_hooks *hooks, px__gradient_hook *hook) {
-  if (hooks->count == hooks->room) {
-    int room = hooks->room ? hooks->room * 2 : 4;
-    PX_TRY(px_realloc((void **)&hooks->items, (size_t)room * sizeof *hooks->items));
-    hooks->room = room;
-  }
-  hooks->items[hooks->count++] = px_retain(hook);
+void px__hooks_clear(px__gradient_hooks *hooks) {
+  lock();
+  px__gradient_hooks all = *hooks;
+  *hooks = (px__gradient_hooks){0};
+  for (int i = 0; i < all.count; i++) *place_in(all.items[i], hooks) = NULL;
+  unlock();
+  for (int i = 0; i < all.count; i++) leave(all.items[i]);
+  px_free(all.items);
+}
+
+static px_status grow(px__gradient_hooks *hooks) {
+  if (hooks->count < hooks->room) return PX_OK;
+  int room = hooks->room ? hooks->room * 2 : 4;
+  PX_TRY(px_realloc((void **)&hooks->items, (size_t)room * sizeof(px_hook *)));
+  hooks->room = room;
   return PX_OK;
 }
 
-static void take_out(px__gradient_hooks *hooks, const px__gradient_hook *hook) {
-  if (!hooks) return;
-  for (int i = 0; i < hooks->count; i++) {
-    if (hooks->items[i] != hook) continue;
-    px__gradient_hook *found = hooks->items[i];
-    memmove(hooks->items + i, hooks->items + i + 1,
-            (size_t)(--hooks->count - i) * sizeof *hooks->items);
-    px_release(found);
-    return;
+static px_status append(px__gradient_hooks *hooks, px_hook *hook) {
+  lock();
+  px_status status = grow(hooks);
+  if (status == PX_OK) {
+    hooks->items[hooks->count++] = px_retain(hook);
+    *place_in(hook, NULL) = hooks;
+    hook->users++;
   }
+  unlock();
+  return status;
 }
 
-static px_status append_to_node(px_node *node, px__gradient_hook *hook) {
+// Whether the list had the hook; the reference is the caller's. With the lock.
+static bool take_out(px__gradient_hooks *hooks, px_hook *hook) {
+  for (int i = 0; hooks && i < hooks->count; i++) {
+    if (hooks->items[i] != hook) continue;
+    memmove(hooks->items + i, hooks->items + i + 1,
+            (size_t)(--hooks->count - i) * sizeof(px_hook *));
+    *place_in(hook, hooks) = NULL;
+    return true;
+  }
+  return false;
+}
+
+static px_status append_to_node(px_node *node, px_hook *hook) {
   if (!node->hooks) PX_TRY(px_alloc((void **)&node->hooks, sizeof *node->hooks));
   return append(node->hooks, hook);
 }
 
-static px_status hook_new(px__gradient_hook **out) {
+// The caller is its first user.
+static px_status hook_new(px_hook **out) {
   PX_TRY(px_alloc((void **)out, sizeof **out));
   px_object_init(*out, &hook_class);
   (*out)->id = __atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED);
+  (*out)->users = 1;
   return PX_OK;
+}
+
+void px_hook_remove(px_hook *hook) {
+  if (!hook) return;
+  lock();
+  hook->removed = true;  // a call that has it already does nothing
+  int count = take_out(hook->lists[0], hook);
+  count += take_out(hook->lists[1], hook);
+  unlock();
+  while (count-- > 0) leave(hook);
 }
 
 px_status px_tensor_add_hook(int64_t *id, px_tensor *self, px_grad_hook on_grad, void *context,
@@ -79,17 +124,17 @@ px_status px_tensor_add_hook(int64_t *id, px_tensor *self, px_grad_hook on_grad,
   PX_TRY(px_tensor_grad_fn(&fn, self));
   px__grad_state *state;
   PX_TRY(px__grad_state_make(&state, self));
-  PX_SCOPED(px__gradient_hook) hook = NULL;
+  USED *hook = NULL;
   PX_TRY(hook_new(&hook));
   hook->on_grad = on_grad;
   hook->nr = state->nr;
+  hook->context = context;
   if (fn) PX_TRY(append_to_node(fn, hook));
   px_status status = append(&state->hooks, hook);
   if (status != PX_OK) {
-    take_out(fn ? fn->hooks : NULL, hook);
+    px_hook_remove(hook);
     return status;
   }
-  hook->context = context;
   hook->release = release;
   *id = hook->id;
   return PX_OK;
@@ -108,34 +153,61 @@ px_status px_tensor_add_accumulated_hook(int64_t *id, px_tensor *self,
            "post accumulate grad hooks cannot be registered on non-leaf tensors");
   px__grad_state *state;
   PX_TRY(px__grad_state_make(&state, self));
-  PX_SCOPED(px__gradient_hook) hook = NULL;
+  USED *hook = NULL;
   PX_TRY(hook_new(&hook));
   hook->on_accumulated = on_accumulated;
-  PX_TRY(append(&state->accumulated, hook));
   hook->context = context;
+  PX_TRY(append(&state->accumulated, hook));
   hook->release = release;
   *id = hook->id;
   return PX_OK;
 }
 
-static bool remove_from(px__gradient_hooks *hooks, int64_t id) {
-  for (int i = 0; i < hooks->count; i++) {
-    px__gradient_hook *hook = hooks->items[i];
-    if (hook->id != id) continue;
-    px_retain(hook);
-    take_out(hooks, hook);
-    // The node may still hold it: it does nothing from now on.
-    if (!hook->removed && hook->release) hook->release(hook->context);
-    hook->removed = true;
-    px_release(hook);
-    return true;
-  }
-  return false;
+static px_hook *find(const px__gradient_hooks *hooks, int64_t id) {
+  for (int i = 0; i < hooks->count; i++)
+    if (hooks->items[i]->id == id) return hooks->items[i];
+  return NULL;
+}
+
+px_hook *px_tensor_hook(const px_tensor *self, int64_t id) {
+  px__grad_state *state = px__grad_state_of(self);
+  if (!state) return NULL;
+  lock();
+  px_hook *hook = find(&state->hooks, id);
+  if (!hook) hook = find(&state->accumulated, id);
+  unlock();
+  return hook;
 }
 
 void px_tensor_remove_hook(px_tensor *self, int64_t id) {
-  px__grad_state *state = px__grad_state_of(self);
-  if (state && !remove_from(&state->hooks, id)) remove_from(&state->accumulated, id);
+  px_hook_remove(px_tensor_hook(self, id));
+}
+
+// ---- what belongs to a tensor alone
+
+static bool is_own(const px_hook *hook, const px__grad_state *state) {
+  for (int i = 0; i < 2; i++) {
+    const px__gradient_hooks *list = hook->lists[i];
+    bool own = list == &state->hooks || list == &state->accumulated;
+    if (list && !own && !(state->fn && list == state->fn->hooks)) return false;
+  }
+  return true;
+}
+
+bool px__hooks_at(const px__grad_state *state, int i, px_context *out) {
+  const px__gradient_hooks *lists[] = {&state->hooks, &state->accumulated};
+  bool found = false;
+  lock();
+  for (int k = 0; k < 2 && !found; k++) {
+    for (int at = 0; at < lists[k]->count && !found; at++) {
+      const px_hook *hook = lists[k]->items[at];
+      if (!hook->context || !is_own(hook, state) || i-- > 0) continue;
+      *out = (px_context){hook->context, hook->release, hook->id};
+      found = true;
+    }
+  }
+  unlock();
+  return found;
 }
 
 // ---- retain_grad
@@ -151,7 +223,7 @@ px_status px_tensor_retain_grad(px_tensor *self) {
   PX_SCOPED(px__box) box = NULL;
   PX_TRY(px_alloc((void **)&box, sizeof *box));
   px_object_init(box, &box_class);
-  PX_SCOPED(px__gradient_hook) hook = NULL;
+  USED *hook = NULL;
   PX_TRY(hook_new(&hook));
   hook->box = px_retain(box);
   hook->nr = state->nr;
@@ -168,14 +240,15 @@ bool px_tensor_retains_grad(const px_tensor *self) {
 px_status px__hooks_move_retained(px_tensor *t, px_node *from) {
   px__grad_state *state = px__grad_state_of(t);
   if (!from || !from->hooks || from == state->fn) return PX_OK;
-  for (int i = 0; i < from->hooks->count; i++) {
-    PX_SCOPED(px__gradient_hook) hook = px_retain(from->hooks->items[i]);
-    if (hook->box != state->box) continue;
-    take_out(from->hooks, hook);
-    hook->nr = state->nr;
-    return append_to_node(state->fn, hook);
-  }
-  return PX_OK;
+  USED *hook = NULL;
+  lock();
+  for (int i = 0; i < from->hooks->count && !hook; i++)
+    if (from->hooks->items[i]->box == state->box) hook = from->hooks->items[i];
+  if (hook) take_out(from->hooks, hook);
+  unlock();
+  if (!hook) return PX_OK;
+  hook->nr = state->nr;
+  return append_to_node(state->fn, hook);
 }
 
 // ---- running
@@ -196,7 +269,7 @@ static px_status check_hooked(const px_tensor *before, const px_tensor *now) {
   return PX_OK;
 }
 
-static px_status run_one(px__gradient_hook *hook, px_tensor **grad) {
+static px_status run_one(px_hook *hook, px_tensor **grad) {
   if (hook->removed || !hook->on_grad) return PX_OK;
   PX_SCOPED(px_tensor) other = NULL;
   PX_TRY(hook->on_grad(&other, *grad, hook->context));
@@ -236,18 +309,28 @@ void px__box_close(px__box *box) {
   px_release(last);
 }
 
-// A hook may add or remove hooks: the index is checked against the count at each step.
+// The i-th hook, which has a user more, or NULL past the end: a hook may add or remove hooks, and
+// so may another thread.
+static px_hook *use(px__gradient_hooks *hooks, int i) {
+  lock();
+  px_hook *hook = i < hooks->count ? px_retain(hooks->items[i]) : NULL;
+  if (hook) hook->users++;
+  unlock();
+  return hook;
+}
+
 static px_status run_list(px__gradient_hooks *hooks, bool leaf, px_tensor **grads) {
-  for (int i = 0; i < hooks->count; i++) {
-    PX_SCOPED(px__gradient_hook) hook = px_retain(hooks->items[i]);
+  for (int i = 0;; i++) {
+    USED *hook = use(hooks, i);
+    if (!hook) break;
     px_tensor **grad = &grads[leaf ? 0 : hook->nr];
     if (*grad && !hook->box) PX_TRY(run_one(hook, grad));
   }
-  for (int i = 0; i < hooks->count; i++) {  // what is retained is what the hooks made of it
-    PX_SCOPED(px__gradient_hook) hook = px_retain(hooks->items[i]);
+  for (int i = 0;; i++) {  // what is retained is what the hooks made of it
+    USED *hook = use(hooks, i);
+    if (!hook) return PX_OK;
     if (hook->box && grads[hook->nr]) PX_TRY(keep(hook->box, grads[hook->nr]));
   }
-  return PX_OK;
 }
 
 px_status px__hooks_run(px_node *node, px_tensor **grads) {
@@ -259,9 +342,9 @@ px_status px__hooks_run(px_node *node, px_tensor **grads) {
 
 px_status px__hooks_run_accumulated(px_tensor *leaf) {
   px__grad_state *state = px__grad_state_of(leaf);
-  for (int i = 0; i < state->accumulated.count; i++) {
-    PX_SCOPED(px__gradient_hook) hook = px_retain(state->accumulated.items[i]);
+  for (int i = 0;; i++) {
+    USED *hook = use(&state->accumulated, i);
+    if (!hook) return PX_OK;
     if (!hook->removed) PX_TRY(hook->on_accumulated(leaf, hook->context));
   }
-  return PX_OK;
 }

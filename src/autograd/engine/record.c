@@ -35,21 +35,31 @@ static uint32_t wanting(const px_op *op, const px_value *args) {
 
 // ---- before an in-place or out= call
 
-static px_status check_view(px_tensor *t, unsigned marks) {
-  if (marks & PX_MARK_MULTI_VIEW) {
-    px_node *fn = NULL;
-    PX_TRY(px_tensor_grad_fn(&fn, t));
-    char who[128] = "This view";
-    if (fn) {
-      const char *format = "Output %d of %s is a view and is being modified inplace. This view";
-      (void)snprintf(who, sizeof who, format, px_tensor_output_nr(t), px_node_name(fn));
-    }
-    PX_FAIL(PX_RUNTIME,
-            "%s is the output of a function that returns multiple views. Such functions do not "
-            "allow the output views to be modified inplace. You should replace the inplace "
-            "operation by an out-of-place one.",
-            who);
-  }
+// What a view is, and what may not be done: "Output 0 of UnbindBackward0 is a view and is being
+// modified inplace. This view".
+static const char *described(const px_tensor *t, bool base, char *text, size_t room) {
+  const px__grad_state *state = px__grad_state_of(t);
+  if (!state || !state->fn) return "This view";
+  (void)snprintf(text, room, "Output %d of %.100s is a view and %s modified inplace. This view",
+                 state->nr, px_node_name(state->fn),
+                 base ? "its base or another view of its base has been" : "is being");
+  return text;
+}
+
+px_status px__check_view(const px_tensor *t, bool base) {
+  char who[256];
+  unsigned marks = px_tensor_marks(t);
+  PX_CHECK(!(marks & PX_MARK_MULTI_VIEW), PX_RUNTIME,
+           "%s is the output of a function that returns multiple views. Such functions do not "
+           "allow the output views to be modified inplace. You should replace the inplace "
+           "operation by an out-of-place one.",
+           described(t, base, who, sizeof who));
+  PX_CHECK(!(marks & PX_MARK_FUNCTION_VIEW), PX_RUNTIME,
+           "%s was created inside a custom Function (or because an input was returned as-is) and "
+           "the autograd logic to handle view+inplace would override the custom backward "
+           "associated with the custom Function, leading to incorrect gradients. This behavior is "
+           "forbidden. You can fix this by cloning the output of the custom Function.",
+           described(t, base, who, sizeof who));
   PX_CHECK(!(marks & PX_MARK_UNRECORDED), PX_RUNTIME,
            "A view was created in no_grad mode and is being modified inplace with grad mode "
            "enabled. Given that this use case is ambiguous and error-prone, it is forbidden. You "
@@ -62,7 +72,7 @@ static px_status check_view(px_tensor *t, unsigned marks) {
 px_status px__check_inplace(px_tensor *t) {
   unsigned marks = px_tensor_marks(t);
   px_tensor *base = marks & PX_MARK_VIEW ? px_tensor_base(t) : NULL;
-  if (base) PX_TRY(check_view(t, marks));
+  if (base) PX_TRY(px__check_view(t, false));
   if (!px_tensor_requires_grad(t)) return PX_OK;
   PX_CHECK(!base || !px_tensor_is_leaf(base), PX_RUNTIME,
            "a view of a leaf Variable that requires grad is being used in an in-place operation.");

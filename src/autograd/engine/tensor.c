@@ -114,6 +114,19 @@ px_status px_tensor_grad_fn(px_node **out, px_tensor *self) {
   return PX_OK;
 }
 
+bool px_tensor_is_sole(const px_tensor *self, int32_t owners) {
+  const px__grad_state *state = px__grad_state_of(self);
+  return px_refs(self) == owners && !(state && state->fn && px_refs(state->fn) > 1);
+}
+
+bool px_tensor_context_at(const px_tensor *self, int i, px_context *out) {
+  const px__grad_state *state = px__grad_state_of(self);
+  if (!state) return false;
+  bool made = state->fn && px_node_context(state->fn, out);
+  if (made && i-- == 0) return true;
+  return px__hooks_at(state, i, out);
+}
+
 int px_tensor_output_nr(const px_tensor *self) {
   const px__grad_state *state = px__grad_state_of(self);
   return state ? state->nr : 0;

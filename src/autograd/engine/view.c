@@ -17,6 +17,7 @@ bool px__view_stale(const px_tensor *t) {
 }
 
 px_status px__view_refresh(px_tensor *t) {
+  PX_TRY(px__check_view(t, true));
   px_tensor *base = px_tensor_base(t);
   const px_op *op = px_op_find("_as_strided");
   int ndim = px_tensor_ndim(t);
