@@ -4,10 +4,13 @@
 #include "hidden/conv.h"
 #include "ops/run.h"
 #include "phlox/ops/conv.h"
+#include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
+
+#include <stdio.h>
 
 #define LL(x) ((long long)(x))
 
@@ -29,17 +32,51 @@ static px_status check_list(px_value v, const char *name, int64_t least, bool fo
   }
   return PX_OK;
 }
+// The sizes of an input with its batch and of a weight: of a signal 3, of an image 4.
+typedef struct pair {
+  int ndim;
+  int64_t x[4], w[4];
+} pair;
+static pair pair_of(const px_tensor *x, const px_tensor *w) {
+  pair p = {.ndim = w->ndim};
+  bool alone = x->ndim < w->ndim;
+  p.x[0] = 1;
+  memcpy(p.x + alone, x->sizes, (size_t)x->ndim * sizeof *p.x);
+  memcpy(p.w, w->sizes, (size_t)w->ndim * sizeof *p.w);
+  return p;
+}
 // The first dimension of a weight divides into groups.
-static px_status check_groups(const px_tensor *w, int64_t groups) {
+static px_status check_groups(const pair *p, int64_t groups) {
   char ws[128];
-  PX_CHECK(w->sizes[0] >= groups, PX_RUNTIME,
+  px__sizes_text(ws, sizeof ws, p->ndim, p->w);
+  PX_CHECK(p->w[0] >= groups, PX_RUNTIME,
            "Given groups=%lld, expected weight to be at least %lld at dimension 0, but got weight "
            "of size %s instead",
-           LL(groups), LL(groups), px__size_text(ws, sizeof ws, w));
-  PX_CHECK(w->sizes[0] % groups == 0, PX_RUNTIME,
+           LL(groups), LL(groups), ws);
+  PX_CHECK(p->w[0] % groups == 0, PX_RUNTIME,
            "Given groups=%lld, expected weight to be divisible by %lld at dimension 0, but got "
            "weight of size [%s] instead",
-           LL(groups), LL(groups), px__size_text(ws, sizeof ws, w));
+           LL(groups), LL(groups), ws);
+  return PX_OK;
+}
+// Channels and bias of a convolution, or of a transposed one, fit the weight.
+static px_status check_channels(const pair *p, const px_tensor *bias, int64_t groups,
+                                bool transposed) {
+  char ws[128], xs[128], way[48];
+  int64_t wanted = transposed ? p->w[0] : p->w[1] * groups;
+  int64_t given = transposed ? p->w[1] * groups : p->w[0];
+  px__sizes_text(ws, sizeof ws, p->ndim, p->w);
+  px__sizes_text(xs, sizeof xs, p->ndim, p->x);
+  snprintf(way, sizeof way, transposed ? "transposed=1, " : "groups=%lld, ", LL(groups));
+  PX_TRY(check_groups(p, groups));
+  PX_CHECK(p->x[1] == wanted, PX_RUNTIME,
+           "Given %sweight of size %s, expected input%s to have %lld channels, but got %lld "
+           "channels instead",
+           way, ws, xs, LL(wanted), LL(p->x[1]));
+  PX_CHECK(!bias || (bias->ndim == 1 && bias->numel == given), PX_RUNTIME,
+           "Given %sweight of size %s, expected bias to be 1-dimensional with %lld elements, but "
+           "got bias of size %s instead",
+           transposed ? way : "", ws, LL(given), px__size_text(xs, sizeof xs, bias));
   return PX_OK;
 }
 // A kernel of the sizes w has elements, and sizes of images and kernels can be calculated with.
@@ -55,9 +92,7 @@ static px_status check_kernel(const int64_t *x, const int64_t *w) {
 
 static px_status check_conv(const px__conv2d_args *args) {
   const px_tensor *x = args->input, *w = args->weight, *b = args->bias;
-  int64_t groups = args->groups;
-  char ws[128], xs[128], name_x[48], name_w[48];
-  px__size_text(ws, sizeof ws, w);
+  char xs[128], name_x[48], name_w[48];
   px__size_text(xs, sizeof xs, x);
   PX_TRY(check_list(args->stride, "stride", 1, false));
   PX_TRY(check_list(args->padding, "padding", 0, true));
@@ -72,16 +107,21 @@ static px_status check_conv(const px__conv2d_args *args) {
   PX_CHECK(!b || b->dtype == x->dtype, PX_RUNTIME,
            "Input type (%s) and bias type (%s) should be the same", px_tensor_type_name(x, name_x),
            px_tensor_type_name(b ? b : x, name_w));
-  PX_TRY(check_groups(w, groups));
-  PX_CHECK(x->sizes[1] == w->sizes[1] * groups, PX_RUNTIME,
-           "Given groups=%lld, weight of size %s, expected input%s to have %lld channels, but got "
-           "%lld channels instead",
-           LL(groups), ws, xs, LL(w->sizes[1] * groups), LL(x->sizes[1]));
-  PX_CHECK(!b || (b->ndim == 1 && b->numel == w->sizes[0]), PX_RUNTIME,
-           "Given weight of size %s, expected bias to be 1-dimensional with %lld elements, but got "
-           "bias of size %s instead",
-           ws, LL(w->sizes[0]), px__size_text(xs, sizeof xs, b ? b : w));
-  return PX_OK;
+  pair p = pair_of(x, w);
+  return check_channels(&p, b, args->groups, false);
+}
+// A kernel is no larger than the padded input. Of a signal there is one size, of an image two.
+static px_status check_inside(int dims, const int64_t *padded, const int64_t *kernel) {
+  char have[48], need[48];
+  if (padded[0] >= kernel[0] && padded[dims - 1] >= kernel[dims - 1]) return PX_OK;
+  snprintf(have, sizeof have, dims == 1 ? "%lld" : "%lld x %lld", LL(padded[0]),
+           LL(padded[dims - 1]));
+  snprintf(need, sizeof need, dims == 1 ? "%lld" : "%lld x %lld", LL(kernel[0]),
+           LL(kernel[dims - 1]));
+  PX_FAIL(PX_RUNTIME,
+          "Calculated padded input size per channel: (%s). Kernel size: (%s). Kernel size can't be "
+          "greater than actual input size",
+          have, need);
 }
 // What a convolution of an image by a kernel gives. `x` and `w` are their sizes.
 typedef struct steps {
@@ -97,11 +137,7 @@ static px_status conv_sizes(const int64_t *x, const int64_t *w, steps by, int64_
     kernel[k] = px__int_at(by.dilation, k) * (w[2 + k] - 1) + 1;
     sizes[2 + k] = (padded[k] - kernel[k]) / px__int_at(by.stride, k) + 1;
   }
-  PX_CHECK(padded[0] >= kernel[0] && padded[1] >= kernel[1], PX_RUNTIME,
-           "Calculated padded input size per channel: (%lld x %lld). Kernel size: (%lld x %lld). "
-           "Kernel size can't be greater than actual input size",
-           LL(padded[0]), LL(padded[1]), LL(kernel[0]), LL(kernel[1]));
-  return PX_OK;
+  return check_inside(2, padded, kernel);
 }
 // An image without a batch becomes a batch of one for the call.
 static px_status unbatched(px_call *call, const px__conv2d_args *args) {
@@ -114,24 +150,23 @@ static px_status unbatched(px_call *call, const px__conv2d_args *args) {
                    padding.v.ints, padding.n, dilation.v.ints, dilation.n, args->groups));
   return px_squeeze_dim(&call->results[0], result, (int64_t[]){0}, 1);
 }
-// Of no channels PyTorch makes an image without channels; its gradients are zeros.
-static px_status without_channels(px_call *call, const px__conv2d_args *args, int64_t *sizes) {
-  const int64_t flat = -1;
-  PX_SCOPED(px_tensor) input = NULL;
-  PX_SCOPED(px_tensor) weight = NULL;
-  PX_SCOPED(px_tensor) product = NULL;
-  PX_SCOPED(px_tensor) bias = NULL;
-  PX_SCOPED(px_tensor) shifted = NULL;
-  call->composed = true;
-  PX_TRY(px_reshape(&input, args->input, &flat, 1));
-  PX_TRY(px_reshape(&weight, args->weight, &flat, 1));
-  PX_TRY(px_mul(&product, input, weight));
-  if (args->bias) {
-    PX_TRY(px_sum(&bias, args->bias, NULL, 0, false, PX_DTYPE_NONE));
-    PX_TRY(px_add(&shifted, product, bias, px_int(1)));
+// A result without elements. It depends on all arguments, whose gradients are zeros.
+static px_status empty_result(px_tensor **out, const px_tensor *const *args, int n,
+                              const int64_t *sizes) {
+  PX_SCOPED(px_tensor) total = NULL;
+  PX_SCOPED(px_tensor) none = NULL;
+  PX_TRY(px_zeros(&none, sizes, 4, (px_dtype)args[0]->dtype, px__tensor_device(args[0]), false,
+                  false));
+  for (int i = 0; i < n && args[i]; i++) {
+    PX_SCOPED(px_tensor) sum = NULL;
+    px_tensor *next = NULL;
+    PX_TRY(px_sum(&sum, args[i], NULL, 0, false, PX_DTYPE_NONE));
+    PX_TRY(px_add(&next, total ? total : none, sum, px_int(1)));
+    px_release(total);
+    total = next;
   }
-  sizes[1] = 0;
-  return px_reshape(&call->results[0], shifted ? shifted : product, sizes, 4);
+  *out = PX_MOVE(total);
+  return PX_OK;
 }
 PX_RUN(conv2d) {
   const px_tensor *x = args->input, *w = args->weight;
@@ -140,7 +175,11 @@ PX_RUN(conv2d) {
   PX_TRY(px__call_same_device(call));
   int64_t sizes[4];
   PX_TRY(conv_sizes(x->sizes, w->sizes, STEPS(args), sizes));
-  if (!x->sizes[1]) return without_channels(call, args, sizes);
+  if (!x->sizes[1]) {
+    sizes[1] = 0;  // as PyTorch has it
+    call->composed = true;
+    return empty_result(&call->results[0], (const px_tensor *[]){x, w, args->bias}, 3, sizes);
+  }
   return px__call_result(call, 0, 4, sizes, (px_dtype)x->dtype);
 }
 
@@ -211,24 +250,42 @@ static px_status check_lone(const px_call *call) {
   }
   return PX_OK;
 }
+// A signal as an image of one row, and back.
+static px_status as_image(px_tensor **out, const px_tensor *signal) {
+  return px_unsqueeze(out, signal, -2);
+}
+static px_status as_signal(px_tensor **out, const px_tensor *image) {
+  return px_squeeze_dim(out, image, (int64_t[]){-2}, 1);
+}
+// The number of a list for the one dimension there is, with what the row has: 1 or 0.
+typedef struct row_pair {
+  int64_t of[2];
+} row_pair;
+static row_pair beside(px_value list, int64_t row) { return (row_pair){{row, list.v.ints[0]}}; }
+// What does not fit is told of the signal, before it becomes an image.
+static px_status check_signal(const px__conv1d_args *args) {
+  pair p = pair_of(args->input, args->weight);
+  int64_t padding = args->padding.v.ints[0], dilation = args->dilation.v.ints[0];
+  PX_TRY(check_list(args->stride, "stride", 1, false));
+  PX_TRY(check_list(args->padding, "padding", 0, false));
+  PX_TRY(check_list(args->dilation, "dilation", 1, false));
+  PX_TRY(check_channels(&p, args->bias, args->groups, false));
+  PX_TRY(check_kernel((int64_t[]){0, 0, 1, p.x[2]}, (int64_t[]){0, 0, 1, p.w[2]}));
+  int64_t padded = p.x[2] + 2 * padding, kernel = dilation * (p.w[2] - 1) + 1;
+  return check_inside(1, &padded, &kernel);
+}
 // A signal is an image of one row.
 PX_RUN(conv1d) {
-  const px_tensor *x = args->input, *w = args->weight;
   PX_TRY(check_lone(call));
+  PX_TRY(check_signal(args));
   PX_SCOPED(px_tensor) image = NULL;
   PX_SCOPED(px_tensor) kernel = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
-  bool batch = x->ndim == 3;
-  int64_t xs[4] = {batch ? x->sizes[0] : 1, x->sizes[x->ndim - 2], 1, x->sizes[x->ndim - 1]};
-  int64_t ws[4] = {w->sizes[0], w->sizes[1], 1, w->sizes[2]};
-  int64_t lists[3][2] = {
-      {1, args->stride.v.ints[0]}, {0, args->padding.v.ints[0]}, {1, args->dilation.v.ints[0]}};
-  PX_TRY(px_reshape(&image, x, xs, 4));
-  PX_TRY(px_reshape(&kernel, w, ws, 4));
-  PX_TRY(px_conv2d(&wide, image, kernel, args->bias, lists[0], 2, lists[1], 2, lists[2], 2,
-                   args->groups));
-  int64_t back[3] = {wide->sizes[0], wide->sizes[1], wide->sizes[3]};
-  return px_reshape(&call->results[0], wide, batch ? back : back + 1, batch ? 3 : 2);
+  PX_TRY(as_image(&image, args->input));
+  PX_TRY(as_image(&kernel, args->weight));
+  PX_TRY(px_conv2d(&wide, image, kernel, args->bias, beside(args->stride, 1).of, 2,
+                   beside(args->padding, 0).of, 2, beside(args->dilation, 1).of, 2, args->groups));
+  return as_signal(&call->results[0], wide);
 }
 PX_RUN(conv1d_mode) {
   const px_tensor *x = args->input, *w = args->weight;
@@ -246,8 +303,7 @@ PX_RUN(conv1d_mode) {
 static px_status check_transposed(const px__conv_transpose2d_args *args, const px_tensor *x) {
   const px_tensor *w = args->weight;
   px_value stride = args->stride, beyond = args->output_padding, dilation = args->dilation;
-  int64_t groups = args->groups;
-  char ws[128], xs[128];
+  char xs[128];
   PX_TRY(check_list(stride, "stride", 1, false));
   PX_TRY(check_list(args->padding, "padding", 0, false));
   PX_TRY(check_list(beyond, "output_padding", 0, false));
@@ -256,12 +312,8 @@ static px_status check_transposed(const px__conv_transpose2d_args *args, const p
            "Expected 3D (unbatched) or 4D (batched) input to conv_transpose2d, but got input of "
            "size: %s",
            px__size_text(xs, sizeof xs, x));
-  PX_TRY(check_groups(w, groups));
-  PX_CHECK(x->sizes[1] == w->sizes[0], PX_RUNTIME,
-           "Given transposed=1, weight of size %s, expected input%s to have %lld channels, but got "
-           "%lld channels instead",
-           px__size_text(ws, sizeof ws, w), px__size_text(xs, sizeof xs, x), LL(w->sizes[0]),
-           LL(x->sizes[1]));
+  pair p = pair_of(x, w);
+  PX_TRY(check_channels(&p, args->bias, args->groups, true));
   for (int k = 0; k < 2; k++)
     PX_CHECK(px__int_at(beyond, k) < px__int_at(stride, k) ||
                  px__int_at(beyond, k) < px__int_at(dilation, k),
@@ -280,71 +332,59 @@ static px_status transposed_sizes(const px__conv_transpose2d_args *args, const p
   sizes[0] = x->sizes[0], sizes[1] = w->sizes[1] * args->groups;
   for (int k = 0; k < 2; k++) {
     int64_t stride = px__int_at(args->stride, k), dilation = px__int_at(args->dilation, k), span;
-    PX_CHECK(!px__mul_size(x->sizes[2 + k] - 1, stride, &span) && span <= INT64_MAX / 4, PX_RUNTIME,
+    PX_CHECK(!px__mul_size(x->sizes[2 + k], stride, &span) && span <= INT64_MAX / 4, PX_RUNTIME,
              "integer out of range");
-    sizes[2 + k] = span - 2 * px__int_at(args->padding, k) + dilation * (w->sizes[2 + k] - 1) +
-                   px__int_at(args->output_padding, k) + 1;
-    PX_CHECK(sizes[2 + k] > 0, PX_RUNTIME,
-             "Given input size per channel: (%lld x %lld). Calculated output size per channel: "
-             "dimension %d is %lld. Output size is too small",
-             LL(x->sizes[2]), LL(x->sizes[3]), k, LL(sizes[2 + k]));
+    sizes[2 + k] = span - stride - 2 * px__int_at(args->padding, k) +
+                   dilation * (w->sizes[2 + k] - 1) + px__int_at(args->output_padding, k) + 1;
   }
+  PX_CHECK(sizes[2] > 0 && sizes[3] > 0, PX_RUNTIME,
+           "Given input size per channel: (%lld x %lld). Calculated output size per channel: "
+           "(%lld x %lld). Output size is too small",
+           LL(x->sizes[2]), LL(x->sizes[3]), LL(sizes[2]), LL(sizes[3]));
   return PX_OK;
 }
 // The gradient of conv2d with respect to its input, and a bias for each channel.
-PX_RUN(conv_transpose2d) {
+static px_status spread_images(px_tensor **out, const px__conv_transpose2d_args *args,
+                               const px_tensor *x) {
   const px_tensor *w = args->weight, *bias = args->bias;
   px_value stride = args->stride, padding = args->padding, dilation = args->dilation;
-  PX_SCOPED(px_tensor) x = px_retain(args->input);
   PX_SCOPED(px_tensor) spread = NULL;
   PX_SCOPED(px_tensor) shift = NULL;
-  PX_SCOPED(px_tensor) whole = NULL;
-  bool alone = x->ndim == 3 && w->ndim == 4;
   int64_t sizes[4];
-  if (alone) {
-    px_tensor *batch;
-    PX_TRY(px_unsqueeze(&batch, x, 0));
-    px_release(x);
-    x = batch;
-  }
+  char text[128];
   PX_TRY(check_transposed(args, x));
   PX_TRY(transposed_sizes(args, x, sizes));
+  PX_CHECK(x->numel || !x->sizes[0], PX_RUNTIME,
+           "Only zero batch or zero channel inputs are supported, but got input shape: %s",
+           px__size_text(text, sizeof text, x));
+  if (!sizes[0] || !sizes[1]) return empty_result(out, (const px_tensor *[]){x, w, bias}, 3, sizes);
   PX_TRY(px_conv2d_backward_input(&spread, x, w, sizes, 4, stride.v.ints, stride.n, padding.v.ints,
                                   padding.n, dilation.v.ints, dilation.n, args->groups));
   if (bias) {
-    char ws[128], bs[128];
-    PX_CHECK(bias->ndim == 1 && bias->numel == sizes[1], PX_RUNTIME,
-             "Given transposed=1, weight of size %s, expected bias to be 1-dimensional with %lld "
-             "elements, but got bias of size %s instead",
-             px__size_text(ws, sizeof ws, w), LL(sizes[1]), px__size_text(bs, sizeof bs, bias));
     PX_TRY(px_reshape(&shift, bias, (int64_t[]){sizes[1], 1, 1}, 3));
-    PX_TRY(px_add(&whole, spread, shift, px_int(1)));
-  } else {
-    whole = PX_MOVE(spread);
+    return px_add(out, spread, shift, px_int(1));
   }
-  if (alone) return px_squeeze_dim(&call->results[0], whole, (int64_t[]){0}, 1);
-  call->results[0] = PX_MOVE(whole);
+  *out = PX_MOVE(spread);
   return PX_OK;
 }
+PX_RUN(conv_transpose2d) {
+  px_tensor *x = args->input;
+  PX_SCOPED(px_tensor) batch = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
+  if (x->ndim != 3 || args->weight->ndim != 4) return spread_images(&call->results[0], args, x);
+  PX_TRY(px_unsqueeze(&batch, x, 0));
+  PX_TRY(spread_images(&made, args, batch));
+  return px_squeeze_dim(&call->results[0], made, (int64_t[]){0}, 1);
+}
 
-// A signal as an image of one row, and back.
-static px_status as_image(px_tensor **out, const px_tensor *signal) {
-  return px_unsqueeze(out, signal, -2);
-}
-static px_status as_signal(px_tensor **out, const px_tensor *image) {
-  return px_squeeze_dim(out, image, (int64_t[]){-2}, 1);
-}
-// The number of a list for the one dimension there is, with what the row has: 1 or 0.
-typedef struct row_pair {
-  int64_t of[2];
-} row_pair;
-static row_pair beside(px_value list, int64_t row) { return (row_pair){{row, list.v.ints[0]}}; }
 PX_RUN(conv_transpose1d) {
   const px_tensor *x = args->input, *w = args->weight;
+  pair p = pair_of(x, w);
   PX_SCOPED(px_tensor) image = NULL;
   PX_SCOPED(px_tensor) kernel = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
   PX_TRY(check_lone(call));
+  PX_TRY(check_channels(&p, args->bias, args->groups, true));
   PX_TRY(as_image(&image, x));
   PX_TRY(as_image(&kernel, w));
   PX_TRY(px_conv_transpose2d(&wide, image, kernel, args->bias, beside(args->stride, 1).of, 2,

@@ -96,6 +96,18 @@ PX_RUN(cosine_similarity) {
 
 // ---- group_norm: layers of the channels of a group, then one scale and shift a channel
 
+static px_status check_group_sizes(const px_tensor *x, int64_t groups) {
+  int64_t each = 1;
+  char text[128];
+  for (int d = 2; d < x->ndim; d++) each *= x->sizes[d];
+  PX_CHECK(x->sizes[1] > 0, PX_RUNTIME, "Expected number of channels to be greater than 0, got 0");
+  PX_CHECK(each > 0, PX_RUNTIME, "Expected HxW to be greater than 0, got 0");
+  PX_CHECK(x->sizes[1] % groups == 0, PX_RUNTIME,
+           "Expected number of channels in input to be divisible by num_groups, but got input of "
+           "shape %s and num_groups=%lld",
+           px__size_text(text, sizeof text, x), (long long)groups);
+  return PX_OK;
+}
 // Of one value there is no deviation. PyTorch tells the sizes of the groups of all examples.
 static px_status check_group_values(const px_tensor *x, int64_t groups) {
   int64_t sizes[PX_MAX_DIMS];
@@ -117,6 +129,7 @@ PX_RUN(group_norm) {
   PX_SCOPED(px_tensor) scale = NULL;
   PX_SCOPED(px_tensor) shift = NULL;
   PX_SCOPED(px_tensor) scaled = NULL;
+  PX_TRY(check_group_sizes(x, groups));
   PX_TRY(check_group_values(x, groups));
   int64_t each = x->sizes[0] ? x->numel / (x->sizes[0] * groups) : 0;
   int64_t sizes[3] = {x->sizes[0], groups, each};

@@ -112,11 +112,24 @@ static px_status pad_dim(px_tensor **out, const px_tensor *self, int dim, int mo
   return px_index_select(out, self, dim, near);
 }
 
+// All but the batch have elements, unless what goes around is nothing.
+static px_status check_inner(const px_tensor *x, int dims, int mode) {
+  char text[128];
+  bool empty = false;
+  for (int d = x->ndim == dims + 2; d < x->ndim; d++) empty |= x->sizes[d] == 0;
+  PX_CHECK(!empty || modes[mode].place == around, PX_RUNTIME,
+           "Expected %dD or %dD (batch mode) tensor with possibly 0 batch size and other non-zero "
+           "dimensions for input, but got: %s",
+           dims + 1, dims + 2, px__size_text(text, sizeof text, x));
+  return PX_OK;
+}
+
 static px_status pad_edges(px_tensor **out, const px_tensor *self, px_value pad, int mode) {
   PX_SCOPED(px_tensor) now = px_retain(self);
   int dims = pad.n / 2;
   PX_CHECK(dims && dims <= 3 && (now->ndim == dims + 1 || now->ndim == dims + 2), PX_UNIMPLEMENTED,
            "Only 2D, 3D, 4D, 5D padding with non-constant padding are supported for now");
+  PX_TRY(check_inner(now, dims, mode));
   for (int k = 0; k < dims; k++) {
     px_tensor *next;
     if (!pad.v.ints[2 * k] && !pad.v.ints[2 * k + 1]) continue;

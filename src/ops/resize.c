@@ -151,10 +151,24 @@ static px_status size_of(int64_t *to, double *scale, const px_tensor *x, px_valu
   // cppcheck-suppress incorrectLogicOperator ; it does not read 0x1p53
   PX_CHECK(wide < 0x1p53 && wide > -0x1p53, PX_RUNTIME, "interpolate: scale_factor is too large");
   *to = size.kind == PX_ARG_NONE ? (int64_t)floor(wide) : px__int_at(size, k);
-  PX_CHECK(from > 0 && *to > 0, PX_RUNTIME,
-           "Input and output sizes should be greater than 0, but got input (%lld) and output "
-           "(%lld)",
-           LL(from), LL(*to));
+  return PX_OK;
+}
+
+// Images have channels, and neither they nor the results are empty; the batch may be.
+static px_status check_spans(const px_tensor *x, const span *s) {
+  char text[128];
+  const span *w = &s[x->ndim - 3];
+  PX_CHECK(x->ndim == 4 || (w->from > 0 && w->to > 0), PX_RUNTIME,
+           "Input and output sizes should be greater than 0, but got input (W: %lld) and output "
+           "(W: %lld)",
+           LL(w->from), LL(w->to));
+  PX_CHECK(w->from > 0 && w->to > 0 && s->from > 0 && s->to > 0, PX_RUNTIME,
+           "Input and output sizes should be greater than 0, but got input (H: %lld, W: %lld) "
+           "output (H: %lld, W: %lld)",
+           LL(s->from), LL(w->from), LL(s->to), LL(w->to));
+  PX_CHECK(x->sizes[1] > 0, PX_RUNTIME,
+           "Non-empty %dD data tensor expected but got a tensor with sizes %s", x->ndim,
+           px__size_text(text, sizeof text, x));
   return PX_OK;
 }
 
@@ -189,6 +203,7 @@ PX_RUN(resize_images) {
     spans[k] = (span){.from = input->sizes[2 + k], .corners = corners};
     PX_TRY(size_of(&spans[k].to, &spans[k].scale, input, args->size, given, k));
   }
+  PX_TRY(check_spans(input, spans));
   PX_TRY(as_floats(&x, input, m));
   for (int k = input->ndim - 3; k >= 0; k--) PX_TRY(resize_dim(&x, m, 2 + k, &spans[k]));
   if (x->dtype != input->dtype) return as_bytes(&call->results[0], x);

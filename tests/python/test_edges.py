@@ -49,6 +49,58 @@ class Windows(Edges):
         self.assertEqual(F.conv2d(torch.ones(0, 2, 4, 4), torch.ones(3, 2, 3, 3)).shape, (0, 3, 2, 2))
 
     @each_device
+    def test_a_transposed_convolution_of_an_empty_batch_is_empty_and_its_gradients_are_zeros(self):
+        for op, sizes, weight, wanted in ((F.conv_transpose2d, (0, 2, 4, 4), (2, 3, 3, 3), (0, 3, 6, 6)),
+                                          (F.conv_transpose2d, (0, 2, 0, 4), (2, 3, 3, 3), (0, 3, 2, 6)),
+                                          (F.conv_transpose2d, (2, 2, 4, 4), (2, 0, 3, 3), (2, 0, 6, 6)),
+                                          (F.conv_transpose1d, (0, 2, 4), (2, 3, 3), (0, 3, 6)),
+                                          (F.conv_transpose1d, (0, 2, 0), (2, 3, 3), (0, 3, 2))):
+            x, w, b = (torch.ones(s, requires_grad=True) for s in (sizes, weight, weight[1:2]))
+            y = op(x, w, b)
+            self.assertEqual(y.shape, wanted)
+            y.sum().backward()
+            for t in (x, w, b):
+                self.assertEqual((t.grad.shape, t.grad.abs().sum().item()), (t.shape, 0))
+        self.refuses(RuntimeError, "Only zero batch or zero channel inputs are supported, but got input shape: [2, 2, 0, 4]",
+                     F.conv_transpose2d, torch.ones(2, 2, 0, 4), torch.ones(2, 3, 3, 3))
+
+    @each_device
+    def test_what_does_not_fit_a_signal_is_told_of_a_signal(self):
+        ones = torch.ones
+        for op, way in ((F.conv1d, "groups=1"), (F.conv_transpose1d, "transposed=1")):
+            self.refuses(RuntimeError, f"Given {way}, weight of size [3, 3, 3], expected input[1, 2, 4] to have 3 channels, but got 2 "
+                         "channels instead", op, ones(2, 4), ones(3, 3, 3))
+            self.refuses(RuntimeError, "Given groups=1, expected weight to be at least 1 at dimension 0, but got weight of size [0, 2, 3] "
+                         "instead", op, ones(1, 2, 4), ones(0, 2, 3))
+        self.refuses(RuntimeError, "Given weight of size [3, 3, 3], expected bias to be 1-dimensional with 3 elements, but got bias of "
+                     "size [2] instead", F.conv1d, ones(1, 3, 4), ones(3, 3, 3), ones(2))
+        self.refuses(RuntimeError, "Calculated padded input size per channel: (4). Kernel size: (6). Kernel size can't be greater than "
+                     "actual input size", F.conv1d, ones(3, 4), ones(3, 3, 6))
+        self.refuses(RuntimeError, "Given input size per channel: (1 x 4). Calculated output size per channel: (1 x -8). Output size is "
+                     "too small", F.conv_transpose1d, ones(1, 3, 4), ones(3, 3, 3), padding=7)
+
+    @each_device
+    def test_what_has_no_channels_or_places_is_refused_where_pytorch_refuses_it(self):
+        ones = torch.ones
+        for mode in ("reflect", "replicate"):
+            for sizes, pad, dims in (((2, 0, 4), (1, 1), "2D or 3D"), ((2, 2, 0), (1, 1), "2D or 3D"), ((0, 4), (1, 1), "2D or 3D"),
+                                     ((2, 0, 4, 4), (1, 1, 1, 1), "3D or 4D"), ((2, 3, 4, 0), (1, 1, 1, 1), "3D or 4D")):
+                self.refuses(RuntimeError, f"Expected {dims} (batch mode) tensor with possibly 0 batch size and other non-zero dimensions "
+                             f"for input, but got: {list(sizes)}", F.pad, ones(sizes), pad, mode=mode)
+            self.assertEqual(F.pad(ones(0, 2, 4), (1, 1), mode=mode).shape, (0, 2, 6))
+        self.assertEqual(F.pad(ones(2, 0, 4), (1, 1), mode="circular").shape, (2, 0, 6))
+        for mode, sizes, text in (("nearest", (2, 0, 4), "Non-empty 3D data tensor expected but got a tensor with sizes [2, 0, 4]"),
+                                  ("linear", (2, 2, 0), "Input and output sizes should be greater than 0, but got input (W: 0) and output (W: 3)"),
+                                  ("bicubic", (2, 2, 0, 4), "Input and output sizes should be greater than 0, but got input (H: 0, W: 4) "
+                                   "output (H: 3, W: 3)")):
+            self.refuses(RuntimeError, text, F.interpolate, ones(sizes), size=3, mode=mode)
+        self.assertEqual(F.interpolate(ones(0, 2, 4), size=3).shape, (0, 2, 3))
+        for sizes, text in (((2, 0, 3), "number of channels to be greater than 0, got 0"), ((0, 2, 0), "HxW to be greater than 0, got 0")):
+            self.refuses(RuntimeError, "Expected " + text, F.group_norm, ones(sizes), 1)
+        self.assertEqual(F.group_norm(ones(0, 2, 3), 2).shape, (0, 2, 3))
+        self.refuses(IndexError, "kthvalue(): Expected reduction dim 1 to have non-zero size.", ones(2, 0).kthvalue, 1, 1)
+
+    @each_device
     def test_kernels_without_elements_are_refused(self):
         text = "kernel size should be greater than zero, but got kernel_height: {} kernel_width: 0"
         for op in (F.conv2d, F.conv_transpose2d):
