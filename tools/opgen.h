@@ -398,6 +398,7 @@ typedef struct og_owner {
 void og_write_param_array(FILE *to, const og_owner *of, const og_param *params, int count);
 void og_write_descriptor(FILE *to, const og_op *op);
 void og_write_impl(FILE *to, const og_op *op);
+bool og_faults(const og_op *op);     // opgen_kernels.c
 bool og_has_texts(const og_op *op);  // opgen_texts.c
 void og_write_texts(FILE *to, const og_op *op);
 void og_write_body(FILE *to, const og_op *op);

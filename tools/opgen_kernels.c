@@ -55,6 +55,17 @@ static const math_row *math_find(const char *name) {
   return NULL;
 }
 
+// Whether the expression of an op has a function that reports faults: of whole numbers it may.
+bool og_faults(const og_op *op) {
+  for (const char *at = op->expr.text; at && *at;) {
+    const char *end = og_word_end(at);
+    const math_row *f = *end == '(' ? math_find(og_copy(at, (size_t)(end - at))) : NULL;
+    if (f && f->launch) return true;
+    at = end == at ? at + 1 : end;
+  }
+  return false;
+}
+
 // An expression being rewritten for one type.
 typedef struct rewriter {
   const og_op *op;

@@ -159,9 +159,9 @@ void og_write_impl(FILE *to, const og_op *op) {
           kernel ? "\"" : "", dtype_mask(op), out_rules[out_rule(op)].rule);
   if (og_has_texts(op)) fprintf(to, ".texts = &texts_%s, ", op->name);
   if (og_has_checks(op)) fprintf(to, ".check = check_%s, ", op->name);
-  fprintf(to, ".nonempty = %d, .any_scalars = %d, .idempotent = %d, .apart = %d, ",
+  fprintf(to, ".nonempty = %d, .any_scalars = %d, .idempotent = %d, .apart = %d, .faults = %d, ",
           og_is_nonempty(op), og_has(op, OG_W_cpuscalars), og_has(op, OG_W_idempotent),
-          og_has(op, OG_W_apart));
+          og_has(op, OG_W_apart), og_faults(op));
   int turned = op->turned.text ? og_param_find(op, op->turned.text) : 0;
   if (turned < 0) og_die(op->turned.place, "%s has no parameter '%s'", op->name, op->turned.text);
   fprintf(to, ".promotion = %s, .mutates = %d, .turned = %d, .masks = 0x%x, .result_dtypes = {",

@@ -142,6 +142,7 @@ typedef struct k_random {
 // Pooling and convolution of planes. The divisors are those of the planes that are walked, and of
 // the steps; `wide`: there are too many elements for them. A plane has less than 2^31.
 typedef struct k_window {
+  k_where where;
   void *out;
   const void *in, *weight, *bias;
   int64_t *indices;

@@ -74,11 +74,17 @@ void px__immediate(px_operand *operand, px_scalar value, px_dtype dtype, int ndi
                    const int64_t *sizes);
 extern const int64_t px__zero_strides[PX_MAX_DIMS];
 
+// Whether the kernel may end with an error in the middle: then it does not write what the caller
+// has. (On devices the call has returned by then.)
+static inline bool px__may_fault(const px_call *call) {
+  return px__impl(call->op)->faults && call->device.type == PX_CPU &&
+         !px_dtype_is_float(call->compute);
+}
 // PX_RUNTIME if elements of a tensor that is to be written share memory, or such a tensor overlaps
 // in part with one that is read. (Of some ops: overlaps at all.)
 px_status px__check_written(const px_call *call) __attribute__((warn_unused_result));
 // Resizes an out= tensor, with PyTorch's warning if it had elements.
 px_status px__resize_output(px_tensor *out, int ndim, const int64_t *sizes)
     __attribute__((warn_unused_result));
-// After the launch: copies results to the out= tensors that the kernel did not write itself.
+// After the launch: copies results to what the caller gave and the kernel did not write itself.
 px_status px__call_deliver(px_call *call) __attribute__((warn_unused_result));

@@ -86,6 +86,7 @@ typedef struct px__op_impl {
   bool any_scalars;   // pointwise: takes any number of 0-dim CPU tensors to a device
   bool idempotent;    // in place: elements of self may share memory
   bool apart;         // nothing that is read may share memory with what is written
+  bool faults;        // pointwise: of whole numbers, the kernel may refuse an element
   const px__op_texts *texts;
   uint8_t turned;  // the parameter, a matrix, that the kernel gets transposed; 0: none
   uint32_t masks;  // pointwise: parameters that select (where's condition), not promoted

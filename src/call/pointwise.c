@@ -82,8 +82,10 @@ static bool simple_dtypes(px_call *call, const px_tensor *t) {
 static px_status short_result(px_call *call, const px_tensor *like) {
   if (call->mode == PX_CALL_INPLACE) {
     PX_TRY(px__check_cast(call->dtype, (px_dtype)like->dtype));
-    call->results[0] = px_retain(call->given[0]);
-    return PX_OK;
+    if (PX_LIKELY(!px__may_fault(call))) {
+      call->results[0] = px_retain(call->given[0]);
+      return PX_OK;
+    }
   }
   px_storage *storage = NULL;
   size_t bytes = (size_t)like->numel * px_dtype_size(call->dtype);

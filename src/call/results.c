@@ -2,7 +2,8 @@
 // The tensors that a call writes: new ones, self of an in-place call, or those given by out=.
 //
 // A kernel writes an out= tensor itself if that has the right form and shares no memory with an
-// argument. Otherwise it writes a new tensor, which is copied to the out= tensor after the launch.
+// argument. Otherwise it writes a new tensor, which is copied to the out= tensor after the launch;
+// so does one that may refuse an element, for self of an in-place call too.
 #include "call/call_impl.h"
 
 static bool is_expanded(const px_tensor *t) {
@@ -152,6 +153,8 @@ static px_status inplace_result(px_call *call, int i, int ndim, const int64_t *s
            px__sizes_text(have, sizeof have, self->ndim, self->sizes),
            px__sizes_text(want, sizeof want, ndim, sizes));
   PX_TRY(px__check_cast(dtype, (px_dtype)self->dtype));
+  if (px__may_fault(call))
+    return px_tensor_empty(&call->results[i], ndim, sizes, dtype, call->device);
   call->results[i] = px_retain(self);
   return PX_OK;
 }
@@ -163,7 +166,8 @@ px_status px__call_result(px_call *call, int i, int ndim, const int64_t *sizes, 
   if (given) {
     PX_TRY(check_out(call, dtype, (px_dtype)given->dtype));
     if (given->contiguous && given->dtype == dtype && has_sizes(given, ndim, sizes) &&
-        px_device_equal(px__tensor_device(given), call->device) && !shares_storage(call, given)) {
+        px_device_equal(px__tensor_device(given), call->device) && !px__may_fault(call) &&
+        !shares_storage(call, given)) {
       call->results[i] = px_retain(given);
       return PX_OK;
     }
@@ -171,17 +175,26 @@ px_status px__call_result(px_call *call, int i, int ndim, const int64_t *sizes, 
   return px_tensor_empty(&call->results[i], ndim, sizes, dtype, call->device);
 }
 
+static px_status deliver_one(px_call *call, int i) {
+  px_tensor *given = call->given[i], *made = call->results[i];
+  PX_TRY(px__resize_output(given, made->ndim, made->sizes));
+  PX_TRY(px__tensor_copy(given, made, false));
+  px_release(made);
+  call->results[i] = px_retain(given);
+  return PX_OK;
+}
+
 px_status px__call_deliver(px_call *call) {
+  if (call->mode == PX_CALL_INPLACE)
+    return px__impl(call->op)->faults && call->results[0] != call->given[0] ? deliver_one(call, 0)
+                                                                            : PX_OK;
   if (call->mode != PX_CALL_OUT) return PX_OK;
   if (call->op->kind != PX_OP_POINTWISE) PX_TRY(px__call_same_device(call));
   for (int i = 0; i < call->op->result_count; i++) {
     px_tensor *given = call->given[i], *made = call->results[i];
     if (!given || !made || given == made) continue;
     PX_TRY(check_out(call, (px_dtype)made->dtype, (px_dtype)given->dtype));
-    PX_TRY(px__resize_output(given, made->ndim, made->sizes));
-    PX_TRY(px__tensor_copy(given, made, false));
-    px_release(made);
-    call->results[i] = px_retain(given);
+    PX_TRY(deliver_one(call, i));
   }
   return PX_OK;
 }

@@ -2,6 +2,7 @@
 // What kernels of a device find wrong, bad indices above all: the next call that waits raises the
 // error by name and value, once; the context lives, and the next op works.
 #include "device_help.h"
+#include "hidden.h"
 #include "phlox/event.h"
 
 #include <sys/wait.h>
@@ -277,6 +278,32 @@ PX_TEST(of_many_bad_indices_one_is_named) {
   CHECK(named >= 1000 && (named - 1000) % 3 == 1);
   px_error_clear();
   OK(px_device_synchronize(0));
+}
+
+static void pools_with_place(double place, bool good) {
+  PX_SCOPED(px_tensor) plane = there_take(made(PX_FLOAT32, S(1, 1, 2, 2), VALUES(1, 2, 3, 4)));
+  PX_SCOPED(px_tensor) small = there_take(made(PX_FLOAT32, S(1, 1, 1, 1), VALUES(5)));
+  PX_SCOPED(px_tensor) at = there_take(made(PX_INT64, S(1, 1, 1, 1), VALUES(place)));
+  for (int i = 0; i < 2; i++) {
+    px_tensor *y = NULL;
+    px_status status = i ? HIDDEN(max_pool2d_backward, (&y), PX_T(small), PX_T(at),
+                                  PX_IS(((int64_t[]){1, 1, 2, 2}), 4))
+                         : HIDDEN(max_pool2d_pick, (&y), PX_T(plane), PX_T(at));
+    if (!status) status = px_device_synchronize(0);
+    CHECK_EQ(status, good ? PX_OK : PX_INDEX);
+    char text[64];
+    snprintf(text, sizeof text, "index %.0f, size 4", place);
+    CHECK(good || strstr(px_error_last()->message, text));
+    px_error_clear();
+    px_release(y);
+  }
+}
+
+PX_TEST(places_outside_of_a_plane_are_reported) {
+  arrange();
+  pools_with_place(3, true);
+  pools_with_place(4, false);
+  pools_with_place(-1, false);
 }
 
 // ---- other faults

@@ -31,6 +31,25 @@ class Edges(unittest.TestCase):
             call(*args, **kwargs)
 
 
+class Divisions(Edges):
+    def test_a_division_by_zero_leaves_the_tensor_that_it_was_to_write(self):
+        for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64):
+            for x in (torch.arange(1, 9, dtype=dtype), torch.arange(1, 17, dtype=dtype)[::2]):
+                divisor, before = (torch.arange(8) != 6).to(dtype), x.tolist()
+                out = torch.full_like(x, 7)
+                for call in (lambda: x.floor_divide_(divisor), lambda: x.remainder_(divisor), lambda: x.fmod_(divisor),
+                             lambda: x.div_(divisor, rounding_mode="floor"), lambda: x.div_(divisor, rounding_mode="trunc"),
+                             lambda: x.remainder_(0), lambda: x.__ifloordiv__(divisor), lambda: x.__imod__(divisor),
+                             lambda: torch.fmod(x, divisor, out=out), lambda: torch.floor_divide(x, divisor, out=out)):
+                    version = x._version
+                    self.refuses(RuntimeError, "ZeroDivisionError", call)
+                    self.assertEqual((x.tolist(), out.tolist(), x._version), (before, [7] * 8, version))
+                pointer = x.data_ptr()
+                self.assertIs(x.floor_divide_(2), x)
+                self.assertEqual((x.tolist(), x.data_ptr(), x._version), ([i // 2 for i in before], pointer, version + 1))
+                self.assertEqual(torch.remainder(x, 3, out=out).tolist(), [i // 2 % 3 for i in before])
+
+
 class Windows(Edges):
     @each_device
     def test_a_convolution_of_no_channels_is_without_channels_and_its_gradients_are_zeros(self):

@@ -55,7 +55,8 @@ static px_status scatter(const px_launch *l, const px_operand *out, const px_ope
   int dtype = px__compute_of(out->dtype);
   int64_t n = px_operand_numel(out);
   px__cuda_dense d = {.launch = l};
-  k_window t = {.out = px__cuda_dense_out(&d, out, dtype),
+  k_window t = {.where = px__cuda_where(l),
+                .out = px__cuda_dense_out(&d, out, dtype),
                 .in = px__cuda_dense_in(&d, grad, dtype),
                 .indices = px__cuda_dense_in(&d, indices, PX_INT64)};
   PX_CUDA_PASS(d.status);
@@ -86,7 +87,8 @@ PX_CUDA_KERNEL(max_pool2d_backward) {
 PX_CUDA_KERNEL(max_pool2d_pick) {
   int dtype = args->out->dtype;
   px__cuda_dense d = {.launch = l};
-  k_window t = {.out = px__cuda_dense_out(&d, args->out, dtype),
+  k_window t = {.where = px__cuda_where(l),
+                .out = px__cuda_dense_out(&d, args->out, dtype),
                 .in = px__cuda_dense_in(&d, args->self, dtype),
                 .indices = px__cuda_dense_in(&d, args->indices, PX_INT64)};
   PX_CUDA_PASS(d.status);

@@ -135,12 +135,20 @@ static __device__ __forceinline__ void max_pool_gather_body(const k_window &t) {
 }
 K_FLOATS(max_pool_gather, k_window)
 
-// Of float or double: adds the gradients to their places, whatever these are; the result was
+// Whether a plane has the place; if not, that is reported.
+static __device__ __forceinline__ bool is_place(const k_window &t, int64_t at) {
+  bool good = at >= 0 && at < t.h * t.w;
+  if (!good) k_fault(&t.where, K_FAULT_RANGE, at, t.h * t.w, 0);
+  return good;
+}
+
+// Of float or double: adds the gradients to their places, whichever these are; the result was
 // cleared before.
 template <typename S>
 static __device__ __forceinline__ void max_pool_scatter_body(const k_window &t) {
   for (int64_t i = k_thread(); i < t.planes * t.oh * t.ow; i += k_threads())
-    atomicAdd((S *)t.out + i / (t.oh * t.ow) * t.h * t.w + t.indices[i], ((const S *)t.in)[i]);
+    if (is_place(t, t.indices[i]))
+      atomicAdd((S *)t.out + i / (t.oh * t.ow) * t.h * t.w + t.indices[i], ((const S *)t.in)[i]);
 }
 K_KERNEL(max_pool_scatter, f32, float, k_window)
 K_KERNEL(max_pool_scatter, f64, double, k_window)
@@ -148,7 +156,8 @@ K_KERNEL(max_pool_scatter, f64, double, k_window)
 template <typename S>
 static __device__ __forceinline__ void max_pool_pick_body(const k_window &t) {
   for (int64_t i = k_thread(); i < t.planes * t.oh * t.ow; i += k_threads())
-    ((S *)t.out)[i] = ((const S *)t.in)[i / (t.oh * t.ow) * t.h * t.w + t.indices[i]];
+    if (is_place(t, t.indices[i]))
+      ((S *)t.out)[i] = ((const S *)t.in)[i / (t.oh * t.ow) * t.h * t.w + t.indices[i]];
 }
 K_FLOATS(max_pool_pick, k_window)
 
