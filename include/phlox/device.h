@@ -10,7 +10,9 @@
 extern "C" {
 #endif
 
-typedef enum px_device_type { PX_CPU, PX_CUDA, PX_DEVICE_TYPES } px_device_type;
+// Tensors of type meta have a shape, a dtype and strides but no memory: ops on them check their
+// arguments and give results of the right shape, and compute nothing.
+typedef enum px_device_type { PX_CPU, PX_CUDA, PX_META, PX_DEVICE_TYPES } px_device_type;
 // Index -1 means "no index": the current device of the type.
 typedef struct px_device {
   int16_t type, index;
@@ -31,18 +33,23 @@ static inline px_device px_cuda(int index) {
   device.index = (int16_t)(index > INT16_MAX ? INT16_MAX : index < -1 ? -1 : index);
   return device;
 }
+static inline px_device px_meta(void) {
+  px_device device = {PX_META, -1};
+  return device;
+}
 static inline bool px_device_equal(px_device a, px_device b) {
   return a.type == b.type && a.index == b.index;
 }
 
-// Parses "cpu", "cuda" or "cuda:1" (blanks around the index are allowed). PX_RUNTIME, with
+// Parses "cpu", "meta", "cuda" or "cuda:1" (blanks around the index are allowed). PX_RUNTIME, with
 // PyTorch's text, for anything else.
 PX_CALL px_device_parse(px_device *out, const char *text);
-// Writes "cuda:1" or "cpu"; returns `text`.
+// Writes "cuda:1", "cpu" or "meta"; returns `text`.
 PX_API const char *px_device_format(px_device device, char text[PX_DEVICE_TEXT]);
-// "cpu" or "cuda".
+// "cpu", "cuda" or "meta".
 PX_API const char *px_device_type_name(int type);
-// Returns the number of usable devices: 0 if there are none, 1 for the CPU. Creates no context.
+// Returns the number of usable devices: 0 if there are none, 1 for cpu and for meta. Creates no
+// context.
 PX_API int px_device_count(px_device_type type);
 // Whether type `cuda` has been initialised; and the name of its backend, "sim", "cuda", or "" if
 // there are no devices.
@@ -59,7 +66,7 @@ PX_API int px_device_peek(void);
 // of range; the current device is then unchanged.
 PX_CALL px_device_set(int index);
 // Fills in the index of a cuda device that has none, and checks that the device exists; removes the
-// index of a cpu device. Errors as px_device_set.
+// index of a device of another type. Errors as px_device_set.
 PX_CALL px_device_resolve(px_device *out, px_device device);
 // The device on which factories make tensors if none is given: what the calling thread prefers, or
 // else the process's (px_device_home).

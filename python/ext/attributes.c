@@ -14,8 +14,10 @@ EXT_GET(tensor_base, device, "device", px_tensor_device(T(self)), "Where the mem
 EXT_GET(tensor_base, ndim, "int", px_tensor_ndim(T(self)), "Number of dimensions.");
 EXT_GET(tensor_base, is_cuda, "bool", px_tensor_is_cuda(T(self)),
         "Whether it is on a device of type cuda.");
-EXT_GET(tensor_base, is_cpu, "bool", (bool)!px_tensor_is_cuda(T(self)),
+EXT_GET(tensor_base, is_cpu, "bool", (bool)(px_tensor_device(T(self)).type == PX_CPU),
         "Whether it is in the host's memory.");
+EXT_GET(tensor_base, is_meta, "bool", (bool)(px_tensor_device(T(self)).type == PX_META),
+        "Whether it has no memory, only a shape and a dtype.");
 EXT_GET(tensor_base, itemsize, "int", px_dtype_size(px_tensor_dtype(T(self))),
         "Bytes of an element.");
 EXT_GET(tensor_base, nbytes, "int",
@@ -27,8 +29,8 @@ EXT_GET(tensor_base, name, "None", Py_NewRef(Py_None), "None.");
 
 // What no tensor of Phlox is.
 EXT_GET(tensor_base, is_sparse, "bool", Py_NewRef(Py_False), "False: Phlox has no such tensors.");
-EXT_ALSO(tensor_base, tensor_base_attr_is_sparse, is_sparse_csr, is_quantized, is_meta, is_mps,
-         is_mkldnn, is_xpu, is_nested);
+EXT_ALSO(tensor_base, tensor_base_attr_is_sparse, is_sparse_csr, is_quantized, is_mps, is_mkldnn,
+         is_xpu, is_nested);
 
 EXT_GETTER(tensor_base, names, "tuple", "A None for each dimension: names are not supported.") {
   PyObject *names = PyTuple_New(px_tensor_ndim(T(self)));

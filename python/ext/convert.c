@@ -159,7 +159,7 @@ EXT_METHOD(
   EXT_BIND(device);
   px_tensor *t = ext_tensor(self);
   if (no_device(device, "pin_memory") < 0) return NULL;
-  if (px_tensor_is_cuda(t))
+  if (px_tensor_device(t).type != PX_CPU)
     EXT_FAIL(PyExc_RuntimeError, "cannot pin '%s' only dense CPU tensors can be pinned",
              px_tensor_type_name(t, text));
   if (px_tensor_is_pinned(t)) return Py_NewRef(self);

@@ -65,6 +65,8 @@ EXT_METHOD(
   px_tensor *tensor = ext_tensor(self);
   if (px_tensor_requires_grad(tensor))
     EXT_FAIL(PyExc_BufferError, "Can't export tensors that require gradient, use tensor.detach()");
+  if (px_tensor_device(tensor).type == PX_META)
+    EXT_FAIL(PyExc_BufferError, "Cannot pack tensors on meta");
   if (check_device(tensor, dl_device) < 0) return NULL;
   if (px_tensor_is_cuda(tensor) && to_native(stream, &native) < 0) return NULL;
   if (copy == Py_True) {

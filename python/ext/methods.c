@@ -299,12 +299,14 @@ EXT_FUNCTION(torch, _rebuild_tensor,
   EXT_TRY(px_device_parse(&device, device_));
   int64_t n = 1;
   for (int i = 0; i < shape.count; i++) n *= shape.items[i];
-  if (n * (int64_t)px_dtype_size(dtype) != PyBytes_Size(data) || !PyType_Check(type) ||
+  bool bare = device.type == PX_META;  // and has no data
+  if ((bare ? 0 : n * (int64_t)px_dtype_size(dtype)) != PyBytes_Size(data) || !PyType_Check(type) ||
       !PyType_IsSubtype((PyTypeObject *)type, ext_TensorType))
     EXT_FAIL(PyExc_ValueError, "a pickled tensor is damaged");
   PX_SCOPED(px_tensor) made = NULL;
-  EXT_WAIT(
-      px_tensor_from_data(&made, PyBytes_AS_STRING(data), shape.count, shape.items, dtype, device));
+  EXT_WAIT(bare ? px_tensor_empty(&made, shape.count, shape.items, dtype, device)
+                : px_tensor_from_data(&made, PyBytes_AS_STRING(data), shape.count, shape.items,
+                                      dtype, device));
   if (requires_grad) EXT_TRY(px_tensor_set_requires_grad(made, true));
   if (PyType_IsSubtype((PyTypeObject *)type, ext_ParameterType))
     px_tensor_set_parameter(made, true);

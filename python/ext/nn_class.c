@@ -37,7 +37,8 @@ static const px_module_kind *native_above(PyTypeObject *type) {
 
 static ext_module_class *new_class(PyTypeObject *type) {
   ext_module_class *made = PyMem_Calloc(1, sizeof *made);
-  EXT_OWNED *address = made ? PyLong_FromVoidPtr(made) : PyErr_NoMemory();
+  if (!made) return PyErr_NoMemory(), NULL;
+  EXT_OWNED *address = PyLong_FromVoidPtr(made);
   if (!address || PyDict_SetItem(classes, (PyObject *)type, address) < 0)
     return PyMem_Free(made), NULL;
   made->type = type;

@@ -92,6 +92,30 @@ static px_status take_memory(const char *name, const px_module_entry *entry, px_
   return value ? px_tensor_set_data(entry->tensor, value) : PX_OK;
 }
 
+// What is copied into a tensor without memory is lost.
+static px_status copied(const px_tensor *own, const px_tensor *value, const char *name) {
+  bool lost = px_tensor_device(own).type == PX_META && px_tensor_device(value).type != PX_META;
+  if (!lost) return PX_OK;
+  return px_warn(PX_WARN_USER,
+                 "for %s: copying from a non-meta parameter in the checkpoint to a meta parameter "
+                 "in the current model, which is a no-op. (Did you mean to pass `assign=True` to "
+                 "assign items in the state dictionary to their corresponding key in the module "
+                 "instead of copying them in place?)",
+                 name);
+}
+static px_status warn_of_loss(const char *name, const px_module_entry *entry, px_module *owner,
+                              void *state) {
+  const px_tensor *value = px_dict_get(state, name);
+  return value ? copied(entry->tensor, value, name) : PX_OK;
+}
+EXT_FUNCTION(torch, _warn_of_loss, "(own: Tensor, value: Tensor, name: str) -> None",
+             "Warns where a state dict's value was copied into a tensor on meta.") {
+  px_tensor *own, *value;
+  const char *name;
+  EXT_BIND(own, value, name);
+  return ext_none(copied(own, value, name));
+}
+
 // Names that are in `a` and not in `b`.
 static PyObject *names_beyond(const px_dict *a, const px_dict *b) {
   PyObject *list = PyList_New(0);
@@ -163,9 +187,8 @@ EXT_METHOD(module, load_state_dict,
       keys_ready() < 0)
     return NULL;
   EXT_WAIT(px_module_load_state_dict(ext_module(self), state, strict));
-  if (assign)
-    EXT_TRY(px_module_each(ext_module(self), PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, "", true, true,
-                           take_memory, state));
+  EXT_TRY(px_module_each(ext_module(self), PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, "", true, true,
+                         assign ? take_memory : warn_of_loss, state));
   PyObject *keys = PyStructSequence_New(&keys_type);
   if (!keys) return NULL;
   PyObject *missing = names_beyond(own, state), *unexpected = names_beyond(state, own);

@@ -40,7 +40,7 @@ NAMES = {f"{module}.{name}" for module, names in {
         "cumulative_trapezoid deg2rad deg2rad_ dequantize det detach_ detach_copy diagflat "
         "diagonal_copy diagonal_scatter diff digamma dist distributed distributions dropout_ dsmm "
         "dsplit dstack eig embedding embedding_bag embedding_renorm_ empty_quantized "
-        "empty_strided erfinv expand_copy export fake_quantize_per_channel_affine "
+        "erfinv expand_copy export fake_quantize_per_channel_affine "
         "fake_quantize_per_tensor_affine fbgemm_linear_fp16_weight "
         "fbgemm_linear_fp16_weight_fp32_activation fbgemm_linear_int8_weight "
         "fbgemm_linear_int8_weight_fp32_activation fbgemm_linear_quantize_weight "

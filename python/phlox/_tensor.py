@@ -82,7 +82,8 @@ class Tensor:
                                "boundaries.  If you just want to transfer the data, call detach() "
                                "on the tensor before serializing (e.g., putting it on the queue).")
         cls = {_C.Tensor: None, _Parameter: True}.get(type(self), type(self))
-        values = (cls, _C._bytes_of(self), list(self.shape), str(self.dtype)[len("torch."):],
+        data = b"" if self.is_meta else _C._bytes_of(self)
+        values = (cls, data, list(self.shape), str(self.dtype)[len("torch."):],
                   str(self.device), self.requires_grad)
         return _C._rebuild_tensor, values, self.__dict__ or None
 
@@ -123,7 +124,7 @@ class Tensor:
         'torch.FloatTensor'
         """
         if dtype is None:
-            where = "torch.cuda." if self.is_cuda else "torch."
+            where = "torch." if self.is_cpu else f"torch.{self.device.type}."
             return where + _C._dtype_class(self.dtype) + "Tensor"
         device = None
         if isinstance(dtype, type) and type(dtype).__name__ == "tensortype":

@@ -129,6 +129,11 @@ def _rebuild_tensor_v2(storage, storage_offset, size, stride, requires_grad, bac
     return tensor.requires_grad_() if requires_grad else tensor
 
 
+def _rebuild_meta_tensor_no_storage(dtype, size, stride, requires_grad):
+    tensor = _C.empty_strided(size, stride, dtype=dtype, device="meta")
+    return tensor.requires_grad_() if requires_grad else tensor
+
+
 def _rebuild_parameter(data, requires_grad, backward_hooks):
     parameter = _C._Parameter(data, requires_grad)
     for hook in (backward_hooks or {}).values():

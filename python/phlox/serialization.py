@@ -123,6 +123,11 @@ def _reduced_tensor(tensor):
         func = _utils._rebuild_parameter
         if kind is _C._Parameter:
             return (_utils._rebuild_parameter_with_state, (*args, state)) if state else (func, args)
+    elif tensor.is_meta:
+        args = tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.requires_grad
+        func = _utils._rebuild_meta_tensor_no_storage
+        if kind is _C.Tensor and not state:
+            return func, args
     else:
         args = (tensor.storage(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride(),
                 tensor.requires_grad, OrderedDict())
@@ -267,6 +272,8 @@ def _there(location):
 
 def _moved(storage, location):
     device = _there(location)
+    if device.type == "meta":
+        return _C.empty(storage.nbytes(), dtype=_C.uint8, device=device).untyped_storage()
     return storage if device.type == "cpu" else storage.cuda(device.index)
 
 

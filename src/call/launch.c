@@ -139,7 +139,7 @@ px_status px__call_draws(px_call *call, px_generator *generator, int64_t n, int6
   if (generator) PX_TRY(px__generator_fits(generator, call->device));
   call->generator = generator, call->uses_random = true;
   call->blocks = 1, call->counter = 0;
-  if (call->device.type == PX_CPU || n <= 0) return PX_OK;
+  if (call->device.type != PX_CUDA || n <= 0) return PX_OK;
   PX_TRY(px_device_get_properties(&p, call->device.index));
   int64_t most = (int64_t)p.multi_processor_count * (p.max_threads_per_multi_processor / BLOCK);
   int64_t wanted = (n + BLOCK - 1) / BLOCK;

@@ -39,6 +39,7 @@ px_status px__registered_add(px__registered *r) {
 
 px_kernel px__registered_kernel_find(const px_op *op, px_device_type type) {
   const px__registered *r = px__impl(op)->registered;
+  if (type == PX_META) return r->kernels->device ? px__meta_launch : NULL;
   const char *device = type == PX_CPU ? "cpu" : px_device_backend();
   px_kernel host = NULL;
   for (const px_op_kernel *k = r->kernels; k->device; k++) {

@@ -4,17 +4,16 @@
 
 px_status px__block_new(px_block **out, size_t bytes, px_device device) {
   if (device.type == PX_CPU) return px__host_new(out, bytes);
+  if (device.type == PX_META) return px__meta_new(out, bytes);
   px__device *d;
   if (px__rt.forked) return px__error_cuda(3);
   PX_TRY(px__device_get(&d, device.index));
   return px__cache_new(out, bytes, d);
 }
 
-static void (*const frees[])(px_block *) = {[PX__HOST] = px__host_free,
-                                            [PX__PINNED] = px__pinned_free,
-                                            [PX__CACHED] = px__cache_free,
-                                            [PX__RAW] = px__cache_free,
-                                            [PX__WRAPPED] = px__wrapped_free};
+static void (*const frees[])(px_block *) = {
+    [PX__HOST] = px__host_free, [PX__PINNED] = px__pinned_free,   [PX__CACHED] = px__cache_free,
+    [PX__RAW] = px__cache_free, [PX__WRAPPED] = px__wrapped_free, [PX__META] = px__meta_free};
 
 void px__block_free(px_block *block) {
   if (!block) return;

@@ -142,6 +142,7 @@ px_status px__copy_blocks(px_block *to, size_t to_offset, px_block *from, size_t
   PX_CHECK(to_offset + bytes <= to->bytes && from_offset + bytes <= from->bytes, PX_BUG,
            "a copy of %zu bytes reaches past its block", bytes);
   PX_CHECK(!px__fault(PX__FAULT_COPY), PX_ACCELERATOR, "a copy could not be made (injected)");
+  if (to->device.type == PX_META || from->device.type == PX_META) return px__meta_copy(to);
   bool to_host = to->device.type == PX_CPU, from_host = from->device.type == PX_CPU;
   if (to_host && from_host) return copy_host(&t);
   if (px__rt.forked) return px__error_cuda(3);
@@ -151,7 +152,7 @@ px_status px__copy_blocks(px_block *to, size_t to_offset, px_block *from, size_t
 
 bool px__device_reaches(px_device device, px_device other) {
   if (device.type != other.type) return false;
-  if (device.type == PX_CPU || device.index == other.index) return true;
+  if (device.type != PX_CUDA || device.index == other.index) return true;
   return px_device_peer_enabled(device.index, other.index) &&
          px_device_peer_enabled(other.index, device.index);
 }

@@ -28,7 +28,7 @@ px_status px_device_resolve(px_device *out, px_device device) {
   PX_GIVEN(out);
   PX_CHECK(device.type >= 0 && device.type < PX_DEVICE_TYPES, PX_RUNTIME,
            "a device is needed, but none was given");
-  if (device.type == PX_CPU) return *out = px_cpu(), PX_OK;
+  if (device.type != PX_CUDA) return *out = (px_device){device.type, -1}, PX_OK;
   PX_TRY(px_device_init());
   int index = device.index < 0 ? current_device : device.index;
   if (index >= px__rt.count) return px__error_cuda(101);
@@ -66,7 +66,7 @@ px_status px_device_set_home(px_device device) {
 
 px_status px_stream_current(px_stream **out, px_device device) {
   PX_GIVEN(out);
-  if (device.type == PX_CPU) return *out = &px__cpu_stream, PX_OK;
+  if (device.type == PX_CPU || device.type == PX_META) return *out = &px__cpu_stream, PX_OK;
   px__device *d;
   if (device.type != PX_CUDA || device.index < 0) PX_TRY(px_device_resolve(&device, device));
   PX_TRY(px__device_get(&d, device.index));

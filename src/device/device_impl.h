@@ -53,6 +53,8 @@ typedef struct px_access {
 extern int px__race_on;  // atomic; -1: not read from the environment yet
 // The device type's kernel of that name, or NULL. Slow: callers keep the result.
 px_kernel px__kernel_find(px_device_type type, const char *name);
+// The kernel of every op on meta: it does nothing.
+px_status px__meta_launch(const px_launch *launch) __attribute__((warn_unused_result));
 // Whether the device type's backend can run host functions as kernels.
 bool px__runs_host_kernels(px_device_type type);
 // Fails if the environment has a bad value that concerns kernels of the type. Checked at first use.

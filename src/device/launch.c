@@ -4,19 +4,20 @@
 
 // ---- kernels
 px_status px__kernels_ready(px_device_type type) {
-  if (type != PX_CPU) return px_device_init();
+  if (type == PX_CUDA) return px_device_init();
   PX_TRY(px__threads_check());
   return px__env_check();
 }
 
 px_kernel px__kernel_find(px_device_type type, const char *name) {
   if (type == PX_CPU) return px__host_kernel(name);
+  if (type == PX_META) return px__host_kernel(name) ? px__meta_launch : NULL;
   if (px_device_init() != PX_OK) return NULL;
   return px__rt.backend->find(name);
 }
 
 bool px__runs_host_kernels(px_device_type type) {
-  if (type == PX_CPU) return true;
+  if (type != PX_CUDA) return true;
   if (px_device_init() != PX_OK) return false;
   const px_backend *backend = px__rt.backend;
   return backend->size > offsetof(px_backend, runs_host_kernels) && backend->runs_host_kernels;
@@ -104,6 +105,7 @@ static px_status issue_among(px__device *d, px_stream *stream, px_launch *launch
 px_status px__launch(px_device device, px_launch *launch, const px_access *accesses,
                      int access_count) {
   if (device.type == PX_CPU) return launch_host(launch, accesses, access_count);
+  if (device.type == PX_META) return launch->kernel(launch);
   if (px__rt.forked) return px__error_cuda(3);
   px__device *d;
   PX_TRY(px__device_get(&d, device.index));

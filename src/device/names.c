@@ -9,8 +9,8 @@
 #include <stdio.h>
 
 enum { GREATEST_INDEX = 127 };
-static const char *const type_names[] = {"cpu", "cuda"};
-// Types that PyTorch knows and Phlox does not serve.
+static const char *const type_names[] = {"cpu", "cuda", "meta"};
+// Types that PyTorch knows and Phlox does not serve; and meta, in its place of the text.
 #define OTHER_TYPES \
   "ipu, xpu, mkldnn, opengl, opencl, ideep, hip, ve, fpga, maia, xla, lazy, vulkan, mps, meta, " \
   "hpu, mtia, privateuseone"

@@ -149,7 +149,7 @@ static void choose_or_warn(choice *c) {
 }
 
 int px_device_count(px_device_type type) {
-  if (type != PX_CUDA) return type == PX_CPU;
+  if (type != PX_CUDA) return type == PX_CPU || type == PX_META;
   if (__atomic_load_n(&px__rt.ready, __ATOMIC_ACQUIRE)) return px__rt.count;
   choice c;
   choose_or_warn(&c);

@@ -87,11 +87,12 @@ typedef struct px__use {
   bool write;
 } px__use;
 typedef enum px__block_kind {
-  PX__HOST,    // host.c
-  PX__PINNED,  // pinned.c
-  PX__CACHED,  // pool.c
-  PX__RAW,     // device memory past the cache
-  PX__WRAPPED  // somebody else's
+  PX__HOST,     // host.c
+  PX__PINNED,   // pinned.c
+  PX__CACHED,   // pool.c
+  PX__RAW,      // device memory past the cache
+  PX__WRAPPED,  // somebody else's
+  PX__META      // meta.c: none
 } px__block_kind;
 typedef struct px__shadow px__shadow;
 typedef struct px__block {
@@ -306,6 +307,10 @@ void px__block_wait_uses(px__block *block);
 
 // ---- wrapped.c
 void px__wrapped_free(px_block *block);
+px_status px__meta_new(px_block **out, size_t bytes) __attribute__((warn_unused_result));
+void px__meta_free(px_block *block);
+// A copy from or to meta: done, or an error.
+px_status px__meta_copy(const px_block *to) __attribute__((warn_unused_result));
 void px__wrapped_sweep(void);  // no lock held: gives back what nobody uses any more
 // ---- host.c
 px_status px__host_new(px_block **out, size_t bytes) __attribute__((warn_unused_result));

@@ -21,7 +21,8 @@ static char peek(px__json *json) {
     if (!json->text[json->at]) return 0;  // strchr finds the end of its text too
     json->at++;
   }
-  return json->at < json->length ? json->text[json->at] : 0;
+  if (json->at == json->length) return 0;
+  return json->text[json->at];
 }
 
 static px_status step(px__json *json, char expected) {

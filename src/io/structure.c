@@ -95,6 +95,7 @@ static seen *seen_at(const writing *w, const px_tensor *t) {
   uint64_t at = (uintptr_t)t * 0x9e3779b97f4a7c15u >> 20;
   for (;; at++) {
     seen *place = &w->seen[at & (uint64_t)(w->places - 1)];
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): more_seen has made room
     if (!place->tensor || place->tensor == t) return place;
   }
 }

@@ -150,6 +150,10 @@ typedef struct destination {
 
 static px_status moved(px_tensor **out, px_tensor *tensor, const destination *to) {
   px_dtype dtype = px_dtype_is_float(px_tensor_dtype(tensor)) ? to->dtype : PX_DTYPE_NONE;
+  bool stays = to->device.type < 0 || to->device.type == PX_META;
+  PX_CHECK(stays || px_tensor_device(tensor).type != PX_META, PX_UNIMPLEMENTED,
+           "Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead "
+           "of torch.nn.Module.to() when moving module from meta to a different device.");
   return px_to(out, tensor, dtype, to->device, to->non_blocking, false);
 }
 

@@ -17,6 +17,13 @@ static px_status check_options(const px__options *o, px_dtype dtype) {
   return PX_OK;
 }
 
+// The result is there: what the options say of it besides.
+static px_status made(px_call *call, const px__options *o) {
+  if (o->requires_grad) call->results[0]->flags |= PX_TENSOR_NEEDS_GRAD;
+  call->device = px__tensor_device(call->results[0]);
+  return PX_OK;
+}
+
 static px_status make(px_call *call, const px__options *o, int64_t ndim, const int64_t *sizes) {
   px_dtype dtype = o->dtype == PX_DTYPE_NONE ? px_dtype_default() : o->dtype;
   PX_TRY(check_options(o, dtype));
@@ -24,9 +31,7 @@ static px_status make(px_call *call, const px__options *o, int64_t ndim, const i
     PX_TRY(px_tensor_empty_pinned(&call->results[0], (int)ndim, sizes, dtype));
   else
     PX_TRY(px_tensor_empty(&call->results[0], (int)ndim, sizes, dtype, o->device));
-  if (o->requires_grad) call->results[0]->flags |= PX_TENSOR_NEEDS_GRAD;
-  call->device = px__tensor_device(call->results[0]);
-  return PX_OK;
+  return made(call, o);
 }
 
 // Writes a value into a tensor that nobody else has seen.
@@ -53,6 +58,18 @@ static px_status sized(px_call *call, px_value size, px__options o) {
 }
 
 PX_RUN(empty) { return sized(call, args->size, PX_OPTIONS(args)); }
+
+PX_RUN(empty_strided) {
+  px__options o = PX_OPTIONS(args);
+  PX_CHECK(args->size.n == args->stride.n, PX_RUNTIME,
+           "dimensionality of sizes (%lld) must match dimensionality of strides (%lld)",
+           (long long)args->size.n, (long long)args->stride.n);
+  PX_CHECK(!o.pin_memory, PX_UNIMPLEMENTED, "empty_strided() with pin_memory=True");
+  PX_TRY(check_options(&o, o.dtype == PX_DTYPE_NONE ? px_dtype_default() : o.dtype));
+  PX_TRY(px_tensor_empty_strided(&call->results[0], args->size.n, args->size.v.ints,
+                                 args->stride.v.ints, o.dtype, o.device));
+  return made(call, &o);
+}
 
 PX_RUN(zeros) {
   PX_TRY(sized(call, args->size, PX_OPTIONS(args)));

@@ -45,7 +45,7 @@ static px_status launch(const px__picking *p, const char *name, const px_tensor 
                         const px_tensor *other, const int64_t *other_strides, bool put, bool add) {
   px_device device = px__tensor_device(self);
   // Whatever the index is: a device need not be given memory that does not exist to find that.
-  PX_CHECK(self->numel || device.type == PX_CPU, PX_INDEX,
+  PX_CHECK(self->numel || device.type != PX_CUDA, PX_INDEX,
            "index is out of bounds for dimension with size 0");
   px_operand o[PX_MAX_OPERANDS] = {0};
   px_access uses[PX_MAX_OPERANDS];

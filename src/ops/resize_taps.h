@@ -42,6 +42,7 @@ static void NAME(fill)(const struct mode *m, const span *s, int64_t *const *plac
   T weight[TAPS] = {1};
   for (int64_t i = 0; i < s->to; i++) {
     NAME(spread)(m, s, i, one, weight);
+    // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): there are as many places as taps
     for (int k = 0; k < m->taps; k++) places[k][i] = one[k], ((T *)weights[k])[i] = weight[k];
   }
 }

@@ -215,6 +215,14 @@ static px_status read_bytes(const px_tensor *self, void *to, size_t bytes) {
   return status == PX_OK ? PX_OK : px_error_pass(status, __FILE__, __LINE__, __func__);
 }
 
+// What reads values, an op whose result's sizes follow from them too, needs a tensor that has some.
+static px_status check_values(const px_tensor *self) {
+  if (PX_LIKELY(px__tensor_device(self).type != PX_META)) return PX_OK;
+  PX_CHECK(!px__caller, PX_UNIMPLEMENTED, "%s reads values, which tensors on meta do not have",
+           px__caller);
+  PX_FAIL(PX_RUNTIME, "Tensor.item() cannot be called on meta tensors");
+}
+
 px_status px_tensor_read(const px_tensor *self, void *to, size_t bytes) {
   PX_GIVEN(self);
   PX_GIVEN_N(to, bytes);
@@ -240,6 +248,7 @@ px_status px_tensor_item(px_scalar *out, const px_tensor *self) {
     return PX_OK;
   }
   uint64_t element = 0;
+  PX_TRY(check_values(self));
   PX_CHECK(block->data, PX_RUNTIME, "the tensor has no memory to read");
   PX_TRY(read_bytes(self, &element, px__item(self)));
   *out = px_scalar_load((px_dtype)self->dtype, &element);

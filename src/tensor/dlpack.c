@@ -76,6 +76,7 @@ static px_status export_new(px_dl_managed **out, px_tensor *tensor) {
 // stream whose work so far has to be made visible; NULL for the CPU.
 static px_status hand_out(px_stream **current, px_tensor *tensor) {
   *current = NULL;
+  PX_CHECK(px__tensor_device(tensor).type != PX_META, PX_RUNTIME, "Cannot pack tensors on meta");
   px__block_hand_out(tensor->storage->block);
   if (!px_tensor_is_cuda(tensor)) return px__block_wait(tensor->storage->block);
   return px_stream_current(current, px__tensor_device(tensor));

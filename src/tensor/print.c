@@ -194,7 +194,8 @@ static void size_suffix(char *text, const px_tensor *self) {
 
 static void dtype_suffix(char *text, const px_tensor *self) {
   px_dtype dtype = (px_dtype)self->dtype;
-  bool plain = self->numel && (dtype == PX_INT64 || dtype == PX_BOOL);
+  bool shown = self->numel && self->storage->block->data;
+  bool plain = shown && (dtype == PX_INT64 || dtype == PX_BOOL);
   text[0] = 0;
   if (dtype != px_dtype_default() && !plain)
     snprintf(text, SUFFIX_TEXT, "dtype=torch.%s", px_dtype_name(dtype));

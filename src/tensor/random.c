@@ -48,11 +48,18 @@ static px_generator *default_of(px_device device) {
   return g;
 }
 
+static px_status check_draws(px_device device) {
+  PX_CHECK(device.type != PX_META, PX_RUNTIME,
+           "there is no generator for device type meta: its tensors have no elements");
+  return PX_OK;
+}
+
 px_status px_generator_new(px_generator **out, px_device device) {
   PX_GIVEN(out);
   px_device resolved;
   *out = NULL;
   PX_TRY(px_device_resolve(&resolved, device));
+  PX_TRY(check_draws(resolved));
   bool host = resolved.type == PX_CPU;
   size_t head = (sizeof **out + 15) / 16 * 16;
   PX_TRY(px__alloc((void **)out, head + (host ? sizeof(px_mt19937) : 0)));
@@ -75,6 +82,7 @@ px_status px_generator_default(px_generator **out, px_device device) {
   PX_GIVEN(out);
   *out = NULL;
   PX_TRY(resolve(&device));
+  PX_TRY(check_draws(device));
   PX_CHECK(device.type == PX_CPU || device.index < DEFAULT_LIMIT, PX_RUNTIME,
            "device index %d has no default generator", device.index);
   pthread_mutex_lock(&generators_lock);
@@ -185,6 +193,7 @@ px_status px__generator_fits(const px_generator *generator, px_device device) {
 
 px_status px__generator_use(px_launch *launch, px_generator *generator, px_device device,
                             uint64_t counter_offset) {
+  if (device.type == PX_META) return PX_OK;  // nothing is drawn
   if (!generator) PX_TRY(px_generator_default(&generator, device));
   PX_TRY(px__generator_fits(generator, device));
   launch->mt19937 = generator->engine;

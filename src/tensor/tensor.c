@@ -277,7 +277,9 @@ px_status px_tensor_host_data(void **out, const px_tensor *self) {
 }
 
 const char *px_tensor_type_name(const px_tensor *self, char text[48]) {
-  snprintf(text, 48, "torch.%s%sTensor", px_tensor_is_cuda(self) ? "cuda." : "",
+  int type = px__tensor_device(self).type;
+  bool host = type == PX_CPU;
+  snprintf(text, 48, "torch.%s%s%sTensor", host ? "" : px_device_type_name(type), host ? "" : ".",
            px_dtype_class((px_dtype)self->dtype));
   return text;
 }

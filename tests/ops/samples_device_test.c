@@ -3,16 +3,8 @@
 // in every floating dtype, by one backward pass from the same gradient. DEVICE_OP=name in the
 // environment: that op alone.
 #include "device_help.h"
-#include "samples.h"
+#include "outcome.h"
 
-// Tensors of one sample that are compared, in the same order on both devices; NULL for none.
-typedef struct outcome {
-  px_tensor *tensors[SAMPLE_RESULTS];
-  int count;
-} outcome;
-static void let_go(outcome *o) {
-  for (int k = 0; k < o->count; k++) px_release(o->tensors[k]);
-}
 typedef px_status (*runner)(sample *s, outcome *out);
 
 static int compared;
@@ -95,9 +87,6 @@ static void check_all(px_dtype dtype, runner run, double looser) {
 
 // ---- results
 
-static px_status results(sample *s, outcome *out) {
-  return sample_call(s, s->tensors, out->tensors, &out->count);
-}
 #define RESULTS(dtype) \
   PX_TEST(results_in_##dtype) { check_all(PX_##dtype, results, 1); }
 RESULTS(FLOAT64)
@@ -113,49 +102,6 @@ RESULTS(BOOL)
 
 // ---- gradients
 
-// A gradient for a result: 1, 1/2, -1/2, -1 in turns, exact in every dtype.
-static px_tensor *seed_like(const px_tensor *t) {
-  static const double turns[] = {1, 0.5, -0.5, -1};
-  px_tensor *seed = NULL;
-  int64_t n = px_tensor_numel(t);
-  size_t item = px_dtype_size(px_tensor_dtype(t));
-  char *raw = calloc((size_t)n + 1, item);
-  for (int64_t i = 0; i < n; i++)
-    px_scalar_store(px_float(turns[i % 4]), px_tensor_dtype(t), raw + (size_t)i * item);
-  OK(px_tensor_from_data(&seed, raw, px_tensor_ndim(t), px_tensor_sizes(t), px_tensor_dtype(t),
-                         px_tensor_device(t)));
-  free(raw);
-  return seed;
-}
-
-// Goes back from all results that have a gradient; *roots is how many do.
-static px_status go_back(outcome *from, int *roots) {
-  px_tensor *used[SAMPLE_RESULTS], *seeds[SAMPLE_RESULTS];
-  *roots = 0;
-  for (int k = 0; k < from->count; k++) {
-    if (!from->tensors[k] || !px_tensor_requires_grad(from->tensors[k])) continue;
-    used[*roots] = from->tensors[k];
-    seeds[(*roots)++] = seed_like(from->tensors[k]);
-  }
-  px_status status = *roots ? px_backward(*roots, used, seeds, false, false) : PX_OK;
-  for (int k = 0; k < *roots; k++) px_release(seeds[k]);
-  return status;
-}
-static px_status gradients(sample *s, outcome *out) {
-  outcome forward = {.count = 0};
-  int roots = 0;
-  if (!s->op->grad_mask) return PX_OK;
-  for (int k = 0; k < s->tensor_count; k++)
-    if (s->smooth[k]) OK(px_tensor_set_requires_grad(s->tensors[k], true));
-  px_status status = results(s, &forward);
-  if (!status) status = go_back(&forward, &roots);
-  let_go(&forward);
-  for (int k = 0; !status && roots && k < s->tensor_count; k++)
-    out->tensors[out->count++] = s->smooth[k] && px_tensor_grad(s->tensors[k])
-                                     ? px_retain(px_tensor_grad(s->tensors[k]))
-                                     : NULL;
-  return status;
-}
 #define GRADIENTS(dtype) \
   PX_TEST(gradients_in_##dtype) { check_all(PX_##dtype, gradients, 3); }
 GRADIENTS(FLOAT64)

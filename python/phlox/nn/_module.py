@@ -660,6 +660,7 @@ def _load_tensor(module, name, own, given, key, assign, errors):
                     own.data = given.detach()
                 else:
                     own.copy_(given)
+                    _C._warn_of_loss(own, given, key)
         except Exception as error:
             errors.append(f'While copying the parameter named "{key}", whose dimensions in the model are {own.size()} '
                           f"and whose dimensions in the checkpoint are {given.size()}, an exception occurred : "

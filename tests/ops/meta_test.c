@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every sample of the op tables on meta against the CPU: results of the same sizes, strides and
+// dtype, and no memory; gradients likewise.
+#include "outcome.h"
+
+static bool same(const sample *s, const px_tensor *want, const px_tensor *got) {
+  if (!want || !got) return want == got;
+  int ndim = px_tensor_ndim(want);
+  bool good = ndim == px_tensor_ndim(got) && px_tensor_dtype(want) == px_tensor_dtype(got);
+  for (int d = 0; good && d < ndim; d++)
+    good = px_tensor_sizes(want)[d] == px_tensor_sizes(got)[d] &&
+           px_tensor_strides(want)[d] == px_tensor_strides(got)[d];
+  good = good && px_tensor_device(got).type == PX_META;
+  if (!good) fprintf(stderr, "%s(%s): another result\n", s->op_name, s->text);
+  return good;
+}
+
+// Ops whose results' sizes follow from values, and copies to the CPU: they say so.
+static bool asks_for_values(void) {
+  const char *text = px_error_last()->message;
+  return px_error_last()->code == PX_UNIMPLEMENTED &&
+         (strstr(text, "reads values, which tensors on meta do not have") ||
+          strstr(text, "Cannot copy out of meta tensor; no data!"));
+}
+
+static int failures, compared, refused;
+
+static void compare_with(const sample *meta, const outcome *want, const outcome *got) {
+  CHECK_EQ(want->count, got->count);
+  for (int i = 0; i < want->count; i++) failures += !same(meta, want->tensors[i], got->tensors[i]);
+  compared++;
+}
+
+static void compare(int row, px_status (*run)(sample *s, outcome *out)) {
+  sample cpu, meta;
+  outcome want = {.count = 0}, got = {.count = 0};
+  sample_open(&cpu, row, PX_FLOAT32, px_cpu());
+  sample_open(&meta, row, PX_FLOAT32, px_meta());
+  bool works = cpu.tensor_count && run(&cpu, &want) == PX_OK;
+  px_error_clear();
+  if (works && run(&meta, &got) == PX_OK) {
+    compare_with(&meta, &want, &got);
+  } else if (works) {
+    bool known = asks_for_values();
+    if (!known) fprintf(stderr, "%s(%s): %s\n", meta.op_name, meta.text, px_error_last()->message);
+    px_error_clear();
+    failures += !known, refused += known;
+  }
+  let_go(&want), let_go(&got);
+  sample_close(&cpu), sample_close(&meta);
+}
+
+static void compare_all(px_status (*run)(sample *s, outcome *out)) {
+  for (int i = 0; i < SAMPLE_ROWS; i++) compare(i, run);
+  CHECK_EQ(failures, 0);
+  CHECK(compared > 400 && refused < 30);
+}
+
+PX_TEST(results_on_meta_have_the_sizes_of_those_on_the_cpu) { compare_all(results); }
+PX_TEST(gradients_on_meta_have_the_sizes_of_those_on_the_cpu) { compare_all(gradients); }
