@@ -192,7 +192,7 @@ examples: $(patsubst examples/%.c,$(O)/examples/%,$(wildcard examples/*.c)) \
   $(patsubst examples/backend/%.c,$(O)/examples/libphlox_%.so,$(wildcard examples/backend/*.c)) \
   $(patsubst examples/own_op/%.c,$(O)/examples/lib%.so,$(OWNOPS))
 bench: all $(patsubst bench/%.c,$(O)/bench/%,$(wildcard bench/*.c))
-	$(PYTHON) bench/run.py $(O)/bench.json
+	$(PYTHON) $(if $(AGAINST),bench/turns.py $(AGAINST),bench/run.py $(O)/bench.json)
 bench-cuda: all $(patsubst bench/%.c,$(O)/bench/%,$(wildcard bench/*.c))
 	$(PYTHON) bench/vs_torch.py --out $(O)/vs_torch.json
 bench-ops: all
