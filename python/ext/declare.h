@@ -110,7 +110,7 @@ typedef struct ext_variables {
     static const ext_variables ext_variables_ = {EXT_LENGTH(ext_kinds_), ext_kinds_, \
                                                  #__VA_ARGS__}; \
     void *const ext_places_[] = {EXT_EACH(EXT_PLACE_, , __VA_ARGS__)}; \
-    if (ext_bind_call(call, &ext_variables_, ext_places_) < 0) return failed; \
+    if (ext_bind_args(call, &ext_variables_, ext_places_) < 0) return failed; \
   } while (0)
 // The same for variables of one type, which it declares.
 #define EXT_ARGS(type, ...) \
@@ -190,11 +190,25 @@ struct ext_row {
   int (*convert)(PyObject *object, void *out);
   ext_stage stage;
   int (*start)(PyObject *module);
-  ext_row *same;             // another name of this row
-  const char *said;          // what messages about arguments call it; NULL: its name
-  struct ext_param *params;  // of the signature; read at the first call
-  int param_count, positional;
+  ext_row *same;                          // another name of this row
+  const char *said;                       // what messages about arguments call it; NULL: its name
+  struct ext_param *params;               // of the signature; read at the first call
+  int param_count, positional, required;  // required: those up to the last that has no default
 };
+// One object, given by its place or not at all, is bound here: what most calls of small functions
+// are.
+static inline int ext_bind_args(const ext_call *call, const ext_variables *variables,
+                                void *const *places) {
+  const ext_row *row = call->row;
+  Py_ssize_t nargs = call->nargs;
+  if (variables->count > 1 || variables->kinds[0] != EXT_KIND_OBJECT || nargs > row->positional ||
+      nargs < row->required || call->first || call->kwnames || call->kwargs || !row->params ||
+      (nargs && call->args[0] == Py_None))
+    return ext_bind_call(call, variables, places);
+  *(PyObject **)places[0] = nargs ? call->args[0] : NULL;
+  return 0;
+}
+
 #define EXT_ROW_(id, ...) \
   static ext_row id##_row = {__VA_ARGS__}; \
   __attribute__((section("ext_rows"), used)) static ext_row *id##_row_at = &id##_row

@@ -38,17 +38,18 @@ EXT_FUNCTION0(torch, _modes, "list", "The modes of this thread, the innermost la
 // ---- who takes a call over
 PyObject *ext_disabled_function;
 
+// Most objects are of no type that was made by a class statement.
+static inline bool may_override(PyObject *object) {
+  return PyType_HasFeature(Py_TYPE(object), Py_TPFLAGS_HEAPTYPE) && !ext_is_plain(object);
+}
 // The __torch_function__ of an object that takes calls over: new reference, NULL without an
-// exception if it does not.
+// exception if it does not. Mostly the type has no such name, which CPython keeps in a cache.
 static PyObject *function_of(PyObject *object) {
-  enum {
-    PLAIN = Py_TPFLAGS_LONG_SUBCLASS | Py_TPFLAGS_LIST_SUBCLASS | Py_TPFLAGS_TUPLE_SUBCLASS |
-            Py_TPFLAGS_UNICODE_SUBCLASS | Py_TPFLAGS_BYTES_SUBCLASS | Py_TPFLAGS_DICT_SUBCLASS
-  };
-  if (ext_is_plain(object) || Py_TYPE(object)->tp_flags & (PLAIN | (int)Py_TPFLAGS_TYPE_SUBCLASS) ||
-      PyFloat_CheckExact(object) || object == Py_None || here.classes_off)
-    return NULL;
-  PyObject *function = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__torch_function__");
+  static PyObject *word;
+  if (!word && !(word = PyUnicode_InternFromString("__torch_function__"))) return NULL;
+  PyTypeObject *type = Py_TYPE(object);
+  if (!may_override(object) || here.classes_off || !_PyType_Lookup(type, word)) return NULL;
+  PyObject *function = PyObject_GetAttr((PyObject *)type, word);
   if (!function) PyErr_Clear();
   if (function == ext_disabled_function) Py_CLEAR(function);
   return function;
@@ -72,7 +73,7 @@ bool ext_any_overrides(PyObject *const *args, Py_ssize_t count) {
   for (Py_ssize_t i = 0; i < count; i++) {
     behind of = look_behind(&args[i]);
     for (Py_ssize_t k = 0; k < of.count; k++)
-      if (ext_overrides(of.items[k])) return true;
+      if (may_override(of.items[k]) && ext_overrides(of.items[k])) return true;
   }
   return false;
 }

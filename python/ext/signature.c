@@ -271,7 +271,7 @@ __attribute__((noinline, cold)) static int prepare(ext_row *row, const ext_varia
   piece p;
   int n = 0;
   if (!params) return PyErr_NoMemory(), -1;
-  row->positional = 0;
+  row->positional = row->required = 0;
   for (const char *at = row->signature + 1; (at = next_piece(at, &p));) {
     if (*p.name == '/') continue;
     bool rest = *p.name == '*';
@@ -286,6 +286,7 @@ __attribute__((noinline, cold)) static int prepare(ext_row *row, const ext_varia
     params[n].by_name = by_name;
     if (!by_name) row->positional++;
     n++;
+    if (params[n - 1].required) row->required = n;
   }
   if (n != variables->count) return bad_signature(row, "there are more variables");
   row->param_count = n;
@@ -413,15 +414,13 @@ __attribute__((noinline)) static int bind_any(const ext_call *call, const ext_va
 int ext_bind_call(const ext_call *call, const ext_variables *variables, void *const *places) {
   const ext_row *row = call->row;
   Py_ssize_t nargs = call->nargs;
-  if (!row->params || call->first || call->kwnames || call->kwargs || nargs > row->positional)
+  if (!row->params || call->first || call->kwnames || call->kwargs || nargs > row->positional ||
+      nargs < row->required)
     return bind_any(call, variables, places);
   const struct ext_param *param = row->params, *end = param + row->param_count;
   for (Py_ssize_t i = 0; i < nargs; i++, param++)
     if (bind_value(call, (int)i, call->args[i], places[i]) < 0) return -1;
-  for (places += nargs; param < end; param++, places++) {
-    int bound = param->required ? bind_nothing(call, (int)(param - row->params), *places)
-                                : set_default(param, *places);
-    if (bound < 0) return -1;
-  }
+  for (places += nargs; param < end; param++, places++)
+    if (set_default(param, *places) < 0) return -1;
   return 0;
 }
