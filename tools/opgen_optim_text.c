@@ -39,7 +39,7 @@ static void write_signature(FILE *to, const python_param *p) {
   fprintf(to, ",\n                 %s: %s = %s", p->name, p->type, p->fallback);
 }
 static void write_pass(FILE *to, const python_param *p) {
-  fprintf(to, "%s=%s, ", p->name, p->name);
+  fprintf(to, "\"%s\": %s, ", p->name, p->name);
 }
 
 static const char *states_text(const optim *o) {
@@ -82,9 +82,9 @@ void optim_write_python(FILE *to, const optim *o) {
   fprintf(to, ")\n\n    def __init__(self, params: Params");
   starred = false;
   each_param(to, o, write_signature);
-  fprintf(to, ") -> None:\n        super().__init__(params, dict(");
+  fprintf(to, ") -> None:\n        super().__init__(params, {");
   each_param(to, o, write_pass);
-  fprintf(to, "))\n");
+  fprintf(to, "})\n");
 }
 
 // ---- the update in Python

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch.cuda: devices. Selection, properties, synchronisation; torch.accelerator, which is the same
-// under the names for any accelerator. The scopes (torch.cuda.device) are phlox/cuda/_scopes.py.
+// under the names for any accelerator. The scopes (torch.cuda.device) are in stream.c.
 #include "ext.h"
 
 EXT_MODULE(cuda, "cuda", "Devices of type cuda: selection, properties, streams, memory.");
@@ -57,27 +57,19 @@ EXT_FUNCTION(cuda, synchronize, "(device: Device | None = None) -> None",
 }
 
 // ---- for the scopes
-// The index that a scope makes current, -1 for none, and whether what its block does to the current
-// device is undone.
-EXT_FUNCTION(cuda, _scope_index, "(device: Device | None) -> tuple[int, bool]", NULL) {
+int ext_to_scope_index(PyObject *device, int *out) {
   px_device at;
   int64_t index;
-  EXT_ARGS(PyObject *, device);
-  if (!device) return Py_BuildValue("(iO)", -1, Py_True);
-  if (PyLong_Check(device)) {
-    if (ext_to_int(device, &index) < 0) return NULL;
-    return Py_BuildValue("(iO)", narrow(index), index >= 0 ? Py_True : Py_False);
-  }
-  if (ext_to_device(device, &at) < 0) return NULL;
-  if (at.type != PX_CUDA) return not_cuda(at), NULL;
-  return Py_BuildValue("(iO)", at.index, Py_True);
+  if (PyLong_Check(device)) return ext_to_int(device, &index) < 0 ? -1 : (*out = narrow(index), 0);
+  if (ext_to_device(device, &at) < 0 || (at.type != PX_CUDA && not_cuda(at) < 0)) return -1;
+  *out = at.index;
+  return 0;
 }
-EXT_FUNCTION(cuda, _exchange_device, "(index: int) -> int",
-             "Makes a device current unless the index is negative; gives the one before.") {
-  EXT_ARGS(int64_t, index);
-  int before = px_device_peek();
-  if (index >= 0 && index != before) EXT_TRY(px_device_set((int)index));
-  return PyLong_FromLong(before);
+EXT_FUNCTION(cuda, _index_of, "(device: Device | None) -> int",
+             "The index of a device, negative for what names none; of the current one for None.") {
+  EXT_ARGS(PyObject *, device);
+  int index = px_device_peek();
+  return device && ext_to_scope_index(device, &index) < 0 ? NULL : PyLong_FromLong(index);
 }
 
 // ---- properties
@@ -99,6 +91,20 @@ EXT_FUNCTION(cuda, _device_properties, "(device: Device | None) -> tuple",
                        p.multi_processor_count, uuid_text(p.uuid), p.pci_bus_id, p.pci_device_id,
                        p.pci_domain_id, (Py_ssize_t)p.l2_cache_size,
                        p.max_threads_per_multi_processor, p.simulated ? Py_True : Py_False);
+}
+EXT_FUNCTION(cuda, get_device_name, "(device: Device | None = None) -> str",
+             "The name of a device's model; the current device by default.") {
+  px_device_properties p;
+  EXT_ARGS(ext_cuda, device);
+  EXT_TRY(px_device_get_properties(&p, device.index));
+  return PyUnicode_FromString(p.name);
+}
+EXT_FUNCTION(cuda, get_device_capability, "(device: Device | None = None) -> tuple[int, int]",
+             "Major and minor number of a device's capability; the current device by default.") {
+  px_device_properties p;
+  EXT_ARGS(ext_cuda, device);
+  EXT_TRY(px_device_get_properties(&p, device.index));
+  return Py_BuildValue("(ii)", p.major, p.minor);
 }
 EXT_FUNCTION(cuda, can_device_access_peer, "(device: Device, peer_device: Device) -> bool",
              "Whether kernels on `device` can use memory of `peer_device`.") {

@@ -170,10 +170,17 @@ static void fill_slots(PyTypeObject *type, const char *word) {
     memcpy((char *)type + (*at)->offset, &(*at)->slot, sizeof(void *));
 }
 
+// All types have their slots before one is ready: it may be the base of another.
+static void dress_types(void) {
+  EACH_ROW(at) {
+    if ((*at)->what != EXT_ROW_TYPE) continue;
+    fill_slots((*at)->type, (*at)->owner);
+    if ((*at)->flags & EXT_CLASS) make_class((*at)->type);
+  }
+}
+
 static int make_type(PyObject *root, const ext_row *row) {
   char name[64];
-  fill_slots(row->type, row->owner);
-  if (row->flags & EXT_CLASS) make_class(row->type);
   if (PyType_Ready(row->type) < 0 || ext_own(row->owner, row->type) < 0) return -1;
   if (row->flags & EXT_PATCHED) row->type->tp_flags &= ~Py_TPFLAGS_IMMUTABLETYPE;
   for (const char *at = row->name; *at;) {
@@ -308,6 +315,7 @@ int ext_declare_all(PyObject *root) {
   owners = PyDict_New();
   if (!owners || make_all(root, EXT_ROW_MODULE) < 0 || start_all(root, EXT_ERRORS) < 0) return -1;
   make_all(root, EXT_ROW_CONVERTER);
+  dress_types();
   if (make_all(root, EXT_ROW_NEW) < 0 || make_all(root, EXT_ROW_TYPE) < 0) return -1;
   if (start_all(root, EXT_TYPES) < 0 || start_all(root, EXT_OPS) < 0) return -1;
   if (make_all(root, EXT_ROW_MEMBER) < 0) return -1;

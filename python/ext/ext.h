@@ -88,6 +88,8 @@ int ext_channels_last_dims(PyObject *object);  // of torch.channels_last 4, of i
 int ext_to_device(PyObject *object, px_device *out);
 // What torch.cuda functions take: None (the current device), int, str, device; gives the index.
 int ext_to_cuda_index(PyObject *object, int *out);
+// What torch.cuda.device takes; -1 where it names a device without an index.
+int ext_to_scope_index(PyObject *object, int *out);
 bool ext_is_number(PyObject *object);  // bool, int, float or a NumPy scalar
 static inline bool ext_is_none(PyObject *object) { return !object || object == Py_None; }
 // The name of an object's type for messages.
@@ -176,6 +178,8 @@ PyObject *ext_convert(PyObject *self, px_device device, px_dtype dtype, bool non
 // What removes a hook of that id: `remove` is called with the target, and `end` lets go of it.
 PyObject *ext_handle(void *target_take, int64_t id, void (*remove)(void *target, int64_t id),
                      void (*end)(void *target));
+// That of a hook in a dict, which its new id is also in `more` dicts of: it refers to them weakly.
+PyObject *ext_hook_handle(PyObject *dict, PyObject *const *more, Py_ssize_t count, int64_t *id);
 // Adds a hook of Python's to a tensor, and gives its handle.
 PyObject *ext_tensor_register_hook(PyObject *self, PyObject *hook, bool accumulated);
 // torch.autograd.backward for tensors already in arrays.

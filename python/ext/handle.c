@@ -28,34 +28,36 @@ EXT_OWNS(handle, EXT_ENDS(let_go));
 static void drop_object(void *object) { Py_DECREF((PyObject *)object); }
 
 // Takes the id out of each dict that is still there.
-static void remove_from_dicts(void *weak_list, int64_t id) {
+static void remove_from_dicts(void *weak_dicts, int64_t id) {
   EXT_OWNED *key = PyLong_FromLongLong(id);
-  for (Py_ssize_t i = 0; key && i < PyList_GET_SIZE(weak_list); i++) {
-    EXT_OWNED *dict = Py_NewRef(PyWeakref_GetObject(PyList_GET_ITEM(weak_list, i)));
+  for (Py_ssize_t i = 0; key && i < PyTuple_GET_SIZE(weak_dicts); i++) {
+    EXT_OWNED *dict = Py_NewRef(PyWeakref_GetObject(PyTuple_GET_ITEM(weak_dicts, i)));
     if (dict != Py_None && PyObject_DelItem(dict, key) < 0) PyErr_Clear();
   }
 }
 
-static int refer(PyObject *list, PyObject *dict) {
-  EXT_OWNED *weak = PyWeakref_NewRef(dict, NULL);
-  return weak ? PyList_Append(list, weak) : -1;
-}
-
-// `more` is a dict, or a list of them.
-static PyObject *weak_list(PyObject *dict, PyObject *more) {
-  EXT_OWNED *list = PyList_New(0);
-  if (!list || refer(list, dict) < 0) return NULL;
-  if (more && !PyList_Check(more)) return refer(list, more) < 0 ? NULL : ext_moved(&list);
-  for (Py_ssize_t i = 0; more && i < PyList_GET_SIZE(more); i++)
-    if (refer(list, PyList_GET_ITEM(more, i)) < 0) return NULL;
-  return ext_moved(&list);
+PyObject *ext_hook_handle(PyObject *dict, PyObject *const *more, Py_ssize_t count, int64_t *id) {
+  static int64_t next;
+  EXT_OWNED *weak_dicts = PyTuple_New(1 + count);
+  for (Py_ssize_t i = 0; weak_dicts && i <= count; i++) {
+    PyObject *weak = PyWeakref_NewRef(i ? more[i - 1] : dict, NULL);
+    if (!weak) return NULL;
+    PyTuple_SET_ITEM(weak_dicts, i, weak);
+  }
+  *id = next++;
+  return weak_dicts ? ext_handle(ext_moved(&weak_dicts), *id, remove_from_dicts, drop_object)
+                    : NULL;
 }
 
 EXT_NEW(handle, "(hooks_dict: Any, *, extra_dict: Any = None)") {
-  static int64_t next;
+  int64_t id;
   EXT_ARGS(PyObject *, hooks_dict, extra_dict);
-  PyObject *list = weak_list(hooks_dict ? hooks_dict : Py_None, extra_dict);
-  return list ? ext_handle(list, next++, remove_from_dicts, drop_object) : NULL;
+  bool list = extra_dict && PyList_Check(extra_dict);
+  EXT_OWNED *more =
+      list ? PyList_AsTuple(extra_dict) : PyTuple_Pack(extra_dict != NULL, extra_dict);
+  if (!more) return NULL;
+  return ext_hook_handle(hooks_dict ? hooks_dict : Py_None, &PyTuple_GET_ITEM(more, 0),
+                         PyTuple_GET_SIZE(more), &id);
 }
 
 EXT_TYPE(handle, "torch.utils.hooks.RemovableHandle", "utils.hooks.RemovableHandle", handle_object,

@@ -27,8 +27,10 @@ typedef struct ext_module_object {
 // clang-format off
 #define EXT_MODULE_PROTOCOL(XX) \
   XX(FORWARD, forward) \
-  XX(HOOKS, _forward_pre_hooks) XX(HOOKS, _forward_hooks) \
-  XX(HOOKS, _backward_pre_hooks) XX(HOOKS, _backward_hooks) \
+  XX(BEFORE, _forward_pre_hooks) XX(AFTER, _forward_hooks) \
+  XX(MARKS, _forward_pre_hooks_with_kwargs) XX(MARKS, _forward_hooks_with_kwargs) \
+  XX(MARKS, _forward_hooks_always_called) \
+  XX(BACKWARD, _backward_pre_hooks) XX(BACKWARD, _backward_hooks) \
   XX(EXTRA_REPR, extra_repr) \
   XX(TRAIN, train) \
   XX(APPLY, _apply) \
@@ -39,12 +41,12 @@ typedef struct ext_module_object {
   XX(VERSION, _version) \
   XX(PARAMETERS, parameters) XX(NAMED_PARAMETERS, named_parameters) \
   XX(NAMED_BUFFERS, named_buffers) XX(NAMED_MODULES, named_modules) \
-  XX(NAMED_CHILDREN, named_children) \
+  XX(NAMED_CHILDREN, named_children) XX(VISIT, children) XX(VISIT, apply) \
   XX(REGISTER, register_parameter) XX(REGISTER, register_buffer)
 // clang-format on
 enum {
   EXT_HEARS_FORWARD = 1,
-  EXT_HEARS_HOOKS = 2,
+  EXT_HEARS_BEFORE = 2,
   EXT_HEARS_EXTRA_REPR = 4,
   EXT_HEARS_TRAIN = 8,
   EXT_HEARS_APPLY = 16,
@@ -57,12 +59,18 @@ enum {
   EXT_HEARS_NAMED_MODULES = 2048,
   EXT_HEARS_NAMED_CHILDREN = 4096,
   EXT_HEARS_REGISTER = 8192,
+  EXT_HEARS_AFTER = 16384,
+  EXT_HEARS_MARKS = 32768,
+  EXT_HEARS_BACKWARD = 65536,
+  EXT_HEARS_VISIT = 131072,
+  EXT_HEARS_HOOKS = EXT_HEARS_BEFORE | EXT_HEARS_AFTER | EXT_HEARS_BACKWARD,
 };
 
 // What is known of a type of modules.
 typedef struct ext_module_class {
   PyTypeObject *type;
-  unsigned version, patched;     // bits of EXT_HEARS for methods that are not the library's
+  unsigned version, patched;  // bits of EXT_HEARS for methods that are not the library's
+  bool looks_up;  // attributes by ext_module_base.getattro: there is no __getattribute__ of its own
   const px_module_kind *native;  // of the library's type that it is or descends from, or NULL
   px_module_kind kind;           // of its modules
 } ext_module_class;
@@ -83,8 +91,6 @@ static inline unsigned ext_module_hears(PyObject *self) {
 }
 // Whether the module or one below it has any of the bits; -1 with an exception.
 int ext_module_any_hears(PyObject *self, unsigned bits);
-// Says that a name was stored in the object's dict.
-void ext_module_stored(PyObject *self, PyObject *name);
 // What the classes start from: told once, when Module has all of its methods.
 typedef struct ext_module_base {
   PyTypeObject *type;
@@ -151,3 +157,13 @@ PyObject *ext_module_tp_call(PyObject *self, PyObject *args, PyObject *kwargs);
 PyObject *ext_module_run(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                          PyObject *kwnames);
 bool ext_is_sequential(const px_module_kind *kind);
+// A forward with the hooks of Python around it.
+typedef PyObject *ext_module_runner(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                                    PyObject *kwnames);
+PyObject *ext_module_run_hooked(ext_module_runner *forward, PyObject *self, PyObject *const *args,
+                                Py_ssize_t nargs, PyObject *kwnames);
+// Dicts of hooks for the calls of all modules, by their names; NULL before there are any.
+extern PyObject *ext_hooks_of_all;
+// A dict of hooks, which is made when it is first asked for and a plain attribute from then on;
+// NULL, perhaps without an exception, where the name is none.
+PyObject *ext_module_hook_dict(PyObject *self, PyObject *name);

@@ -160,43 +160,48 @@ PyObject *ext_module_forward(PyObject *self, PyObject *const *args, Py_ssize_t n
   return result;
 }
 
-// The forward that Python's lookup finds, which may be a function in the object's dict.
+// The forward that Python's lookup finds, which may be a function in the object's dict. Mostly it
+// is one of the class, which need not be bound to be called.
 static PyObject *found_forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                                PyObject *kwnames) {
+  enum { MOST = 8 };
   static PyObject *name;
-  if (!name && !(name = PyUnicode_InternFromString("forward"))) return NULL;
-  EXT_OWNED *forward = PyObject_GetAttr(self, name);
-  return forward ? PyObject_Vectorcall(forward, args, (size_t)nargs, kwnames) : NULL;
-}
-
-// ---- hooks. Those of Python are in dicts of the object, where programs find them, and are run by
-// Python; those of C are the core's, whose walk runs them around the rest.
-
-static bool all_watched;  // there are, or were, hooks for the calls of all modules
-EXT_FUNCTION0(torch, _watch_modules, "None", "From now on each call of a module asks for hooks.") {
-  all_watched = true;
-  Py_RETURN_NONE;
-}
-
-static PyObject *call_with_hooks(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
-                                 PyObject *kwnames) {
-  enum { LIMIT = 64 };
-  PyObject *flat[LIMIT];
+  const ext_module_object *object = (ext_module_object *)self;
   Py_ssize_t count = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
-  if (count >= LIMIT)
-    EXT_FAIL(PyExc_TypeError, "a module with hooks takes at most %d arguments", LIMIT - 1);
-  EXT_OWNED *module = PyImport_ImportModule("phlox.nn._module");
-  EXT_OWNED *call = module ? PyObject_GetAttrString(module, "call") : NULL;
-  if (!call) return NULL;
-  flat[0] = self;
-  for (Py_ssize_t i = 0; i < count; i++) flat[i + 1] = args[i];
-  return PyObject_Vectorcall(call, flat, (size_t)nargs + 1, kwnames);
+  if (!name && !(name = PyUnicode_InternFromString("forward"))) return NULL;
+  PyObject *own = object->patched & EXT_HEARS_FORWARD || !object->class->looks_up || count > MOST
+                      ? NULL
+                      : _PyType_Lookup(Py_TYPE(self), name);
+  if (own && Py_IS_TYPE(own, &PyMethodDescr_Type)) {  // a layer's, in C
+    const PyMethodDef *method = ((PyMethodDescrObject *)own)->d_method;
+    if (method->ml_flags == (METH_FASTCALL | METH_KEYWORDS))
+      return ((_PyCFunctionFastWithKeywords)(void (*)(void))method->ml_meth)(self, args, nargs,
+                                                                             kwnames);
+  }
+  if (!own || !PyType_HasFeature(Py_TYPE(own), Py_TPFLAGS_METHOD_DESCRIPTOR)) {
+    EXT_OWNED *forward = PyObject_GetAttr(self, name);
+    return forward ? PyObject_Vectorcall(forward, args, (size_t)nargs, kwnames) : NULL;
+  }
+  PyObject *flat[1 + MOST] = {self};
+  EXT_OWNED *kept = Py_NewRef(own);
+  for (Py_ssize_t i = 0; i < count; i++) flat[1 + i] = args[i];
+  return PyObject_Vectorcall(kept, flat, (size_t)nargs + 1, kwnames);
+}
+
+// ---- hooks. Those of Python are run around forward (nn_hooks.c); those of C are the core's, whose
+// walk runs them around all that.
+
+static PyObject *run_forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                             PyObject *kwnames) {
+  if (ext_module_hears(self) & EXT_HEARS_FORWARD) return found_forward(self, args, nargs, kwnames);
+  return ext_module_forward(self, args, nargs, kwnames);
 }
 
 // Without the hooks of C.
 static PyObject *run(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   unsigned heard = ext_module_hears(self);
-  if (heard & EXT_HEARS_HOOKS || all_watched) return call_with_hooks(self, args, nargs, kwnames);
+  if (heard & EXT_HEARS_HOOKS || ext_hooks_of_all)
+    return ext_module_run_hooked(run_forward, self, args, nargs, kwnames);
   if (heard & EXT_HEARS_FORWARD) return found_forward(self, args, nargs, kwnames);
   return ext_module_forward(self, args, nargs, kwnames);
 }

@@ -71,7 +71,9 @@ static bool is_plain(const protocol_row *row, PyObject *found) {
 
 // Module.__getattr__ is a method, for super().__getattr__(name) in classes that have their own. It
 // would make CPython look up two methods for each attribute of all the others.
-static void set_getattro(PyTypeObject *type) {
+static void set_getattro(ext_module_class *class) {
+  PyTypeObject *type = class->type;
+  class->looks_up = false;
   static PyObject *names[2], *usual[2];
   for (int i = 0; i < 2; i++) {
     if (!names[i]) names[i] = PyUnicode_InternFromString(i ? "__getattribute__" : "__getattr__");
@@ -79,6 +81,7 @@ static void set_getattro(PyTypeObject *type) {
     if (!usual[i] || _PyType_Lookup(type, names[i]) != usual[i]) return;
   }
   type->tp_getattro = base.getattro;
+  class->looks_up = true;
 }
 
 // Looks at a class again: which methods are not the library's own.
@@ -91,7 +94,7 @@ static void look_again(ext_module_class *class) {
   class->kind.repr_fn = class->patched & EXT_HEARS_EXTRA_REPR ? base.extra_repr
                         : class->native                       ? class->native->repr_fn
                                                               : NULL;
-  set_getattro(class->type);
+  set_getattro(class);
   class->type->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;  // ext_module_call knows of a new __call__
   unsigned version = class->type->tp_version_tag;
   class->version = version ? version : EXT_NO_VERSION;
@@ -131,11 +134,6 @@ unsigned ext_module_look(PyObject *self) {
     object->seen = size;
   }
   return object->class->patched | object->patched;
-}
-
-void ext_module_stored(PyObject *self, PyObject *name) {
-  for (int i = 0; i < EXT_LENGTH(rows); i++)
-    if (rows[i].word == name) ((ext_module_object *)self)->seen = -1;
 }
 
 static int any_below(PyObject *self, unsigned bits, PyObject *seen) {

@@ -180,16 +180,20 @@ static PyObject *child_list(PyObject *self, bool named) {
     if (known < 0 || !item || PySet_Add(seen, child) < 0 || PyList_Append(list, item) < 0)
       return NULL;
   }
-  return list && seen ? PyObject_GetIter(list) : NULL;
+  return seen ? ext_moved(&list) : NULL;
+}
+static PyObject *iterator_of(PyObject *list_take) {
+  EXT_OWNED *list = list_take;
+  return list ? PyObject_GetIter(list) : NULL;
 }
 
 EXT_METHOD0(module, children, "Iterator[Module]", "The module's children.") {
   if (ext_module_hears(self) & EXT_HEARS_NAMED_CHILDREN)
     return seconds(PyObject_CallMethod(self, "named_children", NULL));
-  return child_list(self, false);
+  return iterator_of(child_list(self, false));
 }
-EXT_GIVES(module, named_children, "Iterator[tuple[str, Module]]", child_list(self, true),
-          "Names and children.");
+EXT_GIVES(module, named_children, "Iterator[tuple[str, Module]]",
+          iterator_of(child_list(self, true)), "Names and children.");
 
 EXT_METHOD(module, get_submodule, "(target: str) -> Module",
            "The module of a dotted name below this one; itself for ''.") {
@@ -206,18 +210,27 @@ EXT_METHOD(module, get_submodule, "(target: str) -> Module",
   return at;
 }
 
+// Classes with children() or apply() of their own are asked.
+static int apply(PyObject *self, PyObject *fn) {
+  bool asked = ext_module_hears(self) & (EXT_HEARS_VISIT | EXT_HEARS_NAMED_CHILDREN);
+  EXT_OWNED *children = asked ? PyObject_CallMethod(self, "children", NULL) : NULL;
+  EXT_OWNED *list = children ? PySequence_List(children) : asked ? NULL : child_list(self, false);
+  if (!list || Py_EnterRecursiveCall(" in apply()")) return -1;
+  int status = 0;
+  for (Py_ssize_t i = 0; status == 0 && i < PyList_GET_SIZE(list); i++) {
+    PyObject *child = PyList_GET_ITEM(list, i);
+    bool own = ext_is_module(child) && !(ext_module_hears(child) & EXT_HEARS_VISIT);
+    EXT_OWNED *done = own ? NULL : PyObject_CallMethod(child, "apply", "O", fn);
+    status = own ? apply(child, fn) : done ? 0 : -1;
+  }
+  Py_LeaveRecursiveCall();
+  EXT_OWNED *result = status == 0 ? PyObject_CallOneArg(fn, self) : NULL;
+  return result ? 0 : -1;
+}
 EXT_METHOD(module, apply, "(fn: Callable[[Module], None]) -> Self",
            "Calls a function with every module below this one, and then with it.") {
   EXT_ARGS(PyObject *, fn);
-  EXT_OWNED *children = PyObject_CallMethod(self, "children", NULL);
-  EXT_OWNED *list = children ? PySequence_List(children) : NULL;
-  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list); i++) {
-    EXT_OWNED *done = PyObject_CallMethod(PyList_GET_ITEM(list, i), "apply", "O", fn);
-    if (!done) return NULL;
-  }
-  if (!list) return NULL;
-  EXT_OWNED *result = PyObject_CallOneArg(fn, self);
-  return result ? Py_NewRef(self) : NULL;
+  return apply(self, fn) < 0 ? NULL : Py_NewRef(self);
 }
 
 // ---- modes

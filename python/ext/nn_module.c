@@ -469,35 +469,12 @@ static PyObject *own_attribute(PyObject *self, const char *name) {
   return NULL;
 }
 
-// Dicts of hooks are made when they are first asked for. From then on they are plain attributes.
-static PyObject *hook_dict(PyObject *self, PyObject *name) {
-  static const char *const names[] = {"_forward_pre_hooks",
-                                      "_forward_pre_hooks_with_kwargs",
-                                      "_forward_hooks",
-                                      "_forward_hooks_with_kwargs",
-                                      "_forward_hooks_always_called",
-                                      "_backward_pre_hooks",
-                                      "_backward_hooks",
-                                      "_state_dict_pre_hooks",
-                                      "_state_dict_hooks",
-                                      "_state_dict_hooks_without_result",
-                                      "_load_state_dict_pre_hooks",
-                                      "_load_state_dict_pre_hooks_of_module",
-                                      "_load_state_dict_post_hooks"};
-  if (PyUnicode_CompareWithASCIIString(name, "_is_full_backward_hook") == 0) Py_RETURN_NONE;
-  int i = 0;
-  while (i < EXT_LENGTH(names) && PyUnicode_CompareWithASCIIString(name, names[i])) i++;
-  EXT_OWNED *collections = i < EXT_LENGTH(names) ? PyImport_ImportModule("collections") : NULL;
-  PyObject *made = collections ? PyObject_CallMethod(collections, "OrderedDict", NULL) : NULL;
-  if (made && PyObject_GenericSetAttr(self, name, made) < 0) Py_CLEAR(made);
-  return made;
-}
-
 static PyObject *module_getattr(PyObject *self, PyObject *name) {
   const char *text = PyUnicode_AsUTF8(name);
   PyObject *found = text ? own_attribute(self, text) : NULL;
   if (!found && text && *text == '_' && ext_module(self) && !PyErr_Occurred())
-    found = hook_dict(self, name);
+    found = strcmp(text, "_is_full_backward_hook") ? ext_module_hook_dict(self, name)
+                                                   : Py_NewRef(Py_None);
   if (found || PyErr_Occurred()) return found;
   EXT_FAIL(PyExc_AttributeError, "'%s' object has no attribute '%U'", ext_type_name(self), name);
 }
@@ -644,12 +621,21 @@ static int warn_moved_parameter(PyObject *self, const char *name, PyObject *valu
       ext_type_name(self), name);
 }
 
+// A plain attribute; NULL deletes it. A name that is new in the object's dict may be of the
+// protocol.
+static int set_plain(PyObject *self, PyObject *name, PyObject *value) {
+  ext_module_object *object = (ext_module_object *)self;
+  Py_ssize_t before = object->dict ? PyDict_GET_SIZE(object->dict) : 0;
+  int failed = PyObject_GenericSetAttr(self, name, value);
+  if (object->dict && PyDict_GET_SIZE(object->dict) != before) object->seen = -1;
+  return failed;
+}
+
 static int module_delattr(PyObject *self, PyObject *name, const char *text) {
   px_module_entry entry;
   if (ext_module(self) && px_module_entry_find(ext_module(self), text, &entry))
     return forget(self, text);
-  ext_module_stored(self, name);
-  return PyObject_GenericSetAttr(self, name, NULL);
+  return set_plain(self, name, NULL);
 }
 
 static int module_setattr(PyObject *self, PyObject *name, PyObject *value) {
@@ -657,15 +643,18 @@ static int module_setattr(PyObject *self, PyObject *name, PyObject *value) {
   if (!text && PyErr_Occurred()) return -1;
   if (!text) EXT_FAIL_INT(PyExc_TypeError, "attribute name must be string");
   if (!value) return module_delattr(self, name, text);
-  if (PyObject_TypeCheck(value, ext_ParameterType)) return assign_parameter(self, text, value);
-  if (ext_is_module(value)) return assign_child(self, text, value);
+  // Numbers and texts need not be asked: tensors and modules are of types made at run time.
+  bool heap = PyType_HasFeature(Py_TYPE(value), Py_TPFLAGS_HEAPTYPE);
+  if (heap && PyObject_TypeCheck(value, ext_ParameterType))
+    return assign_parameter(self, text, value);
+  if ((heap || Py_IS_TYPE(value, &ext_ModuleType)) && ext_is_module(value))
+    return assign_child(self, text, value);
   int done = assign_known(self, text, value);
-  if (!done && is_made_buffer(value)) done = assign_made_buffer(self, text, value);
+  if (!done && heap && is_made_buffer(value)) done = assign_made_buffer(self, text, value);
   if (!done) done = assign_attribute(self, text, value);
   if (done) return done < 0 ? -1 : 0;
-  if (warn_moved_parameter(self, text, value) < 0) return -1;
-  ext_module_stored(self, name);
-  return PyObject_GenericSetAttr(self, name, value);
+  if (heap && warn_moved_parameter(self, text, value) < 0) return -1;
+  return set_plain(self, name, value);
 }
 
 EXT_METHOD(module, __setattr__, "(name: str, value: Any) -> None",

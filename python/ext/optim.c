@@ -12,13 +12,22 @@ enum { KINDS = 64, OPTIONS = 16 };
 // Names of attributes and keys.
 static PyObject *groups_name, *params_name, *lr_name, *optimizer_name, *options_name, *words_name,
     *bases_name;
+enum { FUSED, FOREACH, CAPTURABLE, DIFFERENTIABLE, FLAGS };
+static PyObject *flag_names[FLAGS];
 static const struct {
   PyObject **name;
   const char *text;
-} interned[] = {
-    {&groups_name, "param_groups"}, {&params_name, "params"},    {&lr_name, "lr"},
-    {&optimizer_name, "optimizer"}, {&options_name, "_options"}, {&words_name, "_words"},
-    {&bases_name, "base_lrs"}};
+} interned[] = {{&groups_name, "param_groups"},
+                {&params_name, "params"},
+                {&lr_name, "lr"},
+                {&optimizer_name, "optimizer"},
+                {&options_name, "_options"},
+                {&words_name, "_words"},
+                {&bases_name, "base_lrs"},
+                {&flag_names[FUSED], "fused"},
+                {&flag_names[FOREACH], "foreach"},
+                {&flag_names[CAPTURABLE], "capturable"},
+                {&flag_names[DIFFERENTIABLE], "differentiable"}};
 
 // The keys of a kind in param_groups and in the states, made when it is first used.
 typedef struct keys {
@@ -87,15 +96,70 @@ static int read_options(const keys *kind, PyObject *group, double *out) {
   return 0;
 }
 
+// PyTorch's ways to make a step faster have no effect here; others are refused.
+static int check_flags(PyObject *group) {
+  int on[FLAGS];
+  for (int k = 0; k < FLAGS; k++) {
+    PyObject *value = PyDict_GetItemWithError(group, flag_names[k]);
+    on[k] = value ? PyObject_IsTrue(value) : 0;
+    if (on[k] < 0 || PyErr_Occurred()) return -1;
+  }
+  if (on[FUSED] && on[DIFFERENTIABLE])
+    EXT_FAIL_INT(PyExc_RuntimeError, "`fused` does not support `differentiable`");
+  if (on[FUSED] && on[FOREACH])
+    EXT_FAIL_INT(PyExc_RuntimeError, "`fused` and `foreach` cannot be `True` together.");
+  for (int k = CAPTURABLE; k < FLAGS; k++)
+    if (on[k])
+      EXT_FAIL_INT(PyExc_NotImplementedError,
+                   "an optimizer with %U=True is not implemented in Phlox", flag_names[k]);
+  return 0;
+}
+
 EXT_FUNCTION(torch, _optimizer_check, "(kind: str, group: dict) -> None",
-             "ValueError for options out of their range.") {
+             "ValueError for options out of their range; what is not there is refused.") {
   const char *kind;
   PyObject *group;
   double options[OPTIONS];
   EXT_BIND(kind, group);
   const keys *k = keys_of(kind);
-  if (!k || read_options(k, group, options) < 0) return NULL;
+  if (!k || check_flags(group) < 0 || read_options(k, group, options) < 0) return NULL;
   return ext_none(px_optimizer_kind_check(k->kind, options));
+}
+
+// ---- groups
+
+static PyObject *parameters_of(PyObject *groups) {
+  EXT_OWNED *known = PySet_New(NULL);
+  for (Py_ssize_t g = 0; known && g < PyList_GET_SIZE(groups); g++) {
+    EXT_OWNED *params = PyObject_GetItem(PyList_GET_ITEM(groups, g), params_name);
+    EXT_OWNED *none = params ? PyObject_CallMethod(known, "update", "(O)", params) : NULL;
+    if (!none) return NULL;
+  }
+  return ext_moved(&known);
+}
+
+EXT_FUNCTION(torch, _optimizer_params, "(params: list, groups: list) -> bool",
+             "TypeError or ValueError for what a new group cannot have beside others; whether a "
+             "tensor is in it twice.") {
+  EXT_ARGS(PyObject *, params, groups);
+  if (!PyList_Check(params) || !PyList_Check(groups))
+    EXT_FAIL(PyExc_TypeError, "params and param_groups are lists");
+  EXT_OWNED *known = parameters_of(groups);
+  EXT_OWNED *here = known ? PySet_New(NULL) : NULL;
+  for (Py_ssize_t i = 0; here && i < PyList_GET_SIZE(params); i++) {
+    PyObject *item = PyList_GET_ITEM(params, i);
+    if (!ext_is_tensor(item))
+      EXT_FAIL(PyExc_TypeError, "optimizer can only optimize Tensors, but one of the params is %s",
+               ext_type_name(item));
+    px_tensor *tensor = ext_tensor(item);
+    if (!px_tensor_is_leaf(tensor) && !px_tensor_retains_grad(tensor))
+      EXT_FAIL(PyExc_ValueError, "can't optimize a non-leaf Tensor");
+    int taken = PySet_Contains(known, item);
+    if (taken > 0)
+      EXT_FAIL(PyExc_ValueError, "some parameters appear in more than one parameter group");
+    if (taken < 0 || PySet_Add(here, item) < 0) return NULL;
+  }
+  return here ? PyBool_FromLong(PySet_GET_SIZE(here) < PyList_GET_SIZE(params)) : NULL;
 }
 
 // ---- steps
@@ -237,22 +301,26 @@ EXT_FUNCTION(torch, _optimizer_step, "(kind: str, group: dict, state: dict) -> N
 
 // ---- the base of Optimizer: what is called in each turn of a loop and costs less than a call of
 // Python's
-static PyObject *list_of(PyObject *object, const char *otherwise) {
-  return PyList_CheckExact(object) ? Py_NewRef(object) : PySequence_Fast(object, otherwise);
+static PyObject *list_of(PyObject *object_take, const char *otherwise) {
+  if (!object_take || PyList_CheckExact(object_take)) return object_take;
+  EXT_OWNED *object = object_take;
+  return PySequence_Fast(object, otherwise);
 }
 
 static int clear_group(PyObject *group, bool set_to_none) {
   bool plain = PyDict_CheckExact(group);
   PyObject *known = plain ? PyDict_GetItemWithError(group, params_name) : NULL;
-  EXT_OWNED *params = known ? Py_NewRef(known) : PyObject_GetItem(group, params_name);
-  EXT_OWNED *list = params ? list_of(params, "params is no sequence") : NULL;
+  EXT_OWNED *list = list_of(known ? Py_NewRef(known) : PyObject_GetItem(group, params_name),
+                            "params is no sequence");
   if (!list) return -1;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list); i++) {
-    EXT_OWNED *item = Py_NewRef(PySequence_Fast_GET_ITEM(list, i));
+    PyObject *item = PySequence_Fast_GET_ITEM(list, i);
     px_tensor *tensor =
         ext_is_tensor(item) ? ext_tensor(item) : ext_need_tensor(item, "zero_grad", "params");
     if (!tensor) return -1;
-    if (px_tensor_grad(tensor)) EXT_TRY_INT(px_clear_grads(&tensor, 1, set_to_none));
+    if (!px_tensor_grad(tensor)) continue;
+    EXT_OWNED *kept = Py_NewRef(item);  // what ends with a gradient may change the list
+    EXT_TRY_INT(px_clear_grads(&tensor, 1, set_to_none));
   }
   return 0;
 }
@@ -261,8 +329,7 @@ EXT_METHOD(optimizer, zero_grad, "(set_to_none: bool = True) -> None",
            "Clears the gradients of all parameters: to None, or to zeros.") {
   bool set_to_none = true;
   if (call->nargs || call->kwnames) EXT_BIND(set_to_none);  // mostly there is nothing to bind
-  EXT_OWNED *groups = PyObject_GetAttr(self, groups_name);
-  EXT_OWNED *list = groups ? list_of(groups, "param_groups is no sequence") : NULL;
+  EXT_OWNED *list = list_of(PyObject_GetAttr(self, groups_name), "param_groups is no sequence");
   if (!list) return NULL;
   for (Py_ssize_t g = 0; g < PySequence_Fast_GET_SIZE(list); g++) {
     EXT_OWNED *group = Py_NewRef(PySequence_Fast_GET_ITEM(list, g));
@@ -452,16 +519,27 @@ EXT_FUNCTION(torch, _plateau_rate, "(options: list, lr: float) -> float",
 
 // ---- clipping
 
-EXT_FUNCTION(torch, _clip_grad_norm,
-             "(parameters: list, max_norm: float, norm_type: float, error_if_nonfinite: bool) -> "
-             "Tensor",
-             NULL) {
+EXT_MODULE(nn_utils, "nn.utils", "Clipping of gradients, and all parameters as one vector.");
+EXT_FUNCTION(nn_utils, clip_grad_norm_,
+             "(parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0, "
+             "error_if_nonfinite: bool = False, foreach: bool | None = None) -> Tensor",
+             "Scales the gradients of `parameters` so that their common norm is at most max_norm; "
+             "the norm\nbefore, a 0-dim tensor, without waiting for it.\n\n"
+             "Args:\n"
+             "    norm_type (float): which norm, `inf` the greatest element\n"
+             "    error_if_nonfinite (bool): RuntimeError for a norm that is not finite\n\n"
+             ">>> weight = torch.zeros(2, requires_grad=True)\n"
+             ">>> weight.grad = torch.tensor([3.0, 4.0])\n"
+             ">>> torch.nn.utils.clip_grad_norm_([weight], 1.0), weight.grad\n"
+             "(tensor(5.), tensor([0.6000, 0.8000]))\n") {
   PyObject *parameters;
   double max_norm, norm_type;
   bool error_if_nonfinite;
+  ext_maybe foreach;
   px_tensor *total = NULL;
-  EXT_BIND(parameters, max_norm, norm_type, error_if_nonfinite);
-  EXT_OWNED *list = ext_items(parameters, "parameters is no sequence");
+  EXT_BIND(parameters, max_norm, norm_type, error_if_nonfinite, foreach);
+  EXT_OWNED *list = ext_is_tensor(parameters) ? PyTuple_Pack(1, parameters)
+                                              : ext_items(parameters, "parameters is no sequence");
   if (!list) return NULL;
   Py_ssize_t count = PySequence_Fast_GET_SIZE(list);
   px_tensor **items = PyMem_Malloc((size_t)(count ? count : 1) * sizeof *items);

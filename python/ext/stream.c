@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // torch.cuda.Stream and Event: queues of work, and marks in them. An object holds a reference to
-// the core's stream or event; two objects of one stream are equal. A stream that is entered keeps
-// what was current before, the stream of that device and the device, and goes back to it.
+// the core's stream or event; two objects of one stream are equal. The scopes of torch.cuda, and a
+// stream that is entered, keep what was current before, the device and perhaps a stream of the one
+// that they make current, and go back to it.
 #include "ext.h"
 
-enum { DEPTH = 32 };
+// What is gone back to when a scope is left.
 typedef struct before {
   int device;
-  px_stream *stream;  // owned: of the entered stream's device
+  px_stream *stream;  // owned; NULL where no stream was entered
 } before;
+// One for each time that the scope is entered: mostly there is one.
 typedef struct scope {
   int depth;
-  before saved[DEPTH];
+  before first, *more;
 } scope;
 typedef struct stream_object {
   PyObject_HEAD px_stream *stream;
@@ -34,30 +36,52 @@ int ext_to_stream(PyObject *object, px_stream **out) {
 }
 
 // ---- making current
-static void scope_end(scope *s) {
-  while (s->depth > 0) px_release(s->saved[--s->depth].stream);
+static before *latest(scope *s) { return s->depth > 1 ? &s->more[s->depth - 2] : &s->first; }
+static void scope_drop(scope *s) {
+  px_release(latest(s)->stream);
+  s->depth--;
 }
-// Nothing is kept until all has worked, so a failure needs no undoing.
-static int scope_enter(scope *s, px_stream *stream) {
-  if (s->depth == DEPTH) EXT_FAIL_INT(PyExc_RuntimeError, "the stream is entered too often");
-  before *b = &s->saved[s->depth];
-  px_device device = px_stream_device(stream);
-  px_stream *current;
-  b->device = px_device_peek();
-  EXT_TRY_INT(px_stream_current(&current, device));
-  EXT_TRY_INT(px_device_set(device.index));
-  EXT_TRY_INT(px_stream_set_current(stream));
-  b->stream = px_retain(current);
+static void scope_end(scope *s) {
+  while (s->depth > 0) scope_drop(s);
+  PyMem_Free(s->more);
+}
+static int scope_keep(scope *s, int device, px_stream *stream) {
+  if (s->depth) {
+    before *more = PyMem_Realloc(s->more, (size_t)s->depth * sizeof *more);
+    if (!more) return PyErr_NoMemory(), -1;
+    s->more = more;
+  }
   s->depth++;
+  *latest(s) = (before){device, px_retain(stream)};
   return 0;
 }
-static int scope_exit(scope *s) {
-  if (!s->depth) EXT_FAIL_INT(PyExc_RuntimeError, "the stream was not entered");
-  before *b = &s->saved[--s->depth];
-  px_status status = px_stream_set_current(b->stream);
-  px_release(b->stream);
-  EXT_TRY_INT(status);
-  EXT_TRY_INT(px_device_set(b->device));
+
+// Fails with nothing changed.
+static int enter_stream(scope *s, px_stream *stream) {
+  px_device device = px_stream_device(stream);
+  px_stream *current;
+  int index = px_device_peek();
+  EXT_TRY_INT(px_stream_current(&current, device));
+  if (scope_keep(s, index, current) < 0) return -1;
+  px_status status = px_device_set(device.index);
+  if (status == PX_OK) status = px_stream_set_current(stream);
+  if (status == PX_OK) return 0;
+  scope_drop(s);
+  return ext_raise(), -1;
+}
+static int enter_device(scope *s, int index) {
+  int now = px_device_peek();
+  if (index >= 0 && index != now) EXT_TRY_INT(px_device_set(index));
+  return scope_keep(s, now, NULL);
+}
+static int leave(scope *s, const char *what, bool restores) {
+  if (!s->depth) EXT_FAIL_INT(PyExc_RuntimeError, "the %s was not entered", what);
+  px_status status = PX_OK;
+  before b = *latest(s);
+  if (b.stream) status = px_stream_set_current(b.stream);
+  if (status == PX_OK && restores && b.device != px_device_peek()) status = px_device_set(b.device);
+  scope_drop(s);
+  if (status != PX_OK) return ext_raise(), -1;
   return 0;
 }
 
@@ -171,13 +195,103 @@ EXT_METHOD(stream, record_event, "(event: Event | None = None) -> Event",
   return ext_moved(&used);
 }
 EXT_METHOD0(stream, __enter__, "Stream", NULL) {
-  stream_object *object = (stream_object *)self;
-  return scope_enter(&object->scope, object->stream) < 0 ? NULL : Py_NewRef(self);
+  return enter_stream(&((stream_object *)self)->scope, stream_of(self)) < 0 ? NULL
+                                                                            : Py_NewRef(self);
 }
 EXT_METHOD(stream, __exit__, "(*exc: object) -> None", NULL) {
-  if (scope_exit(&((stream_object *)self)->scope) < 0) return NULL;
-  Py_RETURN_NONE;
+  return leave(&((stream_object *)self)->scope, "stream", true) < 0 ? NULL : Py_NewRef(Py_None);
 }
+
+// ---- with torch.cuda.stream(s)
+typedef struct context_object {
+  PyObject_HEAD PyObject *stream;
+  scope scope;
+} context_object;
+static void context_end(PyObject *self) { scope_end(&((context_object *)self)->scope); }
+EXT_OWNS(context, EXT_OBJECT(context_object, stream), EXT_ENDS(context_end));
+EXT_NEW(context, "(stream: Stream | None)") {
+  if (!call->nargs && !(call->kwargs && PyDict_GET_SIZE(call->kwargs)))
+    EXT_FAIL(PyExc_TypeError,
+             "stream() missing 1 required positional argument: 'stream' (a new stream is made by "
+             "torch.cuda.Stream())");
+  EXT_ARGS(PyObject *, stream);
+  context_object *self = ext_new(type);
+  if (self) self->stream = Py_NewRef(stream ? stream : Py_None);
+  return (PyObject *)self;
+}
+EXT_TYPE(context, "torch.cuda.StreamContext", "cuda.StreamContext cuda.stream", context_object,
+         EXT_OPEN | EXT_CLASS,
+         "Makes a stream, and its device, current within a with statement. None changes "
+         "nothing.\n\n"
+         "Args:\n"
+         "    stream (Stream or None)\n\n"
+         ">>> with torch.cuda.stream(torch.cuda.Stream()):\n"
+         "...     x = torch.zeros(2, device='cuda')\n",
+         EXT_LIFE(context), .tp_new = context_new);
+EXT_GET(context, stream, "Stream | None", Py_NewRef(((context_object *)self)->stream),
+        "The stream.");
+EXT_METHOD0(context, __enter__, "None", NULL) {
+  context_object *object = (context_object *)self;
+  px_stream *stream;
+  if (ext_to_stream(object->stream, &stream) < 0) return NULL;
+  return stream && enter_stream(&object->scope, stream) < 0 ? NULL : Py_NewRef(Py_None);
+}
+EXT_METHOD(context, __exit__, "(*exc: object) -> None", NULL) {
+  context_object *object = (context_object *)self;
+  if (object->stream == Py_None) Py_RETURN_NONE;
+  return leave(&object->scope, "stream", true) < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+// ---- with torch.cuda.device(i)
+typedef struct place_object {
+  PyObject_HEAD int index;  // -1: none
+  bool restores;            // what its block does to the current device
+  scope scope;
+} place_object;
+static void place_end(PyObject *self) { scope_end(&((place_object *)self)->scope); }
+EXT_OWNS(place, EXT_ENDS(place_end));
+EXT_NEW(place, "(device: Device | None)") {
+  EXT_ARGS(PyObject *, device);
+  int index = -1;
+  if (device && ext_to_scope_index(device, &index) < 0) return NULL;
+  place_object *self = ext_new(type);
+  if (self) self->index = index, self->restores = index >= 0 || !device || !PyLong_Check(device);
+  return (PyObject *)self;
+}
+EXT_TYPE(place, "torch.cuda.device", "cuda.device", place_object, EXT_OPEN | EXT_CLASS,
+         "Makes a device current within a with statement.\n\n"
+         "Args:\n"
+         "    device (torch.device, str, int or None): None, and a negative index, change "
+         "nothing\n\n"
+         ">>> with torch.cuda.device(0):\n"
+         "...     x = torch.zeros(2, device='cuda')\n",
+         EXT_LIFE(place), .tp_new = place_new);
+EXT_GET(place, idx, "int", ((place_object *)self)->index, "The index; -1 for none.");
+EXT_METHOD0(place, __enter__, "device", NULL) {
+  place_object *object = (place_object *)self;
+  return enter_device(&object->scope, object->index) < 0 ? NULL : Py_NewRef(self);
+}
+EXT_METHOD(place, __exit__, "(*exc: object) -> Literal[False]", NULL) {
+  place_object *object = (place_object *)self;
+  return leave(&object->scope, "device scope", object->restores) < 0 ? NULL : Py_NewRef(Py_False);
+}
+
+EXT_NEW(place_of, "(obj: Any)") {
+  EXT_ARGS(PyObject *, obj);
+  EXT_OWNED *is_cuda = PyObject_GetAttrString(obj ? obj : Py_None, "is_cuda");
+  int on_device = is_cuda ? PyObject_IsTrue(is_cuda) : -1;
+  EXT_OWNED *index = on_device > 0    ? PyObject_CallMethod(obj, "get_device", NULL)
+                     : on_device == 0 ? PyLong_FromLong(-1)
+                                      : NULL;
+  const ext_call of_index = {&place_construct_row, NULL, &index, 1, NULL, NULL};
+  return index ? place_construct(type, &of_index) : NULL;
+}
+EXT_TYPE(place_of, "torch.cuda.device_of", "cuda.device_of", place_object, EXT_OPEN | EXT_CLASS,
+         "Makes the device of a tensor current within a with statement; of one on the CPU, changes "
+         "nothing.\n\n"
+         "Args:\n"
+         "    obj (Tensor): or what else has is_cuda and get_device\n",
+         EXT_LIFE(place), .tp_base = &place_type, .tp_new = place_of_new);
 
 // ---- events
 EXT_OWNS(event, EXT_CORE(event_object, event));

@@ -32,18 +32,17 @@ _IN_PYTHON = {
     },
     "autograd": {"_check": "gradcheck", "variable": "Variable variable"},
     "cuda": {
-        "_scopes": "StreamContext device device_of stream",
         "_types": _TENSOR_TYPES,
         "comm": "comm",
         "memory": "memory max_memory_cached memory_cached memory_snapshot memory_summary "
                   "reset_max_memory_allocated reset_max_memory_cached",
-        "_properties": "get_device_capability get_device_name get_device_properties "
-                       "get_sync_debug_mode set_sync_debug_mode",
+        "_properties": "get_device_properties get_sync_debug_mode set_sync_debug_mode",
         "random": "get_rng_state get_rng_state_all initial_seed manual_seed manual_seed_all random "
                   "seed seed_all set_rng_state set_rng_state_all",
     },
     "nn.functional": {"_images": "interpolate upsample"},
-    "nn": {"utils": "utils", "modules": "modules", "parallel": "parallel DataParallel",
+    "nn.utils": {"_vectors": "parameters_to_vector vector_to_parameters"},
+    "nn": {"modules": "modules", "parallel": "parallel DataParallel",
            "parameters": "Buffer ParameterDict ParameterList"},
     "utils": {"data": "data", "dlpack": "dlpack"},
 }
@@ -54,8 +53,7 @@ _METHODS = {
                 "isclose map_ new new_empty new_full new_ones new_tensor new_zeros type"),
     _C.nn.Module: ("phlox.nn._module",
                    "_register_load_state_dict_pre_hook _register_state_dict_hook get_buffer "
-                   "get_parameter register_backward_hook register_forward_hook "
-                   "register_forward_pre_hook register_full_backward_hook "
+                   "get_parameter register_backward_hook register_full_backward_hook "
                    "register_full_backward_pre_hook register_load_state_dict_post_hook "
                    "register_load_state_dict_pre_hook register_state_dict_post_hook "
                    "register_state_dict_pre_hook set_submodule share_memory to_empty"),

@@ -132,6 +132,31 @@ class Several(unittest.TestCase):
         self.assertEqual(caught.exception.error_code, 101)
         self.assertIsInstance(caught.exception, RuntimeError)
 
+    def test_scopes_of_streams(self):
+        stream, other = cuda.Stream(device=1), cuda.Stream(device=0)
+        scope, first = cuda.stream(stream), cuda.current_stream(0)
+        for enter in (lambda: scope, lambda: stream):
+            for _ in range(2):
+                with enter() as given, cuda.stream(other), enter():
+                    self.assertIs(given, None if enter() is scope else stream)
+                    self.assertEqual((cuda.current_device(), cuda.current_stream()), (1, stream))
+                self.assertEqual((cuda.current_device(), cuda.current_stream()), (0, first))
+                self.assertEqual(cuda.current_stream(1), cuda.default_stream(1))
+        self.assertIs(scope.stream, stream)
+        with cuda.stream(None):
+            self.assertEqual(cuda.current_stream(), first)
+        self.assertRaisesRegex(TypeError, "expected a torch.cuda.Stream, not int", cuda.stream(5).__enter__)
+        self.assertRaisesRegex(TypeError, "a new stream is made by torch.cuda.Stream", cuda.stream)
+        for left, text in ((scope, "the stream was not entered"), (cuda.device(1), "the device scope was not entered")):
+            self.assertRaisesRegex(RuntimeError, text, left.__exit__, None, None, None)
+
+    def test_scopes_may_be_derived_from(self):
+        class Named(cuda.device):
+            name = "one"
+        with Named(1) as scope:
+            self.assertEqual((scope.name, scope.idx, cuda.current_device()), ("one", 1, 1))
+        self.assertTrue(issubclass(cuda.device_of, cuda.device))
+
     def test_what_a_scope_does_not_choose_it_restores(self):
         for given in (None, "cuda"):
             with cuda.device(given):

@@ -243,6 +243,58 @@ class Hooks(unittest.TestCase):
         self.assertRaises(RuntimeError, module, torch.ones(3))
         self.assertEqual(seen, [None])
 
+    def test_what_a_late_hook_raises_is_a_warning(self):
+        module, seen = nn.Linear(2, 2), []
+        module.register_forward_hook(lambda m, args, out: 1 / 0, always_call=True)
+        module.register_forward_hook(lambda m, args, kwargs, out: seen.append(kwargs), always_call=True, with_kwargs=True)
+        with self.assertWarnsRegex(UserWarning, "silenced as another error was raised in forward: division by zero"):
+            self.assertRaisesRegex(RuntimeError, "shapes cannot be multiplied", module, torch.ones(1, 3))
+        self.assertEqual(seen, [{}])
+        self.assertRaises(ZeroDivisionError, module, torch.ones(1, 2))
+        self.assertEqual(seen, [{}] * 2)
+
+    def test_hooks_that_change_the_hooks_change_the_next_call(self):
+        module, seen = nn.Identity(), []
+
+        def once(m, args, out):
+            seen.append("once")
+            handle.remove()
+            m.register_forward_hook(lambda *_: seen.append("later"))
+        handle = module.register_forward_hook(once)
+        module.register_forward_hook(lambda *_: seen.append("always"))
+        module(0)
+        self.assertEqual(seen, ["once", "always"])
+        module(0)
+        self.assertEqual(seen[2:], ["always", "later"])
+
+    def test_a_pre_hook_may_add_the_first_hook_of_this_call(self):
+        module, seen = nn.Identity(), []
+        module.register_forward_pre_hook(lambda m, args: seen.append(m.register_forward_hook(lambda *_: seen.append(1))))
+        module(0)
+        self.assertEqual(seen[1:], [1])
+
+    def test_what_pre_hooks_give(self):
+        module, seen = nn.Identity(), []
+        handle = module.register_forward_pre_hook(lambda m, args: args[0] + 1)
+        module.register_forward_pre_hook(lambda m, args: seen.append(args))
+        self.assertEqual((module(1), module(input=5) if handle.remove() is None else 0), (2, 5))
+        self.assertEqual(seen, [(2,), ()])
+        module.register_forward_pre_hook(lambda m, args, kwargs: ([7], {}), with_kwargs=True)
+        self.assertEqual(module(1), 7)
+        module.register_forward_pre_hook(lambda m, args, kwargs: (args, 5), with_kwargs=True)
+        self.assertRaises(Exception, module, 1)
+
+    def test_without_hooks_a_module_is_as_before(self):
+        module = nn.Linear(2, 2)
+        module.register_forward_hook(lambda *_: 1 / 0).remove()
+        module.x = 1
+        del module.x
+        module.forward = lambda x: 3
+        self.assertEqual(module(None), 3)
+        del module.forward
+        module.register_forward_hook(lambda *_: 4)
+        self.assertEqual(module(torch.ones(2)), 4)
+
     def test_the_dicts_of_hooks_may_be_written(self):
         module = nn.Identity()
         module.register_forward_hook(lambda m, args, out: out + 1)

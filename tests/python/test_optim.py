@@ -7,6 +7,7 @@ import inspect
 import math
 import os
 import pickle
+import sys
 import unittest
 import warnings
 
@@ -296,7 +297,8 @@ class Kinds(unittest.TestCase):
             self.assertNotEqual(p[0].item(), 0)
 
     def test_examples_of_the_documentation(self):
-        for module in (optim._kinds, optim.lr_scheduler, optim._schedules, nn.utils):
+        vectors = sys.modules[nn.utils.parameters_to_vector.__module__]
+        for module in (optim._kinds, optim.lr_scheduler, optim._schedules, vectors):
             found = doctest.testmod(module, extraglobs={"torch": torch})
             self.assertEqual((found.failed, found.attempted > 0), (0, True), module)
 
@@ -345,6 +347,14 @@ class Bases(unittest.TestCase):
             plain.state[q].update(averages)
             plain.step()
             self.assertEqual((p.item(), float(optimizer.state[p]["step"])), (q.item(), 8))
+
+    def test_options_that_are_refused(self):
+        p = nn.Parameter(torch.zeros(1))
+        for options, error in (({"fused": True, "foreach": True}, "`fused` and `foreach` cannot be `True` together"),
+                               ({"fused": True, "differentiable": True}, "`fused` does not support `differentiable`"),
+                               ({"capturable": True}, "an optimizer with capturable=True is not implemented")):
+            self.assertRaisesRegex(RuntimeError, error, optim.Adam, [p], **options)
+            self.assertRaisesRegex(RuntimeError, error, optim.Adam, [{"params": [p], **options}])
 
     def test_hooks(self):
         p = nn.Parameter(torch.ones(1))

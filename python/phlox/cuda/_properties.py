@@ -35,17 +35,6 @@ def get_device_properties(device: Device | None = None) -> _CudaDeviceProperties
     return _CudaDeviceProperties(*cuda._device_properties(device))
 
 
-def get_device_name(device: Device | None = None) -> str:
-    """The name of a device's model; the current device by default."""
-    return get_device_properties(device).name
-
-
-def get_device_capability(device: Device | None = None) -> tuple[int, int]:
-    """Major and minor number of a device's capability; the current device by default."""
-    properties = get_device_properties(device)
-    return properties.major, properties.minor
-
-
 def set_sync_debug_mode(debug_mode: int | str) -> None:
     """Sets what calls that wait for a device do.
 

@@ -48,7 +48,7 @@ def memory_summary(device: Device | None = None, abbreviated: bool = False) -> s
         device (torch.device, str, int or None): the current one by default
         abbreviated (bool): without the rows of the two pools
     """
-    index = cuda._exchange_device(-1) if device is None else cuda._scope_index(device)[0]
+    index = cuda._index_of(device)
     stats = memory_stats(device)
     figures = lambda key: [stats.get(f"{key}.{kind}", 0) for kind in _KINDS]
     rule = lambda mark: f"|{mark * 75}|"

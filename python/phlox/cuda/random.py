@@ -18,8 +18,7 @@ def _generators():
 
 
 def _generator(device):
-    index = cuda._exchange_device(-1) if device in (None, "cuda") else cuda._scope_index(device)[0]
-    return cuda._default_generator(index)
+    return cuda._default_generator(cuda._index_of(None if device == "cuda" else device))
 
 
 def manual_seed(seed: int) -> None:

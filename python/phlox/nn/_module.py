@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Methods of Module that cost no time where they matter: hooks, which live in dicts of the module where programs find
-them, and calls of modules that have some. All hooks are functions in an OrderedDict by the id of their handle."""
+"""Methods of Module that cost no time where they matter; hooks for all modules; how gradients pass backward hooks."""
 from __future__ import annotations
 
 import ast
@@ -38,19 +37,11 @@ _MIXED_GLOBAL = ("Cannot use both regular backward hooks and full backward hooks
                  "Please use only one of them.")
 
 
-def _add(hooks, hook, *marks, prepend=False):
-    """Adds a hook; `marks` are dicts that say something of it by its id."""
-    handle = RemovableHandle(hooks, extra_dict=list(marks))
-    hooks[handle.id] = hook
-    for mark in marks:
-        mark[handle.id] = True
-    if prepend:
-        hooks.move_to_end(handle.id, last=False)
-    return handle
+_add = _C._add_hook
 
 
 def _add_global(hooks, hook, *marks):
-    _C._watch_modules()
+    _C._watch_modules(globals())
     return _add(hooks, hook, *marks)
 
 
@@ -186,6 +177,10 @@ class _BackwardHooks:
 
     def outputs(self, result):
         """Leads the module's result through."""
+        if not isinstance(result, (Tensor, tuple)):
+            warnings.warn("For backward hooks to be called, module output should be a Tensor or a tuple of Tensors"
+                          f" but received {type(result)}")
+            return result
         values = result if isinstance(result, tuple) else (result,)
         led, _ = _through(self.enter, values)
         if not isinstance(result, tuple):
@@ -216,94 +211,14 @@ class _BackwardHooks:
         return grads
 
 
-# ---- calls
-
-def _all_hooks(module, name):
-    return (*globals()[f"_global{name}"].items(), *_C._module_dict(module).get(name, {}).items())
-
-
-def _backward_of(module):
-    """What leads a call's gradients past the module's backward hooks; None if it has none."""
-    before = [hook for _, hook in _all_hooks(module, "_backward_pre_hooks")]
-    hooks = [hook for _, hook in _all_hooks(module, "_backward_hooks")]
-    return _BackwardHooks(module, hooks, before) if before or hooks else None
-
-
-def _before(module, args, kwargs):
-    with_kwargs = _C._module_dict(module).get("_forward_pre_hooks_with_kwargs", {})
-    for key, hook in _all_hooks(module, "_forward_pre_hooks"):
-        said = hook(module, args, kwargs) if key in with_kwargs else hook(module, args)
-        if said is None:
-            continue
-        if key not in with_kwargs:
-            args = said if isinstance(said, tuple) else (said,)
-        elif isinstance(said, tuple) and len(said) == 2:
-            args, kwargs = said
-        else:
-            raise RuntimeError("forward pre-hook must return None or a tuple of (new_args, new_kwargs), "
-                               f"but got {said}.")
-    return args, kwargs
-
-
-def _after(module, hooks, args, kwargs, result, done):
-    """Calls (id, hook) after forward; `done` collects the ids."""
-    with_kwargs = (_global_forward_hooks_with_kwargs, _C._module_dict(module).get("_forward_hooks_with_kwargs", {}))
-    for key, hook in hooks:
-        done.add(key)
-        named = any(key in marks for marks in with_kwargs)
-        said = hook(module, args, kwargs, result) if named else hook(module, args, result)
-        result = result if said is None else said
-    return result
-
-
-def _always_called(module, done):
-    marks = (_global_forward_hooks_always_called, _C._module_dict(module).get("_forward_hooks_always_called", {}))
-    return [(key, hook) for key, hook in _all_hooks(module, "_forward_hooks")
-            if key not in done and any(key in mark for mark in marks)]
-
-
-def call(module: Any, *args: Any, **kwargs: Any) -> Any:
-    """Calls a module that has hooks, or may have some."""
-    done, result = set(), None
-    try:
-        args, kwargs = _before(module, args, kwargs)
-        backward = _backward_of(module)
-        if backward:
-            args = backward.inputs(args)
-        result = module.forward(*args, **kwargs)
-        result = _after(module, _all_hooks(module, "_forward_hooks"), args, kwargs, result, done)
-        if not backward:
-            return result
-        if not isinstance(result, (Tensor, tuple)):
-            warnings.warn("For backward hooks to be called, module output should be a Tensor or a tuple of Tensors"
-                          f" but received {type(result)}")
-            return result
-        return backward.outputs(result)
-    except Exception:
-        for key, hook in _always_called(module, done):
-            try:
-                _after(module, [(key, hook)], args, kwargs, result, done)
-            except Exception as later:
-                warnings.warn("module forward hook with ``always_call=True`` raised an exception that was silenced "
-                              f"as another error was raised in forward: {later}")
-        raise
+def backward_of(module: Any) -> Any:
+    """What leads a call's gradients past the backward hooks of all modules, then those of the module."""
+    before, hooks = ([*globals()[f"_global{name}"].values(), *_C._module_dict(module).get(name, {}).values()]
+                     for name in ("_backward_pre_hooks", "_backward_hooks"))
+    return _BackwardHooks(module, hooks, before)
 
 
 class Module:
-    def register_forward_pre_hook(self, hook: Callable[..., Any], *, prepend: bool = False,
-                                  with_kwargs: bool = False) -> RemovableHandle:
-        """Calls hook(module, args) before each forward; what it gives, unless None, are the arguments. With with_kwargs
-        it is hook(module, args, kwargs), which may give both; with prepend it comes before the others."""
-        return _add(self._forward_pre_hooks, hook, *([self._forward_pre_hooks_with_kwargs] * with_kwargs),
-                    prepend=prepend)
-
-    def register_forward_hook(self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False,
-                              always_call: bool = False) -> RemovableHandle:
-        """Calls hook(module, args, result) after each forward; what it gives, unless None, is the result. With
-        with_kwargs it is hook(module, args, kwargs, result); with always_call it is called after an error, too."""
-        return _add(self._forward_hooks, hook, *([self._forward_hooks_with_kwargs] * with_kwargs),
-                    *([self._forward_hooks_always_called] * always_call), prepend=prepend)
-
     def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         """Calls hook(module, grad_output) before the gradients of the inputs are computed; what it gives, unless None,
         takes the place of grad_output."""

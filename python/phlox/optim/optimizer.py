@@ -8,6 +8,7 @@ from collections import OrderedDict, defaultdict
 from copy import deepcopy
 from functools import wraps
 from itertools import chain
+from types import MappingProxyType
 
 import phlox as torch
 from phlox import _C
@@ -54,8 +55,7 @@ class _Handle:
         self.hooks.pop(self.key, None)
 
 
-_HOOKS = ("_step_pre_hooks", "_step_post_hooks", "_state_dict_pre_hooks", "_state_dict_post_hooks",
-          "_load_pre_hooks", "_load_post_hooks")
+_NO_HOOKS = MappingProxyType({})  # until the first is registered
 
 
 class Optimizer(_C._Optimizer):
@@ -68,21 +68,22 @@ class Optimizer(_C._Optimizer):
     state: a dict of what is remembered of each parameter.
     """
 
+    _step_pre_hooks = _step_post_hooks = _state_dict_pre_hooks = _state_dict_post_hooks = _NO_HOOKS
+    _load_pre_hooks = _load_post_hooks = _NO_HOOKS
+
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
         if isinstance(params, torch.Tensor):
             raise TypeError("params argument given to the optimizer should be an iterable of "
                             f"Tensors or dicts, but got {params.type()}")
         self.defaults, self.state, self.param_groups = defaults, defaultdict(dict), []
-        self._arrange()
+        self._wrap_step()
         groups = list(params)
         if not groups:
             raise ValueError("optimizer got an empty parameter list")
         for group in groups if isinstance(groups[0], dict) else [{"params": groups}]:
             self.add_param_group(group)
 
-    def _arrange(self):
-        for name in _HOOKS:
-            setattr(self, name, OrderedDict())
+    def _wrap_step(self):
         step = type(self).step
         if not getattr(step, "hooked", False):
             type(self).step = _hooked(step)
@@ -92,8 +93,7 @@ class Optimizer(_C._Optimizer):
 
     def __setstate__(self, state):
         self.__dict__.update(state)
-        if "_step_pre_hooks" not in self.__dict__:
-            self._arrange()
+        self._wrap_step()
 
     def __repr__(self):
         text = type(self).__name__ + " ("
@@ -119,35 +119,23 @@ class Optimizer(_C._Optimizer):
                             "the ordering of tensors in sets will change between runs. Please use "
                             "a list instead.")
         params = [given] if isinstance(given, torch.Tensor) else list(given)
-        pairs = [isinstance(item, tuple) and len(item) == 2 for item in params]
         names = {}
-        if any(pairs):
-            if not all(pairs):
+        if tuple in map(type, params):
+            if not all(isinstance(item, tuple) and len(item) == 2 for item in params):
                 raise ValueError("all optimizer params should be with/without names. Some param "
                                  "names are missing")
             names = {"param_names": [name for name, _ in params]}
             params = [parameter for _, parameter in params]
-        self._check_params(params)
-        param_group.update(group)
-        param_group.update(params=params, **names)
-        self._check_group(param_group)
-        self.param_groups.append(param_group)
-
-    def _check_params(self, params):
-        known = {id(p) for group in self.param_groups for p in group["params"]}
-        for parameter in params:
-            if not isinstance(parameter, torch.Tensor):
-                raise TypeError("optimizer can only optimize Tensors, but one of the params is "
-                                + type(parameter).__name__)
-            if not (parameter.is_leaf or parameter.retains_grad):
-                raise ValueError("can't optimize a non-leaf Tensor")
-            if id(parameter) in known:
-                raise ValueError("some parameters appear in more than one parameter group")
-        if len({id(p) for p in params}) < len(params):
+        if _C._optimizer_params(params, self.param_groups):
             warnings.warn("optimizer contains a parameter group with duplicate parameters; in "
                           "future, this will cause an error; see "
                           "github.com/pytorch/pytorch/issues/40967 for more information",
-                          stacklevel=4)
+                          stacklevel=3)
+        has_own = len(param_group) > 1  # the defaults are checked already
+        param_group.update(group, params=params, **names)
+        if has_own:
+            self._check_group(param_group)
+        self.param_groups.append(param_group)
 
     def _check_group(self, group):
         pass
@@ -158,32 +146,35 @@ class Optimizer(_C._Optimizer):
         """Updates the parameters. closure: computes the loss once more, which is returned."""
         raise NotImplementedError
 
+    def _hook(self, name, hook):
+        return _Handle(vars(self).setdefault(name, OrderedDict()), hook)
+
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> _Handle:
         """Calls hook(optimizer, args, kwargs) before each step; it may return others."""
-        return _Handle(self._step_pre_hooks, hook)
+        return self._hook("_step_pre_hooks", hook)
 
     def register_step_post_hook(self, hook: Callable[..., Any]) -> _Handle:
         """Calls hook(optimizer, args, kwargs) after each step."""
-        return _Handle(self._step_post_hooks, hook)
+        return self._hook("_step_post_hooks", hook)
 
     # ---- states
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> _Handle:
         """Calls hook(optimizer) before each state_dict()."""
-        return _Handle(self._state_dict_pre_hooks, hook)
+        return self._hook("_state_dict_pre_hooks", hook)
 
     def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> _Handle:
         """Calls hook(optimizer, state_dict) after each state_dict(); it may return another."""
-        return _Handle(self._state_dict_post_hooks, hook)
+        return self._hook("_state_dict_post_hooks", hook)
 
     def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> _Handle:
         """Calls hook(optimizer, state_dict) before each load_state_dict(); it may return another.
         """
-        return _Handle(self._load_pre_hooks, hook)
+        return self._hook("_load_pre_hooks", hook)
 
     def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> _Handle:
         """Calls hook(optimizer) after each load_state_dict()."""
-        return _Handle(self._load_post_hooks, hook)
+        return self._hook("_load_post_hooks", hook)
 
     def state_dict(self) -> dict[str, Any]:
         """The states and groups, with numbers in the place of the parameters."""
@@ -256,15 +247,6 @@ class KindOptimizer(Optimizer):
     _kind = None
 
     def _check_group(self, group):
-        if group.get("fused"):
-            if group.get("differentiable"):
-                raise RuntimeError("`fused` does not support `differentiable`")
-            if group.get("foreach"):
-                raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
-        for name in ("capturable", "differentiable"):
-            if group.get(name):
-                raise NotImplementedError(f"an optimizer with {name}=True is not implemented in "
-                                          "Phlox")
         _C._optimizer_check(self._kind, group)
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
