@@ -176,7 +176,8 @@ static inline int64_t px_operand_numel(const px_operand *operand) {
   XX(WEIGHTS, RUNTIME, "probability tensor contains either `inf`, `nan` or element < 0") \
   XX(NO_WEIGHT, RUNTIME, "invalid multinomial distribution (sum of probabilities <= 0)") \
   XX(INPUT, RUNTIME, "all elements of input should be between 0 and 1") \
-  XX(TARGETS, RUNTIME, "all elements of target should be between 0 and 1")
+  XX(TARGETS, RUNTIME, "all elements of target should be between 0 and 1") \
+  XX(INJECTED, ACCELERATOR, "a kernel failed (injected)")
 typedef enum px_fault_code {
   PX_FAULT_NONE,
 #define XX(name, status, text) PX_FAULT_##name,

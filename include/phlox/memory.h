@@ -62,13 +62,30 @@ PX_API int64_t px_race_count(void);
 // Returns the text of the i-th report since px_race_clear, or NULL.
 PX_API const char *px_race_report(int64_t i);
 PX_API void px_race_clear(void);
-// Sets the source line of this thread's next launches, which reports and device errors name:
-// `px_site_set(__FILE__, __LINE__)`. The string must stay valid. NULL clears it.
+
+// Where work comes from, for race reports and errors of devices. The strings must stay valid.
+typedef struct px_site {
+  const char *file;  // NULL: not known
+  int line;
+} px_site;
+// Sets the source line of this thread's next launches: `px_site_set(__FILE__, __LINE__)`. NULL
+// clears it.
 PX_API void px_site_set(const char *file, int line);
 // Sets a function of an embedding language that tells the source line when a launch needs one.
 PX_API void px_site_set_source(void (*source)(const char **file, int *line));
-// Gives the calling thread's source line; *file is NULL if none is known.
+// Gives the calling thread's source line: what was set, or else what the source tells, or else what
+// was lent. *file is NULL if none is known.
 PX_API void px_site_get(const char **file, int *line);
+// Lends the thread the line on whose behalf it works, where it has none of its own. Returns what
+// was lent before, to be given back.
+PX_API px_site px_site_lend(px_site site);
+// The node of a backward pass whose work the thread does, and where its forward call was. Setting
+// it returns what was set before; `node` NULL means none.
+typedef struct px_backward_site {
+  const char *node;
+  px_site forward;
+} px_backward_site;
+PX_API px_backward_site px_site_set_backward(px_backward_site now);
 
 #ifdef __cplusplus
 }

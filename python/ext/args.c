@@ -63,13 +63,18 @@ static int scalar_of_item(PyObject *object, px_scalar *out) {
   return item ? ext_to_scalar(item, out) : -1;
 }
 
+px_status ext_item(px_scalar *out, const px_tensor *t) {
+  bool waits = px_tensor_is_cuda(t) || px_tensor_is_pinned(t);
+  return waits ? EXT_NOGIL(px_tensor_item(out, t)) : px_tensor_item(out, t);
+}
+
 int ext_to_scalar(PyObject *object, px_scalar *out) {
   int64_t value = 0;
   if (PyFloat_Check(object)) return *out = px_float(PyFloat_AS_DOUBLE(object)), 0;
   if (PyBool_Check(object)) return *out = px_bool(object == Py_True), 0;
   if (PyLong_Check(object)) return ext_to_int(object, &value) < 0 ? -1 : (*out = px_int(value), 0);
   if (ext_is_tensor(object)) {
-    EXT_TRY_INT(EXT_NOGIL(px_tensor_item(out, ext_tensor(object))));
+    EXT_TRY_INT(ext_item(out, ext_tensor(object)));
     return 0;
   }
   if (is_numpy_scalar(object)) return scalar_of_item(object, out);

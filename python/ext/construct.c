@@ -110,7 +110,7 @@ static int store_leaf(filling *f, PyObject *leaf) {
     if (px_tensor_numel(ext_tensor(leaf)) != 1)
       EXT_FAIL_INT(PyExc_ValueError, "only one element tensors can be converted to Python scalars");
     if (meet(f, px_tensor_device(ext_tensor(leaf))) < 0) return -1;
-    EXT_TRY_INT(EXT_NOGIL(px_tensor_item(&scalar, ext_tensor(leaf))));
+    EXT_TRY_INT(ext_item(&scalar, ext_tensor(leaf)));
   } else if (ext_to_scalar(leaf, &scalar) < 0) {
     if (!PyErr_ExceptionMatches(PyExc_TypeError)) return -1;
     EXT_FAIL_INT(PyExc_TypeError, "must be real number, not %s", ext_type_name(leaf));

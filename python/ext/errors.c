@@ -104,64 +104,14 @@ static px_status warn(px_warning category, const char *text) {
   return status;
 }
 
-// ---- the Python line that launches
-
-// Names of source files that were handed to the core: they live as long as the process.
-static PyObject *site_names;
-
-// A line is found by a walk over its function's table, which takes longer than a small launch: what
-// was found is kept, by instruction.
-typedef struct known_site {
-  PyCodeObject *code;  // owned
-  int instruction, line;
-  const char *file;
-} known_site;
-enum { KNOWN_SITES = 512 };
-static known_site known_sites[KNOWN_SITES];
-
-static int instruction_of(PyFrameObject *frame) {
-#if PY_VERSION_HEX >= 0x030B0000
-  return PyFrame_GetLasti(frame);
-#else
-  return frame->f_lasti;
-#endif
-}
-
-static void learn_site(known_site *site, PyFrameObject *frame, PyCodeObject *code, int at) {
-  PyCodeObject *old = site->code;
-  if (PySet_Add(site_names, code->co_filename) < 0) PyErr_Clear();
-  *site = (known_site){(PyCodeObject *)Py_NewRef(code), at, PyFrame_GetLineNumber(frame),
-                       PyUnicode_AsUTF8(code->co_filename)};
-  PyErr_Clear();
-  Py_XDECREF(old);
-}
-
-// The Python line that runs now. Without the GIL there is none to be had cheaply.
-static void site(const char **file, int *line) {
-  *file = NULL;
-  *line = 0;
-  if (!PyGILState_Check()) return;
-  PyFrameObject *frame = PyEval_GetFrame();
-  if (!frame) return;
-  PyCodeObject *code = PyFrame_GetCode(frame);
-  int at = instruction_of(frame);
-  known_site *known = &known_sites[((uintptr_t)code / 64 + (unsigned)at / 2) % KNOWN_SITES];
-  if (known->code != code || known->instruction != at) learn_site(known, frame, code, at);
-  *file = known->file;
-  *line = known->line;
-  Py_DECREF(code);
-}
-
 static int make_errors(PyObject *torch) {
   ext_AcceleratorError = PyErr_NewExceptionWithDoc(
       "torch.AcceleratorError", "Raised while executing on a device.", PyExc_RuntimeError, NULL);
   ext_OutOfMemoryError = PyErr_NewExceptionWithDoc(
       "torch.OutOfMemoryError", "Raised when a device is out of memory.", PyExc_RuntimeError, NULL);
-  site_names = PySet_New(NULL);
-  if (!ext_AcceleratorError || !ext_OutOfMemoryError || !site_names) return -1;
+  if (!ext_AcceleratorError || !ext_OutOfMemoryError) return -1;
   PyObject_SetAttrString(ext_AcceleratorError, "error_code", Py_None);
   px_warning_set_sink(warn);
-  px_site_set_source(site);
   EXT_OWNED *cuda = PyObject_GetAttrString(torch, "cuda");
   if (!cuda || PyModule_AddObjectRef(cuda, "OutOfMemoryError", ext_OutOfMemoryError) < 0) return -1;
   if (PyModule_AddObjectRef(torch, "AcceleratorError", ext_AcceleratorError) < 0) return -1;

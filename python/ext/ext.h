@@ -28,6 +28,11 @@ void ext_exception_give(PyObject *exception_take);
 void ext_release(void *object_take);
 extern PyObject *ext_AcceleratorError, *ext_OutOfMemoryError;
 
+// Whether the core has ever asked for the line that runs; lends it the line, and gives what was
+// lent before.
+extern bool ext_sites_asked;
+px_site ext_site_lend(void);
+
 #define EXT_TRY(call) \
   do { \
     if ((call) != PX_OK) return ext_raise(); \
@@ -36,12 +41,17 @@ extern PyObject *ext_AcceleratorError, *ext_OutOfMemoryError;
   do { \
     if ((call) != PX_OK) return ext_raise(), -1; \
   } while (0)
-// Runs an expression of type px_status without the GIL: whatever can block.
+// Runs an expression of type px_status without the GIL: whatever can block. If reports may name
+// lines, the core is lent the line for that time, since Python cannot be asked then (site.c).
 #define EXT_NOGIL(call) \
   __extension__({ \
+    bool ext_told_ = ext_sites_asked; \
+    px_site ext_site_ = {NULL, 0}; \
+    if (__builtin_expect(ext_told_, 0)) ext_site_ = ext_site_lend(); \
     PyThreadState *ext_state_ = PyEval_SaveThread(); \
     px_status ext_status_ = (call); \
     PyEval_RestoreThread(ext_state_); \
+    if (__builtin_expect(ext_told_, 0)) (void)px_site_lend(ext_site_); \
     ext_status_; \
   })
 // Checks a px_status expression that can block.
@@ -161,6 +171,8 @@ PyObject *ext_dtype(px_dtype dtype);  // PX_DTYPE_NONE gives None
 PyObject *ext_size(int ndim, const int64_t *sizes);
 PyObject *ext_tuple(int count, const int64_t *values, int64_t factor);  // of values[i] * factor
 PyObject *ext_scalar(px_scalar scalar);
+// px_tensor_item, without the GIL where it may wait.
+__attribute__((warn_unused_result)) px_status ext_item(px_scalar *out, const px_tensor *t);
 bool ext_is_device(PyObject *object);
 bool ext_is_dtype(PyObject *object);
 PyObject *ext_generator(px_generator *generator_take);

@@ -122,7 +122,7 @@ static int apply_tensor(reading *r, px_tensor *index) {
   if (px_dtype_is_float(px_tensor_dtype(index)))
     EXT_FAIL_INT(PyExc_IndexError,
                  "tensors used as indices must be long, int, byte or bool tensors");
-  EXT_TRY_INT(EXT_NOGIL(px_tensor_item(&scalar, index)));
+  EXT_TRY_INT(ext_item(&scalar, index));
   if (is_mask(index)) return apply_bool(r, px_scalar_int(scalar) != 0);
   return take_view(r, select_view(r->view, r->dim, px_scalar_int(scalar)));
 }

@@ -152,7 +152,7 @@ EXT_METHOD0(
     ">>> torch.tensor([1.5]).item()\n"
     "1.5\n") {
   px_scalar scalar;
-  EXT_WAIT(px_tensor_item(&scalar, T(self)));
+  EXT_TRY(ext_item(&scalar, T(self)));
   return ext_scalar(scalar);
 }
 

@@ -69,6 +69,7 @@ px_status px__threads_check(void);
   XX(DEVICE_ALLOC, "device.alloc") \
   XX(HOST_ALLOC, "host.alloc") \
   XX(LAUNCH, "launch") \
+  XX(KERNEL, "kernel") \
   XX(COPY, "copy") \
   XX(STREAM, "stream") \
   XX(EVENT, "event") XX(FILE, "file") XX(THREAD, "thread") XX(COLLECTIVE, "collective")

@@ -44,8 +44,8 @@ static px_status issue(px_stream *stream, px_copy_kind kind, const transfer *t, 
 }
 
 static px_status copy_host(const transfer *t) {
-  PX_TRY(px__block_host_access(t->to, true));
-  PX_TRY(px__block_host_access(t->from, false));
+  PX_TRY(px__block_host_access(t->to, "copy", true));
+  PX_TRY(px__block_host_access(t->from, "copy", false));
   memmove((char *)t->to->data + t->to_offset, (char *)t->from->data + t->from_offset, t->bytes);
   return PX_OK;
 }
@@ -64,7 +64,7 @@ static px_status copy_across(const transfer *t, bool non_blocking) {
   if (!host->pinned && (!up || t->bytes > STAGED)) PX_TRY(px__stream_wait_all(stream));
   // Stream order covers earlier copies of this stream; those of other streams must be waited for.
   if (!queued && __atomic_load_n(&host->pending, __ATOMIC_ACQUIRE))
-    PX_TRY(px__block_host_access(host, !up));
+    PX_TRY(px__block_host_access(host, "copy", !up));
   PX_TRY(
       issue(stream, up ? PX_COPY_HOST_TO_DEVICE : PX_COPY_DEVICE_TO_HOST, t, host->pinned, queued));
   return returns && !px__rt.blocking ? PX_OK : px__stream_finish(stream);

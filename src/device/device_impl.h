@@ -34,8 +34,10 @@ void px__block_free(px_block *block);
 px_status px__block_record_stream(px_block *block, px_stream *stream)
     __attribute__((warn_unused_result));
 void px__block_hand_out(px_block *block);
-// Waits for copies that use a CPU block. To be called before the host reads or writes it.
-px_status px__block_wait(px_block *block) __attribute__((warn_unused_result));
+// Waits for copies that use a CPU block. To be called before the host reads it, or also writes it;
+// `op` is what does, for a report of a race.
+px_status px__block_wait(px_block *block, const char *op, bool write)
+    __attribute__((warn_unused_result));
 
 // One access of a launch: bytes [begin, end) of a block. A gap narrows it: of every `pitch` bytes
 // from `begin` on, only the first `width` are touched. Gaps are for the race checker, and needed

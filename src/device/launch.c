@@ -26,15 +26,15 @@ bool px__runs_host_kernels(px_device_type type) {
 // ---- the CPU
 static _Thread_local px_fault_slot own_slot;
 
-static px_status host_accesses(const px_access *accesses, int count) {
+static px_status host_accesses(const char *op, const px_access *accesses, int count) {
   for (int i = 0; i < count; i++)
     if (accesses[i].block && __atomic_load_n(&accesses[i].block->pending, __ATOMIC_ACQUIRE))
-      PX_TRY(px__block_host_access(accesses[i].block, accesses[i].write));
+      PX_TRY(px__block_host_access(accesses[i].block, op, accesses[i].write));
   return PX_OK;
 }
 
 static inline px_status launch_host(px_launch *launch, const px_access *accesses, int count) {
-  PX_TRY(host_accesses(accesses, count));
+  PX_TRY(host_accesses(launch->op, accesses, count));
   PX_CHECK(!px__fault(PX__FAULT_LAUNCH), PX_ACCELERATOR, "%s could not be launched (injected)",
            launch->op);
   launch->id = 1;
@@ -48,6 +48,12 @@ static inline px_status launch_host(px_launch *launch, const px_access *accesses
 }
 
 // ---- devices
+// Stands for a kernel that finds something wrong, on any backend: it reports from the host.
+static px_status faulty(const px_launch *launch) {
+  px_kernel_fault(launch, PX_FAULT_INJECTED, 0, 0, 0);
+  return PX_OK;
+}
+
 static px_status issue(px__device *d, px_stream *stream, px_launch *launch,
                        const px_access *accesses, int count) {
   px__work work;
@@ -111,6 +117,7 @@ px_status px__launch(px_device device, px_launch *launch, const px_access *acces
   PX_TRY(px__device_get(&d, device.index));
   PX_CHECK(!px__fault(PX__FAULT_LAUNCH), PX_ACCELERATOR, "%s could not be launched (injected)",
            launch->op);
+  if (px__fault(PX__FAULT_KERNEL)) launch->kernel = faulty;
   px_stream *stream = px__stream_now(d);
   bool peered = __atomic_load_n(&px__rt.peered, __ATOMIC_RELAXED);
   PX_TRY((PX_UNLIKELY(peered) ? issue_among : issue)(d, stream, launch, accesses, access_count));

@@ -15,10 +15,8 @@ enum { SHADOWS = 48, REPORTS = 1024 };
 struct px__shadow {  // one access
   px__shadow *next;
   size_t begin, end;
-  px_stream *stream;
-  uint64_t seq;
-  const char *op;
-  px__site site;
+  px__work work;
+  const char *owner;  // of the memory at that time, if that was another; or NULL
   bool write;
   px__gap gaps[PX__GAPS];
 };
@@ -91,8 +89,16 @@ static px_status keep(const px__text *text) {
   return status;
 }
 
-static void add_site(px__text *text, px__site site) {
-  if (site.file) px__text_add(text, " at %s:%d", site.file, site.line);
+static void add_site(px__text *text, const px__work *work) {
+  char site[PX__SITE_TEXT];
+  px__text_add(text, "%s", px__site_text(work, site));
+}
+
+// What the calling thread does itself, on the host.
+static void add_own_site(px__text *text) {
+  px__work own = {.op = NULL};
+  px__work_ask(&own);
+  add_site(text, &own);
 }
 
 // ---- accesses of streams
@@ -103,24 +109,27 @@ static bool comes_before(const px_stream *stream, uint64_t seq, const px_stream 
 
 static px_status report(const px__shadow *earlier, const px__work *work, const px_access *access) {
   char first[64], second[64], device[PX_DEVICE_TEXT];
+  const px__work *before = &earlier->work;
+  const char *who = earlier->owner ? earlier->owner : before->op;
   px__text text = {0};
-  px__stream_text(earlier->stream, first);
+  px__stream_text(before->stream, first);
   px__stream_text(work->stream, second);
   px__text_add(&text, "Phlox found a race on %zu bytes of %s at %p, bytes [%zu, %zu).\n",
                access->block->bytes, px_device_format(access->block->device, device),
                access->block->data, access->begin, access->end);
   px__text_add(&text, "  %s %s it on %s (operation %llu)", work->op,
                access->write ? "writes" : "reads", second, (unsigned long long)work->seq);
-  add_site(&text, work->site);
-  px__text_add(&text, "\n  %s %s bytes [%zu, %zu) of it on %s (operation %llu)", earlier->op,
+  add_site(&text, work);
+  px__text_add(&text, "\n  %s %s bytes [%zu, %zu) of it on %s (operation %llu)", who,
                earlier->write ? "wrote" : "read", earlier->begin, earlier->end, first,
-               (unsigned long long)earlier->seq);
-  add_site(&text, earlier->site);
+               (unsigned long long)before->seq);
+  if (earlier->owner && before->op) px__text_add(&text, ", by %s or earlier", before->op);
+  add_site(&text, before);
   px__text_add(&text,
                "\nNothing orders the two. What is missing: %s must wait for %s after the latter's "
                "operation %llu (wait_stream, or an event recorded there and waited for here), or "
                "the host must synchronize in between.",
-               second, first, (unsigned long long)earlier->seq);
+               second, first, (unsigned long long)before->seq);
   return keep(&text);
 }
 
@@ -167,7 +176,7 @@ static bool interleaved(const px__shadow *s, const px_access *a) {
 
 static bool conflicts(const px__shadow *s, const px_access *a, const px_stream *stream) {
   return (s->write || a->write) && s->begin < a->end && a->begin < s->end &&
-         !comes_before(s->stream, s->seq, stream) && !interleaved(s, a);
+         !comes_before(s->work.stream, s->work.seq, stream) && !interleaved(s, a);
 }
 
 // Whether each window of the new access is also one of the shadow's, and no narrower.
@@ -181,17 +190,30 @@ static bool windows_cover(const px__shadow *s, const px_access *a) {
 // what conflicts with the shadow conflicts with the new access too.
 static bool covered(const px__shadow *s, const px_access *a, const px_stream *stream) {
   return a->begin <= s->begin && s->end <= a->end && (a->write || !s->write) &&
-         windows_cover(s, a) && comes_before(s->stream, s->seq, stream);
+         windows_cover(s, a) && comes_before(s->work.stream, s->work.seq, stream);
 }
 
-// Lock held. Takes out a shadow to write over: the first that is covered, or the oldest of too
-// many.
+// Nothing to come can conflict with what the host has waited for.
+static bool is_past(const px__shadow *s) { return px__synced(s->work.stream) >= s->work.seq; }
+
+// Whether the same work has a write of these bytes: what it reads there adds nothing.
+static bool is_written(const px__shadow *s, const px__work *work, const px_access *a) {
+  for (; s && s->work.stream == work->stream && s->work.seq == work->seq; s = s->next) {
+    bool within = s->begin <= a->begin && a->end <= s->end;
+    bool alike = s->begin == a->begin && !memcmp(s->gaps, a->gaps, sizeof s->gaps);
+    if (s->write && within && (alike || !s->gaps[0].pitch)) return true;
+  }
+  return false;
+}
+
+// Lock held. Takes out a shadow to write over: the first that is covered or past, or the oldest of
+// too many.
 static px__shadow *reuse(px__block *block, const px_access *access, const px_stream *stream) {
   px__shadow **place = &block->shadow, **last = NULL;
   int count = 0;
   for (; *place; place = &(*place)->next, count++) {
     last = place;
-    if (covered(*place, access, stream)) break;
+    if (covered(*place, access, stream) || is_past(*place)) break;
   }
   if (!*place) place = count >= SHADOWS ? last : NULL;
   if (!place) return NULL;
@@ -200,16 +222,16 @@ static px__shadow *reuse(px__block *block, const px_access *access, const px_str
   return found;
 }
 
-static void remember(px__block *block, const px__work *work, const px_access *access) {
+static void remember(px__block *block, const px__work *work, const px_access *access,
+                     const char *owner) {
+  if (is_written(block->shadow, work, access)) return;
   px__shadow *shadow = reuse(block, access, work->stream);
   if (!shadow && !(shadow = malloc(sizeof *shadow))) return;  // no fault point: a debugging aid
   *shadow = (px__shadow){.next = block->shadow,
                          .begin = access->begin,
                          .end = access->end,
-                         .stream = work->stream,
-                         .seq = work->seq,
-                         .op = work->op,
-                         .site = work->site,
+                         .work = *work,
+                         .owner = owner,
                          .write = access->write};
   memcpy(shadow->gaps, access->gaps, sizeof shadow->gaps);
   block->shadow = shadow;
@@ -219,12 +241,12 @@ px_status px__race_access(const px__work *work, const px_access *access) {
   px__block *block = px__block_of(access->block);
   px__shadow found = {0};
   pthread_mutex_lock(&lock);
-  for (px__shadow *s = block->shadow; s && !found.stream; s = s->next)
+  for (px__shadow *s = block->shadow; s && !found.work.stream; s = s->next)
     if (conflicts(s, access, work->stream)) found = *s;
-  bool refused = found.stream && __atomic_load_n(&raises, __ATOMIC_RELAXED);
-  if (!refused) remember(block, work, access);
+  bool refused = found.work.stream && __atomic_load_n(&raises, __ATOMIC_RELAXED);
+  if (!refused) remember(block, work, access, NULL);
   pthread_mutex_unlock(&lock);
-  return found.stream ? report(&found, work, access) : PX_OK;
+  return found.work.stream ? report(&found, work, access) : PX_OK;
 }
 
 void px__race_forget(px__block *block) {
@@ -238,26 +260,40 @@ void px__race_forget(px__block *block) {
 }
 
 void px__race_inherit(px__block *block, px_stream *stream, uint64_t seq) {
-  px__work work = {.op = "the memory's earlier owner", .stream = stream, .seq = seq};
+  px__work work = {.op = NULL};
   px_access all = {.block = &block->pub, .end = block->pub.bytes, .write = true};
+  (void)px__record_before(&work, stream, seq);
+  work.stream = stream, work.seq = seq;
   pthread_mutex_lock(&lock);
-  remember(block, &work, &all);
+  remember(block, &work, &all, "the memory's earlier owner");
   pthread_mutex_unlock(&lock);
 }
 
 // ---- the host's side
-px_status px__race_host(px__block *block, const px__use *use, bool write) {
+// What is remembered of a use, which itself has no more than its number.
+static px__work work_of(const px__block *block, const px__use *use) {
+  px__work found;
+  if (!px__record_find(&found, use->stream->owner, use->id)) found = (px__work){.op = "a copy"};
+  pthread_mutex_lock(&lock);
+  for (const px__shadow *s = block->shadow; s; s = s->next)
+    if (s->work.stream == use->stream && s->work.seq == use->seq) found = s->work;
+  pthread_mutex_unlock(&lock);
+  return found;
+}
+
+px_status px__race_host(px__block *block, const px__use *use, const char *op, bool write) {
   char stream[64];
-  px__record record;
   px__text text = {0};
+  px__work earlier = work_of(block, use);
   px__stream_text(use->stream, stream);
   px__text_add(&text,
-               "Phlox found a race on %zu bytes of page-locked memory at %p.\n  The host %s it",
-               block->pub.bytes, block->pub.data, write ? "touches" : "reads");
-  add_site(&text, px__site_now());
-  px__text_add(&text, "\n  a copy that may not be done %s it on %s (operation %llu)",
+               "Phlox found a race on %zu bytes of page-locked memory at %p.\n  %s %s it on the "
+               "host",
+               block->pub.bytes, block->pub.data, op, write ? "writes" : "reads");
+  add_own_site(&text);
+  px__text_add(&text, "\n  %s, which may not be done, %s it on %s (operation %llu)", earlier.op,
                use->write ? "writes" : "reads", stream, (unsigned long long)use->seq);
-  if (px__record_find(&record, use->stream->owner, use->id)) add_site(&text, record.site);
+  add_site(&text, &earlier);
   px__text_add(&text,
                "\nNothing orders the two. What is missing: synchronize %s, or an event recorded "
                "after the copy, before the host touches the memory.",
@@ -271,7 +307,7 @@ px_status px__race_nothing(px_stream *stream) {
   px__text_add(&text,
                "Phlox found a wait on nothing: %s waits for an event that was never recorded",
                px__stream_text(stream, name));
-  add_site(&text, px__site_now());
+  add_own_site(&text);
   px__text_add(&text, "\nThe wait has no effect. Record the event before the wait.");
   return keep(&text);
 }

@@ -16,11 +16,22 @@ static const struct {
 #undef XX
 };
 
-bool px__record_find(px__record *out, px__device *d, uint64_t id) {
+bool px__record_find(px__work *out, px__device *d, uint64_t id) {
   px__device_lock(d);
   *out = d->ring[id % PX__RING];
   px__device_unlock(d);
   return out->id == id;
+}
+
+bool px__record_before(px__work *out, const px_stream *stream, uint64_t seq) {
+  const px__device *d = stream->owner;
+  for (uint64_t id = d->launches; id && id + PX__RING > d->launches; id--) {
+    const px__work *work = &d->ring[id % PX__RING];
+    if (work->id != id || work->stream != stream || work->seq > seq) continue;
+    *out = *work;
+    return true;
+  }
+  return false;
 }
 
 px_status px__fault_error(px_fault_slot *slot) {
@@ -42,17 +53,17 @@ px_status px__fault_raise(px__device *d) {
   px_fault_slot *slot = d->slot;
   uint64_t id = slot ? __atomic_load_n(&slot->launch, __ATOMIC_ACQUIRE) : 0;
   if (PX_LIKELY(id == 0) || !__atomic_load_n(&slot->code, __ATOMIC_ACQUIRE)) return PX_OK;
-  px__record record;
-  bool found = px__record_find(&record, d, id);
+  px__work work;
+  bool found = px__record_find(&work, d, id);
   px_status status = px__fault_error(slot);
   if (!found) return status;
-  char stream[64];
-  px__stream_text(record.stream, stream);
-  if (record.caller && strcmp(record.caller, record.op))
-    PX_NOTE("\nIt was reported by %s (kernel %s) on %s", record.caller, record.op, stream);
+  char stream[64], site[PX__SITE_TEXT];
+  px__stream_text(work.stream, stream);
+  if (work.caller && strcmp(work.caller, work.op))
+    PX_NOTE("\nIt was reported by %s (kernel %s) on %s", work.caller, work.op, stream);
   else
-    PX_NOTE("\nIt was reported by %s on %s", record.op, stream);
-  if (record.site.file) PX_NOTE(", launched at %s:%d", record.site.file, record.site.line);
+    PX_NOTE("\nIt was reported by %s on %s", work.op, stream);
+  if (*px__site_text(&work, site)) PX_NOTE(", launched%s", site);
   return status;
 }
 

@@ -1,25 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
-// The source line of the calling thread's launches: set by the program, or asked of the embedding
-// language.
+// Where the calling thread's work comes from: the program's line, which the program sets, the
+// embedding language tells, or another thread lends; and the node of a backward pass that runs.
 #include "device/state.h"
 
-static _Thread_local px__site site;
+#include <stdio.h>
+
+static _Thread_local struct {
+  px_site set, lent;
+  px_backward_site backward;
+} here;
 static void (*source)(const char **file, int *line);  // atomic
 
-void px_site_set(const char *file, int line) { site = (px__site){file, line}; }
+void px_site_set(const char *file, int line) { here.set = (px_site){file, line}; }
 
 void px_site_set_source(void (*ask)(const char **file, int *line)) {
   __atomic_store_n(&source, ask, __ATOMIC_RELEASE);
 }
 
-px__site px__site_now(void) {
-  px__site now = site;
+px_site px_site_lend(px_site site) {
+  px_site before = here.lent;
+  here.lent = site;
+  return before;
+}
+
+px_backward_site px_site_set_backward(px_backward_site now) {
+  px_backward_site before = here.backward;
+  here.backward = now;
+  return before;
+}
+
+static px_site site_now(void) {
+  px_site now = here.set;
   void (*ask)(const char **, int *) = __atomic_load_n(&source, __ATOMIC_ACQUIRE);
   if (!now.file && ask) ask(&now.file, &now.line);
-  return now;
+  return now.file ? now : here.lent;
 }
 
 void px_site_get(const char **file, int *line) {
-  px__site now = px__site_now();
+  px_site now = site_now();
   *file = now.file, *line = now.line;
+}
+
+void px__work_ask(px__work *work) {
+  work->site = site_now();
+  work->backward = here.backward;
+}
+
+static size_t add(char *text, size_t used, const char *word, px_site site) {
+  if (!site.file || used >= PX__SITE_TEXT) return used;
+  return used + (size_t)snprintf(text + used, PX__SITE_TEXT - used, " %s %s:%d", word, site.file,
+                                 site.line);
+}
+
+const char *px__site_text(const px__work *work, char text[PX__SITE_TEXT]) {
+  text[0] = 0;
+  size_t used = add(text, 0, "at", work->site);
+  if (!work->backward.node || used >= PX__SITE_TEXT) return text;
+  used += (size_t)snprintf(text + used, PX__SITE_TEXT - used, " in %s", work->backward.node);
+  add(text, used, "of", work->backward.forward);
+  return text;
 }

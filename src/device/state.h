@@ -68,17 +68,14 @@ struct px_stream {
   px__fast_bin fast[2];
 };
 
-typedef struct px__site {
-  const char *file;
-  int line;
-} px__site;
-// What was issued under an id.
-typedef struct px__record {
-  uint64_t id, seq;
-  const char *op, *caller;
-  px__site site;
+// A unit of work: what was issued under an id, and where it comes from.
+typedef struct px__work {
+  const char *op, *caller;  // the kernel; the op that the program called, or NULL
   px_stream *stream;
-} px__record;
+  uint64_t seq, id;
+  px_site site;
+  px_backward_site backward;
+} px__work;
 
 // ---- blocks
 typedef struct px__use {
@@ -154,7 +151,7 @@ struct px__device {
   px_stream *streams[PX__DEVICE_STREAMS];  // [0]: the default stream
   int stream_count;                        // atomic
   int last[PX__PRIORITIES];                // the latest that was handed out
-  px__record *ring;
+  px__work *ring;
   uint64_t launches;
   px__mark *marks;  // unused ones
   px__cache cache;
@@ -215,16 +212,14 @@ px_stream *px__stream_now(px__device *d);  // the calling thread's current strea
 void px__stream_set_now(px_stream *stream);
 
 // ---- site.c
-px__site px__site_now(void);
+enum { PX__SITE_TEXT = 1024 };
+// Fills in where work of the calling thread comes from. Without a lock.
+void px__work_ask(px__work *work);
+// " at FILE:LINE in NODE of FILE:LINE", as much of it as is known.
+const char *px__site_text(const px__work *work, char text[PX__SITE_TEXT]);
 
 // ---- timeline.c: the one place where work is issued. A unit of work is begun (takes the lock of
 // the stream's device, numbers it, checks races, marks uses), handed to the backend, and ended.
-typedef struct px__work {
-  const char *op;
-  px_stream *stream;
-  uint64_t seq, id;
-  px__site site;
-} px__work;
 px_status px__work_begin(px__work *work, px_stream *stream, const char *op,
                          const px_access *accesses, int count) __attribute__((warn_unused_result));
 // `mark`: the work's end will be waited for by itself.
@@ -272,10 +267,11 @@ px_status px__stream_finish(px_stream *s) __attribute__((warn_unused_result));
 
 // ---- records.c
 static inline void px__record_add(const px__work *work) {  // lock held
-  work->stream->owner->ring[work->id % PX__RING] =
-      (px__record){work->id, work->seq, work->op, px__caller, work->site, work->stream};
+  work->stream->owner->ring[work->id % PX__RING] = *work;
 }
-bool px__record_find(px__record *out, px__device *d, uint64_t id);
+bool px__record_find(px__work *out, px__device *d, uint64_t id);
+// The latest work of the stream up to `seq`, if there is a record of it. Lock held.
+bool px__record_before(px__work *out, const px_stream *stream, uint64_t seq);
 px_status px__fault_raise(px__device *d) __attribute__((warn_unused_result));
 // At the end of the program, what no call has raised goes to the standard error.
 void px__fault_watch(void);
@@ -299,8 +295,9 @@ bool px__block_conflict(px__block *block, bool write, px__use *out);
 void px__block_forget_use(px__block *block, const px__use *use);
 
 // ---- ticket.c
-// Waits for copies that conflict with a host access.
-px_status px__block_host_access(px_block *block, bool write) __attribute__((warn_unused_result));
+// Waits for copies that conflict with an access of the host, which `op` makes.
+px_status px__block_host_access(px_block *block, const char *op, bool write)
+    __attribute__((warn_unused_result));
 // Makes the uses observable; waits for them.
 void px__block_mark_uses(px__block *block);
 void px__block_wait_uses(px__block *block);
@@ -381,7 +378,7 @@ static inline bool px__races(void) {
 // Lock of the stream's device held.
 px_status px__race_access(const px__work *work, const px_access *access)
     __attribute__((warn_unused_result));
-px_status px__race_host(px__block *block, const px__use *use, bool write)
+px_status px__race_host(px__block *block, const px__use *use, const char *op, bool write)
     __attribute__((warn_unused_result));
 px_status px__race_nothing(px_stream *stream) __attribute__((warn_unused_result));
 void px__race_forget(px__block *block);

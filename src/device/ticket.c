@@ -2,12 +2,12 @@
 // Waiting for the uses of a block: before the host accesses it, and when it is freed.
 #include "device/state.h"
 
-px_status px__block_host_access(px_block *block, bool write) {
+px_status px__block_host_access(px_block *block, const char *op, bool write) {
   px__block *b = px__block_of(block);
   if (px__rt.forked) return PX_OK;
   px__use use;
   while (px__block_conflict(b, write, &use)) {
-    if (px__races() && px__synced(use.stream) < use.seq) PX_TRY(px__race_host(b, &use, write));
+    if (px__races() && px__synced(use.stream) < use.seq) PX_TRY(px__race_host(b, &use, op, write));
     if (px__completed(use.stream) < use.seq) PX_TRY(px__sync_point());
     PX_TRY(px__stream_reach(use.stream, use.seq));
     px__block_forget_use(b, &use);
@@ -15,9 +15,9 @@ px_status px__block_host_access(px_block *block, bool write) {
   return PX_OK;
 }
 
-px_status px__block_wait(px_block *block) {
+px_status px__block_wait(px_block *block, const char *op, bool write) {
   if (PX_LIKELY(!__atomic_load_n(&block->pending, __ATOMIC_ACQUIRE))) return PX_OK;
-  return px__block_host_access(block, true);
+  return px__block_host_access(block, op, write);
 }
 
 // For a block that is being freed, to which nobody adds uses any more.

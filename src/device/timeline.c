@@ -214,7 +214,8 @@ static px_status declare(px__work *work, const px_access *accesses, int count) {
 px_status px__work_begin(px__work *work, px_stream *stream, const char *op,
                          const px_access *accesses, int count) {
   px__device *d = stream->owner;
-  *work = (px__work){.op = op, .stream = stream, .site = px__site_now()};
+  work->op = op, work->stream = stream, work->caller = px__caller;
+  px__work_ask(work);
   px__device_lock(d);
   work->seq = stream->issued + 1;
   work->id = ++d->launches;

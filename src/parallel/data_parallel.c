@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "parallel/parallel_impl.h"
+#include "phlox/memory.h"
 
 // ---- threads
 
@@ -13,6 +14,7 @@ typedef struct replica_thread {
   px_device device;
   px_stream *stream;  // the caller's current one on the device, borrowed
   bool grad;
+  px_site site;  // of the caller
   px_parallel_work work;
   void *context;
   px_status status;
@@ -21,6 +23,7 @@ typedef struct replica_thread {
 } replica_thread;
 
 static px_status enter(const replica_thread *self) {
+  (void)px_site_lend(self->site);
   px_grad_set_enabled(self->grad);
   if (self->device.type == PX_CUDA) PX_TRY(px_device_set(self->device.index));
   if (self->stream) PX_TRY(px_stream_set_current(self->stream));
@@ -57,6 +60,7 @@ static px_status prepare(replica_thread *threads, int count, const px_device *de
                                   .grad = px_grad_enabled(),
                                   .work = work,
                                   .context = context};
+    px_site_get(&threads[i].site.file, &threads[i].site.line);
     PX_TRY(px_alloc((void **)&threads[i].error, sizeof(px_error)));
     if (devices[i].type == PX_CUDA) PX_TRY(px_stream_current(&threads[i].stream, devices[i]));
   }

@@ -123,7 +123,7 @@ px_status px_storage_share(px_storage *storage) {
   px__shared *s = NULL;
   int fd = -1;
   if (storage->shared || old->device.type != PX_CPU) return PX_OK;
-  PX_TRY(px__block_wait(old));
+  PX_TRY(px__block_wait(old, "share", false));
   PX_TRY(make_file(&fd, old->bytes));
   px_status status = open_file(&s, fd, old->bytes);
   close(fd);

@@ -271,7 +271,7 @@ px_status px_tensor_host_data(void **out, const px_tensor *self) {
   PX_GIVEN(self);
   *out = NULL;
   if (px__tensor_device(self).type != PX_CPU) return PX_OK;
-  PX_TRY(px__block_wait(self->storage->block));
+  PX_TRY(px__block_wait(self->storage->block, "data", true));
   *out = px__tensor_at(self);
   return PX_OK;
 }

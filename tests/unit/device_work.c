@@ -75,7 +75,7 @@ PX_TEST(a_pinned_copy_is_asynchronous_and_reading_it_waits) {
   OK(px__copy_blocks(host, 0, device, 0, 4096, true));
   OK(px_stream_query(&idle, default_stream(0)));
   CHECK(!idle && host->pending);
-  OK(px__block_wait(host));
+  OK(px__block_wait(host, "look", false));
   CHECK_EQ(*(int64_t *)host->data, 8);
   CHECK(!host->pending);
   px__block_free(host), px__block_free(device);
@@ -358,10 +358,11 @@ PX_TEST(reading_a_copy_under_way_is_a_race) {
   OK(fill(device, 8, 40));
   px_site_set("copy.py", 9);
   OK(px__copy_blocks(host, 0, device, 0, 4096, true));
-  FAILS(px__block_wait(host), PX_RUNTIME, "writes it on the default stream of cuda:0");
+  FAILS(px__block_wait(host, "look", false), PX_RUNTIME,
+        "writes it on the default stream of cuda:0");
   CHECK(strstr(px_race_report(0), "at copy.py:9"));
   OK(px_stream_synchronize(default_stream(0)));
-  OK(px__block_wait(host));
+  OK(px__block_wait(host, "look", false));
   CHECK_EQ(*(int64_t *)host->data, 8);
   px__block_free(device), px__block_free(host);
 }
@@ -403,7 +404,7 @@ static void *hammer(void *argument) {
     OK(px__copy_blocks(host, 0, b, 0, a->bytes, true));
     px__block_free(a), px__block_free(b);
     OK(px_stream_synchronize(default_stream(other)));
-    OK(px__block_wait(host));
+    OK(px__block_wait(host, "look", false));
     CHECK_EQ(((int64_t *)host->data)[host->bytes / 8 - 1], i);
     px__block_free(host);
   }
@@ -437,7 +438,7 @@ static px_status workload(void) {
   if (!status) status = fill(a, 2, 0);
   if (!status) status = px__copy_blocks(b, 0, a, 0, 4096, true);
   if (!status) status = px__copy_blocks(host, 0, b, 0, 4096, true);
-  if (!status) status = px__block_wait(host);
+  if (!status) status = px__block_wait(host, "look", false);
   if (!status) CHECK_EQ(*(int64_t *)host->data, 2);
   CHECK_EQ(px_stream_set_current(default_stream(0)), PX_OK);
   px__block_free(a), px__block_free(b), px__block_free(host);

@@ -185,6 +185,7 @@ static px_status note_peers(px__task *task) {
 static px_status work(px__task *task, px__roots *roots) {
   thread_state before;
   PX_TRY(state_save(&before, task));
+  if (task->shared) px_site_get(&task->site.file, &task->site.line);
   PX_TRY(note_peers(task));
   px__task_lock(task);
   px_status status = push_roots(task, roots);

@@ -69,6 +69,7 @@ struct px__task {
   px_stream **peers;
   int peer_count;
   px_modes modes;  // of the caller, for the threads that run the nodes
+  px_site site;    // of a shared task: where the call was, for the same
 };
 
 // ---- queue.c

@@ -11,8 +11,42 @@ typedef struct px__custom {
   px_function function;
   void *context;
   const void **outputs;  // addresses, to know a saved output again; never looked into
-  char name[];
 } px__custom;
+
+// Names of functions, each of which is kept once.
+typedef struct px__kept {
+  struct px__kept *next;
+  char text[];
+} px__kept;
+enum { LISTS = 64 };
+static px__kept *kept[LISTS];  // guarded by the lock
+static pthread_mutex_t kept_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static uint32_t hash_of(const char *name) {
+  uint32_t hash = 5381;
+  for (; *name; name++) hash = hash * 33 + (unsigned char)*name;
+  return hash % LISTS;
+}
+
+static px_status keep_name(const char **out, const char *name) {
+  px__kept **list = &kept[hash_of(name)], *found;
+  px_status status = PX_OK;
+  pthread_mutex_lock(&kept_lock);
+  for (found = *list; found && strcmp(found->text, name); found = found->next)
+    ;
+  if (!found) {
+    size_t length = strlen(name) + 1;
+    status = px_alloc((void **)&found, sizeof *found + length);
+    if (status == PX_OK) {
+      memcpy(found->text, name, length);
+      found->next = *list;
+      *list = found;
+    }
+  }
+  pthread_mutex_unlock(&kept_lock);
+  if (status == PX_OK) *out = found->text;
+  return status;
+}
 
 static px_status apply(px_node *node, const px__run *run) {
   px__custom *self = (px__custom *)node;
@@ -21,7 +55,7 @@ static px_status apply(px_node *node, const px__run *run) {
   px_status status = self->function.backward(run->out, node->edge_count, run->grads,
                                              node->result_count, self->context);
   px__running = before;
-  if (status != PX_OK) return px_error_pass(status, __FILE__, __LINE__, self->name);
+  if (status != PX_OK) return px_error_pass(status, __FILE__, __LINE__, node->name);
   return PX_OK;
 }
 
@@ -57,19 +91,18 @@ static bool is_input(const px_tensor *t, int count, px_tensor *const *inputs) {
 
 static px_status custom_new(px_node **out, const px_function *function, void *context,
                             int input_count, int output_count, px_tensor *const *outputs) {
-  size_t name = strlen(function->name) + 1;
   const void **seen = NULL;
+  const char *name;
+  PX_TRY(keep_name(&name, function->name));
   PX_TRY(px_alloc((void **)&seen, (size_t)output_count * sizeof *seen));
   for (int i = 0; i < output_count; i++) seen[i] = outputs[i];
-  px_status status = px__node_new(out, function->drop ? &saving_kind : &plain_kind, NULL,
-                                  sizeof(px__custom) + name, input_count, output_count, outputs);
+  px_status status = px__node_new(out, function->drop ? &saving_kind : &plain_kind, name,
+                                  sizeof(px__custom), input_count, output_count, outputs);
   px__custom *self = (px__custom *)*out;
   if (status != PX_OK) {
     px_free(seen);
     return status;
   }
-  memcpy(self->name, function->name, name);
-  self->node.name = self->name;
   self->function = *function;
   self->context = context;
   self->outputs = seen;
@@ -88,6 +121,7 @@ static px_status connect(px_node *node, int input_count, px_tensor *const *input
                          px_tensor *const *outputs) {
   for (int i = 0; i < input_count; i++)
     if (inputs[i]) PX_TRY(px__edge_of(&node->edges[i], inputs[i]));
+  px__node_sited(node);
   for (int i = 0; i < output_count; i++) {
     if (!outputs[i] || !px_dtype_is_float(px_tensor_dtype(outputs[i]))) continue;
     bool changed = is_input(outputs[i], input_count, inputs);

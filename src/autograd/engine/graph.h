@@ -9,6 +9,7 @@
 #include "phlox/op.h"
 #include "phlox/autograd.h"
 #include "phlox/extend.h"
+#include "phlox/memory.h"
 
 #include <pthread.h>
 
@@ -70,13 +71,13 @@ typedef struct px__box {
 struct px_node {
   px_object head;
   const px__kind *kind;
-  const char *name;
+  const char *name;  // lives as long as the process: reports name it when the node is gone
   px__edge *edges;
   px__meta *results;
   px_stream *stream;  // of the forward op; NULL on the CPU
   px_node *next;      // in the queue of nodes to destroy
   px__gradient_hooks *hooks;
-  const char *file;  // where the forward call was, in anomaly mode; or NULL
+  const char *file;  // where the forward call was, of work on devices and in anomaly mode; or NULL
   uint64_t sequence;
   uint64_t claim;  // atomic hint of the engine: task number, index of the entry
   px_device device;
@@ -116,6 +117,12 @@ __attribute__((warn_unused_result)) px_status px__node_new(px_node **out, const 
                                                            const char *name, size_t body,
                                                            int edge_count, int result_count,
                                                            px_tensor *const *results);
+// Notes where the call was that made the node, whose edges are filled in, if an input is on a
+// device: for nodes that are not.
+static inline void px__node_sited(px_node *node) {
+  for (int i = 0; i < node->edge_count && !node->file; i++)
+    if (node->edges[i].node && node->edges[i].node->stream) px_site_get(&node->file, &node->line);
+}
 // Called before and after a run. enter fails if what was saved has been released; leave releases it
 // if `release`.
 __attribute__((warn_unused_result)) px_status px__node_enter(px_node *node);

@@ -5,7 +5,6 @@
 // Destroying a node may release the last reference to the next one, and so on through a graph of
 // any depth. So nodes to destroy are queued, and the outermost call destroys them in a loop.
 #include "graph.h"
-#include "phlox/memory.h"
 
 static uint64_t sequence;  // atomic
 static _Thread_local px_node *dying;
@@ -92,8 +91,8 @@ px_status px__node_new(px_node **out, const px__kind *kind, const char *name, si
     else
       node->results[i].dtype = PX_DTYPE_NONE;
   node->sequence = __atomic_fetch_add(&sequence, 1, __ATOMIC_RELAXED);
-  if (px_anomaly_enabled()) px_site_get(&node->file, &node->line);
   px_status status = place(node);
+  if (node->stream || px_anomaly_enabled()) px_site_get(&node->file, &node->line);
   if (status != PX_OK)
     px_release(node);
   else

@@ -224,6 +224,24 @@ static px_status run(px__item item) {
   return run_entry(item.task, entry);
 }
 
+// What reports are told of a node's work: the backward call, and the node with its forward call.
+typedef struct px__told {
+  px_site lent;
+  px_backward_site backward;
+} px__told;
+
+static void tell(px__told *before, const px__task *task, uint32_t entry) {
+  const px_node *node = task->entries[entry].node;
+  px_backward_site now = {node->name, {node->file, node->line}};
+  before->backward = px_site_set_backward(now);
+  if (task->site.file) before->lent = px_site_lend(task->site);
+}
+
+static void untell(const px__told *before, const px__task *task) {
+  (void)px_site_set_backward(before->backward);
+  if (task->site.file) (void)px_site_lend(before->lent);
+}
+
 static _Thread_local int depth;
 int px__run_depth(void) { return depth; }
 
@@ -234,7 +252,11 @@ void px__run_item(px__item item) {
   during.grad = item.task->create;
   px_modes_set(during);
   bool failed = __atomic_load_n(&item.task->failed, __ATOMIC_RELAXED);
+  bool on_devices = item.task->device >= 0;
+  px__told told;
+  if (on_devices) tell(&told, item.task, item.entry);
   if (!failed && run(item) != PX_OK) px__task_fail(item.task);
+  if (on_devices) untell(&told, item.task);
   px_modes_set(before);
   depth = depth_before;
   finish(item.task);

@@ -242,6 +242,7 @@ px_status px__op_node_new(px_node **out, const px_op *op, px_call_mode mode, con
   px_tensor *changed = mode == PX_CALL_INPLACE ? results[0] : NULL;
   px__filling f = {self, mode, changed, original, saved, kept, base + lists_at};
   PX_TRY(fill(&f, args, needs, result_count, results));
+  if (!node->stream) px__node_sited(node);
   *out = PX_MOVE(node);
   return PX_OK;
 }

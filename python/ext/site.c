@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Python line on whose behalf the core works: the innermost one that is not of the package.
+//
+// The core asks when it issues work for a device. Then the GIL is held, and the frames tell; or it
+// was released by EXT_NOGIL, which lends the core the line before. It does so only once the core
+// has asked for the first time: a program without devices does not pay for it.
+#include "declare.h"
+
+bool ext_sites_asked;  // guarded by the GIL; also written once without it
+
+// Names of source files that were handed to the core, by themselves: they live as long as the
+// process. Equal names are one, since code that is made anew brings a name of its own.
+static PyObject *site_names;
+// "FOLDER/" of the package, found when it is first needed.
+static PyObject *package;
+
+// A line is found by a walk over its function's table, which takes longer than a small launch: what
+// was found is kept, by instruction.
+typedef struct known_site {
+  PyCodeObject *code;  // owned
+  int instruction;
+  bool inside;  // the package
+  px_site site;
+} known_site;
+enum { KNOWN_SITES = 512 };
+static known_site known_sites[KNOWN_SITES];
+
+static int instruction_of(PyFrameObject *frame) {
+#if PY_VERSION_HEX >= 0x030B0000
+  return PyFrame_GetLasti(frame);
+#else
+  return frame->f_lasti;
+#endif
+}
+
+static PyObject *find_package(void) {
+  EXT_OWNED *module = PyImport_ImportModule("phlox");
+  EXT_OWNED *path = module ? PyObject_GetAttrString(module, "__path__") : NULL;
+  EXT_OWNED *first = path ? PySequence_GetItem(path, 0) : NULL;
+  return first ? PyUnicode_FromFormat("%U/", first) : NULL;
+}
+
+static bool is_inside(PyObject *file) {
+  if (!package) package = find_package();
+  bool inside = package && PyUnicode_Tailmatch(file, package, 0, PY_SSIZE_T_MAX, -1) == 1;
+  PyErr_Clear();
+  return inside;
+}
+
+static void learn(known_site *known, PyFrameObject *frame, PyCodeObject *code, int at) {
+  PyCodeObject *old = known->code;
+  PyObject *name = PyDict_SetDefault(site_names, code->co_filename, code->co_filename);
+  px_site site = {name ? PyUnicode_AsUTF8(name) : NULL, PyFrame_GetLineNumber(frame)};
+  PyErr_Clear();
+  *known = (known_site){(PyCodeObject *)Py_NewRef(code), at, is_inside(code->co_filename), site};
+  Py_XDECREF(old);
+}
+
+static const known_site *look_up(PyFrameObject *frame) {
+  PyCodeObject *code = PyFrame_GetCode(frame);
+  int at = instruction_of(frame);
+  known_site *known = &known_sites[((uintptr_t)code / 64 + (unsigned)at / 2) % KNOWN_SITES];
+  if (known->code != code || known->instruction != at) learn(known, frame, code, at);
+  Py_DECREF(code);
+  return known;
+}
+
+// With the GIL. Frames of the package are left for the one that called them.
+static px_site find_site(void) {
+  PyFrameObject *frame = PyEval_GetFrame();
+  if (!frame) return (px_site){NULL, 0};
+  const known_site *known = look_up(frame);
+  if (__builtin_expect(!known->inside, 1)) return known->site;
+  Py_INCREF(frame);
+  while (frame && known->inside) {
+    PyFrameObject *back = PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    frame = back;
+    if (frame) known = look_up(frame);
+  }
+  px_site found = frame ? known->site : (px_site){NULL, 0};
+  Py_XDECREF(frame);
+  return found;
+}
+
+// The first question, in a call that has released the GIL: the rest of the call is told as well.
+static px_site find_first(void) {
+  if (!PyGILState_GetThisThreadState()) return (px_site){NULL, 0};
+  PyGILState_STATE gil = PyGILState_Ensure();
+  ext_sites_asked = true;
+  px_site found = find_site();
+  PyGILState_Release(gil);
+  (void)px_site_lend(found);
+  return found;
+}
+
+static void tell(const char **file, int *line) {
+  px_site found = {NULL, 0};
+  if (PyGILState_Check()) {
+    ext_sites_asked = true;
+    found = find_site();
+  } else if (!ext_sites_asked) {
+    found = find_first();
+  }
+  *file = found.file, *line = found.line;
+}
+
+px_site ext_site_lend(void) {
+  px_site now;
+  px_site_get(&now.file, &now.line);
+  return px_site_lend(now);
+}
+
+static int make_sites(PyObject *torch) {
+  site_names = PyDict_New();
+  if (!site_names) return -1;
+  px_site_set_source(tell);
+  return 0;
+}
+EXT_START(EXT_ERRORS, make_sites);
