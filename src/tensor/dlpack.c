@@ -128,6 +128,29 @@ static void managed_release(void *context) {
   if (managed->deleter) managed->deleter(managed);
 }
 
+// What comes back of our own exports is a tensor over the same storage, so that work on it is known
+// as work on that memory. NULL if it is not ours, or was changed to reach elsewhere.
+static px_tensor *origin_of(px_dl_managed *managed, uintptr_t at, size_t bytes, px_dtype dtype) {
+  px_tensor *tensor = managed->deleter == export_delete ? managed->manager_ctx : NULL;
+  if (!tensor || px_dlpack_device(tensor).device_type != managed->dl_tensor.device.device_type)
+    return NULL;
+  const px_block *block = tensor->storage->block;
+  uintptr_t start = (uintptr_t)block->data, end = start + block->bytes;
+  bool within = at >= start && at <= end && bytes <= end - at;
+  return within && (at - start) % px_dtype_size(dtype) == 0 ? tensor : NULL;
+}
+
+static px_status import_own(px_tensor **out, px_dl_managed *managed, px_tensor *origin,
+                            uintptr_t at, const int64_t *strides, px_dtype dtype) {
+  const px_dl_tensor *t = &managed->dl_tensor;
+  px_storage *storage = origin->storage;
+  PX_TRY(px__check_sizes(t->ndim, t->shape));
+  int64_t offset = (int64_t)((at - (uintptr_t)storage->block->data) / px_dtype_size(dtype));
+  PX_TRY(px__tensor_new(out, storage, dtype, t->ndim, t->shape, strides, offset));
+  managed->deleter(managed);
+  return PX_OK;
+}
+
 px_status px_dlpack_import_take(px_tensor **out, px_dl_managed *managed) {
   PX_GIVEN(out);
   PX_GIVEN(managed);
@@ -149,6 +172,8 @@ px_status px_dlpack_import_take(px_tensor **out, px_dl_managed *managed) {
   PX_CHECK(!__builtin_add_overflow(at, (uintptr_t)t->byte_offset, &at) &&
                !__builtin_add_overflow(at, (uintptr_t)bytes, &end) && t->byte_offset <= INT64_MAX,
            PX_RUNTIME, "a byte_offset of %llu is out of range", (unsigned long long)t->byte_offset);
+  px_tensor *origin = t->data ? origin_of(managed, at, bytes, dtype) : NULL;
+  if (origin) return import_own(out, managed, origin, at, strides, dtype);
   void *first = t->data ? (char *)t->data + t->byte_offset : NULL;
   return px_tensor_wrap(out, first, bytes, t->ndim, t->shape, strides, dtype, device,
                         managed_release, managed);

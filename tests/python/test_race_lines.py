@@ -105,6 +105,14 @@ def a_number_of_what_is_written():
         x.item()  # second
 
 @race
+def the_same_memory_by_dlpack():
+    x = ones(100)
+    y = torch.from_dlpack(x)
+    x.add_(1)  # first
+    with aside():
+        y.sum()  # second
+
+@race
 def memory_that_another_stream_has_had():
     x = ones(3000)
     x.add_(1)  # first
@@ -208,6 +216,13 @@ def an_export_of_a_download():
     x, p = ones(4), pinned(4)
     p.copy_(x, non_blocking=True)  # first
     p.__dlpack__()  # second
+
+@race
+def page_locked_memory_by_dlpack():
+    x, p = ones(4), pinned(4)
+    q = torch.from_dlpack(p)
+    p.copy_(x, non_blocking=True)  # first
+    q.sum()  # second
 
 @race
 def an_upload_of_a_download_on_another_stream():
