@@ -4,6 +4,7 @@
 //
 // The lower layers have the fields and hooks, and do not know who uses them.
 #pragma once
+#include "phlox/memory.h"
 #include "phlox/op.h"
 #ifdef __cplusplus
 extern "C" {
@@ -61,6 +62,9 @@ typedef struct px_op_hooks {
   // grad_fn=<AddBackward0>" or "".
   void (*print_suffix)(const px_tensor *self, char *text, size_t room);
 } px_op_hooks;
+// For `record`, of a tensor that a launch of the call has made: the line of the call, which the
+// launch has found already. Of other tensors it is the line that runs.
+PX_API px_site px_tensor_site(const px_tensor *made);
 // Sets the hooks of the process, once, before other threads call ops. `hooks` must stay valid.
 PX_API void px_op_set_hooks(const px_op_hooks *hooks);
 

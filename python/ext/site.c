@@ -56,7 +56,7 @@ static void learn(known_site *known, PyFrameObject *frame, PyCodeObject *code, i
   Py_XDECREF(old);
 }
 
-static const known_site *look_up(PyFrameObject *frame) {
+static inline const known_site *look_up(PyFrameObject *frame) {
   PyCodeObject *code = PyFrame_GetCode(frame);
   int at = instruction_of(frame);
   known_site *known = &known_sites[((uintptr_t)code / 64 + (unsigned)at / 2) % KNOWN_SITES];
@@ -65,27 +65,31 @@ static const known_site *look_up(PyFrameObject *frame) {
   return known;
 }
 
-// With the GIL. Frames of the package are left for the one that called them.
-static px_site find_site(void) {
-  PyFrameObject *frame = PyEval_GetFrame();
-  if (!frame) return (px_site){NULL, 0};
-  const known_site *known = look_up(frame);
-  if (__builtin_expect(!known->inside, 1)) return known->site;
+// What called a frame of the package, from outside of it.
+static const known_site *find_outside(PyFrameObject *frame) {
+  const known_site *known = NULL;
   Py_INCREF(frame);
-  while (frame && known->inside) {
+  do {
     PyFrameObject *back = PyFrame_GetBack(frame);
     Py_DECREF(frame);
     frame = back;
-    if (frame) known = look_up(frame);
-  }
-  px_site found = frame ? known->site : (px_site){NULL, 0};
+    known = frame ? look_up(frame) : NULL;
+  } while (known && known->inside);
   Py_XDECREF(frame);
-  return found;
+  return known;
+}
+
+// With the GIL.
+static inline px_site find_site(void) {
+  PyFrameObject *frame = PyEval_GetFrame();
+  const known_site *known = frame ? look_up(frame) : NULL;
+  if (known && __builtin_expect(known->inside, 0)) known = find_outside(frame);
+  return known ? known->site : (px_site){NULL, 0};
 }
 
 // The first question, in a call that has released the GIL: the rest of the call is told as well.
 static px_site find_first(void) {
-  if (!PyGILState_GetThisThreadState()) return (px_site){NULL, 0};
+  if (ext_sites_asked || !PyGILState_GetThisThreadState()) return (px_site){NULL, 0};
   PyGILState_STATE gil = PyGILState_Ensure();
   ext_sites_asked = true;
   px_site found = find_site();
@@ -95,13 +99,9 @@ static px_site find_first(void) {
 }
 
 static void tell(const char **file, int *line) {
-  px_site found = {NULL, 0};
-  if (PyGILState_Check()) {
-    ext_sites_asked = true;
-    found = find_site();
-  } else if (!ext_sites_asked) {
-    found = find_first();
-  }
+  bool held = PyGILState_Check();
+  if (held) ext_sites_asked = true;
+  px_site found = held ? find_site() : find_first();
   *file = found.file, *line = found.line;
 }
 

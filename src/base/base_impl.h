@@ -84,10 +84,10 @@ typedef enum px__fault_point {
 px_status px__fault_begin(void);
 extern int px__fault_armed;  // atomic: number of armed points
 bool px__fault_hit(px__fault_point point);
-static inline bool px__fault(px__fault_point point) {
-  return PX_UNLIKELY(__atomic_load_n(&px__fault_armed, __ATOMIC_RELAXED) != 0) &&
-         px__fault_hit(point);
+static inline bool px__faults(void) {
+  return PX_UNLIKELY(__atomic_load_n(&px__fault_armed, __ATOMIC_RELAXED) != 0);
 }
+static inline bool px__fault(px__fault_point point) { return px__faults() && px__fault_hit(point); }
 
 // Starts a joinable thread (fault point "thread").
 __attribute__((warn_unused_result)) px_status px__thread_start(pthread_t *out, void *(*run)(void *),

@@ -70,6 +70,9 @@ px_status px__launch(px_device device, px_launch *launch, const px_access *acces
 // Outermost op being called by this thread; NULL outside a call. Used to name the op in errors; the
 // layer of ops sets it.
 extern _Thread_local const char *px__caller;
+// The line that runs on this thread. If the thread's latest work wrote the block first, that has
+// found the line already; the caller knows that this was in the call that made the block.
+px_site px__site_of(const px_block *result);
 // Copies bytes between blocks of any devices, ordered as rule C6 of docs/simulator.md says: device
 // work on the current stream of the device side (of the source for device to device, with waits
 // both ways). Blocking for the host unless `non_blocking` and the host side is pinned.

@@ -54,6 +54,13 @@ static px_status faulty(const px_launch *launch) {
   return PX_OK;
 }
 
+static px_status pass_fault_points(px_launch *launch) {
+  PX_CHECK(!px__fault(PX__FAULT_LAUNCH), PX_ACCELERATOR, "%s could not be launched (injected)",
+           launch->op);
+  if (px__fault(PX__FAULT_KERNEL)) launch->kernel = faulty;
+  return PX_OK;
+}
+
 static px_status issue(px__device *d, px_stream *stream, px_launch *launch,
                        const px_access *accesses, int count) {
   px__work work;
@@ -115,9 +122,7 @@ px_status px__launch(px_device device, px_launch *launch, const px_access *acces
   if (px__rt.forked) return px__error_cuda(3);
   px__device *d;
   PX_TRY(px__device_get(&d, device.index));
-  PX_CHECK(!px__fault(PX__FAULT_LAUNCH), PX_ACCELERATOR, "%s could not be launched (injected)",
-           launch->op);
-  if (px__fault(PX__FAULT_KERNEL)) launch->kernel = faulty;
+  if (px__faults()) PX_TRY(pass_fault_points(launch));
   px_stream *stream = px__stream_now(d);
   bool peered = __atomic_load_n(&px__rt.peered, __ATOMIC_RELAXED);
   PX_TRY((PX_UNLIKELY(peered) ? issue_among : issue)(d, stream, launch, accesses, access_count));

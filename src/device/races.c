@@ -97,7 +97,7 @@ static void add_site(px__text *text, const px__work *work) {
 // What the calling thread does itself, on the host.
 static void add_own_site(px__text *text) {
   px__work own = {.op = NULL};
-  px__work_ask(&own);
+  px__work_ask(&own, NULL);
   add_site(text, &own);
 }
 

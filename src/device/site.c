@@ -5,9 +5,11 @@
 
 #include <stdio.h>
 
-static _Thread_local struct {
+static _Thread_local struct here {
   px_site set, lent;
   px_backward_site backward;
+  px_site latest;  // of the thread's latest work, which wrote `written` first
+  const px_block *written;
 } here;
 static void (*source)(const char **file, int *line);  // atomic
 
@@ -29,21 +31,34 @@ px_backward_site px_site_set_backward(px_backward_site now) {
   return before;
 }
 
-static px_site site_now(void) {
-  px_site now = here.set;
+static inline void find(px_site *out, const struct here *h) {
   void (*ask)(const char **, int *) = __atomic_load_n(&source, __ATOMIC_ACQUIRE);
-  if (!now.file && ask) ask(&now.file, &now.line);
-  return now.file ? now : here.lent;
+  *out = h->set;
+  if (!out->file && ask) ask(&out->file, &out->line);
+  if (!out->file) *out = h->lent;
 }
 
 void px_site_get(const char **file, int *line) {
-  px_site now = site_now();
+  px_site now;
+  find(&now, &here);
   *file = now.file, *line = now.line;
 }
 
-void px__work_ask(px__work *work) {
-  work->site = site_now();
-  work->backward = here.backward;
+// By itself, so that the place of `here`, which is not found for nothing, is found once.
+__attribute__((noinline)) static void ask_of(px__work *work, const px_block *written,
+                                             struct here *h) {
+  find(&work->site, h);
+  work->backward = h->backward;
+  h->latest = work->site, h->written = written;
+}
+
+void px__work_ask(px__work *work, const px_block *written) { ask_of(work, written, &here); }
+
+px_site px__site_of(const px_block *result) {
+  const struct here *h = &here;
+  px_site now = h->latest;
+  if (!result->data || result != h->written) px_site_get(&now.file, &now.line);
+  return now;
 }
 
 static size_t add(char *text, size_t used, const char *word, px_site site) {

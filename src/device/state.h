@@ -213,8 +213,8 @@ void px__stream_set_now(px_stream *stream);
 
 // ---- site.c
 enum { PX__SITE_TEXT = 1024 };
-// Fills in where work of the calling thread comes from. Without a lock.
-void px__work_ask(px__work *work);
+// Fills in where work of the calling thread comes from, which writes a block first. Without a lock.
+void px__work_ask(px__work *work, const px_block *written);
 // " at FILE:LINE in NODE of FILE:LINE", as much of it as is known.
 const char *px__site_text(const px__work *work, char text[PX__SITE_TEXT]);
 

@@ -215,7 +215,7 @@ px_status px__work_begin(px__work *work, px_stream *stream, const char *op,
                          const px_access *accesses, int count) {
   px__device *d = stream->owner;
   work->op = op, work->stream = stream, work->caller = px__caller;
-  px__work_ask(work);
+  px__work_ask(work, count && accesses[0].write ? accesses[0].block : NULL);
   px__device_lock(d);
   work->seq = stream->issued + 1;
   work->id = ++d->launches;

@@ -22,6 +22,8 @@ _Thread_local px__marks px__thread_marks = {0, PX_TENSOR_VIEW};
 
 unsigned px_tensor_marks(const px_tensor *self) { return self->flags; }
 
+px_site px_tensor_site(const px_tensor *made) { return px__site_of(made->storage->block); }
+
 void px_tensor_mark(px_tensor *self, unsigned marks, bool on) {
   self->flags = (uint16_t)(on ? self->flags | marks : self->flags & ~marks);
 }

@@ -342,3 +342,14 @@ PX_TEST(the_node_that_runs_is_set_and_given_back) {
   CHECK_TEXT(before.node, "MyBackward");
   FAILS(px_device_synchronize(0), PX_ACCELERATOR, ", launched in MyBackward of forward.c:2");
 }
+
+PX_TEST(what_a_launch_has_made_knows_its_line) {
+  with_devices(false);
+  px_site_set("first.c", 3);
+  PX_SCOPED(px_tensor) x = ones(home);
+  PX_SCOPED(px_tensor) y = NULL;
+  OK(px_add(&y, x, x, px_int(1)));
+  px_site_set("second.c", 5);
+  CHECK_EQ(px_tensor_site(y).line, 3);
+  CHECK_EQ(px_tensor_site(x).line, 5);
+}

@@ -28,9 +28,10 @@ typedef struct px__queue {
 } px__queue;
 
 typedef struct px__task_entry {
-  px_node *node;     // borrowed: the roots hold the graph
-  px_tensor *one;    // the gradient, if the node has one result
-  px_tensor **many;  // else an array of them, or NULL
+  px_node *node;        // borrowed: the roots hold the graph
+  const px_node *from;  // whose gradient came last
+  px_tensor *one;       // the gradient, if the node has one result
+  px_tensor **many;     // else an array of them, or NULL
   int32_t dependencies;
   int32_t next_edge;  // of the traversal
   int32_t capture;    // first of this entry's captures, or -1

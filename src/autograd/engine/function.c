@@ -121,7 +121,7 @@ static px_status connect(px_node *node, int input_count, px_tensor *const *input
                          px_tensor *const *outputs) {
   for (int i = 0; i < input_count; i++)
     if (inputs[i]) PX_TRY(px__edge_of(&node->edges[i], inputs[i]));
-  px__node_sited(node);
+  px__node_sited(node, NULL);
   for (int i = 0; i < output_count; i++) {
     if (!outputs[i] || !px_dtype_is_float(px_tensor_dtype(outputs[i]))) continue;
     bool changed = is_input(outputs[i], input_count, inputs);

@@ -9,7 +9,6 @@
 #include "phlox/op.h"
 #include "phlox/autograd.h"
 #include "phlox/extend.h"
-#include "phlox/memory.h"
 
 #include <pthread.h>
 
@@ -117,12 +116,9 @@ __attribute__((warn_unused_result)) px_status px__node_new(px_node **out, const 
                                                            const char *name, size_t body,
                                                            int edge_count, int result_count,
                                                            px_tensor *const *results);
-// Notes where the call was that made the node, whose edges are filled in, if an input is on a
-// device: for nodes that are not.
-static inline void px__node_sited(px_node *node) {
-  for (int i = 0; i < node->edge_count && !node->file; i++)
-    if (node->edges[i].node && node->edges[i].node->stream) px_site_get(&node->file, &node->line);
-}
+// Notes where the call was that made the node, whose edges are filled in, if it or an input is on a
+// device. `launched`: a tensor that the call has made by a launch, or NULL.
+void px__node_sited(px_node *node, const px_tensor *launched);
 // Called before and after a run. enter fails if what was saved has been released; leave releases it
 // if `release`.
 __attribute__((warn_unused_result)) px_status px__node_enter(px_node *node);

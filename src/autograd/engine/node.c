@@ -92,12 +92,29 @@ px_status px__node_new(px_node **out, const px__kind *kind, const char *name, si
       node->results[i].dtype = PX_DTYPE_NONE;
   node->sequence = __atomic_fetch_add(&sequence, 1, __ATOMIC_RELAXED);
   px_status status = place(node);
-  if (node->stream || px_anomaly_enabled()) px_site_get(&node->file, &node->line);
+  if (px_anomaly_enabled()) px_site_get(&node->file, &node->line);
   if (status != PX_OK)
     px_release(node);
   else
     *out = node;
   return status;
+}
+
+static bool uses_device(const px_node *node) {
+  bool uses = node->stream != NULL;
+  for (int i = 0; i < node->edge_count && !uses; i++)
+    uses = node->edges[i].node && node->edges[i].node->stream;
+  return uses;
+}
+
+void px__node_sited(px_node *node, const px_tensor *launched) {
+  px_site site = {NULL, 0};
+  if (!uses_device(node)) return;
+  if (launched)
+    site = px_tensor_site(launched);
+  else
+    px_site_get(&site.file, &site.line);
+  node->file = site.file, node->line = site.line;
 }
 
 px_status px__node_enter(px_node *node) {

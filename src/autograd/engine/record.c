@@ -128,6 +128,7 @@ static px_status cut(const px_op *op, px_tensor *self) {
   PX_SCOPED(px_node) node = NULL;
   PX_TRY(px__node_new(&node, &px__zero_kind, op->grad_name, sizeof(px_node), 1, 1, &self));
   PX_TRY(px__edge_of(&node->edges[0], self));
+  px__node_sited(node, NULL);
   return px__rebase(self, node);
 }
 

@@ -133,6 +133,7 @@ static px_status hand_on_one(px__task *task, px__frame *f, int i) {
   px__task_entry *next = &task->entries[index];
   px_tensor *grad = f->run.out[i];
   f->run.out[i] = NULL;
+  next->from = f->node;
   if (grad) PX_TRY(px__buffer_add(next, edge->nr, grad));
   return --next->dependencies == 0 ? px__task_push(task, index) : PX_OK;
 }
@@ -230,9 +231,10 @@ typedef struct px__told {
   px_backward_site backward;
 } px__told;
 
-static void tell(px__told *before, const px__task *task, uint32_t entry) {
-  const px_node *node = task->entries[entry].node;
-  px_backward_site now = {node->name, {node->file, node->line}};
+// An accumulator has no call of its own: it adds for the node that the gradient came from.
+static void tell(px__told *before, const px__task *task, const px__task_entry *entry) {
+  const px_node *called = entry->node->file || !entry->from ? entry->node : entry->from;
+  px_backward_site now = {entry->node->name, {called->file, called->line}};
   before->backward = px_site_set_backward(now);
   if (task->site.file) before->lent = px_site_lend(task->site);
 }
@@ -254,7 +256,7 @@ void px__run_item(px__item item) {
   bool failed = __atomic_load_n(&item.task->failed, __ATOMIC_RELAXED);
   bool on_devices = item.task->device >= 0;
   px__told told;
-  if (on_devices) tell(&told, item.task, item.entry);
+  if (on_devices) tell(&told, item.task, &item.task->entries[item.entry]);
   if (!failed && run(item) != PX_OK) px__task_fail(item.task);
   if (on_devices) untell(&told, item.task);
   px_modes_set(before);

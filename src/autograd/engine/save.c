@@ -242,7 +242,9 @@ px_status px__op_node_new(px_node **out, const px_op *op, px_call_mode mode, con
   px_tensor *changed = mode == PX_CALL_INPLACE ? results[0] : NULL;
   px__filling f = {self, mode, changed, original, saved, kept, base + lists_at};
   PX_TRY(fill(&f, args, needs, result_count, results));
-  if (!node->stream) px__node_sited(node);
+  bool function = op->kind == PX_OP_FUNCTION;  // such as copies, which go from device to device
+  bool launches = mode == PX_CALL_NEW && op->kind != PX_OP_VIEW && !function;
+  if (node->stream || function) px__node_sited(node, launches ? results[0] : NULL);
   *out = PX_MOVE(node);
   return PX_OK;
 }

@@ -84,7 +84,7 @@ px_status px__copy_slices_new(px_node **out, px_tensor *base, px_tensor *view, p
     node->edges[i] = inner->edges[i];
     px_retain(node->edges[i].node);
   }
-  if (!node->stream) px__node_sited(node);
+  node->file = inner->file, node->line = inner->line;
   *out = PX_MOVE(node);
   return PX_OK;
 }
