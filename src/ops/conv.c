@@ -45,18 +45,25 @@ static pair pair_of(const px_tensor *x, const px_tensor *w) {
   memcpy(p.w, w->sizes, (size_t)w->ndim * sizeof *p.w);
   return p;
 }
+// The texts of messages are made where one is needed.
+static const char *weight_text(char text[128], const pair *p) {
+  return px__sizes_text(text, 128, p->ndim, p->w);
+}
+static const char *way_text(char text[48], bool transposed, int64_t groups) {
+  snprintf(text, 48, transposed ? "transposed=1, " : "groups=%lld, ", LL(groups));
+  return text;
+}
 // The first dimension of a weight divides into groups.
 static px_status check_groups(const pair *p, int64_t groups) {
   char ws[128];
-  px__sizes_text(ws, sizeof ws, p->ndim, p->w);
   PX_CHECK(p->w[0] >= groups, PX_RUNTIME,
            "Given groups=%lld, expected weight to be at least %lld at dimension 0, but got weight "
            "of size %s instead",
-           LL(groups), LL(groups), ws);
+           LL(groups), LL(groups), weight_text(ws, p));
   PX_CHECK(p->w[0] % groups == 0, PX_RUNTIME,
            "Given groups=%lld, expected weight to be divisible by %lld at dimension 0, but got "
            "weight of size [%s] instead",
-           LL(groups), LL(groups), ws);
+           LL(groups), LL(groups), weight_text(ws, p));
   return PX_OK;
 }
 // Channels and bias of a convolution, or of a transposed one, fit the weight.
@@ -65,18 +72,17 @@ static px_status check_channels(const pair *p, const px_tensor *bias, int64_t gr
   char ws[128], xs[128], way[48];
   int64_t wanted = transposed ? p->w[0] : p->w[1] * groups;
   int64_t given = transposed ? p->w[1] * groups : p->w[0];
-  px__sizes_text(ws, sizeof ws, p->ndim, p->w);
-  px__sizes_text(xs, sizeof xs, p->ndim, p->x);
-  snprintf(way, sizeof way, transposed ? "transposed=1, " : "groups=%lld, ", LL(groups));
   PX_TRY(check_groups(p, groups));
   PX_CHECK(p->x[1] == wanted, PX_RUNTIME,
            "Given %sweight of size %s, expected input%s to have %lld channels, but got %lld "
            "channels instead",
-           way, ws, xs, LL(wanted), LL(p->x[1]));
+           way_text(way, transposed, groups), weight_text(ws, p),
+           px__sizes_text(xs, sizeof xs, p->ndim, p->x), LL(wanted), LL(p->x[1]));
   PX_CHECK(!bias || (bias->ndim == 1 && bias->numel == given), PX_RUNTIME,
            "Given %sweight of size %s, expected bias to be 1-dimensional with %lld elements, but "
            "got bias of size %s instead",
-           transposed ? way : "", ws, LL(given), px__size_text(xs, sizeof xs, bias));
+           transposed ? way_text(way, true, groups) : "", weight_text(ws, p), LL(given),
+           px__size_text(xs, sizeof xs, bias));
   return PX_OK;
 }
 // A kernel of the sizes w has elements, and sizes of images and kernels can be calculated with.
@@ -93,13 +99,12 @@ static px_status check_kernel(const int64_t *x, const int64_t *w) {
 static px_status check_conv(const px__conv2d_args *args) {
   const px_tensor *x = args->input, *w = args->weight, *b = args->bias;
   char xs[128], name_x[48], name_w[48];
-  px__size_text(xs, sizeof xs, x);
   PX_TRY(check_list(args->stride, "stride", 1, false));
   PX_TRY(check_list(args->padding, "padding", 0, true));
   PX_TRY(check_list(args->dilation, "dilation", 1, false));
   PX_CHECK(w->ndim == 4 && x->ndim == 4, PX_RUNTIME,
            "Expected 3D (unbatched) or 4D (batched) input to conv2d, but got input of size: %s",
-           xs);
+           px__size_text(xs, sizeof xs, x));
   bool elsewhere = px__tensor_device(x).type == PX_CUDA && px__tensor_device(w).type == PX_CPU;
   PX_CHECK(x->dtype == w->dtype && !elsewhere, PX_RUNTIME,
            "Input type (%s) and weight type (%s) should be the same",
