@@ -161,8 +161,9 @@ int ext_module_any_hears(PyObject *self, unsigned bits) {
 // ---- methods in Python
 
 PyObject *ext_module_python(const char *name, PyObject *first, PyObject *second) {
-  EXT_OWNED *module = PyImport_ImportModule("phlox.nn._module");
-  EXT_OWNED *function = module ? PyObject_GetAttrString(module, name) : NULL;
+  static PyObject *module;
+  if (!module && !(module = PyImport_ImportModule("phlox.nn._module"))) return NULL;
+  EXT_OWNED *function = PyObject_GetAttrString(module, name);
   return function ? PyObject_CallFunctionObjArgs(function, first, second, NULL) : NULL;
 }
 

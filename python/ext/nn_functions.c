@@ -64,13 +64,11 @@ static int ask_forward(PyObject **out, PyObject *self, const px_module_kind *kin
   return *out ? 1 : -1;
 }
 
-int ext_module_by_functions(PyObject **out, PyObject *self, const px_module_kind *kind,
-                            PyObject *const *inputs) {
-  *out = NULL;
-  bool taken = is_taken(kind, inputs);
-  if (has_changed() && find_replaced() < 0) return -1;
+__attribute__((noinline)) static int by_functions(PyObject **out, PyObject *self,
+                                                  const px_module_kind *kind,
+                                                  PyObject *const *inputs, bool taken) {
   if (taken && !kind->formula) return ask_forward(out, self, kind, inputs);
-  if ((!taken && !PySet_GET_SIZE(replaced)) || !kind->formula) return 0;
+  if (!kind->formula) return 0;
   EXT_OWNED *given = PyDict_New();
   for (int i = 0; given && i < kind->input_count; i++)
     if (PyDict_SetItemString(given, kind->inputs ? kind->inputs[i] : "input", inputs[i]) < 0)
@@ -82,6 +80,14 @@ int ext_module_by_functions(PyObject **out, PyObject *self, const px_module_kind
   if (result != Py_NotImplemented) return *out = result, 1;
   Py_DECREF(result);
   return taken ? ask_forward(out, self, kind, inputs) : 0;
+}
+
+int ext_module_by_functions(PyObject **out, PyObject *self, const px_module_kind *kind,
+                            PyObject *const *inputs) {
+  *out = NULL;
+  bool taken = is_taken(kind, inputs);
+  if (has_changed() && find_replaced() < 0) return -1;
+  return taken || PySet_GET_SIZE(replaced) ? by_functions(out, self, kind, inputs, taken) : 0;
 }
 
 static int keep_usual(PyObject *root) {

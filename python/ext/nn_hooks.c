@@ -265,7 +265,8 @@ static PyObject *call_forward(const passing *p) {
 
 // Between the hooks before and after: with backward hooks, arguments and result go past them.
 static int run_forward(passing *p) {
-  bool backward = has_any(p, BACKWARD_BEFORE) || has_any(p, BACKWARD);
+  bool backward = (ext_hooks_of_all || ext_module_hears(p->self) & EXT_HEARS_BACKWARD) &&
+                  (has_any(p, BACKWARD_BEFORE) || has_any(p, BACKWARD));
   EXT_OWNED *led = backward ? ext_module_python("backward_of", p->self, NULL) : NULL;
   if (backward &&
       (!led || replace(&p->args, PyObject_CallMethod(led, "inputs", "(O)", p->args)) < 0))

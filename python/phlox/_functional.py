@@ -36,7 +36,8 @@ def _tensors(given, function):
     if not hasattr(given, "__len__"):
         raise TypeError("expected a sequence of Tensors")
     for tensor in given:
-        _need_tensor(function, "tensors", tensor)
+        if not isinstance(tensor, _C.Tensor):
+            _need_tensor(function, "tensors", tensor)
     return given
 
 

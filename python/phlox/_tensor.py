@@ -126,6 +126,8 @@ class Tensor:
         if dtype is None:
             where = "torch." if self.is_cpu else f"torch.{self.device.type}."
             return where + _C._dtype_class(self.dtype) + "Tensor"
+        if isinstance(dtype, _C.dtype):
+            return self.to(dtype, non_blocking=non_blocking)
         device = None
         if isinstance(dtype, type) and type(dtype).__name__ == "tensortype":
             dtype, device = dtype.dtype, dtype._device
@@ -134,7 +136,7 @@ class Tensor:
             if found is None:
                 raise ValueError(f"invalid type: '{dtype}'")
             dtype, device = found
-        elif not isinstance(dtype, _C.dtype) and dtype not in (float, int):
+        elif dtype not in (float, int):
             raise TypeError("dtype must be a type, str, or dtype object")
         if device is not None and device.type == self.device.type:
             device = None
@@ -182,6 +184,8 @@ class Tensor:
 
 
 def _factory(tensor, factory, args, options):
+    if not options:
+        return factory(*args, dtype=tensor.dtype, device=tensor.device)
     options = {name: value for name, value in options.items() if value is not None}
     return factory(*args, **{"dtype": tensor.dtype, "device": tensor.device, **options})
 

@@ -185,8 +185,7 @@ class Optimizer(_C._Optimizer):
             for parameter in group["params"]:
                 numbers.setdefault(id(parameter), len(numbers))
             groups.append({**group, "params": [numbers[id(p)] for p in group["params"]]})
-        state = {numbers.get(id(key), key) if isinstance(key, torch.Tensor) else key: value
-                 for key, value in self.state.items()}
+        state = {numbers.get(id(key), key): value for key, value in self.state.items()}
         whole = {"state": state, "param_groups": groups}
         for hook in tuple(self._state_dict_post_hooks.values()):
             whole = hook(self, whole) or whole
