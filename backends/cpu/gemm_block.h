@@ -62,15 +62,24 @@ static inline TARGET bool NAME(plain)(const NAME(target) * t) {
   return t->cc == 1 && (!t->s || t->sc == 1 || t->sc == 0);
 }
 
-// Writes the first `cols` numbers of a tile's row of vectors.
-static TARGET void NAME(put)(const NAME(target) * t, int i, int cols, const V *row) {
-  T *c = t->c + i * t->cr;
-  const T *s = t->s ? t->s + i * t->sr : NULL;
-  int j = 0;
-  for (; j + L <= cols && NAME(plain)(t); j += L) NAME(put_vector)(t, i, j / L, row[j / L]);
-  for (; j < cols; j++) {
-    T x = row[j / L][j % L] * t->alpha;
-    c[j * t->cc] = s ? x + s[j * t->sc] * t->beta : x;
+// Writes the first `cols` numbers of each row of a tile, whose rows are `width` vectors apart:
+// whole vectors, then one by one.
+static TARGET void NAME(put)(const NAME(target) * t, int rows, int cols, const V *row, int width) {
+  int whole = NAME(plain)(t) ? cols / L : 0;
+  int64_t first = whole * L;
+  T room[L];
+  for (int i = 0; i < rows; i++, row += width) {
+    T *c = t->c + i * t->cr + first * t->cc;
+    const T *s = t->s ? t->s + i * t->sr + first * t->sc : NULL;
+    for (int v = 0; v < whole; v++) NAME(put_vector)(t, i, v, row[v]);
+    const V *rest = row + whole;
+    for (int64_t left = cols - first; left > 0; left -= L, rest++) {
+      STORE(room, *rest * t->alpha);
+      for (int64_t j = 0; j < left && j < L; j++, c += t->cc) {
+        *c = s ? room[j] + *s * t->beta : room[j];
+        if (s) s += t->sc;
+      }
+    }
   }
 }
 
@@ -85,7 +94,7 @@ static inline __attribute__((always_inline)) TARGET void NAME(tile_rows)(const i
 #pragma GCC unroll 8
   for (int i = 0; whole && i < rows; i++) __builtin_prefetch(t->c + i * t->cr, 1);
   NAME(tile)(rows, k, a, ar, ac, b, br, acc);
-  for (int i = 0; !whole && i < rows; i++) NAME(put)(t, i, cols, acc[i]);
+  if (!whole) NAME(put)(t, rows, cols, acc[0], 2);
 #pragma GCC unroll 8
   for (int i = 0; whole && i < rows; i++)
     for (int v = 0; v < 2; v++) NAME(put_vector)(t, i, v, acc[i][v]);
@@ -265,12 +274,11 @@ static inline __attribute__((always_inline)) TARGET void NAME(few_tile)(const in
   NAME(target) t = NAME(target_of)(g, i0, j0, true);
   bool whole = g->n - j0 >= vectors * L && NAME(plain)(&t);
   int cols = g->n - j0 < vectors * L ? (int)(g->n - j0) : vectors * L;
+  if (!whole) NAME(put)(&t, rows, cols, acc[0], MOST_VECTORS);
 #pragma GCC unroll 8
-  for (int i = 0; i < rows; i++) {
-    if (!whole) NAME(put)(&t, i, cols, acc[i]);
+  for (int i = 0; i < rows; i++)
 #pragma GCC unroll 8
     for (int v = 0; whole && v < vectors; v++) NAME(put_vector)(&t, i, v, acc[i][v]);
-  }
 }
 #define FEW(rows, most) \
   static __attribute__((noinline)) TARGET void NAME(few_##rows)(const px__gemm *g, int64_t i) { \

@@ -15,13 +15,15 @@ static void NAME(max_plane)(const pool *t, int64_t plane) {
       while (x0 < 0) x0 += t->dw;
       int64_t best = y0 * t->w + x0;
       T top = -INFINITY;
-      for (int64_t y = y0; y < y1; y += t->dh)
-        for (int64_t x = x0; x < x1; x += t->dw) {
-          T v = in[y * t->w + x];
+      for (int64_t y = y0; y < y1; y += t->dh) {
+        int64_t row = y * t->w;
+        for (int64_t at = row + x0; at < row + x1; at += t->dw) {
+          T v = in[at];
           bool better = v > top || v != v;
-          best = better ? y * t->w + x : best;
+          best = better ? at : best;
           top = better ? v : top;
         }
+      }
       *out++ = top, *where++ = best;
     }
   }
@@ -69,8 +71,10 @@ static T NAME(window_sum)(const pool *t, const window *v, const T *in) {
   return sum;
 }
 static void NAME(window_spread)(const pool *t, const window *v, T share, T *out) {
-  for (int64_t y = v->y0; y < v->y1; y++)
-    for (int64_t x = v->x0; x < v->x1; x++) out[y * t->w + x] += share;
+  int64_t width = v->x1 - v->x0;
+  T *row = out + v->y0 * t->w + v->x0;
+  for (int64_t y = v->y0; y < v->y1; y++, row += t->w)
+    for (int64_t x = 0; x < width; x++) row[x] += share;
 }
 // Means over windows; backward spreads the gradient over the window. Each window is found once for
 // several planes.

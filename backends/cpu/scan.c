@@ -22,10 +22,11 @@ typedef struct scan {
 
 static void each_line(void *context, int64_t begin, int64_t end) {
   const scan *s = context;
+  const px_operand *operands[] = {s->out, s->in, s->grad ? s->grad : s->in};
   for (int64_t i = begin; i < end; i++) {
-    px__line_place at = px__line_find(s->out, s->dim, i);
-    s->run(s, px__line_of(s->out, &at), px__line_of(s->in, &at),
-           s->grad ? px__line_of(s->grad, &at) : (line){NULL, 0, 0});
+    line x[3];
+    px__lines_find(x, 3, operands, s->out, s->dim, i);
+    s->run(s, x[0], x[1], x[2]);
   }
 }
 
@@ -124,8 +125,10 @@ static void side_by_side(void *context, int64_t begin, int64_t end) {
       uint64_t i[BLOCK];
     } carry, room;
     int64_t first = k % pieces * BLOCK, n = width - first < BLOCK ? width - first : BLOCK;
-    px__line_place place = px__line_find(out, s->dim, k / pieces * width + first);
-    line to = px__line_of(out, &place), from = px__line_of(in, &place);
+    line lines[2];
+    px__lines_find(lines, 2, (const px_operand *[]){out, in}, out, s->dim,
+                   k / pieces * width + first);
+    line to = lines[0], from = lines[1];
     turn_round(s, &to), turn_round(s, &from);
     for (int64_t i = 0; i < n; i++)
       if (s->dtype == PX_INT64)
@@ -197,7 +200,7 @@ PX_KERNEL(cumprod_backward) {
 // ---- cummax, cummin: the later of equals, and a NaN before all
 
 typedef struct extremes {
-  const px_operand *values, *indices, *in;
+  const px_operand *operands[3];  // values, indices, in
   int dim;
   int64_t length;
   bool least;
@@ -219,12 +222,12 @@ EXTREMES(int64_t, NEVER)
 
 static void extremes_of_lines(void *context, int64_t begin, int64_t end) {
   const extremes *s = context;
-  bool real = px_dtype_is_float((px_dtype)s->in->dtype);
+  bool real = px_dtype_is_float((px_dtype)s->operands[2]->dtype);
   int dtype = real ? PX_FLOAT64 : PX_INT64;
   for (int64_t k = begin; k < end; k++) {
-    px__line_place where = px__line_find(s->in, s->dim, k);
-    line in = px__line_of(s->in, &where), out = px__line_of(s->values, &where);
-    line at = px__line_of(s->indices, &where);
+    line lines[3];
+    px__lines_find(lines, 3, s->operands, s->operands[2], s->dim, k);
+    line out = lines[0], at = lines[1], in = lines[2];
     union {
       double f[BLOCK];
       int64_t i[BLOCK];
@@ -245,16 +248,17 @@ static void extremes_of_lines(void *context, int64_t begin, int64_t end) {
 }
 static px_status running_extremes(extremes *s, int64_t dim) {
   int64_t size, outer, inner;
-  px__around(s->in, dim, &outer, &size, &inner);
-  s->dim = (int)(dim < 0 ? dim + s->in->ndim : dim), s->length = size;
+  const px_operand *in = s->operands[2];
+  px__around(in, dim, &outer, &size, &inner);
+  s->dim = (int)(dim < 0 ? dim + in->ndim : dim), s->length = size;
   if (size) px__cpu_parallel(outer * inner, PARALLEL / size + 1, extremes_of_lines, s);
   return PX_OK;
 }
 PX_KERNEL(cummax) {
-  extremes s = {.values = args->values, .indices = args->indices, .in = args->self};
+  extremes s = {.operands = {args->values, args->indices, args->self}};
   return running_extremes(&s, args->dim);
 }
 PX_KERNEL(cummin) {
-  extremes s = {.values = args->values, .indices = args->indices, .in = args->self, .least = true};
+  extremes s = {.operands = {args->values, args->indices, args->self}, .least = true};
   return running_extremes(&s, args->dim);
 }

@@ -21,7 +21,7 @@ typedef struct lines {
   px__line values, indices, in;
 } lines;
 typedef struct job {
-  const px_operand *values, *indices, *in;
+  const px_operand *operands[3];  // values, indices, in
   // Writes a line of the results; false: no memory.
   bool (*line)(const struct job *t, const lines *x, scratch *s);
   int64_t size, take, skip;  // of a line: elements, how many are wanted, the wanted one
@@ -139,8 +139,9 @@ static void run(void *ctx, int64_t begin, int64_t end) {
   scratch s = {{NULL}, NULL};
   bool fine = scratch_new(&s, t);
   for (int64_t i = begin; fine && i < end; i++) {
-    px__line_place at = px__line_find(t->in, t->dim, i);
-    lines x = {px__line_of(t->values, &at), px__line_of(t->indices, &at), px__line_of(t->in, &at)};
+    px__line found[3];
+    px__lines_find(found, 3, t->operands, t->operands[2], t->dim, i);
+    lines x = {found[0], found[1], found[2]};
     fine = t->line(t, &x, &s);
   }
   if (!fine) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
@@ -149,7 +150,7 @@ static void run(void *ctx, int64_t begin, int64_t end) {
 }
 
 static px_status each_line(job *t, const px_launch *l, int64_t dim) {
-  const px_operand *in = t->in;
+  const px_operand *in = t->operands[2];
   t->dim = (int)(dim < 0 ? dim + in->ndim : dim);
   t->size = in->ndim ? in->sizes[t->dim] : 1;
   int64_t n = px_operand_numel(in);
@@ -168,27 +169,21 @@ static px_status each_line(job *t, const px_launch *l, int64_t dim) {
 }
 
 PX_KERNEL(sort) {
-  job t = {.values = args->values,
-           .indices = args->indices,
-           .in = args->self,
+  job t = {.operands = {args->values, args->indices, args->self},
            .line = sort_line,
            .take = -1,
            .down = args->descending};
   return each_line(&t, l, args->dim);
 }
 PX_KERNEL(topk) {
-  job t = {.values = args->values,
-           .indices = args->indices,
-           .in = args->self,
+  job t = {.operands = {args->values, args->indices, args->self},
            .line = first_line,
            .take = args->k,
            .down = args->largest};
   return each_line(&t, l, args->dim);
 }
 PX_KERNEL(kthvalue) {
-  job t = {.values = args->values,
-           .indices = args->indices,
-           .in = args->self,
+  job t = {.operands = {args->values, args->indices, args->self},
            .line = nth_line,
            .take = 1,
            .skip = args->k - 1};
