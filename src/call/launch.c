@@ -80,14 +80,15 @@ static px_status launch_list(px_launch *l, listing *x) {
   return px__launch(x->device, l, x->accesses, x->uses);
 }
 
-px_status px__run_kernel(const char *name, px_device device, int result_count,
+px_status px__run_kernel(px__named_kernel *kernel, px_device device, int result_count,
                          px_tensor *const *results, int input_count, px_tensor *const *inputs,
                          const px_value *params, int param_count) {
+  const char *name = kernel->name;
   px_launch l = {.op = name,
                  .params = params,
                  .param_count = param_count,
                  .compute = PX_DTYPE_NONE,
-                 .kernel = px__kernel_find((px_device_type)device.type, name)};
+                 .kernel = px__named_kernel_on(kernel, (px_device_type)device.type)};
   PX_CHECK(l.kernel, PX_UNIMPLEMENTED, "%s has no kernel for device type %s (dtype %s)", name,
            px_device_type_name(device.type),
            result_count && results[0] ? px_dtype_name((px_dtype)results[0]->dtype) : "none");

@@ -114,9 +114,9 @@ static inline px_tensor *px__arg_tensor(const px_call *call, int i) {
   return call->args[i].kind == PX_ARG_TENSOR ? call->args[i].v.tensor : NULL;
 }
 
-// Launches a kernel by name, from the run function of a function op. Operands are the results, then
+// Launches a kernel from the run function of a function op. Operands are the results, then
 // the inputs, of which NULL is absent.
-px_status px__run_kernel(const char *name, px_device device, int result_count,
+px_status px__run_kernel(px__named_kernel *kernel, px_device device, int result_count,
                          px_tensor *const *results, int input_count, px_tensor *const *inputs,
                          const px_value *params, int param_count)
     __attribute__((warn_unused_result));

@@ -57,6 +57,16 @@ extern int px__race_on;  // atomic; -1: not read from the environment yet
 px_kernel px__kernel_find(px_device_type type, const char *name);
 // The kernel of every op on meta: it does nothing.
 px_status px__meta_launch(const px_launch *launch) __attribute__((warn_unused_result));
+// A kernel that is launched by a name, not as that of an op; what was found is kept.
+typedef struct px__named_kernel {
+  const char *name;
+  px_kernel found[PX_DEVICE_TYPES];  // atomic
+} px__named_kernel;
+px_kernel px__named_kernel_find(px__named_kernel *kernel, px_device_type type);
+static inline px_kernel px__named_kernel_on(px__named_kernel *kernel, px_device_type type) {
+  px_kernel k = __atomic_load_n(&kernel->found[type], __ATOMIC_RELAXED);
+  return PX_LIKELY(k != NULL) ? k : px__named_kernel_find(kernel, type);
+}
 // Whether the device type's backend can run host functions as kernels.
 bool px__runs_host_kernels(px_device_type type);
 // Fails if the environment has a bad value that concerns kernels of the type. Checked at first use.

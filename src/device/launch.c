@@ -16,6 +16,12 @@ px_kernel px__kernel_find(px_device_type type, const char *name) {
   return px__rt.backend->find(name);
 }
 
+px_kernel px__named_kernel_find(px__named_kernel *kernel, px_device_type type) {
+  px_kernel k = px__kernel_find(type, kernel->name);
+  if (k) __atomic_store_n(&kernel->found[type], k, __ATOMIC_RELAXED);
+  return k;
+}
+
 bool px__runs_host_kernels(px_device_type type) {
   if (type != PX_CUDA) return true;
   if (px_device_init() != PX_OK) return false;

@@ -77,15 +77,19 @@ PX_RUN(_to_copy) {
   return copy_to_new(call, made, self, non_blocking);
 }
 
-static px_status move_to(px_tensor **out, px_tensor *self, px_dtype dtype, px_device device,
+static px_status move_to(px_tensor **out, const px_tensor *self, px_dtype dtype, px_device device,
                          bool non_blocking, bool copy) {
   if (device.type >= 0) PX_TRY(px_device_resolve(&device, device));
   bool same_dtype = dtype == PX_DTYPE_NONE || (int)dtype == self->dtype;
   bool same_device = device.type < 0 || px_device_equal(device, px__tensor_device(self));
   if (!same_dtype || !same_device || copy)
     return px__to_copy(out, self, dtype, device, false, non_blocking);
-  *out = px_retain(self);
+  *out = px_retain((px_tensor *)self);
   return PX_OK;
+}
+
+px_status px__tensor_to(px_tensor **out, const px_tensor *t, px_dtype dtype, px_device device) {
+  return move_to(out, t, dtype, device, false, false);
 }
 
 PX_RUN(to) {

@@ -95,7 +95,8 @@ PX_RUN(scalar_tensor) {
   return fill(call->results[0], args->s);
 }
 
-static px_status run_filler(px_call *call, const char *kernel, const px_value *params, int count) {
+static px_status run_filler(px_call *call, px__named_kernel *kernel, const px_value *params,
+                            int count) {
   if (!call->results[0]->numel) return PX_OK;
   return px__run_kernel(kernel, call->device, 1, call->results, 0, NULL, params, count);
 }
@@ -125,6 +126,7 @@ static px_status arange_length(int64_t *out, px_scalar start, px_scalar end, px_
 }
 
 PX_RUN(arange) {
+  static px__named_kernel kernel = {.name = "arange"};
   px__options o = PX_OPTIONS(args);
   px_scalar start = args->start, end = px_value_scalar(args->end);
   px_scalar step = args->step;
@@ -137,10 +139,11 @@ PX_RUN(arange) {
   PX_TRY(arange_length(&n, start, end, step));
   PX_TRY(make(call, &o, 1, &n));
   px_value params[2] = {PX_S(start), PX_S(step)};
-  return run_filler(call, "arange", params, 2);
+  return run_filler(call, &kernel, params, 2);
 }
 
 PX_RUN(linspace) {
+  static px__named_kernel kernel = {.name = "linspace"};
   px__options o = PX_OPTIONS(args);
   int64_t n = args->steps;
   PX_TRY(make(call, &o, 1, &n));
@@ -148,14 +151,15 @@ PX_RUN(linspace) {
   // Whole numbers go from a whole number to a whole number.
   for (int i = 0; i < 2 && !px_dtype_is_float((px_dtype)call->results[0]->dtype); i++)
     params[i] = PX_S(px_int(px_scalar_int(px_value_scalar(params[i]))));
-  return run_filler(call, "linspace", params, 2);
+  return run_filler(call, &kernel, params, 2);
 }
 
 PX_RUN(eye) {
+  static px__named_kernel kernel = {.name = "eye"};
   px__options o = PX_OPTIONS(args);
   int64_t sizes[2] = {args->n, px__given(args->m) ? args->m.v.i : args->n};
   PX_TRY(make(call, &o, 2, sizes));
-  return run_filler(call, "eye", NULL, 0);
+  return run_filler(call, &kernel, NULL, 0);
 }
 
 // ---- places of triangles
@@ -269,6 +273,10 @@ PX_RUN(filled) {
 // t without its repetitions: where elements share memory, one of them stands for all.
 static px_status unexpanded(px_tensor **out, const px_tensor *t) {
   int64_t sizes[PX_MAX_DIMS];
+  if (t->contiguous) {
+    *out = px_retain((px_tensor *)t);
+    return PX_OK;
+  }
   for (int d = 0; d < t->ndim; d++) sizes[d] = t->strides[d] || !t->sizes[d] ? t->sizes[d] : 1;
   return px__tensor_view(out, t, t->ndim, sizes, t->strides, t->offset);
 }

@@ -41,8 +41,10 @@ static bool is_empty(const px__picking *p) {
   return false;
 }
 
-static px_status launch(const px__picking *p, const char *name, const px_tensor *self,
-                        const px_tensor *other, const int64_t *other_strides, bool put, bool add) {
+static px_status launch(const px__picking *p, const px_tensor *self, const px_tensor *other,
+                        const int64_t *other_strides, bool put, bool add) {
+  static px__named_kernel kernels[2] = {{.name = "index_get"}, {.name = "index_put"}};
+  px__named_kernel *kernel = &kernels[put];
   px_device device = px__tensor_device(self);
   // Whatever the index is: a device need not be given memory that does not exist to find that.
   PX_CHECK(self->numel || device.type != PX_CUDA, PX_INDEX,
@@ -69,21 +71,21 @@ static px_status launch(const px__picking *p, const char *name, const px_tensor 
                         PX_I(p->fault),
                         PX_B(add)};
   px_launch l = {.op = put ? "index_put_" : "index",
-                 .kernel = px__kernel_find((px_device_type)device.type, name),
+                 .kernel = px__named_kernel_on(kernel, (px_device_type)device.type),
                  .operand_count = 2 + p->count,
                  .operands = o,
                  .params = params,
                  .param_count = 6,
                  .compute = PX_DTYPE_NONE};
-  PX_CHECK(l.kernel, PX_UNIMPLEMENTED, "%s has no kernel for device type %s (dtype %s)", name,
-           px_device_type_name(device.type), px_dtype_name((px_dtype)self->dtype));
+  PX_CHECK(l.kernel, PX_UNIMPLEMENTED, "%s has no kernel for device type %s (dtype %s)",
+           kernel->name, px_device_type_name(device.type), px_dtype_name((px_dtype)self->dtype));
   return px__launch(device, &l, uses, 2 + p->count);
 }
 
 px_status px__picking_get(const px__picking *p, px_tensor *out, const px_tensor *self) {
   int64_t strides[PX_MAX_DIMS];
   PX_TRY(spread(strides, p, out));
-  return is_empty(p) ? PX_OK : launch(p, "index_get", self, out, strides, false, false);
+  return is_empty(p) ? PX_OK : launch(p, self, out, strides, false, false);
 }
 
 px_status px__picking_put(const px__picking *p, px_tensor *self, const px_tensor *values,
@@ -95,7 +97,7 @@ px_status px__picking_put(const px__picking *p, px_tensor *self, const px_tensor
     values = apart;
   }
   PX_TRY(spread(strides, p, values));
-  return is_empty(p) ? PX_OK : launch(p, "index_put", self, values, strides, true, add);
+  return is_empty(p) ? PX_OK : launch(p, self, values, strides, true, add);
 }
 
 // ---- index tensors
@@ -103,7 +105,7 @@ px_status px__picking_put(const px__picking *p, px_tensor *self, const px_tensor
 static px_status own_index(px__picking *p, const px_tensor *index, const px_tensor *self) {
   PX_CHECK(p->count < PX__MAX_INDICES, PX_UNIMPLEMENTED, "indexing with more than %d tensors",
            PX__MAX_INDICES);
-  PX_TRY(px_to(&p->index[p->count], index, PX_INT64, px__tensor_device(self), false, false));
+  PX_TRY(px__tensor_to(&p->index[p->count], index, PX_INT64, px__tensor_device(self)));
   p->count++;
   return PX_OK;
 }
@@ -150,7 +152,7 @@ static px_status add_mask(px__picking *p, const px_tensor *self, int dim, const 
              "%s at index %d",
              px__sizes_text(a, sizeof a, mask->ndim, mask->sizes), at + d,
              px__sizes_text(b, sizeof b, self->ndim, self->sizes), dim + d);
-  PX_TRY(px_to(&here, mask, PX_DTYPE_NONE, px__tensor_device(self), false, false));
+  PX_TRY(px__tensor_to(&here, mask, PX_DTYPE_NONE, px__tensor_device(self)));
   PX_TRY(px__nonzero(&rows, here));
   for (int d = 0; d < mask->ndim; d++) {
     PX_SCOPED(px_tensor) column = NULL;

@@ -52,7 +52,7 @@ PX_RUN(index_backward) {
 static px_status value_for(px_tensor **out, const px_tensor *values, const px_tensor *self) {
   px_device d = px__tensor_device(self);
   if (values->flags & PX_TENSOR_WRAPPED)
-    return px_to(out, values, (px_dtype)self->dtype, d, false, false);
+    return px__tensor_to(out, values, (px_dtype)self->dtype, d);
   PX_CHECK(values->dtype == self->dtype, PX_RUNTIME,
            "Index put requires the source and destination dtypes match, got %s for the destination "
            "and %s for the source.",
@@ -64,7 +64,7 @@ static px_status value_for(px_tensor **out, const px_tensor *values, const px_te
            "Expected all tensors to be on the same device, but found at least two devices, %s and "
            "%s!",
            px_device_format(d, a), px_device_format(px__tensor_device(values), b));
-  return px_to(out, values, PX_DTYPE_NONE, d, false, false);
+  return px__tensor_to(out, values, PX_DTYPE_NONE, d);
 }
 
 PX_RUN(index_put) {
@@ -180,7 +180,7 @@ PX_RUN(index_fill_tensor) {
   px_device device = px__tensor_device(args->self);
   PX_SCOPED(px_tensor) value = NULL;
   PX_TRY(px__check_value(args->value, device));
-  PX_TRY(px_to(&value, args->value, (px_dtype)args->self->dtype, device, false, false));
+  PX_TRY(px__tensor_to(&value, args->value, (px_dtype)args->self->dtype, device));
   return fill_places(call, args->self, args->dim, args->index, value);
 }
 
@@ -374,7 +374,7 @@ PX_RUN(bincount) {
   px_device device = px__tensor_device(self);
   PX_TRY(px_zeros(&call->results[0], &n, 1, dtype, device, false, false));
   if (weights)
-    PX_TRY(px_to(&amount, weights, dtype, PX_DEVICE_NONE, false, false));
+    PX_TRY(px__tensor_to(&amount, weights, dtype, PX_DEVICE_NONE));
   else
     PX_TRY(px_full(&amount, NULL, 0, px_int(1), dtype, device, false, false));
   px_tensor *to = call->results[0];

@@ -221,7 +221,7 @@ static px_status sum_repeats(int64_t *total, const int64_t *times, int64_t n) {
 static px_status spread_places(px_tensor **out, const px_tensor *repeats, int64_t n) {
   PX_SCOPED(px_tensor) wide = NULL;
   int64_t *times = NULL, *places = NULL, total = 0;
-  PX_TRY(px_to(&wide, repeats, PX_INT64, PX_DEVICE_NONE, false, false));
+  PX_TRY(px__tensor_to(&wide, repeats, PX_INT64, PX_DEVICE_NONE));
   PX_TRY(px__alloc((void **)&times, (size_t)(n ? n : 1) * sizeof *times));
   px_status status = px_tensor_read(wide, times, (size_t)repeats->numel * sizeof *times);
   for (int64_t i = 1; i < n && repeats->numel == 1; i++) times[i] = times[0];
@@ -265,7 +265,7 @@ PX_RUN(repeat_interleave_tensor) {
 
 // The kernel "copy" with a source that runs backwards.
 static px_status copy_flipped(px_tensor *to, const px_tensor *self, uint32_t dims) {
-  static const char *const name = "copy";
+  static px__named_kernel copy = {.name = "copy"};
   px_device device = px__tensor_device(self);
   px_operand o[2] = {0};
   px_access uses[2] = {px__access_of(to, true), px__access_of(self, false)};
@@ -280,7 +280,7 @@ static px_status copy_flipped(px_tensor *to, const px_tensor *self, uint32_t dim
   o[1].strides = strides;
   o[1].data = (char *)o[1].data + first * (int64_t)px__item(self);
   px_launch l = {.op = "flip",
-                 .kernel = px__kernel_find((px_device_type)device.type, name),
+                 .kernel = px__named_kernel_on(&copy, (px_device_type)device.type),
                  .operand_count = 2,
                  .operands = o,
                  .compute = PX_DTYPE_NONE};

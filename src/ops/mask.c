@@ -10,13 +10,16 @@
 
 #include <stdlib.h>
 
+static px__named_kernel index_max = {.name = "index_max"}, nonzero = {.name = "nonzero"},
+                        nonzero_count = {.name = "nonzero_count"}, selected = {.name = "selected"};
+
 px_status px__index_max(px_tensor **out, const px_tensor *self) {
   PX_SCOPED(px_tensor) wide = NULL;
   PX_SCOPED(px_tensor) most = NULL;
   px_device device = px__tensor_device(self);
-  PX_TRY(px_to(&wide, self, PX_INT64, PX_DEVICE_NONE, false, false));
+  PX_TRY(px__tensor_to(&wide, self, PX_INT64, PX_DEVICE_NONE));
   PX_TRY(px_tensor_empty(&most, 0, NULL, PX_INT64, device));
-  PX_TRY(px__run_kernel("index_max", device, 1, &most, 1, &wide, NULL, 0));
+  PX_TRY(px__run_kernel(&index_max, device, 1, &most, 1, &wide, NULL, 0));
   *out = PX_MOVE(most);
   return PX_OK;
 }
@@ -29,7 +32,7 @@ static px_status count_nonzero(int64_t *out, const px_tensor *self) {
   *out = 0;
   if (self->numel == 0) return PX_OK;
   PX_TRY(px_tensor_empty(&count, 0, NULL, PX_INT64, device));
-  PX_TRY(px__run_kernel("nonzero_count", device, 1, &count, 1, &input, NULL, 0));
+  PX_TRY(px__run_kernel(&nonzero_count, device, 1, &count, 1, &input, NULL, 0));
   PX_TRY(px_tensor_item(&n, count));
   *out = px_scalar_int(n);
   return PX_OK;
@@ -42,7 +45,7 @@ px_status px__nonzero(px_tensor **out, const px_tensor *self) {
   int64_t sizes[2] = {0, self->ndim};
   PX_TRY(count_nonzero(&sizes[0], self));
   PX_TRY(px_tensor_empty(&rows, 2, sizes, PX_INT64, device));
-  if (rows->numel) PX_TRY(px__run_kernel("nonzero", device, 1, &rows, 1, &input, NULL, 0));
+  if (rows->numel) PX_TRY(px__run_kernel(&nonzero, device, 1, &rows, 1, &input, NULL, 0));
   *out = PX_MOVE(rows);
   return PX_OK;
 }
@@ -65,15 +68,15 @@ static px_status flat_places(px_tensor **out, const px_tensor *mask, int ndim,
 static px_status select_masked(px_tensor **out, px_tensor *wide, const px_tensor *mask) {
   px_device device = px__tensor_device(wide);
   PX_SCOPED(px_tensor) mask_wide = NULL;
-  PX_SCOPED(px_tensor) selected = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
   int64_t n;
   PX_TRY(px_expand(&mask_wide, mask, wide->sizes, wide->ndim));
   PX_TRY(count_nonzero(&n, mask_wide));
-  PX_TRY(px_tensor_empty(&selected, 1, &n, (px_dtype)wide->dtype, device));
+  PX_TRY(px_tensor_empty(&made, 1, &n, (px_dtype)wide->dtype, device));
   if (n)
-    PX_TRY(px__run_kernel("selected", device, 1, &selected, 2, (px_tensor *[]){wide, mask_wide},
-                          NULL, 0));
-  *out = PX_MOVE(selected);
+    PX_TRY(
+        px__run_kernel(&selected, device, 1, &made, 2, (px_tensor *[]){wide, mask_wide}, NULL, 0));
+  *out = PX_MOVE(made);
   return PX_OK;
 }
 
@@ -90,7 +93,7 @@ PX_RUN(masked_select) {
            "expected self and mask to be on the same device");
   PX_TRY(px__broadcast(&ndim, sizes, self->ndim, self->sizes, mask->ndim, mask->sizes));
   PX_TRY(px_expand(&wide, self, sizes, ndim));
-  if (px__kernel_find((px_device_type)px__tensor_device(self).type, "selected"))
+  if (px__named_kernel_on(&selected, (px_device_type)a.type))
     return select_masked(&call->results[0], wide, mask);
   PX_TRY(flat_places(&places, mask, ndim, sizes));
   return px_take(&call->results[0], wide, places);
@@ -173,7 +176,7 @@ PX_RUN(masked_fill_tensor) {
   PX_TRY(px__check_value(value, px__tensor_device(self)));
   if (call->mode == PX_CALL_INPLACE && !self->contiguous)
     return fill_masked(call, self, mask, value);
-  PX_TRY(px_to(&here, value, (px_dtype)self->dtype, px__tensor_device(self), false, false));
+  PX_TRY(px__tensor_to(&here, value, (px_dtype)self->dtype, px__tensor_device(self)));
   PX_TRY(px_where(&made, mask, here, self));
   if (call->mode != PX_CALL_INPLACE) {
     call->results[0] = PX_MOVE(made);

@@ -45,7 +45,7 @@ static px_status scale_nothing(px_call *call, const px__batch_norm_args *args) {
     PX_TRY(per_channel(&bias, args->bias, x->ndim));
     PX_TRY(px_add(&y, from, bias, px_int(1)));
   }
-  return px_to(&call->results[0], y, (px_dtype)x->dtype, PX_DEVICE_NONE, false, false);
+  return px__tensor_to(&call->results[0], y, (px_dtype)x->dtype, PX_DEVICE_NONE);
 }
 // Moves the running statistics: the variance that is kept is the unbiased one.
 // They are no part of the graph.
@@ -82,15 +82,27 @@ PX_RUN(batch_norm) {
 
 // ---- cosines
 
+// t with all dimensions of the shape that the two broadcast to, and its size in dimension dim: what
+// is summed along it. The others broadcast when the sums meet.
+static px_status as_wide(px_tensor **out, const px_tensor *t, int ndim, const int64_t *sizes,
+                         int dim) {
+  int64_t own[PX_MAX_DIMS];
+  int lead = ndim - t->ndim;
+  for (int d = 0; d < ndim; d++) own[d] = d == dim ? sizes[d] : d < lead ? 1 : t->sizes[d - lead];
+  if (lead || (ndim && own[dim] != t->sizes[dim])) return px_expand(out, t, own, ndim);
+  *out = px_retain((px_tensor *)t);
+  return PX_OK;
+}
 PX_RUN(cosine_similarity) {
   const px_tensor *a = args->x1, *b = args->x2;
   int64_t sizes[PX_MAX_DIMS];
-  int ndim;
+  int ndim, dim;
   PX_SCOPED(px_tensor) x1 = NULL;
   PX_SCOPED(px_tensor) x2 = NULL;
   PX_TRY(px__broadcast(&ndim, sizes, a->ndim, a->sizes, b->ndim, b->sizes));
-  PX_TRY(px_expand(&x1, a, sizes, ndim));
-  PX_TRY(px_expand(&x2, b, sizes, ndim));
+  PX_TRY(px__wrap_dim(&dim, args->dim, ndim));
+  PX_TRY(as_wide(&x1, a, ndim, sizes, dim));
+  PX_TRY(as_wide(&x2, b, ndim, sizes, dim));
   return px_cosine_along(&call->results[0], x1, x2, args->dim, args->eps);
 }
 

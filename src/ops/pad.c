@@ -108,7 +108,7 @@ static px_status pad_dim(px_tensor **out, const px_tensor *self, int dim, int mo
   int64_t *to = px__tensor_at(places), kept = size - first - last;
   PX_CHECK(kept > 0, PX_RUNTIME, "Negative padding value is resulting in an empty dimension");
   for (int64_t i = 0; i < count; i++) to[i] = first + modes[mode].place(i - before - first, kept);
-  PX_TRY(px_to(&near, places, PX_INT64, px__tensor_device(self), false, false));
+  PX_TRY(px__tensor_to(&near, places, PX_INT64, px__tensor_device(self)));
   return px_index_select(out, self, dim, near);
 }
 

@@ -77,12 +77,12 @@ static px_status tap(px_tensor **out, const px_tensor *x, int dim, const tables 
   PX_SCOPED(px_tensor) shaped = NULL;
   int64_t sizes[PX_MAX_DIMS];
   px_device device = px__tensor_device(x);
-  PX_TRY(px_to(&places, t->places[k], PX_INT64, device, false, false));
+  PX_TRY(px__tensor_to(&places, t->places[k], PX_INT64, device));
   if (!weighed) return px_index_select(out, x, dim, places);
   // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): what weighs has weights
   for (int d = 0; d < x->ndim; d++) sizes[d] = d == dim ? t->weights[k]->numel : 1;
   PX_TRY(px_index_select(&picked, x, dim, places));
-  PX_TRY(px_to(&weights, t->weights[k], (px_dtype)x->dtype, device, false, false));
+  PX_TRY(px__tensor_to(&weights, t->weights[k], (px_dtype)x->dtype, device));
   PX_TRY(px_reshape(&shaped, weights, sizes, x->ndim));
   return px_mul(out, picked, shaped);
 }
@@ -176,8 +176,7 @@ static px_status check_spans(const px_tensor *x, const span *s) {
 static px_status as_floats(px_tensor **out, px_tensor *x, const struct mode *m) {
   bool on_device = px__tensor_device(x).type == PX_CUDA;
   px_dtype dtype = (px_dtype)x->dtype;
-  if (m->taps > 1 && dtype == PX_UINT8)
-    return px_to(out, x, PX_FLOAT32, PX_DEVICE_NONE, false, false);
+  if (m->taps > 1 && dtype == PX_UINT8) return px__tensor_to(out, x, PX_FLOAT32, PX_DEVICE_NONE);
   PX_CHECK(m->taps == 1 || px_dtype_is_float(dtype), PX_UNIMPLEMENTED,
            "\"%s\" not implemented for '%s'", on_device ? m->cuda : m->cpu, px_dtype_class(dtype));
   *out = px_retain(x);
@@ -188,7 +187,7 @@ static px_status as_bytes(px_tensor **out, const px_tensor *x) {
   PX_SCOPED(px_tensor) bounded = NULL;
   PX_TRY(px_round(&whole, x));
   PX_TRY(px_hardtanh(&bounded, whole, px_int(0), px_int(255)));
-  return px_to(out, bounded, PX_UINT8, PX_DEVICE_NONE, false, false);
+  return px__tensor_to(out, bounded, PX_UINT8, PX_DEVICE_NONE);
 }
 
 PX_RUN(resize_images) {

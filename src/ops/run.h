@@ -40,6 +40,9 @@ typedef struct px__options {
 // Uninitialised, with the sizes of t and, if t fills its memory, its order of dimensions.
 px_status px__empty_as(px_tensor **out, const px_tensor *t, px_dtype dtype, px_device device)
     __attribute__((warn_unused_result));
+// As another dtype, on another device (NONE: its own): the tensor itself if it is so already.
+px_status px__tensor_to(px_tensor **out, const px_tensor *t, px_dtype dtype, px_device device)
+    __attribute__((warn_unused_result));
 // Zeros of the sizes given, like t in dtype and device.
 px_status px__zeros_like_sized(px_tensor **out, const px_tensor *t, int ndim, const int64_t *sizes)
     __attribute__((warn_unused_result));

@@ -97,6 +97,7 @@ static px_status flat(px_tensor **out, const px_tensor *t) {
 }
 
 // Where no inverse is wanted, by a kernel that need not sort what occurs often.
+static px__named_kernel distinct_kernel = {.name = "distinct"};
 static px_status distinct(px_call *call, px_tensor *elements, bool wants_counts) {
   px_device device = px__tensor_device(elements);
   PX_SCOPED(px_tensor) values = NULL;
@@ -109,7 +110,7 @@ static px_status distinct(px_call *call, px_tensor *elements, bool wants_counts)
   if (wants_counts) PX_TRY(px_tensor_empty(&counts, 1, elements->sizes, PX_INT64, device));
   PX_TRY(px_tensor_empty(&number, 0, NULL, PX_INT64, device));
   px_tensor *results[] = {values, counts, number};
-  PX_TRY(px__run_kernel("distinct", device, 3, results, 1, &elements, NULL, 0));
+  PX_TRY(px__run_kernel(&distinct_kernel, device, 3, results, 1, &elements, NULL, 0));
   PX_TRY(px_tensor_item(&n, number));
   PX_TRY(px_narrow(&part, values, 0, 0, px_scalar_int(n)));
   PX_TRY(px_clone(&call->results[0], part, NULL));
@@ -128,7 +129,7 @@ PX_RUN(unique) {
               .counts = args->return_counts};
   PX_TRY(flat(&elements, t));
   if (!g.inverse && t->numel &&
-      px__kernel_find((px_device_type)px__tensor_device(t).type, "distinct"))
+      px__named_kernel_on(&distinct_kernel, (px_device_type)px__tensor_device(t).type))
     return distinct(call, elements, g.counts);
   PX_TRY(px_sort(&g.rows, &g.order, elements, 0, false, true));
   return give(call, &g);

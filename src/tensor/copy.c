@@ -74,15 +74,11 @@ static px_status check_target(const px_tensor *to) {
 
 static px_status run_copy_kernel(const px_tensor *to, const px_tensor *from,
                                  const int64_t *strides) {
-  static px_kernel kernels[PX_DEVICE_TYPES];  // atomic
+  static px__named_kernel copy = {.name = "copy"};
   px_device device = px__tensor_device(to);
-  px_kernel kernel = __atomic_load_n(&kernels[device.type], __ATOMIC_RELAXED);
-  if (!kernel) {
-    kernel = px__kernel_find((px_device_type)device.type, "copy");
-    PX_CHECK(kernel, PX_UNIMPLEMENTED, "copy is not implemented for device type '%s'",
-             px_device_type_name(device.type));
-    __atomic_store_n(&kernels[device.type], kernel, __ATOMIC_RELAXED);
-  }
+  px_kernel kernel = px__named_kernel_on(&copy, (px_device_type)device.type);
+  PX_CHECK(kernel, PX_UNIMPLEMENTED, "copy is not implemented for device type '%s'",
+           px_device_type_name(device.type));
   px_operand operands[2] = {0};
   px__operand_of(&operands[0], to);
   px__operand_of(&operands[1], from);
