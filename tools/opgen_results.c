@@ -227,6 +227,9 @@ void og_write_results(FILE *to, const og_op *op) {
           "  const px_value *a = call->args;\n%s  px__sizes x;\n  px_dtype d;\n"
           "  PX_TRY(px__call_same_device(call));\n",
           op->name, built ? "  px__shape s;\n" : "");
+  for (int i = 0; i < op->param_count; i++)
+    if (op->params[i].type == OG_TENSOR && !op->params[i].optional)
+      fprintf(to, "  px__surely_tensor(a[%d]);\n", i);
   og_write_late_checks(to, op);
   if (op->run.text) fprintf(to, "  PX_TRY(%s(call));\n", og_run_function(op));
   write_draws(to, op);

@@ -44,6 +44,8 @@ static px_status adapt(px_call *call, int i, const px_value *given) {
                (a.kind == PX_ARG_SCALAR && a.category != 'f');
   switch (op->params[i].kind) {
     case PX_ARG_TENSOR:
+      call->wraps = true;
+      // fall through
     case PX_ARG_SCALAR:
       if (!px__is_number(a)) break;
       *to = PX_S(px_value_scalar(a));
@@ -80,8 +82,9 @@ static px_status adapt(px_call *call, int i, const px_value *given) {
 static inline bool is_exact(const px_op *op, const px_value *args) {
   for (int i = 0; i < op->param_count; i++) {
     const px_param *p = &op->params[i];
-    bool absent = args[i].kind == PX_ARG_NONE && p->optional && !p->has_default;
-    if ((args[i].kind != p->kind && !absent) || args[i].kind == PX_ARG_TENSORS) return false;
+    if (args[i].kind == PX_ARG_TENSORS) return false;
+    if (PX_LIKELY(args[i].kind == p->kind)) continue;
+    if (args[i].kind != PX_ARG_NONE || !p->optional || p->has_default) return false;
   }
   return true;
 }
@@ -92,6 +95,7 @@ static px_status fill(px_call *call, const px_value *args) {
     const px_param *p = &op->params[i];
     if (args[i].kind == p->kind) {
       call->args[i] = args[i];
+      call->wraps |= p->kind == PX_ARG_TENSORS;
       continue;
     }
     if (args[i].kind != PX_ARG_NONE) {
@@ -193,17 +197,16 @@ static px_status wrap_numbers(px_call *call, numbers *w) {
   return PX_OK;
 }
 
-static const px_tensor *first_tensor(const px_call *call) {
-  for (int i = 0; i < call->op->param_count; i++) {
-    px_value a = call->args[i];
-    if (a.kind == PX_ARG_TENSOR && !(a.v.tensor->flags & PX_TENSOR_WRAPPED)) return a.v.tensor;
-    if (a.kind == PX_ARG_TENSORS && a.n && a.v.tensors[0]) return a.v.tensors[0];
+static inline const px_tensor *first_tensor(const px_call *call) {
+  const px_value *a = call->args, *end = a + call->op->param_count;
+  for (; a < end; a++) {
+    if (a->kind == PX_ARG_TENSOR && !(a->v.tensor->flags & PX_TENSOR_WRAPPED)) return a->v.tensor;
+    if (a->kind == PX_ARG_TENSORS && a->n && a->v.tensors[0]) return a->v.tensors[0];
   }
   return NULL;
 }
 
-static px_status call_kernel(px_call *call) {
-  const px_tensor *first = first_tensor(call);
+static px_status call_kernel(px_call *call, const px_tensor *first) {
   PX_TRY(px__impl(call->op)->run(call));
   if (call->skip_launch || call->composed) return PX_OK;
   PX_TRY(px__call_same_device(call));
@@ -227,7 +230,7 @@ static px_status call_other(px_call *call) {
   call->device = first ? px__tensor_device(first) : px_cpu();
   switch (call->op->kind) {
     case PX_OP_KERNEL:
-      return call_kernel(call);
+      return call_kernel(call, first);
     case PX_OP_COMPOSITE:
       return px__impl(call->op)->run(call);
     default:
@@ -238,15 +241,14 @@ static px_status call_other(px_call *call) {
 // ---- the call
 
 static px_status finish(px_call *call) {
-  if (call->mode != PX_CALL_NEW && call->op->kind != PX_OP_COMPOSITE) {
-    PX_TRY(px__call_deliver(call));
-    for (int i = 0; i < call->op->result_count; i++)
-      if (call->given[i] && call->results[i] == call->given[i])
-        px_tensor_bump_version(call->results[i]);
-  } else if (call->mode == PX_CALL_OUT) {
-    PX_TRY(px__call_deliver(call));
-  }
   bool composed = call->op->kind == PX_OP_COMPOSITE || call->composed;
+  if (composed && call->mode == PX_CALL_NEW) return PX_OK;
+  bool writes = call->mode != PX_CALL_NEW && call->op->kind != PX_OP_COMPOSITE;
+  if (call->mode == PX_CALL_OUT || (writes && px__impl(call->op)->faults))
+    PX_TRY(px__call_deliver(call));
+  for (int i = 0; writes && i < call->op->result_count; i++)
+    if (call->given[i] && call->results[i] == call->given[i])
+      px_tensor_bump_version(call->results[i]);
   if (!composed && needs_record(call)) PX_TRY(record(call));
   return PX_OK;
 }
@@ -256,12 +258,12 @@ static void drop(px_call *call) {
   px_release(call->list);
 }
 
-static px_status call_unusual(px_call *call, bool exact) {
+static px_status call_unusual(px_call *call) {
   numbers w;
   w.n = 0;
   const char *above = px__caller;
   if (!above) px__caller = call->op->python_name;
-  px_status status = exact ? PX_OK : wrap_numbers(call, &w);
+  px_status status = call->wraps ? wrap_numbers(call, &w) : PX_OK;
   if (status == PX_OK) status = call_other(call);
   if (status == PX_OK) status = finish(call);
   px__caller = above;
@@ -270,13 +272,13 @@ static px_status call_unusual(px_call *call, bool exact) {
 }
 
 // A view with nothing to record: there is nothing to wrap, to suspend or to deliver either.
-static inline bool is_plain_view(const px_call *call, const px_value *given) {
-  return call->op->kind == PX_OP_VIEW && call->args == given && call->mode == PX_CALL_NEW &&
+static inline bool is_plain_view(const px_call *call) {
+  return call->op->kind == PX_OP_VIEW && !call->wraps && call->mode == PX_CALL_NEW &&
          !needs_record(call);
 }
 
-static px_status run_call(px_call *call, const px_value *given) {
-  if (is_plain_view(call, given)) {
+static px_status run_call(px_call *call) {
+  if (is_plain_view(call)) {
     const px_tensor *first = first_tensor(call);
     call->device = first ? px__tensor_device(first) : px_cpu();
     return px__impl(call->op)->run(call);
@@ -289,14 +291,14 @@ static px_status run_call(px_call *call, const px_value *given) {
   } else if (call->op->kind == PX_OP_REDUCE) {
     PX_TRY(px__call_reduce(call));
   } else {
-    return call_unusual(call, call->args == given);
+    return call_unusual(call);
   }
   return finish(call);
 }
 
 static void start(px_call *call, const px_op *op, px_call_mode mode) {
-  call->op = op, call->mode = mode, call->list = NULL, call->generator = NULL;
-  call->counter = 0, call->uses_random = call->skip_launch = call->composed = false;
+  call->op = op, call->mode = mode, call->list = NULL;
+  call->uses_random = call->skip_launch = call->composed = call->wraps = false;
   call->one_device = false;
   call->original = NULL;
   for (int i = 0; i < PX__MAX_RESULTS; i++) call->results[i] = call->given[i] = NULL;
@@ -397,7 +399,7 @@ px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, v
   }
   if (PX_UNLIKELY(px__impl(op)->check != NULL)) PX_TRY(px__impl(op)->check(&call));
   if (PX_UNLIKELY(mode != PX_CALL_NEW)) PX_TRY(before_write(&call, results));
-  px_status status = run_call(&call, args);
+  px_status status = run_call(&call);
   if (PX_UNLIKELY(call.original != NULL)) px_release(call.original);
   if (PX_UNLIKELY(status != PX_OK)) {
     drop(&call);

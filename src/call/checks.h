@@ -6,6 +6,10 @@
 #include "conditions.h"
 
 static inline bool px__is_tensor(px_value a) { return a.kind == PX_ARG_TENSOR; }
+// Tells the compiler what the driver has seen to.
+static inline void px__surely_tensor(px_value a) {
+  if (!px__is_tensor(a)) __builtin_unreachable();
+}
 static inline int64_t px__ndim_of(px_value a) { return px__is_tensor(a) ? a.v.tensor->ndim : 0; }
 static inline int64_t px__numel_of(px_value a) { return px__is_tensor(a) ? a.v.tensor->numel : 1; }
 static inline int64_t px__length_of(px_value a) { return a.n; }

@@ -42,6 +42,7 @@ typedef struct px_call {
   int64_t blocks;
   bool skip_launch;  // the run function did all there is to do (an empty result)
   bool composed;     // ... by calling other ops, which recorded themselves
+  bool wraps;        // a list of tensors, or a number in a tensor's place, is among the arguments
   bool one_device;   // px__call_same_device has found the arguments so
   bool needs_grad;   // the short way of pointwise ops has looked: whether an argument does
   px_tensor *given[PX__MAX_RESULTS];  // out= tensors, or self of an in-place call; borrowed

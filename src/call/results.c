@@ -53,8 +53,8 @@ static sharing sharing_of(const px_tensor *a, const px_tensor *b) {
   return apart ? NOTHING : A_PART;
 }
 
-static inline px_status check_read(const px_tensor *out, const px_tensor *in, bool apart) {
-  if (PX_LIKELY(!in || out->storage != in->storage) || !out->numel || !in->numel) return PX_OK;
+static px_status check_shared(const px_tensor *out, const px_tensor *in, bool apart) {
+  if (!out->numel || !in->numel) return PX_OK;
   sharing found = sharing_of(out, in);
   PX_CHECK(found != A_PART && !(apart && found == ALL), PX_RUNTIME,
            "unsupported operation: some elements of the input tensor and the written-to tensor "
@@ -63,22 +63,32 @@ static inline px_status check_read(const px_tensor *out, const px_tensor *in, bo
   return PX_OK;
 }
 
+static inline px_status check_read(const px_tensor *out, const px_tensor *in, bool apart) {
+  return PX_UNLIKELY(in && out->storage == in->storage) ? check_shared(out, in, apart) : PX_OK;
+}
+
+static px_status check_reads(const px_call *call, const px_tensor *out, bool apart) {
+  const px_value *a = call->args, *end = a + call->op->param_count;
+  for (a += call->mode == PX_CALL_INPLACE; a < end; a++) {
+    if (a->kind == PX_ARG_TENSOR) PX_TRY(check_read(out, a->v.tensor, apart));
+    for (int i = 0; a->kind == PX_ARG_TENSORS && i < a->n; i++)
+      PX_TRY(check_read(out, a->v.tensors[i], apart));
+  }
+  return PX_OK;
+}
+
 px_status px__check_written(const px_call *call) {
   const px_op *op = call->op;
-  bool self = call->mode == PX_CALL_INPLACE;
-  bool apart = px__impl(op)->apart && (self || !(op->flags & PX_OP_HAS_INPLACE));
+  const px__op_impl *impl = px__impl(op);
+  if (impl->idempotent && !impl->apart && !impl->texts) return PX_OK;
+  bool apart = impl->apart && (call->mode == PX_CALL_INPLACE || !(op->flags & PX_OP_HAS_INPLACE));
   // A value is read before it is written, and reductions write beside what they read.
-  bool reads = apart || !(px__impl(op)->idempotent || op->kind == PX_OP_REDUCE);
+  bool reads = apart || !(impl->idempotent || op->kind == PX_OP_REDUCE);
   for (int i = 0; i < op->result_count; i++) {
     const px_tensor *out = call->given[i];
     if (!out) continue;
     if (PX_UNLIKELY(!out->contiguous)) PX_TRY(check_expanded(op, out));
-    for (int k = self ? 1 : 0; k < op->param_count && reads; k++) {
-      px_value a = call->args[k];
-      if (a.kind == PX_ARG_TENSOR) PX_TRY(check_read(out, a.v.tensor, apart));
-      for (int j = 0; a.kind == PX_ARG_TENSORS && j < a.n; j++)
-        PX_TRY(check_read(out, a.v.tensors[j], apart));
-    }
+    if (reads) PX_TRY(check_reads(call, out, apart));
   }
   return PX_OK;
 }
@@ -186,9 +196,7 @@ static px_status deliver_one(px_call *call, int i) {
 
 px_status px__call_deliver(px_call *call) {
   if (call->mode == PX_CALL_INPLACE)
-    return px__impl(call->op)->faults && call->results[0] != call->given[0] ? deliver_one(call, 0)
-                                                                            : PX_OK;
-  if (call->mode != PX_CALL_OUT) return PX_OK;
+    return call->results[0] != call->given[0] ? deliver_one(call, 0) : PX_OK;
   if (call->op->kind != PX_OP_POINTWISE) PX_TRY(px__call_same_device(call));
   for (int i = 0; i < call->op->result_count; i++) {
     px_tensor *given = call->given[i], *made = call->results[i];

@@ -40,10 +40,10 @@ px_status px__check_sizes(int ndim, const int64_t *sizes) {
 px_status px__row_major_bytes(size_t *out, int ndim, const int64_t *sizes, px_dtype dtype) {
   int64_t numel = 1, stride = 1, bytes = 0;
   bool over = false;
-  for (int d = ndim - 1; d >= 0; d--) {
-    over |= px__mul_size(numel, sizes[d], &numel);
-    if (d > 0) over |= px__mul_size(stride, sizes[d] > 1 ? sizes[d] : 1, &stride);
-  }
+  for (int d = ndim - 1; d >= 0; d--) over |= px__mul_size(numel, sizes[d], &numel);
+  // Of no elements the strides alone may be too large.
+  for (int d = ndim - 1; d > 0 && numel == 0; d--)
+    over |= px__mul_size(stride, sizes[d] > 1 ? sizes[d] : 1, &stride);
   over |= px__mul_size(numel, (int64_t)px_dtype_size(dtype), &bytes);
   char text[SIZES_TEXT];
   PX_CHECK(!over, PX_RUNTIME, "Storage size calculation overflowed with sizes=%s",
