@@ -177,6 +177,12 @@ PX_API void px_object_end(void *object);
 // Starts a joinable thread (a pthread_t at `thread`); passes the fault point "thread".
 PX_CALL px_thread_start(void *thread, void *(*run)(void *argument), void *argument);
 
+// Returns which of several names is the nearest to a misspelt one: the fewest letters are to be
+// inserted, removed or changed; "" if there are none. `at` gives the i-th name, NULL behind the
+// last.
+typedef const char *(*px_name_at)(const void *names, int i);
+PX_API const char *px_name_nearest(const char *name, px_name_at at, const void *names);
+
 // The library's version, "major.minor.patch".
 PX_API const char *px_version(void);
 // Returns the number of live objects of class `name`, or of all classes (NULL). It is always

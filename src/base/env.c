@@ -113,6 +113,11 @@ const px_env_row *px_env_at(int i) {
   return i >= 0 && i < PX_COUNT_OF(variables) ? &variables[i].row : NULL;
 }
 
+static const char *name_at(const void *names, int i) {
+  const px_env_row *row = px_env_at(i);
+  return row ? row->name : NULL;
+}
+
 static int find(const char *name) {
   for (int i = 0; i < PX_COUNT_OF(variables); i++)
     if (!strcmp(variables[i].row.name, name)) return i;
@@ -130,53 +135,24 @@ px_status px_env_read(const char *name, void *out) {
   PX_GIVEN(out);
   PX_GIVEN(name);
   int i = find(name);
-  PX_CHECK(i >= 0, PX_KEY, "Phlox has no environment variable '%s'", name);
+  PX_CHECK(i >= 0, PX_KEY, "Phlox has no environment variable '%.64s': the nearest name is %s",
+           name, px_name_nearest(name, name_at, NULL));
   return px__env_read_row(i, out);
 }
 
 // ---- misspelt names
-enum { LONGEST = 48 };
-
-static int least_of(int a, int b, int c) {
-  int smaller = a < b ? a : b;
-  return smaller < c ? smaller : c;
-}
-
-// The edit distance: how many letters to insert, remove or change.
-static int distance(const char *name, size_t length, const char *other) {
-  int row[LONGEST + 1], corner;
-  for (size_t k = 0; k <= length; k++) row[k] = (int)k;
-  for (int i = 1; other[i - 1]; i++) {
-    corner = row[0], row[0] = i;
-    for (size_t k = 1; k <= length; k++) {
-      int kept = corner + (other[i - 1] != name[k - 1]);
-      corner = row[k];
-      row[k] = least_of(kept, corner + 1, row[k - 1] + 1);
-    }
-  }
-  return row[length];
-}
-
-static const char *nearest(const char *name, size_t length) {
-  int best = INT32_MAX;
-  const char *found = "";
-  if (length > LONGEST) length = LONGEST;
-  for (int i = 0; i < PX_COUNT_OF(variables); i++) {
-    int apart = distance(name, length, variables[i].row.name);
-    if (apart < best) best = apart, found = variables[i].row.name;
-  }
-  return found;
-}
-
 static px_status check_name(const char *entry) {
   size_t length = strcspn(entry, "=");
   if (strncmp(entry, "PHLOX_", 6)) return PX_OK;
   for (int i = 0; i < PX_COUNT_OF(variables); i++)
     if (strlen(variables[i].row.name) == length && !strncmp(variables[i].row.name, entry, length))
       return PX_OK;
+  char name[80];
+  snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1),
+           entry);
   return px_warn(PX_WARN_USER,
-                 "the environment has %.*s, which Phlox does not read: the nearest name is %s",
-                 (int)(length < 80 ? length : 80), entry, nearest(entry, length));
+                 "the environment has %s, which Phlox does not read: the nearest name is %s", name,
+                 px_name_nearest(name, name_at, NULL));
 }
 
 px_status px__env_check(void) {

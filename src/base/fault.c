@@ -19,6 +19,10 @@ static struct {
   bool onward;
 } points[PX__FAULT_COUNT];
 
+static const char *name_at(const void *table, int i) {
+  return i < PX__FAULT_COUNT ? names[i] : NULL;
+}
+
 static int point_of(const char *name) {
   for (int i = 0; i < PX__FAULT_COUNT; i++)
     if (!strcmp(names[i], name)) return i;
@@ -92,7 +96,8 @@ bool px__fault_hit(px__fault_point point) {
 px_status px_fault_arm(const char *point, int64_t nth, bool from_then_on) {
   PX_GIVEN(point);
   int i = point_of(point);
-  PX_CHECK(i >= 0, PX_KEY, "there is no fault point '%s'", point);
+  PX_CHECK(i >= 0, PX_KEY, "there is no fault point '%.64s': the nearest name is %s", point,
+           px_name_nearest(point, name_at, NULL));
   PX_TRY(px__fault_begin());
   PX_CHECK(nth >= 0, PX_VALUE, "a fault's number counts from 1, but got %lld", (long long)nth);
   arm(i, nth, from_then_on);

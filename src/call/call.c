@@ -385,7 +385,7 @@ px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, v
   PX_GIVEN(args);
   px_call call;
   px_value room[PX__MAX_PARAMS];
-  PX_CHECK(op, PX_ATTRIBUTE, "there is no such op");  // px_op_find did not find it
+  if (PX_UNLIKELY(!op)) return px__no_op();  // px_op_find did not find it
   if (PX_UNLIKELY(mode != PX_CALL_NEW)) {
     if (mode == PX_CALL_INPLACE && lacks_inplace(op)) return call_into_self(op, args, results);
     if (mode == PX_CALL_OUT && leaves_dtype(op, args)) return call_like_out(op, args, results);

@@ -30,11 +30,25 @@ static void build(void) {
   }
 }
 
+// What this thread looked for and did not find.
+static _Thread_local char missed[64];
+
+static const char *name_at(const void *names, int i) {
+  return i < px_op_count() ? px_op_at(i)->name : NULL;
+}
+px_status px__no_op(void) {
+  PX_CHECK(*missed, PX_ATTRIBUTE, "there is no such op");
+  PX_FAIL(PX_ATTRIBUTE, "there is no op '%s': the nearest name is %s", missed,
+          px_name_nearest(missed, name_at, NULL));
+}
+
 const px_op *px_op_find(const char *name) {
   pthread_once(&built, build);
   for (uint32_t at = hash(name) % SLOTS; slots[at]; at = (at + 1) % SLOTS)
     if (!strcmp(slots[at]->name, name)) return slots[at];
-  return px__registered_find(name);
+  const px_op *op = px__registered_find(name);
+  if (!op) snprintf(missed, sizeof missed, "%s", name);
+  return op;
 }
 
 typedef struct line {

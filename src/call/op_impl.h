@@ -129,6 +129,9 @@ px_status px__call_draws(px_call *call, px_generator *generator, int64_t n, int6
 // The hooks of the layer above (phlox/extend.h), or NULL until it sets them.
 extern const px_op_hooks *px__hooks;
 
+// Fails for the op that this thread looked for last and did not find.
+px_status px__no_op(void) __attribute__((warn_unused_result));
+
 // Generated (build/gen/ops_table.c).
 extern const px_op *const px__op_table[];  // by name
 extern const int px__op_table_count;

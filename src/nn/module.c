@@ -2,6 +2,8 @@
 // Modules: making them, their entries and attributes.
 #include "nn/nn_impl.h"
 
+#include <stdio.h>
+
 px_status px__nn_grow(void **items, int *room, int count, size_t size) {
   if (count < *room) return PX_OK;
   int more = *room ? *room * 2 : 4;
@@ -98,11 +100,21 @@ static px_status set_arguments(px_module *self, const px_value *args) {
   return PX_OK;
 }
 
+// What this thread's px_module_kind_find did not find.
+static _Thread_local struct { char name[64], nearest[64]; } missed;
+
+void px__kind_missed(const char *name, const char *nearest) {
+  snprintf(missed.name, sizeof missed.name, "%s", name);
+  snprintf(missed.nearest, sizeof missed.nearest, "%s", nearest);
+}
+
 px_status px_module_new(px_module **out, const px_module_kind *kind, const px_value *args,
                         void *context) {
   PX_GIVEN(out);
-  PX_GIVEN(kind);
   *out = NULL;
+  PX_CHECK(kind || !*missed.name, PX_ATTRIBUTE,
+           "there is no module kind '%s': the nearest name is %s", missed.name, missed.nearest);
+  PX_GIVEN(kind);
   px_module *made;
   PX_TRY(px_alloc((void **)&made, sizeof *made));
   px_object_init(made, &module_class);

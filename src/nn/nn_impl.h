@@ -48,6 +48,10 @@ px_status px__nn_strdup(char **out, const char *text) __attribute__((warn_unused
 px_status px__nn_enter(const px_module *self) __attribute__((warn_unused_result));
 void px__nn_leave(void);
 
+// Notes which kind this thread looked for and did not find, and the nearest there is: a module of
+// no kind fails with these names.
+void px__kind_missed(const char *name, const char *nearest);
+
 // Shorthands for forward functions: an attribute as a number, or the entry's tensor (NULL if none).
 double px__float_of(const px_module *self, const char *name);
 px_tensor *px__tensor_of(const px_module *self, const char *name);

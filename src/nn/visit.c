@@ -12,18 +12,38 @@ typedef struct walk {
   bool recurse, duplicates;
   px_module_visit visit;
   void *context;
-  const void **seen;  // what was visited already, by address; grows
-  int seen_count, seen_room;
+  const void **seen;              // what was visited already: a table by address
+  int64_t seen_count, seen_room;  // the room is a power of two, at least twice the count
 } walk;
+
+// Where in the table an address is, or belongs.
+static const void **seen_at(const walk *w, const void *item) {
+  for (uint64_t at = (uint64_t)(uintptr_t)item * 0x9e3779b97f4a7c15u >> 20;; at++) {
+    const void **place = &w->seen[at & (uint64_t)(w->seen_room - 1)];
+    if (!*place || *place == item) return place;
+  }
+}
+
+static px_status seen_grow(walk *w) {
+  const void **old = w->seen;
+  int64_t room = w->seen_room;
+  PX_TRY(px_alloc((void **)&w->seen, (size_t)(room ? 2 * room : 32) * sizeof *old));
+  w->seen_room = room ? 2 * room : 32;
+  for (int64_t i = 0; i < room; i++)
+    if (old[i]) *seen_at(w, old[i]) = old[i];
+  px_free(old);
+  return PX_OK;
+}
 
 // Whether `item` is new; it is then remembered.
 static px_status seen_add(walk *w, const void *item, bool *fresh) {
   *fresh = true;
   if (w->duplicates) return PX_OK;
-  for (int i = 0; i < w->seen_count && *fresh; i++) *fresh = w->seen[i] != item;
-  if (!*fresh) return PX_OK;
-  PX_TRY(px__nn_grow((void **)&w->seen, &w->seen_room, w->seen_count, sizeof(void *)));
-  w->seen[w->seen_count++] = item;
+  if (2 * (w->seen_count + 1) > w->seen_room) PX_TRY(seen_grow(w));
+  const void **place = seen_at(w, item);
+  *fresh = !*place;
+  w->seen_count += *fresh;
+  *place = item;
   return PX_OK;
 }
 

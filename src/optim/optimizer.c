@@ -28,12 +28,18 @@ static void optimizer_destroy(void *object) {
 
 static const px_class optimizer_class = {"optimizer", optimizer_destroy};
 
+static const char *kind_name_at(const void *names, int i) {
+  const px_optimizer_kind *kind = px_optimizer_kind_at(i);
+  return kind ? px_optimizer_kind_name(kind) : NULL;
+}
+
 px_status px_optimizer_new(px_optimizer **out, const char *name) {
   PX_GIVEN(out);
   PX_GIVEN(name);
   *out = NULL;
   const px_optimizer_kind *kind = px_optimizer_kind_find(name);
-  PX_CHECK(kind, PX_UNIMPLEMENTED, "there is no optimizer '%s'", name);
+  PX_CHECK(kind, PX_UNIMPLEMENTED, "there is no optimizer '%.64s': the nearest name is %s", name,
+           px_name_nearest(name, kind_name_at, NULL));
   PX_TRY(px_alloc((void **)out, sizeof **out));
   px_object_init(*out, &optimizer_class);
   (*out)->kind = kind;
@@ -112,17 +118,23 @@ px_tensor *px_optimizer_parameter(const px_optimizer *self, int group, int64_t i
 
 // ---- options
 
-static int option_find(const px_optimizer *self, const char *option) {
-  for (int k = 0; k < self->kind->option_count; k++)
-    if (!strcmp(self->kind->options[k].name, option)) return k;
-  return -1;
+static const char *option_at(const void *kind, int k) {
+  const px_optimizer_kind *known = kind;
+  return k < known->option_count ? known->options[k].name : NULL;
+}
+
+static px_status option_find(int *out, const px_optimizer *self, const char *option) {
+  for (*out = 0; *out < self->kind->option_count; ++*out)
+    if (!strcmp(self->kind->options[*out].name, option)) return PX_OK;
+  PX_FAIL(PX_KEY, "%s has no option '%.64s': the nearest name is %s", self->kind->name, option,
+          px_name_nearest(option, option_at, self->kind));
 }
 
 px_status px_optimizer_set(px_optimizer *self, int group, const char *option, double value) {
   PX_GIVEN(self);
   PX_GIVEN(option);
-  int k = option_find(self, option);
-  PX_CHECK(k >= 0, PX_KEY, "%s has no option '%s'", self->kind->name, option);
+  int k;
+  PX_TRY(option_find(&k, self, option));
   double alone[PX__OPTION_LIMIT] = {0};
   alone[k] = value;
   PX_TRY(self->kind->check(alone, k));
@@ -136,8 +148,8 @@ px_status px_optimizer_get(double *out, const px_optimizer *self, int group, con
   PX_GIVEN(out);
   PX_GIVEN(self);
   PX_GIVEN(option);
-  int k = option_find(self, option);
-  PX_CHECK(k >= 0, PX_KEY, "%s has no option '%s'", self->kind->name, option);
+  int k;
+  PX_TRY(option_find(&k, self, option));
   PX_CHECK(is_group(self, group), PX_INDEX, "there is no parameter group %d", group);
   *out = self->groups[group].options[k];
   return PX_OK;

@@ -2,6 +2,7 @@
 // Schedules of learning rates: making them, and their steps. The kinds' formulas are in
 // optim/schedules.optim.
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,10 +24,18 @@ const px_scheduler_kind *px_scheduler_kind_at(int i) {
   return i >= 0 && i < px__scheduler_kind_count ? &px__scheduler_kinds[i] : NULL;
 }
 
+// What this thread looked for and did not find.
+static _Thread_local char missed[64];
+
 const px_scheduler_kind *px_scheduler_kind_find(const char *name) {
   for (int i = 0; i < px__scheduler_kind_count; i++)
     if (!strcmp(px__scheduler_kinds[i].name, name)) return &px__scheduler_kinds[i];
+  snprintf(missed, sizeof missed, "%s", name);
   return NULL;
+}
+
+static const char *kind_name_at(const void *names, int i) {
+  return i < px__scheduler_kind_count ? px__scheduler_kinds[i].name : NULL;
 }
 
 const char *px_scheduler_kind_name(const px_scheduler_kind *kind) { return kind->name; }
@@ -145,6 +154,8 @@ px_status px_scheduler_new(px_scheduler **out, const px_scheduler_kind *kind,
                            px_optimizer *optimizer, const double *options,
                            const int64_t *milestones, int count, int64_t last_epoch) {
   PX_GIVEN(out);
+  PX_CHECK(kind || !*missed, PX_ATTRIBUTE, "there is no schedule '%s': the nearest name is %s",
+           missed, px_name_nearest(missed, kind_name_at, NULL));
   PX_GIVEN(kind);
   PX_GIVEN(optimizer);
   PX_GIVEN_N(milestones, count);
@@ -297,12 +308,22 @@ static double *value_find(px_scheduler *self, const char *name) {
   return NULL;
 }
 
+static const char *option_at(const void *scheduler, int k) {
+  const px_scheduler_kind *kind = ((const px_scheduler *)scheduler)->kind;
+  return kind && k < kind->option_count ? kind->options[k].name : NULL;
+}
+static px_status no_option(const px_scheduler *self, const char *option) {
+  PX_CHECK(self->kind, PX_KEY, "the schedule has no option '%.64s', nor any other", option);
+  PX_FAIL(PX_KEY, "the schedule has no option '%.64s': the nearest name is %s", option,
+          px_name_nearest(option, option_at, self));
+}
+
 px_status px_scheduler_get(double *out, const px_scheduler *self, const char *option) {
   PX_GIVEN(out);
   PX_GIVEN(self);
   PX_GIVEN(option);
   const double *value = value_find((px_scheduler *)self, option);
-  PX_CHECK(value, PX_KEY, "the schedule has no option '%s'", option);
+  if (!value) return no_option(self, option);
   *out = *value;
   return PX_OK;
 }
@@ -311,7 +332,7 @@ px_status px_scheduler_set(px_scheduler *self, const char *option, double value)
   PX_GIVEN(self);
   PX_GIVEN(option);
   double *place = value_find(self, option);
-  PX_CHECK(place, PX_KEY, "the schedule has no option '%s'", option);
+  if (!place) return no_option(self, option);
   *place = value;
   return PX_OK;
 }

@@ -27,20 +27,26 @@ const char *px_dtype_class(px_dtype dtype) { return known(dtype) ? rows[dtype].c
 bool px_dtype_is_float(px_dtype dtype) { return known(dtype) && rows[dtype].category == 'f'; }
 bool px_dtype_is_integer(px_dtype dtype) { return known(dtype) && rows[dtype].category == 'i'; }
 
+static const struct {
+  const char *name;
+  px_dtype dtype;
+} aliases[] = {{"float", PX_FLOAT32}, {"double", PX_FLOAT64}, {"half", PX_FLOAT16},
+               {"long", PX_INT64},    {"int", PX_INT32},      {"short", PX_INT16},
+               {"char", PX_INT8},     {"byte", PX_UINT8}};
+static const char *name_at(const void *names, int i) {
+  if (i < PX_DTYPE_COUNT) return rows[i].name;
+  return i - PX_DTYPE_COUNT < PX_COUNT_OF(aliases) ? aliases[i - PX_DTYPE_COUNT].name : NULL;
+}
+
 px_status px_dtype_parse(px_dtype *out, const char *name) {
   PX_GIVEN(out);
-  static const struct {
-    const char *name;
-    px_dtype dtype;
-  } aliases[] = {{"float", PX_FLOAT32}, {"double", PX_FLOAT64}, {"half", PX_FLOAT16},
-                 {"long", PX_INT64},    {"int", PX_INT32},      {"short", PX_INT16},
-                 {"char", PX_INT8},     {"byte", PX_UINT8}};
   PX_CHECK(name, PX_TYPE, "a dtype needs a name");
   for (int i = 0; i < PX_DTYPE_COUNT; i++)
     if (!strcmp(rows[i].name, name)) return *out = (px_dtype)i, PX_OK;
   for (int i = 0; i < PX_COUNT_OF(aliases); i++)
     if (!strcmp(aliases[i].name, name)) return *out = aliases[i].dtype, PX_OK;
-  PX_FAIL(PX_TYPE, "unknown dtype '%.64s'", name);
+  PX_FAIL(PX_TYPE, "unknown dtype '%.64s': the nearest name is %s", name,
+          px_name_nearest(name, name_at, NULL));
 }
 
 // Within a category the wider type wins, but for the two pairs neither of which holds the other.

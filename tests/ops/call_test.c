@@ -148,7 +148,9 @@ PX_TEST(refuses_arguments_of_the_wrong_kind) {
 PX_TEST(a_name_that_no_op_has_is_an_error) {
   void *result = NULL;
   FAILS(px_op_call(px_op_find("adn"), PX_CALL_NEW, (px_value[16]){{0}}, &result), PX_ATTRIBUTE,
-        "no such op");
+        "there is no op 'adn': the nearest name is add");
+  FAILS(px_op_call(px_op_find("soft_max"), PX_CALL_NEW, (px_value[16]){{0}}, &result), PX_ATTRIBUTE,
+        "there is no op 'soft_max': the nearest name is softmax");
 }
 
 PX_TEST(refuses_forms_that_an_op_has_not) {

@@ -60,6 +60,20 @@ PX_TEST(an_object_ends_with_its_last_reference) {
 }
 
 // ---- memory
+static const char *fruit(const void *names, int i) { return ((const char *const *)names)[i]; }
+PX_TEST(the_nearest_name_differs_in_the_fewest_letters) {
+  const char *names[] = {"apple", "pear", "quince", NULL}, *none[] = {NULL};
+  CHECK_TEXT(px_name_nearest("aple", fruit, names), "apple");
+  CHECK_TEXT(px_name_nearest("bear", fruit, names), "pear");
+  CHECK_TEXT(px_name_nearest("", fruit, names), "pear");
+  char longer[200] = "quince";
+  memset(longer + 6, 'x', 190);
+  CHECK(*px_name_nearest(longer, fruit, names));
+  CHECK_TEXT(px_name_nearest("aple", fruit, none), "");
+  FAILS(px_fault_arm("lanch", 1, false), PX_KEY,
+        "there is no fault point 'lanch': the nearest name is launch");
+}
+
 PX_TEST(memory_that_cannot_grow_is_as_it_was) {
   int64_t *numbers;
   OK(px_alloc((void **)&numbers, 2 * sizeof *numbers));

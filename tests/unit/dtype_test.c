@@ -18,6 +18,8 @@ PX_TEST(names_and_aliases_find_their_dtype) {
   }
   px_dtype none;
   FAILS(px_dtype_parse(&none, "complex64"), PX_TYPE, "complex64");
+  FAILS(px_dtype_parse(&none, "floot32"), PX_TYPE,
+        "unknown dtype 'floot32': the nearest name is float32");
   CHECK_EQ(px_dtype_size(PX_BFLOAT16), 2);
   CHECK_TEXT(px_dtype_class(PX_INT64), "Long");
   CHECK_TEXT(px_dtype_name(PX_FLOAT16), "float16");

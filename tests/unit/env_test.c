@@ -127,6 +127,7 @@ PX_TEST(every_default_is_allowed) {
   }
   CHECK(px_env_at(-1) == NULL);
   FAILS(px_env_read("PHLOX_NOTHING", &row), PX_KEY, "no environment variable 'PHLOX_NOTHING'");
+  FAILS(px_env_read("PHLOX_TREADS", &row), PX_KEY, "the nearest name is PHLOX_THREADS");
 }
 
 // ---- where mistakes are told

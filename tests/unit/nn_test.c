@@ -195,6 +195,29 @@ PX_TEST(every_kind_can_be_found_and_printed) {
   CHECK(!px_module_kind_find("Perceptron"));
 }
 
+PX_TEST(a_kind_that_is_not_there_is_named_with_the_nearest) {
+  px_module *none = NULL;
+  FAILS(px_module_new(&none, px_module_kind_find("linear"), NULL, NULL), PX_ATTRIBUTE,
+        "there is no module kind 'linear': the nearest name is Linear");
+  CHECK(!none);
+}
+
+PX_TEST(shared_children_are_visited_once) {
+  enum { N = 3000 };
+  PX_SCOPED(px_module) child = NULL;
+  PX_SCOPED(px_module) many = NULL;
+  PX_SCOPED(px_list) parameters = NULL;
+  px_module *children[N];
+  OK(px_linear_new(&child, 2, 2));
+  for (int i = 0; i < N; i++) children[i] = NULL;
+  for (int i = 0; i < N; i += 2) children[i] = px_retain(child);
+  for (int i = 1; i < N; i += 2) OK(px_linear_new(&children[i], 1, 1));
+  OK(px_sequential_new(&many, children, N));
+  OK(px_module_parameters(&parameters, many));
+  CHECK_EQ(px_list_size(parameters), 2 * (N / 2 + 1));
+  for (int i = 0; i < N; i++) px_release(children[i]);
+}
+
 PX_TEST(a_missing_argument_is_named) {
   px_module *none = NULL;
   int64_t objects = px_live_objects(NULL);

@@ -222,6 +222,8 @@ PX_TEST(what_cannot_be_optimised_is_refused) {
   FAILS(px_optimizer_add(o, &p, 1), PX_VALUE,
         "some parameters appear in more than one parameter group");
   FAILS(px_optimizer_new(&none, "LBFGS"), PX_UNIMPLEMENTED, "LBFGS");
+  FAILS(px_optimizer_new(&none, "Adan"), PX_UNIMPLEMENTED,
+        "there is no optimizer 'Adan': the nearest name is Adam");
   CHECK_EQ(px_optimizer_groups(o), 1);
 }
 
@@ -238,6 +240,8 @@ PX_TEST(options_out_of_range_are_refused) {
         "Invalid beta parameter at index 1: -1.0");
   FAILS(px_optimizer_set(adam, 0, "eps", -1), PX_VALUE, "Invalid epsilon value: -1.0");
   FAILS(px_optimizer_set(sgd, 0, "beta1", 0), PX_KEY, "beta1");
+  FAILS(px_optimizer_get(&value, sgd, 0, "momentun"), PX_KEY,
+        "SGD has no option 'momentun': the nearest name is momentum");
   FAILS(px_optimizer_get(&value, sgd, 1, "lr"), PX_INDEX, "parameter group 1");
 }
 
@@ -347,7 +351,11 @@ PX_TEST(a_cycle_ends_where_it_says_and_turns_the_momentum) {
   PX_SCOPED(px_scheduler) s = NULL;
   double momentum, options[12] = {0.5, 4};
   for (int i = 2; i < 12; i++) options[i] = NAN;
+  FAILS(px_scheduler_new(&s, px_scheduler_kind_find("OneCyleLR"), o, options, NULL, 0, -1),
+        PX_ATTRIBUTE, "there is no schedule 'OneCyleLR': the nearest name is OneCycleLR");
   OK(px_scheduler_new(&s, px_scheduler_kind_find("OneCycleLR"), o, options, NULL, 0, -1));
+  FAILS(px_scheduler_set(s, "max_lr_", 1), PX_KEY,
+        "no option 'max_lr_': the nearest name is max_lr");
   CHECK_NEAR(px_scheduler_last_lr(s, 0), 0.02, 1e-15);
   OK(px_optimizer_get(&momentum, o, 0, "momentum"));
   CHECK_NEAR(momentum, 0.95, 1e-15);
