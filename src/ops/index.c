@@ -2,6 +2,8 @@
 // Indexing by tensors: brings all forms to the one of index_impl.h, and launches its kernels.
 #include "ops/index_impl.h"
 #include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/pointwise.h"
 
 void px__picking_drop(px__picking *p) {
   for (int i = 0; i < p->count; i++) px_release(p->index[i]);
@@ -103,8 +105,8 @@ px_status px__picking_put(const px__picking *p, px_tensor *self, const px_tensor
 // ---- index tensors
 
 static px_status own_index(px__picking *p, const px_tensor *index, const px_tensor *self) {
-  PX_CHECK(p->count < PX__MAX_INDICES, PX_UNIMPLEMENTED, "indexing with more than %d tensors",
-           PX__MAX_INDICES);
+  PX_CHECK(p->count < PX_MAX_DIMS, PX_INDEX, "too many indices for tensor of dimension %d",
+           self->ndim);
   PX_TRY(px__tensor_to(&p->index[p->count], index, PX_INT64, px__tensor_device(self)));
   p->count++;
   return PX_OK;
@@ -118,6 +120,49 @@ static void place_index(px__picking *p, int i, int end) {
     bool has = own >= 0 && own < t->ndim && t->sizes[own] != 1;
     p->index_strides[i][d] = has ? t->strides[own] : 0;
   }
+}
+
+// Index tensor i, looked at, as distances in memory.
+static px_status distances_of(px_tensor **out, const px__picking *p, int i) {
+  const px_tensor *t = p->index[i];
+  px_device device = px__tensor_device(t);
+  PX_SCOPED(px_tensor) counted = NULL;
+  PX_SCOPED(px_tensor) places = NULL;
+  px__picking one = {.ndim = t->ndim, .count = 1, .wraps = p->wraps, .fault = p->fault};
+  for (int d = 0; d < t->ndim; d++) one.sizes[d] = t->sizes[d];
+  one.index[0] = p->index[i], one.dims[0] = p->dims[i];
+  one.dim_sizes[0] = p->dim_sizes[i], one.dim_strides[0] = 1;
+  place_index(&one, 0, one.ndim);
+  PX_TRY(px_arange(&counted, px_int(0), px_int(p->dim_sizes[i]), px_int(1), PX_INT64, device, false,
+                   false));
+  PX_TRY(px_mul_scalar(&places, counted, px_int(p->dim_strides[i])));
+  PX_TRY(px_tensor_empty(out, t->ndim, t->sizes, PX_INT64, device));
+  return px__picking_get(&one, *out, places);
+}
+
+// Of more index tensors than a launch has room for, the last ones become one: the sum of their
+// distances.
+static px_status merge_last(px__picking *p) {
+  enum { LAST = PX__MAX_INDICES - 1 };
+  int64_t span = 1;
+  PX_SCOPED(px_tensor) sum = NULL;
+  for (int i = LAST; i < p->count; i++) {
+    PX_SCOPED(px_tensor) more = NULL;
+    px_tensor *next = NULL;
+    PX_TRY(distances_of(&more, p, i));
+    span += p->dim_sizes[i] ? (p->dim_sizes[i] - 1) * p->dim_strides[i] : 0;
+    if (sum)
+      PX_TRY(px_add(&next, sum, more, px_int(1)));
+    else
+      next = px_retain(more);
+    px_release(sum);
+    sum = next;
+  }
+  for (; p->count > LAST; p->count--) px_release(p->index[p->count - 1]);
+  p->index[LAST] = PX_MOVE(sum);
+  p->dim_sizes[LAST] = span, p->dim_strides[LAST] = 1;
+  p->count = PX__MAX_INDICES;
+  return PX_OK;
 }
 
 static void note_dim(px__picking *p, int i, const px_tensor *self, int dim) {
@@ -228,6 +273,7 @@ static px_status lay_out(px__picking *p, const px_tensor *self, int b_ndim, cons
     p->sizes[n] = self->sizes[d], p->strides[n++] = self->strides[d];
   }
   p->ndim = n;
+  if (p->count > PX__MAX_INDICES) PX_TRY(merge_last(p));
   for (int i = 0; i < p->count; i++) place_index(p, i, first + b_ndim);
   return PX_OK;
 }

@@ -6,15 +6,15 @@
 #pragma once
 #include "ops/run.h"
 
-enum { PX__MAX_INDICES = PX_MAX_OPERANDS - 2 };
+enum { PX__MAX_INDICES = PX_MAX_OPERANDS - 2 };  // of a launch
 
 typedef struct px__picking {
   int ndim, count;
-  int64_t sizes[PX_MAX_DIMS];         // of the loop
-  int64_t strides[PX_MAX_DIMS];       // of the indexed tensor, 0 where an index decides
-  px_tensor *index[PX__MAX_INDICES];  // int64, on the device of the indexed tensor; owned
-  int64_t index_strides[PX__MAX_INDICES][PX_MAX_DIMS];
-  int64_t dim_sizes[PX__MAX_INDICES], dim_strides[PX__MAX_INDICES], dims[PX__MAX_INDICES];
+  int64_t sizes[PX_MAX_DIMS];     // of the loop
+  int64_t strides[PX_MAX_DIMS];   // of the indexed tensor, 0 where an index decides
+  px_tensor *index[PX_MAX_DIMS];  // int64, on the device of the indexed tensor; owned
+  int64_t index_strides[PX_MAX_DIMS][PX_MAX_DIMS];
+  int64_t dim_sizes[PX_MAX_DIMS], dim_strides[PX_MAX_DIMS], dims[PX_MAX_DIMS];
   bool wraps;  // negative indices count from the end
   px_fault_code fault;
 } px__picking;

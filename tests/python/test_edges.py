@@ -50,6 +50,30 @@ class Divisions(Edges):
                 self.assertEqual(torch.remainder(x, 3, out=out).tolist(), [i // 2 % 3 for i in before])
 
 
+class Indices(Edges):
+    @each_device
+    def test_every_dimension_may_have_an_index_tensor(self):
+        for ndim in (10, 11, 13, 16):
+            x = torch.arange(2.0**ndim).reshape([2] * ndim).transpose(0, -1)
+            at = [torch.tensor([d % 2, 1, -1 - d % 2]) for d in range(ndim)]
+            at[3] = torch.tensor([[1], [0]])  # broadcasts
+            rows = [i.expand(2, 3) % 2 for i in at]
+            wanted = [[sum(int(rows[d][r, c]) * x.stride(d) for d in range(ndim)) for c in range(3)] for r in range(2)]
+            self.assertEqual(x[tuple(at)].tolist(), wanted)
+            y = x.clone()
+            y[tuple(at)] = torch.tensor([-1.0, -2, -3])
+            self.assertEqual(y[tuple(at)].tolist(), [[-1, -2, -3]] * 2)
+            self.assertEqual((y < 0).sum().item(), len({n for row in wanted for n in row}))
+            z = x.clone().requires_grad_()
+            z[tuple(at)].sum().backward()
+            self.assertEqual((z.grad.sum().item(), z.grad[tuple(at)].min().item() >= 1), (6, True))
+            with self.assertRaisesRegex(IndexError, f"^index 2 is out of bounds for dimension {ndim - 1} with size 2"):
+                x[tuple(at[:-1]) + (torch.tensor([0, 2, 0]),)].tolist()
+        x = torch.arange(2.0**12).reshape([2] * 12)
+        self.assertEqual(x[(torch.tensor([True, False]),) * 12].tolist(), [0])
+        self.assertEqual(x[(torch.tensor([], dtype=torch.int64),) * 12].shape, (0,))
+
+
 class Windows(Edges):
     @each_device
     def test_a_convolution_of_no_channels_is_without_channels_and_its_gradients_are_zeros(self):
