@@ -128,15 +128,17 @@ static px_status launch_fold(px_call *call, const px_tensor *self, const shape *
 }
 
 // Of bool, elements are true or false before they are added up.
-static px_status as_truth(px_tensor **out, const px_tensor *self) {
-  PX_TRY(px_tensor_empty(out, self->ndim, self->sizes, PX_BOOL, px__tensor_device(self)));
-  return px__tensor_copy(*out, self, false);
+__attribute__((noinline)) static px_status launch_truth(px_call *call, const px_tensor *self,
+                                                        const shape *s) {
+  PX_SCOPED(px_tensor) truth = NULL;
+  PX_TRY(px_tensor_empty(&truth, self->ndim, self->sizes, PX_BOOL, px__tensor_device(self)));
+  PX_TRY(px__tensor_copy(truth, self, false));
+  return launch_fold(call, truth, s);
 }
 
 px_status px__call_reduce(px_call *call) {
   const px_tensor *self = px__arg_tensor(call, 0);
   PX_CHECK(self, PX_TYPE, "%s(): argument 'input' (position 1) must be Tensor", call->op->name);
-  PX_SCOPED(px_tensor) truth = NULL;
   shape s;
   call->device = px__tensor_device(self);
   PX_TRY(choose_dims(call, self, &s));
@@ -144,9 +146,7 @@ px_status px__call_reduce(px_call *call) {
   PX_TRY(check_empty(call, self, &s));
   result_shape(self, &s);
   PX_TRY(make_results(call, &s));
-  if (PX_UNLIKELY(call->compute == PX_BOOL && self->dtype != PX_BOOL)) {
-    PX_TRY(as_truth(&truth, self));
-    self = truth;
-  }
-  return call->results[0]->numel ? launch_fold(call, self, &s) : PX_OK;
+  if (!call->results[0]->numel) return PX_OK;
+  bool truth = PX_UNLIKELY(call->compute == PX_BOOL) && self->dtype != PX_BOOL;
+  return truth ? launch_truth(call, self, &s) : launch_fold(call, self, &s);
 }
