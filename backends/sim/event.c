@@ -9,20 +9,15 @@
 
 #include <stdlib.h>
 
-static px__sim_mark *mark_new(int refs) {
-  px__sim_mark *mark = calloc(1, sizeof *mark);
-  if (!mark) return NULL;
-  mark->refs = refs;
-  px__sim_condition(&mark->reached);
-  return mark;
-}
-
 px_status px__sim_event_new(int device, unsigned flags, void **out) {
   *out = NULL;
   PX__SIM_TRY(px__sim_check(device));
+  if ((flags & PX__SIM_SHARED) && (flags & PX__SIM_TIMING)) return px__sim_fail(PX__SIM_INVALID);
   px__sim_event *event = calloc(1, sizeof *event);
   if (!event) PX__SIM_FAIL(PX_NOMEM, 0, "no host memory for a simulated event");
   event->device = device, event->flags = flags;
+  px_status status = flags & PX__SIM_SHARED ? px__sim_shared_make(&event->shared) : PX_OK;
+  if (status != PX_OK) return free(event), status;
   *out = event;
   return PX_OK;
 }
@@ -32,6 +27,7 @@ void px__sim_event_release(int device, void *event) {
   if (!e) return;
   px__sim_lock();
   px__sim_mark_release(e->mark);
+  px__sim_shared_release(e->shared);
   px__sim_unlock();
   free(e);
 }
@@ -40,16 +36,16 @@ px_status px__sim_event_record(void *event, void *stream) {
   px__sim_event *e = event;
   px__sim_stream *s = stream;
   PX__SIM_TRY(px__sim_check(s->device));
-  if (e->device != s->device)
-    PX__SIM_FAIL(PX_ACCELERATOR, PX__SIM_HANDLE, "CUDA error: %s",
-                 px__sim_code_text(PX__SIM_HANDLE));
+  if (e->device != s->device) return px__sim_fail(PX__SIM_HANDLE);
   px__sim_task *task = px__sim_task_new(PX__SIM_TASK_RECORD, 0);
-  px__sim_mark *mark = task ? mark_new(2) : NULL;
+  px__sim_mark *mark = task ? px__sim_mark_new(2) : NULL;
   if (!mark) {
     free(task);
     PX__SIM_FAIL(PX_NOMEM, 0, "no host memory for a record of an event");
   }
   task->mark = mark;
+  mark->shared = e->shared;
+  if (e->shared) px__sim_lock(), e->shared->refs++, px__sim_unlock();
   // A record that cannot be issued leaves the event as it was: the event's reference is given back.
   px_status status = px__sim_issue(s, task, NULL);
   px__sim_lock();
@@ -64,10 +60,11 @@ px_status px__sim_stream_wait(void *stream, void *event) {
   px__sim_stream *s = stream;
   PX__SIM_TRY(px__sim_check(s->device));
   px__sim_lock();
-  px__sim_mark *mark = e->mark;
+  px_status status = px__sim_look(e);
+  px__sim_mark *mark = status == PX_OK ? e->mark : NULL;
   if (mark) mark->refs++;
   px__sim_unlock();
-  if (!mark) return PX_OK;  // C2
+  if (!mark) return status;  // C2
   px__sim_task *task = px__sim_task_new(PX__SIM_TASK_WAIT, 0);
   if (task) return task->mark = mark, px__sim_issue(s, task, NULL);
   px__sim_lock();
@@ -80,24 +77,26 @@ px_status px__sim_event_query(void *event, bool *out) {
   px__sim_event *e = event;
   PX__SIM_TRY(px__sim_check(e->device));
   px__sim_lock();
-  if (e->mark && !e->mark->done) px__sim_schedule_step();
+  px_status status = px__sim_look(e);
+  if (status == PX_OK && e->mark && !e->mark->done) px__sim_schedule_step();
   *out = !e->mark || e->mark->done;
   px__sim_unlock();
-  return PX_OK;
+  return status;
 }
 
 px_status px__sim_event_synchronize(void *event) {
   px__sim_event *e = event;
   px__sim_lock();
+  px_status status = px__sim_look(e);
   px__sim_mark *mark = e->mark;
-  if (mark) {
+  if (status == PX_OK && mark) {
     mark->refs++;
     px__sim_waiter waiter = {.mark = mark, .device = -1};
     px__sim_await(&waiter);
     px__sim_mark_release(mark);
   }
   px__sim_unlock();
-  return px__sim_check(e->device);
+  return status == PX_OK ? px__sim_check(e->device) : status;
 }
 
 px_status px__sim_event_elapsed(void *start, void *end, float *out) {
@@ -108,7 +107,25 @@ px_status px__sim_event_elapsed(void *start, void *end, float *out) {
   *out = done ? (float)((double)(b->mark->time - a->mark->time) / 1e6) : 0;
   px__sim_unlock();
   int code = !timed ? PX__SIM_HANDLE : PX__SIM_NOT_READY;
-  if (!done)
-    PX__SIM_FAIL(px__sim_code_status(code), code, "CUDA error: %s", px__sim_code_text(code));
-  return PX_OK;
+  return done ? PX_OK : px__sim_fail(code);
+}
+
+// ---- between processes
+px_status px__sim_event_share(void *event, px_ipc_handle *out) {
+  const px__sim_event *e = event;
+  PX__SIM_TRY(px__sim_check(e->device));
+  return px__sim_shared_handle(e->shared, out);
+}
+
+px_status px__sim_event_open(int device, const px_ipc_handle *handle, void **out) {
+  px__sim_shared *shared = NULL;
+  PX__SIM_TRY(px__sim_event_new(device, 0, out));
+  px__sim_lock();
+  px_status status = px__sim_shared_open(&shared, handle);
+  px__sim_unlock();
+  ((px__sim_event *)*out)->shared = shared;
+  if (status == PX_OK) return PX_OK;
+  px__sim_event_release(device, *out);
+  *out = NULL;
+  return status;
 }

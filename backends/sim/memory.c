@@ -2,8 +2,9 @@
 // Memory of the simulated devices: address ranges, raw allocations, page-locked host memory.
 //
 // A device has twice as many addresses as bytes of memory, so an allocation fails only when the
-// memory is used up. Addresses are chosen first fit between the live allocations. Released memory
-// is returned to the system, or, for tests, filled with a pattern.
+// memory is used up; behind them are as many for memory of other processes (foreign.c). Addresses
+// are chosen first fit between the live allocations. Released memory is returned to the system, or,
+// for tests, filled with a pattern.
 #include "sim/sim.h"
 
 #include <stdlib.h>
@@ -15,24 +16,35 @@ enum { GRAIN = 512, PAGE = 4096 };
 
 // ---- addresses
 
+// Addresses that lead nowhere yet, with the first bytes of a file there.
+static void *reserve(size_t span, int file, size_t bytes, int access) {
+  void *at = mmap(NULL, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED) return at;
+  if (mmap(at, bytes, access, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, file, 0) == at) return at;
+  munmap(at, span);
+  return MAP_FAILED;
+}
+
 px_status px__sim_map(int device) {
   px__sim_device *d = &px__sim.device[device];
-  size_t span = 2 * px__sim.memory;
+  size_t bytes = 2 * px__sim.memory, span = 2 * bytes;
   int file = memfd_create("phlox-sim", MFD_CLOEXEC);
   void *user = MAP_FAILED, *work = MAP_FAILED;
-  if (file >= 0 && !ftruncate(file, (off_t)span)) {
-    user = mmap(NULL, span, PROT_NONE, MAP_SHARED | MAP_NORESERVE, file, 0);
-    work = mmap(NULL, span, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
+  if (file >= 0 && !ftruncate(file, (off_t)bytes)) {
+    user = reserve(span, file, bytes, PROT_NONE);
+    work = reserve(span, file, bytes, PROT_READ | PROT_WRITE);
   }
-  if (file >= 0) close(file);
   if (user == MAP_FAILED || work == MAP_FAILED) {
+    if (file >= 0) close(file);
     if (user != MAP_FAILED) munmap(user, span);
     if (work != MAP_FAILED) munmap(work, span);
     PX__SIM_FAIL(PX_NOMEM, 0, "cannot map %zu bytes of addresses for simulated device %d", span,
                  device);
   }
   px__sim_lock();
+  d->file = file;
   d->base = (uintptr_t)user;
+  d->foreign = d->base + bytes;
   d->delta = (intptr_t)((uintptr_t)work - (uintptr_t)user);
   d->span = span;
   __atomic_store_n(&d->open, true, __ATOMIC_RELEASE);
@@ -66,16 +78,17 @@ static void punch(const px__sim_device *d, uintptr_t at, size_t bytes) {
   if (first < last) madvise((void *)(first + (uintptr_t)d->delta), last - first, MADV_REMOVE);
 }
 
-// First fit: finds the row before which `bytes` are free, and where. Large blocks start on a page.
-static int find_gap(const px__sim_device *d, size_t bytes, uintptr_t *at) {
+// First fit. Large blocks start on a page.
+int px__sim_gap(const px__sim_device *d, uintptr_t low, uintptr_t high, size_t bytes,
+                uintptr_t *at) {
   uintptr_t mask = bytes >= PAGE ? PAGE - 1 : GRAIN - 1;
-  uintptr_t free_from = d->base;
-  for (int i = 0;; i++) {
-    uintptr_t end = i < d->live.count ? d->live.rows[i].at : d->base + d->span;
-    *at = (free_from + mask) & ~mask;
+  for (int i = px__sim_range_after(&d->live, low);; i++) {
+    bool row = i < d->live.count && d->live.rows[i].at < high;
+    uintptr_t end = row ? d->live.rows[i].at : high;
+    *at = (low + mask) & ~mask;
     if (*at <= end && end - *at >= bytes) return i;
-    if (i == d->live.count) return -1;
-    free_from = d->live.rows[i].at + d->live.rows[i].bytes;
+    if (!row) return -1;
+    low = d->live.rows[i].at + d->live.rows[i].bytes;
   }
 }
 
@@ -88,7 +101,7 @@ px_status px__sim_alloc(int device, size_t bytes, void **out) {
   uintptr_t at = 0;
   px__sim_lock();
   bool fits = rounded <= px__sim.memory - d->used;
-  int row = fits ? find_gap(d, rounded, &at) : -1;
+  int row = fits ? px__sim_gap(d, d->base, d->foreign, rounded, &at) : -1;
   bool listed = row >= 0 && px__sim_range_insert(&d->live, row, at, rounded);
   if (listed) d->used += rounded;
   px__sim_unlock();
@@ -101,22 +114,26 @@ px_status px__sim_alloc(int device, size_t bytes, void **out) {
   return PX_OK;
 }
 
+px__sim_range px__sim_take_live(int device, uintptr_t at) {
+  px__sim_ranges *live = &px__sim.device[device].live;
+  int i = px__sim_range_after(live, at);
+  size_t bytes = i < live->count && live->rows[i].at == at ? live->rows[i].bytes : 0;
+  px__sim_waiter waiter = {.device = device, .low = at, .high = at + bytes};
+  if (bytes) px__sim_await(&waiter);
+  return (px__sim_range){at, px__sim_range_remove(live, at)};
+}
+
 void px__sim_release(int device, void *memory) {
   if (!memory) return;
   px__sim_device *d = &px__sim.device[device];
-  uintptr_t at = (uintptr_t)memory;
   px__sim_lock();
-  int i = px__sim_range_after(&d->live, at);
-  size_t bytes = i < d->live.count && d->live.rows[i].at == at ? d->live.rows[i].bytes : 0;
-  px__sim_waiter waiter = {.device = device, .low = at, .high = at + bytes};
-  if (bytes) px__sim_await(&waiter);
+  px__sim_range gone = px__sim_take_live(device, (uintptr_t)memory);
   // The pages go while the lock is held: nobody may be given the range before.
-  bytes = px__sim_range_remove(&d->live, at);
-  d->used -= bytes;
+  d->used -= gone.bytes;
   if (px__sim.poison)
-    poison(d, at, bytes);
+    poison(d, gone.at, gone.bytes);
   else
-    punch(d, at, bytes);
+    punch(d, gone.at, gone.bytes);
   px__sim_unlock();
 }
 

@@ -180,6 +180,11 @@ static const px_backend table = {
     .peek = px__sim_peek,
     .library = library,
     .runs_host_kernels = true,
+    .memory_share = px__sim_memory_share,
+    .memory_open = px__sim_memory_open,
+    .memory_close = px__sim_memory_close,
+    .event_share = px__sim_event_share,
+    .event_open = px__sim_event_open,
 };
 
 PX_API const px_backend *px_backend_entry(const px_core *core);

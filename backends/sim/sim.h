@@ -15,8 +15,10 @@
 #include <pthread.h>
 
 #define PX__SIM_DEVICES 64
-// Flag of event_new: the event keeps the time (backend.h has the bit).
+// Flags of event_new: the event keeps the time; other processes have it too (backend.h has the
+// bits).
 #define PX__SIM_TIMING 1u
+#define PX__SIM_SHARED 4u
 
 // Codes of the driver that the simulated devices give as an error's detail, with the driver's
 // texts.
@@ -55,7 +57,9 @@ typedef struct px__sim_ranges {
 
 typedef struct px__sim_device {
   bool open;
+  int file;                 // its memory, from `base` to `foreign`
   uintptr_t base;           // first user address; `span` bytes of addresses
+  uintptr_t foreign;        // from here on, addresses for memory of other processes
   size_t span, used;        // used: bytes of live allocations, at most px__sim.memory
   intptr_t delta;           // from a user address to the kernels' one
   px__sim_ranges live;      // allocations
@@ -65,6 +69,16 @@ typedef struct px__sim_device {
   px_fault_slot slot;
 } px__sim_device;
 
+// An event that several processes have, as this one has it (post.c). Lock held.
+typedef struct px__sim_post px__sim_post;
+typedef struct px__sim_board px__sim_board;
+typedef struct px__sim_shared {
+  int refs;  // the event and marks
+  px__sim_board *board;
+  px__sim_post *post;
+  uint64_t serial, seen;  // seen: the number of the record that the event's mark is of
+} px__sim_shared;
+
 // One record of an event. Kept by the event while it is the latest, and by the tasks that record it
 // or wait for it.
 typedef struct px__sim_mark {
@@ -72,11 +86,14 @@ typedef struct px__sim_mark {
   bool done;
   int64_t time;            // nanoseconds, once done
   pthread_cond_t reached;  // streams' threads wait here
+  px__sim_shared *shared;  // of an event of several processes, in which it is `number`
+  uint64_t number;
 } px__sim_mark;
 typedef struct px__sim_event {
   int device;
   unsigned flags;
-  px__sim_mark *mark;  // the latest record, or NULL
+  px__sim_mark *mark;      // the latest record, or NULL
+  px__sim_shared *shared;  // or NULL
 } px__sim_event;
 
 typedef enum px__sim_kind {
@@ -162,6 +179,7 @@ static inline uint64_t px__sim_random(uint64_t *state) {
 // `check` takes the lock).
 px_status px__sim_code_status(int code);
 const char *px__sim_code_text(int code);
+px_status px__sim_fail(int code);  // fails with that
 px_status px__sim_check(int device);
 void px__sim_break(int device, int code, const char *format, ...) PX_PRINTF(3, 4);  // lock held
 
@@ -176,8 +194,14 @@ size_t px__sim_range_remove(px__sim_ranges *ranges, uintptr_t at);
 bool px__sim_reach(int from, uintptr_t at, size_t bytes, intptr_t *delta);
 int px__sim_owner(uintptr_t at);
 
-// memory.c. `map` makes a device's address ranges.
+// memory.c. `map` makes a device's address ranges. `gap` finds where in [low, high) `bytes` are
+// free, and the row of `live` for them, -1 if there is no place. `take_live` waits for work on the
+// range that starts there, and takes it out; its bytes are 0 if there is none. Both with the lock
+// held.
 px_status px__sim_map(int device);
+int px__sim_gap(const px__sim_device *d, uintptr_t low, uintptr_t high, size_t bytes,
+                uintptr_t *at);
+px__sim_range px__sim_take_live(int device, uintptr_t at);
 px_status px__sim_alloc(int device, size_t bytes, void **out);
 void px__sim_release(int device, void *memory);
 px_status px__sim_host_alloc(size_t bytes, void **out);
@@ -190,7 +214,9 @@ void *px__sim_peek(int device, void *memory);
 // held.
 px__sim_task *px__sim_task_new(px__sim_kind kind, size_t extra);
 void px__sim_task_free(px__sim_task *task);
-void px__sim_mark_release(px__sim_mark *mark);  // lock held
+px__sim_mark *px__sim_mark_new(int refs);
+void px__sim_mark_release(px__sim_mark *mark);           // lock held
+void px__sim_reached(px__sim_mark *mark, int64_t time);  // lock held: it is done
 bool px__sim_satisfied(const px__sim_waiter *waiter);
 void px__sim_finish(px__sim_stream *stream);
 void px__sim_stream_free(px__sim_stream *stream);
@@ -225,7 +251,39 @@ px_status px__sim_event_record(void *event, void *stream);
 px_status px__sim_event_query(void *event, bool *out);
 px_status px__sim_event_synchronize(void *event);
 px_status px__sim_event_elapsed(void *start, void *end, float *out);
+px_status px__sim_event_share(void *event, px_ipc_handle *out);
+px_status px__sim_event_open(int device, const px_ipc_handle *handle, void **out);
 px_status px__sim_stream_wait(void *stream, void *event);
+
+// handle.c. Two numbers in a handle, behind the name of a file: of memory where it is in the file,
+// and its bytes; of an event the number of its post, and its serial. The size of a file.
+typedef struct px__sim_handle {
+  uint64_t at, bytes;
+} px__sim_handle;
+px_status px__sim_share_file(px_ipc_handle *out, int file, px__sim_handle numbers);
+px__sim_handle px__sim_numbers(const px_ipc_handle *handle);
+size_t px__sim_file_bytes(int file);
+
+// foreign.c
+px_status px__sim_memory_share(int device, void *memory, px_ipc_handle *out, size_t *offset);
+px_status px__sim_memory_open(int device, const px_ipc_handle *handle, void **out, size_t *bytes);
+void px__sim_memory_close(int device, void *memory);
+
+// post.c. `make` makes what an event has in common with other processes; the rest is with the lock
+// held, but for `await`. `record` numbers a record that is being issued; `await` blocks the thread
+// until a record is done, or its process has ended.
+px_status px__sim_shared_make(px__sim_shared **out);
+px_status px__sim_shared_open(px__sim_shared **out, const px_ipc_handle *handle);
+px_status px__sim_shared_handle(const px__sim_shared *shared, px_ipc_handle *out);
+void px__sim_shared_release(px__sim_shared *shared);
+uint64_t px__sim_shared_record(px__sim_shared *shared);
+void px__sim_shared_done(px__sim_shared *shared, uint64_t number);
+uint64_t px__sim_shared_latest(const px__sim_shared *shared);
+bool px__sim_shared_is_done(const px__sim_shared *shared, uint64_t number);
+void px__sim_shared_await(const px__sim_shared *shared, uint64_t number);
+
+// watch.c: brings the event's mark up to what other processes have recorded. Lock held.
+px_status px__sim_look(px__sim_event *event);
 
 // explain.c: from now on a host access to device memory is explained before it kills. Lock held.
 void px__sim_explain(void);

@@ -28,6 +28,10 @@ const char *px__sim_code_text(int code) {
   return "unknown error";
 }
 
+px_status px__sim_fail(int code) {
+  PX__SIM_FAIL(px__sim_code_status(code), code, "CUDA error: %s", px__sim_code_text(code));
+}
+
 // The first error of a device stays, and all that is asked of the device later fails with it.
 void px__sim_break(int device, int code, const char *format, ...) {
   px__sim_device *d = &px__sim.device[device];

@@ -65,6 +65,8 @@ px_status px__sim_issue(px__sim_stream *stream, px__sim_task *task, uint64_t *ti
   }
   make_room(stream);
   task->ticket = ++px__sim.ticket;
+  if (task->kind == PX__SIM_TASK_RECORD && task->mark->shared)
+    task->mark->number = px__sim_shared_record(task->mark->shared);
   if (ticket) *ticket = task->ticket;
   task->issued = px__sim_schedule_issue();
   task->next = NULL;

@@ -37,9 +37,18 @@ bool px__sim_thread(pthread_t *out, void *(*run)(void *), void *argument) {
 
 // ---- who waits
 
+px__sim_mark *px__sim_mark_new(int refs) {
+  px__sim_mark *mark = calloc(1, sizeof *mark);
+  if (!mark) return NULL;
+  mark->refs = refs;
+  px__sim_condition(&mark->reached);
+  return mark;
+}
+
 void px__sim_mark_release(px__sim_mark *mark) {
   if (!mark || --mark->refs) return;
   pthread_cond_destroy(&mark->reached);
+  px__sim_shared_release(mark->shared);
   free(mark);
 }
 
@@ -72,6 +81,13 @@ static void tell_waiters(void) {
   }
 }
 
+void px__sim_reached(px__sim_mark *mark, int64_t time) {
+  mark->time = time;
+  mark->done = true;
+  pthread_cond_broadcast(&mark->reached);
+  tell_waiters();
+}
+
 // ---- tasks
 
 px__sim_task *px__sim_task_new(px__sim_kind kind, size_t extra) {
@@ -93,12 +109,12 @@ void px__sim_finish(px__sim_stream *stream) {
   stream->head = task->next;
   if (!stream->head) stream->tail = NULL;
   stream->tasks--;
-  if (task->kind == PX__SIM_TASK_RECORD) {
-    task->mark->time = px__sim.schedule ? stream->now : px__sim_clock();
-    task->mark->done = true;
-    pthread_cond_broadcast(&task->mark->reached);
-  }
-  tell_waiters();
+  px__sim_mark *mark = task->kind == PX__SIM_TASK_RECORD ? task->mark : NULL;
+  if (mark && mark->shared) px__sim_shared_done(mark->shared, mark->number);
+  if (mark)
+    px__sim_reached(mark, px__sim.schedule ? stream->now : px__sim_clock());
+  else
+    tell_waiters();
   px__sim_task_free(task);
 }
 

@@ -231,6 +231,7 @@ static inline void px_kernel_fault(const px_launch *l, px_fault_code code, int64
 
 // ---- the two tables
 
+enum { PX_FILE_HANDLE = 32 };
 // What the core gives to a backend.
 typedef struct px_core {
   uint32_t size, abi;
@@ -247,6 +248,11 @@ typedef struct px_core {
   // stream is done; NULL if there is none left.
   void *(*scratch)(const px_launch *launch, size_t bytes);
   int (*setting)(px_setting setting);
+  // Files without names that other processes open. share writes to the first PX_FILE_HANDLE bytes
+  // of a handle what leads to the file while this process has it open; the rest is the backend's.
+  // open gives a descriptor, which the caller closes; it fails if that file is gone.
+  px_status (*file_share)(px_ipc_handle *out, int fd);
+  px_status (*file_open)(int *out, const px_ipc_handle *handle);
 } px_core;
 
 // px_env_NAME(core, &value) reads an environment variable of phlox/env.def into a place of its
@@ -347,6 +353,17 @@ typedef struct px_backend {
   // Whether `launch` takes any function of the host as a kernel, as it takes those of
   // core->host_kernels. If so, ops that a program registers with kernels for the CPU run here too.
   bool runs_host_kernels;
+  // What other processes have too; NULL in a backend that cannot. memory_share gives the handle of
+  // the allocation that `memory` lies in, and its place there; the same handle each time.
+  // memory_open gives such an allocation of another process, and its size, until memory_close,
+  // which waits for work that uses it; the core opens a handle once. event_share is for events with
+  // bit 2 of the flags (PX_EVENT_INTERPROCESS). An event of event_open may be recorded too; for all
+  // processes, waits mean the latest record of all. event_release lets go of it.
+  px_status (*memory_share)(int device, void *memory, px_ipc_handle *out, size_t *offset);
+  px_status (*memory_open)(int device, const px_ipc_handle *handle, void **out, size_t *bytes);
+  void (*memory_close)(int device, void *memory);
+  px_status (*event_share)(void *event, px_ipc_handle *out);
+  px_status (*event_open)(int device, const px_ipc_handle *handle, void **out);
   /* entries above: ABI 1 */
 } px_backend;
 

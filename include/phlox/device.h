@@ -129,6 +129,13 @@ typedef enum px_setting {
 PX_API int px_setting_get(px_setting setting);
 PX_API void px_setting_set(px_setting setting, int value);
 
+// What another process needs to find an allocation, an event or a file of this one: plain bytes, to
+// be sent in any way. They are good as long as this process has the thing.
+enum { PX_IPC_HANDLE = 64 };
+typedef struct px_ipc_handle {
+  unsigned char bytes[PX_IPC_HANDLE];
+} px_ipc_handle;
+
 // Returns the version of a library that the backend found ("cudnn": 91900 is 9.19.0), or 0 if it
 // found none. Loads the library; creates no context.
 PX_API int64_t px_device_library(const char *name);

@@ -15,6 +15,19 @@ PX_CALL px_event_new(px_event **out, unsigned flags);
 // Records the event: marks the work issued to the stream so far. PX_RUNTIME if the event was first
 // recorded on another device.
 PX_CALL px_event_record(px_event *event, px_stream *stream);
+// Gives a handle of an event that was made with PX_EVENT_INTERPROCESS, for other processes; binds
+// it to the current device if it has none. Makes the event of such a handle, on the device that it
+// is of. The processes have one event from then on: each may record it, and waits mean the latest
+// record of all. The process that made it must keep it while others use it. PX_UNIMPLEMENTED if the
+// backend cannot; PX_ACCELERATOR 400, PX_VALUE or PX_RUNTIME for an event without the flag, and for
+// a handle whose event or process is gone.
+//
+//   px_ipc_handle handle;                                          // in one process
+//   PX_TRY(px_event_new(&event, PX_EVENT_INTERPROCESS));
+//   PX_TRY(px_event_ipc_handle(&handle, event));
+//   PX_TRY(px_event_from_ipc_handle(&event, px_cuda(0), &handle));  // in the other
+PX_CALL px_event_ipc_handle(px_ipc_handle *out, px_event *event);
+PX_CALL px_event_from_ipc_handle(px_event **out, px_device device, const px_ipc_handle *handle);
 // Gives whether the latest record has been reached; true if there is none.
 PX_CALL px_event_query(bool *out, px_event *event);
 // Waits until the latest record has been reached; returns at once if there is none.

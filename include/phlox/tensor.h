@@ -142,6 +142,32 @@ PX_CALL px_storage_fd(int *out, px_storage *storage);
 // file has fewer bytes or is no regular file.
 PX_CALL px_storage_from_fd(px_storage **out, int fd, size_t bytes);
 
+// A storage of a device as another process can have it: plain bytes, to be sent in any way. Each
+// handle is one message, which one process may receive, or which is lost.
+typedef struct px_storage_handle {
+  unsigned char device[16];  // uuid
+  px_ipc_handle memory;      // the allocation that the storage lies in
+  uint64_t bytes, offset;    // of the storage, there
+  px_ipc_handle counters;    // where the sender counts messages that were not received yet ...
+  uint64_t place, serial;    // ... of which storage
+  px_ipc_handle event;       // recorded after the work that comes before the message; 0: none
+} px_storage_handle;
+// Gives a handle, after which comes all work that the calling thread's current stream of the device
+// has so far. The memory of the storage stays as it is until every process that received a handle
+// has let go of its storage, or has ended, also if this process lets go of its own before.
+// PX_RUNTIME for a storage that came from another process, or is not a device's; PX_UNIMPLEMENTED
+// if the backend cannot share memory.
+PX_CALL px_storage_ipc_handle(px_storage_handle *out, px_storage *storage);
+// Makes the storage of a handle: the same memory. What the current stream of its device is given
+// from now on comes after the sender's work; nothing else orders the processes' work. Storages of
+// one storage are one. The process that made the memory must outlive its use here. PX_RUNTIME if
+// the sender has ended, or has let go of the storage; PX_VALUE if the bytes are no handle.
+PX_CALL px_storage_from_ipc_handle(px_storage **out, const px_storage_handle *handle);
+// Frees the memory that this process kept for others and that they have let go of. That also
+// happens before memory runs out, and now and then when a handle is made. Gives how many storages
+// of this process others still have, or have still to receive.
+PX_CALL px_storage_ipc_collect(int64_t *left);
+
 // ---- printing
 
 typedef struct px_print_options {

@@ -142,8 +142,12 @@ EXT_FUNCTION(cuda, _sync_debug_mode, "(mode: int | None) -> int",
     EXT_TRY(px_sync_debug_set(mode < 0 || mode > 2 ? (px_sync_debug)3 : (px_sync_debug)mode));
   return PyLong_FromLong(px_sync_debug_get());
 }
-EXT_METHOD0(cuda, ipc_collect, "None", "Not implemented.") {
-  EXT_FAIL(PyExc_NotImplementedError, "torch.cuda.ipc_collect");
+EXT_METHOD0(cuda, ipc_collect, "None",
+            "Frees memory that this process kept for others, and that they have let go of. That "
+            "also happens now\nand then when tensors are sent, and before memory runs out.") {
+  int64_t left;
+  EXT_WAIT(px_storage_ipc_collect(&left));
+  Py_RETURN_NONE;
 }
 EXT_GIVES(cuda, get_arch_list, "list[str]", PyList_New(0),
           "Empty: kernels are compiled for the device when they are loaded.");

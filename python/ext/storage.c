@@ -226,6 +226,73 @@ EXT_FUNCTION(torch, _storage_of_fd, "(fd: int, bytes: int) -> UntypedStorage",
   return storage_wrap(made, PX_DTYPE_NONE);
 }
 
+// A storage of a device as a tuple, in PyTorch's order; fields that belong together are one bytes.
+typedef struct memory_name {
+  unsigned char device[16];
+  px_ipc_handle allocation;
+} memory_name;
+typedef struct counter_name {
+  px_ipc_handle file;
+  uint64_t serial;
+} counter_name;
+static PyObject *bytes_of(const void *at, size_t size) {
+  return PyBytes_FromStringAndSize(at, (Py_ssize_t)size);
+}
+EXT_METHOD0(untyped, _share_cuda_, "tuple",
+            "What another process needs to have the memory of a device, as the arguments of "
+            "_new_shared_cuda. Each\ncall is one message, which one process may receive.") {
+  px_storage_handle h;
+  EXT_WAIT(px_storage_ipc_handle(&h, storage_of(self)));
+  memory_name memory = {.allocation = h.memory};
+  counter_name counter = {h.counters, h.serial};
+  memcpy(memory.device, h.device, sizeof h.device);
+  return Py_BuildValue("(iNKKNKNO)", px_storage_device(storage_of(self)).index,
+                       bytes_of(&memory, sizeof memory), (unsigned long long)h.bytes,
+                       (unsigned long long)h.offset, bytes_of(&counter, sizeof counter),
+                       (unsigned long long)h.place, bytes_of(&h.event, sizeof h.event), Py_True);
+}
+// Copies bytes of the size of a handle's part.
+static int take_bytes(void *to, size_t size, PyObject *from, const char *name) {
+  if (!PyBytes_Check(from) || PyBytes_GET_SIZE(from) != (Py_ssize_t)size)
+    EXT_FAIL_INT(PyExc_ValueError, "%s must be the %zu bytes that _share_cuda_ gave", name, size);
+  memcpy(to, PyBytes_AS_STRING(from), size);
+  return 0;
+}
+EXT_STATIC_METHOD(
+    untyped, _new_shared_cuda,
+    "(device: object, handle: bytes, size: int, offset: int, ref_counter_handle: bytes, "
+    "ref_counter_offset: int, event_handle: bytes, event_sync_required: bool) -> UntypedStorage",
+    "The storage of another process that these are of. `device` is its number there; the handle "
+    "knows the\ndevice itself. With `event_sync_required`, work of the current stream comes after "
+    "the sender's.") {
+  PyObject *device, *handle, *ref_counter_handle, *event_handle;
+  int64_t size, offset, ref_counter_offset;
+  bool event_sync_required;
+  px_storage_handle h = {.bytes = 0};
+  memory_name memory;
+  counter_name counter;
+  px_storage *made;
+  EXT_BIND(device, handle, size, offset, ref_counter_handle, ref_counter_offset, event_handle,
+           event_sync_required);
+  if (take_bytes(&memory, sizeof memory, handle, "handle") < 0 ||
+      take_bytes(&counter, sizeof counter, ref_counter_handle, "ref_counter_handle") < 0 ||
+      take_bytes(&h.event, sizeof h.event, event_handle, "event_handle") < 0)
+    return NULL;
+  memcpy(h.device, memory.device, sizeof h.device);
+  h.memory = memory.allocation;
+  h.bytes = (uint64_t)size, h.offset = (uint64_t)offset;
+  h.counters = counter.file, h.serial = counter.serial, h.place = (uint64_t)ref_counter_offset;
+  if (!event_sync_required) memset(&h.event, 0, sizeof h.event);
+  EXT_WAIT(px_storage_from_ipc_handle(&made, &h));
+  return storage_wrap(made, PX_DTYPE_NONE);
+}
+EXT_METHOD0(torch, _ipc_collect, "int",
+            "What cuda.ipc_collect does; how many storages of this process others still have.") {
+  int64_t left;
+  EXT_WAIT(px_storage_ipc_collect(&left));
+  return PyLong_FromLongLong(left);
+}
+
 // ---- tensors over storages
 EXT_FUNCTION(torch, _tensor_of_storage,
              "(storage: UntypedStorage | TypedStorage, dtype: dtype, offset: int, "

@@ -309,7 +309,7 @@ EXT_NEW(event,
   return ext_over(type, made);
 }
 static PyObject *event_repr(PyObject *self) {
-  if (!px_event_recorded(event_of(self)))
+  if (!px_event_native(event_of(self)))
     return PyUnicode_FromString("<torch.cuda.Event uninitialized>");
   return PyUnicode_FromFormat("<torch.cuda.Event %p>", px_event_native(event_of(self)));
 }
@@ -319,7 +319,7 @@ EXT_SHARED_TYPE(event, ext_EventType, "torch.cuda.Event", "cuda.Event Event", ev
                 "Args:\n"
                 "    enable_timing (bool): elapsed_time may ask it\n"
                 "    blocking (bool): synchronize sleeps rather than spins\n"
-                "    interprocess (bool): not served by the backends there are\n"
+                "    interprocess (bool): other processes may have it (ipc_handle)\n"
                 "    device (torch.device, str or int): the event is of the device that first "
                 "records it, so\n        this is only checked\n\n"
                 ">>> a, b = (torch.cuda.Event(enable_timing=True) for _ in range(2))\n"
@@ -361,8 +361,31 @@ EXT_METHOD(event, elapsed_time, "(end_event: Event) -> float",
   EXT_TRY(px_event_elapsed(&milliseconds, event_of(self), event_of(end_event)));
   return PyFloat_FromDouble((double)milliseconds);
 }
-EXT_METHOD0(event, ipc_handle, "bytes", "Not implemented.") {
-  EXT_FAIL(PyExc_NotImplementedError, "torch.cuda.Event.ipc_handle");
+EXT_METHOD0(event, ipc_handle, "bytes",
+            "What another process needs to have the event, which must be made with "
+            "interprocess=True and be kept as\nlong as it is used there. An event that was not "
+            "recorded is the current device's from then on.") {
+  px_ipc_handle handle;
+  EXT_TRY(px_event_ipc_handle(&handle, event_of(self)));
+  return PyBytes_FromStringAndSize((char *)handle.bytes, sizeof handle.bytes);
+}
+EXT_CLASS_METHOD(event, from_ipc_handle, "(device: Device, handle: bytes) -> Event",
+                 "The event of another process that the handle is of, on a device.") {
+  ext_cuda device;
+  PyObject *handle;
+  px_ipc_handle bytes;
+  px_event *made = NULL;
+  EXT_BIND(device, handle);
+  if (!PyBytes_Check(handle))
+    EXT_FAIL(PyExc_TypeError, "from_ipc_handle() expects handle to be bytes, not %s",
+             ext_type_name(handle));
+  if (PyBytes_GET_SIZE(handle) != (Py_ssize_t)sizeof bytes)
+    EXT_FAIL(PyExc_RuntimeError,
+             "cudaIpcEventHandle_t expects byte-like object of size %zu, but got %zd", sizeof bytes,
+             PyBytes_GET_SIZE(handle));
+  memcpy(bytes.bytes, PyBytes_AS_STRING(handle), sizeof bytes);
+  EXT_TRY(px_event_from_ipc_handle(&made, px_cuda(device.index), &bytes));
+  return ext_over((PyTypeObject *)self, made);
 }
 
 // ---- functions

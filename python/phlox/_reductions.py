@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How tensors and storages are pickled for other processes (multiprocessing's queues, pipes, pools
-and arguments): a tensor on the CPU is moved to shared memory, and the message has its file."""
+and arguments). A tensor on the CPU is moved to shared memory, and the message has its file; of a
+tensor on a device it has a handle of the memory, and of an event after the work so far."""
 from __future__ import annotations
 
+import atexit
 import os
 import warnings
 from multiprocessing import reduction
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 _copying = False  # whether tensors are copied into messages
+_sends = False  # whether this process has sent tensors of devices
 
 
 def copy_tensors() -> None:
@@ -37,10 +40,8 @@ def reduce_storage(storage: _C.UntypedStorage) -> tuple[Any, ...]:
     return rebuild_storage, (reduction.DupFd(_C._storage_fd(storage)), storage.nbytes())
 
 
-def rebuild_tensor(is_parameter: bool, storage: _C.UntypedStorage, dtype: _C.dtype, offset: int,
-                   size: tuple[int, ...], stride: tuple[int, ...], requires_grad: bool,
-                   attributes: dict[str, Any] | None) -> _C.Tensor:
-    tensor = _C._tensor_of_storage(storage, dtype, offset, size, stride)
+def finish_tensor(tensor: _C.Tensor, is_parameter: bool, requires_grad: bool,
+                  attributes: dict[str, Any] | None) -> _C.Tensor:
     if is_parameter:
         tensor = _C._Parameter(tensor, requires_grad)
     else:
@@ -50,16 +51,64 @@ def rebuild_tensor(is_parameter: bool, storage: _C.UntypedStorage, dtype: _C.dty
     return tensor
 
 
+def rebuild_tensor(is_parameter: bool, storage: _C.UntypedStorage, dtype: _C.dtype, offset: int,
+                   size: tuple[int, ...], stride: tuple[int, ...], requires_grad: bool,
+                   attributes: dict[str, Any] | None) -> _C.Tensor:
+    tensor = _C._tensor_of_storage(storage, dtype, offset, size, stride)
+    return finish_tensor(tensor, is_parameter, requires_grad, attributes)
+
+
+def rebuild_cuda_tensor(is_parameter: bool, tensor_size: tuple[int, ...],
+                        tensor_stride: tuple[int, ...], tensor_offset: int,
+                        attributes: dict[str, Any] | None, dtype: _C.dtype, storage_device: int,
+                        storage_handle: bytes, storage_size_bytes: int, storage_offset_bytes: int,
+                        requires_grad: bool, ref_counter_handle: bytes, ref_counter_offset: int,
+                        event_handle: bytes, event_sync_required: bool) -> _C.Tensor:
+    """Arguments have PyTorch's places: programs that pass them on themselves change some."""
+    storage = _C.UntypedStorage._new_shared_cuda(
+        storage_device, storage_handle, storage_size_bytes, storage_offset_bytes,
+        ref_counter_handle, ref_counter_offset, event_handle, event_sync_required)
+    tensor = _C._tensor_of_storage(storage, dtype, tensor_offset, tensor_size, tensor_stride)
+    return finish_tensor(tensor, is_parameter, requires_grad, attributes)
+
+
+def _warn_of_what_others_have() -> None:
+    if _C.cuda.is_initialized() and _C._ipc_collect():
+        warnings.warn("Producer process has been terminated before all shared CUDA tensors "
+                      "released. See docs/threads.md")
+
+
+def reduce_cuda_tensor(tensor: _C.Tensor) -> tuple[Any, ...]:
+    global _sends
+    storage = tensor.untyped_storage()
+    (device, handle, size, offset, counters, place, event, waits) = storage._share_cuda_()
+    if not _sends:
+        _sends = True
+        atexit.register(_warn_of_what_others_have)
+    return rebuild_cuda_tensor, (
+        type(tensor) is _C._Parameter, tuple(tensor.shape), tensor.stride(),
+        tensor.storage_offset(), tensor.__dict__ or None, tensor.dtype, device, handle, size,
+        offset, tensor.requires_grad, counters, place, event, waits)
+
+
 def reduce_tensor(tensor: _C.Tensor) -> tuple[Any, ...]:
-    if tensor.is_cuda:
-        warnings.warn("Phlox copies tensors on devices into messages to other processes: what a "
-                      "process writes to its copy, the others do not see", stacklevel=2)
-    if tensor.is_cuda or _copying or (tensor.requires_grad and not tensor.is_leaf):
+    if _copying or (tensor.requires_grad and not tensor.is_leaf):
         return tensor.__reduce_ex__(2)
+    if tensor.is_cuda:
+        return reduce_cuda_tensor(tensor)
     is_parameter = type(tensor) is _C._Parameter
     return rebuild_tensor, (is_parameter, tensor.untyped_storage(), tensor.dtype,
                             tensor.storage_offset(), tuple(tensor.shape), tensor.stride(),
                             tensor.requires_grad, tensor.__dict__ or None)
+
+
+def rebuild_event(device: _C.device, handle: bytes) -> _C.cuda.Event:
+    return _C.cuda.Event.from_ipc_handle(device, handle)
+
+
+def reduce_event(event: _C.cuda.Event) -> tuple[Any, ...]:
+    handle = event.ipc_handle()
+    return rebuild_event, (event.device, handle)
 
 
 def init_reductions() -> None:
@@ -67,6 +116,7 @@ def init_reductions() -> None:
     for cls in (_C.Tensor, _C._Parameter):
         reduction.ForkingPickler.register(cls, reduce_tensor)
     reduction.ForkingPickler.register(_C.UntypedStorage, reduce_storage)
+    reduction.ForkingPickler.register(_C.cuda.Event, reduce_event)
 
 
 init_reductions()

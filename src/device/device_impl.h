@@ -29,11 +29,37 @@ px_status px__block_wrap(px_block **out, void *data, size_t bytes, px_device dev
                          void (*release)(void *), void *context)
     __attribute__((warn_unused_result));
 void px__block_free(px_block *block);
+// Gives back wrapped blocks that were freed while they were in use, if they are not any more. No
+// lock may be held.
+void px__wrapped_sweep(void);
 // record_stream: all work issued to the stream so far counts as a use. hand_out: the address leaves
 // the library, so that any stream may use it until the block is freed.
 px_status px__block_record_stream(px_block *block, px_stream *stream)
     __attribute__((warn_unused_result));
 void px__block_hand_out(px_block *block);
+// Records an event after all work so far that uses a device's block, on any stream, and after the
+// calling thread's current stream.
+px_status px__block_record(px_event *event, px_block *block) __attribute__((warn_unused_result));
+// Between processes (ipc.c). share gives the handle of the allocation that a device's block lies
+// in, and its place there; open makes a block in an allocation of another process. release(context)
+// is called when the last work on it is done, but not if this call fails. of_uuid finds a device.
+typedef struct px__foreign {
+  px_ipc_handle handle;
+  size_t offset, bytes;
+  void (*release)(void *);
+  void *context;
+} px__foreign;
+px_status px__device_of_uuid(int *out, const unsigned char uuid[16])
+    __attribute__((warn_unused_result));
+px_status px__block_share(px_ipc_handle *out, size_t *offset, px_block *block)
+    __attribute__((warn_unused_result));
+px_status px__block_open(px_block **out, int device, const px__foreign *foreign)
+    __attribute__((warn_unused_result));
+// files.c. A memory file, which keeps its size; its part of a handle; a descriptor of such a file,
+// which the caller closes. PX_VALUE, PX_RUNTIME.
+px_status px__file_new(int *out, size_t bytes) __attribute__((warn_unused_result));
+px_status px__file_share(px_ipc_handle *out, int fd) __attribute__((warn_unused_result));
+px_status px__file_open(int *out, const px_ipc_handle *handle) __attribute__((warn_unused_result));
 // Waits for copies that use a CPU block. To be called before the host reads it, or also writes it;
 // `op` is what does, for a report of a race.
 px_status px__block_wait(px_block *block, const char *op, bool write)

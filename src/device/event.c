@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Events: a point in a stream's work, with the stream's vector clock. The backend's event is made
 // at the first record, which also binds the event to a device.
+//
+// An event of several processes (PX_EVENT_INTERPROCESS) may be recorded by any of them. Whether its
+// latest record is reached only the backend knows; what this process's own record tells of its
+// streams' clocks, a mark of their own tells.
 #include "device/state.h"
 
 struct px_event {
@@ -37,6 +41,8 @@ px_status px_event_new(px_event **out, unsigned flags) {
   return PX_OK;
 }
 
+static bool is_shared(const px_event *event) { return event->flags & PX_EVENT_INTERPROCESS; }
+
 static px_status bind(px_event *event, px__device *d) {
   PX_CHECK(!event->owner || event->owner == d, PX_RUNTIME,
            "Event device %d does not match recording stream's device %d.", event->owner->index,
@@ -54,6 +60,8 @@ static px_status record(px_event *event, px_stream *stream) {
   px_status status = px__clock_copy(&event->clock, &stream->clock);
   if (status == PX_OK) status = px__rt.backend->event_record(event->native, stream->native);
   if (status == PX_OK) event->stream = stream, event->seq = stream->issued;
+  // Without a mark now, who asks later waits for work that was issued later.
+  if (status == PX_OK && is_shared(event) && px__stream_mark(stream) != PX_OK) px_error_clear();
   px__device_unlock(stream->owner);
   return status;
 }
@@ -71,6 +79,17 @@ px_status px_event_record(px_event *event, px_stream *stream) {
   return status;
 }
 
+// Waits for the latest record of all processes, and for that of this one, of which more is known.
+static px_status wait_shared(px_stream *stream, px_event *event) {
+  px__device_lock(stream->owner);
+  px_status status = px__rt.backend->stream_wait(stream->native, event->native);
+  if (status == PX_OK) __atomic_store_n(&stream->issued, stream->issued + 1, __ATOMIC_RELEASE);
+  px__device_unlock(stream->owner);
+  PX_TRY(status);
+  if (!event->stream || event->stream == stream) return PX_OK;
+  return px__stream_order_at(stream, event->stream, event->seq, &event->clock);
+}
+
 px_status px_stream_wait_event(px_stream *stream, px_event *event) {
   PX_GIVEN(stream);
   PX_GIVEN(event);
@@ -78,12 +97,23 @@ px_status px_stream_wait_event(px_stream *stream, px_event *event) {
   if (px__rt.forked) return px__error_cuda(3);
   pthread_mutex_lock(&event->lock);
   px_status status = PX_OK;
-  if (!event->stream)
+  if (event->native && is_shared(event))
+    status = wait_shared(stream, event);
+  else if (!event->stream)
     status = px__races() ? px__race_nothing(stream) : PX_OK;
   else if (event->stream != stream)
     status = px__stream_wait_mark(stream, event->native, event->stream, event->seq, &event->clock);
   pthread_mutex_unlock(&event->lock);
   return status;
+}
+
+// Whether the record of this process is reached, where the latest one is.
+static bool own_is_reached(const px_event *event) {
+  if (!is_shared(event)) return true;
+  px__device_lock(event->stream->owner);
+  px__stream_poll(event->stream);
+  px__device_unlock(event->stream->owner);
+  return px__completed(event->stream) >= event->seq;
 }
 
 px_status px_event_query(bool *out, px_event *event) {
@@ -92,8 +122,8 @@ px_status px_event_query(bool *out, px_event *event) {
   *out = true;
   if (px__rt.forked) return px__error_cuda(3);
   pthread_mutex_lock(&event->lock);
-  px_status status = event->stream ? px__rt.backend->event_query(event->native, out) : PX_OK;
-  if (status == PX_OK && *out && event->stream)
+  px_status status = event->native ? px__rt.backend->event_query(event->native, out) : PX_OK;
+  if (status == PX_OK && *out && event->stream && own_is_reached(event))
     px__stream_synced(event->stream, event->seq, &event->clock);
   pthread_mutex_unlock(&event->lock);
   return status;
@@ -101,6 +131,7 @@ px_status px_event_query(bool *out, px_event *event) {
 
 // A copy of the latest record, for a wait without the lock.
 typedef struct snapshot {
+  bool shared;
   px_stream *stream;
   void *native;
   uint64_t seq;
@@ -108,7 +139,7 @@ typedef struct snapshot {
 } snapshot;
 
 static px_status look(snapshot *s, px_event *event) {
-  *s = (snapshot){0};
+  *s = (snapshot){.shared = is_shared(event)};
   pthread_mutex_lock(&event->lock);
   s->stream = event->stream, s->native = event->native, s->seq = event->seq;
   px_status status = px__clock_copy(&s->clock, &event->clock);
@@ -121,11 +152,56 @@ px_status px_event_synchronize(px_event *event) {
   snapshot s;
   if (px__rt.forked) return px__error_cuda(3);
   PX_TRY(look(&s, event));
-  px_status status = s.stream ? px__rt.backend->event_synchronize(s.native) : PX_OK;
+  px_status status = s.native ? px__rt.backend->event_synchronize(s.native) : PX_OK;
+  if (status == PX_OK && s.stream && s.shared) status = px__stream_reach(s.stream, s.seq);
   if (status == PX_OK && s.stream) px__stream_synced(s.stream, s.seq, &s.clock);
   px__free(s.clock.at);
   PX_TRY(status);
   return s.stream ? px__fault_raise(s.stream->owner) : PX_OK;
+}
+
+// ---- between processes
+static px_status share_event(px_ipc_handle *out, px_event *event, px__device *here) {
+  PX_TRY(bind(event, event->owner ? event->owner : here));
+  return px__rt.backend->event_share(event->native, out);
+}
+
+static px_status can_share(void) {
+  PX_CHECK(PX__BACKEND_HAS(event_share), PX_UNIMPLEMENTED,
+           "the backend %s cannot share events with other processes", px__rt.backend->name);
+  return PX_OK;
+}
+
+px_status px_event_ipc_handle(px_ipc_handle *out, px_event *event) {
+  PX_GIVEN(out);
+  PX_GIVEN(event);
+  px__device *here;
+  px_device device = px_event_device(event);
+  *out = (px_ipc_handle){{0}};
+  PX_TRY(px_device_init());
+  PX_TRY(px__device_get(&here, device.type == PX_CUDA ? device.index : px_device_peek()));
+  PX_TRY(can_share());
+  pthread_mutex_lock(&event->lock);
+  px_status status = share_event(out, event, here);
+  pthread_mutex_unlock(&event->lock);
+  return status;
+}
+
+px_status px_event_from_ipc_handle(px_event **out, px_device device, const px_ipc_handle *handle) {
+  PX_GIVEN(out);
+  PX_GIVEN(handle);
+  *out = NULL;
+  px__device *d;
+  PX_TRY(px_device_resolve(&device, device));
+  PX_CHECK(device.type == PX_CUDA, PX_VALUE, "Expected a cuda device, but got: cpu");
+  PX_TRY(px__device_get(&d, device.index));
+  PX_TRY(can_share());
+  PX_SCOPED(px_event) event = NULL;
+  PX_TRY(px_event_new(&event, PX_EVENT_INTERPROCESS));
+  PX_TRY(px__rt.backend->event_open(d->physical, handle, &event->native));
+  event->owner = d;
+  *out = PX_MOVE(event);
+  return PX_OK;
 }
 
 px_status px_event_elapsed(float *milliseconds, px_event *start, px_event *end) {

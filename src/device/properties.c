@@ -14,6 +14,16 @@ px_status px_device_get_properties(px_device_properties *out, int index) {
   return PX_OK;
 }
 
+px_status px__device_of_uuid(int *out, const unsigned char uuid[16]) {
+  px_device_properties properties;
+  PX_TRY(px_device_init());
+  for (*out = 0; *out < px__rt.count; ++*out) {  // without opening devices
+    PX_TRY(px__rt.backend->properties(px__rt.devices[*out]->physical, &properties));
+    if (!memcmp(properties.uuid, uuid, sizeof properties.uuid)) return PX_OK;
+  }
+  PX_FAIL(PX_RUNTIME, "this process does not see the device that the handle is of");
+}
+
 px_status px_device_memory(size_t *free, size_t *total, int index) {
   PX_GIVEN(free);
   PX_GIVEN(total);

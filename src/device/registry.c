@@ -45,7 +45,9 @@ static void prepare_core(void) {
                    .env = px_env_read,
                    .pack = px__launch_pack,
                    .scratch = px__scratch_take,
-                   .setting = px_setting_get};
+                   .setting = px_setting_get,
+                   .file_share = px__file_share,
+                   .file_open = px__file_open};
   core.host_kernels = px__host_kernels(&core.host_kernel_count);
 }
 

@@ -153,7 +153,8 @@ struct px__device {
   int last[PX__PRIORITIES];                // the latest that was handed out
   px__work *ring;
   uint64_t launches;
-  px__mark *marks;  // unused ones
+  px__mark *marks;      // unused ones
+  px_stream *messages;  // on which events for other processes are recorded; NULL: none yet (ipc.c)
   px__cache cache;
   bool peer_asked[PX__DEVICES], peer_open[PX__DEVICES];  // atomic: by the user; in the backend
 };
@@ -168,6 +169,9 @@ typedef struct px__runtime {
 } px__runtime;
 // ---- state.c
 extern px__runtime px__rt;
+// Whether the backend has a row that came after the first ones.
+#define PX__BACKEND_HAS(row) \
+  (px__rt.backend->size > offsetof(px_backend, row) && px__rt.backend->row)
 extern px_stream *px__streams[PX__STREAM_LIMIT];  // by index
 px_status px__error_cuda(int code) __attribute__((warn_unused_result));
 
@@ -254,6 +258,9 @@ void px__stream_ask(px_stream *s);  // also without marks, if the stream is idle
 px_status px__stream_reach(px_stream *s, uint64_t seq) __attribute__((warn_unused_result));
 // No lock held: later work of `after` waits for all issued to `before`.
 px_status px__stream_order(px_stream *after, px_stream *before) __attribute__((warn_unused_result));
+// ... for work `seq` of it, before which `clock` says what came.
+px_status px__stream_order_at(px_stream *after, px_stream *before, uint64_t seq,
+                              const px__clock *clock) __attribute__((warn_unused_result));
 // No lock held: later work of `after` waits for `event`, which marks work `seq` of `before` (NULL:
 // it is done already).
 px_status px__stream_wait_mark(px_stream *after, void *event, px_stream *before, uint64_t seq,
@@ -288,6 +295,8 @@ px_status px__block_use(px__block *block, const px__work *work, bool write)
     __attribute__((warn_unused_result));
 // Whether every use is done or ordered before later work of `stream`; done, if that is NULL.
 bool px__block_settled(px__block *block, px_stream *stream);
+// The i-th stream that uses the block, besides the memory's own; NULL past the last.
+px_stream *px__block_user(px__block *block, int i);
 void px__block_drop_uses(px__block *block);
 // CPU memory: finds a use that a host access must wait for; false if there is none. forget_use
 // drops it after the wait.
@@ -308,7 +317,6 @@ px_status px__meta_new(px_block **out, size_t bytes) __attribute__((warn_unused_
 void px__meta_free(px_block *block);
 // A copy from or to meta: done, or an error.
 px_status px__meta_copy(const px_block *to) __attribute__((warn_unused_result));
-void px__wrapped_sweep(void);  // no lock held: gives back what nobody uses any more
 // ---- host.c
 px_status px__host_new(px_block **out, size_t bytes) __attribute__((warn_unused_result));
 void px__host_free(px_block *block);

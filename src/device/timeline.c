@@ -180,22 +180,31 @@ px_status px__stream_wait_mark(px_stream *after, void *event, px_stream *before,
   return status;
 }
 
-px_status px__stream_order(px_stream *after, px_stream *before) {
-  if (after == before) return PX_OK;
+px_status px__stream_order_at(px_stream *after, px_stream *before, uint64_t seq,
+                              const px__clock *clock) {
   px__mark *mark = NULL;
-  px__clock clock = {0};
+  px_status status = PX_OK;
   px__device_lock(before->owner);
-  uint64_t seq = before->issued;
-  px_status status = px__clock_copy(&clock, &before->clock);
-  if (status == PX_OK && px__completed(before) < seq) status = mark_at(&mark, before, seq);
+  if (px__completed(before) < seq) status = mark_at(&mark, before, seq);
   px__device_unlock(before->owner);
   if (status == PX_OK)
-    status = px__stream_wait_mark(after, mark ? mark->event : NULL, before, seq, &clock);
+    status = px__stream_wait_mark(after, mark ? mark->event : NULL, before, seq, clock);
   if (mark) {
     px__device_lock(before->owner);
     mark_release(before, mark);
     px__device_unlock(before->owner);
   }
+  return status;
+}
+
+px_status px__stream_order(px_stream *after, px_stream *before) {
+  if (after == before) return PX_OK;
+  px__clock clock = {0};
+  px__device_lock(before->owner);
+  uint64_t seq = before->issued;
+  px_status status = px__clock_copy(&clock, &before->clock);
+  px__device_unlock(before->owner);
+  if (status == PX_OK) status = px__stream_order_at(after, before, seq, &clock);
   px__free(clock.at);
   return status;
 }

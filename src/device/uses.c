@@ -60,6 +60,13 @@ px_status px__block_record_stream(px_block *block, px_stream *stream) {
   return add_use_locked(b, (px__use){stream, px__issued(stream), 0, false});
 }
 
+px_stream *px__block_user(px__block *b, int i) {
+  px__spin_acquire(&b->spin);
+  px_stream *stream = i < b->use_count ? b->uses[i].stream : NULL;
+  px__spin_release(&b->spin);
+  return stream;
+}
+
 bool px__block_settled(px__block *b, px_stream *stream) {
   bool settled = true;
   if (!b->use_count) return true;

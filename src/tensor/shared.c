@@ -84,19 +84,6 @@ static px_status open_file(px__shared **out, int fd, size_t bytes) {
   return status;
 }
 
-// A new file, which keeps its size.
-static px_status make_file(int *out, size_t bytes) {
-  int fd = px__fault(PX__FAULT_FILE) ? -1 : memfd_create("phlox", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd >= 0 && ftruncate(fd, (off_t)(bytes ? bytes : 1)) == 0 &&
-      fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0) {
-    *out = fd;
-    return PX_OK;
-  }
-  px_status status = failed("make");
-  if (fd >= 0) close(fd);
-  return status;
-}
-
 // The block over a mapping, whose reference it takes, also on failure.
 static px_status block_over(px_block **out, px__shared *s, size_t bytes) {
   px_status status = px__block_wrap(out, s->data, bytes, px_cpu(), give_back, s);
@@ -124,7 +111,7 @@ px_status px_storage_share(px_storage *storage) {
   int fd = -1;
   if (storage->shared || old->device.type != PX_CPU) return PX_OK;
   PX_TRY(px__block_wait(old, "share", false));
-  PX_TRY(make_file(&fd, old->bytes));
+  PX_TRY(px__file_new(&fd, old->bytes));
   px_status status = open_file(&s, fd, old->bytes);
   close(fd);
   if (status == PX_OK) status = block_over(&block, s, old->bytes);

@@ -9,9 +9,16 @@ struct px__former {
   px_block *block;
 };
 
+static void let_go(px_storage *storage, px_block *block) {
+  if (PX_UNLIKELY(storage->passed != NULL))
+    px__passed_end(storage, block);
+  else
+    px__block_free(block);
+}
+
 static void storage_destroy(void *self) {
   px_storage *storage = self;
-  if (storage->block) px__block_free(storage->block);
+  let_go(storage, storage->block);
   for (px__former *f = storage->former, *next; f; f = next) {
     next = f->next;
     px__block_free(f->block);
@@ -30,6 +37,7 @@ static px_status storage_make(px_storage **out) {
   (*out)->version = 0;
   (*out)->fixed = false;
   (*out)->shared = NULL;
+  (*out)->passed = NULL;
   (*out)->former = NULL;
   return PX_OK;
 }
@@ -76,7 +84,7 @@ px_status px__storage_replace(px_storage *storage, px_block *block) {
     *former = (px__former){storage->former, old};
     storage->former = former;
   } else {
-    px__block_free(old);
+    let_go(storage, old);
   }
   return PX_OK;
 }

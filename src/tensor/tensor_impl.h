@@ -6,6 +6,7 @@
 #include "phlox/tensor.h"
 
 typedef struct px__shared px__shared;  // shared.c
+typedef struct px__passed px__passed;  // passed.c
 typedef struct px__former px__former;  // storage.c
 struct px_storage {
   px_object head;
@@ -13,6 +14,7 @@ struct px_storage {
   uint64_t version;    // of all tensors over it, but for aliases
   bool fixed;          // somebody else's memory, or other processes' too: cannot grow
   px__shared *shared;  // the block's memory file, if it has one
+  px__passed *passed;  // of a device: that other processes have it too
   px__former *former;  // blocks that it had, and whose addresses are still known to somebody
 };
 
@@ -100,6 +102,8 @@ px_status px__storage_wrap(px_storage **out, void *data, size_t bytes, px_device
 // Gives a storage another block, and takes it, also on failure.
 px_status px__storage_replace(px_storage *storage, px_block *block_take)
     __attribute__((warn_unused_result));
+// Of a storage that other processes have, which lets go of the block.
+void px__passed_end(px_storage *storage, px_block *block_take);
 // Grows a storage to at least `bytes`, with its contents. PX_RUNTIME for memory of somebody else.
 px_status px__storage_grow(px_storage *storage, size_t bytes) __attribute__((warn_unused_result));
 // Check sizes: PX_RUNTIME for a negative size or too many dimensions; for row-major sizes that

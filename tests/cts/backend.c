@@ -9,6 +9,7 @@
 #include "phlox/backend.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 
 enum { TIMING = 1 };  // flag of event_new
 static const px_backend *b;
@@ -54,13 +55,29 @@ static px_status kernel_index(const px_launch *l) {
 static px_status kernel_dies(const px_launch *l) { return PX_RUNTIME; }
 static const px_kernel_row kernels[] = {
     {"add", kernel_add}, {"index", kernel_index}, {"dies", kernel_dies}};
+// Files between processes: the handle is the process and the descriptor.
+static px_status core_file_share(px_ipc_handle *out, int fd) {
+  int32_t parts[2] = {(int32_t)getpid(), fd};
+  memcpy(out->bytes, parts, sizeof parts);
+  return PX_OK;
+}
+static px_status core_file_open(int *out, const px_ipc_handle *handle) {
+  int32_t parts[2];
+  char path[64];
+  memcpy(parts, handle->bytes, sizeof parts);
+  snprintf(path, sizeof path, "/proc/%d/fd/%d", parts[0], parts[1]);
+  *out = open(path, O_RDWR | O_CLOEXEC);
+  return *out < 0 ? px_error_set(PX_RUNTIME, 0, __FILE__, __LINE__, __func__, "gone") : PX_OK;
+}
 static const px_core core = {.size = sizeof core,
                              .abi = PX_BACKEND_ABI,
                              .error = px_error_set,
                              .env = px_env_read,
                              .pack = core_pack,
                              .host_kernels = kernels,
-                             .host_kernel_count = 3};
+                             .host_kernel_count = 3,
+                             .file_share = core_file_share,
+                             .file_open = core_file_open};
 
 // ---- what a test has made; let go of at exit, unless work that never ends uses it
 
@@ -445,6 +462,88 @@ PX_TEST(c8_a_released_event_still_holds_who_waits_for_it) {
   gate_open(&g);
   OK(b->stream_synchronize(s2));
   CHECK(get_flag(&before) && get_flag(&after));
+}
+
+// ---- between processes
+
+enum { SHARED = 4 };  // flag of event_new
+typedef struct parcel {
+  px_ipc_handle memory, event;
+  size_t offset;
+} parcel;
+
+// Forks before devices are used. The child opens what it is sent; both go on from there.
+static bool with_child(pid_t *child, int *channel) {
+  int channels[2];
+  CHECK(pipe(channels) == 0);
+  fflush(NULL);
+  *child = fork();
+  *channel = channels[*child != 0];
+  begin("1");
+  if (!b->memory_share || !b->event_share) {
+    if (!*child) exit(0);
+    SKIP("the backend shares nothing with other processes");
+  }
+  return *child == 0;
+}
+static void send_parcel(int channel, void *m, void *e) {
+  parcel p;
+  OK(b->memory_share(0, m, &p.memory, &p.offset));
+  OK(b->event_share(e, &p.event));
+  CHECK(write(channel, &p, sizeof p) == sizeof p);
+}
+static void *event_for_others(void) {
+  void *e;
+  OK(b->event_new(0, SHARED, &e));
+  return own(EVENT, 0, e);
+}
+
+PX_TEST(another_process_opens_memory_and_waits_for_an_event) {
+  pid_t child;
+  int channel;
+  int32_t result[64];
+  if (with_child(&child, &channel)) {
+    parcel p;
+    void *m, *e, *s = stream(0);
+    size_t bytes;
+    CHECK(read(channel, &p, sizeof p) == sizeof p);
+    OK(b->memory_open(0, &p.memory, &m, &bytes));
+    CHECK(p.offset == 256 && bytes >= 4096);
+    OK(b->event_open(0, &p.event, &e));
+    OK(b->stream_wait(s, e));
+    OK(add(0, s, (char *)m + p.offset, (char *)m + p.offset, 1, 64));
+    OK(to_host(s, result, (char *)m + p.offset, sizeof result, false));
+    CHECK_EQ(result[63], 0x01010102);
+    b->event_release(0, e);
+    b->memory_close(0, m);
+    exit(0);
+  }
+  void *s = stream(0), *e = event_for_others();
+  char *m = (char *)memory(0, 4096);
+  int status;
+  gate g;
+  gate_init(&g);
+  OK(b->fill(s, m, 0, 4096));
+  OK(b->host_call(s, gate_run, &g));
+  OK(b->fill(s, m + 256, 1, 256));
+  OK(b->event_record(e, s));
+  send_parcel(channel, m + 256, e);
+  give_time();
+  gate_open(&g);
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK_EQ(status, 0);
+  OK(to_host(s, result, m + 256, sizeof result, false));
+  CHECK_EQ(result[63], 0x01010102);  // the child's kernel wrote it
+  OK(to_host(s, result, m, sizeof result, false));
+  CHECK_EQ(result[0], 0);
+  b->release(0, m);
+}
+
+PX_TEST(an_event_that_is_not_for_others_has_no_handle) {
+  begin("1");
+  px_ipc_handle handle;
+  if (!b->event_share) SKIP("the backend shares nothing with other processes");
+  FAILS(b->event_share(event(0), &handle), PX_ACCELERATOR, "");
 }
 
 // ---- errors

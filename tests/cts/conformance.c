@@ -37,6 +37,8 @@
   XX(C10, elapsed_is_positive, "elapsed is the time between two records") \
   XX(C11, peers_are_ordered_pairs, "peer access belongs to an ordered pair") \
   XX(C12, forked_child_is_told, "a forked child cannot use the device, and is told so") \
+  XX(IPC, memory_is_one, "a process that receives a storage has its memory, after the work on it") \
+  XX(IPC, event_is_one, "a process that receives an event waits for the work that it marks") \
   XX(ORDER, pipeline, "a pipeline of three streams by events alone carries its data")
 
 // What is not tested where, and why.
@@ -564,6 +566,125 @@ RULE(C12, forked_child_is_told) {
   CHECK_EQ(first_of(t), 2);  // and the parent goes on
 }
 
+// ---- between processes
+
+// What is sent to another process of this program, and the channels there and back.
+typedef struct parcel {
+  px_storage_handle storage;
+  px_ipc_handle event;
+} parcel;
+static int to_child, to_parent;
+static void say(int channel, const void *at, size_t bytes) {
+  CHECK(write(channel, at, bytes) == (ssize_t)bytes);
+}
+static void hear(int channel, void *at, size_t bytes) {
+  CHECK(read(channel, at, bytes) == (ssize_t)bytes);
+}
+
+// The other process: opens both, tells whether the event is pending, adds 2 once it is reached.
+static int receiver(int in, int out) {
+  parcel p;
+  begin();
+  hear(in, &p, sizeof p);
+  PX_SCOPED(px_storage) storage = NULL;
+  PX_SCOPED(px_tensor) t = NULL;
+  PX_SCOPED(px_event) e = NULL;
+  int64_t n = N, stride = 1;
+  OK(px_event_from_ipc_handle(&e, px_cuda(0), &p.event));
+  bool pending = !reached(e);
+  say(out, &pending, sizeof pending);
+  OK(px_event_synchronize(e));
+  OK(px_storage_from_ipc_handle(&storage, &p.storage));
+  OK(px_tensor_from_storage(&t, storage, PX_INT32, 1, &n, &stride, 0));
+  add(t, 2);
+  int value = first_of(t);
+  say(out, &value, sizeof value);
+  return 0;
+}
+
+static pid_t start_receiver(void) {
+  int there[2], back[2];
+  char in[16], out[16];
+  CHECK(pipe(there) == 0 && pipe(back) == 0);
+  snprintf(in, sizeof in, "%d", there[0]), snprintf(out, sizeof out, "%d", back[1]);
+  pid_t child = fork();
+  if (child == 0) {
+    execl("/proc/self/exe", "conformance", "--receive", in, out, NULL);
+    _exit(1);
+  }
+  close(there[0]), close(back[1]);
+  to_child = there[1], to_parent = back[0];
+  return child;
+}
+
+static void pack(parcel *p, px_tensor *t, px_event *e) {
+  px_status status = px_event_ipc_handle(&p->event, e);
+  if (status == PX_UNIMPLEMENTED) SKIP("the backend shares nothing with other processes");
+  OK(status);
+  OK(px_storage_ipc_handle(&p->storage, px_tensor_storage(t)));
+}
+static void end_receiver(pid_t child, px_tensor *t, int wanted) {
+  int value = 0, status = 0;
+  int64_t left;
+  hear(to_parent, &value, sizeof value);
+  waitpid(child, &status, 0);
+  CHECK_EQ(status, 0);
+  CHECK_EQ(value, wanted);
+  CHECK_EQ(first_of(t), wanted);
+  OK(px_storage_ipc_collect(&left));
+  CHECK_EQ(left, 0);
+}
+static px_event *event_for_others(void) {
+  px_event *e;
+  OK(px_event_new(&e, PX_EVENT_INTERPROCESS));
+  return own(e);
+}
+
+RULE(IPC, memory_is_one) {
+  px_stream *s = stream(0);
+  px_event *e = event_for_others();
+  px_tensor *beside = device_tensor(0, N), *t = device_tensor(0, N);
+  bool pending;
+  parcel p;
+  gate g;
+  warm_up(s);
+  fill(beside, 1);
+  close_gate(s, &g);
+  fill(t, 5);
+  pack(&p, t, e);  // the event was not recorded, but the storage has one of its own
+  pid_t child = start_receiver();
+  say(to_child, &p, sizeof p);
+  hear(to_parent, &pending, sizeof pending);
+  CHECK(!pending);
+  give_time();
+  gate_open(&g);
+  end_receiver(child, t, 7);
+  CHECK_EQ(first_of(beside), 1);
+}
+
+RULE(IPC, event_is_one) {
+  px_stream *s = stream(0);
+  px_event *e = event_for_others();
+  px_tensor *t = device_tensor(0, N);
+  bool pending;
+  parcel p;
+  gate g;
+  warm_up(s);
+  fill(t, 1);
+  close_gate(s, &g);
+  fill(t, 5);
+  OK(px_event_record(e, s));
+  pack(&p, t, e);
+  p.storage.event = (px_ipc_handle){{0}};  // the order is the event's alone
+  pid_t child = start_receiver();
+  say(to_child, &p, sizeof p);
+  hear(to_parent, &pending, sizeof pending);
+  CHECK(pending && !reached(e));
+  gate_open(&g);
+  end_receiver(child, t, 7);
+  CHECK(reached(e));
+}
+
 // ---- orders
 
 static int devices;
@@ -628,4 +749,7 @@ RULE(ORDER, pipeline) {
     for (int k = 0; k < N; k++) CHECK_EQ(((int32_t *)px_tensor_data(result[t]))[k], t + 100);
 }
 
-int main(int argc, char **argv) { return seeds_main(argc, argv, order_test); }
+int main(int argc, char **argv) {
+  if (argc == 4 && !strcmp(argv[1], "--receive")) return receiver(atoi(argv[2]), atoi(argv[3]));
+  return seeds_main(argc, argv, order_test);
+}

@@ -2,11 +2,14 @@
 """Tensors between processes: by shared memory through queues, pipes, pools and arguments; spawn()."""
 import multiprocessing
 import os
+import pickle
 import signal
+import subprocess
 import sys
 import tempfile
 import unittest
 import warnings
+from multiprocessing.reduction import ForkingPickler
 
 import phlox as torch
 import phlox.multiprocessing as mp
@@ -138,14 +141,198 @@ class Sharing(unittest.TestCase):
         with self.assertRaisesRegex(NotImplementedError, "'carrier pigeon' is not implemented"):
             mp.set_sharing_strategy("carrier pigeon")
 
-    @unittest.skipUnless(torch.cuda.is_available(), "wants a device")
-    def test_a_tensor_on_a_device_is_copied_and_says_so(self):
-        queue, sent = multiprocessing.SimpleQueue(), torch.ones(2, device="cuda")
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            queue.put(sent)
-        self.assertIn("copies tensors on devices", str(caught[0].message))
-        self.assertEqual((str(queue.get().device), sent.is_shared()), ("cuda:0", True))
+
+def use_device(connection):
+    """Writes to what it gets, and answers with what it saw."""
+    held = connection.recv()
+    whole, part, parameter = held["whole"], held["part"], held["parameter"]
+    seen = [whole.tolist(), part.tolist(), str(whole.device), whole.note, type(parameter).__name__, parameter.requires_grad]
+    seen.append(whole.untyped_storage() == part.untyped_storage() and whole.is_shared())
+    part.fill_(7)
+    parameter.data.mul_(3)
+    torch.cuda.synchronize()
+    refused = []
+    for call in (lambda: connection.send(whole), lambda: whole.resize_(1000)):
+        try:
+            call()
+        except RuntimeError as error:
+            refused.append(str(error))
+    connection.send((seen, refused))
+    connection.recv()
+
+
+def hold(connection):
+    tensor = connection.recv()
+    connection.send(tensor.tolist())
+    connection.recv()
+    del tensor
+    connection.send(torch.cuda.ipc_collect())
+    connection.recv()
+
+
+def wait_and_record(connection):
+    theirs, ours = connection.recv()
+    connection.send((theirs.query(), ours.query()))
+    theirs.synchronize()
+    tensor = torch.zeros(1000, device="cuda")
+    for _ in range(200):
+        tensor.add_(1)
+    ours.record()
+    connection.send(theirs.query())
+    connection.recv()
+
+
+def leave_a_tensor(path):
+    warnings.simplefilter("ignore")  # it says so
+    with open(path, "wb") as file:
+        ForkingPickler(file).dump(torch.ones(3, device="cuda"))
+
+
+def twice(tensor):
+    return tensor * 2
+
+
+@unittest.skipUnless(torch.cuda.is_available(), "wants a device")
+class Devices(unittest.TestCase):
+    def start(self, function):
+        ours, theirs = mp.get_context("spawn").Pipe()
+        process = mp.get_context("spawn").Process(target=function, args=(theirs,))
+        process.start()
+        theirs.close()
+        self.addCleanup(process.join)
+        self.addCleanup(ours.close)
+        return ours, process
+
+    def hear(self, connection):
+        self.assertTrue(connection.poll(60))
+        return connection.recv()
+
+    def tearDown(self):
+        self.assertEqual(torch._C._ipc_collect(), 0)
+
+    def test_a_childs_writes_are_seen_and_views_arrive_as_views(self):
+        connection, process = self.start(use_device)
+        whole = torch.arange(6.0, device="cuda")
+        whole.note = "kept"
+        parameter = nn.Parameter(torch.ones(2, device="cuda"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            connection.send({"whole": whole, "part": whole[2:4], "parameter": parameter})
+        seen, refused = self.hear(connection)
+        self.assertEqual(seen, [[0, 1, 2, 3, 4, 5], [2, 3], "cuda:0", "kept", "Parameter", True, True])
+        self.assertRegex(refused[0], "Attempted to send CUDA tensor received from another process")
+        self.assertRegex(refused[1], "storage that is not resizable")
+        self.assertEqual((whole.tolist(), parameter.tolist()), ([0, 1, 7, 7, 4, 5], [3, 3]))
+        self.assertEqual(torch._C._ipc_collect(), 2)
+        connection.send(None)
+        process.join()
+        self.assertEqual(torch._C._ipc_collect(), 0)
+
+    def test_a_tensor_comes_after_the_work_on_it(self):
+        side = torch.cuda.Stream()
+        context = mp.get_context("spawn")
+        with context.Pool(1) as pool, torch.cuda.stream(side):
+            tensor = torch.zeros(100000, device="cuda")
+            for _ in range(100):
+                tensor.add_(1)
+            result = pool.apply(twice, (tensor,))
+            self.assertEqual((result[-1].item(), result.is_cuda), (200, True))
+            del result
+
+    def test_memory_lives_until_the_child_lets_go(self):
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        connection, process = self.start(hold)
+        connection.send(torch.full((1000,), 4.0, device="cuda"))
+        self.assertEqual(self.hear(connection)[-1], 4)
+        torch.cuda.ipc_collect()
+        self.assertGreater(torch.cuda.memory_allocated(), before)
+        connection.send(None)
+        self.assertIsNone(self.hear(connection))
+        torch.cuda.ipc_collect()
+        self.assertEqual(torch.cuda.memory_allocated(), before)
+        connection.send(None)
+
+    def test_a_child_that_is_killed_has_let_go(self):
+        before = torch.cuda.memory_allocated()
+        connection, process = self.start(hold)
+        connection.send(torch.full((1000,), 4.0, device="cuda"))
+        self.hear(connection)
+        self.assertEqual(torch._C._ipc_collect(), 1)
+        process.kill()
+        process.join()
+        torch.cuda.ipc_collect()
+        self.assertEqual(torch.cuda.memory_allocated(), before)
+
+    def test_events_go_both_ways(self):
+        connection, process = self.start(wait_and_record)
+        ours, theirs = (torch.cuda.Event(interprocess=True) for _ in range(2))
+        tensor = torch.zeros(1000, device="cuda")
+        for _ in range(200):
+            tensor.add_(1)
+        ours.record()
+        self.assertEqual(len(ours.ipc_handle()), 64)
+        connection.send((ours, theirs))
+        self.assertTrue(self.hear(connection)[1])
+        self.assertTrue(self.hear(connection))
+        self.assertTrue(ours.query())
+        theirs.synchronize()
+        self.assertTrue(theirs.query())
+        connection.send(None)
+        process.join()
+
+    def test_what_is_no_event_for_others_is_refused(self):
+        with self.assertRaisesRegex(RuntimeError, "invalid resource handle"):
+            torch.cuda.Event().ipc_handle()
+        with self.assertRaisesRegex(RuntimeError, "byte-like object of size 64, but got 3"):
+            torch.cuda.Event.from_ipc_handle(0, b"abc")
+        with self.assertRaisesRegex(TypeError, "handle to be bytes, not str"):
+            torch.cuda.Event.from_ipc_handle(0, "abc")
+        with self.assertRaises((ValueError, RuntimeError)):
+            torch.cuda.Event.from_ipc_handle(0, bytes(64))
+
+    def test_one_process_gets_its_own_tensor_back(self):
+        queue, sent = multiprocessing.SimpleQueue(), torch.arange(4, device="cuda")
+        queue.put((sent, sent[1:]))
+        got, part = queue.get()
+        self.assertEqual((got.data_ptr(), part.tolist()), (sent.data_ptr(), [1, 2, 3]))
+        queue.put(torch.zeros(0, 3, device="cuda"))
+        self.assertEqual(queue.get().shape, (0, 3))
+        queue.put(torch.ones(3, device="cuda"))  # which ends before it is received
+        self.assertEqual(queue.get().tolist(), [1, 1, 1])
+
+    def test_a_program_may_send_the_parts_itself(self):
+        sent = torch.arange(4.0, device="cuda")
+        rebuild, args = mp.reductions.reduce_tensor(sent)
+        args = list(args)
+        args[6] = torch.cuda.current_device()
+        self.assertEqual(rebuild(*args).data_ptr(), sent.data_ptr())
+        storage = torch.UntypedStorage._new_shared_cuda(*sent.untyped_storage()._share_cuda_())
+        self.assertEqual(storage, sent.untyped_storage())
+        with self.assertRaisesRegex(ValueError, "handle must be the 80 bytes"):
+            torch.UntypedStorage._new_shared_cuda(0, b"", 4, 0, b"", 0, b"", True)
+        with self.assertRaisesRegex(RuntimeError, "only storages of devices"):
+            torch.ones(1).untyped_storage()._share_cuda_()
+        with self.assertRaisesRegex(RuntimeError, "Cannot pickle CUDA storage"):
+            multiprocessing.SimpleQueue().put(sent.untyped_storage())
+
+    def test_a_producer_that_ended_is_an_error(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "message")
+            process = mp.get_context("spawn").Process(target=leave_a_tensor, args=(path,))
+            process.start()
+            process.join()
+            self.assertEqual(process.exitcode, 0)
+            with open(path, "rb") as file, self.assertRaisesRegex(RuntimeError, "has ended or cannot be reached"):
+                pickle.load(file)
+
+    def test_what_others_have_at_the_end_is_warned_of(self):
+        code = ("import phlox as torch; from multiprocessing.reduction import ForkingPickler; "
+                "kept = ForkingPickler.dumps(torch.ones(2, device='cuda'))")
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        self.assertIn("Producer process has been terminated before all shared CUDA tensors released", done.stderr)
+        done = subprocess.run([sys.executable, "-c", code + "; import pickle; pickle.loads(kept)"], capture_output=True, text=True)
+        self.assertEqual(done.stderr, "")
 
 
 class Spawn(unittest.TestCase):

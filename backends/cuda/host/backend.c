@@ -185,6 +185,11 @@ static const px_backend table = {
     .launch = launch,
     .peek = peek,
     .library = library,
+    .memory_share = px__cuda_memory_share,
+    .memory_open = px__cuda_memory_open,
+    .memory_close = px__cuda_memory_close,
+    .event_share = px__cuda_event_share,
+    .event_open = px__cuda_event_open,
 };
 
 PX_API const px_backend *px_backend_entry(const px_core *core);

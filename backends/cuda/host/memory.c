@@ -6,6 +6,8 @@
 // released rarely. The driver's own copies keep rule C6.
 #include "cuda/host/cuda.h"
 
+#include <string.h>
+
 // Above this no device has memory, and the driver's arithmetic might not hold.
 #define GREATEST ((size_t)1 << 48)
 
@@ -84,4 +86,38 @@ px_status px__cuda_fill(void *stream, void *memory, int value, size_t bytes) {
   PX_CUDA_PASS(px__cuda_use_stream(stream));
   PX_CUDA_TRY(cuMemsetD8Async(address(memory), (unsigned char)value, bytes, stream));
   return PX_OK;
+}
+
+// ---- between processes
+_Static_assert(sizeof(CUipcMemHandle) == sizeof(px_ipc_handle), "they are passed on as they are");
+
+px_status px__cuda_memory_share(int device, void *memory, px_ipc_handle *out, size_t *offset) {
+  CUdeviceptr base = 0;
+  size_t bytes = 0;
+  CUipcMemHandle handle;
+  PX_CUDA_PASS(px__cuda_use(device));
+  PX_CUDA_TRY(cuMemGetAddressRange(&base, &bytes, address(memory)));
+  PX_CUDA_TRY(cuIpcGetMemHandle(&handle, base));
+  memcpy(out->bytes, &handle, sizeof handle);
+  *offset = address(memory) - base;
+  return PX_OK;
+}
+
+px_status px__cuda_memory_open(int device, const px_ipc_handle *handle, void **out, size_t *bytes) {
+  CUdeviceptr memory = 0, base = 0;
+  CUipcMemHandle theirs;
+  *out = NULL;
+  memcpy(&theirs, handle->bytes, sizeof theirs);
+  PX_CUDA_PASS(px__cuda_use(device));
+  PX_CUDA_TRY(cuIpcOpenMemHandle(&memory, theirs, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+  // A driver that does not know the size of another process's memory leaves it open.
+  if (px__cu.cuMemGetAddressRange(&base, bytes, memory) != CUDA_SUCCESS) *bytes = SIZE_MAX;
+  *out = (void *)(uintptr_t)memory;
+  return PX_OK;
+}
+
+void px__cuda_memory_close(int device, void *memory) {
+  if (px__cuda_use(device) != PX_OK) return;
+  px__cu.cuCtxSynchronize();
+  px__cu.cuIpcCloseMemHandle(address(memory));
 }

@@ -5,7 +5,9 @@
 // that was issued is done (C8), and takes an event's latest record at the wait (C1).
 #include "cuda/host/cuda.h"
 
-enum { TIMING = 1, BLOCKING = 2 };  // flags of event_new
+#include <string.h>
+
+enum { TIMING = 1, BLOCKING = 2, SHARED = 4 };  // flags of event_new
 
 px_status px__cuda_stream_new(int device, int priority, void **out) {
   CUstream stream = NULL;
@@ -53,7 +55,8 @@ px_status px__cuda_host_call(void *stream, void (*fn)(void *), void *argument) {
 px_status px__cuda_event_new(int device, unsigned flags, void **out) {
   CUevent event = NULL;
   unsigned native = (flags & TIMING ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING) |
-                    (flags & BLOCKING ? CU_EVENT_BLOCKING_SYNC : 0u);
+                    (flags & BLOCKING ? CU_EVENT_BLOCKING_SYNC : 0u) |
+                    (flags & SHARED ? CU_EVENT_INTERPROCESS : 0u);
   *out = NULL;
   PX_CUDA_PASS(px__cuda_use(device));
   PX_CUDA_TRY(cuEventCreate(&event, native));
@@ -86,5 +89,27 @@ px_status px__cuda_event_elapsed(void *start, void *end, float *out) {
   *out = 0;
   PX_CUDA_PASS(px__cuda_use_any());
   PX_CUDA_TRY(cuEventElapsedTime(out, start, end));
+  return PX_OK;
+}
+
+// ---- between processes
+_Static_assert(sizeof(CUipcEventHandle) == sizeof(px_ipc_handle), "they are passed on as they are");
+
+px_status px__cuda_event_share(void *event, px_ipc_handle *out) {
+  CUipcEventHandle handle;
+  PX_CUDA_PASS(px__cuda_use_any());
+  PX_CUDA_TRY(cuIpcGetEventHandle(&handle, event));
+  memcpy(out->bytes, &handle, sizeof handle);
+  return PX_OK;
+}
+
+px_status px__cuda_event_open(int device, const px_ipc_handle *handle, void **out) {
+  CUipcEventHandle theirs;
+  CUevent event = NULL;
+  *out = NULL;
+  memcpy(&theirs, handle->bytes, sizeof theirs);
+  PX_CUDA_PASS(px__cuda_use(device));
+  PX_CUDA_TRY(cuIpcOpenEventHandle(&event, theirs));
+  *out = event;
   return PX_OK;
 }

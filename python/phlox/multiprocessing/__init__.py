@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python's multiprocessing, in which tensors on the CPU go from process to process by their memory:
-what one process writes, the others see."""
+"""Python's multiprocessing, in which tensors go from process to process by their memory: what one
+process writes, the others see."""
 import multiprocessing
 from multiprocessing import *  # noqa: F403
 
-from phlox._reductions import init_reductions
-
+from .reductions import init_reductions
 from .spawn import (ProcessContext, ProcessException, ProcessExitedException,
                     ProcessRaisedException, SpawnContext, spawn, start_processes)
 

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// Storages of devices between processes: making handles, and storages of handles. How long the
+// memory lives is passed.c's matter.
+#include "tensor/passed.h"
+
+// ---- sending
+static void collect_for_memory(void) { px__passed_collect(); }
+
+static px_status describe(px_storage_handle *out, px_storage *storage) {
+  px_device_properties properties;
+  px_block *block = storage->block;
+  px__passed *p;
+  size_t offset;
+  PX_TRY(px_device_get_properties(&properties, block->device.index));
+  memcpy(out->device, properties.uuid, sizeof out->device);
+  out->bytes = block->bytes;
+  if (!block->bytes) return PX_OK;
+  PX_TRY(px__passed_of_storage(&p, storage));
+  PX_TRY(px__block_share(&out->memory, &offset, block));
+  PX_TRY(px__block_record(p->event, block));
+  PX_TRY(px_event_ipc_handle(&out->event, p->event));
+  out->offset = offset;
+  px__passed_fly(out, p);
+  return PX_OK;
+}
+
+px_status px_storage_ipc_handle(px_storage_handle *out, px_storage *storage) {
+  PX_GIVEN(out);
+  PX_GIVEN(storage);
+  *out = (px_storage_handle){.bytes = 0};
+  PX_CHECK(storage->block->device.type == PX_CUDA, PX_RUNTIME,
+           "only storages of devices have handles; those of the CPU have files (px_storage_fd)");
+  PX_TRY(px_device_init());
+  px__reclaim_add(collect_for_memory);
+  if (px__passed_many()) px__passed_collect();
+  return describe(out, storage);
+}
+
+px_status px_storage_ipc_collect(int64_t *left) {
+  PX_GIVEN(left);
+  *left = 0;
+  if (!px_device_initialized()) return PX_OK;
+  px__wrapped_sweep();
+  *left = px__passed_collect();
+  return PX_OK;
+}
+
+// ---- receiving
+// `fresh` becomes the storage, unless this process has it already. Two threads that receive it at
+// the same moment may get two, over the same memory.
+static px_status receive(px_storage **out, px_storage *fresh, const px_storage_handle *handle) {
+  px_block *block;
+  px__passed *p;
+  PX_TRY(px__passed_find(out, &p, handle));
+  if (*out) return PX_OK;
+  px__foreign foreign = {handle->memory, handle->offset, handle->bytes, px__passed_drop, p};
+  px_status status = px__block_open(&block, fresh->block->device.index, &foreign);
+  if (status != PX_OK) return px__passed_drop(p), status;
+  fresh->fixed = true;
+  px__passed_put(fresh, block, p);
+  *out = px_retain(fresh);
+  return PX_OK;
+}
+
+// What the current stream is given from now on comes after the sender's work. `own_event` is the
+// sender's, if that is this process.
+static px_status wait_for_sender(const px_storage_handle *handle, int device, px_event *own_event) {
+  static const px_ipc_handle none;
+  PX_SCOPED(px_event) event = px_retain(own_event);
+  px_stream *stream;
+  if (!memcmp(&handle->event, &none, sizeof none)) return PX_OK;
+  if (!event) PX_TRY(px_event_from_ipc_handle(&event, px_cuda(device), &handle->event));
+  PX_TRY(px_stream_current(&stream, px_cuda(device)));
+  return px_stream_wait_event(stream, event);
+}
+
+px_status px_storage_from_ipc_handle(px_storage **out, const px_storage_handle *handle) {
+  int device;
+  PX_GIVEN(out);
+  PX_GIVEN(handle);
+  *out = NULL;
+  PX_TRY(px__device_of_uuid(&device, handle->device));
+  PX_SCOPED(px_storage) fresh = NULL;
+  PX_TRY(px__storage_new(&fresh, 0, px_cuda(device)));
+  if (!handle->bytes) return *out = PX_MOVE(fresh), PX_OK;
+  PX_SCOPED(px_storage) found = NULL;
+  PX_SCOPED(px_event) event = NULL;
+  PX_TRY(px__passed_ours(handle) ? px__passed_take_back(&found, &event, fresh, handle)
+                                 : receive(&found, fresh, handle));
+  PX_TRY(wait_for_sender(handle, device, event));
+  px__passed_land(found->passed);  // only now: a call that failed may be made again
+  *out = PX_MOVE(found);
+  return PX_OK;
+}
