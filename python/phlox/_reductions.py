@@ -92,7 +92,7 @@ def reduce_cuda_tensor(tensor: _C.Tensor) -> tuple[Any, ...]:
 
 
 def reduce_tensor(tensor: _C.Tensor) -> tuple[Any, ...]:
-    if _copying or (tensor.requires_grad and not tensor.is_leaf):
+    if _copying or tensor.is_meta or (tensor.requires_grad and not tensor.is_leaf):
         return tensor.__reduce_ex__(2)
     if tensor.is_cuda:
         return reduce_cuda_tensor(tensor)

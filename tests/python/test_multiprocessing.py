@@ -120,6 +120,12 @@ class Sharing(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "Cowardly refusing to serialize non-leaf tensor"):
             queue.put(torch.ones(2, requires_grad=True) * 2)
 
+    def test_a_meta_tensor_arrives_without_memory(self):
+        queue = multiprocessing.SimpleQueue()
+        queue.put(torch.zeros(2, 3, device="meta"))
+        got = queue.get()
+        self.assertEqual((got.shape, str(got.device)), ((2, 3), "meta"))
+
     def test_no_descriptor_is_left_open(self):
         queue = multiprocessing.SimpleQueue()
         before = len(os.listdir("/proc/self/fd"))
