@@ -22,7 +22,8 @@ static int shape_of(PyObject *data, ext_ints *sizes) {
     Py_ssize_t length = PySequence_Size(at);
     if (length < 0) return -1;
     if (sizes->count == PX_MAX_DIMS)
-      EXT_FAIL_INT(PyExc_ValueError, "too many dimensions '%s'", ext_type_name(at));
+      EXT_FAIL_INT(PyExc_ValueError, "tensors have at most %d dimensions, but the data has more",
+                   PX_MAX_DIMS);
     sizes->items[sizes->count++] = length;
     if (length == 0) break;
     PyObject *first = PySequence_GetItem(at, 0);

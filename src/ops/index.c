@@ -264,8 +264,7 @@ static px_status lay_out(px__picking *p, const px_tensor *self, int b_ndim, cons
     indexed[p->dims[i]] = true;
   }
   int first = adjacent ? (int)p->dims[0] : 0, n = 0;
-  PX_CHECK(self->ndim - p->count + b_ndim <= PX_MAX_DIMS, PX_RUNTIME,
-           "tensors have at most %d dimensions", PX_MAX_DIMS);
+  PX_TRY(px__check_ndim(self->ndim - p->count + b_ndim));
   for (int d = 0; d <= self->ndim; d++) {
     if (d == first)
       for (int k = 0; k < b_ndim; k++) p->sizes[n] = b[k], p->strides[n++] = 0;

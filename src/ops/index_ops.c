@@ -289,7 +289,7 @@ PX_RUN(embedding) {
            "Expected all tensors to be on the same device, but got index is on %s, different from "
            "other tensors on %s (when checking argument in method wrapper_CUDA__index_select)",
            px_device_format(px__tensor_device(input), here), px_device_format(call->device, there));
-  PX_CHECK(input->ndim < PX_MAX_DIMS, PX_RUNTIME, "too many dimensions");
+  PX_TRY(px__check_ndim(input->ndim + 1));
   PX_TRY(px_reshape(&flat, input, (const int64_t[]){-1}, 1));
   px_status made = px__pick_dim(&p, weight, 0, flat);
   PX_TRY(get(call, &p, made, weight));
@@ -326,7 +326,7 @@ PX_RUN(one_hot) {
   PX_SCOPED(px_tensor) column = NULL;
   PX_SCOPED(px_tensor) made = NULL;
   px_scalar top;
-  PX_CHECK(self->ndim < PX_MAX_DIMS, PX_RUNTIME, "too many dimensions");
+  PX_TRY(px__check_ndim(self->ndim + 1));
   if (classes == -1) {
     PX_TRY(px__index_max(&most, self));
     PX_TRY(px_tensor_item(&top, most));

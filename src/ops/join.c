@@ -86,7 +86,7 @@ PX_RUN(stack) {
   int64_t sizes[PX_MAX_DIMS];
   int dim;
   const px_tensor *first = list.v.tensors[0];
-  PX_CHECK(first->ndim < PX_MAX_DIMS, PX_RUNTIME, "too many dimensions");
+  PX_TRY(px__check_ndim(first->ndim + 1));
   PX_TRY(px__wrap_dim(&dim, args->dim, first->ndim + 1));
   PX_TRY(check_equal_sizes(list));
   PX_TRY(px__call_same_device(call));
@@ -155,7 +155,8 @@ PX_RUN(repeat) {
   px_value repeats = args->repeats;
   int64_t sizes[PX_MAX_DIMS];
   char text[256];
-  PX_CHECK(repeats.n >= self->ndim && repeats.n <= PX_MAX_DIMS, PX_RUNTIME,
+  PX_TRY(px__check_ndim(repeats.n));
+  PX_CHECK(repeats.n >= self->ndim, PX_RUNTIME,
            "Number of dimensions of repeat dims can not be smaller than number of dimensions of "
            "tensor");
   for (int d = 0; d < repeats.n; d++) {
@@ -175,7 +176,7 @@ PX_RUN(tile) {
   px_tensor *self = args->self;
   int64_t repeats[PX_MAX_DIMS];
   int n = args->dims.n, lead = self->ndim - n;
-  PX_CHECK(n <= PX_MAX_DIMS, PX_RUNTIME, "too many dimensions");
+  PX_TRY(px__check_ndim(n));
   if (lead < 0) lead = 0;
   for (int d = 0; d < lead; d++) repeats[d] = 1;
   for (int d = 0; d < n; d++) repeats[lead + d] = args->dims.v.ints[d];

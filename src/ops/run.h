@@ -20,6 +20,12 @@
   __attribute__((always_inline)) static inline px_status run_##name(px_call *call, \
                                                                     const px__##name##_args *args)
 
+// Fails unless a tensor can have n dimensions.
+static inline px_status px__check_ndim(int64_t n) {
+  PX_CHECK(n <= PX_MAX_DIMS, PX_RUNTIME, "tensors have at most %d dimensions, but got %lld",
+           PX_MAX_DIMS, (long long)n);
+  return PX_OK;
+}
 // Whether an argument was given.
 static inline bool px__given(px_value value) { return value.kind != PX_ARG_NONE; }
 // The k-th number of a list argument, where a list of one stands for any length.

@@ -9,8 +9,7 @@
 // ---- sizes
 
 static px_status wanted_sizes(px_value size, int64_t *sizes) {
-  PX_CHECK(size.n <= PX_MAX_DIMS, PX_RUNTIME, "tensors have at most %d dimensions, but got %d",
-           PX_MAX_DIMS, size.n);
+  PX_TRY(px__check_ndim(size.n));
   for (int i = 0; i < size.n; i++) sizes[i] = size.v.ints[i];
   return PX_OK;
 }
@@ -93,7 +92,7 @@ PX_RUN(unflatten) {
   PX_CHECK(self->ndim > 0, PX_INDEX, "Dimension specified as %lld but tensor has no dimensions",
            (long long)args->dim);
   PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
-  PX_CHECK(self->ndim - 1 + parts.n <= PX_MAX_DIMS, PX_RUNTIME, "unflatten: too many dimensions");
+  PX_TRY(px__check_ndim(self->ndim - 1 + parts.n));
   int64_t known = 1, open = -1;
   bool huge = false;
   for (int i = 0; i < parts.n; i++) {
@@ -141,7 +140,7 @@ PX_RUN(unsqueeze) {
   const px_tensor *self = args->self;
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
   int dim;
-  PX_CHECK(self->ndim < PX_MAX_DIMS, PX_RUNTIME, "tensors have at most %d dimensions", PX_MAX_DIMS);
+  PX_TRY(px__check_ndim(self->ndim + 1));
   PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim + 1));
   for (int d = 0, from = 0; d <= self->ndim; d++) {
     if (d == dim) continue;
@@ -182,7 +181,8 @@ PX_RUN(expand) {
   px_value size = args->size;
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
   char text[256], wanted[256], type[48];
-  PX_CHECK(size.n >= self->ndim && size.n <= PX_MAX_DIMS, PX_RUNTIME,
+  PX_TRY(px__check_ndim(size.n));
+  PX_CHECK(size.n >= self->ndim, PX_RUNTIME,
            "expand(%s{%s}, size=%s): the number of sizes provided (%d) must be greater or equal to "
            "the number of dimensions in the tensor (%d)",
            px_tensor_type_name(self, type),

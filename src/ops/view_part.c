@@ -119,7 +119,7 @@ PX_RUN(unfold) {
   int dim, n = self->ndim;
   PX_TRY(px__wrap_dim(&dim, args->dimension, n));
   int64_t length = n ? self->sizes[dim] : 1;
-  PX_CHECK(n < PX_MAX_DIMS, PX_RUNTIME, "tensors have at most %d dimensions", PX_MAX_DIMS);
+  PX_TRY(px__check_ndim(n + 1));
   PX_CHECK(size <= length, PX_RUNTIME,
            "maximum size for tensor at dimension %d is %lld but size is %lld", dim,
            (long long)length, (long long)size);

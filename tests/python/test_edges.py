@@ -50,6 +50,19 @@ class Divisions(Edges):
                 self.assertEqual(torch.remainder(x, 3, out=out).tolist(), [i // 2 % 3 for i in before])
 
 
+class Dimensions(Edges):
+    @each_device
+    def test_what_would_have_too_many_dimensions_is_refused_by_their_number(self):
+        x, many = torch.zeros([1] * 16), [1] * 17
+        for call in (lambda: torch.zeros(many), lambda: x.unsqueeze(0), lambda: x[None], lambda: x.expand(many), lambda: x.reshape(many),
+                     lambda: torch.stack([x, x]), lambda: x.repeat(many), lambda: x.unfold(0, 1, 1), lambda: x.unflatten(0, (1, 1)),
+                     lambda: F.one_hot(x.long()), lambda: x.view(many), lambda: x.broadcast_to(many), lambda: x.as_strided(many, many),
+                     lambda: x[torch.zeros(1, 1, dtype=torch.int64)]):
+            self.refuses(RuntimeError, "tensors have at most 16 dimensions, but got 17", call)
+        data = functools.reduce(lambda inner, _: [inner], range(17), 0)
+        self.refuses(ValueError, "tensors have at most 16 dimensions, but the data has more", torch.tensor, data)
+
+
 class Indices(Edges):
     @each_device
     def test_every_dimension_may_have_an_index_tensor(self):
