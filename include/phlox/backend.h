@@ -282,7 +282,8 @@ typedef struct px_copy {
 
 enum {
   PX_PROBE_TWICE = -1,  // CUDA_VISIBLE_DEVICES names a device twice
-  PX_PROBE_ERROR = -2   // a variable that the backend reads has a value that is not allowed
+  PX_PROBE_ERROR = -2,  // a variable that the backend reads has a value that is not allowed
+  PX_GLANCE_UNKNOWN = -3
 };
 
 typedef struct px_process {
@@ -364,6 +365,12 @@ typedef struct px_backend {
   void (*memory_close)(int device, void *memory);
   px_status (*event_share)(void *event, px_ipc_handle *out);
   px_status (*event_open)(int device, const px_ipc_handle *handle, void **out);
+  // What a program may ask before a fork, of a backend whose `probe` starts a driver that a forked
+  // child could not use then: how many devices there are, or PX_GLANCE_UNKNOWN, and whether one
+  // goes by a name of CUDA_VISIBLE_DEVICES, "GPU-" or "MIG-" and the start of a uuid. NULL: as
+  // `probe`.
+  int (*glance)(void);
+  bool (*glance_named)(int device, const char *name, size_t length);
   /* entries above: ABI 1 */
 } px_backend;
 

@@ -103,34 +103,42 @@ static px_status load(const px_backend **out, const char *list, size_t length) {
   "NumCudaDevices() that might have already set an error? Error 101: invalid device ordinal"
 
 // The visible ones of a backend's devices. The CUDA driver reads CUDA_VISIBLE_DEVICES itself; for
-// others the core does.
-static px_status see(choice *c, int present) {
-  bool is_driver = !strcmp(c->backend->name, "cuda");
+// others, and for a glance, the core does.
+static px_status see(choice *c, int present, bool glance) {
+  bool is_driver = !strcmp(c->backend->name, "cuda") && !glance;
   const char *names = NULL;
   if (is_driver && !px__rt.forked) by_driver = true, watch_forks();
   if (!is_driver) PX_TRY(px__env_CUDA_VISIBLE_DEVICES(&names));
-  c->count = present < 0 ? -1 : px__visible(names, present, c->backend, c->physical);
+  c->count = present < 0 ? -1 : px__visible(names, present, c->backend, glance, c->physical);
   PX_CHECK(c->count >= 0, PX_RUNTIME, NAMED_TWICE);
   return PX_OK;
 }
 
+// How many devices a backend has. A look does not start its driver, where the backend can tell.
+static int count_devices(const px_backend *backend, bool look, bool *glance) {
+  int present = look && backend->glance ? backend->glance() : PX_GLANCE_UNKNOWN;
+  *glance = present >= 0;
+  return *glance ? present : backend->probe();
+}
+
 // Chooses the first backend that has a device, and lists its visible devices. Fails if the
 // environment has a bad value.
-static px_status choose(choice *c) {
+static px_status choose(choice *c, bool look) {
   const char *list;
   c->backend = NULL, c->count = 0, c->loaded = false;
   PX_TRY(px__env_PHLOX_BACKENDS(&list));
   while (*list) {
     const px_backend *backend;
+    bool glance = false;
     size_t length = strcspn(list, ",");
     PX_TRY(load(&backend, list, length));
     list += length + (list[length] == ',');
-    int present = backend ? backend->probe() : 0;
+    int present = backend ? count_devices(backend, look, &glance) : 0;
     c->loaded |= backend != NULL;
     if (present == 0) continue;
     if (present == PX_PROBE_ERROR) return px_error_last()->code;
     c->backend = backend;
-    return see(c, present);
+    return see(c, present, glance);
   }
   return PX_OK;
 }
@@ -140,7 +148,7 @@ static void choose_or_warn(choice *c) {
   static bool told;  // atomic
   char why[PX_ERROR_MESSAGE];
   pthread_mutex_lock(&lock);
-  px_status status = choose(c);
+  px_status status = choose(c, true);
   pthread_mutex_unlock(&lock);
   if (status == PX_OK) return;
   snprintf(why, sizeof why, "%s", px_error_last()->message);
@@ -209,7 +217,7 @@ static px_status no_devices(const choice *c) {
 
 static px_status start(void) {
   choice c;
-  PX_TRY(choose(&c));
+  PX_TRY(choose(&c, false));
   if (c.count == 0) return no_devices(&c);
   PX_TRY(read_environment());
   PX_TRY(make_devices(c.count, c.physical));

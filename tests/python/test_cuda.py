@@ -297,6 +297,20 @@ print(os.wait()[1])
                                                         "CUDA with multiprocessing, you must use the 'spawn' start method"], done.stderr)
 
 
+    def test_a_look_at_the_devices_does_not_spoil_a_fork(self):
+        code = """
+import os, phlox as torch
+print(torch.cuda.is_available(), torch.cuda.device_count(), torch.cuda.is_initialized(), flush=True)
+if os.fork() == 0:
+    print(torch.ones(2, device="cuda").tolist(), flush=True)
+    os._exit(0)
+print(os.wait()[1])
+"""
+        env = {**os.environ, "PHLOX_SIM_DEVICES": "1"}
+        done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+        self.assertEqual(done.stdout.splitlines(), ["True 1 False", "[1.0, 1.0]", "0"], done.stderr)
+
+
 class NoDevices(unittest.TestCase):
     def test_seeding_initialises_nothing(self):
         code = """

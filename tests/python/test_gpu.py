@@ -138,13 +138,25 @@ os.waitpid(child, 0)
 print(torch.ones(1, device='cuda').tolist())
 """
 
-    def test_fork(self, first=True):
-        said = run(self.FORK.format(first=first)).splitlines()
+    def test_fork(self):
+        said = run(self.FORK.format(first=True)).splitlines()
         self.assertEqual(said, ["Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must "
                                 "use the 'spawn' start method", "[1.0]"])
 
-    def test_fork_after_counting(self):
-        self.test_fork(first=False)  # the driver has been started to count
+    def test_a_look_at_the_devices_does_not_spoil_a_fork(self):
+        self.assertEqual(run(self.FORK.format(first=False)).splitlines(), ["[1.0, 1.0]", "[1.0]"])
+
+    def test_a_look_counts_what_the_driver_counts(self):
+        count = "a = torch.cuda.device_count(); torch.cuda.init(); print(a, torch.cuda.device_count())"
+        uuid = "GPU-" + str(phlox.cuda.get_device_properties(0).uuid)
+        for names, seen in (("", 0), ("0", 1), (uuid, 1), (uuid[:12], 1), ("0,99", 1), ("99", 0), ("-1,0", 0), ("MIG-absent", 0)):
+            said = run(count, CUDA_VISIBLE_DEVICES=names)
+            if seen:
+                self.assertEqual(said, f"{seen} {seen}", names)
+            else:
+                self.assertIn("No CUDA GPUs are available", said, names)
+        said = run(count).split()
+        self.assertEqual(said[0], said[1])
 
 
 @wants_gpu

@@ -69,6 +69,22 @@ PX_TEST(visible_devices_follow_the_drivers_rules) {
   CHECK(!px_device_initialized());
 }
 
+static bool glanced(int device, const char *name, size_t length) {
+  static const char *const uuids[] = {"GPU-01ab", "GPU-01cd", "MIG-77"};
+  return !strncmp(uuids[device], name, length);
+}
+
+PX_TEST(a_glance_goes_by_names_that_the_backend_knows) {
+  const px_backend driver = {.name = "cuda", .glance_named = glanced};  // properties would need it
+  int physical[PX__DEVICES];
+  CHECK_EQ(px__visible(NULL, 3, &driver, true, physical), 3);
+  CHECK_EQ(px__visible("GPU-01c, 0", 3, &driver, true, physical), 2);
+  CHECK_EQ(physical[0], 1);
+  CHECK_EQ(px__visible("GPU-01", 3, &driver, true, physical), 0);  // of two
+  CHECK_EQ(px__visible("MIG-77", 3, &driver, true, physical), 1);
+  CHECK_EQ(px__visible("0,GPU-01a", 3, &driver, true, physical), -1);  // twice
+}
+
 static int warnings;
 static px_status count_warning(px_warning category, const char *text) {
   CHECK(strstr(text, "CUDA initialization: Unexpected error from cudaGetDeviceCount()"));

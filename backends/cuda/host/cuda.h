@@ -127,6 +127,8 @@ px_kernel px__cuda_find(const char *name);
 
 px_status px__cuda_properties(int device, px_device_properties *out);
 int px__cuda_processes(int device, px_process *out, int room);
+int px__cuda_glance(void);
+bool px__cuda_glance_named(int device, const char *name, size_t length);
 
 px_status px__cuda_alloc(int device, size_t bytes, void **out);
 void px__cuda_release(int device, void *memory);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which processes hold memory of a device, by NVML, the driver's library of nvidia-smi. It is
-// loaded at the first question, which is asked when memory has run out.
+// What NVML, the driver's library of nvidia-smi, knows: how many devices there are, without
+// starting CUDA, which would spoil a fork; and, when memory has run out, which processes hold
+// memory of a device. It is loaded at the first question.
 #include "cuda/host/cuda.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 // Of NVML's header.
 typedef struct nvml_process {
@@ -34,6 +36,42 @@ static void load(void) {
   void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
   loaded = px__cuda_symbols(&nvml, library, symbols, sizeof symbols / sizeof *symbols) &&
            nvml.nvmlInit_v2() == SUCCESS;
+}
+
+// Which parts of a device that is divided (MIG) programs see, only the driver knows.
+static bool is_whole(unsigned device) {
+  void *handle;
+  unsigned now = 0, later;
+  if (nvml.nvmlDeviceGetHandleByIndex_v2(device, &handle) != SUCCESS) return false;
+  return nvml.nvmlDeviceGetMigMode(handle, &now, &later) != SUCCESS || !now;
+}
+
+// A part that is named is the only device.
+static bool is_part(const char *name) { return name && !strncmp(name, "MIG-", 4); }
+
+int px__cuda_glance(void) {
+  unsigned count = 0;
+  const char *path, *visible;
+  void *handle;
+  if (px_env_PHLOX_CUDA_PATH(px__cuda_core, &path) != PX_OK) return PX_GLANCE_UNKNOWN;
+  if (px_env_CUDA_VISIBLE_DEVICES(px__cuda_core, &visible) != PX_OK) return PX_GLANCE_UNKNOWN;
+  if (!px__cuda_load()) return 0;
+  pthread_once(&once, load);
+  if (!loaded || nvml.nvmlDeviceGetCount_v2(&count) != SUCCESS || !count) return PX_GLANCE_UNKNOWN;
+  if (is_part(visible))
+    return nvml.nvmlDeviceGetHandleByUUID(visible, &handle) == SUCCESS ? 1 : PX_GLANCE_UNKNOWN;
+  for (unsigned i = 0; i < count; i++)
+    if (!is_whole(i)) return PX_GLANCE_UNKNOWN;
+  return count > PX__CUDA_DEVICES ? PX__CUDA_DEVICES : (int)count;
+}
+
+bool px__cuda_glance_named(int device, const char *name, size_t length) {
+  void *handle;
+  char uuid[96];
+  if (is_part(name)) return device == 0;
+  return nvml.nvmlDeviceGetHandleByIndex_v2((unsigned)device, &handle) == SUCCESS &&
+         nvml.nvmlDeviceGetUUID(handle, uuid, sizeof uuid) == SUCCESS &&
+         !strncasecmp(uuid, name, length);
 }
 
 int px__cuda_processes(int device, px_process *out, int room) {
