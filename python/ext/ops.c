@@ -164,10 +164,54 @@ static bool is_taken(const ext_frame *frame) {
          (frame->overridden || ext_mode_active());
 }
 
-static PyObject *callable_call(PyObject *object, PyObject *const *args, size_t nargsf,
+// ---- size_average= and reduce=, PyTorch's older words for the reduction of a loss
+
+static bool has_reduction(const ext_callable *self) {
+  const px_op *op = self->signatures[0].op;
+  for (int i = 0; i < op->param_count; i++)
+    if (!strcmp(op->params[i].name, "reduction")) return self->signatures[0].functional;
+  return false;
+}
+
+// Takes a word out of the keywords: false, true, or -1 where it is not given. -2 with an exception.
+static int take_word(PyObject *kwargs, const char *name) {
+  EXT_OWNED *value = Py_XNewRef(PyDict_GetItemString(kwargs, name));
+  if (value && PyDict_DelItemString(kwargs, name) < 0) return -2;
+  int truth = ext_is_none(value) ? -1 : PyObject_IsTrue(value);
+  return value && value != Py_None && truth < 0 ? -2 : truth;
+}
+
+static int set_reduction(PyObject *kwargs) {
+  int averages = take_word(kwargs, "size_average"), reduces = take_word(kwargs, "reduce");
+  if (averages == -2 || reduces == -2) return -1;
+  if (averages < 0 && reduces < 0) return 0;
+  EXT_OWNED *word = PyUnicode_FromString(!reduces ? "none" : !averages ? "sum" : "mean");
+  if (!word || PyErr_WarnFormat(PyExc_UserWarning, 1,
+                                "size_average and reduce args will be deprecated, please use "
+                                "reduction='%U' instead.",
+                                word) < 0)
+    return -1;
+  return PyDict_SetItemString(kwargs, "reduction", word);
+}
+
+// The call of a loss with the older words in the new one; NULL without an exception where it has
+// none of them.
+static PyObject *call_older(PyObject *object, PyObject *const *args, Py_ssize_t nargs,
+                            PyObject *kwnames) {
+  if (!kwnames || !has_reduction((ext_callable *)object)) return NULL;
+  EXT_OWNED *kwargs = PyDict_New();
+  for (Py_ssize_t i = 0; kwargs && i < PyTuple_GET_SIZE(kwnames); i++)
+    if (PyDict_SetItem(kwargs, PyTuple_GET_ITEM(kwnames, i), args[nargs + i]) < 0) return NULL;
+  if (!kwargs ||
+      (!PyDict_GetItemString(kwargs, "size_average") && !PyDict_GetItemString(kwargs, "reduce")))
+    return NULL;
+  return set_reduction(kwargs) < 0 ? NULL
+                                   : PyObject_VectorcallDict(object, args, (size_t)nargs, kwargs);
+}
+
+static PyObject *call_callable(PyObject *object, PyObject *const *args, Py_ssize_t nargs,
                                PyObject *kwnames) {
   ext_callable *self = (ext_callable *)object;
-  Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
   ext_frame frame;
   if (self->method && (nargs < 1 || !ext_is_tensor(args[0])))
     EXT_FAIL(PyExc_TypeError,
@@ -184,8 +228,60 @@ static PyObject *callable_call(PyObject *object, PyObject *const *args, size_t n
   }
   Py_ssize_t all = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
   if (ext_any_overrides(args, all)) return ext_ask(object, args, nargs, kwnames);
+  PyObject *result = call_older(object, args, nargs, kwnames);
+  if (result || PyErr_Occurred()) return result;
   return ext_no_fit(self, &frame, args, nargs, kwnames);
 }
+
+// ---- profilers
+// From 3.12 on CPython tells a profiler of all calls of builtin functions; before, of those of its
+// own type alone, and what is derived from it does so itself.
+#if PY_VERSION_HEX >= 0x030C0000
+static PyObject *callable_call(PyObject *object, PyObject *const *args, size_t nargsf,
+                               PyObject *kwnames) {
+  return call_callable(object, args, PyVectorcall_NARGS(nargsf), kwnames);
+}
+#else
+static bool is_profiled(const PyThreadState *thread) {
+  return thread->c_profilefunc && !thread->tracing;
+}
+
+// The profiler itself is not profiled.
+static int tell(PyThreadState *thread, int event, PyObject *function) {
+  EXT_OWNED *frame = (PyObject *)PyThreadState_GetFrame(thread);
+  if (!frame || !is_profiled(thread)) return 0;
+  EXT_OWNED *kept = Py_XNewRef(thread->c_profileobj);
+  int on = thread->cframe->use_tracing;
+  thread->tracing++, thread->cframe->use_tracing = 0;
+  int status = thread->c_profilefunc(kept, (PyFrameObject *)frame, event, function);
+  thread->tracing--;
+  thread->cframe->use_tracing = thread->c_tracefunc || thread->c_profilefunc ? on : 0;
+  return status;
+}
+
+static PyObject *call_profiled(PyThreadState *thread, PyObject *function, PyObject *const *args,
+                               Py_ssize_t nargs, PyObject *kwnames) {
+  if (tell(thread, PyTrace_C_CALL, function) < 0) return NULL;
+  PyObject *result = call_callable(function, args, nargs, kwnames);
+  if (result && tell(thread, PyTrace_C_RETURN, function) < 0) Py_CLEAR(result);
+  if (result || !PyErr_Occurred()) return result;
+  PyObject *failure = ext_exception_take();
+  if (tell(thread, PyTrace_C_EXCEPTION, function) < 0)
+    Py_DECREF(failure);
+  else
+    ext_exception_give(failure);
+  return NULL;
+}
+
+static PyObject *callable_call(PyObject *object, PyObject *const *args, size_t nargsf,
+                               PyObject *kwnames) {
+  PyThreadState *thread = PyThreadState_Get();
+  Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
+  if (__builtin_expect(thread->cframe->use_tracing && is_profiled(thread), 0))
+    return call_profiled(thread, object, args, nargs, kwnames);
+  return call_callable(object, args, nargs, kwnames);
+}
+#endif
 
 // ---- calls from C by names of arguments
 const px_op *ext_op_need(const char *name) {
@@ -264,10 +360,17 @@ static PyObject *method_get(PyObject *self, PyObject *instance, PyObject *owner)
 static PyObject *function_get(PyObject *self, PyObject *instance, PyObject *owner) {
   return Py_NewRef(self);
 }
+// Each is itself: those of functions of C go by the code.
+static Py_hash_t callable_hash(PyObject *self) { return _Py_HashPointer(self); }
+static PyObject *callable_compare(PyObject *a, PyObject *b, int op) {
+  if (op != Py_EQ && op != Py_NE) Py_RETURN_NOTIMPLEMENTED;
+  return PyBool_FromLong((a == b) == (op == Py_EQ));
+}
 #define CALLABLE_TYPE(word, name, flags, get) \
   EXT_TYPE(word, name, "", ext_callable, EXT_VECTORCALL | (flags), NULL, \
-           .tp_vectorcall_offset = offsetof(ext_callable, call), .tp_call = PyVectorcall_Call, \
-           .tp_repr = callable_repr, .tp_descr_get = get)
+           .tp_base = &PyCFunction_Type, .tp_call = PyVectorcall_Call, .tp_repr = callable_repr, \
+           .tp_vectorcall_offset = offsetof(ext_callable, base.vectorcall), .tp_descr_get = get, \
+           .tp_hash = callable_hash, .tp_richcompare = callable_compare)
 CALLABLE_TYPE(op, "torch.op", EXT_FINAL, function_get);
 CALLABLE_TYPE(op_method, "torch.method", EXT_BINDS, method_get);
 
@@ -315,15 +418,28 @@ static PyTypeObject *make_result_type(const px_op *op, const char *name) {
 }
 
 // ---- making them
+// Who calls a builtin function asks for its vectorcall.
+static PyObject *not_called(PyObject *self, PyObject *args, PyObject *kwargs) {
+  PyErr_BadInternalCall();
+  return NULL;
+}
+// Where profilers say that it is.
+static const char *place_of(char space) {
+  return space == 'm' ? "torch.Tensor" : space == 'n' ? "torch.nn.functional" : "torch";
+}
+
 static ext_callable *callable_of(char space, const char *name) {
   PyObject *dict = space_of(space), *known = PyDict_GetItemString(dict, name);
   if (known) return (ext_callable *)known;
-  ext_callable *self = PyObject_New(ext_callable, space == 'm' ? &op_method_type : &op_type);
+  ext_callable *self = ext_new(space == 'm' ? &op_method_type : &op_type);
   if (!self) return NULL;
-  self->call = callable_call;
   self->name = PyUnicode_InternFromString(name);
-  self->count = 0;
   self->method = space == 'm';
+  self->def = (PyMethodDef){PyUnicode_AsUTF8(self->name), (PyCFunction)(void (*)(void))not_called,
+                            METH_VARARGS | METH_KEYWORDS, NULL};
+  self->base.m_ml = &self->def;
+  self->base.m_module = PyUnicode_InternFromString(place_of(space));
+  self->base.vectorcall = callable_call;
   int failed = PyDict_SetItemString(dict, name, (PyObject *)self);
   Py_DECREF(self);
   return failed ? NULL : self;

@@ -17,8 +17,10 @@ typedef struct ext_signature {
   PyTypeObject *result;  // a named tuple, or NULL
 } ext_signature;
 
+// A builtin function to CPython, so that profilers see its calls.
 typedef struct ext_callable {
-  PyObject_HEAD vectorcallfunc call;
+  PyCFunctionObject base;
+  PyMethodDef def;
   PyObject *name;
   int count;
   bool method;
