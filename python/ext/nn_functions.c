@@ -68,13 +68,12 @@ __attribute__((noinline)) static int by_functions(PyObject **out, PyObject *self
                                                   const px_module_kind *kind,
                                                   PyObject *const *inputs, bool taken) {
   if (taken && !kind->formula) return ask_forward(out, self, kind, inputs);
-  if (!kind->formula) return 0;
   EXT_OWNED *given = PyDict_New();
   for (int i = 0; given && i < kind->input_count; i++)
     if (PyDict_SetItemString(given, kind->inputs ? kind->inputs[i] : "input", inputs[i]) < 0)
       return -1;
   EXT_OWNED *how =
-      given ? Py_BuildValue("(sOO)", kind->formula, given, taken ? Py_None : replaced) : NULL;
+      given ? Py_BuildValue("(zOO)", kind->formula, given, taken ? Py_None : replaced) : NULL;
   PyObject *result = how ? ext_module_python("by_functions", self, how) : NULL;
   if (!result) return -1;
   if (result != Py_NotImplemented) return *out = result, 1;

@@ -453,6 +453,36 @@ PyObject *ext_module_wrap(px_module *module) {
 
 // ---- attributes
 
+// What PyTorch's convolutions have beside their arguments: the padding as F.pad takes it, the last
+// dimension first, and before and after.
+static PyObject *paddings(const px_module *module) {
+  px_value padding = px_module_attribute(module, "padding"),
+           kernel = px_module_attribute(module, "kernel_size"),
+           dilation = px_module_attribute(module, "dilation");
+  bool worded = padding.kind == PX_ARG_TEXT, same = worded && !strcmp(padding.v.text, "same");
+  EXT_OWNED *list = PyList_New(0);
+  for (int d = kernel.n - 1; list && d >= 0; d--) {
+    int64_t all = same     ? dilation.v.ints[d] * (kernel.v.ints[d] - 1)
+                  : worded ? 0
+                           : 2 * padding.v.ints[d];
+    for (int side = 0; side < 2; side++) {
+      EXT_OWNED *item = PyLong_FromLongLong(side ? all - all / 2 : all / 2);
+      if (!item || PyList_Append(list, item) < 0) return NULL;
+    }
+  }
+  return !list || worded ? ext_moved(&list) : PyList_AsTuple(list);
+}
+
+// NULL without an exception where the layer has no attribute of that name.
+static PyObject *convolution_attribute(const px_module *module, const char *name) {
+  const char *kind = px_module_kind_of(module)->name;
+  if (strncmp(kind, "Conv", 4)) return NULL;
+  if (!strcmp(name, "transposed")) return PyBool_FromLong(!strncmp(kind, "ConvTranspose", 13));
+  if (!strcmp(name, "_reversed_padding_repeated_twice")) return paddings(module);
+  if (strcmp(name, "output_padding")) return NULL;
+  return ext_tuple(px_module_attribute(module, "kernel_size").n, (int64_t[PX_MAX_DIMS]){0}, 1);
+}
+
 // An entry or attribute of the px_module; NULL without an exception if there is none.
 static PyObject *own_attribute(PyObject *self, const char *name) {
   px_module *module = ext_module(self);
@@ -466,7 +496,7 @@ static PyObject *own_attribute(PyObject *self, const char *name) {
   for (int i = 0; i < kind->param_count; i++)
     if (!kind->params[i].passing && !strcmp(kind->params[i].name, name))
       return ext_from_value(px_module_attribute(module, name));
-  return NULL;
+  return convolution_attribute(module, name);
 }
 
 static PyObject *module_getattr(PyObject *self, PyObject *name) {

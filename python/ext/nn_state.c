@@ -53,7 +53,12 @@ EXT_METHOD(module, state_dict,
   if (keep_vars)
     EXT_TRY(px_module_each(ext_module(self), PX_ENTRY_PARAMETER | PX_ENTRY_BUFFER, bare, true, true,
                            put_itself, dict));
-  if (ext_is_none(destination)) return ext_moved(&dict);
+  if (ext_is_none(destination)) {
+    EXT_OWNED *name = PyUnicode_FromString(bare);
+    EXT_OWNED *versions = name ? ext_module_python("versions", self, name) : NULL;
+    if (!versions || PyObject_SetAttrString(dict, "_metadata", versions) < 0) return NULL;
+    return ext_moved(&dict);
+  }
   EXT_OWNED *none = PyObject_CallMethod(destination, "update", "O", dict);
   return none ? Py_NewRef(destination) : NULL;
 }

@@ -854,6 +854,39 @@ class Functional(unittest.TestCase):
             weighted = nn.CrossEntropyLoss(torch.ones(3), False)
         self.assertEqual((weighted.reduction, weighted.weight.tolist()), ("sum", [1, 1, 1]))
 
+    def test_older_words_for_the_reduction_of_a_function(self):
+        a, b = torch.rand(2, 3), torch.rand(2, 3)
+        for words, wanted in (({"size_average": False}, "sum"), ({"reduce": False}, "none"), ({"reduce": True}, "mean"),
+                              ({"size_average": False, "reduction": "none"}, "sum")):
+            for name in ("l1_loss", "mse_loss", "smooth_l1_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div",
+                         "poisson_nll_loss", "soft_margin_loss", "hinge_embedding_loss", "cross_entropy"):
+                loss = getattr(nn.functional, name)
+                with self.assertWarnsRegex(UserWarning, f"size_average and reduce args will be deprecated, please use reduction='{wanted}' instead"):
+                    result = loss(a, b, **words)
+                self.assertTrue(torch.equal(result, loss(a, b, reduction=wanted)), name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.assertEqual(nn.functional.mse_loss(a, b, size_average=None, reduce=None).dim(), 0)
+            self.assertRaises(UserWarning, nn.functional.mse_loss, a, b, reduce=False)
+        self.assertRaisesRegex(TypeError, "unexpected keyword argument 'reduce'", nn.functional.relu, a, reduce=True)
+
+    def test_attributes_of_convolutions(self):
+        for layer, said in ((nn.Conv1d(2, 4, 3), (False, (0,), (0, 0))), (nn.Conv2d(2, 4, (3, 4), padding=(1, 2)), (False, (0, 0), (2, 2, 1, 1))),
+                            (nn.Conv2d(2, 4, (3, 4), padding="same"), (False, (0, 0), [1, 2, 1, 1])),
+                            (nn.Conv1d(2, 4, 3, padding="valid"), (False, (0,), [0, 0])),
+                            (nn.ConvTranspose2d(2, 4, 3, padding=1, stride=2, output_padding=1), (True, (1, 1), (1, 1, 1, 1)))):
+            self.assertEqual((layer.transposed, layer.output_padding, layer._reversed_padding_repeated_twice), said)
+        self.assertFalse(hasattr(nn.Linear(1, 1), "transposed"))
+
+    def test_norms_without_a_bias(self):
+        for kind in (nn.BatchNorm1d, nn.InstanceNorm1d):
+            layer = kind(2, affine=True, bias=False)
+            self.assertIsNone(layer.bias)
+            self.assertIn("affine=True, bias=False, track", repr(layer))
+            self.assertNotIn("bias", layer.state_dict())
+            x = torch.rand(3, 2, 4)
+            self.assertTrue(torch.equal(layer(x), kind(2, affine=True)(x)))
+
     def test_printed_numbers(self):
         self.assertEqual(repr(nn.Threshold(0.1, 20)), "Threshold(threshold=0.1, value=20.0)")
         self.assertEqual(repr(nn.GroupNorm(2, 4)), "GroupNorm(2, 4, eps=1e-05, affine=True, bias=True)")

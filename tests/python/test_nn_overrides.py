@@ -4,6 +4,7 @@ modes and walks of the modules above."""
 import os
 os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
 
+import pickle
 import unittest
 from collections import OrderedDict
 
@@ -104,6 +105,15 @@ class StateDicts(unittest.TestCase):
         net.load_state_dict(state)
         net.load_state_dict(dict(state))
         self.assertEqual(seen, [2, None])
+
+    def test_every_state_says_the_versions_of_its_modules(self):
+        net = nn.Sequential(nn.Linear(1, 1), nn.Sequential(nn.BatchNorm1d(1)))
+        versions = {"": {"version": 1}, "0": {"version": 1}, "1": {"version": 1}, "1.0": {"version": 2}}
+        self.assertEqual(net.state_dict()._metadata, versions)
+        self.assertEqual(net.state_dict(prefix="a.")._metadata, {("a." + name).rstrip("."): version for name, version in versions.items()})
+        copy = pickle.loads(pickle.dumps(net.state_dict()))
+        self.assertEqual(copy._metadata, versions)
+        self.assertFalse(hasattr(net.state_dict(destination=OrderedDict()), "_metadata"))
 
     def test_hooks_of_saving(self):
         net, seen = nn.Sequential(nn.Linear(1, 1, bias=False)), []

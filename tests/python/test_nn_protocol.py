@@ -164,6 +164,35 @@ class Patches(unittest.TestCase):
                 setattr(F, name, function)
         self.assertTrue(torch.equal(layers["relu"](x), x))
 
+    def test_norms_call_the_functions_of_the_program(self):
+        x, heard = torch.rand(2, 3, 4), []
+        layers = [nn.BatchNorm1d(3), nn.BatchNorm1d(3, momentum=None), nn.InstanceNorm1d(3, affine=True), nn.GroupNorm(3, 3), nn.LayerNorm(4),
+                  nn.RMSNorm(4)]
+        wanted = [layer(x) for layer in layers]
+        states = [layer.state_dict() for layer in layers]
+        own = {name: getattr(F, name) for name in ("batch_norm", "instance_norm", "group_norm", "layer_norm", "rms_norm")}
+
+        def hearing(name):
+            def function(*args, **kwargs):
+                heard.append(name)
+                return own[name](*args, **kwargs)
+            return function
+        for name in own:
+            setattr(F, name, hearing(name))
+        try:
+            for layer, result, state in zip([copy.deepcopy(layer) for layer in layers], wanted, states):
+                for name, value in state.items():
+                    if "running" in name or "num_" in name:
+                        layer.get_buffer(name).copy_(torch.ones(3) if "var" in name else torch.zeros_like(value))
+                self.assertTrue(torch.allclose(layer(x), result))
+                for name, value in state.items():
+                    self.assertTrue(torch.allclose(layer.state_dict()[name], value), name)
+            self.assertEqual(heard, ["batch_norm", "batch_norm", "instance_norm", "group_norm", "layer_norm", "rms_norm"])
+            self.assertEqual(nn.InstanceNorm2d(3)(torch.rand(3, 2, 2)).shape, (3, 2, 2))
+        finally:
+            for name, function in own.items():
+                setattr(F, name, function)
+
     def test_attributes_of_all_modules(self):
         nn.Module.marker = 5
         self.assertEqual(nn.Linear(1, 1).marker, 5)

@@ -236,7 +236,7 @@ class Module:
         return _add_backward(self, hook, True, prepend)
 
     def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """The old form of register_full_backward_hook."""
+        """The old form of register_full_backward_hook, and the same: gradients of the module's inputs."""
         return _add_backward(self, hook, False, False)
 
     def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
@@ -405,10 +405,39 @@ def _by_position(function, name):
     return call if alone else function
 
 
+def _by_batch_norm(module, x):
+    """The forward of a batch norm, in functions that a program may have replaced."""
+    tracks, seen, momentum = module.track_running_stats, module.num_batches_tracked, module.momentum or 0.0
+    if module.training and tracks and seen is not None:
+        seen.add_(1)
+        momentum = 1 / seen.item() if module.momentum is None else momentum
+    batch = module.training or (module.running_mean is None and module.running_var is None)
+    keep = tracks or not module.training
+    return torch.nn.functional.batch_norm(x, module.running_mean if keep else None, module.running_var if keep else None, module.weight,
+                                          module.bias, batch, momentum, module.eps)
+
+
+def _dimensions(module, name):
+    """Of the signals that a norm of the library takes: 1 to 3; 0 where it is no such norm."""
+    return next((n for n in (1, 2, 3) if isinstance(module, getattr(torch.nn, f"{name}{n}d"))), 0)
+
+
+def _by_instance_norm(module, x):
+    alone = x.dim() == 1 + _dimensions(module, "InstanceNorm")
+    result = torch.nn.functional.instance_norm(x.unsqueeze(0) if alone else x, module.running_mean, module.running_var, module.weight,
+                                               module.bias, module.training or not module.track_running_stats, module.momentum, module.eps)
+    return result.squeeze(0) if alone else result
+
+
 def by_functions(module: Any, how: tuple) -> Any:
     """A layer's forward with the functions that a program has replaced (None: any); NotImplemented where it calls none of
     them, or one that Python has not."""
     formula, inputs, replaced = how
+    if formula is None:
+        for name, kind, forward in (("batch_norm", "BatchNorm", _by_batch_norm), ("instance_norm", "InstanceNorm", _by_instance_norm)):
+            if name in replaced and _dimensions(module, kind):
+                return forward(module, *inputs.values())
+        return NotImplemented
     names, called = _Names(module, inputs), re.findall(r"(\w+)\(", formula)
     if replaced is not None and replaced.isdisjoint(called) or not all(map(names.has, called)):
         return NotImplemented
@@ -496,13 +525,28 @@ def _overrides(module, name):
     return getattr(type(module), name) is not getattr(_C.nn.Module, name)
 
 
+def _version_of(module):
+    """That of the class. Norms that count batches have another, unless a class has its own."""
+    counts = _dimensions(module, "BatchNorm") or _dimensions(module, "InstanceNorm")
+    return 2 if counts and module._version == 1 else module._version
+
+
+def versions(module: Any, prefix: str) -> OrderedDict:
+    """The _metadata of a state dict: the version of each module's class, by the module's name."""
+    found = OrderedDict([(prefix, {"version": _version_of(module)})])
+    for name, child in _C._module_entries(module, 4).items():
+        if child is not None:
+            found.update(versions(child, f"{prefix}.{name}" if prefix else name))
+    return found
+
+
 def save(module: Any, how: tuple) -> Any:
     """Module.state_dict."""
     destination, prefix, keep_vars = how
     if destination is None:
         destination = OrderedDict()
         destination._metadata = OrderedDict()
-    metadata = {"version": module._version}
+    metadata = {"version": _version_of(module)}
     if hasattr(destination, "_metadata"):
         destination._metadata[prefix[:-1]] = metadata
     own = _C._module_dict(module)
