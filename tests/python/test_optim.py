@@ -123,7 +123,31 @@ class Groups(unittest.TestCase):
         p = nn.Parameter(torch.ones(1))
         optimizer = ADAM([p], lr=0.5)
         self.assertIn("lr: 0.5", repr(optimizer))
-        self.assertTrue(repr(optimizer).startswith("Adam (\nParameter Group 0\n"))
+        self.assertEqual(repr(optimizer), """Adam (
+Parameter Group 0
+    amsgrad: False
+    betas: (0.9, 0.999)
+    capturable: False
+    decoupled_weight_decay: False
+    differentiable: False
+    eps: 1e-08
+    foreach: None
+    fused: None
+    lr: 0.5
+    maximize: False
+    weight_decay: 0
+)""")
+
+    def test_the_decay_of_adam_may_be_that_of_adamw(self):
+        results = []
+        for kind, options in ((ADAM, {"decoupled_weight_decay": True}), (torch.optim.AdamW, {})):
+            p = nn.Parameter(torch.tensor([1.0, -2.0]))
+            optimizer = kind([p], lr=0.1, weight_decay=0.1, **options)
+            for _ in range(3):
+                p.grad = p.detach() * 2
+                optimizer.step()
+            results.append(p.tolist())
+        self.assertEqual(*results)
 
 
 class States(unittest.TestCase):
@@ -633,6 +657,22 @@ class Schedules(unittest.TestCase):
         schedule.step()
         self.assertEqual((schedule.step_size, schedule.get_last_lr(), isinstance(schedule, optim.lr_scheduler.LRScheduler)), (1, [0.5], True))
 
+    def test_state_of_every_schedule_goes_on(self):
+        rates = optim.lr_scheduler
+        for make in (lambda o: rates.ConstantLR(o, 0.5, 3), lambda o: rates.LinearLR(o, 0.2, 0.8, 4), lambda o: rates.ExponentialLR(o, 0.9),
+                     lambda o: rates.MultiStepLR(o, [2, 5]), lambda o: rates.CosineAnnealingLR(o, 7), lambda o: rates.PolynomialLR(o, 5)):
+            first, second = (make(SGD([nn.Parameter(torch.ones(1))], lr=0.1)) for _ in range(2))
+            for _ in range(2):
+                first.optimizer.step()
+                first.step()
+            second.load_state_dict(first.state_dict())
+            self.assertEqual(second.get_last_lr(), first.get_last_lr())
+            second.optimizer.load_state_dict(first.optimizer.state_dict())
+            for schedule in (first, second):
+                schedule.optimizer.step()
+                schedule.step()
+            self.assertEqual(second.get_last_lr(), first.get_last_lr())
+
     def test_state(self):
         optimizer = SGD([nn.Parameter(torch.ones(1))], lr=0.1)
         schedule = optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
@@ -640,7 +680,9 @@ class Schedules(unittest.TestCase):
             optimizer.step()
             schedule.step()
         other = optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
-        other.load_state_dict(schedule.state_dict())
+        state = schedule.state_dict()
+        self.assertEqual(state, {"step_size": 2, "gamma": 0.5, "base_lrs": [0.1], "last_epoch": 3, "_step_count": 4, "_last_lr": [0.05]})
+        other.load_state_dict(state)
         self.assertEqual(other.last_epoch, 3)
 
 
