@@ -5,6 +5,7 @@
 
 #include "parallel/parallel_impl.h"
 #include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/view.h"
@@ -208,10 +209,31 @@ px_status px_gather_parts(px_tensor **out, px_tensor *const *tensors, int count,
 
 // ---- scatter
 
+// The gradient of a part that nothing depends on: as another part's, but for the size that is cut.
+static px_status nothing(px_tensor **out, const plan *p, int i, const px_tensor *other) {
+  int64_t sizes[PX_MAX_DIMS];
+  int ndim = px_tensor_ndim(other);
+  memcpy(sizes, px_tensor_sizes(other), (size_t)ndim * sizeof *sizes);
+  sizes[p->dim < 0 ? p->dim + ndim : p->dim] = p->parts[i].size;
+  return px_zeros(out, sizes, ndim, px_tensor_dtype(other), p->home, false, false);
+}
+
+// Some gradient has arrived, or there would be no call.
 static px_status scatter_backward(px_tensor **grad_inputs, int input_count,
                                   px_tensor *const *grad_outputs, int output_count, void *context) {
   const plan *p = context;
-  return px_gather_parts(&grad_inputs[0], grad_outputs, output_count, p->home, p->dim);
+  px_tensor *grads[PX__REPLICAS] = {NULL};
+  const px_tensor *known = NULL;
+  px_status status = PX_OK;
+  for (int i = 0; i < output_count && !known; i++) known = grad_outputs[i];
+  for (int i = 0; i < output_count && status == PX_OK; i++) {
+    grads[i] = px_retain(grad_outputs[i]);
+    if (!grads[i]) status = nothing(&grads[i], p, i, known);
+  }
+  if (status == PX_OK)
+    status = px_gather_parts(&grad_inputs[0], grads, output_count, p->home, p->dim);
+  px__drop_all(grads, output_count);
+  return status;
 }
 
 px_status px_scatter_sizes(px_tensor **results, px_tensor *tensor, const px_device *devices,

@@ -5,7 +5,9 @@ os.environ.setdefault("PHLOX_SIM_DEVICES", "1")
 
 import doctest
 import gc
+import multiprocessing
 import random
+import signal
 import time
 import unittest
 import warnings
@@ -333,6 +335,13 @@ class Workers(unittest.TestCase):
     def test_timeout(self):
         with self.assertRaisesRegex(RuntimeError, "DataLoader timed out after 1 seconds"):
             list(DataLoader(Slow(2), 1, num_workers=1, timeout=1))
+
+    def test_a_worker_that_hangs_is_not_waited_for(self):
+        others = multiprocessing.active_children()
+        loader = iter(DataLoader(Slow(2), 1, num_workers=1, timeout=1))
+        workers = [worker for worker in multiprocessing.active_children() if worker not in others]
+        self.assertRaisesRegex(RuntimeError, "timed out after 1 seconds", next, loader)
+        self.assertEqual([worker.exitcode for worker in workers], [-signal.SIGTERM])
 
     def test_leaving_early(self):
         iterator = iter(DataLoader(Squares(100), 1, num_workers=2))

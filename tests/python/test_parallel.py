@@ -190,6 +190,12 @@ class Pieces(unittest.TestCase):
         self.assertEqual(nn.parallel.gather(parts, 1).device, cuda1)
         self.assertEqual(nn.parallel.gather(parts, "cpu").tolist(), [0, 1, 2, 3, 4])
 
+    def test_backward_through_one_part_of_a_scatter(self):
+        x = torch.ones(4, device=cuda0, requires_grad=True)
+        parts = nn.parallel.scatter(x * 1, [0, 1])
+        (parts[1] * 3).sum().backward()
+        self.assertEqual(x.grad.tolist(), [0, 0, 3, 3])
+
     def test_replicate_and_apply(self):
         replicas = nn.parallel.replicate(nn.Linear(2, 2).cuda(), [0, 1])
         self.assertEqual([list(r.parameters()) for r in replicas], [[], []])

@@ -173,7 +173,7 @@ class Pass:
             if dead:
                 self._report(dead)
             if limit > 0 and waited >= limit:
-                self.close()
+                self.close(patience=0)  # it hangs
                 raise RuntimeError(f"DataLoader timed out after {limit} seconds")
 
     def _report(self, dead):
@@ -186,7 +186,7 @@ class Pass:
         self.close()
         raise RuntimeError(f"DataLoader worker (pid(s) {pids}) exited unexpectedly") from cause
 
-    def close(self):
+    def close(self, patience=5):
         """Ends the workers; harmless when they have ended."""
         for tasks, worker in zip(self.tasks, self.workers):
             if worker.is_alive():
@@ -195,7 +195,7 @@ class Pass:
         for worker in self.workers:
             if worker.pid is None:
                 continue  # it could not be started
-            worker.join(timeout=5)
+            worker.join(timeout=patience)
             if worker.is_alive():
                 worker.terminate()
                 worker.join()
