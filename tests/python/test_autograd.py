@@ -118,22 +118,6 @@ class Functions(unittest.TestCase):
         self.assertRegex(repr(node), "^<torch.autograd.function.SameBackward object at 0x")
         self.assertRaisesRegex(AttributeError, "'SameBackward' object has no attribute 'absent'", lambda: node.absent)
 
-    def test_a_saved_output_knows_which_it_is(self):
-        class Two(torch.autograd.Function):
-            @staticmethod
-            def forward(ctx, x):
-                results = x * 1, x * 2
-                ctx.save_for_backward(*results, x)
-                return results
-
-            @staticmethod
-            def backward(ctx, a, b):
-                Two.seen = [(t.output_nr, t.requires_grad, t.is_leaf) for t in ctx.saved_tensors]
-                return a + 2 * b
-        x = torch.ones(2, requires_grad=True)
-        sum(Two.apply(x)).sum().backward()
-        self.assertEqual(Two.seen, [(0, True, False), (1, True, False), (0, True, True)])
-
     def test_gradients_that_are_not_there_are_made(self):
         x, y = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
         for create in (False, True):

@@ -153,6 +153,9 @@ class Calls(unittest.TestCase):
             torch.autograd.Variable(torch.ones(1), volatile=True)
         with self.assertWarns(UserWarning), self.assertRaisesRegex(AttributeError, "module 'torch' has no attribute 'NoTensor'"):
             torch.set_default_tensor_type("torch.NoTensor")
+        with self.assertWarns(UserWarning), self.assertRaisesRegex(TypeError, "^invalid type object: only floating-point types are supported"):
+            torch.set_default_tensor_type(torch.float32)
+        self.assertEqual(torch.autograd.Variable().tolist(), [])
 
     def test_several_results_have_names(self):
         r = torch.tensor([[1., 3.], [4., 2.]]).max(1)
@@ -241,6 +244,13 @@ class Indexing(unittest.TestCase):
         for bad in ("x", b"x", {1}, 1.5):
             with self.assertRaisesRegex(IndexError, "only integers, slices"):
                 x[bad]
+
+    def test_limits_of_dimensions_and_of_index_tensors_are_told(self):
+        with self.assertRaisesRegex(RuntimeError, "tensors have at most 16 dimensions, but got 17"):
+            torch.zeros((1,) * 17)
+        with self.assertRaisesRegex(NotImplementedError, "indexing with more than 10 tensors"):
+            torch.zeros((1,) * 12)[tuple(torch.tensor([0]) for _ in range(11))]
+        self.assertEqual(torch.zeros((1,) * 16)[tuple(torch.tensor([0]) for _ in range(10))].dim(), 7)
 
     def test_index_put(self):
         x = torch.zeros(3)

@@ -13,6 +13,7 @@ class VariableMeta(type):
     __module__ = "torch.autograd"
 
     def __call__(cls, data=None, requires_grad=False, volatile=False):
+        data = _C.empty(0) if data is None else data
         if not isinstance(data, _C.Tensor):
             raise TypeError(f"Variable data has to be a tensor, but got {type(data).__name__}")
         if volatile:
