@@ -5,39 +5,60 @@
 
 #include "io/io_impl.h"
 
+// A file may hold millions of them: each has what its kind needs.
 struct px_tree {
   px_object head;
   px_tree_kind kind;
-  px_scalar number;
-  px_dtype dtype;
-  px_device device;
-  char *text;
-  px_tensor *tensor;
+  union {
+    px_scalar number;
+    px_dtype dtype;
+    char *text;
+    struct {
+      px_tensor *tensor;
+      px_device device;  // also of PX_TREE_DEVICE
+    };
+  };
+};
+typedef struct branch {
+  px_tree tree;
   px_tree **parts, **keys;  // keys: of dicts alone
   int64_t count, room;
-};
+} branch;
 
-static void tree_destroy(void *object) {
-  px_tree *self = object;
+static bool has_keys(const px_tree *self) { return self->kind >= PX_TREE_DICT; }
+static bool has_parts(const px_tree *self) { return self->kind >= PX_TREE_LIST; }
+static bool has_text(const px_tree *self) {
+  return self->kind == PX_TREE_TEXT || self->kind == PX_TREE_FOREIGN;
+}
+// One without parts.
+static const branch *parts_of(const px_tree *self) {
+  static const branch none;
+  return has_parts(self) ? (const branch *)self : &none;
+}
+
+static void branch_end(branch *self) {
   for (int64_t i = 0; i < self->count; i++) {
     px_release(self->parts[i]);
     if (self->keys) px_release(self->keys[i]);
   }
   px_free(self->parts);
   px_free(self->keys);
-  px_free(self->text);
-  px_release(self->tensor);
+}
+
+static void tree_destroy(void *object) {
+  px_tree *self = object;
+  if (has_parts(self)) branch_end(object);
+  if (has_text(self)) px_free(self->text);
+  if (self->kind == PX_TREE_TENSOR) px_release(self->tensor);
   px_object_end(self);
   px_free(self);
 }
 static const px_class tree_class = {"tree", tree_destroy};
 
 static px_status make(px_tree **out, px_tree_kind kind) {
-  PX_TRY(px_alloc((void **)out, sizeof **out));
+  PX_TRY(px_alloc((void **)out, kind >= PX_TREE_LIST ? sizeof(branch) : sizeof(px_tree)));
   px_object_init(*out, &tree_class);
   (*out)->kind = kind;
-  (*out)->dtype = PX_DTYPE_NONE;
-  (*out)->device = PX_DEVICE_NONE;
   return PX_OK;
 }
 
@@ -111,14 +132,12 @@ px_status px_tree_new(px_tree **out, px_tree_kind kind) {
 
 // ---- parts
 
-static bool has_keys(const px_tree *self) { return self->kind >= PX_TREE_DICT; }
-static bool has_parts(const px_tree *self) { return self->kind >= PX_TREE_LIST; }
-
-static px_status more_room(px_tree *self) {
+static px_status more_room(branch *self) {
   if (self->count < self->room) return PX_OK;
   int64_t room = self->room ? 2 * self->room : 4;
   PX_TRY(px_realloc((void **)&self->parts, (size_t)room * sizeof *self->parts));
-  if (has_keys(self)) PX_TRY(px_realloc((void **)&self->keys, (size_t)room * sizeof *self->keys));
+  if (has_keys(&self->tree))
+    PX_TRY(px_realloc((void **)&self->keys, (size_t)room * sizeof *self->keys));
   self->room = room;
   return PX_OK;
 }
@@ -127,8 +146,9 @@ px_status px_tree_append(px_tree *self, px_tree *value) {
   PX_GIVEN(self);
   PX_GIVEN(value);
   PX_CHECK(has_parts(self) && !has_keys(self), PX_TYPE, "only lists and tuples can be added to");
-  PX_TRY(more_room(self));
-  self->parts[self->count++] = px_retain(value);
+  branch *to = (branch *)self;
+  PX_TRY(more_room(to));
+  to->parts[to->count++] = px_retain(value);
   return PX_OK;
 }
 
@@ -137,9 +157,10 @@ px_status px_tree_add(px_tree *self, px_tree *key, px_tree *value) {
   PX_GIVEN(key);
   PX_GIVEN(value);
   PX_CHECK(has_keys(self), PX_TYPE, "only dicts have keys");
-  PX_TRY(more_room(self));
-  self->keys[self->count] = px_retain(key);
-  self->parts[self->count++] = px_retain(value);
+  branch *to = (branch *)self;
+  PX_TRY(more_room(to));
+  to->keys[to->count] = px_retain(key);
+  to->parts[to->count++] = px_retain(value);
   return PX_OK;
 }
 
@@ -174,12 +195,13 @@ px_status px_tree_to_dict(px_dict **out, const px_tree *self) {
   *out = NULL;
   PX_CHECK(has_keys(self), PX_TYPE, "the tree is no dict of tensors");
   PX_TRY(px_dict_new(&made));
-  for (int64_t i = 0; i < self->count; i++) {
-    const char *name = self->keys[i]->text;
-    if (self->parts[i]->kind == PX_TREE_FOREIGN) continue;
-    PX_CHECK(name && self->parts[i]->tensor, PX_TYPE,
+  for (int64_t i = 0; i < px_tree_size(self); i++) {
+    const px_tree *part = px_tree_at(self, i);
+    const char *name = px_tree_get_text(px_tree_key(self, i));
+    if (part->kind == PX_TREE_FOREIGN) continue;
+    PX_CHECK(name && px_tree_get_tensor(part), PX_TYPE,
              "the tree is no dict of tensors: its part %lld is none", (long long)i);
-    PX_TRY(px_dict_set(made, name, self->parts[i]->tensor));
+    PX_TRY(px_dict_set(made, name, px_tree_get_tensor(part)));
   }
   *out = PX_MOVE(made);
   return PX_OK;
@@ -188,21 +210,32 @@ px_status px_tree_to_dict(px_dict **out, const px_tree *self) {
 // ---- what a tree is
 
 px_tree_kind px_tree_kind_of(const px_tree *self) { return self->kind; }
-px_scalar px_tree_get_number(const px_tree *self) { return self->number; }
-const char *px_tree_get_text(const px_tree *self) { return self->text; }
-px_dtype px_tree_get_dtype(const px_tree *self) { return self->dtype; }
-px_tensor *px_tree_get_tensor(const px_tree *self) { return self->tensor; }
-px_device px_tree_get_device(const px_tree *self) { return self->device; }
-int64_t px_tree_size(const px_tree *self) { return self->count; }
+px_scalar px_tree_get_number(const px_tree *self) {
+  return self->kind == PX_TREE_NUMBER ? self->number : (px_scalar){0};
+}
+const char *px_tree_get_text(const px_tree *self) { return has_text(self) ? self->text : NULL; }
+px_dtype px_tree_get_dtype(const px_tree *self) {
+  return self->kind == PX_TREE_DTYPE ? self->dtype : PX_DTYPE_NONE;
+}
+px_tensor *px_tree_get_tensor(const px_tree *self) {
+  return self->kind == PX_TREE_TENSOR ? self->tensor : NULL;
+}
+px_device px_tree_get_device(const px_tree *self) {
+  bool has = self->kind == PX_TREE_TENSOR || self->kind == PX_TREE_DEVICE;
+  return has ? self->device : PX_DEVICE_NONE;
+}
+int64_t px_tree_size(const px_tree *self) { return parts_of(self)->count; }
 
 px_tree *px_tree_at(const px_tree *self, int64_t i) {
-  return i >= 0 && i < self->count ? self->parts[i] : NULL;
+  return i >= 0 && i < px_tree_size(self) ? parts_of(self)->parts[i] : NULL;
 }
 px_tree *px_tree_key(const px_tree *self, int64_t i) {
-  return has_keys(self) && i >= 0 && i < self->count ? self->keys[i] : NULL;
+  return has_keys(self) && i >= 0 && i < px_tree_size(self) ? parts_of(self)->keys[i] : NULL;
 }
 px_tree *px_tree_get(const px_tree *self, const char *key) {
-  for (int64_t i = 0; has_keys(self) && i < self->count; i++)
-    if (self->keys[i]->text && !strcmp(self->keys[i]->text, key)) return self->parts[i];
+  for (int64_t i = 0; has_keys(self) && i < px_tree_size(self); i++) {
+    const char *name = px_tree_get_text(px_tree_key(self, i));
+    if (name && !strcmp(name, key)) return px_tree_at(self, i);
+  }
   return NULL;
 }

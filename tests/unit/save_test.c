@@ -308,3 +308,22 @@ PX_TEST(a_hostile_header_costs_its_size_and_a_mebibyte) {
   (void)before;
 #endif
 }
+
+PX_TEST(a_number_of_a_tree_costs_64_bytes) {
+  enum { COUNT = 1 << 20 };
+  PX_SCOPED(px_tree) list = NULL;
+  int64_t before = peak();
+  OK(px_tree_new(&list, PX_TREE_LIST));
+  for (int i = 0; i < COUNT; i++) {
+    PX_SCOPED(px_tree) number = NULL;
+    OK(px_tree_number(&number, px_int(i)));
+    OK(px_tree_append(list, number));
+  }
+  CHECK_EQ(px_tree_size(list), COUNT);
+  CHECK_EQ(px_tree_get_number(px_tree_at(list, COUNT - 1)).v.i, COUNT - 1);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they add to each allocation
+  CHECK(peak() - before <= (int64_t)COUNT * 64 + (1 << 20));
+#else
+  (void)before;
+#endif
+}
