@@ -245,13 +245,6 @@ class Indexing(unittest.TestCase):
             with self.assertRaisesRegex(IndexError, "only integers, slices"):
                 x[bad]
 
-    def test_limits_of_dimensions_and_of_index_tensors_are_told(self):
-        with self.assertRaisesRegex(RuntimeError, "tensors have at most 16 dimensions, but got 17"):
-            torch.zeros((1,) * 17)
-        with self.assertRaisesRegex(NotImplementedError, "indexing with more than 10 tensors"):
-            torch.zeros((1,) * 12)[tuple(torch.tensor([0]) for _ in range(11))]
-        self.assertEqual(torch.zeros((1,) * 16)[tuple(torch.tensor([0]) for _ in range(10))].dim(), 7)
-
     def test_index_put(self):
         x = torch.zeros(3)
         x.index_put_((torch.tensor([0, 0, 2]),), torch.ones(3), accumulate=True)
