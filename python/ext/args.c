@@ -20,6 +20,27 @@ PyObject *ext_tuple_of(ext_rest rest) {
   return tuple;
 }
 
+// The names of a mapping that is no dict.
+static PyObject *dict_of(PyObject *function, PyObject *mapping) {
+  PyObject *dict = PyDict_New();
+  if (!dict || PyDict_Update(dict, mapping) == 0) return dict;
+  Py_DECREF(dict);
+  if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return NULL;
+  PyErr_Clear();
+  EXT_OWNED *name = PyObject_Repr(function);
+  if (!name) return NULL;
+  EXT_FAIL(PyExc_TypeError, "%U argument after ** must be a mapping, not %s", name,
+           ext_type_name(mapping));
+}
+
+PyObject *ext_apply(PyObject *function, PyObject *args, PyObject *kwargs) {
+  EXT_OWNED *list = args ? PySequence_Tuple(args) : PyTuple_New(0);
+  if (!list || ext_is_none(kwargs)) return list ? PyObject_Call(function, list, NULL) : NULL;
+  if (PyDict_Check(kwargs)) return PyObject_Call(function, list, kwargs);
+  EXT_OWNED *dict = dict_of(function, kwargs);
+  return dict ? PyObject_Call(function, list, dict) : NULL;
+}
+
 int ext_to_bool(PyObject *object, bool fallback) {
   if (!object || object == Py_None) return fallback;
   if (object == Py_True) return 1;

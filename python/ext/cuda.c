@@ -25,11 +25,6 @@ static int not_cuda(px_device device) {
   EXT_FAIL_INT(PyExc_ValueError, "Expected a cuda device, but got: %s",
                px_device_format(device, text));
 }
-// An index as the core takes it; what is out of range stays so.
-static int narrow(int64_t index) {
-  return index < 0 ? -1 : index > INT16_MAX ? INT16_MAX : (int)index;
-}
-
 EXT_FUNCTION(cuda, set_device, "(device: Device) -> None",
              "Makes a device current for this thread.\n\n"
              "Args:\n"
@@ -39,7 +34,7 @@ EXT_FUNCTION(cuda, set_device, "(device: Device) -> None",
   EXT_ARGS(PyObject *, device);
   if (PyLong_Check(device)) {
     if (ext_to_int(device, &index) < 0) return NULL;
-    EXT_TRY(px_device_set(narrow(index)));
+    EXT_TRY(px_device_set(ext_narrow(index)));
     Py_RETURN_NONE;
   }
   bool named = PyUnicode_Check(device) || ext_is_device(device);
@@ -60,7 +55,8 @@ EXT_FUNCTION(cuda, synchronize, "(device: Device | None = None) -> None",
 int ext_to_scope_index(PyObject *device, int *out) {
   px_device at;
   int64_t index;
-  if (PyLong_Check(device)) return ext_to_int(device, &index) < 0 ? -1 : (*out = narrow(index), 0);
+  if (PyLong_Check(device))
+    return ext_to_int(device, &index) < 0 ? -1 : (*out = ext_narrow(index), 0);
   if (ext_to_device(device, &at) < 0 || (at.type != PX_CUDA && not_cuda(at) < 0)) return -1;
   *out = at.index;
   return 0;

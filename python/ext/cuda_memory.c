@@ -107,7 +107,7 @@ EXT_FUNCTION(cuda, _memory_blocks, "(device: int) -> list[dict]",
   EXT_ARGS(int64_t, device);
   EXT_OWNED *list = PyList_New(0);
   if (!list) return NULL;
-  EXT_TRY(px_memory_snapshot((int)device, add_block, list));
+  EXT_TRY(px_memory_snapshot(ext_narrow(device), add_block, list));
   return PyErr_Occurred() ? NULL : ext_moved(&list);
 }
 

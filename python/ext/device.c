@@ -62,7 +62,7 @@ int ext_to_cuda_index(PyObject *object, int *out) {
   int64_t index;
   if (!ext_is_none(object) && PyLong_Check(object)) {
     if (ext_to_int(object, &index) < 0) return -1;
-    *out = (int)index;
+    *out = ext_narrow(index);
     return 0;
   }
   if (!ext_is_none(object) && ext_to_device(object, &device) < 0) return -1;

@@ -78,6 +78,10 @@ typedef struct ext_ints {
   int64_t items[PX_MAX_DIMS * 2];
   int count;
 } ext_ints;
+// The index of a device as the core takes it; what is out of range stays so.
+static inline int ext_narrow(int64_t index) {
+  return index < 0 ? -1 : index > INT16_MAX ? INT16_MAX : (int)index;
+}
 int ext_to_bool(PyObject *object, bool fallback);  // 0, 1, or -1
 int ext_to_int(PyObject *object, int64_t *out);    // an int, or what has __index__
 int ext_to_double(PyObject *object, double *out);
@@ -144,6 +148,9 @@ PyObject *ext_items(PyObject *object, const char *text);
 // The tensors of a sequence (or of one tensor): `keep` owns the sequence; at most `room` of them.
 int ext_to_tensors(PyObject *object, px_tensor **items, int room, const char *function,
                    PyObject **keep);
+
+// function(*args, **kwargs), for arguments that a program gave: NULL and, of kwargs, None are none.
+PyObject *ext_apply(PyObject *function, PyObject *args, PyObject *kwargs);
 
 // ---- __torch_function__ (override.c)
 extern int ext_mode_count;  // modes that are entered, of all threads

@@ -58,7 +58,7 @@ static PyObject *mode_run(PyObject *object, PyObject *const *args, Py_ssize_t na
   if (nargs != 3) EXT_FAIL(PyExc_TypeError, "_run() takes a function, a tuple and a dict");
   uint8_t before = state_now();
   state_apply(self);
-  PyObject *result = PyObject_Call(args[0], args[1], args[2]);
+  PyObject *result = ext_apply(args[0], args[1], args[2]);
   state_restore(self->kind, before);
   return result;
 }

@@ -173,8 +173,8 @@ static px_status apply_one(int i, void *context) {
   application *a = context;
   PyGILState_STATE gil = PyGILState_Ensure();
   px_status status = PX_OK;
-  a->results[i] = PyObject_Call(PyList_GET_ITEM(a->modules, i), PyList_GET_ITEM(a->inputs, i),
-                                PyList_GET_ITEM(a->kwargs, i));
+  a->results[i] = ext_apply(PyList_GET_ITEM(a->modules, i), PyList_GET_ITEM(a->inputs, i),
+                            PyList_GET_ITEM(a->kwargs, i));
   if (!a->results[i]) {
     char where[64];
     snprintf(where, sizeof where, "in replica %d on device %d", i, a->devices[i].index);
@@ -191,6 +191,10 @@ EXT_FUNCTION(torch, _parallel_apply,
   devices to;
   EXT_ARGS(PyObject *, modules, inputs, kwargs, devices_);
   if (to_devices(devices_, &to) < 0) return NULL;
+  PyObject *lists[] = {modules, inputs, kwargs};
+  for (int i = 0; i < EXT_LENGTH(lists); i++)
+    if (!PyList_Check(lists[i]) || PyList_GET_SIZE(lists[i]) != to.count)
+      EXT_FAIL(PyExc_AssertionError, "there must be a module, inputs and kwargs for each device");
   application a = {modules, inputs, kwargs, {NULL}, to.at};
   px_status status = EXT_NOGIL(px_parallel_apply(to.count, to.at, apply_one, &a));
   PyObject *list = status == PX_OK ? PyList_New(to.count) : ext_raise();

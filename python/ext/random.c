@@ -125,7 +125,7 @@ EXT_FUNCTION(cuda, _default_generator, "(index: int) -> Generator",
              "The default generator of a device.") {
   px_generator *generator;
   EXT_ARGS(int64_t, index);
-  EXT_TRY(px_generator_default(&generator, px_cuda((int)index)));
+  EXT_TRY(px_generator_default(&generator, px_cuda(ext_narrow(index))));
   return ext_generator(px_retain(generator));
 }
 static int make_default_generator(PyObject *torch) {

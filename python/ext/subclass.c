@@ -44,7 +44,7 @@ static bool stays_plain(PyObject *function) {
 
 static PyObject *call_plain(PyObject *function, PyObject *args, PyObject *kwargs) {
   ext_overrides_off(1, 0);
-  PyObject *result = PyObject_Call(function, args, kwargs);
+  PyObject *result = ext_apply(function, args, kwargs);
   ext_overrides_off(-1, 0);
   return result;
 }
@@ -58,13 +58,11 @@ EXT_CLASS_METHOD(tensor, __torch_function__,
   EXT_BIND(func, types, args_, kwargs);
   EXT_OWNED *classes = PySequence_Fast(types, "types must be a sequence");
   if (!classes) return NULL;
-  EXT_OWNED *arguments = args_ ? PySequence_Tuple(args_) : PyTuple_New(0);
-  if (!arguments) return NULL;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(classes); i++) {
     int derived = PyObject_IsSubclass(self, PySequence_Fast_GET_ITEM(classes, i));
     if (derived <= 0) return derived < 0 ? NULL : Py_NewRef(Py_NotImplemented);
   }
-  EXT_OWNED *result = call_plain(func, arguments, kwargs);
+  EXT_OWNED *result = call_plain(func, args_, kwargs);
   if (!result || stays_plain(func)) return ext_moved(&result);
   return of_class(result, (PyTypeObject *)self, Py_REFCNT(result) == 1);
 }
@@ -76,8 +74,7 @@ EXT_FUNCTION(
     "The __torch_function__ of classes that take no calls over.") {
   PyObject *func, *types, *args_, *kwargs;
   EXT_BIND(func, types, args_, kwargs);
-  EXT_OWNED *arguments = args_ ? PySequence_Tuple(args_) : PyTuple_New(0);
-  return arguments ? call_plain(func, arguments, kwargs) : NULL;
+  return call_plain(func, args_, kwargs);
 }
 
 // ---- attributes and methods of tensors of derived classes

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ops do with nothing, with too much and with what cannot be, on the CPU and on a simulated device: PyTorch's values, or its
 error before anything has changed."""
+import collections
 import functools
 import os
 import re
@@ -538,6 +539,19 @@ class Malformed(unittest.TestCase):
     def test_torch_function_of_types_that_are_no_sequence_is_a_type_error(self):
         with self.assertRaisesRegex(TypeError, "types must be a sequence"):
             torch.Tensor.__torch_function__(lambda *a: a, 0, torch.ones(2))
+
+    def test_torch_function_of_names_that_are_no_mapping_is_a_type_error(self):
+        def names(*args, **kwargs):
+            return sorted(kwargs)
+        for function in (torch.Tensor.__torch_function__, torch._C._disabled_torch_function_impl):
+            with self.assertRaisesRegex(TypeError, r"argument after \*\* must be a mapping, not float"):
+                function(names, (), (), 3.0)
+            self.assertEqual(function(names, (), (), collections.UserDict(a=1)), ["a"])
+
+    def test_an_index_of_a_device_beyond_c_names_none(self):
+        for call in (torch.cuda.synchronize, torch.cuda.get_device_properties, torch.cuda.memory_allocated, torch.cuda.get_device_name):
+            with self.subTest(call=call), self.assertRaises((RuntimeError, AssertionError)):
+                call(2 ** 32)
 
 
 class Overlaps(Edges):

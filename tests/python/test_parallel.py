@@ -205,6 +205,12 @@ class Pieces(unittest.TestCase):
         out = nn.parallel.parallel_apply(replicas, x)
         self.assertEqual(out[0].tolist(), out[1].tolist())
 
+    def test_apply_wants_as_many_devices_and_names_by_mappings(self):
+        with self.assertRaises(AssertionError):
+            nn.parallel.parallel_apply([nn.ReLU()], [torch.ones(1)], devices=[0, 1])
+        with self.assertRaisesRegex(TypeError, r"argument after \*\* must be a mapping, not float"):
+            nn.parallel.parallel_apply([nn.ReLU()], [torch.ones(1)], [3.0])
+
     def test_data_parallel_function(self):
         layer = nn.Linear(2, 2).cuda()
         x = torch.ones(4, 2)
