@@ -101,7 +101,8 @@ static void transfer(copy *c, bool out) {
 
 static void *open_one(px__dense *d, const px_operand *o, int dtype, bool read, bool write) {
   if (d->failed || !o || !px__operand_given(o)) return NULL;
-  if (o->dtype == dtype && px__operand_row_major(o)) return o->data;
+  static max_align_t nothing;  // memset and memcpy want an address for no bytes, too
+  if (o->dtype == dtype && px__operand_row_major(o)) return o->data ? o->data : &nothing;
   size_t bytes = (size_t)px_operand_numel(o) * px_dtype_size((px_dtype)dtype);
   copy *c = malloc(sizeof *c + bytes);
   d->failed = !c;

@@ -31,10 +31,15 @@ static inline bool px__cpu_is(const px_value *v, const char *text) {
   const bool has_##a = l->operands[i].dtype != PX_DTYPE_NONE; \
   (void)has_##a;
 
+// An element of memory. Any byte but 0 is true: memory of other dtypes, and of others, has such.
+#define PX__CPU_READ(T, at) \
+  _Generic((T){0}, bool \
+           : *(const uint8_t *)(const void *)(at) != 0, default \
+           : *(const T *)(const void *)(at))
 #define PX__CPU_STEP(T, i) (s_[i] == (int64_t)sizeof(T))
-#define PX__CPU_AT(T, a, i) const T a = *(const T *)(const void *)(p_[i] + k_ * s_[i]);
-#define PX__CPU_NEXT(T, a, i) const T a = ((const T *)(const void *)p_[i])[k_];
-#define PX__CPU_ONE(T, a, i) const T a = *(const T *)(const void *)p_[i];
+#define PX__CPU_AT(T, a, i) const T a = PX__CPU_READ(T, p_[i] + k_ * s_[i]);
+#define PX__CPU_NEXT(T, a, i) const T a = PX__CPU_READ(T, (const T *)(const void *)p_[i] + k_);
+#define PX__CPU_ONE(T, a, i) const T a = PX__CPU_READ(T, p_[i]);
 #define PX__CPU_PUT(O, expr) ((O *)(void *)p_[0])[k_] = (O)(expr);
 #define PX__CPU_PUT_AT(O, expr) *(O *)(void *)(p_[0] + k_ * s_[0]) = (O)(expr);
 
@@ -114,13 +119,12 @@ static inline int64_t px__cpu_block(int64_t left) {
   if (PX__CPU_STEP(T, i)) \
     memcpy(a##_, a##_from_, (size_t)m_ * sizeof(T)); \
   else \
-    for (int64_t k_ = 0; k_ < m_; k_++) \
-      a##_[k_] = *(const T *)(const void *)(a##_from_ + k_ * s_[i]); \
-  for (int64_t k_ = m_; k_ < PX__CPU_PIECE; k_++) a##_[k_] = a##_[0];
+    for (int64_t k_ = 0; k_ < m_; k_++) a##_[k_] = PX__CPU_READ(T, a##_from_ + k_ * s_[i]); \
+  for (int64_t k_ = m_; k_ < PX__CPU_PIECE; k_++) a##_[k_] = PX__CPU_READ(T, a##_);
 #define PX__CPU_EACH(O) \
   O o_[PX__CPU_PIECE]; \
   PX__CPU_ROLLED for (int64_t k_ = 0; k_ < PX__CPU_PIECE; k_++)
-#define PX__CPU_TAKE(T, a) const T a = a##_[k_];
+#define PX__CPU_TAKE(T, a) const T a = PX__CPU_READ(T, &a##_[k_]);
 #define PX__CPU_SET(O, expr) o_[k_] = (O)(expr);
 // What was computed with functions that are right for near numbers alone is done again where one
 // is far.

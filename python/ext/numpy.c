@@ -38,7 +38,7 @@ static int unsupported(PyObject *object) {
 static int read_typestr(PyObject *object, PyObject *interface, px_dtype *out) {
   PyObject *text = PyDict_GetItemString(interface, "typestr");
   const char *code = text ? PyUnicode_AsUTF8(text) : NULL;
-  if (!code) return unsupported(object);
+  if (!code || !*code) return unsupported(object);
   for (int i = 0; i < EXT_LENGTH(codes); i++) {
     if (strcmp(code + 1, codes[i].text)) continue;
     if (*code == '>' && px_dtype_size(codes[i].dtype) > 1)
@@ -51,12 +51,20 @@ static int read_typestr(PyObject *object, PyObject *interface, px_dtype *out) {
   return unsupported(object);
 }
 
+// A value of the description, which is the array's own, and may change while it is read.
+static PyObject *value_of(PyObject *interface, const char *key) {
+  return Py_XNewRef(PyDict_GetItemString(interface, key));
+}
+
 static int read_strides(PyObject *interface, ext_array *out) {
-  PyObject *strides = PyDict_GetItemString(interface, "strides");
+  EXT_OWNED *strides = value_of(interface, "strides");
   int64_t size = (int64_t)px_dtype_size(out->dtype), step = 1;
   ext_ints bytes;
   bool given = strides && strides != Py_None;
   if (given && ext_to_ints(strides, &bytes) < 0) return -1;
+  if (given && bytes.count != out->ndim)
+    EXT_FAIL_INT(PyExc_ValueError, "__array_interface__ has %d strides for %d dimensions",
+                 bytes.count, out->ndim);
   out->bytes = (size_t)size;
   bool empty = false, over = false;
   int64_t reach;
@@ -89,8 +97,8 @@ int ext_array_read(PyObject *object, ext_array *out) {
   EXT_OWNED *interface = PyObject_GetAttrString(object, "__array_interface__");
   if (!interface) return -1;
   if (!PyDict_Check(interface)) EXT_FAIL_INT(PyExc_TypeError, "__array_interface__ is no dict");
-  PyObject *shape = PyDict_GetItemString(interface, "shape");
-  PyObject *data = PyDict_GetItemString(interface, "data");
+  EXT_OWNED *shape = value_of(interface, "shape");
+  EXT_OWNED *data = value_of(interface, "data");
   ext_ints sizes;
   if (read_typestr(object, interface, &out->dtype) < 0) return -1;
   if (!shape || !data || !PyTuple_Check(data) || PyTuple_GET_SIZE(data) != 2)
@@ -106,16 +114,19 @@ int ext_array_read(PyObject *object, ext_array *out) {
   return read_strides(interface, out);
 }
 
-px_tensor *ext_tensor_from_array(PyObject *object) {
-  ext_array array;
+static px_tensor *tensor_over(PyObject *object, const ext_array *array) {
   px_tensor *made = NULL;
-  if (ext_array_read(object, &array) < 0) return NULL;
   Py_INCREF(object);
-  if (px_tensor_wrap(&made, array.data, array.bytes, array.ndim, array.sizes, array.strides,
-                     array.dtype, px_cpu(), ext_release, object) == PX_OK)
+  if (px_tensor_wrap(&made, array->data, array->bytes, array->ndim, array->sizes, array->strides,
+                     array->dtype, px_cpu(), ext_release, object) == PX_OK)
     return made;
   Py_DECREF(object);
   return ext_raise();
+}
+
+px_tensor *ext_tensor_from_array(PyObject *object) {
+  ext_array array;
+  return ext_array_read(object, &array) < 0 ? NULL : tensor_over(object, &array);
 }
 
 EXT_FUNCTION(torch, from_numpy, "(ndarray: object) -> Tensor",
@@ -138,7 +149,7 @@ EXT_FUNCTION(torch, from_numpy, "(ndarray: object) -> Tensor",
                      1) < 0)
       return NULL;
   }
-  px_tensor *made = ext_tensor_from_array(ndarray);
+  px_tensor *made = tensor_over(ndarray, &read);
   return made ? ext_wrap(made) : NULL;
 }
 

@@ -20,9 +20,10 @@ static int side_of(const px_block *block) {
   return block->device.type == PX_CPU ? -1 : px__rt.devices[block->device.index]->physical;
 }
 
-// Issues the copy on the stream. `tracked`: it may still use host memory after the call.
+// Issues the copy on the stream. `pinned`: it may use host memory after the backend's call. `mark`:
+// and after the library's.
 static px_status issue(px_stream *stream, px_copy_kind kind, const transfer *t, bool pinned,
-                       bool tracked) {
+                       bool mark) {
   px_copy copy = {.kind = kind,
                   .to = (char *)t->to->data + t->to_offset,
                   .from = (const char *)t->from->data + t->from_offset,
@@ -32,20 +33,22 @@ static px_status issue(px_stream *stream, px_copy_kind kind, const transfer *t, 
                   .pinned = pinned};
   px_access accesses[2];
   int count = 0;
-  if (copy.to_device >= 0 || tracked)
+  if (copy.to_device >= 0 || pinned)
     accesses[count++] = access_of(t->to, t->to_offset, t->bytes, true);
-  if (copy.from_device >= 0 || tracked)
+  if (copy.from_device >= 0 || pinned)
     accesses[count++] = access_of(t->from, t->from_offset, t->bytes, false);
   px__work work;
   PX_TRY(px__work_begin(&work, stream, "copy", accesses, count));
   px_status status = px__rt.backend->copy(stream->native, &copy);
-  px__work_end(&work, tracked);
+  px__work_end(&work, mark);
   return status;
 }
 
 static px_status copy_host(const transfer *t) {
-  PX_TRY(px__block_host_access(t->to, "copy", true));
-  PX_TRY(px__block_host_access(t->from, "copy", false));
+  px_access to = access_of(t->to, t->to_offset, t->bytes, true);
+  px_access from = access_of(t->from, t->from_offset, t->bytes, false);
+  PX_TRY(px__block_host_access("copy", &to));
+  PX_TRY(px__block_host_access("copy", &from));
   memmove((char *)t->to->data + t->to_offset, (char *)t->from->data + t->from_offset, t->bytes);
   return PX_OK;
 }
@@ -62,9 +65,10 @@ static px_status copy_across(const transfer *t, bool non_blocking) {
   if (!returns) PX_TRY(px__sync_point());
   // A pageable copy may block in the backend, which holds the lock: so wait before, without it.
   if (!host->pinned && (!up || t->bytes > STAGED)) PX_TRY(px__stream_wait_all(stream));
-  // Stream order covers earlier copies of this stream; those of other streams must be waited for.
+  // Streams that this one does not wait for must be waited for here: the number is right, and the
+  // race checker tells of a copy that the program did not order.
   if (!queued && __atomic_load_n(&host->pending, __ATOMIC_ACQUIRE))
-    PX_TRY(px__block_host_access(host, "copy", !up));
+    PX_TRY(px__block_await(host, !up, stream));
   PX_TRY(
       issue(stream, up ? PX_COPY_HOST_TO_DEVICE : PX_COPY_DEVICE_TO_HOST, t, host->pinned, queued));
   return returns && !px__rt.blocking ? PX_OK : px__stream_finish(stream);

@@ -17,7 +17,9 @@ typedef struct px_block {
   size_t bytes;          // asked for
   px_device device;      // index always given for cuda, -1 for cpu
   bool pinned, foreign;  // page-locked; address was handed out or memory is somebody else's
-  bool pending;          // CPU: a copy into it may be running (atomic); px__block_wait clears
+  bool odd;              // CPU: not at a multiple of 8
+  bool pending;          // CPU: a copy into it may be running (atomic); px__block_wait clears.
+                         // True for good if `odd`, so that launches look at it
 } px_block;              // the device layer's own fields follow (px__block, state.h)
 
 // Allocates a block on a device (index resolved) for the current stream, from the device's cache.
@@ -78,6 +80,10 @@ typedef struct px_access {
   bool write;
   px__gap gaps[PX__GAPS];  // up to the first of pitch 0
 } px_access;
+// Waits for copies that conflict with an access of the host, which `op` makes, to CPU memory: that
+// is a race unless the program has waited.
+px_status px__block_host_access(const char *op, const px_access *access)
+    __attribute__((warn_unused_result));
 extern int px__race_on;  // atomic; -1: not read from the environment yet
 // The device type's kernel of that name, or NULL. Slow: callers keep the result.
 px_kernel px__kernel_find(px_device_type type, const char *name);

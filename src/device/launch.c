@@ -32,22 +32,27 @@ bool px__runs_host_kernels(px_device_type type) {
 // ---- the CPU
 static _Thread_local px_fault_slot own_slot;
 
-static px_status host_accesses(const char *op, const px_access *accesses, int count) {
-  for (int i = 0; i < count; i++)
-    if (accesses[i].block && __atomic_load_n(&accesses[i].block->pending, __ATOMIC_ACQUIRE))
-      PX_TRY(px__block_host_access(accesses[i].block, op, accesses[i].write));
+static px_status host_accesses(const char *op, const px_access *accesses, int count, bool *odd) {
+  for (int i = 0; i < count; i++) {
+    px_block *block = accesses[i].block;
+    if (!block || !__atomic_load_n(&block->pending, __ATOMIC_ACQUIRE)) continue;
+    PX_TRY(px__block_host_access(op, &accesses[i]));
+    *odd |= block->odd;
+  }
   return PX_OK;
 }
 
 static inline px_status launch_host(px_launch *launch, const px_access *accesses, int count) {
-  PX_TRY(host_accesses(launch->op, accesses, count));
+  bool odd = false;
+  PX_TRY(host_accesses(launch->op, accesses, count, &odd));
   PX_CHECK(!px__fault(PX__FAULT_LAUNCH), PX_ACCELERATOR, "%s could not be launched (injected)",
            launch->op);
   launch->id = 1;
   launch->fault = &own_slot;
   launch->device = -1;
   launch->stream = NULL;
-  px_status status = launch->kernel(launch);
+  px_status status =
+      PX_UNLIKELY(odd) ? px__launch_aligned(launch, accesses, count) : launch->kernel(launch);
   if (PX_UNLIKELY(__atomic_load_n(&own_slot.launch, __ATOMIC_RELAXED) != 0))
     return px__fault_error(&own_slot);
   return status;

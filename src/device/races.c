@@ -174,9 +174,13 @@ static bool interleaved(const px__shadow *s, const px_access *a) {
   return false;
 }
 
+// Whether they share bytes, which one of them writes.
+static bool overlaps(const px__shadow *s, const px_access *a) {
+  return (s->write || a->write) && s->begin < a->end && a->begin < s->end && !interleaved(s, a);
+}
+
 static bool conflicts(const px__shadow *s, const px_access *a, const px_stream *stream) {
-  return (s->write || a->write) && s->begin < a->end && a->begin < s->end &&
-         !comes_before(s->work.stream, s->work.seq, stream) && !interleaved(s, a);
+  return !comes_before(s->work.stream, s->work.seq, stream) && overlaps(s, a);
 }
 
 // Whether each window of the new access is also one of the shadow's, and no narrower.
@@ -218,7 +222,7 @@ static px__shadow *reuse(px__block *block, const px_access *access, const px_str
   if (!*place) place = count >= SHADOWS ? last : NULL;
   if (!place) return NULL;
   px__shadow *found = *place;
-  *place = found->next;
+  __atomic_store_n(place, found->next, __ATOMIC_RELAXED);
   return found;
 }
 
@@ -234,26 +238,40 @@ static void remember(px__block *block, const px__work *work, const px_access *ac
                          .owner = owner,
                          .write = access->write};
   memcpy(shadow->gaps, access->gaps, sizeof shadow->gaps);
-  block->shadow = shadow;
+  __atomic_store_n(&block->shadow, shadow, __ATOMIC_RELAXED);
 }
 
-px_status px__race_access(const px__work *work, const px_access *access) {
-  px__block *block = px__block_of(access->block);
-  px__shadow found = {0};
+// Lock held.
+static bool find(px__shadow *out, const px__work *work, const px_access *access) {
+  for (const px__shadow *s = px__block_of(access->block)->shadow; s; s = s->next)
+    if (conflicts(s, access, work->stream)) return *out = *s, true;
+  return false;
+}
+
+// Work that is refused leaves nothing behind: it will not touch anything.
+px_status px__race_accesses(const px__work *work, const px_access *accesses, int count) {
+  px__shadow found[PX_MAX_OPERANDS];
+  const px_access *late[PX_MAX_OPERANDS];
+  int n = 0;
   pthread_mutex_lock(&lock);
-  for (px__shadow *s = block->shadow; s && !found.work.stream; s = s->next)
-    if (conflicts(s, access, work->stream)) found = *s;
-  bool refused = found.work.stream && __atomic_load_n(&raises, __ATOMIC_RELAXED);
-  if (!refused) remember(block, work, access, NULL);
+  for (int i = 0; i < count && n < PX_MAX_OPERANDS; i++)
+    if (px__access_given(&accesses[i]) && find(&found[n], work, &accesses[i]))
+      late[n++] = &accesses[i];
+  bool refused = n && __atomic_load_n(&raises, __ATOMIC_RELAXED);
+  for (int i = 0; i < count && !refused; i++)
+    if (px__access_given(&accesses[i]))
+      remember(px__block_of(accesses[i].block), work, &accesses[i], NULL);
   pthread_mutex_unlock(&lock);
-  return found.work.stream ? report(&found, work, access) : PX_OK;
+  px_status status = PX_OK;
+  for (int i = 0; i < n && status == PX_OK; i++) status = report(&found[i], work, late[i]);
+  return status;
 }
 
 void px__race_forget(px__block *block) {
   pthread_mutex_lock(&lock);
   while (block->shadow) {
     px__shadow *shadow = block->shadow;
-    block->shadow = shadow->next;
+    __atomic_store_n(&block->shadow, shadow->next, __ATOMIC_RELAXED);
     free(shadow);
   }
   pthread_mutex_unlock(&lock);
@@ -270,35 +288,32 @@ void px__race_inherit(px__block *block, px_stream *stream, uint64_t seq) {
 }
 
 // ---- the host's side
-// What is remembered of a use, which itself has no more than its number.
-static px__work work_of(const px__block *block, const px__use *use) {
-  px__work found;
-  if (!px__record_find(&found, use->stream->owner, use->id)) found = (px__work){.op = "a copy"};
-  pthread_mutex_lock(&lock);
-  for (const px__shadow *s = block->shadow; s; s = s->next)
-    if (s->work.stream == use->stream && s->work.seq == use->seq) found = s->work;
-  pthread_mutex_unlock(&lock);
-  return found;
-}
-
-px_status px__race_host(px__block *block, const px__use *use, const char *op, bool write) {
+static px_status report_host(const char *op, const px__shadow *copy, const px_access *access) {
   char stream[64];
   px__text text = {0};
-  px__work earlier = work_of(block, use);
-  px__stream_text(use->stream, stream);
+  px__stream_text(copy->work.stream, stream);
   px__text_add(&text,
                "Phlox found a race on %zu bytes of page-locked memory at %p.\n  %s %s it on the "
                "host",
-               block->pub.bytes, block->pub.data, op, write ? "writes" : "reads");
+               access->block->bytes, access->block->data, op, access->write ? "writes" : "reads");
   add_own_site(&text);
-  px__text_add(&text, "\n  %s, which may not be done, %s it on %s (operation %llu)", earlier.op,
-               use->write ? "writes" : "reads", stream, (unsigned long long)use->seq);
-  add_site(&text, &earlier);
+  px__text_add(&text, "\n  %s, which may not be done, %s it on %s (operation %llu)", copy->work.op,
+               copy->write ? "writes" : "reads", stream, (unsigned long long)copy->work.seq);
+  add_site(&text, &copy->work);
   px__text_add(&text,
                "\nNothing orders the two. What is missing: synchronize %s, or an event recorded "
                "after the copy, before the host touches the memory.",
                stream);
   return keep(&text);
+}
+
+px_status px__race_host(const char *op, const px_access *access) {
+  px__shadow found = {0};
+  pthread_mutex_lock(&lock);
+  for (px__shadow *s = px__block_of(access->block)->shadow; s && !found.work.stream; s = s->next)
+    if (overlaps(s, access) && !is_past(s)) found = *s;
+  pthread_mutex_unlock(&lock);
+  return found.work.stream ? report_host(op, &found, access) : PX_OK;
 }
 
 px_status px__race_nothing(px_stream *stream) {

@@ -98,7 +98,7 @@ typedef struct px__block {
   uint8_t spin;       // guards uses
   uint16_t use_count, use_room;
   px__use *uses;       // by other streams than the memory's own; of CPU memory: copies
-  px__shadow *shadow;  // recent accesses; of the race checker
+  px__shadow *shadow;  // recent accesses; of the race checker, under its lock (atomic)
 } px__block;
 _Static_assert(sizeof(px__block) <= 64, "the head of a CPU block takes one cache line");
 static inline px__block *px__block_of(px_block *block) { return (px__block *)block; }
@@ -224,6 +224,9 @@ const char *px__site_text(const px__work *work, char text[PX__SITE_TEXT]);
 
 // ---- timeline.c: the one place where work is issued. A unit of work is begun (takes the lock of
 // the stream's device, numbers it, checks races, marks uses), handed to the backend, and ended.
+static inline bool px__access_given(const px_access *access) {
+  return access->block && access->block->data;
+}
 px_status px__work_begin(px__work *work, px_stream *stream, const char *op,
                          const px_access *accesses, int count) __attribute__((warn_unused_result));
 // `mark`: the work's end will be waited for by itself.
@@ -254,7 +257,7 @@ static inline bool px__ordered(const px_stream *before, uint64_t seq, const px_s
 px_status px__stream_mark(px_stream *s) __attribute__((warn_unused_result));
 void px__stream_poll(px_stream *s);
 void px__stream_ask(px_stream *s);  // also without marks, if the stream is idle
-// No lock held: the host waits until work `seq` is done.
+// No lock held: the host waits until work `seq` is done. Nobody asked for that: it orders nothing.
 px_status px__stream_reach(px_stream *s, uint64_t seq) __attribute__((warn_unused_result));
 // No lock held: later work of `after` waits for all issued to `before`.
 px_status px__stream_order(px_stream *after, px_stream *before) __attribute__((warn_unused_result));
@@ -298,18 +301,23 @@ bool px__block_settled(px__block *block, px_stream *stream);
 // The i-th stream that uses the block, besides the memory's own; NULL past the last.
 px_stream *px__block_user(px__block *block, int i);
 void px__block_drop_uses(px__block *block);
-// CPU memory: finds a use that a host access must wait for; false if there is none. forget_use
-// drops it after the wait.
-bool px__block_conflict(px__block *block, bool write, px__use *out);
+// CPU memory: finds a use that an access of the host (by NULL), or of later work of a stream, must
+// wait for; false if there is none. forget_use drops it after the wait.
+bool px__block_conflict(px__block *block, bool write, px_stream *by, px__use *out);
 void px__block_forget_use(px__block *block, const px__use *use);
 
 // ---- ticket.c
-// Waits for copies that conflict with an access of the host, which `op` makes.
-px_status px__block_host_access(px_block *block, const char *op, bool write)
+// The host waits for copies that conflict with its own access (by NULL), or with later work of a
+// stream.
+px_status px__block_await(px_block *block, bool write, px_stream *by)
     __attribute__((warn_unused_result));
 // Makes the uses observable; waits for them.
 void px__block_mark_uses(px__block *block);
 void px__block_wait_uses(px__block *block);
+
+// ---- aligned.c: runs a kernel of the CPU with copies of operands at odd addresses
+px_status px__launch_aligned(const px_launch *launch, const px_access *accesses, int count)
+    __attribute__((warn_unused_result));
 
 // ---- wrapped.c
 void px__wrapped_free(px_block *block);
@@ -384,9 +392,9 @@ static inline bool px__races(void) {
   return PX_UNLIKELY(on != 0) && (on > 0 || px__race_start());
 }
 // Lock of the stream's device held.
-px_status px__race_access(const px__work *work, const px_access *access)
+px_status px__race_accesses(const px__work *work, const px_access *accesses, int count)
     __attribute__((warn_unused_result));
-px_status px__race_host(px__block *block, const px__use *use, const char *op, bool write)
+px_status px__race_host(const char *op, const px_access *access)
     __attribute__((warn_unused_result));
 px_status px__race_nothing(px_stream *stream) __attribute__((warn_unused_result));
 void px__race_forget(px__block *block);

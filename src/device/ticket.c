@@ -2,12 +2,10 @@
 // Waiting for the uses of a block: before the host accesses it, and when it is freed.
 #include "device/state.h"
 
-px_status px__block_host_access(px_block *block, const char *op, bool write) {
+px_status px__block_await(px_block *block, bool write, px_stream *by) {
   px__block *b = px__block_of(block);
-  if (px__rt.forked) return PX_OK;
   px__use use;
-  while (px__block_conflict(b, write, &use)) {
-    if (px__races() && px__synced(use.stream) < use.seq) PX_TRY(px__race_host(b, &use, op, write));
+  while (px__block_conflict(b, write, by, &use)) {
     if (px__completed(use.stream) < use.seq) PX_TRY(px__sync_point());
     PX_TRY(px__stream_reach(use.stream, use.seq));
     px__block_forget_use(b, &use);
@@ -15,9 +13,16 @@ px_status px__block_host_access(px_block *block, const char *op, bool write) {
   return PX_OK;
 }
 
+px_status px__block_host_access(const char *op, const px_access *access) {
+  px_block *block = access->block;
+  if (PX_LIKELY(!__atomic_load_n(&block->pending, __ATOMIC_ACQUIRE)) || px__rt.forked) return PX_OK;
+  if (px__races()) PX_TRY(px__race_host(op, access));
+  return px__block_await(block, access->write, NULL);
+}
+
 px_status px__block_wait(px_block *block, const char *op, bool write) {
-  if (PX_LIKELY(!__atomic_load_n(&block->pending, __ATOMIC_ACQUIRE))) return PX_OK;
-  return px__block_host_access(block, op, write);
+  px_access all = {.block = block, .end = block->bytes, .write = write};
+  return px__block_host_access(op, &all);
 }
 
 // For a block that is being freed, to which nobody adds uses any more.

@@ -127,14 +127,14 @@ static void mark_release(px_stream *s, px__mark *mark) {
 
 // ---- waits
 px_status px__stream_reach(px_stream *s, uint64_t seq) {
-  if (px__synced(s) >= seq) return PX_OK;
+  if (px__completed(s) >= seq) return PX_OK;
   px__mark *mark = NULL;
   px__device_lock(s->owner);
-  px_status status = px__completed(s) >= seq ? PX_OK : mark_at(&mark, s, seq);
+  px_status status = mark_at(&mark, s, seq);
   px__device_unlock(s->owner);
   if (status == PX_OK && mark) status = px__rt.backend->event_synchronize(mark->event);
   px__device_lock(s->owner);
-  if (status == PX_OK) px__stream_synced(s, mark ? mark->seq : seq, NULL);
+  if (status == PX_OK) raise_to(&s->completed, mark ? mark->seq : seq);
   if (mark) mark_release(s, mark);
   px__stream_poll(s);
   px__device_unlock(s->owner);
@@ -211,13 +211,10 @@ px_status px__stream_order(px_stream *after, px_stream *before) {
 
 // ---- work
 static px_status declare(px__work *work, const px_access *accesses, int count) {
-  bool races = px__races();
-  for (int i = 0; i < count; i++) {
-    if (!accesses[i].block || !accesses[i].block->data) continue;
-    if (races) PX_TRY(px__race_access(work, &accesses[i]));
-    PX_TRY(px__block_use(px__block_of(accesses[i].block), work, accesses[i].write));
-  }
-  return PX_OK;
+  for (int i = 0; i < count; i++)
+    if (px__access_given(&accesses[i]))
+      PX_TRY(px__block_use(px__block_of(accesses[i].block), work, accesses[i].write));
+  return px__races() ? px__race_accesses(work, accesses, count) : PX_OK;
 }
 
 px_status px__work_begin(px__work *work, px_stream *stream, const char *op,

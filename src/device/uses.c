@@ -86,15 +86,29 @@ void px__block_drop_uses(px__block *b) {
   b->use_count = b->use_room = 0;
 }
 
-// Takes one use that a host access must wait for; false if there is none. Clears `pending` when no
-// use is left.
-bool px__block_conflict(px__block *b, bool write, px__use *out) {
+// Without uses nothing is pending, unless somebody else wants to see the accesses: launches with
+// odd operands, or the race checker, to which a wait that nobody asked for is none.
+static void settle(px__block *b) {
+  if (b->use_count) return;
+  bool seen = b->pub.odd || __atomic_load_n(&b->shadow, __ATOMIC_RELAXED);
+  __atomic_store_n(&b->pub.pending, seen, __ATOMIC_RELEASE);
+}
+
+// Work of `by` itself comes behind what its clock has.
+static bool comes_before(const px__use *use, const px_stream *by) {
+  return by && px__ordered(use->stream, use->seq, by);
+}
+
+bool px__block_conflict(px__block *b, bool write, px_stream *by, px__use *out) {
   bool found = false;
+  if (by) px__device_lock(by->owner);
   px__spin_acquire(&b->spin);
   for (int i = 0; i < b->use_count && !found; i++)
-    if (write || b->uses[i].write) *out = b->uses[i], found = true;
-  if (!b->use_count) __atomic_store_n(&b->pub.pending, false, __ATOMIC_RELEASE);
+    if ((write || b->uses[i].write) && !comes_before(&b->uses[i], by))
+      *out = b->uses[i], found = true;
+  settle(b);
   px__spin_release(&b->spin);
+  if (by) px__device_unlock(by->owner);
   return found;
 }
 
@@ -105,6 +119,6 @@ void px__block_forget_use(px__block *b, const px__use *use) {
       b->uses[i] = b->uses[--b->use_count];
       break;
     }
-  if (!b->use_count) __atomic_store_n(&b->pub.pending, false, __ATOMIC_RELEASE);
+  settle(b);
   px__spin_release(&b->spin);
 }

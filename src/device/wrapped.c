@@ -24,6 +24,7 @@ px_status px__block_wrap(px_block **out, void *data, size_t bytes, px_device dev
   PX_TRY(PX_NEW(&w));
   w->block.pub =
       (px_block){.data = bytes ? data : NULL, .bytes = bytes, .device = device, .foreign = true};
+  w->block.pub.odd = w->block.pub.pending = device.type == PX_CPU && (uintptr_t)data % 8;
   w->block.kind = PX__WRAPPED;
   w->release = release, w->context = context;
   *out = &w->block.pub;

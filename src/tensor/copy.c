@@ -200,7 +200,8 @@ px_status px__tensor_contiguous(px_tensor **out, const px_tensor *self) {
 static px_status read_bytes(const px_tensor *self, void *to, size_t bytes) {
   px_block *from = self->storage->block, *host = NULL;
   if (from->device.type == PX_CPU) {
-    PX_TRY(px__block_wait(from, "read", false));
+    px_access access = px__access_of(self, false);
+    PX_TRY(px__block_host_access("read", &access));
     memcpy(to, px__tensor_at(self), bytes);
     return PX_OK;
   }

@@ -143,12 +143,12 @@ static bool cut_runs(const px_tensor *t, int ndim, const int64_t *sizes, int64_t
   int at = ndim - 1;
   int64_t base = t->ndim ? t->strides[t->ndim - 1] : 1, run = 1, covered = 1;
   for (int d = t->ndim - 1; d >= 0; d--) {
-    run *= t->sizes[d];
-    bool joined = d > 0 && (t->sizes[d - 1] == 1 || t->strides[d - 1] == run * base);
+    run = px__steps(t->sizes[d], run);
+    bool joined = d > 0 && (t->sizes[d - 1] == 1 || t->strides[d - 1] == px__steps(run, base));
     if (joined) continue;
     for (; at >= 0 && (covered < run || sizes[at] == 1); at--) {
-      strides[at] = covered * base;
-      covered *= sizes[at];
+      strides[at] = px__steps(covered, base);
+      covered = px__steps(sizes[at], covered);
     }
     if (covered != run) return false;
     if (d > 0) base = t->strides[d - 1], run = covered = 1;

@@ -182,6 +182,10 @@ px_status px_tensor_wrap(px_tensor **out, void *data, size_t bytes, int ndim, co
            "a tensor of %zu bytes does not fit the memory of %zu bytes that it is made over",
            needed, bytes);
   PX_CHECK(data || !needed, PX_VALUE, "a tensor of %zu bytes needs memory, but got NULL", needed);
+  size_t item = px_dtype_size(dtype);
+  PX_CHECK(device.type == PX_CPU || (uintptr_t)data % item == 0, PX_RUNTIME,
+           "%s on a device needs memory at a multiple of %zu bytes, but got %p",
+           px_dtype_name(dtype), item, data);
   // The tensor comes first and the wrapping last, so that a failure never calls `release`.
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(tensor_make(&made, NULL, dtype));

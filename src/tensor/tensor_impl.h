@@ -148,6 +148,17 @@ static inline void px__operand_of(px_operand *operand, const px_tensor *t) {
   operand->dtype = t->dtype;
   operand->immediate = false;
 }
+// `count` times `stride`. Where nothing moves (one place, or no elements at all) strides are
+// arbitrary, and the product may wrap around.
+static inline int64_t px__steps(int64_t count, int64_t stride) {
+  return (int64_t)((uint64_t)count * (uint64_t)stride);
+}
+// The product of sizes; beside a size of 0 it may wrap around.
+static inline int64_t px__sizes_product(const int64_t *sizes, int n) {
+  int64_t product = 1;
+  for (int d = 0; d < n; d++) product = px__steps(sizes[d], product);
+  return product;
+}
 int64_t px__tensor_reach(const px_tensor *t);             // elements from the first to the last one
 void px__tensor_gaps(px__gap *gaps, const px_tensor *t);  // which bytes a strided tensor leaves out
 static inline px_access px__access_of(const px_tensor *t, bool write) {

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """NumPy: memory is shared both ways, numbers and dtypes pass over, what cannot is refused."""
+import ctypes
 import unittest
 import warnings
 
@@ -106,6 +107,49 @@ class Buffers(unittest.TestCase):
         self.assertEqual(bytes(b), b"\0\0\2\1\0\0\0\0")
         with self.assertRaisesRegex(ValueError, "must be a multiple of element size"):
             torch.frombuffer(b, dtype=torch.int16, offset=1)
+
+    def test_any_offset_is_good(self):
+        for offset in range(8):
+            t = torch.frombuffer(bytearray(16 + 8), dtype=torch.float32, offset=offset, count=4)
+            t += 1.5
+            self.assertEqual((t.tolist(), t[3].item(), (t @ t).item(), t.view(2, 2).t().contiguous().sum().item()), ([1.5] * 4, 1.5, 9, 6))
+
+    def test_any_byte_but_zero_is_true(self):
+        t = torch.frombuffer(b"\0\1\2\xff", dtype=torch.bool)
+        self.assertEqual((t.sum().item(), (t & t).int().tolist(), (~t).tolist()), (3, [0, 1, 1, 1], [True, False, False, False]))
+
+
+class Described:
+    """An array whose description is what it is told to be."""
+
+    def __init__(self, **lies):
+        self.memory = (ctypes.c_float * 4)(1, 2, 3, 4)
+        self.__array_interface__ = dict(shape=(2, 2), typestr="<f4", strides=None, data=(ctypes.addressof(self.memory), False), version=3, **lies)
+
+
+class Descriptions(unittest.TestCase):
+    def described(self, **lies):
+        made = Described()
+        made.__array_interface__.update(lies)
+        return made
+
+    def test_what_cannot_be_is_refused(self):
+        self.assertEqual(torch.from_numpy(self.described()).tolist(), [[1, 2], [3, 4]])
+        for lies, error, text in (({"strides": (4,)}, ValueError, "1 strides for 2 dimensions"), ({"typestr": ""}, TypeError, "can't convert"),
+                                  ({"shape": (-1, 2)}, ValueError, "more memory than"), ({"data": (0, False)}, ValueError, "needs memory, but got NULL"),
+                                  ({"data": None}, TypeError, "lacks shape or data"), ({"shape": (2 ** 62, 2 ** 62)}, ValueError, "more memory than")):
+            with self.subTest(lies=lies), self.assertRaisesRegex(error, text):
+                torch.from_numpy(self.described(**lies))
+
+    def test_one_that_changes_while_it_is_read_is_read_to_the_end(self):
+        made = self.described()
+
+        class Emptying:
+            def __index__(self):
+                made.__array_interface__.clear()
+                return 2
+        made.__array_interface__["shape"] = (Emptying(), 2)
+        self.assertEqual(torch.from_numpy(made).tolist(), [[1, 2], [3, 4]])
 
 
 if __name__ == "__main__":

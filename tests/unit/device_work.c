@@ -272,8 +272,6 @@ static px_status touch(px_block *block, size_t begin, size_t end, bool write) {
   return px__launch(block->device, &launch, &access, 1);
 }
 
-// A refused launch has marked its first block already; that must neither hold up
-// nor run ahead.
 PX_TEST(marks_do_not_pile_up_where_nobody_waits) {
   simulate_plainly(2);
   px_stream *here = default_stream(0), *there = default_stream(1);
@@ -289,17 +287,23 @@ PX_TEST(marks_do_not_pile_up_where_nobody_waits) {
   px__block_free(block);
 }
 
-PX_TEST(a_refused_launch_leaves_its_blocks_usable) {
-  simulate_plainly(1);
-  px_race_enable(1, true);
-  px_stream *side = new_stream(0);
-  px_block *good = block_on(px_cuda(0), 4096), *bad = block_on(px_cuda(0), 4096);
+// A launch on another stream, with two blocks, of which the second is in use.
+static void refuse(px_stream *side, px_block *good, px_block *bad) {
   px_access both[] = {{.block = good, .end = 8, .write = true},
                       {.block = bad, .end = 8, .write = true}};
   px_launch launch = {.op = "both", .kernel = nothing_kernel};
   OK(fill(bad, 1, 20));
   OK(px_stream_set_current(side));
   FAILS(px__launch(px_cuda(0), &launch, both, 2), PX_RUNTIME, "Phlox found a race");
+}
+
+// A refused launch has marked its first block already; that must neither hold up nor run ahead.
+PX_TEST(a_refused_launch_leaves_its_blocks_usable) {
+  simulate_plainly(1);
+  px_race_enable(1, true);
+  px_stream *side = new_stream(0);
+  px_block *good = block_on(px_cuda(0), 4096), *bad = block_on(px_cuda(0), 4096);
+  refuse(side, good, bad);
   px__block_free(good), px__block_free(bad);
   OK(px_memory_empty_cache());
   CHECK(px__completed(side) <= px__issued(side));  // else later work would count as done
@@ -365,6 +369,55 @@ PX_TEST(reading_a_copy_under_way_is_a_race) {
   OK(px__block_wait(host, "look", false));
   CHECK_EQ(*(int64_t *)host->data, 8);
   px__block_free(device), px__block_free(host);
+}
+
+PX_TEST(reading_other_bytes_than_a_copy_writes_is_no_race) {
+  simulate_plainly(1);
+  px_race_enable(1, true);
+  px_block *device = block_on(px_cuda(0), 4096), *host = pinned_block(4096);
+  OK(px__copy_blocks(host, 0, device, 0, 2048, true));
+  OK(px__copy_blocks(device, 2048, host, 2048, 1024, true));
+  px_access behind = {.block = host, .begin = 2048, .end = 3072};
+  OK(px__block_host_access("read", &behind));  // which the second copy reads, too
+  px_access across = {.block = host, .begin = 2040, .end = 3072};
+  OK(px__copy_blocks(host, 0, device, 0, 2048, true));
+  FAILS(px__block_host_access("read", &across), PX_RUNTIME, "writes it on the default stream");
+  OK(px_device_synchronize(0));
+  px__block_free(device), px__block_free(host);
+}
+
+// The copy that waits comes behind the one that does not: by its stream, or by a wait.
+PX_TEST(a_copy_that_waits_may_follow_one_that_does_not) {
+  simulate_plainly(1);
+  px_race_enable(1, true);
+  px_stream *side = new_stream(0);
+  px_block *device = block_on(px_cuda(0), 4096), *host = pinned_block(4096);
+  OK(fill(device, 8, 20));
+  OK(px__copy_blocks(host, 0, device, 0, 4096, true));
+  OK(px__copy_blocks(device, 0, host, 0, 4096, false));
+  OK(px__copy_blocks(host, 0, device, 0, 4096, true));
+  OK(px_stream_wait_stream(side, default_stream(0)));
+  OK(px_stream_set_current(side));
+  OK(px__copy_blocks(device, 0, host, 0, 4096, false));
+  OK(px_stream_set_current(default_stream(0)));
+  OK(px__copy_blocks(host, 0, device, 0, 4096, true));
+  OK(px_stream_set_current(side));
+  FAILS(px__copy_blocks(device, 0, host, 0, 4096, false), PX_RUNTIME, "Phlox found a race");
+  OK(px_device_synchronize(0));
+  px__block_free(device), px__block_free(host);
+  px_release(side);
+}
+
+PX_TEST(refused_work_races_with_nothing_later) {
+  simulate_plainly(1);
+  px_race_enable(1, true);
+  px_stream *side = new_stream(0);
+  px_block *good = block_on(px_cuda(0), 4096), *bad = block_on(px_cuda(0), 4096);
+  refuse(side, good, bad);
+  OK(px_stream_set_current(default_stream(0)));
+  OK(fill(good, 1, 0));
+  px__block_free(good), px__block_free(bad);
+  px_release(side);
 }
 
 PX_TEST(waiting_for_nothing_is_reported) {

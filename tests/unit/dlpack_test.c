@@ -74,6 +74,84 @@ PX_TEST(what_phlox_has_not_is_refused_and_stays_the_givers) {
   px_release(t);
 }
 
+static px_dl_managed lent(void *data, px_dl_device device, int64_t *sizes, int64_t *strides) {
+  return (px_dl_managed){.dl_tensor = {.data = data,
+                                       .device = device,
+                                       .ndim = 1,
+                                       .dtype = {2, 32, 1},
+                                       .shape = sizes,
+                                       .strides = strides}};
+}
+
+PX_TEST(elements_at_odd_addresses_are_computed_with_and_bytes_between_them_stay) {
+  char bytes[1 + 5 * sizeof(float)];
+  int64_t sizes[] = {3}, strides[] = {2};
+  float two = 2, result;
+  px_tensor *t;
+  memset(bytes, 0x55, sizeof bytes);
+  for (int i = 0; i < 3; i++) memcpy(bytes + 1 + 8 * i, &two, sizeof two);
+  px_dl_managed managed = lent(bytes + 1, (px_dl_device){1, 0}, sizes, strides);
+  OK(px_dlpack_import_take(&t, &managed));
+  OK(px_add_(t, t, px_int(3)));
+  OK(px_mul_(t, t));
+  memcpy(&result, bytes + 17, sizeof result);
+  CHECK_EQ(result, 64);
+  for (int i = 0; i < 4; i++) CHECK(bytes[5 + i] == 0x55 && bytes[13 + i] == 0x55);
+  px_scalar last;
+  PX_SCOPED(px_tensor) one = NULL;
+  OK(px_select(&one, t, 0, 2));
+  OK(px_tensor_item(&last, one));
+  CHECK_EQ(px_scalar_float(last), 64);
+  px_release(t);
+}
+
+PX_TEST(without_memory_for_aligned_copies_nothing_is_written) {
+  char bytes[17] = {0}, zeros[17] = {0};
+  int64_t size = 4;
+  px_tensor *t;
+  px_dl_managed managed = lent(bytes + 1, (px_dl_device){1, 0}, &size, NULL);
+  OK(px_dlpack_import_take(&t, &managed));
+  px_status status = PX_NOMEM;
+  for (int n = 1; status == PX_NOMEM; n++) {
+    CHECK(!memcmp(bytes, zeros, sizeof bytes));
+    OK(px_fault_arm("alloc", n, false));
+    status = px_fill_(t, px_float(1));
+    px_fault_disarm_all();
+  }
+  CHECK_EQ(status, PX_OK);
+  CHECK(memcmp(bytes, zeros, sizeof bytes));
+  px_release(t);
+}
+
+PX_TEST(what_a_device_cannot_read_is_refused) {
+  simulate(1);
+  px_tensor *t;
+  int64_t size = 1;
+  PX_SCOPED(px_tensor) memory = NULL;
+  OK(px_ones(&memory, (int64_t[]){4}, 1, PX_FLOAT32, px_cuda(0), false, false));
+  char *at = px_tensor_data(memory);
+  px_dl_managed odd = lent(at + 2, (px_dl_device){2, 0}, &size, NULL);
+  FAILS(px_dlpack_import_take(&t, &odd), PX_RUNTIME, "at a multiple of 4 bytes");
+  px_dl_managed nowhere = lent(at, (px_dl_device){2, -1}, &size, NULL);
+  FAILS(px_dlpack_import_take(&t, &nowhere), PX_RUNTIME, "no number -1");
+}
+
+PX_TEST(any_byte_but_zero_is_true) {
+  uint8_t bytes[] = {0, 1, 2, 255};
+  int64_t size = 4, read;
+  px_tensor *t;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_SCOPED(px_tensor) both = NULL;
+  px_dl_managed managed = lent(bytes, (px_dl_device){1, 0}, &size, NULL);
+  managed.dl_tensor.dtype = (px_dl_dtype){6, 8, 1};
+  OK(px_dlpack_import_take(&t, &managed));
+  OK(px_bitwise_and(&both, t, t));
+  OK(px_sum_all(&sum, both, PX_DTYPE_NONE));
+  OK(px_tensor_read(sum, &read, sizeof read));
+  CHECK_EQ(read, 3);
+  px_release(t);
+}
+
 // ---- devices: the race checker says what is ordered
 
 static px_tensor *filled(void) {
