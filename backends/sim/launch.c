@@ -30,9 +30,8 @@ static size_t element_size(int dtype) {
 static bool extent(const px_operand *o, uintptr_t *low, size_t *bytes) {
   size_t element = element_size(o->dtype);
   int64_t first = 0, last = 0;
-  if (o->immediate || !element) return false;
+  if (o->immediate || !element || px_operand_numel(o) == 0) return false;
   for (int i = 0; i < o->ndim; i++) {
-    if (o->sizes[i] <= 0) return false;
     int64_t reach = (o->sizes[i] - 1) * o->strides[i];
     first += reach < 0 ? reach : 0;
     last += reach > 0 ? reach : 0;

@@ -156,11 +156,11 @@ typedef struct px_operand {
   uint8_t value[8] __attribute__((aligned(8)));
 } px_operand;
 
-// How many elements it has, repeated ones included.
+// How many elements it has, repeated ones included. Beside a size of 0 others may be of any size.
 static inline int64_t px_operand_numel(const px_operand *operand) {
-  int64_t n = 1;
-  for (int i = 0; i < operand->ndim; i++) n *= operand->sizes[i];
-  return n;
+  uint64_t n = 1;
+  for (int i = 0; i < operand->ndim; i++) n *= (uint64_t)operand->sizes[i];
+  return (int64_t)n;
 }
 
 // What a kernel found wrong: name, status, and the text with the operands a, b, c, which is

@@ -60,9 +60,7 @@ static inline bool px__suffix(px_value a, px_value b) {
 }
 static inline int64_t px__rows_of(px_value a, px_value end) {
   px__sizes x = px__sizes_of(a), y = px__sizes_of(end);
-  int64_t n = 1;
-  for (int d = 0; d < x.n - y.n; d++) n *= x.at[d];
-  return n;
+  return px__sizes_product(x.at, x.n - y.n);
 }
 // Whether all sizes agree but those of the last dimensions.
 static inline bool px__leads(px_value a, px_value b, int64_t last) {

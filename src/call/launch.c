@@ -143,7 +143,7 @@ px_status px__call_draws(px_call *call, px_generator *generator, int64_t n, int6
   if (call->device.type != PX_CUDA || n <= 0) return PX_OK;
   PX_TRY(px_device_get_properties(&p, call->device.index));
   int64_t most = (int64_t)p.multi_processor_count * (p.max_threads_per_multi_processor / BLOCK);
-  int64_t wanted = (n + BLOCK - 1) / BLOCK;
+  int64_t wanted = (n - 1) / BLOCK + 1;
   call->blocks = wanted < most ? wanted : most;
   call->counter = (uint64_t)((n - 1) / (BLOCK * call->blocks * each) + 1) * 4;
   return PX_OK;

@@ -137,7 +137,7 @@ static px_status repeat_into(px_tensor *to, const px_tensor *self, const int64_t
   for (int d = 0; d < to->ndim; d++) {
     int64_t size = d < lead ? 1 : self->sizes[d - lead];
     if (repeats[d] != 1) {
-      sizes[n] = repeats[d], strides[n] = to->strides[d] * size, own[n++] = 0;
+      sizes[n] = repeats[d], strides[n] = px__steps(size, to->strides[d]), own[n++] = 0;
     }
     if (size == 1) continue;
     sizes[n] = size, strides[n] = to->strides[d], own[n++] = self->strides[d - lead];

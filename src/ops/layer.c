@@ -121,8 +121,7 @@ static px_status unfold_batch(px_tensor *to, const px_tensor *many, int64_t time
 }
 static px_status check_places(const px_tensor *x, bool own) {
   char text[128];
-  int64_t places = 1;
-  for (int d = 2; d < x->ndim; d++) places *= x->sizes[d];
+  int64_t places = x->ndim > 2 ? px__sizes_product(x->sizes + 2, x->ndim - 2) : 1;
   PX_CHECK(!own || places != 1, PX_VALUE,
            "Expected more than 1 spatial element when training, got input size torch.Size(%s)",
            px__size_text(text, sizeof text, x));

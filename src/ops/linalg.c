@@ -32,8 +32,9 @@ PX_RUN(outer) {
 static px_status fold_left(px_tensor **out, const px_tensor *a, const px_tensor *b) {
   PX_SCOPED(px_tensor) flat = NULL;
   PX_SCOPED(px_tensor) product = NULL;
-  int64_t sizes[PX_MAX_DIMS], k = a->sizes[a->ndim - 1], rows = 1;
-  for (int i = 0; i < a->ndim - 1; i++) rows *= sizes[i] = a->sizes[i];
+  int64_t sizes[PX_MAX_DIMS], k = a->sizes[a->ndim - 1];
+  int64_t rows = px__sizes_product(a->sizes, a->ndim - 1);
+  memcpy(sizes, a->sizes, sizeof sizes);
   int64_t flat_sizes[2] = {rows, k};
   PX_TRY(px_reshape(&flat, a, flat_sizes, 2));
   PX_TRY(b->ndim == 1 ? px_mv(&product, flat, b) : px_mm(&product, flat, b));
@@ -45,9 +46,9 @@ static px_status fold_left(px_tensor **out, const px_tensor *a, const px_tensor 
 // t as a batch of matrices: expanded to `ndim` batch sizes, flattened to three dimensions.
 static px_status to_batch(px_tensor **out, const px_tensor *t, int ndim, const int64_t *batch,
                           int64_t rows, int64_t cols) {
-  int64_t sizes[PX_MAX_DIMS], count = 1;
+  int64_t sizes[PX_MAX_DIMS], count = px__sizes_product(batch, ndim);
   PX_SCOPED(px_tensor) wide = NULL;
-  for (int i = 0; i < ndim; i++) count *= sizes[i] = batch[i];
+  for (int i = 0; i < ndim; i++) sizes[i] = batch[i];
   sizes[ndim] = rows, sizes[ndim + 1] = cols;
   PX_TRY(px_expand(&wide, t, sizes, ndim + 2));
   int64_t flat[3] = {count, rows, cols};
@@ -121,8 +122,8 @@ PX_RUN(linear) {
     PX_TRY(matmul(bias ? &product : &call->results[0], x, turned));
     return bias ? px_add(&call->results[0], product, bias, px_int(1)) : PX_OK;
   }
-  int64_t sizes[PX_MAX_DIMS], rows = 1;
-  for (int i = 0; i < x->ndim - 1; i++) rows *= sizes[i] = x->sizes[i];
+  int64_t sizes[PX_MAX_DIMS], rows = px__sizes_product(x->sizes, x->ndim - 1);
+  memcpy(sizes, x->sizes, sizeof sizes);
   sizes[x->ndim - 1] = weight->sizes[0];
   int64_t two[2] = {rows, x->sizes[x->ndim - 1]};
   PX_TRY(px_reshape(&flat, x, two, 2));

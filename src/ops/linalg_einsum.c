@@ -193,7 +193,8 @@ static px_status as_matrices(px_tensor **out, const plan *p, const factor *f, co
   for (int i = 0; i < n; i++) {
     dims[i] = dim_of(f, order[i]);
     sizes[i] = p->sizes[order[i]];
-    three[i < counts[0] ? 0 : i < counts[0] + counts[1] ? 1 : 2] *= sizes[i];
+    int64_t *of = &three[i < counts[0] ? 0 : i < counts[0] + counts[1] ? 1 : 2];
+    *of = px__steps(sizes[i], *of);
   }
   PX_SCOPED(px_tensor) turned = NULL;
   PX_SCOPED(px_tensor) wide = NULL;

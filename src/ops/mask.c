@@ -149,11 +149,10 @@ PX_RUN(masked_scatter_backward) {
   PX_SCOPED(px_tensor) wide = NULL;
   PX_SCOPED(px_tensor) taken = NULL;
   PX_SCOPED(px_tensor) padded = NULL;
-  int64_t rest[2] = {0, 1};
-  for (int d = 0; d < args->sizes.n; d++) rest[1] *= args->sizes.v.ints[d];
+  int64_t rest[2] = {0, px__sizes_product(args->sizes.v.ints, (int)args->sizes.n)};
   PX_TRY(px_expand(&wide, args->mask, grad->sizes, grad->ndim));
   PX_TRY(px_masked_select(&taken, grad, wide));
-  rest[1] -= taken->numel;
+  rest[1] = (int64_t)((uint64_t)rest[1] - (uint64_t)taken->numel);
   PX_TRY(px_constant_pad_nd(&padded, taken, rest, 2, px_int(0)));
   return px_reshape(&call->results[0], padded, args->sizes.v.ints, args->sizes.n);
 }

@@ -144,8 +144,8 @@ static px_status as_rows(px_tensor **out, px_tensor **turned, const px_tensor *t
   PX_CHECK(empties == 0 || (empties == 1 && t->sizes[dim] == 0), PX_RUNTIME,
            "There are 0 sized dimensions, and they aren't selected, so unique cannot be applied");
   PX_TRY(px_movedim(turned, t, &from, 1, &zero, 1));
-  int64_t n = (*turned)->sizes[0], columns = 1;
-  for (int d = 1; d < (*turned)->ndim; d++) columns *= (*turned)->sizes[d];
+  int64_t n = (*turned)->sizes[0];
+  int64_t columns = px__sizes_product((*turned)->sizes + 1, (*turned)->ndim - 1);
   return px_reshape(out, *turned, (int64_t[]){n, columns}, 2);
 }
 

@@ -77,9 +77,7 @@ PX_RUN(flatten) {
     return PX_OK;
   }
   for (int d = 0; d < first; d++) sizes[n++] = self->sizes[d];
-  sizes[n] = 1;
-  for (int d = first; d <= last; d++) sizes[n] *= self->sizes[d];
-  n++;
+  sizes[n++] = px__sizes_product(self->sizes + first, last - first + 1);
   for (int d = last + 1; d < self->ndim; d++) sizes[n++] = self->sizes[d];
   return reshape_to(&call->results[0], self, sizes, n);
 }
@@ -147,7 +145,7 @@ PX_RUN(unsqueeze) {
     sizes[d] = self->sizes[from], strides[d] = self->strides[from++];
   }
   sizes[dim] = 1;
-  strides[dim] = dim < self->ndim ? self->sizes[dim] * self->strides[dim] : 1;
+  strides[dim] = dim < self->ndim ? px__steps(self->sizes[dim], self->strides[dim]) : 1;
   return px__tensor_view(&call->results[0], self, self->ndim + 1, sizes, strides, self->offset);
 }
 

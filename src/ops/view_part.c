@@ -4,6 +4,16 @@
 #include "ops/run.h"
 #include "phlox/ops/view.h"
 
+// Where a view begins. A tensor without elements may have any strides, and places beyond the memory
+// that nobody goes to.
+static int64_t begin_at(const px_tensor *self, int dim, int64_t index) {
+  const int64_t beyond = (int64_t)1 << 56;
+  int64_t at;
+  bool far = px__mul_size(index, self->strides[dim], &at) || px__add_size(self->offset, at, &at) ||
+             at > beyond || at < 0;
+  return far ? self->offset : at;
+}
+
 // ---- one part
 
 static px_status dim_of_nonscalar(int *dim, const px_tensor *self, int64_t given,
@@ -22,8 +32,7 @@ px_status px__part_select(px_tensor **out, const px_tensor *self, int dim, int64
     if (d == dim) continue;
     sizes[to] = self->sizes[d], strides[to++] = self->strides[d];
   }
-  return px__tensor_view(out, self, self->ndim - 1, sizes, strides,
-                         self->offset + index * self->strides[dim]);
+  return px__tensor_view(out, self, self->ndim - 1, sizes, strides, begin_at(self, dim, index));
 }
 
 PX_RUN(select) {
@@ -57,9 +66,8 @@ px_status px__part_slice(px_tensor **out, const px_tensor *self, int dim, int64_
   memcpy(strides, self->strides, sizeof strides);
   sizes[dim] = count;
   // One place or none has any stride; a step beyond the memory must not overflow.
-  strides[dim] = count > 1 ? strides[dim] * step : strides[dim];
-  return px__tensor_view(out, self, self->ndim, sizes, strides,
-                         self->offset + first * self->strides[dim]);
+  strides[dim] = count > 1 ? px__steps(step, strides[dim]) : strides[dim];
+  return px__tensor_view(out, self, self->ndim, sizes, strides, begin_at(self, dim, first));
 }
 
 PX_RUN(slice) {
@@ -108,7 +116,8 @@ PX_RUN(diagonal) {
     if (d == a || d == b) continue;
     sizes[n] = self->sizes[d], strides[n++] = self->strides[d];
   }
-  sizes[n] = length, strides[n++] = self->strides[a] + self->strides[b];
+  sizes[n] = length;
+  strides[n++] = (int64_t)((uint64_t)self->strides[a] + (uint64_t)self->strides[b]);
   return px__tensor_view(&call->results[0], self, n, sizes, strides, offset);
 }
 
@@ -129,7 +138,7 @@ PX_RUN(unfold) {
   strides[n] = n ? self->strides[dim] : 1;
   if (n) {
     sizes[dim] = (length - size) / step + 1;
-    strides[dim] = sizes[dim] > 1 ? strides[dim] * step : strides[dim];
+    strides[dim] = sizes[dim] > 1 ? px__steps(step, strides[dim]) : strides[dim];
   }
   return px__tensor_view(&call->results[0], self, n + 1, sizes, strides, self->offset);
 }
@@ -208,7 +217,7 @@ PX_RUN(split_with_sizes) {
   PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
   int64_t sum = 0;
   px__sizes_text(text, sizeof text, sizes.n, sizes.v.ints);
-  for (int i = 0; i < sizes.n; i++) sum += sizes.v.ints[i];
+  for (int i = 0; i < sizes.n; i++) sum = (int64_t)((uint64_t)sum + (uint64_t)sizes.v.ints[i]);
   PX_CHECK(sum == self->sizes[dim], PX_RUNTIME,
            "split_with_sizes expects split_sizes to sum exactly to %lld (input tensor's size at "
            "dimension %d), but got split_sizes=%s",

@@ -35,6 +35,25 @@ PX_TEST(a_view_shares_memory) {
   IS(m, 6, 0., 0., 0., 0., 0., 0.);
 }
 
+// Where nothing moves, sizes and strides may be any: products of them overflow to no harm.
+PX_TEST(views_of_nothing_may_be_far_away) {
+  const int64_t far = (int64_t)1 << 62;
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) one = NULL;
+  PX_SCOPED(px_tensor) none = NULL;
+  PX_SCOPED(px_tensor) a = NULL;
+  PX_SCOPED(px_tensor) b = NULL;
+  PX_SCOPED(px_tensor) c = NULL;
+  OK(px_zeros(&x, (int64_t[]){2}, 1, PX_FLOAT32, px_cpu(), false, false));
+  OK(px_as_strided(&one, x, (int64_t[]){1}, 1, &far, 1, NULL));
+  OK(px_slice(&a, one, 0, NULL, NULL, 4));
+  CHECK_EQ(px_tensor_numel(a), 1);
+  OK(px_as_strided(&none, x, (int64_t[]){0, 4}, 2, (int64_t[]){1, far}, 2, NULL));
+  OK(px_select(&b, none, 1, 3));
+  OK(px_sum_all(&c, b, PX_DTYPE_NONE));
+  CHECK_EQ(px_tensor_numel(b), 0);
+}
+
 PX_TEST(a_view_says_what_it_cannot_do) {
   PX_SCOPED(px_tensor) m = matrix();
   PX_SCOPED(px_tensor) t = NULL;

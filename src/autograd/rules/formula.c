@@ -14,9 +14,11 @@
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 
-// The dimensions of a reduction as bits; all of them where none are given.
+// The dimensions of a reduction as bits; all of them where none are given. A number has none, and
+// takes -1 and 0.
 static uint32_t reduced_dims(px_value dim, int ndim) {
   uint32_t bits = 0;
+  if (ndim == 0) return 0;
   for (int i = 0; i < dim.n; i++) {
     int64_t d = dim.v.ints[i];
     bits |= 1u << (d < 0 ? d + ndim : d);
@@ -55,10 +57,11 @@ static px_status spread_like(px_tensor **out, px_tensor *t, const px_tensor *lik
 px_status px__grad_spread_mean(px_tensor **out, px_tensor *grad, px_value sizes, px_value dim,
                                bool keepdim) {
   PX_SCOPED(px_tensor) wide = NULL;
-  int64_t results = px_tensor_numel(grad), n = 1;
-  for (int i = 0; i < sizes.n; i++) n *= sizes.v.ints[i];
+  int64_t results = px_tensor_numel(grad);
+  uint64_t n = 1;  // beside a size of 0 it may wrap around
+  for (int i = 0; i < sizes.n; i++) n *= (uint64_t)sizes.v.ints[i];
   PX_TRY(px__grad_spread(&wide, grad, sizes, dim, keepdim));
-  return px_div_scalar(out, wide, px_int(results ? n / results : 1));
+  return px_div_scalar(out, wide, px_int(results ? (int64_t)n / results : 1));
 }
 
 // Elements equal to the result share the gradient.
