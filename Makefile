@@ -1,5 +1,5 @@
 # Phlox: the only build file. `make` builds the library, the simulated backend, and the Python module where Python is found.
-# O=dir builds elsewhere; SAN=address|undefined|thread builds with a sanitizer (into O=build-SAN by default).
+# O=dir builds elsewhere; SAN=address|undefined|thread|address,undefined builds with sanitizers (into O=build-SAN by default).
 # V=1 shows the commands. CFLAGS and LDFLAGS are the user's: what the library needs is added to them. WERROR=1 ends at a warning.
 SAN      ?=
 O        ?= $(if $(SAN),build-$(SAN),build)
@@ -14,7 +14,7 @@ say       = $(if $(filter 1,$(V))$(findstring s,$(firstword -$(MAKEFLAGS))),$(if
 
 WARN     := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wundef -Wvla -Wno-unused-parameter
 OPT      ?= $(if $(SAN),-O1,-O2) -g
-SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -Wno-maybe-uninitialized $(if $(filter undefined,$(SAN)),-fno-sanitize-recover=all))
+SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -Wno-maybe-uninitialized $(if $(findstring undefined,$(SAN)),-fno-sanitize-recover=all))
 # A library that Python loads has no room in the static block of thread-local storage; descriptors are fast without it.
 TLSFLAG  := $(shell $(CC) -mtls-dialect=gnu2 -E -x c /dev/null >/dev/null 2>&1 && echo -mtls-dialect=gnu2)
 # gcc copies and clears what is small, or of unknown size, by `rep`, which costs more to start than libc's functions take.
@@ -149,7 +149,7 @@ $(O)/python: $(GEN) $(O)/_C.so $(O)/libphlox.so $(O)/libphlox_sim.so $(CUDALIB) 
 
 # ---- tests: every tests/{unit,cts,ops,fault,race,fuzz}/*.c is a program
 TESTS    := $(wildcard tests/unit/*.c tests/cts/*.c tests/ops/*.c tests/fault/*.c tests/race/*.c tests/fuzz/*.c)
-TESTHEAD := $(wildcard tests/*.h tests/*/*.h)
+TESTHEAD := $(wildcard tests/*.h tests/*/*.h tests/fuzz/corpus/*.inc)
 TESTBIN  := $(TESTS:tests/%.c=$(O)/tests/%)
 # Unit tests may look inside the library: they link its objects. The others see the public headers alone.
 $(O)/tests/unit/%: tests/unit/%.c $(TESTHEAD) $(GENHEAD) $(COREOBJ) $(CPUOBJ)
@@ -244,7 +244,7 @@ lint: $(GENHEAD)
 	@if command -v cppcheck >/dev/null; then $(CPPCHECK) src backends python/ext; else echo 'cppcheck is not here: not run'; fi
 
 # The Python module of a sanitizer build, run by a Python that has the sanitizer's runtime loaded first.
-SANLIB = $(shell $(CC) -print-file-name=lib$(patsubst address,a,$(patsubst undefined,ub,$(patsubst thread,t,$(SAN))))san.so)
+SANLIB = $(shell $(CC) -print-file-name=lib$(if $(findstring address,$(SAN)),a,$(if $(findstring thread,$(SAN)),t,ub))san.so)
 sanitized-acceptance: all
 	tools/sanitized.sh $(O) $(SANLIB) $(PYTHON)
 

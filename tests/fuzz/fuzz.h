@@ -29,13 +29,13 @@ static inline int64_t fuzz_int(void) {
 // ---- cases
 static const char *fuzz_name;
 static int64_t fuzz_case;
+static uint64_t fuzz_seed;
 
 // Names the case that ended the process; only write() is called.
 static inline void fuzz_died(void) {
   char text[160];
-  int n = snprintf(text, sizeof text, "%s: case %lld (FUZZ_CASE=%lld FUZZ_SEED=%s)\n", fuzz_name,
-                   (long long)fuzz_case, (long long)fuzz_case,
-                   getenv("FUZZ_SEED") ? getenv("FUZZ_SEED") : "1");
+  int n = snprintf(text, sizeof text, "%s: case %lld (FUZZ_CASE=%lld FUZZ_SEED=%llu)\n", fuzz_name,
+                   (long long)fuzz_case, (long long)fuzz_case, (unsigned long long)fuzz_seed);
   (void)!write(2, text, (size_t)n);
 }
 static inline void fuzz_signal(int number) {
@@ -46,6 +46,9 @@ static inline void fuzz_signal(int number) {
 #ifdef __SANITIZE_ADDRESS__
 void __sanitizer_set_death_callback(void (*callback)(void));
 #endif
+// What the undefined behaviour sanitizer finds ends in SIGABRT, so that the case is named.
+__attribute__((visibility("default"))) const char *__ubsan_default_options(void);
+const char *__ubsan_default_options(void) { return "abort_on_error=1:print_stacktrace=1"; }
 static bool fuzz_done;
 static inline unsigned fuzz_limit(void) {
   const char *limit = getenv("FUZZ_LIMIT");
@@ -61,7 +64,30 @@ static inline double fuzz_now(void) {
   return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-// Runs a target until its time is over; each case leaves as many objects as it found.
+// The cases that found something, by target; they come first.
+static const struct {
+  const char *name;
+  uint64_t seed;
+  int64_t number;
+} fuzz_kept[] = {
+#define SEED(name, seed, number) {#name, seed, number},
+#include "fuzz/corpus/seeds.inc"
+#undef SEED
+};
+
+// A case leaves as many objects as it found.
+static inline void fuzz_once(uint64_t seed, int64_t number, void (*one)(void)) {
+  fuzz_case = number;
+  fuzz_seed = seed;
+  fuzz_state = seed * 0x2545f4914f6cdd1du + (uint64_t)number;
+  int64_t objects = px_live_objects(NULL);
+  alarm(fuzz_limit());
+  one();
+  px_error_clear();
+  CHECK_EQ(px_live_objects(NULL), objects);
+}
+
+// Runs a target until its time is over.
 static inline void fuzz_run(const char *name, void (*one)(void)) {
   const char *only = getenv("FUZZ_CASE"), *from = getenv("FUZZ_FROM");
   const char *seconds = getenv("FUZZ_SECONDS"), *seed = getenv("FUZZ_SEED");
@@ -72,17 +98,15 @@ static inline void fuzz_run(const char *name, void (*one)(void)) {
 #ifdef __SANITIZE_ADDRESS__
   __sanitizer_set_death_callback(fuzz_died);
 #else
-  for (int i = 0; i < 4; i++) signal((int[]){SIGSEGV, SIGBUS, SIGFPE, SIGABRT}[i], fuzz_signal);
+  for (int i = 0; i < 3; i++) signal((int[]){SIGSEGV, SIGBUS, SIGFPE}[i], fuzz_signal);
 #endif
+  signal(SIGABRT, fuzz_signal);
   signal(SIGALRM, fuzz_signal);
   int64_t first = only ? atoll(only) : from ? atoll(from) : 0;
+  for (size_t i = 0; i < sizeof fuzz_kept / sizeof *fuzz_kept && !only; i++)
+    if (!strcmp(fuzz_kept[i].name, name)) fuzz_once(fuzz_kept[i].seed, fuzz_kept[i].number, one);
   for (fuzz_case = first; only || fuzz_now() < end; fuzz_case++) {
-    fuzz_state = base * 0x2545f4914f6cdd1du + (uint64_t)fuzz_case;
-    int64_t objects = px_live_objects(NULL);
-    alarm(fuzz_limit());
-    one();
-    px_error_clear();
-    CHECK_EQ(px_live_objects(NULL), objects);
+    fuzz_once(base, fuzz_case, one);
     if (only) break;
   }
   fprintf(stderr, "%s: %lld cases, %.0f a second\n", name, (long long)(fuzz_case - first),

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arguments for random calls, as source texts: what fits a parameter of a name, and what fits none. Their names are those of this file."""
+import array
 import collections
+import ctypes
 import gc
 import re
 
+import lent
 import phlox as torch
+from lent import Exporter, Interface, capsule, emptied, numpy
 
 DTYPES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64".split()
 DEVICES = "cpu", "cpu", "cpu", "cuda:0", "cuda:0", "cuda:1"
@@ -111,6 +115,7 @@ MEANINGS = [
     ("float", "alpha beta p eps lr momentum lambd negative_slope threshold slope margin delta std mean low high lower upper rtol atol weight_decay rho factor gamma"),
     ("dtype", "dtype"), ("device", "device device_index"), ("word", "mode reduction rounding_mode approximate indexing equation padding_mode nonlinearity ord"),
     ("generator", "generator"), ("stream", "stream"), ("event", "event"), ("module", "module model modules"), ("optimizer", "optimizer"),
+    ("lent", "ndarray ext_tensor buffer obj data array"),
     ("call", "fn func function hook closure callback lr_lambda collate_fn worker_init_fn"), ("dataset", "dataset data_source"), ("none", "memory_format layout names")]
 BY_NAME = {name: [kind for kind, names in MEANINGS if name in names.split()] for _, names in MEANINGS for name in names.split()}
 
@@ -145,7 +150,7 @@ class Pool:
         return f"{self.pick('', 'tuple', 'torch.Size')}([{', '.join(self.int() for _ in range(self.random.randint(0, 4)))}])"
 
     def any(self):
-        kinds = self.odd, self.odd, self.int, self.float, self.word, self.tensor, self.tensors, self.ints, self.dtype, self.device
+        kinds = self.odd, self.odd, self.lent, self.int, self.float, self.word, self.tensor, self.tensors, self.ints, self.dtype, self.device
         return self.pick(*kinds)()
 
     def tensors(self):
@@ -190,6 +195,9 @@ class Pool:
 
     def dataset(self):
         return self.pick("torch.utils.data.TensorDataset(T([4, 2]), T([4]))", "[1, 2, 3]", "range(5)")
+
+    def lent(self):
+        return lent.text_of(self)
 
     def none(self):
         return "None"

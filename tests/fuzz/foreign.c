@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of strangers: px_tensor_wrap and px_dlpack_import_take over buffers of exactly the bytes
+// that are told, with any strides, at odd addresses, read-only; and structures that lie. A lender
+// gets its memory back once if the call took it, and never if the call failed.
+#include "devices.h"
+#include "fuzz.h"
+#include "phlox/dlpack.h"
+
+#include <sys/mman.h>
+
+enum { DIMS = 5, MOST = 4096 };
+
+// What a stranger lends: the struct, and memory that ends where its last element does.
+typedef struct loan {
+  px_dl_managed managed;
+  int64_t sizes[DIMS], strides[DIMS];
+  px_dtype dtype;
+  size_t bytes;       // from the first element to the end of the last
+  char *memory, *at;  // the whole, and where the first element is
+  size_t mapped;      // not 0: pages that can only be read
+  int returned;
+} loan;
+
+static void give_back(px_dl_managed *managed) { ((loan *)managed->manager_ctx)->returned++; }
+
+static void prepare(void) {
+  static bool done;
+  if (!done) simulate(2);
+  done = true;
+}
+
+// ---- a loan that keeps its word
+
+static int64_t random_geometry(loan *l, int *ndim) {
+  int64_t last = 0, step = 1;
+  bool empty = false, rows = fuzz_one_in(3);
+  *ndim = (int)fuzz_below(DIMS);
+  for (int d = *ndim - 1; d >= 0; d--) {
+    l->sizes[d] = fuzz_one_in(12) ? 0 : 1 + fuzz_below(4);
+    l->strides[d] = rows ? step : fuzz_below(9);
+    if (l->sizes[d] < 2 && !rows && fuzz_one_in(4)) l->strides[d] = INT64_MAX;
+    empty |= l->sizes[d] == 0;
+    if (l->sizes[d] > 1) last += (l->sizes[d] - 1) * l->strides[d];
+    step *= l->sizes[d] > 1 ? l->sizes[d] : 1;
+  }
+  return empty ? 0 : last + 1;
+}
+
+// Exactly `bytes` bytes behind `before` others; a sanitizer sees a step past either end.
+static void random_memory(loan *l, size_t before) {
+  size_t all = before + l->bytes;
+  l->mapped = fuzz_one_in(6) ? all / 4096 * 4096 + 4096 : 0;
+  if (l->mapped) {
+    l->memory = mmap(NULL, l->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(l->memory != MAP_FAILED);
+    l->at = l->memory + l->mapped - all;
+  } else {
+    l->memory = malloc(all ? all : 1);
+    l->at = l->memory + before;
+  }
+  for (size_t i = 0; i < l->bytes; i++) l->at[i] = (char)fuzz_bits();
+  if (l->mapped) CHECK_EQ(mprotect(l->memory, l->mapped, PROT_READ), 0);
+}
+
+static void lend(loan *l) {
+  static const px_dl_dtype types[] = {
+      [PX_BOOL] = {6, 8, 1},     [PX_UINT8] = {1, 8, 1},     [PX_INT8] = {0, 8, 1},
+      [PX_INT16] = {0, 16, 1},   [PX_INT32] = {0, 32, 1},    [PX_INT64] = {0, 64, 1},
+      [PX_FLOAT16] = {2, 16, 1}, [PX_BFLOAT16] = {4, 16, 1}, [PX_FLOAT32] = {2, 32, 1},
+      [PX_FLOAT64] = {2, 64, 1}};
+  *l = (loan){.dtype = (px_dtype)fuzz_below(PX_DTYPE_COUNT)};
+  int ndim;
+  int64_t count = random_geometry(l, &ndim);
+  size_t odd = fuzz_one_in(3) ? (size_t)fuzz_below(8) : 0;
+  l->bytes = (size_t)count * px_dtype_size(l->dtype);
+  random_memory(l, odd);
+  size_t offset = fuzz_one_in(2) ? (size_t)(l->at - l->memory) : 0;
+  l->managed = (px_dl_managed){.dl_tensor = {.data = l->at - offset,
+                                             .device = {fuzz_one_in(5) ? 3 : 1, 0},
+                                             .ndim = ndim,
+                                             .dtype = types[l->dtype],
+                                             .shape = l->sizes,
+                                             .strides = l->strides,
+                                             .byte_offset = offset},
+                               .manager_ctx = l,
+                               .deleter = give_back};
+}
+
+static void take_home(loan *l) {
+  if (l->mapped)
+    munmap(l->memory, l->mapped);
+  else
+    free(l->memory);
+}
+
+// ---- what the elements are, by the strides alone
+
+// The byte of element i, in row-major order.
+static size_t place_of(const loan *l, int ndim, int64_t i) {
+  int64_t at = 0;
+  for (int d = ndim - 1; d >= 0; d--) {
+    if (l->sizes[d] > 1) at += i % l->sizes[d] * l->strides[d];
+    i /= l->sizes[d];
+  }
+  return (size_t)at * px_dtype_size(l->dtype);
+}
+
+static int64_t numel_of(const loan *l, int ndim) {
+  int64_t numel = 1;
+  for (int d = 0; d < ndim; d++) numel *= l->sizes[d];
+  return numel;
+}
+
+static void same_elements(const loan *l, int ndim, const px_tensor *t) {
+  static char got[MOST * 8];
+  size_t size = px_dtype_size(l->dtype);
+  int64_t numel = numel_of(l, ndim);
+  CHECK_EQ(px_tensor_numel(t), numel);
+  CHECK((size_t)numel * size <= sizeof got);
+  OK(px_tensor_read(t, got, (size_t)numel * size));
+  for (int64_t i = 0; i < numel; i++) {
+    const char *mine = l->at + place_of(l, ndim, i);
+    CHECK(l->dtype == PX_BOOL ? !*mine == !got[i] : !memcmp(mine, got + (size_t)i * size, size));
+  }
+}
+
+// ---- use
+
+// Views, copies and results are those of the elements; on devices too.
+static void read_it(const loan *l, px_tensor *t) {
+  PX_SCOPED(px_tensor) copy = NULL;
+  PX_SCOPED(px_tensor) there = NULL;
+  PX_SCOPED(px_tensor) back = NULL;
+  int ndim = px_tensor_ndim(t);
+  same_elements(l, ndim, t);
+  OK(px_clone(&copy, t, NULL));
+  same_elements(l, ndim, copy);
+  if (!fuzz_one_in(4)) return;
+  OK(px_to(&there, t, PX_DTYPE_NONE, px_cuda((int)fuzz_below(2)), fuzz_one_in(2), false));
+  OK(px_to(&back, there, PX_DTYPE_NONE, px_cpu(), false, false));
+  same_elements(l, ndim, back);
+}
+
+// Zeros are written to the elements, and to nothing else.
+static void write_it(loan *l, px_tensor *t) {
+  static bool element[MOST * 8];
+  static char before[MOST * 8];
+  int ndim = px_tensor_ndim(t);
+  CHECK(l->bytes <= sizeof before);
+  memset(element, 0, l->bytes);
+  memcpy(before, l->at, l->bytes);
+  for (int64_t i = 0; i < numel_of(l, ndim); i++)
+    memset(element + place_of(l, ndim, i), 1, px_dtype_size(l->dtype));
+  if (!fuzz_fine(px_zero_(t))) return;
+  for (size_t i = 0; i < l->bytes; i++) CHECK_EQ(l->at[i], element[i] ? 0 : before[i]);
+}
+
+static void compute(px_tensor *t) {
+  PX_SCOPED(px_tensor) a = NULL;
+  PX_SCOPED(px_tensor) b = NULL;
+  PX_SCOPED(px_tensor) c = NULL;
+  char *text = NULL;
+  fuzz_fine(px_add(&a, t, t, px_int(1)));
+  fuzz_fine(px_sum_all(&b, t, PX_DTYPE_NONE));
+  fuzz_fine(px_contiguous(&c, t));
+  if (fuzz_fine(px_tensor_text(&text, t, "tensor("))) px_free(text);
+}
+
+// Lent on, and taken again: the first lender waits for the last borrower.
+static void lend_on(px_tensor **t) {
+  px_dl_managed *managed;
+  px_tensor *again = NULL;
+  if (!fuzz_fine(px_dlpack_export(&managed, *t, NULL))) return;
+  OK(px_dlpack_import_take(&again, managed));
+  px_release(*t);
+  *t = again;
+}
+
+static void use(loan *l, px_tensor **t) {
+  if (fuzz_one_in(4)) lend_on(t);
+  read_it(l, *t);
+  compute(*t);
+  if (!l->mapped) write_it(l, *t);
+}
+
+FUZZ(loans) {
+  loan l;
+  px_tensor *t = NULL;
+  prepare();
+  lend(&l);
+  OK(px_dlpack_import_take(&t, &l.managed));
+  use(&l, &t);
+  CHECK_EQ(l.returned, 0);
+  px_release(t);
+  CHECK_EQ(l.returned, 1);
+  take_home(&l);
+}
+
+static void wrap_back(void *context) { ((loan *)context)->returned++; }
+
+// Whether sizes and strides keep within the bytes is decided as exactly as they are told.
+FUZZ(wraps) {
+  loan l;
+  px_tensor *t = NULL;
+  prepare();
+  lend(&l);
+  int ndim = l.managed.dl_tensor.ndim;
+  size_t told = l.bytes && fuzz_one_in(3) ? (size_t)fuzz_below((int64_t)l.bytes) : l.bytes;
+  bool good = fuzz_fine(
+      px_tensor_wrap(&t, l.at, told, ndim, l.sizes, l.strides, l.dtype, px_cpu(), wrap_back, &l));
+  CHECK_EQ(good, told == l.bytes);
+  if (good) use(&l, &t);
+  px_release(t);
+  CHECK_EQ(l.returned, good);
+  take_home(&l);
+}
+
+// ---- lies
+
+static int64_t any_size(void) {
+  static const int64_t sizes[] = {-1,        INT64_MIN,        INT64_MAX,        INT32_MAX,
+                                  INT32_MIN, (int64_t)1 << 62, (int64_t)1 << 32, 0};
+  return sizes[fuzz_below(sizeof sizes / sizeof *sizes)];
+}
+
+static void lie(loan *l) {
+  px_dl_tensor *t = &l->managed.dl_tensor;
+  int64_t d = t->ndim > 0 && t->ndim <= DIMS ? fuzz_below(t->ndim) : 0;
+  switch (fuzz_below(9)) {
+    case 0:
+      t->ndim = (int32_t[]){-1, 65, INT32_MAX, INT32_MIN, 66}[fuzz_below(5)];
+      break;
+    case 1:
+      t->shape = NULL;
+      break;
+    case 2:
+      l->sizes[d] = any_size();
+      break;
+    case 3:
+      l->strides[d] = any_size();
+      break;
+    case 4:
+      t->dtype =
+          (px_dl_dtype){(uint8_t)fuzz_below(9), (uint8_t)fuzz_bits(), (uint16_t)fuzz_below(3)};
+      break;
+    case 5:
+      t->device.device_type = (int32_t)fuzz_int();
+      if (t->device.device_type == 2) t->device.device_id = (int32_t)any_size();
+      break;
+    case 6:
+      t->byte_offset = (uint64_t)any_size();
+      break;
+    case 7:
+      t->data = NULL;
+      break;
+    default:
+      l->managed.deleter = NULL;
+  }
+}
+
+// Sizes and strides may be any that memory could have: nobody can tell those from the truth, so
+// they are looked at, and the elements are not.
+static void look_at(const px_tensor *t) {
+  PX_SCOPED(px_tensor) a = NULL;
+  PX_SCOPED(px_tensor) b = NULL;
+  PX_SCOPED(px_tensor) c = NULL;
+  fuzz_fine(px_transpose(&a, t, fuzz_int(), fuzz_int()));
+  fuzz_fine(px_select(&b, t, fuzz_int(), fuzz_int()));
+  int64_t begin = fuzz_int(), end = fuzz_int();
+  fuzz_fine(px_slice(&c, t, fuzz_int(), &begin, &end, fuzz_int()));
+}
+
+FUZZ(lies) {
+  loan l;
+  px_tensor *t = NULL;
+  prepare();
+  lend(&l);
+  for (int64_t n = fuzz_below(3); n >= 0; n--) lie(&l);
+  bool good = fuzz_fine(px_dlpack_import_take(&t, &l.managed));
+  CHECK(good == (t != NULL) && l.returned == 0);
+  if (good) look_at(t);
+  if (good && px_tensor_numel(t) == 0) compute(t);
+  px_release(t);
+  CHECK_EQ(l.returned, good && l.managed.deleter);
+  take_home(&l);
+}
