@@ -23,7 +23,7 @@ import warnings
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 KEPT = [line for line in open(os.path.join(HERE, "corpus", "calls.txt")).read().splitlines() if line and not line.startswith("#")]
-BATCH, ROOM = 4000, 4 << 30  # cases and bytes of a process
+BATCH, ROOM = 4000, 6 << 30  # cases and bytes of a process
 
 # What takes memory of other libraries, which is called more often.
 LENT = ("from_dlpack from_numpy frombuffer as_tensor asarray tensor nn.Parameter utils.dlpack.from_dlpack Tensor.__array_wrap__ Tensor.new_tensor "
@@ -202,6 +202,8 @@ def restore(torch):
     torch.autograd.set_detect_anomaly(False)
     torch.cuda.set_sync_debug_mode(0)
     torch.cuda.set_device(0)
+    for device in range(torch.cuda.device_count()):
+        torch.cuda.set_per_process_memory_fraction(1.0, device)
     torch.manual_seed(0)
 
 

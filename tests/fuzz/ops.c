@@ -206,7 +206,7 @@ static void prepare(void) {
   setenv("PHLOX_SIM_MEMORY", "256M", 0);
   simulate(2);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-  setrlimit(RLIMIT_AS, &(struct rlimit){3L << 30, 3L << 30});
+  setrlimit(RLIMIT_AS, &(struct rlimit){5L << 30, 5L << 30});
 #endif
   done = true;
 }
