@@ -57,16 +57,18 @@ $(O)/opgen: $(wildcard tools/opgen*.c tools/opgen*.h)
 	@mkdir -p $(O)
 	$(call say,HOSTCC)$(TOOL) -o $@ $(filter %.c,$^)
 $(GEN): $(O)/opgen $(OPS)
-	@mkdir -p $(O)/gen/phlox/ops $(O)/gen/hidden
+	@mkdir -p $(O)/gen/phlox/ops $(addprefix $(O)/gen/,hidden run_functions kernel_args)
 	$(call say,OPGEN)$(O)/opgen $(O)/gen $(OPS)
 	@touch $@
 # What opgen writes changes only where its text does: a new op rebuilds what it touches.
 OPHEAD   := $(patsubst ops/%.op,$(O)/gen/phlox/ops/%.h,$(wildcard ops/*.op))
-GENHEAD  := $(OPHEAD) $(addprefix $(O)/gen/,phlox/ops.h conditions.h phlox/layers.h phlox/optimizers.h layer_functions.h layer_samples.inc grad_functions.h run_functions.h \
-  kernel_args.h cpu_kernels.h cuda_args.h samples.inc)
+GENHEAD  := $(OPHEAD) $(addprefix $(O)/gen/,phlox/ops.h conditions.h phlox/layers.h phlox/optimizers.h layer_functions.h layer_samples.inc grad_functions.h \
+  cpu_kernels.h cuda_args.h samples.inc)
 CPUGEN   := kernels_cpu_table kernels_cpu_optim $(addprefix kernels_cpu_,$(shell seq 0 63))
 $(GENSRC) $(GENHEAD) $(CPUGEN:%=$(O)/gen/%.c): $(GEN) ;
 $(O)/gen/hidden/%.h: $(GEN) ;
+$(O)/gen/run_functions/%.h: $(GEN) ;
+$(O)/gen/kernel_args/%.h: $(GEN) ;
 
 # ---- the library
 $(O)/%.o: %.c | $(GENHEAD)

@@ -168,8 +168,7 @@ static void each(FILE *to, writer write) {
   for (int i = 0; i < og.count; i++) write(to, og.ops[i]);
 }
 
-// "pointwise" of "ops/pointwise.op".
-static const char *stem_of(const char *path) {
+const char *og_stem(const char *path) {
   const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
   return og_copy(name, strcspn(name, "."));
 }
@@ -181,7 +180,7 @@ static bool write_table_header(const char *folder, const char *file, bool hidden
     const og_op *op = og.ops[i];
     if (og_is_hidden(op) != hidden || strcmp(op->place.file, file)) continue;
     if (!to) {
-      to = og_create(folder, og_format("%s/%s.h", hidden ? "hidden" : "phlox/ops", stem_of(file)));
+      to = og_create(folder, og_format("%s/%s.h", hidden ? "hidden" : "phlox/ops", og_stem(file)));
       fprintf(to,
               "%s#pragma once\n#include \"phlox/op.h\"\n#include \"phlox/random.h\"\n"
               "#ifdef __cplusplus\nextern \"C\" {\n#endif\n\n",
@@ -202,7 +201,7 @@ static void write_headers(const char *folder, char **files, int count) {
   for (int i = 0; i < count; i++) {
     write_table_header(folder, files[i], true);
     if (write_table_header(folder, files[i], false))
-      fprintf(to, "#include \"phlox/ops/%s.h\"\n", stem_of(files[i]));
+      fprintf(to, "#include \"phlox/ops/%s.h\"\n", og_stem(files[i]));
   }
   og_finish(to);
   to = og_create(folder, "grad_functions.h");
@@ -235,15 +234,20 @@ static void write_conditions(const char *folder) {
   og_finish(to);
 }
 
-static void write_run_functions(const char *folder) {
-  FILE *to = og_create(folder, "run_functions.h");
-  fprintf(to, "%s#pragma once\n#include \"call/op_impl.h\"\n", license);
-  og_write_run_views(to);
-  og_finish(to);
-  to = og_create(folder, "kernel_args.h");
-  fprintf(to, "%s#pragma once\n#include \"phlox/backend.h\"\n", license);
-  og_write_kernel_views(to);
-  og_finish(to);
+// The arguments of functions that are written by hand, one header a table, too.
+static void write_views(const char *folder, const char *file) {
+  static const struct {
+    og_view kind;
+    const char *folder, *needs;
+  } headers[] = {{OG_RUN_VIEW, "run_functions", "call/op_impl.h"},
+                 {OG_KERNEL_VIEW, "kernel_args", "phlox/backend.h"}};
+  for (int i = 0; i < 2; i++) {
+    if (!og_write_views(NULL, headers[i].kind, file)) continue;
+    FILE *to = og_create(folder, og_format("%s/%s.h", headers[i].folder, og_stem(file)));
+    fprintf(to, "%s#pragma once\n#include \"%s\"\n", license, headers[i].needs);
+    og_write_views(to, headers[i].kind, file);
+    og_finish(to);
+  }
 }
 
 // All that an op becomes but its kernels.
@@ -389,7 +393,7 @@ static void show(const char *name) {
     exit(1);
   }
   for (int i = 0; i < PARTS; i++) {
-    if (*parts[i].title) printf("---- %s\n", og_format(parts[i].title, stem_of(op->place.file)));
+    if (*parts[i].title) printf("---- %s\n", og_format(parts[i].title, og_stem(op->place.file)));
     parts[i].write(stdout, op);
   }
 }
@@ -421,7 +425,7 @@ int main(int argc, char **argv) {
   }
   write_headers(argv[1], argv + 2, argc - 2);
   write_conditions(argv[1]);
-  write_run_functions(argv[1]);
+  for (int i = 2; i < argc; i++) write_views(argv[1], argv[i]);
   write_table(argv[1]);
   write_kernel_table(argv[1]);
   write_kernels(argv[1]);

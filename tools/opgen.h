@@ -276,10 +276,15 @@ typedef struct og_fold {
 } og_fold;
 og_fold og_fold_parse(const og_op *op);
 
+// "pointwise" of "ops/pointwise.op".
+const char *og_stem(const char *path);
+
 // ---- opgen_args.c: views, by which C reads arguments by name
-void og_write_run_views(FILE *to);
+typedef enum og_view { OG_RUN_VIEW, OG_KERNEL_VIEW } og_view;
+// Writes the views of a table, and says whether there are any; `to` NULL: says only that. A view
+// belongs to the table of the first entry that names its function.
+bool og_write_views(FILE *to, og_view kind, const char *file);
 void og_write_grad_views(FILE *to);
-void og_write_kernel_views(FILE *to);
 // The name of result r in a kernel's view: `out` of a lone one.
 const char *og_result_name(const og_op *op, int r);
 const char *og_helper_prototype(const og_op *helper);

@@ -253,11 +253,6 @@ const char *og_helper_prototype(const og_op *helper) {
 
 static view views[OG_MAX_OPS];
 
-void og_write_run_views(FILE *to) {
-  memset(views, 0, sizeof views);
-  int n = gather(views, og.ops, og.count, run_stem, 0);
-  for (int i = 0; i < n; i++) write_view(to, &views[i], &run_view);
-}
 void og_write_grad_views(FILE *to) {
   memset(views, 0, sizeof views);
   int n = gather(views, og.ops, og.count, grad_stem, 0);
@@ -272,9 +267,15 @@ static const char *hand_kernel(const og_op *op) {
   const og_op *other = name ? og_find(name) : NULL;
   return other && og_has_kernel(other) ? NULL : name;  // `kernel sum` of a fold
 }
-void og_write_kernel_views(FILE *to) {
+bool og_write_views(FILE *to, og_view kind, const char *file) {
+  bool run = kind == OG_RUN_VIEW, any = false;
   memset(views, 0, sizeof views);
-  int n = gather(views, og.kernels, og.kernel_count, extra_name, 0);
-  n = gather(views, og.ops, og.count, hand_kernel, n);
-  for (int i = 0; i < n; i++) write_view(to, &views[i], &kernel_view);
+  int n = run ? 0 : gather(views, og.kernels, og.kernel_count, extra_name, 0);
+  n = gather(views, og.ops, og.count, run ? run_stem : hand_kernel, n);
+  for (int i = 0; i < n; i++) {
+    if (strcmp(views[i].ops[0]->place.file, file)) continue;
+    any = true;
+    if (to) write_view(to, &views[i], run ? &run_view : &kernel_view);
+  }
+  return any;
 }

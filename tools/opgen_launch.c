@@ -148,8 +148,10 @@ static void write_operand(FILE *to, const char *way, elements e, const char *nam
 void og_write_launch(FILE *to, const og_op *op) {
   if (!op->cuda.text) return;
   launch x = parse(op);
-  fprintf(to, "PX_CUDA_KERNEL(%s) {\n  static const char *const functions[PX_DTYPE_COUNT] = {\n",
-          op->name);
+  fprintf(to,
+          "#include \"kernel_args/%s.h\"\n"
+          "PX_CUDA_KERNEL(%s) {\n  static const char *const functions[PX_DTYPE_COUNT] = {\n",
+          og_stem(op->place.file), op->name);
   for (int k = 0; k < OG_STAMPS; k++)
     if (og_in_set(op, &og_stamps[k]))
       fprintf(to, "      [%s] = \"%s_%s\",\n", og_stamps[k].dtype, op->name, og_stamps[k].suffix);

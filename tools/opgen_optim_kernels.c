@@ -214,12 +214,14 @@ static void each(FILE *to, writer write) {
 }
 
 void og_optim_write(const char *folder) {
-  each(
-      create(folder, "kernels_cpu_optim.c", "#include \"cpu/math.h\"\n#include \"cpu/update.h\"\n"),
-      optim_write_cpu);
+  each(create(folder, "kernels_cpu_optim.c",
+              "#include \"cpu/math.h\"\n#include \"cpu/update.h\"\n"
+              "#include \"kernel_args/optimizers.h\"\n"),
+       optim_write_cpu);
   each(create(folder, "kernels_cuda_optim.cu", "#include \"cuda/kernels/update.cuh\"\n"),
        optim_write_cuda);
-  each(create(folder, "kernels_cuda_optim_rows.c", "#include \"cuda/host/kernel.h\"\n"),
+  each(create(folder, "kernels_cuda_optim_rows.c",
+              "#include \"cuda/host/kernel.h\"\n#include \"kernel_args/optimizers.h\"\n"),
        optim_write_cuda_row);
   FILE *to = create(folder, "optim_kinds.c", "");
   og_optim_write_kinds(to);

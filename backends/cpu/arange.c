@@ -5,6 +5,7 @@
 #include "cpu/dense.h"
 #include "cpu/half.h"
 #include "cpu/threads.h"
+#include "kernel_args/factory.h"
 
 #include <string.h>
 

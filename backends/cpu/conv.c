@@ -16,6 +16,7 @@
 #include "cpu/dense.h"
 #include "cpu/gemm.h"
 #include "cpu/threads.h"
+#include "kernel_args/conv.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,6 +8,7 @@
 #include "cpu/dense.h"
 #include "cpu/loop.h"
 #include "cpu/threads.h"
+#include "kernel_args/copy.h"
 
 typedef struct plan {
   int ndim;

@@ -5,11 +5,10 @@
 // and converted, into scratch, and written back on closing. So a kernel is written once, for float
 // and double, and is right for strided tensors and for half formats.
 #pragma once
-#include "kernel_args.h"
 #include "operands.h"
 
 // Defines a kernel of the table: `PX_KERNEL(softmax) { ... args->self ... args->dim ... }`. It gets
-// the launch `l` and, as `args`, its operands and numbers by name (build/gen/kernel_args.h).
+// the launch `l` and, as `args`, its operands and numbers by name (build/gen/kernel_args/TABLE.h).
 #define PX_KERNEL(name) \
   static inline px_status kernel_##name(const px_launch *l, const px__##name##_kernel *args); \
   px_status px__cpu_##name(const px_launch *l); \

@@ -9,6 +9,7 @@
 #include "cpu/dense.h"
 #include "cpu/fold.h"
 #include "cpu/threads.h"
+#include "kernel_args/reduce.h"
 
 #include <string.h>
 

@@ -9,6 +9,7 @@
 // is written lies apart. So each element is written by one thread, in row-major order of the loop,
 // and the last of several values wins, or sums are rounded, as with one thread.
 #include "cpu/index_rows.h"
+#include "kernel_args/index.h"
 
 #include "cpu/convert.h"
 #include "cpu/dense.h"

@@ -4,6 +4,7 @@
 #include "cpu/dense.h"
 #include "cpu/gemm.h"
 #include "cpu/threads.h"
+#include "kernel_args/linalg.h"
 
 // Sizes and strides of the last two dimensions; missing or single ones are broadcast.
 static void last_two(const px_operand *o, int64_t *r, int64_t *c) {

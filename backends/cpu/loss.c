@@ -4,6 +4,7 @@
 #include "cpu/dense.h"
 #include "cpu/loop.h"
 #include "cpu/threads.h"
+#include "kernel_args/loss.h"
 
 #include <math.h>
 #include <stdlib.h>

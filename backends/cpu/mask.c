@@ -5,6 +5,7 @@
 #include "cpu/convert.h"
 #include "cpu/dense.h"
 #include "cpu/threads.h"
+#include "kernel_args/index.h"
 
 #include <string.h>
 

@@ -3,6 +3,7 @@
 // windows, and the backward kernels. Threads share the planes.
 #include "cpu/dense.h"
 #include "cpu/threads.h"
+#include "kernel_args/conv.h"
 
 #include <math.h>
 #include <string.h>

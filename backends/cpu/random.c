@@ -8,6 +8,7 @@
 #include "cpu/mt19937.h"
 #include "cpu/philox.h"
 #include "cpu/threads.h"
+#include "kernel_args/random.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -5,6 +5,7 @@
 #include "cpu/dense.h"
 #include "cpu/mt19937.h"
 #include "cpu/philox.h"
+#include "kernel_args/random.h"
 
 #include <math.h>
 #include <stdlib.h>

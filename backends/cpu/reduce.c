@@ -7,6 +7,7 @@
 #include "cpu/dense.h"
 #include "cpu/loop.h"
 #include "cpu/threads.h"
+#include "kernel_args/reduce.h"
 
 enum { BLOCK = 1024, PARALLEL = 16384 };
 

@@ -8,6 +8,7 @@
 #include "cpu/lines.h"
 #include "cpu/math.h"
 #include "cpu/threads.h"
+#include "kernel_args/reduce.h"
 
 enum { BLOCK = 512, PARALLEL = 16384 };
 

@@ -4,6 +4,7 @@
 #include "cpu/dense.h"
 #include "cpu/threads.h"
 #include "cpu/vec.h"
+#include "kernel_args/norm.h"
 
 #include <stdlib.h>
 

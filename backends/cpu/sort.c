@@ -7,6 +7,7 @@
 #include "cpu/lines.h"
 #include "cpu/sort_keys.h"
 #include "cpu/threads.h"
+#include "kernel_args/sort.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,6 +8,7 @@
 #include "cpu/dense.h"
 #include "cpu/sort_keys.h"
 #include "cpu/threads.h"
+#include "kernel_args/sort.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,6 +4,7 @@
 #include "hidden/copy.h"
 #include "ops/run.h"
 #include "phlox/ops/copy.h"
+#include "run_functions/copy.h"
 
 PX_RUN(copy) {
   px_tensor *self = args->self;

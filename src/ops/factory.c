@@ -2,6 +2,8 @@
 // Factories: dtype, device, page-locked memory and requires_grad of new tensors, and their values.
 #include "ops/run.h"
 #include "phlox/ops/pointwise.h"
+#include "run_functions/factory.h"
+#include "run_functions/pointwise.h"
 
 #include <math.h>
 

@@ -8,6 +8,7 @@
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
+#include "run_functions/index.h"
 
 // ---- getting and putting with a picking that is dropped whatever happens
 

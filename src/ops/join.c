@@ -5,6 +5,7 @@
 #include "phlox/ops/copy.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/view.h"
+#include "run_functions/index.h"
 
 // ---- cat and stack
 

@@ -13,6 +13,7 @@
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
+#include "run_functions/layer.h"
 
 #define LL(x) ((long long)(x))
 

@@ -8,6 +8,7 @@
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
+#include "run_functions/linalg.h"
 
 PX_RUN(trace) {
   const px_tensor *self = args->self;

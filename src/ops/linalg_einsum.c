@@ -7,6 +7,7 @@
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
+#include "run_functions/linalg.h"
 
 #define LL(x) ((long long)(x))
 enum { LETTERS = 52, LABELS = LETTERS + PX_MAX_DIMS };

@@ -9,6 +9,7 @@
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
+#include "run_functions/loss.h"
 
 #define LL(x) ((long long)(x))
 

@@ -7,6 +7,7 @@
 #include "phlox/ops/index.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/view.h"
+#include "run_functions/index.h"
 
 #include <stdlib.h>
 

@@ -8,6 +8,7 @@
 #include "phlox/ops/norm.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/view.h"
+#include "run_functions/norm.h"
 
 #include <stdio.h>
 

@@ -2,6 +2,7 @@
 // The run function of all updates of optimisers (optim/*.optim): the results are the parameter and
 // its states, which the kernel changes in place.
 #include "ops/run.h"
+#include "run_functions/optimizers.h"
 
 // A number may stand for a tensor without dimensions: it lies on the host.
 static px_status same(const px_tensor *t, const px_tensor *param, const char *name) {

@@ -6,6 +6,7 @@
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/view.h"
+#include "run_functions/index.h"
 
 #define LL(x) ((long long)(x))
 

@@ -8,6 +8,7 @@
 #include "phlox/ops/random.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
+#include "run_functions/random.h"
 
 #define LL(x) ((long long)(x))
 

@@ -8,6 +8,7 @@
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/sort.h"
 #include "phlox/ops/view.h"
+#include "run_functions/sort.h"
 
 static int64_t length_of(const px_tensor *t, int dim) { return t->ndim ? t->sizes[dim] : 1; }
 PX_RUN(argsort) {

@@ -10,6 +10,7 @@
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/sort.h"
 #include "phlox/ops/view.h"
+#include "run_functions/sort.h"
 
 // Rows, sizes[0] of them: elements of a flat tensor, or rows of a matrix. `order`: where each was
 // before they were sorted; NULL if they were not.

@@ -5,6 +5,7 @@
 #include "ops/run.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/view.h"
+#include "run_functions/view.h"
 
 // ---- sizes
 

@@ -7,6 +7,7 @@
 #include "phlox/ops/index.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/view.h"
+#include "run_functions/view.h"
 
 px_status px__zeros_like_sized(px_tensor **out, const px_tensor *t, int ndim,
                                const int64_t *sizes) {

@@ -3,6 +3,7 @@
 // and lists of parts.
 #include "ops/run.h"
 #include "phlox/ops/view.h"
+#include "run_functions/view.h"
 
 // Where a view begins. A tensor without elements may have any strides, and places beyond the memory
 // that nobody goes to.

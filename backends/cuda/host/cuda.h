@@ -8,7 +8,6 @@
 // events are the driver's own handles, so that programs may hand them to other libraries.
 #pragma once
 #include "cuda/params.h"
-#include "kernel_args.h"
 #include "phlox/backend.h"
 
 #include <cuda.h>
@@ -74,7 +73,7 @@ bool px__cuda_symbols(void *api, void *library, const px__cuda_symbol *symbols, 
 // ---- launch.c: kernels by name, device functions by name
 
 // PX_CUDA_KERNEL(mm) { ... args->self ... args->mat2 ... } defines the kernel `mm`. It gets the
-// launch `l` and, as `args`, its operands and numbers by name (build/gen/kernel_args.h).
+// launch `l` and, as `args`, its operands and numbers by name (build/gen/kernel_args/TABLE.h).
 // PX_CUDA_ROW is for generated ones. Nothing else lists them.
 #define PX_CUDA_ROW(ident, text, function) \
   static const px_kernel_row px__cuda_row_##ident = {text, function}; \

@@ -2,6 +2,7 @@
 // The kernel "copy": element-wise, between any two dtypes and any strides, negative ones included.
 // Where the source runs across the rows of the target, tiles are transposed in shared memory.
 #include "cuda/host/kernel.h"
+#include "kernel_args/copy.h"
 
 static const char *by_item(const char *const *names, size_t item) {
   return names[item == 1 ? 0 : item == 2 ? 1 : item == 4 ? 2 : 3];

@@ -2,6 +2,8 @@
 // Host functions of index.cu. src/ops/index_impl.h describes the operands of index_get and
 // index_put: all have the sizes of the loop.
 #include "cuda/host/kernel.h"
+#include "kernel_args/index.h"
+#include "kernel_args/sort.h"
 
 // What is the same in both kernels: `other` is what is got, or put.
 static px_status fill_pick(k_pick *p, const px_launch *l, const px_operand *self,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Host functions of lines.cu: scans.
 #include "cuda/host/kernel.h"
+#include "kernel_args/reduce.h"
 
 static const char *suffix_of(int dtype) {
   return dtype == PX_FLOAT64 ? "f64" : dtype == PX_FLOAT32 ? "f32" : "i64";

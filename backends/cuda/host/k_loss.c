@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Host functions of loss.cu.
 #include "cuda/host/kernel.h"
+#include "kernel_args/loss.h"
 
 enum { MOST_BLOCKS = 1024 };
 

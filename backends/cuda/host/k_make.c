@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Host functions of make.cu: fills by a rule of the place, and triangles.
 #include "cuda/host/kernel.h"
+#include "kernel_args/factory.h"
+#include "kernel_args/index.h"
 
 static k_make make_of(const px_operand *o) {
   return (k_make){.out = o->data, .dtype = o->dtype, .n = px_operand_numel(o)};

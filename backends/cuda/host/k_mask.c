@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Host functions of mask.cu: searches of masks, and the different elements of a tensor.
 #include "cuda/host/sort.h"
+#include "kernel_args/index.h"
+#include "kernel_args/sort.h"
 
 static k_mask mask_of(const void *in, int64_t n, int dtype) {
   k_sort s;  // knows what a NaN is

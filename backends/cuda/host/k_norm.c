@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Host functions of softmax.cu and norm.cu.
 #include "cuda/host/kernel.h"
+#include "kernel_args/norm.h"
 
 // Chunks of rows that are added up: CHUNK_ROWS or more in each; or those of SUM_THREADS threads
 // that go round. The same on all devices, so that a result is.

@@ -2,6 +2,7 @@
 // Host functions of random.cu. The numbers depend on l->blocks, the blocks of PyTorch's launch.
 #include "cuda/host/kernel.h"
 #include "cuda/host/sort.h"
+#include "kernel_args/random.h"
 
 #include <math.h>
 

@@ -2,6 +2,7 @@
 // Host functions of reduce.cu. Elements are taken in the input's row-major order: places are
 // counted in it.
 #include "cuda/host/kernel.h"
+#include "kernel_args/reduce.h"
 
 enum { MOST_BYTES = 32 };  // of an accumulator
 

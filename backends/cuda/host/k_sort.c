@@ -2,6 +2,7 @@
 // Host functions of sort.cu. Lines lie in one piece there: operands have their dimension moved to
 // the end, and are copied if they are not dense then.
 #include "cuda/host/sort.h"
+#include "kernel_args/sort.h"
 
 void px__cuda_sort_as(k_sort *s, int dtype, bool down) {
   int item = (int)px__cuda_dtype_size(dtype), bits = item * 8;

@@ -2,6 +2,7 @@
 // Host functions of window.cu: pooling, and convolution where no library does it.
 #include "cuda/host/cudnn.h"
 #include "cuda/host/kernel.h"
+#include "kernel_args/conv.h"
 
 static int64_t blocks_of(int64_t n) { return (n + K_BLOCK - 1) / K_BLOCK; }
 

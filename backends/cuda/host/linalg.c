@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels of the matrix ops: operands become batches of matrices.
 #include "cuda/host/gemm.h"
+#include "kernel_args/linalg.h"
 
 // The operand as matrices of the sizes given: dimensions that are missing or single are broadcast.
 static px__cuda_matrices broadcast(const px_operand *o, const int64_t sizes[3]) {
