@@ -36,7 +36,8 @@ static void compare(int row, px_status (*run)(sample *s, outcome *out)) {
   outcome want = {.count = 0}, got = {.count = 0};
   sample_open(&cpu, row, PX_FLOAT32, px_cpu());
   sample_open(&meta, row, PX_FLOAT32, px_meta());
-  bool works = cpu.tensor_count && run(&cpu, &want) == PX_OK;
+  bool pins = strstr(cpu.op_name, "pin") != NULL;  // which is for the CPU alone
+  bool works = cpu.tensor_count && !pins && run(&cpu, &want) == PX_OK;
   px_error_clear();
   if (works && run(&meta, &got) == PX_OK) {
     compare_with(&meta, &want, &got);
