@@ -77,10 +77,11 @@ static bool locate(px__sim_stream *s, const px_launch *l, intptr_t *deltas) {
     size_t bytes;
     if (!extent(&l->operands[i], &at, &bytes)) continue;
     good = px__sim_reach(s->device, at, bytes, &deltas[i]);
-    if (!good)
-      px__sim_break(
-          s->device, PX__SIM_ILLEGAL, "%s on device %d: operand %d, %zu bytes at %p, is %s",
-          l->op ? l->op : "a kernel", s->device, i, bytes, (void *)at, whereabouts(s->device, at));
+    if (!good && px__sim_break(s->device, PX__SIM_ILLEGAL,
+                               "%s on device %d: operand %d, %zu bytes at %p, is %s",
+                               l->op ? l->op : "a kernel", s->device, i, bytes, (void *)at,
+                               whereabouts(s->device, at)))
+      px_kernel_fault(l, PX_FAULT_BROKEN, 0, 0, 0);
   }
   bool broken = px__sim.device[s->device].broken != 0;
   px__sim_unlock();
@@ -109,8 +110,9 @@ static void run_launch(px__sim_stream *stream, px__sim_task *task) {
     return;
   }
   px__sim_lock();
-  px__sim_break(stream->device, PX__SIM_LAUNCH, "%s on device %d failed with status %d",
-                launch.op ? launch.op : "?", stream->device, (int)status);
+  if (px__sim_break(stream->device, PX__SIM_LAUNCH, "%s on device %d failed with status %d",
+                    launch.op ? launch.op : "?", stream->device, (int)status))
+    px_kernel_fault(&launch, PX_FAULT_BROKEN, 0, 0, 0);
   px__sim_unlock();
 }
 

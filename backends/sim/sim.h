@@ -181,7 +181,8 @@ px_status px__sim_code_status(int code);
 const char *px__sim_code_text(int code);
 px_status px__sim_fail(int code);  // fails with that
 px_status px__sim_check(int device);
-void px__sim_break(int device, int code, const char *format, ...) PX_PRINTF(3, 4);  // lock held
+// Lock held. False if the device was broken already.
+bool px__sim_break(int device, int code, const char *format, ...) PX_PRINTF(3, 4);
 
 // ranges.c. `after` gives the first range that ends after `at`; `remove` takes out the one that
 // starts there, and gives its bytes, 0 if there is none. `reach` tells whether bytes are live

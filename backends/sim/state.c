@@ -33,14 +33,15 @@ px_status px__sim_fail(int code) {
 }
 
 // The first error of a device stays, and all that is asked of the device later fails with it.
-void px__sim_break(int device, int code, const char *format, ...) {
+bool px__sim_break(int device, int code, const char *format, ...) {
   px__sim_device *d = &px__sim.device[device];
-  if (d->broken) return;
+  if (d->broken) return false;
   va_list arguments;
   va_start(arguments, format);
   vsnprintf(d->reason, sizeof d->reason, format, arguments);
   va_end(arguments);
   d->broken = code;
+  return true;
 }
 
 px_status px__sim_check(int device) {

@@ -177,7 +177,8 @@ static inline int64_t px_operand_numel(const px_operand *operand) {
   XX(NO_WEIGHT, RUNTIME, "invalid multinomial distribution (sum of probabilities <= 0)") \
   XX(INPUT, RUNTIME, "all elements of input should be between 0 and 1") \
   XX(TARGETS, RUNTIME, "all elements of target should be between 0 and 1") \
-  XX(INJECTED, ACCELERATOR, "a kernel failed (injected)")
+  XX(INJECTED, ACCELERATOR, "a kernel failed (injected)") \
+  XX(BROKEN, ACCELERATOR, "the launch broke the device")
 typedef enum px_fault_code {
   PX_FAULT_NONE,
 #define XX(name, status, text) PX_FAULT_##name,
@@ -185,7 +186,8 @@ typedef enum px_fault_code {
 #undef XX
 } px_fault_code;
 // A device's fault slot, in memory that the host can read. The first kernel that finds something
-// wrong claims it by changing `launch` from 0 to its launch id.
+// wrong claims it by changing `launch` from 0 to its launch id. PX_FAULT_BROKEN is no error by
+// itself: a backend that knows which launch broke the device says so, and its errors name it.
 typedef struct px_fault_slot {
   uint64_t launch;  // atomic
   int64_t code, a, b, c;

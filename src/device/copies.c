@@ -41,7 +41,7 @@ static px_status issue(px_stream *stream, px_copy_kind kind, const transfer *t, 
   PX_TRY(px__work_begin(&work, stream, "copy", accesses, count));
   px_status status = px__rt.backend->copy(stream->native, &copy);
   px__work_end(&work, mark);
-  return status;
+  return status == PX_OK ? PX_OK : px__broken_note(stream->owner, status);
 }
 
 static px_status copy_host(const transfer *t) {

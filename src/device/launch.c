@@ -84,6 +84,7 @@ static px_status issue(px__device *d, px_stream *stream, px_launch *launch,
   px_status status = px__rt.backend->launch(stream->native, launch);
   px__scratch_here.device = NULL;
   px__work_end(&work, false);
+  if (PX_UNLIKELY(status != PX_OK)) status = px__broken_note(d, status);
   if (PX_UNLIKELY(px__scratch_here.blocks != NULL)) px__scratch_drop();
   return status;
 }

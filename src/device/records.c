@@ -49,21 +49,34 @@ px_status px__fault_error(px_fault_slot *slot) {
   return px_error_set(faults[code].status, 0, __FILE__, __LINE__, __func__, "%s", text);
 }
 
-px_status px__fault_raise(px__device *d) {
-  px_fault_slot *slot = d->slot;
-  uint64_t id = slot ? __atomic_load_n(&slot->launch, __ATOMIC_ACQUIRE) : 0;
-  if (PX_LIKELY(id == 0) || !__atomic_load_n(&slot->code, __ATOMIC_ACQUIRE)) return PX_OK;
-  px__work work;
-  bool found = px__record_find(&work, d, id);
-  px_status status = px__fault_error(slot);
-  if (!found) return status;
+// Adds to the thread's error which launch it comes from.
+static void note_launch(px__device *d, uint64_t id) {
   char stream[64], site[PX__SITE_TEXT];
+  px__work work;
+  if (!px__record_find(&work, d, id)) return;
   px__stream_text(work.stream, stream);
   if (work.caller && strcmp(work.caller, work.op))
     PX_NOTE("\nIt was reported by %s (kernel %s) on %s", work.caller, work.op, stream);
   else
     PX_NOTE("\nIt was reported by %s on %s", work.op, stream);
   if (*px__site_text(&work, site)) PX_NOTE(", launched%s", site);
+}
+
+px_status px__fault_raise(px__device *d) {
+  px_fault_slot *slot = d->slot;
+  uint64_t id = slot ? __atomic_load_n(&slot->launch, __ATOMIC_ACQUIRE) : 0;
+  int64_t code = id ? __atomic_load_n(&slot->code, __ATOMIC_ACQUIRE) : PX_FAULT_NONE;
+  if (PX_LIKELY(code == PX_FAULT_NONE) || code == PX_FAULT_BROKEN) return PX_OK;
+  px_status status = px__fault_error(slot);
+  note_launch(d, id);
+  return status;
+}
+
+px_status px__broken_note(px__device *d, px_status status) {
+  px_fault_slot *slot = d->slot;
+  uint64_t id = slot ? __atomic_load_n(&slot->launch, __ATOMIC_ACQUIRE) : 0;
+  if (status != PX_OK && id && __atomic_load_n(&slot->code, __ATOMIC_ACQUIRE) == PX_FAULT_BROKEN)
+    note_launch(d, id);
   return status;
 }
 

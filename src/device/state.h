@@ -283,6 +283,8 @@ bool px__record_find(px__work *out, px__device *d, uint64_t id);
 // The latest work of the stream up to `seq`, if there is a record of it. Lock held.
 bool px__record_before(px__work *out, const px_stream *stream, uint64_t seq);
 px_status px__fault_raise(px__device *d) __attribute__((warn_unused_result));
+// Adds to an error of the backend which launch broke the device, if that is known. No lock held.
+px_status px__broken_note(px__device *d, px_status status) __attribute__((warn_unused_result));
 // At the end of the program, what no call has raised goes to the standard error.
 void px__fault_watch(void);
 // The error of a fault slot, which is cleared: code's text and status.

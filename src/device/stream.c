@@ -118,7 +118,7 @@ px_status px_device_synchronize(int index) {
   int count = __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE);
   for (int i = 0; i < count; i++) seqs[i] = px__issued(d->streams[i]);
   join_clocks(d, count, &clock);
-  px_status status = px__rt.backend->synchronize(d->physical);
+  px_status status = px__broken_note(d, px__rt.backend->synchronize(d->physical));
   px__device_lock(d);
   for (int i = 0; i < count && status == PX_OK; i++) {
     px__stream_synced(d->streams[i], seqs[i], &clock);

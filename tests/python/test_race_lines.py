@@ -25,6 +25,11 @@ def race(case):
     return case
 
 
+def race_across(case):
+    """A race for which two devices are wanted."""
+    return race(case) if devices > 1 else case
+
+
 def ones(*shape, device="cuda:0", grad=False):
     made = torch.ones(*shape, device=device).requires_grad_(grad)
     torch.cuda.synchronize(device)
@@ -378,7 +383,7 @@ def what_comes_behind_a_hook():
         x.data.zero_()  # first
     loss.backward()  # second
 
-@race
+@race_across
 def a_graph_of_two_devices():
     w, x = ones(4, device="cuda:1", grad=True), ones(4, device="cuda:1")
     y = w * x  # forward
@@ -404,7 +409,7 @@ def shared_net():
     torch.cuda.synchronize(0)
     return net, nn.DataParallel(net, device_ids=[0, 1])
 
-@race
+@race_across
 def a_replica_of_a_weight_that_is_written():
     net, both = shared_net()
     x = ones(8, 4)
@@ -412,7 +417,7 @@ def a_replica_of_a_weight_that_is_written():
         net.weight.data.zero_()  # first
     both(x)  # second
 
-@race
+@race_across
 def a_batch_that_is_written():
     net, both = shared_net()
     x = ones(8, 4)
@@ -420,7 +425,7 @@ def a_batch_that_is_written():
         x.zero_()  # first
     both(x)  # second
 
-@race
+@race_across
 def a_result_of_replicas():
     net, both = shared_net()
     x = ones(8, 4)
@@ -428,7 +433,7 @@ def a_result_of_replicas():
     with aside():
         y.data.zero_()  # second
 
-@race
+@race_across
 def a_gradient_of_replicas():
     net, both = shared_net()
     x = ones(8, 4)
@@ -437,7 +442,7 @@ def a_gradient_of_replicas():
     with aside():
         net.weight.grad.zero_()  # second
 
-@race
+@race_across
 def a_line_in_a_replica():
     tables = [ones(4), ones(4, device="cuda:1")]
     class Net(nn.Module):
@@ -448,7 +453,7 @@ def a_line_in_a_replica():
         tables[1].zero_()  # first
     nn.DataParallel(Net(), device_ids=[0, 1])(x)
 
-@race
+@race_across
 def a_layer_in_a_replica():
     nets = [nn.Linear(4, 4).to(f"cuda:{i}") for i in range(2)]
     x = [ones(2, 4), ones(2, 4, device="cuda:1")]
@@ -457,42 +462,42 @@ def a_layer_in_a_replica():
         nets[1].weight.data.zero_()  # first
     parallel.parallel_apply(nets, x)  # second
 
-@race
+@race_across
 def a_scatter():
     x = ones(8)
     with aside():
         x.zero_()  # first
     parallel.scatter(x, [0, 1])  # second
 
-@race
+@race_across
 def a_replicate():
     net, _ = shared_net()
     with aside():
         net.bias.data.zero_()  # first
     parallel.replicate(net, [0, 1])  # second
 
-@race
+@race_across
 def a_gather():
     x = [ones(2), ones(2, device="cuda:1")]
     with aside(1):
         x[1].zero_()  # first
     parallel.gather(x, 0)  # second
 
-@race
+@race_across
 def a_broadcast():
     x = ones(8)
     with aside():
         x.zero_()  # first
     comm.broadcast(x, [0, 1])  # second
 
-@race
+@race_across
 def a_sum_across_devices():
     x = [ones(2), ones(2, device="cuda:1")]
     with aside(1):
         x[1].zero_()  # first
     comm.reduce_add(x, 0)  # second
 
-@race
+@race_across
 def a_copy_to_another_device():
     x = ones(8)
     with aside():
@@ -506,7 +511,7 @@ def marked(case):
     return {found[1]: start + i for i, line in enumerate(lines) for found in [re.search(r"# (first|second|forward)$", line.rstrip())] if found}
 
 
-@unittest.skipIf(devices < 2, "two devices are wanted")
+@unittest.skipIf(devices < 1, "a device is wanted")
 class Lines(unittest.TestCase):
     def setUp(self):
         torch.cuda._sanitizer.enable_cuda_sanitizer()

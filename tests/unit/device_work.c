@@ -44,6 +44,24 @@ PX_TEST(blocking_launches_fail_at_the_call) {
   px__block_free(block);
 }
 
+static px_status wrecking_kernel(const px_launch *l) { return PX_RUNTIME; }
+
+PX_TEST(a_broken_device_names_the_launch_that_broke_it) {
+  simulate_plainly(1);
+  px_block *block = block_on(px_cuda(0), 64);
+  px_site_set("train.py", 12);
+  OK(start("wreck", wrecking_kernel, block, true, 0, 0));
+  px_site_set("train.py", 13);
+  for (int i = 0; i < 2; i++)
+    FAILS(px_device_synchronize(0), PX_ACCELERATOR,
+          "wreck on device 0 failed with status 1\nIt was reported by wreck on the default stream "
+          "of cuda:0, launched "
+          "at train.py:12");
+  FAILS(fill(block, 1, 0), PX_ACCELERATOR, "launched at train.py:12");
+  FAILS(px_stream_synchronize(default_stream(0)), PX_ACCELERATOR, "launched at train.py:12");
+  px__block_free(block);
+}
+
 PX_TEST(launches_and_copies_are_fault_points) {
   simulate_plainly(1);
   px_block *block = block_on(px_cuda(0), 64), *host = block_on(px_cpu(), 64);
