@@ -104,15 +104,17 @@ PX_KERNEL(linspace) {
   double by = n > 1 ? (to - from) / (double)(n - 1) : 0;
   if (o->dtype == PX_FLOAT32) {
     float f = (float)from, t = (float)to, s = n > 1 ? (t - f) / (float)(n - 1) : 0;
-    for (int64_t i = 0; i < n; i++)
-      ((float *)o->data)[i] = i < n / 2 ? f + s * (float)i : t - s * (float)(n - i - 1);
+    for (px__steps at = {.n = n}; px__step(&at);)
+      for (int64_t i = at.begin; i < at.end; i++)
+        ((float *)o->data)[i] = i < n / 2 ? f + s * (float)i : t - s * (float)(n - i - 1);
     if (n == 1) ((float *)o->data)[0] = f;
     return PX_OK;
   }
-  for (int64_t i = 0; i < n; i++) {
-    double real = n == 1 || i < n / 2 ? from + by * (double)i : to - by * (double)(n - i - 1);
-    store(o, i, real, (int64_t)real);
-  }
+  for (px__steps at = {.n = n}; px__step(&at);)
+    for (int64_t i = at.begin; i < at.end; i++) {
+      double real = n == 1 || i < n / 2 ? from + by * (double)i : to - by * (double)(n - i - 1);
+      store(o, i, real, (int64_t)real);
+    }
   return PX_OK;
 }
 

@@ -3,21 +3,34 @@
 
 static px_fault_code NAME(fault_of)(const T *p, int64_t n) {
   int wrong = 0, any = 0;
-  for (int64_t i = 0; i < n; i++) {
-    wrong |= (p[i] - p[i] != 0) | (p[i] < 0);  // not finite, or below 0
-    any |= p[i] > 0;
-  }
+  for (px__steps t = {.n = n}; px__step(&t);)
+    for (int64_t i = t.begin; i < t.end; i++) {
+      wrong |= (p[i] - p[i] != 0) | (p[i] < 0);  // not finite, or below 0
+      any |= p[i] > 0;
+    }
   return wrong ? PX_FAULT_WEIGHTS : any ? PX_FAULT_NONE : PX_FAULT_NO_WEIGHT;
 }
 // Running sums of rows, which do not wait for each other.
 static void NAME(running_sums)(const T *p, int64_t n, int64_t rows, T *sums) {
   T total[ROWS] = {0};
-  if (rows == ROWS)
-    for (int64_t i = 0; i < n; i++)
-      for (int r = 0; r < ROWS; r++) sums[r * n + i] = total[r] += p[r * n + i];
-  else
-    for (int64_t r = 0; r < rows; r++)
-      for (int64_t i = 0; i < n; i++) sums[r * n + i] = total[r] += p[r * n + i];
+  for (px__steps t = {.n = n}; px__step(&t);)
+    if (rows == ROWS)
+      for (int64_t i = t.begin; i < t.end; i++)
+        for (int r = 0; r < ROWS; r++) sums[r * n + i] = total[r] += p[r * n + i];
+    else
+      for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = t.begin; i < t.end; i++) sums[r * n + i] = total[r] += p[r * n + i];
+}
+static int64_t NAME(place_in)(const T *sums, int64_t n, double u) {
+  int64_t low = 0, high = n;
+  while (low < high) {
+    int64_t middle = low + (high - low) / 2;
+    if ((double)sums[middle] < u)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
 }
 // Draws with replacement by searching a row's running sums. They are scaled as PyTorch's are.
 static void NAME(draw_again)(source *s, T *sums, int64_t n, int64_t *to, int64_t count) {
@@ -25,24 +38,16 @@ static void NAME(draw_again)(source *s, T *sums, int64_t n, int64_t *to, int64_t
   if (total > 1 || total < (T)0.99999)
     for (int64_t i = 0; i < n; i++) sums[i] /= total;
   sums[n - 1] = 1;
-  for (int64_t k = 0; k < count; k++) {
-    double u = next_uniform(s);
-    int64_t low = 0, high = n;
-    while (low < high) {
-      int64_t middle = low + (high - low) / 2;
-      if ((double)sums[middle] < u)
-        low = middle + 1;
-      else
-        high = middle;
-    }
-    to[k] = low;
-  }
+  for (px__steps t = {.n = count}; px__draw_step(&t, s->mt);)
+    for (int64_t k = t.begin; k < t.end; k++) to[k] = NAME(place_in)(sums, n, next_uniform(s));
 }
 // Draws without replacement: the largest of p / (an exponential number).
 static void NAME(draw_once)(source *s, const T *p, double *race, int64_t n, int64_t *to,
                             int64_t count) {
-  for (int64_t i = 0; i < n; i++) race[i] = (double)p[i] / -log1p(-next_uniform(s));
-  for (int64_t k = 0; k < count; k++) {
+  int64_t work = 0;
+  for (px__steps t = {.n = n}; px__draw_step(&t, s->mt);)
+    for (int64_t i = t.begin; i < t.end; i++) race[i] = (double)p[i] / -log1p(-next_uniform(s));
+  for (int64_t k = 0; k < count && !px__worked(&work, n); k++) {
     int64_t best = 0;
     for (int64_t i = 1; i < n; i++)
       if (race[i] > race[best]) best = i;
@@ -53,7 +58,8 @@ static void NAME(draw_once)(source *s, const T *p, double *race, int64_t n, int6
 // All rows, ROWS at a time; `room` holds so many rows of doubles.
 static void NAME(choose)(source *s, const T *p, int64_t n, int64_t rows, bool again, void *room,
                          int64_t *to, int64_t count) {
-  for (int64_t r0 = 0; r0 < rows; r0 += ROWS) {
+  int64_t work = 0;
+  for (int64_t r0 = 0; r0 < rows && !px__worked(&work, ROWS * n); r0 += ROWS) {
     int64_t many = rows - r0 < ROWS ? rows - r0 : ROWS;
     if (again) NAME(running_sums)(p + r0 * n, n, many, room);
     for (int64_t r = r0; r < r0 + many; r++) {

@@ -211,11 +211,12 @@ static void results_run(void *ctx, int64_t begin, int64_t end) {
   conv *t = ctx;
   void *room = room_new(t);
   bool done = room != NULL;
-  int64_t bands = t->bands;
+  int64_t bands = t->bands, work = 0;
   for (int64_t i = begin; i < end; i++)
     for (int64_t phase = 0; done && phase < t->phases; phase++) {
       const conv *p = &t[phase];
       unit u = unit_of(p, i / bands / t->groups, i / bands % t->groups, i % bands);
+      if (px__worked(&work, p->ld * p->terms)) break;
       if (u.y0 < u.y1) done = t->wide ? results_f64(p, &u, room) : results_f32(p, &u, room);
     }
   if (!done) __atomic_store_n(&t->failed, true, __ATOMIC_RELAXED);
@@ -226,12 +227,12 @@ static void weight_run(void *ctx, int64_t begin, int64_t end) {
   conv *t = ctx;
   void *room = room_new(t);
   bool done = room != NULL;
-  int64_t blocks = blocks_of(t), bands = bands_of(t);
+  int64_t blocks = blocks_of(t), bands = bands_of(t), work = 0;
   for (int64_t i = begin; i < end; i++) {
     int64_t rest = i / t->cuts, cut = i % t->cuts;
     int64_t part = rest / t->groups, to = blocks * (part + 1) / t->parts;
     for (int64_t b = blocks * part / t->parts; done && b < to; b++)
-      for (int64_t band = 0; done && band < bands; band++) {
+      for (int64_t band = 0; done && band < bands && !px__worked(&work, t->ld * t->terms); band++) {
         unit u = unit_of(t, b, rest % t->groups, band);
         u.part = part, u.c0 = t->cg * cut / t->cuts, u.c1 = t->cg * (cut + 1) / t->cuts;
         done = t->wide ? to_weight_f64(t, &u, room) : to_weight_f32(t, &u, room);

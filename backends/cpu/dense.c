@@ -2,6 +2,7 @@
 // Operands as plain arrays: the copies in and out. Copies go line by line over the last dimension.
 #include "cpu/dense.h"
 #include "cpu/half.h"
+#include "cpu/threads.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -86,7 +87,8 @@ static void transfer(copy *c, bool out) {
   int last = o->ndim - 1;
   int64_t line = o->ndim ? o->sizes[last] : 1, step = o->ndim ? o->strides[last] : 1;
   size_t item = px_dtype_size((px_dtype)o->dtype), width = px_dtype_size((px_dtype)c->dtype);
-  for (int64_t done = 0; done < n; done += line) {
+  int64_t work = 0;
+  for (int64_t done = 0; done < n && !px__worked(&work, line); done += line) {
     int64_t offset = 0;
     for (int i = 0; i < last; i++) offset += index[i] * o->strides[i];
     char *there = (char *)o->data + offset * (int64_t)item;
@@ -127,7 +129,7 @@ void *px__dense_inout(px__dense *d, const px_operand *o, int dtype) {
 void px__dense_close(px__dense *d) {
   for (copy *c = d->copies, *next; c; c = next) {
     next = c->next;
-    if (c->write && !d->failed) transfer(c, true);
+    if (c->write && !d->failed && !px__cpu_stopped()) transfer(c, true);
     free(c);
   }
 }

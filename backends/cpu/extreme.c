@@ -91,7 +91,8 @@ static const void *elements(const walk *w, const char *at, int64_t stride, int64
 static best find_best(const walk *w, const char *base, int64_t begin, int64_t end) {
   int64_t room[BLOCK], inner = w->x.gone[0].size, stride = w->x.gone[0].in;
   best b = {0};
-  while (begin < end) {
+  int64_t work = 0;
+  while (begin < end && !px__worked(&work, BLOCK)) {
     int64_t k = begin % inner, n = inner - k < end - begin ? inner - k : end - begin;
     if (n > BLOCK) n = BLOCK;
     const char *at =
@@ -147,12 +148,13 @@ static void columns_chunk(const walk *w, px__place at, int64_t n) {
   int64_t top[CHUNK], rows[CHUNK], room[CHUNK], index[CHUNK] = {0}, row = w->x.gone[0].in;
   int64_t item = px__cpu_item[w->k->dtype];
   px__axis across = w->x.kept[0];
+  int64_t work = 0;
   const char *in = w->in + at.in;
   memcpy(top, elements(w, in, across.in, n, room), (size_t)(n * item));
   memset(rows, -1, sizeof rows);
   for (int64_t first = 0; first < w->x.length; first += SPAN) {
     int64_t end = w->x.length - first < SPAN ? w->x.length - first : SPAN;
-    for (int64_t i = first ? 0 : 1; i < end; i++) {
+    for (int64_t i = first ? 0 : 1; i < end && !px__worked(&work, n); i++) {
       const char *here = in + (first + i) * row;
       w->k->columns(top, rows, elements(w, here, across.in, n, room), n, i, w->least);
     }

@@ -133,7 +133,9 @@ static void fold_chunk(const plan *p, const char *in, int64_t result, int64_t n)
                                    : px__axes_place(p->x.gone, 0, p->x.gone_count, i).in);
     if (!direct) px__cpu_convert(room, item, p->f->dtype, at, stride, p->in_dtype, n);
     p->f->column(narrow, direct ? (const void *)at : room, n);
-    if (i % PX__CPU_BLOCK == PX__CPU_BLOCK - 1) p->f->widen(sums, narrow, n);
+    if (i % PX__CPU_BLOCK != PX__CPU_BLOCK - 1) continue;
+    p->f->widen(sums, narrow, n);
+    if (px__cpu_stopped()) return;
   }
   p->f->widen(sums, narrow, n);
   store(p, result, p->x.kept[0].out, sums, n);

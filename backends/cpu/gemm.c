@@ -181,8 +181,8 @@ bool px__gemm_f64(const px__gemm *g, bool parallel) {
     const type *a = g->a, *b = g->b, *s = g->s; \
     type *c = g->c; \
     sum alpha = (sum)(int64_t)g->alpha, beta = (sum)(int64_t)g->beta; \
-    for (int64_t i = 0; i < g->m; i++) \
-      for (int64_t j = 0; j < g->n; j++) { \
+    for (int64_t i = 0, work = 0; i < g->m; i++) \
+      for (int64_t j = 0; j < g->n && !px__worked(&work, g->k); j++) { \
         sum t = 0; \
         for (int64_t p = 0; p < g->k; p++) \
           t += (sum)a[i * g->ar + p * g->ac] * (sum)b[p * g->br + j * g->bc]; \
@@ -203,7 +203,7 @@ static float widen(int dtype, uint16_t bits) {
 }
 static void widen_matrix(int dtype, float *to, const uint16_t *from, int64_t m, int64_t n,
                          int64_t r, int64_t c) {
-  for (int64_t i = 0; i < m; i++)
+  for (int64_t i = 0, work = 0; i < m && !px__worked(&work, n); i++)
     for (int64_t j = 0; j < n; j++) to[i * n + j] = widen(dtype, from[i * r + j * c]);
 }
 static bool product_half(const px__gemm *g, int dtype, bool parallel) {
@@ -234,7 +234,7 @@ static bool product_half(const px__gemm *g, int dtype, bool parallel) {
                 .beta = add ? g->beta : 0};
   bool done = px__gemm_f32(&f, parallel);
   uint16_t *to = g->c;
-  for (int64_t i = 0; done && i < g->m; i++)
+  for (int64_t i = 0, work = 0; done && i < g->m && !px__worked(&work, g->n); i++)
     for (int64_t j = 0; j < g->n; j++)
       to[i * g->cr + j * g->cc] =
           dtype == PX_FLOAT16 ? px__half_store(c[i * g->n + j]) : px__bfloat_store(c[i * g->n + j]);

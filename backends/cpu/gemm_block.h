@@ -282,7 +282,7 @@ static inline __attribute__((always_inline)) TARGET void NAME(few_tile)(const in
 }
 #define FEW(rows, most) \
   static __attribute__((noinline)) TARGET void NAME(few_##rows)(const px__gemm *g, int64_t i) { \
-    for (int64_t j = 0; j < g->n;) { \
+    for (int64_t j = 0, work = 0; j < g->n && !px__worked(&work, g->k);) { \
       bool wide = g->n - j > (most) / 2 * L; \
       if (wide) \
         NAME(few_tile)(rows, most, g, i, j); \
@@ -336,7 +336,8 @@ static inline __attribute__((always_inline)) TARGET void NAME(dots)(const int ro
 static TARGET void NAME(rows_times_vector)(const px__gemm *g) {
   T *c = g->c, alpha = (T)g->alpha, beta = (T)g->beta, sums[DOTS];
   const T *s = g->beta != 0 ? g->s : NULL, *from[DOTS];
-  for (int64_t i = 0; i < g->m; i += DOTS) {
+  int64_t work = 0;
+  for (int64_t i = 0; i < g->m && !px__worked(&work, DOTS * g->k); i += DOTS) {
     int rows = g->m - i < DOTS ? (int)(g->m - i) : DOTS;
     for (int r = 0; r < rows; r++)
       from[r] = (const T *)g->a + NAME(row_at)(g->a_rows, g->ar, i + r);
@@ -405,7 +406,7 @@ static TARGET bool NAME(blocked)(const px__gemm *g) {
   NAME(cell) x = {.g = g, .pa = room + NAME(KC) * panels, .pb = room};
   for (x.j = 0; x.j < g->n; x.j += NAME(NC))
     for (x.p = 0; x.p < g->k; x.p += NAME(KC))
-      for (x.i = 0; x.i < g->m; x.i += NAME(MC)) {
+      for (x.i = 0; x.i < g->m && !px__cpu_stopped(); x.i += NAME(MC)) {
         x.mc = NAME(side)(g->m, x.i, NAME(MC));
         x.nc = NAME(side)(g->n, x.j, NAME(NC));
         x.kc = NAME(side)(g->k, x.p, NAME(KC));

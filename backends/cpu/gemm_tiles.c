@@ -3,6 +3,7 @@
 // compiled, and in those of AVX-512, which are chosen at run time.
 #include "cpu/gemm_tiles.h"
 #include "cpu/simd.h"
+#include "cpu/threads.h"
 
 #include <stdlib.h>
 

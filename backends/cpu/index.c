@@ -172,8 +172,8 @@ static bool is_bad(const pick *p, int i) {
 static bool report_one(const pick *p, const request *r, int i) {
   const px_operand *o = &r->indices[i];
   const int64_t *index = p->index[i];
-  int64_t at[PX_MAX_DIMS] = {0}, n = p->dim_sizes[i];
-  for (;;) {
+  int64_t at[PX_MAX_DIMS] = {0}, n = p->dim_sizes[i], work = 0;
+  while (!px__worked(&work, 1)) {
     if ((uint64_t)*index - p->least[i] >= p->span[i]) {
       bool range = r->fault == PX_FAULT_RANGE;
       px_kernel_fault(r->l, r->fault, *index, range ? n : r->dims[i], range ? 0 : n);
@@ -187,8 +187,9 @@ static bool report_one(const pick *p, const request *r, int i) {
       index -= o->strides[d] * o->sizes[d];
       at[d] = 0;
     }
-    if (d < 0) return false;
+    if (d < 0) break;
   }
+  return false;
 }
 
 static px_status report(const pick *p, const request *r) {
@@ -257,12 +258,15 @@ static bool row_places(const pick *p, int64_t *places, const int64_t *const *ind
   return fine;
 }
 
-// Moves one row: its places, then a line at each of them.
-static bool run_row(const pick *p, char *self, char *other, const int64_t *const *index) {
+// Moves one row: its places, then a line at each of them. False: a bad index, or the call has been
+// ended.
+static bool run_row(const pick *p, char *self, char *other, const int64_t *const *index,
+                    int64_t *work) {
   int row = p->ndim - 2, line = row + 1;
   int64_t places[PLACES], os = p->other[row], count = p->sizes[line];
   for (int64_t begin = 0; begin < p->sizes[row]; begin += PLACES) {
     int64_t n = p->sizes[row] - begin < PLACES ? p->sizes[row] - begin : PLACES;
+    if (px__worked(work, n * count)) return false;
     if (!row_places(p, places, index, begin, n)) return false;
     char *values = other + begin * os;
     if (count > 1 && p->gather)
@@ -283,10 +287,10 @@ static bool run_row(const pick *p, char *self, char *other, const int64_t *const
 static bool run_all(const pick *p) {
   const int64_t *index[INDICES];
   char *self = p->self, *other = p->values;
-  int64_t at[DIMS] = {0};
+  int64_t at[DIMS] = {0}, work = 0;
   for (int i = 0; i < p->count; i++) index[i] = p->index[i];
   for (;;) {
-    if (!run_row(p, self, other, index)) return false;
+    if (!run_row(p, self, other, index, &work)) return false;
     int d = p->ndim - 3;
     for (; d >= 0; d--) {
       int64_t steps = ++at[d] < p->sizes[d] ? 1 : 1 - p->sizes[d];

@@ -64,13 +64,14 @@ PX_KERNEL(nll_loss_forward) {
   const void *weight = px__dense_in(&d, args->weight, compute);
   targets t = targets_of(&d, args->target, s.c, args->ignore_index);
   double sum = 0, total = 0;
-  for (int64_t i = 0; !d.failed && i < s.n * s.inner; i++) {
-    int64_t c = class_at(l, &t, i);
-    double w = c < 0 ? 0 : weight ? get(weight, c, wide) : 1;
-    double x = c < 0 ? 0 : -w * get(self, (i / s.inner * s.c + c) * s.inner + i % s.inner, wide);
-    if (how == NONE) set(out, i, wide, x);
-    sum += x, total += w;
-  }
+  for (px__steps at = {.n = d.failed ? 0 : s.n * s.inner}; px__step(&at);)
+    for (int64_t i = at.begin; i < at.end; i++) {
+      int64_t c = class_at(l, &t, i);
+      double w = c < 0 ? 0 : weight ? get(weight, c, wide) : 1;
+      double x = c < 0 ? 0 : -w * get(self, (i / s.inner * s.c + c) * s.inner + i % s.inner, wide);
+      if (how == NONE) set(out, i, wide, x);
+      sum += x, total += w;
+    }
   if (!d.failed && how != NONE) set(out, 0, wide, how == SUM ? sum : sum / total);
   if (!d.failed) set(total_weight, 0, wide, how == NONE ? 0 : total);
   px__dense_close(&d);
@@ -90,13 +91,14 @@ PX_KERNEL(nll_loss_backward) {
   if (!d.failed) {
     memset(out, 0, (size_t)px_operand_numel(args->out) * px_dtype_size((px_dtype)compute));
     double scale = how == MEAN ? 1 / get(total_weight, 0, wide) : 1;
-    for (int64_t i = 0; i < s.n * s.inner; i++) {
-      int64_t c = class_at(l, &t, i);
-      if (c < 0) continue;
-      double w = weight ? get(weight, c, wide) : 1;
-      set(out, (i / s.inner * s.c + c) * s.inner + i % s.inner, wide,
-          -w * scale * get(grad, how == NONE ? i : 0, wide));
-    }
+    for (px__steps at = {.n = s.n * s.inner}; px__step(&at);)
+      for (int64_t i = at.begin; i < at.end; i++) {
+        int64_t c = class_at(l, &t, i);
+        if (c < 0) continue;
+        double w = weight ? get(weight, c, wide) : 1;
+        set(out, (i / s.inner * s.c + c) * s.inner + i % s.inner, wide,
+            -w * scale * get(grad, how == NONE ? i : 0, wide));
+      }
   }
   px__dense_close(&d);
   return PX_OK;

@@ -210,10 +210,11 @@ PX_KERNEL(selected) {
 PX_KERNEL(index_max) {
   cursor c = {.o = args->self, .at = args->self->data};
   int64_t most = INT64_MIN;
+  int64_t work = 0;
   do {
     int64_t v = *(const int64_t *)(const void *)c.at;
     if (v > most) most = v;
-  } while (next(&c));
+  } while (next(&c) && !px__worked(&work, 1));
   *(int64_t *)args->most->data = most;
   return PX_OK;
 }

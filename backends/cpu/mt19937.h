@@ -3,7 +3,7 @@
 //
 // `left` and `next` are kept as PyTorch keeps them, because the saved state shows them: after
 // seeding left is 1 and next 0; a block of 624 words is made when left runs out. The two cached
-// normals belong to the engine's state too. A kernel takes the lock for the whole of its draws:
+// normals belong to the engine's state too. A kernel takes the lock for a step of its draws:
 // threads share the default generator.
 #pragma once
 #include <stdbool.h>

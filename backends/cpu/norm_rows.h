@@ -72,8 +72,9 @@ static void NAME(layer_sums)(const layer_task *t, void *weight, void *bias) {
 // Sums over one channel of x (y NULL) or of x and of x * (y - mean), exact to double.
 static double NAME(channel_sum)(const batch_task *t, const T *x, int64_t c) {
   double s = 0;
+  int64_t work = 0;
   if (t->inner > 1) {
-    for (int64_t o = 0; o < t->outer; o++)
+    for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++)
       s += NAME(vec_sum)(x + (o * t->channels + c) * t->inner, t->inner);
     return s;
   }
@@ -81,9 +82,10 @@ static double NAME(channel_sum)(const batch_task *t, const T *x, int64_t c) {
   return s;
 }
 static double NAME(channel_square)(const batch_task *t, const T *x, T mean, int64_t c) {
+  int64_t work = 0;
   double s = 0;
   if (t->inner > 1) {
-    for (int64_t o = 0; o < t->outer; o++)
+    for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++)
       s += NAME(vec_sum_square)(x + (o * t->channels + c) * t->inner, mean, t->inner, 0);
     return s;
   }
@@ -96,6 +98,7 @@ static double NAME(channel_square)(const batch_task *t, const T *x, T mean, int6
 static void NAME(batch)(const batch_task *t, int64_t begin, int64_t end) {
   const T *x = t->x, *w = t->weight, *b = t->bias;
   double n = (double)(t->outer * t->inner);
+  int64_t work = 0;
   for (int64_t c = begin; c < end; c++) {
     T mean, invstd;
     if (t->training) {
@@ -109,7 +112,7 @@ static void NAME(batch)(const batch_task *t, int64_t begin, int64_t end) {
       invstd = (T)(1 / sqrt((double)((const T *)t->running_var)[c] + t->eps));
     }
     T scale = invstd * (w ? w[c] : 1), shift = (b ? b[c] : 0) - mean * scale;
-    for (int64_t o = 0; o < t->outer; o++) {
+    for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++) {
       int64_t at = (o * t->channels + c) * t->inner;
       T *y = (T *)t->y + at;
       for (int64_t i = 0; i < t->inner; i++) y[i] = x[at + i] * scale + shift;
@@ -119,12 +122,13 @@ static void NAME(batch)(const batch_task *t, int64_t begin, int64_t end) {
 static void NAME(batch_backward)(const batch_task *t, int64_t begin, int64_t end) {
   const T *x = t->x, *g = t->grad, *w = t->weight;
   double n = (double)(t->outer * t->inner);
+  int64_t work = 0;
   for (int64_t c = begin; c < end; c++) {
     T mean = ((const T *)(t->training ? t->mean : t->running_mean))[c];
     T invstd = t->training ? ((const T *)t->invstd)[c]
                            : (T)(1 / sqrt((double)((const T *)t->running_var)[c] + t->eps));
     double s = 0, sx = 0;
-    for (int64_t o = 0; o < t->outer; o++) {
+    for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++) {
       int64_t at = (o * t->channels + c) * t->inner;
       if (t->inner > 1) {
         double part = NAME(vec_sum)(g + at, t->inner);
@@ -136,7 +140,7 @@ static void NAME(batch_backward)(const batch_task *t, int64_t begin, int64_t end
     if (t->grad_weight) ((T *)t->grad_weight)[c] = (T)(sx * invstd);
     if (t->grad_bias) ((T *)t->grad_bias)[c] = (T)s;
     T scale = invstd * (w ? w[c] : 1), m = (T)(s / n), k = (T)(sx * invstd * invstd / n);
-    for (int64_t o = 0; o < t->outer; o++) {
+    for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++) {
       int64_t at = (o * t->channels + c) * t->inner;
       T *to = (T *)t->y + at;
       for (int64_t i = 0; i < t->inner; i++)

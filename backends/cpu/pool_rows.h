@@ -5,7 +5,8 @@ static void NAME(max_plane)(const pool *t, int64_t plane) {
   const T *in = (const T *)t->in + plane * t->h * t->w;
   T *out = (T *)t->out + plane * t->oh * t->ow;
   int64_t *where = t->indices + plane * t->oh * t->ow;
-  for (int64_t oy = 0; oy < t->oh; oy++) {
+  int64_t work = 0;
+  for (int64_t oy = 0; oy < t->oh && !px__worked(&work, t->ow * t->kh * t->kw); oy++) {
     int64_t y0 = oy * t->sh - t->ph, y1 = y0 + (t->kh - 1) * t->dh + 1;
     if (y1 > t->h) y1 = t->h;
     while (y0 < 0) y0 += t->dh;
@@ -83,8 +84,9 @@ static void NAME(mean_planes)(const pool *t, int64_t first, int64_t count) {
   const T *in = (const T *)t->in + first * (t->backward ? small : big);
   T *out = (T *)t->out + first * (t->backward ? big : small);
   if (t->backward) memset(out, 0, (size_t)(count * big) * sizeof(T));
-  for (int64_t i = 0; i < small; i++) {
+  for (int64_t i = 0, work = 0; i < small; i++) {
     window v = window_of(t, i / t->ow, i % t->ow);
+    if (px__worked(&work, count * (v.y1 - v.y0) * (v.x1 - v.x0))) return;
     for (int64_t p = 0; p < count; p++)
       if (t->backward)
         NAME(window_spread)(t, &v, in[p * small + i] / (T)v.divisor, out + p * big);

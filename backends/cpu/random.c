@@ -4,10 +4,9 @@
 // device kernels: a thread is a subsequence, and gives a block of values `blocks * 256` elements
 // apart at each step.
 #include "cpu/dense.h"
+#include "cpu/draws.h"
 #include "cpu/half.h"
-#include "cpu/mt19937.h"
 #include "cpu/philox.h"
-#include "cpu/threads.h"
 #include "kernel_args/random.h"
 
 #include <math.h>
@@ -101,18 +100,20 @@ static void emit_uniform(const philox_job *job, const uint32_t *words, int lane,
 }
 static void uniforms_f32(float *x, int64_t n, px_mt19937 *mt, float low, float width) {
   uint32_t words[PX_MT19937_WORDS];
-  for (int64_t i = 0, count; i < n; i += count) {
-    count = px_mt19937_take(mt, n - i, words);
-    for (int64_t k = 0; k < count; k++)
-      x[i + k] = fmaf((float)(int32_t)(words[k] & 0xffffffu) * 0x1p-24f, width, low);
-  }
+  for (px__steps s = {.n = n}; px__draw_step(&s, mt);)
+    for (int64_t i = s.begin, count; i < s.end; i += count) {
+      count = px_mt19937_take(mt, s.end - i, words);
+      for (int64_t k = 0; k < count; k++)
+        x[i + k] = fmaf((float)(int32_t)(words[k] & 0xffffffu) * 0x1p-24f, width, low);
+    }
 }
 // One word a number: as many bits of it as the format has. Scaling is fused: PyTorch's is, on all
 // processors of today.
 static void uniform_mt(const numbers *d, px_mt19937 *mt, double from, double to) {
   if (d->dtype == PX_FLOAT64) {
-    for (int64_t i = 0; i < d->n; i++)
-      ((double *)d->at)[i] = fma(px_mt19937_uniform_double(mt), to - from, from);
+    for (px__steps s = {.n = d->n}; px__draw_step(&s, mt);)
+      for (int64_t i = s.begin; i < s.end; i++)
+        ((double *)d->at)[i] = fma(px_mt19937_uniform_double(mt), to - from, from);
     return;
   }
   float low = (float)from, width = (float)to - (float)from;
@@ -123,17 +124,16 @@ static void uniform_mt(const numbers *d, px_mt19937 *mt, double from, double to)
   int bits = d->dtype == PX_FLOAT16 ? 11 : 8;
   uint32_t mask = (UINT32_C(1) << bits) - 1;
   float unit = ldexpf(1, -bits);
-  for (int64_t i = 0; i < d->n; i++)
-    put(d, i, fmaf((float)(px_mt19937_random32(mt) & mask) * unit, width, low));
+  for (px__steps s = {.n = d->n}; px__draw_step(&s, mt);)
+    for (int64_t i = s.begin; i < s.end; i++)
+      put(d, i, fmaf((float)(px_mt19937_random32(mt) & mask) * unit, width, low));
 }
 PX_KERNEL(uniform) {
   px__dense d = {.launch = l};
   px_mt19937 *mt = l->mt19937;
   numbers to = numbers_of(&d, args->out, args->out->dtype);
   if (mt) {
-    px_mt19937_lock(mt);
     uniform_mt(&to, mt, args->from, args->to);
-    px_mt19937_unlock(mt);
   } else {
     philox_job job = {.l = l, .d = &to, .a = args->from, .b = args->to, .blocks = l->blocks};
     philox_each(&job, unroll_of(&to), emit_uniform);
@@ -257,22 +257,28 @@ static void normal_f32(float *x, int64_t n, px_mt19937 *mt, float mean, float st
   uniforms_f32(x + n - 16, 16, mt, 0, 1);
   pairs_f32(x + n - 16, mean, std);
 }
+static void uniforms_f64(double *x, int64_t n, px_mt19937 *mt) {
+  for (px__steps s = {.n = n}; px__draw_step(&s, mt);)
+    for (int64_t i = s.begin; i < s.end; i++) x[i] = px_mt19937_uniform_double(mt);
+}
 static void normal_f64(double *x, int64_t n, px_mt19937 *mt, double mean, double std) {
-  for (int64_t i = 0; i < n; i++) x[i] = px_mt19937_uniform_double(mt);
-  for (int64_t i = 0; i + 16 <= n; i += 16) pairs_f64(x + i, mean, std);
+  uniforms_f64(x, n, mt);
+  for (px__steps s = {.n = n / 16}; px__step(&s);)
+    for (int64_t i = s.begin; i < s.end; i++) pairs_f64(x + i * 16, mean, std);
   if (n % 16 == 0) return;
-  for (int64_t i = n - 16; i < n; i++) x[i] = px_mt19937_uniform_double(mt);
+  uniforms_f64(x + n - 16, 16, mt);
   pairs_f64(x + n - 16, mean, std);
 }
 static void normal_mt(const numbers *d, bool row_major, px_mt19937 *mt, double mean, double std) {
   if (d->n < 16 || !row_major) {
-    for (int64_t i = 0; i < d->n; i++) {
-      double x = normal_one(mt) * std + mean;
-      if (d->dtype == PX_FLOAT64)
-        ((double *)d->at)[i] = x;
-      else
-        ((float *)d->at)[i] = (float)x;
-    }
+    for (px__steps s = {.n = d->n}; px__draw_step(&s, mt);)
+      for (int64_t i = s.begin; i < s.end; i++) {
+        double x = normal_one(mt) * std + mean;
+        if (d->dtype == PX_FLOAT64)
+          ((double *)d->at)[i] = x;
+        else
+          ((float *)d->at)[i] = (float)x;
+      }
   } else if (d->dtype == PX_FLOAT64) {
     normal_f64(d->at, d->n, mt, mean, std);
   } else {
@@ -285,9 +291,7 @@ PX_KERNEL(normal) {
   int dtype = args->out->dtype;
   numbers to = numbers_of(&d, args->out, mt ? px__compute_of(dtype) : dtype);
   if (mt) {
-    px_mt19937_lock(mt);
     normal_mt(&to, px__operand_row_major(args->out), mt, args->mean, args->std);
-    px_mt19937_unlock(mt);
   } else {
     philox_job job = {.l = l, .d = &to, .a = args->mean, .b = args->std, .blocks = l->blocks};
     philox_each(&job, unroll_of(&to), emit_normal);
@@ -340,12 +344,11 @@ PX_KERNEL(random) {
   bool wide = ranged ? job.range >= UINT64_C(1) << (mt ? 32 : 28)
                      : to.dtype == PX_INT64 || to.dtype == PX_FLOAT64;
   if (mt) {
-    px_mt19937_lock(mt);
-    for (int64_t i = 0; i < to.n; i++) {
-      uint64_t x = wide ? px_mt19937_random64(mt) : px_mt19937_random32(mt);
-      put_whole(&to, i, (int64_t)(x % job.range + (uint64_t)job.from));
-    }
-    px_mt19937_unlock(mt);
+    for (px__steps s = {.n = to.n}; px__draw_step(&s, mt);)
+      for (int64_t i = s.begin; i < s.end; i++) {
+        uint64_t x = wide ? px_mt19937_random64(mt) : px_mt19937_random32(mt);
+        put_whole(&to, i, (int64_t)(x % job.range + (uint64_t)job.from));
+      }
   } else {
     philox_each(&job, wide ? 2 : 4, wide ? emit_random_wide : emit_random);
   }
@@ -360,9 +363,9 @@ static void emit_bernoulli(const philox_job *job, const uint32_t *words, int lan
 }
 // Element by element: `one` with probability p, else 0.
 static void bernoulli_mt(const numbers *d, px_mt19937 *mt, double p, double one) {
-  px_mt19937_lock(mt);
-  for (int64_t i = 0; i < d->n; i++) put(d, i, px_mt19937_uniform_double(mt) < p ? one : 0);
-  px_mt19937_unlock(mt);
+  for (px__steps s = {.n = d->n}; px__draw_step(&s, mt);)
+    for (int64_t i = s.begin; i < s.end; i++)
+      put(d, i, px_mt19937_uniform_double(mt) < p ? one : 0);
 }
 PX_KERNEL(bernoulli_scalar) {
   px__dense d = {.launch = l};
@@ -416,20 +419,19 @@ PX_KERNEL(bernoulli) {
   const void *self = px__dense_in(&d, args->self, wide ? PX_FLOAT64 : PX_FLOAT32);
   numbers to = numbers_of(&d, args->out, args->out->dtype);
   px_mt19937 *mt = l->mt19937;
-  if (mt) px_mt19937_lock(mt);
-  for (int64_t i = 0; i < to.n; i++) {
-    double p = wide ? ((const double *)self)[i] : (double)((const float *)self)[i], u;
-    if (!(p >= 0 && p <= 1)) {
-      px_kernel_fault(l, PX_FAULT_PROBABILITY, 0, 0, 0);
-      continue;
+  for (px__steps s = {.n = to.n}; px__draw_step(&s, mt);)
+    for (int64_t i = s.begin; i < s.end; i++) {
+      double p = wide ? ((const double *)self)[i] : (double)((const float *)self)[i], u;
+      if (!(p >= 0 && p <= 1)) {
+        px_kernel_fault(l, PX_FAULT_PROBABILITY, 0, 0, 0);
+        continue;
+      }
+      if (mt)
+        u = wide ? px_mt19937_uniform_double(mt) : (double)px_mt19937_uniform_float(mt);
+      else
+        u = px_philox_uniform_float(px_philox(l->seed, (uint64_t)i / 4, l->offset).v[i % 4]);
+      put(&to, i, mt ? u < p : u <= p);  // draws of devices are in (0, 1]
     }
-    if (mt)
-      u = wide ? px_mt19937_uniform_double(mt) : (double)px_mt19937_uniform_float(mt);
-    else
-      u = px_philox_uniform_float(px_philox(l->seed, (uint64_t)i / 4, l->offset).v[i % 4]);
-    put(&to, i, mt ? u < p : u <= p);  // draws of devices are in (0, 1]
-  }
-  if (mt) px_mt19937_unlock(mt);
   px__dense_close(&d);
   return PX_OK;
 }
@@ -445,10 +447,9 @@ PX_KERNEL(exponential) {
   double lambd = args->lambd;
   philox_job job = {.l = l, .d = &to, .a = lambd, .blocks = l->blocks};
   if (mt) {
-    px_mt19937_lock(mt);
-    for (int64_t i = 0; i < to.n; i++)
-      put(&to, i, -1 / lambd * log1p(-px_mt19937_uniform_double(mt)));
-    px_mt19937_unlock(mt);
+    for (px__steps s = {.n = to.n}; px__draw_step(&s, mt);)
+      for (int64_t i = s.begin; i < s.end; i++)
+        put(&to, i, -1 / lambd * log1p(-px_mt19937_uniform_double(mt)));
   } else {
     philox_each(&job, unroll_of(&to), emit_exponential);
   }

@@ -3,7 +3,7 @@
 // shuffle; on devices it sorts by random keys of as many bits as keep collisions rare, and shuffles
 // equal keys, as PyTorch does.
 #include "cpu/dense.h"
-#include "cpu/mt19937.h"
+#include "cpu/draws.h"
 #include "cpu/philox.h"
 #include "kernel_args/random.h"
 
@@ -60,13 +60,13 @@ static void permute_philox(const px_launch *l, keyed *order, int64_t n, int64_t 
   }
 }
 static void permute_mt(px_mt19937 *mt, keyed *order, int64_t n) {
-  for (int64_t i = 0; i < n; i++) order[i].value = i;
-  px_mt19937_lock(mt);
-  for (int64_t i = 0; i < n - 1; i++) {
-    int64_t z = i + (int64_t)(px_mt19937_random32(mt) % (uint64_t)(n - i)), kept = order[i].value;
-    order[i].value = order[z].value, order[z].value = kept;
-  }
-  px_mt19937_unlock(mt);
+  for (px__steps s = {.n = n}; px__step(&s);)
+    for (int64_t i = s.begin; i < s.end; i++) order[i].value = i;
+  for (px__steps s = {.n = n - 1}; px__draw_step(&s, mt);)
+    for (int64_t i = s.begin; i < s.end; i++) {
+      int64_t z = i + (int64_t)(px_mt19937_random32(mt) % (uint64_t)(n - i)), kept = order[i].value;
+      order[i].value = order[z].value, order[z].value = kept;
+    }
 }
 PX_KERNEL(randperm_fill) {
   px__dense d = {.launch = l};
@@ -80,12 +80,13 @@ PX_KERNEL(randperm_fill) {
     else
       permute_philox(l, order, n, l->blocks * BLOCK);
     size_t item = px_dtype_size((px_dtype)dtype);
-    for (int64_t i = 0; i < n; i++) {
-      if (dtype == PX_INT64)
-        ((int64_t *)(void *)to)[i] = order[i].value;
-      else
-        px_scalar_store(px_int(order[i].value), (px_dtype)dtype, to + (size_t)i * item);
-    }
+    for (px__steps s = {.n = n}; px__step(&s);)
+      for (int64_t i = s.begin; i < s.end; i++) {
+        if (dtype == PX_INT64)
+          ((int64_t *)(void *)to)[i] = order[i].value;
+        else
+          px_scalar_store(px_int(order[i].value), (px_dtype)dtype, to + (size_t)i * item);
+      }
   }
   free(order);
   px__dense_close(&d);
@@ -120,12 +121,10 @@ PX_KERNEL(multinomial) {
   bool again = args->replacement && (count > 1 || !l->mt19937);
   void *room = d.failed ? NULL : px__scratch_new(l, (size_t)n * ROWS * sizeof(double));
   source s = {.l = l, .mt = l->mt19937};
-  if (s.mt) px_mt19937_lock(s.mt);
   if (room && compute == PX_FLOAT64)
     choose_f64(&s, weights, n, rows, again, room, to, count);
   else if (room)
     choose_f32(&s, weights, n, rows, again, room, to, count);
-  if (s.mt) px_mt19937_unlock(s.mt);
   free(room);
   px__dense_close(&d);
   return PX_OK;

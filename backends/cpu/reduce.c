@@ -24,13 +24,14 @@ struct walk {
 
 typedef void (*block_fn)(void *state, const void *block, int64_t first, int64_t n);
 static void each_block(const walk *w, const char *base, block_fn fn, void *state) {
-  int64_t room[BLOCK], inner = w->x.gone[0].size, stride = w->x.gone[0].in;
+  int64_t room[BLOCK], inner = w->x.gone[0].size, stride = w->x.gone[0].in, work = 0;
   for (int64_t i = 0; i < w->x.length; i += inner) {
     const char *at = base + px__axes_place(w->x.gone, 1, w->x.gone_count, i / inner).in;
     for (int64_t k = 0; k < inner; k += BLOCK) {
       int64_t n = inner - k < BLOCK ? inner - k : BLOCK;
       px__cpu_convert(room, 8, PX_FLOAT64, at + k * stride, stride, w->in_dtype, n);
       fn(state, room, i + k, n);
+      if (px__worked(&work, n)) return;
     }
   }
 }

@@ -69,26 +69,34 @@ static void scan_whole(int64_t *e, int64_t n, int64_t *carry, bool product) {
 static void turn_round(const scan *s, line *a) {
   if (s->backwards) a->at += (s->length - 1) * a->stride, a->stride = -a->stride;
 }
-static void sum_floats(line out, line in, int64_t n) {
-  double c = 0;
+static double sum_floats(line out, line in, int64_t n, double c) {
   for (int64_t i = 0; i < n; i++) {
     c += *(const float *)(const void *)(in.at + i * in.stride);
     *(float *)(void *)(out.at + i * out.stride) = (float)c;
   }
+  return c;
+}
+static void sum_line(line out, line in, int64_t n) {
+  double c = 0;
+  for (; n > PX__STEP && !px__cpu_stopped(); n -= PX__STEP) {
+    c = sum_floats(out, in, PX__STEP, c);
+    out.at += PX__STEP * out.stride, in.at += PX__STEP * in.stride;
+  }
+  (void)sum_floats(out, in, n < PX__STEP ? n : PX__STEP, c);
 }
 static void plain_line(const scan *s, line out, line in, line grad) {
   union {
     double f[BLOCK];
     int64_t i[BLOCK];
   } room;
-  int64_t whole = s->product;
+  int64_t whole = s->product, work = 0;
   double carry = (double)whole;
   turn_round(s, &out), turn_round(s, &in);
   if (!s->product && in.dtype == PX_FLOAT32 && out.dtype == PX_FLOAT32) {
-    sum_floats(out, in, s->length);
+    sum_line(out, in, s->length);
     return;
   }
-  for (int64_t i = 0; i < s->length; i += BLOCK) {
+  for (int64_t i = 0; i < s->length && !px__worked(&work, BLOCK); i += BLOCK) {
     int64_t n = s->length - i < BLOCK ? s->length - i : BLOCK;
     px__cpu_convert(&room, 8, s->dtype, in.at + i * in.stride, in.stride, in.dtype, n);
     if (s->dtype == PX_INT64)
@@ -119,7 +127,7 @@ static void side_by_side(void *context, int64_t begin, int64_t end) {
   const px_operand *out = s->out, *in = s->in;
   int64_t width = out->sizes[out->ndim - 1], pieces = (width + BLOCK - 1) / BLOCK;
   int64_t out_step = out->strides[out->ndim - 1] * px__cpu_item[out->dtype];
-  int64_t in_step = in->strides[in->ndim - 1] * px__cpu_item[in->dtype];
+  int64_t in_step = in->strides[in->ndim - 1] * px__cpu_item[in->dtype], work = 0;
   for (int64_t k = begin; k < end; k++) {
     union {
       double f[BLOCK];
@@ -136,7 +144,7 @@ static void side_by_side(void *context, int64_t begin, int64_t end) {
         carry.i[i] = s->product;
       else
         carry.f[i] = s->product;
-    for (int64_t i = 0; i < s->length; i++) {
+    for (int64_t i = 0; i < s->length && !px__worked(&work, n); i++) {
       px__cpu_convert(&room, 8, s->dtype, from.at + i * from.stride, in_step, in->dtype, n);
       if (s->dtype == PX_INT64)
         step_whole(carry.i, room.i, n, s->product);
@@ -174,13 +182,15 @@ static void put(line a, int64_t i, double x) {
 }
 static void cumprod_backward_line(const scan *s, line out, line in, line grad) {
   double tail = 0, before[BLOCK];
+  int64_t work = 0;
   // The products before each element are needed from the last on: they are made again for each
   // block, from the start of the line.
   int64_t blocks = (s->length + BLOCK - 1) / BLOCK;
   for (int64_t b = blocks - 1; b >= 0; b--) {
     int64_t first = b * BLOCK, n = s->length - first < BLOCK ? s->length - first : BLOCK;
     double product = 1;
-    for (int64_t i = 0; i < first; i++) product *= element(in, i);
+    for (int64_t i = 0; i < first && !px__worked(&work, 1); i++) product *= element(in, i);
+    if (px__worked(&work, n)) return;
     for (int64_t i = 0; i < n; i++) {
       before[i] = product;
       product *= element(in, first + i);
@@ -234,8 +244,8 @@ static void extremes_of_lines(void *context, int64_t begin, int64_t end) {
       int64_t i[BLOCK];
     } room;
     double best = 0;
-    int64_t whole = 0, place = -1, places[BLOCK];
-    for (int64_t i = 0; i < s->length; i += BLOCK) {
+    int64_t whole = 0, place = -1, places[BLOCK], work = 0;
+    for (int64_t i = 0; i < s->length && !px__worked(&work, BLOCK); i += BLOCK) {
       int64_t n = s->length - i < BLOCK ? s->length - i : BLOCK;
       px__cpu_convert(&room, 8, dtype, in.at + i * in.stride, in.stride, in.dtype, n);
       if (real)

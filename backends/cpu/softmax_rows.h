@@ -6,8 +6,10 @@
 // passes over is found again by the sum.
 static void NAME(row)(bool logs, T *y, const T *x, int64_t n) {
   T top = NAME(vec_max)(x, n);
+  if (n > PX__STEP && px__cpu_stopped()) return;
   if (!logs) {
     T scale = (T)(1 / NAME(vec_exp_sum)(y, x, top, n, n));
+    if (n > PX__STEP && px__cpu_stopped()) return;
     for (int64_t i = 0; i < n; i++) y[i] *= scale;
     return;
   }
@@ -18,13 +20,14 @@ static void NAME(row)(bool logs, T *y, const T *x, int64_t n) {
 // `lanes` rows at once whose elements are `step` apart: the dimension is not the last one.
 static void NAME(lanes)(bool logs, T *y, const T *x, int64_t n, int64_t step, int lanes) {
   T top[LANES], sum[LANES], line[LANES];
+  int64_t work = 0;
   for (int j = 0; j < lanes; j++) top[j] = x[j], sum[j] = 0;
   for (int64_t i = 1; i < n; i++)
     for (int j = 0; j < lanes; j++) {
       T v = x[i * step + j];
       top[j] = v > top[j] || v != v ? v : top[j];
     }
-  for (int64_t i = 0; i < n; i++) {
+  for (int64_t i = 0; i < n && !px__worked(&work, lanes); i++) {
     for (int j = 0; j < lanes; j++) line[j] = x[i * step + j] - top[j];
     NAME(vec_exp)(line, line, lanes);
     for (int j = 0; j < lanes; j++) sum[j] += line[j];
@@ -52,7 +55,8 @@ static void NAME(row_backward)(bool logs, T *to, const T *g, const T *y, int64_t
 static void NAME(lanes_backward)(bool logs, T *to, const T *g, const T *y, int64_t n, int64_t step,
                                  int lanes) {
   T sum[LANES] = {0}, line[LANES];
-  for (int64_t i = 0; i < n; i++)
+  int64_t work = 0;
+  for (int64_t i = 0; i < n && !px__worked(&work, lanes); i++)
     for (int j = 0; j < lanes; j++) {
       int64_t at = i * step + j;
       sum[j] += logs ? g[at] : g[at] * y[at];

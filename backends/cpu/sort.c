@@ -23,7 +23,7 @@ typedef struct lines {
 } lines;
 typedef struct job {
   const px_operand *operands[3];  // values, indices, in
-  // Writes a line of the results; false: no memory.
+  // Writes a line of the results; false: no memory, or the call has been ended.
   bool (*line)(const struct job *t, const lines *x, scratch *s);
   int64_t size, take, skip;  // of a line: elements, how many are wanted, the wanted one
   int64_t hold;
@@ -35,10 +35,10 @@ typedef struct job {
 
 // Elements in the order of their places: values and places.
 #define PLACE(T) \
-  for (int64_t i = 0; i < n; i++) \
+  for (int64_t i = begin; i < end; i++) \
     *(T *)(void *)(to.at + i * to.stride) = \
         *(const T *)(const void *)(from.at + at[i] * from.stride);
-static void put(const lines *x, const int64_t *at, int64_t n) {
+static void put_part(const lines *x, const int64_t *at, int64_t begin, int64_t end) {
   px__line to = x->values, where = x->indices, from = x->in;
   switch (px__cpu_item[from.dtype]) {
     case 1:
@@ -50,7 +50,10 @@ static void put(const lines *x, const int64_t *at, int64_t n) {
     default:
       PLACE(uint64_t)
   }
-  for (int64_t i = 0; i < n; i++) *(int64_t *)(void *)(where.at + i * where.stride) = at[i];
+  for (int64_t i = begin; i < end; i++) *(int64_t *)(void *)(where.at + i * where.stride) = at[i];
+}
+static void put(const lines *x, const int64_t *at, int64_t n) {
+  for (px__steps s = {.n = n}; px__step(&s);) put_part(x, at, s.begin, s.end);
 }
 
 static void load(const job *t, const lines *x, int64_t *keys, int64_t first, int64_t n) {
@@ -68,7 +71,8 @@ static bool sort_line(const job *t, const lines *x, scratch *s) {
 static bool nth_line(const job *t, const lines *x, scratch *s) {
   int64_t *keys = s->room[0], below, at = 0;
   load(t, x, keys, 0, t->size);
-  int64_t key = px__keys_select(keys, t->size, t->skip, s->room[1], s->counts, &below);
+  int64_t key;
+  if (!px__keys_select(&key, keys, t->size, t->skip, s->room[1], s->counts, &below)) return false;
   for (int64_t equals = t->skip - below;; at++)
     if (keys[at] == key && equals-- == 0) break;
   put(x, &at, 1);
@@ -85,9 +89,10 @@ typedef struct candidates {
   bool limited;
 } candidates;
 
-static void throw_out(candidates *c, int64_t take, scratch *s) {
+static bool throw_out(candidates *c, int64_t take, scratch *s) {
   int64_t below, kept = 0;
-  c->limit = px__keys_select(c->keys, c->n, take - 1, s->room[2], s->counts, &below);
+  if (!px__keys_select(&c->limit, c->keys, c->n, take - 1, s->room[2], s->counts, &below))
+    return false;
   c->limited = true;
   for (int64_t i = 0, equals = take - below; i < c->n; i++) {
     int64_t key = c->keys[i], at = c->at[i];
@@ -97,6 +102,7 @@ static void throw_out(candidates *c, int64_t take, scratch *s) {
     kept += keep;
   }
   c->n = kept;
+  return true;
 }
 
 static void take_in(candidates *c, const int64_t *keys, int64_t first, int64_t n) {
@@ -111,13 +117,15 @@ static void take_in(candidates *c, const int64_t *keys, int64_t first, int64_t n
 static bool first_line(const job *t, const lines *x, scratch *s) {
   int64_t block[BLOCK];
   candidates c = {.keys = s->room[0], .at = s->room[1]};
+  int64_t work = 0;
   for (int64_t i = 0; i < t->size; i += BLOCK) {
     int64_t n = t->size - i < BLOCK ? t->size - i : BLOCK;
-    if (c.n + n > t->hold) throw_out(&c, t->take, s);
+    if (px__worked(&work, n)) return false;
+    if (c.n + n > t->hold && !throw_out(&c, t->take, s)) return false;
     load(t, x, block, i, n);
     take_in(&c, block, i, n);
   }
-  if (c.n > t->take) throw_out(&c, t->take, s);
+  if (c.n > t->take && !throw_out(&c, t->take, s)) return false;
   int64_t *order = px__keys_order(c.keys, t->take, s->room[2], s->counts);
   if (!order) return false;
   for (int64_t i = 0; i < t->take; i++) order[i] = c.at[order[i]];
@@ -224,10 +232,11 @@ PX_KERNEL(pick_along) {
   uint64_t *to = px__dense_out(&d, args->out, dtype);  // bits of either
   const uint64_t *from = px__dense_in(&d, args->self, dtype);
   along a = along_of(&d, args->indices, args->self, args->dim);
-  for (int64_t i = 0; i < a.n; i++) {
-    int64_t at = place_of(&a, l, i);
-    if (at >= 0) to[i] = from[at];
-  }
+  for (px__steps s = {.n = a.n}; px__step(&s);)
+    for (int64_t i = s.begin; i < s.end; i++) {
+      int64_t at = place_of(&a, l, i);
+      if (at >= 0) to[i] = from[at];
+    }
   px__dense_close(&d);
   return PX_OK;
 }
@@ -238,14 +247,15 @@ PX_KERNEL(place_along) {
   const void *from = px__dense_in(&d, args->grad_output, dtype);
   along a = along_of(&d, args->indices, args->out, args->dim);
   if (!d.failed) memset(to, 0, (size_t)px_operand_numel(args->out) * sizeof(int64_t));
-  for (int64_t i = 0; i < a.n; i++) {
-    int64_t at = place_of(&a, l, i);
-    if (at < 0) continue;
-    if (dtype == PX_FLOAT64)
-      ((double *)to)[at] += ((const double *)from)[i];
-    else
-      ((uint64_t *)to)[at] += ((const uint64_t *)from)[i];
-  }
+  for (px__steps s = {.n = a.n}; px__step(&s);)
+    for (int64_t i = s.begin; i < s.end; i++) {
+      int64_t at = place_of(&a, l, i);
+      if (at < 0) continue;
+      if (dtype == PX_FLOAT64)
+        ((double *)to)[at] += ((const double *)from)[i];
+      else
+        ((uint64_t *)to)[at] += ((const uint64_t *)from)[i];
+    }
   px__dense_close(&d);
   return PX_OK;
 }

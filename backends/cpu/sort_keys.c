@@ -3,6 +3,7 @@
 // the k-th is found digit by digit from the highest. No branch depends on comparisons, so no input
 // is slow.
 #include "cpu/sort_keys.h"
+#include "cpu/threads.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -64,7 +65,8 @@ void px__keys_load(int64_t *keys, const char *at, int64_t stride, int dtype, boo
       PX_DTYPE_MAP(XX)
 #undef XX
   };
-  loads[dtype](keys, at, stride, down ? -1 : 0, n);
+  for (px__steps s = {.n = n}; px__step(&s);)
+    loads[dtype](keys + s.begin, at + s.begin * stride, stride, down ? -1 : 0, s.end - s.begin);
 }
 
 // ---- digits
@@ -76,39 +78,36 @@ static int bits_of(uint64_t x) { return x ? 64 - __builtin_clzll(x) : 0; }
 // at once, when it takes several passes anyway.
 static int digit_for(int64_t n) { return n < MANY ? PX__KEYS_DIGIT : PX__KEYS_WIDE_DIGIT; }
 
-static void range_of(const int64_t *keys, int64_t n, int64_t *least, int64_t *most) {
+// False: the call has been ended.
+static bool range_of(const int64_t *keys, int64_t n, int64_t *least, int64_t *most) {
   int64_t lo = keys[0], hi = keys[0];
-  for (int64_t i = 1; i < n; i++) {
-    lo = keys[i] < lo ? keys[i] : lo;
-    hi = keys[i] > hi ? keys[i] : hi;
-  }
+  px__steps s = {.n = n};
+  while (px__step(&s))
+    for (int64_t i = s.begin; i < s.end; i++) {
+      lo = keys[i] < lo ? keys[i] : lo;
+      hi = keys[i] > hi ? keys[i] : hi;
+    }
   *least = lo, *most = hi;
-}
-
-static void insert_all(uint64_t *a, int64_t n, int shift) {
-  for (int64_t i = 1; i < n; i++) {
-    uint64_t x = a[i];
-    int64_t j = i;
-    for (; j > 0 && a[j - 1] >> shift > x >> shift; j--) a[j] = a[j - 1];
-    a[j] = x;
-  }
+  return px__steps_done(&s);
 }
 
 // Sorts by the bits [shift, shift + bits), which are the highest that are set, stably; gives that
-// of the two arrays that holds the result.
+// of the two arrays that holds the result, or NULL if the call has been ended.
 static uint64_t *sort_digits(uint64_t *a, uint64_t *room, int64_t n, int shift, int bits,
                              px__key_counts *counts) {
-  if (n <= FEW) return insert_all(a, n, shift), a;
   int width = bits <= digit_for(n) ? bits : PX__KEYS_DIGIT, passes = (bits + width - 1) / width;
   width = (bits + passes - 1) / passes;
   int64_t buckets = (int64_t)1 << width;
   uint64_t mask = (uint64_t)buckets - 1;
   memset(counts->of, 0, (size_t)(passes * buckets) * sizeof *counts->of);
-  for (int64_t i = 0; i < n; i++) {
-    uint64_t key = a[i] >> shift;
-    int64_t *of = counts->of;
-    for (int p = 0; p < passes; p++, key >>= width, of += buckets) of[key & mask]++;
-  }
+  px__steps s = {.n = n};
+  while (px__step(&s))
+    for (int64_t i = s.begin; i < s.end; i++) {
+      uint64_t key = a[i] >> shift;
+      int64_t *of = counts->of;
+      for (int p = 0; p < passes; p++, key >>= width, of += buckets) of[key & mask]++;
+    }
+  if (!px__steps_done(&s)) return NULL;
   for (int p = 0; p < passes; p++) {
     int64_t *to = counts->of + p * buckets, sum = 0;
     int at = shift + p * width;
@@ -117,7 +116,9 @@ static uint64_t *sort_digits(uint64_t *a, uint64_t *room, int64_t n, int shift, 
       int64_t here = to[b];
       to[b] = sum, sum += here;
     }
-    for (int64_t i = 0; i < n; i++) room[to[a[i] >> at & mask]++] = a[i];
+    for (s = (px__steps){.n = n}; px__step(&s);)
+      for (int64_t i = s.begin; i < s.end; i++) room[to[a[i] >> at & mask]++] = a[i];
+    if (!px__steps_done(&s)) return NULL;
     uint64_t *swap = a;
     a = room, room = swap;
   }
@@ -140,21 +141,32 @@ static uint64_t *sort_rounds(const rounds *r, uint64_t *a, uint64_t *room, px__k
   for (int64_t i = 0; i < r->n; i++) a[i] = (uint64_t)i;
   for (int from = 0; from < r->key_bits; from += most) {
     int bits = r->key_bits - from < most ? r->key_bits - from : most;
-    for (int64_t i = 0; i < r->n; i++) {
-      uint64_t place = a[i] & places, key = ((uint64_t)r->keys[place] - r->least) >> from;
-      a[i] = key << r->place_bits | place;
-    }
+    for (px__steps s = {.n = r->n}; px__step(&s);)
+      for (int64_t i = s.begin; i < s.end; i++) {
+        uint64_t place = a[i] & places, key = ((uint64_t)r->keys[place] - r->least) >> from;
+        a[i] = key << r->place_bits | place;
+      }
     uint64_t *sorted = sort_digits(a, room, r->n, r->place_bits, bits, counts);
+    if (!sorted) return NULL;
     if (sorted != a) room = a, a = sorted;
   }
   for (int64_t i = 0; i < r->n; i++) a[i] &= places;
   return a;
 }
 
+static int64_t *order_few(const int64_t *keys, int64_t n, int64_t *places) {
+  for (int64_t i = 0; i < n; i++) {
+    int64_t j = i;
+    for (; j > 0 && keys[places[j - 1]] > keys[i]; j--) places[j] = places[j - 1];
+    places[j] = i;
+  }
+  return places;
+}
+
 int64_t *px__keys_order(int64_t *keys, int64_t n, int64_t *room, px__key_counts *counts) {
   int64_t least, most;
-  if (n == 0) return room;
-  range_of(keys, n, &least, &most);
+  if (n <= FEW) return order_few(keys, n, room);
+  if (!range_of(keys, n, &least, &most)) return NULL;
   rounds r = {keys, n, (uint64_t)least, bits_of((uint64_t)most - (uint64_t)least),
               bits_of((uint64_t)n - 1)};
   uint64_t *a = (uint64_t *)room, *b = (uint64_t *)keys;
@@ -164,15 +176,19 @@ int64_t *px__keys_order(int64_t *keys, int64_t n, int64_t *room, px__key_counts 
     uint64_t *sorted = sort_rounds(&r, a, more, counts);
     if (sorted == more) memcpy(a, more, (size_t)n * sizeof *a);
     free(more);
-    return room;
+    return sorted ? room : NULL;
   }
   // One round reads each key but once: its array is the other half of the sorting.
-  for (int64_t i = 0; i < n; i++)
-    a[i] = ((uint64_t)keys[i] - r.least) << r.place_bits | (uint64_t)i;
+  for (px__steps s = {.n = n}; px__step(&s);)
+    for (int64_t i = s.begin; i < s.end; i++)
+      a[i] = ((uint64_t)keys[i] - r.least) << r.place_bits | (uint64_t)i;
   if (r.key_bits) a = sort_digits(a, b, n, r.place_bits, r.key_bits, counts);
+  if (!a) return NULL;
   uint64_t places = ((uint64_t)1 << r.place_bits) - 1;
-  for (int64_t i = 0; i < n; i++) a[i] &= places;
-  return (int64_t *)a;
+  px__steps s = {.n = n};
+  while (px__step(&s))
+    for (int64_t i = s.begin; i < s.end; i++) a[i] &= places;
+  return px__steps_done(&s) ? (int64_t *)a : NULL;
 }
 
 // ---- choosing
@@ -189,33 +205,42 @@ static int64_t select_few(int64_t *a, int64_t n, int64_t k, int64_t *below) {
   return a[k];
 }
 
-int64_t px__keys_select(const int64_t *keys, int64_t n, int64_t k, int64_t *room,
-                        px__key_counts *counts, int64_t *below) {
+bool px__keys_select(int64_t *out, const int64_t *keys, int64_t n, int64_t k, int64_t *room,
+                     px__key_counts *counts, int64_t *below) {
   const int64_t *from = keys;
   *below = 0;
   for (;;) {
     if (n <= FEW) {
       memmove(room, from, (size_t)n * sizeof *room);
-      return select_few(room, n, k, below);
+      *out = select_few(room, n, k, below);
+      return true;
     }
     int64_t least, most, passed = 0, bucket = 0, count = 0;
-    range_of(from, n, &least, &most);
+    if (!range_of(from, n, &least, &most)) return false;
     int bits = bits_of((uint64_t)most - (uint64_t)least), width = digit_for(n);
-    if (bits == 0) return least;
+    *out = least;
+    if (bits == 0) return true;
     int shift = bits > width ? bits - width : 0;
     int64_t *of = counts->of;
     memset(of, 0, sizeof *of << width);
-    for (int64_t i = 0; i < n; i++) of[((uint64_t)from[i] - (uint64_t)least) >> shift]++;
+    px__steps s = {.n = n};
+    while (px__step(&s))
+      for (int64_t i = s.begin; i < s.end; i++)
+        of[((uint64_t)from[i] - (uint64_t)least) >> shift]++;
+    if (!px__steps_done(&s)) return false;
     while (passed + of[bucket] <= k) passed += of[bucket++];
     *below += passed;
-    if (shift == 0) return (int64_t)((uint64_t)least + (uint64_t)bucket);
+    *out = (int64_t)((uint64_t)least + (uint64_t)bucket);
+    if (shift == 0) return true;
     // Those of the bucket; the room is not behind what is read.
-    for (int64_t i = 0; i < n; i++) {
-      int64_t x = from[i];
-      bool here = (int64_t)(((uint64_t)x - (uint64_t)least) >> shift) == bucket;
-      room[count] = x;
-      count += here;
-    }
+    for (s = (px__steps){.n = n}; px__step(&s);)
+      for (int64_t i = s.begin; i < s.end; i++) {
+        int64_t x = from[i];
+        bool here = (int64_t)(((uint64_t)x - (uint64_t)least) >> shift) == bucket;
+        room[count] = x;
+        count += here;
+      }
+    if (!px__steps_done(&s)) return false;
     from = room, n = count, k -= passed;
   }
 }

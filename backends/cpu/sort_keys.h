@@ -15,10 +15,10 @@ typedef struct px__key_counts {
 } px__key_counts;
 
 // The places of n keys in ascending order of the keys, first ones first among equals; in `room` or
-// in `keys`, both of n, which are overwritten. NULL: no memory.
+// in `keys`, both of n, which are overwritten. NULL: no memory, or the call has been ended.
 int64_t *px__keys_order(int64_t *keys, int64_t n, int64_t *room, px__key_counts *counts);
 
 // The key with k smaller ones before it in order; *below: how many are less than it. `room` is for
-// n keys.
-int64_t px__keys_select(const int64_t *keys, int64_t n, int64_t k, int64_t *room,
-                        px__key_counts *counts, int64_t *below);
+// n keys. False: the call has been ended.
+bool px__keys_select(int64_t *out, const int64_t *keys, int64_t n, int64_t k, int64_t *room,
+                     px__key_counts *counts, int64_t *below);

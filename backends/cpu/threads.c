@@ -15,13 +15,15 @@
 #include <time.h>
 
 enum { MOST_THREADS = 64, LOOK_OUT_NS = 100 * 1000, LOOKS_A_YIELD = 64 };
+enum { FIRST_STEP = 4, STEP_NS = 1000 * 1000 };  // grains of the first step; a short one
 
 typedef struct job {
   void (*fn)(void *context, int64_t begin, int64_t end);
   void *context;
-  int64_t n, chunk;
+  int64_t n, grain, chunk;
   int64_t next;  // atomic
   int helpers;   // workers that may join
+  bool stop;     // atomic
 } job;
 
 static pthread_mutex_t busy = PTHREAD_MUTEX_INITIALIZER;
@@ -40,13 +42,42 @@ static int64_t now(void) {
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static void work(job *j) {
-  for (;;) {
-    int64_t begin = __atomic_fetch_add(&j->next, j->chunk, __ATOMIC_RELAXED);
-    if (begin >= j->n) return;
-    int64_t end = begin + j->chunk;
-    j->fn(j->context, begin, end < j->n ? end : j->n);
+// ---- stopping: the caller asks the program, and tells the workers by the job
+
+static _Thread_local job *mine;  // that this thread works on
+
+bool px__cpu_stopped(void) {
+  if (mine && __atomic_load_n(&mine->stop, __ATOMIC_RELAXED)) return true;
+  if (!px_interrupt_due()) return false;
+  if (mine) __atomic_store_n(&mine->stop, true, __ATOMIC_RELAXED);
+  return true;
+}
+
+// In steps, between which it is asked. They double while they are short: short work is hardly cut,
+// and long work ends soon. Where nobody can end the call there is one.
+static void run_part(const job *j, int64_t begin, int64_t end) {
+  int64_t step = j->grain == 1 ? 1 : FIRST_STEP * j->grain;
+  if (!mine && !px_interrupt_wanted()) step = end - begin;
+  while (end - begin > step) {
+    if (px__cpu_stopped()) return;
+    int64_t start = now();
+    j->fn(j->context, begin, begin + step);
+    begin += step;
+    if (now() - start < STEP_NS) step *= 2;
   }
+  j->fn(j->context, begin, end);
+}
+
+static void work(job *j) {
+  job *before = mine;
+  mine = j;
+  while (!px__cpu_stopped()) {
+    int64_t begin = __atomic_fetch_add(&j->next, j->chunk, __ATOMIC_RELAXED);
+    if (begin >= j->n) break;
+    int64_t end = begin + j->chunk;
+    run_part(j, begin, end < j->n ? end : j->n);
+  }
+  mine = before;
 }
 
 // ---- looking out
@@ -136,6 +167,13 @@ static void post(job *j) {
   pthread_mutex_unlock(&lock);
 }
 
+// While workers are still at it. The lock is given up meanwhile.
+static void ask(job *j) {
+  pthread_mutex_unlock(&lock);
+  if (px_interrupt_due()) __atomic_store_n(&j->stop, true, __ATOMIC_RELAXED);
+  pthread_mutex_lock(&lock);
+}
+
 static void run_together(job *j) {
   post(j);
   work(j);
@@ -146,25 +184,34 @@ static void run_together(job *j) {
     look_out(all_left, 0);
     pthread_mutex_lock(&lock);
   }
-  while (inside > 0) pthread_cond_wait(&left, &lock);
+  while (inside > 0) {
+    px_interrupt_wait(&left, &lock);
+    if (inside > 0) ask(j);
+  }
   last_end = now();
   pthread_mutex_unlock(&lock);
 }
 
 void px__cpu_parallel(int64_t n, int64_t grain,
                       void (*fn)(void *context, int64_t begin, int64_t end), void *context) {
-  if (n <= 0) return;
-  int count = n > grain ? px__cpu_thread_count() : 1;
+  if (n <= grain) {
+    if (n > 0) fn(context, 0, n);
+    return;
+  }
+  job j = {.fn = fn, .context = context, .n = n, .grain = grain};
+  int count = px__cpu_thread_count();
   if (count == 1 || pthread_mutex_trylock(&busy)) {
-    fn(context, 0, n);
+    run_part(&j, 0, n);
     return;
   }
   // Four pieces a thread, so that a late one costs little.
   int64_t pieces = 4 * (int64_t)count, chunk = (n + pieces - 1) / pieces;
   chunk = (chunk + grain - 1) / grain * grain;
   pieces = (n + chunk - 1) / chunk;
-  job j = {fn, context, n, chunk, 0, pieces < count ? (int)pieces - 1 : count - 1};
+  j.chunk = chunk;
+  j.helpers = pieces < count ? (int)pieces - 1 : count - 1;
   start_workers(count - 1);
+  j.stop = px_interrupt_due();  // asked here, as the workers may leave this thread no piece
   run_together(&j);
   pthread_mutex_unlock(&busy);
 }

@@ -80,8 +80,10 @@ typedef struct counting {
 static void count_part(const source *s, table *t, int64_t begin, int64_t end) {
   int64_t keys[BLOCK];
   t->given_up = !grow(t, 6);
+  int64_t work = 0;
   for (int64_t i = begin; i < end && !t->given_up; i += BLOCK) {
     int64_t n = end - i < BLOCK ? end - i : BLOCK;
+    t->given_up = px__worked(&work, n);
     load(s, keys, i, n);
     for (int64_t k = 0; k < n && !t->given_up; k++) {
       slot *likely = &t->slots[place_of(t, keys[k])];
@@ -110,9 +112,10 @@ static void count_all(const source *s, table *all) {
   parts = (s->n + c.part - 1) / c.part;
   px__cpu_parallel(parts, 1, count_parts, &c);
   *all = c.tables[0];
+  all->given_up |= !all->slots;
   for (int64_t p = 1; p < parts; p++) {
     table *t = &c.tables[p];
-    all->given_up |= t->given_up;
+    all->given_up |= t->given_up || !t->slots;  // a part that was not begun has no table
     for (int64_t i = 0; !all->given_up && i < (int64_t)1 << t->bits; i++)
       if (t->slots[i].count) add(all, t->slots[i].key, t->slots[i].count, t->slots[i].first);
     free(t->slots);
@@ -151,14 +154,16 @@ static bool give_sorted(results *r, const source *s) {
   const int64_t *order = NULL;
   if (keys && counts) {
     load(s, keys, 0, s->n);
-    memcpy(used, keys, bytes);
+    load(s, used, 0, s->n);
     order = px__keys_order(used, s->n, used + s->n, counts);
   }
+  int64_t work = 0;
   for (int64_t i = 0, next; order && i < s->n; i = next) {
     int64_t key = keys[order[i]];
     for (next = i + 1; next < s->n && keys[order[next]] == key; next++)
       if (s->has_nan && key == s->nan) break;
     give(r, s, order[i], next - i);
+    if (px__worked(&work, next - i)) break;
   }
   free(keys);
   free(counts);

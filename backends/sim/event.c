@@ -92,7 +92,7 @@ px_status px__sim_event_synchronize(void *event) {
   if (status == PX_OK && mark) {
     mark->refs++;
     px__sim_waiter waiter = {.mark = mark, .device = -1};
-    px__sim_await(&waiter);
+    status = px__sim_await_asking(&waiter);
     px__sim_mark_release(mark);
   }
   px__sim_unlock();

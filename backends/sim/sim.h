@@ -226,9 +226,11 @@ bool px__sim_thread(pthread_t *out, void *(*run)(void *), void *argument);
 int64_t px__sim_clock(void);
 
 // stream.c. `issue` appends a task to the stream, after a wait if that is full, and frees it if
-// that fails; *ticket may be NULL. `await` blocks the calling host thread; lock held.
+// that fails; *ticket may be NULL. `await` blocks the calling host thread; lock held. `asking`: the
+// program may end the wait (px_core.interrupt_poll), for which the lock is given up.
 px_status px__sim_issue(px__sim_stream *stream, px__sim_task *task, uint64_t *ticket);
 void px__sim_await(px__sim_waiter *waiter);
+px_status px__sim_await_asking(px__sim_waiter *waiter);
 px_status px__sim_synchronize(int device);
 px_status px__sim_stream_new(int device, int priority, void **out);
 void px__sim_stream_release(int device, void *stream);

@@ -21,9 +21,36 @@ static int64_t met_at(const px__sim_waiter *waiter) {
   return latest;
 }
 
+// Sleeps until the waiter is satisfied. If `polled`, the program is asked at first and every 50 ms
+// whether it still wants to wait; the lock is not held meanwhile.
+static px_status sleep_until(px__sim_waiter *waiter, bool polled) {
+  px_status status = PX_OK;
+  while (!waiter->satisfied && status == PX_OK) {
+    if (!polled) {
+      pthread_cond_wait(&waiter->wake, &px__sim.lock);
+      continue;
+    }
+    px__sim_unlock();
+    status = px__sim.core->interrupt_poll();
+    px__sim_lock();
+    if (waiter->satisfied || status != PX_OK) break;
+    int64_t until = px__sim_clock() + 50 * 1000 * 1000;
+    struct timespec time = {until / 1000000000, until % 1000000000};
+    (void)pthread_cond_timedwait(&waiter->wake, &px__sim.lock, &time);
+  }
+  return status;
+}
+
+static void leave(const px__sim_waiter *waiter) {
+  px__sim_waiter **at = &px__sim.waiters;
+  while (*at && *at != waiter) at = &(*at)->next;
+  if (*at) *at = waiter->next;
+}
+
 // The thread that finishes a task decides who may go on, so that a host thread wakes exactly once,
 // and in mode `schedule` nothing more runs than what was waited for.
-void px__sim_await(px__sim_waiter *waiter) {
+static px_status await(px__sim_waiter *waiter, bool polled) {
+  px_status status = PX_OK;
   if (!waiter->ticket) waiter->ticket = px__sim.ticket;
   waiter->satisfied = px__sim_satisfied(waiter);
   if (!waiter->satisfied) {
@@ -31,10 +58,19 @@ void px__sim_await(px__sim_waiter *waiter) {
     waiter->next = px__sim.waiters;
     px__sim.waiters = waiter;
     px__sim_schedule_wake();
-    while (!waiter->satisfied) pthread_cond_wait(&waiter->wake, &px__sim.lock);
+    status = sleep_until(waiter, polled);
+    if (!waiter->satisfied) leave(waiter);
     pthread_cond_destroy(&waiter->wake);
   }
-  px__sim_schedule_meet(met_at(waiter));
+  if (status == PX_OK) px__sim_schedule_meet(met_at(waiter));
+  return status;
+}
+
+void px__sim_await(px__sim_waiter *waiter) { (void)await(waiter, false); }
+
+px_status px__sim_await_asking(px__sim_waiter *waiter) {
+  const px_core *core = px__sim.core;  // of a core that knows of no interrupts: nobody asks
+  return await(waiter, core->interrupt_wanted && core->interrupt_wanted());
 }
 
 // ---- issuing
@@ -171,17 +207,17 @@ px_status px__sim_stream_synchronize(void *stream) {
   px__sim_stream *s = stream;
   px__sim_waiter waiter = {.stream = s, .device = -1};
   px__sim_lock();
-  px__sim_await(&waiter);
+  px_status status = px__sim_await_asking(&waiter);
   px__sim_unlock();
-  return px__sim_check(s->device);
+  return status ? status : px__sim_check(s->device);
 }
 
 px_status px__sim_synchronize(int device) {
   px__sim_waiter waiter = {.device = device};
   px__sim_lock();
-  px__sim_await(&waiter);
+  px_status status = px__sim_await_asking(&waiter);
   px__sim_unlock();
-  return px__sim_check(device);
+  return status ? status : px__sim_check(device);
 }
 
 px_status px__sim_host_call(void *stream, void (*fn)(void *), void *argument) {

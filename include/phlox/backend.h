@@ -255,6 +255,11 @@ typedef struct px_core {
   // open gives a descriptor, which the caller closes; it fails if that file is gone.
   px_status (*file_share)(px_ipc_handle *out, int fd);
   px_status (*file_open)(int *out, const px_ipc_handle *handle);
+  // px_interrupt_wanted and px_interrupt_poll: where `wanted` holds, event_synchronize,
+  // stream_synchronize and synchronize call `poll` some twenty times a second while they wait,
+  // without locks, and end with its status if it fails.
+  bool (*interrupt_wanted)(void);
+  px_status (*interrupt_poll)(void);
 } px_core;
 
 // px_env_NAME(core, &value) reads an environment variable of phlox/env.def into a place of its

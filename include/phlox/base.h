@@ -189,6 +189,24 @@ PX_API const char *px_version(void);
 // counted; a test for leaks compares two calls.
 PX_API int64_t px_live_objects(const char *name);
 
+// Lets long calls of the calling thread end early: waits for devices, backward passes, large CPU
+// kernels and loaders call `check` a few times a second, without locks, and fail with its status
+// and error record if it is not PX_OK (docs/threads.md). NULL: none. `check` may use the library.
+typedef px_status (*px_interrupt_check)(void);
+PX_API void px_interrupt_set_check(px_interrupt_check check);
+// For functions that take long: asks the check, unless it was asked a moment ago. `wanted` tells
+// whether there is one to ask.
+PX_CALL px_interrupt_poll(void);
+PX_API bool px_interrupt_wanted(void);
+// The same for CPU kernels: true from when the check fails until the launch ends, which then fails.
+PX_API bool px_interrupt_due(void);
+// After hold(true) the check is not asked until hold(false): for code that has a lock or cleans up.
+// It may be nested.
+PX_API void px_interrupt_hold(bool on);
+// Waits for a pthread_cond_t with its pthread_mutex_t held, no longer than until the check is to be
+// asked. The clock of the condition is the realtime one.
+PX_API void px_interrupt_wait(void *condition, void *mutex);
+
 // The number of threads that CPU kernels use, the calling one included: the number that was set,
 // else PHLOX_THREADS, else one per core. Results do not depend on it. Setting gives PX_RUNTIME
 // unless count is positive.

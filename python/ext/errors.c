@@ -104,6 +104,23 @@ static px_status warn(px_warning category, const char *text) {
   return status;
 }
 
+// ---- signals
+
+// Asked by long calls of the main thread, the one in which Python runs its handlers of signals:
+// what a handler raises ends the call.
+static px_status run_handlers(void) {
+  PyGILState_STATE state = PyGILState_Ensure();
+  px_status status = PX_OK;
+  if (!PyErr_Occurred() && PyErr_CheckSignals() < 0) status = ext_foreign();
+  PyGILState_Release(state);
+  return status;
+}
+
+static int watch_signals(void *unused) {
+  px_interrupt_set_check(run_handlers);
+  return 0;
+}
+
 static int make_errors(PyObject *torch) {
   ext_AcceleratorError = PyErr_NewExceptionWithDoc(
       "torch.AcceleratorError", "Raised while executing on a device.", PyExc_RuntimeError, NULL);
@@ -112,6 +129,7 @@ static int make_errors(PyObject *torch) {
   if (!ext_AcceleratorError || !ext_OutOfMemoryError) return -1;
   PyObject_SetAttrString(ext_AcceleratorError, "error_code", Py_None);
   px_warning_set_sink(warn);
+  if (Py_AddPendingCall(watch_signals, NULL) < 0) return -1;  // in the main thread
   EXT_OWNED *cuda = PyObject_GetAttrString(torch, "cuda");
   if (!cuda || PyModule_AddObjectRef(cuda, "OutOfMemoryError", ext_OutOfMemoryError) < 0) return -1;
   if (PyModule_AddObjectRef(torch, "AcceleratorError", ext_AcceleratorError) < 0) return -1;

@@ -33,6 +33,23 @@ static bool is_long(const px_op *op, const px_value *args) {
   }
   return false;
 }
+static bool is_on_device(const px_value *arg) {
+  return arg->kind == PX_ARG_TENSOR && px_tensor_is_cuda(arg->v.tensor);
+}
+// Whether a call waits for a device: what comes from there to the CPU, and the number of elements
+// that a mask picks there.
+static bool will_wait(const px_op *op, px_call_mode mode, const px_value *args) {
+  bool from = is_on_device(&args[0]);
+  if (mode == PX_CALL_INPLACE && !from && op->param_count > 1) return is_on_device(&args[1]);
+  for (int i = 1; from && i < op->param_count; i++) {
+    if (args[i].kind == PX_ARG_DEVICE && args[i].v.device.type == PX_CPU) return true;
+    for (int k = 0; args[i].kind == PX_ARG_TENSORS && k < args[i].n; k++) {
+      const px_tensor *index = args[i].v.tensors[k];
+      if (index && px_tensor_dtype(index) == PX_BOOL) return true;
+    }
+  }
+  return false;
+}
 
 // Another thread may take tensors out of a list of the program's meanwhile.
 static void hold(const px_op *op, const px_value *args, bool on) {
@@ -49,7 +66,9 @@ static px_status call_long(const px_op *op, px_call_mode mode, const px_value *a
 }
 
 static px_status call_op(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
-  if (is_long(op, args)) return call_long(op, mode, args, results);
+  bool copies = mode == PX_CALL_INPLACE && op == EXT_OP("copy");
+  if (is_long(op, args) || (copies && will_wait(op, mode, args)))
+    return call_long(op, mode, args, results);
   return px_op_call(op, mode, args, results);
 }
 
@@ -302,7 +321,8 @@ static int call_named(const px_op *op, px_call_mode mode, int count, const ext_n
       EXT_FAIL_INT(PyExc_NotImplementedError, "%s: there is no argument %s", op->name,
                    named[k].name);
   }
-  EXT_TRY_INT(call_op(op, mode, args, results));
+  EXT_TRY_INT(will_wait(op, mode, args) ? call_long(op, mode, args, results)
+                                        : call_op(op, mode, args, results));
   return 0;
 }
 

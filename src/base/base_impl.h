@@ -33,6 +33,15 @@ static inline bool px__add_size(int64_t a, int64_t b, int64_t *out) {
 void px__object_init(void *object, const px_class *cls);
 void px__object_end(void *object);
 
+// The number of threads whose CPU kernel was told to end early; atomic. Read at each launch, and
+// cheaper than what belongs to the thread.
+extern int px__stop_count;
+px_status px__stopped_forget(void);
+// The kernel is over: gives what stopped it, and forgets it; PX_OK: nothing did.
+static inline px_status px__stopped_take(void) {
+  bool none = __atomic_load_n(&px__stop_count, __ATOMIC_RELAXED) == 0;
+  return __builtin_expect(none, 1) ? PX_OK : px__stopped_forget();
+}
 // Saves the thread's error while cleanup runs, which may set another one.
 typedef struct px__error_guard {
   bool held;
@@ -72,7 +81,9 @@ px_status px__threads_check(void);
   XX(KERNEL, "kernel") \
   XX(COPY, "copy") \
   XX(STREAM, "stream") \
-  XX(EVENT, "event") XX(FILE, "file") XX(THREAD, "thread") XX(COLLECTIVE, "collective")
+  XX(EVENT, "event") \
+  XX(FILE, "file") \
+  XX(THREAD, "thread") XX(COLLECTIVE, "collective") XX(INTERRUPT, "interrupt")
 typedef enum px__fault_point {
 #define XX(name, text) PX__FAULT_##name,
   PX_FAULT_POINTS(XX)

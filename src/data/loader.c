@@ -247,10 +247,26 @@ px_status px_loader_start(px_loader_iter **out, px_loader *loader) {
   return PX_OK;
 }
 
+// Waits until the slot is full, lock held; fails if the program ends the wait.
+static px_status await(px_loader_iter *self, const slot *at) {
+  px_status status = PX_OK;
+  while (!at->full && status == PX_OK) {
+    px_interrupt_wait(&self->changed, &self->lock);
+    pthread_mutex_unlock(&self->lock);
+    status = px_interrupt_poll();
+    pthread_mutex_lock(&self->lock);
+  }
+  return status;
+}
+
 static px_status receive(px_list **batch, px_loader_iter *self) {
   pthread_mutex_lock(&self->lock);
   slot *at = &self->slots[self->next % self->slot_count];
-  while (!at->full) pthread_cond_wait(&self->changed, &self->lock);
+  px_status waited = await(self, at);
+  if (waited != PX_OK) {
+    pthread_mutex_unlock(&self->lock);
+    return waited;
+  }
   slot result = *at;
   memset(at, 0, sizeof *at);
   self->next++;

@@ -144,6 +144,7 @@ px_status px__cache_new_locked(px_block **out, size_t bytes, px__device *d) {
 // ---- freeing
 // An address that left the library may be in use on every stream with unfinished work.
 static void use_everywhere(px__device *d, px_block *block) {
+  px_interrupt_hold(true);
   for (int i = 0; i < __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE); i++) {
     px_stream *stream = d->streams[i];
     if (px__synced(stream) >= px__issued(stream)) continue;
@@ -151,6 +152,7 @@ static void use_everywhere(px__device *d, px_block *block) {
         px__stream_reach(stream, px__issued(stream)) != PX_OK)
       px_error_clear();
   }
+  px_interrupt_hold(false);
 }
 
 static void free_raw(px__device *d, px__chunk *chunk) {

@@ -69,8 +69,10 @@ static px_status copy_across(const transfer *t, bool non_blocking) {
   // race checker tells of a copy that the program did not order.
   if (!queued && __atomic_load_n(&host->pending, __ATOMIC_ACQUIRE))
     PX_TRY(px__block_await(host, !up, stream));
-  PX_TRY(
-      issue(stream, up ? PX_COPY_HOST_TO_DEVICE : PX_COPY_DEVICE_TO_HOST, t, host->pinned, queued));
+  // A wait for the copy may end early; page-locked memory is then still used by it.
+  bool tracked = queued || (host->pinned && px_interrupt_wanted());
+  PX_TRY(issue(stream, up ? PX_COPY_HOST_TO_DEVICE : PX_COPY_DEVICE_TO_HOST, t, host->pinned,
+               tracked));
   return returns && !px__rt.blocking ? PX_OK : px__stream_finish(stream);
 }
 

@@ -42,6 +42,12 @@ static px_status host_accesses(const char *op, const px_access *accesses, int co
   return PX_OK;
 }
 
+// What a kernel that was ended found is no fault. Apart from the launch, whose registers it leaves.
+static __attribute__((noinline)) px_status end_early(px_status status) {
+  own_slot = (px_fault_slot){0};
+  return status;
+}
+
 static inline px_status launch_host(px_launch *launch, const px_access *accesses, int count) {
   bool odd = false;
   PX_TRY(host_accesses(launch->op, accesses, count, &odd));
@@ -53,8 +59,10 @@ static inline px_status launch_host(px_launch *launch, const px_access *accesses
   launch->stream = NULL;
   px_status status =
       PX_UNLIKELY(odd) ? px__launch_aligned(launch, accesses, count) : launch->kernel(launch);
-  if (PX_UNLIKELY(__atomic_load_n(&own_slot.launch, __ATOMIC_RELAXED) != 0))
-    return px__fault_error(&own_slot);
+  px_status stopped = px__stopped_take();
+  if (PX_UNLIKELY(stopped != PX_OK)) return end_early(stopped);
+  if (PX_UNLIKELY(__atomic_load_n(&launch->fault->launch, __ATOMIC_RELAXED) != 0))
+    return px__fault_error(launch->fault);
   return status;
 }
 
@@ -110,7 +118,10 @@ static px_stream *peer_stream(uint64_t peers) {
 static px_status hold_back(px_stream *peer, px_stream *stream) {
   if (px__stream_order(peer, stream) == PX_OK) return PX_OK;
   px_error_clear();
-  return px__stream_wait_all(stream);
+  px_interrupt_hold(true);
+  px_status status = px__stream_wait_all(stream);
+  px_interrupt_hold(false);
+  return status;
 }
 
 // The current streams of all devices that have operands come before the launch, and go on after it,

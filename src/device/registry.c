@@ -47,7 +47,9 @@ static void prepare_core(void) {
                    .scratch = px__scratch_take,
                    .setting = px_setting_get,
                    .file_share = px__file_share,
-                   .file_open = px__file_open};
+                   .file_open = px__file_open,
+                   .interrupt_wanted = px_interrupt_wanted,
+                   .interrupt_poll = px_interrupt_poll};
   core.host_kernels = px__host_kernels(&core.host_kernel_count);
 }
 

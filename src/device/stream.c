@@ -109,6 +109,14 @@ static void join_clocks(px__device *d, int count, px__clock *clock) {
   px__device_unlock(d);
 }
 
+// The program may end a backend's wait for a stream; its wait for the device is then a short one.
+static px_status wait_for_streams(const px__device *d, int count, const uint64_t *seqs) {
+  for (int i = 0; i < count && px_interrupt_wanted(); i++)
+    if (px__synced(d->streams[i]) < seqs[i])
+      PX_TRY(px__rt.backend->stream_synchronize(d->streams[i]->native));
+  return PX_OK;
+}
+
 px_status px_device_synchronize(int index) {
   px__device *d;
   px__clock clock = {0};
@@ -118,7 +126,8 @@ px_status px_device_synchronize(int index) {
   int count = __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE);
   for (int i = 0; i < count; i++) seqs[i] = px__issued(d->streams[i]);
   join_clocks(d, count, &clock);
-  px_status status = px__broken_note(d, px__rt.backend->synchronize(d->physical));
+  px_status status = wait_for_streams(d, count, seqs);
+  if (status == PX_OK) status = px__broken_note(d, px__rt.backend->synchronize(d->physical));
   px__device_lock(d);
   for (int i = 0; i < count && status == PX_OK; i++) {
     px__stream_synced(d->streams[i], seqs[i], &clock);

@@ -41,7 +41,9 @@ void px__block_wait_uses(px__block *b) {
   if (!b->use_count || px__rt.forked) return;
   px__error_guard guard;
   px__error_save(&guard);
+  px_interrupt_hold(true);
   for (int i = 0; i < b->use_count; i++)
     if (px__stream_reach(b->uses[i].stream, b->uses[i].seq) != PX_OK) px_error_clear();
+  px_interrupt_hold(false);
   px__error_restore(&guard);
 }

@@ -537,8 +537,10 @@ static px_status run_current(void *context) {
 }
 
 static void survive(int where, px_device device) {
-  static const char *const points[] = {"alloc",  "device.alloc", "host.alloc", "launch", "copy",
-                                       "stream", "event",        "thread",     "file"};
+  static const char *const points[] = {"alloc", "device.alloc", "host.alloc", "launch",
+                                       "copy",  "stream",       "event",      "thread",
+                                       "file",  "interrupt"};
+  px_interrupt_set_check(goes_on);
   strcpy(file, "/tmp/phlox-fault-XXXXXX");
   int descriptor = mkstemp(file);
   CHECK(descriptor >= 0);

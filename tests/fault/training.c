@@ -117,6 +117,14 @@ PX_TEST(streams_events_and_threads_may_fail_on_a_device) {
   fail_each("thread", train, &(job){px_cuda(0), "SGD", 0, 0});
 }
 
+PX_TEST(a_step_may_be_ended_wherever_it_asks) {
+  simulate(2);
+  px_interrupt_set_check(goes_on);
+  CHECK(fail_each("interrupt", train, &(job){px_cpu(), "SGD", 0, 0}) > 2);
+  CHECK(fail_each("interrupt", train, &(job){px_cuda(0), "Adam", 0, 0}) > 2);
+  CHECK(fail_each("interrupt", train, &(job){px_cuda(0), "SGD", 2, 0}) > 2);
+}
+
 PX_TEST(data_parallel_survives_failing_allocations) {
   simulate(2);
   CHECK(fail_each("alloc", train, &(job){px_cuda(0), "SGD", 2, 0}) > 50);

@@ -341,7 +341,7 @@ class Workers(unittest.TestCase):
         loader = iter(DataLoader(Slow(2), 1, num_workers=1, timeout=1))
         workers = [worker for worker in multiprocessing.active_children() if worker not in others]
         self.assertRaisesRegex(RuntimeError, "timed out after 1 seconds", next, loader)
-        self.assertEqual([worker.exitcode for worker in workers], [-signal.SIGTERM])
+        self.assertEqual([worker.exitcode for worker in workers], [-signal.SIGKILL])
 
     def test_leaving_early(self):
         iterator = iter(DataLoader(Squares(100), 1, num_workers=2))

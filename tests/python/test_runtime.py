@@ -7,10 +7,10 @@ import sys
 import unittest
 
 
-def run(code, **environment):
+def run(code, timeout=300, **environment):
     """Runs a program on simulated devices; returns what it has written."""
     env = {"PHLOX_SIM_DEVICES": "2", **os.environ, **environment}
-    done = subprocess.run([sys.executable, "-c", "import phlox as torch\n" + code], env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, "-c", "import phlox as torch\n" + code], env=env, capture_output=True, text=True, timeout=timeout)
     if done.returncode:
         raise AssertionError(done.stderr[-3000:])
     return done.stdout
@@ -179,6 +179,36 @@ assert torch.ones(1).device.type == "cpu"
 torch.set_default_device(None)
 assert torch.ones(1).is_cuda
 """, PYTHONWARNINGS="ignore")
+
+
+class Waits(unittest.TestCase):
+    def test_other_threads_run_while_a_call_waits_for_a_device(self):
+        self.assertEqual(run("""
+import pickle, threading
+x, host, pinned = torch.ones(8, device="cuda"), torch.ones(8), torch.ones(8).pin_memory()
+def runs(wait):
+    'Whether another thread runs meanwhile.'
+    begun, done, turns = threading.Event(), threading.Event(), []
+    y = x
+    for _ in range(10): y = y * 1
+    def turn():
+        begun.set()
+        while not done.wait(0.001): turns.append(1)
+    thread = threading.Thread(target=turn)
+    thread.start()
+    begun.wait()
+    before = len(turns)
+    wait(y)
+    after = len(turns)
+    done.set()
+    thread.join()
+    return after - before > 5
+waits = dict(cpu=lambda y: y.cpu(), to=lambda y: y.to("cpu", torch.float64), type=lambda y: y.type(torch.FloatTensor), copy=lambda y: host.copy_(y),
+             pinned=lambda y: pinned.copy_(y), item=lambda y: y[0].item(), list=lambda y: y.tolist(), bool=lambda y: bool(y[0]),
+             mask=lambda y: y[y > 0], assign=lambda y: host.__setitem__(slice(0, 3), y[:3]), nonzero=lambda y: y.nonzero(), equal=lambda y: torch.equal(y, y),
+             sync=lambda y: torch.cuda.synchronize(), pickle=lambda y: pickle.dumps(y), text=lambda y: repr(y))
+print([name for name, wait in waits.items() if not runs(wait)])
+""", PHLOX_SIM_DELAY="30000"), "[]\n")
 
 
 class OneModuleManyThreads(unittest.TestCase):

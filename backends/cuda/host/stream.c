@@ -5,7 +5,9 @@
 // that was issued is done (C8), and takes an event's latest record at the wait (C1).
 #include "cuda/host/cuda.h"
 
+#include <sched.h>
 #include <string.h>
+#include <time.h>
 
 enum { TIMING = 1, BLOCKING = 2, SHARED = 4 };  // flags of event_new
 
@@ -34,7 +36,45 @@ px_status px__cuda_stream_query(void *stream, bool *out) {
   return answer(px__cu.cuStreamQuery(stream), out);
 }
 
+static bool may_end(void) {
+  return px__cuda_core->interrupt_wanted && px__cuda_core->interrupt_wanted();
+}
+
+static int64_t now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+// Lets others have the core: for a moment in a short wait, as the driver does, and in a long one
+// for a part of the time that has passed, so that the end is seen little later.
+static void rest(int64_t passed) {
+  enum {
+    YIELD_NS = 20 * 1000,
+    SLEEP_NS = 10 * 1000 * 1000,
+    SHARE = 128,
+    MOST_NS = 2 * 1000 * 1000
+  };
+  int64_t nap = passed / SHARE;
+  if (passed >= SLEEP_NS)
+    nanosleep(&(struct timespec){0, nap < MOST_NS ? nap : MOST_NS}, NULL);
+  else if (passed >= YIELD_NS)
+    sched_yield();
+}
+
+// Asks the driver again and again, and meanwhile the program whether it still wants to wait.
+static px_status wait_asking(px_status (*query)(void *handle, bool *out), void *handle) {
+  int64_t begin = now();
+  for (bool done = false;;) {
+    PX_CUDA_PASS(query(handle, &done));
+    if (done) return PX_OK;
+    PX_CUDA_PASS(px__cuda_core->interrupt_poll());
+    rest(now() - begin);
+  }
+}
+
 px_status px__cuda_stream_synchronize(void *stream) {
+  if (may_end()) return wait_asking(px__cuda_stream_query, stream);
   PX_CUDA_PASS(px__cuda_use_any());
   PX_CUDA_TRY(cuStreamSynchronize(stream));
   return PX_OK;
@@ -80,6 +120,7 @@ px_status px__cuda_event_query(void *event, bool *out) {
 }
 
 px_status px__cuda_event_synchronize(void *event) {
+  if (may_end()) return wait_asking(px__cuda_event_query, event);
   PX_CUDA_PASS(px__cuda_use_any());
   PX_CUDA_TRY(cuEventSynchronize(event));
   return PX_OK;

@@ -119,9 +119,11 @@ static px_status apply(px_node *node, const px__run *run) {
   px_tensor *leaf = px__accumulator_leaf(node);
   if (!run->grads[0] || !(px_tensor_marks(leaf) & PX_MARK_NEEDS_GRAD)) return PX_OK;
   pthread_mutex_t *lock = lock_of(leaf);
+  px_interrupt_hold(true);
   pthread_mutex_lock(lock);
   px_status status = accumulate(leaf, run->grads[0]);
   pthread_mutex_unlock(lock);
+  px_interrupt_hold(false);
   PX_TRY(status);
   return px__hooks_run_accumulated(leaf);
 }

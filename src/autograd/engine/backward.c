@@ -182,6 +182,17 @@ static px_status note_peers(px__task *task) {
   return PX_OK;
 }
 
+// If the program ends the wait, the task fails, and what is left of it comes here to be dropped.
+static bool next(px__task *task, px__item *out) {
+  bool found;
+  if (px__queue_pop(task->home, task, &found, out) == PX_OK) return found;
+  px__task_fail(task);
+  px_interrupt_hold(true);
+  if (px__queue_pop(task->home, task, &found, out) != PX_OK) found = false;
+  px_interrupt_hold(false);
+  return found;
+}
+
 static px_status work(px__task *task, px__roots *roots) {
   thread_state before;
   PX_TRY(state_save(&before, task));
@@ -192,7 +203,7 @@ static px_status work(px__task *task, px__roots *roots) {
   px__task_unlock(task);
   if (status != PX_OK) px__task_fail(task);
   px__item item;
-  while (px__queue_pop(task->home, task, &item)) px__run_item(item);
+  while (next(task, &item)) px__run_item(item);
   status = state_restore(&before);
   if (status != PX_OK) px__task_fail(task);
   return outcome(task);

@@ -25,6 +25,7 @@ typedef struct px__queue {
   pthread_cond_t changed;
   px__item *heap;
   int count, room;
+  unsigned pops;  // of the one thread that pops
 } px__queue;
 
 typedef struct px__task_entry {
@@ -77,9 +78,10 @@ struct px__task {
 void px__queue_init(px__queue *queue);
 void px__queue_end(px__queue *queue);
 __attribute__((warn_unused_result)) px_status px__queue_push(px__queue *queue, px__item item);
-// Waits for an item; false once `done` (may be NULL: never), checked under the queue's lock, is
-// set.
-bool px__queue_pop(px__queue *queue, const px__task *until, px__item *out);
+// Waits for an item; not found once the task `until` (may be NULL) has none outstanding. Fails if
+// the program ends the wait.
+__attribute__((warn_unused_result)) px_status px__queue_pop(px__queue *queue, const px__task *until,
+                                                            bool *found, px__item *out);
 void px__queue_wake(px__queue *queue);
 
 // ---- task.c
@@ -92,10 +94,14 @@ int64_t px__task_find(const px__task *task, const px_node *node);
 // Reaches all nodes from `root`, counting dependencies and marking what is needed.
 __attribute__((warn_unused_result)) px_status px__task_reach(px__task *task, px_node *root);
 static inline void px__task_lock(px__task *task) {
-  if (task->shared) pthread_mutex_lock(&task->lock);
+  if (!task->shared) return;
+  px_interrupt_hold(true);
+  pthread_mutex_lock(&task->lock);
 }
 static inline void px__task_unlock(px__task *task) {
-  if (task->shared) pthread_mutex_unlock(&task->lock);
+  if (!task->shared) return;
+  pthread_mutex_unlock(&task->lock);
+  px_interrupt_hold(false);
 }
 static inline px_tensor **px__entry_grads(px__task_entry *entry) {
   return entry->node->result_count == 1 ? &entry->one : entry->many;

@@ -3,11 +3,14 @@
 // was recorded last runs first.
 #include "engine.h"
 
+enum { POPS_A_QUESTION = 8 };
+
 void px__queue_init(px__queue *queue) {
   pthread_mutex_init(&queue->lock, NULL);
   pthread_cond_init(&queue->changed, NULL);
   queue->heap = NULL;
   queue->count = queue->room = 0;
+  queue->pops = 0;
 }
 
 void px__queue_end(px__queue *queue) {
@@ -57,19 +60,32 @@ px_status px__queue_push(px__queue *queue, px__item item) {
   return status;
 }
 
-bool px__queue_pop(px__queue *queue, const px__task *until, px__item *out) {
-  pthread_mutex_lock(&queue->lock);
-  const int64_t *left = until ? &until->outstanding : NULL;
-  while (queue->count == 0 && !(left && __atomic_load_n(left, __ATOMIC_ACQUIRE) == 0))
-    pthread_cond_wait(&queue->changed, &queue->lock);
-  bool found = queue->count > 0 && !(left && __atomic_load_n(left, __ATOMIC_ACQUIRE) == 0);
-  if (found) {
-    *out = queue->heap[0];
-    queue->heap[0] = queue->heap[--queue->count];
-    if (queue->count) sift_down(queue, 0);
+static bool is_over(const px__task *until) {
+  return until && __atomic_load_n(&until->outstanding, __ATOMIC_ACQUIRE) == 0;
+}
+
+static px__item take(px__queue *queue) {
+  px__item first = queue->heap[0];
+  queue->heap[0] = queue->heap[--queue->count];
+  if (queue->count) sift_down(queue, 0);
+  return first;
+}
+
+// The program is asked without the lock: before each wait, and now and then if there is none.
+px_status px__queue_pop(px__queue *queue, const px__task *until, bool *found, px__item *out) {
+  if (++queue->pops % POPS_A_QUESTION == 0) PX_TRY(px_interrupt_poll());
+  for (;;) {
+    pthread_mutex_lock(&queue->lock);
+    bool over = is_over(until);
+    *found = queue->count > 0 && !over;
+    if (*found)
+      *out = take(queue);
+    else if (!over)
+      px_interrupt_wait(&queue->changed, &queue->lock);
+    pthread_mutex_unlock(&queue->lock);
+    if (*found || over) return PX_OK;
+    PX_TRY(px_interrupt_poll());
   }
-  pthread_mutex_unlock(&queue->lock);
-  return found;
 }
 
 void px__queue_wake(px__queue *queue) {

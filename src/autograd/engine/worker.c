@@ -26,7 +26,8 @@ static void *work(void *argument) {
   // An error shows again when a node makes its device current.
   if (px_device_set(here->device) != PX_OK) px_error_clear();
   px__item item;
-  while (px__queue_pop(&here->queue, NULL, &item)) px__run_item(item);
+  for (bool found; px__queue_pop(&here->queue, NULL, &found, &item) == PX_OK;)
+    if (found) px__run_item(item);
   return NULL;
 }
 

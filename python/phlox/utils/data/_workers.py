@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Worker processes of DataLoader: a worker's main, and the pass that hands out indices and puts
 batches back in order. Processes, queues and pickling are Python's own."""
+import contextlib
 import multiprocessing
 import os
 import queue
 import random
+import signal
 import sys
+import time
 import traceback
 
 import phlox as torch
@@ -63,6 +66,8 @@ def _main(how, tasks, results, number, count, seed, init):
     def unsendable(error, answer):
         results.put((*answer[:3], "error", _caught()))
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the program gets it too, and ends its workers
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signal.valid_signals())
     results._on_queue_feeder_error = unsendable
     copy_tensors()
     failed = _begin(dataset, number, count, seed, init)
@@ -87,6 +92,17 @@ def _main(how, tasks, results, number, count, seed, init):
 
 # ---- in the program
 
+@contextlib.contextmanager
+def _undisturbed():
+    """Signals whose handlers may raise anywhere wait meanwhile."""
+    handled = {i for i in signal.valid_signals() if callable(signal.getsignal(i))}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, handled)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class Pass:
     """One pass over a loader with workers; several, one after another, if they persist."""
 
@@ -95,16 +111,18 @@ class Pass:
         self.loader, self.owner, self.wanted, self.turn = loader, os.getpid(), 0, 0
         if context is None or isinstance(context, str):
             context = multiprocessing.get_context(context)
-        self.results = context.Queue()
-        self.tasks = [context.SimpleQueue() for _ in range(count)]
         how = (loader.dataset, loader._collate, loader.batch_sampler is not None, loader._iterable,
                loader.batch_size, loader.drop_last)
-        self.workers = [
-            context.Process(target=_main, daemon=True,
-                            args=(how, tasks, self.results, i, count, seed, loader.worker_init_fn))
-            for i, tasks in enumerate(self.tasks)]
-        for worker in self.workers:
-            worker.start()
+        with _undisturbed():  # lest a pipe or a process be half made
+            self.results = context.Queue()
+            self.tasks = [context.SimpleQueue() for _ in range(count)]
+            self.workers = [
+                context.Process(target=_main, daemon=True,
+                                args=(how, tasks, self.results, i, count, seed,
+                                      loader.worker_init_fn))
+                for i, tasks in enumerate(self.tasks)]
+            for worker in self.workers:
+                worker.start()
         self.start(seed)
 
     def start(self, seed):
@@ -143,8 +161,12 @@ class Pass:
                 if not self.loader.persistent_workers:
                     self.close()
                 raise StopIteration
-            while self.wanted not in self.ready:
-                self._receive()
+            try:
+                while self.wanted not in self.ready:
+                    self._receive()
+            except BaseException:  # an interrupt, too: an answer may be half read
+                self.close(patience=0)
+                raise
             worker, sort, value = self.ready.pop(self.wanted)
             self.wanted += 1
             if sort == "end":
@@ -173,7 +195,6 @@ class Pass:
             if dead:
                 self._report(dead)
             if limit > 0 and waited >= limit:
-                self.close(patience=0)  # it hangs
                 raise RuntimeError(f"DataLoader timed out after {limit} seconds")
 
     def _report(self, dead):
@@ -183,7 +204,6 @@ class Pass:
         cause = RuntimeError(f"DataLoader worker (pid {first.pid}) {how}. Details are lost due to "
                              "multiprocessing. Rerunning with num_workers=0 may give better error "
                              "trace.")
-        self.close()
         raise RuntimeError(f"DataLoader worker (pid(s) {pids}) exited unexpectedly") from cause
 
     def close(self, patience=5):
@@ -192,16 +212,19 @@ class Pass:
             if worker.is_alive():
                 tasks.put(None)
         self.results.cancel_join_thread()
+        until = time.monotonic() + patience
         for worker in self.workers:
             if worker.pid is None:
                 continue  # it could not be started
-            worker.join(timeout=patience)
+            worker.join(timeout=max(until - time.monotonic(), 0))
             if worker.is_alive():
-                worker.terminate()
+                worker.kill()
                 worker.join()
         self.workers, self.tasks, self.sent = [], [], self.wanted  # the pass is over
 
     def __del__(self):
         # A worker of a later pass inherits this object: the workers are not its children.
+        # Nobody wants what they still make, and a program that was interrupted wants to go on.
         if getattr(self, "workers", None) and self.owner == os.getpid():
-            self.close()
+            with _undisturbed():
+                self.close(patience=0.1)

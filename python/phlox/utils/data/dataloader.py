@@ -218,7 +218,7 @@ class DataLoader:
         if not self.num_workers:
             return _Pass(self)
         from . import _workers
-        if self._pool is not None:
+        if self._pool is not None and self._pool.workers:  # an error ends them
             return self._pool.start(seed)
         started = _workers.Pass(self, seed)
         if self.persistent_workers:

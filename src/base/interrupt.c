@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ending a long call early: what waits or computes for long asks the thread's check now and then,
+// and fails when the check does. Cleanup must not end early: it holds interrupts off.
+#include "base/base_impl.h"
+
+#include <time.h>
+
+// Asking takes at most a tenth of the time: in Python it may have to wait for another thread.
+enum { EVERY_NS = 20 * 1000 * 1000, SELDOM_NS = 100 * 1000 * 1000, SHARE = 10 };
+static _Thread_local struct {
+  px_interrupt_check check;
+  int held;           // calls of px_interrupt_hold
+  bool asking;        // inside of the check
+  int64_t next;       // when it is asked again
+  px_status stopped;  // what told the kernel that runs to end early
+} here;
+int px__stop_count;
+
+void px_interrupt_set_check(px_interrupt_check check) { here.check = check; }
+
+bool px_interrupt_wanted(void) { return here.check && !here.held && !here.asking; }
+
+void px_interrupt_hold(bool on) { here.held += on ? 1 : -1; }
+
+static int64_t now(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+  return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static px_status ask(int64_t begin) {
+  here.asking = true;
+  px_status status = here.check();
+  here.asking = false;
+  int64_t end = now(), pause = (end - begin) * SHARE;
+  here.next = end + (pause < EVERY_NS ? EVERY_NS : pause > SELDOM_NS ? SELDOM_NS : pause);
+  return status;
+}
+
+px_status px_interrupt_poll(void) {
+  if (!px_interrupt_wanted()) return PX_OK;
+  PX_CHECK(!px__fault(PX__FAULT_INTERRUPT), PX_RUNTIME, "interrupted (injected)");
+  int64_t time = now();
+  return time < here.next ? PX_OK : ask(time);
+}
+
+bool px_interrupt_due(void) {
+  if (here.stopped != PX_OK) return true;
+  here.stopped = px_interrupt_poll();
+  if (here.stopped == PX_OK) return false;
+  __atomic_add_fetch(&px__stop_count, 1, __ATOMIC_RELAXED);
+  return true;
+}
+
+px_status px__stopped_forget(void) {
+  px_status status = here.stopped;
+  here.stopped = PX_OK;
+  if (status != PX_OK) __atomic_sub_fetch(&px__stop_count, 1, __ATOMIC_RELAXED);
+  return status;
+}
+
+void px_interrupt_wait(void *condition, void *mutex) {
+  if (!px_interrupt_wanted()) {
+    pthread_cond_wait(condition, mutex);
+    return;
+  }
+  struct timespec time;
+  clock_gettime(CLOCK_REALTIME, &time);
+  time.tv_nsec += 2 * EVERY_NS;
+  if (time.tv_nsec >= 1000000000) time.tv_sec++, time.tv_nsec -= 1000000000;
+  (void)pthread_cond_timedwait(condition, mutex, &time);
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// Long calls end early when the thread's check says so, at any moment; nothing is lost, and the
+// next call is right. On the CPU and on simulated devices.
+#include "devices.h"
+
+#include <pthread.h>
+
+static int asked;
+static bool ends;
+static px_status check(void) {
+  asked++;
+  if (!ends) return PX_OK;
+  return px_error_set(PX_STOP, 0, __FILE__, __LINE__, __func__, "that is enough");
+}
+
+static px_tensor *ones(int64_t n, px_device device, bool requires_grad) {
+  px_tensor *t = NULL;
+  const int64_t size[2] = {n, n};
+  OK(px_ones(&t, size, 2, PX_FLOAT32, device, false, requires_grad));
+  return t;
+}
+
+static void rest(void *unused) { usleep(400 * 1000); }
+
+// A stream that rests for a while.
+static px_stream *resting(void) {
+  px_stream *stream = NULL;
+  simulate(2);
+  setenv("PHLOX_SIM_MODE", "threads", 1);
+  OK(px_stream_default(&stream, px_cuda(0)));
+  OK(px_stream_host_call(stream, rest, NULL));
+  ends = true;
+  px_interrupt_set_check(check);
+  return stream;
+}
+
+static void goes_on(void) {
+  ends = false;
+  OK(px_device_synchronize(0));
+  PX_SCOPED(px_tensor) x = ones(2, px_cuda(0), false);
+  PX_SCOPED(px_tensor) sum = NULL;
+  px_scalar value;
+  OK(px_sum(&sum, x, NULL, 0, false, PX_DTYPE_NONE));
+  OK(px_tensor_item(&value, sum));
+  CHECK_EQ(px_scalar_float(value), 4);
+}
+
+PX_TEST(a_wait_for_a_device_ends_when_the_program_wants) {
+  (void)resting();
+  FAILS(px_device_synchronize(0), PX_STOP, "that is enough");
+  CHECK(asked >= 1);
+  goes_on();
+}
+
+PX_TEST(waits_for_streams_events_and_numbers_end_too) {
+  px_stream *stream = resting();
+  PX_SCOPED(px_event) event = NULL;
+  PX_SCOPED(px_tensor) x = ones(2, px_cuda(0), false);
+  PX_SCOPED(px_tensor) one = NULL;
+  PX_SCOPED(px_tensor) host = NULL;
+  double data[4];
+  OK(px_select(&one, x, 0, 0));
+  OK(px_event_new(&event, 0));
+  OK(px_event_record(event, stream));
+  FAILS(px_stream_synchronize(stream), PX_STOP, "that is enough");
+  usleep(30 * 1000);
+  FAILS(px_event_synchronize(event), PX_STOP, "that is enough");
+  usleep(30 * 1000);
+  FAILS(px_to(&host, x, PX_DTYPE_NONE, px_cpu(), false, false), PX_STOP, "that is enough");
+  goes_on();
+  OK(px_tensor_read(x, data, 4 * sizeof(float)));
+}
+
+PX_TEST(a_copy_to_pinned_memory_that_was_not_waited_for_keeps_it) {
+  (void)resting();
+  PX_SCOPED(px_tensor) x = ones(64, px_cuda(0), false);
+  PX_SCOPED(px_tensor) cpu = ones(64, px_cpu(), false);
+  PX_SCOPED(px_tensor) pinned = NULL;
+  OK(px_pin_memory(&pinned, cpu));
+  FAILS(px_copy_(pinned, x, false), PX_STOP, "that is enough");
+  px_release(pinned);
+  pinned = NULL;
+  ends = false;
+  OK(px_pin_memory(&pinned, cpu));
+  OK(px_mul_scalar_(pinned, px_float(5)));
+  goes_on();
+  PX_SCOPED(px_tensor) least = NULL;
+  px_scalar value;
+  OK(px_amin(&least, pinned, NULL, 0, false));
+  OK(px_tensor_item(&value, least));
+  CHECK_EQ(px_scalar_float(value), 5);
+}
+
+PX_TEST(a_check_that_agrees_ends_nothing) {
+  (void)resting();
+  ends = false;
+  OK(px_device_synchronize(0));
+  CHECK(asked >= 2);
+}
+
+PX_TEST(other_threads_and_held_calls_are_not_asked) {
+  (void)resting();
+  px_interrupt_hold(true);
+  CHECK(!px_interrupt_wanted());
+  OK(px_device_synchronize(0));
+  px_interrupt_hold(false);
+  CHECK(px_interrupt_wanted() && !asked);
+  px_interrupt_set_check(NULL);
+  CHECK(!px_interrupt_wanted());
+}
+
+PX_TEST(a_long_function_of_the_program_asks_and_waits_likewise) {
+  pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+  pthread_cond_t never = PTHREAD_COND_INITIALIZER;
+  PX_SCOPED(px_tensor) x = ones(2, px_cpu(), false);
+  PX_SCOPED(px_tensor) y = NULL;
+  px_interrupt_set_check(check);
+  ends = true;
+  FAILS(px_interrupt_poll(), PX_STOP, "that is enough");
+  OK(px_interrupt_poll());  // it was asked a moment ago
+  CHECK_EQ(asked, 1);
+  pthread_mutex_lock(&mutex);
+  px_interrupt_wait(&never, &mutex);
+  pthread_mutex_unlock(&mutex);
+  CHECK(px_interrupt_due() && px_interrupt_due());  // as a kernel does
+  CHECK_EQ(asked, 2);
+  FAILS(px_sin(&y, x), PX_STOP, "that is enough");
+  CHECK(!px_interrupt_due());
+  OK(px_sin(&y, x));
+}
+
+static px_status slow_hook(px_tensor **out, px_tensor *grad, void *context) {
+  ++*(int *)context;
+  usleep(10 * 1000);
+  return PX_OK;
+}
+
+// x -> x + x -> ... with a slow hook at each.
+static px_status slow_backward(px_device device, int *hooks) {
+  PX_SCOPED(px_tensor) x = ones(2, device, true);
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  OK(px_add(&y, x, x, px_int(1)));
+  for (int i = 0; i < 32; i++) {
+    px_tensor *next = NULL;
+    int64_t id;
+    OK(px_tensor_add_hook(&id, y, slow_hook, hooks, NULL));
+    OK(px_add(&next, y, y, px_int(1)));
+    px_release(y);
+    y = next;
+  }
+  OK(px_sum(&sum, y, NULL, 0, false, PX_DTYPE_NONE));
+  return px_backward(1, &sum, NULL, false, false);
+}
+
+PX_TEST(backward_ends_between_nodes) {
+  simulate(1);
+  px_interrupt_set_check(check);
+  for (int i = 0; i < 2; i++) {
+    int hooks = 0;
+    int64_t before = px_live_objects(NULL);
+    ends = true;
+    FAILS(slow_backward(i ? px_cuda(0) : px_cpu(), &hooks), PX_STOP, "that is enough");
+    CHECK(hooks < 24);
+    CHECK_EQ(px_live_objects(NULL), before);
+    ends = false, hooks = 0;
+    OK(slow_backward(px_cpu(), &hooks));
+    CHECK_EQ(hooks, 32);
+  }
+}
+
+// ---- kernels of the CPU; tests/fault/kernels.c ends each kind of them at each question
+static px_tensor *matrix;
+
+static px_status sines(void) {
+  PX_SCOPED(px_tensor) result = NULL;
+  return px_sin(&result, matrix);
+}
+static px_status square(void) {
+  PX_SCOPED(px_tensor) result = NULL;
+  return px_mm(&result, matrix, matrix);
+}
+static px_status sorted(void) {
+  PX_SCOPED(px_tensor) values = NULL;
+  PX_SCOPED(px_tensor) places = NULL;
+  return px_sort(&values, &places, matrix, 0, true, false);
+}
+static void kernel_ends(px_status (*call)(void)) {
+  int64_t before = px_live_objects(NULL);
+  ends = true;
+  usleep(40 * 1000);
+  FAILS(call(), PX_STOP, "that is enough");
+  CHECK_EQ(px_live_objects(NULL), before);
+  ends = false;
+  OK(call());
+  CHECK_EQ(px_live_objects(NULL), before);
+}
+
+PX_TEST(large_kernels_of_the_cpu_end_between_steps) {
+  px_status (*const calls[])(void) = {sines, square, sorted};
+  matrix = ones(1000, px_cpu(), false);
+  px_interrupt_set_check(check);
+  for (int threads = 1; threads <= 3; threads += 2) {
+    OK(px_set_num_threads(threads));
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) kernel_ends(calls[i]);
+  }
+}
