@@ -2,11 +2,11 @@
 // What the run functions of the op tables share.
 //
 // `PX_RUN(flip) { ... }` defines the function that entries name by `run flip`, or that the op flip
-// has by its own name. It gets the call and, as `args`, the arguments by name, each in the C type of
-// its schema (build/gen/run_functions/TABLE.h): a tensor, a number, a text. What may be absent and
-// is no pointer, and lists, are px_values. It checks, makes results with px__call_result, or leaves
-// them in call->results. Where the entry has `result` lines, it only checks. It is part of the
-// function that the driver calls, so that arguments that it does not read are not copied.
+// has by its own name. It gets the call and, as `args`, the arguments by name, each in the C type
+// of its schema (build/gen/run_functions/TABLE.h): a tensor, a number, a text. What may be absent
+// and is no pointer, and lists, are px_values. It checks, makes results with px__call_result, or
+// leaves them in call->results. Where the entry has `result` lines, it only checks. It is part of
+// the function that the driver calls, so that arguments that it does not read are not copied.
 #pragma once
 #include "call/call_impl.h"
 
