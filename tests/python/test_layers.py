@@ -153,8 +153,8 @@ class Lives(unittest.TestCase):
                 self.assertTrue(torch.allclose(leaf.grad, other.grad))
 
 
-# What the newer PyTorch that Phlox follows has and 1.13 has not: arguments and parts of texts.
-NEWER = {"LayerNorm": {"bias"}, "GroupNorm": {"bias"}}
+# What the newest PyTorch, which Phlox follows, has and older ones may not have: arguments and parts of texts.
+NEWER = {**{f"{kind}Norm{n}d": {"bias"} for kind in ("Batch", "Instance") for n in (1, 2, 3)}, "LayerNorm": {"bias"}, "GroupNorm": {"bias"}}
 LACKING = {"Embedding": {"_weight"}, "Hardtanh": {"min_value", "max_value"}}
 PRINTED = r", bias=(True|False)(?=, track)|, bias=(True|False)(?=\)$)"
 
@@ -174,8 +174,8 @@ class Beside(unittest.TestCase):
             theirs = getattr(pytorch.nn, name, None)
             if theirs is None or name == "Identity":
                 continue
-            mine = [p for p in inspect.signature(kind).parameters if p not in NEWER.get(name, ())]
             wanted = [p for p in inspect.signature(theirs).parameters if p not in LACKING.get(name, ()) and p[0] != "_"]
+            mine = [p for p in inspect.signature(kind).parameters if p in wanted or p not in NEWER.get(name, ())]
             self.assertEqual(mine, wanted, name)
 
     def test_texts(self):

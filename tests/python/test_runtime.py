@@ -16,6 +16,7 @@ def run(code, timeout=300, **environment):
     return done.stdout
 
 
+simulated = unittest.skipIf(run("print(torch.cuda._backend_name())") != "sim\n", "of simulated devices")
 two_devices = unittest.skipIf(int(run("print(torch.cuda.device_count())")) < 2, "two devices are wanted")
 
 
@@ -182,6 +183,7 @@ assert torch.ones(1).is_cuda
 
 
 class Waits(unittest.TestCase):
+    @simulated
     def test_other_threads_run_while_a_call_waits_for_a_device(self):
         self.assertEqual(run("""
 import pickle, threading

@@ -3,7 +3,7 @@
 import os
 import unittest
 
-from test_runtime import run
+from test_runtime import run, simulated
 
 START = """
 import ctypes, gc, os, random, signal, time
@@ -56,6 +56,9 @@ for _ in range(3):
     begin = time.monotonic()
     epoch()
     took = time.monotonic() - begin
+def near(a, b):  # a GPU adds in any order
+    exact = device == 'cpu' or torch.cuda._backend_name() == 'sim'
+    return a == b if exact else all(abs(x - y) < 1e-3 for p, q in zip(a, b) for x, y in zip(p, q))
 want = numbers()
 before, hits = held(), 0
 for i in range(moments):
@@ -69,7 +72,7 @@ for i in range(moments):
     except KeyboardInterrupt: hits += 1
     signal.setitimer(signal.ITIMER_REAL, 0)
     got = numbers()
-    assert got == want, (i, got, want)
+    assert near(got, want), (i, got, want)
     assert held() == before, (i, held(), before)
 assert hits
 print(f"{hits} of {moments} steps were interrupted on {device} with {workers} workers")
@@ -77,6 +80,7 @@ print(f"{hits} of {moments} steps were interrupted on {device} with {workers} wo
 
 
 class Signals(unittest.TestCase):
+    @simulated
     def test_waits_end_and_the_device_goes_on(self):
         run(START + """
 x = torch.ones(700, 700, device="cuda")

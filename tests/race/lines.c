@@ -141,9 +141,9 @@ static void aside(act a, scene *s, bool is_aside) {
 }
 
 static void names(const char *report, const char *words, bool expected) {
-  if (expected && (!report || !strstr(report, words)))
-    fprintf(stderr, "no %s in %s\n", words, report);
-  CHECK(!expected || (report && strstr(report, words)));
+  bool found = report && strstr(report, words);
+  if (expected && !found) fprintf(stderr, "no %s in %s\n", words, report ? report : "nothing");
+  CHECK(!expected || found);
 }
 
 PX_TEST(both_lines_of_a_race_are_named) {

@@ -199,6 +199,7 @@ PX_TEST(a_sender_that_has_ended_is_an_error) {
     OK(px_event_new(&e, PX_EVENT_INTERPROCESS));
     OK(px_event_ipc_handle(&event, e));
     say(&handle, sizeof handle), say(&event, sizeof event);
+    px_release(t), px_release(e);
     exit(0);
   }
   hear(&handle, sizeof handle), hear(&event, sizeof event);
