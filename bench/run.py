@@ -134,8 +134,8 @@ def worker(library, names):
     print(json.dumps(measured(library, chosen(ROWS, names), lambda name, statement, setup, more: least(*prepare(statement, setup, {"torch": torch})[:1], 0.7))))
 
 
-def environment():
-    path = os.pathsep.join(filter(None, [os.path.join(ROOT, "python"), os.environ.get("PYTHONPATH")]))
+def environment(tree=ROOT):
+    path = os.pathsep.join(filter(None, [os.path.join(tree, "python"), os.environ.get("PYTHONPATH")]))
     threads = {k: str(THREADS) for k in ("PHLOX_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
     return dict(os.environ, PYTHONPATH=path, **threads)
 
@@ -219,8 +219,8 @@ def judge(row):
     return row
 
 
-def c_lines(*arguments):
-    for line in output(os.path.join(ROOT, "build", "bench", "call"), *arguments).splitlines():
+def c_lines(*arguments, tree=ROOT):
+    for line in output(os.path.join(tree, "build", "bench", "call"), *arguments).splitlines():
         name, value, _ = line.rsplit(" ", 2)
         yield name, float(value) * 1e-9
 
@@ -236,12 +236,17 @@ def measure_bandwidth(best):
         best[name] = max(best.get(name, 0), float(value))
 
 
+def worker_seconds(python, library, names, tree=ROOT):
+    """{name: seconds} of the rows, from a process of their own, with the package of a tree."""
+    return json.loads(output(python, os.path.abspath(__file__), "--worker", library, *names, PYTHONPATH=environment(tree)["PYTHONPATH"]))
+
+
 def python_rows(python, have, names, bandwidth):
     found = {library: {} for library in have}
     for _ in range(ROUNDS):
         measure_bandwidth(bandwidth)
         for library in have:
-            for name, seconds in json.loads(output(python, os.path.abspath(__file__), "--worker", library, *names)).items():
+            for name, seconds in worker_seconds(python, library, names).items():
                 found[library][name] = min(seconds, found[library].get(name, 1e9))
     for name, _, _, more in ROWS:
         if not any(name in found[library] for library in have): continue

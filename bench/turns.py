@@ -5,7 +5,7 @@ Runs the rows of bench/run.py and of bench/call.c with this tree and with anothe
 own and by turns, and prints the least figure of each and how much slower this tree is. Rows that are more than 3 % slower are
 marked. On a busy machine the figures say little: run it on an idle one.
 """
-import json, os, subprocess, sys
+import os, sys
 
 import run
 
@@ -13,16 +13,9 @@ TURNS = int(os.environ.get("TURNS", 6))
 SLOWER = 1.03
 
 
-def from_python(tree, names):
-    env = dict(run.environment(), PYTHONPATH=os.path.join(tree, "python"))
-    command = [sys.executable, os.path.join(run.ROOT, "bench", "run.py"), "--worker", "phlox", *(names or [""])]
-    return json.loads(subprocess.run(command, env=env, check=True, stdout=subprocess.PIPE, text=True).stdout)
-
-
-def from_c(tree, names):
-    lines = run.output(os.path.join(tree, "build", "bench", "call")).splitlines()
-    found = {f"C: {name}": float(value) * 1e-9 for name, value, _ in (line.rsplit(" ", 2) for line in lines)}
-    return {name: value for name, value in found.items() if any(part in name for part in names or [""])}
+def figures(tree, names):
+    from_c = {f"C: {name}": seconds for name, seconds in run.c_lines(tree=tree) if any(part in name for part in names)}
+    return {**from_c, **run.worker_seconds(sys.executable, "phlox", names, tree)}
 
 
 def main(other, *names):
@@ -30,7 +23,7 @@ def main(other, *names):
     least = {tree: {} for tree in trees}
     for turn in range(TURNS):
         for tree in trees if turn % 2 else trees[::-1]:
-            for name, seconds in {**from_c(tree, names), **from_python(tree, names)}.items():
+            for name, seconds in figures(tree, names or [""]).items():
                 least[tree][name] = min(seconds, least[tree].get(name, seconds))
     here, there = least[trees[0]], least[trees[1]]
     print(f"{run.THREADS} threads on {os.cpu_count()} cores, {TURNS} turns; load {os.getloadavg()[0]:.1f}")

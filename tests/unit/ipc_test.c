@@ -62,6 +62,13 @@ static px_storage *receive(void) {
   OK(px_storage_from_ipc_handle(&storage, &handle));
   return storage;
 }
+// Has what was received until the sender nods; its first element is still 5.
+static void receive_and_hold(void) {
+  px_storage *storage = receive();
+  nod(), await_nod();
+  CHECK_EQ(first_in(storage), 5);
+  px_release(storage);
+}
 static void send(px_tensor *t) {
   px_storage_handle handle;
   OK(px_storage_ipc_handle(&handle, px_tensor_storage(t)));
@@ -131,10 +138,7 @@ PX_TEST(a_receivers_work_comes_after_the_senders) {
 PX_TEST(memory_lives_until_the_receiver_lets_go) {
   pid_t child = start_child();
   if (is_child) {
-    px_storage *storage = receive();
-    nod(), await_nod();
-    CHECK_EQ(first_in(storage), 5);
-    px_release(storage);
+    receive_and_hold();
     nod(), await_nod();
     exit(0);
   }
@@ -333,10 +337,7 @@ PX_TEST(bytes_out_of_the_allocation_are_refused) {
 PX_TEST(a_sent_storage_may_grow_and_leaves_its_memory) {
   pid_t child = start_child();
   if (is_child) {
-    px_storage *storage = receive();
-    nod(), await_nod();
-    CHECK_EQ(first_in(storage), 5);
-    px_release(storage);
+    receive_and_hold();
     exit(0);
   }
   int64_t more = 100000;
