@@ -39,6 +39,18 @@ def call(library, name, sample, dtype, out, device="cpu"):
     return function(library, name)(*args, **keywords, out=out)
 
 
+def lacks(name, sample, dtype, device):
+    """Whether a GPU has no such op, with out= or without, as it has no products of integers in PyTorch either."""
+    if device == "cpu" or phlox.cuda._backend_name() != "cuda":
+        return False
+    args, keywords = samples.arguments(phlox, *sample, dtype, device)
+    try:
+        function(phlox, name)(*args, **keywords)
+    except NotImplementedError:
+        return True
+    return False
+
+
 def result_of(name, sample, dtype):
     """The result without out=, if it is one tensor, and the op takes out=."""
     try:
@@ -139,11 +151,12 @@ class Out(unittest.TestCase):
         names = set()
         for name, sample, dtype, made in cases():
             for device, other in (("cuda", "cpu"), ("cpu", "cuda")):
+                if lacks(name, sample, dtype, device):
+                    continue
                 out = phlox.zeros(made.shape, dtype=made.dtype, device=other)
                 before = state(out)
                 with self.subTest(name, sample=sample, device=device):
-                    # Or, as in PyTorch, that products of such a dtype are not for GPUs.
-                    with self.assertRaisesRegex(RuntimeError, "Expected all tensors to be on the same device|_cuda\" not implemented for 'Long'"):
+                    with self.assertRaisesRegex(RuntimeError, "Expected all tensors to be on the same device"):
                         call(phlox, name, sample, dtype, out, device)
                     self.assertEqual(state(out), before)
                 names.add(name)
