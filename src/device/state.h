@@ -80,7 +80,7 @@ typedef struct px__work {
 // ---- blocks
 typedef struct px__use {
   px_stream *stream;
-  uint64_t seq, id;
+  uint64_t seq;
   bool write;
 } px__use;
 typedef enum px__block_kind {

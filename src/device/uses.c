@@ -47,7 +47,7 @@ px_status px__block_use(px__block *b, const px__work *work, bool write) {
   if ((b->kind == PX__CACHED || b->kind == PX__RAW) && ((px__chunk *)b)->stream == work->stream)
     return PX_OK;
   bool host = b->pub.device.type == PX_CPU;
-  PX_TRY(add_use_locked(b, (px__use){work->stream, work->seq, work->id, host && write}));
+  PX_TRY(add_use_locked(b, (px__use){work->stream, work->seq, host && write}));
   if (host) __atomic_store_n(&b->pub.pending, true, __ATOMIC_RELEASE);
   return PX_OK;
 }
@@ -57,7 +57,7 @@ px_status px__block_record_stream(px_block *block, px_stream *stream) {
   PX_CHECK(block->device.type == PX_CUDA && stream->owner, PX_RUNTIME,
            "record_stream is for device memory and device streams");
   if (b->kind == PX__CACHED && ((px__chunk *)b)->stream == stream) return PX_OK;
-  return add_use_locked(b, (px__use){stream, px__issued(stream), 0, false});
+  return add_use_locked(b, (px__use){stream, px__issued(stream), false});
 }
 
 px_stream *px__block_user(px__block *b, int i) {
