@@ -102,9 +102,10 @@ static void add_own_site(px__text *text) {
 }
 
 // ---- accesses of streams
+// Whether work `seq` of a stream comes before later work of `after`, or of the host (NULL).
 static bool comes_before(const px_stream *stream, uint64_t seq, const px_stream *after) {
   return stream == after || px__synced(stream) >= seq ||
-         px__clock_at(&after->clock, stream->index) >= seq;
+         (after && px__clock_at(&after->clock, stream->index) >= seq);
 }
 
 static px_status report(const px__shadow *earlier, const px__work *work, const px_access *access) {
@@ -174,13 +175,9 @@ static bool interleaved(const px__shadow *s, const px_access *a) {
   return false;
 }
 
-// Whether they share bytes, which one of them writes.
-static bool overlaps(const px__shadow *s, const px_access *a) {
-  return (s->write || a->write) && s->begin < a->end && a->begin < s->end && !interleaved(s, a);
-}
-
 static bool conflicts(const px__shadow *s, const px_access *a, const px_stream *stream) {
-  return !comes_before(s->work.stream, s->work.seq, stream) && overlaps(s, a);
+  return (s->write || a->write) && s->begin < a->end && a->begin < s->end &&
+         !comes_before(s->work.stream, s->work.seq, stream) && !interleaved(s, a);
 }
 
 // Whether each window of the new access is also one of the shadow's, and no narrower.
@@ -198,7 +195,7 @@ static bool covered(const px__shadow *s, const px_access *a, const px_stream *st
 }
 
 // Nothing to come can conflict with what the host has waited for.
-static bool is_past(const px__shadow *s) { return px__synced(s->work.stream) >= s->work.seq; }
+static bool is_past(const px__shadow *s) { return comes_before(s->work.stream, s->work.seq, NULL); }
 
 // Whether the same work has a write of these bytes: what it reads there adds nothing.
 static bool is_written(const px__shadow *s, const px__work *work, const px_access *a) {
@@ -241,10 +238,10 @@ static void remember(px__block *block, const px__work *work, const px_access *ac
   __atomic_store_n(&block->shadow, shadow, __ATOMIC_RELAXED);
 }
 
-// Lock held.
-static bool find(px__shadow *out, const px__work *work, const px_access *access) {
+// Lock held. What conflicts with an access by a stream, or by the host (NULL).
+static bool find(px__shadow *out, const px_access *access, const px_stream *stream) {
   for (const px__shadow *s = px__block_of(access->block)->shadow; s; s = s->next)
-    if (conflicts(s, access, work->stream)) return *out = *s, true;
+    if (conflicts(s, access, stream)) return *out = *s, true;
   return false;
 }
 
@@ -255,7 +252,7 @@ px_status px__race_accesses(const px__work *work, const px_access *accesses, int
   int n = 0;
   pthread_mutex_lock(&lock);
   for (int i = 0; i < count && n < PX_MAX_OPERANDS; i++)
-    if (px__access_given(&accesses[i]) && find(&found[n], work, &accesses[i]))
+    if (px__access_given(&accesses[i]) && find(&found[n], &accesses[i], work->stream))
       late[n++] = &accesses[i];
   bool refused = n && __atomic_load_n(&raises, __ATOMIC_RELAXED);
   for (int i = 0; i < count && !refused; i++)
@@ -308,12 +305,11 @@ static px_status report_host(const char *op, const px__shadow *copy, const px_ac
 }
 
 px_status px__race_host(const char *op, const px_access *access) {
-  px__shadow found = {0};
+  px__shadow found;
   pthread_mutex_lock(&lock);
-  for (px__shadow *s = px__block_of(access->block)->shadow; s && !found.work.stream; s = s->next)
-    if (overlaps(s, access) && !is_past(s)) found = *s;
+  bool late = find(&found, access, NULL);
   pthread_mutex_unlock(&lock);
-  return found.work.stream ? report_host(op, &found, access) : PX_OK;
+  return late ? report_host(op, &found, access) : PX_OK;
 }
 
 px_status px__race_nothing(px_stream *stream) {
