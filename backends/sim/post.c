@@ -85,7 +85,7 @@ static void close_other(px__sim_board *board) {
 
 static px__sim_shared *shared_new(px__sim_board *board, px__sim_post *post, uint64_t serial) {
   px__sim_shared *s = calloc(1, sizeof *s);
-  if (s) *s = (px__sim_shared){1, board, post, serial, 0};
+  if (s) *s = (px__sim_shared){1, board, post, serial};
   return s;
 }
 
@@ -137,7 +137,7 @@ uint64_t px__sim_shared_record(px__sim_shared *s) {
   uint64_t number = __atomic_add_fetch(&post->issued, 1, __ATOMIC_ACQ_REL);
   __atomic_store_n(&post->records[number % RING].process, getpid(), __ATOMIC_RELEASE);
   __atomic_store_n(&post->records[number % RING].begun, number, __ATOMIC_RELEASE);
-  return s->seen = number;
+  return number;
 }
 
 void px__sim_shared_done(px__sim_shared *s, uint64_t number) {

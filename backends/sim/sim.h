@@ -76,7 +76,7 @@ typedef struct px__sim_shared {
   int refs;  // the event and marks
   px__sim_board *board;
   px__sim_post *post;
-  uint64_t serial, seen;  // seen: the number of the record that the event's mark is of
+  uint64_t serial;
 } px__sim_shared;
 
 // One record of an event. Kept by the event while it is the latest, and by the tasks that record it
