@@ -62,21 +62,25 @@ static void note_launch(px__device *d, uint64_t id) {
   if (*px__site_text(&work, site)) PX_NOTE(", launched%s", site);
 }
 
+// What the device's slot says, and of which launch.
+static int64_t read_slot(const px__device *d, uint64_t *id) {
+  const px_fault_slot *slot = d->slot;
+  *id = slot ? __atomic_load_n(&slot->launch, __ATOMIC_ACQUIRE) : 0;
+  return *id ? __atomic_load_n(&slot->code, __ATOMIC_ACQUIRE) : PX_FAULT_NONE;
+}
+
 px_status px__fault_raise(px__device *d) {
-  px_fault_slot *slot = d->slot;
-  uint64_t id = slot ? __atomic_load_n(&slot->launch, __ATOMIC_ACQUIRE) : 0;
-  int64_t code = id ? __atomic_load_n(&slot->code, __ATOMIC_ACQUIRE) : PX_FAULT_NONE;
+  uint64_t id;
+  int64_t code = read_slot(d, &id);
   if (PX_LIKELY(code == PX_FAULT_NONE) || code == PX_FAULT_BROKEN) return PX_OK;
-  px_status status = px__fault_error(slot);
+  px_status status = px__fault_error(d->slot);
   note_launch(d, id);
   return status;
 }
 
 px_status px__broken_note(px__device *d, px_status status) {
-  px_fault_slot *slot = d->slot;
-  uint64_t id = slot ? __atomic_load_n(&slot->launch, __ATOMIC_ACQUIRE) : 0;
-  if (status != PX_OK && id && __atomic_load_n(&slot->code, __ATOMIC_ACQUIRE) == PX_FAULT_BROKEN)
-    note_launch(d, id);
+  uint64_t id;
+  if (status != PX_OK && read_slot(d, &id) == PX_FAULT_BROKEN) note_launch(d, id);
   return status;
 }
 
