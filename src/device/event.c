@@ -167,7 +167,7 @@ static px_status share_event(px_ipc_handle *out, px_event *event, px__device *he
 }
 
 static px_status can_share(void) {
-  PX_CHECK(PX__BACKEND_HAS(event_share), PX_UNIMPLEMENTED,
+  PX_CHECK(PX__BACKEND_HAS(px__rt.backend, event_share), PX_UNIMPLEMENTED,
            "the backend %s cannot share events with other processes", px__rt.backend->name);
   return PX_OK;
 }

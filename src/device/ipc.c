@@ -21,7 +21,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static opened *first;  // guarded by `lock`, which is held while the backend opens and closes
 
 static px_status can_share(const px__device *d) {
-  PX_CHECK(PX__BACKEND_HAS(memory_share), PX_UNIMPLEMENTED,
+  PX_CHECK(PX__BACKEND_HAS(px__rt.backend, memory_share), PX_UNIMPLEMENTED,
            "the backend %s cannot share memory of cuda:%d with other processes",
            px__rt.backend->name, d->index);
   return PX_OK;

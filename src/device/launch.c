@@ -25,8 +25,7 @@ px_kernel px__named_kernel_find(px__named_kernel *kernel, px_device_type type) {
 bool px__runs_host_kernels(px_device_type type) {
   if (type != PX_CUDA) return true;
   if (px_device_init() != PX_OK) return false;
-  const px_backend *backend = px__rt.backend;
-  return backend->size > offsetof(px_backend, runs_host_kernels) && backend->runs_host_kernels;
+  return PX__BACKEND_HAS(px__rt.backend, runs_host_kernels);
 }
 
 // ---- the CPU

@@ -169,9 +169,9 @@ typedef struct px__runtime {
 } px__runtime;
 // ---- state.c
 extern px__runtime px__rt;
-// Whether the backend has a row that came after the first ones.
-#define PX__BACKEND_HAS(row) \
-  (px__rt.backend->size > offsetof(px_backend, row) && px__rt.backend->row)
+// Whether a backend has a row that came after the first ones.
+#define PX__BACKEND_HAS(backend, row) \
+  ((backend)->size > offsetof(px_backend, row) && (backend)->row)
 extern px_stream *px__streams[PX__STREAM_LIMIT];  // by index
 px_status px__error_cuda(int code) __attribute__((warn_unused_result));
 
