@@ -142,14 +142,10 @@ px_status px_env_read(const char *name, void *out) {
 
 // ---- misspelt names
 static px_status check_name(const char *entry) {
-  size_t length = strcspn(entry, "=");
-  if (strncmp(entry, "PHLOX_", 6)) return PX_OK;
-  for (int i = 0; i < PX_COUNT_OF(variables); i++)
-    if (strlen(variables[i].row.name) == length && !strncmp(variables[i].row.name, entry, length))
-      return PX_OK;
   char name[80];
-  snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1),
-           entry);
+  if (strncmp(entry, "PHLOX_", 6)) return PX_OK;
+  snprintf(name, sizeof name, "%.*s", (int)strcspn(entry, "="), entry);
+  if (find(name) >= 0) return PX_OK;
   return px_warn(PX_WARN_USER,
                  "the environment has %s, which Phlox does not read: the nearest name is %s", name,
                  px_name_nearest(name, name_at, NULL));
