@@ -88,9 +88,7 @@ static px_status open_device(int device) {
   bool open = inside && px__sim.device[device].open;
   px__sim_unlock();
   PX__SIM_TRY(status);
-  if (!inside)
-    PX__SIM_FAIL(PX_ACCELERATOR, PX__SIM_ORDINAL, "CUDA error: %s",
-                 px__sim_code_text(PX__SIM_ORDINAL));
+  if (!inside) return px__sim_fail(PX__SIM_ORDINAL);
   return open ? PX_OK : px__sim_map(device);
 }
 
@@ -124,8 +122,7 @@ static bool can_access_peer(int from, int to) {
 }
 
 static px_status enable_peer(int from, int to) {
-  if (!can_access_peer(from, to))
-    PX__SIM_FAIL(PX_ACCELERATOR, PX__SIM_PEER, "CUDA error: %s", px__sim_code_text(PX__SIM_PEER));
+  if (!can_access_peer(from, to)) return px__sim_fail(PX__SIM_PEER);
   px__sim_lock();
   px__sim.device[from].enabled |= 1ull << to;
   px__sim_unlock();

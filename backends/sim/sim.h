@@ -175,11 +175,9 @@ static inline uint64_t px__sim_random(uint64_t *state) {
   return z ^ (z >> 31);
 }
 
-// state.c. The status and text of a driver's code; the sticky error of a device (lock held or not:
-// `check` takes the lock).
-px_status px__sim_code_status(int code);
-const char *px__sim_code_text(int code);
-px_status px__sim_fail(int code);  // fails with that
+// state.c. `fail` fails with the status and text of a driver's code, `check` with the sticky error
+// of a device (it takes the lock).
+px_status px__sim_fail(int code);
 px_status px__sim_check(int device);
 // Lock held. False if the device was broken already.
 bool px__sim_break(int device, int code, const char *format, ...) PX_PRINTF(3, 4);

@@ -16,20 +16,20 @@ static const struct {
 #undef XX
 };
 
-px_status px__sim_code_status(int code) {
+static px_status status_of(int code) {
   for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
     if (codes[i].code == code) return codes[i].status;
   return PX_BUG;
 }
 
-const char *px__sim_code_text(int code) {
+static const char *text_of(int code) {
   for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
     if (codes[i].code == code) return codes[i].text;
   return "unknown error";
 }
 
 px_status px__sim_fail(int code) {
-  PX__SIM_FAIL(px__sim_code_status(code), code, "CUDA error: %s", px__sim_code_text(code));
+  PX__SIM_FAIL(status_of(code), code, "CUDA error: %s", text_of(code));
 }
 
 // The first error of a device stays, and all that is asked of the device later fails with it.
@@ -50,7 +50,7 @@ px_status px__sim_check(int device) {
   px__sim_unlock();
   // `reason` is written once, before `broken`, under the lock.
   if (code)
-    PX__SIM_FAIL(px__sim_code_status(code), code, "CUDA error: %s\n%s", px__sim_code_text(code),
+    PX__SIM_FAIL(status_of(code), code, "CUDA error: %s\n%s", text_of(code),
                  px__sim.device[device].reason);
   return PX_OK;
 }
