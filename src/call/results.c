@@ -150,6 +150,8 @@ static px_status check_out(const px_call *call, px_dtype made, px_dtype given) {
   if (texts && texts->of_out.code)
     PX_FAIL_AS(texts->of_out, px_dtype_class(given), px_dtype_class(made));
   if (casts) return px__check_cast(made, given);
+  PX_CHECK(call->op->kind != PX_OP_POINTWISE, PX_RUNTIME, "Found dtype %s but expected %s",
+           px_dtype_class(given), px_dtype_class(made));
   PX_FAIL(PX_RUNTIME, "Expected out tensor to have dtype %s, but got %s instead",
           element_name(made), element_name(given));
 }

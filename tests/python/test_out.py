@@ -174,6 +174,11 @@ class Out(unittest.TestCase):
             out = phlox.bernoulli(x, out=phlox.zeros(0, dtype=getattr(phlox, dtype)))
             self.assertEqual(sorted(set(out.double().tolist())), [0, 1])
 
+    def test_element_wise_ops_of_one_dtype_say_what_they_found(self):
+        for op, *more in (phlox.neg,), (phlox.floor,), (phlox.clamp_min, 0):
+            with self.assertRaisesRegex(RuntimeError, "^Found dtype Double but expected Float$"):
+                op(phlox.ones(2), *more, out=phlox.zeros(2, dtype=phlox.float64))
+
     def test_sums_are_added_up_in_the_dtype_of_out(self):
         x = phlox.tensor([2.0**24, 1.0, 1.0])
         for add in (lambda **k: phlox.sum(x, 0, **k), lambda **k: phlox.cumsum(x, 0, **k)[-1]):
