@@ -55,14 +55,10 @@ def capsule(sizes, strides=None, kind=(2, 32, 1), odd=0, name=0, deleter=True, *
                   strides=strides)
     fields.update(lies)
     for key in ("shape", "strides"):
-        fields[key] = fields[key] and (ctypes.c_int64 * 8)(*fields[key])
-    kept = ctypes.cast(fields["shape"], ctypes.c_void_p), ctypes.cast(fields["strides"], ctypes.c_void_p)
-    for key, place in zip(("shape", "strides"), kept):
-        fields["_" + key] = fields[key]
-        fields[key] = ctypes.cast(place, ctypes.POINTER(ctypes.c_int64))
-    held = fields.pop("_shape"), fields.pop("_strides"), owner
+        numbers = None if fields[key] is None else (ctypes.c_int64 * 8)(*fields[key])
+        fields[key] = ctypes.cast(numbers, ctypes.POINTER(ctypes.c_int64))  # which holds the numbers
     managed = Managed(DLTensor(**fields), None, give_back if deleter else Deleter())
-    LENT[ctypes.addressof(managed)] = managed, held
+    LENT[ctypes.addressof(managed)] = managed, owner
     return new_capsule(ctypes.addressof(managed), NAMES[name], None)
 
 
