@@ -93,23 +93,19 @@ class Interface:
 class Emptying:
     """A number that empties the description it lies in."""
 
-    def __init__(self, number):
-        self.number = number
+    def __init__(self, number, description):
+        self.number, self.description = number, description
 
     def __index__(self):
-        for array_ in Emptying.seen:
-            array_.description.clear()
+        self.description.clear()
         return self.number
-
-
-Emptying.seen = []
 
 
 def emptied(key):
     """An array whose description goes while it is read."""
     made = Interface([2, 2])
-    Emptying.seen = [made]
-    made.description[key] = (Emptying(2), 2) if key != "data" else (made.description["data"][0], Emptying(0))
+    told = made.description
+    told[key] = (Emptying(2, told), 2) if key != "data" else (told["data"][0], Emptying(0, told))
     return made
 
 
