@@ -370,7 +370,6 @@ __attribute__((noinline)) static px_status call_like_out(const px_op *op, const 
                                                          void **results) {
   px_value own[PX__MAX_PARAMS];
   const px_tensor *out = results[0];
-  PX_CHECK(out, PX_TYPE, "%s(): argument 'out' must be Tensor, not NoneType", op->name);
   for (int i = 0; i < op->param_count; i++) {
     int kind = args[i].kind == PX_ARG_NONE ? op->params[i].kind : PX_ARG_NONE;
     own[i] = kind == PX_ARG_DTYPE    ? PX_DT((px_dtype)out->dtype)
@@ -388,7 +387,8 @@ px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, v
   if (PX_UNLIKELY(!op)) return px__no_op();  // px_op_find did not find it
   if (PX_UNLIKELY(mode != PX_CALL_NEW)) {
     if (mode == PX_CALL_INPLACE && lacks_inplace(op)) return call_into_self(op, args, results);
-    if (mode == PX_CALL_OUT && leaves_dtype(op, args)) return call_like_out(op, args, results);
+    if (mode == PX_CALL_OUT && results[0] && leaves_dtype(op, args))
+      return call_like_out(op, args, results);
   }
   start(&call, op, mode);
   if (PX_LIKELY(is_exact(op, args))) {

@@ -163,6 +163,7 @@ PX_TEST(refuses_forms_that_an_op_has_not) {
   FAILS(px_op_call(px_op_find("t"), PX_CALL_INPLACE, args, results), PX_TYPE, "writes to self");
   results[0] = NULL;
   FAILS(px_op_call(px_op_find("exp"), PX_CALL_OUT, args, results), PX_TYPE, "'out' must be Tensor");
+  FAILS(px_op_call(px_op_find("sum"), PX_CALL_OUT, args, results), PX_TYPE, "'out' must be Tensor");
   IS(a, 2, 1., 2.);
 }
 
