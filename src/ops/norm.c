@@ -110,9 +110,8 @@ PX_RUN(cosine_similarity) {
 // ---- group_norm: layers of the channels of a group, then one scale and shift a channel
 
 static px_status check_group_sizes(const px_tensor *x, int64_t groups) {
-  int64_t each = 1;
+  int64_t each = px__sizes_product(x->sizes + 2, x->ndim - 2);
   char text[128];
-  for (int d = 2; d < x->ndim; d++) each *= x->sizes[d];
   PX_CHECK(x->sizes[1] > 0, PX_RUNTIME, "Expected number of channels to be greater than 0, got 0");
   PX_CHECK(each > 0, PX_RUNTIME, "Expected HxW to be greater than 0, got 0");
   PX_CHECK(x->sizes[1] % groups == 0, PX_RUNTIME,
