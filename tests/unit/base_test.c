@@ -59,7 +59,7 @@ PX_TEST(an_object_ends_with_its_last_reference) {
   CHECK_EQ(px_live_objects("thing"), 0);
 }
 
-// ---- memory
+// ---- names
 static const char *fruit(const void *names, int i) { return ((const char *const *)names)[i]; }
 PX_TEST(the_nearest_name_differs_in_the_fewest_letters) {
   const char *names[] = {"apple", "pear", "quince", NULL}, *none[] = {NULL};
@@ -74,6 +74,7 @@ PX_TEST(the_nearest_name_differs_in_the_fewest_letters) {
         "there is no fault point 'lanch': the nearest name is launch");
 }
 
+// ---- memory
 PX_TEST(memory_that_cannot_grow_is_as_it_was) {
   int64_t *numbers;
   OK(px_alloc((void **)&numbers, 2 * sizeof *numbers));
