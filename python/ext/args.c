@@ -20,6 +20,13 @@ PyObject *ext_tuple_of(ext_rest rest) {
   return tuple;
 }
 
+PyObject *ext_kwargs_of(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+  EXT_OWNED *dict = PyDict_New();
+  for (Py_ssize_t i = 0; dict && kwnames && i < PyTuple_GET_SIZE(kwnames); i++)
+    if (PyDict_SetItem(dict, PyTuple_GET_ITEM(kwnames, i), args[nargs + i]) < 0) return NULL;
+  return ext_moved(&dict);
+}
+
 // The names of a mapping that is no dict.
 static PyObject *dict_of(PyObject *function, PyObject *mapping) {
   PyObject *dict = PyDict_New();

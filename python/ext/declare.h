@@ -50,6 +50,8 @@ typedef struct ext_rest {
   Py_ssize_t count;
 } ext_rest;
 PyObject *ext_tuple_of(ext_rest rest);
+// The arguments of a call that were given by name, as a dict; kwnames may be NULL.
+PyObject *ext_kwargs_of(PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames);
 #define EXT_NO_INT INT64_MIN  // an int that is None
 
 // What an argument becomes; the kind says how it is converted.

@@ -278,9 +278,7 @@ static int run_forward(passing *p) {
 
 static int begin(passing *p, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   if (!(p->args = ext_tuple_of((ext_rest){args, nargs}))) return -1;
-  if (kwnames && make_kwargs(p) < 0) return -1;
-  for (Py_ssize_t i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); i++)
-    if (PyDict_SetItem(p->kwargs, PyTuple_GET_ITEM(kwnames, i), args[nargs + i]) < 0) return -1;
+  if (kwnames && !(p->kwargs = ext_kwargs_of(args, nargs, kwnames))) return -1;
   return has_any(p, AFTER_ALWAYS) && !(p->done = PySet_New(NULL)) ? -1 : 0;
 }
 

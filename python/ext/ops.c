@@ -218,9 +218,7 @@ static int set_reduction(PyObject *kwargs) {
 static PyObject *call_older(PyObject *object, PyObject *const *args, Py_ssize_t nargs,
                             PyObject *kwnames) {
   if (!kwnames || !has_reduction((ext_callable *)object)) return NULL;
-  EXT_OWNED *kwargs = PyDict_New();
-  for (Py_ssize_t i = 0; kwargs && i < PyTuple_GET_SIZE(kwnames); i++)
-    if (PyDict_SetItem(kwargs, PyTuple_GET_ITEM(kwnames, i), args[nargs + i]) < 0) return NULL;
+  EXT_OWNED *kwargs = ext_kwargs_of(args, nargs, kwnames);
   if (!kwargs ||
       (!PyDict_GetItemString(kwargs, "size_average") && !PyDict_GetItemString(kwargs, "reduce")))
     return NULL;

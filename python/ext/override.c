@@ -160,12 +160,9 @@ static PyObject *ask_all(PyObject *function, PyObject *list, PyObject *args, PyO
 PyObject *ext_ask(PyObject *function, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   Py_ssize_t named = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
   EXT_OWNED *list = PyList_New(0);
-  EXT_OWNED *tuple = PyTuple_New(nargs);
-  EXT_OWNED *kwargs = PyDict_New();
+  EXT_OWNED *tuple = ext_tuple_of((ext_rest){args, nargs});
+  EXT_OWNED *kwargs = ext_kwargs_of(args, nargs, kwnames);
   if (!list || !tuple || !kwargs || enlist_all(list, args, nargs + named) < 0) return NULL;
-  for (Py_ssize_t i = 0; i < nargs; i++) PyTuple_SET_ITEM(tuple, i, Py_NewRef(args[i]));
-  for (Py_ssize_t i = 0; i < named; i++)
-    if (PyDict_SetItem(kwargs, PyTuple_GET_ITEM(kwnames, i), args[nargs + i]) < 0) return NULL;
   return ask_all(function, list, tuple, kwargs);
 }
 
