@@ -20,30 +20,19 @@ EXT_GIVES(cuda, is_initialized, "bool", px_device_initialized(),
 EXT_DOES(cuda, init, px_device_init(), "Opens the devices now, rather than at their first use.");
 EXT_ALSO(cuda, cuda_init, _lazy_init);
 
-static int not_cuda(px_device device) {
-  char text[PX_DEVICE_TEXT];
-  EXT_FAIL_INT(PyExc_ValueError, "Expected a cuda device, but got: %s",
-               px_device_format(device, text));
-}
 EXT_FUNCTION(cuda, set_device, "(device: Device) -> None",
              "Makes a device current for this thread.\n\n"
              "Args:\n"
              "    device (torch.device, str or int): with an index\n") {
-  px_device at;
-  int64_t index;
+  int index = -1;
   EXT_ARGS(PyObject *, device);
-  if (PyLong_Check(device)) {
-    if (ext_to_int(device, &index) < 0) return NULL;
-    EXT_TRY(px_device_set(ext_narrow(index)));
-    Py_RETURN_NONE;
-  }
+  bool number = PyLong_Check(device);
   bool named = PyUnicode_Check(device) || ext_is_device(device);
-  if (named && ext_to_device(device, &at) < 0) return NULL;
-  if (named && at.type != PX_CUDA) return not_cuda(at), NULL;
-  if (!named || at.index < 0)
+  if ((number || named) && ext_to_scope_index(device, &index) < 0) return NULL;
+  if (!number && index < 0)
     EXT_FAIL(PyExc_ValueError,
              "Expected a torch.device with a specified index or an integer, but got:%S", device);
-  return ext_none(px_device_set(at.index));
+  return ext_none(px_device_set(index));
 }
 EXT_FUNCTION(cuda, synchronize, "(device: Device | None = None) -> None",
              "Waits for all work of a device, the current one by default.") {
@@ -51,16 +40,6 @@ EXT_FUNCTION(cuda, synchronize, "(device: Device | None = None) -> None",
   return ext_none(EXT_NOGIL(px_device_synchronize(device.index)));
 }
 
-// ---- for the scopes
-int ext_to_scope_index(PyObject *device, int *out) {
-  px_device at;
-  int64_t index;
-  if (PyLong_Check(device))
-    return ext_to_int(device, &index) < 0 ? -1 : (*out = ext_narrow(index), 0);
-  if (ext_to_device(device, &at) < 0 || (at.type != PX_CUDA && not_cuda(at) < 0)) return -1;
-  *out = at.index;
-  return 0;
-}
 EXT_FUNCTION(cuda, _index_of, "(device: Device | None) -> int",
              "The index of a device, negative for what names none; of the current one for None.") {
   EXT_ARGS(PyObject *, device);

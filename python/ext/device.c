@@ -57,22 +57,25 @@ int ext_to_device(PyObject *object, px_device *out) {
   EXT_FAIL_INT(PyExc_TypeError, "must be torch.device, not %s", ext_type_name(object));
 }
 
-int ext_to_cuda_index(PyObject *object, int *out) {
-  px_device device = px_cuda(-1);
+int ext_to_scope_index(PyObject *object, int *out) {
+  px_device device;
   int64_t index;
-  if (!ext_is_none(object) && PyLong_Check(object)) {
-    if (ext_to_int(object, &index) < 0) return -1;
-    *out = ext_narrow(index);
-    return 0;
-  }
-  if (!ext_is_none(object) && ext_to_device(object, &device) < 0) return -1;
-  if (device.type != PX_CUDA) {
-    char text[PX_DEVICE_TEXT];
+  char text[PX_DEVICE_TEXT];
+  if (PyLong_Check(object))
+    return ext_to_int(object, &index) < 0 ? -1 : (*out = ext_narrow(index), 0);
+  if (ext_to_device(object, &device) < 0) return -1;
+  if (device.type != PX_CUDA)
     EXT_FAIL_INT(PyExc_ValueError, "Expected a cuda device, but got: %s",
                  px_device_format(device, text));
-  }
   *out = device.index;
-  if (device.index < 0) EXT_TRY_INT(px_device_current(out));
+  return 0;
+}
+
+int ext_to_cuda_index(PyObject *object, int *out) {
+  bool none = ext_is_none(object), number = !none && PyLong_Check(object);
+  *out = -1;
+  if (!none && ext_to_scope_index(object, out) < 0) return -1;
+  if (*out < 0 && !number) EXT_TRY_INT(px_device_current(out));
   return 0;
 }
 

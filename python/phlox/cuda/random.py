@@ -18,7 +18,7 @@ def _generators():
 
 
 def _generator(device):
-    return cuda._default_generator(cuda._index_of(None if device == "cuda" else device))
+    return cuda._default_generator(cuda._index_of(device))
 
 
 def manual_seed(seed: int) -> None:
