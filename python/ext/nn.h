@@ -23,21 +23,25 @@ typedef struct ext_module_object {
 } ext_module_object;
 
 // What the library asks of modules and programs may replace, in a class or in an object: methods,
-// and dicts of hooks. Several names may have one bit.
+// and dicts of hooks, which have a word in nn_hooks.c too. Several names may have one bit.
 // clang-format off
+#define EXT_MODULE_HOOKS(XX) \
+  XX(BEFORE, BEFORE, _forward_pre_hooks) XX(MARKS, BEFORE_NAMED, _forward_pre_hooks_with_kwargs) \
+  XX(AFTER, AFTER, _forward_hooks) XX(MARKS, AFTER_NAMED, _forward_hooks_with_kwargs) \
+  XX(MARKS, AFTER_ALWAYS, _forward_hooks_always_called) \
+  XX(BACKWARD, BACKWARD_BEFORE, _backward_pre_hooks) XX(BACKWARD, BACKWARD, _backward_hooks) \
+  XX(SAVE, SAVE_BEFORE, _state_dict_pre_hooks) XX(SAVE, SAVE, _state_dict_hooks) \
+  XX(SAVE, SAVE_SILENT, _state_dict_hooks_without_result) \
+  XX(LOAD, LOAD_BEFORE, _load_state_dict_pre_hooks) \
+  XX(LOAD, LOAD_OF_MODULE, _load_state_dict_pre_hooks_of_module) \
+  XX(LOAD, LOAD_AFTER, _load_state_dict_post_hooks)
 #define EXT_MODULE_PROTOCOL(XX) \
   XX(FORWARD, forward) \
-  XX(BEFORE, _forward_pre_hooks) XX(AFTER, _forward_hooks) \
-  XX(MARKS, _forward_pre_hooks_with_kwargs) XX(MARKS, _forward_hooks_with_kwargs) \
-  XX(MARKS, _forward_hooks_always_called) \
-  XX(BACKWARD, _backward_pre_hooks) XX(BACKWARD, _backward_hooks) \
   XX(EXTRA_REPR, extra_repr) \
   XX(TRAIN, train) \
   XX(APPLY, _apply) \
   XX(SAVE, state_dict) XX(SAVE, _save_to_state_dict) XX(SAVE, get_extra_state) \
-  XX(SAVE, _state_dict_pre_hooks) XX(SAVE, _state_dict_hooks) \
   XX(LOAD, _load_from_state_dict) XX(LOAD, set_extra_state) \
-  XX(LOAD, _load_state_dict_pre_hooks) XX(LOAD, _load_state_dict_post_hooks) \
   XX(VERSION, _version) \
   XX(PARAMETERS, parameters) XX(NAMED_PARAMETERS, named_parameters) \
   XX(NAMED_BUFFERS, named_buffers) XX(NAMED_MODULES, named_modules) \

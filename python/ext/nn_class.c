@@ -16,7 +16,8 @@ typedef struct protocol_row {
   PyCFunction plain;  // the method of C
 } protocol_row;
 #define ROW(bit, name) {#name, EXT_HEARS_##bit, NULL, NULL, NULL},
-static protocol_row rows[] = {EXT_MODULE_PROTOCOL(ROW)};
+#define HOOK_ROW(bit, word, name) ROW(bit, name)
+static protocol_row rows[] = {EXT_MODULE_PROTOCOL(ROW) EXT_MODULE_HOOKS(HOOK_ROW)};
 
 static ext_module_base base;
 static PyObject *classes;  // type -> address of its ext_module_class; for as long as the process

@@ -6,30 +6,14 @@
 #include "nn.h"
 
 // ---- dicts
-// clang-format off
-#define DICTS_OF_HOOKS(XX) \
-  XX(BEFORE, _forward_pre_hooks) XX(BEFORE_NAMED, _forward_pre_hooks_with_kwargs) \
-  XX(AFTER, _forward_hooks) XX(AFTER_NAMED, _forward_hooks_with_kwargs) \
-  XX(AFTER_ALWAYS, _forward_hooks_always_called) \
-  XX(BACKWARD_BEFORE, _backward_pre_hooks) XX(BACKWARD, _backward_hooks) \
-  XX(SAVE_BEFORE, _state_dict_pre_hooks) XX(SAVE, _state_dict_hooks) \
-  XX(SAVE_SILENT, _state_dict_hooks_without_result) XX(LOAD_BEFORE, _load_state_dict_pre_hooks) \
-  XX(LOAD_OF_MODULE, _load_state_dict_pre_hooks_of_module) \
-  XX(LOAD_AFTER, _load_state_dict_post_hooks)
-// clang-format on
-#define ENUMERATOR(word, name) word,
-#define NAME(word, name) #name,
-typedef enum hook_dict { DICTS_OF_HOOKS(ENUMERATOR) DICTS } hook_dict;
+#define ENUMERATOR(bit, word, name) word,
+#define NAME(bit, word, name) #name,
+#define BIT(bit, word, name) EXT_HEARS_##bit,
+typedef enum hook_dict { EXT_MODULE_HOOKS(ENUMERATOR) DICTS } hook_dict;
 enum { OF_MODULE, OF_ALL, OWNERS };
 static PyObject *names[DICTS][OWNERS];
-// What a module hears that may have such a dict, of those that calls ask for.
-static const unsigned heard[DICTS] = {[BEFORE] = EXT_HEARS_BEFORE,
-                                      [BEFORE_NAMED] = EXT_HEARS_MARKS,
-                                      [AFTER] = EXT_HEARS_AFTER,
-                                      [AFTER_NAMED] = EXT_HEARS_MARKS,
-                                      [AFTER_ALWAYS] = EXT_HEARS_MARKS,
-                                      [BACKWARD] = EXT_HEARS_BACKWARD,
-                                      [BACKWARD_BEFORE] = EXT_HEARS_BACKWARD};
+// What a module hears that may have such a dict.
+static const unsigned heard[DICTS] = {EXT_MODULE_HOOKS(BIT)};
 static ext_module_object *object_of(PyObject *self) { return (ext_module_object *)self; }
 
 PyObject *ext_module_hook_dict(PyObject *self, PyObject *name) {
@@ -44,7 +28,7 @@ PyObject *ext_module_hook_dict(PyObject *self, PyObject *name) {
 }
 
 static int name_dicts(PyObject *root) {
-  static const char *const texts[] = {DICTS_OF_HOOKS(NAME)};
+  static const char *const texts[] = {EXT_MODULE_HOOKS(NAME)};
   for (int i = 0; i < DICTS; i++) {
     EXT_OWNED *of_all = PyUnicode_FromFormat("_global%s", texts[i]);
     if (!of_all) return -1;
