@@ -133,6 +133,9 @@ PyObject *ext_module_registered(PyObject *self, const char *sort, const char *na
 PyObject *ext_module_tensor(px_module *owner, px_tensor *tensor);
 // Keeps the objects of the tensors that are entries now, and no others.
 int ext_module_keep(PyObject *self);
+// Registers a tensor or None, as a parameter or a buffer, and keeps its object.
+int ext_module_put_tensor(PyObject *self, px_entry_sort sort, const char *name, PyObject *value,
+                          bool persistent);
 // Registers a child and keeps its object.
 int ext_module_put_child(PyObject *self, const char *name, PyObject *child);
 // Fails where Module.__init__ has not run.

@@ -44,9 +44,8 @@ EXT_METHOD(module, register_parameter, "(name: str, param: Parameter | None) -> 
   EXT_OWNED *put =
       param ? ext_module_registered(self, "parameter", text, param) : Py_NewRef(Py_None);
   if (!put || (put != Py_None && !ext_need_tensor(put, "register_parameter", "param"))) return NULL;
-  EXT_TRY(px_module_register_parameter(ext_module(self), text,
-                                       put == Py_None ? NULL : ext_tensor(put)));
-  return ext_module_keep(self) < 0 ? NULL : Py_NewRef(Py_None);
+  int failed = ext_module_put_tensor(self, PX_ENTRY_PARAMETER, text, put, true);
+  return failed ? NULL : Py_NewRef(Py_None);
 }
 
 EXT_METHOD(module, register_buffer,
@@ -68,9 +67,8 @@ EXT_METHOD(module, register_buffer,
     EXT_FAIL(PyExc_KeyError, "attribute '%s' already exists", text);
   EXT_OWNED *put = ext_module_registered(self, "buffer", text, tensor ? tensor : Py_None);
   if (!put || (put != Py_None && !ext_need_tensor(put, "register_buffer", "tensor"))) return NULL;
-  EXT_TRY(px_module_register_buffer(ext_module(self), text, put == Py_None ? NULL : ext_tensor(put),
-                                    persistent));
-  return ext_module_keep(self) < 0 ? NULL : Py_NewRef(Py_None);
+  int failed = ext_module_put_tensor(self, PX_ENTRY_BUFFER, text, put, persistent);
+  return failed ? NULL : Py_NewRef(Py_None);
 }
 
 EXT_METHOD(module, add_module, "(name: str, module: Module | None) -> None",

@@ -376,6 +376,16 @@ PyObject *ext_module_registered(PyObject *self, const char *sort, const char *na
   return what ? ext_module_python("registered", self, what) : NULL;
 }
 
+int ext_module_put_tensor(PyObject *self, px_entry_sort sort, const char *name, PyObject *value,
+                          bool persistent) {
+  px_tensor *tensor = value == Py_None ? NULL : ext_tensor(value);
+  if (sort == PX_ENTRY_PARAMETER)
+    EXT_TRY_INT(px_module_register_parameter(ext_module(self), name, tensor));
+  else
+    EXT_TRY_INT(px_module_register_buffer(ext_module(self), name, tensor, persistent));
+  return ext_module_keep(self);
+}
+
 int ext_module_put_child(PyObject *self, const char *name, PyObject *given) {
   if (ext_module_ready(self, "module") < 0) return -1;
   EXT_OWNED *child = ext_module_registered(self, "module", name, given ? given : Py_None);
@@ -556,9 +566,7 @@ static int assign_parameter(PyObject *self, const char *name, PyObject *value) {
     EXT_OWNED *none = PyObject_CallMethod(self, "register_parameter", "sO", name, value);
     return none ? 0 : -1;
   }
-  EXT_TRY_INT(px_module_register_parameter(ext_module(self), name,
-                                           value == Py_None ? NULL : ext_tensor(value)));
-  return ext_module_keep(self);
+  return ext_module_put_tensor(self, PX_ENTRY_PARAMETER, name, value, true);
 }
 
 // nn.Buffer makes tensors that become buffers where they are assigned.
@@ -608,9 +616,7 @@ static int assign_known(PyObject *self, const char *name, PyObject *value) {
   if (is_made_buffer(value)) return assign_made_buffer(self, name, value);
   EXT_OWNED *put = ext_module_registered(self, "buffer", name, value);
   if (!put || (put != Py_None && !ext_need_tensor(put, name, "buffer"))) return -1;
-  EXT_TRY_INT(px_module_register_buffer(ext_module(self), name,
-                                        put == Py_None ? NULL : ext_tensor(put), entry.persistent));
-  return ext_module_keep(self) < 0 ? -1 : 1;
+  return ext_module_put_tensor(self, PX_ENTRY_BUFFER, name, put, entry.persistent) < 0 ? -1 : 1;
 }
 
 // Assigns to an attribute of the layer, such as p of Dropout; 0 where it has none of that name.

@@ -74,8 +74,6 @@ def set_default_tensor_type(t: Any) -> None:
             module, _, name = t.rpartition(".")
             raise AttributeError(f"module '{module}' has no attribute '{name}'")
     else:
-        found = None
-    if found is None:
         raise TypeError("invalid type object: only floating-point types are supported as the default type")
     if not found[0].is_floating_point:
         raise TypeError("only floating-point types are supported as the default type")
