@@ -11,8 +11,8 @@ typedef struct geometry {
 typedef struct sums {
   const geometry *g;
   int64_t oh, ow;
-  double *y, *gx, *gw;          // results, and gradients of image and weight
-  const px_tensor *x, *w, *dy;  // image, weight, and the gradient of the results
+  double *y, *gx, *gw;  // results, and gradients of image and weight
+  double *x, *w, *dy;   // image, weight, and the gradient of the results
 } sums;
 static double number(const px_tensor *t, int64_t i) {
   return px_tensor_dtype(t) == PX_FLOAT64 ? ((const double *)px_tensor_data((px_tensor *)t))[i]
@@ -30,9 +30,9 @@ static void add_position(sums *s, int64_t n, int64_t o, int64_t oy, int64_t ox) 
       if (y < 0 || y >= g->h || x < 0 || x >= g->w) continue;
       int64_t at = ((n * g->c + first + c) * g->h + y) * g->w + x;
       int64_t place = (o * cg + c) * g->kernel[0] * g->kernel[1] + k;
-      s->y[out] += number(s->x, at) * number(s->w, place);
-      s->gx[at] += number(s->dy, out) * number(s->w, place);
-      s->gw[place] += number(s->dy, out) * number(s->x, at);
+      s->y[out] += s->x[at] * s->w[place];
+      s->gx[at] += s->dy[out] * s->w[place];
+      s->gw[place] += s->dy[out] * s->x[at];
     }
 }
 static void add_all(sums *s) {
@@ -45,7 +45,14 @@ static void add_all(sums *s) {
 // ---- comparisons
 
 static double *zeros(const px_tensor *t) {
-  return calloc((size_t)px_tensor_numel(t) + 1, sizeof(double));
+  double *all = calloc((size_t)px_tensor_numel(t) + 1, sizeof *all);
+  CHECK(all);
+  return all;
+}
+static double *numbers(const px_tensor *t) {
+  double *all = zeros(t);
+  for (int64_t i = 0; i < px_tensor_numel(t); i++) all[i] = number(t, i);
+  return all;
 }
 static void check_near(const px_tensor *t, const double *wanted, const char *what) {
   double tolerance = px_tensor_dtype(t) == PX_FLOAT64 ? 1e-11 : 1e-3;
@@ -79,14 +86,14 @@ static void convolve(const geometry *g, px_dtype dtype, double scale, double fir
 static void check_with(geometry g, px_dtype dtype, double first) {
   px_tensor *all[4] = {NULL};
   convolve(&g, dtype, 1, first, all);
-  sums s = {.g = &g, .x = all[0], .w = all[1], .dy = all[3]};
+  sums s = {.g = &g, .x = numbers(all[0]), .w = numbers(all[1]), .dy = numbers(all[3])};
   s.oh = px_tensor_size(all[2], 2), s.ow = px_tensor_size(all[2], 3);
   s.y = zeros(all[2]), s.gx = zeros(all[0]), s.gw = zeros(all[1]);
-  CHECK(s.y && s.gx && s.gw);
   add_all(&s);
   check_near(all[2], s.y, "results");
   check_near(px_tensor_grad(all[0]), s.gx, "gradient of the image");
   check_near(px_tensor_grad(all[1]), s.gw, "gradient of the weight");
+  free(s.x), free(s.w), free(s.dy);
   free(s.y), free(s.gx), free(s.gw);
   for (int i = 0; i < 4; i++) px_release(all[i]);
 }
