@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Numbers and conditions as C expressions: `in_channels // groups`, `0 <= p <= 1`, `stride is
 // None`. What a name stands for the caller tells (og_naming); the rest is Python's arithmetic on
-// whole and real numbers, with helpers of nn/layer_code.h where C's differs.
+// whole and real numbers, with the helpers of conditions.h where C's differs.
 #include "opgen.h"
 
 static og_value plain(og_type type, const char *c) { return (og_value){.type = type, .c = c}; }
@@ -16,18 +16,24 @@ static og_value number_of(const og_node *n, og_naming naming, void *context) {
   return v;
 }
 
+static og_value whole_arithmetic(const og_node *n, const char *a, const char *b) {
+  static const char *const functions[][2] = {
+      {"+", "sum"}, {"-", "difference"}, {"*", "product"}, {"//", "quotient"}, {"%", "remainder"}};
+  for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+    if (!strcmp(n->text, functions[i][0]))
+      return plain(OG_INT, og_format("px__%s(%s, %s)", functions[i][1], a, b));
+  og_die(n->place, "'%s' has no meaning for whole numbers", n->text);
+}
+
 static og_value arithmetic(const og_node *n, og_naming naming, void *context) {
   og_value a = number_of(n->items[0], naming, context);
   og_value b = number_of(n->items[1], naming, context);
   bool real = a.type == OG_FLOAT || b.type == OG_FLOAT;
   if (!strcmp(n->text, "**")) return plain(OG_FLOAT, og_format("pow(%s, %s)", a.c, b.c));
   if (!strcmp(n->text, "/")) return plain(OG_FLOAT, og_format("((double)%s / %s)", a.c, b.c));
-  if (!strcmp(n->text, "//") && !real)
-    return plain(OG_INT, og_format("px__quotient(%s, %s)", a.c, b.c));
-  if (!strcmp(n->text, "%") && !real)
-    return plain(OG_INT, og_format("px__remainder(%s, %s)", a.c, b.c));
+  if (!real) return whole_arithmetic(n, a.c, b.c);
   if (n->text[1] || *n->text == '%') og_die(n->place, "'%s' is for whole numbers alone", n->text);
-  return plain(real ? OG_FLOAT : OG_INT, og_format("(%s %s %s)", a.c, n->text, b.c));
+  return plain(OG_FLOAT, og_format("(%s %s %s)", a.c, n->text, b.c));
 }
 
 // x is None, x is not None
@@ -104,7 +110,9 @@ og_value og_number(const og_node *n, og_naming naming, void *context) {
       return constant(n);
     case OG_NEGATE: {
       og_value v = number_of(n->items[0], naming, context);
-      return plain(v.type == OG_FLOAT ? OG_FLOAT : OG_INT, og_format("-%s", v.c));
+      if (v.type == OG_FLOAT || n->items[0]->kind == OG_NUMBER)
+        return plain(v.type, og_format("-%s", v.c));
+      return plain(OG_INT, og_format("px__difference(0, %s)", v.c));
     }
     case OG_BINARY:
       return arithmetic(n, naming, context);

@@ -149,7 +149,7 @@ void og_write_launch(FILE *to, const og_op *op) {
   if (!op->cuda.text) return;
   launch x = parse(op);
   fprintf(to,
-          "#include \"kernel_args/%s.h\"\n"
+          "#include \"conditions.h\"\n#include \"kernel_args/%s.h\"\n"
           "PX_CUDA_KERNEL(%s) {\n  static const char *const functions[PX_DTYPE_COUNT] = {\n",
           og_stem(op->place.file), op->name);
   for (int k = 0; k < OG_STAMPS; k++)

@@ -126,7 +126,7 @@ PX_TEST(results_become_run_functions) {
   const char *device = strstr(text, "PX_TRY(px__call_same_device(call));");
   const char *late = strstr(text, "\"few\""), *run = strstr(text, "PX_TRY(px__run_f(call));");
   CHECK(early && early < device && device < late && late < run);
-  CHECK(strstr(text, "px__shape_add(&s, (2 * px_value_int(a[1])));"));
+  CHECK(strstr(text, "px__shape_add(&s, px__product(2, px_value_int(a[1])));"));
   CHECK(strstr(text, "px__refuse_dtype(call->op, d, call->device);"));
   CHECK(strstr(text, "PX_TRY(px__check_expands(a[2], x));"));
   show("x",
@@ -169,7 +169,7 @@ PX_TEST(launches_become_structs_and_functions_of_the_host) {
   CHECK(strstr(text,
                "p.each = px__quotient(px_operand_numel(args->a), "
                "px__operand_ndim(args->self));"));
-  CHECK(strstr(text, "px__cuda_over(l, \"lines\", functions[dtype], (p.each * 2), &p)"));
+  CHECK(strstr(text, "px__cuda_over(l, \"lines\", functions[dtype], px__product(p.each, 2), &p)"));
 }
 PX_TEST(shapes_are_told_in_words_by_results) {
   show("x", "op x(Tensor self) -> Tensor\n  kind kernel\n  doc D.\n  result sizes(self) : self\n");
