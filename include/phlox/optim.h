@@ -156,6 +156,14 @@ PX_API double px_scheduler_base_lr(const px_scheduler *self, int group);
 // PX_RUNTIME; the gradients stay as they were.
 PX_CALL px_clip_grad_norm(px_tensor **total, px_tensor *const *parameters, int64_t count,
                           double max_norm, double norm_type, bool error_if_nonfinite);
+// Its halves: the common norm of any tensors, which a caller may add up over processes; and the
+// scaling by a norm that is given, a 0-dim tensor.
+PX_CALL px_total_norm(px_tensor **out, px_tensor *const *tensors, int64_t count, double norm_type,
+                      bool error_if_nonfinite);
+PX_CALL px_clip_grads_with_norm(px_tensor *const *parameters, int64_t count, double max_norm,
+                                const px_tensor *total_norm);
+// Brings each element of the gradients into -clip_value ... clip_value.
+PX_CALL px_clip_grad_value(px_tensor *const *parameters, int64_t count, double clip_value);
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What torch.optim, which is Python (python/phlox/optim), asks of the core: the step of a group,
-// the rates of schedules, and clipping for torch.nn.utils. Options and states are the program's
-// dicts, which are read here at every step.
+// and the rates of schedules. Options and states are the program's dicts, which are read here at
+// every step.
 #include "phlox/optim.h"
 
 #include <math.h>
@@ -515,43 +515,4 @@ EXT_FUNCTION(torch, _plateau_rate, "(options: list, lr: float) -> float",
   EXT_BIND(options_, lr);
   if (read_numbers(options_, options) < 0) return NULL;
   return PyFloat_FromDouble(px_plateau_rate(options, lr));
-}
-
-// ---- clipping
-
-EXT_MODULE(nn_utils, "nn.utils", "Clipping of gradients, and all parameters as one vector.");
-EXT_FUNCTION(nn_utils, clip_grad_norm_,
-             "(parameters: Tensor | Iterable[Tensor], max_norm: float, norm_type: float = 2.0, "
-             "error_if_nonfinite: bool = False, foreach: bool | None = None) -> Tensor",
-             "Scales the gradients of `parameters` so that their common norm is at most max_norm; "
-             "the norm\nbefore, a 0-dim tensor, without waiting for it.\n\n"
-             "Args:\n"
-             "    norm_type (float): which norm, `inf` the greatest element\n"
-             "    error_if_nonfinite (bool): RuntimeError for a norm that is not finite\n\n"
-             ">>> weight = torch.zeros(2, requires_grad=True)\n"
-             ">>> weight.grad = torch.tensor([3.0, 4.0])\n"
-             ">>> torch.nn.utils.clip_grad_norm_([weight], 1.0), weight.grad\n"
-             "(tensor(5.), tensor([0.6000, 0.8000]))\n") {
-  PyObject *parameters;
-  double max_norm, norm_type;
-  bool error_if_nonfinite;
-  ext_maybe foreach;
-  px_tensor *total = NULL;
-  EXT_BIND(parameters, max_norm, norm_type, error_if_nonfinite, foreach);
-  EXT_OWNED *list = ext_is_tensor(parameters) ? PyTuple_Pack(1, parameters)
-                                              : ext_items(parameters, "parameters is no sequence");
-  if (!list) return NULL;
-  Py_ssize_t count = PySequence_Fast_GET_SIZE(list);
-  px_tensor **items = PyMem_Malloc((size_t)(count ? count : 1) * sizeof *items);
-  bool good = items != NULL;
-  for (Py_ssize_t i = 0; i < count && good; i++)
-    good = (items[i] = ext_need_tensor(PySequence_Fast_GET_ITEM(list, i), "clip_grad_norm_",
-                                       "parameters")) != NULL;
-  px_status status = good ? EXT_NOGIL(px_clip_grad_norm(&total, items, count, max_norm, norm_type,
-                                                        error_if_nonfinite))
-                          : PX_OK;
-  PyMem_Free(items);
-  if (!good) return PyErr_Occurred() ? NULL : PyErr_NoMemory();
-  EXT_TRY(status);
-  return ext_wrap(total);
 }

@@ -148,8 +148,7 @@ NAMES = {f"{module}.{name}" for module, names in {
     "torch.nn.parameter":
         "UninitializedBuffer UninitializedParameter UninitializedTensorMixin is_lazy",
     "torch.nn.utils":
-        "clip_grad clip_grad_norm clip_grad_value_ convert_conv2d_weight_memory_format "
-        "convert_parameters fuse_conv_bn_eval fuse_conv_bn_weights fusion init memory_format "
+        "convert_conv2d_weight_memory_format convert_parameters fuse_conv_bn_eval fuse_conv_bn_weights fusion init memory_format "
         "parametrizations parametrize prune remove_spectral_norm remove_weight_norm rnn skip_init "
         "spectral_norm stateless weight_norm",
     "torch.optim": "Adafactor LBFGS Muon SparseAdam swa_utils",

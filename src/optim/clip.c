@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clipping gradients by their common norm.
+// Clipping gradients, by their common norm or each element.
 #include <math.h>
 
 #include "phlox/ops/copy.h"
@@ -56,46 +56,97 @@ static px_status check_finite(const px_tensor *total, double type) {
   return PX_OK;
 }
 
-typedef struct limit {
-  double norm, type;
-  bool finite;  // it must be
-} limit;
-
-static px_status clip(px_tensor **total, px_tensor *const *grads, int64_t count, limit to,
-                      px_tensor **norms) {
-  PX_TRY(join(total, grads, count, to.type, norms));
-  if (to.finite) PX_TRY(check_finite(*total, to.type));
-  return scale(grads, count, *total, to.norm);
+static px_status clamp_all(px_tensor *const *grads, int64_t count, double limit) {
+  PX_SCOPED(px_tensor) least = NULL;
+  PX_SCOPED(px_tensor) most = NULL;
+  PX_TRY(px_tensor_from_scalar(&least, px_float(-limit)));
+  PX_TRY(px_tensor_from_scalar(&most, px_float(limit)));
+  for (int64_t i = 0; i < count; i++) PX_TRY(px_clamp_(grads[i], least, most));
+  return PX_OK;
 }
 
-static px_status clip_grads(px_tensor **total, px_tensor *const *grads, int64_t count, limit to) {
+// What is done to gradients, without recording.
+typedef struct clipping {
+  px_tensor **total;       // the norm, which is computed; NULL: it is not wanted
+  double type;             // which norm
+  bool finite;             // it must be
+  const px_tensor *known;  // the norm, which is given
+  const double *most;      // the greatest norm; NULL: nothing is scaled
+  const double *element;   // the greatest element; NULL: any
+} clipping;
+
+static px_status join_and_check(const clipping *c, px_tensor *const *grads, int64_t count) {
   px_tensor **norms;
   int64_t none = 0;
-  if (count == 0) return px_tensor_from_data(total, &(float){0}, 0, &none, PX_FLOAT32, px_cpu());
+  if (count == 0) return px_tensor_from_data(c->total, &(float){0}, 0, &none, PX_FLOAT32, px_cpu());
   PX_TRY(px_alloc((void **)&norms, (size_t)count * sizeof *norms));
-  bool was = px_grad_enabled();
-  px_grad_set_enabled(false);
-  px_status status = clip(total, grads, count, to, norms);
-  px_grad_set_enabled(was);
+  px_status status = join(c->total, grads, count, c->type, norms);
+  if (status == PX_OK && c->finite) status = check_finite(*c->total, c->type);
   for (int64_t i = 0; i < count; i++) px_release(norms[i]);
   px_free(norms);
   return status;
 }
 
-px_status px_clip_grad_norm(px_tensor **total, px_tensor *const *parameters, int64_t count,
-                            double max_norm, double norm_type, bool error_if_nonfinite) {
-  PX_GIVEN_N(parameters, count);
-  px_tensor **grads;
-  int64_t n = 0;
-  PX_SCOPED(px_tensor) norm = NULL;
+static px_status clip_recorded(const clipping *c, px_tensor *const *grads, int64_t count) {
+  if (c->total) PX_TRY(join_and_check(c, grads, count));
+  if (c->most) PX_TRY(scale(grads, count, c->total ? *c->total : c->known, *c->most));
+  return c->element ? clamp_all(grads, count, *c->element) : PX_OK;
+}
+
+static px_status clip(const clipping *c, px_tensor *const *grads, int64_t count) {
+  bool was = px_grad_enabled();
+  px_grad_set_enabled(false);
+  px_status status = clip_recorded(c, grads, count);
+  px_grad_set_enabled(was);
+  return status;
+}
+
+static px_status check_all(px_tensor *const *tensors, int64_t count) {
+  PX_GIVEN_N(tensors, count);
   PX_CHECK(count >= 0, PX_VALUE, "there cannot be %lld parameters", (long long)count);
   for (int64_t i = 0; i < count; i++)
-    PX_CHECK(parameters[i], PX_TYPE, "parameter %lld is missing", (long long)i);
-  PX_TRY(px_alloc((void **)&grads, (size_t)count * sizeof *grads));
+    PX_CHECK(tensors[i], PX_TYPE, "parameter %lld is missing", (long long)i);
+  return PX_OK;
+}
+
+static px_status clip_grads(const clipping *c, px_tensor *const *parameters, int64_t count) {
+  px_tensor **grads;
+  int64_t n = 0;
+  PX_TRY(check_all(parameters, count));
+  PX_TRY(px_alloc((void **)&grads, (size_t)(count ? count : 1) * sizeof *grads));
   for (int64_t i = 0; i < count; i++)
     if (px_tensor_grad(parameters[i])) grads[n++] = px_tensor_grad(parameters[i]);
-  px_status status = clip_grads(&norm, grads, n, (limit){max_norm, norm_type, error_if_nonfinite});
+  px_status status = clip(c, grads, n);
   px_free(grads);
-  if (status == PX_OK && total) *total = PX_MOVE(norm);
   return status;
+}
+
+px_status px_clip_grad_norm(px_tensor **total, px_tensor *const *parameters, int64_t count,
+                            double max_norm, double norm_type, bool error_if_nonfinite) {
+  PX_SCOPED(px_tensor) norm = NULL;
+  clipping c = {.total = &norm, .type = norm_type, .finite = error_if_nonfinite, .most = &max_norm};
+  PX_TRY(clip_grads(&c, parameters, count));
+  if (total) *total = PX_MOVE(norm);
+  return PX_OK;
+}
+
+px_status px_total_norm(px_tensor **out, px_tensor *const *tensors, int64_t count, double norm_type,
+                        bool error_if_nonfinite) {
+  PX_GIVEN(out);
+  PX_SCOPED(px_tensor) norm = NULL;
+  PX_TRY(check_all(tensors, count));
+  clipping c = {.total = &norm, .type = norm_type, .finite = error_if_nonfinite};
+  PX_TRY(clip(&c, tensors, count));
+  *out = PX_MOVE(norm);
+  return PX_OK;
+}
+
+px_status px_clip_grads_with_norm(px_tensor *const *parameters, int64_t count, double max_norm,
+                                  const px_tensor *total_norm) {
+  PX_GIVEN(total_norm);
+  return clip_grads(&(clipping){.known = total_norm, .most = &max_norm}, parameters, count);
+}
+
+px_status px_clip_grad_value(px_tensor *const *parameters, int64_t count, double clip_value) {
+  return clip_grads(&(clipping){.element = &clip_value}, parameters, count);
 }

@@ -431,6 +431,8 @@ static px_status rates(job *j) {
   PX_TRY(px_sum_all(&sum, y, PX_DTYPE_NONE));
   PX_TRY(px_backward(1, &sum, NULL, false, false));
   PX_TRY(px_clip_grad_norm(&total, &x, 1, 1, 2, true));
+  PX_TRY(px_clip_grads_with_norm(&x, 1, 1, total));
+  PX_TRY(px_clip_grad_value(&x, 1, 0.5));
   PX_TRY(px_optimizer_step(optimizer));
   PX_TRY(px_scheduler_step(scheduler));
   PX_TRY(tell(j, total));

@@ -710,6 +710,36 @@ class Clipping(unittest.TestCase):
             self.assertAlmostEqual(nn.utils.clip_grad_norm_([a, b], 1.0, norm_type=kind).item(), norm, 5)
             self.assertAlmostEqual(a.grad[0].item(), wanted, 6)
 
+    def given(self, *grad):
+        p = nn.Parameter(torch.zeros(len(grad)))
+        p.grad = torch.tensor(grad)
+        return p
+
+    def test_in_two_halves(self):
+        p, q = self.given(3.0, 4.0), nn.Parameter(torch.zeros(1))  # without a gradient
+        total = nn.utils.get_total_norm(p.grad, "inf")
+        self.assertEqual((total.item(), nn.utils.get_total_norm([]).item()), (4, 0))
+        nn.utils.clip_grads_with_norm_([p, q], 1.0, total * 2)
+        self.assertAlmostEqual(p.grad[0].item(), 3 / 8, 6)
+
+    def test_values(self):
+        p = self.given(3.0, -0.5, -7.0)
+        nn.utils.clip_grad_value_((x for x in [p]), torch.tensor(1.0), foreach=True)
+        self.assertEqual(p.grad.tolist(), [1, -0.5, -1])
+
+    def test_a_norm_that_is_not_finite(self):
+        p = self.given(3.0, math.inf)
+        with self.assertRaisesRegex(RuntimeError, r"^The total norm of order 2\.0 for gradients from `parameters` is non-finite"):
+            nn.utils.clip_grad_norm_(p, 1.0, error_if_nonfinite=True)
+        self.assertEqual(p.grad.tolist(), [3, math.inf])
+
+    def test_warnings(self):
+        from phlox.nn.utils.clip_grad import clip_grad_norm
+        with self.assertWarnsRegex(UserWarning, "empty generator, no gradient clipping will occur"):
+            nn.utils.clip_grad_norm_((x for x in ()), 1.0)
+        with self.assertWarnsRegex(FutureWarning, "in favor of `torch.nn.utils.clip_grad_norm_`"):
+            self.assertEqual(clip_grad_norm(self.given(3.0, 4.0), 1.0).item(), 5)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -502,6 +502,36 @@ PX_TEST(a_norm_that_is_not_finite_is_refused_before_anything_changes) {
   CHECK(values[0] == 3 && values[1] == INFINITY);
 }
 
+PX_TEST(gradients_are_scaled_by_a_norm_that_is_known) {
+  PX_SCOPED(px_tensor) p = leaf((float[]){0, 0}, 2);
+  PX_SCOPED(px_tensor) total = NULL;
+  PX_SCOPED(px_tensor) twice = NULL;
+  px_scalar number;
+  float values[2];
+  give_grad(p, (float[]){3, 4});
+  px_tensor *grad = px_tensor_grad(p);
+  OK(px_total_norm(&total, &grad, 1, 2, true));
+  OK(px_tensor_item(&number, total));
+  CHECK_NEAR(px_scalar_float(number), 5, 1e-6);
+  OK(px_mul_scalar(&twice, total, px_int(2)));  // as if another process had as much
+  OK(px_clip_grads_with_norm(&p, 1, 5, twice));
+  fetch(px_tensor_grad(p), values);
+  CHECK_NEAR(values[0], 1.5, 1e-6);
+  CHECK_NEAR(values[1], 2, 1e-6);
+  FAILS(px_clip_grads_with_norm(&p, 1, 5, NULL), PX_TYPE, "total_norm");
+  FAILS(px_total_norm(&twice, (px_tensor *[]){NULL}, 1, 2, false), PX_TYPE, "missing");
+}
+
+PX_TEST(elements_of_gradients_are_limited) {
+  PX_SCOPED(px_tensor) p = leaf((float[]){0, 0}, 2);
+  float values[2];
+  OK(px_clip_grad_value(&p, 1, 0.5));  // without a gradient there is nothing to do
+  give_grad(p, (float[]){3, -0.25f});
+  OK(px_clip_grad_value(&p, 1, 0.5));
+  fetch(px_tensor_grad(p), values);
+  CHECK(values[0] == 0.5f && values[1] == -0.25f);
+}
+
 PX_TEST(the_count_of_steps_counts_on_and_may_be_written) {
   PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
   PX_SCOPED(px_tensor) grad = NULL;
