@@ -39,6 +39,7 @@ og_op *og_op_begin(const char *sort, const char *text, og_place at) {
   if (strncmp(rest, "->", 2)) og_die(at, "%s %s: expected `->` and a result", sort, op->name);
   parse_result(op, og_trimmed(rest + 2, rest + strlen(rest)));
   if (!strcmp(sort, "kernel")) return og.kernels[og.kernel_count++] = op;
+  if (op->result_count > OG_OP_RESULTS) og_die(at, "too many results of op %s", op->name);
   if (og.count == OG_MAX_OPS) og_die(at, "too many ops");
   return og.ops[og.count++] = op;
 }

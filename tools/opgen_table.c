@@ -166,7 +166,7 @@ void og_write_impl(FILE *to, const og_op *op) {
   if (turned < 0) og_die(op->turned.place, "%s has no parameter '%s'", op->name, op->turned.text);
   fprintf(to, ".promotion = %s, .mutates = %d, .turned = %d, .masks = 0x%x, .result_dtypes = {",
           promotion_of(op), og_has(op, OG_W_mutates), turned, op->mask_params);
-  for (int r = 0; r < OG_MAX_RESULTS; r++)
+  for (int r = 0; r < OG_OP_RESULTS; r++)
     fprintf(to, "%s%s", r ? ", " : "",
             r < op->result_count ? result_dtype(op, r) : "PX_DTYPE_NONE");
   fprintf(to, "}};\n");

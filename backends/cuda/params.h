@@ -117,6 +117,17 @@ typedef struct k_rows {
 enum { K_EACH, K_MEAN, K_SUM };                      // k_rows.how
 enum { K_MSE, K_SMOOTH, K_HUBER, K_BCE, K_LOGITS };  // k_rows.logs of an element-wise loss
 
+// A step of a recurrent cell, forward or backward: rows of `size` elements, or of `size` for each
+// gate. NULL: the launch has none.
+typedef struct k_step {
+  void *gates, *kept, *c, *h, *h_before, *output;
+  const void *hidden;
+  void *grad_gates, *grad_hidden, *grad_h, *grad_c;
+  const void *grad_output;
+  int64_t n, size;
+  int32_t relu;
+} k_step;
+
 // Updates of optimisers: the parameter and the states that are tensors, NULL where one is absent.
 enum { K_UPDATED = 4, K_UPDATE_NUMBERS = 16 };
 typedef struct k_update {

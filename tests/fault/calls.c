@@ -61,6 +61,31 @@ static px_status views(job *j) {
   return tell_all(j, pieces);
 }
 
+// A packed batch through two directions of an LSTM, and back.
+static px_status recurrent(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) w = NULL;
+  PX_SCOPED(px_tensor) first = NULL;
+  PX_SCOPED(px_tensor) h = NULL;
+  PX_SCOPED(px_tensor) sizes = NULL;
+  PX_SCOPED(px_tensor) output = NULL;
+  PX_SCOPED(px_tensor) h_n = NULL;
+  PX_SCOPED(px_tensor) c_n = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_TRY(px_tensor_from_data(&sizes, (int64_t[]){2, 1}, 1, (int64_t[]){2}, PX_INT64, px_cpu()));
+  PX_TRY(numbers(&x, j, 3, 2, true));
+  PX_TRY(numbers(&w, j, 8, 2, true));
+  PX_TRY(numbers(&first, j, 4, 2, false));
+  PX_TRY(px_view(&h, first, (int64_t[]){2, 2, 2}, 3));
+  px_tensor *hx[] = {h, h}, *params[] = {w, w, w, w};
+  PX_TRY(px_lstm_packed(&output, &h_n, &c_n, x, sizes, hx, 2, params, 4, false, 1, 0, true, true));
+  PX_TRY(px_sum_all(&sum, c_n, PX_DTYPE_NONE));
+  PX_TRY(px_backward(1, &sum, NULL, false, false));
+  PX_TRY(tell(j, output));
+  PX_TRY(tell(j, px_tensor_grad(w)));
+  return tell(j, px_tensor_grad(x));
+}
+
 // A view of a tensor with a history is changed in place: its history is brought up to date.
 static px_status views_with_history(job *j) {
   PX_SCOPED(px_tensor) x = NULL;
@@ -510,6 +535,7 @@ static const struct row {
   int where;
 } rows[] = {{"views", views, CPU | ONE},
             {"views_with_history", views_with_history, CPU | ONE},
+            {"recurrent", recurrent, CPU | ONE},
             {"indexing", indexing, CPU | ONE},
             {"gradients_of_indexing", gradients_of_indexing, CPU | ONE},
             {"sorting", sorting, CPU | ONE},

@@ -61,7 +61,7 @@ static inline k_where px__cuda_where(const px_launch *l) { return (k_where){l->f
 // ---- dense operands
 
 // The operands that a kernel works on: `px__cuda_dense d = {.launch = l};`.
-enum { PX__CUDA_RESULTS = 4 };  // no op has more
+enum { PX__CUDA_RESULTS = 6 };  // no kernel has more
 typedef struct px__cuda_dense {
   const px_launch *launch;
   px_status status;  // of what failed first: to be looked at before the kernel is launched

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps of recurrent cells: what is computed of each element once the products are there. Threads
+// share the rows, which are the sequences of a batch.
+#include "cpu/dense.h"
+#include "cpu/math.h"
+#include "cpu/threads.h"
+#include "kernel_args/recurrent.h"
+
+enum { GRAIN = 4 * 1024 };  // elements that are worth a thread
+
+// Arrays of rows, one after another: of `size` elements, or of `size` for each gate. NULL: the
+// launch has none.
+typedef struct step {
+  void *gates, *hidden, *kept, *c, *c_before, *h, *h_before, *output;
+  void *grad_gates, *grad_hidden, *grad_h, *grad_c;
+  const void *grad_output;
+  int64_t size;
+  bool relu;
+} step;
+
+#define BOTH "cpu/recurrent_rows.h"
+#include "cpu/both.h"
+
+typedef void (*rows_of)(void *context, int64_t begin, int64_t end);
+typedef void *(*opener)(px__dense *d, const px_operand *o, int dtype);
+
+typedef struct opening {
+  void *at;  // a member of the step
+  const px_operand *operand;
+  opener open;
+} opening;
+
+// Opens the operands, runs `narrow` or `wide` over the rows of `shape`, and closes.
+static px_status run(const px_launch *l, step *s, const px_operand *shape, const opening *openings,
+                     int count, rows_of narrow, rows_of wide) {
+  px__dense d = {.launch = l};
+  int compute = px__compute_of(shape->dtype);
+  s->size = shape->sizes[1];
+  for (int i = 0; i < count; i++) {
+    void *opened = openings[i].open(&d, openings[i].operand, compute);
+    memcpy(openings[i].at, &opened, sizeof opened);
+  }
+  int64_t grain = s->size > GRAIN ? 1 : GRAIN / (s->size + 1) + 1;
+  if (!d.failed && s->size)
+    px__cpu_parallel(shape->sizes[0], grain, compute == PX_FLOAT64 ? wide : narrow, s);
+  px__dense_close(&d);
+  return PX_OK;
+}
+#define RUN(name, shape) \
+  run(l, &s, shape, openings, sizeof openings / sizeof *openings, name##_f32, name##_f64)
+
+PX_KERNEL(lstm_step) {
+  step s = {0};
+  const opening openings[] = {{&s.gates, args->gates, px__dense_inout},
+                              {&s.c, args->c, px__dense_inout},
+                              {&s.c_before, args->c_before, px__dense_out},
+                              {&s.output, args->output, px__dense_out},
+                              {&s.h, args->h, px__dense_inout},
+                              {&s.h_before, args->h_before, px__dense_out}};
+  return RUN(lstm, args->output);
+}
+
+PX_KERNEL(gru_step) {
+  step s = {0};
+  const opening openings[] = {
+      {&s.gates, args->gates, px__dense_inout}, {&s.hidden, args->hidden, px__dense_in},
+      {&s.kept, args->kept, px__dense_out},     {&s.output, args->output, px__dense_out},
+      {&s.h, args->h, px__dense_inout},         {&s.h_before, args->h_before, px__dense_out}};
+  return RUN(gru, args->output);
+}
+
+PX_KERNEL(rnn_step) {
+  step s = {.relu = args->relu};
+  const opening openings[] = {{&s.gates, args->gates, px__dense_inout},
+                              {&s.output, args->output, px__dense_out},
+                              {&s.h, args->h, px__dense_inout},
+                              {&s.h_before, args->h_before, px__dense_out}};
+  return RUN(rnn, args->output);
+}
+
+PX_KERNEL(lstm_step_back) {
+  step s = {0};
+  const opening openings[] = {{&s.gates, args->gates, px__dense_in},
+                              {&s.c_before, args->c_before, px__dense_in},
+                              {&s.grad_h, args->grad_h, px__dense_in},
+                              {&s.grad_output, args->grad_output, px__dense_in},
+                              {&s.grad_gates, args->grad_gates, px__dense_out},
+                              {&s.grad_c, args->grad_c, px__dense_inout}};
+  return RUN(lstm_back, args->grad_c);
+}
+
+PX_KERNEL(gru_step_back) {
+  step s = {0};
+  const opening openings[] = {{&s.gates, args->gates, px__dense_in},
+                              {&s.kept, args->kept, px__dense_in},
+                              {&s.h_before, args->h_before, px__dense_in},
+                              {&s.grad_output, args->grad_output, px__dense_in},
+                              {&s.grad_gates, args->grad_gates, px__dense_out},
+                              {&s.grad_hidden, args->grad_hidden, px__dense_out},
+                              {&s.grad_h, args->grad_h, px__dense_inout}};
+  return RUN(gru_back, args->grad_h);
+}
+
+PX_KERNEL(rnn_step_back) {
+  step s = {.relu = args->relu};
+  const opening openings[] = {{&s.gates, args->gates, px__dense_in},
+                              {&s.grad_h, args->grad_h, px__dense_in},
+                              {&s.grad_output, args->grad_output, px__dense_in},
+                              {&s.grad_gates, args->grad_gates, px__dense_out}};
+  return RUN(rnn_back, args->grad_gates);
+}

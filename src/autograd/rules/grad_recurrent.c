@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backward function of a recurrent layer: the steps are walked backward by one op, and the
+// gradients of the weights are products over all times at once. Where the gradient itself is to be
+// differentiated (create_graph), the layer is run again by ops that record themselves.
+#include "autograd/rules/backward.h"
+#include "grad_functions.h"
+#include "hidden/recurrent.h"
+#include "phlox/autograd.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/linalg.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/view.h"
+
+#include <string.h>
+
+// What every row of a layer's gates has had part in.
+typedef struct traces {
+  px_tensor *grad_gates, *grad_h, *grad_c, *grad_other;
+} traces;
+
+static void traces_end(traces *t) {
+  px_release(t->grad_gates);
+  px_release(t->grad_h);
+  px_release(t->grad_c);
+  px_release(t->grad_other);
+}
+
+// The gradient of a matrix: of its rows' gradients, and what they were multiplied with.
+static px_status weight_gradient(px_tensor **out, const px_tensor *grad, const px_tensor *with) {
+  PX_SCOPED(px_tensor) turned = NULL;
+  if (!out) return PX_OK;
+  PX_TRY(px_t(&turned, grad));
+  return px_mm(out, turned, with);
+}
+static px_status bias_gradient(px_tensor **out, const px_tensor *grad) {
+  return out ? px_sum(out, grad, (int64_t[]){0}, 1, false, PX_DTYPE_NONE) : PX_OK;
+}
+// A part of `saved`, by rows of the input.
+static px_status saved_rows(px_tensor **out, const px_tensor *saved, int64_t at, int64_t rows,
+                            int64_t columns) {
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_TRY(px_narrow(&flat, saved, 0, at, rows * columns));
+  return px_view(out, flat, (int64_t[]){rows, columns}, 2);
+}
+
+static px_status parameters(const px__recurrent_layer_grad *args, const traces *t) {
+  PX_SCOPED(px_tensor) h_before = NULL;
+  PX_SCOPED(px_tensor) raw = NULL;
+  bool gru = !strcmp(args->mode, "gru");
+  const px_tensor *hidden = gru ? t->grad_other : t->grad_gates;
+  int64_t rows = px_tensor_size(args->input, 0), width = px_tensor_size(args->w_hh, 1);
+  PX_TRY(weight_gradient(args->d_w_ih, t->grad_gates, args->input));
+  PX_TRY(bias_gradient(args->d_b_ih, t->grad_gates));
+  PX_TRY(bias_gradient(args->d_b_hh, hidden));
+  if (args->d_w_hh) PX_TRY(saved_rows(&h_before, args->saved, 0, rows, width));
+  PX_TRY(weight_gradient(args->d_w_hh, hidden, h_before));
+  if (!args->d_w_hr) return PX_OK;
+  PX_TRY(saved_rows(&raw, args->saved, rows * width, rows, px_tensor_size(args->w_hr, 1)));
+  return weight_gradient(args->d_w_hr, t->grad_other, raw);
+}
+
+static px_status all(const px__recurrent_layer_grad *args, traces *t) {
+  PX_TRY(px_recurrent_layer_backward(
+      &t->grad_gates, &t->grad_h, &t->grad_c, &t->grad_other, args->grad_output, args->grad_h_n,
+      args->c ? args->grad_c_n : NULL, args->saved, args->w_hh, args->w_hr, args->batch_sizes,
+      px_tensor_size(args->input, 0), px_tensor_size(args->h, 0), args->mode, args->reverse));
+  PX_TRY(parameters(args, t));
+  if (args->d_input) PX_TRY(px_mm(args->d_input, t->grad_gates, args->w_ih));
+  if (args->d_h) *args->d_h = px_retain(t->grad_h);
+  if (args->d_c) *args->d_c = px_retain(t->grad_c);
+  return PX_OK;
+}
+
+// ---- once more, recorded
+
+typedef const px__recurrent_layer_grad arguments;
+
+// A state while the layer runs: one row for each sequence.
+typedef struct again {
+  px_tensor *gates;  // what comes from the inputs, of all times
+  px_tensor *h, *c;
+} again;
+
+// The k-th gate of a few, which lie beside each other.
+static px_status gate(px_tensor **out, const px_tensor *gates, int k, int count) {
+  int64_t size = px_tensor_size(gates, 1) / count;
+  return px_narrow(out, gates, 1, k * size, size);
+}
+static px_status open_gate(px_tensor **out, const px_tensor *gates, int k, int count) {
+  PX_SCOPED(px_tensor) closed = NULL;
+  PX_TRY(gate(&closed, gates, k, count));
+  return px_sigmoid(out, closed);
+}
+// a * b + c * d
+static px_status mixed(px_tensor **out, const px_tensor *a, const px_tensor *b, const px_tensor *c,
+                       const px_tensor *d) {
+  PX_SCOPED(px_tensor) left = NULL;
+  PX_SCOPED(px_tensor) right = NULL;
+  PX_TRY(px_mul(&left, a, b));
+  PX_TRY(px_mul(&right, c, d));
+  return px_add(out, left, right, px_int(1));
+}
+
+static px_status lstm_again(px_tensor **h, px_tensor **c, arguments *args, const px_tensor *inputs,
+                            const px_tensor *hidden, const px_tensor *before) {
+  PX_SCOPED(px_tensor) gates = NULL;
+  PX_SCOPED(px_tensor) in = NULL;
+  PX_SCOPED(px_tensor) keep = NULL;
+  PX_SCOPED(px_tensor) closed = NULL;
+  PX_SCOPED(px_tensor) fresh = NULL;
+  PX_SCOPED(px_tensor) out = NULL;
+  PX_SCOPED(px_tensor) top = NULL;
+  PX_SCOPED(px_tensor) raw = NULL;
+  PX_TRY(px_add(&gates, inputs, hidden, px_int(1)));
+  PX_TRY(open_gate(&in, gates, 0, 4));
+  PX_TRY(open_gate(&keep, gates, 1, 4));
+  PX_TRY(gate(&closed, gates, 2, 4));
+  PX_TRY(px_tanh(&fresh, closed));
+  PX_TRY(open_gate(&out, gates, 3, 4));
+  PX_TRY(mixed(c, keep, before, in, fresh));
+  PX_TRY(px_tanh(&top, *c));
+  if (!args->w_hr) return px_mul(h, out, top);
+  PX_TRY(px_mul(&raw, out, top));
+  return px_linear(h, raw, args->w_hr, NULL);
+}
+
+static px_status gru_again(px_tensor **h, const px_tensor *inputs, const px_tensor *hidden,
+                           const px_tensor *before) {
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_SCOPED(px_tensor) reset = NULL;
+  PX_SCOPED(px_tensor) keep = NULL;
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) part = NULL;
+  PX_SCOPED(px_tensor) closed = NULL;
+  PX_SCOPED(px_tensor) fresh = NULL;
+  PX_SCOPED(px_tensor) change = NULL;
+  PX_SCOPED(px_tensor) kept = NULL;
+  PX_TRY(px_add(&sum, inputs, hidden, px_int(1)));
+  PX_TRY(open_gate(&reset, sum, 0, 3));
+  PX_TRY(open_gate(&keep, sum, 1, 3));
+  PX_TRY(gate(&x, inputs, 2, 3));
+  PX_TRY(gate(&y, hidden, 2, 3));
+  PX_TRY(px_mul(&part, reset, y));
+  PX_TRY(px_add(&closed, x, part, px_int(1)));
+  PX_TRY(px_tanh(&fresh, closed));
+  PX_TRY(px_sub(&change, before, fresh, px_int(1)));
+  PX_TRY(px_mul(&kept, keep, change));
+  return px_add(h, fresh, kept, px_int(1));
+}
+
+static px_status rnn_again(px_tensor **h, arguments *args, const px_tensor *inputs,
+                           const px_tensor *hidden) {
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_TRY(px_add(&sum, inputs, hidden, px_int(1)));
+  return strcmp(args->mode, "rnn_relu") ? px_tanh(h, sum) : px_relu(h, sum);
+}
+
+// The first rows of a state are replaced; the others belong to sequences that do not take part.
+static px_status move_on(px_tensor **state, const px_tensor *first) {
+  int64_t count = px_tensor_size(first, 0), all = px_tensor_size(*state, 0);
+  PX_SCOPED(px_tensor) rest = NULL;
+  PX_SCOPED(px_tensor) joined = NULL;
+  PX_TRY(px_narrow(&rest, *state, 0, count, all - count));
+  PX_TRY(px_cat(&joined, (px_tensor *[]){(px_tensor *)first, rest}, 2, 0));
+  px_release(*state);
+  *state = PX_MOVE(joined);
+  return PX_OK;
+}
+
+static px_status time_again(px_tensor **out, again *x, arguments *args, int64_t first,
+                            int64_t count) {
+  PX_SCOPED(px_tensor) inputs = NULL;
+  PX_SCOPED(px_tensor) h = NULL;
+  PX_SCOPED(px_tensor) c = NULL;
+  PX_SCOPED(px_tensor) hidden = NULL;
+  PX_SCOPED(px_tensor) next = NULL;
+  PX_TRY(px_narrow(&inputs, x->gates, 0, first, count));
+  PX_TRY(px_narrow(&h, x->h, 0, 0, count));
+  PX_TRY(px_linear(&hidden, h, args->w_hh, args->b_hh));
+  if (args->c) {
+    PX_TRY(px_narrow(&c, x->c, 0, 0, count));
+    PX_TRY(lstm_again(out, &next, args, inputs, hidden, c));
+    PX_TRY(move_on(&x->c, next));
+  } else if (!strcmp(args->mode, "gru")) {
+    PX_TRY(gru_again(out, inputs, hidden, h));
+  } else {
+    PX_TRY(rnn_again(out, args, inputs, hidden));
+  }
+  return move_on(&x->h, *out);
+}
+
+// The rows of all times, in their order; outs[t] are those of time t.
+static px_status times_again(px_tensor **outs, again *x, arguments *args, const int64_t *counts,
+                             int64_t times) {
+  int64_t rows = px_tensor_size(args->input, 0), batch = px_tensor_size(args->h, 0);
+  int64_t first = args->reverse ? rows : 0;
+  for (int64_t i = 0; i < times; i++) {
+    int64_t t = args->reverse ? times - 1 - i : i, count = counts ? counts[t] : batch;
+    if (args->reverse) first -= count;
+    PX_TRY(time_again(&outs[t], x, args, first, count));
+    if (!args->reverse) first += count;
+  }
+  return PX_OK;
+}
+
+static px_status layer_again(px_tensor **output, again *x, arguments *args) {
+  int64_t rows = px_tensor_size(args->input, 0), batch = px_tensor_size(args->h, 0);
+  void *counts = NULL;
+  px_tensor **outs;
+  if (args->batch_sizes) PX_TRY(px_tensor_host_data(&counts, args->batch_sizes));
+  int64_t times = counts ? px_tensor_numel(args->batch_sizes) : batch ? rows / batch : 0;
+  PX_TRY(px_linear(&x->gates, args->input, args->w_ih, args->b_ih));
+  x->h = px_retain((px_tensor *)args->h), x->c = px_retain((px_tensor *)args->c);
+  PX_TRY(px_alloc((void **)&outs, (size_t)(times + 1) * sizeof *outs));
+  px_status status = times_again(outs, x, args, counts, times);
+  if (status == PX_OK && times) status = px_cat(output, outs, times, 0);
+  for (int64_t t = 0; t < times; t++) px_release(outs[t]);
+  px_free(outs);
+  return status;
+}
+
+// The gradients that are wanted, of the results that have one. A tensor may be given in two places:
+// `own` has a view for each, so that each place gets its own part.
+static px_status grad_again(arguments *own, const again *x, px_tensor *output) {
+  const struct {
+    px_tensor *result, *grad;
+  } results[] = {{output, own->grad_output}, {x->h, own->grad_h_n}, {x->c, own->grad_c_n}};
+  const struct {
+    const px_tensor *tensor;
+    px_tensor **to;
+  } inputs[] = {{own->input, own->d_input}, {own->h, own->d_h},       {own->c, own->d_c},
+                {own->w_ih, own->d_w_ih},   {own->w_hh, own->d_w_hh}, {own->b_ih, own->d_b_ih},
+                {own->b_hh, own->d_b_hh},   {own->w_hr, own->d_w_hr}};
+  enum { INPUTS = sizeof inputs / sizeof *inputs };
+  px_tensor *from[3], *grads[3], *wanted[INPUTS], *got[INPUTS] = {NULL};
+  int64_t from_count = 0, wanted_count = 0;
+  for (int i = 0; i < 3; i++)
+    if (results[i].result && results[i].grad)
+      from[from_count] = results[i].result, grads[from_count++] = results[i].grad;
+  for (int i = 0; i < INPUTS; i++)
+    if (inputs[i].to) wanted[wanted_count++] = (px_tensor *)inputs[i].tensor;
+  PX_TRY(px_grad(got, from_count, from, grads, wanted_count, wanted, true, true, true));
+  for (int i = 0, k = 0; i < INPUTS; i++)
+    if (inputs[i].to) *inputs[i].to = got[k++];
+  return PX_OK;
+}
+
+static px_status run_again(arguments *args) {
+  again x = {0};
+  px__recurrent_layer_grad own = *args;
+  PX_SCOPED(px_tensor) output = NULL;
+  px_tensor **tensors[] = {&own.input, &own.h,    &own.c,    &own.w_ih,
+                           &own.w_hh,  &own.b_ih, &own.b_hh, &own.w_hr};
+  px_tensor *views[sizeof tensors / sizeof *tensors] = {NULL};
+  px_status status = PX_OK;
+  for (size_t i = 0; i < sizeof tensors / sizeof *tensors && status == PX_OK; i++) {
+    const px_tensor *t = *tensors[i];
+    if (t) status = px_view(&views[i], t, px_tensor_sizes(t), px_tensor_ndim(t));
+    *tensors[i] = views[i];
+  }
+  if (status == PX_OK) status = layer_again(&output, &x, &own);
+  if (status == PX_OK && output) status = grad_again(&own, &x, output);
+  for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++) px_release(views[i]);
+  px_release(x.gates);
+  px_release(x.h);
+  px_release(x.c);
+  return status;
+}
+
+PX_GRAD(recurrent_layer) {
+  PX_CHECK(!args->grad_saved, PX_UNIMPLEMENTED,
+           "the gradient of a recurrent layer with respect to what it saves");
+  if (px_grad_enabled()) return run_again(args);
+  traces t = {0};
+  px_status status = all(args, &t);
+  traces_end(&t);
+  return status;
+}
