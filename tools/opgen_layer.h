@@ -24,6 +24,7 @@ typedef struct og_layer {
   og_node *forward;
   const char *run, *run_arguments;  // of `run FN(...)`
   const char *children;             // of containers: what their Python constructor takes
+  const struct og_layer *lazy;      // the layer that this one becomes at its first call, or NULL
 } og_layer;
 
 const char *og_layer_text(const og_layer *l, const char *field);  // NULL: not given
@@ -42,6 +43,12 @@ const char *og_layer_forward_name(const og_layer *l);  // NULL: it cannot be cal
 // Writes a local for an argument if the nodes name it.
 void og_write_layer_argument(FILE *to, const og_layer *l, int param, const og_node *const *nodes,
                              int count);
+
+// ---- opgen_lazy.c
+og_layer *og_lazy_layer(const og_layer *of);  // NULL: there is none
+void og_write_lazy_init(FILE *to, const og_layer *l);
+const char *og_lazy_example(const og_layer *l, const char *arguments, const char *inputs,
+                            const char *sizes);
 
 // ---- opgen_layer_api.c: phlox/layers.h, and the functions behind it
 void og_write_layer_header(FILE *to, const og_layer *l);

@@ -237,6 +237,7 @@ static void write_inplace(context *x, const og_node *n) {
 // ---- the function
 
 const char *og_layer_forward_name(const og_layer *l) {
+  if (l->lazy) return "px__lazy_forward";
   if (l->run && !l->run_arguments) return l->run;
   return l->run || l->forward ? og_format("forward_%s", l->e->name) : NULL;
 }
@@ -256,7 +257,7 @@ static void write_locals(FILE *to, const og_layer *l) {
 void og_write_layer_forward(FILE *to, const og_layer *l) {
   context x = {to, l, 0, "  "};
   const char *formula = og_layer_text(l, "forward");
-  if (!l->forward && !l->run_arguments) return;
+  if (l->lazy || (!l->forward && !l->run_arguments)) return;
   if (formula) fprintf(to, "// %s\n", formula);
   fprintf(
       to,

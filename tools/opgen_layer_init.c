@@ -88,7 +88,7 @@ static const struct {
 
 static const char *start_argument(context *x, const og_node *n) {
   int own = n->kind == OG_NAME ? og_layer_own(x->l, n->text) : -1;
-  return own >= 0 ? og_format("own_%s", n->text) : og_number(n, name_of, x).c;
+  return own >= 0 ? og_format("px__tensor_of(self, \"%s\")", n->text) : og_number(n, name_of, x).c;
 }
 
 static const char *start_of(context *x, const og_own *own) {
@@ -136,13 +136,14 @@ static void write_own(context *x, const og_own *own) {
   }
   fprintf(x->to, "  px_tensor *own_%s = NULL;\n", own->name);
   if (own->condition)
-    fprintf(x->to, "  if (%s) {\n", og_test(own->condition, name_of, x));
+    fprintf(x->to, "  if (px__wanted(self, \"%s\", %s)) {\n", own->name,
+            og_test(own->condition, name_of, x));
   else
     fprintf(x->to, "  {\n");
   write_sizes(x, own);
   fprintf(x->to, "    PX_TRY(px__add_%s(&own_%s, self, \"%s\", ndim, sizes%s%s));\n", sort,
           own->name, own->name, own->buffer ? ", " : "", own->buffer ? dtype : "");
-  fprintf(x->to, "    PX_TRY(%s);\n  }", start_of(x, own));
+  fprintf(x->to, "    if (own_%s) PX_TRY(%s);\n  }", own->name, start_of(x, own));
   if (own->condition)
     fprintf(x->to, " else {\n    PX_TRY(px_module_register_%s(self, \"%s\", NULL%s));\n  }", sort,
             own->name, own->buffer ? ", true" : "");
@@ -186,6 +187,10 @@ void og_write_layer_init(FILE *to, const og_layer *l) {
   const og_node *nodes[3 * OG_MAX_FIELDS];
   int own = 0;
   if (!og_layer_has_init(l)) return;
+  if (l->lazy) {
+    og_write_lazy_init(to, l);
+    return;
+  }
   fprintf(to, "static px_status init_%s(px_module *self) {\n", l->e->name);
   for (int i = 0; i < l->e->param_count; i++)
     if (is_spread(&l->e->params[i]))

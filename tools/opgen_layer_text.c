@@ -129,6 +129,9 @@ static const char *docstring_params(const og_layer *l) {
 
 static const char *docstring_example(const og_layer *l, const og_field *f) {
   sample s = read_sample(l, f);
+  if (l->lazy)
+    return og_lazy_example(l, python_arguments(l, s.constructor), python_arguments(l, s.inputs),
+                           python_sizes(s.sizes));
   return og_format(
       "\n    >>> layer = torch.nn.%s(%s)\n    >>> layer(%s).shape\n    torch.Size([%s])",
       l->e->name, python_arguments(l, s.constructor), python_arguments(l, s.inputs),
@@ -146,8 +149,10 @@ const char *og_layer_docstring(const og_layer *l) {
   for (int i = 0; (f = og_entry_next(l->e, "check", f)); i++)
     text = og_format("%s%s\n    %s", text, i ? "" : "\n\nRaises:", og_check_sentence(f, NULL));
   f = NULL;
-  for (int i = 0; (f = og_entry_next(l->e, "sample", f)); i++)
+  for (int i = 0; (f = og_entry_next(l->lazy ? l->lazy->e : l->e, "sample", f)); i++) {
+    if (l->lazy && i) break;
     text = og_format("%s%s%s", text, i ? "" : "\n\nExample:", docstring_example(l, f));
+  }
   f = og_entry_field(l->e, "example");
   if (f) text = og_format("%s\n\nExample:%s", text, og_told_example(f));
   return og_format("%s\n", text);
@@ -164,7 +169,8 @@ static void write_children_stub(FILE *to, const og_layer *l) {
 }
 
 void og_write_layer_stub(FILE *to, const og_layer *l) {
-  fprintf(to, "class %s(Module):\n", l->e->name);
+  const char *base = l->lazy ? og_format("LazyModuleMixin, %s", l->lazy->e->name) : "Module";
+  fprintf(to, "class %s(%s):\n", l->e->name, base);
   for (int i = 0; i < l->e->param_count; i++)
     if (l->e->params[i].type != OG_TENSOR && !l->e->params[i].passing)
       fprintf(to, "    %s: %s\n", l->e->params[i].name, python_type(&l->e->params[i]));

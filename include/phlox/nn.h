@@ -26,13 +26,22 @@ PX_API px_tensor *px_dict_value(const px_dict *dict, int64_t i);
 // Gives one result for `count` inputs.
 typedef px_status (*px_module_function)(px_tensor **out, px_module *self, px_tensor *const *inputs,
                                         int count);
+// Of a module that takes a size from its first input: the attribute, 0 until then, what the module
+// is from then on, and the dimension of the input; which has `least` to `most` dimensions, or any
+// number if they are 0.
+typedef struct px_module_lazy {
+  const char *size, *becomes;
+  int dim, least, most;
+} px_module_lazy;
+
 // What a kind of module is.
 typedef struct px_module_kind {
   const char *name;  // "Linear"
   // The text for Python's help: signature, "--", a sentence, arguments, shapes, errors, examples;
   // or NULL.
   const char *doc;
-  const px_param *params;  // constructor arguments, which become the attributes
+  // Constructor arguments, which become the attributes; behind those of a lazy kind, its size.
+  const px_param *params;
   int param_count;
   // Makes parameters and buffers from the attributes; NULL if there are none.
   px_status (*init)(px_module *self);
@@ -48,6 +57,8 @@ typedef struct px_module_kind {
   int input_count;
   const char *const *tensors;  // names of the parameters and buffers that forward reads
   int tensor_count;
+  bool starts;                 // has tensors of its own making, which px_module_reset starts anew
+  const px_module_lazy *lazy;  // NULL: all sizes are arguments
   // For kinds of another language.
   void (*release)(void *context);
 } px_module_kind;
@@ -86,7 +97,8 @@ PX_API const px_module_kind *px_module_kind_find(const char *name);
 PX_CALL px_module_new(px_module **out, const px_module_kind *kind, const px_value *args,
                       void *context);
 PX_API const px_module_kind *px_module_kind_of(const px_module *self);
-// Gives a kind to an empty module that has none, for bindings that restore a module from its parts.
+// Gives a kind to an empty module that has none, for bindings that restore a module from its parts,
+// or to a lazy one.
 PX_CALL px_module_adopt_kind(px_module *self, const px_module_kind *kind);
 PX_API void *px_module_context(const px_module *self);
 PX_API void *px_module_user(const px_module *self);  // the embedding language's object, borrowed
@@ -159,6 +171,11 @@ typedef px_status (*px_module_hook)(px_tensor **replacement, px_module *self,
 PX_CALL px_module_add_hook(int64_t *id, px_module *self, bool before, px_module_hook hook,
                            void *context, void (*release)(void *context));
 PX_API void px_module_remove_hook(px_module *self, int64_t id);
+// Gives the tensors of a lazy module their sizes, by an input, and their first values, if they wait
+// for them; the first call does so, and the module is then of the kind that it becomes.
+PX_CALL px_module_infer(px_module *self, px_tensor *input);
+// Gives the tensors of a layer the values again that they start with; random ones are drawn anew.
+PX_CALL px_module_reset(px_module *self);
 typedef struct px_hook_entry {
   int64_t id;
   bool before;

@@ -36,8 +36,9 @@ static void remove_from_dicts(void *weak_dicts, int64_t id) {
   }
 }
 
+static int64_t next;
+
 PyObject *ext_hook_handle(PyObject *dict, PyObject *const *more, Py_ssize_t count, int64_t *id) {
-  static int64_t next;
   EXT_OWNED *weak_dicts = PyTuple_New(1 + count);
   for (Py_ssize_t i = 0; weak_dicts && i <= count; i++) {
     PyObject *weak = PyWeakref_NewRef(i ? more[i - 1] : dict, NULL);
@@ -73,6 +74,37 @@ EXT_GIVES(handle, __enter__, "RemovableHandle", Py_NewRef(self), NULL);
 EXT_METHOD(handle, __exit__, "(*exc: object) -> None", NULL) {
   remove_hook(self);
   Py_RETURN_NONE;
+}
+
+// The dicts that are still there; an empty one in the place of others.
+EXT_METHOD0(handle, __reduce__, "tuple", "The parts that a pickle or a copy of it is made of.") {
+  const handle_object *handle = (handle_object *)self;
+  if (handle->target && handle->remove != remove_from_dicts)
+    EXT_FAIL(PyExc_TypeError, "cannot pickle the handle of a hook of a tensor");
+  EXT_OWNED *dicts = PyList_New(0);
+  Py_ssize_t count = handle->target ? PyTuple_GET_SIZE(handle->target) : 0;
+  for (Py_ssize_t i = 0; dicts && i < count; i++) {
+    EXT_OWNED *dict = Py_NewRef(PyWeakref_GetObject(PyTuple_GET_ITEM(handle->target, i)));
+    if (dict != Py_None && PyList_Append(dicts, dict) < 0) return NULL;
+  }
+  EXT_OWNED *module = PyImport_ImportModule("phlox._C");
+  EXT_OWNED *maker = module ? PyObject_GetAttrString(module, "_rebuild_handle") : NULL;
+  return maker && dicts ? Py_BuildValue("O(LO)", maker, (long long)handle->id, dicts) : NULL;
+}
+EXT_FUNCTION(torch, _rebuild_handle, "(id: int, dicts: list) -> RemovableHandle",
+             "The handle of a hook that is in dicts under a number.") {
+  int64_t id;
+  PyObject *dicts;
+  EXT_BIND(id, dicts);
+  Py_ssize_t count = dicts && PyList_Check(dicts) ? PyList_GET_SIZE(dicts) : 0;
+  EXT_OWNED *weak_dicts = PyTuple_New(count);
+  for (Py_ssize_t i = 0; weak_dicts && i < count; i++) {
+    PyObject *weak = PyWeakref_NewRef(PyList_GET_ITEM(dicts, i), NULL);
+    if (!weak) return NULL;
+    PyTuple_SET_ITEM(weak_dicts, i, weak);
+  }
+  if (next <= id && id < INT64_MAX) next = id + 1;
+  return weak_dicts ? ext_handle(ext_moved(&weak_dicts), id, remove_from_dicts, drop_object) : NULL;
 }
 
 PyObject *ext_handle(void *target_take, int64_t id, void (*remove)(void *target, int64_t id),

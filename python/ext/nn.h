@@ -105,6 +105,11 @@ int ext_module_protocol(const ext_module_base *base);
 // Calls a function of phlox/nn/_module.py with one argument, or two.
 PyObject *ext_module_python(const char *name, PyObject *first, PyObject *second);
 
+// How many of a kind's parameters are attributes: the size of a lazy one is no argument.
+static inline int ext_attribute_count(const px_module_kind *kind) {
+  return kind->param_count + (kind->lazy != NULL);
+}
+
 extern PyTypeObject ext_ModuleType;
 static inline bool ext_is_module(PyObject *object) {
   return PyObject_TypeCheck(object, &ext_ModuleType);

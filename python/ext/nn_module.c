@@ -195,6 +195,16 @@ static int argument_value(const px_module_kind *kind, int i, PyObject *given, px
   return 0;
 }
 
+// A class's own reset_parameters is called when a layer has been made.
+static int reset_own(PyObject *self) {
+  static PyObject *name;
+  if (!name && !(name = PyUnicode_InternFromString("reset_parameters"))) return -1;
+  PyObject *found = _PyType_Lookup(Py_TYPE(self), name);
+  if (!found || Py_IS_TYPE(found, &PyMethodDescr_Type)) return 0;
+  EXT_OWNED *none = PyObject_CallMethodNoArgs(self, name);
+  return none ? 0 : -1;
+}
+
 static int init_layer(PyObject *self, const px_module_kind *kind, PyObject *args,
                       PyObject *kwargs) {
   enum { LIMIT = 12 };
@@ -207,7 +217,7 @@ static int init_layer(PyObject *self, const px_module_kind *kind, PyObject *args
   px_module *module;
   EXT_TRY_INT(px_module_new(&module, kind, values, NULL));
   adopt(self, module);
-  return 0;
+  return reset_own(self);
 }
 
 // With call_super_init, what comes after Module among the bases is made too, and takes the
@@ -238,9 +248,39 @@ static int module_init(PyObject *self, PyObject *args, PyObject *kwargs) {
 
 static int init_children(PyObject *self, PyObject *args, PyObject *kwargs);
 
+// A function of phlox/nn/_lazy.py makes its tensors uninitialised ones.
+static int init_lazy(PyObject *self, const px_module_kind *kind, PyObject *args, PyObject *kwargs) {
+  if (init_layer(self, kind, args, kwargs) < 0) return -1;
+  EXT_OWNED *python = PyImport_ImportModule("phlox.nn._lazy");
+  EXT_OWNED *none = python ? PyObject_CallMethod(python, "begin", "O", self) : NULL;
+  return none ? 0 : -1;
+}
+
+EXT_FUNCTION(torch, _infer, "(module: Module, input: Any) -> bool",
+             "Gives a lazy layer's tensors memory; False where the module is none.") {
+  EXT_ARGS(PyObject *, module, input);
+  px_module *lazy = ext_is_module(module) ? ext_module(module) : NULL;
+  if (!lazy || !px_module_kind_of(lazy)->lazy) Py_RETURN_FALSE;
+  px_tensor *tensor = ext_need_tensor(input, px_module_kind_of(lazy)->name, "input");
+  if (!tensor) return NULL;
+  EXT_TRY(px_module_infer(lazy, tensor));
+  Py_RETURN_TRUE;
+}
+
+EXT_FUNCTION(torch, _become, "(module: Module, kind: type) -> None",
+             "Gives a module another class.") {
+  EXT_ARGS(PyObject *, module, kind);
+  if (PyObject_SetAttrString(module, "__class__", kind) < 0) return NULL;
+  ext_module_class *class = ext_module_class_of(Py_TYPE(module));
+  if (!class) return NULL;
+  EXT_TRY(px_module_adopt_kind(ext_module(module), &class->kind));
+  Py_RETURN_NONE;
+}
+
 // That of the library's types.
 static int layer_init(PyObject *self, PyObject *args, PyObject *kwargs) {
   const px_module_kind *kind = &((ext_module_object *)self)->class->kind;
+  if (kind->lazy) return init_lazy(self, kind, args, kwargs);
   if (kind->param_count) return init_layer(self, kind, args, kwargs);
   px_module *module;
   EXT_TRY_INT(px_module_new(&module, kind, NULL, NULL));
@@ -503,7 +543,7 @@ static PyObject *own_attribute(PyObject *self, const char *name) {
     return Py_XNewRef(PyDict_GetItemString(((ext_module_object *)self)->children, name));
   }
   const px_module_kind *kind = px_module_kind_of(module);
-  for (int i = 0; i < kind->param_count; i++)
+  for (int i = 0; i < ext_attribute_count(kind); i++)
     if (!kind->params[i].passing && !strcmp(kind->params[i].name, name))
       return ext_from_value(px_module_attribute(module, name));
   return convolution_attribute(module, name);
@@ -623,7 +663,7 @@ static int assign_known(PyObject *self, const char *name, PyObject *value) {
 static int assign_attribute(PyObject *self, const char *name, PyObject *value) {
   px_module *module = ext_module(self);
   const px_module_kind *kind = module ? px_module_kind_of(module) : NULL;
-  for (int i = 0; kind && i < kind->param_count; i++) {
+  for (int i = 0; kind && i < ext_attribute_count(kind); i++) {
     px_value converted;
     ext_ints room;
     if (kind->params[i].passing || strcmp(kind->params[i].name, name)) continue;
@@ -788,6 +828,30 @@ PyTypeObject *ext_module_type(const char *kind) {
   return type ? (PyTypeObject *)type : &ext_ModuleType;
 }
 
+// torch.nn.modules.lazy.LazyModuleMixin; its methods are in Python.
+static PyObject *mixin_type(void) {
+  static PyType_Slot slots[] = {
+      {Py_tp_doc,
+       "LazyModuleMixin(*args, **kwargs)\n--\n\n"
+       "What modules derive from, before Module, that take the sizes of parameters from "
+       "their first input: `initialize_parameters`\ngets it, and materializes them. The "
+       "module is then of the class `cls_to_become`."},
+      {0, NULL}};
+  static PyType_Spec spec = {"torch.nn.modules.lazy.LazyModuleMixin", 0, 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, slots};
+  static PyObject *type;
+  if (!type && (type = PyType_FromSpec(&spec)))
+    if (PyObject_SetAttrString(type, "cls_to_become", Py_None) < 0) Py_CLEAR(type);
+  return type;
+}
+
+// Module; of lazy layers the mixin and what they become.
+static PyObject *bases_of(const px_module_kind *kind) {
+  if (!kind || !kind->lazy) return PyTuple_Pack(1, (PyObject *)&ext_ModuleType);
+  PyObject *mixin = mixin_type();
+  return mixin ? PyTuple_Pack(2, mixin, (PyObject *)ext_module_type(kind->lazy->becomes)) : NULL;
+}
+
 // A new type, torch.nn.NAME, with the slots of its own, and a docstring if it is of a kind.
 static PyTypeObject *new_type(const char *name, const px_module_kind *kind,
                               const PyType_Slot *own) {
@@ -799,9 +863,13 @@ static PyTypeObject *new_type(const char *name, const px_module_kind *kind,
   for (; own && own->slot && n < SLOTS - 1; own++) slots[n++] = *own;
   PyType_Spec spec = {name, sizeof(ext_module_object), 0,
                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_VECTORCALL, slots};
-  EXT_OWNED *bases = PyTuple_Pack(1, (PyObject *)&ext_ModuleType);
+  EXT_OWNED *bases = bases_of(kind);
   PyObject *type = bases ? PyType_FromSpecWithBases(&spec, bases) : NULL;
   if (type) ext_short_name((PyTypeObject *)type);
+  if (type && kind && kind->lazy &&
+      PyObject_SetAttrString(type, "cls_to_become",
+                             (PyObject *)ext_module_type(kind->lazy->becomes)) < 0)
+    Py_CLEAR(type);
   return (PyTypeObject *)type;
 }
 
@@ -820,23 +888,34 @@ PyTypeObject *ext_module_make_type(const char *name, const PyType_Slot *slots) {
 // The layers' types, and their names in torch.nn.
 static int make_layers(PyObject *root) {
   const px_module_kind *kind;
-  for (int i = 0; (kind = px_module_kind_at(i)); i++)
-    if ((!types || !PyDict_GetItemString(types, kind->name)) &&
-        !ext_module_make_type(kind->name, NULL))
-      return -1;
+  for (int lazy = 0; lazy < 2; lazy++)  // those that become others after these
+    for (int i = 0; (kind = px_module_kind_at(i)); i++)
+      if (!kind->lazy == !lazy && (!types || !PyDict_GetItemString(types, kind->name)) &&
+          !ext_module_make_type(kind->name, NULL))
+        return -1;
   return 0;
 }
 EXT_START(EXT_TYPES, make_layers);
+
+#define RESET "_reset_parameters"
+EXT_METHOD0(module, _reset_parameters, "None",
+            "Gives the layer's tensors the values again that they start with.") {
+  if (ext_module_ready(self, "parameters") < 0) return NULL;
+  EXT_TRY(px_module_reset(ext_module(self)));
+  Py_RETURN_NONE;
+}
 
 // A method of Module as the type's own, so that it comes before those of other bases; with its own
 // signature, if there is one.
 static int own_method(PyTypeObject *type, const char *name, const char *signature) {
   if (PyDict_GetItemString(type->tp_dict, name)) return 0;
-  PyObject *base = PyDict_GetItemString(ext_ModuleType.tp_dict, name);
+  bool hidden = !strcmp(name, RESET + 1);  // Module has it, under another name
+  PyObject *base = PyDict_GetItemString(ext_ModuleType.tp_dict, hidden ? RESET : name);
   if (!base || !Py_IS_TYPE(base, &PyMethodDescr_Type)) return -1;
   PyMethodDef *method = PyMem_Malloc(sizeof *method);  // kept, as the type is
   if (!method) return PyErr_NoMemory(), -1;
   *method = *((PyMethodDescrObject *)base)->d_method;
+  method->ml_name = name;
   const char *doc = strstr(method->ml_doc, "--\n\n");
   if (signature && doc) method->ml_doc = ext_text_signature(name, signature, doc + 4, "$self");
   EXT_OWNED *made = PyDescr_NewMethod(type, method);
@@ -853,6 +932,7 @@ static int own_methods(PyTypeObject *type, const px_module_kind *kind) {
   snprintf(signature + used, sizeof signature - used, ") -> Tensor");
   if (kind->forward && own_method(type, "forward", signature) < 0) return -1;
   if (own_method(type, "extra_repr", NULL) < 0) return -1;
+  if (kind->starts && own_method(type, RESET + 1, "() -> None") < 0) return -1;
   PyType_Modified(type);
   return 0;
 }
@@ -866,6 +946,7 @@ static int name_layers(PyObject *root) {
   }
   PyObject *nn = ext_submodule(root, "nn");
   if (!nn || PyDict_Update(PyModule_GetDict(nn), types) < 0) return -1;
+  if (PyObject_SetAttrString(nn, "LazyModuleMixin", mixin_type()) < 0) return -1;
   return PyObject_SetAttrString(nn, "Parameter", (PyObject *)ext_ParameterType);
 }
 EXT_START(EXT_LAYERS, name_layers);

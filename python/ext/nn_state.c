@@ -85,6 +85,9 @@ static int dict_from(PyObject *self, px_dict *state, const px_dict *own, PyObjec
     PyObject *pair = PyList_GET_ITEM(items, i), *value = PyTuple_GET_ITEM(pair, 1);
     const char *name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(pair, 0));
     if (!name || (!ext_is_tensor(value) && no_tensor(self, state, own, name, value) < 0)) return -1;
+    EXT_OWNED *shape =
+        ext_is_tensor(value) ? PyObject_GetAttrString(value, "shape") : Py_NewRef(value);
+    if (!shape) return -1;  // an uninitialised parameter has none
     if (ext_is_tensor(value)) EXT_TRY_INT(px_dict_set(state, name, ext_tensor(value)));
   }
   return items ? 0 : -1;

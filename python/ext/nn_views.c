@@ -137,7 +137,7 @@ EXT_FUNCTION(torch, _module_arguments, "(module: Module) -> dict[str, Any]",
   EXT_OWNED *dict = PyDict_New();
   if (!dict || !ext_is_module(module) || !ext_module(module)) return ext_moved(&dict);
   const px_module_kind *kind = px_module_kind_of(ext_module(module));
-  for (int i = 0; i < kind->param_count; i++) {
+  for (int i = 0; i < ext_attribute_count(kind); i++) {
     if (kind->params[i].passing) continue;
     const char *name = kind->params[i].name;
     EXT_OWNED *value = ext_from_value(px_module_attribute(ext_module(module), name));

@@ -41,8 +41,10 @@ _IN_PYTHON = {
                   "seed seed_all set_rng_state set_rng_state_all",
     },
     "nn.functional": {"_images": "interpolate upsample"},
+    "nn.parameter": {"phlox.nn._lazy": "UninitializedBuffer UninitializedParameter is_lazy",
+                     "phlox.nn.parameters": "Buffer"},
     "nn.utils": {"_vectors": "parameters_to_vector vector_to_parameters"},
-    "nn": {"modules": "modules", "parallel": "parallel DataParallel",
+    "nn": {"_lazy": "UninitializedBuffer UninitializedParameter", "modules": "modules", "parallel": "parallel DataParallel",
            "parameters": "Buffer ParameterDict ParameterList"},
     "utils": {"data": "data", "dlpack": "dlpack"},
 }
@@ -57,6 +59,9 @@ _METHODS = {
                    "register_full_backward_pre_hook register_load_state_dict_post_hook "
                    "register_load_state_dict_pre_hook register_state_dict_post_hook "
                    "register_state_dict_pre_hook set_submodule share_memory to_empty"),
+    _C.nn.LazyModuleMixin: ("phlox.nn._lazy",
+                            "__init__ _infer_parameters _lazy_load_hook _save_to_state_dict "
+                            "has_uninitialized_params initialize_parameters"),
     _C.nn.Sequential: ("phlox.nn._containers",
                        "__add__ __iadd__ __imul__ __mul__ __reversed__ __rmul__"),
     _C.nn.ModuleList: ("phlox.nn._containers", "__add__ __iadd__ __reversed__"),

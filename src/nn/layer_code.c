@@ -26,28 +26,49 @@ const px_module_kind *px_module_kind_find(const char *name) {
 
 static px_status make_tensor(px_tensor **out, const px_module *self, int ndim, const int64_t *sizes,
                              px_dtype dtype) {
+  static const int64_t none[] = {0};
+  if (self->stage == PX__WAITS && ndim) ndim = 1, sizes = none;
   px_value device = px_module_attribute(self, "device"), own = px_module_attribute(self, "dtype");
   if (dtype == PX_DTYPE_NONE && own.kind == PX_ARG_DTYPE) dtype = (px_dtype)own.v.i;
   return px_tensor_empty(out, ndim, sizes, dtype,
                          device.kind == PX_ARG_DEVICE ? device.v.device : PX_DEVICE_NONE);
 }
 
+bool px__tensor_waits(const px_tensor *tensor) {
+  return tensor && px_tensor_ndim(tensor) == 1 && px_tensor_numel(tensor) == 0;
+}
+// Of a layer that is made, the tensor of a name that is to be started: one that waits gets memory,
+// one that does not is left as a state has filled it.
+static px_status again(px_tensor **out, const px_module *self, const char *name, int ndim,
+                       const int64_t *sizes) {
+  PX_SCOPED(px_tensor) made = NULL;
+  px_tensor *there = px__tensor_of(self, name);
+  *out = self->stage == PX__STARTS ? there : NULL;
+  if (self->stage == PX__STARTS || !px__tensor_waits(there)) return PX_OK;
+  PX_TRY(px_tensor_empty(&made, ndim, sizes, px_tensor_dtype(there), px_tensor_device(there)));
+  PX_TRY(px_tensor_set_data(there, made));
+  *out = there;
+  return PX_OK;
+}
+
 px_status px__add_parameter(px_tensor **out, px_module *self, const char *name, int ndim,
                             const int64_t *sizes) {
   PX_SCOPED(px_tensor) made = NULL;
+  if (self->stage >= PX__FILLS) return again(out, self, name, ndim, sizes);
   PX_TRY(make_tensor(&made, self, ndim, sizes, PX_DTYPE_NONE));
   PX_TRY(px_tensor_set_requires_grad(made, true));
   PX_TRY(px_module_register_parameter(self, name, made));
-  *out = made;
+  *out = self->stage == PX__WAITS ? NULL : made;
   return PX_OK;
 }
 
 px_status px__add_buffer(px_tensor **out, px_module *self, const char *name, int ndim,
                          const int64_t *sizes, px_dtype dtype) {
   PX_SCOPED(px_tensor) made = NULL;
+  if (self->stage >= PX__FILLS) return again(out, self, name, ndim, sizes);
   PX_TRY(make_tensor(&made, self, ndim, sizes, dtype));
   PX_TRY(px_module_register_buffer(self, name, made, true));
-  *out = made;
+  *out = self->stage == PX__WAITS && ndim ? NULL : made;
   return PX_OK;
 }
 
@@ -75,6 +96,15 @@ px_status px__embedding_init(px_module *self) {
   PX_TRY(px_tensor_detach(&plain, px__tensor_of(self, "weight")));
   PX_TRY(px_select(&row, plain, 0, px_value_int(padding)));
   return px_init_constant(row, 0);
+}
+
+px_status px_module_reset(px_module *self) {
+  PX_GIVEN(self);
+  if (!self->kind->starts || self->kind->lazy) return PX_OK;
+  self->stage = PX__STARTS;
+  px_status status = self->kind->init(self);
+  self->stage = PX__MADE;
+  return status;
 }
 
 // ---- arguments

@@ -23,12 +23,21 @@ static inline px_tensor *px__own(const px_module *self, int i, const char *name)
   return px__tensor_of(self, name);
 }
 
+// Whether there is to be a tensor: it was decided when the layer was made.
+static inline bool px__wanted(const px_module *self, const char *name, bool condition) {
+  return self->stage >= PX__FILLS ? px__tensor_of(self, name) != NULL : condition;
+}
 // Make a tensor of the layer's device and dtype (or the given one), uninitialised, and register it;
-// *out is borrowed.
+// *out is borrowed, and NULL where the tensor is not to be started: it waits for a size.
 px_status px__add_parameter(px_tensor **out, px_module *self, const char *name, int ndim,
                             const int64_t *sizes) __attribute__((warn_unused_result));
 px_status px__add_buffer(px_tensor **out, px_module *self, const char *name, int ndim,
                          const int64_t *sizes, px_dtype dtype) __attribute__((warn_unused_result));
+// Init and forward of lazy layers.
+px_status px__lazy_begin(px_module *self, const px_module_lazy *lazy)
+    __attribute__((warn_unused_result));
+px_status px__lazy_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count)
+    __attribute__((warn_unused_result));
 // Makes the constructor's argument of that name a buffer; without one the name keeps its place.
 px_status px__take_buffer(px_module *self, const char *name) __attribute__((warn_unused_result));
 // Uniform between plus and minus 1 / sqrt(fan_in of weight); nothing where that is 0.

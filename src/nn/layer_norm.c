@@ -46,6 +46,20 @@ px_status px__batch_norm_forward(px_tensor **out, px_module *self, px_tensor *co
                        px__tensor_of(self, "bias"), batch, weight, px__float_of(self, "eps"));
 }
 
+// Channels are as many as the layer has features, if it has tensors of them.
+static px_status check_features(const px_module *self, const px_tensor *x, int dim) {
+  int64_t wanted = px_value_int(px_module_attribute(self, "num_features"));
+  int64_t size = px_tensor_size(x, dim);
+  if (size == wanted) return PX_OK;
+  PX_CHECK(!px_value_int(px_module_attribute(self, "affine")), PX_VALUE,
+           "expected input's size at dim=%d to match num_features (%lld), but got: %lld.", dim,
+           (long long)wanted, (long long)size);
+  return px_warn(PX_WARN_USER,
+                 "input's size at dim=%d does not match num_features. You can silence this warning "
+                 "by not passing in num_features, which is not used because affine=False",
+                 dim);
+}
+
 px_status px__instance_norm_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
                                     int64_t dims) {
   px_tensor *mean = px__tensor_of(self, "running_mean"), *var = px__tensor_of(self, "running_var");
@@ -55,6 +69,7 @@ px_status px__instance_norm_forward(px_tensor **out, px_module *self, px_tensor 
            "expected %dD or %dD input (got %dD input)", alone, alone + 1, ndim);
   PX_SCOPED(px_tensor) batch = NULL;
   PX_SCOPED(px_tensor) result = NULL;
+  PX_TRY(check_features(self, inputs[0], ndim - alone));
   if (ndim == alone)
     PX_TRY(px_unsqueeze(&batch, inputs[0], 0));
   else

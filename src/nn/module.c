@@ -131,8 +131,8 @@ px_status px_module_new(px_module **out, const px_module_kind *kind, const px_va
 px_status px_module_adopt_kind(px_module *self, const px_module_kind *kind) {
   PX_GIVEN(self);
   PX_GIVEN(kind);
-  PX_CHECK(!self->entry_count && !self->attribute_count, PX_VALUE,
-           "only an empty module takes another kind");
+  PX_CHECK(self->kind->lazy || (!self->entry_count && !self->attribute_count), PX_VALUE,
+           "only an empty or a lazy module takes another kind");
   self->kind = kind;
   return PX_OK;
 }

@@ -22,6 +22,10 @@ typedef struct px__attribute {
   char *text;
 } px__attribute;
 
+// Why init runs: to make a module; of a lazy one, whose tensors wait for a size, and then to fill
+// them; to start the tensors anew.
+typedef enum px__stage { PX__MADE, PX__WAITS, PX__FILLS, PX__STARTS } px__stage;
+
 struct px_module {
   px_object head;
   const px_module_kind *kind;
@@ -29,6 +33,7 @@ struct px_module {
   void *user;
   px_module_function forward;  // of the embedding language; NULL: the kind's
   bool training;
+  px__stage stage;
   px__entry *entries;
   int entry_count, entry_room;
   px__attribute *attributes;
@@ -55,6 +60,10 @@ void px__kind_missed(const char *name, const char *nearest);
 // Shorthands for forward functions: an attribute as a number, or the entry's tensor (NULL if none).
 double px__float_of(const px_module *self, const char *name);
 px_tensor *px__tensor_of(const px_module *self, const char *name);
+
+// Whether a tensor waits for a size of a lazy layer; as an entry of such a one.
+bool px__tensor_waits(const px_tensor *tensor);
+bool px__entry_waits(const px_module *owner, const px_tensor *tensor);
 
 // Writes a value as Python prints it: 3, 1e-05, True, (3, 3), None.
 void px__value_text(px_value value, char *text, size_t room);

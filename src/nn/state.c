@@ -58,7 +58,7 @@ static px_status compare(const char *name, const px_module_entry *entry, px_modu
   px_tensor *value = px_dict_get(l->state, name);
   PX_TRY(px_dict_set(l->names, name, entry->tensor));
   if (!value) return add_name(l->missing, sizeof l->missing, name), PX_OK;
-  if (same_sizes(value, entry->tensor)) return PX_OK;
+  if (same_sizes(value, entry->tensor) || px__entry_waits(owner, entry->tensor)) return PX_OK;
   char theirs[128], ours[128];
   size_text(theirs, sizeof theirs, value);
   size_text(ours, sizeof ours, entry->tensor);
@@ -85,8 +85,15 @@ static px_status complain(const px_module *self, const load *l, bool strict) {
 
 static px_status copy_in(const char *name, const px_module_entry *entry, px_module *owner,
                          void *context) {
-  px_tensor *value = px_dict_get(context, name);
-  return value && entry->persistent ? px_copy_(entry->tensor, value, false) : PX_OK;
+  px_tensor *value = px_dict_get(context, name), *own = entry->tensor;
+  PX_SCOPED(px_tensor) made = NULL;
+  if (!value || !entry->persistent) return PX_OK;
+  if (!same_sizes(value, own)) {  // it waits
+    PX_TRY(px_tensor_empty(&made, px_tensor_ndim(value), px_tensor_sizes(value),
+                           px_tensor_dtype(own), px_tensor_device(own)));
+    PX_TRY(px_tensor_set_data(own, made));
+  }
+  return px_copy_(own, value, false);
 }
 
 static px_status load_checked(px_module *self, load *l, bool strict) {

@@ -3,6 +3,7 @@
 // printed, called; its state fits another of its kind; gradients are those of differences.
 // LAYER=name in the environment: that layer alone.
 #include "phlox/layers.h"
+#include "phlox/ops/factory.h"
 #include "samples.h"
 
 #include <pthread.h>
@@ -325,7 +326,7 @@ PX_TEST(lists_of_any_length_end_at_a_zero) {
   OK(px_max_pool2d_new(&m, PX_SIZES(2, 3), .stride = 1));
   prints(m, "MaxPool2d(kernel_size=(2, 3), stride=1, padding=0, dilation=1, ceil_mode=False)");
   OK(px_layer_norm_new(&m, PX_SIZES(2, 3, 4), .eps = 0.1));
-  prints(m, "LayerNorm((2, 3, 4), eps=0.1, elementwise_affine=True)");
+  prints(m, "LayerNorm((2, 3, 4), eps=0.1, elementwise_affine=True, bias=True)");
 }
 
 PX_TEST(none_is_said_by_name) {
@@ -370,3 +371,114 @@ PX_TEST(bad_arguments_are_refused) {
         "num_channels (4) must be divisible by num_groups (3)");
   CHECK(!m);
 }
+
+// ---- lazy layers: made without the size that the input tells
+
+// The values of a sample's constructor, without the first one.
+static px_module *lazily(const subject *s, const px_module_kind *lazy) {
+  px_module *m = NULL;
+  OK(px_module_new(&m, lazy, s->constructor.args + 1, NULL));
+  OK(px_module_to(m, PX_FLOAT64, s->inputs.device, false));
+  return m;
+}
+
+// NULL: none, or one that has tensors which the layer has not by default.
+static const px_module_kind *lazy_of(const subject *s) {
+  char name[64];
+  if (!strncmp(s->row->name, "InstanceNorm", 12)) return NULL;
+  snprintf(name, sizeof name, "Lazy%s", s->row->name);
+  return px_module_kind_find(name);
+}
+
+static int lazy_seen;
+static bool becomes_the_layer(subject *s) {
+  const px_module_kind *lazy = lazy_of(s);
+  if (!lazy) return true;
+  lazy_seen++;
+  PX_SCOPED(px_module) m = lazily(s, lazy);
+  PX_SCOPED(px_tensor) mine = NULL;
+  PX_SCOPED(px_tensor) theirs = NULL;
+  PX_SCOPED(px_dict) state = NULL;
+  CHECK_EQ(px_value_int(px_module_attribute(m, lazy->lazy->size)), 0);
+  px_manual_seed(1);
+  OK(px_module_infer(m, s->inputs.tensors[0]));
+  CHECK(px_module_kind_of(m) == lazy);
+  if (forward(&mine, m, s) != PX_OK) return report(s, "the lazy call");
+  CHECK_TEXT(px_module_kind_of(m)->name, s->row->name);
+  OK(px_module_state_dict(&state, m, ""));
+  if (px_module_load_state_dict(s->module, state, true) != PX_OK) return report(s, "the state");
+  if (forward(&theirs, s->module, s) != PX_OK) return report(s, "the call");
+  return same_numbers(mine, theirs) || report(s, "the lazy layer's numbers");
+}
+PX_TEST(a_lazy_layer_becomes_the_one_of_its_entry) {
+  CHECK_EQ(each_row(becomes_the_layer), 0);
+  CHECK(getenv("LAYER") || lazy_seen > 10);
+}
+
+static bool takes_a_state(subject *s) {
+  const px_module_kind *lazy = lazy_of(s);
+  if (!lazy) return true;
+  PX_SCOPED(px_module) m = lazily(s, lazy);
+  PX_SCOPED(px_tensor) mine = NULL;
+  PX_SCOPED(px_tensor) theirs = NULL;
+  PX_SCOPED(px_dict) state = NULL;
+  OK(px_module_state_dict(&state, s->module, ""));
+  OK(px_module_load_state_dict(m, state, true));
+  if (forward(&mine, m, s) != PX_OK) return report(s, "the lazy call");
+  if (forward(&theirs, s->module, s) != PX_OK) return report(s, "the call");
+  return same_numbers(mine, theirs) || report(s, "the state's numbers");
+}
+PX_TEST(a_lazy_layer_takes_sizes_from_a_state) { CHECK_EQ(each_row(takes_a_state), 0); }
+
+// The n-th allocation fails while the sizes are inferred: the layer is lazy as before.
+static bool waits_again(subject *s) {
+  const px_module_kind *lazy = lazy_of(s);
+  bool failed = lazy != NULL;
+  for (int64_t n = 1; failed; n++) {
+    px_module *m = lazily(s, lazy);
+    px_tensor *result = NULL;
+    int64_t before = px_live_objects(NULL);
+    OK(px_fault_arm("alloc", n, false));
+    failed = px_module_infer(m, s->inputs.tensors[0]) != PX_OK;
+    px_fault_disarm_all();
+    if (failed) CHECK_EQ(px_value_int(px_module_attribute(m, lazy->lazy->size)), 0);
+    if (failed) CHECK_EQ(px_live_objects(NULL), before);
+    OK(forward(&result, m, s));
+    px_release(result);
+    px_release(m);
+  }
+  px_error_clear();
+  return true;
+}
+PX_TEST(a_failure_leaves_a_layer_lazy) { CHECK_EQ(each_row(waits_again), 0); }
+
+PX_TEST(a_lazy_layer_says_what_input_it_wants) {
+  PX_SCOPED(px_module) m = NULL;
+  PX_SCOPED(px_tensor) x = NULL;
+  OK(px_lazy_conv2d_new(&m, 3, 2));
+  OK(px_ones(&x, (int64_t[]){2, 4}, 2, PX_DTYPE_NONE, px_cpu(), false, false));
+  px_tensor *out = NULL;
+  FAILS(px_module_call(&out, m, x), PX_RUNTIME,
+        "Expected 3D (unbatched) or 4D (batched) input to LazyConv2d, but got input of size: "
+        "torch.Size([2, 4])");
+}
+
+// ---- starting anew
+
+static bool starts_anew(subject *s) {
+  PX_SCOPED(px_module) other = NULL;
+  px_manual_seed(1);
+  OK(px_module_new(&other, px_module_kind_of(s->module), s->constructor.args, NULL));
+  px_module_entry own, theirs;
+  for (int i = 0; px_module_entry_at(other, PX_ENTRY_PARAMETER, i, &own); i++)
+    if (own.tensor) OK(px_init_uniform(own.tensor, 5, 6, NULL));
+  px_manual_seed(1);
+  OK(px_module_reset(other));
+  OK(px_module_to(other, PX_FLOAT64, s->inputs.device, false));
+  for (int i = 0; px_module_entry_at(other, PX_ENTRY_PARAMETER, i, &own); i++) {
+    CHECK(px_module_entry_at(s->module, PX_ENTRY_PARAMETER, i, &theirs));
+    if (own.tensor && !same_numbers(own.tensor, theirs.tensor)) return report(s, own.name);
+  }
+  return true;
+}
+PX_TEST(a_layer_starts_anew) { CHECK_EQ(each_row(starts_anew), 0); }

@@ -41,6 +41,7 @@ def numbers(text):
 class Documents(unittest.TestCase):
     def test_all_layers_are_documented(self):
         known = {name for name, kind in vars(nn).items() if isinstance(kind, type) and issubclass(kind, nn.Module)}
+        known -= {name for name in known if issubclass(getattr(nn, name), nn.LazyModuleMixin)}
         others = {"Module", "Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict", "DataParallel"}
         self.assertEqual(known - set(LAYERS) - others, set())
         self.assertGreater(len(LAYERS), 80)
@@ -182,9 +183,11 @@ class Beside(unittest.TestCase):
     def test_texts(self):
         for name, made, given, theirs in self.known():
             mine = numbers(repr(build(torch, made)))
-            if re.match("(Batch|Instance|Group)Norm", name):
+            if re.match("(Batch|Instance|Group|Layer)Norm", name):
                 mine = re.sub(PRINTED, "", mine)
             wanted = numbers(repr(theirs))
+            if re.match("(Batch|Instance|Group|Layer)Norm", name):  # versions differ in it
+                wanted = re.sub(PRINTED, "", wanted)
             if name.startswith("Upsampl"):  # old PyTorch prints the mode without quotes
                 mine, wanted = mine.replace("'", ""), wanted.replace("'", "")
             self.assertEqual(mine, wanted)

@@ -609,6 +609,8 @@ def _load_tensor(module, name, own, given, key, assign, errors):
     if not isinstance(given, Tensor):
         errors.append(f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like object from '
                       f"checkpoint but received {type(given)}")
+    elif hasattr(own, "materialize"):  # neither has a size yet
+        pass
     elif given.shape != own.shape:
         errors.append(f"size mismatch for {key}: copying a param with shape {given.shape} from checkpoint, the shape "
                       f"in current model is {own.shape}.")

@@ -2,7 +2,7 @@
 """torch.nn.modules: the layers by the longer name, and what concerns all modules."""
 from phlox import nn as _nn
 
-from . import module
+from . import lazy, module
 
 
 def __getattr__(name):
