@@ -91,7 +91,7 @@ typedef struct k_fold {
 // it takes runs.
 enum { K_RUNS = 4 };
 typedef struct k_pick {
-  int64_t n;
+  int64_t n, run;  // of add_ordered: elements in a row that one index moves
   k_where where;
   int32_t ndim, count, wraps, fault, dtype, wide;
   k_divisor by[K_DIMS];

@@ -109,7 +109,10 @@ PX_API bool px_device_peer_enabled(int from, int to);
 
 // How a backend's libraries may compute: XX(name, module, attribute, default); the names are those
 // of torch.backends. MATMUL_TF32, the precision of float32 products, is 0 "highest", 1 "high" or 2
-// "medium"; the others are 0 or 1.
+// "medium"; the others are 0 or 1. With DETERMINISTIC, what adds by index on a GPU does so in a
+// fixed order, and with FILL_UNINITIALIZED too, new memory has NaN or the greatest integer. All
+// kernels have a form of which results are the same every time, so DETERMINISTIC_WARN, that others
+// warn and do not fail, is remembered alone.
 #define PX_SETTING_MAP(XX) \
   XX(MATMUL_TF32, "cuda.matmul", "allow_tf32", 0) \
   XX(MATMUL_FP16_REDUCTION, "cuda.matmul", "allow_fp16_reduced_precision_reduction", 1) \
@@ -118,7 +121,10 @@ PX_API bool px_device_peer_enabled(int from, int to);
   XX(CUDNN_BENCHMARK, "cudnn", "benchmark", 0) \
   XX(CUDNN_DETERMINISTIC, "cudnn", "deterministic", 0) \
   XX(CUDNN_TF32, "cudnn", "allow_tf32", 1) \
-  XX(MKLDNN_ENABLED, "mkldnn", "enabled", 1)
+  XX(MKLDNN_ENABLED, "mkldnn", "enabled", 1) \
+  XX(DETERMINISTIC, "", "deterministic", 0) \
+  XX(DETERMINISTIC_WARN, "", "deterministic_warn", 0) \
+  XX(FILL_UNINITIALIZED, "", "fill_uninitialized_memory", 1)
 typedef enum px_setting {
 #define XX(name, module, attribute, value) PX_SETTING_##name,
   PX_SETTING_MAP(XX)

@@ -46,7 +46,7 @@ _IN_PYTHON = {
     "nn.utils": {"_vectors": "parameters_to_vector vector_to_parameters"},
     "nn": {"_lazy": "UninitializedBuffer UninitializedParameter", "modules": "modules", "parallel": "parallel DataParallel",
            "parameters": "Buffer ParameterDict ParameterList"},
-    "utils": {"data": "data", "dlpack": "dlpack"},
+    "utils": {"data": "data", "deterministic": "deterministic", "dlpack": "dlpack"},
 }
 # Methods of types of C in Python: the file, whose class of the same name has them, and the names.
 _METHODS = {

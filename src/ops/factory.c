@@ -59,7 +59,24 @@ static px_status sized(px_call *call, px_value size, px__options o) {
   return make(call, &o, size.n, size.v.ints);
 }
 
-PX_RUN(empty) { return sized(call, args->size, PX_OPTIONS(args)); }
+static px_scalar greatest(px_dtype dtype) {
+  int bits = 63;
+  while (!px_scalar_fits(px_int((int64_t)(((uint64_t)1 << bits) - 1)), dtype)) bits--;
+  return px_int((int64_t)(((uint64_t)1 << bits) - 1));
+}
+
+// Memory that nobody has written may hold anything. Where results are to be the same every time, it
+// holds what shows up in them.
+static px_status mark_unset(px_tensor *t) {
+  if (!px_setting_get(PX_SETTING_DETERMINISTIC)) return PX_OK;
+  if (!px_setting_get(PX_SETTING_FILL_UNINITIALIZED)) return PX_OK;
+  return fill(t, px_dtype_is_float(t->dtype) ? px_float(NAN) : greatest(t->dtype));
+}
+
+PX_RUN(empty) {
+  PX_TRY(sized(call, args->size, PX_OPTIONS(args)));
+  return mark_unset(call->results[0]);
+}
 
 PX_RUN(empty_strided) {
   px__options o = PX_OPTIONS(args);
@@ -70,7 +87,8 @@ PX_RUN(empty_strided) {
   PX_TRY(check_options(&o, o.dtype == PX_DTYPE_NONE ? px_dtype_default() : o.dtype));
   PX_TRY(px_tensor_empty_strided(&call->results[0], args->size.n, args->size.v.ints,
                                  args->stride.v.ints, o.dtype, o.device));
-  return made(call, &o);
+  PX_TRY(made(call, &o));
+  return mark_unset(call->results[0]);
 }
 
 PX_RUN(zeros) {
@@ -230,7 +248,10 @@ static px_status same_looks(px_call *call, const px_tensor *self, px__options as
   return PX_OK;
 }
 
-PX_RUN(empty_like) { return same_looks(call, args->self, PX_OPTIONS(args)); }
+PX_RUN(empty_like) {
+  PX_TRY(same_looks(call, args->self, PX_OPTIONS(args)));
+  return mark_unset(call->results[0]);
+}
 
 PX_RUN(zeros_like) {
   PX_TRY(same_looks(call, args->self, PX_OPTIONS(args)));

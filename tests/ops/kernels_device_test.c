@@ -93,6 +93,68 @@ PX_TEST(sums_of_rows_are_the_same_every_time) {
   }
 }
 
+// Sums that rounding makes depend on their order.
+static px_tensor *uneven(px_dtype dtype, int ndim, const int64_t *sizes) {
+  px_tensor *t = pattern(dtype, ndim, sizes);
+  char *at = px_tensor_data(t);
+  for (int64_t i = 0; i < px_tensor_numel(t); i++)
+    px_scalar_store(px_float(sin((double)i) * (i % 3 ? 1 : 1000)), dtype,
+                    at + (size_t)i * px_dtype_size(dtype));
+  return t;
+}
+static px_tensor *places(int64_t n, int64_t below) {
+  px_tensor *t = pattern(PX_INT64, S(n));
+  int64_t *at = px_tensor_data(t);
+  for (int64_t i = 0; i < n; i++) at[i] = i * i * 7 % below;
+  return t;
+}
+
+PX_TEST(sums_by_index_that_are_asked_to_repeat_are_those_of_the_cpu) {
+  static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64, PX_FLOAT16, PX_BFLOAT16};
+  static const int64_t shapes[][2] = {{5000, 1}, {3000, 7}, {700, 64}, {64, 700}, {0, 3}},
+                       first = 0;
+  arrange();
+  px_setting_set(PX_SETTING_DETERMINISTIC, 1);
+  for (int i = 0; i < 4; i++)
+    for (int k = 0; k < 5; k++) {
+      int64_t n = shapes[k][0], width = shapes[k][1];
+      PX_SCOPED(px_tensor) here = places(n, 13);
+      PX_SCOPED(px_tensor) on = there(here);
+      PX_SCOPED(px_tensor) source = uneven(dtypes[i], S(n, width));
+      PX_SCOPED(px_tensor) beside = there(source);
+      for (int turn = 0; turn < 3; turn++) {
+        BOTH(dtypes[i], SHAPE_OF(13, width), 0,
+             px_index_add(&y, x, 0, x == here_ ? here : on, x == here_ ? source : beside,
+                          px_int(1)));
+        BOTH(dtypes[i], SHAPE_OF(13, width), 0,
+             px_index_put(&y, x, x == here_ ? &here : &on, 1, &first, 1,
+                          x == here_ ? source : beside, true));
+      }
+    }
+}
+
+PX_TEST(gradients_of_choices_that_are_asked_to_repeat_are_those_of_the_cpu) {
+  static const int64_t small[] = {4, 3, 5}, line[] = {4, 90, 5}, plane[] = {4, 3, 5};
+  static const px_dtype dtypes[] = {PX_FLOAT32, PX_FLOAT64};
+  arrange();
+  px_setting_set(PX_SETTING_DETERMINISTIC, 1);
+  for (int i = 0; i < 2; i++) {
+    PX_SCOPED(px_tensor) grad = uneven(dtypes[i], 3, line);
+    PX_SCOPED(px_tensor) at = pattern(PX_INT64, 3, line);
+    int64_t *places = px_tensor_data(at);
+    for (int64_t k = 0; k < px_tensor_numel(at); k++) places[k] = k * k * 7 % 3;
+    PX_SCOPED(px_tensor) grad_there = there(grad);
+    PX_SCOPED(px_tensor) at_there = there(at);
+    px_tensor *want = NULL, *got = NULL;
+    OK(HIDDEN(place_along, (&want), PX_T(grad), PX_T(at), PX_I(1), PX_IS(small, 3)));
+    OK(HIDDEN(place_along, (&got), PX_T(grad_there), PX_T(at_there), PX_I(1), PX_IS(small, 3)));
+    compare("place_along", want, got, 0);
+    OK(HIDDEN(max_pool2d_backward, (&want), PX_T(grad), PX_T(at), PX_IS(plane, 3)));
+    OK(HIDDEN(max_pool2d_backward, (&got), PX_T(grad_there), PX_T(at_there), PX_IS(plane, 3)));
+    compare("max_pool2d_backward", want, got, 0);
+  }
+}
+
 PX_TEST(copies_of_every_layout) {
   static const int64_t axes[] = {2, 0, 1}, dims[] = {0, 1};
   arrange();

@@ -111,7 +111,8 @@ static int64_t alignment_of(const void *at) {
 static void complete(px__cudnn_problem *problem, void *const data[3]) {
   const px_core *core = px__cuda_core;
   problem->tf32 = problem->dtype == PX_FLOAT32 && core->setting(PX_SETTING_CUDNN_TF32);
-  problem->deterministic = core->setting(PX_SETTING_CUDNN_DETERMINISTIC);
+  problem->deterministic =
+      core->setting(PX_SETTING_CUDNN_DETERMINISTIC) || core->setting(PX_SETTING_DETERMINISTIC);
   problem->benchmark = core->setting(PX_SETTING_CUDNN_BENCHMARK);
   for (int i = 0; i < 3; i++) problem->alignments[i] = alignment_of(data[i]);
 }

@@ -77,6 +77,17 @@ PX_CUDA_KERNEL(index_get) {
                          (unsigned)((p.n + K_BLOCK * K_RUNS - 1) / (K_BLOCK * K_RUNS)), K_BLOCK, 0,
                          params);
 }
+// Floats are added in a fixed order where that was asked for: integers come out the same anyway.
+static bool is_ordered(int dtype) {
+  return px__cuda_is_float(dtype) && px__cuda_core->setting(PX_SETTING_DETERMINISTIC);
+}
+enum { ORDERED_BLOCKS = 256 };
+static px_status add_ordered(const px_launch *l, k_pick *p) {
+  bool runs = p->ndim > 0;
+  for (int i = 0; i < p->count; i++) runs &= p->index_strides[i][0] == 0;
+  p->run = runs ? p->sizes[0] : 1;
+  return px__cuda_by_dtype(l, "index", "add_ordered", p->dtype, ORDERED_BLOCKS, K_BLOCK, p);
+}
 PX_CUDA_KERNEL(index_put) {
   static const char *const suffixes[] = PX_CUDA_SUFFIXES;
   k_pick p, wide;
@@ -85,6 +96,7 @@ PX_CUDA_KERNEL(index_put) {
   fill_dims(&p, &args->dim_sizes, &args->dim_strides, &args->dims, args->wraps, args->fault);
   wide = p;
   int64_t item = widen(&wide);
+  if (args->add && is_ordered(p.dtype)) return p.n ? add_ordered(l, &p) : PX_OK;
   if (!args->add) {
     snprintf(function, sizeof function, "put_%d", (int)item);
     return px__cuda_over(l, "index", function, wide.n, &wide);
@@ -109,8 +121,11 @@ static px_status move_along(const px_launch *l, const px_operand *out, const px_
   px__around(big, dim, &p.outer, &p.take, &p.inner);
   px__around(indices, dim, &p.outer, &p.size, &p.inner);
   if (p.place) PX_CUDA_PASS(px__cuda_fill(l->stream, p.out, 0, (size_t)px_operand_numel(out) * 8));
-  PX_CUDA_PASS(px__cuda_over(l, "index", dtype == PX_FLOAT64 ? "along_f64" : "along_i64",
-                             px_operand_numel(indices), &p));
+  if (p.place && is_ordered(dtype))
+    PX_CUDA_PASS(px__cuda_over(l, "index", "along_ordered_f64", p.outer * p.inner, &p));
+  else
+    PX_CUDA_PASS(px__cuda_over(l, "index", dtype == PX_FLOAT64 ? "along_f64" : "along_i64",
+                               px_operand_numel(indices), &p));
   return px__cuda_dense_close(&d);
 }
 PX_CUDA_KERNEL(place_along) {

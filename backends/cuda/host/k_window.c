@@ -64,8 +64,10 @@ static px_status scatter(const px_launch *l, const px_operand *out, const px_ope
   planes(&t, out, grad);
   if (n == 0) return PX_OK;
   PX_CUDA_PASS(px__cuda_fill(l->stream, t.out, 0, (size_t)n * px__cuda_dtype_size(dtype)));
-  PX_CUDA_PASS(px__cuda_by_dtype(l, "window", "max_pool_scatter", dtype,
-                                 blocks_of(px_operand_numel(grad)), K_BLOCK, &t));
+  bool ordered = px__cuda_core->setting(PX_SETTING_DETERMINISTIC);  // a thread a plane
+  PX_CUDA_PASS(px__cuda_by_dtype(l, "window", ordered ? "max_pool_ordered" : "max_pool_scatter",
+                                 dtype, blocks_of(ordered ? t.planes : px_operand_numel(grad)),
+                                 K_BLOCK, &t));
   return px__cuda_dense_close(&d);
 }
 PX_CUDA_KERNEL(max_pool2d_backward) {

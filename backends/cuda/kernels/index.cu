@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Indexing by tensors, and gather and scatter along a dimension. A bad index is reported, and its
-// element is skipped. Additions to one place are atomic, in no order.
+// element is skipped. Additions to one place are atomic, in no order, unless a fixed one is asked
+// for.
 #include "device.cuh"
 
 // ---- additions of every dtype
@@ -110,6 +111,36 @@ K_KERNEL(add, i32, int32_t, k_pick)
 K_KERNEL(add, i64, int64_t, k_pick)
 K_FLOATS(add, k_pick)
 
+// Additions in a fixed order. A place belongs to one of the launch's warps. Each warp looks at all
+// runs, 32 at a time, and adds those of its own places one after the other, so a place gets what is
+// added to it in the order of the runs, however many warps there are. A lane has an element in 32
+// of a run. The indices are read by all warps, but come from the cache.
+template <typename S>
+static __device__ __forceinline__ void add_run(const k_pick &p, int64_t to, int64_t from) {
+  for (int64_t k = threadIdx.x % 32; k < p.run; k += 32) {
+    S *place = (S *)p.self + to + k * p.self_strides[0];
+    S x = ((const S *)p.other)[from + k * p.other_strides[0]];
+    k_put(place, k_get(*place) + k_get(x));
+  }
+}
+static __device__ __forceinline__ bool is_own(int64_t place) {
+  uint32_t mixed = (uint32_t)((uint64_t)place * 0x9e3779b97f4a7c15ull >> 32);
+  return mixed % (uint32_t)(k_threads() / 32) == (uint32_t)(k_thread() / 32);
+}
+template <typename S>
+static __device__ __forceinline__ void add_ordered_body(const k_pick &p) {
+  int64_t runs = p.n / p.run, self = 0, other = 0;
+  for (int64_t first = 0; first < runs; first += 32) {
+    int64_t i = first + threadIdx.x % 32;
+    bool own = i < runs && find(p, i * p.run, &self, &other) && is_own(self);
+    for (unsigned left = __ballot_sync(~0u, own); left; left &= left - 1) {
+      int lane = __ffs(left) - 1;
+      add_run<S>(p, __shfl_sync(~0u, self, lane), __shfl_sync(~0u, other, lane));
+    }
+  }
+}
+K_FLOATS(add_ordered, k_pick)
+
 // Runs picked by one index, several of them in flight; below 2^31 elements. A block of K_BLOCK
 // threads has K_BLOCK * K_RUNS elements, a thread K_RUNS that are K_BLOCK apart; blocks for all.
 static __device__ __forceinline__ bool bad_index(const k_pick &p, int64_t x) {
@@ -185,15 +216,20 @@ K_FLOATS(add_runs, k_pick)
 // indices are [outer, size, inner]; `out` was cleared before elements are placed. A thread an
 // index: those are walked in order, the big side where they say.
 
+// Where index i says on the big side, -1 if it is a bad one.
+static __device__ __forceinline__ int64_t big_of(const k_lines &p, int64_t i) {
+  int64_t o = i / (p.size * p.inner), r = i % p.inner, k = p.indices[i];
+  if (k >= 0 && k < p.take) return (o * p.take + k) * p.inner + r;
+  k_fault(&p.where, K_FAULT_INDEX, k, p.dim, p.take);
+  return -1;
+}
 template <typename S>
 static __device__ __forceinline__ void along_body(const k_lines &p) {
   int64_t n = p.outer * p.size * p.inner;
   for (int64_t i = k_thread(); i < n; i += k_threads()) {
-    int64_t o = i / (p.size * p.inner), r = i % p.inner, k = p.indices[i];
-    int64_t big = (o * p.take + k) * p.inner + r;
-    if (k < 0 || k >= p.take)
-      k_fault(&p.where, K_FAULT_INDEX, k, p.dim, p.take);
-    else if (p.place)
+    int64_t big = big_of(p, i);
+    if (big < 0) continue;
+    if (p.place)
       add_to((S *)p.out + big, ((const S *)p.in)[i]);
     else
       ((S *)p.out)[i] = ((const S *)p.in)[big];
@@ -201,3 +237,14 @@ static __device__ __forceinline__ void along_body(const k_lines &p) {
 }
 K_KERNEL(along, i64, int64_t, k_lines)
 K_KERNEL(along, f64, double, k_lines)
+
+// In a fixed order: a thread a line.
+template <typename S>
+static __device__ __forceinline__ void along_ordered_body(const k_lines &p) {
+  for (int64_t i = k_thread(); i < p.outer * p.inner; i += k_threads())
+    for (int64_t k = 0; k < p.size; k++) {
+      int64_t at = (i / p.inner * p.size + k) * p.inner + i % p.inner, big = big_of(p, at);
+      if (big >= 0) ((S *)p.out)[big] += ((const S *)p.in)[at];
+    }
+}
+K_KERNEL(along_ordered, f64, double, k_lines)

@@ -153,6 +153,18 @@ static __device__ __forceinline__ void max_pool_scatter_body(const k_window &t) 
 K_KERNEL(max_pool_scatter, f32, float, k_window)
 K_KERNEL(max_pool_scatter, f64, double, k_window)
 
+// The same in a fixed order: a thread a plane.
+template <typename S>
+static __device__ __forceinline__ void max_pool_ordered_body(const k_window &t) {
+  int64_t all = t.oh * t.ow;
+  for (int64_t plane = k_thread(); plane < t.planes; plane += k_threads())
+    for (int64_t i = plane * all; i < (plane + 1) * all; i++)
+      if (is_place(t, t.indices[i]))
+        ((S *)t.out)[plane * t.h * t.w + t.indices[i]] += ((const S *)t.in)[i];
+}
+K_KERNEL(max_pool_ordered, f32, float, k_window)
+K_KERNEL(max_pool_ordered, f64, double, k_window)
+
 template <typename S>
 static __device__ __forceinline__ void max_pool_pick_body(const k_window &t) {
   for (int64_t i = k_thread(); i < t.planes * t.oh * t.ow; i += k_threads())

@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.utils.deterministic: whether memory that nobody has written is filled, with NaN or the
+greatest integer, while torch.use_deterministic_algorithms asks for results that repeat."""
+import sys
+from types import ModuleType
+
+from phlox import _C, backends
+
+_NAME = "fill_uninitialized_memory"
+sys.modules[__name__].__class__ = type("module", (ModuleType,), {
+    _NAME: backends._attribute(_C._settings().index(("", _NAME)), _NAME)})
