@@ -130,6 +130,21 @@ PX_CALL px_saved_new(px_saved **out, px_tensor *tensor, bool is_output);
 // has its history again.
 PX_CALL px_saved_unpack(px_tensor **out, px_saved *saved, const char *node_name);
 
+// Hooks of the calling thread, for the tensors that calls save for backward: those pushed last
+// serve, until they are popped. pack gets a tensor and gives, in *out, what is kept in its place;
+// it may not change the tensor, and nothing is recorded while it runs. Each backward call that
+// needs the tensor has unpack give it again: a new reference, of the same shape, dtype and device,
+// else PX_RUNTIME. release_packed releases what pack gave. Not called for wrapped numbers.
+typedef struct px_saved_hooks {
+  px_status (*pack)(void **out, px_tensor *tensor, void *context);
+  px_status (*unpack)(px_tensor **out, void *packed, void *context);
+  void (*release_packed)(void *packed);
+  void (*release)(void *context);  // when they are popped and nothing is kept by them, or NULL
+} px_saved_hooks;
+// The context stays the caller's on failure.
+PX_CALL px_saved_hooks_push(const px_saved_hooks *hooks, void *context);
+PX_API void px_saved_hooks_pop(void);  // nothing where the thread has none
+
 // Compares the gradients of fn, which gives one tensor, with central differences; inputs should be
 // float64. PX_RUNTIME "Jacobian mismatch ..." if they differ.
 PX_CALL px_gradcheck(px_status (*fn)(px_tensor **out, px_tensor *const *inputs, void *context),

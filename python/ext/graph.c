@@ -145,6 +145,46 @@ PyObject *ext_tensor_register_hook(PyObject *self, PyObject *hook, bool accumula
   return ext_raise();
 }
 
+// ---- hooks for saved tensors: the context is the tuple of both
+static px_status run_pack(void **out, px_tensor *tensor, void *context) {
+  PyGILState_STATE state = PyGILState_Ensure();
+  *out = call_hook(PyTuple_GET_ITEM((PyObject *)context, 0), tensor);
+  px_status status = *out ? PX_OK : ext_foreign();
+  PyGILState_Release(state);
+  return status;
+}
+
+static px_status run_unpack(px_tensor **out, void *packed, void *context) {
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyObject *result = PyObject_CallOneArg(PyTuple_GET_ITEM((PyObject *)context, 1), packed);
+  if (result && !ext_is_tensor(result))
+    PyErr_Format(PyExc_TypeError,
+                 "Output of saved tensor unpack_hook expected to be a Tensor but got result of "
+                 "type %s",
+                 ext_type_name(result));
+  else if (result)
+    *out = px_retain(ext_tensor(result));
+  px_status status = PyErr_Occurred() ? ext_foreign() : PX_OK;
+  Py_XDECREF(result);
+  PyGILState_Release(state);
+  return status;
+}
+
+EXT_FUNCTION(torch, _push_saved_hooks, "(pack: Callable, unpack: Callable) -> None",
+             "Lets hooks have the tensors that are saved for backward, until they are popped.") {
+  EXT_ARGS(PyObject *, pack, unpack);
+  static const px_saved_hooks hooks = {run_pack, run_unpack, ext_release, ext_release};
+  PyObject *pair = PyTuple_Pack(2, pack, unpack);
+  if (!pair) return NULL;
+  px_status status = px_saved_hooks_push(&hooks, pair);
+  if (status != PX_OK) Py_DECREF(pair);
+  return ext_none(status);
+}
+EXT_FUNCTION0(torch, _pop_saved_hooks, "None", "Takes the hooks away that were pushed last.") {
+  px_saved_hooks_pop();
+  Py_RETURN_NONE;
+}
+
 // ---- backward and grad
 enum { MAX_TENSORS = 512 };
 

@@ -276,6 +276,41 @@ static px_status own_functions(job *j) {
   return tell(j, px_tensor_grad(x));
 }
 
+static px_status keep_copy(void **out, px_tensor *t, void *context) {
+  px_tensor *copy = NULL;
+  PX_TRY(px_clone(&copy, t, NULL));
+  *out = copy;
+  return PX_OK;
+}
+static px_status give_copy(px_tensor **out, void *packed, void *context) {
+  return px_clone(out, packed, NULL);
+}
+
+static px_status within_hooks(px_tensor *x, px_tensor **sum) {
+  PX_SCOPED(px_tensor) plain = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_tensor) z = NULL;
+  PX_TRY(px_tensor_detach(&plain, x));
+  PX_TRY(px_mul(&y, plain, plain));
+  PX_TRY(record_square(x, y));
+  PX_TRY(px_mul(&z, y, x));
+  return px_sum_all(sum, z, PX_DTYPE_NONE);
+}
+
+static px_status hooks_for_saved_tensors(job *j) {
+  static const px_saved_hooks copies = {keep_copy, give_copy, px_release, NULL};
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_TRY(numbers(&x, j, 2, 2, true));
+  PX_TRY(px_saved_hooks_push(&copies, NULL));
+  px_status status = within_hooks(x, &sum);
+  px_saved_hooks_pop();
+  PX_TRY(status);
+  PX_SCOPED(px_tensor) grad = NULL;
+  PX_TRY(px_grad(&grad, 1, &sum, NULL, 1, &x, false, true, false));
+  return tell(j, grad);
+}
+
 static px_status cubed(px_tensor **out, px_tensor *const *inputs, void *context) {
   return px_pow_scalar(out, inputs[0], px_int(3));
 }
@@ -543,6 +578,7 @@ static const struct row {
             {"second_derivatives", second_derivatives, CPU | ONE},
             {"hooks", hooks, CPU | ONE},
             {"own_functions", own_functions, CPU | ONE},
+            {"hooks_for_saved_tensors", hooks_for_saved_tensors, CPU | ONE},
             {"checked_gradients", checked_gradients, CPU | ONE},
             {"layers", layers, CPU | ONE},
             {"given_results", given_results, CPU | ONE},

@@ -105,6 +105,101 @@ PX_TEST(saved_tensors_of_functions_are_checked) {
         "version 0 instead.");
 }
 
+// ---- hooks for saved tensors: they keep the negative, and count
+typedef struct packing {
+  int packed, unpacked, left, released;
+  bool bends;  // gives a tensor of another shape
+} packing;
+typedef struct parcel {
+  packing *of;
+  px_tensor *negative;
+} parcel;
+
+static px_status pack_negative(void **out, px_tensor *t, void *context) {
+  parcel *made = NULL;
+  PX_TRY(px_alloc((void **)&made, sizeof *made));
+  made->of = context;
+  px_status status = px_neg(&made->negative, t);
+  if (status != PX_OK) {
+    px_free(made);
+    return status;
+  }
+  made->of->packed++;
+  made->of->left++;
+  *out = made;
+  return PX_OK;
+}
+
+static px_status unpack_negative(px_tensor **out, void *packed, void *context) {
+  packing *p = context;
+  p->unpacked++;
+  if (p->bends) return px_unsqueeze(out, ((parcel *)packed)->negative, 0);
+  return px_neg(out, ((parcel *)packed)->negative);
+}
+
+static void drop_parcel(void *packed) {
+  parcel *p = packed;
+  p->of->left--;
+  px_release(p->negative);
+  px_free(p);
+}
+
+static void end_packing(void *context) { ((packing *)context)->released++; }
+
+static const px_saved_hooks negatives = {pack_negative, unpack_negative, drop_parcel, end_packing};
+
+PX_TEST(hooks_keep_saved_tensors_in_their_own_way) {
+  packing p = {0}, inner = {0};
+  PX_SCOPED(px_tensor) x = LEAF(2, 3), *y = NULL, *z = NULL, *g = VECTOR(1, 1);
+  OK(px_saved_hooks_push(&negatives, &p));
+  OK(px_mul(&y, x, x));
+  OK(px_saved_hooks_push(&negatives, &inner));
+  OK(px_exp(&z, y));
+  px_saved_hooks_pop();
+  px_saved_hooks_pop();
+  px_saved_hooks_pop();  // there are none
+  CHECK_EQ(p.packed, 2);
+  CHECK_EQ(inner.packed, 1);
+  OK(px_backward(1, &z, &g, true, false));
+  CHECK_EQ(p.unpacked, 2);
+  CHECK_NEAR(at(px_tensor_grad(x), 0), 4 * exp(4), 1e-3);
+  OK(px_backward(1, &z, &g, false, false));
+  CHECK_EQ(p.unpacked, 4);
+  CHECK_EQ(p.left + inner.left, 0);
+  px_release(PX_MOVE(y));
+  px_release(PX_MOVE(z));
+  CHECK_EQ(p.released + inner.released, 2);
+}
+
+PX_TEST(packed_tensors_have_their_histories_in_second_derivatives) {
+  packing p = {0};
+  PX_SCOPED(px_tensor) x = LEAF(3), *y = NULL, *z = NULL, *first = NULL, *second = NULL;
+  OK(px_saved_hooks_push(&negatives, &p));
+  OK(px_mul(&y, x, x));
+  OK(px_mul(&z, y, x));
+  px_saved_hooks_pop();
+  OK(px_grad(&first, 1, &z, NULL, 1, &x, true, true, false));
+  OK(px_grad(&second, 1, &first, NULL, 1, &x, false, false, false));
+  CHECK_NEAR(at(first, 0), 27, 1e-4);
+  CHECK_NEAR(at(second, 0), 18, 1e-4);
+}
+
+PX_TEST(what_is_unpacked_must_have_the_form_of_what_was_packed) {
+  packing p = {.bends = true};
+  PX_SCOPED(px_tensor) x = LEAF(1, 2), *y = NULL, *g = VECTOR(1, 1), *again = NULL;
+  PX_SCOPED(px_saved) saved = NULL;
+  OK(px_saved_hooks_push(&negatives, &p));
+  OK(px_exp(&y, x));
+  OK(px_saved_new(&saved, x, false));
+  px_saved_hooks_pop();
+  FAILS(px_backward(1, &y, &g, false, false), PX_RUNTIME, "a tensor of another shape");
+  FAILS(px_saved_unpack(&again, saved, NULL), PX_RUNTIME, "a tensor of another shape");
+  p.bends = false;
+  OK(px_saved_unpack(&again, saved, NULL));
+  CHECK_NEAR(at(again, 1), 2, 0);
+  FAILS(px_saved_hooks_push(&(px_saved_hooks){0}, NULL), PX_VALUE, "need pack, unpack");
+}
+
 // ---- depth and width
 
 enum { DEEP = 1000000 };

@@ -175,7 +175,8 @@ px_status px_function_record(const px_function *function, void *context, int inp
 
 struct px_saved {
   px_object head;
-  px_tensor *tensor;   // owned
+  px_tensor *tensor;   // owned; NULL where it is packed
+  px__packed *packed;  // owned: what hooks keep in its place
   const void *origin;  // of an output: its address
   px__edge history;    // of an input that is saved as an alias
   uint64_t version;
@@ -185,6 +186,7 @@ struct px_saved {
 static void saved_destroy(void *self) {
   px_saved *saved = self;
   px_release(saved->tensor);
+  px_release(saved->packed);
   px_release(saved->history.node);
   px_object_end(saved);
   px_free(saved);
@@ -199,12 +201,23 @@ static px_status keep(px_saved *saved, px_tensor *t, bool is_output) {
   saved->version = px_tensor_version(t);
   saved->alias = is_output || !(px_tensor_is_leaf(t) && (marks & PX_MARK_NEEDS_GRAD));
   if (is_output) saved->origin = t;
-  if (!saved->alias || (marks & (PX_MARK_ALIASED | PX_MARK_WRAPPED))) {
-    saved->tensor = px_retain(t);
-    return PX_OK;
-  }
-  if (!is_output) PX_TRY(px__edge_of(&saved->history, t));
-  return px_tensor_detach(&saved->tensor, t);
+  bool itself = !saved->alias || (marks & (PX_MARK_ALIASED | PX_MARK_WRAPPED));
+  if (!is_output && (!itself || px__packs(t))) PX_TRY(px__edge_of(&saved->history, t));
+  if (!itself) return px_tensor_detach(&saved->tensor, t);
+  saved->tensor = px_retain(t);
+  return PX_OK;
+}
+
+// Lets the hooks of the thread, if there are any, keep what they like in the tensor's place.
+static px_status pack_saved(px_saved *saved) {
+  if (!px__packs(saved->tensor)) return PX_OK;
+  bool before = px__grad_swap(false);
+  px_status status = px__pack(&saved->packed, saved->tensor);
+  px__grad_swap(before);
+  PX_TRY(status);
+  px_release(saved->tensor);
+  saved->tensor = NULL;
+  return PX_OK;
 }
 
 px_status px_saved_new(px_saved **out, px_tensor *tensor, bool is_output) {
@@ -214,6 +227,7 @@ px_status px_saved_new(px_saved **out, px_tensor *tensor, bool is_output) {
   PX_TRY(px_alloc((void **)&saved, sizeof *saved));
   px_object_init(saved, &saved_class);
   PX_TRY(keep(saved, tensor, is_output));
+  PX_TRY(pack_saved(saved));
   *out = PX_MOVE(saved);
   return PX_OK;
 }
@@ -227,14 +241,26 @@ static px__edge history_of(const px_saved *saved) {
   return (px__edge){NULL, 0};
 }
 
+static bool is_leaf(px__edge edge) { return edge.node && edge.node->kind == &px__accumulate_kind; }
+
+static px_status unpack_saved(px_tensor **out, px_saved *saved, px__edge history) {
+  PX_SCOPED(px_tensor) t = NULL;
+  PX_TRY(px__unpack(&t, saved->packed));
+  bool wanted = history.node && (!is_leaf(history) || px_grad_enabled());
+  if (wanted) return px__with_history(out, t, history);
+  *out = PX_MOVE(t);
+  return PX_OK;
+}
+
 px_status px_saved_unpack(px_tensor **out, px_saved *saved, const char *node_name) {
   PX_GIVEN(out);
   PX_GIVEN(saved);
   px__edge history = history_of(saved);
+  if (saved->packed) return unpack_saved(out, saved, history);
   const char *maker = saved->origin ? node_name : history.node ? history.node->name : NULL;
   PX_TRY(px__check_version(saved->tensor, saved->version, maker, history.nr));
-  bool leaf = history.node && history.node->kind == &px__accumulate_kind;
-  if (saved->alias && history.node && !leaf) return px__with_history(out, saved->tensor, history);
+  if (saved->alias && history.node && !is_leaf(history))
+    return px__with_history(out, saved->tensor, history);
   *out = px_retain(saved->tensor);
   return PX_OK;
 }

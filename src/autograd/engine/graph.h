@@ -156,6 +156,14 @@ __attribute__((warn_unused_result)) px_status px__hooks_run_accumulated(px_tenso
 // Moves the hook that retains t's gradient to the node that now made t.
 __attribute__((warn_unused_result)) px_status px__hooks_move_retained(px_tensor *t, px_node *from);
 
+// ---- packed.c: what hooks keep in the place of saved tensors
+typedef struct px__packed px__packed;
+// Whether the thread has hooks for a tensor that is being saved.
+bool px__packs(const px_tensor *t);
+// The hook records nothing: who calls it has switched the grad mode off.
+__attribute__((warn_unused_result)) px_status px__pack(px__packed **out, px_tensor *t);
+__attribute__((warn_unused_result)) px_status px__unpack(px_tensor **out, px__packed *packed);
+
 // ---- save.c: the nodes of ops
 // The node of a call whose parameters in `needs` want gradients. `original`: see px_op_hooks.
 __attribute__((warn_unused_result)) px_status px__op_node_new(

@@ -10,10 +10,15 @@
 #include "graph.h"
 
 typedef struct px__save {
-  px_tensor *tensor;  // owned
+  union {  // owned
+    px_tensor *tensor;
+    px__packed *packed;
+    void *owned;
+  };
   uint64_t version;
-  bool outline;  // never checked
-  bool alias;    // without its history: edge, or, of a result, this node
+  bool is_packed;  // by hooks; never checked
+  bool outline;    // never checked
+  bool alias;      // without its history: edge, or, of a result, this node
   int16_t param;
   int16_t result;  // or -1
   int32_t item;    // of a list, or -1
@@ -28,13 +33,14 @@ typedef struct px__op_node {
   px__save *saves;
   int32_t save_count;
   uint32_t mask;  // parameters that have edges: those with a formula, and those that should have
+  bool packs;     // some of the saves are packed
 } px__op_node;
 
 static void drop(px_node *node) {
   px__op_node *self = (px__op_node *)node;
   int count = self->save_count;
   self->save_count = 0;
-  for (int i = 0; i < count; i++) px_release(self->saves[i].tensor);
+  for (int i = 0; i < count; i++) px_release(self->saves[i].owned);
 }
 
 uint32_t px__saves_for(const px_op *op, uint32_t needs) {
@@ -110,6 +116,20 @@ static bool keeps_itself(const px_tensor *t) {
          ((marks & PX_MARK_NEEDS_GRAD) && px_tensor_is_leaf(t));
 }
 
+// Lets hooks keep what they like in the place of a tensor, which *place then lacks.
+static px_status pack(px__op_node *self, px__save *save, px_tensor **place) {
+  px__packed *packed = NULL;
+  bool before = px__grad_swap(false);
+  px_status status = px__pack(&packed, save->tensor);
+  px__grad_swap(before);
+  PX_TRY(status);
+  px_release(save->tensor);
+  save->packed = packed;
+  save->is_packed = self->packs = true;
+  *place = NULL;
+  return PX_OK;
+}
+
 static px_status save_tensor(px__filling *f, px_tensor **place, px_tensor *t, px__save save) {
   if (save.outline) {
     PX_TRY(px_tensor_outline(&save.tensor, t));
@@ -130,9 +150,10 @@ static px_status save_tensor(px__filling *f, px_tensor **place, px_tensor *t, px
     else
       save.tensor = px_retain(t);
   }
+  px__save *kept = &f->self->saves[f->self->save_count++];
+  *kept = save;
   *place = save.tensor;
-  f->self->saves[f->self->save_count++] = save;
-  return PX_OK;
+  return save.outline || !px__packs(save.tensor) ? PX_OK : pack(f->self, kept, place);
 }
 
 static px_status fill_list(px__filling *f, int i, px_value *arg, int edge) {
@@ -254,7 +275,8 @@ px_status px__op_node_new(px_node **out, const px_op *op, px_call_mode mode, con
 static px_status check_versions(px__op_node *self) {
   for (int i = 0; i < self->save_count; i++) {
     const px__save *save = &self->saves[i];
-    if (save->outline || px_tensor_version(save->tensor) == save->version) continue;
+    if (save->outline || save->is_packed || px_tensor_version(save->tensor) == save->version)
+      continue;
     px_node *maker = NULL;
     int nr = 0;
     if (save->result >= 0)
@@ -322,28 +344,44 @@ static px_tensor **place_of(px__opened *opened, px_tensor **results, const px__s
   return save->item < 0 ? &arg->v.tensor : &((px_tensor **)arg->v.tensors)[save->item];
 }
 
+// Gives the edge of a save's history; node NULL if it has none, or, a leaf, has it itself.
+static px__edge history_of(px__op_node *self, const px__save *save) {
+  if (save->result >= 0) return (px__edge){&self->node, save->result};
+  if (save->edge < 0) return (px__edge){NULL, 0};
+  px__edge edge = self->node.edges[save->edge];
+  bool leaf = edge.node && edge.node->kind == &px__accumulate_kind;
+  return leaf && !save->is_packed ? (px__edge){NULL, 0} : edge;
+}
+
+static px_status open_one(px__op_node *self, px__opened *opened, px_tensor **place,
+                          const px__save *save) {
+  px_tensor *t = NULL;
+  if (save->is_packed) {
+    PX_TRY(px__unpack(&t, save->packed));
+    opened->room[opened->made++] = t;
+  } else {
+    t = save->tensor;
+  }
+  *place = t;
+  px__edge edge = history_of(self, save);
+  bool wanted = px_grad_enabled() && (save->alias || save->is_packed) && edge.node;
+  if (!wanted || !px_dtype_is_float(px_tensor_dtype(t))) return PX_OK;  // indices have no gradient
+  PX_TRY(px__with_history(place, t, edge));
+  opened->room[opened->made++] = *place;
+  return PX_OK;
+}
+
 static px_status open_saved(px__op_node *self, px__opened *opened, px_tensor **results) {
   for (int i = 0; i < self->save_count; i++) {
     const px__save *save = &self->saves[i];
-    if (!save->alias) continue;
-    px__edge edge = {&self->node, save->result};
-    if (save->result < 0 && save->edge < 0) continue;
-    if (save->result < 0) edge = self->node.edges[save->edge];
-    if (!edge.node || edge.node->kind == &px__accumulate_kind) continue;
-    if (!px_dtype_is_float(px_tensor_dtype(save->tensor))) {  // indices: they have no gradient
-      *place_of(opened, results, save) = save->tensor;
-      continue;
-    }
-    px_tensor *t;
-    PX_TRY(px__with_history(&t, save->tensor, edge));
-    opened->room[opened->made++] = t;
-    *place_of(opened, results, save) = t;
+    PX_TRY(open_one(self, opened, place_of(opened, results, save), save));
   }
   return PX_OK;
 }
 
 static px_status open_and_call(px__op_node *self, const px__run *run) {
-  size_t count = (size_t)self->save_count + (size_t)self->node.result_count;
+  size_t made = (size_t)self->save_count * 2;  // what is unpacked, and again with its history
+  size_t count = made + (size_t)self->node.result_count;
   const px_op *op = self->op;
   px__opened opened = {.made = 0};
   for (int i = 0; i < op->param_count; i++) {
@@ -351,7 +389,7 @@ static px_status open_and_call(px__op_node *self, const px__run *run) {
     if (self->args[i].kind == PX_ARG_TENSORS) count += (size_t)self->args[i].n;
   }
   PX_TRY(px_alloc((void **)&opened.room, count * sizeof(px_tensor *)));
-  px_tensor **results = opened.room + self->save_count, **next = results + self->node.result_count;
+  px_tensor **results = opened.room + made, **next = results + self->node.result_count;
   for (int i = 0; i < op->param_count; i++) {
     if (self->args[i].kind != PX_ARG_TENSORS) continue;
     size_t n = (size_t)self->args[i].n;
@@ -369,7 +407,7 @@ static px_status open_and_call(px__op_node *self, const px__run *run) {
 static px_status apply(px_node *node, const px__run *run) {
   px__op_node *self = (px__op_node *)node;
   PX_TRY(check_versions(self));
-  if (px_grad_enabled()) return open_and_call(self, run);
+  if (px_grad_enabled() || self->packs) return open_and_call(self, run);
   return call(self, run, self->args, self->results);
 }
 
