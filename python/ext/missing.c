@@ -3,6 +3,7 @@
 // AttributeError says that Phlox lacks it.
 #include "ext.h"
 #include "missing.h"
+#include "paths.h"
 
 #include <string.h>
 
@@ -40,6 +41,53 @@ static int fill(PyObject *dict, const char *names) {
   return 0;
 }
 
+// ---- modules of the table
+// What a path has behind `above` and a dot, or NULL where it does not begin so; "" is the root.
+static const char *below(const char *path, const char *above) {
+  size_t length = strlen(above);
+  if (!length) return path;
+  return !strncmp(path, above, length) && path[length] == '.' ? path + length + 1 : NULL;
+}
+
+// The next parts of all paths that begin with one.
+static PyObject *modules_below(const char *path) {
+  EXT_OWNED *names = PyList_New(0);
+  for (int i = 0; names && i < EXT_LENGTH(paths); i++) {
+    const char *rest = below(paths[i].path, path);
+    if (!rest || !*rest) continue;
+    EXT_OWNED *name = PyUnicode_FromStringAndSize(rest, (Py_ssize_t)strcspn(rest, "."));
+    int known = name ? PySequence_Contains(names, name) : -1;
+    if (known < 0 || (!known && PyList_Append(names, name) < 0)) return NULL;
+  }
+  return ext_moved(&names);
+}
+
+// The names that the table has for a path below torch, or NULL.
+static const char *names_of(const char *path) {
+  for (int i = 0; i < EXT_LENGTH(paths); i++)
+    if (!strcmp(paths[i].path, path)) return paths[i].names;
+  return NULL;
+}
+
+EXT_FUNCTION(torch, _path, "(path: str) -> str | None",
+             "The names that the table of modules has for a path below torch.") {
+  EXT_ARGS(const char *, path);
+  const char *names = names_of(path);
+  return names ? PyUnicode_FromString(names) : Py_NewRef(Py_None);
+}
+EXT_FUNCTION(torch, _path_below, "(path: str) -> list[str]",
+             "The modules directly below a path, of which the table has some part.") {
+  EXT_ARGS(const char *, path);
+  return modules_below(path);
+}
+
+bool ext_has_word(const char *words, const char *word) {
+  size_t length = strlen(word);
+  for (const char *at = words; (at = strstr(at, word)); at += length)
+    if ((at == words || at[-1] == ' ') && strchr(" ;", at[length])) return true;
+  return false;
+}
+
 // ---- modules' __getattr__
 // "phlox.nn" as "torch.nn", which it is called under -m phlox; the root is "phlox._C".
 static PyObject *torch_name(PyObject *module) {
@@ -48,10 +96,35 @@ static PyObject *torch_name(PyObject *module) {
   return PyUnicode_FromFormat("torch%s", below && strcmp(below, "._C") ? below : "");
 }
 
+// What the table has by the full name of an attribute of a module: a module, which is imported
+// under the package's name of now, or a name beside those that the module has itself. NULL, perhaps
+// with an exception.
+static PyObject *of_table(PyObject *module, const char *full, const char *name) {
+  const char *path = full + strlen("torch."), *package = PyModule_GetName(module);
+  if (!package) return NULL;
+  if (names_of(path)) {
+    EXT_OWNED *first = PyUnicode_FromStringAndSize(package, (Py_ssize_t)strcspn(package, "."));
+    EXT_OWNED *real = first ? PyUnicode_FromFormat("%U.%s", first, path) : NULL;
+    return real ? PyImport_Import(real) : NULL;
+  }
+  size_t length = strlen(path) - strlen(name);
+  EXT_OWNED *space = PyUnicode_FromStringAndSize(path, length ? (Py_ssize_t)length - 1 : 0);
+  const char *names = space ? names_of(PyUnicode_AsUTF8(space)) : NULL;
+  if (!names || !ext_has_word(names, name)) return NULL;
+  EXT_OWNED *maker = PyImport_ImportModule("phlox._paths");
+  return maker ? PyObject_CallMethod(maker, "lend", "OOs", module, space, name) : NULL;
+}
+
 static PyObject *absent(PyObject *module, PyObject *name) {
   EXT_OWNED *space = torch_name(module);
   EXT_OWNED *full = space ? PyUnicode_FromFormat("%U.%U", space, name) : NULL;
-  EXT_OWNED *table = full ? PyImport_ImportModule("phlox._absent") : NULL;
+  const char *text = full ? PyUnicode_AsUTF8(full) : NULL, *word = PyUnicode_AsUTF8(name);
+  if (!text || !word) return NULL;
+  if (!strncmp(word, "__", 2))  // Python's own questions, which the start asks too
+    EXT_FAIL(PyExc_AttributeError, "module '%U' has no attribute '%U'", space, name);
+  PyObject *found = of_table(module, text, word);
+  if (found || PyErr_Occurred()) return found;
+  EXT_OWNED *table = PyImport_ImportModule("phlox._absent");
   EXT_OWNED *names = table ? PyObject_GetAttrString(table, "NAMES") : NULL;
   int known = names ? PySet_Contains(names, full) : -1;
   if (known < 0) return NULL;
@@ -63,10 +136,16 @@ static PyObject *absent(PyObject *module, PyObject *name) {
 }
 static PyMethodDef absent_def = {"__getattr__", absent, METH_O, NULL};
 
+// Makes the module a package, too: the table may have modules below it.
 static int give_getattr(PyObject *module) {
-  if (PyDict_GetItemString(PyModule_GetDict(module), "__getattr__")) return 0;
+  PyObject *space = PyModule_GetDict(module);
+  EXT_OWNED *path = PyList_New(0);
+  if (!path || (!PyDict_GetItemString(space, "__path__") &&
+                PyDict_SetItemString(space, "__path__", path) < 0))
+    return -1;
+  if (PyDict_GetItemString(space, "__getattr__")) return 0;
   EXT_OWNED *function = PyCFunction_New(&absent_def, module);
-  return function ? PyDict_SetItemString(PyModule_GetDict(module), "__getattr__", function) : -1;
+  return function ? PyDict_SetItemString(space, "__getattr__", function) : -1;
 }
 
 EXT_FUNCTION(torch, _name_missing, "(name: str) -> None",

@@ -122,6 +122,8 @@ PyTypeObject *ext_module_type(const char *kind);
 // Makes the type torch.nn.NAME, which ext_module_type then finds: pickles go by it. Its docstring
 // is that of the kind of the name, if there is one.
 PyTypeObject *ext_module_make_type(const char *name, const PyType_Slot *slots);
+// The family that a layer or a family belongs to, torch.nn._ConvNd, or NULL.
+const char *ext_module_family(const char *name);
 // The object of a px_module: the one it has, or a new one of its kind's type.
 PyObject *ext_module_wrap(px_module *module);
 // A new object of the type over an existing px_module (reference taken); children are wrapped by

@@ -845,9 +845,20 @@ static PyObject *mixin_type(void) {
   return type;
 }
 
-// Module; of lazy layers the mixin and what they become.
-static PyObject *bases_of(const px_module_kind *kind) {
-  if (!kind || !kind->lazy) return PyTuple_Pack(1, (PyObject *)&ext_ModuleType);
+// The type of a layer's family, which is made when it is first asked for; Module where it has none.
+static PyTypeObject *family_type(const char *name) {
+  const char *family = ext_module_family(name);
+  if (!family) return &ext_ModuleType;
+  bool made = PyDict_GetItemString(types, family);
+  return made ? ext_module_type(family) : ext_module_make_type(family, NULL);
+}
+
+// The family; of lazy layers the mixin and what they become.
+static PyObject *bases_of(const px_module_kind *kind, const char *name) {
+  if (!kind || !kind->lazy) {
+    PyTypeObject *above = family_type(name);
+    return above ? PyTuple_Pack(1, (PyObject *)above) : NULL;
+  }
   PyObject *mixin = mixin_type();
   return mixin ? PyTuple_Pack(2, mixin, (PyObject *)ext_module_type(kind->lazy->becomes)) : NULL;
 }
@@ -863,7 +874,7 @@ static PyTypeObject *new_type(const char *name, const px_module_kind *kind,
   for (; own && own->slot && n < SLOTS - 1; own++) slots[n++] = *own;
   PyType_Spec spec = {name, sizeof(ext_module_object), 0,
                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_VECTORCALL, slots};
-  EXT_OWNED *bases = bases_of(kind);
+  EXT_OWNED *bases = bases_of(kind, name + strlen("torch.nn."));
   PyObject *type = bases ? PyType_FromSpecWithBases(&spec, bases) : NULL;
   if (type) ext_short_name((PyTypeObject *)type);
   if (type && kind && kind->lazy &&

@@ -21,6 +21,8 @@ _IN_PYTHON = {
         "serialization": "load save serialization",
         "random": "get_rng_state initial_seed manual_seed random seed set_rng_state",
         "_settings": "set_printoptions",
+        "hub": "hub",
+        "_jit": "compile",
         "_limits": "finfo iinfo",
         "_legacy": "set_default_tensor_type " + _TENSOR_TYPES,
         "optim": "optim",
@@ -28,9 +30,11 @@ _IN_PYTHON = {
         "multiprocessing": "multiprocessing",
         "backends": "backends get_float32_matmul_precision set_float32_matmul_precision",
         "phlox.utils.dlpack": "from_dlpack to_dlpack",
+        "types": "types",
         "version": "version",
     },
     "autograd": {"_check": "gradcheck", "variable": "Variable variable"},
+    "autograd.graph": {"phlox.autograd._saved": "save_on_cpu saved_tensors_hooks"},
     "cuda": {
         "_types": _TENSOR_TYPES,
         "comm": "comm",
@@ -44,9 +48,10 @@ _IN_PYTHON = {
     "nn.parameter": {"phlox.nn._lazy": "UninitializedBuffer UninitializedParameter is_lazy",
                      "phlox.nn.parameters": "Buffer"},
     "nn.utils": {"_vectors": "parameters_to_vector vector_to_parameters"},
-    "nn": {"_lazy": "UninitializedBuffer UninitializedParameter", "modules": "modules", "parallel": "parallel DataParallel",
+    "nn": {"_lazy": "UninitializedBuffer UninitializedParameter", "parallel": "parallel DataParallel",
            "parameters": "Buffer ParameterDict ParameterList"},
-    "utils": {"data": "data", "deterministic": "deterministic", "dlpack": "dlpack"},
+    "utils": {"checkpoint": "checkpoint", "data": "data", "deterministic": "deterministic",
+              "dlpack": "dlpack"},
 }
 # Methods of types of C in Python: the file, whose class of the same name has them, and the names.
 _METHODS = {
@@ -127,6 +132,19 @@ def _arrange():
     for cls, (file, names) in _METHODS.items():
         for name in names.split():
             setattr(cls, name, _Late(file, cls, name))
+    sys.meta_path.append(_Table)
+
+
+class _Table:
+    """An import hook for the modules of PyTorch that are no files."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        names = _C._path(name[6:]) if name.startswith("phlox.") else None
+        if names is None:
+            return None
+        from ._paths import spec_of
+        return spec_of(name, names)
 
 
 class _AfterImport:

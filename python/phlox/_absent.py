@@ -24,7 +24,7 @@ NAMES = {f"{module}.{name}" for module, names in {
         "SymFloatNode SymIntNode SymIntType Tag TensorType ThroughputBenchmark TracingState "
         "TupleType Type UnionType Use Value adaptive_max_pool1d addbmm addmv addmv_ addr adjoint "
         "affine_grid_generator alias_copy align_tensors alpha_dropout alpha_dropout_ aminmax amp "
-        "angle ao as_strided_ as_strided_copy "
+        "angle as_strided_ as_strided_copy "
         "as_strided_scatter atleast_1d atleast_2d atleast_3d autocast autocast_decrement_nesting "
         "autocast_increment_nesting bartlett_window batch_norm_backward_elemt "
         "batch_norm_backward_reduce batch_norm_elemt batch_norm_gather_stats "
@@ -32,31 +32,31 @@ NAMES = {f"{module}.{name}" for module, names in {
         "binomial bitwise_left_shift bitwise_right_shift blackman_window block_diag bucketize "
         "cartesian_prod ccol_indices_copy cdist celu_ chain_matmul channel_shuffle cholesky "
         "cholesky_inverse cholesky_solve choose_qparams_optimized classes clear_autocast_cache "
-        "col_indices_copy column_stack combinations compile compiled_with_cxx11_abi complex conj "
+        "col_indices_copy column_stack combinations compiled_with_cxx11_abi complex conj "
         "conj_physical conj_physical_ conv3d conv_tbc conv_transpose3d convolution copysign "
         "corrcoef cov cpu cross crow_indices_copy ctc_loss cudnn_affine_grid_generator "
         "cudnn_batch_norm cudnn_convolution cudnn_convolution_add_relu cudnn_convolution_relu "
         "cudnn_convolution_transpose cudnn_grid_sampler cudnn_is_acceptable "
         "cumulative_trapezoid deg2rad deg2rad_ dequantize det detach_ detach_copy diagflat "
-        "diagonal_copy diagonal_scatter diff digamma dist distributed distributions dropout_ dsmm "
+        "diagonal_copy diagonal_scatter diff digamma dist distributions dropout_ dsmm "
         "dsplit dstack eig embedding embedding_bag embedding_renorm_ empty_quantized "
-        "erfinv expand_copy export fake_quantize_per_channel_affine "
+        "erfinv expand_copy fake_quantize_per_channel_affine "
         "fake_quantize_per_tensor_affine fbgemm_linear_fp16_weight "
         "fbgemm_linear_fp16_weight_fp32_activation fbgemm_linear_int8_weight "
         "fbgemm_linear_int8_weight_fp32_activation fbgemm_linear_quantize_weight "
         "fbgemm_pack_gemm_matrix_fp16 fbgemm_pack_quantized_matrix feature_alpha_dropout "
         "feature_alpha_dropout_ feature_dropout feature_dropout_ fft float_power fmax fmin fork "
-        "frexp frobenius_norm from_file func functional fused_moving_avg_obs_fake_quant futures "
-        "fx gcd gcd_ geqrf get_autocast_cpu_dtype get_autocast_gpu_dtype "
+        "frexp frobenius_norm from_file func fused_moving_avg_obs_fake_quant "
+        "gcd gcd_ geqrf get_autocast_cpu_dtype get_autocast_gpu_dtype "
         "get_device get_file_path gradient grid_sampler "
         "grid_sampler_2d grid_sampler_3d hamming_window hann_window hash_tensor "
-        "heaviside histc histogram histogramdd hsmm hsplit hspmm hub i0 i0_ igamma igammac imag "
+        "heaviside histc histogram histogramdd hsmm hsplit hspmm i0 i0_ igamma igammac imag "
         "import_ir_module import_ir_module_from_buffer index_put index_put_ index_reduce "
         "indices_copy init_num_threads inner int_repr inverse is_autocast_cache_enabled "
         "is_autocast_cpu_enabled is_autocast_enabled is_conj "
         "is_distributed is_inference is_neg "
         "is_same_size is_signed is_vulkan_available is_warn_always_enabled isin isneginf isposinf "
-        "isreal istft jit kaiser_window kron lcm lcm_ ldexp ldexp_ lgamma library linalg lobpcg "
+        "isreal istft kaiser_window kron lcm lcm_ ldexp ldexp_ lgamma linalg lobpcg "
         "logaddexp2 logcumsumexp logdet logit logit_ logspace lstsq lu lu_solve "
         "lu_unpack masked matrix_exp matrix_power matrix_rank max_pool1d_with_indices max_pool3d "
         "merge_type_from_type_comment miopen_batch_norm miopen_convolution "
@@ -65,17 +65,17 @@ NAMES = {f"{module}.{name}" for module, names in {
         "mkldnn_linear_backward_weights mkldnn_max_pool2d mkldnn_max_pool3d mode mps msort "
         "mvlgamma nanmean nanmedian nanquantile narrow_copy native_batch_norm "
         "native_channel_shuffle native_dropout native_group_norm native_norm nested nextafter "
-        "norm_except_dim nuclear_norm onnx orgqr ormqr package parse_ir parse_schema "
+        "norm_except_dim nuclear_norm orgqr ormqr parse_ir parse_schema "
         "parse_type_comment pca_lowrank pdist permute_copy pinverse poisson polar polygamma "
-        "positive prepare_multiprocessing_environment profiler put q_per_channel_axis "
+        "positive prepare_multiprocessing_environment put q_per_channel_axis "
         "q_per_channel_scales q_per_channel_zero_points q_scale q_zero_point qr qscheme quantile "
-        "quantization quantize_per_channel quantize_per_tensor quantize_per_tensor_dynamic "
+        "quantize_per_channel quantize_per_tensor quantize_per_tensor_dynamic "
         "quantized_batch_norm quantized_gru quantized_gru_cell quantized_lstm quantized_lstm_cell "
         "quantized_max_pool1d quantized_max_pool2d quantized_rnn_relu_cell "
         "quantized_rnn_tanh_cell quasirandom rad2deg rad2deg_ range read_vitals real renorm "
         "resize_as_ resize_as_sparse_ resolve_conj resolve_neg "
         "rot90 row_indices_copy rrelu rrelu_ saddmm scatter_reduce searchsorted "
-        "segment_reduce select_copy select_scatter selu_ serialization set_anomaly_enabled "
+        "segment_reduce select_copy select_scatter selu_ set_anomaly_enabled "
         "set_autocast_cache_enabled set_autocast_cpu_dtype set_autocast_cpu_enabled "
         "set_autocast_enabled set_autocast_gpu_dtype "
         "set_flush_denormal set_num_interop_threads set_vital set_warn_always sgn signal signbit "
@@ -83,19 +83,19 @@ NAMES = {f"{module}.{name}" for module, names in {
         "sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor "
         "sparse_csr_tensor special split_copy split_with_sizes_copy spmm squeeze_copy sspaddmm "
         "std_mean stft svd svd_lowrank symeig t_copy take_along_dim tensordot testing threshold_ "
-        "torch_version transpose_copy trapezoid trapz triangular_solve types unbind_copy "
+        "torch_version transpose_copy trapezoid trapz triangular_solve unbind_copy "
         "unfold_copy unify_type_list unsafe_chunk unsafe_split unsafe_split_with_sizes "
         "unsqueeze_copy values_copy vander var_mean vdot "
         "view_as_complex view_as_complex_copy view_as_real view_as_real_copy view_copy "
         "vitals_enabled vmap vsplit wait while_loop xpu",
     "torch.autograd":
         "DeviceType NestedIOFunction ProfilerActivity ProfilerConfig ProfilerEvent ProfilerState "
-        "SavedTensor anomaly_mode forward_ad functional gradgradcheck handle_torch_function "
-        "has_torch_function is_tensor_like kineto_available profiler profiler_legacy "
-        "profiler_util variable",
+        "SavedTensor forward_ad functional gradgradcheck handle_torch_function "
+        "has_torch_function is_tensor_like kineto_available profiler_legacy "
+        "profiler_util",
     "torch.autograd.function":
         "BackwardCFunction FunctionMeta InplaceFunction NestedIOFunction traceable with_metaclass",
-    "torch.autograd.graph": "disable_saved_tensors_hooks save_on_cpu saved_tensors_hooks",
+    "torch.autograd.graph": "disable_saved_tensors_hooks",
     "torch.backends":
         "ContextProp PropModule disable_global_flags flags_frozen mkl openmp opt_einsum quantized",
     "torch.backends.cuda":
@@ -109,14 +109,14 @@ NAMES = {f"{module}.{name}" for module, names in {
         "caching_allocator_alloc caching_allocator_delete check_error classproperty cudaStatus "
         "cudart current_blas_handle gds get_gencode_flags graph graph_pool_handle graphs "
         "is_current_stream_capturing jiterator list_gpu_processes make_graphed_callables "
-        "memory_stats_as_nested_dict memory_usage nccl nvtx profiler random sparse streams "
+        "memory_stats_as_nested_dict memory_usage nccl "
         "tunable utilization",
     "torch.cuda.memory":
         "caching_allocator_alloc caching_allocator_delete is_initialized list_gpu_processes "
         "mem_get_info memory_stats_as_nested_dict",
     "torch.nn":
         "AdaptiveAvgPool3d AdaptiveLogSoftmaxWithLoss AdaptiveMaxPool1d AdaptiveMaxPool2d "
-        "AdaptiveMaxPool3d AlphaDropout AvgPool3d Buffer CTCLoss ConstantPad3d Container Conv3d "
+        "AdaptiveMaxPool3d AlphaDropout AvgPool3d CTCLoss ConstantPad3d Container Conv3d "
         "ConvTranspose3d CrossMapLRN2d Dropout3d EmbeddingBag FeatureAlphaDropout Fold "
         "FractionalMaxPool2d FractionalMaxPool3d GRU GRUCell LPPool1d LPPool2d LSTM LSTMCell "
         "LazyBatchNorm1d LazyBatchNorm2d LazyBatchNorm3d LazyConv1d LazyConv2d LazyConv3d "
@@ -126,8 +126,8 @@ NAMES = {f"{module}.{name}" for module, names in {
         "MultiheadAttention NLLLoss2d RNN RNNBase RNNCell RNNCellBase RReLU ReflectionPad3d "
         "ReplicationPad3d SyncBatchNorm Transformer TransformerDecoder TransformerDecoderLayer "
         "TransformerEncoder TransformerEncoderLayer TripletMarginWithDistanceLoss Unfold "
-        "UninitializedBuffer UninitializedParameter attention common_types factory_kwargs grad "
-        "intrinsic modules qat quantizable quantized",
+        "UninitializedBuffer UninitializedParameter attention factory_kwargs grad "
+        "intrinsic qat quantizable quantized",
     "torch.nn.functional":
         "Tensor adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool1d_with_indices "
         "adaptive_max_pool2d adaptive_max_pool2d_with_indices adaptive_max_pool3d "
@@ -144,22 +144,21 @@ NAMES = {f"{module}.{name}" for module, names in {
         "Tensor constant dirac dirac_ eye eye_ kaiming_normal kaiming_uniform normal orthogonal "
         "orthogonal_ sparse sparse_ trunc_normal_ uniform xavier_normal xavier_uniform",
     "torch.nn.parallel":
-        "DistributedDataParallel DistributedDataParallelCPU comm distributed scatter_gather",
+        "DistributedDataParallelCPU",
     "torch.nn.parameter":
         "UninitializedBuffer UninitializedParameter UninitializedTensorMixin is_lazy",
     "torch.nn.utils":
-        "convert_conv2d_weight_memory_format convert_parameters fuse_conv_bn_eval fuse_conv_bn_weights fusion init memory_format "
+        "convert_conv2d_weight_memory_format fuse_conv_bn_eval fuse_conv_bn_weights "
         "parametrizations parametrize prune remove_spectral_norm remove_weight_norm rnn skip_init "
         "spectral_norm stateless weight_norm",
     "torch.optim": "Adafactor LBFGS Muon SparseAdam swa_utils",
     "torch.optim.lr_scheduler": "CyclicLR",
-    "torch.random": "fork_rng",
     "torch.return_types": "pytree_register_structseq",
     "torch.storage": "Storage",
     "torch.utils":
-        "ThroughputBenchmark backcompat benchmark bottleneck checkpoint collect_env cpp_backtrace "
-        "cpp_extension disable_minidumps enable_minidumps enable_minidumps_on_exceptions "
-        "file_baton flop_counter get_cpp_backtrace hipify mobile_optimizer model_zoo set_module "
+        "ThroughputBenchmark backcompat benchmark bottleneck collect_env cpp_backtrace "
+        "disable_minidumps enable_minidumps enable_minidumps_on_exceptions "
+        "file_baton flop_counter get_cpp_backtrace hipify set_module "
         "tensorboard throughput_benchmark",
     "torch.utils.data":
         "ChainDataset DFIterDataPipe DataChunk DataLoader2 DistributedSampler IterDataPipe "

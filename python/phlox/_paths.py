@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules that PyTorch has and that are no files of Phlox: their names are those of other modules,
+or can be imported and refuse to be called. python/ext/paths.h has the table."""
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+
+from phlox import _C
+
+
+def _refusing(path):
+    """A class that can be imported, named and derived from. Who calls it learns that it is not
+    there."""
+    def __new__(cls, *args, **kwargs):
+        raise NotImplementedError(f"{path} is not implemented in Phlox")
+
+    module, _, name = path.rpartition(".")
+    base = RuntimeError if name.endswith("Error") else object
+    return type(name, (base,), {"__new__": __new__, "__module__": module, "__doc__":
+                                f"Not implemented in Phlox: raises NotImplementedError ({path})."})
+
+
+def _answering(path, answer, text):
+    """A function that gives the same, whatever it is asked."""
+    def function(*args, **kwargs):
+        return answer
+
+    function.__module__, _, function.__name__ = path.rpartition(".")
+    function.__doc__ = text
+    return function
+
+
+def _same(given=None, *args, **options):
+    """Gives back what it is given, and as a decorator with options what it decorates: it concerns
+    a compiler, and Phlox compiles nothing."""
+    return given if callable(given) or isinstance(given, str) else _same
+
+
+# What stands before the names that no module of Phlox has.
+_KINDS = {
+    "!": _refusing,
+    "no": lambda path: _answering(path, False, "False: there is no such thing in Phlox."),
+    "nothing": lambda path: _answering(path, None, "Does nothing: Phlox compiles nothing."),
+    "same": lambda path: _same,
+}
+
+
+class _Loader:
+    """Fills a module when it is imported; its names are looked up when they are asked for."""
+
+    def __init__(self, path, names):
+        self.path, self.below = f"torch.{path}".strip("."), _C._path_below(path)
+        self.source_of = {name: source for part in names.split("; ") if part
+                          for source, _, words in [part.partition(": ")] for name in words.split()}
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        module.__getattr__ = lambda name: self.find(module, name)
+        module.__dir__ = lambda: sorted({*vars(module), *self.below, *self.names(module)})
+
+    def names(self, module):
+        """The names that are there, without those that Phlox lacks."""
+        every = self.source_of.get("*")
+        names = vars(self.module(module, every)) if every else self.source_of
+        return [name for name in names if name[0] != "_" and hasattr(module, name)]
+
+    def module(self, module, source):
+        package = module.__name__.partition(".")[0]
+        return import_module(package if source == "torch" else f"{package}.{source}")
+
+    def find(self, module, name):
+        if name == "__all__":  # from torch.fx import *
+            return self.names(module)
+        source = self.source_of.get(name, self.source_of.get("*", ""))
+        if name in self.below:
+            value = import_module(f"{module.__name__}.{name}")
+        elif source in _KINDS:
+            value = _KINDS[source](f"{self.path}.{name}")
+        else:
+            value = self.lent(module, source, name)
+        setattr(module, name, value)
+        return value
+
+    def lent(self, module, source, name):
+        missing = object()
+        there = source not in ("", "-")  # "-": PyTorch has it, and Phlox lacks it
+        value = getattr(self.module(module, source), name, missing) if there else missing
+        if value is missing:
+            known = f": {self.path}.{name} is not implemented in Phlox" if name in self.source_of else ""
+            raise AttributeError(f"module '{self.path}' has no attribute '{name}'{known}")
+        return value
+
+
+def spec_of(name, names):
+    """What the import system makes a module of the table from."""
+    return ModuleSpec(name, _Loader(name[6:], names), is_package=True)
+
+
+def lend(module, path, name):
+    """What the table gives to a module beside what its file has: kept in the module."""
+    if name not in vars(module):
+        _Loader(path, _C._path(path)).find(module, name)
+    return vars(module)[name]

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.hub: models of folders that have a hubconf.py. Phlox downloads nothing: what was downloaded
+before is found where PyTorch keeps it."""
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from hashlib import sha256
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from urllib.parse import unquote, urlparse
+
+from phlox import _C, serialization
+
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+_C._name_missing(__name__)
+_folder = None
+
+
+def get_dir() -> str:
+    """The folder of what was downloaded: $TORCH_HOME/hub, by default ~/.cache/torch/hub."""
+    cache = os.path.join(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "torch")
+    return _folder or os.path.join(os.path.expanduser(os.environ.get("TORCH_HOME", cache)), "hub")
+
+
+def set_dir(d: str | os.PathLike[str]) -> None:
+    """Sets that folder."""
+    global _folder
+    _folder = os.path.expanduser(d)
+
+
+def _hubconf(folder, source):
+    if source not in ("github", "local"):
+        raise ValueError(f'Unknown source: "{source}". Allowed values: "github" | "local".')
+    if source == "github":
+        raise NotImplementedError("torch.hub with source='github' is not implemented in Phlox: clone "
+                                  "the repository, and use its folder with source='local'")
+    spec = spec_from_file_location("hubconf", os.path.join(folder, "hubconf.py"))
+    module = module_from_spec(spec)
+    sys.path.insert(0, str(folder))
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(folder))
+    missing = [name for name in getattr(module, "dependencies", None) or () if not _is_there(name)]
+    if missing:
+        raise RuntimeError(f"Missing dependencies: {', '.join(missing)}")
+    return module
+
+
+def _is_there(name):
+    return name in sys.modules or find_spec(name) is not None
+
+
+def _entry(folder, source, name):
+    if not isinstance(name, str):
+        raise ValueError("Invalid input: model should be a string of function name")
+    entry = getattr(_hubconf(folder, source), name, None)
+    if not callable(entry):
+        raise RuntimeError(f"Cannot find callable {name} in hubconf")
+    return entry
+
+
+def list(github: str, force_reload: bool = False, skip_validation: bool = False,
+         trust_repo: Any = None, verbose: bool = True, *, source: str = "github") -> list[str]:
+    """The names of the entries of a folder's hubconf.py.
+
+    Args:
+        github (str): the folder
+        source (str): "local"; "github" is not implemented in Phlox
+    """
+    found = vars(_hubconf(github, source)).items()
+    return [name for name, value in found if callable(value) and not name.startswith("_")]
+
+
+def help(github: str, model: str, force_reload: bool = False, skip_validation: bool = False,
+         trust_repo: Any = None, *, source: str = "github") -> str | None:
+    """The docstring of an entry of a folder's hubconf.py; arguments as for `list`."""
+    return _entry(github, source, model).__doc__
+
+
+def load(repo_or_dir: str, model: str, *args: Any, source: str = "github", trust_repo: Any = None,
+         force_reload: bool = False, verbose: bool = True, skip_validation: bool = False,
+         **kwargs: Any) -> Any:
+    """Calls an entry of a folder's hubconf.py, with *args and **kwargs.
+
+    Args:
+        repo_or_dir (str): the folder
+        model (str): the entry
+        source (str): "local"; "github" is not implemented in Phlox
+    """
+    return _entry(repo_or_dir, source, model)(*args, **kwargs)
+
+
+def download_url_to_file(url: str, dst: str, hash_prefix: str | None = None,
+                         progress: bool = True) -> None:
+    """Copies what a file:// address names to `dst`. Others are refused.
+
+    Args:
+        hash_prefix (str): what the file's SHA256 must begin with
+    """
+    parts = urlparse(url)
+    if parts.scheme != "file":
+        raise NotImplementedError(f"torch.hub.download_url_to_file is not implemented in Phlox: put "
+                                  f"the file of {url} at {dst}")
+    with open(unquote(parts.path), "rb") as file:
+        found = sha256(file.read()).hexdigest() if hash_prefix else ""
+    if hash_prefix and not found.startswith(hash_prefix):
+        raise RuntimeError(f'invalid hash value (expected "{hash_prefix}", got "{found}")')
+    shutil.copyfile(unquote(parts.path), dst)
+
+
+def load_state_dict_from_url(url: str, model_dir: str | None = None, map_location: Any = None,
+                             progress: bool = True, check_hash: bool = False,
+                             file_name: str | None = None, weights_only: bool = False) -> Any:
+    """Loads the file of an address: the one in `model_dir` (checkpoints/ in get_dir()) if it is
+    there, else that of a file:// address.
+
+    Args:
+        map_location, weights_only: as torch.load has them
+        check_hash (bool): whether the name ends in the beginning of the SHA256, as name-1a2b3c4d.pth
+        file_name (str): the name in `model_dir`; by default the last part of the address
+    """
+    name = file_name or os.path.basename(urlparse(url).path)
+    folder = model_dir or os.path.join(get_dir(), "checkpoints")
+    path = os.path.join(folder, name)
+    if not os.path.exists(path):
+        end = os.path.splitext(name)[0].rpartition("-")[2] if check_hash else None
+        os.makedirs(folder, exist_ok=True)
+        download_url_to_file(url, path, end)
+    return serialization.load(path, map_location=map_location, weights_only=weights_only)
+
+
+load_url = load_state_dict_from_url  # torch.utils.model_zoo's name

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hooks for tensors that are saved for backward, torch.utils.checkpoint in both forms, and random states that are kept."""
+import gc, unittest, warnings, weakref
+
+import phlox as torch
+from phlox import nn
+from phlox.autograd.graph import save_on_cpu, saved_tensors_hooks
+from phlox.utils.checkpoint import CheckpointError, checkpoint, checkpoint_sequential
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x * x
+        ctx.save_for_backward(x, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, y = ctx.saved_tensors
+        return grad * 2 * x
+
+
+class SavedTensors(unittest.TestCase):
+    def test_each_saved_tensor_goes_through_the_hooks(self):
+        seen = []
+
+        def pack(t):
+            seen.append(t)
+            return t.tolist()
+
+        x = torch.tensor([1., 2.], requires_grad=True)
+        with saved_tensors_hooks(pack, torch.tensor):
+            y = (x * x).exp() * 2
+        self.assertEqual(len(seen), 3)
+        self.assertEqual((seen[0] is x, seen[2].grad_fn), (True, None))
+        y.sum().backward()
+        torch_grad = 4 * x * (x * x).exp()
+        self.assertTrue(torch.allclose(x.grad, torch_grad, rtol=1e-5))
+        (x * x).sum().backward()  # without hooks again
+        self.assertEqual(len(seen), 3)
+
+    def test_functions_of_programs_save_through_them_too(self):
+        x = torch.tensor([3.], requires_grad=True)
+        with saved_tensors_hooks(lambda t: t.tolist(), torch.tensor):
+            y = Square.apply(x)
+        first, = torch.autograd.grad(y, x, create_graph=True)
+        second, = torch.autograd.grad(first, x)
+        self.assertEqual((first.tolist(), second.tolist()), ([6.], [2.]))
+
+    def test_second_derivatives_through_packed_tensors(self):
+        x = torch.tensor([3.], requires_grad=True)
+        with saved_tensors_hooks(lambda t: t * 1, lambda t: t):
+            y = x * x * x
+        first, = torch.autograd.grad(y, x, create_graph=True)
+        self.assertEqual(torch.autograd.grad(first, x)[0].tolist(), [18.])
+
+    def test_the_hooks_entered_last_serve(self):
+        log = []
+        hooks = [saved_tensors_hooks(lambda t, n=n: log.append(n) or t, lambda t: t) for n in range(2)]
+        x = torch.ones(1, requires_grad=True)
+        with hooks[0]:
+            x.exp()
+            with hooks[1]:
+                x.exp()
+            x.exp()
+        self.assertEqual(log, [0, 1, 0])
+
+    def test_errors(self):
+        x = torch.ones(2, requires_grad=True)
+        with saved_tensors_hooks(lambda t: t.mul_(2), lambda t: t), self.assertRaisesRegex(RuntimeError, "pack hook is modifying its input in place"):
+            x.exp() * 2
+        for unpack, kind, text in ((lambda t: 3, TypeError, "Output of saved tensor unpack_hook expected to be a Tensor but got result of type int"),
+                                   (lambda t: t[:1], RuntimeError, "gave a tensor of another shape"), (lambda t: 1 // 0, ZeroDivisionError, "")):
+            with saved_tensors_hooks(lambda t: t, unpack):
+                y = x.exp()
+            with self.assertRaisesRegex(kind, text):
+                y.sum().backward()
+        with saved_tensors_hooks(lambda t: 1 // 0, lambda t: t), self.assertRaises(ZeroDivisionError):
+            x.exp()
+
+    def test_what_was_packed_goes_with_the_graph(self):
+        class Box:
+            def __init__(self, t):
+                self.t = t
+
+        made = []
+
+        def pack(t):
+            box = Box(t)
+            made.append(weakref.ref(box))
+            return box
+
+        x = torch.ones(2, requires_grad=True)
+        with saved_tensors_hooks(pack, lambda box: box.t):
+            y, z = x.exp(), x.exp()
+        y.sum().backward()
+        self.assertEqual([one() is None for one in made], [True, False])
+        del z
+        gc.collect()
+        self.assertIsNone(made[1]())
+
+    def test_saved_on_the_cpu(self):
+        for pin in (False, True):
+            x = torch.ones(1 << 16, device="cuda", requires_grad=True)
+            plain = torch.cuda.memory_allocated()
+            with save_on_cpu(pin_memory=pin):
+                y = (x * x).exp().sin()
+            held = torch.cuda.memory_allocated() - plain
+            self.assertLess(held, 2 * x.nbytes)
+            y.sum().backward()
+            expected = 2 * x * (x * x).exp() * (x * x).exp().cos()
+            self.assertTrue(torch.allclose(x.grad, expected, rtol=1e-4))
+
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2))
+
+
+def gradients(model, call, device):
+    torch.manual_seed(5)
+    model.zero_grad()
+    x = torch.arange(12.).reshape(3, 4).to(device).div(9).requires_grad_()
+    call(model, x).pow(2).sum().backward()
+    return [x.grad, *(p.grad for p in model.parameters())]
+
+
+class Checkpoint(unittest.TestCase):
+    def test_gradients_and_random_numbers_are_those_of_a_plain_call(self):
+        for device in ("cpu", "cuda:1"):
+            model = net().to(device)
+            plain = gradients(model, lambda m, x: m(x), device)
+            warnings.filterwarnings("ignore", "None of the inputs")  # within the reentrant form there is no grad mode
+            for reentrant in (True, False):
+                for call in (lambda m, x: checkpoint(m, x, use_reentrant=reentrant), lambda m, x: checkpoint_sequential(m, 3, x, use_reentrant=reentrant),
+                             lambda m, x: checkpoint(lambda y: checkpoint(m[3:], checkpoint(m[:3], y, use_reentrant=reentrant), use_reentrant=reentrant),
+                                                     x, use_reentrant=reentrant)):
+                    self.assertTrue(all(map(torch.equal, plain, gradients(model, call, device))))
+
+    def test_a_graph_over_two_devices(self):
+        parts = [nn.Linear(3, 3).to(f"cuda:{i}") for i in (0, 1)]
+
+        def run(x):
+            return parts[1](torch.tanh(parts[0](x.to("cuda:0"))).to("cuda:1")).cpu()
+
+        x = torch.ones(2, 3, requires_grad=True)
+        for call in (run, lambda x: checkpoint(run, x, use_reentrant=False)):
+            x.grad = None
+            call(x).sum().backward()
+            found = x.grad.clone() if call is run else found
+        self.assertTrue(torch.allclose(found, x.grad))
+
+    def test_memory_is_held_by_the_arguments_alone(self):
+        x = torch.ones(1 << 18, device="cuda", requires_grad=True)
+        held = {}
+        for name, call in (("plain", lambda f: f(x)), ("kept", lambda f: checkpoint(f, x, use_reentrant=False))):
+            before = torch.cuda.memory_allocated()
+            y = call(lambda x: x.sin().cos().exp().tanh())
+            held[name] = (torch.cuda.memory_allocated() - before) // x.nbytes
+            del y
+        self.assertEqual(held, {"plain": 3, "kept": 1})
+
+    def test_the_plain_form_has_no_limits(self):
+        x = torch.ones(3, requires_grad=True)
+        y = checkpoint(lambda x, scale: (x * x).exp() * scale["by"], x, scale={"by": 2}, use_reentrant=False).sum()
+        first, = torch.autograd.grad(y, x, create_graph=True)
+        self.assertTrue(torch.allclose(first, 4 * x.exp()))
+        self.assertTrue(torch.allclose(torch.autograd.grad(first.sum(), x)[0], 12 * x.exp()))
+        y = checkpoint(lambda x: x.exp(), x, use_reentrant=False).sum()
+        y.backward(retain_graph=True)
+        y.backward()
+        self.assertTrue(torch.allclose(x.grad, 2 * x.exp()))
+
+    def test_the_second_run_ends_when_all_is_there(self):
+        runs = []
+
+        def run(x):
+            runs.append("begins")
+            y = x.exp()
+            runs.append("ends")
+            return y.detach() + y
+
+        x = torch.ones(1, requires_grad=True)
+        checkpoint(run, x, use_reentrant=False).backward()
+        self.assertEqual(runs, ["begins", "ends", "begins"])
+        checkpoint(run, x, use_reentrant=False, early_stop=False).backward()
+        self.assertEqual(runs[3:], ["begins", "ends"] * 2)
+
+    def test_another_second_run_is_an_error(self):
+        def by_turns(*functions):
+            runs = iter(functions)
+            return lambda x: next(runs)(x)
+
+        x = torch.ones(3, requires_grad=True)
+        for second, text in ((lambda x: x[:2].sin(), "different metadata than during the forward pass"),
+                             (lambda x: x * 2, "Number of tensors saved during forward: 1\nNumber of tensors saved during recomputation: 0")):
+            with self.assertRaisesRegex(CheckpointError, text):
+                checkpoint(by_turns(torch.sin, second), x, use_reentrant=False).sum().backward()
+        y = torch.ones(3, requires_grad=True) * 2
+        z = checkpoint(lambda y: y.exp() * 2, y, use_reentrant=False)
+        y.zero_()
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            z.sum().backward()
+
+    def test_wrong_arguments(self):
+        x = torch.ones(1, requires_grad=True)
+        with self.assertWarnsRegex(UserWarning, "the use_reentrant parameter should be passed explicitly"):
+            checkpoint(torch.exp, x)
+        with self.assertWarnsRegex(UserWarning, "None of the inputs have requires_grad=True"):
+            checkpoint(torch.exp, torch.ones(1), use_reentrant=True)
+        for kwargs, kind, text in (({"scale": 3}, ValueError, "^Unexpected keyword arguments: scale$"),
+                                   ({"debug": True}, ValueError, "only supported when use_reentrant=False")):
+            with self.assertRaisesRegex(kind, text):
+                checkpoint(torch.exp, x, use_reentrant=True, **kwargs)
+        with self.assertRaisesRegex(NotImplementedError, "debug=True is not implemented in Phlox"):
+            checkpoint(torch.exp, x, use_reentrant=False, debug=True)
+        with self.assertRaisesRegex(ValueError, "determinism_check should be one of"):
+            checkpoint(torch.exp, x, use_reentrant=False, determinism_check="some")
+
+    def test_as_a_decorator(self):
+        @checkpoint(use_reentrant=False)
+        def run(x):
+            return x.exp()
+
+        x = torch.zeros(1, requires_grad=True)
+        run(x).backward()
+        self.assertEqual(x.grad.tolist(), [1.])
+
+
+class Random(unittest.TestCase):
+    def test_a_fork_leaves_no_trace(self):
+        torch.manual_seed(3)
+        with torch.random.fork_rng():
+            inside = torch.rand(2), torch.rand(2, device="cuda:1")
+        self.assertTrue(torch.equal(inside[0], torch.rand(2)) and torch.equal(inside[1], torch.rand(2, device="cuda:1")))
+        with torch.random.fork_rng(devices=[0]):
+            inside = torch.rand(2, device="cuda:1")
+        self.assertFalse(torch.equal(inside, torch.rand(2, device="cuda:1")))
+        with torch.random.fork_rng(enabled=False):
+            inside = torch.rand(2)
+        self.assertFalse(torch.equal(inside, torch.rand(2)))
+        with self.assertRaises(ZeroDivisionError), torch.random.fork_rng():
+            before = torch.rand(2)
+            1 // 0
+        self.assertTrue(torch.equal(before, torch.rand(2)))
+        with self.assertRaisesRegex(RuntimeError, "^torch has no module of `xpu`"), torch.random.fork_rng(device_type="xpu"):
+            pass
+
+
+if __name__ == "__main__":
+    unittest.main()

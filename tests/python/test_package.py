@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The shape of the package: the module paths that libraries import, what stands behind names that only can be imported, what is
+to be compiled and runs as it is. Beside PyTorch, where a recent one is installed, every public name of these modules."""
+import importlib, inspect, subprocess, sys, types, unittest, warnings
+
+import phlox as torch
+from phlox import nn
+from test_main import run
+
+try:
+    import torch as real
+    real = real if "phlox" not in (real.__file__ or "") and tuple(map(int, real.__version__.split(".")[:2])) >= (2, 15) else None
+except ImportError:
+    real = None
+
+# What libraries import, by path.
+IMPORTED = {
+    "nn.modules": "Module Linear conv utils batchnorm",
+    "nn.modules.activation": "ReLU GELU Softmax",
+    "nn.modules.batchnorm": "_BatchNorm _NormBase BatchNorm2d",
+    "nn.modules.container": "Sequential ModuleList ModuleDict ParameterList",
+    "nn.modules.conv": "_ConvNd _ConvTransposeNd Conv1d Conv2d",
+    "nn.modules.dropout": "_DropoutNd Dropout",
+    "nn.modules.instancenorm": "_InstanceNorm InstanceNorm2d",
+    "nn.modules.linear": "Linear Identity Bilinear",
+    "nn.modules.loss": "_Loss _WeightedLoss CrossEntropyLoss MSELoss",
+    "nn.modules.module": "Module _global_forward_hooks register_module_forward_hook",
+    "nn.modules.normalization": "LayerNorm GroupNorm",
+    "nn.modules.pooling": "_MaxPoolNd MaxPool2d AvgPool2d",
+    "nn.modules.utils": "_single _pair _triple _quadruple _ntuple _reverse_repeat_tuple consume_prefix_in_state_dict_if_present",
+    "nn.common_types": "_size_any_t _size_1_t _size_2_t _size_2_opt_t _ratio_3_t _size_6_t",
+    "nn.parallel": "DataParallel DistributedDataParallel",
+    "nn.parallel.distributed": "DistributedDataParallel",
+    "nn.parallel.scatter_gather": "scatter gather scatter_kwargs",
+    "nn.utils.clip_grad": "clip_grad_norm_ clip_grad_value_",
+    "optim.adam": "Adam", "optim.adamw": "AdamW", "optim.sgd": "SGD", "optim.optimizer": "Optimizer", "optim.lr_scheduler": "StepLR LRScheduler",
+    "utils.checkpoint": "checkpoint checkpoint_sequential CheckpointError",
+    "utils.data.dataloader": "DataLoader default_collate", "utils.data.dataset": "Dataset Subset", "utils.data.sampler": "Sampler BatchSampler",
+    "utils.data._utils.collate": "default_collate default_convert",
+    "utils.cpp_extension": "load CUDAExtension BuildExtension",
+    "jit": "script trace ignore export unused is_scripting is_tracing ScriptModule annotate Final load save",
+    "compiler": "compile disable is_compiling reset", "_dynamo": "disable reset config", "_jit_internal": "Final annotate",
+    "fx": "Tracer GraphModule symbolic_trace wrap Node", "fx.graph_module": "GraphModule _copy_attr", "fx.node": "Node",
+    "onnx": "export is_in_onnx_export", "onnx.symbolic_helper": "parse_args", "ao.quantization": "QuantStub DeQuantStub prepare convert",
+    "quantization": "QuantStub fuse_modules", "export": "export Dim", "package": "PackageImporter",
+    "distributed": "is_available is_initialized init_process_group get_rank all_reduce ReduceOp", "distributed.fsdp": "FullyShardedDataParallel",
+    "distributed.algorithms.join": "Join", "distributed.distributed_c10d": "ProcessGroup", "profiler": "profile ProfilerActivity record_function",
+    "autograd.profiler": "record_function profile", "cuda.nvtx": "range_push range_pop",
+    "types": "Number Device _size _int _bool", "autograd.graph": "saved_tensors_hooks save_on_cpu Node", "random": "fork_rng",
+    "functional": "einsum split", "_tensor": "Tensor", "version": "__version__ cuda",
+}
+
+
+def rows():
+    """The table's modules, from the root on: (path, names by source)."""
+    paths, found = [""], []
+    while paths:
+        path = paths.pop()
+        row = torch._path(path)
+        for name in torch._path_below(path):
+            paths.append(f"{path}.{name}".strip("."))
+        if row is not None:
+            found.append((path, row))
+    return found
+
+
+def module_of(path):
+    return importlib.import_module(f"phlox.{path}".strip("."))
+
+
+class Paths(unittest.TestCase):
+    def test_what_libraries_import_is_there(self):
+        for path, names in IMPORTED.items():
+            module = module_of(path)
+            for name in names.split():
+                with self.subTest(path=path, name=name):
+                    self.assertTrue(hasattr(module, name))
+
+    def test_each_name_of_the_table_is_there_or_missing_by_name(self):
+        seen = 0
+        for path, names in rows():
+            module = module_of(path)
+            for part in filter(None, names.split("; ")):
+                for name in part.partition(": ")[2].split():
+                    seen += 1
+                    try:
+                        name == "*" or getattr(module, name)
+                    except AttributeError as error:
+                        full = f"torch.{path}.{name}".replace("..", ".")
+                        self.assertTrue(str(error).endswith(f": {full} is not implemented in Phlox"), error)
+        self.assertGreater(seen, 500)
+
+    def test_modules_are_attributes_without_an_import(self):
+        code = ("import torch, sys; print('phlox.fx' in sys.modules, torch.nn.modules.conv.Conv2d is torch.nn.Conv2d, torch.fx.__name__, "
+                "torch.distributed.is_available(), torch.utils.checkpoint.checkpoint.__name__)")
+        self.assertEqual(run("-c", code)[1], "False True torch.fx False checkpoint")
+
+    def test_what_nobody_has_is_missing_plainly(self):
+        with self.assertRaisesRegex(AttributeError, "^module 'torch.nn.modules.conv' has no attribute 'Conv9d'$"):
+            module_of("nn.modules.conv").Conv9d
+        with self.assertRaisesRegex(ImportError, "No module named 'phlox.nn.modules.frobnicate'"):
+            module_of("nn.modules.frobnicate")
+
+    def test_a_star_takes_what_is_there(self):
+        space = {}
+        exec("from phlox.nn.modules.pooling import *", space)
+        self.assertIn("MaxPool2d", space)
+        self.assertNotIn("FractionalMaxPool3d" if not hasattr(nn, "FractionalMaxPool3d") else "", space)
+
+    def test_the_start_loads_none_of_it(self):
+        code = "import sys, phlox; print([name for name, m in list(sys.modules.items()) if name[:6] == 'phlox.' and str(vars(m).get('__file__'))[-3:] == '.py'])"
+        self.assertEqual(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip(), "[]")
+
+
+class Families(unittest.TestCase):
+    def test_layers_are_of_the_families_that_programs_ask_for(self):
+        for family, layers in {nn.modules.batchnorm._BatchNorm: [nn.BatchNorm1d(2), nn.BatchNorm2d(2)],
+                               nn.modules.conv._ConvNd: [nn.Conv1d(1, 1, 1), nn.Conv2d(1, 1, 1), nn.ConvTranspose2d(1, 1, 1)],
+                               nn.modules.dropout._DropoutNd: [nn.Dropout()], nn.modules.loss._Loss: [nn.MSELoss(), nn.NLLLoss()],
+                               nn.modules.loss._WeightedLoss: [nn.CrossEntropyLoss()]}.items():
+            for layer in layers:
+                self.assertIsInstance(layer, family)
+                self.assertNotIsInstance(nn.Linear(1, 1), family)
+        self.assertTrue(issubclass(nn.modules.conv._ConvNd, nn.Module))
+
+    def test_tuples_of_sizes(self):
+        utils = module_of("nn.modules.utils")
+        self.assertEqual((utils._pair(3), utils._triple([1, 2, 3]), utils._single("ab"), utils._ntuple(5)(0)), ((3, 3), (1, 2, 3), ("a", "b"), (0,) * 5))
+        self.assertEqual(utils._reverse_repeat_tuple((1, 2), 2), (2, 2, 1, 1))
+        state = nn.DataParallel(nn.Linear(1, 1)).state_dict()
+        utils.consume_prefix_in_state_dict_if_present(state, "module.")
+        self.assertEqual((list(state), sorted(state._metadata)), (["weight", "bias"], [""]))
+
+
+class Refusals(unittest.TestCase):
+    def test_what_is_called_says_what_is_missing(self):
+        for path, name in (("fx", "symbolic_trace"), ("onnx", "export"), ("ao.quantization", "QuantStub"), ("distributed", "init_process_group"),
+                           ("nn.parallel", "DistributedDataParallel"), ("jit", "load"), ("export", "export")):
+            with self.assertRaisesRegex(NotImplementedError, f"^torch.{path}.{name} is not implemented in Phlox$"):
+                getattr(module_of(path), name)(nn.Linear(1, 1), "nccl")
+
+    def test_classes_can_be_derived_from_and_asked_for(self):
+        class Leaf(torch.fx.Tracer):
+            pass
+
+        with self.assertRaisesRegex(NotImplementedError, "^torch.fx.Tracer is not implemented in Phlox$"):
+            Leaf()
+        self.assertNotIsInstance(nn.Linear(1, 1), (nn.parallel.DistributedDataParallel, torch.jit.ScriptModule, torch.fx.GraphModule))
+        self.assertIs(torch.fx.graph_module.GraphModule, torch.fx.GraphModule)
+        with self.assertRaises(KeyError):
+            try:
+                raise KeyError
+            except torch.distributed.DistBackendError:
+                pass
+
+    def test_questions_are_answered(self):
+        for path, names in {"distributed": "is_available is_initialized is_nccl_available", "jit": "is_scripting is_tracing",
+                            "compiler": "is_compiling", "onnx": "is_in_onnx_export"}.items():
+            for name in names.split():
+                self.assertIs(getattr(module_of(path), name)(), False)
+
+
+class AsItIs(unittest.TestCase):
+    def test_nothing_is_compiled_and_that_is_said_once(self):
+        code = """
+import torch, warnings
+def double(x): return x * 2
+with warnings.catch_warnings(record=True) as seen:
+    warnings.simplefilter("always")
+    fast = torch.compile(double, mode="max-autotune")
+    net = torch.compile(torch.nn.Linear(1, 1))
+    @torch.jit.script
+    def triple(x): return x * 3
+    traced = torch.jit.trace(double, torch.ones(1))
+print(fast is double, type(net), triple(1), traced is double)
+for one in seen: print(one.category.__name__, one.filename, one.message)
+"""
+        out = run("-c", code)[1].split("\n")
+        self.assertEqual(out[0], "True <class 'torch.nn.Linear'> 3 True")
+        self.assertEqual([line.partition(" runs")[0] for line in out[1:]], [
+            "UserWarning <string> torch.compile compiles nothing in Phlox: double", "UserWarning <string> torch.jit.script compiles nothing in Phlox: triple",
+            "UserWarning <string> torch.jit.trace compiles nothing in Phlox: double"])
+
+    def test_decorators_give_the_function_back(self):
+        def f(x):
+            return x
+
+        jit, compiler = torch.jit, torch.compiler
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for made in (jit.ignore(f), jit.ignore(drop=True)(f), jit.unused(f), jit.export(f), compiler.disable(f), compiler.disable(recursive=False)(f),
+                         compiler.disable()(f), torch.compile(fullgraph=True)(f), torch.compile(f, disable=True), torch._dynamo.disable(f), torch.fx.wrap(f),
+                         jit.script(f), jit.freeze(f)):
+                self.assertIs(made, f)
+        self.assertEqual((torch.fx.wrap("len"), jit.annotate(list, 3), jit.Attribute(3, int).value), ("len", 3, 3))
+
+    def test_wrong_arguments_of_compile(self):
+        with self.assertRaisesRegex(RuntimeError, "^Either mode or options can be specified, but both can't be specified at the same time.$"):
+            torch.compile(len, mode="default", options={})
+        with self.assertRaisesRegex(RuntimeError, "expected a function or a module, but got int"):
+            torch.compile(3)
+
+    def test_the_warning_of_a_disabled_compilation_is_left_out(self):
+        code = "import torch, warnings; warnings.simplefilter('error'); print(torch.compile(disable=True)(len) is len)"
+        self.assertEqual(run("-c", code)[1], "True")
+
+    def test_script_modules_are_modules(self):
+        class Net(torch.jit.ScriptModule):
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(2, 1)
+
+            @torch.jit.script_method
+            def forward(self, x):
+                return self.layer(x)
+
+        self.assertEqual(Net()(torch.ones(1, 2)).shape, (1, 1))
+
+
+@unittest.skipUnless(real, "PyTorch 2.15 is not installed for this Python")
+class BesidePyTorch(unittest.TestCase):
+    def test_each_public_name_is_there_or_missing_by_name(self):
+        for path, names in rows():
+            module, theirs = module_of(path), importlib.import_module(f"torch.{path}".strip("."))
+            for name, value in vars(theirs).items() if path else ():
+                own = getattr(value, "__module__", None) == theirs.__name__ and (inspect.isclass(value) or inspect.isroutine(value))
+                if name.startswith("_") or isinstance(value, types.ModuleType) or not own or hasattr(module, name):
+                    continue
+                with self.subTest(path=path, name=name), self.assertRaisesRegex(AttributeError, "is not implemented in Phlox"):
+                    getattr(module, name)
+
+
+if __name__ == "__main__":
+    unittest.main()
