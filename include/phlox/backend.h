@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 #define PX_BACKEND_ABI 1
-#define PX_MAX_DIMS 16      // dimensions of a tensor
+#define PX_MAX_DIMS 64      // dimensions of a tensor
 #define PX_MAX_OPERANDS 12  // tensors of one launch
 
 typedef struct px_tensor px_tensor;

@@ -7,7 +7,7 @@
 #include "call/call_impl.h"
 
 typedef struct shape {
-  uint32_t reduced;  // bit d
+  uint64_t reduced;  // bit d
   bool keep, all;
   int ndim;
   int64_t sizes[PX_MAX_DIMS];
@@ -29,8 +29,7 @@ static px_status choose_dims(const px_call *call, const px_tensor *self, shape *
   s->all = n == 0 && !(given && px__impl(call->op)->promotion == PX__PROMOTE_FIRST &&
                        px__impl(call->op)->result_dtypes[0] == PX_BOOL);
   PX_TRY(px__wrap_dims(&s->reduced, dims, n, self->ndim));
-  uint32_t every = (1u << self->ndim) - 1;
-  s->reduced = s->all ? every : s->reduced & every;
+  if (s->all) s->reduced = UINT64_MAX;
   return PX_OK;
 }
 

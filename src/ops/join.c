@@ -266,7 +266,7 @@ PX_RUN(repeat_interleave_tensor) {
 // ---- moving elements
 
 // The kernel "copy" with a source that runs backwards.
-static px_status copy_flipped(px_tensor *to, const px_tensor *self, uint32_t dims) {
+static px_status copy_flipped(px_tensor *to, const px_tensor *self, uint64_t dims) {
   static px__named_kernel copy = {.name = "copy"};
   px_device device = px__tensor_device(self);
   px_operand o[2] = {0};
@@ -293,7 +293,7 @@ static px_status copy_flipped(px_tensor *to, const px_tensor *self, uint32_t dim
 
 PX_RUN(flip) {
   const px_tensor *self = args->self;
-  uint32_t dims;
+  uint64_t dims;
   PX_TRY(px__wrap_dims(&dims, args->dims.v.ints, args->dims.n, self->ndim));
   PX_TRY(px__call_result(call, 0, self->ndim, self->sizes, (px_dtype)self->dtype));
   return self->numel ? copy_flipped(call->results[0], self, dims) : PX_OK;

@@ -116,7 +116,7 @@ PX_RUN(unflatten) {
   return px_view(&call->results[0], self, sizes, n);
 }
 
-static px_status squeeze_dims(px_tensor **out, const px_tensor *self, uint32_t dims) {
+static px_status squeeze_dims(px_tensor **out, const px_tensor *self, uint64_t dims) {
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
   int n = 0;
   for (int d = 0; d < self->ndim; d++) {
@@ -126,11 +126,11 @@ static px_status squeeze_dims(px_tensor **out, const px_tensor *self, uint32_t d
   return px__tensor_view(out, self, n, sizes, strides, self->offset);
 }
 
-PX_RUN(squeeze) { return squeeze_dims(&call->results[0], args->self, ~0u); }
+PX_RUN(squeeze) { return squeeze_dims(&call->results[0], args->self, UINT64_MAX); }
 
 PX_RUN(squeeze_dim) {
   const px_tensor *self = args->self;
-  uint32_t dims;
+  uint64_t dims;
   PX_TRY(px__wrap_dims(&dims, args->dim.v.ints, args->dim.n, self->ndim));
   return squeeze_dims(&call->results[0], args->self, dims);
 }
@@ -231,7 +231,7 @@ PX_RUN(permute) {
   const px_tensor *self = args->self;
   px_value dims = args->dims;
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
-  uint32_t seen = 0;
+  uint64_t seen = 0;
   PX_CHECK(
       dims.n == self->ndim, PX_RUNTIME,
       "permute(sparse_coo): number of dimensions in the tensor input does not match the length "
@@ -242,7 +242,7 @@ PX_RUN(permute) {
     int from;
     PX_TRY(px__wrap_dim(&from, dims.v.ints[d], self->ndim));
     PX_CHECK(!(seen >> from & 1), PX_RUNTIME, "permute(): duplicate dims are not allowed.");
-    seen |= 1u << from;
+    seen |= UINT64_C(1) << from;
     sizes[d] = self->sizes[from], strides[d] = self->strides[from];
   }
   return px__tensor_view(&call->results[0], self, self->ndim, sizes, strides, self->offset);
@@ -264,14 +264,14 @@ PX_RUN(movedim) {
   px_tensor *self = args->self;
   px_value from = args->source, to = args->destination;
   int64_t dims[PX_MAX_DIMS];
-  uint32_t taken = 0, placed = 0;
+  uint64_t taken = 0, placed = 0;
   for (int i = 0; i < from.n; i++) {
     int a, b;
     PX_TRY(px__wrap_dim(&a, from.v.ints[i], self->ndim));
     PX_TRY(px__wrap_dim(&b, to.v.ints[i], self->ndim));
     PX_CHECK(!(taken >> a & 1) && !(placed >> b & 1), PX_RUNTIME, "movedim: repeated dim in `%s`",
              taken >> a & 1 ? "source" : "destination");
-    taken |= 1u << a, placed |= 1u << b;
+    taken |= UINT64_C(1) << a, placed |= UINT64_C(1) << b;
     dims[b] = a;
   }
   for (int d = 0, next = 0; d < self->ndim; d++) {

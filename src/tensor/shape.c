@@ -98,13 +98,13 @@ px_status px__wrap_dim(int *out, int64_t dim, int ndim) {
   *out = (int)(dim < 0 ? dim + range : dim);
   return PX_OK;
 }
-px_status px__wrap_dims(uint32_t *out, const int64_t *dims, int count, int ndim) {
-  uint32_t mask = 0;
+px_status px__wrap_dims(uint64_t *out, const int64_t *dims, int count, int ndim) {
+  uint64_t mask = 0;
   for (int i = 0; i < count; i++) {
     int d = 0;
     PX_TRY(px__wrap_dim(&d, dims[i], ndim));
     PX_CHECK(!(mask >> d & 1), PX_RUNTIME, "dim %d appears multiple times in the list of dims", d);
-    mask |= 1u << d;
+    mask |= UINT64_C(1) << d;
   }
   *out = mask;
   return PX_OK;

@@ -18,18 +18,36 @@ static void tensor_destroy(void *self) {
   if (t->version) px_release(t->version);
   if (t->autograd) px_release(t->autograd);
   px__object_end(t);
+  if (PX_UNLIKELY(t->sizes != t->own)) px__free(t->sizes);
   px__pool_give(PX__POOL_TENSOR, t);
 }
 static const px_class tensor_class = {"tensor", tensor_destroy};
 
-// Everything but the geometry. Takes the storage, also on failure.
-static px_status tensor_make(px_tensor **out, px_storage *storage_take, px_dtype dtype) {
+px_status px__tensor_grow(px_tensor *t) {
+  int64_t *room;
+  PX_TRY(px_alloc((void **)&room, 2 * PX_MAX_DIMS * sizeof *room));
+  for (int d = 0; d < t->ndim; d++) room[d] = t->sizes[d], room[PX_MAX_DIMS + d] = t->strides[d];
+  t->sizes = room, t->strides = room + PX_MAX_DIMS;
+  return PX_OK;
+}
+
+// Memory for a tensor of so many dimensions; tensors that ended have room for a few.
+static px_status find_memory(px_tensor **out, int ndim) {
   px_tensor *t = px__pool_take(PX__POOL_TENSOR);
-  if (PX_UNLIKELY(!t)) {
-    px_status status = PX_NEW(&t);
-    if (status != PX_OK) px_release(storage_take), *out = NULL;
-    PX_TRY(status);
-  }
+  if (PX_UNLIKELY(!t)) PX_TRY(PX_NEW(&t));
+  t->ndim = 0, t->sizes = t->own, t->strides = t->own + PX__OWN_DIMS;
+  px_status status = px__tensor_room(t, ndim);
+  if (status != PX_OK) px__free(t);
+  *out = t;
+  return status;
+}
+
+// Everything but the geometry. Takes the storage, also on failure.
+static px_status tensor_make(px_tensor **out, px_storage *storage_take, px_dtype dtype, int ndim) {
+  px_tensor *t = NULL;
+  px_status status = find_memory(&t, ndim);
+  if (PX_UNLIKELY(status != PX_OK)) px_release(storage_take), *out = NULL;
+  PX_TRY(status);
   px__object_init(t, &tensor_class);
   t->storage = storage_take;
   t->offset = 0;
@@ -71,14 +89,14 @@ static void set_geometry(px_tensor *t, int ndim, const int64_t *sizes, const int
 
 px_status px__tensor_new(px_tensor **out, px_storage *storage, px_dtype dtype, int ndim,
                          const int64_t *sizes, const int64_t *strides, int64_t offset) {
-  PX_TRY(tensor_make(out, px_retain(storage), dtype));
+  PX_TRY(tensor_make(out, px_retain(storage), dtype, ndim));
   set_geometry(*out, ndim, sizes, strides, offset);
   return PX_OK;
 }
 
 px_status px__tensor_over(px_tensor **out, px_storage *storage_take, int ndim, const int64_t *sizes,
                           const int64_t *strides, px_dtype dtype) {
-  PX_TRY(tensor_make(out, storage_take, dtype));
+  PX_TRY(tensor_make(out, storage_take, dtype, ndim));
   set_geometry(*out, ndim, sizes, strides, 0);
   return PX_OK;
 }
@@ -87,7 +105,7 @@ px_status px__tensor_over(px_tensor **out, px_storage *storage_take, int ndim, c
 // a view of an alias has the alias's version.
 px_status px__tensor_view(px_tensor **out, const px_tensor *self, int ndim, const int64_t *sizes,
                           const int64_t *strides, int64_t offset) {
-  PX_TRY(tensor_make(out, px_retain(self->storage), (px_dtype)self->dtype));
+  PX_TRY(tensor_make(out, px_retain(self->storage), (px_dtype)self->dtype, ndim));
   set_geometry(*out, ndim, sizes, strides, offset);
   (*out)->flags = (uint16_t)(px__thread_marks.view | (self->flags & PX_TENSOR_INFERENCE));
   (*out)->version = self->version ? px_retain(self->version) : NULL;
@@ -188,7 +206,7 @@ px_status px_tensor_wrap(px_tensor **out, void *data, size_t bytes, int ndim, co
            px_dtype_name(dtype), item, data);
   // The tensor comes first and the wrapping last, so that a failure never calls `release`.
   PX_SCOPED(px_tensor) made = NULL;
-  PX_TRY(tensor_make(&made, NULL, dtype));
+  PX_TRY(tensor_make(&made, NULL, dtype, ndim));
   PX_TRY(px__storage_wrap(&made->storage, data, bytes, device, release, context));
   set_geometry(made, ndim, sizes, strides, 0);
   *out = PX_MOVE(made);

@@ -39,6 +39,7 @@ enum {
   PX_TENSOR_MULTI_VIEW = 128,  // a view made by an op that gives several
   PX_TENSOR_FUNCTION_VIEW = 256,
 };
+enum { PX__OWN_DIMS = 8 };
 struct px_tensor {
   px_object head;
   px_storage *storage;
@@ -52,8 +53,9 @@ struct px_tensor {
   int8_t ndim;
   int8_t dtype;
   uint16_t flags;
-  bool contiguous;  // row-major without gaps
-  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
+  bool contiguous;           // row-major without gaps
+  int64_t *sizes, *strides;  // in `own`, or in memory for tensors of more dimensions
+  int64_t own[2 * PX__OWN_DIMS];
 };
 
 static inline px_device px__tensor_device(const px_tensor *t) { return t->storage->block->device; }
@@ -117,6 +119,11 @@ px_status px__extent_bytes(size_t *out, int ndim, const int64_t *sizes, const in
                            int64_t offset, px_dtype dtype) __attribute__((warn_unused_result));
 // Recomputes numel and contiguous after sizes or strides changed.
 void px__tensor_settle(px_tensor *t);
+// Makes room for that many dimensions; the geometry stays.
+px_status px__tensor_grow(px_tensor *t) __attribute__((warn_unused_result));
+static inline px_status px__tensor_room(px_tensor *t, int ndim) {
+  return PX_LIKELY(ndim <= PX__OWN_DIMS) || t->sizes != t->own ? PX_OK : px__tensor_grow(t);
+}
 void px__row_major(int ndim, const int64_t *sizes, int64_t *strides);
 // Shapes. broadcast: into out_sizes (ndim in *out_ndim); PyTorch's text on mismatch.
 px_status px__broadcast(int *out_ndim, int64_t *out_sizes, int a_ndim, const int64_t *a, int b_ndim,
@@ -125,7 +132,7 @@ px_status px__broadcast(int *out_ndim, int64_t *out_sizes, int a_ndim, const int
 // 4)".
 px_status px__wrap_dim(int *out, int64_t dim, int ndim) __attribute__((warn_unused_result));
 // The same for a list, as a mask; PX_RUNTIME where one is there twice.
-px_status px__wrap_dims(uint32_t *out, const int64_t *dims, int count, int ndim)
+px_status px__wrap_dims(uint64_t *out, const int64_t *dims, int count, int ndim)
     __attribute__((warn_unused_result));
 // Gives the strides of a view of self with other sizes, of which one may be -1 and is filled in;
 // *possible is false if only a copy can have them.

@@ -125,6 +125,7 @@ px_status px_tensor_set_data(px_tensor *self, const px_tensor *value) {
   PX_GIVEN(self);
   PX_GIVEN(value);
   if (self == value) return PX_OK;
+  PX_TRY(px__tensor_room(self, value->ndim));
   if (!self->version) PX_TRY(count_alone(self, px_tensor_version(self)));
   px_storage *old = self->storage;
   self->storage = px_retain(value->storage);
@@ -143,6 +144,7 @@ px_status px_tensor_resize(px_tensor *self, int ndim, const int64_t *sizes) {
   PX_TRY(px__row_major_bytes(&bytes, ndim, sizes, (px_dtype)self->dtype));
   px__row_major(ndim, sizes, strides);
   PX_TRY(px__extent_bytes(&bytes, ndim, sizes, strides, self->offset, (px_dtype)self->dtype));
+  PX_TRY(px__tensor_room(self, ndim));
   PX_TRY(px__storage_grow(self->storage, bytes));
   for (int d = 0; d < ndim; d++) self->sizes[d] = sizes[d], self->strides[d] = strides[d];
   self->ndim = (int8_t)ndim;

@@ -37,6 +37,27 @@ static px_status tell_all(job *j, const px_list *list) {
 
 // ---- the work
 
+// More than fit a tensor without memory for them.
+static px_status dimensions(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) many = NULL;
+  PX_SCOPED(px_tensor) back = NULL;
+  PX_SCOPED(px_tensor) given = NULL;
+  PX_SCOPED(px_tensor) grown = NULL;
+  int64_t sizes[20], turned[20];
+  for (int d = 0; d < 20; d++) sizes[d] = d % 5 ? 1 : 2, turned[d] = 19 - d;
+  PX_TRY(numbers(&x, j, 4, 4, false));
+  PX_TRY(px_reshape(&many, x, sizes, 20));
+  PX_TRY(px_permute(&back, many, turned, 20));
+  PX_TRY(numbers(&given, j, 2, 2, false));
+  PX_TRY(px_tensor_set_data(given, back));
+  PX_TRY(px_neg_(given));
+  PX_TRY(tell(j, given));
+  PX_TRY(numbers(&grown, j, 2, 2, false));
+  PX_TRY(px_tensor_resize(grown, 9, (int64_t[]){1, 1, 1, 1, 1, 1, 1, 2, 2}));
+  return tell(j, grown);
+}
+
 static px_status views(job *j) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) turned = NULL;
@@ -568,7 +589,8 @@ static const struct row {
   const char *name;
   px_status (*run)(job *j);
   int where;
-} rows[] = {{"views", views, CPU | ONE},
+} rows[] = {{"dimensions", dimensions, CPU | ONE},
+            {"views", views, CPU | ONE},
             {"views_with_history", views_with_history, CPU | ONE},
             {"recurrent", recurrent, CPU | ONE},
             {"indexing", indexing, CPU | ONE},

@@ -53,15 +53,42 @@ class Divisions(Edges):
 
 class Dimensions(Edges):
     @each_device
+    def test_18_dimensions_that_do_not_merge(self):
+        x = torch.arange(2**18).reshape([2] * 18)
+        y, n = x.permute(*range(17, -1, -1)), 2**18
+        turned = [int(f"{i:018b}"[::-1], 2) for i in range(n)]
+        self.assertEqual(y.flatten().tolist(), turned)
+        self.assertEqual((y + y).flatten().tolist(), [2 * i for i in turned])
+        self.assertEqual((y * 1.0).sum(tuple(range(1, 18))).tolist(), [sum(turned[:n // 2]), sum(turned[n // 2:])])
+        self.assertEqual((y + 0)[[0, 1], ..., [1, 1]].flatten()[:2].tolist(), [2**17, 2**17 + 2**16])
+        z = y.float().requires_grad_()
+        (z * y).sum().backward()
+        self.assertEqual(z.grad.flatten().tolist(), turned)
+
+    @each_device
+    def test_64_dimensions(self):
+        x = torch.ones([1] * 63 + [2], requires_grad=True)
+        y = x.transpose(0, 63).flip(0, 5).squeeze(range(1, 63)).movedim(0, 1)
+        self.assertEqual((y.shape, torch.cat([x, x], 62).shape[62], x.stride()[:62]), ((1, 2), 2, (2,) * 62))
+        self.assertEqual((x.sum(62, keepdim=True).ndim, x.sum((0, 63)).ndim, x.amax(tuple(range(64))).ndim), (64, 62, 0))
+        (torch.einsum("...,...->...", x, 3 * x) * 2).sum().backward()
+        self.assertEqual((x.grad.flatten().tolist(), x.grad.ndim), ([12.0, 12.0], 64))
+        self.assertEqual(x.detach()[(0,) * 62].tolist(), [[1.0, 1.0]])
+        self.assertEqual(x[(0,) * 63 + ([1, 0, 1],)].tolist(), [1.0] * 3)
+        small = torch.ones(3)
+        small.data = x.detach()
+        self.assertEqual((small.shape, small.resize_(2).shape, small.resize_([1] * 9).ndim), (x.shape, (2,), 9))
+
+    @each_device
     def test_what_would_have_too_many_dimensions_is_refused_by_their_number(self):
-        x, many = torch.zeros([1] * 16), [1] * 17
+        x, many = torch.zeros([1] * 64), [1] * 65
         for call in (lambda: torch.zeros(many), lambda: x.unsqueeze(0), lambda: x[None], lambda: x.expand(many), lambda: x.reshape(many),
                      lambda: torch.stack([x, x]), lambda: x.repeat(many), lambda: x.unfold(0, 1, 1), lambda: x.unflatten(0, (1, 1)),
                      lambda: F.one_hot(x.long()), lambda: x.view(many), lambda: x.broadcast_to(many), lambda: x.as_strided(many, many),
                      lambda: x[torch.zeros(1, 1, dtype=torch.int64)]):
-            self.refuses(RuntimeError, "tensors have at most 16 dimensions, but got 17", call)
-        data = functools.reduce(lambda inner, _: [inner], range(17), 0)
-        self.refuses(ValueError, "tensors have at most 16 dimensions, but the data has more", torch.tensor, data)
+            self.refuses(RuntimeError, "tensors have at most 64 dimensions, but got 65", call)
+        data = functools.reduce(lambda inner, _: [inner], range(65), 0)
+        self.refuses(ValueError, "tensors have at most 64 dimensions, but the data has more", torch.tensor, data)
 
 
 class Indices(Edges):

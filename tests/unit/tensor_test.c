@@ -22,8 +22,8 @@ PX_TEST(hostile_sizes_are_refused) {
         "Storage size calculation overflowed with sizes=[4611686018427387904]");
   FAILS(px_tensor_empty_strided(&t, 1, (int64_t[]){3}, (int64_t[]){INT64_MAX}, PX_INT8, px_cpu()),
         PX_RUNTIME, "Storage size calculation overflowed with sizes=[3] and strides=[");
-  int64_t many[17] = {0};
-  FAILS(px_tensor_empty(&t, 17, many, PX_FLOAT32, px_cpu()), PX_RUNTIME, "at most 16 dimensions");
+  int64_t many[65] = {0};
+  FAILS(px_tensor_empty(&t, 65, many, PX_FLOAT32, px_cpu()), PX_RUNTIME, "at most 64 dimensions");
   CHECK(!t);
   OK(px_tensor_empty(&t, SIZES(4611686018427387904, 0), PX_FLOAT32, px_cpu()));
   CHECK_EQ(px_tensor_numel(t), 0);

@@ -64,6 +64,7 @@ px_status px__cuda_copy_operand(const px_launch *l, const px_operand *to, const 
   px_operand both[2] = {*to, *from};
   k_loop p;
   if (px_operand_numel(to) == 0) return PX_OK;
+  PX_CUDA_PASS(px__cuda_fits(to, 2));
   bool same = to->dtype == from->dtype && !from->immediate && to->dtype != PX_BOOL;
   size_t item = px__cuda_dtype_size(to->dtype);
   // Vectors of conversions have four elements, or two where an element has 8 bytes.

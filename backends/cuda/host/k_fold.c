@@ -32,8 +32,9 @@ static void join_axes(k_axis *list, int32_t *count) {
   *count = n;
 }
 
-void px__cuda_axes(k_fold *p, const px_operand *out, const px_operand *second, const px_operand *in,
-                   bool sorted) {
+px_status px__cuda_axes(k_fold *p, const px_operand *out, const px_operand *second,
+                        const px_operand *in, bool sorted) {
+  PX_CUDA_PASS(px__cuda_fits(in, 2));
   p->in = in->data, p->out = out->data, p->out2 = second ? second->data : NULL;
   p->in_dtype = in->dtype, p->out_dtype = out->dtype;
   p->kept_count = p->gone_count = 0, p->results = p->length = p->parts = 1;
@@ -52,6 +53,7 @@ void px__cuda_axes(k_fold *p, const px_operand *out, const px_operand *second, c
   join_axes(p->kept, &p->kept_count);
   join_axes(p->gone, &p->gone_count);
   p->part = p->length;
+  return PX_OK;
 }
 
 // Rows whose elements are neighbours, and those that can be read 16 bytes at a time.
@@ -138,7 +140,7 @@ px_status px__cuda_fold_run(const px_launch *l, const char *const (*functions)[3
   const char *const *ways = functions[c == PX_FLOAT64 ? 2 : c >= PX_FLOAT16 ? 1 : 0];
   if (!ways[0]) return px__cuda_missing(l, c);
   k_fold p;
-  px__cuda_axes(&p, &l->operands[0], NULL, &l->operands[l->operand_count - 1], true);
+  PX_CUDA_PASS(px__cuda_axes(&p, &l->operands[0], NULL, &l->operands[l->operand_count - 1], true));
   p.vector = p.in_dtype == (c == PX_FLOAT64 ? PX_FLOAT64 : c >= PX_FLOAT16 ? PX_FLOAT32 : PX_INT64);
   return px__cuda_reduce(l, &p, "kernels_cuda_fold", ways, 8);
 }

@@ -11,6 +11,7 @@ static px_status fill_pick(k_pick *p, const px_launch *l, const px_operand *self
   memset(p, 0, sizeof *p);
   p->count = count;
   if (p->count > K_INDICES) PX_CUDA_FAIL(PX_BUG, "too many index tensors");
+  PX_CUDA_PASS(px__cuda_fits(self, 0));
   p->where = px__cuda_where(l);
   p->self = self->data, p->other = other->data, p->dtype = self->dtype;
   p->n = px_operand_numel(self), p->wide = p->n >> 31 != 0, p->ndim = self->ndim;

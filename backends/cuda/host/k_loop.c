@@ -131,6 +131,13 @@ static bool into_rows(k_loop *p, int n, int vector_item) {
   return true;
 }
 
+px_status px__cuda_fits(const px_operand *o, int64_t least) {
+  int count = 0;
+  for (int d = 0; d < o->ndim; d++) count += o->sizes[d] >= least;
+  if (count > K_DIMS) PX_CUDA_FAIL(PX_RUNTIME, "tensor has too many (>%d) dims", K_DIMS);
+  return PX_OK;
+}
+
 void px__cuda_walk(k_loop *p, const px_operand *operands, int n) {
   int order[PX_MAX_DIMS], count = 0;
   const px_operand *shape = &operands[0];
@@ -258,6 +265,7 @@ px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *o
   const char *function = compute >= 0 ? op->functions[compute] : NULL;
   if (!function) return px__cuda_missing(l, compute);
   if (px_operand_numel(&result) == 0) return PX_OK;
+  PX_CUDA_PASS(px__cuda_fits(&result, 2));
   k_loop p;
   memcpy(o, l->operands, (size_t)op->operands * sizeof *o);
   for (int i = 0; i < op->operands; i++) {

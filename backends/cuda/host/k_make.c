@@ -31,6 +31,7 @@ static px_status triangle(const px_launch *l, const px_operand *to, const px_ope
                           int64_t diagonal, bool lower) {
   static const char *const names[] = {"triangle_1", "triangle_2", "triangle_4", "triangle_8"};
   k_make p = make_of(to);
+  PX_CUDA_PASS(px__cuda_fits(from, 0));
   p.in = from->data, p.diagonal = diagonal, p.lower = lower, p.ndim = from->ndim;
   for (int d = 0; d < p.ndim; d++) {
     int k = p.ndim - 1 - d;

@@ -35,6 +35,7 @@ PX_CUDA_KERNEL(nonzero_count) {
 }
 PX_CUDA_KERNEL(nonzero) {
   const px_operand *in = args->self;
+  PX_CUDA_PASS(px__cuda_fits(in, 0));
   px__cuda_dense d = {.launch = l};
   k_mask p = mask_of(px__cuda_dense_in(&d, in, in->dtype), px_operand_numel(in), in->dtype);
   p.out = px__cuda_dense_out(&d, args->places, PX_INT64);

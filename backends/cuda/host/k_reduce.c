@@ -11,7 +11,7 @@ enum { MOST_BYTES = 32 };  // of an accumulator
 // The functions for whole numbers, for floats up to 32 bits, and for doubles.
 static px_status reduce(const px_launch *l, k_fold *p, const char *const (*functions)[3],
                         const px_operand *out, const px_operand *second, const px_operand *in) {
-  px__cuda_axes(p, out, second, in, false);
+  PX_CUDA_PASS(px__cuda_axes(p, out, second, in, false));
   return px__cuda_reduce(l, p, "reduce",
                          functions[in->dtype == PX_FLOAT64        ? 2
                                    : px__cuda_is_float(in->dtype) ? 1

@@ -32,8 +32,8 @@ px_status px__cuda_pointwise_run(const px_launch *l, const px__cuda_pointwise *o
 px_status px__cuda_fold_run(const px_launch *l, const char *const (*functions)[3]);
 // Fills in the axes of a reduction of `in` to one result or two (`second` may be NULL). Sorted: any
 // order of elements.
-void px__cuda_axes(k_fold *p, const px_operand *out, const px_operand *second, const px_operand *in,
-                   bool sorted);
+px_status px__cuda_axes(k_fold *p, const px_operand *out, const px_operand *second,
+                        const px_operand *in, bool sorted);
 // Launches ways[0] by rows or ways[1] by columns, and ways[2] where there are parts to join, whose
 // accumulators have so many bytes. p->vector says whether columns may be read in vectors.
 px_status px__cuda_reduce(const px_launch *l, k_fold *p, const char *module,
@@ -44,6 +44,8 @@ px_status px__cuda_reduce(const px_launch *l, k_fold *p, const char *module,
 void px__cuda_divisor(k_divisor *out, int64_t by);
 // Dimensions of `n` operands (the first says the sizes), joined where they can be.
 void px__cuda_walk(k_loop *p, const px_operand *operands, int n);
+// Fails for more dimensions of at least that size than kernels take.
+px_status px__cuda_fits(const px_operand *o, int64_t least);
 // How threads share what is walked: by vectors of 16 bytes of elements of `item` bytes, or by
 // single elements (always, if that is 0); in tiles where operands run across.
 void px__cuda_vectors(k_loop *p, int n, int item);

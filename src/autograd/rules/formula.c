@@ -16,23 +16,23 @@
 
 // The dimensions of a reduction as bits; all of them where none are given. A number has none, and
 // takes -1 and 0.
-static uint32_t reduced_dims(px_value dim, int ndim) {
-  uint32_t bits = 0;
+static uint64_t reduced_dims(px_value dim, int ndim) {
+  uint64_t bits = 0;
   if (ndim == 0) return 0;
   for (int i = 0; i < dim.n; i++) {
     int64_t d = dim.v.ints[i];
-    bits |= 1u << (d < 0 ? d + ndim : d);
+    bits |= UINT64_C(1) << (d < 0 ? d + ndim : d);
   }
-  return dim.n ? bits : (1u << ndim) - 1;
+  return dim.n ? bits : UINT64_MAX;
 }
 
 // `t`, of the shape of a reduction's result, with its reduced dimensions back at size 1.
 static px_status keep_dims(px_tensor **out, const px_tensor *t, px_value sizes, px_value dim,
                            bool keepdim) {
   int64_t kept[PX_MAX_DIMS];
-  uint32_t reduced = reduced_dims(dim, sizes.n);
+  uint64_t reduced = reduced_dims(dim, sizes.n);
   // NOLINTNEXTLINE(clang-analyzer-core.NullDereference): there are sizes.n of them
-  for (int d = 0; d < sizes.n; d++) kept[d] = reduced >> d & 1u ? 1 : sizes.v.ints[d];
+  for (int d = 0; d < sizes.n; d++) kept[d] = reduced >> d & 1 ? 1 : sizes.v.ints[d];
   if (keepdim || px_tensor_ndim(t) == sizes.n) {
     *out = px_retain(t);
     return PX_OK;
