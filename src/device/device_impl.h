@@ -42,6 +42,8 @@ void px__block_hand_out(px_block *block);
 // Records an event after all work so far that uses a device's block, on any stream, and after the
 // calling thread's current stream.
 px_status px__block_record(px_event *event, px_block *block) __attribute__((warn_unused_result));
+// What any stream of the device is given from now on comes after the event.
+px_status px__device_wait_event(int device, px_event *event) __attribute__((warn_unused_result));
 // Between processes (ipc.c). share gives the handle of the allocation that a device's block lies
 // in, and its place there; open makes a block in an allocation of another process. release(context)
 // is called when the last work on it is done, but not if this call fails. of_uuid finds a device.

@@ -107,6 +107,14 @@ px_status px_stream_wait_event(px_stream *stream, px_event *event) {
   return status;
 }
 
+px_status px__device_wait_event(int device, px_event *event) {
+  px__device *d;
+  PX_TRY(px__device_get(&d, device));
+  int count = __atomic_load_n(&d->stream_count, __ATOMIC_ACQUIRE);
+  for (int i = 0; i < count; i++) PX_TRY(px_stream_wait_event(d->streams[i], event));
+  return PX_OK;
+}
+
 // Whether the record of this process is reached, where the latest one is.
 static bool own_is_reached(const px_event *event) {
   if (!is_shared(event)) return true;

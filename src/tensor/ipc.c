@@ -62,16 +62,15 @@ static px_status receive(px_storage **out, px_storage *fresh, const px_storage_h
   return PX_OK;
 }
 
-// What the current stream is given from now on comes after the sender's work. `own_event` is the
-// sender's, if that is this process.
+// What the device's streams are given from now on comes after the sender's work: the thread that
+// receives may be one of a pool, which computes on no stream. `own_event` is the sender's, if that
+// is this process.
 static px_status wait_for_sender(const px_storage_handle *handle, int device, px_event *own_event) {
   static const px_ipc_handle none;
   PX_SCOPED(px_event) event = px_retain(own_event);
-  px_stream *stream;
   if (!memcmp(&handle->event, &none, sizeof none)) return PX_OK;
   if (!event) PX_TRY(px_event_from_ipc_handle(&event, px_cuda(device), &handle->event));
-  PX_TRY(px_stream_current(&stream, px_cuda(device)));
-  return px_stream_wait_event(stream, event);
+  return px__device_wait_event(device, event);
 }
 
 px_status px_storage_from_ipc_handle(px_storage **out, const px_storage_handle *handle) {

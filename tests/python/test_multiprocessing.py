@@ -238,12 +238,13 @@ class Devices(unittest.TestCase):
         side = torch.cuda.Stream()
         context = mp.get_context("spawn")
         with context.Pool(1) as pool, torch.cuda.stream(side):
-            tensor = torch.zeros(100000, device="cuda")
-            for _ in range(100):
-                tensor.add_(1)
-            result = pool.apply(twice, (tensor,))
-            self.assertEqual((result[-1].item(), result.is_cuda), (200, True))
-            del result
+            for turn in range(20):  # the result comes through a thread that has another current stream
+                tensor = torch.full((100000,), float(turn), device="cuda")
+                for _ in range(100):
+                    tensor.add_(1)
+                result = pool.apply(twice, (tensor,))
+                self.assertEqual((result[-1].item(), result.is_cuda), (2 * turn + 200, True))
+                del result
 
     def test_memory_lives_until_the_child_lets_go(self):
         torch.cuda.synchronize()
