@@ -159,9 +159,9 @@ typedef struct px_storage_handle {
 // if the backend cannot share memory.
 PX_CALL px_storage_ipc_handle(px_storage_handle *out, px_storage *storage);
 // Makes the storage of a handle: the same memory. What the streams of its device are given from now
-// // on comes after the sender's work; nothing else orders the processes' work. Storages of one storage
-// are one. The process that made the memory must outlive its use here. PX_RUNTIME if the sender has
-// ended, or has let go of the storage; PX_VALUE if the bytes are no handle.
+// on comes after the sender's work; nothing else orders the processes' work. Storages of one
+// storage are one. The process that made the memory must outlive its use here. PX_RUNTIME if the
+// sender has ended, or has let go of the storage; PX_VALUE if the bytes are no handle.
 PX_CALL px_storage_from_ipc_handle(px_storage **out, const px_storage_handle *handle);
 // Frees the memory that this process kept for others and that they have let go of. That also
 // happens before memory runs out, and now and then when a handle is made. Gives how many storages
