@@ -7,8 +7,6 @@
 #include "cpu/threads.h"
 #include "kernel_args/factory.h"
 
-#include <string.h>
-
 static void store(const px_operand *o, int64_t i, double real, int64_t whole) {
   switch (o->dtype) {
     case PX_BOOL:
@@ -121,7 +119,8 @@ PX_KERNEL(linspace) {
 PX_KERNEL(eye) {
   const px_operand *o = args->out;
   int64_t rows = o->sizes[0], columns = o->sizes[1];
-  memset(o->data, 0, (size_t)(rows * columns) * px__cpu_item[o->dtype]);
-  for (int64_t i = 0; i < rows && i < columns; i++) store(o, i * columns + i, 1, 1);
+  if (!px__cpu_clear(o->data, (size_t)(rows * columns) * px__cpu_item[o->dtype])) return PX_OK;
+  for (px__steps s = {.n = rows < columns ? rows : columns}; px__step(&s);)
+    for (int64_t i = s.begin; i < s.end; i++) store(o, i * columns + i, 1, 1);
   return PX_OK;
 }

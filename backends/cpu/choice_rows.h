@@ -36,7 +36,8 @@ static int64_t NAME(place_in)(const T *sums, int64_t n, double u) {
 static void NAME(draw_again)(source *s, T *sums, int64_t n, int64_t *to, int64_t count) {
   T total = sums[n - 1];
   if (total > 1 || total < (T)0.99999)
-    for (int64_t i = 0; i < n; i++) sums[i] /= total;
+    for (px__steps t = {.n = n}; px__step(&t);)
+      for (int64_t i = t.begin; i < t.end; i++) sums[i] /= total;
   sums[n - 1] = 1;
   for (px__steps t = {.n = count}; px__draw_step(&t, s->mt);)
     for (int64_t k = t.begin; k < t.end; k++) to[k] = NAME(place_in)(sums, n, next_uniform(s));
@@ -49,8 +50,9 @@ static void NAME(draw_once)(source *s, const T *p, double *race, int64_t n, int6
     for (int64_t i = t.begin; i < t.end; i++) race[i] = (double)p[i] / -log1p(-next_uniform(s));
   for (int64_t k = 0; k < count && !px__worked(&work, n); k++) {
     int64_t best = 0;
-    for (int64_t i = 1; i < n; i++)
-      if (race[i] > race[best]) best = i;
+    for (px__steps t = {.n = n}; px__step(&t);)
+      for (int64_t i = t.begin; i < t.end; i++)
+        if (race[i] > race[best]) best = i;
     to[k] = best;
     race[best] = -1;
   }
@@ -59,7 +61,8 @@ static void NAME(draw_once)(source *s, const T *p, double *race, int64_t n, int6
 static void NAME(choose)(source *s, const T *p, int64_t n, int64_t rows, bool again, void *room,
                          int64_t *to, int64_t count) {
   int64_t work = 0;
-  for (int64_t r0 = 0; r0 < rows && !px__worked(&work, ROWS * n); r0 += ROWS) {
+  for (int64_t r0 = 0; r0 < rows; r0 += ROWS) {
+    if (r0 > 0 && px__worked(&work, ROWS * n)) return;
     int64_t many = rows - r0 < ROWS ? rows - r0 : ROWS;
     if (again) NAME(running_sums)(p + r0 * n, n, many, room);
     for (int64_t r = r0; r < r0 + many; r++) {

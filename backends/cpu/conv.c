@@ -321,7 +321,7 @@ static void backward(conv *t) {
   int64_t count = phases ? plan_back(t, phases, &t->failed) : 0;
   if (count < all) {
     size_t numbers = (size_t)(t->n * t->c * t->h * t->w);
-    memset(t->out, 0, numbers * (t->wide ? sizeof(double) : sizeof(float)));
+    px__cpu_clear(t->out, numbers * (t->wide ? sizeof(double) : sizeof(float)));
   }
   if (count && !t->failed) {
     convolve(phases, count);
@@ -340,7 +340,7 @@ PX_KERNEL(conv2d_backward_input) {
             .out = px__dense_out(&d, args->out, compute),
             .grad = px__dense_in(&d, args->grad_output, compute),
             .weight = px__dense_in(&d, args->weight, compute)};
-  if (!d.failed && !seen) memset(t.out, 0, (size_t)n * px_dtype_size((px_dtype)compute));
+  if (!d.failed && !seen) px__cpu_clear(t.out, (size_t)n * px_dtype_size((px_dtype)compute));
   if (!d.failed && n && seen) {
     conv_start(&t, args->out, args->weight, args->grad_output, &args->stride, &args->padding,
                &args->dilation, args->groups);
@@ -378,7 +378,7 @@ static void backward_weight(const px_launch *l, conv *t, int64_t n, size_t item)
   choose_parts(t, small ? t->n : blocks_of(t));
   t->sums = px__scratch_new(l, (size_t)(t->parts * n) * item);
   if (t->sums && !t->failed) {
-    memset(t->sums, 0, (size_t)(t->parts * n) * item);
+    px__cpu_clear(t->sums, (size_t)(t->parts * n) * item);
     weight_parts(t, small);
     (t->wide ? add_parts_f64 : add_parts_f32)(t);
   }
@@ -397,7 +397,7 @@ PX_KERNEL(conv2d_backward_weight) {
             .out = px__dense_out(&d, args->out, compute),
             .grad = px__dense_in(&d, args->grad_output, compute),
             .in = px__dense_in(&d, args->input, compute)};
-  if (!d.failed) memset(t.out, 0, (size_t)n * item);
+  if (!d.failed) px__cpu_clear(t.out, (size_t)n * item);
   if (!d.failed && n && px_operand_numel(args->grad_output)) {
     conv_start(&t, args->input, args->out, args->grad_output, &args->stride, &args->padding,
                &args->dilation, args->groups);

@@ -50,7 +50,8 @@ static const T *NAME(sources)(const conv *t, const unit *u, T *to) {
   const T *from = (const T *)t->source + first * size;
   if (t->plain) return from + u->y0 * t->x.source;
   T *at = to;
-  for (int64_t c = u->c0; c < u->c1; c++, from += size)
+  int64_t work = 0;
+  for (int64_t c = u->c0; c < u->c1 && !px__worked(&work, t->plane); c++, from += size)
     for (int64_t i = 0; i < t->y.planes; i++)
       for (int64_t j = 0; j < t->x.planes; j++, at += t->plane)
         NAME(lay_plane)(t, u, from, all * size, i, j, at);

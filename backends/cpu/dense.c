@@ -91,12 +91,14 @@ static void transfer(copy *c, bool out) {
   for (int64_t done = 0; done < n && !px__worked(&work, line); done += line) {
     int64_t offset = 0;
     for (int i = 0; i < last; i++) offset += index[i] * o->strides[i];
-    char *there = (char *)o->data + offset * (int64_t)item;
-    char *here = c->at + (size_t)done * width;
-    if (out)
-      copy_line(line, o->dtype, there, step, c->dtype, here, 1);
-    else
-      copy_line(line, c->dtype, here, 1, o->dtype, there, step);
+    for (px__steps s = {.n = line}; px__step(&s);) {
+      char *there = (char *)o->data + (offset + s.begin * step) * (int64_t)item;
+      char *here = c->at + (size_t)(done + s.begin) * width;
+      if (out)
+        copy_line(s.end - s.begin, o->dtype, there, step, c->dtype, here, 1);
+      else
+        copy_line(s.end - s.begin, c->dtype, here, 1, o->dtype, there, step);
+    }
     for (int i = last - 1; i >= 0 && ++index[i] == o->sizes[i]; i--) index[i] = 0;
   }
 }

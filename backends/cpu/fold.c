@@ -47,14 +47,16 @@ static void fold_run(const plan *p, wide *sum, const char *at, int64_t n) {
 
 // Folds the elements [begin, end) of one result.
 static void fold_span(const plan *p, wide *sum, const char *base, int64_t begin, int64_t end) {
-  int64_t inner = p->x.gone[0].size;
+  int64_t inner = p->x.gone[0].size, work = 0;
   while (begin < end) {
     int64_t k = begin % inner, n = inner - k < end - begin ? inner - k : end - begin;
+    if (n > PX__STEP) n = PX__STEP;
     fold_run(p, sum,
              base + px__axes_place(p->x.gone, 1, p->x.gone_count, begin / inner).in +
                  k * p->x.gone[0].in,
              n);
     begin += n;
+    if (begin < end && px__worked(&work, n)) return;
   }
 }
 

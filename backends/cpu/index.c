@@ -266,7 +266,7 @@ static bool run_row(const pick *p, char *self, char *other, const int64_t *const
   int64_t places[PLACES], os = p->other[row], count = p->sizes[line];
   for (int64_t begin = 0; begin < p->sizes[row]; begin += PLACES) {
     int64_t n = p->sizes[row] - begin < PLACES ? p->sizes[row] - begin : PLACES;
-    if (px__worked(work, n * count)) return false;
+    if (begin > 0 && px__worked(work, PLACES * count)) return false;
     if (!row_places(p, places, index, begin, n)) return false;
     char *values = other + begin * os;
     if (count > 1 && p->gather)
@@ -287,9 +287,10 @@ static bool run_row(const pick *p, char *self, char *other, const int64_t *const
 static bool run_all(const pick *p) {
   const int64_t *index[INDICES];
   char *self = p->self, *other = p->values;
-  int64_t at[DIMS] = {0}, work = 0;
+  int64_t at[DIMS] = {0}, work = 0, size = p->sizes[p->ndim - 2];
+  int64_t cost = (size < PLACES ? size : PLACES) * p->sizes[p->ndim - 1];
   for (int i = 0; i < p->count; i++) index[i] = p->index[i];
-  for (;;) {
+  while (!px__worked(&work, cost)) {
     if (!run_row(p, self, other, index, &work)) return false;
     int d = p->ndim - 3;
     for (; d >= 0; d--) {
@@ -301,6 +302,7 @@ static bool run_all(const pick *p) {
     }
     if (d < 0) return true;
   }
+  return false;
 }
 
 // ---- threads

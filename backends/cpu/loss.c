@@ -88,8 +88,8 @@ PX_KERNEL(nll_loss_backward) {
   const void *weight = px__dense_in(&d, args->weight, compute);
   const void *total_weight = px__dense_in(&d, args->total_weight, compute);
   targets t = targets_of(&d, args->target, s.c, args->ignore_index);
-  if (!d.failed) {
-    memset(out, 0, (size_t)px_operand_numel(args->out) * px_dtype_size((px_dtype)compute));
+  size_t bytes = (size_t)px_operand_numel(args->out) * px_dtype_size((px_dtype)compute);
+  if (!d.failed && px__cpu_clear(out, bytes)) {
     double scale = how == MEAN ? 1 / get(total_weight, 0, wide) : 1;
     for (px__steps at = {.n = s.n * s.inner}; px__step(&at);)
       for (int64_t i = at.begin; i < at.end; i++) {

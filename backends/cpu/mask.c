@@ -9,15 +9,15 @@
 
 #include <string.h>
 
-// Walks an operand in row-major order.
+// Walks an operand in row-major order, line by line of its last dimension.
 typedef struct cursor {
   const px_operand *o;
   const char *at;
   int64_t place[PX_MAX_DIMS];
 } cursor;
-static bool next(cursor *c) {
+static bool next_line(cursor *c) {
   int64_t item = (int64_t)px__cpu_item[c->o->dtype];
-  for (int d = c->o->ndim - 1; d >= 0; d--) {
+  for (int d = c->o->ndim - 2; d >= 0; d--) {
     c->at += c->o->strides[d] * item;
     if (++c->place[d] < c->o->sizes[d]) return true;
     c->at -= c->o->strides[d] * item * c->o->sizes[d];
@@ -96,10 +96,11 @@ static char *start_of(const px_operand *o, const unit *x) {
 static void count_pieces(void *context, int64_t begin, int64_t end) {
   selection *s = context;
   int64_t stride = last_stride(s->mask), item = px__cpu_item[s->mask->dtype];
+  int64_t most = s->width < UNIT ? s->width : UNIT;
   uint64_t bits = bits_of(s->mask->dtype);
-  for (int64_t i = begin; i < end; i++) {
+  for (int64_t i = begin, work = 0; i < end; i++) {
     int64_t n = 0, last = (i + 1) * s->piece < s->units ? (i + 1) * s->piece : s->units;
-    for (int64_t u = i * s->piece; u < last; u++) {
+    for (int64_t u = i * s->piece; u < last && !px__worked(&work, most); u++) {
       unit x = find_unit(s, u);
       const char *at = start_of(s->mask, &x);
       n += item == 1   ? count_uint8_t(at, stride, x.n, bits)
@@ -160,12 +161,13 @@ static void write_elements(const selection *s, const unit *x, const int32_t *at,
 static void write_pieces(void *context, int64_t begin, int64_t end) {
   selection *s = context;
   int64_t stride = last_stride(s->mask), item = px__cpu_item[s->mask->dtype];
+  int64_t most = s->width < UNIT ? s->width : UNIT;
   uint64_t bits = bits_of(s->mask->dtype);
   int32_t at[UNIT];
-  for (int64_t i = begin; i < end; i++) {
+  for (int64_t i = begin, work = 0; i < end; i++) {
     int64_t row = i ? s->counts[i - 1] : 0;
     int64_t last = (i + 1) * s->piece < s->units ? (i + 1) * s->piece : s->units;
-    for (int64_t u = i * s->piece; u < last; u++) {
+    for (int64_t u = i * s->piece; u < last && !px__worked(&work, most); u++) {
       unit x = find_unit(s, u);
       const char *here = start_of(s->mask, &x);
       int64_t n = item == 1   ? find_uint8_t(here, stride, x.n, bits, at)
@@ -208,13 +210,16 @@ PX_KERNEL(selected) {
 }
 
 PX_KERNEL(index_max) {
-  cursor c = {.o = args->self, .at = args->self->data};
-  int64_t most = INT64_MIN;
-  int64_t work = 0;
+  const px_operand *o = args->self;
+  cursor c = {.o = o, .at = o->data};
+  int64_t most = INT64_MIN, n = o->ndim ? o->sizes[o->ndim - 1] : 1, work = 0;
   do {
-    int64_t v = *(const int64_t *)(const void *)c.at;
-    if (v > most) most = v;
-  } while (next(&c) && !px__worked(&work, 1));
+    for (px__steps s = {.n = n}; px__step(&s);)
+      for (int64_t i = s.begin; i < s.end; i++) {
+        int64_t v = *(const int64_t *)(const void *)(c.at + i * last_stride(o));
+        if (v > most) most = v;
+      }
+  } while (next_line(&c) && !px__worked(&work, n));
   *(int64_t *)args->most->data = most;
   return PX_OK;
 }

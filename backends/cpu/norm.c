@@ -70,6 +70,7 @@ PX_KERNEL(layer_norm_backward) {
   int64_t n = px__list_product(&args->normalized_shape);
   int64_t rows = n ? px_operand_numel(args->input) / n : 0, chunks = rows * n / GRAIN + 1;
   if (chunks > MAX_CHUNKS) chunks = MAX_CHUNKS;
+  if (chunks > rows) chunks = rows ? rows : 1;
   void *weight = px__dense_out(&d, args->grad_weight, compute);
   void *bias = px__dense_out(&d, args->grad_bias, compute);
   layer_task t = {.y = px__dense_out(&d, args->grad_input, compute),
@@ -85,7 +86,7 @@ PX_KERNEL(layer_norm_backward) {
   size_t bytes = (size_t)(chunks * 2 * n) * px_dtype_size((px_dtype)compute);
   t.partial = d.failed ? NULL : px__scratch_new(l, bytes);
   if (t.partial) {
-    memset(t.partial, 0, bytes);
+    px__cpu_clear(t.partial, bytes);
     px__cpu_parallel(chunks, 1, layer_backward_run, &t);
     (t.wide ? layer_sums_f64 : layer_sums_f32)(&t, weight, bias);
   }

@@ -4,8 +4,10 @@
 
 // ---- layers: rows of n, normalised each by itself
 // One loop for each case: the compiler makes vectors of no loop that chooses inside.
-static void NAME(layer_row)(T *restrict y, const T *restrict x, T mean, T rstd, const T *restrict w,
-                            const T *restrict b, int64_t n) {
+static inline __attribute__((always_inline)) void NAME(layer_row)(T *restrict y,
+                                                                  const T *restrict x, T mean,
+                                                                  T rstd, const T *restrict w,
+                                                                  const T *restrict b, int64_t n) {
   if (w && b)
     for (int64_t j = 0; j < n; j++) y[j] = (x[j] - mean) * rstd * w[j] + b[j];
   else if (w)
@@ -14,6 +16,14 @@ static void NAME(layer_row)(T *restrict y, const T *restrict x, T mean, T rstd, 
     for (int64_t j = 0; j < n; j++) y[j] = (x[j] - mean) * rstd + b[j];
   else
     for (int64_t j = 0; j < n; j++) y[j] = (x[j] - mean) * rstd + 0;
+}
+// A row of more than a step.
+static __attribute__((noinline)) void NAME(layer_long_row)(T *y, const T *x, T mean, T rstd,
+                                                           const T *w, const T *b, int64_t n) {
+  for (px__steps s = {.n = n}; px__step(&s);) {
+    int64_t at = s.begin;
+    NAME(layer_row)(y + at, x + at, mean, rstd, w ? w + at : NULL, b ? b + at : NULL, s.end - at);
+  }
 }
 static void NAME(layer)(const layer_task *t, int64_t begin, int64_t end) {
   int64_t n = t->n;
@@ -24,7 +34,10 @@ static void NAME(layer)(const layer_task *t, int64_t begin, int64_t end) {
     T mean = (T)(NAME(vec_sum)(x, n) / (double)n);
     T rstd = (T)(1 / sqrt(NAME(vec_sum_square)(x, mean, n, n) / (double)n + t->eps));
     ((T *)t->mean)[i] = mean, ((T *)t->rstd)[i] = rstd;
-    NAME(layer_row)(y, x, mean, rstd, w, b, n);
+    if (n > PX__STEP)
+      NAME(layer_long_row)(y, x, mean, rstd, w, b, n);
+    else
+      NAME(layer_row)(y, x, mean, rstd, w, b, n);
   }
 }
 // A chunk of rows: their gradients, and the chunk's sums for weight and bias.
@@ -36,36 +49,40 @@ static void NAME(layer_backward)(const layer_task *t, int64_t chunk) {
     const T *x = (const T *)t->x + i * n, *g = (const T *)t->grad + i * n;
     T *to = (T *)t->y + i * n, mean = ((T *)t->mean)[i], rstd = ((T *)t->rstd)[i];
     double s1 = 0, s2 = 0;
-    T a1[LANES] = {0}, a2[LANES] = {0};
-    int64_t j = 0;
-    for (; j + LANES <= n; j += LANES)
-      for (int k = 0; k < LANES; k++) {
-        T h = (x[j + k] - mean) * rstd, gw = g[j + k] * (w ? w[j + k] : 1);
-        a1[k] += gw, a2[k] += gw * h;
-        dw[j + k] += g[j + k] * h, db[j + k] += g[j + k];
+    for (px__steps s = {.n = n}; px__step(&s);) {
+      T a1[LANES] = {0}, a2[LANES] = {0};
+      int64_t j = s.begin;
+      for (; j + LANES <= s.end; j += LANES)
+        for (int k = 0; k < LANES; k++) {
+          T h = (x[j + k] - mean) * rstd, gw = g[j + k] * (w ? w[j + k] : 1);
+          a1[k] += gw, a2[k] += gw * h;
+          dw[j + k] += g[j + k] * h, db[j + k] += g[j + k];
+        }
+      for (; j < s.end; j++) {
+        T h = (x[j] - mean) * rstd, gw = g[j] * (w ? w[j] : 1);
+        s1 += gw, s2 += gw * h;
+        dw[j] += g[j] * h, db[j] += g[j];
       }
-    for (; j < n; j++) {
-      T h = (x[j] - mean) * rstd, gw = g[j] * (w ? w[j] : 1);
-      s1 += gw, s2 += gw * h;
-      dw[j] += g[j] * h, db[j] += g[j];
+      for (int k = 0; k < LANES; k++) s1 += a1[k], s2 += a2[k];
     }
-    for (int k = 0; k < LANES; k++) s1 += a1[k], s2 += a2[k];
     T m1 = (T)(s1 / (double)n), m2 = (T)(s2 / (double)n);
-    for (j = 0; j < n; j++) {
-      T h = (x[j] - mean) * rstd;
-      to[j] = rstd * (g[j] * (w ? w[j] : 1) - m1 - h * m2);
-    }
+    for (px__steps s = {.n = n}; px__step(&s);)
+      for (int64_t j = s.begin; j < s.end; j++) {
+        T h = (x[j] - mean) * rstd;
+        to[j] = rstd * (g[j] * (w ? w[j] : 1) - m1 - h * m2);
+      }
   }
 }
 static void NAME(layer_sums)(const layer_task *t, void *weight, void *bias) {
   const T *p = t->partial;
-  for (int64_t j = 0; j < t->n; j++) {
-    T dw = 0, db = 0;
-    for (int64_t c = 0; c < t->chunks; c++)
-      dw += p[c * 2 * t->n + j], db += p[(c * 2 + 1) * t->n + j];
-    if (weight) ((T *)weight)[j] = dw;
-    if (bias) ((T *)bias)[j] = db;
-  }
+  for (px__steps s = {.n = t->n}; px__step(&s);)
+    for (int64_t j = s.begin; j < s.end; j++) {
+      T dw = 0, db = 0;
+      for (int64_t c = 0; c < t->chunks; c++)
+        dw += p[c * 2 * t->n + j], db += p[(c * 2 + 1) * t->n + j];
+      if (weight) ((T *)weight)[j] = dw;
+      if (bias) ((T *)bias)[j] = db;
+    }
 }
 
 // ---- batches: one mean per channel c of [outer, channels, inner]
@@ -78,7 +95,8 @@ static double NAME(channel_sum)(const batch_task *t, const T *x, int64_t c) {
       s += NAME(vec_sum)(x + (o * t->channels + c) * t->inner, t->inner);
     return s;
   }
-  for (int64_t o = 0; o < t->outer; o++) s += x[o * t->channels + c];
+  for (px__steps at = {.n = t->outer}; px__step(&at);)
+    for (int64_t o = at.begin; o < at.end; o++) s += x[o * t->channels + c];
   return s;
 }
 static double NAME(channel_square)(const batch_task *t, const T *x, T mean, int64_t c) {
@@ -89,16 +107,30 @@ static double NAME(channel_square)(const batch_task *t, const T *x, T mean, int6
       s += NAME(vec_sum_square)(x + (o * t->channels + c) * t->inner, mean, t->inner, 0);
     return s;
   }
-  for (int64_t o = 0; o < t->outer; o++) {
-    double d = (double)x[o * t->channels + c] - mean;
-    s += d * d;
-  }
+  for (px__steps at = {.n = t->outer}; px__step(&at);)
+    for (int64_t o = at.begin; o < at.end; o++) {
+      double d = (double)x[o * t->channels + c] - mean;
+      s += d * d;
+    }
   return s;
+}
+// A channel's elements, each scaled and shifted.
+static void NAME(scale_channel)(const batch_task *t, int64_t c, T scale, T shift) {
+  int64_t stride = t->channels * t->inner, work = 0;
+  const T *x = (const T *)t->x + c * t->inner;
+  T *y = (T *)t->y + c * t->inner;
+  if (t->inner == 1) {
+    for (px__steps at = {.n = t->outer}; px__step(&at);)
+      for (int64_t o = at.begin; o < at.end; o++) y[o * stride] = x[o * stride] * scale + shift;
+    return;
+  }
+  for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++, x += stride, y += stride)
+    for (px__steps at = {.n = t->inner}; px__step(&at);)
+      for (int64_t i = at.begin; i < at.end; i++) y[i] = x[i] * scale + shift;
 }
 static void NAME(batch)(const batch_task *t, int64_t begin, int64_t end) {
   const T *x = t->x, *w = t->weight, *b = t->bias;
   double n = (double)(t->outer * t->inner);
-  int64_t work = 0;
   for (int64_t c = begin; c < end; c++) {
     T mean, invstd;
     if (t->training) {
@@ -111,40 +143,46 @@ static void NAME(batch)(const batch_task *t, int64_t begin, int64_t end) {
       mean = ((const T *)t->running_mean)[c];
       invstd = (T)(1 / sqrt((double)((const T *)t->running_var)[c] + t->eps));
     }
-    T scale = invstd * (w ? w[c] : 1), shift = (b ? b[c] : 0) - mean * scale;
-    for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++) {
-      int64_t at = (o * t->channels + c) * t->inner;
-      T *y = (T *)t->y + at;
-      for (int64_t i = 0; i < t->inner; i++) y[i] = x[at + i] * scale + shift;
-    }
+    T scale = invstd * (w ? w[c] : 1);
+    NAME(scale_channel)(t, c, scale, (b ? b[c] : 0) - mean * scale);
+  }
+}
+// Sums over one channel of g, and of g * (x - mean).
+static void NAME(channel_products)(const batch_task *t, int64_t c, T mean, double *s, double *sx) {
+  int64_t stride = t->channels * t->inner, work = 0;
+  const T *x = (const T *)t->x + c * t->inner, *g = (const T *)t->grad + c * t->inner;
+  *s = *sx = 0;
+  if (t->inner == 1) {
+    for (px__steps at = {.n = t->outer}; px__step(&at);)
+      for (int64_t o = at.begin * stride; o < at.end * stride; o += stride)
+        *s += g[o], *sx += (double)g[o] * (x[o] - mean);
+    return;
+  }
+  for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++, x += stride, g += stride) {
+    double part = NAME(vec_sum)(g, t->inner);
+    *s += part, *sx += NAME(vec_dot)(g, x, t->inner) - part * mean;
   }
 }
 static void NAME(batch_backward)(const batch_task *t, int64_t begin, int64_t end) {
-  const T *x = t->x, *g = t->grad, *w = t->weight;
+  const T *w = t->weight;
   double n = (double)(t->outer * t->inner);
   int64_t work = 0;
   for (int64_t c = begin; c < end; c++) {
     T mean = ((const T *)(t->training ? t->mean : t->running_mean))[c];
     T invstd = t->training ? ((const T *)t->invstd)[c]
                            : (T)(1 / sqrt((double)((const T *)t->running_var)[c] + t->eps));
-    double s = 0, sx = 0;
-    for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++) {
-      int64_t at = (o * t->channels + c) * t->inner;
-      if (t->inner > 1) {
-        double part = NAME(vec_sum)(g + at, t->inner);
-        s += part, sx += NAME(vec_dot)(g + at, x + at, t->inner) - part * mean;
-      } else {
-        s += g[at], sx += (double)g[at] * (x[at] - mean);
-      }
-    }
+    double s, sx;
+    NAME(channel_products)(t, c, mean, &s, &sx);
     if (t->grad_weight) ((T *)t->grad_weight)[c] = (T)(sx * invstd);
     if (t->grad_bias) ((T *)t->grad_bias)[c] = (T)s;
     T scale = invstd * (w ? w[c] : 1), m = (T)(s / n), k = (T)(sx * invstd * invstd / n);
     for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++) {
       int64_t at = (o * t->channels + c) * t->inner;
+      const T *x = (const T *)t->x + at, *g = (const T *)t->grad + at;
       T *to = (T *)t->y + at;
-      for (int64_t i = 0; i < t->inner; i++)
-        to[i] = t->training ? (g[at + i] - m - (x[at + i] - mean) * k) * scale : g[at + i] * scale;
+      for (px__steps p = {.n = t->inner}; px__step(&p);)
+        for (int64_t i = p.begin; i < p.end; i++)
+          to[i] = t->training ? (g[i] - m - (x[i] - mean) * k) * scale : g[i] * scale;
     }
   }
 }

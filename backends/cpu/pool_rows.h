@@ -5,8 +5,8 @@ static void NAME(max_plane)(const pool *t, int64_t plane) {
   const T *in = (const T *)t->in + plane * t->h * t->w;
   T *out = (T *)t->out + plane * t->oh * t->ow;
   int64_t *where = t->indices + plane * t->oh * t->ow;
-  int64_t work = 0;
-  for (int64_t oy = 0; oy < t->oh && !px__worked(&work, t->ow * t->kh * t->kw); oy++) {
+  int64_t work = 0, line = t->ow * t->kh * t->kw;
+  for (int64_t oy = 0; oy < t->oh && !px__worked(&work, line); oy++) {
     int64_t y0 = oy * t->sh - t->ph, y1 = y0 + (t->kh - 1) * t->dh + 1;
     if (y1 > t->h) y1 = t->h;
     while (y0 < 0) y0 += t->dh;
@@ -33,15 +33,17 @@ static void NAME(max_plane_backward)(const pool *t, int64_t plane) {
   T *to = (T *)t->out + plane * t->h * t->w;
   const T *g = (const T *)t->in + plane * t->oh * t->ow;
   const int64_t *where = t->indices + plane * t->oh * t->ow;
-  memset(to, 0, (size_t)(t->h * t->w) * sizeof(T));
-  for (int64_t i = 0; i < t->oh * t->ow; i++)
-    if (is_place(t, where[i])) to[where[i]] += g[i];
+  if (!px__cpu_clear(to, (size_t)(t->h * t->w) * sizeof(T))) return;
+  for (px__steps s = {.n = t->oh * t->ow}; px__step(&s);)
+    for (int64_t i = s.begin; i < s.end; i++)
+      if (is_place(t, where[i])) to[where[i]] += g[i];
 }
 static void NAME(pick_plane)(const pool *t, int64_t plane) {
   const T *in = (const T *)t->in + plane * t->h * t->w;
   T *to = (T *)t->out + plane * t->oh * t->ow;
   const int64_t *where = t->indices + plane * t->oh * t->ow;
-  for (int64_t i = 0; i < t->oh * t->ow; i++) to[i] = is_place(t, where[i]) ? in[where[i]] : 0;
+  for (px__steps s = {.n = t->oh * t->ow}; px__step(&s);)
+    for (int64_t i = s.begin; i < s.end; i++) to[i] = is_place(t, where[i]) ? in[where[i]] : 0;
 }
 // The sum of n numbers side by side, in lanes where there are many.
 static inline T NAME(row_sum)(const T *at, int64_t n) {
@@ -83,7 +85,7 @@ static void NAME(mean_planes)(const pool *t, int64_t first, int64_t count) {
   int64_t big = t->h * t->w, small = t->oh * t->ow;
   const T *in = (const T *)t->in + first * (t->backward ? small : big);
   T *out = (T *)t->out + first * (t->backward ? big : small);
-  if (t->backward) memset(out, 0, (size_t)(count * big) * sizeof(T));
+  if (t->backward && !px__cpu_clear(out, (size_t)(count * big) * sizeof(T))) return;
   for (int64_t i = 0, work = 0; i < small; i++) {
     window v = window_of(t, i / t->ow, i % t->ow);
     if (px__worked(&work, count * (v.y1 - v.y0) * (v.x1 - v.x0))) return;

@@ -29,9 +29,9 @@ static void each_block(const walk *w, const char *base, block_fn fn, void *state
     const char *at = base + px__axes_place(w->x.gone, 1, w->x.gone_count, i / inner).in;
     for (int64_t k = 0; k < inner; k += BLOCK) {
       int64_t n = inner - k < BLOCK ? inner - k : BLOCK;
+      if (i + k > 0 && px__worked(&work, n)) return;
       px__cpu_convert(room, 8, PX_FLOAT64, at + k * stride, stride, w->in_dtype, n);
       fn(state, room, i + k, n);
-      if (px__worked(&work, n)) return;
     }
   }
 }

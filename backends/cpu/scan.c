@@ -69,20 +69,13 @@ static void scan_whole(int64_t *e, int64_t n, int64_t *carry, bool product) {
 static void turn_round(const scan *s, line *a) {
   if (s->backwards) a->at += (s->length - 1) * a->stride, a->stride = -a->stride;
 }
-static double sum_floats(line out, line in, int64_t n, double c) {
-  for (int64_t i = 0; i < n; i++) {
-    c += *(const float *)(const void *)(in.at + i * in.stride);
-    *(float *)(void *)(out.at + i * out.stride) = (float)c;
-  }
-  return c;
-}
-static void sum_line(line out, line in, int64_t n) {
+static inline void sum_line(const line *out, const line *in, int64_t n) {
   double c = 0;
-  for (; n > PX__STEP && !px__cpu_stopped(); n -= PX__STEP) {
-    c = sum_floats(out, in, PX__STEP, c);
-    out.at += PX__STEP * out.stride, in.at += PX__STEP * in.stride;
-  }
-  (void)sum_floats(out, in, n < PX__STEP ? n : PX__STEP, c);
+  for (px__steps s = {.n = n}; px__step(&s);)
+    for (int64_t i = s.begin; i < s.end; i++) {
+      c += *(const float *)(const void *)(in->at + i * in->stride);
+      *(float *)(void *)(out->at + i * out->stride) = (float)c;
+    }
 }
 static void plain_line(const scan *s, line out, line in, line grad) {
   union {
@@ -93,7 +86,7 @@ static void plain_line(const scan *s, line out, line in, line grad) {
   double carry = (double)whole;
   turn_round(s, &out), turn_round(s, &in);
   if (!s->product && in.dtype == PX_FLOAT32 && out.dtype == PX_FLOAT32) {
-    sum_line(out, in, s->length);
+    sum_line(&out, &in, s->length);
     return;
   }
   for (int64_t i = 0; i < s->length && !px__worked(&work, BLOCK); i += BLOCK) {
@@ -189,8 +182,9 @@ static void cumprod_backward_line(const scan *s, line out, line in, line grad) {
   for (int64_t b = blocks - 1; b >= 0; b--) {
     int64_t first = b * BLOCK, n = s->length - first < BLOCK ? s->length - first : BLOCK;
     double product = 1;
-    for (int64_t i = 0; i < first && !px__worked(&work, 1); i++) product *= element(in, i);
-    if (px__worked(&work, n)) return;
+    for (px__steps p = {.n = first}; px__step(&p);)
+      for (int64_t i = p.begin; i < p.end; i++) product *= element(in, i);
+    if (px__worked(&work, first + n)) return;
     for (int64_t i = 0; i < n; i++) {
       before[i] = product;
       product *= element(in, first + i);

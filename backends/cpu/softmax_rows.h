@@ -2,14 +2,31 @@
 // Softmax over one row and over a block of interleaved rows, for one element type (T, NAME as in
 // vec_impl.h); softmax.c includes it twice.
 
+// A row of more than a step.
+static void NAME(long_row)(bool logs, T *y, const T *x, int64_t n) {
+  T top = x[0];
+  double sum = 0;
+  for (px__steps s = {.n = n}; px__step(&s);) {
+    T here = NAME(vec_max)(x + s.begin, s.end - s.begin);
+    top = here > top ? here : top;
+  }
+  for (px__steps s = {.n = n}; px__step(&s);)
+    sum +=
+        NAME(vec_exp_sum)(logs ? NULL : y + s.begin, x + s.begin, top, s.end - s.begin, PX__STEP);
+  T scale = (T)(1 / sum), shift = (T)LOG(sum);
+  for (px__steps s = {.n = n}; px__step(&s);)
+    for (int64_t i = s.begin; i < s.end; i++) y[i] = logs ? x[i] - top - shift : y[i] * scale;
+}
 // The row that follows is fetched while this one waits for its exponentials. A NaN that `top`
 // passes over is found again by the sum.
 static void NAME(row)(bool logs, T *y, const T *x, int64_t n) {
+  if (n > PX__STEP) {
+    NAME(long_row)(logs, y, x, n);
+    return;
+  }
   T top = NAME(vec_max)(x, n);
-  if (n > PX__STEP && px__cpu_stopped()) return;
   if (!logs) {
     T scale = (T)(1 / NAME(vec_exp_sum)(y, x, top, n, n));
-    if (n > PX__STEP && px__cpu_stopped()) return;
     for (int64_t i = 0; i < n; i++) y[i] *= scale;
     return;
   }
@@ -20,54 +37,55 @@ static void NAME(row)(bool logs, T *y, const T *x, int64_t n) {
 // `lanes` rows at once whose elements are `step` apart: the dimension is not the last one.
 static void NAME(lanes)(bool logs, T *y, const T *x, int64_t n, int64_t step, int lanes) {
   T top[LANES], sum[LANES], line[LANES];
-  int64_t work = 0;
   for (int j = 0; j < lanes; j++) top[j] = x[j], sum[j] = 0;
-  for (int64_t i = 1; i < n; i++)
-    for (int j = 0; j < lanes; j++) {
-      T v = x[i * step + j];
-      top[j] = v > top[j] || v != v ? v : top[j];
+  for (px__steps s = {.n = n}; px__step(&s);)
+    for (int64_t i = s.begin; i < s.end; i++)
+      for (int j = 0; j < lanes; j++) {
+        T v = x[i * step + j];
+        top[j] = v > top[j] || v != v ? v : top[j];
+      }
+  for (px__steps s = {.n = n}; px__step(&s);)
+    for (int64_t i = s.begin; i < s.end; i++) {
+      for (int j = 0; j < lanes; j++) line[j] = x[i * step + j] - top[j];
+      NAME(vec_exp)(line, line, lanes);
+      for (int j = 0; j < lanes; j++) sum[j] += line[j];
+      if (!logs) memcpy(y + i * step, line, (size_t)lanes * sizeof(T));
     }
-  for (int64_t i = 0; i < n && !px__worked(&work, lanes); i++) {
-    for (int j = 0; j < lanes; j++) line[j] = x[i * step + j] - top[j];
-    NAME(vec_exp)(line, line, lanes);
-    for (int j = 0; j < lanes; j++) sum[j] += line[j];
-    if (!logs) memcpy(y + i * step, line, (size_t)lanes * sizeof(T));
-  }
   for (int j = 0; j < lanes; j++) sum[j] = logs ? (T)LOG(sum[j]) : 1 / sum[j];
-  for (int64_t i = 0; i < n; i++)
-    for (int j = 0; j < lanes; j++) {
-      int64_t at = i * step + j;
-      y[at] = logs ? x[at] - top[j] - sum[j] : y[at] * sum[j];
-    }
+  for (px__steps s = {.n = n}; px__step(&s);)
+    for (int64_t i = s.begin; i < s.end; i++)
+      for (int j = 0; j < lanes; j++) {
+        int64_t at = i * step + j;
+        y[at] = logs ? x[at] - top[j] - sum[j] : y[at] * sum[j];
+      }
 }
 
 // y of log_softmax is not above 0, which the exponentials ask for.
 static void NAME(row_backward)(bool logs, T *to, const T *g, const T *y, int64_t n) {
-  if (!logs) {
-    T s = (T)NAME(vec_dot)(g, y, n);
-    for (int64_t i = 0; i < n; i++) to[i] = (g[i] - s) * y[i];
-    return;
+  T sum = (T)(logs ? NAME(vec_sum)(g, n) : NAME(vec_dot)(g, y, n));
+  for (px__steps s = {.n = n}; px__step(&s);) {
+    if (logs) NAME(vec_exp)(to + s.begin, y + s.begin, s.end - s.begin);
+    for (int64_t i = s.begin; i < s.end; i++)
+      to[i] = logs ? g[i] - to[i] * sum : (g[i] - sum) * y[i];
   }
-  T s = (T)NAME(vec_sum)(g, n);
-  NAME(vec_exp)(to, y, n);
-  for (int64_t i = 0; i < n; i++) to[i] = g[i] - to[i] * s;
 }
 static void NAME(lanes_backward)(bool logs, T *to, const T *g, const T *y, int64_t n, int64_t step,
                                  int lanes) {
   T sum[LANES] = {0}, line[LANES];
-  int64_t work = 0;
-  for (int64_t i = 0; i < n && !px__worked(&work, lanes); i++)
-    for (int j = 0; j < lanes; j++) {
-      int64_t at = i * step + j;
-      sum[j] += logs ? g[at] : g[at] * y[at];
+  for (px__steps s = {.n = n}; px__step(&s);)
+    for (int64_t i = s.begin; i < s.end; i++)
+      for (int j = 0; j < lanes; j++) {
+        int64_t at = i * step + j;
+        sum[j] += logs ? g[at] : g[at] * y[at];
+      }
+  for (px__steps s = {.n = n}; px__step(&s);)
+    for (int64_t i = s.begin; i < s.end; i++) {
+      if (logs) NAME(vec_exp)(line, y + i * step, lanes);
+      for (int j = 0; j < lanes; j++) {
+        int64_t at = i * step + j;
+        to[at] = logs ? g[at] - line[j] * sum[j] : (g[at] - sum[j]) * y[at];
+      }
     }
-  for (int64_t i = 0; i < n; i++) {
-    if (logs) NAME(vec_exp)(line, y + i * step, lanes);
-    for (int j = 0; j < lanes; j++) {
-      int64_t at = i * step + j;
-      to[at] = logs ? g[at] - line[j] * sum[j] : (g[at] - sum[j]) * y[at];
-    }
-  }
 }
 
 // Rows [begin, end) of outer x inner; in blocks of LANES where inner > 1.

@@ -68,15 +68,20 @@ static bool sort_line(const job *t, const lines *x, scratch *s) {
   return order != NULL;
 }
 
+// The place of the key that has so many equals before it; -1: the call has been ended.
+static int64_t place_of_key(const int64_t *keys, int64_t n, int64_t key, int64_t equals) {
+  for (px__steps s = {.n = n}; px__step(&s);)
+    for (int64_t i = s.begin; i < s.end; i++)
+      if (keys[i] == key && equals-- == 0) return i;
+  return -1;
+}
 static bool nth_line(const job *t, const lines *x, scratch *s) {
-  int64_t *keys = s->room[0], below, at = 0;
+  int64_t *keys = s->room[0], below, key;
   load(t, x, keys, 0, t->size);
-  int64_t key;
   if (!px__keys_select(&key, keys, t->size, t->skip, s->room[1], s->counts, &below)) return false;
-  for (int64_t equals = t->skip - below;; at++)
-    if (keys[at] == key && equals-- == 0) break;
-  put(x, &at, 1);
-  return true;
+  int64_t at = place_of_key(keys, t->size, key, t->skip - below);
+  if (at >= 0) put_part(x, &at, 0, 1);
+  return at >= 0;
 }
 
 // ---- the first few of a line: candidates are gathered in the order of their places, and the worse
@@ -94,13 +99,15 @@ static bool throw_out(candidates *c, int64_t take, scratch *s) {
   if (!px__keys_select(&c->limit, c->keys, c->n, take - 1, s->room[2], s->counts, &below))
     return false;
   c->limited = true;
-  for (int64_t i = 0, equals = take - below; i < c->n; i++) {
-    int64_t key = c->keys[i], at = c->at[i];
-    bool keep = key < c->limit || (key == c->limit && equals > 0);
-    equals -= key == c->limit;
-    c->keys[kept] = key, c->at[kept] = at;
-    kept += keep;
-  }
+  int64_t equals = take - below;
+  for (px__steps p = {.n = c->n}; px__step(&p);)
+    for (int64_t i = p.begin; i < p.end; i++) {
+      int64_t key = c->keys[i], at = c->at[i];
+      bool keep = key < c->limit || (key == c->limit && equals > 0);
+      equals -= key == c->limit;
+      c->keys[kept] = key, c->at[kept] = at;
+      kept += keep;
+    }
   c->n = kept;
   return true;
 }
@@ -128,8 +135,10 @@ static bool first_line(const job *t, const lines *x, scratch *s) {
   if (c.n > t->take && !throw_out(&c, t->take, s)) return false;
   int64_t *order = px__keys_order(c.keys, t->take, s->room[2], s->counts);
   if (!order) return false;
-  for (int64_t i = 0; i < t->take; i++) order[i] = c.at[order[i]];
-  put(x, order, t->take);
+  for (px__steps p = {.n = t->take}; px__step(&p);) {
+    for (int64_t i = p.begin; i < p.end; i++) order[i] = c.at[order[i]];
+    put_part(x, order, p.begin, p.end);
+  }
   return true;
 }
 
@@ -246,7 +255,8 @@ PX_KERNEL(place_along) {
   void *to = px__dense_out(&d, args->out, dtype);
   const void *from = px__dense_in(&d, args->grad_output, dtype);
   along a = along_of(&d, args->indices, args->out, args->dim);
-  if (!d.failed) memset(to, 0, (size_t)px_operand_numel(args->out) * sizeof(int64_t));
+  size_t bytes = (size_t)px_operand_numel(args->out) * sizeof(int64_t);
+  if (!d.failed && !px__cpu_clear(to, bytes)) a.n = 0;
   for (px__steps s = {.n = a.n}; px__step(&s);)
     for (int64_t i = s.begin; i < s.end; i++) {
       int64_t at = place_of(&a, l, i);

@@ -138,7 +138,8 @@ typedef struct rounds {
 static uint64_t *sort_rounds(const rounds *r, uint64_t *a, uint64_t *room, px__key_counts *counts) {
   uint64_t places = ((uint64_t)1 << r->place_bits) - 1;
   int most = 64 - r->place_bits;
-  for (int64_t i = 0; i < r->n; i++) a[i] = (uint64_t)i;
+  for (px__steps s = {.n = r->n}; px__step(&s);)
+    for (int64_t i = s.begin; i < s.end; i++) a[i] = (uint64_t)i;
   for (int from = 0; from < r->key_bits; from += most) {
     int bits = r->key_bits - from < most ? r->key_bits - from : most;
     for (px__steps s = {.n = r->n}; px__step(&s);)
@@ -150,8 +151,9 @@ static uint64_t *sort_rounds(const rounds *r, uint64_t *a, uint64_t *room, px__k
     if (!sorted) return NULL;
     if (sorted != a) room = a, a = sorted;
   }
-  for (int64_t i = 0; i < r->n; i++) a[i] &= places;
-  return a;
+  for (px__steps s = {.n = r->n}; px__step(&s);)
+    for (int64_t i = s.begin; i < s.end; i++) a[i] &= places;
+  return px__cpu_stopped() ? NULL : a;
 }
 
 static int64_t *order_few(const int64_t *keys, int64_t n, int64_t *places) {
@@ -174,9 +176,10 @@ int64_t *px__keys_order(int64_t *keys, int64_t n, int64_t *room, px__key_counts 
     uint64_t *more = malloc((size_t)n * sizeof *more);
     if (!more) return NULL;
     uint64_t *sorted = sort_rounds(&r, a, more, counts);
-    if (sorted == more) memcpy(a, more, (size_t)n * sizeof *a);
+    for (px__steps s = {.n = sorted == more ? n : 0}; px__step(&s);)
+      memcpy(a + s.begin, more + s.begin, (size_t)(s.end - s.begin) * sizeof *a);
     free(more);
-    return sorted ? room : NULL;
+    return sorted && !px__cpu_stopped() ? room : NULL;
   }
   // One round reads each key but once: its array is the other half of the sorting.
   for (px__steps s = {.n = n}; px__step(&s);)

@@ -3,6 +3,8 @@
 #pragma once
 #include "phlox/backend.h"
 
+#include <string.h>
+
 // Calls fn(context, begin, end) for pieces of [0, n), each a multiple of `grain` long but the last,
 // on this thread and those of the pool; returns when all are done, or the program has ended the
 // call. The results must not depend on how long the pieces are. Runs here alone where the range is
@@ -38,6 +40,13 @@ static inline bool px__worked(int64_t *work, int64_t n) {
   if ((*work += n) < PX__STEP) return false;
   *work = px__cpu_stopped() ? PX__STEP : 0;
   return *work > 0;
+}
+// Clears memory; what is fresh from the system takes long. False: the call has been ended, and what
+// was not cleared is better not touched.
+static inline bool px__cpu_clear(void *at, size_t bytes) {
+  px__steps s = {.n = (int64_t)bytes};
+  while (px__step(&s)) memset((char *)at + s.begin, 0, (size_t)(s.end - s.begin));
+  return px__steps_done(&s);
 }
 // The number of threads, this one included: px_num_threads, as far as the pool goes.
 int px__cpu_thread_count(void);

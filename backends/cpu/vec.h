@@ -3,9 +3,11 @@
 // exponentials. vec_impl.h has the loops, once per element type; the names end in _f32 and _f64.
 //
 // Long sums add blocks in float and the blocks in double, so that their error does not grow with
-// the length.
+// the length; between blocks they end early (px__worked). The others are for rows that do not take
+// long, or steps of rows.
 #pragma once
 #include "cpu/simd.h"
+#include "cpu/threads.h"
 
 static inline vd vd_max(vd a, vd b) {
   for (int i = 0; i < VD; i++) a[i] = a[i] > b[i] ? a[i] : b[i];

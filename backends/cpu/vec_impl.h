@@ -5,20 +5,21 @@ enum { NAME(SUM_BLOCK) = 256 * L };
 
 static inline double NAME(vec_sum)(const T *x, int64_t n) {
   double total = 0;
-  while (n > 0) {
+  for (int64_t work = 0; n > 0;) {
     int64_t m = n < NAME(SUM_BLOCK) ? n : NAME(SUM_BLOCK), i = 0;
     V a = OP(set)(0), b = a;
     for (; i + 2 * L <= m; i += 2 * L) a += OP(load)(x + i), b += OP(load)(x + i + L);
     double s = OP(sum)(a + b);
     for (; i < m; i++) s += x[i];
     total += s, x += m, n -= m;
+    if (n > 0 && px__worked(&work, m)) break;
   }
   return total;
 }
 // Sum of (x - mean)^2. What lies `ahead` of x is fetched meanwhile.
 static inline double NAME(vec_sum_square)(const T *x, T mean, int64_t n, int64_t ahead) {
   double total = 0;
-  while (n > 0) {
+  for (int64_t work = 0; n > 0;) {
     int64_t m = n < NAME(SUM_BLOCK) ? n : NAME(SUM_BLOCK), i = 0;
     V a = OP(set)(0), b = a, centre = OP(set)(mean);
     for (; i + 2 * L <= m; i += 2 * L) {
@@ -29,12 +30,13 @@ static inline double NAME(vec_sum_square)(const T *x, T mean, int64_t n, int64_t
     double s = OP(sum)(a + b);
     for (; i < m; i++) s += (double)(x[i] - mean) * (x[i] - mean);
     total += s, x += m, n -= m;
+    if (n > 0 && px__worked(&work, m)) break;
   }
   return total;
 }
 static inline double NAME(vec_dot)(const T *x, const T *y, int64_t n) {
   double total = 0;
-  while (n > 0) {
+  for (int64_t work = 0; n > 0;) {
     int64_t m = n < NAME(SUM_BLOCK) ? n : NAME(SUM_BLOCK), i = 0;
     V a = OP(set)(0), b = a;
     for (; i + 2 * L <= m; i += 2 * L) {
@@ -44,6 +46,7 @@ static inline double NAME(vec_dot)(const T *x, const T *y, int64_t n) {
     double s = OP(sum)(a + b);
     for (; i < m; i++) s += (double)x[i] * y[i];
     total += s, x += m, y += m, n -= m;
+    if (n > 0 && px__worked(&work, m)) break;
   }
   return total;
 }

@@ -41,6 +41,8 @@ px_site ext_site_lend(void);
   do { \
     if ((call) != PX_OK) return ext_raise(), -1; \
   } while (0)
+// How many steps a long loop makes between two looks for signals.
+enum { EXT_LOOK = 1 << 16 };
 // Runs an expression of type px_status without the GIL: whatever can block. If reports may name
 // lines, the core is lent the line for that time, since Python cannot be asked then (site.c).
 #define EXT_NOGIL(call) \

@@ -163,6 +163,7 @@ PyObject *ext_scalar(px_scalar s) {
 }
 
 // Lists of lists from row-major memory. `at` moves on element by element, so no index is computed.
+// Long lists look for signals now and then.
 static PyObject *list_of(const char **at, px_dtype dtype, int ndim, const int64_t *sizes) {
   if (ndim == 0) {
     px_scalar scalar = px_scalar_load(dtype, *at);
@@ -171,7 +172,8 @@ static PyObject *list_of(const char **at, px_dtype dtype, int ndim, const int64_
   }
   PyObject *list = PyList_New((Py_ssize_t)sizes[0]);
   for (int64_t i = 0; list && i < sizes[0]; i++) {
-    PyObject *item = list_of(at, dtype, ndim - 1, sizes + 1);
+    bool ends = i % EXT_LOOK == EXT_LOOK - 1 && PyErr_CheckSignals() < 0;
+    PyObject *item = ends ? NULL : list_of(at, dtype, ndim - 1, sizes + 1);
     if (!item) Py_CLEAR(list);
     if (list) PyList_SET_ITEM(list, i, item);
   }

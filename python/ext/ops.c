@@ -39,9 +39,9 @@ static bool is_on_device(const px_value *arg) {
 // Whether a call waits for a device: what comes from there to the CPU, and the number of elements
 // that a mask picks there.
 static bool will_wait(const px_op *op, px_call_mode mode, const px_value *args) {
-  bool from = is_on_device(&args[0]);
-  if (mode == PX_CALL_INPLACE && !from && op->param_count > 1) return is_on_device(&args[1]);
-  for (int i = 1; from && i < op->param_count; i++) {
+  if (!is_on_device(&args[0]))
+    return mode == PX_CALL_INPLACE && op->param_count > 1 && is_on_device(&args[1]);
+  for (int i = 1; i < op->param_count; i++) {
     if (args[i].kind == PX_ARG_DEVICE && args[i].v.device.type == PX_CPU) return true;
     for (int k = 0; args[i].kind == PX_ARG_TENSORS && k < args[i].n; k++) {
       const px_tensor *index = args[i].v.tensors[k];

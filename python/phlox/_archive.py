@@ -104,12 +104,19 @@ class Reader:
         return mmap.mmap(self.file.fileno(), 0, access=mmap.ACCESS_COPY)
 
 
+class _Zip(zipfile.ZipFile):
+    """What an error or a signal has ended stays as it is: its file may be closed already."""
+
+    def __del__(self):
+        pass
+
+
 class Writer:
     """Writes records one after the other to what has `write`."""
 
     def __init__(self, sink, folder):
         self.sink, self.folder, self.at = sink, folder, 0
-        self.zip = zipfile.ZipFile(self, "w")
+        self.zip = _Zip(self, "w")
 
     # what zipfile calls
     def write(self, data):

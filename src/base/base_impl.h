@@ -42,6 +42,9 @@ static inline px_status px__stopped_take(void) {
   bool none = __atomic_load_n(&px__stop_count, __ATOMIC_RELAXED) == 0;
   return __builtin_expect(none, 1) ? PX_OK : px__stopped_forget();
 }
+// memcpy and memset to 0 for memory of any size, which end early between pieces.
+px_status px__copy_long(void *to, const void *from, size_t bytes);
+px_status px__clear_long(void *at, size_t bytes);
 // Saves the thread's error while cleanup runs, which may set another one.
 typedef struct px__error_guard {
   bool held;

@@ -59,6 +59,26 @@ px_status px__stopped_forget(void) {
   return status;
 }
 
+// ---- large memory
+enum { PIECE = 8 << 20 };
+static size_t piece(size_t left) { return left < PIECE ? left : PIECE; }
+
+px_status px__copy_long(void *to, const void *from, size_t bytes) {
+  for (size_t done = 0; done < bytes; done += PIECE) {
+    if (done) PX_TRY(px_interrupt_poll());
+    memcpy((char *)to + done, (const char *)from + done, piece(bytes - done));
+  }
+  return PX_OK;
+}
+
+px_status px__clear_long(void *at, size_t bytes) {
+  for (size_t done = 0; done < bytes; done += PIECE) {
+    if (done) PX_TRY(px_interrupt_poll());
+    memset((char *)at + done, 0, piece(bytes - done));
+  }
+  return PX_OK;
+}
+
 void px_interrupt_wait(void *condition, void *mutex) {
   if (!px_interrupt_wanted()) {
     pthread_cond_wait(condition, mutex);

@@ -49,8 +49,10 @@ static px_status copy_host(const transfer *t) {
   px_access from = access_of(t->from, t->from_offset, t->bytes, false);
   PX_TRY(px__block_host_access("copy", &to));
   PX_TRY(px__block_host_access("copy", &from));
-  memmove((char *)t->to->data + t->to_offset, (char *)t->from->data + t->from_offset, t->bytes);
-  return PX_OK;
+  char *there = (char *)t->to->data + t->to_offset;
+  const char *here = (char *)t->from->data + t->from_offset;
+  if (t->to == t->from) return memmove(there, here, t->bytes), PX_OK;
+  return px__copy_long(there, here, t->bytes);
 }
 
 // Between the host and a device.

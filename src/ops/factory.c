@@ -41,10 +41,8 @@ static px_status fill(px_tensor *t, px_scalar value) {
   bool zero = value.kind == 'f' ? value.v.f == 0 && !signbit(value.v.f) : px_scalar_int(value) == 0;
   uint16_t needs = t->flags & PX_TENSOR_NEEDS_GRAD;
   if (t->numel == 0) return PX_OK;
-  if (zero && t->contiguous && px__tensor_device(t).type == PX_CPU) {
-    memset(px__tensor_at(t), 0, (size_t)t->numel * px__item(t));
-    return PX_OK;
-  }
+  if (zero && t->contiguous && px__tensor_device(t).type == PX_CPU)
+    return px__clear_long(px__tensor_at(t), (size_t)t->numel * px__item(t));
   t->flags &= (uint16_t)~PX_TENSOR_NEEDS_GRAD;  // it is no in-place change of a leaf
   uint64_t version = t->storage->version;
   px_status status = zero ? px_zero_(t) : px_fill_(t, value);

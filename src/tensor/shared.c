@@ -115,8 +115,11 @@ px_status px_storage_share(px_storage *storage) {
   px_status status = open_file(&s, fd, old->bytes);
   close(fd);
   if (status == PX_OK) status = block_over(&block, s, old->bytes);
-  if (status != PX_OK) return px_error_pass(status, __FILE__, __LINE__, __func__);
-  if (old->bytes) memcpy(block->data, old->data, old->bytes);
+  if (status == PX_OK) status = px__copy_long(block->data, old->data, old->bytes);
+  if (status != PX_OK) {
+    px__block_free(block);
+    return px_error_pass(status, __FILE__, __LINE__, __func__);
+  }
   PX_TRY(px__storage_replace(storage, block));
   storage->shared = s;
   storage->fixed = true;

@@ -185,6 +185,11 @@ static px_status sorted(void) {
   PX_SCOPED(px_tensor) places = NULL;
   return px_sort(&values, &places, matrix, 0, true, false);
 }
+static px_status zeros(void) {
+  PX_SCOPED(px_tensor) result = NULL;
+  const int64_t size = 1500 * 1500;
+  return px_zeros(&result, &size, 1, PX_FLOAT32, px_cpu(), false, false);
+}
 static void kernel_ends(px_status (*call)(void)) {
   int64_t before = px_live_objects(NULL);
   ends = true;
@@ -196,8 +201,22 @@ static void kernel_ends(px_status (*call)(void)) {
   CHECK_EQ(px_live_objects(NULL), before);
 }
 
+static float *numbers;
+static px_status read_all(void) {
+  return px_tensor_read(matrix, numbers, (size_t)px_tensor_numel(matrix) * sizeof *numbers);
+}
+PX_TEST(copies_of_much_memory_end_between_pieces) {
+  matrix = ones(1500, px_cpu(), false);
+  numbers = calloc((size_t)px_tensor_numel(matrix), sizeof *numbers);
+  CHECK(numbers);
+  px_interrupt_set_check(check);
+  kernel_ends(read_all);
+  CHECK(numbers[0] == 1 && numbers[px_tensor_numel(matrix) - 1] == 1);
+  free(numbers);
+}
+
 PX_TEST(large_kernels_of_the_cpu_end_between_steps) {
-  px_status (*const calls[])(void) = {sines, square, sorted};
+  px_status (*const calls[])(void) = {sines, square, sorted, zeros};
   matrix = ones(1000, px_cpu(), false);
   px_interrupt_set_check(check);
   for (int threads = 1; threads <= 3; threads += 2) {

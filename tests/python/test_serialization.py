@@ -5,6 +5,7 @@ os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
 
 import argparse
 import copy
+import gc
 import io
 import pickle
 import subprocess
@@ -202,6 +203,22 @@ class Zips(unittest.TestCase):
         File.write = lambda self, data: written.append(bytes(data))
         torch.save(torch.ones(2), File(io.BytesIO()))
         self.assertEqual(torch.load(io.BytesIO(b"".join(written))).tolist(), [1, 1])
+
+    def test_what_ends_a_save_is_all_that_is_told(self):
+        class Full(io.BytesIO):
+            def write(self, data):
+                if self.tell() > 300: raise KeyboardInterrupt
+                return super().write(data)
+
+        told, hook = [], sys.unraisablehook
+        sys.unraisablehook = told.append
+        try:
+            with Full() as file, self.assertRaises(KeyboardInterrupt):
+                torch.save(torch.ones(100), file)
+            gc.collect()
+        finally:
+            sys.unraisablehook = hook
+        self.assertEqual(told, [])
 
     def test_a_map_of_the_file_is_memory(self):
         with tempfile.TemporaryDirectory() as folder:
