@@ -200,10 +200,10 @@ PX_RUN(repeat_interleave) {
   PX_CHECK(flat->ndim > 0 && flat->ndim < PX_MAX_DIMS, PX_RUNTIME,
            "repeat_interleave of a tensor with %d dimensions", flat->ndim);
   PX_TRY(px_unsqueeze(&column, flat, dim + 1));
-  memcpy(sizes, column->sizes, sizeof sizes);
+  px__sizes_copy(sizes, column->sizes, column->ndim);
   sizes[dim + 1] = repeats;
   PX_TRY(px_expand(&wide, column, sizes, column->ndim));
-  memcpy(sizes, flat->sizes, sizeof sizes);
+  px__sizes_copy(sizes, flat->sizes, flat->ndim);
   PX_CHECK(!px__mul_size(sizes[dim], repeats, &sizes[dim]), PX_RUNTIME,
            "numel: integer multiplication overflow");
   return px_reshape(&call->results[0], wide, sizes, flat->ndim);

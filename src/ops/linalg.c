@@ -35,7 +35,7 @@ static px_status fold_left(px_tensor **out, const px_tensor *a, const px_tensor 
   PX_SCOPED(px_tensor) product = NULL;
   int64_t sizes[PX_MAX_DIMS], k = a->sizes[a->ndim - 1];
   int64_t rows = px__sizes_product(a->sizes, a->ndim - 1);
-  memcpy(sizes, a->sizes, sizeof sizes);
+  px__sizes_copy(sizes, a->sizes, a->ndim);
   int64_t flat_sizes[2] = {rows, k};
   PX_TRY(px_reshape(&flat, a, flat_sizes, 2));
   PX_TRY(b->ndim == 1 ? px_mv(&product, flat, b) : px_mm(&product, flat, b));
@@ -124,7 +124,7 @@ PX_RUN(linear) {
     return bias ? px_add(&call->results[0], product, bias, px_int(1)) : PX_OK;
   }
   int64_t sizes[PX_MAX_DIMS], rows = px__sizes_product(x->sizes, x->ndim - 1);
-  memcpy(sizes, x->sizes, sizeof sizes);
+  px__sizes_copy(sizes, x->sizes, x->ndim);
   sizes[x->ndim - 1] = weight->sizes[0];
   int64_t two[2] = {rows, x->sizes[x->ndim - 1]};
   PX_TRY(px_reshape(&flat, x, two, 2));

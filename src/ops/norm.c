@@ -124,7 +124,7 @@ static px_status check_group_sizes(const px_tensor *x, int64_t groups) {
 static px_status check_group_values(const px_tensor *x, int64_t groups) {
   int64_t sizes[PX_MAX_DIMS];
   char text[128];
-  memcpy(sizes, x->sizes, sizeof sizes);
+  px__sizes_copy(sizes, x->sizes, x->ndim);
   sizes[0] = x->sizes[0] * x->sizes[1] / groups, sizes[1] = groups;
   PX_CHECK(!x->numel || x->numel != groups, PX_VALUE,
            "Expected more than 1 value per channel when training, got input size %s",

@@ -63,8 +63,8 @@ px_status px__slice_range(const px_tensor *self, px_value start, px_value end, i
 px_status px__part_slice(px_tensor **out, const px_tensor *self, int dim, int64_t first,
                          int64_t count, int64_t step) {
   int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
-  memcpy(sizes, self->sizes, sizeof sizes);
-  memcpy(strides, self->strides, sizeof strides);
+  px__sizes_copy(sizes, self->sizes, self->ndim);
+  px__sizes_copy(strides, self->strides, self->ndim);
   sizes[dim] = count;
   // One place or none has any stride; a step beyond the memory must not overflow.
   strides[dim] = count > 1 ? px__steps(step, strides[dim]) : strides[dim];
@@ -133,8 +133,8 @@ PX_RUN(unfold) {
   PX_CHECK(size <= length, PX_RUNTIME,
            "maximum size for tensor at dimension %d is %lld but size is %lld", dim,
            (long long)length, (long long)size);
-  memcpy(sizes, self->sizes, sizeof sizes);
-  memcpy(strides, self->strides, sizeof strides);
+  px__sizes_copy(sizes, self->sizes, self->ndim);
+  px__sizes_copy(strides, self->strides, self->ndim);
   sizes[n] = size;
   strides[n] = n ? self->strides[dim] : 1;
   if (n) {

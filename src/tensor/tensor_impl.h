@@ -160,6 +160,9 @@ static inline void px__operand_of(px_operand *operand, const px_tensor *t) {
 static inline int64_t px__steps(int64_t count, int64_t stride) {
   return (int64_t)((uint64_t)count * (uint64_t)stride);
 }
+static inline void px__sizes_copy(int64_t *to, const int64_t *sizes, int n) {
+  for (int d = 0; d < n; d++) to[d] = sizes[d];
+}
 // The product of sizes; beside a size of 0 it may wrap around.
 static inline int64_t px__sizes_product(const int64_t *sizes, int n) {
   int64_t product = 1;
