@@ -120,18 +120,9 @@ static PyObject *absent(PyObject *module, PyObject *name) {
   EXT_OWNED *full = space ? PyUnicode_FromFormat("%U.%U", space, name) : NULL;
   const char *text = full ? PyUnicode_AsUTF8(full) : NULL, *word = PyUnicode_AsUTF8(name);
   if (!text || !word) return NULL;
-  if (!strncmp(word, "__", 2))  // Python's own questions, which the start asks too
-    EXT_FAIL(PyExc_AttributeError, "module '%U' has no attribute '%U'", space, name);
-  PyObject *found = of_table(module, text, word);
+  bool own = !strncmp(word, "__", 2);  // a question of Python's own, which the start asks too
+  PyObject *found = own ? NULL : of_table(module, text, word);
   if (found || PyErr_Occurred()) return found;
-  EXT_OWNED *table = PyImport_ImportModule("phlox._absent");
-  EXT_OWNED *names = table ? PyObject_GetAttrString(table, "NAMES") : NULL;
-  int known = names ? PySet_Contains(names, full) : -1;
-  if (known < 0) return NULL;
-  if (known)
-    EXT_FAIL(PyExc_AttributeError,
-             "module '%U' has no attribute '%U': %U is not implemented in Phlox", space, name,
-             full);
   EXT_FAIL(PyExc_AttributeError, "module '%U' has no attribute '%U'", space, name);
 }
 static PyMethodDef absent_def = {"__getattr__", absent, METH_O, NULL};

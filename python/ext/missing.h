@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Methods of PyTorch's Tensor that Phlox lacks, a data table. What else it lacks is in
-// phlox/_absent.py.
+// paths.h.
 #pragma once
 
 static const char tensor_names[] =

@@ -77,7 +77,7 @@ static const struct {
     {"nn.modules.utils",
      "nn._tuples: _ntuple _single _pair _triple _quadruple _reverse_repeat_tuple "
      "consume_prefix_in_state_dict_if_present"},
-    {"nn.parallel", "!: DistributedDataParallel"},
+    {"nn.parallel", "!: DistributedDataParallel; -: DistributedDataParallelCPU"},
     {"nn.parallel.data_parallel", "nn.parallel: DataParallel data_parallel"},
     {"nn.parallel.distributed", "nn.parallel: DistributedDataParallel"},
     {"nn.parallel.parallel_apply", "nn.parallel: get_a_var parallel_apply"},
@@ -121,7 +121,7 @@ static const struct {
     {"utils.data._utils.fetch", ""},
     {"utils.data._utils.signal_handling", ""},
     {"utils.data.distributed", "utils.data: DistributedSampler"},
-    {"utils.model_zoo", "hub: load_url"},
+    {"utils.model_zoo", "hub: load_url tqdm"},
     {"futures", "!: Future collect_all wait_all"},
     {"utils.cpp_extension",
      "!: BuildExtension CUDAExtension CppExtension SyclExtension check_compiler_is_gcc "
@@ -146,6 +146,7 @@ static const struct {
      "lookup_backend optimize optimize_assert register_backend run OptimizedModule; -: "
      "get_recursion_limit reset_code_caches set_recursion_limit"},
     {"_dynamo.config", "-: default_debug_dir_root"},
+    {"_dynamo.utils", "no: is_compile_supported"},
     {"_dynamo.eval_frame",
      "_dynamo: OptimizedModule; -: DisableContext DynamoStance DynamoTLS ExportResult "
      "FlattenInputOutputSignature OptimizeContext RunOnlyContext TorchPatcher Unset "
@@ -176,9 +177,10 @@ static const struct {
      "is_future is_ignored_fn is_list is_optional is_rref is_rref_instance is_static_fn "
      "is_tuple is_union module_has_exports raise_error_container_parameter_missing should_drop"},
     {"jit.annotations",
-     "jit: Final; -: EvalEnv Module ann_to_type check_fn get_enum_value_type get_param_names "
-     "get_signature get_type_line is_function_or_method is_tensor is_vararg parse_type_line "
-     "split_type_line try_ann_to_type try_real_annotations"},
+     "_jit: Final BroadcastingList1 BroadcastingList2 BroadcastingList3 BroadcastingList4; -: "
+     "EvalEnv Module ann_to_type check_fn get_enum_value_type get_param_names get_signature "
+     "get_type_line is_function_or_method is_tensor is_vararg parse_type_line split_type_line "
+     "try_ann_to_type try_real_annotations"},
     {"jit._script",
      "jit: script ScriptModule ScriptFunction RecursiveScriptModule; -: Attribute ConstMap "
      "OrderedDictWrapper OrderedModuleDict RecursiveScriptClass ScriptMeta ScriptWarning "
@@ -192,8 +194,8 @@ static const struct {
      "same: wrap; !: Graph GraphModule Interpreter Node Proxy Tracer Transformer "
      "has_side_effect map_arg replace_pattern symbolic_trace ProxyableClassMeta CodeGen"},
     {"fx.graph_module",
-     "fx: GraphModule; !: reduce_graph_module reduce_package_graph_module _CodeOnlyModule "
-     "_copy_attr _assign_attr"},
+     "fx: GraphModule; _jit: _USER_PRESERVED_ATTRIBUTES_KEY; !: reduce_graph_module "
+     "reduce_package_graph_module _CodeOnlyModule _copy_attr _assign_attr"},
     {"fx.node", "fx: Node has_side_effect map_arg; !: map_aggregate"},
     {"fx.proxy",
      "fx: Proxy; !: Attribute GraphAppendingTracer MetaProxy ParameterProxy Scope "
@@ -216,17 +218,27 @@ static const struct {
      "set_proxy_slot snapshot_fake thunkify track_tensor track_tensor_tree wrap_key "
      "wrapper_and_args_for_make_fx"},
     {"onnx",
-     "no: is_in_onnx_export; !: ExportableModule InputObserver ONNXProgram OnnxExporterError "
-     "export OperatorExportTypes TensorProtoDataType TrainingMode JitScalarType "
-     "register_custom_op_symbolic select_model_mode_for_export unregister_custom_op_symbolic "
-     "dynamo_export"},
+     "no: is_in_onnx_export; nothing: register_custom_op_symbolic "
+     "unregister_custom_op_symbolic; !: ExportableModule InputObserver ONNXProgram "
+     "OnnxExporterError export OperatorExportTypes TensorProtoDataType TrainingMode "
+     "JitScalarType select_model_mode_for_export dynamo_export"},
     {"onnx.utils",
      "onnx: export register_custom_op_symbolic unregister_custom_op_symbolic "
      "select_model_mode_for_export; !: model_signature"},
     {"onnx.operators", "!: shape_as_tensor reshape_from_tensor_shape"},
     {"onnx.symbolic_helper",
-     "!: parse_args quantized_args check_training_mode _get_tensor_sizes _unimplemented "
+     "marks: parse_args quantized_args; !: check_training_mode _get_tensor_sizes _unimplemented "
      "_is_constant _maybe_get_const"},
+    {"onnx.symbolic_opset18", ""},
+    {"onnx.symbolic_opset17", ""},
+    {"onnx.symbolic_opset16", ""},
+    {"onnx.symbolic_opset15", ""},
+    {"onnx.symbolic_opset14", ""},
+    {"onnx.symbolic_opset13", ""},
+    {"onnx.symbolic_opset12", ""},
+    {"onnx.symbolic_opset11", ""},
+    {"onnx.symbolic_opset10", ""},
+    {"onnx.symbolic_opset9", ""},
     {"onnx.errors",
      "onnx: OnnxExporterError; !: OnnxExporterWarning UnsupportedOperatorError "
      "SymbolicValueError"},
@@ -239,9 +251,11 @@ static const struct {
      "!: PackageExporter PackageImporter Importer OrderedImporter sys_importer is_from_package "
      "EmptyMatchError PackagingError ObjMismatchError ObjNotFoundError GlobGroup Directory"},
     {"library",
-     "!: Library custom_op define fallthrough_kernel get_ctx get_kernel impl impl_abstract "
-     "infer_schema opcheck register_autocast register_autograd register_fake register_kernel "
-     "register_torch_dispatch register_vmap triton_op wrap_triton"},
+     "marks: register_fake impl_abstract; !: Library custom_op define fallthrough_kernel "
+     "get_ctx get_kernel impl infer_schema opcheck register_autocast register_autograd "
+     "register_kernel register_torch_dispatch register_vmap triton_op wrap_triton"},
+    {"_custom_ops",
+     "library: impl_abstract; !: custom_op impl impl_backward impl_save_for_backward"},
     {"ao", ""},
     {"ao.quantization",
      "!: AffineQuantizedObserverBase DeQuantStub FakeQuantize FakeQuantizeBase "
@@ -356,7 +370,85 @@ static const struct {
      "profiler: ProfilerActivity; !: EnforceUnique EventList FunctionEvent KinetoStepTracker "
      "MemRecordsAcc emit_itt emit_nvtx load_nvprof parse_nvprof_trace profile record_function"},
     // ---- inner names that libraries use
-    {"", "nothing: _log_api_usage_once _get_tracing_state"},
+    {"",
+     "nothing: _log_api_usage_once _get_tracing_state; _dispatch: DispatchKey DispatchKeySet; "
+     "-: AggregationType AliasDb AnyType Argument ArgumentSpec BFloat16Storage BenchmarkConfig "
+     "BenchmarkExecutionStats Block BoolStorage BoolType BufferDict ByteStorage CallStack "
+     "Capsule CharStorage ClassType Code CompilationUnit CompleteArgumentSpec "
+     "ComplexDoubleStorage ComplexFloatStorage ComplexType ConcreteModuleType "
+     "ConcreteModuleTypeBuilder DeepCopyMemoTable DeserializationStorageContext DeviceObjType "
+     "DictType DoubleStorage EnumType ErrorReport ExcludeDispatchKeyGuard ExecutionPlan "
+     "FatalError FileCheck FloatStorage FloatType FunctionSchema Future FutureType Gradient "
+     "Graph GraphExecutorState HalfStorage IODescriptor InferredType IntStorage IntType "
+     "InterfaceType JITException ListType LiteScriptModule LockingLogger LongStorage "
+     "MobileOptimizerType ModuleDict Node NoneType NoopLogger NumberType OperatorInfo "
+     "OptionalType ParameterDict PyObjectType PyTorchFileReader PyTorchFileWriter QInt32Storage "
+     "QInt8Storage QUInt2x4Storage QUInt4x2Storage QUInt8Storage RRefType ScriptClass "
+     "ScriptClassFunction ScriptDict ScriptDictIterator ScriptDictKeyIterator ScriptFunction "
+     "ScriptList ScriptListIterator ScriptMethod ScriptModule ScriptModuleSerializer "
+     "ScriptObject ScriptObjectProperty SerializationStorageContext ShortStorage StaticModule "
+     "Storage StreamObjType StringType SymFloatNode SymIntNode SymIntType Tag TensorType "
+     "ThroughputBenchmark TracingState TupleType Type UnionType Use Value adaptive_max_pool1d "
+     "addbmm addmv addmv_ addr adjoint affine_grid_generator alias_copy align_tensors "
+     "alpha_dropout alpha_dropout_ aminmax amp angle as_strided_ as_strided_copy "
+     "as_strided_scatter atleast_1d atleast_2d atleast_3d autocast autocast_decrement_nesting "
+     "autocast_increment_nesting bartlett_window batch_norm_backward_elemt "
+     "batch_norm_backward_reduce batch_norm_elemt batch_norm_gather_stats "
+     "batch_norm_gather_stats_with_counts batch_norm_stats batch_norm_update_stats bilinear "
+     "binomial bitwise_left_shift bitwise_right_shift blackman_window block_diag bucketize "
+     "cartesian_prod ccol_indices_copy cdist celu_ chain_matmul channel_shuffle cholesky "
+     "cholesky_inverse cholesky_solve choose_qparams_optimized classes clear_autocast_cache "
+     "col_indices_copy column_stack combinations compiled_with_cxx11_abi complex conj "
+     "conj_physical conj_physical_ conv3d conv_tbc conv_transpose3d convolution copysign "
+     "corrcoef cov cpu cross crow_indices_copy ctc_loss cudnn_affine_grid_generator "
+     "cudnn_batch_norm cudnn_convolution cudnn_convolution_add_relu cudnn_convolution_relu "
+     "cudnn_convolution_transpose cudnn_grid_sampler cudnn_is_acceptable cumulative_trapezoid "
+     "deg2rad deg2rad_ dequantize det detach_ detach_copy diagflat diagonal_copy "
+     "diagonal_scatter diff digamma dist distributions dropout_ dsmm dsplit dstack eig "
+     "embedding embedding_bag embedding_renorm_ empty_quantized erfinv expand_copy "
+     "fake_quantize_per_channel_affine fake_quantize_per_tensor_affine "
+     "fbgemm_linear_fp16_weight fbgemm_linear_fp16_weight_fp32_activation "
+     "fbgemm_linear_int8_weight fbgemm_linear_int8_weight_fp32_activation "
+     "fbgemm_linear_quantize_weight fbgemm_pack_gemm_matrix_fp16 fbgemm_pack_quantized_matrix "
+     "feature_alpha_dropout feature_alpha_dropout_ feature_dropout feature_dropout_ fft "
+     "float_power fmax fmin fork frexp frobenius_norm from_file func "
+     "fused_moving_avg_obs_fake_quant gcd gcd_ geqrf get_autocast_cpu_dtype "
+     "get_autocast_gpu_dtype get_device get_file_path gradient grid_sampler grid_sampler_2d "
+     "grid_sampler_3d hamming_window hann_window hash_tensor heaviside histc histogram "
+     "histogramdd hsmm hsplit hspmm i0 i0_ igamma igammac imag import_ir_module "
+     "import_ir_module_from_buffer index_put index_put_ index_reduce indices_copy "
+     "init_num_threads inner int_repr inverse is_autocast_cache_enabled is_autocast_cpu_enabled "
+     "is_autocast_enabled is_conj is_distributed is_inference is_neg is_same_size is_signed "
+     "is_vulkan_available is_warn_always_enabled isin isneginf isposinf isreal istft "
+     "kaiser_window kron lcm lcm_ ldexp ldexp_ lgamma linalg lobpcg logaddexp2 logcumsumexp "
+     "logdet logit logit_ logspace lstsq lu lu_solve lu_unpack masked matrix_exp matrix_power "
+     "matrix_rank max_pool1d_with_indices max_pool3d merge_type_from_type_comment "
+     "miopen_batch_norm miopen_convolution miopen_convolution_add_relu miopen_convolution_relu "
+     "miopen_convolution_transpose miopen_depthwise_convolution miopen_rnn "
+     "mkldnn_adaptive_avg_pool2d mkldnn_convolution mkldnn_linear_backward_weights "
+     "mkldnn_max_pool2d mkldnn_max_pool3d mode mps msort mvlgamma nanmean nanmedian nanquantile "
+     "narrow_copy native_batch_norm native_channel_shuffle native_dropout native_group_norm "
+     "native_norm nested nextafter norm_except_dim nuclear_norm orgqr ormqr parse_ir "
+     "parse_schema parse_type_comment pca_lowrank pdist permute_copy pinverse poisson polar "
+     "polygamma positive prepare_multiprocessing_environment put q_per_channel_axis "
+     "q_per_channel_scales q_per_channel_zero_points q_scale q_zero_point qr qscheme quantile "
+     "quantize_per_channel quantize_per_tensor quantize_per_tensor_dynamic quantized_batch_norm "
+     "quantized_gru quantized_gru_cell quantized_lstm quantized_lstm_cell quantized_max_pool1d "
+     "quantized_max_pool2d quantized_rnn_relu_cell quantized_rnn_tanh_cell quasirandom rad2deg "
+     "rad2deg_ range read_vitals real renorm resize_as_ resize_as_sparse_ resolve_conj "
+     "resolve_neg rot90 row_indices_copy rrelu rrelu_ saddmm scatter_reduce searchsorted "
+     "segment_reduce select_copy select_scatter selu_ set_anomaly_enabled "
+     "set_autocast_cache_enabled set_autocast_cpu_dtype set_autocast_cpu_enabled "
+     "set_autocast_enabled set_autocast_gpu_dtype set_flush_denormal set_num_interop_threads "
+     "set_vital set_warn_always sgn signal signbit sinc sinc_ slice_copy slice_scatter slogdet "
+     "smm solve sparse sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor "
+     "sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor special split_copy "
+     "split_with_sizes_copy spmm squeeze_copy sspaddmm std_mean stft svd svd_lowrank symeig "
+     "t_copy take_along_dim tensordot testing threshold_ torch_version transpose_copy trapezoid "
+     "trapz triangular_solve unbind_copy unfold_copy unify_type_list unsafe_chunk unsafe_split "
+     "unsafe_split_with_sizes unsqueeze_copy values_copy vander var_mean vdot view_as_complex "
+     "view_as_complex_copy view_as_real view_as_real_copy view_copy vitals_enabled vmap vsplit "
+     "wait while_loop xpu"},
     {"autograd.gradcheck",
      "autograd: gradcheck gradgradcheck; -: GradcheckError get_analytical_jacobian "
      "get_numerical_jacobian get_numerical_jacobian_wrt_specific_input"},
@@ -369,4 +461,103 @@ static const struct {
     {"_tensor_str",
      "torch: set_printoptions; -: get_printoptions get_summarized_data printoptions "
      "tensor_totype"},
+    // ---- what Phlox lacks of modules that it has
+    {"autograd",
+     "-: DeviceType NestedIOFunction ProfilerActivity ProfilerConfig ProfilerEvent "
+     "ProfilerState SavedTensor forward_ad functional gradgradcheck handle_torch_function "
+     "has_torch_function is_tensor_like kineto_available profiler_legacy profiler_util"},
+    {"autograd.function",
+     "-: BackwardCFunction FunctionMeta InplaceFunction NestedIOFunction traceable "
+     "with_metaclass"},
+    {"autograd.graph",
+     "-: GradientEdge allow_mutation_on_saved_tensors disable_saved_tensors_hooks "
+     "get_gradient_edge increment_version node_creation_hook queue_callback "
+     "region_activation_memory_budget register_multi_grad_hook "
+     "set_override_stale_capture_stream set_warn_on_accumulate_grad_stream_mismatch"},
+    {"backends",
+     "-: ContextProp PropModule disable_global_flags flags_frozen mkl openmp opt_einsum "
+     "quantized"},
+    {"backends.cuda",
+     "-: SDPAParams allow_fp16_bf16_reduction_math_sdp blas_workspace_size "
+     "can_use_cudnn_attention can_use_efficient_attention can_use_flash_attention cuBLASModule "
+     "cuFFTPlanCache cuFFTPlanCacheAttrContextProp cuFFTPlanCacheManager cublas_workspace_size "
+     "cublaslt_workspace_size cudnn_sdp_enabled enable_cudnn_sdp enable_flash_sdp "
+     "enable_math_sdp enable_mem_efficient_sdp flash_sdp_enabled "
+     "fp16_bf16_reduction_math_sdp_allowed is_ck_sdpa_available is_flash_attention_available "
+     "math_sdp_enabled mem_efficient_sdp_enabled preferred_blas_library "
+     "preferred_linalg_library preferred_rocm_fa_library sdp_kernel"},
+    {"cuda",
+     "-: BFloat16Storage BoolStorage ByteStorage CUDAGraph CharStorage ComplexDoubleStorage "
+     "ComplexFloatStorage CudaError DeferredCudaCallError DoubleStorage ExternalStream "
+     "FloatStorage HalfStorage IntStorage LongStorage MemPool ShortStorage amp "
+     "caching_allocator_alloc caching_allocator_delete check_error classproperty clock_rate "
+     "cudaStatus cudart current_blas_handle current_solver_handle device_memory_used gds "
+     "get_gencode_flags get_stream_from_external graph graph_pool_handle graphs "
+     "is_current_stream_capturing is_tf32_supported jiterator list_gpu_processes "
+     "make_graphed_callables memory_stats_as_nested_dict memory_usage nccl power_draw "
+     "temperature tunable utilization"},
+    {"cuda.memory",
+     "-: CUDAPluggableAllocator MemPool caching_allocator_alloc caching_allocator_delete "
+     "caching_allocator_disabled caching_allocator_enable change_current_allocator "
+     "get_per_process_memory_fraction host_memory_stats_as_nested_dict is_initialized "
+     "list_gpu_processes memory_stats_as_nested_dict reset_accumulated_host_memory_stats "
+     "reset_peak_host_memory_stats use_mem_pool"},
+    {"nn",
+     "-: AdaptiveAvgPool3d AdaptiveLogSoftmaxWithLoss AdaptiveMaxPool1d AdaptiveMaxPool2d "
+     "AdaptiveMaxPool3d AlphaDropout AvgPool3d CTCLoss ConstantPad3d Container Conv3d "
+     "ConvTranspose3d CrossMapLRN2d Dropout3d EmbeddingBag FeatureAlphaDropout Fold "
+     "FractionalMaxPool2d FractionalMaxPool3d GRU GRUCell LPPool1d LPPool2d LSTM LSTMCell "
+     "LazyConv3d LazyConvTranspose3d LocalResponseNorm MaxPool3d MaxUnpool1d MaxUnpool2d "
+     "MaxUnpool3d MultiLabelMarginLoss MultiLabelSoftMarginLoss MultiMarginLoss "
+     "MultiheadAttention NLLLoss2d RNN RNNBase RNNCell RNNCellBase RReLU ReflectionPad3d "
+     "ReplicationPad3d SyncBatchNorm Transformer TransformerDecoder TransformerDecoderLayer "
+     "TransformerEncoder TransformerEncoderLayer TripletMarginWithDistanceLoss Unfold attention "
+     "factory_kwargs grad intrinsic qat quantizable quantized"},
+    {"nn.functional",
+     "-: ScalingType SwizzleType Tensor adaptive_avg_pool3d adaptive_max_pool1d "
+     "adaptive_max_pool1d_with_indices adaptive_max_pool2d adaptive_max_pool2d_with_indices "
+     "adaptive_max_pool3d adaptive_max_pool3d_with_indices affine_grid alpha_dropout "
+     "assert_int_or_pair avg_pool3d bilinear celu_ channel_shuffle conv3d conv_tbc "
+     "conv_transpose3d ctc_loss dropout3d embedding_bag feature_alpha_dropout fold "
+     "fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d "
+     "fractional_max_pool3d_with_indices grid_sample grouped_mm gumbel_softmax "
+     "linear_cross_entropy local_response_norm lp_pool1d lp_pool2d lp_pool3d "
+     "max_pool1d_with_indices max_pool3d max_pool3d_with_indices max_unpool1d max_unpool2d "
+     "max_unpool3d multi_head_attention_forward multi_margin_loss multilabel_margin_loss "
+     "multilabel_soft_margin_loss native_channel_shuffle pdist rrelu rrelu_ scaled_addmm "
+     "scaled_addmm_ scaled_grouped_mm scaled_mm selu_ triplet_margin_with_distance_loss unfold "
+     "upsample_bilinear upsample_nearest"},
+    {"nn.init",
+     "-: Tensor constant dirac dirac_ eye eye_ kaiming_normal kaiming_uniform normal orthogonal "
+     "orthogonal_ sparse sparse_ trunc_normal_ uniform xavier_normal xavier_uniform"},
+    {"nn.parameter", "-: UninitializedTensorMixin"},
+    {"nn.utils",
+     "-: convert_conv2d_weight_memory_format fuse_conv_bn_eval fuse_conv_bn_weights "
+     "parametrizations parametrize prune remove_spectral_norm remove_weight_norm rnn skip_init "
+     "spectral_norm stateless weight_norm"},
+    {"optim", "-: Adafactor LBFGS Muon SparseAdam swa_utils swap_in_optimizer_params_and_state"},
+    {"optim.lr_scheduler", "-: CyclicLR"},
+    {"return_types",
+     "-: aminmax aminmax_out cummax_out cummin_out frexp frexp_out geqrf geqrf_out histogram "
+     "histogram_out histogramdd kthvalue_out linalg_cholesky_ex linalg_cholesky_ex_out "
+     "linalg_eig linalg_eig_out linalg_eigh linalg_eigh_out linalg_inv_ex linalg_inv_ex_out "
+     "linalg_ldl_factor linalg_ldl_factor_ex linalg_ldl_factor_ex_out linalg_ldl_factor_out "
+     "linalg_lstsq linalg_lstsq_out linalg_lu linalg_lu_factor linalg_lu_factor_ex "
+     "linalg_lu_factor_ex_out linalg_lu_factor_out linalg_lu_out linalg_polar linalg_polar_out "
+     "linalg_qr linalg_qr_out linalg_slogdet linalg_slogdet_out linalg_solve_ex "
+     "linalg_solve_ex_out linalg_svd linalg_svd_out lu_unpack lu_unpack_out max_out median_out "
+     "min_out mode mode_out nanmedian nanmedian_out pytree_register_structseq slogdet "
+     "slogdet_out sort_out svd svd_out topk_out triangular_solve triangular_solve_out"},
+    {"storage", "-: Storage"},
+    {"utils",
+     "-: ThroughputBenchmark backcompat benchmark bottleneck collect_env cpp_backtrace "
+     "disable_minidumps enable_minidumps enable_minidumps_on_exceptions file_baton flop_counter "
+     "get_cpp_backtrace hipify set_module swap_tensors tensorboard throughput_benchmark"},
+    {"utils.data",
+     "-: DFIterDataPipe DataChunk DataLoader2 IterDataPipe MapDataPipe argument_validation "
+     "backward_compatibility communication dataloader_experimental datapipes "
+     "functional_datapipe graph graph_settings guaranteed_datapipes_determinism "
+     "non_deterministic runtime_validation runtime_validation_disabled"},
+    {"utils.dlpack", "-: DLDeviceType ReadOnlyTensorWrapper"},
+    {"utils.hooks", "-: BackwardHook unserializable_hook warn_if_has_hooks"},
 };

@@ -50,7 +50,7 @@ _IN_PYTHON = {
     "nn.utils": {"_vectors": "parameters_to_vector vector_to_parameters"},
     "nn": {"_lazy": "UninitializedBuffer UninitializedParameter", "parallel": "parallel DataParallel",
            "parameters": "Buffer ParameterDict ParameterList"},
-    "utils": {"checkpoint": "checkpoint", "data": "data", "deterministic": "deterministic",
+    "utils": {"_pytree": "_pytree", "checkpoint": "checkpoint", "data": "data", "deterministic": "deterministic",
               "dlpack": "dlpack"},
 }
 # Methods of types of C in Python: the file, whose class of the same name has them, and the names.

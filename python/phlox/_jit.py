@@ -4,7 +4,7 @@ the first call of each says so."""
 from __future__ import annotations
 
 import warnings
-from typing import Any, Callable, Final, NamedTuple
+from typing import Any, Callable, Final, List, NamedTuple
 
 from phlox import nn
 
@@ -83,3 +83,8 @@ class Attribute(NamedTuple):
 
 class ScriptModule(nn.Module):
     """A Module: what derives from it runs as it is."""
+
+
+# Names of annotations, and of an attribute of what torch.fx traces.
+BroadcastingList1 = BroadcastingList2 = BroadcastingList3 = BroadcastingList4 = List
+_USER_PRESERVED_ATTRIBUTES_KEY = "_user_preserved_attributes"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules that PyTorch has and that are no files of Phlox: their names are those of other modules,
 or can be imported and refuse to be called. python/ext/paths.h has the table."""
+from functools import cache
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 
@@ -35,12 +36,18 @@ def _same(given=None, *args, **options):
     return given if callable(given) or isinstance(given, str) else _same
 
 
+def _marking(name, *more, **options):
+    """A decorator that tells a tracer or an exporter something: there is none in Phlox."""
+    return more[-1] if more and callable(more[-1]) else _same
+
+
 # What stands before the names that no module of Phlox has.
 _KINDS = {
     "!": _refusing,
     "no": lambda path: _answering(path, False, "False: there is no such thing in Phlox."),
-    "nothing": lambda path: _answering(path, None, "Does nothing: Phlox compiles nothing."),
+    "nothing": lambda path: _answering(path, None, "Does nothing: what it concerns is not in Phlox."),
     "same": lambda path: _same,
+    "marks": lambda path: _marking,
 }
 
 
@@ -56,6 +63,7 @@ class _Loader:
         return None
 
     def exec_module(self, module):
+        module.__doc__ = f"{self.path}, as programs import it: its names stand elsewhere in Phlox."
         module.__getattr__ = lambda name: self.find(module, name)
         module.__dir__ = lambda: sorted({*vars(module), *self.below, *self.names(module)})
 
@@ -97,8 +105,13 @@ def spec_of(name, names):
     return ModuleSpec(name, _Loader(name[6:], names), is_package=True)
 
 
+@cache
+def _beside(path):
+    return _Loader(path, _C._path(path))
+
+
 def lend(module, path, name):
     """What the table gives to a module beside what its file has: kept in the module."""
     if name not in vars(module):
-        _Loader(path, _C._path(path)).find(module, name)
+        _beside(path).find(module, name)
     return vars(module)[name]

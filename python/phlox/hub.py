@@ -17,14 +17,39 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+try:
+    from tqdm import tqdm
+except ImportError:
+    class tqdm:  # type: ignore[no-redef]
+        """Progress that nobody sees: tqdm is not installed."""
+
+        def __init__(self, iterable: Any = None, *args: Any, **kwargs: Any) -> None:
+            self.iterable = iterable
+
+        def __iter__(self) -> Any:
+            return iter(self.iterable)
+
+        def __enter__(self) -> tqdm:
+            return self
+
+        def __exit__(self, *exc: object) -> None:
+            pass
+
+        def update(self, n: int = 1) -> None:
+            """Nothing."""
+
 _C._name_missing(__name__)
 _folder = None
 
 
+def _get_torch_home():  # torchvision asks for it
+    cache = os.path.join(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "torch")
+    return os.path.expanduser(os.environ.get("TORCH_HOME", cache))
+
+
 def get_dir() -> str:
     """The folder of what was downloaded: $TORCH_HOME/hub, by default ~/.cache/torch/hub."""
-    cache = os.path.join(os.environ.get("XDG_CACHE_HOME", "~/.cache"), "torch")
-    return _folder or os.path.join(os.path.expanduser(os.environ.get("TORCH_HOME", cache)), "hub")
+    return _folder or os.path.join(_get_torch_home(), "hub")
 
 
 def set_dir(d: str | os.PathLike[str]) -> None:

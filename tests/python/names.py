@@ -6,7 +6,7 @@ import phlox as torch
 
 MODULES = ("torch nn nn.functional nn.init nn.parallel nn.utils nn.utils.clip_grad optim optim.lr_scheduler utils.data utils.dlpack utils.hooks "
            "cuda cuda.memory cuda.random cuda.comm autograd autograd.function autograd.graph autograd.grad_mode random "
-           "accelerator backends storage ops return_types").split()
+           "accelerator backends storage ops return_types hub jit compiler utils.checkpoint utils._pytree nn.modules.utils").split()
 
 
 def is_ours(value):

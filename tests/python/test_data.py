@@ -15,7 +15,7 @@ from collections import UserDict, namedtuple
 from unittest import mock
 
 import phlox as torch
-from phlox.utils.data import (ConcatDataset, DataLoader, Dataset, IterableDataset, RandomSampler, SequentialSampler,
+from phlox.utils.data import (ChainDataset, ConcatDataset, DataLoader, Dataset, DistributedSampler, IterableDataset, StackDataset, RandomSampler, SequentialSampler,
                               Subset, SubsetRandomSampler, TensorDataset, WeightedRandomSampler, random_split)
 
 Pair = namedtuple("Pair", "x y")
@@ -431,6 +431,59 @@ class AsPyTorch(unittest.TestCase):
         generator = torch.Generator("cuda").manual_seed(1)
         orders = [sorted(torch.cat([y for _, y in DataLoader(data, 3, shuffle=True, generator=generator)]).tolist()) for _ in range(2)]
         self.assertEqual(orders, [list(range(8))] * 2)
+
+
+class Counted(IterableDataset):
+    def __init__(self, count):
+        self.count = count
+
+    def __iter__(self):
+        return iter(range(self.count))
+
+    def __len__(self):
+        return self.count
+
+
+class Combined(unittest.TestCase):
+    def test_streams_one_after_another(self):
+        chain = Counted(2) + Counted(3)
+        self.assertEqual((type(chain).__name__, list(chain), len(chain)), ("ChainDataset", [0, 1, 0, 1, 2], 5))
+        self.assertEqual([b.tolist() for b in DataLoader(chain, 2)], [[0, 1], [0, 1], [2]])
+        with self.assertRaisesRegex(AssertionError, "ChainDataset only supports IterableDataset"):
+            list(ChainDataset([[1]]))
+        with self.assertRaisesRegex(AssertionError, "ConcatDataset does not support IterableDataset"):
+            ConcatDataset([Counted(1)])
+
+    def test_datasets_side_by_side(self):
+        pairs, named = StackDataset([1, 2, 3], "abc"), StackDataset(x=AtOnce(3), y=[5, 6, 7])
+        self.assertEqual((pairs[1], len(pairs), pairs.__getitems__([2, 0])), ((2, "b"), 3, [(3, "c"), (1, "a")]))
+        self.assertEqual([b["y"].tolist() for b in DataLoader(named, 2)], [[5, 6], [7]])
+        for make, text in ((lambda: StackDataset(), "At least one dataset should be passed"), (lambda: StackDataset([1], [1, 2]), "Size mismatch between datasets"),
+                           (lambda: StackDataset([1], x=[1]), "but both types are given")):
+            with self.assertRaisesRegex(ValueError, text):
+                make()
+
+    def test_the_parts_of_processes_make_the_whole(self):
+        for length, count, drop in ((10, 3, False), (10, 3, True), (4, 9, False), (8, 4, True)):
+            parts = [DistributedSampler(range(length), count, rank, seed=3, drop_last=drop) for rank in range(count)]
+            orders = []
+            for epoch in range(2):
+                for part in parts:
+                    part.set_epoch(epoch)
+                drawn = [list(part) for part in parts]
+                self.assertEqual({len(part) for part in drawn}, {len(parts[0])})
+                orders.append([i for group in zip(*drawn) for i in group])
+                if not drop:
+                    self.assertEqual(set(orders[-1]), set(range(length)))
+                if drop:
+                    self.assertEqual(len(set(orders[-1])), len(orders[-1]))
+            self.assertNotEqual(orders[0], orders[1])
+            first = torch.randperm(length, generator=torch.Generator().manual_seed(3)).tolist()
+            self.assertEqual(orders[0][:length], first[:len(orders[0])])
+        with self.assertRaisesRegex(ValueError, r"^Invalid rank 2, rank should be in the interval \[0, 1\]$"):
+            DistributedSampler([1], 2, 2)
+        with self.assertRaisesRegex(RuntimeError, "^Requires distributed package to be available$"):
+            DistributedSampler([1])
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The shape of the package: the module paths that libraries import, what stands behind names that only can be imported, what is
 to be compiled and runs as it is. Beside PyTorch, where a recent one is installed, every public name of these modules."""
-import importlib, inspect, subprocess, sys, types, unittest, warnings
+import collections, importlib, inspect, os, pathlib, re, subprocess, sys, tempfile, types, unittest, warnings
 
 import phlox as torch
 from phlox import nn
@@ -46,6 +46,9 @@ IMPORTED = {
     "distributed": "is_available is_initialized init_process_group get_rank all_reduce ReduceOp", "distributed.fsdp": "FullyShardedDataParallel",
     "distributed.algorithms.join": "Join", "distributed.distributed_c10d": "ProcessGroup", "profiler": "profile ProfilerActivity record_function",
     "autograd.profiler": "record_function profile", "cuda.nvtx": "range_push range_pop",
+    "utils.data.distributed": "DistributedSampler", "utils._pytree": "tree_map tree_flatten TreeSpec register_pytree_node SUPPORTED_NODES",
+    "hub": "load load_state_dict_from_url get_dir", "utils.model_zoo": "load_url tqdm", "library": "register_fake Library",
+    "onnx.symbolic_opset11": "", "jit.annotations": "BroadcastingList2", "_C": "DispatchKey DispatchKeySet",
     "types": "Number Device _size _int _bool", "autograd.graph": "saved_tensors_hooks save_on_cpu Node", "random": "fork_rng",
     "functional": "einsum split", "_tensor": "Tensor", "version": "__version__ cuda",
 }
@@ -217,12 +220,96 @@ for one in seen: print(one.category.__name__, one.filename, one.message)
         self.assertEqual(Net()(torch.ones(1, 2)).shape, (1, 1))
 
 
+class Hub(unittest.TestCase):
+    def setUp(self):
+        place = tempfile.TemporaryDirectory()
+        self.addCleanup(place.cleanup)
+        self.folder, self.hub = place.name, torch.hub
+        self.addCleanup(self.hub.set_dir, self.hub.get_dir())
+
+    def write(self, text):
+        with open(os.path.join(self.folder, "hubconf.py"), "w") as file:
+            file.write(text)
+
+    def test_entries_of_a_folder(self):
+        with open(os.path.join(self.folder, "beside_hubconf.py"), "w") as file:
+            file.write("size = 3\n")
+        self.write("dependencies = ['math']\nimport phlox as torch\nfrom beside_hubconf import size\n"
+                   "def net(extra, bias=True):\n    'A layer.'\n    return torch.nn.Linear(size, extra, bias)\ndef _hidden(): pass\n")
+        layer = self.hub.load(self.folder, "net", 2, source="local", bias=False)
+        self.assertEqual((layer.weight.shape, layer.bias), ((2, 3), None))
+        self.assertEqual((self.hub.list(self.folder, source="local"), self.hub.help(self.folder, "net", source="local")), (["net"], "A layer."))
+        self.assertNotIn(self.folder, sys.path)
+        with self.assertRaisesRegex(RuntimeError, "^Cannot find callable no in hubconf$"):
+            self.hub.load(self.folder, "no", source="local")
+        self.write("dependencies = ['math', 'no_such_package']\n")
+        with self.assertRaisesRegex(RuntimeError, "^Missing dependencies: no_such_package$"):
+            self.hub.list(self.folder, source="local")
+
+    def test_nothing_is_downloaded(self):
+        with self.assertRaisesRegex(NotImplementedError, "source='github' is not implemented in Phlox"):
+            self.hub.load("pytorch/vision", "resnet18")
+        with self.assertRaisesRegex(ValueError, '^Unknown source: "web". Allowed values: "github" \\| "local".$'):
+            self.hub.load(self.folder, "net", source="web")
+        with self.assertRaisesRegex(NotImplementedError, "put the file of https://example.org/a.pth at .*/a.pth$"):
+            self.hub.load_state_dict_from_url("https://example.org/a.pth", self.folder)
+
+    def test_files_that_are_there(self):
+        source, state = os.path.join(self.folder, "a b.pth"), nn.Linear(2, 1).state_dict()
+        torch.save(state, source)
+        url = pathlib.Path(source).as_uri()
+        self.hub.set_dir(os.path.join(self.folder, "hub"))
+        self.assertTrue(torch.equal(self.hub.load_state_dict_from_url(url, file_name="x.pth")["weight"], state["weight"]))
+        os.remove(source)
+        kept = importlib.import_module("phlox.utils.model_zoo").load_url("https://example.org/x.pth", map_location="meta")
+        self.assertEqual(kept["weight"].device.type, "meta")
+        with self.assertRaisesRegex(RuntimeError, "^invalid hash value"):
+            self.hub.download_url_to_file(pathlib.Path(__file__).as_uri(), source, "0000")
+        self.assertFalse(os.path.exists(source))
+
+
+class Trees(unittest.TestCase):
+    def test_flat_and_back(self):
+        pytree = torch.utils._pytree
+        Pair = collections.namedtuple("Pair", "a b")
+        for tree in (3, [], (1, [2, {"x": 3, "y": None}]), Pair(1, (2,)), collections.OrderedDict(b=1, a=2), collections.deque([1, [2]], 3),
+                     collections.defaultdict(list, k=[1])):
+            leaves, spec = pytree.tree_flatten(tree)
+            self.assertEqual((pytree.tree_unflatten(leaves, spec), spec.num_leaves, pytree.tree_leaves(tree)), (tree, len(leaves), leaves))
+            self.assertEqual(type(spec.unflatten(leaves)), type(tree))
+            self.assertEqual(pytree.tree_structure(tree), spec)
+        with self.assertRaisesRegex(ValueError, "`leaves` has length 1 but the spec refers to a pytree that holds 2 items"):
+            pytree.tree_unflatten([1], pytree.tree_structure((1, 2)))
+
+    def test_maps(self):
+        pytree = torch.utils._pytree
+        self.assertEqual(pytree.tree_map(lambda x, y: x + y, {"a": 1, "b": [2]}, {"b": [20], "a": 10}), {"a": 11, "b": [22]})
+        self.assertEqual(pytree.tree_map_only(int, str, [1, 2.5, (3,)]), ["1", 2.5, ("3",)])
+        self.assertEqual(pytree.tree_map(len, [[1, 2], [3]], is_leaf=lambda x: isinstance(x, list) and isinstance(x[0], int)), [2, 1])
+        self.assertTrue(pytree.tree_all(bool, [1, (2,)]) and not pytree.tree_any(bool, [0, {"x": 0}]))
+        with self.assertRaisesRegex(ValueError, "Node type mismatch"):
+            pytree.tree_map(max, [1, 2], (1, 2))
+
+    def test_classes_of_programs(self):
+        class Box:
+            def __init__(self, inside):
+                self.inside = inside
+
+        pytree = torch.utils._pytree
+        pytree.register_pytree_node(Box, lambda box: ([box.inside], None), lambda parts, _: Box(*parts))
+        self.assertEqual(pytree.tree_map(lambda x: x + 1, [Box(1)])[0].inside, 2)
+        with self.assertRaisesRegex(ValueError, "already registered as pytree node"):
+            pytree.register_pytree_node(Box, None, None)
+
+
 @unittest.skipUnless(real, "PyTorch 2.15 is not installed for this Python")
 class BesidePyTorch(unittest.TestCase):
     def test_each_public_name_is_there_or_missing_by_name(self):
         for path, names in rows():
-            module, theirs = module_of(path), importlib.import_module(f"torch.{path}".strip("."))
-            for name, value in vars(theirs).items() if path else ():
+            if not path or re.search(r"(^|\.)_|onnx\.|fx\.experimental", path):  # torch.* itself has names of all sorts, the others are inner modules
+                continue
+            module, theirs = module_of(path), importlib.import_module(f"torch.{path}")
+            for name, value in vars(theirs).items():
                 own = getattr(value, "__module__", None) == theirs.__name__ and (inspect.isclass(value) or inspect.isroutine(value))
                 if name.startswith("_") or isinstance(value, types.ModuleType) or not own or hasattr(module, name):
                     continue

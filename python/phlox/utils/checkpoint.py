@@ -61,6 +61,7 @@ class CheckpointFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, run_function, preserve_rng_state, *args):
+        """The first run, of which only the arguments are kept."""
         if not any(torch.is_tensor(x) and x.requires_grad for x in args):
             warnings.warn("None of the inputs have requires_grad=True. Gradients will be None")
         ctx.run, ctx.random = run_function, _random(preserve_rng_state, args)
@@ -71,6 +72,7 @@ class CheckpointFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grads):
+        """The second run, and backward through it."""
         inputs = [other if saved is None else saved.detach().requires_grad_(saved.requires_grad)
                   for saved, other in zip(ctx.saved_tensors, ctx.others)]
         with ctx.random(), torch.enable_grad():

@@ -11,7 +11,7 @@ from phlox import _C
 
 TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import Any
 
 
@@ -38,6 +38,24 @@ class Dataset:
 class IterableDataset(Dataset):
     """Items in an order of their own: derive from it, with `__iter__`."""
 
+    def __add__(self, other: Any) -> ChainDataset:
+        return ChainDataset([self, other])
+
+
+class ChainDataset(IterableDataset):
+    """The items of several IterableDatasets, one after another."""
+
+    def __init__(self, datasets: Iterable[Any]) -> None:
+        self.datasets = datasets
+
+    def __iter__(self) -> Iterator[Any]:
+        for dataset in self.datasets:
+            assert isinstance(dataset, IterableDataset), "ChainDataset only supports IterableDataset"
+            yield from dataset
+
+    def __len__(self) -> int:
+        return sum(map(len, self.datasets))
+
 
 class TensorDataset(Dataset):
     """Rows of tensors of equal first size: item i is the tuple of their i-th rows.
@@ -60,6 +78,48 @@ class TensorDataset(Dataset):
         return len(self.tensors[0]) if self.tensors else 0
 
 
+class StackDataset(Dataset):
+    """Datasets of one length side by side: an item is the tuple of their items, or, of datasets given
+    by name, the dict of them.
+
+        >>> StackDataset([1, 2], "ab")[1]
+        (2, 'b')
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if args and kwargs:
+            raise ValueError("Supported either ``tuple``- (via ``args``) or``dict``- (via "
+                             "``kwargs``) like input/output, but both types are given.")
+        self.datasets: Any = kwargs or args
+        if not self.datasets:
+            raise ValueError("At least one dataset should be passed")
+        sizes = set(map(len, self._parts()))
+        if len(sizes) > 1:
+            raise ValueError("Size mismatch between datasets")
+        self._length = sizes.pop()
+
+    def _parts(self):
+        return self.datasets.values() if isinstance(self.datasets, dict) else self.datasets
+
+    def _item(self, parts):
+        return dict(zip(self.datasets, parts)) if isinstance(self.datasets, dict) else tuple(parts)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._item(dataset[index] for dataset in self._parts())
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        """The items at several indices, asked for at once where the datasets can give them so."""
+        return [self._item(parts) for parts in zip(*(_items(part, indices) for part in self._parts()))]
+
+    def __len__(self) -> int:
+        return self._length
+
+
+def _items(dataset, indices):
+    get_all = getattr(dataset, "__getitems__", None)
+    return get_all(indices) if get_all else [dataset[i] for i in indices]
+
+
 class Subset(Dataset):
     """The items of `dataset` at `indices`, a sequence.
 
@@ -77,9 +137,7 @@ class Subset(Dataset):
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """The items at several indices, asked for at once where the dataset can give them so."""
-        wanted = [self.indices[i] for i in indices]
-        get_all = getattr(self.dataset, "__getitems__", None)
-        return get_all(wanted) if get_all else [self.dataset[i] for i in wanted]
+        return _items(self.dataset, [self.indices[i] for i in indices])
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -95,6 +153,8 @@ class ConcatDataset(Dataset):
     def __init__(self, datasets: Iterable[Any]) -> None:
         self.datasets = list(datasets)
         assert self.datasets, "datasets should not be an empty iterable"
+        assert not any(isinstance(dataset, IterableDataset) for dataset in self.datasets), \
+            "ConcatDataset does not support IterableDataset"
         self.cumulative_sizes = list(accumulate(map(len, self.datasets)))
 
     def __getitem__(self, index: int) -> Any:

@@ -2,7 +2,7 @@
 """Samplers: orders of indices, and their grouping into batches. A seed gives PyTorch's orders."""
 from __future__ import annotations
 
-from itertools import islice
+from itertools import cycle, islice
 
 import phlox as torch
 from phlox import _C
@@ -167,3 +167,44 @@ class BatchSampler(Sampler):
     def __len__(self) -> int:
         rest = 0 if self.drop_last else self.batch_size - 1
         return (len(self.sampler) + rest) // self.batch_size
+
+
+class DistributedSampler(Sampler):
+    """The part of the indices that one of several processes takes, in an order that all of them draw
+    from the same seed. The parts are of one length: indices from the beginning come twice, or,
+    with `drop_last`, the last ones not at all.
+
+    num_replicas, rank: how many processes there are, and which this is; needed, since there is no
+    torch.distributed to ask. seed: of the first pass; set_epoch makes another order.
+
+        >>> [list(DistributedSampler("abcde", 2, rank, shuffle=False)) for rank in (0, 1)]
+        [[0, 2, 4], [1, 3, 0]]
+    """
+
+    def __init__(self, dataset: Sized, num_replicas: int | None = None, rank: int | None = None,
+                 shuffle: bool = True, seed: int = 0, drop_last: bool = False) -> None:
+        if num_replicas is None or rank is None:
+            raise RuntimeError("Requires distributed package to be available")
+        if not 0 <= rank < num_replicas:
+            raise ValueError(f"Invalid rank {rank}, rank should be in the interval [0, "
+                             f"{num_replicas - 1}]")
+        self.dataset, self.num_replicas, self.rank, self.epoch = dataset, num_replicas, rank, 0
+        self.shuffle, self.seed, self.drop_last = shuffle, seed, drop_last
+        length = len(dataset)
+        self.num_samples = length // num_replicas if drop_last else -(-length // num_replicas)
+        self.total_size = self.num_samples * num_replicas
+
+    def __iter__(self) -> Iterator[int]:
+        length = len(self.dataset)
+        order = list(range(length))
+        if self.shuffle:
+            generator = torch.Generator().manual_seed(self.seed + self.epoch)
+            order = torch.randperm(length, generator=generator).tolist()
+        return islice(cycle(order), self.rank, self.total_size, self.num_replicas)
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+    def set_epoch(self, epoch: int) -> None:
+        """Says which pass comes, so that its order is another one."""
+        self.epoch = epoch

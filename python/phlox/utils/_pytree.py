@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.utils._pytree: containers within containers as a flat list of leaves, and back."""
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict, deque, namedtuple
+from dataclasses import dataclass, field
+from typing import Any, Callable, Iterator
+
+NodeDef = namedtuple("NodeDef", "type flatten_fn unflatten_fn")
+SUPPORTED_NODES: dict[type, NodeDef] = {}
+Context = PyTree = Any
+
+
+def register_pytree_node(cls: type, flatten_fn: Callable[[Any], tuple[list[Any], Any]],
+                         unflatten_fn: Callable[[Any, Any], Any], **options: Any) -> None:
+    """Makes a class a container: flatten_fn gives its parts, and what else unflatten_fn needs."""
+    if cls in SUPPORTED_NODES:
+        raise ValueError(f"{cls} is already registered as pytree node.")
+    SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn)
+
+
+def _of_dict(d):
+    return list(d.values()), list(d)
+
+
+def _to_dict(parts, keys):
+    return dict(zip(keys, parts))
+
+
+for _kind in (tuple, list):
+    register_pytree_node(_kind, lambda x: (list(x), None), lambda parts, _, kind=_kind: kind(parts))
+register_pytree_node(dict, _of_dict, _to_dict)
+register_pytree_node(OrderedDict, _of_dict, lambda parts, keys: OrderedDict(zip(keys, parts)))
+register_pytree_node(defaultdict, lambda d: (list(d.values()), [d.default_factory, list(d)]),
+                     lambda parts, context: defaultdict(context[0], zip(context[1], parts)))
+register_pytree_node(deque, lambda d: (list(d), d.maxlen), deque)
+register_pytree_node(namedtuple, lambda x: (list(x), type(x)), lambda parts, kind: kind(*parts))
+
+
+def is_namedtuple_instance(obj: Any) -> bool:
+    """Whether a value is of a class of collections.namedtuple."""
+    return isinstance(obj, tuple) and isinstance(getattr(type(obj), "_fields", None), tuple)
+
+
+def _node_of(tree, is_leaf):
+    if is_leaf is not None and is_leaf(tree):
+        return None
+    found = SUPPORTED_NODES.get(type(tree))
+    return SUPPORTED_NODES[namedtuple] if not found and is_namedtuple_instance(tree) else found
+
+
+@dataclass
+class TreeSpec:
+    """The containers of a tree, without the leaves; `type` None is a leaf."""
+
+    type: Any
+    context: Any
+    children_specs: list[TreeSpec]
+    num_leaves: int = field(init=False)
+    num_nodes: int = field(init=False)
+    num_children: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.num_children = len(self.children_specs)
+        self.num_nodes = 1 + sum(spec.num_nodes for spec in self.children_specs)
+        self.num_leaves = 1 if self.type is None else sum(spec.num_leaves for spec in self.children_specs)
+
+    def is_leaf(self) -> bool:
+        """Whether it stands for a leaf."""
+        return self.type is None
+
+    def unflatten(self, leaves: Any) -> Any:
+        """The tree with these leaves."""
+        leaves = list(leaves)
+        if len(leaves) != self.num_leaves:
+            raise ValueError(f"treespec.unflatten(leaves): `leaves` has length {len(leaves)} but the "
+                             f"spec refers to a pytree that holds {self.num_leaves} items ({self}).")
+        return self._filled(iter(leaves))
+
+    def _filled(self, leaves):
+        if self.type is None:
+            return next(leaves)
+        parts = [spec._filled(leaves) for spec in self.children_specs]
+        return SUPPORTED_NODES[self.type].unflatten_fn(parts, self.context)
+
+
+class LeafSpec(TreeSpec):
+    """The spec of a leaf."""
+
+    def __init__(self) -> None:
+        super().__init__(None, None, [])
+
+
+def _flatten(tree, leaves, is_leaf):
+    node = _node_of(tree, is_leaf)
+    if node is None:
+        leaves.append(tree)
+        return LeafSpec()
+    parts, context = node.flatten_fn(tree)
+    return TreeSpec(node.type, context, [_flatten(part, leaves, is_leaf) for part in parts])
+
+
+def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeSpec]:
+    """The leaves from left to right, and what they stand in."""
+    leaves: list[Any] = []
+    return leaves, _flatten(tree, leaves, is_leaf)
+
+
+def tree_unflatten(leaves: Any, treespec: TreeSpec) -> Any:
+    """The tree of leaves and what they stand in."""
+    return treespec.unflatten(leaves)
+
+
+def tree_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
+    """The leaves alone."""
+    return tree_flatten(tree, is_leaf)[0]
+
+
+def tree_iter(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Iterator[Any]:
+    """The leaves, one by one."""
+    return iter(tree_leaves(tree, is_leaf))
+
+
+def tree_structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> TreeSpec:
+    """What the leaves stand in."""
+    return tree_flatten(tree, is_leaf)[1]
+
+
+def _flatten_to(spec, tree):
+    """The parts of a tree that stand where a spec has leaves."""
+    if spec.type is None:
+        return [tree]
+    node = _node_of(tree, None)
+    parts, context = node.flatten_fn(tree) if node else ([], None)
+    same = node and node.type is spec.type and len(parts) == spec.num_children
+    if same and spec.type in (dict, OrderedDict) and context != spec.context:
+        same = set(context) == set(spec.context)
+        parts = [tree[key] for key in spec.context] if same else parts
+    if not same:
+        raise ValueError(f"Node type mismatch; expected {spec.type} of {spec.num_children}, but got "
+                         f"{type(tree)} of {len(parts)}.")
+    return [leaf for child, part in zip(spec.children_specs, parts) for leaf in _flatten_to(child, part)]
+
+
+def tree_map(func: Callable[..., Any], tree: Any, *rests: Any,
+             is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """The tree of what a function makes of each leaf, and of what the rests have in its place."""
+    leaves, spec = tree_flatten(tree, is_leaf)
+    return spec.unflatten(map(func, leaves, *(_flatten_to(spec, rest) for rest in rests)))
+
+
+def tree_map_(func: Callable[..., Any], tree: Any, *rests: Any,
+              is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """Calls a function for each leaf, and gives the tree."""
+    tree_map(func, tree, *rests, is_leaf=is_leaf)
+    return tree
+
+
+def _chosen(kinds):
+    return kinds if callable(kinds) and not isinstance(kinds, type) else lambda x: isinstance(x, kinds)
+
+
+def map_only(kinds: Any, /) -> Callable[[Callable[[Any], Any]], Callable[[Any], Any]]:
+    """Lets a function leave all but values of these types, or those that it is asked of, as they
+    are."""
+    wanted = _chosen(kinds)
+    return lambda func: lambda x: func(x) if wanted(x) else x
+
+
+def tree_map_only(kinds: Any, /, func: Callable[[Any], Any], tree: Any,
+                  is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """tree_map for leaves of these types; the others stay."""
+    return tree_map(map_only(kinds)(func), tree, is_leaf=is_leaf)
+
+
+def tree_all(pred: Callable[[Any], bool], tree: Any,
+             is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    """Whether something is true of all leaves."""
+    return all(map(pred, tree_iter(tree, is_leaf)))
+
+
+def tree_any(pred: Callable[[Any], bool], tree: Any,
+             is_leaf: Callable[[Any], bool] | None = None) -> bool:
+    """Whether something is true of a leaf."""
+    return any(map(pred, tree_iter(tree, is_leaf)))
+
+
+_register_pytree_node = register_pytree_node
