@@ -145,6 +145,33 @@ assert late(lambda: next(iter(DataLoader(Hangs(), num_workers=2)))) < 3
 assert not active_children()
 """)
 
+    def test_a_loader_ends_though_a_worker_takes_no_more_tasks(self):
+        self.assertEqual(run(START + """
+class Slow(Dataset):
+    def __len__(self): return 400000
+    def __getitem__(self, i):
+        if os.path.exists(name): time.sleep(100)
+        return i
+name = "/proc/self"  # the second task does not fit the pipe while the worker is at the first
+for persist in False, True:
+    loader = DataLoader(Slow(), batch_size=100000, num_workers=1, persistent_workers=persist)
+    late(lambda: next(iter(loader)), 0.5)
+    gc.collect()
+    assert not active_children()
+name = ""
+print([len(b) for b in loader])
+"""), "[100000, 100000, 100000, 100000]\n")
+
+    def test_sending_tasks_takes_no_lock_that_an_interrupt_could_keep(self):
+        self.assertEqual(run(START + """
+from multiprocessing import synchronize
+def enter(lock):  # the signal comes right after the lock was taken
+    lock.acquire()
+    signal.raise_signal(signal.SIGINT)
+synchronize.Lock.__enter__ = enter
+print([b.item() for b in DataLoader(TensorDataset(torch.arange(3)), num_workers=2, collate_fn=lambda b: b[0][0])])
+"""), "[0, 1, 2]\n")
+
     def test_a_loader_whose_workers_persist_goes_on_after_an_interrupt(self):
         self.assertEqual(run(START + """
 class Slow(Dataset):

@@ -72,7 +72,7 @@ def _main(how, tasks, results, number, count, seed, init):
     copy_tensors()
     failed = _begin(dataset, number, count, seed, init)
     turn = None
-    while (task := tasks.get()) is not None:
+    while (task := tasks.recv()) is not None:
         now, position, index = task
         try:
             if failed:
@@ -115,12 +115,13 @@ class Pass:
                loader.batch_size, loader.drop_last)
         with _undisturbed():  # lest a pipe or a process be half made
             self.results = context.Queue()
-            self.tasks = [context.SimpleQueue() for _ in range(count)]
+            # Pipes, not queues: an interrupt could leave the lock of a queue taken for ever.
+            self.tasks = [context.Pipe(duplex=False) for _ in range(count)]
             self.workers = [
                 context.Process(target=_main, daemon=True,
                                 args=(how, tasks, self.results, i, count, seed,
                                       loader.worker_init_fn))
-                for i, tasks in enumerate(self.tasks)]
+                for i, (tasks, _) in enumerate(self.tasks)]
             for worker in self.workers:
                 worker.start()
         self.start(seed)
@@ -146,7 +147,11 @@ class Pass:
             index = next(self.order)
         except StopIteration:
             return
-        self.tasks[worker].put((self.turn, self.sent, index))
+        try:
+            self.tasks[worker][1].send((self.turn, self.sent, index))
+        except BaseException:  # an interrupt, too: the task may be half sent
+            self.close(patience=0)
+            raise
         self.sent += 1
 
     def __iter__(self):
@@ -208,9 +213,11 @@ class Pass:
 
     def close(self, patience=5):
         """Ends the workers; harmless when they have ended."""
-        for tasks, worker in zip(self.tasks, self.workers):
+        for (_, tasks), worker in zip(self.tasks, self.workers):
             if worker.is_alive():
-                tasks.put(None)
+                os.set_blocking(tasks.fileno(), False)  # it may not read, or have half a task
+                with contextlib.suppress(OSError):
+                    tasks.send(None)
         self.results.cancel_join_thread()
         until = time.monotonic() + patience
         for worker in self.workers:
