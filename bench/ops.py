@@ -18,6 +18,7 @@ flat, wide, ints, mask = x.view(-1), x.double(), torch.randint(0, 1000, (1000000
 places, rows = ints.view(1000, 1000), torch.randint(0, 1000, (2000,))
 image, weight = torch.randn(16, 32, 32, 32), torch.randn(64, 32, 3, 3)
 depth, scene = torch.randn(32, 1, 3, 3), torch.randn(4, 32, 112, 112)
+cube, bits = torch.randn(2, 16, 16, 32, 32), torch.randn(32, 16, 3, 3, 3)
 words, tokens = torch.randn(10000, 128), torch.randint(0, 10000, (64, 128))
 def back(f, *given):
     given = [t.clone().requires_grad_() for t in given]
@@ -34,14 +35,14 @@ EXPRESSIONS = """x + y; x + y.t(); x * 2; x > y; ints // 7; x.exp(); x.abs().log
     x.t().contiguous(); torch.cat([x, y], 1); x.flip(1); x.roll(5, 1); x.tril(); torch.arange(1000000); torch.rand(1000, 1000);
     torch.randn(1000, 1000); torch.randperm(100000); x @ y; wide @ wide; F.conv2d(image, weight, padding=1); F.conv2d(image, depth, padding=1, groups=32);
     F.conv2d(scene, depth, padding=1, groups=32); F.max_pool2d(image, 2);
-    F.avg_pool2d(image, 2); F.adaptive_avg_pool2d(image, 1); torch.multinomial(mask + 0.1, 10, True); F.layer_norm(x, (1000,)); x.softmax(1);
+    F.conv3d(cube, bits, padding=1); F.max_pool3d(cube, 2); F.avg_pool3d(cube, 2); F.avg_pool2d(image, 2); F.adaptive_avg_pool2d(image, 1); torch.multinomial(mask + 0.1, 10, True); F.layer_norm(x, (1000,)); x.softmax(1);
     F.mse_loss(x, y); F.embedding(tokens, words);
     F.cross_entropy(x, ints[:1000]); F.binary_cross_entropy_with_logits(x, mask.float())"""
-BACKWARD = """a @ y; F.conv2d(image, a.view(64, 32, 3, 3), padding=1); F.conv2d(scene, a, padding=1, groups=32); F.conv2d(a, weight, padding=1);
+BACKWARD = """a @ y; F.conv2d(image, a.view(64, 32, 3, 3), padding=1); F.conv2d(scene, a, padding=1, groups=32); F.conv2d(a, weight, padding=1); F.conv3d(a, bits, padding=1);
     a.gather(1, places); a[rows]; a.max(1)[0]; a.softmax(1) ** 2;
     torch.cat([a, y]); F.gelu(a); F.embedding(tokens, a.view(10000, 128))"""
 GIVEN = {"F.conv2d(image, a.view(64, 32, 3, 3), padding=1)": "weight", "F.conv2d(scene, a, padding=1, groups=32)": "depth",
-         "F.conv2d(a, weight, padding=1)": "image",
+         "F.conv2d(a, weight, padding=1)": "image", "F.conv3d(a, bits, padding=1)": "cube",
          "F.embedding(tokens, a.view(10000, 128))": "words"}
 
 

@@ -128,8 +128,8 @@ static const struct {
   const char *sort, *fields;
 } sorts[] = {
     {"layer",
-     "like cname inputs children argument* lazy check* set* param* buffer* init forward run repr "
-     "shape sample* example note doc!"},
+     "like cname inputs children argument* lazy check* set* param* buffer* init forward pair run "
+     "sized repr shape sample* example note doc!"},
     {"optimizer",
      "argument* pair* check* state* scalar* number* next* let* set* sample* paper! note doc!"},
     {"schedule", "argument* check* words* next at run prepare momentum sample paper doc!"}};

@@ -23,6 +23,7 @@ typedef struct og_layer {
   int own_count;
   og_node *forward;
   const char *run, *run_arguments;  // of `run FN(...)`
+  og_node *pair, *pair_if;          // `pair FORMULA if CONDITION`: two results
   const char *children;             // of containers: what their Python constructor takes
   const struct og_layer *lazy;      // the layer that this one becomes at its first call, or NULL
 } og_layer;

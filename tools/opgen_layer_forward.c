@@ -108,12 +108,14 @@ static const char *argument(context *x, const og_node *n, const og_op *op, const
 }
 
 // The nodes of a call in the order of the op's parameters.
-static const og_op *arguments_of(context *x, const og_node *call, const og_node **given) {
+static const og_op *arguments_of(context *x, const og_node *call, const og_node **given,
+                                 int results) {
   const og_op *op = og_find(call->text);
   const char *name = x->l->e->name;
   if (!op) og_die(call->place, "unknown op '%s' in the forward of %s", call->text, name);
-  if (op->result_list || op->result_count != 1 || !og_has_new(op))
-    og_die(call->place, "%s gives no single tensor, in the forward of %s", op->name, name);
+  if (op->result_list || op->result_count != results || !og_has_new(op))
+    og_die(call->place, "%s does not give %d tensors, in the forward of %s", op->name, results,
+           name);
   for (int i = 0; i < call->count; i++) {
     int at = call->keys[i] ? og_param_find(op, call->keys[i]) : i;
     if (at < 0 || at >= op->param_count)
@@ -126,9 +128,9 @@ static const og_op *arguments_of(context *x, const og_node *call, const og_node 
 }
 
 // ", inputs[0], weight, bias)": what follows the result in a call; what it needs before is written.
-static const char *rest_of(context *x, const og_node *call) {
+static const char *rest_of(context *x, const og_node *call, int results) {
   const og_node *given[OG_MAX_PARAMS] = {NULL};
-  const og_op *op = arguments_of(x, call, given);
+  const og_op *op = arguments_of(x, call, given, results);
   const char *c = "";
   og_use("%s", og_prototype(op));
   for (int i = 0; i < op->param_count; i++)
@@ -179,7 +181,7 @@ static const char *write_tensor(context *x, const og_node *n) {
   if (n->kind == OG_NAME && tensor_of(x->l, n->text)) return tensor_of(x->l, n->text);
   if (!is_tensor(x, n)) return number_tensor(x, n);
   const og_node *call = as_call(x, n);
-  const char *rest = rest_of(x, call);
+  const char *rest = rest_of(x, call, 1);
   int step = ++x->steps;
   fprintf(x->to, "%sPX_SCOPED(px_tensor) t%d = NULL;\n", x->indent, step);
   fprintf(x->to, "%sPX_TRY(px_%s(&t%d%s);\n", x->indent, call->text, step, rest);
@@ -203,7 +205,7 @@ static void write_result(context *x, const og_node *n) {
     return;
   }
   const og_node *call = as_call(x, n);
-  const char *rest = rest_of(x, call);
+  const char *rest = rest_of(x, call, 1);
   fprintf(x->to, "%sreturn px_%s(out%s;\n", indent, call->text, rest);
 }
 
@@ -224,7 +226,7 @@ static void write_inplace(context *x, const og_node *n) {
   if (n->kind != OG_CALL || !n->count || n->items[0]->kind != OG_NAME ||
       og_layer_input(x->l, n->items[0]->text) != 0)
     og_die(n->place, "%s has `inplace`: its forward is one op, and begins with its input", name);
-  const og_op *op = arguments_of(x, n, given);
+  const og_op *op = arguments_of(x, n, given, 1);
   fprintf(x->to, "  if (px_value_int(inplace) != 0) {\n");
   x->indent = "    ";
   for (int i = 0; i < op->param_count; i++)
@@ -243,18 +245,32 @@ const char *og_layer_forward_name(const og_layer *l) {
 }
 
 // Arguments that have a tensor's name are not meant by it.
-static void write_locals(FILE *to, const og_layer *l) {
-  static og_node inplace = {.kind = OG_NAME, .text = "inplace"};
-  const og_node *nodes[] = {l->forward, &inplace};
+static void write_locals(FILE *to, const og_layer *l, const og_node *formula,
+                         const og_node *other) {
+  const og_node *nodes[] = {formula, other};
   for (int i = 0; i < l->own_count; i++)
-    if (og_mentions(l->forward, l->own[i].name))
+    if (og_mentions(formula, l->own[i].name))
       fprintf(to, "  px_tensor *%s = px__own(self, %d, \"%s\");\n", l->own[i].name, i,
               l->own[i].name);
   for (int i = 0; i < l->e->param_count; i++)
     if (!tensor_of(l, l->e->params[i].name)) og_write_layer_argument(to, l, i, nodes, 2);
 }
 
+// Two results, or one where the condition does not hold.
+static void write_pair(FILE *to, const og_layer *l) {
+  context x = {to, l, 0, "  "};
+  fprintf(to,
+          "static px_status pair_%s(px_tensor **out, px_tensor **second, px_module *self,\n"
+          "    px_tensor *const *inputs, int count) {\n",
+          l->e->name);
+  write_locals(to, l, l->pair, l->pair_if);
+  fprintf(to, "  *second = NULL;\n  if (!%s) return forward_%s(out, self, inputs, count);\n",
+          og_test(l->pair_if, name_of, &x), l->e->name);
+  fprintf(to, "  return px_%s(out, second%s;\n}\n", l->pair->text, rest_of(&x, l->pair, 2));
+}
+
 void og_write_layer_forward(FILE *to, const og_layer *l) {
+  static og_node inplace = {.kind = OG_NAME, .text = "inplace"};
   context x = {to, l, 0, "  "};
   const char *formula = og_layer_text(l, "forward");
   if (l->lazy || (!l->forward && !l->run_arguments)) return;
@@ -265,11 +281,12 @@ void og_write_layer_forward(FILE *to, const og_layer *l) {
       "    int count) {\n",
       l->e->name);
   if (l->forward) {
-    write_locals(to, l);
+    write_locals(to, l, l->forward, &inplace);
     if (og_layer_param(l, "inplace") >= 0) write_inplace(&x, l->forward);
     write_result(&x, l->forward);
   } else {
     fprintf(to, "  return %s(out, self, inputs, %s);\n", l->run, l->run_arguments);
   }
   fprintf(to, "}\n");
+  if (l->pair) write_pair(to, l);
 }

@@ -46,6 +46,11 @@ typedef struct px_module_kind {
   // Makes parameters and buffers from the attributes; NULL if there are none.
   px_status (*init)(px_module *self);
   px_module_function forward;  // NULL: the module cannot be called
+  // For a second result beside forward's (the indices of MaxPool2d(return_indices=True)), which is
+  // NULL where the arguments want none; and for a size of the result that comes with the inputs.
+  px_status (*pair)(px_tensor **out, px_tensor **second, px_module *self, px_tensor *const *inputs,
+                    int count);
+  px_status (*sized)(px_tensor **out, px_module *self, px_tensor *const *inputs, px_value sizes);
   // The text between the parentheses of the printed form: a template, or a function; NULL: none. In
   // a template, {name} is the value of an attribute (of a tensor's name: whether there is one). A
   // part in [...] is left out if all names in it have their defaults; of [a|b] the first part that
@@ -112,7 +117,7 @@ PX_CALL px_sequential_new(px_module **out, px_module *const *children, int count
 
 // ---- contents
 
-// Sets an attribute: a number, a list of at most 4 integers, or a text. Reads one; of kind
+// Sets an attribute: a number, a list of at most 6 integers, or a text. Reads one; of kind
 // PX_ARG_NONE if there is none.
 PX_CALL px_module_set_attribute(px_module *self, const char *name, px_value value);
 PX_API px_value px_module_attribute(const px_module *self, const char *name);

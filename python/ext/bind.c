@@ -215,13 +215,41 @@ static int to_generator(PyObject *object, px_value *out) {
   return 1;
 }
 
+// None may also stand in the place of an empty list, as the pools of nn.functional have it.
+bool ext_takes_none(const ext_signature *s, int i) {
+  const px_param *param = &s->op->params[i];
+  bool empty = param->kind == PX_ARG_INTS && param->has_default && !param->fallback.n;
+  return param->optional || param->kind == PX_ARG_DTYPE || param->kind == PX_ARG_DEVICE ||
+         param->kind == PX_ARG_GENERATOR || (s->functional && empty);
+}
+
+// In an output_size None is the input's own size: of the last dimensions, as many as there are.
+static int sizes_of_input(const ext_signature *s, int i, ext_frame *frame, PyObject *object,
+                          px_value *out) {
+  px_value input = frame->args[0];
+  bool asked =
+      s->functional && PyTuple_Check(object) && !strcmp(s->op->params[i].name, "output_size");
+  Py_ssize_t count = asked ? PyTuple_GET_SIZE(object) : 0;
+  if (!asked || input.kind != PX_ARG_TENSOR || count > px_tensor_ndim(input.v.tensor) ||
+      !PySequence_Contains(object, Py_None))
+    return to_ints(frame, object, out);
+  EXT_OWNED *sizes = PyTuple_New(count);
+  for (Py_ssize_t k = 0; sizes && k < count; k++) {
+    PyObject *item = PyTuple_GET_ITEM(object, k);
+    int64_t own = px_tensor_size(input.v.tensor, (int)(k - count));
+    PyObject *size = item == Py_None ? PyLong_FromLongLong(own) : Py_NewRef(item);
+    if (!size) return -1;
+    PyTuple_SET_ITEM(sizes, k, size);
+  }
+  return sizes ? to_ints(frame, sizes, out) : -1;
+}
+
 static int to_value(const ext_signature *s, int i, ext_frame *frame, PyObject *object) {
   const px_param *param = &s->op->params[i];
   px_value *out = &frame->args[i];
   if (object == Py_None) {
     *out = PX_NONE();
-    return param->optional || param->kind == PX_ARG_DTYPE || param->kind == PX_ARG_DEVICE ||
-           param->kind == PX_ARG_GENERATOR;
+    return ext_takes_none(s, i);
   }
   switch (param->kind) {
     case PX_ARG_TENSOR:
@@ -237,7 +265,7 @@ static int to_value(const ext_signature *s, int i, ext_frame *frame, PyObject *o
     case PX_ARG_BOOL:
       return to_bool(object, out);
     case PX_ARG_INTS:
-      return to_ints(frame, object, out);
+      return sizes_of_input(s, i, frame, object, out);
     case PX_ARG_DTYPE:
       return to_dtype(object, out);
     case PX_ARG_DEVICE:
@@ -293,9 +321,9 @@ bool ext_takes_inplace(const ext_signature *s) {
     if (!strcmp(s->op->name, others[i])) return true;
   return false;
 }
-static int set_inplace(ext_frame *frame, PyObject *value) {
+static int set_flag(bool *flag, PyObject *value) {
   int wanted = ext_to_bool(value, false);
-  frame->inplace = wanted > 0;
+  *flag = wanted > 0;
   return wanted < 0 ? -1 : 1;
 }
 
@@ -334,20 +362,13 @@ static int extra_keyword(const ext_signature *s, ext_frame *frame, PyObject *nam
     return 1;
   }
   bool makes = ext_makes_tensors(s->op);
-  if (ext_takes_inplace(s) && !strcmp(text, "inplace")) return set_inplace(frame, value);
+  if (ext_takes_inplace(s) && !strcmp(text, "inplace")) return set_flag(&frame->inplace, value);
+  if (s->indexed && !strcmp(text, "return_indices")) return set_flag(&frame->indexed, value);
   if (s->functional && !strcmp(text, "_stacklevel")) return 1;
   int looks = looks_keyword(s, frame, text, value);
   if (looks) return looks;
-  if (makes && !strcmp(text, "requires_grad")) {
-    int wanted = ext_to_bool(value, false);
-    frame->requires_grad = wanted > 0;
-    return wanted < 0 ? -1 : 1;
-  }
-  if (makes && !strcmp(text, "pin_memory")) {
-    int wanted = ext_to_bool(value, false);
-    frame->pin_memory = wanted > 0;
-    return wanted < 0 ? -1 : 1;
-  }
+  if (makes && !strcmp(text, "requires_grad")) return set_flag(&frame->requires_grad, value);
+  if (makes && !strcmp(text, "pin_memory")) return set_flag(&frame->pin_memory, value);
   return value == Py_None && (!strcmp(text, "dtype") || !strcmp(text, "device") ||
                               !strcmp(text, "generator") || !strcmp(text, "rounding_mode"));
 }
@@ -380,8 +401,12 @@ static int bind_positions(const ext_signature *s, ext_frame *frame, PyObject *co
       *given |= 1u << i;
       return fits == 0 ? misfit(frame, WRONG_TYPE, i, i, args[i]) : fits;
     }
-    if (i == s->positional && ext_takes_inplace(s) && PyBool_Check(args[i])) {
-      frame->inplace = args[i] == Py_True;
+    bool *flag = i != s->positional || !PyBool_Check(args[i]) ? NULL
+                 : s->indexed                                 ? &frame->indexed
+                 : ext_takes_inplace(s)                       ? &frame->inplace
+                                                              : NULL;
+    if (flag) {
+      *flag = args[i] == Py_True;
       continue;
     }
     if (i >= s->positional) return misfit(frame, TOO_MANY, i, (int)nargs, NULL);
@@ -399,7 +424,7 @@ int ext_bind(const ext_signature *s, ext_frame *frame, PyObject *const *args, Py
   frame->ints_used = frame->owned_count = frame->memory_count = frame->tensors_used = 0;
   frame->out = NULL;
   frame->requires_grad = frame->pin_memory = frame->packed = frame->reads = false;
-  frame->inplace = frame->overridden = false;
+  frame->inplace = frame->indexed = frame->overridden = false;
   int fits = bind_positions(s, frame, args, nargs, &given);
   if (fits > 0 && kwnames) fits = bind_keywords(s, frame, args + nargs, kwnames, &given);
   if (fits <= 0) return fits;

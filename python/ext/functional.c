@@ -117,17 +117,18 @@ EXT_START(EXT_VALUES, find_where);
 // px_resize_images for nn.functional.interpolate, which reads its arguments in Python.
 EXT_FUNCTION(torch, _resize_images,
              "(input: Tensor, size: Sequence[int] | None, height_scale: float | None, width_scale: "
-             "float | None, mode: str, align_corners: bool) -> Tensor",
+             "float | None, mode: str, align_corners: bool, depth_scale: float | None) -> Tensor",
              NULL) {
   px_tensor *input, *made;
   ext_ints size;
-  double height_scale, width_scale;
+  double height_scale, width_scale, depth_scale;
   const char *mode;
   bool align_corners;
-  EXT_BIND(input, size, height_scale, width_scale, mode, align_corners);
-  bool scaled = !isnan(height_scale), sized = size.count > 0;
+  EXT_BIND(input, size, height_scale, width_scale, mode, align_corners, depth_scale);
+  bool sized = size.count > 0;
   EXT_TRY(px_resize_images(&made, input, sized ? size.items : NULL, sized ? size.count : 0,
-                           scaled ? &height_scale : NULL, scaled ? &width_scale : NULL, mode,
-                           align_corners));
+                           isnan(height_scale) ? NULL : &height_scale,
+                           isnan(width_scale) ? NULL : &width_scale, mode, align_corners,
+                           isnan(depth_scale) ? NULL : &depth_scale));
   return ext_wrap(made);
 }

@@ -7,7 +7,9 @@
 
 enum { MANY_ELEMENTS = 1 << 14 };  // from here on a CPU layer runs without the GIL
 
+// Of a layer that takes a size of its result, `output_size` comes behind the inputs.
 static const char *input_name(const px_module_kind *kind, int i) {
+  if (kind->sized && i == kind->input_count) return "output_size";
   return kind->inputs && i < kind->input_count ? kind->inputs[i] : "input";
 }
 
@@ -27,23 +29,24 @@ static void name_missing(const px_module_kind *kind, PyObject *const *given, int
 static int bind_inputs(const px_module_kind *kind, PyObject *const *args, Py_ssize_t nargs,
                        PyObject *kwnames, PyObject **given) {
   Py_ssize_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-  if (nargs > kind->input_count)
+  int most = kind->input_count + (kind->sized != NULL);
+  if (nargs > most)
     EXT_FAIL_INT(PyExc_TypeError, "%s.forward() takes %d positional arguments but %zd were given",
-                 kind->name, kind->input_count + 1, nargs + keywords + 1);
-  int missing = kind->input_count - (int)nargs;
+                 kind->name, most + 1, nargs + keywords + 1);
   for (Py_ssize_t i = 0; i < nargs; i++) given[i] = args[i];
-  for (Py_ssize_t k = 0; k < keywords; k++, missing--) {
+  for (Py_ssize_t k = 0; k < keywords; k++) {
     PyObject *name = PyTuple_GET_ITEM(kwnames, k);
     int i = 0;
-    while (i < kind->input_count && PyUnicode_CompareWithASCIIString(name, input_name(kind, i)))
-      i++;
-    if (i == kind->input_count || given[i])
+    while (i < most && PyUnicode_CompareWithASCIIString(name, input_name(kind, i))) i++;
+    if (i == most || given[i])
       EXT_FAIL_INT(PyExc_TypeError,
-                   i == kind->input_count ? "%s.forward() got an unexpected keyword argument '%U'"
-                                          : "%s.forward() got multiple values for argument '%U'",
+                   i == most ? "%s.forward() got an unexpected keyword argument '%U'"
+                             : "%s.forward() got multiple values for argument '%U'",
                    kind->name, name);
     given[i] = args[nargs + k];
   }
+  int missing = 0;
+  for (int i = 0; i < kind->input_count; i++) missing += !given[i];
   if (!missing) return 0;
   char names[256];
   name_missing(kind, given, missing, names, sizeof names);
@@ -82,12 +85,32 @@ static bool lacks_tensors(PyObject *self, const px_module_kind *kind) {
   return ((ext_module_object *)self)->lacks = false;
 }
 
+// A layer that may give two results.
+static PyObject *call_pair(px_module *module, const px_module_kind *kind,
+                           px_tensor *const *inputs) {
+  px_tensor *first, *second;
+  EXT_WAIT(kind->pair(&first, &second, module, inputs, kind->input_count));
+  EXT_OWNED *result = ext_wrap(first);
+  EXT_OWNED *more = second ? ext_wrap(second) : NULL;
+  return more && result ? PyTuple_Pack(2, result, more) : ext_moved(&result);
+}
+
+// The size of the result comes with the inputs.
+static PyObject *call_sized(px_module *module, const px_module_kind *kind, px_tensor *const *inputs,
+                            PyObject *size) {
+  ext_ints sizes;
+  px_tensor *result;
+  if (ext_to_ints(size, &sizes) < 0) return NULL;
+  EXT_WAIT(kind->sized(&result, module, inputs, PX_IS(sizes.items, sizes.count)));
+  return ext_wrap(result);
+}
+
 // The layer's forward in C.
 static PyObject *call_layer(PyObject *self, const px_module_kind *kind, PyObject *const *args,
                             Py_ssize_t nargs, PyObject *kwnames) {
   enum { LIMIT = 4 };
   px_module *module = ext_module(self);
-  PyObject *bound[LIMIT] = {NULL}, *const *given = args;
+  PyObject *bound[LIMIT + 1] = {NULL}, *const *given = args;
   px_tensor *inputs[LIMIT] = {NULL}, *result;
   if (((ext_module_object *)self)->lacks && lacks_tensors(self, kind))
     return call_lacking(self, kind, 0, args, nargs, kwnames);
@@ -100,6 +123,9 @@ static PyObject *call_layer(PyObject *self, const px_module_kind *kind, PyObject
   if (done) return said;
   for (int i = 0; i < kind->input_count; i++)
     if (!(inputs[i] = ext_need_tensor(given[i], kind->name, input_name(kind, i)))) return NULL;
+  if (kind->pair) return call_pair(module, kind, inputs);
+  if (given == bound && !ext_is_none(bound[kind->input_count]))
+    return call_sized(module, kind, inputs, bound[kind->input_count]);
   if (px_tensor_numel(inputs[0]) < MANY_ELEMENTS)
     EXT_TRY(kind->forward(&result, module, inputs, kind->input_count));
   else

@@ -39,11 +39,6 @@ static const char *type_of(const ext_signature *s, int i) {
   return param->kind < EXT_LENGTH(plain) && plain[param->kind] ? plain[param->kind] : "object";
 }
 
-static bool may_be_none(const px_param *param) {
-  return param->optional || param->kind == PX_ARG_DTYPE || param->kind == PX_ARG_DEVICE ||
-         param->kind == PX_ARG_GENERATOR;
-}
-
 static void append_result(PyObject **text, const ext_signature *s) {
   const px_op *op = s->op;
   bool tuple = s->mode == PX_CALL_NEW && op->result_count > 1;
@@ -92,7 +87,7 @@ static void append_param(PyObject **text, const ext_signature *s, int i, bool re
   const px_param *param = &s->op->params[i];
   bool input = !s->method && is_named(param, "self"), reserved = is_named(param, "from");
   append(text, "%s%s%s: %s%s", rest ? "*" : "", input ? "input" : param->name, reserved ? "_" : "",
-         type_of(s, i), may_be_none(param) && !rest ? " | None" : "");
+         type_of(s, i), ext_takes_none(s, i) && !rest ? " | None" : "");
   if (param->has_default && !rest)
     append(text, " = %s", param->fallback_text ? param->fallback_text : "None");
   if (reserved) append(text, ", /");  // a word of Python's, so by position alone
@@ -100,16 +95,17 @@ static void append_param(PyObject **text, const ext_signature *s, int i, bool re
 
 PyObject *ext_op_signature(const ext_signature *s, bool rest) {
   PyObject *text = PyUnicode_FromString("(");
-  bool starred = false, inplace = ext_takes_inplace(s);
+  bool starred = false;
+  const char *flag = s->indexed ? "return_indices" : ext_takes_inplace(s) ? "inplace" : NULL;
   for (int i = s->method; i < s->op->param_count; i++) {
     bool keyword = i >= s->positional;
-    if (keyword && inplace) append(&text, ", inplace: bool = False"), inplace = false;
+    if (keyword && flag) append(&text, ", %s: bool = False", flag), flag = NULL;
     if (i > s->method) append(&text, ", ");
     if (keyword && !starred) append(&text, "*, "), starred = true;
     append_param(&text, s, i, rest && i == s->varargs);
     starred |= rest && i == s->varargs;
   }
-  if (inplace) append(&text, ", inplace: bool = False");
+  if (flag) append(&text, ", %s: bool = False", flag);
   append_extras(&text, s, starred);
   append(&text, ")");
   append_result(&text, s);

@@ -166,6 +166,8 @@ static int check_value(const px_op *op, const ext_frame *frame) {
 
 static PyObject *run(const ext_signature *s, ext_frame *frame) {
   void *results[4] = {NULL};
+  const ext_signature indexed = {.op = s->indexed};
+  if (__builtin_expect(frame->indexed, 0)) s = &indexed;
   if (__builtin_expect(frame->reads, 0) && check_value(s->op, frame) < 0) return NULL;
   px_call_mode mode = __builtin_expect(frame->inplace, 0) ? PX_CALL_INPLACE : s->mode;
   if (frame->out) {
@@ -493,6 +495,15 @@ static ext_signature *signature_place(ext_callable *self, const px_op *op) {
   return &self->signatures[at];
 }
 
+// The op that gives indices beside what an op gives: its name goes on so, and its arguments are the
+// same.
+static const px_op *indexed_op(const px_op *op) {
+  char name[96];
+  snprintf(name, sizeof name, "%s_with_indices", op->name);
+  const px_op *found = px_op_find(name);
+  return found && found->param_count == op->param_count ? found : NULL;
+}
+
 static int add_signature(char space, const char *name, const px_op *op, px_call_mode mode) {
   ext_callable *self = callable_of(space, name);
   if (!self) return -1;
@@ -501,6 +512,7 @@ static int add_signature(char space, const char *name, const px_op *op, px_call_
   ext_signature *s = signature_place(self, op);
   *s = (ext_signature){.op = op, .mode = mode, .method = space == 'm', .functional = space == 'n'};
   s->varargs = varargs_of(op, s->method);
+  s->indexed = space == 'n' ? indexed_op(op) : NULL;
   for (int i = 0; i < op->param_count; i++) {
     s->positional = (uint8_t)(s->positional + !op->params[i].keyword_only);
     s->names[i] = PyUnicode_InternFromString(op->params[i].name);
@@ -541,7 +553,11 @@ static int copy_callable(char space, const char *name, const ext_callable *known
   if (!self) return -1;
   self->count = known->count;
   memcpy(self->signatures, known->signatures, sizeof self->signatures);
-  for (int i = 0; i < self->count; i++) self->signatures[i].functional = space == 'n';
+  for (int i = 0; i < self->count; i++) {
+    ext_signature *s = &self->signatures[i];
+    s->functional = space == 'n';
+    s->indexed = s->functional ? indexed_op(s->op) : NULL;
+  }
   return 0;
 }
 

@@ -15,6 +15,7 @@ typedef struct ext_signature {
   bool functional;  // of nn.functional: takes inplace=True
   PyObject *names[EXT_OP_PARAMS];
   PyTypeObject *result;  // a named tuple, or NULL
+  const px_op *indexed;  // of nn.functional: the op that return_indices=True means, or NULL
 } ext_signature;
 
 // A builtin function to CPython, so that profilers see its calls.
@@ -39,6 +40,7 @@ typedef struct ext_frame {
   PyObject *out;
   bool requires_grad, pin_memory;
   bool inplace;
+  bool indexed;     // return_indices=True
   bool packed;      // memory_format=torch.contiguous_format
   bool overridden;  // a tensor's class takes calls over
   bool reads;       // a number was read from a device's tensor: from which
@@ -61,6 +63,8 @@ PyObject *ext_no_fit(const ext_callable *self, const ext_frame *frame, PyObject 
                      Py_ssize_t nargs, PyObject *kwnames);
 // Whether a number may be given where the op has a tensor.
 bool ext_takes_number(const px_op *op, int param);
+// Whether None may be given for a parameter.
+bool ext_takes_none(const ext_signature *signature, int param);
 // Whether a call takes inplace= (of nn.functional), or what factories take (requires_grad, ...).
 bool ext_takes_inplace(const ext_signature *signature);
 bool ext_makes_tensors(const px_op *op);

@@ -5,8 +5,6 @@
 
 #include <stdio.h>
 
-#include "phlox/ops/factory.h"
-
 bool px__entry_waits(const px_module *owner, const px_tensor *tensor) {
   return owner->kind->lazy && px__tensor_waits(tensor);
 }

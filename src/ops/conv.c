@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run functions of convolution and pooling: sizes of results, and PyTorch's texts for what does not
 // fit.
+#include "ops/conv_impl.h"
+
 #include "hidden/conv.h"
-#include "ops/run.h"
 #include "phlox/ops/conv.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
@@ -21,11 +22,12 @@ static int64_t pad_behind(px_value p, int k) {
   return p.n == 4 ? p.v.ints[2 + k] : px__int_at(p, k);
 }
 
-static px_status check_list(px_value v, const char *name, int64_t least, bool four) {
-  PX_CHECK(v.n == 1 || v.n == 2 || (four && v.n == 4), PX_RUNTIME,
-           "expected %s to be a single integer value or a list of 2 values to match the "
-           "convolution dimensions, but got %d values",
-           name, v.n);
+px_status px__conv_list(px_value v, const char *name, int64_t least, int dims, bool both) {
+  char text[256];
+  PX_CHECK(v.n == 1 || v.n == dims || (both && v.n == 2 * dims), PX_RUNTIME,
+           "expected %s to be a single integer value or a list of %d values to match the "
+           "convolution dimensions, but got %s=%s",
+           name, dims, name, px__sizes_text(text, sizeof text, v.n, v.v.ints));
   for (int i = 0; i < v.n; i++) {
     PX_CHECK(v.v.ints[i] >= least, PX_RUNTIME, "%s %s is not supported",
              least ? "non-positive" : "negative", name);
@@ -33,13 +35,8 @@ static px_status check_list(px_value v, const char *name, int64_t least, bool fo
   }
   return PX_OK;
 }
-// The sizes of an input with its batch and of a weight: of a signal 3, of an image 4.
-typedef struct pair {
-  int ndim;
-  int64_t x[4], w[4];
-} pair;
-static pair pair_of(const px_tensor *x, const px_tensor *w) {
-  pair p = {.ndim = w->ndim};
+px__pair px__pair_of(const px_tensor *x, const px_tensor *w) {
+  px__pair p = {.ndim = w->ndim};
   bool alone = x->ndim < w->ndim;
   p.x[0] = 1;
   memcpy(p.x + alone, x->sizes, (size_t)x->ndim * sizeof *p.x);
@@ -47,7 +44,7 @@ static pair pair_of(const px_tensor *x, const px_tensor *w) {
   return p;
 }
 // The texts of messages are made where one is needed.
-static const char *weight_text(char text[128], const pair *p) {
+static const char *weight_text(char text[128], const px__pair *p) {
   return px__sizes_text(text, 128, p->ndim, p->w);
 }
 static const char *way_text(char text[48], bool transposed, int64_t groups) {
@@ -55,7 +52,7 @@ static const char *way_text(char text[48], bool transposed, int64_t groups) {
   return text;
 }
 // The first dimension of a weight divides into groups.
-static px_status check_groups(const pair *p, int64_t groups) {
+static px_status check_groups(const px__pair *p, int64_t groups) {
   char ws[128];
   PX_CHECK(p->w[0] >= groups, PX_RUNTIME,
            "Given groups=%lld, expected weight to be at least %lld at dimension 0, but got weight "
@@ -67,9 +64,8 @@ static px_status check_groups(const pair *p, int64_t groups) {
            LL(groups), LL(groups), weight_text(ws, p));
   return PX_OK;
 }
-// Channels and bias of a convolution, or of a transposed one, fit the weight.
-static px_status check_channels(const pair *p, const px_tensor *bias, int64_t groups,
-                                bool transposed) {
+px_status px__conv_channels(const px__pair *p, const px_tensor *bias, int64_t groups,
+                            bool transposed) {
   char ws[128], xs[128], way[48];
   int64_t wanted = transposed ? p->w[0] : p->w[1] * groups;
   int64_t given = transposed ? p->w[1] * groups : p->w[0];
@@ -97,37 +93,45 @@ static px_status check_kernel(const int64_t *x, const int64_t *w) {
   return PX_OK;
 }
 
-static px_status check_conv(const px__conv2d_args *args) {
-  const px_tensor *x = args->input, *w = args->weight, *b = args->bias;
-  char xs[128], name_x[48], name_w[48];
-  PX_TRY(check_list(args->stride, "stride", 1, false));
-  PX_TRY(check_list(args->padding, "padding", 0, true));
-  PX_TRY(check_list(args->dilation, "dilation", 1, false));
-  PX_CHECK(w->ndim == 4 && x->ndim == 4, PX_RUNTIME,
-           "Expected 3D (unbatched) or 4D (batched) input to conv2d, but got input of size: %s",
-           px__size_text(xs, sizeof xs, x));
+px_status px__conv_types(const px_tensor *x, const px_tensor *w, const px_tensor *bias) {
+  char name_x[48], name_w[48];
   bool elsewhere = px__tensor_device(x).type == PX_CUDA && px__tensor_device(w).type == PX_CPU;
   PX_CHECK(x->dtype == w->dtype && !elsewhere, PX_RUNTIME,
            "Input type (%s) and weight type (%s) should be the same",
            px_tensor_type_name(x, name_x), px_tensor_type_name(w, name_w));
-  PX_CHECK(!b || b->dtype == x->dtype, PX_RUNTIME,
+  PX_CHECK(!bias || bias->dtype == x->dtype, PX_RUNTIME,
            "Input type (%s) and bias type (%s) should be the same", px_tensor_type_name(x, name_x),
-           px_tensor_type_name(b ? b : x, name_w));
-  pair p = pair_of(x, w);
-  return check_channels(&p, b, args->groups, false);
+           px_tensor_type_name(bias ? bias : x, name_w));
+  return PX_OK;
 }
-// A kernel is no larger than the padded input. Of a signal there is one size, of an image two.
-static px_status check_inside(int dims, const int64_t *padded, const int64_t *kernel) {
-  char have[48], need[48];
-  if (padded[0] >= kernel[0] && padded[dims - 1] >= kernel[dims - 1]) return PX_OK;
-  snprintf(have, sizeof have, dims == 1 ? "%lld" : "%lld x %lld", LL(padded[0]),
-           LL(padded[dims - 1]));
-  snprintf(need, sizeof need, dims == 1 ? "%lld" : "%lld x %lld", LL(kernel[0]),
-           LL(kernel[dims - 1]));
-  PX_FAIL(PX_RUNTIME,
-          "Calculated padded input size per channel: (%s). Kernel size: (%s). Kernel size can't be "
-          "greater than actual input size",
-          have, need);
+static px_status check_conv(const px__conv2d_args *args) {
+  const px_tensor *x = args->input, *w = args->weight;
+  char xs[128];
+  PX_TRY(px__conv_list(args->stride, "stride", 1, 2, false));
+  PX_TRY(px__conv_list(args->padding, "padding", 0, 2, true));
+  PX_TRY(px__conv_list(args->dilation, "dilation", 1, 2, false));
+  PX_CHECK(w->ndim == 4 && x->ndim == 4, PX_RUNTIME,
+           "Expected 3D (unbatched) or 4D (batched) input to conv2d, but got input of size: %s",
+           px__size_text(xs, sizeof xs, x));
+  PX_TRY(px__conv_types(x, w, args->bias));
+  px__pair p = px__pair_of(x, w);
+  return px__conv_channels(&p, args->bias, args->groups, false);
+}
+// "5 x 5": the sizes of all dimensions.
+static const char *by_text(char text[96], int dims, const int64_t *sizes) {
+  size_t used = 0;
+  for (int k = 0; k < dims; k++)
+    used += (size_t)snprintf(text + used, 96 - used, k ? " x %lld" : "%lld", LL(sizes[k]));
+  return text;
+}
+px_status px__conv_inside(int dims, const int64_t *padded, const int64_t *kernel) {
+  char have[96], need[96];
+  for (int k = 0; k < dims; k++)
+    PX_CHECK(padded[k] >= kernel[k], PX_RUNTIME,
+             "Calculated padded input size per channel: (%s). Kernel size: (%s). Kernel size can't "
+             "be greater than actual input size",
+             by_text(have, dims, padded), by_text(need, dims, kernel));
+  return PX_OK;
 }
 // What a convolution of an image by a kernel gives. `x` and `w` are their sizes.
 typedef struct steps {
@@ -143,7 +147,7 @@ static px_status conv_sizes(const int64_t *x, const int64_t *w, steps by, int64_
     kernel[k] = px__int_at(by.dilation, k) * (w[2 + k] - 1) + 1;
     sizes[2 + k] = (padded[k] - kernel[k]) / px__int_at(by.stride, k) + 1;
   }
-  return check_inside(2, padded, kernel);
+  return px__conv_inside(2, padded, kernel);
 }
 // An image without a batch becomes a batch of one for the call.
 static px_status unbatched(px_call *call, const px__conv2d_args *args) {
@@ -156,12 +160,11 @@ static px_status unbatched(px_call *call, const px__conv2d_args *args) {
                    padding.v.ints, padding.n, dilation.v.ints, dilation.n, args->groups));
   return px_squeeze_dim(&call->results[0], result, (int64_t[]){0}, 1);
 }
-// A result without elements. It depends on all arguments, whose gradients are zeros.
-static px_status empty_result(px_tensor **out, const px_tensor *const *args, int n,
-                              const int64_t *sizes) {
+px_status px__conv_nothing(px_tensor **out, const px_tensor *const *args, int n, int ndim,
+                           const int64_t *sizes) {
   PX_SCOPED(px_tensor) total = NULL;
   PX_SCOPED(px_tensor) none = NULL;
-  PX_TRY(px_zeros(&none, sizes, 4, (px_dtype)args[0]->dtype, px__tensor_device(args[0]), false,
+  PX_TRY(px_zeros(&none, sizes, ndim, (px_dtype)args[0]->dtype, px__tensor_device(args[0]), false,
                   false));
   for (int i = 0; i < n && args[i]; i++) {
     PX_SCOPED(px_tensor) sum = NULL;
@@ -184,31 +187,40 @@ PX_RUN(conv2d) {
   if (!x->sizes[1]) {
     sizes[1] = 0;  // as PyTorch has it
     call->composed = true;
-    return empty_result(&call->results[0], (const px_tensor *[]){x, w, args->bias}, 3, sizes);
+    return px__conv_nothing(&call->results[0], (const px_tensor *[]){x, w, args->bias}, 3, 4,
+                            sizes);
   }
   return px__call_result(call, 0, 4, sizes, (px_dtype)x->dtype);
 }
 
 // ---- gradients
 
-// Fails unless grad is what a convolution of these sizes gives.
-static px_status check_conv_grad(const px_call *call, const px_tensor *grad, px_value x, px_value w,
-                                 steps by, int64_t groups) {
-  int64_t sizes[4];
+px_status px__conv_grad_fits(const px_call *call, const px_tensor *grad, px_value x, px_value w,
+                             int64_t groups, const int64_t *sizes) {
   char have[128], want[128];
-  PX_TRY(check_list(by.stride, "stride", 1, false));
-  PX_TRY(check_list(by.padding, "padding", 0, true));
-  PX_TRY(check_list(by.dilation, "dilation", 1, false));
-  PX_CHECK(x.n == 4 && w.n == 4 && groups > 0 && w.v.ints[0] % groups == 0 &&
-               x.v.ints[1] == w.v.ints[1] * groups,
+  int n = grad->ndim;
+  PX_CHECK(sizes || (x.n == w.n && groups > 0 && w.v.ints[0] % groups == 0 &&
+                     x.v.ints[1] == w.v.ints[1] * groups),
            PX_RUNTIME, "%s: an input of size %s does not fit a weight of size %s", call->op->name,
            px__sizes_text(have, sizeof have, x.n, x.v.ints),
            px__sizes_text(want, sizeof want, w.n, w.v.ints));
-  PX_TRY(conv_sizes(x.v.ints, w.v.ints, by, sizes));
-  PX_CHECK(grad->ndim == 4 && !memcmp(sizes, grad->sizes, sizeof sizes), PX_RUNTIME,
-           "%s: expected a gradient of size %s, but got %s", call->op->name,
-           px__sizes_text(want, sizeof want, 4, sizes), px__size_text(have, sizeof have, grad));
+  PX_CHECK(!sizes || (n == x.n && !memcmp(sizes, grad->sizes, (size_t)n * sizeof *sizes)),
+           PX_RUNTIME, "%s: expected a gradient of size %s, but got %s", call->op->name,
+           px__sizes_text(want, sizeof want, x.n, sizes ? sizes : x.v.ints),
+           px__size_text(have, sizeof have, grad));
   return PX_OK;
+}
+static px_status check_conv_grad(const px_call *call, const px_tensor *grad, px_value x, px_value w,
+                                 steps by, int64_t groups) {
+  int64_t sizes[4];
+  PX_TRY(px__conv_list(by.stride, "stride", 1, 2, false));
+  PX_TRY(px__conv_list(by.padding, "padding", 0, 2, true));
+  PX_TRY(px__conv_list(by.dilation, "dilation", 1, 2, false));
+  PX_CHECK(x.n == 4 && w.n == 4, PX_RUNTIME, "%s: sizes of images and weights are 4, not %d and %d",
+           call->op->name, x.n, w.n);
+  PX_TRY(px__conv_grad_fits(call, grad, x, w, groups, NULL));
+  PX_TRY(conv_sizes(x.v.ints, w.v.ints, by, sizes));
+  return px__conv_grad_fits(call, grad, x, w, groups, sizes);
 }
 static px_value sizes_of(const px_tensor *t) { return PX_IS(t->sizes, t->ndim); }
 PX_RUN(conv2d_backward_input) {
@@ -220,9 +232,8 @@ PX_RUN(conv2d_backward_weight) {
                          STEPS(args), args->groups);
 }
 
-// Padding on both sides that keeps the size: {before, ..., behind, ...} for each dimension.
-static px_status same_padding(int64_t *padding, const char *mode, const px_tensor *w,
-                              px_value stride, px_value dilation) {
+px_status px__same_padding(int64_t *padding, const char *mode, const px_tensor *w, px_value stride,
+                           px_value dilation) {
   bool same = !strcmp(mode, "same");
   int dims = w->ndim - 2;
   for (int k = 0; same && k < dims; k++) {
@@ -237,9 +248,9 @@ PX_RUN(conv2d_mode) {
   const px_tensor *x = args->input, *w = args->weight;
   px_value stride = args->stride, dilation = args->dilation;
   int64_t padding[4] = {0};
-  PX_TRY(check_list(stride, "stride", 1, false));
-  PX_TRY(check_list(dilation, "dilation", 1, false));
-  PX_TRY(same_padding(padding, args->padding, w, args->stride, args->dilation));
+  PX_TRY(px__conv_list(stride, "stride", 1, 2, false));
+  PX_TRY(px__conv_list(dilation, "dilation", 1, 2, false));
+  PX_TRY(px__same_padding(padding, args->padding, w, args->stride, args->dilation));
   return px_conv2d(&call->results[0], x, w, args->bias, stride.v.ints, stride.n, padding, 4,
                    dilation.v.ints, dilation.n, args->groups);
 }
@@ -251,8 +262,8 @@ static px_status check_lone(const px_call *call) {
     bool left_out = p->has_default && p->fallback.n == 0 && list.n == 0;
     PX_CHECK(list.kind != PX_ARG_INTS || list.n == 1 || left_out, PX_RUNTIME,
              "expected %s to be a single integer value or a list of 1 values to match the "
-             "convolution dimensions, but got %d values",
-             p->name, list.n);
+             "convolution dimensions, but got %s=%s",
+             p->name, p->name, px__sizes_text((char[128]){0}, 128, list.n, list.v.ints));
   }
   return PX_OK;
 }
@@ -270,15 +281,15 @@ typedef struct row_pair {
 static row_pair beside(px_value list, int64_t row) { return (row_pair){{row, list.v.ints[0]}}; }
 // What does not fit is told of the signal, before it becomes an image.
 static px_status check_signal(const px__conv1d_args *args) {
-  pair p = pair_of(args->input, args->weight);
+  px__pair p = px__pair_of(args->input, args->weight);
   int64_t padding = args->padding.v.ints[0], dilation = args->dilation.v.ints[0];
-  PX_TRY(check_list(args->stride, "stride", 1, false));
-  PX_TRY(check_list(args->padding, "padding", 0, false));
-  PX_TRY(check_list(args->dilation, "dilation", 1, false));
-  PX_TRY(check_channels(&p, args->bias, args->groups, false));
+  PX_TRY(px__conv_list(args->stride, "stride", 1, 1, false));
+  PX_TRY(px__conv_list(args->padding, "padding", 0, 1, false));
+  PX_TRY(px__conv_list(args->dilation, "dilation", 1, 1, false));
+  PX_TRY(px__conv_channels(&p, args->bias, args->groups, false));
   PX_TRY(check_kernel((int64_t[]){0, 0, 1, p.x[2]}, (int64_t[]){0, 0, 1, p.w[2]}));
   int64_t padded = p.x[2] + 2 * padding, kernel = dilation * (p.w[2] - 1) + 1;
-  return check_inside(1, &padded, &kernel);
+  return px__conv_inside(1, &padded, &kernel);
 }
 // A signal is an image of one row.
 PX_RUN(conv1d) {
@@ -298,7 +309,7 @@ PX_RUN(conv1d_mode) {
   PX_SCOPED(px_tensor) padded = NULL;
   int64_t padding[2] = {0}, none = 0;
   PX_TRY(check_lone(call));
-  PX_TRY(same_padding(padding, args->padding, w, args->stride, args->dilation));
+  PX_TRY(px__same_padding(padding, args->padding, w, args->stride, args->dilation));
   PX_TRY(px_constant_pad_nd(&padded, x, padding, 2, px_int(0)));
   return px_conv1d(&call->results[0], padded, w, args->bias, args->stride.v.ints, args->stride.n,
                    &none, 1, args->dilation.v.ints, args->dilation.n, args->groups);
@@ -310,16 +321,16 @@ static px_status check_transposed(const px__conv_transpose2d_args *args, const p
   const px_tensor *w = args->weight;
   px_value stride = args->stride, beyond = args->output_padding, dilation = args->dilation;
   char xs[128];
-  PX_TRY(check_list(stride, "stride", 1, false));
-  PX_TRY(check_list(args->padding, "padding", 0, false));
-  PX_TRY(check_list(beyond, "output_padding", 0, false));
-  PX_TRY(check_list(dilation, "dilation", 1, false));
+  PX_TRY(px__conv_list(stride, "stride", 1, 2, false));
+  PX_TRY(px__conv_list(args->padding, "padding", 0, 2, false));
+  PX_TRY(px__conv_list(beyond, "output_padding", 0, 2, false));
+  PX_TRY(px__conv_list(dilation, "dilation", 1, 2, false));
   PX_CHECK(x->ndim == 4 && w->ndim == 4, PX_RUNTIME,
            "Expected 3D (unbatched) or 4D (batched) input to conv_transpose2d, but got input of "
            "size: %s",
            px__size_text(xs, sizeof xs, x));
-  pair p = pair_of(x, w);
-  PX_TRY(check_channels(&p, args->bias, args->groups, true));
+  px__pair p = px__pair_of(x, w);
+  PX_TRY(px__conv_channels(&p, args->bias, args->groups, true));
   for (int k = 0; k < 2; k++)
     PX_CHECK(px__int_at(beyond, k) < px__int_at(stride, k) ||
                  px__int_at(beyond, k) < px__int_at(dilation, k),
@@ -349,13 +360,18 @@ static px_status transposed_sizes(const px__conv_transpose2d_args *args, const p
            LL(x->sizes[2]), LL(x->sizes[3]), LL(sizes[2]), LL(sizes[3]));
   return PX_OK;
 }
+px_status px__conv_biased(px_tensor **out, px_tensor *made, const px_tensor *bias, int dims) {
+  PX_SCOPED(px_tensor) shift = NULL;
+  if (!bias) return *out = px_retain(made), PX_OK;
+  PX_TRY(px_reshape(&shift, bias, (int64_t[]){-1, 1, 1, 1}, dims + 1));
+  return px_add(out, made, shift, px_int(1));
+}
 // The gradient of conv2d with respect to its input, and a bias for each channel.
 static px_status spread_images(px_tensor **out, const px__conv_transpose2d_args *args,
                                const px_tensor *x) {
   const px_tensor *w = args->weight, *bias = args->bias;
   px_value stride = args->stride, padding = args->padding, dilation = args->dilation;
   PX_SCOPED(px_tensor) spread = NULL;
-  PX_SCOPED(px_tensor) shift = NULL;
   int64_t sizes[4];
   char text[128];
   PX_TRY(check_transposed(args, x));
@@ -363,15 +379,11 @@ static px_status spread_images(px_tensor **out, const px__conv_transpose2d_args 
   PX_CHECK(x->numel || !x->sizes[0], PX_RUNTIME,
            "Only zero batch or zero channel inputs are supported, but got input shape: %s",
            px__size_text(text, sizeof text, x));
-  if (!sizes[0] || !sizes[1]) return empty_result(out, (const px_tensor *[]){x, w, bias}, 3, sizes);
+  if (!sizes[0] || !sizes[1])
+    return px__conv_nothing(out, (const px_tensor *[]){x, w, bias}, 3, 4, sizes);
   PX_TRY(px_conv2d_backward_input(&spread, x, w, sizes, 4, stride.v.ints, stride.n, padding.v.ints,
                                   padding.n, dilation.v.ints, dilation.n, args->groups));
-  if (bias) {
-    PX_TRY(px_reshape(&shift, bias, (int64_t[]){sizes[1], 1, 1}, 3));
-    return px_add(out, spread, shift, px_int(1));
-  }
-  *out = PX_MOVE(spread);
-  return PX_OK;
+  return px__conv_biased(out, spread, bias, 2);
 }
 PX_RUN(conv_transpose2d) {
   px_tensor *x = args->input;
@@ -385,12 +397,12 @@ PX_RUN(conv_transpose2d) {
 
 PX_RUN(conv_transpose1d) {
   const px_tensor *x = args->input, *w = args->weight;
-  pair p = pair_of(x, w);
+  px__pair p = px__pair_of(x, w);
   PX_SCOPED(px_tensor) image = NULL;
   PX_SCOPED(px_tensor) kernel = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
   PX_TRY(check_lone(call));
-  PX_TRY(check_channels(&p, args->bias, args->groups, true));
+  PX_TRY(px__conv_channels(&p, args->bias, args->groups, true));
   PX_TRY(as_image(&image, x));
   PX_TRY(as_image(&kernel, w));
   PX_TRY(px_conv_transpose2d(&wide, image, kernel, args->bias, beside(args->stride, 1).of, 2,

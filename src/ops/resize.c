@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Resizing signals and images, one dimension after the other. Each place of the result is a
-// weighted sum of a few places of the input, its taps, which are taken by indexing. Places are
+// Resizing signals, images and volumes, one dimension after the other. Each place of the result is
+// a weighted sum of a few places of the input, its taps, which are taken by indexing. Places are
 // computed in float, of float64 in double, as in PyTorch. Sums of uint8 are rounded.
 #include <math.h>
+#include <stdio.h>
 
 #include "ops/run.h"
+#include "phlox/ops/conv.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/view.h"
+#include "phlox/ops/volume.h"
 #include "run_functions/layer.h"
 
 #define LL(x) ((long long)(x))
 
-enum { TAPS = 4 };
+enum { TAPS = 4, DIMS = 3 };
 
 static int64_t within(int64_t i, int64_t size) { return i < 0 ? 0 : i >= size ? size - 1 : i; }
 
@@ -30,6 +33,8 @@ static const struct mode {
     {"linear", 1, 2, 0.5f, true, "compute_indices_weights_linear", "upsample_linear1d_out_frame"},
     {"bilinear", 2, 2, 0.5f, true, "compute_indices_weights_linear",
      "upsample_bilinear2d_out_frame"},
+    {"trilinear", 3, 2, 0.5f, true, "compute_indices_weights_linear",
+     "upsample_trilinear3d_out_frame"},
     {"bicubic", 2, 4, 0.5f, true, "compute_indices_weights_cubic", "upsample_bicubic2d_out_frame"}};
 
 // `from` places become `to`, by a scale, if that is not 0.
@@ -118,13 +123,15 @@ static px_status resize_dim(px_tensor **x, const struct mode *m, int dim, const 
 static px_status mode_of(const struct mode **out, const px_tensor *x, const char *name,
                          bool corners) {
   int dims = x->ndim - 2;
+  PX_CHECK(1 <= dims && dims <= 3, PX_UNIMPLEMENTED,
+           "Input Error: Only 3D, 4D and 5D input Tensors supported (got %dD) for the modes: "
+           "nearest | linear | bilinear | bicubic | trilinear | area | nearest-exact (got %s)",
+           x->ndim, name);
   for (int i = 0; i < PX_COUNT_OF(modes); i++) {
     if (strcmp(modes[i].name, name)) continue;
     PX_CHECK(!corners || modes[i].corners, PX_VALUE,
              "align_corners option can only be set with the interpolating modes: linear | bilinear "
              "| bicubic | trilinear");
-    PX_CHECK(dims == 1 || dims == 2, PX_UNIMPLEMENTED,
-             "interpolate of %dD input is not implemented: 3D and 4D are", x->ndim);
     PX_CHECK(!modes[i].dims || modes[i].dims == dims, PX_UNIMPLEMENTED,
              "Got %dD input, but %s mode needs %dD input", x->ndim, name, modes[i].dims + 2);
     *out = &modes[i];
@@ -155,18 +162,23 @@ static px_status size_of(int64_t *to, double *scale, const px_tensor *x, px_valu
   return PX_OK;
 }
 
+// "D: 2, H: 3, W: 4": the sizes, or the sizes asked for.
+static const char *span_text(char text[96], const span *s, int dims, bool to) {
+  size_t used = 0;
+  for (int k = 0; k < dims; k++)
+    used += (size_t)snprintf(text + used, 96 - used, "%s%c: %lld", k ? ", " : "",
+                             "DHW"[3 - dims + k], LL(to ? s[k].to : s[k].from));
+  return text;
+}
 // Images have channels, and neither they nor the results are empty; the batch may be.
 static px_status check_spans(const px_tensor *x, const span *s) {
-  char text[128];
-  const span *w = &s[x->ndim - 3];
-  PX_CHECK(x->ndim == 4 || (w->from > 0 && w->to > 0), PX_RUNTIME,
-           "Input and output sizes should be greater than 0, but got input (W: %lld) and output "
-           "(W: %lld)",
-           LL(w->from), LL(w->to));
-  PX_CHECK(w->from > 0 && w->to > 0 && s->from > 0 && s->to > 0, PX_RUNTIME,
-           "Input and output sizes should be greater than 0, but got input (H: %lld, W: %lld) "
-           "output (H: %lld, W: %lld)",
-           LL(s->from), LL(w->from), LL(s->to), LL(w->to));
+  char text[128], have[96], want[96];
+  int dims = x->ndim - 2;
+  for (int k = 0; k < dims; k++)
+    PX_CHECK(s[k].from > 0 && s[k].to > 0, PX_RUNTIME,
+             "Input and output sizes should be greater than 0, but got input (%s) %soutput (%s)",
+             span_text(have, s, dims, false), dims == 1 ? "and " : "",
+             span_text(want, s, dims, true));
   PX_CHECK(x->sizes[1] > 0, PX_RUNTIME,
            "Non-empty %dD data tensor expected but got a tensor with sizes %s", x->ndim,
            px__size_text(text, sizeof text, x));
@@ -191,21 +203,36 @@ static px_status as_bytes(px_tensor **out, const px_tensor *x) {
   return px__tensor_to(out, bounded, PX_UINT8, PX_DEVICE_NONE);
 }
 
+// Means of the parts that come to lie in a place.
+static px_status means_of(px_tensor **out, const px_tensor *x, const span *s) {
+  int64_t sizes[DIMS];
+  int dims = x->ndim - 2;
+  for (int k = 0; k < dims; k++) sizes[k] = s[k].to;
+  px_status (*const mean[])(px_tensor **, const px_tensor *, const int64_t *, int64_t) = {
+      px_adaptive_avg_pool1d, px_adaptive_avg_pool2d, px_adaptive_avg_pool3d};
+  return mean[dims - 1](out, x, sizes, dims);
+}
+
 PX_RUN(resize_images) {
   px_tensor *input = args->input;
   PX_SCOPED(px_tensor) x = NULL;
-  bool corners = args->align_corners;
+  bool corners = args->align_corners, area = !strcmp(args->mode, "area");
   const struct mode *m = NULL;
-  span spans[2];
-  PX_TRY(mode_of(&m, input, args->mode, corners));
-  for (int k = 0; k < input->ndim - 2; k++) {
-    px_value given = input->ndim == 4 && k == 0 ? args->scale_height : args->scale_width;
+  span spans[DIMS];
+  int dims = input->ndim - 2;
+  PX_TRY(mode_of(&m, input, area ? "nearest" : args->mode, corners));
+  for (int k = 0; k < dims; k++) {
+    bool deep = dims == 3 && k == 0 && px__given(args->scale_depth);
+    px_value given = deep            ? args->scale_depth
+                     : k == dims - 1 ? args->scale_width
+                                     : args->scale_height;
     spans[k] = (span){.from = input->sizes[2 + k], .corners = corners};
     PX_TRY(size_of(&spans[k].to, &spans[k].scale, input, args->size, given, k));
   }
   PX_TRY(check_spans(input, spans));
+  if (area) return means_of(&call->results[0], input, spans);
   PX_TRY(as_floats(&x, input, m));
-  for (int k = input->ndim - 3; k >= 0; k--) PX_TRY(resize_dim(&x, m, 2 + k, &spans[k]));
+  for (int k = dims - 1; k >= 0; k--) PX_TRY(resize_dim(&x, m, 2 + k, &spans[k]));
   if (x->dtype != input->dtype) return as_bytes(&call->results[0], x);
   call->results[0] = PX_MOVE(x);
   return PX_OK;

@@ -836,8 +836,7 @@ class Functional(unittest.TestCase):
         self.assertEqual(nn.AdaptiveAvgPool2d((2, 3)).output_size, (2, 3))
         conv = pickle.loads(pickle.dumps(nn.Conv2d(1, 2, 3, padding="same")))
         self.assertEqual((conv.padding, conv(torch.ones(1, 1, 5, 5)).shape), ("same", (1, 2, 5, 5)))
-        with self.assertRaisesRegex(NotImplementedError, "MaxPool2d: return_indices=True is not implemented"):
-            nn.MaxPool2d(2, return_indices=True)
+        self.assertEqual(nn.MaxPool2d(2, return_indices=True)(torch.ones(1, 1, 2, 2))[1].tolist(), [[[[0]]]])
         with self.assertRaisesRegex(ValueError, "Invalid padding string 'bad', should be one of {'valid', 'same'}"):
             nn.Conv2d(1, 2, 3, padding="bad")
 

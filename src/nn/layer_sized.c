@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layers whose result may have one of several sizes, which comes with the input.
+#include "layer_functions.h"
+#include "nn/nn_impl.h"
+#include "phlox/ops/conv.h"
+#include "phlox/ops/volume.h"
+
+#include <stdio.h>
+
+#define LL(x) ((long long)(x))
+enum { DIMS = 3 };
+
+static const char *list_text(char text[96], int n, const int64_t *items) {
+  size_t used = (size_t)snprintf(text, 96, "[");
+  for (int k = 0; k < n; k++)
+    used += (size_t)snprintf(text + used, 96 - used, k ? ", %lld" : "%lld", LL(items[k]));
+  snprintf(text + used, 96 - used, "]");
+  return text;
+}
+
+// What is added at the end of the result, so that it has the sizes.
+static px_status beyond_of(int64_t *beyond, const px_module *self, const px_tensor *x, int dims,
+                           px_value sizes) {
+  px_value stride = px_module_attribute(self, "stride"), kernel;
+  px_value padding = px_module_attribute(self, "padding");
+  px_value dilation = px_module_attribute(self, "dilation");
+  int ndim = px_tensor_ndim(x), lead = ndim == dims + 2 ? 2 : 1, skip = sizes.n - dims;
+  int64_t least[DIMS], most[DIMS];
+  char text[3][96];
+  kernel = px_module_attribute(self, "kernel_size");
+  PX_CHECK(skip == 0 || skip == lead, PX_VALUE,
+           "ConvTranspose%dD: for %dD input, output_size must have %d or %d elements (got %d)",
+           dims, ndim, dims, lead + dims, sizes.n);
+  const int64_t *wanted = sizes.v.ints + skip;
+  bool fits = true;
+  for (int k = 0; k < dims; k++) {
+    least[k] = (px_tensor_size(x, ndim - dims + k) - 1) * stride.v.ints[k] - 2 * padding.v.ints[k] +
+               dilation.v.ints[k] * (kernel.v.ints[k] - 1) + 1;
+    most[k] = least[k] + stride.v.ints[k] - 1;
+    beyond[k] = wanted[k] - least[k];
+    fits &= least[k] <= wanted[k] && wanted[k] <= most[k];
+  }
+  PX_CHECK(fits, PX_VALUE, "requested an output size of %s, but valid sizes range from %s to %s",
+           list_text(text[0], dims, wanted), list_text(text[1], dims, least),
+           list_text(text[2], dims, most));
+  return PX_OK;
+}
+
+px_status px__conv_transpose_sized(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                                   px_value sizes) {
+  px_tensor *w = px__tensor_of(self, "weight"), *bias = px__tensor_of(self, "bias");
+  px_value stride = px_module_attribute(self, "stride");
+  px_value padding = px_module_attribute(self, "padding");
+  px_value dilation = px_module_attribute(self, "dilation");
+  int64_t beyond[DIMS], groups = px_value_int(px_module_attribute(self, "groups"));
+  int dims = stride.n;
+  px_status (*const spread[])(px_tensor **, const px_tensor *, const px_tensor *, const px_tensor *,
+                              const int64_t *, int64_t, const int64_t *, int64_t, const int64_t *,
+                              int64_t, int64_t, const int64_t *, int64_t) = {
+      px_conv_transpose1d, px_conv_transpose2d, px_conv_transpose3d};
+  PX_TRY(beyond_of(beyond, self, inputs[0], dims, sizes));
+  return spread[dims - 1](out, inputs[0], w, bias, stride.v.ints, dims, padding.v.ints, dims,
+                          beyond, dims, groups, dilation.v.ints, dims);
+}
+
+px_status px__max_unpool_sized(px_tensor **out, px_module *self, px_tensor *const *inputs,
+                               px_value sizes) {
+  px_value kernel = px_module_attribute(self, "kernel_size");
+  px_value stride = px_module_attribute(self, "stride");
+  px_value padding = px_module_attribute(self, "padding");
+  px_status (*const unpool[])(px_tensor **, const px_tensor *, const px_tensor *, const int64_t *,
+                              int64_t, const int64_t *, int64_t, const int64_t *, int64_t,
+                              const int64_t *,
+                              int64_t) = {px_max_unpool1d, px_max_unpool2d, px_max_unpool3d};
+  return unpool[kernel.n - 1](out, inputs[0], inputs[1], kernel.v.ints, kernel.n, stride.v.ints,
+                              stride.n, padding.v.ints, padding.n, sizes.v.ints, sizes.n);
+}

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolution, pooling, resizing and padding of volumes, and what layers of images share with them: indices of maxima, padding modes, sizes that
+come with the input. Results are compared with sums and maxima that are written out."""
+import itertools
+import unittest
+
+import phlox as torch
+from phlox import nn
+from phlox.nn import functional as F
+
+DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+
+
+def windows(x, size, stride, padding, dilation, fill):
+    """For each place of the result the elements that a window sees, those of the last three dimensions as a dict by their places."""
+    padded = F.pad(x, [p for p in reversed(padding) for _ in range(2)], value=fill)
+    counts = [(padded.shape[-3 + k] - dilation[k] * (size[k] - 1) - 1) // stride[k] + 1 for k in range(3)]
+    for place in itertools.product(*map(range, counts)):
+        yield place, [tuple(place[k] * stride[k] + at[k] * dilation[k] for k in range(3)) for at in itertools.product(*map(range, size))], padded, counts
+
+
+class Convolutions(unittest.TestCase):
+    def written_out(self, x, w, b, stride, padding, dilation, groups):
+        out = None
+        for place, seen, padded, counts in windows(x, w.shape[2:], stride, padding, dilation, 0.0):
+            if out is None:
+                out = torch.zeros(x.shape[0], w.shape[0], *counts, dtype=x.dtype, device=x.device)
+            columns = torch.stack([padded[(slice(None), slice(None), *at)] for at in seen], -1)  # N, C, places
+            for g in range(groups):
+                n, o = w.shape[1], w.shape[0] // groups
+                part = columns[:, g * n:(g + 1) * n].flatten(1)
+                out[(slice(None), slice(g * o, (g + 1) * o), *place)] = part @ w[g * o:(g + 1) * o].flatten(1).t()
+        return out + b.view(-1, 1, 1, 1)
+
+    def test_conv3d_is_the_sum_over_windows(self):
+        for device in DEVICES:
+            for stride, padding, dilation, groups in (((1, 1, 1), (0, 0, 0), (1, 1, 1), 1), ((2, 1, 3), (1, 0, 2), (1, 1, 1), 2), ((1, 2, 1), (2, 1, 0), (2, 1, 2), 1),
+                                                      ((3, 3, 3), (3, 1, 1), (1, 2, 1), 4)):
+                x, w, b = torch.randn(2, 4, 6, 5, 7, device=device), torch.randn(8, 4 // groups, 3, 2, 3, device=device), torch.randn(8, device=device)
+                got = F.conv3d(x, w, b, stride, padding, dilation, groups)
+                self.assertTrue(torch.allclose(got, self.written_out(x, w, b, stride, padding, dilation, groups), atol=1e-4))
+                self.assertTrue(got.is_contiguous())
+
+    def test_gradients_and_second_gradients(self):
+        def f(x, w, b):
+            return F.conv3d(x, w, b, (2, 1, 1), (1, 0, 1), (1, 1, 2), 2)
+
+        args = [torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in ((1, 4, 3, 3, 4), (2, 2, 2, 2, 2), (2,))]
+        self.assertTrue(torch.autograd.gradcheck(f, args))
+        self.assertTrue(torch.autograd.gradcheck(lambda x, w: torch.autograd.grad(f(x, w, args[2]).pow(2).sum(), (x, w), create_graph=True), args[:2]))
+
+    def test_transposed_is_the_gradient(self):
+        x, w = torch.randn(2, 3, 2, 3, 2), torch.randn(3, 2, 2, 3, 2)
+        for stride, padding, beyond in ((1, 0, 0), (2, 1, 1), ((2, 3, 1), (1, 0, 0), (1, 2, 0))):
+            got = F.conv_transpose3d(x, w, None, stride, padding, beyond)
+            image = torch.zeros(*got.shape, requires_grad=True)
+            F.conv3d(image, w, None, stride, padding).backward(x)
+            self.assertTrue(torch.allclose(got, image.grad, atol=1e-5))
+
+    def test_the_rest_of_a_batch(self):
+        w = torch.randn(3, 2, 2, 2, 2)
+        x = torch.randn(2, 4, 4, 4)
+        self.assertTrue(torch.allclose(F.conv3d(x, w), F.conv3d(x[None], w)[0], atol=1e-6))
+        self.assertTrue(torch.allclose(F.conv_transpose3d(x[:, :2, :2], torch.randn(2, 2, 2, 2, 2) * 0 + 1),
+                                       F.conv_transpose3d(x[None, :, :2, :2], torch.ones(2, 2, 2, 2, 2))[0], atol=1e-5))
+        self.assertEqual(F.conv3d(torch.ones(0, 2, 4, 4, 4), w).shape, (0, 3, 3, 3, 3))
+        self.assertEqual(F.conv3d(torch.ones(2, 0, 4, 4, 4), torch.ones(3, 0, 2, 2, 2)).shape, (2, 0, 3, 3, 3))
+
+    def test_words_of_padding(self):
+        x, w = torch.randn(1, 2, 4, 5, 3), torch.randn(2, 2, 2, 3, 3)
+        self.assertEqual(F.conv3d(x, w, padding="same").shape, (1, 2, 4, 5, 3))
+        self.assertTrue(torch.equal(F.conv3d(x, w, padding="valid"), F.conv3d(x, w)))
+
+    def test_convolution_goes_by_the_weight(self):
+        x = torch.randn(2, 4, 5, 5, 5)
+        for dims, f, back in ((1, F.conv1d, F.conv_transpose1d), (2, F.conv2d, F.conv_transpose2d), (3, F.conv3d, F.conv_transpose3d)):
+            image, w = x[(slice(None), slice(None), *[0] * (3 - dims))], torch.randn(4, 4, *[2] * dims)
+            ones, none = [1] * dims, [0] * dims
+            self.assertTrue(torch.equal(torch.convolution(image, w, None, ones, none, ones, False, none, 1), f(image, w)))
+            self.assertTrue(torch.equal(torch.convolution(image, w, None, ones, none, ones, True, none, 1), back(image, w)))
+
+    def test_what_is_refused(self):
+        x, w = torch.ones(2, 4, 5, 5, 5), torch.ones(4, 2, 3, 3, 3)
+        for call, text in ((lambda: F.conv3d(x, w), r"Given groups=1, weight of size \[4, 2, 3, 3, 3\], expected input\[2, 4, 5, 5, 5\] to have 2 channels"),
+                           (lambda: F.conv3d(x, torch.ones(4, 4, 6, 6, 6)), r"padded input size per channel: \(5 x 5 x 5\). Kernel size: \(6 x 6 x 6\)"),
+                           (lambda: F.conv3d(x[0, 0], w), r"Expected 4D \(unbatched\) or 5D \(batched\) input to conv3d, but got input of size: \[5, 5, 5\]"),
+                           (lambda: F.conv3d(x, w, stride=0, groups=2), "non-positive stride is not supported"),
+                           (lambda: F.conv3d(x, w, stride=(1, 2), groups=2), r"a list of 3 values to match the convolution dimensions, but got stride=\[1, 2\]"),
+                           (lambda: F.conv3d(x, w.double(), groups=2), r"Input type \(torch.FloatTensor\) and weight type \(torch.DoubleTensor\)"),
+                           (lambda: F.conv_transpose3d(x, w, output_padding=1), "output padding must be smaller than either stride or dilation"),
+                           (lambda: F.conv_transpose3d(x, w, padding=5), r"Calculated output size per channel: \(-3 x -3 x -3\)")):
+            with self.assertRaisesRegex(RuntimeError, text):
+                call()
+
+
+class Pools(unittest.TestCase):
+    def test_maxima_and_where_they_are(self):
+        for device in DEVICES:
+            for size, stride, padding, dilation in (((2, 2, 2), (2, 2, 2), (0, 0, 0), (1, 1, 1)), ((3, 2, 3), (2, 1, 2), (1, 1, 0), (1, 1, 1)),
+                                                    ((2, 2, 2), (1, 2, 1), (1, 0, 1), (2, 1, 2))):
+                x = torch.randn(2, 3, 6, 5, 7, device=device)
+                x[0, 0] = 1.0  # the first of the greatest counts
+                got, where = F.max_pool3d(x, size, stride, padding, dilation, return_indices=True)
+                for place, seen, padded, counts in windows(x, size, stride, padding, dilation, -float("inf")):
+                    self.assertEqual(tuple(got.shape[2:]), tuple(counts))
+                    columns = torch.stack([padded[(slice(None), slice(None), *at)] for at in seen], -1)
+                    best, at = columns.max(-1)
+                    self.assertTrue(torch.equal(got[(..., *place)], best))
+                    flat = torch.tensor([((s[0] - padding[0]) * 5 + s[1] - padding[1]) * 7 + s[2] - padding[2] for s in seen], device=device)
+                    self.assertTrue(torch.equal(where[(..., *place)], flat[at]))
+
+    def test_means(self):
+        for device in DEVICES:
+            x = torch.randn(2, 3, 6, 5, 7, device=device)
+            for size, stride, padding in (((2, 2, 2), (2, 2, 2), (0, 0, 0)), ((3, 2, 3), (2, 1, 2), (1, 1, 0))):
+                got = F.avg_pool3d(x, size, stride, padding)
+                inside = F.avg_pool3d(x, size, stride, padding, count_include_pad=False)
+                by = F.avg_pool3d(x, size, stride, padding, divisor_override=5)
+                ones = torch.ones_like(x)
+                for place, seen, padded, _ in windows(x, size, stride, padding, (1, 1, 1), 0.0):
+                    total = sum(padded[(slice(None), slice(None), *at)] for at in seen)
+                    count = sum(F.pad(ones, [p for p in reversed(padding) for _ in range(2)])[(0, 0, *at)] for at in seen)
+                    self.assertTrue(torch.allclose(got[(..., *place)], total / len(seen), atol=1e-5))
+                    self.assertTrue(torch.allclose(inside[(..., *place)], total / count, atol=1e-5))
+                    self.assertTrue(torch.allclose(by[(..., *place)], total / 5, atol=1e-5))
+
+    def test_adaptive_windows(self):
+        for device in DEVICES:
+            x = torch.randn(2, 3, 5, 4, 7, device=device)
+            size = (3, 2, 4)
+            mean, (top, where) = F.adaptive_avg_pool3d(x, size), F.adaptive_max_pool3d(x, size, return_indices=True)
+            for place in itertools.product(*map(range, size)):
+                part = x[(..., *(slice(p * n // m, -(-(p + 1) * n // m)) for p, n, m in zip(place, (5, 4, 7), size)))]
+                self.assertTrue(torch.allclose(mean[(..., *place)], part.mean((-3, -2, -1)), atol=1e-5))
+                self.assertTrue(torch.equal(top[(..., *place)], part.amax((-3, -2, -1))))
+            self.assertTrue(torch.equal(x.flatten(2).gather(2, where.flatten(2)), top.flatten(2)))
+        self.assertEqual(F.adaptive_avg_pool2d(torch.ones(1, 2, 5, 6), (None, 3)).shape, (1, 2, 5, 3))
+        self.assertEqual(F.adaptive_max_pool2d(torch.ones(1, 2, 5, 6), (2, None)).shape, (1, 2, 2, 6))
+
+    def test_gradients(self):
+        x = torch.randn(1, 2, 4, 3, 5, dtype=torch.float64, requires_grad=True)
+        for f in (lambda x: F.max_pool3d(x, 2, 1), lambda x: F.avg_pool3d(x, 2, 1, 1, True, False), lambda x: F.adaptive_avg_pool3d(x, (3, 2, 2)),
+                  lambda x: F.adaptive_max_pool3d(x, (3, 2, 2)), lambda x: F.adaptive_max_pool2d(x[0], 2), lambda x: F.lp_pool3d(x.abs() + 0.1, 3.0, 2)):
+            self.assertTrue(torch.autograd.gradcheck(f, (x,)))
+            self.assertTrue(torch.autograd.gradcheck(lambda x: torch.autograd.grad(f(x).pow(2).sum(), x, create_graph=True)[0], (x,)))
+
+    def test_indices_of_every_pool(self):
+        x = torch.randn(2, 3, 8, 6, 4)
+        for dims in (1, 2, 3):
+            image = x[(slice(None), slice(None), *[0] * (3 - dims))]
+            for name, size in ((f"max_pool{dims}d", 2), (f"adaptive_max_pool{dims}d", 2)):
+                f = getattr(F, name)
+                alone, (top, where) = f(image, size), f(image, size, return_indices=True)
+                self.assertTrue(torch.equal(alone, top) and torch.equal(image.flatten(2).gather(2, where.flatten(2)), top.flatten(2)))
+                self.assertTrue(torch.equal(getattr(F, name + "_with_indices")(image, size)[1], where))
+                kind = getattr(nn, "".join(word.capitalize() for word in name.split("_"))[:-2] + f"{dims}d")
+                self.assertTrue(torch.equal(kind(size, return_indices=True)(image)[1], where))
+                self.assertIsInstance(kind(size)(image), torch.Tensor)
+
+    def test_maxima_go_back(self):
+        x = torch.randn(2, 3, 8, 6, 4)
+        for dims in (1, 2, 3):
+            image = x[(slice(None), slice(None), *[0] * (3 - dims))]
+            pool, unpool = getattr(nn, f"MaxPool{dims}d")(2, return_indices=True), getattr(nn, f"MaxUnpool{dims}d")(2)
+            top, where = pool(image)
+            back = unpool(top, where)
+            self.assertEqual(back.shape, image.shape)
+            self.assertTrue(torch.equal(pool(back)[0].clamp_min(0), top.clamp_min(0)))
+            self.assertTrue(torch.equal(back.flatten(2).gather(2, where.flatten(2)), top.flatten(2)))
+        top, where = F.max_pool2d(torch.randn(1, 1, 5, 5), 2, return_indices=True)
+        self.assertEqual(nn.MaxUnpool2d(2)(top, where, output_size=torch.Size([1, 1, 5, 5])).shape, (1, 1, 5, 5))
+        self.assertEqual(nn.MaxUnpool2d(2)(top, where, [5, 5]).shape, (1, 1, 5, 5))
+        with self.assertRaisesRegex(ValueError, r'invalid output_size "\(9, 9\)" \(dim 0 must be between 2 and 6\)'):
+            F.max_unpool2d(top, where, 2, output_size=(9, 9))
+        with self.assertRaisesRegex(RuntimeError, r"Found an invalid max index: 40 \(output volumes are of size 4x4\)"):
+            F.max_unpool2d(top, where * 0 + 40, 2)
+
+    def test_what_is_refused(self):
+        x = torch.ones(2, 4, 5, 5, 5)
+        for call, text in ((lambda: F.max_pool3d(x, 6), r"Given input size: \(4x5x5x5\). Calculated output size: \(4x0x0x0\). Output size is too small"),
+                           (lambda: F.avg_pool3d(x, 6), r"input image \(T: 5 H: 5 W: 5\) smaller than kernel size \(kT: 6 kH: 6 kW: 6\)"),
+                           (lambda: F.max_pool3d(x, (2, 2)), "max_pool3d: kernel_size must either be a single int, or a tuple of three ints"),
+                           (lambda: F.max_pool3d(x, 2, padding=2), "pad should be at most half of effective kernel size"),
+                           (lambda: F.avg_pool3d(x, 2, divisor_override=0), "divisor must be not zero"),
+                           (lambda: F.adaptive_max_pool3d(x[..., :0], 2), r"with dimension 4 being empty")):
+            with self.assertRaisesRegex(RuntimeError, text):
+                call()
+
+
+class Sizes(unittest.TestCase):
+    def test_volumes_are_resized(self):
+        x = torch.arange(8.0).view(1, 1, 2, 2, 2)
+        self.assertTrue(torch.equal(F.interpolate(x, scale_factor=2), x.repeat_interleave(2, 2).repeat_interleave(2, 3).repeat_interleave(2, 4)))
+        corners = F.interpolate(x, size=3, mode="trilinear", align_corners=True)
+        self.assertEqual((corners[0, 0, 0, 0].tolist(), corners[0, 0, :, 1, 1].tolist()), ([0, 0.5, 1], [1.5, 3.5, 5.5]))
+        self.assertEqual(F.interpolate(x, scale_factor=(1, 2, 3), mode="trilinear").shape, (1, 1, 2, 4, 6))
+        for dims in (1, 2, 3):
+            image = torch.randn(1, 2, 5, 6, 7)[(slice(None), slice(None), *[0] * (3 - dims))]
+            self.assertTrue(torch.equal(F.interpolate(image, size=[3] * dims, mode="area"), getattr(F, f"adaptive_avg_pool{dims}d")(image, 3)))
+        with self.assertRaisesRegex(NotImplementedError, "Got 5D input, but bilinear mode needs 4D input"):
+            F.interpolate(x, size=3, mode="bilinear")
+
+    def test_padding_modes_of_convolutions(self):
+        for dims in (1, 2, 3):
+            x = torch.randn(2, 3, *(5, 6, 4)[:dims])
+            for mode in ("reflect", "replicate", "circular"):
+                for padding in (1, "same", "valid"):
+                    layer = getattr(nn, f"Conv{dims}d")(3, 2, 3, padding=padding, padding_mode=mode)
+                    around = 0 if padding == "valid" else 1
+                    plain = getattr(F, f"conv{dims}d")(F.pad(x, [around] * 2 * dims, mode), layer.weight, layer.bias)
+                    self.assertTrue(torch.allclose(layer(x), plain, atol=1e-5))
+        self.assertEqual(repr(nn.Conv1d(1, 2, 3, padding_mode="reflect")), "Conv1d(1, 2, kernel_size=(3,), stride=(1,), padding_mode=reflect)")
+        with self.assertRaisesRegex(ValueError, "padding_mode must be one of .*, but got padding_mode='foo'"):
+            nn.Conv2d(1, 1, 1, padding_mode="foo")
+        with self.assertRaisesRegex(ValueError, 'Only "zeros" padding mode is supported for ConvTranspose2d'):
+            nn.ConvTranspose2d(1, 1, 1, padding_mode="reflect")
+
+    def test_a_transposed_convolution_takes_the_size_of_its_result(self):
+        for dims in (1, 2, 3):
+            layer, x = getattr(nn, f"ConvTranspose{dims}d")(2, 3, 3, stride=2), torch.randn(1, 2, *[3] * dims)
+            self.assertEqual(layer(x, [8] * dims).shape, (1, 3, *[8] * dims))
+            self.assertEqual(layer(x, output_size=torch.Size([1, 3] + [7] * dims)).shape, (1, 3, *[7] * dims))
+            self.assertTrue(torch.equal(layer(x, output_size=None), layer(x)))
+            with self.assertRaisesRegex(ValueError, r"requested an output size of \[9.*\], but valid sizes range from \[7.*\] to \[8.*\]"):
+                layer(x, [9] * dims)
+            with self.assertRaisesRegex(ValueError, f"ConvTranspose{dims}D: for {dims + 2}D input, output_size must have {dims} or {dims + 2} elements"):
+                layer(x, [9] * (dims + 1))
+
+
+if __name__ == "__main__":
+    unittest.main()
