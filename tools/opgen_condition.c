@@ -76,6 +76,10 @@ static og_value logic(const og_node *n, og_naming naming, void *context) {
 
 static og_value choice(const og_node *n, og_naming naming, void *context) {
   const char *test = og_condition(n->items[1], naming, context);
+  og_value first = og_number(n->items[0], naming, context);
+  og_value last = og_number(n->items[2], naming, context);
+  if (first.type == OG_TEXT && last.type == OG_TEXT)
+    return plain(OG_TEXT, og_format("(%s ? %s : %s)", test, first.c, last.c));
   og_value a = number_of(n->items[0], naming, context);
   og_value b = number_of(n->items[2], naming, context);
   bool real = a.type == OG_FLOAT || b.type == OG_FLOAT;

@@ -128,8 +128,8 @@ static const struct {
   const char *sort, *fields;
 } sorts[] = {
     {"layer",
-     "like cname inputs children argument* lazy check* set* param* buffer* init forward pair run "
-     "sized repr shape sample* example note doc!"},
+     "like base cname inputs results children argument* lazy check* fixed* set* let* each param* "
+     "buffer* init forward pair run sized repr shape sample* example note doc!"},
     {"optimizer",
      "argument* pair* check* state* scalar* number* next* let* set* sample* paper! note doc!"},
     {"schedule", "argument* check* words* next at run prepare momentum sample paper doc!"}};
@@ -192,12 +192,21 @@ static void entry_field(og_entry *e, const char *line, og_place at) {
   e->fields[e->field_count++] = f;
 }
 
+// Whether two fields say the same sort of thing; what an argument or a name is, of the same one.
+static bool says_too(const og_field *a, const og_field *b) {
+  size_t word = (size_t)(og_word_end(a->text) - a->text);
+  if (strcmp(a->name, b->name)) return false;
+  if (strcmp(a->name, "argument") && strcmp(a->name, "let") && strcmp(a->name, "fixed"))
+    return true;
+  return !strncmp(a->text, b->text, word) && og_word_end(b->text) == b->text + word;
+}
+
 // `like NAME`: what this entry does not say itself is as in that one.
 static void take_from(og_entry *e, const og_entry *other) {
   int own = e->field_count;
   for (int i = 0; i < other->field_count; i++) {
     bool said = !strcmp(other->fields[i].name, "like");
-    for (int k = 0; k < own; k++) said |= !strcmp(e->fields[k].name, other->fields[i].name);
+    for (int k = 0; k < own; k++) said |= says_too(&e->fields[k], &other->fields[i]);
     if (said) continue;
     if (e->field_count == OG_MAX_FIELDS) og_die(e->place, "too many fields of %s", e->name);
     e->fields[e->field_count++] = other->fields[i];

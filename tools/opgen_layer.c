@@ -16,8 +16,13 @@ int og_layer_own(const og_layer *l, const char *name) {
 }
 int og_layer_input(const og_layer *l, const char *name) {
   for (int i = 0; i < l->input_count; i++)
-    if (!strcmp(l->inputs[i], name)) return i;
+    if (!strcmp(l->inputs[i].name, name)) return i;
   return -1;
+}
+int og_port_tensors(const og_port *ports, int count) {
+  int tensors = 0;
+  for (int i = 0; i < count; i++) tensors += ports[i].tensors;
+  return tensors;
 }
 int og_layer_param(const og_layer *l, const char *name) {
   return og_param_named(l->e->params, l->e->param_count, name);
@@ -39,22 +44,55 @@ static const char *snake(const char *name) {
   return made;
 }
 
-static void read_inputs(og_layer *l) {
-  const og_field *f = og_entry_field(l->e, "inputs");
-  char *names = strdup(f ? f->text : "input");
-  for (char *name = strtok(names, ", "); name; name = strtok(NULL, ", ")) {
-    if (l->input_count == OG_MAX_INPUTS) og_die(f->place, "too many inputs of %s", l->e->name);
-    l->inputs[l->input_count++] = name;
+// `input hx[2]?`: names; how many tensors it has; whether it may be absent, as all behind it may.
+static int read_ports(const og_layer *l, og_port *ports, const char *field, const char *otherwise) {
+  const og_field *f = og_entry_field(l->e, field);
+  char *names = strdup(f ? f->text : otherwise);
+  int count = 0;
+  for (char *word = strtok(names, ", "); word; word = strtok(NULL, ", ")) {
+    const char *end = og_word_end(word);
+    if (count == OG_MAX_INPUTS) og_die(f->place, "too many %s of %s", field, l->e->name);
+    og_port *port = &ports[count++];
+    *port = (og_port){og_copy(word, (size_t)(end - word)), *end == '[' ? atoi(end + 1) : 1,
+                      word[strlen(word) - 1] == '?'};
+    if (port->tensors < 1 || (count > 1 && port[-1].optional && !port->optional))
+      og_die(f->place, "`%s` has no place among the %s of %s", word, field, l->e->name);
+  }
+  if (og_port_tensors(ports, count) > OG_MAX_INPUTS)
+    og_die(f->place, "too many tensors in the %s of %s", field, l->e->name);
+  return count;
+}
+
+// `let NAME = VALUE`, `fixed NAME = VALUE`, and `each NAME < COUNT, NAME < COUNT`.
+static og_named read_named(const og_field *f, const char *text, const char *sign) {
+  const char *at = strstr(text, sign);
+  if (!at) og_die(f->place, "expected `%s NAME %s VALUE`", f->name, sign);
+  return (og_named){og_trimmed(text, at), og_formula(at + strlen(sign), f->place), *f->name == 'f'};
+}
+static void read_lets(og_layer *l) {
+  for (int i = 0; i < l->e->field_count; i++) {
+    const og_field *let = &l->e->fields[i];
+    if (strcmp(let->name, "let") && strcmp(let->name, "fixed")) continue;
+    if (l->let_count == OG_MAX_LETS) og_die(let->place, "too many lets of %s", l->e->name);
+    l->lets[l->let_count++] = read_named(let, let->text, "=");
+  }
+  const og_field *f = og_entry_field(l->e, "each");
+  char *loops = f ? strdup(f->text) : NULL;
+  for (char *loop = loops ? strtok(loops, ",") : NULL; loop; loop = strtok(NULL, ",")) {
+    if (l->each_count == OG_MAX_LOOPS) og_die(f->place, "too many loops of %s", l->e->name);
+    l->each[l->each_count++] = read_named(f, loop, "<");
   }
 }
 
 // `param NAME [SIZES] = START if CONDITION`; a buffer may name its dtype after the sizes, or have
 // nothing but its name: then it is the constructor's argument.
 static void read_own(og_layer *l, const og_field *f) {
-  const char *end = og_word_end(f->text), *at = og_skip(end);
+  const char *end = f->text + strcspn(f->text, " "), *at = og_skip(end);
   if (l->own_count == OG_MAX_OWN) og_die(f->place, "too many tensors of %s", l->e->name);
   og_own *own = &l->own[l->own_count++];
   *own = (og_own){.name = og_copy(f->text, (size_t)(end - f->text)),
+                  .id = og_copy(f->text, (size_t)(og_word_end(f->text) - f->text)),
+                  .each = strchr(f->text, '{') && strchr(f->text, '{') < end,
                   .buffer = *f->name == 'b',
                   .place = f->place};
   if (!*at && own->buffer) {
@@ -83,6 +121,22 @@ static void read_run(og_layer *l) {
   l->run_arguments = open ? og_trimmed(open + 1, strrchr(open, ')')) : NULL;
 }
 
+static bool names_fixed(const og_layer *l, const og_node *n) {
+  for (int i = 0; i < l->let_count; i++)
+    if (l->lets[i].fixed && og_mentions(n, l->lets[i].name)) return true;
+  return false;
+}
+
+// A check of what is an argument of another entry (`like`), but fixed in this one, is left out.
+static void drop_checks(const og_layer *l) {
+  og_entry *e = (og_entry *)l->e;
+  int kept = 0;
+  for (int i = 0; i < e->field_count; i++)
+    if (strcmp(e->fields[i].name, "check") || !names_fixed(l, og_check_parse(&e->fields[i]).test))
+      e->fields[kept++] = e->fields[i];
+  e->field_count = kept;
+}
+
 // Where tensors go, the names of tensors, and PyTorch's older words for `reduction`.
 static void mark_passing(og_layer *l) {
   for (int i = 0; i < l->e->param_count; i++) {
@@ -92,6 +146,15 @@ static void mark_passing(og_layer *l) {
   }
 }
 
+// Whether another entry has this one as its base.
+static bool names_as_base(const og_entry *e) {
+  for (int i = 0; i < og.entry_count; i++) {
+    const og_field *base = og_entry_field(og.entries[i], "base");
+    if (base && !strcmp(base->text, e->name)) return true;
+  }
+  return false;
+}
+
 static og_layer *read_layer(const og_entry *e) {
   og_layer *l = calloc(1, sizeof *l);
   if (!l) exit(1);
@@ -99,7 +162,10 @@ static og_layer *read_layer(const og_entry *e) {
   const char *cname = og_layer_text(l, "cname");
   l->cname = cname ? cname : snake(e->name);
   l->children = og_layer_text(l, "children");
-  read_inputs(l);
+  l->input_count = read_ports(l, l->inputs, "inputs", "input");
+  l->result_count = read_ports(l, l->results, "results", "result");
+  read_lets(l);
+  drop_checks(l);
   for (int i = 0; i < e->field_count; i++)
     if (!strcmp(e->fields[i].name, "param") || !strcmp(e->fields[i].name, "buffer"))
       read_own(l, &e->fields[i]);
@@ -110,9 +176,10 @@ static og_layer *read_layer(const og_entry *e) {
   const og_field *pair = og_entry_field(e, "pair");
   if (pair) l->pair = og_formula_if(pair->text, pair->place, &l->pair_if);
   if (pair && !l->pair_if) og_die(pair->place, "expected `pair FORMULA if CONDITION`");
-  if (!forward && !l->run && !l->children) og_die(e->place, "layer %s has no forward", e->name);
+  bool callable = forward || l->run, is_base = names_as_base(e);
+  if (!callable && !l->children && !is_base) og_die(e->place, "layer %s has no forward", e->name);
   if (forward && l->run) og_die(forward->place, "layer %s has both forward and run", e->name);
-  if (!l->children && !og_entry_field(e, "sample"))
+  if (!l->children && !is_base && !og_entry_field(e, "sample"))
     og_die(e->place, "layer %s has no sample", e->name);
   return l;
 }
@@ -166,16 +233,29 @@ void og_write_layer_argument(FILE *to, const og_layer *l, int param, const og_no
 
 // ---- writing
 
+static void write_ports(FILE *to, const og_layer *l, const char *what, const og_port *ports,
+                        int count) {
+  fprintf(to, "static const px_module_port %s_%s[] = {", what, l->e->name);
+  for (int i = 0; i < count; i++)
+    fprintf(to, "%s{\"%s\", %d, %s}", i ? ", " : "", ports[i].name, ports[i].tensors,
+            ports[i].optional ? "true" : "false");
+  fprintf(to, "};\n");
+}
+
 static void write_kind_parts(FILE *to, const og_layer *l) {
   const og_entry *e = l->e;
   og_owner of = {"layer", e->name, e->place};
   og_write_param_array(to, &of, e->params, e->param_count + (l->lazy != NULL));
-  if (l->own_count) fprintf(to, "static const char *const tensors_%s[] = {", e->name);
-  for (int i = 0; i < l->own_count; i++)
+  if (l->own_count && !l->each_count)
+    fprintf(to, "static const char *const tensors_%s[] = {", e->name);
+  for (int i = 0; i < l->own_count && !l->each_count; i++)
     fprintf(to, "\"%s\"%s", l->own[i].name, i + 1 < l->own_count ? ", " : "};\n");
-  fprintf(to, "static const char *const inputs_%s[] = {", e->name);
-  for (int i = 0; i < l->input_count; i++) fprintf(to, "%s\"%s\"", i ? ", " : "", l->inputs[i]);
-  fprintf(to, "};\n");
+  write_ports(to, l, "inputs", l->inputs, l->input_count);
+  write_ports(to, l, "results", l->results, l->result_count);
+  if (og_layer_text(l, "fixed")) fprintf(to, "static const char *const fixed_%s[] = {", e->name);
+  for (int i = 0; i < l->let_count; i++)
+    if (l->lets[i].fixed) fprintf(to, "\"%s\", ", l->lets[i].name);
+  if (og_layer_text(l, "fixed")) fprintf(to, "NULL};\n");
   og_write_layer_init(to, l);
   og_write_layer_forward(to, l);
   fprintf(to, "\n");
@@ -202,8 +282,14 @@ static void write_row(FILE *to, const og_layer *l) {
   const char *formula = og_layer_text(l, "forward"), *pair = og_layer_text(l, "pair");
   if (l->pair) formula = og_format("%s else %s", pair, formula);
   if (formula) fprintf(to, "     .formula = %s,\n", og_quote(formula));
-  if (l->own_count)
+  const char *base = og_layer_text(l, "base");
+  if (base) fprintf(to, "     .base = \"%s\",\n", base);
+  if (og_layer_text(l, "fixed")) fprintf(to, "     .fixed = fixed_%s,\n", e->name);
+  if (l->each_count)
+    fprintf(to, "     .tensor_name = tensor_name_%s,\n", e->name);
+  else if (l->own_count)
     fprintf(to, "     .tensors = tensors_%s, .tensor_count = %d,\n", e->name, l->own_count);
+  fprintf(to, "     .results = results_%s, .result_count = %d,\n", e->name, l->result_count);
   fprintf(to, "     .inputs = inputs_%s, .input_count = %d},\n", e->name, l->input_count);
 }
 
@@ -273,7 +359,8 @@ static void write_code(const char *folder) {
   FILE *to = og_create(folder, "layers.c");
   fprintf(to,
           "%s#include \"phlox/layers.h\"\n#include \"layer_functions.h\"\n"
-          "#include \"nn/layer_code.h\"\n#include \"phlox/op.h\"\n\n#include <math.h>\n\n",
+          "#include \"nn/layer_code.h\"\n#include \"phlox/op.h\"\n\n#include <math.h>\n#include "
+          "<stdio.h>\n\n",
           license);
   og_body b;
   each(og_body_begin(&b), write_kind_parts);
@@ -297,8 +384,9 @@ static void write_texts(const char *folder) {
   FILE *to = og_create(folder, "_layers.pyi");
   fprintf(to,
           "# Generated by tools/opgen from layers/*.layer. Do not edit.\n"
-          "from typing import Iterable, Mapping, Optional, Sequence, Tuple, Union\n"
-          "from . import Tensor, device, dtype\nfrom .nn import LazyModuleMixin, Module\n\n");
+          "from typing import Iterable, Mapping, Optional, Sequence, Tuple, Union, overload\n"
+          "from . import Tensor, device, dtype\nfrom .nn import LazyModuleMixin, Module\n"
+          "from .nn.utils.rnn import PackedSequence\n\n");
   each(to, og_write_layer_stub);
   og_finish(to);
   to = og_create(folder, "layers.md");

@@ -3,13 +3,30 @@
 #pragma once
 #include "opgen.h"
 
-enum { OG_MAX_INPUTS = 4, OG_MAX_OWN = 8 };
+enum { OG_MAX_INPUTS = 4, OG_MAX_OWN = 8, OG_MAX_LOOPS = 2, OG_MAX_LETS = 8 };
+
+// An input or a result: one tensor, or several, which are a tuple in Python.
+typedef struct og_port {
+  const char *name;
+  int tensors;
+  bool optional;
+} og_port;
+
+// A name and what it stands for: of `let NAME = VALUE`, of `fixed NAME = VALUE`, and of `each NAME
+// < COUNT`.
+typedef struct og_named {
+  const char *name;
+  og_node *value;
+  bool fixed;
+} og_named;
 
 // A tensor that a layer makes when it is made, in the order of the entry.
 typedef struct og_own {
   const char *name, *dtype;  // dtype NULL: that of the layer
   bool buffer;
-  bool given;  // the constructor's argument of that name
+  bool given;      // the constructor's argument of that name
+  bool each;       // there is one for each of the numbers of `each`, which its name names
+  const char *id;  // its name in C
   og_node *sizes, *start, *condition;
   og_place place;
 } og_own;
@@ -17,8 +34,10 @@ typedef struct og_own {
 typedef struct og_layer {
   const og_entry *e;
   const char *cname;  // "conv2d"
-  const char *inputs[OG_MAX_INPUTS];
-  int input_count;
+  og_port inputs[OG_MAX_INPUTS], results[OG_MAX_INPUTS];
+  int input_count, result_count;
+  og_named each[OG_MAX_LOOPS], lets[OG_MAX_LETS];
+  int each_count, let_count;
   og_own own[OG_MAX_OWN];
   int own_count;
   og_node *forward;
@@ -32,6 +51,7 @@ const char *og_layer_text(const og_layer *l, const char *field);  // NULL: not g
 int og_layer_own(const og_layer *l, const char *name);            // -1: none
 int og_layer_input(const og_layer *l, const char *name);
 int og_layer_param(const og_layer *l, const char *name);
+int og_port_tensors(const og_port *ports, int count);  // of all of them
 og_value og_layer_param_value(const og_param *p);
 const char *og_layer_absent(const og_param *p);  // in C, of an argument that is not given
 bool og_mentions(const og_node *n, const char *name);

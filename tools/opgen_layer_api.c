@@ -95,6 +95,10 @@ static void write_comment(FILE *to, const og_layer *l) {
   const char *shape = og_layer_text(l, "shape");
   fprintf(to, "// %s\n//   %s\n", og_layer_text(l, "doc"), l->e->schema);
   if (shape) fprintf(to, "//   shapes: %s\n", shape);
+  const char *inputs = og_layer_text(l, "inputs"), *results = og_layer_text(l, "results");
+  if (results)
+    fprintf(to, "//   tensors in: %s; out: %s (?: may be absent, or NULL)\n",
+            inputs ? inputs : "input", results);
   for (const og_field *f = NULL; (f = og_entry_next(l->e, "check", f));)
     fprintf(to, "//   fails: %s\n", og_check_sentence(f, "PX_"));
   fprintf(to, "//   px_%s_new(&layer", l->cname);

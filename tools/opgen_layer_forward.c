@@ -13,7 +13,7 @@ typedef struct context {
 
 static const char *tensor_of(const og_layer *l, const char *name) {
   int input = og_layer_input(l, name);
-  if (input >= 0) return og_format("inputs[%d]", input);
+  if (input >= 0) return og_format("inputs[%d]", og_port_tensors(l->inputs, input));
   return og_layer_own(l, name) >= 0 ? name : NULL;
 }
 
@@ -26,10 +26,12 @@ static og_value name_of(const og_node *n, void *with) {
       og_die(n->place, "'%s' has no place in the forward of %s", n->text, x->l->e->name);
     return (og_value){.type = OG_INT, .c = og_format("px_tensor_%s(%s)", n->text, tensor)};
   }
-  if (tensor)  // of an input that may not be there, there is none
-    return (og_value){.type = OG_TENSOR,
-                      .c = tensor,
-                      .absent = og_layer_own(x->l, n->text) >= 0 ? og_format("!%s", tensor) : NULL};
+  if (tensor) {  // an input is always there, unless the entry says otherwise
+    int input = og_layer_input(x->l, n->text);
+    bool absent = input < 0 || x->l->inputs[input].optional;
+    return (og_value){
+        .type = OG_TENSOR, .c = tensor, .absent = absent ? og_format("!%s", tensor) : NULL};
+  }
   if (!strcmp(n->text, "training")) return (og_value){.type = OG_BOOL, .c = "self->training"};
   int p = og_layer_param(x->l, n->text);
   if (p < 0) og_die(n->place, "unknown name '%s' in the forward of %s", n->text, x->l->e->name);

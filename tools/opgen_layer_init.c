@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes what a layer does when it is made: sizes spread over the dimensions, then checks, changed
-// arguments and tensors, in the order of the entry.
+// arguments and tensors, in the order of the entry; and of tensors that there are several of, their
+// names.
 #include "opgen_layer.h"
 
 typedef struct context {
@@ -10,7 +11,7 @@ typedef struct context {
 
 static bool is_step(const char *field) {
   return !strcmp(field, "check") || !strcmp(field, "set") || !strcmp(field, "param") ||
-         !strcmp(field, "buffer") || !strcmp(field, "init");
+         !strcmp(field, "buffer") || !strcmp(field, "init") || !strcmp(field, "fixed");
 }
 
 static bool is_spread(const og_param *p) { return p->type == OG_INTS && p->size; }
@@ -23,9 +24,21 @@ bool og_layer_has_init(const og_layer *l) {
   return false;
 }
 
-// Names are the constructor's arguments; those of tensors mean them where a start takes one.
+static const og_node *named(const og_named *all, int count, const char *name) {
+  for (int i = 0; i < count; i++)
+    if (!strcmp(all[i].name, name)) return all[i].value;
+  return NULL;
+}
+
+// Names are what `let` says, the numbers of the loops, and the constructor's arguments; those of
+// tensors mean them where a start takes one.
 static og_value name_of(const og_node *n, void *with) {
   const context *x = with;
+  const og_layer *l = x->l;
+  const og_node *let = n->kind == OG_NAME ? named(l->lets, l->let_count, n->text) : NULL;
+  if (let) return og_number(let, name_of, with);
+  if (n->kind == OG_NAME && named(l->each, l->each_count, n->text))
+    return (og_value){.type = OG_INT, .c = n->text};
   int p = n->kind == OG_NAME ? og_layer_param(x->l, n->text) : -1;
   if (p < 0) og_die(n->place, "unknown name '%s' in layer %s", n->text, x->l->e->name);
   return og_layer_param_value(&x->l->e->params[p]);
@@ -35,9 +48,15 @@ static og_value name_of(const og_node *n, void *with) {
 
 static void write_check(context *x, const og_field *f) {
   og_check c = og_check_parse(f);
-  fprintf(x->to, "  PX_CHECK(%s, PX_%s, \"%%s\",\n", og_test(c.test, name_of, x), c.code);
-  fprintf(x->to, "           px__filled(self, %s, (char[PX__TEXT]){0}, PX__TEXT));\n",
-          og_quote(c.text));
+  const char *test = og_test(c.test, name_of, x);
+  if (!strcmp(c.code, "WARN"))
+    fprintf(x->to,
+            "  if (self->stage < PX__FILLS && !(%s))\n    PX_TRY(px_warn(PX_WARN_USER, \"%%s\",\n",
+            test);
+  else
+    fprintf(x->to, "  PX_CHECK(%s, PX_%s, \"%%s\",\n", test, c.code);
+  fprintf(x->to, "           px__filled(self, %s, (char[PX__TEXT]){0}, PX__TEXT))%s;\n",
+          og_quote(c.text), strcmp(c.code, "WARN") ? "" : ")");
 }
 
 // ---- set NAME = VALUE if CONDITION
@@ -102,7 +121,7 @@ static const char *start_of(context *x, const og_own *own) {
     if (*at != '$')
       made = og_format("%s%c", made, *at);
     else if (*++at == 't')
-      made = og_format("%sown_%s", made, own->name);
+      made = og_format("%sown_%s", made, own->id);
     else
       made = og_format("%s%s", made, start_argument(x, n->items[*at - '1']));
   return made;
@@ -125,6 +144,77 @@ static void write_sizes(context *x, const og_own *own) {
 static const char *dtype_of(const og_own *own) {
   if (!own->dtype) return "PX_DTYPE_NONE";
   return !strcmp(own->dtype, "int64") ? "PX_INT64" : !strcmp(own->dtype, "bool") ? "PX_BOOL" : "";
+}
+
+// The name of a tensor, "weight_l{layer}{reverse:_reverse}", as the arguments of snprintf: the
+// number, or a text where it is not 0.
+static const char *name_arguments(const context *x, const og_own *own) {
+  const char *format = "", *arguments = "";
+  for (const char *at = own->name; *at; at++) {
+    if (*at != '{') {
+      format = og_format("%s%c", format, *at);
+      continue;
+    }
+    const char *end = strchr(at, '}'), *colon = strchr(at, ':');
+    if (!end) og_die(own->place, "a '{' without '}' in %s", own->name);
+    bool text = colon && colon < end;
+    const char *name = og_trimmed(at + 1, text ? colon : end);
+    if (!named(x->l->each, x->l->each_count, name))
+      og_die(own->place, "'%s' in %s is no number of `each`", name, own->name);
+    const char *word = text ? og_quote(og_trimmed(colon + 1, end)) : NULL;
+    format = og_format("%s%%%s", format, text ? "s" : "d");
+    arguments = og_format(text ? "%s, %s ? %s : \"\"" : "%s, (int)%s", arguments, name, word);
+    at = end;
+  }
+  return og_format("\"%s\"%s", format, arguments);
+}
+
+// Opens the loops of `each`; gives the indent of what is inside.
+static const char *open_loops(context *x) {
+  const char *indent = "  ";
+  for (int i = 0; i < x->l->each_count; i++) {
+    const og_named *loop = &x->l->each[i];
+    fprintf(x->to, "%sfor (int64_t %s = 0; %s < %s; %s++)%s\n", indent, loop->name, loop->name,
+            og_whole_number(loop->value, name_of, x), loop->name,
+            i + 1 < x->l->each_count ? "" : " {");
+    indent = og_format("%s  ", indent);
+  }
+  return indent;
+}
+
+// The tensors of one round of the loops. Where the condition does not hold there is none.
+static void write_each(context *x) {
+  const char *indent = open_loops(x);
+  fprintf(x->to, "%schar name[PX__TEXT];\n", indent);
+  for (int i = 0; i < x->l->own_count; i++) {
+    const og_own *own = &x->l->own[i];
+    if (!own->each || own->buffer) og_die(own->place, "%s is none of each", own->name);
+    fprintf(x->to, "%spx_tensor *own_%s = NULL;\n", indent, own->id);
+    fprintf(x->to, "%ssnprintf(name, sizeof name, %s);\n", indent, name_arguments(x, own));
+    fprintf(x->to, "%sif (px__wanted(self, name, %s)) {\n", indent,
+            own->condition ? og_test(own->condition, name_of, x) : "true");
+    write_sizes(x, own);
+    fprintf(x->to, "    PX_TRY(px__add_parameter(&own_%s, self, name, ndim, sizes));\n", own->id);
+    fprintf(x->to, "    if (own_%s) PX_TRY(%s);\n%s}\n", own->id, start_of(x, own), indent);
+  }
+  fprintf(x->to, "  }\n");
+}
+
+// What the i-th tensor is called.
+static void write_names(context *x, const og_node *const *nodes, int count) {
+  fprintf(x->to,
+          "static bool tensor_name_%s(const px_module *self, int i, char *name, size_t room) {\n",
+          x->l->e->name);
+  for (int i = 0; i < x->l->e->param_count; i++)
+    og_write_layer_argument(x->to, x->l, i, nodes, count);
+  const char *indent = open_loops(x);
+  for (int i = 0; i < x->l->own_count; i++) {
+    const og_own *own = &x->l->own[i];
+    fprintf(x->to, "%sif (%s%si-- == 0) return snprintf(name, room, %s), true;\n", indent,
+            own->condition ? og_condition(own->condition, name_of, x) : "",
+            own->condition ? " && " : "", name_arguments(x, own));
+  }
+  fprintf(x->to, "  }\n  return false;\n}\n");
 }
 
 static void write_own(context *x, const og_own *own) {
@@ -152,6 +242,18 @@ static void write_own(context *x, const og_own *own) {
 
 // ---- the function
 
+static int loop_nodes(const og_layer *l, const og_node **nodes) {
+  for (int i = 0; i < l->each_count; i++) nodes[i] = l->each[i].value;
+  return l->each_count;
+}
+
+// All that the names of tensors read.
+static int naming_nodes(const og_layer *l, const og_node **nodes) {
+  int count = loop_nodes(l, nodes);
+  for (int i = 0; i < l->own_count; i++) nodes[count++] = l->own[i].condition;
+  return count;
+}
+
 // All that the steps read, to know the arguments.
 static int nodes_of(const og_layer *l, const og_node **nodes) {
   int count = 0, own = 0;
@@ -172,13 +274,28 @@ static int nodes_of(const og_layer *l, const og_node **nodes) {
     nodes[count++] = l->own[own].start;
     nodes[count++] = l->own[own++].condition;
   }
-  return count;
+  for (int i = 0; i < l->let_count; i++) nodes[count++] = l->lets[i].value;
+  return count + loop_nodes(l, nodes + count);
+}
+
+// ---- fixed NAME = VALUE
+
+static void write_fixed(context *x, const og_named *let) {
+  og_value v = og_number(let->value, name_of, x);
+  if (v.type != OG_TEXT && v.type != OG_INT && v.type != OG_BOOL)
+    og_die(let->value->place, "'%s' of layer %s is no text and no whole number", let->name,
+           x->l->e->name);
+  fprintf(x->to, "  PX_TRY(px_module_set_attribute(self, \"%s\", %s(%s)));\n", let->name,
+          og_types[v.type].make, v.c);
 }
 
 static void write_step(context *x, const og_field *f, int *own) {
   if (!strcmp(f->name, "check")) write_check(x, f);
   if (!strcmp(f->name, "set")) write_set(x, f);
-  if (!strcmp(f->name, "param") || !strcmp(f->name, "buffer")) write_own(x, &x->l->own[(*own)++]);
+  bool tensor = !strcmp(f->name, "param") || !strcmp(f->name, "buffer");
+  if (tensor && !x->l->each_count) write_own(x, &x->l->own[*own]);
+  if (tensor && x->l->each_count && !*own) write_each(x);  // all at once
+  *own += tensor;
   if (!strcmp(f->name, "init")) fprintf(x->to, "  PX_TRY(%s(self));\n", f->text);
 }
 
@@ -198,6 +315,9 @@ void og_write_layer_init(FILE *to, const og_layer *l) {
               l->e->params[i].size);
   int count = nodes_of(l, nodes);
   for (int i = 0; i < l->e->param_count; i++) og_write_layer_argument(to, l, i, nodes, count);
+  for (int i = 0; i < l->let_count; i++)
+    if (l->lets[i].fixed) write_fixed(&x, &l->lets[i]);
   for (int i = 0; i < l->e->field_count; i++) write_step(&x, &l->e->fields[i], &own);
   fprintf(to, "  return PX_OK;\n}\n");
+  if (l->each_count) write_names(&x, nodes, naming_nodes(l, nodes));
 }

@@ -93,14 +93,28 @@ static const char *python_value(const char *text) {
   return og_format("(%s)", made);
 }
 
+// Where in Python's arguments the k-th tensor stands: what goes before it and behind it, where it
+// begins or ends a tuple.
+static void place_of(const og_layer *l, int k, const char **before, const char **behind) {
+  *before = *behind = "";
+  for (int i = 0, first = 0; i < l->input_count; first += l->inputs[i++].tensors) {
+    int place = k - first, tensors = l->inputs[i].tensors;
+    if (tensors == 1 || place < 0 || place >= tensors) continue;
+    if (place == 0) *before = "(";
+    if (place == tensors - 1) *behind = ")";
+  }
+}
+
 // A sample's words as Python's arguments: `3 weight=p(4)` as "3, weight=torch.rand(4) + 0.5".
-static const char *python_arguments(const og_layer *l, const char *words) {
-  const char *made = "";
+static const char *python_arguments(const og_layer *l, const char *words, bool inputs) {
+  const char *made = "", *before = "", *behind = "";
+  int k = 0;
   char *all = strdup(words);
   for (char *one = strtok(all, " "); one; one = strtok(NULL, " ")) {
     char *equals = strchr(one, '='), *value = equals ? equals + 1 : one;
-    made = og_format("%s%s%.*s%s", made, *made ? ", " : "", (int)(value - one), one,
-                     is_tensor(value) ? python_tensor(l, value) : python_value(value));
+    if (inputs) place_of(l, k++, &before, &behind);
+    made = og_format("%s%s%s%.*s%s%s", made, *made ? ", " : "", before, (int)(value - one), one,
+                     is_tensor(value) ? python_tensor(l, value) : python_value(value), behind);
   }
   return made;
 }
@@ -130,12 +144,12 @@ static const char *docstring_params(const og_layer *l) {
 static const char *docstring_example(const og_layer *l, const og_field *f) {
   sample s = read_sample(l, f);
   if (l->lazy)
-    return og_lazy_example(l, python_arguments(l, s.constructor), python_arguments(l, s.inputs),
-                           python_sizes(s.sizes));
+    return og_lazy_example(l, python_arguments(l, s.constructor, false),
+                           python_arguments(l, s.inputs, true), python_sizes(s.sizes));
   return og_format(
-      "\n    >>> layer = torch.nn.%s(%s)\n    >>> layer(%s).shape\n    torch.Size([%s])",
-      l->e->name, python_arguments(l, s.constructor), python_arguments(l, s.inputs),
-      python_sizes(s.sizes));
+      "\n    >>> layer = torch.nn.%s(%s)\n    >>> layer(%s)%s.shape\n    torch.Size([%s])",
+      l->e->name, python_arguments(l, s.constructor, false), python_arguments(l, s.inputs, true),
+      l->result_count > 1 ? "[0]" : "", python_sizes(s.sizes));
 }
 
 const char *og_layer_docstring(const og_layer *l) {
@@ -168,13 +182,51 @@ static void write_children_stub(FILE *to, const og_layer *l) {
             strstr(l->e->name, "Dict") ? "Mapping[str, Module]" : "Iterable[Module]");
 }
 
+// "Tensor", "Tuple[Tensor, Tensor]", "Optional[...]".
+static const char *port_type(const og_port *port, const char *tensor) {
+  const char *type = tensor;
+  for (int i = 1; i < port->tensors; i++) type = og_format("%s, Tensor", type);
+  if (port->tensors > 1) type = og_format("Tuple[%s]", type);
+  return port->optional ? og_format("Optional[%s] = ...", type) : type;
+}
+static const char *result_type(const og_layer *l, const char *first) {
+  const char *type = "";
+  for (int i = 0; i < l->result_count; i++)
+    type =
+        og_format("%s%s%s", type, i ? ", " : "", port_type(&l->results[i], i ? "Tensor" : first));
+  return l->result_count > 1 ? og_format("Tuple[%s]", type) : type;
+}
+static void write_call_stub(FILE *to, const og_layer *l, const char *name, const char *first) {
+  fprintf(to, "    def %s(self", name);
+  for (int i = 0; i < l->input_count; i++)
+    fprintf(to, ", %s: %s", l->inputs[i].name, port_type(&l->inputs[i], i ? "Tensor" : first));
+  fprintf(to, ") -> %s: ...\n", result_type(l, first));
+}
+
+// A layer that takes batch_sizes takes a packed sequence, too, and gives one.
+static void write_calls_stub(FILE *to, const og_layer *l) {
+  bool packs = og_layer_input(l, "batch_sizes") >= 0;
+  for (int call = 0; call < 2; call++)
+    for (int packed = 0; packed <= packs; packed++) {
+      if (packs) fprintf(to, "    @overload\n");
+      write_call_stub(to, l, call ? "__call__" : "forward", packed ? "PackedSequence" : "Tensor");
+    }
+}
+
 void og_write_layer_stub(FILE *to, const og_layer *l) {
-  const char *base = l->lazy ? og_format("LazyModuleMixin, %s", l->lazy->e->name) : "Module";
+  const char *own = og_layer_text(l, "base");
+  const char *base = l->lazy ? og_format("LazyModuleMixin, %s", l->lazy->e->name)
+                     : own   ? own
+                             : "Module";
   fprintf(to, "class %s(%s):\n", l->e->name, base);
   for (int i = 0; i < l->e->param_count; i++)
     if (l->e->params[i].type != OG_TENSOR && !l->e->params[i].passing)
       fprintf(to, "    %s: %s\n", l->e->params[i].name, python_type(&l->e->params[i]));
-  for (int i = 0; i < l->own_count; i++)
+  for (int i = 0; i < l->let_count; i++)
+    if (l->lets[i].fixed)
+      fprintf(to, "    %s: %s\n", l->lets[i].name,
+              l->lets[i].value->kind == OG_NUMBER ? "int" : "str");
+  for (int i = 0; i < l->own_count && !l->each_count; i++)
     fprintf(
         to,
         l->own[i].condition || l->own[i].given ? "    %s: Optional[Tensor]\n" : "    %s: Tensor\n",
@@ -190,12 +242,7 @@ void og_write_layer_stub(FILE *to, const og_layer *l) {
     }
     fprintf(to, ") -> None: ...\n");
   }
-  if (!og_layer_forward_name(l)) return;
-  for (int call = 0; call < 2; call++) {
-    fprintf(to, "    def %s(self", call ? "__call__" : "forward");
-    for (int i = 0; i < l->input_count; i++) fprintf(to, ", %s: Tensor", l->inputs[i]);
-    fprintf(to, ") -> Tensor: ...\n");
-  }
+  if (og_layer_forward_name(l)) write_calls_stub(to, l);
 }
 
 // ---- the page
@@ -215,6 +262,19 @@ static void write_tensors(FILE *to, const og_layer *l) {
   }
 }
 
+// Inputs and results, where there is more to say than their shapes.
+static void write_ports(FILE *to, const og_layer *l) {
+  const char *inputs = og_layer_text(l, "inputs"), *results = og_layer_text(l, "results");
+  const char *each = og_layer_text(l, "each");
+  if (each) fprintf(to, "- for each `%s`\n", each);
+  for (int i = 0; i < l->e->field_count; i++)
+    if (!strcmp(l->e->fields[i].name, "let") || !strcmp(l->e->fields[i].name, "fixed"))
+      fprintf(to, "- with `%s`\n", l->e->fields[i].text);
+  if (!results) return;
+  fprintf(to, "- inputs: `%s`; results: `%s` (`[2]`: two tensors; `?`: may be absent)\n",
+          inputs ? inputs : "input", results);
+}
+
 void og_write_layer_page(FILE *to, const og_layer *l) {
   const char *shape = og_layer_text(l, "shape"), *note = og_layer_text(l, "note");
   const char *forward = og_layer_text(l, "forward");
@@ -225,6 +285,7 @@ void og_write_layer_page(FILE *to, const og_layer *l) {
             og_argument_text(l->e, l->e->params[i].name));
   write_tensors(to, l);
   if (forward) fprintf(to, "- gives `%s`\n", forward);
+  write_ports(to, l);
   if (shape) fprintf(to, "- shapes: %s\n", shape);
   for (const og_field *f = NULL; (f = og_entry_next(l->e, "check", f));)
     fprintf(to, "- fails: %s\n", og_check_sentence(f, NULL));

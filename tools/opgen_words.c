@@ -273,7 +273,8 @@ static const char *exception_of(const char *code) {
   static const char *const names[][2] = {
       {"RUNTIME", "RuntimeError"},     {"VALUE", "ValueError"},
       {"TYPE", "TypeError"},           {"INDEX", "IndexError"},
-      {"ASSERTION", "AssertionError"}, {"UNIMPLEMENTED", "NotImplementedError"}};
+      {"ASSERTION", "AssertionError"}, {"UNIMPLEMENTED", "NotImplementedError"},
+      {"WARN", "UserWarning"}};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (!strcmp(code, names[i][0])) return names[i][1];
   return code;
@@ -285,6 +286,10 @@ const char *og_check_sentence(const og_field *field, const char *prefix) {
   if (og_check_dimension(field, &dim, &tensor))
     return og_format("%s if %s is out of range", prefix ? "PX_INDEX" : "IndexError", dim);
   og_check c = og_check_parse(field);
-  return og_format("%s%s %s", prefix ? prefix : "", prefix ? c.code : exception_of(c.code),
+  bool warns = !strcmp(c.code, "WARN");
+  return og_format("%s%s %s", prefix ? prefix : "",
+                   !prefix ? exception_of(c.code)
+                   : warns ? "WARN_USER"
+                           : c.code,
                    refusal_words(c.test));
 }

@@ -38,7 +38,7 @@ HOMES = {"typing": "Any Callable Iterable Iterator Literal Mapping NamedTuple Op
          "phlox": "Tensor Generator Size", "phlox.nn": "Module Parameter",
          "phlox.cuda": "Event Stream",
          "phlox.utils.hooks": "RemovableHandle", "phlox.autograd.graph": "Node",
-         "phlox.storage": "TypedStorage UntypedStorage"}
+         "phlox.nn.utils.rnn": "PackedSequence", "phlox.storage": "TypedStorage UntypedStorage"}
 HOME_OF = {name: home for home, names in HOMES.items() for name in names.split()}
 WORDS = {"tensor": torch.Tensor, "parameter": torch.nn.Parameter,
          "module_list": torch.nn.ModuleList,
@@ -177,7 +177,9 @@ def in_python(cls):
     text = ""
     for name in methods_in_python(cls):
         method = getattr(cls, name)
-        signature = str(inspect.signature(method)).replace("'", "").replace("_C.", "")
+        of_property = isinstance(method, property)
+        signature = str(inspect.signature(method.fget if of_property else method)).replace("'", "").replace("_C.", "")
+        text += "    @property\n" * of_property
         text += f"    def {name}{plain(signature)}:\n{quoted(inspect.cleandoc(method.__doc__ or name), '        ')}"
     return text
 
@@ -239,7 +241,7 @@ def module_text(module, layers_path):
     made = layers(layers_path) if module == "phlox.nn" else ""
     for name in sorted(vars(space)):
         declared = module != "phlox" and name in TABLE.functions.get(module, {})
-        private = name.startswith("_") and not declared
+        private = name.startswith("__" if module == "phlox.return_types" else "_") and not declared
         if name in of_files or private or re.search(rf"^class {name}\b", made, re.M):
             continue
         value = vars(space)[name]

@@ -24,6 +24,7 @@ PX_API const char *px_dict_name(const px_dict *dict, int64_t i);  // NULL past t
 PX_API px_tensor *px_dict_value(const px_dict *dict, int64_t i);
 
 // Gives one result for `count` inputs.
+// Where a kind has several results, out[i] is the i-th; all are NULL before the call.
 typedef px_status (*px_module_function)(px_tensor **out, px_module *self, px_tensor *const *inputs,
                                         int count);
 // Of a module that takes a size from its first input: the attribute, 0 until then, what the module
@@ -34,6 +35,13 @@ typedef struct px_module_lazy {
   int dim, least, most;
 } px_module_lazy;
 
+// An input or a result: one tensor, or several one after another, which are a tuple in Python. An
+// input that is optional may be NULL, or be left out with all that follow.
+typedef struct px_module_port {
+  const char *name;  // "hx"
+  int tensors;
+  bool optional;
+} px_module_port;
 // What a kind of module is.
 typedef struct px_module_kind {
   const char *name;  // "Linear"
@@ -58,12 +66,18 @@ typedef struct px_module_kind {
   const char *repr;
   const char *formula;  // the forward in words, for bindings that let programs replace functions
   void (*repr_fn)(const px_module *self, char *text, size_t room);
-  const char *const *inputs;  // their names ("input", "target"), or NULL
+  const px_module_port *inputs;  // ("input", "target"), or NULL: tensors
   int input_count;
+  const px_module_port *results;  // NULL: one tensor
+  int result_count;
   const char *const *tensors;  // names of the parameters and buffers that forward reads
   int tensor_count;
   bool starts;                 // has tensors of its own making, which px_module_reset starts anew
   const px_module_lazy *lazy;  // NULL: all sizes are arguments
+  // The same where attributes tell how many there are: writes the i-th name; false past the end.
+  bool (*tensor_name)(const px_module *self, int i, char *name, size_t room);
+  const char *base;          // the kind whose class is the base of this one's, or NULL
+  const char *const *fixed;  // attributes that are no arguments, up to a NULL; or NULL: none
   // For kinds of another language.
   void (*release)(void *context);
 } px_module_kind;
@@ -162,13 +176,25 @@ PX_CALL px_module_parameters(px_list **out, px_module *self);
 
 // ---- use
 
-// Calls the module: the hooks before, forward, the hooks after.
+// Calls the module: the hooks before, forward, the hooks after. Of several results the first is
+// given.
 PX_CALL px_module_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count);
 // The same, for one input.
 PX_CALL px_module_call(px_tensor **out, px_module *self, px_tensor *input);
-// A hook before forward (`result` is NULL) may replace the first input, a hook after it the result:
-// *replacement is then a new reference. Hooks run in the order in which they were added. A hook
-// that is added during a call runs from the next call on.
+// The same, for the first `result_count` results, each a new reference:
+//   px_tensor *inputs[] = {x, h, c}, *results[3];  // or x alone: states of zeros
+//   PX_TRY(px_module_forward_all(results, 3, lstm, inputs, 3));  // output, h and c at the end
+// A packed sequence is its data, with its batch_sizes as the last input, behind the states.
+PX_CALL px_module_forward_all(px_tensor **results, int result_count, px_module *self,
+                              px_tensor *const *inputs, int count);
+// Writes the name of the i-th parameter or buffer that the kind's forward reads; false past the
+// end.
+PX_API bool px_module_tensor_name(const px_module *self, int i, char *name, size_t room);
+// How many tensors `count` inputs or results are.
+PX_API int px_module_port_tensors(const px_module_port *ports, int count);
+// A hook before forward (`result` is NULL) may replace the first input, a hook after it the first
+// result: *replacement is then a new reference. Hooks run in the order in which they were added. A
+// hook that is added during a call runs from the next call on.
 typedef px_status (*px_module_hook)(px_tensor **replacement, px_module *self,
                                     px_tensor *const *inputs, int count, px_tensor *result,
                                     void *context);

@@ -154,6 +154,18 @@ void ext_type_text(PyObject *value, char *text, size_t room);
 PyObject *ext_from_value(px_value value);
 int ext_to_value(PyObject *object, uint8_t kind, px_value *out, ext_ints *room);
 
+// The inputs of a layer from the arguments that were bound to them (NULL, or None of what may be
+// absent: no tensor), borrowed; how many tensors they are, or -1 with an exception. And results as
+// Python has them; references are taken.
+enum { EXT_PORTS = 4 };  // tensors in, and out
+const char *ext_port_name(const px_module_kind *kind, int i);
+int ext_take_inputs(px_tensor **out, const px_module_kind *kind, PyObject *const *given);
+PyObject *ext_give_results(const px_module_kind *kind, px_tensor **take);
+// The other way: arguments for a call of Python from a call in C (how many were made; the last is
+// NULL with an exception if one failed), and the tensors of what it gave, new references.
+int ext_give_inputs(PyObject **out, const px_module_kind *kind, px_tensor *const *inputs,
+                    int count);
+int ext_take_results(px_tensor **out, const px_module_kind *kind, PyObject *value);
 // Gives what a layer's forward comes to with functions that a program has put into
 // torch.nn.functional: 1; or 0 where the layer uses none of those; -1 with an exception.
 int ext_module_by_functions(PyObject **out, PyObject *self, const px_module_kind *kind,

@@ -5,12 +5,16 @@
 
 #include <string.h>
 
-enum { MANY_ELEMENTS = 1 << 14 };  // from here on a CPU layer runs without the GIL
+// From so many elements on a CPU layer runs without the GIL.
+enum { MANY_ELEMENTS = 1 << 14, NAME_ROOM = 64 };
 
 // Of a layer that takes a size of its result, `output_size` comes behind the inputs.
 static const char *input_name(const px_module_kind *kind, int i) {
   if (kind->sized && i == kind->input_count) return "output_size";
-  return kind->inputs && i < kind->input_count ? kind->inputs[i] : "input";
+  return ext_port_name(kind, i);
+}
+static bool is_optional(const px_module_kind *kind, int i) {
+  return kind->inputs && kind->inputs[i].optional;
 }
 
 // "'input1', 'input2' and 'target'": the inputs that are not given.
@@ -18,9 +22,9 @@ static void name_missing(const px_module_kind *kind, PyObject *const *given, int
                          char *text, size_t room) {
   size_t used = 0;
   for (int i = 0, n = 0; i < kind->input_count; i++) {
-    if (given[i]) continue;
+    if (given[i] || is_optional(kind, i)) continue;
     const char *comma = n == 0 ? "" : n + 1 < missing ? ", " : missing > 2 ? ", and " : " and ";
-    used += (size_t)snprintf(text + used, room - used, "%s'%s'", comma, input_name(kind, i));
+    used += (size_t)snprintf(text + used, room - used, "%s'%s'", comma, ext_port_name(kind, i));
     n++;
   }
 }
@@ -33,6 +37,7 @@ static int bind_inputs(const px_module_kind *kind, PyObject *const *args, Py_ssi
   if (nargs > most)
     EXT_FAIL_INT(PyExc_TypeError, "%s.forward() takes %d positional arguments but %zd were given",
                  kind->name, most + 1, nargs + keywords + 1);
+  int missing = 0;
   for (Py_ssize_t i = 0; i < nargs; i++) given[i] = args[i];
   for (Py_ssize_t k = 0; k < keywords; k++) {
     PyObject *name = PyTuple_GET_ITEM(kwnames, k);
@@ -45,8 +50,7 @@ static int bind_inputs(const px_module_kind *kind, PyObject *const *args, Py_ssi
                    kind->name, name);
     given[i] = args[nargs + k];
   }
-  int missing = 0;
-  for (int i = 0; i < kind->input_count; i++) missing += !given[i];
+  for (int i = 0; i < kind->input_count; i++) missing += !given[i] && !is_optional(kind, i);
   if (!missing) return 0;
   char names[256];
   name_missing(kind, given, missing, names, sizeof names);
@@ -63,10 +67,12 @@ static PyObject *call_layer(PyObject *self, const px_module_kind *kind, PyObject
 static PyObject *call_lacking(PyObject *self, const px_module_kind *kind, int i,
                               PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
   px_module_entry entry;
-  while (i < kind->tensor_count && px_module_entry_find(ext_module(self), kind->tensors[i], &entry))
+  char name[NAME_ROOM];
+  bool more;
+  while ((more = px_module_tensor_name(ext_module(self), i, name, sizeof name)) &&
+         px_module_entry_find(ext_module(self), name, &entry))
     i++;
-  if (i == kind->tensor_count) return call_layer(self, kind, args, nargs, kwnames);
-  const char *name = kind->tensors[i];
+  if (!more) return call_layer(self, kind, args, nargs, kwnames);
   EXT_OWNED *value = PyObject_GetAttrString(self, name);
   if (!value || (value != Py_None && !ext_need_tensor(value, kind->name, name))) return NULL;
   entry = (px_module_entry){name, PX_ENTRY_BUFFER, false,
@@ -80,8 +86,9 @@ static PyObject *call_lacking(PyObject *self, const px_module_kind *kind, int i,
 
 static bool lacks_tensors(PyObject *self, const px_module_kind *kind) {
   px_module_entry entry;
-  for (int i = 0; i < kind->tensor_count; i++)
-    if (!px_module_entry_find(ext_module(self), kind->tensors[i], &entry)) return true;
+  char name[NAME_ROOM];
+  for (int i = 0; px_module_tensor_name(ext_module(self), i, name, sizeof name); i++)
+    if (!px_module_entry_find(ext_module(self), name, &entry)) return true;
   return ((ext_module_object *)self)->lacks = false;
 }
 
@@ -105,13 +112,24 @@ static PyObject *call_sized(px_module *module, const px_module_kind *kind, px_te
   return ext_wrap(result);
 }
 
+// A packed sequence (torch.nn.utils.rnn) is a tuple, which a layer takes that has batch_sizes among
+// its inputs: Python takes it apart.
+static PyObject *call_packed(PyObject *self, PyObject *const *given) {
+  EXT_OWNED *how = PyTuple_Pack(2, given[0], given[1] ? given[1] : Py_None);
+  return how ? ext_module_python("packed", self, how) : NULL;
+}
+static bool is_packed(const px_module_kind *kind, PyObject *const *given) {
+  int last = kind->input_count - 1;
+  return last == 2 && kind->inputs && kind->inputs[last].optional && PyTuple_Check(given[0]) &&
+         !given[last];
+}
+
 // The layer's forward in C.
 static PyObject *call_layer(PyObject *self, const px_module_kind *kind, PyObject *const *args,
                             Py_ssize_t nargs, PyObject *kwnames) {
-  enum { LIMIT = 4 };
   px_module *module = ext_module(self);
-  PyObject *bound[LIMIT + 1] = {NULL}, *const *given = args;
-  px_tensor *inputs[LIMIT] = {NULL}, *result;
+  PyObject *bound[EXT_PORTS + 1] = {NULL}, *const *given = args;
+  px_tensor *inputs[EXT_PORTS] = {NULL}, *results[EXT_PORTS] = {NULL};
   if (((ext_module_object *)self)->lacks && lacks_tensors(self, kind))
     return call_lacking(self, kind, 0, args, nargs, kwnames);
   if (kwnames || nargs != kind->input_count) {
@@ -121,16 +139,17 @@ static PyObject *call_layer(PyObject *self, const px_module_kind *kind, PyObject
   PyObject *said;
   int done = ext_module_by_functions(&said, self, kind, given);
   if (done) return said;
-  for (int i = 0; i < kind->input_count; i++)
-    if (!(inputs[i] = ext_need_tensor(given[i], kind->name, input_name(kind, i)))) return NULL;
+  if (is_packed(kind, given)) return call_packed(self, given);
+  int count = ext_take_inputs(inputs, kind, given);
+  if (count < 0) return NULL;
   if (kind->pair) return call_pair(module, kind, inputs);
   if (given == bound && !ext_is_none(bound[kind->input_count]))
     return call_sized(module, kind, inputs, bound[kind->input_count]);
-  if (px_tensor_numel(inputs[0]) < MANY_ELEMENTS)
-    EXT_TRY(kind->forward(&result, module, inputs, kind->input_count));
+  if (px_tensor_numel(inputs[0]) < MANY_ELEMENTS && kind->result_count <= 1)
+    EXT_TRY(kind->forward(results, module, inputs, count));
   else
-    EXT_WAIT(kind->forward(&result, module, inputs, kind->input_count));
-  return ext_wrap(result);
+    EXT_WAIT(kind->forward(results, module, inputs, count));
+  return ext_give_results(kind, results);
 }
 
 // One step of Sequential: the child's object is called, so that subclasses and hooks of Python take

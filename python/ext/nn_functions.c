@@ -48,8 +48,12 @@ static int watch(void) {
 
 static bool is_taken(const px_module_kind *kind, PyObject *const *inputs) {
   if (ext_mode_count && ext_mode_active()) return true;
-  for (int i = 0; i < kind->input_count; i++)
-    if (!ext_is_plain(inputs[i]) && ext_overrides(inputs[i])) return true;
+  for (int i = 0; i < kind->input_count; i++) {
+    if (!inputs[i] || ext_is_plain(inputs[i])) continue;
+    if (ext_overrides(inputs[i])) return true;
+    for (Py_ssize_t k = 0; PyTuple_Check(inputs[i]) && k < PyTuple_GET_SIZE(inputs[i]); k++)
+      if (ext_overrides(PyTuple_GET_ITEM(inputs[i], k))) return true;
+  }
   return false;
 }
 
@@ -59,7 +63,8 @@ static int ask_forward(PyObject **out, PyObject *self, const px_module_kind *kin
   enum { LIMIT = 4 };
   PyObject *args[LIMIT + 1] = {self};
   EXT_OWNED *forward = PyObject_GetAttrString((PyObject *)Py_TYPE(self), "forward");
-  for (int i = 0; i < kind->input_count && i < LIMIT; i++) args[i + 1] = inputs[i];
+  for (int i = 0; i < kind->input_count && i < LIMIT; i++)
+    args[i + 1] = inputs[i] ? inputs[i] : Py_None;
   *out = forward ? ext_ask(forward, args, kind->input_count + 1, NULL) : NULL;
   return *out ? 1 : -1;
 }
@@ -70,7 +75,7 @@ __attribute__((noinline)) static int by_functions(PyObject **out, PyObject *self
   if (taken && !kind->formula) return ask_forward(out, self, kind, inputs);
   EXT_OWNED *given = PyDict_New();
   for (int i = 0; given && i < kind->input_count; i++)
-    if (PyDict_SetItemString(given, kind->inputs ? kind->inputs[i] : "input", inputs[i]) < 0)
+    if (PyDict_SetItemString(given, ext_port_name(kind, i), inputs[i] ? inputs[i] : Py_None) < 0)
       return -1;
   EXT_OWNED *how =
       given ? Py_BuildValue("(zOO)", kind->formula, given, taken ? Py_None : replaced) : NULL;

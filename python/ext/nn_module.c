@@ -95,17 +95,12 @@ static px_status python_forward(px_tensor **out, px_module *self, px_tensor *con
                                 int count) {
   PyGILState_STATE gil = PyGILState_Ensure();
   px_status status = PX_OK;
-  PyObject *object = px_module_user(self), *args[4], *result = NULL;
-  int made = 0;
+  const px_module_kind *kind = px_module_kind_of(self);
+  PyObject *object = px_module_user(self), *args[EXT_PORTS], *result = NULL;
+  int made = object ? ext_give_inputs(args, kind, inputs, count) : 0;
   if (!object) PyErr_SetString(PyExc_RuntimeError, "this module has lost its Python object");
-  for (; object && made < count; made++) args[made] = ext_wrap_borrowed(inputs[made]);
-  if (object) result = ext_module_run(object, args, made, NULL);
-  if (result && !ext_is_tensor(result))
-    PyErr_Format(PyExc_TypeError, "forward must give a Tensor here, not %s", ext_type_name(result));
-  if (result && !PyErr_Occurred())
-    *out = px_retain(ext_tensor(result));
-  else
-    status = ext_foreign();
+  if (!PyErr_Occurred()) result = ext_module_run(object, args, made, NULL);
+  if (!result || ext_take_results(out, kind, result) < 0) status = ext_foreign();
   for (int i = 0; i < made; i++) Py_XDECREF(args[i]);
   Py_XDECREF(result);
   PyGILState_Release(gil);
@@ -546,6 +541,8 @@ static PyObject *own_attribute(PyObject *self, const char *name) {
   for (int i = 0; i < ext_attribute_count(kind); i++)
     if (!kind->params[i].passing && !strcmp(kind->params[i].name, name))
       return ext_from_value(px_module_attribute(module, name));
+  for (int i = 0; kind->fixed && kind->fixed[i]; i++)
+    if (!strcmp(kind->fixed[i], name)) return ext_from_value(px_module_attribute(module, name));
   return convolution_attribute(module, name);
 }
 
@@ -845,9 +842,10 @@ static PyObject *mixin_type(void) {
   return type;
 }
 
-// The type of a layer's family, which is made when it is first asked for; Module where it has none.
-static PyTypeObject *family_type(const char *name) {
-  const char *family = ext_module_family(name);
+// The type of a layer's base or family, which is made when it is first asked for; Module where it
+// has none.
+static PyTypeObject *family_type(const px_module_kind *kind, const char *name) {
+  const char *family = kind && kind->base ? kind->base : ext_module_family(name);
   if (!family) return &ext_ModuleType;
   bool made = PyDict_GetItemString(types, family);
   return made ? ext_module_type(family) : ext_module_make_type(family, NULL);
@@ -856,7 +854,7 @@ static PyTypeObject *family_type(const char *name) {
 // The family; of lazy layers the mixin and what they become.
 static PyObject *bases_of(const px_module_kind *kind, const char *name) {
   if (!kind || !kind->lazy) {
-    PyTypeObject *above = family_type(name);
+    PyTypeObject *above = family_type(kind, name);
     return above ? PyTuple_Pack(1, (PyObject *)above) : NULL;
   }
   PyObject *mixin = mixin_type();
@@ -937,10 +935,14 @@ static int own_method(PyTypeObject *type, const char *name, const char *signatur
 static int own_methods(PyTypeObject *type, const px_module_kind *kind) {
   char signature[256];
   size_t used = (size_t)snprintf(signature, sizeof signature, "(");
-  for (int i = 0; i < kind->input_count; i++)
-    used += (size_t)snprintf(signature + used, sizeof signature - used, "%s%s: Tensor",
-                             i ? ", " : "", kind->inputs ? kind->inputs[i] : "input");
-  snprintf(signature + used, sizeof signature - used, ") -> Tensor");
+  for (int i = 0; i < kind->input_count; i++) {
+    bool optional = kind->inputs && kind->inputs[i].optional;
+    const char *what = kind->inputs && kind->inputs[i].tensors > 1 ? "tuple" : "Tensor";
+    used += (size_t)snprintf(signature + used, sizeof signature - used, "%s%s: %s%s", i ? ", " : "",
+                             ext_port_name(kind, i), what, optional ? " | None = None" : "");
+  }
+  snprintf(signature + used, sizeof signature - used, ") -> %s",
+           kind->result_count > 1 ? "tuple" : "Tensor");
   if (kind->forward && own_method(type, "forward", signature) < 0) return -1;
   if (own_method(type, "extra_repr", NULL) < 0) return -1;
   if (kind->starts && own_method(type, RESET + 1, "() -> None") < 0) return -1;

@@ -132,7 +132,7 @@ EXT_FUNCTION(torch, _module_has_begun, "(module: Module) -> bool", NULL) {
 }
 
 EXT_FUNCTION(torch, _module_arguments, "(module: Module) -> dict[str, Any]",
-             "The arguments of a layer's constructor that are its attributes.") {
+             "The arguments of a layer's constructor that are its attributes, and what it fixes.") {
   EXT_ARGS(PyObject *, module);
   EXT_OWNED *dict = PyDict_New();
   if (!dict || !ext_is_module(module) || !ext_module(module)) return ext_moved(&dict);
@@ -142,6 +142,10 @@ EXT_FUNCTION(torch, _module_arguments, "(module: Module) -> dict[str, Any]",
     const char *name = kind->params[i].name;
     EXT_OWNED *value = ext_from_value(px_module_attribute(ext_module(module), name));
     if (!value || PyDict_SetItemString(dict, name, value) < 0) return NULL;
+  }
+  for (int i = 0; kind->fixed && kind->fixed[i]; i++) {
+    EXT_OWNED *value = ext_from_value(px_module_attribute(ext_module(module), kind->fixed[i]));
+    if (!value || PyDict_SetItemString(dict, kind->fixed[i], value) < 0) return NULL;
   }
   return ext_moved(&dict);
 }

@@ -506,10 +506,10 @@ static const struct {
      "-: AdaptiveAvgPool3d AdaptiveLogSoftmaxWithLoss AdaptiveMaxPool1d AdaptiveMaxPool2d "
      "AdaptiveMaxPool3d AlphaDropout AvgPool3d CTCLoss ConstantPad3d Container Conv3d "
      "ConvTranspose3d CrossMapLRN2d Dropout3d EmbeddingBag FeatureAlphaDropout Fold "
-     "FractionalMaxPool2d FractionalMaxPool3d GRU GRUCell LPPool1d LPPool2d LSTM LSTMCell "
+     "FractionalMaxPool2d FractionalMaxPool3d LPPool1d LPPool2d "
      "LazyConv3d LazyConvTranspose3d LocalResponseNorm MaxPool3d MaxUnpool1d MaxUnpool2d "
      "MaxUnpool3d MultiLabelMarginLoss MultiLabelSoftMarginLoss MultiMarginLoss "
-     "MultiheadAttention NLLLoss2d RNN RNNBase RNNCell RNNCellBase RReLU ReflectionPad3d "
+     "MultiheadAttention NLLLoss2d RReLU ReflectionPad3d "
      "ReplicationPad3d SyncBatchNorm Transformer TransformerDecoder TransformerDecoderLayer "
      "TransformerEncoder TransformerEncoderLayer TripletMarginWithDistanceLoss Unfold attention "
      "factory_kwargs grad intrinsic qat quantizable quantized"},
@@ -533,7 +533,7 @@ static const struct {
     {"nn.parameter", "-: UninitializedTensorMixin"},
     {"nn.utils",
      "-: convert_conv2d_weight_memory_format fuse_conv_bn_eval fuse_conv_bn_weights "
-     "parametrizations parametrize prune remove_spectral_norm remove_weight_norm rnn skip_init "
+     "parametrizations parametrize prune remove_spectral_norm remove_weight_norm skip_init "
      "spectral_norm stateless weight_norm"},
     {"optim", "-: Adafactor LBFGS Muon SparseAdam swa_utils swap_in_optimizer_params_and_state"},
     {"optim.lr_scheduler", "-: CyclicLR"},

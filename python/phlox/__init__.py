@@ -47,7 +47,7 @@ _IN_PYTHON = {
     "nn.functional": {"_images": "interpolate upsample"},
     "nn.parameter": {"phlox.nn._lazy": "UninitializedBuffer UninitializedParameter is_lazy",
                      "phlox.nn.parameters": "Buffer"},
-    "nn.utils": {"_vectors": "parameters_to_vector vector_to_parameters"},
+    "nn.utils": {"_vectors": "parameters_to_vector vector_to_parameters", "rnn": "rnn"},
     "nn": {"_lazy": "UninitializedBuffer UninitializedParameter", "parallel": "parallel DataParallel",
            "parameters": "Buffer ParameterDict ParameterList"},
     "utils": {"_pytree": "_pytree", "checkpoint": "checkpoint", "data": "data", "deterministic": "deterministic",
@@ -70,6 +70,8 @@ _METHODS = {
     _C.nn.Sequential: ("phlox.nn._containers",
                        "__add__ __iadd__ __imul__ __mul__ __reversed__ __rmul__"),
     _C.nn.ModuleList: ("phlox.nn._containers", "__add__ __iadd__ __reversed__"),
+    _C.nn.RNNBase: ("phlox.nn._recurrent", "_all_weights _flat_weights _flat_weights_names all_weights "
+                                           "flatten_parameters permute_hidden"),
 }
 
 

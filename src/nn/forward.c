@@ -2,7 +2,23 @@
 // Calling modules, their hooks, and copying their structure.
 #include "nn/nn_impl.h"
 
-enum { INPUT_LIMIT = 4 };
+#include <stdio.h>
+
+enum { INPUT_LIMIT = 4, RESULT_LIMIT = 4 };
+
+int px_module_port_tensors(const px_module_port *ports, int count) {
+  int tensors = 0;
+  for (int i = 0; i < count; i++) tensors += ports ? ports[i].tensors : 1;
+  return tensors;
+}
+
+bool px_module_tensor_name(const px_module *self, int i, char *name, size_t room) {
+  const px_module_kind *kind = self->kind;
+  if (kind->tensor_name) return kind->tensor_name(self, i, name, room);
+  if (i < 0 || i >= kind->tensor_count) return false;
+  snprintf(name, room, "%s", kind->tensors[i]);
+  return true;
+}
 
 // ---- hooks
 
@@ -69,59 +85,87 @@ px_status px_module_run(px_module *self, const px_module_way *way, void *call) {
 typedef struct tensor_call {
   px_tensor *inputs[INPUT_LIMIT];  // the first is owned
   int count;
-  px_tensor *result;  // owned
+  px_tensor **results;  // RESULT_LIMIT of them, owned
 } tensor_call;
 
 static px_status tensor_hook(px_module *self, const px_hook_entry *hook, void *with) {
   tensor_call *call = with;
-  px_tensor *replacement = NULL, **at = hook->before ? &call->inputs[0] : &call->result;
-  PX_TRY(hook->run(&replacement, self, call->inputs, call->count, call->result, hook->context));
+  px_tensor *replacement = NULL, **at = hook->before ? &call->inputs[0] : &call->results[0];
+  PX_TRY(hook->run(&replacement, self, call->inputs, call->count, call->results[0], hook->context));
   if (!replacement) return PX_OK;
   px_release(*at);
   *at = replacement;
   return PX_OK;
 }
 
+// Inputs that may be absent, and are, are NULL for the kind's function.
 static px_status forward_bare(px_tensor **out, px_module *self, px_tensor *const *inputs,
                               int count) {
-  return (self->forward ? self->forward : self->kind->forward)(out, self, inputs, count);
+  px_tensor *all[INPUT_LIMIT] = {NULL};
+  if (self->forward) return self->forward(out, self, inputs, count);
+  memcpy(all, inputs, (size_t)count * sizeof *inputs);
+  return self->kind->forward(out, self, all,
+                             px_module_port_tensors(self->kind->inputs, self->kind->input_count));
 }
 
 static px_status tensor_forward(px_module *self, void *with) {
   tensor_call *call = with;
-  return forward_bare(&call->result, self, call->inputs, call->count);
+  return forward_bare(call->results, self, call->inputs, call->count);
 }
 
-static px_status forward_hooked(px_tensor **out, px_module *self, px_tensor *const *inputs,
+static px_status forward_hooked(px_tensor **results, px_module *self, px_tensor *const *inputs,
                                 int count) {
   static const px_module_way way = {tensor_hook, tensor_forward};
-  tensor_call call = {.count = count};
+  tensor_call call = {.count = count, .results = results};
   memcpy(call.inputs, inputs, (size_t)count * sizeof *inputs);
   px_retain(call.inputs[0]);
   px_status status = px_module_run(self, &way, &call);
   px_release(call.inputs[0]);
-  if (status == PX_OK)
-    *out = call.result;
-  else
-    px_release(call.result);
+  return status;
+}
+
+static px_status check_inputs(const px_module *self, px_tensor *const *inputs, int count) {
+  const px_module_kind *kind = self->kind;
+  int least = 0, most = px_module_port_tensors(kind->inputs, kind->input_count);
+  for (int i = 0; i < kind->input_count && !(kind->inputs && kind->inputs[i].optional); i++)
+    least += kind->inputs ? kind->inputs[i].tensors : 1;
+  PX_CHECK(self->forward || kind->forward, PX_UNIMPLEMENTED,
+           "Module [%s] is missing the required \"forward\" function", kind->name);
+  PX_CHECK((self->forward || (count >= least && count <= most)) && count <= INPUT_LIMIT, PX_TYPE,
+           "%s.forward() takes %d positional arguments but %d were given", kind->name,
+           kind->input_count + 1, count + 1);
+  for (int i = 0; i < least && i < count; i++)
+    PX_CHECK(inputs[i], PX_TYPE, "%s.forward(): input %d is missing", kind->name, i);
+  return PX_OK;
+}
+
+px_status px_module_forward_all(px_tensor **results, int result_count, px_module *self,
+                                px_tensor *const *inputs, int count) {
+  PX_GIVEN_N(results, result_count);
+  PX_GIVEN(self);
+  PX_GIVEN_N(inputs, count);
+  const px_module_kind *kind = self->kind;
+  px_tensor *all[RESULT_LIMIT] = {NULL};
+  int made = kind->result_count ? px_module_port_tensors(kind->results, kind->result_count) : 1;
+  for (int i = 0; i < result_count; i++) results[i] = NULL;
+  PX_CHECK(result_count >= 1 && result_count <= made, PX_VALUE, "%s has %d results, not %d",
+           kind->name, made, result_count);
+  PX_TRY(check_inputs(self, inputs, count));
+  PX_TRY(px__nn_enter(self));
+  px_status status = self->hook_count && count ? forward_hooked(all, self, inputs, count)
+                                               : forward_bare(all, self, inputs, count);
+  px__nn_leave();
+  for (int i = 0; i < made; i++)
+    if (status == PX_OK && i < result_count)
+      results[i] = all[i];
+    else
+      px_release(all[i]);
   return status;
 }
 
 px_status px_module_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count) {
   PX_GIVEN(out);
-  PX_GIVEN(self);
-  PX_GIVEN_N(inputs, count);
-  *out = NULL;
-  PX_CHECK(self->forward || self->kind->forward, PX_UNIMPLEMENTED,
-           "Module [%s] is missing the required \"forward\" function", self->kind->name);
-  PX_CHECK((self->forward || count == self->kind->input_count) && count <= INPUT_LIMIT, PX_TYPE,
-           "%s.forward() takes %d positional arguments but %d were given", self->kind->name,
-           self->kind->input_count + 1, count + 1);
-  PX_TRY(px__nn_enter(self));
-  px_status status = self->hook_count && count ? forward_hooked(out, self, inputs, count)
-                                               : forward_bare(out, self, inputs, count);
-  px__nn_leave();
-  return status;
+  return px_module_forward_all(out, 1, self, inputs, count);
 }
 
 px_status px_module_call(px_tensor **out, px_module *self, px_tensor *input) {

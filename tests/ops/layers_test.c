@@ -51,7 +51,7 @@ static void open_row(subject *s, int i, px_device device) {
   read_as(&s->constructor, &s->shape_of_constructor, kind->params, kind->param_count,
           s->row->constructor, device);
   read_as(&s->inputs, &s->shape_of_inputs, inputs, 4, s->row->inputs, device);
-  CHECK_EQ(s->inputs.tensor_count, kind->input_count);
+  CHECK(s->inputs.tensor_count <= px_module_port_tensors(kind->inputs, kind->input_count));
   s->module = made(s);
 }
 
@@ -175,7 +175,8 @@ static wanted wanted_of(const subject *s) {
   wanted w = {.count = s->inputs.tensor_count};
   px_module_entry entry;
   for (int i = 0; i < w.count; i++) {
-    bool constant = !strcmp(px_module_kind_of(s->module)->inputs[i], "target");
+    const px_module_kind *kind = px_module_kind_of(s->module);  // several tensors are no target
+    bool constant = i < kind->input_count && !strcmp(kind->inputs[i].name, "target");
     w.tensors[i] = s->inputs.tensors[i];
     if (s->inputs.smooth[i] && !constant) OK(px_tensor_set_requires_grad(w.tensors[i], true));
   }
@@ -482,3 +483,69 @@ static bool starts_anew(subject *s) {
   return true;
 }
 PX_TEST(a_layer_starts_anew) { CHECK_EQ(each_row(starts_anew), 0); }
+
+// ---- several results
+
+static void has_shape(const px_tensor *t, int64_t a, int64_t b, int64_t c) {
+  const int64_t sizes[] = {a, b, c};
+  CHECK_EQ(px_tensor_ndim(t), 3);
+  for (int d = 0; d < 3; d++) CHECK_EQ(px_tensor_size(t, d), sizes[d]);
+}
+
+static px_tensor *ones(int ndim, const int64_t *sizes) {
+  px_tensor *t = NULL;
+  OK(px_ones(&t, sizes, ndim, PX_FLOAT32, px_cpu(), false, false));
+  return t;
+}
+#define ONES(...) \
+  ones(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (const int64_t[]){__VA_ARGS__})
+
+PX_TEST(all_results_of_a_layer_are_given) {
+  PX_SCOPED(px_module) m = NULL;
+  PX_SCOPED(px_tensor) x = ONES(5, 2, 10);
+  PX_SCOPED(px_tensor) first = NULL;
+  px_tensor *results[3];
+  OK(px_lstm_new(&m, 10, 20, .num_layers = 2, .bidirectional = true));
+  OK(px_module_forward_all(results, 3, m, &x, 1));
+  has_shape(results[0], 5, 2, 40);
+  has_shape(results[1], 4, 2, 20);
+  has_shape(results[2], 4, 2, 20);
+  OK(px_module_call(&first, m, x));
+  has_shape(first, 5, 2, 40);
+  for (int i = 0; i < 3; i++) px_release(results[i]);
+  FAILS(px_module_forward_all(results, 4, m, &x, 1), PX_VALUE, "LSTM has 3 results, not 4");
+}
+
+PX_TEST(inputs_that_may_be_absent_may_be_null) {
+  PX_SCOPED(px_module) m = NULL;
+  PX_SCOPED(px_tensor) data = ONES(3, 4);
+  PX_SCOPED(px_tensor) sizes = NULL;
+  px_tensor *inputs[] = {data, NULL, NULL, NULL, NULL}, *results[2];
+  OK(px_tensor_from_data(&sizes, (int64_t[]){2, 1}, 1, (int64_t[]){2}, PX_INT64, px_cpu()));
+  OK(px_gru_new(&m, 4, 3));
+  inputs[2] = sizes;  // data is packed
+  OK(px_module_forward_all(results, 2, m, inputs, 3));
+  CHECK_EQ(px_tensor_ndim(results[0]), 2);
+  has_shape(results[1], 1, 2, 3);
+  for (int i = 0; i < 2; i++) px_release(results[i]);
+  FAILS(px_module_forward_all(results, 2, m, inputs, 4), PX_TYPE, "takes 4 positional arguments");
+  FAILS(px_module_forward_all(results, 2, m, inputs + 1, 1), PX_TYPE, "input 0 is missing");
+  FAILS(px_module_forward_all(results, 2, m, inputs, 0), PX_TYPE, "but 1 were given");
+}
+
+PX_TEST(recurrent_layers_refuse_what_does_not_fit) {
+  px_module *m = NULL;
+  PX_SCOPED(px_tensor) x = ONES(5, 2, 4);
+  PX_SCOPED(px_tensor) h = ONES(1, 2, 3);
+  px_tensor *results[3];
+  FAILS(px_lstm_new(&m, 4, 3, .proj_size = 3), PX_VALUE, "proj_size has to be smaller");
+  FAILS(px_rnn_new(&m, 4, 3, .nonlinearity = "relu6"), PX_VALUE, "Unknown nonlinearity 'relu6'");
+  FAILS(px_rnn_base_new(&m, "SRU", 4, 3), PX_VALUE, "Unrecognized RNN mode: SRU");
+  OK(px_lstm_new(&m, 4, 3));
+  FAILS(px_module_forward_all(results, 3, m, (px_tensor *[]){x, h}, 2), PX_TYPE,
+        "LSTM takes two states, or none");
+  px_release(m);
+  OK(px_rnn_base_new(&m, "GRU", 4, 3));
+  FAILS(px_module_forward_all(results, 1, m, &x, 1), PX_UNIMPLEMENTED, "missing the required");
+  px_release(m);
+}

@@ -270,6 +270,13 @@ PX_TEST(bad_layers) {
   REFUSED(LAYER_OF("  forward input\n  check size > 0\n"),
           "3: expected `check CONDITION : CODE \"text\"`");
   REFUSED(LAYER_OF("  forward input\n  set site = 1\n"), "3: layer X has no argument 'site'");
+  REFUSED(LAYER_OF("  forward input\n  inputs input? other\n"),
+          "3: `other` has no place among the inputs of X");
+  REFUSED(LAYER_OF("  forward input\n  results a[3] b[2]\n"),
+          "3: too many tensors in the results of X");
+  REFUSED(LAYER_OF("  run f\n  each k < size\n  param w{n} [size] = zeros()\n"),
+          "4: 'n' in w{n} is no number of `each`");
+  REFUSED(LAYER_OF("  forward input\n  let size\n"), "3: expected `let NAME = VALUE`");
   REFUSED(LAYER_OF("  forward input\n  param w [size] = onse()\n"),
           "3: `onse` with 0 arguments starts no tensor");
   REFUSED(LAYER_OF("  forward input\n  param w = ones()\n"), "3: expected `w [SIZES] = START`");
@@ -285,7 +292,7 @@ PX_TEST(layers_become_direct_calls) {
   show("X", GOOD LAYER_OF("  param w [size, 2] = zeros() if size > 1\n"
                           "  forward x(input, x(w, 2), alpha=size) if training else input\n"));
   CHECK_EQ(status, 0);
-  CHECK(strstr(text, "if (px_value_int(size) > 1) {"));
+  CHECK(strstr(text, "if (px__wanted(self, \"w\", px_value_int(size) > 1)) {"));
   CHECK(strstr(text, "if (self->training) {"));
   CHECK(strstr(text, "return px_x(out, inputs[0], t2, px_value_scalar(size));"));
   CHECK(strstr(text, "#define px_x_new(out_, ...)"));

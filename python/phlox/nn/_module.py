@@ -15,6 +15,7 @@ from phlox.utils.hooks import RemovableHandle
 
 from phlox import _C
 from phlox.nn import Parameter
+from phlox.nn._recurrent import packed
 from phlox.nn._views import Live, Passing, fill, live
 
 TYPE_CHECKING = False  # type checkers know the name

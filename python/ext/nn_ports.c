@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Inputs and results of layers as Python has them: several tensors that belong together are a
+// tuple, what is absent is None. The core has them one after another.
+#include "nn.h"
+
+const char *ext_port_name(const px_module_kind *kind, int i) {
+  return kind->inputs && i < kind->input_count ? kind->inputs[i].name : "input";
+}
+
+static int tensors_of(const px_module_port *ports, int i) { return ports ? ports[i].tensors : 1; }
+
+// The tensors of one tuple.
+static int take_tuple(px_tensor **out, const px_module_kind *kind, int i, PyObject *given) {
+  int wanted = kind->inputs[i].tensors;
+  EXT_OWNED *items = ext_is_tensor(given) ? NULL : PySequence_Tuple(given);
+  if (!items) PyErr_Clear();
+  if (!items || PyTuple_GET_SIZE(items) != wanted)
+    EXT_FAIL_INT(PyExc_TypeError,
+                 "%s.forward(): argument '%s' must be a tuple of %d Tensors, not %s", kind->name,
+                 kind->inputs[i].name, wanted, items ? "of another length" : ext_type_name(given));
+  for (int k = 0; k < wanted; k++)
+    if (!(out[k] = ext_need_tensor(PyTuple_GET_ITEM(items, k), kind->name, kind->inputs[i].name)))
+      return -1;
+  return 0;
+}
+
+int ext_take_inputs(px_tensor **out, const px_module_kind *kind, PyObject *const *given) {
+  int count = 0;
+  for (int i = 0; i < kind->input_count; i++) {
+    int tensors = tensors_of(kind->inputs, i);
+    bool absent = !given[i] || (given[i] == Py_None && kind->inputs && kind->inputs[i].optional);
+    if (tensors > 1 && !absent && take_tuple(out + count, kind, i, given[i]) < 0) return -1;
+    if (tensors == 1 && !absent &&
+        !(out[count] = ext_need_tensor(given[i], kind->name, ext_port_name(kind, i))))
+      return -1;
+    count += tensors;
+  }
+  return count;
+}
+
+// One tensor, or a tuple of those of a port; references are taken.
+static PyObject *give_port(px_tensor **take, int count) {
+  if (count == 1) return ext_wrap(*take);
+  PyObject *tuple = PyTuple_New(count);
+  for (int k = 0; k < count; k++) {
+    PyObject *item = tuple ? ext_wrap(take[k]) : NULL;
+    if (!tuple) px_release(take[k]);
+    if (tuple && !item) Py_CLEAR(tuple);
+    if (tuple) PyTuple_SET_ITEM(tuple, k, item);
+  }
+  return tuple;
+}
+
+PyObject *ext_give_results(const px_module_kind *kind, px_tensor **take) {
+  if (kind->result_count <= 1) return give_port(take, tensors_of(kind->results, 0));
+  PyObject *tuple = PyTuple_New(kind->result_count);
+  for (int i = 0, at = 0; i < kind->result_count; at += kind->results[i++].tensors) {
+    PyObject *item = give_port(take + at, kind->results[i].tensors);
+    if (tuple && !item) Py_CLEAR(tuple);
+    if (tuple)
+      PyTuple_SET_ITEM(tuple, i, item);
+    else
+      Py_XDECREF(item);
+  }
+  return tuple;
+}
+
+int ext_give_inputs(PyObject **out, const px_module_kind *kind, px_tensor *const *inputs,
+                    int count) {
+  int made = 0;
+  for (int at = 0; at < count;) {
+    int tensors = made < kind->input_count ? tensors_of(kind->inputs, made) : 1;
+    px_tensor *own[4] = {NULL};
+    bool absent = at + tensors > count || !inputs[at];
+    for (int k = 0; k < tensors && !absent; k++) own[k] = px_retain(inputs[at + k]);
+    out[made] = absent ? Py_NewRef(Py_None) : give_port(own, tensors);
+    if (!out[made++]) return made;
+    at += tensors;
+  }
+  return made;
+}
+
+static int take_flat(px_tensor **out, int *count, int room, PyObject *value) {
+  if (ext_is_tensor(value) && *count < room) {
+    out[(*count)++] = px_retain(ext_tensor(value));
+    return 0;
+  }
+  if (!PyTuple_Check(value))
+    EXT_FAIL_INT(PyExc_TypeError, "forward must give a Tensor here, not %s", ext_type_name(value));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); i++)
+    if (take_flat(out, count, room, PyTuple_GET_ITEM(value, i)) < 0) return -1;
+  return 0;
+}
+
+int ext_take_results(px_tensor **out, const px_module_kind *kind, PyObject *value) {
+  int room = kind->result_count ? px_module_port_tensors(kind->results, kind->result_count) : 1;
+  int count = 0;
+  if (room == 1 && !ext_is_tensor(value))
+    EXT_FAIL_INT(PyExc_TypeError, "forward must give a Tensor here, not %s", ext_type_name(value));
+  int failed = take_flat(out, &count, room, value);
+  if (!failed && count != room)
+    PyErr_Format(PyExc_TypeError, "forward must give %d Tensors here, not %d", room, count);
+  if (!failed && count == room) return 0;
+  while (count) px_release(out[--count]), out[count] = NULL;
+  return -1;
+}
