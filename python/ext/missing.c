@@ -81,6 +81,19 @@ EXT_FUNCTION(torch, _path_below, "(path: str) -> list[str]",
   return modules_below(path);
 }
 
+// Whether a name of a module is one that PyTorch has and Phlox lacks.
+static bool is_lacking(const char *path, const char *name) {
+  for (int i = 0; i < EXT_LENGTH(lacking); i++)
+    if (!strcmp(lacking[i].path, path)) return ext_has_word(lacking[i].names, name);
+  return false;
+}
+
+EXT_FUNCTION(torch, _lacks, "(path: str, name: str) -> bool",
+             "Whether PyTorch has a name in a module below torch and Phlox lacks it.") {
+  EXT_ARGS(const char *, path, name);
+  return PyBool_FromLong(is_lacking(path, name));
+}
+
 bool ext_has_word(const char *words, const char *word) {
   size_t length = strlen(word);
   for (const char *at = words; (at = strstr(at, word)); at += length)
@@ -96,33 +109,35 @@ static PyObject *torch_name(PyObject *module) {
   return PyUnicode_FromFormat("torch%s", below && strcmp(below, "._C") ? below : "");
 }
 
-// What the table has by the full name of an attribute of a module: a module, which is imported
-// under the package's name of now, or a name beside those that the module has itself. NULL, perhaps
-// with an exception.
-static PyObject *of_table(PyObject *module, const char *full, const char *name) {
-  const char *path = full + strlen("torch."), *package = PyModule_GetName(module);
-  if (!package) return NULL;
-  if (names_of(path)) {
+// What the table has for an attribute of the module at a path: a module, which is imported under
+// the package's name of now, or a name beside those that the module has itself. NULL, perhaps with
+// an exception.
+static PyObject *of_table(PyObject *module, const char *path, const char *name) {
+  const char *package = PyModule_GetName(module), *names = names_of(path);
+  EXT_OWNED *below = PyUnicode_FromFormat("%s%s%s", path, *path ? "." : "", name);
+  if (!package || !below) return NULL;
+  if (names_of(PyUnicode_AsUTF8(below))) {
     EXT_OWNED *first = PyUnicode_FromStringAndSize(package, (Py_ssize_t)strcspn(package, "."));
-    EXT_OWNED *real = first ? PyUnicode_FromFormat("%U.%s", first, path) : NULL;
+    EXT_OWNED *real = first ? PyUnicode_FromFormat("%U.%U", first, below) : NULL;
     return real ? PyImport_Import(real) : NULL;
   }
-  size_t length = strlen(path) - strlen(name);
-  EXT_OWNED *space = PyUnicode_FromStringAndSize(path, length ? (Py_ssize_t)length - 1 : 0);
-  const char *names = space ? names_of(PyUnicode_AsUTF8(space)) : NULL;
   if (!names || !ext_has_word(names, name)) return NULL;
   EXT_OWNED *maker = PyImport_ImportModule("phlox._paths");
-  return maker ? PyObject_CallMethod(maker, "lend", "OOs", module, space, name) : NULL;
+  return maker ? PyObject_CallMethod(maker, "lend", "Oss", module, path, name) : NULL;
 }
 
 static PyObject *absent(PyObject *module, PyObject *name) {
   EXT_OWNED *space = torch_name(module);
-  EXT_OWNED *full = space ? PyUnicode_FromFormat("%U.%U", space, name) : NULL;
-  const char *text = full ? PyUnicode_AsUTF8(full) : NULL, *word = PyUnicode_AsUTF8(name);
-  if (!text || !word) return NULL;
+  const char *word = PyUnicode_AsUTF8(name), *full = space ? PyUnicode_AsUTF8(space) : NULL;
+  if (!full || !word) return NULL;
+  const char *path = full[strlen("torch")] ? full + strlen("torch.") : "";
   bool own = !strncmp(word, "__", 2);  // a question of Python's own, which the start asks too
-  PyObject *found = own ? NULL : of_table(module, text, word);
+  PyObject *found = own ? NULL : of_table(module, path, word);
   if (found || PyErr_Occurred()) return found;
+  if (is_lacking(path, word))
+    EXT_FAIL(PyExc_AttributeError,
+             "module '%U' has no attribute '%U': %U.%U is not implemented in Phlox", space, name,
+             space, name);
   EXT_FAIL(PyExc_AttributeError, "module '%U' has no attribute '%U'", space, name);
 }
 static PyMethodDef absent_def = {"__getattr__", absent, METH_O, NULL};

@@ -156,6 +156,13 @@ static int keys_ready(void) {
   return 0;
 }
 
+static int name_keys(PyObject *root) {
+  PyObject *nn = ext_submodule(root, "nn");
+  if (!nn || keys_ready() < 0) return -1;
+  return PyModule_AddObjectRef(nn, "_IncompatibleKeys", (PyObject *)&keys_type);
+}
+EXT_START(EXT_LAYERS, name_keys);
+
 // Where classes have methods of their own for it, or hooks.
 static PyObject *load_by_methods(PyObject *self, PyObject *state, bool strict, bool assign) {
   PyObject *keys = PyStructSequence_New(&keys_type);

@@ -2,9 +2,9 @@
 // Modules of PyTorch that are no files of Phlox, a data table: what phlox/_paths.py makes when a
 // program imports one. A row's names follow the module that Phlox has them in, and a colon; "torch"
 // is the root, "*" means all names. Names behind "!:" can be imported and derived from, and refuse
-// to be called; functions behind "no:" answer False, those behind "nothing:" None, and those behind
-// "same:" give back what they get. PyTorch has the names behind "-:", and Phlox lacks them, as it
-// lacks those that the other module has not. A module that is there, of C or a file, gets a row's
+// to be called; functions behind "no:" answer False, those behind "nothing:" None, those behind
+// "same:" give back what they get, and those behind "marks:" are decorators with a name. What the
+// other module lacks is missing here too. A module that is there, of C or a file, gets a row's
 // names beside its own.
 #pragma once
 
@@ -46,14 +46,14 @@ static const struct {
      "NLLLoss NLLLoss2d PoissonNLLLoss SmoothL1Loss SoftMarginLoss TripletMarginLoss "
      "TripletMarginWithDistanceLoss _Loss _WeightedLoss"},
     {"nn.modules.module",
-     "nn: Module; nn._module: register_module_backward_hook "
+     "nn: Module _IncompatibleKeys; nn._module: register_module_backward_hook "
      "register_module_buffer_registration_hook register_module_forward_hook "
      "register_module_forward_pre_hook register_module_full_backward_hook "
      "register_module_full_backward_pre_hook register_module_module_registration_hook "
      "register_module_parameter_registration_hook _global_backward_hooks "
      "_global_backward_pre_hooks _global_forward_hooks _global_forward_hooks_always_called "
-     "_global_forward_hooks_with_kwargs _global_forward_pre_hooks _IncompatibleKeys; "
-     "utils.hooks: RemovableHandle BackwardHook"},
+     "_global_forward_hooks_with_kwargs _global_forward_pre_hooks; utils.hooks: RemovableHandle "
+     "BackwardHook"},
     {"nn.modules.normalization", "nn: CrossMapLRN2d GroupNorm LayerNorm LocalResponseNorm RMSNorm"},
     {"nn.modules.padding",
      "nn: CircularPad1d CircularPad2d CircularPad3d ConstantPad1d ConstantPad2d ConstantPad3d "
@@ -77,7 +77,7 @@ static const struct {
     {"nn.modules.utils",
      "nn._tuples: _ntuple _single _pair _triple _quadruple _reverse_repeat_tuple "
      "consume_prefix_in_state_dict_if_present"},
-    {"nn.parallel", "!: DistributedDataParallel; -: DistributedDataParallelCPU"},
+    {"nn.parallel", "!: DistributedDataParallel"},
     {"nn.parallel.data_parallel", "nn.parallel: DataParallel data_parallel"},
     {"nn.parallel.distributed", "nn.parallel: DistributedDataParallel"},
     {"nn.parallel.parallel_apply", "nn.parallel: get_a_var parallel_apply"},
@@ -113,14 +113,13 @@ static const struct {
     {"utils.data._utils", ""},
     {"utils.data._utils.collate",
      "utils.data: default_collate default_convert; utils.data._collate: collate "
-     "default_collate_fn_map; -: collate_float_fn collate_int_fn collate_numpy_array_fn "
-     "collate_numpy_scalar_fn collate_str_fn collate_tensor_fn"},
-    {"utils.data._utils.worker",
-     "utils.data: get_worker_info; utils.data._workers: WorkerInfo; -: ManagerWatchdog"},
+     "default_collate_fn_map"},
+    {"utils.data._utils.worker", "utils.data: get_worker_info; utils.data._workers: WorkerInfo"},
     {"utils.data._utils.pin_memory", "utils.data._collate: pin_memory"},
     {"utils.data._utils.fetch", ""},
     {"utils.data._utils.signal_handling", ""},
     {"utils.data.distributed", "utils.data: DistributedSampler"},
+    {"utils.data.dataloader", "utils.data._workers: _MultiProcessingDataLoaderIter"},
     {"utils.model_zoo", "hub: load_url tqdm"},
     {"futures", "!: Future collect_all wait_all"},
     {"utils.cpp_extension",
@@ -128,7 +127,7 @@ static const struct {
      "check_compiler_ok_for_platform get_compiler_abi_compatibility_and_version "
      "get_cxx_compiler get_default_build_root include_paths is_ninja_available library_paths "
      "load load_inline remove_extension_h_precompiler_headers verify_ninja_availability"},
-    {"utils.mobile_optimizer", "!: optimize_for_mobile generate_mobile_module_lints; -: LintCode"},
+    {"utils.mobile_optimizer", "!: optimize_for_mobile generate_mobile_module_lints"},
     // ---- compilers, exporters and tracers, which can be imported
     {"compiler",
      "same: allow_in_graph assume_constant_result disable; no: is_compiling is_dynamo_compiling "
@@ -143,20 +142,10 @@ static const struct {
      "same: allow_in_graph assume_constant_result disable disallow_in_graph forbid_in_graph "
      "skip; no: is_compiling is_dynamo_supported; nothing: reset graph_break mark_dynamic "
      "maybe_mark_dynamic mark_static mark_static_address; !: explain export list_backends "
-     "lookup_backend optimize optimize_assert register_backend run OptimizedModule; -: "
-     "get_recursion_limit reset_code_caches set_recursion_limit"},
-    {"_dynamo.config", "-: default_debug_dir_root"},
+     "lookup_backend optimize optimize_assert register_backend run OptimizedModule"},
+    {"_dynamo.config", ""},
     {"_dynamo.utils", "no: is_compile_supported"},
-    {"_dynamo.eval_frame",
-     "_dynamo: OptimizedModule; -: DisableContext DynamoStance DynamoTLS ExportResult "
-     "FlattenInputOutputSignature OptimizeContext RunOnlyContext TorchPatcher Unset "
-     "add_skip_reason always_false argument_names check_for_incompatible_configs "
-     "check_if_dynamo_supported check_if_inductor_supported check_signature_rewritable "
-     "check_user_input_output clear_dynamo_tls explain export get_compiler_fn "
-     "get_example_inputs get_skip_reasons guard_collectives_hook innermost_backend innermost_fn "
-     "is_dynamo_supported is_inductor_supported make_set_enable_dynamic nothing optimize "
-     "optimize_assert remove_from_cache reset_skip_reasons rewrite_signature set_enable_dynamic "
-     "skip_code"},
+    {"_dynamo.eval_frame", "_dynamo: OptimizedModule"},
     {"jit",
      "_jit: script trace trace_module freeze optimize_for_inference annotate Attribute "
      "ScriptModule Final; same: export unused ignore script_method script_if_tracing interface "
@@ -166,37 +155,19 @@ static const struct {
      "enable_onednn_fusion export_opnames fork fuser isinstance load optimized_execution save "
      "set_fusion_strategy strict_fusion wait"},
     {"_jit_internal",
-     "jit: annotate export ignore is_scripting unused Final _overload _overload_method; -: "
-     "BroadcastingListCls FunctionModifiers HasGetattr SourceLoader boolean_dispatch "
-     "can_compile_class check_args_exist check_empty_containers container_checker "
-     "copy_torchscript_modifier createResolutionCallbackForClassMethods "
-     "createResolutionCallbackFromClosure createResolutionCallbackFromEnv "
-     "createResolutionCallbackFromFrame get_annotation_str get_callable_argument_names "
-     "get_class_name_lineno get_closure get_overload_no_implementation_error_message "
-     "get_static_fn get_torchscript_modifier get_type_hint_captures is_await is_dict is_final "
-     "is_future is_ignored_fn is_list is_optional is_rref is_rref_instance is_static_fn "
-     "is_tuple is_union module_has_exports raise_error_container_parameter_missing should_drop"},
+     "jit: annotate export ignore is_scripting unused Final _overload _overload_method"},
     {"jit.annotations",
-     "_jit: Final BroadcastingList1 BroadcastingList2 BroadcastingList3 BroadcastingList4; -: "
-     "EvalEnv Module ann_to_type check_fn get_enum_value_type get_param_names get_signature "
-     "get_type_line is_function_or_method is_tensor is_vararg parse_type_line split_type_line "
-     "try_ann_to_type try_real_annotations"},
-    {"jit._script",
-     "jit: script ScriptModule ScriptFunction RecursiveScriptModule; -: Attribute ConstMap "
-     "OrderedDictWrapper OrderedModuleDict RecursiveScriptClass ScriptMeta ScriptWarning "
-     "call_prepare_scriptable_func call_prepare_scriptable_func_impl create_script_dict "
-     "create_script_list interface method_template pad script_method unpackage_script_module"},
-    {"jit._trace",
-     "jit: trace is_tracing TracedModule TopLevelTracedModule; -: ONNXTracedModule "
-     "TracerWarning TracingCheckError analyze_ts_result_with_export_result indent make_module "
-     "make_tuple trace_module verify wrap_check_inputs"},
+     "_jit: Final BroadcastingList1 BroadcastingList2 BroadcastingList3 BroadcastingList4 List "
+     "Dict Optional Tuple Union Any Callable"},
+    {"jit._script", "jit: script ScriptModule ScriptFunction RecursiveScriptModule"},
+    {"jit._trace", "jit: trace is_tracing TracedModule TopLevelTracedModule"},
     {"fx",
      "same: wrap; !: Graph GraphModule Interpreter Node Proxy Tracer Transformer "
      "has_side_effect map_arg replace_pattern symbolic_trace ProxyableClassMeta CodeGen"},
     {"fx.graph_module",
      "fx: GraphModule; _jit: _USER_PRESERVED_ATTRIBUTES_KEY; !: reduce_graph_module "
      "reduce_package_graph_module _CodeOnlyModule _copy_attr _assign_attr"},
-    {"fx.node", "fx: Node has_side_effect map_arg; !: map_aggregate"},
+    {"fx.node", "fx: Node has_side_effect map_arg; !: map_aggregate Target Argument"},
     {"fx.proxy",
      "fx: Proxy; !: Attribute GraphAppendingTracer MetaProxy ParameterProxy Scope "
      "ScopeContextManager TraceError TracerBase assert_fn"},
@@ -204,19 +175,10 @@ static const struct {
     {"fx.interpreter", "fx: Interpreter Transformer"},
     {"fx._symbolic_trace",
      "fx: ProxyableClassMeta Tracer symbolic_trace wrap; !: PHBase PHWithMeta; no: "
-     "is_fx_tracing is_fx_symbolic_tracing; -: is_fx_tracing_warning"},
+     "is_fx_tracing is_fx_symbolic_tracing"},
     {"fx.passes", ""},
     {"fx.experimental", ""},
-    {"fx.experimental.proxy_tensor",
-     "!: make_fx get_proxy_mode; -: DecompositionInterpreter PreDispatchTorchFunctionMode "
-     "ProxyTorchDispatchMode PythonKeyTracer TorchFunctionMetadataMode decompose "
-     "disable_autocast_cache disable_proxy_modes_tracing dispatch_trace extract_val "
-     "fake_signature fetch_object_proxy fetch_sym_proxy get_innermost_proxy_mode "
-     "get_isolated_graphmodule get_proxy_slot get_torch_dispatch_modes handle_sym_dispatch "
-     "has_proxy_slot is_sym_node maybe_disable_thunkify maybe_enable_thunkify "
-     "maybe_handle_decomp proxy_call selective_decompose set_meta set_original_aten_op "
-     "set_proxy_slot snapshot_fake thunkify track_tensor track_tensor_tree wrap_key "
-     "wrapper_and_args_for_make_fx"},
+    {"fx.experimental.proxy_tensor", "!: make_fx get_proxy_mode"},
     {"onnx",
      "no: is_in_onnx_export; nothing: register_custom_op_symbolic "
      "unregister_custom_op_symbolic; !: ExportableModule InputObserver ONNXProgram "
@@ -256,6 +218,8 @@ static const struct {
      "register_kernel register_torch_dispatch register_vmap triton_op wrap_triton"},
     {"_custom_ops",
      "library: impl_abstract; !: custom_op impl impl_backward impl_save_for_backward"},
+    {"_subclasses", "!: FakeTensor FakeTensorMode"},
+    {"_subclasses.fake_tensor", "_subclasses: FakeTensor FakeTensorMode"},
     {"ao", ""},
     {"ao.quantization",
      "!: AffineQuantizedObserverBase DeQuantStub FakeQuantize FakeQuantizeBase "
@@ -335,7 +299,7 @@ static const struct {
      "reduce reduce_op reduce_scatter reduce_scatter_single reduce_scatter_tensor "
      "register_rendezvous_handler rendezvous scatter scatter_object_list send send_object_list "
      "set_debug_level set_debug_level_from_env set_timeout shrink_group split_group "
-     "supports_complex; -: breakpoint"},
+     "supports_complex"},
     {"distributed.distributed_c10d", "distributed: *"},
     {"distributed.algorithms", ""},
     {"distributed.algorithms.join", "!: Join Joinable JoinHook"},
@@ -344,16 +308,14 @@ static const struct {
      "!: FullyShardedDataParallel MixedPrecision CPUOffload BackwardPrefetch ShardingStrategy "
      "StateDictType FullStateDictConfig ShardedStateDictConfig LocalStateDictConfig "
      "FullOptimStateDictConfig fully_shard MixedPrecisionPolicy CPUOffloadPolicy OffloadPolicy "
-     "FSDPModule register_fsdp_forward_method; -: DataParallelMeshDims GradientReductionHandle "
-     "UnshardHandle share_comm_ctx"},
+     "FSDPModule register_fsdp_forward_method"},
     {"distributed.rpc", "no: is_available; !: init_rpc shutdown rpc_sync rpc_async remote RRef"},
     {"distributed.device_mesh", "distributed: DeviceMesh init_device_mesh"},
     {"distributed.tensor",
-     "!: DTensor Shard Replicate Partial Placement distribute_tensor distribute_module; -: "
-     "empty full linspace logspace ones rand randn zeros"},
+     "!: DTensor Shard Replicate Partial Placement distribute_tensor distribute_module"},
     {"distributed.elastic", ""},
-    {"distributed.elastic.multiprocessing", "-: start_processes"},
-    {"distributed.elastic.multiprocessing.errors", "!: record ChildFailedError; -: ProcessFailure"},
+    {"distributed.elastic.multiprocessing", ""},
+    {"distributed.elastic.multiprocessing.errors", "!: record ChildFailedError"},
     // ---- torch.cuda and torch.profiler
     {"cuda.streams", "cuda: Event Stream ExternalStream"},
     {"cuda.sparse",
@@ -372,7 +334,28 @@ static const struct {
     // ---- inner names that libraries use
     {"",
      "nothing: _log_api_usage_once _get_tracing_state; _dispatch: DispatchKey DispatchKeySet; "
-     "-: AggregationType AliasDb AnyType Argument ArgumentSpec BFloat16Storage BenchmarkConfig "
+     "_checks: _assert _check _check_index _check_value _check_type _check_not_implemented "
+     "_TensorMeta; !: SymInt SymFloat SymBool PyTorchFileReader PyTorchFileWriter "
+     "ScriptFunction ScriptModule"},
+    {"autograd.gradcheck", "autograd: gradcheck gradgradcheck"},
+    {"autograd.anomaly_mode", "autograd: detect_anomaly set_detect_anomaly"},
+    {"functional",
+     "torch: atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors "
+     "cartesian_prod cdist chain_matmul einsum istft lu meshgrid norm pca_lowrank split stft "
+     "svd_lowrank tensordot unique unique_consecutive unravel_index"},
+    {"_tensor", "torch: Tensor"},
+    {"_tensor_str", "torch: set_printoptions"},
+    {"nn", "!: SyncBatchNorm"},
+    {"nn.init", "nn._tuples: _calculate_fan_in_and_fan_out _calculate_correct_fan"},
+};
+
+// What PyTorch has in a module and Phlox lacks: an attribute that does not exist, and whose
+// AttributeError says so.
+static const struct {
+  const char *path, *names;
+} lacking[] = {
+    {"",
+     "AggregationType AliasDb AnyType Argument ArgumentSpec BFloat16Storage BenchmarkConfig "
      "BenchmarkExecutionStats Block BoolStorage BoolType BufferDict ByteStorage CallStack "
      "Capsule CharStorage ClassType Code CompilationUnit CompleteArgumentSpec "
      "ComplexDoubleStorage ComplexFloatStorage ComplexType ConcreteModuleType "
@@ -382,47 +365,46 @@ static const struct {
      "Graph GraphExecutorState HalfStorage IODescriptor InferredType IntStorage IntType "
      "InterfaceType JITException ListType LiteScriptModule LockingLogger LongStorage "
      "MobileOptimizerType ModuleDict Node NoneType NoopLogger NumberType OperatorInfo "
-     "OptionalType ParameterDict PyObjectType PyTorchFileReader PyTorchFileWriter QInt32Storage "
-     "QInt8Storage QUInt2x4Storage QUInt4x2Storage QUInt8Storage RRefType ScriptClass "
-     "ScriptClassFunction ScriptDict ScriptDictIterator ScriptDictKeyIterator ScriptFunction "
-     "ScriptList ScriptListIterator ScriptMethod ScriptModule ScriptModuleSerializer "
-     "ScriptObject ScriptObjectProperty SerializationStorageContext ShortStorage StaticModule "
-     "Storage StreamObjType StringType SymFloatNode SymIntNode SymIntType Tag TensorType "
-     "ThroughputBenchmark TracingState TupleType Type UnionType Use Value adaptive_max_pool1d "
-     "addbmm addmv addmv_ addr adjoint affine_grid_generator alias_copy align_tensors "
-     "alpha_dropout alpha_dropout_ aminmax amp angle as_strided_ as_strided_copy "
-     "as_strided_scatter atleast_1d atleast_2d atleast_3d autocast autocast_decrement_nesting "
-     "autocast_increment_nesting bartlett_window batch_norm_backward_elemt "
-     "batch_norm_backward_reduce batch_norm_elemt batch_norm_gather_stats "
-     "batch_norm_gather_stats_with_counts batch_norm_stats batch_norm_update_stats bilinear "
-     "binomial bitwise_left_shift bitwise_right_shift blackman_window block_diag bucketize "
-     "cartesian_prod ccol_indices_copy cdist celu_ chain_matmul channel_shuffle cholesky "
-     "cholesky_inverse cholesky_solve choose_qparams_optimized classes clear_autocast_cache "
-     "col_indices_copy column_stack combinations compiled_with_cxx11_abi complex conj "
-     "conj_physical conj_physical_ conv3d conv_tbc conv_transpose3d convolution copysign "
-     "corrcoef cov cpu cross crow_indices_copy ctc_loss cudnn_affine_grid_generator "
-     "cudnn_batch_norm cudnn_convolution cudnn_convolution_add_relu cudnn_convolution_relu "
-     "cudnn_convolution_transpose cudnn_grid_sampler cudnn_is_acceptable cumulative_trapezoid "
-     "deg2rad deg2rad_ dequantize det detach_ detach_copy diagflat diagonal_copy "
-     "diagonal_scatter diff digamma dist distributions dropout_ dsmm dsplit dstack eig "
-     "embedding embedding_bag embedding_renorm_ empty_quantized erfinv expand_copy "
-     "fake_quantize_per_channel_affine fake_quantize_per_tensor_affine "
-     "fbgemm_linear_fp16_weight fbgemm_linear_fp16_weight_fp32_activation "
-     "fbgemm_linear_int8_weight fbgemm_linear_int8_weight_fp32_activation "
-     "fbgemm_linear_quantize_weight fbgemm_pack_gemm_matrix_fp16 fbgemm_pack_quantized_matrix "
-     "feature_alpha_dropout feature_alpha_dropout_ feature_dropout feature_dropout_ fft "
-     "float_power fmax fmin fork frexp frobenius_norm from_file func "
-     "fused_moving_avg_obs_fake_quant gcd gcd_ geqrf get_autocast_cpu_dtype "
-     "get_autocast_gpu_dtype get_device get_file_path gradient grid_sampler grid_sampler_2d "
-     "grid_sampler_3d hamming_window hann_window hash_tensor heaviside histc histogram "
-     "histogramdd hsmm hsplit hspmm i0 i0_ igamma igammac imag import_ir_module "
-     "import_ir_module_from_buffer index_put index_put_ index_reduce indices_copy "
-     "init_num_threads inner int_repr inverse is_autocast_cache_enabled is_autocast_cpu_enabled "
-     "is_autocast_enabled is_conj is_distributed is_inference is_neg is_same_size is_signed "
-     "is_vulkan_available is_warn_always_enabled isin isneginf isposinf isreal istft "
-     "kaiser_window kron lcm lcm_ ldexp ldexp_ lgamma linalg lobpcg logaddexp2 logcumsumexp "
-     "logdet logit logit_ logspace lstsq lu lu_solve lu_unpack masked matrix_exp matrix_power "
-     "matrix_rank max_pool1d_with_indices max_pool3d merge_type_from_type_comment "
+     "OptionalType ParameterDict PyObjectType QInt32Storage QInt8Storage QUInt2x4Storage "
+     "QUInt4x2Storage QUInt8Storage RRefType ScriptClass ScriptClassFunction ScriptDict "
+     "ScriptDictIterator ScriptDictKeyIterator ScriptList ScriptListIterator ScriptMethod "
+     "ScriptModuleSerializer ScriptObject ScriptObjectProperty SerializationStorageContext "
+     "ShortStorage StaticModule Storage StreamObjType StringType SymFloatNode SymIntNode "
+     "SymIntType Tag TensorType ThroughputBenchmark TracingState TupleType Type UnionType Use "
+     "Value addbmm addmv addmv_ addr adjoint affine_grid_generator "
+     "alias_copy align_tensors alpha_dropout alpha_dropout_ aminmax amp angle as_strided_ "
+     "as_strided_copy as_strided_scatter atleast_1d atleast_2d atleast_3d autocast "
+     "autocast_decrement_nesting autocast_increment_nesting bartlett_window "
+     "batch_norm_backward_elemt batch_norm_backward_reduce batch_norm_elemt "
+     "batch_norm_gather_stats batch_norm_gather_stats_with_counts batch_norm_stats "
+     "batch_norm_update_stats bilinear binomial bitwise_left_shift bitwise_right_shift "
+     "blackman_window block_diag bucketize cartesian_prod ccol_indices_copy cdist celu_ "
+     "chain_matmul channel_shuffle cholesky cholesky_inverse cholesky_solve "
+     "choose_qparams_optimized classes clear_autocast_cache col_indices_copy column_stack "
+     "combinations compiled_with_cxx11_abi complex conj conj_physical conj_physical_ "
+     "conv_tbc copysign corrcoef cov cpu cross crow_indices_copy "
+     "ctc_loss cudnn_affine_grid_generator cudnn_batch_norm cudnn_convolution "
+     "cudnn_convolution_add_relu cudnn_convolution_relu cudnn_convolution_transpose "
+     "cudnn_grid_sampler cudnn_is_acceptable cumulative_trapezoid deg2rad deg2rad_ dequantize "
+     "det detach_ detach_copy diagflat diagonal_copy diagonal_scatter diff digamma dist "
+     "distributions dropout_ dsmm dsplit dstack eig embedding embedding_bag embedding_renorm_ "
+     "empty_quantized erfinv expand_copy fake_quantize_per_channel_affine "
+     "fake_quantize_per_tensor_affine fbgemm_linear_fp16_weight "
+     "fbgemm_linear_fp16_weight_fp32_activation fbgemm_linear_int8_weight "
+     "fbgemm_linear_int8_weight_fp32_activation fbgemm_linear_quantize_weight "
+     "fbgemm_pack_gemm_matrix_fp16 fbgemm_pack_quantized_matrix feature_alpha_dropout "
+     "feature_alpha_dropout_ feature_dropout feature_dropout_ fft float_power fmax fmin fork "
+     "frexp frobenius_norm from_file func fused_moving_avg_obs_fake_quant gcd gcd_ geqrf "
+     "get_autocast_cpu_dtype get_autocast_gpu_dtype get_device get_file_path gradient "
+     "grid_sampler grid_sampler_2d grid_sampler_3d hamming_window hann_window hash_tensor "
+     "heaviside histc histogram histogramdd hsmm hsplit hspmm i0 i0_ igamma igammac imag "
+     "import_ir_module import_ir_module_from_buffer index_put index_put_ index_reduce "
+     "indices_copy init_num_threads inner int_repr inverse is_autocast_cache_enabled "
+     "is_autocast_cpu_enabled is_autocast_enabled is_conj is_distributed is_inference is_neg "
+     "is_same_size is_signed is_vulkan_available is_warn_always_enabled isin isneginf isposinf "
+     "isreal istft kaiser_window kron lcm lcm_ ldexp ldexp_ lgamma linalg lobpcg logaddexp2 "
+     "logcumsumexp logdet logit logit_ logspace lstsq lu lu_solve lu_unpack masked matrix_exp "
+     "matrix_power matrix_rank merge_type_from_type_comment "
      "miopen_batch_norm miopen_convolution miopen_convolution_add_relu miopen_convolution_relu "
      "miopen_convolution_transpose miopen_depthwise_convolution miopen_rnn "
      "mkldnn_adaptive_avg_pool2d mkldnn_convolution mkldnn_linear_backward_weights "
@@ -449,45 +431,55 @@ static const struct {
      "unsafe_split_with_sizes unsqueeze_copy values_copy vander var_mean vdot view_as_complex "
      "view_as_complex_copy view_as_real view_as_real_copy view_copy vitals_enabled vmap vsplit "
      "wait while_loop xpu"},
-    {"autograd.gradcheck",
-     "autograd: gradcheck gradgradcheck; -: GradcheckError get_analytical_jacobian "
-     "get_numerical_jacobian get_numerical_jacobian_wrt_specific_input"},
-    {"autograd.anomaly_mode", "autograd: detect_anomaly set_detect_anomaly"},
-    {"functional",
-     "torch: atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors "
-     "cartesian_prod cdist chain_matmul einsum istft lu meshgrid norm pca_lowrank split stft "
-     "svd_lowrank tensordot unique unique_consecutive unravel_index"},
-    {"_tensor", "torch: Tensor"},
-    {"_tensor_str",
-     "torch: set_printoptions; -: get_printoptions get_summarized_data printoptions "
-     "tensor_totype"},
-    // ---- what Phlox lacks of modules that it has
+    {"_dynamo", "get_recursion_limit reset_code_caches set_recursion_limit"},
+    {"_dynamo.config", "default_debug_dir_root"},
+    {"_dynamo.eval_frame",
+     "DisableContext DynamoStance DynamoTLS ExportResult FlattenInputOutputSignature "
+     "OptimizeContext RunOnlyContext TorchPatcher Unset add_skip_reason always_false "
+     "argument_names check_for_incompatible_configs check_if_dynamo_supported "
+     "check_if_inductor_supported check_signature_rewritable check_user_input_output "
+     "clear_dynamo_tls explain export get_compiler_fn get_example_inputs get_skip_reasons "
+     "guard_collectives_hook innermost_backend innermost_fn is_dynamo_supported "
+     "is_inductor_supported make_set_enable_dynamic nothing optimize optimize_assert "
+     "remove_from_cache reset_skip_reasons rewrite_signature set_enable_dynamic skip_code"},
+    {"_jit_internal",
+     "BroadcastingListCls FunctionModifiers HasGetattr SourceLoader boolean_dispatch "
+     "can_compile_class check_args_exist check_empty_containers container_checker "
+     "copy_torchscript_modifier createResolutionCallbackForClassMethods "
+     "createResolutionCallbackFromClosure createResolutionCallbackFromEnv "
+     "createResolutionCallbackFromFrame get_annotation_str get_callable_argument_names "
+     "get_class_name_lineno get_closure get_overload_no_implementation_error_message "
+     "get_static_fn get_torchscript_modifier get_type_hint_captures is_await is_dict is_final "
+     "is_future is_ignored_fn is_list is_optional is_rref is_rref_instance is_static_fn "
+     "is_tuple is_union module_has_exports raise_error_container_parameter_missing should_drop"},
+    {"_tensor_str", "get_printoptions get_summarized_data printoptions tensor_totype"},
     {"autograd",
-     "-: DeviceType NestedIOFunction ProfilerActivity ProfilerConfig ProfilerEvent "
-     "ProfilerState SavedTensor forward_ad functional gradgradcheck handle_torch_function "
-     "has_torch_function is_tensor_like kineto_available profiler_legacy profiler_util"},
+     "DeviceType NestedIOFunction ProfilerActivity ProfilerConfig ProfilerEvent ProfilerState "
+     "SavedTensor forward_ad functional gradgradcheck handle_torch_function has_torch_function "
+     "is_tensor_like kineto_available profiler_legacy profiler_util"},
     {"autograd.function",
-     "-: BackwardCFunction FunctionMeta InplaceFunction NestedIOFunction traceable "
-     "with_metaclass"},
+     "BackwardCFunction FunctionMeta InplaceFunction NestedIOFunction traceable with_metaclass"},
+    {"autograd.gradcheck",
+     "GradcheckError get_analytical_jacobian get_numerical_jacobian "
+     "get_numerical_jacobian_wrt_specific_input"},
     {"autograd.graph",
-     "-: GradientEdge allow_mutation_on_saved_tensors disable_saved_tensors_hooks "
+     "GradientEdge allow_mutation_on_saved_tensors disable_saved_tensors_hooks "
      "get_gradient_edge increment_version node_creation_hook queue_callback "
      "region_activation_memory_budget register_multi_grad_hook "
      "set_override_stale_capture_stream set_warn_on_accumulate_grad_stream_mismatch"},
     {"backends",
-     "-: ContextProp PropModule disable_global_flags flags_frozen mkl openmp opt_einsum "
-     "quantized"},
+     "ContextProp PropModule disable_global_flags flags_frozen mkl openmp opt_einsum quantized"},
     {"backends.cuda",
-     "-: SDPAParams allow_fp16_bf16_reduction_math_sdp blas_workspace_size "
-     "can_use_cudnn_attention can_use_efficient_attention can_use_flash_attention cuBLASModule "
-     "cuFFTPlanCache cuFFTPlanCacheAttrContextProp cuFFTPlanCacheManager cublas_workspace_size "
+     "SDPAParams allow_fp16_bf16_reduction_math_sdp blas_workspace_size can_use_cudnn_attention "
+     "can_use_efficient_attention can_use_flash_attention cuBLASModule cuFFTPlanCache "
+     "cuFFTPlanCacheAttrContextProp cuFFTPlanCacheManager cublas_workspace_size "
      "cublaslt_workspace_size cudnn_sdp_enabled enable_cudnn_sdp enable_flash_sdp "
      "enable_math_sdp enable_mem_efficient_sdp flash_sdp_enabled "
      "fp16_bf16_reduction_math_sdp_allowed is_ck_sdpa_available is_flash_attention_available "
      "math_sdp_enabled mem_efficient_sdp_enabled preferred_blas_library "
      "preferred_linalg_library preferred_rocm_fa_library sdp_kernel"},
     {"cuda",
-     "-: BFloat16Storage BoolStorage ByteStorage CUDAGraph CharStorage ComplexDoubleStorage "
+     "BFloat16Storage BoolStorage ByteStorage CUDAGraph CharStorage ComplexDoubleStorage "
      "ComplexFloatStorage CudaError DeferredCudaCallError DoubleStorage ExternalStream "
      "FloatStorage HalfStorage IntStorage LongStorage MemPool ShortStorage amp "
      "caching_allocator_alloc caching_allocator_delete check_error classproperty clock_rate "
@@ -497,48 +489,77 @@ static const struct {
      "make_graphed_callables memory_stats_as_nested_dict memory_usage nccl power_draw "
      "temperature tunable utilization"},
     {"cuda.memory",
-     "-: CUDAPluggableAllocator MemPool caching_allocator_alloc caching_allocator_delete "
+     "CUDAPluggableAllocator MemPool caching_allocator_alloc caching_allocator_delete "
      "caching_allocator_disabled caching_allocator_enable change_current_allocator "
      "get_per_process_memory_fraction host_memory_stats_as_nested_dict is_initialized "
      "list_gpu_processes memory_stats_as_nested_dict reset_accumulated_host_memory_stats "
      "reset_peak_host_memory_stats use_mem_pool"},
+    {"distributed", "breakpoint"},
+    {"distributed.elastic.multiprocessing", "start_processes"},
+    {"distributed.elastic.multiprocessing.errors", "ProcessFailure"},
+    {"distributed.fsdp",
+     "DataParallelMeshDims GradientReductionHandle UnshardHandle share_comm_ctx"},
+    {"distributed.tensor", "empty full linspace logspace ones rand randn zeros"},
+    {"fx._symbolic_trace", "is_fx_tracing_warning"},
+    {"fx.experimental.proxy_tensor",
+     "DecompositionInterpreter PreDispatchTorchFunctionMode ProxyTorchDispatchMode "
+     "PythonKeyTracer TorchFunctionMetadataMode decompose disable_autocast_cache "
+     "disable_proxy_modes_tracing dispatch_trace extract_val fake_signature fetch_object_proxy "
+     "fetch_sym_proxy get_innermost_proxy_mode get_isolated_graphmodule get_proxy_slot "
+     "get_torch_dispatch_modes handle_sym_dispatch has_proxy_slot is_sym_node "
+     "maybe_disable_thunkify maybe_enable_thunkify maybe_handle_decomp proxy_call "
+     "selective_decompose set_meta set_original_aten_op set_proxy_slot snapshot_fake thunkify "
+     "track_tensor track_tensor_tree wrap_key wrapper_and_args_for_make_fx"},
+    {"jit._script",
+     "Attribute ConstMap OrderedDictWrapper OrderedModuleDict RecursiveScriptClass ScriptMeta "
+     "ScriptWarning call_prepare_scriptable_func call_prepare_scriptable_func_impl "
+     "create_script_dict create_script_list interface method_template pad script_method "
+     "unpackage_script_module"},
+    {"jit._trace",
+     "ONNXTracedModule TracerWarning TracingCheckError analyze_ts_result_with_export_result "
+     "indent make_module make_tuple trace_module verify wrap_check_inputs"},
+    {"jit.annotations",
+     "EvalEnv Module ann_to_type check_fn get_enum_value_type get_param_names get_signature "
+     "get_type_line is_function_or_method is_tensor is_vararg parse_type_line split_type_line "
+     "try_ann_to_type try_real_annotations"},
     {"nn",
-     "-: AdaptiveAvgPool3d AdaptiveLogSoftmaxWithLoss AdaptiveMaxPool1d AdaptiveMaxPool2d "
-     "AdaptiveMaxPool3d AlphaDropout AvgPool3d CTCLoss ConstantPad3d Container Conv3d "
-     "ConvTranspose3d CrossMapLRN2d Dropout3d EmbeddingBag FeatureAlphaDropout Fold "
-     "FractionalMaxPool2d FractionalMaxPool3d LPPool1d LPPool2d "
-     "LazyConv3d LazyConvTranspose3d LocalResponseNorm MaxPool3d MaxUnpool1d MaxUnpool2d "
-     "MaxUnpool3d MultiLabelMarginLoss MultiLabelSoftMarginLoss MultiMarginLoss "
-     "MultiheadAttention NLLLoss2d RReLU ReflectionPad3d "
-     "ReplicationPad3d SyncBatchNorm Transformer TransformerDecoder TransformerDecoderLayer "
+     "AdaptiveLogSoftmaxWithLoss "
+     "AlphaDropout CTCLoss Container "
+     "CrossMapLRN2d Dropout3d EmbeddingBag FeatureAlphaDropout Fold "
+     "FractionalMaxPool2d FractionalMaxPool3d "
+     "LocalResponseNorm "
+     "MultiLabelMarginLoss MultiLabelSoftMarginLoss MultiMarginLoss "
+     "MultiheadAttention NLLLoss2d RReLU "
+     "Transformer TransformerDecoder TransformerDecoderLayer "
      "TransformerEncoder TransformerEncoderLayer TripletMarginWithDistanceLoss Unfold attention "
      "factory_kwargs grad intrinsic qat quantizable quantized"},
     {"nn.functional",
-     "-: ScalingType SwizzleType Tensor adaptive_avg_pool3d adaptive_max_pool1d "
-     "adaptive_max_pool1d_with_indices adaptive_max_pool2d adaptive_max_pool2d_with_indices "
-     "adaptive_max_pool3d adaptive_max_pool3d_with_indices affine_grid alpha_dropout "
-     "assert_int_or_pair avg_pool3d bilinear celu_ channel_shuffle conv3d conv_tbc "
-     "conv_transpose3d ctc_loss dropout3d embedding_bag feature_alpha_dropout fold "
+     "ScalingType SwizzleType Tensor "
+     ""
+     "affine_grid alpha_dropout "
+     "assert_int_or_pair bilinear celu_ channel_shuffle conv_tbc "
+     "ctc_loss dropout3d embedding_bag feature_alpha_dropout fold "
      "fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d "
      "fractional_max_pool3d_with_indices grid_sample grouped_mm gumbel_softmax "
-     "linear_cross_entropy local_response_norm lp_pool1d lp_pool2d lp_pool3d "
-     "max_pool1d_with_indices max_pool3d max_pool3d_with_indices max_unpool1d max_unpool2d "
-     "max_unpool3d multi_head_attention_forward multi_margin_loss multilabel_margin_loss "
+     "linear_cross_entropy local_response_norm "
+     ""
+     "multi_head_attention_forward multi_margin_loss multilabel_margin_loss "
      "multilabel_soft_margin_loss native_channel_shuffle pdist rrelu rrelu_ scaled_addmm "
      "scaled_addmm_ scaled_grouped_mm scaled_mm selu_ triplet_margin_with_distance_loss unfold "
      "upsample_bilinear upsample_nearest"},
     {"nn.init",
-     "-: Tensor constant dirac dirac_ eye eye_ kaiming_normal kaiming_uniform normal orthogonal "
+     "Tensor constant dirac dirac_ eye eye_ kaiming_normal kaiming_uniform normal orthogonal "
      "orthogonal_ sparse sparse_ trunc_normal_ uniform xavier_normal xavier_uniform"},
-    {"nn.parameter", "-: UninitializedTensorMixin"},
+    {"nn.parallel", "DistributedDataParallelCPU"},
+    {"nn.parameter", "UninitializedTensorMixin"},
     {"nn.utils",
-     "-: convert_conv2d_weight_memory_format fuse_conv_bn_eval fuse_conv_bn_weights "
+     "convert_conv2d_weight_memory_format fuse_conv_bn_eval fuse_conv_bn_weights "
      "parametrizations parametrize prune remove_spectral_norm remove_weight_norm skip_init "
      "spectral_norm stateless weight_norm"},
-    {"optim", "-: Adafactor LBFGS Muon SparseAdam swa_utils swap_in_optimizer_params_and_state"},
-    {"optim.lr_scheduler", "-: CyclicLR"},
+    {"optim", "Adafactor LBFGS Muon SparseAdam swa_utils swap_in_optimizer_params_and_state"},
+    {"optim.lr_scheduler", "CyclicLR"},
     {"return_types",
-     "-: aminmax aminmax_out cummax_out cummin_out frexp frexp_out geqrf geqrf_out histogram "
+     "aminmax aminmax_out cummax_out cummin_out frexp frexp_out geqrf geqrf_out histogram "
      "histogram_out histogramdd kthvalue_out linalg_cholesky_ex linalg_cholesky_ex_out "
      "linalg_eig linalg_eig_out linalg_eigh linalg_eigh_out linalg_inv_ex linalg_inv_ex_out "
      "linalg_ldl_factor linalg_ldl_factor_ex linalg_ldl_factor_ex_out linalg_ldl_factor_out "
@@ -548,16 +569,21 @@ static const struct {
      "linalg_solve_ex_out linalg_svd linalg_svd_out lu_unpack lu_unpack_out max_out median_out "
      "min_out mode mode_out nanmedian nanmedian_out pytree_register_structseq slogdet "
      "slogdet_out sort_out svd svd_out topk_out triangular_solve triangular_solve_out"},
-    {"storage", "-: Storage"},
+    {"storage", "Storage"},
     {"utils",
-     "-: ThroughputBenchmark backcompat benchmark bottleneck collect_env cpp_backtrace "
+     "ThroughputBenchmark backcompat benchmark bottleneck collect_env cpp_backtrace "
      "disable_minidumps enable_minidumps enable_minidumps_on_exceptions file_baton flop_counter "
      "get_cpp_backtrace hipify set_module swap_tensors tensorboard throughput_benchmark"},
     {"utils.data",
-     "-: DFIterDataPipe DataChunk DataLoader2 IterDataPipe MapDataPipe argument_validation "
+     "DFIterDataPipe DataChunk DataLoader2 IterDataPipe MapDataPipe argument_validation "
      "backward_compatibility communication dataloader_experimental datapipes "
      "functional_datapipe graph graph_settings guaranteed_datapipes_determinism "
      "non_deterministic runtime_validation runtime_validation_disabled"},
-    {"utils.dlpack", "-: DLDeviceType ReadOnlyTensorWrapper"},
-    {"utils.hooks", "-: BackwardHook unserializable_hook warn_if_has_hooks"},
+    {"utils.data._utils.collate",
+     "collate_float_fn collate_int_fn collate_numpy_array_fn collate_numpy_scalar_fn "
+     "collate_str_fn collate_tensor_fn"},
+    {"utils.data._utils.worker", "ManagerWatchdog"},
+    {"utils.dlpack", "DLDeviceType ReadOnlyTensorWrapper"},
+    {"utils.hooks", "BackwardHook unserializable_hook warn_if_has_hooks"},
+    {"utils.mobile_optimizer", "LintCode"},
 };

@@ -4,7 +4,7 @@ the first call of each says so."""
 from __future__ import annotations
 
 import warnings
-from typing import Any, Callable, Final, List, NamedTuple
+from typing import Any, Callable, Dict, Final, List, NamedTuple, Optional, Tuple, Union  # some for others
 
 from phlox import nn
 

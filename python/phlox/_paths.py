@@ -92,10 +92,10 @@ class _Loader:
 
     def lent(self, module, source, name):
         missing = object()
-        there = source not in ("", "-")  # "-": PyTorch has it, and Phlox lacks it
-        value = getattr(self.module(module, source), name, missing) if there else missing
+        value = getattr(self.module(module, source), name, missing) if source else missing
         if value is missing:
-            known = f": {self.path}.{name} is not implemented in Phlox" if name in self.source_of else ""
+            lacks = name in self.source_of or _C._lacks(self.path[len("torch."):], name)
+            known = f": {self.path}.{name} is not implemented in Phlox" if lacks else ""
             raise AttributeError(f"module '{self.path}' has no attribute '{name}'{known}")
         return value
 

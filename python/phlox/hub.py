@@ -4,6 +4,7 @@ before is found where PyTorch keeps it."""
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from hashlib import sha256
@@ -40,6 +41,7 @@ except ImportError:
 
 _C._name_missing(__name__)
 _folder = None
+HASH_REGEX = re.compile(r"-([a-f0-9]*)\.")  # in names of files
 
 
 def _get_torch_home():  # torchvision asks for it
@@ -154,9 +156,9 @@ def load_state_dict_from_url(url: str, model_dir: str | None = None, map_locatio
     folder = model_dir or os.path.join(get_dir(), "checkpoints")
     path = os.path.join(folder, name)
     if not os.path.exists(path):
-        end = os.path.splitext(name)[0].rpartition("-")[2] if check_hash else None
+        found = HASH_REGEX.search(name) if check_hash else None
         os.makedirs(folder, exist_ok=True)
-        download_url_to_file(url, path, end)
+        download_url_to_file(url, path, found[1] if found else None)
     return serialization.load(path, map_location=map_location, weights_only=weights_only)
 
 

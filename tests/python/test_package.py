@@ -220,6 +220,35 @@ for one in seen: print(one.category.__name__, one.filename, one.message)
         self.assertEqual(Net()(torch.ones(1, 2)).shape, (1, 1))
 
 
+class Checks(unittest.TestCase):
+    def test_conditions(self):
+        torch._assert(True, "no"), torch._check(True)
+        with self.assertRaisesRegex(AssertionError, "^no$"):
+            torch._assert(False, "no")
+        for check, kind in ((torch._check, RuntimeError), (torch._check_index, IndexError), (torch._check_value, ValueError),
+                            (torch._check_type, TypeError), (torch._check_not_implemented, NotImplementedError)):
+            for message, text in ((None, "^Expected cond to be True, but got False."), ("so", "^so$"), (lambda: 3, "^3$")):
+                with self.assertRaisesRegex(kind, text):
+                    check(False, message)
+        for cond, text in ((1, "^cond must be a bool, but got <class 'int'>$"), (torch.tensor(True), "^cond must be a bool, but got a Tensor.")):
+            with self.assertRaisesRegex(TypeError, text):
+                torch._check(cond)
+
+    def test_fans(self):
+        fans = nn.init._calculate_fan_in_and_fan_out
+        self.assertEqual((fans(torch.empty(3, 5)), fans(torch.empty(4, 2, 3, 3))), ((5, 3), (18, 36)))
+        self.assertEqual((nn.init._calculate_correct_fan(torch.empty(3, 5), "fan_out")), 3)
+        with self.assertRaisesRegex(ValueError, "Fan in and fan out can not be computed for tensor with fewer than 2 dimensions"):
+            fans(torch.empty(3))
+        with self.assertRaisesRegex(ValueError, r"^Mode in not supported, please use one of \['fan_in', 'fan_out'\]$"):
+            nn.init._calculate_correct_fan(torch.empty(3, 5), "in")
+
+    def test_passes_of_loaders_are_of_the_classes_that_libraries_ask_for(self):
+        loader = importlib.import_module("phlox.utils.data.dataloader")
+        self.assertIsInstance(iter(loader.DataLoader([1])), (loader._BaseDataLoaderIter, loader._SingleProcessDataLoaderIter))
+        self.assertTrue(issubclass(loader._MultiProcessingDataLoaderIter, loader._BaseDataLoaderIter))
+
+
 class Hub(unittest.TestCase):
     def setUp(self):
         place = tempfile.TemporaryDirectory()

@@ -42,11 +42,15 @@ def is_namedtuple_instance(obj: Any) -> bool:
     return isinstance(obj, tuple) and isinstance(getattr(type(obj), "_fields", None), tuple)
 
 
+def _get_node_type(tree: Any) -> Any:
+    """The class by which a value is a container."""
+    return namedtuple if is_namedtuple_instance(tree) and type(tree) not in SUPPORTED_NODES else type(tree)
+
+
 def _node_of(tree, is_leaf):
     if is_leaf is not None and is_leaf(tree):
         return None
-    found = SUPPORTED_NODES.get(type(tree))
-    return SUPPORTED_NODES[namedtuple] if not found and is_namedtuple_instance(tree) else found
+    return SUPPORTED_NODES.get(_get_node_type(tree))
 
 
 @dataclass

@@ -17,7 +17,7 @@ from phlox._reductions import copy_tensors
 
 from . import dataloader
 from ._collate import pin_memory
-from .dataloader import fetch, take
+from .dataloader import _BaseDataLoaderIter, fetch, take
 
 
 class WorkerInfo:
@@ -103,7 +103,7 @@ def _undisturbed():
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class Pass:
+class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     """One pass over a loader with workers; several, one after another, if they persist."""
 
     def __init__(self, loader, seed):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import Any
 
+_C._name_missing(__name__)
 worker_info = None  # in a worker process: what get_worker_info() gives
 
 
@@ -45,7 +46,11 @@ def take(items, size, drop_last, collate):
     return (collate or default_collate)(batch)
 
 
-class _Pass:
+class _BaseDataLoaderIter:
+    """One pass over a DataLoader."""
+
+
+class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
     """One pass over a DataLoader in this process."""
 
     def __init__(self, loader):
@@ -216,11 +221,11 @@ class DataLoader:
         # Drawn at the start of every pass: the order of a seeded run depends on it.
         seed = _draw_seed(self.generator)
         if not self.num_workers:
-            return _Pass(self)
+            return _SingleProcessDataLoaderIter(self)
         from . import _workers
         if self._pool is not None and self._pool.workers:  # an error ends them
             return self._pool.start(seed)
-        started = _workers.Pass(self, seed)
+        started = _workers._MultiProcessingDataLoaderIter(self, seed)
         if self.persistent_workers:
             self._pool = started
         return started
