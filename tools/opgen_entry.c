@@ -131,8 +131,10 @@ static const struct {
      "like base cname inputs results children argument* lazy check* fixed* set* let* each param* "
      "buffer* init forward pair run sized repr shape sample* example note doc!"},
     {"optimizer",
-     "argument* pair* check* state* scalar* number* next* let* set* sample* paper! note doc!"},
-    {"schedule", "argument* check* words* next at run prepare momentum sample paper doc!"}};
+     "extends argument* pair* check* state* scalar* number* next* let* set* sample* paper! note "
+     "doc!"},
+    {"loop", "argument* pair* check* sample! example! paper! doc!"},
+    {"schedule", "argument* check* words* next at run first prepare momentum sample paper doc!"}};
 enum { SORTS = sizeof sorts / sizeof *sorts };
 
 static const char *fields_of(const char *sort) {

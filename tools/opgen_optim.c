@@ -5,14 +5,16 @@
 
 #include <ctype.h>
 
-static optim kinds[64];
-static int kind_count;
+enum { LOOPS = 16 };
+static optim kinds[64], loops[LOOPS];
+static int kind_count, loop_count;
 
 const optim *optim_at(int k) { return k < kind_count ? &kinds[k] : NULL; }
+const optim *optim_loop_at(int k) { return k < loop_count ? &loops[k] : NULL; }
 
 const optim_pair *optim_pair_of(const optim *o, const char *option, int *place) {
   for (int i = 0; i < o->pair_count; i++)
-    for (*place = 0; *place < 2; ++*place)
+    for (*place = 0; *place < OPTIM_PARTS && o->pairs[i].parts[*place]; ++*place)
       if (!strcmp(o->pairs[i].parts[*place], option)) return &o->pairs[i];
   return NULL;
 }
@@ -108,14 +110,17 @@ static void read_state(optim *o, const og_field *f, bool scalar) {
 
 static void read_pair(optim *o, const og_field *f) {
   const char *rest;
-  char a[64], b[64];
+  char parts[OPTIM_PARTS][64];
   if (o->pair_count == OPTIM_PAIRS) og_die(f->place, "too many pairs of %s", o->entry->name);
   optim_pair *p = &o->pairs[o->pair_count++];
   p->name = take_name(f, &rest);
-  if (sscanf(rest, "= %63[a-z0-9_], %63[a-z0-9_]", a, b) != 2 || !optim_has_option(o, a) ||
-      !optim_has_option(o, b))
-    og_die(f->place, "expected `pair NAME = OPTION, OPTION`");
-  p->parts[0] = og_copy(a, strlen(a)), p->parts[1] = og_copy(b, strlen(b));
+  int count =
+      sscanf(rest, "= %63[a-z0-9_], %63[a-z0-9_], %63[a-z0-9_]", parts[0], parts[1], parts[2]);
+  for (int i = 0; i < count; i++) {
+    if (!optim_has_option(o, parts[i])) count = 0;
+    p->parts[i] = og_copy(parts[i], strlen(parts[i]));
+  }
+  if (count < 2) og_die(f->place, "expected `pair NAME = OPTION, OPTION`");
 }
 
 static void read_check(optim *o, const og_field *f, optim_line *line) {
@@ -212,8 +217,18 @@ static void make_op(const optim *o) {
   og_op_end(op);
 }
 
+// `loop NAME(...)`: of its checks, which are Python as they stand, nothing is read here.
+static void read_loop(const og_entry *e) {
+  if (loop_count == LOOPS) og_die(e->place, "too many loops");
+  optim *o = &loops[loop_count++];
+  o->entry = e;
+  for (int i = 0; i < e->param_count; i++) o->options[o->option_count++] = &e->params[i];
+  for (const og_field *f = NULL; (f = og_entry_next(e, "pair", f));) read_pair(o, f);
+}
+
 void og_optim_read(void) {
   for (int i = 0; i < og.entry_count; i++) {
+    if (!strcmp(og.entries[i]->sort, "loop")) read_loop(og.entries[i]);
     if (strcmp(og.entries[i]->sort, "optimizer")) continue;
     if (kind_count == 64) og_die(og.entries[i]->place, "too many optimizers");
     read_entry(&kinds[kind_count], og.entries[i]);

@@ -23,8 +23,10 @@ typedef struct optim_line {
   og_place place;
 } optim_line;
 
+// Several options that are one tuple in Python.
+enum { OPTIM_PARTS = 3 };
 typedef struct optim_pair {
-  const char *name, *parts[2];
+  const char *name, *parts[OPTIM_PARTS];  // the last may be NULL
 } optim_pair;
 
 typedef struct optim {
@@ -49,6 +51,8 @@ const optim_pair *optim_pair_of(const optim *o, const char *option, int *place);
 bool optim_has_option(const optim *o, const char *name);
 // The k-th entry; NULL past the last.
 const optim *optim_at(int k);
+// The same for those whose step is a loop of Python: these have options and pairs alone.
+const optim *optim_loop_at(int k);
 
 void optim_write_constructor(FILE *to, const optim *o);
 void optim_write_kind(FILE *to, const optim *o);
@@ -59,5 +63,6 @@ void optim_write_cuda(FILE *to, const optim *o);
 void optim_write_cuda_row(FILE *to, const optim *o);
 // ---- opgen_optim_text.c
 void optim_write_python(FILE *to, const optim *o);
+void optim_write_loop(FILE *to, const optim *o);
 void optim_write_reference(FILE *to, const optim *o);
 void optim_write_page(FILE *to, const optim *o);

@@ -14,22 +14,36 @@ typedef struct python_param {
   bool keyword;
 } python_param;
 typedef void (*param_writer)(FILE *to, const python_param *p);
+static const char *type_of(const og_param *p) {
+  const char *type = p->type == OG_BOOL   ? "bool"
+                     : p->type == OG_INT  ? "int"
+                     : p->type == OG_TEXT ? "str"
+                                          : "float";
+  return p->optional ? og_format("%s | None", type) : type;
+}
+// Appends a part of a pair to the pair.
+static void join(const optim *o, const char *part, python_param *p) {
+  for (int k = 0; k < o->entry->param_count; k++) {
+    const og_param *option = &o->entry->params[k];
+    if (strcmp(option->name, part)) continue;
+    p->type = og_format("%s, %s", p->type, type_of(option));
+    p->fallback = og_format("%s, %s", p->fallback, option->fallback);
+  }
+}
 static void each_param(FILE *to, const optim *o, param_writer write) {
   for (int i = 0; i < o->entry->param_count; i++) {
     const og_param *p = &o->entry->params[i];
     int place;
     const optim_pair *pair = optim_pair_of(o, p->name, &place);
     if (pair && place) continue;
-    const char *fallback = p->fallback;
-    if (pair)
-      for (int k = i + 1; k < o->entry->param_count; k++)
-        if (!strcmp(o->entry->params[k].name, pair->parts[1]))
-          fallback = og_format("(%s, %s)", p->fallback, o->entry->params[k].fallback);
-    const char *type = pair                 ? "tuple[float, float]"
-                       : optim_is_manner(p) ? "bool | None"
-                       : p->type == OG_BOOL ? "bool"
-                                            : "float";
-    write(to, &(python_param){pair ? pair->name : p->name, type, fallback, p->keyword});
+    python_param q = {p->name, type_of(p), p->fallback, p->keyword};
+    for (int k = 1; pair && k < OPTIM_PARTS && pair->parts[k]; k++) join(o, pair->parts[k], &q);
+    if (pair) {
+      q.name = pair->name;
+      q.type = og_format("tuple[%s]", q.type);
+      q.fallback = og_format("(%s)", q.fallback);
+    }
+    write(to, &q);
   }
 }
 
@@ -66,25 +80,69 @@ static void write_doc(FILE *to, const optim *o) {
   each_param(to, o, write_argument);
   fprintf(to, "\n    Raises:\n        ValueError: for an option out of its range\n");
   if (o->state_count) fprintf(to, "\n    State of a parameter: %s.\n", states_text(o));
+  const char *example = text_of(o, "example");
   fprintf(to,
-          "\n    Example:\n        >>> weight = torch.ones(2, requires_grad=True)\n"
-          "        >>> optimizer = torch.optim.%s([weight], %s)\n"
-          "        >>> weight.sum().backward()\n        >>> optimizer.step()\n    \"\"\"\n\n",
-          o->entry->name, text_of(o, "sample"));
+          "\n    Example:\n        >>> weight = torch.ones(%s, requires_grad=True)\n"
+          "        >>> optimizer = torch.optim.%s([weight], %s)\n        >>> %s\n    \"\"\"\n\n",
+          example ? "2, 2" : "2", o->entry->name, text_of(o, "sample"),
+          example ? example : "weight.sum().backward()\n        >>> optimizer.step()");
+}
+
+// "extends NAME, OPTION=VALUE": the name, and what groups have beside the options.
+static const char *base_of(const optim *o, const char **more) {
+  const char *text = text_of(o, "extends"), *comma = text ? strchr(text, ',') : NULL;
+  *more = "";
+  if (!text) return "KindOptimizer";
+  const char *equals = comma ? strchr(comma, '=') : NULL;
+  if (!equals) og_die(og_entry_field(o->entry, "extends")->place, "expected `NAME, OPTION=VALUE`");
+  *more = og_format("\"%s\": %s, ", og_trimmed(og_skip(comma + 1), equals), equals + 1);
+  return og_trimmed(text, comma);
+}
+
+// The constructor up to its body.
+static void write_init(FILE *to, const optim *o) {
+  fprintf(to, "    def __init__(self, params: Params");
+  starred = false;
+  each_param(to, o, write_signature);
+  fprintf(to, ") -> None:\n");
+}
+static void write_super(FILE *to, const optim *o, const char *base, const char *more) {
+  fprintf(to, "        %s.__init__(self, params, {", base);
+  each_param(to, o, write_pass);
+  fprintf(to, "%s})\n", more);
 }
 
 void optim_write_python(FILE *to, const optim *o) {
-  fprintf(to, "\n\nclass %s(KindOptimizer):\n", o->entry->name);
+  const char *more;
+  fprintf(to, "\n\nclass %s(%s):\n", o->entry->name, base_of(o, &more));
   write_doc(to, o);
   fprintf(to, "    _kind = \"%s\"\n    _numbers = (", o->entry->name);
   for (int i = 0; i < o->state_count; i++)
     if (o->states[i].scalar) fprintf(to, "\"%s\", ", o->states[i].name);
-  fprintf(to, ")\n\n    def __init__(self, params: Params");
-  starred = false;
-  each_param(to, o, write_signature);
-  fprintf(to, ") -> None:\n        super().__init__(params, {");
-  each_param(to, o, write_pass);
-  fprintf(to, "})\n");
+  fprintf(to, ")\n\n");
+  write_init(to, o);
+  write_super(to, o, "KindOptimizer", more);
+}
+
+// The steps of a loop are those of the class of its name in _loops.py. Its checks are Python.
+void optim_write_loop(FILE *to, const optim *o) {
+  const char *name = o->entry->name;
+  fprintf(to, "\n\nclass %s(_loops.%s):\n", name, name);
+  write_doc(to, o);
+  write_init(to, o);
+  for (int i = 0; i < o->pair_count; i++) {
+    fprintf(to, "        ");
+    for (int k = 0; k < OPTIM_PARTS && o->pairs[i].parts[k]; k++)
+      fprintf(to, "%s%s", k ? ", " : "", o->pairs[i].parts[k]);
+    fprintf(to, " = %s\n", o->pairs[i].name);
+  }
+  for (const og_field *f = NULL; (f = og_entry_next(o->entry, "check", f));) {
+    const char *colon = strstr(f->text, " : VALUE ");
+    if (!colon) og_die(f->place, "expected `check CONDITION : VALUE \"text\"`");
+    fprintf(to, "        if not (%.*s):\n            raise ValueError(f%s)\n",
+            (int)(colon - f->text), f->text, colon + strlen(" : VALUE "));
+  }
+  write_super(to, o, og_format("_loops.%s", name), "");
 }
 
 // ---- the update in Python
@@ -129,19 +187,16 @@ static void write_states(FILE *to, const optim *o) {
   }
 }
 
-void optim_write_page(FILE *to, const optim *o) {
+static void write_section(FILE *to, const optim *o) {
   documented = o->entry;
   fprintf(to, "\n## %s\n\n%s %s.\n\n| option | type | default | |\n|---|---|---|---|\n",
           o->entry->name, text_of(o, "doc"), text_of(o, "paper"));
   each_param(to, o, write_row);
-  fprintf(to, "\nState: ");
-  write_states(to, o);
-  fprintf(to, "%s\n\n```\n", o->state_count ? "" : "none");
-  for (int i = 0; i < o->entry->field_count; i++) {
-    const og_field *f = &o->entry->fields[i];
-    if (!strcmp(f->name, "check"))
-      fprintf(to, "must hold: %.*s\n", (int)(strstr(f->text, " : ") - f->text), f->text);
-  }
+}
+static void write_lines(FILE *to, const optim *o) {
+  fprintf(to, "\n\n```\n");
+  for (const og_field *f = NULL; (f = og_entry_next(o->entry, "check", f));)
+    fprintf(to, "must hold: %.*s\n", (int)(strstr(f->text, " : ") - f->text), f->text);
   for (int i = 0; i < o->entry->field_count; i++) {
     const og_field *f = &o->entry->fields[i];
     bool line = !strcmp(f->name, "number") || !strcmp(f->name, "next") || !strcmp(f->name, "let") ||
@@ -151,6 +206,19 @@ void optim_write_page(FILE *to, const optim *o) {
   fprintf(to, "```\n");
 }
 
+void optim_write_page(FILE *to, const optim *o) {
+  write_section(to, o);
+  fprintf(to, "\nState: ");
+  write_states(to, o);
+  fprintf(to, "%s", o->state_count ? "" : "none");
+  write_lines(to, o);
+}
+static void write_loop_page(FILE *to, const optim *o) {
+  write_section(to, o);
+  fprintf(to, "\nA loop of Python.");
+  write_lines(to, o);
+}
+
 // ---- files
 
 void og_optim_write_texts(const char *folder) {
@@ -158,10 +226,12 @@ void og_optim_write_texts(const char *folder) {
   fprintf(to,
           "# Generated by tools/opgen from optim/*.optim. Do not edit.\n"
           "\"\"\"The optimisers of the library.\"\"\"\nfrom __future__ import annotations\n\n"
-          "from .optimizer import KindOptimizer, Params\n\n__all__ = [");
+          "from . import _loops\nfrom .optimizer import KindOptimizer, Params\n\n__all__ = [");
   for (int k = 0; optim_at(k); k++) fprintf(to, "\"%s\", ", optim_at(k)->entry->name);
+  for (int k = 0; optim_loop_at(k); k++) fprintf(to, "\"%s\", ", optim_loop_at(k)->entry->name);
   fprintf(to, "]\n");
   for (int k = 0; optim_at(k); k++) optim_write_python(to, optim_at(k));
+  for (int k = 0; optim_loop_at(k); k++) optim_write_loop(to, optim_loop_at(k));
   og_finish(to);
   to = og_create(folder, "optim_reference.py");
   fprintf(to,
@@ -172,10 +242,15 @@ void og_optim_write_texts(const char *folder) {
   for (int k = 0; optim_at(k); k++) optim_write_reference(to, optim_at(k));
   og_finish(to);
   to = og_create(folder, "optim.md");
-  fprintf(to,
-          "# Optimisers and schedules\n\nGenerated from `optim/*.optim`. A step of a parameter is "
-          "one kernel that does the lines `let`, `set` for each element; one that fails has "
-          "changed nothing. `grad` is the gradient, turned round with `maximize`.\n");
+  fprintf(
+      to,
+      "# Optimisers and schedules\n\nGenerated from `optim/*.optim`. A step of a parameter is "
+      "one kernel that does the lines `let`, `set` for each element; one that fails has "
+      "changed nothing. `grad` is the gradient, turned round with `maximize`.\n\n"
+      "Python has four more, whose step is no formula of elements: `Adafactor`, `LBFGS`, `Muon` "
+      "and `SparseAdam` (`python/phlox/optim/_loops.py`); the schedules `LambdaLR`, "
+      "`MultiplicativeLR`, `SequentialLR` and `ChainedScheduler`; and averages of "
+      "weights, `torch.optim.swa_utils`.\n");
   og_optim_write_page(to);
   fprintf(to,
           "\n# Schedules\n\n`epoch` counts from 0; `base` is the rate of a group when its first "
@@ -186,4 +261,5 @@ void og_optim_write_texts(const char *folder) {
 
 void og_optim_write_page(FILE *to) {
   for (int k = 0; optim_at(k); k++) optim_write_page(to, optim_at(k));
+  for (int k = 0; optim_loop_at(k); k++) write_loop_page(to, optim_loop_at(k));
 }

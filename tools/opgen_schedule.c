@@ -24,6 +24,8 @@ static char letter(const og_param *p) {
       return 'b';
     case OG_TEXT:
       return 'c';
+    case OG_FLOAT:
+      return p->optional ? 'o' : 'f';
     case OG_INTS:
       return 'm';
     default:
@@ -110,12 +112,15 @@ static const char *function(const og_entry *e, const char *form) {
   return og_entry_field(e, form) ? og_format("%s_%s", form, e->name) : "NULL";
 }
 
+static const char *named(const og_entry *e, const char *field) {
+  return text_of(e, field) ? og_format("px__%s", text_of(e, field)) : "NULL";
+}
+
 static void write_row(FILE *to, const og_entry *e) {
-  const char *run = text_of(e, "run"), *momentum = text_of(e, "momentum");
-  fprintf(to, "    {\"%s\", options_%s, %d, check_%s, %s, %s, %s},\n", e->name, e->name,
+  fprintf(to, "    {\"%s\", options_%s, %d, check_%s, %s, %s, %s, %s},\n", e->name, e->name,
           e->param_count, e->name, function(e, "next"),
-          run ? og_format("px__%s", run) : function(e, "at"),
-          momentum ? og_format("px__%s", momentum) : "NULL");
+          text_of(e, "run") ? named(e, "run") : function(e, "at"), named(e, "momentum"),
+          named(e, "first"));
 }
 
 static void write_kinds(FILE *to) {
@@ -137,23 +142,35 @@ static bool by_metric(const og_entry *e) {
 static void write_words(FILE *to, const og_entry *e) {
   fprintf(to, "    _words = {");
   for (const og_field *f = NULL; (f = og_entry_next(e, "words", f));) {
-    char name[64], first[64], second[64];
+    char name[64], words[3][64];
     const char *text = strstr(f->text, " : \"");
-    if (sscanf(f->text, "%63[a-z_] = %63[a-z], %63[a-z]", name, first, second) != 3 || !text)
+    int count = sscanf(f->text, "%63[a-z_] = %63[a-z0-9_], %63[a-z0-9_], %63[a-z0-9_]", name,
+                       words[0], words[1], words[2]);
+    if (count < 3 || !text)
       og_die(f->place, "expected `words NAME = WORD, WORD : \"text with {}\"`");
-    fprintf(to, "\"%s\": ((\"%s\", \"%s\"), %s), ", name, first, second, text + 3);
+    fprintf(to, "\"%s\": ((", name);
+    for (int i = 0; i < count - 1; i++) fprintf(to, "\"%s\", ", words[i]);
+    fprintf(to, "), %s), ", text + 3);
   }
   fprintf(to, "}\n");
 }
 
-// A rate may be a list, one for each group.
+// Options of which each group may have its own are lists.
+static bool is_of_groups(const char *name) {
+  static const char *const names[] = {"base_lr", "max_lr",        "swa_lr",
+                                      "min_lr",  "base_momentum", "max_momentum"};
+  for (int i = 0; i < 6; i++)
+    if (!strcmp(name, names[i])) return true;
+  return false;
+}
 static const char *type_of(const og_param *p) {
   const char *type = p->type == OG_INT    ? "int"
                      : p->type == OG_BOOL ? "bool"
                      : p->type == OG_TEXT ? "str"
                      : p->type == OG_INTS ? "list[int]"
                                           : "float";
-  if (!strcmp(p->name, "max_lr")) return "float | list[float]";
+  if (is_of_groups(p->name)) return "float | list[float]";
+  if (!strcmp(p->name, "scale_fn")) return "Callable[[float], float] | None";
   return p->optional ? og_format("%s | None", type) : type;
 }
 
@@ -262,6 +279,8 @@ void og_schedule_write(const char *folder) {
           "\"\"\"The schedules of the library.\"\"\"\n"
           "from __future__ import annotations\n\n"
           "from .lr_scheduler import KindLR, PlateauLR\nfrom .optimizer import Optimizer\n\n"
+          "TYPE_CHECKING = False  # type checkers know the name\n"
+          "if TYPE_CHECKING:\n    from collections.abc import Callable\n\n"
           "__all__ = [");
   for (int i = 0; i < og.entry_count; i++)
     if (!strcmp(og.entries[i]->sort, "schedule")) fprintf(to, "\"%s\", ", og.entries[i]->name);

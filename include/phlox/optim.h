@@ -78,6 +78,38 @@ PX_API px_tensor *px_optimizer_state(const px_optimizer *self, int group, int64_
 PX_CALL px_optimizer_set_state(px_optimizer *self, int group, int64_t i, const char *name,
                                px_tensor *value);
 
+// ---- L-BFGS, which looks at the loss at several points in a step
+
+// Clears the gradients, computes the loss, and the gradients of it.
+typedef px_status (*px_loss)(double *loss, void *context);
+typedef struct px_lbfgs_options {
+  double lr;                                 // the length of a turn, or the first that is tried
+  int64_t max_iter, max_eval, history_size;  // turns and calls of a step; turns that are remembered
+  double tolerance_grad, tolerance_change;   // what ends a step: gradients below, or changes
+  bool line_search, maximize;                // line_search: by the strong Wolfe conditions
+} px_lbfgs_options;
+// What is remembered from step to step; all zero but `scale`, 1, at the start. The tensors are
+// vectors of all parameters: how the gradient changed and the parameters moved in each turn, the
+// last way, and the gradient before it.
+typedef struct px_lbfgs_turn {
+  px_tensor *change, *step;
+  double ro;
+} px_lbfgs_turn;
+typedef struct px_lbfgs_memory {
+  px_lbfgs_turn *turns;
+  int64_t count, room, calls, turns_made;
+  px_tensor *way, *grad;
+  double t, loss, scale;  // the last turn's length, and the loss before it
+} px_lbfgs_memory;
+// Makes a step of parameters of one dtype and device: turns, each with the loss anew. What the
+// closure fails with ends it; the parameters are then where the last turn has left them.
+PX_CALL px_lbfgs_step(px_lbfgs_memory *memory, const px_lbfgs_options *options,
+                      px_tensor *const *parameters, int64_t count, px_loss closure, void *context);
+// Adds a turn, for restoring; the oldest goes if there are `most`. And releases all.
+PX_CALL px_lbfgs_remember(px_lbfgs_memory *memory, px_tensor *change, px_tensor *step, double ro,
+                          int64_t most);
+PX_API void px_lbfgs_clear(px_lbfgs_memory *memory);
+
 // ---- schedules of learning rates
 //
 // A schedule has a kind with options, as an optimiser has. It counts epochs: making it sets the
@@ -88,8 +120,9 @@ typedef struct px_scheduler_kind px_scheduler_kind;
 PX_API const px_scheduler_kind *px_scheduler_kind_at(int i);
 PX_API const px_scheduler_kind *px_scheduler_kind_find(const char *name);
 PX_API const char *px_scheduler_kind_name(const px_scheduler_kind *kind);
-// Types: 'f' number, 'i' whole number, 'b' truth, 'c' one of two words (0 or 1), 'm' milestones,
-// 'o' a whole number that may be left out; otherwise a fallback of NAN means that it must be given.
+// Types: 'f' number, 'i' whole number, 'b' truth, 'c' one of a few words (by number), 'm'
+// milestones, 'o' a number that may be left out; otherwise a fallback of NAN means that it must be
+// given.
 PX_API const px_option *px_scheduler_kind_options(const px_scheduler_kind *kind, int *count);
 // Where in a schedule a group is. `base` is the rate that the group had when its first schedule was
 // made. NAN: the group was added later; it keeps its rate unless the next rate follows from the

@@ -5,7 +5,6 @@
 #include "declare.h"
 
 EXT_MODULE(nn_utils, "nn.utils", "Clipping of gradients, and all parameters as one vector.");
-EXT_MODULE(nn_utils_clip_grad, "nn.utils.clip_grad", "Clipping of gradients.");
 
 // The tensors of an argument; PyMem's array of them, and what owns them.
 typedef struct given {
@@ -144,5 +143,3 @@ EXT_FUNCTION(nn_utils, clip_grad_value_,
   if (number(clip_value_, &clip_value) < 0) return NULL;
   return ext_none(EXT_NOGIL(px_clip_grad_value(g.items, g.count, clip_value)));
 }
-EXT_SHARES(nn_utils_clip_grad, nn_utils, clip_grad_norm_, clip_grad_norm, clip_grad_value_,
-           get_total_norm, clip_grads_with_norm_);

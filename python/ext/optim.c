@@ -12,7 +12,7 @@ enum { KINDS = 64, OPTIONS = 16 };
 // Names of attributes and keys.
 static PyObject *groups_name, *params_name, *lr_name, *optimizer_name, *options_name, *words_name,
     *bases_name;
-enum { FUSED, FOREACH, CAPTURABLE, DIFFERENTIABLE, FLAGS };
+enum { FUSED, FOREACH, DIFFERENTIABLE, FLAGS };
 static PyObject *flag_names[FLAGS];
 static const struct {
   PyObject **name;
@@ -26,7 +26,6 @@ static const struct {
                 {&bases_name, "base_lrs"},
                 {&flag_names[FUSED], "fused"},
                 {&flag_names[FOREACH], "foreach"},
-                {&flag_names[CAPTURABLE], "capturable"},
                 {&flag_names[DIFFERENTIABLE], "differentiable"}};
 
 // The keys of a kind in param_groups and in the states, made when it is first used.
@@ -108,10 +107,9 @@ static int check_flags(PyObject *group) {
     EXT_FAIL_INT(PyExc_RuntimeError, "`fused` does not support `differentiable`");
   if (on[FUSED] && on[FOREACH])
     EXT_FAIL_INT(PyExc_RuntimeError, "`fused` and `foreach` cannot be `True` together.");
-  for (int k = CAPTURABLE; k < FLAGS; k++)
-    if (on[k])
-      EXT_FAIL_INT(PyExc_NotImplementedError,
-                   "an optimizer with %U=True is not implemented in Phlox", flag_names[k]);
+  if (on[DIFFERENTIABLE])
+    EXT_FAIL_INT(PyExc_NotImplementedError,
+                 "an optimizer with differentiable=True is not implemented in Phlox");
   return 0;
 }
 
@@ -413,7 +411,9 @@ static int read_attribute(PyObject *schedule, PyObject *name, char type, double 
 // Milestones in memory of PyMem.
 static int read_milestones(PyObject *schedule, PyObject *name, px_schedule_point *at) {
   EXT_OWNED *value = PyObject_GetAttr(schedule, name);
-  EXT_OWNED *list = value ? ext_items(value, "milestones is no sequence") : NULL;
+  EXT_OWNED *counted = value && PyDict_Check(value) ? PyObject_CallMethod(value, "elements", NULL)
+                                                    : Py_XNewRef(value);
+  EXT_OWNED *list = counted ? ext_items(counted, "milestones is no sequence") : NULL;
   if (!list) return -1;
   Py_ssize_t count = PySequence_Fast_GET_SIZE(list);
   int64_t *items = PyMem_Malloc((size_t)(count ? count : 1) * sizeof *items);
@@ -421,6 +421,22 @@ static int read_milestones(PyObject *schedule, PyObject *name, px_schedule_point
   at->milestones = items, at->milestone_count = (int)count;
   for (Py_ssize_t i = 0; i < count; i++)
     if (ext_to_int(PySequence_Fast_GET_ITEM(list, i), &items[i]) < 0) return -1;
+  return 0;
+}
+
+// Options that are lists have a value for each group: those of one.
+static int read_own(PyObject *schedule, const px_scheduler_kind *kind, Py_ssize_t group,
+                    double *options) {
+  int count;
+  const px_option *rows = px_scheduler_kind_options(kind, &count);
+  for (int k = 0; k < count; k++) {
+    if (rows[k].type != 'f') continue;
+    EXT_OWNED *value = PyObject_GetAttrString(schedule, rows[k].name);
+    if (!value) return -1;
+    if (!PyList_Check(value) && !PyTuple_Check(value)) continue;
+    EXT_OWNED *item = group < PySequence_Size(value) ? PySequence_GetItem(value, group) : NULL;
+    if (PyErr_Occurred() || (item && ext_to_double(item, &options[k]) < 0)) return -1;
+  }
   return 0;
 }
 
@@ -454,7 +470,7 @@ static int add_rate(PyObject *rates, PyObject *momenta, const px_scheduler_kind 
 }
 
 static PyObject *rates_of(PyObject *schedule, const px_scheduler_kind *kind, px_schedule_point *at,
-                          bool closed) {
+                          double *options, bool closed) {
   EXT_OWNED *optimizer = PyObject_GetAttr(schedule, optimizer_name);
   EXT_OWNED *groups = optimizer ? PyObject_GetAttr(optimizer, groups_name) : NULL;
   EXT_OWNED *bases = groups ? PyObject_GetAttr(schedule, bases_name) : NULL;
@@ -468,6 +484,7 @@ static PyObject *rates_of(PyObject *schedule, const px_scheduler_kind *kind, px_
     EXT_OWNED *group = Py_NewRef(PyList_GET_ITEM(groups, g));
     EXT_OWNED *base = Py_XNewRef(g < PyList_GET_SIZE(bases) ? PyList_GET_ITEM(bases, g) : NULL);
     if (base && ext_to_double(base, &at->base) < 0) return NULL;
+    if (read_own(schedule, kind, g, options) < 0) return NULL;
     if (add_rate(rates, momenta, kind, at, closed, group) < 0) return NULL;
   }
   return PyTuple_Pack(2, rates, momenta);
@@ -487,7 +504,7 @@ EXT_FUNCTION(torch, _schedule_rates,
   px_schedule_point at = {.options = options, .epoch = epoch};
   if (!k) return NULL;
   bool read = read_schedule(schedule, k, options, &at) == 0;
-  PyObject *rates = read ? rates_of(schedule, k, &at, closed) : NULL;
+  PyObject *rates = read ? rates_of(schedule, k, &at, options, closed) : NULL;
   PyMem_Free((void *)at.milestones);
   return rates;
 }

@@ -85,7 +85,9 @@ static const struct {
     {"nn.parallel.scatter_gather", "nn.parallel: gather is_namedtuple scatter scatter_kwargs"},
     {"nn.parallel.comm",
      "cuda.comm: broadcast broadcast_coalesced gather reduce_add reduce_add_coalesced scatter"},
-    {"nn.utils.clip_grad", "nn.utils: clip_grad_norm clip_grad_norm_ clip_grad_value_"},
+    {"nn.utils.clip_grad",
+     "nn.utils: clip_grad_norm clip_grad_norm_ clip_grad_value_ clip_grads_with_norm_ "
+     "get_total_norm"},
     {"nn.utils.convert_parameters", "nn.utils: parameters_to_vector vector_to_parameters"},
     {"nn.utils.fusion",
      "nn.utils: fuse_conv_bn_eval fuse_conv_bn_weights fuse_linear_bn_eval "
@@ -94,6 +96,8 @@ static const struct {
     {"nn.utils.memory_format",
      "nn.utils: convert_conv2d_weight_memory_format convert_conv3d_weight_memory_format"},
     // ---- torch.optim
+    {"optim._adafactor", "optim: Adafactor"},
+    {"optim._muon", "optim: Muon"},
     {"optim.adadelta", "optim: Adadelta adadelta"},
     {"optim.adagrad", "optim: Adagrad adagrad"},
     {"optim.adam", "optim: Adam adam"},
@@ -556,8 +560,7 @@ static const struct {
      "convert_conv2d_weight_memory_format fuse_conv_bn_eval fuse_conv_bn_weights "
      "parametrizations parametrize prune remove_spectral_norm remove_weight_norm skip_init "
      "spectral_norm stateless weight_norm"},
-    {"optim", "Adafactor LBFGS Muon SparseAdam swa_utils swap_in_optimizer_params_and_state"},
-    {"optim.lr_scheduler", "CyclicLR"},
+    {"optim", "swap_in_optimizer_params_and_state"},
     {"return_types",
      "aminmax aminmax_out cummax_out cummin_out frexp frexp_out geqrf geqrf_out histogram "
      "histogram_out histogramdd kthvalue_out linalg_cholesky_ex linalg_cholesky_ex_out "

@@ -76,6 +76,7 @@ struct px_scheduler_kind {
   double (*at)(const px_schedule_point *at);
   // The momentum that goes along with the rate; NULL: none does.
   px_status (*momentum)(double *out, const px_schedule_point *at);
+  double (*first)(const double *options);  // the rate that it begins with; NULL: the group's
 };
 extern const px_scheduler_kind px__scheduler_kinds[];
 extern const int px__scheduler_kind_count;
@@ -89,4 +90,7 @@ px_status px__one_cycle_prepare(double *options);
 double px__one_cycle_rate(const px_schedule_point *at);
 px_status px__one_cycle_momentum(double *out, const px_schedule_point *at);
 double px__one_cycle_first(const double *options);  // the rate that it begins with
+double px__cyclic_rate(const px_schedule_point *at);
+px_status px__cyclic_momentum(double *out, const px_schedule_point *at);
+double px__swa_rate(const px_schedule_point *at);
 void px__plateau_begin(px_plateau *self, const double *options);

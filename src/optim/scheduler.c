@@ -70,7 +70,7 @@ px_status px_scheduler_kind_rate(double *lr, double *momentum, const px_schedule
 }
 
 double px_scheduler_kind_first(const px_scheduler_kind *kind, const double *options) {
-  return kind->momentum ? px__one_cycle_first(options) : NAN;
+  return kind->first ? kind->first(options) : NAN;
 }
 
 // ---- making

@@ -99,6 +99,66 @@ px_status px__one_cycle_momentum(double *out, const px_schedule_point *at) {
 
 double px__one_cycle_first(const double *o) { return o[CYCLE_MOST] / o[CYCLE_DIV]; }
 
+// ---- up and down (Smith 2017)
+
+enum {
+  CYCLIC_LEAST,
+  CYCLIC_MOST,
+  CYCLIC_UP,
+  CYCLIC_DOWN,
+  CYCLIC_MODE,
+  CYCLIC_GAMMA,
+  CYCLIC_SCALE,
+  CYCLIC_BY_STEPS,
+  CYCLIC_MOMENTUM,
+  CYCLIC_LOW,
+  CYCLIC_HIGH
+};
+
+// How high an epoch is on the way from the least rate to the greatest. The scale is NAN, or what a
+// function of the program says at this epoch.
+static double cyclic_height(const px_schedule_point *at) {
+  const double *o = at->options;
+  double up = o[CYCLIC_UP], total = up + (isnan(o[CYCLIC_DOWN]) ? up : o[CYCLIC_DOWN]);
+  double ratio = up / total, cycle = floor(1 + at->epoch / total);
+  double x = 1 + at->epoch / total - cycle;
+  double height = x <= ratio ? x / ratio : (x - 1) / (ratio - 1);
+  if (!isnan(o[CYCLIC_SCALE])) return height * o[CYCLIC_SCALE];
+  if (o[CYCLIC_MODE] == 0) return height;
+  return height * (o[CYCLIC_MODE] == 1 ? pow(0.5, cycle - 1) : pow(o[CYCLIC_GAMMA], at->epoch));
+}
+
+double px__cyclic_rate(const px_schedule_point *at) {
+  const double *o = at->options;
+  if (isnan(at->base)) return at->lr;
+  return o[CYCLIC_LEAST] + (o[CYCLIC_MOST] - o[CYCLIC_LEAST]) * cyclic_height(at);
+}
+
+px_status px__cyclic_momentum(double *out, const px_schedule_point *at) {
+  const double *o = at->options;
+  if (o[CYCLIC_MOMENTUM] != 0)
+    *out = o[CYCLIC_HIGH] - (o[CYCLIC_HIGH] - o[CYCLIC_LOW]) * cyclic_height(at);
+  return PX_OK;
+}
+
+// ---- to the rate at which weights are averaged
+
+enum { SWA_RATE, SWA_EPOCHS, SWA_LINEAR };
+
+// How much of the way is behind at an epoch, 0 to 1.
+static double swa_part(const double *o, double epoch) {
+  double t = fmax(0, fmin(1, epoch / fmax(1, o[SWA_EPOCHS])));
+  return o[SWA_LINEAR] != 0 ? t : (1 - cos(M_PI * t)) / 2;
+}
+
+double px__swa_rate(const px_schedule_point *at) {
+  const double *o = at->options;
+  double last = o[SWA_RATE], epoch = o[SWA_EPOCHS] == 0 ? fmax(1, at->epoch) : at->epoch;
+  double before = swa_part(o, epoch - 1), now = swa_part(o, epoch);
+  double first = before == 1 ? last : (at->lr - before * last) / (1 - before);
+  return last * now + first * (1 - now);
+}
+
 // ---- by a metric
 
 enum {

@@ -4,7 +4,7 @@ many callables a signature that inspect reads, and which do not."""
 import importlib, inspect, types
 import phlox as torch
 
-MODULES = ("torch nn nn.functional nn.init nn.parallel nn.utils nn.utils.clip_grad optim optim.lr_scheduler utils.data utils.dlpack utils.hooks "
+MODULES = ("torch nn nn.functional nn.init nn.parallel nn.utils optim optim.lr_scheduler optim.swa_utils utils.data utils.dlpack utils.hooks "
            "cuda cuda.memory cuda.random cuda.comm autograd autograd.function autograd.graph autograd.grad_mode random "
            "accelerator backends storage ops return_types hub jit compiler utils.checkpoint utils._pytree nn.modules.utils").split()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.optim: steps against PyTorch's numbers (1.13.1), groups, states, schedules."""
+"""torch.optim: steps against PyTorch's numbers (1.13.1), groups, states, schedules. (test_optim_beside_torch.py compares all with a recent one.)"""
 import copy
 import doctest
 import importlib.util
@@ -286,7 +286,8 @@ class Kinds(unittest.TestCase):
                 self.assertIn(f"    {option}: {value}\n", text)
             signature = inspect.signature(kind)
             self.assertEqual(list(signature.parameters)[:2], ["params", "lr"])
-            self.assertEqual({k: v.default for k, v in signature.parameters.items() if k != "params"}, kind([torch.ones(1)]).defaults)
+            more = {"decoupled_weight_decay": True} if kind is ADAMW else {}
+            self.assertEqual({**{k: v.default for k, v in signature.parameters.items() if k != "params"}, **more}, kind([torch.ones(1)]).defaults)
             with self.assertRaisesRegex(ValueError, r"Invalid learning rate: -1\.0"):
                 kind([torch.ones(1)], lr=-1.0)
             with self.assertRaises(TypeError):
@@ -322,7 +323,7 @@ class Kinds(unittest.TestCase):
 
     def test_examples_of_the_documentation(self):
         vectors = sys.modules[nn.utils.parameters_to_vector.__module__]
-        for module in (optim._kinds, optim.lr_scheduler, optim._schedules, vectors):
+        for module in (optim._kinds, optim.lr_scheduler, optim._schedules, optim.swa_utils, vectors):
             found = doctest.testmod(module, extraglobs={"torch": torch})
             self.assertEqual((found.failed, found.attempted > 0), (0, True), module)
 
@@ -376,7 +377,7 @@ class Bases(unittest.TestCase):
         p = nn.Parameter(torch.zeros(1))
         for options, error in (({"fused": True, "foreach": True}, "`fused` and `foreach` cannot be `True` together"),
                                ({"fused": True, "differentiable": True}, "`fused` does not support `differentiable`"),
-                               ({"capturable": True}, "an optimizer with capturable=True is not implemented")):
+                               ({"differentiable": True}, "an optimizer with differentiable=True is not implemented")):
             self.assertRaisesRegex(RuntimeError, error, optim.Adam, [p], **options)
             self.assertRaisesRegex(RuntimeError, error, optim.Adam, [{"params": [p], **options}])
 
@@ -396,11 +397,46 @@ class Bases(unittest.TestCase):
         optimizer.step()
         self.assertEqual((len(seen), "more" in optimizer.state_dict()), (3, False))
 
+    def test_hooks_of_all_optimizers(self):
+        from phlox.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+        p, seen = nn.Parameter(torch.ones(1)), []
+        optimizer = SGD([p], lr=1.0)
+        with register_optimizer_step_pre_hook(lambda *_: seen.append("all before")), \
+             register_optimizer_step_post_hook(lambda *_: seen.append("all after")):
+            optimizer.register_step_pre_hook(lambda *_: seen.append("before"))
+            optimizer.register_step_post_hook(lambda *_: seen.append("after"))
+            optimizer.step()
+            optim.Muon([nn.Parameter(torch.ones(1, 1))]).step()
+        optimizer.step()
+        self.assertEqual(seen, ["all before", "before", "after", "all after", "all before", "all after", "before", "after"])
+        optimizer.register_step_pre_hook(lambda *_: 3)
+        with self.assertRaisesRegex(RuntimeError, r"must return None or a tuple of \(new_args, new_kwargs\), but got 3\.$"):
+            optimizer.step()
+
+    def test_hooks_of_states_go_first_if_asked_to(self):
+        optimizer, seen = SGD([nn.Parameter(torch.ones(1))]), []
+        for name in ("state_dict_pre", "state_dict_post", "load_state_dict_pre"):
+            for n in range(3):
+                getattr(optimizer, f"register_{name}_hook")(lambda *_, n=n, name=name: seen.append((name, n)), prepend=n == 2)
+        optimizer.load_state_dict(optimizer.state_dict())
+        self.assertEqual(seen, [(name, n) for name in ("state_dict_pre", "state_dict_post", "load_state_dict_pre") for n in (2, 0, 1)])
+
+    def test_a_rate_that_is_a_tensor_stays_one(self):
+        p, rate = nn.Parameter(torch.ones(1)), torch.tensor(0.5)
+        optimizer = SGD([p], lr=rate)
+        schedule = optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        p.grad = torch.ones(1)
+        optimizer.step()
+        schedule.step()
+        self.assertIs(optimizer.param_groups[0]["lr"], rate)
+        self.assertEqual((p.item(), rate.item(), schedule.get_last_lr()[0].item()), (0.5, 0.25, 0.25))
+        schedule.get_last_lr()[0].fill_(9)
+        self.assertEqual(rate.item(), 0.25)
+
     def test_what_is_not_done_is_refused(self):
         p = nn.Parameter(torch.ones(1))
-        for option in ("capturable", "differentiable"):
-            with self.assertRaisesRegex(NotImplementedError, f"an optimizer with {option}=True is not implemented"):
-                ADAM([p], **{option: True})
+        with self.assertRaisesRegex(NotImplementedError, "an optimizer with differentiable=True is not implemented"):
+            ADAM([p], differentiable=True)
         with self.assertRaisesRegex(TypeError, "iterable of Tensors or dicts, but got torch.FloatTensor"):
             SGD(p.data)
         with self.assertRaisesRegex(TypeError, "ordered collections"):
@@ -684,6 +720,155 @@ class Schedules(unittest.TestCase):
         self.assertEqual(state, {"step_size": 2, "gamma": 0.5, "base_lrs": [0.1], "last_epoch": 3, "_step_count": 4, "_last_lr": [0.05]})
         other.load_state_dict(state)
         self.assertEqual(other.last_epoch, 3)
+
+
+class Loops(unittest.TestCase):
+    """The optimisers that are loops of Python; test_optim_beside_torch.py has their numbers."""
+
+    def valley(self, device="cpu", **options):
+        p = torch.tensor([-1.2, 1.0], dtype=torch.float64, device=device, requires_grad=True)
+        optimizer, calls = optim.LBFGS([p], **options), []
+
+        def closure():
+            optimizer.zero_grad()
+            calls.append(0)
+            loss = 100 * (p[1] - p[0]**2)**2 + (1 - p[0])**2
+            loss.backward()
+            return loss
+        return p, optimizer, closure, calls
+
+    def test_lbfgs_goes_down_rosenbrocks_valley(self):
+        for device in ("cpu", "cuda")[:1 + torch.cuda.is_available()]:
+            p, optimizer, closure, calls = self.valley(device, line_search_fn="strong_wolfe", max_iter=100, tolerance_change=1e-15)
+            self.assertAlmostEqual(optimizer.step(closure).item(), 24.2)  # the first loss
+            for number in p.tolist():
+                self.assertAlmostEqual(number, 1, 6)
+            self.assertEqual(optimizer.state[p]["func_evals"], len(calls))
+            before = len(calls)
+            optimizer.step(closure)
+            self.assertEqual(len(calls), before + 1)  # nothing is left to do
+
+    def test_lbfgs_goes_on_from_a_state(self):
+        p, optimizer, closure, _ = self.valley(lr=0.01, max_iter=3)
+        optimizer.step(closure)
+        q, other, closure_of_other, _ = self.valley(lr=0.01, max_iter=3)
+        with torch.no_grad():
+            q.copy_(p)
+        other.load_state_dict(pickle.loads(pickle.dumps(optimizer.state_dict())))
+        for optimizer, closure in ((optimizer, closure), (other, closure_of_other)):
+            optimizer.step(closure)
+        self.assertEqual(q.tolist(), p.tolist())
+
+    def test_lbfgs_keeps_to_its_limits(self):
+        p, optimizer, closure, calls = self.valley(max_iter=50, max_eval=7, history_size=2, line_search_fn="strong_wolfe")
+        optimizer.step(closure)
+        self.assertEqual((len(calls), len(optimizer.state[p]["old_dirs"])), (7, 2))
+        p, optimizer, closure, calls = self.valley(max_iter=0)
+        optimizer.step(closure)
+        self.assertEqual((len(calls), p.tolist()), (1, [-1.2, 1.0]))
+
+    def test_what_they_refuse(self):
+        p = torch.ones(2, requires_grad=True)
+        p.grad = torch.ones(2)
+        for make, kind, text in ((lambda: optim.LBFGS([{"params": [p]}, {"params": [torch.ones(1)]}]), ValueError, "parameter groups"),
+                                 (lambda: optim.LBFGS([p], line_search_fn="x").step(lambda: p.sum()), RuntimeError, "only 'strong_wolfe'"),
+                                 (lambda: optim.Muon([p]), ValueError, r"only supports 2D parameters .* size: torch\.Size\(\[2\]\)"),
+                                 (lambda: optim.Muon([torch.ones(1, 1)], adjust_lr_fn="x"), ValueError, "function x is not supported"),
+                                 (lambda: optim.Adafactor([p], d=0.5), ValueError, "d should be >= 1 but is: 0.5"),
+                                 (lambda: optim.SparseAdam([p]).step(), RuntimeError, "does not support dense gradients")):
+            self.assertRaisesRegex(kind, text, make)
+        self.assertEqual(p.tolist(), [1, 1])
+
+    def test_adafactor_keeps_means_of_rows_and_columns(self):
+        w, b = torch.ones(2, 3, 4, requires_grad=True), torch.ones(5, requires_grad=True)
+        optimizer = optim.Adafactor([w, b])
+        (w.sum() + b.sum()).backward()
+        optimizer.step()
+        self.assertEqual({key: tuple(value.shape) for key, value in optimizer.state[w].items()},
+                         {"step": (), "row_var": (2, 3, 1), "col_var": (2, 1, 4)})
+        self.assertEqual(list(optimizer.state[b]), ["step", "variance"])
+        self.assertAlmostEqual(b[0].item(), 0.99)  # one hundredth of its size
+
+    def test_muon_steps_alike_in_all_directions(self):
+        w = torch.eye(3, 2).mul_(5).requires_grad_()
+        optimizer = optim.Muon([w], lr=0.1, weight_decay=0)
+        (w * torch.tensor([[100.0, 0], [0, 1], [0, 0]])).sum().backward()
+        before = w.tolist()
+        optimizer.step()
+        moved = [before[i][i] - w[i, i].item() for i in range(2)]
+        self.assertTrue(all(0.05 < step < 0.2 for step in moved), moved)
+
+
+class MoreSchedules(unittest.TestCase):
+    def test_rates_go_round(self):
+        optimizer = SGD([{"params": [torch.ones(1)]}, {"params": [torch.ones(1)]}], momentum=0.5)
+        schedule = optim.lr_scheduler.CyclicLR(optimizer, [0.0, 0.25], 0.5, 2, 4, base_momentum=0.5, max_momentum=[0.75, 1.0])
+        seen = []
+        for _ in range(7):
+            seen.append([group[key] for group in optimizer.param_groups for key in ("lr", "momentum")])
+            optimizer.step()
+            schedule.step()
+        near = [[round(number, 9) for number in row] for row in seen]
+        self.assertEqual(near[:4] + near[6:], [[0, 0.75, 0.25, 1], [0.25, 0.625, 0.375, 0.75], [0.5, 0.5, 0.5, 0.5],
+                                              [0.375, 0.5625, 0.4375, 0.625], [0, 0.75, 0.25, 1]])
+        for make, text in ((lambda: optim.lr_scheduler.CyclicLR(optimizer, 0, 1, mode="x"), "mode is invalid and scale_fn is None"),
+                           (lambda: optim.lr_scheduler.CyclicLR(optimizer, [0], 1), "base_lr has 1 values, param_groups has 2"),
+                           (lambda: optim.lr_scheduler.CyclicLR(optim.Rprop([torch.ones(1)]), 0, 1), "must support momentum or beta1")):
+            self.assertRaisesRegex(ValueError, text, make)
+
+    def test_a_scale_that_is_an_object_is_saved(self):
+        class Scale:
+            height = 1.0
+
+            def __call__(self, x):
+                return self.height
+        made = [optim.lr_scheduler.CyclicLR(SGD([torch.ones(1)]), 0.0, 1.0, 1, scale_fn=Scale(), cycle_momentum=False) for _ in range(2)]
+        made[0].scale_fn.height = 0.5
+        made[1].load_state_dict(pickle.loads(pickle.dumps(made[0].state_dict())))
+        made[1].optimizer.step()
+        made[1].step()
+        self.assertEqual(made[1].get_last_lr(), [0.5])
+
+    def test_groups_have_least_rates_of_their_own(self):
+        optimizer = SGD([{"params": [torch.ones(1)]}, {"params": [torch.ones(1)]}], lr=1.0)
+        plateau = optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.25, patience=0, min_lr=[0.5, 0.125])
+        for _ in range(4):
+            plateau.step(1.0)
+        self.assertEqual(plateau.get_last_lr(), [0.5, 0.125])
+        optimizer.add_param_group({"params": [torch.ones(1)]})
+        with self.assertRaisesRegex(RuntimeError, r"\(3\) differs from when `ReduceLROnPlateau` was initialized \(2\)"):
+            plateau.step(2.0)
+        with self.assertRaisesRegex(ValueError, "expected 3 min_lrs, got 1"):
+            optim.lr_scheduler.ReduceLROnPlateau(optimizer, min_lr=[1])
+
+    def test_averages(self):
+        swa = optim.swa_utils
+        model = nn.Linear(2, 1)
+        with self.assertRaisesRegex(AssertionError, "Only one of avg_fn and multi_avg_fn"):
+            swa.AveragedModel(model, avg_fn=swa.get_swa_avg_fn(), multi_avg_fn=swa.get_swa_multi_avg_fn())
+        with self.assertRaisesRegex(ValueError, "Invalid decay value 2 provided"):
+            swa.get_ema_avg_fn(2)
+        average = swa.AveragedModel(model, multi_avg_fn=swa.get_ema_multi_avg_fn(0.75))
+        for value in (4.0, 8.0):
+            nn.init.constant_(model.weight, value)
+            average.update_parameters(model)
+        self.assertEqual(average.module.weight.tolist(), [[5, 5]])
+        self.assertEqual(list(average.state_dict()), ["n_averaged", "module.weight", "module.bias"])
+        for bad, text in ((dict(anneal_strategy="x"), "one of 'cos' or 'linear', instead got x"), (dict(anneal_epochs=-1), "greater than 0, got -1")):
+            self.assertRaisesRegex(ValueError, text, swa.SWALR, SGD([torch.ones(1)]), 0.1, **bad)
+
+    def test_a_step_that_fails_counts_for_nothing(self):
+        class Failing(optim.lr_scheduler.LRScheduler):
+            def get_lr(self):
+                if self.last_epoch == 1:
+                    raise ValueError("no rate")
+                return [0.5]
+        schedule = Failing(SGD([torch.ones(1)]))
+        before = schedule.state_dict()
+        schedule.optimizer.step()
+        with self.assertRaisesRegex(ValueError, "no rate"):
+            schedule.step()
+        self.assertEqual(schedule.state_dict(), before)
 
 
 class Vectors(unittest.TestCase):

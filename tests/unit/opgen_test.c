@@ -235,6 +235,8 @@ PX_TEST(bad_optimizers) {
   REFUSED(OPTIMIZER "  pair ls = lr, beta\n", "5: expected `pair NAME = OPTION, OPTION`");
   REFUSED(OPTIMIZER "  check lr > 0\n", "5: expected `check CONDITION : CODE \"text\"`");
   REFUSED(OPTIMIZER "  set param = relu(grad)\n", "5: unknown function 'relu' of 1 arguments here");
+  REFUSED(OPTIMIZER "  extends Y\n", "5: expected `NAME, OPTION=VALUE`");
+  REFUSED("loop X(float lr)\n  paper P\n  doc D.\n", "1: loop X has no sample");
   REFUSED(OPTIMIZER "  set param = grad // 2\n", "5: '//' has no place here");
 }
 PX_TEST(schedules) {

@@ -304,7 +304,9 @@ static const struct {
                  {"PolynomialLR", {12, 2}},
                  {"CosineAnnealingLR", {5, 0.01}},
                  {"CosineAnnealingWarmRestarts", {3, 2, 0.01}},
-                 {"OneCycleLR", {0.4, 12, NAN, NAN, 0.3, 1, 0, NAN, NAN, 25, 1e4, 0}}};
+                 {"OneCycleLR", {0.4, 12, NAN, NAN, 0.3, 1, 0, NAN, NAN, 25, 1e4, 0}},
+                 {"CyclicLR", {0.1, 0.5, 3, NAN, 1, 1, NAN, 0, 0}},
+                 {"SWALR", {0.05, 4, 1}}};
 
 PX_TEST(kinds_say_what_they_are) {
   int count, total = 0;
@@ -314,7 +316,7 @@ PX_TEST(kinds_say_what_they_are) {
     const px_option *options = px_scheduler_kind_options(kind, &count);
     CHECK(count > 0 && *options[0].name);
   }
-  CHECK_EQ(total, 10);
+  CHECK_EQ(total, 12);
   const px_option *adam = px_optimizer_kind_options(px_optimizer_kind_find("Adam"), &count);
   CHECK_EQ(count, 8);
   CHECK_TEXT(adam[2].name, "beta2");
@@ -455,6 +457,77 @@ PX_TEST(a_schedule_needs_a_period) {
   px_scheduler *s = NULL;
   FAILS(px_scheduler_step_lr(&s, o, 0, 0.5), PX_VALUE, "period");
   CHECK(!s);
+}
+
+// ---- L-BFGS
+
+// Rosenbrock's valley at w, which counts how often it is looked at.
+typedef struct valley {
+  px_tensor *w;
+  int looks, fails_at;
+} valley;
+static px_status look_at(double *loss, void *context) {
+  valley *v = context;
+  float w[2], grad[2];
+  if (++v->looks == v->fails_at) PX_FAIL(PX_RUNTIME, "no loss");
+  PX_TRY(px_tensor_read(v->w, w, sizeof w));
+  float up = w[1] - w[0] * w[0];
+  *loss = 100 * (double)up * up + (1 - (double)w[0]) * (1 - (double)w[0]);
+  grad[0] = -400 * w[0] * up - 2 * (1 - w[0]), grad[1] = 200 * up;
+  px_tensor *g = NULL;
+  PX_TRY(px_tensor_from_data(&g, grad, 1, (int64_t[]){2}, PX_FLOAT32, px_cpu()));
+  px_status status = px_tensor_set_grad(v->w, g);
+  px_release(g);
+  return status;
+}
+static const px_lbfgs_options usual = {.lr = 1,
+                                       .max_iter = 100,
+                                       .max_eval = 200,
+                                       .history_size = 10,
+                                       .tolerance_grad = 1e-5,
+                                       .tolerance_change = 1e-12,
+                                       .line_search = true};
+
+PX_TEST(lbfgs_goes_down_a_valley) {
+  PX_SCOPED(px_tensor) w = leaf((float[]){-1.2f, 1}, 2);
+  px_lbfgs_memory memory = {.scale = 1};
+  valley v = {.w = w};
+  float at[2];
+  OK(px_lbfgs_step(&memory, &usual, &w, 1, look_at, &v));
+  fetch(w, at);
+  CHECK_NEAR(at[0], 1, 1e-3);
+  CHECK_NEAR(at[1], 1, 1e-3);
+  CHECK_EQ(memory.calls, v.looks);
+  CHECK(memory.turns_made > 10 && memory.count <= 10);
+  px_lbfgs_clear(&memory);
+  CHECK(!memory.turns && !memory.way && memory.scale == 1);
+}
+
+PX_TEST(lbfgs_leaves_nothing_where_the_loss_or_memory_fails) {
+  for (int n = 1; n < 12; n++) {
+    PX_SCOPED(px_tensor) w = leaf((float[]){-1.2f, 1}, 2);
+    px_lbfgs_memory memory = {.scale = 1};
+    FAILS(px_lbfgs_step(&memory, &usual, &w, 1, look_at, &(valley){w, 0, n}), PX_RUNTIME,
+          "no loss");
+    px_lbfgs_clear(&memory);
+  }
+  bool failed = true;
+  for (int64_t n = 1; failed && n < 400; n++) {
+    PX_SCOPED(px_tensor) w = leaf((float[]){-1.2f, 1}, 2);
+    px_lbfgs_memory memory = {.scale = 1};
+    px_lbfgs_options few = usual;
+    few.max_iter = 3;
+    OK(px_fault_arm("alloc", n, false));
+    failed = px_lbfgs_step(&memory, &few, &w, 1, look_at, &(valley){w, 0, 0}) != PX_OK;
+    px_fault_disarm_all();
+    px_lbfgs_clear(&memory);
+  }
+  CHECK(!failed);
+  px_tensor *missing = NULL;
+  px_lbfgs_memory memory = {.scale = 1};
+  FAILS(px_lbfgs_step(&memory, &usual, &missing, 1, look_at, NULL), PX_TYPE, "missing");
+  FAILS(px_lbfgs_step(&memory, &usual, NULL, 0, look_at, NULL), PX_VALUE, "empty parameter list");
+  FAILS(px_lbfgs_remember(&memory, NULL, NULL, 1, 1), PX_TYPE, "change");
 }
 
 // ---- clipping

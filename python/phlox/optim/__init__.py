@@ -7,6 +7,7 @@ generator from optim/*.optim."""
 from phlox import _C
 
 from . import lr_scheduler as lr_scheduler
+from . import swa_utils as swa_utils
 from ._kinds import *
 from .optimizer import Optimizer as Optimizer
 

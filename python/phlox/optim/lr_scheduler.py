@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import warnings
 from bisect import bisect_right
+from collections import Counter
 from math import floor, inf, isfinite, isnan, nan
 
 from phlox import _C
@@ -27,6 +28,43 @@ _EPOCH = (
     "possible. Please use `scheduler.step()` to step the scheduler. During the deprecation, if "
     "epoch is different from None, the closed form is used instead of the new chainable form, "
     "where available.")
+
+
+def _per_group(name, optimizer, value):
+    """A value for each group: those of a list, or the same for all."""
+    if not isinstance(value, (list, tuple)):
+        return [value] * len(optimizer.param_groups)
+    if len(value) != len(optimizer.param_groups):
+        raise ValueError(f"{name} must have the same length as optimizer.param_groups. {name} has "
+                         f"{len(value)} values, param_groups has {len(optimizer.param_groups)}.")
+    return list(value)
+
+
+def _set_rate(group, lr):
+    """Gives a group its rate: one that is a tensor stays that tensor."""
+    if isinstance(group["lr"], _C.Tensor):
+        group["lr"].fill_(float(lr))
+    else:
+        group["lr"] = lr
+
+
+def _rates_of(optimizer):
+    return [group["lr"].clone() if isinstance(group["lr"], _C.Tensor) else group["lr"]
+            for group in optimizer.param_groups]
+
+
+def _set_momenta(optimizer, momenta):
+    for group, momentum in zip(optimizer.param_groups, momenta):
+        if "betas" in group:
+            group["betas"] = (momentum, *group["betas"][1:])
+        else:
+            group["momentum"] = momentum
+
+
+def _attributes_of(function):
+    """What is saved of a function that is an object; None of a plain one."""
+    plain = hasattr(function, "__code__") or not hasattr(function, "__dict__")
+    return None if plain else dict(function.__dict__)
 
 
 class LRScheduler:
@@ -72,15 +110,15 @@ class LRScheduler:
 
     def _advance(self, epoch, rates):
         """Goes to an epoch, and sets its rates; stays where they cannot be had."""
-        before, self.last_epoch = self.last_epoch, epoch
+        before = self.last_epoch, self._step_count
+        self.last_epoch, self._step_count = epoch, self._step_count + 1
         try:
             for group, lr in zip(self.optimizer.param_groups, rates()):
-                group["lr"] = lr
+                _set_rate(group, lr)
         except BaseException:
-            self.last_epoch = before
+            self.last_epoch, self._step_count = before
             raise
-        self._step_count += 1
-        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+        self._last_lr = _rates_of(self.optimizer)
 
     def step(self, epoch: float | None = None) -> None:
         """Sets the rates of the next epoch, or those of any, by a form that knows it."""
@@ -134,8 +172,7 @@ class LambdaLR(LRScheduler):
         """All but the optimiser and plain functions; of functions that are objects, their
         attributes."""
         state = super().state_dict()
-        state["lr_lambdas"] = [dict(f.__dict__) if not hasattr(f, "__code__") and
-                               hasattr(f, "__dict__") else None for f in self.lr_lambdas]
+        state["lr_lambdas"] = list(map(_attributes_of, self.lr_lambdas))
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -220,7 +257,7 @@ class SequentialLR(_Several):
         self._schedulers, self._milestones = schedulers, milestones
         # Making the schedules has set rates: only the first one's count.
         for group in optimizer.param_groups:
-            group["lr"] = group["initial_lr"]
+            _set_rate(group, group["initial_lr"])
         for schedule in schedulers:
             schedule.last_epoch -= 1
         first = schedulers[0]
@@ -257,13 +294,13 @@ class ChainedScheduler(_Several):
         self.optimizer = schedulers[0].optimizer if optimizer is None else optimizer
         self._check(schedulers, self.optimizer)
         self._schedulers = list(schedulers)
-        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+        self._last_lr = _rates_of(self.optimizer)
 
     def step(self) -> None:
         """Steps all of them, in their order."""
         for schedule in self._schedulers:
             schedule.step()
-        self._last_lr = [group["lr"] for group in self.optimizer.param_groups]
+        self._last_lr = _rates_of(self.optimizer)
 
 
 # ---- the library's kinds
@@ -276,7 +313,13 @@ class _Options:
             setattr(self, name, value)
 
     def _number(self, name):
-        value = getattr(self, name)
+        value, scale = getattr(self, name), getattr(self, "scale_fn", None)
+        if name == "scale_fn" and scale is not None and hasattr(self, "last_epoch"):
+            down = self.step_size_up if self.step_size_down is None else self.step_size_down
+            cycle = floor(1 + self.last_epoch / (self.step_size_up + down))
+            return float(scale(self.last_epoch if self.scale_mode == "iterations" else cycle))
+        if name in ("mode", "scale_fn") and scale is not None:
+            return 0.0  # what it says counts in the place of a mode
         if name in self._words:
             words, text = self._words[name]
             if value not in words:
@@ -284,6 +327,8 @@ class _Options:
             return float(words.index(value))
         if isinstance(value, (list, tuple)):
             return float(value[0]) if value else nan
+        if isinstance(value, Counter):
+            return float(min(value, default=nan))
         return nan if value is None else float(value)
 
     def _numbers(self):
@@ -298,39 +343,62 @@ class KindLR(_Options, LRScheduler):
             raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
         self._keep(values)
         if "milestones" in self._options:
-            self.milestones = sorted(self.milestones)
+            self.milestones = Counter(self.milestones)
         filled, first = _C._schedule_check(self._kind, self._numbers())
         for name, value in zip(self._options, filled):
             if getattr(self, name) is None and not isnan(value):
                 setattr(self, name, int(value))
         if not isnan(first) and last_epoch == -1:
             self._begin(optimizer, first)
+        if "step_size_up" in self._options and last_epoch == -1:
+            self._note(optimizer, lr=_per_group("base_lr", optimizer, self.base_lr))
+        if "swa_lr" in self._options:
+            self._note(optimizer, swa_lr=_per_group("swa_lr", optimizer, self.swa_lr))
         LRScheduler.__init__(self, optimizer, last_epoch)
 
     def _begin(self, optimizer, first):
         """Gives the groups the rates that the schedule begins with, each its own of a list."""
-        groups = optimizer.param_groups
-        if isinstance(self.max_lr, (list, tuple)):
-            if len(self.max_lr) != len(groups):
-                raise ValueError(f"expected {len(groups)} values for max_lr, got "
-                                 f"{len(self.max_lr)}")
-            firsts = [most / self.div_factor for most in self.max_lr]
-        else:
-            firsts = [first] * len(groups)
-        if self.cycle_momentum and not {"momentum", "betas"} & set(optimizer.defaults):
-            raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` "
-                             "option enabled")
-        for group, lr in zip(groups, firsts):
-            group["initial_lr"] = lr
+        kept = {"max_lr": _per_group("max_lr", optimizer, self.max_lr)}
+        kept["initial_lr"] = ([most / self.div_factor for most in kept["max_lr"]]
+                              if isinstance(self.max_lr, (list, tuple)) else
+                              [first] * len(optimizer.param_groups))
+        kept["min_lr"] = [lr / self.final_div_factor for lr in kept["initial_lr"]]
+        self._note(optimizer, **kept)
+
+    def _note(self, optimizer, lr=(), **kept):
+        """Writes values to the groups, as PyTorch does, and the ends of a momentum that changes."""
+        for name in ("max_momentum", "base_momentum") if getattr(self, "cycle_momentum", 0) else ():
+            if not {"momentum", "betas"} & set(optimizer.defaults):
+                raise ValueError("optimizer must support momentum or beta1 with `cycle_momentum` "
+                                 "option enabled")
+            kept[name] = _per_group(name, optimizer, getattr(self, name))
+        for number, group in enumerate(optimizer.param_groups):
+            group.update({name: values[number] for name, values in kept.items()})
+        for group, rate in zip(optimizer.param_groups, lr):
+            _set_rate(group, rate)
 
     def _rates(self, closed, epoch):
         rates, momenta = _C._schedule_rates(self, self._kind, closed, epoch)
-        for group, momentum in zip(self.optimizer.param_groups, momenta):
-            if "betas" in group:
-                group["betas"] = (momentum, *group["betas"][1:])
-            else:
-                group["momentum"] = momentum
+        _set_momenta(self.optimizer, momenta)
+        if "T_0" in self._options:
+            self.T_cur, self.T_i = epoch, self.T_0
+            while self.T_cur >= self.T_i:
+                self.T_cur, self.T_i = self.T_cur - self.T_i, self.T_i * self.T_mult
         return rates
+
+    def state_dict(self) -> dict[str, Any]:
+        """All but the optimiser; of a function that is an object, its attributes."""
+        state = super().state_dict()
+        if "scale_fn" in state:
+            scale = state.pop("scale_fn")
+            state["_scale_fn_custom"] = None if scale is None else _attributes_of(scale)
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes over what state_dict() gave; functions stay."""
+        super().load_state_dict(state_dict)
+        if state_dict.get("_scale_fn_custom"):
+            vars(self.scale_fn).update(state_dict["_scale_fn_custom"])
 
     def get_lr(self) -> list[float]:
         """The rates that follow those of now, for each group."""
@@ -353,20 +421,48 @@ class PlateauLR(_Options, LRScheduler):
         self.optimizer = optimizer
         self._keep(values)
         _C._schedule_check(self._kind, self._numbers())
-        self.best = -inf if self.mode == "max" else inf
-        self.num_bad_epochs = self.cooldown_counter = self.last_epoch = 0
-        self._last_lr = [group["lr"] for group in optimizer.param_groups]
+        several, groups = isinstance(self.min_lr, (list, tuple)), len(optimizer.param_groups)
+        if several and len(self.min_lr) != groups:
+            raise ValueError(f"expected {groups} min_lrs, got {len(self.min_lr)}")
+        self.default_min_lr = None if several else self.min_lr
+        self.min_lrs = list(self.min_lr) if several else [self.min_lr] * groups
+        self.mode_worse = -inf if self.mode == "max" else inf
+        self.last_epoch, self._last_lr = 0, _rates_of(optimizer)
+        self._reset()
+
+    def _reset(self):
+        """Forgets the metrics."""
+        self.best, self.num_bad_epochs, self.cooldown_counter = self.mode_worse, 0, 0
+
+    @property
+    def in_cooldown(self) -> bool:
+        """Whether bad epochs are let pass, since the rates have just fallen."""
+        return self.cooldown_counter > 0
 
     def step(self, metrics: Any, epoch: int | None = None) -> None:
         """Looks at a metric, a number or a tensor of one, and lets the rates fall if it is time."""
+        if epoch is not None:
+            warnings.warn(_EPOCH, stacklevel=2)
         falls, self.best, self.num_bad_epochs, self.cooldown_counter = _C._plateau_step(
             self, self._kind, self.best, self.num_bad_epochs, self.cooldown_counter,
             float(metrics))
-        self.last_epoch += 1
-        groups = self.optimizer.param_groups
-        for group in groups if falls else ():
-            group["lr"] = _C._plateau_rate(self._numbers(), float(group["lr"]))
-        self._last_lr = [group["lr"] for group in groups]
+        self.last_epoch = self.last_epoch + 1 if epoch is None else epoch
+        if falls:
+            self._fall()
+        self._last_lr = _rates_of(self.optimizer)
+
+    def _fall(self):
+        groups, numbers = self.optimizer.param_groups, self._numbers()
+        if len(groups) != len(self.min_lrs):
+            if self.default_min_lr is None:
+                raise RuntimeError(
+                    f"The number of param groups in the `optimizer` ({len(groups)}) differs from "
+                    f"when `ReduceLROnPlateau` was initialized ({len(self.min_lrs)}), usually due "
+                    "to a new param group being added to the optimizer. Please modify the "
+                    "`min_lrs` field to match the length of the `optimizer` param groups.")
+            self.min_lrs = [self.default_min_lr] * len(groups)
+        for group, numbers[self._options.index("min_lr")] in zip(groups, self.min_lrs):
+            _set_rate(group, _C._plateau_rate(numbers, float(group["lr"])))
 
 
 from ._schedules import *  # they derive from the classes above

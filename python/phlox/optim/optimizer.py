@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 import phlox as torch
 from phlox import _C
+from phlox.utils.hooks import RemovableHandle
 
 TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
@@ -23,19 +24,26 @@ else:
     Params = None
 
 
+_before, _after = OrderedDict(), OrderedDict()  # hooks of the steps of all optimisers
+
+
 def _hooked(step):
     """A class's step() with its hooks around it; says that one was made."""
     @wraps(step)
     def stepped(self, *args, **kwargs):
         self._opt_called = True
-        if not self._step_pre_hooks and not self._step_post_hooks:
+        before, after = self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks
+        if not (before or after or _before or _after):
             return step(self, *args, **kwargs)
-        for hook in tuple(self._step_pre_hooks.values()):
+        for hook in (*_before.values(), *before.values()):
             given = hook(self, args, kwargs)
             if given is not None:
+                if not (isinstance(given, tuple) and len(given) == 2):
+                    raise RuntimeError(f"{step} must return None or a tuple of (new_args, "
+                                       f"new_kwargs), but got {given}.")
                 args, kwargs = given
         result = step(self, *args, **kwargs)
-        for hook in tuple(self._step_post_hooks.values()):
+        for hook in (*self._optimizer_step_post_hooks.values(), *_after.values()):
             hook(self, args, kwargs)
         return result
 
@@ -43,16 +51,23 @@ def _hooked(step):
     return stepped
 
 
-class _Handle:
-    """Takes a hook away again."""
+def _add_hook(hooks, hook, prepend=False):
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    if prepend:
+        hooks.move_to_end(handle.id, last=False)
+    return handle
 
-    def __init__(self, hooks, hook):
-        self.hooks, self.key = hooks, object()
-        hooks[self.key] = hook
 
-    def remove(self) -> None:
-        """Takes the hook away."""
-        self.hooks.pop(self.key, None)
+def register_optimizer_step_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Calls hook(optimizer, args, kwargs) before each step of any optimiser; it may return others.
+    """
+    return _add_hook(_before, hook)
+
+
+def register_optimizer_step_post_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Calls hook(optimizer, args, kwargs) after each step of any optimiser."""
+    return _add_hook(_after, hook)
 
 
 _NO_HOOKS = MappingProxyType({})  # until the first is registered
@@ -68,8 +83,10 @@ class Optimizer(_C._Optimizer):
     state: a dict of what is remembered of each parameter.
     """
 
-    _step_pre_hooks = _step_post_hooks = _state_dict_pre_hooks = _state_dict_post_hooks = _NO_HOOKS
-    _load_pre_hooks = _load_post_hooks = _NO_HOOKS
+    _optimizer_step_pre_hooks = _optimizer_step_post_hooks = _NO_HOOKS
+    _optimizer_state_dict_pre_hooks = _optimizer_state_dict_post_hooks = _NO_HOOKS
+    _optimizer_load_state_dict_pre_hooks = _optimizer_load_state_dict_post_hooks = _NO_HOOKS
+    profile_hook_step = staticmethod(_hooked)
 
     def __init__(self, params: Params, defaults: dict[str, Any]) -> None:
         if isinstance(params, torch.Tensor):
@@ -146,48 +163,62 @@ class Optimizer(_C._Optimizer):
         """Updates the parameters. closure: computes the loss once more, which is returned."""
         raise NotImplementedError
 
-    def _hook(self, name, hook):
-        return _Handle(vars(self).setdefault(name, OrderedDict()), hook)
+    @staticmethod
+    def _loss_of(closure):
+        """What a closure computes, with gradients; None without one."""
+        if closure is None:
+            return None
+        with torch.enable_grad():
+            return closure()
 
-    def register_step_pre_hook(self, hook: Callable[..., Any]) -> _Handle:
+    def _hook(self, name, hook, prepend=False):
+        return _add_hook(vars(self).setdefault(f"_optimizer_{name}_hooks", OrderedDict()), hook,
+                         prepend)
+
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Calls hook(optimizer, args, kwargs) before each step; it may return others."""
-        return self._hook("_step_pre_hooks", hook)
+        return self._hook("step_pre", hook)
 
-    def register_step_post_hook(self, hook: Callable[..., Any]) -> _Handle:
+    def register_step_post_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Calls hook(optimizer, args, kwargs) after each step."""
-        return self._hook("_step_post_hooks", hook)
+        return self._hook("step_post", hook)
 
     # ---- states
 
-    def register_state_dict_pre_hook(self, hook: Callable[..., Any]) -> _Handle:
+    def register_state_dict_pre_hook(self, hook: Callable[..., Any],
+                                     prepend: bool = False) -> RemovableHandle:
         """Calls hook(optimizer) before each state_dict()."""
-        return self._hook("_state_dict_pre_hooks", hook)
+        return self._hook("state_dict_pre", hook, prepend)
 
-    def register_state_dict_post_hook(self, hook: Callable[..., Any]) -> _Handle:
+    def register_state_dict_post_hook(self, hook: Callable[..., Any],
+                                      prepend: bool = False) -> RemovableHandle:
         """Calls hook(optimizer, state_dict) after each state_dict(); it may return another."""
-        return self._hook("_state_dict_post_hooks", hook)
+        return self._hook("state_dict_post", hook, prepend)
 
-    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any]) -> _Handle:
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., Any],
+                                          prepend: bool = False) -> RemovableHandle:
         """Calls hook(optimizer, state_dict) before each load_state_dict(); it may return another.
         """
-        return self._hook("_load_pre_hooks", hook)
+        return self._hook("load_state_dict_pre", hook, prepend)
 
-    def register_load_state_dict_post_hook(self, hook: Callable[..., Any]) -> _Handle:
+    def register_load_state_dict_post_hook(self, hook: Callable[..., Any],
+                                           prepend: bool = False) -> RemovableHandle:
         """Calls hook(optimizer) after each load_state_dict()."""
-        return self._hook("_load_post_hooks", hook)
+        return self._hook("load_state_dict_post", hook, prepend)
 
     def state_dict(self) -> dict[str, Any]:
         """The states and groups, with numbers in the place of the parameters."""
-        for hook in tuple(self._state_dict_pre_hooks.values()):
+        for hook in tuple(self._optimizer_state_dict_pre_hooks.values()):
             hook(self)
         numbers, groups = {}, []
         for group in self.param_groups:
             for parameter in group["params"]:
                 numbers.setdefault(id(parameter), len(numbers))
-            groups.append({**group, "params": [numbers[id(p)] for p in group["params"]]})
+            groups.append({key: value for key, value in group.items() if key != "params"})
+            groups[-1]["params"] = [numbers[id(p)] for p in group["params"]]
         state = {numbers.get(id(key), key): value for key, value in self.state.items()}
         whole = {"state": state, "param_groups": groups}
-        for hook in tuple(self._state_dict_post_hooks.values()):
+        for hook in tuple(self._optimizer_state_dict_post_hooks.values()):
             whole = hook(self, whole) or whole
         return whole
 
@@ -197,7 +228,7 @@ class Optimizer(_C._Optimizer):
         ValueError where the groups are not those of this optimiser.
         """
         state_dict = dict(state_dict)
-        for hook in tuple(self._load_pre_hooks.values()):
+        for hook in tuple(self._optimizer_load_state_dict_pre_hooks.values()):
             state_dict = hook(self, state_dict) or state_dict
         saved = deepcopy(state_dict["param_groups"])
         if len(saved) != len(self.param_groups):
@@ -219,7 +250,7 @@ class Optimizer(_C._Optimizer):
             if "param_names" in old and "param_names" not in new:
                 new["param_names"] = old["param_names"]
         self.__setstate__({"state": state, "param_groups": groups})
-        for hook in tuple(self._load_post_hooks.values()):
+        for hook in tuple(self._optimizer_load_state_dict_post_hooks.values()):
             hook(self)
 
     def _take_over(self, parameter, value, key=None):
@@ -264,10 +295,7 @@ class KindOptimizer(Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates the parameters that have a gradient. closure: computes the loss once more, which
         is returned."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = self._loss_of(closure)
         for group in self.param_groups:
             _C._optimizer_step(self._kind, group, self.state)
         return loss
