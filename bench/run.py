@@ -30,6 +30,13 @@ net = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), 
 optimizer = torch.optim.Adam(net.parameters(), lr=0.003)
 x, y = torch.rand(1438, 1, 8, 8), torch.randint(0, 10, (1438,))
 """
+LSTM = """
+def lstm(size, layers):
+    return torch.nn.LSTM(size, size, layers)
+def step(net, x):
+    net.zero_grad()
+    net(x)[0].sum().backward()
+"""
 LINEAR = "net = torch.nn.Linear(16, 16); x = torch.ones(16, 16)"
 SMALL = """
 net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
@@ -61,6 +68,9 @@ x, y = torch.rand(128, 784), torch.randint(0, 10, (128,))
 from torch.utils.data import DataLoader, TensorDataset
 loader = DataLoader(TensorDataset(x, y), batch_size=64, shuffle=True)
 """, {"times": 1.5}),
+    ("LSTM 2x650 forward, 20x35", "net(x)", LSTM + "net, x = lstm(650, 2), torch.rand(35, 20, 650)", {"times": 1}),
+    ("LSTM 2x650 forward+backward, 20x35", "step(net, x)", LSTM + "net, x = lstm(650, 2), torch.rand(35, 20, 650)", {"times": 1}),
+    ("LSTM 128 forward+backward, 32x50", "step(net, x)", LSTM + "net, x = lstm(128, 1), torch.rand(50, 32, 128)", {"times": 1}),
     ("matmul 1024", "a @ b", "a, b = torch.rand(1024, 1024), torch.rand(1024, 1024)", {"times": 1}),
     ("softmax, 16 M floats", "torch.softmax(x, 1)", BIG + ".view(16384, 1024)", {"moved": 2 * MB16, "like": "copy"}),
     ("layer_norm, 16 M floats", "torch.nn.functional.layer_norm(x, (1024,))", BIG + ".view(16384, 1024)", {"moved": 2 * MB16, "like": "copy"}),

@@ -52,6 +52,27 @@ gradient tensor([0.2000, 0.5000, 0.8000], device='cuda:0')
 """, PHLOX_SIM_DEVICES="1")
 
 
+class LanguageModel(unittest.TestCase):
+    def says(self, *arguments, **env):
+        done = run(sys.executable, "-m", "phlox", "examples/lstm_lm.py", *arguments, **env)
+        self.assertEqual((done.stderr, done.returncode), ("", 0))
+        return done.stdout.splitlines()
+
+    def test_it_learns_to_add_on_the_cpu_and_on_a_device(self):
+        for devices in "0", "1":
+            *steps, first, second = self.says(PHLOX_SIM_DEVICES=devices)
+            perplexity = [float(re.fullmatch(r"step +\d+: perplexity ([\d.]+) of 12 words", line)[1]) for line in steps]
+            self.assertTrue(len(perplexity) == 5 and 1.6 < perplexity[-1] < 2 < perplexity[0] < 5, perplexity)
+            self.assertEqual((first, second), ("two plus three is five", "four plus zero is four"))
+
+    def test_it_reads_a_file(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+            file.write("to be or not to be , that is the question . " * 100)
+            file.flush()
+            lines = self.says(file.name)
+        self.assertEqual(lines[-1], "to be or not to be")
+
+
 @unittest.skipUnless(os.path.exists(os.path.join(BUILT, "libphlox_toy.so")), "the toy backend is not built: make examples")
 class ToyBackend(unittest.TestCase):
     def passes(self, program, skipped, **env):
