@@ -358,12 +358,18 @@ void og_schedule_rehearse(FILE *nowhere);
 void og_schedule_write(const char *folder);
 void og_schedule_write_page(FILE *to);
 
+// Policies of mixed precision, by their places in a list.
+typedef struct og_policy {
+  int cuda, cpu;
+} og_policy;
+
 // ---- opgen_comment.c: what is said of an op; NULL where there is nothing to say
 typedef struct og_remarks {
   const char *shape, *dtypes, *errors;
 } og_remarks;
 const char *og_shape_of(const og_op *op);
 const char *og_out_words(const og_op *op);
+const char *og_autocast_words(const og_op *op);
 bool og_is_nonempty(const og_op *op);  // a reduction: without elements there is no result
 // The lines of a docstring that `example EXPRESSION -> TEXT` becomes.
 const char *og_told_example(const og_field *f);

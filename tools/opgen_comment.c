@@ -116,7 +116,7 @@ static const char *joined(const char *a, const char *b) {
 
 og_remarks og_remarks_of(const og_op *op, bool in_c) {
   og_remarks r = {.shape = og_shape_of(op),
-                  .dtypes = dtypes_of(op),
+                  .dtypes = joined(dtypes_of(op), og_autocast_words(op)),
                   .errors = joined(errors_of(op), dtype_errors(op))};
   for (int i = 0; i < op->check_count; i++)
     r.errors = joined(r.errors, og_check_sentence(&op->checks[i], in_c ? "PX_" : NULL));

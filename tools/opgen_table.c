@@ -117,16 +117,38 @@ bool og_is_nonempty(const og_op *op) {
   return og_has(op, OG_W_nonempty);
 }
 
-// The policy of mixed precision: PX_AUTOCAST_NONE where the entry says nothing.
-static const char *autocast_of(const og_op *op) {
-  static const char *const names[][2] = {{"lower", "PX_AUTOCAST_LOWER"},
-                                         {"float32", "PX_AUTOCAST_FLOAT32"},
-                                         {"widest", "PX_AUTOCAST_WIDEST"},
-                                         {"never", "PX_AUTOCAST_NEVER"}};
-  if (!op->autocast.text) return "PX_AUTOCAST_NONE";
-  for (int i = 0; i < 4; i++)
-    if (!strcmp(op->autocast.text, names[i][0])) return names[i][1];
-  og_die(op->autocast.place, "unknown policy '%s' of %s", op->autocast.text, op->name);
+// The policies of mixed precision, of the descriptor and in words.
+static const struct {
+  const char *name, *value, *words;
+} policies[] = {{"none", "PX_AUTOCAST_NONE", NULL},
+                {"lower", "PX_AUTOCAST_LOWER", "computes in the lower dtype"},
+                {"float32", "PX_AUTOCAST_FLOAT32", "computes in float32"},
+                {"widest", "PX_AUTOCAST_WIDEST", "computes in the widest dtype"},
+                {"never", "PX_AUTOCAST_NEVER", "refuses it"}};
+
+static int policy_named(const og_op *op, const char *name) {
+  for (int i = 0; i < 5; i++)
+    if (!strcmp(name, policies[i].name)) return i;
+  og_die(op->autocast.place, "unknown policy '%s' of %s", name, op->name);
+}
+
+// `POLICY` is that of all devices, `POLICY, cpu POLICY` that of accelerators and of the CPU.
+static og_policy policy_of(const og_op *op) {
+  const char *text = op->autocast.text;
+  if (!text) return (og_policy){0, 0};
+  const char *comma = strchr(text, ','), *rest = comma ? og_skip(comma + 1) : NULL;
+  if (rest && strncmp(rest, "cpu ", 4))
+    og_die(op->autocast.place, "autocast of %s is `POLICY, cpu POLICY`", op->name);
+  int cuda = policy_named(op, comma ? og_copy(text, (size_t)(comma - text)) : text);
+  return (og_policy){cuda, rest ? policy_named(op, og_skip(rest + 4)) : cuda};
+}
+
+const char *og_autocast_words(const og_op *op) {
+  og_policy p = policy_of(op);
+  const char *cuda = policies[p.cuda].words, *cpu = policies[p.cpu].words;
+  if (p.cuda == p.cpu) return cuda ? og_format("autocast %s", cuda) : NULL;
+  if (cuda && cpu) return og_format("autocast %s, and %s on the CPU", cuda, cpu);
+  return og_format("autocast %s on %s", cuda ? cuda : cpu, cuda ? "cuda" : "the CPU");
 }
 
 // Which dtypes an out= tensor may have. Elements are cast one by one, other results are written.
@@ -215,6 +237,7 @@ static void write_flags(FILE *to, const og_op *op) {
   if (og_has(op, OG_W_numbers)) fprintf(to, " | PX_OP_TAKES_NUMBERS");
   if (only) fprintf(to, " | PX_OP_ONLY_INPLACE");
   if (hidden) fprintf(to, " | PX_OP_HIDDEN");
+  if (policy_of(op).cuda || policy_of(op).cpu) fprintf(to, " | PX_OP_AUTOCASTS");
 }
 
 static const char *upper_kind(const og_op *op) {
@@ -258,6 +281,9 @@ void og_write_descriptor(FILE *to, const og_op *op) {
   fprintf(to, "    .impl = &impl_%s, .save_for = %s%s, .python_name = \"%s\",\n", op->name,
           og_has_backward(op) ? "save_for_" : "NULL", og_has_backward(op) ? op->name : "",
           op->pyname.text ? op->pyname.text : op->name);
-  fprintf(to, "    .aliases = %s, .autocast = %s, .gradient = %s};\n",
-          op->alias.text ? og_quote(op->alias.text) : "NULL", autocast_of(op), gradient_of(op));
+  og_policy policy = policy_of(op);
+  fprintf(to, "    .autocast = {[PX_CPU] = %s, [PX_CUDA] = %s},\n", policies[policy.cpu].value,
+          policies[policy.cuda].value);
+  fprintf(to, "    .aliases = %s, .gradient = %s};\n",
+          op->alias.text ? og_quote(op->alias.text) : "NULL", gradient_of(op));
 }

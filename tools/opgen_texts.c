@@ -3,6 +3,15 @@
 // the fields `wrapper` and `refuse`.
 #include "opgen.h"
 
+// A text in which `\n` ends a line.
+static const char *with_lines(char *text) {
+  for (char *at = strstr(text, "\\n"); at; at = strstr(at, "\\n")) {
+    *at = '\n';
+    memmove(at + 1, at + 2, strlen(at + 2) + 1);
+  }
+  return text;
+}
+
 // A refusal's text, `CODE "text"`, as the initialiser of a px__refusal. A %s in the text is what
 // the kind of refusal gives.
 static const char *refusal(const og_op *op, const og_field *f, const char *at) {
@@ -10,7 +19,8 @@ static const char *refusal(const og_op *op, const og_field *f, const char *at) {
   if (!quote || quote == end || end[1])
     og_die(f->place, "a refusal of %s is `WHAT : CODE \"text\"`", op->name);
   const char *code = og_trimmed(at, quote);
-  return og_format("{PX_%s, %s}", code, og_quote(og_copy(quote + 1, (size_t)(end - quote - 1))));
+  return og_format("{PX_%s, %s}", code,
+                   og_quote(with_lines(og_copy(quote + 1, (size_t)(end - quote - 1)))));
 }
 
 static const char *wrapper_of(const og_op *op) {
@@ -29,13 +39,13 @@ static void write_kernel_names(FILE *to, const char *names) {
 }
 
 static void write_refusal(FILE *to, const og_op *op, const og_field *f) {
-  static const char *const kinds[] = {"bool", "dtype", "mask", "device", "out"};
+  static const char *const kinds[] = {"bool", "dtype", "mask", "device", "out", "autocast"};
   const char *end = og_word_end(f->text), *rest = og_skip(end);
   if (!strncmp(f->text, "name ", 5)) {
     write_kernel_names(to, rest);
     return;
   }
-  for (int i = 0; i < 5; i++)
+  for (int i = 0; i < 6; i++)
     if (!strncmp(f->text, kinds[i], (size_t)(end - f->text)) && *rest == ':') {
       fprintf(to, ".of_%s = %s, ", kinds[i], refusal(op, f, og_skip(rest + 1)));
       return;

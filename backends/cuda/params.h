@@ -138,6 +138,21 @@ typedef struct k_update {
   int32_t vector;
 } k_update;
 
+// The scale of gradients: what is scaled, and whether an element was not finite; the scale itself.
+typedef struct k_amp {
+  void *grad;
+  float *found;
+  const float *by;
+  int64_t n;
+} k_amp;
+typedef struct k_amp_scale {
+  float *scale;
+  int32_t *tracker;
+  const float *found;
+  double growth, backoff;
+  int64_t interval;
+} k_amp_scale;
+
 // Random numbers in the layout of PyTorch's device kernels.
 typedef struct k_random {
   k_where where;

@@ -9,6 +9,7 @@
 //
 // Example: examples/own_gradient.c.
 #pragma once
+#include "phlox/autocast.h"
 #include "phlox/op.h"
 #ifdef __cplusplus
 extern "C" {
@@ -26,6 +27,7 @@ PX_API void px_inference_set_enabled(bool enabled);
 typedef struct px_modes {
   bool grad, inference;
   px_device device;
+  px_autocast autocast;
 } px_modes;
 PX_API px_modes px_modes_get(void);
 PX_API void px_modes_set(px_modes modes);

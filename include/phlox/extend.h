@@ -61,6 +61,8 @@ typedef struct px_op_hooks {
   // Writes what the printed form of a tensor says of its history: ", requires_grad=True", ",
   // grad_fn=<AddBackward0>" or "".
   void (*print_suffix)(const px_tensor *self, char *text, size_t room);
+  // Whether a tensor that requires grad has no history: casts of such ones may be kept. NULL: none.
+  bool (*is_leaf)(const px_tensor *self);
 } px_op_hooks;
 // For `record`, of a tensor that a launch of the call has made: the line of the call, which the
 // launch has found already. Of other tensors it is the line that runs.

@@ -44,15 +44,16 @@ enum {
       256,             // exists as name_ only (normal_, scatter_...): px_name_ is the C function
   PX_OP_HIDDEN = 512,  // not in Python's namespaces: backward kernels and the like
   PX_OP_TAKES_NUMBERS = 1024,  // for tensors after the first, as pointwise ops do, or the first
-  PX_OP_REGISTERED = 2048      // by a program (phlox/register.h)
+  PX_OP_REGISTERED = 2048,     // by a program (phlox/register.h)
+  PX_OP_AUTOCASTS = 4096       // has a policy of mixed precision, of some device type
 };
-// What mixed precision does with the floating-point tensors that an op is given.
+// What mixed precision (phlox/autocast.h) does with the floating-point tensors that an op is given.
 typedef enum px_autocast_policy {
   PX_AUTOCAST_NONE,     // nothing
   PX_AUTOCAST_LOWER,    // casts them to the dtype of the autocast region: products, convolutions
   PX_AUTOCAST_FLOAT32,  // casts them to float32: what would overflow or lose digits
   PX_AUTOCAST_WIDEST,   // casts them to the widest of their dtypes
-  PX_AUTOCAST_NEVER     // refuses to be called with the lower dtype
+  PX_AUTOCAST_NEVER     // refuses to be called
 } px_autocast_policy;
 typedef struct px_op {
   const char *name, *schema, *doc;
@@ -76,8 +77,8 @@ typedef struct px_op {
   // Its other names in Python, between spaces, or NULL: `multiply` is a function and a method,
   // `nn.relu` in nn.functional, `torch.conv2d` a function.
   const char *aliases;
-  const char *remarks;  // lines: shapes, dtypes, errors, an example; or NULL
-  uint8_t autocast;     // px_autocast_policy
+  const char *remarks;                // lines: shapes, dtypes, errors, an example; or NULL
+  uint8_t autocast[PX_DEVICE_TYPES];  // px_autocast_policy
   // The gradient function, or NULL.
   px_status (*gradient)(struct px_op_gradient *gradient);
 } px_op;

@@ -198,6 +198,20 @@ PX_CALL px_clip_grads_with_norm(px_tensor *const *parameters, int64_t count, dou
 // Brings each element of the gradients into -clip_value ... clip_value.
 PX_CALL px_clip_grad_value(px_tensor *const *parameters, int64_t count, double clip_value);
 
+// ---- the scale of gradients in mixed precision (phlox/autocast.h)
+
+// A loss is multiplied by a scale, so that gradients of float16 do not vanish. Both work on the
+// device and wait for nothing. px_amp_unscale multiplies gradients by inv_scale, in place, and sets
+// found_inf to 1 if one of their elements is infinite or NaN: then the step is left out.
+// px_amp_update_scale multiplies the scale by backoff_factor if found_inf is not 0, and by
+// growth_factor after growth_interval calls in a row where it was; growth_tracker counts them.
+// scale, inv_scale and found_inf are float32 and growth_tracker int32, of one element, on one
+// device. PX_RUNTIME for others, PX_UNIMPLEMENTED for gradients that are not floating-point.
+PX_CALL px_amp_unscale(int64_t count, px_tensor *const *grads, px_tensor *found_inf,
+                       px_tensor *inv_scale);
+PX_CALL px_amp_update_scale(px_tensor *scale, px_tensor *growth_tracker, px_tensor *found_inf,
+                            double growth_factor, double backoff_factor, int64_t growth_interval);
+
 #ifdef __cplusplus
 }
 #endif

@@ -4,6 +4,7 @@
 // The arguments are filled in and checked; the function of the op's kind makes the results and
 // computes them; the call is recorded for differentiation; and only then does the caller get the
 // results. If anything fails, the caller's tensors have not changed.
+#include "call/autocast.h"
 #include "call/call_impl.h"
 #include "phlox/ops/copy.h"
 
@@ -216,11 +217,14 @@ static px_status call_kernel(px_call *call, const px_tensor *first) {
   return px__launch_call(call);
 }
 
+// What a function op calls is neither recorded nor cast.
 static px_status call_function(px_call *call) {
-  if (!px__hooks) return px__impl(call->op)->run(call);
-  px__hooks->suspend(true);
+  bool casts = px__autocast_here.on;
+  px__autocast_here.on = false;
+  if (px__hooks) px__hooks->suspend(true);
   px_status status = px__impl(call->op)->run(call);
-  px__hooks->suspend(false);
+  if (px__hooks) px__hooks->suspend(false);
+  px__autocast_here.on = casts;
   return status;
 }
 
@@ -379,12 +383,9 @@ __attribute__((noinline)) static px_status call_like_out(const px_op *op, const 
   return px_op_call(op, PX_CALL_OUT, own, results);
 }
 
-px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
-  PX_GIVEN(results);
-  PX_GIVEN(args);
+static px_status call_op(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
   px_call call;
   px_value room[PX__MAX_PARAMS];
-  if (PX_UNLIKELY(!op)) return px__no_op();  // px_op_find did not find it
   if (PX_UNLIKELY(mode != PX_CALL_NEW)) {
     if (mode == PX_CALL_INPLACE && lacks_inplace(op)) return call_into_self(op, args, results);
     if (mode == PX_CALL_OUT && results[0] && leaves_dtype(op, args))
@@ -407,4 +408,23 @@ px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, v
   }
   give_results(&call, results);
   return PX_OK;
+}
+
+// In mixed precision.
+__attribute__((noinline)) static px_status call_cast(const px_op *op, px_call_mode mode,
+                                                     const px_value *args, void **results) {
+  px__casting c;
+  px_status status = px__autocast_begin(&c, op, mode, args);
+  if (status == PX_OK) status = call_op(op, mode, c.given, results);
+  px__autocast_end(&c);
+  return status;
+}
+
+px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
+  PX_GIVEN(results);
+  PX_GIVEN(args);
+  if (PX_UNLIKELY(!op)) return px__no_op();  // px_op_find did not find it
+  if ((op->flags & PX_OP_AUTOCASTS) && PX_UNLIKELY(px__autocast_here.on))
+    return call_cast(op, mode, args, results);
+  return call_op(op, mode, args, results);
 }

@@ -62,6 +62,7 @@ typedef struct px__op_texts {
   const char *wrapper;  // PyTorch's method in the text of two devices; NULL: the element-wise text
   px__refusal of_bool, of_dtype, of_mask;  // may name the dtype's class, by %s
   px__refusal of_device;                   // a mask is elsewhere: its device and self's, by %s
+  px__refusal of_autocast;                 // the policy is PX_AUTOCAST_NEVER
   px__refusal of_out;       // out= has another dtype: its class and the result's, by %1$s and %2$s
   const char *of_expanded;  // the warning where elements of self share memory, in place
   const char *cpu_kernel, *cuda_kernel;  // in '"kernel" not implemented for'; NULL: its own

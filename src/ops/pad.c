@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Padding with a value: the tensor is copied into a larger one. Padding with what is at the edges:
 // by indexing, one dimension after the other. Sizes come in pairs, the last dimension first.
+#include "hidden/index.h"
 #include "ops/run.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
@@ -143,6 +144,13 @@ static px_status pad_edges(px_tensor **out, const px_tensor *self, px_value pad,
   return PX_OK;
 }
 
+PX_RUN(_pad_edges) {
+  for (int i = 0; i < PX_COUNT_OF(modes); i++)
+    if (!strcmp(args->mode, modes[i].name))
+      return pad_edges(&call->results[0], args->input, args->pad, i);
+  PX_FAIL(PX_UNIMPLEMENTED, "Unrecognised padding mode %s", args->mode);
+}
+
 PX_RUN(pad) {
   const px_tensor *input = args->input;
   px_value pad = args->pad;
@@ -155,6 +163,8 @@ PX_RUN(pad) {
            "Padding mode \"%s\" doesn't take in value argument", mode);
   for (int i = 0; i < PX_COUNT_OF(modes); i++)
     if (!strcmp(mode, modes[i].name))
-      return pad_edges(&call->results[0], args->input, args->pad, i);
+      return modes[i].place == around
+                 ? pad_edges(&call->results[0], input, pad, i)
+                 : px__pad_edges(&call->results[0], input, pad.v.ints, pad.n, mode);
   PX_FAIL(PX_UNIMPLEMENTED, "Unrecognised padding mode %s", mode);
 }

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "hidden/layer.h"
 #include "ops/run.h"
 #include "phlox/ops/conv.h"
 #include "phlox/ops/copy.h"
@@ -213,9 +214,16 @@ static px_status means_of(px_tensor **out, const px_tensor *x, const span *s) {
   return mean[dims - 1](out, x, sizes, dims);
 }
 
+// Mixed precision casts what an op is given, and averages of areas are not cast.
+PX_RUN(_sampled) {
+  call->results[0] = px_retain(args->input);
+  return PX_OK;
+}
+
 PX_RUN(resize_images) {
   px_tensor *input = args->input;
   PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) sampled = NULL;
   bool corners = args->align_corners, area = !strcmp(args->mode, "area");
   const struct mode *m = NULL;
   span spans[DIMS];
@@ -231,9 +239,10 @@ PX_RUN(resize_images) {
   }
   PX_TRY(check_spans(input, spans));
   if (area) return means_of(&call->results[0], input, spans);
-  PX_TRY(as_floats(&x, input, m));
+  PX_TRY(px__sampled(&sampled, input));
+  PX_TRY(as_floats(&x, sampled, m));
   for (int k = dims - 1; k >= 0; k--) PX_TRY(resize_dim(&x, m, 2 + k, &spans[k]));
-  if (x->dtype != input->dtype) return as_bytes(&call->results[0], x);
+  if (x->dtype != sampled->dtype) return as_bytes(&call->results[0], x);
   call->results[0] = PX_MOVE(x);
   return PX_OK;
 }

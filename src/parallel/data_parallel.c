@@ -14,6 +14,7 @@ typedef struct replica_thread {
   px_device device;
   px_stream *stream;  // the caller's current one on the device, borrowed
   bool grad;
+  px_autocast autocast;
   px_site site;  // of the caller
   px_parallel_work work;
   void *context;
@@ -25,6 +26,7 @@ typedef struct replica_thread {
 static px_status enter(const replica_thread *self) {
   (void)px_site_lend(self->site);
   px_grad_set_enabled(self->grad);
+  px_autocast_set(self->autocast);
   if (self->device.type == PX_CUDA) PX_TRY(px_device_set(self->device.index));
   if (self->stream) PX_TRY(px_stream_set_current(self->stream));
   return self->work(self->number, self->context);
@@ -58,6 +60,7 @@ static px_status prepare(replica_thread *threads, int count, const px_device *de
     threads[i] = (replica_thread){.number = i,
                                   .device = devices[i],
                                   .grad = px_grad_enabled(),
+                                  .autocast = px_autocast_get(),
                                   .work = work,
                                   .context = context};
     px_site_get(&threads[i].site.file, &threads[i].site.line);

@@ -40,13 +40,14 @@ void px_inference_set_enabled(bool enabled) {
 }
 
 px_modes px_modes_get(void) {
-  return (px_modes){!modes.no_grad, modes.inference, px_device_preferred()};
+  return (px_modes){!modes.no_grad, modes.inference, px_device_preferred(), px_autocast_get()};
 }
 
 void px_modes_set(px_modes taken) {
   modes.no_grad = !taken.grad;
   modes.inference = taken.inference;
   mark();
+  px_autocast_set(taken.autocast);
   // A thread preferred it, so there is such a device type.
   if (px_device_set_default(taken.device) != PX_OK) px_error_clear();
 }
@@ -66,7 +67,7 @@ bool px__recording(void) { return px_grad_enabled() && modes.suspended == 0; }
 
 void px__suspend(bool on) { modes.suspended += on ? 1 : -1; }
 
-static const px_op_hooks hooks = {px__recording, px__suspend, px__before_inplace, px__record,
-                                  px__print_history};
+static const px_op_hooks hooks = {px__recording, px__suspend,       px__before_inplace,
+                                  px__record,    px__print_history, px_tensor_is_leaf};
 
 __attribute__((constructor)) static void register_hooks(void) { px_op_set_hooks(&hooks); }
