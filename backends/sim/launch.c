@@ -6,6 +6,7 @@
 // real one does after an illegal access.
 #include "sim/sim.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 enum { LAUNCH_COST = 3000 };  // virtual nanoseconds; and one more per KiB of operands
@@ -116,9 +117,26 @@ static void run_launch(px__sim_stream *stream, px__sim_task *task) {
   px__sim_unlock();
 }
 
+// As a driver does that loads code late: a kernel that is new to the device waits for all of it,
+// and nobody can end that. Without memory it stays new.
+static void load(int device, px_kernel kernel) {
+  px__sim_device *d = &px__sim.device[device];
+  px__sim_lock();
+  int i = 0;
+  while (i < d->loaded_count && d->loaded[i] != kernel) i++;
+  if (i == d->loaded_count) {
+    px__sim_waiter waiter = {.device = device};
+    px__sim_await(&waiter);
+    px_kernel *more = realloc(d->loaded, (size_t)(i + 1) * sizeof *more);
+    if (more) d->loaded = more, more[d->loaded_count++] = kernel;
+  }
+  px__sim_unlock();
+}
+
 px_status px__sim_launch(void *stream, const px_launch *launch) {
   px__sim_stream *s = stream;
   PX__SIM_TRY(px__sim_check(s->device));
+  if (px__sim.late) load(s->device, launch->kernel);
   if (launch->operand_count > PX_MAX_OPERANDS)
     PX__SIM_FAIL(PX_BUG, 0, "a launch of %d operands; %d are possible", launch->operand_count,
                  PX_MAX_OPERANDS);

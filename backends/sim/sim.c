@@ -49,6 +49,13 @@ static px_status device_count(int *out) {
   return PX_OK;
 }
 
+static px_status loading(bool *late) {
+  const char *choice;
+  PX__SIM_TRY(px_env_PHLOX_SIM_LOADING(px__sim.core, &choice));
+  *late = !strcmp(choice, "late");
+  return PX_OK;
+}
+
 static px_status configure(void) {
   const px_core *core = px__sim.core;
   int64_t memory, delay, seed, starve;
@@ -61,6 +68,7 @@ static px_status configure(void) {
   PX__SIM_TRY(px_env_PHLOX_SIM_STARVE(core, &starve));
   PX__SIM_TRY(px_env_PHLOX_SIM_POISON(core, &px__sim.poison));
   PX__SIM_TRY(px_env_PHLOX_SIM_MODE(core, &mode));
+  PX__SIM_TRY(loading(&px__sim.late));
   PX__SIM_TRY(peers());
   px__sim.memory = (size_t)memory & ~(size_t)4095;
   px__sim.delay = (int)delay;
@@ -129,6 +137,11 @@ static px_status enable_peer(int from, int to) {
   return PX_OK;
 }
 
+static bool loads_late(void) {
+  bool late;
+  return loading(&late) == PX_OK && late;  // what is wrong with it, the first device tells
+}
+
 static int64_t library(const char *name) { return 0; }
 
 // A simulated device is this process's alone.
@@ -174,6 +187,7 @@ static const px_backend table = {
     .event_elapsed = px__sim_event_elapsed,
     .find = px__sim_find,
     .launch = px__sim_launch,
+    .loads_late = loads_late,
     .peek = px__sim_peek,
     .library = library,
     .runs_host_kernels = true,

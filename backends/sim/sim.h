@@ -64,8 +64,10 @@ typedef struct px__sim_device {
   intptr_t delta;           // from a user address to the kernels' one
   px__sim_ranges live;      // allocations
   uint64_t peers, enabled;  // bit d: memory of device d can be / is made accessible from here
-  int broken;               // the driver's code of a sticky error, or 0
-  char reason[256];         // and what happened
+  px_kernel *loaded;        // kernels that were launched here, if code is loaded late
+  int loaded_count;
+  int broken;        // the driver's code of a sticky error, or 0
+  char reason[256];  // and what happened
   px_fault_slot slot;
 } px__sim_device;
 
@@ -153,7 +155,7 @@ typedef struct px__sim_state {
   const px_core *core;
   pthread_mutex_t lock;
   // From the environment, read when the first device is opened.
-  bool configured, schedule, poison;
+  bool configured, schedule, poison, late;
   int devices, delay, starve;
   uint64_t seed;
   size_t memory;

@@ -378,6 +378,10 @@ typedef struct px_backend {
   // `probe`.
   int (*glance)(void);
   bool (*glance_named)(int device, const char *name, size_t length);
+  // Whether the first launch of a kernel may wait for all that its device was given before, as
+  // where a driver loads code when it is needed. The core then waits before such a launch, so that
+  // the program can end the wait. NULL: it does not.
+  bool (*loads_late)(void);
   /* entries above: ABI 1 */
 } px_backend;
 

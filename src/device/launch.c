@@ -96,6 +96,40 @@ static px_status issue(px__device *d, px_stream *stream, px_launch *launch,
   return status;
 }
 
+// ---- code that is loaded late
+// A launch's kind: its kernel and dtypes, which tell what code it needs. Never 0.
+static uint64_t kind_of(const px_launch *launch) {
+  uint64_t kind = (uintptr_t)launch->kernel;
+  for (int i = 0; i < launch->operand_count; i++)
+    kind = (kind + (uint64_t)launch->operands[i].dtype + 1) * 0x9e3779b97f4a7c15u;
+  return kind | 1;
+}
+// Where the kind is in the device's table, or belongs.
+static uint64_t *place_of(px__device *d, uint64_t kind) {
+  for (uint64_t at = kind >> 32;; at++) {
+    uint64_t *place = &d->kinds[at % PX__LAUNCH_KINDS];
+    uint64_t there = __atomic_load_n(place, __ATOMIC_RELAXED);
+    if (there == kind || !there) return place;
+  }
+}
+
+// The first launch of a kind waits in the driver for what is queued, with locks held: so wait here
+// before, where the program can end it.
+static px_status await_code(px__device *d, px_stream *stream, const px_launch *launch) {
+  uint64_t kind = kind_of(launch);
+  if (PX_LIKELY(__atomic_load_n(place_of(d, kind), __ATOMIC_RELAXED))) return PX_OK;
+  // A program of so many kinds is no longer looked after.
+  if (__atomic_load_n(&d->kind_count, __ATOMIC_RELAXED) >= PX__LAUNCH_KINDS / 2) return PX_OK;
+  if (px_interrupt_wanted())
+    PX_TRY(px__broken_note(d, px__rt.backend->stream_synchronize(stream->native)));
+  px__device_lock(d);
+  uint64_t *place = place_of(d, kind);
+  if (!*place) __atomic_add_fetch(&d->kind_count, 1, __ATOMIC_RELAXED);
+  __atomic_store_n(place, kind, __ATOMIC_RELAXED);
+  px__device_unlock(d);
+  return PX_OK;
+}
+
 // ---- operands on peers
 // Which other devices have operands of a launch, one bit each.
 static uint64_t peers_of(const px__device *d, const px_access *accesses, int count) {
@@ -146,6 +180,7 @@ px_status px__launch(px_device device, px_launch *launch, const px_access *acces
   PX_TRY(px__device_get(&d, device.index));
   if (px__faults()) PX_TRY(pass_fault_points(launch));
   px_stream *stream = px__stream_now(d);
+  if (px__rt.loads_late) PX_TRY(await_code(d, stream, launch));
   bool peered = __atomic_load_n(&px__rt.peered, __ATOMIC_RELAXED);
   PX_TRY((PX_UNLIKELY(peered) ? issue_among : issue)(d, stream, launch, accesses, access_count));
   return PX_UNLIKELY(px__rt.blocking) ? px__stream_finish(stream) : PX_OK;

@@ -226,6 +226,7 @@ static px_status start(void) {
   PX_TRY(make_devices(c.count, c.physical));
   px__rt.backend = c.backend;
   px__rt.count = c.count;
+  px__rt.loads_late = PX__BACKEND_HAS(c.backend, loads_late) && c.backend->loads_late();
   c.backend->priority_range(&px__rt.least, &px__rt.greatest);
   watch_forks();
   __atomic_store_n(&px__rt.ready, true, __ATOMIC_RELEASE);

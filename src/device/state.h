@@ -142,6 +142,7 @@ typedef struct px__cache {
   px__ledger ledger;
 } px__cache;
 
+enum { PX__LAUNCH_KINDS = 1 << 12 };
 struct px__device {
   pthread_mutex_t lock;
   int index, physical;  // physical: the backend's number
@@ -153,7 +154,9 @@ struct px__device {
   int last[PX__PRIORITIES];                // the latest that was handed out
   px__work *ring;
   uint64_t launches;
-  px__mark *marks;      // unused ones
+  uint64_t kinds[PX__LAUNCH_KINDS];  // atomic: of launches, where code is loaded late
+  int kind_count;                    // atomic
+  px__mark *marks;                   // unused ones
   px_stream *messages;  // on which events for other processes are recorded; NULL: none yet (ipc.c)
   px__cache cache;
   bool peer_asked[PX__DEVICES], peer_open[PX__DEVICES];  // atomic: by the user; in the backend
@@ -163,7 +166,7 @@ typedef struct px__runtime {
   int count;
   bool ready, forked;  // atomic
   bool peered;         // atomic: the program has enabled peer access somewhere
-  bool blocking, uncached;
+  bool blocking, uncached, loads_late;
   int least, greatest;  // priorities
   px__device *devices[PX__DEVICES];
 } px__runtime;

@@ -97,6 +97,24 @@ for wait in waits:
     assert (x[0] + 1).sum().item() == 1400
 """, PHLOX_SIM_DELAY="100000")
 
+    @simulated
+    def test_the_first_launch_of_a_kernel_ends_though_its_code_waits_for_the_device(self):
+        run(START + """
+x = torch.ones(700, 700, device="cuda")
+(x @ x) * 1e-3
+torch.cuda.synchronize()
+def behind(call):
+    y = x
+    for _ in range(40): y = y @ x * 1e-3
+    call(y)
+for call in lambda y: y > 0, lambda y: y.nonzero(), lambda y: y.softmax(1), lambda y: y.double() > 0:
+    late(lambda: behind(call), 0.05)
+    assert not torch.cuda.current_stream().query()  # it did not wait for the end
+    torch.cuda.synchronize()
+    assert (x[0] + 1).sum().item() == 1400
+    call(x)
+""", PHLOX_SIM_DELAY="100000", PHLOX_SIM_LOADING="late")
+
     def test_a_long_op_of_the_cpu_ends(self):
         run(START + """
 a = torch.ones(1500, 1500)

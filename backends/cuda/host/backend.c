@@ -185,6 +185,7 @@ static const px_backend table = {
     .event_elapsed = px__cuda_event_elapsed,
     .find = px__cuda_find,
     .launch = launch,
+    .loads_late = px__cuda_loads_late,
     .peek = peek,
     .library = library,
     .memory_share = px__cuda_memory_share,

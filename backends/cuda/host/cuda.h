@@ -121,6 +121,7 @@ extern const px__cuda_module px__cuda_modules[];
 extern const int px__cuda_module_count;
 
 px_kernel px__cuda_find(const char *name);
+bool px__cuda_loads_late(void);
 
 // ---- memory.c, stream.c, nvml.c: parts of the table
 

@@ -121,6 +121,13 @@ px_status px__cuda_function(CUkernel *out, const char *module, const char *funct
   return status;
 }
 
+// Code goes to a device when it is first launched there, and that waits for what is queued, unless
+// CUDA_MODULE_LOADING says otherwise.
+bool px__cuda_loads_late(void) {
+  CUmoduleLoadingMode mode = CU_MODULE_LAZY_LOADING;
+  return px__cu.cuModuleGetLoadingMode(&mode) != CUDA_SUCCESS || mode == CU_MODULE_LAZY_LOADING;
+}
+
 // ---- launches
 
 px_status px__cuda_launch_function(const px_launch *l, CUkernel function, const unsigned grid[3],
