@@ -65,7 +65,7 @@ static inline PyObject *ext_none(px_status status) {
 #define EXT_FAIL(exception, ...) return (void *)PyErr_Format(exception, __VA_ARGS__)
 #define EXT_FAIL_INT(exception, ...) return PyErr_Format(exception, __VA_ARGS__), -1
 #define EXT_LENGTH(array) ((int)(sizeof(array) / sizeof((array)[0])))
-// Whether a text of words, with a space or "; " between them, has a word.
+// Whether a text of words, with a space, "; " or "=" behind them, has a word.
 bool ext_has_word(const char *words, const char *word);
 
 // An owned Python reference that is dropped at the end of the scope.

@@ -97,7 +97,7 @@ EXT_FUNCTION(torch, _lacks, "(path: str, name: str) -> bool",
 bool ext_has_word(const char *words, const char *word) {
   size_t length = strlen(word);
   for (const char *at = words; (at = strstr(at, word)); at += length)
-    if ((at == words || at[-1] == ' ') && strchr(" ;", at[length])) return true;
+    if ((at == words || at[-1] == ' ') && strchr(" ;=", at[length])) return true;
   return false;
 }
 
@@ -131,8 +131,7 @@ static PyObject *absent(PyObject *module, PyObject *name) {
   const char *word = PyUnicode_AsUTF8(name), *full = space ? PyUnicode_AsUTF8(space) : NULL;
   if (!full || !word) return NULL;
   const char *path = full[strlen("torch")] ? full + strlen("torch.") : "";
-  bool own = !strncmp(word, "__", 2);  // a question of Python's own, which the start asks too
-  PyObject *found = own ? NULL : of_table(module, path, word);
+  PyObject *found = of_table(module, path, word);
   if (found || PyErr_Occurred()) return found;
   if (is_lacking(path, word))
     EXT_FAIL(PyExc_AttributeError,

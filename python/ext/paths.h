@@ -3,9 +3,9 @@
 // program imports one. A row's names follow the module that Phlox has them in, and a colon; "torch"
 // is the root, "*" means all names. Names behind "!:" can be imported and derived from, and refuse
 // to be called; functions behind "no:" answer False, those behind "nothing:" None, those behind
-// "same:" give back what they get, and those behind "marks:" are decorators with a name. What the
-// other module lacks is missing here too. A module that is there, of C or a file, gets a row's
-// names beside its own.
+// "same:" give back what they get, and those behind "marks:" are decorators with a name. "a=b":
+// what the other module calls b. What the other module lacks is missing here too. A module that is
+// there, of C or a file, gets a row's names beside its own.
 #pragma once
 
 static const struct {
@@ -77,6 +77,8 @@ static const struct {
     {"nn.modules.utils",
      "nn._tuples: _ntuple _single _pair _triple _quadruple _reverse_repeat_tuple "
      "consume_prefix_in_state_dict_if_present"},
+    {"multiprocessing.pool", "multiprocessing: Pool"},
+    {"multiprocessing.queue", "multiprocessing: Queue SimpleQueue"},
     {"nn.parallel", "!: DistributedDataParallel"},
     {"nn.parallel.data_parallel", "nn.parallel: DataParallel data_parallel"},
     {"nn.parallel.distributed", "nn.parallel: DistributedDataParallel"},
@@ -328,6 +330,15 @@ static const struct {
     {"cuda._utils", "_utils: _get_device_index"},
     {"cuda.nvtx", "!: mark range range_end range_pop range_push range_start"},
     {"cuda.profiler", "!: profile start stop"},
+    {"accelerator",
+     "cuda: empty_cache max_memory_allocated max_memory_reserved memory_allocated "
+     "memory_reserved memory_stats reset_accumulated_memory_stats reset_peak_memory_stats "
+     "get_memory_info=mem_get_info device_index=device "
+     "get_device_capability=get_device_capability"},
+    {"accelerator.memory",
+     "accelerator: empty_cache max_memory_allocated max_memory_reserved memory_allocated "
+     "memory_reserved memory_stats reset_accumulated_memory_stats reset_peak_memory_stats "
+     "get_memory_info"},
     {"profiler",
      "!: CuspyConfig DeviceType ExecutionTraceObserver PerformanceMetricsConfig ProfilerAction "
      "ProfilerActivity ProfilerActivityConfig profile record_function schedule "
@@ -335,6 +346,18 @@ static const struct {
     {"autograd.profiler",
      "profiler: ProfilerActivity; !: EnforceUnique EventList FunctionEvent KinetoStepTracker "
      "MemRecordsAcc emit_itt emit_nvtx load_nvprof parse_nvprof_trace profile record_function"},
+    // ---- torch.backends
+    {"backends.cusparselt", "no: is_available"},
+    {"backends.kleidiai", "no: is_available"},
+    {"backends.miopen", "no: is_available"},
+    {"backends.mkl", "no: is_available"},
+    {"backends.nnpack", "no: is_available"},
+    {"backends.openmp", "no: is_available"},
+    {"backends.opt_einsum", "no: is_available"},
+    {"backends.cpu", ""},
+    {"backends.mha", "no: get_fastpath_enabled; !: set_fastpath_enabled"},
+    {"backends.quantized", ""},
+    {"backends.xnnpack", ""},
     // ---- inner names that libraries use
     {"",
      "nothing: _log_api_usage_once _get_tracing_state; _dispatch: DispatchKey DispatchKeySet; "
@@ -351,6 +374,16 @@ static const struct {
     {"_tensor_str", "torch: set_printoptions"},
     {"nn", "!: SyncBatchNorm"},
     {"nn.init", "nn._tuples: _calculate_fan_in_and_fan_out _calculate_correct_fan"},
+    {"cuda", "no: is_current_stream_capturing; _utils: _get_device_index"},
+    {"cuda.nccl",
+     "no: is_available; !: all_gather all_reduce broadcast init_rank reduce reduce_scatter "
+     "unique_id version"},
+    {"__config__", "_config: show parallel_info"},
+    {"__future__",
+     "no: get_overwrite_module_params_on_conversion get_swap_module_params_on_conversion; !: "
+     "set_overwrite_module_params_on_conversion set_swap_module_params_on_conversion"},
+    {"serialization", "types: MAP_LOCATION FileLike"},
+    {"_VF", "torch: *"},
 };
 
 // What PyTorch has in a module and Phlox lacks: an attribute that does not exist, and whose
@@ -471,8 +504,7 @@ static const struct {
      "get_gradient_edge increment_version node_creation_hook queue_callback "
      "region_activation_memory_budget register_multi_grad_hook "
      "set_override_stale_capture_stream set_warn_on_accumulate_grad_stream_mismatch"},
-    {"backends",
-     "ContextProp PropModule disable_global_flags flags_frozen mkl openmp opt_einsum quantized"},
+    {"backends", "ContextProp PropModule disable_global_flags flags_frozen"},
     {"backends.cuda",
      "SDPAParams allow_fp16_bf16_reduction_math_sdp blas_workspace_size can_use_cudnn_attention "
      "can_use_efficient_attention can_use_flash_attention cuBLASModule cuFFTPlanCache "
@@ -489,8 +521,8 @@ static const struct {
      "caching_allocator_alloc caching_allocator_delete check_error classproperty clock_rate "
      "cudaStatus cudart current_blas_handle current_solver_handle device_memory_used gds "
      "get_gencode_flags get_stream_from_external graph graph_pool_handle graphs "
-     "is_current_stream_capturing is_tf32_supported jiterator list_gpu_processes "
-     "make_graphed_callables memory_stats_as_nested_dict memory_usage nccl power_draw "
+     "is_tf32_supported jiterator list_gpu_processes "
+     "make_graphed_callables memory_stats_as_nested_dict memory_usage power_draw "
      "temperature tunable utilization"},
     {"cuda.memory",
      "CUDAPluggableAllocator MemPool caching_allocator_alloc caching_allocator_delete "
@@ -589,4 +621,18 @@ static const struct {
     {"utils.dlpack", "DLDeviceType ReadOnlyTensorWrapper"},
     {"utils.hooks", "BackwardHook unserializable_hook warn_if_has_hooks"},
     {"utils.mobile_optimizer", "LintCode"},
+    {"serialization",
+     "LoadEndianness SourceChangeWarning StorageType check_module_version_greater_or_equal "
+     "default_restore_location get_crc32_options get_default_load_endianness "
+     "get_default_mmap_options get_unsafe_globals_in_checkpoint location_tag mkdtemp "
+     "normalize_storage_type register_package set_crc32_options set_default_load_endianness "
+     "set_default_mmap_options skip_data storage_to_tensor_type validate_cuda_device "
+     "validate_hpu_device"},
+    {"backends.cpu", "get_cpu_capability"},
+    {"backends.nnpack", "flags set_flags"},
+    {"backends.mkl", "verbose"},
+    {"backends.cusparselt", "get_max_alg_id version"},
+    {"accelerator.memory", "empty_host_cache"},
+    {"multiprocessing.queue", "ConnectionWrapper"},
+    {"multiprocessing.pool", "clean_worker"},
 };

@@ -30,6 +30,7 @@ _IN_PYTHON = {
         "multiprocessing": "multiprocessing",
         "backends": "backends get_float32_matmul_precision set_float32_matmul_precision",
         "phlox.utils.dlpack": "from_dlpack to_dlpack",
+        "_utils": "_utils",
         "types": "types",
         "version": "version",
     },

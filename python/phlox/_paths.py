@@ -56,8 +56,11 @@ class _Loader:
 
     def __init__(self, path, names):
         self.path, self.below = f"torch.{path}".strip("."), _C._path_below(path)
-        self.source_of = {name: source for part in names.split("; ") if part
-                          for source, _, words in [part.partition(": ")] for name in words.split()}
+        self.source_of, self.name_of = {}, {}
+        for part in filter(None, names.split("; ")):
+            source, _, words = part.partition(": ")
+            for name, _, there in (word.partition("=") for word in words.split()):
+                self.source_of[name], self.name_of[name] = source, there or name
 
     def create_module(self, spec):
         return None
@@ -92,7 +95,8 @@ class _Loader:
 
     def lent(self, module, source, name):
         missing = object()
-        value = getattr(self.module(module, source), name, missing) if source else missing
+        there = self.name_of.get(name, name)
+        value = getattr(self.module(module, source), there, missing) if source else missing
         if value is missing:
             lacks = name in self.source_of or _C._lacks(self.path[len("torch."):], name)
             known = f": {self.path}.{name} is not implemented in Phlox" if lacks else ""

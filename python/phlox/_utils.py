@@ -152,3 +152,32 @@ def with_state(obj, state):
     for name, value in (slots or {}).items():
         setattr(obj, name, value)
     return obj
+
+
+# ---- what libraries borrow
+
+def _get_device_index(device, optional=False, allow_cpu=False):
+    """The index of a device: an int, or of a torch.device or str with one."""
+    if isinstance(device, int):
+        return device
+    found = _C.device(device) if isinstance(device, (str, _C.device)) else None
+    if found and found.type == "cpu":
+        if allow_cpu:
+            return -1
+        raise ValueError(f"Expected a non cpu device, but got: {device}")
+    if found and found.index is not None:
+        return found.index
+    if not optional:
+        raise ValueError(f"Expected a torch.device with a specified index or an integer, but got:{device}")
+    return _C.cuda.current_device()
+
+
+def _flatten_dense_tensors(tensors):
+    """One vector of the elements of all."""
+    return _C.cat([tensor.reshape(-1) for tensor in tensors])
+
+
+def _unflatten_dense_tensors(flat, tensors):
+    """The parts of a vector, in the forms of tensors."""
+    parts = flat.split([tensor.numel() for tensor in tensors])
+    return tuple(part.view_as(tensor) for part, tensor in zip(parts, tensors))

@@ -18,6 +18,7 @@ from types import FunctionType
 
 from phlox import _C, _archive, _unpickle, _utils
 
+_C._name_missing(__name__)
 TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

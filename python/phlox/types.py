@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.types: names of types for annotations."""
 import os
-from typing import IO, List, Sequence, Tuple, Union
+from typing import IO, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from phlox import Size, Tensor
 from phlox import device as _device
@@ -16,3 +16,4 @@ Device = Union[_device, str, int, None]
 FileLike = Union[str, "os.PathLike[str]", IO[bytes]]
 _size = Union[Size, List[int], Tuple[int, ...]]
 _TensorOrTensors = Union[Tensor, Sequence[Tensor]]
+MAP_LOCATION = Optional[Union[Callable[[Storage, str], Storage], _device, str, Dict[str, str]]]

@@ -4,4 +4,5 @@ from phlox import _C
 
 _C._name_missing(__name__)
 __version__ = _C.__version__
-cuda = hip = None
+cuda = hip = rocm = xpu = git_version = None
+debug = False

@@ -4,10 +4,13 @@ process writes, the others see."""
 import multiprocessing
 from multiprocessing import *  # noqa: F403
 
+from phlox import _C
+
 from .reductions import init_reductions
 from .spawn import (ProcessContext, ProcessException, ProcessExitedException,
                     ProcessRaisedException, SpawnContext, spawn, start_processes)
 
+_C._name_missing(__name__)
 __all__ = ["get_all_sharing_strategies", "get_sharing_strategy", "init_reductions",
            "set_sharing_strategy", "spawn", "start_processes", "ProcessContext",
            "ProcessException", "ProcessExitedException", "ProcessRaisedException",

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.__config__: what Phlox is made of, for reports."""
+from __future__ import annotations
+
+from phlox import _C
+
+
+def show() -> str:
+    """What serves which devices."""
+    backend = _C.cuda._backend_name() if _C.cuda.device_count() else "none"
+    return (f"Phlox {_C.__version__}:\n  - C11, kernels of its own for the CPU\n"
+            f"  - devices of type cuda: {_C.cuda.device_count()}, backend: {backend}\n"
+            f"  - cuDNN: {_C._library_version('cudnn') or 'none'}\n")
+
+
+def parallel_info() -> str:
+    """The threads of the CPU's kernels."""
+    return f"Phlox/Parallel:\n\tget_num_threads() : {_C.get_num_threads()}\n"
