@@ -87,12 +87,23 @@ static px_status warn_of_images(const px_tensor *x) {
       x->ndim);
 }
 // A mask of one number a channel. A signal of two dimensions has no batch.
+static px_status warn_of_volumes(const px_tensor *x) {
+  if (x->ndim == 4 || x->ndim == 5) return PX_OK;
+  return px_warn(PX_WARN_USER,
+                 "dropout3d: Received a %d-D input to dropout3d, which is deprecated and will "
+                 "result in an error in a future release. To retain the behavior and silence this "
+                 "warning, please use dropout instead. Note that dropout3d exists to provide "
+                 "channel-wise dropout on inputs with 3 spatial dimensions, a channel dimension, "
+                 "and an optional batch dimension (i.e. 4D or 5D inputs).",
+                 x->ndim);
+}
 PX_RUN(channel_dropout) {
   const px_tensor *x = args->input;
   double p = args->p;
-  bool signals = call->op->name[7] == '1';
-  int given = signals && x->ndim == 2 ? 1 : 2;
-  if (!signals) PX_TRY(warn_of_images(x));
+  char dims = call->op->name[strlen("dropout")];
+  int given = (dims == '1' && x->ndim == 2) || (dims == '3' && x->ndim != 5) ? 1 : 2;
+  if (dims == '2') PX_TRY(warn_of_images(x));
+  if (dims == '3') PX_TRY(warn_of_volumes(x));
   PX_SCOPED(px_tensor) ones = NULL;
   PX_SCOPED(px_tensor) mask = NULL;
   int64_t sizes[PX_MAX_DIMS];

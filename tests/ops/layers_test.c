@@ -251,7 +251,8 @@ typedef struct caller {
 } caller;
 
 static bool is_random(const px_module *m) {
-  return px_module_training(m) && strstr(px_module_kind_of(m)->name, "ropout");
+  const char *name = px_module_kind_of(m)->name;
+  return px_module_training(m) && (strstr(name, "ropout") || strstr(name, "RReLU"));
 }
 
 // Calls the layer, and sends a gradient back through it.

@@ -166,7 +166,7 @@ class Lives(unittest.TestCase):
 
 # What the newest PyTorch, which Phlox follows, has and older ones may not have: arguments and parts of texts.
 NEWER = {**{f"{kind}Norm{n}d": {"bias"} for kind in ("Batch", "Instance") for n in (1, 2, 3)}, "LayerNorm": {"bias"}, "GroupNorm": {"bias"}}
-LACKING = {"Embedding": {"_weight"}, "Hardtanh": {"min_value", "max_value"}}
+LACKING = {"Embedding": {"_weight"}, "EmbeddingBag": {"_weight"}, "Hardtanh": {"min_value", "max_value"}}
 PRINTED = r", bias=(True|False)(?=, track)|, bias=(True|False)(?=\)$)"
 
 
@@ -213,7 +213,7 @@ class Beside(unittest.TestCase):
 
     def test_results_and_gradients(self):
         for name, made, given, theirs in self.known():
-            if name.startswith("Dropout"):
+            if "Dropout" in name or name == "RReLU":  # they draw numbers
                 continue
             with self.subTest(made):
                 mine = build(torch, made)
