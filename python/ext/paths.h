@@ -364,7 +364,7 @@ static const struct {
      "_checks: _assert _check _check_index _check_value _check_type _check_not_implemented "
      "_TensorMeta; !: SymInt SymFloat SymBool PyTorchFileReader PyTorchFileWriter "
      "ScriptFunction ScriptModule"},
-    {"autograd.gradcheck", "autograd: gradcheck gradgradcheck"},
+    {"autograd.gradcheck", "autograd: gradcheck gradgradcheck; autograd._check: GradcheckError"},
     {"autograd.anomaly_mode", "autograd: detect_anomaly set_detect_anomaly"},
     {"functional",
      "torch: atleast_1d atleast_2d atleast_3d block_diag broadcast_shapes broadcast_tensors "
@@ -492,12 +492,12 @@ static const struct {
     {"_tensor_str", "get_printoptions get_summarized_data printoptions tensor_totype"},
     {"autograd",
      "DeviceType NestedIOFunction ProfilerActivity ProfilerConfig ProfilerEvent ProfilerState "
-     "SavedTensor forward_ad functional gradgradcheck handle_torch_function has_torch_function "
+     "SavedTensor forward_ad handle_torch_function has_torch_function "
      "is_tensor_like kineto_available profiler_legacy profiler_util"},
     {"autograd.function",
      "BackwardCFunction FunctionMeta InplaceFunction NestedIOFunction traceable with_metaclass"},
     {"autograd.gradcheck",
-     "GradcheckError get_analytical_jacobian get_numerical_jacobian "
+     "get_analytical_jacobian get_numerical_jacobian "
      "get_numerical_jacobian_wrt_specific_input"},
     {"autograd.graph",
      "GradientEdge allow_mutation_on_saved_tensors disable_saved_tensors_hooks "

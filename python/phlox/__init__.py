@@ -34,7 +34,7 @@ _IN_PYTHON = {
         "types": "types",
         "version": "version",
     },
-    "autograd": {"_check": "gradcheck", "variable": "Variable variable"},
+    "autograd": {"_check": "gradcheck gradgradcheck", "variable": "Variable variable"},
     "autograd.graph": {"phlox.autograd._saved": "save_on_cpu saved_tensors_hooks"},
     "cuda": {
         "_types": _TENSOR_TYPES,

@@ -4,6 +4,7 @@ or can be imported and refuse to be called. python/ext/paths.h has the table."""
 from functools import cache
 from importlib import import_module
 from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 from phlox import _C
 
@@ -69,6 +70,11 @@ class _Loader:
         module.__doc__ = f"{self.path}, as programs import it: its names stand elsewhere in Phlox."
         module.__getattr__ = lambda name: self.find(module, name)
         module.__dir__ = lambda: sorted({*vars(module), *self.below, *self.names(module)})
+        own = module.__name__.rpartition(".")[2]
+        if own in self.source_of and hasattr(module, own):
+            # It takes the place of a function of its name in the package, and is called as that.
+            module.__class__ = type("module", (ModuleType,), {
+                "__call__": staticmethod(getattr(module, own))})
 
     def names(self, module):
         """The names that are there, without those that Phlox lacks."""

@@ -98,6 +98,14 @@ class Paths(unittest.TestCase):
                 "torch.distributed.is_available(), torch.utils.checkpoint.checkpoint.__name__)")
         self.assertEqual(run("-c", code)[1], "False True torch.fx False checkpoint")
 
+    def test_a_function_is_called_though_a_module_has_its_name(self):
+        importlib.import_module("phlox.autograd.gradcheck"), importlib.import_module("phlox.nn.parallel.data_parallel")
+        x = torch.ones(2, dtype=torch.float64, requires_grad=True)
+        self.assertTrue(torch.autograd.gradcheck(torch.sin, x))
+        self.assertTrue(torch.autograd.gradcheck.gradcheck(torch.sin, x))
+        with self.assertRaisesRegex(ValueError, "device_ids must name at least one device"):
+            nn.parallel.data_parallel(nn.ReLU(), torch.tensor([-1.0]), [])
+
     def test_what_nobody_has_is_missing_plainly(self):
         with self.assertRaisesRegex(AttributeError, "^module 'torch.nn.modules.conv' has no attribute 'Conv9d'$"):
             module_of("nn.modules.conv").Conv9d

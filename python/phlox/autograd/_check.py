@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.autograd.gradcheck."""
+"""torch.autograd.gradcheck and gradgradcheck."""
 from __future__ import annotations
 
+import phlox as torch
 from phlox import _C, autograd
 
 TYPE_CHECKING = False  # type checkers know the name
@@ -10,29 +11,108 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def gradcheck(func: Callable[..., Any], inputs: _C.Tensor | Sequence[Any], eps: float = 1e-06,
+class GradcheckError(RuntimeError):
+    """What gradcheck raises where gradients and differences part."""
+
+
+def _outputs(result):
+    """Those of a function's results that can be derived."""
+    results = result if isinstance(result, (tuple, list)) else (result,)
+    return [x for x in results if isinstance(x, _C.Tensor) and x.is_floating_point()]
+
+
+def _refuse(**options):
+    for name, value in options.items():
+        if value:
+            raise NotImplementedError(f"gradcheck with {name}=True is not implemented")
+
+
+def _check_repeats(func, inputs, tolerance):
+    wanted = [x for x in inputs if isinstance(x, _C.Tensor) and x.requires_grad]
+    outputs = [x for x in _outputs(func(*inputs)) if x.requires_grad]
+    one, other = (autograd.grad(outputs, wanted, [torch.ones_like(x) for x in outputs],
+                                retain_graph=True, allow_unused=True) for _ in range(2))
+    for a, b in zip(one, other):
+        if a is not None and a.numel() and (a - b).abs().max() > tolerance:
+            raise GradcheckError(
+                "Backward is not reentrant, i.e., running backward with same input and grad_output "
+                "multiple times gives different values, although analytical gradient matches "
+                f"numerical gradient. The tolerance for nondeterminism was {tolerance}.")
+
+
+def gradcheck(func: Callable[..., Any], inputs: _C.Tensor | Sequence[Any], *, eps: float = 1e-06,
               atol: float = 1e-05, rtol: float = 0.001, raise_exception: bool = True,
-              nondet_tol: float = 0.0, fast_mode: bool = False,
-              check_undefined_grad: bool = True) -> bool:
+              nondet_tol: float = 0.0, check_undefined_grad: bool = True,
+              check_grad_dtypes: bool = False, check_batched_grad: bool = False,
+              check_batched_forward_grad: bool = False, check_forward_ad: bool = False,
+              check_backward_ad: bool = True, fast_mode: bool = False,
+              masked: bool | None = None) -> bool:
     """Compares gradients with differences: True, or an error that tells where they part.
 
     Args:
-        func (callable): of the inputs; gives a tensor, or a tuple of which the first counts
+        func (callable): of the inputs; gives a tensor or several
         inputs (Tensor or sequence): those that are tensors and require a gradient, of float64, are
             moved
         eps (float): by how much they are moved
         atol, rtol (float): what the two may differ by
         raise_exception (bool): raises where they differ by more; else gives False
+        nondet_tol (float): what two backward passes may differ by
+        check_undefined_grad, check_grad_dtypes, fast_mode, masked: without effect: each output is
+            derived alone, gradients have their inputs' dtypes, and all elements are moved
+        check_batched_grad, check_batched_forward_grad, check_forward_ad: refused if true
 
     >>> x = torch.ones(3, dtype=torch.float64, requires_grad=True)
     >>> torch.autograd.gradcheck(torch.sin, x)
     True
     """
+    _refuse(check_batched_grad=check_batched_grad, check_forward_ad=check_forward_ad,
+            check_batched_forward_grad=check_batched_forward_grad)
+    if not check_backward_ad:
+        raise AssertionError("Expected at least one of check_forward_ad or check_backward_ad to be "
+                             "True")
     inputs = (inputs,) if isinstance(inputs, _C.Tensor) else tuple(inputs)
+    which = 0
     try:
-        autograd._gradcheck(func, inputs, eps, atol, rtol)
-    except Exception:
-        if raise_exception:
+        for which in range(max(1, len(_outputs(func(*inputs))))):
+            autograd._gradcheck(lambda *given: tuple(_outputs(func(*given))[which:]), inputs, eps,
+                                atol, rtol)
+        _check_repeats(func, inputs, nondet_tol)
+    except Exception as error:
+        if not raise_exception:
+            return False
+        if not str(error).startswith("Jacobian mismatch"):
             raise
-        return False
+        raise GradcheckError(str(error).replace("output 0", f"output {which}", 1)) from None
     return True
+
+
+def gradgradcheck(func: Callable[..., Any], inputs: _C.Tensor | Sequence[Any],
+                  grad_outputs: _C.Tensor | Sequence[Any] | None = None, *, eps: float = 1e-06,
+                  atol: float = 1e-05, rtol: float = 0.001,
+                  gen_non_contig_grad_outputs: bool = False, raise_exception: bool = True,
+                  nondet_tol: float = 0.0, check_undefined_grad: bool = True,
+                  check_grad_dtypes: bool = False, check_batched_grad: bool = False,
+                  check_fwd_over_rev: bool = False, check_rev_over_rev: bool = True,
+                  fast_mode: bool = False, masked: bool = False) -> bool:
+    """The same for second derivatives: gradcheck of the gradients, by the inputs and by
+    grad_outputs, which are random numbers if they are not given."""
+    _refuse(check_fwd_over_rev=check_fwd_over_rev)
+    inputs = (inputs,) if isinstance(inputs, _C.Tensor) else tuple(inputs)
+    if grad_outputs is None:
+        grad_outputs = [torch.randn_like(x) for x in _outputs(func(*inputs))]
+        if gen_non_contig_grad_outputs:
+            grad_outputs = [torch.stack((x, x), -1)[..., 0] for x in grad_outputs]
+    flow = (grad_outputs,) if isinstance(grad_outputs, _C.Tensor) else tuple(grad_outputs)
+    flow = tuple(x.detach().requires_grad_() for x in flow)
+
+    def gradients(*given):
+        wanted = [x for x in given[:len(inputs)] if isinstance(x, _C.Tensor) and x.requires_grad]
+        pairs = [(x, g) for x, g in zip(_outputs(func(*given[:len(inputs)])), given[len(inputs):])
+                 if x.requires_grad]
+        grads = autograd.grad([x for x, _ in pairs], wanted, [g for _, g in pairs],
+                              create_graph=True, allow_unused=True)
+        return tuple(x for x in grads if x is not None)
+
+    return gradcheck(gradients, inputs + flow, eps=eps, atol=atol, rtol=rtol,
+                     raise_exception=raise_exception, nondet_tol=nondet_tol,
+                     check_batched_grad=check_batched_grad, check_backward_ad=check_rev_over_rev)

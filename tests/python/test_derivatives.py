@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.autograd.functional, gradcheck and gradgradcheck; beside PyTorch, where a recent one is installed."""
+import unittest
+
+import phlox
+
+try:
+    import torch
+    torch = torch if hasattr(torch.optim, "Muon") else None
+except ImportError:
+    torch = None
+
+
+def cases(t):
+    """Calls of torch.autograd.functional, good and bad."""
+    F = t.autograd.functional
+    x, y = t.tensor([1.0, 2.0, 3.0]), t.tensor([[0.5, -1.0], [2.0, 0.0]])
+    three, two, square = t.ones(3), t.ones(2), t.ones(2, 2)
+    f, h = (lambda a: (a**3)[:2]), (lambda a: (a**3).sum() * a[0])
+    g, k = (lambda a, b: (a.sum() * b, (a * a).sum())), (lambda a, b: (a.sum() * b).pow(2).sum())
+    one, line = (lambda a: (a.sum(),)), (lambda a, b: a * 2)
+    return [
+        lambda: F.jacobian(f, x), lambda: F.jacobian(g, (x, y)), lambda: F.jacobian(f, (x,)), lambda: F.jacobian(lambda a: a.sum(), x),
+        lambda: F.jacobian(f, x, vectorize=True), lambda: F.hessian(h, x), lambda: F.hessian(k, (x, y)), lambda: F.hessian(lambda a: a.sum(), x),
+        lambda: F.hessian(h, (x,)), lambda: F.vjp(f, x, two), lambda: F.vjp(g, (x, y), (square, t.tensor(2.0))), lambda: F.vjp(h, x),
+        lambda: F.jvp(f, x, three), lambda: F.jvp(g, (x, y), (three, square)), lambda: F.jvp(lambda a: a * 2, t.tensor(3.0)),
+        lambda: F.vhp(h, x, three), lambda: F.hvp(h, x, three), lambda: F.vhp(k, (x, y), (three, square)), lambda: F.hvp(k, (x, y), (three, square)),
+        lambda: F.vhp(lambda a: a**3, t.tensor(3.0)), lambda: F.jacobian(line, (x, y)), lambda: F.vhp(lambda a: a.sum(), x, x),
+        # what does not fit
+        lambda: F.vjp(f, x), lambda: F.jvp(f, x), lambda: F.vjp(f, x, three), lambda: F.vjp(g, (x, y), (three, t.tensor(2.0))),
+        lambda: F.vjp(g, (x, y), two), lambda: F.vjp(f, x, (two, two)), lambda: F.jacobian(f, 3), lambda: F.jacobian(f, [x]),
+        lambda: F.jacobian(g, (x, 3)), lambda: F.jacobian(lambda a: 3, x), lambda: F.jacobian(lambda a: (a, 3), x), lambda: F.vjp(f, x, 3),
+        lambda: F.hessian(f, x), lambda: F.hessian(one, x), lambda: F.vhp(f, x, x), lambda: F.vhp(one, x, x),
+        lambda: F.jacobian(line, (x, y), strict=True), lambda: F.jacobian(lambda a: t.ones(2), x, strict=True),
+        lambda: F.jacobian(lambda a: a * 2, x, strict=True, create_graph=True), lambda: F.vjp(line, (x, y), x, strict=True),
+        lambda: F.jvp(line, (x, y), (x, y), strict=True), lambda: F.vhp(lambda a: a.sum(), x, x, strict=True),
+        lambda: F.jacobian(f, x, vectorize=True, strict=True), lambda: F.jacobian(f, x, strategy="x")]
+
+
+def outcome(call):
+    try:
+        return str(call())
+    except Exception as error:
+        return type(error).__name__, str(error)
+
+
+class Functional(unittest.TestCase):
+    @unittest.skipIf(torch is None, "PyTorch is not installed, or one before 2.9")
+    def test_beside_pytorch(self):
+        for number, (mine, theirs) in enumerate(zip(cases(phlox), cases(torch))):
+            with self.subTest(number):
+                self.assertEqual(outcome(mine), outcome(theirs))
+
+    def test_products_are_those_with_the_whole_matrices(self):
+        F = phlox.autograd.functional
+        for device in ("cpu", "cuda")[:1 + phlox.cuda.is_available()]:
+            x, v, w = (phlox.tensor(numbers, device=device, dtype=phlox.float64) for numbers in ([1.0, 2, -3], [4.0, -5, 6], [2.0, 1]))
+            f, h = (lambda a: phlox.stack([a.prod(), (a * a).sum()])), (lambda a: (a**3).sum() * a[0] + a.prod())
+            J, H = F.jacobian(f, x), F.hessian(h, x)
+            self.assertEqual((J.shape, H.shape, J.device.type), ((2, 3), (3, 3), device))
+            self.assertTrue(phlox.allclose(F.vjp(f, x, w)[1], w @ J))
+            self.assertTrue(phlox.allclose(F.jvp(f, x, v)[1], J @ v))
+            self.assertTrue(phlox.allclose(F.vhp(h, x, v)[1], v @ H) and phlox.allclose(F.hvp(h, x, v)[1], H @ v))
+            self.assertEqual(F.vjp(f, x, w)[0].tolist(), f(x).tolist())
+
+    def test_results_can_be_derived_if_asked(self):
+        F = phlox.autograd.functional
+        x = phlox.tensor([1.0, 2.0], requires_grad=True)
+        self.assertFalse(F.jacobian(lambda a: a**3, x).requires_grad)
+        F.jacobian(lambda a: a**3, x, create_graph=True).sum().backward()
+        self.assertEqual(x.grad.tolist(), [6, 12])
+        self.assertTrue(F.hessian(lambda a: (a**4).sum(), x, create_graph=True).requires_grad)
+        with phlox.no_grad():  # it records all the same
+            self.assertEqual(F.jacobian(lambda a: a * a, x).tolist(), [[2, 0], [0, 4]])
+            self.assertFalse(phlox.is_grad_enabled())
+
+    def test_what_it_does_not_do(self):
+        F, x = phlox.autograd.functional, phlox.ones(2)
+        with self.assertRaisesRegex(NotImplementedError, "jacobian by forward-mode is not implemented in Phlox"):
+            F.jacobian(lambda a: a, x, strategy="forward-mode")
+        with self.assertRaisesRegex(NotImplementedError, "hessian by forward-mode"):
+            F.hessian(lambda a: a, x, outer_jacobian_strategy="forward-mode")
+        with self.assertRaisesRegex(ZeroDivisionError, "division"):
+            F.hessian(lambda a: 1 / 0, x)
+        self.assertTrue(phlox.is_grad_enabled())
+        self.assertEqual(F.jacobian(lambda a: a[:0], x).shape, (0, 2))
+
+
+class Wrong(phlox.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.save_for_backward(a)
+        return a * a, a.exp()
+
+    @staticmethod
+    def backward(ctx, g, h):
+        a, = ctx.saved_tensors
+        return 2 * a * g + h * a.exp() * a
+
+
+class Restless(phlox.autograd.Function):
+    turns = 0
+
+    @staticmethod
+    def forward(ctx, a):
+        return a * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        Restless.turns += 1
+        return g * (2 + 1e-7 * (Restless.turns % 2))
+
+
+class Checks(unittest.TestCase):
+    def setUp(self):
+        self.x, self.w = (phlox.tensor(numbers, dtype=phlox.float64, requires_grad=True) for numbers in ([0.3, 0.7, -0.2], [1.0, 2.0, 3.0]))
+
+    def test_all_outputs_count(self):
+        from phlox.autograd.gradcheck import GradcheckError
+        self.assertTrue(phlox.autograd.gradcheck(phlox.mul, (self.x, self.w)))
+        self.assertTrue(phlox.autograd.gradcheck(lambda a: (a * 2, 3, a.detach().long()), self.x))
+        with self.assertRaisesRegex(GradcheckError, "^Jacobian mismatch for output 1 with respect to input 0,"):
+            phlox.autograd.gradcheck(Wrong.apply, (self.x,))
+        self.assertFalse(phlox.autograd.gradcheck(Wrong.apply, (self.x,), raise_exception=False))
+
+    def test_second_derivatives(self):
+        check = phlox.autograd.gradgradcheck
+        self.assertTrue(check(phlox.sin, self.x) and check(phlox.mul, (self.x, self.w)) and check(lambda a: (a.sin(), a.exp()), (self.x,)))
+        self.assertTrue(check(phlox.sin, self.x, phlox.ones(3, dtype=phlox.float64), gen_non_contig_grad_outputs=True))
+        self.assertTrue(check(phlox.sin, self.x, gen_non_contig_grad_outputs=True))
+
+        class Half(phlox.autograd.Function):  # right, but its gradient hides that it depends on a
+            @staticmethod
+            def forward(ctx, a):
+                ctx.save_for_backward(a)
+                return a * a
+
+            @staticmethod
+            def backward(ctx, g):
+                return 2 * ctx.saved_tensors[0].detach() * g
+        self.assertTrue(phlox.autograd.gradcheck(Half.apply, self.x))
+        self.assertFalse(check(Half.apply, self.x, raise_exception=False))
+
+    def test_backward_passes_are_compared(self):
+        with self.assertRaisesRegex(RuntimeError, r"^Backward is not reentrant, .* nondeterminism was 0\.0\."):
+            phlox.autograd.gradcheck(Restless.apply, self.x)
+        self.assertTrue(phlox.autograd.gradcheck(Restless.apply, self.x, nondet_tol=1e-5))
+
+    def test_what_is_refused(self):
+        for option in ("check_forward_ad", "check_batched_grad", "check_batched_forward_grad"):
+            with self.assertRaisesRegex(NotImplementedError, f"gradcheck with {option}=True is not implemented"):
+                phlox.autograd.gradcheck(phlox.sin, self.x, **{option: True})
+        with self.assertRaisesRegex(NotImplementedError, "check_fwd_over_rev=True"):
+            phlox.autograd.gradgradcheck(phlox.sin, self.x, check_fwd_over_rev=True)
+        with self.assertRaisesRegex(AssertionError, "at least one of check_forward_ad or check_backward_ad"):
+            phlox.autograd.gradcheck(phlox.sin, self.x, check_backward_ad=False)
+        with self.assertRaisesRegex(ValueError, "at least one input tensor to require gradient"):
+            phlox.autograd.gradcheck(phlox.sin, self.x.detach())
+
+
+if __name__ == "__main__":
+    unittest.main()
