@@ -53,6 +53,7 @@ ROWS = [
     ("view x[0]", "x[0]", "x = torch.ones(4, 4)", {"goal": 120e-9}),
     ("Linear 16x16 forward", "net(x)", LINEAR, {"goal": 900e-9}),
     ("Linear 16x16 forward+backward", "net(x).sum().backward()", LINEAR, {"goal": 7e-6}),
+    ("Linear 16x16 forward under autocast", "with torch.autocast('cpu'): net(x)", LINEAR, {}),
     ("Adam step of small parameters", "optimizer.step()", SMALL, {}),
     ("optimizer.zero_grad, no gradients", "optimizer.zero_grad()", SMALL + "optimizer.zero_grad()", {}),
     ("StepLR.step", "schedule.step()", SMALL + "schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)", {}),

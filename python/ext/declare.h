@@ -425,5 +425,16 @@ typedef struct ext_inherited {
                                         PyTuple_GET_SIZE(args), NULL, kwargs}); \
   } \
   static PyObject *word##_construct(PyTypeObject *type, const ext_call *call)
+// ... of a type whose subclasses may take other arguments, and pass on these: the body has `self`
+// and `call`, gives 0 or -1, and the slots are .tp_new = PyType_GenericNew, .tp_init = WORD_init.
+#define EXT_INIT(word, signature_) \
+  static int word##_fill(PyObject *self, const ext_call *call); \
+  EXT_ROW_(word##_fill, .what = EXT_ROW_NEW, .owner = #word, .name = #word, \
+           .signature = signature_); \
+  static int word##_init(PyObject *self, PyObject *args, PyObject *kwargs) { \
+    return word##_fill(self, &(ext_call){&word##_fill_row, NULL, &PyTuple_GET_ITEM(args, 0), \
+                                         PyTuple_GET_SIZE(args), NULL, kwargs}); \
+  } \
+  static int word##_fill(PyObject *self, const ext_call *call)
 // Gives a type that was made at run time the word that declarations name it by.
 int ext_own(const char *word, PyTypeObject *type);

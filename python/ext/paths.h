@@ -328,6 +328,9 @@ static const struct {
      "cuda: ByteTensor DoubleTensor FloatTensor IntTensor LongTensor ShortTensor CharTensor "
      "HalfTensor BFloat16Tensor"},
     {"cuda._utils", "_utils: _get_device_index"},
+    {"amp.autocast_mode", "amp: autocast custom_bwd custom_fwd is_autocast_available"},
+    {"cuda.amp.autocast_mode", "cuda.amp: autocast custom_bwd custom_fwd"},
+    {"cpu.amp.autocast_mode", "cpu.amp: autocast"},
     {"cuda.nvtx", "!: mark range range_end range_pop range_push range_start"},
     {"cuda.profiler", "!: profile start stop"},
     {"accelerator",
@@ -409,17 +412,17 @@ static const struct {
      "ShortStorage StaticModule Storage StreamObjType StringType SymFloatNode SymIntNode "
      "SymIntType Tag TensorType ThroughputBenchmark TracingState TupleType Type UnionType Use "
      "Value addbmm addmv addmv_ addr adjoint affine_grid_generator "
-     "alias_copy align_tensors alpha_dropout alpha_dropout_ aminmax amp angle as_strided_ "
-     "as_strided_copy as_strided_scatter atleast_1d atleast_2d atleast_3d autocast "
-     "autocast_decrement_nesting autocast_increment_nesting bartlett_window "
+     "alias_copy align_tensors alpha_dropout alpha_dropout_ aminmax angle as_strided_ "
+     "as_strided_copy as_strided_scatter atleast_1d atleast_2d atleast_3d "
+     "bartlett_window "
      "batch_norm_backward_elemt batch_norm_backward_reduce batch_norm_elemt "
      "batch_norm_gather_stats batch_norm_gather_stats_with_counts batch_norm_stats "
      "batch_norm_update_stats bilinear binomial bitwise_left_shift bitwise_right_shift "
      "blackman_window block_diag bucketize cartesian_prod ccol_indices_copy cdist celu_ "
      "chain_matmul channel_shuffle cholesky cholesky_inverse cholesky_solve "
-     "choose_qparams_optimized classes clear_autocast_cache col_indices_copy column_stack "
+     "choose_qparams_optimized classes col_indices_copy column_stack "
      "combinations compiled_with_cxx11_abi complex conj conj_physical conj_physical_ "
-     "conv_tbc copysign corrcoef cov cpu cross crow_indices_copy "
+     "conv_tbc copysign corrcoef cov cross crow_indices_copy "
      "ctc_loss cudnn_affine_grid_generator cudnn_batch_norm cudnn_convolution "
      "cudnn_convolution_add_relu cudnn_convolution_relu cudnn_convolution_transpose "
      "cudnn_grid_sampler cudnn_is_acceptable cumulative_trapezoid deg2rad deg2rad_ dequantize "
@@ -432,12 +435,12 @@ static const struct {
      "fbgemm_pack_gemm_matrix_fp16 fbgemm_pack_quantized_matrix feature_alpha_dropout "
      "feature_alpha_dropout_ feature_dropout feature_dropout_ fft float_power fmax fmin fork "
      "frexp frobenius_norm from_file func fused_moving_avg_obs_fake_quant gcd gcd_ geqrf "
-     "get_autocast_cpu_dtype get_autocast_gpu_dtype get_device get_file_path gradient "
+     "get_device get_file_path gradient "
      "grid_sampler grid_sampler_2d grid_sampler_3d hamming_window hann_window hash_tensor "
      "heaviside histc histogram histogramdd hsmm hsplit hspmm i0 i0_ igamma igammac imag "
      "import_ir_module import_ir_module_from_buffer index_put index_put_ index_reduce "
-     "indices_copy init_num_threads inner int_repr inverse is_autocast_cache_enabled "
-     "is_autocast_cpu_enabled is_autocast_enabled is_conj is_distributed is_inference is_neg "
+     "indices_copy init_num_threads inner int_repr inverse "
+     "is_conj is_distributed is_inference is_neg "
      "is_same_size is_signed is_vulkan_available is_warn_always_enabled isin isneginf isposinf "
      "isreal istft kaiser_window kron lcm lcm_ ldexp ldexp_ lgamma linalg lobpcg logaddexp2 "
      "logcumsumexp logdet logit logit_ logspace lstsq lu lu_solve lu_unpack masked matrix_exp "
@@ -457,8 +460,7 @@ static const struct {
      "rad2deg_ range read_vitals real renorm resize_as_ resize_as_sparse_ resolve_conj "
      "resolve_neg rot90 row_indices_copy rrelu rrelu_ saddmm scatter_reduce searchsorted "
      "segment_reduce select_copy select_scatter selu_ set_anomaly_enabled "
-     "set_autocast_cache_enabled set_autocast_cpu_dtype set_autocast_cpu_enabled "
-     "set_autocast_enabled set_autocast_gpu_dtype set_flush_denormal set_num_interop_threads "
+     "set_flush_denormal set_num_interop_threads "
      "set_vital set_warn_always sgn signal signbit sinc sinc_ slice_copy slice_scatter slogdet "
      "smm solve sparse sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor "
      "sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor special split_copy "
@@ -517,13 +519,15 @@ static const struct {
     {"cuda",
      "BFloat16Storage BoolStorage ByteStorage CUDAGraph CharStorage ComplexDoubleStorage "
      "ComplexFloatStorage CudaError DeferredCudaCallError DoubleStorage ExternalStream "
-     "FloatStorage HalfStorage IntStorage LongStorage MemPool ShortStorage amp "
+     "FloatStorage HalfStorage IntStorage LongStorage MemPool ShortStorage "
      "caching_allocator_alloc caching_allocator_delete check_error classproperty clock_rate "
      "cudaStatus cudart current_blas_handle current_solver_handle device_memory_used gds "
      "get_gencode_flags get_stream_from_external graph graph_pool_handle graphs "
      "is_tf32_supported jiterator list_gpu_processes "
      "make_graphed_callables memory_stats_as_nested_dict memory_usage power_draw "
      "temperature tunable utilization"},
+    {"cpu", "Event Stream StreamContext current_stream get_capabilities set_device stream"},
+    {"cuda.amp", "amp_definitely_not_available common"},
     {"cuda.memory",
      "CUDAPluggableAllocator MemPool caching_allocator_alloc caching_allocator_delete "
      "caching_allocator_disabled caching_allocator_enable change_current_allocator "
@@ -571,14 +575,12 @@ static const struct {
      "factory_kwargs grad intrinsic qat quantizable quantized"},
     {"nn.functional",
      "ScalingType SwizzleType Tensor "
-     ""
      "affine_grid alpha_dropout "
      "assert_int_or_pair bilinear celu_ channel_shuffle conv_tbc "
      "ctc_loss dropout3d embedding_bag feature_alpha_dropout fold "
      "fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d "
      "fractional_max_pool3d_with_indices grid_sample grouped_mm gumbel_softmax "
      "linear_cross_entropy local_response_norm "
-     ""
      "multi_head_attention_forward multi_margin_loss multilabel_margin_loss "
      "multilabel_soft_margin_loss native_channel_shuffle pdist rrelu rrelu_ scaled_addmm "
      "scaled_addmm_ scaled_grouped_mm scaled_mm selu_ triplet_margin_with_distance_loss unfold "

@@ -34,6 +34,9 @@ _IN_PYTHON = {
         "types": "types",
         "version": "version",
     },
+    "amp": {"grad_scaler": "GradScaler grad_scaler"},
+    "cpu.amp": {"grad_scaler": "GradScaler grad_scaler"},
+    "cuda.amp": {"grad_scaler": "GradScaler grad_scaler"},
     "autograd": {"_check": "gradcheck gradgradcheck", "variable": "Variable variable"},
     "autograd.graph": {"phlox.autograd._saved": "save_on_cpu saved_tensors_hooks"},
     "cuda": {

@@ -73,6 +73,16 @@ class LanguageModel(unittest.TestCase):
         self.assertEqual(lines[-1], "to be or not to be")
 
 
+class Loops(unittest.TestCase):
+    def test_mixed_precision(self):
+        for devices, dtype, scale in ("1", "float16", 65536), ("0", "bfloat16", 1):
+            done = run(sys.executable, "-m", "phlox", "examples/amp.py", PHLOX_SIM_DEVICES=devices)
+            self.assertEqual((done.stderr, done.returncode), ("", 0))
+            lines = re.findall(rf"^epoch \d: (\d+) % of torch\.{dtype}, scale {scale}$", done.stdout, re.M)
+            self.assertEqual(len(lines), 5, done.stdout)
+            self.assertGreater(int(lines[-1]), 90)
+
+
 @unittest.skipUnless(os.path.exists(os.path.join(BUILT, "libphlox_toy.so")), "the toy backend is not built: make examples")
 class ToyBackend(unittest.TestCase):
     def passes(self, program, skipped, **env):

@@ -52,8 +52,19 @@ class _Random:
             yield
 
 
-def _random(preserve, values):
-    return _Random(values).again if preserve else nullcontext
+def _same(preserve, values):
+    """What makes contexts in which a function runs as it does now: with the settings of autocast,
+    and the random numbers."""
+    random = _Random(values).again if preserve else nullcontext
+    regions = [torch.autocast(kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
+               for kind in ("cpu", "cuda")]
+
+    @contextmanager
+    def again():
+        with random(), regions[0], regions[1]:
+            yield
+
+    return again
 
 
 class CheckpointFunction(torch.autograd.Function):
@@ -64,7 +75,7 @@ class CheckpointFunction(torch.autograd.Function):
         """The first run, of which only the arguments are kept."""
         if not any(torch.is_tensor(x) and x.requires_grad for x in args):
             warnings.warn("None of the inputs have requires_grad=True. Gradients will be None")
-        ctx.run, ctx.random = run_function, _random(preserve_rng_state, args)
+        ctx.run, ctx.same = run_function, _same(preserve_rng_state, args)
         ctx.others = [None if torch.is_tensor(x) else x for x in args]
         ctx.save_for_backward(*(x if torch.is_tensor(x) else None for x in args))
         with torch.no_grad():
@@ -75,7 +86,7 @@ class CheckpointFunction(torch.autograd.Function):
         """The second run, and backward through it."""
         inputs = [other if saved is None else saved.detach().requires_grad_(saved.requires_grad)
                   for saved, other in zip(ctx.saved_tensors, ctx.others)]
-        with ctx.random(), torch.enable_grad():
+        with ctx.same(), torch.enable_grad():
             outputs = ctx.run(*inputs)
         outputs = (outputs,) if torch.is_tensor(outputs) else outputs
         pairs = [(y, grad) for y, grad in zip(outputs, grads) if torch.is_tensor(y) and y.requires_grad]
@@ -143,7 +154,7 @@ class _Frame:
 def _plain(function, args, kwargs, preserve, context_fn, check, early_stop):
     """The form without reentrance: what is saved within the call is known by its number."""
     values = [*args, *kwargs.values()]
-    random = _random(preserve, values)
+    same = _same(preserve, values)
     versions = [(x, x._version) for x in values if torch.is_tensor(x)]
     first, second = context_fn()
 
@@ -151,7 +162,7 @@ def _plain(function, args, kwargs, preserve, context_fn, check, early_stop):
         if any(x._version != version for x, version in versions):
             raise RuntimeError("one of the variables needed for gradient computation has been "
                                "modified by an inplace operation: an argument of checkpoint")
-        with random(), second:
+        with same(), second:
             function(*args, **kwargs)
 
     frame = _Frame(again, check, early_stop)
