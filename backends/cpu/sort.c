@@ -52,8 +52,14 @@ static void put_part(const lines *x, const int64_t *at, int64_t begin, int64_t e
   }
   for (int64_t i = begin; i < end; i++) *(int64_t *)(void *)(where.at + i * where.stride) = at[i];
 }
+// Fresh memory takes long where each element is on a page of its own.
+enum { PAGE = 4096, FAR_STEP = 16 };
 static void put(const lines *x, const int64_t *at, int64_t n) {
-  for (px__steps s = {.n = n}; px__step(&s);) put_part(x, at, s.begin, s.end);
+  int64_t step = x->indices.stride < PAGE ? PX__STEP : FAR_STEP;
+  for (int64_t i = 0, end; i < n && (i == 0 || !px__cpu_stopped()); i = end) {
+    end = n - i < step ? n : i + step;
+    put_part(x, at, i, end);
+  }
 }
 
 static void load(const job *t, const lines *x, int64_t *keys, int64_t first, int64_t n) {
