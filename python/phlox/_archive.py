@@ -13,7 +13,7 @@ import zipfile
 import zlib
 
 ALIGNMENT = 64
-_PIECE = 1 << 20  # bytes that are copied at a time, from files that cannot read into memory
+_PIECE = 1 << 20  # bytes that are read or written at a time: signals are seen in between
 _LOCAL_HEADER = 30  # bytes of a record's header before its name
 _ADVICE = (" This is an internal miniz error. If you are seeing this error, there is a high "
            "likelihood that your checkpoint file is corrupted. This can happen if the checkpoint "
@@ -62,14 +62,15 @@ class Reader:
     def fill(self, name, begin, room):
         """Reads a record, which begins there, into memory of its size."""
         self.file.seek(begin)
-        room, done = memoryview(room), 0
+        room, done, check = memoryview(room), 0, 0
         while done < len(room):
-            got = self.into(room[done:])
+            got = self.into(room[done:done + _PIECE])
             if not got:
                 raise RuntimeError(f"PytorchStreamReader failed reading file {name}: file read "
                                    "failed." + _ADVICE)
+            check = zlib.crc32(room[done:done + got], check)
             done += got
-        if zlib.crc32(room) != self.records[name].CRC:
+        if check != self.records[name].CRC:
             raise RuntimeError(f"PytorchStreamReader failed reading file {name}: CRC-32 check "
                                "failed." + _ADVICE)
 
@@ -134,8 +135,10 @@ class Writer:
         before = _LOCAL_HEADER + len(info.filename.encode()) + 4 + (20 if large else 0)
         blanks = -(self.at + before) % ALIGNMENT
         info.extra = struct.pack("<HH", 0x4246, blanks) + b"Z" * blanks
+        data = memoryview(data)
         with self.zip.open(info, "w", force_zip64=large) as record:
-            record.write(data)
+            for at in range(0, len(data), _PIECE):
+                record.write(data[at:at + _PIECE])
         info.extra = b""  # of the local header alone
 
     def close(self):

@@ -204,6 +204,23 @@ class Zips(unittest.TestCase):
         torch.save(torch.ones(2), File(io.BytesIO()))
         self.assertEqual(torch.load(io.BytesIO(b"".join(written))).tolist(), [1, 1])
 
+    def test_large_records_go_in_pieces_between_which_signals_are_seen(self):
+        class Pieces(io.BytesIO):
+            def write(self, data):
+                sizes.append(len(data))
+                return super().write(data)
+
+            def readinto(self, room):
+                sizes.append(len(room))
+                return super().readinto(room)
+
+        sizes, file = [], Pieces()
+        x = torch.arange(1_000_000)
+        torch.save(x, file)
+        file.seek(0)
+        self.assertTrue(torch.equal(torch.load(file), x))
+        self.assertLessEqual(max(sizes), 1 << 20)
+
     def test_what_ends_a_save_is_all_that_is_told(self):
         class Full(io.BytesIO):
             def write(self, data):
