@@ -168,7 +168,8 @@ def class_text(name, cls):
 
 
 def methods_in_python(cls):
-    return torch._METHODS.get(cls, ("", ""))[1].split()
+    return [name for owner, _, names in torch._in_python() if owner.rpartition(".")[2] == cls.__name__
+            for name in names.split()]
 
 
 def in_python(cls):

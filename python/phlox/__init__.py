@@ -9,74 +9,7 @@ from . import _C
 globals().update({name: value for name, value in vars(_C).items()
                   if not name.startswith("__") or name in ("__version__", "__getattr__")})
 
-# What is Python: of each module, the files, and the names that a file gives to its module. A file
-# with its own name among them is a submodule.
-_TENSOR_TYPES = ("BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor "
-                 "HalfTensor IntTensor LongTensor ShortTensor")
-_IN_PYTHON = {
-    "": {
-        "_functional": "allclose asarray broadcast_shapes broadcast_tensors einsum is_complex "
-                       "is_nonzero isclose meshgrid numel result_type scalar_tensor",
-        "_files": "frombuffer",
-        "serialization": "load save serialization",
-        "random": "get_rng_state initial_seed manual_seed random seed set_rng_state",
-        "_settings": "set_printoptions",
-        "hub": "hub",
-        "_jit": "compile",
-        "_limits": "finfo iinfo",
-        "_legacy": "set_default_tensor_type " + _TENSOR_TYPES,
-        "optim": "optim",
-        "overrides": "overrides",
-        "multiprocessing": "multiprocessing",
-        "backends": "backends get_float32_matmul_precision set_float32_matmul_precision",
-        "phlox.utils.dlpack": "from_dlpack to_dlpack",
-        "_utils": "_utils",
-        "types": "types",
-        "version": "version",
-    },
-    "amp": {"grad_scaler": "GradScaler grad_scaler"},
-    "cpu.amp": {"grad_scaler": "GradScaler grad_scaler"},
-    "cuda.amp": {"grad_scaler": "GradScaler grad_scaler"},
-    "autograd": {"_check": "gradcheck gradgradcheck", "variable": "Variable variable"},
-    "autograd.graph": {"phlox.autograd._saved": "save_on_cpu saved_tensors_hooks"},
-    "cuda": {
-        "_types": _TENSOR_TYPES,
-        "comm": "comm",
-        "memory": "memory max_memory_cached memory_cached memory_snapshot memory_summary "
-                  "reset_max_memory_allocated reset_max_memory_cached",
-        "_properties": "get_device_properties get_sync_debug_mode set_sync_debug_mode",
-        "random": "get_rng_state get_rng_state_all initial_seed manual_seed manual_seed_all random "
-                  "seed seed_all set_rng_state set_rng_state_all",
-    },
-    "nn.functional": {"_images": "interpolate upsample"},
-    "nn.parameter": {"phlox.nn._lazy": "UninitializedBuffer UninitializedParameter is_lazy",
-                     "phlox.nn.parameters": "Buffer"},
-    "nn.utils": {"_vectors": "parameters_to_vector vector_to_parameters", "rnn": "rnn"},
-    "nn": {"_lazy": "UninitializedBuffer UninitializedParameter", "parallel": "parallel DataParallel",
-           "parameters": "Buffer ParameterDict ParameterList"},
-    "utils": {"_pytree": "_pytree", "checkpoint": "checkpoint", "data": "data", "deterministic": "deterministic",
-              "dlpack": "dlpack"},
-}
-# Methods of types of C in Python: the file, whose class of the same name has them, and the names.
-_METHODS = {
-    _C.Tensor: ("phlox._tensor",
-                "__copy__ __deepcopy__ __format__ __reduce_ex__ __setstate__ allclose apply_ "
-                "isclose map_ new new_empty new_full new_ones new_tensor new_zeros type"),
-    _C.nn.Module: ("phlox.nn._module",
-                   "_register_load_state_dict_pre_hook _register_state_dict_hook get_buffer "
-                   "get_parameter register_backward_hook register_full_backward_hook "
-                   "register_full_backward_pre_hook register_load_state_dict_post_hook "
-                   "register_load_state_dict_pre_hook register_state_dict_post_hook "
-                   "register_state_dict_pre_hook set_submodule share_memory to_empty"),
-    _C.nn.LazyModuleMixin: ("phlox.nn._lazy",
-                            "__init__ _infer_parameters _lazy_load_hook _save_to_state_dict "
-                            "has_uninitialized_params initialize_parameters"),
-    _C.nn.Sequential: ("phlox.nn._containers",
-                       "__add__ __iadd__ __imul__ __mul__ __reversed__ __rmul__"),
-    _C.nn.ModuleList: ("phlox.nn._containers", "__add__ __iadd__ __reversed__"),
-    _C.nn.RNNBase: ("phlox.nn._recurrent", "_all_weights _flat_weights _flat_weights_names all_weights "
-                                           "flatten_parameters permute_hidden"),
-}
+_IN_PYTHON = {}  # by module: the files, and the names that a file gives to it
 
 
 def _import_when_asked(module, files):
@@ -130,14 +63,20 @@ def _make_picklable():
 
 def _arrange():
     import sys
+    for owner, file, names in _C._in_python():
+        cls = _C
+        for part in filter(None, owner.split(".")):
+            cls = getattr(cls, part)
+        if isinstance(cls, type):
+            for name in names.split():
+                setattr(cls, name, _Late(file, cls, name))
+        else:
+            _IN_PYTHON.setdefault(owner, {})[file] = names
     for path, files in _IN_PYTHON.items():
         module = sys.modules[f"{__name__}.{path}" if path else __name__]
         if path:
             module.__path__.append(f"{__path__[0]}/{path.replace('.', '/')}")
         _import_when_asked(module, files)
-    for cls, (file, names) in _METHODS.items():
-        for name in names.split():
-            setattr(cls, name, _Late(file, cls, name))
     sys.meta_path.append(_Table)
 
 

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is Python, a data table: of each module and type that C makes, the files, and the names that
+// a file gives to it. phlox/__init__.py has them imported when they are asked for.
+#include "ext.h"
+
+// A file is beside its module's others, unless it begins with "phlox."; one with its own name among
+// the names is a submodule. Of a type, the names are methods of the file's class of the same name.
+static const struct {
+  const char *owner, *file, *names;
+} in_python[] = {
+    {"", "_functional",
+     "allclose asarray broadcast_shapes broadcast_tensors einsum is_complex is_nonzero isclose "
+     "meshgrid numel result_type scalar_tensor"},
+    {"", "_files", "frombuffer"},
+    {"", "serialization", "load save serialization"},
+    {"", "random", "get_rng_state initial_seed manual_seed random seed set_rng_state"},
+    {"", "_settings", "set_printoptions"},
+    {"", "hub", "hub"},
+    {"", "_jit", "compile"},
+    {"", "_limits", "finfo iinfo"},
+    {"", "_legacy",
+     "set_default_tensor_type BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor "
+     "FloatTensor HalfTensor IntTensor LongTensor ShortTensor"},
+    {"", "optim", "optim"},
+    {"", "overrides", "overrides"},
+    {"", "multiprocessing", "multiprocessing"},
+    {"", "backends", "backends get_float32_matmul_precision set_float32_matmul_precision"},
+    {"", "phlox.utils.dlpack", "from_dlpack to_dlpack"},
+    {"", "_utils", "_utils"},
+    {"", "types", "types"},
+    {"", "version", "version"},
+    {"amp", "grad_scaler", "GradScaler grad_scaler"},
+    {"cpu.amp", "grad_scaler", "GradScaler grad_scaler"},
+    {"cuda.amp", "grad_scaler", "GradScaler grad_scaler"},
+    {"autograd", "_check", "gradcheck gradgradcheck"},
+    {"autograd", "variable", "Variable variable"},
+    {"autograd.graph", "phlox.autograd._saved", "save_on_cpu saved_tensors_hooks"},
+    {"cuda", "_types",
+     "BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor "
+     "IntTensor LongTensor ShortTensor"},
+    {"cuda", "comm", "comm"},
+    {"cuda", "memory",
+     "memory max_memory_cached memory_cached memory_snapshot memory_summary "
+     "reset_max_memory_allocated reset_max_memory_cached"},
+    {"cuda", "_properties", "get_device_properties get_sync_debug_mode set_sync_debug_mode"},
+    {"cuda", "random",
+     "get_rng_state get_rng_state_all initial_seed manual_seed manual_seed_all random seed "
+     "seed_all set_rng_state set_rng_state_all"},
+    {"nn.functional", "_images", "interpolate upsample"},
+    {"nn.parameter", "phlox.nn._lazy", "UninitializedBuffer UninitializedParameter is_lazy"},
+    {"nn.parameter", "phlox.nn.parameters", "Buffer"},
+    {"nn.utils", "_vectors", "parameters_to_vector vector_to_parameters"},
+    {"nn.utils", "rnn", "rnn"},
+    {"nn", "_lazy", "UninitializedBuffer UninitializedParameter"},
+    {"nn", "parallel", "parallel DataParallel"},
+    {"nn", "parameters", "Buffer ParameterDict ParameterList"},
+    {"utils", "_pytree", "_pytree"},
+    {"utils", "checkpoint", "checkpoint"},
+    {"utils", "data", "data"},
+    {"utils", "deterministic", "deterministic"},
+    {"utils", "dlpack", "dlpack"},
+    // ---- types
+    {"Tensor", "phlox._tensor",
+     "__copy__ __deepcopy__ __format__ __reduce_ex__ __setstate__ allclose apply_ isclose map_ "
+     "new new_empty new_full new_ones new_tensor new_zeros type"},
+    {"nn.Module", "phlox.nn._module",
+     "_register_load_state_dict_pre_hook _register_state_dict_hook get_buffer get_parameter "
+     "register_backward_hook register_full_backward_hook register_full_backward_pre_hook "
+     "register_load_state_dict_post_hook register_load_state_dict_pre_hook "
+     "register_state_dict_post_hook register_state_dict_pre_hook set_submodule share_memory "
+     "to_empty"},
+    {"nn.LazyModuleMixin", "phlox.nn._lazy",
+     "__init__ _infer_parameters _lazy_load_hook _save_to_state_dict has_uninitialized_params "
+     "initialize_parameters"},
+    {"nn.Sequential", "phlox.nn._containers",
+     "__add__ __iadd__ __imul__ __mul__ __reversed__ __rmul__"},
+    {"nn.ModuleList", "phlox.nn._containers", "__add__ __iadd__ __reversed__"},
+    {"nn.RNNBase", "phlox.nn._recurrent",
+     "_all_weights _flat_weights _flat_weights_names all_weights flatten_parameters "
+     "permute_hidden"},
+};
+
+EXT_FUNCTION0(torch, _in_python, "list[tuple[str, str, str]]",
+              "The table of what is Python: a module or type, a file, its names.") {
+  EXT_OWNED *rows = PyList_New(0);
+  for (int i = 0; rows && i < EXT_LENGTH(in_python); i++) {
+    EXT_OWNED *row =
+        Py_BuildValue("(sss)", in_python[i].owner, in_python[i].file, in_python[i].names);
+    if (!row || PyList_Append(rows, row) < 0) return NULL;
+  }
+  return ext_moved(&rows);
+}
