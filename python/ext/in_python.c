@@ -27,6 +27,7 @@ static const struct {
     {"", "backends", "backends get_float32_matmul_precision set_float32_matmul_precision"},
     {"", "phlox.utils.dlpack", "from_dlpack to_dlpack"},
     {"", "_utils", "_utils"},
+    {"", "testing", "testing"},
     {"", "types", "types"},
     {"", "version", "version"},
     {"amp", "grad_scaler", "GradScaler grad_scaler"},

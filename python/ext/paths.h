@@ -215,9 +215,12 @@ static const struct {
      "ExportGraphSignature ExportedProgram FlatArgsAdapter ModuleCallEntry ModuleCallSignature "
      "ShapesCollection UnflattenedModule default_decompositions dims draft_export export load "
      "register_dataclass save unflatten"},
+    {"testing._comparison", "testing: assert_close"},
+    {"testing._creation", "testing: make_tensor"},
     {"package",
      "!: PackageExporter PackageImporter Importer OrderedImporter sys_importer is_from_package "
      "EmptyMatchError PackagingError ObjMismatchError ObjNotFoundError GlobGroup Directory"},
+    {"hub", "!: tqdm"},
     {"library",
      "marks: register_fake impl_abstract; !: Library custom_op define fallthrough_kernel "
      "get_ctx get_kernel impl infer_schema opcheck register_autocast register_autograd "
@@ -465,7 +468,7 @@ static const struct {
      "smm solve sparse sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor "
      "sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor special split_copy "
      "split_with_sizes_copy spmm squeeze_copy sspaddmm std_mean stft svd svd_lowrank symeig "
-     "t_copy take_along_dim tensordot testing threshold_ torch_version transpose_copy trapezoid "
+     "t_copy take_along_dim tensordot threshold_ torch_version transpose_copy trapezoid "
      "trapz triangular_solve unbind_copy unfold_copy unify_type_list unsafe_chunk unsafe_split "
      "unsafe_split_with_sizes unsqueeze_copy values_copy vander var_mean vdot view_as_complex "
      "view_as_complex_copy view_as_real view_as_real_copy view_copy vitals_enabled vmap vsplit "

@@ -21,23 +21,7 @@ if TYPE_CHECKING:
 try:
     from tqdm import tqdm
 except ImportError:
-    class tqdm:  # type: ignore[no-redef]
-        """Progress that nobody sees: tqdm is not installed."""
-
-        def __init__(self, iterable: Any = None, *args: Any, **kwargs: Any) -> None:
-            self.iterable = iterable
-
-        def __iter__(self) -> Any:
-            return iter(self.iterable)
-
-        def __enter__(self) -> tqdm:
-            return self
-
-        def __exit__(self, *exc: object) -> None:
-            pass
-
-        def update(self, n: int = 1) -> None:
-            """Nothing."""
+    pass  # the table of modules has a name in its place, for those who import it
 
 _C._name_missing(__name__)
 _folder = None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterator
+from typing import Any, Callable
 
 NodeDef = namedtuple("NodeDef", "type flatten_fn unflatten_fn")
 SUPPORTED_NODES: dict[type, NodeDef] = {}
 Context = PyTree = Any
+IsLeaf = Callable[[Any], bool]
 
 
 def register_pytree_node(cls: type, flatten_fn: Callable[[Any], tuple[list[Any], Any]],
@@ -104,7 +105,7 @@ def _flatten(tree, leaves, is_leaf):
     return TreeSpec(node.type, context, [_flatten(part, leaves, is_leaf) for part in parts])
 
 
-def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], TreeSpec]:
+def tree_flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], TreeSpec]:
     """The leaves from left to right, and what they stand in."""
     leaves: list[Any] = []
     return leaves, _flatten(tree, leaves, is_leaf)
@@ -115,17 +116,12 @@ def tree_unflatten(leaves: Any, treespec: TreeSpec) -> Any:
     return treespec.unflatten(leaves)
 
 
-def tree_leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
+def tree_leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
     """The leaves alone."""
     return tree_flatten(tree, is_leaf)[0]
 
 
-def tree_iter(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Iterator[Any]:
-    """The leaves, one by one."""
-    return iter(tree_leaves(tree, is_leaf))
-
-
-def tree_structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> TreeSpec:
+def tree_structure(tree: Any, is_leaf: IsLeaf | None = None) -> TreeSpec:
     """What the leaves stand in."""
     return tree_flatten(tree, is_leaf)[1]
 
@@ -146,18 +142,10 @@ def _flatten_to(spec, tree):
     return [leaf for child, part in zip(spec.children_specs, parts) for leaf in _flatten_to(child, part)]
 
 
-def tree_map(func: Callable[..., Any], tree: Any, *rests: Any,
-             is_leaf: Callable[[Any], bool] | None = None) -> Any:
+def tree_map(func: Callable[..., Any], tree: Any, *rests: Any, is_leaf: IsLeaf | None = None) -> Any:
     """The tree of what a function makes of each leaf, and of what the rests have in its place."""
     leaves, spec = tree_flatten(tree, is_leaf)
     return spec.unflatten(map(func, leaves, *(_flatten_to(spec, rest) for rest in rests)))
-
-
-def tree_map_(func: Callable[..., Any], tree: Any, *rests: Any,
-              is_leaf: Callable[[Any], bool] | None = None) -> Any:
-    """Calls a function for each leaf, and gives the tree."""
-    tree_map(func, tree, *rests, is_leaf=is_leaf)
-    return tree
 
 
 def _chosen(kinds):
@@ -171,22 +159,19 @@ def map_only(kinds: Any, /) -> Callable[[Callable[[Any], Any]], Callable[[Any], 
     return lambda func: lambda x: func(x) if wanted(x) else x
 
 
-def tree_map_only(kinds: Any, /, func: Callable[[Any], Any], tree: Any,
-                  is_leaf: Callable[[Any], bool] | None = None) -> Any:
+def tree_map_only(kinds: Any, /, func: Callable[[Any], Any], tree: Any, is_leaf: IsLeaf | None = None) -> Any:
     """tree_map for leaves of these types; the others stay."""
     return tree_map(map_only(kinds)(func), tree, is_leaf=is_leaf)
 
 
-def tree_all(pred: Callable[[Any], bool], tree: Any,
-             is_leaf: Callable[[Any], bool] | None = None) -> bool:
+def tree_all(pred: IsLeaf, tree: Any, is_leaf: IsLeaf | None = None) -> bool:
     """Whether something is true of all leaves."""
-    return all(map(pred, tree_iter(tree, is_leaf)))
+    return all(map(pred, tree_leaves(tree, is_leaf)))
 
 
-def tree_any(pred: Callable[[Any], bool], tree: Any,
-             is_leaf: Callable[[Any], bool] | None = None) -> bool:
+def tree_any(pred: IsLeaf, tree: Any, is_leaf: IsLeaf | None = None) -> bool:
     """Whether something is true of a leaf."""
-    return any(map(pred, tree_iter(tree, is_leaf)))
+    return any(map(pred, tree_leaves(tree, is_leaf)))
 
 
 _register_pytree_node = register_pytree_node
