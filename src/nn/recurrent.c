@@ -259,7 +259,7 @@ static px_status check_cell(const px_module *self, px_tensor *const *inputs, int
   PX_CHECK(ndim == 1 || ndim == 2, PX_VALUE, "%s: Expected input to be 1D or 2D, got %dD instead",
            name, ndim);
   for (int i = 0; i < states; i++) {
-    char which[8] = "hidden";
+    char which[16] = "hidden";
     if (!inputs[1 + i]) continue;
     if (states > 1) snprintf(which, sizeof which, "hx[%d]", i);
     ndim = px_tensor_ndim(inputs[1 + i]);

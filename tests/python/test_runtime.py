@@ -79,6 +79,7 @@ class Settings(unittest.TestCase):
         "set_num_threads": ("torch.set_num_threads(3)", "torch.get_num_threads() == 3"),
         "manual_seed": ("torch.manual_seed(77)", "torch.initial_seed() == 77"),
         "set_float32_matmul_precision": ("torch.set_float32_matmul_precision('high')", "torch.get_float32_matmul_precision() == 'high'"),
+        "use_deterministic_algorithms": ("torch.use_deterministic_algorithms(True)", "torch.are_deterministic_algorithms_enabled()"),
         "backends.cudnn.deterministic": ("torch.backends.cudnn.deterministic = True", "torch.backends.cudnn.deterministic"),
         "cuda.set_sync_debug_mode": ("torch.cuda.set_sync_debug_mode('warn')", "torch.cuda.get_sync_debug_mode() == 1"),
         "cuda.set_per_process_memory_fraction": ("torch.cuda.set_per_process_memory_fraction(1e-9)", "out_of_memory()"),
