@@ -353,7 +353,8 @@ PX_TEST(settings_can_be_handed_to_another_thread) {
   OK(px_autocast_enter(&before, PX_CPU, PX_FLOAT16, true));
   px_autocast settings = px_autocast_get();
   px_autocast_exit(before);
-  CHECK(pthread_create(&thread, NULL, product_as_told, (void *[]){w, &settings}) == 0);
+  void *given[] = {w, &settings};
+  CHECK(pthread_create(&thread, NULL, product_as_told, given) == 0);
   CHECK(pthread_join(thread, &seen) == 0);
   CHECK_EQ(*(px_dtype *)seen, PX_FLOAT16);
 }

@@ -505,7 +505,7 @@ PX_TEST(all_results_of_a_layer_are_given) {
   PX_SCOPED(px_module) m = NULL;
   PX_SCOPED(px_tensor) x = ONES(5, 2, 10);
   PX_SCOPED(px_tensor) first = NULL;
-  px_tensor *results[3];
+  px_tensor *results[4];
   OK(px_lstm_new(&m, 10, 20, .num_layers = 2, .bidirectional = true));
   OK(px_module_forward_all(results, 3, m, &x, 1));
   has_shape(results[0], 5, 2, 40);

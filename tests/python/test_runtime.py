@@ -87,6 +87,7 @@ class Settings(unittest.TestCase):
         "overrides.TorchFunctionMode": ("torch.overrides.BaseTorchFunctionMode().__enter__()", "torch._C._modes()"),
         "set_grad_enabled": ("torch.set_grad_enabled(False)", "not torch.is_grad_enabled()"),
         "inference_mode": ("mode = torch.inference_mode(); mode.__enter__()", "torch.is_inference_mode_enabled()"),
+        "set_autocast_enabled": ("torch.set_autocast_enabled('cuda', True)", "torch.is_autocast_enabled('cuda')"),
         "set_default_device": ("torch.set_default_device('cuda:1')", "torch.ones(1).get_device() == 1"),
         "cuda.set_device": ("torch.cuda.set_device(1)", "torch.cuda.current_device() == 1"),
         "cuda.set_stream": ("torch.cuda.set_stream(torch.cuda.Stream())", "torch.cuda.current_stream() != torch.cuda.default_stream()"),
@@ -154,12 +155,12 @@ was = there()
                 self.assertEqual(self.see(name, "print(in_thread())"), [str(row[3] == "process")])
 
     def test_replicas_have_the_grad_mode_and_their_device(self):
-        for name, taken in (("set_default_dtype", True), ("set_grad_enabled", True), ("set_default_device", False), ("cuda.set_device", True)):
+        for name, taken in (("set_default_dtype", True), ("set_grad_enabled", True), ("set_autocast_enabled", True), ("set_default_device", False), ("cuda.set_device", True)):
             with self.subTest(name):
                 self.assertEqual(self.see(name, "print(in_replicas())"), [str(taken)])
 
     def test_the_engine_has_the_callers_default_device(self):
-        for name, taken in (("set_default_dtype", True), ("set_default_device", True), ("cuda.set_stream", False)):
+        for name, taken in (("set_default_dtype", True), ("set_autocast_enabled", True), ("set_default_device", True), ("cuda.set_stream", False)):
             with self.subTest(name):
                 self.assertEqual(self.see(name, "print(in_engine())"), [str(taken)])
 
