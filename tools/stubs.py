@@ -179,8 +179,11 @@ def in_python(cls):
     for name in methods_in_python(cls):
         method = getattr(cls, name)
         of_property = isinstance(method, property)
-        signature = str(inspect.signature(method.fget if of_property else method)).replace("'", "").replace("_C.", "")
+        signature = str(inspect.signature(method.fget if of_property else method)).replace("_C.", "")
+        signature = re.sub(r"(: |-> )'([^']*)'", r"\1\2", signature)  # types are texts, defaults stay
         text += "    @property\n" * of_property
+        if inspect.ismethod(method):
+            text, signature = text + "    @classmethod\n", "(cls, " + signature[1:]
         text += f"    def {name}{plain(signature)}:\n{quoted(inspect.cleandoc(method.__doc__ or name), '        ')}"
     return text
 

@@ -271,6 +271,16 @@ PX_CALL px_init_kaiming_normal(px_tensor *weight, double a, bool fan_out, const 
                                px_generator *generator);
 PX_CALL px_init_xavier_uniform(px_tensor *weight, double gain, px_generator *generator);
 PX_CALL px_init_xavier_normal(px_tensor *weight, double gain, px_generator *generator);
+// Normal numbers between a and b.
+PX_CALL px_init_truncated_normal(px_tensor *weight, double mean, double std, double a, double b,
+                                 px_generator *generator);
+// Ones on the diagonal of a matrix; in the middle of the kernels of a convolution, so that it keeps
+// channels; few numbers in each column of a matrix, of which the part `sparsity` is 0; rows, or
+// columns, of length `gain` at right angles (Saxe et al. 2013). PX_VALUE for other shapes.
+PX_CALL px_init_eye(px_tensor *weight);
+PX_CALL px_init_dirac(px_tensor *weight, int64_t groups);
+PX_CALL px_init_sparse(px_tensor *weight, double sparsity, double std, px_generator *generator);
+PX_CALL px_init_orthogonal(px_tensor *weight, double gain, px_generator *generator);
 
 #ifdef __cplusplus
 }

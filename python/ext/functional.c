@@ -114,21 +114,116 @@ static int find_where(PyObject *torch) {
 }
 EXT_START(EXT_VALUES, find_where);
 
-// px_resize_images for nn.functional.interpolate, which reads its arguments in Python.
-EXT_FUNCTION(torch, _resize_images,
-             "(input: Tensor, size: Sequence[int] | None, height_scale: float | None, width_scale: "
-             "float | None, mode: str, align_corners: bool, depth_scale: float | None) -> Tensor",
-             NULL) {
-  px_tensor *input, *made;
+// ---- sizes of images
+
+enum { SPATIAL = 3 };
+// What interpolate is asked for: sizes, or the scales of depth, height and width, NAN for none.
+typedef struct resizing {
   ext_ints size;
-  double height_scale, width_scale, depth_scale;
-  const char *mode;
-  bool align_corners;
-  EXT_BIND(input, size, height_scale, width_scale, mode, align_corners, depth_scale);
-  bool sized = size.count > 0;
-  EXT_TRY(px_resize_images(&made, input, sized ? size.items : NULL, sized ? size.count : 0,
-                           isnan(height_scale) ? NULL : &height_scale,
-                           isnan(width_scale) ? NULL : &width_scale, mode, align_corners,
-                           isnan(depth_scale) ? NULL : &depth_scale));
+  double scales[SPATIAL];
+} resizing;
+
+static int spatial_of(const px_tensor *input) {
+  int dims = px_tensor_ndim(input) - 2;
+  return dims < 1 ? 1 : dims > SPATIAL ? SPATIAL : dims;
+}
+
+// A scale for all dimensions, or one for each.
+static int read_scales(resizing *r, PyObject *given, const px_tensor *input) {
+  int dims = spatial_of(input);
+  for (int k = 0; k < SPATIAL; k++) r->scales[k] = NAN;
+  if (ext_is_none(given)) return 0;
+  if (PyUnicode_Check(given)) EXT_FAIL_INT(PyExc_TypeError, "must be real number, not str");
+  bool list = PySequence_Check(given) && !ext_is_tensor(given);
+  EXT_OWNED *items = list ? PySequence_Tuple(given) : PyTuple_Pack(1, given);
+  Py_ssize_t count = items ? PyTuple_GET_SIZE(items) : -1;
+  if (count < 0) return -1;
+  if (list && count != dims) {
+    EXT_OWNED *sizes = PyList_New(0);
+    for (int k = 0; sizes && k < px_tensor_ndim(input) - 2; k++) {
+      EXT_OWNED *size = PyLong_FromLongLong(px_tensor_size(input, 2 + k));
+      if (!size || PyList_Append(sizes, size) < 0) return -1;
+    }
+    EXT_FAIL_INT(PyExc_ValueError,
+                 "Input and scale_factor must have the same number of spatial dimensions, but got "
+                 "input with spatial dimensions of %R and scale_factor of shape %R. Please provide "
+                 "input tensor in (N, C, d1, d2, ...,dK) format and scale_factor in (s1, s2, "
+                 "...,sK) format.",
+                 sizes, given);
+  }
+  for (int k = 0; k < dims && k < SPATIAL; k++)
+    if (ext_to_double(PyTuple_GET_ITEM(items, count == 1 ? 0 : k), &r->scales[SPATIAL - dims + k]) <
+        0)
+      return -1;
+  return 0;
+}
+// The sizes that the scales come to, in the place of the scales.
+static void compute_sizes(resizing *r, const px_tensor *input, int dims) {
+  if (r->size.count > 0 || isnan(r->scales[SPATIAL - 1])) return;
+  r->size.count = dims;
+  for (int k = 0; k < dims; k++) {
+    double scale = r->scales[SPATIAL - dims + k];
+    r->size.items[k] = (int64_t)floor((double)px_tensor_size(input, 2 + k) * scale);
+  }
+  for (int k = 0; k < SPATIAL; k++) r->scales[k] = NAN;
+}
+static PyObject *resize(const px_tensor *input, const resizing *r, const char *mode, bool corners) {
+  px_tensor *made;
+  const double *scales[SPATIAL];
+  bool sized = r->size.count > 0;
+  for (int k = 0; k < SPATIAL; k++) scales[k] = isnan(r->scales[k]) ? NULL : &r->scales[k];
+  EXT_TRY(px_resize_images(&made, input, sized ? r->size.items : NULL, sized ? r->size.count : 0,
+                           scales[1], scales[2], mode, corners, scales[0]));
   return ext_wrap(made);
 }
+
+EXT_FUNCTION(nn_functional, interpolate,
+             "(input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | "
+             "Sequence[float] | None = None, mode: str = 'nearest', align_corners: bool | None = "
+             "None, recompute_scale_factor: bool | None = None, antialias: bool = False) -> Tensor",
+             "Volumes (N, C, D, H, W), images (N, C, H, W) or lines (N, C, L) of another size.\n\n"
+             "Args:\n"
+             "    input (Tensor)\n"
+             "    size (int or ints): the new size; or\n"
+             "    scale_factor (float or floats): by how much larger\n"
+             "    mode (str): \"nearest\", \"nearest-exact\", \"linear\", \"bilinear\", "
+             "\"bicubic\", \"trilinear\" or \"area\"\n"
+             "    align_corners (bool): the corners' elements lie on those of the input\n"
+             "    recompute_scale_factor (bool): the scale is that of the sizes, rounded\n\n"
+             ">>> torch.nn.functional.interpolate(torch.ones(1, 1, 2, 2), scale_factor=2).shape\n"
+             "torch.Size([1, 1, 4, 4])\n") {
+  px_tensor *input;
+  PyObject *scale_factor;
+  ext_maybe align_corners, recompute_scale_factor;
+  ext_ints size;
+  const char *mode;
+  bool antialias;
+  EXT_BIND(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias);
+  if (antialias)
+    EXT_FAIL(PyExc_NotImplementedError, "interpolate with antialias=True is not implemented");
+  resizing r = {.size = size};
+  int dims = spatial_of(input);
+  if (read_scales(&r, scale_factor, input) < 0) return NULL;
+  if (recompute_scale_factor > 0) compute_sizes(&r, input, dims);
+  // align_corners=False is refused too by the modes that have no corners.
+  bool cornerless = !strncmp(mode, "nearest", 7) || !strcmp(mode, "area");
+  return resize(input, &r, mode, align_corners > 0 || (align_corners == 0 && cornerless));
+}
+EXT_ALSO(nn_functional, nn_functional_interpolate, upsample);
+
+#define OLDER(name, of_mode, corners, text) \
+  EXT_FUNCTION(nn_functional, upsample_##name, \
+               "(input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | " \
+               "Sequence[float] | None = None) -> Tensor", \
+               text) { \
+    px_tensor *input; \
+    PyObject *scale_factor; \
+    ext_ints size; \
+    EXT_BIND(input, size, scale_factor); \
+    resizing r = {.size = size}; \
+    if (read_scales(&r, scale_factor, input) < 0) return NULL; \
+    return resize(input, &r, of_mode, corners); \
+  }
+OLDER(nearest, "nearest", false, "interpolate by the nearest element; its older name.")
+OLDER(bilinear, "bilinear", true,
+      "interpolate by lines between elements, with corners on corners; its older name.")

@@ -96,3 +96,76 @@ EXT_FUNCTION(init, calculate_gain, "(nonlinearity: str, param: float = 0.01) -> 
   EXT_TRY(px_init_gain(&gain, nonlinearity, param));
   return PyFloat_FromDouble(gain);
 }
+
+// ---- matrices
+
+EXT_FUNCTION(init, eye_, "(tensor: Tensor) -> Tensor",
+             "Fills a matrix with ones on its diagonal.") {
+  EXT_ARGS(PyObject *, tensor);
+  px_tensor *t = tensor_of(tensor);
+  if (!t) return NULL;
+  EXT_TRY(px_init_eye(t));
+  return Py_NewRef(tensor);
+}
+EXT_FUNCTION(init, dirac_, "(tensor: Tensor, groups: int = 1) -> Tensor",
+             "Fills the weight of a convolution so that it keeps the channels that it is given.") {
+  PyObject *tensor;
+  int64_t groups;
+  EXT_BIND(tensor, groups);
+  FILL(px_init_dirac, groups);
+}
+EXT_FUNCTION(
+    init, sparse_,
+    "(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = "
+    "None) -> Tensor",
+    "Fills a matrix with normal numbers, of which the part sparsity of each column is 0.") {
+  PyObject *tensor;
+  double sparsity, std;
+  px_generator *generator;
+  EXT_BIND(tensor, sparsity, std, generator);
+  FILL(px_init_sparse, sparsity, std, generator);
+}
+EXT_FUNCTION(init, orthogonal_,
+             "(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor",
+             "Fills a matrix with rows, or columns, at right angles (Saxe et al. 2013).\n\n"
+             ">>> w = torch.nn.init.orthogonal_(torch.empty(3, 5))\n"
+             ">>> torch.allclose(w @ w.t(), torch.eye(3), atol=1e-5)\n"
+             "True\n") {
+  PyObject *tensor;
+  double gain;
+  px_generator *generator;
+  EXT_BIND(tensor, gain, generator);
+  FILL(px_init_orthogonal, gain, generator);
+}
+EXT_FUNCTION(init, trunc_normal_,
+             "(tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = "
+             "2.0, generator: Generator | None = None) -> Tensor",
+             "Fills the tensor with normally distributed numbers between a and b.") {
+  PyObject *tensor;
+  double mean, std, a, b;
+  px_generator *generator;
+  EXT_BIND(tensor, mean, std, a, b, generator);
+  FILL(px_init_truncated_normal, mean, std, a, b, generator);
+}
+
+EXT_FUNCTION(init, _calculate_fan_in_and_fan_out, "(tensor: Tensor) -> tuple[int, int]",
+             "How many numbers an output of a weight sees, and how many an input reaches.") {
+  EXT_ARGS(PyObject *, tensor);
+  px_tensor *t = tensor_of(tensor);
+  int64_t fan_in, fan_out;
+  if (!t) return NULL;
+  EXT_TRY(px_init_fans(&fan_in, &fan_out, t));
+  return Py_BuildValue("(LL)", (long long)fan_in, (long long)fan_out);
+}
+EXT_FUNCTION(init, _calculate_correct_fan, "(tensor: Tensor, mode: str) -> int",
+             "One of the two fans.") {
+  PyObject *tensor;
+  const char *mode;
+  bool out;
+  int64_t fans[2];
+  EXT_BIND(tensor, mode);
+  px_tensor *t = tensor_of(tensor);
+  if (!t || fan_out_of(mode, &out) < 0) return NULL;
+  EXT_TRY(px_init_fans(&fans[0], &fans[1], t));
+  return PyLong_FromLongLong(fans[out]);
+}

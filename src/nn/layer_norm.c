@@ -8,10 +8,12 @@
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/view.h"
 
-// A signal has 1 dimension, an image 2, a volume 3.
+// A signal has 1 dimension, an image 2, a volume 3; 0: any number.
 static px_status check_batch(const px_tensor *x, int64_t dims) {
   int ndim = px_tensor_ndim(x);
-  if (dims == 1)
+  if (!dims)
+    PX_CHECK(ndim >= 2, PX_VALUE, "expected at least 2D input (got %dD input)", ndim);
+  else if (dims == 1)
     PX_CHECK(ndim == 2 || ndim == 3, PX_VALUE, "expected 2D or 3D input (got %dD input)", ndim);
   else
     PX_CHECK(ndim == dims + 2, PX_VALUE, "expected %dD input (got %dD input)", (int)dims + 2, ndim);
