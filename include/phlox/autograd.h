@@ -72,6 +72,19 @@ PX_CALL px_tensor_add_accumulated_hook(int64_t *id, px_tensor *self,
                                        px_status (*hook)(px_tensor *self, void *context),
                                        void *context, void (*release)(void *context));
 
+// A hook of a node runs before the node, and may replace the gradients of its results; or after it,
+// and may replace those of its inputs, knowing the others. Who replaces grads[i], which may be
+// NULL, releases it and puts a new reference. *out, a new reference, is for removing it; the hook
+// lives as long as the node.
+typedef px_status (*px_node_hook)(px_tensor **grads, int count, px_tensor *const *others,
+                                  int other_count, void *context);
+PX_CALL px_node_add_hook(px_hook **out, px_node *self, bool after, px_node_hook hook, void *context,
+                         void (*release)(void *context));
+
+// What a program keeps with a node, borrowed, or NULL; set once, and released when the node ends.
+PX_API void *px_node_note(const px_node *self);
+PX_CALL px_node_set_note(px_node *self, void *note, void (*release)(void *note));
+
 // For garbage collectors of embedding languages. px_tensor_is_sole: whether nothing but `owners`
 // references keeps self, and nothing but self the node that made it. The contexts of hooks and of a
 // program's function that then end with self; `hook` is the id, or 0. False past the end.
@@ -103,6 +116,12 @@ PX_API const char *px_node_name(const px_node *node);
 PX_API int px_node_edge_count(const px_node *node);
 PX_API px_node *px_node_edge(const px_node *node, int i, int *output_nr);
 PX_API uint64_t px_node_sequence(const px_node *node);
+// Makes a tensor that stands for a result of a node in px_grad and px_backward, after the result
+// itself has ended: of its sizes, but with one element's memory. Of a leaf's node it is the leaf.
+PX_CALL px_node_result(px_tensor **out, px_node *node, int nr);
+// Within a hook: the number of the backward call, and whether it comes to a node. 0, false outside.
+PX_API uint64_t px_backward_number(void);
+PX_API bool px_backward_reaches(const px_node *node);
 // The leaf of an AccumulateGrad node, borrowed; NULL for other nodes.
 PX_API px_tensor *px_node_variable(const px_node *node);
 

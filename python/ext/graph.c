@@ -9,7 +9,6 @@
 // ---- nodes: two objects of one node are equal
 typedef struct node_object {
   PyObject_HEAD px_node *node;
-  PyObject *metadata;
 } node_object;
 static PyTypeObject node_type;
 static px_node *node_of(PyObject *self) { return ((node_object *)self)->node; }
@@ -33,7 +32,7 @@ PyObject *ext_node(px_node *node) {
   PyTypeObject *type = type_of(px_node_name(node));
   return type ? ext_over(type, px_retain(node)) : NULL;
 }
-EXT_OWNS(node, EXT_CORE(node_object, node), EXT_OBJECT(node_object, metadata));
+EXT_OWNS(node, EXT_CORE(node_object, node));
 // The ctx of a Function's node, borrowed, or NULL.
 static PyObject *ctx_of(PyObject *self) {
   px_context context;
@@ -67,7 +66,10 @@ EXT_TYPE(node, "torch.autograd.graph.Node", "autograd.graph.Node", node_object, 
          .tp_repr = node_repr, .tp_getattro = node_getattr, .tp_hash = node_hash,
          .tp_richcompare = node_compare);
 
-EXT_GIVES(node, name, "str", px_node_name(node_of(self)), "The name, as AddBackward0.");
+EXT_GIVES(node, name, "str",
+          px_node_variable(node_of(self)) ? "torch::autograd::AccumulateGrad"
+                                          : px_node_name(node_of(self)),
+          "The name, as AddBackward0.");
 EXT_GIVES(node, _sequence_nr, "int", px_node_sequence(node_of(self)),
           "When it was recorded: later nodes have higher numbers.");
 EXT_GETTER(node, next_functions, "tuple[tuple[Node | None, int], ...]",
@@ -91,9 +93,13 @@ EXT_GETTER(node, variable, "Tensor", "The leaf of a node that adds up its gradie
   return ext_wrap_borrowed(variable);
 }
 EXT_GETTER(node, metadata, "dict", "A dict for the program's own use.") {
-  node_object *object = (node_object *)self;
-  if (!object->metadata) object->metadata = PyDict_New();
-  return Py_XNewRef(object->metadata);
+  PyObject *known = px_node_note(node_of(self));
+  if (known) return Py_NewRef(known);
+  EXT_OWNED *dict = PyDict_New();
+  if (!dict) return NULL;
+  EXT_TRY(px_node_set_note(node_of(self), dict, ext_release));
+  Py_INCREF(dict);  // the node's reference
+  return ext_moved(&dict);
 }
 
 // ---- hooks
@@ -128,6 +134,87 @@ static px_status run_accumulated_hook(px_tensor *self, void *context) {
 }
 
 static void remove_hook(void *hook, int64_t id) { px_hook_remove(hook); }
+
+// ---- hooks of nodes: functions of tuples of gradients
+
+static PyObject *tuple_of_borrowed(px_tensor *const *grads, int count) {
+  PyObject *tuple = PyTuple_New(count);
+  for (int i = 0; tuple && i < count; i++) PyTuple_SET_ITEM(tuple, i, ext_wrap_borrowed(grads[i]));
+  return tuple && PyErr_Occurred() ? Py_DECREF(tuple), NULL : tuple;
+}
+
+// Puts what a hook gave in the place of gradients; a single tensor will do for a single one.
+static int replace_gradients(px_tensor **grads, int count, PyObject *hook, PyObject *given) {
+  if (given == Py_None) return 0;
+  EXT_OWNED *tuple = ext_is_tensor(given) ? PyTuple_Pack(1, given) : Py_NewRef(given);
+  if (!tuple) return -1;
+  if (!PyTuple_Check(tuple))
+    EXT_FAIL_INT(PyExc_TypeError, "expected tuple, but hook returned '%s'", ext_type_name(given));
+  if (PyTuple_GET_SIZE(tuple) != count) {
+    EXT_OWNED *name = PyObject_GetAttrString(hook, "__name__");
+    PyErr_Clear();
+    PyErr_Format(PyExc_RuntimeError,
+                 "hook '%S' has returned an incorrect number of values (got %zd, but expected %d)",
+                 name ? name : hook, PyTuple_GET_SIZE(tuple), count);
+    return -1;
+  }
+  for (int i = 0; i < count; i++)
+    if (PyTuple_GET_ITEM(tuple, i) != Py_None && !ext_is_tensor(PyTuple_GET_ITEM(tuple, i)))
+      EXT_FAIL_INT(PyExc_TypeError, "expected Variable, but hook returned '%s'",
+                   ext_type_name(PyTuple_GET_ITEM(tuple, i)));
+  for (int i = 0; i < count; i++) {
+    PyObject *item = PyTuple_GET_ITEM(tuple, i);
+    px_tensor *before = grads[i];
+    grads[i] = item == Py_None ? NULL : px_retain(ext_tensor(item));
+    px_release(before);
+  }
+  return 0;
+}
+
+// Before the node the hook gets the gradients of its results; after it those of its inputs, and
+// then these.
+static px_status run_node_hook(px_tensor **grads, int count, px_tensor *const *others,
+                               int other_count, void *hook) {
+  PyGILState_STATE state = PyGILState_Ensure();
+  PyObject *first = tuple_of_borrowed(grads, count);
+  PyObject *second = first && others ? tuple_of_borrowed(others, other_count) : NULL;
+  PyObject *given =
+      PyErr_Occurred() ? NULL : PyObject_CallFunctionObjArgs(hook, first, second, NULL);
+  bool good = given && replace_gradients(grads, count, hook, given) == 0;
+  px_status status = good ? PX_OK : ext_foreign();
+  Py_XDECREF(given);
+  Py_XDECREF(second);
+  Py_XDECREF(first);
+  PyGILState_Release(state);
+  return status;
+}
+
+static PyObject *add_node_hook(PyObject *self, PyObject *hook, bool after) {
+  px_hook *added;
+  Py_INCREF(hook);
+  if (px_node_add_hook(&added, node_of(self), after, run_node_hook, hook, ext_release) == PX_OK)
+    return ext_handle(added, 0, remove_hook, px_release);
+  Py_DECREF(hook);
+  return ext_raise();
+}
+EXT_METHOD(node, register_hook, "(fn: Callable) -> RemovableHandle",
+           "Calls fn(grad_inputs, grad_outputs), tuples of gradients, after each run of the node; "
+           "it may give\nother grad_inputs.\n\n"
+           ">>> x = torch.ones(1, requires_grad=True)\n"
+           ">>> y = x * 2\n"
+           ">>> handle = y.grad_fn.register_hook(lambda inputs, outputs: (inputs[0] * 5, None))\n"
+           ">>> y.backward(); x.grad\n"
+           "tensor([10.])\n") {
+  EXT_ARGS(PyObject *, fn);
+  return add_node_hook(self, fn, true);
+}
+EXT_METHOD(node, register_prehook, "(fn: Callable) -> RemovableHandle",
+           "Calls fn(grad_outputs), a tuple of gradients, before each run of the node; it may give "
+           "others.") {
+  EXT_ARGS(PyObject *, fn);
+  return add_node_hook(self, fn, false);
+}
+EXT_GET(node, requires_grad, "bool", (bool)true, "True: it was recorded.");
 
 PyObject *ext_tensor_register_hook(PyObject *self, PyObject *hook, bool accumulated) {
   px_tensor *tensor = ext_tensor(self);
@@ -182,6 +269,69 @@ EXT_FUNCTION(torch, _push_saved_hooks, "(pack: Callable, unpack: Callable) -> No
 }
 EXT_FUNCTION0(torch, _pop_saved_hooks, "None", "Takes the hooks away that were pushed last.") {
   px_saved_hooks_pop();
+  Py_RETURN_NONE;
+}
+
+// ---- edges: a node and the number of one of its results, in the place of that
+// (phlox.autograd._edges)
+
+static bool is_edge(PyObject *object) {
+  return PyTuple_Check(object) && !PyTuple_CheckExact(object) &&
+         PyObject_HasAttrString(object, "output_nr");
+}
+static PyObject *tensor_of_edge(PyObject *edge) {
+  EXT_OWNED *node = PyObject_GetAttrString(edge, "node");
+  EXT_OWNED *number = PyObject_GetAttrString(edge, "output_nr");
+  px_tensor *result;
+  int64_t nr;
+  if (!node || !number || ext_to_int(number, &nr) < 0) return NULL;
+  if (!PyObject_TypeCheck(node, &node_type))
+    EXT_FAIL(PyExc_TypeError, "the node of a GradientEdge must be a Node, not %s",
+             ext_type_name(node));
+  EXT_TRY(px_node_result(&result, node_of(node), nr < 0 || nr > INT32_MAX ? -1 : (int)nr));
+  return ext_wrap(result);
+}
+// Tensors as a program gave them, with tensors in the place of edges.
+static PyObject *without_edges(PyObject *given) {
+  if (!given || ext_is_tensor(given)) return Py_XNewRef(given);
+  if (is_edge(given)) return tensor_of_edge(given);
+  if (!PyTuple_Check(given) && !PyList_Check(given)) return Py_NewRef(given);
+  EXT_OWNED *list = PySequence_List(given);
+  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list); i++) {
+    PyObject *item = PyList_GET_ITEM(list, i);
+    if (!is_edge(item)) continue;
+    PyObject *tensor = tensor_of_edge(item);
+    if (!tensor || PyList_SetItem(list, i, tensor) < 0) return NULL;
+  }
+  return ext_moved(&list);
+}
+
+EXT_FUNCTION(torch, _backward_call, "(nodes: list) -> tuple[int, int]",
+             "Within a hook: the number of the backward call, and to how many nodes it comes.") {
+  EXT_ARGS(PyObject *, nodes);
+  EXT_OWNED *list = ext_items(nodes, "nodes is no sequence");
+  Py_ssize_t reached = 0;
+  for (Py_ssize_t i = 0; list && i < PySequence_Fast_GET_SIZE(list); i++) {
+    PyObject *node = PySequence_Fast_GET_ITEM(list, i);
+    reached += PyObject_TypeCheck(node, &node_type) && px_backward_reaches(node_of(node));
+  }
+  return list ? Py_BuildValue("Kn", (unsigned long long)px_backward_number(), reached) : NULL;
+}
+
+EXT_FUNCTION(autograd_graph, increment_version, "(tensor: Tensor | Iterable[Tensor]) -> None",
+             "Says that tensors were changed in place, by what autograd has not seen.\n\n"
+             ">>> x = torch.ones(2)\n"
+             ">>> torch.autograd.graph.increment_version(x); x._version\n"
+             "1\n") {
+  EXT_ARGS(PyObject *, tensor);
+  EXT_OWNED *list =
+      ext_is_tensor(tensor) ? PyTuple_Pack(1, tensor) : ext_items(tensor, "tensor is no sequence");
+  if (!list) return NULL;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list); i++)
+    if (!ext_need_tensor(PySequence_Fast_GET_ITEM(list, i), "increment_version", "tensor"))
+      return NULL;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list); i++)
+    px_tensor_bump_version(ext_tensor(PySequence_Fast_GET_ITEM(list, i)));
   Py_RETURN_NONE;
 }
 
@@ -253,9 +403,12 @@ EXT_FUNCTION(
   EXT_BIND(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs);
   px_tensor *outs[MAX_TENSORS], *grads[MAX_TENSORS] = {NULL};
   EXT_OWNED *keep_outs = NULL, *keep_grads = NULL;
-  int n = read_outputs(tensors, grad_tensors ? grad_tensors : grad_variables, outs, grads,
-                       &keep_outs, &keep_grads, "backward");
-  return n < 0 ? NULL : ext_backward(n, outs, grads, retain_graph, create_graph, inputs);
+  EXT_OWNED *plain = without_edges(tensors);
+  EXT_OWNED *leaves = without_edges(inputs);
+  if (PyErr_Occurred()) return NULL;
+  int n = read_outputs(plain, grad_tensors ? grad_tensors : grad_variables, outs, grads, &keep_outs,
+                       &keep_grads, "backward");
+  return n < 0 ? NULL : ext_backward(n, outs, grads, retain_graph, create_graph, leaves);
 }
 
 // Zeros for an input that outputs do not depend on; with create_graph a leaf that can be derived.
@@ -308,8 +461,13 @@ EXT_FUNCTION(
   px_tensor *outs[MAX_TENSORS], *grads[MAX_TENSORS] = {NULL}, *ins[MAX_TENSORS];
   px_tensor *results[MAX_TENSORS] = {NULL};
   EXT_OWNED *keep_outs = NULL, *keep_grads = NULL, *keep_ins = NULL;
-  int n = read_outputs(outputs, grad_outputs, outs, grads, &keep_outs, &keep_grads, "grad");
-  int m = n < 0 ? -1 : ext_to_tensors(inputs, ins, MAX_TENSORS, "grad", &keep_ins);
+  EXT_OWNED *from = without_edges(outputs);
+  EXT_OWNED *by = from ? without_edges(inputs) : NULL;
+  if (!by) return NULL;
+  if (is_grads_batched)
+    EXT_FAIL(PyExc_NotImplementedError, "grad with is_grads_batched=True is not implemented");
+  int n = read_outputs(from, grad_outputs, outs, grads, &keep_outs, &keep_grads, "grad");
+  int m = n < 0 ? -1 : ext_to_tensors(by, ins, MAX_TENSORS, "grad", &keep_ins);
   if (m < 0) return NULL;
   if (m == 0) EXT_FAIL(PyExc_RuntimeError, "`inputs` argument to `grad()` cannot be empty.");
   bool retain = retain_graph < 0 ? create_graph : retain_graph;

@@ -36,6 +36,8 @@ static const struct {
     {"autograd", "_check", "gradcheck gradgradcheck"},
     {"autograd", "variable", "Variable variable"},
     {"autograd.graph", "phlox.autograd._saved", "save_on_cpu saved_tensors_hooks"},
+    {"autograd.graph", "phlox.autograd._edges",
+     "GradientEdge get_gradient_edge register_multi_grad_hook"},
     {"cuda", "_types",
      "BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor "
      "IntTensor LongTensor ShortTensor"},

@@ -505,10 +505,9 @@ static const struct {
      "get_analytical_jacobian get_numerical_jacobian "
      "get_numerical_jacobian_wrt_specific_input"},
     {"autograd.graph",
-     "GradientEdge allow_mutation_on_saved_tensors disable_saved_tensors_hooks "
-     "get_gradient_edge increment_version node_creation_hook queue_callback "
-     "region_activation_memory_budget register_multi_grad_hook "
-     "set_override_stale_capture_stream set_warn_on_accumulate_grad_stream_mismatch"},
+     "allow_mutation_on_saved_tensors disable_saved_tensors_hooks node_creation_hook "
+     "queue_callback region_activation_memory_budget set_override_stale_capture_stream "
+     "set_warn_on_accumulate_grad_stream_mismatch"},
     {"backends", "ContextProp PropModule disable_global_flags flags_frozen"},
     {"backends.cuda",
      "SDPAParams allow_fp16_bf16_reduction_math_sdp blas_workspace_size can_use_cudnn_attention "

@@ -239,6 +239,93 @@ class Hooks(unittest.TestCase):
             torch.ones(1).register_hook(bad)
 
 
+class Nodes(unittest.TestCase):
+    """Hooks of nodes, and edges in the place of tensors."""
+
+    def setUp(self):
+        self.x, self.w = torch.ones(2, 3, requires_grad=True), torch.ones(3, requires_grad=True)
+        self.y = (self.x * self.w).sum()
+        self.product = self.y.grad_fn.next_functions[0][0]
+
+    def back(self):
+        self.x.grad = self.w.grad = None
+        self.y.backward(retain_graph=True)
+        return self.x.grad, self.w.grad
+
+    def test_hooks_see_gradients(self):
+        seen, shapes = [], lambda grads: [None if g is None else tuple(g.shape) for g in grads]
+        handles = [self.y.grad_fn.register_hook(lambda inputs, outputs: seen.append(("after", shapes(inputs), shapes(outputs)))),
+                   self.y.grad_fn.register_prehook(lambda outputs: seen.append(("before", shapes(outputs))))]
+        self.back()
+        self.assertEqual(seen, [("before", [()]), ("after", [(2, 3)], [()])])
+        for handle in handles:
+            handle.remove()
+        self.back()
+        self.assertEqual(len(seen), 2)
+
+    def test_hooks_replace_gradients(self):
+        with self.product.register_hook(lambda inputs, outputs: (inputs[0] * 2, None)):
+            x, w = self.back()
+            self.assertEqual((x.tolist(), w), ([[2] * 3] * 2, None))
+        with self.product.register_prehook(lambda outputs: (outputs[0] * 3,)):
+            self.assertEqual(self.back()[1].tolist(), [6, 6, 6])
+        leaf = self.product.next_functions[0][0]
+        with leaf.register_prehook(lambda outputs: outputs[0] * 0 + 5):
+            self.assertEqual(self.back()[0][0].tolist(), [5, 5, 5])
+        for hook, kind, text in ((lambda *_: (self.x,), RuntimeError, r"^hook '<lambda>' has returned an incorrect number of values \(got 1, but expected 2\)"),
+                                 (lambda *_: 3, TypeError, "^expected tuple, but hook returned 'int'"),
+                                 (lambda *_: (3, 3), TypeError, "^expected Variable, but hook returned 'int'"), (lambda *_: 1 / 0, ZeroDivisionError, "")):
+            with self.product.register_hook(hook), self.assertRaisesRegex(kind, text):
+                self.back()
+
+    def test_metadata_stays_with_the_node(self):
+        self.y.grad_fn.metadata["a"] = 1
+        self.assertEqual((self.y.grad_fn.metadata, self.product.metadata), ({"a": 1}, {}))
+
+    def test_edges_in_the_place_of_tensors(self):
+        graph = torch.autograd.graph
+        x, y = graph.get_gradient_edge(self.x), graph.get_gradient_edge(self.y)
+        self.assertEqual((x.node.name(), x.output_nr, y.node), ("torch::autograd::AccumulateGrad", 0, self.y.grad_fn))
+        self.assertEqual([g.tolist() for g in torch.autograd.grad(y, [x, self.w], retain_graph=True)], [[[1] * 3] * 2, [2] * 3])
+        inner = graph.GradientEdge(self.product, 0)
+        self.assertEqual(torch.autograd.grad(self.y, inner, retain_graph=True)[0].shape, (2, 3))
+        torch.autograd.backward(y, torch.tensor(2.0), inputs=[x])
+        self.assertEqual((self.x.grad[0].tolist(), self.w.grad), ([2, 2, 2], None))
+        with self.assertRaisesRegex(RuntimeError, "the gradient edge for a Tensor that does not require gradients"):
+            graph.get_gradient_edge(torch.ones(1))
+        with self.assertRaisesRegex(TypeError, "must be a Node, not int"):
+            torch.autograd.grad(graph.GradientEdge(3, 0), self.x)
+        with self.assertRaisesRegex(IndexError, "MulBackward0 has no result 7"):
+            torch.autograd.grad(graph.GradientEdge(self.product, 7), self.x)
+
+    def test_hooks_of_several_tensors(self):
+        seen, hook = [], torch.autograd.graph.register_multi_grad_hook
+        handle = hook((self.x, self.w), lambda grads: seen.append([None if g is None else g.shape for g in grads]))
+        self.back()
+        torch.autograd.grad(self.y, self.w, retain_graph=True)
+        self.assertEqual(seen, [[(2, 3), (3,)], [None, (3,)]])
+        handle.remove()
+        self.back()
+        self.assertEqual(len(seen), 2)
+        hook((self.x, self.w), lambda grad: seen.append(grad.shape), mode="any")
+        self.back(), self.back()
+        self.assertEqual(len(seen), 4)
+        with self.assertRaisesRegex(ValueError, r"one of \('all', 'any'\) but got x"):
+            hook((self.x,), None, mode="x")
+
+    def test_versions_are_counted_up(self):
+        a, b = torch.ones(1), torch.ones(1)
+        torch.autograd.graph.increment_version([a, b, a])
+        self.assertEqual((a._version, b._version), (2, 1))
+        with self.assertRaises(TypeError):
+            torch.autograd.graph.increment_version([a, 3])
+        self.assertEqual(a._version, 2)
+
+    def test_batches_of_gradients_are_refused_by_name(self):
+        with self.assertRaisesRegex(NotImplementedError, "is_grads_batched=True"):
+            torch.autograd.grad(self.y, self.x, is_grads_batched=True)
+
+
 class Modes(unittest.TestCase):
     def test_context_managers_and_decorators(self):
         x = torch.ones(1, requires_grad=True)
@@ -355,7 +442,9 @@ class Gradients(unittest.TestCase):
         node = (x * 2).grad_fn
         self.assertEqual((node.name(), type(node).__name__), ("MulBackward0", "MulBackward0"))
         self.assertEqual(type((x * 3).grad_fn), type(node))
-        self.assertEqual(node.next_functions[0][0].name(), "AccumulateGrad")
+        self.assertEqual(node.next_functions[0][0].name(), "torch::autograd::AccumulateGrad")
+        self.assertEqual(type(node.next_functions[0][0]).__name__, "AccumulateGrad")
+        self.assertIs(node.requires_grad, True)
         self.assertIs(node.next_functions[0][0].variable, x)
 
     def test_a_gradient_is_laid_out_as_its_leaf(self):

@@ -204,6 +204,98 @@ PX_TEST(what_is_unpacked_must_have_the_form_of_what_was_packed) {
 
 enum { DEEP = 1000000 };
 
+// ---- hooks of nodes
+
+typedef struct node_hook_seen {
+  int runs, inputs, outputs, released;
+  double scale;
+  uint64_t number;
+} node_hook_seen;
+static px_status scale_all(px_tensor **grads, int count, px_tensor *const *others, int other_count,
+                           void *context) {
+  node_hook_seen *s = context;
+  s->runs++, s->inputs = count, s->outputs = other_count, s->number = px_backward_number();
+  if (s->scale == 0) PX_FAIL(PX_RUNTIME, "a hook of a node");
+  for (int i = 0; i < count; i++) {
+    px_tensor *scaled = NULL;
+    if (!grads[i]) continue;
+    PX_TRY(px_mul_scalar(&scaled, grads[i], px_float(s->scale)));
+    px_release(grads[i]);
+    grads[i] = scaled;
+  }
+  return PX_OK;
+}
+static void let_go(void *context) { ((node_hook_seen *)context)->released++; }
+
+PX_TEST(hooks_of_a_node_run_before_it_and_after) {
+  PX_SCOPED(px_tensor) x = LEAF(1, 2);
+  PX_SCOPED(px_tensor) k = VECTOR(3, 4);
+  node_hook_seen before = {.scale = 10}, after = {.scale = 2};
+  px_hook *first = NULL, *second = NULL;
+  px_node *fn = NULL;
+  {
+    PX_SCOPED(px_tensor) y = NULL;
+    OK(px_mul(&y, x, k));
+    OK(px_tensor_grad_fn(&fn, y));
+    OK(px_node_add_hook(&first, fn, false, scale_all, &before, let_go));
+    OK(px_node_add_hook(&second, fn, true, scale_all, &after, let_go));
+    CHECK(!px_backward_reaches(fn));
+    back(y);
+  }
+  CHECK(at(px_tensor_grad(x), 0) == 60 && at(px_tensor_grad(x), 1) == 80);
+  CHECK(before.runs == 1 && before.inputs == 1 && before.outputs == 0 && before.number > 0);
+  CHECK(after.runs == 1 && after.inputs == 2 && after.outputs == 1);
+  CHECK(before.released == 1 && after.released == 1);  // with the node
+  px_release(first), px_release(second);
+  CHECK_EQ(px_backward_number(), 0);
+}
+
+PX_TEST(a_hook_of_a_node_that_fails_or_is_removed) {
+  PX_SCOPED(px_tensor) x = LEAF(1);
+  PX_SCOPED(px_tensor) y = NULL;
+  node_hook_seen s = {0}, note = {0};
+  px_hook *hook = NULL;
+  px_node *fn = NULL;
+  OK(px_exp(&y, x));
+  OK(px_tensor_grad_fn(&fn, y));
+  OK(px_node_add_hook(&hook, fn, true, scale_all, &s, let_go));
+  FAILS(px_backward(1, &y, NULL, true, false), PX_RUNTIME, "a hook of a node");
+  CHECK(!px_tensor_grad(x));
+  px_hook_remove(hook);
+  CHECK_EQ(s.released, 1);
+  OK(px_backward(1, &y, NULL, true, false));
+  CHECK(s.runs == 1 && px_tensor_grad(x));
+  px_release(hook);
+  FAILS(px_node_add_hook(&hook, fn, true, NULL, &s, NULL), PX_TYPE, "function");
+  CHECK(!px_node_note(fn));
+  OK(px_node_set_note(fn, &note, let_go));
+  CHECK(px_node_note(fn) == &note);
+  FAILS(px_node_set_note(fn, &note, let_go), PX_VALUE, "note already");
+}
+
+PX_TEST(a_tensor_stands_for_a_result_of_a_node) {
+  PX_SCOPED(px_tensor) x = LEAF(1, 2);
+  PX_SCOPED(px_tensor) stand = NULL;
+  PX_SCOPED(px_tensor) leaf = NULL;
+  PX_SCOPED(px_tensor) ones = VECTOR(1, 1);
+  px_node *fn = NULL;
+  {
+    PX_SCOPED(px_tensor) y = NULL;
+    OK(px_mul(&y, x, x));
+    OK(px_tensor_grad_fn(&fn, y));
+    OK(px_node_result(&stand, fn, 0));
+    FAILS(px_node_result(&leaf, fn, 1), PX_INDEX, "MulBackward0 has no result 1");
+    int nr;
+    OK(px_node_result(&leaf, px_node_edge(fn, 0, &nr), 0));
+  }
+  CHECK(leaf == x);
+  CHECK_EQ(px_tensor_numel(stand), 2);
+  px_tensor *grad = NULL;
+  OK(px_grad(&grad, 1, &stand, &ones, 1, &x, true, false, false));
+  CHECK(at(grad, 0) == 2 && at(grad, 1) == 4);
+  px_release(grad);
+}
+
 PX_TEST(a_million_nodes_deep) {
   PX_SCOPED(px_tensor) x = LEAF(1), *y = px_retain(x), *next = NULL;
   double start = now();

@@ -50,6 +50,8 @@ struct px_hook {
   bool removed;
   px_grad_hook on_grad;  // one of these
   px_status (*on_accumulated)(px_tensor *self, void *context);
+  px_node_hook on_node;  // of a node, before it runs or after
+  bool after;
   struct px__box *box;  // retain_grad: where the gradient goes
   void *context;
   void (*release)(void *context);
@@ -153,6 +155,13 @@ void px__box_close(px__box *box);
 // Runs node's hooks over the gradients of its results, replacing them.
 __attribute__((warn_unused_result)) px_status px__hooks_run(px_node *node, px_tensor **grads);
 __attribute__((warn_unused_result)) px_status px__hooks_run_accumulated(px_tensor *leaf);
+// Runs the node's own hooks, those before it or those after, which may replace what they get.
+typedef struct px__node_grads {
+  px_tensor **in, **out;  // of the results, and of the inputs
+  int in_count, out_count;
+} px__node_grads;
+__attribute__((warn_unused_result)) px_status px__hooks_run_node(px_node *node, bool after,
+                                                                 const px__node_grads *grads);
 // Moves the hook that retains t's gradient to the node that now made t.
 __attribute__((warn_unused_result)) px_status px__hooks_move_retained(px_tensor *t, px_node *from);
 

@@ -163,6 +163,45 @@ px_status px_tensor_add_accumulated_hook(int64_t *id, px_tensor *self,
   return PX_OK;
 }
 
+px_status px_node_add_hook(px_hook **out, px_node *self, bool after, px_node_hook on_node,
+                           void *context, void (*release)(void *context)) {
+  PX_GIVEN(out);
+  PX_GIVEN(self);
+  PX_CHECK(on_node, PX_TYPE, "a hook needs a function");
+  USED *hook = NULL;
+  PX_TRY(hook_new(&hook));
+  hook->on_node = on_node;
+  hook->after = after;
+  hook->context = context;
+  PX_TRY(append_to_node(self, hook));
+  hook->release = release;
+  *out = px_retain(hook);
+  return PX_OK;
+}
+
+// A note is a hook that is never called.
+void *px_node_note(const px_node *self) {
+  void *note = NULL;
+  lock();
+  for (int i = 0; self->hooks && i < self->hooks->count && !note; i++) {
+    const px_hook *hook = self->hooks->items[i];
+    if (!hook->on_grad && !hook->on_node && !hook->box) note = hook->context;
+  }
+  unlock();
+  return note;
+}
+
+px_status px_node_set_note(px_node *self, void *note, void (*release)(void *note)) {
+  PX_GIVEN(self);
+  PX_CHECK(!px_node_note(self), PX_VALUE, "%s has a note already", self->name);
+  USED *hook = NULL;
+  PX_TRY(hook_new(&hook));
+  hook->context = note;
+  PX_TRY(append_to_node(self, hook));
+  hook->release = release;
+  return PX_OK;
+}
+
 static px_hook *find(const px__gradient_hooks *hooks, int64_t id) {
   for (int i = 0; i < hooks->count; i++)
     if (hooks->items[i]->id == id) return hooks->items[i];
@@ -338,6 +377,17 @@ px_status px__hooks_run(px_node *node, px_tensor **grads) {
   px__grad_state *state = leaf ? px__grad_state_of(leaf) : NULL;
   if (state) return state->hooks.count ? run_list(&state->hooks, true, grads) : PX_OK;
   return node->hooks ? run_list(node->hooks, false, grads) : PX_OK;
+}
+
+px_status px__hooks_run_node(px_node *node, bool after, const px__node_grads *grads) {
+  for (int i = 0; node->hooks; i++) {
+    USED *hook = use(node->hooks, i);
+    if (!hook) return PX_OK;
+    if (hook->removed || !hook->on_node || hook->after != after) continue;
+    PX_TRY(hook->on_node(after ? grads->out : grads->in, after ? grads->out_count : grads->in_count,
+                         after ? grads->in : NULL, after ? grads->in_count : 0, hook->context));
+  }
+  return PX_OK;
 }
 
 px_status px__hooks_run_accumulated(px_tensor *leaf) {

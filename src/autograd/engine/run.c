@@ -119,10 +119,13 @@ static px_status fit(px__frame *f) {
 
 static px_status apply(px__task *task, px__frame *f) {
   px_node *node = f->node;
+  px__node_grads grads = {f->grads, f->run.out, node->result_count, node->edge_count};
+  if (node->hooks) PX_TRY(px__hooks_run_node(node, false, &grads));
   PX_TRY(px__node_enter(node));
   px_status status = node->kind->apply(node, &f->run);
   px__node_leave(node, !task->keep && status == PX_OK);
   PX_TRY(status);
+  if (node->hooks) PX_TRY(px__hooks_run_node(node, true, &grads));
   if (node->edge_count == 0) return note_ends(task, node->device);
   return fit(f);
 }
@@ -244,12 +247,21 @@ static void untell(const px__told *before, const px__task *task) {
   if (task->site.file) (void)px_site_lend(before->lent);
 }
 
+static _Thread_local const px__task *current;  // whose node the thread runs
+uint64_t px_backward_number(void) { return current ? (uint64_t)current->number + 1 : 0; }
+bool px_backward_reaches(const px_node *node) {
+  int64_t entry = current && node ? px__task_find(current, node) : -1;
+  return entry >= 0 && (!current->limited || current->entries[entry].needed);
+}
+
 static _Thread_local int depth;
 int px__run_depth(void) { return depth; }
 
 void px__run_item(px__item item) {
   int depth_before = depth;
+  const px__task *task_before = current;
   depth = item.depth + 1;
+  current = item.task;
   px_modes before = px_modes_get(), during = item.task->modes;
   during.grad = item.task->create;
   px_modes_set(during);
@@ -261,5 +273,6 @@ void px__run_item(px__item item) {
   if (on_devices) untell(&told, item.task);
   px_modes_set(before);
   depth = depth_before;
+  current = task_before;
   finish(item.task);
 }

@@ -60,6 +60,22 @@ px_status px__with_history(px_tensor **out, const px_tensor *t, px__edge edge) {
   return PX_OK;
 }
 
+px_status px_node_result(px_tensor **out, px_node *node, int nr) {
+  static const int64_t none[PX_MAX_DIMS];
+  PX_GIVEN(out);
+  PX_GIVEN(node);
+  PX_CHECK(nr >= 0 && nr < node->result_count, PX_INDEX, "%s has no result %d", node->name, nr);
+  const px__meta *form = &node->results[nr];
+  PX_SCOPED(px_tensor) made = px_retain(px_node_variable(node));
+  if (!made) {
+    PX_TRY(px_tensor_empty_strided(&made, form->ndim, form->sizes, none, (px_dtype)form->dtype,
+                                   form->device));
+    PX_TRY(px__set_history(made, node, nr));
+  }
+  *out = PX_MOVE(made);
+  return PX_OK;
+}
+
 // ---- requires_grad
 
 bool px_tensor_requires_grad(const px_tensor *self) {
