@@ -124,10 +124,12 @@ static const struct {
                 {"lower", "PX_AUTOCAST_LOWER", "computes in the lower dtype"},
                 {"float32", "PX_AUTOCAST_FLOAT32", "computes in float32"},
                 {"widest", "PX_AUTOCAST_WIDEST", "computes in the widest dtype"},
-                {"never", "PX_AUTOCAST_NEVER", "refuses it"}};
+                {"never", "PX_AUTOCAST_NEVER", "refuses it"},
+                {"plain", "PX_AUTOCAST_PLAIN", NULL}};
+enum { POLICIES = sizeof policies / sizeof *policies };
 
 static int policy_named(const og_op *op, const char *name) {
-  for (int i = 0; i < 5; i++)
+  for (int i = 0; i < POLICIES; i++)
     if (!strcmp(name, policies[i].name)) return i;
   og_die(op->autocast.place, "unknown policy '%s' of %s", name, op->name);
 }
@@ -180,7 +182,11 @@ void og_write_impl(FILE *to, const og_op *op) {
           op->name, op->name, run, op->name, kernel ? "\"" : "", kernel ? kernel : "NULL",
           kernel ? "\"" : "", dtype_mask(op), out_rules[out_rule(op)].rule);
   if (og_has_texts(op)) fprintf(to, ".texts = &texts_%s, ", op->name);
-  if (og_has_checks(op)) fprintf(to, ".check = check_%s, ", op->name);
+  og_policy policy = policy_of(op);
+  if (og_has_checks(op))
+    fprintf(to, ".check = check_%s, ", op->name);
+  else if (policy.cuda || policy.cpu)
+    fprintf(to, ".check = px__unchecked, ");
   fprintf(to, ".nonempty = %d, .any_scalars = %d, .idempotent = %d, .apart = %d, .faults = %d, ",
           og_is_nonempty(op), og_has(op, OG_W_cpuscalars), og_has(op, OG_W_idempotent),
           og_has(op, OG_W_apart), og_faults(op));

@@ -53,7 +53,8 @@ typedef enum px_autocast_policy {
   PX_AUTOCAST_LOWER,    // casts them to the dtype of the autocast region: products, convolutions
   PX_AUTOCAST_FLOAT32,  // casts them to float32: what would overflow or lose digits
   PX_AUTOCAST_WIDEST,   // casts them to the widest of their dtypes
-  PX_AUTOCAST_NEVER     // refuses to be called
+  PX_AUTOCAST_NEVER,    // refuses to be called
+  PX_AUTOCAST_PLAIN     // nothing, nor with those that it gives to other ops
 } px_autocast_policy;
 typedef struct px_op {
   const char *name, *schema, *doc;

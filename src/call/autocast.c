@@ -222,9 +222,19 @@ static px_status lower(px__casting *c, const px_op *op) {
   return cast_all(c, op);
 }
 
+static px_status plain(px__casting *c, const px_op *op) { return PX_OK; }
+
 // By px_autocast_policy.
-static px_status (*const policies[])(px__casting *c, const px_op *op) = {NULL, lower, float32,
-                                                                         widest, refused};
+static px_status (*const policies[])(px__casting *c, const px_op *op) = {NULL,   lower,   float32,
+                                                                         widest, refused, plain};
+
+px_status px__unchecked(const px_call *call) { return PX_OK; }
+
+bool px__autocast_due(void) {
+  bool due = !px__autocast_here.passed;
+  px__autocast_here.passed = false;
+  return due;
+}
 
 px_status px__autocast_begin(px__casting *c, const px_op *op, px_call_mode mode,
                              const px_value *args) {
@@ -233,7 +243,8 @@ px_status px__autocast_begin(px__casting *c, const px_op *op, px_call_mode mode,
   c->type = PX_CPU, c->made = c->small, c->count = 0;
   each_tensor(op, args, find_type, &c->type);
   int policy = op->autocast[c->type];
-  if (policy == PX_AUTOCAST_NONE || !here->set.enabled[c->type]) return PX_OK;
+  here->passed = policy == PX_AUTOCAST_NONE || !here->set.enabled[c->type];
+  if (here->passed) return PX_OK;
   if (mode == PX_CALL_NEW) {
     memcpy(c->args, args, op->param_count * sizeof *args);
     PX_TRY(policies[policy](c, op));

@@ -7,6 +7,7 @@
 typedef struct px__casts px__casts;
 typedef struct px__autocast {
   bool on;  // some device type is enabled, and no op whose calls are left as they are is running
+  bool passed;  // the call that comes was looked at, and its policy does not apply
   px_autocast set;
   int nesting;
   px__casts *casts;  // NULL until one is cached
@@ -25,9 +26,11 @@ typedef struct px__casting {
   px_tensor *small[PX__CASTS], **made;  // owned: one for each tensor among the arguments
   int64_t count;
 } px__casting;
-// Begins a call, on a thread where autocast is on; px__autocast_end ends it, also on failure. In
-// between autocast is off if the policy applies: what the op calls in turn computes in the dtypes
-// that it is given.
+// Whether a call of an op that has a policy, on a thread where autocast is on, is to be looked at.
+bool px__autocast_due(void);
+// Looks at it: `given` is then called, on the same thread; px__autocast_end ends it, also on
+// failure. In between autocast is off if the policy applies: what the op calls in turn computes in
+// the dtypes that it is given.
 px_status px__autocast_begin(px__casting *c, const px_op *op, px_call_mode mode,
                              const px_value *args) __attribute__((warn_unused_result));
 void px__autocast_end(px__casting *c);

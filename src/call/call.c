@@ -338,8 +338,12 @@ __attribute__((noinline)) static px_status call_into_self(const px_op *op, const
     own[0] = PX_T(kept);
   }
   void *made = NULL;
-  PX_TRY(px_op_call(op, PX_CALL_NEW, own, &made));
-  px_status status = put_result(self, made);
+  bool casts = px__autocast_here.on;  // not of a form in place
+  px__autocast_here.on = false;
+  px_status status = px_op_call(op, PX_CALL_NEW, own, &made);
+  px__autocast_here.on = casts;
+  PX_TRY(status);
+  status = put_result(self, made);
   px_release(made);
   if (status == PX_OK) results[0] = px_retain(self);
   return status;
@@ -383,9 +387,22 @@ __attribute__((noinline)) static px_status call_like_out(const px_op *op, const 
   return px_op_call(op, PX_CALL_OUT, own, results);
 }
 
-static px_status call_op(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
+// In mixed precision.
+__attribute__((noinline)) static px_status call_cast(const px_op *op, px_call_mode mode,
+                                                     const px_value *args, void **results) {
+  px__casting c;
+  px_status status = px__autocast_begin(&c, op, mode, args);
+  if (status == PX_OK) status = px_op_call(op, mode, c.given, results);
+  px__autocast_end(&c);
+  return status;
+}
+
+px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
+  PX_GIVEN(results);
+  PX_GIVEN(args);
   px_call call;
   px_value room[PX__MAX_PARAMS];
+  if (PX_UNLIKELY(!op)) return px__no_op();  // px_op_find did not find it
   if (PX_UNLIKELY(mode != PX_CALL_NEW)) {
     if (mode == PX_CALL_INPLACE && lacks_inplace(op)) return call_into_self(op, args, results);
     if (mode == PX_CALL_OUT && results[0] && leaves_dtype(op, args))
@@ -398,7 +415,12 @@ static px_status call_op(const px_op *op, px_call_mode mode, const px_value *arg
     call.args = room;
     PX_TRY(fill(&call, args));
   }
-  if (PX_UNLIKELY(px__impl(op)->check != NULL)) PX_TRY(px__impl(op)->check(&call));
+  // An op with a policy has a check, so that ops without either pay for one test.
+  if (PX_UNLIKELY(px__impl(op)->check != NULL)) {
+    if ((op->flags & PX_OP_AUTOCASTS) && PX_UNLIKELY(px__autocast_here.on) && px__autocast_due())
+      return call_cast(op, mode, args, results);
+    PX_TRY(px__impl(op)->check(&call));
+  }
   if (PX_UNLIKELY(mode != PX_CALL_NEW)) PX_TRY(before_write(&call, results));
   px_status status = run_call(&call);
   if (PX_UNLIKELY(call.original != NULL)) px_release(call.original);
@@ -408,23 +430,4 @@ static px_status call_op(const px_op *op, px_call_mode mode, const px_value *arg
   }
   give_results(&call, results);
   return PX_OK;
-}
-
-// In mixed precision.
-__attribute__((noinline)) static px_status call_cast(const px_op *op, px_call_mode mode,
-                                                     const px_value *args, void **results) {
-  px__casting c;
-  px_status status = px__autocast_begin(&c, op, mode, args);
-  if (status == PX_OK) status = call_op(op, mode, c.given, results);
-  px__autocast_end(&c);
-  return status;
-}
-
-px_status px_op_call(const px_op *op, px_call_mode mode, const px_value *args, void **results) {
-  PX_GIVEN(results);
-  PX_GIVEN(args);
-  if (PX_UNLIKELY(!op)) return px__no_op();  // px_op_find did not find it
-  if ((op->flags & PX_OP_AUTOCASTS) && PX_UNLIKELY(px__autocast_here.on))
-    return call_cast(op, mode, args, results);
-  return call_op(op, mode, args, results);
 }

@@ -76,19 +76,20 @@ typedef struct px__op_impl {
   // composite: makes the results by calling other ops, which record themselves. pointwise: refuses
   // bad arguments before anything else, or NULL. reduce: NULL.
   px_status (*run)(px_call *call);
-  px_status (*check)(const px_call *call);  // refuses arguments, before anything else; or NULL
-  const char *kernel;                       // "softmax"
-  px_kernel *found;                         // the kernels that were found, by device type; atomic
-  uint16_t dtypes;    // bit i: px_dtype i is supported (of `compute` or of the first tensor)
-  uint8_t promotion;  // px__promotion
-  uint8_t out;        // px__out_rule
-  bool mutates;       // kernel writes into a result that starts as a copy of the first argument
-                      // (scatter, index_add)
-  bool nonempty;      // reduce: over nothing there is no result
-  bool any_scalars;   // pointwise: takes any number of 0-dim CPU tensors to a device
-  bool idempotent;    // in place: elements of self may share memory
-  bool apart;         // nothing that is read may share memory with what is written
-  bool faults;        // pointwise: of whole numbers, the kernel may refuse an element
+  // Refuses arguments, before anything else; NULL if there is no policy of autocast either.
+  px_status (*check)(const px_call *call);
+  const char *kernel;  // "softmax"
+  px_kernel *found;    // the kernels that were found, by device type; atomic
+  uint16_t dtypes;     // bit i: px_dtype i is supported (of `compute` or of the first tensor)
+  uint8_t promotion;   // px__promotion
+  uint8_t out;         // px__out_rule
+  bool mutates;        // kernel writes into a result that starts as a copy of the first argument
+                       // (scatter, index_add)
+  bool nonempty;       // reduce: over nothing there is no result
+  bool any_scalars;    // pointwise: takes any number of 0-dim CPU tensors to a device
+  bool idempotent;     // in place: elements of self may share memory
+  bool apart;          // nothing that is read may share memory with what is written
+  bool faults;         // pointwise: of whole numbers, the kernel may refuse an element
   const px__op_texts *texts;
   uint8_t turned;  // the parameter, a matrix, that the kernel gets transposed; 0: none
   uint32_t masks;  // pointwise: parameters that select (where's condition), not promoted
@@ -132,6 +133,8 @@ extern const px_op_hooks *px__hooks;
 
 // Fails for the op that this thread looked for last and did not find.
 px_status px__no_op(void) __attribute__((warn_unused_result));
+// The check of an op that has a policy of autocast and refuses nothing.
+px_status px__unchecked(const px_call *call) __attribute__((warn_unused_result));
 
 // Generated (build/gen/ops_table.c).
 extern const px_op *const px__op_table[];  // by name

@@ -29,9 +29,9 @@ F = nn.functional
 SIMULATED = torch.cuda.device_count() > 0
 LOWER = {"cuda": "float16", "cpu": "bfloat16"}
 DEVICES = ["cpu"] + ["cuda"] * SIMULATED
-# On the CPU PyTorch's roll joins parts, its native_layer_norm has statistics of the input's dtype, and its recurrent nets promote what a
-# product in the lower dtype and a state in another give.
-OTHERS = {"roll", "native_layer_norm", "lstm"}
+# On the CPU PyTorch's roll joins parts, its native_layer_norm has statistics of the input's dtype, its local_response_norm takes means of images
+# as of volumes, and its recurrent nets promote what a product in the lower dtype and a state in another give.
+OTHERS = {"roll", "native_layer_norm", "local_response_norm", "lstm"}
 PROMOTED = {"gru", "gru_cell", "lstm_cell"}
 
 
