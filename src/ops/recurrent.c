@@ -389,10 +389,8 @@ static px_status check_backward(layer *x, const px__recurrent_layer_backward_arg
   PX_TRY(find_cell(&x->cell, args->mode));
   PX_TRY(read_weights(x, args->w_hh, args->w_hr));
   PX_TRY(read_times(x, args->batch_sizes, args->rows, args->batch));
-  PX_CHECK(
-      args->saved->ndim == 1 && args->saved->contiguous && args->saved->numel == saved_numel(x),
-      PX_RUNTIME, "recurrent_layer_backward: saved must have %lld elements",
-      (long long)saved_numel(x));
+  PX_CHECK(args->saved->ndim == 1 && args->saved->numel == saved_numel(x), PX_RUNTIME,
+           "recurrent_layer_backward: saved must have %lld elements", (long long)saved_numel(x));
   if (args->grad_output)
     PX_TRY(check_sizes(args->grad_output, "grad_output", x->walk.rows, x->width));
   if (args->grad_h_n) PX_TRY(check_sizes(args->grad_h_n, "grad_h_n", x->walk.batch, x->width));
@@ -407,7 +405,7 @@ static px_status check_backward(layer *x, const px__recurrent_layer_backward_arg
 
 static px_status run_backward(layer *x, const px__recurrent_layer_backward_args *args) {
   bool gru = !strcmp(x->cell->mode, "gru");
-  x->saved = px_retain(args->saved);
+  PX_TRY(px_contiguous(&x->saved, args->saved));
   PX_TRY(open_saved(x));
   if (args->grad_output) PX_TRY(px_contiguous(&x->grad_output, args->grad_output));
   PX_TRY(matrix(&x->grad_gates, x, x->walk.rows, x->cell->gates * x->size));
