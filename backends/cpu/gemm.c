@@ -58,6 +58,7 @@ typedef enum way { SCALE, VECTOR, FEW, BLOCKED, DIRECT } way;
 
 static way choose(const px__gemm *g, const px__tiles *tiles) {
   if (g->k == 0) return SCALE;
+  if (g->packed) return BLOCKED;
   bool lines = g->ac == 1 && g->br == 1 && !g->b_rows;
   if (lines && g->n <= (g->a_rows ? MOST_COLUMNS : 1)) return VECTOR;
   if (g->b_rows && g->m <= FEW_ROWS) return FEW;
@@ -114,6 +115,7 @@ static void run_piece(grid *s, int64_t i, int64_t j) {
   g.n = cut(g.n, width, s->across, j + 1) - col;
   g.a = (const char *)g.a + row * g.ar * item;
   g.b = (const char *)g.b + col * g.bc * item;
+  if (g.packed) g.packed = (const char *)g.packed + col * g.k * item;
   g.c = (char *)g.c + (row * g.cr + col * g.cc) * item;
   if (g.a_rows) g.a_rows += row;
   if (g.s) g.s = (const char *)g.s + (row * g.sr + col * g.sc) * item;
@@ -143,7 +145,7 @@ static void lay_grid(grid *s, int64_t pieces) {
 // Whether the transposed problem is the better one: a C whose columns are contiguous, a vector from
 // the left, and a C so narrow that much of a tile's width would be empty.
 static bool should_flip(const px__gemm *g, const px__tiles *tiles) {
-  if (g->a_rows || g->b_rows) return false;
+  if (g->a_rows || g->b_rows || g->packed) return false;
   if (g->cc != 1 && g->cr == 1) return true;
   if (g->m == 1) return g->br == 1 && g->ac == 1;
   if (g->n == 1) return g->ac != 1;
@@ -167,6 +169,9 @@ static bool product(const px__gemm *given, const px__tiles *tiles, bool parallel
   lay_grid(&s, px__cpu_thread_count() * (how == DIRECT ? 4 : 1));
   px__cpu_parallel(s.down * s.across, 1, run_pieces, &s);
   return !s.failed;
+}
+void px__gemm_pack(const px__gemm *g, bool wide, void *to) {
+  (wide ? px__tiles_f64() : px__tiles_f32())->pack(g, to);
 }
 bool px__gemm_f32(const px__gemm *g, bool parallel) {
   return product(g, px__tiles_f32(), parallel);

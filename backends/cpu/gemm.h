@@ -25,7 +25,13 @@ typedef struct px__gemm {
   const void *s;
   int64_t sr, sc;
   double alpha, beta;
+  const void *packed;  // B as px__gemm_pack has written it, instead of b; or NULL
 } px__gemm;
+
+// Packs B, of float or double, for products that come again and again: into room for k times n
+// elements, n rounded up to a multiple of PX__GEMM_PACK.
+enum { PX__GEMM_PACK = 64 };
+void px__gemm_pack(const px__gemm *g, bool wide, void *to);
 
 // False if there was no memory for scratch. `parallel` lets the product use the kernel threads; a
 // caller that is itself parallel passes false.

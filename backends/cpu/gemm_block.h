@@ -230,6 +230,12 @@ static TARGET void NAME(pack_a)(const px__gemm *g, int64_t i0, int rows, int64_t
     for (int i = 0; i < rows; i++) to[i] = from[i][p * ac];
 }
 
+// All of B, panel by panel.
+static TARGET void NAME(pack_all)(const px__gemm *g, T *to) {
+  for (int64_t j = 0; j < g->n; j += 2 * L)
+    NAME(pack_b)(g, 0, g->k, j, g->n - j < 2 * L ? (int)(g->n - j) : 2 * L, to + j * g->k);
+}
+
 // A product small enough for the nearest caches: one panel of B after the other, packed (into
 // `room`, k * 2L elements) only if its columns are not contiguous.
 static TARGET void NAME(direct)(const px__gemm *g, T *room) {
@@ -387,9 +393,10 @@ static TARGET void NAME(block)(const NAME(cell) * x) {
   }
   for (int64_t col = 0; col < x->nc; col += 2 * L) {
     int cols = x->nc - col < 2 * L ? (int)(x->nc - col) : 2 * L;
+    const T *packed = (const T *)g->packed;
     T *panel = only ? x->pb : x->pb + col * x->kc;
-    if (x->i == 0) NAME(pack_b)(g, x->p, x->kc, x->j + col, cols, panel);
-    NAME(tiles)(x, col, panel);
+    if (x->i == 0 && !packed) NAME(pack_b)(g, x->p, x->kc, x->j + col, cols, panel);
+    NAME(tiles)(x, col, packed ? packed + (x->j + col) * g->k + x->p * 2 * L : panel);
   }
 }
 

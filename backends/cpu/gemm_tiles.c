@@ -83,8 +83,10 @@ INLINE wd wd_interleave_high(wd a, wd b) { return PX_SHUFFLE(a, b, 4, 12, 5, 13,
 
 #define TILES(name, type, lanes) \
   static void direct_in_##name(const px__gemm *g, void *room) { direct_##name(g, (type *)room); } \
-  static const px__tiles with_##name = {2 * lanes,  sizeof(type),     rows_times_vector_##name, \
-                                        few_##name, direct_in_##name, blocked_##name};
+  static void pack_to_##name(const px__gemm *g, void *to) { pack_all_##name(g, (type *)to); } \
+  static const px__tiles with_##name = {2 * lanes,     sizeof(type),     rows_times_vector_##name, \
+                                        few_##name,    direct_in_##name, blocked_##name, \
+                                        pack_to_##name};
 TILES(f32, float, VF)
 TILES(f64, double, VD)
 #if defined(__AVX2__)

@@ -13,6 +13,7 @@ typedef struct px__tiles {
   void (*few)(const px__gemm *g);
   void (*direct)(const px__gemm *g, void *room);  // room: k * columns elements
   bool (*blocked)(const px__gemm *g);             // false: no memory
+  void (*pack)(const px__gemm *g, void *to);
 } px__tiles;
 const px__tiles *px__tiles_f32(void);
 const px__tiles *px__tiles_f64(void);

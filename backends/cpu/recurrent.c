@@ -2,6 +2,7 @@
 // Steps of recurrent cells: what is computed of each element once the products are there. Threads
 // share the rows, which are the sequences of a batch.
 #include "cpu/dense.h"
+#include "cpu/gemm.h"
 #include "cpu/math.h"
 #include "cpu/threads.h"
 #include "kernel_args/recurrent.h"
@@ -82,7 +83,7 @@ PX_KERNEL(lstm_step_back) {
   step s = {0};
   const opening openings[] = {{&s.gates, args->gates, px__dense_in},
                               {&s.c_before, args->c_before, px__dense_in},
-                              {&s.grad_h, args->grad_h, px__dense_in},
+                              {&s.grad_h, args->grad_h, px__dense_inout},
                               {&s.grad_output, args->grad_output, px__dense_in},
                               {&s.grad_gates, args->grad_gates, px__dense_out},
                               {&s.grad_c, args->grad_c, px__dense_inout}};
@@ -104,8 +105,40 @@ PX_KERNEL(gru_step_back) {
 PX_KERNEL(rnn_step_back) {
   step s = {.relu = args->relu};
   const opening openings[] = {{&s.gates, args->gates, px__dense_in},
-                              {&s.grad_h, args->grad_h, px__dense_in},
+                              {&s.grad_h, args->grad_h, px__dense_inout},
                               {&s.grad_output, args->grad_output, px__dense_in},
                               {&s.grad_gates, args->grad_gates, px__dense_out}};
   return RUN(rnn_back, args->grad_gates);
+}
+
+// ---- products with the state, of float and double alone
+
+PX_KERNEL(weight_pack) {
+  const px_operand *b = args->weight;
+  const px__gemm g = {
+      .k = b->sizes[0], .n = b->sizes[1], .b = b->data, .br = b->strides[0], .bc = b->strides[1]};
+  px__gemm_pack(&g, b->dtype == PX_FLOAT64, args->packed->data);
+  return PX_OK;
+}
+
+PX_KERNEL(weight_product) {
+  const px_operand *a = args->rows, *c = args->to;
+  const px__gemm g = {.m = c->sizes[0],
+                      .n = c->sizes[1],
+                      .k = a->sizes[1],
+                      .a = a->data,
+                      .ar = a->strides[0],
+                      .ac = a->strides[1],
+                      .packed = args->packed->data,
+                      .c = c->data,
+                      .cr = c->strides[0],
+                      .cc = c->strides[1],
+                      .s = args->add ? c->data : NULL,
+                      .sr = c->strides[0],
+                      .sc = c->strides[1],
+                      .alpha = 1,
+                      .beta = args->add};
+  if (!(c->dtype == PX_FLOAT64 ? px__gemm_f64 : px__gemm_f32)(&g, true))
+    px_kernel_fault(l, PX_FAULT_NOMEM, (int64_t)1 << 20, 0, 0);
+  return PX_OK;
 }

@@ -12,48 +12,60 @@ static void NAME(pass_on)(const step *s, int64_t row, const T *fresh) {
   }
 }
 
-static void NAME(lstm_row)(T *restrict i, T *restrict f, T *restrict g, T *restrict o,
-                           T *restrict c, T *restrict before, T *restrict h, int64_t n) {
+// One function a loop: several in one would not fit the registers. A row stays in the nearest
+// cache.
+static void NAME(sigmoids)(T *x, int64_t n) {
+  for (int64_t k = 0; k < n; k++) x[k] = NAME(k_sigmoid)(x[k]);
+}
+static void NAME(tanhs)(T *x, int64_t n) {
+  for (int64_t k = 0; k < n; k++) x[k] = NAME(k_tanh)(x[k]);
+}
+
+static void NAME(lstm_row)(T *restrict gates, T *restrict c, T *restrict before, T *restrict h,
+                           int64_t n) {
+  const T *restrict in = gates, *restrict keep = gates + n, *restrict fresh = gates + 2 * n;
+  const T *restrict out = gates + 3 * n;
+  NAME(sigmoids)(gates, 2 * n);
+  NAME(tanhs)(gates + 2 * n, n);
+  NAME(sigmoids)(gates + 3 * n, n);
   for (int64_t k = 0; k < n; k++) {
-    T in = NAME(k_sigmoid)(i[k]), keep = NAME(k_sigmoid)(f[k]), fresh = NAME(k_tanh)(g[k]);
-    T out = NAME(k_sigmoid)(o[k]), state = keep * c[k] + in * fresh;
-    i[k] = in, f[k] = keep, g[k] = fresh, o[k] = out;
     before[k] = c[k];
-    c[k] = state;
-    h[k] = out * NAME(k_tanh)(state);
+    h[k] = c[k] = keep[k] * c[k] + in[k] * fresh[k];
   }
+  NAME(tanhs)(h, n);
+  for (int64_t k = 0; k < n; k++) h[k] *= out[k];
 }
 static void NAME(lstm)(void *context, int64_t begin, int64_t end) {
   const step *s = context;
   int64_t n = s->size;
   for (int64_t row = begin; row < end; row++) {
-    T *gates = (T *)s->gates + row * 4 * n, *output = (T *)s->output + row * n;
+    T *output = (T *)s->output + row * n;
     NAME(lstm_row)
-    (gates, gates + n, gates + 2 * n, gates + 3 * n, (T *)s->c + row * n,
-     (T *)s->c_before + row * n, output, n);
+    ((T *)s->gates + row * 4 * n, (T *)s->c + row * n, (T *)s->c_before + row * n, output, n);
     NAME(pass_on)(s, row, output);
   }
 }
 
-static void NAME(gru_row)(T *restrict r, T *restrict z, T *restrict fresh, const T *restrict hr,
-                          const T *restrict hz, const T *restrict hn, T *restrict kept,
+static void NAME(gru_row)(T *restrict gates, const T *restrict hidden, T *restrict kept,
                           const T *restrict h, T *restrict to, int64_t n) {
+  const T *restrict reset = gates, *restrict keep = gates + n;
+  T *restrict fresh = gates + 2 * n;
+  for (int64_t k = 0; k < 2 * n; k++) gates[k] += hidden[k];
+  NAME(sigmoids)(gates, 2 * n);
   for (int64_t k = 0; k < n; k++) {
-    T reset = NAME(k_sigmoid)(r[k] + hr[k]), keep = NAME(k_sigmoid)(z[k] + hz[k]);
-    T state = NAME(k_tanh)(fresh[k] + reset * hn[k]);
-    r[k] = reset, z[k] = keep, fresh[k] = state;
-    kept[k] = hn[k];
-    to[k] = state + keep * (h[k] - state);
+    kept[k] = hidden[2 * n + k];
+    fresh[k] += reset[k] * kept[k];
   }
+  NAME(tanhs)(fresh, n);
+  for (int64_t k = 0; k < n; k++) to[k] = fresh[k] + keep[k] * (h[k] - fresh[k]);
 }
 static void NAME(gru)(void *context, int64_t begin, int64_t end) {
   const step *s = context;
   int64_t n = s->size;
   for (int64_t row = begin; row < end; row++) {
-    T *gates = (T *)s->gates + row * 3 * n, *output = (T *)s->output + row * n;
-    const T *hidden = (const T *)s->hidden + row * 3 * n;
+    T *output = (T *)s->output + row * n;
     NAME(gru_row)
-    (gates, gates + n, gates + 2 * n, hidden, hidden + n, hidden + 2 * n, (T *)s->kept + row * n,
+    ((T *)s->gates + row * 3 * n, (const T *)s->hidden + row * 3 * n, (T *)s->kept + row * n,
      (const T *)s->h + row * n, output, n);
     NAME(pass_on)(s, row, output);
   }
@@ -75,70 +87,72 @@ static void NAME(rnn)(void *context, int64_t begin, int64_t end) {
 // ---- backward
 
 // All that comes back to the state: from the next step, and from the output of this one.
-static inline T NAME(arriving)(const T *grad_h, const T *grad_output, int64_t k) {
-  return grad_output ? grad_h[k] + grad_output[k] : grad_h[k];
-}
-static inline const T *NAME(row_or_none)(const void *array, int64_t row, int64_t n) {
-  return array ? (const T *)array + row * n : NULL;
+static T *NAME(arriving)(const step *s, int64_t row) {
+  T *restrict grad_h = (T *)s->grad_h + row * s->size;
+  if (!s->grad_output) return grad_h;
+  const T *restrict grad_output = (const T *)s->grad_output + row * s->size;
+  for (int64_t k = 0; k < s->size; k++) grad_h[k] += grad_output[k];
+  return grad_h;
 }
 
+static __attribute__((noinline)) void NAME(lstm_back_row)(const T *restrict in,
+                                                          const T *restrict before,
+                                                          const T *restrict grad_h,
+                                                          T *restrict grad_c, T *restrict to,
+                                                          int64_t n) {
+  const T *keep = in + n, *fresh = keep + n, *out = fresh + n;
+  for (int64_t k = 0; k < n; k++) {
+    T top = NAME(k_tanh)(keep[k] * before[k] + in[k] * fresh[k]), dh = grad_h[k];
+    T dc = grad_c[k] + dh * out[k] * (1 - top * top);
+    to[k] = dc * fresh[k] * in[k] * (1 - in[k]);
+    to[n + k] = dc * before[k] * keep[k] * (1 - keep[k]);
+    to[2 * n + k] = dc * in[k] * (1 - fresh[k] * fresh[k]);
+    to[3 * n + k] = dh * top * out[k] * (1 - out[k]);
+    grad_c[k] = dc * keep[k];
+  }
+}
 static void NAME(lstm_back)(void *context, int64_t begin, int64_t end) {
   const step *s = context;
   int64_t n = s->size;
-  for (int64_t row = begin; row < end; row++) {
-    const T *restrict i = (const T *)s->gates + row * 4 * n, *restrict f = i + n;
-    const T *restrict g = f + n, *restrict o = g + n;
-    const T *restrict before = (const T *)s->c_before + row * n;
-    const T *restrict grad_h = (const T *)s->grad_h + row * n;
-    const T *restrict grad_output = NAME(row_or_none)(s->grad_output, row, n);
-    T *restrict grad_c = (T *)s->grad_c + row * n, *restrict to = (T *)s->grad_gates + row * 4 * n;
-    for (int64_t k = 0; k < n; k++) {
-      T top = NAME(k_tanh)(f[k] * before[k] + i[k] * g[k]);
-      T dh = NAME(arriving)(grad_h, grad_output, k);
-      T dc = grad_c[k] + dh * o[k] * (1 - top * top);
-      to[k] = dc * g[k] * i[k] * (1 - i[k]);
-      to[n + k] = dc * before[k] * f[k] * (1 - f[k]);
-      to[2 * n + k] = dc * i[k] * (1 - g[k] * g[k]);
-      to[3 * n + k] = dh * top * o[k] * (1 - o[k]);
-      grad_c[k] = dc * f[k];
-    }
-  }
+  for (int64_t row = begin; row < end; row++) NAME(lstm_back_row)
+  ((const T *)s->gates + row * 4 * n, (const T *)s->c_before + row * n, NAME(arriving)(s, row),
+   (T *)s->grad_c + row * n, (T *)s->grad_gates + row * 4 * n, n);
 }
 
 // Leaves in grad_h what comes to the state before without the products.
+static __attribute__((noinline)) void NAME(gru_back_row)(const T *restrict reset,
+                                                         const T *restrict kept,
+                                                         const T *restrict before,
+                                                         T *restrict grad_h, T *restrict to,
+                                                         T *restrict hidden, int64_t n) {
+  const T *keep = reset + n, *fresh = keep + n;
+  for (int64_t k = 0; k < n; k++) {
+    T dh = grad_h[k], dn = dh * (1 - keep[k]) * (1 - fresh[k] * fresh[k]);
+    T dr = dn * kept[k] * reset[k] * (1 - reset[k]);
+    T dz = dh * (before[k] - fresh[k]) * keep[k] * (1 - keep[k]);
+    to[k] = dr, to[n + k] = dz, to[2 * n + k] = dn;
+    hidden[k] = dr, hidden[n + k] = dz, hidden[2 * n + k] = dn * reset[k];
+    grad_h[k] = dh * keep[k];
+  }
+}
 static void NAME(gru_back)(void *context, int64_t begin, int64_t end) {
   const step *s = context;
   int64_t n = s->size;
-  for (int64_t row = begin; row < end; row++) {
-    const T *restrict r = (const T *)s->gates + row * 3 * n, *restrict z = r + n;
-    const T *restrict fresh = z + n, *restrict kept = (const T *)s->kept + row * n;
-    const T *restrict before = (const T *)s->h_before + row * n;
-    const T *restrict grad_output = NAME(row_or_none)(s->grad_output, row, n);
-    T *restrict grad_h = (T *)s->grad_h + row * n, *restrict to = (T *)s->grad_gates + row * 3 * n;
-    T *restrict hidden = (T *)s->grad_hidden + row * 3 * n;
-    for (int64_t k = 0; k < n; k++) {
-      T dh = NAME(arriving)(grad_h, grad_output, k);
-      T dn = dh * (1 - z[k]) * (1 - fresh[k] * fresh[k]);
-      hidden[k] = to[k] = dn * kept[k] * r[k] * (1 - r[k]);
-      hidden[n + k] = to[n + k] = dh * (before[k] - fresh[k]) * z[k] * (1 - z[k]);
-      to[2 * n + k] = dn;
-      hidden[2 * n + k] = dn * r[k];
-      grad_h[k] = dh * z[k];
-    }
-  }
+  for (int64_t row = begin; row < end; row++) NAME(gru_back_row)
+  ((const T *)s->gates + row * 3 * n, (const T *)s->kept + row * n,
+   (const T *)s->h_before + row * n, NAME(arriving)(s, row), (T *)s->grad_gates + row * 3 * n,
+   (T *)s->grad_hidden + row * 3 * n, n);
 }
 
 static void NAME(rnn_back)(void *context, int64_t begin, int64_t end) {
   const step *s = context;
   int64_t n = s->size;
   for (int64_t row = begin; row < end; row++) {
-    const T *restrict h = (const T *)s->gates + row * n;
-    const T *restrict grad_h = (const T *)s->grad_h + row * n;
-    const T *restrict grad_output = NAME(row_or_none)(s->grad_output, row, n);
+    const T *restrict h = (const T *)s->gates + row * n, *restrict dh = NAME(arriving)(s, row);
     T *restrict to = (T *)s->grad_gates + row * n;
-    for (int64_t k = 0; k < n; k++) {
-      T dh = NAME(arriving)(grad_h, grad_output, k);
-      to[k] = s->relu ? (h[k] > 0 ? dh : 0) : dh * (1 - h[k] * h[k]);
-    }
+    if (s->relu)
+      for (int64_t k = 0; k < n; k++) to[k] = h[k] > 0 ? dh[k] : 0;
+    else
+      for (int64_t k = 0; k < n; k++) to[k] = dh[k] * (1 - h[k] * h[k]);
   }
 }

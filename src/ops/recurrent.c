@@ -43,17 +43,18 @@ struct layer {
   int64_t size, width;  // of the state, and of what comes out of it: the same without w_hr
   walk walk;
   px_tensor *saved, *h_before, *raw, *gates, *kept;  // `saved` and its parts
-  px_tensor *h, *c, *output, *w_hh_turned, *w_hr_turned;
+  px_tensor *h, *c, *output, *w_hr_turned;
+  px_tensor *weight, *packed;  // what the state is multiplied with; in the backend's form, or NULL
   px_tensor *grad_output, *grad_gates, *grad_h, *grad_c, *grad_other;
   const px_tensor *b_hh;
   px_tensor *work;  // of one time: the hidden gates, or the gradient of what is projected
 };
 
 static void layer_end(layer *x) {
-  px_tensor *all[] = {x->saved,       x->h_before,    x->raw,        x->gates,
-                      x->kept,        x->h,           x->c,          x->output,
-                      x->w_hh_turned, x->w_hr_turned, x->grad_gates, x->grad_output,
-                      x->grad_h,      x->grad_c,      x->grad_other, x->work};
+  px_tensor *all[] = {x->saved,       x->h_before,   x->raw,         x->gates,  x->kept,
+                      x->h,           x->c,          x->output,      x->weight, x->packed,
+                      x->w_hr_turned, x->grad_gates, x->grad_output, x->grad_h, x->grad_c,
+                      x->grad_other,  x->work};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) px_release(all[i]);
 }
 
@@ -125,14 +126,33 @@ static px_status each_time(layer *x, bool back, stepper step) {
 
 // ---- the cells
 
-// Writes a product to `to`, or adds it.
-static px_status add_product(px_tensor *to, const px_tensor *a, const px_tensor *b) {
-  return px_addmm_(to, a, b, px_int(1), px_int(1));
+// Writes to `to`, or adds to it, the product with the weight that every time takes one with.
+static px_status product(const layer *x, px_tensor *to, px_tensor *rows, bool add) {
+  static px__named_kernel kernel = {.name = "weight_product"};
+  px_tensor *inputs[] = {rows, x->packed};
+  const px_value sum = PX_B(add);
+  if (x->packed) return px__run_kernel(&kernel, x->device, 1, &to, 2, inputs, &sum, 1);
+  return add ? px_addmm_(to, rows, x->weight, px_int(1), px_int(1))
+             : px_mm_out(to, rows, x->weight);
+}
+
+// Packs that weight where it pays: products of few rows take less time than packing does.
+static px_status open_weight(layer *x, const px_tensor *weight) {
+  enum { UNIT = 64, LEAST = 1 << 15 };
+  static px__named_kernel kernel = {.name = "weight_pack"};
+  bool floats = x->dtype == PX_FLOAT32 || x->dtype == PX_FLOAT64;
+  int64_t columns = (weight->sizes[1] + UNIT - 1) / UNIT * UNIT, room = columns * weight->sizes[0];
+  x->weight = px_retain((px_tensor *)weight);
+  if (!floats || weight->numel < LEAST || x->walk.times < 2 ||
+      !px__named_kernel_on(&kernel, (px_device_type)x->device.type))
+    return PX_OK;
+  PX_TRY(px_tensor_empty(&x->packed, 1, &room, x->dtype, x->device));
+  return px__run_kernel(&kernel, x->device, 1, &x->packed, 1, &x->weight, NULL, 0);
 }
 
 static px_status lstm_step(layer *x, const moment *m) {
   static px__named_kernel kernel = {.name = "lstm_step"};
-  PX_TRY(add_product(m->gates, m->h, x->w_hh_turned));
+  PX_TRY(product(x, m->gates, m->h, true));
   px_tensor *whole[] = {m->gates, m->c, m->kept, m->output, m->h, m->h_before};
   px_tensor *projected[] = {m->gates, m->c, m->kept, m->raw, NULL, NULL};
   PX_TRY(px__run_kernel(&kernel, x->device, 6, x->w_hr ? projected : whole, 0, NULL, NULL, 0));
@@ -151,20 +171,18 @@ static px_status lstm_back(layer *x, const moment *m) {
     PX_TRY(px_mm_out(m->work, m->grad_other, x->w_hr));
     grad_h = m->work, grad_output = NULL;
   }
-  px_tensor *results[] = {m->grad_gates, m->grad_c};
-  px_tensor *inputs[] = {m->gates, m->kept, grad_h, grad_output};
-  PX_TRY(px__run_kernel(&kernel, x->device, 2, results, 4, inputs, NULL, 0));
-  return px_mm_out(m->grad_h, m->grad_gates, x->w_hh);
+  px_tensor *results[] = {m->grad_gates, m->grad_c, grad_h};
+  px_tensor *inputs[] = {m->gates, m->kept, grad_output};
+  PX_TRY(px__run_kernel(&kernel, x->device, 3, results, 3, inputs, NULL, 0));
+  return product(x, m->grad_h, m->grad_gates, false);
 }
 
 // A GRU's reset gate comes between the product with the state and the sum, so the product has a
 // place of its own.
 static px_status gru_step(layer *x, const moment *m) {
   static px__named_kernel kernel = {.name = "gru_step"};
-  if (x->b_hh)
-    PX_TRY(px_addmm_out(m->work, x->b_hh, m->h, x->w_hh_turned, px_int(1), px_int(1)));
-  else
-    PX_TRY(px_mm_out(m->work, m->h, x->w_hh_turned));
+  if (x->b_hh) PX_TRY(px_copy_(m->work, x->b_hh, false));
+  PX_TRY(product(x, m->work, m->h, x->b_hh != NULL));
   px_tensor *results[] = {m->gates, m->kept, m->output, m->h, m->h_before};
   return px__run_kernel(&kernel, x->device, 5, results, 1, &m->work, NULL, 0);
 }
@@ -174,25 +192,24 @@ static px_status gru_back(layer *x, const moment *m) {
   px_tensor *results[] = {m->grad_gates, m->grad_other, m->grad_h};
   px_tensor *inputs[] = {m->gates, m->kept, m->h_before, m->grad_output};
   PX_TRY(px__run_kernel(&kernel, x->device, 3, results, 4, inputs, NULL, 0));
-  return add_product(m->grad_h, m->grad_other, x->w_hh);
+  return product(x, m->grad_h, m->grad_other, true);
 }
 
 static px_value is_relu(const layer *x) { return PX_B(!strcmp(x->cell->mode, "rnn_relu")); }
 
 static px_status rnn_step(layer *x, const moment *m) {
   static px__named_kernel kernel = {.name = "rnn_step"};
-  PX_TRY(add_product(m->gates, m->h, x->w_hh_turned));
+  PX_TRY(product(x, m->gates, m->h, true));
   px_tensor *results[] = {m->gates, m->output, m->h, m->h_before};
   return px__run_kernel(&kernel, x->device, 4, results, 0, NULL, (px_value[]){is_relu(x)}, 1);
 }
 
 static px_status rnn_back(layer *x, const moment *m) {
   static px__named_kernel kernel = {.name = "rnn_step_back"};
-  px_tensor *inputs[] = {m->gates, m->grad_h, m->grad_output};
+  px_tensor *results[] = {m->grad_gates, m->grad_h}, *inputs[] = {m->gates, m->grad_output};
   const px_value relu = is_relu(x);
-  PX_TRY(
-      px__run_kernel(&kernel, x->device, 1, (px_tensor *[]){m->grad_gates}, 3, inputs, &relu, 1));
-  return px_mm_out(m->grad_h, m->grad_gates, x->w_hh);
+  PX_TRY(px__run_kernel(&kernel, x->device, 2, results, 2, inputs, &relu, 1));
+  return product(x, m->grad_h, m->grad_gates, false);
 }
 
 static const cell cells[] = {{"lstm", 4, true, true, lstm_step, lstm_back},
@@ -358,12 +375,14 @@ static px_status check_layer(layer *x, const px__recurrent_layer_args *args) {
 }
 
 static px_status run_layer(layer *x, const px__recurrent_layer_args *args) {
+  PX_SCOPED(px_tensor) w_hh_turned = NULL;
   PX_TRY(px_tensor_empty(&x->saved, 1, (int64_t[]){saved_numel(x)}, x->dtype, x->device));
   PX_TRY(open_saved(x));
   PX_TRY(matrix(&x->output, x, x->walk.rows, x->width));
   PX_TRY(state(&x->h, x, args->h, x->width));
   PX_TRY(x->cell->has_c ? state(&x->c, x, args->c, x->size) : nothing(&x->c, x));
-  PX_TRY(px_t(&x->w_hh_turned, x->w_hh));
+  PX_TRY(px_t(&w_hh_turned, x->w_hh));
+  PX_TRY(open_weight(x, w_hh_turned));
   if (x->w_hr) PX_TRY(px_t(&x->w_hr_turned, x->w_hr));
   if (!strcmp(x->cell->mode, "gru")) PX_TRY(matrix(&x->work, x, x->walk.batch, 3 * x->size));
   PX_TRY(open_gates(x, args));
@@ -415,6 +434,7 @@ static px_status run_backward(layer *x, const px__recurrent_layer_backward_args 
          : x->w_hr ? matrix(&x->grad_other, x, x->walk.rows, x->width)
                    : nothing(&x->grad_other, x));
   if (x->w_hr) PX_TRY(matrix(&x->work, x, x->walk.batch, x->size));
+  PX_TRY(open_weight(x, x->w_hh));
   return each_time(x, !args->reverse, x->cell->back);
 }
 

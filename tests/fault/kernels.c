@@ -60,6 +60,8 @@ static const row floats[] = {
   {"max_pool2d", "f(1,1,400,350) 2", 1},
   {"softmax", "f(140000) 0", 1},
   {"softmax", "f(1400,100) 0", 1},
+  {"recurrent_layer", "f(400,35) f(200,350) f(200,350) f(1400,35) f(1400,350) None None None None "
+                      "'lstm' True", 1},
   {"lstm_cell", "f(200,35) {f(200,350) f(200,350)} f(1400,35) f(1400,350)", 1},
   {"gru_cell", "f(200,35) f(200,350) f(1050,35) f(1050,350)", 1},
   {"layer_norm", "f(400,350) [350] f(350) f(350)", 1},

@@ -155,6 +155,23 @@ class Formulas(Test):
                     for mine, other in zip(*results, strict=True):
                         self.near(mine, other, 1e-9)
 
+    def test_large_states(self):
+        """Weights that are large enough to be packed for the products of all times; sizes that are no whole panels."""
+        for device, (name, more), dtype in itertools.product(DEVICES, LAYERS.items(), (torch.float32, torch.float64)):
+            with self.subTest(name, device=device, dtype=dtype):
+                torch.manual_seed(2)
+                size, kind = {"LSTM": 97, "GRU": 131}.get(name, 201), getattr(nn, name.split()[0])
+                layer = kind(IN, size, bidirectional=True, **more).to(device, dtype)
+                x = torch.randn(TIMES, 9, IN, dtype=dtype, device=device, requires_grad=True)
+                states = [s.requires_grad_() for s in states_of(layer, 9, dtype=dtype, device=device)]
+                results = []
+                for output, ends in (layer(x, tied(states)), run(layer, x, states)):
+                    parts = flat((output, ends))
+                    results.append([*parts, *torch.autograd.grad(sum((part * part).sum() for part in parts), [x, *states, *layer.parameters()])])
+                for mine, other in zip(*results, strict=True):
+                    scale = other.abs().max().item()
+                    self.near(mine / scale, other / scale, 1e-5 if dtype == torch.float32 else 1e-12)
+
     def test_cells(self):
         for device in DEVICES:
             for name, more in LAYERS.items():

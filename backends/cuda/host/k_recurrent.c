@@ -56,10 +56,10 @@ PX_CUDA_KERNEL(lstm_step_back) {
   px__cuda_dense d = {.launch = l};
   k_step p = {.gates = px__cuda_dense_in(&d, args->gates, dtype),
               .kept = px__cuda_dense_in(&d, args->c_before, dtype),
-              .grad_h = px__cuda_dense_in(&d, args->grad_h, dtype),
               .grad_output = px__cuda_dense_in(&d, args->grad_output, dtype),
               .grad_gates = px__cuda_dense_out(&d, args->grad_gates, dtype),
-              .grad_c = px__cuda_dense_inout(&d, args->grad_c, dtype)};
+              .grad_c = px__cuda_dense_inout(&d, args->grad_c, dtype),
+              .grad_h = px__cuda_dense_inout(&d, args->grad_h, dtype)};
   return run(&d, &p, "lstm_step_back", args->grad_c);
 }
 
@@ -80,9 +80,9 @@ PX_CUDA_KERNEL(rnn_step_back) {
   int dtype = args->grad_gates->dtype;
   px__cuda_dense d = {.launch = l};
   k_step p = {.gates = px__cuda_dense_in(&d, args->gates, dtype),
-              .grad_h = px__cuda_dense_in(&d, args->grad_h, dtype),
               .grad_output = px__cuda_dense_in(&d, args->grad_output, dtype),
               .grad_gates = px__cuda_dense_out(&d, args->grad_gates, dtype),
+              .grad_h = px__cuda_dense_inout(&d, args->grad_h, dtype),
               .relu = args->relu};
   return run(&d, &p, "rnn_step_back", args->grad_gates);
 }
