@@ -66,10 +66,13 @@ EXT_TYPE(node, "torch.autograd.graph.Node", "autograd.graph.Node", node_object, 
          .tp_repr = node_repr, .tp_getattro = node_getattr, .tp_hash = node_hash,
          .tp_richcompare = node_compare);
 
-EXT_GIVES(node, name, "str",
-          px_node_variable(node_of(self)) ? "torch::autograd::AccumulateGrad"
-                                          : px_node_name(node_of(self)),
-          "The name, as AddBackward0.");
+// Those of ops end in a number. Others that are no program's are of the engine itself.
+EXT_METHOD0(node, name, "str", "The name, as AddBackward0.") {
+  const char *name = px_node_name(node_of(self));
+  char last = *name ? name[strlen(name) - 1] : '0';
+  bool inner = !ctx_of(self) && !(last >= '0' && last <= '9');
+  return PyUnicode_FromFormat("%s%s", inner ? "torch::autograd::" : "", name);
+}
 EXT_GIVES(node, _sequence_nr, "int", px_node_sequence(node_of(self)),
           "When it was recorded: later nodes have higher numbers.");
 EXT_GETTER(node, next_functions, "tuple[tuple[Node | None, int], ...]",

@@ -445,6 +445,9 @@ class Gradients(unittest.TestCase):
         self.assertEqual(node.next_functions[0][0].name(), "torch::autograd::AccumulateGrad")
         self.assertEqual(type(node.next_functions[0][0]).__name__, "AccumulateGrad")
         self.assertIs(node.requires_grad, True)
+        self.assertEqual(torch.zeros(1).copy_(x).grad_fn.name(), "torch::autograd::CopyBackwards")
+        self.assertEqual(x.log1p().grad_fn.name(), "Log1PBackward0")
+        self.assertEqual(Square.apply(x, 2).grad_fn.name(), "SquareBackward")
         self.assertIs(node.next_functions[0][0].variable, x)
 
     def test_a_gradient_is_laid_out_as_its_leaf(self):

@@ -52,6 +52,13 @@ gradient tensor([0.2000, 0.5000, 0.8000], device='cuda:0')
 """, PHLOX_SIM_DEVICES="1")
 
 
+class Checkpoint(unittest.TestCase):
+    def test_it_goes_on_as_if_it_had_not_stopped(self):
+        done = run(sys.executable, "-m", "phlox", "examples/checkpoint.py")
+        self.assertEqual((done.stderr, done.returncode), ("", 0))
+        self.assertRegex(done.stdout, r"^loss \d\d\.\d\d to \d\.\d\d; the same after a stop: True, and the averages: True\n$")
+
+
 class LanguageModel(unittest.TestCase):
     def says(self, *arguments, **env):
         done = run(sys.executable, "-m", "phlox", "examples/lstm_lm.py", *arguments, **env)
