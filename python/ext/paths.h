@@ -127,6 +127,11 @@ static const struct {
     {"utils.data.distributed", "utils.data: DistributedSampler"},
     {"utils.data.dataloader", "utils.data._workers: _MultiProcessingDataLoaderIter"},
     {"utils.model_zoo", "hub: load_url tqdm"},
+    {"utils._pytree",
+     "utils._pytree: _dict_flatten=_of_dict _dict_unflatten=_to_dict; !: "
+     "_dict_flatten_with_keys MappingKey SequenceKey GetAttrKey KeyEntry tree_flatten_with_path "
+     "tree_map_with_path keystr treespec_dumps treespec_loads treespec_pprint register_constant "
+     "register_dataclass"},
     {"futures", "!: Future collect_all wait_all"},
     {"utils.cpp_extension",
      "!: BuildExtension CUDAExtension CppExtension SyclExtension check_compiler_is_gcc "
@@ -134,6 +139,7 @@ static const struct {
      "get_cxx_compiler get_default_build_root include_paths is_ninja_available library_paths "
      "load load_inline remove_extension_h_precompiler_headers verify_ninja_availability"},
     {"utils.mobile_optimizer", "!: optimize_for_mobile generate_mobile_module_lints"},
+    {"utils.flop_counter", "!: FlopCounterMode register_flop_formula"},
     // ---- compilers, exporters and tracers, which can be imported
     {"compiler",
      "same: allow_in_graph assume_constant_result disable; no: is_compiling is_dynamo_compiling "
@@ -228,7 +234,7 @@ static const struct {
     {"_custom_ops",
      "library: impl_abstract; !: custom_op impl impl_backward impl_save_for_backward"},
     {"_subclasses", "!: FakeTensor FakeTensorMode"},
-    {"_subclasses.fake_tensor", "_subclasses: FakeTensor FakeTensorMode"},
+    {"_subclasses.fake_tensor", "_subclasses: FakeTensor FakeTensorMode; no: is_fake"},
     {"ao", ""},
     {"ao.quantization",
      "!: AffineQuantizedObserverBase DeQuantStub FakeQuantize FakeQuantizeBase "
@@ -346,9 +352,9 @@ static const struct {
      "memory_reserved memory_stats reset_accumulated_memory_stats reset_peak_memory_stats "
      "get_memory_info"},
     {"profiler",
-     "!: CuspyConfig DeviceType ExecutionTraceObserver PerformanceMetricsConfig ProfilerAction "
-     "ProfilerActivity ProfilerActivityConfig profile record_function schedule "
-     "supported_activities tensorboard_trace_handler"},
+     "no: kineto_available; !: CuspyConfig DeviceType ExecutionTraceObserver "
+     "PerformanceMetricsConfig ProfilerAction ProfilerActivity ProfilerActivityConfig profile "
+     "record_function schedule supported_activities tensorboard_trace_handler"},
     {"autograd.profiler",
      "profiler: ProfilerActivity; !: EnforceUnique EventList FunctionEvent KinetoStepTracker "
      "MemRecordsAcc emit_itt emit_nvtx load_nvprof parse_nvprof_trace profile record_function"},
@@ -571,22 +577,21 @@ static const struct {
      "FractionalMaxPool2d FractionalMaxPool3d "
      "MultiheadAttention NLLLoss2d "
      "Transformer TransformerDecoder TransformerDecoderLayer "
-     "TransformerEncoder TransformerEncoderLayer TripletMarginWithDistanceLoss attention "
+     "TransformerEncoder TransformerEncoderLayer attention "
      "factory_kwargs grad intrinsic qat quantizable quantized"},
     {"nn.functional",
      "ScalingType SwizzleType Tensor "
-     "affine_grid "
      "assert_int_or_pair celu_ conv_tbc "
      "fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d "
-     "fractional_max_pool3d_with_indices grid_sample grouped_mm "
+     "fractional_max_pool3d_with_indices grouped_mm "
      "linear_cross_entropy "
      "multi_head_attention_forward "
      "rrelu_ scaled_addmm "
-     "scaled_addmm_ scaled_grouped_mm scaled_mm selu_ triplet_margin_with_distance_loss "
-     "upsample_bilinear upsample_nearest"},
+     "scaled_addmm_ scaled_grouped_mm scaled_mm selu_ "
+     ""},
     {"nn.init",
-     "Tensor constant dirac dirac_ eye eye_ kaiming_normal kaiming_uniform normal orthogonal "
-     "orthogonal_ sparse sparse_ trunc_normal_ uniform xavier_normal xavier_uniform"},
+     "Tensor constant dirac eye kaiming_normal kaiming_uniform normal orthogonal "
+     "sparse uniform xavier_normal xavier_uniform"},
     {"nn.parallel", "DistributedDataParallelCPU"},
     {"nn.parameter", "UninitializedTensorMixin"},
     {"nn.utils",
@@ -608,7 +613,7 @@ static const struct {
     {"storage", "Storage"},
     {"utils",
      "ThroughputBenchmark backcompat benchmark bottleneck collect_env cpp_backtrace "
-     "disable_minidumps enable_minidumps enable_minidumps_on_exceptions file_baton flop_counter "
+     "disable_minidumps enable_minidumps enable_minidumps_on_exceptions file_baton "
      "get_cpp_backtrace hipify set_module swap_tensors tensorboard throughput_benchmark"},
     {"utils.data",
      "DFIterDataPipe DataChunk DataLoader2 IterDataPipe MapDataPipe argument_validation "

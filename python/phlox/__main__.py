@@ -27,6 +27,21 @@ class Same:
             return None
         return util.spec_from_loader(name, cls(name, spec))
 
+    @staticmethod
+    def find_distributions(context):
+        """What importlib.metadata has of torch: Phlox's version, whatever else is installed."""
+        from importlib.metadata import Distribution
+
+        class Torch(Distribution):
+            def read_text(self, filename):
+                text = f"Metadata-Version: 2.1\nName: torch\nVersion: {phlox.__version__}\n"
+                return text if filename == "METADATA" else None
+
+            def locate_file(self, path):
+                return path
+
+        return [Torch()] if context.name == "torch" else []
+
     def create_module(self, alias):
         return sys.modules[self.spec.name if self.spec else "phlox" + alias.name[5:]]
 

@@ -38,6 +38,12 @@ class Main(unittest.TestCase):
                          "torch.optim torch.optim.lr_scheduler torch.backends.cudnn")
         self.assertEqual(phlox.__name__, "phlox")
 
+    def test_the_installed_torch_is_phlox(self):
+        code = ("import importlib.metadata as m, importlib.util, torch; print(m.version('torch') == torch.__version__, m.metadata('torch')['Name'], "
+                "importlib.util.find_spec('torch').name, [d.version == torch.__version__ for d in m.distributions(name='torch')][:1])\n"
+                "try: m.version('no-such-package')\nexcept m.PackageNotFoundError as error: print(error)")
+        self.assertEqual(run("-c", code)[1], "True torch phlox [True]\nNo package metadata was found for no-such-package")
+
     def test_number_of_threads(self):
         count = "import os; print(len(os.listdir('/proc/self/task')))"
         program = f"""

@@ -6,6 +6,9 @@ from collections import OrderedDict, defaultdict, deque, namedtuple
 from dataclasses import dataclass, field
 from typing import Any, Callable
 
+from phlox import _C
+
+_C._name_missing(__name__)
 NodeDef = namedtuple("NodeDef", "type flatten_fn unflatten_fn")
 SUPPORTED_NODES: dict[type, NodeDef] = {}
 Context = PyTree = Any
