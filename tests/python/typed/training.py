@@ -99,6 +99,25 @@ def streams() -> int:
     return torch.cuda.memory_allocated(device)
 
 
+@torch.autocast("cpu", dtype=torch.bfloat16)
+def planes(model: Net, images: Tensor) -> Tensor:
+    return model.conv(images)
+
+
+def mixed(model: Net, images: Tensor, labels: Tensor) -> float:
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=10)
+    optimizer = optim.SGD(model.parameters(), lr=0.01)
+    with torch.autocast(device_type="cpu", enabled=torch.amp.is_autocast_available("cpu")):
+        loss = F.cross_entropy(model(images), labels)
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    scaler.update()
+    scaler.load_state_dict(scaler.state_dict())
+    assert planes(model, images).dtype == torch.get_autocast_dtype("cpu")
+    return scaler.get_scale()
+
+
 @torch.no_grad()
 def accuracy(model: Net, images: Tensor, labels: Tensor) -> float:
     model.eval()
@@ -115,6 +134,7 @@ def main() -> None:
     cosine = CosineAnnealingLR(adam, T_max=4)
     adam.step()
     cosine.step()
+    assert mixed(model, images, labels) == 8.0
     batches = [batch for batch in DataLoader(Squares(), batch_size=2)]
     state = model.state_dict()
     model.load_state_dict(state)
