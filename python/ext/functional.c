@@ -167,31 +167,35 @@ static void compute_sizes(resizing *r, const px_tensor *input, int dims) {
   }
   for (int k = 0; k < SPATIAL; k++) r->scales[k] = NAN;
 }
-static PyObject *resize(const px_tensor *input, const resizing *r, const char *mode, bool corners) {
+static PyObject *resize(const px_tensor *input, const resizing *r, const char *mode, bool corners,
+                        bool antialias) {
   px_tensor *made;
   const double *scales[SPATIAL];
   bool sized = r->size.count > 0;
   for (int k = 0; k < SPATIAL; k++) scales[k] = isnan(r->scales[k]) ? NULL : &r->scales[k];
   EXT_TRY(px_resize_images(&made, input, sized ? r->size.items : NULL, sized ? r->size.count : 0,
-                           scales[1], scales[2], mode, corners, scales[0]));
+                           scales[1], scales[2], mode, corners, scales[0], antialias));
   return ext_wrap(made);
 }
 
-EXT_FUNCTION(nn_functional, interpolate,
-             "(input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | "
-             "Sequence[float] | None = None, mode: str = 'nearest', align_corners: bool | None = "
-             "None, recompute_scale_factor: bool | None = None, antialias: bool = False) -> Tensor",
-             "Volumes (N, C, D, H, W), images (N, C, H, W) or lines (N, C, L) of another size.\n\n"
-             "Args:\n"
-             "    input (Tensor)\n"
-             "    size (int or ints): the new size; or\n"
-             "    scale_factor (float or floats): by how much larger\n"
-             "    mode (str): \"nearest\", \"nearest-exact\", \"linear\", \"bilinear\", "
-             "\"bicubic\", \"trilinear\" or \"area\"\n"
-             "    align_corners (bool): the corners' elements lie on those of the input\n"
-             "    recompute_scale_factor (bool): the scale is that of the sizes, rounded\n\n"
-             ">>> torch.nn.functional.interpolate(torch.ones(1, 1, 2, 2), scale_factor=2).shape\n"
-             "torch.Size([1, 1, 4, 4])\n") {
+EXT_FUNCTION(
+    nn_functional, interpolate,
+    "(input: Tensor, size: int | Sequence[int] | None = None, scale_factor: float | "
+    "Sequence[float] | None = None, mode: str = 'nearest', align_corners: bool | None = "
+    "None, recompute_scale_factor: bool | None = None, antialias: bool = False) -> Tensor",
+    "Volumes (N, C, D, H, W), images (N, C, H, W) or lines (N, C, L) of another size.\n\n"
+    "Args:\n"
+    "    input (Tensor)\n"
+    "    size (int or ints): the new size; or\n"
+    "    scale_factor (float or floats): by how much larger\n"
+    "    mode (str): \"nearest\", \"nearest-exact\", \"linear\", \"bilinear\", "
+    "\"bicubic\", \"trilinear\" or \"area\"\n"
+    "    align_corners (bool): the corners' elements lie on those of the input\n"
+    "    recompute_scale_factor (bool): the scale is that of the sizes, rounded\n"
+    "    antialias (bool): of images by \"bilinear\", \"bicubic\" or \"lanczos\": what becomes "
+    "smaller is a mean\n\n"
+    ">>> torch.nn.functional.interpolate(torch.ones(1, 1, 2, 2), scale_factor=2).shape\n"
+    "torch.Size([1, 1, 4, 4])\n") {
   px_tensor *input;
   PyObject *scale_factor;
   ext_maybe align_corners, recompute_scale_factor;
@@ -199,15 +203,14 @@ EXT_FUNCTION(nn_functional, interpolate,
   const char *mode;
   bool antialias;
   EXT_BIND(input, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias);
-  if (antialias)
-    EXT_FAIL(PyExc_NotImplementedError, "interpolate with antialias=True is not implemented");
   resizing r = {.size = size};
   int dims = spatial_of(input);
   if (read_scales(&r, scale_factor, input) < 0) return NULL;
   if (recompute_scale_factor > 0) compute_sizes(&r, input, dims);
   // align_corners=False is refused too by the modes that have no corners.
   bool cornerless = !strncmp(mode, "nearest", 7) || !strcmp(mode, "area");
-  return resize(input, &r, mode, align_corners > 0 || (align_corners == 0 && cornerless));
+  return resize(input, &r, mode, align_corners > 0 || (align_corners == 0 && cornerless),
+                antialias);
 }
 EXT_ALSO(nn_functional, nn_functional_interpolate, upsample);
 
@@ -222,7 +225,7 @@ EXT_ALSO(nn_functional, nn_functional_interpolate, upsample);
     EXT_BIND(input, size, scale_factor); \
     resizing r = {.size = size}; \
     if (read_scales(&r, scale_factor, input) < 0) return NULL; \
-    return resize(input, &r, of_mode, corners); \
+    return resize(input, &r, of_mode, corners, false); \
   }
 OLDER(nearest, "nearest", false, "interpolate by the nearest element; its older name.")
 OLDER(bilinear, "bilinear", true,

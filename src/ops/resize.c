@@ -18,6 +18,7 @@
 #define LL(x) ((long long)(x))
 
 enum { TAPS = 4, DIMS = 3 };
+#define PI 3.14159265358979323846
 
 static int64_t within(int64_t i, int64_t size) { return i < 0 ? 0 : i >= size ? size - 1 : i; }
 
@@ -121,6 +122,69 @@ static px_status resize_dim(px_tensor **x, const struct mode *m, int dim, const 
   return PX_OK;
 }
 
+// ---- with antialias
+
+// The filters' reach at scale 1; 0: no such mode.
+static int reach_of(const char *mode) {
+  return !strcmp(mode, "bilinear")  ? 1
+         : !strcmp(mode, "bicubic") ? 2
+         : !strcmp(mode, "lanczos") ? 3
+                                    : 0;
+}
+// How many places count at most for an element of the result.
+static int64_t most_places(const span *s, int reach) {
+  double scale = s->corners     ? (s->to > 1 ? (double)(s->from - 1) / (double)(s->to - 1) : 0)
+                 : s->scale > 0 ? 1 / s->scale
+                                : (double)s->from / (double)s->to;
+  double support = scale >= 1 ? reach * scale : reach, most = ceil(support) * 2 + 2;
+  return most > (double)s->from ? s->from : (int64_t)most;
+}
+// The k-th place of each element, and what it counts.
+static px_status add_places(px_tensor **sum, const px_tensor *x, int dim, const px_tensor *places,
+                            const px_tensor *weights, int64_t k) {
+  PX_SCOPED(px_tensor) at = NULL;
+  PX_SCOPED(px_tensor) factors = NULL;
+  PX_SCOPED(px_tensor) shaped = NULL;
+  PX_SCOPED(px_tensor) picked = NULL;
+  PX_SCOPED(px_tensor) product = NULL;
+  int64_t sizes[PX_MAX_DIMS];
+  for (int d = 0; d < x->ndim; d++) sizes[d] = d == dim ? places->sizes[1] : 1;
+  PX_TRY(px_select(&at, places, 0, k));
+  PX_TRY(px_select(&factors, weights, 0, k));
+  PX_TRY(px_reshape(&shaped, factors, sizes, x->ndim));
+  PX_TRY(px_index_select(&picked, x, dim, at));
+  PX_TRY(px_mul(&product, picked, shaped));
+  px_tensor *next = NULL;
+  if (*sum)
+    PX_TRY(px_add(&next, *sum, product, px_int(1)));
+  else
+    next = PX_MOVE(product);
+  px_release(*sum);
+  *sum = next;
+  return PX_OK;
+}
+static px_status resize_wide(px_tensor **x, int reach, int dim, const span *s) {
+  bool wide = (*x)->dtype == PX_FLOAT64;
+  px_device device = px__tensor_device(*x);
+  int64_t sizes[] = {most_places(s, reach), s->to};
+  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) weights = NULL;
+  PX_SCOPED(px_tensor) at = NULL;
+  PX_SCOPED(px_tensor) factors = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  if (s->from == s->to && !s->scale) return PX_OK;
+  PX_TRY(px_tensor_empty(&places, 2, sizes, PX_INT64, px_cpu()));
+  PX_TRY(px_tensor_empty(&weights, 2, sizes, wide ? PX_FLOAT64 : PX_FLOAT32, px_cpu()));
+  (wide ? fill_wide_f64 : fill_wide_f32)(reach, s, sizes[0], px__tensor_at(places),
+                                         px__tensor_at(weights));
+  PX_TRY(px__tensor_to(&at, places, PX_INT64, device));
+  PX_TRY(px__tensor_to(&factors, weights, (px_dtype)(*x)->dtype, device));
+  for (int64_t k = 0; k < sizes[0]; k++) PX_TRY(add_places(&sum, *x, dim, at, factors, k));
+  px_release(*x);
+  *x = PX_MOVE(sum);
+  return PX_OK;
+}
+
 static px_status mode_of(const struct mode **out, const px_tensor *x, const char *name,
                          bool corners) {
   int dims = x->ndim - 2;
@@ -187,12 +251,13 @@ static px_status check_spans(const px_tensor *x, const span *s) {
 }
 
 // Bytes are summed as floats; other whole numbers are refused where there are weights.
-static px_status as_floats(px_tensor **out, px_tensor *x, const struct mode *m) {
+static px_status as_floats(px_tensor **out, px_tensor *x, const struct mode *m, bool antialias) {
+  const char *host = antialias ? "compute_index_ranges_weights" : m->cpu;
   bool on_device = px__tensor_device(x).type == PX_CUDA;
   px_dtype dtype = (px_dtype)x->dtype;
   if (m->taps > 1 && dtype == PX_UINT8) return px__tensor_to(out, x, PX_FLOAT32, PX_DEVICE_NONE);
   PX_CHECK(m->taps == 1 || px_dtype_is_float(dtype), PX_UNIMPLEMENTED,
-           "\"%s\" not implemented for '%s'", on_device ? m->cuda : m->cpu, px_dtype_class(dtype));
+           "\"%s\" not implemented for '%s'", on_device ? m->cuda : host, px_dtype_class(dtype));
   *out = px_retain(x);
   return PX_OK;
 }
@@ -228,7 +293,11 @@ PX_RUN(resize_images) {
   const struct mode *m = NULL;
   span spans[DIMS];
   int dims = input->ndim - 2;
-  PX_TRY(mode_of(&m, input, area ? "nearest" : args->mode, corners));
+  int reach = args->antialias ? reach_of(args->mode) : 0;
+  PX_CHECK(!args->antialias || (reach && input->ndim == 4), PX_VALUE,
+           "Anti-alias option is restricted to bilinear, bicubic, and lanczos modes and requires a "
+           "4-D tensor as input");
+  PX_TRY(mode_of(&m, input, area ? "nearest" : reach == 3 ? "bicubic" : args->mode, corners));
   for (int k = 0; k < dims; k++) {
     bool deep = dims == 3 && k == 0 && px__given(args->scale_depth);
     px_value given = deep            ? args->scale_depth
@@ -240,8 +309,9 @@ PX_RUN(resize_images) {
   PX_TRY(check_spans(input, spans));
   if (area) return means_of(&call->results[0], input, spans);
   PX_TRY(px__sampled(&sampled, input));
-  PX_TRY(as_floats(&x, sampled, m));
-  for (int k = dims - 1; k >= 0; k--) PX_TRY(resize_dim(&x, m, 2 + k, &spans[k]));
+  PX_TRY(as_floats(&x, sampled, m, reach > 0));
+  for (int k = dims - 1; k >= 0; k--)
+    PX_TRY(reach ? resize_wide(&x, reach, 2 + k, &spans[k]) : resize_dim(&x, m, 2 + k, &spans[k]));
   if (x->dtype != sampled->dtype) return as_bytes(&call->results[0], x);
   call->results[0] = PX_MOVE(x);
   return PX_OK;

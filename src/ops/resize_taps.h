@@ -46,6 +46,45 @@ static void NAME(fill)(const struct mode *m, const span *s, int64_t *const *plac
     for (int k = 0; k < m->taps; k++) places[k][i] = one[k], ((T *)weights[k])[i] = weight[k];
   }
 }
+
+// ---- with antialias: an element of the result is a mean over as many places as it stands for
+
+static T NAME(triangle)(T x) {
+  x = M(fabs)(x);
+  return x < 1 ? 1 - x : 0;
+}
+// Keys 1981, with a = -0.5.
+static T NAME(cubic)(T x) {
+  x = M(fabs)(x);
+  if (x < 1) return (T)((1.5 * x - 2.5) * x * x + 1);
+  return x < 2 ? (T)(((-0.5 * x + 2.5) * x - 4) * x + 2) : 0;
+}
+static T NAME(sinc)(T x) { return x == 0 ? 1 : M(sin)((T)PI * x) / ((T)PI * x); }
+static T NAME(lanczos)(T x) { return -3 <= x && x < 3 ? NAME(sinc)(x) * NAME(sinc)(x / 3) : 0; }
+// `reach` is that of the filter at scale 1; places and weights have `most` rows of s->to.
+static void NAME(fill_wide)(int reach, const span *s, int64_t most, int64_t *places,
+                            void *numbers) {
+  T *weights = numbers;
+  T (*filter)(T) = reach == 1 ? NAME(triangle) : reach == 2 ? NAME(cubic) : NAME(lanczos);
+  T scale = s->corners     ? (s->to > 1 ? (T)(s->from - 1) / (T)(s->to - 1) : 0)
+            : s->scale > 0 ? (T)(1 / s->scale)
+                           : (T)s->from / (T)s->to;
+  T support = scale >= 1 ? (T)reach * scale : (T)reach, inverse = scale >= 1 ? 1 / scale : 1;
+  for (int64_t i = 0; i < s->to; i++) {
+    T centre = scale * ((T)i + (T)0.5), sum = 0;
+    int64_t first = (int64_t)(centre - support + (T)0.5),
+            end = (int64_t)(centre + support + (T)0.5);
+    if (first < 0) first = 0;
+    if (end > s->from) end = s->from;
+    for (int64_t k = 0; k < most; k++) {
+      bool counts = first + k < end;
+      T w = counts ? filter(((T)(first + k) - centre + (T)0.5) * inverse) : 0;
+      places[k * s->to + i] = counts ? first + k : within(end - 1, s->from);
+      weights[k * s->to + i] = w, sum += w;
+    }
+    for (int64_t k = 0; k < most && sum != 0; k++) weights[k * s->to + i] /= sum;
+  }
+}
 #undef T
 #undef NAME
 #undef M

@@ -200,6 +200,34 @@ class Sizes(unittest.TestCase):
         with self.assertRaisesRegex(NotImplementedError, "Got 5D input, but bilinear mode needs 4D input"):
             F.interpolate(x, size=3, mode="bilinear")
 
+    def smaller(self, size, to, reach, corners):
+        """The weights [to, size] with antialias: filters as wide as what an element of the result stands for."""
+        scale = ((size - 1) / (to - 1) if to > 1 else 0) if corners else size / to
+        filters = {1: lambda x: max(0, 1 - x), 2: lambda x: (1.5 * x - 2.5) * x * x + 1 if x < 1 else ((-0.5 * x + 2.5) * x - 4) * x + 2 if x < 2 else 0}
+        rows = []
+        for i in range(to):
+            centre, wide = scale * (i + 0.5), max(scale, 1)
+            first, end = max(0, int(centre - reach * wide + 0.5)), min(size, int(centre + reach * wide + 0.5))
+            row = [filters[reach](abs(j - centre + 0.5) / wide) if first <= j < end else 0 for j in range(size)]
+            rows.append([w / sum(row) for w in row])
+        return torch.tensor(rows, dtype=torch.float64)
+
+    def test_images_are_made_smaller_by_means(self):
+        x = torch.randn(2, 3, 9, 7, dtype=torch.float64)
+        for device in DEVICES:
+            for mode, reach in (("bilinear", 1), ("bicubic", 2)):
+                for size, corners in (((3, 2), False), ((4, 6), True), ((12, 5), False), ((1, 1), True)):
+                    got = F.interpolate(x.to(device), size, mode=mode, align_corners=corners, antialias=True).cpu()
+                    rows, columns = self.smaller(9, size[0], reach, corners), self.smaller(7, size[1], reach, corners)
+                    self.assertTrue(torch.allclose(got, rows @ x @ columns.t(), atol=1e-9), (mode, size, corners))
+        self.assertEqual(F.interpolate(x.float(), (3, 2), mode="lanczos", antialias=True).shape, (2, 3, 3, 2))
+        constant = F.interpolate(torch.full((1, 1, 9, 9), 7, dtype=torch.uint8), (2, 4), mode="bicubic", antialias=True)
+        self.assertEqual((constant.dtype, set(constant.flatten().tolist())), (torch.uint8, {7}))
+        leaf = torch.randn(1, 1, 6, 5, dtype=torch.float64, requires_grad=True)
+        self.assertTrue(torch.autograd.gradcheck(lambda x: F.interpolate(x, (2, 3), mode="bicubic", antialias=True), (leaf,)))
+        with self.assertRaisesRegex(ValueError, "Anti-alias option is restricted to bilinear, bicubic, and lanczos modes"):
+            F.interpolate(x, (3, 4), antialias=True)
+
     def test_padding_modes_of_convolutions(self):
         for dims in (1, 2, 3):
             x = torch.randn(2, 3, *(5, 6, 4)[:dims])
