@@ -883,7 +883,9 @@ static PyTypeObject *new_type(const char *name, const px_module_kind *kind,
 }
 
 PyTypeObject *ext_module_make_type(const char *name, const PyType_Slot *slots) {
-  const px_module_kind *kind = px_module_kind_find(name);
+  bool is_family =
+      *name == '_';  // of which the library has no kind, and would look for the nearest
+  const px_module_kind *kind = is_family ? NULL : px_module_kind_find(name);
   if (!types) types = PyDict_New();
   char *full = PyMem_Malloc(strlen(name) + 16);  // kept: a heap type of 3.11 points to it
   if (!types || !full) return (PyTypeObject *)PyErr_NoMemory();

@@ -384,7 +384,6 @@ static const struct {
      "svd_lowrank tensordot unique unique_consecutive unravel_index"},
     {"_tensor", "torch: Tensor"},
     {"_tensor_str", "torch: set_printoptions"},
-    {"nn", "!: SyncBatchNorm"},
     {"nn.init", "nn._tuples: _calculate_fan_in_and_fan_out _calculate_correct_fan"},
     {"cuda", "no: is_current_stream_capturing; _utils: _get_device_index"},
     {"cuda.nccl",
@@ -641,4 +640,10 @@ static const struct {
     {"accelerator.memory", "empty_host_cache"},
     {"multiprocessing.queue", "ConnectionWrapper"},
     {"multiprocessing.pool", "clean_worker"},
+    {"amp.autocast_mode", "autocast_decorator"},
+    {"utils.flop_counter",
+     "addmm_flop baddbmm_flop bmm_flop conv_backward_flop conv_flop conv_flop_count "
+     "convert_num_with_suffix convert_to_percent_str get_shape get_suffix_str mm_flop "
+     "normalize_tuple sdpa_backward_flop sdpa_backward_flop_count sdpa_flop sdpa_flop_count "
+     "shape_wrapper"},
 };
