@@ -119,7 +119,8 @@ PX_API uint64_t px_node_sequence(const px_node *node);
 // Makes a tensor that stands for a result of a node in px_grad and px_backward, after the result
 // itself has ended: of its sizes, but with one element's memory. Of a leaf's node it is the leaf.
 PX_CALL px_node_result(px_tensor **out, px_node *node, int nr);
-// Within a hook: the number of the backward call, and whether it comes to a node. 0, false outside.
+// Within a hook: the number of the backward call, and whether it comes to a node, which may have
+// ended. 0, false outside.
 PX_API uint64_t px_backward_number(void);
 PX_API bool px_backward_reaches(const px_node *node);
 // The leaf of an AccumulateGrad node, borrowed; NULL for other nodes.

@@ -73,6 +73,7 @@ EXT_METHOD0(node, name, "str", "The name, as AddBackward0.") {
   bool inner = !ctx_of(self) && !(last >= '0' && last <= '9');
   return PyUnicode_FromFormat("%s%s", inner ? "torch::autograd::" : "", name);
 }
+EXT_GIVES(node, _address, "int", (void *)node_of(self), "Where it is in memory.");
 EXT_GIVES(node, _sequence_nr, "int", px_node_sequence(node_of(self)),
           "When it was recorded: later nodes have higher numbers.");
 EXT_GETTER(node, next_functions, "tuple[tuple[Node | None, int], ...]",
@@ -309,14 +310,19 @@ static PyObject *without_edges(PyObject *given) {
   return ext_moved(&list);
 }
 
-EXT_FUNCTION(torch, _backward_call, "(nodes: list) -> tuple[int, int]",
-             "Within a hook: the number of the backward call, and to how many nodes it comes.") {
+EXT_FUNCTION(
+    torch, _backward_call, "(nodes: list) -> tuple[int, int]",
+    "Within a hook: the number of the backward call, and to how many nodes, or addresses of "
+    "nodes, it comes.") {
   EXT_ARGS(PyObject *, nodes);
   EXT_OWNED *list = ext_items(nodes, "nodes is no sequence");
   Py_ssize_t reached = 0;
   for (Py_ssize_t i = 0; list && i < PySequence_Fast_GET_SIZE(list); i++) {
     PyObject *node = PySequence_Fast_GET_ITEM(list, i);
-    reached += PyObject_TypeCheck(node, &node_type) && px_backward_reaches(node_of(node));
+    const void *address = PyLong_Check(node) ? PyLong_AsVoidPtr(node) : NULL;
+    if (PyErr_Occurred()) return NULL;
+    if (PyObject_TypeCheck(node, &node_type)) address = node_of(node);
+    reached += px_backward_reaches(address);
   }
   return list ? Py_BuildValue("Kn", (unsigned long long)px_backward_number(), reached) : NULL;
 }

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Autograd in Python: modes, hooks, Function, errors that cross the engine."""
+import gc
 import sys
 import threading
 import unittest
 import warnings
+import weakref
 
 import phlox as torch
 
@@ -312,6 +314,18 @@ class Nodes(unittest.TestCase):
         self.assertEqual(len(seen), 4)
         with self.assertRaisesRegex(ValueError, r"one of \('all', 'any'\) but got x"):
             hook((self.x,), None, mode="x")
+
+    def test_hooks_of_several_tensors_end_with_them(self):
+        class Seen(list):
+            pass
+        seen = Seen()
+        middle, ended = self.x * 2, weakref.ref(seen)
+        torch.autograd.graph.register_multi_grad_hook((middle, self.w), seen.extend)
+        (middle * self.w).sum().backward()
+        self.assertEqual([g.shape for g in seen], [(2, 3), (3,)])
+        del middle, seen, self.x, self.w, self.y, self.product
+        gc.collect()
+        self.assertIsNone(ended())
 
     def test_versions_are_counted_up(self):
         a, b = torch.ones(1), torch.ones(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from threading import Lock
 from typing import NamedTuple
+from weakref import ref
 
 import phlox as torch
 from phlox import _C
@@ -56,12 +57,20 @@ def register_multi_grad_hook(tensors: Sequence[torch.Tensor], fn: Callable[..., 
     have none, when the last has come ("all"); or with the first that comes ("any")."""
     if mode not in ("all", "any"):
         raise ValueError(f"Expects mode to be one of ('all', 'any') but got {mode}")
-    nodes, lock, passes = [get_gradient_edge(tensor).node for tensor in tensors], Lock(), {}
+    for tensor in tensors:
+        get_gradient_edge(tensor)  # refuses those without
+    # What kept the nodes here would keep them for ever: they have the hook.
+    places, lock, passes = [ref(tensor) if tensor.is_leaf else tensor.grad_fn._address()
+                            for tensor in tensors], Lock(), {}
 
     def arrived(at, grad):
-        number, expected = _C._backward_call(nodes)
+        known = [place if isinstance(place, int) else place() for place in places]
+        number, expected = _C._backward_call([leaf if isinstance(leaf, int) else
+                                              get_gradient_edge(leaf).node
+                                              for leaf in known if leaf is not None])
+        expected += known.count(None)
         with lock:
-            seen = passes.setdefault(number, [0, [None] * len(nodes)])
+            seen = passes.setdefault(number, [0, [None] * len(places)])
             seen[0] += 1
             seen[1][at] = grad
             if seen[0] == expected:

@@ -91,6 +91,8 @@ void px__task_end(px__task *task);
 __attribute__((warn_unused_result)) px_status px__task_add(px__task *task, px_node *node,
                                                            uint32_t *entry);
 int64_t px__task_find(const px__task *task, const px_node *node);
+// Whether a node is run, by its address alone: it may have ended.
+bool px__task_comes_to(const px__task *task, const px_node *node);
 // Reaches all nodes from `root`, counting dependencies and marking what is needed.
 __attribute__((warn_unused_result)) px_status px__task_reach(px__task *task, px_node *root);
 static inline void px__task_lock(px__task *task) {

@@ -250,8 +250,7 @@ static void untell(const px__told *before, const px__task *task) {
 static _Thread_local const px__task *current;  // whose node the thread runs
 uint64_t px_backward_number(void) { return current ? (uint64_t)current->number + 1 : 0; }
 bool px_backward_reaches(const px_node *node) {
-  int64_t entry = current && node ? px__task_find(current, node) : -1;
-  return entry >= 0 && (!current->limited || current->entries[entry].needed);
+  return current && node && px__task_comes_to(current, node);
 }
 
 static _Thread_local int depth;

@@ -73,6 +73,11 @@ int64_t px__task_find(const px__task *task, const px_node *node) {
   return task->count ? (int64_t)*place_of(task, node) - 1 : -1;
 }
 
+bool px__task_comes_to(const px__task *task, const px_node *node) {
+  int64_t entry = task->count ? (int64_t)*place_of(task, node) - 1 : -1;
+  return entry >= 0 && (!task->limited || task->entries[entry].needed);
+}
+
 px_status px__task_add(px__task *task, px_node *node, uint32_t *entry) {
   int64_t found = px__task_find(task, node);
   if (found >= 0) {
