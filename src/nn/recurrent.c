@@ -112,7 +112,7 @@ static void state_sizes(const call *c, int i, int64_t batch, int64_t sizes[3]) {
 
 static px_status check_state(const call *c, int i, const int64_t sizes[3]) {
   const px_tensor *state = c->states[i];
-  char got[PX_MAX_DIMS * 24], at[8] = "";
+  char got[PX_MAX_DIMS * 24], at[16] = "";
   size_t used = 0;
   if (c->state_count > 1) snprintf(at, sizeof at, "[%d]", i);
   got[0] = 0;
