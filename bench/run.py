@@ -57,6 +57,17 @@ ROWS = [
     ("Adam step of small parameters", "optimizer.step()", SMALL, {}),
     ("optimizer.zero_grad, no gradients", "optimizer.zero_grad()", SMALL + "optimizer.zero_grad()", {}),
     ("StepLR.step", "schedule.step()", SMALL + "schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)", {}),
+    ("clip_grad_norm_ of small parameters", "torch.nn.utils.clip_grad_norm_(ps, 1.0)", SMALL + "ps = list(net.parameters())", {}),
+    ("_foreach_add_ of 20 small tensors", "torch._foreach_add_(ts, 1.0)", "ts = [torch.ones(64) for _ in range(20)]", {}),
+    ("LBFGS step of 10 turns", "optimizer.step(loss)", """
+p = torch.ones(100, requires_grad=True)
+optimizer = torch.optim.LBFGS([p], lr=1e-3, max_iter=10, tolerance_grad=0, tolerance_change=0)
+def loss():
+    optimizer.zero_grad()
+    value = (p * p).square().sum()
+    value.backward()
+    return value
+""", {}),
     ("cuda.device_count", "torch.cuda.device_count()", "", {}),
     ("MLP 784-1024-1024-10 step, batch 128", "train(net, optimizer, x, y)", NET + """
 from torch import nn
