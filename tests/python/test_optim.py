@@ -355,6 +355,37 @@ class Bases(unittest.TestCase):
         other.load_state_dict(optimizer.state_dict())
         self.assertEqual((other.state[p]["steps"], other.param_groups[0]["lr"]), (2, 0.125))
 
+    def test_an_optimizer_written_after_pytorchs(self):
+        from phlox.optim.optimizer import (Optimizer, ParamsT, _default_to_fused_or_foreach, _dispatch_sqrt, _get_value,
+                                           _use_grad_for_differentiable, required)
+
+        class Momentum(Optimizer):
+            def __init__(self, params: ParamsT, lr=required, foreach=None):
+                super().__init__(params, dict(lr=lr, foreach=foreach))
+
+            @_use_grad_for_differentiable
+            def step(self, closure=None):
+                for group in self.param_groups:
+                    params = [p for p in group["params"] if p.grad is not None]
+                    self.assert_kinds(params)
+                    bufs = [self.state[p].setdefault("buf", torch.zeros_like(p)) for p in params]
+                    torch._foreach_mul_(bufs, 0.5)
+                    torch._foreach_add_(bufs, [p.grad for p in params])
+                    torch._foreach_add_(params, bufs, alpha=-_get_value(torch.tensor(group["lr"])) * _dispatch_sqrt(4.0))
+
+            def assert_kinds(self, params):
+                if any(_default_to_fused_or_foreach(params, False, True)):
+                    raise AssertionError
+        p = nn.Parameter(torch.tensor([1.0]))
+        with self.assertRaisesRegex(ValueError, "didn't specify a value of required optimization parameter lr"):
+            Momentum([p])
+        self.assertEqual(repr(required), "<required parameter>")
+        optimizer = Momentum([{"params": [p], "lr": 0.25}])
+        for _ in range(2):
+            p.grad = torch.ones(1)
+            optimizer.step()
+        self.assertEqual(p.item(), 1 - 0.5 - 0.75)
+
     def test_what_is_put_into_the_state_holds(self):
         for steps in (torch.tensor(7.0), torch.tensor(7), 7):
             p, q = (nn.Parameter(torch.ones(1)) for _ in range(2))

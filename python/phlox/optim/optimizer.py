@@ -8,6 +8,7 @@ from collections import OrderedDict, defaultdict
 from copy import deepcopy
 from functools import wraps
 from itertools import chain
+from math import sqrt
 from types import MappingProxyType
 
 import phlox as torch
@@ -22,6 +23,25 @@ if TYPE_CHECKING:
                    Iterable[tuple[str, torch.Tensor]]]
 else:
     Params = None
+
+
+class _Required:
+    def __repr__(self):
+        return "<required parameter>"
+
+
+# What optimisers that follow PyTorch's import beside the base class.
+required, ParamsT = _Required(), Params  # required: the default of an option that groups must have
+_use_grad_for_differentiable = torch.no_grad()
+_dispatch_sqrt = sqrt
+
+
+def _get_value(x):
+    return x.item() if isinstance(x, torch.Tensor) else x
+
+
+def _default_to_fused_or_foreach(params, differentiable, use_fused=False):
+    return False, False
 
 
 _before, _after = OrderedDict(), OrderedDict()  # hooks of the steps of all optimisers
@@ -130,6 +150,10 @@ class Optimizer(_C._Optimizer):
         if not isinstance(param_group, dict):
             raise TypeError(f"param_group must be a dict, but got {type(param_group).__name__}")
         group = {**self.defaults, **param_group}
+        for name, value in group.items():
+            if value is required:
+                raise ValueError("parameter group didn't specify a value of required optimization "
+                                 f"parameter {name}")
         given = group["params"]
         if isinstance(given, set):
             raise TypeError("optimizer parameters need to be organized in ordered collections, but "
