@@ -229,12 +229,17 @@ PX_RUN(ctc_loss) {
   PX_SCOPED(px_tensor) batch = NULL;
   PX_SCOPED(px_tensor) loss = NULL;
   PX_SCOPED(px_tensor) own = NULL;
+  PX_SCOPED(px_tensor) whole = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
   PX_CHECK(px_dtype_is_float((px_dtype)x->dtype), PX_UNIMPLEMENTED,
            "\"ctc_loss_cpu\" not implemented for '%s'", px_dtype_class((px_dtype)x->dtype));
+  // Halves cannot hold what never is.
+  px_dtype dtype = (px_dtype)x->dtype, wide = dtype == PX_FLOAT64 ? PX_FLOAT64 : PX_FLOAT32;
+  PX_TRY(px__tensor_to(&whole, x, wide, PX_DEVICE_NONE));
   if (alone)
-    PX_TRY(px_unsqueeze(&batch, x, 1));
+    PX_TRY(px_unsqueeze(&batch, whole, 1));
   else
-    batch = px_retain(x);
+    batch = px_retain(whole);
   ctc c = {.log_probs = batch,
            .times = batch->sizes[0],
            .batch = batch->sizes[1],
@@ -243,9 +248,10 @@ PX_RUN(ctc_loss) {
   px_status status = prepare(&c, args->targets, args->input_lengths, args->target_lengths);
   if (status == PX_OK) status = losses(&loss, &c, args->zero_infinity);
   if (status == PX_OK && alone) status = px_squeeze_dim(&own, loss, (int64_t[]){0}, 1);
-  if (status == PX_OK) status = reduced(&call->results[0], alone ? own : loss, &c, args->reduction);
+  if (status == PX_OK) status = reduced(&made, alone ? own : loss, &c, args->reduction);
   ctc_drop(&c);
-  return status;
+  if (status != PX_OK) return status;
+  return px__tensor_to(&call->results[0], made, dtype, PX_DEVICE_NONE);
 }
 
 static px_status of_numbers(px_tensor **out, px_value list) {

@@ -147,6 +147,16 @@ class Losses(unittest.TestCase):
         self.assertTrue(torch.autograd.gradcheck(f, (x,)))
         self.assertTrue(torch.autograd.gradcheck(lambda x: torch.autograd.grad(f(x).sum(), x, create_graph=True)[0], (x,)))
 
+    def test_ctc_of_halves(self):
+        x = torch.randn(4, 2, 3)
+        wanted = F.ctc_loss(x.log_softmax(2), torch.tensor([[1, 2], [2, 2]]), [4, 4], [2, 1])
+        for dtype in (torch.float16, torch.bfloat16):
+            leaf = x.to(dtype).requires_grad_()
+            got = F.ctc_loss(leaf.log_softmax(2), torch.tensor([[1, 2], [2, 2]]), [4, 4], [2, 1])
+            got.backward()
+            self.assertEqual((got.dtype, leaf.grad.dtype), (dtype, dtype))
+            self.assertAlmostEqual(float(got.detach()), float(wanted), delta=0.1)
+
     def test_ctc_of_what_cannot_be(self):
         x = torch.randn(2, 1, 3, requires_grad=True)
         call = lambda **how: F.ctc_loss(x.log_softmax(2), torch.tensor([[1, 1]]), [2], [2], reduction="sum", **how)
