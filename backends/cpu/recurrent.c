@@ -19,8 +19,31 @@ typedef struct step {
   bool relu;
 } step;
 
+#define TARGET
 #define BOTH "cpu/recurrent_rows.h"
 #include "cpu/both.h"
+#undef TARGET
+
+// Floats in the vectors of AVX-512, where the machine has them: a quarter of a small LSTM's time
+// was spent here.
+#if defined(__AVX2__)
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl")))
+#define T float
+#define NAME(x) x##_f32_512
+#define k_sigmoid_f32_512 k_sigmoid_f32
+#define k_tanh_f32_512 k_tanh_f32
+#include "cpu/recurrent_rows.h"
+#undef T
+#undef NAME
+#undef TARGET
+static bool has_512(void) {
+  return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl");
+}
+#define NARROW(name) (has_512() ? name##_f32_512 : name##_f32)
+#else
+#define NARROW(name) name##_f32
+#endif
 
 typedef void (*rows_of)(void *context, int64_t begin, int64_t end);
 typedef void *(*opener)(px__dense *d, const px_operand *o, int dtype);
@@ -48,7 +71,7 @@ static px_status run(const px_launch *l, step *s, const px_operand *shape, const
   return PX_OK;
 }
 #define RUN(name, shape) \
-  run(l, &s, shape, openings, sizeof openings / sizeof *openings, name##_f32, name##_f64)
+  run(l, &s, shape, openings, sizeof openings / sizeof *openings, NARROW(name), name##_f64)
 
 PX_KERNEL(lstm_step) {
   step s = {0};

@@ -3,7 +3,7 @@
 
 // Keeps the state before, and gives the new one to the state and the output; a state that is
 // projected first is left alone.
-static void NAME(pass_on)(const step *s, int64_t row, const T *fresh) {
+static TARGET void NAME(pass_on)(const step *s, int64_t row, const T *fresh) {
   size_t bytes = (size_t)s->size * sizeof(T);
   if (s->h) {
     T *h = (T *)s->h + row * s->size;
@@ -14,15 +14,15 @@ static void NAME(pass_on)(const step *s, int64_t row, const T *fresh) {
 
 // One function a loop: several in one would not fit the registers. A row stays in the nearest
 // cache.
-static void NAME(sigmoids)(T *x, int64_t n) {
+static TARGET void NAME(sigmoids)(T *x, int64_t n) {
   for (int64_t k = 0; k < n; k++) x[k] = NAME(k_sigmoid)(x[k]);
 }
-static void NAME(tanhs)(T *x, int64_t n) {
+static TARGET void NAME(tanhs)(T *x, int64_t n) {
   for (int64_t k = 0; k < n; k++) x[k] = NAME(k_tanh)(x[k]);
 }
 
-static void NAME(lstm_row)(T *restrict gates, T *restrict c, T *restrict before, T *restrict h,
-                           int64_t n) {
+static TARGET void NAME(lstm_row)(T *restrict gates, T *restrict c, T *restrict before,
+                                  T *restrict h, int64_t n) {
   const T *restrict in = gates, *restrict keep = gates + n, *restrict fresh = gates + 2 * n;
   const T *restrict out = gates + 3 * n;
   NAME(sigmoids)(gates, 2 * n);
@@ -35,7 +35,7 @@ static void NAME(lstm_row)(T *restrict gates, T *restrict c, T *restrict before,
   NAME(tanhs)(h, n);
   for (int64_t k = 0; k < n; k++) h[k] *= out[k];
 }
-static void NAME(lstm)(void *context, int64_t begin, int64_t end) {
+static TARGET void NAME(lstm)(void *context, int64_t begin, int64_t end) {
   const step *s = context;
   int64_t n = s->size;
   for (int64_t row = begin; row < end; row++) {
@@ -46,8 +46,8 @@ static void NAME(lstm)(void *context, int64_t begin, int64_t end) {
   }
 }
 
-static void NAME(gru_row)(T *restrict gates, const T *restrict hidden, T *restrict kept,
-                          const T *restrict h, T *restrict to, int64_t n) {
+static TARGET void NAME(gru_row)(T *restrict gates, const T *restrict hidden, T *restrict kept,
+                                 const T *restrict h, T *restrict to, int64_t n) {
   const T *restrict reset = gates, *restrict keep = gates + n;
   T *restrict fresh = gates + 2 * n;
   for (int64_t k = 0; k < 2 * n; k++) gates[k] += hidden[k];
@@ -59,7 +59,7 @@ static void NAME(gru_row)(T *restrict gates, const T *restrict hidden, T *restri
   NAME(tanhs)(fresh, n);
   for (int64_t k = 0; k < n; k++) to[k] = fresh[k] + keep[k] * (h[k] - fresh[k]);
 }
-static void NAME(gru)(void *context, int64_t begin, int64_t end) {
+static TARGET void NAME(gru)(void *context, int64_t begin, int64_t end) {
   const step *s = context;
   int64_t n = s->size;
   for (int64_t row = begin; row < end; row++) {
@@ -71,7 +71,7 @@ static void NAME(gru)(void *context, int64_t begin, int64_t end) {
   }
 }
 
-static void NAME(rnn)(void *context, int64_t begin, int64_t end) {
+static TARGET void NAME(rnn)(void *context, int64_t begin, int64_t end) {
   const step *s = context;
   int64_t n = s->size;
   for (int64_t row = begin; row < end; row++) {
@@ -87,7 +87,7 @@ static void NAME(rnn)(void *context, int64_t begin, int64_t end) {
 // ---- backward
 
 // All that comes back to the state: from the next step, and from the output of this one.
-static T *NAME(arriving)(const step *s, int64_t row) {
+static TARGET T *NAME(arriving)(const step *s, int64_t row) {
   T *restrict grad_h = (T *)s->grad_h + row * s->size;
   if (!s->grad_output) return grad_h;
   const T *restrict grad_output = (const T *)s->grad_output + row * s->size;
@@ -95,11 +95,11 @@ static T *NAME(arriving)(const step *s, int64_t row) {
   return grad_h;
 }
 
-static __attribute__((noinline)) void NAME(lstm_back_row)(const T *restrict in,
-                                                          const T *restrict before,
-                                                          const T *restrict grad_h,
-                                                          T *restrict grad_c, T *restrict to,
-                                                          int64_t n) {
+static __attribute__((noinline)) TARGET void NAME(lstm_back_row)(const T *restrict in,
+                                                                 const T *restrict before,
+                                                                 const T *restrict grad_h,
+                                                                 T *restrict grad_c, T *restrict to,
+                                                                 int64_t n) {
   const T *keep = in + n, *fresh = keep + n, *out = fresh + n;
   for (int64_t k = 0; k < n; k++) {
     T top = NAME(k_tanh)(keep[k] * before[k] + in[k] * fresh[k]), dh = grad_h[k];
@@ -111,7 +111,7 @@ static __attribute__((noinline)) void NAME(lstm_back_row)(const T *restrict in,
     grad_c[k] = dc * keep[k];
   }
 }
-static void NAME(lstm_back)(void *context, int64_t begin, int64_t end) {
+static TARGET void NAME(lstm_back)(void *context, int64_t begin, int64_t end) {
   const step *s = context;
   int64_t n = s->size;
   for (int64_t row = begin; row < end; row++) NAME(lstm_back_row)
@@ -120,11 +120,11 @@ static void NAME(lstm_back)(void *context, int64_t begin, int64_t end) {
 }
 
 // Leaves in grad_h what comes to the state before without the products.
-static __attribute__((noinline)) void NAME(gru_back_row)(const T *restrict reset,
-                                                         const T *restrict kept,
-                                                         const T *restrict before,
-                                                         T *restrict grad_h, T *restrict to,
-                                                         T *restrict hidden, int64_t n) {
+static __attribute__((noinline)) TARGET void NAME(gru_back_row)(const T *restrict reset,
+                                                                const T *restrict kept,
+                                                                const T *restrict before,
+                                                                T *restrict grad_h, T *restrict to,
+                                                                T *restrict hidden, int64_t n) {
   const T *keep = reset + n, *fresh = keep + n;
   for (int64_t k = 0; k < n; k++) {
     T dh = grad_h[k], dn = dh * (1 - keep[k]) * (1 - fresh[k] * fresh[k]);
@@ -135,7 +135,7 @@ static __attribute__((noinline)) void NAME(gru_back_row)(const T *restrict reset
     grad_h[k] = dh * keep[k];
   }
 }
-static void NAME(gru_back)(void *context, int64_t begin, int64_t end) {
+static TARGET void NAME(gru_back)(void *context, int64_t begin, int64_t end) {
   const step *s = context;
   int64_t n = s->size;
   for (int64_t row = begin; row < end; row++) NAME(gru_back_row)
@@ -144,7 +144,7 @@ static void NAME(gru_back)(void *context, int64_t begin, int64_t end) {
    (T *)s->grad_hidden + row * 3 * n, n);
 }
 
-static void NAME(rnn_back)(void *context, int64_t begin, int64_t end) {
+static TARGET void NAME(rnn_back)(void *context, int64_t begin, int64_t end) {
   const step *s = context;
   int64_t n = s->size;
   for (int64_t row = begin; row < end; row++) {
