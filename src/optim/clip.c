@@ -102,7 +102,6 @@ static px_status clip(const clipping *c, px_tensor *const *grads, int64_t count)
 }
 
 static px_status check_all(px_tensor *const *tensors, int64_t count) {
-  PX_GIVEN_N(tensors, count);
   PX_CHECK(count >= 0, PX_VALUE, "there cannot be %lld parameters", (long long)count);
   for (int64_t i = 0; i < count; i++)
     PX_CHECK(tensors[i], PX_TYPE, "parameter %lld is missing", (long long)i);
@@ -123,6 +122,7 @@ static px_status clip_grads(const clipping *c, px_tensor *const *parameters, int
 
 px_status px_clip_grad_norm(px_tensor **total, px_tensor *const *parameters, int64_t count,
                             double max_norm, double norm_type, bool error_if_nonfinite) {
+  PX_GIVEN_N(parameters, count);
   PX_SCOPED(px_tensor) norm = NULL;
   clipping c = {.total = &norm, .type = norm_type, .finite = error_if_nonfinite, .most = &max_norm};
   PX_TRY(clip_grads(&c, parameters, count));
@@ -133,6 +133,7 @@ px_status px_clip_grad_norm(px_tensor **total, px_tensor *const *parameters, int
 px_status px_total_norm(px_tensor **out, px_tensor *const *tensors, int64_t count, double norm_type,
                         bool error_if_nonfinite) {
   PX_GIVEN(out);
+  PX_GIVEN_N(tensors, count);
   PX_SCOPED(px_tensor) norm = NULL;
   PX_TRY(check_all(tensors, count));
   clipping c = {.total = &norm, .type = norm_type, .finite = error_if_nonfinite};
@@ -143,10 +144,12 @@ px_status px_total_norm(px_tensor **out, px_tensor *const *tensors, int64_t coun
 
 px_status px_clip_grads_with_norm(px_tensor *const *parameters, int64_t count, double max_norm,
                                   const px_tensor *total_norm) {
+  PX_GIVEN_N(parameters, count);
   PX_GIVEN(total_norm);
   return clip_grads(&(clipping){.known = total_norm, .most = &max_norm}, parameters, count);
 }
 
 px_status px_clip_grad_value(px_tensor *const *parameters, int64_t count, double clip_value) {
+  PX_GIVEN_N(parameters, count);
   return clip_grads(&(clipping){.element = &clip_value}, parameters, count);
 }

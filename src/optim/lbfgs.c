@@ -49,11 +49,12 @@ void px_lbfgs_clear(px_lbfgs_memory *m) {
   *m = (px_lbfgs_memory){.scale = 1};
 }
 
-px_status px_lbfgs_remember(px_lbfgs_memory *m, px_tensor *change, px_tensor *step, double ro,
+px_status px_lbfgs_remember(px_lbfgs_memory *memory, px_tensor *change, px_tensor *step, double ro,
                             int64_t most) {
-  PX_GIVEN(m);
+  PX_GIVEN(memory);
   PX_GIVEN(change);
   PX_GIVEN(step);
+  px_lbfgs_memory *m = memory;
   if (m->count == m->room) {
     int64_t room = m->room ? 2 * m->room : 8;
     PX_TRY(px_realloc((void **)&m->turns, (size_t)room * sizeof *m->turns));
@@ -344,7 +345,8 @@ px_status px_lbfgs_step(px_lbfgs_memory *memory, const px_lbfgs_options *options
   PX_GIVEN(memory);
   PX_GIVEN(options);
   PX_GIVEN(closure);
-  PX_CHECK(count > 0 && parameters, PX_VALUE, "optimizer got an empty parameter list");
+  PX_GIVEN_N(parameters, count);
+  PX_CHECK(count > 0, PX_VALUE, "optimizer got an empty parameter list");
   PX_CHECK(options->lr >= 0, PX_VALUE, "Invalid learning rate: %g", options->lr);
   for (int64_t i = 0; i < count; i++)
     PX_CHECK(parameters[i], PX_TYPE, "parameter %lld is missing", (long long)i);
