@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Padding with a value: the tensor is copied into a larger one. Padding with what is at the edges:
 // by indexing, one dimension after the other. Sizes come in pairs, the last dimension first.
+#include "conditions.h"
 #include "hidden/index.h"
 #include "ops/run.h"
 #include "phlox/ops/copy.h"
@@ -89,7 +90,7 @@ static const struct {
 
 static px_status pad_dim(px_tensor **out, const px_tensor *self, int dim, int mode, int64_t before,
                          int64_t behind) {
-  int64_t size = self->sizes[dim], count = size + before + behind;
+  int64_t size = self->sizes[dim], count = px__sum(px__sum(size, before), behind);
   PX_SCOPED(px_tensor) places = NULL;
   PX_SCOPED(px_tensor) near = NULL;
   char text[256];

@@ -58,7 +58,7 @@ def result_of(name, sample, dtype):
         made = function(phlox, name)(*args, **keywords)
         if not isinstance(made, phlox.Tensor): return None
         call(phlox, name, sample, dtype, phlox.empty(0, dtype=made.dtype))
-    except (TypeError, AttributeError, NotImplementedError, RuntimeError):
+    except (TypeError, AttributeError, NotImplementedError, RuntimeError, ValueError):
         return None
     return made
 
