@@ -3,7 +3,6 @@
 // fit.
 #include "ops/conv_impl.h"
 
-#include "conditions.h"
 #include "hidden/conv.h"
 #include "phlox/ops/conv.h"
 #include "phlox/ops/factory.h"
@@ -68,8 +67,8 @@ static px_status check_groups(const px__pair *p, int64_t groups) {
 px_status px__conv_channels(const px__pair *p, const px_tensor *bias, int64_t groups,
                             bool transposed) {
   char ws[128], xs[128], way[48];
-  int64_t wanted = transposed ? p->w[0] : px__product(p->w[1], groups);
-  int64_t given = transposed ? px__product(p->w[1], groups) : p->w[0];
+  int64_t channels = px__steps(groups, p->w[1]);
+  int64_t wanted = transposed ? p->w[0] : channels, given = transposed ? channels : p->w[0];
   PX_TRY(check_groups(p, groups));
   PX_CHECK(p->x[1] == wanted, PX_RUNTIME,
            "Given %sweight of size %s, expected input%s to have %lld channels, but got %lld "

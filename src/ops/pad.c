@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Padding with a value: the tensor is copied into a larger one. Padding with what is at the edges:
 // by indexing, one dimension after the other. Sizes come in pairs, the last dimension first.
-#include "conditions.h"
 #include "hidden/index.h"
 #include "ops/run.h"
 #include "phlox/ops/copy.h"
@@ -88,9 +87,11 @@ static const struct {
              {"replicate", nearest, 1, ""},
              {"circular", around, 0, "Padding value causes wrapping around more than once."}};
 
+static bool is_small(int64_t pad) { return -INT32_MAX <= pad && pad <= INT32_MAX; }
+
 static px_status pad_dim(px_tensor **out, const px_tensor *self, int dim, int mode, int64_t before,
                          int64_t behind) {
-  int64_t size = self->sizes[dim], count = px__sum(px__sum(size, before), behind);
+  int64_t size = self->sizes[dim];
   PX_SCOPED(px_tensor) places = NULL;
   PX_SCOPED(px_tensor) near = NULL;
   char text[256];
@@ -101,9 +102,10 @@ static px_status pad_dim(px_tensor **out, const px_tensor *self, int dim, int mo
   PX_CHECK(before <= most && behind <= most, PX_RUNTIME, modes[mode].text, LL(before), LL(behind),
            dim, px__sizes_text(text, sizeof text, self->ndim, self->sizes));
 #pragma GCC diagnostic pop
-  PX_CHECK(size > 0 && before <= INT32_MAX && behind <= INT32_MAX && count > 0, PX_RUNTIME,
-           "padding (%lld, %lld) leaves nothing of dimension %d of size %lld", LL(before),
-           LL(behind), dim, LL(size));
+  PX_CHECK(size > 0 && is_small(before) && is_small(behind) && size + before + behind > 0,
+           PX_RUNTIME, "padding (%lld, %lld) leaves nothing of dimension %d of size %lld",
+           LL(before), LL(behind), dim, LL(size));
+  int64_t count = size + before + behind;
   PX_TRY(px_tensor_empty(&places, 1, &count, PX_INT64, px_cpu()));
   // What a negative pad cuts off has no part in what goes around.
   bool cuts = modes[mode].place == around;
