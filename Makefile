@@ -61,7 +61,8 @@ $(GEN): $(O)/opgen $(OPS)
 	$(call say,OPGEN)$(O)/opgen $(O)/gen $(OPS)
 	@touch $@
 # What opgen writes changes only where its text does: a new op rebuilds what it touches.
-OPHEAD   := $(patsubst ops/%.op,$(O)/gen/phlox/ops/%.h,$(wildcard ops/*.op))
+# Of tables with an op that programs may call.
+OPHEAD   := $(patsubst ops/%.op,$(O)/gen/phlox/ops/%.h,$(sort $(shell awk '/^  kind / && !/ hidden/ {print FILENAME}' ops/*.op)))
 GENHEAD  := $(OPHEAD) $(addprefix $(O)/gen/,phlox/ops.h conditions.h phlox/layers.h phlox/optimizers.h layer_functions.h layer_samples.inc grad_functions.h \
   cpu_kernels.h cuda_args.h samples.inc)
 CPUGEN   := kernels_cpu_table kernels_cpu_optim $(addprefix kernels_cpu_,$(shell seq 0 63))

@@ -9,23 +9,25 @@
 // ---- devices: the grammar of PyTorch, and blanks around the index
 static bool digits(const char *at, long *value) {
   char *end;
-  if (!isdigit((unsigned char)*at) || (*at == '0' && at[1] && at[1] != ' ')) return false;
+  if (!isdigit((unsigned char)*at) || (*at == '0' && at[1] && !isblank((unsigned char)at[1])))
+    return false;
   *value = strtol(at, &end, 10);
-  while (*end == ' ') end++;
+  while (isblank((unsigned char)*end)) end++;
   return !*end;
 }
 static bool is_device(const char *text, px_device *out) {
   size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyz");
   bool cpu = n == 3 && !strncmp(text, "cpu", 3), cuda = n == 4 && !strncmp(text, "cuda", 4);
+  bool meta = n == 4 && !strncmp(text, "meta", 4);
   long index = -1;
-  if (!cpu && !cuda) return false;
+  if (!cpu && !cuda && !meta) return false;
   if (text[n]) {
     if (text[n] != ':') return false;
     const char *at = text + n + 1;
-    while (*at == ' ') at++;
+    while (isblank((unsigned char)*at)) at++;
     if (!digits(at, &index)) return false;
   }
-  *out = (px_device){cpu ? PX_CPU : PX_CUDA, (int)index};
+  *out = (px_device){cpu ? PX_CPU : cuda ? PX_CUDA : PX_META, (int)index};
   return index <= 127;
 }
 
@@ -33,7 +35,7 @@ FUZZ(device_names) {
   static const char *const words[] = {"cpu", "cuda", ":",   ":",    "0",
                                       "1",   "7",    "12",  "300",  " ",
                                       "-1",  "01",   "gpu", "CUDA", "99999999999999999999",
-                                      "x"};
+                                      "x",   "meta"};
   fuzz_text text = {.length = 0};
   px_device got, wanted;
   char again[PX_DEVICE_TEXT];

@@ -8,6 +8,9 @@ from phlox.autograd.graph import save_on_cpu, saved_tensors_hooks
 from phlox.utils.checkpoint import CheckpointError, checkpoint, checkpoint_sequential
 
 
+two_devices = unittest.skipUnless(torch.cuda.device_count() > 1, "two devices are wanted")
+
+
 class Square(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -128,7 +131,7 @@ def gradients(model, call, device):
 
 class Checkpoint(unittest.TestCase):
     def test_gradients_and_random_numbers_are_those_of_a_plain_call(self):
-        for device in ("cpu", "cuda:1"):
+        for device in ("cpu", f"cuda:{torch.cuda.device_count() - 1}"):
             model = net().to(device)
             plain = gradients(model, lambda m, x: m(x), device)
             warnings.filterwarnings("ignore", "None of the inputs")  # within the reentrant form there is no grad mode
@@ -138,6 +141,7 @@ class Checkpoint(unittest.TestCase):
                                                      x, use_reentrant=reentrant)):
                     self.assertTrue(all(map(torch.equal, plain, gradients(model, call, device))))
 
+    @two_devices
     def test_a_graph_over_two_devices(self):
         parts = [nn.Linear(3, 3).to(f"cuda:{i}") for i in (0, 1)]
 
@@ -229,6 +233,7 @@ class Checkpoint(unittest.TestCase):
 
 
 class Random(unittest.TestCase):
+    @two_devices
     def test_a_fork_leaves_no_trace(self):
         torch.manual_seed(3)
         with torch.random.fork_rng():

@@ -33,6 +33,8 @@ class Convolutions(unittest.TestCase):
         return out + b.view(-1, 1, 1, 1)
 
     def test_conv3d_is_the_sum_over_windows(self):
+        was, torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.allow_tf32, False
+        self.addCleanup(setattr, torch.backends.cudnn, "allow_tf32", was)
         for device in DEVICES:
             for stride, padding, dilation, groups in (((1, 1, 1), (0, 0, 0), (1, 1, 1), 1), ((2, 1, 3), (1, 0, 2), (1, 1, 1), 2), ((1, 2, 1), (2, 1, 0), (2, 1, 2), 1),
                                                       ((3, 3, 3), (3, 1, 1), (1, 2, 1), 4)):
