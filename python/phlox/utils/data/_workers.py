@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 import traceback
+from multiprocessing.connection import wait
 
 import phlox as torch
 from phlox._errors import raise_caught
@@ -196,7 +197,8 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
                 return
             except queue.Empty:
                 waited += step
-            dead = [worker for worker in self.workers if not worker.is_alive()]
+            with _undisturbed():  # lest it be known that one ended, and not noted
+                dead = [worker for worker in self.workers if not worker.is_alive()]
             if dead:
                 self._report(dead)
             if limit > 0 and waited >= limit:
@@ -213,19 +215,19 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
 
     def close(self, patience=5):
         """Ends the workers; harmless when they have ended."""
-        for (_, tasks), worker in zip(self.tasks, self.workers):
-            if worker.is_alive():
-                os.set_blocking(tasks.fileno(), False)  # it may not read, or have half a task
-                with contextlib.suppress(OSError):
-                    tasks.send(None)
+        for _, tasks in self.tasks[:len(self.workers)]:
+            os.set_blocking(tasks.fileno(), False)  # it may not read, or have half a task
+            with contextlib.suppress(OSError):
+                tasks.send(None)
         self.results.cancel_join_thread()
         until = time.monotonic() + patience
         for worker in self.workers:
             if worker.pid is None:
                 continue  # it could not be started
-            worker.join(timeout=max(until - time.monotonic(), 0))
-            if worker.is_alive():
-                worker.kill()
+            wait([worker.sentinel], max(until - time.monotonic(), 0))
+            with _undisturbed():  # as in _receive
+                if worker.is_alive():
+                    worker.kill()
                 worker.join()
         self.workers, self.tasks, self.sent = [], [], self.wanted  # the pass is over
 
