@@ -5,18 +5,7 @@
 #include "phlox/ops/conv.h"
 #include "phlox/ops/volume.h"
 
-#include <stdio.h>
-
-#define LL(x) ((long long)(x))
-enum { DIMS = 3 };
-
-static const char *list_text(char text[96], int n, const int64_t *items) {
-  size_t used = (size_t)snprintf(text, 96, "[");
-  for (int k = 0; k < n; k++)
-    used += (size_t)snprintf(text + used, 96 - used, k ? ", %lld" : "%lld", LL(items[k]));
-  snprintf(text + used, 96 - used, "]");
-  return text;
-}
+enum { DIMS = 3, ROOM = 96 };
 
 // What is added at the end of the result, so that it has the sizes.
 static px_status beyond_of(int64_t *beyond, const px_module *self, const px_tensor *x, int dims,
@@ -26,7 +15,7 @@ static px_status beyond_of(int64_t *beyond, const px_module *self, const px_tens
   px_value dilation = px_module_attribute(self, "dilation");
   int ndim = px_tensor_ndim(x), lead = ndim == dims + 2 ? 2 : 1, skip = sizes.n - dims;
   int64_t least[DIMS], most[DIMS];
-  char text[3][96];
+  char text[3][ROOM];
   kernel = px_module_attribute(self, "kernel_size");
   PX_CHECK(skip == 0 || skip == lead, PX_VALUE,
            "ConvTranspose%dD: for %dD input, output_size must have %d or %d elements (got %d)",
@@ -40,9 +29,10 @@ static px_status beyond_of(int64_t *beyond, const px_module *self, const px_tens
     beyond[k] = wanted[k] - least[k];
     fits &= least[k] <= wanted[k] && wanted[k] <= most[k];
   }
-  PX_CHECK(fits, PX_VALUE, "requested an output size of %s, but valid sizes range from %s to %s",
-           list_text(text[0], dims, wanted), list_text(text[1], dims, least),
-           list_text(text[2], dims, most));
+  PX_CHECK(fits, PX_VALUE,
+           "requested an output size of [%s], but valid sizes range from [%s] to [%s]",
+           px__comma_text(text[0], ROOM, dims, wanted), px__comma_text(text[1], ROOM, dims, least),
+           px__comma_text(text[2], ROOM, dims, most));
   return PX_OK;
 }
 

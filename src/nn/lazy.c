@@ -3,8 +3,6 @@
 // size is 0, and tensors that may depend on it wait: they have one dimension without elements.
 #include "nn/layer_code.h"
 
-#include <stdio.h>
-
 bool px__entry_waits(const px_module *owner, const px_tensor *tensor) {
   return owner->kind->lazy && px__tensor_waits(tensor);
 }
@@ -22,14 +20,11 @@ px_status px__lazy_begin(px_module *self, const px_module_lazy *lazy) {
 static px_status measure(int64_t *out, const px_module *self, const px_module_lazy *lazy,
                          const px_tensor *input) {
   int ndim = px_tensor_ndim(input), at = lazy->dim < 0 ? lazy->dim + ndim : lazy->dim;
-  char text[160] = "";
-  for (int d = 0; d < ndim; d++)
-    snprintf(text + strlen(text), sizeof text - strlen(text), "%s%lld", d ? ", " : "",
-             (long long)px_tensor_size(input, d));
   PX_CHECK(!lazy->least || (lazy->least <= ndim && ndim <= lazy->most), PX_RUNTIME,
            "Expected %dD (unbatched) or %dD (batched) input to %s, but got input of size: "
            "torch.Size([%s])",
-           lazy->least, lazy->most, self->kind->name, text);
+           lazy->least, lazy->most, self->kind->name,
+           px__comma_text((char[160]){0}, 160, ndim, px_tensor_sizes(input)));
   PX_CHECK(at >= 0 && at < ndim, PX_INDEX, "tuple index out of range");
   *out = px_tensor_size(input, at);
   return PX_OK;

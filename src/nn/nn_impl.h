@@ -67,5 +67,7 @@ bool px__entry_waits(const px_module *owner, const px_tensor *tensor);
 
 // Writes a value as Python prints it: 3, 1e-05, True, (3, 3), None.
 void px__value_text(px_value value, char *text, size_t room);
+// Writes numbers, "3, 4", as far as there is room; gives `text`.
+const char *px__comma_text(char *text, size_t room, int count, const int64_t *numbers);
 // A text in which {name} stands for an attribute, and {class} for the kind's name; gives `text`.
 const char *px__filled(const px_module *self, const char *format, char *text, size_t room);

@@ -112,16 +112,14 @@ static void state_sizes(const call *c, int i, int64_t batch, int64_t sizes[3]) {
 
 static px_status check_state(const call *c, int i, const int64_t sizes[3]) {
   const px_tensor *state = c->states[i];
-  char got[PX_MAX_DIMS * 24], at[16] = "";
-  size_t used = 0;
+  enum { ROOM = PX_MAX_DIMS * 24 };
+  int ndim = px_tensor_ndim(state);
+  char at[16] = "";
   if (c->state_count > 1) snprintf(at, sizeof at, "[%d]", i);
-  got[0] = 0;
-  for (int d = 0; d < px_tensor_ndim(state); d++)
-    used += (size_t)snprintf(got + used, sizeof got - used, "%s%lld", d ? ", " : "",
-                             (long long)px_tensor_size(state, d));
-  PX_CHECK(px_tensor_ndim(state) == 3 && !memcmp(px_tensor_sizes(state), sizes, 3 * sizeof *sizes),
-           PX_RUNTIME, "Expected hidden%s size (%lld, %lld, %lld), got [%s]", at,
-           (long long)sizes[0], (long long)sizes[1], (long long)sizes[2], got);
+  PX_CHECK(ndim == 3 && !memcmp(px_tensor_sizes(state), sizes, 3 * sizeof *sizes), PX_RUNTIME,
+           "Expected hidden%s size (%lld, %lld, %lld), got [%s]", at, (long long)sizes[0],
+           (long long)sizes[1], (long long)sizes[2],
+           px__comma_text((char[ROOM]){0}, ROOM, ndim, px_tensor_sizes(state)));
   return PX_OK;
 }
 

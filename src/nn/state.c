@@ -39,10 +39,8 @@ static void add_name(char *text, size_t room, const char *name) {
 
 static void size_text(char *text, size_t room, const px_tensor *t) {
   size_t used = (size_t)snprintf(text, room, "torch.Size([");
-  for (int i = 0; i < px_tensor_ndim(t) && used < room; i++)
-    used += (size_t)snprintf(text + used, room - used, "%s%lld", i ? ", " : "",
-                             (long long)px_tensor_sizes(t)[i]);
-  if (used < room) snprintf(text + used, room - used, "])");
+  used += strlen(px__comma_text(text + used, room - used, px_tensor_ndim(t), px_tensor_sizes(t)));
+  snprintf(text + used, room - used, "])");
 }
 
 static bool same_sizes(const px_tensor *a, const px_tensor *b) {

@@ -16,12 +16,19 @@ static void float_text(double value, char *text, size_t room) {
   while (precision++ < 17 && strtod(text, NULL) != value);
 }
 
+const char *px__comma_text(char *text, size_t room, int count, const int64_t *numbers) {
+  size_t used = 0;
+  *text = 0;
+  for (int i = 0; i < count && used < room; i++)
+    used +=
+        (size_t)snprintf(text + used, room - used, "%s%lld", i ? ", " : "", (long long)numbers[i]);
+  return text;
+}
+
 static void ints_text(px_value value, char *text, size_t room) {
   size_t used = (size_t)snprintf(text, room, "(");
-  for (int i = 0; i < value.n && used < room; i++)
-    used += (size_t)snprintf(text + used, room - used, "%s%lld", i ? ", " : "",
-                             (long long)value.v.ints[i]);
-  if (used < room) snprintf(text + used, room - used, value.n == 1 ? ",)" : ")");
+  used += strlen(px__comma_text(text + used, room - used, value.n, value.v.ints));
+  snprintf(text + used, room - used, value.n == 1 ? ",)" : ")");
 }
 
 void px__value_text(px_value value, char *text, size_t room) {
