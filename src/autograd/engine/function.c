@@ -241,12 +241,10 @@ static px__edge history_of(const px_saved *saved) {
   return (px__edge){NULL, 0};
 }
 
-static bool is_leaf(px__edge edge) { return edge.node && edge.node->kind == &px__accumulate_kind; }
-
 static px_status unpack_saved(px_tensor **out, px_saved *saved, px__edge history) {
   PX_SCOPED(px_tensor) t = NULL;
   PX_TRY(px__unpack(&t, saved->packed));
-  bool wanted = history.node && (!is_leaf(history) || px_grad_enabled());
+  bool wanted = history.node && (!px__is_accumulator(history.node) || px_grad_enabled());
   if (wanted) return px__with_history(out, t, history);
   *out = PX_MOVE(t);
   return PX_OK;
@@ -259,7 +257,7 @@ px_status px_saved_unpack(px_tensor **out, px_saved *saved, const char *node_nam
   if (saved->packed) return unpack_saved(out, saved, history);
   const char *maker = saved->origin ? node_name : history.node ? history.node->name : NULL;
   PX_TRY(px__check_version(saved->tensor, saved->version, maker, history.nr));
-  if (saved->alias && history.node && !is_leaf(history))
+  if (saved->alias && history.node && !px__is_accumulator(history.node))
     return px__with_history(out, saved->tensor, history);
   *out = px_retain(saved->tensor);
   return PX_OK;

@@ -205,6 +205,9 @@ __attribute__((warn_unused_result)) px_status px__view_refresh(px_tensor *t);
 
 // ---- accumulate.c
 extern const px__kind px__accumulate_kind;
+static inline bool px__is_accumulator(const px_node *node) {
+  return node && node->kind == &px__accumulate_kind;
+}
 __attribute__((warn_unused_result)) px_status px__accumulator(px_node **out, px_tensor *leaf);
 // Called when the count of an accumulator reached its end; false if it found a new owner.
 bool px__accumulator_dies(px_node *node);

@@ -283,8 +283,8 @@ static px_status check_versions(px__op_node *self) {
       maker = &self->node, nr = save->result;
     else if (save->edge >= 0)
       maker = self->node.edges[save->edge].node, nr = self->node.edges[save->edge].nr;
-    bool leaf = maker && maker->kind == &px__accumulate_kind;
-    PX_TRY(px__check_version(save->tensor, save->version, maker && !leaf ? maker->name : NULL, nr));
+    if (px__is_accumulator(maker)) maker = NULL;
+    PX_TRY(px__check_version(save->tensor, save->version, maker ? maker->name : NULL, nr));
   }
   return PX_OK;
 }
@@ -349,8 +349,7 @@ static px__edge history_of(px__op_node *self, const px__save *save) {
   if (save->result >= 0) return (px__edge){&self->node, save->result};
   if (save->edge < 0) return (px__edge){NULL, 0};
   px__edge edge = self->node.edges[save->edge];
-  bool leaf = edge.node && edge.node->kind == &px__accumulate_kind;
-  return leaf && !save->is_packed ? (px__edge){NULL, 0} : edge;
+  return px__is_accumulator(edge.node) && !save->is_packed ? (px__edge){NULL, 0} : edge;
 }
 
 static px_status open_one(px__op_node *self, px__opened *opened, px_tensor **place,

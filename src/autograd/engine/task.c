@@ -74,7 +74,7 @@ int64_t px__task_find(const px__task *task, const px_node *node) {
 }
 
 bool px__task_comes_to(const px__task *task, const px_node *node) {
-  int64_t entry = task->count ? (int64_t)*place_of(task, node) - 1 : -1;
+  int64_t entry = px__task_find(task, node);
   return entry >= 0 && (!task->limited || task->entries[entry].needed);
 }
 
