@@ -207,6 +207,7 @@ const char *og_read_params(const char *at, og_place place, const char *owner, og
 // the folder.
 const char *og_argument_text(const og_entry *e, const char *name);
 int og_param_named(const og_param *params, int count, const char *name);  // -1: none
+const char *og_option_type(const og_param *p);  // of an optimiser or a schedule: "int | None"
 // Pieces of text: past blanks, past a word, without blanks at its ends.
 const char *og_skip(const char *at);
 const char *og_word_end(const char *at);

@@ -99,6 +99,11 @@ int og_param_named(const og_param *params, int count, const char *name) {
   return -1;
 }
 
+const char *og_option_type(const og_param *p) {
+  const char *type = p->type == OG_INTS ? "list[int]" : og_types[p->type].python;
+  return p->optional ? og_format("%s | None", type) : type;
+}
+
 const char *og_read_params(const char *at, og_place place, const char *owner, og_param *params,
                            int *count) {
   bool keyword = false;

@@ -14,19 +14,12 @@ typedef struct python_param {
   bool keyword;
 } python_param;
 typedef void (*param_writer)(FILE *to, const python_param *p);
-static const char *type_of(const og_param *p) {
-  const char *type = p->type == OG_BOOL   ? "bool"
-                     : p->type == OG_INT  ? "int"
-                     : p->type == OG_TEXT ? "str"
-                                          : "float";
-  return p->optional ? og_format("%s | None", type) : type;
-}
 // Appends a part of a pair to the pair.
 static void join(const optim *o, const char *part, python_param *p) {
   for (int k = 0; k < o->entry->param_count; k++) {
     const og_param *option = &o->entry->params[k];
     if (strcmp(option->name, part)) continue;
-    p->type = og_format("%s, %s", p->type, type_of(option));
+    p->type = og_format("%s, %s", p->type, og_option_type(option));
     p->fallback = og_format("%s, %s", p->fallback, option->fallback);
   }
 }
@@ -36,7 +29,7 @@ static void each_param(FILE *to, const optim *o, param_writer write) {
     int place;
     const optim_pair *pair = optim_pair_of(o, p->name, &place);
     if (pair && place) continue;
-    python_param q = {p->name, type_of(p), p->fallback, p->keyword};
+    python_param q = {p->name, og_option_type(p), p->fallback, p->keyword};
     for (int k = 1; pair && k < OPTIM_PARTS && pair->parts[k]; k++) join(o, pair->parts[k], &q);
     if (pair) {
       q.name = pair->name;
@@ -170,9 +163,13 @@ void optim_write_reference(FILE *to, const optim *o) {
 
 // ---- the page
 
+// A bar ends a cell.
+static const char *without_bars(const char *type) {
+  const char *bar = strstr(type, " | ");
+  return bar ? og_format("%.*s or %s", (int)(bar - type), type, without_bars(bar + 3)) : type;
+}
 static void write_row(FILE *to, const python_param *p) {
-  const char *type = strchr(p->type, '|') ? "bool or None" : p->type;  // a bar ends a cell
-  fprintf(to, "| `%s` | %s | `%s` | %s |\n", p->name, type, p->fallback,
+  fprintf(to, "| `%s` | %s | `%s` | %s |\n", p->name, without_bars(p->type), p->fallback,
           og_argument_text(documented, p->name));
 }
 
@@ -242,15 +239,14 @@ void og_optim_write_texts(const char *folder) {
   for (int k = 0; optim_at(k); k++) optim_write_reference(to, optim_at(k));
   og_finish(to);
   to = og_create(folder, "optim.md");
-  fprintf(
-      to,
-      "# Optimisers and schedules\n\nGenerated from `optim/*.optim`. A step of a parameter is "
-      "one kernel that does the lines `let`, `set` for each element; one that fails has "
-      "changed nothing. `grad` is the gradient, turned round with `maximize`.\n\n"
-      "Python has four more, whose step is no formula of elements: `Adafactor`, `LBFGS`, `Muon` "
-      "and `SparseAdam` (`python/phlox/optim/_loops.py`); the schedules `LambdaLR`, "
-      "`MultiplicativeLR`, `SequentialLR` and `ChainedScheduler`; and averages of "
-      "weights, `torch.optim.swa_utils`.\n");
+  fprintf(to,
+          "# Optimisers and schedules\n\nGenerated from `optim/*.optim`. A step of a parameter is "
+          "one kernel that does the lines `let`, `set` for each element; one that fails has "
+          "changed nothing. `grad` is the gradient, turned round with `maximize`.\n\n"
+          "Where a step is no formula of elements, it is a loop of Python "
+          "(`python/phlox/optim/_loops.py`). Python alone has the schedules `LambdaLR`, "
+          "`MultiplicativeLR`, `SequentialLR` and `ChainedScheduler`; and averages of "
+          "weights, `torch.optim.swa_utils`.\n");
   og_optim_write_page(to);
   fprintf(to,
           "\n# Schedules\n\n`epoch` counts from 0; `base` is the rate of a group when its first "

@@ -164,14 +164,9 @@ static bool is_of_groups(const char *name) {
   return false;
 }
 static const char *type_of(const og_param *p) {
-  const char *type = p->type == OG_INT    ? "int"
-                     : p->type == OG_BOOL ? "bool"
-                     : p->type == OG_TEXT ? "str"
-                     : p->type == OG_INTS ? "list[int]"
-                                          : "float";
   if (is_of_groups(p->name)) return "float | list[float]";
   if (!strcmp(p->name, "scale_fn")) return "Callable[[float], float] | None";
-  return p->optional ? og_format("%s | None", type) : type;
+  return og_option_type(p);
 }
 
 static void write_class_doc(FILE *to, const og_entry *e) {
