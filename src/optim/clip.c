@@ -2,11 +2,11 @@
 // Clipping gradients, by their common norm or each element.
 #include <math.h>
 
+#include "optim/optim_impl.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/reduce.h"
-#include "phlox/optim.h"
 
 // The norm of one gradient, as a 0-dim tensor on `device`.
 static px_status norm_on(px_tensor **out, const px_tensor *grad, double type, px_device device) {
@@ -103,9 +103,7 @@ static px_status clip(const clipping *c, px_tensor *const *grads, int64_t count)
 
 static px_status check_all(px_tensor *const *tensors, int64_t count) {
   PX_CHECK(count >= 0, PX_VALUE, "there cannot be %lld parameters", (long long)count);
-  for (int64_t i = 0; i < count; i++)
-    PX_CHECK(tensors[i], PX_TYPE, "parameter %lld is missing", (long long)i);
-  return PX_OK;
+  return px__parameters_given(tensors, count);
 }
 
 static px_status clip_grads(const clipping *c, px_tensor *const *parameters, int64_t count) {

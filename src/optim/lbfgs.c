@@ -4,6 +4,7 @@
 // remembered of earlier steps is the caller's; it changes as the turns are made.
 #include <math.h>
 
+#include "optim/optim_impl.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/index.h"
@@ -11,7 +12,6 @@
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
-#include "phlox/optim.h"
 
 // ---- numbers of vectors
 
@@ -348,8 +348,7 @@ px_status px_lbfgs_step(px_lbfgs_memory *memory, const px_lbfgs_options *options
   PX_GIVEN_N(parameters, count);
   PX_CHECK(count > 0, PX_VALUE, "optimizer got an empty parameter list");
   PX_CHECK(options->lr >= 0, PX_VALUE, "Invalid learning rate: %g", options->lr);
-  for (int64_t i = 0; i < count; i++)
-    PX_CHECK(parameters[i], PX_TYPE, "parameter %lld is missing", (long long)i);
+  PX_TRY(px__parameters_given(parameters, count));
   run r = {options, memory, parameters, count, 0, closure, context, 0, NULL};
   bool was = px_grad_enabled();
   px_grad_set_enabled(false);

@@ -36,6 +36,14 @@ struct px_optimizer_kind {
 extern const px_optimizer_kind px__optimizer_kinds[];
 extern const int px__optimizer_kind_count;
 
+// Fails where one of them is NULL.
+static inline __attribute__((warn_unused_result)) px_status px__parameters_given(
+    px_tensor *const *parameters, int64_t count) {
+  for (int64_t i = 0; i < count; i++)
+    PX_CHECK(parameters[i], PX_TYPE, "parameter %lld is missing", (long long)i);
+  return PX_OK;
+}
+
 // A number as Python prints it, in room for it: "-1.0".
 char *px__number_text(double value, char *room, size_t bytes);
 #define PX__NUMBER_TEXT(value) px__number_text((value), (char[40]){0}, 40)

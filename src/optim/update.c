@@ -182,8 +182,7 @@ px_status px_optimizer_kind_step(const px_optimizer_kind *kind, const double *op
   PX_GIVEN(options);
   PX_GIVEN_N(parameters, count);
   PX_GIVEN_N(states, count);
-  for (int64_t i = 0; i < count; i++)
-    PX_CHECK(parameters[i], PX_TYPE, "parameter %lld is missing", (long long)i);
+  PX_TRY(px__parameters_given(parameters, count));
   bool was = px_grad_enabled();
   px_grad_set_enabled(false);
   px_status status = step_parameters(kind, options, parameters, states, count);
