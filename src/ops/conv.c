@@ -16,12 +16,6 @@
 
 #define LL(x) ((long long)(x))
 
-// What a window does along dimension k (0 rows, 1 columns): padding before and behind.
-static int64_t pad_before(px_value p, int k) { return px__int_at(p, k); }
-static int64_t pad_behind(px_value p, int k) {
-  return p.n == 4 ? p.v.ints[2 + k] : px__int_at(p, k);
-}
-
 px_status px__conv_list(px_value v, const char *name, int64_t least, int dims, bool both) {
   char text[256];
   PX_CHECK(v.n == 1 || v.n == dims || (both && v.n == 2 * dims), PX_RUNTIME,
@@ -34,6 +28,11 @@ px_status px__conv_list(px_value v, const char *name, int64_t least, int dims, b
     PX_CHECK(v.v.ints[i] <= INT32_MAX, PX_RUNTIME, "integer out of range");
   }
   return PX_OK;
+}
+px_status px__conv_lists(px__conv_steps by, int dims, bool both) {
+  PX_TRY(px__conv_list(by.stride, "stride", 1, dims, false));
+  PX_TRY(px__conv_list(by.padding, "padding", 0, dims, both));
+  return px__conv_list(by.dilation, "dilation", 1, dims, false);
 }
 px__pair px__pair_of(const px_tensor *x, const px_tensor *w) {
   px__pair p = {.ndim = w->ndim};
@@ -107,9 +106,7 @@ px_status px__conv_types(const px_tensor *x, const px_tensor *w, const px_tensor
 static px_status check_conv(const px__conv2d_args *args) {
   const px_tensor *x = args->input, *w = args->weight;
   char xs[128];
-  PX_TRY(px__conv_list(args->stride, "stride", 1, 2, false));
-  PX_TRY(px__conv_list(args->padding, "padding", 0, 2, true));
-  PX_TRY(px__conv_list(args->dilation, "dilation", 1, 2, false));
+  PX_TRY(px__conv_lists(PX_CONV_STEPS(args), 2, true));
   PX_CHECK(w->ndim == 4 && x->ndim == 4, PX_RUNTIME,
            "Expected 3D (unbatched) or 4D (batched) input to conv2d, but got input of size: %s",
            px__size_text(xs, sizeof xs, x));
@@ -133,21 +130,16 @@ px_status px__conv_inside(int dims, const int64_t *padded, const int64_t *kernel
              by_text(have, dims, padded), by_text(need, dims, kernel));
   return PX_OK;
 }
-// What a convolution of an image by a kernel gives. `x` and `w` are their sizes.
-typedef struct steps {
-  px_value stride, padding, dilation;
-} steps;
-#define STEPS(args) ((steps){(args)->stride, (args)->padding, (args)->dilation})
-static px_status conv_sizes(const int64_t *x, const int64_t *w, steps by, int64_t *sizes) {
-  int64_t padded[2], kernel[2];
-  PX_TRY(check_kernel(x, w));
+px_status px__conv_sizes(int dims, const int64_t *x, const int64_t *w, px__conv_steps by,
+                         int64_t *sizes) {
+  int64_t padded[3], kernel[3];
   sizes[0] = x[0], sizes[1] = w[0];
-  for (int k = 0; k < 2; k++) {
-    padded[k] = x[2 + k] + pad_before(by.padding, k) + pad_behind(by.padding, k);
+  for (int k = 0; k < dims; k++) {
+    padded[k] = x[2 + k] + px__int_at(by.padding, k) + px__pad_behind(by.padding, dims, k);
     kernel[k] = px__int_at(by.dilation, k) * (w[2 + k] - 1) + 1;
     sizes[2 + k] = (padded[k] - kernel[k]) / px__int_at(by.stride, k) + 1;
   }
-  return px__conv_inside(2, padded, kernel);
+  return px__conv_inside(dims, padded, kernel);
 }
 // An image without a batch becomes a batch of one for the call.
 static px_status unbatched(px_call *call, const px__conv2d_args *args) {
@@ -183,7 +175,8 @@ PX_RUN(conv2d) {
   PX_TRY(check_conv(args));
   PX_TRY(px__call_same_device(call));
   int64_t sizes[4];
-  PX_TRY(conv_sizes(x->sizes, w->sizes, STEPS(args), sizes));
+  PX_TRY(check_kernel(x->sizes, w->sizes));
+  PX_TRY(px__conv_sizes(2, x->sizes, w->sizes, PX_CONV_STEPS(args), sizes));
   if (!x->sizes[1]) {
     sizes[1] = 0;  // as PyTorch has it
     call->composed = true;
@@ -211,25 +204,24 @@ px_status px__conv_grad_fits(const px_call *call, const px_tensor *grad, px_valu
   return PX_OK;
 }
 static px_status check_conv_grad(const px_call *call, const px_tensor *grad, px_value x, px_value w,
-                                 steps by, int64_t groups) {
+                                 px__conv_steps by, int64_t groups) {
   int64_t sizes[4];
-  PX_TRY(px__conv_list(by.stride, "stride", 1, 2, false));
-  PX_TRY(px__conv_list(by.padding, "padding", 0, 2, true));
-  PX_TRY(px__conv_list(by.dilation, "dilation", 1, 2, false));
+  PX_TRY(px__conv_lists(by, 2, true));
   PX_CHECK(x.n == 4 && w.n == 4, PX_RUNTIME, "%s: sizes of images and weights are 4, not %d and %d",
            call->op->name, x.n, w.n);
   PX_TRY(px__conv_grad_fits(call, grad, x, w, groups, NULL));
-  PX_TRY(conv_sizes(x.v.ints, w.v.ints, by, sizes));
+  PX_TRY(check_kernel(x.v.ints, w.v.ints));
+  PX_TRY(px__conv_sizes(2, x.v.ints, w.v.ints, by, sizes));
   return px__conv_grad_fits(call, grad, x, w, groups, sizes);
 }
 static px_value sizes_of(const px_tensor *t) { return PX_IS(t->sizes, t->ndim); }
 PX_RUN(conv2d_backward_input) {
   return check_conv_grad(call, args->grad_output, args->input_size, sizes_of(args->weight),
-                         STEPS(args), args->groups);
+                         PX_CONV_STEPS(args), args->groups);
 }
 PX_RUN(conv2d_backward_weight) {
   return check_conv_grad(call, args->grad_output, sizes_of(args->input), args->weight_size,
-                         STEPS(args), args->groups);
+                         PX_CONV_STEPS(args), args->groups);
 }
 
 px_status px__same_padding(int64_t *padding, const char *mode, const px_tensor *w, px_value stride,
@@ -283,9 +275,7 @@ static row_pair beside(px_value list, int64_t row) { return (row_pair){{row, lis
 static px_status check_signal(const px__conv1d_args *args) {
   px__pair p = px__pair_of(args->input, args->weight);
   int64_t padding = args->padding.v.ints[0], dilation = args->dilation.v.ints[0];
-  PX_TRY(px__conv_list(args->stride, "stride", 1, 1, false));
-  PX_TRY(px__conv_list(args->padding, "padding", 0, 1, false));
-  PX_TRY(px__conv_list(args->dilation, "dilation", 1, 1, false));
+  PX_TRY(px__conv_lists(PX_CONV_STEPS(args), 1, false));
   PX_TRY(px__conv_channels(&p, args->bias, args->groups, false));
   PX_TRY(check_kernel((int64_t[]){0, 0, 1, p.x[2]}, (int64_t[]){0, 0, 1, p.w[2]}));
   int64_t padded = p.x[2] + 2 * padding, kernel = dilation * (p.w[2] - 1) + 1;
@@ -413,13 +403,6 @@ PX_RUN(conv_transpose1d) {
 
 // ---- pooling
 
-static int64_t pooled(int64_t size, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation,
-                      bool ceiling) {
-  int64_t room = size + 2 * pad - dilation * (kernel - 1) - 1 + (ceiling ? stride - 1 : 0);
-  int64_t n = (room < 0 ? (room - stride + 1) / stride : room / stride) + 1;
-  // The last window starts inside the image or its padding before it.
-  return ceiling && (n - 1) * stride >= size + pad ? n - 1 : n;
-}
 // A window over images: what is not given is a dilation of 1, a stride of the kernel's size.
 typedef struct window {
   px_value kernel, stride, padding, dilation;
@@ -468,7 +451,7 @@ static px_status pool_places(int64_t *out, const window *w, int k, int64_t size)
            "kernel_size=%lld and dilation=%lld",
            LL(pad), LL(kernel), LL(gap));
   PX_CHECK(size <= INT64_MAX / 4, PX_RUNTIME, "integer out of range");
-  *out = pooled(size, kernel, step, pad, gap, w->ceiling);
+  *out = px__window_places(size, kernel, step, pad, gap, w->ceiling);
   return PX_OK;
 }
 // What the window gives of an input whose sizes are x.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What convolutions of images and of volumes share: PyTorch's checks of their arguments.
+// What convolutions of images and of volumes share: PyTorch's checks of their arguments, and the
+// sizes of results. How many places a window has, for pooling too.
 #pragma once
 #include "ops/run.h"
 
@@ -14,6 +15,17 @@ px__pair px__pair_of(const px_tensor *x, const px_tensor *w);
 // A list has a number for all dimensions, or one for each; with `both`, perhaps before and behind.
 px_status px__conv_list(px_value v, const char *name, int64_t least, int dims, bool both)
     __attribute__((warn_unused_result));
+// How a kernel goes over its input; `both` is of the padding.
+typedef struct px__conv_steps {
+  px_value stride, padding, dilation;
+} px__conv_steps;
+#define PX_CONV_STEPS(args) ((px__conv_steps){(args)->stride, (args)->padding, (args)->dilation})
+px_status px__conv_lists(px__conv_steps by, int dims, bool both)
+    __attribute__((warn_unused_result));
+// The padding behind along dimension k; that before is px__int_at's.
+static inline int64_t px__pad_behind(px_value padding, int dims, int k) {
+  return px__int_at(padding, padding.n == 2 * dims ? dims + k : k);
+}
 // Channels and bias of a convolution, or of a transposed one, fit the weight.
 px_status px__conv_channels(const px__pair *p, const px_tensor *bias, int64_t groups,
                             bool transposed) __attribute__((warn_unused_result));
@@ -23,6 +35,9 @@ px_status px__conv_types(const px_tensor *x, const px_tensor *w, const px_tensor
 // A kernel is no larger than the padded input.
 px_status px__conv_inside(int dims, const int64_t *padded, const int64_t *kernel)
     __attribute__((warn_unused_result));
+// The sizes that a convolution of sizes x by a kernel of sizes w gives, which were checked.
+px_status px__conv_sizes(int dims, const int64_t *x, const int64_t *w, px__conv_steps by,
+                         int64_t *sizes) __attribute__((warn_unused_result));
 // Of a gradient's arguments: without `sizes`, the channels of the sizes x and w fit; with them,
 // which such a convolution gives, grad has these.
 px_status px__conv_grad_fits(const px_call *call, const px_tensor *grad, px_value x, px_value w,
@@ -37,3 +52,12 @@ px_status px__conv_nothing(px_tensor **out, const px_tensor *const *args, int n,
 // A bias for each channel is added, if there is one; dims behind the channels.
 px_status px__conv_biased(px_tensor **out, px_tensor *made, const px_tensor *bias, int dims)
     __attribute__((warn_unused_result));
+
+// The places that a window has along a dimension of `size` elements.
+static inline int64_t px__window_places(int64_t size, int64_t kernel, int64_t stride, int64_t pad,
+                                        int64_t dilation, bool ceiling) {
+  int64_t room = size + 2 * pad - dilation * (kernel - 1) - 1 + (ceiling ? stride - 1 : 0);
+  int64_t n = (room < 0 ? (room - stride + 1) / stride : room / stride) + 1;
+  // The last window starts inside the image or its padding before it.
+  return ceiling && (n - 1) * stride >= size + pad ? n - 1 : n;
+}

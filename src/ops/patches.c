@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run functions over windows of images and of channels: patches as columns, and back; means of
 // neighbouring channels. And products and distances of rows.
-#include "ops/run.h"
+#include "ops/conv_impl.h"
 #include "phlox/ops/conv.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
@@ -41,10 +41,9 @@ static px_status read_window(window *w, px_value kernel, px_value dilation, px_v
   return read_list(w->stride, stride, "stride", "stride", 1);
 }
 static void count_places(window *w, const int64_t *size) {
-  for (int k = 0; k < 2; k++) {
-    int64_t room = size[k] + 2 * w->padding[k] - w->dilation[k] * (w->kernel[k] - 1) - 1;
-    w->count[k] = (room < 0 ? (room - w->stride[k] + 1) / w->stride[k] : room / w->stride[k]) + 1;
-  }
+  for (int k = 0; k < 2; k++)
+    w->count[k] = px__window_places(size[k], w->kernel[k], w->stride[k], w->padding[k],
+                                    w->dilation[k], false);
 }
 #define PAIR(x) LL((x)[0]), LL((x)[1])
 

@@ -18,22 +18,9 @@
 #include <stdio.h>
 
 #define LL(x) ((long long)(x))
+#define LIST(list) (list).v.ints, (list).n
 enum { DIMS = 3 };
 
-typedef struct steps {
-  px_value stride, padding, dilation;
-} steps;
-#define STEPS(args) ((steps){(args)->stride, (args)->padding, (args)->dilation})
-#define LIST(list) (list).v.ints, (list).n
-
-static int64_t pad_behind(px_value p, int k) {
-  return p.n == 2 * DIMS ? p.v.ints[DIMS + k] : px__int_at(p, k);
-}
-static px_status check_steps(steps by) {
-  PX_TRY(px__conv_list(by.stride, "stride", 1, DIMS, false));
-  PX_TRY(px__conv_list(by.padding, "padding", 0, DIMS, true));
-  return px__conv_list(by.dilation, "dilation", 1, DIMS, false);
-}
 static px_status check_volume(const char *name, const px_tensor *x, const px_tensor *w) {
   char text[128];
   PX_CHECK(x->ndim == 5 && w->ndim == 5, PX_RUNTIME,
@@ -43,19 +30,13 @@ static px_status check_volume(const char *name, const px_tensor *x, const px_ten
 }
 
 // The sizes that a convolution of a volume of sizes x by a kernel of sizes w gives.
-static px_status conv_sizes(const int64_t *x, const int64_t *w, steps by, int64_t *sizes) {
-  int64_t padded[DIMS], kernel[DIMS];
-  sizes[0] = x[0], sizes[1] = w[0];
-  for (int k = 0; k < DIMS; k++) {
-    PX_CHECK(w[2 + k] > 0, PX_RUNTIME,
-             "kernel size should be greater than zero, but got kernel of size %lld", LL(w[2 + k]));
-    PX_CHECK(w[2 + k] <= INT32_MAX && x[2 + k] <= INT64_MAX / 4, PX_RUNTIME,
-             "integer out of range");
-    padded[k] = x[2 + k] + px__int_at(by.padding, k) + pad_behind(by.padding, k);
-    kernel[k] = px__int_at(by.dilation, k) * (w[2 + k] - 1) + 1;
-    sizes[2 + k] = (padded[k] - kernel[k]) / px__int_at(by.stride, k) + 1;
+static px_status conv_sizes(const int64_t *x, const int64_t *w, px__conv_steps by, int64_t *sizes) {
+  for (int k = 2; k < 2 + DIMS; k++) {
+    PX_CHECK(w[k] > 0, PX_RUNTIME,
+             "kernel size should be greater than zero, but got kernel of size %lld", LL(w[k]));
+    PX_CHECK(w[k] <= INT32_MAX && x[k] <= INT64_MAX / 4, PX_RUNTIME, "integer out of range");
   }
-  return px__conv_inside(DIMS, padded, kernel);
+  return px__conv_sizes(DIMS, x, w, by, sizes);
 }
 
 // ---- planes as channels
@@ -65,7 +46,7 @@ typedef struct planes {
   int64_t first, count, step;  // in the volume
   int64_t at;                  // the first result that sees one
 } planes;
-static planes planes_of(int64_t depth, int64_t out, steps by, int64_t k) {
+static planes planes_of(int64_t depth, int64_t out, px__conv_steps by, int64_t k) {
   int64_t step = px__int_at(by.stride, 0);
   int64_t from = k * px__int_at(by.dilation, 0) - px__int_at(by.padding, 0);
   int64_t at = from < 0 ? (-from + step - 1) / step : 0;
@@ -87,7 +68,7 @@ static px_status sides(px_tensor **columns_part, px_tensor **volume_part, const 
   return px_permute(volume_part, range, (int64_t[]){0, 2, 1, 3, 4}, 5);
 }
 // Copies the planes into columns, or adds the columns to the planes.
-static px_status move_planes(px_tensor *columns, px_tensor *volume, steps by, bool back) {
+static px_status move_planes(px_tensor *columns, px_tensor *volume, px__conv_steps by, bool back) {
   int64_t out = columns->sizes[1], places = columns->sizes[3];
   for (int64_t k = 0; k < places; k++) {
     PX_SCOPED(px_tensor) at = NULL;
@@ -101,7 +82,7 @@ static px_status move_planes(px_tensor *columns, px_tensor *volume, steps by, bo
 }
 // The images [N * out, C * kD, H, W] that a volume is for a kernel of kD planes.
 static px_status as_images(px_tensor **out, px_tensor *x, int64_t places, int64_t depths,
-                           steps by) {
+                           px__conv_steps by) {
   const int64_t *s = x->sizes;
   PX_SCOPED(px_tensor) columns = NULL;
   PX_TRY(px__zeros_like_sized(&columns, x, 6, (int64_t[]){s[0], depths, s[1], places, s[3], s[4]}));
@@ -131,11 +112,12 @@ static px_status results_as_volume(px_tensor **out, const px_tensor *images, con
 typedef struct flat {
   int64_t stride[2], padding[4], dilation[2];
 } flat;
-static flat flat_of(steps by) {
+static flat flat_of(px__conv_steps by) {
   flat f;
   for (int k = 0; k < 2; k++) {
     f.stride[k] = px__int_at(by.stride, 1 + k), f.dilation[k] = px__int_at(by.dilation, 1 + k);
-    f.padding[k] = px__int_at(by.padding, 1 + k), f.padding[2 + k] = pad_behind(by.padding, 1 + k);
+    f.padding[k] = px__int_at(by.padding, 1 + k);
+    f.padding[2 + k] = px__pad_behind(by.padding, DIMS, 1 + k);
   }
   return f;
 }
@@ -144,9 +126,9 @@ static flat flat_of(steps by) {
 
 PX_RUN(conv3d_forward) {
   px_tensor *x = args->input, *w = args->weight;
-  steps by = STEPS(args);
+  px__conv_steps by = PX_CONV_STEPS(args);
   int64_t sizes[5];
-  PX_TRY(check_steps(by));
+  PX_TRY(px__conv_lists(by, DIMS, true));
   flat f = flat_of(by);
   PX_TRY(check_volume("conv3d", x, w));
   PX_TRY(px__conv_types(x, w, args->bias));
@@ -165,9 +147,9 @@ PX_RUN(conv3d_forward) {
 }
 
 static px_status check_grad(const px_call *call, const px_tensor *grad, px_value x, px_value w,
-                            steps by, int64_t groups) {
+                            px__conv_steps by, int64_t groups) {
   int64_t sizes[5];
-  PX_TRY(check_steps(by));
+  PX_TRY(px__conv_lists(by, DIMS, true));
   PX_CHECK(x.n == 5 && w.n == 5, PX_RUNTIME,
            "%s: sizes of volumes and weights are 5, not %d and %d", call->op->name, x.n, w.n);
   PX_TRY(px__conv_grad_fits(call, grad, x, w, groups, NULL));
@@ -179,7 +161,7 @@ static px_value sizes_of(const px_tensor *t) { return PX_IS(t->sizes, t->ndim); 
 PX_RUN(conv3d_backward_input) {
   px_tensor *g = args->grad_output, *w = args->weight;
   const int64_t *s = args->input_size.v.ints;
-  steps by = STEPS(args);
+  px__conv_steps by = PX_CONV_STEPS(args);
   PX_TRY(check_grad(call, g, args->input_size, sizes_of(w), by, args->groups));
   flat f = flat_of(by);
   int64_t places = w->sizes[2], images_of[] = {s[0] * g->sizes[2], s[1] * places, s[3], s[4]};
@@ -202,7 +184,7 @@ PX_RUN(conv3d_backward_input) {
 PX_RUN(conv3d_backward_weight) {
   px_tensor *g = args->grad_output, *x = args->input;
   const int64_t *s = args->weight_size.v.ints;
-  steps by = STEPS(args);
+  px__conv_steps by = PX_CONV_STEPS(args);
   PX_TRY(check_grad(call, g, sizes_of(x), args->weight_size, by, args->groups));
   flat f = flat_of(by);
   PX_SCOPED(px_tensor) grads = NULL;
@@ -233,9 +215,10 @@ PX_RUN(conv3d) {
   PX_SCOPED(px_tensor) made = NULL;
   PX_TRY(batch_of(&x, args->input, w));
   if (x->ndim == 5 && w->ndim == 5 && !x->sizes[1] && !w->sizes[1]) {
+    px__conv_steps by = PX_CONV_STEPS(args);
     int64_t sizes[5];
-    PX_TRY(check_steps(STEPS(args)));
-    PX_TRY(conv_sizes(x->sizes, w->sizes, STEPS(args), sizes));
+    PX_TRY(px__conv_lists(by, DIMS, true));
+    PX_TRY(conv_sizes(x->sizes, w->sizes, by, sizes));
     sizes[1] = 0;  // as PyTorch has it
     PX_TRY(px__conv_nothing(&made, (const px_tensor *[]){x, w, args->bias}, 3, 5, sizes));
   } else {

@@ -4,7 +4,7 @@
 // windows over maxima take one dimension after the other, by tables of the places in each window.
 #include "hidden/conv.h"
 #include "hidden/volume.h"
-#include "ops/run.h"
+#include "ops/conv_impl.h"
 #include "phlox/ops/conv.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
@@ -58,10 +58,7 @@ static int64_t places(const window *w, int k, int64_t size) {
   px_value strides = w->stride.n ? w->stride : w->kernel;
   int64_t pad = px__int_at(w->padding, k), step = px__int_at(strides, k);
   int64_t gap = w->dilation.n ? px__int_at(w->dilation, k) : 1;
-  int64_t room = size + 2 * pad - gap * (px__int_at(w->kernel, k) - 1) - 1;
-  if (w->ceiling) room += step - 1;
-  int64_t n = (room < 0 ? (room - step + 1) / step : room / step) + 1;
-  return w->ceiling && (n - 1) * step >= size + pad ? n - 1 : n;
+  return px__window_places(size, px__int_at(w->kernel, k), step, pad, gap, w->ceiling);
 }
 static px_status check_window(const window *w) {
   const px_value lists[] = {w->kernel, w->stride, w->padding, w->dilation};
