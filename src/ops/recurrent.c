@@ -17,12 +17,13 @@ typedef struct layer layer;
 typedef struct moment moment;
 typedef px_status (*stepper)(layer *x, const moment *m);
 
-// A kind of cell: how many gates it has, whether it has a second state, and whether it keeps
-// another number of each element for the backward pass.
+// A kind of cell: how many gates it has; whether it has a second state, keeps another number of
+// each element for the backward pass, and takes the product with the state apart from the sum; and
+// whether its gates are opened by relu.
 typedef struct cell {
   const char *mode;
   int gates;
-  bool has_c, keeps;
+  bool has_c, keeps, apart, relu;
   stepper step, back;
 } cell;
 
@@ -55,7 +56,7 @@ static void layer_end(layer *x) {
                       x->h,           x->c,          x->output,      x->weight, x->packed,
                       x->w_hr_turned, x->grad_gates, x->grad_output, x->grad_h, x->grad_c,
                       x->grad_other,  x->work};
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) px_release(all[i]);
+  for (int i = 0; i < PX_COUNT_OF(all); i++) px_release(all[i]);
 }
 
 // ---- times
@@ -105,7 +106,7 @@ static px_status moment_at(moment *m, const layer *x, const walk *w) {
                {x->work, &m->work, true},
                {x->grad_h, &m->grad_h, true},
                {x->grad_c, &m->grad_c, true}};
-  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+  for (int i = 0; i < PX_COUNT_OF(parts); i++)
     if (parts[i].of)
       PX_TRY(
           px__part_slice(parts[i].to, parts[i].of, 0, parts[i].state ? 0 : w->first, w->count, 1));
@@ -195,27 +196,27 @@ static px_status gru_back(layer *x, const moment *m) {
   return product(x, m->grad_h, m->grad_other, true);
 }
 
-static px_value is_relu(const layer *x) { return PX_B(!strcmp(x->cell->mode, "rnn_relu")); }
-
 static px_status rnn_step(layer *x, const moment *m) {
   static px__named_kernel kernel = {.name = "rnn_step"};
   PX_TRY(product(x, m->gates, m->h, true));
   px_tensor *results[] = {m->gates, m->output, m->h, m->h_before};
-  return px__run_kernel(&kernel, x->device, 4, results, 0, NULL, (px_value[]){is_relu(x)}, 1);
+  const px_value relu = PX_B(x->cell->relu);
+  return px__run_kernel(&kernel, x->device, 4, results, 0, NULL, &relu, 1);
 }
 
 static px_status rnn_back(layer *x, const moment *m) {
   static px__named_kernel kernel = {.name = "rnn_step_back"};
   px_tensor *results[] = {m->grad_gates, m->grad_h}, *inputs[] = {m->gates, m->grad_output};
-  const px_value relu = is_relu(x);
+  const px_value relu = PX_B(x->cell->relu);
   PX_TRY(px__run_kernel(&kernel, x->device, 2, results, 2, inputs, &relu, 1));
   return product(x, m->grad_h, m->grad_gates, false);
 }
 
-static const cell cells[] = {{"lstm", 4, true, true, lstm_step, lstm_back},
-                             {"gru", 3, false, true, gru_step, gru_back},
-                             {"rnn_tanh", 1, false, false, rnn_step, rnn_back},
-                             {"rnn_relu", 1, false, false, rnn_step, rnn_back}};
+static const cell cells[] = {
+    {"lstm", 4, .has_c = true, .keeps = true, .step = lstm_step, .back = lstm_back},
+    {"gru", 3, .keeps = true, .apart = true, .step = gru_step, .back = gru_back},
+    {"rnn_tanh", 1, .step = rnn_step, .back = rnn_back},
+    {"rnn_relu", 1, .relu = true, .step = rnn_step, .back = rnn_back}};
 
 // ---- what a layer is given
 
@@ -227,7 +228,7 @@ static px_status check_sizes(const px_tensor *t, const char *name, int64_t rows,
 }
 
 static px_status find_cell(const cell **out, const char *mode) {
-  for (size_t i = 0; i < sizeof cells / sizeof *cells; i++)
+  for (int i = 0; i < PX_COUNT_OF(cells); i++)
     if (!strcmp(cells[i].mode, mode)) return *out = &cells[i], PX_OK;
   PX_FAIL(PX_VALUE, "recurrent_layer: unknown mode '%s'", mode);
 }
@@ -336,7 +337,7 @@ static px_status nothing(px_tensor **out, const layer *x) {
 static px_status open_gates(layer *x, const px__recurrent_layer_args *args) {
   PX_SCOPED(px_tensor) turned = NULL;
   PX_SCOPED(px_tensor) both = NULL;
-  bool apart = !strcmp(x->cell->mode, "gru");
+  bool apart = x->cell->apart;
   const px_tensor *bias = args->b_ih ? args->b_ih : apart ? NULL : args->b_hh;
   PX_TRY(px_t(&turned, args->w_ih));
   if (args->b_ih && args->b_hh && !apart) {
@@ -384,7 +385,7 @@ static px_status run_layer(layer *x, const px__recurrent_layer_args *args) {
   PX_TRY(px_t(&w_hh_turned, x->w_hh));
   PX_TRY(open_weight(x, w_hh_turned));
   if (x->w_hr) PX_TRY(px_t(&x->w_hr_turned, x->w_hr));
-  if (!strcmp(x->cell->mode, "gru")) PX_TRY(matrix(&x->work, x, x->walk.batch, 3 * x->size));
+  if (x->cell->apart) PX_TRY(matrix(&x->work, x, x->walk.batch, x->cell->gates * x->size));
   PX_TRY(open_gates(x, args));
   return each_time(x, args->reverse, x->cell->step);
 }
@@ -423,16 +424,16 @@ static px_status check_backward(layer *x, const px__recurrent_layer_backward_arg
 }
 
 static px_status run_backward(layer *x, const px__recurrent_layer_backward_args *args) {
-  bool gru = !strcmp(x->cell->mode, "gru");
+  int64_t gates = x->cell->gates * x->size;
   PX_TRY(px_contiguous(&x->saved, args->saved));
   PX_TRY(open_saved(x));
   if (args->grad_output) PX_TRY(px_contiguous(&x->grad_output, args->grad_output));
-  PX_TRY(matrix(&x->grad_gates, x, x->walk.rows, x->cell->gates * x->size));
+  PX_TRY(matrix(&x->grad_gates, x, x->walk.rows, gates));
   PX_TRY(state(&x->grad_h, x, args->grad_h_n, x->width));
   PX_TRY(x->cell->has_c ? state(&x->grad_c, x, args->grad_c_n, x->size) : nothing(&x->grad_c, x));
-  PX_TRY(gru       ? matrix(&x->grad_other, x, x->walk.rows, 3 * x->size)
-         : x->w_hr ? matrix(&x->grad_other, x, x->walk.rows, x->width)
-                   : nothing(&x->grad_other, x));
+  PX_TRY(x->cell->apart ? matrix(&x->grad_other, x, x->walk.rows, gates)
+         : x->w_hr      ? matrix(&x->grad_other, x, x->walk.rows, x->width)
+                        : nothing(&x->grad_other, x));
   if (x->w_hr) PX_TRY(matrix(&x->work, x, x->walk.batch, x->size));
   PX_TRY(open_weight(x, x->w_hh));
   return each_time(x, !args->reverse, x->cell->back);
