@@ -66,9 +66,9 @@ PX_RUN(hardshrink) {
   return px_masked_fill(&call->results[0], args->self, small, px_int(0));
 }
 
-// What dropout2d takes beside images: PyTorch's words, and whether there is a batch.
-static px_status warn_of_images(const px_tensor *x) {
-  if (x->ndim == 3)
+// What dropout2d and dropout3d take beside images and volumes, in PyTorch's words.
+static px_status warn_of_dims(const px_tensor *x, int dims) {
+  if (dims == 2 && x->ndim == 3)
     return px_warn(
         PX_WARN_USER,
         "dropout2d: Received a 3D input to dropout2d and assuming that channel-wise 1D dropout "
@@ -76,34 +76,23 @@ static px_status warn_of_images(const px_tensor *x) {
         "dim. This behavior will change in a future release to interpret the input as one without "
         "a batch dimension, i.e. shape (C, H, W). To maintain the 1D channel-wise dropout "
         "behavior, please switch to using dropout1d instead.");
-  if (x->ndim == 4) return PX_OK;
-  return px_warn(
-      PX_WARN_USER,
-      "dropout2d: Received a %d-D input to dropout2d, which is deprecated and will result in an "
-      "error in a future release. To retain the behavior and silence this warning, please use "
-      "dropout instead. Note that dropout2d exists to provide channel-wise dropout on inputs with "
-      "2 spatial dimensions, a channel dimension, and an optional batch dimension (i.e. 3D or 4D "
-      "inputs).",
-      x->ndim);
-}
-// A mask of one number a channel. A signal of two dimensions has no batch.
-static px_status warn_of_volumes(const px_tensor *x) {
-  if (x->ndim == 4 || x->ndim == 5) return PX_OK;
+  if (x->ndim == dims + 1 || x->ndim == dims + 2) return PX_OK;
   return px_warn(PX_WARN_USER,
-                 "dropout3d: Received a %d-D input to dropout3d, which is deprecated and will "
+                 "dropout%dd: Received a %d-D input to dropout%dd, which is deprecated and will "
                  "result in an error in a future release. To retain the behavior and silence this "
-                 "warning, please use dropout instead. Note that dropout3d exists to provide "
-                 "channel-wise dropout on inputs with 3 spatial dimensions, a channel dimension, "
-                 "and an optional batch dimension (i.e. 4D or 5D inputs).",
-                 x->ndim);
+                 "warning, please use dropout instead. Note that dropout%dd exists to provide "
+                 "channel-wise dropout on inputs with %d spatial dimensions, a channel dimension, "
+                 "and an optional batch dimension (i.e. %dD or %dD inputs).",
+                 dims, x->ndim, dims, dims, dims, dims + 1, dims + 2);
 }
+// A mask of one number a channel. A signal of two dimensions has no batch; for dropout3d nothing
+// has one but what has five.
 PX_RUN(channel_dropout) {
   const px_tensor *x = args->input;
   double p = args->p;
-  char dims = call->op->name[strlen("dropout")];
-  int given = (dims == '1' && x->ndim == 2) || (dims == '3' && x->ndim != 5) ? 1 : 2;
-  if (dims == '2') PX_TRY(warn_of_images(x));
-  if (dims == '3') PX_TRY(warn_of_volumes(x));
+  int dims = call->op->name[strlen("dropout")] - '0';
+  int given = (dims == 1 && x->ndim == 2) || (dims == 3 && x->ndim != 5) ? 1 : 2;
+  if (dims > 1) PX_TRY(warn_of_dims(x, dims));
   PX_SCOPED(px_tensor) ones = NULL;
   PX_SCOPED(px_tensor) mask = NULL;
   int64_t sizes[PX_MAX_DIMS];
