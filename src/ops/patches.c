@@ -157,9 +157,9 @@ PX_RUN(fold) {
 // The mean of the squares of `size` channels is one over rows of an image, of a column each.
 PX_RUN(local_response_norm) {
   const px_tensor *x = args->input;
-  int64_t n = args->size, rest = 1, one = 1, none = 0;
+  int64_t n = args->size, one = 1, none = 0;
+  int64_t rest = px__sizes_product(x->sizes + 2, x->ndim - 2);
   const int64_t around[] = {0, 0, n / 2, (n - 1) / 2};
-  for (int d = 2; d < x->ndim; d++) rest *= x->sizes[d];
   if (!x->numel) return px_clone(&call->results[0], x, NULL);
   PX_SCOPED(px_tensor) squares = NULL;
   PX_SCOPED(px_tensor) image = NULL;

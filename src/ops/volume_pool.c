@@ -360,8 +360,7 @@ static px_status own_places(px_tensor **out, const px_tensor *x, int dims) {
   PX_SCOPED(px_tensor) range = NULL;
   PX_SCOPED(px_tensor) shaped = NULL;
   PX_SCOPED(px_tensor) all = NULL;
-  int64_t count = 1;
-  for (int k = 1; k <= dims; k++) count *= x->sizes[x->ndim - k];
+  int64_t count = px__sizes_product(x->sizes + x->ndim - dims, dims);
   PX_TRY(px_arange(&range, px_int(count), px_no_scalar(), px_int(1), PX_INT64, px__tensor_device(x),
                    false, false));
   PX_TRY(px_view(&shaped, range, x->sizes + x->ndim - dims, dims));
@@ -436,6 +435,8 @@ static const char *tuple_text(char text[128], int n, const int64_t *items) {
   if (n == 1) snprintf(text, 128, "(%lld,)", LL(items[0]));
   return text;
 }
+// A few of these can be added up.
+static bool is_modest(int64_t n) { return -INT64_MAX / 8 <= n && n <= INT64_MAX / 8; }
 // The sizes that pooling had, or those asked for, if they are near.
 static px_status unpooled(int64_t *size, const px__max_unpool_args *args, int dims) {
   px_value wanted = args->output_size,
@@ -449,9 +450,12 @@ static px_status unpooled(int64_t *size, const px__max_unpool_args *args, int di
            "'%d'",
            dims, dims + 2, wanted.n);
   for (int k = 0; k < dims; k++) {
-    int64_t step = px__int_at(strides, k);
-    int64_t usual =
-        (s[k] - 1) * step + px__int_at(args->kernel_size, k) - 2 * px__int_at(args->padding, k);
+    int64_t step = px__int_at(strides, k), kernel = px__int_at(args->kernel_size, k);
+    int64_t pad = px__int_at(args->padding, k), span;
+    PX_CHECK(!px__mul_size(s[k] - 1, step, &span) && is_modest(span) && is_modest(step) &&
+                 is_modest(kernel) && is_modest(pad),
+             PX_RUNTIME, "integer out of range");
+    int64_t usual = span + kernel - 2 * pad;
     size[k] = given ? wanted.v.ints[skipped + k] : usual;
     PX_CHECK(!given || (usual - step < size[k] && size[k] < usual + step), PX_VALUE,
              "invalid output_size \"%s\" (dim %d must be between %lld and %lld)",
@@ -491,7 +495,9 @@ PX_RUN(max_unpool) {
              call->op->name, dims);
   }
   PX_TRY(unpooled(size, args, dims));
-  for (int k = 0; k < dims; k++) count *= size[k];
+  for (int k = 0; k < dims; k++)
+    PX_CHECK(!px__mul_size(count, size[k], &count), PX_RUNTIME,
+             "numel: integer multiplication overflow");
   memcpy(sizes, x->sizes, (size_t)lead * sizeof *sizes);
   sizes[lead] = count;
   PX_TRY(check_places(args->indices, count, size, dims));

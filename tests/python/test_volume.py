@@ -176,6 +176,10 @@ class Pools(unittest.TestCase):
             F.max_unpool2d(top, where, 2, output_size=(9, 9))
         with self.assertRaisesRegex(RuntimeError, r"Found an invalid max index: 40 \(output volumes are of size 4x4\)"):
             F.max_unpool2d(top, where * 0 + 40, 2)
+        with self.assertRaisesRegex(RuntimeError, "numel: integer multiplication overflow"):
+            F.max_unpool3d(torch.ones(1, 1, 1, 1), torch.zeros(1, 1, 1, 1, dtype=torch.int64), 2**31 - 1)
+        with self.assertRaisesRegex(RuntimeError, "integer out of range"):
+            F.max_unpool1d(torch.ones(1, 3), torch.zeros(1, 3, dtype=torch.int64), 2, 2**62)
 
     def test_what_is_refused(self):
         x = torch.ones(2, 4, 5, 5, 5)
