@@ -77,19 +77,25 @@ def _arrange():
         if path:
             module.__path__.append(f"{__path__[0]}/{path.replace('.', '/')}")
         _import_when_asked(module, files)
-    sys.meta_path.append(_Table)
+    sys.meta_path.insert(0, _Table)
 
 
 class _Table:
     """An import hook for the modules of PyTorch that are no files."""
 
+    # It is asked first: to the others a folder without files is a module too, and an older version
+    # of the package leaves such folders behind.
     @staticmethod
     def find_spec(name, path=None, target=None):
         names = _C._path(name[6:]) if name.startswith("phlox.") else None
         if names is None:
             return None
-        from ._paths import spec_of
-        return spec_of(name, names)
+        from importlib.machinery import ModuleSpec, PathFinder
+        file = PathFinder.find_spec(name, path)
+        if file and file.origin:
+            return file
+        from ._paths import Loader
+        return ModuleSpec(name, Loader(name[6:], names), is_package=True)
 
 
 class _AfterImport:

@@ -3,7 +3,6 @@
 or can be imported and refuse to be called. python/ext/paths.h has the table."""
 from functools import cache
 from importlib import import_module
-from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from phlox import _C
@@ -52,7 +51,7 @@ _KINDS = {
 }
 
 
-class _Loader:
+class Loader:
     """Fills a module when it is imported; its names are looked up when they are asked for."""
 
     def __init__(self, path, names):
@@ -110,14 +109,9 @@ class _Loader:
         return value
 
 
-def spec_of(name, names):
-    """What the import system makes a module of the table from."""
-    return ModuleSpec(name, _Loader(name[6:], names), is_package=True)
-
-
 @cache
 def _beside(path):
-    return _Loader(path, _C._path(path))
+    return Loader(path, _C._path(path))
 
 
 def lend(module, path, name):

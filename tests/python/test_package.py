@@ -112,6 +112,16 @@ class Paths(unittest.TestCase):
         with self.assertRaisesRegex(ImportError, "No module named 'phlox.nn.modules.frobnicate'"):
             module_of("nn.modules.frobnicate")
 
+    def test_an_empty_folder_takes_no_place_of_the_table(self):
+        code = ("import sys, phlox; phlox.__path__.insert(0, sys.argv[1]); phlox.nn.__path__.insert(0, sys.argv[1] + '/nn'); "
+                "import phlox.nn.modules as m, phlox.fx, phlox.serialization as s; "
+                "print(m.Linear is phlox.nn.Linear, callable(phlox.fx.Tracer), s.__file__ == phlox.__file__.replace('__init__', 'serialization'))")
+        with tempfile.TemporaryDirectory() as folder:
+            for path in ("nn/modules/__pycache__", "fx", "serialization"):
+                os.makedirs(os.path.join(folder, path))
+            done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True)
+        self.assertEqual((done.stdout.strip(), done.stderr), ("True True True", ""))
+
     def test_a_star_takes_what_is_there(self):
         space = {}
         exec("from phlox.nn.modules.pooling import *", space)
