@@ -509,14 +509,17 @@ static int add_signature(char space, const char *name, const px_op *op, px_call_
   if (!self) return -1;
   if (self->count == EXT_OP_OVERLOADS || op->param_count > EXT_OP_PARAMS)
     EXT_FAIL_INT(PyExc_SystemError, "%s: too many overloads or parameters", name);
+  PyObject **names = PyMem_Calloc((size_t)op->param_count, sizeof *names);
+  if (!names) return PyErr_NoMemory(), -1;
   ext_signature *s = signature_place(self, op);
-  *s = (ext_signature){.op = op, .mode = mode, .method = space == 'm', .functional = space == 'n'};
+  *s = (ext_signature){
+      .op = op, .mode = mode, .method = space == 'm', .functional = space == 'n', .names = names};
   s->varargs = varargs_of(op, s->method);
   s->indexed = space == 'n' ? indexed_op(op) : NULL;
   for (int i = 0; i < op->param_count; i++) {
     s->positional = (uint8_t)(s->positional + !op->params[i].keyword_only);
-    s->names[i] = PyUnicode_InternFromString(op->params[i].name);
-    if (!s->names[i]) return -1;
+    names[i] = PyUnicode_InternFromString(op->params[i].name);
+    if (!names[i]) return -1;
   }
   // Results of registered ops are plain tuples.
   bool named = op->result_count > 1 && op->result_names && !(op->flags & PX_OP_REGISTERED);

@@ -12,8 +12,8 @@ typedef struct ext_signature {
   uint8_t positional;  // parameters that may be given by position, self included
   int8_t varargs;      // index of the int[] parameter that takes the rest, or -1
   bool method;
-  bool functional;  // of nn.functional: takes inplace=True
-  PyObject *names[EXT_OP_PARAMS];
+  bool functional;       // of nn.functional: takes inplace=True
+  PyObject **names;      // of the parameters
   PyTypeObject *result;  // a named tuple, or NULL
   const px_op *indexed;  // of nn.functional: the op that return_indices=True means, or NULL
 } ext_signature;
