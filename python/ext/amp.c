@@ -488,19 +488,11 @@ EXT_FUNCTION(torch, _amp_foreach_non_finite_check_and_unscale_,
     EXT_FAIL(PyExc_TypeError,
              "_amp_foreach_non_finite_check_and_unscale_(): argument 'self' (position 1) must be "
              "tuple of Tensors, not Tensor");
-  EXT_OWNED *items = ext_items(tensors, "argument 'self' must be tuple of Tensors");
-  Py_ssize_t count = items ? PySequence_Fast_GET_SIZE(items) : 0;
-  px_tensor **grads = items ? PyMem_Calloc((size_t)count + 1, sizeof *grads) : NULL;
-  if (!grads) return items ? PyErr_NoMemory() : NULL;
-  Py_ssize_t i = 0;
-  for (; i < count; i++)
-    if (!(grads[i] = ext_need_tensor(PySequence_Fast_GET_ITEM(items, i),
-                                     "_amp_foreach_non_finite_check_and_unscale_", "self")))
-      break;
-  bool good = i == count;
-  px_status status = good ? EXT_NOGIL(px_amp_unscale(count, grads, found_inf, inv_scale)) : PX_OK;
-  PyMem_Free(grads);
-  return good ? ext_none(status) : NULL;
+  EXT_TENSORS grads = {NULL};
+  if (ext_take_tensors(&grads, ext_items(tensors, "argument 'self' must be tuple of Tensors"),
+                       "_amp_foreach_non_finite_check_and_unscale_", "self") < 0)
+    return NULL;
+  return ext_none(EXT_NOGIL(px_amp_unscale(grads.count, grads.items, found_inf, inv_scale)));
 }
 
 EXT_FUNCTION(

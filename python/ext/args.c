@@ -157,6 +157,24 @@ int ext_to_tensors(PyObject *object, px_tensor **items, int room, const char *fu
   return (int)count;
 }
 
+int ext_take_tensors(ext_tensors *out, PyObject *sequence_take, const char *function,
+                     const char *argument) {
+  out->owner = sequence_take;
+  if (!out->owner) return -1;
+  out->count = PySequence_Fast_GET_SIZE(out->owner);
+  out->items = PyMem_New(px_tensor *, (size_t)out->count);
+  if (!out->items) return PyErr_NoMemory(), -1;
+  for (Py_ssize_t i = 0; i < out->count; i++) {
+    out->items[i] = ext_need_tensor(PySequence_Fast_GET_ITEM(out->owner, i), function, argument);
+    if (!out->items[i]) return -1;
+  }
+  return 0;
+}
+void ext_tensors_end(ext_tensors *tensors) {
+  PyMem_Free(tensors->items);
+  Py_XDECREF(tensors->owner);
+}
+
 static int to_number(PyObject *object, void *out) { return ext_to_scalar(object, out); }
 static int to_ints(PyObject *object, void *out) { return ext_to_ints(object, out); }
 static int to_tensor(PyObject *object, void *out) {

@@ -6,30 +6,10 @@
 
 EXT_MODULE(nn_utils, "nn.utils", "Clipping of gradients, and all parameters as one vector.");
 
-// The tensors of an argument; PyMem's array of them, and what owns them.
-typedef struct given {
-  PyObject *owner;
-  px_tensor **items;
-  Py_ssize_t count;
-} given;
-static void given_end(given *g) {
-  PyMem_Free(g->items);
-  Py_XDECREF(g->owner);
-}
-#define GIVEN __attribute__((cleanup(given_end))) given
-
-static int take(given *g, PyObject *object, const char *function, const char *argument) {
-  g->owner = ext_is_tensor(object) ? PyTuple_Pack(1, object)
-                                   : ext_items(object, "parameters is no sequence");
-  if (!g->owner) return -1;
-  g->count = PySequence_Fast_GET_SIZE(g->owner);
-  g->items = PyMem_Malloc((size_t)(g->count ? g->count : 1) * sizeof *g->items);
-  if (!g->items) return PyErr_NoMemory(), -1;
-  for (Py_ssize_t i = 0; i < g->count; i++) {
-    g->items[i] = ext_need_tensor(PySequence_Fast_GET_ITEM(g->owner, i), function, argument);
-    if (!g->items[i]) return -1;
-  }
-  return 0;
+static int take(ext_tensors *out, PyObject *object, const char *function, const char *argument) {
+  PyObject *items = ext_is_tensor(object) ? PyTuple_Pack(1, object)
+                                          : ext_items(object, "parameters is no sequence");
+  return ext_take_tensors(out, items, function, argument);
 }
 
 // What float() takes: norms may be given as 'inf', limits as tensors.
@@ -38,7 +18,7 @@ static int number(PyObject *object, double *out) {
   return value ? (*out = PyFloat_AS_DOUBLE(value), 0) : -1;
 }
 
-static int warn_if_empty(PyObject *parameters, const given *g) {
+static int warn_if_empty(PyObject *parameters, const ext_tensors *g) {
   if (g->count || !PyGen_Check(parameters)) return 0;
   return PyErr_WarnEx(PyExc_UserWarning,
                       "`parameters` is an empty generator, no gradient clipping will occur.", 1);
@@ -49,7 +29,7 @@ static int warn_if_empty(PyObject *parameters, const given *g) {
   "error_if_nonfinite: bool = False, foreach: bool | None = None) -> Tensor"
 static PyObject *clip_norm(PyObject *parameters, PyObject *max_norm_, PyObject *norm_type_,
                            bool error_if_nonfinite) {
-  GIVEN g = {NULL};
+  EXT_TENSORS g = {NULL};
   double max_norm, norm_type = 2;
   px_tensor *total = NULL;
   if (take(&g, parameters, "clip_grad_norm_", "parameters") < 0) return NULL;
@@ -99,7 +79,7 @@ EXT_FUNCTION(nn_utils, get_total_norm,
   PyObject *tensors, *norm_type_;
   bool error_if_nonfinite;
   ext_maybe foreach;
-  GIVEN g = {NULL};
+  EXT_TENSORS g = {NULL};
   double norm_type = 2;
   px_tensor *total = NULL;
   EXT_BIND(tensors, norm_type_, error_if_nonfinite, foreach);
@@ -117,7 +97,7 @@ EXT_FUNCTION(
   PyObject *parameters, *max_norm_;
   px_tensor *total_norm;
   ext_maybe foreach;
-  GIVEN g = {NULL};
+  EXT_TENSORS g = {NULL};
   double max_norm;
   EXT_BIND(parameters, max_norm_, total_norm, foreach);
   if (take(&g, parameters, "clip_grads_with_norm_", "parameters") < 0) return NULL;
@@ -136,7 +116,7 @@ EXT_FUNCTION(nn_utils, clip_grad_value_,
              "tensor([ 1.0000, -0.5000])\n") {
   PyObject *parameters, *clip_value_;
   ext_maybe foreach;
-  GIVEN g = {NULL};
+  EXT_TENSORS g = {NULL};
   double clip_value;
   EXT_BIND(parameters, clip_value_, foreach);
   if (take(&g, parameters, "clip_grad_value_", "parameters") < 0) return NULL;

@@ -152,6 +152,16 @@ PyObject *ext_items(PyObject *object, const char *text);
 // The tensors of a sequence (or of one tensor): `keep` owns the sequence; at most `room` of them.
 int ext_to_tensors(PyObject *object, px_tensor **items, int room, const char *function,
                    PyObject **keep);
+// As many tensors as a sequence has, which ext_items gave (NULL: it failed) and which owns them.
+typedef struct ext_tensors {
+  PyObject *owner;
+  px_tensor **items;
+  Py_ssize_t count;
+} ext_tensors;
+#define EXT_TENSORS __attribute__((cleanup(ext_tensors_end))) ext_tensors
+int ext_take_tensors(ext_tensors *out, PyObject *sequence_take, const char *function,
+                     const char *argument);
+void ext_tensors_end(ext_tensors *tensors);
 
 // function(*args, **kwargs), for arguments that a program gave: NULL and, of kwargs, None are none.
 PyObject *ext_apply(PyObject *function, PyObject *args, PyObject *kwargs);

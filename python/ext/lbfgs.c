@@ -136,24 +136,19 @@ EXT_FUNCTION(torch, _lbfgs_step,
   EXT_ARGS(PyObject *, params, group, state, closure);
   px_lbfgs_options options;
   px_lbfgs_memory memory = {.scale = 1};
-  EXT_OWNED *list = ext_items(params, "params is no sequence");
-  if (!list || read_options(group, &options) < 0) return NULL;
-  Py_ssize_t count = PySequence_Fast_GET_SIZE(list);
-  px_tensor **items = PyMem_Malloc((size_t)(count ? count : 1) * sizeof *items);
-  if (!items) return PyErr_NoMemory();
-  bool good = true;
-  for (Py_ssize_t i = 0; i < count && good; i++)
-    good = (items[i] =
-                ext_need_tensor(PySequence_Fast_GET_ITEM(list, i), "LBFGS.step", "params")) != NULL;
+  EXT_TENSORS list = {NULL};
+  EXT_OWNED *items = ext_items(params, "params is no sequence");
+  if (!items || read_options(group, &options) < 0) return NULL;
+  if (ext_take_tensors(&list, ext_moved(&items), "LBFGS.step", "params") < 0) return NULL;
   calls c = {closure, NULL};
   EXT_OWNED *result = NULL;
-  if (good && read_memory(state, &memory) == 0) {
-    px_status status = EXT_NOGIL(px_lbfgs_step(&memory, &options, items, count, call_closure, &c));
+  if (read_memory(state, &memory) == 0) {
+    px_status status =
+        EXT_NOGIL(px_lbfgs_step(&memory, &options, list.items, list.count, call_closure, &c));
     if (status != PX_OK) ext_raise();
     if (status == PX_OK && write_memory(state, &memory) == 0) result = Py_NewRef(c.first);
   }
   Py_XDECREF(c.first);
-  PyMem_Free(items);
   px_lbfgs_clear(&memory);
   return ext_moved(&result);
 }
