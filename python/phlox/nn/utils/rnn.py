@@ -54,9 +54,8 @@ class PackedSequence(PackedSequence_):
 
     def to(self, *args: Any, **kwargs: Any) -> PackedSequence:
         """Moves or converts the data as Tensor.to does; the indices go along, batch_sizes stay on the CPU."""
-        data = self.data.to(*args, **kwargs)
-        waits = not kwargs.get("non_blocking", False)
-        return self if data is self.data else self._with(data, lambda t: t.to(data.device, non_blocking=not waits))
+        data, late = self.data.to(*args, **kwargs), bool(kwargs.get("non_blocking"))
+        return self if data is self.data else self._with(data, lambda t: t.to(data.device, non_blocking=late))
 
     def _on(self, kind, args, kwargs):
         there = torch.empty(0, dtype=self.data.dtype, device=self.data.device).to(*args, **kwargs).device.type == kind
