@@ -57,8 +57,8 @@ int ext_to_bool(PyObject *object, bool fallback) {
 
 static bool is_numpy_scalar(PyObject *object) {
   const char *name = Py_TYPE(object)->tp_name;
-  return !strncmp(name, "numpy.", 6) && strcmp(name + 6, "ndarray") &&
-         PyObject_HasAttrString(object, "item");
+  return !strncmp(name, "numpy.", 6) && PyObject_HasAttrString(object, "item") &&
+         !PyObject_HasAttrString(object, "__array_finalize__");  // which arrays have
 }
 
 bool ext_is_number(PyObject *object) {

@@ -104,6 +104,13 @@ static int check_fits(px_scalar scalar, px_dtype dtype) {
                px_dtype_name(dtype));
 }
 
+static int item_of_array(PyObject *array, px_scalar *out) {
+  PX_SCOPED(px_tensor) shared = ext_tensor_from_array(array);
+  if (!shared) return -1;
+  EXT_TRY_INT(px_tensor_item(out, shared));
+  return 0;
+}
+
 static int store_leaf(filling *f, PyObject *leaf) {
   px_scalar scalar;
   if (PyFloat_CheckExact(leaf)) {
@@ -113,6 +120,8 @@ static int store_leaf(filling *f, PyObject *leaf) {
       EXT_FAIL_INT(PyExc_ValueError, "only one element tensors can be converted to Python scalars");
     if (meet(f, px_tensor_device(ext_tensor(leaf))) < 0) return -1;
     EXT_TRY_INT(ext_item(&scalar, ext_tensor(leaf)));
+  } else if (ext_is_array(leaf) && !ext_is_number(leaf)) {
+    if (item_of_array(leaf, &scalar) < 0) return -1;
   } else if (ext_to_scalar(leaf, &scalar) < 0) {
     if (!PyErr_ExceptionMatches(PyExc_TypeError)) return -1;
     EXT_FAIL_INT(PyExc_TypeError, "must be real number, not %s", ext_type_name(leaf));

@@ -93,9 +93,7 @@ static int read_strides(PyObject *interface, ext_array *out) {
   return 0;
 }
 
-int ext_array_read(PyObject *object, ext_array *out) {
-  EXT_OWNED *interface = PyObject_GetAttrString(object, "__array_interface__");
-  if (!interface) return -1;
+static int read_interface(PyObject *object, PyObject *interface, ext_array *out) {
   if (!PyDict_Check(interface)) EXT_FAIL_INT(PyExc_TypeError, "__array_interface__ is no dict");
   EXT_OWNED *shape = value_of(interface, "shape");
   EXT_OWNED *data = value_of(interface, "data");
@@ -114,30 +112,43 @@ int ext_array_read(PyObject *object, ext_array *out) {
   return read_strides(interface, out);
 }
 
-static px_tensor *tensor_over(PyObject *object, const ext_array *array) {
+static PyObject *interface_from(PyObject *object) {
+  return PyObject_GetAttrString(object, "__array_interface__");
+}
+int ext_array_read(PyObject *object, ext_array *out) {
+  EXT_OWNED *interface = interface_from(object);
+  return interface ? read_interface(object, interface, out) : -1;
+}
+
+// The memory is the object's, or the description's: a number of NumPy makes it for each one.
+static px_tensor *tensor_over(PyObject *object, PyObject *interface, const ext_array *array) {
   px_tensor *made = NULL;
-  Py_INCREF(object);
+  PyObject *owners = PyTuple_Pack(2, object, interface);
+  if (!owners) return NULL;
   if (px_tensor_wrap(&made, array->data, array->bytes, array->ndim, array->sizes, array->strides,
-                     array->dtype, px_cpu(), ext_release, object) == PX_OK)
+                     array->dtype, px_cpu(), ext_release, owners) == PX_OK)
     return made;
-  Py_DECREF(object);
+  Py_DECREF(owners);
   return ext_raise();
 }
 
 px_tensor *ext_tensor_from_array(PyObject *object) {
   ext_array array;
-  return ext_array_read(object, &array) < 0 ? NULL : tensor_over(object, &array);
+  EXT_OWNED *interface = interface_from(object);
+  if (!interface || read_interface(object, interface, &array) < 0) return NULL;
+  return tensor_over(object, interface, &array);
 }
 
 EXT_FUNCTION(torch, from_numpy, "(ndarray: object) -> Tensor",
              "A tensor over the memory of a NumPy array: a change of one is seen in the other.\n\n"
              "Raises TypeError for dtypes that Phlox lacks, ValueError for negative strides.") {
   EXT_ARGS(PyObject *, ndarray);
-  if (!ext_is_array(ndarray))
+  if (!ext_is_array(ndarray) || ext_is_number(ndarray))
     EXT_FAIL(PyExc_TypeError, "expected np.ndarray (got %s)", ext_type_name(ndarray));
   ext_array read;
   static bool warned;
-  if (ext_array_read(ndarray, &read) < 0) return NULL;
+  EXT_OWNED *interface = interface_from(ndarray);
+  if (!interface || read_interface(ndarray, interface, &read) < 0) return NULL;
   if (read.readonly && !warned) {
     warned = true;
     if (PyErr_WarnEx(PyExc_UserWarning,
@@ -149,7 +160,7 @@ EXT_FUNCTION(torch, from_numpy, "(ndarray: object) -> Tensor",
                      1) < 0)
       return NULL;
   }
-  px_tensor *made = tensor_over(ndarray, &read);
+  px_tensor *made = tensor_over(ndarray, interface, &read);
   return made ? ext_wrap(made) : NULL;
 }
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NumPy: memory is shared both ways, numbers and dtypes pass over, what cannot is refused."""
 import ctypes
+import tempfile
 import unittest
 import warnings
 
@@ -24,6 +25,27 @@ class Arrays(unittest.TestCase):
         self.assertEqual(a.tolist(), [5, 7, 9])
         del a, t
         self.assertEqual(b.tolist(), [5, 7, 9])
+
+    def test_tensors_of_numbers_keep_their_values(self):
+        made = [torch.as_tensor(np.int64(i)) for i in range(50)]
+        self.assertEqual([t.item() for t in made], list(range(50)))
+        self.assertEqual((made[3].dtype, made[3].shape), (torch.int64, ()))
+        self.assertEqual([torch.tensor(np.float32(i)).item() for i in range(9)], [*range(9)])
+        self.assertEqual(torch.utils.data.default_collate([np.int32(i) for i in range(9)]).tolist(), [*range(9)])
+        with self.assertRaisesRegex(TypeError, r"expected np.ndarray \(got numpy.int64\)"):
+            torch.from_numpy(np.int64(1))
+
+    def test_arrays_without_dimensions_are_elements_of_lists(self):
+        self.assertEqual(torch.tensor([[np.array(1), 2], [np.array(3), np.int8(4)]]).tolist(), [[1, 2], [3, 4]])
+        self.assertEqual(torch.tensor([np.array(1.5, dtype="float32")]).dtype, torch.float32)
+        self.assertEqual(torch.as_tensor([np.array(True)]).dtype, torch.bool)
+
+    def test_derived_arrays_are_arrays(self):
+        with tempfile.TemporaryFile() as file:
+            mapped = np.memmap(file, dtype="int64", shape=(3,))
+            mapped[:] = [1, 2, 3]
+            self.assertEqual(torch.from_numpy(mapped).tolist(), [1, 2, 3])
+            self.assertEqual((torch.ones(3) + mapped).tolist(), [2, 3, 4])
 
     def test_strides_and_dtypes(self):
         for dtype in ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"):
