@@ -613,7 +613,7 @@ static const struct {
     {"utils",
      "ThroughputBenchmark backcompat benchmark bottleneck collect_env cpp_backtrace "
      "disable_minidumps enable_minidumps enable_minidumps_on_exceptions file_baton "
-     "get_cpp_backtrace hipify set_module swap_tensors tensorboard throughput_benchmark"},
+     "get_cpp_backtrace hipify set_module swap_tensors throughput_benchmark"},
     {"utils.data",
      "DFIterDataPipe DataChunk DataLoader2 IterDataPipe MapDataPipe argument_validation "
      "backward_compatibility communication dataloader_experimental datapipes "
@@ -623,6 +623,15 @@ static const struct {
      "collate_float_fn collate_int_fn collate_numpy_array_fn collate_numpy_scalar_fn "
      "collate_str_fn collate_tensor_fn"},
     {"utils.data._utils.worker", "ManagerWatchdog"},
+    {"utils.tensorboard", "RecordWriter"},
+    {"utils.tensorboard.SummaryWriter",
+     "add_audio add_custom_scalars add_custom_scalars_marginchart "
+     "add_custom_scalars_multilinechart add_embedding add_graph add_histogram_raw "
+     "add_image_with_boxes add_mesh add_onnx_graph add_pr_curve add_pr_curve_raw add_tensor "
+     "add_video"},
+    {"utils.tensorboard.summary",
+     "audio compute_curve custom_scalars draw_boxes histogram_raw image_boxes make_histogram "
+     "make_image make_video mesh pr_curve pr_curve_raw tensor_proto video"},
     {"utils.dlpack", "DLDeviceType ReadOnlyTensorWrapper"},
     {"utils.hooks", "BackwardHook unserializable_hook warn_if_has_hooks"},
     {"utils.mobile_optimizer", "LintCode"},
