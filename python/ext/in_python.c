@@ -22,6 +22,7 @@ static const struct {
      "set_default_tensor_type BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor "
      "FloatTensor HalfTensor IntTensor LongTensor ShortTensor"},
     {"", "optim", "optim"},
+    {"", "distributions", "distributions"},
     {"", "overrides", "overrides"},
     {"", "multiprocessing", "multiprocessing"},
     {"", "backends", "backends get_float32_matmul_precision set_float32_matmul_precision"},

@@ -115,6 +115,10 @@ static const struct {
     {"optim.sparse_adam", "optim: SparseAdam"},
     {"optim._functional",
      "optim: adadelta adagrad adam adamax adamw asgd nadam radam rmsprop rprop sgd sparse_adam"},
+    // ---- torch.distributions
+    {"distributions.bernoulli", "distributions: Bernoulli"},
+    {"distributions.categorical", "distributions: Categorical"},
+    {"distributions.normal", "distributions: Normal"},
     // ---- torch.utils
     {"utils.data._utils", ""},
     {"utils.data._utils.collate",
@@ -435,7 +439,7 @@ static const struct {
      "cudnn_convolution_add_relu cudnn_convolution_relu cudnn_convolution_transpose "
      "cudnn_grid_sampler cudnn_is_acceptable cumulative_trapezoid deg2rad deg2rad_ dequantize "
      "det detach_ detach_copy diagflat diagonal_copy diagonal_scatter diff digamma dist "
-     "distributions dropout_ dsmm dsplit dstack eig embedding embedding_bag "
+     "dropout_ dsmm dsplit dstack eig embedding embedding_bag "
      "empty_quantized erfinv expand_copy fake_quantize_per_channel_affine "
      "fake_quantize_per_tensor_affine fbgemm_linear_fp16_weight "
      "fbgemm_linear_fp16_weight_fp32_activation fbgemm_linear_int8_weight "
@@ -541,6 +545,18 @@ static const struct {
      "get_per_process_memory_fraction host_memory_stats_as_nested_dict is_initialized "
      "list_gpu_processes memory_stats_as_nested_dict reset_accumulated_host_memory_stats "
      "reset_peak_host_memory_stats use_mem_pool"},
+    {"distributions",
+     "AbsTransform AffineTransform Beta Binomial CatTransform Cauchy Chi2 ComposeTransform "
+     "ContinuousBernoulli CorrCholeskyTransform CumulativeDistributionTransform Dirichlet "
+     "ExpTransform Exponential ExponentialFamily FisherSnedecor Gamma GeneralizedPareto "
+     "Geometric Gumbel HalfCauchy HalfNormal Independent IndependentTransform InverseGamma "
+     "Kumaraswamy LKJCholesky Laplace LogNormal LogisticNormal LowRankMultivariateNormal "
+     "LowerCholeskyTransform MixtureSameFamily Multinomial MultivariateNormal NegativeBinomial "
+     "OneHotCategorical OneHotCategoricalStraightThrough Pareto Poisson "
+     "PositiveDefiniteTransform PowerTransform RelaxedBernoulli RelaxedOneHotCategorical "
+     "ReshapeTransform SigmoidTransform SoftmaxTransform SoftplusTransform StackTransform "
+     "StickBreakingTransform StudentT TanhTransform Transform TransformedDistribution Uniform "
+     "VonMises Weibull Wishart biject_to identity_transform transform_to"},
     {"distributed", "breakpoint"},
     {"distributed.elastic.multiprocessing", "start_processes"},
     {"distributed.elastic.multiprocessing.errors", "ProcessFailure"},

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.distributions: distributions with parameters, their draws, densities and divergences.
+
+It is Python, since programs derive from it and patch it: a distribution is its parameters and a
+few expressions over the library's ops."""
+from phlox import _C
+
+from . import constraints as constraints
+from ._continuous import Normal as Normal
+from ._discrete import Bernoulli as Bernoulli
+from ._discrete import Categorical as Categorical
+from .distribution import Distribution as Distribution
+from .kl import kl_divergence as kl_divergence
+from .kl import register_kl as register_kl
+
+_C._name_missing(__name__)

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.distributions.distribution: what all distributions have. A distribution of this package is
+its parameters with their constraints and a few expressions; the rest is here."""
+import warnings
+
+import phlox as torch
+
+from . import constraints
+from .utils import broadcast_all, lazy_property, logits_to_probs, probs_to_logits
+
+
+def _lacking(self, *args, **kwargs):
+    raise NotImplementedError
+
+
+class Distribution:
+    """A distribution: derive from it, with `arg_constraints`, `support`, and the methods there are.
+
+    batch_shape: of distributions that are independent; event_shape: of one draw. validate_args:
+    whether parameters and values are checked; None: as `set_default_validate_args` says.
+    """
+    has_rsample = has_enumerate_support = False
+    _validate_args = __debug__
+    arg_constraints = support = mean = variance = property(_lacking)
+    expand = rsample = log_prob = cdf = icdf = enumerate_support = entropy = _lacking
+    batch_shape = property(lambda self: self._batch_shape)
+    event_shape = property(lambda self: self._event_shape)
+    stddev = property(lambda self: self.variance.sqrt())
+
+    @staticmethod
+    def set_default_validate_args(value):
+        """Whether distributions check their arguments unless they are told."""
+        if value not in (True, False):
+            raise ValueError
+        Distribution._validate_args = value
+
+    def __init__(self, batch_shape=torch.Size(), event_shape=torch.Size(), validate_args=None):
+        self._batch_shape, self._event_shape = batch_shape, event_shape
+        if validate_args is not None:
+            self._validate_args = validate_args
+        if self._validate_args:
+            self._validate_parameters()
+
+    def _validate_parameters(self):
+        try:
+            wanted = self.arg_constraints
+        except NotImplementedError:
+            wanted = {}
+            warnings.warn(f"{type(self)} does not define `arg_constraints`. Please set `arg_constraints = "
+                          "{}` or initialize the distribution with `validate_args=False` to turn off "
+                          "validation.", stacklevel=3)
+        for name, constraint in wanted.items():
+            follows = isinstance(getattr(type(self), name, None), lazy_property)
+            if not constraints.is_dependent(constraint) and (name in vars(self) or not follows):
+                self._check(f"parameter {name}", getattr(self, name), "of",
+                            "to satisfy the constraint", constraint)
+
+    def _check(self, what, value, of, how, constraint):
+        if constraint.check(value).all():
+            return
+        shape = f"({type(value).__name__} of shape {tuple(value.shape)})"
+        bounds = (f"{of} distribution {self!r} {how} {constraint!r}" if of == "of" else
+                  f"{how} ({constraint!r}) {of} distribution {self!r}")
+        raise ValueError(f"Expected {what} {shape} {bounds}, but found invalid values:\n{value}")
+
+    def _validate_sample(self, value):
+        if not self._validate_args:
+            return
+        if not isinstance(value, torch.Tensor):
+            raise ValueError("The value argument to log_prob must be a Tensor")
+        shape, event = self._batch_shape + self._event_shape, self._event_shape
+        if value.size()[value.dim() - len(event):] != event:
+            raise ValueError("The right-most size of value must match event_shape: "
+                             f"{value.size()} vs {event}.")
+        if any(1 != a != b != 1 for a, b in zip(reversed(value.size()), reversed(shape))):
+            raise ValueError("Value is not broadcastable with batch_shape+event_shape: "
+                             f"{value.size()} vs {shape}.")
+        try:
+            support = self.support
+        except NotImplementedError:
+            return
+        self._check("value argument", value, "of the", "to be within the support", support)
+
+    @property
+    def mode(self):
+        """The likeliest value."""
+        raise NotImplementedError(f"{type(self)} does not implement mode")
+
+    def sample(self, sample_shape=torch.Size()):
+        """Draws values of shape `sample_shape`, the batch's and the event's, without gradients."""
+        with torch.no_grad():
+            return self.rsample(sample_shape)
+
+    def sample_n(self, n):
+        """Draws `n` values: `sample((n,))`."""
+        warnings.warn("`sample_n(n)` will be deprecated. Use `sample((n,))` instead.", FutureWarning,
+                      stacklevel=2)
+        return self.sample(torch.Size((n,)))
+
+    def perplexity(self):
+        """The exponential of the entropy."""
+        return self.entropy().exp()
+
+    def _extended_shape(self, sample_shape=torch.Size()):
+        return torch.Size((*sample_shape, *self._batch_shape, *self._event_shape))
+
+    def _get_checked_instance(self, cls, _instance=None):
+        if _instance is None and type(self).__init__ != cls.__init__:
+            raise NotImplementedError(
+                f"Subclass {type(self).__name__} of {cls.__name__} that defines a custom __init__ "
+                "method must also define a custom .expand() method.")
+        return type(self).__new__(type(self)) if _instance is None else _instance
+
+    def __repr__(self):
+        there = [(name, vars(self)[name]) for name in self.arg_constraints if name in vars(self)]
+        shown = (f"{name}: {value if value.numel() == 1 else value.size()}" for name, value in there)
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+class Family(Distribution):
+    """A distribution of this package: its parameters are attributes with the names of
+    `arg_constraints`, and its expressions get values that are checked, and shapes of draws."""
+    _rsample = _log_prob = _cdf = _lacking
+
+    def _begin(self, validate_args, **parameters):
+        """Keeps the parameters, broadcast to one shape."""
+        tensors = broadcast_all(*parameters.values())
+        vars(self).update(zip(parameters, tensors))
+        Distribution.__init__(self, tensors[0].size(), validate_args=validate_args)
+
+    def _sample(self, shape):
+        return self._rsample(shape)
+
+    def rsample(self, sample_shape=torch.Size()):
+        """Draws values as `sample` does, with gradients for the parameters."""
+        return self._rsample(self._extended_shape(sample_shape))
+
+    def sample(self, sample_shape=torch.Size()):
+        """Draws values of shape `sample_shape`, the batch's and the event's, without gradients."""
+        with torch.no_grad():
+            return self._sample(self._extended_shape(sample_shape))
+
+    def log_prob(self, value):
+        """The logarithm of the density, or of the probability, of values."""
+        self._validate_sample(value)
+        return self._log_prob(value)
+
+    def cdf(self, value):
+        """The probability of what is not above the values."""
+        self._validate_sample(value)
+        return self._cdf(value)
+
+    def expand(self, batch_shape, _instance=None):
+        """The distribution with parameters that are expanded to a batch."""
+        ours = next(cls for cls in type(self).__mro__ if cls.__module__.startswith(__package__))
+        new, batch_shape = self._get_checked_instance(ours, _instance), torch.Size(batch_shape)
+        vars(new).update(vars(self), _batch_shape=batch_shape)
+        for name, value in vars(self).items():
+            if isinstance(value, Distribution):
+                vars(new)[name] = value.expand(batch_shape)
+            elif name in self.arg_constraints and isinstance(value, torch.Tensor):
+                event = value.size()[value.dim() - self.arg_constraints[name].event_dim:]
+                vars(new)[name] = value.expand(batch_shape + event)
+        return new
+
+
+class Trials(Family):
+    """A family with the parameter `probs` or `logits`: one is given, the other follows."""
+    _binary = True
+    probs = lazy_property(lambda self: logits_to_probs(self.logits, self._binary))
+    logits = lazy_property(lambda self: probs_to_logits(self.probs, self._binary))
+    _param = property(lambda self: getattr(self, self._given))
+    param_shape = property(lambda self: self._param.size())
+
+    def _choose(self, probs, logits):
+        """The one that is given, with its name."""
+        if (probs is None) == (logits is None):
+            raise ValueError("Either `probs` or `logits` must be specified, but not both.")
+        self._given = "logits" if probs is None else "probs"
+        return {self._given: logits if probs is None else probs}

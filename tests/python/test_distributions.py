@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.distributions: densities sum to one and agree with means, distribution functions and draws; beside PyTorch's, where it is
+installed, values, divergences, forms and errors."""
+import itertools
+import math
+import unittest
+import warnings
+
+import phlox
+
+try:
+    import torch
+    torch = None if "phlox" in (torch.__file__ or "") else torch
+except ImportError:
+    torch = None
+
+HERE = phlox.distributions
+# Of each family, arguments that broadcast to a batch.
+CASES = {
+    "Bernoulli": [dict(probs=[0.2, 0.5, 0.7]), dict(logits=[-1.0, 0.0, 2.0])],
+    "Categorical": [dict(probs=[[0.2, 0.3, 0.5], [4.0, 1.0, 1.0]]), dict(logits=[[0.0, 1.0, -2.0]])],
+    "Normal": [dict(loc=[0.0, -1.0, 2.0], scale=[1.0, 0.5, 3.0]), dict(loc=1, scale=2.0)],
+}
+WITHOUT_MODE = set()
+PROPERTIES = "mean variance stddev mode batch_shape event_shape param_shape has_rsample has_enumerate_support support arg_constraints".split()
+
+
+def made(library, name, arguments, **options):
+    parts = {key: library.tensor(value, dtype=library.float64) if isinstance(value, list) else value for key, value in arguments.items()}
+    return getattr(library.distributions, name)(**parts, **options)
+
+
+def cases():
+    return [(name, arguments) for name, rows in CASES.items() for arguments in rows]
+
+
+def grid(d):
+    """Values at which to look, in a first dimension, and the measure that each stands for."""
+    if d.has_enumerate_support:
+        values = d.enumerate_support()
+        return values, 1.0
+    mean, wide = d.mean, 12 * d.stddev
+    steps = phlox.linspace(-1, 1, 200001, dtype=phlox.float64).view((-1,) + (1,) * len(d.batch_shape))
+    return mean + wide * steps, wide / 100000
+
+
+class Sense(unittest.TestCase):
+    def each(self):
+        for name, arguments in cases():
+            with self.subTest(name, **arguments):
+                yield made(phlox, name, arguments)
+
+    def test_probabilities_sum_to_one_and_give_the_mean_and_the_entropy(self):
+        for d in self.each():
+            values, measure = grid(d)
+            weights = d.log_prob(values).exp() * measure
+            self.assertTrue(phlox.allclose(weights.sum(0), phlox.ones(()).to(weights), atol=1e-5))
+            self.assertTrue(phlox.allclose(-(weights * d.log_prob(values)).nan_to_num().sum(0), d.entropy().to(weights), rtol=1e-4, atol=1e-5))
+            if not d.mean.isnan().any():
+                mean = (weights * values).sum(0)
+                self.assertTrue(phlox.allclose(mean, d.mean.to(weights), rtol=1e-4, atol=1e-5))
+                self.assertTrue(phlox.allclose((weights * (values - mean) ** 2).sum(0), d.variance.to(weights), rtol=1e-3, atol=1e-5))
+
+    def test_draws_have_the_moments(self):
+        for d in self.each():
+            phlox.manual_seed(7)
+            draws = d.sample((20000,))
+            self.assertEqual(draws.shape, (20000, *d.batch_shape, *d.event_shape))
+            self.assertFalse(draws.requires_grad)
+            values, measure = grid(d)
+            weights = d.log_prob(values).exp() * measure
+            for power in 1, 2:
+                wanted, square = (weights * values ** power).sum(0), (weights * values ** (2 * power)).sum(0)
+                error = ((square - wanted ** 2) / 20000).sqrt()
+                self.assertTrue(((draws.double() ** power).mean(0) - wanted).abs().le(5 * error + 1e-9).all(), power)
+
+    def test_divergences_are_the_mean_difference_of_logarithms(self):
+        kinds = {name: [made(phlox, name, arguments) for arguments in rows] for name, rows in CASES.items()}
+        for name, ds in kinds.items():
+            for p, q in itertools.product(ds, ds):
+                values, measure = grid(p.expand(phlox.broadcast_shapes(p.batch_shape, q.batch_shape)))
+                logs = p.log_prob(values)
+                wanted = (logs.exp() * (logs - q.log_prob(values)) * measure).sum(0)
+                found = HERE.kl_divergence(p, q)
+                self.assertTrue(phlox.allclose(found.to(wanted), wanted, rtol=1e-4, atol=1e-5), (name, found, wanted))
+
+    def test_a_divergence_without_a_rule_is_refused_and_rules_can_be_added(self):
+        class Mine(HERE.Normal):
+            pass
+
+        with self.assertRaisesRegex(NotImplementedError, r"No KL\(p \|\| q\) is implemented for p type Normal and q type Bernoulli"):
+            HERE.kl_divergence(HERE.Normal(0.0, 1.0), HERE.Bernoulli(0.5))
+        self.assertEqual(HERE.kl_divergence(Mine(0.0, 1.0), Mine(0.0, 1.0)).item(), 0)
+        HERE.register_kl(Mine, HERE.Normal)(lambda p, q: "mine")
+        self.assertEqual(HERE.kl_divergence(Mine(0.0, 1.0), HERE.Normal(0.0, 1.0)), "mine")
+        with self.assertRaisesRegex(TypeError, "Expected type_q to be a Distribution subclass but got"):
+            HERE.register_kl(Mine, int)
+
+    def test_draws_with_gradients_give_those_of_the_parameters(self):
+        loc, scale = (phlox.tensor([1.0, 2.0], requires_grad=True) for _ in range(2))
+        draws = HERE.Normal(loc, scale).rsample((5,))
+        draws.sum().backward()
+        self.assertTrue(phlox.allclose(loc.grad, phlox.full((2,), 5.0)))
+        self.assertTrue(phlox.allclose(scale.grad, ((draws - loc) / scale).sum(0).detach()))
+
+    def test_what_follows_from_a_parameter_has_gradients_even_where_it_is_first_asked_for_without(self):
+        for d, value in ((HERE.Categorical, phlox.tensor(1)), (HERE.Bernoulli, phlox.tensor([1.0, 0.0]))):
+            logits = phlox.tensor([0.5, 1.5], requires_grad=True)
+            one = d(logits=logits)
+            one.sample()
+            (one.entropy().sum() + one.log_prob(value).sum()).backward()
+            self.assertGreater(logits.grad.abs().min(), 1e-3)
+
+    def test_expanding_keeps_values_and_class(self):
+        for d in self.each():
+            wide = d.expand((2, *d.batch_shape))
+            self.assertIs(type(wide), type(d))
+            self.assertEqual(wide.batch_shape, (2, *d.batch_shape))
+            self.assertEqual(wide.sample((4,)).shape, (4, 2, *d.batch_shape, *d.event_shape))
+            value = d.sample()
+            self.assertTrue(phlox.equal(wide.log_prob(value)[1], d.log_prob(value)))
+
+    def test_a_class_of_ones_own_with_its_own_constructor_must_say_how_it_is_expanded(self):
+        class Mine(HERE.Normal):
+            def __init__(self):
+                super().__init__(0.0, 1.0)
+
+        with self.assertRaisesRegex(NotImplementedError, "Subclass Mine of Normal that defines a custom __init__ method must also"):
+            Mine().expand((2,))
+
+    def test_the_default_of_validation_can_be_changed(self):
+        try:
+            HERE.Distribution.set_default_validate_args(False)
+            self.assertEqual(HERE.Normal(0.0, -1.0).scale.item(), -1)
+        finally:
+            HERE.Distribution.set_default_validate_args(True)
+        with self.assertRaises(ValueError):
+            HERE.Normal(0.0, -1.0)
+        self.assertEqual(HERE.Normal(0.0, -1.0, validate_args=False).scale.item(), -1)
+
+    def test_numbers_take_the_dtype_and_device_of_tensors(self):
+        for device in ["cpu"] + ["cuda"] * (phlox.cuda.device_count() > 0):
+            d = HERE.Normal(phlox.zeros(2, dtype=phlox.float64, device=device), 1)
+            self.assertEqual((d.scale.dtype, d.scale.device, d.sample().device), (phlox.float64, d.loc.device, d.loc.device))
+            choice = HERE.Categorical(phlox.ones(2, 3, device=device))
+            self.assertEqual(choice.log_prob(choice.sample((4,))).shape, (4, 2))
+
+
+# What is refused, or is warned of, and printed forms.
+TEXTS = """Categorical()|Categorical(torch.tensor(1.))|Categorical(logits=torch.tensor(1.))|Categorical(torch.tensor([-1.,.5]))|
+Categorical(torch.tensor([1.,.5])).log_prob(torch.tensor(2))|Categorical(torch.tensor([1.,.5])).log_prob(2)|
+Categorical(torch.ones(3,4)).log_prob(torch.zeros(2))|Normal(0,-1)|Normal('a',-1)|Normal(0,1).log_prob(torch.tensor(float('nan')))|
+Normal(0,1)|Normal(torch.zeros(2),1)|Bernoulli(torch.zeros(1))|Bernoulli()|Bernoulli(0.5, 0.5)|Bernoulli(2.)|
+Bernoulli(.5).log_prob(torch.tensor(.5))|Distribution(validate_args=False).support|Distribution().mean|Normal(0,1).enumerate_support()|
+Categorical(torch.ones(3)).rsample()|Categorical(torch.ones(3)).mean|Distribution.set_default_validate_args(3)|
+Normal(0,1).expand([2]).expand([3,3])|Normal(torch.zeros(2),1).expand([3,2])|Categorical(torch.ones(3)).enumerate_support(expand=False)|
+Normal.arg_constraints|Categorical(torch.ones(3)).support|Bernoulli.arg_constraints|[Normal(0., 1.).perplexity()]|
+kl_divergence(Categorical(torch.tensor([0.,1.])), Categorical(torch.tensor([1.,0.])))|
+kl_divergence(Categorical(torch.tensor([0.,1.])), Categorical(torch.tensor([0.,1.])))""".replace("\n", "").split("|")
+
+
+def outcome(library, expression):
+    space = {"torch": library, **vars(library.distributions)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return repr(eval(expression, space))
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+
+
+@unittest.skipIf(torch is None, "PyTorch is not installed for this Python")
+class Beside(unittest.TestCase):
+    def same(self, ours, theirs, what):
+        if isinstance(theirs, torch.Tensor):
+            self.assertEqual(str(ours.dtype).partition(".")[2], str(theirs.dtype).partition(".")[2], what)
+            theirs, ours = theirs.detach(), ours.detach()
+            theirs, ours = (t.reshape(-1).tolist() + list(t.shape) for t in (theirs, ours))
+            self.assertEqual(len(ours), len(theirs), what)
+            for a, b in zip(ours, theirs):
+                self.assertTrue(a == b or math.isnan(a) and math.isnan(b) or math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-6), (what, a, b))
+        else:
+            self.assertEqual(repr(ours), repr(theirs), what)
+
+    def both(self, what, ours, theirs):
+        found = []
+        for of, call in (phlox, ours), (torch, theirs):
+            try:
+                found.append(call())
+            except (NotImplementedError, AttributeError) as error:
+                found.append(type(error).__name__)
+        self.same(found[0], found[1], what)
+
+    def test_properties_and_printed_forms(self):
+        for name, arguments in cases():
+            ours, theirs = made(phlox, name, arguments), made(torch, name, arguments)
+            self.assertEqual(repr(ours), repr(theirs))
+            for key in PROPERTIES:
+                self.both((name, arguments, key), lambda: getattr(ours, key), lambda: getattr(theirs, key))
+            self.both((name, arguments, "entropy"), ours.entropy, theirs.entropy)
+
+    def test_densities_distribution_functions_and_their_gradients(self):
+        for name, arguments in cases():
+            torch.manual_seed(1)
+            theirs = made(torch, name, arguments)
+            value = theirs.sample((50,))
+            mine = phlox.tensor(value.tolist(), dtype=getattr(phlox, str(value.dtype)[6:]))
+            ours = made(phlox, name, arguments)
+            for key in "log_prob", "cdf":
+                self.both((name, arguments, key), lambda: getattr(ours, key)(mine), lambda: getattr(theirs, key)(value))
+
+    def test_divergences(self):
+        for (name, a), (other, b) in itertools.product(cases(), cases()):
+            try:
+                ours = phlox.distributions.kl_divergence(made(phlox, name, a), made(phlox, other, b))
+            except NotImplementedError:
+                continue
+            self.same(ours, torch.distributions.kl_divergence(made(torch, name, a), made(torch, other, b)), (name, a, other, b))
+
+    def test_a_seed_gives_pytorchs_draws(self):
+        for name, arguments in cases():
+            draws = []
+            for library in phlox, torch:
+                library.manual_seed(3)
+                draws.append(made(library, name, arguments).sample((40,)))
+            self.same(*draws, (name, arguments))
+
+    def test_texts(self):
+        for expression in TEXTS:
+            self.assertEqual(outcome(phlox, expression).replace("phlox.", "torch."), outcome(torch, expression), expression)
+
+
+if __name__ == "__main__":
+    unittest.main()
