@@ -53,9 +53,9 @@ CUDALIB  := $(if $(NVCC),$(O)/libphlox_cuda.so)
 all: $(O)/libphlox.so $(O)/libphlox_sim.so cuda python
 
 # ---- the generator and what it writes
-$(O)/opgen: $(wildcard tools/opgen*.c tools/opgen*.h)
+$(O)/opgen: $(wildcard tools/opgen*.c tools/opgen*.h) include/phlox/dtype.h include/phlox/dtypes.h
 	@mkdir -p $(O)
-	$(call say,HOSTCC)$(TOOL) -o $@ $(filter %.c,$^)
+	$(call say,HOSTCC)$(TOOL) -Iinclude -o $@ $(filter %.c,$^)
 $(GEN): $(O)/opgen $(OPS)
 	@mkdir -p $(O)/gen/phlox/ops $(addprefix $(O)/gen/,hidden run_functions kernel_args)
 	$(call say,OPGEN)$(O)/opgen $(O)/gen $(OPS)
@@ -64,7 +64,7 @@ $(GEN): $(O)/opgen $(OPS)
 # Of tables with an op that programs may call.
 OPHEAD   := $(patsubst ops/%.op,$(O)/gen/phlox/ops/%.h,$(sort $(shell awk '/^  kind / && !/ hidden/ {print FILENAME}' ops/*.op)))
 GENHEAD  := $(OPHEAD) $(addprefix $(O)/gen/,phlox/ops.h conditions.h phlox/layers.h phlox/optimizers.h layer_functions.h layer_samples.inc grad_functions.h \
-  cpu_kernels.h cuda_args.h samples.inc)
+  cpu_kernels.h cuda_args.h convert_pairs.inc samples.inc)
 CPUGEN   := kernels_cpu_table kernels_cpu_optim $(addprefix kernels_cpu_,$(shell seq 0 63))
 $(GENSRC) $(GENHEAD) $(CPUGEN:%=$(O)/gen/%.c): $(GEN) ;
 $(O)/gen/hidden/%.h: $(GEN) ;
@@ -114,10 +114,10 @@ $(CUDAGEN:%=$(O)/gen/%.cu) $(CUDAROWS:.o=.c): $(GEN) ;
 $(O)/backends/cuda/%.o $(CUDAROWS) $(O)/cuda/modules.o: INCLUDES += $(CUDAINC)
 $(O)/cuda/%.fatbin: backends/cuda/kernels/%.cu | $(GENHEAD)
 	@mkdir -p $(@D)
-	$(call say,NVCC)$(NVCC) -std=c++17 $(NVFLAGS) $(CUDAARCH) -Ibackends -I$(O)/gen -MMD -MP -MF $@.d --fatbin -o $@ $<
+	$(call say,NVCC)$(NVCC) -std=c++17 $(NVFLAGS) $(CUDAARCH) -Iinclude -Ibackends -I$(O)/gen -MMD -MP -MF $@.d --fatbin -o $@ $<
 $(O)/cuda/%.fatbin: $(O)/gen/%.cu
 	@mkdir -p $(@D)
-	$(call say,NVCC)$(NVCC) -std=c++17 $(NVFLAGS) $(CUDAARCH) -Ibackends -I$(O)/gen -MMD -MP -MF $@.d --fatbin -o $@ $<
+	$(call say,NVCC)$(NVCC) -std=c++17 $(NVFLAGS) $(CUDAARCH) -Iinclude -Ibackends -I$(O)/gen -MMD -MP -MF $@.d --fatbin -o $@ $<
 $(O)/bin2c: tools/bin2c.c
 	@mkdir -p $(@D)
 	$(call say,HOSTCC)$(TOOL) -o $@ $<

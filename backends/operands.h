@@ -3,6 +3,13 @@
 #pragma once
 #include "phlox/backend.h"
 
+// The rows of the table of dtypes.
+static const px_dtype_info px__dtypes[PX_DTYPE_COUNT] = {
+#define XX(name_, suffix_, cell, number, alias_, ...) {.suffix = #suffix_, __VA_ARGS__},
+    PX_DTYPE_MAP(XX)
+#undef XX
+};
+
 static inline bool px__operand_row_major(const px_operand *o) {
   int64_t step = 1;
   for (int i = o->ndim - 1; i >= 0; i--) {
@@ -57,6 +64,12 @@ static inline int64_t px__list_or(const px_value *v, int k, int64_t otherwise) {
   return none ? otherwise : px__list_at(v, k);
 }
 // The range that random_ draws from: without `to`, `from` is where it ends. False: none was given.
+// The number of values that a dtype can draw without bounds.
+static inline uint64_t px__random_values(int dtype) {
+  const px_dtype_info *d = &px__dtypes[dtype];
+  if (d->kind == 'f') return (uint64_t)(2 / d->eps) + 1;
+  return d->least < 0 ? (uint64_t)-d->least : (uint64_t)d->greatest + 1;
+}
 static inline bool px__random_range(const px_value *from, const px_value *to, int64_t *low,
                                     uint64_t *range) {
   const px_value *end = to->kind == PX_ARG_NONE ? from : to;

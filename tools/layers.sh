@@ -28,11 +28,11 @@ allow src/parallel 'phlox/|parallel/'
 allow src/io       'phlox/|io/'
 allow python/ext   'phlox/|[a-z_0-9]+.h$'
 allow backends/sim 'phlox/backend.h|sim|[a-z_]+.h$'
-allow backends/cuda 'phlox/backend.h|cuda/|kernel_args/|[a-z_0-9]+.(h|cuh)$'
+allow backends/cuda 'phlox/(backend|dtypes).h|cuda/|kernel_args/|[a-z_0-9]+.(h|cuh)$'
 allow backends/cpu 'phlox/backend.h|cpu/|kernel_args/|[a-z_0-9]+.(h|inc)$'
 allow examples     'phlox/phlox.h'
 for file in backends/*.h backends/*/*.[ch]; do
-  if grep -E '^ *#include "phlox/' "$file" | grep -v '"phlox/backend.h"'; then
+  if grep -E '^ *#include "phlox/' "$file" | grep -vE '"phlox/(backend|dtypes).h"'; then
     echo "$file: a backend includes phlox/backend.h and nothing else of Phlox"
     status=1
   fi

@@ -440,6 +440,7 @@ int main(int argc, char **argv) {
   write_table(argv[1]);
   write_kernel_table(argv[1]);
   write_kernels(argv[1]);
+  og_write_conversions(argv[1]);
   og_write_cuda(argv[1]);
   og_optim_write(argv[1]);
   og_optim_write_texts(argv[1]);

@@ -379,15 +379,22 @@ const char *og_example(const og_op *op);               // a call in C
 
 // ---- opgen_cuda.c
 // A dtype of device kernels: b bool, i integer, f float.
-typedef struct og_stamp {
-  const char *suffix, *storage, *c, *math, *dtype;
-  int bytes;
-  char kind;
-} og_stamp;
-enum { OG_STAMPS = 10 };
-extern const og_stamp og_stamps[OG_STAMPS];
-bool og_in_set(const og_op *op, const og_stamp *s);  // whether the op takes it
 void og_write_cuda(const char *folder);
+
+// ---- opgen_dtypes.c
+// A dtype that kernels are stamped out for: the ends of names; its type in memory, on CUDA and the
+// CPU; the type of its numbers, and the suffix of their math.
+typedef struct og_stamp {
+  const char *suffix, *storage, *c, *math, *name, *dtype, *cell;
+  int bytes;
+  char kind;  // of px_dtype_info
+} og_stamp;
+const og_stamp *og_stamps(int *count);
+const og_stamp *og_stamp_of(const char *suffix);
+bool og_is_wide(const og_stamp *s);                  // whether numbers are as they lie in memory
+bool og_in_set(const og_op *op, const og_stamp *s);  // whether the op takes it
+unsigned og_dtype_mask(const og_op *op);             // bit: the dtype
+void og_write_conversions(const char *folder);
 
 // ---- opgen_launch.c: a line `cuda`
 void og_write_launch_struct(FILE *to, const og_op *op);

@@ -7,28 +7,6 @@
 #include "opgen.h"
 
 enum { MODULES = 8 };  // Makefile: CUDAGEN
-const og_stamp og_stamps[OG_STAMPS] = {
-    {"bool", "k_bool", "bool", "bool", "PX_BOOL", 1, 'b'},
-    {"u8", "uint8_t", "uint8_t", "u8", "PX_UINT8", 1, 'i'},
-    {"i8", "int8_t", "int8_t", "i8", "PX_INT8", 1, 'i'},
-    {"i16", "int16_t", "int16_t", "i16", "PX_INT16", 2, 'i'},
-    {"i32", "int32_t", "int32_t", "i32", "PX_INT32", 4, 'i'},
-    {"i64", "int64_t", "int64_t", "i64", "PX_INT64", 8, 'i'},
-    {"f16", "__half", "float", "f32", "PX_FLOAT16", 2, 'f'},
-    {"bf16", "__nv_bfloat16", "float", "f32", "PX_BFLOAT16", 2, 'f'},
-    {"f32", "float", "float", "f32", "PX_FLOAT32", 4, 'f'},
-    {"f64", "double", "double", "f64", "PX_FLOAT64", 8, 'f'},
-};
-
-bool og_in_set(const og_op *op, const og_stamp *s) {
-  const char *set = op->dtypes.text ? op->dtypes.text : "all";
-  if (og_has(op, OG_W_float) && s->kind != 'f') return false;
-  return !strcmp(set, "all")        ? true
-         : !strcmp(set, "numeric")  ? s->kind != 'b'
-         : !strcmp(set, "float")    ? s->kind == 'f'
-         : !strcmp(set, "integral") ? s->kind != 'f'
-                                    : s->kind == 'i';
-}
 static bool gives_bool(const og_op *op) {
   return og_has(op, OG_W_compare) || og_has(op, OG_W_boolresult);
 }
@@ -103,7 +81,7 @@ static void write_function(FILE *to, const og_op *op, const og_stamp *s) {
 static void write_pointwise_row(FILE *to, const og_op *op, int module) {
   og_expr e = og_rewrite(op, op->expr.text, op->expr.place, "f32", "float", NULL, false);
   unsigned bools = gives_bool(op) ? 1 : 0;
-  int tensor = op->result_count, numbers = 0;
+  int tensor = op->result_count, numbers = 0, count;
   const char *list = "";
   for (int i = 0; i < op->param_count; i++) {
     if (op->params[i].type == OG_TENSOR) {
@@ -123,10 +101,10 @@ static void write_pointwise_row(FILE *to, const og_op *op, int module) {
   if (e.asks)
     fprintf(to, "      .test_param = %d, .test_text = %s,\n", e.test_param, og_quote(e.test_text));
   fprintf(to, "      .functions = {\n");
-  for (int i = 0; i < OG_STAMPS; i++)
-    if (og_in_set(op, &og_stamps[i]))
-      fprintf(to, "          [%s] = \"%s_%s\",\n", og_stamps[i].dtype, op->name,
-              og_stamps[i].suffix);
+  const og_stamp *stamps = og_stamps(&count);
+  for (int i = 0; i < count; i++)
+    if (og_in_set(op, &stamps[i]))
+      fprintf(to, "          [%s] = \"%s_%s\",\n", stamps[i].dtype, op->name, stamps[i].suffix);
   fprintf(to, "      }};\n  return px__cuda_pointwise_run(l, &op);\n}\n");
   fprintf(to, "PX_CUDA_ROW(%s, \"%s\", run_%s);\n\n", op->name, op->name, op->name);
 }
@@ -208,6 +186,8 @@ void og_write_cuda(const char *folder) {
   FILE *folds = create(folder, "kernels_cuda_fold.cu", "cuda/kernels/fold.cuh");
   for (int m = 0; m < MODULES; m++)
     modules[m] = create(folder, og_format("kernels_cuda_%d.cu", m), "cuda/kernels/loop.cuh");
+  int count;
+  const og_stamp *stamps = og_stamps(&count);
   fprintf(structs, "#pragma once\n\n");
   fprintf(rows, "#include \"cuda_args.h\"\n\n");
   for (int i = 0; i < og.count; i++) {
@@ -217,8 +197,8 @@ void og_write_cuda(const char *folder) {
     if (is_pointwise(op)) {
       int m = og_shard(op, MODULES);
       fprintf(modules[m], "// %s: %s\n", op->name, op->expr.text);
-      for (int k = 0; k < OG_STAMPS; k++)
-        if (og_in_set(op, &og_stamps[k])) write_function(modules[m], op, &og_stamps[k]);
+      for (int k = 0; k < count; k++)
+        if (og_in_set(op, &stamps[k])) write_function(modules[m], op, &stamps[k]);
       fprintf(modules[m], "\n");
       write_pointwise_row(rows, op, m);
     } else if (is_fold(op)) {

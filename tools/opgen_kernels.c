@@ -6,22 +6,7 @@
 
 #include <ctype.h>
 
-typedef struct stamp {
-  const char *suffix, *c, *dtype;
-  unsigned sets;  // bit: member of set
-} stamp;
-enum { ALL = 1, NUMERIC = 2, FLOAT = 4, INTEGRAL = 8, INTEGER = 16 };
-static const stamp stamps[] = {
-    {"bool", "bool", "PX_BOOL", ALL | INTEGRAL},
-    {"u8", "uint8_t", "PX_UINT8", ALL | NUMERIC | INTEGRAL | INTEGER},
-    {"i8", "int8_t", "PX_INT8", ALL | NUMERIC | INTEGRAL | INTEGER},
-    {"i16", "int16_t", "PX_INT16", ALL | NUMERIC | INTEGRAL | INTEGER},
-    {"i32", "int32_t", "PX_INT32", ALL | NUMERIC | INTEGRAL | INTEGER},
-    {"i64", "int64_t", "PX_INT64", ALL | NUMERIC | INTEGRAL | INTEGER},
-    {"f32", "float", "PX_FLOAT32", ALL | NUMERIC | FLOAT},
-    {"f64", "double", "PX_FLOAT64", ALL | NUMERIC | FLOAT},
-};
-enum { STAMPS = sizeof stamps / sizeof *stamps, I64 = 5, F32 = 6, F64 = 7 };
+typedef og_stamp stamp;
 
 // The kernel math library as the tables may name it. `launch`: the function reports faults, and
 // takes the launch first. `blocks`: it is libm's, for double at least, and wants loops in blocks;
@@ -187,17 +172,6 @@ og_expr og_rewrite(const og_op *op, const char *text, og_place at, const char *s
 
 // ---- pointwise
 
-static bool in_set(const og_op *op, const stamp *s) {
-  const char *set = op->dtypes.text ? op->dtypes.text : "all";
-  unsigned bit = !strcmp(set, "all")        ? ALL
-                 : !strcmp(set, "numeric")  ? NUMERIC
-                 : !strcmp(set, "float")    ? FLOAT
-                 : !strcmp(set, "integral") ? INTEGRAL
-                                            : INTEGER;
-  if (og_has(op, OG_W_float) && !(s->sets & FLOAT)) return false;
-  return (s->sets & bit) != 0;
-}
-
 static bool gives_bool(const og_op *op) {
   return og_has(op, OG_W_compare) || og_has(op, OG_W_boolresult);
 }
@@ -292,21 +266,26 @@ const char *og_hand_kernel(const og_op *op) {
   return og_is(op, "kernel") || og_is(op, "reduce") ? op->name : NULL;
 }
 
+// The half formats are computed with as floats.
+static bool has_row(const og_op *op, const stamp *s) { return og_is_wide(s) && og_in_set(op, s); }
+
 static void write_pointwise(FILE *to, const og_op *op) {
   unsigned masks = gives_bool(op) ? 1 : 0;
   int tensor = op->result_count;
   for (int i = 0; i < op->param_count; i++)
     if (op->params[i].type == OG_TENSOR) masks |= (op->mask_params >> i & 1u) << tensor++;
   fprintf(to, "// %s: %s\n", op->name, op->expr.text);
-  for (int i = 0; i < STAMPS; i++)
-    if (in_set(op, &stamps[i])) write_row(to, op, &stamps[i]);
+  int count;
+  const stamp *stamps = og_stamps(&count);
+  for (int i = 0; i < count; i++)
+    if (has_row(op, &stamps[i])) write_row(to, op, &stamps[i]);
   fprintf(to,
           "px_status px__cpu_op_%s(const px_launch *l);\n"
           "px_status px__cpu_op_%s(const px_launch *l) {\n"
           "  static const px__cpu_pointwise op = {.operands = %d, .bools = 0x%x, .rows = {\n",
           op->name, op->name, tensor, masks);
-  for (int i = 0; i < STAMPS; i++)
-    if (in_set(op, &stamps[i]))
+  for (int i = 0; i < count; i++)
+    if (has_row(op, &stamps[i]))
       fprintf(to, "      [%s] = row_%s_%s,\n", stamps[i].dtype, op->name, stamps[i].suffix);
   fprintf(to, "  }};\n  return px__cpu_pointwise_run(l, &op);\n}\n\n");
 }
@@ -372,9 +351,10 @@ static void write_fold(FILE *to, const og_op *op) {
   const char *set = op->dtypes.text ? op->dtypes.text : "all";
   bool ints = strcmp(set, "float") != 0, floats = strncmp(set, "integ", 5) != 0;
   fprintf(to, "// %s: %s\n", op->name, op->fold.text);
-  if (ints) write_fold_stamp(to, op, &stamps[I64], &stamps[I64], &f);
-  if (floats) write_fold_stamp(to, op, &stamps[F32], &stamps[F64], &f);
-  if (floats) write_fold_stamp(to, op, &stamps[F64], &stamps[F64], &f);
+  const stamp *i64 = og_stamp_of("i64"), *f32 = og_stamp_of("f32"), *f64 = og_stamp_of("f64");
+  if (ints) write_fold_stamp(to, op, i64, i64, &f);
+  if (floats) write_fold_stamp(to, op, f32, f64, &f);
+  if (floats) write_fold_stamp(to, op, f64, f64, &f);
   fprintf(to,
           "px_status px__cpu_op_%s(const px_launch *l);\n"
           "px_status px__cpu_op_%s(const px_launch *l) {\n  static const px__cpu_fold *const "

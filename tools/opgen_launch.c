@@ -131,10 +131,12 @@ void og_write_launch_struct(FILE *to, const og_op *op) {
   }
   for (int i = 0; x.with && i < x.with->count; i++) fprintf(to, "  int64_t %s;\n", x.with->keys[i]);
   fprintf(to, "} k_%s;\n#define K_KERNELS_%s", op->name, op->name);
-  for (int k = 0; k < OG_STAMPS; k++)
-    if (og_in_set(op, &og_stamps[k]))
-      fprintf(to, " \\\n  K_KERNEL(%s, %s, %s, k_%s)", op->name, og_stamps[k].suffix,
-              og_stamps[k].storage, op->name);
+  int count;
+  const og_stamp *stamps = og_stamps(&count);
+  for (int k = 0; k < count; k++)
+    if (og_in_set(op, &stamps[k]))
+      fprintf(to, " \\\n  K_KERNEL(%s, %s, %s, k_%s)", op->name, stamps[k].suffix,
+              stamps[k].storage, op->name);
   fprintf(to, "\n\n");
 }
 
@@ -152,9 +154,11 @@ void og_write_launch(FILE *to, const og_op *op) {
           "#include \"conditions.h\"\n#include \"kernel_args/%s.h\"\n"
           "PX_CUDA_KERNEL(%s) {\n  static const char *const functions[PX_DTYPE_COUNT] = {\n",
           og_stem(op->place.file), op->name);
-  for (int k = 0; k < OG_STAMPS; k++)
-    if (og_in_set(op, &og_stamps[k]))
-      fprintf(to, "      [%s] = \"%s_%s\",\n", og_stamps[k].dtype, op->name, og_stamps[k].suffix);
+  int count;
+  const og_stamp *stamps = og_stamps(&count);
+  for (int k = 0; k < count; k++)
+    if (og_in_set(op, &stamps[k]))
+      fprintf(to, "      [%s] = \"%s_%s\",\n", stamps[k].dtype, op->name, stamps[k].suffix);
   fprintf(to,
           "  };\n  int dtype = args->%s->dtype;\n  px__cuda_dense d = {.launch = l};\n"
           "  k_%s p = {\n      .where = px__cuda_where(l),\n",

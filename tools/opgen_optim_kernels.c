@@ -6,16 +6,7 @@
 
 typedef void (*writer)(FILE *to, const optim *o);
 
-// What the element formulas of one type are written from.
-typedef struct stamp {
-  const char *suffix, *c, *storage, *math;
-} stamp;
-static const stamp cpu_stamps[] = {{"f32", "float", "float", "f32"},
-                                   {"f64", "double", "double", "f64"}};
-static const stamp cuda_stamps[] = {{"f16", "float", "__half", "f32"},
-                                    {"bf16", "float", "__nv_bfloat16", "f32"},
-                                    {"f32", "float", "float", "f32"},
-                                    {"f64", "double", "double", "f64"}};
+typedef og_stamp stamp;  // what the element formulas of one type are written from
 
 // The tensors that are changed: the parameter, then the states that are tensors.
 static int changed(const optim *o, const char **names) {
@@ -126,7 +117,8 @@ static void write_operands(FILE *to, const optim *o, const char *type, const cha
 }
 
 void optim_write_cpu(FILE *to, const optim *o) {
-  for (int i = 0; i < 2; i++) write_cpu_rows(to, o, &cpu_stamps[i]);
+  write_cpu_rows(to, o, og_stamp_of("f32"));
+  write_cpu_rows(to, o, og_stamp_of("f64"));
   fprintf(to,
           "PX_KERNEL(%s) {\n  static const px__update_rows rows[] = {%s_f32, %s_f64};\n"
           "  px__dense d = {.launch = l};\n"
@@ -154,8 +146,10 @@ static void write_cuda_function(FILE *to, const optim *o, const stamp *s) {
 }
 
 void optim_write_cuda(FILE *to, const optim *o) {
-  for (size_t i = 0; i < sizeof cuda_stamps / sizeof *cuda_stamps; i++)
-    write_cuda_function(to, o, &cuda_stamps[i]);
+  int count;
+  const stamp *stamps = og_stamps(&count);
+  for (int i = 0; i < count; i++)
+    if (stamps[i].kind == 'f') write_cuda_function(to, o, &stamps[i]);
   fprintf(to, "\n");
 }
 

@@ -83,18 +83,6 @@ void og_write_params(FILE *to, const og_op *op) {
   og_write_param_array(to, &of, op->params, op->param_count);
 }
 
-static unsigned dtype_mask(const og_op *op) {
-  static const struct {
-    const char *name;
-    unsigned mask;
-  } sets[] = {
-      {"all", 0x3ff}, {"numeric", 0x3fe}, {"float", 0x3c0}, {"integral", 0x3f}, {"integer", 0x3e}};
-  const char *name = op->dtypes.text ? op->dtypes.text : "all";
-  for (int i = 0; i < 5; i++)
-    if (!strcmp(name, sets[i].name)) return sets[i].mask;
-  og_die(op->dtypes.place, "unknown dtypes '%s' of %s", name, op->name);
-}
-
 static const char *promotion_of(const og_op *op) {
   if (og_has(op, OG_W_float)) return "PX__PROMOTE_FLOAT";
   if (og_has(op, OG_W_compare)) return "PX__PROMOTE_COMPARE";
@@ -180,7 +168,7 @@ void og_write_impl(FILE *to, const og_op *op) {
           "static const px__op_impl impl_%s = {.run = %s, .found = found_%s, .kernel = %s%s%s, "
           ".dtypes = 0x%x, .out = %s, ",
           op->name, op->name, run, op->name, kernel ? "\"" : "", kernel ? kernel : "NULL",
-          kernel ? "\"" : "", dtype_mask(op), out_rules[out_rule(op)].rule);
+          kernel ? "\"" : "", og_dtype_mask(op), out_rules[out_rule(op)].rule);
   if (og_has_texts(op)) fprintf(to, ".texts = &texts_%s, ", op->name);
   og_policy policy = policy_of(op);
   if (og_has_checks(op))

@@ -1,45 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels that compute each element of a row-major tensor from its place: arange, linspace, eye.
 // Threads share the elements of arange; one thread writes the others in order.
+#include "cpu/cells.h"
 #include "cpu/convert.h"
 #include "cpu/dense.h"
-#include "cpu/half.h"
 #include "cpu/threads.h"
 #include "kernel_args/factory.h"
-
-static void store(const px_operand *o, int64_t i, double real, int64_t whole) {
-  switch (o->dtype) {
-    case PX_BOOL:
-      ((uint8_t *)o->data)[i] = real != 0;
-      break;
-    case PX_UINT8:
-      ((uint8_t *)o->data)[i] = (uint8_t)whole;
-      break;
-    case PX_INT8:
-      ((int8_t *)o->data)[i] = (int8_t)whole;
-      break;
-    case PX_INT16:
-      ((int16_t *)o->data)[i] = (int16_t)whole;
-      break;
-    case PX_INT32:
-      ((int32_t *)o->data)[i] = (int32_t)whole;
-      break;
-    case PX_INT64:
-      ((int64_t *)o->data)[i] = whole;
-      break;
-    case PX_FLOAT32:
-      ((float *)o->data)[i] = (float)real;
-      break;
-    case PX_FLOAT64:
-      ((double *)o->data)[i] = real;
-      break;
-    case PX_FLOAT16:
-      ((uint16_t *)o->data)[i] = px__half_store((float)real);
-      break;
-    default:
-      ((uint16_t *)o->data)[i] = px__bfloat_store((float)real);
-  }
-}
 
 // ---- arange
 
@@ -68,22 +34,17 @@ enum { SHORT = 1 << 20 };
         } \
     } \
   }
-STEPS(steps_bool, uint8_t, false, real != 0)
-STEPS(steps_u8, uint8_t, true, (uint8_t)(int64_t)real)
-STEPS(steps_u16, uint16_t, true, (uint16_t)(int64_t)real)
-STEPS(steps_u32, uint32_t, true, (uint32_t)(int64_t)real)
-STEPS(steps_u64, uint64_t, true, (uint64_t)(int64_t)real)
-STEPS(steps_f16, uint16_t, false, px__half_store((float)real))
-STEPS(steps_bf16, uint16_t, false, px__bfloat_store((float)real))
-STEPS(steps_f32, float, false, (float)real)
-STEPS(steps_f64, double, false, real)
+#define XX(name, suffix, cell, number, ...) \
+  STEPS(steps_##name, cell, (number)0.5 == 0, PX__STORE_##name(real))
+PX_DTYPE_COMPUTED_MAP(XX)
+#undef XX
 
 PX_KERNEL(arange) {
-  static void (*const steps[PX_DTYPE_COUNT])(void *, int64_t, int64_t) = {
-      [PX_BOOL] = steps_bool,   [PX_UINT8] = steps_u8,      [PX_INT8] = steps_u8,
-      [PX_INT16] = steps_u16,   [PX_INT32] = steps_u32,     [PX_INT64] = steps_u64,
-      [PX_FLOAT16] = steps_f16, [PX_BFLOAT16] = steps_bf16, [PX_FLOAT32] = steps_f32,
-      [PX_FLOAT64] = steps_f64};
+  static void (*const steps[])(void *, int64_t, int64_t) = {
+#define XX(name, ...) steps_##name,
+      PX_DTYPE_COMPUTED_MAP(XX)
+#undef XX
+  };
   progress p = {.to = args->out->data,
                 .from = px_scalar_float(args->start),
                 .by = px_scalar_float(args->step),
@@ -111,7 +72,7 @@ PX_KERNEL(linspace) {
   for (px__steps at = {.n = n}; px__step(&at);)
     for (int64_t i = at.begin; i < at.end; i++) {
       double real = n == 1 || i < n / 2 ? from + by * (double)i : to - by * (double)(n - i - 1);
-      store(o, i, real, (int64_t)real);
+      px__cell_put(o->dtype, o->data, i, real);
     }
   return PX_OK;
 }
@@ -121,6 +82,6 @@ PX_KERNEL(eye) {
   int64_t rows = o->sizes[0], columns = o->sizes[1];
   if (!px__cpu_clear(o->data, (size_t)(rows * columns) * px__cpu_item[o->dtype])) return PX_OK;
   for (px__steps s = {.n = rows < columns ? rows : columns}; px__step(&s);)
-    for (int64_t i = s.begin; i < s.end; i++) store(o, i * columns + i, 1, 1);
+    for (int64_t i = s.begin; i < s.end; i++) px__cell_put(o->dtype, o->data, i * columns + i, 1);
   return PX_OK;
 }

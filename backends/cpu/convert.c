@@ -1,101 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversion of elements: one function per pair of dtypes, stamped from the list of dtypes, with
+// Conversion of elements: one function per pair of dtypes, stamped out by tools/opgen, with
 // contiguous arrays as a case of their own. Floats become integers by way of int64, as C's do.
 // Elements that stay what they are move by their size.
 #include "cpu/convert.h"
 
-#include "cpu/half.h"
+#include "cpu/cells.h"
 #include "cpu/vector.h"
 
 #include <string.h>
 
 const uint8_t px__cpu_item[PX_DTYPE_COUNT] = {
-#define XX(name, ctype, bytes, category, cls, text) bytes,
+#define XX(name, suffix, cell, ...) sizeof(cell),
     PX_DTYPE_MAP(XX)
 #undef XX
 };
 
-// What an element is while it is between dtypes.
-#define VALUE_BOOL bool
-#define VALUE_UINT8 uint8_t
-#define VALUE_INT8 int8_t
-#define VALUE_INT16 int16_t
-#define VALUE_INT32 int32_t
-#define VALUE_INT64 int64_t
-#define VALUE_FLOAT16 float
-#define VALUE_BFLOAT16 float
-#define VALUE_FLOAT32 float
-#define VALUE_FLOAT64 double
-
-#define LOAD_BOOL(x) ((x) != 0)
-#define LOAD_UINT8(x) (x)
-#define LOAD_INT8(x) (x)
-#define LOAD_INT16(x) (x)
-#define LOAD_INT32(x) (x)
-#define LOAD_INT64(x) (x)
-#define LOAD_FLOAT16(x) px__half_load(x)
-#define LOAD_BFLOAT16(x) px__bfloat_load(x)
-#define LOAD_FLOAT32(x) (x)
-#define LOAD_FLOAT64(x) (x)
-
-#define STORE_BOOL(x) ((x) != 0)
-#define STORE_UINT8(x) ((uint8_t)(int64_t)(x))
-#define STORE_INT8(x) ((int8_t)(int64_t)(x))
-#define STORE_INT16(x) ((int16_t)(int64_t)(x))
-#define STORE_INT32(x) ((int32_t)(int64_t)(x))
-#define STORE_INT64(x) ((int64_t)(x))
-#define STORE_FLOAT16(x) px__half_store((float)(x))
-#define STORE_BFLOAT16(x) px__bfloat_store((float)(x))
-#define STORE_FLOAT32(x) ((float)(x))
-#define STORE_FLOAT64(x) ((double)(x))
-
-// The bool of memory is read as a byte: any byte is a truth.
-#define CELL_BOOL uint8_t
-#define CELL_UINT8 uint8_t
-#define CELL_INT8 int8_t
-#define CELL_INT16 int16_t
-#define CELL_INT32 int32_t
-#define CELL_INT64 int64_t
-#define CELL_FLOAT16 uint16_t
-#define CELL_BFLOAT16 uint16_t
-#define CELL_FLOAT32 float
-#define CELL_FLOAT64 double
-
-#define PAIR(A, B) \
+#define PAIR(A, CELL_A, B, CELL_B, VALUE_B) \
   static void A##_from_##B(char *to, int64_t ts, const char *from, int64_t fs, int64_t n) { \
-    if (ts == sizeof(CELL_##A) && fs == sizeof(CELL_##B)) { \
-      CELL_##A *restrict t = (CELL_##A *)(void *)to; \
-      const CELL_##B *restrict f = (const CELL_##B *)(const void *)from; \
+    if (ts == sizeof(CELL_A) && fs == sizeof(CELL_B)) { \
+      CELL_A *restrict t = (CELL_A *)(void *)to; \
+      const CELL_B *restrict f = (const CELL_B *)(const void *)from; \
       for (int64_t i = 0; i < n; i++) { \
-        VALUE_##B x = LOAD_##B(f[i]); \
-        t[i] = STORE_##A(x); \
+        VALUE_B x = PX__LOAD_##B(f[i]); \
+        t[i] = PX__STORE_##A(x); \
       } \
       return; \
     } \
     for (int64_t i = 0; i < n; i++) { \
-      VALUE_##B x = LOAD_##B(*(const CELL_##B *)(const void *)(from + i * fs)); \
-      *(CELL_##A *)(void *)(to + i * ts) = STORE_##A(x); \
+      VALUE_B x = PX__LOAD_##B(*(const CELL_B *)(const void *)(from + i * fs)); \
+      *(CELL_A *)(void *)(to + i * ts) = PX__STORE_##A(x); \
     } \
   }
-#define COLUMN(A) \
-  PAIR(A, BOOL) \
-  PAIR(A, UINT8) \
-  PAIR(A, INT8) \
-  PAIR(A, INT16) \
-  PAIR(A, INT32) PAIR(A, INT64) PAIR(A, FLOAT16) PAIR(A, BFLOAT16) PAIR(A, FLOAT32) PAIR(A, FLOAT64)
-#define XX(name, ctype, bytes, category, cls, text) COLUMN(name)
-PX_DTYPE_MAP(XX)
-#undef XX
-
 typedef void (*pair)(char *to, int64_t ts, const char *from, int64_t fs, int64_t n);
-#define ROW(A) \
-  {A##_from_BOOL,  A##_from_UINT8,   A##_from_INT8,     A##_from_INT16,   A##_from_INT32, \
-   A##_from_INT64, A##_from_FLOAT16, A##_from_BFLOAT16, A##_from_FLOAT32, A##_from_FLOAT64},
-static const pair pairs[PX_DTYPE_COUNT][PX_DTYPE_COUNT] = {
-#define XX(name, ctype, bytes, category, cls, text) ROW(name)
-    PX_DTYPE_MAP(XX)
-#undef XX
-};
+#include "convert_pairs.inc"
 
 // ---- of one dtype
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operands as plain arrays: the copies in and out. Copies go line by line over the last dimension.
 #include "cpu/dense.h"
-#include "cpu/half.h"
+
+#include "cpu/cells.h"
 #include "cpu/threads.h"
 
 #include <stddef.h>
@@ -15,36 +16,14 @@ void *px__scratch_new(const px_launch *l, size_t bytes) {
 }
 
 static double load(int dtype, const char *p) {
-  switch (dtype) {
-    case PX_FLOAT32:
-      return *(const float *)p;
-    case PX_FLOAT64:
-      return *(const double *)p;
-    case PX_FLOAT16:
-      return px__half_load(*(const uint16_t *)p);
-    case PX_BFLOAT16:
-      return px__bfloat_load(*(const uint16_t *)p);
-    default:
-      return px_scalar_float(px_scalar_load((px_dtype)dtype, p));
-  }
+  if (dtype < PX_DTYPE_COMPUTED) return px__cell_get(dtype, p, 0);
+  return px_scalar_float(px_scalar_load((px_dtype)dtype, p));
 }
 static void store(int dtype, char *p, double x) {
-  switch (dtype) {
-    case PX_FLOAT32:
-      *(float *)p = (float)x;
-      break;
-    case PX_FLOAT64:
-      *(double *)p = x;
-      break;
-    case PX_FLOAT16:
-      *(uint16_t *)p = px__half_store((float)x);
-      break;
-    case PX_BFLOAT16:
-      *(uint16_t *)p = px__bfloat_store((float)x);
-      break;
-    default:
-      px_scalar_store(px_float(x), (px_dtype)dtype, p);
-  }
+  if (dtype < PX_DTYPE_COMPUTED)
+    px__cell_put(dtype, p, 0, x);
+  else
+    px_scalar_store(px_float(x), (px_dtype)dtype, p);
 }
 
 // Copies one line of n elements, with steps in elements. Integers are converted through a type that

@@ -3,9 +3,9 @@
 // element in PyTorch's order, and (where the launch brings none) Philox in the layout of PyTorch's
 // device kernels: a thread is a subsequence, and gives a block of values `blocks * 256` elements
 // apart at each step.
+#include "cpu/cells.h"
 #include "cpu/dense.h"
 #include "cpu/draws.h"
-#include "cpu/half.h"
 #include "cpu/philox.h"
 #include "kernel_args/random.h"
 
@@ -26,35 +26,9 @@ static numbers numbers_of(px__dense *d, const px_operand *o, int dtype) {
   void *at = px__dense_out(d, o, dtype);
   return (numbers){at, at ? px_operand_numel(o) : 0, dtype};
 }
-static void put(const numbers *d, int64_t i, double x) {
-  switch (d->dtype) {
-    case PX_FLOAT32:
-      ((float *)d->at)[i] = (float)x;
-      break;
-    case PX_FLOAT64:
-      ((double *)d->at)[i] = x;
-      break;
-    case PX_FLOAT16:
-      ((uint16_t *)d->at)[i] = px__half_store((float)x);
-      break;
-    case PX_BFLOAT16:
-      ((uint16_t *)d->at)[i] = px__bfloat_store((float)x);
-      break;
-    default:
-      px_scalar_store(px_int((int64_t)x), (px_dtype)d->dtype,
-                      (char *)d->at + (size_t)i * px_dtype_size((px_dtype)d->dtype));
-  }
-}
+static void put(const numbers *d, int64_t i, double x) { px__cell_put(d->dtype, d->at, i, x); }
 static void put_whole(const numbers *d, int64_t i, int64_t x) {
-  if (d->dtype == PX_INT64)
-    ((int64_t *)d->at)[i] = x;
-  else if (d->dtype == PX_BOOL)
-    ((bool *)d->at)[i] = x != 0;
-  else if (d->dtype >= PX_FLOAT16)
-    put(d, i, (double)x);
-  else
-    px_scalar_store(px_int(x), (px_dtype)d->dtype,
-                    (char *)d->at + (size_t)i * px_dtype_size((px_dtype)d->dtype));
+  px__cell_put_whole(d->dtype, d->at, i, x);
 }
 
 // ---- Philox: a step of one thread gives four words; `emit` writes what they become
@@ -302,31 +276,6 @@ PX_KERNEL(normal) {
 
 // ---- whole numbers
 
-// The number of values that a dtype can draw without bounds.
-static uint64_t full_range(int dtype) {
-  switch (dtype) {
-    case PX_BOOL:
-      return 2;
-    case PX_UINT8:
-      return 256;
-    case PX_INT8:
-      return 128;
-    case PX_INT16:
-      return 32768;
-    case PX_INT32:
-      return UINT64_C(1) << 31;
-    case PX_FLOAT16:
-      return (1 << 11) + 1;
-    case PX_BFLOAT16:
-      return (1 << 8) + 1;
-    case PX_FLOAT32:
-      return (1 << 24) + 1;
-    case PX_FLOAT64:
-      return (UINT64_C(1) << 53) + 1;
-    default:
-      return UINT64_C(1) << 63;
-  }
-}
 static void emit_random(const philox_job *job, const uint32_t *words, int lane, int64_t i) {
   put_whole(job->d, i, (int64_t)(words[lane] % job->range + (uint64_t)job->from));
 }
@@ -340,7 +289,7 @@ PX_KERNEL(random) {
   numbers to = numbers_of(&d, args->out, args->out->dtype);
   philox_job job = {.l = l, .d = &to, .blocks = l->blocks};
   bool ranged = px__random_range(&args->from, &args->to, &job.from, &job.range);
-  if (!ranged) job.range = full_range(to.dtype);
+  if (!ranged) job.range = px__random_values(to.dtype);
   bool wide = ranged ? job.range >= UINT64_C(1) << (mt ? 32 : 28)
                      : to.dtype == PX_INT64 || to.dtype == PX_FLOAT64;
   if (mt) {

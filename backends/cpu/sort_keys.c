@@ -60,9 +60,9 @@ LOAD(FLOAT64, double, key_f64(x))
 
 void px__keys_load(int64_t *keys, const char *at, int64_t stride, int dtype, bool down, int64_t n) {
   typedef void (*load_fn)(int64_t *, const char *, int64_t, int64_t, int64_t);
-  static const load_fn loads[PX_DTYPE_COUNT] = {
-#define XX(name, ctype, bytes, category, cls, text) load_##name,
-      PX_DTYPE_MAP(XX)
+  static const load_fn loads[PX_DTYPE_COMPUTED] = {
+#define XX(name, ...) load_##name,
+      PX_DTYPE_COMPUTED_MAP(XX)
 #undef XX
   };
   for (px__steps s = {.n = n}; px__step(&s);)

@@ -5,19 +5,14 @@
 // Dtypes have the numbers of px_dtype. Strides are in elements unless a comment says bytes.
 // Dimensions are innermost first.
 #pragma once
+#include "phlox/dtypes.h"
+
 #include <stdint.h>
 
 enum {
-  K_BOOL,
-  K_UINT8,
-  K_INT8,
-  K_INT16,
-  K_INT32,
-  K_INT64,
-  K_FLOAT16,
-  K_BFLOAT16,
-  K_FLOAT32,
-  K_FLOAT64
+#define XX(name, ...) K_##name,
+  PX_DTYPE_MAP(XX)
+#undef XX
 };
 enum { K_DIMS = 16, K_OPERANDS = 6, K_INDICES = 10, K_NUMBERS = 8, K_BLOCK = 256 };
 

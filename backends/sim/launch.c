@@ -4,6 +4,7 @@
 // Each operand must lie in live memory that the device may address: its own, a peer's after
 // enable_peer, or page-locked. Otherwise the kernel does not run and the device stays broken, as a
 // real one does after an illegal access.
+#include "operands.h"
 #include "sim/sim.h"
 
 #include <stdlib.h>
@@ -19,12 +20,7 @@ px_kernel px__sim_find(const char *name) {
 }
 
 static size_t element_size(int dtype) {
-  static const unsigned char sizes[PX_DTYPE_COUNT] = {
-#define XX(name, ctype, bytes, category, cls, text) bytes,
-      PX_DTYPE_MAP(XX)
-#undef XX
-  };
-  return dtype >= 0 && dtype < PX_DTYPE_COUNT ? sizes[dtype] : 0;
+  return dtype >= 0 && dtype < PX_DTYPE_COUNT ? px__dtypes[dtype].size : 0;
 }
 
 // The bytes that an operand's elements span; false if it has none, or is not in memory.

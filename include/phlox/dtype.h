@@ -1,32 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types, and numbers of the host. Within a category (bool, integer, float) the types are in
-// PyTorch's order of promotion.
+// Element types, which phlox/dtypes.h lists, and numbers of the host.
 #pragma once
 #include "phlox/base.h"
+#include "phlox/dtypes.h"
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-// Name, C type of an element as it is stored, bytes, category (b bool, i integer, f float),
-// PyTorch's class name, text.
-#define PX_DTYPE_MAP(XX) \
-  XX(BOOL, bool, 1, 'b', "Bool", "bool") \
-  XX(UINT8, uint8_t, 1, 'i', "Byte", "uint8") \
-  XX(INT8, int8_t, 1, 'i', "Char", "int8") \
-  XX(INT16, int16_t, 2, 'i', "Short", "int16") \
-  XX(INT32, int32_t, 4, 'i', "Int", "int32") \
-  XX(INT64, int64_t, 8, 'i', "Long", "int64") \
-  XX(FLOAT16, uint16_t, 2, 'f', "Half", "float16") \
-  XX(BFLOAT16, uint16_t, 2, 'f', "BFloat16", "bfloat16") \
-  XX(FLOAT32, float, 4, 'f', "Float", "float32") \
-  XX(FLOAT64, double, 8, 'f', "Double", "float64")
 typedef enum px_dtype {
-#define XX(name, ctype, bytes, category, cls, text) PX_##name,
+#define XX(name, ...) PX_##name,
   PX_DTYPE_MAP(XX)
 #undef XX
       PX_DTYPE_COUNT,
+// The number of those that kernels compute in, which come first.
+#define XX(name, ...) +1
+  PX_DTYPE_COMPUTED = PX_DTYPE_COMPUTED_MAP(XX),
+#undef XX
   PX_DTYPE_NONE = -1  // "not given": the default for the call
 } px_dtype;
+
+// What is known of a dtype: its row of phlox/dtypes.h.
+typedef struct px_dtype_info {
+  char kind;                // b bool, u unsigned and i signed integer, f floating-point
+  uint8_t size;             // bytes of an element
+  uint8_t dlpack;           // code of its type in DLPack, beside the bits
+  const char *name, *cls;   // "float16", and PyTorch's class name, "Half"
+  const char *alias;        // PyTorch's older name, "half"
+  const char *suffix;       // "f16"
+  const char *c_name;       // the C++ type in PyTorch's texts: "at::Half"
+  const char *type_name;    // the same as compilers name it: "c10::Half"
+  const char *numpy;        // "f2"; NULL: NumPy lacks it
+  const char *safetensors;  // its name in files of that format: "F16"
+  double least, greatest;   // finite numbers; of int64 the greatest double that it holds
+  // Of floating point: the last decimal digit that is certain, the step from 1 to the next number,
+  // and the least positive number with all its digits.
+  double resolution, eps, tiny;
+} px_dtype_info;
+// Returns the row of a dtype; NULL if there is no such dtype.
+PX_API const px_dtype_info *px_dtype_about(px_dtype dtype);
 
 // Bytes of an element; the text, "float32"; PyTorch's class name, "Float". The strings are static.
 PX_API size_t px_dtype_size(px_dtype dtype);
@@ -37,6 +48,8 @@ PX_CALL px_dtype_parse(px_dtype *out, const char *name);
 PX_API bool px_dtype_is_float(px_dtype dtype);
 // Whether it is an integer type; bool is none.
 PX_API bool px_dtype_is_integer(px_dtype dtype);
+// Whether it has negative numbers.
+PX_API bool px_dtype_is_signed(px_dtype dtype);
 // Returns the type that two types promote to, by PyTorch's table: uint8 and int8 give int16,
 // float16 and bfloat16 give float32, int64 and float16 give float16.
 PX_API px_dtype px_dtype_promote(px_dtype a, px_dtype b);

@@ -118,24 +118,16 @@ EXT_METHOD(tensor, cpu, "(*, memory_format: memory_format | None = None) -> Tens
 }
 
 // Not by EXT_METHOD, in which the name bool would be expanded.
-#define DTYPE_METHOD(name, dtype) \
+#define XX(dtype, suffix, cell, number, name, ...) \
   EXT_CALLABLE_(tensor_##name, "tensor", #name, \
                 "(memory_format: memory_format | None = None) -> Tensor", "to(torch." #name ").", \
                 0) { \
     ext_format memory_format; \
     EXT_BIND(memory_format); \
-    return convert_as(self, PX_DEVICE_NONE, dtype, false, false, memory_format); \
+    return convert_as(self, PX_DEVICE_NONE, PX_##dtype, false, false, memory_format); \
   }
-DTYPE_METHOD(float, PX_FLOAT32)
-DTYPE_METHOD(double, PX_FLOAT64)
-DTYPE_METHOD(half, PX_FLOAT16)
-DTYPE_METHOD(bfloat16, PX_BFLOAT16)
-DTYPE_METHOD(long, PX_INT64)
-DTYPE_METHOD(int, PX_INT32)
-DTYPE_METHOD(short, PX_INT16)
-DTYPE_METHOD(char, PX_INT8)
-DTYPE_METHOD(byte, PX_UINT8)
-DTYPE_METHOD(bool, PX_BOOL)
+PX_DTYPE_MAP(XX)
+#undef XX
 
 EXT_METHOD(tensor, type_as, "(other: Tensor) -> Tensor", "to(other).") {
   EXT_ARGS(px_tensor *, other);

@@ -44,7 +44,7 @@ EXT_SHARED_TYPE(dtype, ext_DtypeType, "torch.dtype", "dtype", dtype_object, EXT_
 EXT_GET(dtype, is_floating_point, "bool", px_dtype_is_float(dtype_of(self)),
         "Whether it is floating point.");
 EXT_GET(dtype, is_complex, "bool", Py_NewRef(Py_False), "False: there are no complex dtypes.");
-EXT_GET(dtype, is_signed, "bool", (bool)(dtype_of(self) != PX_BOOL && dtype_of(self) != PX_UINT8),
+EXT_GET(dtype, is_signed, "bool", px_dtype_is_signed(dtype_of(self)),
         "Whether it has negative values.");
 EXT_GET(dtype, itemsize, "int", px_dtype_size(dtype_of(self)), "Bytes of an element.");
 EXT_GIVES(dtype, to_real, "dtype", Py_NewRef(self), "The dtype itself.");
@@ -58,6 +58,14 @@ EXT_FUNCTION(torch, _dtype_of_name, "(name: str) -> dtype", "The dtype of a pick
   EXT_ARGS(const char *, name);
   EXT_TRY(px_dtype_parse(&dtype, name));
   return ext_dtype(dtype);
+}
+
+EXT_FUNCTION(torch, _limits, "(dtype: dtype) -> tuple[float, float, float, float, float]",
+             "Of torch.finfo: resolution, min, max, eps, tiny.") {
+  EXT_ARGS(px_dtype, dtype);
+  const px_dtype_info *about = px_dtype_about(dtype);
+  return Py_BuildValue("ddddd", about->resolution, about->least, about->greatest, about->eps,
+                       about->tiny);
 }
 
 // ---- layout and memory format: names only; every tensor is strided
@@ -162,22 +170,20 @@ EXT_FUNCTION(torch, can_cast, "(from_: dtype, to: dtype) -> bool",
 }
 
 // ---- the objects
-static const struct {
-  const char *name;
-  px_dtype dtype;
-} aliases[] = {{"float", PX_FLOAT32}, {"double", PX_FLOAT64}, {"half", PX_FLOAT16},
-               {"long", PX_INT64},    {"int", PX_INT32},      {"short", PX_INT16}};
-
+// torch.char and torch.byte are no dtypes, and bool and bfloat16 have no older name.
+static bool has_alias(const px_dtype_info *about) {
+  return about->size > 1 && strcmp(about->alias, about->name) != 0;
+}
 static int add_dtypes(PyObject *m) {
   for (int i = 0; i < PX_DTYPE_COUNT; i++) {
+    const px_dtype_info *about = px_dtype_about((px_dtype)i);
     dtype_object *object = ext_new(&ext_DtypeType);
     if (!object) return -1;
     object->dtype = (px_dtype)i;
     dtypes[i] = (PyObject *)object;
-    if (ext_add(m, px_dtype_name((px_dtype)i), Py_NewRef(dtypes[i])) < 0) return -1;
+    if (ext_add(m, about->name, Py_NewRef(dtypes[i])) < 0) return -1;
+    if (has_alias(about) && ext_add(m, about->alias, Py_NewRef(dtypes[i])) < 0) return -1;
   }
-  for (int i = 0; i < EXT_LENGTH(aliases); i++)
-    if (ext_add(m, aliases[i].name, Py_NewRef(dtypes[aliases[i].dtype])) < 0) return -1;
   return 0;
 }
 

@@ -82,8 +82,7 @@ EXT_GIVES(tensor, get_device, "int",
           "The index of its device; -1 on the CPU.");
 EXT_GIVES(tensor, is_floating_point, "bool", px_dtype_is_float(px_tensor_dtype(T(self))),
           "Whether the elements are floating point.");
-EXT_GIVES(tensor, is_signed, "bool",
-          (bool)(px_tensor_dtype(T(self)) != PX_BOOL && px_tensor_dtype(T(self)) != PX_UINT8),
+EXT_GIVES(tensor, is_signed, "bool", px_dtype_is_signed(px_tensor_dtype(T(self))),
           "Whether the elements may be negative.");
 EXT_GIVES(tensor, is_inference, "bool", px_tensor_is_inference(T(self)),
           "Whether it was made in inference mode.");

@@ -6,13 +6,6 @@
 
 #include <string.h>
 
-static const struct {
-  const char *text;
-  px_dtype dtype;
-} codes[] = {{"b1", PX_BOOL},    {"u1", PX_UINT8},   {"i1", PX_INT8},
-             {"i2", PX_INT16},   {"i4", PX_INT32},   {"i8", PX_INT64},
-             {"f2", PX_FLOAT16}, {"f4", PX_FLOAT32}, {"f8", PX_FLOAT64}};
-
 // Lists, numbers and tensors are never looked up for the attribute: they are the common case.
 bool ext_is_array(PyObject *object) {
   PyTypeObject *type = Py_TYPE(object);
@@ -39,13 +32,14 @@ static int read_typestr(PyObject *object, PyObject *interface, px_dtype *out) {
   PyObject *text = PyDict_GetItemString(interface, "typestr");
   const char *code = text ? PyUnicode_AsUTF8(text) : NULL;
   if (!code || !*code) return unsupported(object);
-  for (int i = 0; i < EXT_LENGTH(codes); i++) {
-    if (strcmp(code + 1, codes[i].text)) continue;
-    if (*code == '>' && px_dtype_size(codes[i].dtype) > 1)
+  for (int i = 0; i < PX_DTYPE_COUNT; i++) {
+    const px_dtype_info *about = px_dtype_about((px_dtype)i);
+    if (!about->numpy || strcmp(code + 1, about->numpy)) continue;
+    if (*code == '>' && about->size > 1)
       EXT_FAIL_INT(PyExc_ValueError,
                    "given numpy array has byte order different from the native byte order. "
                    "Conversion between byte orders is currently not supported.");
-    *out = codes[i].dtype;
+    *out = (px_dtype)i;
     return 0;
   }
   return unsupported(object);
@@ -171,11 +165,11 @@ static PyObject *interface_of(const px_tensor *t, void *data, int version) {
   size_t size = px_dtype_size(dtype);
   int ndim = px_tensor_ndim(t);
   char typestr[8];
-  int kind = dtype == PX_BOOL           ? 'b'
-             : px_dtype_is_float(dtype) ? 'f'
-             : dtype == PX_UINT8        ? 'u'
-                                        : 'i';
-  snprintf(typestr, sizeof typestr, "%c%c%zu", size == 1 ? '|' : '<', kind, size);
+  const char *code = px_dtype_about(dtype)->numpy;
+  if (code)
+    snprintf(typestr, sizeof typestr, "%c%s", size == 1 ? '|' : '<', code);
+  else  // what array protocols lack is told as others tell it: a float of its size
+    snprintf(typestr, sizeof typestr, "<f%zu", size);
   PyObject *strides = px_tensor_is_contiguous(t)
                           ? Py_NewRef(Py_None)
                           : ext_tuple(ndim, px_tensor_strides(t), (int64_t)size);
@@ -227,8 +221,8 @@ static PyObject *to_numpy(px_tensor *t) {
     EXT_FAIL(PyExc_RuntimeError,
              "Can't call numpy() on Tensor that requires grad. Use "
              "tensor.detach().numpy() instead.");
-  if (px_tensor_dtype(t) == PX_BFLOAT16)
-    EXT_FAIL(PyExc_TypeError, "Got unsupported ScalarType BFloat16");
+  if (!px_dtype_about(px_tensor_dtype(t))->numpy)
+    EXT_FAIL(PyExc_TypeError, "Got unsupported ScalarType %s", px_dtype_class(px_tensor_dtype(t)));
   void *data = no_data;
   if (px_tensor_numel(t)) EXT_WAIT(px_tensor_host_data(&data, t));
   holder_object *holder = ext_new(&holder_type);

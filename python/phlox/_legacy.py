@@ -11,8 +11,6 @@ TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
     from typing import Any
 
-DTYPES = (_C.bool, _C.uint8, _C.int8, _C.int16, _C.int32, _C.int64, _C.float16, _C.bfloat16,
-          _C.float32, _C.float64)
 _warned = False
 
 
@@ -43,7 +41,7 @@ class tensortype(type):
 
 def types(module, device):
     """The types of a module, by name."""
-    names = {_C._dtype_class(dtype) + "Tensor": dtype for dtype in DTYPES}
+    names = {_C._dtype_class(dtype) + "Tensor": dtype for dtype in _C._typed_dtypes()}
     return {name: tensortype(name, (), {
         "__module__": module, "dtype": dtype, "_device": _C.device(device),
         "__doc__": f"Tensors of {dtype} on a {device} device: the name from before dtypes."})

@@ -8,14 +8,6 @@ TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
     from typing import Any
 
-_FLOATS = {  # resolution, largest, eps, smallest normal
-    _C.float16: (1e-3, 65504.0, 2.0**-10, 2.0**-14),
-    _C.bfloat16: (1e-2, 3.3895313892515355e38, 2.0**-7, 2.0**-126),
-    _C.float32: (1e-6, 3.4028234663852886e38, 2.0**-23, 2.0**-126),
-    _C.float64: (1e-15, 1.7976931348623157e308, 2.0**-52, 2.0**-1022),
-}
-
-
 def _dtype(given):
     try:
         return _C.promote_types(given, given)
@@ -73,12 +65,12 @@ class finfo(_Limits):
 
     def __init__(self, type: _C.dtype | None = None) -> None:
         dtype = _C.get_default_dtype() if type is None else _dtype(type)
-        if dtype not in _FLOATS:
+        if not dtype.is_floating_point:
             raise TypeError("torch.finfo() requires a floating point input type. Use torch.iinfo "
                             "to handle 'torch.finfo'")
-        self.resolution, high, self.eps, self.tiny = _FLOATS[dtype]
+        self.resolution, low, high, self.eps, self.tiny = _C._limits(dtype)
         self.smallest_normal = self.tiny
-        super().__init__(dtype, -high, high)
+        super().__init__(dtype, low, high)
 
     def __repr__(self):
         names = ("resolution", "min", "max", "eps", "smallest_normal", "tiny")

@@ -20,14 +20,8 @@ class StorageType:
         return f"{self.__module__}.{self.__qualname__}"
 
 
-STORAGE_TYPES = [
-    StorageType("FloatStorage", _C.float32), StorageType("DoubleStorage", _C.float64),
-    StorageType("HalfStorage", _C.float16), StorageType("BFloat16Storage", _C.bfloat16),
-    StorageType("LongStorage", _C.int64), StorageType("IntStorage", _C.int32),
-    StorageType("ShortStorage", _C.int16), StorageType("CharStorage", _C.int8),
-    StorageType("ByteStorage", _C.uint8), StorageType("BoolStorage", _C.bool),
-    StorageType("UntypedStorage", None, "torch.storage"),
-]
+STORAGE_TYPES = [StorageType(_C._dtype_class(dtype) + "Storage", dtype) for dtype in _C._typed_dtypes()]
+STORAGE_TYPES.append(StorageType("UntypedStorage", None, "torch.storage"))
 TYPE_OF_DTYPE = {kind.dtype: kind for kind in STORAGE_TYPES}
 _TYPE_OF_NAME = {repr(kind): kind for kind in STORAGE_TYPES}
 

@@ -7,14 +7,8 @@
 
 // The C type of an element, as PyTorch's texts name it.
 const char *px__ctype_of(px_value self) {
-  static const char *const names[PX_DTYPE_COUNT] = {
-      [PX_UINT8] = "uint8_t",         [PX_INT8] = "int8_t",
-      [PX_INT16] = "int16_t",         [PX_INT32] = "int",
-      [PX_INT64] = "int64_t",         [PX_FLOAT16] = "at::Half",
-      [PX_BFLOAT16] = "at::BFloat16", [PX_FLOAT32] = "float",
-      [PX_FLOAT64] = "double"};
-  px_dtype dtype = px__dtype_of(self);
-  return (unsigned)dtype < PX_DTYPE_COUNT && names[dtype] ? names[dtype] : "bool";
+  const px_dtype_info *about = px_dtype_about(px__dtype_of(self));
+  return about ? about->c_name : "bool";
 }
 
 const char *px__numbers_text(char text[128], px__sizes sizes) {

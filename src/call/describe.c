@@ -66,14 +66,12 @@ static void add(line *l, const char *format, ...) {
 }
 
 static void add_tensor(line *l, const px_tensor *t) {
-  static const char *const names[] = {"bool", "u8",  "i8",   "i16", "i32",
-                                      "i64",  "f16", "bf16", "f32", "f64"};
   char device[PX_DEVICE_TEXT];
   if (!t) {
     add(l, "None");
     return;
   }
-  add(l, "%s[", names[t->dtype]);
+  add(l, "%s[", px_dtype_about((px_dtype)t->dtype)->suffix);
   for (int i = 0; i < t->ndim; i++) add(l, "%s%lld", i ? "," : "", (long long)t->sizes[i]);
   add(l, "]@%s", px_device_format(px__tensor_device(t), device));
 }

@@ -80,7 +80,7 @@ typedef struct px__op_impl {
   px_status (*check)(const px_call *call);
   const char *kernel;  // "softmax"
   px_kernel *found;    // the kernels that were found, by device type; atomic
-  uint16_t dtypes;     // bit i: px_dtype i is supported (of `compute` or of the first tensor)
+  uint32_t dtypes;     // bit i: px_dtype i is supported (of `compute` or of the first tensor)
   uint8_t promotion;   // px__promotion
   uint8_t out;         // px__out_rule
   bool mutates;        // kernel writes into a result that starts as a copy of the first argument

@@ -86,7 +86,7 @@ px_status px__call_promote(px_call *call) {
 }
 
 px_status px__check_dtype(const px_op *op, px_dtype dtype, px_device device) {
-  uint16_t dtypes = px__impl(op)->dtypes;
+  uint32_t dtypes = px__impl(op)->dtypes;
   if (PX_LIKELY(!dtypes || dtypes >> dtype & 1)) return PX_OK;
   return px__refuse_dtype(op, dtype, device);
 }

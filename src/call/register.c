@@ -69,26 +69,32 @@ static px_status choose_all(chosen *c, const char *text) {
 }
 
 // Bits of the dtypes that a word stands for; 0 if it is unknown.
-static uint16_t dtypes_of(const char *word, size_t length) {
+static uint32_t dtypes_of(const char *word, size_t length) {
   static const struct {
-    const char *text;
-    uint16_t mask;
+    const char *name, *kinds;
   } sets[] = {
-      {"all", 0x3ff}, {"numeric", 0x3fe}, {"float", 0x3c0}, {"integral", 0x3f}, {"integer", 0x3e}};
+#define XX(name, kinds) {name, kinds},
+      PX_DTYPE_SET_MAP(XX)
+#undef XX
+  };
+  const char *kinds = "";
+  uint32_t mask = 0;
   for (int i = 0; i < PX_COUNT_OF(sets); i++)
-    if (strlen(sets[i].text) == length && !strncmp(sets[i].text, word, length)) return sets[i].mask;
-  for (int i = 0; i < PX_DTYPE_COUNT; i++) {
-    const char *name = px_dtype_name((px_dtype)i);
-    if (strlen(name) == length && !strncmp(name, word, length)) return (uint16_t)(1u << i);
+    if (strlen(sets[i].name) == length && !strncmp(sets[i].name, word, length))
+      kinds = sets[i].kinds;
+  for (int i = 0; i < PX_DTYPE_COMPUTED; i++) {
+    const px_dtype_info *about = px_dtype_about((px_dtype)i);
+    bool named = strlen(about->name) == length && !strncmp(about->name, word, length);
+    if (named || strchr(kinds, about->kind)) mask |= UINT32_C(1) << i;
   }
-  return 0;
+  return mask;
 }
 
-static px_status choose_dtypes(uint16_t *out, const char *name, const char *text) {
+static px_status choose_dtypes(uint32_t *out, const char *name, const char *text) {
   *out = 0;
   for (text = text ? text : "all"; *text; text += strspn(text, " ")) {
     size_t length = strcspn(text, " ");
-    uint16_t mask = dtypes_of(text, length);
+    uint32_t mask = dtypes_of(text, length);
     PX_CHECK(mask, PX_VALUE,
              "%s: unknown dtype '%.*s'; there are dtypes by name, and all, numeric, float, "
              "integral, integer",

@@ -122,17 +122,6 @@ static bool shares_storage(const px_call *call, const px_tensor *out) {
   return false;
 }
 
-// The names of dtypes in PyTorch's text for out=.
-static const char *element_name(px_dtype dtype) {
-  static const char *const names[PX_DTYPE_COUNT] = {
-      [PX_BOOL] = "bool",         [PX_UINT8] = "unsigned char",
-      [PX_INT8] = "signed char",  [PX_INT16] = "short int",
-      [PX_INT32] = "int",         [PX_INT64] = "long int",
-      [PX_FLOAT16] = "c10::Half", [PX_BFLOAT16] = "c10::BFloat16",
-      [PX_FLOAT32] = "float",     [PX_FLOAT64] = "double"};
-  return names[dtype];
-}
-
 // Whether the argument `dtype` says what the result is: then out= must be of this dtype.
 static bool asks_dtype(const px_call *call) {
   for (int i = 0; i < call->op->param_count; i++)
@@ -153,7 +142,7 @@ static px_status check_out(const px_call *call, px_dtype made, px_dtype given) {
   PX_CHECK(call->op->kind != PX_OP_POINTWISE, PX_RUNTIME, "Found dtype %s but expected %s",
            px_dtype_class(given), px_dtype_class(made));
   PX_FAIL(PX_RUNTIME, "Expected out tensor to have dtype %s, but got %s instead",
-          element_name(made), element_name(given));
+          px_dtype_about(made)->type_name, px_dtype_about(given)->type_name);
 }
 
 static px_status inplace_result(px_call *call, int i, int ndim, const int64_t *sizes,

@@ -13,17 +13,9 @@
 
 enum { HEADER_LIMIT = 100 << 20 };
 
-static const struct {
-  const char *name;
-  px_dtype dtype;
-} types[] = {{"BOOL", PX_BOOL},   {"U8", PX_UINT8},   {"I8", PX_INT8},     {"I16", PX_INT16},
-             {"I32", PX_INT32},   {"I64", PX_INT64},  {"F16", PX_FLOAT16}, {"BF16", PX_BFLOAT16},
-             {"F32", PX_FLOAT32}, {"F64", PX_FLOAT64}};
-
 const char *px__type_name(px_dtype dtype) {
-  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-    if (types[i].dtype == dtype) return types[i].name;
-  return "?";
+  const px_dtype_info *about = px_dtype_about(dtype);
+  return about ? about->safetensors : "?";
 }
 
 // ---- entries
@@ -76,9 +68,9 @@ static px_status entry_dtype(entry *out, const header *h, json_object *item, cha
   const char *name =
       json_object_is_type(value, json_type_string) ? json_object_get_string(value) : NULL;
   PX_CHECK(name, PX_RUNTIME, "'%s': tensor '%.200s' has an unknown dtype", h->file.path, out->name);
+  for (int i = 0; i < PX_DTYPE_COUNT; i++)
+    if (!strcmp(px__type_name((px_dtype)i), name)) return out->dtype = (px_dtype)i, PX_OK;
   out->dtype = PX_DTYPE_NONE;
-  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-    if (!strcmp(types[i].name, name)) return out->dtype = types[i].dtype, PX_OK;
   out->foreign = memcpy(room, name, strlen(name) + 1);
   return PX_OK;
 }

@@ -10,14 +10,6 @@ enum { DL_CPU = 1, DL_CUDA = 2, DL_PINNED = 3 };
 #define DEFAULT_STREAM ((void *)1)
 #define THREAD_STREAM ((void *)2)
 
-// Codes of DLPack by dtype.
-static const struct {
-  px_dtype dtype;
-  uint8_t code, bits;
-} types[] = {{PX_BOOL, 6, 8},     {PX_UINT8, 1, 8},   {PX_INT8, 0, 8},     {PX_INT16, 0, 16},
-             {PX_INT32, 0, 32},   {PX_INT64, 0, 64},  {PX_FLOAT16, 2, 16}, {PX_BFLOAT16, 4, 16},
-             {PX_FLOAT32, 2, 32}, {PX_FLOAT64, 2, 64}};
-
 px_dl_device px_dlpack_device(const px_tensor *tensor) {
   px_device device = px__tensor_device(tensor);
   if (device.type == PX_CUDA) return (px_dl_device){DL_CUDA, device.index};
@@ -25,9 +17,8 @@ px_dl_device px_dlpack_device(const px_tensor *tensor) {
 }
 
 static px_dl_dtype type_of(px_dtype dtype) {
-  for (int i = 0; i < PX_COUNT_OF(types); i++)
-    if (types[i].dtype == dtype) return (px_dl_dtype){types[i].code, types[i].bits, 1};
-  return (px_dl_dtype){0};
+  const px_dtype_info *about = px_dtype_about(dtype);
+  return (px_dl_dtype){about->dlpack, (uint8_t)(8 * about->size), 1};
 }
 
 typedef struct export {
@@ -108,9 +99,10 @@ px_status px_dlpack_export_native(px_dl_managed **out, px_tensor *tensor, void *
 // ---- taking over
 
 static px_status dtype_of(px_dtype *out, px_dl_dtype type) {
-  for (int i = 0; i < PX_COUNT_OF(types) && type.lanes == 1; i++)
-    if (types[i].code == type.code && types[i].bits == type.bits)
-      return *out = types[i].dtype, PX_OK;
+  for (int i = 0; i < PX_DTYPE_COUNT && type.lanes == 1; i++) {
+    px_dl_dtype own = type_of((px_dtype)i);
+    if (own.code == type.code && own.bits == type.bits) return *out = (px_dtype)i, PX_OK;
+  }
   PX_FAIL(PX_RUNTIME, "Unsupported DLPack dtype: code %d, %d bits, %d lanes", type.code, type.bits,
           type.lanes);
 }

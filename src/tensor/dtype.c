@@ -4,47 +4,40 @@
 #include "phlox/dtype.h"
 #include "tensor/tensor_impl.h"
 
-typedef struct dtype_row {
-  char category;
-  const char *cls, *name;
-} dtype_row;
-static const dtype_row rows[PX_DTYPE_COUNT] = {
-#define XX(name, ctype, bytes, category, cls, text) {category, cls, text},
+static const px_dtype_info rows[PX_DTYPE_COUNT] = {
+#define XX(name_, suffix_, cell, number, alias_, ...) \
+  {.suffix = #suffix_, .alias = #alias_, __VA_ARGS__},
     PX_DTYPE_MAP(XX)
 #undef XX
 };
 const uint8_t px__dtype_bytes[PX_DTYPE_COUNT] = {
-#define XX(name, ctype, bytes, category, cls, text) bytes,
+#define XX(name, suffix, cell, ...) sizeof(cell),
     PX_DTYPE_MAP(XX)
 #undef XX
 };
 
 static bool known(px_dtype dtype) { return (unsigned)dtype < PX_DTYPE_COUNT; }
+static char kind_of(px_dtype dtype) { return known(dtype) ? rows[dtype].kind : 0; }
 
+const px_dtype_info *px_dtype_about(px_dtype dtype) { return known(dtype) ? &rows[dtype] : NULL; }
 size_t px_dtype_size(px_dtype dtype) { return known(dtype) ? px__dtype_bytes[dtype] : 0; }
 const char *px_dtype_name(px_dtype dtype) { return known(dtype) ? rows[dtype].name : "none"; }
 const char *px_dtype_class(px_dtype dtype) { return known(dtype) ? rows[dtype].cls : "None"; }
-bool px_dtype_is_float(px_dtype dtype) { return known(dtype) && rows[dtype].category == 'f'; }
-bool px_dtype_is_integer(px_dtype dtype) { return known(dtype) && rows[dtype].category == 'i'; }
+bool px_dtype_is_float(px_dtype dtype) { return kind_of(dtype) == 'f'; }
+bool px_dtype_is_integer(px_dtype dtype) { return kind_of(dtype) == 'i' || kind_of(dtype) == 'u'; }
+bool px_dtype_is_signed(px_dtype dtype) { return known(dtype) && rows[dtype].least < 0; }
 
-static const struct {
-  const char *name;
-  px_dtype dtype;
-} aliases[] = {{"float", PX_FLOAT32}, {"double", PX_FLOAT64}, {"half", PX_FLOAT16},
-               {"long", PX_INT64},    {"int", PX_INT32},      {"short", PX_INT16},
-               {"char", PX_INT8},     {"byte", PX_UINT8}};
 static const char *name_at(const void *names, int i) {
   if (i < PX_DTYPE_COUNT) return rows[i].name;
-  return i - PX_DTYPE_COUNT < PX_COUNT_OF(aliases) ? aliases[i - PX_DTYPE_COUNT].name : NULL;
+  return i < 2 * PX_DTYPE_COUNT ? rows[i - PX_DTYPE_COUNT].alias : NULL;
 }
 
 px_status px_dtype_parse(px_dtype *out, const char *name) {
   PX_GIVEN(out);
   PX_CHECK(name, PX_TYPE, "a dtype needs a name");
   for (int i = 0; i < PX_DTYPE_COUNT; i++)
-    if (!strcmp(rows[i].name, name)) return *out = (px_dtype)i, PX_OK;
-  for (int i = 0; i < PX_COUNT_OF(aliases); i++)
-    if (!strcmp(aliases[i].name, name)) return *out = aliases[i].dtype, PX_OK;
+    if (!strcmp(rows[i].name, name) || !strcmp(rows[i].alias, name))
+      return *out = (px_dtype)i, PX_OK;
   PX_FAIL(PX_TYPE, "unknown dtype '%.64s': the nearest name is %s", name,
           px_name_nearest(name, name_at, NULL));
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Numbers of the host, as elements and back.
-#include <float.h>
 #include <math.h>
 
 #include "base/base_impl.h"
@@ -51,28 +50,19 @@ static const struct {
   void (*store)(px_scalar s, void *to);
   px_scalar (*load)(const void *from);
 } rows[PX_DTYPE_COUNT] = {
-#define XX(name, ctype, bytes, category, cls, text) {store_##name, load_##name},
+#define XX(name, ...) {store_##name, load_##name},
     PX_DTYPE_MAP(XX)
 #undef XX
 };
-
-// The least and the greatest number of a dtype. Of int64 no double is the greatest: 2**63 is not
-// it.
-static const struct {
-  double least, greatest;
-} ranges[PX_DTYPE_COUNT] = {
-    [PX_UINT8] = {-UINT8_MAX, UINT8_MAX},      [PX_INT8] = {INT8_MIN, INT8_MAX},
-    [PX_INT16] = {INT16_MIN, INT16_MAX},       [PX_INT32] = {INT32_MIN, INT32_MAX},
-    [PX_INT64] = {-0x1p63, 0x1p63 - 1024},     [PX_FLOAT16] = {-65504, 65504},
-    [PX_BFLOAT16] = {-0x1.fep127, 0x1.fep127}, [PX_FLOAT32] = {-FLT_MAX, FLT_MAX},
-    [PX_FLOAT64] = {-DBL_MAX, DBL_MAX}};
 
 bool px_scalar_fits(px_scalar s, px_dtype dtype) {
   if ((unsigned)dtype >= PX_DTYPE_COUNT || dtype == PX_BOOL) return true;
   if (s.kind != 'f' && dtype == PX_INT64) return true;
   double value = px_scalar_float(s);
   if (!isfinite(value)) return px_dtype_is_float(dtype);
-  return value >= ranges[dtype].least && value <= ranges[dtype].greatest;
+  const px_dtype_info *range = px_dtype_about(dtype);
+  double least = range->kind == 'u' ? -range->greatest : range->least;
+  return value >= least && value <= range->greatest;
 }
 
 void px_scalar_store(px_scalar s, px_dtype dtype, void *element) {

@@ -163,7 +163,7 @@ PX_TEST(launches_become_structs_and_functions_of_the_host) {
                "typedef struct k_x {\n  k_where where;\n  void *a;\n  int64_t *n;\n"
                "  const void *self;\n  const int64_t *at;\n  double p;\n  int32_t b;\n"
                "  int64_t each;\n} k_x;"));
-  CHECK(strstr(text, "K_KERNEL(x, bf16, __nv_bfloat16, k_x)") && !strstr(text, "K_KERNEL(x, i64"));
+  CHECK(strstr(text, "K_KERNEL(x, bf16, k_bf16, k_x)") && !strstr(text, "K_KERNEL(x, i64"));
   CHECK(strstr(text, ".at = px__cuda_dense_in(&d, args->at, PX_INT64),"));
   CHECK(strstr(text, ".n = px__cuda_dense_out(&d, args->n, PX_INT64),"));
   CHECK(strstr(text,

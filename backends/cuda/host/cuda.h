@@ -110,6 +110,7 @@ px_status px__cuda_scratch(const px_launch *l, size_t bytes, void **out);
 // Says that the kernel lacks the dtype, naming op, dtype and device.
 px_status px__cuda_missing(const px_launch *l, int dtype);
 const char *px__cuda_dtype_class(int dtype);  // "Float"
+const char *px__cuda_suffix(int dtype);       // "f32"
 size_t px__cuda_dtype_size(int dtype);
 
 // The modules, in the order of their names; written by tools/bin2c.c.

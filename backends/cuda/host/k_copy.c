@@ -56,11 +56,7 @@ static px_status transpose(const px_launch *l, const k_loop *p, int down, size_t
 
 px_status px__cuda_copy_operand(const px_launch *l, const px_operand *to, const px_operand *from) {
   static const char *const raw[] = {"raw_1", "raw_2", "raw_4", "raw_8"};
-  static const char *const names[] = {
-      [PX_BOOL] = "convert_bool",   [PX_UINT8] = "convert_u8",      [PX_INT8] = "convert_i8",
-      [PX_INT16] = "convert_i16",   [PX_INT32] = "convert_i32",     [PX_INT64] = "convert_i64",
-      [PX_FLOAT16] = "convert_f16", [PX_BFLOAT16] = "convert_bf16", [PX_FLOAT32] = "convert_f32",
-      [PX_FLOAT64] = "convert_f64"};
+  char convert[32];
   px_operand both[2] = {*to, *from};
   k_loop p;
   if (px_operand_numel(to) == 0) return PX_OK;
@@ -78,7 +74,8 @@ px_status px__cuda_copy_operand(const px_launch *l, const px_operand *to, const 
   p.has = p.truth = 0;
   if (same) return px__cuda_each(l, "copy", by_item(raw, item), each, &p);
   if (from->immediate) px__cuda_read(&p.value[1], from, px__cuda_is_float(from->dtype));
-  return px__cuda_each(l, "copy", names[to->dtype], each, &p);
+  snprintf(convert, sizeof convert, "convert_%s", px__cuda_suffix(to->dtype));
+  return px__cuda_each(l, "copy", convert, each, &p);
 }
 
 PX_CUDA_KERNEL(copy) { return px__cuda_copy_operand(l, args->to, args->from); }

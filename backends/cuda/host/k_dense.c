@@ -58,12 +58,11 @@ px_status px__cuda_tiles(const px_launch *l, k_tiles_of *t, int64_t lines, int64
 
 px_status px__cuda_by_dtype(const px_launch *l, const char *module, const char *name, int dtype,
                             int64_t grid, unsigned block, void *params) {
-  static const char *const suffixes[] = PX_CUDA_SUFFIXES;
   char function[64];
   void *list[] = {params};
   if (grid <= 0) return PX_OK;
   if (dtype < PX_FLOAT16 || dtype > PX_FLOAT64) return px__cuda_missing(l, dtype);
   if (grid > INT32_MAX) grid = INT32_MAX;
-  snprintf(function, sizeof function, "%s_%s", name, suffixes[dtype]);
+  snprintf(function, sizeof function, "%s_%s", name, px__cuda_suffix(dtype));
   return px__cuda_launch(l, module, function, (unsigned)grid, block, 0, list);
 }

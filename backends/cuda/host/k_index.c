@@ -90,7 +90,6 @@ static px_status add_ordered(const px_launch *l, k_pick *p) {
   return px__cuda_by_dtype(l, "index", "add_ordered", p->dtype, ORDERED_BLOCKS, K_BLOCK, p);
 }
 PX_CUDA_KERNEL(index_put) {
-  static const char *const suffixes[] = PX_CUDA_SUFFIXES;
   k_pick p, wide;
   char function[24];
   PX_CUDA_PASS(fill_pick(&p, l, args->self, args->values, args->list, args->list_n));
@@ -103,7 +102,7 @@ PX_CUDA_KERNEL(index_put) {
     return px__cuda_over(l, "index", function, wide.n, &wide);
   }
   bool runs = item == 16 && px__cuda_is_float(p.dtype) && has_runs(&wide);
-  snprintf(function, sizeof function, runs ? "add_runs_%s" : "add_%s", suffixes[p.dtype]);
+  snprintf(function, sizeof function, runs ? "add_runs_%s" : "add_%s", px__cuda_suffix(p.dtype));
   return px__cuda_over(l, "index", function, runs ? wide.n : p.n, runs ? &wide : &p);
 }
 

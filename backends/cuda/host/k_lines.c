@@ -49,7 +49,6 @@ static px_status apart(const px_launch *l, k_lines *p, const char *suffix) {
 }
 static px_status scan(const px_launch *l, const px_operand *out, const px_operand *in, int64_t dim,
                       bool product, bool backwards) {
-  static const char *const suffixes[] = PX_CUDA_SUFFIXES;
   int dtype = px__cuda_is_float(out->dtype) ? out->dtype : PX_INT64;
   px__cuda_dense d = {.launch = l};
   k_lines p = {.out = px__cuda_dense_out(&d, out, dtype),
@@ -60,8 +59,8 @@ static px_status scan(const px_launch *l, const px_operand *out, const px_operan
   px__around(out, dim, &p.outer, &p.size, &p.inner);
   if (px_operand_numel(out) == 0) return PX_OK;
   int64_t item = (int64_t)px__cuda_dtype_size(dtype);
-  PX_CUDA_PASS(p.inner == 1 ? in_one_piece(l, &p, item, suffixes[dtype])
-                            : apart(l, &p, suffixes[dtype]));
+  PX_CUDA_PASS(p.inner == 1 ? in_one_piece(l, &p, item, px__cuda_suffix(dtype))
+                            : apart(l, &p, px__cuda_suffix(dtype)));
   return px__cuda_dense_close(&d);
 }
 PX_CUDA_KERNEL(cumsum) { return scan(l, args->out, args->self, args->dim, false, false); }

@@ -75,26 +75,12 @@ PX_CUDA_KERNEL(bernoulli) {
   return px__cuda_dense_close(&d);
 }
 
-// The number of values that a dtype can draw without bounds.
-static uint64_t full_range(int dtype) {
-  static const uint64_t ranges[PX_DTYPE_COUNT] = {[PX_BOOL] = 2,
-                                                  [PX_UINT8] = 256,
-                                                  [PX_INT8] = 128,
-                                                  [PX_INT16] = 32768,
-                                                  [PX_INT32] = UINT64_C(1) << 31,
-                                                  [PX_INT64] = UINT64_C(1) << 63,
-                                                  [PX_FLOAT16] = (1 << 11) + 1,
-                                                  [PX_BFLOAT16] = (1 << 8) + 1,
-                                                  [PX_FLOAT32] = (1 << 24) + 1,
-                                                  [PX_FLOAT64] = (UINT64_C(1) << 53) + 1};
-  return ranges[dtype];
-}
 PX_CUDA_KERNEL(random) {
   px__cuda_dense d = {.launch = l};
   k_random p = start(&d, args->out);
   PX_CUDA_PASS(d.status);
   bool ranged = px__random_range(&args->from, &args->to, &p.from, &p.range);
-  if (!ranged) p.range = full_range(p.dtype);
+  if (!ranged) p.range = px__random_values(p.dtype);
   p.wide = ranged ? p.range >= UINT64_C(1) << 28 : p.dtype == PX_INT64 || p.dtype == PX_FLOAT64;
   PX_CUDA_PASS(draw_any(l, "whole", &p, l->blocks));
   return px__cuda_dense_close(&d);

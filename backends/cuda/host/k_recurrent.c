@@ -5,12 +5,11 @@
 
 // Launches a kernel on operands that are opened, and closes them. `state` has the rows.
 static px_status run(px__cuda_dense *d, k_step *p, const char *name, const px_operand *state) {
-  static const char *const suffixes[PX_DTYPE_COUNT] = PX_CUDA_SUFFIXES;
   char function[32];
   int dtype = state->dtype;
   PX_CUDA_PASS(d->status);
   if (!px__cuda_is_float(dtype)) return px__cuda_missing(d->launch, dtype);
-  snprintf(function, sizeof function, "%s_%s", name, suffixes[dtype]);
+  snprintf(function, sizeof function, "%s_%s", name, px__cuda_suffix(dtype));
   p->n = px_operand_numel(state), p->size = state->sizes[1];
   PX_CUDA_PASS(px__cuda_over(d->launch, "recurrent", function, p->n, p));
   return px__cuda_dense_close(d);

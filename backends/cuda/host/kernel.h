@@ -12,13 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define PX_CUDA_SUFFIXES \
-  { \
-    [PX_BOOL] = "bool", [PX_UINT8] = "u8", [PX_INT8] = "i8", [PX_INT16] = "i16", \
-    [PX_INT32] = "i32", [PX_INT64] = "i64", [PX_FLOAT16] = "f16", [PX_BFLOAT16] = "bf16", \
-    [PX_FLOAT32] = "f32", [PX_FLOAT64] = "f64" \
-  }
-
 typedef struct px__cuda_pointwise {
   const char *module, *functions[PX_DTYPE_COUNT];
   int operands;

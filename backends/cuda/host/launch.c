@@ -5,6 +5,7 @@
 // at the first launch there. Functions found are kept in a table of fixed size that is read without
 // a lock; names are compared by content, so that callers may build them.
 #include "cuda/host/cuda.h"
+#include "operands.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -176,18 +177,15 @@ px_status px__cuda_scratch(const px_launch *l, size_t bytes, void **out) {
   return PX_OK;
 }
 
-static const struct {
-  const char *name, *cls;
-  size_t size;
-} dtypes[PX_DTYPE_COUNT] = {
-#define XX(name, ctype, bytes, category, cls, text) {text, cls, bytes},
-    PX_DTYPE_MAP(XX)
-#undef XX
-};
 static bool is_dtype(int dtype) { return dtype >= 0 && dtype < PX_DTYPE_COUNT; }
 
-const char *px__cuda_dtype_class(int dtype) { return is_dtype(dtype) ? dtypes[dtype].cls : "None"; }
-size_t px__cuda_dtype_size(int dtype) { return is_dtype(dtype) ? dtypes[dtype].size : 0; }
+const char *px__cuda_dtype_class(int dtype) {
+  return is_dtype(dtype) ? px__dtypes[dtype].cls : "None";
+}
+const char *px__cuda_suffix(int dtype) {
+  return is_dtype(dtype) ? px__dtypes[dtype].suffix : "none";
+}
+size_t px__cuda_dtype_size(int dtype) { return is_dtype(dtype) ? px__dtypes[dtype].size : 0; }
 
 px_status px__cuda_missing(const px_launch *l, int dtype) {
   PX_CUDA_FAIL(PX_UNIMPLEMENTED, "\"%s\" not implemented for '%s' on cuda:%d", l->op ? l->op : "?",

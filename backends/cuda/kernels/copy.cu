@@ -87,21 +87,14 @@ static __device__ __forceinline__ void convert_pair(const k_loop &p) {
 template <typename D>
 static __device__ __forceinline__ void convert_body(const k_loop &p) {
   switch (p.dtype[1]) {
-#define XX(name, type) \
-  case name: \
-    convert_pair<D, type>(p); \
+#define XX(name, suffix, ...) \
+  case K_##name: \
+    convert_pair<D, k_##suffix>(p); \
     break;
-    K_EACH_DTYPE(XX)
+    PX_DTYPE_COMPUTED_MAP(XX)
 #undef XX
   }
 }
-K_KERNEL(convert, bool, k_bool, k_loop)
-K_KERNEL(convert, u8, uint8_t, k_loop)
-K_KERNEL(convert, i8, int8_t, k_loop)
-K_KERNEL(convert, i16, int16_t, k_loop)
-K_KERNEL(convert, i32, int32_t, k_loop)
-K_KERNEL(convert, i64, int64_t, k_loop)
-K_KERNEL(convert, f16, __half, k_loop)
-K_KERNEL(convert, bf16, __nv_bfloat16, k_loop)
-K_KERNEL(convert, f32, float, k_loop)
-K_KERNEL(convert, f64, double, k_loop)
+#define XX(name, suffix, ...) K_KERNEL(convert, suffix, k_##suffix, k_loop)
+PX_DTYPE_COMPUTED_MAP(XX)
+#undef XX

@@ -80,25 +80,25 @@ struct k_type<__nv_bfloat16> {
   typedef float number;
 };
 
+// How a dtype lies in memory, by its suffix.
+typedef uint8_t k_u8;
+typedef int8_t k_i8;
+typedef int16_t k_i16;
+typedef int32_t k_i32;
+typedef int64_t k_i64;
+typedef __half k_f16;
+typedef __nv_bfloat16 k_bf16;
+typedef float k_f32;
+typedef double k_f64;
+
 // An element of a dtype that is known when the kernel runs; every thread takes the same way.
-#define K_EACH_DTYPE(XX) \
-  XX(K_BOOL, k_bool) \
-  XX(K_UINT8, uint8_t) \
-  XX(K_INT8, int8_t) \
-  XX(K_INT16, int16_t) \
-  XX(K_INT32, int32_t) \
-  XX(K_INT64, int64_t) \
-  XX(K_FLOAT16, __half) \
-  XX(K_BFLOAT16, __nv_bfloat16) \
-  XX(K_FLOAT32, float) \
-  XX(K_FLOAT64, double)
 template <typename C>
 static __device__ __forceinline__ C k_load(const void *from, int dtype) {
   switch (dtype) {
-#define XX(name, type) \
-  case name: \
-    return (C)k_get(*(const type *)from);
-    K_EACH_DTYPE(XX)
+#define XX(name, suffix, ...) \
+  case K_##name: \
+    return (C)k_get(*(const k_##suffix *)from);
+    PX_DTYPE_COMPUTED_MAP(XX)
 #undef XX
   }
   return C();
@@ -106,19 +106,23 @@ static __device__ __forceinline__ C k_load(const void *from, int dtype) {
 template <typename C>
 static __device__ __forceinline__ void k_store(void *to, int dtype, C x) {
   switch (dtype) {
-#define XX(name, type) \
-  case name: \
-    k_put((type *)to, x); \
+#define XX(name, suffix, ...) \
+  case K_##name: \
+    k_put((k_##suffix *)to, x); \
     break;
-    K_EACH_DTYPE(XX)
+    PX_DTYPE_COMPUTED_MAP(XX)
 #undef XX
   }
 }
 static __device__ __forceinline__ int k_item(int dtype) {
-  return dtype <= K_INT8                                                 ? 1
-         : dtype == K_INT16 || dtype == K_FLOAT16 || dtype == K_BFLOAT16 ? 2
-         : dtype == K_INT32 || dtype == K_FLOAT32                        ? 4
-                                                                         : 8;
+  switch (dtype) {
+#define XX(name, suffix, cell, ...) \
+  case K_##name: \
+    return sizeof(cell);
+    PX_DTYPE_MAP(XX)
+#undef XX
+  }
+  return 0;
 }
 
 template <typename S, int N>

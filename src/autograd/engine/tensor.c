@@ -169,13 +169,6 @@ px_tensor *px_tensor_grad(const px_tensor *self) {
   return !state ? NULL : state->box ? state->box->grad : state->grad;
 }
 
-static const char *c_name(px_dtype dtype) {
-  static const char *const names[PX_DTYPE_COUNT] = {
-      "bool",     "unsigned char", "signed char",   "short int", "int",
-      "long int", "c10::Half",     "c10::BFloat16", "float",     "double"};
-  return names[dtype];
-}
-
 static void sizes_text(const px_tensor *t, char *text, size_t room) {
   size_t used = (size_t)snprintf(text, room, "[");
   for (int d = 0; d < px_tensor_ndim(t) && used < room; d++)
@@ -210,7 +203,7 @@ static px_status check_grad(const px_tensor *self, const px_tensor *grad) {
   PX_CHECK(have == want, PX_RUNTIME,
            "attempting to assign a gradient with dtype '%s' to a tensor with dtype '%s'. Please "
            "ensure that the gradient and the tensor have the same dtype",
-           c_name(have), c_name(want));
+           px_dtype_about(have)->type_name, px_dtype_about(want)->type_name);
   PX_TRY(check_grad_device(px_tensor_device(grad), px_tensor_device(self)));
   char of_grad[512], of_self[512];
   if (same_sizes(self, grad)) return PX_OK;
