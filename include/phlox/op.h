@@ -76,7 +76,7 @@ typedef struct px_op {
   // px_op_at whose parameters take its arguments.
   const char *python_name;
   // Its other names in Python, between spaces, or NULL: `multiply` is a function and a method,
-  // `nn.relu` in nn.functional, `torch.conv2d` a function.
+  // `nn.relu` in nn.functional, `torch.conv2d` a function, `special.expit` one of torch.special.
   const char *aliases;
   const char *remarks;                // lines: shapes, dtypes, errors, an example; or NULL
   uint8_t autocast[PX_DEVICE_TYPES];  // px_autocast_policy

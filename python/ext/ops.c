@@ -8,13 +8,32 @@
 #include <string.h>
 
 static PyTypeObject op_type, op_method_type;
-static PyObject
-    *spaces[4];  // dicts of name -> callable: methods, functions, nn.functional, torch.ops
 static PyObject *return_types;
 
-static PyObject *space_of(char space) {
-  return spaces[space == 'm' ? 0 : space == 'f' ? 1 : space == 'n' ? 2 : 3];
+// Where callables are: as dicts of them by name.
+typedef struct op_space {
+  char letter;
+  const char *word;    // in an entry's aliases, "nn.relu"; NULL: it has none
+  const char *place;   // for profilers and pickles
+  const char *owner;   // in declarations; NULL: not told there
+  const char *prefix;  // what a callable is called, before its name there
+  PyObject *dict;
+} op_space;
+static op_space spaces[] = {
+    {'m', NULL, "torch.Tensor", "tensor", "", NULL},
+    {'f', "torch", "torch", "torch", "", NULL},
+    {'n', "nn", "torch.nn.functional", "nn_functional", "", NULL},
+    {'l', "linalg", "torch.linalg", "linalg", "linalg_", NULL},
+    {'s', "special", "torch.special", "special", "special_", NULL},
+    {'o', NULL, "torch", NULL, "", NULL},
+};
+
+static const op_space *space_at(char letter) {
+  int i = 0;
+  while (spaces[i].letter != letter) i++;
+  return &spaces[i];
 }
+static PyObject *space_of(char letter) { return space_at(letter)->dict; }
 PyObject *ext_op_object(char space, const char *name) {
   return PyDict_GetItemString(space_of(space), name);
 }
@@ -396,16 +415,18 @@ CALLABLE_TYPE(op_method, "torch.method", EXT_BINDS, method_get);
 
 #define NAME(self) Py_NewRef(((ext_callable *)(self))->name)
 EXT_GET(op, __name__, "str", NAME(self), NULL);
-EXT_GET(op, __module__, "str",
-        PyUnicode_InternFromString(((ext_callable *)self)->signatures[0].functional
-                                       ? "torch.nn.functional"
-                                       : "torch"),
-        NULL);
+EXT_GETTER(op, __module__, "str", NULL) {
+  const ext_callable *callable = (ext_callable *)self;
+  return callable->method ? PyUnicode_InternFromString("torch")
+                          : Py_NewRef(callable->base.m_module);
+}
 EXT_GET(op, __doc__, "str", ext_op_doc((ext_callable *)self), NULL);
 EXT_GET(op, __text_signature__, "str", ext_op_text_signature((ext_callable *)self), NULL);
-EXT_ALSO(op, op_attr___name__, __qualname__);
-EXT_SHARES(op_method, op_attr, __name__, __module__, __doc__, __text_signature__);
-EXT_ALSO(op_method, op_attr___name__, __qualname__);
+EXT_GETTER(op, __qualname__, "str", NULL) {
+  const ext_callable *callable = (ext_callable *)self;
+  return PyUnicode_FromString(callable->def.ml_name + callable->prefix);
+}
+EXT_SHARES(op_method, op_attr, __name__, __module__, __qualname__, __doc__, __text_signature__);
 
 // ---- named tuples of several results
 static PyObject *struct_repr(PyObject *self) {
@@ -443,22 +464,20 @@ static PyObject *not_called(PyObject *self, PyObject *args, PyObject *kwargs) {
   PyErr_BadInternalCall();
   return NULL;
 }
-// Where profilers say that it is.
-static const char *place_of(char space) {
-  return space == 'm' ? "torch.Tensor" : space == 'n' ? "torch.nn.functional" : "torch";
-}
-
 static ext_callable *callable_of(char space, const char *name) {
   PyObject *dict = space_of(space), *known = PyDict_GetItemString(dict, name);
   if (known) return (ext_callable *)known;
   ext_callable *self = ext_new(space == 'm' ? &op_method_type : &op_type);
   if (!self) return NULL;
-  self->name = PyUnicode_InternFromString(name);
+  self->name = PyUnicode_FromFormat("%s%s", space_at(space)->prefix, name);
+  if (!self->name) return Py_DECREF(self), NULL;
+  PyUnicode_InternInPlace(&self->name);
+  self->prefix = (uint8_t)strlen(space_at(space)->prefix);
   self->method = space == 'm';
   self->def = (PyMethodDef){PyUnicode_AsUTF8(self->name), (PyCFunction)(void (*)(void))not_called,
                             METH_VARARGS | METH_KEYWORDS, NULL};
   self->base.m_ml = &self->def;
-  self->base.m_module = PyUnicode_InternFromString(place_of(space));
+  self->base.m_module = PyUnicode_InternFromString(space_at(space)->place);
   self->base.vectorcall = callable_call;
   int failed = PyDict_SetItemString(dict, name, (PyObject *)self);
   Py_DECREF(self);
@@ -564,8 +583,9 @@ static int copy_callable(char space, const char *name, const ext_callable *known
   return 0;
 }
 
-// Gives a callable another name in a space: itself where it is of that space, else a copy.
-static int bind_alias(char space, const char *alias, const char *name) {
+// Gives a callable another name in a space: itself where it is of that space, else a copy. One that
+// is in no space is made there.
+static int bind_alias(char space, const char *alias, const char *name, const px_op *op) {
   const char from[] = {space, 'f', 'n', 'm'};
   if (PyDict_GetItemString(space_of(space), alias)) return 0;
   for (int i = 0; i < 4; i++) {
@@ -573,7 +593,7 @@ static int bind_alias(char space, const char *alias, const char *name) {
     if (known && from[i] == space) return PyDict_SetItemString(space_of(space), alias, known);
     if (known) return copy_callable(space, alias, (ext_callable *)known);
   }
-  return 0;
+  return op ? add_signature(space, alias, op, PX_CALL_NEW) : 0;
 }
 
 // An alias without a space is a function and a method, and has the form in place if the op has.
@@ -584,13 +604,19 @@ static int add_alias(const px_op *op, const char *alias) {
     snprintf(known, sizeof known, "%s%s", op->python_name, endings[i]);
     snprintf(name, sizeof name, "%s%s", alias, endings[i]);
     for (const char *space = "fm"; *space; space++)
-      if (PyDict_GetItemString(space_of(*space), known) && bind_alias(*space, name, known) < 0)
+      if (PyDict_GetItemString(space_of(*space), known) &&
+          bind_alias(*space, name, known, NULL) < 0)
         return -1;
   }
-  if (!strchr(alias, '.')) return 0;
+  size_t length = strcspn(alias, ".");
+  if (!alias[length]) return 0;
   bool inplace = alias[strlen(alias) - 1] == '_';
   snprintf(known, sizeof known, "%s%s", op->python_name, endings[inplace]);
-  return bind_alias(*alias == 'n' ? 'n' : 'f', strchr(alias, '.') + 1, known);
+  for (int i = 0; i < EXT_LENGTH(spaces); i++)
+    if (spaces[i].word && strlen(spaces[i].word) == length &&
+        !strncmp(spaces[i].word, alias, length))
+      return bind_alias(spaces[i].letter, alias + length + 1, known, inplace ? NULL : op);
+  EXT_FAIL_INT(PyExc_SystemError, "%s has an alias of an unknown place, %s", op->name, alias);
 }
 
 static int add_aliases(const px_op *op) {
@@ -675,8 +701,8 @@ PyObject *ext_op_registered(const char *name) {
 
 static int ext_init_ops(PyObject *m) {
   for (int i = 0; i < EXT_LENGTH(spaces); i++) {
-    spaces[i] = PyDict_New();
-    if (!spaces[i]) return -1;
+    spaces[i].dict = PyDict_New();
+    if (!spaces[i].dict) return -1;
   }
   return_types = ext_submodule(m, "return_types");
   if (!return_types) return -1;
@@ -689,12 +715,16 @@ static int ext_init_ops(PyObject *m) {
   PyObject *nn = ext_submodule(m, "nn");
   PyObject *functional = nn ? ext_submodule(nn, "functional") : NULL;
   PyObject *parameter = nn ? ext_submodule(nn, "parameter") : NULL;
-  if (!functional || fill(PyModule_GetDict(functional), spaces[2]) < 0) return -1;
+  if (!functional || fill(PyModule_GetDict(functional), space_of('n')) < 0) return -1;
+  for (const char *letter = "ls"; *letter; letter++) {
+    PyObject *module = ext_submodule(m, space_at(*letter)->word);
+    if (!module || fill(PyModule_GetDict(module), space_of(*letter)) < 0) return -1;
+  }
   if (!parameter || ext_add_type(nn, "Parameter", ext_ParameterType) < 0 ||
       ext_add_type(parameter, "Parameter", ext_ParameterType) < 0)
     return -1;
-  if (fill(PyModule_GetDict(m), spaces[1]) < 0) return -1;
-  if (fill(ext_TensorType->tp_dict, spaces[0]) < 0) return -1;
+  if (fill(PyModule_GetDict(m), space_of('f')) < 0) return -1;
+  if (fill(ext_TensorType->tp_dict, space_of('m')) < 0) return -1;
   PyType_Modified(ext_TensorType);
   root = m;
   return ext_ops_update();
@@ -703,20 +733,20 @@ EXT_START(EXT_OPS, ext_init_ops);
 EXT_MODULE(nn, "nn", "Layers, losses and containers.");
 EXT_MODULE(return_types, "return_types", "Tuples with named fields, of ops with several results.");
 EXT_MODULE(nn_functional, "nn.functional", "Functions that layers are made of.");
+EXT_MODULE(linalg, "linalg", "Linear algebra.");
+EXT_MODULE(special, "special", "Functions of mathematics and statistics.");
 
 // ---- for tools
-static int list_space(PyObject *list, char space) {
-  static const char *const owners[] = {"tensor", "torch", "nn_functional"};
-  PyObject *name, *object, *dict = space_of(space);
-  for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &name, &object);) {
+static int list_space(PyObject *list, const op_space *space) {
+  PyObject *name, *object;
+  for (Py_ssize_t at = 0; PyDict_Next(space->dict, &at, &name, &object);) {
     const ext_callable *self = (ext_callable *)object;
     for (int i = 0; i < self->count; i++)
       for (int rest = self->signatures[i].varargs >= 0; rest >= 0; rest--) {
         EXT_OWNED *signature = ext_op_signature(&self->signatures[i], rest);
-        EXT_OWNED *row = signature
-                             ? Py_BuildValue("(ssOOs)", "op", owners[strchr("mfn", space) - "mfn"],
-                                             name, signature, self->signatures[i].op->doc)
-                             : NULL;
+        EXT_OWNED *row = signature ? Py_BuildValue("(ssOOs)", "op", space->owner, name, signature,
+                                                   self->signatures[i].op->doc)
+                                   : NULL;
         if (!row || PyList_Append(list, row) < 0) return -1;
       }
   }
@@ -725,7 +755,7 @@ static int list_space(PyObject *list, char space) {
 EXT_FUNCTION0(torch, _op_signatures, "list[tuple]",
               "The signatures of all ops, as rows of _declared(): for tools.") {
   PyObject *list = PyList_New(0);
-  for (const char *space = "mfn"; list && *space; space++)
-    if (list_space(list, *space) < 0) Py_CLEAR(list);
+  for (int i = 0; list && i < EXT_LENGTH(spaces); i++)
+    if (spaces[i].owner && list_space(list, &spaces[i]) < 0) Py_CLEAR(list);
   return list;
 }

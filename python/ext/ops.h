@@ -25,6 +25,7 @@ typedef struct ext_callable {
   PyObject *name;
   int count;
   bool method;
+  uint8_t prefix;  // of the name: how much of it is not in the module, "special_expit"
   ext_signature signatures[EXT_OP_OVERLOADS];
 } ext_callable;
 

@@ -144,6 +144,7 @@ static const struct {
      "load load_inline remove_extension_h_precompiler_headers verify_ninja_availability"},
     {"utils.mobile_optimizer", "!: optimize_for_mobile generate_mobile_module_lints"},
     {"utils.flop_counter", "!: FlopCounterMode register_flop_formula"},
+    {"fft", ""},
     // ---- compilers, exporters and tracers, which can be imported
     {"compiler",
      "same: allow_in_graph assume_constant_result disable; no: is_compiling is_dynamo_compiling "
@@ -445,7 +446,7 @@ static const struct {
      "fbgemm_linear_fp16_weight_fp32_activation fbgemm_linear_int8_weight "
      "fbgemm_linear_int8_weight_fp32_activation fbgemm_linear_quantize_weight "
      "fbgemm_pack_gemm_matrix_fp16 fbgemm_pack_quantized_matrix "
-     "feature_alpha_dropout_ feature_dropout feature_dropout_ fft float_power fmax fmin fork "
+     "feature_alpha_dropout_ feature_dropout feature_dropout_ float_power fmax fmin fork "
      "frexp frobenius_norm from_file func fused_moving_avg_obs_fake_quant gcd gcd_ geqrf "
      "get_device get_file_path gradient "
      "grid_sampler grid_sampler_2d grid_sampler_3d hamming_window hann_window hash_tensor "
@@ -454,7 +455,7 @@ static const struct {
      "indices_copy init_num_threads inner int_repr inverse "
      "is_conj is_distributed is_inference is_neg "
      "is_same_size is_signed is_vulkan_available is_warn_always_enabled isin isneginf isposinf "
-     "isreal istft kaiser_window kron lcm lcm_ ldexp ldexp_ lgamma linalg lobpcg logaddexp2 "
+     "isreal istft kaiser_window kron lcm lcm_ ldexp ldexp_ lgamma lobpcg logaddexp2 "
      "logcumsumexp logdet logit logit_ logspace lstsq lu lu_solve lu_unpack masked matrix_exp "
      "matrix_power matrix_rank merge_type_from_type_comment "
      "miopen_batch_norm miopen_convolution miopen_convolution_add_relu miopen_convolution_relu "
@@ -475,13 +476,32 @@ static const struct {
      "set_flush_denormal set_num_interop_threads "
      "set_vital set_warn_always sgn signal signbit sinc sinc_ slice_copy slice_scatter slogdet "
      "smm solve sparse sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor "
-     "sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor special split_copy "
+     "sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor split_copy "
      "split_with_sizes_copy spmm squeeze_copy sspaddmm std_mean stft svd svd_lowrank symeig "
      "t_copy take_along_dim tensordot threshold_ torch_version transpose_copy trapezoid "
      "trapz triangular_solve unbind_copy unfold_copy unify_type_list unsafe_chunk unsafe_split "
      "unsafe_split_with_sizes unsqueeze_copy values_copy vander var_mean vdot view_as_complex "
      "view_as_complex_copy view_as_real view_as_real_copy view_copy vitals_enabled vmap vsplit "
      "wait while_loop xpu"},
+    {"linalg",
+     "cholesky cholesky_ex cond cross det eig eigh eigvals eigvalsh householder_product inv "
+     "inv_ex ldl_factor ldl_factor_ex ldl_solve lstsq lu lu_factor lu_factor_ex lu_solve "
+     "matrix_exp matrix_norm matrix_power matrix_rank matrix_sqrth multi_dot norm pinv polar "
+     "qr slogdet solve solve_ex solve_triangular svd svdvals tensorinv tensorsolve vander "
+     "LinAlgError"},
+    {"special",
+     "airy_ai bessel_j0 bessel_j1 bessel_y0 bessel_y1 chebyshev_polynomial_t "
+     "chebyshev_polynomial_u chebyshev_polynomial_v chebyshev_polynomial_w digamma entr "
+     "erfcx erfinv gammainc gammaincc gammaln hermite_polynomial_h hermite_polynomial_he i0 "
+     "i0e i1 i1e laguerre_polynomial_l legendre_polynomial_p log_ndtr logit "
+     "modified_bessel_i0 modified_bessel_i1 modified_bessel_k0 modified_bessel_k1 "
+     "multigammaln ndtr ndtri polygamma psi scaled_modified_bessel_k0 "
+     "scaled_modified_bessel_k1 shifted_chebyshev_polynomial_t "
+     "shifted_chebyshev_polynomial_u shifted_chebyshev_polynomial_v "
+     "shifted_chebyshev_polynomial_w sinc spherical_bessel_j0 xlog1py zeta"},
+    {"fft",
+     "fft fft2 fftfreq fftn fftshift hfft hfft2 hfftn ifft ifft2 ifftn ifftshift ihfft "
+     "ihfft2 ihfftn irfft irfft2 irfftn rfft rfft2 rfftfreq rfftn"},
     {"_dynamo", "get_recursion_limit reset_code_caches set_recursion_limit"},
     {"_dynamo.config", "default_debug_dir_root"},
     {"_dynamo.eval_frame",

@@ -27,6 +27,20 @@ PX_RUN(outer) {
   return px_mul(&call->results[0], column, b);
 }
 
+PX_RUN(linalg_vector_norm) {
+  return px_norm(&call->results[0], args->self, args->ord, args->dim.v.ints, args->dim.n,
+                 args->keepdim, args->dtype);
+}
+PX_RUN(linalg_vecdot) {
+  PX_SCOPED(px_tensor) products = NULL;
+  int64_t dim = args->dim;
+  PX_TRY(px_mul(&products, args->x, args->y));
+  return px_sum(&call->results[0], products, &dim, 1, false, PX_DTYPE_NONE);
+}
+PX_RUN(linalg_diagonal) {
+  return px_diagonal(&call->results[0], args->A, args->offset, args->dim1, args->dim2);
+}
+
 // ---- matmul
 
 // a of three or more dimensions times a vector or matrix: one product of all its rows.

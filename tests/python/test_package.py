@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The shape of the package: the module paths that libraries import, what stands behind names that only can be imported, what is
 to be compiled and runs as it is. Beside PyTorch, where a recent one is installed, every public name of these modules."""
-import collections, importlib, inspect, os, pathlib, re, subprocess, sys, tempfile, types, unittest, warnings
+import collections, importlib, inspect, os, pathlib, pickle, re, subprocess, sys, tempfile, types, unittest, warnings
 
 import phlox as torch
 from phlox import nn
@@ -50,7 +50,7 @@ IMPORTED = {
     "hub": "load load_state_dict_from_url get_dir", "utils.model_zoo": "load_url tqdm", "library": "register_fake Library",
     "onnx.symbolic_opset11": "", "jit.annotations": "BroadcastingList2", "_C": "DispatchKey DispatchKeySet",
     "types": "Number Device _size _int _bool", "autograd.graph": "saved_tensors_hooks save_on_cpu Node", "random": "fork_rng",
-    "functional": "einsum split", "_tensor": "Tensor", "version": "__version__ cuda",
+    "linalg": "vector_norm matmul", "special": "expit", "fft": "", "functional": "einsum split", "_tensor": "Tensor", "version": "__version__ cuda",
 }
 
 
@@ -151,6 +151,40 @@ class Families(unittest.TestCase):
         state = nn.DataParallel(nn.Linear(1, 1)).state_dict()
         utils.consume_prefix_in_state_dict_if_present(state, "module.")
         self.assertEqual((list(state), sorted(state._metadata)), (["weight", "bias"], [""]))
+
+
+class OtherNames(unittest.TestCase):
+    """Ops that stand in modules of their own: aliases of the tables, linalg.matmul and special.expit."""
+
+    def test_special_and_linalg(self):
+        x = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+        special, linalg = torch.special, torch.linalg
+        for name in "erf erfc exp2 expm1 log1p round".split():
+            self.assertTrue(torch.equal(getattr(special, name)(x), getattr(torch, name)(x)))
+        self.assertTrue(torch.equal(special.expit(x), torch.sigmoid(x)) and torch.equal(special.softmax(x, 1), torch.softmax(x, 1)))
+        self.assertTrue(torch.equal(special.xlogy(x, 2), torch.xlogy(x, torch.tensor(2.0))) and torch.equal(special.logsumexp(x, 0), x.logsumexp(0)))
+        self.assertEqual((linalg.vector_norm(x[:, :1], 1).item(), linalg.vector_norm(x, float("inf"), 1).tolist()), (5, [3, 6]))
+        self.assertEqual((linalg.vecdot(x, x[0]).tolist(), linalg.vecdot(x, x, dim=0).tolist()), ([14, 32], [17, 29, 45]))
+        self.assertEqual((linalg.diagonal(x).tolist(), linalg.diagonal(x, offset=1).tolist(), linalg.diagonal(torch.zeros(2, 3, 4, 5)).shape), ([1, 5], [2, 6], (2, 3, 4)))
+        self.assertTrue(torch.equal(linalg.matmul(x, x.T), x @ x.T))
+
+    def test_they_are_called_by_their_own_names(self):
+        with self.assertRaisesRegex(TypeError, r"^special_expit\(\): argument 'input' \(position 1\) must be Tensor, not str$"):
+            torch.special.expit("x")
+        with self.assertRaisesRegex(NotImplementedError, "^linalg.vector_norm: Expected a floating point or complex tensor as input. Got Long$"):
+            torch.linalg.vector_norm(torch.tensor([1]))
+        with self.assertRaisesRegex(RuntimeError, "^linalg.vecdot: Expected x and y to have the same dtype, but found x of type Float and y of type Double instead$"):
+            torch.linalg.vecdot(torch.ones(1), torch.ones(1, dtype=torch.float64))
+        for function in (torch.special.expit, torch.linalg.matmul, torch.linalg.vecdot):
+            self.assertIs(pickle.loads(pickle.dumps(function)), function)
+        self.assertEqual((torch.special.expit.__name__, hasattr(torch, "linalg_vecdot")), ("special_expit", False))
+
+    def test_what_they_lack_is_missing_by_name(self):
+        for path, name in (("linalg", "svd"), ("special", "zeta"), ("fft", "rfft")):
+            module = module_of(path)
+            self.assertFalse(hasattr(module, name))
+            with self.assertRaisesRegex(AttributeError, f"torch.{path}.{name} is not implemented in Phlox$"):
+                getattr(module, name)
 
 
 class Refusals(unittest.TestCase):
