@@ -232,9 +232,9 @@ static px_status call_other(px_call *call) {
   const px_tensor *first = first_tensor(call);
   PX_CHECK(px__impl(call->op)->run, PX_UNIMPLEMENTED, "%s is not implemented", call->op->name);
   call->device = first ? px__tensor_device(first) : px_cpu();
+  if (call->op->kind == PX_OP_KERNEL) return call_kernel(call, first);
+  if (first) PX_TRY(px__check_dtype(call->op, (px_dtype)first->dtype, call->device));
   switch (call->op->kind) {
-    case PX_OP_KERNEL:
-      return call_kernel(call, first);
     case PX_OP_COMPOSITE:
       return px__impl(call->op)->run(call);
     default:

@@ -2,6 +2,7 @@
 // Images read at coordinates. Along each dimension a place has taps: elements, and what each
 // counts. The result is the sum over all combinations of them; an element is found by gathering.
 // Coordinates are in elements, after they were brought back into the image where a mode wants it.
+#include "call/shapes.h"
 #include "ops/run.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
@@ -206,13 +207,23 @@ static px_status align(bool *corners, px_value given) {
                  "since 1.3.0. Please specify align_corners=True if the old behavior is desired. "
                  "See the documentation of grid_sample for details.");
 }
+// Places and weights of 16 bits would be a whole element off.
+static px_status widened(px_tensor **out, const px_tensor *t) {
+  px_dtype dtype = (px_dtype)t->dtype;
+  return px__tensor_to(out, t, px_dtype_is_float(dtype) ? px__wide_dtype(dtype) : dtype,
+                       PX_DEVICE_NONE);
+}
 PX_RUN(grid_sample) {
-  const px_tensor *input = args->input, *grid = args->grid;
-  int dims = input->ndim - 2;
+  int dims = args->input->ndim - 2;
+  PX_SCOPED(px_tensor) input = NULL;
+  PX_SCOPED(px_tensor) grid = NULL;
+  PX_SCOPED(px_tensor) shaped = NULL;
   taps all[DIMS] = {{0}};
   bool corners;
   char text[128];
   PX_SCOPED(px_tensor) sum = NULL;
+  PX_TRY(widened(&input, args->input));
+  PX_TRY(widened(&grid, args->grid));
   PX_TRY(align(&corners, args->align_corners));
   for (int d = 2; d < input->ndim; d++)
     PX_CHECK(input->sizes[d] > 0, PX_RUNTIME,
@@ -222,7 +233,7 @@ PX_RUN(grid_sample) {
   int64_t sizes[5] = {input->sizes[0], input->sizes[1]};
   for (int k = 0; k < dims; k++) sizes[2 + k] = grid->sizes[1 + k];
   if (!input->numel || !grid->numel)
-    return px__zeros_like_sized(&call->results[0], input, input->ndim, sizes);
+    return px__zeros_like_sized(&call->results[0], args->input, input->ndim, sizes);
   px_status status = PX_OK;
   for (int k = 0; k < dims && status == PX_OK; k++) {
     border b = {.size = input->sizes[2 + k],
@@ -233,7 +244,9 @@ PX_RUN(grid_sample) {
   }
   if (status == PX_OK) status = add_all(&sum, input, all);
   for (int k = 0; k < dims; k++) taps_drop(&all[k]);
-  return status == PX_OK ? px_reshape(&call->results[0], sum, sizes, input->ndim) : status;
+  PX_TRY(status);
+  PX_TRY(px_reshape(&shaped, sum, sizes, input->ndim));
+  return px__tensor_to(&call->results[0], shaped, (px_dtype)args->input->dtype, PX_DEVICE_NONE);
 }
 
 // ---- affine maps

@@ -45,6 +45,7 @@ def missing():
 
 
 REASON = missing()
+if REASON is None and DEVICE == "cuda": torch.backends.cudnn.allow_tf32 = False  # of recurrent layers, where it is the default
 
 
 def outcome(library, name, sample, dtype):

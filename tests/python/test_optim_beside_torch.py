@@ -9,7 +9,7 @@ import phlox
 
 try:
     import torch
-    torch = torch if hasattr(torch.optim, "Muon") else None
+    torch = torch if "maximize" in inspect.signature(torch.optim.LBFGS).parameters else None
 except ImportError:
     torch = None
 
@@ -94,7 +94,7 @@ def sent(state, to):
     return state
 
 
-@unittest.skipIf(torch is None, "PyTorch is not installed, or one before 2.9")
+@unittest.skipIf(torch is None, "PyTorch is not installed, or one before 2.15")
 class Optimizers(unittest.TestCase):
     def near(self, a, b, bound=1e-6):
         for one, other in zip(a, b):
@@ -193,7 +193,7 @@ def makers():
         yield "SWALR", lambda t, o, case=case: t.optim.swa_utils.SWALR(o, *case)
 
 
-@unittest.skipIf(torch is None, "PyTorch is not installed, or one before 2.9")
+@unittest.skipIf(torch is None, "PyTorch is not installed, or one before 2.15")
 class Schedules(unittest.TestCase):
     near = Optimizers.near
 
@@ -217,7 +217,7 @@ class Schedules(unittest.TestCase):
                     self.near(wanted, rates(there, make, 8, (sent(optimizer, there), schedule))[0], 1e-12)
 
 
-@unittest.skipIf(torch is None, "PyTorch is not installed, or one before 2.9")
+@unittest.skipIf(torch is None, "PyTorch is not installed, or one before 2.15")
 class Averages(unittest.TestCase):
     def averaged(self, t, options):
         t.manual_seed(0)
