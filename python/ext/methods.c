@@ -324,7 +324,6 @@ static PyObject *tensor_repr(PyObject *self) {
   return ext_tensor_text(self, prefix);
 }
 EXT_SLOT(tensor_base, tp_repr, tensor_repr);
-EXT_SLOT(tensor_base, tp_str, tensor_repr);
 
 // ---- as an object of another class
 static int need_class(PyObject *cls, const char *function) {

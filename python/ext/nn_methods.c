@@ -341,10 +341,35 @@ static int take_target(PyObject *value, px_dtype *dtype, px_device *device) {
   return 0;
 }
 
-EXT_METHOD(module, to,
-           "(*target: Tensor | dtype | Device | bool | None, device: Device | None = None, "
-           "dtype: dtype | None = None, non_blocking: bool | None = None, "
-           "memory_format: memory_format | None = None) -> Self",
+// Where a module or a tensor is to go, as the arguments of its to() say.
+typedef struct destination {
+  px_dtype dtype;
+  px_device device;
+  ext_maybe non_blocking;
+} destination;
+#define TO_ARGUMENTS \
+  "(*target: Tensor | dtype | Device | bool | None, device: Device | None = None, " \
+  "dtype: dtype | None = None, non_blocking: bool | None = None, " \
+  "memory_format: memory_format | None = None) -> "
+
+static int read_destination(destination *to, const ext_rest *target, PyObject *device,
+                            PyObject *dtype) {
+  to->dtype = PX_DTYPE_NONE, to->device = PX_DEVICE_NONE;
+  if (target->count > 3)
+    EXT_FAIL_INT(PyExc_TypeError, "to() takes at most 3 positional arguments but %zd were given",
+                 target->count);
+  for (Py_ssize_t i = 0; i < target->count; i++) {
+    PyObject *value = target->items[i];
+    if (i > 0 && PyBool_Check(value))
+      to->non_blocking = (ext_maybe)(value == Py_True);
+    else if (take_target(value, &to->dtype, &to->device) < 0)
+      return -1;
+  }
+  if (take_target(device, &to->dtype, &to->device) < 0) return -1;
+  return take_target(dtype, &to->dtype, &to->device);
+}
+
+EXT_METHOD(module, to, TO_ARGUMENTS "Self",
            "Moves parameters, buffers and gradients, in place.\n\n"
            "Args:\n"
            "    target: a device, a dtype, both, or a tensor whose they are; then non_blocking\n"
@@ -354,24 +379,27 @@ EXT_METHOD(module, to,
   ext_rest target;
   PyObject *device, *dtype, *memory_format;
   ext_maybe non_blocking;
-  px_dtype wanted = PX_DTYPE_NONE;
-  px_device place = PX_DEVICE_NONE;
   EXT_BIND(target, device, dtype, non_blocking, memory_format);
-  if (target.count > 3)
-    EXT_FAIL(PyExc_TypeError, "to() takes at most 3 positional arguments but %zd were given",
-             target.count);
-  for (Py_ssize_t i = 0; i < target.count; i++) {
-    PyObject *value = target.items[i];
-    if (i > 0 && PyBool_Check(value))
-      non_blocking = (ext_maybe)(value == Py_True);
-    else if (take_target(value, &wanted, &place) < 0)
-      return NULL;
-  }
-  if (take_target(device, &wanted, &place) < 0 || take_target(dtype, &wanted, &place) < 0)
-    return NULL;
+  destination to = {.non_blocking = non_blocking};
+  if (read_destination(&to, &target, device, dtype) < 0) return NULL;
   if (memory_format)
     EXT_FAIL(PyExc_NotImplementedError, "Module.to: memory_format is not implemented in Phlox");
-  return move(self, wanted, place, non_blocking > 0);
+  return move(self, to.dtype, to.device, to.non_blocking > 0);
+}
+
+EXT_FUNCTION(torch, _parse_to, TO_ARGUMENTS "tuple",
+             "The device, the dtype, whether it is non_blocking, and the memory format that the "
+             "arguments of to()\nask for; None for what they do not say.") {
+  ext_rest target;
+  PyObject *device, *dtype, *memory_format;
+  ext_maybe non_blocking;
+  EXT_BIND(target, device, dtype, non_blocking, memory_format);
+  destination to = {.non_blocking = non_blocking};
+  if (read_destination(&to, &target, device, dtype) < 0) return NULL;
+  bool has_device = !px_device_equal(to.device, PX_DEVICE_NONE);
+  return Py_BuildValue("NNOO", has_device ? ext_device(to.device) : Py_NewRef(Py_None),
+                       ext_dtype(to.dtype), to.non_blocking > 0 ? Py_True : Py_False,
+                       memory_format ? memory_format : Py_None);
 }
 
 EXT_METHOD(module, cuda, "(device: Device | None = None, *, device_id: int | None = None) -> Self",

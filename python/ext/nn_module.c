@@ -804,7 +804,7 @@ EXT_SHARED_TYPE(
     "['inner.weight', 'inner.bias']\n",
     .tp_vectorcall_offset = offsetof(ext_module_object, call), .tp_call = ext_module_tp_call,
     .tp_dealloc = module_dealloc, .tp_traverse = module_traverse, .tp_clear = module_clear,
-    .tp_new = module_new, .tp_init = module_init, .tp_repr = module_repr, .tp_str = module_repr,
+    .tp_new = module_new, .tp_init = module_init, .tp_repr = module_repr,
     .tp_dictoffset = offsetof(ext_module_object, dict),
     .tp_weaklistoffset = offsetof(ext_module_object, weak));
 

@@ -77,6 +77,11 @@ static const struct {
     {"nn.modules.utils",
      "nn._tuples: _ntuple _single _pair _triple _quadruple _reverse_repeat_tuple "
      "consume_prefix_in_state_dict_if_present"},
+    {"nn.attention", "!: SDPBackend sdpa_kernel"},
+    {"nn.attention.flex_attention",
+     "!: BlockMask _DEFAULT_SPARSE_BLOCK_SIZE and_masks create_block_mask create_mask "
+     "create_nested_block_mask flex_attention noop_mask or_masks"},
+    {"_nn", "torch: _parse_to"},
     {"multiprocessing.pool", "multiprocessing: Pool"},
     {"multiprocessing.queue", "multiprocessing: Queue SimpleQueue"},
     {"nn.parallel", "!: DistributedDataParallel"},
@@ -160,6 +165,7 @@ static const struct {
      "skip; no: is_compiling is_dynamo_supported; nothing: reset graph_break mark_dynamic "
      "maybe_mark_dynamic mark_static mark_static_address; !: explain export list_backends "
      "lookup_backend optimize optimize_assert register_backend run OptimizedModule"},
+    {"_dynamo._trace_wrapped_higher_order_op", "!: TransformGetItemToIndex"},
     {"_dynamo.config", ""},
     {"_dynamo.utils", "no: is_compile_supported"},
     {"_dynamo.eval_frame", "_dynamo: OptimizedModule"},
@@ -390,7 +396,7 @@ static const struct {
     {"_tensor", "torch: Tensor"},
     {"_tensor_str", "torch: set_printoptions"},
     {"nn.init", "nn._tuples: _calculate_fan_in_and_fan_out _calculate_correct_fan"},
-    {"cuda", "no: is_current_stream_capturing; _utils: _get_device_index"},
+    {"cuda", "no: is_current_stream_capturing; _utils: _get_device_index; !: CUDAGraph graph"},
     {"cuda.nccl",
      "no: is_available; !: all_gather all_reduce broadcast init_rank reduce reduce_scatter "
      "unique_id version"},
@@ -548,12 +554,12 @@ static const struct {
      "math_sdp_enabled mem_efficient_sdp_enabled preferred_blas_library "
      "preferred_linalg_library preferred_rocm_fa_library sdp_kernel"},
     {"cuda",
-     "BFloat16Storage BoolStorage ByteStorage CUDAGraph CharStorage ComplexDoubleStorage "
+     "BFloat16Storage BoolStorage ByteStorage CharStorage ComplexDoubleStorage "
      "ComplexFloatStorage CudaError DeferredCudaCallError DoubleStorage ExternalStream "
      "FloatStorage HalfStorage IntStorage LongStorage MemPool ShortStorage "
      "caching_allocator_alloc caching_allocator_delete check_error classproperty clock_rate "
      "cudaStatus cudart current_blas_handle current_solver_handle device_memory_used gds "
-     "get_gencode_flags get_stream_from_external graph graph_pool_handle graphs "
+     "get_gencode_flags get_stream_from_external graph_pool_handle graphs "
      "is_tf32_supported jiterator list_gpu_processes "
      "make_graphed_callables memory_stats_as_nested_dict memory_usage power_draw "
      "temperature tunable utilization"},

@@ -254,7 +254,6 @@ static PyType_Slot parameter_slots[] = {
     {Py_tp_new, parameter_new},
     {Py_tp_init, parameter_init},
     {Py_tp_repr, parameter_repr},
-    {Py_tp_str, parameter_repr},
     {0, NULL}};
 
 static int make_tensor_types(PyObject *torch) {

@@ -667,7 +667,7 @@ class OnDevices(unittest.TestCase):
 class Missing(unittest.TestCase):
     def test_what_is_missing_is_named(self):
         for module, space, name in ((torch, "torch", "fft"), (nn, "torch.nn", "Transformer"), (torch.optim, "torch.optim", "swap_in_optimizer_params_and_state"),
-                                    (torch.utils, "torch.utils", "tensorboard"), (torch.cuda, "torch.cuda", "CUDAGraph")):
+                                    (torch.utils, "torch.utils", "ThroughputBenchmark"), (torch.cuda, "torch.cuda", "MemPool")):
             with self.assertRaisesRegex(AttributeError, f"^module '{space}' has no attribute '{name}': {space}.{name} is not implemented in Phlox$"):
                 getattr(module, name)
             self.assertFalse(hasattr(module, name))
@@ -822,6 +822,22 @@ class Functional(unittest.TestCase):
             attend(many, torch.ones(1, 3, 2, 3), few, enable_gqa=True)
         with self.assertRaisesRegex(RuntimeError, "at least 2 dimensional"):
             attend(x[0, 0], x, x)
+
+    def test_what_the_arguments_of_to_ask_for(self):
+        read = torch._C._nn._parse_to
+        self.assertEqual(read("meta", torch.float64, True), (torch.device("meta"), torch.float64, True, None))
+        self.assertEqual(read(torch.ones(1, dtype=torch.int8)), (torch.device("cpu"), torch.int8, False, None))
+        self.assertEqual(read(dtype=torch.half, memory_format=torch.channels_last), (None, torch.half, False, torch.channels_last))
+        with self.assertRaisesRegex(TypeError, r"to\(\) takes at most 3 positional arguments but 4 were given"):
+            read("cpu", torch.float32, True, False)
+
+    def test_a_query_that_sees_nothing_gives_zeros(self):
+        for nothing in (torch.tensor([[False, False], [True, False]]), torch.tensor([[-torch.inf, -torch.inf], [0, -torch.inf]])):
+            q, k, v = (torch.ones(2, 3, requires_grad=True) for _ in range(3))
+            result = nn.functional.scaled_dot_product_attention(q, k, v, nothing)
+            result.sum().backward()
+            self.near(result, [[0, 0, 0], [1, 1, 1]])
+            self.near(torch.stack([q.grad, k.grad, v.grad]), [[[0] * 3] * 2, [[0] * 3] * 2, [[1] * 3, [0] * 3]])
 
     def test_rms_norm(self):
         self.near(nn.functional.rms_norm(self.x, (3,), torch.ones(3), 1e-3), [[0.4629, 0.9257, 1.3886], [0.7895, 0.9869, 1.1843]])

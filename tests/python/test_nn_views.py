@@ -39,6 +39,12 @@ class Updated(Counted):
 
 
 class LiveDicts(unittest.TestCase):
+    def test_what_is_made_of_their_types_is_a_dict(self):
+        net = Counted()
+        for live in (net._modules, net._parameters, net.__dict__):
+            made = type(live)({"a": 1}, b=2)
+            self.assertEqual((type(made), made, type(live)()), (dict, {"a": 1, "b": 2}, {}))
+
     def test_a_child_is_replaced(self):
         net, new = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.Linear(2, 5)
         net._modules["0"] = new

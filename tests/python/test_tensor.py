@@ -142,6 +142,15 @@ class Calls(unittest.TestCase):
             with self.assertRaisesRegex(TypeError, r"argument 'input' \(position 1\) must be Tensor"):
                 call()
 
+    def test_str_is_what_a_class_says_in_repr(self):
+        class Named:
+            def __repr__(self):
+                return "named"
+
+        for made in (type("T", (Named, torch.Tensor), {})([1.]), type("P", (Named, torch.nn.Parameter), {})(torch.ones(1)),
+                     type("M", (Named, torch.nn.ReLU), {})()):
+            self.assertEqual((str(made), f"{made}", repr(made)), ("named",) * 3)
+
     def test_storages_print_their_elements(self):
         self.assertEqual(str(torch.tensor([1.0, 2.5]).storage()), " 1.0\n 2.5\n[torch.storage.TypedStorage(dtype=torch.float32, device=cpu) of size 2]")
         self.assertEqual(repr(torch.ones(1, dtype=torch.int16).untyped_storage()), " 1\n 0\n[torch.storage.UntypedStorage(device=cpu) of size 2]")

@@ -13,6 +13,11 @@ class Live(dict):
     """A dict over what a module has."""
     __slots__ = ("_module",)
 
+    def __new__(cls, *args, **items):
+        """What a program makes of this type, as of a dict that it copies, is a plain dict."""
+        of_module = args and isinstance(args[0], _C.nn.Module)
+        return super().__new__(cls) if of_module else dict(*args, **items)
+
     def __init__(self, module):
         super().__init__()
         self._module = module
@@ -117,6 +122,11 @@ class Attributes(Live):
 class Passing(set):
     """The names of the buffers that do not persist."""
     __slots__ = ("_module",)
+
+    def __new__(cls, *args, **items):
+        """What a program makes of this type, as of a dict that it copies, is a plain dict."""
+        of_module = args and isinstance(args[0], _C.nn.Module)
+        return super().__new__(cls) if of_module else dict(*args, **items)
 
     def __init__(self, module):
         super().__init__()
