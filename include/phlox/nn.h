@@ -253,6 +253,17 @@ PX_CALL px_module_text(char **out, px_module *self);
 // Writes the part between the parentheses, by the kind's template.
 PX_API void px_module_extra_repr(const px_module *self, char *text, size_t room);
 
+// What a batch normalisation does in evaluation mode; weight and bias may be NULL.
+typedef struct px_channel_norm {
+  const px_tensor *mean, *var, *weight, *bias;
+  double eps;
+} px_channel_norm;
+// Gives the weight and bias, without history, of a convolution or linear layer that normalises as
+// well: of one with `of_weight` and `of_bias` (or NULL). Channels are dimension 0 of the weight, of
+// a transposed convolution's dimension 1. PX_RUNTIME if the sizes do not fit.
+PX_CALL px_fuse_norm(px_tensor **weight, px_tensor **bias, const px_tensor *of_weight,
+                     const px_tensor *of_bias, const px_channel_norm *norm, bool transposed);
+
 // ---- initialisation (torch.nn.init), in place, without recording
 
 PX_CALL px_init_fans(int64_t *fan_in, int64_t *fan_out, const px_tensor *weight);

@@ -4,7 +4,8 @@
 
 #include "declare.h"
 
-EXT_MODULE(nn_utils, "nn.utils", "Clipping of gradients, and all parameters as one vector.");
+EXT_MODULE(nn_utils, "nn.utils",
+           "What is done to gradients, parameters and modules: clipping, norms of weights.");
 
 static int take(ext_tensors *out, PyObject *object, const char *function, const char *argument) {
   PyObject *items = ext_is_tensor(object) ? PyTuple_Pack(1, object)

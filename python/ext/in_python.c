@@ -53,7 +53,6 @@ static const struct {
     {"nn.functional", "phlox.nn._losses", "triplet_margin_with_distance_loss"},
     {"nn.parameter", "phlox.nn._lazy", "UninitializedBuffer UninitializedParameter is_lazy"},
     {"nn.parameter", "phlox.nn.parameters", "Buffer"},
-    {"nn.utils", "_vectors", "parameters_to_vector vector_to_parameters"},
     {"nn.utils", "rnn", "rnn"},
     {"nn", "_lazy", "UninitializedBuffer UninitializedParameter"},
     {"nn", "_losses", "TripletMarginWithDistanceLoss"},

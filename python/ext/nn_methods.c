@@ -193,16 +193,27 @@ EXT_METHOD0(module, children, "Iterator[Module]", "The module's children.") {
 EXT_GIVES(module, named_children, "Iterator[tuple[str, Module]]",
           iterator_of(child_list(self, true)), "Names and children.");
 
+// The module that an attribute of another is.
+static PyObject *below(PyObject *module, PyObject *name) {
+  EXT_OWNED *found = PyObject_GetAttr(module, name);
+  if (found && ext_is_module(found)) return ext_moved(&found);
+  if (found) EXT_FAIL(PyExc_AttributeError, "`%U` is not an nn.Module", name);
+  if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return NULL;
+  PyErr_Clear();
+  EXT_OWNED *kind = PyObject_CallMethod(module, "_get_name", NULL);
+  if (!kind) return NULL;
+  EXT_FAIL(PyExc_AttributeError, "%S has no attribute `%U`", kind, name);
+}
+
 EXT_METHOD(module, get_submodule, "(target: str) -> Module",
            "The module of a dotted name below this one; itself for ''.") {
   EXT_ARGS(PyObject *, target);
   EXT_OWNED *parts = PyObject_CallMethod(target, "split", "s", ".");
   if (!parts) return NULL;
   PyObject *at = Py_NewRef(self);
+  if (PyUnicode_GET_LENGTH(target) == 0) return at;
   for (Py_ssize_t i = 0; at && i < PyList_GET_SIZE(parts); i++) {
-    PyObject *name = PyList_GET_ITEM(parts, i);
-    if (!PyUnicode_GET_LENGTH(name)) continue;
-    PyObject *next = PyObject_GetAttr(at, name);
+    PyObject *next = below(at, PyList_GET_ITEM(parts, i));
     Py_SETREF(at, next);
   }
   return at;

@@ -453,7 +453,7 @@ static const struct {
      "fbgemm_linear_int8_weight_fp32_activation fbgemm_linear_quantize_weight "
      "fbgemm_pack_gemm_matrix_fp16 fbgemm_pack_quantized_matrix "
      "feature_alpha_dropout_ feature_dropout feature_dropout_ float_power fmax fmin fork "
-     "frexp frobenius_norm from_file func fused_moving_avg_obs_fake_quant gcd gcd_ geqrf "
+     "frexp frobenius_norm from_file fused_moving_avg_obs_fake_quant gcd gcd_ geqrf "
      "get_device get_file_path gradient "
      "grid_sampler grid_sampler_2d grid_sampler_3d hamming_window hann_window hash_tensor "
      "heaviside histc histogram histogramdd hsmm hsplit hspmm i0 i0_ igamma igammac imag "
@@ -635,10 +635,12 @@ static const struct {
      "sparse uniform xavier_normal xavier_uniform"},
     {"nn.parallel", "DistributedDataParallelCPU"},
     {"nn.parameter", "UninitializedTensorMixin"},
+    {"func",
+     "debug_unwrap functionalize grad grad_and_value hessian jacfwd jacrev jvp linearize "
+     "rearrange replace_all_batch_norm_modules_ stack_module_state vjp vmap"},
     {"nn.utils",
-     "convert_conv2d_weight_memory_format fuse_conv_bn_eval fuse_conv_bn_weights "
-     "parametrizations parametrize prune remove_spectral_norm remove_weight_norm skip_init "
-     "spectral_norm stateless weight_norm"},
+     "convert_conv2d_weight_memory_format convert_conv3d_weight_memory_format parametrizations "
+     "parametrize prune remove_spectral_norm remove_weight_norm spectral_norm weight_norm"},
     {"optim", "swap_in_optimizer_params_and_state"},
     {"return_types",
      "aminmax aminmax_out cummax_out cummin_out frexp frexp_out geqrf geqrf_out histogram "

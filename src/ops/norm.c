@@ -7,6 +7,7 @@
 #include "phlox/ops/factory.h"
 #include "phlox/ops/norm.h"
 #include "phlox/ops/pointwise.h"
+#include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
 #include "run_functions/norm.h"
 
@@ -105,6 +106,25 @@ PX_RUN(cosine_similarity) {
   PX_TRY(as_wide(&x1, a, ndim, sizes, dim));
   PX_TRY(as_wide(&x2, b, ndim, sizes, dim));
   return px_cosine_along(&call->results[0], x1, x2, args->dim, args->eps);
+}
+
+// ---- length and direction apart
+
+// Norms over all dimensions but one, which keep them; of a vector, over a dimension of size 1 that
+// it is given, since no dimensions would mean all.
+PX_RUN(norm_except_dim) {
+  const px_tensor *v = args->v;
+  px_scalar p = px_int(args->pow);
+  int64_t others[PX_MAX_DIMS];
+  int dim, count = 0;
+  if (args->dim == -1) return px_norm(&call->results[0], v, p, NULL, 0, false, PX_DTYPE_NONE);
+  PX_TRY(px__wrap_dim(&dim, args->dim, v->ndim));
+  for (int d = 0; d < v->ndim; d++)
+    if (d != dim) others[count++] = d;
+  if (v->ndim != 1) return px_norm(&call->results[0], v, p, others, count, true, PX_DTYPE_NONE);
+  PX_SCOPED(px_tensor) column = NULL;
+  PX_TRY(px_unsqueeze(&column, v, 1));
+  return px_norm(&call->results[0], column, p, (int64_t[]){1}, 1, false, PX_DTYPE_NONE);
 }
 
 // ---- group_norm: layers of the channels of a group, then one scale and shift a channel

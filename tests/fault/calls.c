@@ -496,6 +496,19 @@ static px_status states(job *j) {
   return tell(j, px_dict_get(state, "0.weight"));
 }
 
+static px_status fused(job *j) {
+  PX_SCOPED(px_tensor) weight = NULL;
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) scales = NULL;
+  PX_SCOPED(px_tensor) shifts = NULL;
+  PX_TRY(numbers(&weight, j, 2, 3, true));
+  PX_TRY(px_select(&x, weight, 1, 0));
+  px_channel_norm norm = {x, x, x, x, 1e-5};
+  PX_TRY(px_fuse_norm(&scales, &shifts, weight, x, &norm, false));
+  PX_TRY(tell(j, scales));
+  return tell(j, shifts);
+}
+
 static px_status rates(job *j) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) y = NULL;
@@ -611,6 +624,7 @@ static const struct row {
             {"peers", peers, TWO},
             {"states", states, CPU | ONE},
             {"rates", rates, CPU | ONE},
+            {"fused", fused, CPU | ONE},
             {"batches", batches, CPU | ONE},
             {"batches_of_workers", batches_of_workers, CPU | ONE},
             {"trees_in_files", trees_in_files, CPU | ONE}};

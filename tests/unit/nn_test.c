@@ -288,6 +288,43 @@ PX_TEST(parameters_are_leaves_that_want_gradients) {
   CHECK(!px_tensor_requires_grad(w));
 }
 
+// ---- norms within the layer before them
+
+PX_TEST(a_norm_goes_into_the_weights_before_it) {
+  PX_SCOPED(px_tensor) w = floats(2, (int64_t[]){2, 1}, (float[]){1, 2});
+  PX_SCOPED(px_tensor) mean = floats(1, (int64_t[]){2}, (float[]){1, 2});
+  PX_SCOPED(px_tensor) var = floats(1, (int64_t[]){2}, (float[]){4, 0.25f});
+  PX_SCOPED(px_tensor) weight = NULL;
+  PX_SCOPED(px_tensor) bias = NULL;
+  OK(px_tensor_set_requires_grad(w, true));
+  OK(px_fuse_norm(&weight, &bias, w, NULL, &(px_channel_norm){mean, var, mean, var, 0}, false));
+  HOLDS(weight, 0.5, 8);
+  HOLDS(bias, -0.5 + 4, -8 + 0.25);
+  CHECK(!px_tensor_requires_grad(weight) && px_grad_enabled());
+}
+
+PX_TEST(a_transposed_weight_has_its_channels_in_the_second_dimension) {
+  PX_SCOPED(px_tensor) w = floats(3, (int64_t[]){1, 2, 1}, (float[]){1, 2});
+  PX_SCOPED(px_tensor) half = floats(1, (int64_t[]){2}, (float[]){0.25f, 4});
+  PX_SCOPED(px_tensor) weight = NULL;
+  PX_SCOPED(px_tensor) bias = NULL;
+  px_channel_norm norm = {half, half, NULL, NULL, 0};
+  OK(px_fuse_norm(&weight, &bias, w, half, &norm, true));
+  HOLDS(weight, 2, 1);
+  HOLDS(bias, 0, 0);
+}
+
+PX_TEST(a_norm_that_does_not_fit_is_refused) {
+  PX_SCOPED(px_tensor) w = floats(2, (int64_t[]){2, 1}, (float[]){1, 2});
+  PX_SCOPED(px_tensor) three = floats(1, (int64_t[]){3}, (float[]){1, 1, 1});
+  px_tensor *weight = NULL, *bias = NULL;
+  px_channel_norm norm = {three, three, NULL, NULL, 0};
+  FAILS(px_fuse_norm(&weight, &bias, w, NULL, &norm, false), PX_RUNTIME, "size");
+  norm.var = NULL;
+  FAILS(px_fuse_norm(&weight, &bias, w, NULL, &norm, false), PX_VALUE, "running statistics");
+  CHECK(!weight && !bias);
+}
+
 // ---- state
 
 PX_TEST(a_state_is_put_into_another_module) {

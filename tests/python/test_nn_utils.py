@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.nn.utils beside clipping and packed sequences, and torch.func.functional_call; beside PyTorch, where a recent one is installed."""
+import importlib, os, re, unittest, warnings
+os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
+
+import phlox as torch
+from phlox import nn
+
+try:
+    import torch as real
+    real = real if "phlox" not in (real.__file__ or "") and tuple(map(int, real.__version__.split(".")[:2])) >= (2, 15) else None
+except ImportError:
+    real = None
+
+
+def outcome(function, *args, **kwargs):
+    """What a call gives, or its error, in a form that both libraries share."""
+    try:
+        value = function(*args, **kwargs)
+    except Exception as error:
+        value = type(error).__name__, str(error)
+    return re.sub(r"torch\.nn\.modules\.\w+\.|phlox\.|torch\.| object at 0x\w+", "", repr(told(value)))
+
+
+def told(value):
+    if hasattr(value, "detach"):
+        return tuple(value.shape), [round(number, 4) for number in value.detach().double().flatten().tolist()]
+    return type(value)(map(told, value)) if type(value) in (list, tuple) else value
+
+
+def linear(library, *args, **options):
+    library.manual_seed(1)
+    return library.nn.Linear(*args, **options)
+
+
+class Beside:
+    """Each method `case_x(library)` gives outcomes, which are those of PyTorch where there is one."""
+
+    def test_beside_torch(self):
+        for name in filter(lambda name: name.startswith("case_"), dir(self)):
+            with self.subTest(case=name[5:]), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                ours = list(getattr(self, name)(torch))
+                self.assertTrue(ours)
+                if real:
+                    for i, pair in enumerate(zip(ours, getattr(self, name)(real), strict=True)):
+                        self.assertEqual(*pair, f"outcome {i}")
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = linear(torch, 2, 2), linear(torch, 2, 2)
+        self.last.weight = self.first.weight
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x, fails=False):
+        self.calls = self.calls + 1
+        if fails:
+            raise KeyError("on purpose")
+        return self.last(self.first(x))
+
+
+class FunctionalCall(Beside, unittest.TestCase):
+    def case_of_a_layer(self, library):
+        call, x = importlib.import_module(library.__name__ + ".func").functional_call, library.ones(1, 2)
+        layer, ones = linear(library, 2, 3), library.ones(3, 2)
+        yield outcome(call, layer, {"weight": ones}, x)
+        yield outcome(call, layer, {"weight": ones, "bias": None}, (x,))
+        yield outcome(call, layer, [{"weight": ones}, {"bias": library.ones(3)}], None, {"input": x})
+        for wrong in ({"weight": 3}, {"a.weight": ones}, {"in_features": ones}, [{"weight": ones}, {"weight": ones}], 5, [5]):
+            yield outcome(call, layer, wrong, x)
+        yield outcome(call, layer, {"weight": ones, "more": ones}, x, strict=True)
+        yield outcome(call, library.nn.DataParallel(layer), {}, x)
+        yield outcome(lambda: layer.weight)
+
+    def test_its_own_tensors_come_back(self):
+        layer, ones = nn.Linear(2, 3), torch.ones(3, 2, requires_grad=True)
+        own = layer.weight
+        torch.func.functional_call(layer, {"weight": ones, "new": ones}, torch.ones(1, 2)).sum().backward()
+        self.assertTrue(layer.weight is own and own.grad is None and ones.grad.tolist() == [[1, 1]] * 3)
+        self.assertFalse(hasattr(layer, "new"))
+        with self.assertRaisesRegex(TypeError, "attribute `in_features`: 2 is not an instance of torch.Tensor"):
+            torch.func.functional_call(layer, {"weight": ones, "in_features": ones}, torch.ones(1, 2))
+        self.assertIs(layer.weight, own)
+
+    def test_a_call_that_fails_changes_nothing(self):
+        model, given = Tied(), {"calls": torch.full((1,), 5.0)}
+        with self.assertRaisesRegex(KeyError, "on purpose"):
+            torch.func.functional_call(model, given, torch.ones(1, 2), {"fails": True})
+        self.assertEqual((model.calls.item(), given["calls"].item()), (0, 6))
+
+    def test_tied_tensors(self):
+        call, model, x, zeros = torch.func.functional_call, Tied(), torch.ones(1, 2), torch.zeros(2, 2)
+        bias = model.last.bias.tolist()
+        for given in {"first.weight": zeros}, {"last.weight": zeros}, {"last.weight": zeros, "first.weight": zeros}:
+            self.assertEqual(call(model, given, x).tolist(), [bias])
+        self.assertNotEqual(call(model, {"first.weight": zeros}, x, tie_weights=False).tolist(), [bias])
+        with self.assertRaisesRegex(ValueError, r"multiple values for keys \['first.weight', 'last.weight'\], which are tied"):
+            call(model, {"first.weight": zeros, "last.weight": torch.ones(2, 2)}, x)
+        with self.assertRaisesRegex(RuntimeError, "reparametrizing for Tied:\n\tMissing key.s.: 'calls', 'first.bias', 'last.bias'."):
+            call(model, {"first.weight": zeros}, x, strict=True)
+
+    def test_buffers_that_a_call_puts_into_their_places_are_given_back(self):
+        model, given = Tied(), {"calls": torch.ones(1)}
+        torch.func.functional_call(model, given, torch.ones(1, 2))
+        self.assertEqual((given["calls"].item(), model.calls.item()), (2, 0))
+
+    def test_the_older_name_warns(self):
+        from phlox.nn.utils import stateless
+        with self.assertWarnsRegex(FutureWarning, "use `torch.func.functional_call` instead") as caught:
+            stateless.functional_call(nn.Linear(1, 1), {}, torch.ones(1, 1))
+        self.assertEqual(caught.filename, __file__)
+
+
+def norm(library, cls, *args, **options):
+    made = getattr(library.nn, cls)(*args, **options).eval()
+    with library.no_grad():
+        for i, tensor in enumerate([made.running_mean, made.running_var, *made.parameters()]):
+            tensor.copy_(library.arange(len(tensor)) + i + 0.5)
+    return made
+
+
+class Fusion(Beside, unittest.TestCase):
+    LAYERS = [("Conv1d", (3, 4, 2), {}, "BatchNorm1d", (2, 3, 5)), ("Conv2d", (3, 4, 2), {"bias": False}, "BatchNorm2d", (2, 3, 5, 5)),
+              ("ConvTranspose2d", (3, 4, 2), {}, "BatchNorm2d", (2, 3, 5, 5)), ("Linear", (3, 4), {}, "BatchNorm1d", (2, 3))]
+
+    def fused(self, library, name, args, options, norm_name, affine=True):
+        layer, after = getattr(library.nn, name)(*args, **options).eval(), norm(library, norm_name, 4, affine=affine)
+        if name == "Linear":
+            return layer, after, library.nn.utils.fuse_linear_bn_eval(layer, after)
+        return layer, after, library.nn.utils.fuse_conv_bn_eval(layer, after, name == "ConvTranspose2d")
+
+    def test_the_copy_does_what_both_do(self):
+        for device in "cpu", "cuda":
+            for affine in True, False:
+                for *made, shape in self.LAYERS:
+                    with self.subTest(layer=made[0], device=device, affine=affine):
+                        layer, after, fused = self.fused(torch, *made, affine)
+                        weight, x = layer.weight, torch.randn(shape, device=device)
+                        layer, after, fused = layer.to(device), after.to(device), fused.to(device)
+                        torch.testing.assert_close(fused(x), after(layer(x)), atol=1e-4, rtol=1e-4)
+                        self.assertTrue(layer.weight is weight and fused.weight.requires_grad)
+                        self.assertEqual((type(fused.bias), fused.bias.requires_grad), (nn.Parameter, layer.bias is not None))
+
+    def case_what_is_refused(self, library):
+        utils = library.nn.utils
+        yield outcome(utils.fuse_conv_bn_eval, library.nn.Conv2d(3, 4, 2), norm(library, "BatchNorm2d", 4))
+        yield outcome(utils.fuse_linear_bn_eval, linear(library, 3, 5).eval(), norm(library, "BatchNorm1d", 4))
+        untracked = library.nn.BatchNorm1d(4, track_running_stats=False).eval()
+        yield outcome(utils.fuse_linear_bn_eval, linear(library, 3, 4).eval(), untracked)
+
+    def case_dtypes(self, library):
+        half, wide, ones = library.ones(2, 2).half(), library.ones(2).double(), library.ones(2)
+        made = library.nn.utils.fuse_conv_bn_weights(half, wide, ones, ones, 0.0, None, None)
+        yield outcome(lambda: [(one.dtype, one.requires_grad) for one in made])
+
+
+class SkipInit(Beside, unittest.TestCase):
+    def case_all(self, library):
+        skip = library.nn.utils.skip_init
+        yield outcome(lambda: skip(library.nn.Linear, 2, 3, dtype=library.float64).weight.dtype)
+        yield outcome(lambda: skip(library.nn.Conv2d, 2, 3, kernel_size=1, device="cpu").weight.shape)
+        yield outcome(skip, int)
+        yield outcome(skip, type("Own", (library.nn.Module,), {"__init__": lambda self: None}))
+
+    def test_a_device(self):
+        self.assertEqual(str(nn.utils.skip_init(nn.Linear, 2, 3, device="cuda:1").weight.device), "cuda:1")
+
+    def test_nothing_is_drawn(self):
+        torch.manual_seed(0)
+        nn.utils.skip_init(nn.Linear, 2, 3)
+        first = torch.rand(1)
+        torch.manual_seed(0)
+        self.assertEqual(first, torch.rand(1))
+
+
+class Places(Beside, unittest.TestCase):
+    def case_submodules(self, library):
+        model = library.nn.Sequential(linear(library, 2, 3), library.nn.Sequential(library.nn.ReLU()))
+        for path in "", "0", "1.0", "a", "0.weight", "0.x", "1..0", "1.", "1.0.0":
+            yield outcome(model.get_submodule, path)
+            yield outcome(model.get_parameter, path)
+
+    def test_a_vector_that_is_too_short_changes_nothing(self):
+        layer = nn.Linear(2, 3)
+        before = layer.weight.tolist()
+        with self.assertRaises(RuntimeError):
+            nn.utils.vector_to_parameters(torch.zeros(7), layer.parameters())
+        self.assertEqual(layer.weight.tolist(), before)
+
+
+class Lengths(Beside, unittest.TestCase):
+    def case_norm_except_dim(self, library):
+        v = library.arange(1.0, 25).view(2, 3, 4)
+        for dim in -1, 0, 1, 2, -2, -3, 3:
+            yield outcome(library.norm_except_dim, v, 2, dim)
+            yield outcome(lambda: library._weight_norm(v, library.norm_except_dim(v, 1, dim), dim))
+        yield outcome(library.norm_except_dim, library.tensor([3.0, -4]))
+
+
+if __name__ == "__main__":
+    unittest.main()
