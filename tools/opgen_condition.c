@@ -46,13 +46,14 @@ static og_value absence(const og_node *n, og_naming naming, void *context) {
   return plain(OG_BOOL, n->text[2] ? og_format("!(%s)", absent) : absent);
 }
 
+// What is absent, or no text, is equal to none.
 static og_value text_comparison(const og_node *n, og_value a, og_value b) {
-  const char *no = !strcmp(n->text, "==") ? "!" : "";
+  const char *no = !strcmp(n->text, "==") ? "" : "!", *text = a.worded ? a.text : a.c;
   if (*n->text != '=' && *n->text != '!') og_die(n->place, "texts are equal or not, no more");
-  if (a.worded)
-    return plain(OG_BOOL,
-                 og_format("%s(%s && !strcmp(%s, %s))", *no ? "" : "!", a.worded, a.text, b.c));
-  return plain(OG_BOOL, og_format("(strcmp(%s, %s) %s 0)", a.c, b.c, n->text));
+  const char *given = a.worded   ? og_format("%s && ", a.worded)
+                      : a.absent ? og_format("!(%s) && ", a.absent)
+                                 : "";
+  return plain(OG_BOOL, og_format("%s(%s!strcmp(%s, %s))", no, given, text, b.c));
 }
 
 static og_value comparison(const og_node *n, og_naming naming, void *context) {

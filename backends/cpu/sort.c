@@ -275,3 +275,55 @@ PX_KERNEL(place_along) {
   px__dense_close(&d);
   return PX_OK;
 }
+
+// ---- places in sorted lines
+
+// NaN is the greatest number.
+#define SEARCH(T) \
+  static bool before_##T(T a, T b) { return a < b || (b != b && a == a); } \
+  static int64_t place_in_##T(const T *line, int64_t n, T value, bool right) { \
+    int64_t low = 0; \
+    while (low < n) { \
+      int64_t middle = low + (n - low) / 2; \
+      if (right ? before_##T(value, line[middle]) : !before_##T(line[middle], value)) \
+        n = middle; \
+      else \
+        low = middle + 1; \
+    } \
+    return low; \
+  }
+SEARCH(double)
+SEARCH(int64_t)
+
+typedef struct searching {
+  const void *lines, *values;
+  int64_t *to, size, each;
+  bool whole, right;
+} searching;
+static void search_part(void *context, int64_t begin, int64_t end) {
+  const searching *s = context;
+  for (px__steps p = {.n = end - begin}; px__step(&p);)
+    for (int64_t i = begin + p.begin; i < begin + p.end; i++) {
+      int64_t line = i / s->each * s->size;
+      s->to[i] = s->whole ? place_in_int64_t((const int64_t *)s->lines + line, s->size,
+                                             ((const int64_t *)s->values)[i], s->right)
+                          : place_in_double((const double *)s->lines + line, s->size,
+                                            ((const double *)s->values)[i], s->right);
+    }
+}
+PX_KERNEL(search_lines) {
+  enum { LEAST = 4096 };
+  px__dense d = {.launch = l};
+  const px_operand *boundaries = args->boundaries, *values = args->values;
+  int dtype = dtype_of(boundaries);
+  int64_t count = px_operand_numel(values);
+  searching s = {.whole = dtype == PX_INT64, .right = args->right};
+  s.to = px__dense_out(&d, args->out, PX_INT64);
+  s.lines = px__dense_in(&d, boundaries, dtype);
+  s.values = px__dense_in(&d, values, dtype);
+  s.size = boundaries->sizes[boundaries->ndim - 1];
+  s.each = boundaries->ndim > 1 ? values->sizes[values->ndim - 1] : count;
+  if (!d.failed && count) px__cpu_parallel(count, LEAST, search_part, &s);
+  px__dense_close(&d);
+  return PX_OK;
+}

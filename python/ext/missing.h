@@ -9,7 +9,7 @@ static const char tensor_names[] =
     "bitwise_right_shift_ cauchy_ ccol_indices cdouble cfloat chalf cholesky cholesky_inverse "
     "cholesky_solve coalesce col_indices conj_physical conj_physical_ copysign copysign_ "
     "corrcoef cov cross crow_indices cumprod_ cumsum_ deg2rad deg2rad_ dense_dim "
-    "dequantize det diagflat diagonal_scatter diff digamma digamma_ dist dsplit eig erfinv "
+    "dequantize det diagflat diagonal_scatter digamma digamma_ dist dsplit eig erfinv "
     "erfinv_ fill_diagonal_ float_power float_power_ fmax fmin frexp gcd gcd_ geometric_ geqrf "
     "has_names heaviside heaviside_ histc histogram hsplit i0 i0_ igamma igamma_ igammac "
     "igammac_ index_put index_reduce index_reduce_ indices inner int_repr inverse ipu "
@@ -23,7 +23,7 @@ static const char tensor_names[] =
     "resize_as_sparse_ rot90 row_indices scatter_reduce scatter_reduce_ select_scatter set_ sgn "
     "sgn_ signbit sinc sinc_ slice_scatter slogdet smm solve sparse_dim sparse_mask "
     "sparse_resize_ sparse_resize_and_clear_ squeeze_ sspaddmm stft storage_type sum_to_size "
-    "svd swapaxes_ swapdims_ symeig t_ take_along_dim to_dense to_mkldnn to_padded_tensor "
+    "svd swapaxes_ swapdims_ symeig t_ to_dense to_mkldnn to_padded_tensor "
     "to_sparse to_sparse_bsc to_sparse_bsr to_sparse_coo to_sparse_csc to_sparse_csr transpose_ "
     "triangular_solve unsafe_chunk unsafe_split unsafe_split_with_sizes unsqueeze_ values vdot "
     "vsplit xpu";

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run functions of sorting and choosing.
 #include <math.h>
+#include <string.h>
 
+#include "hidden/sort.h"
 #include "ops/run.h"
 #include "phlox/ops/factory.h"
+#include "phlox/ops/index.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/sort.h"
@@ -48,4 +51,94 @@ PX_RUN(median) {
                    px__tensor_device(t), false, false);
   PX_TRY(px_reshape(&flat, t, &n, 1));
   return px_median_dim(&call->results[0], &where, flat, 0, false);
+}
+
+// ---- places in sorted lines
+
+// Both of the dtype that they promote to, on the device of the first.
+static px_status make_alike(px_tensor **a, px_tensor **b, const px_tensor *first,
+                            const px_tensor *second) {
+  px_dtype one = (px_dtype)first->dtype, other = (px_dtype)second->dtype;
+  bool number = second->flags & PX_TENSOR_WRAPPED, fits = !px_dtype_is_float(other);
+  px_dtype dtype = number && (fits || px_dtype_is_float(one)) ? one : px_dtype_promote(one, other);
+  PX_TRY(px__tensor_to(a, first, dtype, PX_DEVICE_NONE));
+  return px__tensor_to(b, second, dtype, px__tensor_device(first));
+}
+static px_status search(px_tensor **out, const px_tensor *sorted, const px_tensor *values,
+                        bool right, bool small) {
+  PX_SCOPED(px_tensor) boundaries = NULL;
+  PX_SCOPED(px_tensor) wanted = NULL;
+  PX_SCOPED(px_tensor) places = NULL;
+  PX_TRY(make_alike(&boundaries, &wanted, sorted, values));
+  PX_TRY(px_search_lines(&places, boundaries, wanted, right));
+  return px__tensor_to(out, places, small ? PX_INT32 : PX_INT64, PX_DEVICE_NONE);
+}
+PX_RUN(searchsorted) {
+  PX_SCOPED(px_tensor) picked = NULL;
+  const px_tensor *sorted = args->sorted_sequence;
+  bool right = args->right || (args->side && !strcmp(args->side, "right"));
+  PX_TRY(px__call_same_device(call));
+  if (args->sorter) {
+    PX_TRY(px_pick_along(&picked, sorted, args->sorter, -1));
+    sorted = picked;
+  }
+  return search(&call->results[0], sorted, args->input, right, args->out_int32);
+}
+PX_RUN(searchsorted_number) {
+  PX_SCOPED(px_tensor) value = NULL;
+  PX_TRY(px_tensor_from_scalar(&value, args->input));
+  return px_searchsorted(&call->results[0], args->sorted_sequence, value, args->out_int32,
+                         args->right, args->side, args->sorter);
+}
+PX_RUN(bucketize) {
+  PX_TRY(px__call_same_device(call));
+  return search(&call->results[0], args->boundaries, args->input, args->right, args->out_int32);
+}
+PX_RUN(bucketize_number) {
+  PX_SCOPED(px_tensor) value = NULL;
+  PX_TRY(px_tensor_from_scalar(&value, args->input));
+  return search(&call->results[0], args->boundaries, value, args->right, args->out_int32);
+}
+
+// ---- being among others
+
+// The element at the place where one would go is equal to it, if any is.
+static px_status among(px_tensor **out, const px_tensor *given, const px_tensor *tests,
+                       bool invert) {
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) sorted = NULL;
+  PX_SCOPED(px_tensor) order = NULL;
+  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) last = NULL;
+  PX_SCOPED(px_tensor) inside = NULL;
+  PX_SCOPED(px_tensor) nearest = NULL;
+  PX_SCOPED(px_tensor) elements = NULL;
+  PX_SCOPED(px_tensor) others = NULL;
+  PX_TRY(make_alike(&elements, &others, given, tests));
+  PX_TRY(px_reshape(&flat, others, &tests->numel, 1));
+  PX_TRY(px_sort(&sorted, &order, flat, 0, false, false));
+  PX_TRY(px_search_lines(&places, sorted, elements, false));
+  PX_TRY(px_tensor_from_scalar(&last, px_int(tests->numel - 1)));
+  PX_TRY(px_minimum(&inside, places, last));
+  PX_TRY(px_take(&nearest, sorted, inside));
+  return invert ? px_ne(out, elements, nearest) : px_eq(out, elements, nearest);
+}
+PX_RUN(isin) {
+  const px_tensor *elements = args->elements, *tests = args->test_elements;
+  PX_TRY(px__call_same_device(call));
+  if (tests->numel) return among(&call->results[0], elements, tests, args->invert);
+  return px_full(&call->results[0], elements->sizes, elements->ndim, px_bool(args->invert), PX_BOOL,
+                 px__tensor_device(elements), false, false);
+}
+PX_RUN(isin_number) {
+  if (args->invert) return px_ne_scalar(&call->results[0], args->elements, args->test_element);
+  return px_eq_scalar(&call->results[0], args->elements, args->test_element);
+}
+PX_RUN(isin_of_number) {
+  PX_SCOPED(px_tensor) equal = NULL;
+  PX_TRY(px_eq_scalar(&equal, args->test_elements, args->element));
+  if (!args->invert) return px_any(&call->results[0], equal, NULL, 0, false);
+  PX_SCOPED(px_tensor) found = NULL;
+  PX_TRY(px_any(&found, equal, NULL, 0, false));
+  return px_logical_not(&call->results[0], found);
 }

@@ -338,3 +338,29 @@ static __device__ __forceinline__ void cummin_body(const k_cummin &p) {
   extremes_of_lines<false, S>(p);
 }
 K_KERNELS_cummin
+
+// ---- places in sorted lines; NaN is the greatest number. A thread a value.
+
+template <typename C>
+static __device__ __forceinline__ bool precedes(C a, C b) {
+  return a < b || (b != b && a == a);
+}
+template <typename S>
+static __device__ __forceinline__ void search_lines_body(const k_search_lines &p) {
+  typedef typename k_type<S>::number C;
+  for (int64_t i = k_thread(); i < p.count; i += k_threads()) {
+    const S *line = (const S *)p.boundaries + i / p.each * p.size;
+    C value = k_get(((const S *)p.values)[i]);
+    int64_t low = 0, n = p.size;
+    while (low < n) {
+      int64_t middle = low + (n - low) / 2;
+      C there = k_get(line[middle]);
+      if (p.right ? precedes(value, there) : !precedes(there, value))
+        n = middle;
+      else
+        low = middle + 1;
+    }
+    p.out[i] = low;
+  }
+}
+K_KERNELS_search_lines
