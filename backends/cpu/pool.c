@@ -76,15 +76,16 @@ static void windows(pool *t, const px_value *kernel_size, const px_value *stride
   t->sh = px__list_or(stride, 0, t->kh), t->sw = px__list_or(stride, 1, t->kw);
   t->ph = px__list_at(padding, 0), t->pw = px__list_at(padding, 1);
 }
+// Where nothing is written, there may be sizes that no loop comes to the end of.
 static void planes(pool *t, const px_operand *big, const px_operand *small) {
   int d = big->ndim;
+  if (!px_operand_numel(t->backward ? big : small)) return;
   t->h = big->sizes[d - 2], t->w = big->sizes[d - 1];
   t->oh = small->sizes[d - 2], t->ow = small->sizes[d - 1];
   int64_t count = 1, each = t->h * t->w + 1;
   for (int i = 0; i < d - 2; i++) count *= big->sizes[i];
   bool mean = !t->max && !t->pick;
-  if (t->oh * t->ow > 0 || t->backward)
-    px__cpu_parallel(count, 16384 / each + 1, mean ? mean_run : run, t);
+  px__cpu_parallel(count, 16384 / each + 1, mean ? mean_run : run, t);
 }
 
 PX_KERNEL(max_pool2d_with_indices) {

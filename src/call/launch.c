@@ -56,8 +56,11 @@ static inline px_status list(listing *x, const char *op, const px_tensor *t, boo
     return PX_OK;
   }
   if (PX_UNLIKELY(x->device.type != PX_CPU) && px__tensor_device(t).type == PX_CPU &&
-      t->ndim == 0 && !write)
+      t->ndim == 0) {
+    PX_CHECK(!write, PX_RUNTIME, "%s: a kernel of a device does not write to a number of the host",
+             op);
     return list_value(x, t);
+  }
   px__operand_of(&x->operands[x->n++], t);
   px__note_access(x->accesses, &x->uses, x->device, t, write);
   return PX_OK;

@@ -88,7 +88,8 @@ static px_status check_kernel(const int64_t *x, const int64_t *w) {
            "%lld",
            LL(w[2]), LL(w[3]));
   for (int k = 2; k < 4; k++)
-    PX_CHECK(w[k] <= INT32_MAX && x[k] <= INT64_MAX / 4, PX_RUNTIME, "integer out of range");
+    PX_CHECK(w[k] <= INT32_MAX && x[k] >= 0 && x[k] <= INT64_MAX / 4, PX_RUNTIME,
+             "integer out of range");
   return PX_OK;
 }
 
@@ -193,7 +194,7 @@ px_status px__conv_grad_fits(const px_call *call, const px_tensor *grad, px_valu
   char have[128], want[128];
   int n = grad->ndim;
   PX_CHECK(sizes || (x.n == w.n && groups > 0 && w.v.ints[0] % groups == 0 &&
-                     x.v.ints[1] == w.v.ints[1] * groups),
+                     x.v.ints[1] == px__product(w.v.ints[1], groups)),
            PX_RUNTIME, "%s: an input of size %s does not fit a weight of size %s", call->op->name,
            px__sizes_text(have, sizeof have, x.n, x.v.ints),
            px__sizes_text(want, sizeof want, w.n, w.v.ints));
@@ -231,7 +232,7 @@ px_status px__same_padding(int64_t *padding, const char *mode, const px_tensor *
   for (int k = 0; same && k < dims; k++) {
     PX_CHECK(px__int_at(stride, k) == 1, PX_RUNTIME,
              "padding='same' is not supported for strided convolutions");
-    int64_t total = px__int_at(dilation, k) * (w->sizes[2 + k] - 1);
+    int64_t total = px__product(px__int_at(dilation, k), w->sizes[2 + k] - 1);
     padding[k] = total / 2, padding[dims + k] = total - total / 2;
   }
   return PX_OK;
@@ -336,7 +337,7 @@ static px_status transposed_sizes(const px__conv_transpose2d_args *args, const p
                                   int64_t *sizes) {
   const px_tensor *w = args->weight;
   PX_TRY(check_kernel(x->sizes, w->sizes));
-  sizes[0] = x->sizes[0], sizes[1] = w->sizes[1] * args->groups;
+  sizes[0] = x->sizes[0], sizes[1] = px__product(w->sizes[1], args->groups);
   for (int k = 0; k < 2; k++) {
     int64_t stride = px__int_at(args->stride, k), dilation = px__int_at(args->dilation, k), span;
     PX_CHECK(!px__mul_size(x->sizes[2 + k], stride, &span) && span <= INT64_MAX / 4, PX_RUNTIME,

@@ -185,8 +185,14 @@ static px_status put_slices(px_call *call, const slices *s, const px_tensor *val
   return put(&p, px__pick_dim(&p, to, dim, s->index), to, values, add);
 }
 
+// A number as an element of a dtype has it: whole numbers have no fraction.
+static px_scalar as_element(px_scalar number, px_dtype dtype) {
+  char bytes[8];
+  px_scalar_store(number, dtype, bytes);
+  return px_scalar_load(dtype, bytes);
+}
 PX_RUN(index_add) {
-  px_scalar alpha = args->alpha;
+  px_scalar alpha = as_element(args->alpha, (px_dtype)args->self->dtype);
   PX_SCOPED(px_tensor) scaled = NULL;
   slices s = {args->self, args->index, args->source, args->dim};
   if (px_scalar_float(alpha) == 1) return put_slices(call, &s, s.source, true);

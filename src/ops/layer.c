@@ -138,7 +138,7 @@ PX_RUN(instance_norm) {
   PX_SCOPED(px_tensor) result = NULL;
   bool own = args->use_input_stats;
   PX_TRY(check_places(x, own));
-  int64_t sizes[PX_MAX_DIMS] = {1, x->sizes[0] * x->sizes[1]}, n = x->sizes[0];
+  int64_t sizes[PX_MAX_DIMS] = {1, px__product(x->sizes[0], x->sizes[1])}, n = x->sizes[0];
   for (int d = 2; d < x->ndim; d++) sizes[d] = x->sizes[d];
   px_tensor *kept_mean = args->running_mean, *kept_var = args->running_var;
   PX_TRY(px_reshape(&flat, x, sizes, x->ndim));
@@ -286,7 +286,8 @@ PX_RUN(pixel_shuffle) {
            "upscale_factor, but input.size(-3)=%lld is not divisible by %lld",
            LL(end[0]), r <= INT32_MAX ? LL(r * r) : LL(r));
   return reorder(&call->results[0], x, (int64_t[]){end[0] / (r * r), r, r, end[1], end[2]},
-                 (int64_t[]){0, 3, 1, 4, 2}, (int64_t[]){end[0] / (r * r), end[1] * r, end[2] * r});
+                 (int64_t[]){0, 3, 1, 4, 2},
+                 (int64_t[]){end[0] / (r * r), px__product(end[1], r), px__product(end[2], r)});
 }
 PX_RUN(pixel_unshuffle) {
   PX_TRY(check_image(call, args->self));
@@ -299,5 +300,6 @@ PX_RUN(pixel_unshuffle) {
              "%lld is not divisible by %lld",
              k == 1 ? "height" : "width", k - 3, LL(end[k]), LL(r));
   return reorder(&call->results[0], x, (int64_t[]){end[0], end[1] / r, r, end[2] / r, r},
-                 (int64_t[]){0, 2, 4, 1, 3}, (int64_t[]){end[0] * r * r, end[1] / r, end[2] / r});
+                 (int64_t[]){0, 2, 4, 1, 3},
+                 (int64_t[]){px__product(px__product(end[0], r), r), end[1] / r, end[2] / r});
 }

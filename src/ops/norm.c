@@ -145,7 +145,7 @@ static px_status check_group_values(const px_tensor *x, int64_t groups) {
   int64_t sizes[PX_MAX_DIMS];
   char text[128];
   px__sizes_copy(sizes, x->sizes, x->ndim);
-  sizes[0] = x->sizes[0] * x->sizes[1] / groups, sizes[1] = groups;
+  sizes[0] = px__product(x->sizes[0], x->sizes[1]) / groups, sizes[1] = groups;
   PX_CHECK(!x->numel || x->numel != groups, PX_VALUE,
            "Expected more than 1 value per channel when training, got input size %s",
            px__sizes_text(text, sizeof text, x->ndim, sizes));
@@ -163,7 +163,7 @@ PX_RUN(group_norm) {
   PX_SCOPED(px_tensor) scaled = NULL;
   PX_TRY(check_group_sizes(x, groups));
   PX_TRY(check_group_values(x, groups));
-  int64_t each = x->sizes[0] ? x->numel / (x->sizes[0] * groups) : 0;
+  int64_t each = x->sizes[0] ? x->numel / px__product(x->sizes[0], groups) : 0;
   int64_t sizes[3] = {x->sizes[0], groups, each};
   PX_TRY(px_reshape(&flat, x, sizes, 3));
   PX_TRY(px_layer_norm(&normal, flat, &each, 1, NULL, NULL, args->eps));

@@ -82,7 +82,8 @@ PX_RUN(unfold_images) {
   PX_TRY(windows_of(&both, tall, n - 1, &w, 1));  // [.., C, OH, OW, kH, kW]
   const int64_t order[] = {0, 1, 4, 5, 2, 3}, alone[] = {0, 3, 4, 1, 2};
   PX_TRY(px_permute(&turned, both, n == 4 ? order : alone, n + 2));
-  int64_t columns = x->sizes[n - 3] * w.kernel[0] * w.kernel[1], count = w.count[0] * w.count[1];
+  int64_t columns = px__product(x->sizes[n - 3], w.kernel[0] * w.kernel[1]);
+  int64_t count = px__product(w.count[0], w.count[1]);
   int64_t sizes[3] = {x->sizes[0], columns, count};
   return px_reshape(&call->results[0], turned, sizes + (n == 3), n - 1);
 }
@@ -100,15 +101,14 @@ static px_status check_columns(const px_tensor *x, const window *w, const int64_
            "but got input.size(1)=%lld and kernel_size=(%lld, %lld).",
            LL(x->sizes[n - 2]), PAIR(w->kernel));
   bool fits = w->count[0] > 0 && w->count[1] > 0 && w->count[0] <= x->sizes[n - 1] &&
-              w->count[0] * w->count[1] == x->sizes[n - 1];
+              px__product(w->count[0], w->count[1]) == x->sizes[n - 1];
   PX_CHECK(fits, PX_RUNTIME,
            "Given output_size=(%lld, %lld), kernel_size=(%lld, %lld), dilation=(%lld, %lld), "
            "padding=(%lld, %lld), stride=(%lld, %lld), expected size of input's dimension 2 to "
            "match the calculated number of sliding blocks %lld * %lld = %lld, but got "
            "input.size(2)=%lld.",
            PAIR(size), PAIR(w->kernel), PAIR(w->dilation), PAIR(w->padding), PAIR(w->stride),
-           PAIR(w->count), LL((int64_t)((uint64_t)w->count[0] * (uint64_t)w->count[1])),
-           LL(x->sizes[n - 1]));
+           PAIR(w->count), LL(px__steps(w->count[0], w->count[1])), LL(x->sizes[n - 1]));
   return PX_OK;
 }
 // Adds the column's elements of place (i, j) of the window to the padded images.

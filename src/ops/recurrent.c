@@ -309,8 +309,8 @@ static px_status part_of_saved(px_tensor **out, const layer *x, int64_t *at, int
   return PX_OK;
 }
 static int64_t saved_numel(const layer *x) {
-  int64_t each = x->width + (x->w_hr ? x->size : 0) + (x->cell->gates + x->cell->keeps) * x->size;
-  int64_t all;
+  int64_t parts = x->cell->gates + x->cell->keeps + (x->w_hr ? 1 : 0);
+  int64_t all, each = px__sum(x->width, px__product(parts, x->size));
   return __builtin_mul_overflow(x->walk.rows, each, &all) ? -1 : all;  // -1: no tensor has so many
 }
 static px_status open_saved(layer *x) {

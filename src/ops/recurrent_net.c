@@ -35,7 +35,7 @@ static px_status two_states(net *n, px_value hx, const char *op) {
 }
 
 static px_status check_state(const net *n, const px_tensor *state) {
-  int64_t wanted = n->layers * n->directions;
+  int64_t wanted = px__product(n->layers, n->directions);
   PX_CHECK(state->ndim == 3, PX_RUNTIME, "hidden states must have 3 dimensions, got %d",
            state->ndim);
   PX_CHECK(state->sizes[0] >= wanted, PX_RUNTIME, "Expected more hidden states in stacked_rnn");
@@ -77,7 +77,7 @@ static px_status rows_of(px_tensor **out, const net *n) {
   PX_CHECK(input->sizes[1] == n->h->sizes[1], PX_RUNTIME,
            "Expected hidden states of batch size %lld, got %lld", (long long)input->sizes[1],
            (long long)n->h->sizes[1]);
-  int64_t sizes[] = {input->sizes[0] * input->sizes[1], input->sizes[2]};
+  int64_t sizes[] = {px__product(input->sizes[0], input->sizes[1]), input->sizes[2]};
   return px_reshape(out, input, sizes, 2);
 }
 
@@ -217,9 +217,9 @@ static px_status check_step(const step *s) {
              "hidden%d has inconsistent hidden_size: got %lld, expected %lld", i,
              (long long)states[i]->sizes[1], (long long)size);
   }
-  PX_CHECK(s->w_ih->sizes[0] == s->gates * size, PX_RUNTIME,
+  PX_CHECK(s->w_ih->sizes[0] == px__product(s->gates, size), PX_RUNTIME,
            "weight_ih first dim must be %d * hidden_size = %lld, but got %lld", s->gates,
-           (long long)(s->gates * size), (long long)s->w_ih->sizes[0]);
+           (long long)(px__product(s->gates, size)), (long long)s->w_ih->sizes[0]);
   return PX_OK;
 }
 

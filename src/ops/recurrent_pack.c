@@ -128,7 +128,7 @@ static px_status check_batch_sizes(const int64_t *sizes, int64_t times, int64_t 
 static px_status with_padding(px_tensor **out, const px_tensor *data, px_scalar value) {
   PX_SCOPED(px_tensor) row = NULL;
   int64_t sizes[PX_MAX_DIMS];
-  memcpy(sizes, data->sizes, sizeof sizes);
+  px__sizes_copy(sizes, data->sizes, data->ndim);
   sizes[0] = 1;
   PX_TRY(px_full(&row, sizes, data->ndim, value, (px_dtype)data->dtype, px__tensor_device(data),
                  false, false));

@@ -9,6 +9,7 @@
 // the function that the driver calls, so that arguments that it does not read are not copied.
 #pragma once
 #include "call/call_impl.h"
+#include "conditions.h"
 
 #define PX_RUN(name) \
   static px_status run_##name(px_call *call, const px__##name##_args *args); \

@@ -5,12 +5,12 @@
 #include "phlox/ops/view.h"
 #include "run_functions/view.h"
 
-// Where a view begins. A tensor without elements may have any strides, and places beyond the memory
-// that nobody goes to.
-static int64_t begin_at(const px_tensor *self, int dim, int64_t index) {
+// Where a view begins that is so many steps of a dimension away. A tensor without elements may have
+// any strides, and places beyond the memory that nobody goes to.
+static int64_t begin_at(const px_tensor *self, int dim, int64_t steps) {
   const int64_t beyond = (int64_t)1 << 56;
   int64_t at;
-  bool far = px__mul_size(index, self->strides[dim], &at) || px__add_size(self->offset, at, &at) ||
+  bool far = px__mul_size(steps, self->strides[dim], &at) || px__add_size(self->offset, at, &at) ||
              at > beyond || at < 0;
   return far ? self->offset : at;
 }
@@ -112,7 +112,7 @@ PX_RUN(diagonal) {
   int64_t columns = self->sizes[b] - (shift > 0 ? shift : 0);
   int64_t length = rows < columns ? rows : columns, offset = self->offset;
   if (length < 0) length = 0;
-  if (length > 0) offset += shift > 0 ? shift * self->strides[b] : -shift * self->strides[a];
+  if (length > 0) offset = shift > 0 ? begin_at(self, b, shift) : begin_at(self, a, -shift);
   for (int d = 0; d < self->ndim; d++) {
     if (d == a || d == b) continue;
     sizes[n] = self->sizes[d], strides[n++] = self->strides[d];
@@ -217,9 +217,10 @@ PX_RUN(split_with_sizes) {
   char text[256];
   PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
   int64_t sum = 0;
+  bool over = false;
   px__sizes_text(text, sizeof text, sizes.n, sizes.v.ints);
-  for (int i = 0; i < sizes.n; i++) sum = (int64_t)((uint64_t)sum + (uint64_t)sizes.v.ints[i]);
-  PX_CHECK(sum == self->sizes[dim], PX_RUNTIME,
+  for (int i = 0; i < sizes.n; i++) over |= px__add_size(sum, sizes.v.ints[i], &sum);
+  PX_CHECK(!over && sum == self->sizes[dim], PX_RUNTIME,
            "split_with_sizes expects split_sizes to sum exactly to %lld (input tensor's size at "
            "dimension %d), but got split_sizes=%s",
            (long long)self->sizes[dim], dim, text);

@@ -34,7 +34,8 @@ static px_status conv_sizes(const int64_t *x, const int64_t *w, px__conv_steps b
   for (int k = 2; k < 2 + DIMS; k++) {
     PX_CHECK(w[k] > 0, PX_RUNTIME,
              "kernel size should be greater than zero, but got kernel of size %lld", LL(w[k]));
-    PX_CHECK(w[k] <= INT32_MAX && x[k] <= INT64_MAX / 4, PX_RUNTIME, "integer out of range");
+    PX_CHECK(w[k] <= INT32_MAX && x[k] >= 0 && x[k] <= INT64_MAX / 4, PX_RUNTIME,
+             "integer out of range");
   }
   return px__conv_sizes(DIMS, x, w, by, sizes);
 }
@@ -87,19 +88,20 @@ static px_status as_images(px_tensor **out, px_tensor *x, int64_t places, int64_
   PX_SCOPED(px_tensor) columns = NULL;
   PX_TRY(px__zeros_like_sized(&columns, x, 6, (int64_t[]){s[0], depths, s[1], places, s[3], s[4]}));
   PX_TRY(move_planes(columns, x, by, false));
-  return px_view(out, columns, (int64_t[]){s[0] * depths, s[1] * places, s[3], s[4]}, 4);
+  return px_view(out, columns,
+                 (int64_t[]){px__product(s[0], depths), px__product(s[1], places), s[3], s[4]}, 4);
 }
 // A kernel [O, C, kD, kH, kW] as [O, C * kD, kH, kW].
 static px_status as_kernel(px_tensor **out, const px_tensor *w) {
   const int64_t *s = w->sizes;
-  return px_reshape(out, w, (int64_t[]){s[0], s[1] * s[2], s[3], s[4]}, 4);
+  return px_reshape(out, w, (int64_t[]){s[0], px__product(s[1], s[2]), s[3], s[4]}, 4);
 }
 // A result [N, O, D, H, W] as images [N * D, O, H, W], and back.
 static px_status results_as_images(px_tensor **out, const px_tensor *y) {
   const int64_t *s = y->sizes;
   PX_SCOPED(px_tensor) turned = NULL;
   PX_TRY(px_permute(&turned, y, (int64_t[]){0, 2, 1, 3, 4}, 5));
-  return px_reshape(out, turned, (int64_t[]){s[0] * s[2], s[1], s[3], s[4]}, 4);
+  return px_reshape(out, turned, (int64_t[]){px__product(s[0], s[2]), s[1], s[3], s[4]}, 4);
 }
 static px_status results_as_volume(px_tensor **out, const px_tensor *images, const int64_t *s) {
   PX_SCOPED(px_tensor) split = NULL;
@@ -164,7 +166,8 @@ PX_RUN(conv3d_backward_input) {
   px__conv_steps by = PX_CONV_STEPS(args);
   PX_TRY(check_grad(call, g, args->input_size, sizes_of(w), by, args->groups));
   flat f = flat_of(by);
-  int64_t places = w->sizes[2], images_of[] = {s[0] * g->sizes[2], s[1] * places, s[3], s[4]};
+  int64_t places = w->sizes[2],
+          images_of[] = {px__product(s[0], g->sizes[2]), px__product(s[1], places), s[3], s[4]};
   PX_SCOPED(px_tensor) grads = NULL;
   PX_SCOPED(px_tensor) kernel = NULL;
   PX_SCOPED(px_tensor) images = NULL;
@@ -193,8 +196,8 @@ PX_RUN(conv3d_backward_weight) {
   PX_TRY(results_as_images(&grads, g));
   PX_TRY(as_images(&images, x, s[2], g->sizes[2], by));
   PX_TRY(px_conv2d_backward_weight(&kernel, grads, images,
-                                   (int64_t[]){s[0], s[1] * s[2], s[3], s[4]}, 4, f.stride, 2,
-                                   f.padding, 4, f.dilation, 2, args->groups));
+                                   (int64_t[]){s[0], px__product(s[1], s[2]), s[3], s[4]}, 4,
+                                   f.stride, 2, f.padding, 4, f.dilation, 2, args->groups));
   return px_view(&call->results[0], kernel, s, 5);
 }
 
@@ -247,7 +250,7 @@ static px_status transposed_sizes(const px__conv_transpose3d_args *args, const p
                                   int64_t *sizes) {
   const px_tensor *w = args->weight;
   char text[3][128];
-  sizes[0] = x->sizes[0], sizes[1] = w->sizes[1] * args->groups;
+  sizes[0] = x->sizes[0], sizes[1] = px__product(w->sizes[1], args->groups);
   for (int k = 0; k < DIMS; k++) {
     int64_t stride = px__int_at(args->stride, k), dilation = px__int_at(args->dilation, k), span;
     int64_t beyond = px__int_at(args->output_padding, k);

@@ -30,7 +30,8 @@ static px_status as_planes(px_tensor **out, const px_tensor *volume) {
 // [.., C * D, H, W] as [.., C, D, H * W].
 static px_status as_depths(px_tensor **out, const px_tensor *planes, int64_t channels) {
   const int64_t *s = planes->sizes + planes->ndim - 3;
-  int64_t sizes[4] = {planes->sizes[0], channels, channels ? s[0] / channels : 0, s[1] * s[2]};
+  int64_t sizes[4] = {planes->sizes[0], channels, channels ? s[0] / channels : 0,
+                      px__product(s[1], s[2])};
   int from = planes->ndim == 3;
   return px_reshape(out, planes, sizes + from, 4 - from);
 }
@@ -164,7 +165,8 @@ PX_RUN(max_pool3d_with_indices) {
   PX_TRY(as_depths(&inner_depths, inner, s[-1]));
   PX_TRY(px_max_pool2d_with_indices(&made, &outer, depths, kernel.depth, 2, stride.depth, 2,
                                     padding.depth, 2, dilation.depth, 2, args->ceil_mode));
-  PX_TRY(places_in_volume(&where, inner_depths, outer, s[1] * s[2], size[1] * size[2]));
+  PX_TRY(places_in_volume(&where, inner_depths, outer, px__product(s[1], s[2]),
+                          px__product(size[1], size[2])));
   PX_TRY(as_volume(&call->results[0], made, size));
   return as_volume(&call->results[1], where, size);
 }
@@ -179,7 +181,7 @@ PX_RUN(max_volume_backward) {
   const int64_t *s = args->input_size.v.ints + args->input_size.n - DIMS;
   const int64_t *lead = args->input_size.v.ints;
   int from = args->input_size.n == 4;
-  int64_t sizes[4] = {lead[0], s[-1], s[0] * s[1], s[2]};
+  int64_t sizes[4] = {lead[0], s[-1], px__product(s[0], s[1]), s[2]};
   PX_SCOPED(px_tensor) grad = NULL;
   PX_SCOPED(px_tensor) indices = NULL;
   PX_SCOPED(px_tensor) made = NULL;
@@ -242,9 +244,10 @@ typedef struct back_sizes {
 } back_sizes;
 static back_sizes back_sizes_of(px_value input, const px_tensor *grad) {
   const int64_t *all = input.v.ints, *s = all + input.n - DIMS, *g = grad->sizes + input.n - DIMS;
-  return (back_sizes){.depths = {all[0], s[-1], s[0], g[1] * g[2]},
-                      .means = {all[0], s[-1] * s[0], g[1], g[2]},
-                      .planes = {all[0], s[-1] * s[0], s[1], s[2]},
+  int64_t planes = px__product(s[-1], s[0]);
+  return (back_sizes){.depths = {all[0], s[-1], s[0], px__product(g[1], g[2])},
+                      .means = {all[0], planes, g[1], g[2]},
+                      .planes = {all[0], planes, s[1], s[2]},
                       .from = input.n == 4};
 }
 PX_RUN(avg_pool3d_backward) {
@@ -283,7 +286,8 @@ PX_RUN(adaptive_avg_pool3d) {
   PX_TRY(px_adaptive_avg_pool2d(&means, planes, size + 1, 2));
   PX_TRY(as_depths(&depths, means, x->sizes[x->ndim - 4]));
   if (size[1] && size[2])
-    PX_TRY(px_adaptive_avg_pool2d(&made, depths, (int64_t[]){size[0], size[1] * size[2]}, 2));
+    PX_TRY(px_adaptive_avg_pool2d(&made, depths,
+                                  (int64_t[]){size[0], px__product(size[1], size[2])}, 2));
   else
     PX_TRY(px_narrow(&made, depths, -2, 0, 0));
   return as_volume(&call->results[0], made, size);

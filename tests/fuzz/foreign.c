@@ -2,8 +2,9 @@
 // Memory of strangers: px_tensor_wrap and px_dlpack_import_take over buffers of exactly the bytes
 // that are told, with any strides, at odd addresses, read-only; and structures that lie. A lender
 // gets its memory back once if the call took it, and never if the call failed.
-#include "devices.h"
 #include "fuzz.h"
+
+#include "devices.h"
 #include "phlox/dlpack.h"
 
 #include <sys/mman.h>

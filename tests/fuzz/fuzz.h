@@ -3,6 +3,9 @@
 // follows from FUZZ_SEED (default 1) and its number alone. A failure names its case, and so does a
 // case that takes longer than FUZZ_LIMIT seconds (default 20); FUZZ_CASE=n runs that one.
 #pragma once
+// A sanitizer's allocator, too, says no by NULL, and early.
+#define FUZZ_MEMORY "allocator_may_return_null=1:max_allocation_size_mb=512"
+#define TSAN_DEFAULTS FUZZ_MEMORY ":atexit_sleep_ms=20"
 #include "phlox/phlox.h"
 #include "test.h"
 
@@ -45,6 +48,8 @@ static inline void fuzz_signal(int number) {
 }
 #ifdef __SANITIZE_ADDRESS__
 void __sanitizer_set_death_callback(void (*callback)(void));
+__attribute__((visibility("default"))) const char *__asan_default_options(void);
+const char *__asan_default_options(void) { return FUZZ_MEMORY; }
 #endif
 // What the undefined behaviour sanitizer finds ends in SIGABRT, so that the case is named.
 __attribute__((visibility("default"))) const char *__ubsan_default_options(void);

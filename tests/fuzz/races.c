@@ -4,8 +4,9 @@
 // program, and knows of each tensor which elements a step reads and writes. A step is reported if
 // it races, and only then, beside a step that it races with; the numbers of a program without races
 // are those of its steps one after the other.
-#include "devices.h"
 #include "fuzz.h"
+
+#include "devices.h"
 #include "phlox/event.h"
 #include "phlox/memory.h"
 

@@ -121,6 +121,17 @@ PX_TEST(index_add_scales) {
   IS(x, 3, 1., 1., 7.);
 }
 
+PX_TEST(index_add_scales_whole_numbers_by_whole_numbers) {
+  PX_SCOPED(px_tensor) x = longs(3, 1, 1, 1);
+  PX_SCOPED(px_tensor) i = longs(2, 2, 2);
+  PX_SCOPED(px_tensor) v = longs(2, 1, 2);
+  PX_SCOPED(px_tensor) y = NULL;
+  OK(px_index_add_(x, 0, i, v, px_float(2.75)));
+  IS(x, 3, 1., 1., 7.);
+  FAILS(px_index_add(&y, x, 0, i, v, px_float(INFINITY)), PX_RUNTIME,
+        "value cannot be converted to type int64_t without overflow");
+}
+
 PX_TEST(nonzero_gives_a_row_each) {
   PX_SCOPED(px_tensor) m = matrix();
   PX_SCOPED(px_tensor) n = NULL;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every op of the tables, the library's own ones too, called by name with arguments that do not
 // fit: an error or a result, and no crash. Each argument of each sample is exchanged, one at a
-// time. (What is read out of bounds without a crash, the address sanitizer finds.)
+// time; then each number, and each two, with numbers beyond what tensors have, and each tensor with
+// one without elements whose sizes are. (What is read out of bounds without a crash, and sums that
+// overflow, the sanitizers find.)
 
 // A sanitizer's allocator, too, says no by NULL.
 #define TSAN_DEFAULTS "allocator_may_return_null=1:atexit_sleep_ms=20"
@@ -19,7 +21,9 @@
 
 // The sanitizer's library looks this up by name.
 __attribute__((visibility("default"))) const char *__asan_default_options(void);
-const char *__asan_default_options(void) { return "allocator_may_return_null=1"; }
+const char *__asan_default_options(void) {
+  return "allocator_may_return_null=1:max_allocation_size_mb=512";
+}
 
 // Tensors of other sizes and dtypes; NULL after the last.
 static px_tensor *odd_tensor(int which) {
@@ -66,6 +70,17 @@ static bool exchange(px_value *a, int kind, int which, px_tensor **made, px_tens
   return more;
 }
 
+// The way back from a result, if it has one, ends in an error or not.
+static void go_back(px_tensor *t) {
+  PX_SCOPED(px_tensor) ones = NULL;
+  if (!t || !px_tensor_requires_grad(t) || px_tensor_numel(t) > 1 << 16) return;
+  if (px_ones_like(&ones, t, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false) == PX_OK &&
+      px_backward(1, &t, &ones, false, false) == PX_OK)
+    return;
+  CHECK(*px_error_last()->message);
+  px_error_clear();
+}
+
 static void call(const px_op *op, const px_value *args) {
   void *results[4] = {NULL};
   px_call_mode mode = op->flags & PX_OP_ONLY_INPLACE ? PX_CALL_INPLACE : PX_CALL_NEW;
@@ -74,11 +89,20 @@ static void call(const px_op *op, const px_value *args) {
     px_error_clear();
     return;
   }
+  for (int i = 0; i < op->result_count && !(op->flags & PX_OP_RETURNS_LIST); i++)
+    go_back(results[i]);
   for (int i = 0; i < 4; i++) px_release(results[i]);
 }
 
+// A sample whose tensors have gradients.
+static void open_with_gradients(sample *s, int row) {
+  sample_open(s, row, PX_FLOAT32, px_cpu());
+  for (int i = 0; i < s->tensor_count && !(s->op->flags & PX_OP_ONLY_INPLACE); i++)
+    if (s->smooth[i]) OK(px_tensor_set_requires_grad(s->tensors[i], true));
+}
+
 // All misfits of one sample. What is being called stands in `shown`, for a crash.
-static void sweep(int row, char *shown) {
+static void exchange_all(int row, char *shown) {
   sample s;
   sample_open(&s, row, PX_FLOAT32, px_cpu());
   if (px_op_find(s.op_name))
@@ -96,9 +120,106 @@ static void sweep(int row, char *shown) {
   sample_close(&s);
 }
 
+// ---- numbers that no tensor has
+
+// The numbers of a sample's arguments, those of lists and the defaults too, which can be written.
+typedef struct places {
+  int64_t *at[SAMPLE_INTS], ints[SAMPLE_INTS];
+  int count, used;
+} places;
+
+static void add_place(places *p, int64_t *at) {
+  CHECK(p->count < SAMPLE_INTS);
+  p->at[p->count++] = at;
+}
+static void find_places(places *p, const px_op *op, px_value *args) {
+  p->count = p->used = 0;
+  for (int i = 0; i < op->param_count; i++) {
+    px_value *a = &args[i];
+    if (a->kind == PX_ARG_NONE && op->params[i].has_default) *a = op->params[i].fallback;
+    if (a->kind == PX_ARG_NONE && op->params[i].kind == PX_ARG_INT) *a = PX_I(0);
+    if (a->kind == PX_ARG_INT) add_place(p, &a->v.i);
+    if (a->kind != PX_ARG_INTS) continue;
+    int64_t *list = p->ints + p->used;
+    for (int k = 0; k < a->n; k++) list[k] = a->v.ints[k];
+    a->v.ints = list, p->used += a->n;
+    for (int k = 0; k < a->n; k++) add_place(p, &list[k]);
+  }
+}
+
+static const int64_t edges[] = {INT64_MAX,           INT64_MAX - 1,    INT64_MIN, INT64_C(1) << 62,
+                                -(INT64_C(1) << 62), INT64_C(1) << 61, 4,         0};
+
+// One number, and each two, are exchanged with all edges.
+static void exchange_numbers(int row, char *shown) {
+  places p;
+  sample s;
+  open_with_gradients(&s, row);
+  find_places(&p, s.op, s.args);
+  for (int i = 0; i < p.count; i++)
+    for (int k = i; k < p.count; k++)
+      for (int which = 0; which < LENGTH(edges) * LENGTH(edges); which++) {
+        int64_t *a = p.at[i], *b = p.at[k], before[] = {*a, *b};
+        *a = edges[which % LENGTH(edges)], *b = edges[which / LENGTH(edges)];
+        snprintf(shown, 200, "%s(%s) with numbers %d and %d: %lld, %lld", s.op_name, s.text, i, k,
+                 (long long)*a, (long long)*b);
+        call(s.op, s.args);
+        *a = before[0], *b = before[1];
+      }
+  sample_close(&s);
+}
+
+// ---- no elements, and sizes that multiply to more than there is
+
+// Of the tensor's sizes one is 0, and another one large, by expansion.
+static bool hollow(px_tensor **out, const px_tensor *like, int which) {
+  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS] = {0};
+  int n = px_tensor_ndim(like), none = which % (n ? n : 1), large = which / (n ? n : 1);
+  if (n == 0 || large >= n) return false;
+  PX_SCOPED(px_tensor) nothing = NULL;
+  bool smooth = px_tensor_requires_grad(like);
+  for (int d = 0; d < n; d++) sizes[d] = px_tensor_sizes(like)[d];
+  sizes[large] = INT64_C(1) << 62, sizes[none] = 0;
+  OK(px_zeros(&nothing, &(int64_t){0}, 1, px_tensor_dtype(like), PX_DEVICE_NONE, false, false));
+  OK(px_tensor_as_strided(out, nothing, n, sizes, strides, 0));
+  if (smooth) OK(px_tensor_set_requires_grad(*out, true));
+  return true;
+}
+
+static bool alike(px_value a, const px_tensor *t) {
+  size_t bytes = (size_t)px_tensor_ndim(t) * sizeof(int64_t);
+  return a.kind == PX_ARG_TENSOR && px_tensor_ndim(a.v.tensor) == px_tensor_ndim(t) &&
+         px_tensor_dtype(a.v.tensor) == px_tensor_dtype(t) &&
+         !memcmp(px_tensor_sizes(a.v.tensor), px_tensor_sizes(t), bytes);
+}
+
+// Argument i is hollow, alone or with all that have its sizes.
+static void call_hollow(const sample *s, int i, bool all, px_tensor *in_place) {
+  px_value args[SAMPLE_PARAMS];
+  memcpy(args, s->args, sizeof args);
+  for (int k = 0; k < s->op->param_count; k++)
+    if (k == i || (all && alike(args[k], s->args[i].v.tensor))) args[k] = PX_T(in_place);
+  call(s->op, args);
+}
+static void exchange_hollow(int row, char *shown) {
+  sample s;
+  open_with_gradients(&s, row);
+  for (int i = 0; i < s.op->param_count; i++)
+    for (int which = 0; s.args[i].kind == PX_ARG_TENSOR; which++) {
+      px_tensor *made = NULL;
+      if (!hollow(&made, s.args[i].v.tensor, which)) break;
+      snprintf(shown, 200, "%s(%s), '%s' hollow (%d)", s.op_name, s.text, s.op->params[i].name,
+               which);
+      call_hollow(&s, i, false, made);
+      call_hollow(&s, i, true, made);
+      px_release(made);
+    }
+  sample_close(&s);
+}
+
 // Each sample in a process of its own, for ten seconds at most, with memory as on a machine that
 // does not promise any.
-static bool dies(int row) {
+static bool dies(int row, void (*sweep)(int row, char *shown)) {
   static char *shown;
   if (!shown) shown = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   fflush(NULL);
@@ -117,13 +238,17 @@ static bool dies(int row) {
   return status != 0;
 }
 
-PX_TEST(arguments_that_do_not_fit_are_refused) {
+static int deaths(void (*sweep)(int row, char *shown)) {
   int dead = 0;
   const char *only = getenv("MISFIT_OP");
   for (int row = 0; row < SAMPLE_ROWS; row++)
-    if (!only || !strcmp(sample_rows[row].op_name, only)) dead += dies(row);
-  CHECK_EQ(dead, 0);
+    if (!only || !strcmp(sample_rows[row].op_name, only)) dead += dies(row, sweep);
+  return dead;
 }
+
+PX_TEST(arguments_that_do_not_fit_are_refused) { CHECK_EQ(deaths(exchange_all), 0); }
+PX_TEST(numbers_that_no_tensor_has_are_refused) { CHECK_EQ(deaths(exchange_numbers), 0); }
+PX_TEST(sizes_of_nothing_may_be_large) { CHECK_EQ(deaths(exchange_hollow), 0); }
 
 // ---- what random calls found (tests/fuzz/ops.c)
 
@@ -185,6 +310,8 @@ PX_TEST(numbers_beside_tensors_of_a_device_are_refused) {
   FAILS(HIDDEN(sgd_step, (&y), PX_T(param), PX_I(3), PX_NONE(), PX_F(0), PX_F(0), PX_F(1), PX_F(1),
                PX_F(0), PX_F(0), PX_F(0)),
         PX_RUNTIME, "gradient must be on the parameter's device");
+  FAILS(HIDDEN(_amp_unscale, (&y), PX_T(param), PX_F(0), PX_T(param)), PX_RUNTIME,
+        "does not write to a number");
   FAILS(px_bernoulli_tensor_(host, chances, NULL), PX_RUNTIME, "same device");
   OK(px_device_synchronize(0));
 }

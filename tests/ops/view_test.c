@@ -213,3 +213,12 @@ PX_TEST(dimensions_move) {
   OK(px_movedim(&y, x, &from, 1, &to, 1));
   SHAPE(y, 3, 3, 4, 2);
 }
+
+PX_TEST(sizes_of_parts_whose_sum_overflows_are_refused) {
+  const int64_t four = 4, parts[] = {INT64_MAX, INT64_MAX, 6};  // 4, modulo 2**64
+  PX_SCOPED(px_tensor) x = NULL;
+  px_list *list = NULL;
+  OK(px_zeros(&x, &four, 1, PX_FLOAT32, px_cpu(), false, false));
+  FAILS(px_split_with_sizes(&list, x, parts, 3, 0), PX_RUNTIME,
+        "expects split_sizes to sum exactly to 4");
+}
