@@ -52,8 +52,9 @@ enum { PX_OP_KERNELS = 8 };
 typedef struct px_op_definition {
   // A schema as PyTorch writes it, with a namespace or without one:
   // "toys::squareplus(Tensor self, *, Scalar beta=4) -> Tensor". ops/GRAMMAR.md lists the types.
-  // The first parameter of an op that has kernels is a Tensor. Results: `Tensor`, or
-  // `(Tensor values, Tensor indices)`.
+  // The first parameter of an op that has kernels is a Tensor. Results: `Tensor`,
+  // `(Tensor values, Tensor indices)` or `(Tensor, Tensor)`; of composite ops also `()`. What is
+  // written behind a type of memory that is shared or changed, `Tensor(a!)`, is passed over.
   const char *schema;
   // What kind of op it is, then words, as in ops/GRAMMAR.md: "pointwise float inplace out".
   // Kinds:
@@ -83,6 +84,10 @@ typedef struct px_op_definition {
   // Which contents `gradient` reads: names of parameters and results, "self, result" ("result" is
   // a lone result's name); "" for none. NULL: all of them.
   const char *saves;
+  // In the place of `run`, for code that comes with data, as closures of other languages do. `data`
+  // must stay valid.
+  px_status (*serve)(void *data, px_tensor **results, const px_value *args);
+  void *data;
 } px_op_definition;
 
 // Registers an op. PX_VALUE for a schema, kind or dtypes that cannot be read, saying where; for

@@ -426,6 +426,11 @@ EXT_GETTER(op, __qualname__, "str", NULL) {
   const ext_callable *callable = (ext_callable *)self;
   return PyUnicode_FromString(callable->def.ml_name + callable->prefix);
 }
+// Of ops that programs register: the one overload that there is.
+EXT_GETTER(op, default, "Callable", NULL) {
+  if (((ext_callable *)self)->signatures[0].op->flags & PX_OP_REGISTERED) return Py_NewRef(self);
+  EXT_FAIL(PyExc_AttributeError, "'builtin_function_or_method' object has no attribute 'default'");
+}
 EXT_SHARES(op_method, op_attr, __name__, __module__, __qualname__, __doc__, __text_signature__);
 
 // ---- named tuples of several results

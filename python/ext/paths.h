@@ -239,11 +239,13 @@ static const struct {
      "EmptyMatchError PackagingError ObjMismatchError ObjNotFoundError GlobGroup Directory"},
     {"hub", "!: tqdm"},
     {"library",
-     "marks: register_fake impl_abstract; !: Library custom_op define fallthrough_kernel "
-     "get_ctx get_kernel impl infer_schema opcheck register_autocast register_autograd "
-     "register_kernel register_torch_dispatch register_vmap triton_op wrap_triton"},
+     "!: fallthrough_kernel get_ctx get_kernel opcheck register_autocast "
+     "register_torch_dispatch register_vmap triton_op wrap_triton"},
+    {"_library", ""},
+    {"_library.custom_ops", "torch: CustomOpDef=_CustomOpDef; library: custom_op"},
     {"_custom_ops",
-     "library: impl_abstract; !: custom_op impl impl_backward impl_save_for_backward"},
+     "library: impl_abstract=register_fake; !: custom_op impl impl_backward "
+     "impl_save_for_backward"},
     {"_subclasses", "!: FakeTensor FakeTensorMode"},
     {"_subclasses.fake_tensor", "_subclasses: FakeTensor FakeTensorMode; no: is_fake"},
     {"ao", ""},

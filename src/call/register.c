@@ -116,7 +116,8 @@ static int tensor_count(const px__schema *s) {
 static px_status check_kernels(const px_op_definition *d, const px__schema *s, const chosen *c) {
   PX_CHECK(d->kernels[0].device, PX_VALUE, "%s is a %s op and has no kernels", s->name,
            c->kind == PX_OP_POINTWISE ? "pointwise" : "kernel");
-  PX_CHECK(!d->run, PX_VALUE, "%s has kernels and a function `run`", s->name);
+  PX_CHECK(!d->run && !d->serve, PX_VALUE, "%s has kernels and a function `%s`", s->name,
+           d->run ? "run" : "serve");
   PX_CHECK(s->param_count && s->params[0].kind == PX_ARG_TENSOR && !s->params[0].optional, PX_VALUE,
            "the first parameter of %s, which has kernels, must be a Tensor", s->name);
   PX_CHECK(tensor_count(s) + s->result_count <= PX_MAX_OPERANDS, PX_VALUE,
@@ -156,10 +157,13 @@ static px_status check_parts(const px_op_definition *d, const px__schema *s, con
            "%s is composite: its gradient is that of the ops it calls", s->name);
   PX_CHECK(d->gradient || !d->saves, PX_VALUE, "%s saves '%s' and has no gradient", s->name,
            d->saves);
+  PX_CHECK(s->result_count || c->kind == PX_OP_COMPOSITE, PX_VALUE,
+           "%s has no result, as only composite ops may", s->name);
   if (kernels) PX_TRY(check_kernels(d, s, c));
   if (c->kind == PX_OP_POINTWISE) return check_pointwise(d, s);
   if (kernels) return PX_OK;
-  PX_CHECK(d->run, PX_VALUE, "%s has no function `run`", s->name);
+  PX_CHECK(d->run || d->serve, PX_VALUE, "%s has no function `run`", s->name);
+  PX_CHECK(!d->run || !d->serve, PX_VALUE, "%s has functions `run` and `serve`", s->name);
   PX_CHECK(!d->kernels[0].device && !d->shape && !d->dtypes, PX_VALUE,
            "%s computes by `run`: kernels, shape and dtypes are for other kinds", s->name);
   return PX_OK;
@@ -269,6 +273,8 @@ static void fill_op(px__registered *r, const chosen *c) {
 static void fill_impl(px__registered *r, const px_op_definition *d, const chosen *c) {
   r->shape = d->shape;
   r->run = d->run;
+  r->serve = d->serve;
+  r->data = d->data;
   r->strided = c->strided;
   r->impl.registered = r;
   r->impl.found = r->found;

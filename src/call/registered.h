@@ -32,6 +32,8 @@ struct px__registered {
   px_op_kernel kernels[PX_OP_KERNELS + 1];  // device NULL ends them
   px_status (*shape)(px_op_result *results, const px_value *args);
   px_status (*run)(px_tensor **results, const px_value *args);
+  px_status (*serve)(void *data, px_tensor **results, const px_value *args);
+  void *data;
   bool strided;
   char *texts;  // doc, names of devices, name of the gradient; owned
 };

@@ -176,7 +176,9 @@ px_status px__registered_kernel(px_call *call) {
 
 px_status px__registered_function(px_call *call) {
   const px_op *op = call->op;
-  PX_TRY(px__impl(op)->registered->run(call->results, call->args));
+  const px__registered *r = px__impl(op)->registered;
+  PX_TRY(r->serve ? r->serve(r->data, call->results, call->args)
+                  : r->run(call->results, call->args));
   for (int i = 0; i < op->result_count; i++)
     PX_CHECK(call->results[i], PX_RUNTIME, "%s gave no result %d", op->name, i);
   return PX_OK;

@@ -86,6 +86,18 @@ static const struct {
     {"Device", PX_ARG_DEVICE, PX_ARG_NONE},    {"str", PX_ARG_TEXT, PX_ARG_NONE},
 };
 
+// What a type says of shared memory, "(a)", and of what is changed, "(a!)": the op need not know.
+static px_status pass_memory(reader *r) {
+  if (*r->at != '(') return PX_OK;
+  const char *start = r->at++;
+  r->at += word_length(r->at);
+  r->at += *r->at == '!';
+  if (r->at == start + 1 || *r->at != ')')
+    return bad(r, start, "expected '(a)' or '(a!)', not '%.12s'", start);
+  r->at++;
+  return PX_OK;
+}
+
 static px_status read_type(reader *r, px_param *p) {
   skip(r);
   const char *start = r->at;
@@ -98,6 +110,7 @@ static px_status read_type(reader *r, px_param *p) {
     return bad(r, start, "unknown type '%.*s'", length ? (int)length : 12, start);
   r->at += length;
   p->kind = types[i].kind;
+  PX_TRY(pass_memory(r));
   if (*r->at == '[') {
     r->at++;
     while (isdigit((unsigned char)*r->at)) r->at++;
@@ -234,19 +247,33 @@ static px_status read_params(reader *r) {
   return PX_OK;
 }
 
+// A result without a name is called by its place.
+static px_status result_name(reader *r, const char **out) {
+  static const char *const places[PX__MAX_RESULTS] = {"result0", "result1", "result2", "result3"};
+  skip(r);
+  if (word_length(r->at)) return word(r, out, "the name of a result");
+  if (*r->at && !strchr(",)", *r->at))
+    return bad(r, r->at, "expected the name of a result, not '%.12s'", r->at);
+  *out = places[r->to->result_count];
+  return PX_OK;
+}
+
 static px_status read_results(reader *r) {
   px__schema *to = r->to;
   PX_TRY(expect(r, "->"));
   if (take(r, "Tensor")) {
     to->result_names[to->result_count++] = "result";
-    return PX_OK;
+    return pass_memory(r);
   }
   PX_TRY(expect(r, "("));
+  if (take(r, ")")) return PX_OK;
   do {
     if (to->result_count == PX__MAX_RESULTS)
       return bad(r, r->at, "there can be %d results", PX__MAX_RESULTS);
     PX_TRY(expect(r, "Tensor"));
-    PX_TRY(word(r, &to->result_names[to->result_count++], "the name of a result"));
+    PX_TRY(pass_memory(r));
+    PX_TRY(result_name(r, &to->result_names[to->result_count]));
+    to->result_count++;
   } while (take(r, ","));
   return expect(r, ")");
 }

@@ -440,6 +440,33 @@ PX_TEST(a_function_must_give_its_results) {
   FAILS(call(&y, op, x, PX_NONE()), PX_RUNTIME, "toys::none gave no result 0");
 }
 
+static px_status add_to(void *data, px_tensor **results, const px_value *args) {
+  return px_add_scalar_(args[0].v.tensor, px_float(*(double *)data), px_int(1));
+}
+PX_TEST(code_may_come_with_data_and_give_nothing) {
+  double amount = 3;
+  const px_op *op = registered(&(px_op_definition){.schema = "toys::add_to(Tensor(a!) self) -> ()",
+                                                   .kind = "composite",
+                                                   .serve = add_to,
+                                                   .data = &amount});
+  PX_SCOPED(px_tensor) x = floats(2, 1., 2.);
+  px_value args[16] = {PX_T(x)};
+  OK(px_op_call(op, PX_CALL_NEW, args, (void *[4]){NULL}));
+  amount = 0.5;
+  OK(px_op_call(op, PX_CALL_NEW, args, (void *[4]){NULL}));
+  IS(x, 2, 4.5, 5.5);
+  FAILS(px_op_call(op, PX_CALL_INPLACE, args, (void *[4]){NULL}), PX_TYPE, "has no form");
+}
+PX_TEST(results_need_no_names) {
+  const px_op *op = registered(
+      &(px_op_definition){.schema = "toys::two(Tensor(a)? self) -> (Tensor(a), Tensor b)",
+                          .kind = "composite",
+                          .run = mean_and_square});
+  CHECK_EQ(op->result_count, 2);
+  CHECK_TEXT(op->result_names[0], "result0");
+  CHECK_TEXT(op->result_names[1], "b");
+}
+
 // ---- what is refused
 
 PX_TEST(a_bad_schema_is_told_with_its_place) {
@@ -465,7 +492,9 @@ PX_TEST(a_bad_schema_is_told_with_its_place) {
       {"f(Tensor a)", "character 12: expected '->', but it ends here"},
       {"f(Tensor a) -> int", "character 16: expected '(', not 'int'"},
       {"f(Tensor a) -> Tensor[]", "character 22: expected nothing more, not '[]'"},
-      {"f(Tensor a) -> (Tensor)", "character 23: expected the name of a result"},
+      {"f(Tensor a) -> (Tensor 7)", "character 24: expected the name of a result, not '7)'"},
+      {"f(Tensor(a a) -> Tensor", "character 9: expected '(a)' or '(a!)', not '(a a) -> Ten'"},
+      {"f(Tensor() a) -> Tensor", "character 9: expected '(a)' or '(a!)'"},
       {"f(Tensor a, Tensor b, Tensor c, Tensor d, Tensor e, int g, int h, int i, int j, int k, "
        "int l, int m, int n, int o, int p, int q, int r) -> Tensor",
        "there can be 16 parameters"}};
@@ -507,6 +536,12 @@ PX_TEST(parts_that_do_not_fit_are_refused) {
     const char *text;
   } rows[] = {
       {{.schema = one, .kind = ""}, "toys::f has no kind"},
+      {{.schema = "f(Tensor x) -> ()", .kind = "function", .run = gives_nothing},
+       "f has no result, as only composite ops may"},
+      {{.schema = one, .kind = "function", .run = gives_nothing, .serve = add_to},
+       "toys::f has functions `run` and `serve`"},
+      {{.schema = one, .kind = "kernel", .kernels = {{"cpu", pick}}, .serve = add_to},
+       "toys::f has kernels and a function `serve`"},
       {{.schema = one, .kind = "pontwise"}, "unknown kind 'pontwise'"},
       {{.schema = one, .kind = "view"}, "unknown kind 'view'; there are pointwise, kernel"},
       {{.schema = one, .kind = "pointwise flot"}, "unknown word 'flot' after the kind"},
