@@ -55,6 +55,7 @@ static int read_strides(PyObject *interface, ext_array *out) {
   int64_t size = (int64_t)px_dtype_size(out->dtype), step = 1;
   ext_ints bytes;
   bool given = strides && strides != Py_None;
+  if (given && !PyTuple_Check(strides)) EXT_FAIL_INT(PyExc_TypeError, "strides must be a tuple");
   if (given && ext_to_ints(strides, &bytes) < 0) return -1;
   if (given && bytes.count != out->ndim)
     EXT_FAIL_INT(PyExc_ValueError, "__array_interface__ has %d strides for %d dimensions",
@@ -95,6 +96,7 @@ static int read_interface(PyObject *object, PyObject *interface, ext_array *out)
   if (read_typestr(object, interface, &out->dtype) < 0) return -1;
   if (!shape || !data || !PyTuple_Check(data) || PyTuple_GET_SIZE(data) != 2)
     EXT_FAIL_INT(PyExc_TypeError, "__array_interface__ lacks shape or data");
+  if (!PyTuple_Check(shape)) EXT_FAIL_INT(PyExc_TypeError, "shape must be a tuple");
   if (ext_to_ints(shape, &sizes) < 0) return -1;
   if (sizes.count > PX_MAX_DIMS)
     EXT_FAIL_INT(PyExc_ValueError, "the array has more than %d dimensions", PX_MAX_DIMS);

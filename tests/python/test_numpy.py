@@ -159,6 +159,7 @@ class Descriptions(unittest.TestCase):
         self.assertEqual(torch.from_numpy(self.described()).tolist(), [[1, 2], [3, 4]])
         for lies, error, text in (({"strides": (4,)}, ValueError, "1 strides for 2 dimensions"), ({"typestr": ""}, TypeError, "can't convert"),
                                   ({"shape": (-1, 2)}, ValueError, "more memory than"), ({"data": (0, False)}, ValueError, "needs memory, but got NULL"),
+                                  ({"shape": 4}, TypeError, "shape must be a tuple"), ({"strides": [4, 4]}, TypeError, "strides must be a tuple"),
                                   ({"data": None}, TypeError, "lacks shape or data"), ({"shape": (2 ** 62, 2 ** 62)}, ValueError, "more memory than")):
             with self.subTest(lies=lies), self.assertRaisesRegex(error, text):
                 torch.from_numpy(self.described(**lies))
