@@ -92,6 +92,57 @@ class Loops(unittest.TestCase):
             self.assertGreater(int(lines[-1]), 90)
 
 
+def installed_torch():
+    """What runs an example on PyTorch, where a recent one is installed beside Phlox."""
+    code = "import torch; print(torch.__version__) if hasattr(torch, '_dynamo') and 'phlox' not in torch.__file__ else 0"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    return [sys.executable] if re.match(r"2\.1[5-9]", done.stdout) else None
+
+
+class Models(unittest.TestCase):
+    """Programs of tutorials: they learn, on the CPU and on a device, and print what PyTorch prints for the same seed."""
+
+    def says(self, name, pattern, beside=True, **env):
+        done = run(sys.executable, "-m", "phlox", f"examples/{name}.py", **{"PHLOX_SIM_DEVICES": "0", **env})
+        self.assertEqual((done.stderr, done.returncode), ("", 0))
+        if beside and (real := installed_torch()):
+            wanted = run(*real, f"examples/{name}.py", OMP_NUM_THREADS="1")
+            numbers = [[float(number) for number in re.findall(r"-?\d+\.\d+", text)] for text in (done.stdout, wanted.stdout)]
+            self.assertEqual(len(numbers[0]), len(numbers[1]), wanted.stderr)
+            for ours, theirs in zip(*numbers):
+                self.assertAlmostEqual(ours, theirs, delta=0.11 if name == "vae" else 0.0021)
+        return [[float(number) for number in match] for match in re.findall(pattern, done.stdout, re.M)], done.stdout
+
+    def test_a_variational_autoencoder(self):
+        losses, text = self.says("vae", r"^epoch (\d+): ([\d.]+)$")
+        self.assertEqual([round(epoch) for epoch, _ in losses], [0, 7, 14])
+        self.assertTrue(36 < losses[0][1] < 40 and 24 < losses[-1][1] < 27, losses)
+        self.assertEqual(len(re.findall(r"^[ .:*#]{32}$", text, re.M)), 8)
+
+    def test_a_generative_adversarial_network(self):
+        for devices in "0", "1":
+            losses, text = self.says("gan", r"^epoch \d+: ([\d.]+) ([\d.]+)$", devices == "0", PHLOX_SIM_DEVICES=devices)
+            self.assertTrue(len(losses) == 6 and all(1 < judged < 1.5 and 0.5 < fooled < 1.2 for judged, fooled in losses), losses)
+            rows = re.findall(r"^[ .:*#]{32}$", text, re.M)
+            left = "".join(row[at] for row in rows for at in range(32) if at % 8 in (0, 7))
+            self.assertTrue(len(rows) == 8 and left.count(" ") > 55, text)  # digits have no ink at the sides
+
+    def test_hogwild(self):
+        (steps, before, after), = self.says("hogwild", r"^3 processes, (\d+) steps: (\d+)% of the digits before, (\d+)% after$", False)[0]
+        self.assertTrue(steps <= 1128 and before < 30 and after > 80, (steps, before, after))
+
+    def test_computing_again_gives_the_same_losses_and_takes_less_memory(self):
+        losses, text = self.says("checkpointing", r"^losses " + r"([\d.]+) ?" * 5 + "$")
+        self.assertGreater(losses[0][0], losses[0][-1] + 0.5)
+        self.assertEqual(re.findall(r"^(\w+): the same losses: True$", text, re.M), ["each_again", "in_parts"])
+        memory, _ = self.says("checkpointing", r"losses: True, (\d+) MiB instead of (\d+)$", False, PHLOX_SIM_DEVICES="1")
+        self.assertEqual([again < whole / 2 for again, whole in memory], [True, True], memory)
+
+    def test_an_actor_and_a_critic(self):
+        steps, _ = self.says("actor_critic", r"^episode \d+: (\d+) steps, ([\d.]+) on average", False)
+        self.assertTrue(len(steps) == 10 and steps[0][1] < 40 and steps[-1][1] > 80, steps)
+
+
 @unittest.skipUnless(os.path.exists(os.path.join(BUILT, "libphlox_toy.so")), "the toy backend is not built: make examples")
 class ToyBackend(unittest.TestCase):
     def passes(self, program, skipped, **env):
