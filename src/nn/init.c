@@ -3,6 +3,7 @@
 //
 // Kaiming: He et al. 2015, "Delving deep into rectifiers". Xavier: Glorot and Bengio 2010,
 // "Understanding the difficulty of training deep feedforward neural networks".
+#include "conditions.h"
 #include "nn/nn_impl.h"
 #include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
@@ -20,9 +21,9 @@ px_status px_init_fans(int64_t *fan_in, int64_t *fan_out, const px_tensor *weigh
   PX_CHECK(ndim >= 2, PX_VALUE,
            "Fan in and fan out can not be computed for tensor with fewer than 2 dimensions");
   int64_t field = 1;
-  for (int i = 2; i < ndim; i++) field *= px_tensor_size(weight, i);
-  *fan_in = px_tensor_size(weight, 1) * field;
-  *fan_out = px_tensor_size(weight, 0) * field;
+  for (int i = 2; i < ndim; i++) field = px__product(field, px_tensor_size(weight, i));
+  *fan_in = px__product(px_tensor_size(weight, 1), field);
+  *fan_out = px__product(px_tensor_size(weight, 0), field);
   return PX_OK;
 }
 

@@ -47,13 +47,14 @@ px_status px_init_dirac(px_tensor *weight, int64_t groups) {
            "Only tensors with 3, 4, or 5 dimensions are supported");
   int64_t rows = px_tensor_size(weight, 0), columns = px_tensor_size(weight, 1);
   PX_CHECK(groups > 0 && rows % groups == 0, PX_VALUE, "dim 0 must be divisible by groups");
+  if (px_tensor_numel(weight) == 0) return PX_OK;
   for (int d = 2; d < ndim; d++) {
     int64_t size = px_tensor_size(weight, d);
     field *= size, middle = middle * size + size / 2;
   }
   int64_t each = rows / groups, most = each < columns ? each : columns;
   PX_TRY(host_zeros(&host, &numbers, rows, columns * field));
-  for (int64_t g = 0; field && g < groups; g++)
+  for (int64_t g = 0; g < groups; g++)
     for (int64_t c = 0; c < most; c++) numbers[((g * each + c) * columns + c) * field + middle] = 1;
   return fill(weight, host);
 }
@@ -65,6 +66,7 @@ px_status px_init_sparse(px_tensor *weight, double sparsity, double std, px_gene
   double *numbers;
   PX_CHECK(px_tensor_ndim(weight) == 2, PX_VALUE, "Only tensors with 2 dimensions are supported");
   int64_t rows = px_tensor_size(weight, 0), columns = px_tensor_size(weight, 1);
+  if (px_tensor_numel(weight) == 0) return PX_OK;
   double wanted = ceil(sparsity * (double)rows);
   int64_t zeros = wanted < 0 ? 0 : wanted > (double)rows ? rows : (int64_t)wanted;
   PX_TRY(px_init_normal(weight, 0, std, generator));

@@ -700,6 +700,22 @@ PX_TEST(fans_are_those_of_the_receptive_field) {
         "Fan in and fan out can not be computed for tensor with fewer than 2 dimensions");
 }
 
+// Loops over their sizes would not end, and the products of these are no numbers.
+PX_TEST(weights_without_elements_are_filled_at_once) {
+  const int64_t large = INT64_C(1) << 62, none = 0, still[4] = {0};
+  int64_t in, out;
+  PX_SCOPED(px_tensor) nothing = NULL;
+  PX_SCOPED(px_tensor) kernel = NULL;
+  PX_SCOPED(px_tensor) matrix = NULL;
+  OK(px_zeros(&nothing, &none, 1, PX_FLOAT32, px_cpu(), false, false));
+  OK(px_tensor_as_strided(&kernel, nothing, 4, (int64_t[]){large, 0, 4, 4}, still, 0));
+  OK(px_tensor_as_strided(&matrix, nothing, 2, (int64_t[]){0, large}, still, 0));
+  OK(px_init_fans(&in, &out, kernel));
+  CHECK(in == 0 && out == INT64_MAX);
+  OK(px_init_dirac(kernel, large));
+  OK(px_init_sparse(matrix, 0.5, 0.1, NULL));
+}
+
 PX_TEST(an_entry_is_put_in_the_place_of_any_other_of_its_name) {
   PX_SCOPED(px_module) m = linear(2, 1);
   PX_SCOPED(px_tensor) x = ROW(1);
