@@ -145,6 +145,9 @@ typedef struct px_ipc_handle {
 // Returns the version of a library that the backend found ("cudnn": 91900 is 9.19.0), or 0 if it
 // found none. Loads the library; creates no context.
 PX_API int64_t px_device_library(const char *name);
+// Returns which instructions of the processor CPU kernels use at most: "DEFAULT", "AVX2" or
+// "AVX512". The text is constant.
+PX_API const char *px_cpu_capability(void);
 
 #ifdef __cplusplus
 }

@@ -11,7 +11,7 @@ static const struct {
     {"", "_functional",
      "allclose asarray broadcast_shapes broadcast_tensors einsum is_complex is_nonzero isclose "
      "meshgrid numel result_type scalar_tensor"},
-    {"", "_files", "frombuffer"},
+    {"", "_files", "from_file frombuffer"},
     {"", "serialization", "load save serialization"},
     {"", "random", "get_rng_state initial_seed manual_seed random seed set_rng_state"},
     {"", "_settings", "set_printoptions"},

@@ -379,7 +379,7 @@ static const struct {
     {"backends.nnpack", "no: is_available"},
     {"backends.openmp", "no: is_available"},
     {"backends.opt_einsum", "no: is_available"},
-    {"backends.cpu", ""},
+    {"backends.cpu", "torch: get_cpu_capability=_cpu_capability"},
     {"backends.mha", "no: get_fastpath_enabled; !: set_fastpath_enabled"},
     {"backends.quantized", ""},
     {"backends.xnnpack", ""},
@@ -688,7 +688,6 @@ static const struct {
      "normalize_storage_type register_package set_crc32_options set_default_load_endianness "
      "set_default_mmap_options skip_data storage_to_tensor_type validate_cuda_device "
      "validate_hpu_device"},
-    {"backends.cpu", "get_cpu_capability"},
     {"backends.nnpack", "flags set_flags"},
     {"backends.mkl", "verbose"},
     {"backends.cusparselt", "get_max_alg_id version"},

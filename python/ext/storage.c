@@ -57,12 +57,18 @@ static PyObject *flat(PyObject *self) {
   px_release(storage_of(self));
   return ext_raise();
 }
+PyObject *ext_storage_tensor(PyObject *object) {
+  bool is_one = Py_IS_TYPE(object, &untyped_type) || Py_IS_TYPE(object, &typed_type);
+  return is_one ? flat(object) : NULL;
+}
 // Each element in a line, as PyTorch writes them, and the title.
 static PyObject *storage_repr(PyObject *self) {
   EXT_OWNED *elements = flat(self);
   EXT_OWNED *list = elements ? PyObject_CallMethod(elements, "tolist", NULL) : NULL;
   EXT_OWNED *title = list ? storage_title(self) : NULL;
   EXT_OWNED *texts = title ? PyList_New(0) : NULL;
+  EXT_OWNED *space = PyUnicode_FromString(" ");
+  if (texts && space && !PyList_GET_SIZE(list) && PyList_Append(texts, space) < 0) return NULL;
   for (Py_ssize_t i = 0; texts && i < PyList_GET_SIZE(list); i++) {
     EXT_OWNED *line = PyUnicode_FromFormat(" %S", PyList_GET_ITEM(list, i));
     if (!line || PyList_Append(texts, line) < 0) return NULL;
@@ -71,10 +77,39 @@ static PyObject *storage_repr(PyObject *self) {
   EXT_OWNED *comma = PyUnicode_FromString("\n");
   return comma ? PyUnicode_Join(comma, texts) : NULL;
 }
+// Bytes of the memory, which is shared.
+static PyObject *part(PyObject *self, PyObject *slice) {
+  Py_ssize_t start, stop, step;
+  if (PySlice_Unpack(slice, &start, &stop, &step) < 0) return NULL;
+  int64_t count = PySlice_AdjustIndices(storage_length(self), &start, &stop, step);
+  if (step != 1)
+    EXT_FAIL(PyExc_RuntimeError,
+             "Trying to slice with a step of %zd, but only a step of 1 is supported", step);
+  px_storage *storage = storage_of(self);
+  px_tensor *made = NULL;
+  px_status status =
+      px_tensor_wrap(&made, (char *)px_storage_data(storage) + start, (size_t)count, 1, &count,
+                     NULL, PX_UINT8, px_storage_device(storage), px_release, px_retain(storage));
+  if (status != PX_OK) {
+    px_release(storage);
+    return ext_raise();
+  }
+  PyObject *result = storage_wrap(px_retain(px_tensor_storage(made)), PX_DTYPE_NONE);
+  px_release(made);
+  return result;
+}
 static PyObject *storage_item(PyObject *self, PyObject *index) {
+  if (PySlice_Check(index) && dtype_of(self) == PX_DTYPE_NONE) return part(self, index);
+  if (PySlice_Check(index))
+    EXT_FAIL(PyExc_RuntimeError, "slices are only supported in UntypedStorage.__getitem__");
   EXT_OWNED *elements = flat(self);
   EXT_OWNED *element = elements ? ext_getitem(elements, index) : NULL;
   return element ? PyObject_CallMethod(element, "tolist", NULL) : NULL;
+}
+static PyObject *storage_iter(PyObject *self) {
+  EXT_OWNED *elements = flat(self);
+  EXT_OWNED *list = elements ? PyObject_CallMethod(elements, "tolist", NULL) : NULL;
+  return list ? PyObject_GetIter(list) : NULL;
 }
 static int storage_set_item(PyObject *self, PyObject *index, PyObject *value) {
   EXT_OWNED *elements = flat(self);
@@ -99,7 +134,7 @@ EXT_OWNS(storage, EXT_CORE(storage_object, storage));
 #define STORAGE_TYPE(word, name, text) \
   EXT_TYPE(word, "torch.storage." name, name " storage." name, storage_object, EXT_FINAL, text, \
            EXT_LIFE(storage), .tp_repr = storage_repr, .tp_hash = storage_hash, \
-           .tp_richcompare = storage_compare, .tp_as_mapping = &mapping)
+           .tp_richcompare = storage_compare, .tp_iter = storage_iter, .tp_as_mapping = &mapping)
 STORAGE_TYPE(untyped, "UntypedStorage", "The memory of tensors, in bytes.");
 STORAGE_TYPE(typed, "TypedStorage", "The memory of tensors, in elements of a dtype.");
 
@@ -200,6 +235,22 @@ EXT_METHOD0(tensor, share_memory_, "Tensor",
             "True\n") {
   EXT_WAIT(px_storage_share(px_tensor_storage(ext_tensor(self))));
   return Py_NewRef(self);
+}
+
+EXT_CLASS_METHOD(
+    untyped, from_file, "(filename: str, shared: bool = False, nbytes: int = 0) -> UntypedStorage",
+    "The first bytes of a file as a storage on the CPU. With shared, changes go to the "
+    "file, which is made,\nor made longer, where it must be.\n\n"
+    "Raises RuntimeError for a file that cannot be read, or is too short.") {
+  PyObject *filename;
+  bool shared;
+  int64_t nbytes;
+  EXT_BIND(filename, shared, nbytes);
+  EXT_OWNED *files = PyImport_ImportModule("phlox._files");
+  EXT_OWNED *made = files ? PyObject_CallMethod(files, "mapped", "OOL", filename,
+                                                shared ? Py_True : Py_False, (long long)nbytes)
+                          : NULL;
+  return made ? storage_wrap(px_retain(px_tensor_storage(ext_tensor(made))), PX_DTYPE_NONE) : NULL;
 }
 
 // ---- for other processes

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.frombuffer; and what a safetensors file gives where it has dtypes that Phlox lacks."""
+"""torch.frombuffer and from_file; and what a safetensors file gives where it has dtypes that Phlox lacks."""
 from __future__ import annotations
 
 from phlox import _C
@@ -52,3 +52,52 @@ def frombuffer(buffer: Any, *, dtype: _C.dtype, count: int = -1, offset: int = 0
                          f"bytes) must not be greater than actual buffer length ({length} bytes)")
     made = _C._over_buffer(buffer, dtype, count, offset)
     return made.requires_grad_() if requires_grad else made
+
+
+def mapped(filename, shared, count, dtype=_C.uint8):
+    """A tensor over the first bytes of a file. With shared, changes go to the file, which is made,
+    or made longer, where it must be."""
+    if not count:
+        return _C.empty(0, dtype=dtype)
+    import mmap
+    import os
+    try:
+        fd = os.open(filename, os.O_RDWR | os.O_CREAT if shared else os.O_RDONLY, 0o600)
+    except OSError as error:
+        raise RuntimeError(f"unable to open file <{filename}> in {'read-write' if shared else 'read-only'}"
+                           f" mode: {error.strerror} ({error.errno})") from None
+    try:
+        size = os.fstat(fd).st_size
+        if count > size and not shared:
+            raise RuntimeError(f"file <{filename}> size <{size}> is smaller than the required mapping "
+                               f"size <{count}>")
+        if count > size:
+            os.ftruncate(fd, count)
+        memory = mmap.mmap(fd, count, access=mmap.ACCESS_WRITE if shared else mmap.ACCESS_COPY)
+        return frombuffer(memory, dtype=dtype)
+    except (OSError, ValueError) as error:
+        raise RuntimeError(f"unable to mmap {count} bytes from file <{filename}>: {error}") from None
+    finally:
+        os.close(fd)
+
+
+def from_file(filename: str, shared: bool | None = None, size: int = 0, *, dtype: _C.dtype | None = None,
+              layout: _C.layout | None = None, device: _C.device | str | None = None,
+              pin_memory: bool = False, requires_grad: bool = False) -> _C.Tensor:
+    """A tensor of one dimension on the CPU whose memory is that of a file.
+
+    Args:
+        filename: of the file
+        shared (bool): changes go to the file, which is made, or made longer, where it must be;
+            else they stay with the tensor
+        size (int): the number of elements
+        dtype (torch.dtype): by default the default dtype
+
+    Raises RuntimeError for a file that cannot be read, or is too short.
+    """
+    if device is not None and _C.device(device).type != "cpu" or pin_memory:
+        raise RuntimeError("from_file: the memory of a file is on the CPU, and not pinned")
+    dtype = dtype or _C.get_default_dtype()
+    made = mapped(filename, shared, size * dtype.itemsize, dtype)
+    return made.requires_grad_() if requires_grad else made
+

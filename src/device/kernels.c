@@ -27,6 +27,14 @@ static bool has_v3(void) {
 #endif
 }
 
+const char *px_cpu_capability(void) {
+  if (!has_v3()) return "DEFAULT";
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) return "AVX512";
+#endif
+  return "AVX2";
+}
+
 static void prepare(void) {
   base_rows = px__cpu_table_base(&base_count);
   rows = base_rows, row_count = base_count;

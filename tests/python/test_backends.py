@@ -20,6 +20,9 @@ class Settings(unittest.TestCase):
         self.assertEqual((b.cudnn.enabled, b.cudnn.benchmark, b.cudnn.deterministic, b.cudnn.allow_tf32),
                          (True, False, False, True))
 
+    def test_capability_of_the_processor(self):
+        self.assertIn(torch.backends.cpu.get_cpu_capability(), ("DEFAULT", "AVX2", "AVX512"))
+
     def test_precision_and_allow_tf32_are_one(self):
         self.assertEqual(torch.get_float32_matmul_precision(), "highest")
         for name, allowed in (("high", True), ("medium", True), ("highest", False)):

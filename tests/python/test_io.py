@@ -181,6 +181,46 @@ class Files(unittest.TestCase):
                 torch.load(self.path)
 
 
+class MappedFiles(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "bytes")
+
+    def test_the_memory_of_a_file(self):
+        path = self.path
+        with open(path, "wb") as file:
+            file.write(bytes(range(10)))
+        part = torch.UntypedStorage.from_file(path, nbytes=4)
+        part[1] = 9  # stays here
+        self.assertEqual((list(part), torch.from_file(path, size=2, dtype=torch.int16).tolist()), ([0, 9, 2, 3], [256, 770]))
+        torch.from_file(path, True, 3).fill_(1)  # four bytes each: the file grows
+        self.assertEqual(open(path, "rb").read(), b"\0\0\x80\x3f" * 3)
+        self.assertEqual((len(torch.UntypedStorage.from_file(path)), torch.from_file(path, dtype=torch.int8).shape), (0, (0,)))
+
+    def test_refused(self):
+        path = self.path
+        open(path, "wb").close()
+        for text, call in ((r"file <.*> size <0> is smaller than the required mapping size <4>", lambda: torch.from_file(path, size=1)),
+                           (r"unable to open file <.*> in read-only mode: No such file or directory \(2\)",
+                            lambda: torch.UntypedStorage.from_file(path + "no", nbytes=1)),
+                           ("the memory of a file is on the CPU", lambda: torch.from_file(path, size=1, device="cuda"))):
+            with self.assertRaisesRegex(RuntimeError, text):
+                call()
+
+    def test_parts_of_a_storage_share_its_memory(self):
+        x = torch.arange(8, dtype=torch.uint8)
+        for device in ("cpu", "cuda"):
+            whole = x.to(device).untyped_storage()
+            part = torch.asarray(whole[2:-2], dtype=torch.uint8)
+            part[0] = 7
+            self.assertEqual((list(whole[2:4]), part.device.type, len(whole[5:2])), ([7, 3], device, 0))
+        with self.assertRaisesRegex(RuntimeError, "Trying to slice with a step of 2, but only a step of 1 is supported"):
+            whole[::2]
+        with self.assertRaisesRegex(RuntimeError, "slices are only supported in UntypedStorage.__getitem__"):
+            x.storage()[1:]
+
+
 class SafetensorsFiles(Files):
     name = "file.safetensors"
 
