@@ -524,13 +524,16 @@ EXT_FUNCTION(autograd, _gradcheck,
   PyObject *func, *inputs;
   double eps, atol, rtol;
   EXT_BIND(func, inputs, eps, atol, rtol);
-  px_tensor *items[32];
+  px_tensor **items = PyMem_New(px_tensor *, (size_t)PyTuple_GET_SIZE(inputs));
   int n = 0;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(inputs) && n < EXT_LENGTH(items); i++)
+  if (!items) return PyErr_NoMemory();
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(inputs); i++)
     if (ext_is_tensor(PyTuple_GET_ITEM(inputs, i)))
       items[n++] = ext_tensor(PyTuple_GET_ITEM(inputs, i));
   check_context context = {func, inputs};
-  return ext_none(EXT_NOGIL(px_gradcheck(call_checked, &context, n, items, eps, atol, rtol)));
+  px_status status = EXT_NOGIL(px_gradcheck(call_checked, &context, n, items, eps, atol, rtol));
+  PyMem_Free(items);
+  return ext_none(status);
 }
 
 EXT_MODULE(autograd, "autograd", "Automatic differentiation.");

@@ -112,6 +112,12 @@ class Restless(phlox.autograd.Function):
 
 
 class Checks(unittest.TestCase):
+    def test_any_number_of_tensors_is_checked(self):
+        inputs = [phlox.randn(2, dtype=phlox.float64, requires_grad=True) for _ in range(40)]
+        self.assertTrue(phlox.autograd.gradcheck(lambda *all: sum(x * x for x in all), inputs))
+        with self.assertRaisesRegex(RuntimeError, "with respect to input 39"):
+            phlox.autograd.gradcheck(lambda *all: sum(all[:39]) + Wrong.apply(all[39])[1], inputs)
+
     def setUp(self):
         self.x, self.w = (phlox.tensor(numbers, dtype=phlox.float64, requires_grad=True) for numbers in ([0.3, 0.7, -0.2], [1.0, 2.0, 3.0]))
 
