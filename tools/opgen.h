@@ -21,7 +21,7 @@ enum {
   OG_MAX_RESULTS = 6,  // of kernels
   OG_MAX_SAMPLES = 24,
   OG_MAX_FIELDS = 48,
-  OG_MAX_ARGUMENTS = 128,
+  OG_MAX_ARGUMENTS = 192,
   OG_MAX_OPS = 2048
 };
 
@@ -42,6 +42,7 @@ typedef enum og_type {
   OG_DEVICE,
   OG_TEXT,
   OG_GENERATOR,
+  OG_MODULE,
   OG_TYPE_COUNT
 } og_type;
 // What the outputs say of each type.

@@ -23,6 +23,7 @@ const og_type_row og_types[OG_TYPE_COUNT] = {
     [OG_TEXT] = {"str", "PX_ARG_TEXT", "const char *", "const char *", "PX_TX", "str"},
     [OG_GENERATOR] = {"Generator", "PX_ARG_GENERATOR", "px_generator *", "px_generator *", "PX_G",
                       "Generator"},
+    [OG_MODULE] = {"Module", "PX_ARG_NONE", "px_module *", "px_module *", "PX_NONE", "Module"},
 };
 
 const char *og_skip(const char *at) {
@@ -134,7 +135,8 @@ static const struct {
 } sorts[] = {
     {"layer",
      "like base cname inputs results children argument* lazy check* fixed* set* let* each param* "
-     "buffer* init forward pair run sized repr shape sample* example note doc!"},
+     "buffer* child* init method* passing callable forward pair run sized repr shape sample* "
+     "example note doc!"},
     {"optimizer",
      "extends argument* pair* check* state* scalar* number* next* let* set* sample* paper! note "
      "doc!"},

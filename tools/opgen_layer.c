@@ -113,6 +113,35 @@ static void read_own(og_layer *l, const og_field *f) {
   if (own->start->kind != OG_CALL) og_die(f->place, "`%s` starts no tensor", at + 1);
 }
 
+// `method NAME(PARAMETERS) = FN`. The tensors of the first one are the inputs of the layer.
+static void read_method(og_layer *l, const og_field *f) {
+  const char *end = og_word_end(f->text);
+  if (l->method_count == OG_MAX_METHODS) og_die(f->place, "too many methods of %s", l->e->name);
+  if (*end != '(') og_die(f->place, "expected `method NAME(PARAMETERS) = FN`");
+  og_method *m = &l->methods[l->method_count++];
+  m->name = og_copy(f->text, (size_t)(end - f->text)), m->place = f->place;
+  const char *rest =
+      og_skip(og_read_params(end + 1, f->place, m->name, m->params, &m->param_count));
+  if (*rest != '=') og_die(f->place, "method %s names no function", m->name);
+  m->run = og_trimmed(rest + 1, rest + strlen(rest));
+}
+static void read_methods(og_layer *l) {
+  for (int i = 0; i < l->e->field_count; i++)
+    if (!strcmp(l->e->fields[i].name, "method")) read_method(l, &l->e->fields[i]);
+  const og_method *forward = &l->methods[0];
+  if (!l->method_count) return;
+  if (strcmp(forward->name, "forward"))
+    og_die(forward->place, "the first method of %s is not forward", l->e->name);
+  l->input_count = 0;
+  for (int i = 0; i < forward->param_count; i++) {
+    const og_param *p = &forward->params[i];
+    if (p->type != OG_TENSOR) continue;
+    if (l->input_count == OG_MAX_INPUTS)
+      og_die(forward->place, "too many tensors of %s", l->e->name);
+    l->inputs[l->input_count++] = (og_port){p->name, 1, p->optional};
+  }
+}
+
 // `run FN` or `run FN(ARGUMENTS)`.
 static void read_run(og_layer *l) {
   const char *text = og_layer_text(l, "run"), *open = text ? strchr(text, '(') : NULL;
@@ -137,13 +166,29 @@ static void drop_checks(const og_layer *l) {
   e->field_count = kept;
 }
 
-// Where tensors go, the names of tensors, and PyTorch's older words for `reduction`.
+static bool has_word(const char *words, const char *word) {
+  size_t n = strlen(word);
+  for (const char *at = words ? words : ""; *at; at = og_skip(og_word_end(at)))
+    if (!strncmp(at, word, n) && og_word_end(at) == at + n) return true;
+  return false;
+}
+
+// Where tensors go, modules, the names of tensors, what the entry says, and PyTorch's older words
+// for `reduction`.
 static void mark_passing(og_layer *l) {
   for (int i = 0; i < l->e->param_count; i++) {
     og_param *p = &((og_entry *)l->e)->params[i];
-    p->passing = p->type == OG_DEVICE || p->type == OG_DTYPE || og_layer_own(l, p->name) >= 0 ||
-                 !strcmp(p->name, "size_average") || !strcmp(p->name, "reduce");
+    p->passing = p->type == OG_DEVICE || p->type == OG_DTYPE || p->type == OG_MODULE ||
+                 og_layer_own(l, p->name) >= 0 || has_word(og_layer_text(l, "passing"), p->name) ||
+                 has_word("size_average reduce", p->name);
   }
+}
+
+bool og_layer_takes_modules(const og_layer *l, bool optional_too) {
+  for (int i = 0; i < l->e->param_count; i++)
+    if (l->e->params[i].type == OG_MODULE && (optional_too || !l->e->params[i].optional))
+      return true;
+  return false;
 }
 
 // Whether another entry has this one as its base.
@@ -171,15 +216,16 @@ static og_layer *read_layer(const og_entry *e) {
       read_own(l, &e->fields[i]);
   mark_passing(l);
   read_run(l);
+  read_methods(l);
   const og_field *forward = og_entry_field(e, "forward");
   if (forward) l->forward = og_formula(forward->text, forward->place);
   const og_field *pair = og_entry_field(e, "pair");
   if (pair) l->pair = og_formula_if(pair->text, pair->place, &l->pair_if);
   if (pair && !l->pair_if) og_die(pair->place, "expected `pair FORMULA if CONDITION`");
-  bool callable = forward || l->run, is_base = names_as_base(e);
+  bool callable = forward || l->run || l->method_count, is_base = names_as_base(e);
   if (!callable && !l->children && !is_base) og_die(e->place, "layer %s has no forward", e->name);
   if (forward && l->run) og_die(forward->place, "layer %s has both forward and run", e->name);
-  if (!l->children && !is_base && !og_entry_field(e, "sample"))
+  if (!l->children && !is_base && !og_layer_takes_modules(l, false) && !og_entry_field(e, "sample"))
     og_die(e->place, "layer %s has no sample", e->name);
   return l;
 }
@@ -242,6 +288,21 @@ static void write_ports(FILE *to, const og_layer *l, const char *what, const og_
   fprintf(to, "};\n");
 }
 
+static void write_methods(FILE *to, const og_layer *l) {
+  for (int i = 0; i < l->method_count; i++) {
+    const og_method *m = &l->methods[i];
+    og_owner of = {"method", og_format("%s_%s", l->e->name, m->name), m->place};
+    og_write_param_array(to, &of, m->params, m->param_count);
+  }
+  fprintf(to, "static const px_module_method methods_%s[] = {\n", l->e->name);
+  for (int i = 0; i < l->method_count; i++) {
+    const og_method *m = &l->methods[i];
+    fprintf(to, "    {\"%s\", %s,\n     params_%s_%s, %d, %s},\n", m->name,
+            og_quote(og_method_signature(l, m)), l->e->name, m->name, m->param_count, m->run);
+  }
+  fprintf(to, "};\n");
+}
+
 static void write_kind_parts(FILE *to, const og_layer *l) {
   const og_entry *e = l->e;
   og_owner of = {"layer", e->name, e->place};
@@ -252,6 +313,7 @@ static void write_kind_parts(FILE *to, const og_layer *l) {
     fprintf(to, "\"%s\"%s", l->own[i].name, i + 1 < l->own_count ? ", " : "};\n");
   write_ports(to, l, "inputs", l->inputs, l->input_count);
   write_ports(to, l, "results", l->results, l->result_count);
+  if (l->method_count) write_methods(to, l);
   if (og_layer_text(l, "fixed")) fprintf(to, "static const char *const fixed_%s[] = {", e->name);
   for (int i = 0; i < l->let_count; i++)
     if (l->lets[i].fixed) fprintf(to, "\"%s\", ", l->lets[i].name);
@@ -275,6 +337,8 @@ static void write_row(FILE *to, const og_layer *l) {
       fprintf(to, "     .starts = true,\n");
       break;
     }
+  if (!l->own_count && l->method_count && og_layer_text(l, "init"))
+    fprintf(to, "     .starts = true,\n");
   if (l->lazy) fprintf(to, "     .lazy = &lazy_%s,\n", e->name);
   if (l->pair) fprintf(to, "     .pair = pair_%s,\n", e->name);
   const char *sized = og_layer_text(l, "sized");
@@ -284,6 +348,13 @@ static void write_row(FILE *to, const og_layer *l) {
   if (formula) fprintf(to, "     .formula = %s,\n", og_quote(formula));
   const char *base = og_layer_text(l, "base");
   if (base) fprintf(to, "     .base = \"%s\",\n", base);
+  if (l->method_count)
+    fprintf(to, "     .methods = methods_%s, .method_count = %d,\n", e->name, l->method_count);
+  const char *function = og_layer_text(l, "callable");
+  if (function && og_layer_param(l, function) < 0)
+    og_die(og_entry_field(e, "callable")->place, "layer %s has no argument '%s'", e->name,
+           function);
+  if (function) fprintf(to, "     .callable = \"%s\",\n", function);
   if (og_layer_text(l, "fixed")) fprintf(to, "     .fixed = fixed_%s,\n", e->name);
   if (l->each_count)
     fprintf(to, "     .tensor_name = tensor_name_%s,\n", e->name);
@@ -314,6 +385,18 @@ static bool is_first(int i, const char *field) {
   return own != NULL;
 }
 
+// The functions of methods, each once.
+static void write_method_functions(FILE *to) {
+  const char *written = "";
+  for (int i = 0; i < layer_count; i++)
+    for (int k = 0; k < layers[i]->method_count; k++) {
+      const char *run = layers[i]->methods[k].run;
+      if (has_word(written, run)) continue;
+      written = og_format("%s %s", run, written);
+      fprintf(to, "px_status %s(px_tensor **out, px_module *self, const px_value *args);\n", run);
+    }
+}
+
 // The functions that entries name, each once.
 static void write_functions(const char *folder) {
   FILE *to = og_create(folder, "layer_functions.h");
@@ -333,6 +416,7 @@ static void write_functions(const char *folder) {
       fprintf(to, "px_status %s(px_tensor **out, px_module *self, px_tensor *const *inputs, %s);\n",
               layers[i]->run, layers[i]->run_arguments ? "int64_t argument" : "int count");
   }
+  write_method_functions(to);
   og_finish(to);
 }
 

@@ -3,7 +3,7 @@
 #pragma once
 #include "opgen.h"
 
-enum { OG_MAX_INPUTS = 4, OG_MAX_OWN = 8, OG_MAX_LOOPS = 2, OG_MAX_LETS = 8 };
+enum { OG_MAX_INPUTS = 8, OG_MAX_OWN = 8, OG_MAX_LOOPS = 2, OG_MAX_LETS = 8, OG_MAX_METHODS = 4 };
 
 // An input or a result: one tensor, or several, which are a tuple in Python.
 typedef struct og_port {
@@ -11,6 +11,14 @@ typedef struct og_port {
   int tensors;
   bool optional;
 } og_port;
+
+// A method: `method NAME(PARAMETERS) = FN`.
+typedef struct og_method {
+  const char *name, *run;
+  og_param params[OG_MAX_PARAMS];
+  int param_count;
+  og_place place;
+} og_method;
 
 // A name and what it stands for: of `let NAME = VALUE`, of `fixed NAME = VALUE`, and of `each NAME
 // < COUNT`.
@@ -40,6 +48,8 @@ typedef struct og_layer {
   int each_count, let_count;
   og_own own[OG_MAX_OWN];
   int own_count;
+  og_method methods[OG_MAX_METHODS];  // the first is forward
+  int method_count;
   og_node *forward;
   const char *run, *run_arguments;  // of `run FN(...)`
   og_node *pair, *pair_if;          // `pair FORMULA if CONDITION`: two results
@@ -53,6 +63,7 @@ int og_layer_input(const og_layer *l, const char *name);
 int og_layer_param(const og_layer *l, const char *name);
 int og_port_tensors(const og_port *ports, int count);  // of all of them
 og_value og_layer_param_value(const og_param *p);
+bool og_layer_takes_modules(const og_layer *l, bool optional_too);  // its constructor
 const char *og_layer_absent(const og_param *p);  // in C, of an argument that is not given
 bool og_mentions(const og_node *n, const char *name);
 
@@ -76,6 +87,7 @@ void og_write_layer_header(FILE *to, const og_layer *l);
 void og_write_layer_maker(FILE *to, const og_layer *l);
 
 const char *og_layer_docstring(const og_layer *l);
+const char *og_method_signature(const og_layer *l, const og_method *m);
 void og_write_layer_stub(FILE *to, const og_layer *l);
 void og_write_layer_page(FILE *to, const og_layer *l);
 void og_write_layer_samples(FILE *to, const og_layer *l);

@@ -21,6 +21,7 @@ static bool required(const og_param *p) { return !p->fallback && !p->optional; }
 static int room_of(const og_param *p) { return p->size ? p->size : LIST_ROOM; }
 
 static void write_member(FILE *to, const og_entry *e, const og_param *p) {
+  if (p->type == OG_MODULE) return;  // of other languages' constructors
   static const char *const types[OG_TYPE_COUNT] = {
       [OG_TENSOR] = "px_tensor *", [OG_INT] = "int64_t ",     [OG_FLOAT] = "double ",
       [OG_BOOL] = "bool ",         [OG_INTS] = "int64_t ",    [OG_DTYPE] = "px_dtype ",
@@ -66,7 +67,8 @@ static const char *default_of(const og_entry *e, const og_param *p) {
 static void write_defaults(FILE *to, const og_layer *l) {
   fprintf(to, "#define PX_%s_ARGS .out = NULL", upper(l->cname));
   for (int i = 0; i < l->e->param_count; i++)
-    fprintf(to, ", \\\n  .%s = %s", l->e->params[i].name, default_of(l->e, &l->e->params[i]));
+    if (l->e->params[i].type != OG_MODULE)
+      fprintf(to, ", \\\n  .%s = %s", l->e->params[i].name, default_of(l->e, &l->e->params[i]));
   fprintf(to, ", .by_name = 0\n");
 }
 
@@ -108,7 +110,7 @@ static void write_comment(FILE *to, const og_layer *l) {
 }
 
 void og_write_layer_header(FILE *to, const og_layer *l) {
-  if (l->children) return;
+  if (l->children || og_layer_takes_modules(l, false)) return;
   write_comment(to, l);
   fprintf(to, "typedef struct px_%s_args {\n  px_module **out;\n", l->cname);
   for (int i = 0; i < l->e->param_count; i++) write_member(to, l->e, &l->e->params[i]);
@@ -136,13 +138,15 @@ static const char *given_value(const og_param *p) {
     case OG_BOOL:
       if (p->optional) return og_format("args->%s < 0 ? PX_GIVEN_NONE() : PX_B(args->%s)", n, n);
       return og_format("PX_B(args->%s)", n);
+    case OG_MODULE:
+      return "PX_NONE()";
     default:
       return og_format("%s(args->%s)", og_types[p->type].make, n);
   }
 }
 
 void og_write_layer_maker(FILE *to, const og_layer *l) {
-  if (l->children) return;
+  if (l->children || og_layer_takes_modules(l, false)) return;
   fprintf(to, "px_status px_%s_make(const px_%s_args *args) {\n  PX_GIVEN(args);\n", l->cname,
           l->cname);
   if (l->e->param_count) {

@@ -242,6 +242,7 @@ static void write_inplace(context *x, const og_node *n) {
 
 const char *og_layer_forward_name(const og_layer *l) {
   if (l->lazy) return "px__lazy_forward";
+  if (l->method_count) return "px__method_forward";
   if (l->run && !l->run_arguments) return l->run;
   return l->run || l->forward ? og_format("forward_%s", l->e->name) : NULL;
 }

@@ -11,7 +11,8 @@ typedef struct context {
 
 static bool is_step(const char *field) {
   return !strcmp(field, "check") || !strcmp(field, "set") || !strcmp(field, "param") ||
-         !strcmp(field, "buffer") || !strcmp(field, "init") || !strcmp(field, "fixed");
+         !strcmp(field, "buffer") || !strcmp(field, "init") || !strcmp(field, "fixed") ||
+         !strcmp(field, "child");
 }
 
 static bool is_spread(const og_param *p) { return p->type == OG_INTS && p->size; }
@@ -240,6 +241,48 @@ static void write_own(context *x, const og_own *own) {
   fprintf(x->to, "\n");
 }
 
+// ---- child NAME = KIND(ARGUMENTS)
+
+// KIND(ARGUMENTS)
+static og_node *child_call(const og_field *f) {
+  const char *equals = strchr(f->text, '=');
+  og_node *call = equals ? og_formula(equals + 1, f->place) : NULL;
+  if (!call || call->kind != OG_CALL) og_die(f->place, "expected `child NAME = LAYER(ARGUMENTS)`");
+  return call;
+}
+static const og_entry *kind_of(const og_node *call) {
+  for (int i = 0; i < og.entry_count; i++)
+    if (!strcmp(og.entries[i]->sort, "layer") && !strcmp(og.entries[i]->name, call->text))
+      return og.entries[i];
+  og_die(call->place, "there is no layer %s", call->text);
+}
+// By position, or by name; NULL: not given.
+static const og_node *argument_of(const og_node *call, int position, const char *name) {
+  for (int i = 0; i < call->count; i++)
+    if (call->keys[i] ? !strcmp(call->keys[i], name) : i == position) return call->items[i];
+  return NULL;
+}
+
+// Where tensors go is passed on without being said.
+static const char *child_argument(context *x, const og_node *call, int i, const og_param *p) {
+  const og_node *n = argument_of(call, i, p->name);
+  if (n && p->type == OG_INTS) return og_format("PX_I(%s)", og_whole_number(n, name_of, x));
+  if (n) return as_value(x, n, p);
+  bool passes = (p->type == OG_DEVICE || p->type == OG_DTYPE) && og_layer_param(x->l, p->name) >= 0;
+  return passes ? og_format("px_module_attribute(self, \"%s\")", p->name) : "{0}";
+}
+
+static void write_child(context *x, const og_field *f) {
+  og_node *call = child_call(f);
+  const og_entry *kind = kind_of(call);
+  const char *values = "", *name = og_trimmed(f->text, og_word_end(f->text));
+  for (int i = 0; i < kind->param_count; i++)
+    values =
+        og_format("%s%s%s", values, i ? ", " : "", child_argument(x, call, i, &kind->params[i]));
+  fprintf(x->to, "  {\n    const px_value args[] = {%s};\n", values);
+  fprintf(x->to, "    PX_TRY(px__add_child(self, \"%s\", \"%s\", args));\n  }\n", name, call->text);
+}
+
 // ---- the function
 
 static int loop_nodes(const og_layer *l, const og_node **nodes) {
@@ -261,6 +304,7 @@ static int nodes_of(const og_layer *l, const og_node **nodes) {
     const og_field *f = &l->e->fields[i];
     og_node *condition = NULL;
     if (!strcmp(f->name, "check")) nodes[count++] = og_check_parse(f).test;
+    if (!strcmp(f->name, "child")) nodes[count++] = child_call(f);
     if (!strcmp(f->name, "set")) {
       og_node *target = calloc(1, sizeof *target);
       if (!target) exit(1);
@@ -292,6 +336,7 @@ static void write_fixed(context *x, const og_named *let) {
 static void write_step(context *x, const og_field *f, int *own) {
   if (!strcmp(f->name, "check")) write_check(x, f);
   if (!strcmp(f->name, "set")) write_set(x, f);
+  if (!strcmp(f->name, "child")) write_child(x, f);
   bool tensor = !strcmp(f->name, "param") || !strcmp(f->name, "buffer");
   if (tensor && !x->l->each_count) write_own(x, &x->l->own[*own]);
   if (tensor && x->l->each_count && !*own) write_each(x);  // all at once

@@ -203,6 +203,32 @@ static void write_call_stub(FILE *to, const og_layer *l, const char *name, const
   fprintf(to, ") -> %s: ...\n", result_type(l, first));
 }
 
+// "(src: Tensor, src_mask: Tensor | None = None) -> Tensor"
+static const char *method_params(const og_method *m) {
+  const char *text = "";
+  for (int i = 0; i < m->param_count; i++) {
+    const og_param *p = &m->params[i];
+    const char *fallback = p->fallback ? og_format(" = %s", p->fallback) : "";
+    text = og_format("%s%s%s: %s%s", text, i ? ", " : "", p->name, og_option_type(p), fallback);
+  }
+  return text;
+}
+static const char *method_result(const og_layer *l, const og_method *m) {
+  bool several = m == &l->methods[0] && l->result_count > 1;
+  return several ? "tuple[Tensor, Tensor | None]" : "Tensor";
+}
+const char *og_method_signature(const og_layer *l, const og_method *m) {
+  return og_format("(%s) -> %s", method_params(m), method_result(l, m));
+}
+static void write_methods_stub(FILE *to, const og_layer *l) {
+  for (int i = 0; i <= l->method_count;
+       i++) {  // the first once more, as what the object is called by
+    const og_method *m = &l->methods[i ? i - 1 : 0];
+    fprintf(to, "    def %s(self, %s) -> %s: ...\n", i ? m->name : "__call__", method_params(m),
+            method_result(l, m));
+  }
+}
+
 // A layer that takes batch_sizes takes a packed sequence, too, and gives one.
 static void write_calls_stub(FILE *to, const og_layer *l) {
   bool packs = og_layer_input(l, "batch_sizes") >= 0;
@@ -233,7 +259,7 @@ void og_write_layer_stub(FILE *to, const og_layer *l) {
         l->own[i].name);
   if (l->children) {
     write_children_stub(to, l);
-  } else {
+  } else if (!og_layer_takes_modules(l, true)) {  // or else the constructor is in a Python file
     fprintf(to, "    def __init__(self");
     for (int i = 0; i < l->e->param_count; i++) {
       const og_param *p = &l->e->params[i];
@@ -242,7 +268,10 @@ void og_write_layer_stub(FILE *to, const og_layer *l) {
     }
     fprintf(to, ") -> None: ...\n");
   }
-  if (og_layer_forward_name(l)) write_calls_stub(to, l);
+  if (l->method_count)
+    write_methods_stub(to, l);
+  else if (og_layer_forward_name(l))
+    write_calls_stub(to, l);
 }
 
 // ---- the page
@@ -270,7 +299,11 @@ static void write_ports(FILE *to, const og_layer *l) {
   for (int i = 0; i < l->e->field_count; i++)
     if (!strcmp(l->e->fields[i].name, "let") || !strcmp(l->e->fields[i].name, "fixed"))
       fprintf(to, "- with `%s`\n", l->e->fields[i].text);
-  if (!results) return;
+  for (const og_field *f = NULL; (f = og_entry_next(l->e, "child", f));)
+    fprintf(to, "- child `%s`\n", f->text);
+  for (int i = 0; i < l->method_count; i++)
+    fprintf(to, "- method `%s%s`\n", l->methods[i].name, og_method_signature(l, &l->methods[i]));
+  if (!results || l->method_count) return;
   fprintf(to, "- inputs: `%s`; results: `%s` (`[2]`: two tensors; `?`: may be absent)\n",
           inputs ? inputs : "input", results);
 }

@@ -67,7 +67,7 @@ void og_write_param_array(FILE *to, const og_owner *of, const og_param *params, 
   for (int i = 0; i < count; i++) {
     const og_param *p = &params[i];
     fprintf(to, "    {.name = \"%s\", .kind = %s, .optional = %d, .keyword_only = %d", p->name,
-            og_types[p->type].kind, p->optional, p->keyword);
+            og_types[p->type].kind, p->optional || p->type == OG_MODULE, p->keyword);
     if (p->fallback)
       fprintf(to, ", .has_default = true, .fallback = %s, .fallback_text = %s", fallback_of(of, p),
               og_quote(p->fallback));

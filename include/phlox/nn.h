@@ -42,6 +42,17 @@ typedef struct px_module_port {
   int tensors;
   bool optional;
 } px_module_port;
+// What can be called of a module by name, with more than tensors: `forward`, and the parts of it
+// that a subclass in another language may replace. `args` are values of all parameters; out[i] is
+// the i-th result, and NULL before the call.
+typedef struct px_module_method {
+  const char *name;       // "forward"
+  const char *signature;  // "(src: Tensor, src_mask: Tensor | None = None) -> Tensor"
+  const px_param *params;
+  int param_count;
+  px_status (*run)(px_tensor **out, px_module *self, const px_value *args);
+} px_module_method;
+
 // What a kind of module is.
 typedef struct px_module_kind {
   const char *name;  // "Linear"
@@ -78,6 +89,11 @@ typedef struct px_module_kind {
   bool (*tensor_name)(const px_module *self, int i, char *name, size_t room);
   const char *base;          // the kind whose class is the base of this one's, or NULL
   const char *const *fixed;  // attributes that are no arguments, up to a NULL; or NULL: none
+  // The first is forward, where that takes more than tensors; `inputs` are the tensors among its
+  // parameters.
+  const px_module_method *methods;
+  int method_count;
+  const char *callable;  // the argument that may be a function in another language, or NULL
   // For kinds of another language.
   void (*release)(void *context);
 } px_module_kind;
@@ -125,9 +141,25 @@ PX_API void px_module_set_user(px_module *self, void *user);
 // Lets calls of this module, after its hooks, go to another language's function, or with NULL to
 // the kind's again. The function takes any number of inputs, at most 4.
 PX_API void px_module_set_forward(px_module *self, px_module_function forward);
+// The same for px_module_invoke: the function finds the method, or the function or tensor, of that
+// name. NULL: the kind's methods alone.
+struct px_named_value;
+typedef px_status (*px_module_invoker)(px_tensor **results, int result_count, px_module *self,
+                                       const char *method, const struct px_named_value *args,
+                                       int count);
+PX_API void px_module_set_invoke(px_module *self, px_module_invoker invoke);
 
 // Makes a Sequential of `count` modules, named 0, 1, ...; it keeps references to them.
 PX_CALL px_sequential_new(px_module **out, px_module *const *children, int count);
+// Makes a stack of `count` copies of a layer, each with parameters of its own, which begin with the
+// same values; `norm`, which it keeps a reference to, comes last and may be NULL. A layer is called
+// as TransformerEncoderLayer is, or TransformerDecoderLayer.
+//   px_transformer_encoder_layer_new(&layer, 512, 8, .batch_first = true);
+//   px_transformer_encoder_new(&encoder, layer, 6, NULL);
+PX_CALL px_transformer_encoder_new(px_module **out, px_module *layer, int64_t count,
+                                   px_module *norm);
+PX_CALL px_transformer_decoder_new(px_module **out, px_module *layer, int64_t count,
+                                   px_module *norm);
 
 // ---- contents
 
@@ -187,6 +219,19 @@ PX_CALL px_module_call(px_tensor **out, px_module *self, px_tensor *input);
 // A packed sequence is its data, with its batch_sizes as the last input, behind the states.
 PX_CALL px_module_forward_all(px_tensor **results, int result_count, px_module *self,
                               px_tensor *const *inputs, int count);
+// Calls a method of a module by name, with arguments by position (no name) and by name; what is not
+// given has its default. `forward` is called with its hooks. A kind that has no methods has forward
+// alone, with tensors. PX_TYPE for arguments that do not fit, PX_ATTRIBUTE for no such method.
+//   px_tensor *results[2];  // the output, and the weights, which are NULL here
+//   px_module_invoke(results, 2, attention, "forward",
+//                    (px_named_value[]){{NULL, PX_T(q)}, {NULL, PX_T(k)}, {NULL, PX_T(v)},
+//                                       {"need_weights", PX_B(false)}}, 4);
+typedef struct px_named_value {
+  const char *name;
+  px_value value;
+} px_named_value;
+PX_CALL px_module_invoke(px_tensor **results, int result_count, px_module *self, const char *method,
+                         const px_named_value *args, int count);
 // Writes the name of the i-th parameter or buffer that the kind's forward reads; false past the
 // end.
 PX_API bool px_module_tensor_name(const px_module *self, int i, char *name, size_t room);
@@ -263,6 +308,32 @@ typedef struct px_channel_norm {
 // a transposed convolution's dimension 1. PX_RUNTIME if the sizes do not fit.
 PX_CALL px_fuse_norm(px_tensor **weight, px_tensor **bias, const px_tensor *of_weight,
                      const px_tensor *of_bias, const px_channel_norm *norm, bool transposed);
+
+// ---- attention
+
+// torch.nn.functional.multi_head_attention_forward (Vaswani et al. 2017). Tensors are (length,
+// batch, size), or (length, size); those that may be absent are NULL.
+typedef struct px_attention {
+  px_tensor *query, *key, *value;
+  int64_t embed_dim, num_heads;              // the size of query, which num_heads divides
+  px_tensor *in_proj_weight, *in_proj_bias;  // (3 embed_dim, embed_dim), (3 embed_dim)
+  px_tensor *bias_k, *bias_v;                // one more key and value, (1, 1, embed_dim)
+  bool add_zero_attn;                        // one more key and value of zeros
+  double dropout_p;                          // of weights, while `training`
+  px_tensor *out_proj_weight, *out_proj_bias;
+  bool training;
+  // Bool, true for what is hidden, or numbers that are added to the scores: of keys, (batch, keys);
+  // and of pairs, (queries, keys) or (batch num_heads, queries, keys).
+  px_tensor *key_padding_mask, *attn_mask;
+  bool need_weights, average_attn_weights;  // whether the weights are given, as means over heads
+  bool use_separate_proj_weight;            // the matrices below, in the place of in_proj_weight
+  px_tensor *q_proj_weight, *k_proj_weight, *v_proj_weight;
+  px_tensor *static_k, *static_v;  // (batch num_heads, keys, embed_dim / num_heads), projected
+  bool is_causal;                  // a hint that attn_mask hides what comes later
+} px_attention;
+// *weights is NULL where they are not needed. PX_ASSERTION and PX_RUNTIME for sizes that do not
+// fit, with PyTorch's texts.
+PX_CALL px_multi_head_attention(px_tensor **output, px_tensor **weights, const px_attention *args);
 
 // ---- initialisation (torch.nn.init), in place, without recording
 

@@ -26,7 +26,7 @@
 #include "ext.h"
 
 // ---- signatures and their arguments
-enum { EXT_MAX_PARAMS = 16 };
+enum { EXT_MAX_PARAMS = 25 };  // as many as EXT_EACH takes
 typedef struct ext_row ext_row;
 // One call that waits for its arguments to be bound: `args` are followed by the values of kwnames
 // (a vectorcall), or there is a dict of keywords (tp_new). `first` goes before the arguments: the
@@ -135,11 +135,15 @@ char *ext_text_of_method(const char *name, const char *signature, const char *do
 
 // EXT_EACH(m, of, a, b, c) is m(of, a) m(of, b) m(of, c).
 #define EXT_EACH(m, of, ...) \
-  EXT_17TH_(__VA_ARGS__, EXT_EACH16_, EXT_EACH15_, EXT_EACH14_, EXT_EACH13_, EXT_EACH12_, \
-            EXT_EACH11_, EXT_EACH10_, EXT_EACH9_, EXT_EACH8_, EXT_EACH7_, EXT_EACH6_, EXT_EACH5_, \
-            EXT_EACH4_, EXT_EACH3_, EXT_EACH2_, EXT_EACH1_) \
+  EXT_26TH_(__VA_ARGS__, EXT_EACH25_, EXT_EACH24_, EXT_EACH23_, EXT_EACH22_, EXT_EACH21_, \
+            EXT_EACH20_, EXT_EACH19_, EXT_EACH18_, EXT_EACH17_, EXT_EACH16_, EXT_EACH15_, \
+            EXT_EACH14_, EXT_EACH13_, EXT_EACH12_, EXT_EACH11_, EXT_EACH10_, EXT_EACH9_, \
+            EXT_EACH8_, EXT_EACH7_, EXT_EACH6_, EXT_EACH5_, EXT_EACH4_, EXT_EACH3_, EXT_EACH2_, \
+            EXT_EACH1_) \
   (m, of, __VA_ARGS__)
-#define EXT_17TH_(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, ...) q
+#define EXT_26TH_(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z, \
+                  ...) \
+  z
 #define EXT_EACH1_(m, of, a) m(of, a)
 #define EXT_EACH2_(m, of, a, ...) m(of, a) EXT_EACH1_(m, of, __VA_ARGS__)
 #define EXT_EACH3_(m, of, a, ...) m(of, a) EXT_EACH2_(m, of, __VA_ARGS__)
@@ -156,6 +160,15 @@ char *ext_text_of_method(const char *name, const char *signature, const char *do
 #define EXT_EACH14_(m, of, a, ...) m(of, a) EXT_EACH13_(m, of, __VA_ARGS__)
 #define EXT_EACH15_(m, of, a, ...) m(of, a) EXT_EACH14_(m, of, __VA_ARGS__)
 #define EXT_EACH16_(m, of, a, ...) m(of, a) EXT_EACH15_(m, of, __VA_ARGS__)
+#define EXT_EACH17_(m, of, a, ...) m(of, a) EXT_EACH16_(m, of, __VA_ARGS__)
+#define EXT_EACH18_(m, of, a, ...) m(of, a) EXT_EACH17_(m, of, __VA_ARGS__)
+#define EXT_EACH19_(m, of, a, ...) m(of, a) EXT_EACH18_(m, of, __VA_ARGS__)
+#define EXT_EACH20_(m, of, a, ...) m(of, a) EXT_EACH19_(m, of, __VA_ARGS__)
+#define EXT_EACH21_(m, of, a, ...) m(of, a) EXT_EACH20_(m, of, __VA_ARGS__)
+#define EXT_EACH22_(m, of, a, ...) m(of, a) EXT_EACH21_(m, of, __VA_ARGS__)
+#define EXT_EACH23_(m, of, a, ...) m(of, a) EXT_EACH22_(m, of, __VA_ARGS__)
+#define EXT_EACH24_(m, of, a, ...) m(of, a) EXT_EACH23_(m, of, __VA_ARGS__)
+#define EXT_EACH25_(m, of, a, ...) m(of, a) EXT_EACH24_(m, of, __VA_ARGS__)
 
 // ---- rows
 typedef enum ext_what {

@@ -83,6 +83,9 @@ static const struct {
     {"nn.Sequential", "phlox.nn._containers",
      "__add__ __iadd__ __imul__ __mul__ __reversed__ __rmul__"},
     {"nn.ModuleList", "phlox.nn._containers", "__add__ __iadd__ __reversed__"},
+    {"nn.Transformer", "phlox.nn._transformer", "__init__ generate_square_subsequent_mask"},
+    {"nn.TransformerDecoder", "phlox.nn._transformer", "__init__"},
+    {"nn.TransformerEncoder", "phlox.nn._transformer", "__init__"},
     {"nn.RNNBase", "phlox.nn._recurrent",
      "_all_weights _flat_weights _flat_weights_names all_weights flatten_parameters "
      "permute_hidden"},

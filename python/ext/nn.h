@@ -76,6 +76,7 @@ typedef struct ext_module_class {
   unsigned version, patched;  // bits of EXT_HEARS for methods that are not the library's
   bool looks_up;  // attributes by ext_module_base.getattro: there is no __getattribute__ of its own
   const px_module_kind *native;  // of the library's type that it is or descends from, or NULL
+  PyTypeObject *library;         // that type
   px_module_kind kind;           // of its modules
 } ext_module_class;
 #define EXT_NO_VERSION UINT_MAX
@@ -157,7 +158,7 @@ int ext_to_value(PyObject *object, uint8_t kind, px_value *out, ext_ints *room);
 // The inputs of a layer from the arguments that were bound to them (NULL, or None of what may be
 // absent: no tensor), borrowed; how many tensors they are, or -1 with an exception. And results as
 // Python has them; references are taken.
-enum { EXT_PORTS = 4 };  // tensors in, and out
+enum { EXT_PORTS = 8 };  // tensors in, and out
 const char *ext_port_name(const px_module_kind *kind, int i);
 int ext_take_inputs(px_tensor **out, const px_module_kind *kind, PyObject *const *given);
 PyObject *ext_give_results(const px_module_kind *kind, px_tensor **take);
@@ -170,6 +171,25 @@ int ext_take_results(px_tensor **out, const px_module_kind *kind, PyObject *valu
 // torch.nn.functional: 1; or 0 where the layer uses none of those; -1 with an exception.
 int ext_module_by_functions(PyObject **out, PyObject *self, const px_module_kind *kind,
                             PyObject *const *inputs);
+// Whether one of the arguments, or a tuple's item, or a mode takes calls over.
+bool ext_module_is_taken(PyObject *const *given, int count);
+// What a call takes, by name: `given` gets what it was given, NULL for what it was not. TypeError
+// in Python's words where they do not fit.
+typedef struct ext_takes {
+  const char *owner, *method;
+  int count;
+  const char *names[16];
+  bool optional[16];
+} ext_takes;
+int ext_bind_names(const ext_takes *takes, PyObject *const *args, Py_ssize_t nargs,
+                   PyObject *kwnames, PyObject **given);
+// The i-th method of the kind's table, the first of which is forward; the functions that a type has
+// for the others; and what C calls for any method.
+PyObject *ext_module_method(PyObject *self, int which, PyObject *const *args, Py_ssize_t nargs,
+                            PyObject *kwnames);
+extern const _PyCFunctionFastWithKeywords ext_module_methods[];
+px_status ext_module_invoke(px_tensor **results, int result_count, px_module *self,
+                            const char *method, const px_named_value *args, int count);
 // The layer's own forward, without hooks.
 PyObject *ext_module_forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                              PyObject *kwnames);

@@ -17,45 +17,14 @@ static bool is_optional(const px_module_kind *kind, int i) {
   return kind->inputs && kind->inputs[i].optional;
 }
 
-// "'input1', 'input2' and 'target'": the inputs that are not given.
-static void name_missing(const px_module_kind *kind, PyObject *const *given, int missing,
-                         char *text, size_t room) {
-  size_t used = 0;
-  for (int i = 0, n = 0; i < kind->input_count; i++) {
-    if (given[i] || is_optional(kind, i)) continue;
-    const char *comma = n == 0 ? "" : n + 1 < missing ? ", " : missing > 2 ? ", and " : " and ";
-    used += (size_t)snprintf(text + used, room - used, "%s'%s'", comma, ext_port_name(kind, i));
-    n++;
-  }
-}
-
-// Inputs by position, then by name, as a Python function takes them.
 static int bind_inputs(const px_module_kind *kind, PyObject *const *args, Py_ssize_t nargs,
                        PyObject *kwnames, PyObject **given) {
-  Py_ssize_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-  int most = kind->input_count + (kind->sized != NULL);
-  if (nargs > most)
-    EXT_FAIL_INT(PyExc_TypeError, "%s.forward() takes %d positional arguments but %zd were given",
-                 kind->name, most + 1, nargs + keywords + 1);
-  int missing = 0;
-  for (Py_ssize_t i = 0; i < nargs; i++) given[i] = args[i];
-  for (Py_ssize_t k = 0; k < keywords; k++) {
-    PyObject *name = PyTuple_GET_ITEM(kwnames, k);
-    int i = 0;
-    while (i < most && PyUnicode_CompareWithASCIIString(name, input_name(kind, i))) i++;
-    if (i == most || given[i])
-      EXT_FAIL_INT(PyExc_TypeError,
-                   i == most ? "%s.forward() got an unexpected keyword argument '%U'"
-                             : "%s.forward() got multiple values for argument '%U'",
-                   kind->name, name);
-    given[i] = args[nargs + k];
+  ext_takes takes = {kind->name, "forward", kind->input_count + (kind->sized != NULL), {0}, {0}};
+  for (int i = 0; i < takes.count; i++) {
+    takes.names[i] = input_name(kind, i);
+    takes.optional[i] = i == kind->input_count || is_optional(kind, i);
   }
-  for (int i = 0; i < kind->input_count; i++) missing += !given[i] && !is_optional(kind, i);
-  if (!missing) return 0;
-  char names[256];
-  name_missing(kind, given, missing, names, sizeof names);
-  EXT_FAIL_INT(PyExc_TypeError, "%s.forward() missing %d required positional argument%s: %s",
-               kind->name, missing, missing > 1 ? "s" : "", names);
+  return ext_bind_names(&takes, args, nargs, kwnames, given);
 }
 
 static PyObject *call_layer(PyObject *self, const px_module_kind *kind, PyObject *const *args,
@@ -132,6 +101,7 @@ static PyObject *call_layer(PyObject *self, const px_module_kind *kind, PyObject
   px_tensor *inputs[EXT_PORTS] = {NULL}, *results[EXT_PORTS] = {NULL};
   if (((ext_module_object *)self)->lacks && lacks_tensors(self, kind))
     return call_lacking(self, kind, 0, args, nargs, kwnames);
+  if (kind->method_count) return ext_module_method(self, 0, args, nargs, kwnames);
   if (kwnames || nargs != kind->input_count) {
     if (bind_inputs(kind, args, nargs, kwnames, bound) < 0) return NULL;
     given = bound;
@@ -261,7 +231,7 @@ typedef struct python_call {
 
 // A hook of C sees tensors, and replaces the first input, or the result.
 static px_status run_c_hook(px_module *self, const px_hook_entry *hook, void *with) {
-  enum { LIMIT = 4 };
+  enum { LIMIT = EXT_PORTS };
   python_call *call = with;
   px_tensor *inputs[LIMIT] = {NULL}, *replacement = NULL;
   bool fit = call->nargs <= LIMIT && (!call->result || ext_is_tensor(call->result));

@@ -27,13 +27,14 @@ static ext_module_class *known_class(PyTypeObject *type) {
   return address ? PyLong_AsVoidPtr(address) : NULL;
 }
 
-// The kind of the library's type that comes first among those a type descends from, or NULL.
-static const px_module_kind *native_above(PyTypeObject *type) {
+// What is known of the library's type that comes first among those a type descends from.
+static const ext_module_class *native_above(PyTypeObject *type) {
+  static const ext_module_class none;
   for (Py_ssize_t i = 0; type->tp_mro && i < PyTuple_GET_SIZE(type->tp_mro); i++) {
     const ext_module_class *known = known_class((PyTypeObject *)PyTuple_GET_ITEM(type->tp_mro, i));
-    if (known && known->native) return known->native;
+    if (known && known->native) return known;
   }
-  return NULL;
+  return &none;
 }
 
 static ext_module_class *new_class(PyTypeObject *type) {
@@ -60,7 +61,7 @@ int ext_module_know(PyTypeObject *type, const px_module_kind *native) {
   if (!classes && !(classes = PyDict_New())) return -1;
   ext_module_class *made = new_class(type);
   if (!made) return -1;
-  made->native = native;
+  made->native = native, made->library = type;
   if (native) made->kind = *native;
   return 0;
 }
@@ -105,7 +106,8 @@ ext_module_class *ext_module_class_of(PyTypeObject *type) {
   ext_module_class *class = known_class(type);
   if (!class) {
     if (PyErr_Occurred() || !(class = new_class(type))) return NULL;
-    class->native = native_above(type);
+    const ext_module_class *above = native_above(type);
+    class->native = above->native, class->library = above->library;
     class->kind = kind_of_class(class);
   }
   if (class->version != type->tp_version_tag) look_again(class);

@@ -46,13 +46,13 @@ static int watch(void) {
 }
 #endif
 
-static bool is_taken(const px_module_kind *kind, PyObject *const *inputs) {
+bool ext_module_is_taken(PyObject *const *given, int count) {
   if (ext_mode_count && ext_mode_active()) return true;
-  for (int i = 0; i < kind->input_count; i++) {
-    if (!inputs[i] || ext_is_plain(inputs[i])) continue;
-    if (ext_overrides(inputs[i])) return true;
-    for (Py_ssize_t k = 0; PyTuple_Check(inputs[i]) && k < PyTuple_GET_SIZE(inputs[i]); k++)
-      if (ext_overrides(PyTuple_GET_ITEM(inputs[i], k))) return true;
+  for (int i = 0; i < count; i++) {
+    if (!given[i] || ext_is_plain(given[i])) continue;
+    if (ext_overrides(given[i])) return true;
+    for (Py_ssize_t k = 0; PyTuple_Check(given[i]) && k < PyTuple_GET_SIZE(given[i]); k++)
+      if (ext_overrides(PyTuple_GET_ITEM(given[i], k))) return true;
   }
   return false;
 }
@@ -89,7 +89,7 @@ __attribute__((noinline)) static int by_functions(PyObject **out, PyObject *self
 int ext_module_by_functions(PyObject **out, PyObject *self, const px_module_kind *kind,
                             PyObject *const *inputs) {
   *out = NULL;
-  bool taken = is_taken(kind, inputs);
+  bool taken = ext_module_is_taken(inputs, kind->input_count);
   if (has_changed() && find_replaced() < 0) return -1;
   return taken || PySet_GET_SIZE(replaced) ? by_functions(out, self, kind, inputs, taken) : 0;
 }

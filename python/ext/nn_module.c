@@ -3,99 +3,28 @@
 // of kinds.
 #include "nn.h"
 
-// ---- values of attributes
-
-PyObject *ext_from_value(px_value value) {
-  switch (value.kind) {
-    case PX_ARG_BOOL:
-      return PyBool_FromLong((long)value.v.i);
-    case PX_ARG_INT:
-      return PyLong_FromLongLong(value.v.i);
-    case PX_ARG_FLOAT:
-      return PyFloat_FromDouble(value.v.f);
-    case PX_ARG_SCALAR:
-      return ext_scalar(px_value_scalar(value));
-    case PX_ARG_TEXT:
-      return PyUnicode_FromString(value.v.text);
-    case PX_ARG_INTS:
-      if (value.category == 'i') return PyLong_FromLongLong(value.v.ints[0]);
-      break;
-    default:
-      Py_RETURN_NONE;
-  }
-  PyObject *tuple = PyTuple_New(value.n);
-  for (int i = 0; tuple && i < value.n; i++)
-    PyTuple_SET_ITEM(tuple, i, PyLong_FromLongLong(value.v.ints[i]));
-  return tuple;
-}
-
-static int value_of_number(PyObject *object, uint8_t kind, px_value *out) {
-  double real;
-  int64_t whole;
-  if (kind == PX_ARG_FLOAT) {
-    if (ext_to_double(object, &real) < 0) return -1;
-    *out = PX_F(real);
-    return 1;
-  }
-  if (ext_to_int(object, &whole) < 0) return -1;
-  *out = kind == PX_ARG_BOOL ? PX_B(whole != 0) : PX_I(whole);
-  return 1;
-}
-
-static int value_of_text(PyObject *object, px_value *out) {
-  const char *text = PyUnicode_AsUTF8(object);
-  *out = PX_TX(text);
-  return text ? 1 : -1;
-}
-
-int ext_to_value(PyObject *object, uint8_t kind, px_value *out, ext_ints *room) {
-  px_dtype dtype;
-  px_device device;
-  int truth;
-  *out = PX_NONE();
-  if (ext_is_none(object)) return 1;
-  switch (kind) {
-    case PX_ARG_BOOL:
-      truth = PyObject_IsTrue(object);
-      *out = PX_B(truth == 1);
-      return truth < 0 ? -1 : 1;
-    case PX_ARG_INT:
-    case PX_ARG_FLOAT:
-      return value_of_number(object, kind, out);
-    case PX_ARG_INTS:
-      if (PyUnicode_Check(object)) return value_of_text(object, out);
-      if (ext_to_ints(object, room) < 0) return -1;
-      *out = PX_IS(room->items, room->count);
-      if (PyLong_Check(object)) out->category = 'i';
-      return 1;
-    case PX_ARG_TEXT:
-      return PyUnicode_Check(object) ? value_of_text(object, out) : 0;
-    case PX_ARG_TENSOR:
-      if (!ext_is_tensor(object)) return 0;
-      *out = PX_T(ext_tensor(object));
-      return 1;
-    case PX_ARG_DTYPE:
-      if (ext_to_dtype(object, &dtype) < 0) return -1;
-      *out = PX_DT(dtype);
-      return 1;
-    case PX_ARG_DEVICE:
-      if (ext_to_device(object, &device) < 0) return -1;
-      *out = PX_DV(device);
-      return 1;
-    default:
-      return 0;
-  }
-}
-
 // ---- what C calls
+
+// Of a kind whose forward takes more than tensors, those that may be absent go by name.
+static px_status by_names(px_tensor **out, px_module *self, px_tensor *const *inputs, int count) {
+  const px_module_kind *kind = px_module_kind_of(self);
+  px_named_value args[EXT_PORTS];
+  int given = 0, wanted = px_module_port_tensors(kind->results, kind->result_count);
+  for (int i = 0; i < count && i < EXT_PORTS; i++)
+    if (inputs[i])
+      args[given++] =
+          (px_named_value){kind->inputs[i].optional ? kind->inputs[i].name : NULL, PX_T(inputs[i])};
+  return ext_module_invoke(out, wanted, self, "forward", args, given);
+}
 
 // Modules that have a Python object are called through it, so that hooks and methods of Python's
 // take part.
 static px_status python_forward(px_tensor **out, px_module *self, px_tensor *const *inputs,
                                 int count) {
+  const px_module_kind *kind = px_module_kind_of(self);
+  if (kind->method_count) return by_names(out, self, inputs, count);
   PyGILState_STATE gil = PyGILState_Ensure();
   px_status status = PX_OK;
-  const px_module_kind *kind = px_module_kind_of(self);
   PyObject *object = px_module_user(self), *args[EXT_PORTS], *result = NULL;
   int made = object ? ext_give_inputs(args, kind, inputs, count) : 0;
   if (!object) PyErr_SetString(PyExc_RuntimeError, "this module has lost its Python object");
@@ -138,6 +67,7 @@ static void adopt(PyObject *object, px_module *module_take) {
   self->module = module_take;
   px_module_set_user(module_take, self);
   px_module_set_forward(module_take, python_forward);
+  px_module_set_invoke(module_take, ext_module_invoke);
   PyDict_Clear(self->children);
   if (old) px_module_set_user(old, NULL), px_release(old);
 }
@@ -200,18 +130,55 @@ static int reset_own(PyObject *self) {
   return none ? 0 : -1;
 }
 
+// The children that the core has made get objects.
+static int wrap_children(PyObject *self) {
+  px_module_entry entry;
+  for (int i = 0; px_module_entry_at(ext_module(self), PX_ENTRY_MODULE, i, &entry); i++) {
+    EXT_OWNED *child = ext_module_wrap(entry.module);
+    if (!child ||
+        PyDict_SetItemString(((ext_module_object *)self)->children, entry.name, child) < 0)
+      return -1;
+  }
+  return 0;
+}
+
+// An argument that may be a function: which it is, or -1. For the core a function, or a module, is
+// none.
+static int find_callable(const px_module_kind *kind, PyObject *const *given, px_value *values) {
+  int at = 0;
+  if (!kind->callable) return -1;
+  while (strcmp(kind->params[at].name, kind->callable)) at++;
+  if (given[at] && !PyUnicode_Check(given[at])) values[at] = PX_GIVEN_NONE();
+  return at;
+}
+// It is an attribute as it was given; of a word, the function of that name.
+static int keep_callable(PyObject *self, const px_module_kind *kind, int at, PyObject *given) {
+  px_value word = px_module_attribute(ext_module(self), kind->callable);
+  EXT_OWNED *functions = PyImport_ImportModule("phlox.nn.functional");
+  EXT_OWNED *value = !functions                 ? NULL
+                     : word.kind == PX_ARG_TEXT ? PyObject_GetAttrString(functions, word.v.text)
+                                                : Py_NewRef(given);
+  return value ? PyObject_SetAttrString(self, kind->callable, value) : -1;
+}
+
 static int init_layer(PyObject *self, const px_module_kind *kind, PyObject *args,
                       PyObject *kwargs) {
-  enum { LIMIT = 12 };
+  enum { LIMIT = 16 };
   PyObject *given[LIMIT] = {NULL};
   px_value values[LIMIT];
   ext_ints rooms[LIMIT];
+  for (int i = 0; i < LIMIT; i++) values[i] = PX_NONE();
   if (bind(kind, args, kwargs, given) < 0) return -1;
+  int function = find_callable(kind, given, values);
   for (int i = 0; i < kind->param_count; i++)
-    if (argument_value(kind, i, given[i], &values[i], &rooms[i]) < 0) return -1;
+    if ((i != function || values[i].category != 'n') &&
+        argument_value(kind, i, given[i], &values[i], &rooms[i]) < 0)
+      return -1;
   px_module *module;
   EXT_TRY_INT(px_module_new(&module, kind, values, NULL));
   adopt(self, module);
+  if (wrap_children(self) < 0) return -1;
+  if (function >= 0 && keep_callable(self, kind, function, given[function]) < 0) return -1;
   return reset_own(self);
 }
 
@@ -387,6 +354,8 @@ static void module_dealloc(PyObject *object) {
     px_module_set_user(self->module, NULL);
     // What C has of it still runs, unless the class has a forward of Python's.
     if (!(self->class->patched & EXT_HEARS_FORWARD)) px_module_set_forward(self->module, NULL);
+    if (Py_TYPE(object) == ext_module_type(px_module_kind_of(self->module)->name))
+      px_module_set_invoke(self->module, NULL);
     px_release(self->module);
   }
   Py_TYPE(object)->tp_free(object);  // a heap type's own dealloc lets go of the type
@@ -486,13 +455,7 @@ PyObject *ext_module_wrap(px_module *module) {
   if (known) return Py_NewRef(known);
   PyObject *self =
       ext_module_over(ext_module_type(px_module_kind_of(module)->name), px_retain(module));
-  px_module_entry entry;
-  for (int i = 0; self && px_module_entry_at(module, PX_ENTRY_MODULE, i, &entry); i++) {
-    EXT_OWNED *child = ext_module_wrap(entry.module);
-    if (!child ||
-        PyDict_SetItemString(((ext_module_object *)self)->children, entry.name, child) < 0)
-      Py_CLEAR(self);
-  }
+  if (self && wrap_children(self) < 0) Py_CLEAR(self);
   return self;
 }
 
@@ -656,6 +619,20 @@ static int assign_known(PyObject *self, const char *name, PyObject *value) {
   return ext_module_put_tensor(self, PX_ENTRY_BUFFER, name, put, entry.persistent) < 0 ? -1 : 1;
 }
 
+// Assigns to what the layer's entry has fixed, as a copy does.
+static int assign_fixed(px_module *module, const char *name, PyObject *value) {
+  const px_module_kind *kind = px_module_kind_of(module);
+  px_value converted;
+  int i = 0;
+  while (kind->fixed && kind->fixed[i] && strcmp(kind->fixed[i], name)) i++;
+  if (!kind->fixed || !kind->fixed[i]) return 0;
+  uint8_t type = PyBool_Check(value) ? PX_ARG_BOOL : PyLong_Check(value) ? PX_ARG_INT : PX_ARG_TEXT;
+  int fits = ext_to_value(value, type, &converted, NULL);
+  if (fits <= 0) return fits;
+  EXT_TRY_INT(px_module_set_attribute(module, name, converted));
+  return 1;
+}
+
 // Assigns to an attribute of the layer, such as p of Dropout; 0 where it has none of that name.
 static int assign_attribute(PyObject *self, const char *name, PyObject *value) {
   px_module *module = ext_module(self);
@@ -669,7 +646,7 @@ static int assign_attribute(PyObject *self, const char *name, PyObject *value) {
     EXT_TRY_INT(px_module_set_attribute(module, name, converted));
     return 1;
   }
-  return 0;
+  return module ? assign_fixed(module, name, value) : 0;
 }
 
 // A document of old assigns nn.Parameter(t).cuda(0), which is no parameter: say so, once a class.
@@ -908,7 +885,6 @@ static int make_layers(PyObject *root) {
 }
 EXT_START(EXT_TYPES, make_layers);
 
-#define RESET "_reset_parameters"
 EXT_METHOD0(module, _reset_parameters, "None",
             "Gives the layer's tensors the values again that they start with.") {
   if (ext_module_ready(self, "parameters") < 0) return NULL;
@@ -916,6 +892,23 @@ EXT_METHOD0(module, _reset_parameters, "None",
   Py_RETURN_NONE;
 }
 
+// What of forward a subclass may replace.
+static int own_parts(PyTypeObject *type, const px_module_kind *kind) {
+  for (int i = 1; i < kind->method_count; i++) {
+    const px_module_method *m = &kind->methods[i];
+    PyMethodDef *def = PyMem_Malloc(sizeof *def);  // kept, as the type is
+    if (!def) return PyErr_NoMemory(), -1;
+    *def = (PyMethodDef){m->name, (PyCFunction)(void (*)(void))ext_module_methods[i],
+                         METH_FASTCALL | METH_KEYWORDS, m->name};
+    def->ml_doc = ext_text_signature(m->name, m->signature, "A part of forward.", "$self");
+    EXT_OWNED *made = PyDescr_NewMethod(type, def);
+    // cppcheck-suppress memleak ; the descriptor points to it
+    if (!made || PyDict_SetItemString(type->tp_dict, m->name, made) < 0) return -1;
+  }
+  return 0;
+}
+
+#define RESET "_reset_parameters"
 // A method of Module as the type's own, so that it comes before those of other bases; with its own
 // signature, if there is one.
 static int own_method(PyTypeObject *type, const char *name, const char *signature) {
@@ -935,7 +928,7 @@ static int own_method(PyTypeObject *type, const char *name, const char *signatur
 }
 
 static int own_methods(PyTypeObject *type, const px_module_kind *kind) {
-  char signature[256];
+  char signature[512];
   size_t used = (size_t)snprintf(signature, sizeof signature, "(");
   for (int i = 0; i < kind->input_count; i++) {
     bool optional = kind->inputs && kind->inputs[i].optional;
@@ -945,9 +938,12 @@ static int own_methods(PyTypeObject *type, const px_module_kind *kind) {
   }
   snprintf(signature + used, sizeof signature - used, ") -> %s",
            kind->result_count > 1 ? "tuple" : "Tensor");
-  if (kind->forward && own_method(type, "forward", signature) < 0) return -1;
+  const char *shown = kind->method_count ? kind->methods[0].signature : signature;
+  if (kind->forward && own_method(type, "forward", shown) < 0) return -1;
+  if (own_parts(type, kind) < 0) return -1;
   if (own_method(type, "extra_repr", NULL) < 0) return -1;
-  if (kind->starts && own_method(type, RESET + 1, "() -> None") < 0) return -1;
+  if (kind->starts && !kind->method_count && own_method(type, RESET + 1, "() -> None") < 0)
+    return -1;
   PyType_Modified(type);
   return 0;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Inputs and results of layers as Python has them: several tensors that belong together are a
-// tuple, what is absent is None. The core has them one after another.
+// Inputs and results of layers as Python has them, and how calls name them: several tensors that
+// belong together are a tuple, what is absent is None. The core has them one after another.
 #include "nn.h"
 
 const char *ext_port_name(const px_module_kind *kind, int i) {
@@ -40,7 +40,7 @@ int ext_take_inputs(px_tensor **out, const px_module_kind *kind, PyObject *const
 
 // One tensor, or a tuple of those of a port; references are taken.
 static PyObject *give_port(px_tensor **take, int count) {
-  if (count == 1) return ext_wrap(*take);
+  if (count == 1) return *take ? ext_wrap(*take) : Py_NewRef(Py_None);
   PyObject *tuple = PyTuple_New(count);
   for (int k = 0; k < count; k++) {
     PyObject *item = tuple ? ext_wrap(take[k]) : NULL;
@@ -103,4 +103,46 @@ int ext_take_results(px_tensor **out, const px_module_kind *kind, PyObject *valu
   if (!failed && count == room) return 0;
   while (count) px_release(out[--count]), out[count] = NULL;
   return -1;
+}
+
+// ---- names
+
+// "'input1', 'input2' and 'target'": what is not given.
+static void name_missing(const ext_takes *takes, PyObject *const *given, int missing, char *text,
+                         size_t room) {
+  size_t used = 0;
+  for (int i = 0, n = 0; i < takes->count; i++) {
+    if (given[i] || takes->optional[i]) continue;
+    const char *comma = n == 0 ? "" : n + 1 < missing ? ", " : missing > 2 ? ", and " : " and ";
+    used += (size_t)snprintf(text + used, room - used, "%s'%s'", comma, takes->names[i]);
+    n++;
+  }
+}
+
+// By position, then by name, as a Python function takes arguments.
+int ext_bind_names(const ext_takes *takes, PyObject *const *args, Py_ssize_t nargs,
+                   PyObject *kwnames, PyObject **given) {
+  Py_ssize_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  if (nargs > takes->count)
+    EXT_FAIL_INT(PyExc_TypeError, "%s.%s() takes %d positional arguments but %zd were given",
+                 takes->owner, takes->method, takes->count + 1, nargs + keywords + 1);
+  int missing = 0;
+  for (Py_ssize_t i = 0; i < nargs; i++) given[i] = args[i];
+  for (Py_ssize_t k = 0; k < keywords; k++) {
+    PyObject *name = PyTuple_GET_ITEM(kwnames, k);
+    int i = 0;
+    while (i < takes->count && PyUnicode_CompareWithASCIIString(name, takes->names[i])) i++;
+    if (i == takes->count || given[i])
+      EXT_FAIL_INT(PyExc_TypeError,
+                   i == takes->count ? "%s.%s() got an unexpected keyword argument '%U'"
+                                     : "%s.%s() got multiple values for argument '%U'",
+                   takes->owner, takes->method, name);
+    given[i] = args[nargs + k];
+  }
+  for (int i = 0; i < takes->count; i++) missing += !given[i] && !takes->optional[i];
+  if (!missing) return 0;
+  char names[256];
+  name_missing(takes, given, missing, names, sizeof names);
+  EXT_FAIL_INT(PyExc_TypeError, "%s.%s() missing %d required positional argument%s: %s",
+               takes->owner, takes->method, missing, missing > 1 ? "s" : "", names);
 }

@@ -618,9 +618,7 @@ static const struct {
      "Container "
      "CrossMapLRN2d "
      "FractionalMaxPool2d FractionalMaxPool3d "
-     "MultiheadAttention NLLLoss2d "
-     "Transformer TransformerDecoder TransformerDecoderLayer "
-     "TransformerEncoder TransformerEncoderLayer attention "
+     "NLLLoss2d attention "
      "factory_kwargs grad intrinsic qat quantizable quantized"},
     {"nn.functional",
      "ScalingType SwizzleType Tensor "
@@ -628,7 +626,6 @@ static const struct {
      "fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d "
      "fractional_max_pool3d_with_indices grouped_mm "
      "linear_cross_entropy "
-     "multi_head_attention_forward "
      "rrelu_ scaled_addmm "
      "scaled_addmm_ scaled_grouped_mm scaled_mm selu_ "
      ""},

@@ -4,8 +4,6 @@
 
 #include <stdio.h>
 
-enum { INPUT_LIMIT = 4, RESULT_LIMIT = 4 };
-
 int px_module_port_tensors(const px_module_port *ports, int count) {
   int tensors = 0;
   for (int i = 0; i < count; i++) tensors += ports ? ports[i].tensors : 1;
@@ -83,9 +81,9 @@ px_status px_module_run(px_module *self, const px_module_way *way, void *call) {
 // ---- calls with tensors
 
 typedef struct tensor_call {
-  px_tensor *inputs[INPUT_LIMIT];  // the first is owned
+  px_tensor *inputs[PX__INPUTS];  // the first is owned
   int count;
-  px_tensor **results;  // RESULT_LIMIT of them, owned
+  px_tensor **results;  // PX__RESULTS of them, owned
 } tensor_call;
 
 static px_status tensor_hook(px_module *self, const px_hook_entry *hook, void *with) {
@@ -99,9 +97,8 @@ static px_status tensor_hook(px_module *self, const px_hook_entry *hook, void *w
 }
 
 // Inputs that may be absent, and are, are NULL for the kind's function.
-static px_status forward_bare(px_tensor **out, px_module *self, px_tensor *const *inputs,
-                              int count) {
-  px_tensor *all[INPUT_LIMIT] = {NULL};
+px_status px__forward_bare(px_tensor **out, px_module *self, px_tensor *const *inputs, int count) {
+  px_tensor *all[PX__INPUTS] = {NULL};
   if (self->forward) return self->forward(out, self, inputs, count);
   memcpy(all, inputs, (size_t)count * sizeof *inputs);
   return self->kind->forward(out, self, all,
@@ -110,7 +107,7 @@ static px_status forward_bare(px_tensor **out, px_module *self, px_tensor *const
 
 static px_status tensor_forward(px_module *self, void *with) {
   tensor_call *call = with;
-  return forward_bare(call->results, self, call->inputs, call->count);
+  return px__forward_bare(call->results, self, call->inputs, call->count);
 }
 
 static px_status forward_hooked(px_tensor **results, px_module *self, px_tensor *const *inputs,
@@ -131,7 +128,7 @@ static px_status check_inputs(const px_module *self, px_tensor *const *inputs, i
     least += kind->inputs ? kind->inputs[i].tensors : 1;
   PX_CHECK(self->forward || kind->forward, PX_UNIMPLEMENTED,
            "Module [%s] is missing the required \"forward\" function", kind->name);
-  PX_CHECK((self->forward || (count >= least && count <= most)) && count <= INPUT_LIMIT, PX_TYPE,
+  PX_CHECK((self->forward || (count >= least && count <= most)) && count <= PX__INPUTS, PX_TYPE,
            "%s.forward() takes %d positional arguments but %d were given", kind->name,
            kind->input_count + 1, count + 1);
   for (int i = 0; i < least && i < count; i++)
@@ -145,7 +142,7 @@ px_status px_module_forward_all(px_tensor **results, int result_count, px_module
   PX_GIVEN(self);
   PX_GIVEN_N(inputs, count);
   const px_module_kind *kind = self->kind;
-  px_tensor *all[RESULT_LIMIT] = {NULL};
+  px_tensor *all[PX__RESULTS] = {NULL};
   int made = kind->result_count ? px_module_port_tensors(kind->results, kind->result_count) : 1;
   for (int i = 0; i < result_count; i++) results[i] = NULL;
   PX_CHECK(result_count >= 1 && result_count <= made, PX_VALUE, "%s has %d results, not %d",
@@ -153,7 +150,7 @@ px_status px_module_forward_all(px_tensor **results, int result_count, px_module
   PX_TRY(check_inputs(self, inputs, count));
   PX_TRY(px__nn_enter(self));
   px_status status = self->hook_count && count ? forward_hooked(all, self, inputs, count)
-                                               : forward_bare(all, self, inputs, count);
+                                               : px__forward_bare(all, self, inputs, count);
   px__nn_leave();
   for (int i = 0; i < made; i++)
     if (status == PX_OK && i < result_count)

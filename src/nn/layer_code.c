@@ -79,6 +79,13 @@ px_status px__take_buffer(px_module *self, const char *name) {
   return px_module_register_buffer(self, name, given, true);
 }
 
+px_status px__add_child(px_module *self, const char *name, const char *kind, const px_value *args) {
+  PX_SCOPED(px_module) made = NULL;
+  if (self->stage != PX__MADE) return PX_OK;
+  PX_TRY(px_module_new(&made, px_module_kind_find(kind), args, NULL));
+  return px_module_register_module(self, name, made);
+}
+
 px_status px__init_fan_uniform(px_tensor *self, const px_tensor *weight) {
   int64_t fan_in, fan_out;
   PX_TRY(px_init_fans(&fan_in, &fan_out, weight));

@@ -33,6 +33,9 @@ px_status px__add_parameter(px_tensor **out, px_module *self, const char *name, 
                             const int64_t *sizes) __attribute__((warn_unused_result));
 px_status px__add_buffer(px_tensor **out, px_module *self, const char *name, int ndim,
                          const int64_t *sizes, px_dtype dtype) __attribute__((warn_unused_result));
+// Makes a module of the layer, and registers it; once, when the layer is made.
+px_status px__add_child(px_module *self, const char *name, const char *kind, const px_value *args)
+    __attribute__((warn_unused_result));
 // Init and forward of lazy layers.
 px_status px__lazy_begin(px_module *self, const px_module_lazy *lazy)
     __attribute__((warn_unused_result));

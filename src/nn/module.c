@@ -142,6 +142,7 @@ void *px_module_context(const px_module *self) { return self->context; }
 void *px_module_user(const px_module *self) { return self->user; }
 void px_module_set_user(px_module *self, void *user) { self->user = user; }
 void px_module_set_forward(px_module *self, px_module_function forward) { self->forward = forward; }
+void px_module_set_invoke(px_module *self, px_module_invoker invoke) { self->invoke = invoke; }
 bool px_module_training(const px_module *self) { return self->training; }
 void px_module_set_training(px_module *self, bool training) { self->training = training; }
 

@@ -32,6 +32,7 @@ struct px_module {
   void *context;
   void *user;
   px_module_function forward;  // of the embedding language; NULL: the kind's
+  px_module_invoker invoke;    // the same
   bool training;
   px__stage stage;
   px__entry *entries;
@@ -60,6 +61,25 @@ void px__kind_missed(const char *name, const char *nearest);
 // Shorthands for forward functions: an attribute as a number, or the entry's tensor (NULL if none).
 double px__float_of(const px_module *self, const char *name);
 px_tensor *px__tensor_of(const px_module *self, const char *name);
+
+// Forward without hooks: with tensors, and of a kind with methods by the first of them.
+px_status px__forward_bare(px_tensor **out, px_module *self, px_tensor *const *inputs, int count)
+    __attribute__((warn_unused_result));
+px_status px__method_forward(px_tensor **out, px_module *self, px_tensor *const *inputs, int count)
+    __attribute__((warn_unused_result));
+enum { PX__INPUTS = 8, PX__RESULTS = 8 };  // tensors of a call
+
+// The tensor of a child, which may be the embedding language's; a new reference, NULL if None.
+px_status px__child_tensor(px_tensor **out, px_module *self, const char *child, const char *name)
+    __attribute__((warn_unused_result));
+// The child of a name; PX_ATTRIBUTE if there is none.
+px_status px__child(px_module **out, const px_module *self, const char *name)
+    __attribute__((warn_unused_result));
+// A bool mask as numbers that are added, -inf for true; any other as it is. NULL stays NULL.
+// PX_ASSERTION for integers, a warning where `other` is of another dtype.
+px_status px__canonical_mask(px_tensor **out, px_tensor *mask, const char *name,
+                             const px_tensor *other, const char *other_name, px_dtype dtype)
+    __attribute__((warn_unused_result));
 
 // Whether a tensor waits for a size of a lazy layer; as an entry of such a one.
 bool px__tensor_waits(const px_tensor *tensor);

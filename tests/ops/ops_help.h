@@ -27,6 +27,18 @@ __attribute__((unused)) static px_tensor *longs(int n, ...) {
   OK(px_tensor_from_data(&t, data, 1, &size, PX_INT64, PX_DEVICE_NONE));
   return t;
 }
+// The greatest difference of elements.
+__attribute__((unused)) static double apart(const px_tensor *a, const px_tensor *b) {
+  PX_SCOPED(px_tensor) difference = NULL;
+  PX_SCOPED(px_tensor) size = NULL;
+  PX_SCOPED(px_tensor) most = NULL;
+  px_scalar number;
+  OK(px_sub(&difference, a, b, px_int(1)));
+  OK(px_abs(&size, difference));
+  OK(px_amax(&most, size, NULL, 0, false));
+  OK(px_tensor_item(&number, most));
+  return px_scalar_float(number);
+}
 // [[0, 1, 2], [3, 4, 5]]
 __attribute__((unused)) static px_tensor *matrix(void) {
   const float data[6] = {0, 1, 2, 3, 4, 5};

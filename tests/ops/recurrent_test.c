@@ -2,7 +2,7 @@
 // Recurrent nets as ops: one step against its formula, packed sequences against each alone, and
 // what is refused. On the CPU and on a simulated device.
 #include "devices.h"
-#include "phlox/ops.h"
+#include "ops_help.h"
 
 enum { IN = 3, SIZE = 4, BATCH = 3, TIMES = 5, ROWS = 10, PARAMS = 8 };
 static const int64_t counts[TIMES] = {3, 3, 2, 1, 1};  // sequences of 5, 3 and 2 times
@@ -22,18 +22,6 @@ static px_tensor *randn(px_device device, int n, const int64_t *sizes) {
 }
 #define RANDN(device, ...) \
   randn(device, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (int64_t[]){__VA_ARGS__})
-
-static double apart(const px_tensor *a, const px_tensor *b) {
-  PX_SCOPED(px_tensor) difference = NULL;
-  PX_SCOPED(px_tensor) size = NULL;
-  PX_SCOPED(px_tensor) most = NULL;
-  px_scalar number;
-  OK(px_sub(&difference, a, b, px_int(1)));
-  OK(px_abs(&size, difference));
-  OK(px_amax(&most, size, NULL, 0, false));
-  OK(px_tensor_item(&number, most));
-  return px_scalar_float(number);
-}
 
 // A net of one layer in both directions.
 typedef struct net {

@@ -274,8 +274,16 @@ PX_TEST(bad_layers) {
   REFUSED(LAYER_OF("  forward input\n  set site = 1\n"), "3: layer X has no argument 'site'");
   REFUSED(LAYER_OF("  forward input\n  inputs input? other\n"),
           "3: `other` has no place among the inputs of X");
-  REFUSED(LAYER_OF("  forward input\n  results a[3] b[2]\n"),
+  REFUSED(LAYER_OF("  forward input\n  results a[5] b[4]\n"),
           "3: too many tensors in the results of X");
+  REFUSED(LAYER_OF("  method call(Tensor x) = f\n"), "2: the first method of X is not forward");
+  REFUSED(LAYER_OF("  method forward(Tensor x)\n"), "2: method forward names no function");
+  REFUSED(LAYER_OF("  method forward = f\n"), "2: expected `method NAME(PARAMETERS) = FN`");
+  REFUSED(LAYER_OF("  forward input\n  child c = Y(size)\n"), "3: there is no layer Y");
+  REFUSED(LAYER_OF("  forward input\n  child c Y\n"),
+          "3: expected `child NAME = LAYER(ARGUMENTS)`");
+  REFUSED(LAYER_OF("  forward input\n  child c = X(sise)\n"), "3: unknown name 'sise' in layer X");
+  REFUSED(LAYER_OF("  forward input\n  callable sise\n"), "3: layer X has no argument 'sise'");
   REFUSED(LAYER_OF("  run f\n  each k < size\n  param w{n} [size] = zeros()\n"),
           "4: 'n' in w{n} is no number of `each`");
   REFUSED(LAYER_OF("  forward input\n  let size\n"), "3: expected `let NAME = VALUE`");

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layers of a Transformer, stacks of them, and the whole. They call what they are made of as a
+// program would, by name, so that another language's modules and methods can stand in any place.
+#include <math.h>
+#include <stdio.h>
+
+#include "layer_functions.h"
+#include "nn/nn_impl.h"
+#include "phlox/layers.h"
+#include "phlox/ops/copy.h"
+#include "phlox/ops/factory.h"
+#include "phlox/ops/index.h"
+#include "phlox/ops/pointwise.h"
+#include "phlox/ops/reduce.h"
+#include "phlox/ops/view.h"
+
+static px_tensor *tensor_at(px_value value) {
+  return value.kind == PX_ARG_TENSOR ? value.v.tensor : NULL;
+}
+static px_named_value here(px_value value) { return (px_named_value){NULL, value}; }
+
+// Calls a child with one tensor.
+static px_status through(px_tensor **out, px_module *self, const char *child, px_tensor *x) {
+  px_module *of;
+  PX_TRY(px__child(&of, self, child));
+  return px_module_call(out, of, x);
+}
+
+// ---- blocks
+
+static px_status attend(px_tensor **out, px_module *self, const char *child, px_tensor *x,
+                        px_tensor *memory, const px_value *masks, const char *dropout) {
+  px_tensor *made[2];
+  px_module *attention;
+  const px_named_value args[] = {here(PX_T(x)),
+                                 here(PX_T(memory)),
+                                 here(PX_T(memory)),
+                                 {"attn_mask", masks[0]},
+                                 {"key_padding_mask", masks[1]},
+                                 {"need_weights", PX_B(false)},
+                                 {"is_causal", masks[2]}};
+  PX_TRY(px__child(&attention, self, child));
+  PX_TRY(px_module_invoke(made, 2, attention, "forward", args, 7));
+  px_status status = through(out, self, dropout, made[0]);
+  for (int i = 0; i < 2; i++) px_release(made[i]);
+  return status;
+}
+px_status px__self_attention_block(px_tensor **out, px_module *self, const px_value *args) {
+  px_tensor *x = tensor_at(args[0]);
+  return attend(out, self, "self_attn", x, x, args + 1, "dropout1");
+}
+px_status px__memory_block(px_tensor **out, px_module *self, const px_value *args) {
+  return attend(out, self, "multihead_attn", tensor_at(args[0]), tensor_at(args[1]), args + 2,
+                "dropout2");
+}
+
+// The argument of the constructor, or what the embedding language has by this name.
+static px_status activate(px_tensor **out, px_module *self, px_tensor *x) {
+  px_module_entry entry;
+  const px_named_value arg = here(PX_T(x));
+  if (px_module_entry_find(self, "activation", &entry) && entry.module)
+    return px_module_call(out, entry.module, x);
+  if (self->invoke) return px_module_invoke(out, 1, self, "activation", &arg, 1);
+  px_value name = px_module_attribute(self, "activation");
+  PX_CHECK(name.kind == PX_ARG_TEXT, PX_RUNTIME,
+           "the activation of %s was a function of another language", self->kind->name);
+  return strcmp(name.v.text, "gelu") ? px_relu(out, x) : px_gelu(out, x, "none");
+}
+static px_status feed_forward(px_tensor **out, px_module *self, px_tensor *x, const char *dropout) {
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) active = NULL;
+  PX_SCOPED(px_tensor) kept = NULL;
+  PX_SCOPED(px_tensor) narrow = NULL;
+  PX_TRY(through(&wide, self, "linear1", x));
+  PX_TRY(activate(&active, self, wide));
+  PX_TRY(through(&kept, self, "dropout", active));
+  PX_TRY(through(&narrow, self, "linear2", kept));
+  return through(out, self, dropout, narrow);
+}
+px_status px__encoder_feed_forward(px_tensor **out, px_module *self, const px_value *args) {
+  return feed_forward(out, self, tensor_at(args[0]), "dropout2");
+}
+px_status px__decoder_feed_forward(px_tensor **out, px_module *self, const px_value *args) {
+  return feed_forward(out, self, tensor_at(args[0]), "dropout3");
+}
+
+// ---- layers
+
+// A block, called with x and what else it takes, whose result is added to x.
+typedef struct block {
+  const char *norm, *method;
+  px_named_value rest[4];
+  int rest_count;
+} block;
+
+static px_status add_block(px_tensor **out, px_module *self, const block *b, px_tensor *x,
+                           px_tensor *given) {
+  px_named_value args[1 + 4] = {here(PX_T(given))};
+  PX_SCOPED(px_tensor) made = NULL;
+  memcpy(args + 1, b->rest, sizeof b->rest);
+  PX_TRY(px_module_invoke(&made, 1, self, b->method, args, 1 + b->rest_count));
+  return px_add(out, x, made, px_int(1));
+}
+// The norm goes before the block, or behind the sum.
+static px_status add_and_norm(px_tensor **x, px_module *self, const block *b) {
+  PX_SCOPED(px_tensor) first = NULL;
+  px_tensor *next;
+  if (px_value_int(px_module_attribute(self, "norm_first"))) {
+    PX_TRY(through(&first, self, b->norm, *x));
+    PX_TRY(add_block(&next, self, b, *x, first));
+  } else {
+    PX_TRY(add_block(&first, self, b, *x, *x));
+    PX_TRY(through(&next, self, b->norm, first));
+  }
+  px_release(*x);
+  *x = next;
+  return PX_OK;
+}
+static px_status run_blocks(px_tensor **out, px_module *self, px_tensor *x, const block *blocks,
+                            int count) {
+  PX_SCOPED(px_tensor) now = px_retain(x);
+  for (int i = 0; i < count; i++) PX_TRY(add_and_norm(&now, self, &blocks[i]));
+  *out = PX_MOVE(now);
+  return PX_OK;
+}
+
+// Both masks of a source as numbers.
+static px_status open_masks(px_tensor *masks[2], const px_value *args, px_tensor *src,
+                            const char *mask_name) {
+  px_dtype dtype = px_tensor_dtype(src);
+  px_tensor *mask = tensor_at(args[0]);
+  masks[0] = masks[1] = NULL;
+  PX_TRY(px__canonical_mask(&masks[1], tensor_at(args[1]), "src_key_padding_mask", mask, mask_name,
+                            dtype));
+  px_status status = px__canonical_mask(&masks[0], mask, mask_name, NULL, "", dtype);
+  if (status != PX_OK) px_release(masks[1]);
+  return status;
+}
+
+px_status px__encoder_layer_forward(px_tensor **out, px_module *self, const px_value *args) {
+  px_tensor *masks[2], *src = tensor_at(args[0]);
+  PX_TRY(open_masks(masks, args + 1, src, "src_mask"));
+  const block blocks[] = {{"norm1",
+                           "_sa_block",
+                           {here(PX_T(masks[0])), here(PX_T(masks[1])), {"is_causal", args[3]}},
+                           3},
+                          {"norm2", "_ff_block", {{0}}, 0}};
+  px_status status = run_blocks(out, self, src, blocks, 2);
+  for (int i = 0; i < 2; i++) px_release(masks[i]);
+  return status;
+}
+
+px_status px__decoder_layer_forward(px_tensor **out, px_module *self, const px_value *args) {
+  enum { TGT, MEMORY, TGT_MASK, MEMORY_MASK, TGT_PADDING, MEMORY_PADDING, TGT_CAUSAL, CAUSAL };
+  const block blocks[] = {{"norm1",
+                           "_sa_block",
+                           {here(args[TGT_MASK]), here(args[TGT_PADDING]), here(args[TGT_CAUSAL])},
+                           3},
+                          {"norm2",
+                           "_mha_block",
+                           {here(args[MEMORY]), here(args[MEMORY_MASK]), here(args[MEMORY_PADDING]),
+                            here(args[CAUSAL])},
+                           4},
+                          {"norm3", "_ff_block", {{0}}, 0}};
+  return run_blocks(out, self, tensor_at(args[TGT]), blocks, 3);
+}
+
+// ---- stacks
+
+// Whether a mask is known, or is seen, to hide all that comes later, and nothing else.
+static px_status detect_causal(bool *out, const px_tensor *mask, px_value said, int64_t size) {
+  PX_SCOPED(px_tensor) full = NULL;
+  PX_SCOPED(px_tensor) causal = NULL;
+  PX_SCOPED(px_tensor) equal = NULL;
+  PX_SCOPED(px_tensor) all = NULL;
+  px_scalar truth;
+  *out = said.kind != PX_ARG_NONE && px_value_int(said);
+  if (said.kind != PX_ARG_NONE || !mask || px_tensor_ndim(mask) != 2) return PX_OK;
+  if (px_tensor_size(mask, 0) != size || px_tensor_size(mask, 1) != size) return PX_OK;
+  px_dtype dtype = px_tensor_dtype(mask);
+  px_scalar hidden = dtype == PX_BOOL ? px_bool(true) : px_float(-INFINITY);
+  PX_TRY(px_full(&full, (int64_t[]){size, size}, 2, hidden, dtype, px_tensor_device(mask), false,
+                 false));
+  PX_TRY(px_triu(&causal, full, 1));
+  PX_TRY(px_eq(&equal, mask, causal));
+  PX_TRY(px_all(&all, equal, NULL, 0, false));
+  PX_TRY(px_tensor_item(&truth, all));
+  *out = px_scalar_int(truth) != 0;
+  return PX_OK;
+}
+
+// How long a sequence is, by the first layer's word on where the batch stands.
+static px_status length_of(int64_t *out, px_module *self, const px_tensor *x) {
+  px_module *layers, *attention;
+  px_module_entry first;
+  PX_TRY(px__child(&layers, self, "layers"));
+  PX_CHECK(px_module_entry_at(layers, PX_ENTRY_MODULE, 0, &first) && first.module, PX_INDEX,
+           "index 0 is out of range");
+  PX_TRY(px__child(&attention, first.module, "self_attn"));
+  px_value batch_first = px_module_attribute(attention, "batch_first");
+  bool second =
+      px_tensor_ndim(x) != 2 && batch_first.kind != PX_ARG_NONE && px_value_int(batch_first);
+  *out = px_tensor_size(x, second);
+  return PX_OK;
+}
+
+// Calls the layers one after another, with the same arguments behind x, and then the norm.
+static px_status run_stack(px_tensor **out, px_module *self, px_tensor *x, px_named_value *args,
+                           int count) {
+  PX_SCOPED(px_tensor) now = px_retain(x);
+  px_module *layers, *norm;
+  px_module_entry entry;
+  px_tensor *next;
+  PX_TRY(px__child(&layers, self, "layers"));
+  for (int i = 0; px_module_entry_at(layers, PX_ENTRY_MODULE, i, &entry); i++) {
+    PX_CHECK(entry.module, PX_TYPE, "layer %d of %s is missing", i, self->kind->name);
+    args[0] = here(PX_T(now));
+    PX_TRY(px_module_invoke(&next, 1, entry.module, "forward", args, count));
+    px_release(now);
+    now = next;
+  }
+  bool normed = px_module_entry_find(self, "norm", &entry) && entry.module;
+  if (!normed) return *out = PX_MOVE(now), PX_OK;
+  PX_TRY(px__child(&norm, self, "norm"));
+  return px_module_call(out, norm, now);
+}
+
+static px_status encode(px_tensor **out, px_module *self, px_tensor *src, px_tensor *const masks[2],
+                        px_value said) {
+  int64_t length;
+  bool causal;
+  PX_TRY(length_of(&length, self, src));
+  PX_TRY(detect_causal(&causal, masks[0], said, length));
+  px_named_value args[] = {here(PX_NONE()),
+                           {"src_mask", PX_T(masks[0])},
+                           {"is_causal", PX_B(causal)},
+                           {"src_key_padding_mask", PX_T(masks[1])}};
+  return run_stack(out, self, src, args, 4);
+}
+px_status px__encoder_forward(px_tensor **out, px_module *self, const px_value *args) {
+  px_tensor *masks[2], *src = tensor_at(args[0]);
+  PX_TRY(open_masks(masks, args + 1, src, "mask"));
+  px_status status = encode(out, self, src, masks, args[3]);
+  for (int i = 0; i < 2; i++) px_release(masks[i]);
+  return status;
+}
+
+px_status px__decoder_forward(px_tensor **out, px_module *self, const px_value *args) {
+  static const char *const names[] = {NULL,
+                                      NULL,
+                                      "tgt_mask",
+                                      "memory_mask",
+                                      "tgt_key_padding_mask",
+                                      "memory_key_padding_mask",
+                                      "tgt_is_causal",
+                                      "memory_is_causal"};
+  enum { TGT, TGT_MASK = 2, TGT_CAUSAL = 6, COUNT = 8 };
+  px_named_value given[COUNT];
+  int64_t length;
+  bool causal;
+  PX_TRY(length_of(&length, self, tensor_at(args[TGT])));
+  PX_TRY(detect_causal(&causal, tensor_at(args[TGT_MASK]), args[TGT_CAUSAL], length));
+  for (int i = 0; i < COUNT; i++) given[i] = (px_named_value){names[i], args[i]};
+  given[TGT_CAUSAL].value = PX_B(causal);
+  return run_stack(out, self, tensor_at(args[TGT]), given, COUNT);
+}
+
+// ---- the whole
+
+static px_status check_inputs(const px_module *self, const px_tensor *src, const px_tensor *tgt) {
+  int batch = !px_value_int(px_module_attribute(self, "batch_first"));
+  int64_t size = px_value_int(px_module_attribute(self, "d_model"));
+  bool batched = px_tensor_ndim(src) == 3 && px_tensor_ndim(tgt) > batch;
+  PX_CHECK(!batched || px_tensor_size(src, batch) == px_tensor_size(tgt, batch), PX_RUNTIME,
+           "the batch number of src and tgt must be equal");
+  PX_CHECK(px_tensor_ndim(src) && px_tensor_size(src, -1) == size && px_tensor_ndim(tgt) &&
+               px_tensor_size(tgt, -1) == size,
+           PX_RUNTIME, "the feature number of src and tgt must be equal to d_model");
+  return PX_OK;
+}
+
+px_status px__transformer_forward(px_tensor **out, px_module *self, const px_value *args) {
+  enum { SRC, TGT, SRC_MASK, TGT_MASK, MASK, SRC_PADDING, TGT_PADDING, PADDING };
+  enum { SRC_CAUSAL = PADDING + 1, TGT_CAUSAL, CAUSAL };
+  PX_SCOPED(px_tensor) memory = NULL;
+  px_module *encoder, *decoder;
+  PX_TRY(check_inputs(self, tensor_at(args[SRC]), tensor_at(args[TGT])));
+  PX_TRY(px__child(&encoder, self, "encoder"));
+  PX_TRY(px__child(&decoder, self, "decoder"));
+  const px_named_value in[] = {here(args[SRC]),
+                               {"mask", args[SRC_MASK]},
+                               {"src_key_padding_mask", args[SRC_PADDING]},
+                               {"is_causal", args[SRC_CAUSAL]}};
+  PX_TRY(px_module_invoke(&memory, 1, encoder, "forward", in, 4));
+  const px_named_value back[] = {here(args[TGT]),
+                                 here(PX_T(memory)),
+                                 {"tgt_mask", args[TGT_MASK]},
+                                 {"memory_mask", args[MASK]},
+                                 {"tgt_key_padding_mask", args[TGT_PADDING]},
+                                 {"memory_key_padding_mask", args[PADDING]},
+                                 {"tgt_is_causal", args[TGT_CAUSAL]},
+                                 {"memory_is_causal", args[CAUSAL]}};
+  return px_module_invoke(out, 1, decoder, "forward", back, 8);
+}
+
+// ---- constructors
+
+static px_status own_memory(px_tensor **out, px_tensor *tensor, px_entry_sort sort, void *nothing) {
+  PX_SCOPED(px_tensor) plain = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(px_tensor_detach(&plain, tensor));
+  PX_TRY(px_clone(&made, plain, NULL));
+  PX_TRY(px_tensor_set_requires_grad(made, px_tensor_requires_grad(tensor)));
+  px_tensor_set_parameter(made, sort == PX_ENTRY_PARAMETER);
+  *out = PX_MOVE(made);
+  return PX_OK;
+}
+
+static px_status stack_new(px_module **out, const char *kind, px_module *layer, int64_t count,
+                           px_module *norm) {
+  PX_GIVEN(out);
+  PX_GIVEN(layer);
+  PX_SCOPED(px_module) self = NULL;
+  PX_SCOPED(px_module) layers = NULL;
+  const px_value values[] = {PX_NONE(), PX_I(count), PX_NONE(), PX_NONE(), PX_NONE()};
+  *out = NULL;
+  PX_CHECK(count >= 1, PX_VALUE, "%s needs at least one layer, not %lld", kind, (long long)count);
+  PX_TRY(px_module_new(&self, px_module_kind_find(kind), values, NULL));
+  PX_TRY(px_module_new(&layers, px_module_kind_find("ModuleList"), NULL, NULL));
+  for (int64_t i = 0; i < count; i++) {
+    char name[24];
+    PX_SCOPED(px_module) copy = NULL;
+    snprintf(name, sizeof name, "%lld", (long long)i);
+    PX_TRY(px_module_copy(&copy, layer, own_memory, NULL));
+    PX_TRY(px_module_register_module(layers, name, copy));
+  }
+  PX_TRY(px_module_register_module(self, "layers", layers));
+  if (norm) PX_TRY(px_module_register_module(self, "norm", norm));
+  *out = PX_MOVE(self);
+  return PX_OK;
+}
+px_status px_transformer_encoder_new(px_module **out, px_module *layer, int64_t count,
+                                     px_module *norm) {
+  return stack_new(out, "TransformerEncoder", layer, count, norm);
+}
+px_status px_transformer_decoder_new(px_module **out, px_module *layer, int64_t count,
+                                     px_module *norm) {
+  return stack_new(out, "TransformerDecoder", layer, count, norm);
+}
+
+// The layers of a Transformer take its arguments: behind the first two those have the same order.
+static px_status layer_of(px_module **out, const px_module *self, const char *kind) {
+  static const char *const names[] = {"d_model",     "nhead",      "dim_feedforward",
+                                      "dropout",     "activation", "layer_norm_eps",
+                                      "batch_first", "norm_first", "bias",
+                                      "device",      "dtype"};
+  px_value values[11];
+  for (int i = 0; i < 11; i++) values[i] = px_module_attribute(self, names[i]);
+  return px_module_new(out, px_module_kind_find(kind), values, NULL);
+}
+static px_status norm_of(px_module **out, const px_module *self) {
+  const px_value values[] = {px_module_attribute(self, "d_model"),
+                             px_module_attribute(self, "layer_norm_eps"),
+                             PX_B(true),
+                             px_module_attribute(self, "bias"),
+                             px_module_attribute(self, "device"),
+                             px_module_attribute(self, "dtype")};
+  return px_module_new(out, px_module_kind_find("LayerNorm"), values, NULL);
+}
+
+static px_status start_matrix(const char *name, const px_module_entry *entry, px_module *owner,
+                              void *nothing) {
+  return px_tensor_ndim(entry->tensor) > 1 ? px_init_xavier_uniform(entry->tensor, 1, NULL) : PX_OK;
+}
+
+px_status px__transformer_init(px_module *self) {
+  for (int i = 0; i < 2 && self->stage == PX__MADE; i++) {
+    PX_SCOPED(px_module) layer = NULL;
+    PX_SCOPED(px_module) norm = NULL;
+    PX_SCOPED(px_module) stack = NULL;
+    const char *number = i ? "num_decoder_layers" : "num_encoder_layers";
+    PX_TRY(layer_of(&layer, self, i ? "TransformerDecoderLayer" : "TransformerEncoderLayer"));
+    PX_TRY(norm_of(&norm, self));
+    PX_TRY(stack_new(&stack, i ? "TransformerDecoder" : "TransformerEncoder", layer,
+                     px_value_int(px_module_attribute(self, number)), norm));
+    PX_TRY(px_module_register_module(self, i ? "decoder" : "encoder", stack));
+  }
+  return px_module_each(self, PX_ENTRY_PARAMETER, "", true, false, start_matrix, NULL);
+}
