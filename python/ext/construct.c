@@ -248,9 +248,6 @@ EXT_FUNCTION(
 
 static PyObject *as_tensor_of(PyObject *data, px_dtype dtype, px_device device) {
   if (ext_is_tensor(data)) return ext_convert(data, device, dtype, false, false);
-  EXT_OWNED *elements = ext_storage_tensor(data);
-  if (elements) return ext_convert(elements, device, dtype, false, false);
-  if (PyErr_Occurred()) return NULL;
   if (!ext_is_array(data)) return finish(ext_tensor_from(data, dtype, device), false, false);
   px_tensor *shared = ext_tensor_from_array(data);
   EXT_OWNED *object = shared ? ext_wrap(shared) : NULL;

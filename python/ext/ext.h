@@ -280,8 +280,5 @@ typedef struct ext_array {
 bool ext_is_array(PyObject *object);
 int ext_array_read(PyObject *object, ext_array *out);
 px_tensor *ext_tensor_from_array(PyObject *object);  // shares the memory
-// The elements of a storage, or its bytes, as a tensor over its memory. NULL, perhaps with an
-// exception, of other objects with none.
-PyObject *ext_storage_tensor(PyObject *object);
 
 #include "declare.h"

@@ -57,10 +57,6 @@ static PyObject *flat(PyObject *self) {
   px_release(storage_of(self));
   return ext_raise();
 }
-PyObject *ext_storage_tensor(PyObject *object) {
-  bool is_one = Py_IS_TYPE(object, &untyped_type) || Py_IS_TYPE(object, &typed_type);
-  return is_one ? flat(object) : NULL;
-}
 // Each element in a line, as PyTorch writes them, and the title.
 static PyObject *storage_repr(PyObject *self) {
   EXT_OWNED *elements = flat(self);
@@ -257,6 +253,11 @@ EXT_CLASS_METHOD(
 static int need_storage(PyObject *object) {
   if (Py_IS_TYPE(object, &untyped_type) || Py_IS_TYPE(object, &typed_type)) return 0;
   EXT_FAIL_INT(PyExc_TypeError, "expected a storage, not %.200s", Py_TYPE(object)->tp_name);
+}
+EXT_FUNCTION(torch, _storage_elements, "(storage: UntypedStorage) -> Tensor",
+             "The elements of a storage, or its bytes, as a tensor over its memory.") {
+  EXT_ARGS(PyObject *, storage);
+  return need_storage(storage) < 0 ? NULL : flat(storage);
 }
 EXT_FUNCTION(
     torch, _storage_fd, "(storage: UntypedStorage) -> int",

@@ -170,12 +170,14 @@ def asarray(obj: Any, *, dtype: _C.dtype | None = None, device: Device | None = 
     """`obj` as a tensor, which shares its memory where it can and copy is not True.
 
     Args:
-        obj: what torch.tensor takes
+        obj: what torch.tensor takes, or a storage
         dtype (torch.dtype), device (torch.device): of the tensor; another than the object's makes
             a copy
         copy (bool or None): True makes one in any case
         requires_grad (bool): whether operations on it are recorded
     """
+    if _C.is_storage(obj):
+        obj = _C._storage_elements(obj)
     if not copy:
         made = _C.as_tensor(obj, dtype=dtype, device=device)
         return made.requires_grad_() if requires_grad else made
