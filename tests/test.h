@@ -122,8 +122,8 @@ static int run_apart(const px_test *test, unsigned seconds) {
 int main(int argc, char **argv) {
   int passed = 0, failed = 0, skipped = 0, names = 0;
   bool list = false, here = false;
-#ifdef __SANITIZE_THREAD__
-  unsigned seconds = 400;  // all is ten times as slow
+#if defined __SANITIZE_THREAD__ || defined __SANITIZE_ADDRESS__
+  unsigned seconds = 400;  // all is up to ten times as slow
 #else
   unsigned seconds = 120;
 #endif
