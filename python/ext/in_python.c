@@ -54,6 +54,8 @@ static const struct {
     {"nn.functional", "phlox.nn._losses", "triplet_margin_with_distance_loss"},
     {"nn.parameter", "phlox.nn._lazy", "UninitializedBuffer UninitializedParameter is_lazy"},
     {"nn.parameter", "phlox.nn.parameters", "Buffer"},
+    {"nn.utils", "parametrizations", "parametrizations"},
+    {"nn.utils", "parametrize", "parametrize"},
     {"nn.utils", "rnn", "rnn"},
     {"nn", "_lazy", "UninitializedBuffer UninitializedParameter"},
     {"nn", "_losses", "TripletMarginWithDistanceLoss"},
@@ -69,10 +71,10 @@ static const struct {
      "__copy__ __deepcopy__ __format__ __reduce_ex__ __setstate__ allclose apply_ isclose map_ "
      "new new_empty new_full new_ones new_tensor new_zeros type"},
     {"nn.Module", "phlox.nn._module",
-     "_register_load_state_dict_pre_hook _register_state_dict_hook get_buffer get_parameter "
+     "_register_load_state_dict_pre_hook _register_state_dict_hook "
      "register_backward_hook register_full_backward_hook register_full_backward_pre_hook "
      "register_load_state_dict_post_hook register_load_state_dict_pre_hook "
-     "register_state_dict_post_hook register_state_dict_pre_hook set_submodule share_memory "
+     "register_state_dict_post_hook register_state_dict_pre_hook share_memory "
      "to_empty"},
     {"nn.LazyModuleMixin", "phlox.nn._lazy",
      "__init__ _infer_parameters _lazy_load_hook _save_to_state_dict has_uninitialized_params "

@@ -193,16 +193,19 @@ EXT_METHOD0(module, children, "Iterator[Module]", "The module's children.") {
 EXT_GIVES(module, named_children, "Iterator[tuple[str, Module]]",
           iterator_of(child_list(self, true)), "Names and children.");
 
-// The module that an attribute of another is.
-static PyObject *below(PyObject *module, PyObject *name) {
-  EXT_OWNED *found = PyObject_GetAttr(module, name);
-  if (found && ext_is_module(found)) return ext_moved(&found);
-  if (found) EXT_FAIL(PyExc_AttributeError, "`%U` is not an nn.Module", name);
-  if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return NULL;
+// An attribute of a module, or what PyTorch says where there is none.
+static PyObject *attribute(PyObject *module, PyObject *name) {
+  PyObject *found = PyObject_GetAttr(module, name);
+  if (found || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
   PyErr_Clear();
   EXT_OWNED *kind = PyObject_CallMethod(module, "_get_name", NULL);
   if (!kind) return NULL;
   EXT_FAIL(PyExc_AttributeError, "%S has no attribute `%U`", kind, name);
+}
+static PyObject *below(PyObject *module, PyObject *name) {
+  EXT_OWNED *found = attribute(module, name);
+  if (!found || ext_is_module(found)) return ext_moved(&found);
+  EXT_FAIL(PyExc_AttributeError, "`%U` is not an nn.Module", name);
 }
 
 EXT_METHOD(module, get_submodule, "(target: str) -> Module",
@@ -217,6 +220,58 @@ EXT_METHOD(module, get_submodule, "(target: str) -> Module",
     Py_SETREF(at, next);
   }
   return at;
+}
+
+// The module that a dotted name is in, and the last name.
+static PyObject *parent_of(PyObject *self, PyObject *target, PyObject **name) {
+  EXT_OWNED *parts = PyObject_CallMethod(target, "rpartition", "s", ".");
+  if (!parts) return NULL;
+  *name = Py_NewRef(PyTuple_GET_ITEM(parts, 2));
+  return PyObject_CallMethod(self, "get_submodule", "O", PyTuple_GET_ITEM(parts, 0));
+}
+
+EXT_METHOD(module, get_parameter, "(target: str) -> Parameter", "The parameter of a dotted name.") {
+  EXT_ARGS(PyObject *, target);
+  EXT_OWNED *name = NULL;
+  EXT_OWNED *parent = parent_of(self, target, &name);
+  EXT_OWNED *value = parent ? attribute(parent, name) : NULL;
+  if (!value) return NULL;
+  int is = PyObject_IsInstance(value, (PyObject *)ext_ParameterType);
+  if (is < 0) return NULL;
+  if (!is) EXT_FAIL(PyExc_AttributeError, "`%U` is not an nn.Parameter", name);
+  return ext_moved(&value);
+}
+
+EXT_METHOD(module, get_buffer, "(target: str) -> Tensor", "The buffer of a dotted name.") {
+  EXT_ARGS(PyObject *, target);
+  EXT_OWNED *name = NULL;
+  EXT_OWNED *parent = parent_of(self, target, &name);
+  EXT_OWNED *value = parent ? attribute(parent, name) : NULL;
+  EXT_OWNED *buffers = value ? PyObject_GetAttrString(parent, "_buffers") : NULL;
+  int is = buffers ? PySequence_Contains(buffers, name) : -1;
+  if (is < 0) return NULL;
+  if (!is || !ext_is_tensor(value)) EXT_FAIL(PyExc_AttributeError, "`%U` is not a buffer", name);
+  return ext_moved(&value);
+}
+
+EXT_METHOD(module, set_submodule, "(target: str, module: Module, strict: bool = False) -> None",
+           "Puts a module in the place of the one of a dotted name, or, unless strict, adds it.") {
+  PyObject *target, *module;
+  bool strict;
+  EXT_BIND(target, module, strict);
+  EXT_OWNED *name = NULL;
+  int given = PyObject_IsTrue(target);
+  if (given < 0) return NULL;
+  if (!given) EXT_FAIL(PyExc_ValueError, "Cannot set the submodule without a target name!");
+  EXT_OWNED *parent = parent_of(self, target, &name);
+  if (!parent) return NULL;
+  EXT_OWNED *before = attribute(parent, name);
+  if (!before && (strict || !PyErr_ExceptionMatches(PyExc_AttributeError))) return NULL;
+  PyErr_Clear();
+  if (before && !ext_is_module(before))
+    EXT_FAIL(PyExc_AttributeError, "`%U` is not an nn.Module", name);
+  if (PyObject_SetAttr(parent, name, module) < 0) return NULL;
+  Py_RETURN_NONE;
 }
 
 // Classes with children() or apply() of their own are asked.

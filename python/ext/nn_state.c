@@ -248,6 +248,7 @@ PyObject *ext_module_mirror(PyObject *model, px_module *copied,
   PyObject *self = ext_module_over(Py_TYPE(model), px_retain(copied));
   ext_module_object *from = (ext_module_object *)model, *to = (ext_module_object *)self;
   if (!self) return NULL;
+  to->lacks = from->lacks;
   if (from->dict && !(to->dict = copy_dict(from->dict, memo))) return Py_DECREF(self), NULL;
   PyObject *name, *child;
   Py_ssize_t at = 0;

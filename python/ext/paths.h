@@ -100,6 +100,7 @@ static const struct {
      "nn.utils: fuse_conv_bn_eval fuse_conv_bn_weights fuse_linear_bn_eval "
      "fuse_linear_bn_weights"},
     {"nn.utils.init", "nn.utils: skip_init"},
+    {"nn.utils.parametrizations", "!: orthogonal"},
     {"nn.utils.memory_format",
      "nn.utils: convert_conv2d_weight_memory_format convert_conv3d_weight_memory_format"},
     // ---- torch.optim
@@ -638,8 +639,8 @@ static const struct {
      "debug_unwrap functionalize grad grad_and_value hessian jacfwd jacrev jvp linearize "
      "rearrange replace_all_batch_norm_modules_ stack_module_state vjp vmap"},
     {"nn.utils",
-     "convert_conv2d_weight_memory_format convert_conv3d_weight_memory_format parametrizations "
-     "parametrize prune remove_spectral_norm remove_weight_norm spectral_norm weight_norm"},
+     "convert_conv2d_weight_memory_format convert_conv3d_weight_memory_format prune "
+     "remove_spectral_norm remove_weight_norm spectral_norm weight_norm"},
     {"optim", "swap_in_optimizer_params_and_state"},
     {"return_types",
      "aminmax aminmax_out cummax_out cummin_out frexp frexp_out geqrf geqrf_out histogram "

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.nn.utils beside clipping and packed sequences, and torch.func.functional_call; beside PyTorch, where a recent one is installed."""
-import importlib, os, re, unittest, warnings
+import copy, importlib, os, pickle, re, unittest, warnings
 os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
 
 import phlox as torch
@@ -14,18 +14,20 @@ except ImportError:
 
 
 def outcome(function, *args, **kwargs):
-    """What a call gives, or its error, in a form that both libraries share."""
+    """What a call gives, or its error, in a form that both libraries share: a text, and the numbers of tensors."""
+    numbers = []
     try:
         value = function(*args, **kwargs)
     except Exception as error:
         value = type(error).__name__, str(error)
-    return re.sub(r"torch\.nn\.modules\.\w+\.|phlox\.|torch\.| object at 0x\w+", "", repr(told(value)))
+    return re.sub(r"torch\.nn\.modules\.\w+\.|phlox\.|torch\.| object at 0x\w+", "", repr(told(value, numbers))), numbers
 
 
-def told(value):
+def told(value, numbers):
     if hasattr(value, "detach"):
-        return tuple(value.shape), [round(number, 4) for number in value.detach().double().flatten().tolist()]
-    return type(value)(map(told, value)) if type(value) in (list, tuple) else value
+        numbers += value.detach().double().flatten().tolist()
+        return tuple(value.shape)
+    return type(value)(told(item, numbers) for item in value) if type(value) in (list, tuple) else value
 
 
 def linear(library, *args, **options):
@@ -43,8 +45,9 @@ class Beside:
                 ours = list(getattr(self, name)(torch))
                 self.assertTrue(ours)
                 if real:
-                    for i, pair in enumerate(zip(ours, getattr(self, name)(real), strict=True)):
-                        self.assertEqual(*pair, f"outcome {i}")
+                    for i, ((text, numbers), (wanted, theirs)) in enumerate(zip(ours, getattr(self, name)(real), strict=True)):
+                        self.assertEqual((text, len(numbers)), (wanted, len(theirs)), f"outcome {i}")
+                        torch.testing.assert_close(torch.tensor(numbers), torch.tensor(theirs), rtol=1e-3, atol=1e-4)
 
 
 class Tied(nn.Module):
@@ -188,6 +191,138 @@ class Places(Beside, unittest.TestCase):
         with self.assertRaises(RuntimeError):
             nn.utils.vector_to_parameters(torch.zeros(7), layer.parameters())
         self.assertEqual(layer.weight.tolist(), before)
+
+
+def module_of(library, name):
+    return importlib.import_module(f"{library.__name__}.nn.utils.{name}")
+
+
+def parametrization(library, *methods):
+    """A class of a library with these methods, of forward and right_inverse."""
+    names = dict(zip(["forward", "right_inverse"], methods))
+    return type("Own", (library.nn.Module,), {name: (lambda self, *x, of=method: of(*x)) for name, method in names.items()})()
+
+
+def states(layer):
+    return type(layer).__name__, list(layer.state_dict()), layer.weight
+
+
+class Parametrize(Beside, unittest.TestCase):
+    def case_one_and_another(self, library):
+        register, layer = module_of(library, "parametrize").register_parametrization, linear(library, 2, 3)
+        yield outcome(register, layer, "weight", parametrization(library, lambda x: x.square(), lambda x: x.abs().sqrt()))
+        yield outcome(states, layer)
+        yield outcome(layer, library.ones(1, 2))
+        yield outcome(setattr, layer, "weight", library.full((3, 2), 4.0))
+        yield outcome(lambda: (layer.weight, layer.parametrizations.weight.original))
+        yield outcome(register, layer, "weight", parametrization(library, lambda x: -x))
+        yield outcome(lambda: layer.weight)
+        yield outcome(setattr, layer, "weight", library.ones(3, 2))
+        yield outcome(module_of(library, "parametrize").remove_parametrizations, layer, "weight")
+        yield outcome(states, layer)
+
+    def case_of_several_originals(self, library):
+        tools, layer, other = module_of(library, "parametrize"), linear(library, 2, 3), linear(library, 2, 3)
+        half = parametrization(library, lambda a, b: a + b, lambda x: (x / 2, x / 2))
+        yield outcome(tools.register_parametrization, layer, "weight", half)
+        yield outcome(states, layer)
+        yield outcome(tools.remove_parametrizations, layer, "weight", leave_parametrized=False)
+        yield outcome(tools.transfer_parametrizations_and_params, layer, other)
+        yield outcome(lambda: other.parametrizations.weight.original0 is layer.parametrizations.weight.original0)
+        yield outcome(lambda: tools.type_before_parametrizations(other).__name__)
+        yield outcome(tools.remove_parametrizations, layer, "weight")
+        yield outcome(states, layer)
+
+    def case_what_is_refused(self, library):
+        tools = module_of(library, "parametrize")
+        wrong = [(lambda x: x.double(),), (lambda x: x[:1],), (lambda x: 3,), (lambda x: x, lambda x: x.double()), (lambda x: x, lambda x: 3),
+                 (lambda *x: x[0], lambda x: [x, 3]), (lambda x: x, lambda x: x[:1])]
+        for methods in wrong:
+            layer, used = linear(library, 2, 3), linear(library, 2, 3)
+            tools.register_parametrization(used, "weight", parametrization(library, lambda x: x))
+            for one in layer, used:
+                yield outcome(tools.register_parametrization, one, "weight", parametrization(library, *methods))
+                yield outcome(lambda: type(one).__name__)
+        layer = linear(library, 2, 3)
+        for start, later in ((lambda x: x, lambda x: x.double()), (lambda x: x, lambda x: 3), (lambda x: (x, x), lambda x: x),
+                             (lambda x: (x, x), lambda x: (x, x.double())), (lambda x: (x, x), lambda x: (x,)), (lambda x: (x, x), lambda x: 3)):
+            one, way = linear(library, 2, 3), [start]
+            own = parametrization(library, lambda *x: x[0], lambda x: way[-1](x))
+            tools.register_parametrization(one, "weight", own)
+            way.append(later)
+            yield outcome(setattr, one, "weight", library.ones(3, 2))
+        tools.register_parametrization(one := linear(library, 2, 3), "weight", parametrization(library, lambda x: x))
+        yield outcome(setattr, one, "weight", library.ones(3, 2))
+        yield outcome(tools.register_parametrization, layer, "none", parametrization(library, lambda x: x))
+        yield outcome(tools.remove_parametrizations, layer, "weight")
+        yield outcome(tools.ParametrizationList, [], layer.weight)
+        yield outcome(lambda: (tools.is_parametrized(layer), tools.is_parametrized(used, "weight"), tools.is_parametrized(used, "bias")))
+
+    def test_a_registration_that_fails_changes_nothing(self):
+        layer = nn.Linear(2, 3)
+        weight, before = layer.weight, layer.weight.tolist()
+        with self.assertRaises(ValueError):
+            nn.utils.parametrize.register_parametrization(layer, "weight", parametrization(torch, lambda x: x[:1], lambda x: x * 2))
+        self.assertTrue(layer.weight is weight and weight.tolist() == before)
+
+    def test_what_is_computed_may_be_kept(self):
+        calls, layer, tools = [], nn.Linear(2, 3), nn.utils.parametrize
+        tools.register_parametrization(layer, "weight", parametrization(torch, lambda x: (calls.append(1), x * 1)[1]), unsafe=True)
+        with tools.cached():
+            with tools.cached():
+                first = layer.weight
+            self.assertTrue(layer.weight is first and len(calls) == 1)
+        self.assertIsNot(layer.weight, first)
+
+    def test_copies_are_independent(self):
+        tools, layer = nn.utils.parametrize, nn.Linear(2, 3)
+        tools.register_parametrization(layer, "weight", parametrization(torch, lambda x: -x))
+        copied = copy.deepcopy(layer)
+        self.assertTrue(torch.equal(copied.weight, layer.weight))
+        tools.remove_parametrizations(copied, "weight")
+        self.assertTrue(tools.is_parametrized(layer, "weight") and type(copied) is nn.Linear)
+        self.assertTrue(torch.equal(copied.weight, layer.weight))
+        with self.assertRaisesRegex(RuntimeError, "only supported through state_dict"):
+            pickle.dumps(layer)
+
+    def test_a_model_on_two_devices_trains_what_is_beneath(self):
+        layer = nn.utils.parametrizations.weight_norm(nn.Linear(2, 3)).cuda()
+        model = nn.DataParallel(layer, [0, 1])
+        model(torch.ones(4, 2, device="cuda")).sum().backward()
+        lengths, directions = layer.parametrizations.weight.original0, layer.parametrizations.weight.original1
+        self.assertTrue(lengths.grad.shape == (3, 1) and directions.grad.abs().sum() > 0)
+        torch.testing.assert_close(model(torch.ones(4, 2, device="cuda")), layer(torch.ones(4, 2, device="cuda")))
+
+
+class Parametrizations(Beside, unittest.TestCase):
+    def case_weight_norm(self, library):
+        for dim in 0, 1, None:
+            layer = linear(library, 3, 4)
+            yield outcome(module_of(library, "parametrizations").weight_norm, layer, dim=dim)
+            yield outcome(states, layer)
+            layer(library.ones(1, 3)).sum().backward()
+            yield outcome(lambda: [p.grad for p in layer.parametrizations.weight.parameters()])
+        older = {"weight_g": library.tensor(2.0), "weight_v": library.ones(4, 3), "bias": library.zeros(4)}
+        yield outcome(layer.load_state_dict, older)
+        yield outcome(states, layer)
+
+    def case_spectral_norm(self, library):
+        norm = module_of(library, "parametrizations").spectral_norm
+        for kind, args, shape, options in (("Linear", (3, 4), (1, 3), {}), ("Conv2d", (2, 3, 2), (1, 2, 2, 2), {"dim": 2}),
+                                           ("ConvTranspose2d", (2, 3, 2), (1, 2, 2, 2), {"n_power_iterations": 3})):
+            library.manual_seed(5)
+            layer = getattr(library.nn, kind)(*args)
+            yield outcome(norm, layer, **options)
+            yield outcome(lambda: [layer(library.ones(shape)).sum() for _ in range(3)])
+            layer.eval()(library.ones(shape)).sum().backward()
+            yield outcome(lambda: (layer.weight, layer.parametrizations.weight.original.grad, list(layer.state_dict())))
+        yield outcome(lambda: states(norm(linear(library, 3, 4), "bias")))
+        for wrong in {"dim": 5}, {"n_power_iterations": 0}, {"name": "none"}:
+            yield outcome(norm, linear(library, 3, 4), **wrong)
+
+    def test_orthogonal_is_refused_by_name(self):
+        with self.assertRaisesRegex(NotImplementedError, "nn.utils.parametrizations.orthogonal is not implemented"):
+            nn.utils.parametrizations.orthogonal(nn.Linear(2, 2))
 
 
 class Lengths(Beside, unittest.TestCase):

@@ -14,7 +14,6 @@ from phlox.autograd import Function
 from phlox.utils.hooks import RemovableHandle
 
 from phlox import _C
-from phlox.nn import Parameter
 from phlox.nn._recurrent import packed
 from phlox.nn._views import Live, Passing, fill, live
 
@@ -273,41 +272,6 @@ class Module:
     def share_memory(self) -> Any:
         """Moves the tensors into memory that other processes share."""
         return self._apply(lambda tensor: tensor.share_memory_())
-
-    def get_parameter(self, target: str) -> Parameter:
-        """The parameter of a dotted name."""
-        return _found(self, target, Parameter, "nn.Parameter")
-
-    def get_buffer(self, target: str) -> Tensor:
-        """The buffer of a dotted name."""
-        owner, _, name = target.rpartition(".")
-        value = _found(self, target, Tensor, "a buffer")
-        if name not in self.get_submodule(owner)._buffers:
-            raise AttributeError(f"`{name}` is not a buffer")
-        return value
-
-    def set_submodule(self, target: str, module: Any, strict: bool = False) -> None:
-        """Puts a module in the place of the one of a dotted name, or, unless strict, adds it."""
-        if not target:
-            raise ValueError("Cannot set the submodule without a target name!")
-        owner, _, name = target.rpartition(".")
-        parent = self.get_submodule(owner)
-        if strict and not hasattr(parent, name):
-            raise AttributeError(f"{parent._get_name()} has no attribute `{name}`")
-        if hasattr(parent, name) and not isinstance(getattr(parent, name), _C.nn.Module):
-            raise AttributeError(f"`{name}` is not an nn.Module")
-        setattr(parent, name, module)
-
-
-def _found(module, target, cls, what):
-    owner, _, name = target.rpartition(".")
-    parent = module.get_submodule(owner)
-    if not hasattr(parent, name):
-        raise AttributeError(f"{parent._get_name()} has no attribute `{name}`")
-    value = getattr(parent, name)
-    if not isinstance(value, cls):
-        raise AttributeError(f"`{name}` is not {'an ' if what == 'nn.Parameter' else ''}{what}")
-    return value
 
 
 def _add_backward(module, hook, full, prepend):
