@@ -37,6 +37,16 @@ def step(net, x):
     net.zero_grad()
     net(x)[0].sum().backward()
 """
+ENCODER = """
+from torch import nn
+net = nn.TransformerEncoder(nn.TransformerEncoderLayer(256, 8, 1024, 0.0, batch_first=True), 2, enable_nested_tensor=False)
+optimizer = torch.optim.AdamW(net.parameters())
+x = torch.rand(16, 64, 256)
+def step():
+    optimizer.zero_grad()
+    net(x).square().mean().backward()
+    optimizer.step()
+"""
 LINEAR = "net = torch.nn.Linear(16, 16); x = torch.ones(16, 16)"
 SMALL = """
 net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
@@ -83,6 +93,7 @@ loader = DataLoader(TensorDataset(x, y), batch_size=64, shuffle=True)
     ("LSTM 2x650 forward, 20x35", "net(x)", LSTM + "net, x = lstm(650, 2), torch.rand(35, 20, 650)", {"times": 1}),
     ("LSTM 2x650 forward+backward, 20x35", "step(net, x)", LSTM + "net, x = lstm(650, 2), torch.rand(35, 20, 650)", {"times": 1}),
     ("LSTM 128 forward+backward, 32x50", "step(net, x)", LSTM + "net, x = lstm(128, 1), torch.rand(50, 32, 128)", {"times": 1}),
+    ("TransformerEncoder 2x256 step, 16x64", "step()", ENCODER, {"times": 1}),
     ("matmul 1024", "a @ b", "a, b = torch.rand(1024, 1024), torch.rand(1024, 1024)", {"times": 1}),
     ("softmax, 16 M floats", "torch.softmax(x, 1)", BIG + ".view(16384, 1024)", {"moved": 2 * MB16, "like": "copy"}),
     ("layer_norm, 16 M floats", "torch.nn.functional.layer_norm(x, (1024,))", BIG + ".view(16384, 1024)", {"moved": 2 * MB16, "like": "copy"}),

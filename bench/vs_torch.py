@@ -49,6 +49,22 @@ net = nn.Sequential(nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReL
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
 x, y = some(64, 1, 28, 28), torch.randint(0, 10, (64,), device=device)
 """
+ENCODER = """
+from torch import nn
+big = N > 2**20
+size, batch, length = (512, 32, 256) if big else (16, 2, 4)
+layer = nn.TransformerEncoderLayer(size, 8, 4 * size, 0.0, batch_first=True, norm_first=True)
+net = nn.TransformerEncoder(layer, 6 if big else 1, enable_nested_tensor=False).to(device=device, dtype=kind)
+optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4)
+x = some(batch, length, size)
+mask = exact(nn.Transformer.generate_square_subsequent_mask(length, device=device))
+def step():
+    optimizer.zero_grad()
+    loss = net(x, mask, is_causal=True).square().mean()
+    loss.backward()
+    optimizer.step()
+    return loss.detach()
+"""
 BIG, ROWS_OF = "x = some(N)", "x = some(N // 1024, 1024)"
 SHORT = "a, b = some(N, dtype=torch.bfloat16), some(N, dtype=torch.bfloat16)"
 CHANNELS = "x = some(N // 2**20 or 1, 64, int(min(N, 2**20)**0.5) // 8, int(min(N, 2**20)**0.5) // 8)"
@@ -119,6 +135,7 @@ ROWS = [
     ("256 MB to the host, pageable", "a.copy_(b)", COPIES.format(""), {"moved": GB // 4, "like": "to_host", "gpu": True}),
     ("MLP 784-1024-1024-10 step, batch 128", "train(net, optimizer, x, y)", MLP, {"goal": 250e-6, "check": "after(5)"}),
     ("MNIST CNN step, batch 64", "train(net, optimizer, x, y)", CNN, {"goal": 600e-6, "check": "after(5)"}),
+    ("TransformerEncoder 6x512 step, 32x256", "step()", ENCODER, {"check": "[step() for _ in range(3)][-1]"}),
 ]
 
 

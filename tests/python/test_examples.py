@@ -127,6 +127,12 @@ class Models(unittest.TestCase):
             left = "".join(row[at] for row in rows for at in range(32) if at % 8 in (0, 7))
             self.assertTrue(len(rows) == 8 and left.count(" ") > 55, text)  # digits have no ink at the sides
 
+    def test_a_transformer(self):
+        for devices in "0", "1":
+            losses, text = self.says("transformer", r"^epoch +(\d+): loss ([\d.]+)$", devices == "0", PHLOX_SIM_DEVICES=devices)
+            self.assertTrue(len(losses) == 5 and losses[0][1] > 2 and losses[-1][1] < 0.1, losses)
+            self.assertGreater(int(re.search(r"^(\d+)% of 297 digits are read$", text, re.M)[1]), 80)
+
     def test_hogwild(self):
         (steps, before, after), = self.says("hogwild", r"^3 processes, (\d+) steps: (\d+)% of the digits before, (\d+)% after$", False)[0]
         self.assertTrue(steps <= 1128 and before < 30 and after > 80, (steps, before, after))
