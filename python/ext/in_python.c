@@ -56,6 +56,8 @@ static const struct {
     {"nn.parameter", "phlox.nn.parameters", "Buffer"},
     {"nn.utils", "parametrizations", "parametrizations"},
     {"nn.utils", "parametrize", "parametrize"},
+    {"nn.utils", "phlox.nn.utils.spectral_norm", "remove_spectral_norm spectral_norm"},
+    {"nn.utils", "phlox.nn.utils.weight_norm", "remove_weight_norm weight_norm"},
     {"nn.utils", "rnn", "rnn"},
     {"nn", "_lazy", "UninitializedBuffer UninitializedParameter"},
     {"nn", "_losses", "TripletMarginWithDistanceLoss"},

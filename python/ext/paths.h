@@ -638,9 +638,8 @@ static const struct {
     {"func",
      "debug_unwrap functionalize grad grad_and_value hessian jacfwd jacrev jvp linearize "
      "rearrange replace_all_batch_norm_modules_ stack_module_state vjp vmap"},
-    {"nn.utils",
-     "convert_conv2d_weight_memory_format convert_conv3d_weight_memory_format prune "
-     "remove_spectral_norm remove_weight_norm spectral_norm weight_norm"},
+    {"nn.utils", "convert_conv2d_weight_memory_format convert_conv3d_weight_memory_format prune"},
+    {"nn.utils.spectral_norm", "SpectralNormLoadStateDictPreHook SpectralNormStateDictHook"},
     {"optim", "swap_in_optimizer_params_and_state"},
     {"return_types",
      "aminmax aminmax_out cummax_out cummin_out frexp frexp_out geqrf geqrf_out histogram "

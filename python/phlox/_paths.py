@@ -51,6 +51,12 @@ _KINDS = {
 }
 
 
+def make_callable(module, function):
+    """For a module that takes the place of a function of its name in its package when a program
+    imports it."""
+    module.__class__ = type("module", (ModuleType,), {"__call__": staticmethod(function)})
+
+
 class Loader:
     """Fills a module when it is imported; its names are looked up when they are asked for."""
 
@@ -71,9 +77,7 @@ class Loader:
         module.__dir__ = lambda: sorted({*vars(module), *self.below, *self.names(module)})
         own = module.__name__.rpartition(".")[2]
         if own in self.source_of and hasattr(module, own):
-            # It takes the place of a function of its name in the package, and is called as that.
-            module.__class__ = type("module", (ModuleType,), {
-                "__call__": staticmethod(getattr(module, own))})
+            make_callable(module, getattr(module, own))
 
     def names(self, module):
         """The names that are there, without those that Phlox lacks."""

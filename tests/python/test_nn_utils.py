@@ -5,6 +5,7 @@ os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
 
 import phlox as torch
 from phlox import nn
+from test_main import run
 
 try:
     import torch as real
@@ -323,6 +324,67 @@ class Parametrizations(Beside, unittest.TestCase):
     def test_orthogonal_is_refused_by_name(self):
         with self.assertRaisesRegex(NotImplementedError, "nn.utils.parametrizations.orthogonal is not implemented"):
             nn.utils.parametrizations.orthogonal(nn.Linear(2, 2))
+
+
+class Hooks(Beside, unittest.TestCase):
+    def case_weight_norm(self, library):
+        utils, layer = library.nn.utils, linear(library, 3, 4)
+        yield outcome(utils.weight_norm, layer)
+        yield outcome(states, layer)
+        yield outcome(utils.weight_norm, layer)
+        layer(library.ones(1, 3)).sum().backward()
+        yield outcome(lambda: (layer.weight_g.grad, layer.weight_v.grad))
+        state, newer = layer.state_dict(), linear(library, 3, 4)
+        yield outcome(module_of(library, "parametrizations").weight_norm, newer)
+        yield outcome(newer.load_state_dict, state)
+        yield outcome(utils.remove_weight_norm, layer)
+        yield outcome(states, layer)
+        yield outcome(lambda: list(layer._forward_pre_hooks))
+        yield outcome(utils.remove_weight_norm, layer)
+        yield outcome(utils.weight_norm, library.nn.LazyLinear(3))
+        yield outcome(utils.weight_norm, layer, dim=7)
+
+    def case_spectral_norm(self, library):
+        utils, layer = library.nn.utils, linear(library, 3, 4)
+        library.manual_seed(3)
+        yield outcome(utils.spectral_norm, layer, n_power_iterations=2)
+        yield outcome(states, layer)
+        yield outcome(lambda: [layer(library.ones(1, 3)) for _ in range(2)])
+        copied = copy.deepcopy(utils.spectral_norm(linear(library, 3, 4)))
+        copied(library.ones(1, 3)).sum().backward()
+        yield outcome(lambda: copied.weight_orig.grad)
+        yield outcome(lambda: layer.eval()(library.ones(1, 3)))
+        yield outcome(utils.remove_spectral_norm, layer)
+        yield outcome(states, layer)
+        yield outcome(utils.remove_spectral_norm, layer)
+        yield outcome(utils.spectral_norm, layer, n_power_iterations=0)
+        yield outcome(utils.spectral_norm, layer, "none")
+        yield outcome(utils.spectral_norm, linear(library, 3, 4, bias=False), "bias")
+        yield outcome(utils.spectral_norm, library.nn.LazyLinear(3))
+
+    def test_modules_by_these_names_are_called_as_the_functions(self):
+        code = ("import warnings; warnings.simplefilter('ignore')\n"
+                "import torch, torch.nn.utils.weight_norm\nfrom torch.nn.utils.weight_norm import WeightNorm\n"
+                "layer = torch.nn.utils.weight_norm(torch.nn.Linear(2, 2))\nhook, = layer._forward_pre_hooks.values()\n"
+                "print(type(hook) is WeightNorm, torch.nn.utils.spectral_norm(torch.nn.Linear(1, 1)))")
+        self.assertEqual(run("-c", code)[1], "True Linear(in_features=1, out_features=1, bias=True)")
+
+    def test_a_warning_of_weight_norm_names_the_line(self):
+        with self.assertWarnsRegex(FutureWarning, "in favor of `torch.nn.utils.parametrizations.weight_norm`") as caught:
+            nn.utils.weight_norm(nn.Linear(1, 1))
+        self.assertEqual(caught.filename, __file__)
+
+    def test_a_norm_that_is_refused_changes_nothing(self):
+        layer = nn.Linear(1, 1)
+        with self.assertRaises(IndexError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            nn.utils.weight_norm(layer, dim=7)
+        self.assertEqual((list(layer.state_dict()), len(layer._forward_pre_hooks)), (["weight", "bias"], 0))
+
+    def test_a_layer_with_a_hook_is_pickled(self):
+        layer = nn.utils.spectral_norm(nn.Linear(2, 3))
+        again = pickle.loads(pickle.dumps(layer)).eval()
+        self.assertEqual(again(torch.ones(1, 2)).tolist(), layer.eval()(torch.ones(1, 2)).tolist())
 
 
 class Lengths(Beside, unittest.TestCase):
