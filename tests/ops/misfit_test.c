@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every op of the tables, the library's own ones too, called by name with arguments that do not
 // fit: an error or a result, and no crash. Each argument of each sample is exchanged, one at a
-// time; then each number, and each two, with numbers beyond what tensors have, and each tensor with
-// one without elements whose sizes are. (What is read out of bounds without a crash, and sums that
-// overflow, the sanitizers find.)
+// time; then each number, and each two, with numbers beyond what tensors have, each tensor with one
+// without elements whose sizes are, and each tensor and number with one of another dtype. (What is
+// read out of bounds without a crash, and sums that overflow, the sanitizers find.)
 
 // A sanitizer's allocator, too, says no by NULL.
 #define TSAN_DEFAULTS "allocator_may_return_null=1:atexit_sleep_ms=20"
@@ -95,10 +95,11 @@ static void call(const px_op *op, const px_value *args) {
 }
 
 // A sample whose tensors have gradients.
-static void open_with_gradients(sample *s, int row) {
-  sample_open(s, row, PX_FLOAT32, px_cpu());
+static void open_with_gradients(sample *s, int row, px_dtype dtype) {
+  sample_open(s, row, dtype, px_cpu());
   for (int i = 0; i < s->tensor_count && !(s->op->flags & PX_OP_ONLY_INPLACE); i++)
-    if (s->smooth[i]) OK(px_tensor_set_requires_grad(s->tensors[i], true));
+    if (s->smooth[i] && px_dtype_is_float(dtype))
+      OK(px_tensor_set_requires_grad(s->tensors[i], true));
 }
 
 // All misfits of one sample. What is being called stands in `shown`, for a crash.
@@ -154,7 +155,7 @@ static const int64_t edges[] = {INT64_MAX,           INT64_MAX - 1,    INT64_MIN
 static void exchange_numbers(int row, char *shown) {
   places p;
   sample s;
-  open_with_gradients(&s, row);
+  open_with_gradients(&s, row, PX_FLOAT32);
   find_places(&p, s.op, s.args);
   for (int i = 0; i < p.count; i++)
     for (int k = i; k < p.count; k++)
@@ -203,7 +204,7 @@ static void call_hollow(const sample *s, int i, bool all, px_tensor *in_place) {
 }
 static void exchange_hollow(int row, char *shown) {
   sample s;
-  open_with_gradients(&s, row);
+  open_with_gradients(&s, row, PX_FLOAT32);
   for (int i = 0; i < s.op->param_count; i++)
     for (int which = 0; s.args[i].kind == PX_ARG_TENSOR; which++) {
       px_tensor *made = NULL;
@@ -215,6 +216,47 @@ static void exchange_hollow(int row, char *shown) {
       px_release(made);
     }
   sample_close(&s);
+}
+
+// ---- other dtypes, and numbers of other kinds
+
+// NULL after the last.
+static const px_scalar *odd_scalar(int which) {
+  static px_scalar scalars[9];
+  if (which == 0) {
+    px_scalar all[] = {px_float(2.5),     px_float(INFINITY), px_float(NAN),
+                       px_float(1e300),   px_int(65536),      px_int(INT64_MIN),
+                       px_int(INT64_MAX), px_bool(true),      px_int(0)};
+    memcpy(scalars, all, sizeof all);
+  }
+  return which < LENGTH(scalars) ? &scalars[which] : NULL;
+}
+// Exchanges a number with its `which`-th, a tensor with itself in the dtype `which`.
+static bool other_kind(px_value *a, int kind, int which, px_tensor **made) {
+  const px_scalar *scalar = kind == PX_ARG_SCALAR ? odd_scalar(which) : NULL;
+  if (scalar) *a = PX_S(*scalar);
+  if (a->kind != PX_ARG_TENSOR || which >= PX_DTYPE_COUNT) return scalar != NULL;
+  if (px_to(made, a->v.tensor, (px_dtype)which, PX_DEVICE_NONE, false, true) != PX_OK) return false;
+  *a = PX_T(*made);
+  return true;
+}
+static void exchange_kinds(int row, char *shown) {
+  for (int dtype = 0; dtype < PX_DTYPE_COUNT; dtype++) {
+    sample s;
+    open_with_gradients(&s, row, (px_dtype)dtype);
+    for (int i = 0; i < s.op->param_count; i++)
+      for (int which = 0;; which++) {
+        px_value args[SAMPLE_PARAMS];
+        px_tensor *made = NULL;
+        memcpy(args, s.args, sizeof args);
+        if (!other_kind(&args[i], s.op->params[i].kind, which, &made)) break;
+        snprintf(shown, 200, "%s(%s) of %s, '%s' exchanged with %d of another kind", s.op_name,
+                 s.text, px_dtype_name((px_dtype)dtype), s.op->params[i].name, which);
+        call(s.op, args);
+        px_release(made);
+      }
+    sample_close(&s);
+  }
 }
 
 // Each sample in a process of its own, for ten seconds at most, with memory as on a machine that
@@ -248,6 +290,7 @@ static int deaths(void (*sweep)(int row, char *shown)) {
 
 PX_TEST(arguments_that_do_not_fit_are_refused) { CHECK_EQ(deaths(exchange_all), 0); }
 PX_TEST(numbers_that_no_tensor_has_are_refused) { CHECK_EQ(deaths(exchange_numbers), 0); }
+PX_TEST(dtypes_that_do_not_fit_are_refused) { CHECK_EQ(deaths(exchange_kinds), 0); }
 PX_TEST(sizes_of_nothing_may_be_large) { CHECK_EQ(deaths(exchange_hollow), 0); }
 
 // ---- what random calls found (tests/fuzz/ops.c)
