@@ -22,8 +22,8 @@ static const char tensor_names[] =
     "refine_names reinforce rename rename_ renorm renorm_ resize resize_as resize_as_ "
     "resize_as_sparse_ rot90 row_indices scatter_reduce scatter_reduce_ select_scatter set_ sgn "
     "sgn_ signbit sinc sinc_ slice_scatter slogdet smm solve sparse_dim sparse_mask "
-    "sparse_resize_ sparse_resize_and_clear_ squeeze_ sspaddmm stft storage_type sum_to_size "
-    "svd swapaxes_ swapdims_ symeig t_ to_dense to_mkldnn to_padded_tensor "
-    "to_sparse to_sparse_bsc to_sparse_bsr to_sparse_coo to_sparse_csc to_sparse_csr transpose_ "
-    "triangular_solve unsafe_chunk unsafe_split unsafe_split_with_sizes unsqueeze_ values vdot "
+    "sparse_resize_ sparse_resize_and_clear_ sspaddmm stft storage_type sum_to_size "
+    "svd symeig to_dense to_mkldnn to_padded_tensor "
+    "to_sparse to_sparse_bsc to_sparse_bsr to_sparse_coo to_sparse_csc to_sparse_csr "
+    "triangular_solve unsafe_chunk unsafe_split unsafe_split_with_sizes values vdot "
     "vsplit xpu";

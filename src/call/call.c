@@ -228,6 +228,18 @@ static px_status call_function(px_call *call) {
   return status;
 }
 
+// In place, self takes the geometry of the view. Formulas read what self was.
+static px_status call_view(px_call *call) {
+  PX_TRY(call_function(call));
+  if (call->mode != PX_CALL_INPLACE) return PX_OK;
+  PX_SCOPED(px_tensor) view = PX_MOVE(call->results[0]);
+  px_tensor *self = call->given[0];
+  if (!call->original) PX_TRY(px_tensor_detach(&call->original, self));
+  PX_TRY(px__tensor_take_geometry(self, view));
+  call->results[0] = px_retain(self);
+  return PX_OK;
+}
+
 static px_status call_other(px_call *call) {
   const px_tensor *first = first_tensor(call);
   PX_CHECK(px__impl(call->op)->run, PX_UNIMPLEMENTED, "%s is not implemented", call->op->name);
@@ -237,6 +249,8 @@ static px_status call_other(px_call *call) {
   switch (call->op->kind) {
     case PX_OP_COMPOSITE:
       return px__impl(call->op)->run(call);
+    case PX_OP_VIEW:
+      return call_view(call);
     default:
       return call_function(call);
   }

@@ -117,6 +117,9 @@ px_status px__row_major_bytes(size_t *out, int ndim, const int64_t *sizes, px_dt
 // "Storage size calculation overflowed with sizes=[...]".
 px_status px__extent_bytes(size_t *out, int ndim, const int64_t *sizes, const int64_t *strides,
                            int64_t offset, px_dtype dtype) __attribute__((warn_unused_result));
+// Gives self the sizes, strides and offset of a view of it.
+px_status px__tensor_take_geometry(px_tensor *self, const px_tensor *view)
+    __attribute__((warn_unused_result));
 // Recomputes numel and contiguous after sizes or strides changed.
 void px__tensor_settle(px_tensor *t);
 // Makes room for that many dimensions; the geometry stays.

@@ -119,6 +119,12 @@ static void take_geometry(px_tensor *self, const px_tensor *value) {
   self->contiguous = value->contiguous;
 }
 
+px_status px__tensor_take_geometry(px_tensor *self, const px_tensor *view) {
+  PX_TRY(px__tensor_room(self, view->ndim));
+  take_geometry(self, view);
+  return PX_OK;
+}
+
 // The version that self had goes on counting for self, apart from the storage's: saved tensors
 // compare with it.
 px_status px_tensor_set_data(px_tensor *self, const px_tensor *value) {

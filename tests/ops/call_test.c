@@ -160,10 +160,21 @@ PX_TEST(refuses_forms_that_an_op_has_not) {
   void *results[4] = {b};
   FAILS(px_op_call(px_op_find("sort"), PX_CALL_OUT, args, results), PX_TYPE, "writes to out=");
   FAILS(px_op_call(px_op_find("sort"), PX_CALL_INPLACE, args, results), PX_TYPE, "writes to self");
-  FAILS(px_op_call(px_op_find("t"), PX_CALL_INPLACE, args, results), PX_TYPE, "writes to self");
+  FAILS(px_op_call(px_op_find("alias"), PX_CALL_INPLACE, args, results), PX_TYPE, "writes to self");
   results[0] = NULL;
   FAILS(px_op_call(px_op_find("exp"), PX_CALL_OUT, args, results), PX_TYPE, "'out' must be Tensor");
   FAILS(px_op_call(px_op_find("sum"), PX_CALL_OUT, args, results), PX_TYPE, "'out' must be Tensor");
+  IS(a, 2, 1., 2.);
+}
+
+PX_TEST(a_view_in_place_gives_self_its_sizes) {
+  PX_SCOPED(px_tensor) a = floats(2, 1., 2.);
+  OK(px_unsqueeze_(a, 0));
+  OK(px_t_(a));
+  CHECK_EQ(px_tensor_ndim(a), 2);
+  CHECK_EQ(px_tensor_sizes(a)[0], 2);
+  FAILS(px_squeeze_dim_(a, (int64_t[]){2}, 1), PX_INDEX, "Dimension out of range");
+  OK(px_squeeze_(a));
   IS(a, 2, 1., 2.);
 }
 

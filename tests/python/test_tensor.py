@@ -533,5 +533,43 @@ class Refused(unittest.TestCase):
         self.assertEqual(torch.full((1,), float("-inf")).half().item(), float("-inf"))
 
 
+class ViewsInPlace(unittest.TestCase):
+    def test_self_takes_the_sizes(self):
+        x = torch.arange(6.).view(2, 3)
+        self.assertIs(x.unsqueeze_(0), x)
+        self.assertEqual((x.shape, x._version, x.squeeze_().shape, x.t_().shape, x.stride()), ((1, 2, 3), 1, (2, 3), (3, 2), (1, 3)))
+        self.assertEqual((x.transpose_(0, 1).shape, x.swapaxes_(0, 1).shape, x.swapdims_(0, 1).shape), ((2, 3), (3, 2), (2, 3)))
+        self.assertEqual((x.unsqueeze_(1).squeeze_((0, 1)).shape, torch.ones([1] * 8).unsqueeze_(3).dim()), ((2, 3), 9))
+        with self.assertRaisesRegex(IndexError, "Dimension out of range"):
+            x.unsqueeze_(5)
+        self.assertEqual((x.shape, x.tolist()), ((2, 3), [[0, 1, 2], [3, 4, 5]]))
+
+    def test_gradients_go_through(self):
+        w = torch.ones(2, 3, requires_grad=True)
+        y = w * 2
+        y.t_().unsqueeze_(0).squeeze_(0)
+        (y * torch.arange(6.).view(3, 2)).sum().backward()
+        self.assertEqual(w.grad.tolist(), [[0, 4, 8], [2, 6, 10]])
+        saved = (y := w * 2).pow(2)
+        y.unsqueeze_(0)
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            saved.sum().backward()
+        with self.assertRaisesRegex(RuntimeError, "a leaf Variable that requires grad is being used in an in-place operation"):
+            w.t_()
+        self.assertEqual(w.shape, (2, 3))
+
+    def test_a_view_stays_one_of_its_base(self):
+        w = torch.ones(2, 3, requires_grad=True)
+        y = w * 2
+        v = y[0]
+        v.unsqueeze_(1).mul_(3)
+        self.assertEqual((v.shape, y.tolist()), ((3, 1), [[6, 6, 6], [2, 2, 2]]))
+        (v.sum() + (y * y).sum()).backward()
+        self.assertEqual(w.grad.tolist(), [[78, 78, 78], [8, 8, 8]])
+        z = torch.zeros(3)
+        z[1:].unsqueeze_(0).fill_(4)
+        self.assertEqual(z.tolist(), [0, 4, 4])
+
+
 if __name__ == "__main__":
     unittest.main()

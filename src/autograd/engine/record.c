@@ -189,6 +189,9 @@ px_status px__record(const px_op *op, px_call_mode mode, const px_value *args, i
     return had_history ? cut(op, results[0]) : PX_OK;
   }
   if (!any_float(result_count, results)) return PX_OK;
+  // Of a view, that has another geometry now, the base says what its history is.
+  bool of_base = op->kind == PX_OP_VIEW && px_tensor_marks(results[0]) & PX_MARK_VIEW;
+  if (inplace && of_base) return px__view_refresh(results[0]);
   if (!inplace && gives_argument(op, args, result_count, results)) return PX_OK;
   PX_SCOPED(px_node) node = NULL;
   PX_TRY(px__op_node_new(&node, op, mode, args, needs, result_count, results, original));

@@ -131,8 +131,9 @@ static px_status pack(px__op_node *self, px__save *save, px_tensor **place) {
 }
 
 static px_status save_tensor(px__filling *f, px_tensor **place, px_tensor *t, px__save save) {
-  if (save.outline) {
-    PX_TRY(px_tensor_outline(&save.tensor, t));
+  if (save.outline) {  // a view in place has changed the geometry
+    bool changed = f->original && t == f->changed && save.result < 0;
+    PX_TRY(px_tensor_outline(&save.tensor, changed ? f->original : t));
   } else {
     PX_CHECK(!px_tensor_is_inference(t), PX_RUNTIME,
              "Inference tensors cannot be saved for backward. To work around you can make a clone "
