@@ -618,14 +618,12 @@ static const struct {
      "AdaptiveLogSoftmaxWithLoss "
      "Container "
      "CrossMapLRN2d "
-     "FractionalMaxPool2d FractionalMaxPool3d "
      "NLLLoss2d attention "
      "factory_kwargs grad intrinsic qat quantizable quantized"},
     {"nn.functional",
      "ScalingType SwizzleType Tensor "
      "assert_int_or_pair celu_ conv_tbc "
-     "fractional_max_pool2d fractional_max_pool2d_with_indices fractional_max_pool3d "
-     "fractional_max_pool3d_with_indices grouped_mm "
+     "grouped_mm "
      "linear_cross_entropy "
      "rrelu_ scaled_addmm "
      "scaled_addmm_ scaled_grouped_mm scaled_mm selu_ "

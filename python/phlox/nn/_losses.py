@@ -2,6 +2,8 @@
 """A loss that calls what programs give it, and what layers make of tensors and modules."""
 from __future__ import annotations
 
+import copy
+
 import phlox as torch
 from phlox import Tensor, nn
 from phlox.nn import functional as F
@@ -73,6 +75,39 @@ def _from_pretrained(cls, embeddings, freeze, **how):
     return made
 
 
+class _FractionalMaxPool(nn.Module):
+    """The maxima of windows at random steps (Graham 2015): of as many as output_size says, or output_ratio, as a part of the input's size."""
+    dims = 2
+
+    def __init__(self, kernel_size: Any, output_size: Any = None, output_ratio: Any = None, return_indices: bool = False,
+                 _random_samples: Tensor | None = None) -> None:
+        super().__init__()
+        self.kernel_size, self.output_size, self.output_ratio = (
+            x if x is None or isinstance(x, (tuple, list)) else (x,) * self.dims for x in (kernel_size, output_size, output_ratio))
+        self.return_indices = return_indices
+        self.register_buffer("_random_samples", _random_samples)
+        if output_size is None and output_ratio is None:
+            raise ValueError(f"{type(self).__name__} requires specifying either an output size, or a pooling ratio")
+        if output_size is not None and output_ratio is not None:
+            raise ValueError("only one of output_size and output_ratio may be specified")
+        if output_ratio is not None and not all(0 < x < 1 for x in self.output_ratio):
+            raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
+
+    def forward(self, input: Tensor) -> Any:
+        """The maxima, and with return_indices where they are."""
+        return getattr(F, f"fractional_max_pool{self.dims}d")(input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices,
+                                                              self._random_samples)
+
+
+class FractionalMaxPool2d(_FractionalMaxPool):
+    __doc__ = _FractionalMaxPool.__doc__ + "\n\n    >>> torch.nn.FractionalMaxPool2d(2, output_ratio=0.5)(torch.ones(3, 8, 9)).shape\n    torch.Size([3, 4, 4])"
+
+
+class FractionalMaxPool3d(_FractionalMaxPool):
+    __doc__ = _FractionalMaxPool.__doc__ + "\n\n    >>> torch.nn.FractionalMaxPool3d(2, 3)(torch.ones(4, 8, 8, 9)).shape\n    torch.Size([4, 3, 3, 3])"
+    dims = 3
+
+
 class Embedding:
     """What is Python of nn.Embedding."""
 
@@ -114,3 +149,48 @@ class SyncBatchNorm:
         for name, child in module.named_children():
             made.add_module(name, cls.convert_sync_batchnorm(child, process_group))
         return made
+
+
+# ---- stacks of layers, and a Transformer of two; their forwards are the library's
+
+def _fill(self, layer, num_layers, norm):
+    nn.Module.__init__(self)
+    self.layers = nn.ModuleList([copy.deepcopy(layer) for _ in range(num_layers)])
+    self.num_layers = num_layers
+    self.norm = norm
+
+
+class TransformerEncoder:
+    def __init__(self, encoder_layer: Any, num_layers: int, norm: Any = None, enable_nested_tensor: bool = True,
+                 mask_check: bool = True) -> None:
+        _fill(self, encoder_layer, num_layers, norm)
+        self.enable_nested_tensor = enable_nested_tensor
+        self.use_nested_tensor = False  # Phlox has none
+        self.mask_check = mask_check
+
+
+class TransformerDecoder:
+    def __init__(self, decoder_layer: Any, num_layers: int, norm: Any = None) -> None:
+        _fill(self, decoder_layer, num_layers, norm)
+
+
+class Transformer:
+    def __init__(self, d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6, num_decoder_layers: int = 6,
+                 dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = "relu", custom_encoder: Any = None,
+                 custom_decoder: Any = None, layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False,
+                 bias: bool = True, device: Any = None, dtype: Any = None) -> None:
+        nn.Module.__init__(self)
+        for name, kind, layer, number, custom in (
+                ("encoder", nn.TransformerEncoder, nn.TransformerEncoderLayer, num_encoder_layers, custom_encoder),
+                ("decoder", nn.TransformerDecoder, nn.TransformerDecoderLayer, num_decoder_layers, custom_decoder)):
+            if custom is None:
+                one = layer(d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias, device, dtype)
+                custom = kind(one, number, nn.LayerNorm(d_model, eps=layer_norm_eps, bias=bias, device=device, dtype=dtype))
+            setattr(self, name, custom)
+        self._reset_parameters()
+        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
+
+    @staticmethod
+    def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Tensor:
+        """A mask of numbers that hides what comes later: -inf above the diagonal, and 0."""
+        return torch.triu(torch.full((sz, sz), float("-inf"), dtype=dtype, device=device), diagonal=1)
