@@ -588,17 +588,19 @@ static int copy_callable(char space, const char *name, const ext_callable *known
   return 0;
 }
 
-// Gives a callable another name in a space: itself where it is of that space, else a copy. One that
-// is in no space is made there.
+// Gives a callable another name in a space: itself where it is of that space, else a copy. An op
+// that is in no space is added there, beside those of the same alias.
 static int bind_alias(char space, const char *alias, const char *name, const px_op *op) {
   const char from[] = {space, 'f', 'n', 'm'};
+  if (op && !(op->flags & (PX_OP_IS_METHOD | PX_OP_IS_FUNCTION | PX_OP_IS_NN)))
+    return add_signature(space, alias, op, PX_CALL_NEW);
   if (PyDict_GetItemString(space_of(space), alias)) return 0;
   for (int i = 0; i < 4; i++) {
     PyObject *known = PyDict_GetItemString(space_of(from[i]), name);
     if (known && from[i] == space) return PyDict_SetItemString(space_of(space), alias, known);
     if (known) return copy_callable(space, alias, (ext_callable *)known);
   }
-  return op ? add_signature(space, alias, op, PX_CALL_NEW) : 0;
+  return 0;
 }
 
 // An alias without a space is a function and a method, and has the form in place if the op has.

@@ -495,7 +495,7 @@ static const struct {
     {"linalg",
      "cholesky cholesky_ex cond cross det eig eigh eigvals eigvalsh householder_product inv "
      "inv_ex ldl_factor ldl_factor_ex ldl_solve lstsq lu lu_factor lu_factor_ex lu_solve "
-     "matrix_exp matrix_norm matrix_power matrix_rank matrix_sqrth multi_dot norm pinv polar "
+     "matrix_exp matrix_power matrix_rank matrix_sqrth multi_dot pinv polar "
      "qr slogdet solve solve_ex solve_triangular svd svdvals tensorinv tensorsolve vander "
      "LinAlgError"},
     {"special",

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run functions of the matrix ops that call others. The composites (matmul, linear) choose between
 // the kernels as PyTorch does, because the names of the recorded nodes show it.
+#include <math.h>
+#include <string.h>
+
 #include "hidden/linalg.h"
 #include "hidden/view.h"
 #include "ops/run.h"
@@ -31,6 +34,94 @@ PX_RUN(linalg_vector_norm) {
   return px_norm(&call->results[0], args->self, args->ord, args->dim.v.ints, args->dim.n,
                  args->keepdim, args->dtype);
 }
+// ---- norms of matrices
+
+static px_status two_dims(int *pair, const px_tensor *self, const int64_t *dim) {
+  for (int k = 0; k < 2; k++) PX_TRY(px__wrap_dim(&pair[k], dim[k], self->ndim));
+  PX_CHECK(pair[0] != pair[1], PX_RUNTIME,
+           "linalg.matrix_norm: dims must be different. Got (%d, %d)", pair[0], pair[1]);
+  return PX_OK;
+}
+// The sums of absolute values along `over`, and the greatest or the least of them along `of`.
+static px_status extreme_sum(px_tensor **out, const px_tensor *self, int64_t over, int64_t of,
+                             bool most, bool keepdim, px_dtype dtype) {
+  PX_SCOPED(px_tensor) sizes = NULL;
+  PX_SCOPED(px_tensor) sums = NULL;
+  PX_TRY(px_abs(&sizes, self));
+  PX_TRY(px_sum(&sums, sizes, &over, 1, keepdim, dtype));
+  if (!keepdim && of > over) of--;
+  return most ? px_amax(out, sums, &of, 1, keepdim) : px_amin(out, sums, &of, 1, keepdim);
+}
+static px_status matrix_norm(px_tensor **out, const px_tensor *self, double order,
+                             const int64_t *dim, bool keepdim, px_dtype dtype) {
+  int pair[2];
+  PX_TRY(two_dims(pair, self, dim));
+  PX_CHECK(fabs(order) != 2, PX_UNIMPLEMENTED,
+           "linalg.matrix_norm: order %g wants singular values, which are not implemented", order);
+  bool columns = fabs(order) == 1;
+  PX_CHECK(columns || isinf(order), PX_RUNTIME, "linalg.matrix_norm: Order %g not supported.",
+           order);
+  return extreme_sum(out, self, pair[!columns], pair[columns], order > 0, keepdim, dtype);
+}
+static px_status matrix_norm_named(px_tensor **out, const px_tensor *self, const char *order,
+                                   const int64_t *dim, bool keepdim, px_dtype dtype) {
+  int pair[2];
+  PX_TRY(two_dims(pair, self, dim));
+  PX_CHECK(strcmp(order, "nuc"), PX_UNIMPLEMENTED,
+           "linalg.matrix_norm: order 'nuc' wants singular values, which are not implemented");
+  PX_CHECK(!strcmp(order, "fro"), PX_RUNTIME, "linalg.matrix_norm: Order %s not supported.", order);
+  return px_linalg_vector_norm(out, self, px_int(2), dim, 2, keepdim, dtype);
+}
+PX_RUN(linalg_matrix_norm) {
+  return matrix_norm(&call->results[0], args->self, px_scalar_float(args->ord), args->dim.v.ints,
+                     args->keepdim, args->dtype);
+}
+PX_RUN(linalg_matrix_norm_named) {
+  return matrix_norm_named(&call->results[0], args->self, args->ord, args->dim.v.ints,
+                           args->keepdim, args->dtype);
+}
+
+// ---- norms of what the dimensions make of self
+
+// The dimensions given; without any those of a vector or a matrix.
+static const int64_t last[2] = {-2, -1};
+static px_status norm_dims(px_value *out, px_value dim, const px_tensor *self) {
+  char text[128];
+  int n = px__given(dim) ? dim.n : self->ndim;
+  PX_CHECK(px__given(dim) || n == 1 || n == 2, PX_RUNTIME,
+           "linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got %dD.",
+           n);
+  PX_CHECK(n == 1 || n == 2, PX_RUNTIME,
+           "linalg.norm: If dim is specified, it must be of length 1 or 2. Got %s",
+           px__sizes_text(text, sizeof text, dim.n, dim.v.ints));
+  *out = px__given(dim) ? dim : PX_IS(last + 2 - n, n);
+  return PX_OK;
+}
+PX_RUN(linalg_norm) {
+  const px_tensor *self = args->self;
+  px_value dim = args->dim, order = args->ord;
+  const int64_t *none = NULL;
+  if (!px__given(order))
+    return px_linalg_vector_norm(&call->results[0], self, px_int(2),
+                                 px__given(dim) ? dim.v.ints : none, dim.n, args->keepdim,
+                                 args->dtype);
+  PX_TRY(norm_dims(&dim, dim, self));
+  if (dim.n == 1)
+    return px_linalg_vector_norm(&call->results[0], self, px_value_scalar(order), dim.v.ints, 1,
+                                 args->keepdim, args->dtype);
+  return px_linalg_matrix_norm(&call->results[0], self, px_value_scalar(order), dim.v.ints, 2,
+                               args->keepdim, args->dtype);
+}
+PX_RUN(linalg_norm_named) {
+  px_value dim = args->dim;
+  PX_CHECK(px__given(dim) || args->self->ndim <= 2, PX_RUNTIME,
+           "linalg.norm: If dim is not specified but ord is, the input must be 1D or 2D. Got %dD.",
+           args->self->ndim);
+  if (!px__given(dim)) dim = PX_IS(last, 2);
+  return px_linalg_matrix_norm_named(&call->results[0], args->self, args->ord, dim.v.ints, dim.n,
+                                     args->keepdim, args->dtype);
+}
+
 PX_RUN(linalg_vecdot) {
   PX_SCOPED(px_tensor) products = NULL;
   int64_t dim = args->dim;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Along lines: places in sorted ones, being among others, differences, integrals, picks by place."""
+"""Along lines: places in sorted ones, being among others, differences, integrals, picks by place, norms."""
 import os
 os.environ.setdefault("PHLOX_SIM_DEVICES", "2")
 
@@ -122,6 +122,34 @@ class Along(Lines):
         self.refused(RuntimeError, "There must be one `x` value for each sample point", lambda: torch.trapezoid(y, x[:2]))
         self.refused(IndexError, "Dimension specified as -1 but tensor has no dimensions", lambda: torch.trapezoid(y[0]))
         self.refused(NotImplementedError, "trapezoid: received a bool input for `y`, but bool is not supported", lambda: torch.trapezoid(y.bool()))
+
+
+class Norms(Lines):
+    def test_norm(self):
+        x, v, norm = torch.arange(6.).view(2, 3) - 2, torch.tensor([3., -4.]), torch.linalg.norm
+        self.same(7, norm, v, 1)
+        self.same(5, norm, v)
+        self.same([3, 6], lambda x: norm(x, 1, 1), x)
+        self.same([3, 6, 3, 3], lambda x: torch.stack([norm(x, order) for order in (1, inf, -1, -inf)]), x)
+        self.same(5, norm, torch.tensor([[3., 0], [0, 4]]), "fro")
+        self.same([[[2], [2]]], lambda x: norm(x, 1, (0, 2), True), torch.ones(2, 2, 2))
+        w = x.clone().requires_grad_()
+        norm(w, inf).backward()
+        self.assertEqual(w.grad.tolist(), [[0, 0, 0], [1, 1, 1]])
+        for text, call in (("Order bad not supported", lambda: norm(x, "bad")), ("Order 3 not supported", lambda: norm(x, 3)),
+                           ("the input must be 1D or 2D. Got 3D", lambda: norm(torch.ones(2, 2, 2), 1)),
+                           (r"it must be of length 1 or 2. Got \[0, 1, 2\]", lambda: norm(x, 1, (0, 1, 2))),
+                           ("dim must be a 2-tuple. Got 1", lambda: norm(x, "fro", 1)), ("wants singular values", lambda: norm(x, 2))):
+            self.refused(RuntimeError, text, call)
+
+    def test_matrix_norm(self):
+        x, norm = torch.ones(2, 2, 3), torch.linalg.matrix_norm
+        self.same([[4.0]], lambda x: norm(x, keepdim=True), torch.full((2, 8), 1.))
+        self.same([3, 3], lambda x: norm(x, 1, (-1, -2)), x)
+        self.same([2, 2, 2], lambda x: norm(x, inf, (0, 1)), x)
+        for text, call in (("must have at least 2 dimensions", lambda: norm(x[0, 0])), (r"dims must be different. Got \(0, 0\)", lambda: norm(x, dim=(0, 0))),
+                           ("Expected a floating point or complex tensor as input. Got Int", lambda: norm(x.int())), ("'nuc' wants singular values", lambda: norm(x, "nuc"))):
+            self.refused(RuntimeError, text, call)
 
 
 if __name__ == "__main__":
