@@ -379,6 +379,27 @@ class Workers(unittest.TestCase):
             with self.assertRaisesRegex(kind, f"Caught {kind.__name__} in DataLoader worker process 0"):
                 list(DataLoader(Squares(4), 2, num_workers=1, collate_fn=collate))
 
+    def test_workers_by_every_way_of_starting_them(self):
+        import multiprocessing
+        for context in ("fork", "spawn", "forkserver", multiprocessing.get_context("spawn")):
+            loader = DataLoader(Squares(6), 2, num_workers=2, multiprocessing_context=context)
+            self.assertEqual([x.tolist() for x, *_ in loader], [x.tolist() for x, *_ in DataLoader(Squares(6), 2)])
+            self.assertEqual(loader.multiprocessing_context.get_start_method(), context if isinstance(context, str) else "spawn")
+
+    def test_a_way_of_starting_is_checked_whenever_it_is_set(self):
+        loader, here = DataLoader(Squares(4), num_workers=1), DataLoader(Squares(4))
+        loader.multiprocessing_context = "spawn"
+        self.assertEqual(loader.multiprocessing_context.get_start_method(), "spawn")
+        for given, kind, text in ((3, TypeError, "^multiprocessing_context option should be a valid context object or a string specifying the start method, but got "
+                                                 "multiprocessing_context=3$"), ("zig", ValueError, "should specify a valid start method in .*but got multiprocessing_context='zig'$")):
+            with self.assertRaisesRegex(kind, text):
+                loader.multiprocessing_context = given
+            with self.assertRaisesRegex(kind, text):
+                DataLoader(Squares(4), num_workers=1, multiprocessing_context=given)
+        with self.assertRaisesRegex(ValueError, "can only be used with multi-process loading"):
+            here.multiprocessing_context = "spawn"
+        self.assertEqual((loader.multiprocessing_context.get_start_method(), here.multiprocessing_context, loader.in_order), ("spawn", None, True))
+
     def test_a_dataset_that_cannot_be_sent_is_one_error(self):
         dataset = Squares(4)
         dataset.hidden = lambda: 1

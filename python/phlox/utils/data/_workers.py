@@ -108,10 +108,8 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     """One pass over a loader with workers; several, one after another, if they persist."""
 
     def __init__(self, loader, seed):
-        count, context = loader.num_workers, loader.multiprocessing_context
+        count, context = loader.num_workers, loader.multiprocessing_context or multiprocessing
         self.loader, self.owner, self.wanted, self.turn = loader, os.getpid(), 0, 0
-        if context is None or isinstance(context, str):
-            context = multiprocessing.get_context(context)
         how = (loader.dataset, loader._collate, loader.batch_sampler is not None, loader._iterable,
                loader.batch_size, loader.drop_last)
         with _undisturbed():  # lest a pipe or a process be half made

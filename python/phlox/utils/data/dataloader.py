@@ -90,6 +90,7 @@ class DataLoader:
     timeout: seconds to wait for a batch, 0: for ever.
     collate_fn: makes a batch of a list of items, instead of default_collate.
     pin_memory: puts batches into pinned memory. drop_last: leaves a last, smaller batch out.
+    in_order: batches come in their order in any case.
 
     ValueError, with PyTorch's texts, for options that contradict each other.
 
@@ -116,10 +117,11 @@ class DataLoader:
         self.pin_memory, self.drop_last = bool(pin_memory), drop_last
         self.prefetch_factor = 2 if prefetch_factor is None and num_workers else prefetch_factor
         self.persistent_workers = bool(persistent_workers)
-        self.multiprocessing_context = multiprocessing_context
+        self.pin_memory_device, self.in_order = pin_memory_device, in_order
         self._pool = None  # the pass whose workers persist
         self._iterable = isinstance(dataset, IterableDataset)
         self._check_workers(prefetch_factor)
+        self.multiprocessing_context = multiprocessing_context
         self._check_batching(batch_size, shuffle, sampler, batch_sampler)
         if sampler is None and not self._iterable:
             sampler = (RandomSampler(dataset, generator=generator) if shuffle
@@ -147,17 +149,22 @@ class DataLoader:
             raise ValueError("prefetch_factor option should be non-negative")
         if workers == 0 and self.persistent_workers:
             raise ValueError("persistent_workers option needs num_workers > 0")
-        context = self.multiprocessing_context
-        if context is None:
-            return
-        if workers == 0:
+
+    def _context(self, given):
+        if given is None:
+            return None
+        if self.num_workers == 0:
             raise ValueError("multiprocessing_context can only be used with multi-process loading "
                              "(num_workers > 0), but got num_workers=0")
         import multiprocessing
         methods = multiprocessing.get_all_start_methods()
-        if isinstance(context, str) and context not in methods:
+        if isinstance(given, str) and given not in methods:
             raise ValueError("multiprocessing_context option should specify a valid start method "
-                             f"in {methods!r}, but got multiprocessing_context={context!r}")
+                             f"in {methods!r}, but got multiprocessing_context={given!r}")
+        if not isinstance(given, (str, multiprocessing.context.BaseContext)):
+            raise TypeError("multiprocessing_context option should be a valid context object or a "
+                            f"string specifying the start method, but got multiprocessing_context={given}")
+        return multiprocessing.get_context(given) if isinstance(given, str) else given
 
     def _check_batching(self, batch_size, shuffle, sampler, batch_sampler):
         if sampler is not None and shuffle:
@@ -201,7 +208,7 @@ class DataLoader:
     def __setattr__(self, name, value):
         if self._ready and name in _FROZEN:
             raise ValueError(f"{name} attribute should not be set after DataLoader is initialized")
-        object.__setattr__(self, name, value)
+        object.__setattr__(self, name, self._context(value) if name == "multiprocessing_context" else value)
 
     def __class_getitem__(cls, item: Any) -> type:
         return cls
