@@ -382,6 +382,8 @@ typedef struct px_backend {
   // where a driver loads code when it is needed. The core then waits before such a launch, so that
   // the program can end the wait. NULL: it does not.
   bool (*loads_late)(void);
+  // A figure of the device at this moment; false where it is not known. NULL: none is.
+  bool (*figure)(int device, px_figure figure, int64_t *out);
   /* entries above: ABI 1 */
 } px_backend;
 

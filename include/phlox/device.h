@@ -97,6 +97,23 @@ typedef struct px_device_properties {
 PX_CALL px_device_get_properties(px_device_properties *out, int index);
 // Free and total bytes of the device's memory.
 PX_CALL px_device_memory(size_t *free, size_t *total, int index);
+// Figures of a device at this moment, as nvidia-smi shows them: XX(name, Python's name, doc).
+// Shares are in percent, of the last time span; the temperature is in degrees Celsius, power in
+// milliwatts, the clock of its processors in MHz, memory in bytes, that of all processes.
+#define PX_FIGURE_MAP(XX) \
+  XX(UTILIZATION, utilization, "How much of the time a kernel ran on it, in percent.") \
+  XX(MEMORY_USAGE, memory_usage, "How much of the time its memory was busy.") \
+  XX(TEMPERATURE, temperature, "Its temperature, in degrees Celsius.") \
+  XX(POWER, power_draw, "The power that it draws, in milliwatts.") \
+  XX(CLOCK, clock_rate, "The clock of its processors, in MHz.") \
+  XX(MEMORY_USED, device_memory_used, "Its memory that any process uses, in bytes.")
+typedef enum px_figure {
+#define XX(name, python, doc) PX_FIGURE_##name,
+  PX_FIGURE_MAP(XX)
+#undef XX
+} px_figure;
+// PX_UNIMPLEMENTED where the backend does not know it: simulated devices, and GPUs without NVML.
+PX_CALL px_device_figure(int64_t *out, int index, px_figure figure);
 // Whether device `from` can address the memory of device `to`; false for (a, a). PX_ASSERTION for a
 // bad index.
 PX_CALL px_device_can_access_peer(bool *out, int from, int to);

@@ -3,6 +3,8 @@
 // under the names for any accelerator. The scopes (torch.cuda.device) are in stream.c.
 #include "ext.h"
 
+#include <time.h>
+
 EXT_MODULE(cuda, "cuda", "Devices of type cuda: selection, properties, streams, memory.");
 EXT_MODULE(accelerator, "accelerator", "What torch.cuda has, for whatever accelerator there is.");
 
@@ -102,6 +104,16 @@ EXT_FUNCTION(cuda, mem_get_info, "(device: Device | None = None) -> tuple[int, i
   EXT_TRY(px_device_memory(&free_bytes, &total, device.index));
   return Py_BuildValue("(nn)", (Py_ssize_t)free_bytes, (Py_ssize_t)total);
 }
+// utilization, temperature, ...: what nvidia-smi shows.
+#define XX(figure, python, text) \
+  EXT_FUNCTION(cuda, python, "(device: Device | None = None) -> int", text) { \
+    int64_t value; \
+    EXT_ARGS(ext_cuda, device); \
+    EXT_TRY(px_device_figure(&value, device.index, PX_FIGURE_##figure)); \
+    return PyLong_FromLongLong(value); \
+  }
+PX_FIGURE_MAP(XX)
+#undef XX
 EXT_FUNCTION(cuda, is_bf16_supported, "(including_emulation: bool = True) -> bool",
              "Whether bfloat16 works on the devices: it does wherever there is one.") {
   EXT_ARGS(bool, including_emulation);
@@ -109,6 +121,21 @@ EXT_FUNCTION(cuda, is_bf16_supported, "(including_emulation: bool = True) -> boo
 }
 
 // ---- others
+
+static void nap(void *nanoseconds) {
+  int64_t left = (int64_t)(intptr_t)nanoseconds;
+  struct timespec span = {left / 1000000000, left % 1000000000};
+  nanosleep(&span, NULL);
+}
+EXT_FUNCTION(cuda, _sleep, "(cycles: int) -> None",
+             "Keeps the current stream busy, for tests: for so many cycles of a clock of 1 GHz.") {
+  EXT_ARGS(int64_t, cycles);
+  px_stream *stream;
+  if (cycles < 0) EXT_FAIL(PyExc_ValueError, "cycles must not be negative, but got %lld", cycles);
+  EXT_TRY(px_stream_current(&stream, px_cuda(-1)));
+  EXT_WAIT(px_stream_host_call(stream, nap, (void *)(intptr_t)cycles));
+  Py_RETURN_NONE;
+}
 EXT_FUNCTION(cuda, _sync_debug_mode, "(mode: int | None) -> int",
              "What calls that wait for a device do; set before where a mode is given.") {
   EXT_ARGS(int64_t, mode);

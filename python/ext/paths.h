@@ -240,7 +240,8 @@ static const struct {
      "EmptyMatchError PackagingError ObjMismatchError ObjNotFoundError GlobGroup Directory"},
     {"hub", "!: tqdm"},
     {"library",
-     "!: fallthrough_kernel get_ctx get_kernel opcheck register_autocast "
+     "library: impl_abstract=register_fake; !: fallthrough_kernel get_ctx get_kernel opcheck "
+     "register_autocast "
      "register_torch_dispatch register_vmap triton_op wrap_triton"},
     {"_library", ""},
     {"_library.custom_ops", "torch: CustomOpDef=_CustomOpDef; library: custom_op"},
@@ -354,7 +355,6 @@ static const struct {
     {"amp.autocast_mode", "amp: autocast custom_bwd custom_fwd is_autocast_available"},
     {"cuda.amp.autocast_mode", "cuda.amp: autocast custom_bwd custom_fwd"},
     {"cpu.amp.autocast_mode", "cpu.amp: autocast"},
-    {"cuda.nvtx", "!: mark range range_end range_pop range_push range_start"},
     {"cuda.profiler", "!: profile start stop"},
     {"accelerator",
      "cuda: empty_cache max_memory_allocated max_memory_reserved memory_allocated "
@@ -366,12 +366,12 @@ static const struct {
      "memory_reserved memory_stats reset_accumulated_memory_stats reset_peak_memory_stats "
      "get_memory_info"},
     {"profiler",
-     "no: kineto_available; !: CuspyConfig DeviceType ExecutionTraceObserver "
-     "PerformanceMetricsConfig ProfilerAction ProfilerActivity ProfilerActivityConfig profile "
-     "record_function schedule supported_activities tensorboard_trace_handler"},
+     "autograd.profiler: record_function; no: kineto_available; !: CuspyConfig DeviceType "
+     "ExecutionTraceObserver PerformanceMetricsConfig ProfilerAction ProfilerActivity "
+     "ProfilerActivityConfig profile schedule supported_activities tensorboard_trace_handler"},
     {"autograd.profiler",
      "profiler: ProfilerActivity; !: EnforceUnique EventList FunctionEvent KinetoStepTracker "
-     "MemRecordsAcc emit_itt emit_nvtx load_nvprof parse_nvprof_trace profile record_function"},
+     "MemRecordsAcc emit_itt load_nvprof parse_nvprof_trace"},
     // ---- torch.backends
     {"backends.cusparselt", "no: is_available"},
     {"backends.kleidiai", "no: is_available"},
@@ -560,12 +560,12 @@ static const struct {
      "BFloat16Storage BoolStorage ByteStorage CharStorage ComplexDoubleStorage "
      "ComplexFloatStorage CudaError DeferredCudaCallError DoubleStorage ExternalStream "
      "FloatStorage HalfStorage IntStorage LongStorage MemPool ShortStorage "
-     "caching_allocator_alloc caching_allocator_delete check_error classproperty clock_rate "
-     "cudaStatus cudart current_blas_handle current_solver_handle device_memory_used gds "
+     "caching_allocator_alloc caching_allocator_delete check_error classproperty "
+     "cudaStatus cudart current_blas_handle current_solver_handle gds "
      "get_gencode_flags get_stream_from_external graph_pool_handle graphs "
      "is_tf32_supported jiterator list_gpu_processes "
-     "make_graphed_callables memory_stats_as_nested_dict memory_usage power_draw "
-     "temperature tunable utilization"},
+     "make_graphed_callables memory_stats_as_nested_dict "
+     "tunable"},
     {"cpu", "Event Stream StreamContext current_stream get_capabilities set_device stream"},
     {"cuda.amp", "amp_definitely_not_available common"},
     {"cuda.memory",
@@ -620,6 +620,10 @@ static const struct {
      "CrossMapLRN2d "
      "NLLLoss2d attention "
      "factory_kwargs grad intrinsic qat quantizable quantized"},
+    {"nn.attention",
+     "activate_flash_attention_impl current_flash_attention_impl list_flash_attention_impls "
+     "register_flash_attention_impl restore_flash_attention_impl"},
+    {"nn.attention.flex_attention", "AuxOutput AuxRequest FlexKernelOptions"},
     {"nn.functional",
      "ScalingType SwizzleType Tensor "
      "assert_int_or_pair celu_ conv_tbc "

@@ -33,6 +33,22 @@ px_status px_device_memory(size_t *free, size_t *total, int index) {
   return px__rt.backend->memory_info(d->physical, free, total);
 }
 
+px_status px_device_figure(int64_t *out, int index, px_figure figure) {
+#define XX(name, python, doc) #python,
+  static const char *const names[] = {PX_FIGURE_MAP(XX)};
+#undef XX
+  px__device *d;
+  PX_GIVEN(out);
+  PX_CHECK((unsigned)figure < PX_COUNT_OF(names), PX_VALUE, "there is no figure %d", (int)figure);
+  PX_TRY(px_device_init());
+  PX_TRY(px__device_get(&d, index < 0 ? px_device_peek() : index));
+  bool known = px__rt.backend->figure && px__rt.backend->figure((int)d->physical, figure, out);
+  PX_CHECK(known, PX_UNIMPLEMENTED, "%s is not known of cuda:%d: the backend %s %s", names[figure],
+           d->index, px__rt.backend->name,
+           px__rt.backend->figure ? "has no NVML, or it does not tell" : "has no such figures");
+  return PX_OK;
+}
+
 static px_status pair(px__device **a, px__device **b, int from, int to) {
   PX_TRY(px_device_init());
   PX_CHECK(is_device(from), PX_ASSERTION, "Invalid device id");

@@ -22,6 +22,28 @@ class Cuda(unittest.TestCase):
             pass
         self.assertIsInstance(Mine(), cuda.Stream)
 
+    def test_a_stream_is_kept_busy(self):
+        start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+        start.record()
+        cuda._sleep(30_000_000)
+        self.assertFalse(cuda.current_stream().query())
+        end.record()
+        end.synchronize()
+        self.assertGreaterEqual(start.elapsed_time(end), 25)
+        with self.assertRaisesRegex(ValueError, "cycles must not be negative, but got -1"):
+            cuda._sleep(-1)
+
+    def test_figures_are_known_or_refused_by_name(self):
+        for name in "utilization memory_usage temperature power_draw clock_rate device_memory_used".split():
+            figure = getattr(cuda, name)
+            if cuda._backend_name() == "sim":
+                with self.assertRaisesRegex(NotImplementedError, f"^{name} is not known of cuda:0: the backend sim has no such figures$"):
+                    figure()
+            else:
+                self.assertGreaterEqual(figure(0), 0)
+            with self.assertRaises((AssertionError, RuntimeError)):
+                figure(99)
+
     def test_events(self):
         start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
         self.assertEqual(repr(start), "<torch.cuda.Event uninitialized>")

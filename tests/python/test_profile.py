@@ -68,5 +68,50 @@ class Profilers(unittest.TestCase):
         self.assertNotEqual(torch.add, torch.sub)
 
 
+class Marks(unittest.TestCase):
+    """record_function and torch.cuda.nvtx: nothing listens."""
+
+    def test_a_part_with_a_name(self):
+        record = torch.profiler.record_function
+        self.assertIs(record, torch.autograd.profiler.record_function)
+        with record("forward", "batch 3") as part:
+            self.assertEqual((part.name, part.args), ("forward", "batch 3"))
+
+        @record("add")
+        def add(a, b=1):
+            return a + b
+
+        class Holder:
+            @record("method")
+            def method(self):
+                return self
+        holder = Holder()
+        self.assertEqual((add(1, b=2), add.__name__, holder.method() is holder), (3, "add", True))
+        with self.assertRaises(KeyError), record("fails"):
+            raise KeyError
+        for wrong, kind in ((lambda: record(), TypeError), (lambda: record("x")(3), TypeError)):
+            with self.assertRaises(kind):
+                wrong()
+
+    def test_what_would_measure_is_refused_unless_it_is_off(self):
+        profiler = torch.autograd.profiler
+        for make in (profiler.profile, profiler.emit_nvtx):
+            with make(enabled=False) as nothing:
+                self.assertIsNone(nothing)
+            with self.assertRaisesRegex(NotImplementedError, f"^torch.autograd.profiler.{make.__name__} is not implemented in Phlox$"):
+                make()
+        with self.assertRaisesRegex(NotImplementedError, "^torch.profiler.profile is not implemented in Phlox$"):
+            torch.profiler.profile()
+
+    def test_nvtx_answers_as_where_no_tool_listens(self):
+        nvtx = torch.cuda.nvtx
+        self.assertEqual((nvtx.range_push("a"), nvtx.range_pop(), nvtx.range_end(nvtx.range_start("b")), nvtx.mark("c")), (-2, -2, None, None))
+        with nvtx.range("step {}", 3) as part:
+            self.assertIsInstance(part, nvtx.range)
+        self.assertEqual(nvtx.range("f")(len)([1]), 1)
+        with self.assertRaises(IndexError):
+            nvtx.range("step {}")
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -157,6 +157,7 @@ static const px_backend table = {
     .open = open_device,
     .properties = px__cuda_properties,
     .processes = px__cuda_processes,
+    .figure = px__cuda_figure,
     .glance = px__cuda_glance,
     .glance_named = px__cuda_glance_named,
     .memory_info = memory_info,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What NVML, the driver's library of nvidia-smi, knows: how many devices there are, without
-// starting CUDA, which would spoil a fork; and, when memory has run out, which processes hold
-// memory of a device. It is loaded at the first question.
+// starting CUDA, which would spoil a fork; when memory has run out, which processes hold memory of
+// a device; and how busy and hot a device is. It is loaded at the first question.
 #include "cuda/host/cuda.h"
 
 #include <dlfcn.h>
@@ -16,7 +16,13 @@ typedef struct nvml_process {
   unsigned long long bytes;
   unsigned instance, compute_instance;
 } nvml_process;
-enum { SUCCESS = 0, LIST = 64 };
+typedef struct nvml_rates {
+  unsigned device, memory;
+} nvml_rates;
+typedef struct nvml_memory {
+  unsigned long long total, free, used;
+} nvml_memory;
+enum { SUCCESS = 0, LIST = 64, SENSOR_OF_CHIP = 0, CLOCK_OF_PROCESSORS = 1 };
 
 typedef struct nvml_api {
 #define XX(name, parameters) int(*name) parameters;
@@ -80,18 +86,48 @@ bool px__cuda_glance_named(int device, const char *name, size_t length) {
          !strncasecmp(uuid, name, length);
 }
 
+// NVML's handle of a device, or NULL.
+static void *handle_of(int device) {
+  char place[32];
+  void *handle = NULL;
+  px_device_properties p;
+  pthread_once(&once, load);
+  if (!loaded || px__cuda_properties(device, &p) != PX_OK) return NULL;
+  snprintf(place, sizeof place, "%08x:%02x:%02x.0", (unsigned)p.pci_domain_id,
+           (unsigned)p.pci_bus_id, (unsigned)p.pci_device_id);
+  return nvml.nvmlDeviceGetHandleByPciBusId_v2(place, &handle) == SUCCESS ? handle : NULL;
+}
+
+static bool shares(void *handle, bool of_memory, int64_t *out) {
+  nvml_rates rates;
+  if (nvml.nvmlDeviceGetUtilizationRates(handle, &rates) != SUCCESS) return false;
+  *out = of_memory ? rates.memory : rates.device;
+  return true;
+}
+
+bool px__cuda_figure(int device, px_figure figure, int64_t *out) {
+  void *handle = handle_of(device);
+  unsigned value = 0;
+  nvml_memory memory = {0};
+  int status = -1;
+  if (!handle) return false;
+  if (figure == PX_FIGURE_UTILIZATION || figure == PX_FIGURE_MEMORY_USAGE)
+    return shares(handle, figure == PX_FIGURE_MEMORY_USAGE, out);
+  if (figure == PX_FIGURE_TEMPERATURE)
+    status = nvml.nvmlDeviceGetTemperature(handle, SENSOR_OF_CHIP, &value);
+  if (figure == PX_FIGURE_POWER) status = nvml.nvmlDeviceGetPowerUsage(handle, &value);
+  if (figure == PX_FIGURE_CLOCK)
+    status = nvml.nvmlDeviceGetClockInfo(handle, CLOCK_OF_PROCESSORS, &value);
+  if (figure == PX_FIGURE_MEMORY_USED) status = nvml.nvmlDeviceGetMemoryInfo(handle, &memory);
+  *out = figure == PX_FIGURE_MEMORY_USED ? (int64_t)memory.used : (int64_t)value;
+  return status == SUCCESS;
+}
+
 int px__cuda_processes(int device, px_process *out, int room) {
   nvml_process rows[LIST];
   unsigned count = LIST;
-  char place[32];
-  void *handle;
-  px_device_properties p;
-  pthread_once(&once, load);
-  if (!loaded || px__cuda_properties(device, &p) != PX_OK) return 0;
-  snprintf(place, sizeof place, "%08x:%02x:%02x.0", (unsigned)p.pci_domain_id,
-           (unsigned)p.pci_bus_id, (unsigned)p.pci_device_id);
-  if (nvml.nvmlDeviceGetHandleByPciBusId_v2(place, &handle) != SUCCESS ||
-      nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle, &count, rows) != SUCCESS)
+  void *handle = handle_of(device);
+  if (!handle || nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle, &count, rows) != SUCCESS)
     return 0;
   int listed = (int)count < room ? (int)count : room;
   for (int i = 0; i < listed; i++) out[i] = (px_process){rows[i].id, (size_t)rows[i].bytes};
