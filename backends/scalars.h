@@ -5,7 +5,8 @@
 // 0.
 //
 // Before it is included: K_MATH begins a function of the library, K_LAUNCH is what a fault is
-// reported to, and K_ZERO_DIVISION(launch) reports one; K_inf_f32 and K_inf_f64 are infinity.
+// reported to, and K_ZERO_DIVISION(launch) reports one; K_inf_f32 and K_inf_f64 are infinity;
+// and what special.h wants.
 #pragma once
 #include <math.h>
 #include <stdbool.h>
@@ -49,6 +50,8 @@ K_LIBM(abs, fabsf, fabs)
   K_MATH bool k_isnan_##S(T x) { return x != x; } \
   K_MATH bool k_isinf_##S(T x) { return fabs##M(x) == K_inf_##S; } \
   K_MATH bool k_isfinite_##S(T x) { return fabs##M(x) < K_inf_##S; } \
+  K_MATH bool k_signbit_##S(T x) { return signbit(x); } \
+  K_MATH T k_copysign_##S(T a, T b) { return copysign##M(a, b); } \
   K_MATH T k_atan2_##S(T y, T x) { return atan2##M(y, x); } \
   K_MATH T k_fmod_##S(K_LAUNCH l, T a, T b) { return fmod##M(a, b); } \
   K_MATH T k_truncdiv_##S(K_LAUNCH l, T a, T b) { return trunc##M(a / b); } \
@@ -73,6 +76,8 @@ K_LIBM(abs, fabsf, fabs)
 K_FLOAT(f32, float, f)
 K_FLOAT(f64, double, )
 
+#include "special.h"
+
 // ---- whole numbers
 
 // By squaring; a negative power is 0 but for the bases 1 and -1.
@@ -96,12 +101,18 @@ K_MATH int64_t k_pow_int(int64_t a, int64_t b) {
   K_MATH bool k_isinf_##S(T x) { return false; } \
   K_MATH bool k_isfinite_##S(T x) { return true; } \
   K_MATH T k_abs_##S(T x) { return x < (T)1 && x != 0 ? (T)(0 - (uint64_t)x) : x; } \
-  K_MATH T k_sign_##S(T x) { return (T)((x > 0) - (x < (T)1 && x != 0)); }
+  K_MATH bool k_signbit_##S(T x) { return x < (T)1 && x != 0; } \
+  K_MATH T k_sign_##S(T x) { return (T)((x > 0) - k_signbit_##S(x)); }
 
 #define K_INTEGER(S, T, HIGH) \
   static const bool k_signed_##S = (T)-1 < 1; \
   static const T K_inf_##S = HIGH; \
   K_MATH T k_bitnot_##S(T x) { return (T)~x; } \
+  K_MATH T k_gcd_##S(T a, T b) { \
+    a = k_abs_##S(a), b = k_abs_##S(b); \
+    for (T r; b != 0; a = b, b = r) r = b == (T)-1 ? (T)0 : (T)(a % b); \
+    return a; \
+  } \
   K_MATH T k_pow_##S(T a, T b) { return (T)k_pow_int((int64_t)a, (int64_t)b); } \
   K_MATH bool k_bad_divisor_##S(K_LAUNCH l, T b) { \
     if (b == 0) K_ZERO_DIVISION(l); \

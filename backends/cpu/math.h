@@ -147,6 +147,13 @@ K_VECTORS(erf, double, double)
 #endif
 #endif
 
+// Without the global of lgamma, which threads would share.
+static inline double k_lgamma(double x) {
+  int sign;
+  return lgamma_r(x, &sign);
+}
+#define K_LGAMMA(x) k_lgamma(x)
+
 #define K_MATH static inline
 #define K_LAUNCH const px_launch *
 #define K_ZERO_DIVISION(l) px_kernel_fault(l, PX_FAULT_ZERO_DIVISION, 0, 0, 0)

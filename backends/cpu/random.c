@@ -6,6 +6,7 @@
 #include "cpu/cells.h"
 #include "cpu/dense.h"
 #include "cpu/draws.h"
+#include "cpu/math.h"
 #include "cpu/philox.h"
 #include "kernel_args/random.h"
 
@@ -404,4 +405,77 @@ PX_KERNEL(exponential) {
   }
   px__dense_close(&d);
   return PX_OK;
+}
+
+// ---- numbers that take as many draws as it comes
+
+// An element's source: the twister, or a subsequence of Philox, each draw a block of words.
+typedef struct k_source {
+  px_mt19937 *mt;
+  uint64_t seed, subsequence, offset;
+} k_source;
+static px_philox4 next_words(k_source *s) {
+  s->offset += 4;
+  return px_philox(s->seed, s->subsequence, s->offset - 4);
+}
+static double k_uniform(k_source *s) {
+  if (s->mt) return px_mt19937_uniform_double(s->mt);
+  px_philox4 words = next_words(s);
+  return px_philox_uniform_double(words.v[0], words.v[1]) * (1 - 0x1p-53);
+}
+static double k_normal(k_source *s) {
+  if (s->mt) return normal_one(s->mt);
+  px_philox4 words = next_words(s);
+  double r = sqrt(-2 * log(px_philox_uniform_double(words.v[0], words.v[1])));
+  return r * cos(two_pi * px_philox_uniform_double(words.v[2], words.v[3]));
+}
+#include "rejection.h"
+
+// What a draw depends on: a number, or an operand's elements.
+typedef struct parameter {
+  const px_operand *from;
+  double number;
+} parameter;
+// A draw of NaN is a fault where `fault` is one.
+static px_status draw_each(const px_launch *l, const px_operand *out, px_fault_code fault,
+                           double (*draw)(k_source *, double, double), parameter first,
+                           parameter second) {
+  px__dense d = {.launch = l};
+  const double *a = first.from ? px__dense_in(&d, first.from, PX_FLOAT64) : NULL;
+  const double *b = second.from ? px__dense_in(&d, second.from, PX_FLOAT64) : NULL;
+  numbers to = numbers_of(&d, out, out->dtype);
+  px_mt19937 *mt = l->mt19937;
+  for (px__steps s = {.n = to.n}; px__draw_step(&s, mt);)
+    for (int64_t i = s.begin; i < s.end; i++) {
+      k_source source = {mt, l->seed, (uint64_t)i, l->offset};
+      double x = draw(&source, a ? a[i] : first.number, b ? b[i] : second.number);
+      if (fault && x != x) px_kernel_fault(l, fault, 0, 0, 0);
+      put(&to, i, x);
+    }
+  px__dense_close(&d);
+  return PX_OK;
+}
+PX_KERNEL(geometric) {
+  return draw_each(l, args->out, PX_FAULT_NONE, k_draw_geometric, (parameter){.number = args->p},
+                   (parameter){0});
+}
+PX_KERNEL(cauchy) {
+  return draw_each(l, args->out, PX_FAULT_NONE, k_draw_cauchy, (parameter){.number = args->median},
+                   (parameter){.number = args->sigma});
+}
+PX_KERNEL(log_normal) {
+  return draw_each(l, args->out, PX_FAULT_NONE, k_draw_log_normal,
+                   (parameter){.number = args->mean}, (parameter){.number = args->std});
+}
+PX_KERNEL(_standard_gamma) {
+  return draw_each(l, args->out, PX_FAULT_NONE, k_draw_gamma, (parameter){.from = args->self},
+                   (parameter){.number = px__dtypes[args->out->dtype].tiny});
+}
+PX_KERNEL(poisson_draw) {
+  return draw_each(l, args->out, PX_FAULT_RATE, k_draw_poisson, (parameter){.from = args->self},
+                   (parameter){0});
+}
+PX_KERNEL(binomial_draw) {
+  return draw_each(l, args->out, PX_FAULT_NONE, k_draw_binomial, (parameter){.from = args->count},
+                   (parameter){.from = args->prob});
 }

@@ -152,7 +152,7 @@ typedef struct k_amp_scale {
 typedef struct k_random {
   k_where where;
   void *out;
-  const void *in;
+  const void *in, *beside;
   int64_t n, from, rows;
   uint64_t seed, offset, range;
   double a, b;

@@ -177,6 +177,7 @@ static inline int64_t px_operand_numel(const px_operand *operand) {
   XX(NO_WEIGHT, RUNTIME, "invalid multinomial distribution (sum of probabilities <= 0)") \
   XX(INPUT, RUNTIME, "all elements of input should be between 0 and 1") \
   XX(TARGETS, RUNTIME, "all elements of target should be between 0 and 1") \
+  XX(RATE, RUNTIME, "invalid Poisson rate, expected rate to be non-negative") \
   XX(INJECTED, ACCELERATOR, "a kernel failed (injected)") \
   XX(BROKEN, ACCELERATOR, "the launch broke the device")
 typedef enum px_fault_code {

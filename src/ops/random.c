@@ -3,6 +3,7 @@
 // and tensors that are made and filled.
 #include "hidden/random.h"
 #include "ops/run.h"
+#include "phlox/ops/copy.h"
 #include "phlox/ops/factory.h"
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/random.h"
@@ -30,6 +31,46 @@ PX_RUN(bernoulli) {
   PX_TRY(px__call_draws(call, args->generator, args->self->numel, 4));
   if (call->device.type != PX_CPU) call->counter = 12;  // a thread draws once; PyTorch reserves ten
   return PX_OK;
+}
+// Each element draws from a subsequence of its own until it accepts; few draw ten times.
+static px_status until_accepted(px_call *call, px_generator *generator, const px_tensor *like) {
+  PX_TRY(px__call_draws(call, generator, like->numel, 1));
+  if (call->device.type != PX_CPU) call->counter = 400;
+  return PX_OK;
+}
+PX_RUN(geometric) { return until_accepted(call, args->generator, args->self); }
+PX_RUN(cauchy) { return until_accepted(call, args->generator, args->self); }
+PX_RUN(log_normal) { return until_accepted(call, args->generator, args->self); }
+PX_RUN(_standard_gamma) { return until_accepted(call, args->generator, args->self); }
+PX_RUN(poisson_draw) { return until_accepted(call, args->generator, args->self); }
+PX_RUN(binomial_draw) { return until_accepted(call, args->generator, args->count); }
+PX_RUN(poisson) { return px_poisson_draw(&call->results[0], args->self, args->generator); }
+PX_RUN(binomial) {
+  PX_SCOPED(px_tensor) count = NULL;
+  PX_SCOPED(px_tensor) prob = NULL;
+  const px_tensor *a = args->count, *b = args->prob;
+  int64_t sizes[PX_MAX_DIMS];
+  int ndim;
+  PX_TRY(px__broadcast(&ndim, sizes, a->ndim, a->sizes, b->ndim, b->sizes));
+  PX_TRY(px_expand(&count, a, sizes, ndim));
+  PX_TRY(px_expand(&prob, b, sizes, ndim));
+  return px_binomial_draw(&call->results[0], count, prob, args->generator);
+}
+// In double: shares of small concentrations are smaller than floats.
+PX_RUN(_sample_dirichlet) {
+  px_tensor *self = args->self;
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) drawn = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_SCOPED(px_tensor) shares = NULL;
+  PX_SCOPED(px_tensor) least = NULL;
+  PX_TRY(px_to(&wide, self, PX_FLOAT64, PX_DEVICE_NONE, false, false));
+  PX_TRY(px__standard_gamma(&drawn, wide, args->generator));
+  PX_TRY(px_sum(&sum, drawn, (const int64_t[]){-1}, 1, true, PX_DTYPE_NONE));
+  PX_TRY(px_div(&shares, drawn, sum));
+  PX_TRY(px_tensor_from_scalar(&least, px_float(px_dtype_about((px_dtype)self->dtype)->tiny)));
+  PX_TRY(px_clamp_(shares, least, NULL));
+  return px_to(&call->results[0], shares, (px_dtype)self->dtype, PX_DEVICE_NONE, false, false);
 }
 PX_RUN(randperm_fill) {
   PX_TRY(px__call_draws(call, args->generator, args->self->numel, 2));

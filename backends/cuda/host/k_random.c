@@ -75,6 +75,46 @@ PX_CUDA_KERNEL(bernoulli) {
   return px__cuda_dense_close(&d);
 }
 
+// ---- numbers that take as many draws as it comes: what they depend on is an operand or a number
+
+typedef struct parameter {
+  const px_operand *from;
+  double number;
+} parameter;
+static px_status draw_each(const px_launch *l, const char *name, const px_operand *out,
+                           parameter first, parameter second) {
+  px__cuda_dense d = {.launch = l};
+  k_random p = start(&d, out);
+  p.a = first.number, p.b = second.number;
+  if (first.from) p.in = px__cuda_dense_in(&d, first.from, PX_FLOAT64);
+  if (second.from) p.beside = px__cuda_dense_in(&d, second.from, PX_FLOAT64);
+  PX_CUDA_PASS(d.status);
+  PX_CUDA_PASS(draw_any(l, name, &p, (p.n + K_BLOCK - 1) / K_BLOCK));
+  return px__cuda_dense_close(&d);
+}
+PX_CUDA_KERNEL(geometric) {
+  return draw_each(l, "drawn_geometric", args->out, (parameter){.number = args->p}, (parameter){0});
+}
+PX_CUDA_KERNEL(cauchy) {
+  return draw_each(l, "drawn_cauchy", args->out, (parameter){.number = args->median},
+                   (parameter){.number = args->sigma});
+}
+PX_CUDA_KERNEL(log_normal) {
+  return draw_each(l, "drawn_log_normal", args->out, (parameter){.number = args->mean},
+                   (parameter){.number = args->std});
+}
+PX_CUDA_KERNEL(_standard_gamma) {
+  return draw_each(l, "drawn_gamma", args->out, (parameter){.from = args->self},
+                   (parameter){.number = px__dtypes[args->out->dtype].tiny});
+}
+PX_CUDA_KERNEL(poisson_draw) {
+  return draw_each(l, "drawn_poisson", args->out, (parameter){.from = args->self}, (parameter){0});
+}
+PX_CUDA_KERNEL(binomial_draw) {
+  return draw_each(l, "drawn_binomial", args->out, (parameter){.from = args->count},
+                   (parameter){.from = args->prob});
+}
+
 PX_CUDA_KERNEL(random) {
   px__cuda_dense d = {.launch = l};
   k_random p = start(&d, args->out);

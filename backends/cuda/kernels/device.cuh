@@ -195,7 +195,8 @@ enum {
   K_FAULT_ZERO_DIVISION,
   K_FAULT_PROBABILITY,
   K_FAULT_INPUT = 10,
-  K_FAULT_TARGETS
+  K_FAULT_TARGETS,
+  K_FAULT_RATE
 };
 static __device__ __noinline__ void k_fault(const k_where *at, int code, int64_t a, int64_t b,
                                             int64_t c) {

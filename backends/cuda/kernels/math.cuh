@@ -19,6 +19,7 @@
 #define K_least_i64 INT64_MIN
 
 #define K_MATH static __device__ __forceinline__
+#define K_LGAMMA(x) lgamma(x)
 #define K_LAUNCH const k_where *
 #define K_ZERO_DIVISION(l) k_fault(l, K_FAULT_ZERO_DIVISION, 0, 0, 0)
 #include "scalars.h"

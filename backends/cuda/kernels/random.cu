@@ -3,7 +3,7 @@
 // step of it gives four words, and those make values one grid of threads apart. The grid is the
 // generator's, so that the numbers are PyTorch's. Blocks have K_BLOCK threads; at each step the
 // grid writes a piece of the result as long as itself, in order.
-#include "device.cuh"
+#include "math.cuh"
 
 struct words {
   uint32_t v[4];
@@ -241,6 +241,50 @@ static __device__ __forceinline__ void bernoulli_body(const k_random &p) {
   }
 }
 K_FLOATS(bernoulli, k_random)
+
+// ---- numbers that take as many draws as it comes: element i from subsequence i, a block of words
+// a draw. What they depend on is a tensor of doubles (`in`, `beside`), or a number.
+
+struct k_source {
+  uint64_t seed, subsequence, offset;
+};
+static __device__ __forceinline__ words next_words(k_source *s) {
+  s->offset += 4;
+  return philox(s->seed, s->subsequence, s->offset - 4);
+}
+static __device__ __forceinline__ double k_uniform(k_source *s) {
+  words w = next_words(s);
+  return uniform_double(w.v[0], w.v[1]) * (1 - 1.1102230246251565e-16);
+}
+static __device__ __forceinline__ double k_normal(k_source *s) {
+  words w = next_words(s);
+  double r = sqrt(-2 * log(uniform_double(w.v[0], w.v[1])));
+  return r * cospi(2 * uniform_double(w.v[2], w.v[3]));
+}
+#include "rejection.h"
+
+template <double (*DRAW)(k_source *, double, double)>
+static __device__ __forceinline__ void drawn(const k_random &p, bool rates) {
+  int item = k_item(p.dtype);
+  for (int64_t i = k_thread(); i < p.n; i += k_threads()) {
+    k_source s = {p.seed, (uint64_t)i, p.offset};
+    double x = DRAW(&s, p.in ? ((const double *)p.in)[i] : p.a,
+                    p.beside ? ((const double *)p.beside)[i] : p.b);
+    if (rates && x != x) k_fault(&p.where, K_FAULT_RATE, 0, 0, 0);
+    k_store((char *)p.out + i * item, p.dtype, x);
+  }
+}
+#define DRAWN(NAME, RATES) \
+  extern "C" __global__ void __launch_bounds__(K_BLOCK) \
+      drawn_##NAME(const __grid_constant__ k_random p) { \
+    drawn<k_draw_##NAME>(p, RATES); \
+  }
+DRAWN(geometric, false)
+DRAWN(cauchy, false)
+DRAWN(log_normal, false)
+DRAWN(gamma, false)
+DRAWN(poisson, true)
+DRAWN(binomial, false)
 
 // ---- orders: random keys, of as many bits as keep collisions rare; equal ones are shuffled. Keys
 // are drawn on the generator's grid; then a thread looks at an element, and has few runs to

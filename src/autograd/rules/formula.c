@@ -241,3 +241,7 @@ px_status px__grad_cumprod(px_tensor **out, px_tensor *grad, px_tensor *self, in
 px_status px__grad_unimplemented(px__backward *b) {
   PX_FAIL(PX_UNIMPLEMENTED, "derivative for aten::%s is not implemented", b->op->name);
 }
+// The same of one parameter of an op.
+px_status px__grad_unknown(px_tensor **out, px_tensor *grad, const char *what) {
+  PX_FAIL(PX_UNIMPLEMENTED, "the derivative for '%s' is not implemented.", what);
+}
