@@ -13,6 +13,10 @@ typedef struct px__axes {
   int64_t results, length;  // elements of a result, and elements that each is made of
 } px__axes;
 
+// A product of sizes; beside one of 0 it may wrap around.
+static inline int64_t px__axes_product(int64_t a, int64_t b) {
+  return (int64_t)((uint64_t)a * (uint64_t)b);
+}
 static inline int64_t px__magnitude(int64_t x) { return x < 0 ? -x : x; }
 
 // Puts an axis where its stride belongs, or outermost.
@@ -29,7 +33,7 @@ static inline void px__axes_join(px__axis *list, int *count) {
     px__axis *last = n ? &list[n - 1] : NULL, a = list[i];
     if (last && a.in == last->in * last->size && a.out == last->out * last->size &&
         a.out2 == last->out2 * last->size)
-      last->size *= a.size;
+      last->size = px__axes_product(last->size, a.size);
     else
       list[n++] = a;
   }
@@ -38,17 +42,18 @@ static inline void px__axes_join(px__axis *list, int *count) {
 }
 
 // Of a result or two (`second` may be NULL) and the input. Unless sorted, the order of elements is
-// the input's row-major one.
+// the input's row-major one. An input without elements may have any strides, which lead nowhere.
 static inline void px__axes_load(px__axes *x, const px_operand *out, const px_operand *second,
                                  const px_operand *in, bool sorted) {
   x->kept_count = x->gone_count = 0;
   x->results = x->length = 1;
+  int64_t step = px_operand_numel(in) ? px__cpu_item[in->dtype] : 0;
   for (int d = in->ndim - 1; d >= 0; d--) {
-    px__axis a = {in->sizes[d], in->strides[d] * px__cpu_item[in->dtype],
-                  out->strides[d] * px__cpu_item[out->dtype],
+    px__axis a = {in->sizes[d], in->strides[d] * step, out->strides[d] * px__cpu_item[out->dtype],
                   second ? second->strides[d] * px__cpu_item[second->dtype] : 0};
     bool reduced = out->sizes[d] == 1 && in->sizes[d] != 1;
-    *(reduced ? &x->length : &x->results) *= a.size;
+    int64_t *count = reduced ? &x->length : &x->results;
+    *count = px__axes_product(*count, a.size);
     if (a.size == 1) continue;
     if (reduced) a.out = a.out2 = 0;
     px__axes_add(reduced ? x->gone : x->kept, reduced ? &x->gone_count : &x->kept_count, a, sorted);

@@ -104,7 +104,8 @@ static void batch_run(void *ctx, int64_t begin, int64_t end) {
 static px_status batch_multiply(const px_launch *l, const px_operand *c, const px_operand *s,
                                 const px_operand *a, const px_operand *b, double beta,
                                 double alpha) {
-  int64_t item = (int64_t)px_dtype_size((px_dtype)c->dtype), count = c->sizes[0];
+  int64_t item = (int64_t)px_dtype_size((px_dtype)c->dtype);
+  int64_t count = px_operand_numel(c) ? c->sizes[0] : 0;  // products of nothing may be any number
   batch t = {.g = product_of(c, a, b),
              .dtype = c->dtype,
              .as = a->strides[0] * item,

@@ -2,6 +2,7 @@
 // Attention of several heads: what PyTorch checks, in its words; masks; projections; and the layer.
 #include <math.h>
 
+#include "conditions.h"
 #include "layer_functions.h"
 #include "nn/nn_impl.h"
 #include "phlox/ops/factory.h"
@@ -122,6 +123,9 @@ typedef struct call {
   bool batched, causal;
 } call;
 
+// Of all examples.
+static int64_t all_heads(const call *c) { return px__product(c->batch, c->a->num_heads); }
+
 static void call_end(call *c) {
   for (int i = 0; i < PARTS; i++) px_release(c->parts[i]);
   px_release(c->mask);
@@ -233,7 +237,7 @@ static px_status check_mask(const call *c) {
   char text[TEXT];
   int64_t source = px_tensor_size(c->parts[KEY], 0);
   if (!c->mask) return PX_OK;
-  int64_t two[] = {c->length, source}, three[] = {c->batch * c->a->num_heads, c->length, source};
+  int64_t two[] = {c->length, source}, three[] = {all_heads(c), c->length, source};
   if (px_tensor_ndim(c->mask) == 2)
     PX_CHECK(has_shape(c->mask, 2, two), PX_RUNTIME,
              "The shape of the 2D attn_mask is torch.Size([%s]), but should be (%lld, %lld).",
@@ -278,7 +282,7 @@ static px_status append_biases(call *c) {
 
 static px_status append_zeros(call *c) {
   PX_SCOPED(px_tensor) zeros = NULL;
-  int64_t sizes[] = {c->batch * c->a->num_heads, 1, c->width};
+  int64_t sizes[] = {all_heads(c), 1, c->width};
   const px_tensor *key = c->parts[KEY];
   if (!c->a->add_zero_attn) return PX_OK;
   PX_TRY(px_zeros(&zeros, sizes, 3, px_tensor_dtype(key), px_tensor_device(key), false, false));
@@ -286,7 +290,7 @@ static px_status append_zeros(call *c) {
 }
 
 static px_status take_static(call *c, int part, px_tensor *given, const char *name) {
-  int64_t heads = c->batch * c->a->num_heads;
+  int64_t heads = all_heads(c);
   PX_CHECK(px_tensor_ndim(given) == 3 && px_tensor_size(given, 0) == heads, PX_ASSERTION,
            "expecting %s.size(0) of %lld, but got %lld", name, LL(heads),
            LL(px_tensor_ndim(given) ? px_tensor_size(given, 0) : 0));
@@ -306,7 +310,7 @@ static px_status split_heads(call *c) {
       continue;
     }
     PX_SCOPED(px_tensor) split = NULL;
-    int64_t sizes[] = {px_tensor_size(c->parts[i], 0), c->batch * c->a->num_heads, c->width};
+    int64_t sizes[] = {px_tensor_size(c->parts[i], 0), all_heads(c), c->width};
     PX_TRY(px_reshape(&split, c->parts[i], sizes, 3));
     PX_TRY(px_transpose(&turned, split, 0, 1));
     put(&c->parts[i], turned);
@@ -328,7 +332,7 @@ static px_status merge_padding(call *c) {
   PX_TRY(px_reshape(&spread, c->padding, (int64_t[]){c->batch, 1, 1, keys}, 4));
   PX_TRY(px_expand(&all, spread, (int64_t[]){c->batch, heads, 1, keys}, 4));
   px_tensor *merged;
-  PX_TRY(px_reshape(&merged, all, (int64_t[]){c->batch * heads, 1, keys}, 3));
+  PX_TRY(px_reshape(&merged, all, (int64_t[]){all_heads(c), 1, keys}, 3));
   put(&c->padding, merged);
   if (!c->mask) return c->mask = PX_MOVE(c->padding), PX_OK;
   PX_TRY(px_add(&merged, c->mask, c->padding, px_int(1)));
@@ -366,13 +370,13 @@ static px_status attend(px_tensor **out, const call *c) {
   const px_attention *a = c->a;
   for (int i = 0; i < PARTS; i++)
     PX_TRY(px_unflatten(four[i], c->parts[i], 0, (int64_t[]){c->batch, a->num_heads}, 2));
-  if (c->mask && px_tensor_size(c->mask, 0) == 1 && c->batch * a->num_heads > 1)
+  if (c->mask && px_tensor_size(c->mask, 0) == 1 && all_heads(c) > 1)
     PX_TRY(px_unsqueeze(&mask, c->mask, 0));
   else if (c->mask)
     PX_TRY(px_unflatten(&mask, c->mask, 0, (int64_t[]){c->batch, a->num_heads}, 2));
   PX_TRY(px_scaled_dot_product_attention(&made, q, k, v, mask, a->training ? a->dropout_p : 0,
                                          c->causal, NULL, false));
-  return px_reshape(out, made, (int64_t[]){c->batch * a->num_heads, c->length, c->width}, 3);
+  return px_reshape(out, made, (int64_t[]){all_heads(c), c->length, c->width}, 3);
 }
 
 // (batch heads, length, width) as (length, batch, size), projected.

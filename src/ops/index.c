@@ -150,7 +150,7 @@ static px_status merge_last(px__picking *p) {
     PX_SCOPED(px_tensor) more = NULL;
     px_tensor *next = NULL;
     PX_TRY(distances_of(&more, p, i));
-    span += p->dim_sizes[i] ? (p->dim_sizes[i] - 1) * p->dim_strides[i] : 0;
+    if (p->dim_sizes[i]) span = px__sum(span, px__product(p->dim_sizes[i] - 1, p->dim_strides[i]));
     if (sum)
       PX_TRY(px_add(&next, sum, more, px_int(1)));
     else

@@ -41,7 +41,8 @@ static px_status cat_shape(px_value list, int64_t given, int *out_dim, int *out_
           "Sizes of tensors must match except in dimension %d. Expected size %lld but got size "
           "%lld for tensor number %d in the list.",
           dim, (long long)sizes[d], (long long)t->sizes[d], i);
-    sizes[dim] += t->sizes[dim];
+    PX_CHECK(!px__add_size(sizes[dim], t->sizes[dim], &sizes[dim]), PX_RUNTIME,
+             "integer out of range");
   }
   if (!first) sizes[0] = 0;
   *out_dim = dim, *out_ndim = first ? first->ndim : 1;

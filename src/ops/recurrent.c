@@ -253,7 +253,7 @@ static px_status check_counts(const int64_t *counts, int64_t times, int64_t rows
         "batch_sizes must be positive and never increase, and begin with the batch's %lld, but "
         "batch_sizes[%lld] is %lld",
         (long long)batch, (long long)t, (long long)counts[t]);
-    sum += counts[t];
+    sum = px__sum(sum, counts[t]);
   }
   PX_CHECK(sum == rows && (!times || counts[0] == batch), PX_RUNTIME,
            "batch_sizes are of %lld rows in a batch of %lld, but there are %lld rows and %lld "

@@ -172,49 +172,62 @@ static void exchange_numbers(int row, char *shown) {
 
 // ---- no elements, and sizes that multiply to more than there is
 
-// Of the tensor's sizes one is 0, and another one large, by expansion.
-static bool hollow(px_tensor **out, const px_tensor *like, int which) {
-  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS] = {0};
-  int n = px_tensor_ndim(like), none = which % (n ? n : 1), large = which / (n ? n : 1);
-  if (n == 0 || large >= n) return false;
+// The tensor's sizes, of which one is 0, and another one large; and large strides.
+static px_tensor *hollow(const px_tensor *like, int none, int large) {
+  int64_t sizes[PX_MAX_DIMS], strides[PX_MAX_DIMS];
   PX_SCOPED(px_tensor) nothing = NULL;
-  bool smooth = px_tensor_requires_grad(like);
-  for (int d = 0; d < n; d++) sizes[d] = px_tensor_sizes(like)[d];
+  px_tensor *made = NULL;
+  int n = px_tensor_ndim(like);
+  for (int d = 0; d < n; d++)
+    sizes[d] = px_tensor_sizes(like)[d], strides[d] = d == none ? 0 : INT64_C(1) << 62;
   sizes[large] = INT64_C(1) << 62, sizes[none] = 0;
   OK(px_zeros(&nothing, &(int64_t){0}, 1, px_tensor_dtype(like), PX_DEVICE_NONE, false, false));
-  OK(px_tensor_as_strided(out, nothing, n, sizes, strides, 0));
-  if (smooth) OK(px_tensor_set_requires_grad(*out, true));
-  return true;
+  OK(px_tensor_as_strided(&made, nothing, n, sizes, strides, 0));
+  if (px_tensor_requires_grad(like)) OK(px_tensor_set_requires_grad(made, true));
+  return made;
 }
 
-static bool alike(px_value a, const px_tensor *t) {
+// How an argument is hollow, and which others are: none, those of its sizes, or all with as many
+// dimensions, where another size is 0.
+typedef struct hollowing {
+  int argument, none, large, other;
+  enum { ALONE, ALIKE, ALL } with;
+} hollowing;
+
+static bool goes_along(const hollowing *h, const px_value *args, int k) {
+  const px_tensor *t = args[h->argument].v.tensor, *other = args[k].v.tensor;
+  if (k == h->argument) return true;
+  if (args[k].kind != PX_ARG_TENSOR || px_tensor_ndim(other) != px_tensor_ndim(t)) return false;
   size_t bytes = (size_t)px_tensor_ndim(t) * sizeof(int64_t);
-  return a.kind == PX_ARG_TENSOR && px_tensor_ndim(a.v.tensor) == px_tensor_ndim(t) &&
-         px_tensor_dtype(a.v.tensor) == px_tensor_dtype(t) &&
-         !memcmp(px_tensor_sizes(a.v.tensor), px_tensor_sizes(t), bytes);
+  return h->with == ALL ||
+         (h->with == ALIKE && !memcmp(px_tensor_sizes(other), px_tensor_sizes(t), bytes));
 }
-
-// Argument i is hollow, alone or with all that have its sizes.
-static void call_hollow(const sample *s, int i, bool all, px_tensor *in_place) {
+static void call_hollow(const sample *s, const hollowing *h) {
   px_value args[SAMPLE_PARAMS];
+  px_tensor *made[SAMPLE_PARAMS] = {NULL};
   memcpy(args, s->args, sizeof args);
   for (int k = 0; k < s->op->param_count; k++)
-    if (k == i || (all && alike(args[k], s->args[i].v.tensor))) args[k] = PX_T(in_place);
+    if (goes_along(h, s->args, k)) {
+      bool differs = h->with == ALL && k != h->argument;
+      made[k] = hollow(s->args[k].v.tensor, differs ? h->other : h->none, h->large);
+      args[k] = PX_T(made[k]);
+    }
   call(s->op, args);
+  for (int k = 0; k < s->op->param_count; k++) px_release(made[k]);
 }
 static void exchange_hollow(int row, char *shown) {
   sample s;
   open_with_gradients(&s, row, PX_FLOAT32);
-  for (int i = 0; i < s.op->param_count; i++)
-    for (int which = 0; s.args[i].kind == PX_ARG_TENSOR; which++) {
-      px_tensor *made = NULL;
-      if (!hollow(&made, s.args[i].v.tensor, which)) break;
+  for (int i = 0; i < s.op->param_count; i++) {
+    int n = s.args[i].kind == PX_ARG_TENSOR ? px_tensor_ndim(s.args[i].v.tensor) : 0;
+    for (int which = 0; which < n * n * (n + 2); which++) {
+      hollowing h = {i, which % n, which / n % n, which / n / n, ALL};
+      if (h.other >= n) h.with = h.other == n ? ALONE : ALIKE;
       snprintf(shown, 200, "%s(%s), '%s' hollow (%d)", s.op_name, s.text, s.op->params[i].name,
                which);
-      call_hollow(&s, i, false, made);
-      call_hollow(&s, i, true, made);
-      px_release(made);
+      call_hollow(&s, &h);
     }
+  }
   sample_close(&s);
 }
 
