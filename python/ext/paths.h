@@ -142,7 +142,6 @@ static const struct {
      "_dict_flatten_with_keys MappingKey SequenceKey GetAttrKey KeyEntry tree_flatten_with_path "
      "tree_map_with_path keystr treespec_dumps treespec_loads treespec_pprint register_constant "
      "register_dataclass"},
-    {"futures", "!: Future collect_all wait_all"},
     {"utils.cpp_extension",
      "!: BuildExtension CUDAExtension CppExtension SyclExtension check_compiler_is_gcc "
      "check_compiler_ok_for_platform get_compiler_abi_compatibility_and_version "

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.futures: values that are to come."""
+import gc, threading, unittest, weakref
+from unittest import mock
+
+import phlox as torch
+from phlox.futures import Future, collect_all, wait_all
+
+
+def done(value):
+    future = Future()
+    future.set_result(value)
+    return future
+
+
+def failed(error):
+    future = Future()
+    future.set_exception(error)
+    return future
+
+
+class Futures(unittest.TestCase):
+    def test_a_value_is_set_once(self):
+        future = Future()
+        self.assertFalse(future.done())
+        with self.assertRaisesRegex(RuntimeError, "not completed"):
+            future.value()
+        future.set_result(None)
+        self.assertEqual((future.done(), future.wait(), future.value()), (True, None, None))
+        for again in (lambda: future.set_result(1), lambda: future.set_exception(ValueError())):
+            with self.assertRaisesRegex(RuntimeError, "^Attempting to mark a completed Future as complete again."):
+                again()
+        self.assertIsNone(future.value())
+
+    def test_an_exception_in_its_place(self):
+        error = ValueError("mine")
+        future = failed(error)
+        for ask in (future.wait, future.value):
+            with self.assertRaises(ValueError) as raised:
+                ask()
+            self.assertIs(raised.exception, error)
+        with self.assertRaisesRegex(AssertionError, "^no is of type <class 'str'>, not an Exception.$"):
+            Future().set_exception("no")
+
+    def test_threads_wait(self):
+        future, got = Future(), []
+        threads = [threading.Thread(target=lambda: got.append(future.wait())) for _ in range(4)]
+        [thread.start() for thread in threads]
+        future.set_result(7)
+        [thread.join(30) for thread in threads]
+        self.assertEqual(got, [7] * 4)
+
+    def test_what_follows(self):
+        future, heard = Future(), []
+        double, nothing = future.then(lambda f: 2 * f.value()), future.then(lambda f: 1 / 0)
+        future.add_done_callback(lambda f: heard.append(f.value()))
+        self.assertEqual((heard, double.done()), ([], False))
+        future.set_result(21)
+        future.add_done_callback(lambda f: heard.append("at once"))
+        self.assertEqual((heard, double.wait()), ([21, "at once"], 42))
+        with self.assertRaisesRegex(RuntimeError, "^Got the following error when running the callback: ZeroDivisionError: division by zero$"):
+            nothing.wait()
+        with mock.patch("sys.unraisablehook") as unraisable:
+            future.add_done_callback(lambda f: 1 / 0)
+        self.assertEqual(unraisable.call_count, 1)
+        for method in (future.then, future.add_done_callback):
+            with self.assertRaisesRegex(TypeError, "expected a function, not int"):
+                method(3)
+
+    def test_several(self):
+        a, b = Future(), Future()
+        both = collect_all([a, b])
+        b.set_result(2)
+        self.assertFalse(both.done())
+        a.set_result(1)
+        self.assertEqual(([x.value() for x in both.wait()], wait_all([b, a]), wait_all([]), collect_all([]).wait()), ([1, 2], [2, 1], [], []))
+        with self.assertRaisesRegex(KeyError, "first"):
+            wait_all([a, failed(KeyError("first")), failed(KeyError("second"))])
+        with self.assertRaisesRegex(TypeError, "expected a Future as element 1, but got int"):
+            collect_all([a, 3])
+
+    def test_cycles_are_collected(self):
+        class Mine(Future):
+            pass
+        future = Mine()
+        future.add_done_callback(lambda f, kept=future: None)
+        seen = weakref.ref(future)
+        del future
+        gc.collect()
+        self.assertIsNone(seen())
+
+    def test_names(self):
+        self.assertIs(torch.jit.Future, Future)
+        self.assertIs(Future[int], Future)
+        with self.assertRaisesRegex(NotImplementedError, r"^torch.futures.Future\(devices=\) is not implemented in Phlox$"):
+            Future(devices=["cuda:0"])
+
+
+if __name__ == "__main__":
+    unittest.main()
