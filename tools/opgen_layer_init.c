@@ -31,11 +31,25 @@ static const og_node *named(const og_named *all, int count, const char *name) {
   return NULL;
 }
 
+// len(LIST), size(LIST, NUMBER), of an argument.
+static og_value of_list(const og_node *n, const context *x) {
+  const char *name = n->count && n->items[0]->kind == OG_NAME ? n->items[0]->text : "";
+  int p = og_layer_param(x->l, name), wanted = strcmp(n->text, "len") ? 2 : 1;
+  if (p < 0 || x->l->e->params[p].type != OG_INTS || n->count != wanted ||
+      (wanted == 2 && (strcmp(n->text, "size") || n->items[1]->kind != OG_NUMBER)))
+    og_die(n->place, "unknown name '%s' in layer %s", n->text, x->l->e->name);
+  og_value list = og_layer_param_value(&x->l->e->params[p]);
+  const char *c = wanted == 1 ? og_format("(int64_t)%s", list.n)
+                              : og_format("%s[%s]", list.c, n->items[1]->text);
+  return (og_value){.type = OG_INT, .c = c};
+}
+
 // Names are what `let` says, the numbers of the loops, and the constructor's arguments; those of
 // tensors mean them where a start takes one.
 static og_value name_of(const og_node *n, void *with) {
   const context *x = with;
   const og_layer *l = x->l;
+  if (n->kind == OG_CALL) return of_list(n, x);
   const og_node *let = n->kind == OG_NAME ? named(l->lets, l->let_count, n->text) : NULL;
   if (let) return og_number(let, name_of, with);
   if (n->kind == OG_NAME && named(l->each, l->each_count, n->text))

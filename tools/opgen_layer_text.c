@@ -214,8 +214,11 @@ static const char *method_params(const og_method *m) {
   return text;
 }
 static const char *method_result(const og_layer *l, const og_method *m) {
-  bool several = m == &l->methods[0] && l->result_count > 1;
-  return several ? "tuple[Tensor, Tensor | None]" : "Tensor";
+  const char *all = "";
+  if (m != &l->methods[0] || l->result_count < 2) return "Tensor";
+  for (int i = 0; i < l->result_count; i++)
+    all = og_format("%s%sTensor%s", all, i ? ", " : "", l->results[i].optional ? " | None" : "");
+  return og_format("tuple[%s]", all);
 }
 const char *og_method_signature(const og_layer *l, const og_method *m) {
   return og_format("(%s) -> %s", method_params(m), method_result(l, m));

@@ -93,6 +93,7 @@ typedef struct px_module_kind {
   // parameters.
   const px_module_method *methods;
   int method_count;
+  const char *named;     // what a tuple of the results is called in Python, or NULL
   const char *callable;  // the argument that may be a function in another language, or NULL
   // For kinds of another language.
   void (*release)(void *context);
@@ -163,7 +164,7 @@ PX_CALL px_transformer_decoder_new(px_module **out, px_module *layer, int64_t co
 
 // ---- contents
 
-// Sets an attribute: a number, a list of at most 6 integers, or a text. Reads one; of kind
+// Sets an attribute: a number, a list of at most 8 integers, or a text. Reads one; of kind
 // PX_ARG_NONE if there is none.
 PX_CALL px_module_set_attribute(px_module *self, const char *name, px_value value);
 PX_API px_value px_module_attribute(const px_module *self, const char *name);

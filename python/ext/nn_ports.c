@@ -51,6 +51,31 @@ static PyObject *give_port(px_tensor **take, int count) {
   return tuple;
 }
 
+// A tuple's type whose fields are the results; made when it is first asked for, and kept.
+static PyTypeObject *named_type(const px_module_kind *kind) {
+  static PyObject *types;
+  PyStructSequence_Field fields[EXT_PORTS + 1] = {{NULL, NULL}};
+  if (!types && !(types = PyDict_New())) return NULL;
+  PyObject *known = PyDict_GetItemString(types, kind->named);
+  if (known) return (PyTypeObject *)known;
+  for (int i = 0; i < kind->result_count; i++) fields[i].name = kind->results[i].name;
+  char full[128];  // CPython copies it, and takes the module from it
+  snprintf(full, sizeof full, "torch.nn.%s", kind->named);
+  PyStructSequence_Desc desc = {full, NULL, fields, kind->result_count};
+  EXT_OWNED *made = (PyObject *)PyStructSequence_NewType(&desc);
+  if (made) ext_short_name((PyTypeObject *)made);
+  if (!made || PyDict_SetItemString(types, kind->named, made) < 0) return NULL;
+  return (PyTypeObject *)made;
+}
+static PyObject *give_named(const px_module_kind *kind, PyObject *tuple_take) {
+  EXT_OWNED *tuple = tuple_take;
+  PyTypeObject *type = tuple ? named_type(kind) : NULL;
+  PyObject *named = type ? PyStructSequence_New(type) : NULL;
+  for (int i = 0; named && i < kind->result_count; i++)
+    PyStructSequence_SET_ITEM(named, i, Py_NewRef(PyTuple_GET_ITEM(tuple, i)));
+  return named;
+}
+
 PyObject *ext_give_results(const px_module_kind *kind, px_tensor **take) {
   if (kind->result_count <= 1) return give_port(take, tensors_of(kind->results, 0));
   PyObject *tuple = PyTuple_New(kind->result_count);
@@ -62,7 +87,7 @@ PyObject *ext_give_results(const px_module_kind *kind, px_tensor **take) {
     else
       Py_XDECREF(item);
   }
-  return tuple;
+  return kind->named ? give_named(kind, tuple) : tuple;
 }
 
 int ext_give_inputs(PyObject **out, const px_module_kind *kind, px_tensor *const *inputs,

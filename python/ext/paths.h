@@ -603,7 +603,6 @@ static const struct {
      "get_type_line is_function_or_method is_tensor is_vararg parse_type_line split_type_line "
      "try_ann_to_type try_real_annotations"},
     {"nn",
-     "AdaptiveLogSoftmaxWithLoss "
      "Container "
      "CrossMapLRN2d "
      "NLLLoss2d attention "

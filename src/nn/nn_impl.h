@@ -14,7 +14,7 @@ typedef struct px__entry {
   px_module *module;
 } px__entry;
 
-enum { PX__ATTRIBUTE_INTS = 6 };
+enum { PX__ATTRIBUTE_INTS = 8 };
 typedef struct px__attribute {
   char *name;
   px_value value;  // lists and texts point into the fields below

@@ -632,7 +632,7 @@ PX_TEST(attributes_and_hooks_that_cannot_be) {
   int64_t id, one = 1;
   OK(px_ones(&w, (int64_t[]){2, 2}, 2, PX_FLOAT32, px_cpu(), false, false));
   FAILS(px_module_set_attribute(m, "t", PX_T(w)), PX_TYPE, "cannot be a Tensor");
-  FAILS(px_module_set_attribute(m, "n", PX_IS(&one, -1)), PX_VALUE, "at most 6 integers");
+  FAILS(px_module_set_attribute(m, "n", PX_IS(&one, -1)), PX_VALUE, "at most 8 integers");
   FAILS(px_module_add_hook(&id, m, true, NULL, NULL, NULL), PX_TYPE, "needs a function");
 }
 
