@@ -136,6 +136,9 @@ static const struct {
     {"utils.data._utils.signal_handling", ""},
     {"utils.data.distributed", "utils.data: DistributedSampler"},
     {"utils.data.dataloader", "utils.data._workers: _MultiProcessingDataLoaderIter"},
+    {"utils.benchmark",
+     "!: CallgrindStats Compare FunctionCount FunctionCounts FuzzedParameter FuzzedSparseTensor "
+     "FuzzedTensor Fuzzer ParameterAlias"},
     {"utils.model_zoo", "hub: load_url tqdm"},
     {"utils._pytree",
      "utils._pytree: _dict_flatten=_of_dict _dict_unflatten=_to_dict; !: "
@@ -643,7 +646,7 @@ static const struct {
      "slogdet_out sort_out svd svd_out topk_out triangular_solve triangular_solve_out"},
     {"storage", "Storage"},
     {"utils",
-     "ThroughputBenchmark backcompat benchmark bottleneck collect_env cpp_backtrace "
+     "ThroughputBenchmark backcompat bottleneck collect_env cpp_backtrace "
      "disable_minidumps enable_minidumps enable_minidumps_on_exceptions file_baton "
      "get_cpp_backtrace hipify set_module swap_tensors throughput_benchmark"},
     {"utils.data",
