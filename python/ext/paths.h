@@ -46,7 +46,8 @@ static const struct {
      "NLLLoss NLLLoss2d PoissonNLLLoss SmoothL1Loss SoftMarginLoss TripletMarginLoss "
      "TripletMarginWithDistanceLoss _Loss _WeightedLoss"},
     {"nn.modules.module",
-     "nn: Module _IncompatibleKeys; nn._module: register_module_backward_hook "
+     "nn: Module _IncompatibleKeys; nn._module: _EXTRA_STATE_KEY_SUFFIX "
+     "register_module_backward_hook "
      "register_module_buffer_registration_hook register_module_forward_hook "
      "register_module_forward_pre_hook register_module_full_backward_hook "
      "register_module_full_backward_pre_hook register_module_module_registration_hook "
@@ -79,7 +80,8 @@ static const struct {
      "consume_prefix_in_state_dict_if_present"},
     {"nn.attention", "!: SDPBackend sdpa_kernel"},
     {"nn.attention.flex_attention",
-     "!: BlockMask _DEFAULT_SPARSE_BLOCK_SIZE and_masks create_block_mask create_mask "
+     "!: AuxOutput AuxRequest BlockMask _DEFAULT_SPARSE_BLOCK_SIZE and_masks create_block_mask "
+     "create_mask "
      "create_nested_block_mask flex_attention noop_mask or_masks"},
     {"_nn", "torch: _parse_to"},
     {"multiprocessing.pool", "multiprocessing: Pool"},
@@ -151,7 +153,7 @@ static const struct {
      "get_cxx_compiler get_default_build_root include_paths is_ninja_available library_paths "
      "load load_inline remove_extension_h_precompiler_headers verify_ninja_availability"},
     {"utils.mobile_optimizer", "!: optimize_for_mobile generate_mobile_module_lints"},
-    {"utils.flop_counter", "!: FlopCounterMode register_flop_formula"},
+    {"utils.flop_counter", "utils._flops: FlopCounterMode; !: register_flop_formula"},
     {"fft", ""},
     // ---- compilers, exporters and tracers, which can be imported
     {"compiler",

@@ -156,6 +156,14 @@ class Families(unittest.TestCase):
 class OtherNames(unittest.TestCase):
     """Ops that stand in modules of their own: aliases of the tables, linalg.matmul and special.expit."""
 
+    def test_a_counter_counts_nothing_until_it_is_entered(self):
+        from phlox.utils.flop_counter import FlopCounterMode
+        counter = FlopCounterMode(display=False)
+        self.assertEqual((counter.get_total_flops(), counter.get_flop_counts()), (0, {"Global": {}}))
+        with self.assertRaisesRegex(NotImplementedError, "FlopCounterMode is not implemented in Phlox"):
+            with counter:
+                self.fail()
+
     def test_special_and_linalg(self):
         x = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
         special, linalg = torch.special, torch.linalg

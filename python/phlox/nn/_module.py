@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+_EXTRA_STATE_KEY_SUFFIX = "_extra_state"  # of a module's own state in a state_dict
+
 # Hooks for the calls of all modules. They run before those of the module.
 _global_forward_pre_hooks: OrderedDict = OrderedDict()
 _global_forward_hooks: OrderedDict = OrderedDict()
@@ -537,7 +539,7 @@ def save_own(module: Any, how: tuple) -> None:
         if value is not None and name not in passing:
             destination[prefix + name] = value if keep_vars else value.detach()
     if _overrides(module, "get_extra_state"):
-        destination[prefix + "_extra_state"] = module.get_extra_state()
+        destination[prefix + _EXTRA_STATE_KEY_SUFFIX] = module.get_extra_state()
 
 
 def _load_below(module, state, prefix, metadata, assign, keys, errors):
@@ -609,7 +611,7 @@ def load_own(module: Any, how: tuple) -> None:
             _load_tensor(module, name, value, state[key], key, metadata.get("assign_to_params_buffers"), errors)
         elif strict:
             missing.append(key)
-    extra = prefix + "_extra_state"
+    extra = prefix + _EXTRA_STATE_KEY_SUFFIX
     if _overrides(module, "set_extra_state"):
         if extra in state:
             module.set_extra_state(state[extra])
