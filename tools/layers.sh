@@ -17,7 +17,7 @@ allow() {
 
 allow src/base     'phlox/(base.h|env.def)|base/'
 allow src/device   'phlox/(base|device|stream|event|memory|dtype|backend|extend).h|base/|device/|cpu/'
-allow src/tensor   'phlox/(base|device|stream|event|memory|dtype|backend|tensor|random|dlpack|extend).h|base/|device/device_impl.h|tensor/|cpu/(mt19937|philox).h'
+allow src/tensor   'phlox/(base|device|stream|event|memory|dtype|backend|tensor|random|dlpack|extend|float8).h|base/|device/device_impl.h|tensor/|cpu/(mt19937|philox).h'
 allow src/call     'phlox/|base/|device/device_impl.h|tensor/|call/|conditions.h$'
 allow src/ops      'phlox/|base/|device/device_impl.h|tensor/|call/|ops/|run_functions/|hidden/|conditions.h$'
 allow src/autograd 'phlox/|autograd/|hidden/|[a-z_]+.h$'
@@ -28,11 +28,11 @@ allow src/parallel 'phlox/|parallel/'
 allow src/io       'phlox/|io/'
 allow python/ext   'phlox/|[a-z_0-9]+.h$'
 allow backends/sim 'phlox/backend.h|sim|[a-z_]+.h$'
-allow backends/cuda 'phlox/(backend|dtypes).h|cuda/|kernel_args/|[a-z_0-9]+.(h|cuh)$'
-allow backends/cpu 'phlox/backend.h|cpu/|kernel_args/|[a-z_0-9]+.(h|inc)$'
+allow backends/cuda 'phlox/(backend|dtypes|float8).h|cuda/|kernel_args/|[a-z_0-9]+.(h|cuh)$'
+allow backends/cpu 'phlox/(backend|float8).h|cpu/|kernel_args/|[a-z_0-9]+.(h|inc)$'
 allow examples     'phlox/phlox.h'
 for file in backends/*.h backends/*/*.[ch]; do
-  if grep -E '^ *#include "phlox/' "$file" | grep -vE '"phlox/(backend|dtypes).h"'; then
+  if grep -E '^ *#include "phlox/' "$file" | grep -vE '"phlox/(backend|dtypes|float8).h"'; then
     echo "$file: a backend includes phlox/backend.h and nothing else of Phlox"
     status=1
   fi

@@ -47,32 +47,41 @@ bool og_is_wide(const og_stamp *s) { return !strcmp(s->suffix, s->math); }
 
 // ---- the sets that entries name
 
-static const char *kinds_of(const char *set) {
-  static const struct {
-    const char *name, *kinds;
-  } sets[] = {
-#define XX(name, kinds) {name, kinds},
+typedef struct set {
+  const char *name, *kinds;
+  int rows;
+} set;
+static const px_dtype_info all[] = {
+#define XX(name_, suffix_, cell, number, alias_, ...) {__VA_ARGS__},
+    PX_DTYPE_MAP(XX)
+#undef XX
+};
+static const set *set_of(const og_op *op) {
+  static const set sets[] = {
+#define XX(name, kinds) {name, kinds, PX_DTYPE_COMPUTED},
       PX_DTYPE_SET_MAP(XX)
 #undef XX
+#define XX(name, kinds) {name, kinds, PX_DTYPE_COUNT},
+          PX_DTYPE_STORED_SET_MAP(XX)
+#undef XX
   };
+  bool computes = og_is(op, "pointwise") || og_is(op, "reduce") || og_is(op, "kernel");
+  const char *name = op->dtypes.text ? op->dtypes.text : computes ? "all" : "any";
   for (size_t i = 0; i < sizeof sets / sizeof *sets; i++)
-    if (!strcmp(set, sets[i].name)) return sets[i].kinds;
-  return NULL;
+    if (!strcmp(name, sets[i].name)) return &sets[i];
+  og_die(op->dtypes.place, "unknown dtypes '%s' of %s", name, op->name);
 }
-
-static const char *set_of(const og_op *op) { return op->dtypes.text ? op->dtypes.text : "all"; }
 
 bool og_in_set(const og_op *op, const og_stamp *s) {
   if (og_has(op, OG_W_float) && s->kind != 'f') return false;
-  return strchr(kinds_of(set_of(op)), s->kind) != NULL;
+  return strchr(set_of(op)->kinds, s->kind) != NULL;
 }
 
 unsigned og_dtype_mask(const og_op *op) {
-  const char *kinds = kinds_of(set_of(op));
+  const set *of = set_of(op);
   unsigned mask = 0;
-  if (!kinds) og_die(op->dtypes.place, "unknown dtypes '%s' of %s", set_of(op), op->name);
-  for (int i = 0; i < ROWS; i++)
-    if (strchr(kinds, rows[i].info.kind)) mask |= 1u << i;
+  for (int i = 0; i < of->rows; i++)
+    if (strchr(of->kinds, all[i].kind)) mask |= 1u << i;
   return mask;
 }
 

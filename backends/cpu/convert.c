@@ -71,12 +71,26 @@ MOVE(move1, uint8_t)
 MOVE(move2, uint16_t)
 MOVE(move4, uint32_t)
 MOVE(move8, uint64_t)
+typedef struct wide {
+  uint64_t half[2];
+} wide;
+static void move16(char *to, int64_t ts, const char *from, int64_t fs, int64_t n) {
+  for (int64_t i = 0; i < n; i++) {
+    wide element;
+    memcpy(&element, from + i * fs, sizeof element);
+    memcpy(to + i * ts, &element, sizeof element);
+  }
+}
 
 static void move(char *to, int64_t ts, const char *from, int64_t fs, int64_t n, int64_t item) {
   if (ts == item && fs == item)
     copy_bytes(to, from, n * item);
   else
-    (item == 1 ? move1 : item == 2 ? move2 : item == 4 ? move4 : move8)(to, ts, from, fs, n);
+    (item == 1   ? move1
+     : item == 2 ? move2
+     : item == 4 ? move4
+     : item == 8 ? move8
+                 : move16)(to, ts, from, fs, n);
 }
 
 void px__cpu_convert(void *to, int64_t to_stride, int to_dtype, const void *from,
@@ -89,6 +103,9 @@ void px__cpu_convert(void *to, int64_t to_stride, int to_dtype, const void *from
     px__half_load_many(to, from, n);
   else if (dense && to_dtype == PX_FLOAT16 && from_dtype == PX_FLOAT32)
     px__half_store_many(to, from, n);
+  else if (to_dtype >= PX_DTYPE_COMPUTED || from_dtype >= PX_DTYPE_COMPUTED)
+    px__cpu_convert_stored(px__cpu_convert, to, to_stride, to_dtype, from, from_stride, from_dtype,
+                           n);
   else
     pairs[to_dtype][from_dtype](to, to_stride, from, from_stride, n);
 }

@@ -5,5 +5,11 @@
 
 void px__cpu_convert(void *to, int64_t to_stride, int to_dtype, const void *from,
                      int64_t from_stride, int from_dtype, int64_t n);
+// The same where a dtype is none that is computed in, and not both are the same (stored.c);
+// `computed` is px__cpu_convert.
+typedef void px__cpu_converter(void *to, int64_t to_stride, int to_dtype, const void *from,
+                               int64_t from_stride, int from_dtype, int64_t n);
+void px__cpu_convert_stored(px__cpu_converter *computed, void *to, int64_t to_stride, int to_dtype,
+                            const void *from, int64_t from_stride, int from_dtype, int64_t n);
 // Bytes of an element: without a call, for what is hot.
 extern const uint8_t px__cpu_item[PX_DTYPE_COUNT];

@@ -67,13 +67,18 @@ TRANSPOSE(transpose1, uint8_t)
 TRANSPOSE(transpose2, uint16_t)
 TRANSPOSE(transpose4, uint32_t)
 TRANSPOSE(transpose8, uint64_t)
+typedef struct wide {
+  uint64_t half[2];
+} wide;
+TRANSPOSE(transpose16, wide)
 
 static void transpose(size_t item, char *to, int64_t ts, const char *from, int64_t fs, int64_t m,
                       int64_t n) {
   (item == 1   ? transpose1
    : item == 2 ? transpose2
    : item == 4 ? transpose4
-               : transpose8)(to, ts, from, fs, m, n);
+   : item == 8 ? transpose8
+               : transpose16)(to, ts, from, fs, m, n);
 }
 
 // Whether the source is dense along another dimension than the target, which is made the one

@@ -59,6 +59,10 @@ PUT(put1, uint8_t, b)
 PUT(put2, uint16_t, b)
 PUT(put4, uint32_t, b)
 PUT(put8, uint64_t, b)
+typedef struct wide {
+  uint64_t half[2];
+} wide;
+PUT(put16, wide, b)
 PUT(add_bool, uint8_t, a | b)
 PUT(add_u8, uint8_t, a + b)
 PUT(add_u16, uint16_t, a + b)
@@ -72,9 +76,12 @@ PUT(add_bfloat, uint16_t, px__bfloat_store(px__bfloat_load(a) + px__bfloat_load(
 
 #define MOVES(name) \
   { name##_line, name##_scatter }
-static const moves putting[9] = {
-    [1] = MOVES(put1), [2] = MOVES(put2), [4] = MOVES(put4), [8] = MOVES(put8)};
-static const moves adding[PX_DTYPE_COUNT] = {
+static const moves putting[17] = {[1] = MOVES(put1),
+                                  [2] = MOVES(put2),
+                                  [4] = MOVES(put4),
+                                  [8] = MOVES(put8),
+                                  [16] = MOVES(put16)};
+static const moves adding[PX_DTYPE_COMPUTED] = {
     [PX_BOOL] = MOVES(add_bool),    [PX_UINT8] = MOVES(add_u8),
     [PX_INT8] = MOVES(add_u8),      [PX_INT16] = MOVES(add_u16),
     [PX_INT32] = MOVES(add_u32),    [PX_INT64] = MOVES(add_u64),
@@ -96,4 +103,6 @@ GATHER(gather1, uint8_t)
 GATHER(gather2, uint16_t)
 GATHER(gather4, uint32_t)
 GATHER(gather8, uint64_t)
-static const gather_fn gathering[9] = {[1] = gather1, [2] = gather2, [4] = gather4, [8] = gather8};
+GATHER(gather16, wide)
+static const gather_fn gathering[17] = {
+    [1] = gather1, [2] = gather2, [4] = gather4, [8] = gather8, [16] = gather16};

@@ -123,6 +123,7 @@ static inline px_value PX_S(px_scalar s) {
 }
 // Reads a number argument of any kind (scalar, int, float, bool).
 static inline double px_value_float(px_value a) {
+  if (a.kind == PX_ARG_SCALAR && a.category == 'u') return (double)(uint64_t)a.v.i;
   return a.kind == PX_ARG_FLOAT || (a.kind == PX_ARG_SCALAR && a.category == 'f') ? a.v.f
                                                                                   : (double)a.v.i;
 }
@@ -134,6 +135,7 @@ static inline px_scalar px_value_scalar(px_value a) {
   if (a.kind == PX_ARG_SCALAR)
     return a.category == 'f'   ? px_float(a.v.f)
            : a.category == 'b' ? px_bool(a.v.i != 0)
+           : a.category == 'u' ? px_uint((uint64_t)a.v.i)
                                : px_int(a.v.i);
   return a.kind == PX_ARG_FLOAT  ? px_float(a.v.f)
          : a.kind == PX_ARG_BOOL ? px_bool(a.v.i != 0)

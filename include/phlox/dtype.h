@@ -21,7 +21,7 @@ typedef enum px_dtype {
 
 // What is known of a dtype: its row of phlox/dtypes.h.
 typedef struct px_dtype_info {
-  char kind;                // b bool, u unsigned and i signed integer, f floating-point
+  char kind;                // b bool, u unsigned and i signed integer, f floating-point, c complex
   uint8_t size;             // bytes of an element
   uint8_t dlpack;           // code of its type in DLPack, beside the bits
   const char *name, *cls;   // "float16", and PyTorch's class name, "Half"
@@ -30,7 +30,7 @@ typedef struct px_dtype_info {
   const char *c_name;       // the C++ type in PyTorch's texts: "at::Half"
   const char *type_name;    // the same as compilers name it: "c10::Half"
   const char *numpy;        // "f2"; NULL: NumPy lacks it
-  const char *safetensors;  // its name in files of that format: "F16"
+  const char *safetensors;  // its name in files of that format, "F16"; NULL: they lack it
   double least, greatest;   // finite numbers; of int64 the greatest double that it holds
   // Of floating point: the last decimal digit that is certain, the step from 1 to the next number,
   // and the least positive number with all its digits.
@@ -48,13 +48,24 @@ PX_CALL px_dtype_parse(px_dtype *out, const char *name);
 PX_API bool px_dtype_is_float(px_dtype dtype);
 // Whether it is an integer type; bool is none.
 PX_API bool px_dtype_is_integer(px_dtype dtype);
+PX_API bool px_dtype_is_complex(px_dtype dtype);
+// Returns the complex dtype whose parts are of `dtype`, or the dtype of the parts; a complex, or a
+// real, dtype itself. PX_DTYPE_NONE: there is none.
+PX_API px_dtype px_dtype_to_complex(px_dtype dtype);
+PX_API px_dtype px_dtype_to_real(px_dtype dtype);
 // Whether it has negative numbers.
 PX_API bool px_dtype_is_signed(px_dtype dtype);
 // Returns the type that two types promote to, by PyTorch's table: uint8 and int8 give int16,
-// float16 and bfloat16 give float32, int64 and float16 give float16.
+// float16 and bfloat16 give float32, int64 and float16 give float16. PX_DTYPE_NONE where there is
+// none: float8 formats promote to nothing, uint16 to uint64 with floating point alone.
 PX_API px_dtype px_dtype_promote(px_dtype a, px_dtype b);
+// The same; PX_RUNTIME, with PyTorch's text, where there is none.
+PX_CALL px_dtype_promote_or_fail(px_dtype *out, px_dtype a, px_dtype b);
 // Whether a result of type `from` may be stored as `to` in place: not in a lower category.
 PX_API bool px_dtype_can_cast(px_dtype from, px_dtype to);
+// Fails unless tensors of the type can require gradients: PX_RUNTIME, or PX_UNIMPLEMENTED if it is
+// complex.
+PX_CALL px_dtype_check_grad(px_dtype dtype);
 // The floating-point type of the process's new tensors if none is given; float32 unless set.
 // Setting gives PX_TYPE for a type that is not floating-point.
 PX_API px_dtype px_dtype_default(void);
@@ -68,7 +79,7 @@ PX_API uint16_t px_float_to_bfloat(float value);
 
 // A number of the host with its category: a Python bool, int or float.
 typedef struct px_scalar {
-  char kind;  // 'b' 'i' 'f', or 0 for "none given"
+  char kind;  // 'b' 'i' 'f', 'u' for an integer beyond int64 (its bits), or 0 for "none given"
   union {
     bool b;
     int64_t i;
@@ -93,6 +104,12 @@ static inline px_scalar px_int(int64_t i) {
   s.v.i = i;
   return s;
 }
+static inline px_scalar px_uint(uint64_t u) {
+  px_scalar s = px_no_scalar();
+  s.kind = u >> 63 ? 'u' : 'i';
+  s.v.i = (int64_t)u;
+  return s;
+}
 static inline px_scalar px_float(double f) {
   px_scalar s = px_no_scalar();
   s.kind = 'f';
@@ -100,7 +117,10 @@ static inline px_scalar px_float(double f) {
   return s;
 }
 static inline double px_scalar_float(px_scalar s) {
-  return s.kind == 'f' ? s.v.f : s.kind == 'b' ? (double)s.v.b : (double)s.v.i;
+  return s.kind == 'f'   ? s.v.f
+         : s.kind == 'b' ? (double)s.v.b
+         : s.kind == 'u' ? (double)(uint64_t)s.v.i
+                         : (double)s.v.i;
 }
 static inline int64_t px_scalar_int(px_scalar s) {
   return s.kind == 'f' ? (int64_t)s.v.f : s.kind == 'b' ? s.v.b : s.v.i;
@@ -111,9 +131,18 @@ PX_API px_dtype px_scalar_dtype(px_scalar s);
 // Whether an element of `dtype` can hold the number, rounded. A floating-point type holds
 // infinities and NaN; uint8 holds numbers from -255, which wrap; bool holds anything.
 PX_API bool px_scalar_fits(px_scalar s, px_dtype dtype);
-// Writes the number as one element of `dtype`, or reads one.
+// Writes the number as one element of `dtype`, or reads one; of a complex one the real part.
 PX_API void px_scalar_store(px_scalar s, px_dtype dtype, void *element);
 PX_API px_scalar px_scalar_load(px_dtype dtype, const void *element);
+
+// A complex number of the host.
+typedef struct px_complex {
+  double real, imag;
+} px_complex;
+// Writes the number as one element of `dtype`, of whose parts a real dtype takes the first; or
+// reads one.
+PX_API void px_complex_store(px_complex value, px_dtype dtype, void *element);
+PX_API px_complex px_complex_load(px_dtype dtype, const void *element);
 
 #ifdef __cplusplus
 }

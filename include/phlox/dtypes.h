@@ -48,7 +48,65 @@
      .safetensors = "F64", .least = -0x1.fffffffffffffp1023, .greatest = 0x1.fffffffffffffp1023, \
      .resolution = 1e-15, .eps = 0x1p-52, .tiny = 0x1p-1022)
 
-#define PX_DTYPE_MAP(XX) PX_DTYPE_COMPUTED_MAP(XX)
+// The others are kept and converted: tensors of them are made, viewed, moved, compared, read and
+// printed, and other ops refuse them.
+#define PX_DTYPE_UNSIGNED_MAP(XX) \
+  XX(UINT16, u16, uint16_t, uint16_t, uint16, .kind = 'u', .size = 2, .name = "uint16", \
+     .cls = "UInt16", .c_name = "uint16_t", .type_name = "short unsigned int", .numpy = "u2", \
+     .dlpack = 1, .safetensors = "U16", .greatest = 65535) \
+  XX(UINT32, u32, uint32_t, uint32_t, uint32, .kind = 'u', .size = 4, .name = "uint32", \
+     .cls = "UInt32", .c_name = "uint32_t", .type_name = "unsigned int", .numpy = "u4", \
+     .dlpack = 1, .safetensors = "U32", .greatest = 0x1p32 - 1) \
+  XX(UINT64, u64, uint64_t, uint64_t, uint64, .kind = 'u', .size = 8, .name = "uint64", \
+     .cls = "UInt64", .c_name = "uint64_t", .type_name = "long unsigned int", .numpy = "u8", \
+     .dlpack = 1, .safetensors = "U64", .greatest = 0x1p64 - 2048)
+
+// `number` is the dtype of the parts. Limits are those of the parts.
+#define PX_DTYPE_COMPLEX_MAP(XX) \
+  XX(COMPLEX32, c32, uint16_t[2], FLOAT16, chalf, .kind = 'c', .size = 4, .name = "complex32", \
+     .cls = "ComplexHalf", .c_name = "c10::complex<at::Half>", \
+     .type_name = "c10::complex<c10::Half>", .dlpack = 5, .least = -65504, .greatest = 65504, \
+     .resolution = 1e-3, .eps = 0x1p-10, .tiny = 0x1p-14) \
+  XX(COMPLEX64, c64, float[2], FLOAT32, cfloat, .kind = 'c', .size = 8, .name = "complex64", \
+     .cls = "ComplexFloat", .c_name = "c10::complex<float>", .type_name = "c10::complex<float>", \
+     .numpy = "c8", .dlpack = 5, .safetensors = "C64", .least = -0x1.fffffep127, \
+     .greatest = 0x1.fffffep127, .resolution = 1e-6, .eps = 0x1p-23, .tiny = 0x1p-126) \
+  XX(COMPLEX128, c128, double[2], FLOAT64, cdouble, .kind = 'c', .size = 16, .name = "complex128", \
+     .cls = "ComplexDouble", .c_name = "c10::complex<double>", \
+     .type_name = "c10::complex<double>", .numpy = "c16", .dlpack = 5, \
+     .least = -0x1.fffffffffffffp1023, .greatest = 0x1.fffffffffffffp1023, .resolution = 1e-15, \
+     .eps = 0x1p-52, .tiny = 0x1p-1022)
+
+// `number` is the format (phlox/float8.h).
+#define PX_DTYPE_FLOAT8_MAP(XX) \
+  XX(FLOAT8_E4M3FN, f8e4m3fn, uint8_t, (3, 7, 0x7e, 0x7e, 0x7f), float8_e4m3fn, .kind = 'f', \
+     .size = 1, .name = "float8_e4m3fn", .cls = "Float8_e4m3fn", .c_name = "at::Float8_e4m3fn", \
+     .type_name = "c10::Float8_e4m3fn", .dlpack = 10, .safetensors = "F8_E4M3", .least = -448, \
+     .greatest = 448, .resolution = 1, .eps = 0x1p-3, .tiny = 0x1p-6) \
+  XX(FLOAT8_E5M2, f8e5m2, uint8_t, (2, 15, 0x7b, 0x7c, 0x7f), float8_e5m2, .kind = 'f', .size = 1, \
+     .name = "float8_e5m2", .cls = "Float8_e5m2", .c_name = "at::Float8_e5m2", \
+     .type_name = "c10::Float8_e5m2", .dlpack = 12, .safetensors = "F8_E5M2", .least = -57344, \
+     .greatest = 57344, .resolution = 1, .eps = 0x1p-2, .tiny = 0x1p-14) \
+  XX(FLOAT8_E4M3FNUZ, f8e4m3fnuz, uint8_t, (3, 8, 0x7f, 0x80, 0x80), float8_e4m3fnuz, .kind = 'f', \
+     .size = 1, .name = "float8_e4m3fnuz", .cls = "Float8_e4m3fnuz", \
+     .c_name = "at::Float8_e4m3fnuz", .type_name = "c10::Float8_e4m3fnuz", .dlpack = 11, \
+     .safetensors = "F8_E4M3FNUZ", .least = -240, .greatest = 240, .resolution = 1, .eps = 0x1p-3, \
+     .tiny = 0x1p-7) \
+  XX(FLOAT8_E5M2FNUZ, f8e5m2fnuz, uint8_t, (2, 16, 0x7f, 0x80, 0x80), float8_e5m2fnuz, \
+     .kind = 'f', .size = 1, .name = "float8_e5m2fnuz", .cls = "Float8_e5m2fnuz", \
+     .c_name = "at::Float8_e5m2fnuz", .type_name = "c10::Float8_e5m2fnuz", .dlpack = 13, \
+     .safetensors = "F8_E5M2FNUZ", .least = -57344, .greatest = 57344, .resolution = 1, \
+     .eps = 0x1p-2, .tiny = 0x1p-15) \
+  XX(FLOAT8_E8M0FNU, f8e8m0fnu, uint8_t, (0, 127, 0xfe, 0xff, 0xff), float8_e8m0fnu, .kind = 'f', \
+     .size = 1, .name = "float8_e8m0fnu", .cls = "Float8_e8m0fnu", .c_name = "at::Float8_e8m0fnu", \
+     .type_name = "c10::Float8_e8m0fnu", .dlpack = 14, .safetensors = "F8_E8M0", \
+     .least = 0x1p-127, .greatest = 0x1p127, .resolution = 1, .eps = 1, .tiny = 0x1p-127)
+
+#define PX_DTYPE_MAP(XX) \
+  PX_DTYPE_COMPUTED_MAP(XX) \
+  PX_DTYPE_UNSIGNED_MAP(XX) \
+  PX_DTYPE_COMPLEX_MAP(XX) \
+  PX_DTYPE_FLOAT8_MAP(XX)
 
 // The sets of dtypes that entries of ops and registered ops name, by the kinds of their members.
 #define PX_DTYPE_SET_MAP(XX) \
@@ -57,3 +115,7 @@
   XX("float", "f") \
   XX("integral", "bui") \
   XX("integer", "ui")
+// Two more have dtypes that are not computed in, which go through one that is.
+#define PX_DTYPE_STORED_SET_MAP(XX) \
+  XX("any", "buifc") \
+  XX("real", "buif")

@@ -47,6 +47,8 @@ PX_CALL px_tensor_from_storage(px_tensor **out, px_storage *storage, px_dtype dt
 // Makes a 0-dim CPU tensor from a number. As an operand it takes part in promotion as a number
 // does: it is "wrapped".
 PX_CALL px_tensor_from_scalar(px_tensor **out, px_scalar value);
+// The same of a complex number. Ops take numbers as such tensors where they are complex.
+PX_CALL px_tensor_from_complex(px_tensor **out, px_complex value);
 // Makes a view of self's storage with any geometry that fits the storage. The offset is in
 // elements, from the start of the storage.
 PX_CALL px_tensor_as_strided(px_tensor **out, const px_tensor *self, int ndim, const int64_t *sizes,
@@ -94,7 +96,10 @@ PX_CALL px_tensor_host_data(void **out, const px_tensor *self);
 PX_API const char *px_tensor_type_name(const px_tensor *self, char text[48]);
 // Gives the only element as a number; waits for the device. PX_RUNTIME "a Tensor with 6 elements
 // cannot be converted to Scalar".
+// Of a complex one PX_RUNTIME if its imaginary part is not 0.
 PX_CALL px_tensor_item(px_scalar *out, const px_tensor *self);
+// The same as a complex number, of any dtype.
+PX_CALL px_tensor_item_complex(px_complex *out, const px_tensor *self);
 // Copies all elements to host memory, in row-major order; waits for the device. PX_VALUE unless
 // `bytes` is numel times the size of an element.
 PX_CALL px_tensor_read(const px_tensor *self, void *to, size_t bytes);

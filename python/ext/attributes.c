@@ -152,7 +152,13 @@ EXT_GETTER(tensor_base, H, "Tensor", "A matrix transposed.") {
              "tensor.H is only supported on matrices (2-D tensors). Got %d-D tensor.", ndim);
   return transposed(self, 0, 1);
 }
-EXT_GET(tensor_base, real, "Tensor", Py_NewRef(self), "The tensor: there are no complex ones.");
+// The op of that name: the parts of complex numbers.
+#define PART(name, text) \
+  EXT_GET(tensor_base, name, "Tensor", \
+          ext_op_named(EXT_OP(#name), PX_CALL_NEW, 1, (ext_named[]){{"self", PX_T(T(self))}}), \
+          text)
+PART(real, "The real parts; of a real tensor itself.");
+PART(imag, "The imaginary parts. Raises TypeError for a real tensor.");
 
 // ---- for Python and other libraries
 EXT_GET(tensor_base, __dict__, "dict", PyObject_GenericGetDict(self, NULL), NULL);

@@ -49,6 +49,24 @@ static px_tensor *take_tensor(ext_frame *frame, PyObject *object) {
   return ext_tensor(object);
 }
 
+// What was made here, and the values borrow, a sequence or a tensor, lives as long as the frame.
+static int own(ext_frame *frame, PyObject *object) {
+  if (frame->owned_count == EXT_LENGTH(frame->owned)) {
+    Py_DECREF(object);
+    EXT_FAIL_INT(PyExc_RuntimeError, "too many sequences in one call");
+  }
+  frame->owned[frame->owned_count++] = object;
+  return 0;
+}
+
+// A complex number in the place of a tensor.
+static int to_complex(ext_frame *frame, PyObject *object, px_value *out) {
+  PyObject *number = ext_complex(object);
+  if (!number || own(frame, number) < 0) return -1;
+  *out = PX_T(ext_tensor(number));
+  return 1;
+}
+
 static int to_tensor(const ext_signature *s, int i, ext_frame *frame, PyObject *object,
                      px_value *out) {
   if (ext_is_tensor(object)) {
@@ -56,6 +74,10 @@ static int to_tensor(const ext_signature *s, int i, ext_frame *frame, PyObject *
     return 1;
   }
   px_scalar scalar;
+  const char *name = s->op->params[i].name;
+  bool value = !strcmp(name, "value") || !strcmp(name, "fill_value");
+  if (PyComplex_Check(object) && (value || ext_takes_number(s->op, i)))
+    return to_complex(frame, object, out);
   if (!ext_takes_number(s->op, i) || !ext_is_number(object)) return 0;
   if (ext_to_scalar(object, &scalar) < 0) return -1;
   *out = PX_S(scalar);
@@ -114,16 +136,6 @@ static int ints_of(ext_frame *frame, PyObject *const *items, Py_ssize_t count, p
     if (ext_to_int(items[i], &room[i]) < 0) return -1;
   *out = PX_IS(room, count);
   return 1;
-}
-
-// A sequence that was made here, and whose items the values borrow, lives as long as the frame.
-static int own(ext_frame *frame, PyObject *object) {
-  if (frame->owned_count == EXT_LENGTH(frame->owned)) {
-    Py_DECREF(object);
-    EXT_FAIL_INT(PyExc_RuntimeError, "too many sequences in one call");
-  }
-  frame->owned[frame->owned_count++] = object;
-  return 0;
 }
 
 // Gives the sequence as a list or tuple that the frame owns; NULL without an exception if it is

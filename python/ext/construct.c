@@ -54,6 +54,8 @@ static int leaf_dtype(PyObject *leaf, px_dtype *out) {
     *out = array.dtype;
   } else if (PyFloat_Check(leaf))
     *out = px_dtype_default();
+  else if (PyComplex_Check(leaf))
+    *out = px_dtype_to_complex(px_dtype_default());
   else
     EXT_FAIL_INT(PyExc_RuntimeError, "Could not infer dtype of %s", ext_type_name(leaf));
   return 0;
@@ -63,7 +65,8 @@ static int infer_dtype(PyObject *data, int depth, px_dtype *dtype) {
   if (depth == 0) {
     px_dtype leaf;
     if (leaf_dtype(data, &leaf) < 0) return -1;
-    *dtype = *dtype == PX_DTYPE_NONE ? leaf : px_dtype_promote(*dtype, leaf);
+    if (*dtype == PX_DTYPE_NONE) *dtype = leaf;
+    EXT_TRY_INT(px_dtype_promote_or_fail(dtype, *dtype, leaf));
     return 0;
   }
   if (ext_is_tensor(data) || ext_is_array(data)) return infer_dtype(data, 0, dtype);
@@ -99,7 +102,8 @@ static int meet(filling *f, px_device device) {
 }
 
 static int check_fits(px_scalar scalar, px_dtype dtype) {
-  if (px_dtype_is_float(dtype) || px_scalar_fits(scalar, dtype)) return 0;
+  if (px_dtype_is_float(dtype) || px_dtype_is_complex(dtype) || px_scalar_fits(scalar, dtype))
+    return 0;
   EXT_FAIL_INT(PyExc_RuntimeError, "value cannot be converted to type %s without overflow",
                px_dtype_name(dtype));
 }
@@ -111,8 +115,35 @@ static int item_of_array(PyObject *array, px_scalar *out) {
   return 0;
 }
 
+// A complex number, or a tensor of one.
+static int store_complex(filling *f, PyObject *leaf) {
+  px_complex number;
+  if (ext_is_tensor(leaf)) {
+    if (meet(f, px_tensor_device(ext_tensor(leaf))) < 0) return -1;
+    EXT_TRY_INT(EXT_NOGIL(px_tensor_item_complex(&number, ext_tensor(leaf))));
+  } else {
+    Py_complex value = PyComplex_AsCComplex(leaf);
+    if (value.real == -1.0 && PyErr_Occurred()) return -1;
+    number = (px_complex){value.real, value.imag};
+  }
+  px_complex_store(number, f->dtype, f->at);
+  f->at += px_dtype_size(f->dtype);
+  return 0;
+}
+
+// An integer of all 64 bits.
+static int read_unsigned(PyObject *leaf, px_scalar *out) {
+  unsigned long long value = PyLong_AsUnsignedLongLong(leaf);
+  if (value == (unsigned long long)-1 && PyErr_Occurred()) return -1;
+  *out = px_uint(value);
+  return 0;
+}
+
 static int store_leaf(filling *f, PyObject *leaf) {
   px_scalar scalar;
+  if (px_dtype_is_complex(f->dtype) &&
+      (PyComplex_Check(leaf) || (ext_is_tensor(leaf) && px_tensor_numel(ext_tensor(leaf)) == 1)))
+    return store_complex(f, leaf);
   if (PyFloat_CheckExact(leaf)) {
     scalar = px_float(PyFloat_AS_DOUBLE(leaf));
   } else if (ext_is_tensor(leaf)) {
@@ -122,6 +153,8 @@ static int store_leaf(filling *f, PyObject *leaf) {
     EXT_TRY_INT(ext_item(&scalar, ext_tensor(leaf)));
   } else if (ext_is_array(leaf) && !ext_is_number(leaf)) {
     if (item_of_array(leaf, &scalar) < 0) return -1;
+  } else if (f->dtype == PX_UINT64 && PyLong_CheckExact(leaf)) {
+    if (read_unsigned(leaf, &scalar) < 0) return -1;
   } else if (ext_to_scalar(leaf, &scalar) < 0) {
     if (!PyErr_ExceptionMatches(PyExc_TypeError)) return -1;
     EXT_FAIL_INT(PyExc_TypeError, "must be real number, not %s", ext_type_name(leaf));
@@ -204,9 +237,7 @@ static PyObject *finish(px_tensor *made_take, bool requires_grad, bool pin) {
     px_release(made);
     made = pinned;
   }
-  if (requires_grad && !px_dtype_is_float(px_tensor_dtype(made)))
-    EXT_FAIL(PyExc_RuntimeError,
-             "Only Tensors of floating point and complex dtype can require gradients");
+  if (requires_grad) EXT_TRY(px_dtype_check_grad(px_tensor_dtype(made)));
   if (requires_grad) EXT_TRY(px_tensor_set_requires_grad(made, true));
   return ext_wrap(PX_MOVE(made));
 }

@@ -126,7 +126,8 @@ EXT_METHOD(tensor, cpu, "(*, memory_format: memory_format | None = None) -> Tens
     EXT_BIND(memory_format); \
     return convert_as(self, PX_DEVICE_NONE, PX_##dtype, false, false, memory_format); \
   }
-PX_DTYPE_MAP(XX)
+PX_DTYPE_COMPUTED_MAP(XX)
+PX_DTYPE_COMPLEX_MAP(XX)
 #undef XX
 
 EXT_METHOD(tensor, type_as, "(other: Tensor) -> Tensor", "to(other).") {

@@ -28,6 +28,8 @@ int ext_to_dtype(PyObject *object, px_dtype *out) {
     *out = PX_INT64;
   else if (object == (PyObject *)&PyBool_Type)
     *out = PX_BOOL;
+  else if (object == (PyObject *)&PyComplex_Type)
+    *out = PX_COMPLEX128;
   else
     EXT_FAIL_INT(PyExc_TypeError, "must be torch.dtype, not %s", ext_type_name(object));
   return 0;
@@ -43,11 +45,21 @@ EXT_SHARED_TYPE(dtype, ext_DtypeType, "torch.dtype", "dtype", dtype_object, EXT_
                 .tp_repr = dtype_repr);
 EXT_GET(dtype, is_floating_point, "bool", px_dtype_is_float(dtype_of(self)),
         "Whether it is floating point.");
-EXT_GET(dtype, is_complex, "bool", Py_NewRef(Py_False), "False: there are no complex dtypes.");
+EXT_GET(dtype, is_complex, "bool", px_dtype_is_complex(dtype_of(self)), "Whether it is complex.");
 EXT_GET(dtype, is_signed, "bool", px_dtype_is_signed(dtype_of(self)),
         "Whether it has negative values.");
 EXT_GET(dtype, itemsize, "int", px_dtype_size(dtype_of(self)), "Bytes of an element.");
-EXT_GIVES(dtype, to_real, "dtype", Py_NewRef(self), "The dtype itself.");
+EXT_GIVES(dtype, to_real, "dtype", ext_dtype(px_dtype_to_real(dtype_of(self))),
+          "The dtype of a complex one's parts; a real one itself.");
+EXT_METHOD0(dtype, to_complex, "dtype",
+            "The complex dtype that has parts of this one.\n\n"
+            "Raises RuntimeError where there is none.") {
+  px_dtype made = px_dtype_to_complex(dtype_of(self));
+  if (made == PX_DTYPE_NONE)
+    EXT_FAIL(PyExc_RuntimeError, "Unknown Complex ScalarType for %s",
+             px_dtype_class(dtype_of(self)));
+  return ext_dtype(made);
+}
 EXT_GIVES(dtype, __copy__, "dtype", Py_NewRef(self), NULL);
 EXT_METHOD(dtype, __deepcopy__, "(memo: dict) -> dtype", NULL) { return Py_NewRef(self); }
 EXT_METHOD0(dtype, __reduce__, "tuple", NULL) {
@@ -158,8 +170,10 @@ EXT_FUNCTION(torch, promote_types, "(type1: dtype, type2: dtype) -> dtype",
              "The smallest dtype that holds the values of both.\n\n"
              ">>> torch.promote_types(torch.int32, torch.float32)\n"
              "torch.float32\n") {
+  px_dtype made;
   EXT_ARGS(px_dtype, type1, type2);
-  return ext_dtype(px_dtype_promote(type1, type2));
+  EXT_TRY(px_dtype_promote_or_fail(&made, type1, type2));
+  return ext_dtype(made);
 }
 EXT_FUNCTION(torch, can_cast, "(from_: dtype, to: dtype) -> bool",
              "Whether values of a dtype may be put into a tensor of another.\n\n"

@@ -139,6 +139,8 @@ PyObject *ext_as_class(PyObject *object, PyTypeObject *cls, bool spent);
 PyObject *ext_tensor_text(PyObject *self, const char *prefix);  // "tensor(" is the usual one
 // The Python object of a tensor: the one it has, or a new one. NULL gives None.
 PyObject *ext_wrap(px_tensor *tensor_take);
+// A complex number as a tensor that promotes like one.
+PyObject *ext_complex(PyObject *number);
 PyObject *ext_wrap_as(PyTypeObject *type, px_tensor *tensor_take);
 PyObject *ext_wrap_borrowed(const px_tensor *tensor);
 PyObject *ext_wrap_list(px_list *list_take);  // a tuple

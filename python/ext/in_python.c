@@ -9,7 +9,7 @@ static const struct {
   const char *owner, *file, *names;
 } in_python[] = {
     {"", "_functional",
-     "allclose asarray broadcast_shapes broadcast_tensors einsum is_complex is_nonzero isclose "
+     "allclose asarray broadcast_shapes broadcast_tensors einsum is_nonzero isclose "
      "meshgrid numel result_type scalar_tensor"},
     {"", "_files", "from_file frombuffer"},
     {"", "serialization", "load save serialization"},

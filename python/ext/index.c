@@ -272,7 +272,7 @@ PyObject *ext_getitem(PyObject *self, PyObject *index) {
 static px_tensor *value_tensor(const px_tensor *self, PyObject *value) {
   if (ext_is_tensor(value)) return px_retain(ext_tensor(value));
   char text[48];
-  if (!ext_is_number(value)) {
+  if (!ext_is_number(value) && !PyComplex_Check(value)) {
     PyErr_Format(PyExc_TypeError, "can't assign a %s to a %s", ext_type_name(value),
                  px_tensor_type_name(self, text));
     return NULL;

@@ -138,12 +138,16 @@ EXT_FUNCTION(torch, _type_of_name, "(name: str) -> tuple[dtype, device] | None",
   if (!ext_dtype_of_type_name(name, &dtype, &device)) Py_RETURN_NONE;
   return Py_BuildValue("(NN)", ext_dtype(dtype), ext_device(device));
 }
-EXT_FUNCTION(torch, _typed_dtypes, "() -> tuple[dtype, ...]",
-             "The dtypes of torch.FloatTensor and the like: those that are computed in.") {
-  PyObject *all = PyTuple_New(PX_DTYPE_COMPUTED);
-  for (int i = 0; all && i < PX_DTYPE_COMPUTED; i++)
-    PyTuple_SET_ITEM(all, i, ext_dtype((px_dtype)i));
-  return all;
+EXT_FUNCTION(torch, _typed_dtypes, "(storages: bool = False) -> list[dtype]",
+             "The dtypes of torch.FloatTensor and the like, or those of torch.FloatStorage.") {
+  EXT_ARGS(bool, storages);
+  EXT_OWNED *all = PyList_New(0);
+  for (int i = 0; all && i < PX_DTYPE_COUNT; i++) {
+    bool both = i < PX_DTYPE_COMPUTED, typed = both || i == PX_COMPLEX64 || i == PX_COMPLEX128;
+    EXT_OWNED *dtype = ext_dtype((px_dtype)i);
+    if ((storages ? typed : both) && PyList_Append(all, dtype) < 0) return NULL;
+  }
+  return ext_moved(&all);
 }
 EXT_FUNCTION(torch, _dtype_class, "(dtype: dtype) -> str", "\"Float\" of torch.float32.") {
   EXT_ARGS(px_dtype, dtype);

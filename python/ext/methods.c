@@ -88,10 +88,18 @@ EXT_GIVES(tensor, is_inference, "bool", px_tensor_is_inference(T(self)),
           "Whether it was made in inference mode.");
 
 // What no tensor of Phlox is, and what does nothing here.
-EXT_GIVES(tensor, is_complex, "bool", Py_NewRef(Py_False), "False: Phlox has no such tensors.");
-EXT_ALSO(tensor, tensor_is_complex, is_conj, is_neg, is_coalesced);
-EXT_GIVES(tensor, conj, "Tensor", Py_NewRef(self), "The tensor itself.");
-EXT_ALSO(tensor, tensor_conj, resolve_conj, resolve_neg);
+EXT_GIVES(tensor, is_conj, "bool", Py_NewRef(Py_False), "False: Phlox has no such tensors.");
+EXT_ALSO(tensor, tensor_is_conj, is_neg, is_coalesced);
+EXT_GIVES(tensor, resolve_conj, "Tensor", Py_NewRef(self), "The tensor itself.");
+EXT_ALSO(tensor, tensor_resolve_conj, resolve_neg);
+EXT_GIVES(tensor, is_complex, "bool", px_dtype_is_complex(px_tensor_dtype(T(self))),
+          "Whether the elements are complex numbers.");
+EXT_METHOD0(tensor, conj, "Tensor", "The tensor itself; of complex numbers NotImplementedError.") {
+  if (px_dtype_is_complex(px_tensor_dtype(T(self))))
+    EXT_FAIL(PyExc_NotImplementedError, "\"conj\" not implemented for '%s'",
+             px_dtype_class(px_tensor_dtype(T(self))));
+  return Py_NewRef(self);
+}
 
 EXT_METHOD(tensor, is_same_size, "(other: Tensor) -> bool", "Whether the sizes are equal.") {
   px_tensor *other, *t = T(self);
@@ -151,13 +159,26 @@ EXT_METHOD0(
     ">>> torch.tensor([1.5]).item()\n"
     "1.5\n") {
   px_scalar scalar;
+  px_complex number;
+  if (px_dtype_is_complex(px_tensor_dtype(T(self)))) {
+    EXT_TRY(EXT_NOGIL(px_tensor_item_complex(&number, T(self))));
+    return PyComplex_FromDoubles(number.real, number.imag);
+  }
   EXT_TRY(ext_item(&scalar, T(self)));
   return ext_scalar(scalar);
+}
+EXT_METHOD0(tensor, __complex__, "complex", NULL) {
+  px_complex number;
+  if (px_tensor_numel(T(self)) != 1)
+    EXT_FAIL(PyExc_ValueError, "only one element tensors can be converted to Python scalars");
+  EXT_TRY(EXT_NOGIL(px_tensor_item_complex(&number, T(self))));
+  return PyComplex_FromDoubles(number.real, number.imag);
 }
 
 PyObject *ext_scalar(px_scalar s) {
   return s.kind == 'f'   ? PyFloat_FromDouble(s.v.f)
          : s.kind == 'b' ? PyBool_FromLong(px_scalar_int(s) != 0)
+         : s.kind == 'u' ? PyLong_FromUnsignedLongLong((unsigned long long)s.v.i)
                          : PyLong_FromLongLong(s.v.i);
 }
 
@@ -165,9 +186,11 @@ PyObject *ext_scalar(px_scalar s) {
 // Long lists look for signals now and then.
 static PyObject *list_of(const char **at, px_dtype dtype, int ndim, const int64_t *sizes) {
   if (ndim == 0) {
-    px_scalar scalar = px_scalar_load(dtype, *at);
+    const char *element = *at;
     *at += px_dtype_size(dtype);
-    return ext_scalar(scalar);
+    if (!px_dtype_is_complex(dtype)) return ext_scalar(px_scalar_load(dtype, element));
+    px_complex number = px_complex_load(dtype, element);
+    return PyComplex_FromDoubles(number.real, number.imag);
   }
   PyObject *list = PyList_New((Py_ssize_t)sizes[0]);
   for (int64_t i = 0; list && i < sizes[0]; i++) {

@@ -105,14 +105,16 @@ static PyObject *ask(slot_op slot, bool inplace, PyObject *a, PyObject *b) {
   return ext_ask_slot(swapped[slot] ? swapped[slot] : name, b, a, NULL);
 }
 
-// The same with an array of NumPy's as a tensor over its memory. NotImplemented if there is none.
+// The same with an array of NumPy's as a tensor over its memory, or a complex number as a tensor.
+// NotImplemented if there is neither.
 static PyObject *with_array(PyObject *(*call)(slot_op, PyObject *, PyObject *), slot_op slot,
                             PyObject *a, PyObject *b) {
   bool of_left = !ext_is_tensor(a);
   PyObject *array = of_left ? a : b, *other = of_left ? b : a;
-  if (!ext_is_array(array) || !ext_is_tensor(other)) Py_RETURN_NOTIMPLEMENTED;
-  px_tensor *made = ext_tensor_from_array(array);
-  EXT_OWNED *tensor = made ? ext_wrap(made) : NULL;
+  bool number = PyComplex_Check(array);
+  if ((!number && !ext_is_array(array)) || !ext_is_tensor(other)) Py_RETURN_NOTIMPLEMENTED;
+  px_tensor *made = number ? NULL : ext_tensor_from_array(array);
+  EXT_OWNED *tensor = number ? ext_complex(array) : made ? ext_wrap(made) : NULL;
   if (!tensor) return NULL;
   return of_left ? call(slot, tensor, b) : call(slot, a, tensor);
 }
@@ -221,9 +223,9 @@ static int truth(PyObject *self) {
                  "Boolean value of Tensor with more than one value is ambiguous");
   if (n == 0)
     EXT_FAIL_INT(PyExc_RuntimeError, "Boolean value of Tensor with no values is ambiguous");
-  px_scalar scalar;
-  if (item_of(self, &scalar) < 0) return -1;
-  return scalar.kind == 'f' ? scalar.v.f != 0 : px_scalar_int(scalar) != 0;
+  px_complex number;
+  EXT_TRY_INT(EXT_NOGIL(px_tensor_item_complex(&number, ext_tensor(self))));
+  return number.real != 0 || number.imag != 0;
 }
 
 static PyObject *as_int(PyObject *self) {
@@ -231,7 +233,7 @@ static PyObject *as_int(PyObject *self) {
   if (ext_is_taken(self)) return ext_ask_slot("__int__", self, NULL, NULL);
   if (item_of(self, &scalar) < 0) return NULL;
   return scalar.kind == 'f' ? PyLong_FromDouble(scalar.v.f)
-                            : PyLong_FromLongLong(px_scalar_int(scalar));
+                            : ext_scalar(scalar.kind == 'b' ? px_int(scalar.v.b) : scalar);
 }
 static PyObject *as_float(PyObject *self) {
   px_scalar scalar;

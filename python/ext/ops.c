@@ -158,9 +158,7 @@ static PyObject *finish_factory(const ext_frame *frame, px_tensor *made_take) {
     made = pinned;
   }
   if (frame->requires_grad) {
-    if (!px_dtype_is_float(px_tensor_dtype(made)))
-      EXT_FAIL(PyExc_RuntimeError,
-               "Only Tensors of floating point and complex dtype can require gradients");
+    EXT_TRY(px_dtype_check_grad(px_tensor_dtype(made)));
     EXT_TRY(px_tensor_set_requires_grad(made, true));
   }
   return ext_wrap(PX_MOVE(made));

@@ -458,7 +458,7 @@ static const struct {
      "feature_alpha_dropout_ feature_dropout feature_dropout_ float_power fork frexp "
      "frobenius_norm from_file fused_moving_avg_obs_fake_quant geqrf get_device get_file_path "
      "gradient grid_sampler grid_sampler_2d grid_sampler_3d hamming_window hann_window "
-     "hash_tensor histc histogram histogramdd hsmm hsplit hspmm imag import_ir_module "
+     "hash_tensor histc histogram histogramdd hsmm hsplit hspmm import_ir_module "
      "import_ir_module_from_buffer index_put index_put_ index_reduce indices_copy "
      "init_num_threads inner int_repr inverse is_conj is_distributed is_inference is_neg "
      "is_same_size is_signed is_vulkan_available is_warn_always_enabled istft kaiser_window "
@@ -485,7 +485,7 @@ static const struct {
      "sspaddmm std_mean stft svd svd_lowrank symeig t_copy tensordot threshold_ torch_version "
      "transpose_copy triangular_solve unbind_copy unfold_copy unify_type_list unsafe_chunk "
      "unsafe_split unsafe_split_with_sizes unsqueeze_copy values_copy vander var_mean vdot "
-     "view_as_complex view_as_complex_copy view_as_real view_as_real_copy view_copy "
+     "view_as_complex_copy view_as_real_copy view_copy "
      "vitals_enabled vmap vsplit wait while_loop xpu"},
     {"linalg",
      "cholesky cholesky_ex cond cross det eig eigh eigvals eigvalsh householder_product inv "

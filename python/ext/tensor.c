@@ -100,6 +100,13 @@ PyObject *ext_wrap(px_tensor *tensor) {
   return ext_wrap_as(px_tensor_is_parameter(tensor) ? ext_ParameterType : ext_TensorType, tensor);
 }
 
+PyObject *ext_complex(PyObject *number) {
+  px_tensor *made = NULL;
+  Py_complex value = PyComplex_AsCComplex(number);
+  EXT_TRY(px_tensor_from_complex(&made, (px_complex){value.real, value.imag}));
+  return ext_wrap(made);
+}
+
 PyObject *ext_wrap_borrowed(const px_tensor *tensor) {
   return ext_wrap((px_tensor *)px_retain(tensor));
 }
@@ -202,9 +209,7 @@ EXT_SHARED_TYPE(tensor_base, ext_TensorBaseType, "torch._C.TensorBase", "_Tensor
 
 // ---- Parameter: a leaf tensor that a module registers
 static PyObject *parameter_of(PyTypeObject *type, px_tensor *data, bool requires_grad) {
-  if (requires_grad && !px_dtype_is_float(px_tensor_dtype(data)))
-    EXT_FAIL(PyExc_RuntimeError,
-             "Only Tensors of floating point and complex dtype can require gradients");
+  if (requires_grad) EXT_TRY(px_dtype_check_grad(px_tensor_dtype(data)));
   PX_SCOPED(px_tensor) leaf = NULL;
   EXT_TRY(px_tensor_detach(&leaf, data));
   EXT_TRY(px_tensor_set_requires_grad(leaf, requires_grad));

@@ -103,6 +103,10 @@ def meshgrid(*tensors: _C.Tensor | Sequence[_C.Tensor],
                  for k, tensor in enumerate(tensors))
 
 
+def _category(dtype):
+    return 3 if dtype.is_complex else 2 if dtype.is_floating_point else int(dtype != _C.bool)
+
+
 def result_type(tensor: _C.Tensor | Number, other: _C.Tensor | Number) -> _C.dtype:
     """The dtype of what an operation on the two gives.
 
@@ -116,7 +120,7 @@ def result_type(tensor: _C.Tensor | Number, other: _C.Tensor | Number) -> _C.dty
         if isinstance(value, _C.Tensor):
             kind, dtype = (0 if value.dim() else 1), value.dtype
         else:
-            if not hasattr(value, "__float__"):
+            if not isinstance(value, complex) and not hasattr(value, "__float__"):
                 raise TypeError(f"must be Number, not {type(value).__name__}")
             kind, dtype = 2, _C.tensor(value).dtype
         kinds[kind] = dtype if kinds[kind] is None else _C.promote_types(kinds[kind], dtype)
@@ -124,10 +128,11 @@ def result_type(tensor: _C.Tensor | Number, other: _C.Tensor | Number) -> _C.dty
     for dtype in kinds:
         if result is None:
             result = dtype
-        elif dtype is None or result.is_floating_point:
-            continue
-        elif result == _C.bool or dtype.is_floating_point:
-            result = _C.promote_types(result, dtype)
+        elif dtype is not None and _category(dtype) > _category(result):
+            if not dtype.is_complex:
+                result = _C.promote_types(result, dtype)
+            else:
+                result = result.to_complex() if result.is_floating_point else dtype
     return result
 
 
@@ -213,12 +218,6 @@ def einsum(equation: Any, *operands: Any) -> _C.Tensor:
     if not isinstance(equation, str):
         raise TypeError("einsum(): the first argument must be the equation")
     return _C.einsum(equation, list(_tensors(operands, "einsum")))
-
-
-def is_complex(input: _C.Tensor) -> bool:
-    """False: there are no complex dtypes."""
-    _need_tensor("is_complex", "input", input)
-    return False
 
 
 def is_nonzero(input: _C.Tensor) -> bool:

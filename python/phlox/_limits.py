@@ -65,6 +65,7 @@ class finfo(_Limits):
 
     def __init__(self, type: _C.dtype | None = None) -> None:
         dtype = _C.get_default_dtype() if type is None else _dtype(type)
+        dtype = dtype.to_real()
         if not dtype.is_floating_point:
             raise TypeError("torch.finfo() requires a floating point input type. Use torch.iinfo "
                             "to handle 'torch.finfo'")

@@ -89,8 +89,9 @@ def _from_type(func, new_type, args, state):
     return _rebuild_from_type_v2(func, new_type, args, state)
 
 
-_REBUILD = [_utils._rebuild_tensor, _utils._rebuild_tensor_v2, _utils._rebuild_parameter,
-            _utils._rebuild_parameter_with_state, _utils._rebuild_meta_tensor_no_storage]
+_REBUILD = [_utils._rebuild_tensor, _utils._rebuild_tensor_v2, _utils._rebuild_tensor_v3,
+            _utils._rebuild_parameter, _utils._rebuild_parameter_with_state,
+            _utils._rebuild_meta_tensor_no_storage]
 _CALLS = {"collections.OrderedDict": (OrderedDict, _ordered),
           "collections.Counter": (Counter, _counter),
           "set": (set, _set),

@@ -20,7 +20,8 @@ class StorageType:
         return f"{self.__module__}.{self.__qualname__}"
 
 
-STORAGE_TYPES = [StorageType(_C._dtype_class(dtype) + "Storage", dtype) for dtype in _C._typed_dtypes()]
+STORAGE_TYPES = [StorageType(_C._dtype_class(dtype) + "Storage", dtype)
+                 for dtype in _C._typed_dtypes(True)]
 STORAGE_TYPES.append(StorageType("UntypedStorage", None, "torch.storage"))
 TYPE_OF_DTYPE = {kind.dtype: kind for kind in STORAGE_TYPES}
 _TYPE_OF_NAME = {repr(kind): kind for kind in STORAGE_TYPES}
@@ -117,7 +118,13 @@ def _rebuild_tensor(storage, storage_offset, size, stride):
 
 def _rebuild_tensor_v2(storage, storage_offset, size, stride, requires_grad, backward_hooks,
                        metadata=None):
-    tensor = _rebuild_tensor(storage, storage_offset, size, stride)
+    return _rebuild_tensor_v3(storage, storage_offset, size, stride, requires_grad, backward_hooks,
+                              storage.dtype or _C.uint8)
+
+
+def _rebuild_tensor_v3(storage, storage_offset, size, stride, requires_grad, backward_hooks, dtype,
+                       metadata=None):
+    tensor = _C._tensor_of_storage(storage, dtype, storage_offset, size, stride)
     for hook in (backward_hooks or {}).values():
         tensor.register_hook(hook)
     return tensor.requires_grad_() if requires_grad else tensor

@@ -133,6 +133,9 @@ def _reduced_tensor(tensor):
         args = (tensor.storage(), tensor.storage_offset(), tuple(tensor.shape), tensor.stride(),
                 tensor.requires_grad, OrderedDict())
         func = _utils._rebuild_tensor_v2
+        if tensor.dtype not in _utils.TYPE_OF_DTYPE:  # there is no torch.UInt16Storage
+            func = _utils._rebuild_tensor_v3
+            args = tensor.untyped_storage(), *args[1:], tensor.dtype
         if kind is _C.Tensor and not state:
             return func, args
     from phlox._tensor import _rebuild_from_type_v2

@@ -25,6 +25,7 @@ static inline bool px__is_float(px_value a) {
   if (a.kind == PX_ARG_SCALAR) return a.category == 'f';
   return a.kind != PX_ARG_NONE && px_dtype_is_float(px__dtype_of(a));
 }
+static inline bool px__is_complex(px_value a) { return px_dtype_is_complex(px__dtype_of(a)); }
 static inline bool px__is_bool(px_value a) { return px__dtype_of(a) == PX_BOOL; }
 static inline bool px__is_int64(px_value a) { return px__dtype_of(a) == PX_INT64; }
 static inline bool px__same_dtype(px_value a, px_value b) {

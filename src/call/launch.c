@@ -34,6 +34,7 @@ void px__immediate(px_operand *operand, px_scalar value, px_dtype dtype, int ndi
 // What a launch is put together from.
 typedef struct listing {
   px_device device;
+  uint32_t dtypes;  // bit: the kernel takes the dtype; of those computed in they are not looked at
   int n, uses;
   px_operand operands[PX_MAX_OPERANDS];
   px_access accesses[PX_MAX_OPERANDS];
@@ -55,6 +56,8 @@ static inline px_status list(listing *x, const char *op, const px_tensor *t, boo
     x->operands[x->n++] = (px_operand){.dtype = PX_DTYPE_NONE};
     return PX_OK;
   }
+  PX_CHECK(t->dtype < PX_DTYPE_COMPUTED || x->dtypes >> t->dtype & 1, PX_UNIMPLEMENTED,
+           "\"%s\" not implemented for '%s'", op, px_dtype_class((px_dtype)t->dtype));
   if (PX_UNLIKELY(x->device.type != PX_CPU) && px__tensor_device(t).type == PX_CPU &&
       t->ndim == 0) {
     PX_CHECK(!write, PX_RUNTIME, "%s: a kernel of a device does not write to a number of the host",
@@ -96,7 +99,7 @@ px_status px__run_kernel(px__named_kernel *kernel, px_device device, int result_
            px_device_type_name(device.type),
            result_count && results[0] ? px_dtype_name((px_dtype)results[0]->dtype) : "none");
   listing x;
-  x.device = device, x.n = x.uses = 0;
+  x.device = device, x.dtypes = 0, x.n = x.uses = 0;
   for (int i = 0; i < result_count; i++) PX_TRY(list(&x, name, results[i], true));
   for (int i = 0; i < input_count; i++) PX_TRY(list(&x, name, inputs[i], false));
   return launch_list(&l, &x);
@@ -105,7 +108,7 @@ px_status px__run_kernel(px__named_kernel *kernel, px_device device, int result_
 static px_status list_call(listing *x, const px_call *call) {
   const px_op *op = call->op;
   int turned = px__impl(op)->turned;
-  x->device = call->device, x->n = x->uses = 0;
+  x->device = call->device, x->dtypes = px__impl(op)->dtypes, x->n = x->uses = 0;
   for (int i = 0; i < op->result_count; i++) PX_TRY(list(x, op->name, call->results[i], true));
   for (int i = 0; i < op->param_count; i++) {
     const px_value *a = &call->args[i];

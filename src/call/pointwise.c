@@ -71,7 +71,7 @@ static inline const px_tensor *pattern(px_call *call) {
 static bool simple_dtypes(px_call *call, const px_tensor *t) {
   const px__op_impl *impl = px__impl(call->op);
   px_dtype d = (px_dtype)t->dtype;
-  if (impl->dtypes && !(impl->dtypes >> d & 1)) return false;
+  if (d >= PX_DTYPE_COMPUTED || (impl->dtypes && !(impl->dtypes >> d & 1))) return false;
   if (impl->promotion == PX__PROMOTE_FLOAT && !px_dtype_is_float(d)) return false;
   if (impl->promotion > PX__PROMOTE_FIRST || impl->masks) return false;
   call->compute = d;
@@ -164,12 +164,14 @@ static px_status spread_argument(const px_call *call, spread *s, int i) {
     return PX_OK;
   }
   const px_tensor *t = a.v.tensor;
+  if (PX_UNLIKELY(t->dtype >= PX_DTYPE_COMPUTED))
+    PX_TRY(px__check_dtype(call->op, (px_dtype)t->dtype, call->device));
   if (t->ndim == 0 && call->device.type != PX_CPU && px__tensor_device(t).type == PX_CPU) {
     px_scalar value;
     PX_TRY(px_tensor_item(&value, t));
     px_dtype d = (px_dtype)t->dtype;
-    px__immediate(o, value, t->flags & PX_TENSOR_WRAPPED ? number_dtype(call->compute) : d, s->ndim,
-                  s->sizes);
+    bool counts = (t->flags & PX_TENSOR_WRAPPED) || d >= PX_DTYPE_COMPUTED;
+    px__immediate(o, value, counts ? number_dtype(call->compute) : d, s->ndim, s->sizes);
     s->n++;
     return PX_OK;
   }

@@ -9,40 +9,59 @@ typedef struct ranks {
   px_dtype dimensioned, zero_dim, number;
 } ranks;
 
-static px_dtype join(px_dtype a, px_dtype b) {
-  if (a == PX_DTYPE_NONE || a == b) return b;
-  return b == PX_DTYPE_NONE ? a : px_dtype_promote(a, b);
+static px_status join(px_dtype *to, px_dtype a, px_dtype b) {
+  *to = a == PX_DTYPE_NONE ? b : a;
+  if (PX_LIKELY(a == b || a == PX_DTYPE_NONE || b == PX_DTYPE_NONE)) return PX_OK;
+  return px_dtype_promote_or_fail(to, a, b);
 }
 
-static px_dtype combine(px_dtype higher, px_dtype lower) {
-  if (higher == PX_DTYPE_NONE) return lower;
-  if (px_dtype_is_float(higher)) return higher;
-  if (higher == PX_BOOL || (lower != PX_DTYPE_NONE && px_dtype_is_float(lower)))
-    return join(higher, lower);
-  return higher;
+// bool, integers, floating point, complex numbers.
+static int category(px_dtype d) {
+  return px_dtype_is_complex(d) ? 3 : px_dtype_is_float(d) ? 2 : d != PX_BOOL;
 }
 
-static void rank_tensor(ranks *r, const px_tensor *t) {
+// Floating point becomes complex as it is; of float16 there is complex32, of bfloat16 nothing.
+static px_status combine_complex(px_dtype *to, px_dtype higher, px_dtype lower) {
+  *to = category(higher) == 2 ? px_dtype_to_complex(higher) : lower;
+  PX_CHECK(*to != PX_DTYPE_NONE, PX_RUNTIME, "Unknown Complex ScalarType for %s",
+           px_dtype_class(higher));
+  return PX_OK;
+}
+
+static px_status combine(px_dtype *to, px_dtype higher, px_dtype lower) {
+  bool rises =
+      higher != PX_DTYPE_NONE && lower != PX_DTYPE_NONE && category(lower) > category(higher);
+  if (rises && category(lower) == 3) return combine_complex(to, higher, lower);
+  if (higher == PX_DTYPE_NONE || rises) return join(to, higher, lower);
+  *to = higher;
+  return PX_OK;
+}
+
+// The dtype by which a number counts that is a tensor of float64 or complex128.
+static px_dtype number_dtype(px_dtype d) {
+  if (px_dtype_is_complex(d)) return px_dtype_to_complex(px_dtype_default());
+  return px_dtype_is_float(d) ? px_dtype_default() : d;
+}
+
+static px_status rank_tensor(ranks *r, const px_tensor *t) {
   px_dtype d = (px_dtype)t->dtype;
-  if (t->flags & PX_TENSOR_WRAPPED)
-    r->number = join(r->number, px_dtype_is_float(d) ? px_dtype_default() : d);
-  else if (t->ndim > 0)
-    r->dimensioned = join(r->dimensioned, d);
-  else
-    r->zero_dim = join(r->zero_dim, d);
+  if (t->flags & PX_TENSOR_WRAPPED) return join(&r->number, r->number, number_dtype(d));
+  px_dtype *rank = t->ndim > 0 ? &r->dimensioned : &r->zero_dim;
+  return join(rank, *rank, d);
 }
 
-static void rank_arguments(ranks *r, const px_call *call) {
+static px_status rank_arguments(ranks *r, const px_call *call) {
   for (int i = 0; i < call->op->param_count; i++) {
     const px_param *p = &call->op->params[i];
     px_value a = call->args[i];
     if (px__impl(call->op)->masks >> i & 1) continue;
     if (a.kind == PX_ARG_TENSOR)
-      rank_tensor(r, a.v.tensor);
+      PX_TRY(rank_tensor(r, a.v.tensor));
     else if (px__is_number(a) &&
              (p->kind == PX_ARG_TENSOR || (p->kind == PX_ARG_SCALAR && p->optional)))
-      r->number = join(r->number, px_scalar_dtype(px_value_scalar(a)));
+      PX_TRY(join(&r->number, r->number, px_scalar_dtype(px_value_scalar(a))));
   }
+  return PX_OK;
 }
 
 static px_dtype first_dtype(const px_call *call) {
@@ -52,11 +71,20 @@ static px_dtype first_dtype(const px_call *call) {
   return px_dtype_default();
 }
 
-static px_dtype promoted(const px_call *call) {
+static px_status promoted(px_dtype *to, const px_call *call) {
   ranks r = {PX_DTYPE_NONE, PX_DTYPE_NONE, PX_DTYPE_NONE};
-  rank_arguments(&r, call);
-  px_dtype d = combine(r.dimensioned, combine(r.zero_dim, r.number));
-  return d == PX_DTYPE_NONE ? px_dtype_default() : d;
+  PX_TRY(rank_arguments(&r, call));
+  PX_TRY(combine(to, r.zero_dim, r.number));
+  PX_TRY(combine(to, r.dimensioned, *to));
+  if (*to == PX_DTYPE_NONE) *to = px_dtype_default();
+  return PX_OK;
+}
+
+// The dtype in which an op computes that takes one that is not computed in: it holds its numbers;
+// of a complex one the real part, which is all that numbers write.
+static px_dtype carrier_of(px_dtype d) {
+  if (PX_LIKELY(d < PX_DTYPE_COMPUTED)) return d;
+  return px_dtype_is_float(d) ? PX_FLOAT32 : px_dtype_is_complex(d) ? PX_FLOAT64 : PX_INT64;
 }
 
 // Masks select and are not computed with: another dtype than bool is a mistake.
@@ -76,11 +104,15 @@ static px_status check_masks(const px_call *call) {
 px_status px__call_promote(px_call *call) {
   if (px__impl(call->op)->masks) PX_TRY(check_masks(call));
   px__promotion rule = (px__promotion)px__impl(call->op)->promotion;
-  px_dtype d = rule == PX__PROMOTE_FIRST ? first_dtype(call) : promoted(call);
-  if (rule == PX__PROMOTE_FLOAT && !px_dtype_is_float(d)) d = px_dtype_default();
+  px_dtype d;
+  if (rule == PX__PROMOTE_FIRST)
+    d = first_dtype(call);
+  else
+    PX_TRY(promoted(&d, call));
+  if (rule == PX__PROMOTE_FLOAT && category(d) < 2) d = px_dtype_default();
   if (rule == PX__PROMOTE_WHOLE && d == PX_BOOL) d = PX_INT64;
   if (rule == PX__PROMOTE_SUM && !px_dtype_is_float(d)) d = PX_INT64;
-  call->compute = d;
+  call->compute = carrier_of(d);
   call->dtype = px__result_dtype(call->op, 0, d);
   return px__check_dtype(call->op, d, call->device);
 }

@@ -60,19 +60,23 @@ static bool takes_other(const px_call *call, px_dtype dtype) {
          px_dtype_is_float((px_dtype)out->dtype);
 }
 
+static bool is_whole(px_dtype d) { return !px_dtype_is_float(d) && !px_dtype_is_complex(d); }
+
 static px_status choose_dtypes(px_call *call, const px_tensor *self) {
   px_value asked = argument(call, "dtype");
   px_dtype d = (px_dtype)self->dtype;
   px__promotion rule = (px__promotion)px__impl(call->op)->promotion;
   if (asked.kind == PX_ARG_DTYPE)
     d = (px_dtype)asked.v.i;
-  else if (rule == PX__PROMOTE_SUM && !px_dtype_is_float(d))
+  else if (rule == PX__PROMOTE_SUM && is_whole(d))
     d = PX_INT64;
-  else if (rule == PX__PROMOTE_FLOAT && !px_dtype_is_float(d))
+  else if (rule == PX__PROMOTE_FLOAT && is_whole(d))
     d = px_dtype_default();
   if (asked.kind != PX_ARG_DTYPE && takes_other(call, d)) d = (px_dtype)call->given[0]->dtype;
   call->compute = d;
   call->dtype = d;
+  if (self->dtype >= PX_DTYPE_COMPUTED && self->dtype != d)
+    PX_TRY(px__check_dtype(call->op, (px_dtype)self->dtype, call->device));
   return px__check_dtype(call->op, d, call->device);
 }
 

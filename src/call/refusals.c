@@ -7,7 +7,8 @@ px_status px__refuse_dtype(const px_op *op, px_dtype dtype, px_device device) {
   const px__op_texts *texts = px__impl(op)->texts ? px__impl(op)->texts : &none;
   const char *class = px_dtype_class(dtype);
   if (dtype == PX_BOOL && texts->of_bool.code) PX_FAIL_AS(texts->of_bool, class);
-  if (texts->of_dtype.code) PX_FAIL_AS(texts->of_dtype, class);
+  // Such texts tell of complex numbers as if they were taken.
+  if (texts->of_dtype.code && !px_dtype_is_complex(dtype)) PX_FAIL_AS(texts->of_dtype, class);
   const char *name = device.type == PX_CPU ? texts->cpu_kernel : texts->cuda_kernel;
   PX_CHECK(!name, PX_UNIMPLEMENTED, "\"%s\" not implemented for '%s'", name, class);
   PX_FAIL(PX_UNIMPLEMENTED, "\"%s_%s\" not implemented for '%s'", op->name,

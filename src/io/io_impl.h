@@ -46,7 +46,7 @@ void px__writer_abandon(px__writer *writer);
 
 #define PX__METADATA "__metadata__"
 #define PX__STRUCTURE "phlox.structure"     // the metadata that holds a tree's structure
-const char *px__type_name(px_dtype dtype);  // as files have it: "F32"
+const char *px__type_name(px_dtype dtype);  // as files have it, "F32"; NULL: they lack it
 
 // A cursor over the JSON text of a file. `of` says in messages what cannot be read.
 typedef struct px__json {

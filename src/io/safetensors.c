@@ -15,7 +15,7 @@ enum { HEADER_LIMIT = 100 << 20 };
 
 const char *px__type_name(px_dtype dtype) {
   const px_dtype_info *about = px_dtype_about(dtype);
-  return about ? about->safetensors : "?";
+  return about ? about->safetensors : NULL;
 }
 
 // ---- entries
@@ -68,8 +68,10 @@ static px_status entry_dtype(entry *out, const header *h, json_object *item, cha
   const char *name =
       json_object_is_type(value, json_type_string) ? json_object_get_string(value) : NULL;
   PX_CHECK(name, PX_RUNTIME, "'%s': tensor '%.200s' has an unknown dtype", h->file.path, out->name);
-  for (int i = 0; i < PX_DTYPE_COUNT; i++)
-    if (!strcmp(px__type_name((px_dtype)i), name)) return out->dtype = (px_dtype)i, PX_OK;
+  for (int i = 0; i < PX_DTYPE_COUNT; i++) {
+    const char *own = px__type_name((px_dtype)i);
+    if (own && !strcmp(own, name)) return out->dtype = (px_dtype)i, PX_OK;
+  }
   out->dtype = PX_DTYPE_NONE;
   out->foreign = memcpy(room, name, strlen(name) + 1);
   return PX_OK;

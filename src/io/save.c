@@ -23,9 +23,12 @@ static px_status put_integers(px__json_writer *w, const char *name, int count,
 }
 
 static px_status put_tensor(px__json_writer *w, const px_tensor *t, int64_t begin) {
+  const char *type = px__type_name(px_tensor_dtype(t));
+  PX_CHECK(type, PX_UNIMPLEMENTED, "safetensors files have no dtype %s",
+           px_dtype_name(px_tensor_dtype(t)));
   PX_TRY(px__json_open(w, '{'));
   PX_TRY(px__json_put_key(w, "dtype"));
-  PX_TRY(px__json_put_text(w, px__type_name(px_tensor_dtype(t))));
+  PX_TRY(px__json_put_text(w, type));
   PX_TRY(put_integers(w, "shape", px_tensor_ndim(t), px_tensor_sizes(t)));
   PX_TRY(put_integers(w, "data_offsets", 2, (int64_t[]){begin, begin + bytes_of(t)}));
   return px__json_shut(w, '}');

@@ -8,8 +8,7 @@
 #include <math.h>
 
 static px_status check_options(const px__options *o, px_dtype dtype) {
-  PX_CHECK(!o->requires_grad || px_dtype_is_float(dtype), PX_RUNTIME,
-           "Only Tensors of floating point and complex dtype can require gradients");
+  if (o->requires_grad) PX_TRY(px_dtype_check_grad(dtype));
   if (!o->pin_memory) return PX_OK;
   px_device d = o->device.type < 0 ? px_device_default() : o->device;
   PX_CHECK(d.type == PX_CPU, PX_RUNTIME, "Only dense CPU tensors can be pinned");
@@ -51,6 +50,37 @@ static px_status fill(px_tensor *t, px_scalar value) {
   return status;
 }
 
+// t without its repetitions: where elements share memory, one of them stands for all.
+static px_status unexpanded(px_tensor **out, const px_tensor *t) {
+  int64_t sizes[PX_MAX_DIMS];
+  if (t->contiguous) {
+    *out = px_retain((px_tensor *)t);
+    return PX_OK;
+  }
+  for (int d = 0; d < t->ndim; d++) sizes[d] = t->strides[d] || !t->sizes[d] ? t->sizes[d] : 1;
+  return px__tensor_view(out, t, t->ndim, sizes, t->strides, t->offset);
+}
+// Writes the one element of value everywhere. It is copied where both are on one device, and read
+// by the host otherwise, which waits for it.
+static px_status spread(px_tensor *to, const px_tensor *value) {
+  px_scalar number;
+  PX_SCOPED(px_tensor) each = NULL;
+  px_dtype dtype = (px_dtype)to->dtype;
+  PX_TRY(px__check_value(value, px__tensor_device(to)));
+  if (px_dtype_is_complex((px_dtype)value->dtype) && !px_dtype_is_complex(dtype)) {
+    px_complex parts;
+    PX_TRY(px_tensor_item_complex(&parts, value));
+    PX_CHECK(parts.imag == 0, PX_RUNTIME, "value cannot be converted to type %s without overflow",
+             px_dtype_about(dtype)->c_name);
+  }
+  PX_TRY(unexpanded(&each, to));
+  if (px_dtype_is_complex((px_dtype)value->dtype) ||
+      px_device_equal(px__tensor_device(to), px__tensor_device(value)))
+    return px__tensor_copy(each, value, false);
+  PX_TRY(px_tensor_item(&number, value));
+  return px_fill_(to, number);
+}
+
 // ---- of nothing
 
 static px_status sized(px_call *call, px_value size, px__options o) {
@@ -68,7 +98,8 @@ static px_scalar greatest(px_dtype dtype) {
 static px_status mark_unset(px_tensor *t) {
   if (!px_setting_get(PX_SETTING_DETERMINISTIC)) return PX_OK;
   if (!px_setting_get(PX_SETTING_FILL_UNINITIALIZED)) return PX_OK;
-  return fill(t, px_dtype_is_float(t->dtype) ? px_float(NAN) : greatest(t->dtype));
+  bool real = px_dtype_is_float(t->dtype) || px_dtype_is_complex(t->dtype);
+  return fill(t, real ? px_float(NAN) : greatest(t->dtype));
 }
 
 PX_RUN(empty) {
@@ -107,6 +138,16 @@ PX_RUN(full) {
   return fill(call->results[0], value);
 }
 
+PX_RUN(full_tensor) {
+  const px_tensor *value = args->fill_value;
+  px__options o = PX_OPTIONS(args);
+  bool number = px_tensor_is_wrapped(value);  // a complex one
+  if (o.dtype == PX_DTYPE_NONE)
+    o.dtype = number ? px_dtype_to_complex(px_dtype_default()) : (px_dtype)value->dtype;
+  PX_TRY(make(call, &o, args->size.n, args->size.v.ints));
+  return spread(call->results[0], value);
+}
+
 PX_RUN(scalar_tensor) {
   px__options o = PX_OPTIONS(args);
   PX_TRY(make(call, &o, 0, NULL));
@@ -143,9 +184,17 @@ static px_status arange_length(int64_t *out, px_scalar start, px_scalar end, px_
   return PX_OK;
 }
 
+// The fillers by a rule of the place compute in the result's dtype.
+static px_status check_computed(px_dtype dtype, const char *name) {
+  PX_CHECK(dtype < PX_DTYPE_COMPUTED, PX_UNIMPLEMENTED, "\"%s\" not implemented for '%s'", name,
+           px_dtype_class(dtype));
+  return PX_OK;
+}
+
 PX_RUN(arange) {
   static px__named_kernel kernel = {.name = "arange"};
   px__options o = PX_OPTIONS(args);
+  PX_TRY(check_computed(o.dtype, "arange_cpu"));
   px_scalar start = args->start, end = px_value_scalar(args->end);
   px_scalar step = args->step;
   int64_t n;
@@ -163,6 +212,7 @@ PX_RUN(arange) {
 PX_RUN(linspace) {
   static px__named_kernel kernel = {.name = "linspace"};
   px__options o = PX_OPTIONS(args);
+  PX_TRY(check_computed(o.dtype, "linspace_cpu"));
   int64_t n = args->steps;
   PX_TRY(make(call, &o, 1, &n));
   px_value params[2] = {PX_S(args->start), PX_S(args->end)};
@@ -289,29 +339,6 @@ PX_RUN(filled) {
   const px_tensor *self = args->self;
   PX_TRY(px__empty_as(&call->results[0], self, (px_dtype)self->dtype, px__tensor_device(self)));
   return fill(call->results[0], args->value);
-}
-
-// t without its repetitions: where elements share memory, one of them stands for all.
-static px_status unexpanded(px_tensor **out, const px_tensor *t) {
-  int64_t sizes[PX_MAX_DIMS];
-  if (t->contiguous) {
-    *out = px_retain((px_tensor *)t);
-    return PX_OK;
-  }
-  for (int d = 0; d < t->ndim; d++) sizes[d] = t->strides[d] || !t->sizes[d] ? t->sizes[d] : 1;
-  return px__tensor_view(out, t, t->ndim, sizes, t->strides, t->offset);
-}
-// Writes the one element of value everywhere. It is copied where both are on one device, and read
-// by the host otherwise, which waits for it.
-static px_status spread(px_tensor *to, const px_tensor *value) {
-  px_scalar number;
-  PX_SCOPED(px_tensor) each = NULL;
-  PX_TRY(px__check_value(value, px__tensor_device(to)));
-  PX_TRY(unexpanded(&each, to));
-  if (px_device_equal(px__tensor_device(to), px__tensor_device(value)))
-    return px__tensor_copy(each, value, false);
-  PX_TRY(px_tensor_item(&number, value));
-  return px_fill_(to, number);
 }
 
 PX_RUN(filled_tensor) {

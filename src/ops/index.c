@@ -66,6 +66,9 @@ static px_status launch(const px__picking *p, const px_tensor *self, const px_te
     uses[2 + i] = whole_of(p->index[i], false);
   }
   for (int i = 0; i < 2 + p->count; i++) o[i].sizes = p->sizes, o[i].ndim = p->ndim;
+  if (add && self->dtype >= PX_DTYPE_COMPUTED)
+    PX_FAIL(PX_UNIMPLEMENTED, "\"index_put\" not implemented for '%s'",
+            px_dtype_class((px_dtype)self->dtype));
   px_value params[6] = {PX_IS(p->dim_sizes, p->count),
                         PX_IS(p->dim_strides, p->count),
                         PX_IS(p->dims, p->count),

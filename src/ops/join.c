@@ -12,10 +12,11 @@
 // A 1-D tensor without elements is joined with anything: an old habit of programs.
 static bool is_nothing(const px_tensor *t) { return t->ndim == 1 && t->numel == 0; }
 
-static px_dtype joint_dtype(px_value list) {
-  px_dtype d = (px_dtype)list.v.tensors[0]->dtype;
-  for (int i = 1; i < list.n; i++) d = px_dtype_promote(d, (px_dtype)list.v.tensors[i]->dtype);
-  return d;
+static px_status joint_dtype(px_dtype *out, px_value list) {
+  *out = (px_dtype)list.v.tensors[0]->dtype;
+  for (int i = 1; i < list.n; i++)
+    PX_TRY(px_dtype_promote_or_fail(out, *out, (px_dtype)list.v.tensors[i]->dtype));
+  return PX_OK;
 }
 
 static px_status cat_shape(px_value list, int64_t given, int *out_dim, int *out_ndim,
@@ -55,7 +56,9 @@ PX_RUN(cat) {
   int dim = 0, ndim = 0;
   PX_TRY(px__call_same_device(call));
   PX_TRY(cat_shape(list, args->dim, &dim, &ndim, sizes));
-  PX_TRY(px__call_result(call, 0, ndim, sizes, joint_dtype(list)));
+  px_dtype dtype;
+  PX_TRY(joint_dtype(&dtype, list));
+  PX_TRY(px__call_result(call, 0, ndim, sizes, dtype));
   for (int i = 0; i < list.n; i++) {
     const px_tensor *t = list.v.tensors[i];
     if (t->numel) {
@@ -94,7 +97,9 @@ PX_RUN(stack) {
   PX_TRY(px__call_same_device(call));
   for (int d = 0, from = 0; d <= first->ndim; d++)
     sizes[d] = d == dim ? list.n : first->sizes[from++];
-  PX_TRY(px__call_result(call, 0, first->ndim + 1, sizes, joint_dtype(list)));
+  px_dtype dtype;
+  PX_TRY(joint_dtype(&dtype, list));
+  PX_TRY(px__call_result(call, 0, first->ndim + 1, sizes, dtype));
   for (int i = 0; i < list.n && first->numel; i++) {
     PX_SCOPED(px_tensor) part = NULL;
     PX_TRY(px__part_select(&part, call->results[0], dim, i));

@@ -99,8 +99,7 @@ static px_status marked(px_call *call, bool requires_grad, px_status status) {
   px_tensor *t = call->results[0];
   PX_TRY(status);
   if (!requires_grad) return PX_OK;
-  PX_CHECK(px_dtype_is_float((px_dtype)t->dtype), PX_RUNTIME,
-           "Only Tensors of floating point and complex dtype can require gradients");
+  PX_TRY(px_dtype_check_grad((px_dtype)t->dtype));
   t->flags |= PX_TENSOR_NEEDS_GRAD;
   return PX_OK;
 }

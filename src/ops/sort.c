@@ -60,7 +60,9 @@ static px_status make_alike(px_tensor **a, px_tensor **b, const px_tensor *first
                             const px_tensor *second) {
   px_dtype one = (px_dtype)first->dtype, other = (px_dtype)second->dtype;
   bool number = second->flags & PX_TENSOR_WRAPPED, fits = !px_dtype_is_float(other);
-  px_dtype dtype = number && (fits || px_dtype_is_float(one)) ? one : px_dtype_promote(one, other);
+  px_dtype dtype = one;
+  if (!number || (!fits && !px_dtype_is_float(one)))
+    PX_TRY(px_dtype_promote_or_fail(&dtype, one, other));
   PX_TRY(px__tensor_to(a, first, dtype, PX_DEVICE_NONE));
   return px__tensor_to(b, second, dtype, px__tensor_device(first));
 }

@@ -232,22 +232,43 @@ px_status px_tensor_read(const px_tensor *self, void *to, size_t bytes) {
   return PX_OK;
 }
 
-px_status px_tensor_item(px_scalar *out, const px_tensor *self) {
-  PX_GIVEN(out);
-  PX_GIVEN(self);
+// Reads the one element, in `room` where it is not in memory that can be read at once.
+static px_status read_one(const void **out, void *room, const px_tensor *self) {
   PX_CHECK(self->numel == 1, PX_RUNTIME,
            "a Tensor with %lld elements cannot be converted to Scalar", (long long)self->numel);
   const px_block *block = self->storage->block;
   if (PX_LIKELY(block->device.type == PX_CPU && block->data &&
                 !__atomic_load_n(&block->pending, __ATOMIC_ACQUIRE))) {
-    *out = px_scalar_load((px_dtype)self->dtype, px__tensor_at(self));
+    *out = px__tensor_at(self);
     return PX_OK;
   }
-  uint64_t element = 0;
   PX_TRY(check_values(self));
   PX_CHECK(block->data, PX_RUNTIME, "the tensor has no memory to read");
-  PX_TRY(read_bytes(self, &element, px__item(self)));
-  *out = px_scalar_load((px_dtype)self->dtype, &element);
+  PX_TRY(read_bytes(self, room, px__item(self)));
+  *out = room;
+  return PX_OK;
+}
+
+px_status px_tensor_item_complex(px_complex *out, const px_tensor *self) {
+  PX_GIVEN(out);
+  PX_GIVEN(self);
+  double room[2];
+  const void *at;
+  PX_TRY(read_one(&at, room, self));
+  *out = px_complex_load((px_dtype)self->dtype, at);
+  return PX_OK;
+}
+
+px_status px_tensor_item(px_scalar *out, const px_tensor *self) {
+  PX_GIVEN(out);
+  PX_GIVEN(self);
+  double room[2];
+  const void *at;
+  px_dtype dtype = (px_dtype)self->dtype;
+  PX_TRY(read_one(&at, room, self));
+  PX_CHECK(PX_LIKELY(!px_dtype_is_complex(dtype)) || px_complex_load(dtype, at).imag == 0,
+           PX_RUNTIME, "value cannot be converted to type double without overflow");
+  *out = px_scalar_load(dtype, at);
   return PX_OK;
 }
 

@@ -32,8 +32,8 @@ void px_free(void *memory) { px__free(memory); }
 typedef struct printer {
   px_print_options options;
   px__text text;
-  px__format format;
-  px_dtype dtype;
+  px__format format, imaginary;
+  px_dtype dtype, part;  // part: of complex numbers
   int ndim;
   int64_t shown[PX_MAX_DIMS];  // sizes of `values`
   bool cut[PX_MAX_DIMS];       // the middle of the dimension is left out
@@ -92,7 +92,10 @@ static px_status fetch(printer *p, const px_tensor *self) {
   size_t bytes = (size_t)shown->numel * px__item(shown);
   PX_TRY(px__alloc((void **)&p->values, bytes));
   PX_TRY(px_tensor_read(shown, p->values, bytes));
-  p->format = px__format_choose(&p->options, p->dtype, p->values, shown->numel);
+  size_t item = px__item(shown), half = px_dtype_size(p->part);
+  p->format = px__format_choose(&p->options, p->part, p->values, shown->numel, item);
+  if (p->part != p->dtype)
+    p->imaginary = px__format_choose(&p->options, p->part, p->values + half, shown->numel, item);
   return PX_OK;
 }
 
@@ -100,7 +103,9 @@ static px_status fetch(printer *p, const px_tensor *self) {
 
 static void add_value(printer *p, int64_t i) {
   const void *element = p->values + (size_t)i * px_dtype_size(p->dtype);
-  px__format_add(&p->text, &p->format, px_scalar_load(p->dtype, element));
+  px__format_add(&p->text, &p->format, px_scalar_load(p->part, element));
+  if (p->part != p->dtype)
+    px__format_add_imaginary(&p->text, &p->imaginary, px_complex_load(p->dtype, element).imag);
 }
 
 static void add_break(printer *p, int lines, int indent) {
@@ -113,7 +118,8 @@ static void add_break(printer *p, int lines, int indent) {
 static void add_vector(printer *p, int64_t at, int indent) {
   int64_t size = p->shown[p->ndim - 1], edge = p->options.edgeitems;
   bool cut = p->cut[p->ndim - 1];
-  int64_t count = size + cut, per_line = (p->options.linewidth - indent) / (p->format.width + 2);
+  int width = p->format.width + (p->part != p->dtype ? p->imaginary.width + 3 : 2);
+  int64_t count = size + cut, per_line = (p->options.linewidth - indent) / width;
   if (per_line < 1) per_line = 1;
   px__text_add(&p->text, "[");
   for (int64_t i = 0; i < count; i++) {
@@ -195,7 +201,8 @@ static void size_suffix(char *text, const px_tensor *self) {
 static void dtype_suffix(char *text, const px_tensor *self) {
   px_dtype dtype = (px_dtype)self->dtype;
   bool shown = self->numel && self->storage->block->data;
-  bool plain = shown && (dtype == PX_INT64 || dtype == PX_BOOL);
+  bool plain = shown && (dtype == PX_INT64 || dtype == PX_BOOL ||
+                         dtype == px_dtype_to_complex(px_dtype_default()));
   text[0] = 0;
   if (dtype != px_dtype_default() && !plain)
     snprintf(text, SUFFIX_TEXT, "dtype=torch.%s", px_dtype_name(dtype));
@@ -242,6 +249,7 @@ px_status px_tensor_text(char **out, const px_tensor *self, const char *prefix) 
   printer p = {
       .options = px_print_options_get(), .dtype = (px_dtype)self->dtype, .ndim = self->ndim};
   if (p.options.edgeitems < 0) p.options.edgeitems = 0;
+  p.part = px_dtype_to_real(p.dtype);
   int indent = (int)strlen(prefix);
   px__text_add(&p.text, "%s", prefix);
   px_status status = add_contents(&p, self, indent);

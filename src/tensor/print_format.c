@@ -16,19 +16,26 @@ static int real_length(const px__format *f, double value) {
 
 static int plain_length(px_scalar value) {
   if (value.kind == 'b') return value.v.b ? 4 : 5;
+  if (value.kind == 'u') return snprintf(NULL, 0, "%llu", (unsigned long long)value.v.i);
   return snprintf(NULL, 0, "%lld", (long long)value.v.i);
 }
 
-static px_scalar value_at(px_dtype dtype, const void *values, int64_t i) {
-  return px_scalar_load(dtype, (const char *)values + (size_t)i * px_dtype_size(dtype));
+// Values that lie `step` bytes apart.
+typedef struct row {
+  px_dtype dtype;
+  const char *values;
+  int64_t count;
+  size_t step;
+} row;
+static px_scalar value_at(const row *r, int64_t i) {
+  return px_scalar_load(r->dtype, r->values + (size_t)i * r->step);
 }
 
 // The range and wholeness of the values that decide; false if there are none.
-static bool survey(px__format *f, double *least, double *most, px_dtype dtype, const void *values,
-                   int64_t count) {
+static bool survey(px__format *f, double *least, double *most, const row *r) {
   bool any = false;
-  for (int64_t i = 0; i < count; i++) {
-    double value = value_at(dtype, values, i).v.f;
+  for (int64_t i = 0; i < r->count; i++) {
+    double value = value_at(r, i).v.f;
     if (!decides(value)) continue;
     double size = fabs(value);
     *least = any && *least < size ? *least : size;
@@ -40,14 +47,13 @@ static bool survey(px__format *f, double *least, double *most, px_dtype dtype, c
 }
 
 // A forced mode changes the form but not the width that was found, as in PyTorch.
-static void choose_real(px__format *f, int forced, px_dtype dtype, const void *values,
-                        int64_t count) {
+static void choose_real(px__format *f, int forced, const row *r) {
   double least = 0, most = 0;
   f->integral = true;
-  if (!survey(f, &least, &most, dtype, values, count)) return;
+  if (!survey(f, &least, &most, r)) return;
   f->sci = most / least > 1000.0 || most > 1.0e8 || (!f->integral && least < 1.0e-4);
-  for (int64_t i = 0; i < count; i++) {
-    double value = value_at(dtype, values, i).v.f;
+  for (int64_t i = 0; i < r->count; i++) {
+    double value = value_at(r, i).v.f;
     int length = decides(value) ? real_length(f, value) : 0;
     if (length > f->width) f->width = length;
   }
@@ -55,14 +61,15 @@ static void choose_real(px__format *f, int forced, px_dtype dtype, const void *v
 }
 
 px__format px__format_choose(const px_print_options *options, px_dtype dtype, const void *values,
-                             int64_t count) {
+                             int64_t count, size_t step) {
+  row r = {dtype, values, count, step};
   px__format f = {.real = px_dtype_is_float(dtype), .precision = options->precision, .width = 1};
   if (f.real) {
-    choose_real(&f, options->sci_mode, dtype, values, count);
+    choose_real(&f, options->sci_mode, &r);
     return f;
   }
   for (int64_t i = 0; i < count; i++) {
-    int length = plain_length(value_at(dtype, values, i));
+    int length = plain_length(value_at(&r, i));
     if (length > f.width) f.width = length;
   }
   return f;
@@ -96,6 +103,16 @@ void px__format_add(px__text *text, const px__format *format, px_scalar value) {
   add_padding(text, format->width - plain_length(value));
   if (value.kind == 'b')
     px__text_add(text, "%s", value.v.b ? "True" : "False");
+  else if (value.kind == 'u')
+    px__text_add(text, "%llu", (unsigned long long)value.v.i);
   else
     px__text_add(text, "%lld", (long long)value.v.i);
+}
+
+void px__format_add_imaginary(px__text *text, const px__format *format, double value) {
+  px__format bare = *format;
+  bare.width = 0;
+  if (isnan(value) || !signbit(value)) px__text_add(text, "+");
+  add_real(text, &bare, value);
+  px__text_add(text, "j");
 }

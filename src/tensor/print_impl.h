@@ -10,8 +10,10 @@ typedef struct px__format {
   int precision, width;
 } px__format;
 
-// Chooses from the values that will be shown.
+// Chooses from the values that will be shown, which lie `step` bytes apart.
 px__format px__format_choose(const px_print_options *options, px_dtype dtype, const void *values,
-                             int64_t count);
+                             int64_t count, size_t step);
 // Appends one value, right-aligned.
 void px__format_add(px__text *text, const px__format *format, px_scalar value);
+// Appends an imaginary part behind its real one: "+2.j".
+void px__format_add_imaginary(px__text *text, const px__format *format, double value);

@@ -215,13 +215,23 @@ px_status px_tensor_wrap(px_tensor **out, void *data, size_t bytes, int ndim, co
 
 px_status px_tensor_from_scalar(px_tensor **out, px_scalar value) {
   PX_GIVEN(out);
-  static const px_dtype dtypes[] = {['b'] = PX_BOOL, ['i'] = PX_INT64, ['f'] = PX_FLOAT64};
+  static const px_dtype dtypes[] = {
+      ['b'] = PX_BOOL, ['i'] = PX_INT64, ['u'] = PX_UINT64, ['f'] = PX_FLOAT64};
   *out = NULL;
-  PX_CHECK(value.kind == 'b' || value.kind == 'i' || value.kind == 'f', PX_TYPE,
+  PX_CHECK(value.kind && strchr("biuf", value.kind), PX_TYPE,
            "a tensor needs a number, but none was given");
   px_dtype dtype = dtypes[(unsigned char)value.kind];
   PX_TRY(px_tensor_empty(out, 0, NULL, dtype, px_cpu()));
   px_scalar_store(value, dtype, px__tensor_at(*out));
+  (*out)->flags |= PX_TENSOR_WRAPPED;
+  return PX_OK;
+}
+
+px_status px_tensor_from_complex(px_tensor **out, px_complex value) {
+  PX_GIVEN(out);
+  *out = NULL;
+  PX_TRY(px_tensor_empty(out, 0, NULL, PX_COMPLEX128, px_cpu()));
+  px_complex_store(value, PX_COMPLEX128, px__tensor_at(*out));
   (*out)->flags |= PX_TENSOR_WRAPPED;
   return PX_OK;
 }

@@ -149,7 +149,7 @@ static void triangles(px_dtype dtype, const int64_t *sizes, int order, int64_t s
 PX_TEST(triangles_of_any_strides_and_diagonals) {
   const int64_t diagonals[] = {INT64_MIN, -100, -7, -2, 0, 1, 4, 8, 100, INT64_MAX};
   for (size_t i = 0; i < sizeof diagonals / sizeof *diagonals; i++) {
-    for (int dtype = 0; dtype < PX_DTYPE_COUNT; dtype++)
+    for (int dtype = 0; dtype < PX_DTYPE_COMPUTED; dtype++)
       triangles((px_dtype)dtype, (const int64_t[]){2, 7, 5}, dtype % ORDERS, 1, diagonals[i]);
     for (int order = 0; order < ORDERS; order++)
       triangles(PX_FLOAT32, (const int64_t[]){3, 4, 8}, order, 2, diagonals[i]);
@@ -182,7 +182,7 @@ static void counts(px_dtype dtype, px_scalar start, px_scalar step, int64_t n) {
 
 PX_TEST(ranges_of_every_dtype) {
   OK(px_set_num_threads(3));
-  for (int dtype = PX_UINT8; dtype < PX_DTYPE_COUNT; dtype++) {
+  for (int dtype = PX_UINT8; dtype < PX_DTYPE_COMPUTED; dtype++) {
     counts((px_dtype)dtype, px_int(3), px_int(2), 60);
     if (dtype != PX_INT64)  // whose limits and step are whole numbers first
       counts((px_dtype)dtype, px_float(0.25), px_float(0.3), 300);

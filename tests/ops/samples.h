@@ -76,7 +76,7 @@ static inline px_tensor *sample_tensor(sample *s, char kind, int ndim, const int
   for (int d = 0; d < ndim; d++) n *= sizes[d];
   px_dtype dtype = kind == 'b' ? PX_BOOL : kind == 'i' || kind == 'q' ? PX_INT64 : s->dtype;
   double *values = calloc((size_t)n + 1, sizeof *values);
-  char *raw = calloc((size_t)n + 1, 8);
+  char *raw = calloc((size_t)n + 1, 16);  // the widest elements
   sample_fill(s, kind, values, n, limit);
   for (int64_t i = 0; i < n; i++)
     px_scalar_store(px_float(values[i]), dtype, raw + (size_t)i * px_dtype_size(dtype));

@@ -26,6 +26,10 @@ class Scalar(c.Structure):
     _fields_ = [("kind", c.c_char), ("value", c.c_int64)]
 
 
+class Complex(c.Structure):
+    _fields_ = [("real", c.c_double), ("imag", c.c_double)]
+
+
 class Value(c.Structure):
     _fields_ = [("kind", c.c_uint8), ("category", c.c_char), ("n", c.c_int32), ("value", c.c_int64)]
 
@@ -154,6 +158,8 @@ def choices(function, parameter, made):
             return CPU, DEVICES
         if base == "px_scalar":
             return Scalar(b"i", 1), [Scalar(b"\0", 0), Scalar(b"x", 5)]
+        if base == "px_complex":
+            return Complex(1, 2), [Complex(float("nan"), 0)]
         if base == "bool":
             return c.c_bool(False), [c.c_bool(True)]
         good = {"px_dtype": 8, "px_tree_kind": 6}.get(base, 0)  # an enumeration

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Element types: the tables, promotion, the half formats, numbers from the host.
 #include "phlox/dtype.h"
+#include "phlox/tensor.h"
 #include "test.h"
 
 PX_TEST(names_and_aliases_find_their_dtype) {
@@ -17,7 +18,7 @@ PX_TEST(names_and_aliases_find_their_dtype) {
     CHECK_EQ(found, rows[i].dtype);
   }
   px_dtype none;
-  FAILS(px_dtype_parse(&none, "complex64"), PX_TYPE, "complex64");
+  FAILS(px_dtype_parse(&none, "quint8"), PX_TYPE, "quint8");
   FAILS(px_dtype_parse(&none, "floot32"), PX_TYPE,
         "unknown dtype 'floot32': the nearest name is float32");
   CHECK_EQ(px_dtype_size(PX_BFLOAT16), 2);
@@ -27,13 +28,68 @@ PX_TEST(names_and_aliases_find_their_dtype) {
 }
 
 PX_TEST(promotion_is_pytorchs_table) {
-  // Rows and columns in the order of px_dtype: b u8 i8 i16 i32 i64 f16 bf16 f32 f64.
+  // Rows and columns in the order of px_dtype, `a` being bool; a dot where there is none.
   static const char table[PX_DTYPE_COUNT][PX_DTYPE_COUNT + 1] = {
-      "0123456789", "1133456789", "2323456789", "3333456789", "4444456789",
-      "5555556789", "6666666889", "7777778789", "8888888889", "9999999999"};
+      "abcdefghij...nop.....", "bbddefghij...nop.....", "cdcdefghij...nop.....",
+      "ddddefghij...nop.....", "eeeeefghij...nop.....", "ffffffghij...nop.....",
+      "gggggggiijgggnop.....", "hhhhhhihijhhhoop.....", "iiiiiiiiijiiioop.....",
+      "jjjjjjjjjjjjjppp.....", "......ghijk..........", "......ghij.l.........",
+      "......ghij..m........", "nnnnnnnoop...nop.....", "ooooooooop...oop.....",
+      "pppppppppp...ppp.....", "................q....", ".................r...",
+      "..................s..", "...................t.", "....................u"};
   for (int a = 0; a < PX_DTYPE_COUNT; a++)
-    for (int b = 0; b < PX_DTYPE_COUNT; b++)
-      CHECK_EQ(px_dtype_promote((px_dtype)a, (px_dtype)b), table[a][b] - '0');
+    for (int b = 0; b < PX_DTYPE_COUNT; b++) {
+      int wanted = table[a][b] == '.' ? PX_DTYPE_NONE : table[a][b] - 'a';
+      CHECK_EQ(px_dtype_promote((px_dtype)a, (px_dtype)b), wanted);
+    }
+  px_dtype made;
+  FAILS(px_dtype_promote_or_fail(&made, PX_UINT16, PX_INT32), PX_RUNTIME,
+        "Promotion for uint16, uint32, uint64 types is not supported, attempted to promote UInt16 "
+        "and Int");
+}
+
+PX_TEST(complex_dtypes_and_their_parts) {
+  CHECK_EQ(px_dtype_to_complex(PX_FLOAT64), PX_COMPLEX128);
+  CHECK_EQ(px_dtype_to_real(PX_COMPLEX32), PX_FLOAT16);
+  CHECK_EQ(px_dtype_to_complex(PX_INT8), PX_DTYPE_NONE);
+  CHECK_EQ(px_dtype_to_real(PX_INT8), PX_INT8);
+  float element[2];
+  px_complex_store((px_complex){1.5, -2}, PX_COMPLEX64, element);
+  CHECK(element[0] == 1.5f && element[1] == -2);
+  CHECK_EQ(px_complex_load(PX_COMPLEX64, element).imag, -2);
+  CHECK_EQ(px_complex_load(PX_FLOAT32, element).imag, 0);
+  PX_SCOPED(px_tensor) number = NULL;
+  px_complex read;
+  px_scalar real;
+  OK(px_tensor_from_complex(&number, (px_complex){0, 3}));
+  CHECK(px_tensor_is_wrapped(number) && px_tensor_dtype(number) == PX_COMPLEX128);
+  OK(px_tensor_item_complex(&read, number));
+  CHECK_EQ(read.imag, 3);
+  FAILS(px_tensor_item(&real, number), PX_RUNTIME, "cannot be converted to type double");
+}
+
+PX_TEST(integers_beyond_int64_are_numbers_of_a_kind) {
+  uint64_t most = UINT64_MAX, stored = 0;
+  px_scalar s = px_scalar_load(PX_UINT64, &most);
+  CHECK(s.kind == 'u' && px_scalar_float(s) == 0x1p64 && px_scalar_dtype(s) == PX_UINT64);
+  px_scalar_store(s, PX_UINT64, &stored);
+  CHECK(stored == most && px_scalar_fits(s, PX_UINT64) && !px_scalar_fits(s, PX_INT64));
+  CHECK_EQ(px_uint(7).kind, 'i');
+}
+
+// A row has the size that it says, and each name leads to it.
+PX_TEST(rows_are_whole) {
+  for (int i = 0; i < PX_DTYPE_COUNT; i++) {
+    const px_dtype_info *about = px_dtype_about((px_dtype)i);
+    px_dtype found;
+    CHECK_EQ(px_dtype_size((px_dtype)i), about->size);
+    OK(px_dtype_parse(&found, about->name));
+    CHECK_EQ(found, i);
+    OK(px_dtype_parse(&found, about->alias));
+    CHECK_EQ(found, i);
+    CHECK(about->cls && about->suffix && about->c_name && about->type_name && about->greatest);
+  }
+  CHECK(!px_dtype_about(PX_DTYPE_NONE));
 }
 
 PX_TEST(a_result_is_not_stored_down_a_category) {

@@ -67,13 +67,17 @@ px_status px__cuda_copy_operand(const px_launch *l, const px_operand *to, const 
   size_t other = px__cuda_dtype_size(from->dtype), most = item > other ? item : other;
   int each = same ? 16 / (int)item : most == 8 ? 2 : 4;
   px__cuda_walk(&p, both, 2);
-  int down = same ? plane_of(&p) : -1;
+  bool stored = to->dtype >= PX_DTYPE_COMPUTED || from->dtype >= PX_DTYPE_COMPUTED;
+  bool wide = same && item == 16;
+  int down = same && !wide ? plane_of(&p) : -1;
   if (down > 0) return transpose(l, &p, down, item);
-  px__cuda_vectors(&p, 2, 16 / each);
+  px__cuda_vectors(&p, 2, wide || (stored && !same) ? 0 : 16 / each);
   p.where = px__cuda_where(l);
   p.has = p.truth = 0;
+  if (wide) return px__cuda_over(l, "stored", "raw_16", p.n, (void *)&p);
   if (same) return px__cuda_each(l, "copy", by_item(raw, item), each, &p);
   if (from->immediate) px__cuda_read(&p.value[1], from, px__cuda_is_float(from->dtype));
+  if (stored) return px__cuda_over(l, "stored", "convert_stored", p.n, (void *)&p);
   snprintf(convert, sizeof convert, "convert_%s", px__cuda_suffix(to->dtype));
   return px__cuda_each(l, "copy", convert, each, &p);
 }

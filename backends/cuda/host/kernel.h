@@ -82,7 +82,7 @@ px_status px__cuda_update(px__cuda_dense *d, k_update *u, const char *name,
 // Room for what `tiles` tiles of each of `lines` lines tell each other.
 px_status px__cuda_tiles(const px_launch *l, k_tiles_of *t, int64_t lines, int64_t tiles);
 
-static inline bool px__cuda_is_float(int dtype) { return dtype >= PX_FLOAT16; }
+static inline bool px__cuda_is_float(int dtype) { return px__dtypes[dtype].kind == 'f'; }
 // Launches NAME_f16, NAME_bf16, NAME_f32 or NAME_f64; an error where the dtype is none of these.
 px_status px__cuda_by_dtype(const px_launch *l, const char *module, const char *name, int dtype,
                             int64_t grid, unsigned block, void *params);

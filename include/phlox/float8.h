@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// The floating-point formats of a byte, bit by bit: one pair of functions for all, in C and, where
+// PX_FLOAT8_MATH says so, in CUDA C++. Rounding is to nearest even, with PyTorch's results for what
+// is too large.
+#pragma once
+#include <stdint.h>
+#include <string.h>
+
+#ifndef PX_FLOAT8_MATH
+#define PX_FLOAT8_MATH static inline
+#endif
+
+// Bits behind the point; the bias of exponents; the bits of the greatest number, of what exceeds
+// it, and of NaN. Without bits behind the point there is no sign either; where NaN is the bits of
+// -0, there is no -0.
+typedef struct px_float8_format {
+  uint8_t digits, bias, greatest, over, nan;
+} px_float8_format;
+#ifdef __cplusplus
+#define PX_FLOAT8(digits, bias, greatest, over, nan) \
+  px_float8_format { digits, bias, greatest, over, nan }
+#else
+#define PX_FLOAT8(digits, bias, greatest, over, nan) \
+  ((px_float8_format){digits, bias, greatest, over, nan})
+#endif
+
+PX_FLOAT8_MATH float px_float8_of_bits(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+PX_FLOAT8_MATH uint32_t px_float8_bits_of(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+PX_FLOAT8_MATH float px_float8_load(px_float8_format f, uint8_t x) {
+  if (!f.digits)
+    return px_float8_of_bits(x == f.nan ? 0x7fc00000u : x ? (uint32_t)x << 23 : 0x400000u);
+  uint32_t sign = (uint32_t)(x & 0x80) << 24, rest = x & 0x7f;
+  if (x == f.nan || rest > f.greatest)
+    return px_float8_of_bits(sign |
+                             (rest == f.over && f.over != f.nan ? 0x7f800000u : 0x7fc00000u));
+  float unit = px_float8_of_bits((uint32_t)(128 - f.bias - f.digits) << 23);  // of the subnormals
+  if (rest >> f.digits == 0) return px_float8_of_bits(sign | px_float8_bits_of((float)rest * unit));
+  return px_float8_of_bits(sign | ((rest << (23 - f.digits)) + ((uint32_t)(127 - f.bias) << 23)));
+}
+
+// Exponents alone: halfway goes up, and negative numbers lose their sign.
+PX_FLOAT8_MATH uint8_t px_float8_exponent(uint32_t u) {
+  return (uint8_t)(u >= 0x7f800000u ? 0xffu : (u + 0x400000u - (u >> 23 == 0)) >> 23);
+}
+
+PX_FLOAT8_MATH uint8_t px_float8_store(px_float8_format f, float x) {
+  uint32_t u = px_float8_bits_of(x), sign = u >> 24 & 0x80u;
+  u &= 0x7fffffffu;
+  if (!f.digits) return px_float8_exponent(u);
+  if (u > 0x7f800000u) return (uint8_t)(sign | f.nan);
+  uint32_t shift = 23u - f.digits, least = (uint32_t)(128 - f.bias) << 23, code;
+  if (u < least) {
+    // Added to a number whose last bit weighs what the last of a subnormal does, it is rounded.
+    uint32_t large = (uint32_t)(128 - f.bias - f.digits + 23) << 23;
+    code = px_float8_bits_of(px_float8_of_bits(u) + px_float8_of_bits(large)) - large;
+  } else {
+    code = (u - ((uint32_t)(127 - f.bias) << 23) + (1u << (shift - 1)) - 1 + (u >> shift & 1)) >>
+           shift;
+  }
+  if (code > f.greatest) code = f.over;
+  return (uint8_t)(code == 0 && f.nan == 0x80 ? 0 : sign | code);
+}

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dtypes that are kept and converted, and not computed in: uint16 to uint64, complex numbers,
+float8. On the CPU and on a simulated device."""
+import copy
+import io
+import math
+import pickle
+import unittest
+
+import phlox as torch
+
+UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]
+COMPLEX = [torch.complex32, torch.complex64, torch.complex128]
+FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz,
+          torch.float8_e8m0fnu]
+STORED = UNSIGNED + COMPLEX + FLOAT8
+DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+
+
+def saved(value):
+    file = io.BytesIO()
+    torch.save(value, file)
+    file.seek(0)
+    return torch.load(file)
+
+
+class Everywhere(unittest.TestCase):
+    """What works for each of them, on each device."""
+
+    def each(self):
+        return [(dtype, device) for device in DEVICES for dtype in STORED]
+
+    def test_factories_make_them(self):
+        for dtype, device in self.each():
+            made = [torch.zeros(2, dtype=dtype, device=device), torch.ones(2, dtype=dtype, device=device),
+                    torch.full((2,), 2, dtype=dtype, device=device),
+                    torch.tensor([1, 2], dtype=dtype, device=device)]
+            zero = made[0].cpu().tolist()[0] if dtype == torch.float8_e8m0fnu else 0
+            self.assertEqual([t.tolist() for t in made], [[zero, zero], [1, 1], [2, 2], [1, 2]])
+            self.assertTrue(all(t.dtype == dtype for t in made))
+            self.assertEqual(torch.empty(3, dtype=dtype, device=device).element_size(), dtype.itemsize)
+
+    def test_they_convert_to_each_other_and_to_all_others(self):
+        others = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+                  torch.float16, torch.bfloat16, torch.float32, torch.float64]
+        for dtype, device in self.each():
+            x = torch.tensor([1, 2, 4], device=device).to(dtype)
+            for other in others + STORED:
+                y = x.to(other)
+                self.assertEqual(y.tolist(), [1, 1, 1] if other == torch.bool else [1, 2, 4])
+                self.assertEqual(y.to(dtype).dtype, dtype)
+                strided = torch.zeros(3, 2, device=device).to(other)
+                strided[:, 0] = x
+                self.assertEqual(strided[:, 0].tolist(), y.tolist())
+
+    def test_they_move(self):
+        for dtype, device in self.each():
+            x = torch.tensor([[1, 2, 4], [8, 16, 32]], device=device).to(dtype)
+            self.assertEqual(x.t().contiguous().tolist(), [[1, 8], [2, 16], [4, 32]])
+            self.assertEqual(x[:, 1].clone().tolist(), [2, 16])
+            self.assertEqual(x[1, ::2].tolist(), [8, 32])
+            self.assertEqual(torch.cat([x, x], 1).shape, (2, 6))
+            self.assertEqual(torch.stack([x[0], x[1]]).tolist(), x.tolist())
+            self.assertEqual(x[torch.tensor([1, 0], device=device)].tolist(), [[8, 16, 32], [1, 2, 4]])
+            self.assertEqual(x.flip(0).tolist(), [[8, 16, 32], [1, 2, 4]])
+            self.assertEqual(torch.ones(40, 50, device=device).to(dtype).t().clone().tolist(), [[1] * 40] * 50)
+
+    def test_they_are_compared(self):
+        for dtype, device in self.each():
+            x = torch.tensor([1, 2], device=device).to(dtype)
+            y = torch.tensor([1, 4], device=device).to(dtype)
+            self.assertTrue(torch.equal(x, x.clone()))
+            self.assertFalse(torch.equal(x, y))
+            if not dtype.is_complex:
+                self.assertEqual((x == y).tolist(), [True, False])
+                self.assertEqual((x != 2).tolist(), [True, False])
+
+    def test_their_bits_are_views(self):
+        for dtype, device in self.each():
+            x = torch.tensor([1, 2], device=device).to(dtype)
+            bits = x.view(torch.uint8)
+            self.assertEqual(bits.shape, (2 * dtype.itemsize,))
+            self.assertTrue(torch.equal(bits.view(dtype), x))
+            bits.zero_()
+            self.assertTrue(torch.equal(x, torch.zeros(2, dtype=dtype, device=device)))
+
+    def test_files_and_pickles_keep_them(self):
+        for dtype, device in self.each():
+            x = torch.tensor([1, 2, 4], device=device).to(dtype)
+            for again in saved(x), saved({"a": x[1:]})["a"], pickle.loads(pickle.dumps(x)), copy.deepcopy(x):
+                self.assertEqual((again.dtype, again.device), (x.dtype, x.device))
+                self.assertEqual(again.tolist()[-1], 4)
+
+    def test_other_ops_refuse_by_name_and_change_nothing(self):
+        for dtype, device in self.each():
+            x = torch.tensor([1, 2], device=device).to(dtype)
+            name = torch._C._dtype_class(dtype)
+            for call in (lambda: x.add_(1), lambda: x.mul_(x), lambda: x.cumsum(0), lambda: x.sort(),
+                         lambda: torch.sum(x), lambda: x.masked_fill_(x.view(torch.uint8)[:2] == 0, 1),
+                         lambda: torch.nn.functional.relu_(x), lambda: torch.where(x.bool(), x, x)):
+                with self.assertRaisesRegex(NotImplementedError, f"not implemented for '{name}'"):
+                    call()
+            self.assertEqual(x.tolist(), [1, 2])
+
+    def test_dlpack_passes_them(self):
+        for dtype, device in self.each():
+            x = torch.tensor([1, 2], device=device).to(dtype)
+            self.assertTrue(torch.equal(torch.from_dlpack(x), x))
+
+
+class Unsigned(unittest.TestCase):
+    def test_numbers_beyond_int64(self):
+        x = torch.tensor([2**64 - 1, 2**63], dtype=torch.uint64)
+        self.assertEqual((x.tolist(), x[0].item(), int(x[1])), ([2**64 - 1, 2**63], 2**64 - 1, 2**63))
+        self.assertEqual(str(x), "tensor([18446744073709551615,  9223372036854775808], dtype=torch.uint64)")
+        self.assertEqual(x.to(torch.float64).tolist(), [2.0**64, 2.0**63])
+        self.assertEqual(x.to(torch.float32).to(torch.uint64).tolist()[1], 2**63)
+        self.assertEqual(x.to(torch.int64).tolist(), [-1, -2**63])
+
+    def test_what_does_not_fit_is_refused(self):
+        with self.assertRaisesRegex(RuntimeError, "cannot be converted to type uint16 without overflow"):
+            torch.tensor([70000], dtype=torch.uint16)
+        with self.assertRaises(OverflowError):
+            torch.tensor([-1], dtype=torch.uint64)
+
+    def test_they_promote_with_floating_point_alone(self):
+        self.assertEqual(torch.promote_types(torch.uint16, torch.float16), torch.float16)
+        with self.assertRaisesRegex(RuntimeError, "Promotion for uint16, uint32, uint64 types is not "
+                                    "supported, attempted to promote UInt16 and Int"):
+            torch.ones(1, dtype=torch.uint16) + torch.ones(1, dtype=torch.int32)
+        self.assertEqual(torch.result_type(torch.ones(1, dtype=torch.uint32), 1), torch.uint32)
+        self.assertEqual(torch.iinfo(torch.uint64).max, 2**64 - 1)
+
+
+class Complex(unittest.TestCase):
+    def test_numbers_of_python(self):
+        x = torch.tensor([1 + 2j, 3])
+        self.assertEqual((x.dtype, x.tolist(), x[0].item()), (torch.complex64, [1 + 2j, 3 + 0j], 1 + 2j))
+        self.assertEqual(torch.tensor([x[0], 1]).tolist(), [1 + 2j, 1 + 0j])
+        self.assertEqual(torch.full((2,), 1j).tolist(), [1j, 1j])
+        self.assertEqual(torch.zeros(1, dtype=torch.complex128).fill_(2j).tolist(), [2j])
+        x[1] = -1j
+        self.assertEqual((x[1].item(), complex(x[0]), bool(x[1])), (-1j, 1 + 2j, True))
+
+    def test_real_tensors_refuse_them(self):
+        overflow = "value cannot be converted to type .* without overflow"
+        for call in (lambda: torch.zeros(2).fill_(1j), lambda: torch.full((2,), 1j, dtype=torch.float32),
+                     lambda: float(torch.tensor(1j)), lambda: int(torch.tensor(1j))):
+            with self.assertRaisesRegex(RuntimeError, overflow):
+                call()
+        with self.assertRaisesRegex(TypeError, "must be real number, not complex"):
+            torch.tensor([1j], dtype=torch.float32)
+        with self.assertRaisesRegex(NotImplementedError, "\"add_cpu\" not implemented for 'ComplexFloat'"):
+            torch.zeros(2) + 1j
+
+    def test_they_print_as_pytorchs(self):
+        for values, text in (([1 + 2j, 3 - 4j], "tensor([1.+2.j, 3.-4.j])"),
+                             ([1 + 2j, 3.5 - 1e-3j], "tensor([1.0000+2.0000e+00j, 3.5000-1.0000e-03j])"),
+                             (1.5 + 2j, "tensor(1.5000+2.j)"),
+                             ([complex("nan"), complex("inf")], "tensor([nan+0.j, inf+0.j])"),
+                             ([[1e6 + 1j, 2]], "tensor([[1.0000e+06+1.j, 2.0000e+00+0.j]])")):
+            self.assertEqual(str(torch.tensor(values, dtype=torch.complex64)), text)
+        self.assertEqual(str(torch.zeros(1, dtype=torch.complex128)), "tensor([0.+0.j], dtype=torch.complex128)")
+        self.assertEqual(str(torch.zeros(0, dtype=torch.complex64)), "tensor([], dtype=torch.complex64)")
+
+    def test_parts_are_views(self):
+        for device in DEVICES:
+            x = torch.tensor([1 + 2j, 3 + 4j], device=device)
+            x.imag[0] = 7
+            x.real.zero_()
+            self.assertEqual(x.tolist(), [7j, 4j])
+            self.assertEqual(torch.view_as_real(x).tolist(), [[0, 7], [0, 4]])
+            pairs = torch.tensor([[1., 2.], [3., 4.]], device=device)
+            torch.view_as_complex(pairs)[1] = 5j
+            self.assertEqual(pairs.tolist(), [[1, 2], [0, 5]])
+        y = torch.ones(2)
+        self.assertIs(y.real, y)
+
+    def test_parts_of_what_has_none_are_refused(self):
+        for error, text, call in (
+                (TypeError, "imag is not implemented for tensors with non-complex", lambda: torch.ones(1).imag),
+                (TypeError, "view_as_real is only supported for complex", lambda: torch.view_as_real(torch.ones(1))),
+                (NotImplementedError, "scalar type: Long", lambda: torch.view_as_complex(torch.ones(2, dtype=torch.int64))),
+                (RuntimeError, "last dimension of size 2", lambda: torch.view_as_complex(torch.ones(3))),
+                (RuntimeError, "stride 1", lambda: torch.view_as_complex(torch.ones(2, 3).t())),
+                (RuntimeError, "storage_offset divisible", lambda: torch.view_as_complex(torch.ones(5)[1:].view(2, 2)))):
+            with self.assertRaisesRegex(error, text):
+                call()
+
+    def test_gradients_are_refused_by_name(self):
+        x = torch.ones(2, requires_grad=True)
+        c = torch.zeros(2, dtype=torch.complex64)
+        for call in (lambda: x.to(torch.complex64), lambda: c.copy_(x), lambda: c.requires_grad_(),
+                     lambda: torch.zeros(1, dtype=torch.complex64, requires_grad=True),
+                     lambda: torch.tensor([1j], requires_grad=True),
+                     lambda: torch.view_as_complex(x)):
+            with self.assertRaisesRegex(NotImplementedError, "gradients of complex tensors are not implemented"):
+                call()
+        self.assertEqual(c.tolist(), [0, 0])
+
+    def test_dtypes_know_each_other(self):
+        self.assertEqual((torch.float64.to_complex(), torch.complex32.to_real(), torch.int8.to_real()),
+                         (torch.complex128, torch.float16, torch.int8))
+        with self.assertRaisesRegex(RuntimeError, "Unknown Complex ScalarType for Int"):
+            torch.int32.to_complex()
+        self.assertEqual(torch.promote_types(torch.complex64, torch.float64), torch.complex128)
+        self.assertEqual(torch.result_type(torch.ones(1, dtype=torch.float64), 1j), torch.complex128)
+        self.assertFalse(torch.can_cast(torch.complex64, torch.float32))
+        self.assertEqual(torch.finfo(torch.complex64).dtype, "float32")
+        self.assertEqual((torch.cfloat, torch.cdouble, torch.chalf), (torch.complex64, torch.complex128, torch.complex32))
+        self.assertTrue(torch.is_complex(torch.tensor(1j)) and torch.complex64.is_complex)
+        self.assertEqual(torch.tensor([0, 0.5j]).to(torch.bool).tolist(), [False, True])
+
+
+class Float8(unittest.TestCase):
+    # The greatest number, what a larger one becomes, the least positive one.
+    LIMITS = {torch.float8_e4m3fn: (448, 448.0, 2**-9), torch.float8_e5m2: (57344, math.inf, 2**-16),
+              torch.float8_e4m3fnuz: (240, math.nan, 2**-10), torch.float8_e5m2fnuz: (57344, math.nan, 2**-17)}
+
+    def test_every_number_is_itself_again(self):
+        for device in DEVICES:
+            bits = torch.arange(256, device=device).to(torch.uint8)
+            for dtype in FLOAT8:
+                numbers = bits.view(dtype).to(torch.float32)
+                again = numbers.to(dtype).to(torch.float32)
+                self.assertTrue(torch.equal(again.nan_to_num(7777), numbers.nan_to_num(7777)), dtype)
+
+    def test_rounding_is_to_nearest_even(self):
+        for dtype, (_, _, least) in self.LIMITS.items():
+            x = torch.tensor([least / 2, least * 0.75, least * 1.5, least * 2.5, 0.0, -0.0]).to(dtype)
+            self.assertEqual(x.tolist(), [0, least, 2 * least, 2 * least, 0, 0])
+
+    def test_what_is_too_large(self):
+        for dtype, (greatest, over, _) in self.LIMITS.items():
+            x = torch.tensor([greatest, greatest * 1.01, greatest * 4, -greatest * 4]).to(dtype).tolist()
+            self.assertEqual(x[:2], [greatest, greatest])
+            self.assertTrue(str(x[2:]) in (str([over, -over]), str([over, over])), x)
+            self.assertEqual((torch.finfo(dtype).max, torch.finfo(dtype).min), (greatest, -greatest))
+
+    def test_exponents_alone(self):
+        x = torch.tensor([1, 1.49, 1.5, 3, -4, 0, math.nan]).to(torch.float8_e8m0fnu).tolist()
+        self.assertEqual(x[:6], [1, 1, 2, 4, 4, 2.0**-127])
+        self.assertTrue(math.isnan(x[6]) and not torch.float8_e8m0fnu.is_signed)
+
+    def test_they_promote_to_nothing(self):
+        with self.assertRaisesRegex(RuntimeError, "Promotion for Float8 Types is not supported, attempted to "
+                                    "promote Float8_e5m2 and Float"):
+            torch.cat([torch.ones(1, dtype=torch.float8_e5m2), torch.ones(1)])
+        self.assertEqual(str(torch.tensor([1.5, 448]).to(torch.float8_e4m3fn)),
+                         "tensor([  1.5000, 448.0000], dtype=torch.float8_e4m3fn)")
+
+
+class Views(unittest.TestCase):
+    def test_elements_of_another_size(self):
+        x = torch.zeros(4, 8, dtype=torch.uint8)
+        self.assertEqual((x.view(torch.float32).shape, x[:, :4].view(torch.int32).stride()), ((4, 2), (2, 1)))
+        for text, call in (("self.dim\\(\\) cannot be 0 to view Float as Byte", lambda: torch.tensor(1.).view(torch.uint8)),
+                           ("self.stride\\(-1\\) must be 1", lambda: x.t().view(torch.int16)),
+                           ("self.size\\(-1\\) must be divisible by 4", lambda: x[:, :6].view(torch.int32)),
+                           ("self.storage_offset\\(\\) must be divisible by 4", lambda: x[:, 1:5].view(torch.int32)),
+                           ("self.stride\\(0\\) must be divisible by 4",
+                            lambda: torch.zeros(4, 6, dtype=torch.uint8)[:, :4].view(torch.int32))):
+            with self.assertRaisesRegex(RuntimeError, text):
+                call()
+
+
+if __name__ == "__main__":
+    unittest.main()
