@@ -3,7 +3,8 @@
 // by series, continued fractions and inverses that are found by Newton's method, and serves float
 // too. Included by scalars.h.
 //
-// Before it is included: K_MATH begins a function, K_LONG one of many lines, K_LGAMMA(x) is the logarithm of |gamma(x)|.
+// Before it is included: K_MATH begins a function, K_LONG one of many lines, K_LGAMMA(x) is the
+// logarithm of |gamma(x)|.
 #pragma once
 
 #define K_PI 3.14159265358979323846
