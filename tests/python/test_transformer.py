@@ -268,6 +268,12 @@ class Layers(unittest.TestCase):
         self.assertTrue(close(stack(x), wanted))
         self.assertIsNone(nn.TransformerEncoder(layer, 1).norm)
 
+    def test_a_stack_has_a_number_of_layers_that_can_be_made(self):
+        for make in (lambda n: nn.TransformerEncoder(nn.Identity(), n), lambda n: nn.TransformerDecoder(nn.Identity(), n),
+                     lambda n: nn.Transformer(4, 2, num_encoder_layers=n), lambda n: nn.Transformer(4, 2, 1, n)):
+            with self.assertRaisesRegex(ValueError, "num_layers must be at most 10000"):
+                make(2 ** 62)
+
     def test_a_stack_sees_whether_a_mask_is_causal(self):
         class Layer(nn.TransformerEncoderLayer):
             def forward(self, src, src_mask=None, src_key_padding_mask=None, is_causal=False):

@@ -155,6 +155,8 @@ class SyncBatchNorm:
 
 def _fill(self, layer, num_layers, norm):
     nn.Module.__init__(self)
+    if num_layers > 10000:
+        raise ValueError(f"num_layers must be at most 10000, but is {num_layers}")
     self.layers = nn.ModuleList([copy.deepcopy(layer) for _ in range(num_layers)])
     self.num_layers = num_layers
     self.norm = norm
