@@ -125,8 +125,12 @@ static const struct {
      "optim: adadelta adagrad adam adamax adamw asgd nadam radam rmsprop rprop sgd sparse_adam"},
     // ---- torch.distributions
     {"distributions.bernoulli", "distributions: Bernoulli"},
+    {"distributions.beta", "distributions: Beta"},
     {"distributions.categorical", "distributions: Categorical"},
+    {"distributions.dirichlet", "distributions: Dirichlet"},
+    {"distributions.gamma", "distributions: Gamma"},
     {"distributions.normal", "distributions: Normal"},
+    {"distributions.uniform", "distributions: Uniform"},
     // ---- torch.utils
     {"utils.data._utils", ""},
     {"utils.data._utils.collate",
@@ -568,17 +572,17 @@ static const struct {
      "list_gpu_processes memory_stats_as_nested_dict reset_accumulated_host_memory_stats "
      "reset_peak_host_memory_stats use_mem_pool"},
     {"distributions",
-     "AbsTransform AffineTransform Beta Binomial CatTransform Cauchy Chi2 ComposeTransform "
-     "ContinuousBernoulli CorrCholeskyTransform CumulativeDistributionTransform Dirichlet "
-     "ExpTransform Exponential ExponentialFamily FisherSnedecor Gamma GeneralizedPareto "
-     "Geometric Gumbel HalfCauchy HalfNormal Independent IndependentTransform InverseGamma "
-     "Kumaraswamy LKJCholesky Laplace LogNormal LogisticNormal LowRankMultivariateNormal "
-     "LowerCholeskyTransform MixtureSameFamily Multinomial MultivariateNormal NegativeBinomial "
-     "OneHotCategorical OneHotCategoricalStraightThrough Pareto Poisson "
-     "PositiveDefiniteTransform PowerTransform RelaxedBernoulli RelaxedOneHotCategorical "
-     "ReshapeTransform SigmoidTransform SoftmaxTransform SoftplusTransform StackTransform "
-     "StickBreakingTransform StudentT TanhTransform Transform TransformedDistribution Uniform "
-     "VonMises Weibull Wishart biject_to identity_transform transform_to"},
+     "AbsTransform AffineTransform Binomial CatTransform Cauchy Chi2 ComposeTransform "
+     "ContinuousBernoulli CorrCholeskyTransform CumulativeDistributionTransform ExpTransform "
+     "Exponential ExponentialFamily FisherSnedecor GeneralizedPareto Geometric Gumbel "
+     "HalfCauchy HalfNormal IndependentTransform InverseGamma Kumaraswamy LKJCholesky Laplace "
+     "LogNormal LogisticNormal LowRankMultivariateNormal LowerCholeskyTransform "
+     "MixtureSameFamily Multinomial MultivariateNormal NegativeBinomial OneHotCategorical "
+     "OneHotCategoricalStraightThrough Pareto Poisson PositiveDefiniteTransform PowerTransform "
+     "RelaxedBernoulli RelaxedOneHotCategorical ReshapeTransform SigmoidTransform "
+     "SoftmaxTransform SoftplusTransform StackTransform StickBreakingTransform StudentT "
+     "TanhTransform Transform TransformedDistribution VonMises Weibull Wishart biject_to "
+     "identity_transform transform_to"},
     {"distributed", "breakpoint"},
     {"distributed.elastic.multiprocessing", "start_processes"},
     {"distributed.elastic.multiprocessing.errors", "ProcessFailure"},

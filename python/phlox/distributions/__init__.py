@@ -6,10 +6,15 @@ few expressions over the library's ops."""
 from phlox import _C
 
 from . import constraints as constraints
+from ._continuous import Beta as Beta
+from ._continuous import Dirichlet as Dirichlet
+from ._continuous import Gamma as Gamma
 from ._continuous import Normal as Normal
+from ._continuous import Uniform as Uniform
 from ._discrete import Bernoulli as Bernoulli
 from ._discrete import Categorical as Categorical
 from .distribution import Distribution as Distribution
+from .independent import Independent as Independent
 from .kl import kl_divergence as kl_divergence
 from .kl import register_kl as register_kl
 

@@ -5,7 +5,9 @@ import math
 import phlox as torch
 
 from . import constraints
-from .distribution import Family
+from .distribution import Distribution, Family
+
+_PLACED = {"loc": constraints.real, "scale": constraints.positive}
 
 
 class Normal(Family):
@@ -19,8 +21,9 @@ class Normal(Family):
     def __init__(self, loc, scale, validate_args=None):
         self._begin(validate_args, loc=loc, scale=scale)
 
-    def _rsample(self, shape):
-        return self.loc + self.scale * torch.empty(shape).to(self.loc).normal_()
+    _rsample = lambda self, shape: self.loc + self.scale * self.loc.new_empty(shape).normal_()
+    icdf = lambda self, value: self.loc + self.scale * math.sqrt(2) * torch.erfinv(2 * value - 1)
+    entropy = lambda self: math.log(2 * math.pi * math.e) / 2 + self.scale.log()
 
     def _log_prob(self, value):
         return (-((value - self.loc) / self.scale) ** 2 / 2 - self.scale.log()
@@ -29,5 +32,103 @@ class Normal(Family):
     def _cdf(self, value):
         return (1 + ((value - self.loc) / (self.scale * math.sqrt(2))).erf()) / 2
 
+
+class Uniform(Family):
+    """Evenly over [low, high)."""
+    has_rsample = True
+    arg_constraints = property(lambda self: {"low": constraints.less_than(self.high),
+                                             "high": constraints.greater_than(self.low)})
+    mean = property(lambda self: (self.high + self.low) / 2)
+    mode = property(lambda self: math.nan * self.high)
+    variance = property(lambda self: (self.high - self.low) ** 2 / 12)
+
+    def __init__(self, low, high, validate_args=None):
+        self._begin(validate_args, low=low, high=high)
+
+    @constraints.dependent_property
+    def support(self):
+        return constraints.interval(self.low, self.high)
+
+    def _rsample(self, shape):
+        return self.low + self.low.new_empty(shape).uniform_() * (self.high - self.low)
+
+    def _log_prob(self, value):
+        inside = (self.low <= value) & (value < self.high)
+        return inside.to(self.low).log() - (self.high - self.low).log()
+
+    _cdf = lambda self, value: ((value - self.low) / (self.high - self.low)).clamp(0, 1)
+    icdf = lambda self, value: value * (self.high - self.low) + self.low
+    entropy = lambda self: (self.high - self.low).log()
+
+
+class Gamma(Family):
+    """Of the sum of `concentration` waits for an event of the rate `rate`."""
+    arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
+    support, has_rsample = constraints.nonnegative, True
+    mean = property(lambda self: self.concentration / self.rate)
+    mode = property(lambda self: ((self.concentration - 1) / self.rate).clamp(min=0))
+    variance = property(lambda self: self.concentration / self.rate ** 2)
+
+    def __init__(self, concentration, rate, validate_args=None):
+        self._begin(validate_args, concentration=concentration, rate=rate)
+
+    def _rsample(self, shape):
+        return torch._standard_gamma(self.concentration.expand(shape)) / self.rate
+
+    def _log_prob(self, value):
+        a = self.concentration
+        return (torch.xlogy(a, self.rate) + torch.xlogy(a - 1, value) - self.rate * value
+                - torch.lgamma(a))
+
+    _cdf = lambda self, value: torch.special.gammainc(self.concentration, self.rate * value)
+
     def entropy(self):
-        return math.log(2 * math.pi * math.e) / 2 + self.scale.log()
+        a = self.concentration
+        return a - self.rate.log() + torch.lgamma(a) + (1 - a) * torch.digamma(a)
+
+
+class Dirichlet(Family):
+    """Of shares that sum to one over the last dimension."""
+    arg_constraints = {"concentration": constraints.independent(constraints.positive, 1)}
+    support, has_rsample = constraints.simplex, True
+    _total = property(lambda self: self.concentration.sum(-1, True))
+    mean = property(lambda self: self.concentration / self._total)
+
+    def __init__(self, concentration, validate_args=None):
+        if concentration.dim() < 1:
+            raise ValueError("`concentration` parameter must be at least one-dimensional.")
+        self.concentration, size = concentration, concentration.size()
+        Distribution.__init__(self, size[:-1], size[-1:], validate_args=validate_args)
+
+    variance = property(lambda self: self.mean * (1 - self.mean) / (self._total + 1))
+
+    _rsample = lambda self, shape: torch._sample_dirichlet(self.concentration.expand(shape))
+
+    def _log_prob(self, value):
+        a = self.concentration
+        return (torch.xlogy(a - 1, value).sum(-1) + torch.lgamma(a.sum(-1))
+                - torch.lgamma(a).sum(-1))
+
+    def entropy(self):
+        a, total = self.concentration, self.concentration.sum(-1)
+        return (torch.lgamma(a).sum(-1) - torch.lgamma(total)
+                - (a.size(-1) - total) * torch.digamma(total)
+                - ((a - 1) * torch.digamma(a)).sum(-1))
+
+
+class Beta(Family):
+    """Of a share: of `concentration1` against `concentration0`."""
+    arg_constraints = {"concentration1": constraints.positive,
+                       "concentration0": constraints.positive}
+    support, has_rsample = constraints.unit_interval, True
+    _both = property(lambda self: torch.stack([self.concentration1, self.concentration0], -1))
+    _shares = property(lambda self: Dirichlet(self._both, validate_args=False))
+    mean = property(lambda self: self._shares.mean[..., 0])
+    variance = property(lambda self: self._shares.variance[..., 0])
+
+    def __init__(self, concentration1, concentration0, validate_args=None):
+        self._begin(validate_args, concentration1=concentration1, concentration0=concentration0)
+
+    _rsample = lambda self, shape: self._shares._rsample(shape + (2,))[..., 0]
+    _log_prob = lambda self, value: self._shares._log_prob(torch.stack([value, 1 - value], -1))
+    entropy = lambda self: self._shares.entropy()

@@ -5,7 +5,6 @@ from phlox.nn.functional import binary_cross_entropy_with_logits
 
 from . import constraints
 from .distribution import Distribution, Trials
-from .utils import binary_entropy
 
 _ODDS = {"probs": constraints.unit_interval, "logits": constraints.real}
 _CHOICES = {"probs": constraints.simplex, "logits": constraints.real_vector}
@@ -32,12 +31,10 @@ class Bernoulli(Trials):
         return -binary_cross_entropy_with_logits(logits, value, reduction="none")
 
     def entropy(self):
-        return binary_entropy(self.logits, self.probs)
+        return binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
 
     def enumerate_support(self, expand=True):
-        values = torch.arange(2, dtype=self._param.dtype, device=self._param.device)
-        values = values.view((-1,) + (1,) * len(self._batch_shape))
-        return values.expand((-1,) + self._batch_shape) if expand else values
+        return self._count_up(2, self._param.dtype, expand)
 
 
 class Categorical(Trials):
@@ -73,6 +70,4 @@ class Categorical(Trials):
         return -(self.logits.clamp(min=torch.finfo(self.logits.dtype).min) * self.probs).sum(-1)
 
     def enumerate_support(self, expand=True):
-        values = torch.arange(self._num_events, device=self._param.device)
-        values = values.view((-1,) + (1,) * len(self._batch_shape))
-        return values.expand((-1,) + self._batch_shape) if expand else values
+        return self._count_up(self._num_events, torch.int64, expand)

@@ -73,15 +73,10 @@ def is_dependent(constraint):
 
 dependent = _Dependent()
 boolean = _kind("_Boolean", lambda c, x: (x == 0) | (x == 1), is_discrete=True)()
-one_hot = _kind("_OneHot", lambda c, x: ((x == 0) | (x == 1)).all(-1) & (x.sum(-1) == 1),
-                is_discrete=True, event_dim=1)()
 integer_interval = _kind(
     "_IntegerInterval",
     lambda c, x: (x % 1 == 0) & (x >= c.lower_bound) & (x <= c.upper_bound),
     "lower_bound", "upper_bound", is_discrete=True)
-_integer_least = _kind("_IntegerGreaterThan", lambda c, x: (x % 1 == 0) & (x >= c.lower_bound),
-                       "lower_bound", is_discrete=True)
-nonnegative_integer, positive_integer = _integer_least(0), _integer_least(1)
 real = _kind("_Real", lambda c, x: x == x)()
 real_vector = independent(real, 1)
 greater_than = _kind("_GreaterThan", lambda c, x: x > c.lower_bound, "lower_bound")
@@ -91,9 +86,4 @@ positive, nonnegative = greater_than(0.), greater_than_eq(0.)
 interval = _kind("_Interval", lambda c, x: (x >= c.lower_bound) & (x <= c.upper_bound),
                  "lower_bound", "upper_bound")
 unit_interval = interval(0., 1.)
-half_open_interval = _kind(
-    "_HalfOpenInterval", lambda c, x: (x >= c.lower_bound) & (x < c.upper_bound),
-    "lower_bound", "upper_bound")
 simplex = _kind("_Simplex", lambda c, x: (x >= 0).all(-1) & _sums_to_one(x), event_dim=1)()
-multinomial = _kind("_Multinomial", lambda c, x: (x >= 0).all(-1) & (x.sum(-1) <= c.upper_bound),
-                    "upper_bound", is_discrete=True, event_dim=1)

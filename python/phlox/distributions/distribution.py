@@ -91,12 +91,6 @@ class Distribution:
         with torch.no_grad():
             return self.rsample(sample_shape)
 
-    def sample_n(self, n):
-        """Draws `n` values: `sample((n,))`."""
-        warnings.warn("`sample_n(n)` will be deprecated. Use `sample((n,))` instead.", FutureWarning,
-                      stacklevel=2)
-        return self.sample(torch.Size((n,)))
-
     def perplexity(self):
         """The exponential of the entropy."""
         return self.entropy().exp()
@@ -178,3 +172,8 @@ class Trials(Family):
             raise ValueError("Either `probs` or `logits` must be specified, but not both.")
         self._given = "logits" if probs is None else "probs"
         return {self._given: logits if probs is None else probs}
+
+    def _count_up(self, count, dtype, expand):
+        values = torch.arange(count, dtype=dtype, device=self._param.device)
+        values = values.view((-1,) + (1,) * len(self._batch_shape))
+        return values.expand((-1,) + self._batch_shape) if expand else values

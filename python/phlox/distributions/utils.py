@@ -3,9 +3,7 @@
 from numbers import Number
 
 import phlox as torch
-from phlox.nn.functional import binary_cross_entropy_with_logits, softmax
-
-euler_constant = 0.57721566490153286060
+from phlox.nn.functional import softmax
 
 
 class lazy_property:
@@ -55,8 +53,3 @@ def probs_to_logits(probs, is_binary=False):
 def logits_to_probs(logits, is_binary=False):
     """The probabilities of which `probs_to_logits` gives the logits."""
     return logits.sigmoid() if is_binary else softmax(logits, dim=-1)
-
-
-def binary_entropy(logits, probs):
-    """The entropy of one trial."""
-    return binary_cross_entropy_with_logits(logits, probs, reduction="none")
