@@ -175,8 +175,8 @@ class Calls(unittest.TestCase):
     def test_what_is_missing_is_absent_and_its_error_says_so(self):
         x = torch.ones(8)
         for owner, name, text in ((torch, "stft", "module 'torch' has no attribute 'stft': torch.stft is not implemented in Phlox"),
-                                  (torch.nn.functional, "fractional_max_pool2d", "module 'torch.nn.functional' has no attribute 'fractional_max_pool2d': "
-                                                                    "torch.nn.functional.fractional_max_pool2d is not implemented in Phlox"),
+                                  (torch.nn.functional, "scaled_addmm", "module 'torch.nn.functional' has no attribute 'scaled_addmm': "
+                                                                        "torch.nn.functional.scaled_addmm is not implemented in Phlox"),
                                   (x, "stft", "'Tensor' object has no attribute 'stft': torch.Tensor.stft is not implemented in Phlox"),
                                   (torch.Tensor, "stft", "type object 'Tensor' has no attribute 'stft': torch.Tensor.stft is not implemented in Phlox"),
                                   (torch, "no_such_name", "module 'torch' has no attribute 'no_such_name'"),
