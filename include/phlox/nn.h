@@ -336,6 +336,19 @@ typedef struct px_attention {
 // fit, with PyTorch's texts.
 PX_CALL px_multi_head_attention(px_tensor **output, px_tensor **weights, const px_attention *args);
 
+// What a mask loses: `amount` elements or channels along `dim`, or that share of them; those at
+// random, or else those whose score counts least: an element's magnitude, a channel's p-norm.
+typedef struct px_prune {
+  double amount;
+  bool share, channels, random;
+  int dim;
+  double p;
+} px_prune;
+// Gives a mask (1 for what stays) that has lost more; the mask given stays as it is. PX_VALUE,
+// PX_INDEX for an amount or a dim that does not fit the scores.
+PX_CALL px_prune_mask(px_tensor **out, const px_tensor *scores, const px_tensor *mask,
+                      const px_prune *how);
+
 // ---- initialisation (torch.nn.init), in place, without recording
 
 PX_CALL px_init_fans(int64_t *fan_in, int64_t *fan_out, const px_tensor *weight);

@@ -14,11 +14,7 @@ static int add(PyObject *list, px_tensor *tensor_take) {
   return object ? PyList_Append(list, object) : -1;
 }
 
-EXT_FUNCTION(nn_utils, parameters_to_vector, "(parameters: Iterable[Tensor]) -> Tensor",
-             "All parameters, one after another, as one vector.\n\n"
-             ">>> torch.nn.utils.parameters_to_vector([torch.ones(1, 2), torch.zeros(1)])\n"
-             "tensor([1., 1., 0.])\n") {
-  EXT_ARGS(PyObject *, parameters);
+PyObject *ext_vector_of(PyObject *parameters) {
   EXT_TENSORS given = {NULL};
   EXT_TENSORS flat = {NULL};
   px_tensor *vector = NULL;
@@ -33,6 +29,14 @@ EXT_FUNCTION(nn_utils, parameters_to_vector, "(parameters: Iterable[Tensor]) -> 
   if (ext_take_tensors(&flat, rows, "parameters_to_vector", "parameters") < 0) return NULL;
   EXT_WAIT(px_cat(&vector, flat.items, flat.count, 0));
   return ext_wrap(vector);
+}
+
+EXT_FUNCTION(nn_utils, parameters_to_vector, "(parameters: Iterable[Tensor]) -> Tensor",
+             "All parameters, one after another, as one vector.\n\n"
+             ">>> torch.nn.utils.parameters_to_vector([torch.ones(1, 2), torch.zeros(1)])\n"
+             "tensor([1., 1., 0.])\n") {
+  EXT_ARGS(PyObject *, parameters);
+  return ext_vector_of(parameters);
 }
 
 // The part of a vector from a place on that has a parameter's form.

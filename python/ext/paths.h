@@ -636,7 +636,7 @@ static const struct {
     {"func",
      "debug_unwrap functionalize grad grad_and_value hessian jacfwd jacrev jvp linearize "
      "rearrange replace_all_batch_norm_modules_ stack_module_state vjp vmap"},
-    {"nn.utils", "convert_conv2d_weight_memory_format convert_conv3d_weight_memory_format prune"},
+    {"nn.utils", "convert_conv2d_weight_memory_format convert_conv3d_weight_memory_format"},
     {"nn.utils.spectral_norm", "SpectralNormLoadStateDictPreHook SpectralNormStateDictHook"},
     {"optim", "swap_in_optimizer_params_and_state"},
     {"return_types",

@@ -509,6 +509,21 @@ static px_status fused(job *j) {
   return tell(j, shifts);
 }
 
+static px_status pruned(job *j) {
+  PX_SCOPED(px_tensor) weight = NULL;
+  PX_SCOPED(px_tensor) ones = NULL;
+  px_manual_seed(1);
+  PX_TRY(numbers(&weight, j, 4, 3, true));
+  PX_TRY(px_ones_like(&ones, weight, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+  for (int way = 0; way < 4; way++) {
+    PX_SCOPED(px_tensor) mask = NULL;
+    px_prune how = {.amount = 2, .channels = way & 1, .random = way & 2, .p = 2};
+    PX_TRY(px_prune_mask(&mask, weight, ones, &how));
+    PX_TRY(tell(j, mask));
+  }
+  return PX_OK;
+}
+
 static px_status rates(job *j) {
   PX_SCOPED(px_tensor) x = NULL;
   PX_SCOPED(px_tensor) y = NULL;
@@ -625,6 +640,7 @@ static const struct row {
             {"states", states, CPU | ONE},
             {"rates", rates, CPU | ONE},
             {"fused", fused, CPU | ONE},
+            {"pruned", pruned, CPU | ONE},
             {"batches", batches, CPU | ONE},
             {"batches_of_workers", batches_of_workers, CPU | ONE},
             {"trees_in_files", trees_in_files, CPU | ONE}};

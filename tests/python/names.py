@@ -7,7 +7,7 @@ import phlox as torch
 MODULES = ("torch nn nn.functional nn.init nn.parallel nn.utils optim optim.lr_scheduler optim.swa_utils utils.data utils.dlpack utils.hooks "
            "cuda cuda.memory cuda.random cuda.comm autograd autograd.function autograd.functional autograd.graph autograd.grad_mode random "
            "accelerator backends storage ops return_types hub jit compiler utils.checkpoint utils._pytree nn.modules.utils testing "
-           "func nn.utils.stateless").split()
+           "func nn.utils.stateless nn.utils.prune").split()
 
 
 def is_ours(value):

@@ -387,6 +387,108 @@ class Hooks(Beside, unittest.TestCase):
         self.assertEqual(again(torch.ones(1, 2)).tolist(), layer.eval()(torch.ones(1, 2)).tolist())
 
 
+def pruned(layer, name="weight"):
+    hooks = list(layer._forward_pre_hooks.values())
+    return sorted(layer.state_dict()), [(type(hook).__name__, hook._tensor_name) for hook in hooks], getattr(layer, name)
+
+
+class Prune(Beside, unittest.TestCase):
+    def case_one_after_another(self, library):
+        prune, layer = module_of(library, "prune"), linear(library, 4, 3)
+        for step in (lambda: prune.l1_unstructured(layer, "weight", 3), lambda: prune.l1_unstructured(layer, "weight", 0.5),
+                     lambda: prune.ln_structured(layer, "weight", 0.4, 2, 0), lambda: prune.identity(layer, "bias"),
+                     lambda: prune.custom_from_mask(layer, "bias", library.tensor([0, 1, 1])), lambda: layer(library.ones(1, 4)),
+                     lambda: prune.remove(layer, "weight"), lambda: prune.remove(layer, "weight")):
+            yield outcome(step)
+            yield outcome(pruned, layer)
+            yield outcome(prune.is_pruned, layer)
+
+    def case_amounts(self, library):
+        prune = module_of(library, "prune")
+        for amount in -1, 1.5, "x", 100, 0, 0.0, 1, 1.0, 0.4:
+            for function, more in ((prune.random_unstructured, ()), (prune.l1_unstructured, ()), (prune.random_structured, (0,)),
+                                   (prune.random_structured, (-1,)), (prune.random_structured, (2,)), (prune.ln_structured, (1, 1)),
+                                   (prune.ln_structured, ("fro", 0)), (prune.ln_structured, (float("inf"), -1))):
+                layer = linear(library, 4, 3)
+                library.manual_seed(0)
+                yield outcome(function, layer, "weight", amount, *more)
+                yield outcome(pruned, layer)
+        yield outcome(prune.ln_structured, layer, "bias", 1, 1, 0)
+        yield outcome(prune.random_structured, prune.identity(linear(library, 4, 3), "weight"), "weight", 1, -3)
+        yield outcome(lambda: prune.ln_structured(library.nn.Conv2d(3, 4, 2), "weight", 0.5, 2, 1).weight_mask)
+
+    def case_of_several(self, library):
+        prune = module_of(library, "prune")
+        model = library.nn.Sequential(linear(library, 2, 3), linear(library, 3, 2))
+        places = [(model[0], "weight"), (model[1], "weight"), (model[1], "bias")]
+        yield outcome(prune.global_unstructured, places, prune.L1Unstructured, amount=0.5)
+        yield outcome(lambda: list(model.state_dict().values()))
+        scores = {places[0]: library.arange(6.0).view(3, 2)}
+        yield outcome(prune.global_unstructured, iter(places) if library is torch else places, prune.L1Unstructured, scores, amount=2)
+        yield outcome(lambda: list(model.state_dict().values()))
+        for wrong in (places, prune.LnStructured, None), (5, prune.L1Unstructured, None), (places, prune.L1Unstructured, [1]):
+            yield outcome(prune.global_unstructured, *wrong, **{"amount": 1, **({"n": 1} if wrong[1] is prune.LnStructured else {})})
+
+    def case_methods_of_programs(self, library):
+        prune, layer = module_of(library, "prune"), linear(library, 2, 3)
+
+        class Even(prune.BasePruningMethod):
+            PRUNING_TYPE = "unstructured"
+
+            def compute_mask(self, t, default_mask):
+                mask = default_mask.clone()
+                mask.view(-1)[::2] = 0
+                return mask
+
+        class Odd(Even):
+            PRUNING_TYPE = "odd"
+
+        yield outcome(lambda: Even.apply(layer, "bias")._tensor_name)
+        yield outcome(lambda: len(Even.apply(layer, "bias")))
+        yield outcome(pruned, layer, "bias")
+        yield outcome(Odd.apply, layer, "bias")
+        yield outcome(Even().prune, library.arange(6.0).view(2, 3))
+        yield outcome(Even().prune, library.arange(6.0).view(2, 3), importance_scores=library.ones(2))
+        yield outcome(prune.BasePruningMethod)
+        yield outcome(prune.l1_unstructured, layer, "weight", 1, importance_scores=library.ones(5))
+        yield outcome(prune.l1_unstructured, layer, "none", 1)
+        method = prune.L1Unstructured(1)
+        yield outcome(prune.PruningContainer, method)
+        method._tensor_name, other = "x", prune.Identity()
+        container, other._tensor_name = prune.PruningContainer(method), "y"
+        yield outcome(lambda: (len(container), container[0] is method, list(container) == [method]))
+        yield outcome(container.add_pruning_method, other)
+        yield outcome(container.add_pruning_method, 5)
+
+    def test_a_method_that_fails_changes_nothing(self):
+        class Wide(nn.utils.prune.BasePruningMethod):
+            PRUNING_TYPE = "global"
+
+            def compute_mask(self, t, default_mask):
+                return torch.ones(7)
+
+        layer = nn.Linear(2, 3)
+        with self.assertRaisesRegex(RuntimeError, "size of tensor a"):
+            Wide.apply(layer, "weight")
+        self.assertEqual((list(layer.state_dict()), len(layer._forward_pre_hooks)), (["weight", "bias"], 0))
+        nn.utils.prune.l1_unstructured(layer, "weight", 1)
+        for wrong in (lambda: Wide.apply(layer, "weight")), (lambda: nn.utils.prune.l1_unstructured(layer, "weight", -1)):
+            with self.assertRaises((RuntimeError, ValueError)):
+                wrong()
+            self.assertEqual([type(hook).__name__ for hook in layer._forward_pre_hooks.values()], ["L1Unstructured"])
+
+    def test_what_is_pruned_stays_so_while_it_learns(self):
+        for device in "cpu", "cuda":
+            layer = nn.utils.prune.random_structured(nn.LSTM(2, 3, device=device), "weight_ih_l0", 0.5, 0)
+            optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+            for _ in range(3):
+                layer(torch.ones(1, 1, 2, device=device))[0].sum().backward()
+                optimizer.step()
+            layer(torch.ones(1, 1, 2, device=device))
+            zeros = layer.weight_ih_l0_mask == 0
+            self.assertTrue(zeros.sum() == 12 and not layer.weight_ih_l0[zeros].any() and not layer.weight_ih_l0_orig.grad[zeros].any())
+
+
 class Lengths(Beside, unittest.TestCase):
     def case_norm_except_dim(self, library):
         v = library.arange(1.0, 25).view(2, 3, 4)

@@ -325,6 +325,37 @@ PX_TEST(a_norm_that_does_not_fit_is_refused) {
   CHECK(!weight && !bias);
 }
 
+// ---- masks of what is left of a weight
+
+PX_TEST(a_mask_loses_what_counts_least) {
+  PX_SCOPED(px_tensor) w = floats(2, (int64_t[]){2, 3}, (float[]){1, -5, 3, -2, 4, 6});
+  PX_SCOPED(px_tensor) all = floats(2, (int64_t[]){2, 3}, (float[]){1, 1, 1, 1, 1, 1});
+  PX_SCOPED(px_tensor) elements = NULL;
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_SCOPED(px_tensor) columns = NULL;
+  OK(px_prune_mask(&elements, w, all, &(px_prune){.amount = 0.5, .share = true}));
+  HOLDS(elements, 0, 1, 0, 0, 1, 1);
+  OK(px_prune_mask(&rows, w, elements, &(px_prune){.amount = 1, .channels = true, .p = 2}));
+  HOLDS(rows, 0, 0, 0, 0, 1, 1);
+  OK(px_prune_mask(&columns, w, all,
+                   &(px_prune){.amount = 1, .channels = true, .dim = -1, .random = true}));
+  HOLDS(all, 1, 1, 1, 1, 1, 1);
+}
+
+PX_TEST(an_amount_that_does_not_fit_is_refused) {
+  PX_SCOPED(px_tensor) w = floats(2, (int64_t[]){1, 2}, (float[]){1, 2});
+  PX_SCOPED(px_tensor) row = floats(1, (int64_t[]){2}, (float[]){1, 2});
+  px_tensor *mask = NULL;
+  FAILS(px_prune_mask(&mask, w, w, &(px_prune){.amount = 3}), PX_VALUE,
+        "amount=3 should be smaller than the number of parameters to prune=2");
+  FAILS(px_prune_mask(&mask, w, w, &(px_prune){.amount = 1.5, .share = true}), PX_VALUE, "[0, 1]");
+  FAILS(px_prune_mask(&mask, w, w, &(px_prune){.channels = true, .dim = 2}), PX_INDEX,
+        "Invalid index 2 for tensor of size torch.Size([1, 2])");
+  FAILS(px_prune_mask(&mask, row, row, &(px_prune){.channels = true}), PX_VALUE,
+        "Structured pruning can only be applied to multidimensional tensors");
+  CHECK(!mask);
+}
+
 // ---- state
 
 PX_TEST(a_state_is_put_into_another_module) {
