@@ -3,7 +3,7 @@
 // by series, continued fractions and inverses that are found by Newton's method, and serves float
 // too. Included by scalars.h.
 //
-// Before it is included: K_MATH begins a function, K_LONG one of many lines, K_LGAMMA(x) is the
+// Before it is included: K_MATH begins a function, K_CALLED one of many lines, K_LGAMMA(x) is the
 // logarithm of |gamma(x)|.
 #pragma once
 
@@ -12,7 +12,7 @@
 #define K_EPS 1.1e-16  // sums end where a term is below this share
 
 // The value at z of the polynomial with n coefficients, the constant first.
-K_LONG double k_series(const double *c, int n, double z) {
+K_CALLED double k_series(const double *c, int n, double z) {
   double sum = c[n - 1];
   for (int i = n - 2; i >= 0; i--) sum = sum * z + c[i];
   return sum;
@@ -22,7 +22,7 @@ K_LONG double k_series(const double *c, int n, double z) {
 
 // Moves x to at least 10, where the asymptotic series is exact to the last place; negative
 // numbers by reflection first.
-K_LONG double k_digamma_f64(double x) {
+K_CALLED double k_digamma_f64(double x) {
   const double c[] = {1.0 / 12,  -1.0 / 120,     1.0 / 252, -1.0 / 240,
                       1.0 / 132, -691.0 / 32760, 1.0 / 12};
   double sum = 0;
@@ -38,7 +38,7 @@ K_LONG double k_digamma_f64(double x) {
   return sum + log(x) - 0.5 / x - z * k_series(c, 7, z);
 }
 
-K_LONG double k_trigamma(double x) {
+K_CALLED double k_trigamma(double x) {
   const double c[] = {1.0 / 6, -1.0 / 30, 1.0 / 42, -1.0 / 30, 5.0 / 66, -691.0 / 2730, 7.0 / 6};
   double sum = 0, sign = 1;
   if (x < 0.5) {
@@ -53,7 +53,7 @@ K_LONG double k_trigamma(double x) {
 }
 
 // Of positive q, by the formula of Euler and Maclaurin from the tenth term on.
-K_LONG double k_hurwitz(double x, double q) {
+K_CALLED double k_hurwitz(double x, double q) {
   // the factorials of 2k over the numbers of Bernoulli
   const double c[] = {12.0,
                       -720.0,
@@ -81,7 +81,7 @@ K_LONG double k_hurwitz(double x, double q) {
 }
 
 // The sum of (q + k)^-x. Terms with a negative base are those of two sums of positive ones.
-K_LONG double k_zeta_f64(double x, double q) {
+K_CALLED double k_zeta_f64(double x, double q) {
   if (x == 1) return K_inf_f64;
   if (!(x > 1) || q != q) return K_nan_f64;
   if (q > 0) return k_hurwitz(x, q);
@@ -92,18 +92,18 @@ K_LONG double k_zeta_f64(double x, double q) {
   return k_hurwitz(x, part) + sign * (k_hurwitz(x, rest) - k_hurwitz(x, rest - floor(q)));
 }
 
-K_LONG double k_polygamma_f64(double n, double x) {
+K_CALLED double k_polygamma_f64(double n, double x) {
   if (n == 0) return k_digamma_f64(x);
   if (n == 1) return k_trigamma(x);
   return (fmod(n, 2.0) == 0 ? -1 : 1) * exp(K_LGAMMA(n + 1)) * k_zeta_f64(n + 1, x);
 }
 
-K_LONG double k_lgamma_f64(double x) { return K_LGAMMA(x); }
+K_CALLED double k_lgamma_f64(double x) { return K_LGAMMA(x); }
 
 // ---- the incomplete gamma functions
 
 // x - log(1 + x).
-K_LONG double k_excess(double x) {
+K_CALLED double k_excess(double x) {
   if (fabs(x) > 0.3) return x - log1p(x);
   double t = x / (2 + x), z = t * t, term = 2 * t * z, sum = 0;  // log(1 + x) = 2 artanh t
   for (int k = 3; fabs(term) > K_EPS * fabs(sum) * k; k += 2, term *= z) sum += term / k;
@@ -111,7 +111,7 @@ K_LONG double k_excess(double x) {
 }
 
 // What Stirling's formula lacks of log(gamma(a + 1)).
-K_LONG double k_stirling_rest(double a) {
+K_CALLED double k_stirling_rest(double a) {
   const double c[] = {1.0 / 12,   -1.0 / 360,        1.0 / 1260, -1.0 / 1680,
                       1.0 / 1188, -691.0 / 360360.0, 1.0 / 156};
   if (a < 10) return K_LGAMMA(a + 1) - (a + 0.5) * log(a) + a - K_LOG_SQRT_2PI;
@@ -119,19 +119,19 @@ K_LONG double k_stirling_rest(double a) {
 }
 
 // x^a e^-x / gamma(a + 1), without losing digits where a and x are large and near.
-K_LONG double k_gamma_weight(double a, double x) {
+K_CALLED double k_gamma_weight(double a, double x) {
   if (a < 1) return exp(a * log(x) - x - K_LGAMMA(a + 1));
   return exp(-a * k_excess((x - a) / a) - k_stirling_rest(a)) / sqrt(2 * K_PI * a);
 }
 
 // Both as a share of the weight: the lower one by its series, and the upper one by Lentz's
 // continued fraction.
-K_LONG double k_gamma_below(double a, double x) {
+K_CALLED double k_gamma_below(double a, double x) {
   double term = 1, sum = 1;
   for (double k = a + 1; term > K_EPS * sum; k++) sum += term *= x / k;
   return sum;
 }
-K_LONG double k_gamma_above(double a, double x) {
+K_CALLED double k_gamma_above(double a, double x) {
   double b = x + 1 - a, c = 1e300, d = 1 / b, h = d;
   for (int i = 1; i < 100000; i++) {
     double n = -i * (i - a);
@@ -145,7 +145,7 @@ K_LONG double k_gamma_above(double a, double x) {
 }
 
 // The upper one of a large a, near a normal tail; the next term is less than 1 / (100 a^1.5).
-K_LONG double k_gamma_wide(double a, double x) {
+K_CALLED double k_gamma_wide(double a, double x) {
   double m = (x - a) / a, half = k_excess(m);
   double eta = copysign(sqrt(2 * half), m);
   double first = fabs(m) < 1e-3 ? -1.0 / 3 + eta / 12 - 2 * eta * eta / 135 : 1 / m - 1 / eta;
@@ -153,7 +153,7 @@ K_LONG double k_gamma_wide(double a, double x) {
 }
 
 // The regularised lower function, or the upper one.
-K_LONG double k_gamma_part(double a, double x, bool upper) {
+K_CALLED double k_gamma_part(double a, double x, bool upper) {
   if (!(x >= 0) || !(a >= 0) || (a == K_inf_f64 && x == K_inf_f64)) return K_nan_f64;
   if (a == 0) return x > 0 ? !upper : K_nan_f64;
   if (x == 0 || a == K_inf_f64) return upper;
@@ -166,12 +166,12 @@ K_LONG double k_gamma_part(double a, double x, bool upper) {
     part = k_gamma_weight(a, x) * (above ? k_gamma_above(a, x) : k_gamma_below(a, x));
   return above == upper ? part : 1 - part;
 }
-K_LONG double k_igamma_f64(double a, double x) { return k_gamma_part(a, x, false); }
-K_LONG double k_igammac_f64(double a, double x) { return k_gamma_part(a, x, true); }
+K_CALLED double k_igamma_f64(double a, double x) { return k_gamma_part(a, x, false); }
+K_CALLED double k_igammac_f64(double a, double x) { return k_gamma_part(a, x, true); }
 
 // How a draw of the gamma distribution moves with its parameter, its probability being kept:
 // -(dP/da) / (dP/dx), each part with its derivative along.
-K_LONG double k_gamma_slope_above(double a, double x) {
+K_CALLED double k_gamma_slope_above(double a, double x) {
   double b = x + 1 - a, c = 1e300, d = 1 / b, h = d, db = -1, dc = 0;
   double dd = -db * d * d, dh = dd;
   for (int i = 1; i < 100000; i++) {
@@ -189,7 +189,7 @@ K_LONG double k_gamma_slope_above(double a, double x) {
   }
   return x * (h * (log(x) - k_digamma_f64(a)) + dh);
 }
-K_LONG double k_gamma_slope_below(double a, double x) {
+K_CALLED double k_gamma_slope_below(double a, double x) {
   double term = 1 / a, sum = term, slope = -1 / (a * a), inner = 1 / a;
   for (double k = a + 1; term > K_EPS * sum; k++) {
     inner += 1 / k;
@@ -199,12 +199,12 @@ K_LONG double k_gamma_slope_below(double a, double x) {
   return -x * (sum * (log(x) - k_digamma_f64(a)) + slope);
 }
 // Of a large a from the expansion of x in powers of the root of a, at the normal deviate z.
-K_LONG double k_gamma_slope_wide(double a, double x) {
+K_CALLED double k_gamma_slope_wide(double a, double x) {
   double r = sqrt(a), z = (x - a) / r;
   for (int i = 0; i < 4; i++) z = (x - a - (z * z - 1) / 3 - (z * z * z - 7 * z) / (36 * r)) / r;
   return 1 + z / (2 * r) - (z * z * z - 7 * z) / (72 * a * r);
 }
-K_LONG double k_gamma_slope_f64(double a, double x) {
+K_CALLED double k_gamma_slope_f64(double a, double x) {
   if (!(a > 0) || !(x >= 0)) return K_nan_f64;
   if (x == 0) return 0;
   if (a > 1e5) return k_gamma_slope_wide(a, x);
@@ -214,7 +214,7 @@ K_LONG double k_gamma_slope_f64(double a, double x) {
 // ---- the normal distribution and the error function
 
 // exp(x^2) erfc(x). The square is taken in two parts, so that its exponential is right.
-K_LONG double k_erfcx_f64(double x) {
+K_CALLED double k_erfcx_f64(double x) {
   const double c[] = {1, -0.5, 0.75, -1.875, 6.5625, -29.53125, 162.421875};
   if (x > 25) return k_series(c, 7, 1 / (x * x)) / (x * sqrt(K_PI));
   if (x < -27) return x == x ? K_inf_f64 : x;
@@ -223,7 +223,7 @@ K_LONG double k_erfcx_f64(double x) {
 }
 
 // The x of erfc(x) = z, 0 < z <= 1/2, or of the logarithm of z: by Newton's method on log(erfc).
-K_LONG double k_erfc_root(double log_z) {
+K_CALLED double k_erfc_root(double log_z) {
   double l = log_z + log(2 - exp(log_z)), h = 4.3307 + 0.5 * l;
   double x = sqrt(sqrt(h * h - l / 0.147) - h);
   for (int i = 0; i < 4; i++) {
@@ -233,7 +233,7 @@ K_LONG double k_erfc_root(double log_z) {
   return x;
 }
 // The x of erf(x) = y, |y| <= 1/2: by Halley's method.
-K_LONG double k_erf_root(double y) {
+K_CALLED double k_erf_root(double y) {
   double x = y * (sqrt(K_PI) / 2);
   for (int i = 0; i < 3; i++) {
     double step = (erf(x) - y) * (sqrt(K_PI) / 2) * exp(x * x);
@@ -241,21 +241,21 @@ K_LONG double k_erf_root(double y) {
   }
   return x;
 }
-K_LONG double k_erfinv_f64(double y) {
+K_CALLED double k_erfinv_f64(double y) {
   double a = fabs(y);
   if (!(a <= 1)) return K_nan_f64;
   if (a == 1) return copysign(K_inf_f64, y);
   return a <= 0.5 ? k_erf_root(y) : copysign(k_erfc_root(log(1 - a)), y);
 }
-K_LONG double k_ndtri_f64(double p) {
+K_CALLED double k_ndtri_f64(double p) {
   if (!(p >= 0 && p <= 1)) return K_nan_f64;
   if (p == 0 || p == 1) return p == 0 ? -K_inf_f64 : K_inf_f64;
   if (fabs(p - 0.5) <= 0.25) return sqrt(2.0) * k_erf_root(2 * p - 1);
   double x = sqrt(2.0) * k_erfc_root(p < 0.5 ? log(p) + log(2.0) : log(2 * (1 - p)));
   return p < 0.5 ? -x : x;
 }
-K_LONG double k_ndtr_f64(double x) { return 0.5 * erfc(-x * sqrt(0.5)); }
-K_LONG double k_log_ndtr_f64(double x) {
+K_CALLED double k_ndtr_f64(double x) { return 0.5 * erfc(-x * sqrt(0.5)); }
+K_CALLED double k_log_ndtr_f64(double x) {
   double t = x * sqrt(0.5);
   return x < -1 ? log(0.5 * k_erfcx_f64(-t)) - 0.5 * x * x : log1p(-0.5 * erfc(t));
 }
@@ -264,7 +264,7 @@ K_LONG double k_log_ndtr_f64(double x) {
 
 // e^-|x| times the modified one of order v: by its series, all of whose terms are positive; from
 // 30 on by Hankel's expansion.
-K_LONG double k_bessel_ie(int v, double x) {
+K_CALLED double k_bessel_ie(int v, double x) {
   double sum = 1, term = 1;
   if (x < 30) {
     for (int k = 1; term > K_EPS * sum; k++) sum += term *= x * x / 4 / ((double)k * (k + v));
@@ -277,15 +277,15 @@ K_LONG double k_bessel_ie(int v, double x) {
   return sum / sqrt(2 * K_PI * x);
 }
 // The exponential in halves: half of it may be too large for a number.
-K_LONG double k_bessel_i(int v, double x) {
+K_CALLED double k_bessel_i(int v, double x) {
   if (x == K_inf_f64) return x;
   double half = exp(x / 2);
   return k_bessel_ie(v, x) * half * half;
 }
-K_LONG double k_i0_f64(double x) { return k_bessel_i(0, fabs(x)); }
-K_LONG double k_i0e_f64(double x) { return k_bessel_ie(0, fabs(x)); }
-K_LONG double k_i1_f64(double x) { return copysign(k_bessel_i(1, fabs(x)), x); }
-K_LONG double k_i1e_f64(double x) { return copysign(k_bessel_ie(1, fabs(x)), x); }
+K_CALLED double k_i0_f64(double x) { return k_bessel_i(0, fabs(x)); }
+K_CALLED double k_i0e_f64(double x) { return k_bessel_ie(0, fabs(x)); }
+K_CALLED double k_i1_f64(double x) { return copysign(k_bessel_i(1, fabs(x)), x); }
+K_CALLED double k_i1e_f64(double x) { return copysign(k_bessel_ie(1, fabs(x)), x); }
 
 // ---- of float, in double
 

@@ -155,7 +155,7 @@ static inline double k_lgamma(double x) {
 #define K_LGAMMA(x) k_lgamma(x)
 
 #define K_MATH static inline
-#define K_LONG static inline
+#define K_CALLED static inline
 #define K_LAUNCH const px_launch *
 #define K_ZERO_DIVISION(l) px_kernel_fault(l, PX_FAULT_ZERO_DIVISION, 0, 0, 0)
 #include "scalars.h"
