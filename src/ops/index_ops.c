@@ -187,7 +187,7 @@ static px_status put_slices(px_call *call, const slices *s, const px_tensor *val
 
 // A number as an element of a dtype has it: whole numbers have no fraction.
 static px_scalar as_element(px_scalar number, px_dtype dtype) {
-  char bytes[8];
+  char bytes[16];  // the widest elements
   px_scalar_store(number, dtype, bytes);
   return px_scalar_load(dtype, bytes);
 }

@@ -64,27 +64,24 @@ static void random_memory(loan *l, size_t before) {
 }
 
 static void lend(loan *l) {
-  static const px_dl_dtype types[] = {
-      [PX_BOOL] = {6, 8, 1},     [PX_UINT8] = {1, 8, 1},     [PX_INT8] = {0, 8, 1},
-      [PX_INT16] = {0, 16, 1},   [PX_INT32] = {0, 32, 1},    [PX_INT64] = {0, 64, 1},
-      [PX_FLOAT16] = {2, 16, 1}, [PX_BFLOAT16] = {4, 16, 1}, [PX_FLOAT32] = {2, 32, 1},
-      [PX_FLOAT64] = {2, 64, 1}};
   *l = (loan){.dtype = (px_dtype)fuzz_below(PX_DTYPE_COUNT)};
+  const px_dtype_info *about = px_dtype_about(l->dtype);
   int ndim;
   int64_t count = random_geometry(l, &ndim);
   size_t odd = fuzz_one_in(3) ? (size_t)fuzz_below(8) : 0;
   l->bytes = (size_t)count * px_dtype_size(l->dtype);
   random_memory(l, odd);
   size_t offset = fuzz_one_in(2) ? (size_t)(l->at - l->memory) : 0;
-  l->managed = (px_dl_managed){.dl_tensor = {.data = l->at - offset,
-                                             .device = {fuzz_one_in(5) ? 3 : 1, 0},
-                                             .ndim = ndim,
-                                             .dtype = types[l->dtype],
-                                             .shape = l->sizes,
-                                             .strides = l->strides,
-                                             .byte_offset = offset},
-                               .manager_ctx = l,
-                               .deleter = give_back};
+  l->managed =
+      (px_dl_managed){.dl_tensor = {.data = l->at - offset,
+                                    .device = {fuzz_one_in(5) ? 3 : 1, 0},
+                                    .ndim = ndim,
+                                    .dtype = {about->dlpack, (uint8_t)(8 * about->size), 1},
+                                    .shape = l->sizes,
+                                    .strides = l->strides,
+                                    .byte_offset = offset},
+                      .manager_ctx = l,
+                      .deleter = give_back};
 }
 
 static void take_home(loan *l) {
@@ -113,7 +110,7 @@ static int64_t numel_of(const loan *l, int ndim) {
 }
 
 static void same_elements(const loan *l, int ndim, const px_tensor *t) {
-  static char got[MOST * 8];
+  static char got[MOST * 16];
   size_t size = px_dtype_size(l->dtype);
   int64_t numel = numel_of(l, ndim);
   CHECK_EQ(px_tensor_numel(t), numel);
@@ -144,8 +141,8 @@ static void read_it(const loan *l, px_tensor *t) {
 
 // Zeros are written to the elements, and to nothing else.
 static void write_it(loan *l, px_tensor *t) {
-  static bool element[MOST * 8];
-  static char before[MOST * 8];
+  static bool element[MOST * 16];
+  static char before[MOST * 16];
   int ndim = px_tensor_ndim(t);
   CHECK(l->bytes <= sizeof before);
   memset(element, 0, l->bytes);

@@ -44,7 +44,7 @@ static px_scalar some_element(px_dtype dtype) {
 
 // A tensor of random sizes, dtype and strides: rows, gaps, repeated elements, an offset.
 static px_tensor *some_tensor(px_device device) {
-  static char bytes[MOST * 8];
+  static char bytes[MOST * 16];
   px_dtype dtype = fuzz_one_in(2) ? PX_FLOAT32 : (px_dtype)fuzz_below(PX_DTYPE_COUNT);
   int64_t sizes[5], strides[5], step = 1, last = 0, offset = fuzz_one_in(4) ? fuzz_below(9) : 0;
   int ndim = (int)fuzz_below(fuzz_one_in(3) ? 6 : 4);
@@ -146,7 +146,7 @@ static void some_arguments(sample *s, const px_op *op, px_value *args) {
 }
 
 // The bytes of a tensor of the host that a call would write, to see that a call that fails has not.
-static char contents[2][MOST * 8];
+static char contents[2][MOST * 16];
 static size_t remember(const px_tensor *t, char *bytes) {
   size_t size = t ? (size_t)px_tensor_numel(t) * px_dtype_size(px_tensor_dtype(t)) : 0;
   if (!t || px_tensor_is_cuda(t) || px_tensor_numel(t) > MOST) return 0;
