@@ -135,8 +135,9 @@ px_status px_module_invoke(px_tensor **results, int result_count, px_module *sel
   static const px_module_way way = {invoke_hook, invoke_bare};
   px_tensor *all[PX__RESULTS] = {NULL};
   invocation call = {.method = method, .count = count, .wanted = result_count, .results = all};
-  PX_CHECK(result_count >= 1 && result_count <= PX__RESULTS && count <= ARGUMENTS, PX_VALUE,
-           "px_module_invoke(): %d results and %d arguments are too many", result_count, count);
+  PX_CHECK(result_count >= 1 && result_count <= PX__RESULTS && count >= 0 && count <= ARGUMENTS,
+           PX_VALUE, "px_module_invoke(): there cannot be %d results and %d arguments",
+           result_count, count);
   for (int i = 0; i < result_count; i++) results[i] = NULL;
   if (count) memcpy(call.args, args, (size_t)count * sizeof *args);
   PX_TRY(px__nn_enter(self));

@@ -117,7 +117,7 @@ static void check_gradients(const sample *s, bool second) {
     px_status status = second ? px_gradgradcheck(evaluate, &c, c.count, inputs, 1e-6, 1e-4, 1e-3)
                               : px_gradcheck(evaluate, &c, c.count, inputs, 1e-6, 1e-5, 1e-4);
     bool unwritten = status == PX_UNIMPLEMENTED &&  // which is said, not passed over
-                     strstr(px_error_last()->message, "derivative for aten::");
+                     strstr(px_error_last()->message, "derivative for ");
     if (status && !unwritten) complain(s, second ? "second derivative" : "gradient");
   }
   px_error_clear();
@@ -200,6 +200,7 @@ PX_TEST(out_gives_the_same) {
 }
 PX_TEST(strided_inputs_give_the_same) {
   for (const sample *s = samples; s->op; s++)
-    if (!strstr(s->op, "as_strided")) check_form(s, PX_CALL_NEW, true);
+    if (!strstr(s->op, "as_strided") && strcmp(s->op, "view_dtype"))
+      check_form(s, PX_CALL_NEW, true);
   CHECK_EQ(failures, 0);
 }

@@ -10,7 +10,7 @@ import phlox
 
 try:
     import torch
-    torch = None if "phlox" in (torch.__file__ or "") else torch
+    torch = torch if "phlox" not in (torch.__file__ or "") and tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 15) else None
 except ImportError:
     torch = None
 
@@ -203,7 +203,7 @@ def outcome(library, expression):
             return f"{type(error).__name__}: {error}"
 
 
-@unittest.skipIf(torch is None, "PyTorch is not installed for this Python")
+@unittest.skipIf(torch is None, "PyTorch is not installed for this Python, or one before 2.15")
 class Beside(unittest.TestCase):
     def same(self, ours, theirs, what):
         if isinstance(theirs, torch.Tensor):
