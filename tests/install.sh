@@ -17,7 +17,7 @@ echo "$said" | grep -q "device='cuda:0'" || { echo "hello said: $said"; exit 1; 
 # Each header by itself, in the languages that include it.
 flags="-Wall -Wextra -Wconversion -Wshadow -pedantic -Werror $(pkg-config --cflags phlox)"
 for header in "$place"/usr/include/phlox/*.h "$place"/usr/include/phlox/ops/*.h; do
-  echo "#include <${header#"$place"/usr/include/}>" >alone.c
+  printf '#include <%s>\ntypedef int something;\n' "${header#"$place"/usr/include/}" >alone.c # some hold macros alone
   for language in 'gcc -x c -std=c99' 'gcc -x c -std=c11' 'g++ -x c++ -std=c++11' 'g++ -x c++ -std=c++17' 'clang++ -x c++ -std=c++17'; do
     command -v "${language%% *}" >/dev/null || continue
     $language $flags -fsyntax-only alone.c

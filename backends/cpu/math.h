@@ -155,7 +155,9 @@ static inline double k_lgamma(double x) {
 #define K_LGAMMA(x) k_lgamma(x)
 
 #define K_MATH static inline
-#define K_CALLED static inline
+// Is called, so that what an element gives does not depend on its place: a loop over these would be
+// partly vectorised, and rounded in other places there.
+#define K_CALLED __attribute__((noinline, unused)) static
 #define K_LAUNCH const px_launch *
 #define K_ZERO_DIVISION(l) px_kernel_fault(l, PX_FAULT_ZERO_DIVISION, 0, 0, 0)
 #include "scalars.h"
