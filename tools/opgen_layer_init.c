@@ -338,6 +338,16 @@ static int nodes_of(const og_layer *l, const og_node **nodes) {
 
 // ---- fixed NAME = VALUE
 
+// An attribute that is new may move those that there are, and lists lie in them.
+static void read_lists_again(context *x, const og_node *const *nodes, int count) {
+  for (int i = 0; i < x->l->e->param_count; i++) {
+    const og_param *p = &x->l->e->params[i];
+    bool used = false;
+    for (int k = 0; k < count && p->type == OG_INTS; k++) used |= og_mentions(nodes[k], p->name);
+    if (used) fprintf(x->to, "  %s = px__argument(self, %d, \"%s\");\n", p->name, i, p->name);
+  }
+}
+
 static void write_fixed(context *x, const og_named *let) {
   og_value v = og_number(let->value, name_of, x);
   if (v.type != OG_TEXT && v.type != OG_INT && v.type != OG_BOOL)
@@ -375,7 +385,10 @@ void og_write_layer_init(FILE *to, const og_layer *l) {
   int count = nodes_of(l, nodes);
   for (int i = 0; i < l->e->param_count; i++) og_write_layer_argument(to, l, i, nodes, count);
   for (int i = 0; i < l->let_count; i++)
-    if (l->lets[i].fixed) write_fixed(&x, &l->lets[i]);
+    if (l->lets[i].fixed) {
+      write_fixed(&x, &l->lets[i]);
+      read_lists_again(&x, nodes, count);
+    }
   for (int i = 0; i < l->e->field_count; i++) write_step(&x, &l->e->fields[i], &own);
   fprintf(to, "  return PX_OK;\n}\n");
   if (l->each_count) write_names(&x, nodes, naming_nodes(l, nodes));

@@ -127,9 +127,9 @@ PX_TEST(halves_round_to_nearest_ties_to_even) {
 
 PX_TEST(numbers_become_elements_and_come_back) {
   for (int d = 0; d < PX_DTYPE_COUNT; d++) {
-    uint64_t room = 0;
-    px_scalar_store(px_int(1), (px_dtype)d, &room);
-    CHECK_EQ(px_scalar_int(px_scalar_load((px_dtype)d, &room)), 1);
+    uint64_t room[2] = {0};  // as wide as the widest, complex128
+    px_scalar_store(px_int(1), (px_dtype)d, room);
+    CHECK_EQ(px_scalar_int(px_scalar_load((px_dtype)d, room)), 1);
   }
   int64_t i;
   px_scalar_store(px_float(-2.9), PX_INT64, &i);
