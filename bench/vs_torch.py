@@ -78,6 +78,18 @@ def product(name, dtype, **more):
     return (f"matmul 8192, {name}", "a @ b", setup, {"check": "", **more})
 
 
+def recurrent(name, dtype):
+    setup = f"""size, times, batch = (650, 35, 20) if N > 2**20 else (8, 3, 2)
+net = torch.nn.{name}(size, size, 2).to(device=device, dtype=exact(torch.empty(0, dtype=torch.{dtype})).dtype)
+x = some(times, batch, size, dtype=torch.{dtype}).requires_grad_()
+def step():
+    net.zero_grad()
+    net(x)[0].sum().backward()
+    return net.weight_hh_l0.grad
+"""
+    return (f"{name} 2x650, 20 times 35, {dtype}, forward and backward", "step()", setup, {"check": ""})
+
+
 ROWS = [
     ("add of 4 floats", "a + b", "a, b = some(4), some(4)", {"goal": 3.3e-6, "like": "launch", "check": ""}),
     ("Linear 16x16 forward+sum+backward", "net(x).sum().backward()",
@@ -127,6 +139,12 @@ ROWS = [
     ("AdamW step", "optimizer.step()",
      "w = some(N).requires_grad_(); w.grad = some(N); optimizer = torch.optim.AdamW([w], lr=0.01)",
      {"moved": 7 * GB, "check": "[optimizer.step(), w.detach()][1]"}),
+    recurrent("LSTM", "float32"), recurrent("GRU", "float32"), recurrent("LSTM", "bfloat16"),
+    ("Linear under autocast, forward and backward", "step()",
+     "n = 4096 if N > 2**20 else 64; net = torch.nn.Linear(n, n).to(device=device, dtype=kind); x = some(n, n)\n"
+     "def step():\n    net.zero_grad()\n"
+     "    with torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=not reference): y = net(x)\n"
+     "    y.sum().backward()\n    return net.weight.grad", {"check": ""}),
     product("bfloat16", "bfloat16"), product("float16", "float16"), product("float32", "float32"),
     product("tf32", "float32", more={"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"}),
     ("256 MB to the device, pinned", "b.copy_(a, non_blocking=True)", COPIES.format(".pin_memory()"), {"moved": GB // 4, "like": "to_device", "gpu": True}),

@@ -30,6 +30,15 @@ typedef struct job {
   float loss;
 } job;
 typedef px_status (*work)(void *job);
+// Adds what the tensor sums to to the job's result.
+static inline px_status tell(job *j, const px_tensor *t) {
+  PX_SCOPED(px_tensor) sum = NULL;
+  px_scalar number;
+  PX_TRY(px_sum_all(&sum, t, PX_DTYPE_NONE));
+  PX_TRY(px_tensor_item(&number, sum));
+  j->loss += (float)px_scalar_float(number);
+  return PX_OK;
+}
 
 // What a thread is set to: a call that fails leaves it as it was.
 static inline void as_at_start(void) {

@@ -325,8 +325,9 @@ static int list_kernels(kernel_name *names) {
     if (hand) count = add_kernel(names, count, hand, og_format("px__cpu_%s", hand));
   }
   for (int i = 0; i < og.kernel_count; i++)
-    count =
-        add_kernel(names, count, og.kernels[i]->name, og_format("px__cpu_%s", og.kernels[i]->name));
+    if (!og.kernels[i]->elsewhere)
+      count = add_kernel(names, count, og.kernels[i]->name,
+                         og_format("px__cpu_%s", og.kernels[i]->name));
   qsort(names, (size_t)count, sizeof *names, kernel_order);
   return count;
 }

@@ -107,6 +107,7 @@ typedef struct og_op {
   int result_count;
   bool result_list;
   const char *kind;
+  bool elsewhere;  // a kernel that the CPU does not have
   unsigned words;  // bit i: og_words[i]
   og_field turned, alias, wrapper, autocast, shape, errors, example, expr, fold, dtypes, run,
       kernel, body, gradname, pyname, note, doc, masks, saves, nograd, domain, kind_field, cuda,

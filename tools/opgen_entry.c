@@ -253,8 +253,8 @@ static const char *sort_of(const char *line) {
   char *word = og_copy(line, (size_t)(og_word_end(line) - line));
   for (int i = 0; i < SORTS; i++)
     if (!strcmp(word, sorts[i].sort)) return sorts[i].sort;
-  static const char *const schemas[] = {"op", "kernel", "helper", "argument"};
-  for (int i = 0; i < 4; i++)
+  static const char *const schemas[] = {"op", "kernel", "library", "helper", "argument"};
+  for (int i = 0; i < 5; i++)
     if (!strcmp(word, schemas[i])) return schemas[i];
   return NULL;
 }

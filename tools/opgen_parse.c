@@ -38,7 +38,8 @@ og_op *og_op_begin(const char *sort, const char *text, og_place at) {
   if (!strcmp(sort, "helper")) return og.helpers[og.helper_count++] = op;
   if (strncmp(rest, "->", 2)) og_die(at, "%s %s: expected `->` and a result", sort, op->name);
   parse_result(op, og_trimmed(rest + 2, rest + strlen(rest)));
-  if (!strcmp(sort, "kernel")) return og.kernels[og.kernel_count++] = op;
+  op->elsewhere = !strcmp(sort, "library");
+  if (!strcmp(sort, "kernel") || op->elsewhere) return og.kernels[og.kernel_count++] = op;
   if (op->result_count > OG_OP_RESULTS) og_die(at, "too many results of op %s", op->name);
   if (og.count == OG_MAX_OPS) og_die(at, "too many ops");
   return og.ops[og.count++] = op;

@@ -301,6 +301,20 @@ typedef struct px_process {
   size_t bytes;
 } px_process;
 
+// A net of recurrent layers that a library of the backend may run as a whole, and what that takes:
+// the bytes of its weights, which lie in one block, and of what the backward pass needs.
+typedef struct px_recurrent_net {
+  const char *mode;  // as of the op recurrent_layer
+  int dtype, layers, directions;
+  bool has_biases, projected, tf32;
+  int64_t input, hidden, width;  // sizes of rows: of the input, the cell, and what comes out of it
+  int64_t times, batch;
+  const int64_t *counts;  // sequences at each time, never increasing; NULL: `batch` at all
+} px_recurrent_net;
+typedef struct px_recurrent_room {
+  size_t weights, kept;
+} px_recurrent_room;
+
 // What a backend gives to the core. `device` is an index; streams and events are the backend's
 // handles. A stream is never NULL: the core makes the default stream of each device with
 // `stream_new`.
@@ -387,6 +401,12 @@ typedef struct px_backend {
   bool (*loads_late)(void);
   // A figure of the device at this moment; false where it is not known. NULL: none is.
   bool (*figure)(int device, px_figure figure, int64_t *out);
+  // Whether the kernels recurrent_whole, recurrent_whole_back and recurrent_whole_weights take the
+  // net. If so, and `room` is not NULL, fills in the room, and where in the weights each parameter
+  // lies, in elements: those of a layer in one direction are w_ih, w_hh, b_ih, b_hh, w_hr, as far
+  // as there are. NULL: they take none.
+  bool (*recurrent_plan)(int device, const px_recurrent_net *net, px_recurrent_room *room,
+                         int64_t *places);
   /* entries above: ABI 1 */
 } px_backend;
 

@@ -103,6 +103,9 @@ static inline px_kernel px__named_kernel_on(px__named_kernel *kernel, px_device_
 }
 // Whether the device type's backend can run host functions as kernels.
 bool px__runs_host_kernels(px_device_type type);
+// px_backend.recurrent_plan, of a device that has been opened; false where the backend lacks it.
+bool px__recurrent_plan(px_device device, const px_recurrent_net *net, px_recurrent_room *room,
+                        int64_t *places);
 // Fails if the environment has a bad value that concerns kernels of the type. Checked at first use.
 px_status px__kernels_ready(px_device_type type) __attribute__((warn_unused_result));
 // Issues a launch on the current stream of the device (index resolved), and fills in its id, fault,

@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recurrent nets: layers over layers, in one direction or two, and single steps. Both are put
-// together from recurrent_layer.
+// together from recurrent_layer, but for nets that a library of the device runs as a whole.
 #include "hidden/recurrent.h"
+#include "ops/recurrent_impl.h"
 #include "ops/run.h"
+#include "phlox/autograd.h"
 #include "phlox/ops/index.h"
 #include "phlox/ops/norm.h"
 #include "phlox/ops/view.h"
 #include "run_functions/recurrent.h"
 
 // What the ops of this file have in common. `input` is (L, N, features), or with batch_sizes the
-// rows of a packed sequence; c is an LSTM's.
+// rows of a packed sequence; `flat`, it is rows anyway. c is an LSTM's.
 typedef struct net {
   const char *mode;
   const px_tensor *input, *batch_sizes, *h, *c;
   px_tensor *const *params;
   int64_t param_count, layers;
   double dropout;
-  bool has_biases, train, bidirectional, batch_first;
+  bool has_biases, train, bidirectional, batch_first, flat;
   int directions, each;  // params of one layer in one direction
   bool projected;
 } net;
@@ -47,7 +49,7 @@ static px_status check_state(const net *n, const px_tensor *state) {
 
 // Reads what follows from the arguments. States of different sizes tell that an LSTM is projected.
 static px_status check(net *n) {
-  int ndim = n->batch_sizes ? 2 : 3;
+  int ndim = n->batch_sizes || n->flat ? 2 : 3;
   n->directions = n->bidirectional ? 2 : 1;
   PX_CHECK(n->input->ndim == ndim, PX_RUNTIME, "input must have %d dimensions, got %d", ndim,
            n->input->ndim);
@@ -68,7 +70,7 @@ static px_status check(net *n) {
 static px_status rows_of(px_tensor **out, const net *n) {
   PX_SCOPED(px_tensor) turned = NULL;
   const px_tensor *input = n->input;
-  if (n->batch_sizes) return *out = px_retain((px_tensor *)input), PX_OK;
+  if (input->ndim == 2) return *out = px_retain((px_tensor *)input), PX_OK;
   if (n->batch_first) {
     PX_TRY(px_transpose(&turned, input, 0, 1));
     input = turned;
@@ -130,7 +132,7 @@ static px_status one_layer(const net *n, progress *p, int64_t layer) {
 static px_status give_output(px_call *call, const net *n, const progress *p) {
   PX_SCOPED(px_tensor) times = NULL;
   const px_tensor *rows = p->rows;
-  if (n->batch_sizes) return call->results[0] = px_retain(p->rows), PX_OK;
+  if (n->input->ndim == 2) return call->results[0] = px_retain(p->rows), PX_OK;
   int64_t batch = n->h->sizes[1], length = n->input->sizes[n->batch_first ? 1 : 0];
   int64_t sizes[] = {length, batch, rows->sizes[1]};
   PX_TRY(px_view(n->batch_first ? &times : &call->results[0], rows, sizes, 3));
@@ -139,7 +141,6 @@ static px_status give_output(px_call *call, const net *n, const progress *p) {
 
 static px_status all_layers(px_call *call, const net *n, progress *p) {
   int64_t states = n->layers * n->directions;
-  PX_TRY(rows_of(&p->rows, n));
   PX_TRY(px_alloc((void **)&p->h, (size_t)states * sizeof *p->h));
   if (n->c) PX_TRY(px_alloc((void **)&p->c, (size_t)states * sizeof *p->c));
   for (int64_t layer = 0; layer < n->layers; layer++) PX_TRY(one_layer(n, p, layer));
@@ -148,10 +149,57 @@ static px_status all_layers(px_call *call, const net *n, progress *p) {
   return n->c ? px_stack(&call->results[2], p->c, states, 0) : PX_OK;
 }
 
+// ---- a net as a whole
+
+// Whether a library may run the net. Its dropout would draw other numbers than ours, and what it
+// sums is not always summed in one order.
+static bool may_be_whole(const net *n) {
+  return px__tensor_device(n->input).type == PX_CUDA && px_setting_get(PX_SETTING_CUDNN_ENABLED) &&
+         !px_setting_get(PX_SETTING_DETERMINISTIC) &&
+         (!n->train || n->dropout == 0 || n->layers == 1);
+}
+
+static bool wants_gradient(const net *n) {
+  bool wants = px__needs_grad(n->input) || px__needs_grad(n->h) || (n->c && px__needs_grad(n->c));
+  for (int64_t k = 0; k < n->param_count; k++) wants |= px__needs_grad(n->params[k]);
+  return wants && px_grad_enabled();
+}
+
+// *done is false where no library takes the net.
+static px_status run_whole(px_call *call, const net *n, progress *p, bool *done) {
+  PX_SCOPED(px_tensor) c_n = NULL;
+  PX_SCOPED(px_tensor) output = NULL;
+  PX_SCOPED(px_tensor) saved = NULL;
+  px__whole w = {.rows = p->rows,
+                 .h = n->h,
+                 .c = n->c,
+                 .batch_sizes = n->batch_sizes,
+                 .params = n->params,
+                 .param_count = n->param_count,
+                 .layers = n->layers,
+                 .mode = n->mode,
+                 .has_biases = n->has_biases,
+                 .bidirectional = n->bidirectional,
+                 .tf32 = px_setting_get(PX_SETTING_CUDNN_TF32)};
+  *done = px__recurrent_serves(&w);
+  if (!*done) return PX_OK;
+  PX_TRY(px_recurrent_whole(&output, &call->results[1], &c_n, &saved, w.rows, w.h, w.c, w.params,
+                            w.param_count, w.batch_sizes, w.mode, w.has_biases, w.layers,
+                            w.bidirectional, wants_gradient(n), w.tf32));
+  if (n->c) call->results[2] = PX_MOVE(c_n);
+  PX_TRY(give_rows(p, &output));
+  return give_output(call, n, p);
+}
+
+// ---- the ops
+
 static px_status run(px_call *call, net *n) {
   progress p = {0};
+  bool done = false;
   PX_TRY(check(n));
-  px_status status = all_layers(call, n, &p);
+  px_status status = rows_of(&p.rows, n);
+  if (status == PX_OK && !n->flat && may_be_whole(n)) status = run_whole(call, n, &p, &done);
+  if (status == PX_OK && !done) status = all_layers(call, n, &p);
   for (int64_t k = 0; k < n->layers * n->directions; k++) {
     if (p.h) px_release(p.h[k]);
     if (p.c) px_release(p.c[k]);
@@ -189,6 +237,24 @@ PX_RUN(lstm_packed) {
 ONE_STATE(gru)
 ONE_STATE(rnn_tanh)
 ONE_STATE(rnn_relu)
+
+PX_RUN(recurrent_layers) {
+  net n = {.mode = args->mode,
+           .input = args->rows,
+           .batch_sizes = args->batch_sizes,
+           .h = args->h,
+           .c = args->c,
+           .params = args->params.v.tensors,
+           .param_count = args->params.n,
+           .layers = args->num_layers,
+           .has_biases = args->has_biases,
+           .bidirectional = args->bidirectional,
+           .flat = true};
+  PX_TRY(run(call, &n));
+  if (n.c) return PX_OK;
+  return px_tensor_empty(&call->results[2], 1, (int64_t[]){0}, (px_dtype)n.h->dtype,
+                         px__tensor_device(n.h));
+}
 
 // ---- one step
 

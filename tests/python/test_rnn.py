@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recurrent layers and cells, and torch.nn.utils.rnn: against formulas written out, on the CPU and on a simulated device; and beside PyTorch, where
 that is installed, with weights that go from one to the other in a file."""
+import contextlib
 import copy
 import io
 import itertools
@@ -165,7 +166,9 @@ class Formulas(Test):
                 x = torch.randn(TIMES, 9, IN, dtype=dtype, device=device, requires_grad=True)
                 states = [s.requires_grad_() for s in states_of(layer, 9, dtype=dtype, device=device)]
                 results = []
-                for output, ends in (layer(x, tied(states)), run(layer, x, states)):
+                with cudnn(allow_tf32=False):
+                    whole = layer(x, tied(states))
+                for output, ends in (whole, run(layer, x, states)):
                     parts = flat((output, ends))
                     results.append([*parts, *torch.autograd.grad(sum((part * part).sum() for part in parts), [x, *states, *layer.parameters()])])
                 for mine, other in zip(*results, strict=True):
@@ -207,6 +210,148 @@ class Formulas(Test):
                 penalties.append(torch.autograd.grad((slope ** 2).sum(), [x, *layer.parameters()]))
             for mine, other in zip(*penalties, strict=True):
                 self.near(mine, other)
+
+
+@contextlib.contextmanager
+def cudnn(**settings):
+    before = {name: getattr(torch.backends.cudnn, name) for name in settings}
+    for name, value in settings.items(): setattr(torch.backends.cudnn, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items(): setattr(torch.backends.cudnn, name, value)
+
+
+@unittest.skipUnless(torch.cuda.is_available() and torch.backends.cudnn.is_available(), "no cuDNN")
+class ByLibrary(Test):
+    """Nets that cuDNN runs as a whole, beside the same nets layer by layer on the same device."""
+    TOLERANCE = {torch.float64: 1e-10, torch.float32: 2e-5, torch.float16: 1e-2, torch.bfloat16: 8e-2}
+
+    def setUp(self):
+        was, torch.backends.cudnn.allow_tf32 = torch.backends.cudnn.allow_tf32, False
+        self.addCleanup(setattr, torch.backends.cudnn, "allow_tf32", was)
+
+    def results(self, layer, x, states, whole, wanted=None, twice=False):
+        """Output and states, then gradients, by cuDNN or without it; the name of the output's node tells which it was."""
+        with cudnn(enabled=whole):
+            output, ends = layer(x, tied(states))
+            parts = flat((getattr(output, "data", output) if isinstance(output, utils.PackedSequence) else output, ends))
+            names, nodes = set(), [part.grad_fn for part in parts]
+            while nodes:
+                node = nodes.pop()
+                if node is not None and node.name() not in names:
+                    names.add(node.name())
+                    nodes += [after for after, _ in node.next_functions]
+            loss = sum((part * torch.linspace(-1, 1, part.numel(), device="cuda", dtype=part.dtype).reshape(part.shape)).sum() for part in parts)
+            tensors = wanted or [x.data if isinstance(x, utils.PackedSequence) else x, *states, *layer.parameters()]
+            grads = torch.autograd.grad(loss, tensors, retain_graph=twice)
+            if twice:
+                for a, b in zip(grads, torch.autograd.grad(loss, tensors), strict=True):
+                    self.near(a, b, 0)
+        return [*parts, *grads], any("Whole" in name for name in names)
+
+    def both(self, layer, x, states, tolerance, **more):
+        mine, by_library = self.results(layer, x, states, True, **more)
+        other, by_layers = self.results(layer, x, states, False, **more)
+        self.assertEqual((by_library, by_layers), (True, False))
+        for k, (a, b) in enumerate(zip(mine, other, strict=True)):
+            self.assertEqual((a.shape, a.dtype), (b.shape, b.dtype))
+            apart = ((a - b).abs().max() / b.abs().max().clamp(min=1)).item()
+            self.assertLessEqual(apart, tolerance, f"part {k}")
+
+    def net(self, name, options, dtype=torch.float64, lengths=None, sizes=(IN, SIZE)):
+        torch.manual_seed(2)
+        layer = getattr(nn, name)(*sizes, **options).to("cuda", dtype)
+        first = options.get("batch_first", False)
+        batch = len(lengths) if lengths else BATCH
+        x = torch.randn(*((batch, TIMES) if first else (TIMES, batch)), sizes[0], dtype=dtype, device="cuda")
+        if lengths:
+            x = utils.pack_padded_sequence(x, lengths, first)
+            x.data.requires_grad_()
+        else:
+            x.requires_grad_()
+        return layer, x, [s.requires_grad_() for s in states_of(layer, batch, dtype=dtype, device="cuda")]
+
+    def test_every_kind_of_net(self):
+        for (name, options), dtype in itertools.product(cases(), self.TOLERANCE):
+            with self.subTest(name, dtype=dtype, **options):
+                self.both(*self.net(name, options, dtype), self.TOLERANCE[dtype])
+
+    def test_packed_sequences(self):
+        for (name, options), dtype in itertools.product(cases(), (torch.float64, torch.float32)):
+            with self.subTest(name, dtype=dtype, **options):
+                self.both(*self.net(name, options, dtype, lengths=[5, 3, 3, 1]), self.TOLERANCE[dtype])
+
+    def test_sizes_of_models(self):
+        for name, dtype in itertools.product(("LSTM", "GRU"), (torch.float32, torch.bfloat16)):
+            with self.subTest(name, dtype=dtype):
+                self.both(*self.net(name, {"num_layers": 2}, dtype, sizes=(65, 130)), 4 * self.TOLERANCE[dtype])
+
+    def test_some_gradients_and_some_twice(self):
+        for name, wanted in itertools.product(("LSTM", "GRU", "RNN"), ("x", "states", "weights", "one")):
+            with self.subTest(name, wanted=wanted):
+                layer, x, states = self.net(name, {"num_layers": 2})
+                tensors = {"x": [x], "states": states, "weights": list(layer.parameters()), "one": [layer.bias_hh_l1]}[wanted]
+                for t in [x, *states, *layer.parameters()]:
+                    t.requires_grad_(any(t is w for w in tensors))
+                self.both(layer, x, states, 1e-10, wanted=tensors, twice=True)
+
+    def test_eval_mode_and_dropout(self):
+        layer, x, states = self.net("LSTM", {"num_layers": 2, "dropout": 0.5})
+        self.assertFalse(self.results(layer, x, states, True)[1])  # the random numbers are ours
+        layer.eval()
+        self.both(layer, x, states, 1e-10)
+        outputs = []
+        with torch.no_grad():
+            for whole in (True, False):
+                with cudnn(enabled=whole):
+                    outputs.append(layer(x, tied(states))[0])
+        self.near(*outputs, 1e-10)
+
+    def test_gradients_have_gradients(self):
+        for name in ("LSTM", "GRU", "RNN"):
+            layer, x, states = self.net(name, {"num_layers": 2, "bidirectional": True})
+            penalties = []
+            for whole in (True, False):
+                with cudnn(enabled=whole):
+                    slope, = torch.autograd.grad(layer(x, tied(states))[0].tanh().sum(), x, create_graph=True)
+                    penalties.append([slope, *torch.autograd.grad((slope ** 2).sum(), [x, *states, *layer.parameters()], allow_unused=True)])
+            for mine, other in zip(*penalties, strict=True):
+                self.assertEqual(mine is None, other is None)
+                if mine is not None: self.near(mine, other, 1e-9)
+
+    def test_a_weight_that_is_changed_before_the_backward_pass_is_an_error(self):
+        layer, x, states = self.net("GRU", {})
+        output = layer(x, states[0])[0]
+        with torch.no_grad(): layer.weight_hh_l0.mul_(2)
+        with self.assertRaisesRegex(RuntimeError, "modified by an inplace operation"):
+            output.sum().backward()
+
+    def test_settings_between_the_passes_change_nothing(self):
+        layer, x, states = self.net("LSTM", {}, torch.float32)
+        wanted = self.results(layer, x, states, True)[0][3]
+        output, ends = layer(x, tied(states))
+        parts = flat((output, ends))
+        loss = sum((part * torch.linspace(-1, 1, part.numel(), device="cuda").reshape(part.shape)).sum() for part in parts)
+        with cudnn(enabled=False, allow_tf32=True):
+            self.near(torch.autograd.grad(loss, x)[0], wanted, 0)
+
+    def test_streams_that_take_turns(self):
+        layer, x, states = self.net("GRU", {"num_layers": 2})
+        wanted = self.results(layer, x, states, False)[0]
+        for _ in range(3):
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                mine = self.results(layer, x, states, True)[0]
+            torch.cuda.current_stream().wait_stream(stream)
+            for a, b in zip(mine, wanted, strict=True): self.near(a, b, 1e-9)
+
+    def test_deterministic_algorithms_are_ours(self):
+        layer, x, states = self.net("LSTM", {})
+        torch.use_deterministic_algorithms(True)
+        self.addCleanup(torch.use_deterministic_algorithms, False)
+        self.assertFalse(self.results(layer, x, states, True)[1])
 
 
 class Calls(Test):

@@ -194,6 +194,7 @@ static const px_backend table = {
     .memory_close = px__cuda_memory_close,
     .event_share = px__cuda_event_share,
     .event_open = px__cuda_event_open,
+    .recurrent_plan = px__cudnn_recurrent_plan,
 };
 
 PX_API const px_backend *px_backend_entry(const px_core *core);

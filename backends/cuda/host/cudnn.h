@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution by cuDNN, which is loaded at the first of them.
+// Convolution and recurrent nets by cuDNN, which is loaded at the first of them.
 //
 // cudnn.c has the library: its functions, handles and errors. cudnn_plan.c makes an execution plan
 // for a problem, by cuDNN's graphs of operations. cudnn_conv.c keeps the plans and runs them.
+// cudnn_recurrent.c describes recurrent nets, which the kernels of k_recurrent.c run.
 #pragma once
 #include "cuda/host/cuda.h"
 
@@ -14,14 +15,24 @@ typedef struct px__cudnn_api {
 #undef XX
 } px__cudnn_api;
 extern px__cudnn_api px__cudnn;
+typedef struct px__cudnn_recurrent_api {
+#define XX(result, name, parameters) result(*name) parameters;
+#include "cuda/cudnn_recurrent.sym"
+#undef XX
+} px__cudnn_recurrent_api;
+extern px__cudnn_recurrent_api px__cudnn_recurrent;
 
 // Whether the library is there and wanted. Fills in `px__cudnn` at the first call.
 bool px__cudnn_ready(void);
+// Whether it is there and has recurrent nets, wanted now or not. Fills in `px__cudnn_recurrent`.
+bool px__cudnn_recurrent_there(void);
 int64_t px__cudnn_version(void);  // 0 where it is not there
 // Records what a call answered, with the library's own words, and returns the status.
 px_status px__cudnn_error(int status, const char *call);
 // The handle of the launch's device, working on its stream. The device's cuDNN lock is held.
 px_status px__cudnn_handle(void **out, const px_launch *l);
+// The same on no matter which stream, to ask it something.
+px_status px__cudnn_any_handle(void **out, int device);
 void px__cudnn_lock(int device);
 void px__cudnn_unlock(int device);
 
@@ -66,3 +77,23 @@ int px__cudnn_plan_run(const px__cudnn_plan *plan, void *handle, void *const dat
 // sizes, geometry, kind and dtype of the problem.
 px_status px__cudnn_convolve(const px_launch *l, px__cudnn_problem *problem, void *const data[3],
                              bool *done);
+
+// ---- cudnn_recurrent.c
+
+// A net while it is run: what cuDNN wants to know of it, and memory to work in, until the launch is
+// over. From open to close the device's cuDNN lock is held.
+typedef struct px__cudnn_net {
+  int device;
+  void *handle, *net;               // of the tables
+  void *x_rows, *y_rows, *h, *c;    // descriptors, owned
+  size_t weights, workspace, kept;  // in bytes
+  void *room;
+} px__cudnn_net;
+
+// px_backend.recurrent_plan.
+bool px__cudnn_recurrent_plan(int device, const px_recurrent_net *net, px_recurrent_room *room,
+                              int64_t *places);
+// `training` is whether the backward pass will come, or is it. Close is to be called in any case.
+px_status px__cudnn_net_open(px__cudnn_net *n, const px_launch *l, const px_recurrent_net *net,
+                             bool training);
+void px__cudnn_net_close(px__cudnn_net *n);

@@ -278,3 +278,111 @@ PX_GRAD(recurrent_layer) {
   traces_end(&t);
   return status;
 }
+
+// ---- nets as a whole
+
+typedef const px__recurrent_whole_grad whole;
+
+static px_status give_params(whole *args, const px_tensor *weights) {
+  PX_SCOPED(px_list) parts = NULL;
+  PX_TRY(px_recurrent_whole_params(&parts, weights, args->rows, args->h, args->c, args->batch_sizes,
+                                   args->mode, args->has_biases, args->num_layers,
+                                   args->bidirectional, args->tf32));
+  for (int64_t k = 0; k < px_list_size(parts); k++)
+    args->d_params[k] = px_retain(px_list_get(parts, k));
+  return PX_OK;
+}
+
+static px_status by_library(whole *args) {
+  PX_SCOPED(px_tensor) rows = NULL;
+  PX_SCOPED(px_tensor) h = NULL;
+  PX_SCOPED(px_tensor) c = NULL;
+  PX_SCOPED(px_tensor) weights = NULL;
+  PX_TRY(px_recurrent_whole_backward(
+      &rows, &h, &c, &weights, args->grad_output, args->grad_h_n, args->c ? args->grad_c_n : NULL,
+      args->rows, args->h, args->c, args->output, args->saved, args->batch_sizes, args->mode,
+      args->has_biases, args->num_layers, args->bidirectional, args->tf32, args->d_params));
+  if (args->d_params) PX_TRY(give_params(args, weights));
+  if (args->d_rows) *args->d_rows = PX_MOVE(rows);
+  if (args->d_h) *args->d_h = PX_MOVE(h);
+  if (args->d_c) *args->d_c = PX_MOVE(c);
+  return PX_OK;
+}
+
+// A view of each tensor that the net was given, so that each place gets its own part of a gradient;
+// rows, h and c come before the params. And where the gradients go, or NULL.
+typedef struct net_views {
+  int64_t count;
+  px_tensor **own, **got;
+  px_tensor ***to;
+} net_views;
+
+static void net_views_end(net_views *v) {
+  for (int64_t i = 0; v->own && i < v->count; i++) px_release(v->own[i]);
+  px_free(v->own);
+  px_free(v->got);
+  px_free((void *)v->to);
+}
+
+static px_status net_views_of(net_views *v, whole *args) {
+  const px_tensor *first[] = {args->rows, args->h, args->c};
+  px_tensor **to[] = {args->d_rows, args->d_h, args->d_c};
+  size_t room = (size_t)(v->count = 3 + args->params.n);
+  PX_TRY(px_alloc((void **)&v->own, room * sizeof *v->own));
+  PX_TRY(px_alloc((void **)&v->got, room * sizeof *v->got));
+  PX_TRY(px_alloc((void **)&v->to, room * sizeof *v->to));
+  for (int64_t i = 0; i < v->count; i++) {
+    const px_tensor *t = i < 3 ? first[i] : args->params.v.tensors[i - 3];
+    if (t) PX_TRY(px_view(&v->own[i], t, px_tensor_sizes(t), px_tensor_ndim(t)));
+    v->to[i] = i < 3 ? to[i] : args->d_params ? &args->d_params[i - 3] : NULL;
+  }
+  return PX_OK;
+}
+
+// The gradients of what has a history, of the results that have a gradient.
+static px_status net_gradients(whole *args, net_views *v, px_tensor *const results[3],
+                               bool create_graph) {
+  px_tensor *const grads[] = {args->grad_output, args->grad_h_n, args->grad_c_n};
+  px_tensor *from[3], *of[3];
+  int64_t from_count = 0, wanted = 0;
+  for (int i = 0; i < 3; i++)
+    if (grads[i] && (i < 2 || args->c)) from[from_count] = results[i], of[from_count++] = grads[i];
+  if (!from_count) return PX_OK;
+  px_tensor **inputs;
+  PX_TRY(px_alloc((void **)&inputs, (size_t)v->count * sizeof *inputs));
+  for (int64_t i = 0; i < v->count; i++)
+    if (v->to[i] && px_tensor_requires_grad(v->own[i])) inputs[wanted++] = v->own[i];
+  px_status status =
+      px_grad(v->got, from_count, from, of, wanted, inputs, create_graph, create_graph, true);
+  px_free(inputs);
+  PX_TRY(status);
+  for (int64_t i = 0, k = 0; i < v->count; i++)
+    if (v->to[i] && px_tensor_requires_grad(v->own[i])) *v->to[i] = v->got[k++];
+  return PX_OK;
+}
+
+// The net once more, by layers, whose calls are recorded.
+static px_status net_again(whole *args, bool create_graph) {
+  px_tensor *results[3] = {NULL};
+  net_views v = {0};
+  px_status status = net_views_of(&v, args);
+  if (status == PX_OK)
+    status = px_recurrent_layers(&results[0], &results[1], &results[2], v.own[0], v.own[1],
+                                 v.own[2], v.own + 3, args->params.n, args->batch_sizes, args->mode,
+                                 args->has_biases, args->num_layers, args->bidirectional);
+  if (status == PX_OK) status = net_gradients(args, &v, results, create_graph);
+  for (int i = 0; i < 3; i++) px_release(results[i]);
+  net_views_end(&v);
+  return status;
+}
+
+PX_GRAD(recurrent_whole) {
+  PX_CHECK(!args->grad_saved, PX_UNIMPLEMENTED,
+           "the gradient of a recurrent layer with respect to what it saves");
+  bool create_graph = px_grad_enabled();
+  if (!create_graph && px_tensor_numel(args->saved)) return by_library(args);
+  px_grad_set_enabled(true);
+  px_status status = net_again(args, create_graph);
+  px_grad_set_enabled(create_graph);
+  return status;
+}
