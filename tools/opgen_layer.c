@@ -269,12 +269,17 @@ bool og_mentions(const og_node *n, const char *name) {
   return false;
 }
 
+bool og_mentioned(const og_node *const *nodes, int count, const char *name) {
+  for (int k = 0; k < count; k++)
+    if (og_mentions(nodes[k], name)) return true;
+  return false;
+}
+
 void og_write_layer_argument(FILE *to, const og_layer *l, int param, const og_node *const *nodes,
                              int count) {
   const char *name = l->e->params[param].name;
-  bool used = false;
-  for (int k = 0; k < count; k++) used |= og_mentions(nodes[k], name);
-  if (used) fprintf(to, "  px_value %s = px__argument(self, %d, \"%s\");\n", name, param, name);
+  if (og_mentioned(nodes, count, name))
+    fprintf(to, "  px_value %s = px__argument(self, %d, \"%s\");\n", name, param, name);
 }
 
 // ---- writing

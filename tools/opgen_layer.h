@@ -66,6 +66,8 @@ og_value og_layer_param_value(const og_param *p);
 bool og_layer_takes_modules(const og_layer *l, bool optional_too);  // its constructor
 const char *og_layer_absent(const og_param *p);  // in C, of an argument that is not given
 bool og_mentions(const og_node *n, const char *name);
+// Whether one of several does.
+bool og_mentioned(const og_node *const *nodes, int count, const char *name);
 
 // ---- opgen_layer_init.c, opgen_layer_forward.c: C functions init_NAME and forward_NAME
 void og_write_layer_init(FILE *to, const og_layer *l);

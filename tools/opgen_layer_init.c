@@ -342,9 +342,8 @@ static int nodes_of(const og_layer *l, const og_node **nodes) {
 static void read_lists_again(context *x, const og_node *const *nodes, int count) {
   for (int i = 0; i < x->l->e->param_count; i++) {
     const og_param *p = &x->l->e->params[i];
-    bool used = false;
-    for (int k = 0; k < count && p->type == OG_INTS; k++) used |= og_mentions(nodes[k], p->name);
-    if (used) fprintf(x->to, "  %s = px__argument(self, %d, \"%s\");\n", p->name, i, p->name);
+    if (p->type == OG_INTS && og_mentioned(nodes, count, p->name))
+      fprintf(x->to, "  %s = px__argument(self, %d, \"%s\");\n", p->name, i, p->name);
   }
 }
 

@@ -27,26 +27,17 @@
 #define PX__STORE_FLOAT32(x) ((float)(x))
 #define PX__STORE_FLOAT64(x) ((double)(x))
 
+#define PX__PUT(name, suffix, cell, ...) \
+  case PX_##name: \
+    ((cell *)array)[i] = PX__STORE_##name(x); \
+    break;
+
 // Element i of an array of `dtype`, written from a number, or read as a double.
 static inline void px__cell_put(int dtype, void *array, int64_t i, double x) {
-  switch (dtype) {
-#define XX(name, suffix, cell, ...) \
-  case PX_##name: \
-    ((cell *)array)[i] = PX__STORE_##name(x); \
-    break;
-    PX_DTYPE_COMPUTED_MAP(XX)
-#undef XX
-  }
+  switch (dtype) { PX_DTYPE_COMPUTED_MAP(PX__PUT) }
 }
 static inline void px__cell_put_whole(int dtype, void *array, int64_t i, int64_t x) {
-  switch (dtype) {
-#define XX(name, suffix, cell, ...) \
-  case PX_##name: \
-    ((cell *)array)[i] = PX__STORE_##name(x); \
-    break;
-    PX_DTYPE_COMPUTED_MAP(XX)
-#undef XX
-  }
+  switch (dtype) { PX_DTYPE_COMPUTED_MAP(PX__PUT) }
 }
 static inline double px__cell_get(int dtype, const void *array, int64_t i) {
   switch (dtype) {
