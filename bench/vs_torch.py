@@ -140,7 +140,7 @@ ROWS = [
      "w = some(N).requires_grad_(); w.grad = some(N); optimizer = torch.optim.AdamW([w], lr=0.01)",
      {"moved": 7 * GB, "check": "[optimizer.step(), w.detach()][1]"}),
     recurrent("LSTM", "float32"), recurrent("GRU", "float32"), recurrent("LSTM", "bfloat16"),
-    ("Linear under autocast, forward and backward", "step()",
+    ("Linear under autocast to bfloat16, forward and backward", "step()",
      "n = 4096 if N > 2**20 else 64; net = torch.nn.Linear(n, n).to(device=device, dtype=kind); x = some(n, n)\n"
      "def step():\n    net.zero_grad()\n"
      "    with torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=not reference): y = net(x)\n"
