@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+# Sourced by script/test and script/test-gpu: runs their steps side by side, says what came of each when it has ended, and counts.
+# $jobs: how many steps run at a time. $limit: after how many seconds one is ended. $lines: how much of the log of one that failed is shown.
+# $skips: whether reasons of what was skipped are shown.
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+exec 8>"$logs/lock"
+
+count() { sed -n "s/.*\b\([0-9]\+\) $1.*/\1/p" <<<"$2"; } # count WORD LINE: the number before it, or nothing
+
+# reasons: what was skipped, as one line a reason. Python's tests give "skip NAME: REASON", C's "skipped: REASON" and then "skip NAME";
+# acceptance programs "skip NAME" for want of devices.
+reasons() {
+  awk '/^skipped: / {last = substr($0, 10); next}
+       {name = $2; why = last != "" ? last : "more devices are wanted"; last = ""
+        if (sub(/:$/, "", name)) {why = $0; sub(/^skip [^ ]* /, "", why)}
+        names[why] = names[why] " " name; n[why]++}
+       END {for (why in n) print "    " n[why] " skipped, " why (n[why] > 8 ? "" : ":" names[why])}'
+}
+# report NAME CODE LOG SECONDS: says what came of a step; one without a last line of its own is one test.
+report() {
+  local line bad
+  if [ "$2" = 77 ]; then # a C test that was skipped in the program's own process
+    skip "$1" "$(sed -n 's/^skipped: //p' "$3")"
+    return
+  fi
+  line=$(grep -E '^[0-9]+ passed, [0-9]+ failed' "$3" | tail -1)
+  [ -n "$line" ] || line="$(($2 == 0)) passed, $(($2 != 0)) failed"
+  bad=$(count failed "$line")
+  # A checker complains of a test that passed without the device.
+  grep -q 'terminated before first instrumented API call' "$3" && set -- "$1" "$bad" "$3" "$4"
+  [ "$bad" = 0 ] && [ "$2" != 0 ] && bad=1
+  echo "$(count passed "$line") $bad $(count skipped "$line")" >>"$logs/sums"
+  echo "$1: $line$([ "$2" = 0 ] || echo " (exit $2)"), $4 s"
+  [ "$skips" = no ] || grep -E '^skip(ped:)? ' "$3" | reasons
+  if [ "$2" != 0 ]; then
+    echo "$1" $(sed -nE 's/^(FAIL|ERROR):? +([^ :]*).*/\2/p' "$3" | sort -u | head -8) >>"$logs/bad"
+    grep -E '^(FAIL|ERROR)[: ]' "$3" | sort | uniq -c | head -80
+    grep -vE '^(ok|skip) ' "$3" | tail -"$lines" | sed 's/^/    /'
+  fi
+}
+# step NAME COMMAND...: runs beside others.
+step() {
+  local name=$1 log
+  shift
+  log=$(mktemp -p "$logs")
+  while [ "$(jobs -rp | wc -l)" -ge "$jobs" ]; do wait -n; done
+  {
+    SECONDS=0
+    timeout "$limit" "$@" >"$log" 2>&1
+    code=$? seconds=$SECONDS
+    flock 8
+    report "$name" $code "$log" $seconds
+    flock -u 8
+    rm "$log"
+  } &
+}
+# alone NAME COMMAND...: a step with nothing beside it.
+alone() {
+  wait
+  step "$@"
+  wait
+}
+skip() { # skip NAME REASON
+  echo "$1: skipped: $2"
+  echo "0 0 1" >>"$logs/sums"
+}
+# total: waits for all steps, names those that failed and their tests, and ends in the sums. Fails if one did.
+total() {
+  wait
+  [ ! -e "$logs/bad" ] || sed 's/^/failed: /' "$logs/bad"
+  awk -v skips=$skips '{p += $1; f += $2; s += $3}
+    END {printf "%d passed, %d failed", p, f; if (skips != "no") printf ", %d skipped", s; print ""; exit f > 0}' "$logs/sums"
+}
