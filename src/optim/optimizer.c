@@ -190,10 +190,8 @@ static px_status clear_grad(px_tensor *parameter, bool set_to_none) {
 
 px_status px_clear_grads(px_tensor *const *parameters, int64_t count, bool set_to_none) {
   PX_GIVEN_N(parameters, count);
-  for (int64_t i = 0; i < count; i++) {
-    PX_CHECK(parameters[i], PX_TYPE, "parameter %lld is missing", (long long)i);
-    PX_TRY(clear_grad(parameters[i], set_to_none));
-  }
+  PX_TRY(px__parameters_given(parameters, count));
+  for (int64_t i = 0; i < count; i++) PX_TRY(clear_grad(parameters[i], set_to_none));
   return PX_OK;
 }
 

@@ -160,6 +160,13 @@ PX_TEST(gradients_are_cleared_to_none_or_to_zeros) {
   CHECK(!px_tensor_grad(p));
 }
 
+PX_TEST(a_missing_parameter_is_refused_before_a_gradient_is_cleared) {
+  PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
+  give_grad(p, (float[]){5});
+  FAILS(px_clear_grads((px_tensor *[]){p, NULL}, 2, true), PX_TYPE, "parameter 1 is missing");
+  CHECK(px_tensor_grad(p));
+}
+
 PX_TEST(groups_have_options_of_their_own) {
   PX_SCOPED(px_tensor) p = leaf((float[]){1}, 1);
   PX_SCOPED(px_tensor) q = leaf((float[]){1}, 1);
