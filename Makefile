@@ -206,6 +206,14 @@ bench-ops: all
 demo:
 	script/demo
 # The pages that follow from the sources: docs/ops.md, docs/layers.md and docs/optim.md from the tables, HACKING's table of environment variables.
+# What Phlox makes of PyTorch's own samples. TORCH is a Python that has PyTorch.
+DEVICES ?= cpu sim
+MOST    ?= 12
+parity: python
+	@test -n "$(TORCH)" || { echo "make parity TORCH=PYTHON [DEVICES='cpu sim cuda'] [MOST=samples of an op]: PYTHON has PyTorch" >&2; exit 2; }
+	$(TORCH) tests/parity/sample.py $(O)/parity.gz --most $(MOST)
+	PYTHONPATH=python $(PYTHON) tests/parity/replay.py $(O)/parity.gz --device $(DEVICES) --page docs/parity.md
+
 docs: $(GEN)
 	@mkdir -p docs
 	cp $(O)/gen/ops.md $(O)/gen/layers.md $(O)/gen/optim.md docs/
@@ -277,5 +285,5 @@ clean:
 show: $(O)/opgen
 	@$(O)/opgen --show $(OP) $(OPS)
 
-.PHONY: all compile_commands.json cuda python tests test clean show check lint lint-files fuzz bench bench-cuda bench-ops demo docs examples install install-strip asan ubsan tsan sanitized-acceptance
+.PHONY: all compile_commands.json cuda python tests test clean show check lint lint-files fuzz bench bench-cuda bench-ops parity demo docs examples install install-strip asan ubsan tsan sanitized-acceptance
 -include $(shell find $(O) -name '*.d' 2>/dev/null)

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The expressions of parity_cases.txt give the same text, or the same error, in PyTorch and Phlox."""
+"""The expressions of parity_cases.txt give the same text, or the same error, in PyTorch and Phlox; samples that PyTorch made are right (tests/parity)."""
+import gzip
+import json
 import os
 import re
+import sys
+import tempfile
 import unittest
 import warnings
 
@@ -14,6 +18,11 @@ except ImportError:
     torch = None
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+SAMPLES = os.path.join(os.path.dirname(HERE), "parity")
+sys.path.insert(0, SAMPLES)
+import form
+import replay
+
 # What PyTorch 2.14 says, where 1.13 says otherwise: the newest is the reference.
 NEWER = {
     "x[torch.tensor([0.5])]":
@@ -81,6 +90,80 @@ class Parity(unittest.TestCase):
                 if torch.__version__.startswith("1."):
                     wanted = NEWER.get(expression, wanted)
                 self.assertEqual(outcome(phlox, expression), wanted)
+
+
+def one_sample(forms, **more):
+    return {"op": "add", "variant": "", "kind": "sample", "path": "add", "dtype": "float32", "args": [{"tensor": ["float32", [], [], "AADAPw=="]}, 2], "kwargs": {}, "leaves": [], "forms": forms, **more}
+
+
+class Samples(unittest.TestCase):
+    """tests/parity/samples.xz, replayed; gaps.txt names the ops that are not right yet."""
+
+    @classmethod
+    def setUpClass(cls):
+        path = os.path.join(SAMPLES, "samples.xz")
+        cls.ops = replay.tally(form.read(path), {place: replay.replay(path, place) for place in ("cpu", "sim")})
+        with open(os.path.join(SAMPLES, "gaps.txt")) as file:
+            cls.gaps = file.read().split()
+
+    def test_ops_are_right_but_for_the_gaps(self):
+        for op, row in self.ops.items():
+            with self.subTest(op):
+                if op not in self.gaps:
+                    self.assertEqual(row["first"], {})
+
+    def test_gaps_that_are_closed_are_no_longer_listed(self):
+        self.assertEqual([op for op in self.gaps if op not in self.ops or replay.state(self.ops[op]) == "right"], [])
+
+    def test_all_samples_were_replayed(self):
+        self.assertGreater(len(self.ops), 400)
+        self.assertEqual([op for op, row in self.ops.items() if row["missing"]], [])
+
+
+class Judgement(unittest.TestCase):
+    """What is wrong is seen."""
+
+    def tensor(self, values, **more):
+        t = phlox.tensor(values, **more)
+        return {"value": form.encode(phlox, t, result=True)}
+
+    def seen(self, have, want, **more):
+        return replay.judge(one_sample({}, **more), "forward", have, want)
+
+    def test_values_dtypes_shapes_strides(self):
+        want = self.tensor([[1.0, 2.0], [3.0, float("nan")]])
+        self.assertIsNone(self.seen(self.tensor([[1.0, 2.000001], [3.0, float("nan")]]), want))
+        self.assertIn("values: 1 of 4", self.seen(self.tensor([[1.0, 2.001], [3.0, float("nan")]]), want))
+        self.assertIn("values: 1 of 4", self.seen(self.tensor([[1.0, 2.0], [3.0, 4.0]]), want))
+        self.assertIn("values: 1 of 4", self.seen(self.tensor([[1.0, 2.0], [float("nan"), float("nan")]]), want))
+        self.assertIn("values: 1 of 4", self.seen(self.tensor([[1.0, float("inf")], [3.0, float("nan")]]), want))
+        self.assertIn("dtype", self.seen(self.tensor([[1.0, 2.0], [3.0, 4.0]], dtype=phlox.float64), want))
+        self.assertIn("shape", self.seen(self.tensor([1.0, 2.0, 3.0, float("nan")]), want))
+        turned = phlox.tensor([[1.0, 3.0], [2.0, float("nan")]]).t()
+        self.assertIn("strides", self.seen({"value": form.encode(phlox, turned, result=True)}, want))
+
+    def test_errors_by_class_and_text(self):
+        want = {"error": ["RuntimeError", "so"]}
+        self.assertIsNone(self.seen({"error": ["RuntimeError", "so"]}, want))
+        for have in {"error": ["ValueError", "so"]}, {"error": ["RuntimeError", "thus"]}, self.tensor(1.0):
+            self.assertIsNotNone(self.seen(have, want))
+        self.assertIsNotNone(self.seen(want, self.tensor(1.0)))
+
+    def test_draws_by_their_mean(self):
+        want = self.tensor([i / 50 for i in range(50)])
+        self.assertIsNone(self.seen(self.tensor([i / 50 for i in reversed(range(50))]), want, random="drawn"))
+        for other in [5.0] * 50, [i / 50 + 2 for i in range(50)], [float("nan")] * 50:
+            self.assertIsNotNone(self.seen(self.tensor(other), want, random="drawn"))
+
+    def test_the_end_of_a_process_is_wrong_and_the_next_sample_comes_all_the_same(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "end.gz")
+            with gzip.open(path, "wt") as file:
+                for code in 0, 7, 8:
+                    ends = {"path": "serialization.os._exit", "args": [code]} if code < 8 else {}
+                    file.write(json.dumps(one_sample({"forward": {"value": {"tensor": ["float32", [], [], "AABgQA=="]}}}, **ends)) + "\n")
+            wrong = replay.replay(path, "cpu")
+        self.assertEqual(wrong, {0: {"forward": "the process ended with 0"}, 1: {"forward": "the process ended with 7"}, 2: {}})
 
 
 if __name__ == "__main__":

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a sample is, in a file and as calls. Both processes read this: the one that has PyTorch makes samples and runs their forms, the one that has
+Phlox reads them and runs the same. A sample is a dict: op, variant, kind, path, dtype, args, kwargs, leaves (which tensors want gradients) and forms (the
+outcome of each). A tensor is its dtype, sizes, strides and the bytes that these span, so that a sample does not depend on what made it."""
+import base64
+import ctypes
+import gzip
+import json
+import lzma
+import warnings
+
+
+def lookup(torch, path):
+    """The function of a path, as nn.functional.relu or Tensor.add_; None where there is none."""
+    found = torch
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+def raw(tensor, numbers):
+    return ctypes.string_at(tensor.data_ptr(), numbers * tensor.element_size()) if numbers else b""
+
+
+def span(size, stride):
+    return 0 if 0 in size else 1 + sum((n - 1) * s for n, s in zip(size, stride))
+
+
+def encode(torch, value, result=False):
+    """Of a result the elements in order, with its strides beside them; of an argument what its strides span."""
+    again = lambda v: encode(torch, v, result)
+    if isinstance(value, torch.Tensor):
+        if value.layout != torch.strided or value.is_quantized or type(value) not in (torch.Tensor, torch.nn.Parameter):
+            raise TypeError("a tensor of another layout or type")
+        kept = value.detach().cpu().resolve_conj().resolve_neg() if hasattr(value, "resolve_neg") else value.detach().cpu()
+        size, stride = list(value.shape), list(value.stride())
+        data = raw(kept.contiguous(), kept.numel()) if result else raw(kept, span(size, stride))
+        return {"tensor": [str(value.dtype).split(".")[-1], size, stride, base64.b64encode(data).decode()]}
+    for name, kind in ("torch", (torch.dtype, torch.layout, torch.memory_format)), ("device", torch.device):
+        if isinstance(value, kind):
+            return {name: str(value).split(".")[-1]}
+    if isinstance(value, (tuple, list)):
+        return [*map(again, value)] if type(value) is list else {"tuple": [*map(again, value)]}
+    if isinstance(value, slice):
+        return {"slice": [again(value.start), again(value.stop), again(value.step)]}
+    if isinstance(value, dict):
+        return {"dict": [[again(k), again(v)] for k, v in value.items()]}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    if value is Ellipsis:
+        return {"ellipsis": None}
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    raise TypeError(f"a {type(value).__name__} cannot be kept")
+
+
+def decode(torch, value, device):
+    """The argument that encode kept, made anew."""
+    again = lambda v: decode(torch, v, device)
+    if isinstance(value, list):
+        return [*map(again, value)]
+    if not isinstance(value, dict):
+        return value
+    (tag, kept), = value.items()
+    if tag == "tensor":
+        dtype, size, stride, data = kept
+        dtype, data = getattr(torch, dtype), base64.b64decode(data)
+        flat = torch.frombuffer(bytearray(data), dtype=dtype) if data else torch.empty(0, dtype=dtype)
+        return flat.to(device).as_strided(size, stride)
+    if tag == "torch":
+        return getattr(torch, kept)
+    return {"device": lambda: torch.device(device), "tuple": lambda: tuple(map(again, kept)), "slice": lambda: slice(*map(again, kept)),
+            "dict": lambda: {again(k): again(v) for k, v in kept}, "complex": lambda: complex(*kept), "ellipsis": lambda: ...}[tag]()
+
+
+def tensors(torch, value):
+    """The tensors of a structure, in order."""
+    if isinstance(value, torch.Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [t for v in value for t in tensors(torch, v)] if isinstance(value, (list, tuple)) else []
+
+
+class Call:
+    """A sample's call, with arguments that are made anew for each form."""
+
+    def __init__(self, torch, sample, device):
+        self.torch, self.sample, self.device = torch, sample, device
+        self.args = decode(torch, sample["args"], device)
+        self.kwargs = {k: decode(torch, v, device) for k, v in sample["kwargs"].items()}
+        if self.kwargs.get("device") == "cpu":
+            self.kwargs["device"] = device
+        self.inputs = tensors(torch, [self.args, self.kwargs])
+
+    def run(self, path=None, **more):
+        self.torch.manual_seed(0)
+        function = lookup(self.torch, path or self.sample["path"])
+        if function is None:
+            raise AttributeError(f"{path} is missing")
+        if "state" not in self.sample:
+            return function(*self.args, **self.kwargs, **more)
+        module = function(*self.args, **self.kwargs).to(self.device).train(self.sample["train"])
+        state = [decode(self.torch, v, self.device) for v in self.sample["state"]]
+        module.load_state_dict(dict(zip(module.state_dict(), state)))
+        inputs = decode(self.torch, self.sample["inputs"], self.device)
+        self.inputs = [*tensors(self.torch, inputs), *module.parameters()]
+        for i in self.sample["leaves"] if self.asks else ():
+            self.inputs[i].requires_grad_()
+        return module(*inputs, **{k: decode(self.torch, v, self.device) for k, v in self.sample["named"].items()})
+
+    asks = False
+
+    def forward(self):
+        return self.run()
+
+    def method(self):
+        return self.run("Tensor." + self.sample["op"])
+
+    def inplace(self):
+        return self.run("Tensor." + self.sample["op"] + "_")
+
+    def out(self, change=lambda t: t):
+        """What is returned is what was given, which has the result; a warning counts as a part of the result."""
+        like = self.run()
+        given = tuple(change(self.torch.zeros_like(t)) for t in tensors(self.torch, like))
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            result = self.run(out=given[0] if isinstance(like, self.torch.Tensor) else given)
+        same = all(a is b for a, b in zip(tensors(self.torch, result), given))
+        return [list(given), same, [str(w.message).split(" (Triggered")[0] for w in said]]
+
+    def out_resized(self):
+        return self.out(lambda t: self.torch.zeros(t.numel() + 1, dtype=t.dtype, device=t.device))
+
+    def out_strided(self):
+        return self.out(lambda t: self.torch.zeros((*t.shape, 2), dtype=t.dtype, device=t.device)[..., 0])
+
+    def out_int(self):
+        return self.out(lambda t: self.torch.zeros_like(t, dtype=self.torch.int32))
+
+    def grad(self, order=1):
+        torch, self.asks = self.torch, True
+        if "state" not in self.sample:
+            for i in self.sample["leaves"]:
+                self.inputs[i].requires_grad_()
+        results = tensors(torch, self.run())
+        leaves = [self.inputs[i] for i in self.sample["leaves"]]
+        for deeper in range(order):
+            asked = [t for t in results if t is not None and t.requires_grad]
+            along = [cotangent(torch, t) for t in asked]
+            results = torch.autograd.grad(asked, leaves, along, allow_unused=True, create_graph=deeper + 1 < order)
+        return list(results)
+
+    def gradgrad(self):
+        return self.grad(2)
+
+
+def cotangent(torch, t):
+    """Numbers that no dtype rounds, the same in each library."""
+    numbers = [(i * 7 % 13 - 6) / 4 for i in range(13)]
+    flat = (numbers * (t.numel() // 13 + 1))[:t.numel()]
+    return torch.tensor(flat, dtype=t.dtype, device=t.device).reshape(t.shape)
+
+
+def outcome(torch, sample, form, device="cpu"):
+    """What the form gives, encoded: {"value": ...} or {"error": [class, text]}."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return {"value": encode(torch, getattr(Call(torch, sample, device), form)(), result=True)}
+    except Exception as error:
+        return {"error": [type(error).__name__, str(error)]}
+
+
+def read(path):
+    with (lzma if path.endswith(".xz") else gzip).open(path, "rt") as file:
+        for line in file:
+            yield json.loads(line)

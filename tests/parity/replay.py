@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""python3 replay.py FILE [--device cpu sim] [--op NAME] [--page PAGE] [--keep SMALL]: replays samples that sample.py made, with Phlox alone, and prints how much is right.
+An outcome is right if errors have the class and the text, and results the structure, dtypes, shapes, strides and values, NaN and infinity in the same
+places. Each device is another process, which says what it does, so that a crash or a hang is one more outcome that is wrong."""
+import argparse
+import base64
+import json
+import lzma
+import math
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+from collections import Counter
+
+import form
+
+# How far values may be, as a share of the value (and of 1, for smaller ones); other dtypes agree to the bit. Gradients may be four times as far, and
+# where PyTorch itself is farther from what it computes in float64, twice that.
+TOLERANCE = {"float16": 2**-9, "bfloat16": 2**-6, "float32": 2**-16, "float64": 2**-36, "complex32": 2**-9, "complex64": 2**-16, "complex128": 2**-36}
+CODES = {"bool": "?", "uint8": "B", "int8": "b", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q", "float16": "e",
+         "float32": "f", "float64": "d", "complex32": "e", "complex64": "f", "complex128": "d"}
+KEPT = {"float32", "int64", "uint8"}  # dtypes of the small set
+PLACES = {"cpu": {}, "sim": {"PHLOX_BACKENDS": "sim", "PHLOX_SIM_DEVICES": "1"}, "cuda": {"PHLOX_BACKENDS": "cuda"}}
+LIMIT = 20  # seconds that an outcome may take
+
+
+def numbers(dtype, data):
+    """What the bytes say; a complex number is two."""
+    if dtype == "bfloat16":
+        data, dtype = b"".join(b"\0\0" + data[i:i + 2] for i in range(0, len(data), 2)), "float32"
+    if dtype not in CODES:
+        return list(data)
+    return [v for v, in struct.iter_unpack(CODES[dtype], data)]
+
+
+def near(a, b, most):
+    if a == b or a != a and b != b:
+        return True
+    return math.isfinite(a) and math.isfinite(b) and abs(a - b) <= most * max(1, abs(b))
+
+
+def alike(have, want):
+    """Of draws: not the numbers, but about their mean, where there are enough to have one."""
+    if len(want) < 8 or not all(map(math.isfinite, want)):
+        return all(map(math.isfinite, have)) or not all(map(math.isfinite, want))
+    mean = lambda values: sum(values) / len(values)
+    deviation = max(math.sqrt(mean([(x - mean(v))**2 for x in v])) for v in (have, want))
+    return abs(mean(have) - mean(want)) <= 6 * deviation * math.sqrt(2 / len(want))
+
+
+def tensor_difference(have, want, how, slack):
+    (dtype, size, stride, data), (dtype_, size_, stride_, data_) = have, want
+    if dtype != dtype_:
+        return f"dtype {dtype}, not {dtype_}"
+    if size != size_:
+        return f"shape {size}, not {size_}"
+    if how != "unstrided" and 0 not in size and any(n > 1 and a != b for n, a, b in zip(size, stride, stride_)):
+        return f"strides {stride}, not {stride_}"
+    if data == data_ or how == "unsaid":
+        return None
+    a, b = (numbers(dtype, base64.b64decode(x)) for x in (data, data_))
+    if how == "drawn":
+        return None if alike(a, b) else "values of another kind"
+    most = TOLERANCE.get(dtype, 0) * slack
+    bad = [i for i, (x, y) in enumerate(zip(a, b)) if not near(x, y, most)]
+    return f"values: {len(bad)} of {len(a)} differ, first {a[bad[0]]!r}, not {b[bad[0]]!r}" if bad else None
+
+
+def difference(have, want, how=None, slack=1):
+    """What is wrong with an encoded value, or None."""
+    if isinstance(want, dict) and isinstance(have, dict) and have.keys() == want.keys():
+        (tag, a), (_, b) = *have.items(), *want.items()
+        return tensor_difference(a, b, how, slack) if tag == "tensor" else difference(a, b, how, slack)
+    if isinstance(want, list) and isinstance(have, list):
+        if len(have) != len(want):
+            return f"{len(have)} results, not {len(want)}" if not all(isinstance(v, str) for v in have + want) else f"warnings {have}, not {want}"
+        return next(filter(None, (difference(a, b, how, slack) for a, b in zip(have, want))), None)
+    if isinstance(want, float) and isinstance(have, float):
+        return None if how or near(have, want, 1e-6) else f"{have}, not {want}"
+    return None if have == want and type(have) is type(want) or how else f"{have!r:.200}, not {want!r:.200}"
+
+
+def distance(have, want, most):
+    """The farthest that two outcomes' numbers are apart, as a multiple of `most`; 1 where there is nothing to compare."""
+    def values(outcome):
+        found = re.findall(r'"tensor": (\[[^{]*?\])}', json.dumps(outcome))
+        return [(dtype, size, numbers(dtype, base64.b64decode(data))) for dtype, size, _, data in map(json.loads, found) if dtype in TOLERANCE]
+    pairs = [(x, y) for a, b in zip(values(have), values(want)) if a[1] == b[1] for x, y in zip(a[2], b[2])]
+    return max((abs(x - y) / max(1, abs(y)) / most for x, y in pairs if math.isfinite(x) and math.isfinite(y)), default=1)
+
+
+def judge(sample, name, have, want):
+    if "error" in want:
+        if "value" in have:
+            return "no error, but " + ": ".join(want["error"])
+        return None if plain(have["error"]) == plain(want["error"]) else ": ".join(have["error"]) + "  --  not  " + ": ".join(want["error"])
+    if "error" in have:
+        return ": ".join(have["error"])
+    return difference(have["value"], want["value"], sample.get("random") or ("unstrided" if "grad" in name else None), max(4 if "grad" in name else 1, 2 * want.get("slack", 0)))
+
+
+def plain(error):
+    """A text of an error, alike for each type of device."""
+    return [error[0], error[1].replace("cuda:0", "cpu").replace("_cuda", "_cpu").replace("CUDA", "CPU").strip()]
+
+
+def work(path, device, first, op):
+    """The process of a device: a line before and behind each sample."""
+    import phlox as torch
+    for i, sample in enumerate(form.read(path)):
+        if i < first or op and op not in sample["op"]:
+            continue
+        print(json.dumps([i]), flush=True)
+        wrong = {}
+        if form.lookup(torch, sample["path"]) is None:
+            wrong = dict.fromkeys(sample["forms"], "missing")
+        else:
+            for name, want in sample["forms"].items():
+                signal.alarm(LIMIT)
+                reason = judge(sample, name, form.outcome(torch, sample, name, device), want)
+                if reason:
+                    wrong[name] = reason
+        signal.alarm(0)
+        print(json.dumps([i, wrong]), flush=True)
+    print("[null]", flush=True)
+
+
+def replay(path, device, op=None):
+    """Of each sample's number what is wrong, by form."""
+    results, first = {}, 0
+    while first is not None:
+        child = subprocess.Popen([sys.executable, os.path.abspath(__file__), path, "--work", str(first), "--device", device] + ["--op", op] * bool(op),
+                                 stdout=subprocess.PIPE, text=True, env={**os.environ, **PLACES[device]})
+        first, at = None, -1
+        for line in child.stdout:
+            at, *wrong = json.loads(line)
+            if wrong:
+                results[at] = wrong[0]
+        child.wait()
+        if at is not None:  # it has not come to its end
+            if at in results or at < 0:
+                raise SystemExit(f"the process of {device} ended with {child.returncode} outside of a sample")
+            results[at], first = {"forward": f"the process ended with {child.returncode}"}, at + 1
+    return results
+
+
+def literal(value):
+    """An argument as Python has it."""
+    again = literal
+    if isinstance(value, list):
+        return "[" + ", ".join(map(again, value)) + "]"
+    if isinstance(value, float):
+        return repr(value) if math.isfinite(value) else f"float('{value}')"
+    if not isinstance(value, dict):
+        return repr(value)
+    (tag, kept), = value.items()
+    if tag == "tensor":
+        dtype, size, stride, data = kept
+        flat = numbers(dtype, base64.b64decode(data))
+        if dtype.startswith("complex"):
+            flat = [complex(a, b) for a, b in zip(flat[::2], flat[1::2])]
+        texts = [f"{x:.9g}" if isinstance(x, float) and dtype != "float64" else repr(x) for x in flat]
+        text = f"torch.tensor([{', '.join(texts)}], dtype=torch.{dtype})".replace("nan", "float('nan')").replace("inf", "float('inf')")
+        rows = [math.prod(size[i + 1:]) for i in range(len(size))]
+        return text if size == [len(flat)] and stride == [1] else text + (f".reshape({size})" if stride == rows else f".as_strided({size}, {stride})")
+    if tag == "dict":
+        return "{" + ", ".join(f"{again(k)}: {again(v)}" for k, v in kept) + "}"
+    inner = ", ".join(map(again, kept)) if isinstance(kept, list) else kept
+    return {"tuple": f"({inner}{',' * (isinstance(kept, list) and len(kept) == 1)})", "slice": f"slice({inner})", "ellipsis": "...", "torch": f"torch.{kept}",
+            "device": f"torch.device({kept!r})"}.get(tag, f"complex({inner})")
+
+
+def line(sample, name):
+    """The call as a line that can be pasted."""
+    named = [f"{k}={literal(v)}" for k, v in sample["kwargs"].items()]
+    path = {"method": "Tensor." + sample["op"], "inplace": "Tensor." + sample["op"] + "_"}.get(name, sample["path"])
+    call = f"torch.{path}({', '.join([literal(v) for v in sample['args']] + named)})"
+    if "state" in sample:
+        call += f"({literal({'tuple': sample['inputs']}).strip('()')})"
+    return f"{call}  # {name}" if name != "forward" else call
+
+
+def tally(samples, results):
+    """Of each op: counts of outcomes by form and whether numbers are real or complex, and the shortest failure of each form."""
+    ops = {}
+    for i, sample in enumerate(samples):
+        if not any(i in r for r in results.values()):
+            continue
+        row = ops.setdefault(sample["op"], {"total": Counter(), "right": Counter(), "missing": False, "first": {}})
+        kind = "complex" if "complex" in sample["dtype"] else "real"
+        for name in sample["forms"]:
+            said = {device: r[i][name] for device, r in results.items() if name in r.get(i, {})}
+            form_of = name if sample["kind"] == "sample" else sample["kind"]
+            row["total"][kind] += 1
+            row["right"][kind] += not said
+            row["total"][form_of] += kind == "real"
+            row["right"][form_of] += kind == "real" and not said
+            row["missing"] |= "missing" in said.values()
+            if said and kind == "real" and not row["missing"]:
+                where = "" if len(said) == len(results) else f"on {next(iter(said))} alone: "
+                first = line(sample, name), where + next(iter(said.values())), i
+                row["first"][form_of] = min(row["first"].get(form_of, first), first, key=lambda f: len(f[0]))
+    return ops
+
+
+def keep(path, kept):
+    """Writes a small set: of each op that Phlox has the shortest sample of some kinds, those of each error."""
+    import phlox as torch
+    best = {}
+    for sample in form.read(path):
+        text = json.dumps(sample, separators=(",", ":"))
+        key = sample["op"], sample["kind"], {"sample": sample["dtype"], "error": text}.get(sample["kind"])
+        if len(text) <= 5000 and sample["dtype"] in KEPT and form.lookup(torch, sample["path"]) and len(text) < len(best.get(key, text + " ")):
+            best[key] = text
+    with lzma.open(kept, "wt", preset=9) as file:
+        file.writelines(text + "\n" for text in best.values())
+
+
+def state(row):
+    right, total = row["right"]["real"], row["total"]["real"]
+    return "missing" if row["missing"] else "right" if right == total else "partly" if right else "wrong"
+
+
+FORMS = "forward grad gradgrad out out_resized out_strided out_int inplace method strided empty error".split()
+
+
+def totals(ops):
+    """How much is right: ops by state, and outcomes by form."""
+    states = Counter(map(state, ops.values()))
+    of = lambda form_of: (sum(r["right"][form_of] for r in ops.values()), sum(r["total"][form_of] for r in ops.values()))
+    said = ", ".join(f"{states[s]} {s}" for s in ("right", "partly", "wrong", "missing"))
+    return f"{len(ops)} ops: {said}", {name: of(name) for name in ("real", *FORMS, "complex")}
+
+
+def page(ops):
+    """The table as a page: what is not right with its shortest failure, what is right and what is missing by name."""
+    head, counts = totals(ops)
+    names = lambda kind: " ".join(f"`{op}`" for op, row in sorted(ops.items()) if state(row) == kind) or "None."
+    short = lambda text, most: (text if len(text) <= most else text[:most] + " ...").replace("|", "\\|").replace("\n", " ").replace("`", "'")
+    rows = []
+    for op, row in sorted(ops.items()):
+        if row["first"]:
+            text, said, number = min(row["first"].values(), key=lambda f: len(f[0]))
+            rows.append(f"| `{op}` | {state(row)} | {row['right']['real']} of {row['total']['real']} | {' '.join(row['first'])} | {short(said, 160)} | "
+                        + (f"`{short(text, 200)}` |" if len(text) <= 200 else f"sample {number} |"))
+    return f"""# Parity with PyTorch
+
+`make parity TORCH=PYTHON` writes this page. PYTHON, which has PyTorch, makes samples from PyTorch's tables of ops and modules, and what it makes of
+them; Phlox replays them on the CPU and on simulated devices (`DEVICES="cpu sim cuda"`: on a GPU too), without PyTorch. An outcome is right if an error has the class and
+the text, and a result the structure, dtype, shape, strides (gradients: without strides) and values, within the tolerance that `tests/parity/replay.py`
+says for its dtype. Draws are compared in their mean, memory that nobody wrote in its form. An op is *right* if all outcomes are, on each device, *partly*
+or *wrong* if some or none are, and *missing* if there is no such name. Numbers that are complex are counted apart.
+`PYTHONPATH=python python3 tests/parity/replay.py build/parity.gz --op NAME` prints all failures of an op.
+
+{head}.
+
+| outcomes | right | of |
+|---|---|---|
+""" + "".join(f"| {name} | {right} | {total} |\n" for name, (right, total) in counts.items()) + f"""
+## Not right
+
+| op | | outcomes | forms that fail | what is wrong with the shortest one | the call |
+|---|---|---|---|---|---|
+""" + "\n".join(rows) + f"\n\n## Right\n\n{names('right')}\n\n## Missing\n\n{names('missing')}\n"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("file")
+    parser.add_argument("--device", nargs="+", choices=PLACES, default=["cpu", "sim"], help="sim is a simulated device, cuda a GPU")
+    parser.add_argument("--op", help="ops whose name has this in it")
+    parser.add_argument("--page", help="the page to write")
+    parser.add_argument("--keep", metavar="SMALL", help="writes the set that the tests replay, of samples made with --most 1")
+    parser.add_argument("--work", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.work is not None:
+        return work(args.file, "cpu" if args.device == ["cpu"] else "cuda", args.work, args.op)
+    if args.keep:
+        return keep(args.file, args.keep)
+    ops = tally(form.read(args.file), {device: replay(args.file, device, args.op) for device in args.device})
+    for op, row in sorted(ops.items()):
+        print(f"{op}: {state(row)}, {row['right']['real']} of {row['total']['real']}; complex {row['right']['complex']} of {row['total']['complex']}")
+        for name, (text, said, number) in row["first"].items() if state(row) != "missing" else ():
+            print(f"    {name} ({number}): {said:.600}\n        {text:.1500}")
+    if args.page:
+        with open(args.page, "w") as file:
+            file.write(page(ops))
+    head, counts = totals(ops)
+    print(f"{head}; " + ", ".join(f"{name} {right} of {total}" for name, (right, total) in counts.items()))
+
+
+if __name__ == "__main__":
+    main()
