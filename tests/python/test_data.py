@@ -8,6 +8,7 @@ import gc
 import multiprocessing
 import random
 import signal
+import sys
 import time
 import unittest
 import warnings
@@ -357,6 +358,18 @@ class Workers(unittest.TestCase):
         for _ in range(3):
             next(iter(loader))
             self.assertEqual(sorted(i for batch in order(loader) for i in batch), list(range(20)))
+
+    def test_a_pass_that_the_collector_finds_ends_its_workers_though_its_pipes_are_older(self):
+        others, wrong, context = multiprocessing.active_children(), [], multiprocessing.get_context("fork")
+        pipes = [context.Pipe(duplex=False) for _ in range(2)]
+        loader = DataLoader(Squares(4), 2, num_workers=2, persistent_workers=True, multiprocessing_context=context)
+        with mock.patch.object(context, "Pipe", lambda duplex: pipes.pop()), mock.patch.object(sys, "unraisablehook", wrong.append):
+            next(iter(loader))
+            workers = [worker for worker in multiprocessing.active_children() if worker not in others]
+            del loader
+            gc.collect()
+        self.assertEqual(wrong, [])
+        self.assertEqual([worker.is_alive() for worker in workers], [False, False])
 
     def test_persistent_workers_iterate_again(self):
         loader = DataLoader(Stream(), 2, num_workers=2, persistent_workers=True)

@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 import traceback
+import weakref
 from multiprocessing.connection import wait
 
 import phlox as torch
@@ -104,12 +105,40 @@ def _undisturbed():
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def _end(workers, pipes, results, patience):
+    """Ends the workers, and empties the lists of them and of their pipes."""
+    for _, tasks in pipes[:len(workers)]:
+        os.set_blocking(tasks.fileno(), False)  # it may not read, or have half a task
+        with contextlib.suppress(OSError):
+            tasks.send(None)
+    results.cancel_join_thread()
+    until = time.monotonic() + patience
+    for worker in workers:
+        if worker.pid is None:
+            continue  # it could not be started
+        wait([worker.sentinel], max(until - time.monotonic(), 0))
+        with _undisturbed():  # as in _receive
+            if worker.is_alive():
+                worker.kill()
+            worker.join()
+    workers.clear()
+    pipes.clear()
+
+
+def _abandon(owner, *what):
+    """Ends the workers of a pass that is gone. Nobody wants what they still make, and a program that
+    was interrupted wants to go on. Workers of a later pass inherit this call: it is not theirs."""
+    if owner == os.getpid():
+        with _undisturbed():
+            _end(*what, patience=0.1)
+
+
 class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     """One pass over a loader with workers; several, one after another, if they persist."""
 
     def __init__(self, loader, seed):
         count, context = loader.num_workers, loader.multiprocessing_context or multiprocessing
-        self.loader, self.owner, self.wanted, self.turn = loader, os.getpid(), 0, 0
+        self.loader, self.wanted, self.turn = loader, 0, 0
         how = (loader.dataset, loader._collate, loader.batch_sampler is not None, loader._iterable,
                loader.batch_size, loader.drop_last)
         with _undisturbed():  # lest a pipe or a process be half made
@@ -121,8 +150,14 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
                                 args=(how, tasks, self.results, i, count, seed,
                                       loader.worker_init_fn))
                 for i, (tasks, _) in enumerate(self.tasks)]
-            for worker in self.workers:
-                worker.start()
+            try:
+                for worker in self.workers:
+                    worker.start()
+            except BaseException:
+                self.close(patience=0)
+                raise
+            # Not __del__: the collector may have closed the pipes of a pass before it.
+            weakref.finalize(self, _abandon, os.getpid(), self.workers, self.tasks, self.results)
         self.start(seed)
 
     def start(self, seed):
@@ -213,25 +248,5 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
 
     def close(self, patience=5):
         """Ends the workers; harmless when they have ended."""
-        for _, tasks in self.tasks[:len(self.workers)]:
-            os.set_blocking(tasks.fileno(), False)  # it may not read, or have half a task
-            with contextlib.suppress(OSError):
-                tasks.send(None)
-        self.results.cancel_join_thread()
-        until = time.monotonic() + patience
-        for worker in self.workers:
-            if worker.pid is None:
-                continue  # it could not be started
-            wait([worker.sentinel], max(until - time.monotonic(), 0))
-            with _undisturbed():  # as in _receive
-                if worker.is_alive():
-                    worker.kill()
-                worker.join()
-        self.workers, self.tasks, self.sent = [], [], self.wanted  # the pass is over
-
-    def __del__(self):
-        # A worker of a later pass inherits this object: the workers are not its children.
-        # Nobody wants what they still make, and a program that was interrupted wants to go on.
-        if getattr(self, "workers", None) and self.owner == os.getpid():
-            with _undisturbed():
-                self.close(patience=0.1)
+        _end(self.workers, self.tasks, self.results, patience)
+        self.sent = self.wanted  # the pass is over
