@@ -196,6 +196,7 @@ static const px_backend table = {
     .memory_close = px__sim_memory_close,
     .event_share = px__sim_event_share,
     .event_open = px__sim_event_open,
+    .stream_adopt = px__sim_stream_adopt,
 };
 
 PX_API const px_backend *px_backend_entry(const px_core *core);

@@ -235,6 +235,7 @@ px_status px__sim_synchronize(int device);
 px_status px__sim_stream_new(int device, int priority, void **out);
 void px__sim_stream_release(int device, void *stream);
 void px__sim_priority_range(int *least, int *greatest);
+px_status px__sim_stream_adopt(int device, void *stream, int *priority);
 px_status px__sim_stream_query(void *stream, bool *out);
 px_status px__sim_stream_synchronize(void *stream);
 px_status px__sim_host_call(void *stream, void (*fn)(void *), void *argument);

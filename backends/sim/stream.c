@@ -193,6 +193,15 @@ void px__sim_stream_release(int device, void *stream) {
 
 void px__sim_priority_range(int *least, int *greatest) { *least = 0, *greatest = -3; }
 
+px_status px__sim_stream_adopt(int device, void *stream, int *priority) {
+  px__sim_lock();
+  const px__sim_stream *s = px__sim.streams;
+  while (s && (s != stream || s->device != device)) s = s->next;
+  *priority = s ? s->priority : 0;
+  px__sim_unlock();
+  return s ? PX_OK : px__sim_fail(PX__SIM_HANDLE);
+}
+
 px_status px__sim_stream_query(void *stream, bool *out) {
   px__sim_stream *s = stream;
   PX__SIM_TRY(px__sim_check(s->device));

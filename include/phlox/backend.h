@@ -407,6 +407,9 @@ typedef struct px_backend {
   // as there are. NULL: they take none.
   bool (*recurrent_plan)(int device, const px_recurrent_net *net, px_recurrent_room *room,
                          int64_t *places);
+  // Checks that a stream which the backend did not give to this core is one of the device, and
+  // gives its priority. NULL: none is.
+  px_status (*stream_adopt)(int device, void *stream, int *priority);
   /* entries above: ABI 1 */
 } px_backend;
 

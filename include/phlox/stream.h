@@ -17,6 +17,12 @@ typedef struct px_event px_event;
 // that it released may be given out again. A lower number is a higher priority; priorities are
 // clamped to the device's range.
 PX_CALL px_stream_new(px_stream **out, px_device device, int priority);
+// Gives the stream of another library (a cudaStream_t) as one of ours: the same one for a handle as
+// long as somebody holds it; the default stream for NULL. It must live until the work that was
+// given to it is done and the host has waited for it. What its owner does with it is not known: a
+// wait for it (px_stream_wait_stream, px_stream_query ...) is for the owner's work too. Fails with
+// PX_ACCELERATOR if the device has no such stream.
+PX_CALL px_stream_from_native(px_stream **out, px_device device, void *native);
 // Gives the default stream of a device, or the calling thread's current stream; borrowed.
 PX_CALL px_stream_default(px_stream **out, px_device device);
 PX_CALL px_stream_current(px_stream **out, px_device device);

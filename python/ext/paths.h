@@ -555,11 +555,11 @@ static const struct {
      "preferred_linalg_library preferred_rocm_fa_library sdp_kernel"},
     {"cuda",
      "BFloat16Storage BoolStorage ByteStorage CharStorage ComplexDoubleStorage "
-     "ComplexFloatStorage CudaError DeferredCudaCallError DoubleStorage ExternalStream "
+     "ComplexFloatStorage CudaError DeferredCudaCallError DoubleStorage "
      "FloatStorage HalfStorage IntStorage LongStorage MemPool ShortStorage "
      "caching_allocator_alloc caching_allocator_delete check_error classproperty "
      "cudaStatus cudart current_blas_handle current_solver_handle gds "
-     "get_gencode_flags get_stream_from_external graph_pool_handle graphs "
+     "get_gencode_flags graph_pool_handle graphs "
      "is_tf32_supported jiterator list_gpu_processes "
      "make_graphed_callables memory_stats_as_nested_dict "
      "tunable"},

@@ -135,6 +135,31 @@ EXT_SHARED_TYPE(
     EXT_LIFE(stream), .tp_new = stream_new, .tp_repr = stream_repr, .tp_hash = stream_hash,
     .tp_richcompare = stream_compare);
 
+static int stream_from(px_stream **out, PyObject *number, int device) {
+  void *native = PyLong_AsVoidPtr(number);
+  if (!native && PyErr_Occurred()) return -1;
+  EXT_TRY_INT(px_stream_from_native(out, px_cuda(device), native));
+  return 0;
+}
+EXT_NEW(external, "(stream_ptr: int, device: Device | None = None)") {
+  PyObject *stream_ptr;
+  ext_cuda device;
+  px_stream *found = NULL;
+  EXT_BIND(stream_ptr, device);
+  return stream_from(&found, stream_ptr, device.index) < 0 ? NULL : ext_over(type, found);
+}
+EXT_TYPE(external, "torch.cuda.ExternalStream", "cuda.ExternalStream", stream_object,
+         EXT_OPEN | EXT_CLASS,
+         "A stream that another library has made. It must live until the work that is queued in it "
+         "here is done\nand was waited for.\n\n"
+         "Args:\n"
+         "    stream_ptr (int): the other library's handle, a cudaStream_t\n"
+         "    device (torch.device, str or int): its device; the current one by default\n\n"
+         ">>> s = torch.cuda.Stream()\n"
+         ">>> torch.cuda.ExternalStream(s.cuda_stream) == s\n"
+         "True\n",
+         EXT_LIFE(stream), .tp_base = &ext_StreamType, .tp_new = external_new);
+
 EXT_GET(stream, device, "device", px_stream_device(stream_of(self)), "The stream's device.");
 EXT_GET(stream, device_index, "int", (int)px_stream_device(stream_of(self)).index,
         "The index of the stream's device.");
@@ -407,6 +432,16 @@ EXT_FUNCTION(cuda, current_stream, "(device: Device | None = None) -> Stream",
 EXT_FUNCTION(cuda, default_stream, "(device: Device | None = None) -> Stream",
              "The stream of a device that is current where no other was chosen.") {
   return stream_at(call, px_stream_default);
+}
+EXT_FUNCTION(cuda, get_stream_from_external,
+             "(data_ptr: int, device: Device | None = None) -> Stream",
+             "The stream of another library that a handle, a cudaStream_t, is of; it must live as "
+             "one of\n:class:`ExternalStream` must.") {
+  PyObject *data_ptr;
+  ext_cuda device;
+  px_stream *found = NULL;
+  EXT_BIND(data_ptr, device);
+  return stream_from(&found, data_ptr, device.index) < 0 ? NULL : ext_stream(found);
 }
 EXT_FUNCTION(cuda, set_stream, "(stream: Stream | None) -> None",
              "Makes a stream, and its device, current for this thread. None changes nothing.") {

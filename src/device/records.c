@@ -93,7 +93,8 @@ static bool is_idle(px__device *d) {
   px_status status = PX_OK;  // a device that fails will report nothing more
   px__device_lock(d);
   for (int i = 0; i < d->stream_count && done && status == PX_OK; i++)
-    status = px__rt.backend->stream_query(d->streams[i]->native, &done);
+    if (!d->streams[i]->foreign)  // its owner may have ended it
+      status = px__rt.backend->stream_query(d->streams[i]->native, &done);
   px__device_unlock(d);
   return done || status != PX_OK;
 }

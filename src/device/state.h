@@ -53,6 +53,7 @@ struct px_stream {
   px_object head;  // one reference is the device's, for as long as the process lives
   px_device device;
   int priority, index;  // index: in vector clocks, unique in the process
+  bool foreign;         // another library's, which may give it work
   int64_t id;
   px__device *owner;  // NULL: the CPU's
   void *native;
@@ -214,6 +215,9 @@ px_status px__stream_create(px_stream **out, px__device *d, int priority, int64_
 // A stream that nobody holds, or a new one; the caller's. Lock held.
 px_status px__stream_lend(px_stream **out, px__device *d, int priority)
     __attribute__((warn_unused_result));
+// A foreign stream, in the place of one that nobody holds or has work of, if that is not NULL.
+px_status px__stream_enroll(px_stream **out, px__device *d, px_stream *place, void *native,
+                            int priority) __attribute__((warn_unused_result));
 const char *px__stream_text(const px_stream *stream, char text[64]);
 px_stream *px__stream_now(px__device *d);  // the calling thread's current stream
 void px__stream_set_now(px_stream *stream);

@@ -16,23 +16,27 @@ static void never(void *self) {}
 static const px_class stream_class = {"stream", never};
 px_stream px__cpu_stream = {.head = {1, &stream_class}, .device = {PX_CPU, -1}, .index = -1};
 
-px_status px__stream_create(px_stream **out, px__device *d, int priority, int64_t id) {
+static px_status wrap(px_stream **out, px__device *d, int priority, int64_t id, void *native) {
   px_stream *stream;
   PX_TRY(PX_NEW(&stream));
   *stream = (px_stream){.head = {1, &stream_class},
                         .device = px_cuda(d->index),
                         .priority = priority,
                         .id = id,
-                        .owner = d};
-  px_status status = px__rt.backend->stream_new(d->physical, priority, &stream->native);
-  if (status != PX_OK) {
-    px__free(stream);
-    return px_error_pass(status, __FILE__, __LINE__, __func__);
-  }
+                        .owner = d,
+                        .native = native};
   stream->index = __atomic_fetch_add(&stream_count, 1, __ATOMIC_RELAXED);
   __atomic_store_n(&px__streams[stream->index], stream, __ATOMIC_RELEASE);
   *out = stream;
   return PX_OK;
+}
+
+px_status px__stream_create(px_stream **out, px__device *d, int priority, int64_t id) {
+  void *native;
+  PX_TRY(px__rt.backend->stream_new(d->physical, priority, &native));
+  px_status status = wrap(out, d, priority, id, native);
+  if (status != PX_OK) px__rt.backend->stream_release(d->physical, native);
+  return status;
 }
 
 // The next stream of the priority that nobody holds, after the one handed out last; NULL while
@@ -41,7 +45,7 @@ static px_stream *unheld(px__device *d, int priority, int *last) {
   int count = 0, found = 0;
   for (int i = 1; i < d->stream_count; i++) {
     const px_stream *s = d->streams[(*last + i - 1) % (d->stream_count - 1) + 1];
-    if (s->priority != priority) continue;
+    if (s->priority != priority || s->foreign) continue;
     count++;
     if (!found && px_refs(s) == 1) found = (*last + i - 1) % (d->stream_count - 1) + 1;
   }
@@ -50,19 +54,42 @@ static px_stream *unheld(px__device *d, int priority, int *last) {
   return d->streams[found];
 }
 
+static px_status check_room(const px__device *d) {
+  PX_CHECK(d->stream_count < PX__DEVICE_STREAMS, PX_RUNTIME,
+           "the program holds %d streams of cuda:%d, as many as there may be", d->stream_count,
+           d->index);
+  return PX_OK;
+}
+static void append(px__device *d, px_stream *stream) {
+  d->streams[d->stream_count] = stream;
+  __atomic_store_n(&d->stream_count, d->stream_count + 1, __ATOMIC_RELEASE);
+}
+static int64_t new_id(void) { return __atomic_fetch_add(&next_id, 1, __ATOMIC_RELAXED); }
+
 px_status px__stream_lend(px_stream **out, px__device *d, int priority) {
   int level = px__rt.least - priority;
   int *last = &d->last[level < PX__PRIORITIES ? level : PX__PRIORITIES - 1];
   px_stream *stream = unheld(d, priority, last);
   if (!stream) {
-    PX_CHECK(d->stream_count < PX__DEVICE_STREAMS, PX_RUNTIME,
-             "the program holds %d streams of cuda:%d, as many as there may be", d->stream_count,
-             d->index);
-    int64_t id = __atomic_fetch_add(&next_id, 1, __ATOMIC_RELAXED);
-    PX_TRY(px__stream_create(&stream, d, priority, id));
+    PX_TRY(check_room(d));
+    PX_TRY(px__stream_create(&stream, d, priority, new_id()));
     *last = d->stream_count;
-    d->streams[d->stream_count] = stream;
-    __atomic_store_n(&d->stream_count, d->stream_count + 1, __ATOMIC_RELEASE);
+    append(d, stream);
+  }
+  *out = px_retain(stream);
+  return PX_OK;
+}
+
+px_status px__stream_enroll(px_stream **out, px__device *d, px_stream *place, void *native,
+                            int priority) {
+  px_stream *stream = place;
+  if (place) {
+    place->native = native, place->priority = priority, place->id = new_id();
+  } else {
+    PX_TRY(check_room(d));
+    PX_TRY(wrap(&stream, d, priority, new_id(), native));
+    stream->foreign = true;
+    append(d, stream);
   }
   *out = px_retain(stream);
   return PX_OK;

@@ -202,6 +202,8 @@ px_status px__stream_order(px_stream *after, px_stream *before) {
   if (after == before) return PX_OK;
   px__clock clock = {0};
   px__device_lock(before->owner);
+  // What the owner of a foreign stream may have given to it counts as one unit of work.
+  if (before->foreign) __atomic_store_n(&before->issued, before->issued + 1, __ATOMIC_RELEASE);
   uint64_t seq = before->issued;
   px_status status = px__clock_copy(&clock, &before->clock);
   px__device_unlock(before->owner);

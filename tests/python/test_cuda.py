@@ -154,6 +154,23 @@ class Several(unittest.TestCase):
         self.assertEqual(caught.exception.error_code, 101)
         self.assertIsInstance(caught.exception, RuntimeError)
 
+    def test_streams_of_other_libraries(self):
+        s = torch.cuda.Stream(priority=-1)
+        for found in (torch.cuda.ExternalStream(s.cuda_stream), torch.cuda.get_stream_from_external(s.cuda_stream, "cuda:0")):
+            self.assertIsInstance(found, torch.cuda.Stream)
+            self.assertEqual((found, found.priority, found.stream_id, repr(found)), (s, -1, s.stream_id, repr(s)))
+        with torch.cuda.stream(torch.cuda.ExternalStream(s.cuda_stream, device=0)):
+            self.assertEqual(torch.cuda.current_stream(), s)
+            x = torch.ones(3, device="cuda")
+        torch.cuda.current_stream().wait_stream(s)
+        self.assertEqual(x.tolist(), [1.0] * 3)
+        self.assertEqual(torch.cuda.ExternalStream(0), torch.cuda.default_stream())
+        if os.environ.get("PHLOX_SIM_DEVICES"):  # a driver need not know that a handle is wrong
+            with self.assertRaisesRegex(torch.AcceleratorError, "CUDA error: invalid resource handle"):
+                torch.cuda.ExternalStream(12345)
+        for wrong, error in (("x", TypeError), (1 << 70, OverflowError)):
+            self.assertRaises(error, torch.cuda.ExternalStream, wrong)
+
     def test_scopes_of_streams(self):
         stream, other = cuda.Stream(device=1), cuda.Stream(device=0)
         scope, first = cuda.stream(stream), cuda.current_stream(0)

@@ -597,3 +597,107 @@ PX_TEST(the_host_waits_for_whom_a_simulated_device_cannot_know) {
   CHECK(done);
   px__block_free(block);
 }
+
+// ---- streams of other libraries as ours
+// One that the core has not made, of device 0.
+static void *foreign_handle(void) {
+  void *native = NULL;
+  OK(px_device_init());
+  OK(px__rt.backend->stream_new(0, -1, &native));
+  return native;
+}
+static px_stream *adopted(void *native) {
+  px_stream *stream = NULL;
+  OK(px_stream_from_native(&stream, px_cuda(0), native));
+  return stream;
+}
+
+PX_TEST(a_handle_gives_our_stream_or_one_that_takes_work) {
+  simulate_plainly(2);
+  PX_SCOPED(px_stream) own = new_stream(0);
+  PX_SCOPED(px_stream) same = adopted(px_stream_native(own));
+  PX_SCOPED(px_stream) plain = adopted(NULL);
+  CHECK(same == own && plain == default_stream(0));
+  void *native = foreign_handle();
+  PX_SCOPED(px_stream) stream = adopted(native);
+  PX_SCOPED(px_stream) again = adopted(native);
+  CHECK(again == stream && px_stream_native(stream) == native);
+  CHECK_EQ(px_stream_priority(stream), -1);
+  px_block *block = block_on(px_cuda(0), 8);
+  OK(px_stream_wait_stream(stream, default_stream(0)));
+  OK(px_stream_set_current(stream));
+  OK(fill(block, 7, 10));
+  CHECK_EQ(first_of(block), 7);
+  px__block_free(block);
+}
+
+PX_TEST(a_handle_that_is_none_of_the_device_is_refused) {
+  simulate_plainly(2);
+  px_stream *stream = NULL;
+  void *native = foreign_handle();
+  FAILS(px_stream_from_native(&stream, px_cuda(1), native), PX_ACCELERATOR,
+        "CUDA error: invalid resource handle");
+  FAILS(px_stream_from_native(&stream, px_cuda(0), (void *)1), PX_ACCELERATOR,
+        "CUDA error: invalid resource handle");
+  FAILS(px_stream_from_native(&stream, px_cpu(), native), PX_VALUE,
+        "Expected a cuda device, but got: cpu");
+  CHECK(!stream);
+}
+
+static void note_later(void *place) {
+  pause_ms(30);
+  __atomic_store_n((int *)place, 1, __ATOMIC_RELEASE);
+}
+static void note_seen(void *places) {
+  int *at = places;
+  at[1] = __atomic_load_n(&at[0], __ATOMIC_ACQUIRE);
+}
+
+PX_TEST(a_wait_for_a_foreign_stream_is_for_its_owners_work_too) {
+  simulate_plainly(1);
+  int places[2] = {0, -1};
+  void *native = foreign_handle();
+  PX_SCOPED(px_stream) stream = adopted(native);
+  PX_SCOPED(px_stream) other = new_stream(0);
+  OK(px__rt.backend->host_call(native, note_later, places));
+  OK(px_stream_wait_stream(other, stream));
+  OK(px_stream_host_call(other, note_seen, places));
+  OK(px_stream_synchronize(other));
+  CHECK_EQ(places[1], 1);
+}
+
+PX_TEST(an_idle_foreign_stream_that_nobody_holds_gives_way_to_the_next) {
+  simulate_plainly(1);
+  PX_SCOPED(px_stream) held = adopted(foreign_handle());
+  void *first = foreign_handle();
+  px_stream *before = adopted(first);
+  int64_t id = px_stream_id(before);
+  OK(px_stream_synchronize(before));
+  px_release(before);
+  PX_SCOPED(px_stream) next = adopted(foreign_handle());
+  CHECK(next == before && next != held && px_stream_id(next) != id);
+  PX_SCOPED(px_stream) back = adopted(first);
+  CHECK(back != next);
+  // Streams that a program asks for are none of those.
+  for (int i = 0; i < 2 * PX__STREAM_POOL; i++) {
+    PX_SCOPED(px_stream) own = NULL;
+    OK(px_stream_new(&own, px_cuda(0), -1));
+    CHECK(!own->foreign);
+  }
+}
+
+PX_TEST(a_stream_that_cannot_be_taken_leaves_nothing) {
+  simulate_plainly(1);
+  void *native = foreign_handle();
+  const char *points[] = {"stream", "alloc"};
+  for (int i = 0; i < 2; i++) {
+    px_stream *stream = NULL;
+    int64_t live = px_live_objects(NULL);
+    OK(px_fault_arm(points[i], 1, false));
+    CHECK(px_stream_from_native(&stream, px_cuda(0), native) != PX_OK && !stream);
+    px_fault_disarm_all();
+    CHECK_EQ(px_live_objects(NULL), live);
+  }
+  PX_SCOPED(px_stream) stream = adopted(native);
+  CHECK(stream);
+}

@@ -172,6 +172,7 @@ static const px_backend table = {
     .stream_new = px__cuda_stream_new,
     .stream_release = px__cuda_stream_release,
     .priority_range = priority_range,
+    .stream_adopt = px__cuda_stream_adopt,
     .stream_query = px__cuda_stream_query,
     .stream_synchronize = px__cuda_stream_synchronize,
     .stream_wait = px__cuda_stream_wait,

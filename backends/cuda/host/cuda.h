@@ -140,6 +140,7 @@ px_status px__cuda_copy(void *stream, const px_copy *copy);
 px_status px__cuda_fill(void *stream, void *memory, int value, size_t bytes);
 px_status px__cuda_stream_new(int device, int priority, void **out);
 void px__cuda_stream_release(int device, void *stream);
+px_status px__cuda_stream_adopt(int device, void *stream, int *priority);
 px_status px__cuda_stream_query(void *stream, bool *out);
 px_status px__cuda_stream_synchronize(void *stream);
 px_status px__cuda_stream_wait(void *stream, void *event);

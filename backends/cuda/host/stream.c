@@ -24,6 +24,18 @@ void px__cuda_stream_release(int device, void *stream) {
   if (stream && px__cuda_use(device) == PX_OK) px__cu.cuStreamDestroy(stream);
 }
 
+px_status px__cuda_stream_adopt(int device, void *stream, int *priority) {
+  CUcontext context = NULL;
+  PX_CUDA_PASS(px__cuda_use(device));
+  if (stream == CU_STREAM_PER_THREAD)
+    PX_CUDA_FAIL(PX_VALUE, "the handle 2 means another stream in each thread");
+  PX_CUDA_TRY(cuStreamGetCtx(stream, &context));
+  if (context != px__cuda_devices[device].context)
+    return px__cuda_error(CUDA_ERROR_INVALID_HANDLE, __FILE__, __LINE__, __func__);
+  PX_CUDA_TRY(cuStreamGetPriority(stream, priority));
+  return PX_OK;
+}
+
 // What is not ready is an answer, not an error.
 static px_status answer(CUresult result, bool *out) {
   *out = result == CUDA_SUCCESS;
