@@ -184,7 +184,8 @@ static void columns(void *context, int64_t begin, int64_t end) {
 static px_status extreme(const px_operand *values, const px_operand *indices, const px_operand *in,
                          bool least) {
   const px_operand *out = values ? values : indices;
-  walk w = {.least = least, .pair = values != NULL, .in = in->data, .out = out->data};
+  walk w;  // neither axes nor parts are cleared: lines may be short
+  w.least = least, w.pair = values != NULL, w.in = in->data, w.out = out->data;
   bool whole = !px_dtype_is_float((px_dtype)in->dtype);
   w.k = whole ? &kind_i64 : in->dtype == PX_FLOAT64 ? &kind_f64 : &kind_f32;
   w.out2 = indices->data;

@@ -12,12 +12,13 @@
 enum { BLOCK = 1024, PARALLEL = 16384 };
 
 typedef struct walk walk;
+typedef void (*one_fn)(const walk *w, const char *base, px__place at);  // computes a result
 struct walk {
   px__axes x;
   const char *in;
   char *out;
   int in_dtype, out_dtype;
-  void (*one)(const walk *w, const char *base, px__place at);  // computes a result
+  one_fn one;
   double number;  // the correction of a variance, the p of a norm
   bool root;      // std
 };
@@ -44,12 +45,16 @@ static void each_result(void *context, int64_t begin, int64_t end) {
   }
 }
 
-static px_status run(walk *w, const px_operand *out, const px_operand *in) {
-  w->in = in->data, w->out = out->data;
-  w->in_dtype = in->dtype, w->out_dtype = out->dtype;
-  px__axes_load(&w->x, out, NULL, in, false);
-  int64_t work = w->x.length > 0 ? w->x.length : 1;
-  px__cpu_parallel(w->x.results, PARALLEL / work + 1, each_result, w);
+// The axes are not cleared, which would take longer than a small reduction.
+static px_status run(const px_operand *out, const px_operand *in, one_fn one, double number,
+                     bool root) {
+  walk w;
+  w.one = one, w.number = number, w.root = root;
+  w.in = in->data, w.out = out->data;
+  w.in_dtype = in->dtype, w.out_dtype = out->dtype;
+  px__axes_load(&w.x, out, NULL, in, false);
+  int64_t work = w.x.length > 0 ? w.x.length : 1;
+  px__cpu_parallel(w.x.results, PARALLEL / work + 1, each_result, &w);
   return PX_OK;
 }
 
@@ -93,12 +98,10 @@ static void one_variance(const walk *w, const char *base, px__place at) {
   store(w, at, w->root ? sqrt(var) : var);
 }
 PX_KERNEL(var) {
-  walk w = {.one = one_variance, .number = px__number_or(&args->correction, 1)};
-  return run(&w, args->out, args->self);
+  return run(args->out, args->self, one_variance, px__number_or(&args->correction, 1), false);
 }
 PX_KERNEL(std) {
-  walk w = {.one = one_variance, .number = px__number_or(&args->correction, 1), .root = true};
-  return run(&w, args->out, args->self);
+  return run(args->out, args->self, one_variance, px__number_or(&args->correction, 1), true);
 }
 
 // ---- norms
@@ -132,10 +135,7 @@ static void one_norm(const walk *w, const char *base, px__place at) {
   bool power = s.p != 0 && s.p != 1 && fabs(s.p) != (double)INFINITY;
   store(w, at, !power ? s.sum : s.p == 2 ? sqrt(s.sum) : pow(s.sum, 1 / s.p));
 }
-PX_KERNEL(norm) {
-  walk w = {.one = one_norm, .number = px__number_or(&args->p, 2)};
-  return run(&w, args->out, args->self);
-}
+PX_KERNEL(norm) { return run(args->out, args->self, one_norm, px__number_or(&args->p, 2), false); }
 
 // ---- logsumexp
 
@@ -166,7 +166,4 @@ static void one_logsumexp(const walk *w, const char *base, px__place at) {
   each_block(w, base, add_exp, &s);
   store(w, at, log(s.sum) + shift);
 }
-PX_KERNEL(logsumexp) {
-  walk w = {.one = one_logsumexp};
-  return run(&w, args->out, args->self);
-}
+PX_KERNEL(logsumexp) { return run(args->out, args->self, one_logsumexp, 0, false); }
