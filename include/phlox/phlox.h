@@ -12,6 +12,7 @@
 #include "phlox/extend.h"
 #include "phlox/io.h"
 #include "phlox/memory.h"
+#include "phlox/names.h"
 #include "phlox/layers.h"
 #include "phlox/nn.h"
 #include "phlox/op.h"

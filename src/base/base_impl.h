@@ -45,6 +45,16 @@ static inline px_status px__stopped_take(void) {
 // memcpy and memset to 0 for memory of any size, which end early between pieces.
 px_status px__copy_long(void *to, const void *from, size_t bytes);
 px_status px__clear_long(void *at, size_t bytes);
+// A list of blocks, which begin with a px__seat. px__seat_take gives the calling thread one that no
+// other has, perhaps with what that has left in it, or a new one of zeros; NULL without memory. It
+// passes no fault point: callers go on without.
+typedef struct px__seat {
+  struct px__seat *next;
+  bool taken;  // atomic
+} px__seat;
+void px__seat_add(px__seat **list, px__seat *seat);
+void *px__seat_take(px__seat **list, size_t bytes);
+void px__seat_leave(px__seat *seat);
 // Saves the thread's error while cleanup runs, which may set another one.
 typedef struct px__error_guard {
   bool held;

@@ -1,10 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 // The error record of each thread, and the warning sink.
+//
+// Thread-local storage has but a pointer to it: access to that is fast in a library that Python
+// loads only as long as all of it fits into the few hundred bytes that the loader keeps free
+// (tools/binary.sh). A thread takes a record at its first error and gives it back when it ends.
+// Nothing is allocated for that unless many threads have one.
 #include "base/base_impl.h"
+#include "phlox/names.h"
 
 #include <stdio.h>
 
-static _Thread_local px_error record;
+typedef struct record {
+  px__seat seat;
+  px_error error;
+  const void *names;  // where `missed` is not
+  char missed[64];
+} record;
+enum { AT_START = 64 };
+static record first[AT_START];
+static px__seat *records;  // atomic; only added to
+static _Thread_local record *mine;
+static _Thread_local bool lost;  // there was no memory for the thread's record
+static const px_error no_error;
+static const px_error lost_error = {
+    .code = PX_NOMEM, .message = "out of memory: there is no room for the text of an error"};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t at_exit;
+static bool have_key;
+
+static void give_back(void *self) {
+  mine = NULL;
+  px__seat_leave(&((record *)self)->seat);
+}
+
+static void begin(void) {
+  for (int i = AT_START; i-- > 0;) px__seat_add(&records, &first[i].seat);
+  have_key = pthread_key_create(&at_exit, give_back) == 0;
+}
+
+// The thread's record; NULL without memory.
+static record *own(void) {
+  if (mine) return mine;
+  pthread_once(&once, begin);
+  mine = px__seat_take(&records, sizeof *mine);
+  lost = !mine;
+  if (!mine) return NULL;
+  if (have_key) pthread_setspecific(at_exit, mine);
+  px_error_clear();  // what a thread has left that ended
+  mine->names = NULL;
+  return mine;
+}
 
 static const struct {
   const char *name, *text, *exception;
@@ -24,38 +70,46 @@ const char *px_status_exception(px_status code) {
   return code < PX_STATUS_COUNT ? codes[code].exception : "";
 }
 
-const px_error *px_error_last(void) { return &record; }
+const px_error *px_error_last(void) { return mine ? &mine->error : lost ? &lost_error : &no_error; }
 
-static void drop_foreign(void) {
-  void *object = record.foreign;
-  record.foreign = NULL;
-  if (object && record.foreign_release) record.foreign_release(object);
+static void drop_foreign(void *object, void (*release)(void *)) {
+  if (object && release) release(object);
 }
 
 void px_error_clear(void) {
-  drop_foreign();
-  record.code = PX_OK;
-  record.detail = record.frame_count = 0;
-  record.message[0] = 0;
+  lost = false;
+  if (!mine) return;
+  px_error *error = &mine->error;
+  void *object = error->foreign;
+  error->foreign = NULL;
+  drop_foreign(object, error->foreign_release);
+  error->code = PX_OK;
+  error->detail = error->frame_count = 0;
+  error->message[0] = 0;
 }
 
 void px_error_take(px_error *out) {
-  *out = record;
-  record.foreign = NULL;
+  *out = *px_error_last();
+  if (mine) mine->error.foreign = NULL;
   px_error_clear();
 }
 
 px_status px_error_give(const px_error *error) {
   px_error_clear();
-  record = *error;
-  return record.code;
+  record *to = own();
+  if (to)
+    to->error = *error;
+  else
+    drop_foreign(error->foreign, error->foreign_release);
+  return error->code;
 }
 
 px_status px_error_pass(px_status code, const char *file, int line, const char *function) {
-  if (record.frame_count < PX_ERROR_FRAMES) {
-    record.frames[record.frame_count].file = file;
-    record.frames[record.frame_count].line = line;
-    record.frames[record.frame_count++].function = function;
+  px_error *error = mine ? &mine->error : NULL;
+  if (error && error->frame_count < PX_ERROR_FRAMES) {
+    error->frames[error->frame_count].file = file;
+    error->frames[error->frame_count].line = line;
+    error->frames[error->frame_count++].function = function;
   }
   return code;
 }
@@ -68,31 +122,37 @@ px_status px_error_set(px_status code, int detail, const char *file, int line, c
   vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
   px_error_clear();
-  record.code = code;
-  record.detail = detail;
-  memcpy(record.message, text, sizeof text);
+  record *to = own();
+  if (!to) return code;
+  to->error.code = code;
+  to->error.detail = detail;
+  memcpy(to->error.message, text, sizeof text);
   return px_error_pass(code, file, line, function);
 }
 
 px_status px_error_set_foreign(void *object, void (*release)(void *), const char *message) {
   px_error_clear();
-  record.code = PX_FOREIGN;
-  record.foreign = object;
-  record.foreign_release = release;
-  snprintf(record.message, sizeof record.message, "%s", message ? message : "");
+  record *to = own();
+  if (!to) return drop_foreign(object, release), PX_FOREIGN;
+  to->error.code = PX_FOREIGN;
+  to->error.foreign = object;
+  to->error.foreign_release = release;
+  snprintf(to->error.message, sizeof to->error.message, "%s", message ? message : "");
   return PX_FOREIGN;
 }
 
 void px_error_note(const char *format, ...) {
-  size_t used = strlen(record.message);
+  if (!mine) return;
+  char *text = mine->error.message;
+  size_t used = strlen(text);
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(record.message + used, sizeof record.message - used, format, arguments);
+  vsnprintf(text + used, PX_ERROR_MESSAGE - used, format, arguments);
   va_end(arguments);
 }
 
 void px__error_save(px__error_guard *guard) {
-  guard->held = record.code != PX_OK;
+  guard->held = px_error_last()->code != PX_OK;
   if (guard->held) px_error_take(&guard->error);
 }
 
@@ -101,6 +161,19 @@ void px__error_restore(px__error_guard *guard) {
     px_error_give(&guard->error);
   else
     px_error_clear();
+}
+
+// ---- names that a thread looked for in vain
+
+void px_name_miss(const void *names, const char *name) {
+  record *to = own();
+  if (!to) return;
+  to->names = names;
+  snprintf(to->missed, sizeof to->missed, "%s", name);
+}
+
+const char *px_name_missed(const void *names) {
+  return mine && mine->names == names ? mine->missed : NULL;
 }
 
 static px_warning_sink warning_sink;  // set once at start by the embedding language

@@ -11,12 +11,11 @@ enum { CLASS_LIMIT = 256 };
 static const px_class *classes[CLASS_LIMIT];  // atomic
 
 typedef struct tally {
-  struct tally *next;
-  bool taken;                 // atomic
+  px__seat seat;
   int64_t live[CLASS_LIMIT];  // by row; atomic: written by the thread that has taken it
 } tally;
-static tally shared;              // of threads that have none; any may write it
-static tally *tallies = &shared;  // atomic; only added to
+static tally shared = {.seat.taken = true};  // of threads that have none; any may write it
+static px__seat *tallies = &shared.seat;     // atomic; only added to
 static _Thread_local tally *mine;
 static _Thread_local bool over;  // the thread is ending, and has given its tally back
 
@@ -26,38 +25,18 @@ static bool have_key;
 
 static void give_back(void *self) {
   mine = NULL, over = true;
-  __atomic_store_n(&((tally *)self)->taken, false, __ATOMIC_RELEASE);
+  px__seat_leave(&((tally *)self)->seat);
 }
 
 static void make_key(void) { have_key = pthread_key_create(&at_exit, give_back) == 0; }
-
-static tally *take_free(void) {
-  for (tally *t = __atomic_load_n(&tallies, __ATOMIC_ACQUIRE); t != &shared; t = t->next)
-    if (!__atomic_load_n(&t->taken, __ATOMIC_RELAXED) &&
-        !__atomic_exchange_n(&t->taken, true, __ATOMIC_ACQUIRE))
-      return t;
-  return NULL;
-}
-
-static tally *make_taken(void) {
-  tally *t = calloc(1, sizeof *t);
-  if (!t) return NULL;
-  t->taken = true;
-  t->next = __atomic_load_n(&tallies, __ATOMIC_RELAXED);
-  while (
-      !__atomic_compare_exchange_n(&tallies, &t->next, t, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
-    ;
-  return t;
-}
 
 // A thread that has no tally (no memory, or it is ending) counts in the shared one.
 static void take_tally(void) {
   pthread_once(&once, make_key);
   if (over || !have_key) return;
-  tally *t = take_free();
-  if (!t) t = make_taken();
+  tally *t = px__seat_take(&tallies, sizeof *t);
   if (t && pthread_setspecific(at_exit, t))
-    __atomic_store_n(&t->taken, false, __ATOMIC_RELEASE);
+    px__seat_leave(&t->seat);
   else
     mine = t;
 }
@@ -144,8 +123,8 @@ int64_t px_live_objects(const char *name) {
   for (int row = 0; row < CLASS_LIMIT; row++) {
     const px_class *cls = __atomic_load_n(&classes[row], __ATOMIC_RELAXED);
     if (!cls || (name && strcmp(name, cls->name))) continue;
-    for (tally *t = __atomic_load_n(&tallies, __ATOMIC_ACQUIRE); t; t = t->next)
-      sum += __atomic_load_n(&t->live[row], __ATOMIC_RELAXED);
+    for (px__seat *s = __atomic_load_n(&tallies, __ATOMIC_ACQUIRE); s; s = s->next)
+      sum += __atomic_load_n(&((tally *)s)->live[row], __ATOMIC_RELAXED);
   }
   return sum;
 }

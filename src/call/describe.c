@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Looking up ops by number and by name, and writing a call as text.
 #include "call/op_impl.h"
+#include "phlox/names.h"
 
 #include <stdio.h>
 
@@ -30,14 +31,12 @@ static void build(void) {
   }
 }
 
-// What this thread looked for and did not find.
-static _Thread_local char missed[64];
-
 static const char *name_at(const void *names, int i) {
   return i < px_op_count() ? px_op_at(i)->name : NULL;
 }
 px_status px__no_op(void) {
-  PX_CHECK(*missed, PX_ATTRIBUTE, "there is no such op");
+  const char *missed = px_name_missed(slots);
+  PX_CHECK(missed, PX_ATTRIBUTE, "there is no such op");
   PX_FAIL(PX_ATTRIBUTE, "there is no op '%s': the nearest name is %s", missed,
           px_name_nearest(missed, name_at, NULL));
 }
@@ -47,7 +46,7 @@ const px_op *px_op_find(const char *name) {
   for (uint32_t at = hash(name) % SLOTS; slots[at]; at = (at + 1) % SLOTS)
     if (!strcmp(slots[at]->name, name)) return slots[at];
   const px_op *op = px__registered_find(name);
-  if (!op) snprintf(missed, sizeof missed, "%s", name);
+  if (!op) px_name_miss(slots, name);
   return op;
 }
 

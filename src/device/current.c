@@ -77,6 +77,5 @@ px_status px_stream_current(px_stream **out, px_device device) {
 px_status px_stream_set_current(px_stream *stream) {
   if (!stream || !stream->owner) return PX_OK;
   PX_TRY(px_device_init());
-  px__stream_set_now(stream);
-  return PX_OK;
+  return px__stream_set_now(stream);
 }

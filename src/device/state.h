@@ -220,7 +220,7 @@ px_status px__stream_enroll(px_stream **out, px__device *d, px_stream *place, vo
                             int priority) __attribute__((warn_unused_result));
 const char *px__stream_text(const px_stream *stream, char text[64]);
 px_stream *px__stream_now(px__device *d);  // the calling thread's current stream
-void px__stream_set_now(px_stream *stream);
+px_status px__stream_set_now(px_stream *stream);
 
 // ---- site.c
 enum { PX__SITE_TEXT = 1024 };

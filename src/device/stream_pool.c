@@ -104,10 +104,11 @@ const char *px__stream_text(const px_stream *stream, char text[64]) {
 }
 
 // ---- current
-static _Thread_local px_stream *current[PX__DEVICES];  // held; NULL: the default stream
+// By device, held; NULL: the default stream. A thread has a list from when it first chooses one.
+static _Thread_local px_stream **current;
 
 px_stream *px__stream_now(px__device *d) {
-  px_stream *stream = current[d->index];
+  px_stream *stream = current ? current[d->index] : NULL;
   return stream ? stream : d->streams[0];
 }
 
@@ -116,17 +117,23 @@ static pthread_key_t thread_end;
 static pthread_once_t thread_end_once = PTHREAD_ONCE_INIT;
 static bool thread_end_made;
 static void streams_give_back(void *streams) {
+  current = NULL;
   for (int i = 0; i < PX__DEVICES; i++) px_release(((px_stream **)streams)[i]);
+  px__free(streams);
 }
 static void thread_end_make(void) {
   thread_end_made = pthread_key_create(&thread_end, streams_give_back) == 0;
 }
 
-void px__stream_set_now(px_stream *stream) {
+px_status px__stream_set_now(px_stream *stream) {
+  if (px__stream_now(stream->owner) == stream) return PX_OK;
+  if (!current) {
+    PX_TRY(px__alloc((void **)&current, PX__DEVICES * sizeof *current));
+    pthread_once(&thread_end_once, thread_end_make);
+    if (thread_end_made) pthread_setspecific(thread_end, current);
+  }
   px_stream **place = &current[stream->owner->index], *before = *place;
-  if (before == stream) return;
-  pthread_once(&thread_end_once, thread_end_make);
-  if (thread_end_made) pthread_setspecific(thread_end, current);
   *place = px_retain(stream);
   px_release(before);
+  return PX_OK;
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Modules: making them, their entries and attributes.
 #include "nn/nn_impl.h"
-
-#include <stdio.h>
+#include "phlox/names.h"
 
 px_status px__nn_grow(void **items, int *room, int count, size_t size) {
   if (count < *room) return PX_OK;
@@ -100,20 +99,21 @@ static px_status set_arguments(px_module *self, const px_value *args) {
   return PX_OK;
 }
 
-// What this thread's px_module_kind_find did not find.
-static _Thread_local struct { char name[64], nearest[64]; } missed;
+// What is nearest to what this thread's px_module_kind_find did not find: a name of a kind.
+static _Thread_local const char *nearest_kind;
 
 void px__kind_missed(const char *name, const char *nearest) {
-  snprintf(missed.name, sizeof missed.name, "%s", name);
-  snprintf(missed.nearest, sizeof missed.nearest, "%s", nearest);
+  px_name_miss(&module_class, name);
+  nearest_kind = nearest;
 }
 
 px_status px_module_new(px_module **out, const px_module_kind *kind, const px_value *args,
                         void *context) {
   PX_GIVEN(out);
   *out = NULL;
-  PX_CHECK(kind || !*missed.name, PX_ATTRIBUTE,
-           "there is no module kind '%s': the nearest name is %s", missed.name, missed.nearest);
+  const char *missed = kind ? NULL : px_name_missed(&module_class);
+  PX_CHECK(!missed, PX_ATTRIBUTE, "there is no module kind '%s': the nearest name is %s", missed,
+           nearest_kind);
   PX_GIVEN(kind);
   px_module *made;
   PX_TRY(px_alloc((void **)&made, sizeof *made));

@@ -2,11 +2,11 @@
 // Schedules of learning rates: making them, and their steps. The kinds' formulas are in
 // optim/schedules.optim.
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "optim/optim_impl.h"
+#include "phlox/names.h"
 
 static void scheduler_destroy(void *object) {
   px_scheduler *self = object;
@@ -24,13 +24,10 @@ const px_scheduler_kind *px_scheduler_kind_at(int i) {
   return i >= 0 && i < px__scheduler_kind_count ? &px__scheduler_kinds[i] : NULL;
 }
 
-// What this thread looked for and did not find.
-static _Thread_local char missed[64];
-
 const px_scheduler_kind *px_scheduler_kind_find(const char *name) {
   for (int i = 0; i < px__scheduler_kind_count; i++)
     if (!strcmp(px__scheduler_kinds[i].name, name)) return &px__scheduler_kinds[i];
-  snprintf(missed, sizeof missed, "%s", name);
+  px_name_miss(px__scheduler_kinds, name);
   return NULL;
 }
 
@@ -154,8 +151,9 @@ px_status px_scheduler_new(px_scheduler **out, const px_scheduler_kind *kind,
                            px_optimizer *optimizer, const double *options,
                            const int64_t *milestones, int count, int64_t last_epoch) {
   PX_GIVEN(out);
-  PX_CHECK(kind || !*missed, PX_ATTRIBUTE, "there is no schedule '%s': the nearest name is %s",
-           missed, px_name_nearest(missed, kind_name_at, NULL));
+  const char *missed = kind ? NULL : px_name_missed(px__scheduler_kinds);
+  PX_CHECK(!missed, PX_ATTRIBUTE, "there is no schedule '%s': the nearest name is %s", missed,
+           px_name_nearest(missed, kind_name_at, NULL));
   PX_GIVEN(kind);
   PX_GIVEN(optimizer);
   PX_GIVEN_N(milestones, count);

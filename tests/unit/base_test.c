@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Errors, objects, memory and warnings: what every layer stands on.
+#include <pthread.h>
+
 #include "phlox/memory.h"
+#include "phlox/names.h"
 #include "phlox/tensor.h"
 #include "test.h"
 
@@ -30,6 +33,49 @@ PX_TEST(an_error_keeps_its_way_and_goes_to_another_record) {
   CHECK_EQ(px_error_last()->frame_count, 2);
   CHECK_TEXT(px_error_last()->frames[0].function, "fails");
   CHECK_TEXT(px_error_last()->frames[1].function, "passes_on");
+}
+
+// More threads than have a record without memory being allocated, in two turns: those of the second
+// take over what the first have left.
+enum { MANY = 70 };
+static pthread_barrier_t all_failed;
+static void count_end(void *ended) { __atomic_add_fetch((int *)ended, 1, __ATOMIC_RELAXED); }
+static void *fail_with_the_others(void *ended) {
+  char text[32];
+  bool clean = px_error_last()->code == PX_OK && !*px_error_last()->message;
+  snprintf(text, sizeof text, "error at %p", (void *)text);
+  px_error_set_foreign(ended, count_end, text);
+  pthread_barrier_wait(&all_failed);
+  bool own = px_error_last()->code == PX_FOREIGN && !strcmp(px_error_last()->message, text);
+  return clean && own ? ended : NULL;
+}
+
+PX_TEST(each_of_many_threads_has_an_error_of_its_own) {
+  pthread_t threads[MANY];
+  int ended = 0;
+  pthread_barrier_init(&all_failed, NULL, MANY);
+  CHECK_EQ(fails(), PX_KEY);
+  for (int turn = 0; turn < 2; turn++) {
+    for (int i = 0; i < MANY; i++) OK(px_thread_start(&threads[i], fail_with_the_others, &ended));
+    for (int i = 0; i < MANY; i++) {
+      void *good;
+      pthread_join(threads[i], &good);
+      CHECK(good);
+    }
+    CHECK_EQ(ended, turn * MANY);  // an exception that was left ends with the next error
+  }
+  CHECK_TEXT(px_error_last()->message, "there is no 'x'");
+  pthread_barrier_destroy(&all_failed);
+}
+
+PX_TEST(a_name_that_was_missed_is_told_once_more) {
+  static const char fruits, trees;
+  px_name_miss(&fruits, "aple");
+  CHECK_TEXT(px_name_missed(&fruits), "aple");
+  CHECK(!px_name_missed(&trees));
+  px_name_miss(&trees, "ohk");
+  CHECK_TEXT(px_name_missed(&trees), "ohk");
+  CHECK(!px_name_missed(&fruits));
 }
 
 // ---- objects
