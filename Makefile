@@ -140,9 +140,10 @@ PYINC := $(firstword $(PYABI))
 $(if $(PYABI),$(shell mkdir -p $(O)/ext && { echo '$(PYABI)' | cmp -s - $(O)/ext/abi || echo '$(PYABI)' >$(O)/ext/abi; }))
 PYHAS := $(wildcard $(PYINC)/Python.h)
 python: $(if $(PYHAS),$(if $(SAN),$(O)/_C.so,$(O)/python))
+# CPython's headers check what they are given in each call, unless NDEBUG says that this is no build for that, as for CPython's own modules.
 $(O)/ext/%.o: python/ext/%.c $(O)/ext/abi | $(GENHEAD)
 	@mkdir -p $(@D)
-	$(call say,CC)$(COMPILE) -Iinclude -Ipython/ext -I$(O)/gen -I$(PYINC) $(CPPFLAGS) -Wno-cast-function-type -MMD -MP -c -o $@ $<
+	$(call say,CC)$(COMPILE) $(if $(SAN),,-DNDEBUG) -Iinclude -Ipython/ext -I$(O)/gen -I$(PYINC) $(CPPFLAGS) -Wno-cast-function-type -MMD -MP -c -o $@ $<
 $(O)/_C.so: $(EXT:python/ext/%.c=$(O)/ext/%.o) $(O)/libphlox.so
 	$(call say,LD)$(LINK) -shared -o $@ $(filter %.o,$^) -L$(O) -lphlox -Wl,-rpath,'$$ORIGIN'
 # The module finds its libraries beside itself: in the tree that is python/phlox.

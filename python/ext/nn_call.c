@@ -161,8 +161,8 @@ static PyObject *no_forward(PyObject *self) {
            ext_type_name(self));
 }
 
-PyObject *ext_module_forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
-                             PyObject *kwnames) {
+static inline PyObject *own_forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                                    PyObject *kwnames) {
   if (!ext_module(self))
     EXT_FAIL(PyExc_AttributeError, "'%s' object was called before its Module.__init__()",
              ext_type_name(self));
@@ -173,6 +173,11 @@ PyObject *ext_module_forward(PyObject *self, PyObject *const *args, Py_ssize_t n
   PyObject *result = call_sequential(self, args, nargs, kwnames);
   Py_LeaveRecursiveCall();
   return result;
+}
+
+PyObject *ext_module_forward(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                             PyObject *kwnames) {
+  return own_forward(self, args, nargs, kwnames);
 }
 
 // The forward that Python's lookup finds, which may be a function in the object's dict. Mostly it
@@ -213,12 +218,13 @@ static PyObject *run_forward(PyObject *self, PyObject *const *args, Py_ssize_t n
 }
 
 // Without the hooks of C.
-static PyObject *run(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+static inline PyObject *run(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                            PyObject *kwnames) {
   unsigned heard = ext_module_hears(self);
   if (heard & EXT_HEARS_HOOKS || ext_hooks_of_all)
     return ext_module_run_hooked(run_forward, self, args, nargs, kwnames);
   if (heard & EXT_HEARS_FORWARD) return found_forward(self, args, nargs, kwnames);
-  return ext_module_forward(self, args, nargs, kwnames);
+  return own_forward(self, args, nargs, kwnames);
 }
 
 // A call from Python that passes hooks of C.
@@ -278,7 +284,8 @@ PyObject *ext_module_run(PyObject *self, PyObject *const *args, Py_ssize_t nargs
   return run(self, args, nargs, kwnames);
 }
 
-static PyObject *call(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames) {
+static inline PyObject *call(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                             PyObject *kwnames) {
   px_module *module = ext_module(self);
   if (module && px_module_has_hooks(module)) return run_hooked(self, args, nargs, kwnames);
   return run(self, args, nargs, kwnames);

@@ -86,12 +86,21 @@ __attribute__((noinline)) static int by_functions(PyObject **out, PyObject *self
   return taken ? ask_forward(out, self, kind, inputs) : 0;
 }
 
+__attribute__((noinline)) static int look(PyObject **out, PyObject *self,
+                                          const px_module_kind *kind, PyObject *const *inputs,
+                                          bool changed) {
+  *out = NULL;
+  if (changed && find_replaced() < 0) return -1;
+  bool taken = ext_module_is_taken(inputs, kind->input_count);
+  return taken || PySet_GET_SIZE(replaced) ? by_functions(out, self, kind, inputs, taken) : 0;
+}
+
+// Mostly there is nothing to look at, which is found without a call.
 int ext_module_by_functions(PyObject **out, PyObject *self, const px_module_kind *kind,
                             PyObject *const *inputs) {
-  *out = NULL;
-  bool taken = ext_module_is_taken(inputs, kind->input_count);
-  if (has_changed() && find_replaced() < 0) return -1;
-  return taken || PySet_GET_SIZE(replaced) ? by_functions(out, self, kind, inputs, taken) : 0;
+  bool changed = has_changed(), plain = ext_module_is_usual(inputs, kind->input_count);
+  if (__builtin_expect(plain && !changed && !PySet_GET_SIZE(replaced), 1)) return 0;
+  return look(out, self, kind, inputs, changed);
 }
 
 static int keep_usual(PyObject *root) {

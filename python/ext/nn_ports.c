@@ -24,7 +24,8 @@ static int take_tuple(px_tensor **out, const px_module_kind *kind, int i, PyObje
   return 0;
 }
 
-int ext_take_inputs(px_tensor **out, const px_module_kind *kind, PyObject *const *given) {
+__attribute__((noinline)) static int take_any(px_tensor **out, const px_module_kind *kind,
+                                              PyObject *const *given) {
   int count = 0;
   for (int i = 0; i < kind->input_count; i++) {
     int tensors = tensors_of(kind->inputs, i);
@@ -38,9 +39,19 @@ int ext_take_inputs(px_tensor **out, const px_module_kind *kind, PyObject *const
   return count;
 }
 
-// One tensor, or a tuple of those of a port; references are taken.
+// Mostly each input is a plain tensor, which is found without a call.
+int ext_take_inputs(px_tensor **out, const px_module_kind *kind, PyObject *const *given) {
+  for (int i = 0; i < kind->input_count; i++) {
+    if (!given[i] || !ext_is_plain(given[i]) || tensors_of(kind->inputs, i) != 1)
+      return take_any(out, kind, given);
+    out[i] = ext_tensor(given[i]);
+  }
+  return kind->input_count;
+}
+
+// One tensor, or None for NULL, or a tuple of those of a port; references are taken.
 static PyObject *give_port(px_tensor **take, int count) {
-  if (count == 1) return *take ? ext_wrap(*take) : Py_NewRef(Py_None);
+  if (count == 1) return ext_wrap(*take);
   PyObject *tuple = PyTuple_New(count);
   for (int k = 0; k < count; k++) {
     PyObject *item = tuple ? ext_wrap(take[k]) : NULL;
@@ -76,8 +87,8 @@ static PyObject *give_named(const px_module_kind *kind, PyObject *tuple_take) {
   return named;
 }
 
-PyObject *ext_give_results(const px_module_kind *kind, px_tensor **take) {
-  if (kind->result_count <= 1) return give_port(take, tensors_of(kind->results, 0));
+__attribute__((noinline)) static PyObject *give_several(const px_module_kind *kind,
+                                                        px_tensor **take) {
   PyObject *tuple = PyTuple_New(kind->result_count);
   for (int i = 0, at = 0; i < kind->result_count; at += kind->results[i++].tensors) {
     PyObject *item = give_port(take + at, kind->results[i].tensors);
@@ -88,6 +99,11 @@ PyObject *ext_give_results(const px_module_kind *kind, px_tensor **take) {
       Py_XDECREF(item);
   }
   return kind->named ? give_named(kind, tuple) : tuple;
+}
+
+PyObject *ext_give_results(const px_module_kind *kind, px_tensor **take) {
+  if (kind->result_count > 1) return give_several(kind, take);
+  return give_port(take, tensors_of(kind->results, 0));
 }
 
 int ext_give_inputs(PyObject **out, const px_module_kind *kind, px_tensor *const *inputs,
