@@ -126,14 +126,63 @@ EXT_FUNCTION(torch, _optimizer_check, "(kind: str, group: dict) -> None",
 
 // ---- groups
 
+// A set of objects, each the same as itself alone: a table with free places, by address.
+typedef struct objects {
+  PyObject **places;
+  size_t mask;
+} objects;
+
+static int objects_begin(objects *set, Py_ssize_t most) {
+  size_t room = 8;
+  while (room < 2 * (size_t)most) room *= 2;
+  set->places = PyMem_Calloc(room, sizeof *set->places);
+  set->mask = room - 1;
+  return set->places ? 0 : (PyErr_NoMemory(), -1);
+}
+
+static PyObject **objects_find(const objects *set, PyObject *object) {
+  size_t at = (uintptr_t)object / sizeof(PyObject);
+  while (set->places[at & set->mask] && set->places[at & set->mask] != object) at++;
+  return &set->places[at & set->mask];
+}
+
+// The parameters of all groups, in a list.
 static PyObject *parameters_of(PyObject *groups) {
-  EXT_OWNED *known = PySet_New(NULL);
-  for (Py_ssize_t g = 0; known && g < PyList_GET_SIZE(groups); g++) {
+  EXT_OWNED *all = PyList_New(0);
+  for (Py_ssize_t g = 0; all && g < PyList_GET_SIZE(groups); g++) {
     EXT_OWNED *params = PyObject_GetItem(PyList_GET_ITEM(groups, g), params_name);
-    EXT_OWNED *none = params ? PyObject_CallMethod(known, "update", "(O)", params) : NULL;
-    if (!none) return NULL;
+    EXT_OWNED *longer = params ? PySequence_InPlaceConcat(all, params) : NULL;
+    if (!longer) return NULL;
   }
-  return ext_moved(&known);
+  return ext_moved(&all);
+}
+
+static int check_parameter(PyObject *item) {
+  if (!ext_is_tensor(item))
+    EXT_FAIL_INT(PyExc_TypeError,
+                 "optimizer can only optimize Tensors, but one of the params is %s",
+                 ext_type_name(item));
+  if (!px_tensor_is_leaf(ext_tensor(item)) && !px_tensor_retains_grad(ext_tensor(item)))
+    EXT_FAIL_INT(PyExc_ValueError, "can't optimize a non-leaf Tensor");
+  return 0;
+}
+
+// Whether a parameter is among `params` twice; -1 where one cannot be.
+static int check_parameters(PyObject *params, PyObject *others, const objects *known,
+                            const objects *here) {
+  int twice = 0;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(others); i++)
+    *objects_find(known, PyList_GET_ITEM(others, i)) = PyList_GET_ITEM(others, i);
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(params); i++) {
+    PyObject *item = PyList_GET_ITEM(params, i);
+    if (check_parameter(item) < 0) return -1;
+    if (*objects_find(known, item))
+      EXT_FAIL_INT(PyExc_ValueError, "some parameters appear in more than one parameter group");
+    PyObject **place = objects_find(here, item);
+    if (*place) twice = 1;
+    *place = item;
+  }
+  return twice;
 }
 
 EXT_FUNCTION(torch, _optimizer_params, "(params: list, groups: list) -> bool",
@@ -142,22 +191,15 @@ EXT_FUNCTION(torch, _optimizer_params, "(params: list, groups: list) -> bool",
   EXT_ARGS(PyObject *, params, groups);
   if (!PyList_Check(params) || !PyList_Check(groups))
     EXT_FAIL(PyExc_TypeError, "params and param_groups are lists");
-  EXT_OWNED *known = parameters_of(groups);
-  EXT_OWNED *here = known ? PySet_New(NULL) : NULL;
-  for (Py_ssize_t i = 0; here && i < PyList_GET_SIZE(params); i++) {
-    PyObject *item = PyList_GET_ITEM(params, i);
-    if (!ext_is_tensor(item))
-      EXT_FAIL(PyExc_TypeError, "optimizer can only optimize Tensors, but one of the params is %s",
-               ext_type_name(item));
-    px_tensor *tensor = ext_tensor(item);
-    if (!px_tensor_is_leaf(tensor) && !px_tensor_retains_grad(tensor))
-      EXT_FAIL(PyExc_ValueError, "can't optimize a non-leaf Tensor");
-    int taken = PySet_Contains(known, item);
-    if (taken > 0)
-      EXT_FAIL(PyExc_ValueError, "some parameters appear in more than one parameter group");
-    if (taken < 0 || PySet_Add(here, item) < 0) return NULL;
-  }
-  return here ? PyBool_FromLong(PySet_GET_SIZE(here) < PyList_GET_SIZE(params)) : NULL;
+  objects known = {NULL}, here = {NULL};
+  int twice = -1;
+  EXT_OWNED *others = parameters_of(groups);
+  if (others && objects_begin(&known, PyList_GET_SIZE(others)) == 0 &&
+      objects_begin(&here, PyList_GET_SIZE(params)) == 0)
+    twice = check_parameters(params, others, &known, &here);
+  PyMem_Free(known.places);
+  PyMem_Free(here.places);
+  return twice < 0 ? NULL : PyBool_FromLong(twice);
 }
 
 // ---- steps
