@@ -178,10 +178,29 @@ px_status px__call_result(px_call *call, int i, int ndim, const int64_t *sizes, 
 
 static px_status deliver_one(px_call *call, int i) {
   px_tensor *given = call->given[i], *made = call->results[i];
-  PX_TRY(px__resize_output(given, made->ndim, made->sizes));
+  // What has no tensor to read, or draws, resizes without a word.
+  if (call->op->flags & (PX_OP_IS_FACTORY | PX_OP_RANDOM))
+    PX_TRY(px_tensor_resize(given, made->ndim, made->sizes));
+  else
+    PX_TRY(px__resize_output(given, made->ndim, made->sizes));
   PX_TRY(px__tensor_copy(given, made, false));
   px_release(made);
   call->results[i] = px_retain(given);
+  return PX_OK;
+}
+
+// A factory writes where out= is, unless it was told another place.
+static px_status check_place(const px_call *call, const px_tensor *given) {
+  char asked[PX_DEVICE_TEXT], have[PX_DEVICE_TEXT];
+  px_device device = px__tensor_device(given);
+  for (int i = 0; i < call->op->param_count; i++) {
+    if (call->args[i].kind != PX_ARG_DEVICE || call->args[i].v.device.type < 0) continue;
+    px_device wanted;
+    PX_TRY(px_device_resolve(&wanted, call->args[i].v.device));
+    PX_CHECK(px_device_equal(wanted, device), PX_RUNTIME,
+             "device %s does not match device of out parameter (%s)",
+             px_device_format(wanted, asked), px_device_format(device, have));
+  }
   return PX_OK;
 }
 
@@ -192,6 +211,7 @@ px_status px__call_deliver(px_call *call) {
   for (int i = 0; i < call->op->result_count; i++) {
     px_tensor *given = call->given[i], *made = call->results[i];
     if (!given || !made || given == made) continue;
+    if (call->op->flags & PX_OP_IS_FACTORY) PX_TRY(check_place(call, given));
     PX_TRY(check_out(call, (px_dtype)made->dtype, (px_dtype)given->dtype));
     PX_TRY(deliver_one(call, i));
   }

@@ -262,10 +262,19 @@ static px_status check_along(const px_call *call, const px_tensor *self, int dim
   return PX_OK;
 }
 
+// An index as the kernels take it; one of no elements may have any dtype.
+static px_status long_index(px_tensor **out, const px_tensor *index, const char *name) {
+  bool whole = index->dtype == PX_INT64 || index->dtype == PX_INT32;
+  PX_CHECK(whole || !index->numel, PX_RUNTIME, "%s(): Expected dtype int32/int64 for index", name);
+  return px__tensor_to(out, index, PX_INT64, px__tensor_device(index));
+}
+
 PX_RUN(gather) {
   px__picking p;
   int dim;
-  const px_tensor *self = args->self, *index = args->index;
+  PX_SCOPED(px_tensor) index = NULL;
+  const px_tensor *self = args->self;
+  PX_TRY(long_index(&index, args->index, "gather"));
   PX_TRY(px__call_same_device(call));
   PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
   PX_TRY(check_along(call, self, dim, index, NULL, "input"));
@@ -275,17 +284,21 @@ PX_RUN(gather) {
 PX_RUN(gather_backward) {
   px__picking p;
   int dim;
+  PX_SCOPED(px_tensor) index = NULL;
+  PX_TRY(long_index(&index, args->index, "gather"));
   PX_TRY(px__zeros_of(&call->results[0], args->grad_output, args->input_sizes));
   px_tensor *to = call->results[0];
   PX_TRY(px__wrap_dim(&dim, args->dim, to->ndim));
-  PX_TRY(check_along(call, to, dim, args->index, args->grad_output, "self"));
-  return put(&p, px__pick_along(&p, to, dim, args->index), to, args->grad_output, true);
+  PX_TRY(check_along(call, to, dim, index, args->grad_output, "self"));
+  return put(&p, px__pick_along(&p, to, dim, index), to, args->grad_output, true);
 }
 
-static px_status scatter(px_call *call, px_tensor *self, int64_t along, const px_tensor *index,
+static px_status scatter(px_call *call, px_tensor *self, int64_t along, const px_tensor *places,
                          px_tensor *src, bool add) {
   px__picking p;
   int dim;
+  PX_SCOPED(px_tensor) index = NULL;
+  PX_TRY(long_index(&index, places, "scatter"));
   PX_SCOPED(px_tensor) part = NULL;
   PX_TRY(px__call_same_device(call));
   PX_TRY(px__wrap_dim(&dim, along, self->ndim));

@@ -212,7 +212,9 @@ PX_RUN(repeat_interleave) {
   px__sizes_copy(sizes, flat->sizes, flat->ndim);
   PX_CHECK(!px__mul_size(sizes[dim], repeats, &sizes[dim]), PX_RUNTIME,
            "numel: integer multiplication overflow");
-  return px_reshape(&call->results[0], wide, sizes, flat->ndim);
+  PX_SCOPED(px_tensor) copy = NULL;
+  PX_TRY(px_clone(&copy, wide, "contiguous_format"));  // never a view, not even of one element
+  return px_reshape(&call->results[0], copy, sizes, flat->ndim);
 }
 
 // How often each place occurs is read on the host: the result's size depends on it.

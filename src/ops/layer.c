@@ -152,9 +152,9 @@ PX_RUN(instance_norm) {
   return px_reshape(&call->results[0], result, x->sizes, x->ndim);
 }
 
-PX_RUN(rms_norm) {
-  const px_tensor *x = args->input, *weight = args->weight;
-  px_value shape = args->normalized_shape, eps = args->eps;
+// Squares of short floats overflow: they are computed in float32, weight too.
+static px_status scale_by_rms(px_tensor **out, const px_tensor *x, const px_tensor *weight,
+                              px_value shape, double eps) {
   PX_SCOPED(px_tensor) square = NULL;
   PX_SCOPED(px_tensor) mean = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
@@ -162,15 +162,27 @@ PX_RUN(rms_norm) {
   PX_SCOPED(px_tensor) normal = NULL;
   int64_t dims[PX_MAX_DIMS];
   for (int i = 0; i < shape.n; i++) dims[i] = x->ndim - shape.n + i;
-  double least = x->dtype == PX_FLOAT64 ? 0x1p-52 : 0x1p-23;
   PX_TRY(px_square(&square, x));
   PX_TRY(px_mean(&mean, square, dims, shape.n, true, PX_DTYPE_NONE));
-  PX_TRY(px_add_scalar(&sum, mean, px_float(eps.kind == PX_ARG_NONE ? least : px_value_float(eps)),
-                       px_int(1)));
+  PX_TRY(px_add_scalar(&sum, mean, px_float(eps), px_int(1)));
   PX_TRY(px_rsqrt(&scale, sum));
-  if (!weight) return px_mul(&call->results[0], x, scale);
+  if (!weight) return px_mul(out, x, scale);
   PX_TRY(px_mul(&normal, x, scale));
-  return px_mul(&call->results[0], normal, weight);
+  return px_mul(out, normal, weight);
+}
+PX_RUN(rms_norm) {
+  const px_tensor *x = args->input;
+  px_dtype dtype = (px_dtype)x->dtype;
+  bool is_short = dtype == PX_FLOAT16 || dtype == PX_BFLOAT16;
+  double least = dtype == PX_FLOAT64 ? 0x1p-52 : 0x1p-23;
+  double eps = args->eps.kind == PX_ARG_NONE ? least : px_value_float(args->eps);
+  PX_SCOPED(px_tensor) wide = NULL;
+  PX_SCOPED(px_tensor) made = NULL;
+  if (!is_short)
+    return scale_by_rms(&call->results[0], x, args->weight, args->normalized_shape, eps);
+  PX_TRY(px_to(&wide, x, PX_FLOAT32, PX_DEVICE_NONE, false, false));
+  PX_TRY(scale_by_rms(&made, wide, args->weight, args->normalized_shape, eps));
+  return px_to(&call->results[0], made, dtype, PX_DEVICE_NONE, false, false);
 }
 
 // ---- attention
@@ -268,7 +280,9 @@ static px_status reorder(px_tensor **out, const px_tensor *x, const int64_t *par
   PX_TRY(px_reshape(&split, x, sizes, lead + 5));
   PX_TRY(px_permute(&moved, split, dims, lead + 5));
   for (int k = 0; k < 3; k++) sizes[lead + k] = last[k];
-  return px_reshape(out, moved, sizes, x->ndim);
+  PX_SCOPED(px_tensor) copy = NULL;
+  PX_TRY(px_clone(&copy, moved, "contiguous_format"));  // never a view of x
+  return px_reshape(out, copy, sizes, x->ndim);
 }
 static px_status check_image(const px_call *call, const px_tensor *x) {
   PX_CHECK(x->ndim >= 3 && x->ndim <= PX_MAX_DIMS - 2, PX_RUNTIME,

@@ -30,16 +30,15 @@ PX_RUN(diff) {
   px_tensor *parts[3], *self = args->self;
   int n = 0, dim;
   PX_TRY(px__wrap_dim(&dim, args->dim, self->ndim));
+  if (!args->n) return px_clone(&call->results[0], self, NULL);
   if (args->prepend) parts[n++] = args->prepend;
   parts[n++] = self;
   if (args->append) parts[n++] = args->append;
   PX_SCOPED(px_tensor) now = NULL;
   if (n > 1)
     PX_TRY(px_cat(&now, parts, n, dim));
-  else if (args->n)
-    now = px_retain(self);
   else
-    return px_clone(&call->results[0], self, NULL);
+    now = px_retain(self);
   for (int64_t i = 0; i < args->n && now->sizes[dim]; i++) {
     px_tensor *next = NULL;
     PX_TRY(differences(&next, now, dim));

@@ -32,6 +32,8 @@ def encode(torch, value, result=False):
     if isinstance(value, torch.Tensor):
         if value.layout != torch.strided or value.is_quantized or type(value) not in (torch.Tensor, torch.nn.Parameter):
             raise TypeError("a tensor of another layout or type")
+        if getattr(value, "_is_zerotensor", bool)():  # which has no memory
+            value = torch.zeros(value.shape, dtype=value.dtype)
         kept = value.detach().cpu().resolve_conj().resolve_neg() if hasattr(value, "resolve_neg") else value.detach().cpu()
         size, stride = list(value.shape), list(value.stride())
         data = raw(kept.contiguous(), kept.numel()) if result else raw(kept, span(size, stride))

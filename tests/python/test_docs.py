@@ -27,7 +27,7 @@ class OpSignatures(unittest.TestCase):
 
     def test_what_calls_take_beside_the_schema(self):
         self.shows(torch.nn.functional.dropout, "(input, p=0.5, training=True, inplace=False)")
-        self.shows(torch.zeros, "(*size, dtype=None, device=None, pin_memory=False, requires_grad=False, layout=None)")
+        self.shows(torch.zeros, "(*size, dtype=None, device=None, pin_memory=False, requires_grad=False, out=None, layout=None)")
         self.shows(torch.Tensor.permute, "(self, /, *dims)")
 
     def test_of_several_the_one_with_the_fewest_arguments(self):
@@ -40,8 +40,8 @@ class OpSignatures(unittest.TestCase):
                 self.assertTrue(doc)
 
     def test_docstrings_begin_with_them(self):
-        self.assertTrue(torch.max.__doc__.startswith("max(input: Tensor) -> Tensor\nmax(input: Tensor, other: Tensor) -> Tensor\n"
-                                                     "max(input: Tensor, dim: int, keepdim: bool = False) -> return_types.max\n"))
+        self.assertTrue(torch.max.__doc__.startswith("max(input: Tensor, *, out: Tensor | None = None) -> Tensor\nmax(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor\n"
+                                                     "max(input: Tensor, dim: int, keepdim: bool = False, *, out: tuple[Tensor, ...] | None = None) -> return_types.max\n"))
         self.assertTrue(torch.ones(2).relu.__doc__.startswith("relu() -> Tensor\n\nReplaces"))
 
 

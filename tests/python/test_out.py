@@ -16,7 +16,7 @@ except ImportError:
     torch = None
 
 HAS_SAMPLES = os.path.exists(samples.PATH)
-DRAWS = re.compile(r"^(normal|bernoulli|empty)")  # other numbers each time
+DRAWS = re.compile(r"^(normal|bernoulli|empty|rand|multinomial)")  # other numbers each time
 # What PyTorch says where Phlox says otherwise, and why.
 OTHERS = {
     "lerp": "PyTorch takes no integers, and checks out= by the form of weight",
@@ -150,6 +150,7 @@ class Out(unittest.TestCase):
     def test_of_another_device_is_refused(self):
         names = set()
         for name, sample, dtype, made in cases():
+            if "(" not in sample[0] or name == "full": continue  # a factory writes where out is
             for device, other in (("cuda", "cpu"), ("cpu", "cuda")):
                 if lacks(name, sample, dtype, device):
                     continue
@@ -161,6 +162,32 @@ class Out(unittest.TestCase):
                     self.assertEqual(state(out), before)
                 names.add(name)
         self.assertGreater(len(names), 80)
+
+    def test_factories_write_where_out_is_and_what_it_has(self):
+        for make in (lambda **k: phlox.zeros(2, 3, **k), lambda **k: phlox.full((2, 3), 7, **k), lambda **k: phlox.eye(2, 3, **k),
+                     lambda **k: phlox.arange(6, **k), lambda **k: phlox.linspace(0, 5, 6, **k), lambda **k: phlox.ones(2, 3, **k)):
+            for device in ("cpu", "cuda")[:1 + (phlox.cuda.device_count() > 0)]:
+                out = phlox.tensor([9, 9], dtype=phlox.int16, device=device)
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    self.assertIs(make(out=out), out)
+                self.assertEqual((out.tolist(), out.dtype, out.device.type), (make().short().tolist(), phlox.int16, device))
+                with self.assertRaisesRegex(RuntimeError, r"^dtype Double does not match dtype of out parameter \(Short\)$"):
+                    make(out=out, dtype=phlox.float64)
+                if device == "cuda":
+                    with self.assertRaisesRegex(RuntimeError, r"^device cpu does not match device of out parameter \(cuda:0\)$"):
+                        make(out=out, device="cpu")
+
+    def test_results_of_several_tensors_are_written_too(self):
+        x = phlox.tensor([[3.0, 1.0, 2.0]])
+        for op in (lambda **k: phlox.sort(x, **k), lambda **k: phlox.topk(x, 2, **k), lambda **k: phlox.kthvalue(x, 2, **k),
+                   lambda **k: phlox.max(x, 1, **k), lambda **k: phlox.min(x, 1, **k), lambda **k: phlox.cummax(x, 1, **k)):
+            values, indices = phlox.zeros(0), phlox.zeros(0, dtype=phlox.int64)
+            got = op(out=(values, indices))
+            self.assertTrue(got[0] is values and got[1] is indices)
+            self.assertEqual((values.tolist(), indices.tolist()), tuple(t.tolist() for t in op()))
+            with self.assertRaisesRegex(RuntimeError, "dtype|type"):
+                op(out=(values, phlox.zeros(0, dtype=phlox.int32)))
 
     def test_numbers_are_drawn_in_the_dtype_of_out(self):
         x = phlox.full((1000,), 0.5)
