@@ -102,10 +102,11 @@ static seen *seen_at(const writing *w, const px_tensor *t) {
 
 // Room for one tensor more.
 static px_status more_seen(writing *w) {
-  seen *old = w->seen;
+  seen *old = w->seen, *grown;
   int64_t places = w->places;
   if (2 * (px_dict_size(w->tensors) + 1) <= places) return PX_OK;
-  PX_TRY(px_alloc((void **)&w->seen, (size_t)(places ? 2 * places : 16) * sizeof *old));
+  PX_TRY(px_alloc((void **)&grown, (size_t)(places ? 2 * places : 16) * sizeof *old));
+  w->seen = grown;
   w->places = places ? 2 * places : 16;
   for (int64_t i = 0; i < places; i++)
     if (old[i].tensor) *seen_at(w, old[i].tensor) = old[i];

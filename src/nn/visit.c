@@ -25,9 +25,10 @@ static const void **seen_at(const walk *w, const void *item) {
 }
 
 static px_status seen_grow(walk *w) {
-  const void **old = w->seen;
+  const void **old = w->seen, **grown;
   int64_t room = w->seen_room;
-  PX_TRY(px_alloc((void **)&w->seen, (size_t)(room ? 2 * room : 32) * sizeof *old));
+  PX_TRY(px_alloc((void **)&grown, (size_t)(room ? 2 * room : 32) * sizeof *old));
+  w->seen = grown;
   w->seen_room = room ? 2 * room : 32;
   for (int64_t i = 0; i < room; i++)
     if (old[i]) *seen_at(w, old[i]) = old[i];
