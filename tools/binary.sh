@@ -23,7 +23,7 @@ if readelf -d "$library" | grep -q STATIC_TLS; then
   status=1
 fi
 # The loader keeps 512 bytes of static thread-local memory for libraries that are loaded later. What fits is reached in 3 instructions, else in 17: at each place that asks.
-bytes=$(($(readelf -lW "$library" | awk '$1 == "TLS" { print $6 }')))
+bytes=$(($(readelf -lW "$library" | awk '$1 == "TLS" { bytes = $6 } END { print bytes ? bytes : 0 }')))
 if [ "$bytes" -gt 480 ]; then
   echo "$library has $bytes bytes of thread-local memory: more than 480, see src/base/error.c"
   status=1
