@@ -52,6 +52,7 @@ K_LIBM(abs, fabsf, fabs)
   K_MATH bool k_isfinite_##S(T x) { return fabs##M(x) < K_inf_##S; } \
   K_MATH bool k_signbit_##S(T x) { return signbit(x); } \
   K_MATH T k_copysign_##S(T a, T b) { return copysign##M(a, b); } \
+  K_MATH T k_nextafter_##S(T a, T b) { return nextafter##M(a, b); } \
   K_MATH T k_atan2_##S(T y, T x) { return atan2##M(y, x); } \
   K_MATH T k_fmod_##S(K_LAUNCH l, T a, T b) { return fmod##M(a, b); } \
   K_MATH T k_truncdiv_##S(K_LAUNCH l, T a, T b) { return trunc##M(a / b); } \
@@ -108,6 +109,11 @@ K_MATH int64_t k_pow_int(int64_t a, int64_t b) {
   static const bool k_signed_##S = (T)-1 < 1; \
   static const T K_inf_##S = HIGH; \
   K_MATH T k_bitnot_##S(T x) { return (T)~x; } \
+  K_MATH bool k_far_##S(T n) { return k_signbit_##S(n) || n >= (T)(8 * sizeof(T)); } \
+  K_MATH T k_shl_##S(T a, T n) { return k_far_##S(n) ? (T)0 : (T)((uint64_t)a << n); } \
+  K_MATH T k_shr_##S(T a, T n) { \
+    return k_far_##S(n) ? (T)(0 - (uint64_t)k_signbit_##S(a)) : (T)(a >> n); \
+  } \
   K_MATH T k_gcd_##S(T a, T b) { \
     a = k_abs_##S(a), b = k_abs_##S(b); \
     for (T r; b != 0; a = b, b = r) r = b == (T)-1 ? (T)0 : (T)(a % b); \

@@ -63,6 +63,9 @@ static const math_row math_rows[] = {
     {"select", 3, 0, NO_BLOCKS},
     {"copysign", 2, 0, NO_BLOCKS},
     {"signbit", 1, 0, NO_BLOCKS},
+    {"nextafter", 2, 0, NO_BLOCKS},
+    {"shl", 2, 0, NO_BLOCKS},
+    {"shr", 2, 0, NO_BLOCKS},
     {"gcd", 2, 0, NO_BLOCKS},
     // backends/special.h
     {"lgamma", 1, 0, NO_BLOCKS},

@@ -325,6 +325,30 @@ static int write_index(reading *r, PyObject *value) {
   return source ? write_picked(r, source, false) : -1;
 }
 
+// self itself, or a copy of it, with values at the places that the indices name.
+static PyObject *put_values(PyObject *self, PyObject *indices, px_tensor *values, bool accumulate) {
+  EXT_OWNED *index = PySequence_Tuple(indices);
+  reading r;
+  if (!self || !index) return NULL;
+  int status = read_index(&r, self, index);
+  if (status == 0) status = write_picked(&r, values, accumulate);
+  reading_done(&r);
+  return status < 0 ? NULL : Py_NewRef(self);
+}
+EXT_BOTH(torch, tensor, index_put,
+         "(input: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = "
+         "False) -> Tensor",
+         "A copy of `input` with `values` at the places that the indices name, or added there.\n\n"
+         ">>> torch.index_put(torch.zeros(3), (torch.tensor([1]),), torch.tensor(2.))\n"
+         "tensor([0., 2., 0.])\n") {
+  PyObject *input, *indices;
+  px_tensor *values;
+  bool accumulate;
+  EXT_BIND(input, indices, values, accumulate);
+  if (!ext_need_tensor(input, "index_put", "input")) return NULL;
+  EXT_OWNED *copy = PyObject_CallMethod(input, "clone", NULL);
+  return put_values(copy, indices, values, accumulate);
+}
 EXT_METHOD(tensor, index_put_,
            "(indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor",
            "self[indices] = values, in place; or self[indices] += values, where an element that is "
@@ -336,13 +360,7 @@ EXT_METHOD(tensor, index_put_,
   px_tensor *values;
   bool accumulate;
   EXT_BIND(indices, values, accumulate);
-  EXT_OWNED *index = PySequence_Tuple(indices);
-  if (!index) return NULL;
-  reading r;
-  int status = read_index(&r, self, index);
-  if (status == 0) status = write_picked(&r, values, accumulate);
-  reading_done(&r);
-  return status < 0 ? NULL : Py_NewRef(self);
+  return put_values(self, indices, values, accumulate);
 }
 
 int ext_setitem(PyObject *self, PyObject *index, PyObject *value) {

@@ -373,10 +373,11 @@ static inline void give_results(const px_call *call, void **results) {
     for (int i = 0; i < call->op->result_count; i++) results[i] = call->results[i];
 }
 
-// Ops with one result of their own: no views, no lists.
+// Ops with one result of their own: no views, no lists. A composite makes a new tensor.
 static inline bool lacks_inplace(const px_op *op) {
-  return !(op->flags & (PX_OP_HAS_INPLACE | PX_OP_ONLY_INPLACE | PX_OP_RETURNS_LIST)) &&
-         op->result_count == 1 && op->kind != PX_OP_VIEW;
+  unsigned forms = PX_OP_ONLY_INPLACE | PX_OP_RETURNS_LIST;
+  if (op->kind != PX_OP_COMPOSITE) forms |= PX_OP_HAS_INPLACE;
+  return !(op->flags & forms) && op->result_count == 1 && op->kind != PX_OP_VIEW;
 }
 
 // ---- out=, of ops whose argument dtype it gives

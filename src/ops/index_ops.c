@@ -443,3 +443,16 @@ PX_RUN(bincount) {
   p.wraps = false;
   return put(&p, made, to, amount, true);
 }
+
+PX_RUN(put) {
+  const px_tensor *self = args->self;
+  PX_SCOPED(px_tensor) flat = NULL;
+  PX_SCOPED(px_tensor) values = NULL;
+  PX_SCOPED(px_tensor) places = NULL;
+  PX_SCOPED(px_tensor) done = NULL;
+  PX_TRY(px_reshape(&flat, self, &self->numel, 1));
+  PX_TRY(px_reshape(&places, args->index, &args->index->numel, 1));
+  PX_TRY(px_reshape(&values, args->source, &args->index->numel, 1));
+  PX_TRY(px_index_put(&done, flat, &places, 1, (const int64_t[]){0}, 1, values, args->accumulate));
+  return px_reshape(&call->results[0], done, self->sizes, self->ndim);
+}

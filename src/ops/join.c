@@ -108,33 +108,6 @@ PX_RUN(stack) {
   return PX_OK;
 }
 
-// Joins tensors that have been given at least `least` dimensions, new ones first.
-static px_status cat_at_least(px_call *call, px_value list, int least, int dim) {
-  px_tensor **items = NULL;
-  px_status status = PX_OK;
-  int made = 0;
-  PX_TRY(px__alloc((void **)&items, (size_t)list.n * sizeof *items));
-  for (; made < list.n && status == PX_OK; made++) {
-    px_tensor *t = list.v.tensors[made];
-    int64_t sizes[2] = {1, t->ndim ? t->sizes[0] : 1};
-    if (t->ndim >= least)
-      items[made] = px_retain(t);
-    else
-      status = px_reshape(&items[made], t, least == 2 ? sizes : sizes + 1, least);
-  }
-  if (status == PX_OK) status = px_cat(&call->results[0], items, list.n, dim);
-  for (int i = 0; i < made; i++) px_release(items[i]);
-  px__free(items);
-  return status;
-}
-
-PX_RUN(hstack) {
-  bool flat = args->tensors.v.tensors[0]->ndim <= 1;
-  return cat_at_least(call, args->tensors, 1, flat ? 0 : 1);
-}
-
-PX_RUN(vstack) { return cat_at_least(call, args->tensors, 2, 0); }
-
 // ---- repeating
 
 // The result seen with two dimensions for each one: the repeats, then self's.

@@ -2,6 +2,7 @@
 // View ops that take parts of a tensor: one place or a slice of a dimension, diagonals, windows,
 // and lists of parts.
 #include "ops/run.h"
+#include "phlox/ops/copy.h"
 #include "phlox/ops/view.h"
 #include "run_functions/view.h"
 
@@ -261,3 +262,44 @@ PX_RUN(tensor_split) {
   px__free(sizes);
   return status;
 }
+
+// Cuts before the places, which are as those of slices.
+static px_status cut_into(parts *p, const px_tensor *self, int64_t dim, px_value places) {
+  int64_t n = self->sizes[dim], start = 0;
+  for (; p->count < p->room; p->count++) {
+    int64_t end = p->count < places.n ? places.v.ints[p->count] : n;
+    PX_TRY(px_slice(&p->items[p->count], self, dim, &start, &end, 1));
+    start = end;
+  }
+  return PX_OK;
+}
+PX_RUN(tensor_split_at) {
+  int dim;
+  parts p;
+  PX_TRY(px__wrap_dim(&dim, args->dim, args->self->ndim));
+  PX_TRY(parts_room(&p, (int64_t)args->indices.n + 1));
+  return parts_give(call, &p, cut_into(&p, args->self, dim, args->indices));
+}
+PX_RUN(tensor_split_tensor) {
+  const px_tensor *where = args->tensor_indices_or_sections;
+  PX_SCOPED(px_tensor) line = NULL;
+  PX_CHECK(px__tensor_device(where).type == PX_CPU, PX_RUNTIME,
+           "tensor_split expected tensor_indices_or_sections to be on cpu, but it's on %s",
+           px_device_type_name(px__tensor_device(where).type));
+  PX_TRY(px_contiguous(&line, where));
+  const int64_t *places = px__tensor_at(line);
+  if (!where->ndim) return px_tensor_split(&call->list, args->self, places[0], args->dim);
+  return px_tensor_split_at(&call->list, args->self, places, line->numel, args->dim);
+}
+
+PX_RUN(hsplit) {
+  return px_tensor_split(&call->list, args->self, args->sections, args->self->ndim > 1);
+}
+PX_RUN(vsplit) { return px_tensor_split(&call->list, args->self, args->sections, 0); }
+PX_RUN(dsplit) { return px_tensor_split(&call->list, args->self, args->sections, 2); }
+static px_status split_at(px_call *call, const px_tensor *self, px_value at, int64_t dim) {
+  return px_tensor_split_at(&call->list, self, at.v.ints, at.n, dim);
+}
+PX_RUN(hsplit_at) { return split_at(call, args->self, args->indices, args->self->ndim > 1); }
+PX_RUN(vsplit_at) { return split_at(call, args->self, args->indices, 0); }
+PX_RUN(dsplit_at) { return split_at(call, args->self, args->indices, 2); }

@@ -39,6 +39,7 @@ static bool lacking(void) {
   static const char *const known[] = {
       "derivative for aten::gelu_backward_twice is not implemented",
       "derivative for aten::heaviside is not implemented",
+      "derivative for aten::nextafter is not implemented",
       "derivative for aten::_standard_gamma_grad is not implemented",
       "the derivative for 'zeta' is not implemented.",
       "the derivative for 'igamma: input' is not implemented.",

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functions of torch that take any number of tensors, or dimensions in several forms, and call ops
+// whose schemas have lists; and forms in place of ops whose results have a dtype of their own.
+#include "ext.h"
+
+// ---- any number of tensors
+
+// What an op makes of each of the tensors of f(a, b) or f([a, b]); of f(a) it is no tuple.
+static PyObject *widened(const px_op *op, ext_rest given, const char *function) {
+  bool alone = given.count == 1 && ext_is_tensor(given.items[0]);
+  EXT_OWNED *items = given.count == 1 && !alone
+                         ? ext_items(given.items[0], "expected a sequence of Tensors")
+                         : ext_tuple_of(given);
+  Py_ssize_t count = items ? PySequence_Fast_GET_SIZE(items) : 0;
+  EXT_OWNED *made = items ? PyTuple_New(count) : NULL;
+  for (Py_ssize_t i = 0; made && i < count; i++) {
+    px_tensor *t = ext_need_tensor(PySequence_Fast_GET_ITEM(items, i), function, "tensors");
+    PyObject *wide = t ? ext_op_named(op, PX_CALL_NEW, 1, (ext_named[]){{"self", PX_T(t)}}) : NULL;
+    if (!wide) return NULL;
+    PyTuple_SET_ITEM(made, i, wide);
+  }
+  return alone && made ? Py_NewRef(PyTuple_GET_ITEM(made, 0)) : ext_moved(&made);
+}
+#define WIDENED(name, text, example) \
+  EXT_FUNCTION(torch, name, \
+               "(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]", \
+               text "\n\n" example) { \
+    EXT_ARGS(ext_rest, tensors); \
+    return widened(EXT_OP(#name), tensors, #name); \
+  } \
+  struct ext_row
+WIDENED(atleast_1d, "Tensors, those without dimensions as lines.",
+        ">>> torch.atleast_1d(torch.tensor(3))\n"
+        "tensor([3])\n");
+WIDENED(atleast_2d, "Tensors, those of fewer than two dimensions as rows of a matrix.",
+        ">>> torch.atleast_2d(torch.tensor([3, 4]))\n"
+        "tensor([[3, 4]])\n");
+WIDENED(atleast_3d, "Tensors, those of fewer than three dimensions with such of size 1.",
+        ">>> torch.atleast_3d(torch.zeros(2, 3)).shape\n"
+        "torch.Size([2, 3, 1])\n");
+
+static PyObject *of_list(const px_op *op, ext_rest given, const char *function) {
+  EXT_TENSORS tensors = {0};
+  for (Py_ssize_t i = 0; i < given.count; i++)
+    if (!ext_is_tensor(given.items[i]))
+      EXT_FAIL(PyExc_TypeError, "expected Tensor as element %zd in argument 0, but got %s", i,
+               ext_type_name(given.items[i]));
+  if (ext_take_tensors(&tensors, ext_tuple_of(given), function, "tensors") < 0) return NULL;
+  return ext_op_named(op, PX_CALL_NEW, 1,
+                      (ext_named[]){{"tensors", PX_TS(tensors.items, (int)tensors.count)}});
+}
+EXT_FUNCTION(torch, block_diag, "(*tensors: Tensor) -> Tensor",
+             "A matrix of blocks along its diagonal, with zeros around them.\n\n"
+             ">>> torch.block_diag(torch.tensor([[1, 2]]), torch.tensor(3))\n"
+             "tensor([[1, 2, 0],\n"
+             "        [0, 0, 3]])\n") {
+  EXT_ARGS(ext_rest, tensors);
+  return of_list(EXT_OP("block_diag"), tensors, "block_diag");
+}
+EXT_FUNCTION(torch, cartesian_prod, "(*tensors: Tensor) -> Tensor",
+             "A row for each choice of an element from each of the lines.\n\n"
+             ">>> torch.cartesian_prod(torch.tensor([1, 2]), torch.tensor([3, 4]))\n"
+             "tensor([[1, 3],\n"
+             "        [1, 4],\n"
+             "        [2, 3],\n"
+             "        [2, 4]])\n") {
+  EXT_ARGS(ext_rest, tensors);
+  return of_list(EXT_OP("cartesian_prod"), tensors, "cartesian_prod");
+}
+
+// ---- tensordot
+
+// The last dimensions of one tensor, and the first of another.
+static int count_dims(ext_ints *a, ext_ints *b, int64_t count, px_tensor *left, px_tensor *right) {
+  if (count < 0)
+    EXT_FAIL_INT(PyExc_RuntimeError, "tensordot expects dims >= 0, but got dims=%lld",
+                 (long long)count);
+  if (count > px_tensor_ndim(left) || count > px_tensor_ndim(right))
+    EXT_FAIL_INT(PyExc_RuntimeError, "tensordot expects dims < ndim_a or ndim_b, but got dims=%lld",
+                 (long long)count);
+  a->count = b->count = (int)count;
+  for (int i = 0; i < count; i++) a->items[i] = i - count, b->items[i] = i;
+  return 0;
+}
+// A number of dimensions, two lists of them, or a tensor of either.
+static int read_dims(ext_ints *a, ext_ints *b, PyObject *dims, px_tensor *left, px_tensor *right) {
+  int64_t count = 2;
+  EXT_OWNED *plain = NULL;
+  if (!dims) return count_dims(a, b, count, left, right);
+  plain = ext_is_tensor(dims) ? PyObject_CallMethod(dims, "tolist", NULL) : Py_NewRef(dims);
+  if (!plain) return -1;
+  if (!PyTuple_Check(plain) && !PyList_Check(plain)) {
+    if (ext_to_int(plain, &count) < 0) return -1;
+    return count_dims(a, b, count, left, right);
+  }
+  if (PySequence_Size(plain) != 2)
+    EXT_FAIL_INT(
+        PyExc_RuntimeError,
+        "tensordot expects dims to be int or tuple[list[int], list[int]] or list[list[int]] "
+        "containing two lists, but got dims=%R",
+        plain);
+  EXT_OWNED *first = PySequence_GetItem(plain, 0);
+  EXT_OWNED *second = first ? PySequence_GetItem(plain, 1) : NULL;
+  return second && ext_to_ints(first, a) == 0 && ext_to_ints(second, b) == 0 ? 0 : -1;
+}
+EXT_FUNCTION(torch, tensordot,
+             "(a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] | Tensor = 2, *, out: "
+             "Tensor | None = None) -> Tensor",
+             "Products of two tensors, summed over pairs of dimensions.\n\n"
+             "Args:\n"
+             "    a (Tensor)\n"
+             "    b (Tensor)\n"
+             "    dims (int, or two lists): how many of the last dimensions of a and of the first "
+             "of b, or\n        which ones\n\n"
+             ">>> torch.tensordot(torch.ones(2, 3), torch.ones(3, 2), dims=1)\n"
+             "tensor([[3., 3.],\n"
+             "        [3., 3.]])\n") {
+  px_tensor *a, *b;
+  PyObject *dims, *out;
+  ext_ints left, right;
+  EXT_BIND(a, b, dims, out);
+  if (read_dims(&left, &right, dims, a, b) < 0) return NULL;
+  EXT_OWNED *made = ext_op_named(EXT_OP("tensordot"), PX_CALL_NEW, 4,
+                                 (ext_named[]){{"self", PX_T(a)},
+                                               {"other", PX_T(b)},
+                                               {"dims_self", PX_IS(left.items, left.count)},
+                                               {"dims_other", PX_IS(right.items, right.count)}});
+  if (!made || !out) return ext_moved(&made);
+  if (!ext_need_tensor(out, "tensordot", "out")) return NULL;
+  EXT_OWNED *sizes = PyObject_GetAttrString(made, "shape");
+  EXT_OWNED *sized = sizes ? PyObject_CallMethod(out, "resize_", "O", sizes) : NULL;
+  return sized ? PyObject_CallMethod(sized, "copy_", "O", made) : NULL;
+}
+
+// ---- running sums in place, which keep the tensor's dtype
+
+static PyObject *run_inplace(PyObject *self, const px_op *op, int64_t dim, px_dtype dtype) {
+  px_tensor *t = ext_tensor(self);
+  if (dtype != PX_DTYPE_NONE && dtype != px_tensor_dtype(t))
+    EXT_FAIL(PyExc_RuntimeError,
+             "Bad in-place call: input tensor dtype %s and output tensor dtype %s should match",
+             px_dtype_about(px_tensor_dtype(t))->c_name, px_dtype_about(dtype)->c_name);
+  return ext_op_named(op, PX_CALL_INPLACE, 2, (ext_named[]){{"self", PX_T(t)}, {"dim", PX_I(dim)}});
+}
+EXT_METHOD(tensor, cumsum_, "(dim: int, *, dtype: dtype | None = None) -> Tensor",
+           "cumsum, in place.") {
+  int64_t dim;
+  px_dtype dtype;
+  EXT_BIND(dim, dtype);
+  return run_inplace(self, EXT_OP("cumsum"), dim, dtype);
+}
+EXT_METHOD(tensor, cumprod_, "(dim: int, *, dtype: dtype | None = None) -> Tensor",
+           "cumprod, in place.") {
+  int64_t dim;
+  px_dtype dtype;
+  EXT_BIND(dim, dtype);
+  return run_inplace(self, EXT_OP("cumprod"), dim, dtype);
+}
+
+// ---- questions
+
+EXT_FUNCTION(torch, is_signed, "(input: Tensor) -> bool",
+             "Whether the dtype has negative numbers.") {
+  EXT_ARGS(px_tensor *, input);
+  return PyBool_FromLong(px_dtype_is_signed(px_tensor_dtype(input)));
+}
+EXT_FUNCTION(torch, is_same_size, "(input: Tensor, other: Tensor) -> bool",
+             "Whether the sizes of two tensors are equal.") {
+  PyObject *input, *other;
+  EXT_BIND(input, other);
+  if (!ext_need_tensor(input, "is_same_size", "input")) return NULL;
+  return PyObject_CallMethod(input, "is_same_size", "O", other);
+}
+EXT_METHOD0(tensor, is_nonzero, "bool", "The truth of a tensor of one element.") {
+  int truth = PyObject_IsTrue(self);
+  return truth < 0 ? NULL : PyBool_FromLong(truth);
+}
