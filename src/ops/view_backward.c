@@ -53,7 +53,12 @@ PX_RUN(unfold_backward) {
   int dim;
   PX_TRY(px__zeros_of(&call->results[0], args->grad_in, args->input_sizes));
   px_tensor *sum = call->results[0];
-  if (sum->ndim == 0) return size ? px__tensor_copy(sum, grad, false) : PX_OK;
+  if (sum->ndim == 0) {
+    PX_SCOPED(px_tensor) one = NULL;
+    if (!size) return PX_OK;
+    PX_TRY(px__part_select(&one, grad, 0, 0));
+    return px__tensor_copy(sum, one, false);
+  }
   PX_TRY(px__wrap_dim(&dim, args->dim, sum->ndim));
   int64_t windows = grad->sizes[dim];
   for (int64_t k = 0; k < size; k++) {
