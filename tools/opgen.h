@@ -111,7 +111,7 @@ typedef struct og_op {
   unsigned words;  // bit i: og_words[i]
   og_field turned, alias, wrapper, autocast, shape, errors, example, expr, fold, dtypes, run,
       kernel, body, gradname, pyname, note, doc, masks, saves, nograd, domain, kind_field, cuda,
-      expands, draws, out, expanded;
+      expands, draws, out, expanded, format;
   og_field refusals[OG_MAX_REFUSALS];
   int refusal_count;
   og_field checks[OG_MAX_CHECKS];
@@ -163,7 +163,7 @@ extern og_tables og;
   XX(sum) \
   XX(inplace) XX(out) XX(nomethod) XX(nofunction) XX(numbers) XX(nn) XX(hidden) XX(factory) \
       XX(random) XX(onlyinplace) XX(mutates) XX(boolresult) XX(longresult) \
-      XX(nonempty) XX(cpuscalars) XX(idempotent) XX(apart)
+      XX(nonempty) XX(cpuscalars) XX(idempotent) XX(apart) XX(rows)
 // clang-format on
 typedef enum og_word {
 #define XX(w) OG_W_##w,

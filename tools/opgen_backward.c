@@ -245,7 +245,7 @@ static void write_zeros(FILE *to, const og_node *n, int i) {
   fprintf(to,
           "  if (b->needs & %uu)\n"
           "    PX_TRY(px_zeros_like(&b->out[%d], b->grads[0], PX_DTYPE_NONE, PX_DEVICE_NONE,\n"
-          "                         false, false));\n",
+          "                         false, false, NULL));\n",
           1u << i, i);
 }
 

@@ -121,7 +121,8 @@ void og_op_field(og_op *op, char *line, og_place at) {
       {"turned", &op->turned},     {"alias", &op->alias},       {"wrapper", &op->wrapper},
       {"autocast", &op->autocast}, {"shape", &op->shape},       {"errors", &op->errors},
       {"example", &op->example},   {"expands", &op->expands},   {"draws", &op->draws},
-      {"cuda", &op->cuda},         {"out", &op->out},           {"expanded", &op->expanded}};
+      {"cuda", &op->cuda},         {"out", &op->out},           {"expanded", &op->expanded},
+      {"format", &op->format}};
   if (!strcmp(name, "grad")) {
     parse_grad(op, text, at);
     return;

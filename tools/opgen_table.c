@@ -157,6 +157,19 @@ static int out_rule(const og_op *op) {
 }
 const char *og_out_words(const og_op *op) { return out_rules[out_rule(op)].words; }
 
+// The parameters that the field `format` names.
+static unsigned format_mask(const og_op *op) {
+  unsigned mask = 0;
+  char *names = op->format.text ? strdup(op->format.text) : NULL;
+  for (char *one = names ? strtok(names, " ") : NULL; one; one = strtok(NULL, " ")) {
+    int i = og_param_find(op, one);
+    if (i < 0) og_die(op->format.place, "%s has no parameter '%s'", op->name, one);
+    mask |= 1u << i;
+  }
+  free(names);
+  return mask;
+}
+
 void og_write_impl(FILE *to, const og_op *op) {
   const char *run = op->body_node    ? og_format("body_%s", op->name)
                     : op->made_count ? og_format("make_%s", op->name)
@@ -178,6 +191,7 @@ void og_write_impl(FILE *to, const og_op *op) {
   fprintf(to, ".nonempty = %d, .any_scalars = %d, .idempotent = %d, .apart = %d, .faults = %d, ",
           og_is_nonempty(op), og_has(op, OG_W_cpuscalars), og_has(op, OG_W_idempotent),
           og_has(op, OG_W_apart), og_faults(op));
+  fprintf(to, ".rows = %d, .format = 0x%x, ", og_has(op, OG_W_rows), format_mask(op));
   int turned = op->turned.text ? og_param_find(op, op->turned.text) : 0;
   if (turned < 0) og_die(op->turned.place, "%s has no parameter '%s'", op->name, op->turned.text);
   fprintf(to, ".promotion = %s, .mutates = %d, .turned = %d, .masks = 0x%x, .result_dtypes = {",

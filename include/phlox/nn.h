@@ -283,6 +283,9 @@ PX_CALL px_module_zero_grad(px_module *self);
 // The dtype must be floating-point (PX_TYPE); it does not change integer buffers. PX_DTYPE_NONE and
 // PX_DEVICE_NONE change nothing.
 PX_CALL px_module_to(px_module *self, px_dtype dtype, px_device device, bool non_blocking);
+// The same, and gives those of four and five dimensions a memory format, as px_to_format does.
+PX_CALL px_module_to_format(px_module *self, px_dtype dtype, px_device device, bool non_blocking,
+                            px_memory_format format);
 // Gives the names, and the tensors without history, of the parameters and persistent buffers.
 PX_CALL px_module_state_dict(px_dict **out, px_module *self, const char *prefix);
 // Copies the values of a state dict to the tensors of the same names. With `strict`, PX_RUNTIME,

@@ -14,6 +14,18 @@ extern "C" {
 
 typedef struct px_storage px_storage;
 
+// In which order the dimensions of a tensor lie in memory. Ops take a format by its name
+// ("channels_last").
+typedef enum px_memory_format {
+  PX_FORMAT_CONTIGUOUS,       // row-major
+  PX_FORMAT_PRESERVE,         // as those of the tensor that is copied
+  PX_FORMAT_CHANNELS_LAST,    // of images (N, C, H, W): the channels of one place lie side by side
+  PX_FORMAT_CHANNELS_LAST_3D  // of volumes (N, C, D, H, W)
+} px_memory_format;
+PX_API const char *px_memory_format_name(px_memory_format format);
+// PX_VALUE for a name of none.
+PX_CALL px_memory_format_parse(px_memory_format *out, const char *name);
+
 // A list of tensors, as split and unbind give. The list owns its elements; accessors lend them.
 typedef struct px_list px_list;
 PX_CALL px_list_new(px_list **out, px_tensor *const *items, int64_t count);
@@ -30,6 +42,10 @@ PX_CALL px_tensor_empty(px_tensor **out, int ndim, const int64_t *sizes, px_dtyp
                         px_device device);
 PX_CALL px_tensor_empty_strided(px_tensor **out, int ndim, const int64_t *sizes,
                                 const int64_t *strides, px_dtype dtype, px_device device);
+// The same with the strides of a memory format; PX_FORMAT_PRESERVE is row-major. PX_RUNTIME if
+// tensors of so many dimensions cannot have it.
+PX_CALL px_tensor_empty_format(px_tensor **out, int ndim, const int64_t *sizes,
+                               px_memory_format format, px_dtype dtype, px_device device);
 // Makes a CPU tensor in page-locked memory. PX_RUNTIME if there is no accelerator.
 PX_CALL px_tensor_empty_pinned(px_tensor **out, int ndim, const int64_t *sizes, px_dtype dtype);
 // Makes a tensor from elements of `dtype` on the host, in row-major order; `data` is copied.
@@ -78,6 +94,13 @@ PX_API px_device px_tensor_device(const px_tensor *self);
 PX_API int64_t px_tensor_offset(const px_tensor *self);
 PX_API px_storage *px_tensor_storage(const px_tensor *self);  // borrowed
 PX_API bool px_tensor_is_contiguous(const px_tensor *self);
+// Whether the elements lie as a format has them, without gaps. Images of one channel, or of one
+// place, may have two formats.
+PX_API bool px_tensor_has_format(const px_tensor *self, px_memory_format format);
+// The format that the strides show, gaps or not: channels_last or row-major.
+PX_API px_memory_format px_tensor_suggest_format(const px_tensor *self);
+// Whether the elements fill their memory, in any order of dimensions.
+PX_API bool px_tensor_is_dense(const px_tensor *self);
 PX_API bool px_tensor_is_pinned(const px_tensor *self);
 PX_API bool px_tensor_is_cuda(const px_tensor *self);
 // Whether self was made from a number (px_tensor_from_scalar).

@@ -206,11 +206,14 @@ static int to_dtype(PyObject *object, px_value *out) {
   return 1;
 }
 
-static int to_text(PyObject *object, px_value *out) {
-  if (Py_IS_TYPE(object, &ext_MemoryFormatType)) {
-    ext_format format;
+// A memory format is its name to an op, and an object of its own to a program.
+static bool is_format(const px_param *param) { return !strcmp(param->name, "memory_format"); }
+static int to_text(const px_param *param, PyObject *object, px_value *out) {
+  ext_format format;
+  if (is_format(param)) {
+    if (!Py_IS_TYPE(object, &ext_MemoryFormatType)) return 0;
     if (ext_to_format(object, &format) < 0) return -1;
-    *out = format.packed ? PX_TX("contiguous_format") : PX_NONE();
+    *out = PX_TX(format.name);
     return 1;
   }
   if (!PyUnicode_Check(object)) return 0;
@@ -283,7 +286,7 @@ static int to_value(const ext_signature *s, int i, ext_frame *frame, PyObject *o
     case PX_ARG_DEVICE:
       return to_device(object, out);
     case PX_ARG_TEXT:
-      return to_text(object, out);
+      return to_text(param, object, out);
     default:
       return to_generator(object, out);
   }
@@ -344,24 +347,17 @@ bool ext_makes_tensors(const px_op *op) {
   return op->flags & PX_OP_IS_FACTORY || strstr(op->name, "_like") || !strncmp(op->name, "new_", 4);
 }
 
-// Whether an op, which has no parameter for it, takes a memory format.
-static bool takes_format(const px_op *op) {
-  return strstr(op->name, "_like") || !strcmp(op->name, "empty") || !strcmp(op->name, "contiguous");
-}
 // What is said of a new tensor beside its parameters: 1 taken, 0 unknown, -1.
-static int looks_keyword(const ext_signature *s, ext_frame *frame, const char *text,
-                         PyObject *value) {
-  bool makes = ext_makes_tensors(s->op), format = !strcmp(text, "memory_format");
-  ext_format order = {false};
+static int looks_keyword(const ext_signature *s, const char *text, PyObject *value) {
+  bool makes = ext_makes_tensors(s->op);
   ext_layout layout;
   if (makes && !strcmp(text, "names")) return ext_no_names(value) < 0 ? -1 : 1;
-  if (format ? !takes_format(s->op) : !makes || strcmp(text, "layout")) return 0;
+  if (!makes || strcmp(text, "layout")) return 0;
   if (value == Py_None) return 1;
-  int status = format ? ext_to_format(value, &order) : ext_to_layout(value, &layout);
-  frame->packed |= order.packed;
+  int status = ext_to_layout(value, &layout);
   if (status == 0 || !PyErr_ExceptionMatches(PyExc_TypeError)) return status < 0 ? -1 : 1;
-  EXT_FAIL_INT(PyExc_TypeError, "%s(): argument '%s' must be torch.%s, not %s", s->op->python_name,
-               text, text, ext_type_name(value));
+  EXT_FAIL_INT(PyExc_TypeError, "%s(): argument 'layout' must be torch.layout, not %s",
+               s->op->python_name, ext_type_name(value));
 }
 
 // Keywords that are no parameters of the op: 1 taken, 0 unknown, -1.
@@ -378,7 +374,7 @@ static int extra_keyword(const ext_signature *s, ext_frame *frame, PyObject *nam
   if (ext_takes_inplace(s) && !strcmp(text, "inplace")) return set_flag(&frame->inplace, value);
   if (s->indexed && !strcmp(text, "return_indices")) return set_flag(&frame->indexed, value);
   if (s->functional && !strcmp(text, "_stacklevel")) return 1;
-  int looks = looks_keyword(s, frame, text, value);
+  int looks = looks_keyword(s, text, value);
   if (looks) return looks;
   if (makes && !strcmp(text, "requires_grad")) return set_flag(&frame->requires_grad, value);
   if (makes && !strcmp(text, "pin_memory")) return set_flag(&frame->pin_memory, value);
@@ -436,7 +432,7 @@ int ext_bind(const ext_signature *s, ext_frame *frame, PyObject *const *args, Py
   uint32_t given = 0;
   frame->ints_used = frame->owned_count = frame->memory_count = frame->tensors_used = 0;
   frame->out = NULL;
-  frame->requires_grad = frame->pin_memory = frame->packed = frame->reads = false;
+  frame->requires_grad = frame->pin_memory = frame->reads = false;
   frame->inplace = frame->indexed = frame->overridden = false;
   int fits = bind_positions(s, frame, args, nargs, &given);
   if (fits > 0 && kwnames) fits = bind_keywords(s, frame, args + nargs, kwnames, &given);
@@ -475,7 +471,8 @@ static PyObject *fail_one(const ext_callable *self, const ext_frame *frame) {
     default:
       break;
   }
-  const char *wanted = px_arg_name(s->op->params[frame->index].kind);
+  const px_param *param = &s->op->params[frame->index];
+  const char *wanted = is_format(param) ? "torch.memory_format" : px_arg_name(param->kind);
   const char *got = ext_type_name(frame->object);
   if (frame->position < 0)
     EXT_FAIL(PyExc_TypeError, "%s(): argument '%s' must be %s, not %s", name,

@@ -5,12 +5,19 @@
 
 #include <string.h>
 
-// A copy that was made takes the order of self's dimensions, unless the program wants it row-major.
+// A copy that is made takes the order of self's dimensions, unless the program names another.
 static PyObject *convert_as(PyObject *self, px_device device, px_dtype dtype, bool non_blocking,
                             bool copy, ext_format format) {
-  EXT_OWNED *made = ext_convert(self, device, dtype, non_blocking, copy);
-  if (!made || made == self || !format.packed) return ext_moved(&made);
-  return PyObject_CallMethod(made, "contiguous", NULL);
+  if (!format.name) return ext_convert(self, device, dtype, non_blocking, copy);
+  const px_op *op = EXT_OP("to_format");
+  if (!op) return NULL;
+  ext_named named[] = {{"self", PX_T(ext_tensor(self))},
+                       {"dtype", PX_DT(dtype)},
+                       {"device", PX_DV(device)},
+                       {"non_blocking", PX_B(non_blocking)},
+                       {"copy", PX_B(copy)},
+                       {"memory_format", PX_TX(format.name)}};
+  return ext_op_named(op, PX_CALL_NEW, EXT_LENGTH(named), named);
 }
 
 // ---- to
@@ -66,7 +73,7 @@ EXT_METHOD(tensor, to,
   px_dtype dtype = PX_DTYPE_NONE;
   ext_maybe non_blocking = -1, copy = -1;
   PyObject *other = NULL;
-  ext_format memory_format = {false};
+  ext_format memory_format = {NULL};
   if (call->kwnames) EXT_BIND(target, device, dtype, non_blocking, copy, memory_format, other);
   to_request to = {PX_DEVICE_NONE, PX_DTYPE_NONE};
   if (target.count > 4)

@@ -103,17 +103,13 @@ EXT_FUNCTION(torch, _name_of, "(name: str) -> object", "The layout or memory for
   EXT_ARGS(PyObject *, name);
   return PyObject_GetAttr(self, name);
 }
-// Both refuse what Phlox lacks by its name.
 int ext_to_format(PyObject *object, void *out) {
   if (!Py_IS_TYPE(object, &ext_MemoryFormatType))
     EXT_FAIL_INT(PyExc_TypeError, "must be torch.memory_format, not %s", ext_type_name(object));
-  const char *name = ((name_object *)object)->name;
-  bool packed = !strcmp(name, "torch.contiguous_format");
-  if (!packed && strcmp(name, "torch.preserve_format"))
-    EXT_FAIL_INT(PyExc_NotImplementedError, "memory_format=%s is not implemented in Phlox", name);
-  ((ext_format *)out)->packed = packed;
+  ((ext_format *)out)->name = strchr(((name_object *)object)->name, '.') + 1;
   return 0;
 }
+// Refuses what Phlox lacks by its name.
 int ext_to_layout(PyObject *object, void *out) {
   if (!Py_IS_TYPE(object, &ext_LayoutType))
     EXT_FAIL_INT(PyExc_TypeError, "must be torch.layout, not %s", ext_type_name(object));
@@ -129,14 +125,6 @@ int ext_no_names(PyObject *names) {
   if (!names || names == Py_None) return 0;
   EXT_FAIL_INT(PyExc_NotImplementedError, "named tensors (names=) are not implemented in Phlox");
 }
-// Which dimension lies closest in memory, of images and of volumes whose channels do; 0 for other
-// formats.
-int ext_channels_last_dims(PyObject *object) {
-  if (!object || !Py_IS_TYPE(object, &ext_MemoryFormatType)) return 0;
-  const char *name = ((name_object *)object)->name;
-  return !strcmp(name, "torch.channels_last") ? 4 : !strcmp(name, "torch.channels_last_3d") ? 5 : 0;
-}
-
 static const struct {
   PyTypeObject *type;
   const char *name;

@@ -92,17 +92,16 @@ int ext_to_double(PyObject *object, double *out);
 int ext_to_scalar(PyObject *object, px_scalar *out);
 int ext_to_ints(PyObject *object, ext_ints *out);  // an int or a sequence of them
 int ext_to_dtype(PyObject *object, px_dtype *out);
-// A memory format and a layout that Phlox has; NotImplementedError for others.
+// A memory format, and a layout that Phlox has; NotImplementedError for others.
 typedef struct ext_format {
-  bool packed;  // torch.contiguous_format: row-major
+  const char *name;  // as ops take it; NULL: none was given
 } ext_format;
 typedef struct ext_layout {
   bool strided;
 } ext_layout;
 int ext_to_format(PyObject *object, void *out);
 int ext_to_layout(PyObject *object, void *out);
-int ext_no_names(PyObject *names);             // NotImplementedError unless it is None
-int ext_channels_last_dims(PyObject *object);  // of torch.channels_last 4, of its 3d form 5
+int ext_no_names(PyObject *names);  // NotImplementedError unless it is None
 int ext_to_device(PyObject *object, px_device *out);
 // What torch.cuda functions take: None (the current device), int, str, device; gives the index.
 int ext_to_cuda_index(PyObject *object, int *out);

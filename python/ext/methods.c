@@ -56,26 +56,13 @@ EXT_GIVES(tensor, storage_offset, "int", px_tensor_offset(T(self)),
 EXT_GIVES(tensor, data_ptr, "int", px_tensor_numel(T(self)) ? px_tensor_data(T(self)) : NULL,
           "The address of the first element; 0 where there is none. The memory then counts as used "
           "on\nevery stream that has unfinished work when it is freed.");
-// Whether the channels of n images or volumes lie beside each other, then those of the next place.
-static bool has_channels_last(const px_tensor *t, int ndim) {
-  const int64_t *sizes = px_tensor_sizes(t), *strides = px_tensor_strides(t);
-  int64_t step = 1;
-  if (px_tensor_ndim(t) != ndim) return false;
-  for (int k = 0; k < ndim; k++) {  // 1, then the last dimension down to the third, then 0
-    int d = k == 0 ? 1 : k == ndim - 1 ? 0 : ndim - k;
-    if (sizes[d] != 1 && strides[d] != step) return false;
-    step *= sizes[d];
-  }
-  return true;
-}
 EXT_METHOD(tensor, is_contiguous, "(memory_format: memory_format | None = None) -> bool",
-           "Whether the elements lie in row-major order without gaps, or with channels last.") {
-  EXT_ARGS(PyObject *, memory_format);
-  ext_format format;
-  int dims = ext_channels_last_dims(memory_format);
-  if (dims) return PyBool_FromLong(has_channels_last(T(self), dims));
-  if (memory_format && ext_to_format(memory_format, &format) < 0) return NULL;
-  return PyBool_FromLong(px_tensor_is_contiguous(T(self)));
+           "Whether the elements lie in row-major order without gaps, or as a memory format has "
+           "them.") {
+  px_memory_format format = PX_FORMAT_CONTIGUOUS;
+  EXT_ARGS(ext_format, memory_format);
+  if (memory_format.name) EXT_TRY(px_memory_format_parse(&format, memory_format.name));
+  return PyBool_FromLong(px_tensor_has_format(T(self), format));
 }
 EXT_GIVES(tensor, get_device, "int",
           px_tensor_is_cuda(T(self)) ? (int)px_tensor_device(T(self)).index : -1,

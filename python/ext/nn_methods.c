@@ -377,24 +377,38 @@ EXT_METHOD(module, _apply, "(fn: Callable[[Tensor], Tensor], recurse: bool = Tru
   return how ? ext_module_python("apply_own", self, how) : NULL;
 }
 
+// Where a module or a tensor is to go, as the arguments of its to() say.
+typedef struct destination {
+  px_dtype dtype;
+  px_device device;
+  ext_maybe non_blocking;
+  PyObject *format;  // a torch.memory_format, or NULL
+} destination;
+
 // By the _apply of the modules.
-static PyObject *move_by_apply(PyObject *self, px_dtype dtype, px_device device,
-                               bool non_blocking) {
-  EXT_OWNED *to = PyTuple_New(3);
-  if (!to) return NULL;
-  PyTuple_SET_ITEM(to, 0, ext_dtype(dtype));
-  PyTuple_SET_ITEM(
-      to, 1, px_device_equal(device, PX_DEVICE_NONE) ? Py_NewRef(Py_None) : ext_device(device));
-  PyTuple_SET_ITEM(to, 2, PyBool_FromLong(non_blocking));
-  return ext_module_python("move", self, to);
+static PyObject *move_by_apply(PyObject *self, const destination *to) {
+  bool stays = px_device_equal(to->device, PX_DEVICE_NONE);
+  EXT_OWNED *words = Py_BuildValue(
+      "NNOO", ext_dtype(to->dtype), stays ? Py_NewRef(Py_None) : ext_device(to->device),
+      to->non_blocking > 0 ? Py_True : Py_False, to->format ? to->format : Py_None);
+  return words ? ext_module_python("move", self, words) : NULL;
+}
+
+static PyObject *move_all(PyObject *self, const destination *to) {
+  ext_format named;
+  px_memory_format format = PX_FORMAT_PRESERVE;
+  READY(self);
+  if (to->format && ext_to_format(to->format, &named) < 0) return NULL;
+  if (to->format) EXT_TRY(px_memory_format_parse(&format, named.name));
+  int applies = ext_module_any_hears(self, EXT_HEARS_APPLY);
+  if (applies) return applies < 0 ? NULL : move_by_apply(self, to);
+  EXT_WAIT(
+      px_module_to_format(ext_module(self), to->dtype, to->device, to->non_blocking > 0, format));
+  return Py_NewRef(self);
 }
 
 static PyObject *move(PyObject *self, px_dtype dtype, px_device device, bool non_blocking) {
-  READY(self);
-  int applies = ext_module_any_hears(self, EXT_HEARS_APPLY);
-  if (applies) return applies < 0 ? NULL : move_by_apply(self, dtype, device, non_blocking);
-  EXT_WAIT(px_module_to(ext_module(self), dtype, device, non_blocking));
-  return Py_NewRef(self);
+  return move_all(self, &(destination){dtype, device, non_blocking, NULL});
 }
 
 // Takes a dtype, a device, or both of a tensor.
@@ -407,12 +421,6 @@ static int take_target(PyObject *value, px_dtype *dtype, px_device *device) {
   return 0;
 }
 
-// Where a module or a tensor is to go, as the arguments of its to() say.
-typedef struct destination {
-  px_dtype dtype;
-  px_device device;
-  ext_maybe non_blocking;
-} destination;
 #define TO_ARGUMENTS \
   "(*target: Tensor | dtype | Device | bool | None, device: Device | None = None, " \
   "dtype: dtype | None = None, non_blocking: bool | None = None, " \
@@ -439,7 +447,8 @@ EXT_METHOD(module, to, TO_ARGUMENTS "Self",
            "Moves parameters, buffers and gradients, in place.\n\n"
            "Args:\n"
            "    target: a device, a dtype, both, or a tensor whose they are; then non_blocking\n"
-           "    non_blocking (bool): copies from pinned memory do not wait\n\n"
+           "    non_blocking (bool): copies from pinned memory do not wait\n"
+           "    memory_format (torch.memory_format): of those of four and five dimensions\n\n"
            "Raises:\n"
            "    TypeError for a dtype of integers") {
   ext_rest target;
@@ -447,10 +456,8 @@ EXT_METHOD(module, to, TO_ARGUMENTS "Self",
   ext_maybe non_blocking;
   EXT_BIND(target, device, dtype, non_blocking, memory_format);
   destination to = {.non_blocking = non_blocking};
-  if (read_destination(&to, &target, device, dtype) < 0) return NULL;
-  if (memory_format)
-    EXT_FAIL(PyExc_NotImplementedError, "Module.to: memory_format is not implemented in Phlox");
-  return move(self, to.dtype, to.device, to.non_blocking > 0);
+  to.format = ext_is_none(memory_format) ? NULL : memory_format;
+  return read_destination(&to, &target, device, dtype) < 0 ? NULL : move_all(self, &to);
 }
 
 EXT_FUNCTION(torch, _parse_to, TO_ARGUMENTS "tuple",

@@ -141,7 +141,7 @@ static PyObject *scores_for(PyObject *tensor, PyObject *scores, PyObject *what) 
 static PyObject *ones_like(PyObject *tensor) {
   px_tensor *from = ext_need_tensor(tensor, "ones_like", "input"), *made = NULL;
   if (!from) return NULL;
-  EXT_TRY(px_ones_like(&made, from, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+  EXT_TRY(px_ones_like(&made, from, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
   return ext_wrap(made);
 }
 

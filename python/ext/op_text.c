@@ -79,8 +79,6 @@ static void append_extras(PyObject **text, const ext_signature *s, bool starred)
     append(text, ", %s%s", star, of_factories[i].text);
     star = "";
   }
-  if (strstr(op->name, "_like"))
-    append(text, ", %smemory_format: memory_format | None = None", star);
 }
 
 static void append_param(PyObject **text, const ext_signature *s, int i, bool rest) {

@@ -141,16 +141,6 @@ px_tensor *ext_pin(px_tensor *tensor) {
 
 static PyObject *finish_factory(const ext_frame *frame, px_tensor *made_take) {
   PX_SCOPED(px_tensor) made = made_take;
-  if (frame->packed && !px_tensor_is_contiguous(made)) {
-    PX_SCOPED(px_tensor) plain = NULL;
-    px_tensor *packed;
-    bool leaf = px_tensor_requires_grad(made);
-    EXT_TRY(px_tensor_detach(&plain, made));
-    EXT_TRY(px_contiguous(&packed, plain));
-    px_release(made);
-    made = packed;
-    if (leaf) EXT_TRY(px_tensor_set_requires_grad(made, true));
-  }
   if (frame->pin_memory) {
     px_tensor *pinned = ext_pin(made);
     if (!pinned) return NULL;
@@ -192,8 +182,7 @@ static PyObject *run(const ext_signature *s, ext_frame *frame) {
     if (take_out(s->op, frame->out, results) < 0) return NULL;
   }
   if (__builtin_expect(call_op(s->op, mode, frame->args, results) != PX_OK, 0)) return ext_raise();
-  if (frame->requires_grad || frame->pin_memory || frame->packed)
-    return finish_factory(frame, results[0]);
+  if (frame->requires_grad || frame->pin_memory) return finish_factory(frame, results[0]);
   return wrap_results(s, results);
 }
 

@@ -42,7 +42,6 @@ typedef struct ext_frame {
   bool requires_grad, pin_memory;
   bool inplace;
   bool indexed;     // return_indices=True
-  bool packed;      // memory_format=torch.contiguous_format
   bool overridden;  // a tensor's class takes calls over
   bool reads;       // a number was read from a device's tensor: from which
   px_device read_at;

@@ -193,7 +193,7 @@ __attribute__((noinline)) static int make_default(const struct ext_param *param,
     case EXT_KIND_CUDA:
       return kinds[EXT_KIND_CUDA].convert(NULL, out);
     case EXT_KIND_FORMAT:
-      *(ext_format *)out = (ext_format){false};
+      *(ext_format *)out = (ext_format){NULL};
       break;
     case EXT_KIND_LAYOUT:
       *(ext_layout *)out = (ext_layout){true};

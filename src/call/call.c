@@ -214,6 +214,7 @@ static px_status call_kernel(px_call *call, const px_tensor *first) {
   if (first) PX_TRY(px__check_dtype(call->op, (px_dtype)first->dtype, call->device));
   if (px__impl(call->op)->mutates && call->mode != PX_CALL_INPLACE)
     PX_TRY(px__tensor_copy(call->results[0], px__arg_tensor(call, 0), false));
+  if (PX_UNLIKELY(px__impl(call->op)->rows)) return px__launch_rows(call);
   return px__launch_call(call);
 }
 
@@ -283,6 +284,7 @@ static px_status call_unusual(px_call *call) {
   if (!above) px__caller = call->op->python_name;
   px_status status = call->wraps ? wrap_numbers(call, &w) : PX_OK;
   if (status == PX_OK) status = call_other(call);
+  if (status == PX_OK && px__impl(call->op)->format) status = px__call_format(call);
   if (status == PX_OK) status = finish(call);
   px__caller = above;
   for (int i = 0; i < w.n; i++) px_release(w.made[i]);

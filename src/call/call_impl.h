@@ -21,6 +21,14 @@
 px_status px__call_pointwise(px_call *call, bool *simple) __attribute__((warn_unused_result));
 px_status px__call_reduce(px_call *call) __attribute__((warn_unused_result));
 
+// Memory formats: the one that the entry wants for results; what makes them so after a call that
+// has written them row-major; what launches a kernel that takes rows, and makes its result.
+px_memory_format px__call_wants(const px_call *call);
+px_status px__call_format(px_call *call) __attribute__((warn_unused_result));
+px_status px__launch_rows(px_call *call) __attribute__((warn_unused_result));
+px_status px__call_empty(px_call *call, int i, int ndim, const int64_t *sizes, px_dtype dtype)
+    __attribute__((warn_unused_result));
+
 // Launching.
 px_status px__launch_call(px_call *call) __attribute__((warn_unused_result));
 px_status px__launch_call_as(px_call *call, px_dtype compute) __attribute__((warn_unused_result));

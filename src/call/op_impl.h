@@ -91,8 +91,10 @@ typedef struct px__op_impl {
   bool apart;          // nothing that is read may share memory with what is written
   bool faults;         // pointwise: of whole numbers, the kernel may refuse an element
   const px__op_texts *texts;
-  uint8_t turned;  // the parameter, a matrix, that the kernel gets transposed; 0: none
-  uint32_t masks;  // pointwise: parameters that select (where's condition), not promoted
+  bool rows;        // kernel: takes channels_last operands as matrices of places and channels
+  uint16_t format;  // bit i: results are channels_last where parameter i is, or says so
+  uint8_t turned;   // the parameter, a matrix, that the kernel gets transposed; 0: none
+  uint32_t masks;   // pointwise: parameters that select (where's condition), not promoted
   int8_t result_dtypes[PX__MAX_RESULTS];  // pointwise and reduce: PX_DTYPE_NONE follows promotion
   const px__registered *registered;       // of a registered op, or NULL
 } px__op_impl;

@@ -179,31 +179,80 @@ static px_status spread_argument(const px_call *call, spread *s, int i) {
   return PX_OK;
 }
 
-// A dense operand of full size whose order of dimensions the result takes over, as PyTorch's does.
-static const px_tensor *leader(const px_call *call, const spread *s) {
-  const px_tensor *found = NULL;
+// ---- where the elements of a new result lie
+
+static const px_tensor *tensor_at(const px_call *call, int i) {
+  return call->args[i].kind == PX_ARG_TENSOR ? call->args[i].v.tensor : NULL;
+}
+
+static bool all_row_major(const px_call *call) {
   for (int i = 0; i < call->op->param_count; i++) {
-    if (call->args[i].kind != PX_ARG_TENSOR) continue;
-    const px_tensor *t = call->args[i].v.tensor;
-    if (t->ndim != s->ndim || memcmp(t->sizes, s->sizes, (size_t)s->ndim * sizeof *s->sizes))
-      continue;
-    if (t->contiguous) return NULL;
-    if (!found) found = t;
+    const px_tensor *t = tensor_at(call, i);
+    if (t && !t->contiguous) return false;
   }
-  if (!found || found->numel == 0) return NULL;
-  int64_t last = 0;
-  for (int d = 0; d < found->ndim; d++) {
-    if (found->strides[d] <= 0 && found->sizes[d] > 1) return NULL;
-    last += (found->sizes[d] - 1) * found->strides[d];
+  return true;
+}
+
+static bool same_strides(const px_tensor *a, const px_tensor *b) {
+  return a->ndim == b->ndim && !memcmp(a->sizes, b->sizes, (size_t)a->ndim * sizeof *a->sizes) &&
+         !memcmp(a->strides, b->strides, (size_t)a->ndim * sizeof *a->strides);
+}
+
+// The operand that all others lie like, without gaps; NULL if there is none.
+static const px_tensor *model(const px_call *call) {
+  const px_tensor *first = NULL;
+  for (int i = 0; i < call->op->param_count; i++) {
+    const px_tensor *t = tensor_at(call, i);
+    if (px__is_number(call->args[i]) && call->op->params[i].kind == PX_ARG_TENSOR) return NULL;
+    if (!t) continue;
+    if (first && !same_strides(first, t)) return NULL;
+    if (!first) first = t;
   }
-  return last + 1 == found->numel ? found : NULL;
+  return first && px_tensor_is_dense(first) ? first : NULL;
+}
+
+// The strides of t where it is broadcast. A dimension of size 1 that is not repeated keeps its own.
+static void broadcast_strides(int64_t *strides, const spread *s, const px_tensor *t) {
+  int shift = s->ndim - t->ndim;
+  for (int d = 0; d < s->ndim; d++)
+    strides[d] =
+        d < shift || (t->sizes[d - shift] == 1 && s->sizes[d] != 1) ? 0 : t->strides[d - shift];
+}
+
+// Has a frame of its own, which calls of row-major operands should not pay for.
+__attribute__((noinline)) static px_status ordered_result(px_call *call, const spread *s) {
+  int64_t strides[PX_MAX_OPERANDS][PX_MAX_DIMS], made[PX_MAX_DIMS];
+  const px_tensor *like = model(call);
+  px__layout l = {.ndim = s->ndim, .sizes = s->sizes};
+  int first = px__impl(call->op)->format ? __builtin_ctz(px__impl(call->op)->format) : 0;
+  for (int k = 0; k < call->op->param_count && !like; k++) {
+    int i = k == 0 ? first : k <= first ? k - 1 : k;
+    const px_tensor *t = tensor_at(call, i);
+    if (!t) continue;
+    broadcast_strides(strides[l.n], s, t);
+    l.strides[l.n] = strides[l.n], l.n++;
+  }
+  if (!like) px__layout_strides(made, &l);
+  return px_tensor_empty_strided(&call->results[0], s->ndim, s->sizes, like ? like->strides : made,
+                                 call->dtype, call->device);
 }
 
 static px_status general_result(px_call *call, spread *s) {
-  const px_tensor *order = call->given[0] ? NULL : leader(call, s);
-  if (!order) return px__call_result(call, 0, s->ndim, s->sizes, call->dtype);
-  return px_tensor_empty_strided(&call->results[0], s->ndim, s->sizes, order->strides, call->dtype,
-                                 call->device);
+  if (PX_LIKELY(call->given[0] || all_row_major(call)))
+    return px__call_result(call, 0, s->ndim, s->sizes, call->dtype);
+  return ordered_result(call, s);
+}
+
+// Operands that lie alike and without gaps are one line of elements.
+static void make_line(spread *s, const px_tensor *out) {
+  for (int i = 1; i < s->n; i++) {
+    const px_operand *o = &s->operands[i];
+    if (o->immediate || o->dtype == PX_DTYPE_NONE) continue;
+    if (memcmp(o->strides, s->strides[0], (size_t)s->ndim * sizeof *o->strides)) return;
+  }
+  if (!px_tensor_is_dense(out)) return;
+  s->sizes[0] = out->numel;
+  for (int i = 0; i < s->n; i++) s->operands[i].ndim = 1, s->strides[i][0] = 1;
 }
 
 static px_status general_way(px_call *call) {
@@ -218,6 +267,7 @@ static px_status general_way(px_call *call) {
   spread_tensor(&s, out, true);
   for (int i = 0; i < call->op->param_count; i++)
     if (call->op->params[i].kind == PX_ARG_TENSOR) PX_TRY(spread_argument(call, &s, i));
+  if (PX_UNLIKELY(!out->contiguous)) make_line(&s, out);
   return issue(call, s.operands, s.n, s.accesses, s.uses);
 }
 

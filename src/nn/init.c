@@ -167,7 +167,7 @@ static px_status refused(px_tensor **out, const px_tensor *x, const bounds *r) {
   PX_TRY(px_mul(&square, scaled, scaled));
   PX_TRY(px_mul_scalar(&half, square, px_float(-0.5)));
   PX_TRY(px_add_scalar(&density, half, px_float(-r->peak), px_int(1)));
-  PX_TRY(px_empty_like(&chance, x, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+  PX_TRY(px_empty_like(&chance, x, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
   PX_TRY(px_uniform_(chance, 0, 1, r->generator));
   PX_TRY(px_log_(chance));
   return px_gt(out, chance, density);
@@ -186,7 +186,7 @@ static px_status draw_between(px_tensor *weight, const bounds *r) {
     PX_TRY(px_any(&any, pending, NULL, 0, false));
     PX_TRY(px_tensor_item(&left, any));
     if (!px_scalar_int(left)) return PX_OK;
-    PX_TRY(px_empty_like(&other, weight, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+    PX_TRY(px_empty_like(&other, weight, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
     PX_TRY(draw(other, r));
     PX_TRY(px_where(&chosen, pending, other, weight));
     PX_TRY(px_copy_(weight, chosen, false));

@@ -32,7 +32,7 @@ static px_status flat_elements(px_tensor **out, const px_prune *how, const px_te
   int64_t count;
   PX_TRY(count_of(&count, how, px_tensor_numel(scores)));
   if (how->random)
-    PX_TRY(px_rand_like(&numbers, scores, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+    PX_TRY(px_rand_like(&numbers, scores, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
   else
     PX_TRY(px_abs(&numbers, scores));
   PX_TRY(px_reshape(&row, numbers, (int64_t[]){-1}, 1));
@@ -111,7 +111,7 @@ static px_status without_channels(px_tensor **out, const px_prune *how, const px
     PX_TRY(random_channels(&kept, size, count, px_tensor_device(scores)));
   else
     PX_TRY(great_channels(&kept, how, scores, dim, size - count));
-  PX_TRY(px_zeros_like(&left, scores, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+  PX_TRY(px_zeros_like(&left, scores, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
   PX_TRY(px_index_fill_(left, dim, kept, px_int(1)));
   PX_TRY(px_to(&before, mask, px_tensor_dtype(left), PX_DEVICE_NONE, false, false));
   PX_TRY(px_mul_(left, before));

@@ -167,6 +167,7 @@ typedef struct destination {
   px_dtype dtype;
   px_device device;
   bool non_blocking;
+  px_memory_format format;
 } destination;
 
 static px_status moved(px_tensor **out, px_tensor *tensor, const destination *to) {
@@ -175,7 +176,10 @@ static px_status moved(px_tensor **out, px_tensor *tensor, const destination *to
   PX_CHECK(stays || px_tensor_device(tensor).type != PX_META, PX_UNIMPLEMENTED,
            "Cannot copy out of meta tensor; no data! Please use torch.nn.Module.to_empty() instead "
            "of torch.nn.Module.to() when moving module from meta to a different device.");
-  return px_to(out, tensor, dtype, to->device, to->non_blocking, false);
+  int ndim = px_tensor_ndim(tensor);
+  bool formed = to->format != PX_FORMAT_PRESERVE && (ndim == 4 || ndim == 5);
+  return px_to_format(out, tensor, dtype, to->device, to->non_blocking, false,
+                      formed ? px_memory_format_name(to->format) : NULL);
 }
 
 // Moves one tensor in place, with its gradient; both stay the same objects. The gradient is
@@ -197,12 +201,17 @@ static px_status move_entry(const char *name, const px_module_entry *entry, px_m
 }
 
 px_status px_module_to(px_module *self, px_dtype dtype, px_device device, bool non_blocking) {
+  return px_module_to_format(self, dtype, device, non_blocking, PX_FORMAT_PRESERVE);
+}
+
+px_status px_module_to_format(px_module *self, px_dtype dtype, px_device device, bool non_blocking,
+                              px_memory_format format) {
   PX_GIVEN(self);
   PX_CHECK(dtype == PX_DTYPE_NONE || px_dtype_is_float(dtype), PX_TYPE,
            "nn.Module.to only accepts floating point or complex dtypes, but got desired "
            "dtype=torch.%s",
            px_dtype_name(dtype));
-  destination to = {dtype, device, non_blocking};
+  destination to = {dtype, device, non_blocking, format};
   bool recording = px_grad_enabled();
   px_grad_set_enabled(false);
   px_status status =

@@ -373,7 +373,8 @@ static px_status spread_images(px_tensor **out, const px__conv_transpose2d_args 
   if (!sizes[0] || !sizes[1])
     return px__conv_nothing(out, (const px_tensor *[]){x, w, bias}, 3, 4, sizes);
   PX_TRY(px_conv2d_backward_input(&spread, x, w, sizes, 4, stride.v.ints, stride.n, padding.v.ints,
-                                  padding.n, dilation.v.ints, dilation.n, args->groups));
+                                  padding.n, dilation.v.ints, dilation.n, args->groups,
+                                  px_memory_format_name(px_tensor_suggest_format(x))));
   return px__conv_biased(out, spread, bias, 2);
 }
 PX_RUN(conv_transpose2d) {

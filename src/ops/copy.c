@@ -13,21 +13,32 @@ PX_RUN(copy) {
   return PX_OK;
 }
 
-// Strides for a copy of t: t's own order of dimensions if it fills its memory, else row-major.
-static const int64_t *kept_strides(const px_tensor *t) {
-  int64_t last = 0;
-  if (t->contiguous || t->numel == 0) return NULL;
-  for (int d = 0; d < t->ndim; d++) {
-    if (t->strides[d] <= 0 && t->sizes[d] > 1) return NULL;
-    last += (t->sizes[d] - 1) * t->strides[d];
-  }
-  return last + 1 == t->numel ? t->strides : NULL;
+static px_status format_of(px_memory_format *out, const char *name) {
+  *out = PX_FORMAT_PRESERVE;
+  return name ? px_memory_format_parse(out, name) : PX_OK;
 }
 
-px_status px__empty_as(px_tensor **out, const px_tensor *t, px_dtype dtype, px_device device) {
-  const int64_t *strides = kept_strides(t);
-  if (!strides) return px_tensor_empty(out, t->ndim, t->sizes, dtype, device);
-  return px_tensor_empty_strided(out, t->ndim, t->sizes, strides, dtype, device);
+px_status px__empty_dense(px_tensor **out, int ndim, const int64_t *sizes, const int64_t *strides,
+                          px_dtype dtype, px_device device, bool pin) {
+  if (!pin && !strides) return px_tensor_empty(out, ndim, sizes, dtype, device);
+  if (!pin) return px_tensor_empty_strided(out, ndim, sizes, strides, dtype, device);
+  PX_TRY(px_tensor_empty_pinned(out, ndim, sizes, dtype));
+  if (strides) px__sizes_copy((*out)->strides, strides, ndim);
+  px__tensor_settle(*out);
+  return PX_OK;
+}
+
+px_status px__empty_in(px_tensor **out, const px_tensor *t, const char *memory_format,
+                       px_dtype dtype, px_device device, bool pin) {
+  int64_t room[PX_MAX_DIMS];
+  const int64_t *strides = room;
+  px_memory_format format;
+  PX_TRY(format_of(&format, memory_format));
+  if (format == PX_FORMAT_PRESERVE)
+    strides = px__kept_strides(room, t);
+  else
+    PX_TRY(px__format_strides(room, t->ndim, t->sizes, format));
+  return px__empty_dense(out, t->ndim, t->sizes, strides, dtype, device, pin);
 }
 
 static px_status copy_to_new(px_call *call, px_tensor *made_take, const px_tensor *from,
@@ -43,13 +54,8 @@ static px_status copy_to_new(px_call *call, px_tensor *made_take, const px_tenso
 PX_RUN(clone) {
   const px_tensor *self = args->self;
   px_tensor *made = NULL;
-  px_device device = px__tensor_device(self);
-  px_dtype dtype = (px_dtype)self->dtype;
-  bool packed = args->memory_format != NULL && !strcmp(args->memory_format, "contiguous_format");
-  if (packed)
-    PX_TRY(px_tensor_empty(&made, self->ndim, self->sizes, dtype, device));
-  else
-    PX_TRY(px__empty_as(&made, self, dtype, device));
+  PX_TRY(px__empty_in(&made, self, args->memory_format, (px_dtype)self->dtype,
+                      px__tensor_device(self), false));
   return copy_to_new(call, made, self, false);
 }
 
@@ -58,6 +64,19 @@ PX_RUN(contiguous) {
   if (!self->contiguous) return px_clone(&call->results[0], self, "contiguous_format");
   call->results[0] = px_retain(self);
   return PX_OK;
+}
+
+PX_RUN(contiguous_in) {
+  px_tensor *self = args->self;
+  px_memory_format format;
+  PX_TRY(px_memory_format_parse(&format, args->memory_format));
+  if (px_tensor_has_format(self, format)) {
+    call->results[0] = px_retain(self);
+    return PX_OK;
+  }
+  PX_CHECK(format != PX_FORMAT_PRESERVE, PX_RUNTIME,
+           "preserve memory format is unsupported by the contiguous operator");
+  return px_clone(&call->results[0], self, args->memory_format);
 }
 
 // From a device to the host without blocking, the target is page-locked: only then is the copy
@@ -71,47 +90,60 @@ PX_RUN(_to_copy) {
   if (args->device.type >= 0) PX_TRY(px_device_resolve(&device, args->device));
   pin |= non_blocking && device.type == PX_CPU && from.type != PX_CPU;
   PX_CHECK(!pin || device.type == PX_CPU, PX_RUNTIME, "Only dense CPU tensors can be pinned");
-  if (pin)
-    PX_TRY(px_tensor_empty_pinned(&made, self->ndim, self->sizes, dtype));
-  else
-    PX_TRY(px__empty_as(&made, self, dtype, device));
+  PX_TRY(px__empty_in(&made, self, args->memory_format, dtype, device, pin));
   return copy_to_new(call, made, self, non_blocking);
 }
 
+// Whether self is what a memory format asks for.
+static px_status is_formatted(bool *out, const px_tensor *self, const char *memory_format) {
+  px_memory_format format;
+  PX_TRY(format_of(&format, memory_format));
+  *out = format == PX_FORMAT_PRESERVE || format == px_tensor_suggest_format(self);
+  return PX_OK;
+}
+
 static px_status move_to(px_tensor **out, const px_tensor *self, px_dtype dtype, px_device device,
-                         bool non_blocking, bool copy) {
+                         bool non_blocking, bool copy, const char *memory_format) {
   if (device.type >= 0) PX_TRY(px_device_resolve(&device, device));
   bool same_dtype = dtype == PX_DTYPE_NONE || (int)dtype == self->dtype;
   bool same_device = device.type < 0 || px_device_equal(device, px__tensor_device(self));
-  if (!same_dtype || !same_device || copy)
-    return px__to_copy(out, self, dtype, device, false, non_blocking);
+  bool same_format = true;
+  if (PX_UNLIKELY(memory_format != NULL)) PX_TRY(is_formatted(&same_format, self, memory_format));
+  if (!same_dtype || !same_device || !same_format || copy)
+    return px__to_copy(out, self, dtype, device, false, non_blocking, memory_format);
   *out = px_retain((px_tensor *)self);
   return PX_OK;
 }
 
 px_status px__tensor_to(px_tensor **out, const px_tensor *t, px_dtype dtype, px_device device) {
-  return move_to(out, t, dtype, device, false, false);
+  return move_to(out, t, dtype, device, false, false, NULL);
 }
 
 PX_RUN(to) {
   return move_to(&call->results[0], args->self, args->dtype, args->device, args->non_blocking,
-                 args->copy);
+                 args->copy, NULL);
+}
+
+PX_RUN(to_format) {
+  return move_to(&call->results[0], args->self, args->dtype, args->device, args->non_blocking,
+                 args->copy, args->memory_format);
 }
 
 PX_RUN(type_as) {
   const px_tensor *other = args->other;
   return move_to(&call->results[0], args->self, (px_dtype)other->dtype, px__tensor_device(other),
-                 false, false);
+                 false, false, NULL);
 }
 
 PX_RUN(to_cpu) {
-  return move_to(&call->results[0], args->self, PX_DTYPE_NONE, px_cpu(), false, false);
+  return move_to(&call->results[0], args->self, PX_DTYPE_NONE, px_cpu(), false, false, NULL);
 }
 
 PX_RUN(to_cuda) {
   px_device device = args->device.type >= 0 ? args->device : px_cuda(-1);
   PX_CHECK(device.type == PX_CUDA, PX_RUNTIME, "Invalid device, must be cuda device");
-  return move_to(&call->results[0], args->self, PX_DTYPE_NONE, device, args->non_blocking, false);
+  return move_to(&call->results[0], args->self, PX_DTYPE_NONE, device, args->non_blocking, false,
+                 NULL);
 }
 
 PX_RUN(pin_memory) {
@@ -127,6 +159,6 @@ PX_RUN(_pin_memory) {
   PX_CHECK(px__tensor_device(self).type == PX_CPU, PX_RUNTIME,
            "cannot pin '%s' only dense CPU tensors can be pinned", px_tensor_type_name(self, text));
   px_tensor *made = NULL;
-  PX_TRY(px_tensor_empty_pinned(&made, self->ndim, self->sizes, (px_dtype)self->dtype));
+  PX_TRY(px__empty_in(&made, self, NULL, (px_dtype)self->dtype, px_cpu(), true));
   return copy_to_new(call, made, self, false);
 }

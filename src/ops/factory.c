@@ -102,8 +102,26 @@ static px_status mark_unset(px_tensor *t) {
   return fill(t, real ? px_float(NAN) : greatest(t->dtype));
 }
 
+// A new tensor has no order of dimensions to preserve.
+static px_status make_in(px_call *call, const px__options *o, px_value size, const char *name) {
+  px_memory_format format;
+  int64_t strides[PX_MAX_DIMS];
+  PX_TRY(px_memory_format_parse(&format, name));
+  PX_CHECK(format != PX_FORMAT_PRESERVE, PX_RUNTIME, "unsupported memory format Preserve");
+  PX_TRY(px__check_sizes(size.n, size.v.ints));
+  PX_TRY(px__format_strides(strides, size.n, size.v.ints, format));
+  PX_TRY(check_options(o, o->dtype == PX_DTYPE_NONE ? px_dtype_default() : o->dtype));
+  PX_TRY(px__empty_dense(&call->results[0], size.n, size.v.ints, strides, o->dtype, o->device,
+                         o->pin_memory));
+  return made(call, o);
+}
+
 PX_RUN(empty) {
-  PX_TRY(sized(call, args->size, PX_OPTIONS(args)));
+  px__options o = PX_OPTIONS(args);
+  if (args->memory_format)
+    PX_TRY(make_in(call, &o, args->size, args->memory_format));
+  else
+    PX_TRY(sized(call, args->size, o));
   return mark_unset(call->results[0]);
 }
 
@@ -287,32 +305,32 @@ static px__options like(const px_tensor *self, px__options o) {
   return o;
 }
 
-static px_status same_looks(px_call *call, const px_tensor *self, px__options asked) {
+static px_status same_looks(px_call *call, const px_tensor *self, px__options asked,
+                            const char *memory_format) {
   px__options o = like(self, asked);
-  if (o.pin_memory) return make(call, &o, self->ndim, self->sizes);
   PX_TRY(check_options(&o, o.dtype));
-  PX_TRY(px__empty_as(&call->results[0], self, o.dtype, o.device));
+  PX_TRY(px__empty_in(&call->results[0], self, memory_format, o.dtype, o.device, o.pin_memory));
   if (o.requires_grad) call->results[0]->flags |= PX_TENSOR_NEEDS_GRAD;
   return PX_OK;
 }
 
 PX_RUN(empty_like) {
-  PX_TRY(same_looks(call, args->self, PX_OPTIONS(args)));
+  PX_TRY(same_looks(call, args->self, PX_OPTIONS(args), args->memory_format));
   return mark_unset(call->results[0]);
 }
 
 PX_RUN(zeros_like) {
-  PX_TRY(same_looks(call, args->self, PX_OPTIONS(args)));
+  PX_TRY(same_looks(call, args->self, PX_OPTIONS(args), args->memory_format));
   return fill(call->results[0], px_int(0));
 }
 
 PX_RUN(ones_like) {
-  PX_TRY(same_looks(call, args->self, PX_OPTIONS(args)));
+  PX_TRY(same_looks(call, args->self, PX_OPTIONS(args), args->memory_format));
   return fill(call->results[0], px_int(1));
 }
 
 PX_RUN(full_like) {
-  PX_TRY(same_looks(call, args->self, PX_OPTIONS(args)));
+  PX_TRY(same_looks(call, args->self, PX_OPTIONS(args), args->memory_format));
   return fill(call->results[0], args->fill_value);
 }
 

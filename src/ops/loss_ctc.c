@@ -150,7 +150,8 @@ static px_status step(px_tensor **alpha, const ctc *c, const px_tensor *emission
   PX_SCOPED(px_tensor) never = NULL;
   PX_TRY(moved(&one, *alpha, 1, c->states));
   PX_TRY(moved(&two, *alpha, 2, c->states));
-  PX_TRY(px_full_like(&never, two, px_float(NEVER), PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+  PX_TRY(px_full_like(&never, two, px_float(NEVER), PX_DTYPE_NONE, PX_DEVICE_NONE, false, false,
+                      NULL));
   PX_TRY(px_where(&skipped, c->skips, two, never));
   PX_TRY(px_logaddexp(&either, *alpha, one));
   PX_TRY(px_logaddexp(&any, either, skipped));

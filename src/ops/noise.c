@@ -57,7 +57,7 @@ PX_RUN(rrelu) {
   PX_SCOPED(px_tensor) product = NULL;
   PX_SCOPED(px_tensor) above = NULL;
   if (!args->training) return px_leaky_relu(&call->results[0], x, px_float((lower + upper) / 2));
-  PX_TRY(px_rand_like(&noise, x, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+  PX_TRY(px_rand_like(&noise, x, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
   PX_TRY(px_mul_scalar(&slope, noise, px_float(upper - lower)));
   PX_TRY(px_add_scalar(&shifted, slope, px_float(lower), px_int(1)));
   PX_TRY(px_mul(&product, x, shifted));

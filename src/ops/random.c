@@ -82,13 +82,14 @@ PX_RUN(randperm_fill) {
 // ---- makers: an empty tensor, filled
 
 static px_status made(px_call *call, int64_t n, const int64_t *sizes, px__options o) {
-  return px_empty(&call->results[0], sizes, n, o.dtype, o.device, o.pin_memory, false);
+  return px_empty(&call->results[0], sizes, n, o.dtype, o.device, o.pin_memory, false, NULL);
 }
 // What is not asked for, like a tensor.
-static px_status made_like(px_call *call, const px_tensor *t, px__options o) {
+static px_status made_like(px_call *call, const px_tensor *t, px__options o,
+                           const char *memory_format) {
   if (o.dtype == PX_DTYPE_NONE) o.dtype = (px_dtype)t->dtype;
   if (o.device.type < 0) o.device = px__tensor_device(t);
-  return made(call, t->ndim, t->sizes, o);
+  return px__empty_in(&call->results[0], t, memory_format, o.dtype, o.device, o.pin_memory);
 }
 static px__options or_int64(px__options o) {
   if (o.dtype == PX_DTYPE_NONE) o.dtype = PX_INT64;
@@ -127,21 +128,21 @@ PX_RUN(randperm) {
   return marked(call, args->requires_grad, px_randperm_fill_(call->results[0], args->generator));
 }
 PX_RUN(rand_like) {
-  PX_TRY(made_like(call, args->self, PX_OPTIONS(args)));
+  PX_TRY(made_like(call, args->self, PX_OPTIONS(args), args->memory_format));
   return marked(call, args->requires_grad, px_uniform_(call->results[0], 0, 1, NULL));
 }
 PX_RUN(randn_like) {
-  PX_TRY(made_like(call, args->self, PX_OPTIONS(args)));
+  PX_TRY(made_like(call, args->self, PX_OPTIONS(args), args->memory_format));
   return marked(call, args->requires_grad, px_normal_(call->results[0], 0, 1, NULL));
 }
 PX_RUN(randint_like) {
-  PX_TRY(made_like(call, args->self, PX_OPTIONS(args)));
+  PX_TRY(made_like(call, args->self, PX_OPTIONS(args), args->memory_format));
   return marked(call, args->requires_grad,
                 px_random_(call->results[0], &args->low, &args->high, NULL));
 }
 PX_RUN(randint_like_below) {
   int64_t low = 0;
-  PX_TRY(made_like(call, args->self, PX_OPTIONS(args)));
+  PX_TRY(made_like(call, args->self, PX_OPTIONS(args), args->memory_format));
   return marked(call, args->requires_grad, px_random_(call->results[0], &low, &args->high, NULL));
 }
 PX_RUN(bernoulli_like) {

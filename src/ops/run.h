@@ -43,9 +43,18 @@ typedef struct px__options {
 #define PX_OPTIONS(args) \
   ((px__options){(args)->dtype, (args)->device, (args)->pin_memory, (args)->requires_grad})
 
-// Uninitialised, with the sizes of t and, if t fills its memory, its order of dimensions.
-px_status px__empty_as(px_tensor **out, const px_tensor *t, px_dtype dtype, px_device device)
+// Uninitialised, with strides that leave no gaps (NULL: row-major), perhaps in page-locked memory.
+px_status px__empty_dense(px_tensor **out, int ndim, const int64_t *sizes, const int64_t *strides,
+                          px_dtype dtype, px_device device, bool pin)
     __attribute__((warn_unused_result));
+// With the sizes of t, in a memory format, by its name (NULL: t's order of dimensions).
+px_status px__empty_in(px_tensor **out, const px_tensor *t, const char *memory_format,
+                       px_dtype dtype, px_device device, bool pin)
+    __attribute__((warn_unused_result));
+static inline px_status px__empty_as(px_tensor **out, const px_tensor *t, px_dtype dtype,
+                                     px_device device) {
+  return px__empty_in(out, t, NULL, dtype, device, false);
+}
 // As another dtype, on another device (NONE: its own): the tensor itself if it is so already.
 px_status px__tensor_to(px_tensor **out, const px_tensor *t, px_dtype dtype, px_device device)
     __attribute__((warn_unused_result));

@@ -88,8 +88,8 @@ static px_status as_images(px_tensor **out, px_tensor *x, int64_t places, int64_
   PX_SCOPED(px_tensor) columns = NULL;
   PX_TRY(px__zeros_like_sized(&columns, x, 6, (int64_t[]){s[0], depths, s[1], places, s[3], s[4]}));
   PX_TRY(move_planes(columns, x, by, false));
-  return px_view(out, columns,
-                 (int64_t[]){px__product(s[0], depths), px__product(s[1], places), s[3], s[4]}, 4);
+  int64_t sizes[4] = {px__product(s[0], depths), px__product(s[1], places), s[3], s[4]};
+  return px_reshape(out, columns, sizes, 4);
 }
 // A kernel [O, C, kD, kH, kW] as [O, C * kD, kH, kW].
 static px_status as_kernel(px_tensor **out, const px_tensor *w) {
@@ -106,7 +106,7 @@ static px_status results_as_images(px_tensor **out, const px_tensor *y) {
 static px_status results_as_volume(px_tensor **out, const px_tensor *images, const int64_t *s) {
   PX_SCOPED(px_tensor) split = NULL;
   PX_SCOPED(px_tensor) turned = NULL;
-  PX_TRY(px_view(&split, images, (int64_t[]){s[0], s[2], s[1], s[3], s[4]}, 5));
+  PX_TRY(px_reshape(&split, images, (int64_t[]){s[0], s[2], s[1], s[3], s[4]}, 5));
   PX_TRY(px_permute(&turned, split, (int64_t[]){0, 2, 1, 3, 4}, 5));
   return px_contiguous(out, turned);
 }
@@ -176,8 +176,8 @@ PX_RUN(conv3d_backward_input) {
   PX_TRY(results_as_images(&grads, g));
   PX_TRY(as_kernel(&kernel, w));
   PX_TRY(px_conv2d_backward_input(&images, grads, kernel, images_of, 4, f.stride, 2, f.padding, 4,
-                                  f.dilation, 2, args->groups));
-  PX_TRY(px_view(&columns, images, (int64_t[]){s[0], g->sizes[2], s[1], places, s[3], s[4]}, 6));
+                                  f.dilation, 2, args->groups, NULL));
+  PX_TRY(px_reshape(&columns, images, (int64_t[]){s[0], g->sizes[2], s[1], places, s[3], s[4]}, 6));
   PX_TRY(px__zeros_of(&volume, g, args->input_size));
   PX_TRY(move_planes(columns, volume, by, true));
   call->results[0] = PX_MOVE(volume);
@@ -197,8 +197,8 @@ PX_RUN(conv3d_backward_weight) {
   PX_TRY(as_images(&images, x, s[2], g->sizes[2], by));
   PX_TRY(px_conv2d_backward_weight(&kernel, grads, images,
                                    (int64_t[]){s[0], px__product(s[1], s[2]), s[3], s[4]}, 4,
-                                   f.stride, 2, f.padding, 4, f.dilation, 2, args->groups));
-  return px_view(&call->results[0], kernel, s, 5);
+                                   f.stride, 2, f.padding, 4, f.dilation, 2, args->groups, NULL));
+  return px_reshape(&call->results[0], kernel, s, 5);
 }
 
 // A volume without a batch becomes a batch of one.
@@ -296,7 +296,8 @@ PX_RUN(conv_transpose3d) {
     PX_TRY(px__conv_nothing(&made, (const px_tensor *[]){x, w, bias}, 3, 5, sizes));
   else
     PX_TRY(px_conv3d_backward_input(&spread, x, w, sizes, 5, LIST(args->stride),
-                                    LIST(args->padding), LIST(args->dilation), args->groups));
+                                    LIST(args->padding), LIST(args->dilation), args->groups,
+                                    px_memory_format_name(px_tensor_suggest_format(x))));
   if (spread) PX_TRY(px__conv_biased(&made, spread, bias, DIMS));
   return like_input(&call->results[0], made, args->input);
 }

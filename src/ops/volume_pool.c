@@ -265,11 +265,11 @@ PX_RUN(avg_pool3d_backward) {
   PX_TRY(px_flatten(&rows, grad, -2, -1));
   PX_TRY(px_avg_pool2d_backward(&depths, rows, size.depths + size.from, 4 - size.from, kernel.depth,
                                 2, stride.depth, 2, padding.depth, 2, args->ceil_mode,
-                                args->count_include_pad, divisor ? &divisor : NULL));
+                                args->count_include_pad, divisor ? &divisor : NULL, NULL));
   PX_TRY(px_reshape(&means, depths, size.means + size.from, 4 - size.from));
   PX_TRY(px_avg_pool2d_backward(&planes, means, size.planes + size.from, 4 - size.from,
                                 kernel.plane, 2, stride.plane, 2, padding.plane, 2, args->ceil_mode,
-                                args->count_include_pad, divisor ? &one : NULL));
+                                args->count_include_pad, divisor ? &one : NULL, NULL));
   return px_reshape(&call->results[0], planes, LIST(args->input_size));
 }
 
@@ -301,9 +301,11 @@ PX_RUN(adaptive_avg_pool3d_backward) {
   PX_SCOPED(px_tensor) planes = NULL;
   if (!grad->numel) return px__zeros_of(&call->results[0], grad, args->input_size);
   PX_TRY(px_flatten(&rows, grad, -2, -1));
-  PX_TRY(px_adaptive_avg_pool2d_backward(&depths, rows, size.depths + size.from, 4 - size.from));
+  PX_TRY(
+      px_adaptive_avg_pool2d_backward(&depths, rows, size.depths + size.from, 4 - size.from, NULL));
   PX_TRY(px_reshape(&means, depths, size.means + size.from, 4 - size.from));
-  PX_TRY(px_adaptive_avg_pool2d_backward(&planes, means, size.planes + size.from, 4 - size.from));
+  PX_TRY(px_adaptive_avg_pool2d_backward(&planes, means, size.planes + size.from, 4 - size.from,
+                                         NULL));
   return px_reshape(&call->results[0], planes, LIST(args->input_size));
 }
 

@@ -24,7 +24,8 @@ static px_status start(px_call *call, px_tensor **values, const char *name, int6
            "%s requires non-negative window_length, got window_length=%lld", name,
            (long long)length);
   PX_TRY(px_tensor_empty(values, 1, &length, PX_FLOAT64, px_cpu()));
-  return px_empty(&call->results[0], &length, 1, dtype, o.device, o.pin_memory, o.requires_grad);
+  return px_empty(&call->results[0], &length, 1, dtype, o.device, o.pin_memory, o.requires_grad,
+                  NULL);
 }
 static px_status give(px_call *call, const px_tensor *values) {
   call->device = px__tensor_device(call->results[0]);
@@ -92,7 +93,7 @@ PX_RUN(logspace) {
   px_dtype dtype = o.dtype == PX_DTYPE_NONE ? px_dtype_default() : o.dtype;
   PX_CHECK(dtype < PX_DTYPE_COMPUTED, PX_UNIMPLEMENTED, "\"logspace_cpu\" not implemented for '%s'",
            px_dtype_class(dtype));
-  PX_TRY(px_empty(&call->results[0], &n, 1, dtype, o.device, o.pin_memory, o.requires_grad));
+  PX_TRY(px_empty(&call->results[0], &n, 1, dtype, o.device, o.pin_memory, o.requires_grad, NULL));
   PX_TRY(px_linspace(&powers, args->start, args->end, n, PX_FLOAT64,
                      px__tensor_device(call->results[0]), false, false));
   PX_TRY(px_pow_of_number(&values, px_float(args->base), powers));

@@ -126,7 +126,8 @@ static px_status gather(px_tensor **out, const run *r, px_tensor **parts) {
   for (int64_t i = 0; i < r->count; i++) {
     PX_SCOPED(px_tensor) grad = px_retain(px_tensor_grad(r->parameters[i]));
     if (!grad)
-      PX_TRY(px_zeros_like(&grad, r->parameters[i], PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+      PX_TRY(px_zeros_like(&grad, r->parameters[i], PX_DTYPE_NONE, PX_DEVICE_NONE, false, false,
+                           NULL));
     PX_TRY(px_reshape(&parts[i], grad, &flat, 1));
   }
   PX_TRY(px_cat(out, parts, r->count, 0));

@@ -109,7 +109,7 @@ static px_status begin_state(step *s, int k, double value) {
   }
   s->first = 1;
   return px_full_like(&s->begun[k], s->parameter, px_float(value), PX_DTYPE_NONE, PX_DEVICE_NONE,
-                      false, false);
+                      false, false, NULL);
 }
 
 // The states that are kept, as the op's arguments or as scalars.

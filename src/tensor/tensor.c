@@ -167,6 +167,17 @@ px_status px_tensor_empty_strided(px_tensor **out, int ndim, const int64_t *size
   return PX_OK;
 }
 
+px_status px_tensor_empty_format(px_tensor **out, int ndim, const int64_t *sizes,
+                                 px_memory_format format, px_dtype dtype, px_device device) {
+  PX_GIVEN(out);
+  PX_GIVEN_N(sizes, ndim);
+  int64_t strides[PX_MAX_DIMS];
+  *out = NULL;
+  PX_TRY(px__check_sizes(ndim, sizes));
+  PX_TRY(px__format_strides(strides, ndim, sizes, format));
+  return px_tensor_empty_strided(out, ndim, sizes, strides, dtype, device);
+}
+
 px_status px_tensor_empty_pinned(px_tensor **out, int ndim, const int64_t *sizes, px_dtype dtype) {
   PX_GIVEN(out);
   PX_GIVEN_N(sizes, ndim);

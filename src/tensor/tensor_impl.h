@@ -128,6 +128,19 @@ static inline px_status px__tensor_room(px_tensor *t, int ndim) {
   return PX_LIKELY(ndim <= PX__OWN_DIMS) || t->sizes != t->own ? PX_OK : px__tensor_grow(t);
 }
 void px__row_major(int ndim, const int64_t *sizes, int64_t *strides);
+// The strides of a memory format; PX_RUNTIME if tensors of so many dimensions cannot have it.
+px_status px__format_strides(int64_t *strides, int ndim, const int64_t *sizes,
+                             px_memory_format format) __attribute__((warn_unused_result));
+// Operands of one shape, with stride 0 where one repeats.
+typedef struct px__layout {
+  int ndim, n;
+  const int64_t *sizes, *strides[PX_MAX_OPERANDS];
+} px__layout;
+// The strides of what is computed from such operands: without gaps, its dimensions in their order.
+void px__layout_strides(int64_t *strides, const px__layout *l);
+// The strides of a copy of t that keeps its order of dimensions: t's own, or in `room`; NULL:
+// row-major.
+const int64_t *px__kept_strides(int64_t *room, const px_tensor *t);
 // Shapes. broadcast: into out_sizes (ndim in *out_ndim); PyTorch's text on mismatch.
 px_status px__broadcast(int *out_ndim, int64_t *out_sizes, int a_ndim, const int64_t *a, int b_ndim,
                         const int64_t *b) __attribute__((warn_unused_result));

@@ -527,7 +527,7 @@ static px_status pruned(job *j) {
   PX_SCOPED(px_tensor) ones = NULL;
   px_manual_seed(1);
   PX_TRY(numbers(&weight, j, 4, 3, true));
-  PX_TRY(px_ones_like(&ones, weight, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+  PX_TRY(px_ones_like(&ones, weight, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
   for (int way = 0; way < 4; way++) {
     PX_SCOPED(px_tensor) mask = NULL;
     px_prune how = {.amount = 2, .channels = way & 1, .random = way & 2, .p = 2};

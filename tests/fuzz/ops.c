@@ -161,7 +161,7 @@ static void use(px_tensor *result) {
   if (!result || px_tensor_numel(result) > 1 << 16) return;
   fuzz_fine(px_clone(&copy, result, NULL));
   if (!px_tensor_requires_grad(result) ||
-      !fuzz_fine(px_ones_like(&ones, result, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false)))
+      !fuzz_fine(px_ones_like(&ones, result, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL)))
     return;
   fuzz_fine(px_backward(1, &result, &ones, false, fuzz_one_in(4)));
 }

@@ -89,7 +89,7 @@ PX_TEST(resizes_an_output) {
   PX_SCOPED(px_tensor) a = floats(3, 1., 2., 3.);
   PX_SCOPED(px_tensor) out = NULL;
   const int64_t none = 0;
-  OK(px_empty(&out, &none, 1, PX_FLOAT32, PX_DEVICE_NONE, false, false));
+  OK(px_empty(&out, &none, 1, PX_FLOAT32, PX_DEVICE_NONE, false, false, NULL));
   OK(px_mul_out(out, a, a));
   IS(out, 3, 1., 4., 9.);
 }
@@ -113,7 +113,7 @@ PX_TEST(sums_nothing_to_zero) {
   PX_SCOPED(px_tensor) empty = NULL;
   PX_SCOPED(px_tensor) s = NULL;
   const int64_t none = 0;
-  OK(px_empty(&empty, &none, 1, PX_FLOAT32, PX_DEVICE_NONE, false, false));
+  OK(px_empty(&empty, &none, 1, PX_FLOAT32, PX_DEVICE_NONE, false, false, NULL));
   OK(px_sum(&s, empty, NULL, 0, false, PX_DTYPE_NONE));
   IS(s, 1, 0.);
 }
@@ -211,7 +211,7 @@ PX_TEST(refuses_what_is_no_dtype_and_what_is_no_tensor) {
   FAILS(px_tensor_empty(&out, 0, NULL, none, px_cpu()), PX_TYPE, "there is no dtype 77");
   FAILS(px_tensor_empty_pinned(&out, 0, NULL, none), PX_TYPE, "there is no dtype 77");
   FAILS(px_to(&out, a, none, PX_DEVICE_NONE, false, false), PX_TYPE, "there is no dtype 77");
-  FAILS(px_zeros_like(&out, a, none, PX_DEVICE_NONE, false, false), PX_TYPE,
+  FAILS(px_zeros_like(&out, a, none, PX_DEVICE_NONE, false, false, NULL), PX_TYPE,
         "there is no dtype 77");
   FAILS(px_hstack(&out, pair, 2), PX_TYPE, "");
   FAILS(px_vstack(&out, pair, 2), PX_TYPE, "");

@@ -86,7 +86,7 @@ PX_TEST(the_copied_gets_the_gradient) {
   PX_SCOPED(px_tensor) to = NULL;
   PX_SCOPED(px_tensor) sum = NULL;
   OK(px_tensor_set_requires_grad(m, true));
-  OK(px_zeros_like(&to, m, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+  OK(px_zeros_like(&to, m, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
   OK(px_copy_(to, m, false));
   OK(px_sum(&sum, to, NULL, 0, false, PX_DTYPE_NONE));
   OK(px_backward(1, &sum, NULL, false, false));

@@ -72,7 +72,7 @@ PX_TEST(likes_follow_their_model) {
   PX_SCOPED(px_tensor) o = NULL;
   PX_SCOPED(px_tensor) n = NULL;
   const int64_t two = 2;
-  OK(px_ones_like(&o, i, PLAIN));
+  OK(px_ones_like(&o, i, PLAIN, NULL));
   CHECK_EQ(px_tensor_dtype(o), PX_INT64);
   IS(o, 3, 1., 1., 1.);
   OK(px_new_full(&n, i, &two, 1, px_float(0.3), PLAIN));
@@ -82,9 +82,9 @@ PX_TEST(likes_follow_their_model) {
 PX_TEST(bad_sizes_are_named) {
   px_tensor *t = NULL;
   const int64_t negative = -1, huge = (int64_t)1 << 62;
-  FAILS(px_empty(&t, &negative, 1, PLAIN), PX_RUNTIME,
+  FAILS(px_empty(&t, &negative, 1, PLAIN, NULL), PX_RUNTIME,
         "Trying to create tensor with negative dimension -1: [-1]");
-  FAILS(px_empty(&t, &huge, 1, PLAIN), PX_RUNTIME,
+  FAILS(px_empty(&t, &huge, 1, PLAIN, NULL), PX_RUNTIME,
         "Storage size calculation overflowed with sizes=[4611686018427387904]");
   FAILS(px_arange(&t, px_int(0), px_int(1), px_int(0), PLAIN), PX_RUNTIME, "step must be nonzero");
   FAILS(px_arange(&t, px_int(INT64_MIN), px_int(INT64_MAX), px_int(1), PLAIN), PX_RUNTIME,

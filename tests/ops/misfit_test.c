@@ -74,7 +74,7 @@ static bool exchange(px_value *a, int kind, int which, px_tensor **made, px_tens
 static void go_back(px_tensor *t) {
   PX_SCOPED(px_tensor) ones = NULL;
   if (!t || !px_tensor_requires_grad(t) || px_tensor_numel(t) > 1 << 16) return;
-  if (px_ones_like(&ones, t, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false) == PX_OK &&
+  if (px_ones_like(&ones, t, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL) == PX_OK &&
       px_backward(1, &t, &ones, false, false) == PX_OK)
     return;
   CHECK(*px_error_last()->message);

@@ -207,7 +207,7 @@ static void one_bad(int64_t m, int64_t n, int64_t at, int bad, int form, const c
   PX_SCOPED(px_tensor) row = NULL;
   px_tensor *none = NULL;
   OK(px_clone(&was, x, NULL));
-  OK(px_ones_like(&ones, x, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+  OK(px_ones_like(&ones, x, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
   OK(px_select(&row, index, 0, at / n));
   OK(px_select(&cell, row, 0, at % n));
   OK(px_fill_(cell, px_int(bad)));
@@ -274,12 +274,12 @@ PX_TEST(results_do_not_depend_on_the_number_of_threads) {
   OK(px_randn(&values, SIZES(300, 250), NULL, PX_FLOAT32, px_cpu(), false, false));
   for (size_t i = 0; i < sizeof puts / sizeof *puts; i++) {
     PX_SCOPED(px_tensor) alone = NULL;
-    OK(px_ones_like(&alone, values, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+    OK(px_ones_like(&alone, values, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
     OK(px_set_num_threads(1));
     puts[i](alone, index, values);
     for (int threads = 2; threads < 6; threads++) {
       PX_SCOPED(px_tensor) together = NULL;
-      OK(px_ones_like(&together, values, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+      OK(px_ones_like(&together, values, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
       OK(px_set_num_threads(threads));
       puts[i](together, index, values);
       CHECK(!memcmp(px_tensor_data(alone), px_tensor_data(together), 300 * 250 * sizeof(float)));

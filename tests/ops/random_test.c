@@ -55,10 +55,10 @@ PX_TEST(whole_numbers_and_coins_like_a_tensor) {
   PX_SCOPED(px_tensor) between = NULL;
   PX_SCOPED(px_tensor) coins = NULL;
   px_manual_seed(0);
-  OK(px_randint_like_below(&below, x, 10, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+  OK(px_randint_like_below(&below, x, 10, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
   ELEMENTS(below, 0, 4, 9, 3);
   px_manual_seed(0);
-  OK(px_randint_like(&between, x, 2, 10, PX_INT64, PX_DEVICE_NONE, false, false));
+  OK(px_randint_like(&between, x, 2, 10, PX_INT64, PX_DEVICE_NONE, false, false, NULL));
   ELEMENTS(between, 0, 6, 9, 7);
   CHECK_EQ(px_tensor_dtype(between), PX_INT64);
   px_manual_seed(0);
@@ -118,7 +118,7 @@ PX_TEST(device_numbers_like_a_tensor) {
   OK(px_normal_of(&n, one, one, NULL));
   ELEMENTS(n, 1e-6, 1 - 0.924662411, 1 - 0.425344229, 1 - 2.643845797);
   px_manual_seed(0);
-  OK(px_randint_like_below(&i, one, 100, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+  OK(px_randint_like_below(&i, one, 100, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
   ELEMENTS(i, 0, 41, 97, 91);
   px_manual_seed(0);
   OK(px_bernoulli_like(&coins, one, 0.5, NULL));  // rand's .399 .517 .025 below a half

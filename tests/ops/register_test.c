@@ -404,7 +404,8 @@ static px_status mean_and_square(px_tensor **results, const px_value *args) {
 }
 static px_status ones_gradient(px_op_gradient *g) {
   CHECK_EQ(g->grad_count, 2);
-  return px_ones_like(&g->out[0], g->args[0].v.tensor, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false);
+  return px_ones_like(&g->out[0], g->args[0].v.tensor, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false,
+                      NULL);
 }
 PX_TEST(a_function_has_a_gradient_of_its_own) {
   const px_op *op = registered(

@@ -669,15 +669,18 @@ class Looks(Edges):
     """Layouts, memory formats and names: what Phlox lacks is refused by its name."""
 
     @each_device
-    def test_channels_last_is_refused_wherever_a_format_is_taken(self):
-        x = torch.ones(2, 3, 4, 5)
-        for last in (torch.channels_last, torch.channels_last_3d):
-            for call in (lambda **how: x.to(**how), lambda **how: x.to(torch.float64, **how), lambda **how: x.contiguous(**how),
-                         lambda **how: x.clone(**how), lambda **how: x.double(**how), lambda **how: x.cpu(**how),
-                         lambda **how: torch.empty(2, 3, 4, 5, **how), lambda **how: torch.empty_like(x, **how),
-                         lambda **how: torch.ones_like(x, **how), lambda **how: nn.Conv2d(1, 1, 1).to(**how)):
-                with self.assertRaisesRegex(NotImplementedError, "memory_format"):
-                    call(memory_format=last)
+    def test_a_format_of_other_dimensions_is_refused(self):
+        x, volume = torch.ones(2, 3, 4), torch.ones(2, 3, 4, 5, 6)
+        for call in (lambda t, **how: t.to(**how), lambda t, **how: t.to(torch.float64, **how), lambda t, **how: t.contiguous(**how),
+                     lambda t, **how: t.clone(**how), lambda t, **how: t.double(**how), lambda t, **how: t.cpu(**how),
+                     lambda t, **how: torch.empty(t.shape, **how), lambda t, **how: torch.empty_like(t, **how),
+                     lambda t, **how: torch.ones_like(t, **how)):
+            self.refuses(RuntimeError, "required rank 4 tensor to use channels_last format", call, x, memory_format=torch.channels_last)
+            self.refuses(RuntimeError, "required rank 4 tensor to use channels_last format", call, volume, memory_format=torch.channels_last)
+            self.refuses(RuntimeError, "required rank 5 tensor to use channels_last_3d format", call, x, memory_format=torch.channels_last_3d)
+        self.refuses(RuntimeError, "preserve memory format is unsupported by the contiguous operator", x.transpose(0, 1).contiguous,
+                     memory_format=torch.preserve_format)
+        self.assertTrue(x.contiguous(memory_format=torch.preserve_format) is x and x.is_contiguous(memory_format=torch.preserve_format))
 
     @each_device
     def test_whether_channels_lie_last_is_told_by_strides(self):

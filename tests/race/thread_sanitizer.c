@@ -19,7 +19,7 @@ static void sum_aside(bool wait) {
   simulate(1);
   OK(px_stream_new(&side, px_cuda(0), 0));
   OK(px_stream_default(&home, px_cuda(0)));
-  OK(px_empty(&a, (int64_t[]){1000, 1000}, 2, PX_FLOAT32, px_cuda(0), false, false));
+  OK(px_empty(&a, (int64_t[]){1000, 1000}, 2, PX_FLOAT32, px_cuda(0), false, false, NULL));
   OK(px_normal_(a, 0, 1, NULL));
   if (wait) OK(px_stream_wait_stream(side, home));
   OK(px_stream_set_current(side));

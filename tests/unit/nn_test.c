@@ -671,8 +671,8 @@ PX_TEST(kaiming_takes_leaky_relu_where_no_nonlinearity_is_given) {
   PX_SCOPED(px_tensor) a = NULL;
   PX_SCOPED(px_tensor) b = NULL;
   px_scalar same;
-  OK(px_empty(&a, (int64_t[]){3, 4}, 2, PX_FLOAT32, px_cpu(), false, false));
-  OK(px_empty(&b, (int64_t[]){3, 4}, 2, PX_FLOAT32, px_cpu(), false, false));
+  OK(px_empty(&a, (int64_t[]){3, 4}, 2, PX_FLOAT32, px_cpu(), false, false, NULL));
+  OK(px_empty(&b, (int64_t[]){3, 4}, 2, PX_FLOAT32, px_cpu(), false, false, NULL));
   px_manual_seed(3);
   OK(px_init_kaiming_uniform(a, 0.3, false, NULL, NULL));
   px_manual_seed(3);

@@ -618,7 +618,7 @@ PX_TEST(the_count_of_steps_counts_on_and_may_be_written) {
   PX_SCOPED(px_tensor) whole = NULL;
   PX_SCOPED(px_optimizer) o = optimizer("Adam", p);
   px_scalar steps;
-  OK(px_ones_like(&grad, p, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false));
+  OK(px_ones_like(&grad, p, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL));
   OK(px_tensor_set_grad(p, grad));
   OK(px_optimizer_step(o));
   px_tensor *count = px_optimizer_state(o, 0, 0, "step");

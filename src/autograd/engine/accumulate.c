@@ -88,20 +88,34 @@ px_status px__accumulator(px_node **out, px_tensor *leaf) {
 
 // ---- accumulating
 
+// Where the elements of .grad lie: where the leaf's do, if these fill their memory, so that an
+// optimiser reads both in one order; row-major otherwise.
 static bool same_layout(const px_tensor *grad, const px_tensor *leaf) {
   if (px_tensor_is_contiguous(leaf)) return px_tensor_is_contiguous(grad);
+  if (!px_tensor_is_dense(leaf)) return px_tensor_is_contiguous(grad);
   for (int d = 0; d < px_tensor_ndim(leaf); d++)
     if (px_tensor_sizes(leaf)[d] != 1 && px_tensor_strides(leaf)[d] != px_tensor_strides(grad)[d])
       return false;
   return true;
 }
 
+static px_status copy_as(px_tensor **out, px_tensor *grad, const px_tensor *leaf) {
+  if (px_tensor_is_contiguous(leaf) || !px_tensor_is_dense(leaf))
+    return px_clone(out, grad, "contiguous_format");
+  PX_SCOPED(px_tensor) made = NULL;
+  PX_TRY(px_tensor_empty_strided(&made, px_tensor_ndim(leaf), px_tensor_sizes(leaf),
+                                 px_tensor_strides(leaf), px_tensor_dtype(grad),
+                                 px_tensor_device(grad)));
+  PX_TRY(px_copy_(made, grad, false));
+  *out = PX_MOVE(made);
+  return PX_OK;
+}
+
 static px_status first(px_tensor **place, px_tensor *leaf, px_tensor *grad) {
   // A gradient that nobody else sees becomes .grad as it is.
   if (!px_grad_enabled() && px__unseen(grad) && same_layout(grad, leaf))
     return px_tensor_detach(place, grad);
-  const char *format = px_tensor_is_contiguous(leaf) ? "contiguous_format" : "preserve_format";
-  return px_clone(place, grad, format);
+  return copy_as(place, grad, leaf);
 }
 
 static px_status accumulate(px_tensor *leaf, px_tensor *grad) {

@@ -71,7 +71,7 @@ static px_status refuse_shape(const px_tensor *grad, const px__meta *meta, const
 
 static px_status convert(px_tensor **grad, px_dtype dtype, px_device device) {
   px_tensor *made = NULL;
-  PX_TRY(px__to_copy(&made, *grad, dtype, device, false, false));
+  PX_TRY(px__to_copy(&made, *grad, dtype, device, false, false, NULL));
   return replace(grad, made);
 }
 

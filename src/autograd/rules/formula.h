@@ -71,6 +71,10 @@ static inline px_value px__f_ndim(px_value v) {
 static inline px_value px__f_dtype(px_value v) {
   return v.kind == PX_ARG_TENSOR ? PX_DT(px_tensor_dtype(v.v.tensor)) : PX_NONE();
 }
+// The name of the memory format that a tensor shows.
+static inline px_value px__f_format(px_value v) {
+  return PX_TX(px_memory_format_name(px_tensor_suggest_format(v.v.tensor)));
+}
 // Whether a matrix is the transpose of a row-major one; then its gradient should be too.
 static inline px_value px__f_turned(px_value v) {
   const int64_t *sizes = px_tensor_sizes(v.v.tensor), *strides = px_tensor_strides(v.v.tensor);

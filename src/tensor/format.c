@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory formats, and the order in which the dimensions of a new tensor lie: PyTorch's rules, each
+// of which stands here once.
+//
+// Dimensions of size 1 have strides too, which no element shows. Where they leave open which format
+// a tensor has, the strides decide: images of one channel count as row-major unless their strides
+// are just those of channels_last.
+#include "tensor/tensor_impl.h"
+
+// `ndim`: of tensors that can have it; 0: all.
+static const struct {
+  const char *name;
+  int ndim;
+} formats[] = {[PX_FORMAT_CONTIGUOUS] = {"contiguous_format", 0},
+               [PX_FORMAT_PRESERVE] = {"preserve_format", 0},
+               [PX_FORMAT_CHANNELS_LAST] = {"channels_last", 4},
+               [PX_FORMAT_CHANNELS_LAST_3D] = {"channels_last_3d", 5}};
+
+const char *px_memory_format_name(px_memory_format format) {
+  return (unsigned)format < PX_COUNT_OF(formats) ? formats[format].name : "unknown";
+}
+
+px_status px_memory_format_parse(px_memory_format *out, const char *name) {
+  PX_GIVEN(out);
+  PX_GIVEN(name);
+  for (int i = 0; i < PX_COUNT_OF(formats); i++)
+    if (!strcmp(formats[i].name, name)) return *out = (px_memory_format)i, PX_OK;
+  PX_FAIL(PX_VALUE,
+          "memory_format must be contiguous_format, preserve_format, channels_last or "
+          "channels_last_3d, but got '%s'",
+          name);
+}
+
+// The dimensions of channels_last from the innermost: 1, the last one down to 2, and 0.
+static inline int last_dim(int ndim, int k) { return k == 0 ? 1 : k == ndim - 1 ? 0 : ndim - k; }
+
+static void channels_last(int ndim, const int64_t *sizes, int64_t *strides) {
+  uint64_t step = 1;  // see px__row_major about wrapping; beside a size of 0 steps are 0
+  for (int k = 0; k < ndim; k++) {
+    int d = last_dim(ndim, k);
+    strides[d] = (int64_t)step;
+    step *= (uint64_t)sizes[d];
+  }
+}
+
+px_status px__format_strides(int64_t *strides, int ndim, const int64_t *sizes,
+                             px_memory_format format) {
+  PX_CHECK((unsigned)format < PX_COUNT_OF(formats), PX_VALUE, "there is no memory format %d",
+           (int)format);
+  int wanted = formats[format].ndim;
+  PX_CHECK(!wanted || wanted == ndim, PX_RUNTIME, "required rank %d tensor to use %s format",
+           wanted, formats[format].name);
+  if (wanted)
+    channels_last(ndim, sizes, strides);
+  else
+    px__row_major(ndim, sizes, strides);
+  return PX_OK;
+}
+
+static bool has_channels_last(const px_tensor *t) {
+  int64_t step = 1;
+  for (int k = 0; k < t->ndim; k++) {
+    int d = last_dim(t->ndim, k);
+    if (t->sizes[d] == 1) continue;
+    if (t->strides[d] != step) return false;
+    step = px__steps(t->sizes[d], step);
+  }
+  return true;
+}
+
+bool px_tensor_has_format(const px_tensor *self, px_memory_format format) {
+  if ((unsigned)format >= PX_COUNT_OF(formats) || !formats[format].ndim) return self->contiguous;
+  return self->ndim == formats[format].ndim && has_channels_last(self);
+}
+
+// Whether strides grow from the channels outward, gaps or not. Of one image of one row and column,
+// and of parts of such rows, they cannot tell.
+static bool is_like_channels_last(const px_tensor *t) {
+  int64_t least = 0;
+  if (t->strides[1] == 0) return false;
+  for (int k = 0; k < t->ndim; k++) {
+    int d = last_dim(t->ndim, k);
+    if (t->sizes[d] == 0 || t->strides[d] < least) return false;
+    if (d == 0 && least == t->strides[1]) return false;
+    least = t->sizes[d] > 1 ? px__steps(t->sizes[d], t->strides[d]) : t->strides[d];
+  }
+  return true;
+}
+
+px_memory_format px_tensor_suggest_format(const px_tensor *self) {
+  if (self->ndim != 4 && self->ndim != 5) return PX_FORMAT_CONTIGUOUS;
+  if (!is_like_channels_last(self)) return PX_FORMAT_CONTIGUOUS;
+  return self->ndim == 4 ? PX_FORMAT_CHANNELS_LAST : PX_FORMAT_CHANNELS_LAST_3D;
+}
+
+// ---- the order of dimensions
+
+// Whether a lies inside of b (< 0), outside (> 0), or cannot be told: the first operand decides in
+// which both move. Of equal steps the shorter dimension lies inside.
+static int compare(const px__layout *l, int a, int b) {
+  for (int i = 0; i < l->n; i++) {
+    int64_t x = l->strides[i][a], y = l->strides[i][b];
+    if (x == 0 || y == 0) continue;
+    if (x != y) return x < y ? -1 : 1;
+    if (l->sizes[a] > l->sizes[b]) return 1;
+  }
+  return 0;
+}
+
+// An insertion sort that passes over what cannot be told apart: not an order in the strict sense,
+// so another sort would give another result.
+void px__layout_strides(int64_t *strides, const px__layout *l) {
+  int order[PX_MAX_DIMS];
+  for (int k = 0; k < l->ndim; k++) order[k] = l->ndim - 1 - k;
+  for (int i = 1; i < l->ndim; i++) {
+    for (int at = i, k = i - 1; k >= 0; k--) {
+      int found = compare(l, order[k], order[at]);
+      if (found < 0) break;
+      if (found == 0) continue;
+      int moved = order[k];
+      order[k] = order[at], order[at] = moved;
+      at = k;
+    }
+  }
+  uint64_t step = 1;
+  for (int k = 0; k < l->ndim; k++) {
+    strides[order[k]] = (int64_t)step;
+    step *= l->sizes[order[k]] > 1 ? (uint64_t)l->sizes[order[k]] : 1;
+  }
+}
+
+bool px_tensor_is_dense(const px_tensor *self) {
+  if (self->contiguous || self->numel == 0) return true;
+  uint64_t seen = 0;
+  for (int64_t step = 1; step < self->numel;) {  // the dimension that goes on where the last ended
+    int d = 0;
+    while (d < self->ndim && (self->sizes[d] == 1 || seen >> d & 1 || self->strides[d] != step))
+      d++;
+    if (d == self->ndim) return false;
+    seen |= UINT64_C(1) << d;
+    step = px__steps(self->sizes[d], step);
+  }
+  return true;
+}
+
+static bool is_row_major(const px_tensor *t) {
+  int64_t step = 1;
+  for (int d = t->ndim - 1; d >= 0; d--) {
+    if (t->strides[d] != step) return false;
+    if (t->sizes[d] > 1) step = px__steps(t->sizes[d], step);
+  }
+  return true;
+}
+
+const int64_t *px__kept_strides(int64_t *room, const px_tensor *t) {
+  if (PX_LIKELY(t->contiguous) && is_row_major(t)) return NULL;
+  if (px_tensor_is_dense(t)) return t->strides;
+  px__layout l = {.ndim = t->ndim, .n = 1, .sizes = t->sizes, .strides = {t->strides}};
+  px__layout_strides(room, &l);
+  return room;
+}
