@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-enum { LANES = 16, GRAIN = 16 * 1024, MAX_CHUNKS = 16 };
+enum { LANES = 16, GRAIN = 16 * 1024, MAX_CHUNKS = 16, COLUMNS = 64 };
 
 typedef struct layer_task {
   void *y, *mean, *rstd, *partial;

@@ -86,103 +86,161 @@ static void NAME(layer_sums)(const layer_task *t, void *weight, void *bias) {
 }
 
 // ---- batches: one mean per channel c of [outer, channels, inner]
-// Sums over one channel of x (y NULL) or of x and of x * (y - mean), exact to double.
-static double NAME(channel_sum)(const batch_task *t, const T *x, int64_t c) {
+static inline T NAME(mean_of)(const batch_task *t, int64_t c, double sum) {
+  return t->training ? (T)(sum / (double)(t->outer * t->inner)) : ((const T *)t->running_mean)[c];
+}
+// The scale of a channel whose squares of deviations are `square`; keeps the statistics of
+// training.
+static T NAME(scale_of)(const batch_task *t, int64_t c, T mean, double square) {
+  const T *w = t->weight;
+  double n = (double)(t->outer * t->inner);
+  double variance = t->training ? square / n : (double)((const T *)t->running_var)[c];
+  T invstd = (T)(1 / sqrt(variance + t->eps));
+  if (t->training) {
+    ((T *)t->mean)[c] = mean, ((T *)t->invstd)[c] = invstd;
+    ((T *)t->variance)[c] = (T)(variance * n / (n - 1));
+  }
+  return invstd * (w ? w[c] : 1);
+}
+static inline T NAME(shift_of)(const batch_task *t, int64_t c, T mean, T scale) {
+  const T *b = t->bias;
+  return (b ? b[c] : 0) - mean * scale;
+}
+// Backward: of a channel whose gradients add up to s, and multiplied by deviations to sx.
+typedef struct NAME(slopes) {
+  T scale, each, by;  // (gradient - each - deviation * by) * scale
+} NAME(slopes);
+static NAME(slopes) NAME(slopes_of)(const batch_task *t, int64_t c, double s, double sx) {
+  const T *w = t->weight;
+  double n = (double)(t->outer * t->inner);
+  T invstd = t->training ? ((const T *)t->invstd)[c]
+                         : (T)(1 / sqrt((double)((const T *)t->running_var)[c] + t->eps));
+  if (t->grad_weight) ((T *)t->grad_weight)[c] = (T)(sx * invstd);
+  if (t->grad_bias) ((T *)t->grad_bias)[c] = (T)s;
+  T scale = invstd * (w ? w[c] : 1);
+  if (!t->training) return (NAME(slopes)){scale, 0, 0};
+  return (NAME(slopes)){scale, (T)(s / n), (T)(sx * invstd * invstd / n)};
+}
+static inline T NAME(kept_mean)(const batch_task *t, int64_t c) {
+  return ((const T *)(t->training ? t->mean : t->running_mean))[c];
+}
+
+// Sums over one channel, exact to double.
+static double NAME(channel_sum)(const batch_task *t, int64_t c) {
+  const T *x = t->x;
   double s = 0;
   int64_t work = 0;
-  if (t->inner > 1) {
-    for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++)
-      s += NAME(vec_sum)(x + (o * t->channels + c) * t->inner, t->inner);
-    return s;
-  }
-  for (px__steps at = {.n = t->outer}; px__step(&at);)
-    for (int64_t o = at.begin; o < at.end; o++) s += x[o * t->channels + c];
+  for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++)
+    s += NAME(vec_sum)(x + (o * t->channels + c) * t->inner, t->inner);
   return s;
 }
-static double NAME(channel_square)(const batch_task *t, const T *x, T mean, int64_t c) {
-  int64_t work = 0;
+static double NAME(channel_square)(const batch_task *t, int64_t c, T mean) {
+  const T *x = t->x;
   double s = 0;
-  if (t->inner > 1) {
-    for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++)
-      s += NAME(vec_sum_square)(x + (o * t->channels + c) * t->inner, mean, t->inner, 0);
-    return s;
-  }
-  for (px__steps at = {.n = t->outer}; px__step(&at);)
-    for (int64_t o = at.begin; o < at.end; o++) {
-      double d = (double)x[o * t->channels + c] - mean;
-      s += d * d;
-    }
+  int64_t work = 0;
+  for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++)
+    s += NAME(vec_sum_square)(x + (o * t->channels + c) * t->inner, mean, t->inner, 0);
   return s;
 }
-// A channel's elements, each scaled and shifted.
-static void NAME(scale_channel)(const batch_task *t, int64_t c, T scale, T shift) {
+static void NAME(channel)(const batch_task *t, int64_t c) {
   int64_t stride = t->channels * t->inner, work = 0;
   const T *x = (const T *)t->x + c * t->inner;
   T *y = (T *)t->y + c * t->inner;
-  if (t->inner == 1) {
-    for (px__steps at = {.n = t->outer}; px__step(&at);)
-      for (int64_t o = at.begin; o < at.end; o++) y[o * stride] = x[o * stride] * scale + shift;
-    return;
-  }
+  T mean = NAME(mean_of)(t, c, t->training ? NAME(channel_sum)(t, c) : 0);
+  T scale = NAME(scale_of)(t, c, mean, t->training ? NAME(channel_square)(t, c, mean) : 0);
+  T shift = NAME(shift_of)(t, c, mean, scale);
   for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++, x += stride, y += stride)
     for (px__steps at = {.n = t->inner}; px__step(&at);)
       for (int64_t i = at.begin; i < at.end; i++) y[i] = x[i] * scale + shift;
-}
-static void NAME(batch)(const batch_task *t, int64_t begin, int64_t end) {
-  const T *x = t->x, *w = t->weight, *b = t->bias;
-  double n = (double)(t->outer * t->inner);
-  for (int64_t c = begin; c < end; c++) {
-    T mean, invstd;
-    if (t->training) {
-      mean = (T)(NAME(channel_sum)(t, x, c) / n);
-      double variance = NAME(channel_square)(t, x, mean, c) / n;
-      invstd = (T)(1 / sqrt(variance + t->eps));
-      ((T *)t->mean)[c] = mean, ((T *)t->invstd)[c] = invstd;
-      ((T *)t->variance)[c] = (T)(variance * n / (n - 1));
-    } else {
-      mean = ((const T *)t->running_mean)[c];
-      invstd = (T)(1 / sqrt((double)((const T *)t->running_var)[c] + t->eps));
-    }
-    T scale = invstd * (w ? w[c] : 1);
-    NAME(scale_channel)(t, c, scale, (b ? b[c] : 0) - mean * scale);
-  }
 }
 // Sums over one channel of g, and of g * (x - mean).
 static void NAME(channel_products)(const batch_task *t, int64_t c, T mean, double *s, double *sx) {
   int64_t stride = t->channels * t->inner, work = 0;
   const T *x = (const T *)t->x + c * t->inner, *g = (const T *)t->grad + c * t->inner;
   *s = *sx = 0;
-  if (t->inner == 1) {
-    for (px__steps at = {.n = t->outer}; px__step(&at);)
-      for (int64_t o = at.begin * stride; o < at.end * stride; o += stride)
-        *s += g[o], *sx += (double)g[o] * (x[o] - mean);
-    return;
-  }
   for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++, x += stride, g += stride) {
     double part = NAME(vec_sum)(g, t->inner);
     *s += part, *sx += NAME(vec_dot)(g, x, t->inner) - part * mean;
   }
 }
-static void NAME(batch_backward)(const batch_task *t, int64_t begin, int64_t end) {
-  const T *w = t->weight;
-  double n = (double)(t->outer * t->inner);
+static void NAME(channel_backward)(const batch_task *t, int64_t c) {
   int64_t work = 0;
-  for (int64_t c = begin; c < end; c++) {
-    T mean = ((const T *)(t->training ? t->mean : t->running_mean))[c];
-    T invstd = t->training ? ((const T *)t->invstd)[c]
-                           : (T)(1 / sqrt((double)((const T *)t->running_var)[c] + t->eps));
-    double s, sx;
-    NAME(channel_products)(t, c, mean, &s, &sx);
-    if (t->grad_weight) ((T *)t->grad_weight)[c] = (T)(sx * invstd);
-    if (t->grad_bias) ((T *)t->grad_bias)[c] = (T)s;
-    T scale = invstd * (w ? w[c] : 1), m = (T)(s / n), k = (T)(sx * invstd * invstd / n);
-    for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++) {
-      int64_t at = (o * t->channels + c) * t->inner;
-      const T *x = (const T *)t->x + at, *g = (const T *)t->grad + at;
-      T *to = (T *)t->y + at;
-      for (px__steps p = {.n = t->inner}; px__step(&p);)
-        for (int64_t i = p.begin; i < p.end; i++)
-          to[i] = t->training ? (g[i] - m - (x[i] - mean) * k) * scale : g[i] * scale;
-    }
+  double s, sx;
+  T mean = NAME(kept_mean)(t, c);
+  NAME(channel_products)(t, c, mean, &s, &sx);
+  NAME(slopes) f = NAME(slopes_of)(t, c, s, sx);
+  for (int64_t o = 0; o < t->outer && !px__worked(&work, t->inner); o++) {
+    int64_t at = (o * t->channels + c) * t->inner;
+    const T *x = (const T *)t->x + at, *g = (const T *)t->grad + at;
+    T *to = (T *)t->y + at;
+    for (px__steps p = {.n = t->inner}; px__step(&p);)
+      for (int64_t i = p.begin; i < p.end; i++)
+        to[i] = t->training ? (g[i] - f.each - (x[i] - mean) * f.by) * f.scale : g[i] * f.scale;
   }
+}
+
+// ---- the same of [outer, channels]: n columns at a time, row by row
+static void NAME(column_sums)(const batch_task *t, int64_t c, int64_t n, double *sum) {
+  const T *x = (const T *)t->x + c;
+  for (px__steps at = {.n = t->outer}; px__step(&at);)
+    for (int64_t o = at.begin; o < at.end; o++)
+      for (int64_t k = 0; k < n; k++) sum[k] += x[o * t->channels + k];
+}
+static void NAME(column_squares)(const batch_task *t, int64_t c, int64_t n, const T *mean,
+                                 double *square) {
+  const T *x = (const T *)t->x + c;
+  for (px__steps at = {.n = t->outer}; px__step(&at);)
+    for (int64_t o = at.begin; o < at.end; o++)
+      for (int64_t k = 0; k < n; k++) {
+        double d = (double)x[o * t->channels + k] - mean[k];
+        square[k] += d * d;
+      }
+}
+static void NAME(columns)(const batch_task *t, int64_t c, int64_t n) {
+  double sum[COLUMNS] = {0}, square[COLUMNS] = {0};
+  T mean[COLUMNS], scale[COLUMNS], shift[COLUMNS];
+  if (t->training) NAME(column_sums)(t, c, n, sum);
+  for (int64_t k = 0; k < n; k++) mean[k] = NAME(mean_of)(t, c + k, sum[k]);
+  if (t->training) NAME(column_squares)(t, c, n, mean, square);
+  for (int64_t k = 0; k < n; k++) {
+    scale[k] = NAME(scale_of)(t, c + k, mean[k], square[k]);
+    shift[k] = NAME(shift_of)(t, c + k, mean[k], scale[k]);
+  }
+  for (px__steps at = {.n = t->outer}; px__step(&at);)
+    for (int64_t o = at.begin; o < at.end; o++) {
+      const T *x = (const T *)t->x + o * t->channels + c;
+      T *y = (T *)t->y + o * t->channels + c;
+      for (int64_t k = 0; k < n; k++) y[k] = x[k] * scale[k] + shift[k];
+    }
+}
+static void NAME(columns_backward)(const batch_task *t, int64_t c, int64_t n) {
+  double s[COLUMNS] = {0}, sx[COLUMNS] = {0};
+  T mean[COLUMNS], scale[COLUMNS], each[COLUMNS], by[COLUMNS];
+  const T *x = (const T *)t->x + c, *g = (const T *)t->grad + c;
+  T *to = (T *)t->y + c;
+  for (int64_t k = 0; k < n; k++) mean[k] = NAME(kept_mean)(t, c + k);
+  for (px__steps at = {.n = t->outer}; px__step(&at);)
+    for (int64_t o = at.begin * t->channels; o < at.end * t->channels; o += t->channels)
+      for (int64_t k = 0; k < n; k++)
+        s[k] += g[o + k], sx[k] += (double)g[o + k] * (x[o + k] - mean[k]);
+  for (int64_t k = 0; k < n; k++) {
+    NAME(slopes) f = NAME(slopes_of)(t, c + k, s[k], sx[k]);
+    scale[k] = f.scale, each[k] = f.each, by[k] = f.by;
+  }
+  for (px__steps at = {.n = t->outer}; px__step(&at);)
+    for (int64_t o = at.begin * t->channels; o < at.end * t->channels; o += t->channels)
+      for (int64_t k = 0; k < n; k++)
+        to[o + k] = t->training ? (g[o + k] - each[k] - (x[o + k] - mean[k]) * by[k]) * scale[k]
+                                : g[o + k] * scale[k];
+}
+
+static void NAME(batch)(const batch_task *t, int64_t begin, int64_t end) {
+  for (int64_t c = begin; c < end && t->inner != 1; c++) NAME(channel)(t, c);
+  for (int64_t c = begin; c < end && t->inner == 1; c += COLUMNS)
+    NAME(columns)(t, c, end - c < COLUMNS ? end - c : COLUMNS);
+}
+static void NAME(batch_backward)(const batch_task *t, int64_t begin, int64_t end) {
+  for (int64_t c = begin; c < end && t->inner != 1; c++) NAME(channel_backward)(t, c);
+  for (int64_t c = begin; c < end && t->inner == 1; c += COLUMNS)
+    NAME(columns_backward)(t, c, end - c < COLUMNS ? end - c : COLUMNS);
 }

@@ -18,9 +18,15 @@ static px_memory_format format_of_all(px_value list) {
   return all;
 }
 
-static px_memory_format format_of(px_value a) {
+// Of most tensors the channels are further apart than the last dimension: then nothing else counts.
+static inline bool is_surely_row_major(const px_tensor *t) {
+  return t->ndim < 4 || t->strides[1] > t->strides[t->ndim - 1];
+}
+
+static inline px_memory_format format_of(px_value a) {
   px_memory_format format = PX_FORMAT_CONTIGUOUS;
-  if (a.kind == PX_ARG_TENSOR) return px_tensor_suggest_format(a.v.tensor);
+  if (PX_LIKELY(a.kind == PX_ARG_TENSOR))
+    return is_surely_row_major(a.v.tensor) ? format : px_tensor_suggest_format(a.v.tensor);
   if (a.kind == PX_ARG_TENSORS) return format_of_all(a);
   if (a.kind == PX_ARG_TEXT && px_memory_format_parse(&format, a.v.text) != PX_OK) px_error_clear();
   return format;
