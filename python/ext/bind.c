@@ -329,9 +329,13 @@ static int find_param(const ext_signature *s, PyObject *name) {
 
 // nn.functional's activations and dropouts take inplace, after their other arguments.
 bool ext_takes_inplace(const ext_signature *s) {
-  static const char *const others[] = {
-      "dropout", "dropout1d", "dropout2d", "dropout3d",     "relu6",
-      "selu",    "celu",      "rrelu",     "alpha_dropout", "feature_alpha_dropout"};
+  static const char *const others[] = {"dropout",
+                                       "dropout1d",
+                                       "dropout2d",
+                                       "dropout3d",
+                                       "relu6",
+                                       "alpha_dropout",
+                                       "feature_alpha_dropout"};
   if (!s->functional || s->op->flags & PX_OP_HAS_INPLACE) return s->functional;
   for (int i = 0; i < EXT_LENGTH(others); i++)
     if (!strcmp(s->op->name, others[i])) return true;

@@ -9,9 +9,11 @@ static const struct {
   const char *owner, *file, *names;
 } in_python[] = {
     {"", "_functional",
-     "allclose asarray broadcast_shapes broadcast_tensors einsum is_nonzero isclose "
+     "allclose asarray broadcast_shapes broadcast_tensors einsum get_device_module is_nonzero "
+     "isclose "
      "meshgrid numel result_type scalar_tensor"},
     {"", "_files", "from_file frombuffer"},
+    {"", "phlox.amp.grad_scaler", "GradScaler"},
     {"", "serialization", "load save serialization"},
     {"", "random", "get_rng_state initial_seed manual_seed random seed set_rng_state"},
     {"", "_settings", "set_printoptions"},
@@ -84,6 +86,7 @@ static const struct {
     {"nn.Embedding", "phlox.nn._losses", "from_pretrained"},
     {"nn.EmbeddingBag", "phlox.nn._losses", "from_pretrained"},
     {"nn.SyncBatchNorm", "phlox.nn._losses", "convert_sync_batchnorm"},
+    {"nn.MultiheadAttention", "phlox.nn._losses", "merge_masks"},
     {"nn.Sequential", "phlox.nn._containers",
      "__add__ __iadd__ __imul__ __mul__ __reversed__ __rmul__"},
     {"nn.ModuleList", "phlox.nn._containers", "__add__ __iadd__ __reversed__"},

@@ -149,10 +149,14 @@ static PyObject *walk(PyObject *self, int sorts, const char *prefix, bool recurs
 WALK(parameters, "Parameter", PX_ENTRY_PARAMETER, EXT_HEARS_NAMED_PARAMETERS)
 WALK(buffers, "Tensor", PX_ENTRY_BUFFER, EXT_HEARS_NAMED_BUFFERS)
 
-EXT_METHOD0(module, modules, "Iterator[Module]", "The module and all below it, each once.") {
-  if (ext_module_hears(self) & EXT_HEARS_NAMED_MODULES)
-    return seconds(PyObject_CallMethod(self, "named_modules", NULL));
-  return walk(self, PX_ENTRY_MODULE, "", true, false, false);
+EXT_METHOD(module, modules, "(remove_duplicate: bool = True) -> Iterator[Module]",
+           "The module and all below it; each once, unless remove_duplicate is False.") {
+  bool remove_duplicate;
+  EXT_BIND(remove_duplicate);
+  if (!(ext_module_hears(self) & EXT_HEARS_NAMED_MODULES))
+    return walk(self, PX_ENTRY_MODULE, "", true, false, !remove_duplicate);
+  PyObject *once = PyBool_FromLong(remove_duplicate);
+  return seconds(PyObject_CallMethod(self, "named_modules", "OsN", Py_None, "", once));
 }
 EXT_METHOD(module, named_modules,
            "(memo: set | None = None, prefix: str = '', remove_duplicate: bool = True) -> "

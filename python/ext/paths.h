@@ -446,9 +446,9 @@ static const struct {
      "as_strided_copy as_strided_scatter batch_norm_backward_elemt "
      "batch_norm_backward_reduce batch_norm_elemt batch_norm_gather_stats "
      "batch_norm_gather_stats_with_counts batch_norm_stats batch_norm_update_stats "
-     "ccol_indices_copy celu_ chain_matmul cholesky cholesky_inverse cholesky_solve "
+     "ccol_indices_copy chain_matmul cholesky cholesky_inverse cholesky_solve "
      "choose_qparams_optimized classes col_indices_copy compiled_with_cxx11_abi complex "
-     "conj conj_physical conj_physical_ conv_tbc crow_indices_copy ctc_loss "
+     "conj conj_physical conj_physical_ crow_indices_copy ctc_loss "
      "cudnn_affine_grid_generator cudnn_batch_norm cudnn_convolution "
      "cudnn_convolution_add_relu cudnn_convolution_relu cudnn_convolution_transpose "
      "cudnn_grid_sampler cudnn_is_acceptable dequantize det detach_ detach_copy "
@@ -476,16 +476,15 @@ static const struct {
      "quantize_per_tensor_dynamic quantized_batch_norm quantized_gru quantized_gru_cell "
      "quantized_lstm quantized_lstm_cell quantized_max_pool1d quantized_max_pool2d "
      "quantized_rnn_relu_cell quantized_rnn_tanh_cell quasirandom range read_vitals real "
-     "resize_as_ resize_as_sparse_ resolve_conj resolve_neg row_indices_copy rrelu_ saddmm "
-     "scatter_reduce segment_reduce select_copy selu_ set_anomaly_enabled "
-     "set_flush_denormal set_num_interop_threads set_vital set_warn_always signal "
-     "slice_copy slogdet smm solve sparse sparse_bsc_tensor sparse_bsr_tensor "
-     "sparse_compressed_tensor sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor "
-     "split_copy split_with_sizes_copy spmm squeeze_copy sspaddmm stft svd svd_lowrank "
-     "symeig t_copy threshold_ torch_version transpose_copy triangular_solve unbind_copy "
-     "unfold_copy unify_type_list unsafe_chunk unsafe_split unsafe_split_with_sizes "
-     "unsqueeze_copy values_copy vander view_as_complex_copy view_as_real_copy view_copy "
-     "vitals_enabled vmap wait while_loop xpu"},
+     "resize_as_ resize_as_sparse_ resolve_conj resolve_neg row_indices_copy saddmm "
+     "scatter_reduce segment_reduce select_copy set_anomaly_enabled set_flush_denormal "
+     "set_num_interop_threads set_vital set_warn_always signal slice_copy slogdet smm solve "
+     "sparse sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor sparse_coo_tensor "
+     "sparse_csc_tensor sparse_csr_tensor split_copy split_with_sizes_copy spmm "
+     "squeeze_copy sspaddmm stft svd svd_lowrank symeig t_copy torch_version transpose_copy "
+     "triangular_solve unbind_copy unfold_copy unify_type_list unsafe_chunk unsafe_split "
+     "unsafe_split_with_sizes unsqueeze_copy values_copy vander view_as_complex_copy "
+     "view_as_real_copy view_copy vitals_enabled vmap wait while_loop xpu"},
     {"linalg",
      "cholesky cholesky_ex cond det eig eigh eigvals eigvalsh householder_product inv "
      "inv_ex ldl_factor ldl_factor_ex ldl_solve lstsq lu lu_factor lu_factor_ex lu_solve "
@@ -606,22 +605,15 @@ static const struct {
      "get_type_line is_function_or_method is_tensor is_vararg parse_type_line split_type_line "
      "try_ann_to_type try_real_annotations"},
     {"nn",
-     "Container "
-     "CrossMapLRN2d "
-     "NLLLoss2d attention "
-     "factory_kwargs grad intrinsic qat quantizable quantized"},
+     "Container CrossMapLRN2d attention factory_kwargs grad intrinsic qat quantizable "
+     "quantized"},
     {"nn.attention",
      "activate_flash_attention_impl current_flash_attention_impl list_flash_attention_impls "
      "register_flash_attention_impl restore_flash_attention_impl"},
     {"nn.attention.flex_attention", "AuxOutput AuxRequest FlexKernelOptions"},
     {"nn.functional",
-     "ScalingType SwizzleType Tensor "
-     "assert_int_or_pair celu_ conv_tbc "
-     "grouped_mm "
-     "linear_cross_entropy "
-     "rrelu_ scaled_addmm "
-     "scaled_addmm_ scaled_grouped_mm scaled_mm selu_ "
-     ""},
+     "ScalingType SwizzleType Tensor assert_int_or_pair grouped_mm linear_cross_entropy "
+     "scaled_addmm scaled_addmm_ scaled_grouped_mm scaled_mm"},
     {"nn.init",
      "Tensor constant dirac eye kaiming_normal kaiming_uniform normal orthogonal "
      "sparse uniform xavier_normal xavier_uniform"},

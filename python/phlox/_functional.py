@@ -230,3 +230,17 @@ def numel(input: _C.Tensor) -> int:
     """Number of elements."""
     _need_tensor("numel", "input", input)
     return input.numel()
+
+
+def get_device_module(device: Device | None = None) -> Any:
+    """The module of a device's type, torch.cuda or torch.cpu; without one, that of the accelerator.
+
+    >>> torch.get_device_module("cpu") is torch.cpu
+    True
+    """
+    if device is None:
+        return _C.cuda if _C.cuda.is_available() else _C.cpu
+    kind = _C.device(device).type
+    if kind not in ("cpu", "cuda"):
+        raise RuntimeError(f"Device '{kind}' does not have a corresponding module registered as 'torch.{kind}'.")
+    return getattr(_C, kind)

@@ -9,6 +9,7 @@
 #include "phlox/ops/pointwise.h"
 #include "phlox/ops/reduce.h"
 #include "phlox/ops/view.h"
+#include "run_functions/layer.h"
 #include "run_functions/norm.h"
 
 #include <stdio.h>
@@ -213,4 +214,33 @@ PX_RUN(dropout) {
   PX_SCOPED(px_tensor) mask = NULL;
   PX_TRY(draw_mask(&mask, x, 1 - p));
   return px_mul(&call->results[0], x, mask);
+}
+
+// ---- softmax along a dimension that follows from their number
+
+// The dimension given, or the one that PyTorch takes for its old callers.
+static px_status implicit_dim(int64_t *dim, px_value given, const px_tensor *t, const char *name) {
+  *dim = px__given(given) ? given.v.i : t->ndim == 2 || t->ndim > 3;
+  if (px__given(given)) return PX_OK;
+  return px_warn(PX_WARN_USER,
+                 "Implicit dimension choice for %s has been deprecated. Change the call to include "
+                 "dim=X as an argument.",
+                 name);
+}
+PX_RUN(softmax_implicit) {
+  int64_t dim;
+  PX_TRY(implicit_dim(&dim, args->dim, args->self, "softmax"));
+  return px_softmax(&call->results[0], args->self, dim, args->dtype);
+}
+PX_RUN(log_softmax_implicit) {
+  int64_t dim;
+  PX_TRY(implicit_dim(&dim, args->dim, args->self, "log_softmax"));
+  return px_log_softmax(&call->results[0], args->self, dim, args->dtype);
+}
+PX_RUN(softmin_implicit) {
+  int64_t dim;
+  PX_SCOPED(px_tensor) negated = NULL;
+  PX_TRY(implicit_dim(&dim, args->dim, args->self, "softmin"));
+  PX_TRY(px_neg(&negated, args->self));
+  return px_softmax(&call->results[0], negated, dim, args->dtype);
 }

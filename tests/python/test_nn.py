@@ -454,6 +454,46 @@ class Containers(unittest.TestCase):
         self.assertEqual([n for n, _ in Held().named_parameters()], ["all.0", "all.1", "all.2"])
 
 
+class OlderNames(unittest.TestCase):
+    def test_modules_may_be_given_as_often_as_they_occur(self):
+        layer = nn.ReLU()
+        model = nn.Sequential(layer, layer, nn.Sequential(layer))
+        self.assertEqual(len(list(model.modules())), 3)
+        self.assertEqual(len(list(model.modules(remove_duplicate=False))), 5)
+
+        class Counting(nn.Sequential):
+            def named_modules(self, memo=None, prefix="", remove_duplicate=True):
+                return iter([("once" if remove_duplicate else "often", layer)])
+        self.assertEqual(list(Counting(layer).modules(False)), [layer])
+
+    def test_nll_loss_by_its_older_name_warns(self):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            loss = nn.NLLLoss2d(ignore_index=1, reduction="sum")
+        self.assertIn("`NLLLoss2d` has been deprecated. Please use `NLLLoss` instead", str(seen[0].message))
+        self.assertIsInstance(loss, nn.NLLLoss)
+        scores, target = torch.log_softmax(torch.arange(12.).reshape(1, 3, 2, 2), 1), torch.tensor([[[0, 1], [2, 1]]])
+        self.assertEqual(loss(scores, target), nn.functional.nll_loss(scores, target, ignore_index=1, reduction="sum"))
+
+    def test_softmax_without_a_dimension_warns(self):
+        for name in "softmax", "log_softmax", "softmin":
+            with self.assertWarnsRegex(UserWarning, f"Implicit dimension choice for {name} has been deprecated. Change the call to include dim=X"):
+                getattr(nn.functional, name)(torch.zeros(2, 3))
+
+    def test_masks_of_attention_are_merged(self):
+        layer, query = nn.MultiheadAttention(4, 2, batch_first=True), torch.zeros(2, 3, 4)
+        keys, places = torch.tensor([[0., 0, -1], [0, 0, -2]]), torch.arange(9.).reshape(3, 3)
+        self.assertEqual(layer.merge_masks(None, None, query), (None, None))
+        self.assertEqual(layer.merge_masks(None, keys, query), (keys, 1))
+        alone, kind = layer.merge_masks(places, None, query)
+        self.assertEqual((alone.shape, kind), ((2, 2, 3, 3), 2))
+        both, kind = layer.merge_masks(places.expand(4, 3, 3), keys, query)
+        self.assertEqual(kind, 2)
+        for batch in range(2):
+            for head in range(2):
+                self.assertEqual(both[batch, head].tolist(), (places + keys[batch]).tolist())
+
+
 class Errors(unittest.TestCase):
     def test_names_and_types_of_entries(self):
         layer = nn.BatchNorm1d(2)

@@ -133,6 +133,24 @@ class EmbeddingBag:
                                 padding_idx=padding_idx)
 
 
+class MultiheadAttention:
+    """What is Python of nn.MultiheadAttention."""
+
+    def merge_masks(self, attn_mask: Tensor | None, key_padding_mask: Tensor | None,
+                    query: Tensor) -> tuple[Tensor | None, int | None]:
+        """One mask of two, and its kind: 2 of each head's places, 1 of keys alone, None without one; query has its batch first."""
+        if attn_mask is None:
+            return key_padding_mask, None if key_padding_mask is None else 1
+        batch, length = query.shape[:2]
+        if attn_mask.dim() == 3:
+            mask = attn_mask.view(batch, -1, length, length)
+        else:
+            mask = attn_mask.view(1, 1, length, length).expand(batch, self.num_heads, -1, -1)  # type: ignore[attr-defined]
+        if key_padding_mask is not None:
+            mask = mask + key_padding_mask.view(batch, 1, 1, length).expand(-1, self.num_heads, -1, -1)  # type: ignore[attr-defined]
+        return mask, 2
+
+
 class SyncBatchNorm:
     """What is Python of nn.SyncBatchNorm."""
 
