@@ -48,8 +48,16 @@ static px_status seen_add(walk *w, const void *item, bool *fresh) {
   return PX_OK;
 }
 
+static size_t add(char *out, size_t used, const char *text) {
+  size_t length = strnlen(text, NAME_ROOM - 1 - used);
+  memcpy(out + used, text, length);
+  return used + length;
+}
+// Each walk makes the name of each entry; printf would take most of its time.
 static void join(char *out, const char *prefix, const char *name) {
-  snprintf(out, NAME_ROOM, "%s%s%s", prefix, *prefix && *name ? "." : "", name);
+  size_t used = add(out, 0, prefix);
+  if (*prefix && *name) used = add(out, used, ".");
+  out[add(out, used, name)] = 0;
 }
 
 static px_status visit_entries(walk *w, px_module *self, const char *prefix, px_entry_sort sort) {
