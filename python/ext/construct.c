@@ -66,7 +66,7 @@ static int infer_dtype(PyObject *data, int depth, px_dtype *dtype) {
     px_dtype leaf;
     if (leaf_dtype(data, &leaf) < 0) return -1;
     if (*dtype == PX_DTYPE_NONE) *dtype = leaf;
-    EXT_TRY_INT(px_dtype_promote_or_fail(dtype, *dtype, leaf));
+    if (*dtype != leaf) EXT_TRY_INT(px_dtype_promote_or_fail(dtype, *dtype, leaf));
     return 0;
   }
   if (ext_is_tensor(data) || ext_is_array(data)) return infer_dtype(data, 0, dtype);
