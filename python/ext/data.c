@@ -42,25 +42,42 @@ static int64_t *plain_indices(PyObject *list, Py_ssize_t *count) {
   return indices;
 }
 
-EXT_FUNCTION(torch, _rows, "(tensors: Sequence[Tensor], indices: object) -> list[Tensor] | None",
-             "The rows of each tensor, cut out at once; None for indices that are no list of ints "
-             "from 0.") {
+EXT_FUNCTION(
+    torch, _rows, "(dataset: object, otherwise: Callable | None, indices: object) -> Any",
+    "The rows of each of a TensorDataset's tensors, cut out at once. What otherwise() gives, "
+    "or None, for indices that are no list of ints from 0.") {
   enum { LIMIT = 64 };
-  PyObject *tensors_, *indices_;
+  PyObject *dataset, *otherwise, *indices_;
   px_tensor *tensors[LIMIT];
   px_list *list = NULL;
   Py_ssize_t count;
   EXT_OWNED *keep = NULL;
-  EXT_BIND(tensors_, indices_);
-  int n = ext_to_tensors(tensors_, tensors, LIMIT, "TensorDataset", &keep);
+  EXT_BIND(dataset, otherwise, indices_);
+  EXT_OWNED *given = PyObject_GetAttrString(dataset, "tensors");
+  int n = given ? ext_to_tensors(given, tensors, LIMIT, "TensorDataset", &keep) : -1;
   int64_t *indices = n < 0 ? NULL : plain_indices(indices_, &count);
   if (!indices) return NULL;
   px_status status = count ? px_collate_rows(&list, tensors, n, indices, count) : PX_OK;
   PyMem_Free(indices);
   EXT_TRY(status);
-  if (!list) Py_RETURN_NONE;
+  if (!list) return otherwise ? PyObject_CallOneArg(otherwise, indices_) : Py_NewRef(Py_None);
   EXT_OWNED *made = ext_wrap_list(list);
   return made ? PySequence_List(made) : NULL;
+}
+
+EXT_FUNCTION(torch, _batch, "(order: Iterator, size: int, drop_last: bool) -> list",
+             "The next items, as many as `size`, or what is left of them, but for drop_last.") {
+  PyObject *order;
+  int64_t size;
+  bool drop_last;
+  EXT_BIND(order, size, drop_last);
+  EXT_OWNED *batch = PyList_New(0);
+  while (batch && PyList_GET_SIZE(batch) < size) {
+    EXT_OWNED *item = PyIter_Next(order);
+    if (PyErr_Occurred() || (item && PyList_Append(batch, item) < 0)) return NULL;
+    if (!item) return drop_last ? PyList_New(0) : ext_moved(&batch);
+  }
+  return ext_moved(&batch);
 }
 
 EXT_FUNCTION(torch, _draw_seed, "(generator: Generator | None) -> int", NULL) {

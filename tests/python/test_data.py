@@ -429,6 +429,31 @@ class AsPyTorch(unittest.TestCase):
         self.assertIn(next(order), (0, 1, 2))
         self.assertIn(next(iter(RandomSampler(range(3), num_samples=10**10))), (0, 1, 2))
 
+    def test_an_order_begins_with_the_first_batch(self):
+        begun = []
+
+        class Order(torch.utils.data.Sampler):
+            def __iter__(self):
+                begun.append(True)
+                return iter([2, 0, 1])
+        for drop_last, batches in ((False, [[2, 0], [1]]), (True, [[2, 0]])):
+            order = iter(torch.utils.data.BatchSampler(Order(), 2, drop_last))
+            self.assertEqual(begun, [])
+            self.assertEqual(list(order), batches)
+            self.assertEqual([next(order, None), begun.pop()], [None, True])
+
+    def test_a_pass_sees_tensors_that_a_dataset_gets_meanwhile(self):
+        dataset = TensorDataset(torch.arange(4))
+        batches = iter(DataLoader(dataset, batch_size=2))
+        self.assertEqual(next(batches)[0].tolist(), [0, 1])
+        dataset.tensors = (torch.arange(4) * 10,)
+        self.assertEqual(next(batches)[0].tolist(), [20, 30])
+        self.assertRaises(StopIteration, next, batches)
+
+    def test_the_items_of_an_own_sampler_may_be_tensors(self):
+        places = [torch.tensor(1), torch.tensor(-1)]
+        self.assertEqual(next(iter(DataLoader(TensorDataset(torch.arange(4)), sampler=places, batch_size=2)))[0].tolist(), [1, 3])
+
     def test_orders_drawn_some_at_a_time_are_the_same(self):
         from phlox.utils.data import sampler
         for replacement, count in ((True, 100), (True, 64), (False, 10), (False, 14), (False, 3)):

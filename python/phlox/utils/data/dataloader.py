@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import os
 import warnings
-from itertools import islice
+from functools import partial
+from itertools import islice, repeat
 
 import phlox as torch
 from phlox import _C
 
 from ._collate import default_collate, default_convert, pin_memory
-from .dataset import IterableDataset, whole_batch
+from .dataset import IterableDataset, TensorDataset, whole_batch
 from .sampler import BatchSampler, RandomSampler, SequentialSampler
 
 TYPE_CHECKING = False  # type checkers know the name
@@ -50,28 +51,23 @@ class _BaseDataLoaderIter:
     """One pass over a DataLoader."""
 
 
-class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
-    """One pass over a DataLoader in this process."""
+class _SingleProcessDataLoaderIter(map, _BaseDataLoaderIter):
+    """One pass over a DataLoader in this process: the order, mapped to what is fetched."""
 
-    def __init__(self, loader):
+    def __new__(cls, loader):
+        order = repeat(iter(loader.dataset)) if loader._iterable else iter(loader._indices)
+        get = partial(fetch, loader.dataset, loader._collate, loader.batch_sampler is not None)
+        if type(loader.dataset) is TensorDataset and loader._collate is None:
+            get = partial(_C._rows, loader.dataset, get)
+        if loader._iterable:
+            get = lambda it: take(it, loader.batch_size, loader.drop_last, loader._collate)
+        pins = loader.pin_memory and torch.cuda.is_available()
+        self = super().__new__(cls, (lambda i: pin_memory(get(i))) if pins else get, order)
         self.loader = loader
-        self.order = iter(loader.dataset if loader._iterable else loader._indices)
-        self.batched = loader.batch_sampler is not None
-        self.pins = loader.pin_memory and torch.cuda.is_available()
-
-    def __iter__(self):
         return self
 
     def __len__(self):
         return len(self.loader)
-
-    def __next__(self):
-        loader = self.loader
-        if loader._iterable:
-            batch = take(self.order, loader.batch_size, loader.drop_last, loader._collate)
-        else:
-            batch = fetch(loader.dataset, loader._collate, self.batched, next(self.order))
-        return pin_memory(batch) if self.pins else batch
 
 
 # What may not be set on a loader that is made: its sampler follows from them.

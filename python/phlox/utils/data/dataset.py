@@ -175,7 +175,7 @@ def whole_batch(dataset, indices):
     while type(dataset) is Subset and type(indices) is list and min(indices, default=-1) >= 0:
         indices = [dataset.indices[i] for i in indices]
         dataset = dataset.dataset
-    return _C._rows(dataset.tensors, indices) if type(dataset) is TensorDataset else None
+    return _C._rows(dataset, None, indices) if type(dataset) is TensorDataset else None
 
 
 def _lengths(given, total):

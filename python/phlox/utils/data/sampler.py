@@ -2,7 +2,8 @@
 """Samplers: orders of indices, and their grouping into batches. A seed gives PyTorch's orders."""
 from __future__ import annotations
 
-from itertools import cycle, islice
+from functools import partial
+from itertools import chain, cycle, islice
 
 import phlox as torch
 from phlox import _C
@@ -158,11 +159,8 @@ class BatchSampler(Sampler):
         self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
 
     def __iter__(self) -> Iterator[list[int]]:
-        order, size = iter(self.sampler), self.batch_size
-        while batch := list(islice(order, size)):
-            if self.drop_last and len(batch) < size:
-                return
-            yield batch
+        order = chain(self.sampler)  # it begins with the first batch
+        return iter(partial(_C._batch, order, self.batch_size, self.drop_last), [])
 
     def __len__(self) -> int:
         rest = 0 if self.drop_last else self.batch_size - 1
