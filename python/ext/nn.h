@@ -174,14 +174,11 @@ int ext_take_results(px_tensor **out, const px_module_kind *kind, PyObject *valu
 // torch.nn.functional: 1; or 0 where the layer uses none of those; -1 with an exception.
 int ext_module_by_functions(PyObject **out, PyObject *self, const px_module_kind *kind,
                             PyObject *const *inputs);
-// Whether one of the arguments, or a tuple's item, or a mode takes calls over. Nothing does where
-// all arguments are plain tensors or absent, and there is no mode.
+// Whether one of the arguments, or a tuple's item, or a mode takes calls over.
 bool ext_module_is_taken(PyObject *const *given, int count);
-static inline bool ext_module_is_usual(PyObject *const *given, int count) {
-  bool usual = !ext_mode_count;
-  for (int i = 0; i < count; i++) usual &= !given[i] || ext_is_plain(given[i]);
-  return usual;
-}
+// Whether a call is as most are: no mode, no function replaced, and all inputs are there and are
+// plain tensors, which it gives. Then there is nothing else to look at.
+bool ext_module_is_usual(px_tensor **out, const px_module_kind *kind, PyObject *const *given);
 // What a call takes, by name: `given` gets what it was given, NULL for what it was not. TypeError
 // in Python's words where they do not fit.
 typedef struct ext_takes {

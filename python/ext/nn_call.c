@@ -106,12 +106,14 @@ static PyObject *call_layer(PyObject *self, const px_module_kind *kind, PyObject
     if (bind_inputs(kind, args, nargs, kwnames, bound) < 0) return NULL;
     given = bound;
   }
-  PyObject *said;
-  int done = ext_module_by_functions(&said, self, kind, given);
-  if (done) return said;
-  if (is_packed(kind, given)) return call_packed(self, given);
-  int count = ext_take_inputs(inputs, kind, given);
-  if (count < 0) return NULL;
+  int count = kind->input_count;
+  if (!ext_module_is_usual(inputs, kind, given)) {
+    PyObject *said;
+    if (ext_module_by_functions(&said, self, kind, given)) return said;
+    if (is_packed(kind, given)) return call_packed(self, given);
+    count = ext_take_inputs(inputs, kind, given);
+    if (count < 0) return NULL;
+  }
   if (kind->pair) return call_pair(module, kind, inputs);
   if (given == bound && !ext_is_none(bound[kind->input_count]))
     return call_sized(module, kind, inputs, bound[kind->input_count]);

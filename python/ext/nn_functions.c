@@ -22,15 +22,16 @@ static int find_replaced(void) {
 
 #if PY_VERSION_HEX < 0x030C0000
 static uint64_t seen;
+static bool may_have_changed(void) { return ((PyDictObject *)functions)->ma_version_tag != seen; }
 static bool has_changed(void) {
-  uint64_t version = ((PyDictObject *)functions)->ma_version_tag;
-  bool changed = version != seen;
-  seen = version;
+  bool changed = may_have_changed();
+  seen = ((PyDictObject *)functions)->ma_version_tag;
   return changed;
 }
 static int watch(void) { return 0; }
 #else
 static bool changed_since;
+static bool may_have_changed(void) { return changed_since; }
 static bool has_changed(void) {
   bool changed = changed_since;
   changed_since = false;
@@ -86,21 +87,22 @@ __attribute__((noinline)) static int by_functions(PyObject **out, PyObject *self
   return taken ? ask_forward(out, self, kind, inputs) : 0;
 }
 
-__attribute__((noinline)) static int look(PyObject **out, PyObject *self,
-                                          const px_module_kind *kind, PyObject *const *inputs,
-                                          bool changed) {
+int ext_module_by_functions(PyObject **out, PyObject *self, const px_module_kind *kind,
+                            PyObject *const *inputs) {
   *out = NULL;
-  if (changed && find_replaced() < 0) return -1;
   bool taken = ext_module_is_taken(inputs, kind->input_count);
+  if (has_changed() && find_replaced() < 0) return -1;
   return taken || PySet_GET_SIZE(replaced) ? by_functions(out, self, kind, inputs, taken) : 0;
 }
 
-// Mostly there is nothing to look at, which is found without a call.
-int ext_module_by_functions(PyObject **out, PyObject *self, const px_module_kind *kind,
-                            PyObject *const *inputs) {
-  bool changed = has_changed(), plain = ext_module_is_usual(inputs, kind->input_count);
-  if (__builtin_expect(plain && !changed && !PySet_GET_SIZE(replaced), 1)) return 0;
-  return look(out, self, kind, inputs, changed);
+bool ext_module_is_usual(px_tensor **out, const px_module_kind *kind, PyObject *const *given) {
+  if (ext_mode_count || may_have_changed() || PySet_GET_SIZE(replaced)) return false;
+  for (int i = 0; i < kind->input_count; i++) {
+    if (!given[i] || !ext_is_plain(given[i])) return false;
+    if (kind->inputs && kind->inputs[i].tensors != 1) return false;
+    out[i] = ext_tensor(given[i]);
+  }
+  return true;
 }
 
 static int keep_usual(PyObject *root) {

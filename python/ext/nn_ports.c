@@ -24,8 +24,7 @@ static int take_tuple(px_tensor **out, const px_module_kind *kind, int i, PyObje
   return 0;
 }
 
-__attribute__((noinline)) static int take_any(px_tensor **out, const px_module_kind *kind,
-                                              PyObject *const *given) {
+int ext_take_inputs(px_tensor **out, const px_module_kind *kind, PyObject *const *given) {
   int count = 0;
   for (int i = 0; i < kind->input_count; i++) {
     int tensors = tensors_of(kind->inputs, i);
@@ -37,16 +36,6 @@ __attribute__((noinline)) static int take_any(px_tensor **out, const px_module_k
     count += tensors;
   }
   return count;
-}
-
-// Mostly each input is a plain tensor, which is found without a call.
-int ext_take_inputs(px_tensor **out, const px_module_kind *kind, PyObject *const *given) {
-  for (int i = 0; i < kind->input_count; i++) {
-    if (!given[i] || !ext_is_plain(given[i]) || tensors_of(kind->inputs, i) != 1)
-      return take_any(out, kind, given);
-    out[i] = ext_tensor(given[i]);
-  }
-  return kind->input_count;
 }
 
 // One tensor, or None for NULL, or a tuple of those of a port; references are taken.
