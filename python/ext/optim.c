@@ -158,6 +158,9 @@ static PyObject *parameters_of(PyObject *groups) {
 }
 
 static int check_parameter(PyObject *item) {
+  if (PyTuple_CheckExact(item))  // with a name, behind one without
+    EXT_FAIL_INT(PyExc_ValueError,
+                 "all optimizer params should be with/without names. Some param names are missing");
   if (!ext_is_tensor(item))
     EXT_FAIL_INT(PyExc_TypeError,
                  "optimizer can only optimize Tensors, but one of the params is %s",

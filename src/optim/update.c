@@ -88,13 +88,16 @@ typedef struct step {
   px_tensor *begun[PX_OPTIMIZER_STATES];
   bool kept[PX_OPTIMIZER_STATES];
   double scalars[PX_OPTIMIZER_STATES], first;
+  // What the numbers that stand in the args were made of, and what the scalars became.
+  double of_scalars[PX_OPTIMIZER_STATES], of_first, to_scalars[PX_OPTIMIZER_STATES];
+  bool has_numbers;
   px_value args[MOST_ARGS];
   int tensors;  // how many of the args are tensors; numbers follow
 } step;
 
 static void start(step *s, const px_optimizer_kind *kind, const double *options) {
   s->kind = kind, s->options = options, s->op = px_op_find(kind->op);
-  s->tensors = STATES_AT;
+  s->tensors = STATES_AT, s->has_numbers = false;
   for (int k = 0; k < kind->state_count; k++) {
     s->begun[k] = NULL, s->scalars[k] = 0;
     s->tensors += !kind->states[k].scalar;
@@ -128,16 +131,30 @@ static px_status take_states(step *s) {
   return PX_OK;
 }
 
-static px_status take_step(step *s) {
+// The op's numbers. Mostly a parameter has made as many steps as the one before, and they stand in
+// the args already.
+static px_status take_numbers(step *s) {
   double numbers[PX__NUMBER_LIMIT];
+  size_t bytes = (size_t)s->kind->state_count * sizeof *s->scalars;
+  if (s->has_numbers && s->first == s->of_first && !memcmp(s->scalars, s->of_scalars, bytes)) {
+    memcpy(s->scalars, s->to_scalars, bytes);
+    return PX_OK;
+  }
+  memcpy(s->of_scalars, s->scalars, bytes);
+  s->has_numbers = false, s->of_first = s->first;
+  PX_TRY(s->kind->numbers(s->options, s->scalars, s->first, numbers));
+  memcpy(s->to_scalars, s->scalars, bytes);
+  for (int k = 0; k < s->kind->number_count; k++) s->args[s->tensors + k].v.f = numbers[k];
+  s->has_numbers = true;
+  return PX_OK;
+}
+
+static px_status take_step(step *s) {
   void *results[1 + PX_OPTIMIZER_STATES];
-  px_value *number = s->args + s->tensors;
-  const px_value *end = number + s->kind->number_count;
   s->first = 0;
   PX_TRY(take_states(s));
-  PX_TRY(s->kind->numbers(s->options, s->scalars, s->first, numbers));
+  PX_TRY(take_numbers(s));
   s->args[0] = PX_T(s->parameter), s->args[1] = PX_T(px_tensor_grad(s->parameter));
-  for (const double *from = numbers; number < end; number++) number->v.f = *from++;
   PX_TRY(px_op_call(s->op, PX_CALL_NEW, s->args, results));
   for (int i = 0; i < s->tensors - 1; i++) px_release(results[i]);
   return PX_OK;

@@ -29,6 +29,18 @@ def descend(kind, steps=4, **options):
 
 
 class Steps(unittest.TestCase):
+    def test_parameters_of_a_group_may_have_made_different_numbers_of_steps(self):
+        turns = [(0, 2), (0, 1, 2), (1, 2), (2, 0), (0, 1, 2)]
+        for kind in (torch.optim.Adam, torch.optim.NAdam, torch.optim.RAdam, torch.optim.ASGD, torch.optim.Adamax):
+            together, alone = [[torch.ones(2, requires_grad=True) for _ in range(3)] for _ in range(2)]
+            optimizers = [kind(together, lr=0.1), *(kind([p], lr=0.1) for p in alone)]
+            for turn in turns:
+                for i in range(3):
+                    together[i].grad = alone[i].grad = torch.full((2,), i + 0.5) if i in turn else None
+                for optimizer in optimizers: optimizer.step()
+            self.assertEqual([p.tolist() for p in together], [p.tolist() for p in alone], kind)
+            self.assertNotEqual(together[0].tolist(), together[1].tolist())
+
     def test_golden(self):
         for kind, options, wanted in (
             (SGD, dict(lr=0.1), (0.719382465, -1.43876493, 2.15814734)),
@@ -206,6 +218,8 @@ class States(unittest.TestCase):
         self.assertIs(group["params"][0], layer.weight)
         with self.assertRaisesRegex(ValueError, "all optimizer params should be with/without names."):
             SGD([("a", layer.weight), layer.bias], lr=1.)
+        with self.assertRaisesRegex(ValueError, "all optimizer params should be with/without names."):
+            SGD([layer.weight, ("a", layer.bias)], lr=1.)
         with self.assertRaisesRegex(TypeError, "optimizer can only optimize Tensors, but one of the params is int"):
             SGD([("a", 5)], lr=1.)
 

@@ -161,7 +161,7 @@ class Optimizer(_C._Optimizer):
                             "a list instead.")
         params = [given] if isinstance(given, torch.Tensor) else list(given)
         names = {}
-        if tuple in map(type, params):
+        if params and type(params[0]) is tuple:
             if not all(isinstance(item, tuple) and len(item) == 2 for item in params):
                 raise ValueError("all optimizer params should be with/without names. Some param "
                                  "names are missing")
@@ -319,7 +319,7 @@ class KindOptimizer(Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Updates the parameters that have a gradient. closure: computes the loss once more, which
         is returned."""
-        loss = self._loss_of(closure)
+        loss = None if closure is None else self._loss_of(closure)
         for group in self.param_groups:
             _C._optimizer_step(self._kind, group, self.state)
         return loss
