@@ -623,6 +623,28 @@ static px_status trees_in_files(job *j) {
   return tell(j, px_tree_get_tensor(px_tree_at(model, 1)));
 }
 
+// Results that are copied into channels_last, and kernels that get rows.
+static px_status formats(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) images = NULL;
+  PX_SCOPED(px_tensor) last = NULL;
+  PX_SCOPED(px_tensor) normal = NULL;
+  PX_SCOPED(px_tensor) spread = NULL;
+  PX_SCOPED(px_tensor) pooled = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  const int64_t one = 1, two = 2, none = 0;
+  PX_TRY(numbers(&x, j, 6, 8, true));
+  PX_TRY(px_reshape(&images, x, (int64_t[]){1, 3, 4, 4}, 4));
+  PX_TRY(px_contiguous_in(&last, images, "channels_last"));
+  PX_TRY(px_batch_norm(&normal, last, NULL, NULL, NULL, NULL, true, 0.1, 1e-5));
+  PX_TRY(px_add(&spread, normal, images, px_int(1)));
+  PX_TRY(px_avg_pool2d(&pooled, spread, &two, 1, &one, 1, &none, 1, false, true, NULL));
+  PX_TRY(px_sum_all(&sum, pooled, PX_DTYPE_NONE));
+  PX_TRY(px_backward(1, &sum, NULL, false, false));
+  PX_TRY(tell(j, pooled));
+  return tell(j, px_tensor_grad(x));
+}
+
 // ---- the table
 
 enum { CPU = 1, ONE = 2, TWO = 4 };  // where a row runs: the CPU, one device, two devices
@@ -655,6 +677,7 @@ static const struct row {
             {"rates", rates, CPU | ONE},
             {"fused", fused, CPU | ONE},
             {"pruned", pruned, CPU | ONE},
+            {"formats", formats, CPU | ONE},
             {"batches", batches, CPU | ONE},
             {"batches_of_workers", batches_of_workers, CPU | ONE},
             {"trees_in_files", trees_in_files, CPU | ONE}};
