@@ -428,7 +428,7 @@ static px_status check_window(const char *name, const window *w) {
 static px_status check_image(px_value x) {
   char text[128];
   PX_CHECK(x.n == 3 || x.n == 4, PX_RUNTIME,
-           "non-empty 3D or 4D (batch mode) tensor expected for input, but got ndim: %d", x.n);
+           "non-empty 3D or 4D (batch mode) tensor expected for input");
   for (int i = x.n - 3; i < x.n; i++)
     PX_CHECK(x.v.ints[i] > 0, PX_RUNTIME,
              "Expected 3D or 4D (batch mode) tensor with optional 0 dim batch size for input, but "

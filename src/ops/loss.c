@@ -307,13 +307,8 @@ PX_RUN(kl_div) {
     PX_TRY(px_exp(&p, target));
     PX_TRY(px_mul(&own, p, target));
   } else {
-    // p log p, which is 0 where p is 0.
-    PX_SCOPED(px_tensor) positive = NULL;
-    PX_SCOPED(px_tensor) log_p = NULL;
     p = px_retain(target);
-    PX_TRY(px_maximum_scalar(&positive, target, px_float(1e-30)));
-    PX_TRY(px_log(&log_p, positive));
-    PX_TRY(px_mul(&own, target, log_p));
+    PX_TRY(px_xlogy(&own, p, p));
   }
   PX_TRY(px_mul(&cross, p, x));
   PX_TRY(px_sub(&each, own, cross, px_int(1)));

@@ -102,7 +102,7 @@ class Call:
             raise AttributeError(f"{path} is missing")
         if "state" not in self.sample:
             return function(*self.args, **self.kwargs, **more)
-        module = function(*self.args, **self.kwargs).to(self.device).train(self.sample["train"])
+        module = function(*self.args, **self.kwargs).to(self.device, getattr(self.torch, self.sample["dtype"])).train(self.sample["train"])
         state = [decode(self.torch, v, self.device) for v in self.sample["state"]]
         module.load_state_dict(dict(zip(module.state_dict(), state)))
         inputs = decode(self.torch, self.sample["inputs"], self.device)
@@ -170,7 +170,10 @@ def outcome(torch, sample, form, device="cpu"):
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return {"value": encode(torch, getattr(Call(torch, sample, device), form)(), result=True)}
+            made = getattr(Call(torch, sample, device), form)()
+            if device != "cpu":
+                torch.cuda.synchronize()  # copies that do not block have arrived, faults of kernels are raised
+            return {"value": encode(torch, made, result=True)}
     except Exception as error:
         return {"error": [type(error).__name__, str(error)]}
 
