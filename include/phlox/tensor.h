@@ -170,6 +170,20 @@ PX_CALL px_storage_fd(int *out, px_storage *storage);
 // file has fewer bytes or is no regular file.
 PX_CALL px_storage_from_fd(px_storage **out, int fd, size_t bytes);
 
+// As px_storage_share, but in a file with a name, of which no descriptor stays open: for processes
+// that share more storages than they may have files open. The last process that lets go takes the
+// name away. What ended processes held is let go when the next process makes its first such file.
+PX_CALL px_storage_share_named(px_storage *storage);
+PX_API bool px_storage_is_named(const px_storage *storage);
+// Gives a name for one message to another process, which takes it with px_storage_from_name. The
+// memory stays until then, or until this process ends. `out` has room for PX_SHARED_NAME bytes.
+// PX_RUNTIME if the storage is in no memory that has a name, or it has lost it.
+enum { PX_SHARED_NAME = 64 };
+PX_CALL px_storage_name(char *out, px_storage *storage);
+// Makes a storage over the first `bytes` of what a name from px_storage_name stands for. PX_VALUE
+// if it is no such name, or for fewer bytes; PX_RUNTIME if its memory is gone.
+PX_CALL px_storage_from_name(px_storage **out, const char *name, size_t bytes);
+
 // A storage of a device as another process can have it: plain bytes, to be sent in any way. Each
 // handle is one message, which one process may receive, or which is lost.
 typedef struct px_storage_handle {

@@ -187,9 +187,16 @@ EXT_METHOD(untyped, pin_memory, "(device: Device | None = None) -> UntypedStorag
   return storage_wrap(pinned, dtype_of(self));
 }
 
+// The strategy that torch.multiprocessing has set; of all threads.
+static bool shares_by_name;
+static px_status share(px_storage *storage) {
+  bool named = __atomic_load_n(&shares_by_name, __ATOMIC_RELAXED);
+  return named ? px_storage_share_named(storage) : px_storage_share(storage);
+}
+
 EXT_METHOD0(untyped, share_memory_, "UntypedStorage",
             "Moves the memory to shared memory, which other processes can have too.") {
-  EXT_WAIT(px_storage_share(storage_of(self)));
+  EXT_WAIT(share(storage_of(self)));
   return Py_NewRef(self);
 }
 
@@ -229,7 +236,7 @@ EXT_METHOD0(tensor, share_memory_, "Tensor",
             "Nothing\nhappens if it is there, or on a device.\n\n"
             ">>> torch.zeros(2).share_memory_().is_shared()\n"
             "True\n") {
-  EXT_WAIT(px_storage_share(px_tensor_storage(ext_tensor(self))));
+  EXT_WAIT(share(px_tensor_storage(ext_tensor(self))));
   return Py_NewRef(self);
 }
 
@@ -259,13 +266,21 @@ EXT_FUNCTION(torch, _storage_elements, "(storage: UntypedStorage) -> Tensor",
   EXT_ARGS(PyObject *, storage);
   return need_storage(storage) < 0 ? NULL : flat(storage);
 }
-EXT_FUNCTION(
-    torch, _storage_fd, "(storage: UntypedStorage) -> int",
-    "The file of a storage in shared memory, which is moved there. The storage closes it.") {
+EXT_FUNCTION(torch, _sharing_strategy, "(by_name: bool | None = None) -> bool",
+             "Whether storages move to shared memory that has names; None: as it was.") {
+  EXT_ARGS(PyObject *, by_name);
+  if (by_name && by_name != Py_None)
+    __atomic_store_n(&shares_by_name, by_name == Py_True, __ATOMIC_RELAXED);
+  return PyBool_FromLong(__atomic_load_n(&shares_by_name, __ATOMIC_RELAXED));
+}
+EXT_FUNCTION(torch, _storage_fd, "(storage: UntypedStorage) -> int | None",
+             "The file of a storage, which is moved to shared memory. The storage closes it. None "
+             "where it\nhas a name instead.") {
   EXT_ARGS(PyObject *, storage);
   int fd;
   if (need_storage(storage) < 0) return NULL;
-  EXT_WAIT(px_storage_share(storage_of(storage)));
+  EXT_WAIT(share(storage_of(storage)));
+  if (px_storage_is_named(storage_of(storage))) Py_RETURN_NONE;
   EXT_TRY(px_storage_fd(&fd, storage_of(storage)));
   return PyLong_FromLong(fd);
 }
@@ -275,6 +290,24 @@ EXT_FUNCTION(torch, _storage_of_fd, "(fd: int, bytes: int) -> UntypedStorage",
   px_storage *made;
   if (bytes < 0) EXT_FAIL(PyExc_ValueError, "a storage has no negative size");
   EXT_TRY(px_storage_from_fd(&made, (int)fd, (size_t)bytes));
+  return storage_wrap(made, PX_DTYPE_NONE);
+}
+EXT_FUNCTION(torch, _storage_name, "(storage: UntypedStorage) -> str",
+             "The name of shared memory, for one message.") {
+  EXT_ARGS(PyObject *, storage);
+  char name[PX_SHARED_NAME];
+  if (need_storage(storage) < 0) return NULL;
+  EXT_TRY(px_storage_name(name, storage_of(storage)));
+  return PyUnicode_FromString(name);
+}
+EXT_FUNCTION(torch, _storage_of_name, "(name: str, bytes: int) -> UntypedStorage",
+             "The storage over what a name of _storage_name stands for.") {
+  const char *name;
+  int64_t bytes;
+  px_storage *made;
+  EXT_BIND(name, bytes);
+  if (bytes < 0) EXT_FAIL(PyExc_ValueError, "a storage has no negative size");
+  EXT_TRY(px_storage_from_name(&made, name, (size_t)bytes));
   return storage_wrap(made, PX_DTYPE_NONE);
 }
 

@@ -37,7 +37,10 @@ def rebuild_storage(file: Any, size: int) -> _C.UntypedStorage:
 def reduce_storage(storage: _C.UntypedStorage) -> tuple[Any, ...]:
     if storage.is_cuda:
         raise RuntimeError("Cannot pickle CUDA storage; try pickling a CUDA tensor instead")
-    return rebuild_storage, (reduction.DupFd(_C._storage_fd(storage)), storage.nbytes())
+    fd = _C._storage_fd(storage)
+    if fd is None:
+        return _C._storage_of_name, (_C._storage_name(storage), storage.nbytes())
+    return rebuild_storage, (reduction.DupFd(fd), storage.nbytes())
 
 
 def finish_tensor(tensor: _C.Tensor, is_parameter: bool, requires_grad: bool,

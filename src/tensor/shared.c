@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -13,7 +14,9 @@
 
 struct px__shared {
   px__shared *next;
-  int refs, fd;
+  int refs, fd;          // the descriptor is -1 if the file has a name
+  px__holders *holders;  // of a file with a name
+  char name[PX__NAME_ROOM];
   size_t bytes;  // mapped
   void *data;
   dev_t device;
@@ -22,13 +25,10 @@ struct px__shared {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static px__shared *first;  // all of this process, with their counts guarded by `lock`
 
-static px_status failed(const char *what) {
-  PX_FAIL(PX_RUNTIME, "unable to %s shared memory: %s (%d)", what, strerror(errno), errno);
-}
-
 static void unmap(px__shared *s) {
+  if (s->holders) px__named_drop(s->holders, s->name, getpid());
   if (s->data) munmap(s->data, s->bytes);
-  close(s->fd);
+  if (s->fd >= 0) close(s->fd);
   px__free(s);
 }
 
@@ -50,34 +50,56 @@ static px__shared *find(const struct stat *info, size_t bytes) {
   return s;
 }
 
-static px_status map_file(px__shared **out, int fd, size_t bytes, const struct stat *info) {
+static px_status map_data(px__shared *s, int fd) {
+  void *data = px__fault(PX__FAULT_FILE)
+                   ? (errno = EIO, MAP_FAILED)
+                   : mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) return px__shared_failed("map");
+  s->data = data;
+  return PX_OK;
+}
+// A file without a name is kept open, so that its descriptor can be sent.
+static px_status keep(px__shared *s, int fd) {
+  s->fd = px__fault(PX__FAULT_FILE) ? (errno = EIO, -1) : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  return s->fd < 0 ? px__shared_failed("map") : map_data(s, fd);
+}
+static px_status hold(px__shared *s, int fd, const char *name) {
+  PX_TRY(map_data(s, fd));
+  px__holders *holders = (void *)((char *)s->data + s->bytes - PX__NAMED_PAGE);
+  PX_TRY(px__named_hold(holders, getpid()));
+  s->holders = holders;
+  memcpy(s->name, name, strlen(name) + 1);
+  return PX_OK;
+}
+
+// `name`: the file's, if it has one.
+static px_status map_file(px__shared **out, int fd, size_t bytes, const char *name,
+                          const struct stat *info) {
   px__shared *s;
   PX_TRY(PX_NEW(&s));
-  *s = (px__shared){.bytes = bytes, .device = info->st_dev, .inode = info->st_ino};
-  void *data = MAP_FAILED;
-  s->fd = px__fault(PX__FAULT_FILE) ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  if (s->fd >= 0) data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, s->fd, 0);
-  if (data == MAP_FAILED) {
-    px_status status = failed("map");
-    if (s->fd >= 0) close(s->fd);
-    px__free(s);
+  *s = (px__shared){.fd = -1, .device = info->st_dev, .inode = info->st_ino};
+  s->bytes = name ? (size_t)info->st_size : bytes ? bytes : 1;
+  px_status status = name ? hold(s, fd, name) : keep(s, fd);
+  if (status != PX_OK) {
+    unmap(s);
     return status;
   }
-  s->data = data;
   s->next = first;
   first = *out = s;
   return PX_OK;
 }
 
 // The mapping of a file, with one more reference.
-static px_status open_file(px__shared **out, int fd, size_t bytes) {
+static px_status open_file(px__shared **out, int fd, size_t bytes, const char *name) {
   struct stat info;
-  if (fstat(fd, &info)) return failed("open");
-  PX_CHECK(S_ISREG(info.st_mode) && (uint64_t)info.st_size >= bytes, PX_VALUE,
-           "the file has not the %zu bytes of shared memory that it should have", bytes);
+  size_t more = name ? PX__NAMED_PAGE : 0;
+  if (fstat(fd, &info)) return px__shared_failed("open");
+  PX_CHECK(S_ISREG(info.st_mode) && (uint64_t)info.st_size >= more &&
+               (uint64_t)info.st_size - more >= bytes,
+           PX_VALUE, "the file has not the %zu bytes of shared memory that it should have", bytes);
   pthread_mutex_lock(&lock);
   px__shared *s = find(&info, bytes);
-  px_status status = s ? PX_OK : map_file(&s, fd, bytes ? bytes : 1, &info);
+  px_status status = s ? PX_OK : map_file(&s, fd, bytes, name, &info);
   if (status == PX_OK) s->refs++;
   pthread_mutex_unlock(&lock);
   *out = s;
@@ -91,12 +113,11 @@ static px_status block_over(px_block **out, px__shared *s, size_t bytes) {
   return status;
 }
 
-px_status px_storage_from_fd(px_storage **out, int fd, size_t bytes) {
-  PX_GIVEN(out);
+// The storage over a file.
+static px_status storage_of(px_storage **out, int fd, size_t bytes, const char *name) {
   px__shared *s = NULL;
   px_block *block = NULL;
-  *out = NULL;
-  PX_TRY(open_file(&s, fd, bytes));
+  PX_TRY(open_file(&s, fd, bytes, name));
   PX_TRY(block_over(&block, s, bytes));
   PX_TRY(px__storage_from_block(out, block));
   (*out)->shared = s;
@@ -104,16 +125,19 @@ px_status px_storage_from_fd(px_storage **out, int fd, size_t bytes) {
   return PX_OK;
 }
 
-px_status px_storage_share(px_storage *storage) {
-  PX_GIVEN(storage);
+px_status px_storage_from_fd(px_storage **out, int fd, size_t bytes) {
+  PX_GIVEN(out);
+  *out = NULL;
+  return storage_of(out, fd, bytes, NULL);
+}
+
+// Moves a storage into a new file, which is closed.
+static px_status move_to(px_storage *storage, int fd, const char *name) {
   px_block *old = storage->block, *block = NULL;
   px__shared *s = NULL;
-  int fd = -1;
-  if (storage->shared || old->device.type != PX_CPU) return PX_OK;
-  PX_TRY(px__block_wait(old, "share", false));
-  PX_TRY(px__file_new(&fd, old->bytes));
-  px_status status = open_file(&s, fd, old->bytes);
+  px_status status = open_file(&s, fd, old->bytes, name);
   close(fd);
+  if (status != PX_OK && name) shm_unlink(name);
   if (status == PX_OK) status = block_over(&block, s, old->bytes);
   if (status == PX_OK) status = px__copy_long(block->data, old->data, old->bytes);
   if (status != PX_OK) {
@@ -126,8 +150,31 @@ px_status px_storage_share(px_storage *storage) {
   return PX_OK;
 }
 
+static px_status share(px_storage *storage, bool by_name) {
+  char name[PX__NAME_ROOM];
+  int fd = -1;
+  px_block *block = storage->block;
+  if (storage->shared || block->device.type != PX_CPU) return PX_OK;
+  PX_TRY(px__block_wait(block, "share", false));
+  PX_TRY(by_name ? px__named_new(&fd, name, block->bytes) : px__file_new(&fd, block->bytes));
+  return move_to(storage, fd, by_name ? name : NULL);
+}
+
+px_status px_storage_share(px_storage *storage) {
+  PX_GIVEN(storage);
+  return share(storage, false);
+}
+px_status px_storage_share_named(px_storage *storage) {
+  PX_GIVEN(storage);
+  return share(storage, true);
+}
+
 bool px_storage_is_shared(const px_storage *storage) {
   return storage->shared || storage->block->device.type == PX_CUDA;
+}
+
+bool px_storage_is_named(const px_storage *storage) {
+  return storage->shared && storage->shared->holders;
 }
 
 px_status px_storage_fd(int *out, px_storage *storage) {
@@ -135,6 +182,58 @@ px_status px_storage_fd(int *out, px_storage *storage) {
   *out = -1;
   PX_GIVEN(storage);
   PX_CHECK(storage->shared, PX_RUNTIME, "the storage is not in shared memory");
+  PX_CHECK(!px_storage_is_named(storage), PX_RUNTIME,
+           "the storage's memory has a name, and no file that is open");
   *out = storage->shared->fd;
   return PX_OK;
+}
+
+// ---- names
+
+// Whether the file of a name, if there is one, is that of a mapping.
+static bool is_of(const char *name, const px__shared *s) {
+  struct stat info;
+  int fd = px__fault(PX__FAULT_FILE) ? (errno = EIO, -1) : shm_open(name, O_RDONLY | O_CLOEXEC, 0);
+  bool found = fd >= 0 && fstat(fd, &info) == 0;
+  if (fd >= 0) close(fd);
+  return found && info.st_dev == s->device && info.st_ino == s->inode;
+}
+
+// The message holds the memory in the name of this process until it is received. A forked child has
+// its parent's mapping, but may hold it later than all others have let go.
+px_status px_storage_name(char *out, px_storage *storage) {
+  PX_GIVEN(out);
+  *out = 0;
+  PX_GIVEN(storage);
+  px__shared *s = storage->shared;
+  PX_CHECK(px_storage_is_named(storage), PX_RUNTIME,
+           "the storage is in no shared memory that has a name");
+  PX_TRY(px__named_hold(s->holders, getpid()));
+  if (!is_of(s->name, s)) {
+    px__named_drop(s->holders, s->name, getpid());
+    PX_FAIL(PX_RUNTIME,
+            "the shared memory '%s' has lost its name: the processes that held it have ended",
+            s->name);
+  }
+  snprintf(out, PX_SHARED_NAME, "%s@%d", s->name, (int)getpid());
+  return PX_OK;
+}
+
+px_status px_storage_from_name(px_storage **out, const char *name, size_t bytes) {
+  PX_GIVEN(out);
+  PX_GIVEN(name);
+  char file[PX_SHARED_NAME];
+  int sender = 0, end = 0;
+  *out = NULL;
+  bool right = strlen(name) < sizeof file && !strncmp(name, "/phlox_", 7) &&
+               sscanf(name + 1, "%[a-z0-9_]@%d%n", file + 1, &sender, &end) == 2 &&
+               !name[1 + end] && sender > 0;
+  PX_CHECK(right, PX_VALUE, "'%.80s' is no name of shared memory", name);
+  file[0] = '/';
+  int fd = px__fault(PX__FAULT_FILE) ? (errno = EIO, -1) : shm_open(file, O_RDWR | O_CLOEXEC, 0);
+  if (fd < 0) return px__shared_failed("open");
+  px_status status = storage_of(out, fd, bytes, file);
+  close(fd);
+  if (status == PX_OK) px__named_drop((*out)->shared->holders, file, sender);
+  return status;
 }

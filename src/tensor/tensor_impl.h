@@ -18,6 +18,17 @@ struct px_storage {
   px__former *former;  // blocks that it had, and whose addresses are still known to somebody
 };
 
+// Shared memory in files with names (named.c): how often which processes hold one, a page behind
+// its data.
+enum { PX__NAMED_PAGE = 4096, PX__NAME_ROOM = 48 };
+px_status px__shared_failed(const char *what);  // an error with the system's reason
+typedef struct px__holders px__holders;
+px_status px__named_new(int *out, char name[PX__NAME_ROOM], size_t bytes)
+    __attribute__((warn_unused_result));
+px_status px__named_hold(px__holders *self, pid_t process) __attribute__((warn_unused_result));
+// The last that lets go takes the name away.
+void px__named_drop(px__holders *self, const char *name, pid_t process);
+
 // The version of a tensor that does not use its storage's; its views and detached forms share it.
 typedef struct px_counter {
   px_object head;

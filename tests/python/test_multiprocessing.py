@@ -42,6 +42,14 @@ def fail(number, path):
         signal.pause()
 
 
+def double(connection):
+    whole, part = connection.recv()
+    connection.recv()
+    part *= 2
+    connection.send(part)
+    connection.close()
+
+
 def total(tensor):
     return tensor.sum()
 
@@ -142,10 +150,75 @@ class Sharing(unittest.TestCase):
             torch._C._storage_of_fd(0, -1)
 
     def test_strategies(self):
-        self.assertIn(mp.get_sharing_strategy(), mp.get_all_sharing_strategies())
-        mp.set_sharing_strategy("file_descriptor")
-        with self.assertRaisesRegex(NotImplementedError, "'carrier pigeon' is not implemented"):
+        self.assertEqual(mp.get_sharing_strategy(), "file_descriptor")
+        self.assertEqual(mp.get_all_sharing_strategies(), {"file_descriptor", "file_system"})
+        with self.assertRaisesRegex(AssertionError, "invalid sharing strategy 'carrier pigeon', expected one of"):
             mp.set_sharing_strategy("carrier pigeon")
+
+
+class ByName(unittest.TestCase):
+    """The strategy file_system."""
+    def setUp(self):
+        mp.set_sharing_strategy("file_system")
+        self.addCleanup(mp.set_sharing_strategy, "file_descriptor")
+        self.files = set(os.listdir("/dev/shm"))
+
+    def made(self):
+        return set(os.listdir("/dev/shm")) - self.files
+
+    def test_no_file_stays_open_and_no_name_is_left(self):
+        open_files = len(os.listdir("/proc/self/fd"))
+        many = [torch.full((3,), float(i)).share_memory_() for i in range(50)]
+        self.assertEqual((mp.get_sharing_strategy(), len(os.listdir("/proc/self/fd"))), ("file_system", open_files))
+        self.assertEqual(len(self.made()), 50)
+        self.assertEqual(sum(t.sum().item() for t in many), 3 * sum(range(50)))
+        del many
+        self.assertEqual(self.made(), set())
+
+    def test_processes_write_to_one_memory(self):
+        here, there = mp.get_context("spawn").Pipe()
+        weight = torch.zeros(4)
+        child = mp.get_context("spawn").Process(target=double, args=(there,))
+        child.start()
+        here.send((weight, weight[1:]))
+        weight += 3
+        here.send("written")
+        self.assertEqual(here.recv().tolist(), [6.0, 6, 6])
+        child.join()
+        self.assertEqual((child.exitcode, weight.tolist()), (0, [3.0, 6, 6, 6]))
+        del weight
+        self.assertEqual(self.made(), set())
+
+    def test_a_message_keeps_the_memory_of_what_its_sender_lost(self):
+        sent = ForkingPickler.dumps(torch.arange(5))
+        back = pickle.loads(sent)
+        self.assertEqual((back.tolist(), len(self.made())), ([0, 1, 2, 3, 4], 1))
+        del back
+        with self.assertRaisesRegex(RuntimeError, "unable to open shared memory: No such file"):
+            pickle.loads(sent)
+
+    def test_what_killed_processes_held_is_let_go(self):
+        program = ("import phlox.multiprocessing as mp, phlox, os, signal; mp.set_sharing_strategy('file_system'); "
+                   "x = [phlox.ones(9).share_memory_() for i in range(3)]; os.kill(os.getpid(), signal.SIGKILL)")
+        subprocess.run([sys.executable, "-c", program], check=False)
+        self.assertEqual(len(self.made()), 3)
+        program = program.replace("os.kill(", "print(").replace("SIGKILL", "SIGTERM")
+        subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
+        self.assertEqual(self.made(), set())
+
+    def test_names_that_are_none_are_refused(self):
+        for name in ("", "/phlox", "/phlox_1_2_3", "/phlox_1_2_3@0", "/phlox_../x@5", "/phlox_1_2_3@5 ", "/other_1_2_3@5", "/phlox_" + "1" * 99 + "@5"):
+            with self.assertRaisesRegex(ValueError, "is no name of shared memory", msg=name):
+                torch._C._storage_of_name(name, 4)
+        with self.assertRaisesRegex(RuntimeError, "unable to open shared memory"):
+            torch._C._storage_of_name("/phlox_1_2_3@5", 4)
+        storage = torch.ones(2).share_memory_().untyped_storage()
+        name = torch._C._storage_name(storage)
+        with self.assertRaisesRegex(ValueError, "has not the 9999 bytes"):
+            torch._C._storage_of_name(name, 9999)
+        self.assertEqual(torch._C._storage_of_name(name, 8).data_ptr(), storage.data_ptr())
+        with self.assertRaisesRegex(RuntimeError, "in no shared memory that has a name"):
+            torch._C._storage_name(torch.ones(2).untyped_storage())
 
 
 def use_device(connection):

@@ -84,6 +84,58 @@ PX_TEST(what_is_no_shared_memory_is_refused) {
   FAILS(px_tensor_resize(t, SIZES(100)), PX_RUNTIME, "storage that is not resizable");
 }
 
+static void only_in_child(void (*act)(const char *name), const char *name) {
+  pid_t child = fork();
+  if (child == 0) {
+    act(name);
+    _exit(0);
+  }
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+static void write_30(const char *name) {
+  px_storage *storage;
+  if (px_storage_from_name(&storage, name, 16) != PX_OK) _exit(1);
+  ((float *)px_storage_data(storage))[3] = 30;
+  px_release(storage);
+}
+
+PX_TEST(memory_with_a_name_goes_to_another_process_and_leaves_no_name) {
+  px_tensor *t = ramp(4);
+  char name[PX_SHARED_NAME], file[PX_SHARED_NAME] = "/dev/shm";
+  int fd;
+  OK(px_storage_share_named(px_tensor_storage(t)));
+  CHECK(px_storage_is_shared(px_tensor_storage(t)) && px_storage_is_named(px_tensor_storage(t)));
+  CHECK(floats(t)[3] == 3);
+  FAILS(px_storage_fd(&fd, px_tensor_storage(t)), PX_RUNTIME, "has a name, and no file");
+  OK(px_storage_name(name, px_tensor_storage(t)));
+  only_in_child(write_30, name);
+  CHECK_EQ(floats(t)[3], 30);
+  strcpy(file + 8, name);
+  *strchr(file, '@') = 0;
+  CHECK(access(file, F_OK) == 0);
+  px_release(t);
+  CHECK(access(file, F_OK) < 0);
+}
+
+static px_tensor *named_tensor;
+static void name_is_lost(const char *name) {
+  char other[PX_SHARED_NAME];
+  if (px_storage_name(other, px_tensor_storage(named_tensor)) != PX_RUNTIME) _exit(1);
+  if (floats(named_tensor)[3] != 3) _exit(2);
+}
+
+PX_TEST(a_forked_child_keeps_memory_that_lost_its_name) {
+  named_tensor = ramp(4);
+  char name[PX_SHARED_NAME];
+  OK(px_storage_share_named(px_tensor_storage(named_tensor)));
+  OK(px_storage_name(name, px_tensor_storage(named_tensor)));
+  *strchr(name, '@') = 0;
+  CHECK(shm_unlink(name) == 0);
+  only_in_child(name_is_lost, name);
+  px_release(named_tensor);
+}
+
 PX_TEST(an_address_that_was_handed_out_stays_readable) {
   PX_SCOPED(px_tensor) t = ramp(4);
   PX_SCOPED(px_tensor) other = ramp(4);
@@ -94,7 +146,15 @@ PX_TEST(an_address_that_was_handed_out_stays_readable) {
   CHECK(grown != floats(other) && grown[3] == 3);
 }
 
-PX_TEST(sharing_survives_every_failure) {
+static px_status pass_on(px_storage *storage) {
+  char name[PX_SHARED_NAME];
+  PX_SCOPED(px_storage) back = NULL;
+  PX_TRY(px_storage_share_named(storage));
+  PX_TRY(px_storage_name(name, storage));
+  return px_storage_from_name(&back, name, 16);
+}
+
+static void survives(px_status (*share)(px_storage *), bool is_whole) {
   static const char *const points[] = {"alloc", "file"};
   for (int point = 0; point < 2; point++) {
     bool failed = true;
@@ -103,11 +163,16 @@ PX_TEST(sharing_survives_every_failure) {
       floats(t);
       int64_t before = px_live_objects(NULL);
       OK(px_fault_arm(points[point], n, false));
-      failed = px_storage_share(px_tensor_storage(t)) != PX_OK;
+      failed = share(px_tensor_storage(t)) != PX_OK;
       px_fault_disarm_all();
       CHECK(n > 1 || failed);
-      CHECK(px_storage_is_shared(px_tensor_storage(t)) == !failed);
+      CHECK(!is_whole || px_storage_is_shared(px_tensor_storage(t)) == !failed);
       CHECK(floats(t)[3] == 3 && px_live_objects(NULL) == before);
     }
   }
+}
+PX_TEST(sharing_survives_every_failure) {
+  survives(px_storage_share, true);
+  survives(px_storage_share_named, true);
+  survives(pass_on, false);
 }

@@ -18,17 +18,19 @@ __all__ = ["get_all_sharing_strategies", "get_sharing_strategy", "init_reduction
 
 
 def get_all_sharing_strategies() -> set[str]:
-    """The ways in which shared memory reaches another process: by its file's descriptor."""
-    return {"file_descriptor"}
+    """The ways in which shared memory reaches another process: by its file's descriptor, which
+    stays open, or by a name in the file system, for many tensors."""
+    return {"file_descriptor", "file_system"}
 
 
 def get_sharing_strategy() -> str:
-    """The way in use."""
-    return "file_descriptor"
+    """The way that is taken by what is shared from now on."""
+    return "file_system" if _C._sharing_strategy() else "file_descriptor"
 
 
 def set_sharing_strategy(new_strategy: str) -> None:
     """Chooses one of get_all_sharing_strategies()."""
     if new_strategy not in get_all_sharing_strategies():
-        raise NotImplementedError(f"sharing strategy {new_strategy!r} is not implemented in Phlox, "
-                                  f"which has {get_sharing_strategy()!r} alone")
+        raise AssertionError(f"invalid sharing strategy {new_strategy!r}, expected one of "
+                             f"{sorted(get_all_sharing_strategies())}")
+    _C._sharing_strategy(new_strategy == "file_system")

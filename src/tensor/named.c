@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared memory in files that have names, for processes that hold more of it than they may have
+// files open. Behind its data a file has a page that says which processes hold it: the last to let
+// go takes the name away. What killed processes held is let go by the next that makes such a file.
+#include "tensor/tensor_impl.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define FOLDER "/dev/shm"
+enum { PLACES = PX__NAMED_PAGE / sizeof(uint64_t) };
+// Each a process, in the upper half, and how often it holds the file; 0: free.
+struct px__holders {
+  uint64_t places[PLACES];
+};
+
+static uint64_t place_of(pid_t process, uint64_t count) {
+  return count ? (uint64_t)(uint32_t)process << 32 | count : 0;
+}
+static pid_t process_of(uint64_t place) { return (pid_t)(place >> 32); }
+
+// Adds to how often a process holds the file. False if no place is left, or it holds it not.
+static bool change(px__holders *self, pid_t process, int by) {
+  for (int i = 0; i < PLACES; i++) {
+    uint64_t was = __atomic_load_n(&self->places[i], __ATOMIC_ACQUIRE);
+    while (process_of(was) == process || (!was && by > 0)) {
+      uint64_t now = place_of(process, (was & UINT32_MAX) + (uint64_t)by);
+      if (__atomic_compare_exchange_n(&self->places[i], &was, now, false, __ATOMIC_ACQ_REL,
+                                      __ATOMIC_ACQUIRE))
+        return true;
+    }
+  }
+  return false;
+}
+
+static bool is_held(const px__holders *self) {
+  for (int i = 0; i < PLACES; i++)
+    if (__atomic_load_n(&self->places[i], __ATOMIC_ACQUIRE)) return true;
+  return false;
+}
+
+px_status px__shared_failed(const char *what) {
+  PX_FAIL(PX_RUNTIME, "unable to %s shared memory: %s (%d)", what, strerror(errno), errno);
+}
+
+px_status px__named_hold(px__holders *self, pid_t process) {
+  PX_CHECK(change(self, process, 1), PX_RUNTIME,
+           "unable to share memory by name with more than %d processes", (int)PLACES);
+  return PX_OK;
+}
+
+void px__named_drop(px__holders *self, const char *name, pid_t process) {
+  if (change(self, process, -1) && !is_held(self)) shm_unlink(name);
+}
+
+// ---- names
+
+// Numbers of processes mean something among those that share them.
+static uint64_t neighbours(void) {
+  struct stat info;
+  return stat("/proc/self/ns/pid", &info) ? 0 : (uint64_t)info.st_ino;
+}
+
+static px__holders *holders_of(int fd) {
+  struct stat info;
+  if (fstat(fd, &info) || info.st_size < 2 * PX__NAMED_PAGE) return NULL;
+  void *at = mmap(NULL, PX__NAMED_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                  info.st_size - PX__NAMED_PAGE);
+  return at == MAP_FAILED ? NULL : at;
+}
+
+// Lets go what processes held that are no more.
+static void sweep_file(const char *name) {
+  int fd = shm_open(name, O_RDWR | O_CLOEXEC, 0);
+  px__holders *self = fd < 0 ? NULL : holders_of(fd);
+  for (int i = 0; self && i < PLACES; i++) {
+    uint64_t was = self->places[i];
+    if (was && kill(process_of(was), 0) && errno == ESRCH)
+      __atomic_compare_exchange_n(&self->places[i], &was, 0, false, __ATOMIC_ACQ_REL,
+                                  __ATOMIC_ACQUIRE);
+  }
+  if (self && !is_held(self)) shm_unlink(name);
+  if (self) munmap(self, PX__NAMED_PAGE);
+  if (fd >= 0) close(fd);
+}
+
+// A file whose maker lives may be one that it just makes, which nobody holds yet.
+static void sweep(void) {
+  DIR *folder = opendir(FOLDER);
+  for (struct dirent *e; folder && (e = readdir(folder));) {
+    unsigned long among;
+    int maker;
+    if (sscanf(e->d_name, "phlox_%lx_%d_", &among, &maker) != 2 || among != neighbours()) continue;
+    char name[sizeof e->d_name + 1];
+    snprintf(name, sizeof name, "/%s", e->d_name);
+    if (kill(maker, 0) && errno == ESRCH) sweep_file(name);
+  }
+  if (folder) closedir(folder);
+}
+
+// A name that no file has, and its file without bytes.
+static int named(char name[PX__NAME_ROOM]) {
+  static unsigned made;
+  for (;;) {
+    unsigned number = __atomic_fetch_add(&made, 1, __ATOMIC_RELAXED);
+    if (!number) sweep();
+    snprintf(name, PX__NAME_ROOM, "/phlox_%lx_%d_%u", (unsigned long)neighbours(), (int)getpid(),
+             number);
+    int fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd >= 0 || errno != EEXIST) return fd;
+  }
+}
+
+px_status px__named_new(int *out, char name[PX__NAME_ROOM], size_t bytes) {
+  size_t pages = bytes / PX__NAMED_PAGE + 2;  // the last one is that of the holders
+  int fd = px__fault(PX__FAULT_FILE) ? (errno = EIO, -1) : named(name);
+  if (fd < 0) return px__shared_failed("make");
+  int why = posix_fallocate(fd, 0, (off_t)(pages * PX__NAMED_PAGE));
+  if (!why) return *out = fd, PX_OK;
+  close(fd);
+  shm_unlink(name);
+  errno = why;
+  return px__shared_failed("make");
+}
