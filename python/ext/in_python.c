@@ -67,6 +67,7 @@ static const struct {
     {"nn", "parameters", "Buffer ParameterDict ParameterList"},
     {"utils", "_pytree", "_pytree"},
     {"utils", "checkpoint", "checkpoint"},
+    {"utils", "collect_env", "collect_env"},
     {"utils", "data", "data"},
     {"utils", "deterministic", "deterministic"},
     {"utils", "dlpack", "dlpack"},

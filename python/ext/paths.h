@@ -571,7 +571,7 @@ static const struct {
      "HalfCauchy HalfNormal IndependentTransform InverseGamma Kumaraswamy LKJCholesky Laplace "
      "LogNormal LogisticNormal LowRankMultivariateNormal LowerCholeskyTransform "
      "MixtureSameFamily Multinomial MultivariateNormal NegativeBinomial OneHotCategorical "
-     "OneHotCategoricalStraightThrough Pareto Poisson PositiveDefiniteTransform PowerTransform "
+     "OneHotCategoricalStraightThrough Pareto PositiveDefiniteTransform PowerTransform "
      "RelaxedBernoulli RelaxedOneHotCategorical ReshapeTransform SigmoidTransform "
      "SoftmaxTransform SoftplusTransform StackTransform StickBreakingTransform StudentT "
      "TanhTransform Transform TransformedDistribution VonMises Weibull Wishart biject_to "
@@ -638,7 +638,7 @@ static const struct {
      "slogdet_out sort_out svd svd_out topk_out triangular_solve triangular_solve_out"},
     {"storage", "Storage"},
     {"utils",
-     "ThroughputBenchmark backcompat bottleneck collect_env cpp_backtrace "
+     "ThroughputBenchmark backcompat bottleneck cpp_backtrace "
      "disable_minidumps enable_minidumps enable_minidumps_on_exceptions file_baton "
      "get_cpp_backtrace hipify set_module swap_tensors throughput_benchmark"},
     {"utils.data",

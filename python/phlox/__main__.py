@@ -45,6 +45,11 @@ class Same:
     def create_module(self, alias):
         return sys.modules[self.spec.name if self.spec else "phlox" + alias.name[5:]]
 
+    def get_code(self, alias):
+        """For `-m torch.x`."""
+        loader = self.spec and self.spec.loader
+        return loader.get_code(self.spec.name) if hasattr(loader, "get_code") else None
+
     def exec_module(self, module):
         module.__spec__ = self.spec
         rename("phlox" + self.alias[5:])

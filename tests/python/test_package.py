@@ -46,7 +46,7 @@ IMPORTED = {
     "distributed": "is_available is_initialized init_process_group get_rank all_reduce ReduceOp", "distributed.fsdp": "FullyShardedDataParallel",
     "distributed.algorithms.join": "Join", "distributed.distributed_c10d": "ProcessGroup", "profiler": "profile ProfilerActivity record_function",
     "autograd.profiler": "record_function profile", "cuda.nvtx": "range_push range_pop",
-    "utils.data.distributed": "DistributedSampler", "utils._pytree": "tree_map tree_flatten TreeSpec register_pytree_node SUPPORTED_NODES",
+    "utils.collect_env": "get_pretty_env_info main", "utils.data.distributed": "DistributedSampler", "utils._pytree": "tree_map tree_flatten TreeSpec register_pytree_node SUPPORTED_NODES",
     "hub": "load load_state_dict_from_url get_dir", "utils.model_zoo": "load_url tqdm", "library": "register_fake Library",
     "onnx.symbolic_opset11": "", "jit.annotations": "BroadcastingList2", "_C": "DispatchKey DispatchKeySet",
     "types": "Number Device _size _int _bool", "autograd.graph": "saved_tensors_hooks save_on_cpu Node", "random": "fork_rng",
@@ -105,6 +105,19 @@ class Paths(unittest.TestCase):
         self.assertTrue(torch.autograd.gradcheck.gradcheck(torch.sin, x))
         with self.assertRaisesRegex(ValueError, "device_ids must name at least one device"):
             nn.parallel.data_parallel(nn.ReLU(), torch.tensor([-1.0]), [])
+
+    def test_a_report_of_the_machine(self):
+        report = run("-m", "torch.utils.collect_env")[1]
+        for line in (f"Phlox version: {torch.__version__}", f"Python version: {sys.version.split()[0]}", f"Is CUDA available: {torch.cuda.is_available()}",
+                     "cuDNN version: ", "Versions of relevant libraries"):
+            self.assertIn(line, report)
+        self.assertEqual(report.count("\nGPU "), torch.cuda.device_count() + 1)
+        collect = torch.utils.collect_env
+        env = collect.get_env_info()
+        with self.subTest("what is not known is said to be so"):
+            self.assertIn("\nGCC version: Could not collect\n", collect.pretty_str(env._replace(gcc_version=None)))
+        self.assertEqual(collect.run("no-such-command --version")[0], 127)
+        self.assertEqual(collect.run([sys.executable, "-c", "print(7)"]), (0, "7", ""))
 
     def test_what_nobody_has_is_missing_plainly(self):
         with self.assertRaisesRegex(AttributeError, "^module 'torch.nn.modules.conv' has no attribute 'Conv9d'$"):
