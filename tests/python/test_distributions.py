@@ -23,6 +23,7 @@ CASES = {
     "Gamma": [dict(concentration=[1.5, 3.0, 30.0], rate=[1.0, 0.5, 3.0])],
     "Beta": [dict(concentration1=[1.5, 3.0], concentration0=[2.0, 5.0])],
     "Dirichlet": [dict(concentration=[[1.5, 3.0, 0.7], [2.0, 5.0, 1.0]])],
+    "Poisson": [dict(rate=[0.5, 2.0, 9.0]), dict(rate=4.0)],
     "Normal": [dict(loc=[0.0, -1.0, 2.0], scale=[1.0, 0.5, 3.0]), dict(loc=1, scale=2.0)],
 }
 WITHOUT_MODE = {"Beta", "Dirichlet"}  # so far
@@ -43,6 +44,8 @@ def grid(d):
     if d.has_enumerate_support:
         values = d.enumerate_support()
         return values, 1.0
+    if d.support.is_discrete:
+        return phlox.arange(60, dtype=phlox.float64).view((-1,) + (1,) * len(d.batch_shape)).expand(60, *d.batch_shape), 1.0
     mean, wide = d.mean, 12 * d.stddev
     steps = (phlox.arange(20000, dtype=phlox.float64) - 9999.5).view((-1,) + (1,) * len(d.batch_shape)) / 10000
     values = mean + wide * steps

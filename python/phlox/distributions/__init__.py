@@ -13,6 +13,7 @@ from ._continuous import Normal as Normal
 from ._continuous import Uniform as Uniform
 from ._discrete import Bernoulli as Bernoulli
 from ._discrete import Categorical as Categorical
+from ._discrete import Poisson as Poisson
 from .distribution import Distribution as Distribution
 from .independent import Independent as Independent
 from .kl import kl_divergence as kl_divergence

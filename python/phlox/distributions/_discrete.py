@@ -4,7 +4,7 @@ import phlox as torch
 from phlox.nn.functional import binary_cross_entropy_with_logits
 
 from . import constraints
-from .distribution import Distribution, Trials
+from .distribution import Distribution, Family, Trials
 
 _ODDS = {"probs": constraints.unit_interval, "logits": constraints.real}
 _CHOICES = {"probs": constraints.simplex, "logits": constraints.real_vector}
@@ -71,3 +71,19 @@ class Categorical(Trials):
 
     def enumerate_support(self, expand=True):
         return self._count_up(self._num_events, torch.int64, expand)
+
+
+class Poisson(Family):
+    """How many events there are where `rate` of them are expected."""
+    arg_constraints, support = {"rate": constraints.nonnegative}, constraints.nonnegative_integer
+    mean = variance = property(lambda self: self.rate)
+    mode = property(lambda self: self.rate.floor())
+
+    def __init__(self, rate, validate_args=None):
+        self._begin(validate_args, rate=rate)
+
+    def _sample(self, shape):
+        return torch.poisson(self.rate.expand(shape))
+
+    def _log_prob(self, value):
+        return torch.xlogy(value, self.rate) - self.rate - torch.lgamma(value + 1)

@@ -77,6 +77,9 @@ integer_interval = _kind(
     "_IntegerInterval",
     lambda c, x: (x % 1 == 0) & (x >= c.lower_bound) & (x <= c.upper_bound),
     "lower_bound", "upper_bound", is_discrete=True)
+nonnegative_integer = _kind("_IntegerGreaterThan",
+                            lambda c, x: (x % 1 == 0) & (x >= c.lower_bound), "lower_bound",
+                            is_discrete=True)(0)
 real = _kind("_Real", lambda c, x: x == x)()
 real_vector = independent(real, 1)
 greater_than = _kind("_GreaterThan", lambda c, x: x > c.lower_bound, "lower_bound")

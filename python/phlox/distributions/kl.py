@@ -3,7 +3,7 @@
 from phlox.nn.functional import softplus
 
 from ._continuous import Normal
-from ._discrete import Bernoulli, Categorical
+from ._discrete import Bernoulli, Categorical, Poisson
 from .distribution import Distribution
 
 _rules = {}
@@ -52,3 +52,8 @@ def _(p, q):
 def _(p, q):
     ratio = (p.scale / q.scale) ** 2
     return (ratio + ((p.loc - q.loc) / q.scale) ** 2 - 1 - ratio.log()) / 2
+
+
+@register_kl(Poisson, Poisson)
+def _(p, q):
+    return p.rate * (p.rate / q.rate).log() - (p.rate - q.rate)
