@@ -13,6 +13,7 @@ typedef struct scene {
   px_device device;
   px_tensor *a, *b, *matrix, *input;
   px_module *linear;
+  px_graph *graph;  // of a device
 } scene;
 
 static void must(px_status status) {
@@ -69,6 +70,25 @@ static void backward(void *context) {
   px_release(out);
 }
 
+static void replay(void *context) { must(px_graph_replay(((scene *)context)->graph)); }
+
+// An addition as a graph: of devices alone.
+static void capture(scene *s) {
+  px_stream *stream, *home;
+  px_tensor *out;
+  must(px_stream_new(&stream, s->device, 0));
+  must(px_stream_default(&home, s->device));
+  must(px_device_synchronize(0));
+  must(px_stream_set_current(stream));
+  must(px_graph_new(&s->graph));
+  must(px_graph_begin(s->graph, (px_graph_pool){0}, PX_CAPTURE_GLOBAL));
+  must(px_add(&out, s->a, s->b, px_int(1)));
+  must(px_graph_end(s->graph));
+  must(px_stream_set_current(home));
+  px_release(out);
+  px_release(stream);
+}
+
 static const struct {
   const char *name;
   void (*fn)(void *context);
@@ -98,6 +118,12 @@ int main(int argc, char **argv) {
   set_scene(&s);
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
     printf("%s %.1f ns\n", rows[i].name, 1e9 * bench_least(rows[i].fn, finish, &s, 2000, 100));
+  if (s.device.type == PX_CUDA) {
+    capture(&s);
+    printf("replay of a graph of one add %.1f ns\n",
+           1e9 * bench_least(replay, finish, &s, 2000, 100));
+    px_release(s.graph);
+  }
   px_release(s.a), px_release(s.b), px_release(s.matrix), px_release(s.input);
   px_release(s.linear);
   return 0;

@@ -169,7 +169,7 @@ def class_text(name, cls):
 
 def methods_in_python(cls):
     return [name for owner, _, names in torch._in_python() if owner.rpartition(".")[2] == cls.__name__
-            for name in names.split()]
+            for name in names.split() if hasattr(cls, name)]
 
 
 def in_python(cls):

@@ -155,6 +155,7 @@ typedef struct k_random {
   const void *in, *beside;
   int64_t n, from, rows;
   uint64_t seed, offset, range;
+  const uint64_t *state;  // of a graph: the seed, and what is added to `offset`; or NULL
   double a, b;
   int32_t dtype, wide, bits, again;
   void *scratch, *keys;

@@ -53,20 +53,33 @@ static char *translate(const char *at) {
   return (char *)((uintptr_t)at + (uintptr_t)delta);
 }
 
-// A broken device does no work.
-static bool works(const px__sim_stream *stream) {
+// Whether one side of a replayed copy is still there: it was checked when it was captured.
+static bool remains(const char *at, size_t bytes) {
+  intptr_t delta;
+  return px__sim_reach(-1, (uintptr_t)at, bytes, &delta);
+}
+
+// A broken device does no work. `node`: of a graph, whose memory may have been released since.
+static bool works(const px__sim_stream *stream, const px__sim_task *task) {
   px__sim_lock();
+  bool node = task != stream->head, here = remains(task->to, task->bytes);
+  if (task->from && here) here = remains(task->from, task->bytes);
+  if (node && !here)
+    px__sim_break(stream->device, PX__SIM_ILLEGAL,
+                  "a replay of a graph on device %d copies or fills %zu bytes at %p, of which "
+                  "memory was released",
+                  stream->device, task->bytes, (void *)task->to);
   bool good = !px__sim.device[stream->device].broken;
   px__sim_unlock();
   return good;
 }
 
 static void run_copy(px__sim_stream *stream, px__sim_task *task) {
-  if (works(stream)) memmove(translate(task->to), translate(task->from), task->bytes);
+  if (works(stream, task)) memmove(translate(task->to), translate(task->from), task->bytes);
 }
 
 static void run_fill(px__sim_stream *stream, px__sim_task *task) {
-  if (works(stream)) memset(translate(task->to), task->value, task->bytes);
+  if (works(stream, task)) memset(translate(task->to), task->value, task->bytes);
 }
 
 static bool touches(const px__sim_task *task, uintptr_t low, uintptr_t high) {
@@ -92,6 +105,10 @@ px_status px__sim_copy(void *stream, const px_copy *copy) {
   bool to_host = copy->kind == PX_COPY_DEVICE_TO_HOST;
   bool pageable = !copy->pinned && (to_host || copy->kind == PX_COPY_HOST_TO_DEVICE);
   bool staged = pageable && !to_host && copy->bytes <= STAGED;
+  px__sim_lock();
+  bool captured = s->capture != NULL;
+  px__sim_unlock();
+  if (captured && pageable) return px__sim_fail(PX__SIM_CAPTURING);
   px__sim_task *task = px__sim_task_new(PX__SIM_TASK_WORK, staged ? copy->bytes : 0);
   if (task) {
     task->run = run_copy, task->touches = touches;

@@ -37,6 +37,10 @@ px_status px__sim_event_record(void *event, void *stream) {
   px__sim_stream *s = stream;
   PX__SIM_TRY(px__sim_check(s->device));
   if (e->device != s->device) return px__sim_fail(PX__SIM_HANDLE);
+  px__sim_lock();
+  bool foreign = e->shared && s->capture;  // other processes would wait for ever
+  px__sim_unlock();
+  if (foreign) return px__sim_fail(PX__SIM_CAPTURING);
   px__sim_task *task = px__sim_task_new(PX__SIM_TASK_RECORD, 0);
   px__sim_mark *mark = task ? px__sim_mark_new(2) : NULL;
   if (!mark) {
@@ -61,6 +65,7 @@ px_status px__sim_stream_wait(void *stream, void *event) {
   PX__SIM_TRY(px__sim_check(s->device));
   px__sim_lock();
   px_status status = px__sim_look(e);
+  if (status == PX_OK && e->mark) status = px__sim_join(s, e->mark);
   px__sim_mark *mark = status == PX_OK ? e->mark : NULL;
   if (mark) mark->refs++;
   px__sim_unlock();
@@ -73,11 +78,17 @@ px_status px__sim_stream_wait(void *stream, void *event) {
   return px__sim_issue(s, NULL, NULL);  // says that there is no memory
 }
 
+// What was recorded in a capture is never reached. Lock held.
+static px_status look(px__sim_event *e) {
+  PX__SIM_TRY(px__sim_look(e));
+  return e->mark && e->mark->captured ? px__sim_fail(PX__SIM_CAPTURED) : PX_OK;
+}
+
 px_status px__sim_event_query(void *event, bool *out) {
   px__sim_event *e = event;
   PX__SIM_TRY(px__sim_check(e->device));
   px__sim_lock();
-  px_status status = px__sim_look(e);
+  px_status status = look(e);
   if (status == PX_OK && e->mark && !e->mark->done) px__sim_schedule_step();
   *out = !e->mark || e->mark->done;
   px__sim_unlock();
@@ -87,7 +98,7 @@ px_status px__sim_event_query(void *event, bool *out) {
 px_status px__sim_event_synchronize(void *event) {
   px__sim_event *e = event;
   px__sim_lock();
-  px_status status = px__sim_look(e);
+  px_status status = look(e);
   px__sim_mark *mark = e->mark;
   if (status == PX_OK && mark) {
     mark->refs++;

@@ -85,6 +85,24 @@ static bool locate(px__sim_stream *s, const px_launch *l, intptr_t *deltas) {
   return good && !broken;
 }
 
+// Of a graph's launch, the seed and the offset are in the device's memory. False, with the device
+// broken, if they are there no more.
+static bool renew(const px__sim_stream *s, px_launch *l) {
+  intptr_t delta;
+  uintptr_t at = (uintptr_t)l->random;
+  px__sim_lock();
+  bool good = px__sim_reach(s->device, at, 2 * sizeof *l->random, &delta);
+  if (!good)
+    px__sim_break(s->device, PX__SIM_ILLEGAL, "the random numbers of %s on device %d have no state",
+                  l->op ? l->op : "a kernel", s->device);
+  px__sim_unlock();
+  if (!good) return false;
+  const uint64_t *state = (const uint64_t *)(at + (uintptr_t)delta);
+  l->seed = state[0];
+  l->offset += state[1];
+  return true;
+}
+
 // While a launch runs, others look at its operands (release asks which tasks touch what): the
 // kernel gets operands of its own.
 static void run_launch(px__sim_stream *stream, px__sim_task *task) {
@@ -92,6 +110,7 @@ static void run_launch(px__sim_stream *stream, px__sim_task *task) {
   intptr_t deltas[PX_MAX_OPERANDS] = {0};
   px_operand operands[PX_MAX_OPERANDS];
   if (!locate(stream, &launch, deltas)) return;
+  if (launch.random && !renew(stream, &launch)) return;
   for (int i = 0; i < launch.operand_count; i++) {
     operands[i] = launch.operands[i];
     if (operands[i].immediate)

@@ -197,6 +197,10 @@ static const px_backend table = {
     .event_share = px__sim_event_share,
     .event_open = px__sim_event_open,
     .stream_adopt = px__sim_stream_adopt,
+    .capture_begin = px__sim_capture_begin,
+    .capture_end = px__sim_capture_end,
+    .graph_launch = px__sim_graph_launch,
+    .graph_release = px__sim_graph_release,
 };
 
 PX_API const px_backend *px_backend_entry(const px_core *core);

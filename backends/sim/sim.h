@@ -29,7 +29,13 @@
   XX(HANDLE, 400, ACCELERATOR, "invalid resource handle") \
   XX(NOT_READY, 600, ACCELERATOR, "device not ready") \
   XX(ILLEGAL, 700, ACCELERATOR, "an illegal memory access was encountered") \
-  XX(LAUNCH, 719, ACCELERATOR, "unspecified launch failure")
+  XX(LAUNCH, 719, ACCELERATOR, "unspecified launch failure") \
+  XX(CAPTURING, 900, ACCELERATOR, "operation not permitted when stream is capturing") \
+  XX(MERGE, 902, ACCELERATOR, "operation would result in a merge of separate capture sequences") \
+  XX(UNMATCHED, 903, ACCELERATOR, "capture was not ended in the same stream as it began") \
+  XX(ISOLATION, 905, ACCELERATOR, "dependency created on uncaptured work in another stream") \
+  XX(CAPTURED, 907, ACCELERATOR, \
+     "operation not permitted on an event last recorded in a capturing stream")
 enum {
 #define XX(name, number, status, text) PX__SIM_##name = number,
   PX__SIM_CODES(XX)
@@ -83,9 +89,13 @@ typedef struct px__sim_shared {
 
 // One record of an event. Kept by the event while it is the latest, and by the tasks that record it
 // or wait for it.
+typedef struct px__sim_graph px__sim_graph;
 typedef struct px__sim_mark {
   int refs;
   bool done;
+  bool captured;           // recorded in a capture: never done
+  int step;                // how many records of the capture came before
+  px__sim_graph *graph;    // of that capture, until it ends
   int64_t time;            // nanoseconds, once done
   pthread_cond_t reached;  // streams' threads wait here
   px__sim_shared *shared;  // of an event of several processes, in which it is `number`
@@ -118,12 +128,26 @@ struct px__sim_task {
   px__sim_mark *mark;    // record, wait
   void (*call)(void *);  // host function
   void *argument;
-  char *to;  // copy, fill: user addresses of the devices, or host memory
+  px__sim_graph *graph;  // of a replay: held until the task is done
+  px__sim_task *node;    // ... whose work it does
+  int branch;            // of a node: which of the streams that were captured
+  int step;              // of a node: the record that it makes or waits for
+  char *to;              // copy, fill: user addresses of the devices, or host memory
   const char *from;
   size_t bytes;
   int value;
   px_launch *launch;  // in `room`
   _Alignas(16) unsigned char room[];
+};
+
+// Tasks that were kept, in the order in which they were issued (graph.c).
+struct px__sim_graph {
+  int refs;                // its owner, and tasks of replays
+  px__sim_stream *origin;  // while it is captured
+  int branches, steps;     // steps: how many records there are
+  int *devices;            // of the branches
+  px__sim_stream **sides;  // of the branches from 1 on; NULL until the capture has ended
+  px__sim_task *first, *last;
 };
 
 struct px__sim_stream {
@@ -133,7 +157,9 @@ struct px__sim_stream {
   pthread_t thread;
   pthread_cond_t work;
   px__sim_task *head, *tail;
-  int tasks;  // between them
+  int tasks;               // between them
+  px__sim_graph *capture;  // what it is given is kept there; NULL: it runs
+  int branch;              // its number there
   uint64_t random;
   int64_t now;  // schedule mode: virtual time
 };
@@ -220,6 +246,9 @@ void px__sim_mark_release(px__sim_mark *mark);           // lock held
 void px__sim_reached(px__sim_mark *mark, int64_t time);  // lock held: it is done
 bool px__sim_satisfied(const px__sim_waiter *waiter);
 void px__sim_finish(px__sim_stream *stream);
+// Takes over a task of a stream that is captured; drops a reference of a graph. Lock held.
+void px__sim_keep(px__sim_stream *stream, px__sim_task *task);
+void px__sim_graph_free(px__sim_graph *graph);
 void px__sim_stream_free(px__sim_stream *stream);
 void px__sim_condition(pthread_cond_t *condition);  // one of the monotonic clock
 bool px__sim_thread(pthread_t *out, void *(*run)(void *), void *argument);
@@ -229,6 +258,7 @@ int64_t px__sim_clock(void);
 // that fails; *ticket may be NULL. `await` blocks the calling host thread; lock held. `asking`: the
 // program may end the wait (px_core.interrupt_poll), for which the lock is given up.
 px_status px__sim_issue(px__sim_stream *stream, px__sim_task *task, uint64_t *ticket);
+px_status px__sim_start(px__sim_stream *stream);  // its thread, or the schedule's
 void px__sim_await(px__sim_waiter *waiter);
 px_status px__sim_await_asking(px__sim_waiter *waiter);
 px_status px__sim_synchronize(int device);
@@ -291,6 +321,13 @@ px_status px__sim_look(px__sim_event *event);
 
 // explain.c: from now on a host access to device memory is explained before it kills. Lock held.
 void px__sim_explain(void);
+
+// graph.c. `join` makes a stream one of the capture that the mark is of; lock held.
+px_status px__sim_join(px__sim_stream *stream, const px__sim_mark *mark);
+px_status px__sim_capture_begin(void *stream);
+px_status px__sim_capture_end(void *stream, void **out);
+px_status px__sim_graph_launch(void *stream, void *graph);
+void px__sim_graph_release(int device, void *graph);
 
 // copy.c, launch.c
 px_status px__sim_copy(void *stream, const px_copy *copy);

@@ -88,17 +88,16 @@ static void make_room(const px__sim_stream *stream) {
   px__sim_await(&waiter);
 }
 
-px_status px__sim_issue(px__sim_stream *stream, px__sim_task *task, uint64_t *ticket) {
-  if (!task) PX__SIM_FAIL(PX_NOMEM, 0, "no host memory for a task of a simulated stream");
-  px__sim_lock();
+px_status px__sim_start(px__sim_stream *stream) {
   if (!stream->started)
     stream->started = px__sim.schedule ? px__sim_schedule_start()
                                        : px__sim_thread(&stream->thread, stream_main, stream);
-  if (!stream->started) {
-    px__sim_task_free(task);
-    px__sim_unlock();
-    PX__SIM_FAIL(PX_NOMEM, 0, "cannot start the thread of a simulated stream");
-  }
+  if (stream->started) return PX_OK;
+  PX__SIM_FAIL(PX_NOMEM, 0, "cannot start the thread of a simulated stream");
+}
+
+// Lock held.
+static void append(px__sim_stream *stream, px__sim_task *task, uint64_t *ticket) {
   make_room(stream);
   task->ticket = ++px__sim.ticket;
   if (task->kind == PX__SIM_TASK_RECORD && task->mark->shared)
@@ -116,8 +115,25 @@ px_status px__sim_issue(px__sim_stream *stream, px__sim_task *task, uint64_t *ti
     px__sim_schedule_wake();
   else
     pthread_cond_signal(&stream->work);
+}
+
+px_status px__sim_issue(px__sim_stream *stream, px__sim_task *task, uint64_t *ticket) {
+  if (!task) PX__SIM_FAIL(PX_NOMEM, 0, "no host memory for a task of a simulated stream");
+  px__sim_lock();
+  px_status status = stream->capture ? PX_OK : px__sim_start(stream);
+  if (status != PX_OK)
+    px__sim_task_free(task);
+  else if (stream->capture)
+    px__sim_keep(stream, task);
+  else
+    append(stream, task, ticket);
   px__sim_unlock();
-  return PX_OK;
+  return status;
+}
+
+// Whether the host may ask about the stream's work, or wait for it. Lock held.
+static px_status check_idle(const px__sim_stream *stream) {
+  return stream->capture ? px__sim_fail(PX__SIM_CAPTURING) : PX_OK;
 }
 
 // ---- the thread of a stream
@@ -206,17 +222,19 @@ px_status px__sim_stream_query(void *stream, bool *out) {
   px__sim_stream *s = stream;
   PX__SIM_TRY(px__sim_check(s->device));
   px__sim_lock();
+  px_status status = check_idle(s);
   if (s->head) px__sim_schedule_step();
   *out = !s->head;
   px__sim_unlock();
-  return PX_OK;
+  return status;
 }
 
 px_status px__sim_stream_synchronize(void *stream) {
   px__sim_stream *s = stream;
   px__sim_waiter waiter = {.stream = s, .device = -1};
   px__sim_lock();
-  px_status status = px__sim_await_asking(&waiter);
+  px_status status = check_idle(s);
+  if (status == PX_OK) status = px__sim_await_asking(&waiter);
   px__sim_unlock();
   return status ? status : px__sim_check(s->device);
 }

@@ -101,6 +101,7 @@ px__sim_task *px__sim_task_new(px__sim_kind kind, size_t extra) {
 
 void px__sim_task_free(px__sim_task *task) {
   px__sim_mark_release(task->mark);
+  px__sim_graph_free(task->graph);
   free(task);
 }
 
@@ -125,4 +126,30 @@ void px__sim_stream_free(px__sim_stream *stream) {
   *at = stream->next;
   pthread_cond_destroy(&stream->work);
   free(stream);
+}
+
+// ---- tasks that are kept
+
+void px__sim_keep(px__sim_stream *s, px__sim_task *task) {
+  px__sim_graph *g = s->capture;
+  task->branch = s->branch;
+  if (task->kind == PX__SIM_TASK_RECORD) {
+    task->mark->captured = true, task->mark->graph = g;
+    task->mark->step = g->steps++;
+  }
+  task->next = NULL;
+  *(g->last ? &g->last->next : &g->first) = task;
+  g->last = task;
+}
+
+void px__sim_graph_free(px__sim_graph *g) {
+  if (!g || --g->refs) return;
+  while (g->first) {
+    px__sim_task *node = g->first;
+    g->first = node->next;
+    px__sim_task_free(node);
+  }
+  free(g->devices);
+  free(g->sides);
+  free(g);
 }

@@ -216,6 +216,9 @@ typedef struct px_launch {
   void *stream;    // the backend's stream
   int64_t blocks;  // random kernels on devices: the blocks of PyTorch's launch, which the numbers
                    // follow
+  // Random kernels of a graph: two numbers in the device's memory, which the kernel reads when it
+  // runs: the seed, and what `offset` is added to. NULL: `seed` and `offset` are meant.
+  const uint64_t *random;
 } px_launch;
 typedef px_status (*px_kernel)(const px_launch *launch);
 typedef struct px_kernel_row {
@@ -410,6 +413,20 @@ typedef struct px_backend {
   // Checks that a stream which the backend did not give to this core is one of the device, and
   // gives its priority. NULL: none is.
   px_status (*stream_adopt)(int device, void *stream, int *priority);
+  // Graphs; NULL in a backend that has none. What a stream is given between capture_begin and
+  // capture_end is kept, and does not run: launches, copies of device and page-locked memory,
+  // fills, host calls, and records and waits, which are the edges between what is kept. A stream
+  // that waits for an event which was recorded there is captured too, until capture_end. That gives
+  // what was kept, or drops it if `out` is NULL; the capture ends also where it fails. Meanwhile
+  // memory, events and streams can be made and asked about as ever: the core decides what a program
+  // may do. graph_launch queues one run of all that was kept: it begins when the stream gets there,
+  // and the stream goes on when it has ended. Of one graph, runs are queued by one thread at a
+  // time, and none begins before the one that was queued earlier has ended: the core sees to both.
+  // A graph that is released runs on where it was launched.
+  px_status (*capture_begin)(void *stream);
+  px_status (*capture_end)(void *stream, void **out);
+  px_status (*graph_launch)(void *stream, void *graph);
+  void (*graph_release)(int device, void *graph);
   /* entries above: ABI 1 */
 } px_backend;
 

@@ -10,6 +10,7 @@
 #include "phlox/dtype.h"
 #include "phlox/event.h"
 #include "phlox/extend.h"
+#include "phlox/graph.h"
 #include "phlox/io.h"
 #include "phlox/memory.h"
 #include "phlox/names.h"

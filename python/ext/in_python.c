@@ -45,6 +45,7 @@ static const struct {
      "BFloat16Tensor BoolTensor ByteTensor CharTensor DoubleTensor FloatTensor HalfTensor "
      "IntTensor LongTensor ShortTensor"},
     {"cuda", "comm", "comm"},
+    {"cuda", "graphs", "graphs make_graphed_callables"},
     {"cuda", "memory",
      "memory max_memory_cached memory_cached memory_snapshot memory_summary "
      "reset_max_memory_allocated reset_max_memory_cached"},

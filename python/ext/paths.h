@@ -407,7 +407,7 @@ static const struct {
     {"_tensor", "torch: Tensor"},
     {"_tensor_str", "torch: set_printoptions"},
     {"nn.init", "nn._tuples: _calculate_fan_in_and_fan_out _calculate_correct_fan"},
-    {"cuda", "no: is_current_stream_capturing; _utils: _get_device_index; !: CUDAGraph graph"},
+    {"cuda", "_utils: _get_device_index"},
     {"cuda.nccl",
      "no: is_available; !: all_gather all_reduce broadcast init_rank reduce reduce_scatter "
      "unique_id version"},
@@ -552,9 +552,9 @@ static const struct {
      "FloatStorage HalfStorage IntStorage LongStorage MemPool ShortStorage "
      "caching_allocator_alloc caching_allocator_delete check_error classproperty "
      "cudaStatus cudart current_blas_handle current_solver_handle gds "
-     "get_gencode_flags graph_pool_handle graphs "
+     "get_gencode_flags "
      "is_tf32_supported jiterator list_gpu_processes "
-     "make_graphed_callables memory_stats_as_nested_dict "
+     "memory_stats_as_nested_dict "
      "tunable"},
     {"cpu", "Event Stream StreamContext current_stream get_capabilities set_device stream"},
     {"cuda.amp", "amp_definitely_not_available common"},

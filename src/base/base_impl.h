@@ -96,7 +96,7 @@ px_status px__threads_check(void);
   XX(STREAM, "stream") \
   XX(EVENT, "event") \
   XX(FILE, "file") \
-  XX(THREAD, "thread") XX(COLLECTIVE, "collective") XX(INTERRUPT, "interrupt")
+  XX(THREAD, "thread") XX(COLLECTIVE, "collective") XX(INTERRUPT, "interrupt") XX(GRAPH, "graph")
 typedef enum px__fault_point {
 #define XX(name, text) PX__FAULT_##name,
   PX_FAULT_POINTS(XX)

@@ -49,7 +49,7 @@ static inline void px__launch_start(px_launch *l, const px_call *call, px_dtype 
   l->compute = compute;
   l->id = l->seed = l->offset = 0;
   l->blocks = 0;
-  l->fault = NULL, l->mt19937 = NULL, l->stream = NULL;
+  l->fault = NULL, l->mt19937 = NULL, l->stream = NULL, l->random = NULL;
 }
 px_status px__no_kernel(const px_op *op, px_dtype dtype, px_device_type type)
     __attribute__((warn_unused_result));

@@ -31,15 +31,14 @@ static void reclaim_all(void) {
   }
 }
 
-// The first use that a pending free waits for. Lock held.
+// The first use that a pending free waits for; captured work is never done. Lock held.
 static bool next_pending(px__device *d, px__use *out) {
   px__pool_sweep(d);
-  px__chunk *chunk = d->cache.pending;
-  if (!chunk) return false;
-  for (int i = 0; i < chunk->block.use_count; i++) {
-    *out = chunk->block.uses[i];
-    if (px__completed(out->stream) < out->seq) return true;
-  }
+  for (px__chunk *chunk = d->cache.pending; chunk; chunk = chunk->queue)
+    for (int i = 0; i < chunk->block.use_count; i++) {
+      *out = chunk->block.uses[i];
+      if (px__completed(out->stream) < out->seq && !px__capture_of(out->stream)) return true;
+    }
   return false;
 }
 

@@ -64,6 +64,8 @@ static px_status copy_across(const transfer *t, bool non_blocking) {
   px_stream *stream = px__stream_now(d);
   bool queued = non_blocking && host->pinned;
   bool returns = queued || (up && non_blocking);
+  if (px__capture_of(stream) && !queued) return px__capture_spoil(px__capture_of(stream), 900);
+  if (!returns) PX_TRY(px__capture_asked(stream));
   if (!returns) PX_TRY(px__sync_point());
   // A pageable copy may block in the backend, which holds the lock: so wait before, without it.
   if (!host->pinned && (!up || t->bytes > STAGED)) PX_TRY(px__stream_wait_all(stream));
@@ -75,7 +77,7 @@ static px_status copy_across(const transfer *t, bool non_blocking) {
   bool tracked = queued || (host->pinned && px_interrupt_wanted());
   PX_TRY(issue(stream, up ? PX_COPY_HOST_TO_DEVICE : PX_COPY_DEVICE_TO_HOST, t, host->pinned,
                tracked));
-  return returns && !px__rt.blocking ? PX_OK : px__stream_finish(stream);
+  return returns && !px__stream_blocks(stream) ? PX_OK : px__stream_finish(stream);
 }
 
 static px_status copy_within(const transfer *t) {
@@ -83,7 +85,7 @@ static px_status copy_within(const transfer *t) {
   PX_TRY(px__device_get(&d, t->to->device.index));
   px_stream *stream = px__stream_now(d);
   PX_TRY(issue(stream, PX_COPY_DEVICE_TO_DEVICE, t, false, false));
-  return px__rt.blocking ? px__stream_finish(stream) : PX_OK;
+  return px__stream_blocks(stream) ? px__stream_finish(stream) : PX_OK;
 }
 
 // ---- between devices
@@ -140,7 +142,7 @@ static px_status copy_peer(const transfer *t) {
   } else {
     PX_TRY(copy_staged(t, source, target));
   }
-  return px__rt.blocking ? px__stream_finish(target) : PX_OK;
+  return px__stream_blocks(target) ? px__stream_finish(target) : PX_OK;
 }
 
 px_status px__copy_blocks(px_block *to, size_t to_offset, px_block *from, size_t from_offset,

@@ -120,6 +120,14 @@ extern _Thread_local const char *px__caller;
 // The line that runs on this thread. If the thread's latest work wrote the block first, that has
 // found the line already; the caller knows that this was in the call that made the block.
 px_site px__site_of(const px_block *result);
+// Where the current stream of a device is being captured, random numbers are drawn anew by each
+// replay: gives the launch a place that holds the generator's state then, and `words` numbers
+// behind those that the capture has drawn from it already; else launch->random stays NULL.
+// advance(generator, words, out) moves the generator on by all that a replay draws, and gives seed
+// and offset from before. The graph keeps the generator.
+typedef void (*px__advance)(void *generator, uint64_t words, uint64_t out[2]);
+px_status px__capture_draw(px_launch *launch, int device, void *generator, uint64_t words,
+                           px__advance advance) __attribute__((warn_unused_result));
 // Copies bytes between blocks of any devices, ordered as rule C6 of docs/simulator.md says: device
 // work on the current stream of the device side (of the source for device to device, with waits
 // both ways). Blocking for the host unless `non_blocking` and the host side is pinned.

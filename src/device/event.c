@@ -15,6 +15,7 @@ struct px_event {
   void *native;
   px_stream *stream;  // of the latest record
   uint64_t seq;
+  uint64_t capture;  // of which that is part, or 0
   px__clock clock;
 };
 
@@ -57,9 +58,12 @@ static px_status bind(px_event *event, px__device *d) {
 static px_status record(px_event *event, px_stream *stream) {
   PX_TRY(bind(event, stream->owner));
   px__device_lock(stream->owner);
+  uint64_t capture = px__capture_of(stream);
   px_status status = px__clock_copy(&event->clock, &stream->clock);
+  if (capture && is_shared(event)) status = px__capture_spoil(capture, 900);
   if (status == PX_OK) status = px__rt.backend->event_record(event->native, stream->native);
-  if (status == PX_OK) event->stream = stream, event->seq = stream->issued;
+  if (status == PX_OK)
+    event->stream = stream, event->seq = stream->issued, event->capture = capture;
   // Without a mark now, who asks later waits for work that was issued later.
   if (status == PX_OK && is_shared(event) && px__stream_mark(stream) != PX_OK) px_error_clear();
   px__device_unlock(stream->owner);
@@ -82,7 +86,9 @@ px_status px_event_record(px_event *event, px_stream *stream) {
 // Waits for the latest record of all processes, and for that of this one, of which more is known.
 static px_status wait_shared(px_stream *stream, px_event *event) {
   px__device_lock(stream->owner);
-  px_status status = px__rt.backend->stream_wait(stream->native, event->native);
+  px_status status =
+      px__capture_of(stream) ? px__capture_spoil(px__capture_of(stream), 905) : PX_OK;
+  if (status == PX_OK) status = px__rt.backend->stream_wait(stream->native, event->native);
   if (status == PX_OK) __atomic_store_n(&stream->issued, stream->issued + 1, __ATOMIC_RELEASE);
   px__device_unlock(stream->owner);
   PX_TRY(status);
@@ -102,7 +108,8 @@ px_status px_stream_wait_event(px_stream *stream, px_event *event) {
   else if (!event->stream)
     status = px__races() ? px__race_nothing(stream) : PX_OK;
   else if (event->stream != stream)
-    status = px__stream_wait_mark(stream, event->native, event->stream, event->seq, &event->clock);
+    status = px__stream_wait_mark(stream, event->native, event->stream, event->seq, &event->clock,
+                                  event->capture);
   pthread_mutex_unlock(&event->lock);
   return status;
 }
@@ -124,13 +131,19 @@ static bool own_is_reached(const px_event *event) {
   return px__completed(event->stream) >= event->seq;
 }
 
+// Whether the program may ask about the event, or wait for it.
+static px_status check_asked(uint64_t capture) {
+  return capture ? px__capture_spoil(capture, 907) : px__capture_asked(NULL);
+}
+
 px_status px_event_query(bool *out, px_event *event) {
   PX_GIVEN(out);
   PX_GIVEN(event);
   *out = true;
   if (px__rt.forked) return px__error_cuda(3);
   pthread_mutex_lock(&event->lock);
-  px_status status = event->native ? px__rt.backend->event_query(event->native, out) : PX_OK;
+  px_status status = check_asked(event->capture);
+  if (status == PX_OK && event->native) status = px__rt.backend->event_query(event->native, out);
   if (status == PX_OK && *out && event->stream && own_is_reached(event))
     px__stream_synced(event->stream, event->seq, &event->clock);
   pthread_mutex_unlock(&event->lock);
@@ -142,7 +155,7 @@ typedef struct snapshot {
   bool shared;
   px_stream *stream;
   void *native;
-  uint64_t seq;
+  uint64_t seq, capture;
   px__clock clock;
 } snapshot;
 
@@ -150,6 +163,7 @@ static px_status look(snapshot *s, px_event *event) {
   *s = (snapshot){.shared = is_shared(event)};
   pthread_mutex_lock(&event->lock);
   s->stream = event->stream, s->native = event->native, s->seq = event->seq;
+  s->capture = event->capture;
   px_status status = px__clock_copy(&s->clock, &event->clock);
   pthread_mutex_unlock(&event->lock);
   return status;
@@ -160,7 +174,8 @@ px_status px_event_synchronize(px_event *event) {
   snapshot s;
   if (px__rt.forked) return px__error_cuda(3);
   PX_TRY(look(&s, event));
-  px_status status = s.native ? px__rt.backend->event_synchronize(s.native) : PX_OK;
+  px_status status = check_asked(s.capture);
+  if (status == PX_OK && s.native) status = px__rt.backend->event_synchronize(s.native);
   if (status == PX_OK && s.stream && s.shared) status = px__stream_reach(s.stream, s.seq);
   if (status == PX_OK && s.stream) px__stream_synced(s.stream, s.seq, &s.clock);
   px__free(s.clock.at);

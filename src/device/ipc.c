@@ -53,6 +53,7 @@ static px_status order(px_stream *after, px_block *block) {
 px_status px__block_record(px_event *event, px_block *block) {
   px__device *d;
   PX_TRY(px__device_get(&d, block->device.index));
+  PX_TRY(px__capture_asked_device(d));
   pthread_mutex_lock(&lock);
   px_status status = d->messages ? PX_OK : px_stream_new(&d->messages, block->device, 0);
   if (status == PX_OK) status = order(d->messages, block);

@@ -186,8 +186,8 @@ px_status px__launch(px_device device, px_launch *launch, const px_access *acces
   PX_TRY(px__device_get(&d, device.index));
   if (px__faults()) PX_TRY(pass_fault_points(launch));
   px_stream *stream = px__stream_now(d);
-  if (px__rt.loads_late) PX_TRY(await_code(d, stream, launch));
+  if (px__rt.loads_late && !px__capture_of(stream)) PX_TRY(await_code(d, stream, launch));
   bool peered = __atomic_load_n(&px__rt.peered, __ATOMIC_RELAXED);
   PX_TRY((PX_UNLIKELY(peered) ? issue_among : issue)(d, stream, launch, accesses, access_count));
-  return PX_UNLIKELY(px__rt.blocking) ? px__stream_finish(stream) : PX_OK;
+  return px__stream_blocks(stream) ? px__stream_finish(stream) : PX_OK;
 }

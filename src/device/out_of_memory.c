@@ -37,7 +37,7 @@ static void list_processes(px__device *d, char *text, size_t room) {
 
 typedef struct figures {
   size_t wanted, reserved, limit;
-  uint64_t allocated;
+  uint64_t allocated, graphs;  // graphs: of it, in their pools
 } figures;
 
 static figures figures_of(px__device *d, size_t bytes) {
@@ -45,7 +45,8 @@ static figures figures_of(px__device *d, size_t bytes) {
   figures f = {.wanted = px__pool_segment_size(d, bytes),
                .reserved = d->cache.reserved,
                .limit = d->cache.limit,
-               .allocated = (uint64_t)d->cache.ledger.allocated_bytes[0].current};
+               .allocated = (uint64_t)d->cache.ledger.allocated_bytes[0].current,
+               .graphs = px__rooms_allocated(d)};
   px__device_unlock(d);
   return f;
 }
@@ -53,20 +54,24 @@ static figures figures_of(px__device *d, size_t bytes) {
 px_status px__out_of_memory(px__device *d, size_t bytes) {
   size_t free_bytes = 0, total = d->properties.total_memory;
   char wanted[32], has[32], unused[32], allowed[32], live[32], idle[32];
-  char processes[320], limit[64] = "";
+  char processes[320], limit[64] = "", private[96] = "", pools[32];
   figures f = figures_of(d, bytes);
   if (px__rt.backend->memory_info(d->physical, &free_bytes, &total) != PX_OK) px_error_clear();
   list_processes(d, processes, sizeof processes);
   if (f.limit) snprintf(limit, sizeof limit, "%s allowed; ", size_text(allowed, f.limit));
-  PX_FAIL(PX_OUT_OF_MEMORY,
-          "CUDA out of memory. Tried to allocate %s. GPU %d has a total capacity of %s of which %s "
-          "is free. %s%sOf the allocated memory %s is allocated by PyTorch, and %s is reserved by "
-          "PyTorch but unallocated. If reserved but unallocated memory is large try setting "
-          "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See "
-          "documentation for Memory Management  "
-          "(https://docs.pytorch.org/docs/stable/notes/"
-          "cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)",
-          size_text(wanted, f.wanted), d->index, size_text(has, total),
-          size_text(unused, free_bytes), processes, limit, size_text(live, f.allocated),
-          size_text(idle, f.reserved - f.allocated));
+  if (f.graphs)
+    snprintf(private, sizeof private, "with %s allocated in private pools (e.g., CUDA Graphs), ",
+             size_text(pools, f.graphs));
+  PX_FAIL(
+      PX_OUT_OF_MEMORY,
+      "CUDA out of memory. Tried to allocate %s. GPU %d has a total capacity of %s of which %s "
+      "is free. %s%sOf the allocated memory %s is allocated by PyTorch, %sand %s is reserved by "
+      "PyTorch but unallocated. If reserved but unallocated memory is large try setting "
+      "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.  See "
+      "documentation for Memory Management  "
+      "(https://docs.pytorch.org/docs/stable/notes/"
+      "cuda.html#optimizing-memory-usage-with-pytorch-cuda-alloc-conf)",
+      size_text(wanted, f.wanted), d->index, size_text(has, total), size_text(unused, free_bytes),
+      processes, limit, size_text(live, f.allocated), private,
+      size_text(idle, f.reserved - f.allocated));
 }

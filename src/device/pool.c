@@ -45,25 +45,33 @@ static px__chunk *chunk_of(px__node *node) {
 }
 
 // ---- the free list of a stream: the chunk freed last enters the tree when the next one comes
-static void insert_unsorted(px_stream *stream, bool small) {
-  px__chunk *chunk = stream->unsorted[small];
-  stream->unsorted[small] = NULL;
-  if (chunk) px__tree_insert(&stream->free[small], &chunk->node);
+// ... of the stream. A room has one list for all streams.
+static px__shelf *shelf_of(const px__chunk *chunk) {
+  px__room *room = chunk->segment->room;
+  return PX_UNLIKELY(room != NULL) ? &room->shelf : &chunk->stream->shelf;
+}
+
+static void insert_unsorted(px__shelf *shelf, bool small) {
+  px__chunk *chunk = shelf->unsorted[small];
+  shelf->unsorted[small] = NULL;
+  if (chunk) px__tree_insert(&shelf->free[small], &chunk->node);
 }
 
 static void list_free(px__chunk *chunk) {
   bool small = chunk->segment->small;
-  if (PX_UNLIKELY(chunk->stream->unsorted[small] != NULL)) insert_unsorted(chunk->stream, small);
-  chunk->stream->unsorted[small] = chunk;
+  px__shelf *shelf = shelf_of(chunk);
+  if (PX_UNLIKELY(shelf->unsorted[small] != NULL)) insert_unsorted(shelf, small);
+  shelf->unsorted[small] = chunk;
   chunk->state = PX__FREE;
 }
 
 static void unlist_free(px__chunk *chunk) {
   bool small = chunk->segment->small;
-  if (chunk->stream->unsorted[small] == chunk)
-    chunk->stream->unsorted[small] = NULL;
+  px__shelf *shelf = shelf_of(chunk);
+  if (shelf->unsorted[small] == chunk)
+    shelf->unsorted[small] = NULL;
   else
-    px__tree_remove(&chunk->stream->free[small], &chunk->node);
+    px__tree_remove(&shelf->free[small], &chunk->node);
   chunk->state = PX__TAKEN;
 }
 
@@ -152,9 +160,9 @@ static bool may_serve(const px__chunk *chunk, size_t size) {
   return chunk->node.size < size + s->non_split_rounding;
 }
 
-static px__chunk *best_fit(px_stream *stream, bool small, size_t size) {
-  px__chunk *best = chunk_of(px__tree_least(stream->free[small], size));
-  px__chunk *last = stream->unsorted[small];
+static px__chunk *best_fit(const px__shelf *shelf, bool small, size_t size) {
+  px__chunk *best = chunk_of(px__tree_least(shelf->free[small], size));
+  px__chunk *last = shelf->unsorted[small];
   bool fits = last && last->node.size >= size && may_serve(last, size);
   if (best && !may_serve(best, size)) best = NULL;  // larger ones may not, either
   bool better =
@@ -163,12 +171,13 @@ static px__chunk *best_fit(px_stream *stream, bool small, size_t size) {
   return better ? last : best;
 }
 
-static px__chunk *best_fit_of(px_stream *owner, px_stream *stream, bool small, size_t size) {
-  px__node *node = px__tree_least(owner->free[small], size);
+static px__chunk *best_fit_for(const px__shelf *shelf, px_stream *stream, bool small, size_t size) {
+  px__node *node = px__tree_least(shelf->free[small], size);
   for (int i = 0; node && i < OTHERS_TRIES; i++) {
-    if (!may_serve(chunk_of(node), size)) return NULL;
-    if (px__ordered(owner, chunk_of(node)->ready, stream)) return chunk_of(node);
-    node = px__tree_after(owner->free[small], node);
+    px__chunk *chunk = chunk_of(node);
+    if (!may_serve(chunk, size)) return NULL;
+    if (px__ordered(chunk->stream, chunk->ready, stream)) return chunk;
+    node = px__tree_after(shelf->free[small], node);
   }
   return NULL;
 }
@@ -180,10 +189,10 @@ static px__chunk *best_fit_of_others(px__device *d, px_stream *stream, bool smal
   for (int i = 0; i < d->stream_count; i++) {
     px_stream *owner = d->streams[i];
     if (owner == stream) continue;
-    insert_unsorted(owner, small);
-    if (!owner->free[small]) continue;
+    insert_unsorted(&owner->shelf, small);
+    if (!owner->shelf.free[small]) continue;
     px__stream_ask(owner);
-    px__chunk *chunk = best_fit_of(owner, stream, small, size);
+    px__chunk *chunk = best_fit_for(&owner->shelf, stream, small, size);
     if (chunk && (!best || chunk->node.size < best->node.size)) best = chunk;
   }
   return best;
@@ -237,11 +246,19 @@ static px_block *allocate(const px__request *r, px__chunk *chunk) {
   return block;
 }
 
-px_block *px__pool_allocate(const px__request *r) {
-  bool small = r->size <= SMALL;
+static px__chunk *find(const px__request *r, bool small) {
+  px__room *room = r->stream->room;
+  if (PX_UNLIKELY(room != NULL)) {
+    insert_unsorted(&room->shelf, small);
+    return best_fit_for(&room->shelf, r->stream, small, r->size);
+  }
   flush(r->device, r->stream, small);
-  px__chunk *chunk = best_fit(r->stream, small, r->size);
-  if (!chunk) chunk = best_fit_of_others(r->device, r->stream, small, r->size);
+  px__chunk *chunk = best_fit(&r->stream->shelf, small, r->size);
+  return chunk ? chunk : best_fit_of_others(r->device, r->stream, small, r->size);
+}
+
+px_block *px__pool_allocate(const px__request *r) {
+  px__chunk *chunk = find(r, r->size <= SMALL);
   if (!chunk) return NULL;
   unlist_free(chunk);
   move_to(chunk, r->stream);
@@ -251,6 +268,7 @@ px_block *px__pool_allocate(const px__request *r) {
 px_block *px__pool_allocate_fast(px_stream *stream, size_t bytes) {
   px__fast_bin *bin = &stream->fast[bytes <= SMALL];
   if (!__atomic_load_n(&bin->chunk, __ATOMIC_RELAXED) || px__races()) return NULL;
+  if (PX_UNLIKELY(px__capture_of(stream) != 0)) return NULL;
   px__spin_acquire(&bin->spin);
   px__chunk *chunk = bin->chunk;
   bool fits = chunk && bytes <= chunk->node.size && chunk->node.size - bytes < GRAIN;
@@ -265,7 +283,7 @@ px_block *px__pool_allocate_fast(px_stream *stream, size_t bytes) {
 // ---- freeing
 bool px__pool_free_fast(px__chunk *chunk) {
   px__fast_bin *bin = &chunk->stream->fast[chunk->segment->small];
-  if (chunk->block.use_count) return false;
+  if (chunk->block.use_count || PX_UNLIKELY(chunk->segment->room != NULL)) return false;
   px__block_drop_uses(&chunk->block);
   px__spin_acquire(&bin->spin);
   bool empty = !bin->chunk;
@@ -339,7 +357,12 @@ px_status px__pool_extend(px_block **out, const px__request *r) {
     chunk_drop(d, chunk);
     return status;
   }
-  *segment = (px__segment){.first = chunk, .data = data, .size = size, .small = r->size <= SMALL};
+  *segment = (px__segment){.first = chunk,
+                           .data = data,
+                           .size = size,
+                           .room = r->stream->room,
+                           .small = r->size <= SMALL};
+  if (segment->room) segment->room->segments++;
   segment_insert(d, segment);
   chunk->segment = segment;
   chunk->stream = r->stream;
@@ -361,16 +384,27 @@ static void segment_release(px__device *d, px__segment *segment) {
   px__rt.backend->release(d->physical, segment->data);
   cache->reserved -= segment->size;
   px__ledger_segment(&cache->ledger, segment, cache->settings.max_split, -1);
+  if (segment->room) px__room_left(d, segment->room);
   px__free(segment);
 }
 
+// What a graph's memory holds between its replays is not known: it is never idle.
 static bool is_idle(const px__segment *segment) {
+  if (segment->room && segment->room->users) return false;
   for (px__chunk *chunk = segment->first; chunk; chunk = chunk->next)
     if (chunk->state != PX__FREE) return false;
   return true;
 }
 
+// A device waits for all its streams before it takes memory back, which a capture forbids.
+static bool captures(const px__device *d) {
+  for (int i = 0; i < d->stream_count; i++)
+    if (px__capture_of(d->streams[i])) return true;
+  return false;
+}
+
 void px__pool_collect(px__device *d) {
+  if (captures(d)) return;
   px__pool_flush(d);
   px__cache *cache = &d->cache;
   size_t most = cache->limit ? cache->limit : d->properties.total_memory;
@@ -387,6 +421,7 @@ void px__pool_collect(px__device *d) {
 // The backend's release waits for work that uses the memory, so the streams of the chunks do not
 // matter.
 void px__pool_release(px__device *d) {
+  if (captures(d)) return;
   px__pool_flush(d);
   d->cache.ledger.num_sync_all_streams++;
   for (px__segment *segment = d->cache.segments, *next; segment; segment = next) {

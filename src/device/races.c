@@ -175,9 +175,16 @@ static bool interleaved(const px__shadow *s, const px_access *a) {
   return false;
 }
 
+// Whether both run when they are issued, or are part of one capture. Of others nothing is known:
+// what is captured runs at replays.
+static bool run_together(const px__shadow *s, const px_stream *stream) {
+  return s->work.capture == (stream ? px__capture_of(stream) : 0);
+}
+
 static bool conflicts(const px__shadow *s, const px_access *a, const px_stream *stream) {
-  return (s->write || a->write) && s->begin < a->end && a->begin < s->end &&
-         !comes_before(s->work.stream, s->work.seq, stream) && !interleaved(s, a);
+  return run_together(s, stream) && (s->write || a->write) && s->begin < a->end &&
+         a->begin < s->end && !comes_before(s->work.stream, s->work.seq, stream) &&
+         !interleaved(s, a);
 }
 
 // Whether each window of the new access is also one of the shadow's, and no narrower.
@@ -191,11 +198,15 @@ static bool windows_cover(const px__shadow *s, const px_access *a) {
 // what conflicts with the shadow conflicts with the new access too.
 static bool covered(const px__shadow *s, const px_access *a, const px_stream *stream) {
   return a->begin <= s->begin && s->end <= a->end && (a->write || !s->write) &&
-         windows_cover(s, a) && comes_before(s->work.stream, s->work.seq, stream);
+         run_together(s, stream) && windows_cover(s, a) &&
+         comes_before(s->work.stream, s->work.seq, stream);
 }
 
-// Nothing to come can conflict with what the host has waited for.
-static bool is_past(const px__shadow *s) { return comes_before(s->work.stream, s->work.seq, NULL); }
+// Nothing to come can conflict with what the host has waited for, or with what another capture had.
+static bool is_past(const px__shadow *s, const px_stream *stream) {
+  if (s->work.capture) return !run_together(s, stream);
+  return comes_before(s->work.stream, s->work.seq, NULL);
+}
 
 // Whether the same work has a write of these bytes: what it reads there adds nothing.
 static bool is_written(const px__shadow *s, const px__work *work, const px_access *a) {
@@ -214,7 +225,7 @@ static px__shadow *reuse(px__block *block, const px_access *access, const px_str
   int count = 0;
   for (; *place; place = &(*place)->next, count++) {
     last = place;
-    if (covered(*place, access, stream) || is_past(*place)) break;
+    if (covered(*place, access, stream) || is_past(*place, stream)) break;
   }
   if (!*place) place = count >= SHADOWS ? last : NULL;
   if (!place) return NULL;
@@ -245,23 +256,32 @@ static bool find(px__shadow *out, const px_access *access, const px_stream *stre
   return false;
 }
 
-// Work that is refused leaves nothing behind: it will not touch anything.
-px_status px__race_accesses(const px__work *work, const px_access *accesses, int count) {
+// Work that is refused leaves nothing behind: it will not touch anything. Access i is by work
+// i * step.
+static px_status check(const px__work *works, int step, const px_access *accesses, int count) {
   px__shadow found[PX_MAX_OPERANDS];
-  const px_access *late[PX_MAX_OPERANDS];
-  int n = 0;
+  int late[PX_MAX_OPERANDS], n = 0;
   pthread_mutex_lock(&lock);
   for (int i = 0; i < count && n < PX_MAX_OPERANDS; i++)
-    if (px__access_given(&accesses[i]) && find(&found[n], &accesses[i], work->stream))
-      late[n++] = &accesses[i];
+    if (px__access_given(&accesses[i]) && find(&found[n], &accesses[i], works[i * step].stream))
+      late[n++] = i;
   bool refused = n && __atomic_load_n(&raises, __ATOMIC_RELAXED);
   for (int i = 0; i < count && !refused; i++)
     if (px__access_given(&accesses[i]))
-      remember(px__block_of(accesses[i].block), work, &accesses[i], NULL);
+      remember(px__block_of(accesses[i].block), &works[i * step], &accesses[i], NULL);
   pthread_mutex_unlock(&lock);
   px_status status = PX_OK;
-  for (int i = 0; i < n && status == PX_OK; i++) status = report(&found[i], work, late[i]);
+  for (int i = 0; i < n && status == PX_OK; i++)
+    status = report(&found[i], &works[late[i] * step], &accesses[late[i]]);
   return status;
+}
+
+px_status px__race_accesses(const px__work *work, const px_access *accesses, int count) {
+  return check(work, 0, accesses, count);
+}
+
+px_status px__race_works(const px__work *works, const px_access *accesses, int count) {
+  return check(works, 1, accesses, count);
 }
 
 void px__race_forget(px__block *block) {
@@ -278,7 +298,7 @@ void px__race_inherit(px__block *block, px_stream *stream, uint64_t seq) {
   px__work work = {.op = NULL};
   px_access all = {.block = &block->pub, .end = block->pub.bytes, .write = true};
   (void)px__record_before(&work, stream, seq);
-  work.stream = stream, work.seq = seq;
+  work.stream = stream, work.seq = seq, work.capture = px__capture_of(stream);
   pthread_mutex_lock(&lock);
   remember(block, &work, &all, "the memory's earlier owner");
   pthread_mutex_unlock(&lock);

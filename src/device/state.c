@@ -14,6 +14,14 @@ static const struct {
      "initialization error\nSearch for `cudaErrorInitializationError' in "
      "https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more "
      "information."},
+    {401, "the operation cannot be performed in the present state"},
+    {900, "operation not permitted when stream is capturing"},
+    {901, "operation failed due to a previous error during capture"},
+    {902, "operation would result in a merge of separate capture sequences"},
+    {904, "capturing stream has unjoined work"},
+    {905, "dependency created on uncaptured work in another stream"},
+    {907, "operation not permitted on an event last recorded in a capturing stream"},
+    {908, "attempt to terminate a thread-local capture sequence from another thread"},
     {101, "invalid device ordinal\nGPU device may be out of range, do you have enough GPUs?"},
 };
 

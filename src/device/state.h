@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device layer's own state: devices, streams with their timelines, blocks with their uses.
 //
-// Locks, in the order in which they are taken: registry's < an event's < pinned < a device's <
-// races' < a spin word (of a block's uses, of a fast bin). No thread holds two devices' locks. What
-// a field's comment does not say is owned by its device's lock. Nothing waits for a device with a
-// lock held, but for raw frees.
+// Locks, in the order in which they are taken: registry's < a graph's, an event's < pinned < a
+// device's < captures', races' < a spin word (of a block's uses, of a fast bin). No thread holds
+// two devices' locks. What a field's comment does not say is owned by its device's lock. Nothing
+// waits for a device with a lock held, but for raw frees.
 #pragma once
 #include "device/ledger.h"
+#include "phlox/graph.h"
 
 enum {
   PX__DEVICES = 64,
@@ -40,6 +41,12 @@ typedef struct px__node {
   uintptr_t address;
 } px__node;
 
+// Free chunks, of the large pool and the small one (pool.c).
+typedef struct px__shelf {
+  px__node *free[2];
+  px__chunk *unsorted[2];  // freed last, and not in the tree yet
+} px__shelf;
+
 // The chunk that a stream freed last, in one of its pools (pool.c). Guarded by `spin`, which is
 // taken with or without the device's lock.
 typedef struct px__fast_bin {
@@ -48,6 +55,7 @@ typedef struct px__fast_bin {
   px__unposted unposted;
 } px__fast_bin;
 
+typedef struct px__room px__room;
 typedef struct px__device px__device;
 struct px_stream {
   px_object head;  // one reference is the device's, for as long as the process lives
@@ -63,17 +71,25 @@ struct px_stream {
   px__clock clock;
   px__mark *first, *last;
   int marks;
-  // Cached memory of this stream, in the large pool and the small one (pool.c).
-  px__node *free[2];
-  px__chunk *unsorted[2];  // freed last, and not in the tree yet
+  // Cached memory of this stream.
+  px__shelf shelf;
   px__fast_bin fast[2];
+  // The capture that its work is part of, or 0; where its memory comes from then; its latest work
+  // there (atomic, written under the lock).
+  uint64_t capture;
+  px__room *room;
+  uint64_t captured;
 };
+static inline uint64_t px__capture_of(const px_stream *stream) {
+  return __atomic_load_n(&stream->capture, __ATOMIC_ACQUIRE);
+}
 
 // A unit of work: what was issued under an id, and where it comes from.
 typedef struct px__work {
   const char *op, *caller;  // the kernel; the op that the program called, or NULL
   px_stream *stream;
   uint64_t seq, id;
+  uint64_t capture;  // which it is part of: it does not run; or 0
   px_site site;
   px_backward_site backward;
 } px__work;
@@ -121,7 +137,17 @@ struct px__segment {
   px__chunk *first;
   void *data;
   size_t size;
+  px__room *room;  // whose memory it is, or NULL
   bool small;
+};
+// A pool of graphs: segments that serve captures alone (rooms.c).
+struct px__room {
+  px__room *next;
+  px_graph_pool name;
+  int users;     // captures and graphs
+  int segments;  // it goes when it has neither
+  px__shelf shelf;
+  px__block whole;  // for the race checker: a replay writes it
 };
 // configure.c
 enum { PX__ROUND_STEPS = 16 };  // powers of two from 1 MiB on
@@ -135,6 +161,7 @@ typedef struct px__settings {
 } px__settings;
 typedef struct px__cache {
   px__segment *segments;
+  px__room *rooms;
   px__chunk *pending;  // freed, but used by other streams
   px__chunk *spare;    // records of chunks that are none any more
   size_t reserved;     // bytes of all segments
@@ -205,6 +232,21 @@ px_kernel px__host_kernel(const char *name);
 // pack.c
 size_t px__launch_pack(const px_launch *launch, void *room, size_t capacity);
 
+// ---- captures.c, capture.c: what captures forbid, and what they keep
+// Fails if the program may not wait for work of the stream (NULL: of any), or ask about it.
+px_status px__capture_asked(const px_stream *stream) __attribute__((warn_unused_result));
+px_status px__capture_asked_device(px__device *d) __attribute__((warn_unused_result));
+// Spoils a capture, and fails with a driver's code.
+px_status px__capture_spoil(uint64_t capture, int code) __attribute__((warn_unused_result));
+// The lock of the stream's device is held. keep: the work is part of its stream's capture. meet:
+// the stream is about to wait for what was issued in `capture` (0: in none), which may make it part
+// of that.
+px_status px__capture_keep(const px__work *work, const px_access *accesses, int count)
+    __attribute__((warn_unused_result));
+px_status px__capture_meet(px_stream *stream, uint64_t capture) __attribute__((warn_unused_result));
+// Whether a graph has a launch of that id.
+bool px__capture_find(px__work *out, uint64_t id);
+
 // ---- sync.c: called, without a lock, before a call makes the host wait for a device
 px_status px__sync_point(void) __attribute__((warn_unused_result));
 
@@ -271,10 +313,15 @@ px_status px__stream_order(px_stream *after, px_stream *before) __attribute__((w
 // ... for work `seq` of it, before which `clock` says what came.
 px_status px__stream_order_at(px_stream *after, px_stream *before, uint64_t seq,
                               const px__clock *clock) __attribute__((warn_unused_result));
+// Whether the host waits for what is issued to the stream (CUDA_LAUNCH_BLOCKING).
+static inline bool px__stream_blocks(const px_stream *s) {
+  return PX_UNLIKELY(px__rt.blocking) && !px__capture_of(s);
+}
 // No lock held: later work of `after` waits for `event`, which marks work `seq` of `before` (NULL:
-// it is done already).
+// it is done already), and was recorded in `capture` (0: in none).
 px_status px__stream_wait_mark(px_stream *after, void *event, px_stream *before, uint64_t seq,
-                               const px__clock *clock) __attribute__((warn_unused_result));
+                               const px__clock *clock, uint64_t capture)
+    __attribute__((warn_unused_result));
 // The host has seen work `seq` done, and with it all that `clock` (may be NULL) says came before.
 void px__stream_synced(px_stream *s, uint64_t seq, const px__clock *clock);
 // Waits for all issued so far; px__fault_raise turns what a kernel reported into an error.
@@ -365,6 +412,15 @@ void px__pool_release(px__device *d);  // idle segments, of which every chunk is
 // ... the oldest, while more is reserved than the settings' threshold allows.
 void px__pool_collect(px__device *d);
 size_t px__pool_round(const px__device *d, size_t bytes);
+// ---- rooms.c: with the lock held. open finds or makes the pool of that name, for one user more;
+// close ends a use; left is called when a room has a segment less.
+px_status px__room_open(px__room **out, px__device *d, px_graph_pool name)
+    __attribute__((warn_unused_result));
+void px__room_close(px__device *d, px__room *room);
+void px__room_left(px__device *d, px__room *room);
+// Bytes that are allocated in all of them; the block that lies at an address, or NULL.
+size_t px__rooms_allocated(const px__device *d);
+px__block *px__pool_block_at(const px__device *d, const void *data);
 size_t px__pool_segment_size(const px__device *d, size_t size);
 // ---- configure.c
 // Reads the environment, unless the program has chosen. PX_VALUE with PyTorch's texts.
@@ -402,6 +458,9 @@ static inline bool px__races(void) {
 }
 // Lock of the stream's device held.
 px_status px__race_accesses(const px__work *work, const px_access *accesses, int count)
+    __attribute__((warn_unused_result));
+// The same for accesses of which each is by a work of its own.
+px_status px__race_works(const px__work *works, const px_access *accesses, int count)
     __attribute__((warn_unused_result));
 px_status px__race_host(const char *op, const px_access *access)
     __attribute__((warn_unused_result));

@@ -67,8 +67,10 @@ static px_status mark_new(px__mark **out, px__device *d) {
 }
 
 // Where nobody waits, marks would pile up: making one looks whether old ones are reached.
+// What is captured is not reached; a mark after the capture stands for it.
 enum { MANY_MARKS = 64 };
 px_status px__stream_mark(px_stream *s) {
+  if (px__capture_of(s)) return PX_OK;
   if (s->marks >= MANY_MARKS) px__stream_poll(s);
   if ((s->last && s->last->seq == s->issued) || px__completed(s) >= s->issued) return PX_OK;
   px__mark *mark = NULL;
@@ -100,7 +102,7 @@ void px__stream_ask(px_stream *s) {
   px__stream_poll(s);
   bool idle = true;
   uint64_t seq = s->issued;
-  if (px__completed(s) >= seq) return;
+  if (px__completed(s) >= seq || px__capture_of(s)) return;
   if (px__rt.backend->stream_query(s->native, &idle) != PX_OK)
     px_error_clear();
   else if (idle)
@@ -112,6 +114,7 @@ static px_status mark_at(px__mark **out, px_stream *s, uint64_t seq) {
   px__mark *mark = s->last && s->last->seq <= seq ? s->last : s->first;
   while (mark && mark->seq < seq) mark = mark->next;
   if (!mark) {
+    if (px__capture_of(s)) return px__capture_spoil(px__capture_of(s), 900);
     PX_TRY(px__stream_mark(s));
     mark = s->last;
   }
@@ -144,6 +147,7 @@ px_status px__stream_reach(px_stream *s, uint64_t seq) {
 
 px_status px__stream_wait_all(px_stream *s) {
   px__clock clock = {0};
+  if (px__capture_of(s)) return px__capture_spoil(px__capture_of(s), 900);
   px__device_lock(s->owner);
   uint64_t seq = s->issued;
   // Without memory for the clock, less is known to be done.
@@ -160,12 +164,19 @@ px_status px__stream_wait_all(px_stream *s) {
   return status;
 }
 
+// A stream that becomes part of a capture is marked before, for who waits for its earlier work.
+static px_status meet(px_stream *stream, uint64_t capture) {
+  PX_TRY(px__stream_mark(stream));
+  return px__capture_meet(stream, capture);
+}
+
 // Lock held: later work of `after` waits for an event that marks work `seq` of `before` (NULL: that
-// is done already, and only the clock has to know).
+// is done already, and only the clock has to know), and was recorded in `capture`.
 static px_status wait_for(px_stream *after, void *event, px_stream *before, uint64_t seq,
-                          const px__clock *clock) {
+                          const px__clock *clock, uint64_t capture) {
   int count = before->index + 1 > clock->count ? before->index + 1 : clock->count;
   PX_TRY(px__clock_room(&after->clock, count));
+  if (PX_UNLIKELY(capture || px__capture_of(after))) PX_TRY(meet(after, capture));
   if (event) PX_TRY(px__rt.backend->stream_wait(after->native, event));
   px__clock_join(&after->clock, clock);
   if (after->clock.at[before->index] < seq) after->clock.at[before->index] = seq;
@@ -174,9 +185,9 @@ static px_status wait_for(px_stream *after, void *event, px_stream *before, uint
 }
 
 px_status px__stream_wait_mark(px_stream *after, void *event, px_stream *before, uint64_t seq,
-                               const px__clock *clock) {
+                               const px__clock *clock, uint64_t capture) {
   px__device_lock(after->owner);
-  px_status status = wait_for(after, event, before, seq, clock);
+  px_status status = wait_for(after, event, before, seq, clock, capture);
   px__device_unlock(after->owner);
   return status;
 }
@@ -189,12 +200,29 @@ px_status px__stream_order_at(px_stream *after, px_stream *before, uint64_t seq,
   if (px__completed(before) < seq) status = mark_at(&mark, before, seq);
   px__device_unlock(before->owner);
   if (status == PX_OK)
-    status = px__stream_wait_mark(after, mark ? mark->event : NULL, before, seq, clock);
+    status = px__stream_wait_mark(after, mark ? mark->event : NULL, before, seq, clock, 0);
   if (mark) {
     px__device_lock(before->owner);
     mark_release(before, mark);
     px__device_unlock(before->owner);
   }
+  return status;
+}
+
+// The same within a capture, by an event that is not among the stream's marks: its record is part
+// of the graph, and is not reached.
+static px_status order_captured(px_stream *after, px_stream *before, uint64_t seq,
+                                const px__clock *clock, uint64_t capture) {
+  px__mark *mark = NULL;
+  px__device_lock(before->owner);
+  px_status status = mark_new(&mark, before->owner);
+  if (status == PX_OK) status = px__rt.backend->event_record(mark->event, before->native);
+  px__device_unlock(before->owner);
+  if (status == PX_OK)
+    status = px__stream_wait_mark(after, mark->event, before, seq, clock, capture);
+  px__device_lock(before->owner);
+  if (mark) mark_unuse(before->owner, mark);
+  px__device_unlock(before->owner);
   return status;
 }
 
@@ -204,10 +232,12 @@ px_status px__stream_order(px_stream *after, px_stream *before) {
   px__device_lock(before->owner);
   // What the owner of a foreign stream may have given to it counts as one unit of work.
   if (before->foreign) __atomic_store_n(&before->issued, before->issued + 1, __ATOMIC_RELEASE);
-  uint64_t seq = before->issued;
+  uint64_t seq = before->issued, capture = px__capture_of(before);
   px_status status = px__clock_copy(&clock, &before->clock);
   px__device_unlock(before->owner);
-  if (status == PX_OK) status = px__stream_order_at(after, before, seq, &clock);
+  if (status == PX_OK)
+    status = capture ? order_captured(after, before, seq, &clock, capture)
+                     : px__stream_order_at(after, before, seq, &clock);
   px__free(clock.at);
   return status;
 }
@@ -228,7 +258,10 @@ px_status px__work_begin(px__work *work, px_stream *stream, const char *op,
   px__device_lock(d);
   work->seq = stream->issued + 1;
   work->id = ++d->launches;
+  work->capture = px__capture_of(stream);
   px_status status = declare(work, accesses, count);
+  if (PX_UNLIKELY(work->capture != 0) && status == PX_OK)
+    status = px__capture_keep(work, accesses, count);
   // The number is used up even if nothing is issued: uses may have it already.
   __atomic_store_n(&stream->issued, work->seq, __ATOMIC_RELEASE);
   if (status != PX_OK) {

@@ -191,12 +191,20 @@ px_status px__generator_fits(const px_generator *generator, px_device device) {
   return PX_OK;
 }
 
+// A replay of a graph takes all that the graph draws.
+static void advance(void *generator, uint64_t words, uint64_t out[2]) {
+  reserve(generator, words, &out[0], &out[1]);
+}
+
 px_status px__generator_use(px_launch *launch, px_generator *generator, px_device device,
                             uint64_t counter_offset) {
   if (device.type == PX_META) return PX_OK;  // nothing is drawn
   if (!generator) PX_TRY(px_generator_default(&generator, device));
   PX_TRY(px__generator_fits(generator, device));
   launch->mt19937 = generator->engine;
-  if (!generator->engine) reserve(generator, counter_offset, &launch->seed, &launch->offset);
+  if (generator->engine) return PX_OK;
+  uint64_t words = (counter_offset + 3) / 4 * 4;
+  PX_TRY(px__capture_draw(launch, device.index, generator, words, advance));
+  if (!launch->random) reserve(generator, words, &launch->seed, &launch->offset);
   return PX_OK;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conformance of whatever serves device type `cuda`, through the public C API: rules C1 to C12.
+// Conformance of whatever serves device type `cuda`, through the public C API: rules C1 to C12, and
+// those of graphs, G1 to G9.
 //
 // The same program runs on simulated devices and on GPUs. A gate holds a stream while a test looks
 // at the others. Drivers may run all host functions on one thread, so while a gate is closed no
@@ -7,8 +8,10 @@
 // asks for devices, two simulated ones are. `--seeds N` runs the random programs N times.
 #include "order.h"
 #include "phlox/event.h"
+#include "phlox/graph.h"
 #include "phlox/memory.h"
 #include "phlox/op.h"
+#include "phlox/random.h"
 
 // ---- the table: id, name, what is tested
 
@@ -39,6 +42,23 @@
   XX(C12, forked_child_is_told, "a forked child cannot use the device, and is told so") \
   XX(IPC, memory_is_one, "a process that receives a storage has its memory, after the work on it") \
   XX(IPC, event_is_one, "a process that receives an event waits for the work that it marks") \
+  XX(G1, capture_runs_nothing, "what is captured runs at replays alone, each time") \
+  XX(G2, replays_are_ordered, \
+     "a replay comes after what its stream was given, and before the rest") \
+  XX(G2, replays_follow_each_other, "replays of one graph on two streams follow each other") \
+  XX(G3, streams_fork_and_join, \
+     "a stream that waits for captured work is captured until it is joined") \
+  XX(G3, branches_run_apart, "a branch of a graph does not hold another one") \
+  XX(G4, unjoined_work_is_refused, "work that is not joined fails the capture") \
+  XX(G4, work_from_outside_is_refused, \
+     "a captured stream does not wait for work that is not captured") \
+  XX(G4, captures_do_not_merge, "a captured stream does not wait for another capture") \
+  XX(G5, waits_are_refused, "waits and questions are refused, and spoil the capture") \
+  XX(G5, modes_forbid, "a capture's mode says whose waits are refused") \
+  XX(G6, default_stream_is_refused, "a default stream is not captured") \
+  XX(G7, memory_is_its_own, "memory of a graph is nobody else's while the graph lives") \
+  XX(G8, random_numbers_go_on, "each replay draws the numbers that eager work would") \
+  XX(G9, bad_index_names_its_launch, "a fault in a replay names the launch that was captured") \
   XX(ORDER, pipeline, "a pipeline of three streams by events alone carries its data")
 
 // What is not tested where, and why.
@@ -565,6 +585,9 @@ RULE(C12, forked_child_is_told) {
   CHECK_EQ(WEXITSTATUS(status), 0);
   CHECK_EQ(first_of(t), 2);  // and the parent goes on
 }
+
+// ---- graphs
+#include "graph_rules.h"
 
 // ---- between processes
 

@@ -441,6 +441,46 @@ static px_status streams_and_events(job *j) {
   return tell(j, y);
 }
 
+// A capture on a stream of its own, with a side stream and random numbers, and two replays.
+static px_status captured(px_graph *graph, px_tensor **y, px_tensor *x, px_stream *s) {
+  PX_SCOPED(px_stream) side = NULL;
+  PX_SCOPED(px_tensor) drawn = NULL;
+  PX_TRY(px_stream_new(&side, px_stream_device(s), 0));
+  PX_TRY(px_graph_begin(graph, (px_graph_pool){0}, PX_CAPTURE_GLOBAL));
+  px_status status = px_rand_like(&drawn, x, PX_DTYPE_NONE, PX_DEVICE_NONE, false, false, NULL);
+  if (status == PX_OK) status = px_stream_wait_stream(side, s);
+  if (status == PX_OK) status = px_stream_set_current(side);
+  if (status == PX_OK) status = px_mul(y, x, x);
+  OK(px_stream_set_current(s));
+  if (status == PX_OK) status = px_stream_wait_stream(s, side);
+  px_status ended = status == PX_OK ? px_graph_end(graph) : status;
+  if (ended != PX_OK) OK(px_graph_reset(graph));
+  return ended;
+}
+static px_status graphs(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) y = NULL;
+  PX_SCOPED(px_stream) stream = NULL;
+  PX_SCOPED(px_graph) graph = NULL;
+  px_stream *home;
+  PX_TRY(numbers(&x, j, 4, 4, false));
+  PX_TRY(px_graph_new(&graph));
+  PX_TRY(px_stream_new(&stream, j->device, 0));
+  PX_TRY(px_stream_default(&home, j->device));
+  PX_TRY(px_stream_synchronize(home));
+  OK(px_stream_set_current(stream));
+  px_status status = captured(graph, &y, x, stream);
+  OK(px_stream_set_current(home));
+  PX_TRY(status);
+  PX_TRY(px_graph_replay(graph));
+  OK(px_stream_set_current(stream));
+  status = px_graph_replay(graph);
+  if (status == PX_OK) status = px_stream_synchronize(stream);
+  OK(px_stream_set_current(home));
+  PX_TRY(status);
+  return tell(j, y);
+}
+
 // ---- several devices
 
 static void drop(px_tensor **tensors, int count) {
@@ -671,6 +711,7 @@ static const struct row {
             {"handing_over", handing_over, CPU | ONE},
             {"pinned_copies", pinned_copies, ONE},
             {"streams_and_events", streams_and_events, ONE},
+            {"graphs", graphs, ONE},
             {"parts_of_devices", parts_of_devices, TWO},
             {"peers", peers, TWO},
             {"states", states, CPU | ONE},
@@ -692,7 +733,7 @@ static px_status run_current(void *context) {
 static void survive(int where, px_device device) {
   static const char *const points[] = {"alloc", "device.alloc", "host.alloc", "launch",
                                        "copy",  "stream",       "event",      "thread",
-                                       "file",  "interrupt"};
+                                       "file",  "interrupt",    "graph"};
   px_interrupt_set_check(goes_on);
   strcpy(file, "/tmp/phlox-fault-XXXXXX");
   int descriptor = mkstemp(file);

@@ -29,6 +29,9 @@ class Examples(unittest.TestCase):
             self.assertEqual((done.stderr, done.returncode), ("", 0))
             self.assertEqual(done.stdout, wanted)
 
+    def test_a_graph(self):
+        self.says("graph", "".join(f"mean of squares: {n}\n" for n in (1, 4, 9)), PHLOX_SIM_DEVICES="1")
+
     def test_streams_and_events(self):
         for mode in "threads", "schedule":
             self.says("streams", "batch 0: 1\nbatch 1: 4\nbatch 2: 9\nbatch 3: 16\n", PHLOX_SIM_DEVICES="1", PHLOX_SIM_MODE=mode,

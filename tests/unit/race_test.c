@@ -186,3 +186,57 @@ PX_TEST(a_column_does_not_hide_an_earlier_write_beside_it) {
   CHECK(px_race_count() > 0);
   tear_down(&s);
 }
+
+// ---- graphs: a replay counts as what it reads and writes
+
+static px_graph *doubled(const setting *s, px_tensor *t) {
+  px_graph *graph;
+  OK(px_graph_new(&graph));
+  OK(px_stream_set_current(s->streams[0]));
+  OK(px_graph_begin(graph, (px_graph_pool){0}, PX_CAPTURE_GLOBAL));
+  OK(px_mul_(t, t));
+  OK(px_graph_end(graph));
+  return graph;
+}
+
+PX_TEST(a_replay_races_with_what_it_is_not_ordered_with) {
+  setting s = set_up();
+  px_race_clear();
+  OK(px_device_synchronize(0));
+  PX_SCOPED(px_graph) graph = doubled(&s, s.matrix);
+  CHECK_EQ(px_race_count(), 0);
+  fill_on(s.streams[1], s.matrix);  // what was captured has not run
+  CHECK_EQ(px_race_count(), 0);
+  OK(px_stream_set_current(s.streams[0]));
+  OK(px_graph_replay(graph));
+  CHECK(px_race_count() > 0);
+  CHECK(strstr(px_race_report(0), "mul"));
+  px_race_clear();
+  OK(px_device_synchronize(0));
+  OK(px_graph_replay(graph));
+  OK(px_graph_replay(graph));
+  OK(px_stream_set_current(s.streams[1]));
+  OK(px_graph_replay(graph));  // replays of one graph follow each other
+  CHECK_EQ(px_race_count(), 0);
+  fill_on(s.streams[0], s.matrix);
+  CHECK(px_race_count() > 0);
+  tear_down(&s);
+}
+
+PX_TEST(work_of_one_capture_races_within_it) {
+  setting s = set_up();
+  PX_SCOPED(px_graph) graph = NULL;
+  OK(px_device_synchronize(0));
+  px_race_clear();
+  OK(px_graph_new(&graph));
+  OK(px_stream_set_current(s.streams[0]));
+  OK(px_graph_begin(graph, (px_graph_pool){0}, PX_CAPTURE_GLOBAL));
+  OK(px_stream_wait_stream(s.streams[1], s.streams[0]));
+  fill_on(s.streams[0], s.matrix);
+  fill_on(s.streams[1], s.matrix);
+  CHECK(px_race_count() > 0);
+  OK(px_stream_set_current(s.streams[0]));
+  OK(px_stream_wait_stream(s.streams[0], s.streams[1]));
+  OK(px_graph_end(graph));
+  tear_down(&s);
+}

@@ -195,6 +195,10 @@ static const px_backend table = {
     .memory_close = px__cuda_memory_close,
     .event_share = px__cuda_event_share,
     .event_open = px__cuda_event_open,
+    .capture_begin = px__cuda_capture_begin,
+    .capture_end = px__cuda_capture_end,
+    .graph_launch = px__cuda_graph_launch,
+    .graph_release = px__cuda_graph_release,
     .recurrent_plan = px__cudnn_recurrent_plan,
 };
 

@@ -156,6 +156,12 @@ px_status px__cuda_memory_open(int device, const px_ipc_handle *handle, void **o
 void px__cuda_memory_close(int device, void *memory);
 px_status px__cuda_event_share(void *event, px_ipc_handle *out);
 px_status px__cuda_event_open(int device, const px_ipc_handle *handle, void **out);
+// graph.c
+px_status px__cuda_capture_begin(void *stream);
+px_status px__cuda_capture_end(void *stream, void **out);
+px_status px__cuda_graph_launch(void *stream, void *graph);
+void px__cuda_graph_release(int device, void *graph);
+bool px__cuda_captures(CUstream stream);  // whether its work is being captured
 
 // ---- copy.c: matrices and their like
 

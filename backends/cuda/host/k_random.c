@@ -14,7 +14,8 @@ static k_random start(px__cuda_dense *d, const px_operand *out) {
                     .n = px_operand_numel(out),
                     .dtype = out->dtype,
                     .seed = l->seed,
-                    .offset = l->offset};
+                    .offset = l->offset,
+                    .state = l->random};
 }
 static px_status draw_floats(const px_launch *l, const char *name, k_random *p, int64_t blocks) {
   return px__cuda_by_dtype(l, "random", name, p->dtype, p->n ? blocks : 0, K_BLOCK, p);

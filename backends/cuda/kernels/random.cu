@@ -88,12 +88,23 @@ struct draw<double> {
   }
 };
 
+// Where the launch's numbers begin. Those of a graph are told anew before each replay.
+struct origin {
+  uint64_t seed, offset;
+};
+static __device__ __forceinline__ origin origin_of(const k_random &p) {
+  if (!p.state) return {p.seed, p.offset};
+  return {__ldg((const unsigned long long *)p.state),
+          p.offset + __ldg((const unsigned long long *)p.state + 1)};
+}
+
 // emit(of(words), lane, i) for each of the n elements.
 template <int LANES, typename O, typename E>
 static __device__ __forceinline__ void each(const k_random &p, O of, E emit) {
   int64_t thread = k_thread(), stride = k_threads(), step = 0, last = (LANES - 1) * stride;
+  const origin at = origin_of(p);
   for (int64_t first = thread; first < p.n; first += stride * LANES, step++) {
-    auto x = of(philox(p.seed, (uint64_t)thread, p.offset + 4 * (uint64_t)step));
+    auto x = of(philox(at.seed, (uint64_t)thread, at.offset + 4 * (uint64_t)step));
     if (first + last < p.n) {
 #pragma unroll
       for (int lane = 0; lane < LANES; lane++) emit(x, lane, first + lane * stride);
@@ -190,10 +201,11 @@ static __device__ __forceinline__ void dropout_body(const k_random &p) {
     });
     return;
   }
-  uint64_t offset = p.offset;
+  const origin at = origin_of(p);
+  uint64_t offset = at.offset;
   for (int64_t first = k_thread() * lanes; first < p.n; first += k_threads() * lanes)
     for (int done = 0; done < lanes; done += 4, offset += 4) {
-      words w = philox(p.seed, (uint64_t)k_thread(), offset);
+      words w = philox(at.seed, (uint64_t)k_thread(), offset);
 #pragma unroll
       for (int lane = 0; lane < 4; lane++)
         if (done + lane < lanes)
@@ -229,13 +241,14 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK) whole(const __grid_constan
 template <typename S>
 static __device__ __forceinline__ void bernoulli_body(const k_random &p) {
   int item = k_item(p.dtype);
+  const origin at = origin_of(p);
   for (int64_t i = k_thread(); i < p.n; i += k_threads()) {
     double chance = k_get(((const S *)p.in)[i]);
     if (!(chance >= 0 && chance <= 1)) {
       k_fault(&p.where, K_FAULT_PROBABILITY, 0, 0, 0);
       continue;
     }
-    words w = philox(p.seed, (uint64_t)i / 4, p.offset);
+    words w = philox(at.seed, (uint64_t)i / 4, at.offset);
     uint32_t x = (i & 2) ? (i & 1 ? w.v[3] : w.v[2]) : (i & 1 ? w.v[1] : w.v[0]);
     k_store((char *)p.out + i * item, p.dtype, (double)uniform_float(x) <= chance ? 1.0 : 0.0);
   }
@@ -266,8 +279,9 @@ static __device__ __forceinline__ double k_normal(k_source *s) {
 template <double (*DRAW)(k_source *, double, double)>
 static __device__ __forceinline__ void drawn(const k_random &p, bool rates) {
   int item = k_item(p.dtype);
+  const origin at = origin_of(p);
   for (int64_t i = k_thread(); i < p.n; i += k_threads()) {
-    k_source s = {p.seed, (uint64_t)i, p.offset};
+    k_source s = {at.seed, (uint64_t)i, at.offset};
     double x = DRAW(&s, p.in ? ((const double *)p.in)[i] : p.a,
                     p.beside ? ((const double *)p.beside)[i] : p.b);
     if (rates && x != x) k_fault(&p.where, K_FAULT_RATE, 0, 0, 0);
@@ -306,13 +320,14 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK)
     order_runs(const __grid_constant__ k_random p) {
   const uint64_t *key = (const uint64_t *)p.keys;
   int64_t *place = (int64_t *)p.scratch;
+  const origin at = origin_of(p);
   for (int64_t i = k_thread(); i < p.n; i += k_threads()) {
     if (i > 0 && key[i] == key[i - 1]) continue;
     int64_t count = 1, item = k_item(p.dtype);
     while (i + count < p.n && key[i + count] == key[i]) count++;
     uint64_t drawn = 0;
     for (int64_t k = count - 1; k > 0; k--, drawn++) {
-      words w = philox(p.seed, (uint64_t)i, p.offset + drawn / 4 * 4);
+      words w = philox(at.seed, (uint64_t)i, at.offset + drawn / 4 * 4);
       int64_t r = w.v[drawn % 4] % (uint32_t)(k + 1), kept = place[i + k];
       place[i + k] = place[i + r];
       place[i + r] = kept;
@@ -327,7 +342,8 @@ extern "C" __global__ void __launch_bounds__(K_BLOCK)
 // for few or short rows.
 
 static __device__ __forceinline__ double number(const k_random &p, int64_t i) {
-  words w = philox(p.seed, (uint64_t)i, p.offset);
+  const origin at = origin_of(p);
+  words w = philox(at.seed, (uint64_t)i, at.offset);
   return uniform_double(w.v[0], w.v[1]) * (1 - 1.1102230246251565e-16);
 }
 extern "C" __global__ void __launch_bounds__(K_BLOCK)

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// Graphs of the simulated devices: tasks that were kept, and are issued anew at each replay.
+//
+// A capture keeps the tasks of its streams in the order in which they were issued. Each stream is a
+// branch of the graph. A replay makes a task for each that was kept: those of branch 0 go to the
+// stream that it is launched on, those of the others to streams of the graph's own, so that what
+// nothing orders may run in any order. Marks are made anew too. The first branch forks into the
+// others at the beginning, and joins them at the end.
+#include "sim/sim.h"
+
+#include <stdlib.h>
+
+// ---- captures
+
+// Whether there is room for the device of one branch more.
+static bool branch_add(px__sim_graph *g, int device) {
+  int *more = realloc(g->devices, (size_t)(g->branches + 1) * sizeof *more);
+  if (!more) return false;
+  g->devices = more;
+  more[g->branches++] = device;
+  return true;
+}
+
+px_status px__sim_capture_begin(void *stream) {
+  px__sim_stream *s = stream;
+  PX__SIM_TRY(px__sim_check(s->device));
+  px__sim_graph *g = calloc(1, sizeof *g);
+  if (!g || !branch_add(g, s->device)) {
+    free(g);
+    PX__SIM_FAIL(PX_NOMEM, 0, "no host memory for a graph of a simulated device");
+  }
+  g->refs = 1, g->origin = s;
+  px__sim_lock();
+  bool captured = s->capture != NULL;
+  if (captured)
+    px__sim_graph_free(g);
+  else
+    s->capture = g, s->branch = 0;
+  px__sim_unlock();
+  return captured ? px__sim_fail(PX__SIM_CAPTURING) : PX_OK;
+}
+
+px_status px__sim_join(px__sim_stream *s, const px__sim_mark *mark) {
+  if (!mark->captured) return s->capture ? px__sim_fail(PX__SIM_ISOLATION) : PX_OK;
+  if (!mark->graph) return px__sim_fail(PX__SIM_CAPTURED);
+  if (s->capture && s->capture != mark->graph) return px__sim_fail(PX__SIM_MERGE);
+  if (s->capture) return PX_OK;
+  if (!branch_add(mark->graph, s->device))
+    PX__SIM_FAIL(PX_NOMEM, 0, "no host memory for a branch of a graph");
+  s->capture = mark->graph;
+  s->branch = mark->graph->branches - 1;
+  return PX_OK;
+}
+
+// Lock held. Marks of the capture lead to it no longer; nodes keep only their numbers.
+static void detach(px__sim_graph *g) {
+  for (px__sim_stream *s = px__sim.streams; s; s = s->next)
+    if (s->capture == g) s->capture = NULL;
+  for (px__sim_task *node = g->first; node; node = node->next) {
+    px__sim_mark *mark = node->mark;
+    if (!mark) continue;
+    node->step = mark->step;
+    mark->graph = NULL;
+    node->mark = NULL;
+    px__sim_mark_release(mark);
+  }
+  g->origin = NULL;
+}
+
+// Streams for the branches, with threads that run: a replay is then issued as a whole.
+static px_status make_sides(px__sim_graph *g) {
+  if (g->branches == 1) return PX_OK;
+  g->sides = calloc((size_t)g->branches, sizeof *g->sides);
+  if (!g->sides) PX__SIM_FAIL(PX_NOMEM, 0, "no host memory for a graph of a simulated device");
+  for (int i = 1; i < g->branches; i++) {
+    void *side;
+    PX__SIM_TRY(px__sim_stream_new(g->devices[i], 0, &side));
+    g->sides[i] = side;
+    px__sim_lock();
+    px_status status = px__sim_start(side);
+    px__sim_unlock();
+    PX__SIM_TRY(status);
+  }
+  return PX_OK;
+}
+
+px_status px__sim_capture_end(void *stream, void **out) {
+  px__sim_stream *s = stream;
+  px__sim_lock();
+  px__sim_graph *g = s->capture;
+  bool begun = g && g->origin == s;
+  if (begun) detach(g);
+  px__sim_unlock();
+  if (out) *out = NULL;
+  if (!begun) return px__sim_fail(PX__SIM_UNMATCHED);
+  px_status status = out ? make_sides(g) : PX_OK;
+  if (out && status == PX_OK)
+    *out = g;
+  else
+    px__sim_graph_release(s->device, g);
+  return status;
+}
+
+void px__sim_graph_release(int device, void *graph) {
+  px__sim_graph *g = graph;
+  for (int i = 1; g->sides && i < g->branches; i++)
+    if (g->sides[i]) px__sim_stream_release(g->devices[i], g->sides[i]);
+  px__sim_lock();
+  px__sim_graph_free(g);
+  px__sim_unlock();
+}
+
+// ---- replays
+
+// The tasks of a replay, to be issued when all are made. Marks: of the records, of the fork, of the
+// other branches' ends.
+typedef struct replay {
+  px__sim_graph *graph;
+  px__sim_stream *stream;
+  px__sim_task *first, *last;
+  px__sim_mark **marks;
+  int mark_count;
+  bool failed;
+} replay;
+
+static void run_node(px__sim_stream *stream, px__sim_task *task) {
+  task->node->run(stream, task->node);
+}
+static bool node_touches(const px__sim_task *task, uintptr_t low, uintptr_t high) {
+  return task->node->touches(task->node, low, high);
+}
+
+static px__sim_task *add(replay *r, px__sim_kind kind, int branch) {
+  px__sim_task *task = px__sim_task_new(kind, 0);
+  if (!task) return r->failed = true, NULL;
+  task->branch = branch;
+  *(r->last ? &r->last->next : &r->first) = task;
+  return r->last = task;
+}
+
+static void add_step(replay *r, px__sim_kind kind, int branch, int step) {
+  px__sim_task *task = add(r, kind, branch);
+  if (task) task->mark = r->marks[step], task->mark->refs++;
+}
+
+static void add_node(replay *r, px__sim_task *node) {
+  if (node->kind == PX__SIM_TASK_RECORD || node->kind == PX__SIM_TASK_WAIT) {
+    add_step(r, node->kind, node->branch, node->step);
+    return;
+  }
+  px__sim_task *task = add(r, node->kind, node->branch);
+  if (!task) return;
+  task->node = node, task->cost = node->cost;
+  task->call = node->call, task->argument = node->argument;
+  task->graph = r->graph, r->graph->refs++;
+  if (node->run) task->run = run_node, task->touches = node_touches;
+}
+
+static void make_marks(replay *r) {
+  const px__sim_graph *g = r->graph;
+  r->mark_count = g->steps + g->branches;
+  r->marks = calloc((size_t)r->mark_count, sizeof *r->marks);
+  for (int i = 0; r->marks && i < r->mark_count && !r->failed; i++)
+    r->failed = !(r->marks[i] = px__sim_mark_new(1));
+  r->failed |= !r->marks;
+}
+
+static void make_tasks(replay *r) {
+  const px__sim_graph *g = r->graph;
+  int fork = g->steps;
+  make_marks(r);
+  if (r->failed) return;
+  if (g->branches > 1) add_step(r, PX__SIM_TASK_RECORD, 0, fork);
+  for (int i = 1; i < g->branches; i++) add_step(r, PX__SIM_TASK_WAIT, i, fork);
+  for (px__sim_task *node = g->first; node; node = node->next) add_node(r, node);
+  for (int i = 1; i < g->branches; i++) {
+    add_step(r, PX__SIM_TASK_RECORD, i, fork + i);
+    add_step(r, PX__SIM_TASK_WAIT, 0, fork + i);
+  }
+}
+
+static void drop_tasks(replay *r) {
+  while (r->first) {
+    px__sim_task *task = r->first;
+    r->first = task->next;
+    px__sim_task_free(task);
+  }
+}
+
+static px_status issue(replay *r) {
+  px_status status = PX_OK;
+  while (r->first && status == PX_OK) {
+    px__sim_task *task = r->first;
+    r->first = task->next;
+    px__sim_stream *s = task->branch ? r->graph->sides[task->branch] : r->stream;
+    status = px__sim_issue(s, task, NULL);
+  }
+  return status;
+}
+
+px_status px__sim_graph_launch(void *stream, void *graph) {
+  replay r = {.graph = graph, .stream = stream};
+  PX__SIM_TRY(px__sim_check(r.stream->device));
+  px__sim_lock();
+  px_status status = r.stream->capture ? px__sim_fail(PX__SIM_CAPTURING) : PX_OK;
+  if (status == PX_OK) status = px__sim_start(r.stream);
+  if (status == PX_OK) make_tasks(&r);
+  px__sim_unlock();
+  if (status == PX_OK && !r.failed) status = issue(&r);
+  px__sim_lock();
+  drop_tasks(&r);
+  for (int i = 0; r.marks && i < r.mark_count; i++) px__sim_mark_release(r.marks[i]);
+  px__sim_unlock();
+  free(r.marks);
+  if (r.failed) PX__SIM_FAIL(PX_NOMEM, 0, "no host memory for a replay of a graph");
+  return status;
+}

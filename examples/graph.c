@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// A graph: work that is captured once and then replayed, with new numbers in the same memory.
+// Needs a device: PHLOX_SIM_DEVICES=1 build/examples/graph.
+#include <phlox/phlox.h>
+#include <stdio.h>
+
+enum { SIZE = 1 << 10, REPLAYS = 3 };
+
+// The result lies in memory of the graph, and is written by each replay.
+static px_status capture(px_graph *graph, px_tensor **mean, px_tensor *x) {
+  px_stream *stream, *before;
+  PX_TRY(px_stream_current(&before, px_cuda(0)));
+  PX_TRY(px_stream_new(&stream, px_cuda(0), 0));
+  PX_TRY(px_stream_set_current(stream));
+  px_release(stream);
+  PX_SCOPED(px_tensor) square = NULL;
+  PX_TRY(px_graph_begin(graph, (px_graph_pool){0}, PX_CAPTURE_GLOBAL));
+  PX_TRY(px_mul(&square, x, x));
+  PX_TRY(px_mean_all(mean, square, PX_DTYPE_NONE));
+  PX_TRY(px_graph_end(graph));
+  return px_stream_set_current(before);
+}
+
+static px_status work(px_graph *graph, px_tensor **x, px_tensor **mean) {
+  PX_TRY(px_full(x, (int64_t[]){SIZE}, 1, px_float(0), PX_FLOAT32, px_cuda(0), false, false));
+  PX_TRY(capture(graph, mean, *x));
+  for (int i = 1; i <= REPLAYS; i++) {
+    px_scalar value;
+    PX_TRY(px_fill_(*x, px_float(i)));
+    PX_TRY(px_graph_replay(graph));
+    PX_TRY(px_tensor_item(&value, *mean));  // waits
+    printf("mean of squares: %g\n", px_scalar_float(value));
+  }
+  return PX_OK;
+}
+
+int main(void) {
+  PX_SCOPED(px_graph) graph = NULL;
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) mean = NULL;
+  px_status status = px_graph_new(&graph);
+  if (status == PX_OK) status = work(graph, &x, &mean);
+  if (status != PX_OK) fprintf(stderr, "%s\n", px_error_last()->message);
+  return status != PX_OK;
+}

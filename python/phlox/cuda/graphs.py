@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.cuda.graphs: callables whose device work is captured, forward and backward."""
+from __future__ import annotations
+
+from typing import Any
+
+import phlox as torch
+from phlox import _C, cuda
+from phlox.autograd.function import once_differentiable
+from phlox.cuda import (  # noqa: F401
+    CUDAGraph, graph, graph_pool_handle, is_current_stream_capturing)
+from phlox.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+_C._name_missing(__name__)
+
+
+class _Replay(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, part, *inputs):
+        ctx.part = part
+        _C._graphed_replay(part.graphs[0], part.inputs, inputs)
+        return tuple(r.detach() for r in part.results)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, *grads):
+        _C._graphed_replay(ctx.part.graphs[1], ctx.part.given, grads)
+        return (None, *(g if g is None else g.detach() for g in ctx.part.grads))
+
+
+class _Part:
+    """One callable. Its graphs read the sample arguments, and write the same results each time."""
+
+    def __init__(self, function, args, unused):
+        module = function if isinstance(function, torch.nn.Module) else torch.nn.Module()
+        self.function, self.args, self.unused = function, args, unused
+        self.parameters = tuple(module.parameters())
+        self.inputs = (*tree_leaves(args), *self.parameters)
+        self.graphs = CUDAGraph(), CUDAGraph()
+        _C._graphed_check(module, self.inputs)
+
+    def forward(self):
+        self.results, self.spec = tree_flatten(self.function(*self.args))
+        self.given = [torch.zeros_like(r) if r.requires_grad else None for r in self.results]
+
+    def backward(self):
+        wanted, roots = ([t for t in ts if t.requires_grad] for ts in (self.inputs, self.results))
+        grads = iter(wanted and roots and torch.autograd.grad(
+            roots, wanted, [g for g in self.given if g is not None], allow_unused=self.unused))
+        self.grads = [next(grads, None) if i.requires_grad else None for i in self.inputs]
+
+    def __call__(self, *args):
+        results = _Replay.apply(self, *tree_leaves(args), *self.parameters)
+        return tree_unflatten(results, self.spec)
+
+    def graphed(self):
+        module = self.function
+        if not isinstance(module, torch.nn.Module):
+            return self
+        usual, mode = module.forward, module.training
+        module.forward = lambda *a, **k: (self if module.training == mode else usual)(*a, **k)
+        return module
+
+
+def make_graphed_callables(
+        callables: Any, sample_args: tuple[Any, ...], num_warmup_iters: int = 3,
+        allow_unused_input: bool = False, pool: tuple[int, int] | None = None,
+        capture_error_mode: str = "global") -> Any:
+    """Gives callables that replay what `callables` do to tensors like `sample_args`."""
+    several = isinstance(callables, tuple)
+    given = zip(callables, sample_args) if several else [(callables, sample_args)]
+    parts = [_Part(function, args, allow_unused_input) for function, args in given]
+    with cuda.stream(cuda.Stream()):
+        cuda.synchronize()
+        for part in parts * num_warmup_iters:
+            part.forward(), part.backward()
+        cuda.synchronize()
+    pool = pool or graph_pool_handle()
+    steps = [(p.graphs[0], p.forward) for p in parts]
+    for captured, step in steps + [(p.graphs[1], p.backward) for p in reversed(parts)]:
+        with graph(captured, pool, capture_error_mode=capture_error_mode):
+            step()
+    made = tuple(part.graphed() for part in parts)
+    return made if several else made[0]
