@@ -161,7 +161,8 @@ static px_status before_write(px_call *call, void **results) {
   bool on = px__hooks->recording();
   if (call->mode == PX_CALL_OUT) {
     bool needs = needs_record(call);
-    for (int i = 0; i < op->result_count; i++) needs |= on && px__needs_grad(call->given[i]);
+    for (int i = 0; i < op->result_count; i++)
+      needs |= on && call->given[i] && px__needs_grad(call->given[i]);
     PX_CHECK(!needs, PX_RUNTIME,
              "%s(): functions with out=... arguments don't support automatic differentiation, but "
              "one of the arguments requires grad.",

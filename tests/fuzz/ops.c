@@ -168,7 +168,7 @@ static void use(px_tensor *result) {
 
 static void take(const px_op *op, px_call_mode mode, void **results) {
   bool list = op->flags & PX_OP_RETURNS_LIST && mode == PX_CALL_NEW;
-  int count = mode == PX_CALL_NEW ? op->result_count : 1;
+  int count = mode == PX_CALL_INPLACE ? 1 : op->result_count;
   for (int i = 0; i < count && !list; i++) use(results[i]);
   for (int64_t i = 0; list && i < px_list_size(results[0]) && i < 8; i++)
     use(px_list_get(results[0], i));

@@ -234,3 +234,17 @@ PX_TEST(leaves_nothing_behind_when_memory_fails) {
     px_error_clear();
   }
 }
+
+PX_TEST(of_two_results_one_may_be_given) {
+  PX_SCOPED(px_tensor) x = floats(3, 2., 3., 1.);
+  PX_SCOPED(px_tensor) most = floats(3, 0., 0., 0.);
+  const px_op *op = px_op_find("cummax");
+  const px_value args[] = {PX_T(x), PX_I(0)};
+  void *results[2] = {most, NULL};
+  OK(px_op_call(op, PX_CALL_OUT, args, results));
+  PX_SCOPED(px_tensor) same = results[0];
+  PX_SCOPED(px_tensor) places = results[1];
+  CHECK(same == most);
+  IS(most, 3, 2., 3., 3.);
+  IS(places, 3, 0., 1., 1.);
+}
