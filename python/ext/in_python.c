@@ -55,6 +55,9 @@ static const struct {
      "seed_all set_rng_state set_rng_state_all"},
     {"library", "phlox._schemas", "custom_op infer_schema"},
     {"nn.functional", "phlox.nn._losses", "triplet_margin_with_distance_loss"},
+    {"nn.init", "phlox.nn._older",
+     "constant dirac eye kaiming_normal kaiming_uniform normal orthogonal sparse uniform "
+     "xavier_normal xavier_uniform"},
     {"nn.parameter", "phlox.nn._lazy", "UninitializedBuffer UninitializedParameter is_lazy"},
     {"nn.parameter", "phlox.nn.parameters", "Buffer"},
     {"nn.utils", "parametrizations", "parametrizations"},

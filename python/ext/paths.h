@@ -614,9 +614,7 @@ static const struct {
     {"nn.functional",
      "ScalingType SwizzleType Tensor assert_int_or_pair grouped_mm linear_cross_entropy "
      "scaled_addmm scaled_addmm_ scaled_grouped_mm scaled_mm"},
-    {"nn.init",
-     "Tensor constant dirac eye kaiming_normal kaiming_uniform normal orthogonal "
-     "sparse uniform xavier_normal xavier_uniform"},
+    {"nn.init", "Tensor"},
     {"nn.parallel", "DistributedDataParallelCPU"},
     {"nn.parameter", "UninitializedTensorMixin"},
     {"func",

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.nn.init beyond uniform and normal numbers, and layers that are made of others or of what programs give them."""
 import unittest
+import warnings
 
 import phlox as torch
 from phlox import nn
@@ -91,6 +92,23 @@ class Layers(unittest.TestCase):
         x = torch.randn(1, 2, 3, 4)
         self.assertTrue(torch.equal(F.upsample_nearest(x, scale_factor=2), F.interpolate(x, scale_factor=2)))
         self.assertTrue(torch.equal(F.upsample_bilinear(x, (5, 7)), F.interpolate(x, (5, 7), mode="bilinear", align_corners=True)))
+
+
+class OlderNames(unittest.TestCase):
+    def test_they_warn_and_do_the_same(self):
+        for name, *more in ("uniform", 1, 2), ("normal", 1, 2), ("constant", 3), ("eye",), ("xavier_uniform",), ("xavier_normal",), ("kaiming_uniform",), \
+                ("kaiming_normal",), ("orthogonal",), ("sparse", 0.5):
+            results = []
+            for older in True, False:
+                torch.manual_seed(5)
+                x = torch.zeros(4, 3)
+                with warnings.catch_warnings(record=True) as seen:
+                    warnings.simplefilter("always")
+                    results.append(getattr(torch.nn.init, name + "_" * (not older))(x, *more))
+                self.assertIs(results[-1], x)
+                self.assertEqual([(w.category, str(w.message)) for w in seen],
+                                 [(FutureWarning, f"`nn.init.{name}` is now deprecated in favor of `nn.init.{name}_`.")] * older)
+            self.assertEqual(results[0].tolist(), results[1].tolist(), name)
 
 
 if __name__ == "__main__":
