@@ -47,6 +47,20 @@ def step():
     net(x).square().mean().backward()
     optimizer.step()
 """
+# The floor: two products, of 2 * heads * length^2 * 64 operations each (forward; seven halves of that with backward), and heads * length^2
+# exponentials; half of all where it is causal.
+ATTENTION = """
+F = torch.nn.functional
+def tensors(sizes, dtype=torch.float32):
+    return [torch.randn(sizes).to(dtype).requires_grad_() for _ in range(3)]
+def step(x, **options):
+    for t in x:
+        t.grad = None
+    F.scaled_dot_product_attention(*x, **options).sum().backward()
+def forward(x, **options):
+    with torch.no_grad():
+        F.scaled_dot_product_attention(*x, **options)
+"""
 LINEAR = "net = torch.nn.Linear(16, 16); x = torch.ones(16, 16)"
 SMALL = """
 net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
@@ -94,6 +108,11 @@ loader = DataLoader(TensorDataset(x, y), batch_size=64, shuffle=True)
     ("LSTM 2x650 forward+backward, 20x35", "step(net, x)", LSTM + "net, x = lstm(650, 2), torch.rand(35, 20, 650)", {"times": 1}),
     ("LSTM 128 forward+backward, 32x50", "step(net, x)", LSTM + "net, x = lstm(128, 1), torch.rand(50, 32, 128)", {"times": 1}),
     ("TransformerEncoder 2x256 step, 16x64", "step()", ENCODER, {"times": 1}),
+    ("attention 2x8x512x64 forward", "forward(x)", ATTENTION + "x = tensors((2, 8, 512, 64))", {"times": 1}),
+    ("attention 2x8x512x64 forward+backward", "step(x)", ATTENTION + "x = tensors((2, 8, 512, 64))", {"times": 1}),
+    ("attention 2x8x512x64 forward+backward, bf16", "step(x)", ATTENTION + "x = tensors((2, 8, 512, 64), torch.bfloat16)", {"times": 1}),
+    ("causal attention 1x12x1024x64 forward", "forward(x, is_causal=True)", ATTENTION + "x = tensors((1, 12, 1024, 64))", {"times": 1}),
+    ("causal attention 1x12x1024x64 forward+backward", "step(x, is_causal=True)", ATTENTION + "x = tensors((1, 12, 1024, 64))", {"times": 1}),
     ("matmul 1024", "a @ b", "a, b = torch.rand(1024, 1024), torch.rand(1024, 1024)", {"times": 1}),
     ("softmax, 16 M floats", "torch.softmax(x, 1)", BIG + ".view(16384, 1024)", {"moved": 2 * MB16, "like": "copy"}),
     ("layer_norm, 16 M floats", "torch.nn.functional.layer_norm(x, (1024,))", BIG + ".view(16384, 1024)", {"moved": 2 * MB16, "like": "copy"}),

@@ -23,6 +23,7 @@ static const og_function functions[] = {
     {"shape", "PX__SHAPE_TEXT", 1, OG_TEXT, NULL, NULL},
     {"dtype", "px__class_of", 1, OG_TEXT, NULL, NULL},
     {"ctype", "px__ctype_of", 1, OG_TEXT, NULL, NULL},
+    {"cname", "px__cname_of", 1, OG_TEXT, NULL, NULL},
     {"numbers", "PX__NUMBERS_TEXT", 1, OG_TEXT, NULL, NULL},
     {"exact", "PX__EXACT_TEXT", 1, OG_TEXT, NULL, NULL}};
 enum { FUNCTIONS = sizeof functions / sizeof *functions };

@@ -130,6 +130,10 @@ PX_API bool px_device_peer_enabled(int from, int to);
 // fixed order, and with FILL_UNINITIALIZED too, new memory has NaN or the greatest integer. All
 // kernels have a form of which results are the same every time, so DETERMINISTIC_WARN, that others
 // warn and do not fail, is remembered alone.
+//
+// SDP_* say how scaled_dot_product_attention may be computed: MATH is a composition of other ops;
+// the kernel in tiles serves where FLASH is on, and on devices where EFFICIENT is; CUDNN has none.
+// Where both serve, the kernel does, unless SDP_ORDER is 2. GPUs have no such kernel so far.
 #define PX_SETTING_MAP(XX) \
   XX(MATMUL_TF32, "cuda.matmul", "allow_tf32", 0) \
   XX(MATMUL_FP16_REDUCTION, "cuda.matmul", "allow_fp16_reduced_precision_reduction", 1) \
@@ -141,7 +145,12 @@ PX_API bool px_device_peer_enabled(int from, int to);
   XX(MKLDNN_ENABLED, "mkldnn", "enabled", 1) \
   XX(DETERMINISTIC, "", "deterministic", 0) \
   XX(DETERMINISTIC_WARN, "", "deterministic_warn", 0) \
-  XX(FILL_UNINITIALIZED, "", "fill_uninitialized_memory", 1)
+  XX(FILL_UNINITIALIZED, "", "fill_uninitialized_memory", 1) \
+  XX(SDP_MATH, "sdp", "math", 1) \
+  XX(SDP_FLASH, "sdp", "flash", 1) \
+  XX(SDP_EFFICIENT, "sdp", "mem_efficient", 1) \
+  XX(SDP_CUDNN, "sdp", "cudnn", 1) \
+  XX(SDP_ORDER, "sdp", "order", 0)
 typedef enum px_setting {
 #define XX(name, module, attribute, value) PX_SETTING_##name,
   PX_SETTING_MAP(XX)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Phlox: tensors, devices, streams, autograd, modules, data parallelism. Include this one.
 #pragma once
+#include "phlox/attention.h"
 #include "phlox/autocast.h"
 #include "phlox/autograd.h"
 #include "phlox/base.h"

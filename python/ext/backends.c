@@ -2,6 +2,7 @@
 // The settings of PX_SETTING_MAP for torch.backends (phlox/backends.py), whose modules have them as
 // attributes: values are kept in the library alone.
 #include "ext.h"
+#include "phlox/attention.h"
 
 EXT_METHOD0(torch, _settings, "list[tuple[str, str]]",
             "The settings by number: a module below torch.backends, and its attribute.") {
@@ -24,6 +25,23 @@ EXT_FUNCTION(torch, _setting, "(number: int, value: int | None = None) -> int",
   EXT_ARGS(int64_t, number, value);
   if (value != EXT_NO_INT) px_setting_set((px_setting)number, (int)value);
   return PyLong_FromLong(px_setting_get((px_setting)number));
+}
+EXT_FUNCTION(torch, _can_use_sdp,
+             "(number: int, on_cpu: bool, query: Tensor, key: Tensor, value: Tensor, "
+             "attn_mask: Tensor | None, dropout: float, is_causal: bool, enable_gqa: bool, "
+             "debug: bool) -> bool",
+             "Whether a setting allows attention in tiles, and the arguments can be computed so.") {
+  int64_t number;
+  double dropout;
+  bool on_cpu, is_causal, enable_gqa, debug;
+  px_tensor *query, *key, *value, *attn_mask;
+  EXT_BIND(number, on_cpu, query, key, value, attn_mask, dropout, is_causal, enable_gqa, debug);
+  const char *why = px_attention_unfit(query, key, value, attn_mask, enable_gqa);
+  if (attn_mask && is_causal) why = "attn_mask and is_causal are given both.";
+  if (!on_cpu && px_tensor_device(query).type != PX_CUDA) why = "query is not on a cuda device.";
+  if (!px_setting_get((px_setting)number)) why = "it is turned off.";
+  if (why && debug) EXT_TRY(px_warn(PX_WARN_USER, "Attention kernel not used because: %s", why));
+  return PyBool_FromLong(!why);
 }
 EXT_FUNCTION(torch, _library_version, "(name: str) -> int",
              "The version of a library that kernels are taken from, as \"cudnn\"; 0: not there.") {

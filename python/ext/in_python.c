@@ -65,6 +65,7 @@ static const struct {
     {"nn.utils", "phlox.nn.utils.spectral_norm", "remove_spectral_norm spectral_norm"},
     {"nn.utils", "phlox.nn.utils.weight_norm", "remove_weight_norm weight_norm"},
     {"nn.utils", "rnn", "rnn"},
+    {"nn", "attention", "attention"},
     {"nn", "_lazy", "UninitializedBuffer UninitializedParameter"},
     {"nn", "_losses", "FractionalMaxPool2d FractionalMaxPool3d TripletMarginWithDistanceLoss"},
     {"nn", "parallel", "parallel DataParallel"},

@@ -78,7 +78,6 @@ static const struct {
     {"nn.modules.utils",
      "nn._tuples: _ntuple _single _pair _triple _quadruple _reverse_repeat_tuple "
      "consume_prefix_in_state_dict_if_present"},
-    {"nn.attention", "!: SDPBackend sdpa_kernel"},
     {"nn.attention.flex_attention",
      "!: AuxOutput AuxRequest BlockMask _DEFAULT_SPARSE_BLOCK_SIZE and_masks create_block_mask "
      "create_mask "
@@ -538,14 +537,11 @@ static const struct {
      "set_warn_on_accumulate_grad_stream_mismatch"},
     {"backends", "ContextProp PropModule disable_global_flags flags_frozen"},
     {"backends.cuda",
-     "SDPAParams allow_fp16_bf16_reduction_math_sdp blas_workspace_size can_use_cudnn_attention "
-     "can_use_efficient_attention can_use_flash_attention cuBLASModule cuFFTPlanCache "
+     "allow_fp16_bf16_reduction_math_sdp blas_workspace_size cuBLASModule cuFFTPlanCache "
      "cuFFTPlanCacheAttrContextProp cuFFTPlanCacheManager cublas_workspace_size "
-     "cublaslt_workspace_size cudnn_sdp_enabled enable_cudnn_sdp enable_flash_sdp "
-     "enable_math_sdp enable_mem_efficient_sdp flash_sdp_enabled "
-     "fp16_bf16_reduction_math_sdp_allowed is_ck_sdpa_available is_flash_attention_available "
-     "math_sdp_enabled mem_efficient_sdp_enabled preferred_blas_library "
-     "preferred_linalg_library preferred_rocm_fa_library sdp_kernel"},
+     "cublaslt_workspace_size fp16_bf16_reduction_math_sdp_allowed is_ck_sdpa_available "
+     "is_flash_attention_available preferred_blas_library preferred_linalg_library "
+     "preferred_rocm_fa_library sdp_kernel"},
     {"cuda",
      "BFloat16Storage BoolStorage ByteStorage CharStorage ComplexDoubleStorage "
      "ComplexFloatStorage CudaError DeferredCudaCallError DoubleStorage "
@@ -604,9 +600,7 @@ static const struct {
      "EvalEnv Module ann_to_type check_fn get_enum_value_type get_param_names get_signature "
      "get_type_line is_function_or_method is_tensor is_vararg parse_type_line split_type_line "
      "try_ann_to_type try_real_annotations"},
-    {"nn",
-     "Container CrossMapLRN2d attention factory_kwargs grad intrinsic qat quantizable "
-     "quantized"},
+    {"nn", "Container CrossMapLRN2d factory_kwargs grad intrinsic qat quantizable quantized"},
     {"nn.attention",
      "activate_flash_attention_impl current_flash_attention_impl list_flash_attention_impls "
      "register_flash_attention_impl restore_flash_attention_impl"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections import namedtuple
 from types import ModuleType
 
 from phlox import _C
@@ -69,6 +70,20 @@ def _module(path, **functions):
     return module
 
 
+# What turns a way to compute attention on and off, and says whether it is, or can be, used.
+def _sdp_functions(name, can_use=None, on_cpu=False):
+    number = _SETTINGS.index(("sdp", name))
+
+    def enable(enabled: bool) -> None:
+        if not isinstance(enabled, bool):
+            raise RuntimeError(f"set_sdp_use_math expects a bool, but got {type(enabled).__name__}")
+        _C._setting(number, enabled)
+
+    return {f"enable_{name}_sdp": enable, f"{name}_sdp_enabled": lambda: bool(_C._setting(number)),
+            can_use or "_": lambda params, debug=False: (
+                name != "cudnn" and _C._can_use_sdp(number, on_cpu, *params, debug))}
+
+
 def _is_there():
     return _C.cuda.device_count() > 0
 
@@ -93,7 +108,11 @@ class _Backends(ModuleType):
 
 sys.modules[__name__].__class__ = _Backends
 _C._name_missing(__name__)
-cuda = _module("cuda", is_built=_is_there)
+SDPAParams = namedtuple("SDPAParams", "query key value attn_mask dropout is_causal enable_gqa")
+cuda = _module("cuda", is_built=_is_there, SDPAParams=SDPAParams, **_sdp_functions("math"),
+               **_sdp_functions("flash", "can_use_flash_attention", True),
+               **_sdp_functions("mem_efficient", "can_use_efficient_attention"),
+               **_sdp_functions("cudnn", "can_use_cudnn_attention"))
 cuda.matmul = _module("cuda.matmul")
 cudnn = _module("cudnn", is_available=_has_cudnn, version=_cudnn_version)
 mkldnn = _module("mkldnn", is_available=_is_not_there, is_built=_is_not_there)

@@ -10,6 +10,11 @@ const char *px__ctype_of(px_value self) {
   const px_dtype_info *about = px_dtype_about(px__dtype_of(self));
   return about ? about->c_name : "bool";
 }
+// The same as compilers name it.
+const char *px__cname_of(px_value self) {
+  const px_dtype_info *about = px_dtype_about(px__dtype_of(self));
+  return about ? about->type_name : "bool";
+}
 
 const char *px__numbers_text(char text[128], px__sizes sizes) {
   px__sizes_text(text, 128, sizes.n, sizes.at);

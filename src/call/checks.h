@@ -98,3 +98,4 @@ static inline bool px__fits(px_value number, px_value self) {
   return px_scalar_fits(px_value_scalar(number), px__dtype_of(self));
 }
 const char *px__ctype_of(px_value self);
+const char *px__cname_of(px_value self);

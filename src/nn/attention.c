@@ -6,7 +6,7 @@
 #include "layer_functions.h"
 #include "nn/nn_impl.h"
 #include "phlox/ops/factory.h"
-#include "phlox/ops/layer.h"
+#include "phlox/ops/attention.h"
 #include "phlox/ops/linalg.h"
 #include "phlox/ops/norm.h"
 #include "phlox/ops/index.h"

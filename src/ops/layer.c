@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Run functions for layers that are made of several ops: gates, channel-wise dropout and
-// normalisation, attention, resizing images.
+// normalisation, resizing images.
 #include <math.h>
 #include <stdio.h>
 
@@ -183,87 +183,6 @@ PX_RUN(rms_norm) {
   PX_TRY(px_to(&wide, x, PX_FLOAT32, PX_DEVICE_NONE, false, false));
   PX_TRY(scale_by_rms(&made, wide, args->weight, args->normalized_shape, eps));
   return px_to(&call->results[0], made, dtype, PX_DEVICE_NONE, false, false);
-}
-
-// ---- attention
-
-// What a query may see, as a mask that hides the rest: bool, or to be added. A query that sees
-// nothing (`blind`) hides nothing either, since a softmax over no places is NaN; its result is 0.
-static px_status open_eyes(px_tensor **hiding, px_tensor **blind, const px_tensor *mask) {
-  PX_SCOPED(px_tensor) hidden = NULL;
-  PX_SCOPED(px_tensor) all = NULL;
-  if (mask->dtype == PX_BOOL)
-    PX_TRY(px_logical_not(&hidden, mask));
-  else
-    PX_TRY(px_eq_scalar(&hidden, mask, px_float(-INFINITY)));
-  PX_TRY(px_all(&all, hidden, (int64_t[]){-1}, 1, true));
-  const px_tensor *given = mask->dtype == PX_BOOL ? hidden : mask;
-  PX_TRY(px_masked_fill(hiding, given, all, px_int(0)));
-  *blind = PX_MOVE(all);
-  return PX_OK;
-}
-// Hides the places that a mask says, or those behind a query's own.
-static px_status hide(px_tensor **scores, px_tensor **blind, const px_tensor *mask, bool causal) {
-  PX_SCOPED(px_tensor) all = NULL;
-  PX_SCOPED(px_tensor) seen = NULL;
-  PX_SCOPED(px_tensor) hiding = NULL;
-  px_tensor *next = NULL;
-  const px_tensor *s = *scores;
-  if (causal) {
-    PX_TRY(px_ones(&all, s->sizes + s->ndim - 2, 2, PX_BOOL, px__tensor_device(s), false, false));
-    PX_TRY(px_tril(&seen, all, 0));
-    PX_TRY(px_logical_not(&hiding, seen));
-  } else if (mask) {
-    PX_TRY(open_eyes(&hiding, blind, mask));
-  } else {
-    return PX_OK;
-  }
-  if (hiding->dtype == PX_BOOL)
-    PX_TRY(px_masked_fill(&next, s, hiding, px_float(-INFINITY)));
-  else
-    PX_TRY(px_add(&next, s, hiding, px_int(1)));
-  px_release(*scores);
-  *scores = next;
-  return PX_OK;
-}
-static px_status weigh(px_tensor **out, const px_tensor *scores, const px_tensor *blind) {
-  PX_SCOPED(px_tensor) weights = NULL;
-  PX_TRY(px_softmax(&weights, scores, -1, PX_DTYPE_NONE));
-  if (blind) return px_masked_fill(out, weights, blind, px_int(0));
-  *out = PX_MOVE(weights);
-  return PX_OK;
-}
-// Each head of key and value serves several heads of the query.
-static px_status share_heads(px_tensor **out, px_tensor *t, int64_t heads, bool shared) {
-  if (!shared) return *out = px_retain(t), PX_OK;
-  int dim = t->ndim - 3;
-  PX_CHECK(dim >= 0 && t->sizes[dim] && heads % t->sizes[dim] == 0, PX_RUNTIME,
-           "Number of heads in key and value must divide the number of heads in query");
-  int64_t at = dim;
-  return px_repeat_interleave(out, t, heads / t->sizes[dim], &at);
-}
-PX_RUN(scaled_dot_product_attention) {
-  px_tensor *q = args->query, *mask = args->attn_mask;
-  PX_SCOPED(px_tensor) key = NULL;
-  PX_SCOPED(px_tensor) value = NULL;
-  PX_SCOPED(px_tensor) turned = NULL;
-  PX_SCOPED(px_tensor) scaled = NULL;
-  PX_SCOPED(px_tensor) scores = NULL;
-  PX_SCOPED(px_tensor) blind = NULL;
-  PX_SCOPED(px_tensor) weights = NULL;
-  PX_SCOPED(px_tensor) kept = NULL;
-  bool causal = args->is_causal, shared = args->enable_gqa;
-  int64_t heads = q->ndim > 2 ? q->sizes[q->ndim - 3] : 1, width = q->sizes[q->ndim - 1];
-  double scale = !px__given(args->scale) ? 1 / sqrt((double)width) : px_value_float(args->scale);
-  PX_TRY(share_heads(&key, args->key, heads, shared));
-  PX_TRY(share_heads(&value, args->value, heads, shared));
-  PX_TRY(px_transpose(&turned, key, -2, -1));
-  PX_TRY(px_mul_scalar(&scaled, q, px_float(scale)));
-  PX_TRY(px_matmul(&scores, scaled, turned));
-  PX_TRY(hide(&scores, &blind, mask, causal));
-  PX_TRY(weigh(&weights, scores, blind));
-  PX_TRY(px_dropout(&kept, weights, args->dropout_p, args->dropout_p > 0));
-  return px_matmul(&call->results[0], kept, value);
 }
 
 // ---- sizes of images

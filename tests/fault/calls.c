@@ -98,6 +98,24 @@ static px_status recurrent(job *j) {
   return tell(j, px_tensor_grad(x));
 }
 
+// Attention with a history that is gone back through twice.
+static px_status attention(job *j) {
+  PX_SCOPED(px_tensor) x = NULL;
+  PX_SCOPED(px_tensor) output = NULL;
+  PX_SCOPED(px_tensor) sum = NULL;
+  PX_SCOPED(px_tensor) grad = NULL;
+  PX_SCOPED(px_tensor) total = NULL;
+  PX_TRY(numbers(&x, j, 3, 4, true));
+  PX_TRY(px_scaled_dot_product_attention(&output, x, x, x, NULL, 0, true, NULL, false));
+  PX_TRY(px_sum_all(&sum, output, PX_DTYPE_NONE));
+  PX_TRY(px_grad(&grad, 1, &sum, NULL, 1, &x, true, true, false));
+  PX_TRY(px_sum_all(&total, grad, PX_DTYPE_NONE));
+  PX_TRY(px_backward(1, &total, NULL, true, false));
+  PX_TRY(px_backward(1, &sum, NULL, false, false));
+  PX_TRY(tell(j, output));
+  return tell(j, px_tensor_grad(x));
+}
+
 // A net that no library takes as a whole is run by layers, and once more to go back.
 static px_status recurrent_whole(job *j) {
   PX_SCOPED(px_tensor) x = NULL;
@@ -697,6 +715,7 @@ static const struct row {
             {"views_with_history", views_with_history, CPU | ONE},
             {"recurrent", recurrent, CPU | ONE},
             {"recurrent_whole", recurrent_whole, CPU | ONE},
+            {"attention", attention, CPU | ONE},
             {"indexing", indexing, CPU | ONE},
             {"gradients_of_indexing", gradients_of_indexing, CPU | ONE},
             {"sorting", sorting, CPU | ONE},

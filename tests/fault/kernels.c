@@ -64,6 +64,10 @@ static const row floats[] = {
                       "'lstm' True", 1},
   {"lstm_cell", "f(200,35) {f(200,350) f(200,350)} f(1400,35) f(1400,350)", 1},
   {"gru_cell", "f(200,35) f(200,350) f(1050,35) f(1050,350)", 1},
+  {"tiled_attention", "f(1,2,200,8) f(1,1,600,8) f(1,1,600,8) None 0.0 True 0.3", 6},
+  {"tiled_attention_backward", "f(1,1,200,8) f(1,1,200,8) f(1,1,600,8) f(1,1,600,8) None "
+                               "f(1,1,200,8) p(1,1,200) i(0;1) 0.0 False 0.3", 6},
+  {"attention_dropout", "f(2,400,350) i(2;9) 0.5", 1},
   {"layer_norm", "f(400,350) [350] f(350) f(350)", 1},
   {"batch_norm", "f(4,3,120,120) None None f(3) f(3) True", 1},
   {"nll_loss", "f(100000,2) i(100000;2)", 1},

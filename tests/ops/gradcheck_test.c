@@ -48,6 +48,7 @@ static bool lacking(void) {
       "the gradient of batch_norm with respect to its statistics",
       "the gradient of native_layer_norm with respect to its mean and rstd",
       "the gradient of a recurrent layer with respect to what it saves",
+      "the gradient of attention with respect to its logsumexp",
       "not implemented for",
       "no pinned memory allocator",
       "only dense CPU tensors can be pinned",

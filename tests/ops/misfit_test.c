@@ -314,6 +314,18 @@ static px_tensor *ones(int ndim, const int64_t *sizes, px_dtype dtype, px_device
   return t;
 }
 
+PX_TEST(attention_without_room_for_a_tile_is_an_error) {
+  PX_SCOPED(px_tensor) one = ones(4, (int64_t[]){1, 1, 1, 1}, PX_FLOAT32, px_cpu());
+  for (int bits = 40; bits < 62; bits += 20) {
+    PX_SCOPED(px_tensor) wide = NULL;
+    px_tensor *y = NULL;
+    OK(px_expand(&wide, one, (int64_t[]){1, 1, 1, INT64_C(1) << bits}, 4));
+    FAILS(px_scaled_dot_product_attention(&y, wide, wide, one, NULL, 0, false, NULL, false),
+          PX_NOMEM, "scratch memory");
+    CHECK(!y);
+  }
+}
+
 PX_TEST(backward_ops_check_their_sizes) {
   int64_t sizes[] = {4, 5}, wrong[] = {2, 3, 0}, negative[] = {-4, 2}, three = 3;
   PX_SCOPED(px_tensor) x = ones(2, sizes, PX_FLOAT32, px_cpu());
