@@ -9,11 +9,16 @@ static px_graph *graph(void) {
   return own(g);
 }
 static const px_graph_pool own_pool;
+static px_status begin_graph(px_graph *g, px_capture_mode mode) {
+  px_status status = px_graph_begin(g, own_pool, mode);
+  if (status == PX_UNIMPLEMENTED) SKIP("the backend has no graphs");
+  return status;
+}
 // Begins on a stream of its own, which becomes the current one.
 static px_stream *capture(px_graph *g, px_capture_mode mode) {
   px_stream *s = stream(0);
   on(s);
-  OK(px_graph_begin(g, own_pool, mode));
+  OK(begin_graph(g, mode));
   CHECK(px_stream_capturing(s));
   return s;
 }
@@ -221,14 +226,12 @@ RULE(G6, default_stream_is_refused) {
   px_stream *first;
   OK(px_stream_default(&first, px_cuda(0)));
   on(first);
-  FAILS(px_graph_begin(g, own_pool, PX_CAPTURE_GLOBAL), PX_RUNTIME,
-        "must be captured on a non-default stream");
+  FAILS(begin_graph(g, PX_CAPTURE_GLOBAL), PX_RUNTIME, "must be captured on a non-default stream");
   px_stream *s = capture(g, PX_CAPTURE_GLOBAL);
   px_graph *again = graph();
-  CHECK_EQ(error_of(px_graph_begin(again, own_pool, PX_CAPTURE_GLOBAL)), 401);
+  CHECK_EQ(error_of(begin_graph(again, PX_CAPTURE_GLOBAL)), 401);
   OK(px_graph_end(g));
-  FAILS(px_graph_begin(g, own_pool, PX_CAPTURE_GLOBAL), PX_RUNTIME,
-        "already owns a captured graph");
+  FAILS(begin_graph(g, PX_CAPTURE_GLOBAL), PX_RUNTIME, "already owns a captured graph");
   CHECK(done(s));
 }
 

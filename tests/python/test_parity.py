@@ -33,6 +33,9 @@ NEWER = {
         "RuntimeError: probability tensor contains either `inf`, `nan` or element < 0",
     "torch.nn.functional.binary_cross_entropy(torch.tensor([.5]), torch.tensor([-1.]))":
         "RuntimeError: all elements of target should be between 0 and 1",
+    "i.mean()":
+        "NotImplementedError: mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype. Got: Long",
+    "x.mm(x)": "RuntimeError: mm: mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)",
     "x.item()": "RuntimeError: a Tensor with 6 elements cannot be converted to Scalar",
 }
 

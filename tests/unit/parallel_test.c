@@ -289,8 +289,8 @@ PX_TEST(an_error_in_a_replica_names_it) {
   px_tensor *y = NULL;
   int64_t objects = px_live_objects(NULL);
   FAILS(px_data_parallel(&y, net, x, devices, 2, PX_DEVICE_NONE, 0), PX_RUNTIME,
-        "Caught RuntimeError in replica 0 on device 0.\nOriginal error: mat1 and mat2 shapes "
-        "cannot be multiplied (2x6 and 5x7)");
+        "Caught RuntimeError in replica 0 on device 0.\nOriginal error: addmm: mat1 and mat2 "
+        "shapes cannot be multiplied (2x6 and 5x7)");
   CHECK(!y);
   CHECK_EQ(px_live_objects(NULL), objects);
 }
