@@ -52,7 +52,7 @@ static const T *NAME(rows)(const px_operand *o, int64_t b, int64_t h, int64_t i,
   int64_t width = o->sizes[3], item = (int64_t)px__cpu_item[o->dtype];
   if (o->dtype == DTYPE && o->strides[3] == 1 && o->strides[2] == width)
     return (const T *)place(o, b, h, i);
-  for (int64_t r = 0; r < n; r++)
+  for (int64_t r = 0; r < n && width; r++)
     px__cpu_convert(room + r * width, sizeof(T), DTYPE, place(o, b, h, i + r), o->strides[3] * item,
                     o->dtype, width);
   return room;
@@ -60,7 +60,7 @@ static const T *NAME(rows)(const px_operand *o, int64_t b, int64_t h, int64_t i,
 static void NAME(put_rows)(const px_operand *o, int64_t b, int64_t h, int64_t i, int64_t n,
                            const T *rows) {
   int64_t width = o->sizes[3], item = (int64_t)px__cpu_item[o->dtype];
-  for (int64_t r = 0; r < n; r++)
+  for (int64_t r = 0; r < n && width; r++)
     px__cpu_convert((char *)place(o, b, h, i + r), o->strides[3] * item, o->dtype, rows + r * width,
                     sizeof(T), DTYPE, width);
 }

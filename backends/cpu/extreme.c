@@ -136,6 +136,7 @@ static void long_lines(walk *w) {
   for (int64_t r = 0; r < w->x.results; r++) {
     px__place at = px__axes_place(w->x.kept, 0, w->x.kept_count, r);
     w->in = base + at.in;
+    for (int64_t i = 0; i < count; i++) w->parts[i].some = false;  // one may not be reached
     px__cpu_parallel(count, 1, parts, w);
     for (int64_t i = 1; i < count; i++) w->k->merge(&w->parts[0], &w->parts[i], w->least);
     put(w, at, &w->parts[0]);

@@ -243,8 +243,11 @@ static px_status general_result(px_call *call, spread *s) {
   return ordered_result(call, s);
 }
 
-// Operands that lie alike and without gaps are one line of elements.
-static void make_line(spread *s, const px_tensor *out) {
+// Operands that lie alike and without gaps are one line of elements, but for kernels of programs,
+// which are given them as they lie.
+static void make_line(spread *s, const px_call *call) {
+  const px_tensor *out = call->results[0];
+  if (px__impl(call->op)->registered) return;
   for (int i = 1; i < s->n; i++) {
     const px_operand *o = &s->operands[i];
     if (o->immediate || o->dtype == PX_DTYPE_NONE) continue;
@@ -267,7 +270,7 @@ static px_status general_way(px_call *call) {
   spread_tensor(&s, out, true);
   for (int i = 0; i < call->op->param_count; i++)
     if (call->op->params[i].kind == PX_ARG_TENSOR) PX_TRY(spread_argument(call, &s, i));
-  if (PX_UNLIKELY(!out->contiguous)) make_line(&s, out);
+  if (PX_UNLIKELY(!out->contiguous)) make_line(&s, call);
   return issue(call, s.operands, s.n, s.accesses, s.uses);
 }
 

@@ -281,11 +281,13 @@ static bool next_choice(int64_t *row, int64_t r, int64_t n, bool repeats) {
   return true;
 }
 static px_status count_choices(int64_t *count, int64_t n, int64_t r, bool repeats) {
-  int64_t from = repeats ? n + r - 1 : n, made = 1;
+  int64_t from = repeats ? px__sum(n - 1, r) : n, made = 1;
   *count = 0;
   if ((!repeats && r > n) || (repeats && n == 0)) return PX_OK;
-  for (int64_t i = 1; i <= r; i++) {
-    PX_CHECK(!px__mul_size(made, from - r + i, &made), PX_RUNTIME, "combinations: too many rows");
+  int64_t least = r < from - r ? r : from - r;
+  for (int64_t i = 1; i <= least; i++) {
+    PX_CHECK(!px__mul_size(made, from - least + i, &made), PX_RUNTIME,
+             "combinations: too many rows");
     made /= i;
   }
   *count = made;

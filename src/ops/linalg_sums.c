@@ -39,7 +39,7 @@ PX_RUN(addr) {
 // A batch of products, summed, is one product of rows and columns that are as long as the batch.
 PX_RUN(addbmm) {
   const px_tensor *a = args->batch1, *b = args->batch2;
-  int64_t inner = a->sizes[0] * a->sizes[2];
+  int64_t inner = px__product(a->sizes[0], a->sizes[2]);
   int64_t left[2] = {a->sizes[1], inner}, right[2] = {inner, b->sizes[2]};
   PX_SCOPED(px_tensor) turned = NULL;
   PX_SCOPED(px_tensor) rows = NULL;

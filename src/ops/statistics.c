@@ -266,7 +266,7 @@ static px_status degrees(px_tensor **out, const px_tensor *total, const px_tenso
   PX_SCOPED(px_tensor) left = NULL;
   px_scalar value;
   if (!weights || !correction) {
-    PX_TRY(px_add_scalar(&left, total, px_int(-correction), px_int(1)));
+    PX_TRY(px_add_scalar(&left, total, px_int(px__difference(0, correction)), px_int(1)));
   } else {
     PX_TRY(px_mul(&squares, joint, weights));
     PX_TRY(px_sum(&sum, squares, NULL, 0, false, PX_DTYPE_NONE));
