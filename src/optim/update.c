@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "optim/optim_impl.h"
+#include "phlox/graph.h"
 #include "phlox/op.h"
 #include "phlox/ops/factory.h"
 
@@ -93,14 +94,16 @@ typedef struct step {
   bool has_numbers;
   px_value args[MOST_ARGS];
   int tensors;  // how many of the args are tensors; numbers follow
+  bool counts;  // on the host, with scalars
 } step;
 
 static void start(step *s, const px_optimizer_kind *kind, const double *options) {
   s->kind = kind, s->options = options, s->op = px_op_find(kind->op);
-  s->tensors = STATES_AT, s->has_numbers = false;
+  s->tensors = STATES_AT, s->has_numbers = s->counts = false;
   for (int k = 0; k < kind->state_count; k++) {
     s->begun[k] = NULL, s->scalars[k] = 0;
     s->tensors += !kind->states[k].scalar;
+    s->counts |= kind->states[k].scalar;
   }
   for (int k = 0; k < kind->number_count; k++) s->args[s->tensors + k] = PX_F(0);
 }
@@ -149,9 +152,23 @@ static px_status take_numbers(step *s) {
   return PX_OK;
 }
 
+// Every replay of a step that counts on the host would be the same step again.
+static px_status check_capture(const step *s) {
+  px_stream *stream;
+  px_device device = px_tensor_device(s->parameter);
+  if (!s->counts || device.type != PX_CUDA) return PX_OK;
+  PX_TRY(px_stream_current(&stream, device));
+  PX_CHECK(!px_stream_capturing(stream), PX_UNIMPLEMENTED,
+           "%s.step() cannot be captured in a graph, because it counts its steps on the host "
+           "(capturable=True is not implemented)",
+           s->kind->name);
+  return PX_OK;
+}
+
 static px_status take_step(step *s) {
   void *results[1 + PX_OPTIMIZER_STATES];
   s->first = 0;
+  PX_TRY(check_capture(s));
   PX_TRY(take_states(s));
   PX_TRY(take_numbers(s));
   s->args[0] = PX_T(s->parameter), s->args[1] = PX_T(px_tensor_grad(s->parameter));

@@ -98,6 +98,25 @@ class Callables(unittest.TestCase):
         m.eval()
         self.assertTrue(torch.allclose(m(torch.cat([x, x]))[:4], trained))  # of another size
 
+    def test_a_step_that_counts_on_the_host_is_refused(self):
+        for kind, refused in ((torch.optim.Adam, True), (torch.optim.RMSprop, True), (torch.optim.SGD, False)):
+            w = torch.ones(3, device="cuda").requires_grad_()
+            w.grad = torch.ones_like(w)
+            optimizer, graph = kind([w], lr=0.5), torch.cuda.CUDAGraph()
+            optimizer.step()
+            before = w.tolist(), {name: t.tolist() for name, t in optimizer.state[w].items() if torch.is_tensor(t)}
+            try:
+                with torch.cuda.graph(graph):
+                    optimizer.step()
+            except NotImplementedError as error:
+                self.assertIn(f"{kind.__name__}.step() cannot be captured in a graph", str(error))
+                after = w.tolist(), {name: t.tolist() for name, t in optimizer.state[w].items() if torch.is_tensor(t)}
+                self.assertEqual((refused, after), (True, before))
+            else:
+                self.assertFalse(refused)
+                graph.replay()
+                self.assertLess(w[0].item(), before[0][0])
+
     def test_what_cannot_be_graphed_is_refused(self):
         x, m = torch.ones(2, 3, device="cuda"), nn.Linear(3, 2).cuda()
         with self.assertRaisesRegex(TypeError, "must contain only Tensors"):
