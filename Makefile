@@ -6,7 +6,7 @@ O        ?= $(if $(SAN),build-$(SAN),build)
 PYTHON   ?= python3
 PREFIX   ?= /usr/local
 LIBDIR   ?= $(PREFIX)/lib
-VERSION  := 0.1.0
+VERSION  := 0.2.0
 
 # A recipe that begins with $(call say,CC) shows `CC  its target`, or, with V=1, the command itself.
 V        ?= 0
@@ -78,6 +78,8 @@ $(O)/gen/kernel_args/%.h: $(GEN) ;
 $(O)/%.o: %.c | $(GENHEAD)
 	@mkdir -p $(@D)
 	$(call say,CC)$(COMPILE) $(INCLUDES) $(CPPFLAGS) -MMD -MP -c -o $@ $<
+$(O)/src/base/memory.o: CPPFLAGS += -DPX__VERSION='"$(VERSION)"'
+$(O)/src/base/memory.o: Makefile
 $(O)/gen/%.o: $(O)/gen/%.c
 	$(call say,CC)$(COMPILE) $(INCLUDES) $(CPPFLAGS) -MMD -MP -c -o $@ $<
 # The CPU kernels are compiled once for any x86-64 and once for AVX2; all their names but the table's are made local.
