@@ -433,6 +433,7 @@ static px_status pinned_copies(job *j) {
   PX_SCOPED(px_tensor) back = NULL;
   PX_TRY(numbers(&x, j, 4, 4, false));
   PX_TRY(px_to(&home, x, PX_FLOAT64, px_cpu(), true, false));
+  PX_TRY(px_device_synchronize(j->device.index));
   PX_TRY(px_pin_memory(&pinned, home));
   PX_TRY(px_to(&back, pinned, PX_FLOAT32, j->device, true, false));
   return tell(j, back);
