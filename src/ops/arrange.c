@@ -40,19 +40,29 @@ static px_status column(px_tensor **out, const px_tensor *t) {
   return PX_OK;
 }
 
-// Joins tensors that have got more dimensions.
-static px_status cat_widened(px_tensor **out, px_value list,
-                             px_status (*widen)(px_tensor **out, const px_tensor *t), int dim) {
+// Makes a part of each of the tensors, and joins them.
+typedef px_status part_fn(px_tensor **out, const px_tensor *t, void *context);
+typedef px_status join_fn(px_tensor **out, px_tensor *const *items, int64_t n, int64_t dim);
+static px_status joined(px_tensor **out, px_value list, part_fn *part, void *context, join_fn *join,
+                        int64_t dim) {
   px_tensor **items = NULL;
   px_status status = PX_OK;
   int made = 0;
   PX_TRY(px__alloc((void **)&items, (size_t)list.n * sizeof *items));
   for (; made < list.n && status == PX_OK; made++)
-    status = widen(&items[made], list.v.tensors[made]);
-  if (status == PX_OK) status = px_cat(out, items, list.n, dim);
+    status = part(&items[made], list.v.tensors[made], context);
+  if (status == PX_OK) status = join(out, items, list.n, dim);
   for (int i = 0; i < made; i++) px_release(items[i]);
   px__free(items);
   return status;
+}
+
+typedef px_status widen_fn(px_tensor **out, const px_tensor *t);
+static px_status widened(px_tensor **out, const px_tensor *t, void *widen) {
+  return (*(widen_fn **)widen)(out, t);
+}
+static px_status cat_widened(px_tensor **out, px_value list, widen_fn *widen, int dim) {
+  return joined(out, list, widened, &widen, px_cat, dim);
 }
 PX_RUN(hstack) {
   bool flat = args->tensors.v.tensors[0]->ndim <= 1;
@@ -114,44 +124,35 @@ PX_RUN(unravel_index) {
 
 // ---- writing into a part of a copy
 
-// A copy of self of which the part, a view, holds src.
-static px_status check_part(const px_tensor *src, const px_tensor *part) {
+// Gives the part, a view of a copy, what src holds.
+static px_status write_part(px_tensor *part, const px_tensor *src) {
   char have[128], want[128];
   bool same = src->ndim == part->ndim;
   for (int d = 0; same && d < src->ndim; d++) same = src->sizes[d] == part->sizes[d];
   PX_CHECK(same, PX_RUNTIME,
            "expected src to have a size equal to the slice of self. src size = %s, slice size = %s",
            px__size_text(have, sizeof have, src), px__size_text(want, sizeof want, part));
-  return PX_OK;
-}
-static px_status put_part(px_call *call, px_tensor *copy_take, const px_tensor *part,
-                          const px_tensor *src, px_status status) {
-  call->results[0] = copy_take;
-  if (status == PX_OK) status = check_part(src, part);
-  return status == PX_OK ? px__tensor_copy((px_tensor *)part, src, false) : status;
+  return px__tensor_copy(part, src, false);
 }
 PX_RUN(select_scatter) {
-  px_tensor *copy = NULL;
   PX_SCOPED(px_tensor) part = NULL;
-  PX_TRY(px_clone(&copy, args->self, NULL));
-  px_status status = px_select(&part, copy, args->dim, args->index);
-  return put_part(call, copy, part, args->src, status);
+  PX_TRY(px_clone(&call->results[0], args->self, NULL));
+  PX_TRY(px_select(&part, call->results[0], args->dim, args->index));
+  return write_part(part, args->src);
 }
 PX_RUN(slice_scatter) {
-  px_tensor *copy = NULL;
   PX_SCOPED(px_tensor) part = NULL;
   const int64_t *start = px__given(args->start) ? &args->start.v.i : NULL;
   const int64_t *end = px__given(args->end) ? &args->end.v.i : NULL;
-  PX_TRY(px_clone(&copy, args->self, NULL));
-  px_status status = px_slice(&part, copy, args->dim, start, end, args->step);
-  return put_part(call, copy, part, args->src, status);
+  PX_TRY(px_clone(&call->results[0], args->self, NULL));
+  PX_TRY(px_slice(&part, call->results[0], args->dim, start, end, args->step));
+  return write_part(part, args->src);
 }
 PX_RUN(diagonal_scatter) {
-  px_tensor *copy = NULL;
   PX_SCOPED(px_tensor) part = NULL;
-  PX_TRY(px_clone(&copy, args->self, NULL));
-  px_status status = px_diagonal(&part, copy, args->offset, args->dim1, args->dim2);
-  return put_part(call, copy, part, args->src, status);
+  PX_TRY(px_clone(&call->results[0], args->self, NULL));
+  PX_TRY(px_diagonal(&part, call->results[0], args->offset, args->dim1, args->dim2));
+  return write_part(part, args->src);
 }
 
 // The diagonal of all dimensions; of a tall matrix it begins anew below, a row left out between.
@@ -187,88 +188,75 @@ PX_RUN(fill_diagonal) {
 
 // ---- blocks and sets
 
-static px_status block_sizes(int64_t *rows, int64_t *columns, px_dtype *dtype, px_value list) {
-  *rows = *columns = 0;
+// What all blocks share, and how many columns come before the next one.
+typedef struct blocks {
+  px_dtype dtype;
+  int64_t columns, before;
+} blocks;
+static int64_t columns_of(const px_tensor *t) { return t->ndim ? t->sizes[t->ndim - 1] : 1; }
+static px_status measure_blocks(blocks *all, px_value list) {
+  *all = (blocks){.dtype = (px_dtype)list.v.tensors[0]->dtype};
   for (int i = 0; i < list.n; i++) {
     const px_tensor *t = list.v.tensors[i];
     PX_CHECK(t->ndim <= 2, PX_RUNTIME,
              "torch.block_diag: Input tensors must have 2 or fewer dimensions. Input %d has %d "
              "dimensions",
              i, t->ndim);
-    *rows += t->ndim == 2 ? t->sizes[0] : 1;
-    *columns += t->ndim ? t->sizes[t->ndim - 1] : 1;
-    if (i) PX_TRY(px_dtype_promote_or_fail(dtype, *dtype, (px_dtype)t->dtype));
+    all->columns = px__sum(all->columns, columns_of(t));
+    PX_TRY(px_dtype_promote_or_fail(&all->dtype, all->dtype, (px_dtype)t->dtype));
   }
   return PX_OK;
 }
 // A block with zeros at both sides.
-static px_status pad_block(px_tensor **out, const px_tensor *t, px_dtype dtype, int64_t before,
-                           int64_t columns) {
+static px_status pad_block(px_tensor **out, const px_tensor *t, void *context) {
+  blocks *all = context;
   PX_SCOPED(px_tensor) matrix = NULL;
   PX_SCOPED(px_tensor) cast = NULL;
   PX_TRY(px_atleast_2d(&matrix, t));
-  PX_TRY(px_to(&cast, matrix, dtype, PX_DEVICE_NONE, false, false));
-  int64_t pad[2] = {before, columns - before - cast->sizes[1]};
+  PX_TRY(px_to(&cast, matrix, all->dtype, PX_DEVICE_NONE, false, false));
+  int64_t before = all->before;
+  all->before = px__sum(before, columns_of(t));
+  int64_t pad[2] = {before, all->columns - all->before};
   return px_constant_pad_nd(out, cast, pad, 2, px_int(0));
 }
 PX_RUN(block_diag) {
   px_value list = args->tensors;
-  int64_t rows, columns, before = 0, empty[2] = {1, 0};
-  int made = 0;
-  px_tensor **items = NULL;
+  int64_t empty[2] = {1, 0};
+  blocks all;
   if (!list.n) return px_zeros(&call->results[0], empty, 2, PX_DTYPE_NONE, px_cpu(), false, false);
-  px_dtype dtype = (px_dtype)list.v.tensors[0]->dtype;
-  PX_TRY(block_sizes(&rows, &columns, &dtype, list));
-  PX_TRY(px__alloc((void **)&items, (size_t)list.n * sizeof *items));
-  px_status status = PX_OK;
-  for (; made < list.n && status == PX_OK; made++) {
-    const px_tensor *t = list.v.tensors[made];
-    status = pad_block(&items[made], t, dtype, before, columns);
-    before += t->ndim ? t->sizes[t->ndim - 1] : 1;
-  }
-  if (status == PX_OK) status = px_cat(&call->results[0], items, list.n, 0);
-  for (int i = 0; i < made; i++) px_release(items[i]);
-  px__free(items);
-  return status;
+  PX_TRY(measure_blocks(&all, list));
+  return joined(&call->results[0], list, pad_block, &all, px_cat, 0);
 }
 
 // A line of a set, each element as often as there are combinations of what comes behind, all of it
 // as often as of what comes before.
-static px_status product_column(px_tensor **out, const px_tensor *t, int64_t before,
-                                int64_t behind) {
+typedef struct rows_of_product {
+  int64_t all, before;
+} rows_of_product;
+static px_status product_column(px_tensor **out, const px_tensor *t, void *context) {
+  rows_of_product *rows = context;
   PX_SCOPED(px_tensor) shaped = NULL;
   PX_SCOPED(px_tensor) wide = NULL;
-  int64_t size = t->ndim ? t->numel : 1;
-  int64_t sizes[3] = {1, size, 1}, all[3] = {before, size, behind}, flat = -1;
+  int64_t size = t->numel, behind = rows->all ? rows->all / rows->before / size : 0;
+  int64_t sizes[3] = {1, size, 1}, full[3] = {rows->before, size, behind};
+  rows->before *= size;
   PX_TRY(px_reshape(&shaped, t, sizes, 3));
-  PX_TRY(px_expand(&wide, shaped, all, 3));
-  if (!size || !before || !behind) flat = 0;
-  return px_reshape(out, wide, &flat, 1);
+  PX_TRY(px_expand(&wide, shaped, full, 3));
+  return px_reshape(out, wide, &rows->all, 1);
 }
 PX_RUN(cartesian_prod) {
   px_value list = args->tensors;
   char text[128];
-  int64_t all = 1, before = 1;
-  px_tensor **items = NULL;
-  int made = 0;
+  rows_of_product rows = {1, 1};
   for (int i = 0; i < list.n; i++) {
     const px_tensor *t = list.v.tensors[i];
     PX_CHECK(t->ndim == 1, PX_RUNTIME, "Expect a 1D vector, but got shape %s",
              px__size_text(text, sizeof text, t));
-    PX_CHECK(!px__mul_size(all, t->numel, &all), PX_RUNTIME, "cartesian_prod: too many elements");
+    PX_CHECK(!px__mul_size(rows.all, t->numel, &rows.all), PX_RUNTIME,
+             "cartesian_prod: too many elements");
   }
   if (list.n == 1) return call->results[0] = px_retain(list.v.tensors[0]), PX_OK;
-  PX_TRY(px__alloc((void **)&items, (size_t)list.n * sizeof *items));
-  px_status status = PX_OK;
-  for (; made < list.n && status == PX_OK; made++) {
-    const px_tensor *t = list.v.tensors[made];
-    status = product_column(&items[made], t, before, all ? all / before / t->numel : 0);
-    before *= t->numel;
-  }
-  if (status == PX_OK) status = px_stack(&call->results[0], items, list.n, 1);
-  for (int i = 0; i < made; i++) px_release(items[i]);
-  px__free(items);
-  return status;
+  return joined(&call->results[0], list, product_column, &rows, px_stack, 1);
 }
 
 // The next of the rising rows of r numbers below n, which may repeat; false after the last.

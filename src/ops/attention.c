@@ -18,8 +18,6 @@
 #include "phlox/ops/view.h"
 #include "run_functions/attention.h"
 
-#define LL(x) ((long long)(x))
-
 typedef const px__scaled_dot_product_attention_args arguments;
 
 // ---- composed of other ops

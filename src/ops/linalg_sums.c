@@ -109,12 +109,12 @@ static void order_dims(sides *s, const px_tensor *t, px_value dims, bool behind)
   for (int d = 0; d < t->ndim; d++) {
     if (s->taken >> d & 1) continue;
     s->order[(behind ? 0 : dims.n) + n++] = d;
-    s->own *= t->sizes[d];
+    s->own = px__product(s->own, t->sizes[d]);
   }
   for (int i = 0; i < dims.n; i++) {
     int64_t d = dims.v.ints[i] < 0 ? dims.v.ints[i] + t->ndim : dims.v.ints[i];
     s->order[(behind ? free_dims : 0) + i] = d;
-    s->summed *= t->sizes[d];
+    s->summed = px__product(s->summed, t->sizes[d]);
   }
 }
 static px_status flat_matrix(px_tensor **out, const px_tensor *t, const sides *s, bool behind) {
